@@ -1,0 +1,61 @@
+/* base/base.h - what every part of the library stands on: errors, tensors, memory, threads. */
+#ifndef SMX_BASE_H
+#define SMX_BASE_H
+#include <softmax.h>
+#include <stdbool.h>
+
+/* Keeps a line for smx_last_error() and returns the status. */
+smx_status smx_fail(smx_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- tensors ---- */
+
+bool smx_is_float(smx_dtype t);
+bool smx_same_dtype(smx_dtype a, smx_dtype b);
+const char *smx_dtype_name(smx_dtype t); /* "f32"; "?" for one the library does not know */
+
+static inline int64_t smx_dtype_bytes(smx_dtype t) { return t.bits / 8; }
+
+/* a * b, or false when it does not fit. Both >= 0. */
+static inline bool smx_multiply(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }
+
+/* A tensor that has been checked: shape and strides spelled out, data at its first element. */
+typedef struct smx_view {
+  char *data;
+  smx_dtype dtype;
+  int32_t ndim;
+  int64_t shape[SMX_MAX_DIMS], strides[SMX_MAX_DIMS]; /* strides in elements */
+} smx_view;
+
+/* Checks device, dimensions, shape, strides and that addresses do not overflow. what: "softmax: x". A tensor of no elements may have NULL data. */
+smx_status smx_view_of(const char *what, const smx_tensor *t, bool need_data, smx_view *out);
+
+int64_t smx_view_elements(const smx_view *v);
+
+/* Broadcasts v to a shape by NumPy's rules. */
+smx_status smx_view_broadcast(const char *what, smx_view *v, int32_t ndim, const int64_t *shape);
+
+/* No two elements of the view share an address; exact for the layouts arrays have, otherwise says no. */
+bool smx_view_injective(const smx_view *v);
+
+/* The address ranges of the two views meet. */
+bool smx_view_overlap(const smx_view *a, const smx_view *b);
+
+/* ---- contexts ---- */
+
+void *smx_alloc(smx_context *ctx, size_t bytes); /* 64-byte aligned */
+void smx_free(smx_context *ctx, void *p);
+smx_on_empty smx_context_on_empty(const smx_context *ctx);
+smx_on_inf smx_context_on_inf(const smx_context *ctx);
+
+/* Runs task(arg, i) for i of 0..count-1 on the context's threads, this one included. */
+void smx_parallel(smx_context *ctx, int64_t count, void (*task)(void *arg, int64_t i), void *arg);
+
+/* ---- the pool (threads.c) ---- */
+
+typedef struct smx_pool smx_pool;
+smx_pool *smx_pool_create(int32_t threads); /* NULL without memory; threads start at the first run */
+void smx_pool_run(smx_pool *pool, int64_t count, void (*task)(void *arg, int64_t i), void *arg);
+void smx_pool_destroy(smx_pool *pool);
+int32_t smx_usable_cpus(void); /* affinity and cgroup quota respected; at least 1 */
+
+#endif

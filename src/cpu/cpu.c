@@ -1,0 +1,80 @@
+/* cpu/cpu.c - the instruction sets this library was built for, and the choice among them: one atomic pointer, written with the same value by
+ * whoever comes first. */
+#include "cpu.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool always(void) { return true; }
+
+#define DECLARE(isa) \
+  extern const row_pair row_kernels_##isa##_f32[], row_kernels_##isa##_f64[]; \
+  extern const row_moves row_moves_##isa##_f32, row_moves_##isa##_f64;
+#define ISA(label, isa, test) \
+  {label, test, {row_kernels_##isa##_f32, &row_moves_##isa##_f32}, {row_kernels_##isa##_f64, &row_moves_##isa##_f64}}
+
+DECLARE(portable)
+#if defined(__x86_64__)
+DECLARE(avx512)
+DECLARE(avx2)
+DECLARE(fma)
+static bool has_fma(void) { return __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
+static bool has_avx2(void) { return has_fma() && __builtin_cpu_supports("avx2"); }
+static bool has_avx512(void) {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl");
+}
+#elif defined(__aarch64__)
+DECLARE(neon)
+#endif
+
+/* Fastest first. */
+static const smx_isa isas[] = {
+#if defined(__x86_64__)
+    ISA("avx512", avx512, has_avx512),
+    ISA("avx2", avx2, has_avx2),
+    ISA("fma", fma, has_fma),
+#elif defined(__aarch64__)
+    ISA("neon", neon, always),
+#endif
+    ISA("portable", portable, always),
+};
+enum { ISAS = sizeof isas / sizeof *isas };
+
+static const smx_isa *_Atomic current;
+
+static const smx_isa *choose(const char *name) {
+  for (int i = 0; i < ISAS; i++)
+    if (isas[i].usable() && (!name || !strcmp(name, isas[i].name))) return isas + i;
+  return NULL;
+}
+
+const smx_isa *smx_isa_current(void) {
+  const smx_isa *isa = atomic_load_explicit(&current, memory_order_relaxed);
+  if (isa) return isa;
+  isa = choose(getenv("SMX_ISA"));
+  if (!isa) isa = choose(NULL); /* a name that is unknown, or not of this machine */
+  atomic_store_explicit(&current, isa, memory_order_relaxed);
+  return isa;
+}
+
+const char *smx_isa_name(void) { return smx_isa_current()->name; }
+
+int smx_isa_count(void) {
+  int n = 0;
+  for (int i = 0; i < ISAS; i++) n += isas[i].usable();
+  return n;
+}
+
+const char *smx_isa_at(int at) {
+  for (int i = 0; i < ISAS; i++)
+    if (isas[i].usable() && at-- == 0) return isas[i].name;
+  return NULL;
+}
+
+int smx_isa_set(const char *name) {
+  const smx_isa *isa = choose(name);
+  if (!isa) return -1;
+  atomic_store_explicit(&current, isa, memory_order_relaxed);
+  return 0;
+}

@@ -1,0 +1,26 @@
+/* cpu/cpu.h - which kernels run here. Dispatch is a matter of speed only: every instruction set computes the same bits. */
+#ifndef SMX_CPU_H
+#define SMX_CPU_H
+#include "row/row.h"
+
+/* The kernels of one instruction set and one real type. */
+typedef struct smx_kernels {
+  const row_pair *row;
+  const row_moves *moves;
+} smx_kernels;
+
+typedef struct smx_isa {
+  const char *name;
+  bool (*usable)(void);
+  smx_kernels f32, f64;
+} smx_isa;
+
+/* The one in use: the best that this machine has, or what SMX_ISA names. */
+const smx_isa *smx_isa_current(void);
+
+/* For tests: those usable on this machine, fastest first, and a choice among them (0 on success). */
+int smx_isa_count(void);
+const char *smx_isa_at(int i);
+int smx_isa_set(const char *name);
+
+#endif
