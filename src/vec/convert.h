@@ -1,0 +1,124 @@
+/* vec/convert.h - between storage dtypes and the real type. f16 and bf16 round to nearest, ties to even, as integer code or as instructions that
+ * provably agree. Every NaN becomes the canonical one. */
+#ifndef SMX_VEC_CONVERT_H
+#define SMX_VEC_CONVERT_H
+#include "vec.h"
+
+SMI float f32_of_bits(uint32_t u) {
+  float f;
+  memcpy(&f, &u, 4);
+  return f;
+}
+SMI uint32_t bits_of_f32(float f) {
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  return u;
+}
+
+SMI float f32_of_bf16(uint16_t h) { return f32_of_bits((uint32_t)h << 16); }
+SMI uint16_t bf16_of_f32(float f) {
+  uint32_t u = bits_of_f32(f);
+  return (uint16_t)(f != f ? 0x7fc0 : (u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+/* A half is its bits shifted into place times 2^112, which is exact, subnormals included. */
+SMI float f32_of_f16(uint16_t h) {
+  uint32_t sign = (uint32_t)(h & 0x8000) << 16, body = (uint32_t)(h & 0x7fff) << 13;
+  uint32_t u = body >= 0x0f800000 ? body | 0x7f800000 : bits_of_f32(f32_of_bits(body) * 0x1p112f);
+  return f32_of_bits(u | sign);
+}
+SMI uint16_t f16_of_f32(float f) {
+  uint32_t u = bits_of_f32(f), sign = u >> 16 & 0x8000, body = u & 0x7fffffff;
+  if (f != f) return 0x7e00;
+  if (body >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 and more */
+  if (body < 0x38800000)                                    /* below 2^-14: adding 0.5 leaves the subnormal in the low bits, rounded */
+    return (uint16_t)(sign | (bits_of_f32(f32_of_bits(body) + 0.5f) - 0x3f000000));
+  return (uint16_t)(sign | ((body - 0x38000000 + 0xfff + (body >> 13 & 1)) >> 13));
+}
+
+/* From double, rounded once: to float by rounding to odd, whose extra bits then decide as the double's would. */
+SMI float odd_of_f64(double d) {
+  float f = (float)d;
+  uint32_t u = bits_of_f32(f);
+  if (d != d || (double)f == d || (u & 1)) return f;
+  if ((u & 0x7fffffff) == 0x7f800000) return f32_of_bits((u & 0x80000000) | 0x7f7fffff);
+  double magnitude = d < 0 ? -d : d, got = f < 0 ? -(double)f : (double)f;
+  return f32_of_bits(got < magnitude ? u + 1 : u - 1);
+}
+
+#if SMX_REAL == 32
+#define TO_F32(x) (x)
+#else
+#define TO_F32(x) odd_of_f64(x)
+#endif
+
+#define LOAD_LOOP(type, expression) \
+  { \
+    const type *p = src; \
+    for (size_t i = 0; i < n; i++) { \
+      const type e = p[(ptrdiff_t)i * stride]; \
+      dst[i] = (real)(expression); \
+    } \
+  }
+#define STORE_LOOP(type, expression) \
+  { \
+    type *p = dst; \
+    for (size_t i = 0; i < n; i++) { \
+      const real e = src[i]; \
+      p[(ptrdiff_t)i * stride] = (type)(expression); \
+    } \
+  }
+
+/* One function a dtype; a mask becomes 0 (keep) or -inf (drop). Contiguous calls are separate so that they vectorise. */
+#define LOADER(name, type, expression) \
+  static void load_##name(const void *src, ptrdiff_t stride, size_t n, real *dst) { \
+    if (stride == 1) LOAD_LOOP(type, expression) \
+    else LOAD_LOOP(type, expression) \
+  }
+#define STORER(name, type, expression) \
+  static void store_##name(const real *src, size_t n, void *dst, ptrdiff_t stride) { \
+    if (stride == 1) STORE_LOOP(type, expression) \
+    else STORE_LOOP(type, expression) \
+  }
+
+SMI float f32_of_real(real x) { return x != x ? f32_of_bits(0x7fc00000) : (float)x; }
+SMI double f64_of_real(real x) {
+  uint64_t nan = 0x7ff8000000000000;
+  double d = (double)x;
+  if (x != x) memcpy(&d, &nan, 8);
+  return d;
+}
+
+LOADER(f32, float, e)
+LOADER(f64, double, e)
+LOADER(bf16, uint16_t, f32_of_bf16(e))
+LOADER(mask, uint8_t, e ? 0 : -R_INF)
+LOADER(i32, int32_t, e)
+LOADER(i64, int64_t, e)
+STORER(f32, float, f32_of_real(e))
+STORER(f64, double, f64_of_real(e))
+STORER(bf16, uint16_t, bf16_of_f32(TO_F32(e)))
+
+static void load_f16(const void *src, ptrdiff_t stride, size_t n, real *dst) {
+  const uint16_t *p = src;
+  size_t i = 0;
+#ifdef V_HAS_F16
+  if (stride == 1)
+    for (; i + LANES <= n; i += LANES) v_store(dst + i, v_load_f16(p + i));
+#endif
+  for (; i < n; i++) dst[i] = (real)f32_of_f16(p[(ptrdiff_t)i * stride]);
+}
+static void store_f16(const real *src, size_t n, void *dst, ptrdiff_t stride) {
+  uint16_t *p = dst;
+  size_t i = 0;
+#ifdef V_HAS_F16
+  if (stride == 1)
+    for (; i + LANES <= n; i += LANES) {
+      vreal x = v_load(src + i);
+      v_store_f16(p + i, v_select(v_eq(x, x), x, v_set1(r_nan())));
+    }
+#endif
+  for (; i < n; i++) p[(ptrdiff_t)i * stride] = f16_of_f32(TO_F32(src[i]));
+}
+
+#endif

@@ -1,0 +1,134 @@
+/* vec/math.h - elementary functions over the vector layer, each written once for both real types. No libm. */
+#ifndef SMX_VEC_MATH_H
+#define SMX_VEC_MATH_H
+#include "vec.h"
+
+/* e^x = p * 2^k with k = round(x log2 e), p = e^(x - k ln 2) in [0.707, 1.415]: The Two-Pass Softmax Algorithm (Dukhan, Ablavatski 2020).
+ * Adding and subtracting 1.5 * 2^MANT_BITS rounds; ln 2 is two constants, so that k LN2_HI is exact for |x| < 2^20.
+ * f32: minimax polynomial of degree 6 with c0 = c1 = 1 (tools/fit_exp.py), relative error 2^-28.2 before rounding.
+ * f64: 1 / k! up to degree 13; the first term left out is below 2^-57 of the result.
+ * Worst error of p * 2^k, f32, all x in [-87.33, 88.72]: 0.90 ULP (tests/exhaustive.c prints the x that attains it). */
+#if SMX_REAL == 32
+#define LOG2_E 0x1.715476p+0f
+#define LN2_HI 0x1.62e43p-1f
+#define LN2_LO -0x1.05c61p-29f
+static const real exp_coefficients[] = {0x1.6a48bcp-10f, 0x1.123998p-7f, 0x1.5558b4p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1, 1};
+#else
+#define LOG2_E 0x1.71547652b82fep+0
+#define LN2_HI 0x1.62e42fefa38p-1
+#define LN2_LO 0x1.ef35793c7673p-45
+static const real exp_coefficients[] = {0x1.6124613a86d09p-33, 0x1.1eed8eff8d898p-29, 0x1.ae64567f544e4p-26, 0x1.27e4fb7789f5cp-22,
+                                        0x1.71de3a556c734p-19, 0x1.a01a01a01a01ap-16, 0x1.a01a01a01a01ap-13, 0x1.6c16c16c16c17p-10,
+                                        0x1.1111111111111p-7,  0x1.5555555555555p-5,  0x1.5555555555555p-3,  0.5,
+                                        1,                     1};
+#endif
+#define ROUNDER ((real)1.5 * ((rbits)1 << MANT_BITS))
+enum { EXP_TERMS = sizeof exp_coefficients / sizeof *exp_coefficients };
+
+SMI vreal v_round(vreal x) { return v_sub(v_add(x, v_set1(ROUNDER)), v_set1(ROUNDER)); } /* |x| < 2^(MANT_BITS - 1), ties to even */
+SMI vreal exp_k(vreal x) { return v_sub(v_fma(x, v_set1(LOG2_E), v_set1(ROUNDER)), v_set1(ROUNDER)); }
+SMI vreal exp_reduce(vreal x, vreal k) { return v_fnma(k, v_set1(LN2_LO), v_fnma(k, v_set1(LN2_HI), x)); }
+SMI vreal exp_poly(vreal t) { /* e^t, |t| <= 0.35 */
+  vreal p = v_set1(exp_coefficients[0]);
+  for (int i = 1; i < EXP_TERMS; i++) p = v_fma(p, t, v_set1(exp_coefficients[i]));
+  return p;
+}
+/* The pair of e^x. */
+SMI vreal v_exp_pair(vreal x, vreal *k) {
+  *k = exp_k(x);
+  return exp_poly(exp_reduce(x, *k));
+}
+
+/* e^x: 0 where it is below the smallest normal number, inf above the range, NaN for NaN. */
+SMI vreal v_exp(vreal x) {
+  vreal k, p = v_exp_pair(x, &k);
+  vmask up = v_lt(v_set1(0), k); /* 2^k itself may be out of range: two factors */
+  vreal d = v_min(v_sub(k, v_select(up, v_set1(1), v_set1(-2))), v_set1(EXP_BIAS));
+  vreal y = v_mul(v_scale(p, d), v_select(up, v_set1(2), v_set1((real)0.25)));
+  y = v_select(v_lt(y, v_set1(R_TINY)), v_set1(0), y);
+  y = v_select(v_lt(v_set1(EXP_BIAS + 1), k), v_set1(R_INF), y);
+  return v_select(v_eq(x, x), y, v_set1(r_nan()));
+}
+
+/* e^x - 1 for 0 <= x < 80, with full relative accuracy at 0: 2^k (e^t - 1) + (2^k - 1). */
+SMI vreal v_expm1_pos(vreal x) {
+  vreal k = exp_k(x), t = exp_reduce(x, k), q = v_set1(exp_coefficients[0]);
+  for (int i = 1; i < EXP_TERMS - 1; i++) q = v_fma(q, t, v_set1(exp_coefficients[i]));
+  vreal two_k = v_scale(v_set1(1), k);
+  return v_fma(two_k, v_mul(q, t), v_sub(two_k, v_set1(1)));
+}
+
+/* tanh x = E / (E + 2) with E = e^(2|x|) - 1, and 1 from where it rounds to 1. Worst error 2.5 ULP. */
+SMI vreal v_tanh(vreal x) {
+  vreal e = v_expm1_pos(v_min(v_mul(v_abs(x), v_set1(2)), v_set1(SMX_REAL == 32 ? 20 : 40)));
+  vreal y = v_copysign(v_div(e, v_add(e, v_set1(2))), x);
+  return v_select(v_eq(x, x), y, v_set1(r_nan()));
+}
+
+/* 1 - tanh^2 x = 4 q / (1 + q)^2 with q = e^(-2|x|): no cancellation anywhere. */
+SMI vreal v_sech2(vreal x) {
+  vreal q = v_exp(v_mul(v_abs(x), v_set1(-2))), d = v_add(q, v_set1(1));
+  return v_div(v_mul(q, v_set1(4)), v_mul(d, d));
+}
+
+/* log(1 + f) for f in [-0.3, 0.42]: f - (f^2/2 - s (f^2/2 + R)), s = f / (2 + f), R = 2 (s^2/3 + s^4/5 + ...). */
+SMI vreal log_1pf(vreal f) {
+  enum { TERMS = SMX_REAL == 32 ? 5 : 11 };
+  vreal s = v_div(f, v_add(f, v_set1(2))), z = v_mul(s, s), r = v_set1((real)2 / (2 * TERMS + 1));
+  for (int i = TERMS - 1; i > 0; i--) r = v_fma(r, z, v_set1((real)2 / (real)(2 * i + 1)));
+  vreal half = v_mul(v_mul(f, f), v_set1((real)0.5));
+  return v_sub(f, v_sub(half, v_mul(s, v_fma(r, z, half))));
+}
+
+/* log(x 2^n) for a positive normal x and a whole number n. */
+SMI vreal v_log_scaled(vreal x, vreal n) {
+  vreal e = v_exponent(x), m = v_mantissa(x);
+  vmask high = v_lt(v_set1((real)1.41421356237309505), m);
+  m = v_select(high, v_mul(m, v_set1((real)0.5)), m);
+  vreal k = v_add(v_add(e, v_select(high, v_set1(1), v_set1(0))), n);
+  vreal low = v_fma(k, v_set1(LN2_LO), log_1pf(v_sub(m, v_set1(1))));
+  return v_fma(k, v_set1(LN2_HI), low);
+}
+
+/* Results below the smallest normal number are +0, and a NaN is the canonical one: what every kernel does before it stores. */
+SMI vreal v_clean(vreal x) {
+  x = v_select(v_lt(v_abs(x), v_set1(R_TINY)), v_set1(0), x);
+  return v_select(v_eq(x, x), x, v_set1(r_nan()));
+}
+
+/* log(1 + f) in double, the same way; lost is what rounding took from the argument, relative to it. n: a power of two besides. */
+SMI double d_log_1pf(double f, int n, double lost) {
+  double s = f / (2 + f), z = s * s, r = 2.0 / 23;
+  for (int i = 10; i > 0; i--) r = r * z + 2.0 / (2 * i + 1);
+  double half = 0.5 * f * f;
+  return n * 0x1.62e42fefa38p-1 + (f - (half - (s * (half + r * z) + (n * 0x1.ef35793c7673p-45 + lost))));
+}
+
+/* log x of a positive normal double, plus lost. */
+SMI double d_log(double x, double lost) {
+  int64_t b;
+  memcpy(&b, &x, 8);
+  int n = (int)(b >> 52) - 1023;
+  b = (b & 0xfffffffffffff) | 0x3ff0000000000000;
+  memcpy(&x, &b, 8);
+  if (x > 1.41421356237309505) x *= 0.5, n++;
+  return d_log_1pf(x - 1, n, lost);
+}
+
+/* log1p(d), d >= 0, for the last step of a row. */
+SMI double d_log1p(double d) {
+  if (!(d > 0.4)) return d_log_1pf(d, 0, 0);
+  double u = 1 + d, lost = u < 2 ? d - (u - 1) : 1 - (u - d);
+  return u < (double)__builtin_inf() ? d_log(u, lost / u) : u;
+}
+
+/* sum * 2^d for a whole number d <= 0; exactly 0 when d < -1000. */
+SMI double d_scale(double sum, double d) {
+  if (d < -1000) return 0;
+  int64_t b = (int64_t)(1023 + d) << 52;
+  double two_d;
+  memcpy(&two_d, &b, 8);
+  return sum * two_d;
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* vec/vec.h - the vector layer: picks the header of the instruction set and the real type this file is being compiled for.
+ *
+ * A virtual vector is 64 bytes: LANES = 16 floats or 8 doubles (SMX_REAL = 32 or 64). vec_portable.h defines what each function means; every
+ * other header computes the same bits. 64 lanes, the unit in which rows are summed, are VPB vectors. Kernels use nothing else: no libm, no
+ * reduce or estimate instructions, no contraction. */
+#ifndef SMX_VEC_H
+#define SMX_VEC_H
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __FAST_MATH__
+#error "kernels must not be compiled with -ffast-math"
+#endif
+#if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
+#error "kernels need float arithmetic in float"
+#endif
+
+#define SMX_CAT2(a, b, c) a##_##b##_f##c
+#define SMX_CAT(a, b, c) SMX_CAT2(a, b, c)
+#define SMX_FN(name) SMX_CAT(name, SMX_ISA, SMX_REAL) /* softmax_avx2_f32 */
+
+#if SMX_REAL == 32
+typedef float real;
+typedef uint32_t rbits;
+enum { LANES = 16, MANT_BITS = 23, MIN_EXP = -125, EXP_BIAS = 127 };
+#define R_MAX 0x1.fffffep127f
+#define R_TINY 0x1p-126f /* smallest normal */
+#define R_NAN_BITS 0x7fc00000u
+#elif SMX_REAL == 64
+typedef double real;
+typedef uint64_t rbits;
+enum { LANES = 8, MANT_BITS = 52, MIN_EXP = -1021, EXP_BIAS = 1023 };
+#define R_MAX 0x1.fffffffffffffp1023
+#define R_TINY 0x1p-1022
+#define R_NAN_BITS 0x7ff8000000000000u
+#else
+#error "SMX_REAL must be 32 or 64"
+#endif
+enum { BLOCK = 64, VPB = BLOCK / LANES, PAGE = 1024, GROUP = 8192 };
+#define R_INF ((real)__builtin_inf())
+
+#include SMX_VEC
+
+SMI real r_from(rbits b) {
+  real r;
+  memcpy(&r, &b, sizeof r);
+  return r;
+}
+SMI rbits r_bits(real r) {
+  rbits b;
+  memcpy(&b, &r, sizeof b);
+  return b;
+}
+SMI real r_nan(void) { return r_from(R_NAN_BITS); }
+
+
+/* Folds 64 lanes by halves: l += l + 32, 16, 8, 4, 2, 1. */
+SMI real v_fold(const vreal *acc) {
+  vreal a[VPB];
+  for (int j = 0; j < VPB; j++) a[j] = acc[j];
+  for (int h = VPB / 2; h; h /= 2)
+    for (int j = 0; j < h; j++) a[j] = v_add(a[j], a[j + h]);
+  return v_hsum(a[0]);
+}
+
+#endif

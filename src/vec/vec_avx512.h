@@ -1,0 +1,95 @@
+/* vec/vec_avx512.h - the vector layer on AVX-512 F, DQ, BW, VL: one zmm register. */
+#if !defined(__AVX512F__) || !defined(__AVX512DQ__) || !defined(__AVX512BW__) || !defined(__AVX512VL__)
+#error "compile this file for AVX-512"
+#endif
+#define SMI static inline __attribute__((always_inline)) /* an engine and its operator become one loop */
+#include <immintrin.h>
+#if SMX_REAL == 32
+typedef __m512 vreal;
+typedef __mmask16 vmask;
+#define V(op) _mm512_##op##_ps
+#define M(op) _mm512_##op##_ps_mask
+#else
+typedef __m512d vreal;
+typedef __mmask8 vmask;
+#define V(op) _mm512_##op##_pd
+#define M(op) _mm512_##op##_pd_mask
+#endif
+
+SMI vmask m_first(int n) { return (vmask)((1u << n) - 1); }
+SMI vreal v_load(const real *p) { return V(loadu)(p); }
+SMI void v_store(real *p, vreal x) { V(storeu)(p, x); }
+SMI void v_stream(real *p, vreal x) { V(stream)(p, x); }
+SMI void v_stream_end(void) { _mm_sfence(); }
+SMI void v_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+SMI vreal v_set1(real c) { return V(set1)(c); }
+SMI vreal v_load_n(const real *p, int n, real fill) { return V(mask_loadu)(v_set1(fill), m_first(n), p); }
+SMI void v_store_n(real *p, int n, vreal x) { V(mask_storeu)(p, m_first(n), x); }
+#if SMX_REAL == 32
+SMI real v_first(vreal x) { return _mm512_cvtss_f32(x); }
+#else
+SMI real v_first(vreal x) { return _mm512_cvtsd_f64(x); }
+#endif
+SMI vreal v_iota(void) {
+#if SMX_REAL == 32
+  return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+  return _mm512_setr_pd(0, 1, 2, 3, 4, 5, 6, 7);
+#endif
+}
+SMI vreal v_add(vreal x, vreal y) { return V(add)(x, y); }
+SMI vreal v_sub(vreal x, vreal y) { return V(sub)(x, y); }
+SMI vreal v_mul(vreal x, vreal y) { return V(mul)(x, y); }
+SMI vreal v_div(vreal x, vreal y) { return V(div)(x, y); }
+SMI vreal v_fma(vreal x, vreal y, vreal z) { return V(fmadd)(x, y, z); }
+SMI vreal v_fnma(vreal x, vreal y, vreal z) { return V(fnmadd)(x, y, z); }
+SMI vreal v_max(vreal x, vreal y) { return V(max)(x, y); }
+SMI vreal v_min(vreal x, vreal y) { return V(min)(x, y); }
+SMI vreal v_abs(vreal x) { return V(abs)(x); }
+SMI vreal v_copysign(vreal x, vreal s) {
+  vreal sign = v_set1((real)-0.0);
+  return V(or)(V(andnot)(sign, x), V(and)(sign, s));
+}
+SMI vmask v_lt(vreal x, vreal y) { return M(cmp)(x, y, _CMP_LT_OQ); }
+SMI vmask v_eq(vreal x, vreal y) { return M(cmp)(x, y, _CMP_EQ_OQ); }
+SMI vmask m_or(vmask a, vmask b) { return (vmask)(a | b); }
+SMI vmask m_and(vmask a, vmask b) { return (vmask)(a & b); }
+SMI vmask m_not(vmask a) { return (vmask)~a; }
+SMI int m_any(vmask a) { return a != 0; }
+SMI vreal v_select(vmask m, vreal x, vreal y) { return V(mask_blend)(m, y, x); }
+SMI vreal v_scale(vreal p, vreal d) { return V(maskz_scalef)(M(cmp)(d, v_set1(MIN_EXP), _CMP_NLT_UQ), p, d); }
+SMI vreal v_exponent(vreal x) { return V(getexp)(x); }
+SMI vreal v_mantissa(vreal x) { return V(getmant)(x, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero); }
+
+/* The last steps of a fold, on 128 bits. */
+#if SMX_REAL == 32
+#define QUARTER(x, i) _mm512_extractf32x4_ps(x, i)
+typedef __m128 vquarter;
+#define FOLD_QUARTER(name, op) \
+  SMI real name(vquarter x) { \
+    x = _mm_##op##_ps(x, _mm_movehl_ps(x, x)); \
+    return _mm_cvtss_f32(_mm_##op##_ss(x, _mm_movehdup_ps(x))); \
+  }
+#define QOP(op) _mm_##op##_ps
+#else
+#define QUARTER(x, i) _mm512_extractf64x2_pd(x, i)
+typedef __m128d vquarter;
+#define FOLD_QUARTER(name, op) \
+  SMI real name(vquarter x) { return _mm_cvtsd_f64(_mm_##op##_sd(x, _mm_unpackhi_pd(x, x))); }
+#define QOP(op) _mm_##op##_pd
+#endif
+FOLD_QUARTER(fold_sum, add)
+FOLD_QUARTER(fold_max, max)
+FOLD_QUARTER(fold_min, min)
+#define FOLD(x, op) QOP(op)(QOP(op)(QUARTER(x, 0), QUARTER(x, 2)), QOP(op)(QUARTER(x, 1), QUARTER(x, 3)))
+SMI real v_hsum(vreal x) { return fold_sum(FOLD(x, add)); }
+SMI real v_hmax(vreal x) { return fold_max(FOLD(x, max)); }
+SMI real v_hmin(vreal x) { return fold_min(FOLD(x, min)); }
+
+#if SMX_REAL == 32
+SMI vreal v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+SMI void v_store_f16(uint16_t *p, vreal x) {
+  _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#define V_HAS_F16 1
+#endif

@@ -1,0 +1,133 @@
+/* vec/vec_portable.h - the vector layer in portable C (vectors of GNU C, which the compiler lowers to whatever there is). This is the
+ * specification: what a function does here, to the bit, every other header does. */
+#define V_PORTABLE 1
+#define SMI static inline __attribute__((unused)) /* inlined where the compiler likes: written out everywhere it would be huge */
+typedef real vreal __attribute__((vector_size(64)));
+#if SMX_REAL == 32
+typedef int32_t vint __attribute__((vector_size(64)));
+#else
+typedef int64_t vint __attribute__((vector_size(64)));
+#endif
+typedef vint vmask; /* 0 or -1 */
+
+SMI vreal v_set1(real c) { return c - (vreal){0}; }
+SMI vint i_set1(rbits c) {
+  vint r = {0};
+  return r + (__typeof__(r[0]))c;
+}
+/* x y + z, rounded once. Out of line: emulated, it is long. */
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+static __attribute__((noinline)) void fma_lanes(const real *restrict x, const real *restrict y, real *restrict z) {
+  for (int i = 0; i < LANES; i++) z[i] = SMX_REAL == 32 ? (real)__builtin_fmaf((float)x[i], (float)y[i], (float)z[i]) : (real)__builtin_fma(x[i], y[i], z[i]);
+}
+#elif SMX_REAL == 32
+/* Without hardware: the product of two floats is exact in double; the sum is rounded to odd there and then to float, which is the correctly
+ * rounded result (Boldo, Melquiond 2008). */
+typedef float vpair __attribute__((vector_size(8)));
+typedef double vwide __attribute__((vector_size(16)));
+typedef int64_t vwint __attribute__((vector_size(16)));
+static __attribute__((noinline)) void fma_lanes(const real *restrict a, const real *restrict b, real *restrict c) {
+  for (int i = 0; i < LANES; i += 2) {
+    vwide x = {a[i], a[i + 1]}, y = {b[i], b[i + 1]}, z = {c[i], c[i + 1]};
+    vwide p = x * y, s = p + z, t = s - p, e = (p - (s - t)) + (z - t); /* s + e is p + c exactly */
+    vwint u = (vwint)s, v = (vwint)e, zero = {0}, exponent = zero + 0x7ff0000000000000;
+    vwint adjust = (v + v != zero) & ((u & 1) == zero) & ((u & exponent) != exponent); /* inexact, even, finite */
+    vwint towards = ((u ^ v) >> 63) | 1;                                               /* -1 or +1 */
+    vpair r = __builtin_convertvector((vwide)(u + (adjust & towards)), vpair);
+    c[i] = r[0], c[i + 1] = r[1];
+  }
+}
+#else
+double fma(double, double, double); /* the C library's is correctly rounded */
+static __attribute__((noinline)) void fma_lanes(const real *restrict x, const real *restrict y, real *restrict z) {
+  for (int i = 0; i < LANES; i++) z[i] = fma(x[i], y[i], z[i]);
+}
+#endif
+SMI vreal v_fma(vreal x, vreal y, vreal z) {
+  real a[LANES], b[LANES], c[LANES];
+  memcpy(a, &x, 64), memcpy(b, &y, 64), memcpy(c, &z, 64);
+  fma_lanes(a, b, c);
+  memcpy(&z, c, 64);
+  return z;
+}
+SMI vreal v_fnma(vreal x, vreal y, vreal z) { return v_fma(-x, y, z); } /* z - x y */
+
+SMI vreal v_load(const real *p) {
+  vreal r;
+  memcpy(&r, p, 64);
+  return r;
+}
+SMI void v_store(real *p, vreal x) { memcpy(p, &x, 64); }
+SMI void v_stream(real *p, vreal x) { v_store(p, x); } /* p is 64-byte aligned; past the caches where the machine can */
+SMI void v_stream_end(void) {}
+SMI void v_prefetch(const void *p) { __builtin_prefetch(p); }
+SMI vreal v_load_n(const real *p, int n, real fill) { /* 0 <= n <= LANES; reads n elements only */
+  real t[LANES];
+#pragma GCC unroll 1
+  for (int i = 0; i < LANES; i++) t[i] = i < n ? p[i] : fill;
+  return v_load(t);
+}
+SMI void v_store_n(real *p, int n, vreal x) {
+  real t[LANES];
+  v_store(t, x);
+  memcpy(p, t, (size_t)n * sizeof *p);
+}
+SMI real v_first(vreal x) { return x[0]; }
+SMI vreal v_iota(void) {
+#if SMX_REAL == 32
+  return (vreal){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#else
+  return (vreal){0, 1, 2, 3, 4, 5, 6, 7};
+#endif
+}
+SMI vreal v_add(vreal x, vreal y) { return x + y; }
+SMI vreal v_sub(vreal x, vreal y) { return x - y; }
+SMI vreal v_mul(vreal x, vreal y) { return x * y; }
+SMI vreal v_div(vreal x, vreal y) { return x / y; }
+SMI vmask v_lt(vreal x, vreal y) { return x < y; } /* false for NaN */
+SMI vmask v_eq(vreal x, vreal y) { return x == y; }
+SMI vmask m_or(vmask a, vmask b) { return a | b; }
+SMI vmask m_and(vmask a, vmask b) { return a & b; }
+SMI vmask m_not(vmask a) { return ~a; }
+SMI int m_any(vmask a) {
+  uint64_t w[8], any = 0;
+  memcpy(w, &a, 64);
+  for (int i = 0; i < 8; i++) any |= w[i];
+  return any != 0;
+}
+SMI vreal v_select(vmask m, vreal x, vreal y) { return (vreal)(((vint)x & m) | ((vint)y & ~m)); } /* m ? x : y */
+SMI vreal v_max(vreal x, vreal y) { return v_select(x > y, x, y); }                               /* the second when either is NaN */
+SMI vreal v_min(vreal x, vreal y) { return v_select(x < y, x, y); }
+SMI vreal v_abs(vreal x) { return (vreal)((vint)x & i_set1((rbits)-1 >> 1)); }
+SMI vreal v_copysign(vreal x, vreal s) { /* |x| with the sign of s */
+  vint body = i_set1((rbits)-1 >> 1);
+  return (vreal)(((vint)x & body) | ((vint)s & ~body));
+}
+/* p * 2^d for a whole number d; exactly +0 when d < MIN_EXP. |p| in [0.5, 2], d <= EXP_BIAS; a NaN in p or d gives NaN.
+ * Adding 1.5 * 2^MANT_BITS leaves d + EXP_BIAS in the low bits, which the shift makes an exponent. */
+SMI vreal v_scale(vreal p, vreal d) {
+  vint exponent = (vint)(d + v_set1((real)1.5 * ((rbits)1 << MANT_BITS) + EXP_BIAS)) << MANT_BITS;
+  return v_select(d < v_set1(MIN_EXP), v_set1(0), p * (vreal)exponent);
+}
+SMI vreal v_exponent(vreal x) { /* floor(log2 x) of a positive normal number */
+  vreal rounder = v_set1((real)1.5 * ((rbits)1 << MANT_BITS));
+  return (vreal)(((vint)x >> MANT_BITS) + (vint)rounder) - (rounder + EXP_BIAS);
+}
+SMI vreal v_mantissa(vreal x) { /* x / 2^v_exponent(x), in [1, 2) */
+  return (vreal)(((vint)x & i_set1(((rbits)1 << MANT_BITS) - 1)) | (vint)v_set1(1));
+}
+/* Folds: lane i meets lane i + LANES / 2, then LANES / 4, ... */
+#define FOLD(name, expression) \
+  SMI real name(vreal v) { \
+    real f[LANES]; \
+    v_store(f, v); \
+    for (int w = LANES / 2; w; w /= 2) \
+      for (int i = 0; i < w; i++) { \
+        const real a = f[i], b = f[i + w]; \
+        f[i] = expression; \
+      } \
+    return f[0]; \
+  }
+FOLD(v_hsum, a + b)
+FOLD(v_hmax, a > b ? a : b)
+FOLD(v_hmin, a < b ? a : b)
