@@ -1,0 +1,129 @@
+/* row/engine.h - what every engine of the room stands on: the order in which a row is walked, spans, and the runner of row programs.
+ *
+ * The order is the contract (docs/numerics.md, section 2). A group is GROUP = 8192 elements, eight pages of 1024. It is walked in steps of 64
+ * elements, and in each step over the pages, because eight pages read together come from DRAM 1.6 times as fast as one after another. Element q
+ * of a block of 64 belongs to lane q. Nothing here depends on the instruction set. */
+#ifndef SMX_ROW_ENGINE_H
+#define SMX_ROW_ENGINE_H
+#include "row.h"
+#include "math.h"
+
+#define NOINLINE static __attribute__((noinline))
+
+/* The buffers of one row, as the real type: src[p][i] of a FULL port is element origin + i of the row; *src[p] is the value of a ROW port. */
+typedef struct span {
+  const real *src[ROW_SRC];
+  real *dst[ROW_DST];
+  size_t n, origin;
+} span;
+
+/* The parameters of the operator as its arithmetic wants them; what each means is the operator's business. */
+typedef struct consts {
+  real v[4];
+} consts;
+
+static span span_of(const row_call *c, size_t row) {
+  span s = {.n = c->n, .origin = c->origin};
+  for (int p = 0; p < ROW_SRC; p++) s.src[p] = c->src[p] ? (const real *)c->src[p] + (ptrdiff_t)row * c->src_step[p] : NULL;
+  for (int p = 0; p < ROW_DST; p++) s.dst[p] = c->dst[p] ? (real *)c->dst[p] + (ptrdiff_t)row * c->dst_step[p] : NULL;
+  return s;
+}
+
+/* Loads elements i .. i + cnt - 1; lanes from cnt on are 0. cnt is LANES but at the end of a row. */
+SMI vreal at(const real *p, size_t i, int cnt) { return cnt == LANES ? v_load(p + i) : v_load_n(p + i, cnt, 0); }
+SMI void put(real *p, size_t i, int cnt, vreal x) {
+  if (cnt == LANES) v_store(p + i, x);
+  else v_store_n(p + i, cnt, x);
+}
+SMI int lanes_left(size_t left) { return left < LANES ? (int)left : LANES; }
+SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
+
+/* A step sees vector u of a block: elements i .. i + cnt - 1 belong to lanes u * LANES and on. */
+typedef void step_fn(void *walker, int u, size_t i, int cnt);
+
+/* Where a block's vectors of lanes fit registers, its steps are written out, and its lanes stay there; elsewhere they live in L1. */
+#if SMX_REAL == 32 && !defined(V_PORTABLE)
+#define UNROLL_BLOCK _Pragma("GCC unroll 4")
+#else
+#define UNROLL_BLOCK _Pragma("GCC unroll 1")
+#endif
+
+SMI void walk_block(size_t i, size_t left, step_fn *step, void *walker) {
+  if (left >= BLOCK) {
+    UNROLL_BLOCK
+    for (int u = 0; u < VPB; u++) step(walker, u, i + (size_t)u * LANES, LANES);
+    return;
+  }
+  UNROLL_BLOCK
+  for (int u = 0; u < VPB; u++) {
+    int cnt = (int)left - u * LANES;
+    if (cnt > 0) step(walker, u, i + (size_t)u * LANES, cnt < LANES ? cnt : LANES);
+  }
+}
+
+/* Walks elements base .. base + n - 1, n <= GROUP, in the order of the contract. */
+SMI void walk(size_t base, size_t n, step_fn *step, void *walker) {
+  for (size_t s = 0; s < PAGE && s < n; s += BLOCK)
+    for (size_t i = s; i < n; i += PAGE) walk_block(base + i, n - i, step, walker);
+}
+
+SMI size_t group_size(size_t g, size_t n) { return n - g < GROUP ? n - g : GROUP; }
+
+/* The first i of 0..n-1 for which hit(ctx, i, cnt) is true in some lane, or n. */
+typedef vmask hit_fn(const void *ctx, size_t i, int cnt);
+SMI size_t find_first(size_t n, hit_fn *hit, const void *ctx) {
+  for (size_t i = 0; i < n; i += LANES) {
+    int cnt = lanes_left(n - i);
+    vmask m = m_and(hit(ctx, i, cnt), lanes_below(cnt));
+    if (!m_any(m)) continue;
+    return i + (size_t)v_hmin(v_select(m, v_iota(), v_set1(LANES)));
+  }
+  return n;
+}
+
+/* Writes one value over a whole output. */
+SMI void fill(real *y, size_t n, real value) {
+  for (size_t i = 0; i < n; i++) y[i] = value;
+}
+
+/* One pass of a row program over one row in memory, its groups in runs of RUN. */
+enum { RUN = 32 };
+static void run_pass(const row_kernel *k, const row_call *row, row_state *st) {
+  row_part parts[RUN];
+  row_call c = *row;
+  size_t stride = (size_t)RUN * GROUP, runs = c.n ? (c.n - 1) / stride + 1 : 0;
+  for (size_t r = 0; r < runs; r++) {
+    c.start = (st->reverse ? runs - 1 - r : r) * stride;
+    c.count = row->n - c.start < stride ? row->n - c.start : stride;
+    k->pass(&c, st, parts);
+    k->fold(&c, st, parts, (c.count + GROUP - 1) / GROUP);
+  }
+}
+
+/* All passes over one row in memory. True when the row is empty. */
+static bool run_program(const row_kernel *k, const row_call *row) {
+  row_state st;
+  k->begin(row, &st);
+  do run_pass(k, row, &st);
+  while (k->next(row, &st));
+  return st.empty;
+}
+
+/* Row r of a call as a call of its own. */
+static row_call row_at(const row_call *c, size_t r) {
+  row_call row = *c;
+  row.rows = 1;
+  for (int p = 0; p < ROW_SRC; p++) row.src[p] = c->src[p] ? (const real *)c->src[p] + (ptrdiff_t)r * c->src_step[p] : NULL;
+  for (int p = 0; p < ROW_DST; p++) row.dst[p] = c->dst[p] ? (real *)c->dst[p] + (ptrdiff_t)r * c->dst_step[p] : NULL;
+  return row;
+}
+
+/* rows() of an operator that has no shorter way: the program, row by row. */
+static void run_rows(const row_kernel *k, row_call *c) {
+  for (size_t r = 0; r < c->rows; r++) {
+    row_call row = row_at(c, r);
+    if (run_program(k, &row) && c->on_empty == SMX_EMPTY_ERROR && c->first_empty < 0) c->first_empty = (int64_t)r;
+  }
+}
+
+#endif

@@ -1,0 +1,356 @@
+/* row/exp_rows.h - the exponential family's ways through a row: as a row program (any length, any holder) and, for rows in memory, the plans
+ * for rows that fit registers or the caches. All give the same bits.
+ *
+ * The program sums the row once with a running reference, never later than the row's own. Where that pass cannot tell that its bits are those
+ * of the row's own reference (a term lies between the two flush limits, a NaN, a score beyond +-2^19) the row is summed again exactly. */
+#ifndef SMX_ROW_EXP_ROWS_H
+#define SMX_ROW_EXP_ROWS_H
+#include "exp.h"
+
+typedef enum exp_kind { EXP_WEIGHTS, EXP_LOGS, EXP_SCALAR } exp_kind;
+
+/* An operator of the family. */
+typedef struct exp_body {
+  consts (*setup)(const row_call *c, const span *s);
+  const exp_scores *scores;
+  exp_emit_fn *emit;                                                            /* dst[0] of a group; NULL for EXP_SCALAR */
+  double (*scalar)(const span *s, const consts *k, const exp_row *r, size_t n); /* EXP_SCALAR: dst[0] of the row */
+  real (*extra)(const span *s);                                                 /* a score that joins S only; NULL = none */
+  exp_sum_fn *moment, *spread;                                                  /* exp_row.moment and .spread; NULL = not needed */
+  void (*row)(const span *s, const consts *k, const exp_row *r);                /* ROW outputs besides; NULL = none */
+  bool (*small)(const row_kernel *kernel, row_call *c); /* all rows, if they fit registers; NULL = never */
+  exp_kind kind;
+  bool others;     /* needs exp_row.others and top */
+  bool gradient;   /* empty rows get 0 whatever the policy */
+  real empty, inf; /* EXP_SCALAR: for a row with nothing valid, and for +inf under SMX_INF_LIMIT */
+} exp_body;
+
+static real k_of(real x) { return v_first(exp_k(v_set1(x))); }
+
+/* Shift and reference of a row whose largest score is max. */
+SMI void exp_refer(exp_row *r, real max) {
+  r->max = max;
+  r->shift = max > (real)524288 || max < (real)-524288 ? max : 0;
+  r->ref = k_of(max - r->shift) - 1;
+}
+
+NOINLINE real exp_of(const exp_row *r, real h, real l) {
+  vreal d;
+  return v_first(exp_term((score){v_set1(h), v_set1(l)}, true, r->ref, r->shift, true, &d));
+}
+
+/* The scalars that follow from S. sum2 and sum3 are the moment's and the spread's. */
+SMI void exp_settle(const exp_body *b, const span *s, exp_row *r, double sum, double other, double sum2, double sum3) {
+  if (b->extra) {
+    real x = b->extra(s);
+    if (x > -R_INF) sum += (double)exp_of(r, x, 0);
+  }
+  r->inv = (real)(1.0 / sum);
+  r->tiny = (real)((double)R_TINY * sum);
+  r->one = (real)sum;
+  if (b->moment) r->moment = sum2 / sum, r->spread = sum3 / sum;
+  if (!b->others) return;
+  r->top = (real)r->max;
+  r->others = other / (double)exp_of(r, r->top, r->top_l);
+  r->log = (real)d_log1p(r->others);
+}
+
+/* ---- the row program ---- */
+
+enum { EXP_RUN, EXP_EXACT, EXP_MOMENT_PASS, EXP_SPREAD_PASS, EXP_CLASSIFY, EXP_EMIT_PASS, EXP_FILL, EXP_LIMIT };
+
+static void exp_begin(const exp_body *b, const row_call *c, row_state *st) {
+  (void)b;
+  (void)c;
+  st->mode = EXP_RUN;
+  st->writes = st->reverse = st->serial = st->empty = st->nan = false;
+  st->sum = st->other = st->sum2 = st->sum3 = 0;
+  st->max = -R_INF, st->low = R_INF, st->ref = -R_INF;
+  st->shift = st->top_l = st->top_x = 0;
+  st->index = -1;
+}
+
+static exp_row exp_row_of(const exp_body *b, const span *s, const row_state *st) {
+  exp_row r = {.shift = (real)st->shift, .ref = (real)st->ref, .max = st->max, .top_l = (real)st->top_l, .top_x = st->top_x};
+  exp_settle(b, s, &r, st->sum, st->other, st->sum2, st->sum3);
+  return r;
+}
+
+/* The row's first largest element so far is in this group: sums the group without it and notes it. */
+static void exp_note_top(const exp_body *b, exp_sum *w, exp_sum_fn *sum, size_t i, size_t n, real max, row_part *part) {
+  size_t first = b->scores->find(w->s, w->k, i, n, max);
+  if (first == n) return;
+  w->skip = i + first;
+  part->other = (double)sum(w, i, n);
+  part->index = (int64_t)(w->s->origin + w->skip);
+  part->top_l = (double)b->scores->low_part(w->s, w->k, w->skip);
+  part->top_x = (double)w->s->src[0][w->skip];
+}
+
+/* One group with the reference of the groups before it; it comes from a score that was seen, and is raised when the group is far above it.
+ * -inf = nothing seen yet. Returns the reference to go on with. */
+static real exp_run_group(const exp_body *b, const span *s, const consts *k, size_t i, size_t n, real ref, real best, row_part *part) {
+  exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX};
+  real sum = 0;
+  if (!(ref > -R_INF)) {
+    real max = b->scores->max(s, k, i, n);
+    *part = (row_part){.ref = (double)-R_INF, .max = (double)max, .low = (double)R_INF, .index = -1, .nan = !(max <= R_MAX)};
+    if (!(max >= -R_MAX && max <= R_MAX)) return -R_INF;
+    ref = k_of(max) - 1;
+  }
+  for (;;) {
+    w.ref = ref;
+    sum = b->scores->sum_watch(&w, i, n);
+    if (!(k_of(w.max) - 1 > ref + 60) || w.max > R_MAX) break;
+    ref = k_of(w.max) - 1;
+  }
+  *part = (row_part){.sum = (double)sum, .ref = (double)ref, .max = (double)w.max, .low = (double)w.low, .index = -1, .nan = !(sum <= R_MAX)};
+  real max = w.max;
+  if (b->others && max > best && max <= R_MAX) exp_note_top(b, &w, b->scores->sum, i, n, max, part);
+  return k_of(max) - 1 > ref && max <= R_MAX ? k_of(max) - 1 : ref;
+}
+
+/* One group with the row's own reference. */
+static void exp_exact_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n, bool found, row_part *part) {
+  exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .ref = (real)st->ref, .shift = (real)st->shift};
+  *part = (row_part){.sum = (double)b->scores->sum_exact(&w, i, n), .index = -1};
+  part->nan = !(part->sum <= (double)R_MAX);
+  if (b->others && !found) exp_note_top(b, &w, b->scores->sum_exact, i, n, (real)st->max, part);
+}
+
+static void exp_moment_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n, row_part *part) {
+  exp_sum w = {.s = s, .k = k, .ref = (real)st->ref, .shift = (real)st->shift, .center = (real)st->top_x};
+  exp_sum_fn *sum = b->moment;
+  if (st->mode == EXP_SPREAD_PASS) sum = b->spread, w.center = (real)(st->top_x + st->sum2 / st->sum);
+  *part = (row_part){.sum = (double)sum(&w, i, n), .index = -1};
+}
+
+/* One value everywhere, or the +inf share the mass. */
+static void exp_fill_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n) {
+  bool logs = b->kind == EXP_LOGS;
+  if (st->mode == EXP_FILL) fill(s->dst[0] + i, n, (real)st->sum);
+  else b->scores->limit(s, k, i, n, logs ? -(real)d_log1p(st->sum - 1) : (real)(1.0 / st->sum), logs ? -R_INF : 0);
+}
+
+static void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *parts) {
+  span s = span_of(c, 0);
+  consts k = b->setup(c, &s);
+  size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
+  exp_row r = st->mode == EXP_EMIT_PASS ? exp_row_of(b, &s, st) : (exp_row){0};
+  exp_emit emit = {.s = &s, .k = &k, .r = &r, .stream = c->bypass};
+  real ref = -R_INF, best = -R_INF;
+  bool found = false;
+  if (st->mode == EXP_RUN) {
+    real max = b->scores->max(&s, &k, base, c->count < 256 ? c->count : 256);
+    if (max >= -R_MAX && max <= R_MAX) ref = k_of(max) - 1;
+  }
+  for (size_t j = 0; j < groups; j++) {
+    size_t g = st->reverse ? groups - 1 - j : j, i = base + g * GROUP, n = group_size(g * GROUP, c->count);
+    row_part *part = parts + g;
+    *part = (row_part){.index = -1};
+    switch (st->mode) {
+      case EXP_RUN:
+        ref = exp_run_group(b, &s, &k, i, n, ref, best, part);
+        best = (real)part->max > best ? (real)part->max : best;
+        break;
+      case EXP_EXACT:
+        exp_exact_group(b, &s, &k, st, i, n, found, part);
+        found |= part->index >= 0;
+        break;
+      case EXP_MOMENT_PASS:
+      case EXP_SPREAD_PASS: exp_moment_group(b, &s, &k, st, i, n, part); break;
+      case EXP_CLASSIFY: b->scores->count(&s, &k, i, n, &part->sum, &part->nan); break;
+      case EXP_EMIT_PASS: b->emit(&emit, i, n); break;
+      default: exp_fill_group(b, &s, &k, st, i, n);
+    }
+  }
+  if (emit.stream && st->mode == EXP_EMIT_PASS) v_stream_end();
+}
+
+/* A running part joins: both sides are brought to the later reference, which is exact. */
+static void exp_fold_run(row_state *st, const row_part *p) {
+  if (!(p->ref > (double)-R_INF)) return; /* nothing but -inf */
+  double ref = p->ref > st->ref ? p->ref : st->ref, old = d_scale(st->sum, st->ref - ref), new = d_scale(p->sum, p->ref - ref);
+  bool record = p->max > st->max;
+  st->other = record ? old + d_scale(p->other, p->ref - ref) : d_scale(st->other, st->ref - ref) + new;
+  st->sum = old + new;
+  st->ref = ref;
+  if (!record) return;
+  st->max = p->max;
+  st->index = p->index, st->top_l = p->top_l, st->top_x = p->top_x;
+}
+
+static void exp_fold_exact(row_state *st, const row_part *p) {
+  bool first = p->index >= 0 && st->index < 0;
+  st->sum += p->sum;
+  st->other += first ? p->other : p->sum;
+  if (first) st->index = p->index, st->top_l = p->top_l, st->top_x = p->top_x;
+}
+
+static void exp_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  (void)c;
+  for (size_t g = 0; g < count; g++) {
+    const row_part *p = parts + g;
+    st->nan |= p->nan;
+    switch (st->mode) {
+      case EXP_RUN:
+        if (p->low < st->low) st->low = p->low;
+        exp_fold_run(st, p);
+        break;
+      case EXP_EXACT: exp_fold_exact(st, p); break;
+      case EXP_MOMENT_PASS: st->sum2 += p->sum; break;
+      case EXP_SPREAD_PASS: st->sum3 += p->sum; break;
+      case EXP_CLASSIFY: st->sum += p->sum; break;
+      default: break;
+    }
+  }
+}
+
+/* Goes to a pass that writes one value everywhere, or writes the row's value at once. */
+static bool exp_fill_with(const exp_body *b, const span *s, row_state *st, real value, real scalar) {
+  if (b->kind == EXP_SCALAR) {
+    s->dst[0][0] = scalar;
+    return false;
+  }
+  st->mode = EXP_FILL;
+  st->sum = (double)value;
+  return st->writes = true;
+}
+
+static bool exp_empty(const exp_body *b, const row_call *c, const span *s, row_state *st) {
+  bool sunk = b->extra && b->extra(s) > -R_INF; /* a sink takes all the weight: not an empty row */
+  st->empty = !sunk;
+  if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
+  bool nan = st->empty && c->on_empty == SMX_EMPTY_NAN && !b->gradient;
+  return exp_fill_with(b, s, st, nan ? r_nan() : b->kind == EXP_LOGS ? -R_INF : 0, b->empty);
+}
+
+static bool exp_after_classify(const exp_body *b, const row_call *c, const span *s, row_state *st) {
+  if (st->nan || (st->sum > 0 && c->on_inf != SMX_INF_LIMIT)) return exp_fill_with(b, s, st, r_nan(), r_nan());
+  if (st->sum == 0) return exp_empty(b, c, s, st);
+  if (b->kind == EXP_SCALAR) return exp_fill_with(b, s, st, 0, b->inf);
+  st->mode = EXP_LIMIT;
+  return st->writes = true;
+}
+
+/* The sums are known: what comes next. */
+static bool exp_after_sums(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
+  if (b->moment && st->mode < EXP_MOMENT_PASS) {
+    st->mode = EXP_MOMENT_PASS;
+  } else if (b->spread && st->mode < EXP_SPREAD_PASS) {
+    st->mode = EXP_SPREAD_PASS;
+  } else if (b->kind == EXP_SCALAR) {
+    exp_row r = exp_row_of(b, s, st);
+    s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, k, &r, c->n))));
+    return false;
+  } else {
+    st->mode = EXP_EMIT_PASS;
+    st->writes = st->reverse = true; /* the last groups read are the ones still in the caches */
+  }
+  return true;
+}
+
+static bool exp_after_run(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
+  real max = (real)st->max, sink = b->extra ? b->extra(s) : -R_INF;
+  if (!(sink <= R_MAX)) return exp_fill_with(b, s, st, r_nan(), r_nan());
+  if (!(max >= -R_MAX && max <= R_MAX)) {
+    st->mode = EXP_CLASSIFY;
+    st->sum = 0;
+    st->nan = false;
+    return true;
+  }
+  exp_row r;
+  exp_refer(&r, sink > max ? sink : max);
+  bool same = !st->nan && r.shift == 0 && k_of((real)st->low) - r.ref >= MIN_EXP;
+  st->sum = d_scale(st->sum, st->ref - (double)r.ref);
+  st->other = d_scale(st->other, st->ref - (double)r.ref);
+  st->ref = (double)r.ref, st->shift = (double)r.shift;
+  if (same) return exp_after_sums(b, c, s, k, st);
+  st->mode = EXP_EXACT;
+  st->sum = st->other = 0;
+  st->nan = false;
+  st->index = -1;
+  return true;
+}
+
+static bool exp_next(const exp_body *b, const row_call *c, row_state *st) {
+  span s = span_of(c, 0);
+  consts k = b->setup(c, &s);
+  if (st->writes) {
+    exp_row r = st->mode == EXP_EMIT_PASS ? exp_row_of(b, &s, st) : (exp_row){.spread = st->mode == EXP_FILL ? st->sum : 0};
+    if (b->row) b->row(&s, &k, &r);
+    return false;
+  }
+  switch (st->mode) {
+    case EXP_RUN: return exp_after_run(b, c, &s, &k, st);
+    case EXP_CLASSIFY: return exp_after_classify(b, c, &s, st);
+    case EXP_EXACT:
+      if (st->nan) return exp_fill_with(b, &s, st, r_nan(), r_nan());
+      return exp_after_sums(b, c, &s, &k, st);
+    default: return exp_after_sums(b, c, &s, &k, st);
+  }
+}
+
+/* ---- rows in memory ---- */
+
+/* Rows of more elements than this take the program: summed from memory once, then computed again while they are written. */
+enum { EXP_CACHED = SMX_REAL == 32 ? 131072 : 65536, AHEAD = 4 };
+
+/* One row through its program. */
+static void exp_program_row(const row_kernel *kernel, row_call *c, size_t row) {
+  row_call one = row_at(c, row);
+  if (run_program(kernel, &one) && c->on_empty == SMX_EMPTY_ERROR && c->first_empty < 0) c->first_empty = (int64_t)row;
+}
+
+/* A row that the caches hold: maximum, terms and their sum, output. The terms are kept in `store` (the output or a scratch row), or formed
+ * again. Returns false, with nothing written, when the row is not an ordinary one. */
+static bool exp_cached_row(const exp_body *b, const row_call *c, const span *s, real *store, ptrdiff_t prefetch) {
+  consts k = b->setup(c, s);
+  size_t n = c->n;
+  real max = b->scores->max(s, &k, 0, n), sink = b->extra ? b->extra(s) : -R_INF;
+  if (!(max >= (real)-524288 && max <= (real)524288) || !(sink <= (real)524288)) return false;
+  exp_row r = {.shift = 0};
+  exp_refer(&r, sink > max ? sink : max);
+  exp_sum w = {.s = s, .k = &k, .skip = SIZE_MAX, .ref = r.ref, .store = store, .prefetch = prefetch};
+  if (b->others) {
+    w.skip = b->scores->find(s, &k, 0, n, max);
+    r.top_l = w.skip < n ? b->scores->low_part(s, &k, w.skip) : 0;
+  }
+  double sum = 0;
+  for (size_t g = 0; g < n; g += GROUP) sum += (double)b->scores->sum(&w, g, group_size(g, n));
+  if (sum != sum) {
+    fill(s->dst[0], b->kind == EXP_SCALAR ? 1 : n, r_nan());
+    return true;
+  }
+  exp_settle(b, s, &r, sum, sum, 0, 0);
+  if (b->kind == EXP_SCALAR) {
+    s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, &k, &r, n))));
+    return true;
+  }
+  exp_emit e = {.s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < (real)2.83, .stream = c->bypass};
+  exp_emit_fn *emit = store ? stored_emit : b->emit;
+  for (size_t g = 0; g < n; g += GROUP) emit(&e, g, group_size(g, n));
+  return true;
+}
+
+/* The output holds the terms, or a scratch row and streaming stores, or they are formed again; long and extraordinary rows take the program. */
+static void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
+  if (b->moment) {
+    run_rows(kernel, c);
+    return;
+  }
+  if (b->small && c->plan == PLAN_AUTO && b->small(kernel, c)) return;
+  real scratch[GROUP] __attribute__((aligned(64)));
+  row_plan plan = c->plan != PLAN_AUTO ? c->plan : c->n > EXP_CACHED ? PLAN_STREAM : c->bypass ? PLAN_SCRATCH : PLAN_CACHE;
+  bool weights = b->kind == EXP_WEIGHTS && !b->gradient, scratched = plan == PLAN_SCRATCH && c->n <= GROUP;
+  bool follow = scratched && c->src_step[0] == (ptrdiff_t)c->n;
+  for (size_t r = 0; r < c->rows; r++) {
+    span s = span_of(c, r);
+    real *store = !weights ? NULL : scratched ? scratch : plan == PLAN_CACHE && !c->bypass ? s.dst[0] : NULL;
+    ptrdiff_t ahead = follow && r + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
+    if (plan == PLAN_STREAM || !exp_cached_row(b, c, &s, store, ahead)) exp_program_row(kernel, c, r);
+  }
+  if (c->bypass) v_stream_end();
+}
+
+#endif

@@ -1,0 +1,591 @@
+/* row/ops.c - the arithmetic of the row operators, forward and backward. Compiled once per instruction set and real type.
+ *
+ * An operator says how a score is formed (exp.h) or what is summed and written (sum.h); the engines do the rest. The forward kernel of every
+ * family member and its gradient stand together. Formulas and sources are in table.c. */
+#include "engine.h"
+#include "exp_rows.h"
+#include "exp_small.h"
+#include "moves.h"
+#include "scan.h"
+#include "select.h"
+#include "sum.h"
+
+/* Five functions around a body make a kernel. */
+#define EXP_KERNEL(name) \
+  static void name##_begin(const row_call *c, row_state *st) { exp_begin(&name##_body, c, st); } \
+  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&name##_body, c, st, parts); } \
+  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { exp_fold(c, st, parts, count); } \
+  static bool name##_next(const row_call *c, row_state *st) { return exp_next(&name##_body, c, st); } \
+  static void name##_rows(row_call *c); \
+  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next}; \
+  static void name##_rows(row_call *c) { exp_rows(&name##_body, &name##_kernel, c); }
+
+#define SUM_KERNEL(name) \
+  static void name##_begin(const row_call *c, row_state *st) { sum_begin(&name##_body, c, st); } \
+  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { sum_pass(&name##_body, c, st, parts); } \
+  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { sum_fold(c, st, parts, count); } \
+  static bool name##_next(const row_call *c, row_state *st) { return sum_next(&name##_body, c, st); } \
+  static void name##_rows(row_call *c); \
+  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next}; \
+  static void name##_rows(row_call *c) { sum_rows(&name##_body, &name##_kernel, c); }
+
+/* An operator that is one kernel or another, as its parameters (of the row, if a port holds them) say. */
+#define PICK_KERNEL(name, port) \
+  static void name##_begin(const row_call *c, row_state *st) { name##_pick(c)->begin(c, st); } \
+  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { name##_pick(c)->pass(c, st, parts); } \
+  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { \
+    name##_pick(c)->fold(c, st, parts, count); \
+  } \
+  static bool name##_next(const row_call *c, row_state *st) { return name##_pick(c)->next(c, st); } \
+  static void name##_rows(row_call *c) { pick_rows(c, name##_pick, port); }
+
+static void pick_rows(row_call *c, const row_kernel *(*pick)(const row_call *), int port) {
+  if (port < 0 || !c->src[port]) {
+    pick(c)->rows(c);
+    return;
+  }
+  for (size_t r = 0; r < c->rows; r++) {
+    row_call row = row_at(c, r);
+    pick(&row)->rows(&row);
+    if (row.first_empty >= 0 && c->first_empty < 0) c->first_empty = (int64_t)r;
+  }
+}
+
+/* ---- scores ---- */
+
+SMI consts setup_plain(const row_call *c, const span *s) {
+  (void)c;
+  (void)s;
+  return (consts){{0}};
+}
+
+SMI score score_plain(const span *s, const consts *k, size_t i, int cnt) {
+  (void)k;
+  return (score){at(s->src[0], i, cnt), v_set1(0)};
+}
+
+EXP_SCORES(plain, score_plain, false)
+EXP_EMIT(plain_weights, plain_weight)
+
+/* x times a double c = v[0] + v[1], as h + l with no rounding but the last bits of l. With c = 0 a score of -inf stays what it is. */
+SMI consts factor(double c) {
+  real hi = (real)c;
+  return (consts){{hi, (real)(c - (double)hi), c == 0 ? -R_INF : r_nan()}};
+}
+SMI score score_scaled(const span *s, const consts *k, size_t i, int cnt) {
+  vreal x = at(s->src[0], i, cnt), c = v_set1(k->v[0]), h = v_mul(x, c), minus_h = v_sub(v_set1(0), h);
+  vreal l = v_fma(x, v_set1(k->v[1]), v_fma(x, c, minus_h));
+  return (score){v_select(v_eq(x, v_set1(k->v[2])), x, h), l};
+}
+EXP_SCORES(scaled, score_scaled, true)
+EXP_EMIT(scaled_weights, scaled_weight)
+
+/* ---- gradients of weights: dx_i = c y_i (dy_i - sum_j y_j dy_j) ----
+ * An element of weight 0 has gradient 0; its dy is not read as a number. */
+
+SMI vreal upstream(const span *s, vreal y, size_t i, int cnt) {
+  return v_select(v_eq(y, v_set1(0)), v_set1(0), at(s->src[SRC_DY], i, cnt));
+}
+SMI void weights_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  (void)k;
+  (void)r;
+  vreal y = at(s->src[SRC_Y], i, cnt);
+  acc->a = v_fma(y, upstream(s, y, i, cnt), acc->a);
+}
+SMI vreal weights_ds(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vreal y = at(s->src[SRC_Y], i, cnt);
+  vreal ds = v_mul(v_mul(v_set1(k->v[0]), y), v_sub(upstream(s, y, i, cnt), v_set1((real)r->sum)));
+  return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), ds));
+}
+SMI vreal weights_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  put(s->dst[0], i, cnt, weights_ds(s, k, r, i, cnt));
+  return v_set1(0);
+}
+
+SMI consts setup_one(const row_call *c, const span *s) {
+  (void)c;
+  (void)s;
+  return (consts){{1}};
+}
+SUM_SUMS_OF(weights_sums, weights_add)
+SUM_EMIT_OF(weights_out, weights_emit)
+static const sum_body weights_body = {.setup = setup_one, .sums = weights_sums, .emit = weights_out, .full = 1};
+SUM_KERNEL(weights)
+
+/* ---- softmax ---- */
+
+SMI double softmax_temperature(const row_call *c) {
+  double t = c->src[1] ? (double)*(const real *)c->src[1] : c->params[0];
+  return t >= 0 ? t : (double)r_nan();
+}
+SMI double softmax_factor(double t, double base) { return (base == 2.718281828459045 ? 1 : d_log(base, 0)) / t; }
+SMI consts softmax_setup(const row_call *c, const span *s) {
+  double t = s->src[1] ? (double)*s->src[1] : c->params[0];
+  return factor(t >= 0 ? softmax_factor(t, c->params[1]) : (double)r_nan());
+}
+
+static const exp_body softmax_plain_body = {.setup = setup_plain, .scores = &plain_scores, .emit = plain_weights, .small = exp_small_rows};
+EXP_KERNEL(softmax_plain)
+static const exp_body softmax_scaled_body = {.setup = softmax_setup, .scores = &scaled_scores, .emit = scaled_weights};
+EXP_KERNEL(softmax_scaled)
+
+/* dT = -(1 / ln b) sum_i log(y_i) dx_i: log y stands for x, from which it differs by a factor and a constant, and the dx of a row add up to 0. */
+SMI consts softmax_grad_setup(const row_call *c, const span *s) {
+  double t = s->src[1] ? (double)*s->src[1] : c->params[0], ln_b = softmax_factor(1, c->params[1]);
+  return (consts){{t == 0 ? 0 : (real)(ln_b / t), (real)(-1 / ln_b)}};
+}
+static const sum_body softmax_scaled_grad_body = {.setup = softmax_grad_setup, .sums = weights_sums, .emit = weights_out, .full = 1};
+SUM_KERNEL(softmax_scaled_grad)
+
+SMI vreal softmax_t_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vreal y = at(s->src[SRC_Y], i, cnt), dx = weights_ds(s, k, r, i, cnt);
+  put(s->dst[0], i, cnt, dx);
+  vmask none = v_eq(dx, v_set1(0));
+  return v_select(none, v_set1(0), v_mul(v_log_scaled(v_select(none, v_set1(1), y), v_set1(0)), dx));
+}
+SMI void softmax_t_row(const span *s, const consts *k, const sum_row *r, double post) {
+  (void)r;
+  s->dst[1][0] = v_first(v_clean(v_set1((real)((double)k->v[1] * post))));
+}
+SUM_EMIT_OF(softmax_t_out, softmax_t_emit)
+static const sum_body softmax_t_grad_body = {
+    .setup = softmax_grad_setup, .sums = weights_sums, .emit = softmax_t_out, .row = softmax_t_row, .full = 1};
+SUM_KERNEL(softmax_t_grad)
+
+/* ---- hardmax: y_i = [x_i = max] / count, or 1 at the first ---- */
+
+SMI vmask hardmax_hit(const span *s, const sum_row *r, size_t i, int cnt) {
+  return m_and(v_eq(at(s->src[0], i, cnt), v_set1(r->max)), lanes_below(cnt));
+}
+SMI void hardmax_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  (void)k;
+  acc->a = v_add(acc->a, v_select(hardmax_hit(s, r, i, cnt), v_set1(1), v_set1(0)));
+}
+SUM_SUMS_OF(hardmax_ties, hardmax_add)
+
+typedef struct hardmax_look {
+  const span *s;
+  const sum_row *r;
+  size_t base;
+} hardmax_look;
+SMI vmask hardmax_look_hit(const void *ctx, size_t i, int cnt) {
+  const hardmax_look *w = ctx;
+  return hardmax_hit(w->s, w->r, w->base + i, cnt);
+}
+NOINLINE void hardmax_where(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) {
+  hardmax_look w = {s, r, i};
+  size_t first = r->index < 0 ? find_first(n, hardmax_look_hit, &w) : n;
+  (void)k;
+  *part = (row_part){.index = first < n ? (int64_t)(s->origin + i + first) : -1};
+}
+SMI vreal hardmax_split_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  (void)k;
+  vmask hit = v_eq(at(s->src[0], i, cnt), v_set1(r->max));
+  put(s->dst[0], i, cnt, v_select(hit, v_set1((real)(1 / r->sum)), v_set1(0)));
+  return v_set1(0);
+}
+SMI vreal hardmax_first_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  (void)k;
+  vmask hit = v_eq(v_iota(), v_set1((real)(r->index - (int64_t)(s->origin + i))));
+  put(s->dst[0], i, cnt, v_select(hit, v_set1(1), v_set1(0)));
+  return v_set1(0);
+}
+SUM_EMIT_OF(hardmax_split_out, hardmax_split_emit)
+SUM_EMIT_OF(hardmax_first_out, hardmax_first_emit)
+static const sum_body hardmax_split_body = {.setup = setup_plain, .sums = hardmax_ties, .emit = hardmax_split_out, .full = 1, .max = true};
+SUM_KERNEL(hardmax_split)
+static const sum_body hardmax_first_body = {.setup = setup_plain, .sums = hardmax_where, .emit = hardmax_first_out, .full = 1, .max = true};
+SUM_KERNEL(hardmax_first)
+
+static const row_kernel *hardmax_pick(const row_call *c) { return c->params[0] == 0 ? &hardmax_first_kernel : &hardmax_split_kernel; }
+PICK_KERNEL(hardmax, -1)
+
+/* Gradient: 0, or straight through softmax(x / T): p_i (dy_i - sum_j p_j dy_j) / T. */
+SMI vreal zero_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  (void)k;
+  (void)r;
+  put(s->dst[0], i, cnt, v_set1(0));
+  return v_set1(0);
+}
+SUM_EMIT_OF(zero_out, zero_emit)
+static const sum_body zero_body = {.setup = setup_plain, .emit = zero_out, .full = 1};
+SUM_KERNEL(zero)
+
+SMI consts straight_setup(const row_call *c, const span *s) {
+  (void)s;
+  consts k = factor(1 / c->params[2]);
+  k.v[3] = (real)(1 / c->params[2]);
+  return k;
+}
+SMI vreal straight_factor(const exp_sum *w, size_t i, int cnt) { return at(w->s->src[SRC_DY], i, cnt); }
+EXP_MOMENT(straight_moment, score_scaled, true, straight_factor)
+SMI vreal straight_value(const exp_emit *w, size_t i, int cnt) {
+  vreal p = scaled_weight(w, i, cnt), away = v_sub(at(w->s->src[SRC_DY], i, cnt), v_set1((real)w->r->moment));
+  return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(v_mul(p, v_set1(w->k->v[3])), away)));
+}
+EXP_EMIT(straight_out, straight_value)
+static const exp_body straight_body = {
+    .setup = straight_setup, .scores = &scaled_scores, .emit = straight_out, .moment = straight_moment, .gradient = true};
+EXP_KERNEL(straight)
+
+static const row_kernel *hardmax_grad_pick(const row_call *c) { return c->params[1] == 0 ? &zero_kernel : &straight_kernel; }
+PICK_KERNEL(hardmax_grad, -1)
+
+static const row_kernel *softmax_pick(const row_call *c) {
+  double t = softmax_temperature(c);
+  return t == 0 ? &hardmax_split_kernel : t == 1 && c->params[1] == 2.718281828459045 ? &softmax_plain_kernel : &softmax_scaled_kernel;
+}
+PICK_KERNEL(softmax, 1)
+static const row_kernel *softmax_grad_pick(const row_call *c) {
+  bool plain = softmax_temperature(c) == 1 && c->params[1] == 2.718281828459045;
+  return c->dst[1] ? &softmax_t_grad_kernel : plain ? &weights_kernel : &softmax_scaled_grad_kernel;
+}
+PICK_KERNEL(softmax_grad, 1)
+
+/* ---- softmin ---- */
+
+SMI consts softmin_setup(const row_call *c, const span *s) {
+  (void)s;
+  return factor(-1 / c->params[0]);
+}
+static const exp_body softmin_body = {.setup = softmin_setup, .scores = &scaled_scores, .emit = scaled_weights};
+EXP_KERNEL(softmin)
+
+SMI consts softmin_grad_setup(const row_call *c, const span *s) {
+  (void)s;
+  return (consts){{(real)(-1 / c->params[0])}};
+}
+static const sum_body softmin_grad_body = {.setup = softmin_grad_setup, .sums = weights_sums, .emit = weights_out, .full = 1};
+SUM_KERNEL(softmin_grad)
+
+/* ---- log_softmax ---- */
+
+SMI consts inverse_setup(const row_call *c, const span *s) { /* 1 / T */
+  (void)s;
+  return factor(1 / c->params[0]);
+}
+SMI vreal log_of(score x, const exp_row *r) {
+  vreal y = v_sub(v_add(v_sub(x.h, v_set1(r->top)), v_sub(x.l, v_set1(r->top_l))), v_set1(r->log));
+  return v_clean(v_select(v_eq(x.h, v_set1(-R_INF)), x.h, y));
+}
+SMI vreal plain_log(const exp_emit *w, size_t i, int cnt) { return log_of(score_plain(w->s, w->k, i, cnt), w->r); }
+SMI vreal scaled_log(const exp_emit *w, size_t i, int cnt) { return log_of(score_scaled(w->s, w->k, i, cnt), w->r); }
+EXP_EMIT(plain_logs, plain_log)
+EXP_EMIT(scaled_logs, scaled_log)
+static const exp_body log_plain_body = {.setup = setup_plain, .scores = &plain_scores, .emit = plain_logs, .kind = EXP_LOGS, .others = true};
+EXP_KERNEL(log_plain)
+static const exp_body log_scaled_body = {.setup = inverse_setup, .scores = &scaled_scores, .emit = scaled_logs, .kind = EXP_LOGS, .others = true};
+EXP_KERNEL(log_scaled)
+static const row_kernel *log_softmax_pick(const row_call *c) { return c->params[0] == 1 ? &log_plain_kernel : &log_scaled_kernel; }
+PICK_KERNEL(log_softmax, -1)
+
+/* dx_i = (dy_i - e^y_i sum_j dy_j) / T; elements of log-weight -inf take no part. */
+SMI vreal logs_upstream(const span *s, vreal y, size_t i, int cnt) {
+  return v_select(v_eq(y, v_set1(-R_INF)), v_set1(0), at(s->src[SRC_DY], i, cnt));
+}
+SMI void logs_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  (void)k;
+  (void)r;
+  acc->a = v_add(acc->a, logs_upstream(s, at(s->src[SRC_Y], i, cnt), i, cnt));
+}
+SMI vreal logs_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vreal y = at(s->src[SRC_Y], i, cnt);
+  vreal dx = v_fnma(v_exp(y), v_set1((real)r->sum), logs_upstream(s, y, i, cnt));
+  put(s->dst[0], i, cnt, v_clean(v_mul(dx, v_set1(k->v[0]))));
+  return v_set1(0);
+}
+SUM_SUMS_OF(logs_sums, logs_add)
+SUM_EMIT_OF(logs_out, logs_emit)
+static const sum_body log_softmax_grad_body = {.setup = inverse_setup, .sums = logs_sums, .emit = logs_out, .full = 1};
+SUM_KERNEL(log_softmax_grad)
+
+/* ---- logsumexp and its kin: max + log1p(others / largest) ---- */
+
+SMI double lse_of(const exp_row *r) { return (r->max + (double)r->top_l) + d_log1p(r->others); }
+SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
+  (void)s;
+  (void)k;
+  (void)n;
+  return lse_of(r);
+}
+SMI double lme_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
+  (void)s;
+  (void)k;
+  return r->max + (d_log1p(r->others) - d_log1p((double)n - 1));
+}
+SMI double mellow_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
+  (void)s;
+  return (lse_of(r) - d_log1p((double)n - 1)) / ((double)k->v[0] + (double)k->v[1]);
+}
+SMI consts omega_setup(const row_call *c, const span *s) {
+  (void)s;
+  return factor(c->params[0]);
+}
+static const exp_body logsumexp_body = {
+    .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lse_scalar, .empty = -R_INF, .inf = R_INF};
+EXP_KERNEL(logsumexp)
+static const exp_body logmeanexp_body = {
+    .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lme_scalar, .empty = -R_INF, .inf = R_INF};
+EXP_KERNEL(logmeanexp)
+static const exp_body mellowmax_body = {.setup = omega_setup, .scores = &scaled_scores, .kind = EXP_SCALAR, .others = true,
+                                        .scalar = mellow_scalar, .empty = -R_INF, .inf = R_INF};
+EXP_KERNEL(mellowmax)
+
+/* dx = dy softmax(score), from x again: as accurate as softmax, whatever the size of lse. */
+SMI vreal times_upstream(vreal p, const exp_emit *w) {
+  return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(p, v_set1(w->s->src[SRC_DY][0]))));
+}
+SMI vreal lse_grad_value(const exp_emit *w, size_t i, int cnt) { return times_upstream(plain_weight(w, i, cnt), w); }
+SMI vreal mellowmax_grad_value(const exp_emit *w, size_t i, int cnt) { return times_upstream(scaled_weight(w, i, cnt), w); }
+EXP_EMIT(lse_grad_out, lse_grad_value)
+EXP_EMIT(mellowmax_grad_out, mellowmax_grad_value)
+static const exp_body lse_grad_body = {.setup = setup_plain, .scores = &plain_scores, .emit = lse_grad_out, .gradient = true};
+EXP_KERNEL(lse_grad)
+static const exp_body mellowmax_grad_body = {.setup = omega_setup, .scores = &scaled_scores, .emit = mellowmax_grad_out, .gradient = true};
+EXP_KERNEL(mellowmax_grad)
+
+/* ---- boltzmann_operator: y = top_x + sum (x_i - top_x) e_i / S ---- */
+
+SMI consts alpha_setup(const row_call *c, const span *s) {
+  double a = s->src[1] ? (double)*s->src[1] : c->params[0];
+  consts k = factor(a);
+  k.v[3] = (real)a;
+  return k;
+}
+SMI vreal boltzmann_away(const exp_sum *w, size_t i, int cnt) { return v_sub(at(w->s->src[0], i, cnt), v_set1(w->center)); }
+SMI vreal boltzmann_square(const exp_sum *w, size_t i, int cnt) {
+  vreal away = boltzmann_away(w, i, cnt);
+  return v_mul(away, away);
+}
+EXP_MOMENT(boltzmann_moment, score_scaled, true, boltzmann_away)
+EXP_MOMENT(boltzmann_spread, score_scaled, true, boltzmann_square)
+SMI double boltzmann_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
+  (void)s;
+  (void)k;
+  (void)n;
+  return r->top_x + r->moment;
+}
+static const exp_body boltzmann_operator_body = {.setup = alpha_setup, .scores = &scaled_scores, .kind = EXP_SCALAR,
+                                                 .others = true, .scalar = boltzmann_scalar, .moment = boltzmann_moment, .inf = R_INF};
+EXP_KERNEL(boltzmann_operator)
+
+/* dx_i = dy p_i (1 + alpha (x_i - y)), dalpha = dy sum p_i (x_i - y)^2 */
+SMI vreal boltzmann_grad_value(const exp_emit *w, size_t i, int cnt) {
+  vreal p = scaled_weight(w, i, cnt), dy = v_set1(w->s->src[SRC_DY][0]);
+  vreal away = v_sub(v_sub(at(w->s->src[0], i, cnt), v_set1((real)w->r->top_x)), v_set1((real)w->r->moment));
+  vreal dx = v_mul(v_mul(p, dy), v_fma(v_set1(w->k->v[3]), away, v_set1(1)));
+  return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), dx));
+}
+EXP_EMIT(boltzmann_grad_out, boltzmann_grad_value)
+SMI void boltzmann_row(const span *s, const consts *k, const exp_row *r) {
+  (void)k;
+  if (s->dst[1]) s->dst[1][0] = v_first(v_clean(v_set1((real)((double)s->src[SRC_DY][0] * r->spread))));
+}
+static const exp_body boltzmann_grad_body = {.setup = alpha_setup, .scores = &scaled_scores, .emit = boltzmann_grad_out, .others = true,
+                                             .moment = boltzmann_moment, .spread = boltzmann_spread, .row = boltzmann_row, .gradient = true};
+EXP_KERNEL(boltzmann_grad)
+
+/* ---- masked_softmax. The mask arrives as 0 (keep) or -inf (drop). ---- */
+
+SMI consts value_setup(const row_call *c, const span *s) {
+  (void)s;
+  return (consts){{(real)c->params[0]}};
+}
+SMI score score_masked(const span *s, const consts *k, size_t i, int cnt) {
+  vmask keep = v_eq(at(s->src[1], i, cnt), v_set1(0));
+  return (score){v_select(keep, at(s->src[0], i, cnt), v_set1(k->v[0])), v_set1(0)};
+}
+EXP_SCORES(masked, score_masked, false)
+EXP_EMIT(masked_weights, masked_weight)
+static const exp_body masked_softmax_body = {.setup = value_setup, .scores = &masked_scores, .emit = masked_weights};
+EXP_KERNEL(masked_softmax)
+
+/* Dropped elements weigh in the sum when the mask value is finite, but have no gradient. */
+SMI vreal masked_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vmask keep = v_eq(at(s->src[1], i, cnt), v_set1(0));
+  put(s->dst[0], i, cnt, v_select(keep, weights_ds(s, k, r, i, cnt), v_set1(0)));
+  return v_set1(0);
+}
+SUM_EMIT_OF(masked_out, masked_emit)
+static const sum_body masked_softmax_grad_body = {.setup = setup_one, .sums = weights_sums, .emit = masked_out, .full = 1};
+SUM_KERNEL(masked_softmax_grad)
+
+/* ---- scaled_masked_softmax ---- */
+
+enum { BIAS = 1, KEEP = 2, SLOPE = 3, POSITION = 4, SINK = 5 };
+
+SMI consts attention_setup(const row_call *c, const span *s) {
+  real position = s->src[POSITION] ? *s->src[POSITION] : (real)c->n - 1;
+  return (consts){{(real)c->params[0], s->src[SLOPE] ? *s->src[SLOPE] : 0, position}};
+}
+SMI score score_attention(const span *s, const consts *k, size_t i, int cnt) {
+  vreal zero = v_set1(0), dead = v_set1(-R_INF), b = zero;
+  vmask gone = v_lt(zero, zero);
+  if (s->src[BIAS]) {
+    b = at(s->src[BIAS], i, cnt);
+    gone = v_eq(b, dead);
+  }
+  if (s->src[KEEP]) gone = m_or(gone, v_eq(at(s->src[KEEP], i, cnt), dead));
+  if (s->src[SLOPE]) {
+    vreal j = v_add(v_set1((real)(s->origin + i)), v_iota());
+    b = v_fnma(v_set1(k->v[1]), v_abs(v_sub(v_set1(k->v[2]), j)), b);
+  }
+  return (score){v_select(gone, dead, v_fma(at(s->src[0], i, cnt), v_set1(k->v[0]), b)), zero};
+}
+SMI real sink_of(const span *s) { return s->src[SINK] ? *s->src[SINK] : -R_INF; }
+EXP_SCORES(attention, score_attention, false)
+EXP_EMIT(attention_weights, attention_weight)
+static const exp_body scaled_masked_softmax_body = {
+    .setup = attention_setup, .scores = &attention_scores, .emit = attention_weights, .extra = sink_of};
+EXP_KERNEL(scaled_masked_softmax)
+
+/* dx = scale ds, dbias = ds, dsink = -y_sink sum y dy with y_sink = 1 - sum y */
+SMI consts attention_grad_setup(const row_call *c, const span *s) {
+  (void)s;
+  return (consts){{1, (real)c->params[0]}};
+}
+SMI void attention_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  weights_add(s, k, r, i, cnt, acc);
+  acc->b = v_add(acc->b, at(s->src[SRC_Y], i, cnt));
+}
+SMI vreal attention_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vreal ds = weights_ds(s, k, r, i, cnt);
+  put(s->dst[0], i, cnt, v_clean(v_mul(ds, v_set1(k->v[1]))));
+  if (s->dst[BIAS]) put(s->dst[BIAS], i, cnt, ds);
+  return v_set1(0);
+}
+SMI void attention_row(const span *s, const consts *k, const sum_row *r, double post) {
+  (void)k;
+  double sink = r->sum2 < 1 ? 1 - r->sum2 : 0;
+  if (s->dst[SINK]) s->dst[SINK][0] = post != post ? r_nan() : v_first(v_clean(v_set1((real)(-sink * r->sum))));
+}
+SUM_SUMS_OF(attention_sums, attention_add)
+SUM_EMIT_OF(attention_out, attention_emit)
+static const sum_body scaled_masked_softmax_grad_body = {
+    .setup = attention_grad_setup, .sums = attention_sums, .emit = attention_out, .row = attention_row, .full = 1u | 1u << BIAS};
+SUM_KERNEL(scaled_masked_softmax_grad)
+
+/* ---- softcap: y = c tanh(x / c), dx = dy (1 - tanh^2(x / c)); c = inf leaves x alone ---- */
+
+SMI void check_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  (void)k;
+  (void)r;
+  vreal x = at(s->src[0], i, cnt);
+  acc->nan = m_or(acc->nan, m_not(v_eq(x, x)));
+}
+SMI void check_both_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  check_add(s, k, r, i, cnt, acc);
+  vreal dy = at(s->src[SRC_DY], i, cnt);
+  acc->nan = m_or(acc->nan, m_not(v_eq(dy, dy)));
+}
+SMI consts softcap_setup(const row_call *c, const span *s) {
+  (void)s;
+  return (consts){{(real)c->params[0]}};
+}
+SMI vreal softcap_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  (void)r;
+  vreal x = at(s->src[0], i, cnt), cap = v_set1(k->v[0]);
+  put(s->dst[0], i, cnt, v_clean(k->v[0] < R_INF ? v_mul(cap, v_tanh(v_div(x, cap))) : x));
+  return v_set1(0);
+}
+SMI vreal softcap_grad_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  (void)r;
+  vreal x = at(s->src[0], i, cnt), dy = at(s->src[SRC_DY], i, cnt);
+  put(s->dst[0], i, cnt, v_clean(k->v[0] < R_INF ? v_mul(dy, v_sech2(v_div(x, v_set1(k->v[0])))) : dy));
+  return v_set1(0);
+}
+SUM_SUMS_OF(softcap_check, check_add)
+SUM_SUMS_OF(softcap_grad_check, check_both_add)
+SUM_EMIT_OF(softcap_out, softcap_emit)
+SUM_EMIT_OF(softcap_grad_out, softcap_grad_emit)
+static const sum_body softcap_body = {.setup = softcap_setup, .sums = softcap_check, .emit = softcap_out, .full = 1};
+SUM_KERNEL(softcap)
+static const sum_body softcap_grad_body = {.setup = softcap_setup, .sums = softcap_grad_check, .emit = softcap_grad_out, .full = 1};
+SUM_KERNEL(softcap_grad)
+
+/* ---- logcumsumexp: scan.h ---- */
+
+#define SCAN_KERNEL(name, backward) \
+  static void name##_begin(const row_call *c, row_state *st) { scan_begin(c, st); } \
+  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { scan_pass(c, st, parts, backward); } \
+  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { scan_fold(c, st, parts, count); } \
+  static bool name##_next(const row_call *c, row_state *st) { return scan_next(c, st, backward); } \
+  static void name##_rows(row_call *c) { \
+    static const row_kernel kernel = {NULL, name##_begin, name##_pass, name##_fold, name##_next}; \
+    run_rows(&kernel, c); \
+  }
+SCAN_KERNEL(logcumsumexp, false)
+SCAN_KERNEL(logcumsumexp_grad, true)
+
+/* ---- sparse_softmax: select.h finds the smallest score that is kept, then it is a softmax over what is kept ---- */
+
+SMI score score_kept(const span *s, const consts *k, size_t i, int cnt) {
+  const struct row_pick *pick = (const struct row_pick *)(const void *)s->src[1];
+  vreal x = at(s->src[0], i, cnt), value = v_set1((real)pick->value);
+  (void)k;
+  int64_t left = pick->limit - (int64_t)(s->origin + i); /* lanes up to this one may keep an equal score */
+  vmask early = v_lt(v_iota(), v_set1(left < 0 ? 0 : left < LANES ? (real)(left + 1) : LANES));
+  vmask keep = m_or(v_lt(value, x), m_and(v_eq(x, value), early));
+  return (score){v_select(m_and(m_not(keep), v_eq(x, x)), v_set1(-R_INF), x), v_set1(0)};
+}
+EXP_SCORES(kept, score_kept, false)
+EXP_EMIT(kept_weights, kept_weight)
+static const exp_body kept_body = {.setup = setup_plain, .scores = &kept_scores, .emit = kept_weights};
+
+enum { SPARSE_SELECT, SPARSE_WEIGHTS };
+
+static row_call kept_call(const row_call *c, const row_state *st) {
+  row_call kept = *c;
+  kept.src[1] = &st->pick;
+  return kept;
+}
+static void sparse_begin(const row_call *c, row_state *st) {
+  st->stage = SPARSE_SELECT;
+  select_begin(st, (uint64_t)c->params[0]);
+}
+static void sparse_pass(const row_call *c, row_state *st, row_part *parts) {
+  if (st->stage == SPARSE_SELECT) {
+    select_pass(c, st, parts);
+    return;
+  }
+  row_call kept = kept_call(c, st);
+  exp_pass(&kept_body, &kept, st, parts);
+}
+static void sparse_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  if (st->stage == SPARSE_WEIGHTS) exp_fold(c, st, parts, count);
+}
+static bool sparse_next(const row_call *c, row_state *st) {
+  row_call kept = kept_call(c, st);
+  if (st->stage == SPARSE_WEIGHTS) return exp_next(&kept_body, &kept, st);
+  if (select_next(st)) return true;
+  st->stage = SPARSE_WEIGHTS;
+  exp_begin(&kept_body, &kept, st);
+  return true;
+}
+static void sparse_rows(row_call *c) {
+  static const row_kernel kernel = {NULL, sparse_begin, sparse_pass, sparse_fold, sparse_next};
+  run_rows(&kernel, c);
+}
+
+/* ---- the table ---- */
+
+#define KERNEL(name) {name##_rows, name##_begin, name##_pass, name##_fold, name##_next}
+
+const row_pair SMX_FN(row_kernels)[ROW_COUNT] = {
+    [ROW_softmax] = {KERNEL(softmax), KERNEL(softmax_grad)},
+    [ROW_log_softmax] = {KERNEL(log_softmax), KERNEL(log_softmax_grad)},
+    [ROW_softmin] = {KERNEL(softmin), KERNEL(softmin_grad)},
+    [ROW_hardmax] = {KERNEL(hardmax), KERNEL(hardmax_grad)},
+    [ROW_logsumexp] = {KERNEL(logsumexp), KERNEL(lse_grad)},
+    [ROW_logmeanexp] = {KERNEL(logmeanexp), KERNEL(lse_grad)},
+    [ROW_mellowmax] = {KERNEL(mellowmax), KERNEL(mellowmax_grad)},
+    [ROW_masked_softmax] = {KERNEL(masked_softmax), KERNEL(masked_softmax_grad)},
+    [ROW_scaled_masked_softmax] = {KERNEL(scaled_masked_softmax), KERNEL(scaled_masked_softmax_grad)},
+    [ROW_segment_softmax] = {KERNEL(softmax_plain), KERNEL(weights)},
+    [ROW_logcumsumexp] = {KERNEL(logcumsumexp), KERNEL(logcumsumexp_grad)},
+    [ROW_softcap] = {KERNEL(softcap), KERNEL(softcap_grad)},
+    [ROW_boltzmann_operator] = {KERNEL(boltzmann_operator), KERNEL(boltzmann_grad)},
+    [ROW_sparse_softmax] = {KERNEL(sparse), KERNEL(weights)},
+};
+
+const row_moves SMX_FN(row_moves) = {move_load, move_store};

@@ -1,0 +1,20 @@
+/* row/ref.h - the double references of the row operators: one row, straight from the formula. Used by tests only. */
+#ifndef SMX_ROW_REF_H
+#define SMX_ROW_REF_H
+#include <stddef.h>
+
+/* in[i], out[i]: in the order of op->inputs and op->outputs. A FULL port holds n values (a mask: 1 keep, 0 drop), a ROW port one. An absent
+ * optional input is NULL. q: the parameters, in the order of op->params. segment_softmax: one segment. */
+typedef struct row_ref_call {
+  size_t n;
+  const double *const *in;
+  double *const *out;
+  const double *q;
+} row_ref_call;
+
+typedef void row_ref_fn(const row_ref_call *c);
+
+/* In the order of list.h. */
+extern row_ref_fn *const row_refs[];
+
+#endif

@@ -1,0 +1,189 @@
+/* row/sum.h - operators whose elements need at most the row's maximum, an index and two lane sums: most gradients, hardmax, elementwise maps.
+ *
+ * A row is read once for its maximum (if the operator asks), once for its sums, and once while its outputs are written; a sum over what is
+ * written gives the gradient of a row's own parameter. A NaN that the sums meet makes every output of the row NaN. */
+#ifndef SMX_ROW_SUM_H
+#define SMX_ROW_SUM_H
+#include "engine.h"
+
+typedef struct sum_row {
+  double sum, sum2;
+  real max;
+  int64_t index; /* of the first largest element, where `sums` looks for it, or -1 */
+} sum_row;
+
+/* The accumulators of one vector. */
+typedef struct sum_acc {
+  vreal a, b;
+  vmask nan;
+} sum_acc;
+
+typedef void sum_add_fn(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc); /* absent lanes must add +0 */
+typedef vreal sum_emit_fn(const span *s, const consts *k, const sum_row *r, size_t i, int cnt); /* stores; returns what `post` sums */
+typedef vmask sum_hit_fn(const span *s, const consts *k, const sum_row *r, size_t i, int cnt);
+typedef void sum_group_fn(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part);
+
+typedef struct sum_body {
+  consts (*setup)(const row_call *c, const span *s);
+  sum_group_fn *sums, *emit; /* sums: NULL = none */
+  void (*row)(const span *s, const consts *k, const sum_row *r, double post); /* stores the ROW outputs; NULL = there are none */
+  uint32_t full;             /* which outputs are FULL, a bit each */
+  bool max;                  /* needs sum_row.max; a row without one is empty */
+} sum_body;
+
+enum { SUM_MAX, SUM_SUMS, SUM_EMIT, SUM_FILL };
+
+typedef struct sum_walk {
+  const span *s;
+  const consts *k;
+  const sum_row *r;
+  sum_add_fn *add;
+  sum_emit_fn *emit;
+  vreal a[VPB], c[VPB];
+  vmask nan;
+} sum_walk;
+
+SMI void sum_max_step(void *walker, int u, size_t i, int cnt) {
+  sum_walk *w = walker;
+  vreal x = at(w->s->src[0], i, cnt);
+  w->nan = m_or(w->nan, m_not(v_eq(x, x)));
+  if (cnt < LANES) x = v_select(lanes_below(cnt), x, v_set1(-R_INF));
+  w->a[u] = v_max(x, w->a[u]);
+}
+SMI void sum_add_step(void *walker, int u, size_t i, int cnt) {
+  sum_walk *w = walker;
+  sum_acc acc = {.a = w->a[u], .b = w->c[u], .nan = w->nan};
+  w->add(w->s, w->k, w->r, i, cnt, &acc);
+  w->a[u] = acc.a, w->c[u] = acc.b, w->nan = acc.nan;
+}
+SMI void sum_emit_step(void *walker, int u, size_t i, int cnt) {
+  sum_walk *w = walker;
+  w->a[u] = v_add(w->a[u], w->emit(w->s, w->k, w->r, i, cnt));
+}
+
+SMI void sum_group(sum_walk w, int mode, size_t i, size_t n, row_part *part) {
+  w.nan = v_lt(v_set1(0), v_set1(0));
+  for (int u = 0; u < VPB; u++) w.a[u] = v_set1(mode == SUM_MAX ? -R_INF : 0), w.c[u] = v_set1(0);
+  *part = (row_part){.index = -1};
+  walk(i, n, mode == SUM_MAX ? sum_max_step : mode == SUM_SUMS ? sum_add_step : sum_emit_step, &w);
+  part->nan = m_any(w.nan);
+  if (mode == SUM_MAX) {
+    for (int u = 1; u < VPB; u++) w.a[0] = v_max(w.a[0], w.a[u]);
+    part->max = (double)v_hmax(w.a[0]);
+    return;
+  }
+  part->sum = (double)v_fold(w.a);
+  if (mode == SUM_SUMS) part->sum2 = (double)v_fold(w.c);
+}
+
+NOINLINE void sum_max_group(const span *s, size_t i, size_t n, row_part *part) { sum_group((sum_walk){.s = s}, SUM_MAX, i, n, part); }
+
+#define SUM_SUMS_OF(name, by) \
+  NOINLINE void name(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) { \
+    sum_group((sum_walk){.s = s, .k = k, .r = r, .add = by}, SUM_SUMS, i, n, part); \
+  }
+#define SUM_EMIT_OF(name, by) \
+  NOINLINE void name(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) { \
+    sum_group((sum_walk){.s = s, .k = k, .r = r, .emit = by}, SUM_EMIT, i, n, part); \
+  }
+
+static void sum_fill(const sum_body *b, const span *s, size_t i, size_t n, real value) {
+  for (int p = 0; p < ROW_DST; p++)
+    if ((b->full >> p & 1) && s->dst[p]) fill(s->dst[p] + i, n, value);
+}
+
+/* ---- the row program ---- */
+
+static void sum_begin(const sum_body *b, const row_call *c, row_state *st) {
+  (void)c;
+  st->mode = b->max ? SUM_MAX : b->sums ? SUM_SUMS : SUM_EMIT;
+  st->writes = st->mode == SUM_EMIT;
+  st->reverse = st->serial = st->empty = st->nan = false;
+  st->sum = st->sum2 = st->other = 0;
+  st->max = -R_INF;
+  st->index = -1;
+}
+
+static sum_row sum_row_of(const row_state *st) {
+  return (sum_row){.sum = st->sum, .sum2 = st->sum2, .max = (real)st->max, .index = st->index};
+}
+
+static void sum_pass(const sum_body *b, const row_call *c, row_state *st, row_part *parts) {
+  span s = span_of(c, 0);
+  consts k = b->setup(c, &s);
+  sum_row r = sum_row_of(st);
+  size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
+  for (size_t j = 0; j < groups; j++) {
+    size_t g = st->reverse ? groups - 1 - j : j, n = group_size(g * GROUP, c->count);
+    parts[g] = (row_part){.index = -1};
+    if (st->mode == SUM_FILL) sum_fill(b, &s, base + g * GROUP, n, (real)st->other);
+    else if (st->mode == SUM_MAX) sum_max_group(&s, base + g * GROUP, n, parts + g);
+    else (st->mode == SUM_SUMS ? b->sums : b->emit)(&s, &k, &r, base + g * GROUP, n, parts + g);
+  }
+}
+
+static void sum_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  (void)c;
+  for (size_t g = 0; g < count; g++) {
+    const row_part *p = parts + g;
+    st->nan |= p->nan;
+    if (st->mode == SUM_MAX) st->max = p->max > st->max ? p->max : st->max;
+    if (st->mode == SUM_SUMS) st->sum += p->sum, st->sum2 += p->sum2;
+    if (st->mode == SUM_SUMS && st->index < 0) st->index = p->index;
+    if (st->mode == SUM_EMIT) st->other += p->sum;
+  }
+}
+
+static bool sum_fill_with(row_state *st, real value) {
+  st->mode = SUM_FILL;
+  st->other = (double)value;
+  return st->writes = true;
+}
+
+static bool sum_next(const sum_body *b, const row_call *c, row_state *st) {
+  span s = span_of(c, 0);
+  consts k = b->setup(c, &s);
+  if (st->writes) {
+    sum_row r = sum_row_of(st);
+    if (b->row) b->row(&s, &k, &r, st->other); /* a fill: its value */
+    return false;
+  }
+  if (st->nan) return sum_fill_with(st, r_nan());
+  if (st->mode == SUM_MAX && st->max == (double)-R_INF) {
+    st->empty = true;
+    if (c->on_empty == SMX_EMPTY_ERROR) return false;
+    return sum_fill_with(st, c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
+  }
+  st->mode = st->mode == SUM_MAX && b->sums ? SUM_SUMS : SUM_EMIT;
+  st->writes = st->mode == SUM_EMIT;
+  st->reverse = st->writes && !b->row; /* `post` is summed in index order */
+  return true;
+}
+
+/* Rows in memory without a maximum: sums, then outputs, with no program around them. */
+static void sum_rows(const sum_body *b, const row_kernel *kernel, row_call *c) {
+  if (b->max || !b->sums || c->n > 16 * GROUP) {
+    run_rows(kernel, c);
+    return;
+  }
+  for (size_t row = 0; row < c->rows; row++) {
+    span s = span_of(c, row);
+    consts k = b->setup(c, &s);
+    sum_row r = {.index = -1};
+    row_part part;
+    bool nan = false;
+    double post = 0;
+    for (size_t g = 0; g < c->n; g += GROUP) {
+      b->sums(&s, &k, &r, g, group_size(g, c->n), &part);
+      r.sum += part.sum, r.sum2 += part.sum2, nan |= part.nan;
+    }
+    if (nan) sum_fill(b, &s, 0, c->n, r_nan());
+    for (size_t g = 0; g < c->n && !nan; g += GROUP) {
+      b->emit(&s, &k, &r, g, group_size(g, c->n), &part);
+      post += part.sum;
+    }
+    if (b->row) b->row(&s, &k, &r, nan ? (double)r_nan() : post);
+  }
+}
+
+#endif
