@@ -1,0 +1,71 @@
+/* api/introspect.c - operators as data: listing, finding, and the parameters of a call. */
+#include "verbs.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t smx_op_count(void) { return ROW_COUNT; }
+const smx_op *smx_op_at(size_t i) { return i < ROW_COUNT ? row_table + i : NULL; }
+const smx_op *smx_op_find(const char *name) {
+  for (size_t i = 0; name && i < ROW_COUNT; i++)
+    if (!strcmp(row_table[i].name, name)) return row_table + i;
+  return NULL;
+}
+
+int smx_op_index(const smx_op *op) {
+  for (int i = 0; i < ROW_COUNT; i++)
+    if (row_table + i == op) return i;
+  return -1;
+}
+
+smx_status smx_params_init(const smx_op *op, smx_params *params) {
+  if (!op) return smx_fail(SMX_ERR_NULL, "smx_params_init: op is NULL");
+  if (!params) return smx_fail(SMX_ERR_NULL, "smx_params_init: params is NULL");
+  *params = (smx_params){.size = sizeof *params, .axis = -1};
+  for (int32_t i = 0; i < op->param_count; i++) params->value[i] = op->params[i].def;
+  return SMX_OK;
+}
+
+static const char *why_not(const smx_param *p, double v) {
+  if (isnan(v)) return "is not a number";
+  if (v < p->min || v > p->max || (v == p->min && (p->flags & SMX_PARAM_OPEN_MIN))) return "is out of range";
+  if ((p->flags & SMX_PARAM_NONZERO) && v == 0) return "must not be 0";
+  if ((p->flags & SMX_PARAM_INT) && v != floor(v)) return "is not a whole number";
+  return NULL;
+}
+
+smx_status smx_param_check(const smx_op *op, const smx_param *p, double v) {
+  const char *why = why_not(p, v);
+  if (!why) return SMX_OK;
+  return smx_fail(SMX_ERR_PARAM, "%s: %s: %g %s: %s%g to %g", op->name, p->name, v, why, p->flags & SMX_PARAM_OPEN_MIN ? "above " : "", p->min, p->max);
+}
+
+static smx_status find_param(const smx_op *op, const smx_params *params, const char *name, int32_t *at) {
+  if (!op || !params || !name) return smx_fail(SMX_ERR_NULL, "smx_params_set: %s is NULL", !op ? "op" : !params ? "params" : "name");
+  if (params->size != sizeof *params) return smx_fail(SMX_ERR_STRUCT, "%s: params.size is %zu, not %zu", op->name, params->size, sizeof *params);
+  for (*at = 0; *at < op->param_count; ++*at)
+    if (!strcmp(op->params[*at].name, name)) return SMX_OK;
+  return smx_fail(SMX_ERR_PARAM, "%s: no parameter named %s", op->name, name);
+}
+
+smx_status smx_params_set(const smx_op *op, smx_params *params, const char *name, double value) {
+  int32_t i;
+  smx_status status = find_param(op, params, name, &i);
+  if (status == SMX_OK) status = smx_param_check(op, op->params + i, value);
+  if (status == SMX_OK) params->value[i] = value;
+  return status;
+}
+
+smx_status smx_params_parse(const smx_op *op, smx_params *params, const char *name, const char *text) {
+  int32_t i;
+  smx_status status = find_param(op, params, name, &i);
+  if (status != SMX_OK) return status;
+  if (!text) return smx_fail(SMX_ERR_NULL, "%s: %s: text is NULL", op->name, name);
+  for (int32_t c = 0; op->params[i].choices && op->params[i].choices[c]; c++)
+    if (!strcmp(text, op->params[i].choices[c])) return smx_params_set(op, params, name, c);
+  char *end;
+  double value = strtod(text, &end);
+  if (end == text || *end) return smx_fail(SMX_ERR_PARAM, "%s: %s: '%s' is not a number%s", op->name, name, text, op->params[i].choices ? " or a choice" : "");
+  return smx_params_set(op, params, name, value);
+}

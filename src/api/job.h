@@ -1,0 +1,32 @@
+/* api/job.h - a call that has been checked, as the verbs hand it to the driver. */
+#ifndef SMX_API_JOB_H
+#define SMX_API_JOB_H
+#include "base/base.h"
+#include "cpu/cpu.h"
+
+/* One buffer of a call. outer: its strides over the rows' dimensions; bytes of an element, strides in elements. */
+typedef struct job_port {
+  char *data; /* NULL = absent, or computed and thrown away */
+  bool present, full, direct;
+  row_store store;
+  int64_t bytes, axis, outer[SMX_MAX_DIMS];
+} job_port;
+
+typedef struct job {
+  const row_kernel *kernel;
+  const row_moves *moves;
+  smx_context *ctx;
+  bool wide;   /* the real type is double */
+  int64_t n, rows;
+  int32_t dims; /* of the rows */
+  int64_t dim[SMX_MAX_DIMS];
+  job_port src[ROW_SRC], dst[ROW_DST];
+  const job_port *offsets; /* segments: where they start, or NULL */
+  int64_t segments;
+  row_call call;  /* parameters and policies */
+} job;
+
+/* Runs the job. SMX_ERR_NOMEM, or SMX_ERR_EMPTY with the row in *empty. */
+smx_status job_run(job *j, int64_t *empty);
+
+#endif

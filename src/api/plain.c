@@ -1,0 +1,139 @@
+/* api/plain.c - the operators everybody uses, by name: the shortest way to the kernels. */
+#include "verbs.h"
+#include "cpu/fpenv.h"
+#include "plan.h"
+#include <string.h>
+
+enum { BYPASS = 8 << 20 };
+
+/* Two buffers of so many bytes are one, or apart. */
+static bool apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
+  uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
+  return p + a_bytes <= q || q + b_bytes <= p;
+}
+
+static smx_status check(const char *name, size_t rows, size_t n, size_t bytes, const void *x, const void *y) {
+  size_t total;
+  if (__builtin_mul_overflow(rows, n, &total) || __builtin_mul_overflow(total, bytes, &total) || total > PTRDIFF_MAX)
+    return smx_fail(SMX_ERR_SHAPE, "%s: rows * n = %zu * %zu overflows", name, rows, n);
+  if (total && (!x || !y)) return smx_fail(SMX_ERR_NULL, "%s: %s is NULL", name, x ? "y" : "x");
+  if (x != y && !apart(x, total, y, total)) return smx_fail(SMX_ERR_ALIAS, "%s: y overlaps x without being x", name);
+  return SMX_OK;
+}
+
+static const double no_params[SMX_MAX_PARAMS] = {1, 2.718281828459045}; /* temperature 1, base e */
+
+/* Contiguous rows of the real type, on this thread. */
+static void run(const row_kernel *kernel, row_call *c) {
+  smx_fpenv env = smx_fpenv_enter();
+  c->params = no_params;
+  c->first_empty = -1;
+  kernel->rows(c);
+  smx_fpenv_leave(env);
+}
+
+static row_call weights_call(size_t rows, size_t n, size_t bytes, const void *x, void *y) {
+  row_call c = {.n = n, .rows = rows, .src = {x}, .dst = {y}, .src_step = {(ptrdiff_t)n}, .dst_step = {(ptrdiff_t)n}};
+  c.plan = (row_plan)smx_plan_get();
+  c.bypass = x != y && rows * n * bytes > BYPASS && c.plan != PLAN_CACHE;
+  return c;
+}
+
+smx_status smx_softmax_f32(size_t rows, size_t n, const float *x, float *y) {
+  smx_status status = check("smx_softmax_f32", rows, n, sizeof *x, x, y);
+  if (status != SMX_OK || rows == 0 || n == 0) return status;
+  row_call c = weights_call(rows, n, sizeof *x, x, y);
+  run(&smx_isa_current()->f32.row[ROW_softmax].forward, &c);
+  return SMX_OK;
+}
+
+smx_status smx_softmax_f64(size_t rows, size_t n, const double *x, double *y) {
+  smx_status status = check("smx_softmax_f64", rows, n, sizeof *x, x, y);
+  if (status != SMX_OK || rows == 0 || n == 0) return status;
+  row_call c = weights_call(rows, n, sizeof *x, x, y);
+  run(&smx_isa_current()->f64.row[ROW_softmax].forward, &c);
+  return SMX_OK;
+}
+
+smx_status smx_log_softmax_f32(size_t rows, size_t n, const float *x, float *y) {
+  smx_status status = check("smx_log_softmax_f32", rows, n, sizeof *x, x, y);
+  if (status != SMX_OK || rows == 0 || n == 0) return status;
+  row_call c = weights_call(rows, n, sizeof *x, x, y);
+  run(&smx_isa_current()->f32.row[ROW_log_softmax].forward, &c);
+  return SMX_OK;
+}
+
+smx_status smx_logsumexp_f32(size_t rows, size_t n, const float *x, float *lse) {
+  size_t total;
+  if (__builtin_mul_overflow(rows, n, &total) || __builtin_mul_overflow(total, sizeof *x, &total) || total > PTRDIFF_MAX ||
+      rows > PTRDIFF_MAX / sizeof *lse)
+    return smx_fail(SMX_ERR_SHAPE, "smx_logsumexp_f32: rows * n = %zu * %zu overflows", rows, n);
+  if ((total && !x) || (rows && !lse)) return smx_fail(SMX_ERR_NULL, "smx_logsumexp_f32: %s is NULL", lse ? "x" : "lse");
+  if (!apart(x, total, lse, rows * sizeof *lse)) return smx_fail(SMX_ERR_ALIAS, "smx_logsumexp_f32: lse overlaps x");
+  row_call c = {.n = n, .rows = rows, .src = {x}, .dst = {lse}, .src_step = {(ptrdiff_t)n}, .dst_step = {1}};
+  run(&smx_isa_current()->f32.row[ROW_logsumexp].forward, &c);
+  return SMX_OK;
+}
+
+smx_status smx_softmax_backward_f32(size_t rows, size_t n, const float *y, const float *dy, float *dx) {
+  smx_status status = check("smx_softmax_backward_f32", rows, n, sizeof *y, y, dx);
+  if (status == SMX_OK) status = check("smx_softmax_backward_f32", rows, n, sizeof *dy, dy, dx);
+  if (status != SMX_OK || rows == 0 || n == 0) return status;
+  row_call c = {.n = n, .rows = rows, .dst = {dx}, .dst_step = {(ptrdiff_t)n}};
+  c.src[SRC_Y] = y, c.src[SRC_DY] = dy;
+  c.src_step[SRC_Y] = c.src_step[SRC_DY] = (ptrdiff_t)n;
+  run(&smx_isa_current()->f32.row[ROW_softmax].backward, &c);
+  return SMX_OK;
+}
+
+/* ---- through the verbs ---- */
+
+static smx_status forward(int row, smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y) {
+  smx_params params;
+  smx_params_init(row_table + row, &params);
+  params.axis = axis;
+  return smx_forward(row_table + row, ctx, &params, 1, &x, 1, &y);
+}
+
+static smx_tensor matrix(const void *data, smx_dtype dtype, int64_t *shape, int64_t *strides) {
+  smx_tensor t = {.ndim = 2, .dtype = dtype, .shape = shape, .strides = strides};
+  t.device.device_type = 1;
+  memcpy(&t.data, &data, sizeof t.data);
+  return t;
+}
+
+static smx_status half(const char *name, smx_dtype dtype, size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
+  smx_status status = check(name, rows, n, sizeof *x, x, y);
+  if (status != SMX_OK || rows == 0 || n == 0) return status;
+  int64_t shape[2] = {(int64_t)rows, (int64_t)n};
+  smx_tensor a = matrix(x, dtype, shape, NULL), b = matrix(y, dtype, shape, NULL);
+  return forward(ROW_softmax, NULL, -1, &a, &b);
+}
+smx_status smx_softmax_f16(size_t rows, size_t n, const uint16_t *x, uint16_t *y) { return half("smx_softmax_f16", SMX_F16, rows, n, x, y); }
+smx_status smx_softmax_bf16(size_t rows, size_t n, const uint16_t *x, uint16_t *y) { return half("smx_softmax_bf16", SMX_BF16, rows, n, x, y); }
+
+smx_status smx_softmax_strided_f32(smx_context *ctx, size_t rows, size_t n, const float *x, ptrdiff_t x_stride, float *y, ptrdiff_t y_stride) {
+  if (rows > INT64_MAX || n > INT64_MAX) return smx_fail(SMX_ERR_SHAPE, "smx_softmax_strided_f32: rows * n = %zu * %zu overflows", rows, n);
+  if (rows > 1 && (x_stride < (ptrdiff_t)n || y_stride < (ptrdiff_t)n))
+    return smx_fail(SMX_ERR_SHAPE, "smx_softmax_strided_f32: %s is %td, less than n = %zu", x_stride < (ptrdiff_t)n ? "x_stride" : "y_stride",
+                    x_stride < (ptrdiff_t)n ? x_stride : y_stride, n);
+  int64_t shape[2] = {(int64_t)rows, (int64_t)n}, xs[2] = {x_stride, 1}, ys[2] = {y_stride, 1};
+  smx_tensor a = matrix(x, SMX_F32, shape, xs), b = matrix(y, SMX_F32, shape, ys);
+  return forward(ROW_softmax, ctx, -1, &a, &b);
+}
+
+smx_status smx_softmax(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y) { return forward(ROW_softmax, ctx, axis, x, y); }
+smx_status smx_log_softmax(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y) {
+  return forward(ROW_log_softmax, ctx, axis, x, y);
+}
+smx_status smx_logsumexp(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *lse) {
+  return forward(ROW_logsumexp, ctx, axis, x, lse);
+}
+
+smx_status smx_softmax_backward(smx_context *ctx, int32_t axis, const smx_tensor *y, const smx_tensor *dy, const smx_tensor *dx) {
+  const smx_tensor *x = NULL; /* y and dy are enough */
+  smx_params params;
+  smx_params_init(row_table + ROW_softmax, &params);
+  params.axis = axis;
+  return smx_backward(row_table + ROW_softmax, ctx, &params, 1, &x, 1, &y, &dy, &dx);
+}

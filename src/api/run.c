@@ -1,0 +1,339 @@
+/* api/run.c - the two verbs that run every operator, and smx_infer: check everything, then hand a job to the driver. */
+#include "verbs.h"
+#include <stdio.h>
+#include <string.h>
+
+/* A call as the verbs see it, being checked. */
+typedef struct checked {
+  const smx_op *op;
+  smx_params params;
+  int32_t axis, ndim;
+  int64_t shape[SMX_MAX_DIMS];         /* of x */
+  int32_t row_ndim;
+  int64_t row_shape[SMX_MAX_DIMS];     /* without the axis */
+  smx_view in[SMX_MAX_PORTS], out[SMX_MAX_PORTS], dout[SMX_MAX_PORTS], din[SMX_MAX_PORTS];
+  bool has_in[SMX_MAX_PORTS], has_out[SMX_MAX_PORTS], has_dout[SMX_MAX_PORTS], has_din[SMX_MAX_PORTS];
+} checked;
+
+static const char *label(char *buffer, size_t size, const smx_op *op, const char *prefix, const char *port) {
+  snprintf(buffer, size, "%s: %s%s", op->name, prefix, port);
+  return buffer;
+}
+#define LABEL(prefix, port) label((char[96]){0}, 96, k->op, prefix, port)
+
+static smx_status check_params(checked *k, const smx_op *op, const smx_params *params) {
+  if (!op) return smx_fail(SMX_ERR_NULL, "smx_forward: op is NULL");
+  if (smx_op_index(op) < 0) return smx_fail(SMX_ERR_NO_OP, "smx_forward: op is not an operator of this library");
+  k->op = op;
+  if (!params) return smx_params_init(op, &k->params);
+  if (params->size != sizeof *params) return smx_fail(SMX_ERR_STRUCT, "%s: params.size is %zu, not %zu", op->name, params->size, sizeof *params);
+  k->params = *params;
+  for (int32_t i = 0; i < op->param_count; i++) {
+    smx_status status = smx_param_check(op, op->params + i, params->value[i]);
+    if (status != SMX_OK) return status;
+  }
+  return SMX_OK;
+}
+
+/* The shape of the rows, from a tensor with the shape of x. */
+static smx_status check_axis(checked *k, const smx_view *x, const char *name) {
+  int32_t axis = k->params.axis;
+  if (x->ndim == 0) return smx_fail(SMX_ERR_SHAPE, "%s: %s: ndim is 0, rows need an axis", k->op->name, name);
+  if (axis < -x->ndim || axis >= x->ndim)
+    return smx_fail(SMX_ERR_SHAPE, "%s: axis is %d, not %d..%d", k->op->name, (int)axis, -(int)x->ndim, (int)x->ndim - 1);
+  k->axis = axis < 0 ? axis + x->ndim : axis;
+  k->ndim = x->ndim;
+  k->row_ndim = 0;
+  for (int32_t d = 0; d < x->ndim; d++) {
+    k->shape[d] = x->shape[d];
+    if (d != k->axis) k->row_shape[k->row_ndim++] = x->shape[d];
+  }
+  int64_t n = x->shape[k->axis];
+  for (int32_t i = 0; i < k->op->param_count; i++)
+    if ((k->op->params[i].flags & SMX_PARAM_MAX_N) && k->params.value[i] > (double)n)
+      return smx_fail(SMX_ERR_PARAM, "%s: %s: %g is more than the %lld elements of a row", k->op->name, k->op->params[i].name, k->params.value[i], (long long)n);
+  return SMX_OK;
+}
+
+static smx_status check_dtype(const smx_port *port, const smx_view *v, const char *what) {
+  bool mask = smx_same_dtype(v->dtype, SMX_BOOL) || smx_same_dtype(v->dtype, SMX_U8);
+  bool whole = smx_same_dtype(v->dtype, SMX_I32) || smx_same_dtype(v->dtype, SMX_I64);
+  bool good = port->flags & SMX_PORT_MASK ? mask : port->flags & SMX_PORT_INT ? whole : smx_is_float(v->dtype);
+  if (good) return SMX_OK;
+  const char *wanted = port->flags & SMX_PORT_MASK ? "bool or u8" : port->flags & SMX_PORT_INT ? "i32 or i64" : "f16, bf16, f32 or f64";
+  return smx_fail(SMX_ERR_DTYPE, "%s: dtype is %s, not %s", what, smx_dtype_name(v->dtype), wanted);
+}
+
+static smx_status check_offsets(const checked *k, const smx_view *v, const char *what, bool read) {
+  int64_t n = k->shape[k->axis], before = 0;
+  if (v->ndim != 1 || v->shape[0] < 1) return smx_fail(SMX_ERR_SHAPE, "%s: must have one dimension of at least 1", what);
+  for (int64_t i = 0; read && i < v->shape[0]; i++) {
+    const char *at = v->data + i * v->strides[0] * smx_dtype_bytes(v->dtype);
+    int64_t o = v->dtype.bits == 32 ? *(const int32_t *)(const void *)at : *(const int64_t *)(const void *)at;
+    if (i == 0 && o != 0) return smx_fail(SMX_ERR_SHAPE, "%s: the first is %lld, not 0", what, (long long)o);
+    if (o < before || o > n)
+      return smx_fail(SMX_ERR_SHAPE, "%s: number %lld is %lld, not %lld..%lld", what, (long long)i, (long long)o, (long long)before, (long long)n);
+    before = o;
+  }
+  if (read && before != n) return smx_fail(SMX_ERR_SHAPE, "%s: the last is %lld, not the length of the axis, %lld", what, (long long)before, (long long)n);
+  return SMX_OK;
+}
+
+static smx_status same_shape(const char *what, const smx_view *v, int32_t ndim, const int64_t *shape) {
+  if (v->ndim != ndim) return smx_fail(SMX_ERR_SHAPE, "%s: ndim is %d, not %d", what, (int)v->ndim, (int)ndim);
+  for (int32_t d = 0; d < ndim; d++)
+    if (v->shape[d] != shape[d])
+      return smx_fail(SMX_ERR_SHAPE, "%s: shape[%d] is %lld, not %lld", what, (int)d, (long long)v->shape[d], (long long)shape[d]);
+  return SMX_OK;
+}
+
+/* A tensor for a port: exact for outputs and x, broadcast for other inputs. */
+static smx_status check_tensor(checked *k, const smx_port *port, const smx_tensor *t, const char *what, bool exact, bool data, smx_view *v) {
+  smx_status status = smx_view_of(what, t, data, v);
+  if (status == SMX_OK) status = check_dtype(port, v, what);
+  if (status != SMX_OK) return status;
+  if (port->shape == SMX_SHAPE_OFFSETS) return check_offsets(k, v, what, data);
+  bool full = port->shape == SMX_SHAPE_FULL;
+  int32_t ndim = full ? k->ndim : k->row_ndim;
+  const int64_t *shape = full ? k->shape : k->row_shape;
+  return exact ? same_shape(what, v, ndim, shape) : smx_view_broadcast(what, v, ndim, shape);
+}
+
+static smx_status check_count(const smx_op *op, const char *what, int32_t n, int32_t most) {
+  if (n >= 0 && n <= most) return SMX_OK;
+  return smx_fail(SMX_ERR_SHAPE, "%s: %s is %d, not 0..%d", op->name, what, (int)n, (int)most);
+}
+
+/* Inputs: all of them forward, those that are saved backward. */
+static smx_status check_inputs(checked *k, int32_t n_in, const smx_tensor *const *in, bool backward, bool data) {
+  const smx_op *op = k->op;
+  smx_status status = check_count(op, "n_in", n_in, op->input_count);
+  if (status == SMX_OK && n_in > 0 && !in) status = smx_fail(SMX_ERR_NULL, "%s: in is NULL", op->name);
+  for (int32_t i = 0; i < op->input_count && status == SMX_OK; i++) {
+    const smx_port *port = op->inputs + i;
+    const smx_tensor *t = i < n_in ? in[i] : NULL;
+    bool read = !backward || (port->flags & SMX_PORT_SAVED);
+    if (!t || !read) {
+      if (read && !t && !(port->flags & SMX_PORT_OPTIONAL)) status = smx_fail(SMX_ERR_NULL, "%s: %s is NULL", op->name, port->name);
+      continue;
+    }
+    status = check_tensor(k, port, t, LABEL("", port->name), i == 0, data, k->in + i);
+    k->has_in[i] = true;
+  }
+  return status;
+}
+
+static smx_status check_outputs(checked *k, const char *prefix, bool grads, int32_t n, const smx_tensor *const *t, bool required, bool write, bool *has, smx_view *v) {
+  const smx_op *op = k->op;
+  const smx_port *ports = grads ? op->inputs : op->outputs;
+  int32_t count = grads ? op->input_count : op->output_count;
+  for (int32_t i = 0; i < count; i++) {
+    const smx_tensor *one = t && i < n ? t[i] : NULL;
+    if (!one) {
+      if (required && i == 0) return smx_fail(SMX_ERR_NULL, "%s: %s%s is NULL", op->name, prefix, ports[i].name);
+      continue;
+    }
+    const char *what = LABEL(prefix, ports[i].name);
+    if (grads && !(ports[i].flags & SMX_PORT_GRAD)) return smx_fail(SMX_ERR_NO_BACKWARD, "%s: there is no gradient of this input", what);
+    smx_status status = check_tensor(k, ports + i, one, what, true, true, v + i);
+    if (status != SMX_OK) return status;
+    if (write && !smx_view_injective(v + i)) return smx_fail(SMX_ERR_ALIAS, "%s: two of its elements share an address", what);
+    has[i] = true;
+  }
+  return SMX_OK;
+}
+
+/* ---- aliasing ---- */
+
+static bool same_view(const smx_view *a, const smx_view *b) {
+  if (a->data != b->data || !smx_same_dtype(a->dtype, b->dtype) || a->ndim != b->ndim) return false;
+  for (int32_t d = 0; d < a->ndim; d++)
+    if (a->shape[d] != b->shape[d] || (a->shape[d] > 1 && a->strides[d] != b->strides[d])) return false;
+  return true;
+}
+
+/* An output against one other buffer; equal: the two may be one. */
+static smx_status check_apart(const checked *k, const char *what, const smx_view *out, const char *prefix, const char *name, const smx_view *other, bool equal) {
+  if (!smx_view_overlap(out, other) || (equal && same_view(out, other))) return SMX_OK;
+  return smx_fail(SMX_ERR_ALIAS, "%s: overlaps %s", what, LABEL(prefix, name));
+}
+
+static smx_status check_forward_alias(const checked *k) {
+  const smx_op *op = k->op;
+  for (int32_t o = 0; o < op->output_count; o++) {
+    if (!k->has_out[o]) continue;
+    const char *what = LABEL("", op->outputs[o].name);
+    for (int32_t i = 0; i < op->input_count; i++) {
+      bool equal = o == 0 && i == 0 && (op->flags & SMX_OP_INPLACE);
+      smx_status status = k->has_in[i] ? check_apart(k, what, k->out + o, "", op->inputs[i].name, k->in + i, equal) : SMX_OK;
+      if (status != SMX_OK) return status;
+    }
+    for (int32_t p = 0; p < o; p++) {
+      smx_status status = k->has_out[p] ? check_apart(k, what, k->out + o, "", op->outputs[p].name, k->out + p, false) : SMX_OK;
+      if (status != SMX_OK) return status;
+    }
+  }
+  return SMX_OK;
+}
+
+static smx_status check_backward_alias(const checked *k) {
+  const smx_op *op = k->op;
+  for (int32_t g = 0; g < op->input_count; g++) {
+    if (!k->has_din[g]) continue;
+    const char *what = LABEL("d", op->inputs[g].name);
+    smx_status status = SMX_OK;
+    for (int32_t i = 0; i < op->input_count && status == SMX_OK; i++) {
+      if (k->has_in[i]) status = check_apart(k, what, k->din + g, "", op->inputs[i].name, k->in + i, false);
+      if (status == SMX_OK && i < g && k->has_din[i]) status = check_apart(k, what, k->din + g, "d", op->inputs[i].name, k->din + i, false);
+    }
+    for (int32_t o = 0; o < op->output_count && status == SMX_OK; o++) {
+      bool equal = g == 0 && o == 0 && op->outputs[o].shape == SMX_SHAPE_FULL;
+      if (k->has_out[o]) status = check_apart(k, what, k->din + g, "", op->outputs[o].name, k->out + o, equal);
+      if (status == SMX_OK && k->has_dout[o]) status = check_apart(k, what, k->din + g, "d", op->outputs[o].name, k->dout + o, equal);
+    }
+    if (status != SMX_OK) return status;
+  }
+  return SMX_OK;
+}
+
+/* ---- the job ---- */
+
+static row_store store_of(smx_dtype t) {
+  if (t.code == 4) return STORE_BF16;
+  if (t.code == 2) return t.bits == 16 ? STORE_F16 : t.bits == 32 ? STORE_F32 : STORE_F64;
+  return t.bits == 8 ? STORE_MASK : t.bits == 32 ? STORE_I32 : STORE_I64;
+}
+
+static job_port port_of(const checked *k, const smx_view *v, bool full, bool wide) {
+  job_port p = {.present = true, .full = full, .data = v->data, .store = store_of(v->dtype), .bytes = smx_dtype_bytes(v->dtype), .axis = 1};
+  for (int32_t d = 0, row = 0; d < v->ndim; d++) {
+    if (full && d == k->axis) p.axis = v->shape[d] > 1 ? v->strides[d] : 1;
+    else p.outer[row++] = v->strides[d];
+  }
+  p.direct = p.store == (wide ? STORE_F64 : STORE_F32) && p.axis == 1;
+  return p;
+}
+
+static void job_shape(job *j, const checked *k, smx_context *ctx) {
+  *j = (job){.ctx = ctx, .n = k->shape[k->axis], .rows = 1, .dims = k->row_ndim};
+  for (int32_t d = 0; d < k->row_ndim; d++) j->rows *= j->dim[d] = k->row_shape[d];
+  j->call.params = k->params.value;
+  j->call.on_empty = smx_context_on_empty(ctx);
+  j->call.on_inf = smx_context_on_inf(ctx);
+  j->call.first_empty = -1;
+}
+
+static bool any_double(const smx_view *v, const bool *has, int32_t n) {
+  for (int32_t i = 0; i < n; i++)
+    if (has[i] && smx_same_dtype(v[i].dtype, SMX_F64)) return true;
+  return false;
+}
+
+static void add_inputs(job *j, const checked *k, job_port *offsets) {
+  for (int32_t i = 0; i < k->op->input_count; i++) {
+    if (!k->has_in[i]) continue;
+    if (k->op->inputs[i].shape != SMX_SHAPE_OFFSETS) {
+      j->src[i] = port_of(k, k->in + i, k->op->inputs[i].shape == SMX_SHAPE_FULL, j->wide);
+      continue;
+    }
+    *offsets = (job_port){.present = true, .data = k->in[i].data, .store = store_of(k->in[i].dtype), .bytes = smx_dtype_bytes(k->in[i].dtype), .axis = k->in[i].strides[0]};
+    j->offsets = offsets;
+    j->segments = k->in[i].shape[0] - 1;
+  }
+}
+
+static smx_status finish(const checked *k, job *j, bool backward) {
+  const smx_isa *isa = smx_isa_current();
+  const smx_kernels *kernels = j->wide ? &isa->f64 : &isa->f32;
+  const row_pair *pair = kernels->row + smx_op_index(k->op);
+  int64_t empty;
+  j->kernel = backward ? &pair->backward : &pair->forward;
+  j->moves = kernels->moves;
+  smx_status status = job_run(j, &empty);
+  if (status == SMX_ERR_NOMEM) return smx_fail(status, "%s: no memory for scratch rows", k->op->name);
+  if (status == SMX_ERR_EMPTY) return smx_fail(status, "%s: row %lld has nothing valid", k->op->name, (long long)empty);
+  return status;
+}
+
+static smx_status check_x(checked *k, int32_t n_in, const smx_tensor *const *in, bool data) {
+  smx_view x;
+  if (n_in < 1 || !in || !in[0]) return smx_fail(SMX_ERR_NULL, "%s: %s is NULL", k->op->name, k->op->inputs[0].name);
+  const char *what = LABEL("", k->op->inputs[0].name);
+  smx_status status = smx_view_of(what, in[0], data, &x);
+  return status == SMX_OK ? check_axis(k, &x, k->op->inputs[0].name) : status;
+}
+
+smx_status smx_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in, const smx_tensor *const *in, int32_t n_out,
+                       const smx_tensor *const *out) {
+  checked check = {0}, *k = &check;
+  job j;
+  job_port offsets;
+  smx_status status = check_params(k, op, params);
+  if (status == SMX_OK) status = check_x(k, n_in, in, true);
+  if (status == SMX_OK) status = check_inputs(k, n_in, in, false, true);
+  if (status == SMX_OK) status = check_count(op, "n_out", n_out, op->output_count);
+  if (status == SMX_OK) status = check_outputs(k, "", false, n_out, out, true, true, k->has_out, k->out);
+  if (status == SMX_OK) status = check_forward_alias(k);
+  if (status != SMX_OK) return status;
+  job_shape(&j, k, ctx);
+  j.wide = any_double(k->in, k->has_in, op->input_count);
+  add_inputs(&j, k, &offsets);
+  for (int32_t o = 0; o < op->output_count; o++)
+    if (k->has_out[o]) j.dst[o] = port_of(k, k->out + o, op->outputs[o].shape == SMX_SHAPE_FULL, j.wide);
+  return finish(k, &j, false);
+}
+
+/* The shape of x when x itself is not needed: that of a FULL output or its gradient. */
+static smx_status check_backward_axis(checked *k, int32_t n_in, const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *dout) {
+  const smx_op *op = k->op;
+  if (n_in > 0 && in && in[0]) return check_x(k, n_in, in, (op->inputs[0].flags & SMX_PORT_SAVED) != 0);
+  if (op->inputs[0].flags & SMX_PORT_SAVED) return smx_fail(SMX_ERR_NULL, "%s: %s is NULL", op->name, op->inputs[0].name);
+  if (n_out < 1 || !dout || !dout[0]) return smx_fail(SMX_ERR_NULL, "%s: d%s is NULL", op->name, op->outputs[0].name);
+  smx_view v;
+  smx_status status = smx_view_of(LABEL("d", op->outputs[0].name), dout[0], true, &v);
+  return status == SMX_OK ? check_axis(k, &v, op->outputs[0].name) : status;
+}
+
+smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in, const smx_tensor *const *in, int32_t n_out,
+                        const smx_tensor *const *out, const smx_tensor *const *dout, const smx_tensor *const *din) {
+  checked check = {0}, *k = &check;
+  job j;
+  job_port offsets;
+  smx_status status = check_params(k, op, params);
+  if (status == SMX_OK && !(op->flags & SMX_OP_BACKWARD)) status = smx_fail(SMX_ERR_NO_BACKWARD, "%s: has no gradient", op->name);
+  if (status == SMX_OK) status = check_count(op, "n_out", n_out, op->output_count);
+  if (status == SMX_OK) status = check_backward_axis(k, n_in, in, n_out, dout);
+  if (status == SMX_OK) status = check_inputs(k, n_in, in, true, true);
+  bool saved = status == SMX_OK && (op->outputs[0].flags & SMX_PORT_SAVED);
+  if (saved) status = check_outputs(k, "", false, n_out, out, true, false, k->has_out, k->out);
+  if (status == SMX_OK) status = check_outputs(k, "d", false, n_out, dout, true, false, k->has_dout, k->dout);
+  if (status == SMX_OK) status = check_outputs(k, "d", true, n_in, din, false, true, k->has_din, k->din);
+  if (status == SMX_OK) status = check_backward_alias(k);
+  if (status != SMX_OK) return status;
+  job_shape(&j, k, ctx);
+  j.wide = any_double(k->in, k->has_in, op->input_count) || any_double(k->out, k->has_out, op->output_count) ||
+           any_double(k->dout, k->has_dout, op->output_count);
+  add_inputs(&j, k, &offsets);
+  bool full = op->outputs[0].shape == SMX_SHAPE_FULL;
+  if (saved) j.src[SRC_Y] = port_of(k, k->out, full, j.wide);
+  j.src[SRC_DY] = port_of(k, k->dout, full, j.wide);
+  for (int32_t g = 0; g < op->input_count; g++)
+    if (k->has_din[g]) j.dst[g] = port_of(k, k->din + g, op->inputs[g].shape == SMX_SHAPE_FULL, j.wide);
+  if (!k->has_din[0]) j.dst[0] = (job_port){.present = true, .full = true, .axis = 1}; /* computed on the way, kept nowhere */
+  return finish(k, &j, true);
+}
+
+smx_status smx_infer(const smx_op *op, const smx_params *params, int32_t n_in, const smx_tensor *const *in, int32_t n_out, smx_shape *out) {
+  checked check = {0}, *k = &check;
+  smx_status status = check_params(k, op, params);
+  if (status == SMX_OK) status = check_x(k, n_in, in, false);
+  if (status == SMX_OK) status = check_inputs(k, n_in, in, false, false);
+  if (status == SMX_OK) status = check_count(op, "n_out", n_out, op->output_count);
+  if (status == SMX_OK && n_out > 0 && !out) status = smx_fail(SMX_ERR_NULL, "%s: out is NULL", op->name);
+  for (int32_t o = 0; o < n_out && status == SMX_OK; o++) {
+    bool full = op->outputs[o].shape == SMX_SHAPE_FULL;
+    out[o] = (smx_shape){.ndim = full ? k->ndim : k->row_ndim, .dtype = k->in[0].dtype};
+    memcpy(out[o].dim, full ? k->shape : k->row_shape, sizeof out[o].dim);
+  }
+  return status;
+}

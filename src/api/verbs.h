@@ -1,0 +1,9 @@
+/* api/verbs.h - what the files of api/ share. */
+#ifndef SMX_API_VERBS_H
+#define SMX_API_VERBS_H
+#include "job.h"
+
+int smx_op_index(const smx_op *op); /* -1 for one that is not of this library */
+smx_status smx_param_check(const smx_op *op, const smx_param *p, double value);
+
+#endif
