@@ -1,0 +1,32 @@
+/* bind.h - puts files and values of the command line to the ports and parameters of an operator. */
+#ifndef CLI_BIND_H
+#define CLI_BIND_H
+
+#include "io/io.h"
+#include "options.h"
+
+/* One array for one port. */
+typedef struct input {
+  const char *path; /* NULL = not given */
+  io_array array;
+  const dtype *want;      /* what the operator is given; differs from the array's type where that does not fit the port */
+  unsigned char *scratch; /* a block of it, where it cannot be passed as it lies */
+} input;
+
+typedef struct binding {
+  const smx_op *op;
+  smx_params params;
+  input in[SMX_MAX_PORTS], dout[SMX_MAX_PORTS];
+} binding;
+
+/* Must be freed, after a fault too. first: the first of the files that is an input. */
+int bind_inputs(binding *b, const smx_op *op, const options *o, int first);
+void bind_free(binding *b);
+
+/* The status of a library call on these inputs: a fault that names the file of the argument. */
+int bind_fault(const binding *b, smx_status status);
+
+/* A tensor over the whole array, as the operator is given it; data stays NULL. Its shape lies in the array. */
+smx_tensor bind_tensor(input *in);
+
+#endif

@@ -1,0 +1,173 @@
+/* help.c - help for a person: the command, and each operator in full. */
+#include "help.h"
+
+#include "fault.h"
+#include "io/io.h"
+#include "options.h"
+#include "report/table.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { INDENT = 2, DEEP = 6, FLAG_WIDTH = 22 };
+
+void param_text(const smx_param *p, double value, char *text, size_t size) {
+  if (p->choices && value >= 0 && value <= p->max) snprintf(text, size, "%s", p->choices[(int)value]);
+  else if (fabs(value) == 9007199254740992.0) snprintf(text, size, "%s2^53", value < 0 ? "-" : "");
+  else snprintf(text, size, "%.7g", value);
+}
+
+void param_range(const smx_param *p, char *text, size_t size) {
+  char low[32], high[32];
+  size_t used = (size_t)snprintf(text, size, "%s", p->choices ? "one of" : "");
+  for (int i = 0; p->choices && p->choices[i] && used < size; i++)
+    used += (size_t)snprintf(text + used, size - used, "%s %s", i ? "," : "", p->choices[i]);
+  if (p->choices) return;
+  param_text(p, p->min, low, sizeof low);
+  param_text(p, p->max, high, sizeof high);
+  bool open = p->flags & SMX_PARAM_OPEN_MIN;
+  snprintf(text, size, "a %snumber %s %s%s %s%s", p->flags & SMX_PARAM_INT ? "whole " : "", open ? "above" : "from", low,
+           open ? ", up to" : " to", high, p->flags & SMX_PARAM_NONZERO ? ", not 0" : "");
+}
+
+void port_text(const smx_op *op, const smx_port *port, char *text, size_t size) {
+  static const char *const rules[] = {"the shape of x", "one value a row", "a list"};
+  const char *rule = port == &op->inputs[0] ? "any" : rules[port->shape];
+  const char *type = port->flags & SMX_PORT_MASK ? " Type: bool or u8." : port->flags & SMX_PORT_INT ? " Type: i32 or i64." : "";
+  snprintf(text, size, "%s. Shape: %s.%s%s", port->help, rule, type, port->flags & SMX_PORT_OPTIONAL ? " Optional." : "");
+}
+
+static void print_heading(const char *text) { printf("\n%s\n", text); }
+
+static void print_param(const smx_param *p) {
+  char text[512], range[256], value[32];
+  param_range(p, range, sizeof range);
+  param_text(p, p->def, value, sizeof value);
+  printf("%*s--%s %s\n", INDENT, "", p->name, p->choices ? "CHOICE" : "NUMBER");
+  snprintf(text, sizeof text, "%s; %s; %s by default", p->help, range, value);
+  print_wrapped(stdout, text, DEEP, screen_columns());
+}
+
+static void print_ports(const char *heading, const smx_op *op, int32_t count, const smx_port *ports) {
+  char text[512];
+  print_heading(heading);
+  for (int32_t i = 0; i < count; i++) {
+    port_text(op, &ports[i], text, sizeof text);
+    printf("%*s%s\n", INDENT, "", ports[i].name);
+    print_wrapped(stdout, text, DEEP, screen_columns());
+  }
+}
+
+int help_operator(const smx_op *op) {
+  int width = screen_columns();
+  char text[256];
+  printf("%s - %s (%s)\n\n", op->name, op->title, op->family);
+  print_wrapped(stdout, op->formula, INDENT, width);
+  putchar('\n');
+  print_wrapped(stdout, op->about, 0, width);
+  print_ports("Inputs, in order; all but the first also as --NAME FILE:", op, op->input_count, op->inputs);
+  print_ports("Outputs:", op, op->output_count, op->outputs);
+  if (op->param_count) print_heading("Parameters:");
+  for (int32_t i = 0; i < op->param_count; i++) print_param(&op->params[i]);
+  snprintf(text, sizeof text, "%s; %s; f32 results within %g units of 2^-24 of their scale.",
+           op->flags & SMX_OP_BACKWARD ? "Has a gradient (--backward)" : "No gradient",
+           op->flags & SMX_OP_INPLACE ? "can work in place" : "does not work in place", op->tolerance);
+  putchar('\n');
+  print_wrapped(stdout, text, 0, width);
+  print_heading("Example:");
+  print_wrapped(stdout, op->example, INDENT, width);
+  print_heading("Source:");
+  print_wrapped(stdout, op->source, INDENT, width);
+  return EXIT_OK;
+}
+
+static void print_item(const char *name, const char *text) {
+  if ((int)strlen(name) >= FLAG_WIDTH - INDENT) printf("%*s%s\n%*s", INDENT, "", name, FLAG_WIDTH, "");
+  else printf("%*s%-*s", INDENT, "", FLAG_WIDTH - INDENT, name);
+  int room = screen_columns() - FLAG_WIDTH;
+  while (*text) {
+    int n = (int)strlen(text);
+    if (n > room)
+      for (n = room; n > 1 && text[n] != ' '; n--) continue;
+    printf("%.*s\n", n, text);
+    text += n + (text[n] == ' ');
+    if (*text) printf("%*s", FLAG_WIDTH, "");
+  }
+}
+
+static void print_setting(const setting *s) {
+  char name[64], letter[8] = "";
+  if (s->letter) snprintf(letter, sizeof letter, "-%c, ", s->letter);
+  snprintf(name, sizeof name, "%s--%s%s%s", letter, s->name, s->argument ? " " : "", s->argument ? s->argument : "");
+  print_item(name, s->help);
+}
+
+const example examples[] = {
+    {"softmax logits.npy", "the weights and the entropy of each row"},
+    {"softmax logits.csv --axis 0 -o weights.npy", "along the columns of text, into a file of NumPy"},
+    {"softmax model.safetensors:head --dtype bf16 -o weights.safetensors", "one tensor of several, rounded to bf16"},
+    {"softmax - < logits.csv", "what comes through a pipe"},
+};
+const size_t example_count = sizeof examples / sizeof *examples;
+
+int help_command(void) {
+  const setting *s;
+  const io_format *f;
+  char name[64];
+  puts("softmax - softmax and the operators around it, on files\n\nUsage:");
+  for (size_t i = 0; i < verb_count; i++) {
+    printf("  softmax%s%s%s%s\n", *verbs[i].name ? " " : "", verbs[i].name, *verbs[i].arguments ? " " : "", verbs[i].arguments);
+    print_wrapped(stdout, verbs[i].help, DEEP, screen_columns());
+  }
+  print_heading("Examples:");
+  for (size_t i = 0; i < example_count; i++) printf("  %s\n%*s%s\n", examples[i].command, DEEP, "", examples[i].what);
+  print_heading("Options of a run; the parameters of the operator are options too:");
+  for (size_t i = 0; (s = setting_at(i)); i++) print_setting(s);
+  print_heading("Formats, by extension or --format; FILE may be - for standard input:");
+  for (size_t i = 0; (f = io_format_at(i)); i++) print_item(f->extensions, f->about);
+  print_heading("Exit status:");
+  for (size_t i = 0; i < exit_meaning_count; i++) {
+    snprintf(name, sizeof name, "%d", exit_meanings[i].code);
+    print_item(name, exit_meanings[i].meaning);
+  }
+  return EXIT_OK;
+}
+
+int help_list(void) {
+  const smx_op *op;
+  for (size_t i = 0; (op = smx_op_at(i)); i++) printf("%-24s %-8s %s\n", op->name, op->family, op->title);
+  return EXIT_OK;
+}
+
+/* How many letters differ, roughly: the edit distance of short names. */
+static size_t distance(const char *a, const char *b) {
+  enum { LONGEST = 63 };
+  size_t row[LONGEST + 1], n = strlen(b);
+  if (n > LONGEST || strlen(a) > LONGEST) return LONGEST;
+  for (size_t j = 0; j <= n; j++) row[j] = j;
+  for (size_t i = 1; a[i - 1]; i++) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= n; j++) {
+      size_t change = diagonal + (a[i - 1] != b[j - 1]), least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+      diagonal = row[j];
+      row[j] = change < least ? change : least;
+    }
+  }
+  return row[n];
+}
+
+const smx_op *help_find(const char *name) {
+  const smx_op *op = smx_op_find(name), *near = NULL, *other;
+  size_t best = strlen(name) / 3 + 1;
+  if (op) return op;
+  for (size_t i = 0; (other = smx_op_at(i)); i++) {
+    size_t d = distance(name, other->name);
+    if (d > best || (d == best && near)) continue;
+    best = d;
+    near = other;
+  }
+  fault(EXIT_USAGE, "%s: no such operator%s%s; softmax list shows them all", name, near ? "; is it " : "", near ? near->name : "");
+  return NULL;
+}

@@ -1,0 +1,43 @@
+/* help.h - everything the command says about itself, written from its tables and the operator table. All return an exit code. */
+#ifndef CLI_HELP_H
+#define CLI_HELP_H
+
+#include <softmax.h>
+#include <stddef.h>
+
+/* What the command can be told to do. */
+typedef struct verb {
+  const char *name, *arguments, *help;
+  int (*run)(int argc, const char **argv); /* the arguments after the verb */
+} verb;
+
+extern const verb verbs[];
+extern const size_t verb_count;
+
+typedef struct example {
+  const char *command, *what;
+} example;
+
+extern const example examples[];
+extern const size_t example_count;
+
+int help_command(void);
+int help_operator(const smx_op *op);
+int help_list(void);
+int help_json(void);
+int help_manual(void);
+int help_completion(void);
+
+/* The operator, or NULL after a fault that says which name is near. */
+const smx_op *help_find(const char *name);
+
+/* A parameter's value as text: a choice's name, "inf", "0.5". */
+void param_text(const smx_param *p, double value, char *text, size_t size);
+
+/* "a number above 0, up to inf", "one of first, split". */
+void param_range(const smx_param *p, char *text, size_t size);
+
+/* What a port is, and its shape. */
+void port_text(const smx_op *op, const smx_port *port, char *text, size_t size);
+
+#endif

@@ -1,0 +1,29 @@
+/* output.h - a file that appears whole or not at all: written under a temporary name in the same directory, renamed at the end. */
+#ifndef CLI_OUTPUT_H
+#define CLI_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct output {
+  int fd;
+  int target;      /* where a spool file is copied to, or -1 */
+  char *path;      /* the final name, links resolved */
+  char *temporary; /* NULL for standard output, devices and pipes */
+  const char *name;
+  uint64_t position; /* of a stream */
+  bool stream;       /* cannot seek */
+} output;
+
+/* "-" is standard output. With random, pieces may be written in any order even when the target is a pipe. */
+int output_open(output *o, const char *path, bool random);
+int output_write(output *o, uint64_t offset, const void *data, size_t bytes);
+
+/* Makes the file durable and gives it its name. The output is closed, whatever happens. */
+int output_commit(output *o);
+
+/* Removes what was written. Harmless after a commit. */
+void output_abandon(output *o);
+
+#endif

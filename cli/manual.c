@@ -1,0 +1,175 @@
+/* manual.c - the manual page in mdoc, written from the same tables as the help. */
+#include "fault.h"
+#include "help.h"
+#include "io/io.h"
+#include "options.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#define MANUAL_DATE "November 21, 2026"
+enum { LINE = 76 };
+
+static void character(char c) {
+  if (c == '\\') fputs("\\e", stdout);
+  else if (c == '-') fputs("\\-", stdout);
+  else if (c == '^') fputs("\\(ha", stdout);
+  else if (c == '~') fputs("\\(ti", stdout);
+  else putchar(c);
+}
+
+/* Words of roff text, in lines short enough. A sentence starts a line, as roff wants it; no line starts with a control character. */
+static void text(const char *t) {
+  int column = 0;
+  bool sentence = false;
+  while (*t) {
+    int n = (int)strcspn(t, " ");
+    if (column && (sentence || column + n >= LINE)) {
+      putchar('\n');
+      column = 0;
+    }
+    fputs(column ? " " : *t == '.' || *t == '\'' ? "\\&" : "", stdout);
+    for (int i = 0; i < n; i++) character(t[i]);
+    column += n + 1;
+    sentence = n > 1 && t[n - 1] == '.' && t[n - 2] != '.'; /* not after an ellipsis */
+    t += n;
+    t += strspn(t, " ");
+  }
+  putchar('\n');
+}
+
+static void literal(const char *t) {
+  puts(".Bd -literal -offset indent");
+  text(t);
+  puts(".Ed");
+}
+
+static void begin_list(void) { puts(".Bl -tag -width Ds"); }
+
+static void end_list(void) { puts(".El"); }
+
+static void ports(const char *heading, const smx_op *op, int32_t count, const smx_port *list) {
+  char line[512];
+  printf(".Pp\n%s\n", heading);
+  begin_list();
+  for (int32_t i = 0; i < count; i++) {
+    port_text(op, &list[i], line, sizeof line);
+    printf(".It Ar %s\n", list[i].name);
+    text(line);
+  }
+  end_list();
+}
+
+static void param(const smx_param *p) {
+  char line[512], range[256], value[32];
+  param_range(p, range, sizeof range);
+  param_text(p, p->def, value, sizeof value);
+  printf(".It Fl \\-%s Ar %s\n", p->name, p->choices ? "choice" : "number");
+  snprintf(line, sizeof line, "%s; %s; %s by default.", p->help, range, value);
+  text(line);
+}
+
+static void operator(const smx_op *op) {
+  printf(".Ss %s: %s\n", op->name, op->title);
+  literal(op->formula);
+  puts(".Pp");
+  text(op->about);
+  ports("Inputs:", op, op->input_count, op->inputs);
+  ports("Outputs:", op, op->output_count, op->outputs);
+  if (op->param_count) {
+    puts(".Pp\nParameters:");
+    begin_list();
+    for (int32_t i = 0; i < op->param_count; i++) param(&op->params[i]);
+    end_list();
+  }
+  puts(".Pp\nExample:");
+  literal(op->example);
+  puts(".Pp\nSource:");
+  text(op->source);
+}
+
+static void call(const verb *v) {
+  puts(".Nm");
+  if (*v->name) printf(".%s %s\n", *v->name == '-' ? "Fl" : "Cm", v->name + (*v->name == '-'));
+  if (*v->arguments) text(v->arguments);
+}
+
+static void synopsis(void) {
+  puts(".Sh NAME\n.Nm softmax\n.Nd softmax and the operators around it, on files\n.Sh SYNOPSIS");
+  for (size_t i = 0; i < verb_count; i++) call(&verbs[i]);
+}
+
+static void description(void) {
+  puts(".Sh DESCRIPTION");
+  for (size_t i = 0; i < verb_count; i++) {
+    if (i) puts(".Pp");
+    call(&verbs[i]);
+    puts(".Bd -filled -offset indent -compact");
+    text(verbs[i].help);
+    puts(".Ed");
+  }
+}
+
+static void show_examples(void) {
+  puts(".Sh EXAMPLES");
+  for (size_t i = 0; i < example_count; i++) {
+    if (i) puts(".Pp");
+    text(examples[i].what);
+    literal(examples[i].command);
+  }
+}
+
+static void settings(void) {
+  const setting *s;
+  puts(".Sh OPTIONS\nThe parameters of an operator are options too; see\n.Sx OPERATORS .");
+  begin_list();
+  for (size_t i = 0; (s = setting_at(i)); i++) {
+    printf(".It ");
+    if (s->letter) printf("Fl %c , ", s->letter);
+    printf("Fl \\-%s%s%s\n", s->name, s->argument ? " Ar " : "", s->argument ? s->argument : "");
+    text(s->help);
+  }
+  end_list();
+}
+
+static void formats(void) {
+  const io_format *f;
+  puts(".Sh FILES\nThe format follows from the extension, or from\n.Fl \\-format ;");
+  text("standard input is npy, npz or safetensors when it starts like one, csv otherwise. An existing file of exactly the name goes before "
+       "FILE:NAME. npy, safetensors and raw files are mapped and taken in blocks, so they may be larger than memory.");
+  begin_list();
+  for (size_t i = 0; (f = io_format_at(i)); i++) {
+    printf(".It Pa %s\n", f->extensions);
+    text(f->about);
+  }
+  end_list();
+}
+
+static void statuses(void) {
+  puts(".Sh EXIT STATUS");
+  begin_list();
+  for (size_t i = 0; i < exit_meaning_count; i++) {
+    printf(".It %d\n", exit_meanings[i].code);
+    text(exit_meanings[i].meaning);
+  }
+  end_list();
+}
+
+int help_manual(void) {
+  const smx_op *op;
+  puts(".Dd " MANUAL_DATE "\n.Dt SOFTMAX 1\n.Os");
+  synopsis();
+  description();
+  settings();
+  puts(".Sh OPERATORS");
+  for (size_t i = 0; (op = smx_op_at(i)); i++) operator(op);
+  puts(".Sh ENVIRONMENT");
+  begin_list();
+  puts(".It Ev NO_COLOR\nWhen set and not empty, nothing is colored.");
+  puts(".It Ev SMX_ISA\nNames a lower instruction set than the best of this machine; the results do not change.");
+  end_list();
+  formats();
+  statuses();
+  show_examples();
+  return EXIT_OK;
+}

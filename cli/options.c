@@ -1,0 +1,258 @@
+/* options.c - reads the options of a run with popt. */
+#include "options.h"
+
+#include "fault.h"
+#include "io/io.h"
+#include "parse.h"
+
+#include <limits.h>
+#include <popt.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_BLOCK = 64 << 20 };
+
+/* ---- The settings ---- */
+
+static int refuse(const char *option, const char *text, const char *what) { return fault(EXIT_USAGE, "--%s %s: %s", option, text, what); }
+
+static int set_number(const char *option, const char *text, int64_t min, int64_t max, int64_t *value) {
+  return parse_int(text, min, max, value) ? EXIT_OK : refuse(option, text, "not a whole number in its range");
+}
+
+static int set_axis(options *o, const char *text) {
+  int64_t v = -1;
+  int code = set_number("axis", text, -SMX_MAX_DIMS, SMX_MAX_DIMS - 1, &v);
+  o->axis = (int32_t)v;
+  return code;
+}
+
+static int set_threads(options *o, const char *text) {
+  int64_t v = -1;
+  int code = strcmp(text, "all") == 0 ? EXIT_OK : set_number("threads", text, 1, 65536, &v);
+  o->threads = (int32_t)v;
+  return code;
+}
+
+static int set_block(options *o, const char *text) { return set_number("block", text, 1, INT64_MAX, &o->block); }
+
+static void number_types(char *text, size_t size) { dtype_names(true, text, size); }
+static void all_types(char *text, size_t size) { dtype_names(false, text, size); }
+
+static int set_type(options *o, const char *text) {
+  char names[128];
+  o->type = dtype_named(text);
+  number_types(names, sizeof names);
+  return o->type && o->type->number ? EXIT_OK : fault(EXIT_USAGE, "--dtype %s: not one of %s", text, names);
+}
+
+static int set_type_in(options *o, const char *text) {
+  char names[128];
+  o->type_in = dtype_named(text);
+  all_types(names, sizeof names);
+  return o->type_in ? EXIT_OK : fault(EXIT_USAGE, "--dtype-in %s: not one of %s", text, names);
+}
+
+static int set_shape(options *o, const char *text) {
+  const char *wrong = parse_shape(text, &o->shape);
+  o->has_shape = true;
+  return wrong ? refuse("shape", text, wrong) : EXIT_OK;
+}
+
+static void format_names(char *text, size_t size) {
+  const io_format *f;
+  size_t used = 0;
+  for (size_t i = 0; (f = io_format_at(i)) && used < size; i++)
+    used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "", f->name);
+}
+
+static int check_format(const char *option, const char *text) {
+  return io_format_named(text) ? EXIT_OK : refuse(option, text, "no such format; softmax help lists them");
+}
+
+static int set_format(options *o, const char *text) {
+  o->format = text;
+  return check_format("format", text);
+}
+
+static int set_out_format(options *o, const char *text) {
+  o->out_format = text;
+  return check_format("out-format", text);
+}
+
+static int set_out(options *o, const char *text) {
+  o->out = text;
+  return *text ? EXIT_OK : refuse("output", text, "an empty name");
+}
+
+static int set_header(options *o, const char *text) {
+  (void)text;
+  o->header = true;
+  return EXIT_OK;
+}
+
+static int set_backward(options *o, const char *text) {
+  (void)text;
+  o->backward = true;
+  return EXIT_OK;
+}
+
+static int set_help(options *o, const char *text) {
+  (void)text;
+  o->help = true;
+  return EXIT_OK;
+}
+
+static int set_dout(options *o, const char *text) {
+  if (o->dout_count == SMX_MAX_PORTS) return refuse("dout", text, "too many of them");
+  o->dout[o->dout_count++] = text;
+  return EXIT_OK;
+}
+
+static const char *const empty_words[] = {"zero", "nan", "error", NULL};
+static const char *const inf_words[] = {"nan", "limit", NULL};
+
+/* The index of a word in a list. */
+static int choose(const char *option, const char *text, const char *const *words, int *index) {
+  for (*index = 0; words[*index]; ++*index)
+    if (strcmp(words[*index], text) == 0) return EXIT_OK;
+  return refuse(option, text, "no such choice");
+}
+
+static int set_on_empty(options *o, const char *text) {
+  int i, code = choose("on-empty", text, empty_words, &i);
+  o->on_empty = (smx_on_empty)i;
+  return code;
+}
+
+static int set_on_inf(options *o, const char *text) {
+  int i, code = choose("on-inf", text, inf_words, &i);
+  o->on_inf = (smx_on_inf)i;
+  return code;
+}
+
+static void join(const char *const *words, char *text, size_t size) {
+  size_t used = 0;
+  for (; *words && used < size; words++) used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "", *words);
+}
+
+static void empty_choices(char *text, size_t size) { join(empty_words, text, size); }
+static void inf_choices(char *text, size_t size) { join(inf_words, text, size); }
+
+static const setting settings[] = {
+    {"axis", 'a', "A", "the axis that rows run along; negative counts from the end; -1 by default", set_axis, NULL},
+    {"output", 'o', "OUT", "write the result to OUT, in the format of its extension; - is standard output", set_out, NULL},
+    {"dtype", 0, "T", "type of the result: f16, bf16, f32 or f64; that of the input by default", set_type, number_types},
+    {"threads", 0, "N", "threads to use; all (the cores the process may use) by default", set_threads, NULL},
+    {"backward", 0, NULL, "give the gradients of the inputs instead of the outputs", set_backward, NULL},
+    {"dout", 0, "FILE", "gradient of the next output, with --backward; once for each output", set_dout, NULL},
+    {"format", 0, "F", "format of the inputs, whatever their extension", set_format, format_names},
+    {"out-format", 0, "F", "format of the output; npy by default for standard output", set_out_format, format_names},
+    {"shape", 0, "2,3", "shape of raw inputs", set_shape, NULL},
+    {"dtype-in", 0, "T", "type of raw inputs, or f32 to read text as f32", set_type_in, all_types},
+    {"header", 0, NULL, "skip the first line of text inputs, even if it has numbers", set_header, NULL},
+    {"on-empty", 0, "P", "rows with nothing valid: zero (default), nan or error", set_on_empty, empty_choices},
+    {"on-inf", 0, "P", "rows of scores with +inf: nan (default), or limit: they share the mass", set_on_inf, inf_choices},
+    {"block", 0, "BYTES", "how much of the input to take at a time; 67108864 by default", set_block, NULL},
+    {"help", 'h', NULL, "show help and do nothing else", set_help, NULL},
+};
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+const setting *setting_at(size_t i) { return i < SETTINGS ? &settings[i] : NULL; }
+
+/* ---- Names of the operators' parameters and inputs ---- */
+
+/* The name of the i-th parameter or input of one operator; NULL past the last. */
+static const char *own_name_at(const smx_op *op, int32_t i) {
+  if (i < op->param_count) return op->params[i].name;
+  i -= op->param_count;
+  return i < op->input_count ? op->inputs[i].name : NULL;
+}
+
+static bool seen_before(size_t operators, int32_t names, const char *name) {
+  const char *other;
+  for (size_t k = 0; k <= operators; k++)
+    for (int32_t i = 0; (k < operators || i < names) && (other = own_name_at(smx_op_at(k), i)); i++)
+      if (strcmp(other, name) == 0) return true;
+  return false;
+}
+
+const char *operator_name_at(size_t index) {
+  const char *name;
+  for (size_t k = 0; k < smx_op_count(); k++)
+    for (int32_t i = 0; (name = own_name_at(smx_op_at(k), i)); i++)
+      if (!seen_before(k, i, name) && index-- == 0) return name;
+  return NULL;
+}
+
+/* ---- Parsing ---- */
+
+static size_t count_names(void) {
+  size_t n = 0;
+  while (operator_name_at(n)) n++;
+  return n;
+}
+
+/* popt's table: the settings, then the names. The values are positions + 1. */
+static struct poptOption *make_table(size_t names) {
+  struct poptOption *table = calloc(SETTINGS + names + 1, sizeof *table);
+  for (size_t i = 0; table && i < SETTINGS + names; i++) {
+    const setting *s = setting_at(i);
+    table[i].longName = s ? s->name : operator_name_at(i - SETTINGS);
+    table[i].shortName = s ? s->letter : 0;
+    table[i].argInfo = s && !s->argument ? POPT_ARG_NONE : POPT_ARG_STRING;
+    table[i].val = (int)i + 1;
+  }
+  return table;
+}
+
+static int apply(options *o, const struct poptOption *option, char *text) {
+  const setting *s = setting_at((size_t)option->val - 1);
+  if (text) o->texts[o->text_count++] = text;
+  if (s) return s->set(o, text ? text : "");
+  o->named[o->named_count++] = (named_value){option->longName, text ? text : ""};
+  return EXIT_OK;
+}
+
+static int collect_files(options *o, poptContext c) {
+  const char **left = poptGetArgs(c);
+  for (; left && *left; left++) {
+    char *copy = strdup(*left);
+    if (!copy) return fault_memory(strlen(*left));
+    o->texts[o->text_count++] = copy;
+    o->files[o->file_count++] = copy;
+  }
+  return EXIT_OK;
+}
+
+static int read_all(options *o, poptContext c, const struct poptOption *table) {
+  int value, code;
+  while ((value = poptGetNextOpt(c)) > 0)
+    if ((code = apply(o, &table[value - 1], poptGetOptArg(c)))) return code;
+  if (value < -1) return fault(EXIT_USAGE, "%s: %s", poptBadOption(c, POPT_BADOPTION_NOALIAS), poptStrerror(value));
+  return collect_files(o, c);
+}
+
+int options_parse(options *o, int argc, const char **argv) {
+  size_t room = (size_t)argc + 1;
+  memset(o, 0, sizeof *o);
+  o->axis = o->threads = -1;
+  o->block = DEFAULT_BLOCK;
+  o->files = calloc(room, sizeof *o->files);
+  o->named = calloc(room, sizeof *o->named);
+  o->texts = calloc(2 * room, sizeof *o->texts);
+  struct poptOption *table = make_table(count_names());
+  poptContext c = table ? poptGetContext("softmax", argc, argv, table, POPT_CONTEXT_KEEP_FIRST) : NULL;
+  bool good = o->files && o->named && o->texts && c;
+  int code = good ? read_all(o, c, table) : fault_memory(room);
+  poptFreeContext(c);
+  free(table);
+  return code;
+}
+
+void options_free(options *o) {
+  for (int i = 0; i < o->text_count; i++) free(o->texts[i]);
+  free(o->texts);
+  free(o->named);
+  free(o->files);
+}

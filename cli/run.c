@@ -1,0 +1,301 @@
+/* run.c - runs an operator over files block by block; the results go to a writer or to tables. */
+#include "run.h"
+
+#include "bind.h"
+#include "blocks.h"
+#include "fault.h"
+#include "io/output.h"
+#include "parse.h"
+#include "progress.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* An array that the library fills: an output, or the gradient of an input. */
+typedef struct result {
+  char name[64];
+  const dtype *type;
+  smx_shape whole;
+  int32_t axis; /* -1: one value a row */
+  unsigned char *buffer;
+  size_t room;
+  view block;
+  table table;
+} result;
+
+typedef struct run {
+  const smx_op *op;
+  const options *o;
+  binding b;
+  blocks blocks;
+  int32_t axis; /* not negative */
+  smx_context *context;
+  result out[SMX_MAX_PORTS], din[SMX_MAX_PORTS]; /* outputs; gradients, with no type where they are not wanted */
+  result *shown[SMX_MAX_PORTS];
+  int32_t shown_count;
+  output file;
+  io_writer writer;
+  bool writing;
+} run;
+
+typedef const smx_tensor *tensor_list[SMX_MAX_PORTS];
+
+/* ---- What will come out ---- */
+
+static int32_t axis_of(const smx_port *port, int32_t axis) { return port->shape == SMX_SHAPE_FULL ? axis : -1; }
+
+static int infer_outputs(run *r) {
+  smx_tensor tensors[SMX_MAX_PORTS];
+  tensor_list in = {NULL};
+  smx_shape shapes[SMX_MAX_PORTS];
+  for (int32_t i = 0; i < r->op->input_count; i++) {
+    if (!r->b.in[i].path) continue;
+    tensors[i] = bind_tensor(&r->b.in[i]);
+    in[i] = &tensors[i];
+  }
+  smx_status status = smx_infer(r->op, &r->b.params, r->op->input_count, in, r->op->output_count, shapes);
+  if (status != SMX_OK) return bind_fault(&r->b, status);
+  r->axis = r->b.params.axis < 0 ? r->b.params.axis + in[0]->ndim : r->b.params.axis;
+  for (int32_t i = 0; i < r->op->output_count; i++) {
+    result *out = &r->out[i];
+    snprintf(out->name, sizeof out->name, "%s", r->op->outputs[i].name);
+    out->whole = shapes[i];
+    out->type = dtype_of(shapes[i].dtype);
+    if (!out->type) return fault(EXIT_REFUSED, "%s: output %s has a type that no file here can hold", r->op->name, out->name);
+    if (r->o->type && out->type->number && !r->o->backward) out->type = r->o->type;
+    out->axis = axis_of(&r->op->outputs[i], r->axis);
+  }
+  return EXIT_OK;
+}
+
+/* The shape of x, without the axis for one value a row. */
+static smx_shape gradient_shape(const run *r, const smx_port *port) {
+  const io_array *x = &r->b.in[0].array;
+  smx_shape s = {.ndim = 0};
+  for (int32_t i = 0; i < x->ndim; i++)
+    if (i != r->axis || port->shape == SMX_SHAPE_FULL) s.dim[s.ndim++] = x->shape[i];
+  return s;
+}
+
+static void choose_gradients(run *r) {
+  for (int32_t i = 0; i < r->op->input_count; i++) {
+    const smx_port *port = &r->op->inputs[i];
+    if (!r->b.in[i].path || !(port->flags & SMX_PORT_GRAD)) continue;
+    result *din = &r->din[i];
+    snprintf(din->name, sizeof din->name, "d%s", port->name);
+    din->type = r->o->type ? r->o->type : r->b.in[i].want;
+    din->whole = gradient_shape(r, port);
+    din->axis = axis_of(port, r->axis);
+    r->shown[r->shown_count++] = din;
+  }
+}
+
+/* Upstream gradients have the shape of their output; text has no shape of its own and takes it over. */
+static int check_dout(input *in, const smx_shape *whole) {
+  char is[128], should[128];
+  int64_t have = 0, need = 0;
+  io_array *a = &in->array;
+  bool same = a->ndim == whole->ndim && memcmp(a->shape, whole->dim, (size_t)whole->ndim * sizeof *a->shape) == 0;
+  if (same) return EXIT_OK;
+  bool counted = count_elements(a->ndim, a->shape, &have) && count_elements(whole->ndim, whole->dim, &need);
+  if (a->text && counted && have == need) {
+    a->ndim = whole->ndim;
+    memcpy(a->shape, whole->dim, sizeof a->shape);
+    return io_layout(&a->source, a, false, (size_t)have * a->type->bytes);
+  }
+  io_shape_text(a->ndim, a->shape, is, sizeof is);
+  io_shape_text(whole->ndim, whole->dim, should, sizeof should);
+  return fault(EXIT_REFUSED, "%s: dout: shape is (%s), that of the output is (%s)", in->path, is, should);
+}
+
+static int choose_results(run *r) {
+  int code = infer_outputs(r);
+  if (code) return code;
+  for (int32_t i = 0; !code && i < r->op->output_count; i++) {
+    if (r->b.dout[i].path) code = check_dout(&r->b.dout[i], &r->out[i].whole);
+    if (!r->o->backward) r->shown[r->shown_count++] = &r->out[i];
+  }
+  if (!code && r->o->backward) choose_gradients(r);
+  return code;
+}
+
+/* ---- Where it goes ---- */
+
+static int choose_format(const options *o, const io_format **format) {
+  if (o->out_format) *format = io_format_named(o->out_format);
+  else *format = strcmp(o->out, "-") == 0 ? io_format_named("npy") : io_format_of(o->out);
+  return *format ? EXIT_OK : fault(EXIT_USAGE, "%s: the extension is that of no format; --out-format F chooses one", o->out);
+}
+
+static int open_writer(run *r) {
+  io_writer *w = &r->writer;
+  int code = choose_format(r->o, &w->format);
+  if (code) return code;
+  w->count = w->format->container ? r->shown_count : 1;
+  w->out = &r->file;
+  for (int32_t i = 0; i < w->count; i++) {
+    const result *s = r->shown[i];
+    w->spec[i] = (io_spec){.name = s->name, .type = s->type, .ndim = s->whole.ndim, .column = s->axis < 0};
+    memcpy(w->spec[i].shape, s->whole.dim, sizeof w->spec[i].shape);
+  }
+  r->writing = true;
+  code = output_open(&r->file, r->o->out, w->count > 1);
+  return code ? code : w->format->begin(w);
+}
+
+static int open_results(run *r, table_kind kind) {
+  if (r->o->out) return open_writer(r);
+  for (int32_t i = 0; i < r->shown_count; i++) {
+    result *s = r->shown[i];
+    table_begin(&s->table, s->name, s->axis < 0 ? TABLE_VALUES : kind, s->type, &s->whole, s->axis);
+  }
+  return EXIT_OK;
+}
+
+static int emit(run *r) {
+  for (int32_t i = 0; i < r->shown_count; i++) {
+    result *s = r->shown[i];
+    const smx_tensor *t = &s->block.tensor;
+    int64_t count = 0;
+    if (!r->writing) {
+      table_add(&s->table, s->buffer, t->ndim, s->block.shape, s->axis);
+    } else if (i < r->writer.count && count_elements(t->ndim, s->block.shape, &count)) {
+      int code = r->writer.format->put(&r->writer, i, s->buffer, (size_t)count * s->type->bytes);
+      if (code) return code;
+    }
+  }
+  return EXIT_OK;
+}
+
+static int close_results(run *r) {
+  for (int32_t i = 0; !r->writing && i < r->shown_count; i++) table_print(&r->shown[i]->table, stdout);
+  if (!r->writing) return EXIT_OK;
+  int code = r->writer.format->end ? r->writer.format->end(&r->writer) : EXIT_OK;
+  return code ? code : output_commit(&r->file);
+}
+
+/* ---- One block ---- */
+
+/* Makes room for a result's part of the current block. The first block is the largest. */
+static int prepare(const run *r, result *s) {
+  int64_t count = 0;
+  smx_tensor *t = &s->block.tensor;
+  *t = (smx_tensor){.ndim = s->whole.ndim, .dtype = s->type->type, .shape = s->block.shape};
+  t->device.device_type = 1;
+  for (int32_t i = 0; i < s->whole.ndim; i++)
+    s->block.shape[i] = r->blocks.step && i <= r->blocks.depth ? r->blocks.count[i] : s->whole.dim[i];
+  if (!count_elements(t->ndim, s->block.shape, &count)) return fault_memory(SIZE_MAX);
+  size_t bytes = (size_t)count * s->type->bytes;
+  if (!s->buffer) s->buffer = malloc(bytes ? bytes : 1);
+  t->data = s->buffer;
+  return s->buffer ? EXIT_OK : fault_memory(bytes);
+}
+
+static int prepare_all(const run *r, result *results, int32_t count, tensor_list list) {
+  for (int32_t i = 0; i < count; i++) {
+    list[i] = results[i].type ? &results[i].block.tensor : NULL;
+    int code = list[i] ? prepare(r, &results[i]) : EXIT_OK;
+    if (code) return code;
+  }
+  return EXIT_OK;
+}
+
+static int view_all(const run *r, input *inputs, const smx_port *ports, int32_t count, view *views, tensor_list list) {
+  int32_t ndim = r->b.in[0].array.ndim;
+  for (int32_t i = 0; i < count; i++) {
+    list[i] = inputs[i].path ? &views[i].tensor : NULL;
+    int32_t dims = ports[i].shape == SMX_SHAPE_FULL ? ndim : ports[i].shape == SMX_SHAPE_ROW ? ndim - 1 : 0;
+    int code = list[i] ? blocks_view(&r->blocks, &inputs[i], dims, &views[i]) : EXIT_OK;
+    if (code) return code;
+  }
+  return EXIT_OK;
+}
+
+/* A library fault in a block names the rows of the block; this adds where the block starts. */
+static int block_fault(const run *r, smx_status status) {
+  const blocks *k = &r->blocks;
+  int64_t row = 0;
+  int code = bind_fault(&r->b, status);
+  for (int32_t i = 0; i < k->ndim; i++)
+    if (i != r->axis) row = row * k->shape[i] + k->start[i];
+  if (row == 0) return code;
+  char text[512];
+  snprintf(text, sizeof text, "%s", fault_text());
+  return fault(code, "%s (rows counted from row %lld)", text, (long long)row);
+}
+
+static bool needs_forward(const run *r) {
+  for (int32_t i = 0; i < r->op->output_count; i++)
+    if (r->op->outputs[i].flags & SMX_PORT_SAVED) return true;
+  return !r->o->backward;
+}
+
+static int run_block(run *r) {
+  const smx_op *op = r->op;
+  view in_views[SMX_MAX_PORTS], dout_views[SMX_MAX_PORTS];
+  tensor_list in, out, din, dout;
+  smx_status status = SMX_OK;
+  int code = view_all(r, r->b.in, op->inputs, op->input_count, in_views, in);
+  if (!code) code = view_all(r, r->b.dout, op->outputs, op->output_count, dout_views, dout);
+  if (!code) code = prepare_all(r, r->out, op->output_count, out);
+  if (!code) code = prepare_all(r, r->din, op->input_count, din);
+  if (code) return code;
+  if (needs_forward(r)) status = smx_forward(op, r->context, &r->b.params, op->input_count, in, op->output_count, out);
+  if (status == SMX_OK && r->o->backward)
+    status = smx_backward(op, r->context, &r->b.params, op->input_count, in, op->output_count, out, dout, din);
+  return status == SMX_OK ? EXIT_OK : block_fault(r, status);
+}
+
+/* ---- All of them ---- */
+
+static int run_blocks(run *r) {
+  const io_array *x = &r->b.in[0].array;
+  progress p;
+  int code;
+  int64_t done = 0;
+  blocks_begin(&r->blocks, x, r->b.in[0].want->bytes, r->axis, r->o->block);
+  progress_begin(&p, r->blocks.total);
+  do {
+    code = run_block(r);
+    if (!code) code = emit(r);
+    progress_step(&p, ++done);
+  } while (!code && blocks_next(&r->blocks));
+  progress_end(&p);
+  return code;
+}
+
+/* After the output's temporary file exists, so that the workers' threads cannot miss its name when a signal comes. */
+static int make_context(run *r) {
+  smx_context_options c = {.size = sizeof c, .threads = r->o->threads, .on_empty = r->o->on_empty, .on_inf = r->o->on_inf};
+  smx_status status = smx_context_create(&c, &r->context);
+  return status == SMX_OK ? EXIT_OK : bind_fault(&r->b, status);
+}
+
+static void free_run(run *r) {
+  if (r->writing) {
+    if (r->writer.format->drop) r->writer.format->drop(&r->writer);
+    output_abandon(&r->file);
+  }
+  smx_context_destroy(r->context);
+  for (int i = 0; i < SMX_MAX_PORTS; i++) {
+    free(r->out[i].buffer);
+    free(r->din[i].buffer);
+  }
+  bind_free(&r->b);
+  free(r);
+}
+
+int run_operator(const smx_op *op, const options *o, int first, table_kind kind) {
+  run *r = calloc(1, sizeof *r);
+  if (!r) return fault_memory(sizeof *r);
+  r->op = op;
+  r->o = o;
+  int code = bind_inputs(&r->b, op, o, first);
+  if (!code) code = choose_results(r);
+  if (!code) code = open_results(r, kind);
+  if (!code) code = make_context(r);
+  if (!code) code = run_blocks(r);
+  if (!code) code = close_results(r);
+  free_run(r);
+  return code;
+}

@@ -1,0 +1,118 @@
+"""Tests of the command: pipes, the terminal, and the tables it prints."""
+import os
+import pty
+import re
+import signal
+import subprocess
+import time
+
+import arrays as A
+from harness import fails, get, put, reference, REFUSED, run, S, scores, test, USAGE, X
+
+
+@test("streams")
+def pipe_through():
+    want = reference(X)
+    out, _ = run("-", "-o", "-", stdin=A.npy("f32", *X))
+    assert A.read_npy(out) == want
+    out, _ = run("reference.npy", "-o", "-", "--out-format", "csv")
+    assert len(A.read_text(out)) == 3
+    for form, read in (("npz", A.read_npz), ("safetensors", A.read_safetensors)):
+        assert read(run("reference.npy", "-o", "-", "--out-format", form)[0]) == {"y": want}
+
+
+@test("streams")
+def two_inputs_from_standard_input():
+    fails(USAGE, "run", "masked_softmax", "-", "-", stdin=A.npy("f32", *X), says="standard input")
+
+
+@test("streams")
+def several_results_to_a_pipe():
+    put("x.npy", A.npy("f32", *X))
+    put("t.npy", A.npy("f32", (3,), [1, 2, 3]))
+    arguments = ("run", "softmax", "x.npy", "t.npy", "--backward", "--dout", "x.npy")
+    out, _ = run(*arguments, "-o", "-", "--out-format", "safetensors", "--block", "20")
+    run(*arguments, "-o", "o.safetensors")
+    assert sorted(A.read_safetensors(out)) == ["dtemperature", "dx"]
+    assert A.read_safetensors(out) == A.read_safetensors(get("o.safetensors"))
+    assert A.read_npz(run(*arguments, "-o", "-", "--out-format", "npz")[0]) == A.read_safetensors(out)
+
+
+@test("streams")
+def a_reader_that_goes_away():
+    put("big.npy", A.npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (65536, 16)}") + bytes(4 * 65536 * 16))
+    p = subprocess.Popen([S.command, "big.npy", "-o", "-"], stdout=subprocess.PIPE, cwd=S.directory)
+    p.stdout.read(10)
+    p.stdout.close()
+    assert p.wait(60) == -signal.SIGPIPE
+
+
+@test("streams")
+def progress_on_a_terminal_only():
+    put("big.npy", A.npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (65536, 16)}") + bytes(4 * 65536 * 16))
+    master, slave = pty.openpty()
+    p = subprocess.Popen([S.command, "big.npy", "-o", "-", "--block", "65536"], stdout=subprocess.PIPE, stderr=slave, cwd=S.directory)
+    os.close(slave)
+    time.sleep(1.2)
+    p.stdout.read()
+    assert p.wait(60) == 0
+    assert b"#" in os.read(master, 65536)
+    os.close(master)
+
+
+@test("tables")
+def classes_and_entropy():
+    put("a.csv", b"1,2,3\n0,0,0\n")
+    out = run("a.csv")[0].decode().splitlines()
+    assert re.match(r" *0 +2 +0\.6652 +1 +0\.2447 +0 +0\.0900 +0\.8324$", out[1]), out
+    assert re.match(r" *1 +0 +0\.3333 .* 1\.0986$", out[2]), out
+    assert "2 rows of 3 classes, f64; mean entropy 0.9655 nats of at most 1.0986; mean top probability 0.4993" in out[3], out
+
+
+@test("tables")
+def long_inputs_are_cut():
+    put("a.npy", A.npy("f32", (1000, 20), scores((1000, 20))))
+    for arguments in (["a.npy"], ["run", "softmax", "a.npy"], ["run", "logsumexp", "a.npy"]):
+        out = run(*arguments)[0].decode().splitlines()
+        assert len(out) == 18 and all(len(line) <= 100 for line in out[:-1]), out
+        assert out[11].strip() == "..." and out[16].split()[0] == "999", out
+        assert "1000 rows" in out[17]
+    for rows in (1, 9, 10, 11, 15, 16):
+        put("a.npy", A.npy("f32", (rows, 2), scores((rows, 2))))
+        labels = [line.split()[0] for line in run("a.npy")[0].decode().splitlines()[1:-1]]
+        want = [str(r) for r in range(rows)]
+        assert labels == (want if rows <= 15 else want[:10] + ["..."] + want[-5:]), labels
+
+
+@test("tables")
+def rows_of_any_axis():
+    shape = (2, 3, 4)
+    put("a.npy", A.npy("f32", shape, scores(shape)))
+    out = run("a.npy", "--axis", "1")[0].decode()
+    assert "8 rows of 3 classes" in out and "\n       1,3 " in out, out
+    run("a.npy", "-a", "-2", "-o", "o.npy")
+    assert run("a.npy", "--axis", "1", "-o", "-")[0] == get("o.npy")
+
+
+@test("tables")
+def rows_without_a_result():
+    put("a.csv", b"nan,1\n-inf,-inf\n1,2\n")
+    out = run("a.csv")[0].decode()
+    assert "not a number" in out and "nothing valid" in out and "1 with NaN; 1 with nothing valid" in out, out
+    fails(REFUSED, "a.csv", "--on-empty", "error", says="a.csv")
+    put("b.csv", b"inf,1,inf\n")
+    assert "1 with NaN" in run("b.csv")[0].decode()
+    assert run("b.csv", "--on-inf", "limit", "-o", "-", "--out-format", "csv")[0] == b"0.5,0,0.5\n"
+
+
+@test("tables")
+def no_color_in_a_pipe():
+    put("a.csv", b"1,2\n")
+    assert b"\033" not in run("a.csv", environment={"TERM": "xterm"})[0]
+    for no_color, want in (("", True), ("1", False)):
+        master, slave = pty.openpty()
+        environment = dict(os.environ, NO_COLOR=no_color, TERM="xterm")
+        subprocess.run([S.command, "a.csv"], stdout=slave, cwd=S.directory, check=True, env=environment)
+        os.close(slave)
+        assert (b"\033" in os.read(master, 4096)) == want
+        os.close(master)
