@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# arrows.sh [SOURCE FOLDER] - fails when an include points the wrong way (docs/design.md, "The arrows").
+# Every include of a file of ours is turned into "from to", where each side is a place in the house, and looked up in the list below.
+set -euo pipefail
+cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
+
+# from: the places it may include. "own" is the folder the file is in. A room has three kinds of files:
+# facts (table.c, list.h, ROOM.h), kernel (ops.c, engine.h and the like) and ref.
+allowed='
+include
+base    own include
+cpu     own facts base include
+vec     own
+api     own facts cpu base include
+facts   facts=own base include
+kernel  kernel=own facts=own vec
+ref     ref=own facts=own
+cli     own include
+bench   own include
+python  own include
+examples include
+'
+
+# place FILE: "folder kind"
+place() {
+  local file=$1 folder
+  case $file in
+    src/*) folder=${file#src/} && folder=${folder%%/*} ;;
+    *) folder=${file%%/*} ;;
+  esac
+  case $folder in
+    include | base | cpu | vec | api | cli | bench | python | examples | tests) echo "$folder $folder"; return ;;
+  esac
+  case ${file##*/} in
+    table.c | list.h | "$folder.h") echo "$folder facts" ;;
+    ref.c | ref.h) echo "$folder ref" ;;
+    *) echo "$folder kernel" ;;
+  esac
+}
+
+# target FILE NAME: the file of ours that an include of NAME in FILE means, or nothing.
+target() {
+  local folder=${1%/*} candidate
+  for candidate in "$folder/$2" "src/$2" "include/$2" "src/vec/$2"; do
+    if [ -e "$candidate" ]; then
+      realpath -m --relative-to=. "$candidate"
+      return
+    fi
+  done
+}
+
+# may FROM_FOLDER FROM_KIND TO_FOLDER TO_KIND
+may() {
+  local word words
+  words=$(sed -n "s/^$2\( .*\)\{0,1\}$/\1/p" <<<"$allowed")
+  for word in $words; do
+    case $word in
+      own) [ "$1" = "$3" ] && return ;;
+      *=own) [ "$4" = "${word%=own}" ] && [ "$1" = "$3" ] && return ;;
+      *) [ "$4" = "$word" ] && return ;;
+    esac
+  done
+  return 1
+}
+
+# outside KIND NAME: whether a file of that kind may include the system's <NAME>.
+outside() {
+  case "$1 $2" in
+    vec\ math.h | kernel\ math.h | *\ tgmath.h) return 1 ;; # arithmetic of the system's own making
+    vec\ * | cpu\ *) return 0 ;;
+    *\ *intrin.h | *\ arm_neon.h) return 1 ;; # one source for every instruction set
+  esac
+}
+
+checked=0 wrong=0
+complain() {
+  echo "$1"
+  wrong=$((wrong + 1))
+}
+
+while IFS=: read -r file line text; do
+  case $text in *SMX_VEC*) text='"vec/vec_portable.h"' ;; esac
+  name=$(sed -E 's/^[^<"]*[<"]([^>"]*)[>"].*/\1/' <<<"$text")
+  read -r from_folder from_kind < <(place "$file")
+  # <NAME> is one of ours only if it is the public header: vec/math.h is not <math.h>.
+  if [[ $text == *'<'* && $name != softmax.h ]]; then
+    outside "$from_kind" "$name" || complain "$file:$line: $from_kind may not include <$name>"
+    continue
+  fi
+  found=$(target "$file" "$name")
+  [ -n "$found" ] || continue
+  read -r to_folder to_kind < <(place "$found")
+  checked=$((checked + 1))
+  may "$from_folder" "$from_kind" "$to_folder" "$to_kind" || complain "$file:$line: $from_kind may not include $found"
+done < <(find include src cli bench python examples -name '*.[ch]' -o -name '*.cc' -o -name '*.cpp' 2>/dev/null | sort |
+  xargs grep -nHE '^[[:space:]]*#[[:space:]]*include')
+
+echo "$checked includes of our own files, $wrong wrong"
+[ "$checked" -gt 0 ] && [ "$wrong" -eq 0 ]
