@@ -39,20 +39,26 @@ static row_call weights_call(size_t rows, size_t n, size_t bytes, const void *x,
   return c;
 }
 
+/* Short rows skip even the making of a call. */
+static void softmax(const smx_kernels *kernels, size_t rows, size_t n, size_t bytes, const void *x, void *y) {
+  smx_fpenv env = smx_fpenv_enter();
+  bool done = kernels->moves->small(rows, n, x, y);
+  smx_fpenv_leave(env);
+  if (done) return;
+  row_call c = weights_call(rows, n, bytes, x, y);
+  run(&kernels->row[ROW_softmax].forward, &c);
+}
+
 smx_status smx_softmax_f32(size_t rows, size_t n, const float *x, float *y) {
   smx_status status = check("smx_softmax_f32", rows, n, sizeof *x, x, y);
-  if (status != SMX_OK || rows == 0 || n == 0) return status;
-  row_call c = weights_call(rows, n, sizeof *x, x, y);
-  run(&smx_isa_current()->f32.row[ROW_softmax].forward, &c);
-  return SMX_OK;
+  if (status == SMX_OK && rows && n) softmax(&smx_isa_current()->f32, rows, n, sizeof *x, x, y);
+  return status;
 }
 
 smx_status smx_softmax_f64(size_t rows, size_t n, const double *x, double *y) {
   smx_status status = check("smx_softmax_f64", rows, n, sizeof *x, x, y);
-  if (status != SMX_OK || rows == 0 || n == 0) return status;
-  row_call c = weights_call(rows, n, sizeof *x, x, y);
-  run(&smx_isa_current()->f64.row[ROW_softmax].forward, &c);
-  return SMX_OK;
+  if (status == SMX_OK && rows && n) softmax(&smx_isa_current()->f64, rows, n, sizeof *x, x, y);
+  return status;
 }
 
 smx_status smx_log_softmax_f32(size_t rows, size_t n, const float *x, float *y) {

@@ -18,7 +18,12 @@ DECLARE(portable)
 DECLARE(avx512)
 DECLARE(avx2)
 DECLARE(fma)
-static bool has_fma(void) { return __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
+#include <cpuid.h>
+static bool has_f16c(void) { /* clang 14 has no name for it */
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+static bool has_fma(void) { return __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma") && has_f16c(); }
 static bool has_avx2(void) { return has_fma() && __builtin_cpu_supports("avx2"); }
 static bool has_avx512(void) {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&

@@ -38,9 +38,6 @@ SMI void put(real *p, size_t i, int cnt, vreal x) {
 SMI int lanes_left(size_t left) { return left < LANES ? (int)left : LANES; }
 SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
 
-/* A step sees vector u of a block: elements i .. i + cnt - 1 belong to lanes u * LANES and on. */
-typedef void step_fn(void *walker, int u, size_t i, int cnt);
-
 /* Where a block's vectors of lanes fit registers, its steps are written out, and its lanes stay there; elsewhere they live in L1. */
 #if SMX_REAL == 32 && !defined(V_PORTABLE)
 #define UNROLL_BLOCK _Pragma("GCC unroll 4")
@@ -48,24 +45,19 @@ typedef void step_fn(void *walker, int u, size_t i, int cnt);
 #define UNROLL_BLOCK _Pragma("GCC unroll 1")
 #endif
 
-SMI void walk_block(size_t i, size_t left, step_fn *step, void *walker) {
-  if (left >= BLOCK) {
-    UNROLL_BLOCK
-    for (int u = 0; u < VPB; u++) step(walker, u, i + (size_t)u * LANES, LANES);
-    return;
-  }
-  UNROLL_BLOCK
-  for (int u = 0; u < VPB; u++) {
-    int cnt = (int)left - u * LANES;
-    if (cnt > 0) step(walker, u, i + (size_t)u * LANES, cnt < LANES ? cnt : LANES);
-  }
-}
-
-/* Walks elements base .. base + n - 1, n <= GROUP, in the order of the contract. */
-SMI void walk(size_t base, size_t n, step_fn *step, void *walker) {
-  for (size_t s = 0; s < PAGE && s < n; s += BLOCK)
-    for (size_t i = s; i < n; i += PAGE) walk_block(base + i, n - i, step, walker);
-}
+/* Walks elements base .. base + n - 1, n <= GROUP, in the order of the contract: STEP(u, i, cnt) sees vector u of a block, elements i .. i + cnt
+ * - 1, which belong to lanes u * LANES and on. A macro, because only a loop around local variables keeps them in registers. */
+#define WALK(base, n, STEP) \
+  for (size_t step_ = 0; step_ < PAGE && step_ < (n); step_ += BLOCK) \
+    for (size_t at_ = step_; at_ < (n); at_ += PAGE) { \
+      const size_t left_ = (n) - at_, from_ = (base) + at_; \
+      if (left_ >= BLOCK) { \
+        UNROLL_BLOCK for (int u_ = 0; u_ < VPB; u_++) STEP(u_, from_ + (size_t)u_ * LANES, LANES); \
+      } else { \
+        UNROLL_BLOCK for (int u_ = 0; u_ < VPB; u_++) \
+          if ((int)left_ > u_ * LANES) STEP(u_, from_ + (size_t)u_ * LANES, lanes_left(left_ - (size_t)u_ * LANES)); \
+      } \
+    }
 
 SMI size_t group_size(size_t g, size_t n) { return n - g < GROUP ? n - g : GROUP; }
 

@@ -77,43 +77,43 @@ SMI score score_at(score_fn *f, const span *s, const consts *k, size_t i, int cn
   return x;
 }
 
-/* One walk serves all sums; the flags are constants where it is instantiated. */
-typedef struct exp_walk {
-  exp_sum *w;
-  score_fn *score;
-  exp_factor *factor;
-  bool scaled, watch, shifted;
-  vreal acc[VPB], max, low;
-} exp_walk;
-
-SMI void exp_walk_step(void *walker, int u, size_t i, int cnt) {
-  exp_walk *q = walker;
-  exp_sum *w = q->w;
-  score x = score_at(q->score, w->s, w->k, i, cnt);
-  vreal d, e = exp_term(x, q->scaled, w->ref, w->shift, q->shifted, &d);
-  if (q->watch) {
-    q->max = v_max(x.h, q->max);
-    q->low = v_min(v_select(v_lt(d, v_set1(MIN_EXP)), v_set1(R_INF), x.h), q->low);
-  } else if (q->factor) {
-    vreal f = v_select(v_eq(e, v_set1(0)), v_set1(0), q->factor(w, i, cnt));
-    q->acc[u] = v_fma(f, e, q->acc[u]);
-    return;
-  } else {
-    if (w->skip - i < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(w->skip - i))), v_set1(0), e);
-    if (!q->shifted) {
-      if (w->prefetch) v_prefetch((const char *)(w->s->src[0] + i) + w->prefetch);
-      if (w->store) put(w->store, i, cnt, e);
-    }
+/* All sums: the flags are constants where it is instantiated. watch: finds max and low; shifted: subtracts the shift; factor: multiplies. */
+SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, bool watch, bool shifted, exp_factor *factor, size_t first, size_t n) {
+  const exp_sum q = *w;
+  const span s = *w->s;
+  const consts k = *w->k;
+  vreal acc[VPB], max = v_set1(-R_INF), low = v_set1(R_INF);
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
+#define STEP(u, i, cnt) \
+  { \
+    const score x = score_at(f, &s, &k, i, cnt); \
+    vreal d, e = exp_term(x, scaled, q.ref, q.shift, shifted, &d); \
+    if (watch) { \
+      max = v_max(x.h, max); \
+      low = v_min(v_select(v_lt(d, v_set1(MIN_EXP)), v_set1(R_INF), x.h), low); \
+    } else if (!factor) { \
+      if (q.skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(q.skip - (i)))), v_set1(0), e); \
+      if (!shifted && q.prefetch) v_prefetch((const char *)(s.src[0] + (i)) + q.prefetch); \
+      if (!shifted && q.store) put(q.store, i, cnt, e); \
+    } \
+    acc[u] = factor ? v_fma(v_select(v_eq(e, v_set1(0)), v_set1(0), factor(w, i, cnt)), e, acc[u]) : v_add(acc[u], e); \
   }
-  q->acc[u] = v_add(q->acc[u], e);
+  WALK(first, n, STEP)
+#undef STEP
+  if (watch) w->max = v_hmax(max), w->low = v_hmin(low);
+  return v_fold(acc);
 }
 
-SMI real exp_sum_group(exp_walk q, size_t i, size_t n) {
-  for (int u = 0; u < VPB; u++) q.acc[u] = v_set1(0);
-  q.max = v_set1(-R_INF), q.low = v_set1(R_INF);
-  walk(i, n, exp_walk_step, &q);
-  if (q.watch) q.w->max = v_hmax(q.max), q.w->low = v_hmin(q.low);
-  return v_fold(q.acc);
+SMI real exp_max_of(score_fn *f, const span *at_row, const consts *with, size_t first, size_t n) {
+  const span s = *at_row;
+  const consts k = *with;
+  vreal max[VPB];
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
+#define STEP(u, i, cnt) max[u] = v_max(score_at(f, &s, &k, i, cnt).h, max[u])
+  for (size_t g = 0; g < n; g += GROUP) WALK(first + g, group_size(g, n), STEP)
+#undef STEP
+  for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
+  return v_hmax(max[0]);
 }
 
 typedef struct exp_look {
@@ -122,27 +122,13 @@ typedef struct exp_look {
   score_fn *score;
   size_t base;
   real value;
-  vreal max[VPB];
 } exp_look;
-
-SMI void exp_max_step(void *walker, int u, size_t i, int cnt) {
-  exp_look *w = walker;
-  w->max[u] = v_max(score_at(w->score, w->s, w->k, i, cnt).h, w->max[u]);
-}
-SMI real exp_max_of(score_fn *f, const span *s, const consts *k, size_t i, size_t n) {
-  exp_look w = {.s = s, .k = k, .score = f};
-  for (int u = 0; u < VPB; u++) w.max[u] = v_set1(-R_INF);
-  for (size_t g = 0; g < n; g += GROUP) walk(i + g, group_size(g, n), exp_max_step, &w);
-  for (int u = 1; u < VPB; u++) w.max[0] = v_max(w.max[0], w.max[u]);
-  return v_hmax(w.max[0]);
-}
-
 SMI vmask exp_equals(const void *ctx, size_t i, int cnt) {
   const exp_look *w = ctx;
   return v_eq(score_at(w->score, w->s, w->k, w->base + i, cnt).h, v_set1(w->value));
 }
 SMI size_t exp_find_of(score_fn *f, const span *s, const consts *k, size_t i, size_t n, real value) {
-  exp_look w = {.s = s, .k = k, .score = f, .base = i, .value = value};
+  exp_look w = {s, k, f, i, value};
   return find_first(n, exp_equals, &w);
 }
 
@@ -171,34 +157,38 @@ SMI vreal exp_weight_again(const exp_emit *w, score_fn *f, bool scaled, size_t i
 
 /* Elements i .. i + n - 1, n <= GROUP, value by value. Streaming stores start at a 64-byte boundary. */
 typedef vreal exp_value_fn(const exp_emit *w, size_t i, int cnt);
-typedef struct exp_out {
-  const exp_emit *w;
-  exp_value_fn *value;
-} exp_out;
-SMI void exp_out_step(void *walker, int u, size_t i, int cnt) {
-  const exp_out *o = walker;
-  vreal y = o->value(o->w, i, cnt);
-  (void)u;
-  if (cnt == LANES && o->w->stream) v_stream(o->w->s->dst[0] + i, y);
-  else put(o->w->s->dst[0], i, cnt, y);
-}
-SMI void exp_emit_group(const exp_emit *w, exp_value_fn *value, size_t i, size_t n) {
-  if (w->stream) {
-    size_t head = (64 - (uintptr_t)(w->s->dst[0] + i) % 64) % 64 / sizeof(real);
-    if (head > n) head = n;
-    if (head) put(w->s->dst[0], i, (int)head, value(w, i, (int)head));
-    i += head, n -= head;
+SMI void exp_emit_of(const exp_emit *to, exp_value_fn *value, size_t first, size_t n) {
+  const span s = *to->s;
+  const consts k = *to->k;
+  const exp_row r = *to->r;
+  const exp_emit q = {&s, &k, &r, to->stored, to->peaked, to->stream};
+  real *const y = s.dst[0];
+  if (!q.stream) {
+#define STEP(u, i, cnt) put(y, i, cnt, value(&q, i, cnt))
+    WALK(first, n, STEP)
+#undef STEP
+    return;
   }
-  exp_out o = {w, value};
-  walk(i, n, exp_out_step, &o);
+  size_t head = (64 - (uintptr_t)(y + first) % 64) % 64 / sizeof(real);
+  if (head > n) head = n;
+  if (head) put(y, first, (int)head, value(&q, first, (int)head));
+  first += head, n -= head;
+#define STEP(u, i, cnt) \
+  { \
+    const vreal out = value(&q, i, cnt); \
+    if ((cnt) == LANES) v_stream(y + (i), out); \
+    else v_store_n(y + (i), cnt, out); \
+  }
+  WALK(first, n, STEP)
+#undef STEP
 }
 
 /* Weights from stored terms. */
 SMI vreal stored_value(const exp_emit *w, size_t i, int cnt) { return exp_weight(at(w->stored, i, cnt), w->r, false); }
 SMI vreal stored_peaked_value(const exp_emit *w, size_t i, int cnt) { return exp_weight(at(w->stored, i, cnt), w->r, true); }
 NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
-  if (w->peaked) exp_emit_group(w, stored_peaked_value, i, n);
-  else exp_emit_group(w, stored_value, i, n);
+  if (w->peaked) exp_emit_of(w, stored_peaked_value, i, n);
+  else exp_emit_of(w, stored_value, i, n);
 }
 
 /* The group functions of a way of forming scores, and their emission as weights. */
@@ -213,13 +203,13 @@ NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
   } \
   static real name##_low_part(const span *s, const consts *k, size_t i) { return v_first(score_name(s, k, i, 1).l); } \
   NOINLINE real name##_sum(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_group((exp_walk){.w = w, .score = score_name, .scaled = is_scaled}, i, n); \
+    return exp_sum_of(w, score_name, is_scaled, false, false, NULL, i, n); \
   } \
   NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_group((exp_walk){.w = w, .score = score_name, .scaled = is_scaled, .watch = true}, i, n); \
+    return exp_sum_of(w, score_name, is_scaled, true, false, NULL, i, n); \
   } \
   NOINLINE real name##_sum_exact(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_group((exp_walk){.w = w, .score = score_name, .scaled = is_scaled, .shifted = true}, i, n); \
+    return exp_sum_of(w, score_name, is_scaled, false, true, NULL, i, n); \
   } \
   static const exp_scores name##_scores = {name##_max,      name##_find, name##_count,     name##_limit, \
                                            name##_low_part, name##_sum,  name##_sum_watch, name##_sum_exact}; \
@@ -227,10 +217,10 @@ NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
 
 /* An emission, value by value, and a moment: sum factor e. */
 #define EXP_EMIT(name, value) \
-  NOINLINE void name(const exp_emit *w, size_t i, size_t n) { exp_emit_group(w, value, i, n); }
+  NOINLINE void name(const exp_emit *w, size_t i, size_t n) { exp_emit_of(w, value, i, n); }
 #define EXP_MOMENT(name, score_name, is_scaled, by) \
   NOINLINE real name(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_group((exp_walk){.w = w, .score = score_name, .scaled = is_scaled, .shifted = true, .factor = by}, i, n); \
+    return exp_sum_of(w, score_name, is_scaled, false, true, by, i, n); \
   }
 
 #endif

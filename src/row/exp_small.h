@@ -16,46 +16,67 @@ SMI real small_fold(vreal *e, const int V) {
   return v_hsum(e[0]);
 }
 
-/* Rows of V vectors, the last with `last` elements, R at a time. */
-SMI void exp_small(const row_kernel *kernel, row_call *c, size_t row, const int V, const int R) {
-  const real *x = (const real *)c->src[0] + (ptrdiff_t)row * c->src_step[0];
-  real *y = (real *)c->dst[0] + (ptrdiff_t)row * c->dst_step[0];
-  ptrdiff_t xs = c->src_step[0], ys = c->dst_step[0];
-  int last = (int)(c->n - (size_t)(V - 1) * LANES);
-  vreal e[R][V], d;
+/* Where rows lie. c: policies for rows that are not ordinary, NULL = the defaults. */
+typedef struct small_rows {
+  size_t rows, n;
+  const real *x;
+  real *y;
+  ptrdiff_t x_step, y_step;
+  row_call *c;
+  const row_kernel *kernel;
+} small_rows;
+
+/* A row with NaN, +inf, nothing valid or scores out of range: through the row program. */
+static void small_odd_row(const small_rows *w, size_t row) {
+  row_call c = {.first_empty = -1};
+  if (w->c) c = *w->c;
+  c.n = w->n, c.rows = 1, c.bypass = false;
+  c.src[0] = w->x + (ptrdiff_t)row * w->x_step, c.dst[0] = w->y + (ptrdiff_t)row * w->y_step;
+  if (run_program(w->kernel, &c) && w->c && c.on_empty == SMX_EMPTY_ERROR && w->c->first_empty < 0) w->c->first_empty = (int64_t)row;
+}
+
+/* Rows of V vectors, R at a time. */
+SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
+  const real *x = w->x + (ptrdiff_t)row * w->x_step;
+  real *y = w->y + (ptrdiff_t)row * w->y_step;
+  const int last = (int)(w->n - (size_t)(V - 1) * LANES);
+  vreal e[R][V];
   real sum[R];
   bool plain = true;
-  for (int a = 0; a < R; a++) {
-    for (int v = 0; v < V; v++)
-      e[a][v] = v < V - 1 ? v_load(x + a * xs + v * LANES) : v_load_n(x + a * xs + v * LANES, last, -R_INF);
-    vreal max = e[a][0];
+#pragma GCC unroll 8
+  for (int a = 0; a < R; a++, x += w->x_step) {
+    vreal acc[V], max;
+    for (int v = 0; v < V - 1; v++) e[a][v] = v_load(x + v * LANES);
+    e[a][V - 1] = last == LANES ? v_load(x + (V - 1) * LANES) : v_load_n(x + (V - 1) * LANES, last, -R_INF);
+    max = e[a][0];
     for (int v = 1; v < V; v++) max = v_max(e[a][v], max);
     real top = v_hmax(max);
     plain &= top >= (real)-524288 && top <= (real)524288;
-    vreal ref = v_sub(exp_k(v_set1(top)), v_set1(1)), acc[V];
+    vreal ref = v_sub(exp_k(v_set1(top)), v_set1(1));
     for (int v = 0; v < V; v++) {
       vreal k = exp_k(e[a][v]);
-      d = v_sub(k, ref);
-      acc[v] = e[a][v] = v_scale(exp_poly(exp_reduce(e[a][v], k)), d);
+      acc[v] = e[a][v] = v_scale(exp_poly(exp_reduce(e[a][v], k)), v_sub(k, ref));
     }
     sum[a] = small_fold(acc, V);
     plain &= sum[a] == sum[a];
   }
-  for (int a = 0; a < R; a++) {
-    if (!plain) {
-      exp_program_row(kernel, c, row + (size_t)a);
-      continue;
-    }
-    exp_row r = {.inv = (real)(1.0 / (double)sum[a]), .tiny = (real)((double)R_TINY * (double)sum[a]), .one = sum[a]};
-    for (int v = 0; v < V; v++) put(y + a * ys, (size_t)v * LANES, v < V - 1 ? LANES : last, exp_weight(e[a][v], &r, true));
+  if (!plain) {
+    for (int a = 0; a < R; a++) small_odd_row(w, row + (size_t)a);
+    return;
+  }
+#pragma GCC unroll 8
+  for (int a = 0; a < R; a++, y += w->y_step) {
+    const exp_row r = {.inv = (real)(1.0 / (double)sum[a]), .tiny = (real)((double)R_TINY * (double)sum[a]), .one = sum[a]};
+    for (int v = 0; v < V - 1; v++) v_store(y + v * LANES, exp_weight(e[a][v], &r, true));
+    put(y, (size_t)(V - 1) * LANES, last, exp_weight(e[a][V - 1], &r, true));
   }
 }
 
 #define EXP_SMALL_ROWS(V, R) \
-  NOINLINE void exp_small_rows_##V(const row_kernel *kernel, row_call *c) { \
+  NOINLINE void exp_small_rows_##V(const small_rows *w) { \
     size_t row = 0; \
-    for (; row + R <= c->rows; row += R) exp_small(kernel, c, row, V, R); \
-    for (; row < c->rows; row++) exp_small(kernel, c, row, V, 1); \
+    for (; row + R <= w->rows; row += R) exp_small(w, row, V, R); \
+    for (; row < w->rows; row++) exp_small(w, row, V, 1); \
   }
 EXP_SMALL_ROWS(1, 4)
 EXP_SMALL_ROWS(2, 4)
@@ -67,12 +88,18 @@ EXP_SMALL_ROWS(7, 2)
 EXP_SMALL_ROWS(8, 2)
 
 /* True when the rows were short enough, and done. */
-static bool exp_small_rows(const row_kernel *kernel, row_call *c) {
-  static void (*const by_vectors[])(const row_kernel *, row_call *) = {exp_small_rows_1, exp_small_rows_2, exp_small_rows_3, exp_small_rows_4,
-                                                                       exp_small_rows_5, exp_small_rows_6, exp_small_rows_7, exp_small_rows_8};
-  if (c->n == 0 || c->n > 8 * LANES) return false;
-  by_vectors[(c->n - 1) / LANES](kernel, c);
+static bool exp_small_rows(const small_rows *w) {
+  static void (*const by_vectors[])(const small_rows *) = {exp_small_rows_1, exp_small_rows_2, exp_small_rows_3, exp_small_rows_4,
+                                                           exp_small_rows_5, exp_small_rows_6, exp_small_rows_7, exp_small_rows_8};
+  if (w->n == 0 || w->n > 8 * LANES) return false;
+  by_vectors[(w->n - 1) / LANES](w);
   return true;
+}
+
+/* As exp_body.small. */
+static bool exp_small_call(const row_kernel *kernel, row_call *c) {
+  small_rows w = {c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel};
+  return exp_small_rows(&w);
 }
 
 #endif

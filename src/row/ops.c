@@ -124,8 +124,12 @@ SMI consts softmax_setup(const row_call *c, const span *s) {
   return factor(t >= 0 ? softmax_factor(t, c->params[1]) : (double)r_nan());
 }
 
-static const exp_body softmax_plain_body = {.setup = setup_plain, .scores = &plain_scores, .emit = plain_weights, .small = exp_small_rows};
+static const exp_body softmax_plain_body = {.setup = setup_plain, .scores = &plain_scores, .emit = plain_weights, .small = exp_small_call};
 EXP_KERNEL(softmax_plain)
+static bool softmax_small(size_t rows, size_t n, const void *x, void *y) {
+  small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel};
+  return exp_small_rows(&w);
+}
 static const exp_body softmax_scaled_body = {.setup = softmax_setup, .scores = &scaled_scores, .emit = scaled_weights};
 EXP_KERNEL(softmax_scaled)
 
@@ -588,4 +592,4 @@ const row_pair SMX_FN(row_kernels)[ROW_COUNT] = {
     [ROW_sparse_softmax] = {KERNEL(sparse), KERNEL(weights)},
 };
 
-const row_moves SMX_FN(row_moves) = {move_load, move_store};
+const row_moves SMX_FN(row_moves) = {move_load, move_store, softmax_small};

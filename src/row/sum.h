@@ -33,58 +33,61 @@ typedef struct sum_body {
 
 enum { SUM_MAX, SUM_SUMS, SUM_EMIT, SUM_FILL };
 
-typedef struct sum_walk {
-  const span *s;
-  const consts *k;
-  const sum_row *r;
-  sum_add_fn *add;
-  sum_emit_fn *emit;
-  vreal a[VPB], c[VPB];
-  vmask nan;
-} sum_walk;
-
-SMI void sum_max_step(void *walker, int u, size_t i, int cnt) {
-  sum_walk *w = walker;
-  vreal x = at(w->s->src[0], i, cnt);
-  w->nan = m_or(w->nan, m_not(v_eq(x, x)));
-  if (cnt < LANES) x = v_select(lanes_below(cnt), x, v_set1(-R_INF));
-  w->a[u] = v_max(x, w->a[u]);
-}
-SMI void sum_add_step(void *walker, int u, size_t i, int cnt) {
-  sum_walk *w = walker;
-  sum_acc acc = {.a = w->a[u], .b = w->c[u], .nan = w->nan};
-  w->add(w->s, w->k, w->r, i, cnt, &acc);
-  w->a[u] = acc.a, w->c[u] = acc.b, w->nan = acc.nan;
-}
-SMI void sum_emit_step(void *walker, int u, size_t i, int cnt) {
-  sum_walk *w = walker;
-  w->a[u] = v_add(w->a[u], w->emit(w->s, w->k, w->r, i, cnt));
-}
-
-SMI void sum_group(sum_walk w, int mode, size_t i, size_t n, row_part *part) {
-  w.nan = v_lt(v_set1(0), v_set1(0));
-  for (int u = 0; u < VPB; u++) w.a[u] = v_set1(mode == SUM_MAX ? -R_INF : 0), w.c[u] = v_set1(0);
-  *part = (row_part){.index = -1};
-  walk(i, n, mode == SUM_MAX ? sum_max_step : mode == SUM_SUMS ? sum_add_step : sum_emit_step, &w);
-  part->nan = m_any(w.nan);
-  if (mode == SUM_MAX) {
-    for (int u = 1; u < VPB; u++) w.a[0] = v_max(w.a[0], w.a[u]);
-    part->max = (double)v_hmax(w.a[0]);
-    return;
+NOINLINE void sum_max_group(const span *s, size_t first, size_t n, row_part *part) {
+  const real *x = s->src[0];
+  vreal max[VPB];
+  vmask nan = v_lt(v_set1(0), v_set1(0));
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
+#define STEP(u, i, cnt) \
+  { \
+    vreal v = at(x, i, cnt); \
+    nan = m_or(nan, m_not(v_eq(v, v))); \
+    if ((cnt) < LANES) v = v_select(lanes_below(cnt), v, v_set1(-R_INF)); \
+    max[u] = v_max(v, max[u]); \
   }
-  part->sum = (double)v_fold(w.a);
-  if (mode == SUM_SUMS) part->sum2 = (double)v_fold(w.c);
+  WALK(first, n, STEP)
+#undef STEP
+  for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
+  *part = (row_part){.index = -1, .max = (double)v_hmax(max[0]), .nan = m_any(nan)};
 }
 
-NOINLINE void sum_max_group(const span *s, size_t i, size_t n, row_part *part) { sum_group((sum_walk){.s = s}, SUM_MAX, i, n, part); }
+SMI void sum_sums_of(const span *on, const consts *with, const sum_row *of, sum_add_fn *add, size_t first, size_t n, row_part *part) {
+  const span s = *on;
+  const consts k = *with;
+  const sum_row r = *of;
+  vreal a[VPB], b[VPB];
+  vmask nan = v_lt(v_set1(0), v_set1(0));
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) a[u] = b[u] = v_set1(0);
+#define STEP(u, i, cnt) \
+  { \
+    sum_acc acc = {a[u], b[u], nan}; \
+    add(&s, &k, &r, i, cnt, &acc); \
+    a[u] = acc.a, b[u] = acc.b, nan = acc.nan; \
+  }
+  WALK(first, n, STEP)
+#undef STEP
+  *part = (row_part){.index = -1, .sum = (double)v_fold(a), .sum2 = (double)v_fold(b), .nan = m_any(nan)};
+}
+
+SMI void sum_emit_of(const span *on, const consts *with, const sum_row *of, sum_emit_fn *emit, size_t first, size_t n, row_part *part) {
+  const span s = *on;
+  const consts k = *with;
+  const sum_row r = *of;
+  vreal a[VPB];
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) a[u] = v_set1(0);
+#define STEP(u, i, cnt) a[u] = v_add(a[u], emit(&s, &k, &r, i, cnt))
+  WALK(first, n, STEP)
+#undef STEP
+  *part = (row_part){.index = -1, .sum = (double)v_fold(a)};
+}
 
 #define SUM_SUMS_OF(name, by) \
   NOINLINE void name(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) { \
-    sum_group((sum_walk){.s = s, .k = k, .r = r, .add = by}, SUM_SUMS, i, n, part); \
+    sum_sums_of(s, k, r, by, i, n, part); \
   }
 #define SUM_EMIT_OF(name, by) \
   NOINLINE void name(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) { \
-    sum_group((sum_walk){.s = s, .k = k, .r = r, .emit = by}, SUM_EMIT, i, n, part); \
+    sum_emit_of(s, k, r, by, i, n, part); \
   }
 
 static void sum_fill(const sum_body *b, const span *s, size_t i, size_t n, real value) {
