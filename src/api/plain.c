@@ -12,12 +12,12 @@ static bool apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes) 
   return p + a_bytes <= q || q + b_bytes <= p;
 }
 
-static smx_status check(const char *name, size_t rows, size_t n, size_t bytes, const void *x, const void *y) {
+static smx_status check(const char *name, const char *in, const char *out, size_t rows, size_t n, size_t bytes, const void *x, const void *y) {
   size_t total;
   if (__builtin_mul_overflow(rows, n, &total) || __builtin_mul_overflow(total, bytes, &total) || total > PTRDIFF_MAX)
     return smx_fail(SMX_ERR_SHAPE, "%s: rows * n = %zu * %zu overflows", name, rows, n);
-  if (total && (!x || !y)) return smx_fail(SMX_ERR_NULL, "%s: %s is NULL", name, x ? "y" : "x");
-  if (x != y && !apart(x, total, y, total)) return smx_fail(SMX_ERR_ALIAS, "%s: y overlaps x without being x", name);
+  if (total && (!x || !y)) return smx_fail(SMX_ERR_NULL, "%s: %s is NULL", name, x ? out : in);
+  if (x != y && !apart(x, total, y, total)) return smx_fail(SMX_ERR_ALIAS, "%s: %s overlaps %s without being it", name, out, in);
   return SMX_OK;
 }
 
@@ -50,19 +50,19 @@ static void softmax(const smx_kernels *kernels, size_t rows, size_t n, size_t by
 }
 
 smx_status smx_softmax_f32(size_t rows, size_t n, const float *x, float *y) {
-  smx_status status = check("smx_softmax_f32", rows, n, sizeof *x, x, y);
+  smx_status status = check("smx_softmax_f32", "x", "y", rows, n, sizeof *x, x, y);
   if (status == SMX_OK && rows && n) softmax(&smx_isa_current()->f32, rows, n, sizeof *x, x, y);
   return status;
 }
 
 smx_status smx_softmax_f64(size_t rows, size_t n, const double *x, double *y) {
-  smx_status status = check("smx_softmax_f64", rows, n, sizeof *x, x, y);
+  smx_status status = check("smx_softmax_f64", "x", "y", rows, n, sizeof *x, x, y);
   if (status == SMX_OK && rows && n) softmax(&smx_isa_current()->f64, rows, n, sizeof *x, x, y);
   return status;
 }
 
 smx_status smx_log_softmax_f32(size_t rows, size_t n, const float *x, float *y) {
-  smx_status status = check("smx_log_softmax_f32", rows, n, sizeof *x, x, y);
+  smx_status status = check("smx_log_softmax_f32", "x", "y", rows, n, sizeof *x, x, y);
   if (status != SMX_OK || rows == 0 || n == 0) return status;
   row_call c = weights_call(rows, n, sizeof *x, x, y);
   run(&smx_isa_current()->f32.row[ROW_log_softmax].forward, &c);
@@ -82,8 +82,8 @@ smx_status smx_logsumexp_f32(size_t rows, size_t n, const float *x, float *lse) 
 }
 
 smx_status smx_softmax_backward_f32(size_t rows, size_t n, const float *y, const float *dy, float *dx) {
-  smx_status status = check("smx_softmax_backward_f32", rows, n, sizeof *y, y, dx);
-  if (status == SMX_OK) status = check("smx_softmax_backward_f32", rows, n, sizeof *dy, dy, dx);
+  smx_status status = check("smx_softmax_backward_f32", "y", "dx", rows, n, sizeof *y, y, dx);
+  if (status == SMX_OK) status = check("smx_softmax_backward_f32", "dy", "dx", rows, n, sizeof *dy, dy, dx);
   if (status != SMX_OK || rows == 0 || n == 0) return status;
   row_call c = {.n = n, .rows = rows, .dst = {dx}, .dst_step = {(ptrdiff_t)n}};
   c.src[SRC_Y] = y, c.src[SRC_DY] = dy;
@@ -109,7 +109,7 @@ static smx_tensor matrix(const void *data, smx_dtype dtype, int64_t *shape, int6
 }
 
 static smx_status half(const char *name, smx_dtype dtype, size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
-  smx_status status = check(name, rows, n, sizeof *x, x, y);
+  smx_status status = check(name, "x", "y", rows, n, sizeof *x, x, y);
   if (status != SMX_OK || rows == 0 || n == 0) return status;
   int64_t shape[2] = {(int64_t)rows, (int64_t)n};
   smx_tensor a = matrix(x, dtype, shape, NULL), b = matrix(y, dtype, shape, NULL);

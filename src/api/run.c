@@ -66,7 +66,8 @@ static smx_status check_dtype(const smx_port *port, const smx_view *v, const cha
 
 static smx_status check_offsets(const checked *k, const smx_view *v, const char *what, bool read) {
   int64_t n = k->shape[k->axis], before = 0;
-  if (v->ndim != 1 || v->shape[0] < 1) return smx_fail(SMX_ERR_SHAPE, "%s: must have one dimension of at least 1", what);
+  if (v->ndim != 1) return smx_fail(SMX_ERR_SHAPE, "%s: ndim is %d, not 1", what, (int)v->ndim);
+  if (v->shape[0] < 1) return smx_fail(SMX_ERR_SHAPE, "%s: shape[0] is %lld, not at least 1", what, (long long)v->shape[0]);
   for (int64_t i = 0; read && i < v->shape[0]; i++) {
     const char *at = v->data + i * v->strides[0] * smx_dtype_bytes(v->dtype);
     int64_t o = v->dtype.bits == 32 ? *(const int32_t *)(const void *)at : *(const int64_t *)(const void *)at;

@@ -57,6 +57,14 @@ static smx_status check_shape(const char *what, const smx_tensor *t, smx_view *v
   return SMX_OK;
 }
 
+/* Names the longest stride. */
+static smx_status fail_reach(const char *what, const smx_view *v) {
+  int32_t worst = 0;
+  for (int32_t d = 1; d < v->ndim; d++)
+    if (v->strides[d] > v->strides[worst] || v->strides[d] < -v->strides[worst]) worst = d;
+  return smx_fail(SMX_ERR_SHAPE, "%s: strides[%d] is %lld and reaches beyond the address space", what, (int)worst, (long long)v->strides[worst]);
+}
+
 smx_status smx_view_of(const char *what, const smx_tensor *t, bool need_data, smx_view *v) {
   if (!t) return smx_fail(SMX_ERR_NULL, "%s: is NULL", what);
   if (t->device.device_type != 1 && t->device.device_type != 0)
@@ -72,7 +80,7 @@ smx_status smx_view_of(const char *what, const smx_tensor *t, bool need_data, sm
   bool any = smx_view_elements(v) > 0;
   if (need_data && any && !t->data) return smx_fail(SMX_ERR_NULL, "%s: data is NULL", what);
   int64_t low, high;
-  if (any && !byte_range(v, &low, &high)) return smx_fail(SMX_ERR_SHAPE, "%s: strides reach beyond the address space", what);
+  if (any && !byte_range(v, &low, &high)) return fail_reach(what, v);
   v->data = t->data ? (char *)t->data + t->byte_offset : NULL;
   if (need_data && any && (uintptr_t)v->data % (uintptr_t)smx_dtype_bytes(v->dtype))
     return smx_fail(SMX_ERR_SHAPE, "%s: data is not aligned to its dtype (%d bytes)", what, (int)smx_dtype_bytes(v->dtype));

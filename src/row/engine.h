@@ -29,6 +29,13 @@ static span span_of(const row_call *c, size_t row) {
   return s;
 }
 
+static void span_next(const row_call *c, span *s) {
+  for (int p = 0; p < ROW_SRC; p++)
+    if (s->src[p]) s->src[p] += c->src_step[p];
+  for (int p = 0; p < ROW_DST; p++)
+    if (s->dst[p]) s->dst[p] += c->dst_step[p];
+}
+
 /* Loads elements i .. i + cnt - 1; lanes from cnt on are 0. cnt is LANES but at the end of a row. */
 SMI vreal at(const real *p, size_t i, int cnt) { return cnt == LANES ? v_load(p + i) : v_load_n(p + i, cnt, 0); }
 SMI void put(real *p, size_t i, int cnt, vreal x) {
@@ -48,16 +55,15 @@ SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
 /* Walks elements base .. base + n - 1, n <= GROUP, in the order of the contract: STEP(u, i, cnt) sees vector u of a block, elements i .. i + cnt
  * - 1, which belong to lanes u * LANES and on. A macro, because only a loop around local variables keeps them in registers. */
 #define WALK(base, n, STEP) \
-  for (size_t step_ = 0; step_ < PAGE && step_ < (n); step_ += BLOCK) \
-    for (size_t at_ = step_; at_ < (n); at_ += PAGE) { \
-      const size_t left_ = (n) - at_, from_ = (base) + at_; \
-      if (left_ >= BLOCK) { \
-        UNROLL_BLOCK for (int u_ = 0; u_ < VPB; u_++) STEP(u_, from_ + (size_t)u_ * LANES, LANES); \
-      } else { \
-        UNROLL_BLOCK for (int u_ = 0; u_ < VPB; u_++) \
-          if ((int)left_ > u_ * LANES) STEP(u_, from_ + (size_t)u_ * LANES, lanes_left(left_ - (size_t)u_ * LANES)); \
-      } \
-    }
+  for (size_t step_ = 0, at_ = 0; step_ < PAGE && step_ < (n); at_ = at_ + PAGE < (n) ? at_ + PAGE : (step_ += BLOCK)) { \
+    const size_t left_ = (n) - at_, from_ = (base) + at_; \
+    if (left_ >= BLOCK) { \
+      UNROLL_BLOCK for (int u_ = 0; u_ < VPB; u_++) STEP(u_, from_ + (size_t)u_ * LANES, LANES); \
+    } else { \
+      UNROLL_BLOCK for (int u_ = 0; u_ < VPB; u_++) \
+        if ((int)left_ > u_ * LANES) STEP(u_, from_ + (size_t)u_ * LANES, lanes_left(left_ - (size_t)u_ * LANES)); \
+    } \
+  }
 
 SMI size_t group_size(size_t g, size_t n) { return n - g < GROUP ? n - g : GROUP; }
 

@@ -4,7 +4,8 @@
  * k - ref < MIN_EXP. The sum S of a row has ref = k(max) - 1; scaling by powers of two commutes with rounding, so a sum taken with an earlier
  * reference has the same bits as long as neither overflows nor flushes another set of terms. A weight is
  *     e < tiny ? 0 : e == S ? 1 : e (1 / S).
- * Scores beyond +-2^19 have the row's maximum subtracted first, which is exact wherever the term is not 0.
+ * Where the largest score lies beyond +-2^19, the x it comes from is subtracted from every x before anything else (`shift`), which is exact
+ * wherever the term is not 0, and no score overflows.
  *
  * This file: what one group of a row is put through, instantiated for each way of forming scores. exp_rows.h: the ways through a row. */
 #ifndef SMX_ROW_EXP_H
@@ -17,10 +18,10 @@ typedef struct score {
 
 /* The scalars of a row once its sums are known. */
 typedef struct exp_row {
-  real shift, ref;       /* of the terms */
+  real shift, ref;       /* of the terms; shift is an x */
   real tiny, inv, one;   /* of the weights */
   real top, top_l, log;  /* of the logarithms: y = (h - top) + (l - top_l) - log */
-  double max, top_x;     /* the largest score, and the x it came from */
+  double max, top_x;     /* the largest score, shift and all, and the x it came from */
   double others;         /* (S without the first largest term) / that term */
   double moment, spread; /* sum factor e / S, twice */
 } exp_row;
@@ -30,7 +31,7 @@ typedef struct exp_sum {
   const span *s;
   const consts *k;
   real ref, shift, center; /* center: what a moment is taken about */
-  real *store;             /* e goes here too, or NULL */
+  real *store;             /* e goes here too */
   ptrdiff_t prefetch;      /* bytes ahead of x to prefetch, or 0 */
   size_t skip;             /* element whose term is +0 instead, or SIZE_MAX */
   real max, low;           /* found by sum_watch: the largest score, the smallest that was not flushed */
@@ -52,33 +53,37 @@ typedef void exp_emit_fn(const exp_emit *w, size_t i, size_t n);
 /* A way of forming scores, at the level of groups. */
 typedef struct exp_scores {
   real (*max)(const span *s, const consts *k, size_t i, size_t n);                /* anything when there is a NaN */
-  size_t (*find)(const span *s, const consts *k, size_t i, size_t n, real value); /* offset of the first score equal to value, or n */
-  void (*count)(const span *s, const consts *k, size_t i, size_t n, double *inf, bool *nan);
+  size_t (*find)(const span *s, const consts *k, real shift, size_t i, size_t n, real value); /* offset of the first score of value, or n */
+  void (*count)(const span *s, const consts *k, size_t i, size_t n, double *inf, double *valid, bool *nan);
   void (*limit)(const span *s, const consts *k, size_t i, size_t n, real share, real none); /* dst[0] = score is +inf ? share : none */
-  real (*low_part)(const span *s, const consts *k, size_t i);
-  exp_sum_fn *sum;       /* ref, store, prefetch, skip */
+  real (*low_part)(const span *s, const consts *k, real shift, size_t i);
+  exp_sum_fn *sum;       /* ref, skip */
+  exp_sum_fn *sum_store; /* ref, store, prefetch */
   exp_sum_fn *sum_watch; /* ref; finds max and low */
   exp_sum_fn *sum_exact; /* ref, shift, skip */
 } exp_scores;
 
-SMI vreal exp_term(score x, bool scaled, real ref, real shift, bool shifted, vreal *d) {
-  vreal h = shifted ? v_sub(x.h, v_set1(shift)) : x.h, k = exp_k(h), t = exp_reduce(h, k);
+SMI vreal exp_term(score x, bool scaled, real ref, vreal *d) {
+  vreal k = exp_k(x.h), t = exp_reduce(x.h, k);
   if (scaled) t = v_add(t, x.l);
   *d = v_sub(k, v_set1(ref));
   return v_scale(exp_poly(t), *d);
 }
 
-typedef score score_fn(const span *s, const consts *k, size_t i, int cnt); /* masked: h = -inf */
+/* A masked element has h = -inf. shift NULL = nothing is subtracted from x. */
+typedef score score_fn(const span *s, const consts *k, const real *shift, size_t i, int cnt);
+SMI vreal shifted_by(vreal x, const real *shift) { return shift ? v_sub(x, v_set1(*shift)) : x; }
 typedef vreal exp_factor(const exp_sum *w, size_t i, int cnt);
 
-SMI score score_at(score_fn *f, const span *s, const consts *k, size_t i, int cnt) {
-  score x = f(s, k, i, cnt);
+SMI score score_at(score_fn *f, const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  score x = f(s, k, shift, i, cnt);
   if (cnt < LANES) x.h = v_select(lanes_below(cnt), x.h, v_set1(-R_INF));
   return x;
 }
 
-/* All sums: the flags are constants where it is instantiated. watch: finds max and low; shifted: subtracts the shift; factor: multiplies. */
-SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, bool watch, bool shifted, exp_factor *factor, size_t first, size_t n) {
+/* All sums; what a sum does besides is a constant where it is instantiated. */
+enum { SUM_SKIP = 1, SUM_STORE = 2, SUM_WATCH = 4, SUM_SHIFT = 8 };
+SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *factor, size_t first, size_t n) {
   const exp_sum q = *w;
   const span s = *w->s;
   const consts k = *w->k;
@@ -86,21 +91,22 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, bool watch, bool shift
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
 #define STEP(u, i, cnt) \
   { \
-    const score x = score_at(f, &s, &k, i, cnt); \
-    vreal d, e = exp_term(x, scaled, q.ref, q.shift, shifted, &d); \
-    if (watch) { \
+    const score x = score_at(f, &s, &k, does & SUM_SHIFT ? &q.shift : NULL, i, cnt); \
+    vreal d, e = exp_term(x, scaled, q.ref, &d); \
+    if (does & SUM_WATCH) { \
       max = v_max(x.h, max); \
       low = v_min(v_select(v_lt(d, v_set1(MIN_EXP)), v_set1(R_INF), x.h), low); \
-    } else if (!factor) { \
-      if (q.skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(q.skip - (i)))), v_set1(0), e); \
-      if (!shifted && q.prefetch) v_prefetch((const char *)(s.src[0] + (i)) + q.prefetch); \
-      if (!shifted && q.store) put(q.store, i, cnt, e); \
+    } \
+    if ((does & SUM_SKIP) && q.skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(q.skip - (i)))), v_set1(0), e); \
+    if (does & SUM_STORE) { \
+      v_prefetch((const char *)(s.src[0] + (i)) + q.prefetch); \
+      put(q.store, i, cnt, e); \
     } \
     acc[u] = factor ? v_fma(v_select(v_eq(e, v_set1(0)), v_set1(0), factor(w, i, cnt)), e, acc[u]) : v_add(acc[u], e); \
   }
   WALK(first, n, STEP)
 #undef STEP
-  if (watch) w->max = v_hmax(max), w->low = v_hmin(low);
+  if (does & SUM_WATCH) w->max = v_hmax(max), w->low = v_hmin(low);
   return v_fold(acc);
 }
 
@@ -109,7 +115,7 @@ SMI real exp_max_of(score_fn *f, const span *at_row, const consts *with, size_t 
   const consts k = *with;
   vreal max[VPB];
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
-#define STEP(u, i, cnt) max[u] = v_max(score_at(f, &s, &k, i, cnt).h, max[u])
+#define STEP(u, i, cnt) max[u] = v_max(score_at(f, &s, &k, NULL, i, cnt).h, max[u])
   for (size_t g = 0; g < n; g += GROUP) WALK(first + g, group_size(g, n), STEP)
 #undef STEP
   for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
@@ -121,28 +127,29 @@ typedef struct exp_look {
   const consts *k;
   score_fn *score;
   size_t base;
-  real value;
+  real shift, value;
 } exp_look;
 SMI vmask exp_equals(const void *ctx, size_t i, int cnt) {
   const exp_look *w = ctx;
-  return v_eq(score_at(w->score, w->s, w->k, w->base + i, cnt).h, v_set1(w->value));
+  return v_eq(score_at(w->score, w->s, w->k, &w->shift, w->base + i, cnt).h, v_set1(w->value));
 }
-SMI size_t exp_find_of(score_fn *f, const span *s, const consts *k, size_t i, size_t n, real value) {
-  exp_look w = {s, k, f, i, value};
+SMI size_t exp_find_of(score_fn *f, const span *s, const consts *k, real shift, size_t i, size_t n, real value) {
+  exp_look w = {s, k, f, i, shift, value};
   return find_first(n, exp_equals, &w);
 }
 
-SMI void exp_count_of(score_fn *f, const span *s, const consts *k, size_t i, size_t n, double *inf, bool *nan) {
+SMI void exp_count_of(score_fn *f, const span *s, const consts *k, size_t i, size_t n, double *inf, double *valid, bool *nan) {
   for (size_t j = 0; j < n; j += LANES) {
-    vreal h = score_at(f, s, k, i + j, lanes_left(n - j)).h;
+    vreal h = score_at(f, s, k, NULL, i + j, lanes_left(n - j)).h;
     *nan |= m_any(m_not(v_eq(h, h)));
     *inf += (double)v_hsum(v_select(v_eq(h, v_set1(R_INF)), v_set1(1), v_set1(0)));
+    *valid += (double)v_hsum(v_select(v_lt(v_set1(-R_INF), h), v_set1(1), v_set1(0)));
   }
 }
 SMI void exp_limit_of(score_fn *f, const span *s, const consts *k, size_t i, size_t n, real share, real none) {
   for (size_t j = 0; j < n; j += LANES) {
     int cnt = lanes_left(n - j);
-    put(s->dst[0], i + j, cnt, v_select(v_eq(score_at(f, s, k, i + j, cnt).h, v_set1(R_INF)), v_set1(share), v_set1(none)));
+    put(s->dst[0], i + j, cnt, v_select(v_eq(score_at(f, s, k, NULL, i + j, cnt).h, v_set1(R_INF)), v_set1(share), v_set1(none)));
   }
 }
 
@@ -152,7 +159,7 @@ SMI vreal exp_weight(vreal e, const exp_row *r, bool peaked) {
 }
 SMI vreal exp_weight_again(const exp_emit *w, score_fn *f, bool scaled, size_t i, int cnt) {
   vreal d;
-  return exp_weight(exp_term(f(w->s, w->k, i, cnt), scaled, w->r->ref, w->r->shift, true, &d), w->r, true);
+  return exp_weight(exp_term(f(w->s, w->k, &w->r->shift, i, cnt), scaled, w->r->ref, &d), w->r, true);
 }
 
 /* Elements i .. i + n - 1, n <= GROUP, value by value. Streaming stores start at a 64-byte boundary. */
@@ -194,25 +201,30 @@ NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
 /* The group functions of a way of forming scores, and their emission as weights. */
 #define EXP_SCORES(name, score_name, is_scaled) \
   NOINLINE real name##_max(const span *s, const consts *k, size_t i, size_t n) { return exp_max_of(score_name, s, k, i, n); } \
-  NOINLINE size_t name##_find(const span *s, const consts *k, size_t i, size_t n, real v) { return exp_find_of(score_name, s, k, i, n, v); } \
-  NOINLINE void name##_count(const span *s, const consts *k, size_t i, size_t n, double *inf, bool *nan) { \
-    exp_count_of(score_name, s, k, i, n, inf, nan); \
+  NOINLINE size_t name##_find(const span *s, const consts *k, real shift, size_t i, size_t n, real value) { \
+    return exp_find_of(score_name, s, k, shift, i, n, value); \
+  } \
+  NOINLINE void name##_count(const span *s, const consts *k, size_t i, size_t n, double *inf, double *valid, bool *nan) { \
+    exp_count_of(score_name, s, k, i, n, inf, valid, nan); \
   } \
   NOINLINE void name##_limit(const span *s, const consts *k, size_t i, size_t n, real share, real none) { \
     exp_limit_of(score_name, s, k, i, n, share, none); \
   } \
-  static real name##_low_part(const span *s, const consts *k, size_t i) { return v_first(score_name(s, k, i, 1).l); } \
+  static real name##_low_part(const span *s, const consts *k, real shift, size_t i) { return v_first(score_name(s, k, &shift, i, 1).l); } \
   NOINLINE real name##_sum(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, false, false, NULL, i, n); \
+    return exp_sum_of(w, score_name, is_scaled, SUM_SKIP, NULL, i, n); \
+  } \
+  NOINLINE real name##_sum_store(exp_sum *w, size_t i, size_t n) { \
+    return exp_sum_of(w, score_name, is_scaled, SUM_STORE, NULL, i, n); \
   } \
   NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, true, false, NULL, i, n); \
+    return exp_sum_of(w, score_name, is_scaled, SUM_WATCH, NULL, i, n); \
   } \
   NOINLINE real name##_sum_exact(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, false, true, NULL, i, n); \
+    return exp_sum_of(w, score_name, is_scaled, SUM_SKIP | SUM_SHIFT, NULL, i, n); \
   } \
-  static const exp_scores name##_scores = {name##_max,      name##_find, name##_count,     name##_limit, \
-                                           name##_low_part, name##_sum,  name##_sum_watch, name##_sum_exact}; \
+  static const exp_scores name##_scores = {name##_max, name##_find,      name##_count,     name##_limit,    name##_low_part, \
+                                           name##_sum, name##_sum_store, name##_sum_watch, name##_sum_exact}; \
   SMI vreal name##_weight(const exp_emit *w, size_t i, int cnt) { return exp_weight_again(w, score_name, is_scaled, i, cnt); }
 
 /* An emission, value by value, and a moment: sum factor e. */
@@ -220,7 +232,7 @@ NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
   NOINLINE void name(const exp_emit *w, size_t i, size_t n) { exp_emit_of(w, value, i, n); }
 #define EXP_MOMENT(name, score_name, is_scaled, by) \
   NOINLINE real name(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, false, true, by, i, n); \
+    return exp_sum_of(w, score_name, is_scaled, SUM_SHIFT, by, i, n); \
   }
 
 #endif

@@ -20,44 +20,47 @@ typedef struct exp_body {
   void (*row)(const span *s, const consts *k, const exp_row *r);                /* ROW outputs besides; NULL = none */
   bool (*small)(const row_kernel *kernel, row_call *c); /* all rows, if they fit registers; NULL = never */
   exp_kind kind;
-  bool others;     /* needs exp_row.others and top */
+  bool scaled;     /* scores are x times v[0] + v[1] of the consts, and l is not 0 */
+  bool others;     /* needs exp_row.others and max */
   bool gradient;   /* empty rows get 0 whatever the policy */
   real empty, inf; /* EXP_SCALAR: for a row with nothing valid, and for +inf under SMX_INF_LIMIT */
 } exp_body;
 
 static real k_of(real x) { return v_first(exp_k(v_set1(x))); }
 
-/* Shift and reference of a row whose largest score is max. */
-SMI void exp_refer(exp_row *r, real max) {
-  r->max = max;
-  r->shift = max > (real)524288 || max < (real)-524288 ? max : 0;
-  r->ref = k_of(max - r->shift) - 1;
-}
-
 NOINLINE real exp_of(const exp_row *r, real h, real l) {
   vreal d;
-  return v_first(exp_term((score){v_set1(h), v_set1(l)}, true, r->ref, r->shift, true, &d));
+  return v_first(exp_term((score){v_set1(h), v_set1(l)}, true, r->ref, &d));
 }
 
-/* The scalars that follow from S. sum2 and sum3 are the moment's and the spread's. */
-SMI void exp_settle(const exp_body *b, const span *s, exp_row *r, double sum, double other, double sum2, double sum3) {
+/* The scalars that follow from the sums. top, top_l: the largest score as the terms have it, shift subtracted. */
+static void exp_settle(const exp_body *b, const span *s, const consts *k, exp_row *r, double sum, double other) {
   if (b->extra) {
     real x = b->extra(s);
-    if (x > -R_INF) sum += (double)exp_of(r, x, 0);
+    if (x > -R_INF) sum += (double)exp_of(r, x - r->shift, 0);
   }
   r->inv = (real)(1.0 / sum);
   r->tiny = (real)((double)R_TINY * sum);
   r->one = (real)sum;
-  if (b->moment) r->moment = sum2 / sum, r->spread = sum3 / sum;
   if (!b->others) return;
-  r->top = (real)r->max;
+  double factor = b->scaled ? (double)k->v[0] + (double)k->v[1] : 1;
+  r->max = (double)r->shift * factor + ((double)r->top + (double)r->top_l);
   r->others = other / (double)exp_of(r, r->top, r->top_l);
   r->log = (real)d_log1p(r->others);
 }
 
+/* The order of the scores alone: x itself, or -x. Neither overflows where the scores would. */
+SMI consts exp_direction(const exp_body *b, const consts *k) {
+  consts d = *k;
+  if (b->scaled && k->v[0] != 0) d.v[0] = k->v[0] > 0 ? 1 : k->v[0] < 0 ? -1 : k->v[0], d.v[1] = 0;
+  return d;
+}
+
+SMI bool in_range(real max) { return max >= (real)-524288 && max <= (real)524288; }
+
 /* ---- the row program ---- */
 
-enum { EXP_RUN, EXP_EXACT, EXP_MOMENT_PASS, EXP_SPREAD_PASS, EXP_CLASSIFY, EXP_EMIT_PASS, EXP_FILL, EXP_LIMIT };
+enum { EXP_RUN, EXP_CLASSIFY, EXP_TOP, EXP_EXACT, EXP_MOMENT_PASS, EXP_SPREAD_PASS, EXP_EMIT_PASS, EXP_FILL, EXP_LIMIT };
 
 static void exp_begin(const exp_body *b, const row_call *c, row_state *st) {
   (void)b;
@@ -70,20 +73,21 @@ static void exp_begin(const exp_body *b, const row_call *c, row_state *st) {
   st->index = -1;
 }
 
-static exp_row exp_row_of(const exp_body *b, const span *s, const row_state *st) {
-  exp_row r = {.shift = (real)st->shift, .ref = (real)st->ref, .max = st->max, .top_l = (real)st->top_l, .top_x = st->top_x};
-  exp_settle(b, s, &r, st->sum, st->other, st->sum2, st->sum3);
+static exp_row exp_row_of(const exp_body *b, const span *s, const consts *k, const row_state *st) {
+  exp_row r = {.shift = (real)st->shift, .ref = (real)st->ref, .top = (real)st->max, .top_l = (real)st->top_l, .top_x = st->top_x};
+  exp_settle(b, s, k, &r, st->sum, st->other);
+  r.moment = st->sum2 / st->sum, r.spread = st->sum3 / st->sum;
   return r;
 }
 
 /* The row's first largest element so far is in this group: sums the group without it and notes it. */
 static void exp_note_top(const exp_body *b, exp_sum *w, exp_sum_fn *sum, size_t i, size_t n, real max, row_part *part) {
-  size_t first = b->scores->find(w->s, w->k, i, n, max);
+  size_t first = b->scores->find(w->s, w->k, w->shift, i, n, max);
   if (first == n) return;
   w->skip = i + first;
   part->other = (double)sum(w, i, n);
   part->index = (int64_t)(w->s->origin + w->skip);
-  part->top_l = (double)b->scores->low_part(w->s, w->k, w->skip);
+  part->top_l = (double)b->scores->low_part(w->s, w->k, w->shift, w->skip);
   part->top_x = (double)w->s->src[0][w->skip];
 }
 
@@ -136,7 +140,8 @@ static void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_pa
   span s = span_of(c, 0);
   consts k = b->setup(c, &s);
   size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
-  exp_row r = st->mode == EXP_EMIT_PASS ? exp_row_of(b, &s, st) : (exp_row){0};
+  exp_row r = st->mode == EXP_EMIT_PASS ? exp_row_of(b, &s, &k, st) : (exp_row){0};
+  consts direction = exp_direction(b, &k);
   exp_emit emit = {.s = &s, .k = &k, .r = &r, .stream = c->bypass};
   real ref = -R_INF, best = -R_INF;
   bool found = false;
@@ -159,9 +164,10 @@ static void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_pa
         break;
       case EXP_MOMENT_PASS:
       case EXP_SPREAD_PASS: exp_moment_group(b, &s, &k, st, i, n, part); break;
-      case EXP_CLASSIFY: b->scores->count(&s, &k, i, n, &part->sum, &part->nan); break;
+      case EXP_CLASSIFY: b->scores->count(&s, &direction, i, n, &part->sum, &part->sum2, &part->nan); break;
+      case EXP_TOP: part->max = (double)b->scores->max(&s, &direction, i, n); break;
       case EXP_EMIT_PASS: b->emit(&emit, i, n); break;
-      default: exp_fill_group(b, &s, &k, st, i, n);
+      default: exp_fill_group(b, &s, &direction, st, i, n);
     }
   }
   if (emit.stream && st->mode == EXP_EMIT_PASS) v_stream_end();
@@ -200,7 +206,8 @@ static void exp_fold(const row_call *c, row_state *st, const row_part *parts, si
       case EXP_EXACT: exp_fold_exact(st, p); break;
       case EXP_MOMENT_PASS: st->sum2 += p->sum; break;
       case EXP_SPREAD_PASS: st->sum3 += p->sum; break;
-      case EXP_CLASSIFY: st->sum += p->sum; break;
+      case EXP_CLASSIFY: st->sum += p->sum, st->sum2 += p->sum2; break;
+      case EXP_TOP: st->max = p->max > st->max ? p->max : st->max; break;
       default: break;
     }
   }
@@ -225,12 +232,34 @@ static bool exp_empty(const exp_body *b, const row_call *c, const span *s, row_s
   return exp_fill_with(b, s, st, nan ? r_nan() : b->kind == EXP_LOGS ? -R_INF : 0, b->empty);
 }
 
+/* Another pass over the row, with its sums at 0. */
+static bool exp_go(row_state *st, int mode) {
+  st->mode = mode;
+  st->sum = st->other = st->sum2 = 0;
+  st->nan = false;
+  st->index = -1;
+  return true;
+}
+
 static bool exp_after_classify(const exp_body *b, const row_call *c, const span *s, row_state *st) {
-  if (st->nan || (st->sum > 0 && c->on_inf != SMX_INF_LIMIT)) return exp_fill_with(b, s, st, r_nan(), r_nan());
-  if (st->sum == 0) return exp_empty(b, c, s, st);
+  bool inf = st->sum > 0, valid = st->sum2 > 0;
+  if (st->nan || (inf && c->on_inf != SMX_INF_LIMIT)) return exp_fill_with(b, s, st, r_nan(), r_nan());
+  if (!valid) return exp_empty(b, c, s, st);
+  if (!inf) { /* all finite, but the scores are not */
+    st->max = (double)-R_INF;
+    return exp_go(st, EXP_TOP);
+  }
   if (b->kind == EXP_SCALAR) return exp_fill_with(b, s, st, 0, b->inf);
   st->mode = EXP_LIMIT;
   return st->writes = true;
+}
+
+/* The x of the largest score is known: it is subtracted from now on, and the largest score is 0. */
+static bool exp_after_top(const consts *k, row_state *st) {
+  st->shift = k->v[0] < 0 ? -st->max : st->max;
+  st->max = 0;
+  st->ref = -1;
+  return exp_go(st, EXP_EXACT);
 }
 
 /* The sums are known: what comes next. */
@@ -240,7 +269,7 @@ static bool exp_after_sums(const exp_body *b, const row_call *c, const span *s, 
   } else if (b->spread && st->mode < EXP_SPREAD_PASS) {
     st->mode = EXP_SPREAD_PASS;
   } else if (b->kind == EXP_SCALAR) {
-    exp_row r = exp_row_of(b, s, st);
+    exp_row r = exp_row_of(b, s, k, st);
     s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, k, &r, c->n))));
     return false;
   } else {
@@ -253,37 +282,33 @@ static bool exp_after_sums(const exp_body *b, const row_call *c, const span *s, 
 static bool exp_after_run(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
   real max = (real)st->max, sink = b->extra ? b->extra(s) : -R_INF;
   if (!(sink <= R_MAX)) return exp_fill_with(b, s, st, r_nan(), r_nan());
-  if (!(max >= -R_MAX && max <= R_MAX)) {
-    st->mode = EXP_CLASSIFY;
-    st->sum = 0;
-    st->nan = false;
-    return true;
+  if (!(max >= -R_MAX && max <= R_MAX)) return exp_go(st, EXP_CLASSIFY);
+  if (b->scaled && !in_range(max)) {
+    st->max = (double)-R_INF;
+    return exp_go(st, EXP_TOP);
   }
-  exp_row r;
-  exp_refer(&r, sink > max ? sink : max);
-  bool same = !st->nan && r.shift == 0 && k_of((real)st->low) - r.ref >= MIN_EXP;
-  st->sum = d_scale(st->sum, st->ref - (double)r.ref);
-  st->other = d_scale(st->other, st->ref - (double)r.ref);
-  st->ref = (double)r.ref, st->shift = (double)r.shift;
+  real top = sink > max ? sink : max, ref = k_of(in_range(top) ? top : 0) - 1;
+  bool same = !st->nan && in_range(top) && k_of((real)st->low) - ref >= MIN_EXP;
+  st->sum = d_scale(st->sum, st->ref - (double)ref);
+  st->other = d_scale(st->other, st->ref - (double)ref);
+  st->ref = (double)ref;
   if (same) return exp_after_sums(b, c, s, k, st);
-  st->mode = EXP_EXACT;
-  st->sum = st->other = 0;
-  st->nan = false;
-  st->index = -1;
-  return true;
+  if (!in_range(top)) st->shift = (double)top, st->max = (double)(max - top);
+  return exp_go(st, EXP_EXACT);
 }
 
 static bool exp_next(const exp_body *b, const row_call *c, row_state *st) {
   span s = span_of(c, 0);
   consts k = b->setup(c, &s);
   if (st->writes) {
-    exp_row r = st->mode == EXP_EMIT_PASS ? exp_row_of(b, &s, st) : (exp_row){.spread = st->mode == EXP_FILL ? st->sum : 0};
+    exp_row r = st->mode == EXP_EMIT_PASS ? exp_row_of(b, &s, &k, st) : (exp_row){.spread = st->mode == EXP_FILL ? st->sum : 0};
     if (b->row) b->row(&s, &k, &r);
     return false;
   }
   switch (st->mode) {
     case EXP_RUN: return exp_after_run(b, c, &s, &k, st);
     case EXP_CLASSIFY: return exp_after_classify(b, c, &s, st);
+    case EXP_TOP: return exp_after_top(&k, st);
     case EXP_EXACT:
       if (st->nan) return exp_fill_with(b, &s, st, r_nan(), r_nan());
       return exp_after_sums(b, c, &s, &k, st);
@@ -307,22 +332,22 @@ static void exp_program_row(const row_kernel *kernel, row_call *c, size_t row) {
 static bool exp_cached_row(const exp_body *b, const row_call *c, const span *s, real *store, ptrdiff_t prefetch) {
   consts k = b->setup(c, s);
   size_t n = c->n;
-  real max = b->scores->max(s, &k, 0, n), sink = b->extra ? b->extra(s) : -R_INF;
-  if (!(max >= (real)-524288 && max <= (real)524288) || !(sink <= (real)524288)) return false;
-  exp_row r = {.shift = 0};
-  exp_refer(&r, sink > max ? sink : max);
+  real max = b->scores->max(s, &k, 0, n), sink = b->extra ? b->extra(s) : -R_INF, top = sink > max ? sink : max;
+  if (!in_range(max) || !in_range(top) || sink != sink) return false;
+  exp_row r = {.ref = k_of(top) - 1, .top = max};
   exp_sum w = {.s = s, .k = &k, .skip = SIZE_MAX, .ref = r.ref, .store = store, .prefetch = prefetch};
   if (b->others) {
-    w.skip = b->scores->find(s, &k, 0, n, max);
-    r.top_l = w.skip < n ? b->scores->low_part(s, &k, w.skip) : 0;
+    w.skip = b->scores->find(s, &k, 0, 0, n, max);
+    r.top_l = w.skip < n ? b->scores->low_part(s, &k, 0, w.skip) : 0;
   }
   double sum = 0;
-  for (size_t g = 0; g < n; g += GROUP) sum += (double)b->scores->sum(&w, g, group_size(g, n));
+  exp_sum_fn *sum_of = store ? b->scores->sum_store : b->scores->sum;
+  for (size_t g = 0; g < n; g += GROUP) sum += (double)sum_of(&w, g, group_size(g, n));
   if (sum != sum) {
     fill(s->dst[0], b->kind == EXP_SCALAR ? 1 : n, r_nan());
     return true;
   }
-  exp_settle(b, s, &r, sum, sum, 0, 0);
+  exp_settle(b, s, &k, &r, sum, sum);
   if (b->kind == EXP_SCALAR) {
     s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, &k, &r, n))));
     return true;
@@ -344,8 +369,8 @@ static void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   row_plan plan = c->plan != PLAN_AUTO ? c->plan : c->n > EXP_CACHED ? PLAN_STREAM : c->bypass ? PLAN_SCRATCH : PLAN_CACHE;
   bool weights = b->kind == EXP_WEIGHTS && !b->gradient, scratched = plan == PLAN_SCRATCH && c->n <= GROUP;
   bool follow = scratched && c->src_step[0] == (ptrdiff_t)c->n;
-  for (size_t r = 0; r < c->rows; r++) {
-    span s = span_of(c, r);
+  span s = span_of(c, 0);
+  for (size_t r = 0; r < c->rows; r++, span_next(c, &s)) {
     real *store = !weights ? NULL : scratched ? scratch : plan == PLAN_CACHE && !c->bypass ? s.dst[0] : NULL;
     ptrdiff_t ahead = follow && r + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
     if (plan == PLAN_STREAM || !exp_cached_row(b, c, &s, store, ahead)) exp_program_row(kernel, c, r);

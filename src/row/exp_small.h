@@ -4,11 +4,15 @@
 #define SMX_ROW_EXP_SMALL_H
 #include "exp_rows.h"
 
+enum { SMALL_VECTORS = 8, MAX_TOGETHER = 4 };
+
 SMI real small_fold(vreal *e, const int V) {
   int live = V < VPB ? V : VPB;
+#pragma GCC unroll 8
   for (int v = VPB; v < V; v++) e[v % VPB] = v_add(e[v % VPB], e[v]);
 #pragma GCC unroll 4
   for (int h = VPB / 2; h; h /= 2) {
+#pragma GCC unroll 4
     for (int j = 0; j < h; j++)
       if (j + h < live) e[j] = v_add(e[j], e[j + h]);
     if (live > h) live = h;
@@ -40,19 +44,22 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
   const real *x = w->x + (ptrdiff_t)row * w->x_step;
   real *y = w->y + (ptrdiff_t)row * w->y_step;
   const int last = (int)(w->n - (size_t)(V - 1) * LANES);
-  vreal e[R][V];
-  real sum[R];
+  vreal e[MAX_TOGETHER][SMALL_VECTORS]; /* of which R and V are used: constants, so all of it is registers */
+  real sum[MAX_TOGETHER];
   bool plain = true;
 #pragma GCC unroll 8
   for (int a = 0; a < R; a++, x += w->x_step) {
-    vreal acc[V], max;
+    vreal acc[SMALL_VECTORS], max;
+#pragma GCC unroll 8
     for (int v = 0; v < V - 1; v++) e[a][v] = v_load(x + v * LANES);
     e[a][V - 1] = last == LANES ? v_load(x + (V - 1) * LANES) : v_load_n(x + (V - 1) * LANES, last, -R_INF);
     max = e[a][0];
+#pragma GCC unroll 8
     for (int v = 1; v < V; v++) max = v_max(e[a][v], max);
     real top = v_hmax(max);
     plain &= top >= (real)-524288 && top <= (real)524288;
     vreal ref = v_sub(exp_k(v_set1(top)), v_set1(1));
+#pragma GCC unroll 8
     for (int v = 0; v < V; v++) {
       vreal k = exp_k(e[a][v]);
       acc[v] = e[a][v] = v_scale(exp_poly(exp_reduce(e[a][v], k)), v_sub(k, ref));
@@ -67,6 +74,7 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
 #pragma GCC unroll 8
   for (int a = 0; a < R; a++, y += w->y_step) {
     const exp_row r = {.inv = (real)(1.0 / (double)sum[a]), .tiny = (real)((double)R_TINY * (double)sum[a]), .one = sum[a]};
+#pragma GCC unroll 8
     for (int v = 0; v < V - 1; v++) v_store(y + v * LANES, exp_weight(e[a][v], &r, true));
     put(y, (size_t)(V - 1) * LANES, last, exp_weight(e[a][V - 1], &r, true));
   }
@@ -91,7 +99,7 @@ EXP_SMALL_ROWS(8, 2)
 static bool exp_small_rows(const small_rows *w) {
   static void (*const by_vectors[])(const small_rows *) = {exp_small_rows_1, exp_small_rows_2, exp_small_rows_3, exp_small_rows_4,
                                                            exp_small_rows_5, exp_small_rows_6, exp_small_rows_7, exp_small_rows_8};
-  if (w->n == 0 || w->n > 8 * LANES) return false;
+  if (w->n == 0 || w->n > (size_t)SMALL_VECTORS * LANES) return false;
   by_vectors[(w->n - 1) / LANES](w);
   return true;
 }

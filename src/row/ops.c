@@ -59,23 +59,23 @@ SMI consts setup_plain(const row_call *c, const span *s) {
   return (consts){{0}};
 }
 
-SMI score score_plain(const span *s, const consts *k, size_t i, int cnt) {
+SMI score score_plain(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   (void)k;
-  return (score){at(s->src[0], i, cnt), v_set1(0)};
+  return (score){shifted_by(at(s->src[0], i, cnt), shift), v_set1(0)};
 }
 
 EXP_SCORES(plain, score_plain, false)
 EXP_EMIT(plain_weights, plain_weight)
 
-/* x times a double c = v[0] + v[1], as h + l with no rounding but the last bits of l. With c = 0 a score of -inf stays what it is. */
+/* x times a double c = v[0] + v[1], as h + l with no rounding but the last bits of l. v[2] is the x whose score stays -inf when c is +-0. */
 SMI consts factor(double c) {
-  real hi = (real)c;
-  return (consts){{hi, (real)(c - (double)hi), c == 0 ? -R_INF : r_nan()}};
+  real hi = (real)c, low = (real)(c - (double)hi);
+  return (consts){{hi, c - c == 0 ? low : 0, c != 0 ? r_nan() : 1 / c > 0 ? -R_INF : R_INF}};
 }
-SMI score score_scaled(const span *s, const consts *k, size_t i, int cnt) {
-  vreal x = at(s->src[0], i, cnt), c = v_set1(k->v[0]), h = v_mul(x, c), minus_h = v_sub(v_set1(0), h);
+SMI score score_scaled(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  vreal x = shifted_by(at(s->src[0], i, cnt), shift), c = v_set1(k->v[0]), h = v_mul(x, c), minus_h = v_sub(v_set1(0), h);
   vreal l = v_fma(x, v_set1(k->v[1]), v_fma(x, c, minus_h));
-  return (score){v_select(v_eq(x, v_set1(k->v[2])), x, h), l};
+  return (score){v_select(v_eq(x, v_set1(k->v[2])), v_set1(-R_INF), h), l};
 }
 EXP_SCORES(scaled, score_scaled, true)
 EXP_EMIT(scaled_weights, scaled_weight)
@@ -130,7 +130,7 @@ static bool softmax_small(size_t rows, size_t n, const void *x, void *y) {
   small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel};
   return exp_small_rows(&w);
 }
-static const exp_body softmax_scaled_body = {.setup = softmax_setup, .scores = &scaled_scores, .emit = scaled_weights};
+static const exp_body softmax_scaled_body = {.setup = softmax_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_weights};
 EXP_KERNEL(softmax_scaled)
 
 /* dT = -(1 / ln b) sum_i log(y_i) dx_i: log y stands for x, from which it differs by a factor and a constant, and the dx of a row add up to 0. */
@@ -229,7 +229,7 @@ SMI vreal straight_value(const exp_emit *w, size_t i, int cnt) {
 }
 EXP_EMIT(straight_out, straight_value)
 static const exp_body straight_body = {
-    .setup = straight_setup, .scores = &scaled_scores, .emit = straight_out, .moment = straight_moment, .gradient = true};
+    .setup = straight_setup, .scaled = true, .scores = &scaled_scores, .emit = straight_out, .moment = straight_moment, .gradient = true};
 EXP_KERNEL(straight)
 
 static const row_kernel *hardmax_grad_pick(const row_call *c) { return c->params[1] == 0 ? &zero_kernel : &straight_kernel; }
@@ -252,7 +252,7 @@ SMI consts softmin_setup(const row_call *c, const span *s) {
   (void)s;
   return factor(-1 / c->params[0]);
 }
-static const exp_body softmin_body = {.setup = softmin_setup, .scores = &scaled_scores, .emit = scaled_weights};
+static const exp_body softmin_body = {.setup = softmin_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_weights};
 EXP_KERNEL(softmin)
 
 SMI consts softmin_grad_setup(const row_call *c, const span *s) {
@@ -272,13 +272,13 @@ SMI vreal log_of(score x, const exp_row *r) {
   vreal y = v_sub(v_add(v_sub(x.h, v_set1(r->top)), v_sub(x.l, v_set1(r->top_l))), v_set1(r->log));
   return v_clean(v_select(v_eq(x.h, v_set1(-R_INF)), x.h, y));
 }
-SMI vreal plain_log(const exp_emit *w, size_t i, int cnt) { return log_of(score_plain(w->s, w->k, i, cnt), w->r); }
-SMI vreal scaled_log(const exp_emit *w, size_t i, int cnt) { return log_of(score_scaled(w->s, w->k, i, cnt), w->r); }
+SMI vreal plain_log(const exp_emit *w, size_t i, int cnt) { return log_of(score_plain(w->s, w->k, &w->r->shift, i, cnt), w->r); }
+SMI vreal scaled_log(const exp_emit *w, size_t i, int cnt) { return log_of(score_scaled(w->s, w->k, &w->r->shift, i, cnt), w->r); }
 EXP_EMIT(plain_logs, plain_log)
 EXP_EMIT(scaled_logs, scaled_log)
 static const exp_body log_plain_body = {.setup = setup_plain, .scores = &plain_scores, .emit = plain_logs, .kind = EXP_LOGS, .others = true};
 EXP_KERNEL(log_plain)
-static const exp_body log_scaled_body = {.setup = inverse_setup, .scores = &scaled_scores, .emit = scaled_logs, .kind = EXP_LOGS, .others = true};
+static const exp_body log_scaled_body = {.setup = inverse_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_logs, .kind = EXP_LOGS, .others = true};
 EXP_KERNEL(log_scaled)
 static const row_kernel *log_softmax_pick(const row_call *c) { return c->params[0] == 1 ? &log_plain_kernel : &log_scaled_kernel; }
 PICK_KERNEL(log_softmax, -1)
@@ -305,7 +305,7 @@ SUM_KERNEL(log_softmax_grad)
 
 /* ---- logsumexp and its kin: max + log1p(others / largest) ---- */
 
-SMI double lse_of(const exp_row *r) { return (r->max + (double)r->top_l) + d_log1p(r->others); }
+SMI double lse_of(const exp_row *r) { return r->max + d_log1p(r->others); }
 SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
   (void)s;
   (void)k;
@@ -331,7 +331,7 @@ EXP_KERNEL(logsumexp)
 static const exp_body logmeanexp_body = {
     .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lme_scalar, .empty = -R_INF, .inf = R_INF};
 EXP_KERNEL(logmeanexp)
-static const exp_body mellowmax_body = {.setup = omega_setup, .scores = &scaled_scores, .kind = EXP_SCALAR, .others = true,
+static const exp_body mellowmax_body = {.setup = omega_setup, .scaled = true, .scores = &scaled_scores, .kind = EXP_SCALAR, .others = true,
                                         .scalar = mellow_scalar, .empty = -R_INF, .inf = R_INF};
 EXP_KERNEL(mellowmax)
 
@@ -345,7 +345,7 @@ EXP_EMIT(lse_grad_out, lse_grad_value)
 EXP_EMIT(mellowmax_grad_out, mellowmax_grad_value)
 static const exp_body lse_grad_body = {.setup = setup_plain, .scores = &plain_scores, .emit = lse_grad_out, .gradient = true};
 EXP_KERNEL(lse_grad)
-static const exp_body mellowmax_grad_body = {.setup = omega_setup, .scores = &scaled_scores, .emit = mellowmax_grad_out, .gradient = true};
+static const exp_body mellowmax_grad_body = {.setup = omega_setup, .scaled = true, .scores = &scaled_scores, .emit = mellowmax_grad_out, .gradient = true};
 EXP_KERNEL(mellowmax_grad)
 
 /* ---- boltzmann_operator: y = top_x + sum (x_i - top_x) e_i / S ---- */
@@ -369,7 +369,7 @@ SMI double boltzmann_scalar(const span *s, const consts *k, const exp_row *r, si
   (void)n;
   return r->top_x + r->moment;
 }
-static const exp_body boltzmann_operator_body = {.setup = alpha_setup, .scores = &scaled_scores, .kind = EXP_SCALAR,
+static const exp_body boltzmann_operator_body = {.setup = alpha_setup, .scaled = true, .scores = &scaled_scores, .kind = EXP_SCALAR,
                                                  .others = true, .scalar = boltzmann_scalar, .moment = boltzmann_moment, .inf = R_INF};
 EXP_KERNEL(boltzmann_operator)
 
@@ -385,7 +385,7 @@ SMI void boltzmann_row(const span *s, const consts *k, const exp_row *r) {
   (void)k;
   if (s->dst[1]) s->dst[1][0] = v_first(v_clean(v_set1((real)((double)s->src[SRC_DY][0] * r->spread))));
 }
-static const exp_body boltzmann_grad_body = {.setup = alpha_setup, .scores = &scaled_scores, .emit = boltzmann_grad_out, .others = true,
+static const exp_body boltzmann_grad_body = {.setup = alpha_setup, .scaled = true, .scores = &scaled_scores, .emit = boltzmann_grad_out, .others = true,
                                              .moment = boltzmann_moment, .spread = boltzmann_spread, .row = boltzmann_row, .gradient = true};
 EXP_KERNEL(boltzmann_grad)
 
@@ -395,9 +395,9 @@ SMI consts value_setup(const row_call *c, const span *s) {
   (void)s;
   return (consts){{(real)c->params[0]}};
 }
-SMI score score_masked(const span *s, const consts *k, size_t i, int cnt) {
+SMI score score_masked(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   vmask keep = v_eq(at(s->src[1], i, cnt), v_set1(0));
-  return (score){v_select(keep, at(s->src[0], i, cnt), v_set1(k->v[0])), v_set1(0)};
+  return (score){shifted_by(v_select(keep, at(s->src[0], i, cnt), v_set1(k->v[0])), shift), v_set1(0)};
 }
 EXP_SCORES(masked, score_masked, false)
 EXP_EMIT(masked_weights, masked_weight)
@@ -422,7 +422,7 @@ SMI consts attention_setup(const row_call *c, const span *s) {
   real position = s->src[POSITION] ? *s->src[POSITION] : (real)c->n - 1;
   return (consts){{(real)c->params[0], s->src[SLOPE] ? *s->src[SLOPE] : 0, position}};
 }
-SMI score score_attention(const span *s, const consts *k, size_t i, int cnt) {
+SMI score score_attention(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   vreal zero = v_set1(0), dead = v_set1(-R_INF), b = zero;
   vmask gone = v_lt(zero, zero);
   if (s->src[BIAS]) {
@@ -434,7 +434,7 @@ SMI score score_attention(const span *s, const consts *k, size_t i, int cnt) {
     vreal j = v_add(v_set1((real)(s->origin + i)), v_iota());
     b = v_fnma(v_set1(k->v[1]), v_abs(v_sub(v_set1(k->v[2]), j)), b);
   }
-  return (score){v_select(gone, dead, v_fma(at(s->src[0], i, cnt), v_set1(k->v[0]), b)), zero};
+  return (score){v_select(gone, dead, shifted_by(v_fma(at(s->src[0], i, cnt), v_set1(k->v[0]), b), shift)), zero};
 }
 SMI real sink_of(const span *s) { return s->src[SINK] ? *s->src[SINK] : -R_INF; }
 EXP_SCORES(attention, score_attention, false)
@@ -523,14 +523,14 @@ SCAN_KERNEL(logcumsumexp_grad, true)
 
 /* ---- sparse_softmax: select.h finds the smallest score that is kept, then it is a softmax over what is kept ---- */
 
-SMI score score_kept(const span *s, const consts *k, size_t i, int cnt) {
+SMI score score_kept(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   const struct row_pick *pick = (const struct row_pick *)(const void *)s->src[1];
   vreal x = at(s->src[0], i, cnt), value = v_set1((real)pick->value);
   (void)k;
   int64_t left = pick->limit - (int64_t)(s->origin + i); /* lanes up to this one may keep an equal score */
   vmask early = v_lt(v_iota(), v_set1(left < 0 ? 0 : left < LANES ? (real)(left + 1) : LANES));
   vmask keep = m_or(v_lt(value, x), m_and(v_eq(x, value), early));
-  return (score){v_select(m_and(m_not(keep), v_eq(x, x)), v_set1(-R_INF), x), v_set1(0)};
+  return (score){v_select(m_and(m_not(keep), v_eq(x, x)), v_set1(-R_INF), shifted_by(x, shift)), v_set1(0)};
 }
 EXP_SCORES(kept, score_kept, false)
 EXP_EMIT(kept_weights, kept_weight)

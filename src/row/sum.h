@@ -157,6 +157,7 @@ static bool sum_next(const sum_body *b, const row_call *c, row_state *st) {
     if (c->on_empty == SMX_EMPTY_ERROR) return false;
     return sum_fill_with(st, c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
   }
+  if (st->mode == SUM_MAX && st->max > (double)R_MAX && c->on_inf != SMX_INF_LIMIT) return sum_fill_with(st, r_nan());
   st->mode = st->mode == SUM_MAX && b->sums ? SUM_SUMS : SUM_EMIT;
   st->writes = st->mode == SUM_EMIT;
   st->reverse = st->writes && !b->row; /* `post` is summed in index order */
@@ -169,8 +170,8 @@ static void sum_rows(const sum_body *b, const row_kernel *kernel, row_call *c) {
     run_rows(kernel, c);
     return;
   }
-  for (size_t row = 0; row < c->rows; row++) {
-    span s = span_of(c, row);
+  span s = span_of(c, 0);
+  for (size_t row = 0; row < c->rows; row++, span_next(c, &s)) {
     consts k = b->setup(c, &s);
     sum_row r = {.index = -1};
     row_part part;
