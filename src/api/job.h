@@ -22,7 +22,7 @@ typedef struct job {
   int64_t dim[SMX_MAX_DIMS];
   job_port src[ROW_SRC], dst[ROW_DST];
   const job_port *offsets; /* segments: where they start, or NULL */
-  int64_t segments;
+  int64_t segments, segment; /* segment: that of the row that SMX_ERR_EMPTY is about */
   row_call call;  /* parameters and policies */
 } job;
 

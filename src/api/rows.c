@@ -99,9 +99,45 @@ static bool tile_open(const job *j, tile *t, int64_t room) {
   return ports == 0 || (t->memory = smx_alloc(j->ctx, (size_t)ports * (size_t)t->room * real_bytes(j))) != NULL;
 }
 
+/* Copies a square of TILE_ROWS x TILE_ROWS reals, or part of it, turned over. */
+static void turn(const job *j, const char *from, int64_t from_pitch, char *to, int64_t to_pitch, int64_t rows, int64_t columns) {
+  if (j->wide) {
+    const double *a = (const double *)(const void *)from;
+    double *b = (double *)(void *)to;
+    for (int64_t r = 0; r < rows; r++)
+      for (int64_t c = 0; c < columns; c++) b[r * to_pitch + c] = a[c * from_pitch + r];
+  } else {
+    const float *a = (const float *)(const void *)from;
+    float *b = (float *)(void *)to;
+    for (int64_t r = 0; r < rows; r++)
+      for (int64_t c = 0; c < columns; c++) b[r * to_pitch + c] = a[c * from_pitch + r];
+  }
+}
+
+/* A piece whose rows are adjacent in memory: whole cache lines are converted, and turned over in a buffer. */
+static void move_columns(const job *j, const job_port *p, const piece *at, char *scratch, bool store) {
+  double buffer[TILE_ROWS * TILE_ROWS];
+  char *square = (char *)buffer, *base = row_address(j, p, at->row) + at->start * p->axis * p->bytes;
+  const int64_t real = (int64_t)real_bytes(j);
+  for (int64_t i = 0; i < at->count; i += TILE_ROWS) {
+    int64_t n = at->count - i < TILE_ROWS ? at->count - i : TILE_ROWS;
+    if (store) turn(j, scratch + i * real, at->count, square, TILE_ROWS, n, at->rows);
+    for (int64_t c = 0; c < n; c++) {
+      char *line = base + (i + c) * p->axis * p->bytes;
+      if (store) j->moves->store(p->store, square + c * TILE_ROWS * real, (size_t)at->rows, line, 1);
+      else j->moves->load(p->store, line, 1, (size_t)at->rows, square + c * TILE_ROWS * real);
+    }
+    if (!store) turn(j, square, TILE_ROWS, scratch + i * real, at->count, at->rows, n);
+  }
+}
+
 /* Loads or stores the piece of a FULL port, a stretch of the axis at a time, so that lines with elements of several rows stay in L1. */
 static void move_piece(const job *j, const job_port *p, const piece *at, char *scratch, bool store) {
   int64_t step = row_step(j, p), stretch = p->axis == 1 ? at->count : 64;
+  if (p->axis != 1 && step == 1 && at->rows > 1 && at->rows <= TILE_ROWS) {
+    move_columns(j, p, at, scratch, store);
+    return;
+  }
   bool packed = p->axis == 1 && step == at->count && at->count == j->n;
   char *base = row_address(j, p, at->row) + at->start * p->axis * p->bytes;
   int64_t rows = packed ? 1 : at->rows, count = packed ? at->rows * at->count : at->count;
@@ -187,7 +223,7 @@ static void rows_task(void *arg, int64_t task) {
   for (int p = 0; p < ROW_SRC; p++) columns |= j->src[p].present && j->src[p].full && j->src[p].axis != 1;
   for (int p = 0; p < ROW_DST; p++) columns |= j->dst[p].present && j->dst[p].full && j->dst[p].axis != 1;
   int64_t fit = j->n ? TILE / j->n : TILE;
-  if (columns && fit < TILE_ROWS) fit = TILE_ROWS;
+  if (columns) fit = TILE_ROWS;
   if (fit < 1 || j->call.on_empty == SMX_EMPTY_ERROR) fit = 1;
   if (!scratched && j->call.on_empty != SMX_EMPTY_ERROR) fit = w->rows_a_task;
   int64_t row = task * w->rows_a_task, end = row + w->rows_a_task < j->rows ? row + w->rows_a_task : j->rows;
@@ -344,7 +380,7 @@ static smx_status segment_rows(job *j, int64_t *empty) {
     for (int p = 0; p < ROW_DST; p++) advance(one.dst + p, first);
     int64_t row = -1;
     status = even_rows(&one, &row);
-    if (row >= 0 && *empty < 0) *empty = s;
+    if (row >= 0 && *empty < 0) *empty = row, j->segment = s;
   }
   return status;
 }

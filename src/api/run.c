@@ -15,11 +15,7 @@ typedef struct checked {
   bool has_in[SMX_MAX_PORTS], has_out[SMX_MAX_PORTS], has_dout[SMX_MAX_PORTS], has_din[SMX_MAX_PORTS];
 } checked;
 
-static const char *label(char *buffer, size_t size, const smx_op *op, const char *prefix, const char *port) {
-  snprintf(buffer, size, "%s: %s%s", op->name, prefix, port);
-  return buffer;
-}
-#define LABEL(prefix, port) label((char[96]){0}, 96, k->op, prefix, port)
+#define LABEL(prefix_, port_) ((smx_label){k->op->name, prefix_, port_})
 
 static smx_status check_params(checked *k, const smx_op *op, const smx_params *params) {
   if (!op) return smx_fail(SMX_ERR_NULL, "smx_forward: op is NULL");
@@ -55,41 +51,41 @@ static smx_status check_axis(checked *k, const smx_view *x, const char *name) {
   return SMX_OK;
 }
 
-static smx_status check_dtype(const smx_port *port, const smx_view *v, const char *what) {
+static smx_status check_dtype(const smx_port *port, const smx_view *v, smx_label what) {
   bool mask = smx_same_dtype(v->dtype, SMX_BOOL) || smx_same_dtype(v->dtype, SMX_U8);
   bool whole = smx_same_dtype(v->dtype, SMX_I32) || smx_same_dtype(v->dtype, SMX_I64);
   bool good = port->flags & SMX_PORT_MASK ? mask : port->flags & SMX_PORT_INT ? whole : smx_is_float(v->dtype);
   if (good) return SMX_OK;
   const char *wanted = port->flags & SMX_PORT_MASK ? "bool or u8" : port->flags & SMX_PORT_INT ? "i32 or i64" : "f16, bf16, f32 or f64";
-  return smx_fail(SMX_ERR_DTYPE, "%s: dtype is %s, not %s", what, smx_dtype_name(v->dtype), wanted);
+  return smx_fail(SMX_ERR_DTYPE, SMX_LABEL ": dtype is %s, not %s", SMX_LABEL_ARGS(what), smx_dtype_name(v->dtype), wanted);
 }
 
-static smx_status check_offsets(const checked *k, const smx_view *v, const char *what, bool read) {
+static smx_status check_offsets(const checked *k, const smx_view *v, smx_label what, bool read) {
   int64_t n = k->shape[k->axis], before = 0;
-  if (v->ndim != 1) return smx_fail(SMX_ERR_SHAPE, "%s: ndim is %d, not 1", what, (int)v->ndim);
-  if (v->shape[0] < 1) return smx_fail(SMX_ERR_SHAPE, "%s: shape[0] is %lld, not at least 1", what, (long long)v->shape[0]);
+  if (v->ndim != 1) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": ndim is %d, not 1", SMX_LABEL_ARGS(what), (int)v->ndim);
+  if (v->shape[0] < 1) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[0] is %lld, not at least 1", SMX_LABEL_ARGS(what), (long long)v->shape[0]);
   for (int64_t i = 0; read && i < v->shape[0]; i++) {
     const char *at = v->data + i * v->strides[0] * smx_dtype_bytes(v->dtype);
     int64_t o = v->dtype.bits == 32 ? *(const int32_t *)(const void *)at : *(const int64_t *)(const void *)at;
-    if (i == 0 && o != 0) return smx_fail(SMX_ERR_SHAPE, "%s: the first is %lld, not 0", what, (long long)o);
+    if (i == 0 && o != 0) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": the first is %lld, not 0", SMX_LABEL_ARGS(what), (long long)o);
     if (o < before || o > n)
-      return smx_fail(SMX_ERR_SHAPE, "%s: number %lld is %lld, not %lld..%lld", what, (long long)i, (long long)o, (long long)before, (long long)n);
+      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": number %lld is %lld, not %lld..%lld", SMX_LABEL_ARGS(what), (long long)i, (long long)o, (long long)before, (long long)n);
     before = o;
   }
-  if (read && before != n) return smx_fail(SMX_ERR_SHAPE, "%s: the last is %lld, not the length of the axis, %lld", what, (long long)before, (long long)n);
+  if (read && before != n) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": the last is %lld, not the length of the axis, %lld", SMX_LABEL_ARGS(what), (long long)before, (long long)n);
   return SMX_OK;
 }
 
-static smx_status same_shape(const char *what, const smx_view *v, int32_t ndim, const int64_t *shape) {
-  if (v->ndim != ndim) return smx_fail(SMX_ERR_SHAPE, "%s: ndim is %d, not %d", what, (int)v->ndim, (int)ndim);
+static smx_status same_shape(smx_label what, const smx_view *v, int32_t ndim, const int64_t *shape) {
+  if (v->ndim != ndim) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": ndim is %d, not %d", SMX_LABEL_ARGS(what), (int)v->ndim, (int)ndim);
   for (int32_t d = 0; d < ndim; d++)
     if (v->shape[d] != shape[d])
-      return smx_fail(SMX_ERR_SHAPE, "%s: shape[%d] is %lld, not %lld", what, (int)d, (long long)v->shape[d], (long long)shape[d]);
+      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld, not %lld", SMX_LABEL_ARGS(what), (int)d, (long long)v->shape[d], (long long)shape[d]);
   return SMX_OK;
 }
 
 /* A tensor for a port: exact for outputs and x, broadcast for other inputs. */
-static smx_status check_tensor(checked *k, const smx_port *port, const smx_tensor *t, const char *what, bool exact, bool data, smx_view *v) {
+static smx_status check_tensor(checked *k, const smx_port *port, const smx_tensor *t, smx_label what, bool exact, bool data, smx_view *v) {
   smx_status status = smx_view_of(what, t, data, v);
   if (status == SMX_OK) status = check_dtype(port, v, what);
   if (status != SMX_OK) return status;
@@ -134,11 +130,11 @@ static smx_status check_outputs(checked *k, const char *prefix, bool grads, int3
       if (required && i == 0) return smx_fail(SMX_ERR_NULL, "%s: %s%s is NULL", op->name, prefix, ports[i].name);
       continue;
     }
-    const char *what = LABEL(prefix, ports[i].name);
-    if (grads && !(ports[i].flags & SMX_PORT_GRAD)) return smx_fail(SMX_ERR_NO_BACKWARD, "%s: there is no gradient of this input", what);
+    smx_label what = LABEL(prefix, ports[i].name);
+    if (grads && !(ports[i].flags & SMX_PORT_GRAD)) return smx_fail(SMX_ERR_NO_BACKWARD, SMX_LABEL ": there is no gradient of this input", SMX_LABEL_ARGS(what));
     smx_status status = check_tensor(k, ports + i, one, what, true, true, v + i);
     if (status != SMX_OK) return status;
-    if (write && !smx_view_injective(v + i)) return smx_fail(SMX_ERR_ALIAS, "%s: two of its elements share an address", what);
+    if (write && !smx_view_injective(v + i)) return smx_fail(SMX_ERR_ALIAS, SMX_LABEL ": two of its elements share an address", SMX_LABEL_ARGS(what));
     has[i] = true;
   }
   return SMX_OK;
@@ -154,23 +150,23 @@ static bool same_view(const smx_view *a, const smx_view *b) {
 }
 
 /* An output against one other buffer; equal: the two may be one. */
-static smx_status check_apart(const checked *k, const char *what, const smx_view *out, const char *prefix, const char *name, const smx_view *other, bool equal) {
+static smx_status check_apart(smx_label what, const smx_view *out, const char *prefix, const char *name, const smx_view *other, bool equal) {
   if (!smx_view_overlap(out, other) || (equal && same_view(out, other))) return SMX_OK;
-  return smx_fail(SMX_ERR_ALIAS, "%s: overlaps %s", what, LABEL(prefix, name));
+  return smx_fail(SMX_ERR_ALIAS, SMX_LABEL ": overlaps %s%s", SMX_LABEL_ARGS(what), prefix, name);
 }
 
 static smx_status check_forward_alias(const checked *k) {
   const smx_op *op = k->op;
   for (int32_t o = 0; o < op->output_count; o++) {
     if (!k->has_out[o]) continue;
-    const char *what = LABEL("", op->outputs[o].name);
+    smx_label what = LABEL("", op->outputs[o].name);
     for (int32_t i = 0; i < op->input_count; i++) {
       bool equal = o == 0 && i == 0 && (op->flags & SMX_OP_INPLACE);
-      smx_status status = k->has_in[i] ? check_apart(k, what, k->out + o, "", op->inputs[i].name, k->in + i, equal) : SMX_OK;
+      smx_status status = k->has_in[i] ? check_apart(what, k->out + o, "", op->inputs[i].name, k->in + i, equal) : SMX_OK;
       if (status != SMX_OK) return status;
     }
     for (int32_t p = 0; p < o; p++) {
-      smx_status status = k->has_out[p] ? check_apart(k, what, k->out + o, "", op->outputs[p].name, k->out + p, false) : SMX_OK;
+      smx_status status = k->has_out[p] ? check_apart(what, k->out + o, "", op->outputs[p].name, k->out + p, false) : SMX_OK;
       if (status != SMX_OK) return status;
     }
   }
@@ -181,16 +177,16 @@ static smx_status check_backward_alias(const checked *k) {
   const smx_op *op = k->op;
   for (int32_t g = 0; g < op->input_count; g++) {
     if (!k->has_din[g]) continue;
-    const char *what = LABEL("d", op->inputs[g].name);
+    smx_label what = LABEL("d", op->inputs[g].name);
     smx_status status = SMX_OK;
     for (int32_t i = 0; i < op->input_count && status == SMX_OK; i++) {
-      if (k->has_in[i]) status = check_apart(k, what, k->din + g, "", op->inputs[i].name, k->in + i, false);
-      if (status == SMX_OK && i < g && k->has_din[i]) status = check_apart(k, what, k->din + g, "d", op->inputs[i].name, k->din + i, false);
+      if (k->has_in[i]) status = check_apart(what, k->din + g, "", op->inputs[i].name, k->in + i, false);
+      if (status == SMX_OK && i < g && k->has_din[i]) status = check_apart(what, k->din + g, "d", op->inputs[i].name, k->din + i, false);
     }
     for (int32_t o = 0; o < op->output_count && status == SMX_OK; o++) {
       bool equal = g == 0 && o == 0 && op->outputs[o].shape == SMX_SHAPE_FULL;
-      if (k->has_out[o]) status = check_apart(k, what, k->din + g, "", op->outputs[o].name, k->out + o, equal);
-      if (status == SMX_OK && k->has_dout[o]) status = check_apart(k, what, k->din + g, "d", op->outputs[o].name, k->dout + o, equal);
+      if (k->has_out[o]) status = check_apart(what, k->din + g, "", op->outputs[o].name, k->out + o, equal);
+      if (status == SMX_OK && k->has_dout[o]) status = check_apart(what, k->din + g, "d", op->outputs[o].name, k->dout + o, equal);
     }
     if (status != SMX_OK) return status;
   }
@@ -252,6 +248,8 @@ static smx_status finish(const checked *k, job *j, bool backward) {
   j->moves = kernels->moves;
   smx_status status = job_run(j, &empty);
   if (status == SMX_ERR_NOMEM) return smx_fail(status, "%s: no memory for scratch rows", k->op->name);
+  if (status == SMX_ERR_EMPTY && j->offsets)
+    return smx_fail(status, "%s: row %lld, segment %lld has nothing valid", k->op->name, (long long)empty, (long long)j->segment);
   if (status == SMX_ERR_EMPTY) return smx_fail(status, "%s: row %lld has nothing valid", k->op->name, (long long)empty);
   return status;
 }
@@ -259,7 +257,7 @@ static smx_status finish(const checked *k, job *j, bool backward) {
 static smx_status check_x(checked *k, int32_t n_in, const smx_tensor *const *in, bool data) {
   smx_view x;
   if (n_in < 1 || !in || !in[0]) return smx_fail(SMX_ERR_NULL, "%s: %s is NULL", k->op->name, k->op->inputs[0].name);
-  const char *what = LABEL("", k->op->inputs[0].name);
+  smx_label what = LABEL("", k->op->inputs[0].name);
   smx_status status = smx_view_of(what, in[0], data, &x);
   return status == SMX_OK ? check_axis(k, &x, k->op->inputs[0].name) : status;
 }

@@ -7,6 +7,13 @@
 /* Keeps a line for smx_last_error() and returns the status. */
 smx_status smx_fail(smx_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* What an error is about: "softmax: dx". Put into words only when there is one. */
+typedef struct smx_label {
+  const char *op, *prefix, *port;
+} smx_label;
+#define SMX_LABEL "%s: %s%s"
+#define SMX_LABEL_ARGS(l) (l).op, (l).prefix, (l).port
+
 /* ---- tensors ---- */
 
 bool smx_is_float(smx_dtype t);
@@ -26,13 +33,13 @@ typedef struct smx_view {
   int64_t shape[SMX_MAX_DIMS], strides[SMX_MAX_DIMS]; /* strides in elements */
 } smx_view;
 
-/* Checks device, dimensions, shape, strides and that addresses do not overflow. what: "softmax: x". A tensor of no elements may have NULL data. */
-smx_status smx_view_of(const char *what, const smx_tensor *t, bool need_data, smx_view *out);
+/* Checks device, dimensions, shape, strides and that addresses do not overflow. A tensor of no elements may have NULL data. */
+smx_status smx_view_of(smx_label what, const smx_tensor *t, bool need_data, smx_view *out);
 
 int64_t smx_view_elements(const smx_view *v);
 
 /* Broadcasts v to a shape by NumPy's rules. */
-smx_status smx_view_broadcast(const char *what, smx_view *v, int32_t ndim, const int64_t *shape);
+smx_status smx_view_broadcast(smx_label what, smx_view *v, int32_t ndim, const int64_t *shape);
 
 /* No two elements of the view share an address; exact for the layouts arrays have, otherwise says no. */
 bool smx_view_injective(const smx_view *v);

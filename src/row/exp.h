@@ -57,7 +57,7 @@ typedef struct exp_scores {
   void (*count)(const span *s, const consts *k, size_t i, size_t n, double *inf, double *valid, bool *nan);
   void (*limit)(const span *s, const consts *k, size_t i, size_t n, real share, real none); /* dst[0] = score is +inf ? share : none */
   real (*low_part)(const span *s, const consts *k, real shift, size_t i);
-  exp_sum_fn *sum;       /* ref, skip */
+  exp_sum_fn *sum;       /* ref, skip, prefetch */
   exp_sum_fn *sum_store; /* ref, store, prefetch */
   exp_sum_fn *sum_watch; /* ref; finds max and low */
   exp_sum_fn *sum_exact; /* ref, shift, skip */
@@ -82,7 +82,7 @@ SMI score score_at(score_fn *f, const span *s, const consts *k, const real *shif
 }
 
 /* All sums; what a sum does besides is a constant where it is instantiated. */
-enum { SUM_SKIP = 1, SUM_STORE = 2, SUM_WATCH = 4, SUM_SHIFT = 8 };
+enum { SUM_SKIP = 1, SUM_STORE = 2, SUM_WATCH = 4, SUM_SHIFT = 8, SUM_AHEAD = 16 };
 SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *factor, size_t first, size_t n) {
   const exp_sum q = *w;
   const span s = *w->s;
@@ -98,10 +98,8 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
       low = v_min(v_select(v_lt(d, v_set1(MIN_EXP)), v_set1(R_INF), x.h), low); \
     } \
     if ((does & SUM_SKIP) && q.skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(q.skip - (i)))), v_set1(0), e); \
-    if (does & SUM_STORE) { \
-      v_prefetch((const char *)(s.src[0] + (i)) + q.prefetch); \
-      put(q.store, i, cnt, e); \
-    } \
+    if (does & SUM_AHEAD) v_prefetch((const char *)(s.src[0] + (i)) + q.prefetch); \
+    if (does & SUM_STORE) put(q.store, i, cnt, e); \
     acc[u] = factor ? v_fma(v_select(v_eq(e, v_set1(0)), v_set1(0), factor(w, i, cnt)), e, acc[u]) : v_add(acc[u], e); \
   }
   WALK(first, n, STEP)
@@ -212,10 +210,10 @@ NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
   } \
   static real name##_low_part(const span *s, const consts *k, real shift, size_t i) { return v_first(score_name(s, k, &shift, i, 1).l); } \
   NOINLINE real name##_sum(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, SUM_SKIP, NULL, i, n); \
+    return exp_sum_of(w, score_name, is_scaled, SUM_SKIP | SUM_AHEAD, NULL, i, n); \
   } \
   NOINLINE real name##_sum_store(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, SUM_STORE, NULL, i, n); \
+    return exp_sum_of(w, score_name, is_scaled, SUM_STORE | SUM_AHEAD, NULL, i, n); \
   } \
   NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { \
     return exp_sum_of(w, score_name, is_scaled, SUM_WATCH, NULL, i, n); \

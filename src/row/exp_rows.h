@@ -226,9 +226,9 @@ static bool exp_fill_with(const exp_body *b, const span *s, row_state *st, real 
 
 static bool exp_empty(const exp_body *b, const row_call *c, const span *s, row_state *st) {
   bool sunk = b->extra && b->extra(s) > -R_INF; /* a sink takes all the weight: not an empty row */
-  st->empty = !sunk;
+  st->empty = !sunk && !b->gradient;
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
-  bool nan = st->empty && c->on_empty == SMX_EMPTY_NAN && !b->gradient;
+  bool nan = st->empty && c->on_empty == SMX_EMPTY_NAN;
   return exp_fill_with(b, s, st, nan ? r_nan() : b->kind == EXP_LOGS ? -R_INF : 0, b->empty);
 }
 
@@ -255,8 +255,8 @@ static bool exp_after_classify(const exp_body *b, const row_call *c, const span 
 }
 
 /* The x of the largest score is known: it is subtracted from now on, and the largest score is 0. */
-static bool exp_after_top(const consts *k, row_state *st) {
-  st->shift = k->v[0] < 0 ? -st->max : st->max;
+static bool exp_after_top(const exp_body *b, const consts *k, row_state *st) {
+  st->shift = b->scaled && k->v[0] < 0 ? -st->max : st->max;
   st->max = 0;
   st->ref = -1;
   return exp_go(st, EXP_EXACT);
@@ -308,7 +308,7 @@ static bool exp_next(const exp_body *b, const row_call *c, row_state *st) {
   switch (st->mode) {
     case EXP_RUN: return exp_after_run(b, c, &s, &k, st);
     case EXP_CLASSIFY: return exp_after_classify(b, c, &s, st);
-    case EXP_TOP: return exp_after_top(&k, st);
+    case EXP_TOP: return exp_after_top(b, &k, st);
     case EXP_EXACT:
       if (st->nan) return exp_fill_with(b, &s, st, r_nan(), r_nan());
       return exp_after_sums(b, c, &s, &k, st);
@@ -319,7 +319,10 @@ static bool exp_next(const exp_body *b, const row_call *c, row_state *st) {
 /* ---- rows in memory ---- */
 
 /* Rows of more elements than this take the program: summed from memory once, then computed again while they are written. */
-enum { EXP_CACHED = SMX_REAL == 32 ? 131072 : 65536, AHEAD = 4 };
+enum { EXP_CACHED = SMX_REAL == 32 ? 131072 : 65536 };
+
+/* In calls of more elements than FOLLOW, short rows have the row AHEAD of them fetched while they are summed. */
+enum { FOLLOW = 262144, AHEAD = 4 };
 
 /* One row through its program. */
 static void exp_program_row(const row_kernel *kernel, row_call *c, size_t row) {
@@ -368,7 +371,7 @@ static void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   real scratch[GROUP] __attribute__((aligned(64)));
   row_plan plan = c->plan != PLAN_AUTO ? c->plan : c->n > EXP_CACHED ? PLAN_STREAM : c->bypass ? PLAN_SCRATCH : PLAN_CACHE;
   bool weights = b->kind == EXP_WEIGHTS && !b->gradient, scratched = plan == PLAN_SCRATCH && c->n <= GROUP;
-  bool follow = scratched && c->src_step[0] == (ptrdiff_t)c->n;
+  bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && c->rows * c->n > FOLLOW;
   span s = span_of(c, 0);
   for (size_t r = 0; r < c->rows; r++, span_next(c, &s)) {
     real *store = !weights ? NULL : scratched ? scratch : plan == PLAN_CACHE && !c->bypass ? s.dst[0] : NULL;

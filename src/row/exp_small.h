@@ -45,7 +45,7 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
   real *y = w->y + (ptrdiff_t)row * w->y_step;
   const int last = (int)(w->n - (size_t)(V - 1) * LANES);
   vreal e[MAX_TOGETHER][SMALL_VECTORS]; /* of which R and V are used: constants, so all of it is registers */
-  real sum[MAX_TOGETHER];
+  real sum[MAX_TOGETHER] = {0};
   bool plain = true;
 #pragma GCC unroll 8
   for (int a = 0; a < R; a++, x += w->x_step) {

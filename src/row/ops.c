@@ -212,7 +212,7 @@ SMI vreal zero_emit(const span *s, const consts *k, const sum_row *r, size_t i, 
   return v_set1(0);
 }
 SUM_EMIT_OF(zero_out, zero_emit)
-static const sum_body zero_body = {.setup = setup_plain, .emit = zero_out, .full = 1};
+static const sum_body zero_body = {.setup = setup_plain, .emit = zero_out, .full = 1, .max = true, .gradient = true}; /* max: finds NaN */
 SUM_KERNEL(zero)
 
 SMI consts straight_setup(const row_call *c, const span *s) {
@@ -268,12 +268,22 @@ SMI consts inverse_setup(const row_call *c, const span *s) { /* 1 / T */
   (void)s;
   return factor(1 / c->params[0]);
 }
-SMI vreal log_of(score x, const exp_row *r) {
-  vreal y = v_sub(v_add(v_sub(x.h, v_set1(r->top)), v_sub(x.l, v_set1(r->top_l))), v_set1(r->log));
-  return v_clean(v_select(v_eq(x.h, v_set1(-R_INF)), x.h, y));
+SMI vreal plain_log(const exp_emit *w, size_t i, int cnt) {
+  const exp_row *r = w->r;
+  vreal x = at(w->s->src[0], i, cnt), y = v_sub(v_sub(v_sub(x, v_set1(r->shift)), v_set1(r->top)), v_set1(r->log));
+  return v_clean(v_select(v_eq(x, v_set1(-R_INF)), x, y));
 }
-SMI vreal plain_log(const exp_emit *w, size_t i, int cnt) { return log_of(score_plain(w->s, w->k, &w->r->shift, i, cnt), w->r); }
-SMI vreal scaled_log(const exp_emit *w, size_t i, int cnt) { return log_of(score_scaled(w->s, w->k, &w->r->shift, i, cnt), w->r); }
+/* At half size, so that x - shift cannot overflow where y does not. */
+SMI vreal scaled_log(const exp_emit *w, size_t i, int cnt) {
+  const exp_row *r = w->r;
+  const real half = (real)0.5;
+  vreal x = at(w->s->src[0], i, cnt), c = v_set1(w->k->v[0]);
+  vreal z = v_sub(v_mul(x, v_set1(half)), v_set1(r->shift * half)), h = v_mul(z, c);
+  vreal l = v_fma(z, v_set1(w->k->v[1]), v_fma(z, c, v_sub(v_set1(0), h)));
+  l = v_select(v_lt(v_abs(h), v_set1(R_INF)), l, v_set1(0));
+  vreal y = v_add(v_sub(h, v_set1(r->top * half)), v_sub(l, v_set1(r->top_l * half)));
+  return v_clean(v_select(v_eq(x, v_set1(-R_INF)), x, v_sub(v_mul(y, v_set1(2)), v_set1(r->log))));
+}
 EXP_EMIT(plain_logs, plain_log)
 EXP_EMIT(scaled_logs, scaled_log)
 static const exp_body log_plain_body = {.setup = setup_plain, .scores = &plain_scores, .emit = plain_logs, .kind = EXP_LOGS, .others = true};

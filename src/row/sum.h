@@ -29,6 +29,7 @@ typedef struct sum_body {
   void (*row)(const span *s, const consts *k, const sum_row *r, double post); /* stores the ROW outputs; NULL = there are none */
   uint32_t full;             /* which outputs are FULL, a bit each */
   bool max;                  /* needs sum_row.max; a row without one is empty */
+  bool gradient;             /* empty rows get 0 whatever the policy */
 } sum_body;
 
 enum { SUM_MAX, SUM_SUMS, SUM_EMIT, SUM_FILL };
@@ -153,7 +154,8 @@ static bool sum_next(const sum_body *b, const row_call *c, row_state *st) {
   }
   if (st->nan) return sum_fill_with(st, r_nan());
   if (st->mode == SUM_MAX && st->max == (double)-R_INF) {
-    st->empty = true;
+    st->empty = !b->gradient;
+    if (b->gradient) return sum_fill_with(st, 0);
     if (c->on_empty == SMX_EMPTY_ERROR) return false;
     return sum_fill_with(st, c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
   }

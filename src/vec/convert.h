@@ -91,34 +91,42 @@ SMI double f64_of_real(real x) {
 
 LOADER(f32, float, e)
 LOADER(f64, double, e)
-LOADER(bf16, uint16_t, f32_of_bf16(e))
 LOADER(mask, uint8_t, e ? 0 : -R_INF)
 LOADER(i32, int32_t, e)
 LOADER(i64, int64_t, e)
 STORER(f32, float, f32_of_real(e))
 STORER(f64, double, f64_of_real(e))
-STORER(bf16, uint16_t, bf16_of_f32(TO_F32(e)))
 
-static void load_f16(const void *src, ptrdiff_t stride, size_t n, real *dst) {
-  const uint16_t *p = src;
-  size_t i = 0;
-#ifdef V_HAS_F16
-  if (stride == 1)
-    for (; i + LANES <= n; i += LANES) v_store(dst + i, v_load_f16(p + i));
-#endif
-  for (; i < n; i++) dst[i] = (real)f32_of_f16(p[(ptrdiff_t)i * stride]);
-}
-static void store_f16(const real *src, size_t n, void *dst, ptrdiff_t stride) {
-  uint16_t *p = dst;
-  size_t i = 0;
-#ifdef V_HAS_F16
-  if (stride == 1)
-    for (; i + LANES <= n; i += LANES) {
-      vreal x = v_load(src + i);
-      v_store_f16(p + i, v_select(v_eq(x, x), x, v_set1(r_nan())));
+/* Halves, a vector at a time where there are instructions. */
+#ifdef V_HAS_HALVES
+#define LOAD_VECTORS(name) \
+  if (stride == 1) \
+    for (; i + LANES <= n; i += LANES) v_store(dst + i, v_load_##name(p + i));
+#define STORE_VECTORS(name) \
+  if (stride == 1) \
+    for (; i + LANES <= n; i += LANES) { \
+      vreal x = v_load(src + i); \
+      if (m_any(m_not(v_eq(x, x)))) break; /* NaN: one by one */ \
+      v_store_##name(p + i, x); \
     }
+#else
+#define LOAD_VECTORS(name)
+#define STORE_VECTORS(name)
 #endif
-  for (; i < n; i++) p[(ptrdiff_t)i * stride] = f16_of_f32(TO_F32(src[i]));
-}
+#define HALF(name) \
+  static void load_##name(const void *src, ptrdiff_t stride, size_t n, real *dst) { \
+    const uint16_t *p = src; \
+    size_t i = 0; \
+    LOAD_VECTORS(name) \
+    for (; i < n; i++) dst[i] = (real)f32_of_##name(p[(ptrdiff_t)i * stride]); \
+  } \
+  static void store_##name(const real *src, size_t n, void *dst, ptrdiff_t stride) { \
+    uint16_t *p = dst; \
+    size_t i = 0; \
+    STORE_VECTORS(name) \
+    for (; i < n; i++) p[(ptrdiff_t)i * stride] = name##_of_f32(TO_F32(src[i])); \
+  }
+HALF(f16)
+HALF(bf16)
 
 #endif

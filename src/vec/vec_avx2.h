@@ -159,5 +159,17 @@ SMI void v_store_f16(uint16_t *p, vreal x) {
   _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128((__m128i *)p + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
 }
-#define V_HAS_F16 1
+SMI __m256 h_load_bf16(const uint16_t *p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+}
+SMI vreal v_load_bf16(const uint16_t *p) { return (vreal){h_load_bf16(p), h_load_bf16(p + 8)}; }
+SMI __m256i h_round_bf16(__m256 x) {
+  __m256i u = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+  return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
+}
+SMI void v_store_bf16(uint16_t *p, vreal x) { /* not for NaN */
+  __m256i both = _mm256_packus_epi32(h_round_bf16(x.a), h_round_bf16(x.b));
+  _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(both, 0xd8));
+}
+#define V_HAS_HALVES 1
 #endif

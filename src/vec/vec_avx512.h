@@ -91,5 +91,13 @@ SMI vreal v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si
 SMI void v_store_f16(uint16_t *p, vreal x) {
   _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-#define V_HAS_F16 1
+SMI vreal v_load_bf16(const uint16_t *p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+}
+SMI void v_store_bf16(uint16_t *p, vreal x) { /* not for NaN */
+  __m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  u = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
+  _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(u));
+}
+#define V_HAS_HALVES 1
 #endif

@@ -185,5 +185,16 @@ SMI vreal v_load_f16(const uint16_t *p) {
   return r;
 }
 SMI void v_store_f16(uint16_t *p, vreal x) { EACH(vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(x.q[i])))) }
-#define V_HAS_F16 1
+SMI vreal v_load_bf16(const uint16_t *p) {
+  vreal r;
+  EACH(r.q[i] = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * i), 16)))
+  return r;
+}
+SMI void v_store_bf16(uint16_t *p, vreal x) { /* not for NaN */
+  for (int i = 0; i < 4; i++) {
+    uint32x4_t u = vreinterpretq_u32_f32(x.q[i]), odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
+    vst1_u16(p + 4 * i, vshrn_n_u32(vaddq_u32(vaddq_u32(u, vdupq_n_u32(0x7fff)), odd), 16));
+  }
+}
+#define V_HAS_HALVES 1
 #endif

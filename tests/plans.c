@@ -1,0 +1,101 @@
+/* plans.c - proves that the algorithms of softmax (three passes in cache, scratch per batch, two passes streaming) are plans of one operator
+ * and give one result: every plan against the automatic choice, bit for bit, over sizes, types and rows made to tell them apart. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/plan.h"
+#include "cpu/cpu.h"
+#include "problem.h"
+#include "unit.h"
+
+enum { PLANS = 4 }; /* 0 is the automatic choice */
+static const char *const operators[] = {"softmax", "softmin", "log_softmax", "masked_softmax", "scaled_masked_softmax", "logsumexp"};
+static const int64_t lengths[] = {1, 16, 17, 64, 100, 1000, 1025, 8191, 8192, 8193, 16384, 50257};
+
+/* Rows on which a plan that is not exact shows. */
+static double rising(int64_t i, int64_t n, rng *r) { return -300 + 600 * (double)i / (double)n + rng_uniform(r); }
+static double falling(int64_t i, int64_t n, rng *r) { return rising(n - i, n, r); }
+static double drop(int64_t i, int64_t n, rng *r) { return (i < n / 3 ? 4000 : 0) + 5 * rng_normal(r); }
+static double jump(int64_t i, int64_t n, rng *r) { return (i > n - 3 ? 4000 : 0) + 5 * rng_normal(r); }
+static double holes(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, rng_below(r, 3) ? 5 * rng_normal(r) : -INFINITY; }
+static double late(int64_t i, int64_t n, rng *r) { return i < n - 1 ? -INFINITY : rng_normal(r); }
+static double vanishing(int64_t i, int64_t n, rng *r) { return i == n / 2 ? 0 : -86 - 44 * rng_uniform(r); }
+static double far(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, 1e6 + 20 * rng_normal(r); }
+static double edge_of_far(int64_t i, int64_t n, rng *r) { return i == n - 1 ? 524289 : 524280 + 8 * rng_uniform(r); }
+static double far_below(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, -3e30 * (1 + rng_uniform(r)); }
+static double both_ends(int64_t i, int64_t n, rng *r) { return (void)n, (i % 2 ? 1 : -1) * 3e38 * rng_uniform(r); }
+static double equal(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, (void)r, 7; }
+static double poisoned(int64_t i, int64_t n, rng *r) { return i == n - 1 ? NAN : rng_normal(r); }
+static double infinite(int64_t i, int64_t n, rng *r) { return i == n / 2 ? INFINITY : rng_normal(r); }
+static double plain(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, 5 * rng_normal(r); }
+
+static double (*const shapes[])(int64_t, int64_t, rng *) = {rising, falling,     drop,      jump,      holes, late,     vanishing, far,
+                                                             edge_of_far, far_below, both_ends, equal, poisoned, infinite,  plain};
+enum { SHAPES = COUNT_OF(shapes) };
+
+static void fill(problem *p, const smx_op *op, int64_t n, smx_dtype t) {
+  static const kind any[] = {KIND_NORMAL};
+  rng r = {(uint64_t)n};
+  problem_make(p, op, SHAPES, n, 0, (uint64_t)n, any, 1);
+  for (int64_t row = 0; row < SHAPES; row++)
+    for (int64_t i = 0; i < n; i++) p->in[0][row * n + i] = shapes[row](i, n, &r);
+  problem_round(p, t);
+}
+
+static int first_difference(const problem *a, const problem *b, smx_dtype t) {
+  size_t size = dtype_size(t), count = (size_t)port_count(a, &a->op->outputs[0]);
+  for (size_t i = 0; i < count; i++)
+    if (memcmp(a->out[0] + i * size, b->out[0] + i * size, size)) return (int)i;
+  return -1;
+}
+
+static void one_result(const smx_op *op, int64_t n, int type, smx_context *ctx) {
+  config how = {NULL, float_dtypes[type], float_dtypes[type], LAYOUT_C, PLACE_END, APART};
+  problem automatic, planned;
+  fill(&automatic, op, n, float_dtypes[type]);
+  problem_rows(&planned, &automatic, automatic.rows, 0);
+  smx_plan_set(0);
+  assert_int_equal(problem_run(&automatic, &how, FORWARD), SMX_OK);
+  how.ctx = ctx;
+  for (int plan = 0; plan < PLANS; plan++) {
+    smx_plan_set(plan);
+    int status = problem_run(&planned, &how, FORWARD), at = status ? 0 : first_difference(&automatic, &planned, float_dtypes[type]);
+    int64_t row = op->outputs[0].shape == SMX_SHAPE_FULL ? n : 1;
+    smx_plan_set(0);
+    if (status || at >= 0)
+      fail_msg("%s %s n %d: plan %d differs in row %d at %d (status %d, %s)", op->name, float_dtype_names[type], (int)n, plan,
+               (int)(at / row), (int)(at % row), status, smx_isa_name());
+  }
+  problem_free(&automatic);
+  problem_free(&planned);
+}
+
+/* Slow: portable, whose fused multiply-add may be software, takes f32 and rows of at most one group and a bit. */
+static void over_everything(const char *isa, smx_context *ctx) {
+  int slow = !strcmp(isa, "portable");
+  assert_int_equal(smx_isa_set(isa), 0);
+  for (size_t o = 0; o < COUNT_OF(operators); o++)
+    for (size_t l = 0; l < COUNT_OF(lengths) && (!slow || lengths[l] <= 8193); l++)
+      for (int type = 0; type < (slow || lengths[l] > 10000 ? 1 : FLOAT_DTYPES); type++) one_result(smx_op_find(operators[o]), lengths[l], type, ctx);
+  printf("%s: %s\n", isa, slow ? "f32, rows of up to 8193" : "all types, rows of up to 50257 (above 10000 in f32)");
+}
+
+static void every_plan_gives_one_result(void **state) {
+  (void)state;
+  for (int i = 0; i < smx_isa_count(); i++) over_everything(smx_isa_at(i), NULL);
+}
+
+static void also_with_threads(void **state) {
+  (void)state;
+  smx_context_options options = {.size = sizeof options, .threads = 3};
+  smx_context *ctx = NULL;
+  assert_int_equal(smx_context_create(&options, &ctx), SMX_OK);
+  over_everything(smx_isa_at(0), ctx);
+  smx_context_destroy(ctx);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_one_result), cmocka_unit_test(also_with_threads)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

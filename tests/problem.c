@@ -1,0 +1,150 @@
+/* problem.c - see problem.h. */
+#include "problem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const kind_names[KINDS] = {"normal", "holes", "ties", "wide", "rising", "shifted", "huge", "nan", "inf", "empty"};
+
+static void *allocate(size_t bytes) {
+  void *p = malloc(bytes ? bytes : 1);
+  if (!p) abort();
+  return p;
+}
+
+int64_t port_count(const problem *p, const smx_port *port) {
+  int64_t counts[] = {[SMX_SHAPE_FULL] = p->rows * p->n, [SMX_SHAPE_ROW] = p->rows, [SMX_SHAPE_OFFSETS] = p->segments + 1};
+  return counts[port->shape];
+}
+
+const smx_port *grad_port(const problem *p, int i) {
+  return p->in[i] && p->op->inputs[i].flags & SMX_PORT_GRAD ? &p->op->inputs[i] : NULL;
+}
+
+/* ---- values ---- */
+
+static void scores(rng *r, double *x, int64_t n, kind k) {
+  static const double deviation[KINDS] = {5, 5, 1, 60, 0, 5, 1e30, 5, 5, 5};
+  static const double centre[KINDS] = {[KIND_SHIFTED] = 1e4, [KIND_HUGE] = 1e30};
+  for (int64_t i = 0; i < n; i++) {
+    x[i] = centre[k] + deviation[k] * rng_normal(r);
+    if (k == KIND_TIES) x[i] = (double)(int)x[i];
+    if (k == KIND_RISING) x[i] = -100 + 200 * (double)i / (double)n;
+    if (k == KIND_EMPTY || (k == KIND_HOLES && rng_below(r, 4) == 0)) x[i] = -INFINITY;
+  }
+  if (n > 0 && k == KIND_NAN) x[rng_below(r, n)] = NAN;
+  if (n > 0 && k == KIND_INF) x[rng_below(r, n)] = INFINITY;
+}
+
+static void masks(rng *r, double *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] = rng_below(r, 4) != 0;
+}
+
+static void row_values(rng *r, const problem *p, const smx_port *port, double *x) {
+  int position = !strcmp(port->name, "position"), slope = !strcmp(port->name, "slope");
+  for (int64_t i = 0; i < p->rows; i++) {
+    x[i] = (slope ? 0.0625 : 1) * (0.5 + rng_uniform(r));
+    if (position) x[i] = p->n > 0 ? (double)rng_below(r, p->n < 2048 ? p->n : 2048) : 0;
+  }
+}
+
+static void offsets(rng *r, const problem *p, double *x) {
+  for (int64_t s = 0; s <= p->segments; s++) x[s] = s == p->segments ? (double)p->n : s == 0 ? 0 : (double)rng_below(r, p->n + 1);
+  for (int64_t s = 1; s < p->segments; s++) /* a few: insertion sort */
+    for (int64_t t = s; t > 1 && x[t - 1] > x[t]; t--) {
+      double swap = x[t];
+      x[t] = x[t - 1];
+      x[t - 1] = swap;
+    }
+}
+
+static void port_values(rng *r, problem *p, int i, const kind *kinds, int kind_count) {
+  static const kind auxiliary[] = {KIND_NORMAL, KIND_HOLES};
+  const smx_port *port = &p->op->inputs[i];
+  double *x = p->in[i];
+  if (port->flags & SMX_PORT_MASK) masks(r, x, port_count(p, port));
+  else if (port->shape == SMX_SHAPE_OFFSETS) offsets(r, p, x);
+  else if (port->shape == SMX_SHAPE_ROW) row_values(r, p, port, x);
+  else
+    for (int64_t row = 0; row < p->rows; row++)
+      scores(r, x + row * p->n, p->n, i == 0 ? kinds[row % kind_count] : auxiliary[row % 2]);
+}
+
+int problem_possible(const smx_op *op, int64_t n) {
+  for (int k = 0; k < op->param_count; k++)
+    if (op->params[k].flags & SMX_PARAM_MAX_N && (double)n < op->params[k].min) return 0;
+  return 1;
+}
+
+/* Takes from a list of likely values the first that each parameter accepts, starting elsewhere for every variant. */
+static void set_params(problem *p, int variant) {
+  static const double likely[] = {0.7, 3, 0, -2.5, 0.3, INFINITY, 1.5, 1};
+  int count = (int)COUNT_OF(likely);
+  smx_params_init(p->op, &p->params);
+  for (int k = 0; variant > 0 && k < p->op->param_count; k++)
+    for (int t = 0; t < count; t++)
+      if (!smx_params_set(p->op, &p->params, p->op->params[k].name, likely[(variant - 1 + k + t) % count])) break;
+  for (int k = 0; k < p->op->param_count; k++)
+    if (p->op->params[k].flags & SMX_PARAM_MAX_N && p->params.value[k] > (double)p->n) p->params.value[k] = (double)p->n;
+}
+
+void problem_make(problem *p, const smx_op *op, int64_t rows, int64_t n, int variant, uint64_t seed, const kind *kinds, int kind_count) {
+  rng r = {seed};
+  *p = (problem){.op = op, .rows = rows, .n = n, .segments = n < 4 ? 2 : 5};
+  set_params(p, variant);
+  for (int i = 0; i < op->input_count; i++) {
+    int wanted = variant == 1 || (variant > 1 && (variant + i) % 2);
+    if (op->inputs[i].flags & SMX_PORT_OPTIONAL && !wanted) continue;
+    p->in[i] = allocate((size_t)port_count(p, &op->inputs[i]) * sizeof(double));
+    port_values(&r, p, i, kinds, kind_count);
+  }
+  for (int i = 0; i < op->output_count; i++) {
+    int64_t count = port_count(p, &op->outputs[i]);
+    p->dout[i] = allocate((size_t)count * sizeof(double));
+    for (int64_t k = 0; k < count; k++) p->dout[i][k] = rng_normal(&r);
+  }
+}
+
+static double *copy_rows(const problem *to, const problem *from, const smx_port *port, const double *x, int64_t shift) {
+  int64_t count = port_count(to, port), row = port->shape == SMX_SHAPE_FULL ? from->n : 1;
+  double *copy = allocate((size_t)count * sizeof *copy);
+  if (port->shape == SMX_SHAPE_OFFSETS) return memcpy(copy, x, (size_t)count * sizeof *copy);
+  for (int64_t r = 0; r < to->rows; r++) memcpy(copy + r * row, x + (r + shift) % from->rows * row, (size_t)row * sizeof *copy);
+  return copy;
+}
+
+void problem_rows(problem *p, const problem *src, int64_t rows, int64_t shift) {
+  *p = (problem){.op = src->op, .params = src->params, .rows = rows, .n = src->n, .segments = src->segments};
+  for (int i = 0; i < p->op->input_count; i++)
+    if (src->in[i]) p->in[i] = copy_rows(p, src, &p->op->inputs[i], src->in[i], shift);
+  for (int i = 0; i < p->op->output_count; i++) p->dout[i] = copy_rows(p, src, &p->op->outputs[i], src->dout[i], shift);
+}
+
+void problem_round(problem *p, smx_dtype t) {
+  for (int i = 0; i < p->op->input_count; i++) {
+    const smx_port *port = &p->op->inputs[i];
+    int64_t count = p->in[i] && !(port->flags & (SMX_PORT_MASK | SMX_PORT_INT)) ? port_count(p, port) : 0;
+    for (int64_t k = 0; k < count; k++) p->in[i][k] = dtype_round(t, p->in[i][k]);
+  }
+  for (int i = 0; i < p->op->output_count; i++)
+    for (int64_t k = 0; k < port_count(p, &p->op->outputs[i]); k++) p->dout[i][k] = dtype_round(t, p->dout[i][k]);
+}
+
+void problem_free(problem *p) {
+  for (int i = 0; i < SMX_MAX_PORTS; i++) {
+    free(p->in[i]);
+    free(p->dout[i]);
+    free(p->out[i]);
+    free(p->din[i]);
+  }
+  memset(p, 0, sizeof *p);
+}
+
+double *problem_values(const problem *p, const smx_port *port, const void *bytes, smx_dtype t) {
+  int64_t count = port_count(p, port);
+  double *v = allocate((size_t)count * sizeof *v);
+  for (int64_t i = 0; i < count; i++) v[i] = dtype_load(t, (const unsigned char *)bytes + (size_t)i * dtype_size(t));
+  return v;
+}

@@ -1,0 +1,86 @@
+/* reference.c - see reference.h. */
+#include "reference.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "row/ref.h"
+
+static size_t op_index(const smx_op *op) {
+  size_t i = 0;
+  while (smx_op_at(i) != op) i++;
+  return i;
+}
+
+/* One row, or the part of it from `start` on, `n` long: what a reference calls a row. */
+static void run_part(const problem *p, row_ref_fn *ref, int64_t row, int64_t start, int64_t n, double **values) {
+  const double *in[SMX_MAX_PORTS] = {NULL};
+  double *out[SMX_MAX_PORTS] = {NULL};
+  int64_t full = row * p->n + start;
+  for (int i = 0; i < p->op->input_count; i++)
+    if (p->in[i]) in[i] = p->in[i] + (p->op->inputs[i].shape == SMX_SHAPE_FULL ? full : row);
+  for (int i = 0; i < p->op->output_count; i++) out[i] = values[i] + (p->op->outputs[i].shape == SMX_SHAPE_FULL ? full : row);
+  ref(&(row_ref_call){(size_t)n, in, out, p->params.value});
+}
+
+static const double *find_offsets(const problem *p) {
+  for (int i = 0; i < p->op->input_count; i++)
+    if (p->op->inputs[i].shape == SMX_SHAPE_OFFSETS) return p->in[i];
+  return NULL;
+}
+
+void reference_run(const problem *p, double **values) {
+  row_ref_fn *ref = row_refs[op_index(p->op)];
+  const double *offsets = find_offsets(p);
+  for (int i = 0; i < p->op->output_count; i++)
+    if (!(values[i] = malloc(((size_t)port_count(p, &p->op->outputs[i]) + 1) * sizeof(double)))) abort();
+  for (int64_t r = 0; r < p->rows; r++) {
+    if (!offsets) run_part(p, ref, r, 0, p->n, values);
+    for (int64_t s = 0; offsets && s < p->segments; s++)
+      run_part(p, ref, r, (int64_t)offsets[s], (int64_t)(offsets[s + 1] - offsets[s]), values);
+  }
+}
+
+/* The largest finite |v| of a row of a port, times the length of the row for a slope; 0 when the port is absent. */
+static double largest(const problem *p, const char *name, int64_t row) {
+  double m = 0;
+  for (int k = 0; k < p->op->input_count; k++) {
+    if (strcmp(p->op->inputs[k].name, name) || !p->in[k]) continue;
+    int64_t length = p->op->inputs[k].shape == SMX_SHAPE_FULL ? p->n : 1;
+    for (int64_t i = row * length; i < (row + 1) * length; i++)
+      if (isfinite(p->in[k][i])) m = fmax(m, fabs(p->in[k][i]));
+  }
+  return m;
+}
+
+/* The largest score that an operator with a scale and a bias can have rounded. */
+static double largest_sum(const problem *p, int64_t row) {
+  for (int k = 0; k < p->op->param_count; k++)
+    if (!strcmp(p->op->params[k].name, "scale"))
+      return fabs(p->params.value[k]) * largest(p, "x", row) + largest(p, "bias", row) + largest(p, "slope", row) * (double)p->n;
+  return 0;
+}
+
+static double growth(const problem *p, int64_t row, smx_dtype t) {
+  double sum = largest_sum(p, row), wide = t.bits == 64;
+  if (sum * (wide ? 0x1p-53 : 0x1p-24) > 0x1p-5) return INFINITY;
+  return (1 + sum / 16) * (wide ? 1 + (double)p->n / 4096 : 1);
+}
+
+scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtype t) {
+  scale s = {.relative = port->shape == SMX_SHAPE_FULL && !strstr(port->help, "logarithm"), .growth = growth(p, row, t), .type = t};
+  s.overflows = largest_sum(p, row) > (t.bits == 64 ? DBL_MAX : FLT_MAX);
+  s.row = fmax(largest(p, "x", row), p->n > 0 ? log((double)p->n) : 0);
+  return s;
+}
+
+double distance(scale s, double got, double want, double unit) {
+  double tiny = s.type.bits == 64 ? 0x1.01p-1022 : 0x1.01p-126; /* a little more than the smallest normal: the flush compares rounded numbers */
+  if (got == dtype_round(s.type, want) || (isnan(got) && isnan(want))) return 0;
+  if (isnan(got) || isnan(want) || isinf(got) || isinf(want)) return INFINITY;
+  if (got == 0 && fabs(want) < tiny) return 0;
+  if (s.relative && s.type.bits == 64) s.growth *= 1 - log(fmin(fabs(want), 1)) / 64;
+  return fabs(got - want) / (unit * s.growth * fmax(fmax(fabs(want), tiny), s.relative ? 0 : s.row));
+}

@@ -1,0 +1,166 @@
+/* shapes.c - proves that every operator works along any axis of a tensor of any order in memory, and that a broadcast auxiliary input gives the
+ * bits of the same input written out in full. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "problem.h"
+#include "unit.h"
+
+enum { N = 5, REST = 3, ROWS = 2 * 3 * 4, NDIM = REST + 1 };
+static const int64_t rest[REST] = {2, 3, 4}; /* the shape without the axis */
+
+typedef struct array {
+  smx_tensor t;
+  int64_t shape[NDIM], strides[NDIM];
+} array;
+
+/* A view of the shape with the axis at its place, whose memory order is C order (order 0) or turned round (order 1). */
+static void make(array *a, smx_dtype t, void *data, int axis, int order, int full) {
+  int ndim = 0;
+  for (int d = 0, r = 0; d < NDIM; d++)
+    if (d != axis) a->shape[ndim++] = rest[r++];
+    else if (full) a->shape[ndim++] = N;
+  int64_t step = 1;
+  for (int k = 0; k < ndim; k++) {
+    int d = order ? k : ndim - 1 - k;
+    a->strides[d] = step;
+    step *= a->shape[d];
+  }
+  a->t = (smx_tensor){.data = data, .device = {1, 0}, .ndim = ndim, .dtype = t, .shape = a->shape, .strides = a->strides};
+}
+
+/* Where element i of row r lies; index_of a ROW tensor with i = 0 and axis NDIM. */
+static int64_t index_of(const array *a, int axis, int64_t r, int64_t i) {
+  int64_t at = 0;
+  for (int d = a->t.ndim - 1; d >= 0; d--) {
+    if (d == axis) {
+      at += i * a->strides[d];
+      continue;
+    }
+    at += r % a->shape[d] * a->strides[d];
+    r /= a->shape[d];
+  }
+  return at;
+}
+
+static void run_plain(problem *p) {
+  config how = {NULL, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};
+  if (problem_run(p, &how, FORWARD)) fail_msg("%s: %s", p->op->name, smx_last_error());
+}
+
+static smx_dtype type_of(const smx_port *port) { return port->flags & SMX_PORT_INT ? SMX_I64 : port->flags & SMX_PORT_MASK ? SMX_U8 : SMX_F32; }
+
+/* Writes port values into a freshly made array in this order. */
+static void lay_out(array *a, const problem *p, const smx_port *port, const double *v, int axis, int order) {
+  smx_dtype t = type_of(port);
+  int full = port->shape == SMX_SHAPE_FULL;
+  unsigned char *data = malloc((size_t)port_count(p, port) * dtype_size(t));
+  assert_non_null(data);
+  if (port->shape == SMX_SHAPE_OFFSETS) {
+    for (int64_t s = 0; s <= p->segments; s++) dtype_store(t, data + (size_t)s * dtype_size(t), v[s]);
+    a->shape[0] = p->segments + 1;
+    a->t = (smx_tensor){.data = data, .device = {1, 0}, .ndim = 1, .dtype = t, .shape = a->shape};
+    return;
+  }
+  make(a, t, data, axis, order, full);
+  for (int64_t r = 0; v && r < ROWS; r++)
+    for (int64_t i = 0; i < (full ? N : 1); i++)
+      dtype_store(t, data + (size_t)index_of(a, full ? axis : NDIM, r, i) * dtype_size(t), v[full ? r * N + i : r]);
+}
+
+static void compare(const problem *p, const array *y, int axis, const char *what) {
+  const smx_port *port = &p->op->outputs[0];
+  int full = port->shape == SMX_SHAPE_FULL;
+  for (int64_t r = 0; r < ROWS; r++)
+    for (int64_t i = 0; i < (full ? N : 1); i++) {
+      const float *got = (const float *)y->t.data + index_of(y, full ? axis : NDIM, r, i);
+      if (memcmp(got, p->out[0] + (size_t)(full ? r * N + i : r) * sizeof *got, sizeof *got))
+        fail_msg("%s, %s, axis %d: row %d element %d", p->op->name, what, axis, (int)r, (int)i);
+    }
+}
+
+static void any_axis(void **state) {
+  (void)state;
+  static const kind kinds[] = {KIND_NORMAL, KIND_HOLES, KIND_EMPTY};
+  for (size_t o = 0; o < smx_op_count(); o++)
+    for (int axis = 0; axis < NDIM; axis++)
+      for (int orders = 0; orders < 4; orders++) {
+        problem p;
+        array a[SMX_MAX_PORTS], y;
+        const smx_tensor *in[SMX_MAX_PORTS] = {NULL}, *out[] = {&y.t};
+        problem_make(&p, smx_op_at(o), ROWS, N, 1, (uint64_t)axis, kinds, 3);
+        run_plain(&p);
+        for (int i = 0; i < p.op->input_count; i++) {
+          lay_out(&a[i], &p, &p.op->inputs[i], p.in[i], axis, orders & 1);
+          in[i] = &a[i].t;
+        }
+        lay_out(&y, &p, &p.op->outputs[0], NULL, axis, orders >> 1);
+        p.params.axis = orders & 1 ? axis - NDIM : axis;
+        if (smx_forward(p.op, NULL, &p.params, p.op->input_count, in, 1, out)) fail_msg("%s: %s", p.op->name, smx_last_error());
+        compare(&p, &y, axis, "any order");
+        for (int i = 0; i < p.op->input_count; i++) free(a[i].t.data);
+        free(y.t.data);
+        problem_free(&p);
+      }
+}
+
+/* The dimensions that a broadcast input keeps: others are 1, or left off in front. */
+static const int keeps[][NDIM] = {{0, 0, 0, 0}, {0, 0, 0, 1}, {0, 1, 0, 1}, {1, 0, 1, 0}, {0, 0, 1, 1}, {1, 1, 0, 1}};
+
+/* Makes in[i] depend on the kept dimensions only (the axis is the last), and a tensor of the small shape. */
+static void narrow(problem *p, int i, const int *keep, int strides, array *a) {
+  const smx_port *port = &p->op->inputs[i];
+  int full = port->shape == SMX_SHAPE_FULL, ndim = full ? NDIM : REST, first = 0;
+  make(a, type_of(port), NULL, REST, 0, full);
+  int64_t step[NDIM] = {0}, count = 1;
+  for (int d = ndim - 1; d >= 0; d--)
+    if (keep[d]) step[d] = count, count *= a->shape[d];
+  memcpy(a->strides, step, sizeof step);
+  unsigned char *data = malloc((size_t)count * dtype_size(type_of(port)));
+  assert_non_null(data);
+  for (int64_t r = 0; r < ROWS; r++)
+    for (int64_t k = 0; k < (full ? N : 1); k++) {
+      int64_t at = index_of(a, full ? REST : NDIM, r, k);
+      double *v = &p->in[i][full ? r * N + k : r];
+      dtype_store(type_of(port), data + (size_t)at * dtype_size(type_of(port)), *v);
+    }
+  for (int64_t r = 0; r < ROWS; r++)
+    for (int64_t k = 0; k < (full ? N : 1); k++)
+      p->in[i][full ? r * N + k : r] = dtype_load(type_of(port), data + (size_t)index_of(a, full ? REST : NDIM, r, k) * dtype_size(type_of(port)));
+  a->t.data = data;
+  if (strides) return; /* the full shape, with strides 0 */
+  while (first < ndim && !keep[first]) first++;
+  for (int d = first; d < ndim; d++) a->shape[d - first] = keep[d] ? a->shape[d] : 1;
+  a->t.ndim = ndim - first;
+  a->t.strides = NULL;
+}
+
+static void broadcast(void **state) {
+  (void)state;
+  static const kind kinds[] = {KIND_NORMAL};
+  for (size_t o = 0; o < smx_op_count(); o++)
+    for (size_t k = 0; k < 2 * COUNT_OF(keeps); k++) {
+      problem p;
+      array a[SMX_MAX_PORTS], y;
+      const smx_tensor *in[SMX_MAX_PORTS] = {NULL}, *out[] = {&y.t};
+      problem_make(&p, smx_op_at(o), ROWS, N, 1, k, kinds, 1);
+      for (int i = 0; i < p.op->input_count; i++) {
+        if (i == 0 || p.op->inputs[i].shape == SMX_SHAPE_OFFSETS) lay_out(&a[i], &p, &p.op->inputs[i], p.in[i], REST, 0);
+        else narrow(&p, i, keeps[k / 2], (int)(k % 2), &a[i]);
+        in[i] = &a[i].t;
+      }
+      run_plain(&p);
+      lay_out(&y, &p, &p.op->outputs[0], NULL, REST, 0);
+      if (smx_forward(p.op, NULL, &p.params, p.op->input_count, in, 1, out)) fail_msg("%s: %s", p.op->name, smx_last_error());
+      compare(&p, &y, REST, "broadcast");
+      for (int i = 0; i < p.op->input_count; i++) free(a[i].t.data);
+      free(y.t.data);
+      problem_free(&p);
+    }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(any_axis), cmocka_unit_test(broadcast)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,15 @@
+/* sweep.h - the fixed sweep behind tests/golden: one hash for every operator and direction. Values are made of integers, so every machine
+ * must come to the same hashes. */
+#ifndef TESTS_SWEEP_H
+#define TESTS_SWEEP_H
+#include "problem.h"
+
+/* The hash of everything the operator gives over the sweep; 0 with smx_last_error() when a call fails. */
+uint64_t sweep_hash(const smx_op *op, direction d);
+
+/* Compares every operator with a golden file, printing differences; returns their number, or -1 when the file cannot be read. An operator
+ * without a line counts as a difference. */
+int sweep_compare(const char *path);
+int sweep_write(const char *path); /* 0 on success */
+
+#endif

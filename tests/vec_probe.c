@@ -1,0 +1,95 @@
+/* vec_probe.c - see vec_probe.h. Compiled once for every instruction set and real type, with the flags of its kernels. */
+#include "vec_probe.h"
+
+#include "math.h"
+
+#define WRAP(name, domain_of, expression) \
+  static void run_##name(const void *a, const void *b, const void *c, void *out) { \
+    vreal x = v_load(a), y = v_load(b), z = v_load(c); \
+    (void)x, (void)y, (void)z; \
+    v_store(out, expression); \
+  }
+
+SMI vreal store_n(vreal x, vreal y, int n) {
+  real room[LANES];
+  v_store(room, y);
+  v_store_n(room, n, x);
+  return v_load(room);
+}
+
+SMI vreal load_n(vreal x, vreal y, int n) {
+  real room[LANES];
+  v_store(room, x);
+  return v_load_n(room, n, v_first(y));
+}
+
+SMI vreal all_lengths(vreal x, vreal y) {
+  vreal sum = v_set1(0);
+  for (int n = 0; n <= LANES; n++) sum = v_max(v_select(v_lt(x, y), store_n(x, sum, n), load_n(y, sum, n)), sum);
+  return sum;
+}
+
+SMI vreal choose(vmask m) { return v_select(m, v_set1(1), v_set1(2)); }
+
+SMI vreal pair(vreal x, int exponent) {
+  vreal k, p = v_exp_pair(x, &k);
+  return exponent ? k : p;
+}
+
+SMI vreal fold(vreal x, vreal y, vreal z) {
+  vreal acc[VPB];
+  for (int j = 0; j < VPB; j++) acc[j] = j % 3 == 0 ? x : j % 3 == 1 ? y : z;
+  return v_set1(v_fold(acc));
+}
+
+/* name, domain, expression of x, y, z */
+#define FUNCTIONS(F) \
+  F(set1, ANY, v_set1(v_first(x))) \
+  F(iota, ANY, v_iota()) \
+  F(add, ANY, v_add(x, y)) \
+  F(sub, ANY, v_sub(x, y)) \
+  F(mul, ANY, v_mul(x, y)) \
+  F(div, ANY, v_div(x, y)) \
+  F(fma, ANY, v_fma(x, y, z)) \
+  F(fnma, ANY, v_fnma(x, y, z)) \
+  F(fma_close, ORDINARY, v_fma(x, y, v_sub(v_set1(0), v_mul(x, y)))) \
+  F(max, ANY, v_max(x, y)) \
+  F(min, ANY, v_min(x, y)) \
+  F(abs, ANY, v_abs(x)) \
+  F(copysign, ANY, v_copysign(x, y)) \
+  F(lt, ANY, choose(v_lt(x, y))) \
+  F(eq, ANY, choose(v_eq(x, y))) \
+  F(or, ANY, choose(m_or(v_lt(x, y), v_eq(y, z)))) \
+  F(and, ANY, choose(m_and(v_lt(x, y), v_lt(y, z)))) \
+  F(not, ANY, choose(m_not(v_lt(x, y)))) \
+  F(any, ANY, v_set1((real)m_any(m_and(v_lt(x, y), v_lt(y, z))))) \
+  F(select, ANY, v_select(v_lt(x, y), y, z)) \
+  F(partial, ORDINARY, all_lengths(x, y)) \
+  F(scale, SCALE_PAIR, v_scale(x, y)) \
+  F(exponent, POSITIVE, v_exponent(x)) \
+  F(mantissa, POSITIVE, v_mantissa(x)) \
+  F(hsum, ANY, v_set1(v_hsum(x))) \
+  F(hmax, ORDINARY, v_set1(v_hmax(x))) \
+  F(hmin, ORDINARY, v_set1(v_hmin(x))) \
+  F(fold, ORDINARY, fold(x, y, z)) \
+  F(round, SMALL, v_round(x)) \
+  F(exp_pair_p, SMALL, pair(x, 0)) \
+  F(exp_pair_k, SMALL, pair(x, 1)) \
+  F(exp, ANY, v_exp(x)) \
+  F(exp_small, SMALL, v_exp(x)) \
+  F(expm1_pos, LESS_THAN_80, v_expm1_pos(x)) \
+  F(tanh, ANY, v_tanh(x)) \
+  F(tanh_small, SMALL, v_tanh(x)) \
+  F(sech2, SMALL, v_sech2(x)) \
+  F(log_scaled, POSITIVE, v_log_scaled(x, v_set1(3))) \
+  F(clean, ANY, v_clean(x))
+
+FUNCTIONS(WRAP)
+
+#define ENTRY(name, domain_of, expression) {#name, domain_of, run_##name},
+static const vec_function functions[] = {FUNCTIONS(ENTRY)};
+
+#define TEXT2(a) #a
+#define TEXT(a) TEXT2(a)
+extern const vec_probe SMX_FN(vec_probe);
+const vec_probe SMX_FN(vec_probe) = {TEXT(SMX_ISA), SMX_REAL, (int)(sizeof functions / sizeof *functions), functions};
