@@ -214,8 +214,8 @@ typedef struct smx_op {
 } smx_op;
 
 SMX_API size_t smx_op_count(void);
-SMX_API const smx_op *smx_op_at(size_t i);             /* NULL when i >= smx_op_count() */
-SMX_API const smx_op *smx_op_find(const char *name);   /* NULL when there is none */
+SMX_API const smx_op *smx_op_at(size_t i);           /* NULL when i >= smx_op_count() */
+SMX_API const smx_op *smx_op_find(const char *name); /* NULL when there is none */
 
 #define SMX_MAX_PARAMS 16
 #define SMX_MAX_PORTS 8
@@ -256,8 +256,7 @@ SMX_API smx_status smx_forward(const smx_op *op, smx_context *ctx, const smx_par
  * gradients, one an output; NULL counts as 0 (dout[0] is required). din: where to put the gradients, one an input; NULL = not wanted. The
  * gradient of a broadcast input has the full, not the broadcast shape: sum it yourself. din[0] may be the buffer of dout[0] or of out[0]. */
 SMX_API smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in, const smx_tensor *const *in,
-                                int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout,
-                                const smx_tensor *const *din);
+                                int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout, const smx_tensor *const *din);
 
 /* ---- The ones everybody uses, by name ----------------------------------------------------------------------------------------------- */
 

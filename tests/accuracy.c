@@ -64,8 +64,8 @@ static void within_tolerance(smx_dtype t, const char *name) {
     const smx_op *op = smx_op_at(i);
     worst w = measure(op, t);
     int bad = !(w.error <= op->tolerance);
-    printf("%-24s %-5s %10.3g %10g  n %d, variant %d, %s: %.17g, want %.17g%s\n", op->name, name, w.error, op->tolerance, (int)w.n, w.variant,
-           kind_names[w.kind], w.got, w.want, bad ? "  <--" : "");
+    printf("%-24s %-5s %10.3g %10g  n %d, variant %d, %s: %.17g, want %.17g%s\n", op->name, name, w.error, op->tolerance, (int)w.n,
+           w.variant, kind_names[w.kind], w.got, w.want, bad ? "  <--" : "");
     failures += bad;
   }
   assert_int_equal(failures, 0);

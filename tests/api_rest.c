@@ -8,7 +8,8 @@
 #include "util.h"
 
 static void refused(smx_status got, smx_status want, const char *word) {
-  if (got != want || !strstr(smx_last_error(), word)) fail_msg("status %d, want %d; \"%s\" should have \"%s\"", got, want, smx_last_error(), word);
+  if (got != want || !strstr(smx_last_error(), word))
+    fail_msg("status %d, want %d; \"%s\" should have \"%s\"", got, want, smx_last_error(), word);
 }
 
 static void plain_functions(void **state) {
@@ -42,7 +43,8 @@ static void plain_functions_are_the_operators(void **state) {
   (void)state;
   float x[2][5] = {{1, 2, 3, 4, 5}, {-1, 7, 0, 2, 2}}, a[10], b[10], lse[2], lse_op[2];
   int64_t shape[2] = {2, 5}, row[1] = {2};
-  smx_tensor tx = {x, {1, 0}, 2, {2, 32, 1}, shape, NULL, 0}, tb = {b, {1, 0}, 2, {2, 32, 1}, shape, NULL, 0}, tl = {lse_op, {0, 0}, 1, {2, 32, 1}, row, NULL, 0};
+  smx_tensor tx = {x, {1, 0}, 2, {2, 32, 1}, shape, NULL, 0}, tb = {b, {1, 0}, 2, {2, 32, 1}, shape, NULL, 0},
+             tl = {lse_op, {0, 0}, 1, {2, 32, 1}, row, NULL, 0};
   assert_int_equal(smx_softmax_f32(2, 5, x[0], a), SMX_OK);
   assert_int_equal(smx_softmax(NULL, -1, &tx, &tb), SMX_OK);
   assert_memory_equal(a, b, sizeof a);
@@ -82,9 +84,7 @@ static void *grudging(void *user, size_t bytes, size_t alignment) {
   return NULL;
 }
 
-static void give_back(void *user, void *p) {
-  (void)user, (void)p;
-}
+static void give_back(void *user, void *p) { (void)user, (void)p; }
 
 static void contexts(void **state) {
   (void)state;
@@ -214,8 +214,9 @@ static void words(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(plain_functions), cmocka_unit_test(plain_functions_are_the_operators), cmocka_unit_test(byte_offset),
-      cmocka_unit_test(contexts),        cmocka_unit_test(parameters),                        cmocka_unit_test(infer),
+      cmocka_unit_test(plain_functions), cmocka_unit_test(plain_functions_are_the_operators),
+      cmocka_unit_test(byte_offset),     cmocka_unit_test(contexts),
+      cmocka_unit_test(parameters),      cmocka_unit_test(infer),
       cmocka_unit_test(the_table),       cmocka_unit_test(words),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,7 +67,7 @@ may() {
 outside() {
   case "$1 $2" in
     vec\ math.h | kernel\ math.h | *\ tgmath.h) return 1 ;; # arithmetic of the system's own making
-    vec\ * | cpu\ *) return 0 ;;
+    vec\ * | cpu\ * | bench\ *) return 0 ;;
     *\ *intrin.h | *\ arm_neon.h) return 1 ;; # one source for every instruction set
   esac
 }

@@ -87,7 +87,12 @@ static void run_one(const expectation *e, const int *level) {
   smx_isa_set(smx_isa_at(level[ISA]));
   int status = run_both(&p, &how);
   runs++;
-  if (status) complain(e, level, status == WROTE_OUTSIDE ? "wrote outside" : status == INPUT_CHANGED ? "changed an input" : smx_last_error(), "", 0, 0);
+  if (status)
+    complain(e, level,
+             status == WROTE_OUTSIDE   ? "wrote outside"
+             : status == INPUT_CHANGED ? "changed an input"
+                                       : smx_last_error(),
+             "", 0, 0);
   for (int i = 0; !status && i < p.op->output_count; i++) compare_port(e, &p, level, FORWARD, i);
   for (int i = 0; !status && i < p.op->input_count; i++) compare_port(e, &p, level, BACKWARD, i);
   problem_free(&p);

@@ -27,8 +27,8 @@ static void same_after_rounding(const problem *narrow, const problem *wide, smx_
       dtype_store(t, want, value);
       if (memcmp(want, got + (size_t)k * dtype_size(t), dtype_size(t)))
         fail_msg("%s %s: n %d %s[%d]: got %.9g, want %.9g = rounded %.17g (bits %d code %d)", wide->op->name,
-                 d == FORWARD ? "forward" : "backward", (int)wide->n, ports[i].name, (int)k,
-                 dtype_load(t, got + (size_t)k * dtype_size(t)), dtype_load(t, want), value, t.bits, t.code);
+                 d == FORWARD ? "forward" : "backward", (int)wide->n, ports[i].name, (int)k, dtype_load(t, got + (size_t)k * dtype_size(t)),
+                 dtype_load(t, want), value, t.bits, t.code);
     }
   }
 }
@@ -102,9 +102,9 @@ static void conversions_are_right(void **state) {
   static const struct {
     double v;
     uint16_t f16, bf16;
-  } known[] = {{1, 0x3c00, 0x3f80},           {65504, 0x7bff, 0x4780}, {65520, 0x7c00, 0x4780},  {0x1p-24, 0x0001, 0x3380},
-               {0x1p-25, 0x0000, 0x3300},     {0x1.8p-25, 0x0001, 0x3340}, {1 + 0x1p-11, 0x3c00, 0x3f80}, {1 + 0x3p-11, 0x3c02, 0x3f80},
-               {-1 - 0x1p-8, 0xbc04, 0xbf80}, {1 + 0x3p-8, 0x3c0c, 0x3f82}, {3.4e38, 0x7c00, 0x7f80},  {-0.0, 0x8000, 0x8000}};
+  } known[] = {{1, 0x3c00, 0x3f80},           {65504, 0x7bff, 0x4780},      {65520, 0x7c00, 0x4780},       {0x1p-24, 0x0001, 0x3380},
+               {0x1p-25, 0x0000, 0x3300},     {0x1.8p-25, 0x0001, 0x3340},  {1 + 0x1p-11, 0x3c00, 0x3f80}, {1 + 0x3p-11, 0x3c02, 0x3f80},
+               {-1 - 0x1p-8, 0xbc04, 0xbf80}, {1 + 0x3p-8, 0x3c0c, 0x3f82}, {3.4e38, 0x7c00, 0x7f80},      {-0.0, 0x8000, 0x8000}};
   for (size_t i = 0; i < COUNT_OF(known); i++) {
     uint16_t h;
     dtype_store(SMX_F16, &h, known[i].v);

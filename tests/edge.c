@@ -68,7 +68,8 @@ static int check_output(problem *p, int i, smx_dtype t, const double *want, cons
     if (isnan(want[k])) fine = canonical(t, p->out[i] + (size_t)k * dtype_size(t));
     if (subnormal(got[k], t)) fine = subnormal(p->in[0][k], SMX_F32);
     if (fine) continue;
-    printf("%s, %s, variant %d, f%d: %s[%d] is %.17g, want %.17g\n", p->op->name, row, variant, t.bits, port->name, (int)k, got[k], want[k]);
+    printf("%s, %s, variant %d, f%d: %s[%d] is %.17g, want %.17g\n", p->op->name, row, variant, t.bits, port->name, (int)k, got[k],
+           want[k]);
     bad++;
   }
   free(got);
@@ -255,9 +256,11 @@ static void nothing_is_subnormal(void **state) {
     assert_int_equal(problem_run(&p, &how, FORWARD), SMX_OK);
     int backward = p.op->flags & SMX_OP_BACKWARD && !problem_run(&p, &how, BACKWARD);
     for (int64_t k = 0; k < port_count(&p, &p.op->outputs[0]); k++)
-      if (subnormal(dtype_load(SMX_F32, p.out[0] + (size_t)k * sizeof(float)), SMX_F32)) fail_msg("%s: [%d] is subnormal", p.op->name, (int)k);
+      if (subnormal(dtype_load(SMX_F32, p.out[0] + (size_t)k * sizeof(float)), SMX_F32))
+        fail_msg("%s: [%d] is subnormal", p.op->name, (int)k);
     for (int64_t k = 0; backward && k < N; k++)
-      if (subnormal(dtype_load(SMX_F32, p.din[0] + (size_t)k * sizeof(float)), SMX_F32)) fail_msg("%s: gradient %d is subnormal", p.op->name, (int)k);
+      if (subnormal(dtype_load(SMX_F32, p.din[0] + (size_t)k * sizeof(float)), SMX_F32))
+        fail_msg("%s: gradient %d is subnormal", p.op->name, (int)k);
     problem_free(&p);
   }
 }
@@ -285,8 +288,12 @@ static void equal_scores_and_nothing_at_all(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rows_with_a_rule),      cmocka_unit_test(gradients_of_rows_with_a_rule), cmocka_unit_test(empty_rows_by_policy),
-      cmocka_unit_test(the_limit_of_infinity), cmocka_unit_test(the_empty_row_is_left_alone),   cmocka_unit_test(nothing_is_subnormal),
+      cmocka_unit_test(rows_with_a_rule),
+      cmocka_unit_test(gradients_of_rows_with_a_rule),
+      cmocka_unit_test(empty_rows_by_policy),
+      cmocka_unit_test(the_limit_of_infinity),
+      cmocka_unit_test(the_empty_row_is_left_alone),
+      cmocka_unit_test(nothing_is_subnormal),
       cmocka_unit_test(equal_scores_and_nothing_at_all),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,8 +13,8 @@ static const kind kinds[] = {KIND_NORMAL, KIND_HOLES, KIND_WIDE, KIND_RISING};
 static const int64_t lengths[] = {1, 2, 5, 17, 70};
 
 /* In units of the largest upstream gradient plus the largest gradient of the port. */
-static const double allowed_f64 = 1e-7;                /* the differences: h = 2^-9, error h^4 / 30 times a fifth derivative */
-static const double allowed_f32 = 256 * UNIT_F32;      /* weights within 16 units, and sums over a row of such */
+static const double allowed_f64 = 1e-7;           /* the differences: h = 2^-9, error h^4 / 30 times a fifth derivative */
+static const double allowed_f32 = 256 * UNIT_F32; /* weights within 16 units, and sums over a row of such */
 
 static double objective(const problem *p) {
   double *values[SMX_MAX_PORTS] = {NULL}, sum = 0;

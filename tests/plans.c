@@ -30,8 +30,8 @@ static double poisoned(int64_t i, int64_t n, rng *r) { return i == n - 1 ? NAN :
 static double infinite(int64_t i, int64_t n, rng *r) { return i == n / 2 ? INFINITY : rng_normal(r); }
 static double plain(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, 5 * rng_normal(r); }
 
-static double (*const shapes[])(int64_t, int64_t, rng *) = {rising, falling,     drop,      jump,      holes, late,     vanishing, far,
-                                                             edge_of_far, far_below, both_ends, equal, poisoned, infinite,  plain};
+static double (*const shapes[])(int64_t, int64_t, rng *) = {rising,      falling,   drop,      jump,  holes,    late,     vanishing, far,
+                                                            edge_of_far, far_below, both_ends, equal, poisoned, infinite, plain};
 enum { SHAPES = COUNT_OF(shapes) };
 
 static void fill(problem *p, const smx_op *op, int64_t n, smx_dtype t) {
@@ -77,7 +77,8 @@ static void over_everything(const char *isa, smx_context *ctx) {
   assert_int_equal(smx_isa_set(isa), 0);
   for (size_t o = 0; o < COUNT_OF(operators); o++)
     for (size_t l = 0; l < COUNT_OF(lengths) && (!slow || lengths[l] <= 8193); l++)
-      for (int type = 0; type < (slow || lengths[l] > 10000 ? 1 : FLOAT_DTYPES); type++) one_result(smx_op_find(operators[o]), lengths[l], type, ctx);
+      for (int type = 0; type < (slow || lengths[l] > 10000 ? 1 : FLOAT_DTYPES); type++)
+        one_result(smx_op_find(operators[o]), lengths[l], type, ctx);
   printf("%s: %s\n", isa, slow ? "f32, rows of up to 8193" : "all types, rows of up to 50257 (above 10000 in f32)");
 }
 

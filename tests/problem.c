@@ -19,9 +19,7 @@ int64_t port_count(const problem *p, const smx_port *port) {
   return counts[port->shape];
 }
 
-const smx_port *grad_port(const problem *p, int i) {
-  return p->in[i] && p->op->inputs[i].flags & SMX_PORT_GRAD ? &p->op->inputs[i] : NULL;
-}
+const smx_port *grad_port(const problem *p, int i) { return p->in[i] && p->op->inputs[i].flags & SMX_PORT_GRAD ? &p->op->inputs[i] : NULL; }
 
 /* ---- values ---- */
 
@@ -68,8 +66,7 @@ static void port_values(rng *r, problem *p, int i, const kind *kinds, int kind_c
   else if (port->shape == SMX_SHAPE_OFFSETS) offsets(r, p, x);
   else if (port->shape == SMX_SHAPE_ROW) row_values(r, p, port, x);
   else
-    for (int64_t row = 0; row < p->rows; row++)
-      scores(r, x + row * p->n, p->n, i == 0 ? kinds[row % kind_count] : auxiliary[row % 2]);
+    for (int64_t row = 0; row < p->rows; row++) scores(r, x + row * p->n, p->n, i == 0 ? kinds[row % kind_count] : auxiliary[row % 2]);
 }
 
 int problem_possible(const smx_op *op, int64_t n) {

@@ -47,8 +47,8 @@ const smx_port *grad_port(const problem *p, int i); /* the port when input i is 
 
 /* How a call lies in memory. */
 enum { LAYOUT_C, LAYOUT_ROW_GAP, LAYOUT_MIDDLE_AXIS, LAYOUT_STEP, LAYOUT_REVERSED, LAYOUTS };
-enum { PLACE_END, PLACE_START, PLACE_ODD, PLACES };       /* against the guard page after, before, or one element off its alignment */
-enum { APART, IN_PLACE, IN_PLACE_SAVED, ALIASES };        /* y is x; dx is dy; or dx is the saved y, where the operator allows it */
+enum { PLACE_END, PLACE_START, PLACE_ODD, PLACES }; /* against the guard page after, before, or one element off its alignment */
+enum { APART, IN_PLACE, IN_PLACE_SAVED, ALIASES };  /* y is x; dx is dy; or dx is the saved y, where the operator allows it */
 
 typedef struct config {
   smx_context *ctx;

@@ -77,7 +77,8 @@ scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtyp
 }
 
 double distance(scale s, double got, double want, double unit) {
-  double tiny = s.type.bits == 64 ? 0x1.01p-1022 : 0x1.01p-126; /* a little more than the smallest normal: the flush compares rounded numbers */
+  double tiny =
+      s.type.bits == 64 ? 0x1.01p-1022 : 0x1.01p-126; /* a little more than the smallest normal: the flush compares rounded numbers */
   if (got == dtype_round(s.type, want) || (isnan(got) && isnan(want))) return 0;
   if (isnan(got) || isnan(want) || isinf(got) || isinf(want)) return INFINITY;
   if (got == 0 && fabs(want) < tiny) return 0;

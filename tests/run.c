@@ -67,7 +67,8 @@ static void view_open(view *v, const problem *p, const smx_port *port, smx_dtype
 }
 
 static void write_values(const view *v, const double *x) {
-  for (int64_t r = 0; r < row_count(v); r++) dtype_store_many(v->tensor.dtype, row_start(v, r), step_bytes(v), x + r * v->length, v->length);
+  for (int64_t r = 0; r < row_count(v); r++)
+    dtype_store_many(v->tensor.dtype, row_start(v, r), step_bytes(v), x + r * v->length, v->length);
 }
 
 /* Copies a row between its place and packed bytes. */

@@ -49,7 +49,9 @@ static void run_plain(problem *p) {
   if (problem_run(p, &how, FORWARD)) fail_msg("%s: %s", p->op->name, smx_last_error());
 }
 
-static smx_dtype type_of(const smx_port *port) { return port->flags & SMX_PORT_INT ? SMX_I64 : port->flags & SMX_PORT_MASK ? SMX_U8 : SMX_F32; }
+static smx_dtype type_of(const smx_port *port) {
+  return port->flags & SMX_PORT_INT ? SMX_I64 : port->flags & SMX_PORT_MASK ? SMX_U8 : SMX_F32;
+}
 
 /* Writes port values into a freshly made array in this order. */
 static void lay_out(array *a, const problem *p, const smx_port *port, const double *v, int axis, int order) {
@@ -127,7 +129,8 @@ static void narrow(problem *p, int i, const int *keep, int strides, array *a) {
     }
   for (int64_t r = 0; r < ROWS; r++)
     for (int64_t k = 0; k < (full ? N : 1); k++)
-      p->in[i][full ? r * N + k : r] = dtype_load(type_of(port), data + (size_t)index_of(a, full ? REST : NDIM, r, k) * dtype_size(type_of(port)));
+      p->in[i][full ? r * N + k : r] =
+          dtype_load(type_of(port), data + (size_t)index_of(a, full ? REST : NDIM, r, k) * dtype_size(type_of(port)));
   a->t.data = data;
   if (strides) return; /* the full shape, with strides 0 */
   while (first < ndim && !keep[first]) first++;

@@ -18,8 +18,8 @@ static uint64_t hash_results(uint64_t hash, const problem *p, smx_dtype t, direc
 }
 
 uint64_t sweep_hash(const smx_op *op, direction d) {
-  static const kind kinds[] = {KIND_NORMAL, KIND_HOLES, KIND_TIES,  KIND_WIDE, KIND_RISING,
-                               KIND_SHIFTED, KIND_HUGE, KIND_NAN, KIND_INF,  KIND_EMPTY};
+  static const kind kinds[] = {KIND_NORMAL,  KIND_HOLES, KIND_TIES, KIND_WIDE, KIND_RISING,
+                               KIND_SHIFTED, KIND_HUGE,  KIND_NAN,  KIND_INF,  KIND_EMPTY};
   uint64_t hash = FNV1A_START;
   for (size_t l = 0; l < COUNT_OF(lengths); l++)
     for (int variant = 0; variant < VARIANTS && problem_possible(op, lengths[l]); variant++) {
@@ -39,11 +39,12 @@ uint64_t sweep_hash(const smx_op *op, direction d) {
 
 static int has(const smx_op *op, direction d) { return d == FORWARD || op->flags & SMX_OP_BACKWARD; }
 
-static int find_hash(FILE *file, const char *operator, const char *direction_name, uint64_t *hash) {
+static int find_hash(FILE *file, const char *operator, const char * direction_name, uint64_t *hash) {
   char line[256], name[64], way[16];
   rewind(file);
   while (fgets(line, sizeof line, file))
-    if (line[0] != '#' && sscanf(line, "%63s %15s %" SCNx64, name, way, hash) == 3 && !strcmp(name, operator) && !strcmp(way, direction_name))
+    if (line[0] != '#' && sscanf(line, "%63s %15s %" SCNx64, name, way, hash) == 3 && !strcmp(name, operator) &&
+        !strcmp(way, direction_name))
       return 1;
   return 0;
 }
@@ -70,7 +71,9 @@ int sweep_compare(const char *path) {
 int sweep_write(const char *path) {
   FILE *file = fopen(path, "w");
   if (!file) return -1;
-  fprintf(file, "# One 64-bit FNV-1a hash of the results of an operator over the sweep of tests/sweep.c. A change here is a change of results.\n");
+  fprintf(
+      file,
+      "# One 64-bit FNV-1a hash of the results of an operator over the sweep of tests/sweep.c. A change here is a change of results.\n");
   for (size_t i = 0; i < smx_op_count(); i++)
     for (int d = FORWARD; d <= BACKWARD; d++)
       if (has(smx_op_at(i), (direction)d))

@@ -11,9 +11,9 @@ typedef struct rng {
   uint64_t state;
 } rng;
 uint64_t rng_bits(rng *r);
-double rng_uniform(rng *r);                       /* [0, 1), a multiple of 2^-32 */
-double rng_normal(rng *r);                        /* mean 0, deviation 1, within +-6: a sum of twelve uniforms, exact */
-int64_t rng_below(rng *r, int64_t n);             /* 0 .. n - 1 */
+double rng_uniform(rng *r);           /* [0, 1), a multiple of 2^-32 */
+double rng_normal(rng *r);            /* mean 0, deviation 1, within +-6: a sum of twelve uniforms, exact */
+int64_t rng_below(rng *r, int64_t n); /* 0 .. n - 1 */
 
 /* Element types. Widening is exact; narrowing rounds to nearest even; a NaN becomes the canonical quiet NaN. */
 #define FLOAT_DTYPES 4

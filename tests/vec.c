@@ -20,13 +20,36 @@ static const vec_probe *const probes[] = {
 
 enum { ROUNDS = 5000 };
 
-static const double awkward[] = {0.0,        -0.0,            1,      -1,     0.5,       2,          0x1p-126,      0x1p-149, -0x1p-126,
-                                 0x1.fffffep127, -0x1.fffffep127, 88.72,  -87.33, 0x1p-1022, 709.78,     -708.4,        104,      -104,
-                                 0x1.fffffep-1, 0x1.000002p0,  745,    -746,   INFINITY,  -INFINITY,  0x1.fffffffffffffp1023};
+static const double awkward[] = {0.0,
+                                 -0.0,
+                                 1,
+                                 -1,
+                                 0.5,
+                                 2,
+                                 0x1p-126,
+                                 0x1p-149,
+                                 -0x1p-126,
+                                 0x1.fffffep127,
+                                 -0x1.fffffep127,
+                                 88.72,
+                                 -87.33,
+                                 0x1p-1022,
+                                 709.78,
+                                 -708.4,
+                                 104,
+                                 -104,
+                                 0x1.fffffep-1,
+                                 0x1.000002p0,
+                                 745,
+                                 -746,
+                                 INFINITY,
+                                 -INFINITY,
+                                 0x1.fffffffffffffp1023};
 
 static double draw(rng *r, domain d, int argument, int real) {
   switch (d) {
-    case SCALE_PAIR: return argument == 0 ? 0.5 + 1.5 * rng_uniform(r) : (double)(rng_below(r, real == 32 ? 388 : 3300) - (real == 32 ? 260 : 2276));
+    case SCALE_PAIR:
+      return argument == 0 ? 0.5 + 1.5 * rng_uniform(r) : (double)(rng_below(r, real == 32 ? 388 : 3300) - (real == 32 ? 260 : 2276));
     case POSITIVE: return (1 + rng_uniform(r)) * power_of_two((int)rng_below(r, 250) - 125);
     case SMALL: return 200 * rng_uniform(r) - 100;
     case LESS_THAN_80: return 79.9 * rng_uniform(r);
@@ -69,8 +92,8 @@ static int compare(const vec_function *f, const vec_function *portable, int real
     if (!lane) continue;
     smx_dtype t = real == 32 ? SMX_F32 : SMX_F64;
     int at = (lane - 1) * real / 8;
-    printf("%s f%d %s, lane %d: x %a y %a z %a: %a, portable %a\n", isa, real, f->name, lane - 1, dtype_load(t, x + at), dtype_load(t, y + at),
-           dtype_load(t, z + at), dtype_load(t, got + at), dtype_load(t, want + at));
+    printf("%s f%d %s, lane %d: x %a y %a z %a: %a, portable %a\n", isa, real, f->name, lane - 1, dtype_load(t, x + at),
+           dtype_load(t, y + at), dtype_load(t, z + at), dtype_load(t, got + at), dtype_load(t, want + at));
     return 1;
   }
   return 0;

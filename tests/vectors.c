@@ -77,15 +77,18 @@ static void read_line(char *line, known *k) {
   for (int i = 0; i < op->input_count; i++)
     if (k->p.in[i] && in[i] != port_count(&k->p, &op->inputs[i])) fail_msg("%s: %s has the wrong length", where, op->inputs[i].name);
   for (int i = 0; i < op->input_count; i++)
-    if (k->din[i] && din[i] != port_count(&k->p, &op->inputs[i])) fail_msg("%s: gradient %s has the wrong length", where, op->inputs[i].name);
+    if (k->din[i] && din[i] != port_count(&k->p, &op->inputs[i]))
+      fail_msg("%s: gradient %s has the wrong length", where, op->inputs[i].name);
   for (int i = 0; i < op->output_count; i++)
-    if (out[i] != port_count(&k->p, &op->outputs[i]) || (k->p.dout[i] && dout[i] != out[i])) fail_msg("%s: %s has the wrong length", where, op->outputs[i].name);
+    if (out[i] != port_count(&k->p, &op->outputs[i]) || (k->p.dout[i] && dout[i] != out[i]))
+      fail_msg("%s: %s has the wrong length", where, op->outputs[i].name);
 }
 
 static void compare(const known *k, const smx_port *port, const double *got, const double *want, scale s, double unit, const char *what) {
   for (int64_t i = 0; i < port_count(&k->p, port); i++) {
     double d = distance(s, got[i], want[i], unit);
-    if (!(d <= k->p.op->tolerance)) fail_msg("%s: %s %s[%d] is %.17g, want %.17g (%g)", where, what, port->name, (int)i, got[i], want[i], d);
+    if (!(d <= k->p.op->tolerance))
+      fail_msg("%s: %s %s[%d] is %.17g, want %.17g (%g)", where, what, port->name, (int)i, got[i], want[i], d);
   }
 }
 

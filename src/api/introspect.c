@@ -38,12 +38,14 @@ static const char *why_not(const smx_param *p, double v) {
 smx_status smx_param_check(const smx_op *op, const smx_param *p, double v) {
   const char *why = why_not(p, v);
   if (!why) return SMX_OK;
-  return smx_fail(SMX_ERR_PARAM, "%s: %s: %g %s: %s%g to %g", op->name, p->name, v, why, p->flags & SMX_PARAM_OPEN_MIN ? "above " : "", p->min, p->max);
+  return smx_fail(SMX_ERR_PARAM, "%s: %s: %g %s: %s%g to %g", op->name, p->name, v, why, p->flags & SMX_PARAM_OPEN_MIN ? "above " : "",
+                  p->min, p->max);
 }
 
 static smx_status find_param(const smx_op *op, const smx_params *params, const char *name, int32_t *at) {
   if (!op || !params || !name) return smx_fail(SMX_ERR_NULL, "smx_params_set: %s is NULL", !op ? "op" : !params ? "params" : "name");
-  if (params->size != sizeof *params) return smx_fail(SMX_ERR_STRUCT, "%s: params.size is %zu, not %zu", op->name, params->size, sizeof *params);
+  if (params->size != sizeof *params)
+    return smx_fail(SMX_ERR_STRUCT, "%s: params.size is %zu, not %zu", op->name, params->size, sizeof *params);
   for (*at = 0; *at < op->param_count; ++*at)
     if (!strcmp(op->params[*at].name, name)) return SMX_OK;
   return smx_fail(SMX_ERR_PARAM, "%s: no parameter named %s", op->name, name);
@@ -66,6 +68,7 @@ smx_status smx_params_parse(const smx_op *op, smx_params *params, const char *na
     if (!strcmp(text, op->params[i].choices[c])) return smx_params_set(op, params, name, c);
   char *end;
   double value = strtod(text, &end);
-  if (end == text || *end) return smx_fail(SMX_ERR_PARAM, "%s: %s: '%s' is not a number%s", op->name, name, text, op->params[i].choices ? " or a choice" : "");
+  if (end == text || *end)
+    return smx_fail(SMX_ERR_PARAM, "%s: %s: '%s' is not a number%s", op->name, name, text, op->params[i].choices ? " or a choice" : "");
   return smx_params_set(op, params, name, value);
 }

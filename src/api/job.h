@@ -16,14 +16,14 @@ typedef struct job {
   const row_kernel *kernel;
   const row_moves *moves;
   smx_context *ctx;
-  bool wide;   /* the real type is double */
+  bool wide; /* the real type is double */
   int64_t n, rows;
   int32_t dims; /* of the rows */
   int64_t dim[SMX_MAX_DIMS];
   job_port src[ROW_SRC], dst[ROW_DST];
-  const job_port *offsets; /* segments: where they start, or NULL */
+  const job_port *offsets;   /* segments: where they start, or NULL */
   int64_t segments, segment; /* segment: that of the row that SMX_ERR_EMPTY is about */
-  row_call call;  /* parameters and policies */
+  row_call call;             /* parameters and policies */
 } job;
 
 /* Runs the job. SMX_ERR_NOMEM, or SMX_ERR_EMPTY with the row in *empty. */

@@ -12,7 +12,8 @@ static bool apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes) 
   return p + a_bytes <= q || q + b_bytes <= p;
 }
 
-static smx_status check(const char *name, const char *in, const char *out, size_t rows, size_t n, size_t bytes, const void *x, const void *y) {
+static smx_status check(const char *name, const char *in, const char *out, size_t rows, size_t n, size_t bytes, const void *x,
+                        const void *y) {
   size_t total;
   if (__builtin_mul_overflow(rows, n, &total) || __builtin_mul_overflow(total, bytes, &total) || total > PTRDIFF_MAX)
     return smx_fail(SMX_ERR_SHAPE, "%s: rows * n = %zu * %zu overflows", name, rows, n);
@@ -115,20 +116,27 @@ static smx_status half(const char *name, smx_dtype dtype, size_t rows, size_t n,
   smx_tensor a = matrix(x, dtype, shape, NULL), b = matrix(y, dtype, shape, NULL);
   return forward(ROW_softmax, NULL, -1, &a, &b);
 }
-smx_status smx_softmax_f16(size_t rows, size_t n, const uint16_t *x, uint16_t *y) { return half("smx_softmax_f16", SMX_F16, rows, n, x, y); }
-smx_status smx_softmax_bf16(size_t rows, size_t n, const uint16_t *x, uint16_t *y) { return half("smx_softmax_bf16", SMX_BF16, rows, n, x, y); }
+smx_status smx_softmax_f16(size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
+  return half("smx_softmax_f16", SMX_F16, rows, n, x, y);
+}
+smx_status smx_softmax_bf16(size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
+  return half("smx_softmax_bf16", SMX_BF16, rows, n, x, y);
+}
 
-smx_status smx_softmax_strided_f32(smx_context *ctx, size_t rows, size_t n, const float *x, ptrdiff_t x_stride, float *y, ptrdiff_t y_stride) {
+smx_status smx_softmax_strided_f32(smx_context *ctx, size_t rows, size_t n, const float *x, ptrdiff_t x_stride, float *y,
+                                   ptrdiff_t y_stride) {
   if (rows > INT64_MAX || n > INT64_MAX) return smx_fail(SMX_ERR_SHAPE, "smx_softmax_strided_f32: rows * n = %zu * %zu overflows", rows, n);
   if (rows > 1 && (x_stride < (ptrdiff_t)n || y_stride < (ptrdiff_t)n))
-    return smx_fail(SMX_ERR_SHAPE, "smx_softmax_strided_f32: %s is %td, less than n = %zu", x_stride < (ptrdiff_t)n ? "x_stride" : "y_stride",
-                    x_stride < (ptrdiff_t)n ? x_stride : y_stride, n);
+    return smx_fail(SMX_ERR_SHAPE, "smx_softmax_strided_f32: %s is %td, less than n = %zu",
+                    x_stride < (ptrdiff_t)n ? "x_stride" : "y_stride", x_stride < (ptrdiff_t)n ? x_stride : y_stride, n);
   int64_t shape[2] = {(int64_t)rows, (int64_t)n}, xs[2] = {x_stride, 1}, ys[2] = {y_stride, 1};
   smx_tensor a = matrix(x, SMX_F32, shape, xs), b = matrix(y, SMX_F32, shape, ys);
   return forward(ROW_softmax, ctx, -1, &a, &b);
 }
 
-smx_status smx_softmax(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y) { return forward(ROW_softmax, ctx, axis, x, y); }
+smx_status smx_softmax(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y) {
+  return forward(ROW_softmax, ctx, axis, x, y);
+}
 smx_status smx_log_softmax(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y) {
   return forward(ROW_log_softmax, ctx, axis, x, y);
 }

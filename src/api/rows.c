@@ -10,13 +10,13 @@
 #include <string.h>
 
 enum {
-  TILE = 16384,          /* elements of a tile of short rows */
-  TILE_ROWS = 16,        /* rows of a tile when the axis is not contiguous: the elements of a cache line */
-  LONG_ROW = 32768,      /* elements from which a row that must be converted runs by groups */
-  SPLIT_ROW = 131072,    /* elements from which threads share a row */
-  TASK = 65536,          /* elements that are worth a task */
-  RUN_GROUPS = 32,       /* groups of a long row handed out together */
-  BYPASS = 8 << 20       /* bytes of output from which stores pass the caches */
+  TILE = 16384,       /* elements of a tile of short rows */
+  TILE_ROWS = 16,     /* rows of a tile when the axis is not contiguous: the elements of a cache line */
+  LONG_ROW = 32768,   /* elements from which a row that must be converted runs by groups */
+  SPLIT_ROW = 131072, /* elements from which threads share a row */
+  TASK = 65536,       /* elements that are worth a task */
+  RUN_GROUPS = 32,    /* groups of a long row handed out together */
+  BYPASS = 8 << 20    /* bytes of output from which stores pass the caches */
 };
 
 static _Atomic int forced_plan;

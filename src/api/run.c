@@ -8,9 +8,9 @@ typedef struct checked {
   const smx_op *op;
   smx_params params;
   int32_t axis, ndim;
-  int64_t shape[SMX_MAX_DIMS];         /* of x */
+  int64_t shape[SMX_MAX_DIMS]; /* of x */
   int32_t row_ndim;
-  int64_t row_shape[SMX_MAX_DIMS];     /* without the axis */
+  int64_t row_shape[SMX_MAX_DIMS]; /* without the axis */
   smx_view in[SMX_MAX_PORTS], out[SMX_MAX_PORTS], dout[SMX_MAX_PORTS], din[SMX_MAX_PORTS];
   bool has_in[SMX_MAX_PORTS], has_out[SMX_MAX_PORTS], has_dout[SMX_MAX_PORTS], has_din[SMX_MAX_PORTS];
 } checked;
@@ -22,7 +22,8 @@ static smx_status check_params(checked *k, const smx_op *op, const smx_params *p
   if (smx_op_index(op) < 0) return smx_fail(SMX_ERR_NO_OP, "smx_forward: op is not an operator of this library");
   k->op = op;
   if (!params) return smx_params_init(op, &k->params);
-  if (params->size != sizeof *params) return smx_fail(SMX_ERR_STRUCT, "%s: params.size is %zu, not %zu", op->name, params->size, sizeof *params);
+  if (params->size != sizeof *params)
+    return smx_fail(SMX_ERR_STRUCT, "%s: params.size is %zu, not %zu", op->name, params->size, sizeof *params);
   k->params = *params;
   for (int32_t i = 0; i < op->param_count; i++) {
     smx_status status = smx_param_check(op, op->params + i, params->value[i]);
@@ -47,7 +48,8 @@ static smx_status check_axis(checked *k, const smx_view *x, const char *name) {
   int64_t n = x->shape[k->axis];
   for (int32_t i = 0; i < k->op->param_count; i++)
     if ((k->op->params[i].flags & SMX_PARAM_MAX_N) && k->params.value[i] > (double)n)
-      return smx_fail(SMX_ERR_PARAM, "%s: %s: %g is more than the %lld elements of a row", k->op->name, k->op->params[i].name, k->params.value[i], (long long)n);
+      return smx_fail(SMX_ERR_PARAM, "%s: %s: %g is more than the %lld elements of a row", k->op->name, k->op->params[i].name,
+                      k->params.value[i], (long long)n);
   return SMX_OK;
 }
 
@@ -63,16 +65,20 @@ static smx_status check_dtype(const smx_port *port, const smx_view *v, smx_label
 static smx_status check_offsets(const checked *k, const smx_view *v, smx_label what, bool read) {
   int64_t n = k->shape[k->axis], before = 0;
   if (v->ndim != 1) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": ndim is %d, not 1", SMX_LABEL_ARGS(what), (int)v->ndim);
-  if (v->shape[0] < 1) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[0] is %lld, not at least 1", SMX_LABEL_ARGS(what), (long long)v->shape[0]);
+  if (v->shape[0] < 1)
+    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[0] is %lld, not at least 1", SMX_LABEL_ARGS(what), (long long)v->shape[0]);
   for (int64_t i = 0; read && i < v->shape[0]; i++) {
     const char *at = v->data + i * v->strides[0] * smx_dtype_bytes(v->dtype);
     int64_t o = v->dtype.bits == 32 ? *(const int32_t *)(const void *)at : *(const int64_t *)(const void *)at;
     if (i == 0 && o != 0) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": the first is %lld, not 0", SMX_LABEL_ARGS(what), (long long)o);
     if (o < before || o > n)
-      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": number %lld is %lld, not %lld..%lld", SMX_LABEL_ARGS(what), (long long)i, (long long)o, (long long)before, (long long)n);
+      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": number %lld is %lld, not %lld..%lld", SMX_LABEL_ARGS(what), (long long)i, (long long)o,
+                      (long long)before, (long long)n);
     before = o;
   }
-  if (read && before != n) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": the last is %lld, not the length of the axis, %lld", SMX_LABEL_ARGS(what), (long long)before, (long long)n);
+  if (read && before != n)
+    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": the last is %lld, not the length of the axis, %lld", SMX_LABEL_ARGS(what),
+                    (long long)before, (long long)n);
   return SMX_OK;
 }
 
@@ -80,7 +86,8 @@ static smx_status same_shape(smx_label what, const smx_view *v, int32_t ndim, co
   if (v->ndim != ndim) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": ndim is %d, not %d", SMX_LABEL_ARGS(what), (int)v->ndim, (int)ndim);
   for (int32_t d = 0; d < ndim; d++)
     if (v->shape[d] != shape[d])
-      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld, not %lld", SMX_LABEL_ARGS(what), (int)d, (long long)v->shape[d], (long long)shape[d]);
+      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld, not %lld", SMX_LABEL_ARGS(what), (int)d, (long long)v->shape[d],
+                      (long long)shape[d]);
   return SMX_OK;
 }
 
@@ -120,7 +127,8 @@ static smx_status check_inputs(checked *k, int32_t n_in, const smx_tensor *const
   return status;
 }
 
-static smx_status check_outputs(checked *k, const char *prefix, bool grads, int32_t n, const smx_tensor *const *t, bool required, bool write, bool *has, smx_view *v) {
+static smx_status check_outputs(checked *k, const char *prefix, bool grads, int32_t n, const smx_tensor *const *t, bool required,
+                                bool write, bool *has, smx_view *v) {
   const smx_op *op = k->op;
   const smx_port *ports = grads ? op->inputs : op->outputs;
   int32_t count = grads ? op->input_count : op->output_count;
@@ -131,10 +139,12 @@ static smx_status check_outputs(checked *k, const char *prefix, bool grads, int3
       continue;
     }
     smx_label what = LABEL(prefix, ports[i].name);
-    if (grads && !(ports[i].flags & SMX_PORT_GRAD)) return smx_fail(SMX_ERR_NO_BACKWARD, SMX_LABEL ": there is no gradient of this input", SMX_LABEL_ARGS(what));
+    if (grads && !(ports[i].flags & SMX_PORT_GRAD))
+      return smx_fail(SMX_ERR_NO_BACKWARD, SMX_LABEL ": there is no gradient of this input", SMX_LABEL_ARGS(what));
     smx_status status = check_tensor(k, ports + i, one, what, true, true, v + i);
     if (status != SMX_OK) return status;
-    if (write && !smx_view_injective(v + i)) return smx_fail(SMX_ERR_ALIAS, SMX_LABEL ": two of its elements share an address", SMX_LABEL_ARGS(what));
+    if (write && !smx_view_injective(v + i))
+      return smx_fail(SMX_ERR_ALIAS, SMX_LABEL ": two of its elements share an address", SMX_LABEL_ARGS(what));
     has[i] = true;
   }
   return SMX_OK;
@@ -150,7 +160,8 @@ static bool same_view(const smx_view *a, const smx_view *b) {
 }
 
 /* An output against one other buffer; equal: the two may be one. */
-static smx_status check_apart(smx_label what, const smx_view *out, const char *prefix, const char *name, const smx_view *other, bool equal) {
+static smx_status check_apart(smx_label what, const smx_view *out, const char *prefix, const char *name, const smx_view *other,
+                              bool equal) {
   if (!smx_view_overlap(out, other) || (equal && same_view(out, other))) return SMX_OK;
   return smx_fail(SMX_ERR_ALIAS, SMX_LABEL ": overlaps %s%s", SMX_LABEL_ARGS(what), prefix, name);
 }
@@ -233,7 +244,11 @@ static void add_inputs(job *j, const checked *k, job_port *offsets) {
       j->src[i] = port_of(k, k->in + i, k->op->inputs[i].shape == SMX_SHAPE_FULL, j->wide);
       continue;
     }
-    *offsets = (job_port){.present = true, .data = k->in[i].data, .store = store_of(k->in[i].dtype), .bytes = smx_dtype_bytes(k->in[i].dtype), .axis = k->in[i].strides[0]};
+    *offsets = (job_port){.present = true,
+                          .data = k->in[i].data,
+                          .store = store_of(k->in[i].dtype),
+                          .bytes = smx_dtype_bytes(k->in[i].dtype),
+                          .axis = k->in[i].strides[0]};
     j->offsets = offsets;
     j->segments = k->in[i].shape[0] - 1;
   }
@@ -262,8 +277,8 @@ static smx_status check_x(checked *k, int32_t n_in, const smx_tensor *const *in,
   return status == SMX_OK ? check_axis(k, &x, k->op->inputs[0].name) : status;
 }
 
-smx_status smx_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in, const smx_tensor *const *in, int32_t n_out,
-                       const smx_tensor *const *out) {
+smx_status smx_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in, const smx_tensor *const *in,
+                       int32_t n_out, const smx_tensor *const *out) {
   checked check = {0}, *k = &check;
   job j;
   job_port offsets;
@@ -293,8 +308,8 @@ static smx_status check_backward_axis(checked *k, int32_t n_in, const smx_tensor
   return status == SMX_OK ? check_axis(k, &v, op->outputs[0].name) : status;
 }
 
-smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in, const smx_tensor *const *in, int32_t n_out,
-                        const smx_tensor *const *out, const smx_tensor *const *dout, const smx_tensor *const *din) {
+smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in, const smx_tensor *const *in,
+                        int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout, const smx_tensor *const *din) {
   checked check = {0}, *k = &check;
   job j;
   job_port offsets;

@@ -24,10 +24,12 @@ static const smx_context_options defaults = {.size = sizeof defaults, .threads =
 static smx_status check_options(const smx_context_options *o) {
   if (o->size != sizeof *o) return smx_fail(SMX_ERR_STRUCT, "smx_context_create: options.size is %zu, not %zu", o->size, sizeof *o);
   if (o->threads < -1) return smx_fail(SMX_ERR_PARAM, "smx_context_create: options.threads is %d", (int)o->threads);
-  if (!o->alloc != !o->release) return smx_fail(SMX_ERR_PARAM, "smx_context_create: options.alloc and options.release must both be set or both NULL");
+  if (!o->alloc != !o->release)
+    return smx_fail(SMX_ERR_PARAM, "smx_context_create: options.alloc and options.release must both be set or both NULL");
   if ((int)o->on_empty < 0 || o->on_empty > SMX_EMPTY_ERROR)
     return smx_fail(SMX_ERR_PARAM, "smx_context_create: options.on_empty is %d", (int)o->on_empty);
-  if ((int)o->on_inf < 0 || o->on_inf > SMX_INF_LIMIT) return smx_fail(SMX_ERR_PARAM, "smx_context_create: options.on_inf is %d", (int)o->on_inf);
+  if ((int)o->on_inf < 0 || o->on_inf > SMX_INF_LIMIT)
+    return smx_fail(SMX_ERR_PARAM, "smx_context_create: options.on_inf is %d", (int)o->on_inf);
   return SMX_OK;
 }
 

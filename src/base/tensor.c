@@ -44,12 +44,15 @@ static bool byte_range(const smx_view *v, int64_t *low, int64_t *high) {
 static smx_status check_shape(smx_label what, const smx_tensor *t, smx_view *v) {
   int64_t total = 1, packed = 1;
   for (int32_t d = 0; d < t->ndim; d++) {
-    if (t->shape[d] < 0) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld", SMX_LABEL_ARGS(what), (int)d, (long long)t->shape[d]);
+    if (t->shape[d] < 0)
+      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld", SMX_LABEL_ARGS(what), (int)d, (long long)t->shape[d]);
     v->shape[d] = t->shape[d];
     if (!smx_multiply(total, t->shape[d] ? t->shape[d] : 1, &total))
-      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": the number of elements overflows at shape[%d] = %lld", SMX_LABEL_ARGS(what), (int)d, (long long)t->shape[d]);
+      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": the number of elements overflows at shape[%d] = %lld", SMX_LABEL_ARGS(what), (int)d,
+                      (long long)t->shape[d]);
   }
-  if (total > INT64_MAX / 16) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": %lld elements are too many", SMX_LABEL_ARGS(what), (long long)total);
+  if (total > INT64_MAX / 16)
+    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": %lld elements are too many", SMX_LABEL_ARGS(what), (long long)total);
   for (int32_t d = t->ndim - 1; d >= 0; d--) {
     v->strides[d] = t->strides ? t->strides[d] : packed;
     packed *= t->shape[d];
@@ -62,17 +65,20 @@ static smx_status fail_reach(smx_label what, const smx_view *v) {
   int32_t worst = 0;
   for (int32_t d = 1; d < v->ndim; d++)
     if (v->strides[d] > v->strides[worst] || v->strides[d] < -v->strides[worst]) worst = d;
-  return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": strides[%d] is %lld and reaches beyond the address space", SMX_LABEL_ARGS(what), (int)worst, (long long)v->strides[worst]);
+  return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": strides[%d] is %lld and reaches beyond the address space", SMX_LABEL_ARGS(what), (int)worst,
+                  (long long)v->strides[worst]);
 }
 
 smx_status smx_view_of(smx_label what, const smx_tensor *t, bool need_data, smx_view *v) {
   if (!t) return smx_fail(SMX_ERR_NULL, SMX_LABEL ": is NULL", SMX_LABEL_ARGS(what));
   if (t->device.device_type != 1 && t->device.device_type != 0)
     return smx_fail(SMX_ERR_DEVICE, SMX_LABEL ": device_type is %d, not 1 (CPU)", SMX_LABEL_ARGS(what), (int)t->device.device_type);
-  if (t->ndim < 0 || t->ndim > SMX_MAX_DIMS) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": ndim is %d, not 0..%d", SMX_LABEL_ARGS(what), (int)t->ndim, SMX_MAX_DIMS);
+  if (t->ndim < 0 || t->ndim > SMX_MAX_DIMS)
+    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": ndim is %d, not 0..%d", SMX_LABEL_ARGS(what), (int)t->ndim, SMX_MAX_DIMS);
   if (t->ndim && !t->shape) return smx_fail(SMX_ERR_NULL, SMX_LABEL ": shape is NULL", SMX_LABEL_ARGS(what));
   if (!strcmp(smx_dtype_name(t->dtype), "?"))
-    return smx_fail(SMX_ERR_DTYPE, SMX_LABEL ": dtype (code %d, bits %d, lanes %d) is not supported", SMX_LABEL_ARGS(what), t->dtype.code, t->dtype.bits, t->dtype.lanes);
+    return smx_fail(SMX_ERR_DTYPE, SMX_LABEL ": dtype (code %d, bits %d, lanes %d) is not supported", SMX_LABEL_ARGS(what), t->dtype.code,
+                    t->dtype.bits, t->dtype.lanes);
   v->dtype = t->dtype;
   v->ndim = t->ndim;
   smx_status status = check_shape(what, t, v);
@@ -83,17 +89,21 @@ smx_status smx_view_of(smx_label what, const smx_tensor *t, bool need_data, smx_
   if (any && !byte_range(v, &low, &high)) return fail_reach(what, v);
   v->data = t->data ? (char *)t->data + t->byte_offset : NULL;
   if (need_data && any && (uintptr_t)v->data % (uintptr_t)smx_dtype_bytes(v->dtype))
-    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": data is not aligned to its dtype (%d bytes)", SMX_LABEL_ARGS(what), (int)smx_dtype_bytes(v->dtype));
+    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": data is not aligned to its dtype (%d bytes)", SMX_LABEL_ARGS(what),
+                    (int)smx_dtype_bytes(v->dtype));
   return SMX_OK;
 }
 
 smx_status smx_view_broadcast(smx_label what, smx_view *v, int32_t ndim, const int64_t *shape) {
   smx_view wide = {.data = v->data, .dtype = v->dtype, .ndim = ndim};
-  if (v->ndim > ndim) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": has %d dimensions, more than the %d it must broadcast to", SMX_LABEL_ARGS(what), (int)v->ndim, (int)ndim);
+  if (v->ndim > ndim)
+    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": has %d dimensions, more than the %d it must broadcast to", SMX_LABEL_ARGS(what),
+                    (int)v->ndim, (int)ndim);
   for (int32_t d = ndim - 1, from = v->ndim - 1; d >= 0; d--, from--) {
     int64_t size = from >= 0 ? v->shape[from] : 1;
     if (size != shape[d] && size != 1)
-      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld and does not broadcast to %lld", SMX_LABEL_ARGS(what), (int)from, (long long)size, (long long)shape[d]);
+      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld and does not broadcast to %lld", SMX_LABEL_ARGS(what), (int)from,
+                      (long long)size, (long long)shape[d]);
     wide.shape[d] = shape[d];
     wide.strides[d] = size == shape[d] && from >= 0 ? v->strides[from] : 0;
   }

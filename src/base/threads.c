@@ -77,7 +77,8 @@ static void *worker(void *arg) {
     spin_for(p, seen);
     pthread_mutex_lock(&p->lock);
     uint64_t call;
-    while (!p->stop && (!((call = atomic_load_explicit(&p->call, memory_order_relaxed)) & 1) || call == seen)) pthread_cond_wait(&p->work, &p->lock);
+    while (!p->stop && (!((call = atomic_load_explicit(&p->call, memory_order_relaxed)) & 1) || call == seen))
+      pthread_cond_wait(&p->work, &p->lock);
     if (p->stop) {
       pthread_mutex_unlock(&p->lock);
       return NULL;

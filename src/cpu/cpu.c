@@ -11,7 +11,9 @@ static bool always(void) { return true; }
   extern const row_pair row_kernels_##isa##_f32[], row_kernels_##isa##_f64[]; \
   extern const row_moves row_moves_##isa##_f32, row_moves_##isa##_f64;
 #define ISA(label, isa, test) \
-  {label, test, {row_kernels_##isa##_f32, &row_moves_##isa##_f32}, {row_kernels_##isa##_f64, &row_moves_##isa##_f64}}
+  { \
+    label, test, {row_kernels_##isa##_f32, &row_moves_##isa##_f32}, { row_kernels_##isa##_f64, &row_moves_##isa##_f64 } \
+  }
 
 DECLARE(portable)
 #if defined(__x86_64__)

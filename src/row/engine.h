@@ -56,12 +56,12 @@ SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
  * - 1, which belong to lanes u * LANES and on. A macro, because only a loop around local variables keeps them in registers. */
 #define WALK(base, n, STEP) \
   for (size_t step_ = 0, at_ = 0; step_ < PAGE && step_ < (n); at_ = at_ + PAGE < (n) ? at_ + PAGE : (step_ += BLOCK)) { \
-    const size_t left_ = (n) - at_, from_ = (base) + at_; \
+    const size_t left_ = (n)-at_, from_ = (base) + at_; \
     if (left_ >= BLOCK) { \
       UNROLL_BLOCK for (int u_ = 0; u_ < VPB; u_++) STEP(u_, from_ + (size_t)u_ * LANES, LANES); \
     } else { \
-      UNROLL_BLOCK for (int u_ = 0; u_ < VPB; u_++) \
-        if ((int)left_ > u_ * LANES) STEP(u_, from_ + (size_t)u_ * LANES, lanes_left(left_ - (size_t)u_ * LANES)); \
+      UNROLL_BLOCK for (int u_ = 0; u_ < VPB; u_++) if ((int)left_ > u_ * LANES) \
+          STEP(u_, from_ + (size_t)u_ * LANES, lanes_left(left_ - (size_t)u_ * LANES)); \
     } \
   }
 

@@ -52,7 +52,7 @@ typedef void exp_emit_fn(const exp_emit *w, size_t i, size_t n);
 
 /* A way of forming scores, at the level of groups. */
 typedef struct exp_scores {
-  real (*max)(const span *s, const consts *k, size_t i, size_t n);                /* anything when there is a NaN */
+  real (*max)(const span *s, const consts *k, size_t i, size_t n);                            /* anything when there is a NaN */
   size_t (*find)(const span *s, const consts *k, real shift, size_t i, size_t n, real value); /* offset of the first score of value, or n */
   void (*count)(const span *s, const consts *k, size_t i, size_t n, double *inf, double *valid, bool *nan);
   void (*limit)(const span *s, const consts *k, size_t i, size_t n, real share, real none); /* dst[0] = score is +inf ? share : none */
@@ -215,9 +215,7 @@ NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
   NOINLINE real name##_sum_store(exp_sum *w, size_t i, size_t n) { \
     return exp_sum_of(w, score_name, is_scaled, SUM_STORE | SUM_AHEAD, NULL, i, n); \
   } \
-  NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, SUM_WATCH, NULL, i, n); \
-  } \
+  NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { return exp_sum_of(w, score_name, is_scaled, SUM_WATCH, NULL, i, n); } \
   NOINLINE real name##_sum_exact(exp_sum *w, size_t i, size_t n) { \
     return exp_sum_of(w, score_name, is_scaled, SUM_SKIP | SUM_SHIFT, NULL, i, n); \
   } \
@@ -229,8 +227,6 @@ NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
 #define EXP_EMIT(name, value) \
   NOINLINE void name(const exp_emit *w, size_t i, size_t n) { exp_emit_of(w, value, i, n); }
 #define EXP_MOMENT(name, score_name, is_scaled, by) \
-  NOINLINE real name(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, SUM_SHIFT, by, i, n); \
-  }
+  NOINLINE real name(exp_sum *w, size_t i, size_t n) { return exp_sum_of(w, score_name, is_scaled, SUM_SHIFT, by, i, n); }
 
 #endif

@@ -18,7 +18,7 @@ typedef struct exp_body {
   real (*extra)(const span *s);                                                 /* a score that joins S only; NULL = none */
   exp_sum_fn *moment, *spread;                                                  /* exp_row.moment and .spread; NULL = not needed */
   void (*row)(const span *s, const consts *k, const exp_row *r);                /* ROW outputs besides; NULL = none */
-  bool (*small)(const row_kernel *kernel, row_call *c); /* all rows, if they fit registers; NULL = never */
+  bool (*small)(const row_kernel *kernel, row_call *c);                         /* all rows, if they fit registers; NULL = never */
   exp_kind kind;
   bool scaled;     /* scores are x times v[0] + v[1] of the consts, and l is not 0 */
   bool others;     /* needs exp_row.others and max */
@@ -108,14 +108,16 @@ static real exp_run_group(const exp_body *b, const span *s, const consts *k, siz
     if (!(k_of(w.max) - 1 > ref + 60) || w.max > R_MAX) break;
     ref = k_of(w.max) - 1;
   }
-  *part = (row_part){.sum = (double)sum, .ref = (double)ref, .max = (double)w.max, .low = (double)w.low, .index = -1, .nan = !(sum <= R_MAX)};
+  *part =
+      (row_part){.sum = (double)sum, .ref = (double)ref, .max = (double)w.max, .low = (double)w.low, .index = -1, .nan = !(sum <= R_MAX)};
   real max = w.max;
   if (b->others && max > best && max <= R_MAX) exp_note_top(b, &w, b->scores->sum, i, n, max, part);
   return k_of(max) - 1 > ref && max <= R_MAX ? k_of(max) - 1 : ref;
 }
 
 /* One group with the row's own reference. */
-static void exp_exact_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n, bool found, row_part *part) {
+static void exp_exact_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n, bool found,
+                            row_part *part) {
   exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .ref = (real)st->ref, .shift = (real)st->shift};
   *part = (row_part){.sum = (double)b->scores->sum_exact(&w, i, n), .index = -1};
   part->nan = !(part->sum <= (double)R_MAX);

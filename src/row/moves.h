@@ -5,7 +5,8 @@
 #include "convert.h"
 
 static void move_load(row_store type, const void *src, ptrdiff_t stride, size_t n, void *dst) {
-  static void (*const loaders[])(const void *, ptrdiff_t, size_t, real *) = {load_f16, load_bf16, load_f32, load_f64, load_mask, load_i32, load_i64};
+  static void (*const loaders[])(const void *, ptrdiff_t, size_t, real *) = {load_f16,  load_bf16, load_f32, load_f64,
+                                                                             load_mask, load_i32,  load_i64};
   loaders[type](src, stride, n, dst);
 }
 static void move_store(row_store type, const void *src, size_t n, void *dst, ptrdiff_t stride) {

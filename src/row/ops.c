@@ -286,9 +286,11 @@ SMI vreal scaled_log(const exp_emit *w, size_t i, int cnt) {
 }
 EXP_EMIT(plain_logs, plain_log)
 EXP_EMIT(scaled_logs, scaled_log)
-static const exp_body log_plain_body = {.setup = setup_plain, .scores = &plain_scores, .emit = plain_logs, .kind = EXP_LOGS, .others = true};
+static const exp_body log_plain_body = {
+    .setup = setup_plain, .scores = &plain_scores, .emit = plain_logs, .kind = EXP_LOGS, .others = true};
 EXP_KERNEL(log_plain)
-static const exp_body log_scaled_body = {.setup = inverse_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_logs, .kind = EXP_LOGS, .others = true};
+static const exp_body log_scaled_body = {
+    .setup = inverse_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_logs, .kind = EXP_LOGS, .others = true};
 EXP_KERNEL(log_scaled)
 static const row_kernel *log_softmax_pick(const row_call *c) { return c->params[0] == 1 ? &log_plain_kernel : &log_scaled_kernel; }
 PICK_KERNEL(log_softmax, -1)
@@ -341,8 +343,14 @@ EXP_KERNEL(logsumexp)
 static const exp_body logmeanexp_body = {
     .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lme_scalar, .empty = -R_INF, .inf = R_INF};
 EXP_KERNEL(logmeanexp)
-static const exp_body mellowmax_body = {.setup = omega_setup, .scaled = true, .scores = &scaled_scores, .kind = EXP_SCALAR, .others = true,
-                                        .scalar = mellow_scalar, .empty = -R_INF, .inf = R_INF};
+static const exp_body mellowmax_body = {.setup = omega_setup,
+                                        .scaled = true,
+                                        .scores = &scaled_scores,
+                                        .kind = EXP_SCALAR,
+                                        .others = true,
+                                        .scalar = mellow_scalar,
+                                        .empty = -R_INF,
+                                        .inf = R_INF};
 EXP_KERNEL(mellowmax)
 
 /* dx = dy softmax(score), from x again: as accurate as softmax, whatever the size of lse. */
@@ -355,7 +363,8 @@ EXP_EMIT(lse_grad_out, lse_grad_value)
 EXP_EMIT(mellowmax_grad_out, mellowmax_grad_value)
 static const exp_body lse_grad_body = {.setup = setup_plain, .scores = &plain_scores, .emit = lse_grad_out, .gradient = true};
 EXP_KERNEL(lse_grad)
-static const exp_body mellowmax_grad_body = {.setup = omega_setup, .scaled = true, .scores = &scaled_scores, .emit = mellowmax_grad_out, .gradient = true};
+static const exp_body mellowmax_grad_body = {
+    .setup = omega_setup, .scaled = true, .scores = &scaled_scores, .emit = mellowmax_grad_out, .gradient = true};
 EXP_KERNEL(mellowmax_grad)
 
 /* ---- boltzmann_operator: y = top_x + sum (x_i - top_x) e_i / S ---- */
@@ -379,8 +388,14 @@ SMI double boltzmann_scalar(const span *s, const consts *k, const exp_row *r, si
   (void)n;
   return r->top_x + r->moment;
 }
-static const exp_body boltzmann_operator_body = {.setup = alpha_setup, .scaled = true, .scores = &scaled_scores, .kind = EXP_SCALAR,
-                                                 .others = true, .scalar = boltzmann_scalar, .moment = boltzmann_moment, .inf = R_INF};
+static const exp_body boltzmann_operator_body = {.setup = alpha_setup,
+                                                 .scaled = true,
+                                                 .scores = &scaled_scores,
+                                                 .kind = EXP_SCALAR,
+                                                 .others = true,
+                                                 .scalar = boltzmann_scalar,
+                                                 .moment = boltzmann_moment,
+                                                 .inf = R_INF};
 EXP_KERNEL(boltzmann_operator)
 
 /* dx_i = dy p_i (1 + alpha (x_i - y)), dalpha = dy sum p_i (x_i - y)^2 */
@@ -395,8 +410,15 @@ SMI void boltzmann_row(const span *s, const consts *k, const exp_row *r) {
   (void)k;
   if (s->dst[1]) s->dst[1][0] = v_first(v_clean(v_set1((real)((double)s->src[SRC_DY][0] * r->spread))));
 }
-static const exp_body boltzmann_grad_body = {.setup = alpha_setup, .scaled = true, .scores = &scaled_scores, .emit = boltzmann_grad_out, .others = true,
-                                             .moment = boltzmann_moment, .spread = boltzmann_spread, .row = boltzmann_row, .gradient = true};
+static const exp_body boltzmann_grad_body = {.setup = alpha_setup,
+                                             .scaled = true,
+                                             .scores = &scaled_scores,
+                                             .emit = boltzmann_grad_out,
+                                             .others = true,
+                                             .moment = boltzmann_moment,
+                                             .spread = boltzmann_spread,
+                                             .row = boltzmann_row,
+                                             .gradient = true};
 EXP_KERNEL(boltzmann_grad)
 
 /* ---- masked_softmax. The mask arrives as 0 (keep) or -inf (drop). ---- */
@@ -583,7 +605,8 @@ static void sparse_rows(row_call *c) {
 
 /* ---- the table ---- */
 
-#define KERNEL(name) {name##_rows, name##_begin, name##_pass, name##_fold, name##_next}
+#define KERNEL(name) \
+  { name##_rows, name##_begin, name##_pass, name##_fold, name##_next }
 
 const row_pair SMX_FN(row_kernels)[ROW_COUNT] = {
     [ROW_softmax] = {KERNEL(softmax), KERNEL(softmax_grad)},

@@ -55,19 +55,19 @@ typedef struct row_part {
 enum { ROW_HISTOGRAM = 2048 };
 
 typedef struct row_state {
-  int mode;       /* which pass; private to the engine */
-  bool writes;    /* this pass writes dst */
-  bool reverse;   /* this pass takes the groups, and the elements, from last to first */
-  bool serial;    /* runs of this pass follow one another: it carries state from run to run */
-  bool empty;     /* nothing valid in the row */
-  bool nan, far;  /* a NaN was seen; a group was out of the range of the plain exponential */
-  bool have;      /* anything folded yet */
+  int mode;      /* which pass; private to the engine */
+  bool writes;   /* this pass writes dst */
+  bool reverse;  /* this pass takes the groups, and the elements, from last to first */
+  bool serial;   /* runs of this pass follow one another: it carries state from run to run */
+  bool empty;    /* nothing valid in the row */
+  bool nan, far; /* a NaN was seen; a group was out of the range of the plain exponential */
+  bool have;     /* anything folded yet */
   double ref, max, low, shift;
   double sum, sum2, sum3, other;
   double top_l, top_x;
   int64_t index;
   double carry, carry2;
-  int stage;      /* of an operator that runs one engine after another */
+  int stage; /* of an operator that runs one engine after another */
   struct row_pick {
     double value;  /* the smallest that is kept */
     int64_t limit; /* elements equal to it are kept up to this index */

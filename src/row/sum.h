@@ -25,11 +25,11 @@ typedef void sum_group_fn(const span *s, const consts *k, const sum_row *r, size
 
 typedef struct sum_body {
   consts (*setup)(const row_call *c, const span *s);
-  sum_group_fn *sums, *emit; /* sums: NULL = none */
+  sum_group_fn *sums, *emit;                                                  /* sums: NULL = none */
   void (*row)(const span *s, const consts *k, const sum_row *r, double post); /* stores the ROW outputs; NULL = there are none */
-  uint32_t full;             /* which outputs are FULL, a bit each */
-  bool max;                  /* needs sum_row.max; a row without one is empty */
-  bool gradient;             /* empty rows get 0 whatever the policy */
+  uint32_t full;                                                              /* which outputs are FULL, a bit each */
+  bool max;                                                                   /* needs sum_row.max; a row without one is empty */
+  bool gradient;                                                              /* empty rows get 0 whatever the policy */
 } sum_body;
 
 enum { SUM_MAX, SUM_SUMS, SUM_EMIT, SUM_FILL };

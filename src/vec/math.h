@@ -17,10 +17,20 @@ static const real exp_coefficients[] = {0x1.6a48bcp-10f, 0x1.123998p-7f, 0x1.555
 #define LOG2_E 0x1.71547652b82fep+0
 #define LN2_HI 0x1.62e42fefa38p-1
 #define LN2_LO 0x1.ef35793c7673p-45
-static const real exp_coefficients[] = {0x1.6124613a86d09p-33, 0x1.1eed8eff8d898p-29, 0x1.ae64567f544e4p-26, 0x1.27e4fb7789f5cp-22,
-                                        0x1.71de3a556c734p-19, 0x1.a01a01a01a01ap-16, 0x1.a01a01a01a01ap-13, 0x1.6c16c16c16c17p-10,
-                                        0x1.1111111111111p-7,  0x1.5555555555555p-5,  0x1.5555555555555p-3,  0.5,
-                                        1,                     1};
+static const real exp_coefficients[] = {0x1.6124613a86d09p-33,
+                                        0x1.1eed8eff8d898p-29,
+                                        0x1.ae64567f544e4p-26,
+                                        0x1.27e4fb7789f5cp-22,
+                                        0x1.71de3a556c734p-19,
+                                        0x1.a01a01a01a01ap-16,
+                                        0x1.a01a01a01a01ap-13,
+                                        0x1.6c16c16c16c17p-10,
+                                        0x1.1111111111111p-7,
+                                        0x1.5555555555555p-5,
+                                        0x1.5555555555555p-3,
+                                        0.5,
+                                        1,
+                                        1};
 #endif
 #define ROUNDER ((real)1.5 * ((rbits)1 << MANT_BITS))
 enum { EXP_TERMS = sizeof exp_coefficients / sizeof *exp_coefficients };

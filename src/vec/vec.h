@@ -54,7 +54,6 @@ SMI rbits r_bits(real r) {
 }
 SMI real r_nan(void) { return r_from(R_NAN_BITS); }
 
-
 /* Folds 64 lanes by halves: l += l + 32, 16, 8, 4, 2, 1. */
 SMI real v_fold(const vreal *acc) {
   vreal a[VPB];

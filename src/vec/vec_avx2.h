@@ -41,7 +41,7 @@ typedef vreal vmask; /* all ones or all zeros */
 /* A window into ones followed by zeros gives the mask of the first n lanes. */
 static const rbits first_lanes[2 * LANES] = {
 #if SMX_REAL == 32
-    -1u, -1u, -1u, -1u, -1u, -1u, -1u, -1u,
+    -1u,       -1u,       -1u,       -1u,       -1u,       -1u,       -1u,       -1u,
 #endif
     (rbits)-1, (rbits)-1, (rbits)-1, (rbits)-1, (rbits)-1, (rbits)-1, (rbits)-1, (rbits)-1};
 

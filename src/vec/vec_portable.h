@@ -18,7 +18,8 @@ SMI vint i_set1(rbits c) {
 /* x y + z, rounded once. Out of line: emulated, it is long. */
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 static __attribute__((noinline)) void fma_lanes(const real *restrict x, const real *restrict y, real *restrict z) {
-  for (int i = 0; i < LANES; i++) z[i] = SMX_REAL == 32 ? (real)__builtin_fmaf((float)x[i], (float)y[i], (float)z[i]) : (real)__builtin_fma(x[i], y[i], z[i]);
+  for (int i = 0; i < LANES; i++)
+    z[i] = SMX_REAL == 32 ? (real)__builtin_fmaf((float)x[i], (float)y[i], (float)z[i]) : (real)__builtin_fma(x[i], y[i], z[i]);
 }
 #elif SMX_REAL == 32
 /* Without hardware: the product of two floats is exact in double; the sum is rounded to odd there and then to float, which is the correctly
