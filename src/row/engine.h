@@ -124,4 +124,26 @@ static void run_rows(const row_kernel *k, row_call *c) {
   }
 }
 
+/* An operator that is one kernel or another, as its parameters (of the row, if a port holds them) say. */
+#define PICK_KERNEL(name, port) \
+  static void name##_begin(const row_call *c, row_state *st) { name##_pick(c)->begin(c, st); } \
+  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { name##_pick(c)->pass(c, st, parts); } \
+  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { \
+    name##_pick(c)->fold(c, st, parts, count); \
+  } \
+  static bool name##_next(const row_call *c, row_state *st) { return name##_pick(c)->next(c, st); } \
+  static void name##_rows(row_call *c) { pick_rows(c, name##_pick, port); }
+
+static void pick_rows(row_call *c, const row_kernel *(*pick)(const row_call *), int port) {
+  if (port < 0 || !c->src[port]) {
+    pick(c)->rows(c);
+    return;
+  }
+  for (size_t r = 0; r < c->rows; r++) {
+    row_call row = row_at(c, r);
+    pick(&row)->rows(&row);
+    if (row.first_empty >= 0 && c->first_empty < 0) c->first_empty = (int64_t)r;
+  }
+}
+
 #endif

@@ -129,4 +129,15 @@ static bool scan_next(const row_call *c, row_state *st, bool backward) {
   return true;
 }
 
+/* Five functions make a kernel. */
+#define SCAN_KERNEL(name, backward) \
+  static void name##_begin(const row_call *c, row_state *st) { scan_begin(c, st); } \
+  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { scan_pass(c, st, parts, backward); } \
+  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { scan_fold(c, st, parts, count); } \
+  static bool name##_next(const row_call *c, row_state *st) { return scan_next(c, st, backward); } \
+  static void name##_rows(row_call *c) { \
+    static const row_kernel kernel = {NULL, name##_begin, name##_pass, name##_fold, name##_next}; \
+    run_rows(&kernel, c); \
+  }
+
 #endif

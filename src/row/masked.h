@@ -1,0 +1,131 @@
+/* row/masked.h - the softmax operators in which some elements do not exist: by a mask, by a bias of -inf, or because others are larger. Part of
+ * ops.c, from which it takes the gradients of weights. */
+/* ---- masked_softmax. The mask arrives as 0 (keep) or -inf (drop). ---- */
+
+SMI consts value_setup(const row_call *c, const span *s) {
+  (void)s;
+  return (consts){{(real)c->params[0]}};
+}
+SMI score score_masked(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  vmask keep = v_eq(at(s->src[1], i, cnt), v_set1(0));
+  return (score){shifted_by(v_select(keep, at(s->src[0], i, cnt), v_set1(k->v[0])), shift), v_set1(0)};
+}
+EXP_SCORES(masked, score_masked, false)
+EXP_EMIT(masked_weights, masked_weight)
+static const exp_body masked_softmax_body = {.setup = value_setup, .scores = &masked_scores, .emit = masked_weights};
+EXP_KERNEL(masked_softmax)
+
+/* Dropped elements weigh in the sum when the mask value is finite, but have no gradient. */
+SMI vreal masked_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vmask keep = v_eq(at(s->src[1], i, cnt), v_set1(0));
+  put(s->dst[0], i, cnt, v_select(keep, weights_ds(s, k, r, i, cnt), v_set1(0)));
+  return v_set1(0);
+}
+SUM_EMIT_OF(masked_out, masked_emit)
+static const sum_body masked_softmax_grad_body = {.setup = setup_one, .sums = weights_sums, .emit = masked_out, .full = 1};
+SUM_KERNEL(masked_softmax_grad)
+
+/* ---- scaled_masked_softmax ---- */
+
+enum { BIAS = 1, KEEP = 2, SLOPE = 3, POSITION = 4, SINK = 5 };
+
+SMI consts attention_setup(const row_call *c, const span *s) {
+  real position = s->src[POSITION] ? *s->src[POSITION] : (real)c->n - 1;
+  return (consts){{(real)c->params[0], s->src[SLOPE] ? *s->src[SLOPE] : 0, position}};
+}
+SMI score score_attention(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  vreal zero = v_set1(0), dead = v_set1(-R_INF), b = zero;
+  vmask gone = v_lt(zero, zero);
+  if (s->src[BIAS]) {
+    b = at(s->src[BIAS], i, cnt);
+    gone = v_eq(b, dead);
+  }
+  if (s->src[KEEP]) gone = m_or(gone, v_eq(at(s->src[KEEP], i, cnt), dead));
+  if (s->src[SLOPE]) {
+    vreal j = v_add(v_set1((real)(s->origin + i)), v_iota());
+    b = v_fnma(v_set1(k->v[1]), v_abs(v_sub(v_set1(k->v[2]), j)), b);
+  }
+  return (score){v_select(gone, dead, shifted_by(v_fma(at(s->src[0], i, cnt), v_set1(k->v[0]), b), shift)), zero};
+}
+SMI real sink_of(const span *s) { return s->src[SINK] ? *s->src[SINK] : -R_INF; }
+EXP_SCORES(attention, score_attention, false)
+EXP_EMIT(attention_weights, attention_weight)
+static const exp_body scaled_masked_softmax_body = {
+    .setup = attention_setup, .scores = &attention_scores, .emit = attention_weights, .extra = sink_of};
+EXP_KERNEL(scaled_masked_softmax)
+
+/* dx = scale ds, dbias = ds, dsink = -y_sink sum y dy with y_sink = 1 - sum y */
+SMI consts attention_grad_setup(const row_call *c, const span *s) {
+  (void)s;
+  return (consts){{1, (real)c->params[0]}};
+}
+SMI void attention_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  weights_add(s, k, r, i, cnt, acc);
+  acc->b = v_add(acc->b, at(s->src[SRC_Y], i, cnt));
+}
+SMI vreal attention_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vreal ds = weights_ds(s, k, r, i, cnt);
+  put(s->dst[0], i, cnt, v_clean(v_mul(ds, v_set1(k->v[1]))));
+  if (s->dst[BIAS]) put(s->dst[BIAS], i, cnt, ds);
+  return v_set1(0);
+}
+SMI void attention_row(const span *s, const consts *k, const sum_row *r, double post) {
+  (void)k;
+  double sink = r->sum2 < 1 ? 1 - r->sum2 : 0;
+  if (s->dst[SINK]) s->dst[SINK][0] = post != post ? r_nan() : v_first(v_clean(v_set1((real)(-sink * r->sum))));
+}
+SUM_SUMS_OF(attention_sums, attention_add)
+SUM_EMIT_OF(attention_out, attention_emit)
+static const sum_body scaled_masked_softmax_grad_body = {
+    .setup = attention_grad_setup, .sums = attention_sums, .emit = attention_out, .row = attention_row, .full = 1u | 1u << BIAS};
+SUM_KERNEL(scaled_masked_softmax_grad)
+
+/* ---- sparse_softmax: select.h finds the smallest score that is kept, then it is a softmax over what is kept ---- */
+
+SMI score score_kept(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  const struct row_pick *pick = (const struct row_pick *)(const void *)s->src[1];
+  vreal x = at(s->src[0], i, cnt), value = v_set1((real)pick->value);
+  (void)k;
+  int64_t left = pick->limit - (int64_t)(s->origin + i); /* lanes up to this one may keep an equal score */
+  vmask early = v_lt(v_iota(), v_set1(left < 0 ? 0 : left < LANES ? (real)(left + 1) : LANES));
+  vmask keep = m_or(v_lt(value, x), m_and(v_eq(x, value), early));
+  return (score){v_select(m_and(m_not(keep), v_eq(x, x)), v_set1(-R_INF), shifted_by(x, shift)), v_set1(0)};
+}
+EXP_SCORES(kept, score_kept, false)
+EXP_EMIT(kept_weights, kept_weight)
+static const exp_body kept_body = {.setup = setup_plain, .scores = &kept_scores, .emit = kept_weights};
+
+enum { SPARSE_SELECT, SPARSE_WEIGHTS };
+
+static row_call kept_call(const row_call *c, const row_state *st) {
+  row_call kept = *c;
+  kept.src[1] = &st->pick;
+  return kept;
+}
+static void sparse_begin(const row_call *c, row_state *st) {
+  st->stage = SPARSE_SELECT;
+  select_begin(st, (uint64_t)c->params[0]);
+}
+static void sparse_pass(const row_call *c, row_state *st, row_part *parts) {
+  if (st->stage == SPARSE_SELECT) {
+    select_pass(c, st, parts);
+    return;
+  }
+  row_call kept = kept_call(c, st);
+  exp_pass(&kept_body, &kept, st, parts);
+}
+static void sparse_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  if (st->stage == SPARSE_WEIGHTS) exp_fold(c, st, parts, count);
+}
+static bool sparse_next(const row_call *c, row_state *st) {
+  row_call kept = kept_call(c, st);
+  if (st->stage == SPARSE_WEIGHTS) return exp_next(&kept_body, &kept, st);
+  if (select_next(st)) return true;
+  st->stage = SPARSE_WEIGHTS;
+  exp_begin(&kept_body, &kept, st);
+  return true;
+}
+static void sparse_rows(row_call *c) {
+  static const row_kernel kernel = {NULL, sparse_begin, sparse_pass, sparse_fold, sparse_next};
+  run_rows(&kernel, c);
+}
