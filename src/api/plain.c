@@ -40,10 +40,10 @@ static row_call weights_call(size_t rows, size_t n, size_t bytes, const void *x,
   return c;
 }
 
-/* Short rows skip even the making of a call. */
+/* Rows that fit registers or caches skip even the making of a call. */
 static void softmax(const smx_kernels *kernels, size_t rows, size_t n, size_t bytes, const void *x, void *y) {
   smx_fpenv env = smx_fpenv_enter();
-  bool done = kernels->moves->small(rows, n, x, y);
+  bool done = smx_plan_get() == PLAN_AUTO && kernels->moves->softmax(rows, n, x, y);
   smx_fpenv_leave(env);
   if (done) return;
   row_call c = weights_call(rows, n, bytes, x, y);

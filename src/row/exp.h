@@ -116,7 +116,7 @@ SMI real exp_max_of(score_fn *f, const span *at_row, const consts *with, size_t 
 #define STEP(u, i, cnt) max[u] = v_max(score_at(f, &s, &k, NULL, i, cnt).h, max[u])
   for (size_t g = 0; g < n; g += GROUP) WALK(first + g, group_size(g, n), STEP)
 #undef STEP
-  for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
+  UNROLL_BLOCK for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
   return v_hmax(max[0]);
 }
 

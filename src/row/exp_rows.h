@@ -334,16 +334,15 @@ static void exp_program_row(const row_kernel *kernel, row_call *c, size_t row) {
 
 /* A row that the caches hold: maximum, terms and their sum, output. The terms are kept in `store` (the output or a scratch row), or formed
  * again. Returns false, with nothing written, when the row is not an ordinary one. */
-static bool exp_cached_row(const exp_body *b, const row_call *c, const span *s, real *store, ptrdiff_t prefetch) {
-  consts k = b->setup(c, s);
-  size_t n = c->n;
-  real max = b->scores->max(s, &k, 0, n), sink = b->extra ? b->extra(s) : -R_INF, top = sink > max ? sink : max;
+static bool exp_cached_row(const exp_body *b, const span *s, const consts *k, bool bypass, real *store, ptrdiff_t prefetch) {
+  const size_t n = s->n;
+  real max = b->scores->max(s, k, 0, n), sink = b->extra ? b->extra(s) : -R_INF, top = sink > max ? sink : max;
   if (!in_range(max) || !in_range(top) || sink != sink) return false;
   exp_row r = {.ref = k_of(top) - 1, .top = max};
-  exp_sum w = {.s = s, .k = &k, .skip = SIZE_MAX, .ref = r.ref, .store = store, .prefetch = prefetch};
+  exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .ref = r.ref, .store = store, .prefetch = prefetch};
   if (b->others) {
-    w.skip = b->scores->find(s, &k, 0, 0, n, max);
-    r.top_l = w.skip < n ? b->scores->low_part(s, &k, 0, w.skip) : 0;
+    w.skip = b->scores->find(s, k, 0, 0, n, max);
+    r.top_l = w.skip < n ? b->scores->low_part(s, k, 0, w.skip) : 0;
   }
   double sum = 0;
   exp_sum_fn *sum_of = store ? b->scores->sum_store : b->scores->sum;
@@ -352,12 +351,12 @@ static bool exp_cached_row(const exp_body *b, const row_call *c, const span *s, 
     fill(s->dst[0], b->kind == EXP_SCALAR ? 1 : n, r_nan());
     return true;
   }
-  exp_settle(b, s, &k, &r, sum, sum);
+  exp_settle(b, s, k, &r, sum, sum);
   if (b->kind == EXP_SCALAR) {
-    s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, &k, &r, n))));
+    s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, k, &r, n))));
     return true;
   }
-  exp_emit e = {.s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < (real)2.83, .stream = c->bypass};
+  exp_emit e = {.s = s, .k = k, .r = &r, .stored = store, .peaked = r.one < (real)2.83, .stream = bypass};
   exp_emit_fn *emit = store ? stored_emit : b->emit;
   for (size_t g = 0; g < n; g += GROUP) emit(&e, g, group_size(g, n));
   return true;
@@ -378,7 +377,8 @@ static void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   for (size_t r = 0; r < c->rows; r++, span_next(c, &s)) {
     real *store = !weights ? NULL : scratched ? scratch : plan == PLAN_CACHE && !c->bypass ? s.dst[0] : NULL;
     ptrdiff_t ahead = follow && r + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
-    if (plan == PLAN_STREAM || !exp_cached_row(b, c, &s, store, ahead)) exp_program_row(kernel, c, r);
+    const consts k = b->setup(c, &s);
+    if (plan == PLAN_STREAM || !exp_cached_row(b, &s, &k, c->bypass, store, ahead)) exp_program_row(kernel, c, r);
   }
   if (c->bypass) v_stream_end();
 }

@@ -85,9 +85,16 @@ SMI consts softmax_setup(const row_call *c, const span *s) {
 
 static const exp_body softmax_plain_body = {.setup = setup_plain, .scores = &plain_scores, .emit = plain_weights, .small = exp_small_call};
 EXP_KERNEL(softmax_plain)
-static bool softmax_small(size_t rows, size_t n, const void *x, void *y) {
+/* Contiguous rows without the making of a call. */
+static bool softmax_short(size_t rows, size_t n, const void *x, void *y) {
   small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel};
-  return exp_small_rows(&w);
+  if (exp_small_rows(&w)) return true;
+  if (n > EXP_CACHED || rows > FOLLOW / n) return false;
+  const consts k = {{0}};
+  span s = {.n = n, .src = {x}, .dst = {y}};
+  for (size_t r = 0; r < rows; r++, s.src[0] += n, s.dst[0] += n)
+    if (!exp_cached_row(&softmax_plain_body, &s, &k, false, s.dst[0], 0)) small_odd_row(&w, r);
+  return true;
 }
 static const exp_body softmax_scaled_body = {.setup = softmax_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_weights};
 EXP_KERNEL(softmax_scaled)
@@ -447,4 +454,4 @@ const row_pair SMX_FN(row_kernels)[ROW_COUNT] = {
     [ROW_sparse_softmax] = {KERNEL(sparse), KERNEL(weights)},
 };
 
-const row_moves SMX_FN(row_moves) = {move_load, move_store, softmax_small};
+const row_moves SMX_FN(row_moves) = {move_load, move_store, softmax_short};

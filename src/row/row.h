@@ -91,12 +91,12 @@ typedef struct row_pair {
 /* Storage types as the conversions number them; only the first four can be stored to. A mask is loaded as 0 (keep) or -inf (drop). */
 typedef enum row_store { STORE_F16, STORE_BF16, STORE_F32, STORE_F64, STORE_MASK, STORE_I32, STORE_I64 } row_store;
 
-/* n elements `stride` apart to or from contiguous ones of the real type; and softmax of contiguous rows short enough for registers, with
- * default parameters and policies, which is false when they are longer. */
+/* n elements `stride` apart to or from contiguous ones of the real type; and softmax of contiguous rows that fit registers or caches, with
+ * default parameters and policies, which is false when they do not. */
 typedef struct row_moves {
   void (*load)(row_store type, const void *src, ptrdiff_t stride, size_t n, void *dst);
   void (*store)(row_store type, const void *src, size_t n, void *dst, ptrdiff_t stride);
-  bool (*small)(size_t rows, size_t n, const void *x, void *y);
+  bool (*softmax)(size_t rows, size_t n, const void *x, void *y);
 } row_moves;
 
 #endif

@@ -57,8 +57,11 @@ SMI real r_nan(void) { return r_from(R_NAN_BITS); }
 /* Folds 64 lanes by halves: l += l + 32, 16, 8, 4, 2, 1. */
 SMI real v_fold(const vreal *acc) {
   vreal a[VPB];
+#pragma GCC unroll 8
   for (int j = 0; j < VPB; j++) a[j] = acc[j];
+#pragma GCC unroll 4
   for (int h = VPB / 2; h; h /= 2)
+#pragma GCC unroll 4
     for (int j = 0; j < h; j++) a[j] = v_add(a[j], a[j + h]);
   return v_hsum(a[0]);
 }
