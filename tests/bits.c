@@ -1,7 +1,7 @@
-/* bits.c - proves the first promise: the bits of a result do not depend on the instruction set, the number of threads, the place of a row in
- * its batch, working in place, alignment or strides. Every operator, forward and backward, is compared with the portable instruction set on
- * one row, one thread and contiguous memory; buffers lie against guard pages. By default the factors are covered pairwise by an orthogonal
- * array of 25 runs (run_pairs says where fewer); SMX_TEST_FULL=1 runs their full product. */
+/* bits.c - proves the first promise: the bits of a result do not depend on the instruction set, the number of threads, the place of a
+ * row in its batch, working in place, alignment or strides. Every operator, forward and backward, is compared with the portable
+ * instruction set on one row, one thread and contiguous memory; buffers lie against guard pages. By default the factors are covered
+ * pairwise by an orthogonal array of 25 runs (run_pairs says where fewer); SMX_TEST_FULL=1 runs their full product. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,8 +98,8 @@ static void run_one(const expectation *e, const int *level) {
   problem_free(&p);
 }
 
-/* Columns a, b, a + b, a + 2b, a + 3b, a + 4b modulo 5 of (a, b): every two columns hold every pair of levels. Long rows run the portable set,
- * which may have its fused multiply-add in software, once instead of five times, besides the expectation itself. */
+/* Columns a, b, a + b, a + 2b, a + 3b, a + 4b modulo 5 of (a, b): every two columns hold every pair of levels. Long rows run the
+ * portable set, which may have its fused multiply-add in software, once instead of five times, besides the expectation itself. */
 static void run_pairs(const expectation *e) {
   for (int a = 0; a < 5; a++)
     for (int b = 0; b < 5; b++) {

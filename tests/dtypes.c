@@ -1,5 +1,5 @@
-/* dtypes.c - proves what the header says about element types: an f16 or bf16 output is the f32 result of the widened input, rounded once; every
- * mixture of input and output types works; the arithmetic is f64 as soon as one float input is f64. */
+/* dtypes.c - proves what the header says about element types: an f16 or bf16 output is the f32 result of the widened input, rounded
+ * once; every mixture of input and output types works; the arithmetic is f64 as soon as one float input is f64. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -82,8 +82,8 @@ static double param_or(const problem *p, const char *name, double otherwise) {
   return otherwise;
 }
 
-/* In f32: a product scale x that overflows is an infinite score, and differences of scores that overflow make an infinite mean. Nothing finite is
- * promised for those, and the reference, in double, knows nothing of it. */
+/* In f32: a product scale x that overflows is an infinite score, and differences of scores that overflow make an infinite mean. Nothing
+ * finite is promised for those, and the reference, in double, knows nothing of it. */
 static int beyond_f32(const problem *p, smx_dtype t) {
   double factor = param_or(p, "scale", 1), low = INFINITY, high = -INFINITY;
   if (t.bits == 64) return 0;
@@ -123,8 +123,8 @@ static void rows_with_a_rule(void **state) {
   assert_int_equal(bad, 0);
 }
 
-/* What the gradient of an element must be: NaN where its row, or its segment, is NaN; otherwise finite, never subnormal, and 0 for an element
- * that a mask drops (which may be 0 in a row of NaN, too). */
+/* What the gradient of an element must be: NaN where its row, or its segment, is NaN; otherwise finite, never subnormal, and 0 for an
+ * element that a mask drops (which may be 0 in a row of NaN, too). */
 static int right_gradient(const problem *p, int i, int64_t k, double got) {
   const smx_port *y = &p->op->outputs[0];
   int full = p->op->inputs[i].shape == SMX_SHAPE_FULL, masked = 0, nan = 0;

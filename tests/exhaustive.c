@@ -1,4 +1,5 @@
-/* exhaustive.c - proves that e^x in f32 is within 1 ULP over [-87.33, 88.72], and tanh, 1 - tanh^2 and e^x - 1 within a few, on the fastest instruction set (vec.c proves that the others agree). A sample by default, every float with SMX_TEST_FULL=1. Prints the worst
+/* exhaustive.c - proves that e^x in f32 is within 1 ULP over [-87.33, 88.72], and tanh, 1 - tanh^2 and e^x - 1 within a few, on the
+ * fastest instruction set (vec.c proves that the others agree). A sample by default, every float with SMX_TEST_FULL=1. Prints the worst
  * error and the x that attains it. The comparison is libm's double, confirmed by MPFR where it is worst. */
 #include <mpfr.h>
 

@@ -1,5 +1,5 @@
-/* golden.c - proves that results have not changed: the hash of every operator, forward and backward, over a fixed sweep equals the committed
- * one. SMX_GOLDEN_WRITE=path writes the hashes of this build instead. */
+/* golden.c - proves that results have not changed: the hash of every operator, forward and backward, over a fixed sweep equals the
+ * committed one. SMX_GOLDEN_WRITE=path writes the hashes of this build instead. */
 #include <stdio.h>
 #include <stdlib.h>
 

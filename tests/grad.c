@@ -1,6 +1,7 @@
-/* grad.c - proves that smx_backward of every operator gives the derivative of its reference, for every input with a gradient: in f64 against
- * fourth-order differences of the reference, in f32 against f64. Kinks are avoided by rows whose values are all far apart (the kinds below
- * are continuous); hardmax has gradient 0 there, and its straight-through form is compared with softmax. Prints the worst error. */
+/* grad.c - proves that smx_backward of every operator gives the derivative of its reference, for every input with a gradient: in f64
+ * against fourth-order differences of the reference, in f32 against f64. Kinks are avoided by rows whose values are all far apart (the
+ * kinds below are continuous); hardmax has gradient 0 there, and its straight-through form is compared with softmax. Prints the worst
+ * error. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

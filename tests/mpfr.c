@@ -1,5 +1,5 @@
-/* mpfr.c - proves the accuracy that the manual promises, against MPFR: softmax, logsumexp and log_softmax in f32 on rows of normal * 5 logits,
- * alone and shifted by as much as 1e30; and that f16 and bf16 results are the f32 results rounded. Prints the worst errors. */
+/* mpfr.c - proves the accuracy that the manual promises, against MPFR: softmax, logsumexp and log_softmax in f32 on rows of normal * 5
+ * logits, alone and shifted by as much as 1e30; and that f16 and bf16 results are the f32 results rounded. Prints the worst errors. */
 #include <mpfr.h>
 
 #include <math.h>

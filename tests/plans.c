@@ -1,5 +1,6 @@
-/* plans.c - proves that the algorithms of softmax (three passes in cache, scratch per batch, two passes streaming) are plans of one operator
- * and give one result: every plan against the automatic choice, bit for bit, over sizes, types and rows made to tell them apart. */
+/* plans.c - proves that the algorithms of softmax (three passes in cache, scratch per batch, two passes streaming) are plans of one
+ * operator and give one result: every plan against the automatic choice, bit for bit, over sizes, types and rows made to tell them
+ * apart. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

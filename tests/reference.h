@@ -22,8 +22,8 @@ typedef struct scale {
 } scale;
 scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtype t);
 
-/* |got - want| in units of `unit` of the scale; 0 when both are NaN, or got is want rounded to its type; infinity when one is NaN or they are
- * different infinities. */
+/* |got - want| in units of `unit` of the scale; 0 when both are NaN, or got is want rounded to its type; infinity when one is NaN or
+ * they are different infinities. */
 double distance(scale s, double got, double want, double unit);
 
 #define UNIT_F32 0x1p-24

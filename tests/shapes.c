@@ -1,5 +1,5 @@
-/* shapes.c - proves that every operator works along any axis of a tensor of any order in memory, and that a broadcast auxiliary input gives the
- * bits of the same input written out in full. */
+/* shapes.c - proves that every operator works along any axis of a tensor of any order in memory, and that a broadcast auxiliary input
+ * gives the bits of the same input written out in full. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* threads.c - proves that many threads may call at once, with one context or none; that a child after fork works; that the caller's own threads
- * are used when given; and that the caller's floating-point environment neither matters nor changes. */
+/* threads.c - proves that many threads may call at once, with one context or none; that a child after fork works; that the caller's own
+ * threads are used when given; and that the caller's floating-point environment neither matters nor changes. */
 #define _GNU_SOURCE
 #include <fenv.h>
 #include <pthread.h>

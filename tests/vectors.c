@@ -1,5 +1,5 @@
-/* vectors.c - proves that the references and the library, forward and backward, in f64 and f32, give the known answers of every vectors.txt.
- * The format is described at the top of those files. An operator without a line is an error. */
+/* vectors.c - proves that the references and the library, forward and backward, in f64 and f32, give the known answers of every
+ * vectors.txt. The format is described at the top of those files. An operator without a line is an error. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>

@@ -15,33 +15,38 @@ static bool always(void) { return true; }
     label, test, {row_kernels_##isa##_f32, &row_moves_##isa##_f32}, { row_kernels_##isa##_f64, &row_moves_##isa##_f64 } \
   }
 
-DECLARE(portable)
 #if defined(__x86_64__)
-DECLARE(avx512)
-DECLARE(avx2)
-DECLARE(fma)
 #include <cpuid.h>
 static bool has_f16c(void) { /* clang 14 has no name for it */
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
-static bool has_fma(void) { return __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma") && has_f16c(); }
-static bool has_avx2(void) { return has_fma() && __builtin_cpu_supports("avx2"); }
-static bool has_avx512(void) {
+static inline bool has_fma(void) { return __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma") && has_f16c(); }
+static inline bool has_avx2(void) { return has_fma() && __builtin_cpu_supports("avx2"); }
+static inline bool has_avx512(void) {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl");
 }
-#elif defined(__aarch64__)
-DECLARE(neon)
 #endif
+
+DECLARE(portable)
+DECLARE(avx512)
+DECLARE(avx2)
+DECLARE(fma)
+DECLARE(neon)
 
 /* Fastest first. */
 static const smx_isa isas[] = {
-#if defined(__x86_64__)
+#ifdef SMX_HAVE_AVX512
     ISA("avx512", avx512, has_avx512),
+#endif
+#ifdef SMX_HAVE_AVX2
     ISA("avx2", avx2, has_avx2),
+#endif
+#ifdef SMX_HAVE_FMA
     ISA("fma", fma, has_fma),
-#elif defined(__aarch64__)
+#endif
+#ifdef SMX_HAVE_NEON
     ISA("neon", neon, always),
 #endif
     ISA("portable", portable, always),
