@@ -1,7 +1,6 @@
 /* reference.c - see reference.h. */
 #include "reference.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +70,6 @@ static double growth(const problem *p, int64_t row, smx_dtype t) {
 
 scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtype t) {
   scale s = {.relative = port->shape == SMX_SHAPE_FULL && !strstr(port->help, "logarithm"), .growth = growth(p, row, t), .type = t};
-  s.overflows = largest_sum(p, row) > (t.bits == 64 ? DBL_MAX : FLT_MAX);
   s.row = fmax(largest(p, "x", row), p->n > 0 ? log((double)p->n) : 0);
   return s;
 }

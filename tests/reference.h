@@ -17,7 +17,6 @@ typedef struct scale {
   int relative;  /* to the reference alone */
   double growth; /* what the scale is multiplied by */
   double row;    /* what the row adds */
-  int overflows; /* a score that is rounded may be beyond the largest finite number: then it is infinite, and no weight can be told */
   smx_dtype type;
 } scale;
 scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtype t);

@@ -18,6 +18,7 @@ static const smx_port x_saved[] = {X_SAVED};
 static const smx_port y_saved[] = {{"y", SMX_SHAPE_FULL, SAVED, "weights"}};
 static const smx_port y_log[] = {{"y", SMX_SHAPE_FULL, SAVED, "logarithms of the weights"}};
 static const smx_port y_plain[] = {{"y", SMX_SHAPE_FULL, 0, "weights"}};
+static const smx_port y_capped[] = {{"y", SMX_SHAPE_FULL, 0, "limited scores"}};
 static const smx_port row_value[] = {{"y", SMX_SHAPE_ROW, 0, "one value a row"}};
 static const smx_port lse_value[] = {{"lse", SMX_SHAPE_ROW, 0, "one value a row"}};
 
@@ -196,7 +197,7 @@ const smx_op row_table[ROW_COUNT] = {
                  "tanh^2(x / c)).",
         .source = "Gemma 2: Improving Open Language Models at a Practical Size (2024); the form is older",
         .example = "softmax run softcap logits.npy --cap 30",
-        INPUTS(x_saved), OUTPUTS(y_plain), PARAMS(softcap_params)},
+        INPUTS(x_saved), OUTPUTS(y_capped), PARAMS(softcap_params)},
     [ROW_boltzmann_operator] = {
         .id = 13, .name = "boltzmann_operator", .family = "row", .flags = BACKWARD, .tolerance = 32,
         .title = "mean of the scores under their own softmax",
