@@ -101,6 +101,10 @@ static real exp_run_group(const exp_body *b, const span *s, const consts *k, siz
     *part = (row_part){.ref = (double)-R_INF, .max = (double)max, .low = (double)R_INF, .index = -1, .nan = !(max <= R_MAX)};
     if (!(max >= -R_MAX && max <= R_MAX)) return -R_INF;
     ref = k_of(max) - 1;
+    if (!(ref > -R_INF)) {
+      part->nan = true;
+      return ref;
+    }
   }
   for (;;) {
     w.ref = ref;
@@ -177,7 +181,10 @@ static void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_pa
 
 /* A running part joins: both sides are brought to the later reference, which is exact. */
 static void exp_fold_run(row_state *st, const row_part *p) {
-  if (!(p->ref > (double)-R_INF)) return; /* nothing but -inf */
+  if (!(p->ref > (double)-R_INF)) { /* nothing but -inf, or scores so low that k overflows: those are summed exactly later */
+    if (p->max > st->max) st->max = p->max;
+    return;
+  }
   double ref = p->ref > st->ref ? p->ref : st->ref, old = d_scale(st->sum, st->ref - ref), new = d_scale(p->sum, p->ref - ref);
   bool record = p->max > st->max;
   st->other = record ? old + d_scale(p->other, p->ref - ref) : d_scale(st->other, st->ref - ref) + new;
