@@ -133,9 +133,9 @@ SMI double d_log1p(double d) {
   return u < (double)__builtin_inf() ? d_log(u, lost / u) : u;
 }
 
-/* sum * 2^d for a whole number d <= 0; exactly 0 when d < -1000. */
+/* sum * 2^d for a whole number d <= 0; exactly 0 when d < -1000. Any other d belongs to a row that is summed again, and gives 0. */
 SMI double d_scale(double sum, double d) {
-  if (d < -1000) return 0;
+  if (!(d >= -1000 && d <= 0)) return 0;
   int64_t b = (int64_t)(1023 + d) << 52;
   double two_d;
   memcpy(&two_d, &b, 8);
