@@ -15,15 +15,15 @@ static bool always(void) { return true; }
     label, test, {row_kernels_##isa##_f32, &row_moves_##isa##_f32}, { row_kernels_##isa##_f64, &row_moves_##isa##_f64 } \
   }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) /* unused where SMX_ISAS leaves a set out */
 #include <cpuid.h>
 static bool has_f16c(void) { /* clang 14 has no name for it */
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
-static inline bool has_fma(void) { return __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma") && has_f16c(); }
-static inline bool has_avx2(void) { return has_fma() && __builtin_cpu_supports("avx2"); }
-static inline bool has_avx512(void) {
+static __attribute__((unused)) bool has_fma(void) { return __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma") && has_f16c(); }
+static __attribute__((unused)) bool has_avx2(void) { return has_fma() && __builtin_cpu_supports("avx2"); }
+static __attribute__((unused)) bool has_avx512(void) {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl");
 }
