@@ -69,15 +69,18 @@ static uint16_t narrow16(double v, int e) {
   return (uint16_t)(sign | (((uint32_t)(exponent + bias - 1) << m) + units)); /* a carry moves into the exponent, up to infinity */
 }
 
+/* One element of any dtype. */
+typedef union element {
+  float f;
+  double d;
+  uint16_t h;
+  int32_t i;
+  int64_t l;
+  uint8_t b;
+} element;
+
 double dtype_load(smx_dtype t, const void *p) {
-  union {
-    float f;
-    double d;
-    uint16_t h;
-    int32_t i;
-    int64_t l;
-    uint8_t b;
-  } u;
+  element u;
   memcpy(&u, p, dtype_size(t));
   if (t.code == 4) return widen16(u.h, 8);
   if (t.code == 2) return t.bits == 64 ? u.d : t.bits == 32 ? u.f : widen16(u.h, 5);
@@ -85,14 +88,7 @@ double dtype_load(smx_dtype t, const void *p) {
 }
 
 void dtype_store(smx_dtype t, void *p, double v) {
-  union {
-    float f;
-    double d;
-    uint16_t h;
-    int32_t i;
-    int64_t l;
-    uint8_t b;
-  } u;
+  element u;
   uint32_t quiet = 0x7fc00000u;
   if (t.code == 4) u.h = narrow16(v, 8);
   else if (t.code == 2 && t.bits == 16) u.h = narrow16(v, 5);

@@ -4,8 +4,6 @@
 #include "plan.h"
 #include <string.h>
 
-enum { BYPASS = 8 << 20 };
-
 /* Two buffers of so many bytes are one, or apart. */
 static bool apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
   uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
@@ -36,7 +34,7 @@ static void run(const row_kernel *kernel, row_call *c) {
 static row_call weights_call(size_t rows, size_t n, size_t bytes, const void *x, void *y) {
   row_call c = {.n = n, .rows = rows, .src = {x}, .dst = {y}, .src_step = {(ptrdiff_t)n}, .dst_step = {(ptrdiff_t)n}};
   c.plan = (row_plan)smx_plan_get();
-  c.bypass = x != y && rows * n * bytes > BYPASS && c.plan != PLAN_CACHE;
+  c.bypass = x != y && rows * n * bytes > SMX_BYPASS && c.plan != PLAN_CACHE;
   return c;
 }
 

@@ -15,8 +15,7 @@ enum {
   LONG_ROW = 32768,   /* elements from which a row that must be converted runs by groups */
   SPLIT_ROW = 131072, /* elements from which threads share a row */
   TASK = 65536,       /* elements that are worth a task */
-  RUN_GROUPS = 32,    /* groups of a long row handed out together */
-  BYPASS = 8 << 20    /* bytes of output from which stores pass the caches */
+  RUN_GROUPS = 32     /* groups of a long row handed out together */
 };
 
 static _Atomic int forced_plan;
@@ -338,7 +337,7 @@ static smx_status long_rows(job *j, int64_t *empty) {
 static void choose_stores(job *j) {
   const job_port *y = j->dst, *x = j->src;
   int64_t bytes = j->rows * j->n * (int64_t)real_bytes(j);
-  j->call.bypass = y->present && y->full && y->direct && bytes > BYPASS && !(x->present && x->data == y->data);
+  j->call.bypass = y->present && y->full && y->direct && bytes > SMX_BYPASS && !(x->present && x->data == y->data);
   j->call.plan = (row_plan)smx_plan_get();
   if (j->call.plan == PLAN_CACHE) j->call.bypass = false;
 }

@@ -60,8 +60,7 @@ typedef struct row_state {
   bool reverse;  /* this pass takes the groups, and the elements, from last to first */
   bool serial;   /* runs of this pass follow one another: it carries state from run to run */
   bool empty;    /* nothing valid in the row */
-  bool nan, far; /* a NaN was seen; a group was out of the range of the plain exponential */
-  bool have;     /* anything folded yet */
+  bool nan, far; /* a NaN was seen; a +inf was seen */
   double ref, max, low, shift;
   double sum, sum2, sum3, other;
   double top_l, top_x;
