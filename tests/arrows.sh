@@ -5,16 +5,18 @@ set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 
 # from: the places it may include. "own" is the folder the file is in. A room has three kinds of files:
-# facts (table.c, list.h, ROOM.h), kernel (ops.c, engine.h and the like) and ref.
+# facts (table.c, list.h, ROOM.h), kernel (ops.c and the like) and ref. So has engine: program (what a kernel is), kernel, and ref.
 allowed='
 include
 base    own include
-cpu     own facts base include
+cpu     own program base include
 vec     own
-api     own facts cpu base include
+engine  own program vec
+api     own facts cpu program base include
 facts   facts=own base include
-kernel  kernel=own facts=own vec
-ref     ref=own facts=own
+program include
+kernel  kernel=own facts=own engine program vec
+ref     ref=own facts=own ref=engine
 cli     own include
 bench   own include
 python  own include
@@ -29,6 +31,13 @@ place() {
     *) folder=${file%%/*} ;;
   esac
   case $folder in
+    engine)
+      case ${file##*/} in
+        program.h) echo "engine program" ;;
+        ref.h) echo "engine ref" ;;
+        *) echo "engine engine" ;;
+      esac
+      return ;;
     include | base | cpu | vec | api | cli | bench | python | examples | tests) echo "$folder $folder"; return ;;
   esac
   case ${file##*/} in
@@ -41,7 +50,7 @@ place() {
 # target FILE NAME: the file of ours that an include of NAME in FILE means, or nothing.
 target() {
   local folder=${1%/*} candidate
-  for candidate in "$folder/$2" "src/$2" "include/$2" "src/vec/$2"; do
+  for candidate in "$folder/$2" "src/$2" "include/$2" "src/engine/$2" "src/vec/$2"; do
     if [ -e "$candidate" ]; then
       realpath -m --relative-to=. "$candidate"
       return
@@ -57,6 +66,7 @@ may() {
     case $word in
       own) [ "$1" = "$3" ] && return ;;
       *=own) [ "$4" = "${word%=own}" ] && [ "$1" = "$3" ] && return ;;
+      *=*) [ "$4" = "${word%=*}" ] && [ "$3" = "${word#*=}" ] && return ;;
       *) [ "$4" = "$word" ] && return ;;
     esac
   done

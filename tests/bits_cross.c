@@ -9,7 +9,7 @@ int main(void) {
   int failures = 0;
   for (int i = 0; i < smx_isa_count(); i++) {
     const char *name = smx_isa_at(i);
-    int differences = smx_isa_set(name) ? -1 : sweep_compare(SMX_SOURCE_DIR "/tests/golden/row.txt");
+    int differences = smx_isa_set(name) ? -1 : sweep_compare(SMX_SOURCE_DIR "/tests/golden/operators.txt");
     printf("%s: %d differences from the golden file\n", name, differences);
     failures += differences != 0;
   }

@@ -11,7 +11,7 @@ static void results_are_those_committed(void **state) {
   const char *path = getenv("SMX_GOLDEN_WRITE");
   printf("instruction set: %s\n", smx_isa_name());
   if (path) assert_int_equal(sweep_write(path), 0);
-  else assert_int_equal(sweep_compare(SMX_SOURCE_DIR "/tests/golden/row.txt"), 0);
+  else assert_int_equal(sweep_compare(SMX_SOURCE_DIR "/tests/golden/operators.txt"), 0);
 }
 
 int main(void) {

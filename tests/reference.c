@@ -5,12 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "row/ref.h"
+#include "api/verbs.h"
+#include "engine/ref.h"
 
-static size_t op_index(const smx_op *op) {
-  size_t i = 0;
-  while (smx_op_at(i) != op) i++;
-  return i;
+static row_ref_fn *reference_of(const smx_op *op) {
+#define REFS(name, a, b) name##_refs,
+  static row_ref_fn *const *const refs[] = {SMX_ROOMS(REFS, , )};
+  int room;
+  size_t index;
+  return smx_op_place(op, &room, &index) ? refs[room][index] : NULL;
 }
 
 /* One row, or the part of it from `start` on, `n` long: what a reference calls a row. */
@@ -31,7 +34,7 @@ static const double *find_offsets(const problem *p) {
 }
 
 void reference_run(const problem *p, double **values) {
-  row_ref_fn *ref = row_refs[op_index(p->op)];
+  row_ref_fn *ref = reference_of(p->op);
   const double *offsets = find_offsets(p);
   for (int i = 0; i < p->op->output_count; i++)
     if (!(values[i] = malloc(((size_t)port_count(p, &p->op->outputs[i]) + 1) * sizeof(double)))) abort();

@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/cpu.h"
 #include "reference.h"
 #include "unit.h"
 
 enum { PARAMS, INPUTS, OUTPUTS, UPSTREAM, GRADIENTS, FIELDS };
-static const char *const files[] = {SMX_SOURCE_DIR "/src/row/vectors.txt"};
+#define VECTORS(room, a, b) SMX_SOURCE_DIR "/src/" #room "/vectors.txt",
+static const char *const files[] = {SMX_ROOMS(VECTORS, , )};
 static char where[512];
 static int lines_of[256];
 

@@ -1,22 +1,42 @@
 /* api/introspect.c - operators as data: listing, finding, and the parameters of a call. */
 #include "verbs.h"
+#include "row/row.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-size_t smx_op_count(void) { return ROW_COUNT; }
-const smx_op *smx_op_at(size_t i) { return i < ROW_COUNT ? row_table + i : NULL; }
+static const struct room {
+  const smx_op *table;
+  size_t count;
+} rooms[SMX_ROOM_COUNT] = {
+    [SMX_ROOM_row] = {row_table, ROW_COUNT},
+};
+
+size_t smx_op_count(void) {
+  size_t count = 0;
+  for (int r = 0; r < SMX_ROOM_COUNT; r++) count += rooms[r].count;
+  return count;
+}
+const smx_op *smx_op_at(size_t i) {
+  for (int r = 0; r < SMX_ROOM_COUNT; i -= rooms[r++].count)
+    if (i < rooms[r].count) return rooms[r].table + i;
+  return NULL;
+}
 const smx_op *smx_op_find(const char *name) {
-  for (size_t i = 0; name && i < ROW_COUNT; i++)
-    if (!strcmp(row_table[i].name, name)) return row_table + i;
+  const smx_op *op;
+  for (size_t i = 0; name && (op = smx_op_at(i)); i++)
+    if (!strcmp(op->name, name)) return op;
   return NULL;
 }
 
-int smx_op_index(const smx_op *op) {
-  for (int i = 0; i < ROW_COUNT; i++)
-    if (row_table + i == op) return i;
-  return -1;
+bool smx_op_place(const smx_op *op, int *room, size_t *index) {
+  for (*room = 0; *room < SMX_ROOM_COUNT; ++*room) {
+    uintptr_t offset = (uintptr_t)op - (uintptr_t)rooms[*room].table;
+    *index = offset / sizeof *op;
+    if (*index < rooms[*room].count && offset % sizeof *op == 0) return true;
+  }
+  return false;
 }
 
 smx_status smx_params_init(const smx_op *op, smx_params *params) {

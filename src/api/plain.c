@@ -1,5 +1,6 @@
 /* api/plain.c - the operators everybody uses, by name: the shortest way to the kernels. */
 #include "verbs.h"
+#include "row/row.h"
 #include "cpu/fpenv.h"
 #include "plan.h"
 #include <string.h>
@@ -45,7 +46,7 @@ static void softmax(const smx_kernels *kernels, size_t rows, size_t n, size_t by
   smx_fpenv_leave(env);
   if (done) return;
   row_call c = weights_call(rows, n, bytes, x, y);
-  run(&kernels->row[ROW_softmax].forward, &c);
+  run(&kernels->room[SMX_ROOM_row][ROW_softmax]->forward, &c);
 }
 
 smx_status smx_softmax_f32(size_t rows, size_t n, const float *x, float *y) {
@@ -64,7 +65,7 @@ smx_status smx_log_softmax_f32(size_t rows, size_t n, const float *x, float *y) 
   smx_status status = check("smx_log_softmax_f32", "x", "y", rows, n, sizeof *x, x, y);
   if (status != SMX_OK || rows == 0 || n == 0) return status;
   row_call c = weights_call(rows, n, sizeof *x, x, y);
-  run(&smx_isa_current()->f32.row[ROW_log_softmax].forward, &c);
+  run(&smx_isa_current()->f32.room[SMX_ROOM_row][ROW_log_softmax]->forward, &c);
   return SMX_OK;
 }
 
@@ -76,7 +77,7 @@ smx_status smx_logsumexp_f32(size_t rows, size_t n, const float *x, float *lse) 
   if ((total && !x) || (rows && !lse)) return smx_fail(SMX_ERR_NULL, "smx_logsumexp_f32: %s is NULL", lse ? "x" : "lse");
   if (!apart(x, total, lse, rows * sizeof *lse)) return smx_fail(SMX_ERR_ALIAS, "smx_logsumexp_f32: lse overlaps x");
   row_call c = {.n = n, .rows = rows, .src = {x}, .dst = {lse}, .src_step = {(ptrdiff_t)n}, .dst_step = {1}};
-  run(&smx_isa_current()->f32.row[ROW_logsumexp].forward, &c);
+  run(&smx_isa_current()->f32.room[SMX_ROOM_row][ROW_logsumexp]->forward, &c);
   return SMX_OK;
 }
 
@@ -87,7 +88,7 @@ smx_status smx_softmax_backward_f32(size_t rows, size_t n, const float *y, const
   row_call c = {.n = n, .rows = rows, .dst = {dx}, .dst_step = {(ptrdiff_t)n}};
   c.src[SRC_Y] = y, c.src[SRC_DY] = dy;
   c.src_step[SRC_Y] = c.src_step[SRC_DY] = (ptrdiff_t)n;
-  run(&smx_isa_current()->f32.row[ROW_softmax].backward, &c);
+  run(&smx_isa_current()->f32.room[SMX_ROOM_row][ROW_softmax]->backward, &c);
   return SMX_OK;
 }
 

@@ -6,6 +6,8 @@
 /* A call as the verbs see it, being checked. */
 typedef struct checked {
   const smx_op *op;
+  int room; /* where its kernels are */
+  size_t index;
   smx_params params;
   int32_t axis, ndim;
   int64_t shape[SMX_MAX_DIMS]; /* of x */
@@ -19,7 +21,7 @@ typedef struct checked {
 
 static smx_status check_params(checked *k, const smx_op *op, const smx_params *params) {
   if (!op) return smx_fail(SMX_ERR_NULL, "smx_forward: op is NULL");
-  if (smx_op_index(op) < 0) return smx_fail(SMX_ERR_NO_OP, "smx_forward: op is not an operator of this library");
+  if (!smx_op_place(op, &k->room, &k->index)) return smx_fail(SMX_ERR_NO_OP, "smx_forward: op is not an operator of this library");
   k->op = op;
   if (!params) return smx_params_init(op, &k->params);
   if (params->size != sizeof *params)
@@ -257,7 +259,7 @@ static void add_inputs(job *j, const checked *k, job_port *offsets) {
 static smx_status finish(const checked *k, job *j, bool backward) {
   const smx_isa *isa = smx_isa_current();
   const smx_kernels *kernels = j->wide ? &isa->f64 : &isa->f32;
-  const row_pair *pair = kernels->row + smx_op_index(k->op);
+  const row_pair *pair = kernels->room[k->room][k->index];
   int64_t empty;
   j->kernel = backward ? &pair->backward : &pair->forward;
   j->moves = kernels->moves;

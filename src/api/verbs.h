@@ -3,7 +3,7 @@
 #define SMX_API_VERBS_H
 #include "job.h"
 
-int smx_op_index(const smx_op *op); /* -1 for one that is not of this library */
+bool smx_op_place(const smx_op *op, int *room, size_t *index); /* false for one that is not of this library */
 smx_status smx_param_check(const smx_op *op, const smx_param *p, double value);
 
 #endif

@@ -7,13 +7,16 @@
 
 static bool always(void) { return true; }
 
-#define DECLARE(isa) \
-  extern const row_pair row_kernels_##isa##_f32[], row_kernels_##isa##_f64[]; \
-  extern const row_moves row_moves_##isa##_f32, row_moves_##isa##_f64;
+#define DECLARE_ROOM(room, isa, real) extern const row_pair *const room##_kernels_##isa##_##real[];
+#define DECLARE_REAL(isa, real) \
+  SMX_ROOMS(DECLARE_ROOM, isa, real) \
+  extern const row_moves row_moves_##isa##_##real;
+#define DECLARE(isa) DECLARE_REAL(isa, f32) DECLARE_REAL(isa, f64)
+#define KERNELS_ROOM(room, isa, real) room##_kernels_##isa##_##real,
+#define KERNELS(isa, real) \
+  { {SMX_ROOMS(KERNELS_ROOM, isa, real)}, &row_moves_##isa##_##real }
 #define ISA(label, isa, test) \
-  { \
-    label, test, {row_kernels_##isa##_f32, &row_moves_##isa##_f32}, { row_kernels_##isa##_f64, &row_moves_##isa##_f64 } \
-  }
+  { label, test, KERNELS(isa, f32), KERNELS(isa, f64) }
 
 #if defined(__x86_64__) /* unused where SMX_ISAS leaves a set out */
 #include <cpuid.h>

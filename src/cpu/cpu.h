@@ -1,11 +1,17 @@
 /* cpu/cpu.h - which kernels run here. Dispatch is a matter of speed only: every instruction set computes the same bits. */
 #ifndef SMX_CPU_H
 #define SMX_CPU_H
-#include "row/row.h"
+#include "engine/program.h"
 
-/* The kernels of one instruction set and one real type. */
+/* The rooms whose operators are row programs. ROOM(name, a, b) for each. */
+#define SMX_ROOMS(ROOM, a, b) ROOM(row, a, b)
+
+#define SMX_ROOM_NUMBER(room, a, b) SMX_ROOM_##room,
+enum { SMX_ROOMS(SMX_ROOM_NUMBER, , ) SMX_ROOM_COUNT };
+
+/* The kernels of one instruction set and one real type, in the order of each room's list. */
 typedef struct smx_kernels {
-  const row_pair *row;
+  const row_pair *const *room[SMX_ROOM_COUNT];
   const row_moves *moves;
 } smx_kernels;
 

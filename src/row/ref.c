@@ -3,7 +3,7 @@
  * It shares nothing with ops.c, so that one mistake cannot hide in both. Every operator reads its row through a score function, which gives
  * -inf for an element that does not exist: such an element has weight 0 whatever it holds. A NaN or +inf among the scores makes the whole
  * row NaN; a row with nothing valid gives zeros, or -inf where the result is a logarithm (the default policies). */
-#include "ref.h"
+#include "engine/ref.h"
 
 #include <math.h>
 #include <stdlib.h>

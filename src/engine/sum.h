@@ -1,10 +1,10 @@
-/* row/sum.h - operators whose elements need at most the row's maximum, an index and two lane sums: most gradients, hardmax, elementwise maps.
+/* engine/sum.h - operators whose elements need at most the row's maximum, an index and two lane sums: most gradients, hardmax, elementwise maps.
  *
  * A row is read once for its maximum (if the operator asks), once for its sums, and once while its outputs are written; a sum over what is
  * written gives the gradient of a row's own parameter. A NaN that the sums meet makes every output of the row NaN. */
-#ifndef SMX_ROW_SUM_H
-#define SMX_ROW_SUM_H
-#include "engine.h"
+#ifndef SMX_ENGINE_SUM_H
+#define SMX_ENGINE_SUM_H
+#include "walk.h"
 
 typedef struct sum_row {
   double sum, sum2;
@@ -91,14 +91,14 @@ SMI void sum_emit_of(const span *on, const consts *with, const sum_row *of, sum_
     sum_emit_of(s, k, r, by, i, n, part); \
   }
 
-static void sum_fill(const sum_body *b, const span *s, size_t i, size_t n, real value) {
+static inline void sum_fill(const sum_body *b, const span *s, size_t i, size_t n, real value) {
   for (int p = 0; p < ROW_DST; p++)
     if ((b->full >> p & 1) && s->dst[p]) fill(s->dst[p] + i, n, value);
 }
 
 /* ---- the row program ---- */
 
-static void sum_begin(const sum_body *b, const row_call *c, row_state *st) {
+static inline void sum_begin(const sum_body *b, const row_call *c, row_state *st) {
   (void)c;
   st->mode = b->max ? SUM_MAX : b->sums ? SUM_SUMS : SUM_EMIT;
   st->writes = st->mode == SUM_EMIT;
@@ -108,11 +108,11 @@ static void sum_begin(const sum_body *b, const row_call *c, row_state *st) {
   st->index = -1;
 }
 
-static sum_row sum_row_of(const row_state *st) {
+static inline sum_row sum_row_of(const row_state *st) {
   return (sum_row){.sum = st->sum, .sum2 = st->sum2, .max = (real)st->max, .index = st->index};
 }
 
-static void sum_pass(const sum_body *b, const row_call *c, row_state *st, row_part *parts) {
+static inline void sum_pass(const sum_body *b, const row_call *c, row_state *st, row_part *parts) {
   span s = span_of(c, 0);
   consts k = b->setup(c, &s);
   sum_row r = sum_row_of(st);
@@ -126,7 +126,7 @@ static void sum_pass(const sum_body *b, const row_call *c, row_state *st, row_pa
   }
 }
 
-static void sum_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+static inline void sum_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   (void)c;
   for (size_t g = 0; g < count; g++) {
     const row_part *p = parts + g;
@@ -138,13 +138,13 @@ static void sum_fold(const row_call *c, row_state *st, const row_part *parts, si
   }
 }
 
-static bool sum_fill_with(row_state *st, real value) {
+static inline bool sum_fill_with(row_state *st, real value) {
   st->mode = SUM_FILL;
   st->other = (double)value;
   return st->writes = true;
 }
 
-static bool sum_next(const sum_body *b, const row_call *c, row_state *st) {
+static inline bool sum_next(const sum_body *b, const row_call *c, row_state *st) {
   span s = span_of(c, 0);
   consts k = b->setup(c, &s);
   if (st->writes) {
@@ -167,7 +167,7 @@ static bool sum_next(const sum_body *b, const row_call *c, row_state *st) {
 }
 
 /* Rows in memory without a maximum: sums, then outputs, with no program around them. */
-static void sum_rows(const sum_body *b, const row_kernel *kernel, row_call *c) {
+static inline void sum_rows(const sum_body *b, const row_kernel *kernel, row_call *c) {
   if (b->max || !b->sums || c->n > 16 * GROUP) {
     run_rows(kernel, c);
     return;

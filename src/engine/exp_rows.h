@@ -1,10 +1,10 @@
-/* row/exp_rows.h - the exponential family's ways through a row: as a row program (any length, any holder) and, for rows in memory, the plans
+/* engine/exp_rows.h - the exponential family's ways through a row: as a row program (any length, any holder) and, for rows in memory, the plans
  * for rows that fit registers or the caches. All give the same bits.
  *
  * The program sums the row once with a running reference, never later than the row's own. Where that pass cannot tell that its bits are those
  * of the row's own reference (a term lies between the two flush limits, a NaN, a score beyond +-2^19) the row is summed again exactly. */
-#ifndef SMX_ROW_EXP_ROWS_H
-#define SMX_ROW_EXP_ROWS_H
+#ifndef SMX_ENGINE_EXP_ROWS_H
+#define SMX_ENGINE_EXP_ROWS_H
 #include "exp.h"
 
 typedef enum exp_kind { EXP_WEIGHTS, EXP_LOGS, EXP_SCALAR } exp_kind;
@@ -26,7 +26,7 @@ typedef struct exp_body {
   real empty, inf; /* EXP_SCALAR: for a row with nothing valid, and for +inf under SMX_INF_LIMIT */
 } exp_body;
 
-static real k_of(real x) { return v_first(exp_k(v_set1(x))); }
+static inline real k_of(real x) { return v_first(exp_k(v_set1(x))); }
 
 NOINLINE real exp_of(const exp_row *r, real h, real l) {
   vreal d;
@@ -34,7 +34,7 @@ NOINLINE real exp_of(const exp_row *r, real h, real l) {
 }
 
 /* The scalars that follow from the sums. top, top_l: the largest score as the terms have it, shift subtracted. */
-static void exp_settle(const exp_body *b, const span *s, const consts *k, exp_row *r, double sum, double other) {
+static inline void exp_settle(const exp_body *b, const span *s, const consts *k, exp_row *r, double sum, double other) {
   if (b->extra) {
     real x = b->extra(s);
     if (x > -R_INF) sum += (double)exp_of(r, x - r->shift, 0);
@@ -62,7 +62,7 @@ SMI bool in_range(real max) { return max >= (real)-524288 && max <= (real)524288
 
 enum { EXP_RUN, EXP_CLASSIFY, EXP_TOP, EXP_EXACT, EXP_MOMENT_PASS, EXP_SPREAD_PASS, EXP_EMIT_PASS, EXP_FILL, EXP_LIMIT };
 
-static void exp_begin(const exp_body *b, const row_call *c, row_state *st) {
+static inline void exp_begin(const exp_body *b, const row_call *c, row_state *st) {
   (void)b;
   (void)c;
   st->mode = EXP_RUN;
@@ -73,7 +73,7 @@ static void exp_begin(const exp_body *b, const row_call *c, row_state *st) {
   st->index = -1;
 }
 
-static exp_row exp_row_of(const exp_body *b, const span *s, const consts *k, const row_state *st) {
+static inline exp_row exp_row_of(const exp_body *b, const span *s, const consts *k, const row_state *st) {
   exp_row r = {.shift = (real)st->shift, .ref = (real)st->ref, .top = (real)st->max, .top_l = (real)st->top_l, .top_x = st->top_x};
   exp_settle(b, s, k, &r, st->sum, st->other);
   r.moment = st->sum2 / st->sum, r.spread = st->sum3 / st->sum;
@@ -81,7 +81,7 @@ static exp_row exp_row_of(const exp_body *b, const span *s, const consts *k, con
 }
 
 /* The row's first largest element so far is in this group: sums the group without it and notes it. */
-static void exp_note_top(const exp_body *b, exp_sum *w, exp_sum_fn *sum, size_t i, size_t n, real max, row_part *part) {
+static inline void exp_note_top(const exp_body *b, exp_sum *w, exp_sum_fn *sum, size_t i, size_t n, real max, row_part *part) {
   size_t first = b->scores->find(w->s, w->k, w->shift, i, n, max);
   if (first == n) return;
   w->skip = i + first;
@@ -93,7 +93,8 @@ static void exp_note_top(const exp_body *b, exp_sum *w, exp_sum_fn *sum, size_t 
 
 /* One group with the reference of the groups before it; it comes from a score that was seen, and is raised when the group is far above it.
  * -inf = nothing seen yet. Returns the reference to go on with. */
-static real exp_run_group(const exp_body *b, const span *s, const consts *k, size_t i, size_t n, real ref, real best, row_part *part) {
+static inline real exp_run_group(const exp_body *b, const span *s, const consts *k, size_t i, size_t n, real ref, real best,
+                                 row_part *part) {
   exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX};
   real sum = 0;
   if (!(ref > -R_INF)) {
@@ -120,15 +121,16 @@ static real exp_run_group(const exp_body *b, const span *s, const consts *k, siz
 }
 
 /* One group with the row's own reference. */
-static void exp_exact_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n, bool found,
-                            row_part *part) {
+static inline void exp_exact_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n, bool found,
+                                   row_part *part) {
   exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .ref = (real)st->ref, .shift = (real)st->shift};
   *part = (row_part){.sum = (double)b->scores->sum_exact(&w, i, n), .index = -1};
   part->nan = !(part->sum <= (double)R_MAX);
   if (b->others && !found) exp_note_top(b, &w, b->scores->sum_exact, i, n, (real)st->max, part);
 }
 
-static void exp_moment_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n, row_part *part) {
+static inline void exp_moment_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n,
+                                    row_part *part) {
   exp_sum w = {.s = s, .k = k, .ref = (real)st->ref, .shift = (real)st->shift, .center = (real)st->top_x};
   exp_sum_fn *sum = b->moment;
   if (st->mode == EXP_SPREAD_PASS) sum = b->spread, w.center = (real)(st->top_x + st->sum2 / st->sum);
@@ -136,13 +138,13 @@ static void exp_moment_group(const exp_body *b, const span *s, const consts *k, 
 }
 
 /* One value everywhere, or the +inf share the mass. */
-static void exp_fill_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n) {
+static inline void exp_fill_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n) {
   bool logs = b->kind == EXP_LOGS;
   if (st->mode == EXP_FILL) fill(s->dst[0] + i, n, (real)st->sum);
   else b->scores->limit(s, k, i, n, logs ? -(real)d_log1p(st->sum - 1) : (real)(1.0 / st->sum), logs ? -R_INF : 0);
 }
 
-static void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *parts) {
+static inline void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *parts) {
   span s = span_of(c, 0);
   consts k = b->setup(c, &s);
   size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
@@ -180,7 +182,7 @@ static void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_pa
 }
 
 /* A running part joins: both sides are brought to the later reference, which is exact. */
-static void exp_fold_run(row_state *st, const row_part *p) {
+static inline void exp_fold_run(row_state *st, const row_part *p) {
   if (!(p->ref > (double)-R_INF)) { /* nothing but -inf, or scores so low that k overflows: those are summed exactly later */
     if (p->max > st->max) st->max = p->max;
     return;
@@ -195,14 +197,14 @@ static void exp_fold_run(row_state *st, const row_part *p) {
   st->index = p->index, st->top_l = p->top_l, st->top_x = p->top_x;
 }
 
-static void exp_fold_exact(row_state *st, const row_part *p) {
+static inline void exp_fold_exact(row_state *st, const row_part *p) {
   bool first = p->index >= 0 && st->index < 0;
   st->sum += p->sum;
   st->other += first ? p->other : p->sum;
   if (first) st->index = p->index, st->top_l = p->top_l, st->top_x = p->top_x;
 }
 
-static void exp_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+static inline void exp_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   (void)c;
   for (size_t g = 0; g < count; g++) {
     const row_part *p = parts + g;
@@ -223,7 +225,7 @@ static void exp_fold(const row_call *c, row_state *st, const row_part *parts, si
 }
 
 /* Goes to a pass that writes one value everywhere, or writes the row's value at once. */
-static bool exp_fill_with(const exp_body *b, const span *s, row_state *st, real value, real scalar) {
+static inline bool exp_fill_with(const exp_body *b, const span *s, row_state *st, real value, real scalar) {
   if (b->kind == EXP_SCALAR) {
     s->dst[0][0] = scalar;
     return false;
@@ -233,7 +235,7 @@ static bool exp_fill_with(const exp_body *b, const span *s, row_state *st, real 
   return st->writes = true;
 }
 
-static bool exp_empty(const exp_body *b, const row_call *c, const span *s, row_state *st) {
+static inline bool exp_empty(const exp_body *b, const row_call *c, const span *s, row_state *st) {
   bool sunk = b->extra && b->extra(s) > -R_INF; /* a sink takes all the weight: not an empty row */
   st->empty = !sunk && !b->gradient;
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
@@ -242,7 +244,7 @@ static bool exp_empty(const exp_body *b, const row_call *c, const span *s, row_s
 }
 
 /* Another pass over the row, with its sums at 0. */
-static bool exp_go(row_state *st, int mode) {
+static inline bool exp_go(row_state *st, int mode) {
   st->mode = mode;
   st->sum = st->other = st->sum2 = 0;
   st->nan = false;
@@ -250,7 +252,7 @@ static bool exp_go(row_state *st, int mode) {
   return true;
 }
 
-static bool exp_after_classify(const exp_body *b, const row_call *c, const span *s, row_state *st) {
+static inline bool exp_after_classify(const exp_body *b, const row_call *c, const span *s, row_state *st) {
   bool inf = st->sum > 0, valid = st->sum2 > 0;
   if (st->nan || (inf && c->on_inf != SMX_INF_LIMIT)) return exp_fill_with(b, s, st, r_nan(), r_nan());
   if (!valid) return exp_empty(b, c, s, st);
@@ -264,7 +266,7 @@ static bool exp_after_classify(const exp_body *b, const row_call *c, const span 
 }
 
 /* The x of the largest score is known: it is subtracted from now on, and the largest score is 0. */
-static bool exp_after_top(const exp_body *b, const consts *k, row_state *st) {
+static inline bool exp_after_top(const exp_body *b, const consts *k, row_state *st) {
   st->shift = b->scaled && k->v[0] < 0 ? -st->max : st->max;
   st->max = 0;
   st->ref = -1;
@@ -272,7 +274,7 @@ static bool exp_after_top(const exp_body *b, const consts *k, row_state *st) {
 }
 
 /* The sums are known: what comes next. */
-static bool exp_after_sums(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
+static inline bool exp_after_sums(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
   if (b->moment && st->mode < EXP_MOMENT_PASS) {
     st->mode = EXP_MOMENT_PASS;
   } else if (b->spread && st->mode < EXP_SPREAD_PASS) {
@@ -288,7 +290,7 @@ static bool exp_after_sums(const exp_body *b, const row_call *c, const span *s, 
   return true;
 }
 
-static bool exp_after_run(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
+static inline bool exp_after_run(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
   real max = (real)st->max, sink = b->extra ? b->extra(s) : -R_INF;
   if (!(sink <= R_MAX)) return exp_fill_with(b, s, st, r_nan(), r_nan());
   if (!(max >= -R_MAX && max <= R_MAX)) return exp_go(st, EXP_CLASSIFY);
@@ -306,7 +308,7 @@ static bool exp_after_run(const exp_body *b, const row_call *c, const span *s, c
   return exp_go(st, EXP_EXACT);
 }
 
-static bool exp_next(const exp_body *b, const row_call *c, row_state *st) {
+static inline bool exp_next(const exp_body *b, const row_call *c, row_state *st) {
   span s = span_of(c, 0);
   consts k = b->setup(c, &s);
   if (st->writes) {
@@ -334,14 +336,14 @@ enum { EXP_CACHED = SMX_REAL == 32 ? 131072 : 65536 };
 enum { FOLLOW = 262144, AHEAD = 4 };
 
 /* One row through its program. */
-static void exp_program_row(const row_kernel *kernel, row_call *c, size_t row) {
+static inline void exp_program_row(const row_kernel *kernel, row_call *c, size_t row) {
   row_call one = row_at(c, row);
   if (run_program(kernel, &one) && c->on_empty == SMX_EMPTY_ERROR && c->first_empty < 0) c->first_empty = (int64_t)row;
 }
 
 /* A row that the caches hold: maximum, terms and their sum, output. The terms are kept in `store` (the output or a scratch row), or formed
  * again. Returns false, with nothing written, when the row is not an ordinary one. */
-static bool exp_cached_row(const exp_body *b, const span *s, const consts *k, bool bypass, real *store, ptrdiff_t prefetch) {
+static inline bool exp_cached_row(const exp_body *b, const span *s, const consts *k, bool bypass, real *store, ptrdiff_t prefetch) {
   const size_t n = s->n;
   real max = b->scores->max(s, k, 0, n), sink = b->extra ? b->extra(s) : -R_INF, top = sink > max ? sink : max;
   if (!in_range(max) || !in_range(top) || sink != sink) return false;
@@ -370,7 +372,7 @@ static bool exp_cached_row(const exp_body *b, const span *s, const consts *k, bo
 }
 
 /* The output holds the terms, or a scratch row and streaming stores, or they are formed again; long and extraordinary rows take the program. */
-static void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
+static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   if (b->moment) {
     run_rows(kernel, c);
     return;

@@ -1,5 +1,9 @@
-/* row/masked.h - the softmax operators in which some elements do not exist: by a mask, by a bias of -inf, or because others are larger. Part of
- * ops.c, from which it takes the gradients of weights. */
+/* row/ops_masked.c - the softmax operators in which some elements do not exist: by a mask, by a bias of -inf, or because others are larger.
+ * See ops.c. */
+#include "engine/select.h"
+#include "engine/scores.h"
+#include "engine/weights.h"
+
 /* ---- masked_softmax. The mask arrives as 0 (keep) or -inf (drop). ---- */
 
 SMI consts value_setup(const row_call *c, const span *s) {
@@ -129,3 +133,7 @@ static void sparse_rows(row_call *c) {
   static const row_kernel kernel = {NULL, sparse_begin, sparse_pass, sparse_fold, sparse_next};
   run_rows(&kernel, c);
 }
+
+OPERATOR(masked_softmax, masked_softmax, masked_softmax_grad)
+OPERATOR(scaled_masked_softmax, scaled_masked_softmax, scaled_masked_softmax_grad)
+OPERATOR(sparse_softmax, sparse, weights)

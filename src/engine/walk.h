@@ -1,14 +1,14 @@
-/* row/engine.h - what every engine of the room stands on: the order in which a row is walked, spans, and the runner of row programs.
+/* engine/walk.h - what every engine stands on: the order in which a row is walked, spans, and the runner of row programs.
  *
  * The order is the contract (docs/numerics.md, section 2). A group is GROUP = 8192 elements, eight pages of 1024. It is walked in steps of 64
  * elements, and in each step over the pages, because eight pages read together come from DRAM 1.6 times as fast as one after another. Element q
  * of a block of 64 belongs to lane q. Nothing here depends on the instruction set. */
-#ifndef SMX_ROW_ENGINE_H
-#define SMX_ROW_ENGINE_H
-#include "row.h"
+#ifndef SMX_ENGINE_WALK_H
+#define SMX_ENGINE_WALK_H
+#include "program.h"
 #include "math.h"
 
-#define NOINLINE static __attribute__((noinline))
+#define NOINLINE static __attribute__((noinline, unused))
 
 /* The buffers of one row, as the real type: src[p][i] of a FULL port is element origin + i of the row; *src[p] is the value of a ROW port. */
 typedef struct span {
@@ -22,14 +22,14 @@ typedef struct consts {
   real v[4];
 } consts;
 
-static span span_of(const row_call *c, size_t row) {
+static inline span span_of(const row_call *c, size_t row) {
   span s = {.n = c->n, .origin = c->origin};
   for (int p = 0; p < ROW_SRC; p++) s.src[p] = c->src[p] ? (const real *)c->src[p] + (ptrdiff_t)row * c->src_step[p] : NULL;
   for (int p = 0; p < ROW_DST; p++) s.dst[p] = c->dst[p] ? (real *)c->dst[p] + (ptrdiff_t)row * c->dst_step[p] : NULL;
   return s;
 }
 
-static void span_next(const row_call *c, span *s) {
+static inline void span_next(const row_call *c, span *s) {
   for (int p = 0; p < ROW_SRC; p++)
     if (s->src[p]) s->src[p] += c->src_step[p];
   for (int p = 0; p < ROW_DST; p++)
@@ -86,7 +86,7 @@ SMI void fill(real *y, size_t n, real value) {
 
 /* One pass of a row program over one row in memory, its groups in runs of RUN. */
 enum { RUN = 32 };
-static void run_pass(const row_kernel *k, const row_call *row, row_state *st) {
+static inline void run_pass(const row_kernel *k, const row_call *row, row_state *st) {
   row_part parts[RUN];
   row_call c = *row;
   size_t stride = (size_t)RUN * GROUP, runs = c.n ? (c.n - 1) / stride + 1 : 0;
@@ -99,7 +99,7 @@ static void run_pass(const row_kernel *k, const row_call *row, row_state *st) {
 }
 
 /* All passes over one row in memory. True when the row is empty. */
-static bool run_program(const row_kernel *k, const row_call *row) {
+static inline bool run_program(const row_kernel *k, const row_call *row) {
   row_state st;
   k->begin(row, &st);
   do run_pass(k, row, &st);
@@ -108,7 +108,7 @@ static bool run_program(const row_kernel *k, const row_call *row) {
 }
 
 /* Row r of a call as a call of its own. */
-static row_call row_at(const row_call *c, size_t r) {
+static inline row_call row_at(const row_call *c, size_t r) {
   row_call row = *c;
   row.rows = 1;
   for (int p = 0; p < ROW_SRC; p++) row.src[p] = c->src[p] ? (const real *)c->src[p] + (ptrdiff_t)r * c->src_step[p] : NULL;
@@ -117,7 +117,7 @@ static row_call row_at(const row_call *c, size_t r) {
 }
 
 /* rows() of an operator that has no shorter way: the program, row by row. */
-static void run_rows(const row_kernel *k, row_call *c) {
+static inline void run_rows(const row_kernel *k, row_call *c) {
   for (size_t r = 0; r < c->rows; r++) {
     row_call row = row_at(c, r);
     if (run_program(k, &row) && c->on_empty == SMX_EMPTY_ERROR && c->first_empty < 0) c->first_empty = (int64_t)r;
@@ -134,7 +134,7 @@ static void run_rows(const row_kernel *k, row_call *c) {
   static bool name##_next(const row_call *c, row_state *st) { return name##_pick(c)->next(c, st); } \
   static void name##_rows(row_call *c) { pick_rows(c, name##_pick, port); }
 
-static void pick_rows(row_call *c, const row_kernel *(*pick)(const row_call *), int port) {
+static inline void pick_rows(row_call *c, const row_kernel *(*pick)(const row_call *), int port) {
   if (port < 0 || !c->src[port]) {
     pick(c)->rows(c);
     return;
@@ -145,5 +145,10 @@ static void pick_rows(row_call *c, const row_kernel *(*pick)(const row_call *), 
     if (row.first_empty >= 0 && c->first_empty < 0) c->first_empty = (int64_t)r;
   }
 }
+
+/* The kernels of an operator, under its name. */
+#define KERNEL(name) \
+  { name##_rows, name##_begin, name##_pass, name##_fold, name##_next }
+#define OPERATOR(name, forward, backward) const row_pair SMX_FN(op_##name) = {KERNEL(forward), KERNEL(backward)};
 
 #endif

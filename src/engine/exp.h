@@ -1,4 +1,4 @@
-/* row/exp.h - the exponential family: weights, their logarithms, and sums of e^score, over scores that an operator forms.
+/* engine/exp.h - the exponential family: weights, their logarithms, and sums of e^score, over scores that an operator forms.
  *
  * A score is h + l, two reals (l is 0 unless the operator scales). Its term is e = p 2^(k - ref): (p, k) from v_exp_pair, and +0 when
  * k - ref < MIN_EXP. The sum S of a row has ref = k(max) - 1; scaling by powers of two commutes with rounding, so a sum taken with an earlier
@@ -8,9 +8,9 @@
  * wherever the term is not 0, and no score overflows.
  *
  * This file: what one group of a row is put through, instantiated for each way of forming scores. exp_rows.h: the ways through a row. */
-#ifndef SMX_ROW_EXP_H
-#define SMX_ROW_EXP_H
-#include "engine.h"
+#ifndef SMX_ENGINE_EXP_H
+#define SMX_ENGINE_EXP_H
+#include "walk.h"
 
 typedef struct score {
   vreal h, l;

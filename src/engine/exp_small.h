@@ -1,7 +1,7 @@
-/* row/exp_small.h - softmax of rows that fit registers, several at a time, so that their horizontal steps overlap. Same lanes and fold as
+/* engine/exp_small.h - softmax of rows that fit registers, several at a time, so that their horizontal steps overlap. Same lanes and fold as
  * everywhere; lanes that no element reaches are +0 and left out of the additions. */
-#ifndef SMX_ROW_EXP_SMALL_H
-#define SMX_ROW_EXP_SMALL_H
+#ifndef SMX_ENGINE_EXP_SMALL_H
+#define SMX_ENGINE_EXP_SMALL_H
 #include "exp_rows.h"
 
 enum { SMALL_VECTORS = 8, MAX_TOGETHER = 4 };
@@ -31,7 +31,7 @@ typedef struct small_rows {
 } small_rows;
 
 /* A row with NaN, +inf, nothing valid or scores out of range: through the row program. */
-static void small_odd_row(const small_rows *w, size_t row) {
+static inline void small_odd_row(const small_rows *w, size_t row) {
   row_call c = {.first_empty = -1};
   if (w->c) c = *w->c;
   c.n = w->n, c.rows = 1, c.bypass = false;
@@ -96,7 +96,7 @@ EXP_SMALL_ROWS(7, 2)
 EXP_SMALL_ROWS(8, 2)
 
 /* True when the rows were short enough, and done. */
-static bool exp_small_rows(const small_rows *w) {
+static inline bool exp_small_rows(const small_rows *w) {
   static void (*const by_vectors[])(const small_rows *) = {exp_small_rows_1, exp_small_rows_2, exp_small_rows_3, exp_small_rows_4,
                                                            exp_small_rows_5, exp_small_rows_6, exp_small_rows_7, exp_small_rows_8};
   if (w->n == 0 || w->n > (size_t)SMALL_VECTORS * LANES) return false;
@@ -105,7 +105,7 @@ static bool exp_small_rows(const small_rows *w) {
 }
 
 /* As exp_body.small. */
-static bool exp_small_call(const row_kernel *kernel, row_call *c) {
+static inline bool exp_small_call(const row_kernel *kernel, row_call *c) {
   small_rows w = {c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel};
   return exp_small_rows(&w);
 }

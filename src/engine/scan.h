@@ -1,11 +1,11 @@
-/* row/scan.h - logcumsumexp and its gradient: sums that run along the row, in index order, in double.
+/* engine/scan.h - logcumsumexp and its gradient: sums that run along the row, in index order, in double.
  *
  * Forward: m is the running maximum and d the sum of e^(x_i - m) without one largest element, so y = m + log1p(d) keeps its digits near 0.
  *     x <= m:  d += e^(x - m)        x > m:  d = (d + 1) e^(m - x), m = x
  * Backward, from last to first: V = dy_j + V e^(y_j - y_(j+1)), dx_j = V e^(x_j - y_j). Every factor is at most 1. */
-#ifndef SMX_ROW_SCAN_H
-#define SMX_ROW_SCAN_H
-#include "engine.h"
+#ifndef SMX_ENGINE_SCAN_H
+#define SMX_ENGINE_SCAN_H
+#include "walk.h"
 
 enum { SCAN_CHECK, SCAN_RUN, SCAN_FILL };
 
@@ -16,7 +16,7 @@ SMI vreal scan_log1p(vreal d) {
   return v_select(small, log_1pf(v_select(small, d, v_set1(0))), large);
 }
 
-static void scan_forward_block(const span *s, size_t i, int cnt, row_state *st) {
+static inline void scan_forward_block(const span *s, size_t i, int cnt, row_state *st) {
   real x[LANES], away[LANES], e[LANES], m[LANES], d[LANES] = {0};
   real max = (real)st->max;
   v_store(x, at(s->src[0], i, cnt));
@@ -42,7 +42,7 @@ static void scan_forward_block(const span *s, size_t i, int cnt, row_state *st) 
   put(s->dst[0], i, cnt, v_clean(y));
 }
 
-static void scan_backward_block(const span *s, size_t i, int cnt, row_state *st) {
+static inline void scan_backward_block(const span *s, size_t i, int cnt, row_state *st) {
   real y[LANES], next[LANES], r[LANES], g[LANES], v[LANES] = {0};
   vreal yv = at(s->src[SRC_Y], i, cnt), none = v_set1(-R_INF);
   v_store(y, yv);
@@ -58,7 +58,7 @@ static void scan_backward_block(const span *s, size_t i, int cnt, row_state *st)
   put(s->dst[0], i, cnt, v_clean(v_mul(v_load(v), weight)));
 }
 
-static void scan_begin(const row_call *c, row_state *st) {
+static inline void scan_begin(const row_call *c, row_state *st) {
   (void)c;
   st->mode = SCAN_CHECK;
   st->writes = st->reverse = st->serial = st->nan = st->empty = st->far = false;
@@ -69,7 +69,7 @@ static void scan_begin(const row_call *c, row_state *st) {
 }
 
 /* Looks for NaN in what is read and for +inf and valid elements in x. */
-static void scan_check_group(const span *s, size_t i, size_t n, bool backward, row_part *part) {
+static inline void scan_check_group(const span *s, size_t i, size_t n, bool backward, row_part *part) {
   const int ports[] = {0, SRC_Y, SRC_DY};
   *part = (row_part){.index = -1, .max = (double)-R_INF};
   for (int p = 0; p < (backward ? 3 : 1); p++)
@@ -82,7 +82,7 @@ static void scan_check_group(const span *s, size_t i, size_t n, bool backward, r
     }
 }
 
-static void scan_pass(const row_call *c, row_state *st, row_part *parts, bool backward) {
+static inline void scan_pass(const row_call *c, row_state *st, row_part *parts, bool backward) {
   span s = span_of(c, 0);
   size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
   for (size_t j = 0; j < groups; j++) {
@@ -101,7 +101,7 @@ static void scan_pass(const row_call *c, row_state *st, row_part *parts, bool ba
   }
 }
 
-static void scan_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+static inline void scan_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   (void)c;
   if (st->mode != SCAN_CHECK) return;
   for (size_t g = 0; g < count; g++) {
@@ -111,7 +111,7 @@ static void scan_fold(const row_call *c, row_state *st, const row_part *parts, s
   }
 }
 
-static bool scan_next(const row_call *c, row_state *st, bool backward) {
+static inline bool scan_next(const row_call *c, row_state *st, bool backward) {
   if (st->writes) return false;
   st->writes = true;
   st->mode = SCAN_RUN;

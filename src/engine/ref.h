@@ -1,6 +1,6 @@
-/* row/ref.h - the double references of the row operators: one row, straight from the formula. Used by tests only. */
-#ifndef SMX_ROW_REF_H
-#define SMX_ROW_REF_H
+/* engine/ref.h - what the double reference of an operator is: one row, straight from the formula. Used by tests only. */
+#ifndef SMX_ENGINE_REF_H
+#define SMX_ENGINE_REF_H
 #include <stddef.h>
 
 /* in[i], out[i]: in the order of op->inputs and op->outputs. A FULL port holds n values (a mask: 1 keep, 0 drop), a ROW port one. An absent
@@ -14,7 +14,7 @@ typedef struct row_ref_call {
 
 typedef void row_ref_fn(const row_ref_call *c);
 
-/* In the order of list.h. */
+/* Every room has a table ROOM_refs, in the order of its list.h. */
 extern row_ref_fn *const row_refs[];
 
 #endif

@@ -1,0 +1,93 @@
+/* engine/program.h - how an operator of a room runs, as the rest of the library sees it.
+ *
+ * It runs over rows of one real type (float or double) whose elements are contiguous. It is a row program: a few passes over the row,
+ * each reading the row group by group in a fixed order, with a step between passes that turns sums into scalars. Whoever holds the row (rows()
+ * itself for rows in memory; the driver in api/ for rows that must be converted, are strided or split among threads) runs the passes:
+ *
+ *     begin(call, state);
+ *     do  for each run of groups: pass(call, state, parts), then fold(call, state, parts, count) in index order
+ *     while (next(call, state));
+ */
+#ifndef SMX_ENGINE_PROGRAM_H
+#define SMX_ENGINE_PROGRAM_H
+#include <softmax.h>
+#include <stdbool.h>
+
+/* The buffers of a call. Forward: src = inputs, dst = outputs. Backward: src = inputs, then y at SRC_Y and dy at SRC_DY; dst = gradients of
+ * the inputs. Absent ones are NULL. Element i of a row is at p[i - origin] of a FULL port; a ROW port points at the row's value. */
+enum { SRC_Y = 6, SRC_DY = 7, ROW_SRC = 8, ROW_DST = 6, ROW_GROUP = 8192 };
+
+/* How softmax goes about a row; only speed depends on it. */
+typedef enum row_plan { PLAN_AUTO, PLAN_CACHE, PLAN_SCRATCH, PLAN_STREAM, PLAN_COUNT } row_plan;
+
+typedef struct row_call {
+  size_t n;    /* length of the row */
+  size_t rows; /* for rows() */
+  const void *src[ROW_SRC];
+  void *dst[ROW_DST];
+  ptrdiff_t src_step[ROW_SRC], dst_step[ROW_DST]; /* elements from row to row */
+  size_t origin, start, count;                    /* pass() covers elements start .. start + count - 1; start is a multiple of ROW_GROUP */
+  const double *params;
+  smx_on_empty on_empty;
+  smx_on_inf on_inf;
+  row_plan plan;
+  bool bypass;         /* the call writes more than the caches hold: use non-temporal stores */
+  int64_t first_empty; /* with SMX_EMPTY_ERROR: the first row with nothing valid, or -1; set by rows() */
+} row_call;
+
+/* What one group of a row contributes. */
+typedef struct row_part {
+  double sum, sum2, other; /* lane sums, relative to 2^ref; `other` without the row's first largest element */
+  double ref, max, low;    /* low: the smallest score that was not flushed */
+  double top_l, top_x;     /* of the first largest element: low part of its score, and its x */
+  int64_t index;           /* of the first element that was looked for, or -1 */
+  bool nan;
+} row_part;
+
+enum { ROW_HISTOGRAM = 2048 };
+
+typedef struct row_state {
+  int mode;      /* which pass; private to the engine */
+  bool writes;   /* this pass writes dst */
+  bool reverse;  /* this pass takes the groups, and the elements, from last to first */
+  bool serial;   /* runs of this pass follow one another: it carries state from run to run */
+  bool empty;    /* nothing valid in the row */
+  bool nan, far; /* a NaN was seen; a +inf was seen */
+  double ref, max, low, shift;
+  double sum, sum2, sum3, other;
+  double top_l, top_x;
+  int64_t index;
+  double carry, carry2;
+  int stage; /* of an operator that runs one engine after another */
+  struct row_pick {
+    double value;  /* the smallest that is kept */
+    int64_t limit; /* elements equal to it are kept up to this index */
+  } pick;
+  uint64_t key, want;
+  uint64_t histogram[ROW_HISTOGRAM];
+} row_state;
+
+typedef struct row_kernel {
+  void (*rows)(row_call *c);
+  void (*begin)(const row_call *c, row_state *st);
+  void (*pass)(const row_call *c, row_state *st, row_part *parts); /* writes to st only when st->serial */
+  void (*fold)(const row_call *c, row_state *st, const row_part *parts, size_t count);
+  bool (*next)(const row_call *c, row_state *st);
+} row_kernel;
+
+typedef struct row_pair {
+  row_kernel forward, backward;
+} row_pair;
+
+/* Storage types as the conversions number them; only the first four can be stored to. A mask is loaded as 0 (keep) or -inf (drop). */
+typedef enum row_store { STORE_F16, STORE_BF16, STORE_F32, STORE_F64, STORE_MASK, STORE_I32, STORE_I64 } row_store;
+
+/* n elements `stride` apart to or from contiguous ones of the real type; and softmax of contiguous rows that fit registers or caches, with
+ * default parameters and policies, which is false when they do not. */
+typedef struct row_moves {
+  void (*load)(row_store type, const void *src, ptrdiff_t stride, size_t n, void *dst);
+  void (*store)(row_store type, const void *src, size_t n, void *dst, ptrdiff_t stride);
+  bool (*softmax)(size_t rows, size_t n, const void *x, void *y);
+} row_moves;
+
+#endif

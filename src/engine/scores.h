@@ -1,0 +1,33 @@
+/* engine/scores.h - the ways of forming scores that operators share: x as it is, and x times a double. */
+#ifndef SMX_ENGINE_SCORES_H
+#define SMX_ENGINE_SCORES_H
+#include "exp_rows.h"
+
+SMI consts setup_plain(const row_call *c, const span *s) {
+  (void)c;
+  (void)s;
+  return (consts){{0}};
+}
+
+SMI score score_plain(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  (void)k;
+  return (score){shifted_by(at(s->src[0], i, cnt), shift), v_set1(0)};
+}
+
+EXP_SCORES(plain, score_plain, false)
+EXP_EMIT(plain_weights, plain_weight)
+
+/* x times a double c = v[0] + v[1], as h + l with no rounding but the last bits of l. v[2] is the x whose score stays -inf when c is +-0. */
+SMI consts factor(double c) {
+  real hi = (real)c, low = (real)(c - (double)hi);
+  return (consts){{hi, c - c == 0 ? low : 0, c != 0 ? r_nan() : 1 / c > 0 ? -R_INF : R_INF}};
+}
+SMI score score_scaled(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  vreal x = shifted_by(at(s->src[0], i, cnt), shift), c = v_set1(k->v[0]), h = v_mul(x, c), minus_h = v_sub(v_set1(0), h);
+  vreal l = v_fma(x, v_set1(k->v[1]), v_fma(x, c, minus_h));
+  return (score){v_select(v_eq(x, v_set1(k->v[2])), v_set1(-R_INF), h), l};
+}
+EXP_SCORES(scaled, score_scaled, true)
+EXP_EMIT(scaled_weights, scaled_weight)
+
+#endif

@@ -1,0 +1,36 @@
+/* engine/weights.h - the gradient that softmax and its kin share: dx_i = c y_i (dy_i - sum_j y_j dy_j), from y and dy alone.
+ * An element of weight 0 has gradient 0; its dy is not read as a number. */
+#ifndef SMX_ENGINE_WEIGHTS_H
+#define SMX_ENGINE_WEIGHTS_H
+#include "sum.h"
+
+SMI vreal upstream(const span *s, vreal y, size_t i, int cnt) {
+  return v_select(v_eq(y, v_set1(0)), v_set1(0), at(s->src[SRC_DY], i, cnt));
+}
+SMI void weights_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  (void)k;
+  (void)r;
+  vreal y = at(s->src[SRC_Y], i, cnt);
+  acc->a = v_fma(y, upstream(s, y, i, cnt), acc->a);
+}
+SMI vreal weights_ds(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vreal y = at(s->src[SRC_Y], i, cnt);
+  vreal ds = v_mul(v_mul(v_set1(k->v[0]), y), v_sub(upstream(s, y, i, cnt), v_set1((real)r->sum)));
+  return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), ds));
+}
+SMI vreal weights_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  put(s->dst[0], i, cnt, weights_ds(s, k, r, i, cnt));
+  return v_set1(0);
+}
+
+SMI consts setup_one(const row_call *c, const span *s) {
+  (void)c;
+  (void)s;
+  return (consts){{1}};
+}
+SUM_SUMS_OF(weights_sums, weights_add)
+SUM_EMIT_OF(weights_out, weights_emit)
+static const sum_body weights_body = {.setup = setup_one, .sums = weights_sums, .emit = weights_out, .full = 1};
+SUM_KERNEL(weights)
+
+#endif

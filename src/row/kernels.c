@@ -1,0 +1,14 @@
+/* row/kernels.c - the kernels of the room, in the order of list.h. */
+#include "engine/program.h"
+#include "vec/vec.h"
+#include "row.h"
+
+#define ROW_OP(name) extern const row_pair SMX_FN(op_##name);
+#include "list.h"
+#undef ROW_OP
+
+const row_pair *const SMX_FN(row_kernels)[ROW_COUNT] = {
+#define ROW_OP(name) &SMX_FN(op_##name),
+#include "list.h"
+#undef ROW_OP
+};

@@ -1,0 +1,120 @@
+/* row/ops_sums.c - operators that make one number of a row of scores, and the running logsumexp. See ops.c. */
+#include "engine/scan.h"
+#include "engine/scores.h"
+
+/* ---- logsumexp and its kin: max + log1p(others / largest) ---- */
+
+SMI double lse_of(const exp_row *r) { return r->max + d_log1p(r->others); }
+SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
+  (void)s;
+  (void)k;
+  (void)n;
+  return lse_of(r);
+}
+SMI double lme_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
+  (void)s;
+  (void)k;
+  return r->max + (d_log1p(r->others) - d_log1p((double)n - 1));
+}
+SMI double mellow_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
+  (void)s;
+  return (lse_of(r) - d_log1p((double)n - 1)) / ((double)k->v[0] + (double)k->v[1]);
+}
+SMI consts omega_setup(const row_call *c, const span *s) {
+  (void)s;
+  return factor(c->params[0]);
+}
+static const exp_body logsumexp_body = {
+    .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lse_scalar, .empty = -R_INF, .inf = R_INF};
+EXP_KERNEL(logsumexp)
+static const exp_body logmeanexp_body = {
+    .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lme_scalar, .empty = -R_INF, .inf = R_INF};
+EXP_KERNEL(logmeanexp)
+static const exp_body mellowmax_body = {.setup = omega_setup,
+                                        .scaled = true,
+                                        .scores = &scaled_scores,
+                                        .kind = EXP_SCALAR,
+                                        .others = true,
+                                        .scalar = mellow_scalar,
+                                        .empty = -R_INF,
+                                        .inf = R_INF};
+EXP_KERNEL(mellowmax)
+
+/* dx = dy softmax(score), from x again: as accurate as softmax, whatever the size of lse. */
+SMI vreal times_upstream(vreal p, const exp_emit *w) {
+  return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(p, v_set1(w->s->src[SRC_DY][0]))));
+}
+SMI vreal lse_grad_value(const exp_emit *w, size_t i, int cnt) { return times_upstream(plain_weight(w, i, cnt), w); }
+SMI vreal mellowmax_grad_value(const exp_emit *w, size_t i, int cnt) { return times_upstream(scaled_weight(w, i, cnt), w); }
+EXP_EMIT(lse_grad_out, lse_grad_value)
+EXP_EMIT(mellowmax_grad_out, mellowmax_grad_value)
+static const exp_body lse_grad_body = {.setup = setup_plain, .scores = &plain_scores, .emit = lse_grad_out, .gradient = true};
+EXP_KERNEL(lse_grad)
+static const exp_body mellowmax_grad_body = {
+    .setup = omega_setup, .scaled = true, .scores = &scaled_scores, .emit = mellowmax_grad_out, .gradient = true};
+EXP_KERNEL(mellowmax_grad)
+
+/* ---- boltzmann_operator: y = top_x + sum (x_i - top_x) e_i / S ---- */
+
+SMI consts alpha_setup(const row_call *c, const span *s) {
+  double a = s->src[1] ? (double)*s->src[1] : c->params[0];
+  consts k = factor(a);
+  k.v[3] = (real)a;
+  return k;
+}
+SMI vreal boltzmann_away(const exp_sum *w, size_t i, int cnt) { return v_sub(at(w->s->src[0], i, cnt), v_set1(w->center)); }
+SMI vreal boltzmann_square(const exp_sum *w, size_t i, int cnt) {
+  vreal away = boltzmann_away(w, i, cnt);
+  return v_mul(away, away);
+}
+EXP_MOMENT(boltzmann_moment, score_scaled, true, boltzmann_away)
+EXP_MOMENT(boltzmann_spread, score_scaled, true, boltzmann_square)
+SMI double boltzmann_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
+  (void)s;
+  (void)k;
+  (void)n;
+  return r->top_x + r->moment;
+}
+static const exp_body boltzmann_operator_body = {.setup = alpha_setup,
+                                                 .scaled = true,
+                                                 .scores = &scaled_scores,
+                                                 .kind = EXP_SCALAR,
+                                                 .others = true,
+                                                 .scalar = boltzmann_scalar,
+                                                 .moment = boltzmann_moment,
+                                                 .inf = R_INF};
+EXP_KERNEL(boltzmann_operator)
+
+/* dx_i = dy p_i (1 + alpha (x_i - y)), dalpha = dy sum p_i (x_i - y)^2 */
+SMI vreal boltzmann_grad_value(const exp_emit *w, size_t i, int cnt) {
+  vreal p = scaled_weight(w, i, cnt), dy = v_set1(w->s->src[SRC_DY][0]);
+  vreal away = v_sub(v_sub(at(w->s->src[0], i, cnt), v_set1((real)w->r->top_x)), v_set1((real)w->r->moment));
+  vreal dx = v_mul(v_mul(p, dy), v_fma(v_set1(w->k->v[3]), away, v_set1(1)));
+  return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), dx));
+}
+EXP_EMIT(boltzmann_grad_out, boltzmann_grad_value)
+SMI void boltzmann_row(const span *s, const consts *k, const exp_row *r) {
+  (void)k;
+  if (s->dst[1]) s->dst[1][0] = v_first(v_clean(v_set1((real)((double)s->src[SRC_DY][0] * r->spread))));
+}
+static const exp_body boltzmann_grad_body = {.setup = alpha_setup,
+                                             .scaled = true,
+                                             .scores = &scaled_scores,
+                                             .emit = boltzmann_grad_out,
+                                             .others = true,
+                                             .moment = boltzmann_moment,
+                                             .spread = boltzmann_spread,
+                                             .row = boltzmann_row,
+                                             .gradient = true};
+EXP_KERNEL(boltzmann_grad)
+
+/* ---- logcumsumexp: engine/scan.h ---- */
+
+SCAN_KERNEL(logcumsumexp, false)
+SCAN_KERNEL(logcumsumexp_grad, true)
+
+OPERATOR(logsumexp, logsumexp, lse_grad)
+OPERATOR(logmeanexp, logmeanexp, lse_grad)
+OPERATOR(mellowmax, mellowmax, mellowmax_grad)
+OPERATOR(boltzmann_operator, boltzmann_operator, boltzmann_grad)
+OPERATOR(logcumsumexp, logcumsumexp, logcumsumexp_grad)
