@@ -119,7 +119,15 @@ TensorPtr build_input(const Problem &p, const smx_port &port, int at) {
     for (int64_t i = 0; i <= 16; i++) offset[i] = p.n() * i / 16;
     return t;
   }
-  const std::vector<int64_t> shape = port.shape == SMX_SHAPE_ROW ? without_axis(p) : p.shape;
+  const bool column = port.shape == SMX_SHAPE_COLUMN;
+  const std::vector<int64_t> shape = column ? std::vector<int64_t>{p.n()} : port.shape == SMX_SHAPE_ROW ? without_axis(p) : p.shape;
+  if (port.flags & SMX_PORT_INT) {
+    auto t = std::make_unique<Tensor>(shape, SMX_I64, nullptr);
+    static thread_local int64_t n;
+    n = p.n();
+    fill<int64_t>(*t, [](int64_t i) { return i * 7 % n; });
+    return t;
+  }
   if (port.flags & SMX_PORT_MASK) { /* seven of eight are kept */
     auto t = std::make_unique<Tensor>(shape, SMX_BOOL, nullptr);
     fill<uint8_t>(*t, [](int64_t i) { return static_cast<uint8_t>(i % 8 != 5); });

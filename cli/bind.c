@@ -130,7 +130,7 @@ static int load(input *in, const smx_port *port, const options *o, const dtype *
   int code = io_read(in->path, &hints, &in->array);
   if (code) return code;
   in->want = wanted_type(port, in->array.type);
-  if (in->array.text && port->shape != SMX_SHAPE_FULL) drop_ones(&in->array);
+  if (in->array.text && port->shape != SMX_SHAPE_FULL && port->shape != SMX_SHAPE_K) drop_ones(&in->array);
   return check_whole(in);
 }
 

@@ -42,7 +42,7 @@ typedef const smx_tensor *tensor_list[SMX_MAX_PORTS];
 
 /* ---- What will come out ---- */
 
-static int32_t axis_of(const smx_port *port, int32_t axis) { return port->shape == SMX_SHAPE_FULL ? axis : -1; }
+static int32_t axis_of(const smx_port *port, int32_t axis) { return port->shape == SMX_SHAPE_ROW ? -1 : axis; }
 
 static int infer_outputs(run *r) {
   smx_tensor tensors[SMX_MAX_PORTS];
@@ -204,7 +204,8 @@ static int view_all(const run *r, input *inputs, const smx_port *ports, int32_t 
   int32_t ndim = r->b.in[0].array.ndim;
   for (int32_t i = 0; i < count; i++) {
     list[i] = inputs[i].path ? &views[i].tensor : NULL;
-    int32_t dims = ports[i].shape == SMX_SHAPE_FULL ? ndim : ports[i].shape == SMX_SHAPE_ROW ? ndim - 1 : 0;
+    bool listed = ports[i].shape == SMX_SHAPE_OFFSETS || ports[i].shape == SMX_SHAPE_COLUMN;
+    int32_t dims = listed ? 0 : ports[i].shape == SMX_SHAPE_ROW ? ndim - 1 : ndim;
     int code = list[i] ? blocks_view(&r->blocks, &inputs[i], dims, &views[i]) : EXIT_OK;
     if (code) return code;
   }

@@ -153,11 +153,13 @@ SMX_API const char *smx_isa_name(void);
 
 /* ---- Operators are data ------------------------------------------------------------------------------------------------------------- */
 
-/* How the shape of an input or output follows from the first input x, whose rows run along the axis. */
+/* How the shape of an input or output follows from the first input x, whose rows run along the axis and have n elements. */
 typedef enum smx_shape_rule {
-  SMX_SHAPE_FULL = 0,   /* the shape of x; an auxiliary input may also broadcast to it (NumPy's rules) */
-  SMX_SHAPE_ROW = 1,    /* one value a row: the shape of x without the axis; an auxiliary input may also broadcast to that */
-  SMX_SHAPE_OFFSETS = 2 /* [segments + 1], i32 or i64: 0 = o[0] <= o[1] <= ... <= o[segments] = length of the axis */
+  SMX_SHAPE_FULL = 0,    /* the shape of x; an auxiliary input may also broadcast to it (NumPy's rules) */
+  SMX_SHAPE_ROW = 1,     /* one value a row: the shape of x without the axis; an auxiliary input may also broadcast to that */
+  SMX_SHAPE_OFFSETS = 2, /* [segments + 1], i32 or i64: 0 = o[0] <= o[1] <= ... <= o[segments] = n */
+  SMX_SHAPE_COLUMN = 3,  /* an input of shape [n]: one value an element of the axis, the same for every row */
+  SMX_SHAPE_K = 4        /* an output with the shape of x, but as many elements along the axis as the parameter k says */
 } smx_shape_rule;
 
 enum {
@@ -166,6 +168,7 @@ enum {
   SMX_PORT_INT = 4,      /* i32 or i64 */
   SMX_PORT_GRAD = 8,     /* smx_backward can give the gradient of this input */
   SMX_PORT_SAVED = 16    /* smx_backward reads this input or output; ports without it may be NULL there */
+  /* Only the first four outputs can be saved, or have upstream gradients. */
 };
 
 typedef struct smx_port {
@@ -239,7 +242,7 @@ SMX_API smx_status smx_params_parse(const smx_op *op, smx_params *params, const 
 typedef struct smx_shape {
   int32_t ndim;
   int64_t dim[SMX_MAX_DIMS];
-  smx_dtype dtype; /* the natural one: that of x */
+  smx_dtype dtype; /* the natural one: that of x, or i64 for whole numbers */
 } smx_shape;
 
 /* The shapes and dtypes of the outputs for these inputs, without reading data: in[i]->data may be NULL. out has n_out entries. */
@@ -253,7 +256,7 @@ SMX_API smx_status smx_forward(const smx_op *op, smx_context *ctx, const smx_par
                                int32_t n_out, const smx_tensor *const *out);
 
 /* Runs the gradient (vector-Jacobian product). in and out: those of the forward call, where their ports are SMX_PORT_SAVED. dout: the upstream
- * gradients, one an output; NULL counts as 0 (dout[0] is required). din: where to put the gradients, one an input; NULL = not wanted. The
+ * gradients, one an output; NULL counts as 0 (dout[0] is required), and outputs of whole numbers have none. din: where to put the gradients, one an input; NULL = not wanted. The
  * gradient of a broadcast input has the full, not the broadcast shape: sum it yourself. din[0] may be the buffer of dout[0] or of out[0]. */
 SMX_API smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in, const smx_tensor *const *in,
                                 int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout, const smx_tensor *const *din);

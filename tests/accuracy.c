@@ -20,7 +20,7 @@ typedef struct worst {
 static void compare_row(const problem *p, const smx_port *port, int64_t row, const double *got, const double *want, smx_dtype t, worst *w,
                         int variant) {
   scale s = scale_of_row(p, port, row, t);
-  int64_t length = port->shape == SMX_SHAPE_FULL ? p->n : 1;
+  int64_t length = port_length(p, port);
   for (int64_t i = row * length; i < (row + 1) * length; i++) {
     double d = distance(s, got[i], want[i], t.bits == 64 ? UNIT_F64 : UNIT_F32);
     if (!(d <= w->error)) *w = (worst){d, p->n, variant, (kind)row, got[i], want[i]};

@@ -157,16 +157,17 @@ static void infer(void **state) {
     p.axis = 1;
     int64_t aux_shape[2][3] = {{4, 12, 6}, {2, 0, 0}};
     smx_tensor full = {NULL, {1, 0}, 3, {1, 8, 1}, aux_shape[0], NULL, 0}, offsets = {NULL, {1, 0}, 1, {0, 64, 1}, aux_shape[1], NULL, 0};
-    for (int i = 1; i < op->input_count; i++)
-      in[i] = op->inputs[i].flags & SMX_PORT_OPTIONAL ? NULL : op->inputs[i].shape == SMX_SHAPE_OFFSETS ? &offsets : &full;
+    int64_t row_shape[2] = {4, 6};
+    smx_tensor row = {NULL, {1, 0}, 2, {0, 64, 1}, row_shape, NULL, 0}, *required[] = {&full, &row, &offsets, &full};
+    for (int i = 1; i < op->input_count; i++) in[i] = op->inputs[i].flags & SMX_PORT_OPTIONAL ? NULL : required[op->inputs[i].shape];
     if (smx_infer(op, &p, op->input_count, in, op->output_count, out)) fail_msg("%s: %s", op->name, smx_last_error());
     for (int i = 0; i < op->output_count; i++) {
-      int is_full = op->outputs[i].shape == SMX_SHAPE_FULL;
-      assert_int_equal(out[i].ndim, is_full ? 3 : 2);
+      int row_shaped = op->outputs[i].shape == SMX_SHAPE_ROW, whole = op->outputs[i].flags & SMX_PORT_INT;
+      assert_int_equal(out[i].ndim, row_shaped ? 2 : 3);
       assert_int_equal(out[i].dim[0], 4);
-      assert_int_equal(out[i].dim[1], is_full ? 12 : 6);
-      assert_int_equal(out[i].dtype.code, 4);
-      assert_int_equal(out[i].dtype.bits, 16);
+      if (op->outputs[i].shape != SMX_SHAPE_K) assert_int_equal(out[i].dim[1], row_shaped ? 6 : 12);
+      assert_int_equal(out[i].dtype.code, whole ? 0 : 4);
+      assert_int_equal(out[i].dtype.bits, whole ? 64 : 16);
     }
     p.axis = 3;
     refused(smx_infer(op, &p, op->input_count, in, op->output_count, out), SMX_ERR_SHAPE, "axis");

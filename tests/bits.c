@@ -64,7 +64,7 @@ static void complain(const expectation *e, const int *level, const char *what, c
 
 static void compare_port(const expectation *e, const problem *p, const int *level, direction d, int i) {
   const smx_port *port = d == FORWARD ? &p->op->outputs[i] : &p->op->inputs[i];
-  size_t size = dtype_size(e->dtype), row = (size_t)(port->shape == SMX_SHAPE_FULL ? p->n : 1) * size;
+  size_t size = dtype_size(port_dtype(port, e->dtype)), row = (size_t)port_length(p, port) * size;
   const unsigned char *got = d == FORWARD ? p->out[i] : p->din[i];
   for (int64_t r = 0; got && r < p->rows; r++) {
     const problem *alone = &e->alone[(r + level[SHIFT]) % BASE_ROWS];

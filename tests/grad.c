@@ -21,7 +21,7 @@ static double objective(const problem *p) {
   double *values[SMX_MAX_PORTS] = {NULL}, sum = 0;
   reference_run(p, values);
   for (int i = 0; i < p->op->output_count; i++) {
-    for (int64_t k = 0; k < port_count(p, &p->op->outputs[i]); k++)
+    for (int64_t k = 0; has_gradient(p, i) && k < port_count(p, &p->op->outputs[i]); k++)
       if (isfinite(values[i][k])) sum += p->dout[i][k] * values[i][k];
     free(values[i]);
   }

@@ -45,7 +45,7 @@ static void fill(problem *p, const smx_op *op, int64_t n, smx_dtype t) {
 }
 
 static int first_difference(const problem *a, const problem *b, smx_dtype t) {
-  size_t size = dtype_size(t), count = (size_t)port_count(a, &a->op->outputs[0]);
+  size_t size = dtype_size(port_dtype(&a->op->outputs[0], t)), count = (size_t)port_count(a, &a->op->outputs[0]);
   for (size_t i = 0; i < count; i++)
     if (memcmp(a->out[0] + i * size, b->out[0] + i * size, size)) return (int)i;
   return -1;
@@ -62,7 +62,7 @@ static void one_result(const smx_op *op, int64_t n, int type, smx_context *ctx) 
   for (int plan = 0; plan < PLANS; plan++) {
     smx_plan_set(plan);
     int status = problem_run(&planned, &how, FORWARD), at = status ? 0 : first_difference(&automatic, &planned, float_dtypes[type]);
-    int64_t row = op->outputs[0].shape == SMX_SHAPE_FULL ? n : 1;
+    int64_t row = port_length(&planned, &op->outputs[0]);
     smx_plan_set(0);
     if (status || at >= 0)
       fail_msg("%s %s n %d: plan %d differs in row %d at %d (status %d, %s)", op->name, float_dtype_names[type], (int)n, plan,

@@ -15,9 +15,20 @@ static void *allocate(size_t bytes) {
 }
 
 int64_t port_count(const problem *p, const smx_port *port) {
-  int64_t counts[] = {[SMX_SHAPE_FULL] = p->rows * p->n, [SMX_SHAPE_ROW] = p->rows, [SMX_SHAPE_OFFSETS] = p->segments + 1};
-  return counts[port->shape];
+  if (port->shape == SMX_SHAPE_OFFSETS) return p->segments + 1;
+  return (port->shape == SMX_SHAPE_COLUMN ? 1 : p->rows) * port_length(p, port);
 }
+
+int64_t port_length(const problem *p, const smx_port *port) {
+  if (port->shape == SMX_SHAPE_ROW) return 1;
+  for (int k = 0; port->shape == SMX_SHAPE_K && k < p->op->param_count; k++)
+    if (!strcmp(p->op->params[k].name, "k")) return (int64_t)p->params.value[k];
+  return p->n;
+}
+
+smx_dtype port_dtype(const smx_port *port, smx_dtype t) { return port->flags & SMX_PORT_INT ? SMX_I64 : t; }
+
+int has_gradient(const problem *p, int o) { return o < 4 && !(p->op->outputs[o].flags & SMX_PORT_INT); }
 
 const smx_port *grad_port(const problem *p, int i) { return p->in[i] && p->op->inputs[i].flags & SMX_PORT_GRAD ? &p->op->inputs[i] : NULL; }
 
@@ -48,6 +59,15 @@ static void row_values(rng *r, const problem *p, const smx_port *port, double *x
   }
 }
 
+/* Elements of the row. */
+static void indices(rng *r, const problem *p, const smx_port *port, double *x) {
+  for (int64_t i = 0; i < port_count(p, port); i++) x[i] = p->n > 0 ? (double)rng_below(r, p->n) : 0;
+}
+
+static void positives(rng *r, double *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] = 0.25 + rng_uniform(r);
+}
+
 static void offsets(rng *r, const problem *p, double *x) {
   for (int64_t s = 0; s <= p->segments; s++) x[s] = s == p->segments ? (double)p->n : s == 0 ? 0 : (double)rng_below(r, p->n + 1);
   for (int64_t s = 1; s < p->segments; s++) /* a few: insertion sort */
@@ -64,6 +84,8 @@ static void port_values(rng *r, problem *p, int i, const kind *kinds, int kind_c
   double *x = p->in[i];
   if (port->flags & SMX_PORT_MASK) masks(r, x, port_count(p, port));
   else if (port->shape == SMX_SHAPE_OFFSETS) offsets(r, p, x);
+  else if (port->flags & SMX_PORT_INT) indices(r, p, port, x);
+  else if (port->shape == SMX_SHAPE_COLUMN) positives(r, x, p->n);
   else if (port->shape == SMX_SHAPE_ROW) row_values(r, p, port, x);
   else
     for (int64_t row = 0; row < p->rows; row++) scores(r, x + row * p->n, p->n, i == 0 ? kinds[row % kind_count] : auxiliary[row % 2]);
@@ -105,9 +127,9 @@ void problem_make(problem *p, const smx_op *op, int64_t rows, int64_t n, int var
 }
 
 static double *copy_rows(const problem *to, const problem *from, const smx_port *port, const double *x, int64_t shift) {
-  int64_t count = port_count(to, port), row = port->shape == SMX_SHAPE_FULL ? from->n : 1;
+  int64_t count = port_count(to, port), row = port_length(from, port);
   double *copy = allocate((size_t)count * sizeof *copy);
-  if (port->shape == SMX_SHAPE_OFFSETS) return memcpy(copy, x, (size_t)count * sizeof *copy);
+  if (port->shape == SMX_SHAPE_OFFSETS || port->shape == SMX_SHAPE_COLUMN) return memcpy(copy, x, (size_t)count * sizeof *copy);
   for (int64_t r = 0; r < to->rows; r++) memcpy(copy + r * row, x + (r + shift) % from->rows * row, (size_t)row * sizeof *copy);
   return copy;
 }
@@ -142,6 +164,7 @@ void problem_free(problem *p) {
 double *problem_values(const problem *p, const smx_port *port, const void *bytes, smx_dtype t) {
   int64_t count = port_count(p, port);
   double *v = allocate((size_t)count * sizeof *v);
+  t = port_dtype(port, t);
   for (int64_t i = 0; i < count; i++) v[i] = dtype_load(t, (const unsigned char *)bytes + (size_t)i * dtype_size(t));
   return v;
 }

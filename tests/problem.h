@@ -3,7 +3,7 @@
 #define TESTS_PROBLEM_H
 #include "util.h"
 
-/* Inputs and upstream gradients are kept as doubles in C order: rows x n (FULL), rows (ROW) or segments + 1 (OFFSETS). Results are kept as
+/* Inputs and upstream gradients are kept as doubles in C order: rows x n (FULL), rows x k (K), rows (ROW), n (COLUMN) or segments + 1. Results are kept as
  * the bytes the library wrote, in C order too. An absent input is NULL. */
 typedef struct problem {
   const smx_op *op;
@@ -42,8 +42,11 @@ void problem_rows(problem *p, const problem *src, int64_t rows, int64_t shift);
 void problem_round(problem *p, smx_dtype t); /* makes every float value one of dtype t */
 void problem_free(problem *p);
 
+int64_t port_length(const problem *p, const smx_port *port); /* elements of a row: n, 1 or k */
 int64_t port_count(const problem *p, const smx_port *port);
-const smx_port *grad_port(const problem *p, int i); /* the port when input i is there and has a gradient, else NULL */
+smx_dtype port_dtype(const smx_port *port, smx_dtype t); /* t, or i64 for whole numbers */
+int has_gradient(const problem *p, int o);               /* whether output o has an upstream gradient */
+const smx_port *grad_port(const problem *p, int i);      /* the port when input i is there and has a gradient, else NULL */
 
 /* How a call lies in memory. */
 enum { LAYOUT_C, LAYOUT_ROW_GAP, LAYOUT_MIDDLE_AXIS, LAYOUT_STEP, LAYOUT_REVERSED, LAYOUTS };

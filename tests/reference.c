@@ -16,14 +16,18 @@ static row_ref_fn *reference_of(const smx_op *op) {
   return smx_op_place(op, &room, &index) ? refs[room][index] : NULL;
 }
 
+/* Where a row starts in the values of a port; start: that far into a FULL one. */
+static int64_t place(const problem *p, const smx_port *port, int64_t row, int64_t start) {
+  return (port->shape == SMX_SHAPE_COLUMN ? 0 : row * port_length(p, port)) + (port->shape == SMX_SHAPE_FULL ? start : 0);
+}
+
 /* One row, or the part of it from `start` on, `n` long: what a reference calls a row. */
 static void run_part(const problem *p, row_ref_fn *ref, int64_t row, int64_t start, int64_t n, double **values) {
   const double *in[SMX_MAX_PORTS] = {NULL};
   double *out[SMX_MAX_PORTS] = {NULL};
-  int64_t full = row * p->n + start;
   for (int i = 0; i < p->op->input_count; i++)
-    if (p->in[i]) in[i] = p->in[i] + (p->op->inputs[i].shape == SMX_SHAPE_FULL ? full : row);
-  for (int i = 0; i < p->op->output_count; i++) out[i] = values[i] + (p->op->outputs[i].shape == SMX_SHAPE_FULL ? full : row);
+    if (p->in[i]) in[i] = p->in[i] + place(p, &p->op->inputs[i], row, start);
+  for (int i = 0; i < p->op->output_count; i++) out[i] = values[i] + place(p, &p->op->outputs[i], row, start);
   ref(&(row_ref_call){(size_t)n, in, out, p->params.value});
 }
 
@@ -50,7 +54,7 @@ static double largest(const problem *p, const char *name, int64_t row) {
   double m = 0;
   for (int k = 0; k < p->op->input_count; k++) {
     if (strcmp(p->op->inputs[k].name, name) || !p->in[k]) continue;
-    int64_t length = p->op->inputs[k].shape == SMX_SHAPE_FULL ? p->n : 1;
+    int64_t length = port_length(p, &p->op->inputs[k]);
     for (int64_t i = row * length; i < (row + 1) * length; i++)
       if (isfinite(p->in[k][i])) m = fmax(m, fabs(p->in[k][i]));
   }
@@ -72,12 +76,16 @@ static double growth(const problem *p, int64_t row, smx_dtype t) {
 }
 
 scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtype t) {
-  scale s = {.relative = port->shape == SMX_SHAPE_FULL && !strstr(port->help, "logarithm"), .growth = growth(p, row, t), .type = t};
+  scale s = {.whole = (port->flags & SMX_PORT_INT) != 0,
+             .relative = port->shape == SMX_SHAPE_FULL && !strstr(port->help, "logarithm"),
+             .growth = growth(p, row, t),
+             .type = t};
   s.row = fmax(largest(p, "x", row), p->n > 0 ? log((double)p->n) : 0);
   return s;
 }
 
 double distance(scale s, double got, double want, double unit) {
+  if (s.whole) return got == want ? 0 : INFINITY;
   double tiny =
       s.type.bits == 64 ? 0x1.01p-1022 : 0x1.01p-126; /* a little more than the smallest normal: the flush compares rounded numbers */
   if (got == dtype_round(s.type, want) || (isnan(got) && isnan(want))) return 0;

@@ -15,6 +15,7 @@ void reference_run(const problem *p, double **values);
  * A result below the smallest normal number of the arithmetic is flushed: there 0 is right too. */
 typedef struct scale {
   int relative;  /* to the reference alone */
+  int whole;     /* whole numbers: equal or not */
   double growth; /* what the scale is multiplied by */
   double row;    /* what the row adds */
   smx_dtype type;

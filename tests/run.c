@@ -52,16 +52,17 @@ static void add_dim(view *v, int64_t extent, int64_t stride) {
 }
 
 static void view_open(view *v, const problem *p, const smx_port *port, smx_dtype t, const config *how, int slot) {
-  int middle = how->layout == LAYOUT_MIDDLE_AXIS, full = port->shape == SMX_SHAPE_FULL, offsets = port->shape == SMX_SHAPE_OFFSETS;
-  *v = (view){.slot = slot, .outer = p->rows, .inner = 1, .length = full ? p->n : offsets ? p->segments + 1 : 1};
-  if (offsets) v->outer = 1;
+  int middle = how->layout == LAYOUT_MIDDLE_AXIS, offsets = port->shape == SMX_SHAPE_OFFSETS;
+  int list = offsets || port->shape == SMX_SHAPE_COLUMN;
+  *v = (view){.slot = slot, .outer = p->rows, .inner = 1, .length = offsets ? p->segments + 1 : port_length(p, port)};
+  if (list) v->outer = 1;
   else if (middle && p->rows % 2 == 0) v->outer /= 2, v->inner = 2;
   v->tensor = (smx_tensor){.device = {1, 0}, .dtype = t, .shape = v->shape, .strides = v->strides};
-  set_steps(v, offsets ? LAYOUT_C : how->layout);
+  set_steps(v, list ? LAYOUT_C : how->layout);
   place(v, how->place);
-  if (!offsets) add_dim(v, v->outer, v->outer_step);
-  if (offsets || full) add_dim(v, v->length, v->step);
-  if (!offsets && middle) add_dim(v, v->inner, v->inner_step);
+  if (!list) add_dim(v, v->outer, v->outer_step);
+  if (port->shape != SMX_SHAPE_ROW) add_dim(v, v->length, v->step);
+  if (!list && middle) add_dim(v, v->inner, v->inner_step);
   v->tensor.data = v->first;
   if (how->layout == LAYOUT_C) v->tensor.strides = NULL;
 }
@@ -170,7 +171,7 @@ static void open_outputs(call *c, direction d) {
   const smx_op *op = c->p->op;
   for (int i = 0; i < op->output_count; i++) {
     if (d == BACKWARD && !(op->outputs[i].flags & SMX_PORT_SAVED)) continue;
-    view *v = open_slot(c, OUT + i, &op->outputs[i], c->how->out_dtype);
+    view *v = open_slot(c, OUT + i, &op->outputs[i], port_dtype(&op->outputs[i], c->how->out_dtype));
     if (d == BACKWARD) write_bytes(v, c->p->out[i]), seal(c, OUT + i);
   }
 }
@@ -178,6 +179,7 @@ static void open_outputs(call *c, direction d) {
 static void open_gradients(call *c) {
   const smx_op *op = c->p->op;
   for (int i = 0; i < op->output_count; i++) {
+    if (!has_gradient(c->p, i)) continue;
     write_values(open_slot(c, DOUT + i, &op->outputs[i], c->how->out_dtype), c->p->dout[i]);
     seal(c, DOUT + i);
   }

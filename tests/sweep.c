@@ -12,7 +12,7 @@ static uint64_t hash_results(uint64_t hash, const problem *p, smx_dtype t, direc
   const smx_port *ports = d == FORWARD ? p->op->outputs : p->op->inputs;
   for (int i = 0; i < (d == FORWARD ? p->op->output_count : p->op->input_count); i++) {
     const unsigned char *bytes = d == FORWARD ? p->out[i] : p->din[i];
-    if (bytes) hash = fnv1a(hash, bytes, (size_t)port_count(p, &ports[i]) * dtype_size(t));
+    if (bytes) hash = fnv1a(hash, bytes, (size_t)port_count(p, &ports[i]) * dtype_size(port_dtype(&ports[i], t)));
   }
   return hash;
 }

@@ -6,9 +6,10 @@
 
 /* One buffer of a call. outer: its strides over the rows' dimensions; bytes of an element, strides in elements. */
 typedef struct job_port {
-  char *data; /* NULL = absent, or computed and thrown away */
-  bool present, full, direct;
+  char *data;                        /* NULL = absent, or computed and thrown away */
+  bool present, full, whole, direct; /* full: as long as the row; whole: of whole numbers; direct: kernels can use it where it lies */
   row_store store;
+  int64_t length; /* elements of a row: n, 1 or k */
   int64_t bytes, axis, outer[SMX_MAX_DIMS];
 } job_port;
 

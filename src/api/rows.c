@@ -24,34 +24,51 @@ int smx_plan_get(void) { return atomic_load_explicit(&forced_plan, memory_order_
 
 static size_t real_bytes(const job *j) { return j->wide ? 8 : 4; }
 
+/* Bytes of an element of a port as kernels see it. */
+static int64_t cell_bytes(const job *j, const job_port *p) { return p->whole || j->wide ? 8 : 4; }
+
+/* The ports that are there, one after another. */
+typedef struct port_list {
+  int count;
+  job_port *at[ROW_SRC + ROW_DST];
+} port_list;
+static port_list ports_of(job *j) {
+  port_list l = {.count = 0};
+  for (int p = 0; p < ROW_SRC; p++)
+    if (j->src[p].present) l.at[l.count++] = j->src + p;
+  for (int p = 0; p < ROW_DST; p++)
+    if (j->dst[p].present) l.at[l.count++] = j->dst + p;
+  return l;
+}
+
 /* ---- where rows lie ---- */
 
 /* Joins dimensions of the rows that every port walks as one, and drops those of size 1. */
-static bool mergeable(const job_port *p, int32_t d, int64_t size) { return !p->present || p->outer[d] == p->outer[d + 1] * size; }
-static void drop_dim(job *j, int32_t d) {
+static void drop_dim(job *j, const port_list *ports, int32_t d) {
   for (int32_t e = d; e + 1 < j->dims; e++) {
     j->dim[e] = j->dim[e + 1];
-    for (int p = 0; p < ROW_SRC; p++) j->src[p].outer[e] = j->src[p].outer[e + 1];
-    for (int p = 0; p < ROW_DST; p++) j->dst[p].outer[e] = j->dst[p].outer[e + 1];
+    for (int p = 0; p < ports->count; p++) ports->at[p]->outer[e] = ports->at[p]->outer[e + 1];
   }
   j->dims--;
 }
+static bool mergeable(const port_list *ports, int32_t d, int64_t size) {
+  for (int p = 0; p < ports->count; p++)
+    if (ports->at[p]->outer[d] != ports->at[p]->outer[d + 1] * size) return false;
+  return true;
+}
 static void merge_dims(job *j) {
+  const port_list ports = ports_of(j);
   for (int32_t d = j->dims - 1; d >= 0; d--)
-    if (j->dim[d] == 1) drop_dim(j, d);
+    if (j->dim[d] == 1) drop_dim(j, &ports, d);
   for (int32_t d = j->dims - 2; d >= 0; d--) {
-    bool all = true;
-    for (int p = 0; p < ROW_SRC; p++) all &= mergeable(j->src + p, d, j->dim[d + 1]);
-    for (int p = 0; p < ROW_DST; p++) all &= mergeable(j->dst + p, d, j->dim[d + 1]);
-    if (!all) continue;
+    if (!mergeable(&ports, d, j->dim[d + 1])) continue;
     j->dim[d + 1] *= j->dim[d];
-    drop_dim(j, d);
+    drop_dim(j, &ports, d);
   }
   if (j->dims == 0) {
     j->dims = 1;
     j->dim[0] = 1;
-    for (int p = 0; p < ROW_SRC; p++) j->src[p].outer[0] = 0;
-    for (int p = 0; p < ROW_DST; p++) j->dst[p].outer[0] = 0;
+    for (int p = 0; p < ports.count; p++) ports.at[p]->outer[0] = 0;
   }
 }
 
@@ -84,23 +101,43 @@ typedef struct tile {
   int64_t room; /* elements a port has */
 } tile;
 
-static int scratch_ports(const job *j) {
-  int ports = 0;
-  for (int p = 0; p < ROW_SRC; p++) ports += j->src[p].present && !j->src[p].direct;
-  for (int p = 0; p < ROW_DST; p++) ports += j->dst[p].present && !j->dst[p].direct;
-  return ports;
+static int64_t tile_bytes(const job *j, int64_t room) {
+  int64_t bytes = 0;
+  for (int p = 0; p < ROW_SRC; p++)
+    if (j->src[p].present && !j->src[p].direct) bytes += room * cell_bytes(j, j->src + p);
+  for (int p = 0; p < ROW_DST; p++)
+    if (j->dst[p].present && !j->dst[p].direct) bytes += room * cell_bytes(j, j->dst + p);
+  return bytes;
 }
+static bool scratched(const job *j) { return tile_bytes(j, 1) > 0; }
 
 static bool tile_open(const job *j, tile *t, int64_t room) {
-  int ports = scratch_ports(j);
   t->room = (room + 63) / 64 * 64;
   t->memory = NULL;
-  return ports == 0 || (t->memory = smx_alloc(j->ctx, (size_t)ports * (size_t)t->room * real_bytes(j))) != NULL;
+  return !scratched(j) || (t->memory = smx_alloc(j->ctx, (size_t)tile_bytes(j, t->room))) != NULL;
 }
 
-/* Copies a square of TILE_ROWS x TILE_ROWS reals, or part of it, turned over. */
-static void turn(const job *j, const char *from, int64_t from_pitch, char *to, int64_t to_pitch, int64_t rows, int64_t columns) {
-  if (j->wide) {
+/* Elements between a port and memory that kernels can use; whole numbers are int64_t there. */
+static void load(const job *j, const job_port *p, const char *at, int64_t stride, int64_t n, char *to) {
+  int64_t *whole = (int64_t *)(void *)to;
+  if (!p->whole) j->moves->load(p->store, at, stride, (size_t)n, to);
+  else if (p->store == STORE_I32)
+    for (int64_t i = 0; i < n; i++) whole[i] = ((const int32_t *)(const void *)at)[i * stride];
+  else
+    for (int64_t i = 0; i < n; i++) whole[i] = ((const int64_t *)(const void *)at)[i * stride];
+}
+static void store(const job *j, const job_port *p, const char *from, int64_t n, char *at, int64_t stride) {
+  const int64_t *whole = (const int64_t *)(const void *)from;
+  if (!p->whole) j->moves->store(p->store, from, (size_t)n, at, stride);
+  else if (p->store == STORE_I32)
+    for (int64_t i = 0; i < n; i++) ((int32_t *)(void *)at)[i * stride] = (int32_t)whole[i];
+  else
+    for (int64_t i = 0; i < n; i++) ((int64_t *)(void *)at)[i * stride] = whole[i];
+}
+
+/* Copies a square of TILE_ROWS x TILE_ROWS cells, or part of it, turned over. */
+static void turn(int64_t cell, const char *from, int64_t from_pitch, char *to, int64_t to_pitch, int64_t rows, int64_t columns) {
+  if (cell == 8) {
     const double *a = (const double *)(const void *)from;
     double *b = (double *)(void *)to;
     for (int64_t r = 0; r < rows; r++)
@@ -114,86 +151,87 @@ static void turn(const job *j, const char *from, int64_t from_pitch, char *to, i
 }
 
 /* A piece whose rows are adjacent in memory: whole cache lines are converted, and turned over in a buffer. */
-static void move_columns(const job *j, const job_port *p, const piece *at, char *scratch, bool store) {
+static void move_columns(const job *j, const job_port *p, const piece *at, char *scratch, bool out) {
   double buffer[TILE_ROWS * TILE_ROWS];
   char *square = (char *)buffer, *base = row_address(j, p, at->row) + at->start * p->axis * p->bytes;
-  const int64_t real = (int64_t)real_bytes(j);
+  const int64_t cell = cell_bytes(j, p);
   for (int64_t i = 0; i < at->count; i += TILE_ROWS) {
     int64_t n = at->count - i < TILE_ROWS ? at->count - i : TILE_ROWS;
-    if (store) turn(j, scratch + i * real, at->count, square, TILE_ROWS, n, at->rows);
+    if (out) turn(cell, scratch + i * cell, at->count, square, TILE_ROWS, n, at->rows);
     for (int64_t c = 0; c < n; c++) {
       char *line = base + (i + c) * p->axis * p->bytes;
-      if (store) j->moves->store(p->store, square + c * TILE_ROWS * real, (size_t)at->rows, line, 1);
-      else j->moves->load(p->store, line, 1, (size_t)at->rows, square + c * TILE_ROWS * real);
+      if (out) store(j, p, square + c * TILE_ROWS * cell, at->rows, line, 1);
+      else load(j, p, line, 1, at->rows, square + c * TILE_ROWS * cell);
     }
-    if (!store) turn(j, square, TILE_ROWS, scratch + i * real, at->count, at->rows, n);
+    if (!out) turn(cell, square, TILE_ROWS, scratch + i * cell, at->count, at->rows, n);
   }
 }
 
-/* Loads or stores the piece of a FULL port, a stretch of the axis at a time, so that lines with elements of several rows stay in L1. */
-static void move_piece(const job *j, const job_port *p, const piece *at, char *scratch, bool store) {
+/* Loads or stores a piece of a port, a stretch of the axis at a time, so that lines with elements of several rows stay in L1. */
+static void move_piece(const job *j, const job_port *p, const piece *at, char *scratch, bool out) {
   int64_t step = row_step(j, p), stretch = p->axis == 1 ? at->count : 64;
   if (p->axis != 1 && step == 1 && at->rows > 1 && at->rows <= TILE_ROWS) {
-    move_columns(j, p, at, scratch, store);
+    move_columns(j, p, at, scratch, out);
     return;
   }
-  bool packed = p->axis == 1 && step == at->count && at->count == j->n;
+  bool packed = p->axis == 1 && step == at->count && at->count == p->length;
   char *base = row_address(j, p, at->row) + at->start * p->axis * p->bytes;
   int64_t rows = packed ? 1 : at->rows, count = packed ? at->rows * at->count : at->count;
   if (packed) stretch = count;
   for (int64_t i = 0; i < count; i += stretch) {
     int64_t n = count - i < stretch ? count - i : stretch;
     for (int64_t r = 0; r < rows; r++) {
-      char *here = base + (r * step + i * p->axis) * p->bytes, *there = scratch + (size_t)(r * count + i) * real_bytes(j);
-      if (store) j->moves->store(p->store, there, (size_t)n, here, p->axis);
-      else j->moves->load(p->store, here, p->axis, (size_t)n, there);
+      char *here = base + (r * step + i * p->axis) * p->bytes, *there = scratch + (r * count + i) * cell_bytes(j, p);
+      if (out) store(j, p, there, n, here, p->axis);
+      else load(j, p, here, p->axis, n, there);
     }
   }
 }
 
-/* The call for a piece: direct ports in place, the others in the tile, loaded. */
-static row_call open_call(const job *j, const tile *t, const piece *at) {
-  row_call c = j->call;
+/* What a port contributes to a piece: its part of the row, or all that it has for a row. */
+static piece part_of(const job_port *p, const piece *at) { return p->full ? *at : (piece){at->row, at->rows, 0, p->length}; }
+static void move_part(const job *j, const job_port *p, const piece *at, char *scratch, bool out) {
+  const piece part = part_of(p, at);
+  if (p->length != 1 || p->full) move_piece(j, p, &part, scratch, out);
+  else if (out) store(j, p, scratch, at->rows, row_address(j, p, at->row), row_step(j, p));
+  else load(j, p, row_address(j, p, at->row), row_step(j, p), at->rows, scratch);
+}
+
+/* Where a kernel finds a port for a piece: in place, or in the tile, which is used up by it. */
+static char *open_port(const job *j, const job_port *p, const piece *at, int64_t room, char **scratch, ptrdiff_t *step) {
+  char *here = *scratch;
+  if (p->direct) {
+    *step = row_step(j, p);
+    return row_address(j, p, at->row) + (p->full ? at->start * p->bytes : 0);
+  }
+  *step = part_of(p, at).count;
+  *scratch += room * cell_bytes(j, p);
+  return here;
+}
+
+/* The call for a piece, its inputs loaded. values: where the ports that are not FULL are, of a row that is taken in pieces; or NULL. */
+static row_call open_call(const job *j, const tile *t, const piece *at, const row_call *values) {
+  row_call c = values ? *values : j->call;
   char *scratch = t->memory;
   c.n = (size_t)j->n, c.rows = (size_t)at->rows;
   c.origin = c.start = (size_t)at->start, c.count = (size_t)at->count;
   for (int p = 0; p < ROW_SRC; p++) {
     const job_port *q = j->src + p;
-    if (!q->present) continue;
-    char *here = row_address(j, q, at->row);
-    if (q->direct) {
-      c.src[p] = here + (q->full ? at->start * q->bytes : 0);
-      c.src_step[p] = row_step(j, q);
-      continue;
-    }
-    c.src[p] = scratch;
-    c.src_step[p] = q->full ? at->count : 1;
-    if (q->full) move_piece(j, q, at, scratch, false);
-    else j->moves->load(q->store, here, row_step(j, q), (size_t)at->rows, scratch);
-    scratch += (size_t)t->room * real_bytes(j);
+    if (!q->present || (values && !q->full)) continue;
+    char *here = open_port(j, q, at, t->room, &scratch, c.src_step + p);
+    c.src[p] = here;
+    if (!q->direct) move_part(j, q, at, here, false);
   }
-  for (int p = 0; p < ROW_DST; p++) {
-    const job_port *q = j->dst + p;
-    if (!q->present) continue;
-    if (q->direct) {
-      c.dst[p] = row_address(j, q, at->row) + (q->full ? at->start * q->bytes : 0);
-      c.dst_step[p] = row_step(j, q);
-      continue;
-    }
-    c.dst[p] = scratch;
-    c.dst_step[p] = q->full ? at->count : 1;
-    scratch += (size_t)t->room * real_bytes(j);
-  }
+  for (int p = 0; p < ROW_DST; p++)
+    if (j->dst[p].present && (!values || j->dst[p].full)) c.dst[p] = open_port(j, j->dst + p, at, t->room, &scratch, c.dst_step + p);
   return c;
 }
 
-/* Stores what a call left in the tile: FULL ports, ROW ports, or both. */
-static void close_call(const job *j, const row_call *c, const piece *at, bool full, bool row) {
+/* Stores what a call left in the tile: all ports, or the FULL ones of a row that is taken in pieces. */
+static void close_call(const job *j, const row_call *c, const piece *at, bool all) {
   for (int p = 0; p < ROW_DST; p++) {
     const job_port *q = j->dst + p;
-    if (!q->present || q->direct || !q->data) continue;
-    if (q->full && full) move_piece(j, q, at, c->dst[p], true);
-    if (!q->full && row) j->moves->store(q->store, c->dst[p], (size_t)at->rows, row_address(j, q, at->row), row_step(j, q));
+    if (q->present && !q->direct && q->data && (all || q->full)) move_part(j, q, at, c->dst[p], true);
   }
 }
 
@@ -218,23 +256,23 @@ static void rows_task(void *arg, int64_t task) {
   const job *j = w->j;
   tile t;
   smx_fpenv env = smx_fpenv_enter();
-  bool columns = false, scratched = scratch_ports(j) > 0;
+  bool columns = false, tiled = scratched(j);
   for (int p = 0; p < ROW_SRC; p++) columns |= j->src[p].present && j->src[p].full && j->src[p].axis != 1;
   for (int p = 0; p < ROW_DST; p++) columns |= j->dst[p].present && j->dst[p].full && j->dst[p].axis != 1;
   int64_t fit = j->n ? TILE / j->n : TILE;
   if (columns) fit = TILE_ROWS;
   if (fit < 1 || j->call.on_empty == SMX_EMPTY_ERROR) fit = 1;
-  if (!scratched && j->call.on_empty != SMX_EMPTY_ERROR) fit = w->rows_a_task;
+  if (!tiled && j->call.on_empty != SMX_EMPTY_ERROR) fit = w->rows_a_task;
   int64_t row = task * w->rows_a_task, end = row + w->rows_a_task < j->rows ? row + w->rows_a_task : j->rows;
   if (fit > end - row) fit = end - row;
   if (tile_open(j, &t, fit * (j->n ? j->n : 1))) {
     while (row < end) {
       piece at = {row, run_length(j, row, end - row < fit ? end - row : fit), 0, j->n};
-      row_call c = open_call(j, &t, &at);
+      row_call c = open_call(j, &t, &at, NULL);
       c.first_empty = -1;
       j->kernel->rows(&c);
       if (c.first_empty >= 0) note_empty(w, row + c.first_empty);
-      else close_call(j, &c, &at, true, true);
+      else close_call(j, &c, &at, true);
       row += at.rows;
     }
     smx_free(j->ctx, t.memory);
@@ -250,7 +288,8 @@ typedef struct long_row {
   const job *j;
   row_state *st;
   row_part *parts;
-  int64_t row, run; /* run: elements handed out together */
+  const row_call *values; /* the ports that are not FULL */
+  int64_t row, run;       /* run: elements handed out together */
   _Atomic bool no_memory;
 } long_row;
 
@@ -258,17 +297,16 @@ static void long_task(void *arg, int64_t task) {
   long_row *w = arg;
   const job *j = w->j;
   int64_t from = task * w->run, end = from + w->run < j->n ? from + w->run : j->n;
-  bool scratched = scratch_ports(j) > 0;
-  int64_t size = scratched ? ROW_GROUP : w->run, pieces = (end - from + size - 1) / size;
+  int64_t size = scratched(j) ? ROW_GROUP : w->run, pieces = (end - from + size - 1) / size;
   tile t;
   smx_fpenv env = smx_fpenv_enter();
   if (tile_open(j, &t, ROW_GROUP)) {
     for (int64_t i = 0; i < pieces; i++) {
       int64_t start = from + (w->st->reverse ? pieces - 1 - i : i) * size;
       piece at = {w->row, 1, start, end - start < size ? end - start : size};
-      row_call c = open_call(j, &t, &at);
+      row_call c = open_call(j, &t, &at, w->values);
       j->kernel->pass(&c, w->st, w->parts + start / ROW_GROUP);
-      if (w->st->writes) close_call(j, &c, &at, true, false);
+      if (w->st->writes) close_call(j, &c, &at, false);
     }
     smx_free(j->ctx, t.memory);
   } else {
@@ -277,43 +315,50 @@ static void long_task(void *arg, int64_t task) {
   smx_fpenv_leave(env);
 }
 
-/* ROW ports of one row live here while its program runs. */
-typedef struct row_values {
-  double src[ROW_SRC], dst[ROW_DST];
-} row_values;
-
-static row_call value_call(const job *j, int64_t row, row_values *v) {
+/* The call that begins and folds a row taken in pieces: the ports that are not FULL, in memory of its own. */
+static int64_t values_room(const job *j) {
+  int64_t cells = 0;
+  for (int p = 0; p < ROW_SRC; p++) cells += j->src[p].present && !j->src[p].full ? j->src[p].length : 0;
+  for (int p = 0; p < ROW_DST; p++) cells += j->dst[p].present && !j->dst[p].full ? j->dst[p].length : 0;
+  return cells;
+}
+static row_call open_values(const job *j, int64_t row, double *cells) {
+  const piece at = {row, 1, 0, j->n};
   row_call c = j->call;
   c.n = (size_t)j->n, c.rows = 1;
   for (int p = 0; p < ROW_SRC; p++) {
     if (!j->src[p].present || j->src[p].full) continue;
-    j->moves->load(j->src[p].store, row_address(j, j->src + p, row), 1, 1, v->src + p);
-    c.src[p] = v->src + p;
+    move_part(j, j->src + p, &at, (char *)cells, false);
+    c.src[p] = cells;
+    cells += j->src[p].length;
   }
-  for (int p = 0; p < ROW_DST; p++)
-    if (j->dst[p].present && !j->dst[p].full) c.dst[p] = v->dst + p;
+  for (int p = 0; p < ROW_DST; p++) {
+    if (!j->dst[p].present || j->dst[p].full) continue;
+    c.dst[p] = cells;
+    cells += j->dst[p].length;
+  }
   return c;
 }
+static void close_values(const job *j, int64_t row, const row_call *c) {
+  const piece at = {row, 1, 0, j->n};
+  for (int p = 0; p < ROW_DST; p++)
+    if (j->dst[p].present && !j->dst[p].full) move_part(j, j->dst + p, &at, c->dst[p], true);
+}
 
-static smx_status long_row_run(const job *j, int64_t row, row_state *st, row_part *parts, int64_t *empty) {
-  row_values values;
-  row_call scalars = value_call(j, row, &values);
-  long_row w = {.j = j, .st = st, .parts = parts, .row = row, .run = (int64_t)RUN_GROUPS * ROW_GROUP};
+static smx_status long_row_run(const job *j, int64_t row, row_state *st, row_part *parts, double *cells, int64_t *empty) {
+  row_call values = open_values(j, row, cells);
+  long_row w = {.j = j, .st = st, .parts = parts, .values = &values, .row = row, .run = (int64_t)RUN_GROUPS * ROW_GROUP};
   int64_t groups = (j->n + ROW_GROUP - 1) / ROW_GROUP, tasks = (j->n + w.run - 1) / w.run;
-  j->kernel->begin(&scalars, st);
+  j->kernel->begin(&values, st);
   do {
     if (st->serial)
       for (int64_t i = 0; i < tasks; i++) long_task(&w, st->reverse ? tasks - 1 - i : i);
     else smx_parallel(j->ctx, tasks, long_task, &w);
     if (atomic_load(&w.no_memory)) return SMX_ERR_NOMEM;
-    j->kernel->fold(&scalars, st, parts, (size_t)groups);
-  } while (j->kernel->next(&scalars, st));
-  if (st->empty && j->call.on_empty == SMX_EMPTY_ERROR) {
-    if (*empty < 0) *empty = row;
-    return SMX_OK;
-  }
-  for (int p = 0; p < ROW_DST; p++)
-    if (scalars.dst[p] && j->dst[p].data) j->moves->store(j->dst[p].store, scalars.dst[p], 1, row_address(j, j->dst + p, row), 1);
+    j->kernel->fold(&values, st, parts, (size_t)groups);
+  } while (j->kernel->next(&values, st));
+  if (!st->empty || j->call.on_empty != SMX_EMPTY_ERROR) close_values(j, row, &values);
+  else if (*empty < 0) *empty = row;
   return SMX_OK;
 }
 
@@ -321,12 +366,14 @@ static smx_status long_rows(job *j, int64_t *empty) {
   int64_t groups = (j->n + ROW_GROUP - 1) / ROW_GROUP;
   row_state *st = smx_alloc(j->ctx, sizeof *st);
   row_part *parts = smx_alloc(j->ctx, (size_t)groups * sizeof *parts);
-  smx_status status = st && parts ? SMX_OK : SMX_ERR_NOMEM;
+  double *cells = smx_alloc(j->ctx, (size_t)(values_room(j) + 1) * sizeof *cells);
+  smx_status status = st && parts && cells ? SMX_OK : SMX_ERR_NOMEM;
   for (int64_t row = 0; row < j->rows && status == SMX_OK; row++) {
     smx_fpenv env = smx_fpenv_enter();
-    status = long_row_run(j, row, st, parts, empty);
+    status = long_row_run(j, row, st, parts, cells, empty);
     smx_fpenv_leave(env);
   }
+  smx_free(j->ctx, cells);
   smx_free(j->ctx, parts);
   smx_free(j->ctx, st);
   return status;
@@ -347,7 +394,7 @@ static smx_status even_rows(job *j, int64_t *empty) {
   merge_dims(j);
   choose_stores(j);
   bool shared = threads > 1 && j->n >= SPLIT_ROW && j->rows < 4 * (int64_t)threads;
-  if (j->n > 0 && (shared || (scratch_ports(j) > 0 && j->n > LONG_ROW))) return long_rows(j, empty);
+  if (j->n > 0 && (shared || (scratched(j) && j->n > LONG_ROW))) return long_rows(j, empty);
   crew w = {.j = j, .empty = -1, .rows_a_task = j->rows};
   if (threads > 1) w.rows_a_task = j->n < TASK ? (TASK + j->n) / (j->n + 1) : 1;
   int64_t tasks = (j->rows + w.rows_a_task - 1) / w.rows_a_task;

@@ -13,6 +13,7 @@ typedef struct checked {
   int64_t shape[SMX_MAX_DIMS]; /* of x */
   int32_t row_ndim;
   int64_t row_shape[SMX_MAX_DIMS]; /* without the axis */
+  int64_t k_shape[SMX_MAX_DIMS];   /* with the parameter k in place of the axis */
   smx_view in[SMX_MAX_PORTS], out[SMX_MAX_PORTS], dout[SMX_MAX_PORTS], din[SMX_MAX_PORTS];
   bool has_in[SMX_MAX_PORTS], has_out[SMX_MAX_PORTS], has_dout[SMX_MAX_PORTS], has_din[SMX_MAX_PORTS];
 } checked;
@@ -48,11 +49,19 @@ static smx_status check_axis(checked *k, const smx_view *x, const char *name) {
     if (d != k->axis) k->row_shape[k->row_ndim++] = x->shape[d];
   }
   int64_t n = x->shape[k->axis];
-  for (int32_t i = 0; i < k->op->param_count; i++)
+  memcpy(k->k_shape, k->shape, sizeof k->shape);
+  for (int32_t i = 0; i < k->op->param_count; i++) {
+    if (!strcmp(k->op->params[i].name, "k")) k->k_shape[k->axis] = (int64_t)k->params.value[i];
     if ((k->op->params[i].flags & SMX_PARAM_MAX_N) && k->params.value[i] > (double)n)
       return smx_fail(SMX_ERR_PARAM, "%s: %s: %g is more than the %lld elements of a row", k->op->name, k->op->params[i].name,
                       k->params.value[i], (long long)n);
+  }
   return SMX_OK;
+}
+
+static const int64_t *shape_of(const checked *k, const smx_port *port, int32_t *ndim) {
+  *ndim = port->shape == SMX_SHAPE_ROW ? k->row_ndim : k->ndim;
+  return port->shape == SMX_SHAPE_ROW ? k->row_shape : port->shape == SMX_SHAPE_K ? k->k_shape : k->shape;
 }
 
 static smx_status check_dtype(const smx_port *port, const smx_view *v, smx_label what) {
@@ -93,15 +102,27 @@ static smx_status same_shape(smx_label what, const smx_view *v, int32_t ndim, co
   return SMX_OK;
 }
 
+/* A column, as a FULL tensor that every row shares. */
+static smx_status check_column(const checked *k, smx_label what, smx_view *v) {
+  const int64_t step = v->ndim == 1 ? v->strides[0] : 0;
+  smx_status status = same_shape(what, v, 1, k->shape + k->axis);
+  if (status != SMX_OK) return status;
+  v->ndim = k->ndim;
+  memcpy(v->shape, k->shape, sizeof v->shape);
+  memset(v->strides, 0, sizeof v->strides);
+  v->strides[k->axis] = step;
+  return SMX_OK;
+}
+
 /* A tensor for a port: exact for outputs and x, broadcast for other inputs. */
 static smx_status check_tensor(checked *k, const smx_port *port, const smx_tensor *t, smx_label what, bool exact, bool data, smx_view *v) {
   smx_status status = smx_view_of(what, t, data, v);
   if (status == SMX_OK) status = check_dtype(port, v, what);
   if (status != SMX_OK) return status;
   if (port->shape == SMX_SHAPE_OFFSETS) return check_offsets(k, v, what, data);
-  bool full = port->shape == SMX_SHAPE_FULL;
-  int32_t ndim = full ? k->ndim : k->row_ndim;
-  const int64_t *shape = full ? k->shape : k->row_shape;
+  if (port->shape == SMX_SHAPE_COLUMN) return check_column(k, what, v);
+  int32_t ndim;
+  const int64_t *shape = shape_of(k, port, &ndim);
   return exact ? same_shape(what, v, ndim, shape) : smx_view_broadcast(what, v, ndim, shape);
 }
 
@@ -129,23 +150,33 @@ static smx_status check_inputs(checked *k, int32_t n_in, const smx_tensor *const
   return status;
 }
 
-static smx_status check_outputs(checked *k, const char *prefix, bool grads, int32_t n, const smx_tensor *const *t, bool required,
-                                bool write, bool *has, smx_view *v) {
+/* What is checked as outputs are: outputs themselves, those that smx_backward reads, upstream gradients, gradients. */
+typedef enum group { OUTPUTS, SAVED, UPSTREAM, GRADIENTS } group;
+
+/* Whether a tensor of this port must be there; *wanted: whether it may be. */
+static bool needed(group g, const smx_port *port, int32_t i, bool *wanted) {
+  *wanted = g != SAVED || (port->flags & SMX_PORT_SAVED);
+  if (g == UPSTREAM) return i == 0;
+  return g != GRADIENTS && *wanted && !(port->flags & SMX_PORT_OPTIONAL);
+}
+
+static smx_status check_outputs(checked *k, const char *prefix, group g, int32_t n, const smx_tensor *const *t, bool *has, smx_view *v) {
   const smx_op *op = k->op;
-  const smx_port *ports = grads ? op->inputs : op->outputs;
-  int32_t count = grads ? op->input_count : op->output_count;
+  const smx_port *ports = g == GRADIENTS ? op->inputs : op->outputs;
+  int32_t count = g == GRADIENTS ? op->input_count : op->output_count;
   for (int32_t i = 0; i < count; i++) {
     const smx_tensor *one = t && i < n ? t[i] : NULL;
-    if (!one) {
-      if (required && i == 0) return smx_fail(SMX_ERR_NULL, "%s: %s%s is NULL", op->name, prefix, ports[i].name);
-      continue;
-    }
     smx_label what = LABEL(prefix, ports[i].name);
-    if (grads && !(ports[i].flags & SMX_PORT_GRAD))
+    bool wanted, need = needed(g, ports + i, i, &wanted);
+    if (!one && need) return smx_fail(SMX_ERR_NULL, SMX_LABEL " is NULL", SMX_LABEL_ARGS(what));
+    if (!one || !wanted) continue;
+    if (g == GRADIENTS && !(ports[i].flags & SMX_PORT_GRAD))
       return smx_fail(SMX_ERR_NO_BACKWARD, SMX_LABEL ": there is no gradient of this input", SMX_LABEL_ARGS(what));
+    if (g == UPSTREAM && (i >= ROW_OUTS || (ports[i].flags & SMX_PORT_INT)))
+      return smx_fail(SMX_ERR_NO_BACKWARD, SMX_LABEL ": this output has no upstream gradient", SMX_LABEL_ARGS(what));
     smx_status status = check_tensor(k, ports + i, one, what, true, true, v + i);
     if (status != SMX_OK) return status;
-    if (write && !smx_view_injective(v + i))
+    if ((g == OUTPUTS || g == GRADIENTS) && !smx_view_injective(v + i))
       return smx_fail(SMX_ERR_ALIAS, SMX_LABEL ": two of its elements share an address", SMX_LABEL_ARGS(what));
     has[i] = true;
   }
@@ -214,13 +245,20 @@ static row_store store_of(smx_dtype t) {
   return t.bits == 8 ? STORE_MASK : t.bits == 32 ? STORE_I32 : STORE_I64;
 }
 
-static job_port port_of(const checked *k, const smx_view *v, bool full, bool wide) {
-  job_port p = {.present = true, .full = full, .data = v->data, .store = store_of(v->dtype), .bytes = smx_dtype_bytes(v->dtype), .axis = 1};
+static job_port port_of(const checked *k, const smx_port *port, const smx_view *v, bool wide) {
+  const bool one = port->shape == SMX_SHAPE_ROW;
+  job_port p = {.present = true, .full = !one && port->shape != SMX_SHAPE_K, .whole = (port->flags & SMX_PORT_INT) != 0, .data = v->data};
+  p.store = store_of(v->dtype), p.bytes = smx_dtype_bytes(v->dtype);
+  p.axis = p.length = 1;
   for (int32_t d = 0, row = 0; d < v->ndim; d++) {
-    if (full && d == k->axis) p.axis = v->shape[d] > 1 ? v->strides[d] : 1;
-    else p.outer[row++] = v->strides[d];
+    if (one || d != k->axis) {
+      p.outer[row++] = v->strides[d];
+      continue;
+    }
+    p.axis = v->shape[d] > 1 ? v->strides[d] : 1;
+    p.length = v->shape[d];
   }
-  p.direct = p.store == (wide ? STORE_F64 : STORE_F32) && p.axis == 1;
+  p.direct = p.store == (p.whole ? STORE_I64 : wide ? STORE_F64 : STORE_F32) && p.axis == 1;
   return p;
 }
 
@@ -243,7 +281,7 @@ static void add_inputs(job *j, const checked *k, job_port *offsets) {
   for (int32_t i = 0; i < k->op->input_count; i++) {
     if (!k->has_in[i]) continue;
     if (k->op->inputs[i].shape != SMX_SHAPE_OFFSETS) {
-      j->src[i] = port_of(k, k->in + i, k->op->inputs[i].shape == SMX_SHAPE_FULL, j->wide);
+      j->src[i] = port_of(k, k->op->inputs + i, k->in + i, j->wide);
       continue;
     }
     *offsets = (job_port){.present = true,
@@ -288,14 +326,14 @@ smx_status smx_forward(const smx_op *op, smx_context *ctx, const smx_params *par
   if (status == SMX_OK) status = check_x(k, n_in, in, true);
   if (status == SMX_OK) status = check_inputs(k, n_in, in, false, true);
   if (status == SMX_OK) status = check_count(op, "n_out", n_out, op->output_count);
-  if (status == SMX_OK) status = check_outputs(k, "", false, n_out, out, true, true, k->has_out, k->out);
+  if (status == SMX_OK) status = check_outputs(k, "", OUTPUTS, n_out, out, k->has_out, k->out);
   if (status == SMX_OK) status = check_forward_alias(k);
   if (status != SMX_OK) return status;
   job_shape(&j, k, ctx);
   j.wide = any_double(k->in, k->has_in, op->input_count);
   add_inputs(&j, k, &offsets);
   for (int32_t o = 0; o < op->output_count; o++)
-    if (k->has_out[o]) j.dst[o] = port_of(k, k->out + o, op->outputs[o].shape == SMX_SHAPE_FULL, j.wide);
+    if (k->has_out[o]) j.dst[o] = port_of(k, op->outputs + o, k->out + o, j.wide);
   return finish(k, &j, false);
 }
 
@@ -320,22 +358,23 @@ smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_params *pa
   if (status == SMX_OK) status = check_count(op, "n_out", n_out, op->output_count);
   if (status == SMX_OK) status = check_backward_axis(k, n_in, in, n_out, dout);
   if (status == SMX_OK) status = check_inputs(k, n_in, in, true, true);
-  bool saved = status == SMX_OK && (op->outputs[0].flags & SMX_PORT_SAVED);
-  if (saved) status = check_outputs(k, "", false, n_out, out, true, false, k->has_out, k->out);
-  if (status == SMX_OK) status = check_outputs(k, "d", false, n_out, dout, true, false, k->has_dout, k->dout);
-  if (status == SMX_OK) status = check_outputs(k, "d", true, n_in, din, false, true, k->has_din, k->din);
+  if (status == SMX_OK) status = check_outputs(k, "", SAVED, n_out, out, k->has_out, k->out);
+  if (status == SMX_OK) status = check_outputs(k, "d", UPSTREAM, n_out, dout, k->has_dout, k->dout);
+  if (status == SMX_OK) status = check_outputs(k, "d", GRADIENTS, n_in, din, k->has_din, k->din);
   if (status == SMX_OK) status = check_backward_alias(k);
   if (status != SMX_OK) return status;
   job_shape(&j, k, ctx);
   j.wide = any_double(k->in, k->has_in, op->input_count) || any_double(k->out, k->has_out, op->output_count) ||
            any_double(k->dout, k->has_dout, op->output_count);
   add_inputs(&j, k, &offsets);
-  bool full = op->outputs[0].shape == SMX_SHAPE_FULL;
-  if (saved) j.src[SRC_Y] = port_of(k, k->out, full, j.wide);
-  j.src[SRC_DY] = port_of(k, k->dout, full, j.wide);
+  for (int32_t o = 0; o < op->output_count && o < ROW_OUTS; o++) {
+    if (k->has_out[o]) j.src[SRC_Y + o] = port_of(k, op->outputs + o, k->out + o, j.wide);
+    if (k->has_dout[o]) j.src[SRC_DY + o] = port_of(k, op->outputs + o, k->dout + o, j.wide);
+  }
   for (int32_t g = 0; g < op->input_count; g++)
-    if (k->has_din[g]) j.dst[g] = port_of(k, k->din + g, op->inputs[g].shape == SMX_SHAPE_FULL, j.wide);
-  if (!k->has_din[0]) j.dst[0] = (job_port){.present = true, .full = true, .axis = 1}; /* computed on the way, kept nowhere */
+    if (k->has_din[g]) j.dst[g] = port_of(k, op->inputs + g, k->din + g, j.wide);
+  if (!k->has_din[0])
+    j.dst[0] = (job_port){.present = true, .full = true, .length = j.n, .axis = 1}; /* computed on the way, kept nowhere */
   return finish(k, &j, true);
 }
 
@@ -347,9 +386,8 @@ smx_status smx_infer(const smx_op *op, const smx_params *params, int32_t n_in, c
   if (status == SMX_OK) status = check_count(op, "n_out", n_out, op->output_count);
   if (status == SMX_OK && n_out > 0 && !out) status = smx_fail(SMX_ERR_NULL, "%s: out is NULL", op->name);
   for (int32_t o = 0; o < n_out && status == SMX_OK; o++) {
-    bool full = op->outputs[o].shape == SMX_SHAPE_FULL;
-    out[o] = (smx_shape){.ndim = full ? k->ndim : k->row_ndim, .dtype = k->in[0].dtype};
-    memcpy(out[o].dim, full ? k->shape : k->row_shape, sizeof out[o].dim);
+    out[o].dtype = op->outputs[o].flags & SMX_PORT_INT ? SMX_I64 : k->in[0].dtype;
+    memcpy(out[o].dim, shape_of(k, op->outputs + o, &out[o].ndim), sizeof out[o].dim);
   }
   return status;
 }

@@ -13,9 +13,18 @@
 #include <softmax.h>
 #include <stdbool.h>
 
-/* The buffers of a call. Forward: src = inputs, dst = outputs. Backward: src = inputs, then y at SRC_Y and dy at SRC_DY; dst = gradients of
- * the inputs. Absent ones are NULL. Element i of a row is at p[i - origin] of a FULL port; a ROW port points at the row's value. */
-enum { SRC_Y = 6, SRC_DY = 7, ROW_SRC = 8, ROW_DST = 6, ROW_GROUP = 8192 };
+/* The buffers of a call. Forward: src = inputs, dst = outputs. Backward: src = inputs, then output o at SRC_Y + o and its upstream gradient at
+ * SRC_DY + o; dst = gradients of the inputs. Absent ones are NULL. Element i of a row is at p[i - origin] of a FULL or COLUMN port; a ROW or K
+ * port points at the row's value or k values, is written by rows() or the last next(), and is not to be written by pass(). They hold the real
+ * type, or int64_t where the port has SMX_PORT_INT. */
+enum {
+  ROW_OUTS = 4,
+  SRC_Y = SMX_MAX_PORTS,
+  SRC_DY = SRC_Y + ROW_OUTS,
+  ROW_SRC = SRC_DY + ROW_OUTS,
+  ROW_DST = SMX_MAX_PORTS,
+  ROW_GROUP = 8192
+};
 
 /* How softmax goes about a row; only speed depends on it. */
 typedef enum row_plan { PLAN_AUTO, PLAN_CACHE, PLAN_SCRATCH, PLAN_STREAM, PLAN_COUNT } row_plan;
