@@ -64,6 +64,7 @@ SMI vreal fold(vreal x, vreal y, vreal z) {
   F(not, ANY, choose(m_not(v_lt(x, y)))) \
   F(any, ANY, v_set1((real)m_any(m_and(v_lt(x, y), v_lt(y, z))))) \
   F(select, ANY, v_select(v_lt(x, y), y, z)) \
+  F(flush, ANY, v_flush(x, y, z)) \
   F(partial, ORDINARY, all_lengths(x, y)) \
   F(scale, SCALE_PAIR, v_scale(x, y)) \
   F(exponent, POSITIVE, v_exponent(x)) \

@@ -6,8 +6,9 @@
 
 /* One buffer of a call. outer: its strides over the rows' dimensions; bytes of an element, strides in elements. */
 typedef struct job_port {
-  char *data;                        /* NULL = absent, or computed and thrown away */
-  bool present, full, whole, direct; /* full: as long as the row; whole: of whole numbers; direct: kernels can use it where it lies */
+  char *data;                /* NULL = absent, or computed and thrown away */
+  bool present, full, whole; /* full: as long as the row; whole: of whole numbers */
+  bool same, direct;         /* same: holds what kernels see; direct: they can use it where it lies */
   row_store store;
   int64_t length; /* elements of a row: n, 1 or k */
   int64_t bytes, axis, outer[SMX_MAX_DIMS];
@@ -17,7 +18,8 @@ typedef struct job {
   const row_kernel *kernel;
   const row_moves *moves;
   smx_context *ctx;
-  bool wide; /* the real type is double */
+  bool wide;  /* the real type is double */
+  bool plain; /* part of another job: on this thread, and not in strips */
   int64_t n, rows;
   int32_t dims; /* of the rows */
   int64_t dim[SMX_MAX_DIMS];

@@ -42,7 +42,7 @@ static row_call weights_call(size_t rows, size_t n, size_t bytes, const void *x,
 /* Rows that fit registers or caches skip even the making of a call. */
 static void softmax(const smx_kernels *kernels, size_t rows, size_t n, size_t bytes, const void *x, void *y) {
   smx_fpenv env = smx_fpenv_enter();
-  bool done = smx_plan_get() == PLAN_AUTO && kernels->moves->softmax(rows, n, x, y);
+  bool done = smx_plan_get() == PLAN_AUTO && kernels->moves->softmax(rows, n, x, y, x != y && rows * n * bytes > SMX_BYPASS);
   smx_fpenv_leave(env);
   if (done) return;
   row_call c = weights_call(rows, n, bytes, x, y);
@@ -88,6 +88,7 @@ smx_status smx_softmax_backward_f32(size_t rows, size_t n, const float *y, const
   row_call c = {.n = n, .rows = rows, .dst = {dx}, .dst_step = {(ptrdiff_t)n}};
   c.src[SRC_Y] = y, c.src[SRC_DY] = dy;
   c.src_step[SRC_Y] = c.src_step[SRC_DY] = (ptrdiff_t)n;
+  c.bypass = dx != y && dx != dy && rows * n * sizeof *y > SMX_BYPASS;
   run(&smx_isa_current()->f32.room[SMX_ROOM_row][ROW_softmax]->backward, &c);
   return SMX_OK;
 }

@@ -6,16 +6,20 @@
 #include "job.h"
 #include "cpu/fpenv.h"
 #include "plan.h"
+#include "turn.h"
 #include <stdatomic.h>
 #include <string.h>
 
 enum {
-  TILE = 16384,       /* elements of a tile of short rows */
-  TILE_ROWS = 16,     /* rows of a tile when the axis is not contiguous: the elements of a cache line */
-  LONG_ROW = 32768,   /* elements from which a row that must be converted runs by groups */
-  SPLIT_ROW = 131072, /* elements from which threads share a row */
-  TASK = 65536,       /* elements that are worth a task */
-  RUN_GROUPS = 32     /* groups of a long row handed out together */
+  TILE = 16384,           /* elements of a tile of short rows */
+  TILE_ROWS = 32,         /* rows of a tile when the axis is not contiguous: two cache lines for every page that is touched */
+  TILE_WIDE = 262144,     /* elements of such a tile, which then has fewer rows, but whole lines */
+  LONG_ROW = 32768,       /* elements from which a row that must be converted runs by groups */
+  SPLIT_ROW = 131072,     /* elements from which threads share a row */
+  TASK = 65536,           /* elements that are worth a task */
+  STRIP_CACHED = 1 << 20, /* bytes of a strip of rows side by side that stay in the second-level cache */
+  AHEAD = 32,             /* elements along a turned axis that are fetched ahead of their use */
+  RUN_GROUPS = 32         /* groups of a long row handed out together */
 };
 
 static _Atomic int forced_plan;
@@ -39,6 +43,11 @@ static port_list ports_of(job *j) {
   for (int p = 0; p < ROW_DST; p++)
     if (j->dst[p].present) l.at[l.count++] = j->dst + p;
   return l;
+}
+
+static void run_tasks(const job *j, int64_t count, void (*task)(void *arg, int64_t i), void *arg) {
+  for (int64_t i = 0; j->plain && i < count; i++) task(arg, i);
+  if (!j->plain) smx_parallel(j->ctx, count, task, arg);
 }
 
 /* ---- where rows lie ---- */
@@ -135,35 +144,25 @@ static void store(const job *j, const job_port *p, const char *from, int64_t n, 
     for (int64_t i = 0; i < n; i++) ((int64_t *)(void *)at)[i * stride] = whole[i];
 }
 
-/* Copies a square of TILE_ROWS x TILE_ROWS cells, or part of it, turned over. */
-static void turn(int64_t cell, const char *from, int64_t from_pitch, char *to, int64_t to_pitch, int64_t rows, int64_t columns) {
-  if (cell == 8) {
-    const double *a = (const double *)(const void *)from;
-    double *b = (double *)(void *)to;
-    for (int64_t r = 0; r < rows; r++)
-      for (int64_t c = 0; c < columns; c++) b[r * to_pitch + c] = a[c * from_pitch + r];
-  } else {
-    const float *a = (const float *)(const void *)from;
-    float *b = (float *)(void *)to;
-    for (int64_t r = 0; r < rows; r++)
-      for (int64_t c = 0; c < columns; c++) b[r * to_pitch + c] = a[c * from_pitch + r];
-  }
-}
-
-/* A piece whose rows are adjacent in memory: whole cache lines are converted, and turned over in a buffer. */
+/* A piece whose rows are adjacent in memory: whole cache lines are turned over, through a buffer where they must be converted. */
 static void move_columns(const job *j, const job_port *p, const piece *at, char *scratch, bool out) {
-  double buffer[TILE_ROWS * TILE_ROWS];
-  char *square = (char *)buffer, *base = row_address(j, p, at->row) + at->start * p->axis * p->bytes;
+  double buffer[TURN * TILE_ROWS];
+  char *lines = (char *)buffer, *base = row_address(j, p, at->row) + at->start * p->axis * p->bytes;
   const int64_t cell = cell_bytes(j, p);
-  for (int64_t i = 0; i < at->count; i += TILE_ROWS) {
-    int64_t n = at->count - i < TILE_ROWS ? at->count - i : TILE_ROWS;
-    if (out) turn(cell, scratch + i * cell, at->count, square, TILE_ROWS, n, at->rows);
-    for (int64_t c = 0; c < n; c++) {
-      char *line = base + (i + c) * p->axis * p->bytes;
-      if (out) store(j, p, square + c * TILE_ROWS * cell, at->rows, line, 1);
-      else load(j, p, line, 1, at->rows, square + c * TILE_ROWS * cell);
+  for (int64_t i = 0; i < at->count; i += TURN) {
+    int64_t n = at->count - i < TURN ? at->count - i : TURN;
+    char *here = base + i * p->axis * p->bytes, *row = scratch + i * cell;
+    for (int64_t c = AHEAD; c < AHEAD + n && i + c < at->count; c++)
+      for (int64_t byte = 0; byte < at->rows * p->bytes; byte += 64) __builtin_prefetch(here + c * p->axis * p->bytes + byte, 1);
+    if (p->same && out) turn(cell, row, at->count, here, p->axis, at->rows, n);
+    else if (p->same) turn(cell, here, p->axis, row, at->count, n, at->rows);
+    else if (out) {
+      turn(cell, row, at->count, lines, TILE_ROWS, at->rows, n);
+      for (int64_t c = 0; c < n; c++) store(j, p, lines + c * TILE_ROWS * cell, at->rows, here + c * p->axis * p->bytes, 1);
+    } else {
+      for (int64_t c = 0; c < n; c++) load(j, p, here + c * p->axis * p->bytes, 1, at->rows, lines + c * TILE_ROWS * cell);
+      turn(cell, lines, TILE_ROWS, row, at->count, n, at->rows);
     }
-    if (!out) turn(cell, square, TILE_ROWS, scratch + i * cell, at->count, at->rows, n);
   }
 }
 
@@ -260,7 +259,7 @@ static void rows_task(void *arg, int64_t task) {
   for (int p = 0; p < ROW_SRC; p++) columns |= j->src[p].present && j->src[p].full && j->src[p].axis != 1;
   for (int p = 0; p < ROW_DST; p++) columns |= j->dst[p].present && j->dst[p].full && j->dst[p].axis != 1;
   int64_t fit = j->n ? TILE / j->n : TILE;
-  if (columns) fit = TILE_ROWS;
+  if (columns) fit = TILE_ROWS * j->n <= TILE_WIDE ? TILE_ROWS : TILE_ROWS / 2;
   if (fit < 1 || j->call.on_empty == SMX_EMPTY_ERROR) fit = 1;
   if (!tiled && j->call.on_empty != SMX_EMPTY_ERROR) fit = w->rows_a_task;
   int64_t row = task * w->rows_a_task, end = row + w->rows_a_task < j->rows ? row + w->rows_a_task : j->rows;
@@ -353,7 +352,7 @@ static smx_status long_row_run(const job *j, int64_t row, row_state *st, row_par
   do {
     if (st->serial)
       for (int64_t i = 0; i < tasks; i++) long_task(&w, st->reverse ? tasks - 1 - i : i);
-    else smx_parallel(j->ctx, tasks, long_task, &w);
+    else run_tasks(j, tasks, long_task, &w);
     if (atomic_load(&w.no_memory)) return SMX_ERR_NOMEM;
     j->kernel->fold(&values, st, parts, (size_t)groups);
   } while (j->kernel->next(&values, st));
@@ -379,26 +378,84 @@ static smx_status long_rows(job *j, int64_t *empty) {
   return status;
 }
 
-/* ---- which way ---- */
-
-static void choose_stores(job *j) {
-  const job_port *y = j->dst, *x = j->src;
+static void choose_stores(job *j, bool strips) {
+  const job_port *y = j->dst;
   int64_t bytes = j->rows * j->n * (int64_t)real_bytes(j);
-  j->call.bypass = y->present && y->full && y->direct && bytes > SMX_BYPASS && !(x->present && x->data == y->data);
+  j->call.bypass = y->present && y->full && (y->direct || strips) && bytes > SMX_BYPASS;
+  for (int p = 0; p < ROW_SRC; p++)
+    if (j->src[p].present && j->src[p].data == y->data) j->call.bypass = false;
   j->call.plan = (row_plan)smx_plan_get();
   if (j->call.plan == PLAN_CACHE) j->call.bypass = false;
 }
 
+/* ---- rows side by side ---- */
+
+/* Whether the kernel can take rows where they lie side by side in memory: x and y alone, of the real type, the axis across. */
+static bool side_by_side(const job *j) {
+  const job_port *x = j->src, *y = j->dst;
+  for (int p = 1; p < ROW_SRC; p++)
+    if (j->src[p].present) return false;
+  if (!j->kernel->columns || j->plain || j->n < 2 || j->rows < 64 / (int64_t)real_bytes(j)) return false;
+  return x->same && y->same && x->axis != 1 && y->axis != 1 && row_step(j, x) == 1 && row_step(j, y) == 1;
+}
+
+static smx_status even_rows(job *j, int64_t *empty);
+
+/* Rows row .. row + count - 1 as if the kernel could not, on this thread. */
+static void strip_by_tiles(crew *w, int64_t row, int64_t count) {
+  job part = *w->j;
+  int64_t empty = -1;
+  part.plain = true;
+  part.src[0].data = row_address(w->j, part.src, row);
+  part.dst[0].data = row_address(w->j, part.dst, row);
+  part.src[0].outer[0] = part.dst[0].outer[0] = 1;
+  part.rows = part.dim[0] = count;
+  part.dims = 1;
+  if (even_rows(&part, &empty) == SMX_ERR_NOMEM) atomic_store(&w->no_memory, true);
+  if (empty >= 0) note_empty(w, row + empty);
+}
+
+/* Bytes of rows that are taken together: few enough that their strip stays in the second-level cache, or else enough to make the most of every
+ * page that is touched. */
+static int64_t strip_bytes(const job *j) { return j->n <= STRIP_CACHED / ROW_STRIP * 8 ? ROW_STRIP / 8 : ROW_STRIP; }
+
+static void strips_task(void *arg, int64_t task) {
+  crew *w = arg;
+  const job *j = w->j;
+  const int64_t lanes = 64 / (int64_t)real_bytes(j), wide = strip_bytes(j) / (int64_t)real_bytes(j);
+  int64_t row = task * w->rows_a_task, end = row + w->rows_a_task < j->rows ? row + w->rows_a_task : j->rows;
+  row_call c = j->call;
+  c.n = (size_t)j->n;
+  void *scratch = smx_alloc(j->ctx, (size_t)ROW_STRIP * 64);
+  smx_fpenv env = smx_fpenv_enter();
+  if (!scratch) atomic_store(&w->no_memory, true);
+  for (int64_t narrow = 0, count; scratch && row < end; row += count) { /* up to `narrow`: again, because not all of a strip was ordinary */
+    const int64_t run = run_length(j, row, end - row), most = row < narrow ? lanes : wide;
+    const char *x = row_address(j, j->src, row);
+    char *y = row_address(j, j->dst, row);
+    count = run < most ? run : most;
+    if (j->kernel->columns(&c, (size_t)count, x, j->src->axis, y, j->dst->axis, scratch)) continue;
+    if (count > lanes) narrow = row + count, count = 0;
+    else strip_by_tiles(w, row, count);
+  }
+  smx_fpenv_leave(env);
+  smx_free(j->ctx, scratch);
+}
+
+/* ---- which way ---- */
+
 static smx_status even_rows(job *j, int64_t *empty) {
-  int32_t threads = smx_context_threads(j->ctx);
+  int32_t threads = j->plain ? 1 : smx_context_threads(j->ctx);
   merge_dims(j);
-  choose_stores(j);
+  const bool strips = side_by_side(j);
+  choose_stores(j, strips);
   bool shared = threads > 1 && j->n >= SPLIT_ROW && j->rows < 4 * (int64_t)threads;
-  if (j->n > 0 && (shared || (scratched(j) && j->n > LONG_ROW))) return long_rows(j, empty);
+  if (j->n > 0 && !strips && (shared || (scratched(j) && j->n > LONG_ROW))) return long_rows(j, empty);
   crew w = {.j = j, .empty = -1, .rows_a_task = j->rows};
-  if (threads > 1) w.rows_a_task = j->n < TASK ? (TASK + j->n) / (j->n + 1) : 1;
+  if (threads > 1 && strips) w.rows_a_task = strip_bytes(j) / (int64_t)real_bytes(j);
+  else if (threads > 1) w.rows_a_task = j->n < TASK ? (TASK + j->n) / (j->n + 1) : 1;
   int64_t tasks = (j->rows + w.rows_a_task - 1) / w.rows_a_task;
-  smx_parallel(j->ctx, tasks, rows_task, &w);
+  run_tasks(j, tasks, strips ? strips_task : rows_task, &w);
   if (*empty < 0) *empty = w.empty;
   return atomic_load(&w.no_memory) ? SMX_ERR_NOMEM : SMX_OK;
 }

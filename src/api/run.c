@@ -258,7 +258,8 @@ static job_port port_of(const checked *k, const smx_port *port, const smx_view *
     p.axis = v->shape[d] > 1 ? v->strides[d] : 1;
     p.length = v->shape[d];
   }
-  p.direct = p.store == (p.whole ? STORE_I64 : wide ? STORE_F64 : STORE_F32) && p.axis == 1;
+  p.same = p.store == (p.whole ? STORE_I64 : wide ? STORE_F64 : STORE_F32);
+  p.direct = p.same && p.axis == 1;
   return p;
 }
 

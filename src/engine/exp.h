@@ -152,7 +152,7 @@ SMI void exp_limit_of(score_fn *f, const span *s, const consts *k, size_t i, siz
 }
 
 SMI vreal exp_weight(vreal e, const exp_row *r, bool peaked) {
-  vreal y = v_select(v_lt(e, v_set1(r->tiny)), v_set1(0), v_mul(e, v_set1(r->inv)));
+  vreal y = v_flush(v_mul(e, v_set1(r->inv)), e, v_set1(r->tiny));
   return peaked ? v_select(v_eq(e, v_set1(r->one)), v_set1(1), y) : y;
 }
 SMI vreal exp_weight_again(const exp_emit *w, score_fn *f, bool scaled, size_t i, int cnt) {

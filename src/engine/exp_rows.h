@@ -46,7 +46,7 @@ static inline void exp_settle(const exp_body *b, const span *s, const consts *k,
   double factor = b->scaled ? (double)k->v[0] + (double)k->v[1] : 1;
   r->max = (double)r->shift * factor + ((double)r->top + (double)r->top_l);
   r->others = other / (double)exp_of(r, r->top, r->top_l);
-  r->log = (real)d_log1p(r->others);
+  if (b->kind == EXP_LOGS) r->log = (real)d_log1p(r->others);
 }
 
 /* The order of the scores alone: x itself, or -x. Neither overflows where the scores would. */
@@ -87,7 +87,7 @@ static inline void exp_note_top(const exp_body *b, exp_sum *w, exp_sum_fn *sum, 
   w->skip = i + first;
   part->other = (double)sum(w, i, n);
   part->index = (int64_t)(w->s->origin + w->skip);
-  part->top_l = (double)b->scores->low_part(w->s, w->k, w->shift, w->skip);
+  part->top_l = b->scaled ? (double)b->scores->low_part(w->s, w->k, w->shift, w->skip) : 0;
   part->top_x = (double)w->s->src[0][w->skip];
 }
 
@@ -351,7 +351,7 @@ static inline bool exp_cached_row(const exp_body *b, const span *s, const consts
   exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .ref = r.ref, .store = store, .prefetch = prefetch};
   if (b->others) {
     w.skip = b->scores->find(s, k, 0, 0, n, max);
-    r.top_l = w.skip < n ? b->scores->low_part(s, k, 0, w.skip) : 0;
+    if (b->scaled && w.skip < n) r.top_l = b->scores->low_part(s, k, 0, w.skip);
   }
   double sum = 0;
   exp_sum_fn *sum_of = store ? b->scores->sum_store : b->scores->sum;
@@ -399,7 +399,7 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
   static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { exp_fold(c, st, parts, count); } \
   static bool name##_next(const row_call *c, row_state *st) { return exp_next(&name##_body, c, st); } \
   static void name##_rows(row_call *c); \
-  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next}; \
+  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next, NULL}; \
   static void name##_rows(row_call *c) { exp_rows(&name##_body, &name##_kernel, c); }
 
 #endif

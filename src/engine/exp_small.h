@@ -28,6 +28,7 @@ typedef struct small_rows {
   ptrdiff_t x_step, y_step;
   row_call *c;
   const row_kernel *kernel;
+  bool stream; /* write past the caches: every row of y starts and ends at a cache line */
 } small_rows;
 
 /* A row with NaN, +inf, nothing valid or scores out of range: through the row program. */
@@ -73,10 +74,13 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
   }
 #pragma GCC unroll 8
   for (int a = 0; a < R; a++, y += w->y_step) {
-    const exp_row r = {.inv = (real)(1.0 / (double)sum[a]), .tiny = (real)((double)R_TINY * (double)sum[a]), .one = sum[a]};
+    const exp_row r = {.inv = (real)(1.0 / (double)sum[a]), .tiny = R_TINY * sum[a], .one = sum[a]};
 #pragma GCC unroll 8
-    for (int v = 0; v < V - 1; v++) v_store(y + v * LANES, exp_weight(e[a][v], &r, true));
-    put(y, (size_t)(V - 1) * LANES, last, exp_weight(e[a][V - 1], &r, true));
+    for (int v = 0; v < V; v++) {
+      vreal weight = exp_weight(e[a][v], &r, true);
+      if (w->stream) v_stream(y + v * LANES, weight);
+      else put(y, (size_t)v * LANES, v < V - 1 ? LANES : last, weight);
+    }
   }
 }
 
@@ -101,12 +105,18 @@ static inline bool exp_small_rows(const small_rows *w) {
                                                            exp_small_rows_5, exp_small_rows_6, exp_small_rows_7, exp_small_rows_8};
   if (w->n == 0 || w->n > (size_t)SMALL_VECTORS * LANES) return false;
   by_vectors[(w->n - 1) / LANES](w);
+  if (w->stream) v_stream_end();
   return true;
+}
+
+SMI bool small_lines(const real *y, ptrdiff_t step, size_t n) {
+  return (uintptr_t)y % 64 == 0 && step * (ptrdiff_t)sizeof(real) % 64 == 0 && n * sizeof(real) % 64 == 0;
 }
 
 /* As exp_body.small. */
 static inline bool exp_small_call(const row_kernel *kernel, row_call *c) {
-  small_rows w = {c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel};
+  small_rows w = {c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel, false};
+  w.stream = c->bypass && small_lines(w.y, w.y_step, w.n);
   return exp_small_rows(&w);
 }
 

@@ -23,7 +23,8 @@ enum {
   SRC_DY = SRC_Y + ROW_OUTS,
   ROW_SRC = SRC_DY + ROW_OUTS,
   ROW_DST = SMX_MAX_PORTS,
-  ROW_GROUP = 8192
+  ROW_GROUP = 8192,
+  ROW_STRIP = 4096
 };
 
 /* How softmax goes about a row; only speed depends on it. */
@@ -82,6 +83,9 @@ typedef struct row_kernel {
   void (*pass)(const row_call *c, row_state *st, row_part *parts); /* writes to st only when st->serial */
   void (*fold)(const row_call *c, row_state *st, const row_part *parts, size_t count);
   bool (*next)(const row_call *c, row_state *st);
+  /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is x[i * pitch + r]. scratch: 64 ROW_STRIP bytes, aligned.
+   * False, with nothing written, when a row is not ordinary. NULL: there is no such way. */
+  bool (*columns)(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch, void *scratch);
 } row_kernel;
 
 typedef struct row_pair {
@@ -96,7 +100,7 @@ typedef enum row_store { STORE_F16, STORE_BF16, STORE_F32, STORE_F64, STORE_MASK
 typedef struct row_moves {
   void (*load)(row_store type, const void *src, ptrdiff_t stride, size_t n, void *dst);
   void (*store)(row_store type, const void *src, size_t n, void *dst, ptrdiff_t stride);
-  bool (*softmax)(size_t rows, size_t n, const void *x, void *y);
+  bool (*softmax)(size_t rows, size_t n, const void *x, void *y, bool bypass);
 } row_moves;
 
 #endif

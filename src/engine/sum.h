@@ -112,10 +112,14 @@ static inline sum_row sum_row_of(const row_state *st) {
   return (sum_row){.sum = st->sum, .sum2 = st->sum2, .max = (real)st->max, .index = st->index};
 }
 
+/* Whether elements of dst[0] may pass the caches: aligned as groups are. */
+static inline bool sum_streams(const row_call *c, const span *s) { return c->bypass && (uintptr_t)s->dst[0] % 64 == 0; }
+
 static inline void sum_pass(const sum_body *b, const row_call *c, row_state *st, row_part *parts) {
   span s = span_of(c, 0);
   consts k = b->setup(c, &s);
   sum_row r = sum_row_of(st);
+  s.stream = sum_streams(c, &s);
   size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
   for (size_t j = 0; j < groups; j++) {
     size_t g = st->reverse ? groups - 1 - j : j, n = group_size(g * GROUP, c->count);
@@ -124,6 +128,7 @@ static inline void sum_pass(const sum_body *b, const row_call *c, row_state *st,
     else if (st->mode == SUM_MAX) sum_max_group(&s, base + g * GROUP, n, parts + g);
     else (st->mode == SUM_SUMS ? b->sums : b->emit)(&s, &k, &r, base + g * GROUP, n, parts + g);
   }
+  if (s.stream) v_stream_end();
 }
 
 static inline void sum_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
@@ -179,6 +184,7 @@ static inline void sum_rows(const sum_body *b, const row_kernel *kernel, row_cal
     row_part part;
     bool nan = false;
     double post = 0;
+    s.stream = sum_streams(c, &s);
     for (size_t g = 0; g < c->n; g += GROUP) {
       b->sums(&s, &k, &r, g, group_size(g, c->n), &part);
       r.sum += part.sum, r.sum2 += part.sum2, nan |= part.nan;
@@ -190,6 +196,7 @@ static inline void sum_rows(const sum_body *b, const row_kernel *kernel, row_cal
     }
     if (b->row) b->row(&s, &k, &r, nan ? (double)r_nan() : post);
   }
+  if (c->bypass) v_stream_end();
 }
 
 /* Five functions around a body make a kernel. */
@@ -199,7 +206,7 @@ static inline void sum_rows(const sum_body *b, const row_kernel *kernel, row_cal
   static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { sum_fold(c, st, parts, count); } \
   static bool name##_next(const row_call *c, row_state *st) { return sum_next(&name##_body, c, st); } \
   static void name##_rows(row_call *c); \
-  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next}; \
+  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next, NULL}; \
   static void name##_rows(row_call *c) { sum_rows(&name##_body, &name##_kernel, c); }
 
 #endif

@@ -15,6 +15,7 @@ typedef struct span {
   const real *src[ROW_SRC];
   real *dst[ROW_DST];
   size_t n, origin;
+  bool stream; /* dst[0] is written past the caches: it is aligned */
 } span;
 
 /* The parameters of the operator as its arithmetic wants them; what each means is the operator's business. */
@@ -41,6 +42,11 @@ SMI vreal at(const real *p, size_t i, int cnt) { return cnt == LANES ? v_load(p 
 SMI void put(real *p, size_t i, int cnt, vreal x) {
   if (cnt == LANES) v_store(p + i, x);
   else v_store_n(p + i, cnt, x);
+}
+/* The same for the first output, which may be written past the caches. */
+SMI void put_first(const span *s, size_t i, int cnt, vreal x) {
+  if (s->stream && cnt == LANES) v_stream(s->dst[0] + i, x);
+  else put(s->dst[0], i, cnt, x);
 }
 SMI int lanes_left(size_t left) { return left < LANES ? (int)left : LANES; }
 SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
@@ -70,7 +76,13 @@ SMI size_t group_size(size_t g, size_t n) { return n - g < GROUP ? n - g : GROUP
 /* The first i of 0..n-1 for which hit(ctx, i, cnt) is true in some lane, or n. */
 typedef vmask hit_fn(const void *ctx, size_t i, int cnt);
 SMI size_t find_first(size_t n, hit_fn *hit, const void *ctx) {
-  for (size_t i = 0; i < n; i += LANES) {
+  size_t i = 0;
+  for (; i + BLOCK <= n; i += BLOCK) { /* one branch a block */
+    vmask any = hit(ctx, i, LANES);
+    UNROLL_BLOCK for (int u = 1; u < VPB; u++) any = m_or(any, hit(ctx, i + (size_t)u * LANES, LANES));
+    if (m_any(any)) break;
+  }
+  for (; i < n; i += LANES) {
     int cnt = lanes_left(n - i);
     vmask m = m_and(hit(ctx, i, cnt), lanes_below(cnt));
     if (!m_any(m)) continue;
@@ -147,8 +159,11 @@ static inline void pick_rows(row_call *c, const row_kernel *(*pick)(const row_ca
 }
 
 /* The kernels of an operator, under its name. */
-#define KERNEL(name) \
-  { name##_rows, name##_begin, name##_pass, name##_fold, name##_next }
+#define KERNEL_COLUMNS(name, columns) \
+  { name##_rows, name##_begin, name##_pass, name##_fold, name##_next, columns }
+#define KERNEL(name) KERNEL_COLUMNS(name, NULL)
 #define OPERATOR(name, forward, backward) const row_pair SMX_FN(op_##name) = {KERNEL(forward), KERNEL(backward)};
+#define OPERATOR_COLUMNS(name, forward, columns, backward) \
+  const row_pair SMX_FN(op_##name) = {KERNEL_COLUMNS(forward, columns), KERNEL(backward)};
 
 #endif

@@ -19,7 +19,7 @@ SMI vreal weights_ds(const span *s, const consts *k, const sum_row *r, size_t i,
   return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), ds));
 }
 SMI vreal weights_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
-  put(s->dst[0], i, cnt, weights_ds(s, k, r, i, cnt));
+  put_first(s, i, cnt, weights_ds(s, k, r, i, cnt));
   return v_set1(0);
 }
 

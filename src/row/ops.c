@@ -3,6 +3,7 @@
  * An operator says how a score is formed (engine/exp.h) or what is summed and written (engine/sum.h); the engines do the rest. The forward
  * kernel of every operator and its gradient stand together. Formulas and sources are in table.c. Other operators of the room: ops_masked.c
  * (elements that do not exist), ops_sums.c (logsumexp and other numbers of a row), ops_maps.c (element by element). */
+#include "engine/exp_columns.h"
 #include "engine/exp_small.h"
 #include "engine/moves.h"
 #include "engine/scores.h"
@@ -23,8 +24,8 @@ SMI consts softmax_setup(const row_call *c, const span *s) {
 static const exp_body softmax_plain_body = {.setup = setup_plain, .scores = &plain_scores, .emit = plain_weights, .small = exp_small_call};
 EXP_KERNEL(softmax_plain)
 /* Contiguous rows without the making of a call. */
-static bool softmax_short(size_t rows, size_t n, const void *x, void *y) {
-  small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel};
+static bool softmax_short(size_t rows, size_t n, const void *x, void *y, bool bypass) {
+  small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel, bypass && small_lines(y, (ptrdiff_t)n, n)};
   if (exp_small_rows(&w)) return true;
   if (n > EXP_CACHED || rows > FOLLOW / n) return false;
   const consts k = {{0}};
@@ -172,9 +173,9 @@ SMI consts inverse_setup(const row_call *c, const span *s) { /* 1 / T */
   return factor(1 / c->params[0]);
 }
 SMI vreal plain_log(const exp_emit *w, size_t i, int cnt) {
-  const exp_row *r = w->r;
+  const exp_row *r = w->r; /* the row has no NaN, and -inf stays what it is */
   vreal x = at(w->s->src[0], i, cnt), y = v_sub(v_sub(v_sub(x, v_set1(r->shift)), v_set1(r->top)), v_set1(r->log));
-  return v_clean(v_select(v_eq(x, v_set1(-R_INF)), x, y));
+  return v_flush(y, v_abs(y), v_set1(R_TINY));
 }
 /* At half size, so that x - shift cannot overflow where y does not. */
 SMI vreal scaled_log(const exp_emit *w, size_t i, int cnt) {
@@ -210,7 +211,7 @@ SMI void logs_add(const span *s, const consts *k, const sum_row *r, size_t i, in
 SMI vreal logs_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   vreal y = at(s->src[SRC_Y], i, cnt);
   vreal dx = v_fnma(v_exp(y), v_set1((real)r->sum), logs_upstream(s, y, i, cnt));
-  put(s->dst[0], i, cnt, v_clean(v_mul(dx, v_set1(k->v[0]))));
+  put_first(s, i, cnt, v_clean(v_mul(dx, v_set1(k->v[0]))));
   return v_set1(0);
 }
 SUM_SUMS_OF(logs_sums, logs_add)
@@ -218,10 +219,13 @@ SUM_EMIT_OF(logs_out, logs_emit)
 static const sum_body log_softmax_grad_body = {.setup = inverse_setup, .sums = logs_sums, .emit = logs_out, .full = 1};
 SUM_KERNEL(log_softmax_grad)
 
-OPERATOR(softmax, softmax, softmax_grad)
+static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch, void *scratch) {
+  return softmax_pick(c) == &softmax_plain_kernel && exp_columns(c, count, x, x_pitch, y, y_pitch, scratch);
+}
+OPERATOR_COLUMNS(softmax, softmax, softmax_columns, softmax_grad)
 OPERATOR(log_softmax, log_softmax, log_softmax_grad)
 OPERATOR(softmin, softmin, softmin_grad)
 OPERATOR(hardmax, hardmax, hardmax_grad)
-OPERATOR(segment_softmax, softmax_plain, weights)
+OPERATOR_COLUMNS(segment_softmax, softmax_plain, exp_columns, weights)
 
 const row_moves SMX_FN(row_moves) = {move_load, move_store, softmax_short};

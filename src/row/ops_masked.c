@@ -130,7 +130,7 @@ static bool sparse_next(const row_call *c, row_state *st) {
   return true;
 }
 static void sparse_rows(row_call *c) {
-  static const row_kernel kernel = {NULL, sparse_begin, sparse_pass, sparse_fold, sparse_next};
+  static const row_kernel kernel = {NULL, sparse_begin, sparse_pass, sparse_fold, sparse_next, NULL};
   run_rows(&kernel, c);
 }
 

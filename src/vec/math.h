@@ -55,7 +55,7 @@ SMI vreal v_exp(vreal x) {
   vmask up = v_lt(v_set1(0), k); /* 2^k itself may be out of range: two factors */
   vreal d = v_min(v_sub(k, v_select(up, v_set1(1), v_set1(-2))), v_set1(EXP_BIAS));
   vreal y = v_mul(v_scale(p, d), v_select(up, v_set1(2), v_set1((real)0.25)));
-  y = v_select(v_lt(y, v_set1(R_TINY)), v_set1(0), y);
+  y = v_flush(y, y, v_set1(R_TINY));
   y = v_select(v_lt(v_set1(EXP_BIAS + 1), k), v_set1(R_INF), y);
   return v_select(v_eq(x, x), y, v_set1(r_nan()));
 }
@@ -103,7 +103,7 @@ SMI vreal v_log_scaled(vreal x, vreal n) {
 
 /* Results below the smallest normal number are +0, and a NaN is the canonical one: what every kernel does before it stores. */
 SMI vreal v_clean(vreal x) {
-  x = v_select(v_lt(v_abs(x), v_set1(R_TINY)), v_set1(0), x);
+  x = v_flush(x, v_abs(x), v_set1(R_TINY));
   return v_select(v_eq(x, x), x, v_set1(r_nan()));
 }
 

@@ -147,6 +147,7 @@ SMI vq q_scale(vq p, vq d) {
   vq two_d = Q_REAL(NS(vshlq_n)(NS(vaddq)(Q_TO_INT(d), NS(vdupq_n)(EXP_BIAS)), MANT_BITS));
   return N(vbslq)(N(vcltq)(d, N(vdupq_n)(MIN_EXP)), N(vdupq_n)(0), N(vmulq)(p, two_d));
 }
+SMI vreal v_flush(vreal y, vreal x, vreal limit) { return v_select(v_lt(x, limit), v_set1(0), y); }
 SMI vreal v_scale(vreal p, vreal d) {
   EACH(p.q[i] = q_scale(p.q[i], d.q[i]))
   return p;

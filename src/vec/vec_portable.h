@@ -97,6 +97,7 @@ SMI int m_any(vmask a) {
   return any != 0;
 }
 SMI vreal v_select(vmask m, vreal x, vreal y) { return (vreal)(((vint)x & m) | ((vint)y & ~m)); } /* m ? x : y */
+SMI vreal v_flush(vreal y, vreal x, vreal limit) { return v_select(x < limit, v_set1(0), y); }    /* x < limit ? +0 : y */
 SMI vreal v_max(vreal x, vreal y) { return v_select(x > y, x, y); }                               /* the second when either is NaN */
 SMI vreal v_min(vreal x, vreal y) { return v_select(x < y, x, y); }
 SMI vreal v_abs(vreal x) { return (vreal)((vint)x & i_set1((rbits)-1 >> 1)); }
