@@ -23,10 +23,11 @@ typedef struct job {
   int64_t n, rows;
   int32_t dims; /* of the rows */
   int64_t dim[SMX_MAX_DIMS];
-  job_port src[ROW_SRC], dst[ROW_DST];
+  int in_place;              /* which src the operator can overwrite with dst[0] */
   const job_port *offsets;   /* segments: where they start, or NULL */
   int64_t segments, segment; /* segment: that of the row that SMX_ERR_EMPTY is about */
   row_call call;             /* parameters and policies */
+  job_port src[ROW_SRC], dst[ROW_DST];
 } job;
 
 /* Runs the job. SMX_ERR_NOMEM, or SMX_ERR_EMPTY with the row in *empty. */

@@ -109,9 +109,33 @@ static smx_tensor matrix(const void *data, smx_dtype dtype, int64_t *shape, int6
   return t;
 }
 
+enum { HALF_TILE = 4096 }; /* elements that are widened at once, on the stack */
+
+/* Rows that fit the tile: widened, computed there, rounded. */
+static void short_halves(row_store type, size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
+  const smx_kernels *kernels = &smx_isa_current()->f32;
+  float tile[HALF_TILE] __attribute__((aligned(64)));
+  smx_fpenv env = smx_fpenv_enter();
+  for (size_t some; rows; rows -= some, x += some * n, y += some * n) {
+    some = rows < HALF_TILE / n ? rows : HALF_TILE / n;
+    kernels->moves->load(type, x, 1, some * n, tile);
+    if (!kernels->moves->softmax(some, n, tile, tile, false)) {
+      row_call c = weights_call(some, n, sizeof *tile, tile, tile);
+      c.params = no_params;
+      kernels->room[SMX_ROOM_row][ROW_softmax]->forward.rows(&c);
+    }
+    kernels->moves->store(type, tile, some * n, y, 1);
+  }
+  smx_fpenv_leave(env);
+}
+
 static smx_status half(const char *name, smx_dtype dtype, size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
   smx_status status = check(name, "x", "y", rows, n, sizeof *x, x, y);
   if (status != SMX_OK || rows == 0 || n == 0) return status;
+  if (n <= HALF_TILE) {
+    short_halves(dtype.code == SMX_BF16.code ? STORE_BF16 : STORE_F16, rows, n, x, y);
+    return SMX_OK;
+  }
   int64_t shape[2] = {(int64_t)rows, (int64_t)n};
   smx_tensor a = matrix(x, dtype, shape, NULL), b = matrix(y, dtype, shape, NULL);
   return forward(ROW_softmax, NULL, -1, &a, &b);

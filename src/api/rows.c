@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-  TILE = 16384,           /* elements of a tile of short rows */
+  TILE = 8192,            /* elements of a tile of short rows */
   TILE_ROWS = 32,         /* rows of a tile when the axis is not contiguous: two cache lines for every page that is touched */
   TILE_WIDE = 262144,     /* elements of such a tile, which then has fewer rows, but whole lines */
   LONG_ROW = 32768,       /* elements from which a row that must be converted runs by groups */
@@ -110,8 +110,14 @@ typedef struct tile {
   int64_t room; /* elements a port has */
 } tile;
 
+/* Whether dst[0] is computed where its input was brought to. */
+static bool overwrites(const job *j) {
+  const job_port *x = j->src + j->in_place, *y = j->dst;
+  return j->in_place >= 0 && x->present && x->full && !x->direct && !x->whole && y->present && y->full && !y->direct;
+}
+
 static int64_t tile_bytes(const job *j, int64_t room) {
-  int64_t bytes = 0;
+  int64_t bytes = overwrites(j) ? -room * cell_bytes(j, j->dst) : 0;
   for (int p = 0; p < ROW_SRC; p++)
     if (j->src[p].present && !j->src[p].direct) bytes += room * cell_bytes(j, j->src + p);
   for (int p = 0; p < ROW_DST; p++)
@@ -221,8 +227,11 @@ static row_call open_call(const job *j, const tile *t, const piece *at, const ro
     c.src[p] = here;
     if (!q->direct) move_part(j, q, at, here, false);
   }
-  for (int p = 0; p < ROW_DST; p++)
-    if (j->dst[p].present && (!values || j->dst[p].full)) c.dst[p] = open_port(j, j->dst + p, at, t->room, &scratch, c.dst_step + p);
+  for (int p = 0; p < ROW_DST; p++) {
+    if (!j->dst[p].present || (values && !j->dst[p].full)) continue;
+    if (p == 0 && overwrites(j)) c.dst[0] = (void *)(uintptr_t)c.src[j->in_place], c.dst_step[0] = c.src_step[j->in_place];
+    else c.dst[p] = open_port(j, j->dst + p, at, t->room, &scratch, c.dst_step + p);
+  }
   return c;
 }
 

@@ -14,13 +14,14 @@ typedef struct checked {
   int32_t row_ndim;
   int64_t row_shape[SMX_MAX_DIMS]; /* without the axis */
   int64_t k_shape[SMX_MAX_DIMS];   /* with the parameter k in place of the axis */
-  smx_view in[SMX_MAX_PORTS], out[SMX_MAX_PORTS], dout[SMX_MAX_PORTS], din[SMX_MAX_PORTS];
   bool has_in[SMX_MAX_PORTS], has_out[SMX_MAX_PORTS], has_dout[SMX_MAX_PORTS], has_din[SMX_MAX_PORTS];
+  smx_view in[SMX_MAX_PORTS], out[SMX_MAX_PORTS], dout[SMX_MAX_PORTS], din[SMX_MAX_PORTS]; /* set where there is one */
 } checked;
 
 #define LABEL(prefix_, port_) ((smx_label){k->op->name, prefix_, port_})
 
 static smx_status check_params(checked *k, const smx_op *op, const smx_params *params) {
+  memset(k, 0, offsetof(checked, in)); /* not the views, which are large */
   if (!op) return smx_fail(SMX_ERR_NULL, "smx_forward: op is NULL");
   if (!smx_op_place(op, &k->room, &k->index)) return smx_fail(SMX_ERR_NO_OP, "smx_forward: op is not an operator of this library");
   k->op = op;
@@ -264,7 +265,10 @@ static job_port port_of(const checked *k, const smx_port *port, const smx_view *
 }
 
 static void job_shape(job *j, const checked *k, smx_context *ctx) {
-  *j = (job){.ctx = ctx, .n = k->shape[k->axis], .rows = 1, .dims = k->row_ndim};
+  memset(j, 0, offsetof(job, src));
+  for (int p = 0; p < ROW_SRC; p++) j->src[p].present = false;
+  for (int p = 0; p < ROW_DST; p++) j->dst[p].present = false;
+  j->ctx = ctx, j->n = k->shape[k->axis], j->rows = 1, j->dims = k->row_ndim;
   for (int32_t d = 0; d < k->row_ndim; d++) j->rows *= j->dim[d] = k->row_shape[d];
   j->call.params = k->params.value;
   j->call.on_empty = smx_context_on_empty(ctx);
@@ -320,7 +324,7 @@ static smx_status check_x(checked *k, int32_t n_in, const smx_tensor *const *in,
 
 smx_status smx_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in, const smx_tensor *const *in,
                        int32_t n_out, const smx_tensor *const *out) {
-  checked check = {0}, *k = &check;
+  checked check, *k = &check;
   job j;
   job_port offsets;
   smx_status status = check_params(k, op, params);
@@ -332,6 +336,7 @@ smx_status smx_forward(const smx_op *op, smx_context *ctx, const smx_params *par
   if (status != SMX_OK) return status;
   job_shape(&j, k, ctx);
   j.wide = any_double(k->in, k->has_in, op->input_count);
+  j.in_place = op->flags & SMX_OP_INPLACE ? 0 : -1;
   add_inputs(&j, k, &offsets);
   for (int32_t o = 0; o < op->output_count; o++)
     if (k->has_out[o]) j.dst[o] = port_of(k, op->outputs + o, k->out + o, j.wide);
@@ -351,7 +356,7 @@ static smx_status check_backward_axis(checked *k, int32_t n_in, const smx_tensor
 
 smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in, const smx_tensor *const *in,
                         int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout, const smx_tensor *const *din) {
-  checked check = {0}, *k = &check;
+  checked check, *k = &check;
   job j;
   job_port offsets;
   smx_status status = check_params(k, op, params);
@@ -367,6 +372,7 @@ smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_params *pa
   job_shape(&j, k, ctx);
   j.wide = any_double(k->in, k->has_in, op->input_count) || any_double(k->out, k->has_out, op->output_count) ||
            any_double(k->dout, k->has_dout, op->output_count);
+  j.in_place = op->outputs[0].shape == SMX_SHAPE_FULL && op->inputs[0].shape == SMX_SHAPE_FULL ? SRC_DY : -1;
   add_inputs(&j, k, &offsets);
   for (int32_t o = 0; o < op->output_count && o < ROW_OUTS; o++) {
     if (k->has_out[o]) j.src[SRC_Y + o] = port_of(k, op->outputs + o, k->out + o, j.wide);
@@ -380,7 +386,7 @@ smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_params *pa
 }
 
 smx_status smx_infer(const smx_op *op, const smx_params *params, int32_t n_in, const smx_tensor *const *in, int32_t n_out, smx_shape *out) {
-  checked check = {0}, *k = &check;
+  checked check, *k = &check;
   smx_status status = check_params(k, op, params);
   if (status == SMX_OK) status = check_x(k, n_in, in, false);
   if (status == SMX_OK) status = check_inputs(k, n_in, in, false, false);
