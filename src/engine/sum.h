@@ -1,15 +1,19 @@
-/* engine/sum.h - operators whose elements need at most the row's maximum, an index and two lane sums: most gradients, hardmax, elementwise maps.
+/* engine/sum.h - operators whose elements need at most a look at the row, an index and lane sums: most gradients, hardmax, elementwise maps,
+ * weights f(x) / sum f(x).
  *
- * A row is read once for its maximum (if the operator asks), once for its sums, and once while its outputs are written; a sum over what is
- * written gives the gradient of a row's own parameter. A NaN that the sums meet makes every output of the row NaN. */
+ * A row is read once to look at it (its extremes, how many elements are valid: if the operator asks), once for its sums, once more for sums that
+ * need those, and once while its outputs are written; a sum over what is written gives the gradient of a row's own parameter. A NaN that the
+ * look or the sums meet makes every output of the row NaN. */
 #ifndef SMX_ENGINE_SUM_H
 #define SMX_ENGINE_SUM_H
 #include "walk.h"
 
 typedef struct sum_row {
-  double sum, sum2;
-  real max;
-  int64_t index; /* of the first largest element, where `sums` looks for it, or -1 */
+  double sum, sum2;   /* of `sums` */
+  double more, more2; /* of `more` */
+  double valid;       /* elements above -inf */
+  real max, low;      /* of those */
+  int64_t index;      /* of the first largest element, where `sums` looks for it, or -1 */
 } sum_row;
 
 /* The accumulators of one vector. */
@@ -20,36 +24,42 @@ typedef struct sum_acc {
 
 typedef void sum_add_fn(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc); /* absent lanes must add +0 */
 typedef vreal sum_emit_fn(const span *s, const consts *k, const sum_row *r, size_t i, int cnt); /* stores; returns what `post` sums */
-typedef vmask sum_hit_fn(const span *s, const consts *k, const sum_row *r, size_t i, int cnt);
+typedef vreal sum_value_fn(const span *s, const consts *k, const sum_row *r, size_t i, int cnt); /* of dst[0] */
 typedef void sum_group_fn(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part);
 
 typedef struct sum_body {
   consts (*setup)(const row_call *c, const span *s);
-  sum_group_fn *sums, *emit;                                                  /* sums: NULL = none */
+  void (*settle)(consts *k, const span *s, const sum_row *r);                 /* after the look and after sums: more constants; or NULL */
+  sum_group_fn *sums, *more, *emit;                                           /* NULL = none */
   void (*row)(const span *s, const consts *k, const sum_row *r, double post); /* stores the ROW outputs; NULL = there are none */
   uint32_t full;                                                              /* which outputs are FULL, a bit each */
-  bool max;                                                                   /* needs sum_row.max; a row without one is empty */
+  bool max;                                                                   /* needs the look; a row without a maximum is empty */
   bool gradient;                                                              /* empty rows get 0 whatever the policy */
+  bool bounded;                                                               /* +inf is a value like others */
 } sum_body;
 
-enum { SUM_MAX, SUM_SUMS, SUM_EMIT, SUM_FILL };
+enum { SUM_LOOK, SUM_SUMS, SUM_MORE, SUM_EMIT, SUM_TIES, SUM_SHARE, SUM_FILL };
 
-NOINLINE void sum_max_group(const span *s, size_t first, size_t n, row_part *part) {
+NOINLINE void sum_look_group(const span *s, size_t first, size_t n, row_part *part) {
   const real *x = s->src[0];
-  vreal max[VPB];
+  vreal max[VPB], low[VPB], valid[VPB];
   vmask nan = v_lt(v_set1(0), v_set1(0));
-  UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF), low[u] = v_set1(R_INF), valid[u] = v_set1(0);
 #define STEP(u, i, cnt) \
   { \
     vreal v = at(x, i, cnt); \
     nan = m_or(nan, m_not(v_eq(v, v))); \
     if ((cnt) < LANES) v = v_select(lanes_below(cnt), v, v_set1(-R_INF)); \
+    vmask live = v_lt(v_set1(-R_INF), v); \
     max[u] = v_max(v, max[u]); \
+    low[u] = v_min(v_select(live, v, v_set1(R_INF)), low[u]); \
+    valid[u] = v_add(valid[u], v_select(live, v_set1(1), v_set1(0))); \
   }
   WALK(first, n, STEP)
 #undef STEP
-  for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
-  *part = (row_part){.index = -1, .max = (double)v_hmax(max[0]), .nan = m_any(nan)};
+  for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]), low[0] = v_min(low[0], low[u]);
+  *part = (row_part){
+      .index = -1, .max = (double)v_hmax(max[0]), .low = (double)v_hmin(low[0]), .sum = (double)v_fold(valid), .nan = m_any(nan)};
 }
 
 SMI void sum_sums_of(const span *on, const consts *with, const sum_row *of, sum_add_fn *add, size_t first, size_t n, row_part *part) {
@@ -82,6 +92,16 @@ SMI void sum_emit_of(const span *on, const consts *with, const sum_row *of, sum_
   *part = (row_part){.index = -1, .sum = (double)v_fold(a)};
 }
 
+SMI void sum_values_of(const span *on, const consts *with, const sum_row *of, sum_value_fn *value, size_t first, size_t n, row_part *part) {
+  const span s = *on;
+  const consts k = *with;
+  const sum_row r = *of;
+  *part = (row_part){.index = -1};
+#define STEP(u, i, cnt) put_first(&s, i, cnt, value(&s, &k, &r, i, cnt))
+  WALK(first, n, STEP)
+#undef STEP
+}
+
 #define SUM_SUMS_OF(name, by) \
   NOINLINE void name(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) { \
     sum_sums_of(s, k, r, by, i, n, part); \
@@ -90,6 +110,25 @@ SMI void sum_emit_of(const span *on, const consts *with, const sum_row *of, sum_
   NOINLINE void name(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) { \
     sum_emit_of(s, k, r, by, i, n, part); \
   }
+#define SUM_VALUES_OF(name, by) \
+  NOINLINE void name(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) { \
+    sum_values_of(s, k, r, by, i, n, part); \
+  }
+
+/* The largest elements share the mass: hardmax with ties split, and what SMX_INF_LIMIT asks for. */
+SMI vmask sum_is_max(const span *s, const sum_row *r, size_t i, int cnt) {
+  return m_and(v_eq(at(s->src[0], i, cnt), v_set1(r->max)), lanes_below(cnt));
+}
+SMI void sum_ties_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  (void)k;
+  acc->a = v_add(acc->a, v_select(sum_is_max(s, r, i, cnt), v_set1(1), v_set1(0)));
+}
+SMI vreal sum_share_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  (void)k;
+  return v_select(v_eq(at(s->src[0], i, cnt), v_set1(r->max)), v_set1((real)(1 / r->sum)), v_set1(0));
+}
+SUM_SUMS_OF(sum_ties, sum_ties_add)
+SUM_VALUES_OF(sum_share, sum_share_value)
 
 static inline void sum_fill(const sum_body *b, const span *s, size_t i, size_t n, real value) {
   for (int p = 0; p < ROW_DST; p++)
@@ -100,16 +139,34 @@ static inline void sum_fill(const sum_body *b, const span *s, size_t i, size_t n
 
 static inline void sum_begin(const sum_body *b, const row_call *c, row_state *st) {
   (void)c;
-  st->mode = b->max ? SUM_MAX : b->sums ? SUM_SUMS : SUM_EMIT;
+  st->mode = b->max ? SUM_LOOK : b->sums ? SUM_SUMS : SUM_EMIT;
   st->writes = st->mode == SUM_EMIT;
   st->reverse = st->serial = st->empty = st->nan = false;
-  st->sum = st->sum2 = st->other = 0;
-  st->max = -R_INF;
+  st->sum = st->sum2 = st->sum3 = st->other = st->carry = st->carry2 = 0;
+  st->max = -R_INF, st->low = R_INF;
   st->index = -1;
 }
 
 static inline sum_row sum_row_of(const row_state *st) {
-  return (sum_row){.sum = st->sum, .sum2 = st->sum2, .max = (real)st->max, .index = st->index};
+  return (sum_row){.sum = st->sum,
+                   .sum2 = st->sum2,
+                   .more = st->carry,
+                   .more2 = st->carry2,
+                   .valid = st->sum3,
+                   .max = (real)st->max,
+                   .low = (real)st->low,
+                   .index = st->index};
+}
+
+/* The constants with all that is known of the row so far. */
+static inline consts sum_consts(const sum_body *b, const row_call *c, const span *s, const sum_row *r) {
+  consts k = b->setup(c, s);
+  if (b->settle) b->settle(&k, s, r);
+  return k;
+}
+
+static inline sum_group_fn *sum_group_of(const sum_body *b, int mode) {
+  return mode == SUM_SUMS ? b->sums : mode == SUM_MORE ? b->more : mode == SUM_EMIT ? b->emit : mode == SUM_TIES ? sum_ties : sum_share;
 }
 
 /* Whether elements of dst[0] may pass the caches: aligned as groups are. */
@@ -117,18 +174,18 @@ static inline bool sum_streams(const row_call *c, const span *s) { return c->byp
 
 static inline void sum_pass(const sum_body *b, const row_call *c, row_state *st, row_part *parts) {
   span s = span_of(c, 0);
-  consts k = b->setup(c, &s);
   sum_row r = sum_row_of(st);
+  consts k = sum_consts(b, c, &s, &r);
   s.stream = sum_streams(c, &s);
   size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
   for (size_t j = 0; j < groups; j++) {
     size_t g = st->reverse ? groups - 1 - j : j, n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};
     if (st->mode == SUM_FILL) sum_fill(b, &s, base + g * GROUP, n, (real)st->other);
-    else if (st->mode == SUM_MAX) sum_max_group(&s, base + g * GROUP, n, parts + g);
-    else (st->mode == SUM_SUMS ? b->sums : b->emit)(&s, &k, &r, base + g * GROUP, n, parts + g);
+    else if (st->mode == SUM_LOOK) sum_look_group(&s, base + g * GROUP, n, parts + g);
+    else sum_group_of(b, st->mode)(&s, &k, &r, base + g * GROUP, n, parts + g);
   }
-  if (s.stream) v_stream_end();
+  if (s.stream && st->writes) v_stream_end();
 }
 
 static inline void sum_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
@@ -136,10 +193,21 @@ static inline void sum_fold(const row_call *c, row_state *st, const row_part *pa
   for (size_t g = 0; g < count; g++) {
     const row_part *p = parts + g;
     st->nan |= p->nan;
-    if (st->mode == SUM_MAX) st->max = p->max > st->max ? p->max : st->max;
-    if (st->mode == SUM_SUMS) st->sum += p->sum, st->sum2 += p->sum2;
-    if (st->mode == SUM_SUMS && st->index < 0) st->index = p->index;
-    if (st->mode == SUM_EMIT) st->other += p->sum;
+    switch (st->mode) {
+      case SUM_LOOK:
+        st->max = p->max > st->max ? p->max : st->max;
+        st->low = p->low < st->low ? p->low : st->low;
+        st->sum3 += p->sum;
+        break;
+      case SUM_SUMS:
+      case SUM_TIES:
+        st->sum += p->sum, st->sum2 += p->sum2;
+        if (st->index < 0) st->index = p->index;
+        break;
+      case SUM_MORE: st->carry += p->sum, st->carry2 += p->sum2; break;
+      case SUM_EMIT: st->other += p->sum; break;
+      default: break;
+    }
   }
 }
 
@@ -149,52 +217,99 @@ static inline bool sum_fill_with(row_state *st, real value) {
   return st->writes = true;
 }
 
+/* After the look: a row with nothing valid, or with +inf, needs a rule. 1 = go on, 0 = stop, -1 = the mode is chosen. */
+static inline int sum_after_look(const sum_body *b, const row_call *c, row_state *st) {
+  if (st->max == (double)-R_INF) {
+    st->empty = !b->gradient;
+    if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return 0;
+    sum_fill_with(st, st->empty && c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
+    return -1;
+  }
+  if (!(st->max > (double)R_MAX) || b->bounded) return 1;
+  if (c->on_inf != SMX_INF_LIMIT) sum_fill_with(st, r_nan());
+  else if (b->gradient || !b->full) sum_fill_with(st, b->gradient ? 0 : R_INF);
+  else st->mode = SUM_TIES;
+  return -1;
+}
+
 static inline bool sum_next(const sum_body *b, const row_call *c, row_state *st) {
-  span s = span_of(c, 0);
-  consts k = b->setup(c, &s);
   if (st->writes) {
+    span s = span_of(c, 0);
     sum_row r = sum_row_of(st);
+    consts k = sum_consts(b, c, &s, &r);
     if (b->row) b->row(&s, &k, &r, st->other); /* a fill: its value */
     return false;
   }
   if (st->nan) return sum_fill_with(st, r_nan());
-  if (st->mode == SUM_MAX && st->max == (double)-R_INF) {
-    st->empty = !b->gradient;
-    if (b->gradient) return sum_fill_with(st, 0);
-    if (c->on_empty == SMX_EMPTY_ERROR) return false;
-    return sum_fill_with(st, c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
+  if (st->mode == SUM_LOOK) {
+    int rule = sum_after_look(b, c, st);
+    if (rule <= 0) return rule < 0;
   }
-  if (st->mode == SUM_MAX && st->max > (double)R_MAX && c->on_inf != SMX_INF_LIMIT) return sum_fill_with(st, r_nan());
-  st->mode = st->mode == SUM_MAX && b->sums ? SUM_SUMS : SUM_EMIT;
-  st->writes = st->mode == SUM_EMIT;
+  st->mode = st->mode == SUM_TIES ? SUM_SHARE
+             : st->mode == SUM_LOOK && b->sums ? SUM_SUMS
+             : st->mode == SUM_SUMS && b->more ? SUM_MORE
+                                               : SUM_EMIT;
+  st->writes = st->mode == SUM_EMIT || st->mode == SUM_SHARE;
   st->reverse = st->writes && !b->row; /* `post` is summed in index order */
   return true;
 }
 
-/* Rows in memory without a maximum: sums, then outputs, with no program around them. */
-static inline void sum_rows(const sum_body *b, const row_kernel *kernel, row_call *c) {
-  if (b->max || !b->sums || c->n > 16 * GROUP) {
-    run_rows(kernel, c);
-    return;
+/* ---- rows in memory: the same without the program around it ---- */
+
+static inline void sum_part_add(double *sum, double *sum2, bool *nan, sum_row *r, const row_part *p) {
+  *sum += p->sum, *sum2 += p->sum2, *nan |= p->nan;
+  if (r->index < 0) r->index = p->index;
+}
+
+/* False, with nothing written, when the row needs a rule. */
+static inline bool sum_plain_row(const sum_body *b, const row_call *c, const span *s) {
+  sum_row r = {.max = -R_INF, .low = R_INF, .index = -1};
+  row_part part;
+  bool nan = false;
+  double post = 0;
+  for (size_t g = 0; b->max && g < s->n; g += GROUP) {
+    sum_look_group(s, g, group_size(g, s->n), &part);
+    r.max = part.max > (double)r.max ? (real)part.max : r.max, r.low = part.low < (double)r.low ? (real)part.low : r.low;
+    r.valid += part.sum, nan |= part.nan;
   }
+  if (nan || (b->max && !(r.max >= -R_MAX && (r.max <= R_MAX || b->bounded)))) return false;
+  consts k = sum_consts(b, c, s, &r);
+  if (b->sums) {
+    sum_row before = r;
+    for (size_t g = 0; g < s->n; g += GROUP) {
+      b->sums(s, &k, &before, g, group_size(g, s->n), &part);
+      sum_part_add(&r.sum, &r.sum2, &nan, &r, &part);
+    }
+    if (nan) return false;
+    k = sum_consts(b, c, s, &r);
+  }
+  if (b->more) {
+    sum_row before = r;
+    for (size_t g = 0; g < s->n; g += GROUP) {
+      b->more(s, &k, &before, g, group_size(g, s->n), &part);
+      sum_part_add(&r.more, &r.more2, &nan, &r, &part);
+    }
+    k = sum_consts(b, c, s, &r);
+  }
+  for (size_t g = 0; g < s->n; g += GROUP) {
+    b->emit(s, &k, &r, g, group_size(g, s->n), &part);
+    post += part.sum;
+  }
+  if (b->row) b->row(s, &k, &r, post);
+  return true;
+}
+
+/* One row through its program. */
+static inline void sum_program_row(const row_kernel *kernel, row_call *c, size_t row) {
+  row_call one = row_at(c, row);
+  if (run_program(kernel, &one) && c->on_empty == SMX_EMPTY_ERROR && c->first_empty < 0) c->first_empty = (int64_t)row;
+}
+
+static inline void sum_rows(const sum_body *b, const row_kernel *kernel, row_call *c) {
   span s = span_of(c, 0);
   for (size_t row = 0; row < c->rows; row++, span_next(c, &s)) {
-    consts k = b->setup(c, &s);
-    sum_row r = {.index = -1};
-    row_part part;
-    bool nan = false;
-    double post = 0;
     s.stream = sum_streams(c, &s);
-    for (size_t g = 0; g < c->n; g += GROUP) {
-      b->sums(&s, &k, &r, g, group_size(g, c->n), &part);
-      r.sum += part.sum, r.sum2 += part.sum2, nan |= part.nan;
-    }
-    if (nan) sum_fill(b, &s, 0, c->n, r_nan());
-    for (size_t g = 0; g < c->n && !nan; g += GROUP) {
-      b->emit(&s, &k, &r, g, group_size(g, c->n), &part);
-      post += part.sum;
-    }
-    if (b->row) b->row(&s, &k, &r, nan ? (double)r_nan() : post);
+    if (!b->emit || c->n > 16 * GROUP || !sum_plain_row(b, c, &s)) sum_program_row(kernel, c, row);
   }
   if (c->bypass) v_stream_end();
 }

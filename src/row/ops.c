@@ -62,15 +62,6 @@ SUM_KERNEL(softmax_t_grad)
 
 /* ---- hardmax: y_i = [x_i = max] / count, or 1 at the first ---- */
 
-SMI vmask hardmax_hit(const span *s, const sum_row *r, size_t i, int cnt) {
-  return m_and(v_eq(at(s->src[0], i, cnt), v_set1(r->max)), lanes_below(cnt));
-}
-SMI void hardmax_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
-  (void)k;
-  acc->a = v_add(acc->a, v_select(hardmax_hit(s, r, i, cnt), v_set1(1), v_set1(0)));
-}
-SUM_SUMS_OF(hardmax_ties, hardmax_add)
-
 typedef struct hardmax_look {
   const span *s;
   const sum_row *r;
@@ -78,7 +69,7 @@ typedef struct hardmax_look {
 } hardmax_look;
 SMI vmask hardmax_look_hit(const void *ctx, size_t i, int cnt) {
   const hardmax_look *w = ctx;
-  return hardmax_hit(w->s, w->r, w->base + i, cnt);
+  return sum_is_max(w->s, w->r, w->base + i, cnt);
 }
 NOINLINE void hardmax_where(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) {
   hardmax_look w = {s, r, i};
@@ -86,21 +77,14 @@ NOINLINE void hardmax_where(const span *s, const consts *k, const sum_row *r, si
   (void)k;
   *part = (row_part){.index = first < n ? (int64_t)(s->origin + i + first) : -1};
 }
-SMI vreal hardmax_split_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
-  (void)k;
-  vmask hit = v_eq(at(s->src[0], i, cnt), v_set1(r->max));
-  put(s->dst[0], i, cnt, v_select(hit, v_set1((real)(1 / r->sum)), v_set1(0)));
-  return v_set1(0);
-}
 SMI vreal hardmax_first_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   (void)k;
   vmask hit = v_eq(v_iota(), v_set1((real)(r->index - (int64_t)(s->origin + i))));
   put(s->dst[0], i, cnt, v_select(hit, v_set1(1), v_set1(0)));
   return v_set1(0);
 }
-SUM_EMIT_OF(hardmax_split_out, hardmax_split_emit)
 SUM_EMIT_OF(hardmax_first_out, hardmax_first_emit)
-static const sum_body hardmax_split_body = {.setup = setup_plain, .sums = hardmax_ties, .emit = hardmax_split_out, .full = 1, .max = true};
+static const sum_body hardmax_split_body = {.setup = setup_plain, .sums = sum_ties, .emit = sum_share, .full = 1, .max = true};
 SUM_KERNEL(hardmax_split)
 static const sum_body hardmax_first_body = {.setup = setup_plain, .sums = hardmax_where, .emit = hardmax_first_out, .full = 1, .max = true};
 SUM_KERNEL(hardmax_first)
