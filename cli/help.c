@@ -27,8 +27,11 @@ void param_range(const smx_param *p, char *text, size_t size) {
   param_text(p, p->min, low, sizeof low);
   param_text(p, p->max, high, sizeof high);
   bool open = p->flags & SMX_PARAM_OPEN_MIN;
-  snprintf(text, size, "a %snumber %s %s%s %s%s", p->flags & SMX_PARAM_INT ? "whole " : "", open ? "above" : "from", low,
-           open ? ", up to" : " to", high, p->flags & SMX_PARAM_NONZERO ? ", not 0" : "");
+  snprintf(text, size, "a %snumber %s %s%s %s%s",
+           p->flags & SMX_PARAM_EVEN  ? "even "
+           : p->flags & SMX_PARAM_INT ? "whole "
+                                      : "",
+           open ? "above" : "from", low, open ? ", up to" : " to", high, p->flags & SMX_PARAM_NONZERO ? ", not 0" : "");
 }
 
 void port_text(const smx_op *op, const smx_port *port, char *text, size_t size) {

@@ -182,7 +182,8 @@ enum {
   SMX_PARAM_INT = 1,      /* whole numbers only */
   SMX_PARAM_OPEN_MIN = 2, /* min itself is not allowed */
   SMX_PARAM_NONZERO = 4,
-  SMX_PARAM_MAX_N = 8 /* at most the length of a row */
+  SMX_PARAM_MAX_N = 8, /* at most the length of a row */
+  SMX_PARAM_EVEN = 16  /* even whole numbers only */
 };
 
 typedef struct smx_param {

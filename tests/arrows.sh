@@ -5,7 +5,7 @@ set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 
 # from: the places it may include. "own" is the folder the file is in. A room has three kinds of files:
-# facts (table.c, list.h, ROOM.h), kernel (ops.c and the like) and ref. So has engine: program (what a kernel is), kernel, and ref.
+# facts (table.c and its parts, list.h, ROOM.h), kernel (ops.c and the like) and ref. So has engine: program (what a kernel is), kernel, and ref.
 allowed='
 include
 base    own include
@@ -41,8 +41,8 @@ place() {
     include | base | cpu | vec | api | cli | bench | python | examples | tests) echo "$folder $folder"; return ;;
   esac
   case ${file##*/} in
-    table.c | list.h | "$folder.h") echo "$folder facts" ;;
-    ref.c | ref.h) echo "$folder ref" ;;
+    table.c | table_*.inc | list.h | "$folder.h") echo "$folder facts" ;;
+    ref.c | ref_*.c | ref.h) echo "$folder ref" ;;
     *) echo "$folder kernel" ;;
   esac
 }

@@ -1,7 +1,8 @@
 /* grad.c - proves that smx_backward of every operator gives the derivative of its reference, for every input with a gradient: in f64
  * against fourth-order differences of the reference, in f32 against f64. Kinks are avoided by rows whose values are all far apart (the
- * kinds below are continuous); hardmax has gradient 0 there, and its straight-through form is compared with softmax. Prints the worst
- * error. */
+ * kinds below are continuous); hardmax has gradient 0 there, and its straight-through form is compared with softmax. Where a row comes
+ * near a kink all the same, differences with a quarter of the step disagree with the first: such elements are left out, and they are few.
+ * Prints the worst error. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +29,11 @@ static double objective(const problem *p) {
   return sum;
 }
 
-static double derivative(problem *p, double *x) {
+static const double step = 0x1p-9;
+
+static double derivative(problem *p, double *x, double h) {
   static const double weight[] = {1, -8, 0, 8, -1};
-  const double h = 0x1p-9, middle = *x;
+  const double middle = *x;
   double sum = 0;
   for (int i = 0; i < 5; i++) {
     if (i == 2) continue;
@@ -66,12 +69,14 @@ typedef struct worst {
   int64_t n;
   int variant, port;
   double got, want;
+  int64_t elements, kinks;
 } worst;
 
 static void note(worst *w, const problem *p, int port, int variant, double size, double got, double want) {
   double error = fabs(got - want) / size;
   if (isnan(error)) error = INFINITY;
-  if (error > w->error) *w = (worst){error, p->n, variant, port, got, want};
+  w->elements++;
+  if (error > w->error) *w = (worst){error, p->n, variant, port, got, want, w->elements, w->kinks};
 }
 
 /* Whether there is a derivative at all; edge.c looks at rows of NaN. */
@@ -104,8 +109,12 @@ static void against_reference(problem *p, int variant, worst *w) {
     if (!port) continue;
     double *got = problem_values(p, port, p->din[i], SMX_F64), upstream = largest(p->dout[0], port_count(p, &p->op->outputs[0]));
     double size = upstream + largest(got, port_count(p, port));
-    for (int64_t k = 0; k < port_count(p, port); k++)
-      note(w, p, i, variant, size, got[k], isfinite(p->in[i][k]) ? derivative(&q, &q.in[i][k]) : at_infinity(p, port, k, got[k]));
+    for (int64_t k = 0; k < port_count(p, port); k++) {
+      double *x = &q.in[i][k], want = isfinite(*x) ? derivative(&q, x, step) : at_infinity(p, port, k, got[k]);
+      int kink = fabs(got[k] - want) > allowed_f64 * size && fabs(derivative(&q, x, step / 4) - want) > allowed_f64 * size;
+      w->kinks += kink;
+      if (!kink) note(w, p, i, variant, size, got[k], want);
+    }
     free(got);
   }
 }
@@ -144,7 +153,7 @@ static int check(const char *title, void (*against)(problem *p, int variant, wor
         }
     printf("%-24s %s: %9.2g  n %d, variant %d, d%s %.17g, want %.17g%s\n", op->name, title, w.error, (int)w.n, w.variant,
            op->inputs[w.port].name, w.got, w.want, w.error <= allowed ? "" : "  <--");
-    failures += !(w.error <= allowed);
+    failures += !(w.error <= allowed) || w.kinks * 20 > w.elements;
   }
   return failures;
 }

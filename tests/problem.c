@@ -97,14 +97,18 @@ int problem_possible(const smx_op *op, int64_t n) {
   return 1;
 }
 
-/* Takes from a list of likely values the first that each parameter accepts, starting elsewhere for every variant. */
+/* Takes from a list of likely values the first that each parameter accepts, starting elsewhere for every variant; an even
+ * number where it must be one. */
 static void set_params(problem *p, int variant) {
   static const double likely[] = {0.7, 3, 0, -2.5, 0.3, INFINITY, 1.5, 1};
   int count = (int)COUNT_OF(likely);
   smx_params_init(p->op, &p->params);
-  for (int k = 0; variant > 0 && k < p->op->param_count; k++)
+  for (int k = 0; variant > 0 && k < p->op->param_count; k++) {
+    const char *name = p->op->params[k].name;
+    if (p->op->params[k].flags & SMX_PARAM_EVEN) smx_params_set(p->op, &p->params, name, variant % 2 ? 2 : 6);
     for (int t = 0; t < count; t++)
-      if (!smx_params_set(p->op, &p->params, p->op->params[k].name, likely[(variant - 1 + k + t) % count])) break;
+      if (!smx_params_set(p->op, &p->params, name, likely[(variant - 1 + k + t) % count])) break;
+  }
   for (int k = 0; k < p->op->param_count; k++)
     if (p->op->params[k].flags & SMX_PARAM_MAX_N && p->params.value[k] > (double)p->n) p->params.value[k] = (double)p->n;
 }

@@ -52,6 +52,7 @@ static const char *why_not(const smx_param *p, double v) {
   if (v < p->min || v > p->max || (v == p->min && (p->flags & SMX_PARAM_OPEN_MIN))) return "is out of range";
   if ((p->flags & SMX_PARAM_NONZERO) && v == 0) return "must not be 0";
   if ((p->flags & SMX_PARAM_INT) && v != floor(v)) return "is not a whole number";
+  if ((p->flags & SMX_PARAM_EVEN) && v != 2 * floor(v / 2)) return "is not even";
   return NULL;
 }
 

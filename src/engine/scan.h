@@ -9,13 +9,6 @@
 
 enum { SCAN_CHECK, SCAN_RUN, SCAN_FILL };
 
-/* log1p(d), d >= 0 and finite or inf. */
-SMI vreal scan_log1p(vreal d) {
-  vmask small = v_lt(d, v_set1((real)0.4));
-  vreal large = v_log_scaled(v_add(v_min(d, v_set1(R_MAX)), v_set1(1)), v_set1(0));
-  return v_select(small, log_1pf(v_select(small, d, v_set1(0))), large);
-}
-
 static inline void scan_forward_block(const span *s, size_t i, int cnt, row_state *st) {
   real x[LANES], away[LANES], e[LANES], m[LANES], d[LANES] = {0};
   real max = (real)st->max;
@@ -36,7 +29,7 @@ static inline void scan_forward_block(const span *s, size_t i, int cnt, row_stat
   }
   st->carry = sum;
   st->max = (double)max;
-  vreal top = v_load(m), y = v_add(top, scan_log1p(v_load(d)));
+  vreal top = v_load(m), y = v_add(top, v_log1p_pos(v_load(d)));
   y = v_select(v_eq(top, v_set1(-R_INF)), top, y);
   y = v_select(v_eq(top, v_set1(R_INF)), top, y);
   put(s->dst[0], i, cnt, v_clean(y));

@@ -23,7 +23,7 @@ typedef struct sum_acc {
 } sum_acc;
 
 typedef void sum_add_fn(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc); /* absent lanes must add +0 */
-typedef vreal sum_emit_fn(const span *s, const consts *k, const sum_row *r, size_t i, int cnt); /* stores; returns what `post` sums */
+typedef vreal sum_emit_fn(const span *s, const consts *k, const sum_row *r, size_t i, int cnt);  /* stores; returns what `post` sums */
 typedef vreal sum_value_fn(const span *s, const consts *k, const sum_row *r, size_t i, int cnt); /* of dst[0] */
 typedef void sum_group_fn(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part);
 
@@ -245,7 +245,7 @@ static inline bool sum_next(const sum_body *b, const row_call *c, row_state *st)
     int rule = sum_after_look(b, c, st);
     if (rule <= 0) return rule < 0;
   }
-  st->mode = st->mode == SUM_TIES ? SUM_SHARE
+  st->mode = st->mode == SUM_TIES              ? SUM_SHARE
              : st->mode == SUM_LOOK && b->sums ? SUM_SUMS
              : st->mode == SUM_SUMS && b->more ? SUM_MORE
                                                : SUM_EMIT;

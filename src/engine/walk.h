@@ -20,7 +20,7 @@ typedef struct span {
 
 /* The parameters of the operator as its arithmetic wants them; what each means is the operator's business. */
 typedef struct consts {
-  real v[4];
+  real v[14];
 } consts;
 
 static inline span span_of(const row_call *c, size_t row) {

@@ -3,75 +3,9 @@
  * It shares nothing with ops.c, so that one mistake cannot hide in both. Every operator reads its row through a score function, which gives
  * -inf for an element that does not exist: such an element has weight 0 whatever it holds. A NaN or +inf among the scores makes the whole
  * row NaN; a row with nothing valid gives zeros, or -inf where the result is a logarithm (the default policies). */
-#include "engine/ref.h"
+#include "ref.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-typedef long double real;
-typedef real score_fn(const row_ref_call *c, size_t i);
-
-static void fill(const row_ref_call *c, size_t count, double value) {
-  for (size_t i = 0; i < count; i++) c->out[0][i] = value;
-}
-
-/* The largest score; NaN if a score is NaN or +inf; -inf if nothing is valid. */
-static real largest(const row_ref_call *c, score_fn *score) {
-  real m = -INFINITY;
-  for (size_t i = 0; i < c->n; i++) {
-    real s = score(c, i);
-    if (isnan(s) || s == INFINITY) return NAN;
-    if (s > m) m = s;
-  }
-  return m;
-}
-
-static size_t argmax(const row_ref_call *c, score_fn *score, real m) {
-  size_t i = 0;
-  while (score(c, i) != m) i++;
-  return i;
-}
-
-/* sum of e^(score - m), without the first largest one when `without` says so. */
-static real sum_exp(const row_ref_call *c, score_fn *score, real m, int without) {
-  size_t skip = without ? argmax(c, score, m) : c->n;
-  real sum = 0;
-  for (size_t i = 0; i < c->n; i++)
-    if (i != skip) sum += expl(score(c, i) - m);
-  return sum;
-}
-
-/* Writes what a row without a proper maximum gets, and says so. */
-static int settled(const row_ref_call *c, size_t count, real m, double empty) {
-  if (isnan(m)) fill(c, count, (double)NAN);
-  if (m == -INFINITY) fill(c, count, empty);
-  return isnan(m) || m == -INFINITY;
-}
-
-/* y_i = e^score_i / (e^sink + sum_j e^score_j) */
-static void weights(const row_ref_call *c, score_fn *score, real sink) {
-  real m = largest(c, score);
-  if (isnan(sink) || sink == INFINITY) m = NAN;
-  if (settled(c, c->n, m, 0)) return;
-  real top = m > sink ? m : sink;
-  real sum = sum_exp(c, score, top, 0) + expl(sink - top);
-  for (size_t i = 0; i < c->n; i++) c->out[0][i] = (double)(expl(score(c, i) - top) / sum);
-}
-
-/* y_i = [score_i = max] / #max, or all to the first. */
-static void one_hot(const row_ref_call *c, score_fn *score, int split) {
-  real m = largest(c, score);
-  if (settled(c, c->n, m, 0)) return;
-  size_t count = 0, seen = 0;
-  for (size_t i = 0; i < c->n; i++) count += score(c, i) == m;
-  for (size_t i = 0; i < c->n; i++) {
-    int is_max = score(c, i) == m;
-    c->out[0][i] = !is_max ? 0 : split ? 1 / (double)count : (double)(seen == 0);
-    seen += (size_t)is_max;
-  }
-}
-
-static real plain(const row_ref_call *c, size_t i) { return c->in[0][i]; }
 
 /* ---- softmax, softmin, log_softmax: a temperature and a base ---- */
 
@@ -89,14 +23,14 @@ static real based(const row_ref_call *c, size_t i) {
 
 static real softmax_score(const row_ref_call *c, size_t i) { return divide(based(c, i), softmax_temperature(c)); }
 
-static void softmax_ref(const row_ref_call *c) {
+void softmax_ref(const row_ref_call *c) {
   if (softmax_temperature(c) == 0) one_hot(c, based, 1);
   else weights(c, softmax_score, -INFINITY);
 }
 
 static real log_softmax_score(const row_ref_call *c, size_t i) { return divide(c->in[0][i], c->q[0]); }
 
-static void log_softmax_ref(const row_ref_call *c) {
+void log_softmax_ref(const row_ref_call *c) {
   real m = largest(c, log_softmax_score);
   if (settled(c, c->n, m, -INFINITY)) return;
   real log_sum = log1pl(sum_exp(c, log_softmax_score, m, 1));
@@ -107,22 +41,22 @@ static real negated(const row_ref_call *c, size_t i) { return -(real)c->in[0][i]
 
 static real softmin_score(const row_ref_call *c, size_t i) { return divide(negated(c, i), c->q[0]); }
 
-static void softmin_ref(const row_ref_call *c) {
+void softmin_ref(const row_ref_call *c) {
   if (c->q[0] == 0) one_hot(c, negated, 1);
   else weights(c, softmin_score, -INFINITY);
 }
 
-static void hardmax_ref(const row_ref_call *c) { one_hot(c, plain, c->q[0] == 1); }
+void hardmax_ref(const row_ref_call *c) { one_hot(c, plain, c->q[0] == 1); }
 
 /* ---- one value a row ---- */
 
-static void logsumexp_ref(const row_ref_call *c) {
+void logsumexp_ref(const row_ref_call *c) {
   real m = largest(c, plain);
   if (settled(c, 1, m, -INFINITY)) return;
   c->out[0][0] = (double)(m + log1pl(sum_exp(c, plain, m, 1)));
 }
 
-static void logmeanexp_ref(const row_ref_call *c) {
+void logmeanexp_ref(const row_ref_call *c) {
   real m = largest(c, plain);
   if (settled(c, 1, m, -INFINITY)) return;
   c->out[0][0] = (double)(m + logl(sum_exp(c, plain, m, 0) / (real)c->n));
@@ -131,7 +65,7 @@ static void logmeanexp_ref(const row_ref_call *c) {
 static real mellowmax_score(const row_ref_call *c, size_t i) { return (real)c->q[0] * c->in[0][i]; }
 
 /* log of the mean of e^(score - m), through e^s - 1 where the mean is close to 1, as it is for a small omega. */
-static void mellowmax_ref(const row_ref_call *c) {
+void mellowmax_ref(const row_ref_call *c) {
   real m = largest(c, mellowmax_score);
   if (settled(c, 1, m, -INFINITY)) return;
   real less = 0;
@@ -146,7 +80,7 @@ static real boltzmann_score(const row_ref_call *c, size_t i) {
   return alpha >= 0 && c->in[0][i] == -INFINITY ? -INFINITY : alpha * c->in[0][i];
 }
 
-static void boltzmann_operator_ref(const row_ref_call *c) {
+void boltzmann_operator_ref(const row_ref_call *c) {
   real m = largest(c, boltzmann_score);
   if (settled(c, 1, m, 0)) return;
   real top = c->in[0][argmax(c, boltzmann_score, m)], sum = sum_exp(c, boltzmann_score, m, 0), part = 0;
@@ -161,7 +95,7 @@ static void boltzmann_operator_ref(const row_ref_call *c) {
 
 static real masked_score(const row_ref_call *c, size_t i) { return c->in[1][i] != 0 ? c->in[0][i] : c->q[0]; }
 
-static void masked_softmax_ref(const row_ref_call *c) { weights(c, masked_score, -INFINITY); }
+void masked_softmax_ref(const row_ref_call *c) { weights(c, masked_score, -INFINITY); }
 
 enum { X, BIAS, MASK, SLOPE, POSITION, SINK }; /* the inputs of scaled_masked_softmax */
 
@@ -174,11 +108,9 @@ static real scaled_masked_score(const row_ref_call *c, size_t i) {
   return (real)c->q[0] * in[X][i] + (in[BIAS] ? in[BIAS][i] : 0) - alibi;
 }
 
-static void scaled_masked_softmax_ref(const row_ref_call *c) {
-  weights(c, scaled_masked_score, c->in[SINK] ? (real)c->in[SINK][0] : -INFINITY);
-}
+void scaled_masked_softmax_ref(const row_ref_call *c) { weights(c, scaled_masked_score, c->in[SINK] ? (real)c->in[SINK][0] : -INFINITY); }
 
-static void segment_softmax_ref(const row_ref_call *c) { weights(c, plain, -INFINITY); }
+void segment_softmax_ref(const row_ref_call *c) { weights(c, plain, -INFINITY); }
 
 static int descending(const void *a, const void *b) {
   double u = *(const double *)a, v = *(const double *)b;
@@ -199,7 +131,7 @@ static void keep_largest(size_t n, const double *x, size_t k, double *kept) {
   }
 }
 
-static void sparse_softmax_ref(const row_ref_call *c) {
+void sparse_softmax_ref(const row_ref_call *c) {
   real m = largest(c, plain);
   if (settled(c, c->n, m, 0)) return;
   double *kept = malloc(c->n * sizeof *kept);
@@ -213,7 +145,7 @@ static void sparse_softmax_ref(const row_ref_call *c) {
 
 /* ---- element by element ---- */
 
-static void logcumsumexp_ref(const row_ref_call *c) {
+void logcumsumexp_ref(const row_ref_call *c) {
   if (isnan(largest(c, plain))) {
     fill(c, c->n, (double)NAN);
     return;
@@ -228,7 +160,7 @@ static void logcumsumexp_ref(const row_ref_call *c) {
 }
 
 /* Not of the exponential family: +-inf are ordinary values here. */
-static void softcap_ref(const row_ref_call *c) {
+void softcap_ref(const row_ref_call *c) {
   real cap = c->q[0], nan = 0;
   for (size_t i = 0; i < c->n; i++)
     if (isnan(c->in[0][i])) nan = NAN;

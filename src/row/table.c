@@ -5,6 +5,10 @@
 #define INPUTS(a) .inputs = a, .input_count = COUNT(a)
 #define OUTPUTS(a) .outputs = a, .output_count = COUNT(a)
 #define PARAMS(a) .params = a, .param_count = COUNT(a)
+#define LITERAL(type, ...) ((const type[]){__VA_ARGS__})
+#define INPUTS_OF(...) INPUTS(LITERAL(smx_port, __VA_ARGS__))
+#define OUTPUTS_OF(...) OUTPUTS(LITERAL(smx_port, __VA_ARGS__))
+#define PARAMS_OF(...) PARAMS(LITERAL(smx_param, __VA_ARGS__))
 
 enum { GRAD = SMX_PORT_GRAD, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL, MASK = SMX_PORT_MASK, INT = SMX_PORT_INT };
 
@@ -217,4 +221,5 @@ const smx_op row_table[ROW_COUNT] = {
         .source = "Sparse-softmax: A Simpler and Faster Alternative Softmax Transformation (Sun et al. 2021)",
         .example = "softmax run sparse_softmax logits.npy --k 3",
         INPUTS(x_plain), OUTPUTS(y_saved), PARAMS(sparse_params)},
+#include "table_ratio.inc"
 };

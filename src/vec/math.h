@@ -101,6 +101,13 @@ SMI vreal v_log_scaled(vreal x, vreal n) {
   return v_fma(k, v_set1(LN2_HI), low);
 }
 
+/* log1p(d), d >= 0 and finite or inf. */
+SMI vreal v_log1p_pos(vreal d) {
+  vmask small = v_lt(d, v_set1((real)0.4));
+  vreal large = v_log_scaled(v_add(v_min(d, v_set1(R_MAX)), v_set1(1)), v_set1(0));
+  return v_select(small, log_1pf(v_select(small, d, v_set1(0))), large);
+}
+
 /* Results below the smallest normal number are +0, and a NaN is the canonical one: what every kernel does before it stores. */
 SMI vreal v_clean(vreal x) {
   x = v_flush(x, v_abs(x), v_set1(R_TINY));
@@ -140,6 +147,13 @@ SMI double d_scale(double sum, double d) {
   double two_d;
   memcpy(&two_d, &b, 8);
   return sum * two_d;
+}
+
+/* 2^e as the real type, |e| < EXP_BIAS; and floor(log2 x) of a positive number that is at least 2^(1 - EXP_BIAS), else 1 - EXP_BIAS. */
+SMI real r_power_of_two(int e) { return r_from((rbits)(e + EXP_BIAS) << MANT_BITS); }
+SMI int r_exponent(real x) {
+  int e = (int)(r_bits(x) >> MANT_BITS) - EXP_BIAS;
+  return e > -EXP_BIAS ? e : 1 - EXP_BIAS;
 }
 
 #endif

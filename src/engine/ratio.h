@@ -1,0 +1,106 @@
+/* engine/ratio.h - weights y_i = [f_i]+ / (sum_j |f_j| + extra), f_i = f(x_i), for any f: an operator gives f and its derivative.
+ *
+ * An element of -inf does not exist. f may be scaled by any power of two, so that nothing overflows; `extra` is scaled the same way.
+ * Gradient, from x again: dx_i = f'(x_i) / S ([f_i > 0] dy_i - sgn(f_i) D) with D = sum_j y_j dy_j, sgn(0) = -1. */
+#ifndef SMX_ENGINE_RATIO_H
+#define SMX_ENGINE_RATIO_H
+#include "sum.h"
+
+/* Of consts.v; those before are the operator's. ONE: an f that is all of the sum. EVEN: what every element gets when the sum is 0. SCALE: what
+ * x was multiplied by before f and its derivative were taken. */
+enum { RATIO_INV = 8, RATIO_ONE, RATIO_EVEN, RATIO_DOT, RATIO_SCALE };
+
+typedef vreal ratio_fn(vreal x, const consts *k);
+
+/* Constants that follow from the sums. */
+SMI void ratio_settle(consts *k, const sum_row *r, real scale, double extra) {
+  double sum = r->sum + extra;
+  k->v[RATIO_INV] = sum > 0 ? (real)(1 / sum) : 0;
+  k->v[RATIO_ONE] = sum > 0 ? (real)sum : R_INF;
+  k->v[RATIO_EVEN] = 0;
+  k->v[RATIO_SCALE] = scale;
+  k->v[RATIO_DOT] = sum > 0 ? (real)(r->sum2 / sum) : 0;
+}
+
+/* Larger than all |x| of the row but at most 2 of it: 2^(e + 1), e at most EXP_BIAS - 1. */
+SMI int ratio_exponent(real largest) {
+  int e = r_exponent(largest);
+  return e < EXP_BIAS - 1 ? e : EXP_BIAS - 1;
+}
+SMI real ratio_magnitude(const sum_row *r) { return (r->max > -r->low ? r->max : -r->low) + 0; } /* never -0 */
+
+/* sum * 2^e for any whole e: 0 or inf where that is out of reach. */
+SMI double ratio_scaled(double sum, int e) {
+  if (e <= 0) return d_scale(sum, e);
+  return sum > 0 ? sum / d_scale(1, -e) : 0;
+}
+
+SMI vreal ratio_at(const span *s, const consts *k, ratio_fn *f, size_t i, int cnt) {
+  vreal x = at(s->src[0], i, cnt);
+  if (cnt < LANES) x = v_select(lanes_below(cnt), x, v_set1(-R_INF));
+  return v_select(v_lt(v_set1(-R_INF), x), f(x, k), v_set1(0));
+}
+SMI void ratio_add(const span *s, const consts *k, ratio_fn *f, size_t i, int cnt, sum_acc *acc) {
+  acc->a = v_add(acc->a, v_abs(ratio_at(s, k, f, i, cnt)));
+}
+SMI vreal ratio_value(const span *s, const consts *k, ratio_fn *f, size_t i, int cnt) {
+  vreal y = v_max(ratio_at(s, k, f, i, cnt), v_set1(0)), even = v_set1(k->v[RATIO_EVEN]);
+  vreal w = v_fma(y, v_set1(k->v[RATIO_INV]), v_select(v_lt(v_set1(-R_INF), at(s->src[0], i, cnt)), even, v_set1(0)));
+  return v_clean(v_select(v_eq(y, v_set1(k->v[RATIO_ONE])), v_set1(1), w));
+}
+SMI vreal ratio_upstream(const span *s, vreal f, size_t i, int cnt) {
+  return v_select(v_lt(v_set1(0), f), at(s->src[SRC_DY], i, cnt), v_set1(0));
+}
+SMI void ratio_grad_add(const span *s, const consts *k, ratio_fn *f, size_t i, int cnt, sum_acc *acc) {
+  vreal y = ratio_at(s, k, f, i, cnt);
+  acc->a = v_add(acc->a, v_abs(y));
+  acc->b = v_fma(ratio_upstream(s, y, i, cnt), y, acc->b);
+}
+SMI vreal ratio_grad_value(const span *s, const consts *k, ratio_fn *f, ratio_fn *slope, size_t i, int cnt) {
+  vreal y = ratio_at(s, k, f, i, cnt), dot = v_set1(k->v[RATIO_DOT]), zero = v_set1(0);
+  vreal away = v_sub(ratio_upstream(s, y, i, cnt), v_select(v_lt(zero, y), dot, v_sub(zero, dot)));
+  return v_mul(v_mul(ratio_at(s, k, slope, i, cnt), v_set1(k->v[RATIO_INV])), away);
+}
+/* As a gradient of x; where that is out of range, the largest number there is. */
+SMI vreal ratio_unscaled(vreal dx, const consts *k) {
+  vreal y = v_mul(dx, v_set1(k->v[RATIO_SCALE])), most = v_set1(R_MAX), least = v_set1(-R_MAX);
+  return v_clean(v_select(v_lt(most, y), most, v_select(v_lt(y, least), least, y)));
+}
+
+/* The kernels NAME and NAME_grad from functions NAME_setup, NAME_settle, NAME_f and NAME_slope. */
+#define RATIO_FORWARD(name) \
+  SMI void name##_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) { \
+    (void)r; \
+    ratio_add(s, k, name##_f, i, cnt, acc); \
+  } \
+  SMI vreal name##_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) { \
+    (void)r; \
+    return ratio_value(s, k, name##_f, i, cnt); \
+  } \
+  SUM_SUMS_OF(name##_sums, name##_add) \
+  SUM_VALUES_OF(name##_values, name##_value) \
+  static const sum_body name##_body = { \
+      .setup = name##_setup, .settle = name##_settle, .sums = name##_sums, .emit = name##_values, .full = 1, .max = true}; \
+  SUM_KERNEL(name)
+
+#define RATIO_BACKWARD(name) \
+  SMI void name##_grad_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) { \
+    (void)r; \
+    ratio_grad_add(s, k, name##_f, i, cnt, acc); \
+  } \
+  SMI vreal name##_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) { \
+    (void)r; \
+    return ratio_unscaled(ratio_grad_value(s, k, name##_f, name##_slope, i, cnt), k); \
+  } \
+  SUM_SUMS_OF(name##_grad_sums, name##_grad_add) \
+  SUM_VALUES_OF(name##_grad_values, name##_grad_value) \
+  static const sum_body name##_grad_body = {.setup = name##_setup, \
+                                            .settle = name##_settle, \
+                                            .sums = name##_grad_sums, \
+                                            .emit = name##_grad_values, \
+                                            .full = 1, \
+                                            .max = true, \
+                                            .gradient = true}; \
+  SUM_KERNEL(name##_grad)
+
+#endif
