@@ -74,7 +74,10 @@ typedef struct row_state {
     int64_t limit; /* elements equal to it are kept up to this index */
   } pick;
   uint64_t key, want;
-  uint64_t histogram[ROW_HISTOGRAM];
+  union {
+    uint64_t histogram[ROW_HISTOGRAM];
+    double list[ROW_HISTOGRAM];
+  };
 } row_state;
 
 typedef struct row_kernel {

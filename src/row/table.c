@@ -222,4 +222,5 @@ const smx_op row_table[ROW_COUNT] = {
         .example = "softmax run sparse_softmax logits.npy --k 3",
         INPUTS(x_plain), OUTPUTS(y_saved), PARAMS(sparse_params)},
 #include "table_ratio.inc"
+#include "table_sparse.inc"
 };
