@@ -63,6 +63,7 @@ SMI vreal fold(vreal x, vreal y, vreal z) {
   F(and, ANY, choose(m_and(v_lt(x, y), v_lt(y, z)))) \
   F(not, ANY, choose(m_not(v_lt(x, y)))) \
   F(any, ANY, v_set1((real)m_any(m_and(v_lt(x, y), v_lt(y, z))))) \
+  F(bits, ANY, v_set1((real)m_bits(m_or(v_lt(x, y), v_eq(y, z))))) \
   F(select, ANY, v_select(v_lt(x, y), y, z)) \
   F(flush, ANY, v_flush(x, y, z)) \
   F(partial, ORDINARY, all_lengths(x, y)) \

@@ -57,6 +57,7 @@ SMI void v_stream(real *p, vreal x) {
 }
 SMI void v_stream_end(void) { _mm_sfence(); }
 SMI void v_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+SMI void v_prefetch_far(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 SMI vreal v_set1(real c) {
   vhalf h = H(set1)(c);
   return (vreal){h, h};
@@ -102,6 +103,7 @@ SMI vmask m_not(vmask x) {
   return (vmask){H(xor)(x.a, ones), H(xor)(x.b, ones)};
 }
 SMI int m_any(vmask x) { return H(movemask)(H(or)(x.a, x.b)) != 0; }
+SMI uint32_t m_bits(vmask x) { return (uint32_t)H(movemask)(x.a) | (uint32_t)H(movemask)(x.b) << (LANES / 2); }
 SMI vreal v_select(vmask m, vreal x, vreal y) { return (vreal){H(blendv)(y.a, x.a, m.a), H(blendv)(y.b, x.b, m.b)}; }
 SMI vreal v_flush(vreal y, vreal x, vreal limit) { return v_andnot(v_lt(x, limit), y); }
 /* Adding 1.5 * 2^MANT_BITS leaves d + EXP_BIAS in the low bits, which the shift makes an exponent. */

@@ -22,6 +22,7 @@ SMI void v_store(real *p, vreal x) { V(storeu)(p, x); }
 SMI void v_stream(real *p, vreal x) { V(stream)(p, x); }
 SMI void v_stream_end(void) { _mm_sfence(); }
 SMI void v_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+SMI void v_prefetch_far(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 SMI vreal v_set1(real c) { return V(set1)(c); }
 SMI vreal v_load_n(const real *p, int n, real fill) { return V(mask_loadu)(v_set1(fill), m_first(n), p); }
 SMI void v_store_n(real *p, int n, vreal x) { V(mask_storeu)(p, m_first(n), x); }
@@ -56,6 +57,7 @@ SMI vmask m_or(vmask a, vmask b) { return (vmask)(a | b); }
 SMI vmask m_and(vmask a, vmask b) { return (vmask)(a & b); }
 SMI vmask m_not(vmask a) { return (vmask)~a; }
 SMI int m_any(vmask a) { return a != 0; }
+SMI uint32_t m_bits(vmask a) { return a; }
 SMI vreal v_select(vmask m, vreal x, vreal y) { return V(mask_blend)(m, y, x); }
 SMI vreal v_flush(vreal y, vreal x, vreal limit) { return V(maskz_mov)(M(cmp)(x, limit, _CMP_NLT_UQ), y); }
 SMI vreal v_scale(vreal p, vreal d) { return V(maskz_scalef)(M(cmp)(d, v_set1(MIN_EXP), _CMP_NLT_UQ), p, d); }

@@ -48,6 +48,7 @@ SMI void v_store(real *p, vreal x) { EACH(N(vst1q)(p + QL * i, x.q[i])) }
 SMI void v_stream(real *p, vreal x) { v_store(p, x); }
 SMI void v_stream_end(void) {}
 SMI void v_prefetch(const void *p) { __builtin_prefetch(p); }
+SMI void v_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
 SMI vreal v_load_n(const real *p, int n, real fill) {
   real t[LANES];
   for (int i = 0; i < LANES; i++) t[i] = i < n ? p[i] : fill;
@@ -137,6 +138,13 @@ SMI vmask m_not(vmask a) {
 SMI int m_any(vmask a) {
   vqm any = NU(vorrq)(NU(vorrq)(a.q[0], a.q[1]), NU(vorrq)(a.q[2], a.q[3]));
   return vmaxvq_u32((uint32x4_t)any) != 0;
+}
+SMI uint32_t m_bits(vmask a) {
+  rbits lanes[LANES];
+  uint32_t bits = 0;
+  memcpy(lanes, &a, sizeof lanes);
+  for (int i = 0; i < LANES; i++) bits |= (uint32_t)(lanes[i] & 1) << i;
+  return bits;
 }
 SMI vreal v_select(vmask m, vreal x, vreal y) {
   EACH(x.q[i] = N(vbslq)(m.q[i], x.q[i], y.q[i]))

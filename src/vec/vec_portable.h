@@ -62,7 +62,8 @@ SMI void v_store(real *p, vreal x) { memcpy(p, &x, 64); }
 SMI void v_stream(real *p, vreal x) { v_store(p, x); } /* p is 64-byte aligned; past the caches where the machine can */
 SMI void v_stream_end(void) {}
 SMI void v_prefetch(const void *p) { __builtin_prefetch(p); }
-SMI vreal v_load_n(const real *p, int n, real fill) { /* 0 <= n <= LANES; reads n elements only */
+SMI void v_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); } /* not into the nearest cache */
+SMI vreal v_load_n(const real *p, int n, real fill) {                   /* 0 <= n <= LANES; reads n elements only */
   real t[LANES];
 #pragma GCC unroll 1
   for (int i = 0; i < LANES; i++) t[i] = i < n ? p[i] : fill;
@@ -95,6 +96,11 @@ SMI int m_any(vmask a) {
   memcpy(w, &a, 64);
   for (int i = 0; i < 8; i++) any |= w[i];
   return any != 0;
+}
+SMI uint32_t m_bits(vmask a) { /* bit i = lane i */
+  uint32_t bits = 0;
+  for (int i = 0; i < LANES; i++) bits |= (uint32_t)(a[i] & 1) << i;
+  return bits;
 }
 SMI vreal v_select(vmask m, vreal x, vreal y) { return (vreal)(((vint)x & m) | ((vint)y & ~m)); } /* m ? x : y */
 SMI vreal v_flush(vreal y, vreal x, vreal limit) { return v_select(x < limit, v_set1(0), y); }    /* x < limit ? +0 : y */
