@@ -32,9 +32,9 @@ typedef struct exp_sum {
   const consts *k;
   real ref, shift, center; /* center: what a moment is taken about */
   real *store;             /* e goes here too */
-  ptrdiff_t prefetch;      /* bytes ahead of x to prefetch, or 0 */
+  ptrdiff_t prefetch;      /* bytes ahead of x to prefetch, or 0; sum_watch always fetches the next group, into a farther cache */
   size_t skip;             /* element whose term is +0 instead, or SIZE_MAX */
-  real max, low;           /* found by sum_watch: the largest score, the smallest that was not flushed */
+  real max, low;           /* found by sum_watch: the largest and the smallest score */
 } exp_sum;
 
 /* What one group is written with. */
@@ -60,6 +60,7 @@ typedef struct exp_scores {
   exp_sum_fn *sum;       /* ref, skip, prefetch */
   exp_sum_fn *sum_store; /* ref, store, prefetch */
   exp_sum_fn *sum_watch; /* ref; finds max and low */
+  exp_sum_fn *low;       /* ref: the smallest score that is not flushed */
   exp_sum_fn *sum_exact; /* ref, shift, skip */
 } exp_scores;
 
@@ -94,8 +95,9 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
     const score x = score_at(f, &s, &k, does & SUM_SHIFT ? &q.shift : NULL, i, cnt); \
     vreal d, e = exp_term(x, scaled, q.ref, &d); \
     if (does & SUM_WATCH) { \
+      v_prefetch_far(s.src[0] + (i) + GROUP); \
       max = v_max(x.h, max); \
-      low = v_min(v_select(v_lt(d, v_set1(MIN_EXP)), v_set1(R_INF), x.h), low); \
+      low = v_min(x.h, low); \
     } \
     if ((does & SUM_SKIP) && q.skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(q.skip - (i)))), v_set1(0), e); \
     if (does & SUM_AHEAD) v_prefetch((const char *)(s.src[0] + (i)) + q.prefetch); \
@@ -118,6 +120,20 @@ SMI real exp_max_of(score_fn *f, const span *at_row, const consts *with, size_t 
 #undef STEP
   UNROLL_BLOCK for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
   return v_hmax(max[0]);
+}
+
+SMI real exp_low_of(const exp_sum *w, score_fn *f, bool scaled, size_t first, size_t n) {
+  vreal low = v_set1(R_INF);
+#define STEP(u, i, cnt) \
+  { \
+    const score x = score_at(f, w->s, w->k, NULL, i, cnt); \
+    vreal d; \
+    (void)exp_term(x, scaled, w->ref, &d); \
+    low = v_min(v_select(v_lt(d, v_set1(MIN_EXP)), v_set1(R_INF), x.h), low); \
+  }
+  WALK(first, n, STEP)
+#undef STEP
+  return v_hmin(low);
 }
 
 typedef struct exp_look {
@@ -216,11 +232,12 @@ NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
     return exp_sum_of(w, score_name, is_scaled, SUM_STORE | SUM_AHEAD, NULL, i, n); \
   } \
   NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { return exp_sum_of(w, score_name, is_scaled, SUM_WATCH, NULL, i, n); } \
+  NOINLINE real name##_low(exp_sum *w, size_t i, size_t n) { return exp_low_of(w, score_name, is_scaled, i, n); } \
   NOINLINE real name##_sum_exact(exp_sum *w, size_t i, size_t n) { \
     return exp_sum_of(w, score_name, is_scaled, SUM_SKIP | SUM_SHIFT, NULL, i, n); \
   } \
-  static const exp_scores name##_scores = {name##_max, name##_find,      name##_count,     name##_limit,    name##_low_part, \
-                                           name##_sum, name##_sum_store, name##_sum_watch, name##_sum_exact}; \
+  static const exp_scores name##_scores = {name##_max, name##_find,      name##_count,     name##_limit, name##_low_part, \
+                                           name##_sum, name##_sum_store, name##_sum_watch, name##_low,   name##_sum_exact}; \
   SMI vreal name##_weight(const exp_emit *w, size_t i, int cnt) { return exp_weight_again(w, score_name, is_scaled, i, cnt); }
 
 /* An emission, value by value, and a moment: sum factor e. */

@@ -113,9 +113,8 @@ static inline real exp_run_group(const exp_body *b, const span *s, const consts 
     if (!(k_of(w.max) - 1 > ref + 60) || w.max > R_MAX) break;
     ref = k_of(w.max) - 1;
   }
-  *part =
-      (row_part){.sum = (double)sum, .ref = (double)ref, .max = (double)w.max, .low = (double)w.low, .index = -1, .nan = !(sum <= R_MAX)};
-  real max = w.max;
+  real max = w.max, low = k_of(w.low) - ref >= MIN_EXP ? w.low : b->scores->low(&w, i, n);
+  *part = (row_part){.sum = (double)sum, .ref = (double)ref, .max = (double)max, .low = (double)low, .index = -1, .nan = !(sum <= R_MAX)};
   if (b->others && max > best && max <= R_MAX) exp_note_top(b, &w, b->scores->sum, i, n, max, part);
   return k_of(max) - 1 > ref && max <= R_MAX ? k_of(max) - 1 : ref;
 }
