@@ -80,9 +80,14 @@ static int set_douts(binding *b, const options *o) {
   if (o->backward && !(b->op->flags & SMX_OP_BACKWARD)) return fault(EXIT_USAGE, "--backward: %s has no gradient", b->op->name);
   if (o->backward && !o->dout_count) return fault(EXIT_USAGE, "--backward: --dout FILE is missing");
   if (!o->backward && o->dout_count) return fault(EXIT_USAGE, "--dout %s: only with --backward", o->dout[0]);
-  if (o->dout_count > b->op->output_count)
-    return fault(EXIT_USAGE, "--dout %s: %s has %d outputs", o->dout[o->dout_count - 1], b->op->name, (int)b->op->output_count);
-  for (int i = 0; i < o->dout_count; i++) b->dout[i].path = o->dout[i];
+  int given = 0, possible = 0;
+  for (int i = 0; i < b->op->output_count; i++) {
+    if (b->op->outputs[i].flags & SMX_PORT_INT) continue; /* whole numbers have no gradient */
+    possible++;
+    if (given < o->dout_count) b->dout[i].path = o->dout[given++];
+  }
+  if (o->dout_count > possible)
+    return fault(EXIT_USAGE, "--dout %s: %s has %d outputs with a gradient", o->dout[o->dout_count - 1], b->op->name, possible);
   return EXIT_OK;
 }
 

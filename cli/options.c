@@ -145,7 +145,7 @@ static const setting settings[] = {
     {"dtype", 0, "T", "type of the result: f16, bf16, f32 or f64; that of the input by default", set_type, number_types},
     {"threads", 0, "N", "threads to use; all (the cores the process may use) by default", set_threads, NULL},
     {"backward", 0, NULL, "give the gradients of the inputs instead of the outputs", set_backward, NULL},
-    {"dout", 0, "FILE", "gradient of the next output, with --backward; once for each output", set_dout, NULL},
+    {"dout", 0, "FILE", "gradient of the next output, with --backward; once for each output that is not of whole numbers", set_dout, NULL},
     {"format", 0, "F", "format of the inputs, whatever their extension", set_format, format_names},
     {"out-format", 0, "F", "format of the output; npy by default for standard output", set_out_format, format_names},
     {"shape", 0, "2,3", "shape of raw inputs", set_shape, NULL},

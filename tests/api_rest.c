@@ -176,7 +176,7 @@ static void infer(void **state) {
 
 static void check_port(const smx_op *op, const smx_port *port, int input) {
   if (!port->name || !*port->name || !port->help || !*port->help) fail_msg("%s: a port without name or help", op->name);
-  if (!input && port->flags & (SMX_PORT_OPTIONAL | SMX_PORT_MASK | SMX_PORT_GRAD)) fail_msg("%s: %s", op->name, port->name);
+  if (!input && port->flags & (SMX_PORT_MASK | SMX_PORT_GRAD)) fail_msg("%s: %s", op->name, port->name);
 }
 
 static void the_table(void **state) {

@@ -57,10 +57,11 @@ static void backward_pair(const smx_op *op, int64_t n, int variant, smx_dtype t)
   run(&narrow, t, t, FORWARD);
   for (int i = 0; i < op->output_count; i++) {
     int64_t count = port_count(&wide, &op->outputs[i]);
-    wide.out[i] = malloc((size_t)count * sizeof(float));
+    smx_dtype from = port_dtype(&op->outputs[i], t), to = port_dtype(&op->outputs[i], SMX_F32);
+    wide.out[i] = malloc((size_t)count * dtype_size(to));
     assert_non_null(wide.out[i]);
     for (int64_t k = 0; k < count; k++)
-      dtype_store(SMX_F32, wide.out[i] + (size_t)k * sizeof(float), dtype_load(t, narrow.out[i] + (size_t)k * dtype_size(t)));
+      dtype_store(to, wide.out[i] + (size_t)k * dtype_size(to), dtype_load(from, narrow.out[i] + (size_t)k * dtype_size(from)));
   }
   run(&narrow, t, t, BACKWARD);
   run(&wide, SMX_F32, SMX_F32, BACKWARD);

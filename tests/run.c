@@ -179,7 +179,7 @@ static void open_outputs(call *c, direction d) {
 static void open_gradients(call *c) {
   const smx_op *op = c->p->op;
   for (int i = 0; i < op->output_count; i++) {
-    if (!has_gradient(c->p, i)) continue;
+    if (!has_gradient(c->p, i) || !c->p->dout[i]) continue;
     write_values(open_slot(c, DOUT + i, &op->outputs[i], c->how->out_dtype), c->p->dout[i]);
     seal(c, DOUT + i);
   }

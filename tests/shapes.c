@@ -15,12 +15,12 @@ typedef struct array {
   int64_t shape[NDIM], strides[NDIM];
 } array;
 
-/* A view of the shape with the axis at its place, whose memory order is C order (order 0) or turned round (order 1). */
-static void make(array *a, smx_dtype t, void *data, int axis, int order, int full) {
+/* A view of the shape with an axis of this length at its place, or without it (0), whose memory order is C order (order 0) or turned round (order 1). */
+static void make(array *a, smx_dtype t, void *data, int axis, int order, int64_t length) {
   int ndim = 0;
   for (int d = 0, r = 0; d < NDIM; d++)
     if (d != axis) a->shape[ndim++] = rest[r++];
-    else if (full) a->shape[ndim++] = N;
+    else if (length) a->shape[ndim++] = length;
   int64_t step = 1;
   for (int k = 0; k < ndim; k++) {
     int d = order ? k : ndim - 1 - k;
@@ -53,33 +53,53 @@ static smx_dtype type_of(const smx_port *port) {
   return port->flags & SMX_PORT_INT ? SMX_I64 : port->flags & SMX_PORT_MASK ? SMX_U8 : SMX_F32;
 }
 
+/* What a port has along the axis: 0 = it has no axis. */
+static int64_t length_of(const problem *p, const smx_port *port) { return port->shape == SMX_SHAPE_ROW ? 0 : port_length(p, port); }
+
 /* Writes port values into a freshly made array in this order. */
 static void lay_out(array *a, const problem *p, const smx_port *port, const double *v, int axis, int order) {
   smx_dtype t = type_of(port);
-  int full = port->shape == SMX_SHAPE_FULL;
-  unsigned char *data = malloc((size_t)port_count(p, port) * dtype_size(t));
+  int64_t length = length_of(p, port), along = length ? length : 1;
+  unsigned char *data = malloc((size_t)port_count(p, port) * dtype_size(t) + 1);
   assert_non_null(data);
-  if (port->shape == SMX_SHAPE_OFFSETS) {
-    for (int64_t s = 0; s <= p->segments; s++) dtype_store(t, data + (size_t)s * dtype_size(t), v[s]);
-    a->shape[0] = p->segments + 1;
+  if (port->shape == SMX_SHAPE_OFFSETS || port->shape == SMX_SHAPE_COLUMN) {
+    for (int64_t s = 0; s < port_count(p, port); s++) dtype_store(t, data + (size_t)s * dtype_size(t), v[s]);
+    a->shape[0] = port_count(p, port);
     a->t = (smx_tensor){.data = data, .device = {1, 0}, .ndim = 1, .dtype = t, .shape = a->shape};
     return;
   }
-  make(a, t, data, axis, order, full);
+  make(a, t, data, axis, order, length);
   for (int64_t r = 0; v && r < ROWS; r++)
-    for (int64_t i = 0; i < (full ? N : 1); i++)
-      dtype_store(t, data + (size_t)index_of(a, full ? axis : NDIM, r, i) * dtype_size(t), v[full ? r * N + i : r]);
+    for (int64_t i = 0; i < along; i++)
+      dtype_store(t, data + (size_t)index_of(a, length ? axis : NDIM, r, i) * dtype_size(t), v[r * along + i]);
 }
 
-static void compare(const problem *p, const array *y, int axis, const char *what) {
-  const smx_port *port = &p->op->outputs[0];
-  int full = port->shape == SMX_SHAPE_FULL;
+static void compare(const problem *p, int output, const array *y, int axis, const char *what) {
+  const smx_port *port = &p->op->outputs[output];
+  int64_t length = length_of(p, port), along = length ? length : 1;
+  size_t size = dtype_size(type_of(port));
   for (int64_t r = 0; r < ROWS; r++)
-    for (int64_t i = 0; i < (full ? N : 1); i++) {
-      const float *got = (const float *)y->t.data + index_of(y, full ? axis : NDIM, r, i);
-      if (memcmp(got, p->out[0] + (size_t)(full ? r * N + i : r) * sizeof *got, sizeof *got))
-        fail_msg("%s, %s, axis %d: row %d element %d", p->op->name, what, axis, (int)r, (int)i);
+    for (int64_t i = 0; i < along; i++) {
+      const unsigned char *got = (const unsigned char *)y->t.data + (size_t)index_of(y, length ? axis : NDIM, r, i) * size;
+      if (memcmp(got, p->out[output] + (size_t)(r * along + i) * size, size))
+        fail_msg("%s %s, %s, axis %d: row %d element %d", p->op->name, port->name, what, axis, (int)r, (int)i);
     }
+}
+
+/* Runs with these inputs, and outputs laid out in this order, and compares. */
+static void run_laid_out(problem *p, const smx_tensor *const *in, int axis, int order, const char *what) {
+  array y[SMX_MAX_PORTS];
+  const smx_tensor *out[SMX_MAX_PORTS];
+  for (int o = 0; o < p->op->output_count; o++) {
+    lay_out(&y[o], p, &p->op->outputs[o], NULL, axis, order);
+    out[o] = &y[o].t;
+  }
+  if (smx_forward(p->op, NULL, &p->params, p->op->input_count, in, p->op->output_count, out))
+    fail_msg("%s: %s", p->op->name, smx_last_error());
+  for (int o = 0; o < p->op->output_count; o++) {
+    compare(p, o, &y[o], axis, what);
+    free(y[o].t.data);
+  }
 }
 
 static void any_axis(void **state) {
@@ -89,20 +109,17 @@ static void any_axis(void **state) {
     for (int axis = 0; axis < NDIM; axis++)
       for (int orders = 0; orders < 4; orders++) {
         problem p;
-        array a[SMX_MAX_PORTS], y;
-        const smx_tensor *in[SMX_MAX_PORTS] = {NULL}, *out[] = {&y.t};
+        array a[SMX_MAX_PORTS];
+        const smx_tensor *in[SMX_MAX_PORTS] = {NULL};
         problem_make(&p, smx_op_at(o), ROWS, N, 1, (uint64_t)axis, kinds, 3);
         run_plain(&p);
         for (int i = 0; i < p.op->input_count; i++) {
           lay_out(&a[i], &p, &p.op->inputs[i], p.in[i], axis, orders & 1);
           in[i] = &a[i].t;
         }
-        lay_out(&y, &p, &p.op->outputs[0], NULL, axis, orders >> 1);
         p.params.axis = orders & 1 ? axis - NDIM : axis;
-        if (smx_forward(p.op, NULL, &p.params, p.op->input_count, in, 1, out)) fail_msg("%s: %s", p.op->name, smx_last_error());
-        compare(&p, &y, axis, "any order");
+        run_laid_out(&p, in, axis, orders >> 1, "any order");
         for (int i = 0; i < p.op->input_count; i++) free(a[i].t.data);
-        free(y.t.data);
         problem_free(&p);
       }
 }
@@ -114,7 +131,7 @@ static const int keeps[][NDIM] = {{0, 0, 0, 0}, {0, 0, 0, 1}, {0, 1, 0, 1}, {1, 
 static void narrow(problem *p, int i, const int *keep, int strides, array *a) {
   const smx_port *port = &p->op->inputs[i];
   int full = port->shape == SMX_SHAPE_FULL, ndim = full ? NDIM : REST, first = 0;
-  make(a, type_of(port), NULL, REST, 0, full);
+  make(a, type_of(port), NULL, REST, 0, length_of(p, port));
   int64_t step[NDIM] = {0}, count = 1;
   for (int d = ndim - 1; d >= 0; d--)
     if (keep[d]) step[d] = count, count *= a->shape[d];
@@ -145,20 +162,18 @@ static void broadcast(void **state) {
   for (size_t o = 0; o < smx_op_count(); o++)
     for (size_t k = 0; k < 2 * COUNT_OF(keeps); k++) {
       problem p;
-      array a[SMX_MAX_PORTS], y;
-      const smx_tensor *in[SMX_MAX_PORTS] = {NULL}, *out[] = {&y.t};
+      array a[SMX_MAX_PORTS];
+      const smx_tensor *in[SMX_MAX_PORTS] = {NULL};
       problem_make(&p, smx_op_at(o), ROWS, N, 1, k, kinds, 1);
       for (int i = 0; i < p.op->input_count; i++) {
-        if (i == 0 || p.op->inputs[i].shape == SMX_SHAPE_OFFSETS) lay_out(&a[i], &p, &p.op->inputs[i], p.in[i], REST, 0);
+        if (i == 0 || p.op->inputs[i].shape == SMX_SHAPE_OFFSETS || p.op->inputs[i].shape == SMX_SHAPE_COLUMN)
+          lay_out(&a[i], &p, &p.op->inputs[i], p.in[i], REST, 0);
         else narrow(&p, i, keeps[k / 2], (int)(k % 2), &a[i]);
         in[i] = &a[i].t;
       }
       run_plain(&p);
-      lay_out(&y, &p, &p.op->outputs[0], NULL, REST, 0);
-      if (smx_forward(p.op, NULL, &p.params, p.op->input_count, in, 1, out)) fail_msg("%s: %s", p.op->name, smx_last_error());
-      compare(&p, &y, REST, "broadcast");
+      run_laid_out(&p, in, REST, 0, "broadcast");
       for (int i = 0; i < p.op->input_count; i++) free(a[i].t.data);
-      free(y.t.data);
       problem_free(&p);
     }
 }

@@ -98,7 +98,7 @@ static void compare(const known *k, const smx_port *port, const double *got, con
 static scale scale_of_gradients(const known *k, smx_dtype t) {
   scale s = {.growth = 1, .row = 1, .type = t};
   for (int i = 0; i < k->p.op->output_count; i++)
-    for (int64_t j = 0; j < port_count(&k->p, &k->p.op->outputs[i]); j++) s.row = fmax(s.row, fabs(k->p.dout[i][j]));
+    for (int64_t j = 0; k->p.dout[i] && j < port_count(&k->p, &k->p.op->outputs[i]); j++) s.row = fmax(s.row, fabs(k->p.dout[i][j]));
   return s;
 }
 

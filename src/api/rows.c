@@ -126,6 +126,17 @@ static int64_t tile_bytes(const job *j, int64_t room) {
 }
 static bool scratched(const job *j) { return tile_bytes(j, 1) > 0; }
 
+/* How much of a row lies in scratch memory: all of it, k values, one, or 0 for nothing. */
+static int64_t scratch_length(const job *j) {
+  int64_t length = 0;
+  for (int p = 0; p < ROW_SRC + ROW_DST; p++) {
+    const job_port *q = p < ROW_SRC ? j->src + p : j->dst + (p - ROW_SRC);
+    int64_t own = q->full ? j->n : q->length;
+    if (q->present && !q->direct && own > length) length = own;
+  }
+  return length;
+}
+
 static bool tile_open(const job *j, tile *t, int64_t room) {
   t->room = (room + 63) / 64 * 64;
   t->memory = NULL;
@@ -206,10 +217,10 @@ static void move_part(const job *j, const job_port *p, const piece *at, char *sc
 static char *open_port(const job *j, const job_port *p, const piece *at, int64_t room, char **scratch, ptrdiff_t *step) {
   char *here = *scratch;
   if (p->direct) {
-    *step = row_step(j, p);
+    *step = row_step(j, p) * cell_bytes(j, p) / (int64_t)real_bytes(j);
     return row_address(j, p, at->row) + (p->full ? at->start * p->bytes : 0);
   }
-  *step = part_of(p, at).count;
+  *step = part_of(p, at).count * cell_bytes(j, p) / (int64_t)real_bytes(j);
   *scratch += room * cell_bytes(j, p);
   return here;
 }
@@ -264,16 +275,17 @@ static void rows_task(void *arg, int64_t task) {
   const job *j = w->j;
   tile t;
   smx_fpenv env = smx_fpenv_enter();
-  bool columns = false, tiled = scratched(j);
+  bool columns = false;
+  const int64_t length = scratch_length(j);
   for (int p = 0; p < ROW_SRC; p++) columns |= j->src[p].present && j->src[p].full && j->src[p].axis != 1;
   for (int p = 0; p < ROW_DST; p++) columns |= j->dst[p].present && j->dst[p].full && j->dst[p].axis != 1;
-  int64_t fit = j->n ? TILE / j->n : TILE;
+  int64_t fit = length ? TILE / length : TILE;
   if (columns) fit = TILE_ROWS * j->n <= TILE_WIDE ? TILE_ROWS : TILE_ROWS / 2;
   if (fit < 1 || j->call.on_empty == SMX_EMPTY_ERROR) fit = 1;
-  if (!tiled && j->call.on_empty != SMX_EMPTY_ERROR) fit = w->rows_a_task;
+  if (!length && j->call.on_empty != SMX_EMPTY_ERROR) fit = w->rows_a_task;
   int64_t row = task * w->rows_a_task, end = row + w->rows_a_task < j->rows ? row + w->rows_a_task : j->rows;
   if (fit > end - row) fit = end - row;
-  if (tile_open(j, &t, fit * (j->n ? j->n : 1))) {
+  if (tile_open(j, &t, fit * length)) {
     while (row < end) {
       piece at = {row, run_length(j, row, end - row < fit ? end - row : fit), 0, j->n};
       row_call c = open_call(j, &t, &at, NULL);
@@ -459,7 +471,7 @@ static smx_status even_rows(job *j, int64_t *empty) {
   const bool strips = side_by_side(j);
   choose_stores(j, strips);
   bool shared = threads > 1 && j->n >= SPLIT_ROW && j->rows < 4 * (int64_t)threads;
-  if (j->n > 0 && !strips && (shared || (scratched(j) && j->n > LONG_ROW))) return long_rows(j, empty);
+  if (j->n > 0 && !strips && (shared || scratch_length(j) > LONG_ROW)) return long_rows(j, empty);
   crew w = {.j = j, .empty = -1, .rows_a_task = j->rows};
   if (threads > 1 && strips) w.rows_a_task = strip_bytes(j) / (int64_t)real_bytes(j);
   else if (threads > 1) w.rows_a_task = j->n < TASK ? (TASK + j->n) / (j->n + 1) : 1;

@@ -35,7 +35,7 @@ typedef struct row_call {
   size_t rows; /* for rows() */
   const void *src[ROW_SRC];
   void *dst[ROW_DST];
-  ptrdiff_t src_step[ROW_SRC], dst_step[ROW_DST]; /* elements from row to row */
+  ptrdiff_t src_step[ROW_SRC], dst_step[ROW_DST]; /* from row to row, in elements of the real type */
   size_t origin, start, count;                    /* pass() covers elements start .. start + count - 1; start is a multiple of ROW_GROUP */
   const double *params;
   smx_on_empty on_empty;

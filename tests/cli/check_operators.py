@@ -7,12 +7,14 @@ import arrays as A
 from harness import close, fails, get, operators, path, put, REFUSED, run, scores, SHAPE, softmax, test, USAGE, X
 
 
+COUNT = 2  # what every parameter that counts elements is set to
+
+
 def port_array(port, shape, axis):
-    rows = [s for i, s in enumerate(shape) if i != axis]
     if port["shape"] == "offsets":
         n = shape[axis]
         return "i64", (4,), [0, n // 2, n // 2, n]
-    want = shape if port["shape"] == "full" else rows
+    want = result_shape(port, shape, axis)
     if port["mask"]:
         return "u8", tuple(want), [int(random.random() < 0.8) for _ in range(A.count(want))]
     if port["integer"]:
@@ -31,12 +33,15 @@ def operator_inputs(op, shape, axis, optional):
         arguments += [name] if port is op["inputs"][0] else ["--" + port["name"], name]
     for p in op["params"]:  # counts of elements may be limited by the length of a row
         if p["integer"] and not p.get("choices"):
-            arguments += ["--" + p["name"], "2"]
+            arguments += ["--" + p["name"], str(COUNT)]
     return arguments
 
 
 def result_shape(port, shape, axis):
-    return tuple(s for i, s in enumerate(shape) if port["shape"] == "full" or i != axis)
+    if port["shape"] == "column":
+        return (shape[axis],)
+    along = {"full": (shape[axis],), "k": (COUNT,), "row": ()}[port["shape"]]
+    return shape[:axis] + along + shape[axis + 1:]
 
 
 @test("operators")
@@ -50,7 +55,7 @@ def every_operator_runs():
                 got = A.read_safetensors(get("o.safetensors"))
                 assert list(got) == [p["name"] for p in op["outputs"]]
                 for port in op["outputs"]:
-                    assert got[port["name"]][:2] == ("f32", result_shape(port, shape, axis)), op["name"]
+                    assert got[port["name"]][:2] == ("i64" if port["integer"] else "f32", result_shape(port, shape, axis)), op["name"]
                 run(*arguments, "-o", "o.npy")
                 run(*arguments)
 
@@ -73,7 +78,7 @@ def every_gradient_is_written():
         if not op["backward"]:
             continue
         arguments = ["run", op["name"], *operator_inputs(op, shape, 2, True), "--backward"]
-        for port in op["outputs"]:
+        for port in (p for p in op["outputs"] if not p["integer"]):
             put("d%s.npy" % port["name"], A.npy(*port_array(port, shape, 2)))
             arguments += ["--dout", "d%s.npy" % port["name"]]
         run(*arguments, "-o", "whole.npz")
