@@ -398,7 +398,7 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
   static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { exp_fold(c, st, parts, count); } \
   static bool name##_next(const row_call *c, row_state *st) { return exp_next(&name##_body, c, st); } \
   static void name##_rows(row_call *c); \
-  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next, NULL}; \
+  static const row_kernel name##_kernel = KERNEL(name); \
   static void name##_rows(row_call *c) { exp_rows(&name##_body, &name##_kernel, c); }
 
 #endif

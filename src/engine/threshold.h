@@ -247,7 +247,7 @@ SMI void threshold_settle(consts *k, const span *s, const sum_row *r) {
   static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { threshold_fold(c, st, parts, count); } \
   static bool name##_next(const row_call *c, row_state *st) { return threshold_next(&name##_body, c, st); } \
   static void name##_rows(row_call *c); \
-  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next}; \
+  static const row_kernel name##_kernel = KERNEL(name); \
   static void name##_rows(row_call *c) { run_rows(&name##_kernel, c); }
 
 #endif

@@ -159,9 +159,12 @@ static inline void pick_rows(row_call *c, const row_kernel *(*pick)(const row_ca
 }
 
 /* The kernels of an operator, under its name. */
-#define KERNEL_COLUMNS(name, columns) \
-  { name##_rows, name##_begin, name##_pass, name##_fold, name##_next, columns }
-#define KERNEL(name) KERNEL_COLUMNS(name, NULL)
+#define KERNEL(name) \
+  { .rows = name##_rows, .begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next }
+#define KERNEL(name) \
+  { .rows = name##_rows, .begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next }
+#define KERNEL_COLUMNS(name, way) \
+  { .rows = name##_rows, .begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next, .columns = way }
 #define OPERATOR(name, forward, backward) const row_pair SMX_FN(op_##name) = {KERNEL(forward), KERNEL(backward)};
 #define OPERATOR_COLUMNS(name, forward, columns, backward) \
   const row_pair SMX_FN(op_##name) = {KERNEL_COLUMNS(forward, columns), KERNEL(backward)};

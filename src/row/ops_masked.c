@@ -130,7 +130,7 @@ static bool sparse_next(const row_call *c, row_state *st) {
   return true;
 }
 static void sparse_rows(row_call *c) {
-  static const row_kernel kernel = {NULL, sparse_begin, sparse_pass, sparse_fold, sparse_next, NULL};
+  static const row_kernel kernel = {.begin = sparse_begin, .pass = sparse_pass, .fold = sparse_fold, .next = sparse_next};
   run_rows(&kernel, c);
 }
 
