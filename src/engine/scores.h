@@ -17,6 +17,15 @@ SMI score score_plain(const span *s, const consts *k, const real *shift, size_t 
 EXP_SCORES(plain, score_plain, false)
 EXP_EMIT(plain_weights, plain_weight)
 
+/* Of a body with `others`. */
+SMI double lse_of(const exp_row *r) { return r->max + d_log1p(r->others); }
+SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
+  (void)s;
+  (void)k;
+  (void)n;
+  return lse_of(r);
+}
+
 /* x times a double c = v[0] + v[1], as h + l with no rounding but the last bits of l. v[2] is the x whose score stays -inf when c is +-0. */
 SMI consts factor(double c) {
   real hi = (real)c, low = (real)(c - (double)hi);

@@ -4,13 +4,6 @@
 
 /* ---- logsumexp and its kin: max + log1p(others / largest) ---- */
 
-SMI double lse_of(const exp_row *r) { return r->max + d_log1p(r->others); }
-SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
-  (void)s;
-  (void)k;
-  (void)n;
-  return lse_of(r);
-}
 SMI double lme_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
   (void)s;
   (void)k;

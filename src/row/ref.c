@@ -143,6 +143,55 @@ void sparse_softmax_ref(const row_ref_call *c) {
   free(kept);
 }
 
+enum { VALUE, INDEX, LOG, LSE, RANK }; /* the outputs of softmax_topk */
+
+/* Whether element i comes before element j: value descending, then index ascending. */
+static int comes_before(const double *x, size_t i, size_t j) { return x[i] > x[j] || (x[i] == x[j] && i < j); }
+
+static size_t elements_before(const row_ref_call *c, size_t j) {
+  size_t count = 0;
+  for (size_t i = 0; i < c->n; i++) count += (size_t)comes_before(c->in[0], i, j);
+  return count;
+}
+
+static void topk_rest(const row_ref_call *c, size_t from, double value, double log) {
+  for (size_t i = from; i < (size_t)c->q[0]; i++) c->out[VALUE][i] = value, c->out[INDEX][i] = -1, c->out[LOG][i] = log;
+}
+
+static void softmax_topk_ref(const row_ref_call *c) {
+  size_t k = (size_t)c->q[0], kept = 0, best = c->n;
+  real m = largest(c, plain);
+  c->out[LSE][0] = isnan(m) ? (double)NAN : -INFINITY, c->out[RANK][0] = -1;
+  topk_rest(c, 0, isnan(m) ? (double)NAN : 0, isnan(m) ? (double)NAN : -INFINITY);
+  if (isnan(m) || m == -INFINITY) return;
+  real lse = m + log1pl(sum_exp(c, plain, m, 1)), all = lse;
+  c->out[LSE][0] = (double)lse;
+  if (c->in[1] && c->in[1][0] >= 0 && c->in[1][0] < (double)c->n && c->in[0][(size_t)c->in[1][0]] > -INFINITY)
+    c->out[RANK][0] = (double)elements_before(c, (size_t)c->in[1][0]);
+  for (size_t last = c->n; kept < k; last = best, kept++) { /* the best of those that come after the last */
+    best = c->n;
+    for (size_t i = 0; i < c->n; i++)
+      if (c->in[0][i] > -INFINITY && (last == c->n || comes_before(c->in[0], last, i)) && (best == c->n || comes_before(c->in[0], i, best)))
+        best = i;
+    if (best == c->n) break;
+    c->out[INDEX][kept] = (double)best;
+  }
+  if (c->q[2] != 0) {
+    real sum = 0;
+    for (size_t i = 1; i < kept; i++) sum += expl(c->in[0][(size_t)c->out[INDEX][i]] - m);
+    all = m + log1pl(sum);
+  }
+  for (size_t i = 1; c->q[1] != 0 && i < kept; i++) /* by index: insertion */
+    for (size_t j = i; j > 0 && c->out[INDEX][j - 1] > c->out[INDEX][j]; j--) {
+      double swap = c->out[INDEX][j];
+      c->out[INDEX][j] = c->out[INDEX][j - 1], c->out[INDEX][j - 1] = swap;
+    }
+  for (size_t i = 0; i < kept; i++) {
+    real x = c->in[0][(size_t)c->out[INDEX][i]];
+    c->out[VALUE][i] = (double)expl(x - all), c->out[LOG][i] = (double)(x - all);
+  }
+}
+
 /* ---- element by element ---- */
 
 void logcumsumexp_ref(const row_ref_call *c) {

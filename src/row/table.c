@@ -51,6 +51,18 @@ static const smx_port boltzmann_in[] = {
     {"alpha", SMX_SHAPE_ROW, OPT | GRAD | SAVED, "an alpha for each row, in place of the parameter"},
 };
 
+static const smx_port topk_in[] = {
+    X_SAVED,
+    {"token", SMX_SHAPE_ROW, OPT | INT, "an element whose rank is asked for"},
+};
+static const smx_port topk_out[] = {
+    {"value", SMX_SHAPE_K, SAVED, "weights of the k best"},
+    {"index", SMX_SHAPE_K, SAVED | INT, "where they are; -1 where there are fewer than k"},
+    {"log", SMX_SHAPE_K, OPT, "logarithms of their weights"},
+    {"lse", SMX_SHAPE_ROW, OPT, "logsumexp of the row"},
+    {"rank", SMX_SHAPE_ROW, OPT | INT, "how many elements are better than the token; -1 if there is no such element"},
+};
+
 static const smx_param softmax_params[] = {
     {"temperature", "divides the scores; 0 = hardmax with ties split, inf = uniform", 1, 0, INF, 0, NULL},
     {"base", "of the exponential; e by default", 2.718281828459045, 1, 1e30, SMX_PARAM_OPEN_MIN, NULL},
@@ -82,6 +94,13 @@ static const smx_param softcap_params[] = {
 };
 static const smx_param boltzmann_params[] = {
     {"alpha", "0 = mean, large = maximum, negative = towards the minimum", 1, -1e30, 1e30, 0, NULL},
+};
+static const char *const orders[] = {"value", "index", NULL};
+static const char *const no_yes[] = {"no", "yes", NULL};
+static const smx_param topk_params[] = {
+    {"k", "how many are wanted; at most n", 10, 1, 9007199254740992.0, SMX_PARAM_INT | SMX_PARAM_MAX_N, NULL},
+    {"order", "of the results: best first, or by index", 0, 0, 1, SMX_PARAM_INT, orders},
+    {"renormalise", "weights among the k only, which then sum to 1", 0, 0, 1, SMX_PARAM_INT, no_yes},
 };
 static const smx_param sparse_params[] = {
     {"k", "how many elements keep a weight; at most n", 10, 1, 9007199254740992.0, SMX_PARAM_INT | SMX_PARAM_MAX_N, NULL},
@@ -223,4 +242,15 @@ const smx_op row_table[ROW_COUNT] = {
         INPUTS(x_plain), OUTPUTS(y_saved), PARAMS(sparse_params)},
 #include "table_ratio.inc"
 #include "table_sparse.inc"
+    [ROW_softmax_topk] = {
+        .id = 100, .name = "softmax_topk", .family = "row", .flags = BACKWARD, .tolerance = 16,
+        .title = "the k largest softmax weights, and where they are",
+        .formula = "value_i = e^(x_index_i - lse),  index = the k best,  lse = log sum_j e^x_j",
+        .about = "What a sampler or a classifier wants of a long row, from one read of it. Best is by value descending, then index ascending. A "
+                 "score of -inf is never among them; where there are fewer than k, index is -1 and value 0. Renormalised, the weights are those "
+                 "of sparse_softmax. lse has the bits of logsumexp. With a_i = value_i dvalue_i + dlog_i and A = sum_i a_i the gradient is dx_j = [j "
+                 "is index_i] a_i - (A - dlse) p_j, or renormalised [j is index_i] (a_i - A value_i) + dlse p_j, p the softmax of the row.",
+        .source = "Online normalizer calculation for softmax (Milakov, Gimelshein 2018), section 4; its code breaks ties by thread, this one by index",
+        .example = "softmax run softmax_topk logits.npy --k 5",
+        INPUTS(topk_in), OUTPUTS(topk_out), PARAMS(topk_params)},
 };
