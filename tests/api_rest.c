@@ -159,6 +159,8 @@ static void infer(void **state) {
     smx_tensor full = {NULL, {1, 0}, 3, {1, 8, 1}, aux_shape[0], NULL, 0}, offsets = {NULL, {1, 0}, 1, {0, 64, 1}, aux_shape[1], NULL, 0};
     int64_t row_shape[2] = {4, 6};
     smx_tensor row = {NULL, {1, 0}, 2, {0, 64, 1}, row_shape, NULL, 0}, *required[] = {&full, &row, &offsets, &full};
+    for (int i = 1; i < op->input_count; i++)
+      if (op->inputs[i].shape == SMX_SHAPE_FULL && !(op->inputs[i].flags & SMX_PORT_MASK)) full.dtype = SMX_F32;
     for (int i = 1; i < op->input_count; i++) in[i] = op->inputs[i].flags & SMX_PORT_OPTIONAL ? NULL : required[op->inputs[i].shape];
     if (smx_infer(op, &p, op->input_count, in, op->output_count, out)) fail_msg("%s: %s", op->name, smx_last_error());
     for (int i = 0; i < op->output_count; i++) {

@@ -93,7 +93,8 @@ static int beyond_f32(const problem *p, smx_dtype t) {
     if (fabs(factor * x) > FLT_MAX) return 1;
     low = fmin(low, x), high = fmax(high, x);
   }
-  return !isnan(param_or(p, "alpha", NAN)) && high - low > FLT_MAX;
+  int differences = !isnan(param_or(p, "alpha", NAN)) || (p->op->output_count > 1 && !strcmp(p->op->outputs[1].name, "key"));
+  return differences && high - low > FLT_MAX;
 }
 
 static void rows_with_a_rule(void **state) {
@@ -183,6 +184,9 @@ static size_t row_named(const char *name) {
 }
 
 /* What the reference gives an all -inf row decides whether the operator calls it empty: zeros, or -inf. */
+/* The elements of a row share something: it can be empty, and +inf can take it all. */
+static int competing(const smx_op *op) { return strstr(op->inputs[0].help, "scores") != NULL; }
+
 static void empty_rows_by_policy(void **state) {
   (void)state;
   smx_context *nan = context(SMX_EMPTY_NAN, SMX_INF_NAN), *error = context(SMX_EMPTY_ERROR, SMX_INF_NAN);
@@ -190,10 +194,11 @@ static void empty_rows_by_policy(void **state) {
     double *want[SMX_MAX_PORTS] = {NULL};
     problem p = one_row(smx_op_at(o), row_named("all -inf"), 0);
     reference_run(&p, want);
-    int empty = want[0][0] == 0 || want[0][0] == -INFINITY, full = p.op->outputs[0].shape == SMX_SHAPE_FULL;
+    int whole = p.op->outputs[0].flags & SMX_PORT_INT, full = p.op->outputs[0].shape == SMX_SHAPE_FULL;
+    int empty = competing(p.op) && (want[0][0] == (whole ? -1 : 0) || want[0][0] == -INFINITY);
     config how = {nan, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};
     assert_int_equal(problem_run(&p, &how, FORWARD), SMX_OK);
-    double got = dtype_load(SMX_F32, p.out[0]);
+    double got = dtype_load(port_dtype(&p.op->outputs[0], SMX_F32), p.out[0]);
     if (empty && full && !(isnan(got))) fail_msg("%s: on_empty nan gives %g", p.op->name, got);
     if (!full && !isnan(got) && got != want[0][0]) fail_msg("%s: on_empty nan gives %g", p.op->name, got);
     how.ctx = error;
@@ -229,7 +234,7 @@ static void the_limit_of_infinity(void **state) {
     scale s = scale_of_row(&p, &p.op->outputs[0], 0, SMX_F32);
     config how = {limit, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};
     assert_int_equal(problem_run(&p, &how, FORWARD), SMX_OK);
-    for (int64_t k = 0; isnan(want[0][0]) && k < port_count(&p, &p.op->outputs[0]); k++) {
+    for (int64_t k = 0; competing(p.op) && isnan(want[0][0]) && k < port_count(&p, &p.op->outputs[0]); k++) {
       double got = dtype_load(SMX_F32, p.out[0] + (size_t)k * sizeof(float)), hot = k == 1;
       int fine = s.relative ? got == hot : p.op->outputs[0].shape == SMX_SHAPE_ROW ? got == INFINITY : !isnan(got);
       if (!fine) fail_msg("%s: on_inf limit gives [%d] %g", p.op->name, (int)k, got);
@@ -255,7 +260,8 @@ static void nothing_is_subnormal(void **state) {
     config how = {NULL, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};
     assert_int_equal(problem_run(&p, &how, FORWARD), SMX_OK);
     int backward = p.op->flags & SMX_OP_BACKWARD && !problem_run(&p, &how, BACKWARD);
-    for (int64_t k = 0; k < port_count(&p, &p.op->outputs[0]); k++)
+    int whole = p.op->outputs[0].flags & SMX_PORT_INT;
+    for (int64_t k = 0; !whole && k < port_count(&p, &p.op->outputs[0]); k++)
       if (subnormal(dtype_load(SMX_F32, p.out[0] + (size_t)k * sizeof(float)), SMX_F32))
         fail_msg("%s: [%d] is subnormal", p.op->name, (int)k);
     for (int64_t k = 0; backward && k < N; k++)

@@ -44,11 +44,13 @@ static double derivative(problem *p, double *x, double h) {
   return sum / (12 * h);
 }
 
-/* The problem whose reference has the gradient that p claims: p itself, but softmax for the straight-through form of hardmax. */
+/* The problem whose reference has the gradient that p claims: p itself, but the soft form of a hard sample, and softmax for the
+ * straight-through form of hardmax. */
 static problem smooth(const problem *p) {
   const smx_op *op = p->op;
   problem q = *p;
   for (int k = 0; k < op->param_count; k++) {
+    if (!strcmp(op->params[k].name, "hard")) q.params.value[k] = 0;
     if (strcmp(op->params[k].name, "gradient") || p->params.value[k] != 1) continue;
     q.op = smx_op_find("softmax");
     smx_params_init(q.op, &q.params);

@@ -1,6 +1,7 @@
 /* api/introspect.c - operators as data: listing, finding, and the parameters of a call. */
 #include "verbs.h"
 #include "row/row.h"
+#include "sample/sample.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@ static const struct room {
   size_t count;
 } rooms[SMX_ROOM_COUNT] = {
     [SMX_ROOM_row] = {row_table, ROW_COUNT},
+    [SMX_ROOM_sample] = {sample_table, SAMPLE_COUNT},
 };
 
 size_t smx_op_count(void) {

@@ -168,5 +168,6 @@ static inline void pick_rows(row_call *c, const row_kernel *(*pick)(const row_ca
 #define OPERATOR(name, forward, backward) const row_pair SMX_FN(op_##name) = {KERNEL(forward), KERNEL(backward)};
 #define OPERATOR_COLUMNS(name, forward, columns, backward) \
   const row_pair SMX_FN(op_##name) = {KERNEL_COLUMNS(forward, columns), KERNEL(backward)};
+#define FORWARD_OPERATOR(name, forward_) const row_pair SMX_FN(op_##name) = {.forward = KERNEL(forward_)}; /* without a gradient */
 
 #endif

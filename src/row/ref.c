@@ -158,7 +158,7 @@ static void topk_rest(const row_ref_call *c, size_t from, double value, double l
   for (size_t i = from; i < (size_t)c->q[0]; i++) c->out[VALUE][i] = value, c->out[INDEX][i] = -1, c->out[LOG][i] = log;
 }
 
-static void softmax_topk_ref(const row_ref_call *c) {
+void softmax_topk_ref(const row_ref_call *c) {
   size_t k = (size_t)c->q[0], kept = 0, best = c->n;
   real m = largest(c, plain);
   c->out[LSE][0] = isnan(m) ? (double)NAN : -INFINITY, c->out[RANK][0] = -1;

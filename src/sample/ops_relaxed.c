@@ -1,0 +1,163 @@
+/* sample/ops_relaxed.c - differentiable stand-ins for a draw: gumbel_softmax, binary_concrete; and dirichlet_sample. See ops.c. */
+#include "best.h"
+#include "noise.h"
+#include "engine/sum.h"
+
+enum { HARD = 2 }; /* parameter: 0 = the relaxed sample, 1 = one-hot */
+
+/* ---- gumbel_softmax: y = softmax((x + G) / T) ---- */
+
+SMI consts relaxed_setup(const row_call *c, const span *s) {
+  (void)s;
+  return (consts){{1, 1, (real)(1 / c->params[NOISE_TEMPERATURE])}};
+}
+EXP_SCORES(relaxed, score_relaxed, true)
+EXP_EMIT(relaxed_weights, relaxed_weight)
+static const exp_body relaxed_body = {.setup = relaxed_setup, .scaled = true, .scores = &relaxed_scores, .emit = relaxed_weights};
+NOISE_KERNEL(relaxed)
+
+/* Soft or hard: dx_i = y_i (dy_i - sum_j y_j dy_j) / T with the soft y. */
+SMI vreal relaxed_factor(const exp_sum *w, size_t i, int cnt) { return at(w->s->src[SRC_DY], i, cnt); }
+EXP_MOMENT(relaxed_moment, score_relaxed, true, relaxed_factor)
+SMI vreal relaxed_grad_value(const exp_emit *w, size_t i, int cnt) {
+  vreal y = relaxed_weight(w, i, cnt), away = v_sub(at(w->s->src[SRC_DY], i, cnt), v_set1((real)w->r->moment));
+  return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), v_mul(v_mul(y, v_set1(w->k->v[2])), away)));
+}
+EXP_EMIT(relaxed_grad_out, relaxed_grad_value)
+static const exp_body relaxed_grad_body = {.setup = relaxed_setup,
+                                           .scaled = true,
+                                           .scores = &relaxed_scores,
+                                           .emit = relaxed_grad_out,
+                                           .moment = relaxed_moment,
+                                           .gradient = true};
+NOISE_KERNEL(relaxed_grad)
+
+/* Hard: a one-hot of the best, whatever T. */
+enum { HARD_SEARCH, HARD_WRITE, HARD_FILL };
+
+static void hard_begin(const row_call *c, row_state *st) {
+  (void)c;
+  best_begin(st);
+  st->stage = HARD_SEARCH;
+}
+static void hard_pass(const row_call *c, row_state *st, row_part *parts) {
+  const draws d = {(uint64_t)c->params[NOISE_SEED], (uint64_t) * (const int64_t *)c->src[NOISE_STREAM], PURPOSE_RELAXED};
+  real *y = c->dst[0];
+  if (st->stage == HARD_SEARCH) {
+    best_pass(c, parts, 1, &d);
+    return;
+  }
+  fill(y + (c->start - c->origin), c->count, st->stage == HARD_FILL ? (real)st->sum : 0);
+  int64_t at_best = (int64_t)st->key - (int64_t)c->start;
+  if (st->stage == HARD_WRITE && at_best >= 0 && at_best < (int64_t)c->count) y[c->start - c->origin + (size_t)at_best] = 1;
+  for (size_t g = 0; g * GROUP < c->count; g++) parts[g] = (row_part){.index = -1};
+}
+static void hard_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  (void)c;
+  if (st->stage == HARD_SEARCH) best_fold(st, parts, count);
+}
+static bool hard_next(const row_call *c, row_state *st) {
+  if (st->stage != HARD_SEARCH) return false;
+  bool nan = st->nan || (st->far && c->on_inf != SMX_INF_LIMIT);
+  st->empty = !nan && (int64_t)st->key < 0;
+  if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
+  st->stage = nan || st->empty ? HARD_FILL : HARD_WRITE;
+  st->sum = nan || c->on_empty == SMX_EMPTY_NAN ? (double)r_nan() : 0;
+  return st->writes = true;
+}
+static void hard_rows(row_call *c);
+static const row_kernel hard_kernel = {hard_rows, hard_begin, hard_pass, hard_fold, hard_next, NULL};
+static void hard_rows(row_call *c) { run_rows(&hard_kernel, c); }
+
+static const row_kernel *gumbel_softmax_pick(const row_call *c) { return c->params[HARD] == 0 ? &relaxed_kernel : &hard_kernel; }
+PICK_KERNEL(gumbel_softmax, -1)
+
+/* ---- dirichlet_sample: y = softmax(log gamma variates); a concentration of 0 takes no part ---- */
+
+enum { DIRICHLET_SEED }; /* parameter */
+
+SMI score score_gamma(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  const double *params = (const double *)(const void *)s->src[NOISE_PARAMS];
+  const uint64_t stream = (uint64_t) * (const int64_t *)(const void *)s->src[NOISE_STREAM];
+  double v[LANES] = {0};
+  (void)k;
+  for (int j = 0; j < cnt; j++) {
+    double a = (double)s->src[NOISE_X][i + (size_t)j];
+    bool proper = a > 0 && a <= (double)R_MAX;
+    v[j] =
+        proper ? log_gamma_of((uint64_t)params[DIRICHLET_SEED], stream, s->origin + i + (size_t)j, a) : (double)(a == 0 ? -R_INF : r_nan());
+    if (shift) v[j] -= (double)*shift;
+  }
+  return noise_pair(v);
+}
+SMI consts gamma_setup(const row_call *c, const span *s) {
+  (void)c;
+  (void)s;
+  return (consts){{1, 1}};
+}
+EXP_SCORES(gamma, score_gamma, true)
+EXP_EMIT(gamma_weights, gamma_weight)
+static const exp_body dirichlet_body = {.setup = gamma_setup, .scaled = true, .scores = &gamma_scores, .emit = gamma_weights};
+NOISE_KERNEL(dirichlet)
+
+/* ---- binary_concrete: y = 1 / (1 + e^-h), h = (x + L) / T with logistic noise ---- */
+
+SMI score binary_score(const span *s, size_t i, int cnt) {
+  const double *params = (const double *)(const void *)s->src[NOISE_PARAMS];
+  const draws d = noise_draws(s, PURPOSE_LOGISTIC);
+  double h[LANES] = {0};
+  for (int j = 0; j < cnt; j++)
+    h[j] = ((double)s->src[NOISE_X][i + (size_t)j] + logistic_of(draw_word(&d, s->origin + i + (size_t)j))) / params[NOISE_TEMPERATURE];
+  return noise_pair(h);
+}
+SMI consts binary_setup(const row_call *c, const span *s) {
+  (void)s;
+  return (consts){{(real)c->params[HARD], (real)(0.25 / c->params[NOISE_TEMPERATURE])}};
+}
+SMI void binary_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  (void)k;
+  (void)r;
+  vreal x = at(s->src[NOISE_X], i, cnt);
+  acc->nan = m_or(acc->nan, m_not(v_eq(x, x)));
+}
+SMI vreal binary_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  score h = binary_score(s, i, cnt);
+  vreal one = v_set1(1), hard = v_select(v_lt(v_set1(0), h.h), one, v_set1(0));
+  (void)r;
+  vreal q = v_mul(v_exp(v_sub(v_set1(0), h.h)), v_sub(one, h.l)); /* e^-(h + l) */
+  vreal soft = v_clean(v_div(one, v_add(one, q)));
+  put(s->dst[0], i, cnt, v_select(v_eq(v_set1(k->v[0]), v_set1(0)), soft, hard));
+  return v_set1(0);
+}
+/* dx = dy y (1 - y) / T, and y (1 - y) = sech^2(h / 2) / 4. */
+SMI vreal binary_grad_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vreal h = binary_score(s, i, cnt).h, slope = v_mul(v_sech2(v_mul(h, v_set1((real)0.5))), v_set1(k->v[1]));
+  vreal dy = at(s->src[SRC_DY], i, cnt);
+  (void)r;
+  put(s->dst[0], i, cnt, v_clean(v_select(v_eq(slope, v_set1(0)), v_set1(0), v_mul(slope, dy))));
+  return v_set1(0);
+}
+SUM_SUMS_OF(binary_check, binary_add)
+SUM_EMIT_OF(binary_out, binary_emit)
+SUM_EMIT_OF(binary_grad_out, binary_grad_emit)
+static const sum_body binary_body = {.setup = binary_setup, .sums = binary_check, .emit = binary_out, .full = 1};
+static const sum_body binary_grad_body = {.setup = binary_setup, .sums = binary_check, .emit = binary_grad_out, .full = 1};
+
+#define BINARY_KERNEL(name) \
+  static void name##_begin(const row_call *c, row_state *st) { sum_begin(&name##_body, c, st); } \
+  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { \
+    const row_call own = noise_call(c); \
+    sum_pass(&name##_body, &own, st, parts); \
+  } \
+  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { sum_fold(c, st, parts, count); } \
+  static bool name##_next(const row_call *c, row_state *st) { return sum_next(&name##_body, c, st); } \
+  static void name##_rows(row_call *c) { \
+    static const row_kernel kernel = {NULL, name##_begin, name##_pass, name##_fold, name##_next, NULL}; \
+    run_rows(&kernel, c); \
+  }
+BINARY_KERNEL(binary)
+BINARY_KERNEL(binary_grad)
+
+FORWARD_OPERATOR(dirichlet_sample, dirichlet)
+OPERATOR(gumbel_softmax, gumbel_softmax, relaxed_grad)
+OPERATOR(binary_concrete, binary, binary_grad)
