@@ -60,7 +60,8 @@ typedef enum smx_status {
   SMX_ERR_NOMEM = -9,       /* the allocator returned NULL */
   SMX_ERR_DEVICE = -10,     /* a tensor that is not in CPU memory */
   SMX_ERR_STRUCT = -11,     /* the size field of a struct is not one this library knows */
-  SMX_ERR_THREAD = -12      /* a thread could not be started */
+  SMX_ERR_THREAD = -12,     /* a thread could not be started */
+  SMX_ERR_TARGET = -13      /* a row's target is no class of it; nothing has been written */
 } smx_status;
 
 /* The status in a few words: "wrong shape". Never NULL. */
@@ -159,7 +160,8 @@ typedef enum smx_shape_rule {
   SMX_SHAPE_ROW = 1,     /* one value a row: the shape of x without the axis; an auxiliary input may also broadcast to that */
   SMX_SHAPE_OFFSETS = 2, /* [segments + 1], i32 or i64: 0 = o[0] <= o[1] <= ... <= o[segments] = n */
   SMX_SHAPE_COLUMN = 3,  /* an input of shape [n]: one value an element of the axis, the same for every row */
-  SMX_SHAPE_K = 4        /* an output with the shape of x, but as many elements along the axis as the parameter k says */
+  SMX_SHAPE_K = 4,       /* an output with the shape of x, but as many elements along the axis as the parameter k says */
+  SMX_SHAPE_SCALAR = 5   /* an output of one value for all rows, ndim 0: the first output, reduced as the parameter `reduction` says */
 } smx_shape_rule;
 
 enum {
@@ -167,7 +169,11 @@ enum {
   SMX_PORT_MASK = 2,     /* bool or u8: nonzero = keep */
   SMX_PORT_INT = 4,      /* i32 or i64 */
   SMX_PORT_GRAD = 8,     /* smx_backward can give the gradient of this input */
-  SMX_PORT_SAVED = 16    /* smx_backward reads this input or output; ports without it may be NULL there */
+  SMX_PORT_SAVED = 16,   /* smx_backward reads this input or output; ports without it may be NULL there */
+  SMX_PORT_TARGET = 32,  /* each value is a class, 0..n-1, or the parameter ignore_index; anything else is SMX_ERR_TARGET */
+  SMX_PORT_EITHER = 64,  /* exactly one of the inputs with this flag is given */
+  SMX_PORT_WEIGHT = 128, /* a mean over the rows divides by the sum of these at the targets, not by the number of targets */
+  SMX_PORT_DX = 256      /* an output that is the gradient of x, and may be in the buffer of x, with the same strides and dtype */
   /* Only the first four outputs can be saved, or have upstream gradients. */
 };
 

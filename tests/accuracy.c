@@ -19,7 +19,7 @@ typedef struct worst {
 
 static void compare_row(const problem *p, const smx_port *port, int64_t row, const double *got, const double *want, smx_dtype t, worst *w,
                         int variant) {
-  scale s = scale_of_row(p, port, row, t);
+  scale s = scale_of_row(p, port, row, t, want);
   int64_t length = port_length(p, port);
   for (int64_t i = row * length; i < (row + 1) * length; i++) {
     double d = distance(s, got[i], want[i], t.bits == 64 ? UNIT_F64 : UNIT_F32);
@@ -36,7 +36,8 @@ static void compare(problem *p, smx_dtype t, worst *w, int variant) {
   for (int i = 0; i < p->op->output_count; i++) {
     const smx_port *port = &p->op->outputs[i];
     double *got = problem_values(p, port, p->out[i], t);
-    for (int64_t row = 0; row < p->rows; row++) compare_row(p, port, row, got, want[i], t, w, variant);
+    for (int64_t row = 0; row < (port->shape == SMX_SHAPE_SCALAR ? 1 : p->rows); row++)
+      compare_row(p, port, row, got, want[i], t, w, variant);
     free(got);
     free(want[i]);
   }

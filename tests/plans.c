@@ -44,10 +44,14 @@ static void fill(problem *p, const smx_op *op, int64_t n, smx_dtype t) {
   problem_round(p, t);
 }
 
-static int first_difference(const problem *a, const problem *b, smx_dtype t) {
-  size_t size = dtype_size(port_dtype(&a->op->outputs[0], t)), count = (size_t)port_count(a, &a->op->outputs[0]);
-  for (size_t i = 0; i < count; i++)
-    if (memcmp(a->out[0] + i * size, b->out[0] + i * size, size)) return (int)i;
+/* In an output; *at: where. */
+static int first_difference(const problem *a, const problem *b, smx_dtype t, int64_t *at) {
+  for (int o = 0; o < a->op->output_count; o++) {
+    const smx_port *port = &a->op->outputs[o];
+    size_t size = dtype_size(port_dtype(port, t));
+    for (*at = 0; *at < port_count(a, port); ++*at)
+      if (memcmp(a->out[o] + (size_t)*at * size, b->out[o] + (size_t)*at * size, size)) return o;
+  }
   return -1;
 }
 
@@ -61,12 +65,12 @@ static void one_result(const smx_op *op, int64_t n, int type, smx_context *ctx) 
   how.ctx = ctx;
   for (int plan = 0; plan < PLANS; plan++) {
     smx_plan_set(plan);
-    int status = problem_run(&planned, &how, FORWARD), at = status ? 0 : first_difference(&automatic, &planned, float_dtypes[type]);
-    int64_t row = port_length(&planned, &op->outputs[0]);
+    int64_t at = 0;
+    int status = problem_run(&planned, &how, FORWARD), o = status ? 0 : first_difference(&automatic, &planned, float_dtypes[type], &at);
     smx_plan_set(0);
-    if (status || at >= 0)
-      fail_msg("%s %s n %d: plan %d differs in row %d at %d (status %d, %s)", op->name, float_dtype_names[type], (int)n, plan,
-               (int)(at / row), (int)(at % row), status, smx_isa_name());
+    if (status || o >= 0)
+      fail_msg("%s %s n %d: plan %d differs in element %d of %s (status %d, %s)", op->name, float_dtype_names[type], (int)n, plan, (int)at,
+               op->outputs[o].name, status, smx_isa_name());
   }
   problem_free(&automatic);
   problem_free(&planned);

@@ -16,11 +16,12 @@ static void *allocate(size_t bytes) {
 
 int64_t port_count(const problem *p, const smx_port *port) {
   if (port->shape == SMX_SHAPE_OFFSETS) return p->segments + 1;
+  if (port->shape == SMX_SHAPE_SCALAR) return 1;
   return (port->shape == SMX_SHAPE_COLUMN ? 1 : p->rows) * port_length(p, port);
 }
 
 int64_t port_length(const problem *p, const smx_port *port) {
-  if (port->shape == SMX_SHAPE_ROW) return 1;
+  if (port->shape == SMX_SHAPE_ROW || port->shape == SMX_SHAPE_SCALAR) return 1;
   for (int k = 0; port->shape == SMX_SHAPE_K && k < p->op->param_count; k++)
     if (!strcmp(p->op->params[k].name, "k")) return (int64_t)p->params.value[k];
   return p->n;
@@ -28,7 +29,16 @@ int64_t port_length(const problem *p, const smx_port *port) {
 
 smx_dtype port_dtype(const smx_port *port, smx_dtype t) { return port->flags & SMX_PORT_INT ? SMX_I64 : t; }
 
-int has_gradient(const problem *p, int o) { return o < 4 && !(p->op->outputs[o].flags & SMX_PORT_INT); }
+int has_gradient(const problem *p, int o) {
+  const smx_port *port = &p->op->outputs[o];
+  return o < 4 && !(port->flags & (SMX_PORT_INT | SMX_PORT_DX)) && port->shape != SMX_SHAPE_SCALAR;
+}
+
+double param_or(const problem *p, const char *name, double otherwise) {
+  for (int k = 0; k < p->op->param_count; k++)
+    if (!strcmp(p->op->params[k].name, name)) return p->params.value[k];
+  return otherwise;
+}
 
 const smx_port *grad_port(const problem *p, int i) { return p->in[i] && p->op->inputs[i].flags & SMX_PORT_GRAD ? &p->op->inputs[i] : NULL; }
 
@@ -64,6 +74,16 @@ static void indices(rng *r, const problem *p, const smx_port *port, double *x) {
   for (int64_t i = 0; i < port_count(p, port); i++) x[i] = p->n > 0 ? (double)rng_below(r, p->n) : 0;
 }
 
+/* Classes, one row in eight without one. */
+static void classes(rng *r, const problem *p, double *x) {
+  for (int64_t i = 0; i < p->rows; i++) x[i] = p->n > 0 && rng_below(r, 8) ? (double)rng_below(r, p->n) : param_or(p, "ignore_index", -100);
+}
+
+/* Masses of classes, half of them 0. */
+static void masses(rng *r, double *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] = rng_below(r, 2) ? rng_uniform(r) : 0;
+}
+
 static void positives(rng *r, double *x, int64_t n) {
   for (int64_t i = 0; i < n; i++) x[i] = 0.25 + rng_uniform(r);
 }
@@ -84,7 +104,9 @@ static void port_values(rng *r, problem *p, int i, const kind *kinds, int kind_c
   double *x = p->in[i];
   if (port->flags & SMX_PORT_MASK) masks(r, x, port_count(p, port));
   else if (port->shape == SMX_SHAPE_OFFSETS) offsets(r, p, x);
+  else if (port->flags & SMX_PORT_TARGET) classes(r, p, x);
   else if (port->flags & SMX_PORT_INT) indices(r, p, port, x);
+  else if (port->flags & SMX_PORT_EITHER) masses(r, x, port_count(p, port));
   else if (port->shape == SMX_SHAPE_COLUMN) positives(r, x, p->n);
   else if (port->shape == SMX_SHAPE_ROW) row_values(r, p, port, x);
   else
@@ -117,8 +139,10 @@ void problem_make(problem *p, const smx_op *op, int64_t rows, int64_t n, int var
   rng r = {seed};
   *p = (problem){.op = op, .rows = rows, .n = n, .segments = n < 4 ? 2 : 5};
   set_params(p, variant);
+  int either = 0; /* of two that exclude each other, one */
   for (int i = 0; i < op->input_count; i++) {
     int wanted = variant == 1 || (variant > 1 && (variant + i) % 2);
+    if (op->inputs[i].flags & SMX_PORT_EITHER) wanted = either++ == variant % 2;
     if (op->inputs[i].flags & SMX_PORT_OPTIONAL && !wanted) continue;
     p->in[i] = allocate((size_t)port_count(p, &op->inputs[i]) * sizeof(double));
     port_values(&r, p, i, kinds, kind_count);
@@ -132,8 +156,9 @@ void problem_make(problem *p, const smx_op *op, int64_t rows, int64_t n, int var
 
 static double *copy_rows(const problem *to, const problem *from, const smx_port *port, const double *x, int64_t shift) {
   int64_t count = port_count(to, port), row = port_length(from, port);
+  int whole = port->shape == SMX_SHAPE_OFFSETS || port->shape == SMX_SHAPE_COLUMN || port->shape == SMX_SHAPE_SCALAR;
   double *copy = allocate((size_t)count * sizeof *copy);
-  if (port->shape == SMX_SHAPE_OFFSETS || port->shape == SMX_SHAPE_COLUMN) return memcpy(copy, x, (size_t)count * sizeof *copy);
+  if (whole) return memcpy(copy, x, (size_t)count * sizeof *copy);
   for (int64_t r = 0; r < to->rows; r++) memcpy(copy + r * row, x + (r + shift) % from->rows * row, (size_t)row * sizeof *copy);
   return copy;
 }

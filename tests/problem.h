@@ -46,7 +46,8 @@ int64_t port_length(const problem *p, const smx_port *port); /* elements of a ro
 int64_t port_count(const problem *p, const smx_port *port);
 smx_dtype port_dtype(const smx_port *port, smx_dtype t); /* t, or i64 for whole numbers */
 int has_gradient(const problem *p, int o);               /* whether output o has an upstream gradient */
-const smx_port *grad_port(const problem *p, int i);      /* the port when input i is there and has a gradient, else NULL */
+double param_or(const problem *p, const char *name, double otherwise);
+const smx_port *grad_port(const problem *p, int i); /* the port when input i is there and has a gradient, else NULL */
 
 /* How a call lies in memory. */
 enum { LAYOUT_C, LAYOUT_ROW_GAP, LAYOUT_MIDDLE_AXIS, LAYOUT_STEP, LAYOUT_REVERSED, LAYOUTS };

@@ -37,6 +37,38 @@ static const double *find_offsets(const problem *p) {
   return NULL;
 }
 
+/* What the rows of a loss count together, and what each row's gradient is multiplied by. */
+enum { REDUCE_MEAN = 2 };
+static double total(const problem *p) {
+  const double *target = NULL, *weight = NULL;
+  double sum = 0;
+  for (int i = 0; i < p->op->input_count; i++) {
+    if (p->op->inputs[i].flags & SMX_PORT_TARGET) target = p->in[i];
+    if (p->op->inputs[i].flags & SMX_PORT_WEIGHT) weight = p->in[i];
+  }
+  for (int64_t r = 0; r < p->rows; r++) {
+    int ignored = target && target[r] == param_or(p, "ignore_index", -100);
+    sum += ignored ? 0 : weight && target ? weight[(int64_t)target[r]] : 1;
+  }
+  return sum;
+}
+
+static double share(const problem *p, double sum) {
+  double reduction = param_or(p, "reduction", 0);
+  return reduction < REDUCE_MEAN ? 1 : sum == 0 ? 0 : 1 / sum;
+}
+
+static void reduce(const problem *p, double **values) {
+  double sum = 0, count = total(p), reduction = param_or(p, "reduction", 0);
+  for (int64_t r = 0; r < p->rows; r++) sum += values[0][r];
+  for (int i = 0; i < p->op->output_count; i++) {
+    const smx_port *port = &p->op->outputs[i];
+    for (int64_t k = 0; port->flags & SMX_PORT_DX && k < port_count(p, port); k++) values[i][k] *= share(p, count);
+    if (port->shape != SMX_SHAPE_SCALAR) continue;
+    values[i][0] = reduction < REDUCE_MEAN ? sum : count != 0 ? sum / count : reduction == REDUCE_MEAN ? NAN : 0;
+  }
+}
+
 void reference_run(const problem *p, double **values) {
   row_ref_fn *ref = reference_of(p->op);
   const double *offsets = find_offsets(p);
@@ -47,6 +79,7 @@ void reference_run(const problem *p, double **values) {
     for (int64_t s = 0; offsets && s < p->segments; s++)
       run_part(p, ref, r, (int64_t)offsets[s], (int64_t)(offsets[s + 1] - offsets[s]), values);
   }
+  reduce(p, values);
 }
 
 /* The largest finite |v| of a row of a port, times the length of the row for a slope; 0 when the port is absent. */
@@ -75,17 +108,22 @@ static double growth(const problem *p, int64_t row, smx_dtype t) {
   return (1 + sum / 16) * (wide ? 1 + (double)p->n / 4096 : 1);
 }
 
-scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtype t) {
+scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtype t, const double *want) {
   scale s = {.whole = (port->flags & SMX_PORT_INT) != 0,
-             .relative = port->shape == SMX_SHAPE_FULL && !strstr(port->help, "logarithm"),
+             .relative = port->shape == SMX_SHAPE_FULL && !strstr(port->help, "logarithm") && !(port->flags & SMX_PORT_DX),
              .growth = growth(p, row, t),
              .type = t};
   s.row = fmax(largest(p, "x", row), p->n > 0 ? log((double)p->n) : 0);
+  if (s.whole && isfinite(param_or(p, "softcap", INFINITY))) s.growth = INFINITY;
+  if (!(port->flags & SMX_PORT_DX)) return s;
+  s.row = share(p, total(p));
+  for (int64_t i = row * p->n; i < (row + 1) * p->n; i++)
+    if (isfinite(want[i])) s.row = fmax(s.row, fabs(want[i]));
   return s;
 }
 
 double distance(scale s, double got, double want, double unit) {
-  if (s.whole) return got == want ? 0 : INFINITY;
+  if (s.whole) return got == want || isinf(s.growth) ? 0 : INFINITY;
   double tiny =
       s.type.bits == 64 ? 0x1.01p-1022 : 0x1.01p-126; /* a little more than the smallest normal: the flush compares rounded numbers */
   if (got == dtype_round(s.type, want) || (isnan(got) && isnan(want))) return 0;

@@ -53,7 +53,7 @@ static void add_dim(view *v, int64_t extent, int64_t stride) {
 
 static void view_open(view *v, const problem *p, const smx_port *port, smx_dtype t, const config *how, int slot) {
   int middle = how->layout == LAYOUT_MIDDLE_AXIS, offsets = port->shape == SMX_SHAPE_OFFSETS;
-  int list = offsets || port->shape == SMX_SHAPE_COLUMN;
+  int list = offsets || port->shape == SMX_SHAPE_COLUMN || port->shape == SMX_SHAPE_SCALAR;
   *v = (view){.slot = slot, .outer = p->rows, .inner = 1, .length = offsets ? p->segments + 1 : port_length(p, port)};
   if (list) v->outer = 1;
   else if (middle && p->rows % 2 == 0) v->outer /= 2, v->inner = 2;
@@ -61,7 +61,7 @@ static void view_open(view *v, const problem *p, const smx_port *port, smx_dtype
   set_steps(v, list ? LAYOUT_C : how->layout);
   place(v, how->place);
   if (!list) add_dim(v, v->outer, v->outer_step);
-  if (port->shape != SMX_SHAPE_ROW) add_dim(v, v->length, v->step);
+  if (port->shape != SMX_SHAPE_ROW && port->shape != SMX_SHAPE_SCALAR) add_dim(v, v->length, v->step);
   if (!list && middle) add_dim(v, v->inner, v->inner_step);
   v->tensor.data = v->first;
   if (how->layout == LAYOUT_C) v->tensor.strides = NULL;
@@ -199,7 +199,8 @@ static void share(call *c, int result, int with) {
 static void alias(call *c, direction d) {
   const smx_op *op = c->p->op;
   int full = op->outputs[0].shape == SMX_SHAPE_FULL, same = !memcmp(&c->how->in_dtype, &c->how->out_dtype, sizeof(smx_dtype));
-  if (d == FORWARD && c->how->alias != APART && op->flags & SMX_OP_INPLACE && same) share(c, OUT, IN);
+  for (int i = 0; d == FORWARD && c->how->alias != APART && same && i < op->output_count; i++)
+    if (i == 0 ? op->flags & SMX_OP_INPLACE : op->outputs[i].flags & SMX_PORT_DX) share(c, OUT + i, IN);
   if (d == BACKWARD && c->how->alias == IN_PLACE && full) share(c, DIN, DOUT);
   if (d == BACKWARD && c->how->alias == IN_PLACE_SAVED && full) share(c, DIN, OUT);
 }

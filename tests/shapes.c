@@ -62,10 +62,10 @@ static void lay_out(array *a, const problem *p, const smx_port *port, const doub
   int64_t length = length_of(p, port), along = length ? length : 1;
   unsigned char *data = malloc((size_t)port_count(p, port) * dtype_size(t) + 1);
   assert_non_null(data);
-  if (port->shape == SMX_SHAPE_OFFSETS || port->shape == SMX_SHAPE_COLUMN) {
-    for (int64_t s = 0; s < port_count(p, port); s++) dtype_store(t, data + (size_t)s * dtype_size(t), v[s]);
+  if (port->shape == SMX_SHAPE_OFFSETS || port->shape == SMX_SHAPE_COLUMN || port->shape == SMX_SHAPE_SCALAR) {
+    for (int64_t s = 0; v && s < port_count(p, port); s++) dtype_store(t, data + (size_t)s * dtype_size(t), v[s]);
     a->shape[0] = port_count(p, port);
-    a->t = (smx_tensor){.data = data, .device = {1, 0}, .ndim = 1, .dtype = t, .shape = a->shape};
+    a->t = (smx_tensor){.data = data, .device = {1, 0}, .ndim = port->shape != SMX_SHAPE_SCALAR, .dtype = t, .shape = a->shape};
     return;
   }
   make(a, t, data, axis, order, length);
@@ -78,7 +78,7 @@ static void compare(const problem *p, int output, const array *y, int axis, cons
   const smx_port *port = &p->op->outputs[output];
   int64_t length = length_of(p, port), along = length ? length : 1;
   size_t size = dtype_size(type_of(port));
-  for (int64_t r = 0; r < ROWS; r++)
+  for (int64_t r = 0; r < (port->shape == SMX_SHAPE_SCALAR ? 1 : ROWS); r++)
     for (int64_t i = 0; i < along; i++) {
       const unsigned char *got = (const unsigned char *)y->t.data + (size_t)index_of(y, length ? axis : NDIM, r, i) * size;
       if (memcmp(got, p->out[output] + (size_t)(r * along + i) * size, size))
@@ -107,18 +107,20 @@ static void any_axis(void **state) {
   static const kind kinds[] = {KIND_NORMAL, KIND_HOLES, KIND_EMPTY};
   for (size_t o = 0; o < smx_op_count(); o++)
     for (int axis = 0; axis < NDIM; axis++)
-      for (int orders = 0; orders < 4; orders++) {
+      for (int orders = 0; orders < 8; orders++) { /* of inputs, of the output; and another variant */
         problem p;
         array a[SMX_MAX_PORTS];
         const smx_tensor *in[SMX_MAX_PORTS] = {NULL};
-        problem_make(&p, smx_op_at(o), ROWS, N, 1, (uint64_t)axis, kinds, 3);
+        problem_make(&p, smx_op_at(o), ROWS, N, 1 + (orders >> 2), (uint64_t)axis, kinds, 3);
         run_plain(&p);
         for (int i = 0; i < p.op->input_count; i++) {
+          a[i].t.data = NULL;
+          if (!p.in[i]) continue;
           lay_out(&a[i], &p, &p.op->inputs[i], p.in[i], axis, orders & 1);
           in[i] = &a[i].t;
         }
         p.params.axis = orders & 1 ? axis - NDIM : axis;
-        run_laid_out(&p, in, axis, orders >> 1, "any order");
+        run_laid_out(&p, in, axis, orders >> 1 & 1, "any order");
         for (int i = 0; i < p.op->input_count; i++) free(a[i].t.data);
         problem_free(&p);
       }
@@ -160,15 +162,17 @@ static void broadcast(void **state) {
   (void)state;
   static const kind kinds[] = {KIND_NORMAL};
   for (size_t o = 0; o < smx_op_count(); o++)
-    for (size_t k = 0; k < 2 * COUNT_OF(keeps); k++) {
+    for (size_t k = 0; k < 4 * COUNT_OF(keeps); k++) {
       problem p;
       array a[SMX_MAX_PORTS];
       const smx_tensor *in[SMX_MAX_PORTS] = {NULL};
-      problem_make(&p, smx_op_at(o), ROWS, N, 1, k, kinds, 1);
+      problem_make(&p, smx_op_at(o), ROWS, N, 1 + (int)(k / 2 / COUNT_OF(keeps)), k, kinds, 1);
       for (int i = 0; i < p.op->input_count; i++) {
-        if (i == 0 || p.op->inputs[i].shape == SMX_SHAPE_OFFSETS || p.op->inputs[i].shape == SMX_SHAPE_COLUMN)
-          lay_out(&a[i], &p, &p.op->inputs[i], p.in[i], REST, 0);
-        else narrow(&p, i, keeps[k / 2], (int)(k % 2), &a[i]);
+        smx_shape_rule shape = p.op->inputs[i].shape;
+        a[i].t.data = NULL;
+        if (!p.in[i]) continue;
+        if (i == 0 || shape == SMX_SHAPE_OFFSETS || shape == SMX_SHAPE_COLUMN) lay_out(&a[i], &p, &p.op->inputs[i], p.in[i], REST, 0);
+        else narrow(&p, i, keeps[k / 2 % COUNT_OF(keeps)], (int)(k % 2), &a[i]);
         in[i] = &a[i].t;
       }
       run_plain(&p);

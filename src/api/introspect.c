@@ -1,5 +1,6 @@
 /* api/introspect.c - operators as data: listing, finding, and the parameters of a call. */
 #include "verbs.h"
+#include "loss/loss.h"
 #include "row/row.h"
 #include "sample/sample.h"
 #include <math.h>
@@ -12,6 +13,7 @@ static const struct room {
   size_t count;
 } rooms[SMX_ROOM_COUNT] = {
     [SMX_ROOM_row] = {row_table, ROW_COUNT},
+    [SMX_ROOM_loss] = {loss_table, LOSS_COUNT},
     [SMX_ROOM_sample] = {sample_table, SAMPLE_COUNT},
 };
 

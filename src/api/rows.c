@@ -401,6 +401,7 @@ static smx_status long_rows(job *j, int64_t *empty) {
 
 static void choose_stores(job *j, bool strips) {
   const job_port *y = j->dst;
+  while (y + 1 < j->dst + ROW_DST && !(y->present && y->full)) y++;
   int64_t bytes = j->rows * j->n * (int64_t)real_bytes(j);
   j->call.bypass = y->present && y->full && (y->direct || strips) && bytes > SMX_BYPASS;
   for (int p = 0; p < ROW_SRC; p++)
@@ -511,6 +512,8 @@ static smx_status segment_rows(job *j, int64_t *empty) {
 
 smx_status job_run(job *j, int64_t *empty) {
   *empty = -1;
+  for (int p = 0; p < ROW_SRC; p++) j->call.inputs |= (uint32_t)j->src[p].present << p;
+  for (int p = 0; p < ROW_DST; p++) j->call.outputs |= (uint32_t)j->dst[p].present << p;
   if (j->rows == 0) return SMX_OK;
   smx_status status = j->offsets ? segment_rows(j, empty) : even_rows(j, empty);
   if (status == SMX_OK && *empty >= 0) status = SMX_ERR_EMPTY;

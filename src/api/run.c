@@ -1,5 +1,7 @@
 /* api/run.c - the two verbs that run every operator, and smx_infer: check everything, then hand a job to the driver. */
 #include "verbs.h"
+#include "cpu/fpenv.h"
+#include "reduce.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -61,7 +63,7 @@ static smx_status check_axis(checked *k, const smx_view *x, const char *name) {
 }
 
 static const int64_t *shape_of(const checked *k, const smx_port *port, int32_t *ndim) {
-  *ndim = port->shape == SMX_SHAPE_ROW ? k->row_ndim : k->ndim;
+  *ndim = port->shape == SMX_SHAPE_SCALAR ? 0 : port->shape == SMX_SHAPE_ROW ? k->row_ndim : k->ndim;
   return port->shape == SMX_SHAPE_ROW ? k->row_shape : port->shape == SMX_SHAPE_K ? k->k_shape : k->shape;
 }
 
@@ -132,6 +134,21 @@ static smx_status check_count(const smx_op *op, const char *what, int32_t n, int
   return smx_fail(SMX_ERR_SHAPE, "%s: %s is %d, not 0..%d", op->name, what, (int)n, (int)most);
 }
 
+/* Of the inputs that exclude each other, one must be there. */
+static smx_status check_either(const checked *k) {
+  const smx_port *first = NULL, *given = NULL;
+  for (int32_t i = 0; i < k->op->input_count; i++) {
+    const smx_port *port = k->op->inputs + i;
+    if (!(port->flags & SMX_PORT_EITHER)) continue;
+    if (!first) first = port;
+    if (!k->has_in[i]) continue;
+    if (given) return smx_fail(SMX_ERR_PARAM, "%s: %s and %s exclude each other", k->op->name, given->name, port->name);
+    given = port;
+  }
+  if (first && !given) return smx_fail(SMX_ERR_NULL, "%s: %s is NULL, and so is what may stand for it", k->op->name, first->name);
+  return SMX_OK;
+}
+
 /* Inputs: all of them forward, those that are saved backward. */
 static smx_status check_inputs(checked *k, int32_t n_in, const smx_tensor *const *in, bool backward, bool data) {
   const smx_op *op = k->op;
@@ -148,7 +165,7 @@ static smx_status check_inputs(checked *k, int32_t n_in, const smx_tensor *const
     status = check_tensor(k, port, t, LABEL("", port->name), i == 0, data, k->in + i);
     k->has_in[i] = true;
   }
-  return status;
+  return status == SMX_OK ? check_either(k) : status;
 }
 
 /* What is checked as outputs are: outputs themselves, those that smx_backward reads, upstream gradients, gradients. */
@@ -173,7 +190,7 @@ static smx_status check_outputs(checked *k, const char *prefix, group g, int32_t
     if (!one || !wanted) continue;
     if (g == GRADIENTS && !(ports[i].flags & SMX_PORT_GRAD))
       return smx_fail(SMX_ERR_NO_BACKWARD, SMX_LABEL ": there is no gradient of this input", SMX_LABEL_ARGS(what));
-    if (g == UPSTREAM && (i >= ROW_OUTS || (ports[i].flags & SMX_PORT_INT)))
+    if (g == UPSTREAM && (i >= ROW_OUTS || (ports[i].flags & (SMX_PORT_INT | SMX_PORT_DX)) || ports[i].shape == SMX_SHAPE_SCALAR))
       return smx_fail(SMX_ERR_NO_BACKWARD, SMX_LABEL ": this output has no upstream gradient", SMX_LABEL_ARGS(what));
     smx_status status = check_tensor(k, ports + i, one, what, true, true, v + i);
     if (status != SMX_OK) return status;
@@ -206,7 +223,7 @@ static smx_status check_forward_alias(const checked *k) {
     if (!k->has_out[o]) continue;
     smx_label what = LABEL("", op->outputs[o].name);
     for (int32_t i = 0; i < op->input_count; i++) {
-      bool equal = o == 0 && i == 0 && (op->flags & SMX_OP_INPLACE);
+      bool equal = i == 0 && ((o == 0 && (op->flags & SMX_OP_INPLACE)) || (op->outputs[o].flags & SMX_PORT_DX));
       smx_status status = k->has_in[i] ? check_apart(what, k->out + o, "", op->inputs[i].name, k->in + i, equal) : SMX_OK;
       if (status != SMX_OK) return status;
     }
@@ -274,6 +291,7 @@ static void job_shape(job *j, const checked *k, smx_context *ctx) {
   j->call.on_empty = smx_context_on_empty(ctx);
   j->call.on_inf = smx_context_on_inf(ctx);
   j->call.first_empty = -1;
+  j->call.share = 1;
 }
 
 static bool any_double(const smx_view *v, const bool *has, int32_t n) {
@@ -314,6 +332,79 @@ static smx_status finish(const checked *k, job *j, bool backward) {
   return status;
 }
 
+/* ---- losses: targets and reductions ---- */
+
+static double param_named(const checked *k, const char *name) {
+  for (int32_t i = 0; i < k->op->param_count; i++)
+    if (!strcmp(k->op->params[i].name, name)) return k->params.value[i];
+  return 0;
+}
+
+/* Checks targets; *total is what the rows count together. */
+static smx_status check_targets(const checked *k, const job *j, double *total) {
+  const smx_op *op = k->op;
+  *total = (double)j->rows;
+  for (int32_t i = 0; i < op->input_count; i++) {
+    if (!(op->inputs[i].flags & SMX_PORT_TARGET) || !k->has_in[i]) continue;
+    smx_targets t = {.what = LABEL("", op->inputs[i].name), .index = k->in + i, .classes = j->n, .wide = j->wide};
+    t.ignore = (int64_t)param_named(k, "ignore_index");
+    t.moves = j->wide ? smx_isa_current()->f64.moves : smx_isa_current()->f32.moves;
+    for (int32_t w = 0; w < op->input_count; w++) {
+      if (!(op->inputs[w].flags & SMX_PORT_WEIGHT) || !k->has_in[w]) continue;
+      t.weights = k->in[w].data, t.store = store_of(k->in[w].dtype);
+      t.step = k->in[w].strides[k->axis] * smx_dtype_bytes(k->in[w].dtype);
+    }
+    smx_fpenv env = smx_fpenv_enter();
+    smx_status status = smx_targets_check(&t, total);
+    smx_fpenv_leave(env);
+    return status;
+  }
+  return SMX_OK;
+}
+
+/* The output that is one value for all rows, or -1. */
+static int32_t scalar_output(const checked *k) {
+  for (int32_t o = 0; o < k->op->output_count; o++)
+    if (k->has_out[o] && k->op->outputs[o].shape == SMX_SHAPE_SCALAR) return o;
+  return -1;
+}
+
+static void put_reduced(const checked *k, const job *j, int32_t o, const void *losses, double total) {
+  union {
+    float f;
+    double d;
+  } value;
+  smx_fpenv env = smx_fpenv_enter();
+  double v = smx_reduced((smx_reduction)param_named(k, "reduction"), smx_rows_sum(losses, j->rows, j->wide), total);
+  double tiny = j->wide ? 0x1p-1022 : 0x1p-126;
+  if (v != v) v = __builtin_nan("");
+  if (v < tiny && v > -tiny) v = 0;
+  if (j->wide) value.d = v;
+  else value.f = (float)v;
+  j->moves->store(store_of(k->out[o].dtype), &value, 1, k->out[o].data, 1);
+  smx_fpenv_leave(env);
+}
+
+/* Runs the rows with the first output in memory of its own, in order; then the caller's are written. */
+static smx_status finish_reduced(const checked *k, job *j, int32_t o, double total) {
+  const job_port loss = j->dst[0];
+  const int64_t bytes = j->wide ? 8 : 4;
+  char *losses = smx_alloc(j->ctx, (size_t)(j->rows * bytes + 1));
+  if (!losses) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for the losses of the rows", k->op->name);
+  j->dst[0] = (job_port){.present = true, .direct = true, .data = losses, .bytes = bytes, .length = 1, .axis = 1};
+  j->dst[0].store = j->wide ? STORE_F64 : STORE_F32;
+  for (int64_t d = k->row_ndim - 1, step = 1; d >= 0; step *= k->row_shape[d--]) j->dst[0].outer[d] = step;
+  smx_status status = finish(k, j, false);
+  for (int64_t r = 0; r < j->rows && status == SMX_OK; r++) {
+    int64_t at = 0;
+    for (int64_t d = k->row_ndim - 1, left = r; d >= 0; left /= k->row_shape[d--]) at += left % k->row_shape[d] * loss.outer[d];
+    j->moves->store(loss.store, losses + r * bytes, 1, loss.data + at * loss.bytes, 1);
+  }
+  if (status == SMX_OK) put_reduced(k, j, o, losses, total);
+  smx_free(j->ctx, losses);
+  return status;
+}
+
 static smx_status check_x(checked *k, int32_t n_in, const smx_tensor *const *in, bool data) {
   smx_view x;
   if (n_in < 1 || !in || !in[0]) return smx_fail(SMX_ERR_NULL, "%s: %s is NULL", k->op->name, k->op->inputs[0].name);
@@ -339,8 +430,12 @@ smx_status smx_forward(const smx_op *op, smx_context *ctx, const smx_params *par
   j.in_place = op->flags & SMX_OP_INPLACE ? 0 : -1;
   add_inputs(&j, k, &offsets);
   for (int32_t o = 0; o < op->output_count; o++)
-    if (k->has_out[o]) j.dst[o] = port_of(k, op->outputs + o, k->out + o, j.wide);
-  return finish(k, &j, false);
+    if (k->has_out[o] && op->outputs[o].shape != SMX_SHAPE_SCALAR) j.dst[o] = port_of(k, op->outputs + o, k->out + o, j.wide);
+  double total;
+  status = check_targets(k, &j, &total);
+  if (status != SMX_OK) return status;
+  j.call.share = smx_share((smx_reduction)param_named(k, "reduction"), total);
+  return scalar_output(k) < 0 ? finish(k, &j, false) : finish_reduced(k, &j, scalar_output(k), total);
 }
 
 /* The shape of x when x itself is not needed: that of a FULL output or its gradient. */
@@ -382,7 +477,9 @@ smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_params *pa
     if (k->has_din[g]) j.dst[g] = port_of(k, op->inputs + g, k->din + g, j.wide);
   if (!k->has_din[0])
     j.dst[0] = (job_port){.present = true, .full = true, .length = j.n, .axis = 1}; /* computed on the way, kept nowhere */
-  return finish(k, &j, true);
+  double total;
+  status = check_targets(k, &j, &total);
+  return status == SMX_OK ? finish(k, &j, true) : status;
 }
 
 smx_status smx_infer(const smx_op *op, const smx_params *params, int32_t n_in, const smx_tensor *const *in, int32_t n_out, smx_shape *out) {

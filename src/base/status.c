@@ -22,6 +22,7 @@ static const struct {
     {SMX_ERR_DEVICE, "not in CPU memory"},
     {SMX_ERR_STRUCT, "unknown struct size"},
     {SMX_ERR_THREAD, "a thread could not be started"},
+    {SMX_ERR_TARGET, "a target is no class"},
 };
 
 const char *smx_strerror(smx_status status) {

@@ -4,7 +4,7 @@
 #include "engine/program.h"
 
 /* The rooms whose operators are row programs. ROOM(name, a, b) for each. */
-#define SMX_ROOMS(ROOM, a, b) ROOM(row, a, b) ROOM(sample, a, b)
+#define SMX_ROOMS(ROOM, a, b) ROOM(row, a, b) ROOM(loss, a, b) ROOM(sample, a, b)
 
 #define SMX_ROOM_NUMBER(room, a, b) SMX_ROOM_##room,
 enum { SMX_ROOMS(SMX_ROOM_NUMBER, , ) SMX_ROOM_COUNT };

@@ -99,9 +99,9 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
       max = v_max(x.h, max); \
       low = v_min(x.h, low); \
     } \
-    if ((does & SUM_SKIP) && q.skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(q.skip - (i)))), v_set1(0), e); \
     if (does & SUM_AHEAD) v_prefetch((const char *)(s.src[0] + (i)) + q.prefetch); \
     if (does & SUM_STORE) put(q.store, i, cnt, e); \
+    if ((does & SUM_SKIP) && q.skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(q.skip - (i)))), v_set1(0), e); \
     acc[u] = factor ? v_fma(v_select(v_eq(e, v_set1(0)), v_set1(0), factor(w, i, cnt)), e, acc[u]) : v_add(acc[u], e); \
   }
   WALK(first, n, STEP)

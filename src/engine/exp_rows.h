@@ -7,7 +7,7 @@
 #define SMX_ENGINE_EXP_ROWS_H
 #include "exp.h"
 
-typedef enum exp_kind { EXP_WEIGHTS, EXP_LOGS, EXP_SCALAR } exp_kind;
+typedef enum exp_kind { EXP_WEIGHTS, EXP_LOGS, EXP_SCALAR, EXP_SUMS } exp_kind; /* EXP_SUMS: an operator goes on from the sums */
 
 /* An operator of the family. */
 typedef struct exp_body {
@@ -231,7 +231,7 @@ static inline bool exp_fill_with(const exp_body *b, const span *s, row_state *st
   }
   st->mode = EXP_FILL;
   st->sum = (double)value;
-  return st->writes = true;
+  return st->writes = b->kind != EXP_SUMS;
 }
 
 static inline bool exp_empty(const exp_body *b, const row_call *c, const span *s, row_state *st) {
@@ -260,6 +260,10 @@ static inline bool exp_after_classify(const exp_body *b, const row_call *c, cons
     return exp_go(st, EXP_TOP);
   }
   if (b->kind == EXP_SCALAR) return exp_fill_with(b, s, st, 0, b->inf);
+  if (b->kind == EXP_SUMS) {
+    st->shift = (double)R_INF, st->max = 0, st->ref = -1;
+    return exp_go(st, EXP_EXACT);
+  }
   st->mode = EXP_LIMIT;
   return st->writes = true;
 }
@@ -278,6 +282,8 @@ static inline bool exp_after_sums(const exp_body *b, const row_call *c, const sp
     st->mode = EXP_MOMENT_PASS;
   } else if (b->spread && st->mode < EXP_SPREAD_PASS) {
     st->mode = EXP_SPREAD_PASS;
+  } else if (b->kind == EXP_SUMS) {
+    return false;
   } else if (b->kind == EXP_SCALAR) {
     exp_row r = exp_row_of(b, s, k, st);
     s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, k, &r, c->n))));

@@ -35,15 +35,19 @@ typedef struct row_call {
   size_t rows; /* for rows() */
   const void *src[ROW_SRC];
   void *dst[ROW_DST];
+  uint32_t inputs, outputs;                       /* which of src and dst the whole call has, a bit each; next() sees no FULL ones */
   ptrdiff_t src_step[ROW_SRC], dst_step[ROW_DST]; /* from row to row, in elements of the real type */
   size_t origin, start, count;                    /* pass() covers elements start .. start + count - 1; start is a multiple of ROW_GROUP */
   const double *params;
+  double share; /* what a gradient that is an output is multiplied by: its part in the reduced loss */
   smx_on_empty on_empty;
   smx_on_inf on_inf;
   row_plan plan;
   bool bypass;         /* the call writes more than the caches hold: use non-temporal stores */
   int64_t first_empty; /* with SMX_EMPTY_ERROR: the first row with nothing valid, or -1; set by rows() */
 } row_call;
+
+enum { ROW_SUMS = 4, ROW_STAGES = 6, ROW_COEFS = 8, ROW_HISTOGRAM = 2048 };
 
 /* What one group of a row contributes. */
 typedef struct row_part {
@@ -52,9 +56,22 @@ typedef struct row_part {
   double top_l, top_x;     /* of the first largest element: low part of its score, and its x */
   int64_t index;           /* of the first element that was looked for, or -1 */
   bool nan;
+  bool hit;              /* the row's target is here: pick holds what the inputs are there */
+  double sums[ROW_SUMS]; /* of a loss */
+  double pick[SMX_MAX_PORTS];
 } row_part;
 
-enum { ROW_HISTOGRAM = 2048 };
+/* What a row of scores comes to, for an operator that goes on from there. */
+typedef struct row_side {
+  double shift, ref, tiny, inv, one, top, top_l, log, max, others;
+  int64_t index;
+} row_side;
+
+/* What an operator of several stages keeps from one to the next. */
+typedef struct row_kept {
+  row_side side[2];
+  double total[ROW_STAGES][ROW_SUMS], pick[SMX_MAX_PORTS], coef[ROW_COEFS], at_target, fill;
+} row_kept;
 
 typedef struct row_state {
   int mode;      /* which pass; private to the engine */
@@ -69,6 +86,7 @@ typedef struct row_state {
   int64_t index;
   double carry, carry2;
   int stage; /* of an operator that runs one engine after another */
+  row_kept kept;
   struct row_pick {
     double value;  /* the smallest that is kept */
     int64_t limit; /* elements equal to it are kept up to this index */

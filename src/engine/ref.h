@@ -15,6 +15,6 @@ typedef struct row_ref_call {
 typedef void row_ref_fn(const row_ref_call *c);
 
 /* Every room has a table ROOM_refs, in the order of its list.h. */
-extern row_ref_fn *const row_refs[], *const sample_refs[];
+extern row_ref_fn *const row_refs[], *const loss_refs[], *const sample_refs[];
 
 #endif

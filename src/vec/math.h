@@ -140,11 +140,12 @@ SMI double d_log1p(double d) {
   return u < (double)__builtin_inf() ? d_log(u, lost / u) : u;
 }
 
-/* e^x for x <= 1, in double: 0 below -700. Terms 1 / m! up to 13; the next is below 2^-57 of the result. */
+/* e^x in double: 0 below -700, inf above 709. Terms 1 / m! up to 13; the next is below 2^-57 of the result. */
 SMI double d_exp(double x) {
   static const double inverse[] = {1.0,         1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,       1.0 / 5040,
                                    1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800};
   if (!(x > -700)) return x == x ? 0 : x;
+  if (x > 709) return (double)__builtin_inf();
   double k = x * 0x1.71547652b82fep+0 + 0x1.8p52 - 0x1.8p52, t = (x - k * 0x1.62e42fefa38p-1) - k * 0x1.ef35793c7673p-45, y = inverse[12];
   for (int i = 11; i >= 0; i--) y = y * t + inverse[i];
   int64_t b = (int64_t)(1023 + k) << 52;

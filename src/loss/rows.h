@@ -1,0 +1,546 @@
+/* loss/rows.h - how a loss goes through a row of logits: the stages of its program, and what its arithmetic is given.
+ *
+ *     early sums     over the logits as they are: a mean, a deviation                         (if the loss asks for them)
+ *     sides          e^score summed: the student's row, then the teacher's (exp_rows.h)       (none, one or both)
+ *     late sums      over scores and weights: an entropy, a divergence, the target's rank     (if asked for)
+ *     settle         scalars: the loss, other values of the row, the coefficients of the gradient
+ *     gradient       element by element, from the weights and those coefficients              (if somebody wants it)
+ *
+ * Scores are taken relative to the row's largest: log p_j = (z_j - top) - log1p(others), where `others` is the sum of e^(z - top) without the
+ * first largest element and S = others + 1. So a loss near 0 keeps its digits, and 1 - p of the target is a sum of the others.
+ *
+ * A row whose target is ignored gives loss 0 and gradient 0 whatever it holds; one with nothing valid gives loss 0 (by on_empty) and gradient
+ * 0; one with a NaN gives NaN. Under SMX_INF_LIMIT a row with +inf is shifted by +inf: 0 stays at those elements, -inf elsewhere.
+ *
+ * Conventions: output 0 is the loss, output 1 the gradient of input 0; a loss with a target has ignore_index as parameter 0. */
+#ifndef SMX_LOSS_ROWS_H
+#define SMX_LOSS_ROWS_H
+#include "engine/exp_rows.h"
+
+enum { STUDENT, TEACHER, SIDES };
+enum { LOSS = 0, DX = 1 };
+enum { SRC_SUMS = SRC_Y }; /* no loss saves an output: early sums are there, for scores that need them */
+enum { STAGE_EARLY, STAGE_CENTRED, STAGE_STUDENT, STAGE_TEACHER, STAGE_LATE, STAGE_LAST, STAGE_GRADIENT, STAGE_FILL };
+
+/* All that is known of a row when something is formed from it. */
+typedef struct loss_row {
+  const double *q; /* the parameters */
+  size_t n;
+  span on[SIDES]; /* the row as each side sees it: src[0] is the side's own */
+  consts k[SIDES];
+  exp_row side[SIDES];
+  int64_t top[SIDES]; /* the first largest element */
+  int64_t target;     /* or -1: none, or ignored */
+  bool ignored, backward, stream;
+  double g;                  /* what the gradient of the loss is multiplied by */
+  double (*total)[ROW_SUMS]; /* the sums, by stage */
+  const double *pick;        /* FULL and COLUMN inputs at the target, by port */
+  const real *stored;        /* terms of the student, or NULL = form them again */
+  real *dx[SIDES];           /* where gradients go, or NULL */
+  real h[SIDES], l[SIDES];   /* the target's score, once the side is summed */
+  uint32_t inputs, outputs;  /* those of the call, a bit each */
+  bool wanted;               /* somebody wants a gradient */
+  real coef[ROW_COEFS], at_target;
+} loss_row;
+
+typedef void loss_sums_fn(const loss_row *r, size_t i, size_t n, double *sums);
+typedef void loss_emit_fn(const loss_row *r, size_t i, size_t n);
+typedef void loss_one_fn(const span *s, const consts *k, real shift, real *h, real *l); /* element 0 of s */
+
+/* A way of forming scores: what the exponential family needs (kind EXP_SUMS), one score alone, and a sum that skips and keeps the terms. */
+typedef struct loss_side {
+  const exp_body *exp;
+  loss_one_fn *one;
+  exp_sum_fn *keep;
+} loss_side;
+
+typedef struct loss_body {
+  const loss_side *side[SIDES];       /* NULL = no sum over this side */
+  loss_sums_fn *sums[STAGE_GRADIENT]; /* by stage */
+  bool (*wants)(const loss_row *r,
+                int stage); /* whether this call needs those sums; of STAGE_STUDENT: for a row that is ignored; NULL = yes, no */
+  bool (*terms_only)(const loss_row *r); /* whether nothing but the student's terms is read once they are formed; NULL = no */
+  void (*settle)(loss_row *r);           /* the loss, coef and at_target; not for rows that are NaN or empty */
+  void (*odd)(const loss_row *r, bool nan, double none); /* other outputs of such rows; NULL = there are none */
+  loss_emit_fn *emit[SIDES];
+  uint32_t along;      /* inputs that run along the row, a bit each */
+  int target, teacher; /* ports, or 0 */
+} loss_body;
+
+/* ---- what arithmetic is made of ---- */
+
+SMI const real *loss_in(const loss_row *r, int port) { return r->on[STUDENT].src[port]; }
+SMI bool loss_has(const loss_row *r, int port) { return r->inputs >> port & 1; }
+SMI double loss_upstream(const loss_row *r, int output) {
+  const real *dy = loss_in(r, SRC_DY + output);
+  return r->backward && dy ? (double)*dy : 0;
+}
+
+/* A ROW output; those of whole numbers. */
+SMI void loss_put(const loss_row *r, int output, double value) {
+  real *y = r->on[STUDENT].dst[output];
+  if (!r->backward && y) *y = v_first(v_clean(v_set1((real)value)));
+}
+SMI void loss_put_whole(const loss_row *r, int output, int64_t value) {
+  if (!r->backward && r->on[STUDENT].dst[output]) *(int64_t *)(void *)r->on[STUDENT].dst[output] = value;
+}
+
+/* x as a score: in a shifted row +inf, which is there in the limit only, is 0. */
+SMI vreal loss_shifted(vreal x, const real *shift) {
+  return shift ? v_select(v_eq(x, v_set1(R_INF)), v_set1(0), v_sub(x, v_set1(*shift))) : x;
+}
+
+SMI score loss_score(const loss_row *r, int side, score_fn *f, size_t i, int cnt) {
+  return score_at(f, &r->on[side], &r->k[side], &r->side[side].shift, i, cnt);
+}
+/* Weights, from the score or from what is stored; and how far a score is below the largest. */
+SMI vreal loss_weight(const loss_row *r, int side, score z, bool scaled, size_t i, int cnt) {
+  vreal d, e = side == STUDENT && r->stored ? at(r->stored, i, cnt) : exp_term(z, scaled, r->side[side].ref, &d);
+  return exp_weight(e, &r->side[side], true);
+}
+SMI vreal loss_below(const loss_row *r, int side, score z) {
+  vreal below = v_add(v_sub(v_set1(r->side[side].top), z.h), v_sub(v_set1(r->side[side].top_l), z.l));
+  return v_select(v_eq(z.h, v_set1(-R_INF)), v_set1(R_INF), below);
+}
+SMI vreal loss_log(const loss_row *r, int side, score z) { /* of the weight */
+  return v_sub(v_set1(-r->side[side].log), loss_below(r, side, z));
+}
+SMI double loss_lse(const loss_row *r, int side) { return r->side[side].max + d_log1p(r->side[side].others); }
+
+/* The target's place in a vector, and a value put there. */
+SMI vreal loss_at_target(const loss_row *r, vreal v, real value, size_t i) {
+  uint64_t lane = (uint64_t)(r->target - (int64_t)(r->on[STUDENT].origin + i));
+  if (lane >= LANES) return v;
+  return v_select(v_eq(v_iota(), v_set1((real)lane)), v_set1(value), v);
+}
+
+/* log p, p and 1 - p of the target. */
+typedef struct loss_hit {
+  double log_p, p, q;
+} loss_hit;
+SMI loss_hit loss_hit_of(const loss_row *r, int side) {
+  const exp_row *e = &r->side[side];
+  const double inf = (double)__builtin_inf();
+  if (r->target == r->top[side])
+    return (loss_hit){-d_log1p(e->others), 1 / (1 + e->others), e->others < inf ? e->others / (1 + e->others) : 1};
+  if (r->h[side] == -R_INF) return (loss_hit){-inf, 0, 1};
+  double below = ((double)e->top - (double)r->h[side]) + ((double)e->top_l - (double)r->l[side]), log_p = -below - d_log1p(e->others);
+  double p = d_exp(log_p);
+  return (loss_hit){log_p, p, 1 - p};
+}
+
+/* ---- groups ---- */
+
+/* Sums of COUNT terms an element; what absent lanes add must be +0. */
+typedef void loss_add_fn(const loss_row *r, size_t i, int cnt, vreal *acc);
+SMI void loss_sums_of(const loss_row *r, loss_add_fn *add, const int count, size_t first, size_t n, double *sums) {
+  vreal acc[ROW_SUMS][VPB];
+#pragma GCC unroll 4
+  for (int a = 0; a < count; a++)
+    for (int u = 0; u < VPB; u++) acc[a][u] = v_set1(0);
+#define STEP(u, i, cnt) \
+  { \
+    vreal now[ROW_SUMS]; \
+    _Pragma("GCC unroll 4") for (int a = 0; a < count; a++) now[a] = acc[a][u]; \
+    add(r, i, cnt, now); \
+    _Pragma("GCC unroll 4") for (int a = 0; a < count; a++) acc[a][u] = now[a]; \
+  }
+  WALK(first, n, STEP)
+#undef STEP
+  for (int a = 0; a < count; a++) sums[a] = (double)v_fold(acc[a]);
+}
+#define LOSS_SUMS_OF(name, add, count) \
+  NOINLINE void name(const loss_row *r, size_t i, size_t n, double *sums) { loss_sums_of(r, add, count, i, n, sums); }
+
+/* Gradients from weights. f NULL: a loss without scores, whose weights are 0. What a value needs most is at hand in a struct that no store can
+ * change, so that it stays in registers. */
+typedef struct loss_out {
+  const loss_row *r;
+  real coef[ROW_COEFS], at_target;
+  int64_t target; /* relative to the row that is seen */
+} loss_out;
+typedef vreal loss_value_fn(const loss_out *w, vreal p, size_t i, int cnt);
+SMI vreal loss_hit_target(const loss_out *w, vreal v, size_t i) {
+  uint64_t lane = (uint64_t)(w->target - (int64_t)i);
+  return lane < LANES ? v_select(v_eq(v_iota(), v_set1((real)lane)), v_set1(w->at_target), v) : v;
+}
+/* What most gradients are: the weights times a coefficient, and something else at the target. */
+SMI vreal loss_plain_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  (void)cnt;
+  return loss_hit_target(w, v_mul(p, v_set1(w->coef[0])), i);
+}
+SMI vreal loss_again(const loss_row *r, int side, score_fn *f, bool scaled, size_t i, int cnt) {
+  vreal d;
+  if (!f) return v_set1(0);
+  return exp_weight(exp_term(f(&r->on[side], &r->k[side], &r->side[side].shift, i, cnt), scaled, r->side[side].ref, &d), &r->side[side],
+                    true);
+}
+SMI void loss_emit_of(const loss_row *r, int side, score_fn *f, bool scaled, loss_value_fn *value, size_t first, size_t n) {
+  real *const y = r->dx[side];
+  const real *stored = side == STUDENT ? r->stored : NULL;
+  const bool stream = r->stream;
+  const exp_row e = r->side[side];
+  loss_out out = {.r = r, .at_target = r->at_target, .target = r->target - (int64_t)r->on[STUDENT].origin};
+  for (int a = 0; a < ROW_COEFS; a++) out.coef[a] = r->coef[a];
+  const loss_out w = out;
+  if (stored && !stream) {
+#define STEP(u, i, cnt) put(y, i, cnt, v_clean(value(&w, exp_weight(at(stored, i, cnt), &e, true), i, cnt)))
+    WALK(first, n, STEP)
+#undef STEP
+    return;
+  }
+  size_t head = stream ? (64 - (uintptr_t)(y + first) % 64) % 64 / sizeof(real) : 0;
+  if (head > n) head = n;
+#define VALUE(i, cnt) v_clean(value(&w, stored ? exp_weight(at(stored, i, cnt), &e, true) : loss_again(r, side, f, scaled, i, cnt), i, cnt))
+#define STEP(u, i, cnt) \
+  { \
+    const vreal v = VALUE(i, cnt); \
+    if (stream && (cnt) == LANES) v_stream(y + (i), v); \
+    else put(y, i, cnt, v); \
+  }
+  if (head) put(y, first, (int)head, VALUE(first, (int)head));
+  WALK(first + head, n - head, STEP)
+#undef STEP
+#undef VALUE
+}
+#define LOSS_EMIT_OF(name, side, score, scaled, value) \
+  NOINLINE void name(const loss_row *r, size_t i, size_t n) { loss_emit_of(r, side, score, scaled, value, i, n); }
+
+/* A way of forming scores: the functions of exp.h, and those of a loss_side. setup may be shared. */
+#define LOSS_SIDE(name, score_name, is_scaled, setup_name) \
+  EXP_SCORES(name, score_name, is_scaled) \
+  NOINLINE real name##_keep(exp_sum *w, size_t i, size_t n) { \
+    return exp_sum_of(w, score_name, is_scaled, SUM_SKIP | SUM_STORE | SUM_AHEAD, NULL, i, n); \
+  } \
+  static void name##_one(const span *s, const consts *k, real shift, real *h, real *l) { \
+    score z = score_name(s, k, &shift, 0, 1); \
+    *h = v_first(z.h), *l = v_first(z.l); \
+  } \
+  static const exp_body name##_exp = { \
+      .setup = setup_name, .scores = &name##_scores, .kind = EXP_SUMS, .scaled = is_scaled, .others = true}; \
+  static const loss_side name##_side = {&name##_exp, name##_one, name##_keep};
+
+/* ---- the row program ---- */
+
+static inline exp_row loss_exp_row(const row_side *k) {
+  return (exp_row){.shift = (real)k->shift,
+                   .ref = (real)k->ref,
+                   .tiny = (real)k->tiny,
+                   .inv = (real)k->inv,
+                   .one = (real)k->one,
+                   .top = (real)k->top,
+                   .top_l = (real)k->top_l,
+                   .log = (real)k->log,
+                   .max = k->max,
+                   .others = k->others};
+}
+
+/* The call as a side sees it: its own row is input 0, and early sums are where a score may look for them. */
+static inline row_call loss_side_call(const loss_body *b, const row_call *c, row_state *st, int side) {
+  row_call own = *c;
+  if (side == TEACHER) own.src[0] = c->src[b->teacher];
+  own.src[SRC_SUMS] = st->kept.total;
+  return own;
+}
+
+/* The score of the target, formed as any other from what the inputs are there. */
+static inline void loss_target_score(const loss_body *b, const double *pick, loss_row *r, int side) {
+  real picked[SMX_MAX_PORTS];
+  span s = r->on[side];
+  for (int p = 0; p < SMX_MAX_PORTS; p++)
+    if (b->along >> p & 1) picked[p] = (real)pick[p], s.src[p] = picked + p;
+  if (side == TEACHER) s.src[0] = picked + b->teacher;
+  b->side[side]->one(&s, &r->k[side], r->side[side].shift, &r->h[side], &r->l[side]);
+}
+
+static inline void loss_find_target(const loss_body *b, const row_call *c, loss_row *r) {
+  const void *y = b->target ? (const void *)r->on[STUDENT].src[b->target] : NULL;
+  r->target = y ? *(const int64_t *)y : -1;
+  r->ignored = y && r->target == (int64_t)c->params[0];
+  if (r->ignored) r->target = -1;
+}
+
+/* Where gradients go, and what they are multiplied by. */
+static inline void loss_ways_out(const loss_body *b, const row_call *c, loss_row *r) {
+  const bool backward = r->backward;
+  r->dx[STUDENT] = r->on[STUDENT].dst[backward ? 0 : DX];
+  r->dx[TEACHER] = b->teacher && backward ? r->on[STUDENT].dst[b->teacher] : NULL;
+  r->inputs = c->inputs, r->outputs = c->outputs;
+  r->wanted = (backward ? 1u | (b->teacher ? 1u << b->teacher : 0) : 1u << DX) & c->outputs;
+  r->g = r->ignored ? 0 : backward ? loss_upstream(r, LOSS) : c->share;
+}
+
+static inline void loss_row_of(const loss_body *b, const row_call *c, row_state *st, bool backward, loss_row *r) {
+  r->q = c->params, r->n = c->n, r->backward = backward, r->stream = c->bypass;
+  for (int side = 0; side < SIDES; side++) {
+    row_call own = loss_side_call(b, c, st, side);
+    r->on[side] = span_of(&own, 0);
+    r->dx[side] = NULL;
+    if (side == STUDENT) loss_find_target(b, c, r);
+    if (!b->side[side]) continue;
+    r->k[side] = b->side[side]->exp->setup(&own, &r->on[side]);
+    r->side[side] = loss_exp_row(&st->kept.side[side]);
+    r->top[side] = st->kept.side[side].index;
+    if (r->target >= 0 && st->stage > STAGE_STUDENT + side) loss_target_score(b, st->kept.pick, r, side);
+  }
+  loss_ways_out(b, c, r);
+  r->total = st->kept.total, r->pick = st->kept.pick, r->stored = NULL;
+  for (int i = 0; i < ROW_COEFS; i++) r->coef[i] = (real)st->kept.coef[i];
+  r->at_target = (real)st->kept.at_target;
+}
+
+static inline bool loss_side_stage(int stage) { return stage == STAGE_STUDENT || stage == STAGE_TEACHER; }
+static inline bool loss_wants(const loss_body *b, const loss_row *r, int stage) {
+  if (loss_side_stage(stage) && !b->side[stage - STAGE_STUDENT]) return false;
+  if (r->ignored) return b->wants && b->wants(r, STAGE_STUDENT) && (loss_side_stage(stage) || (b->sums[stage] && b->wants(r, stage)));
+  return loss_side_stage(stage) || (b->sums[stage] && (!b->wants || b->wants(r, stage)));
+}
+
+/* Ends with one value over the gradients, or at once when nobody wants them. */
+static inline bool loss_fill(const loss_row *r, row_state *st, double value) {
+  st->kept.fill = value;
+  st->stage = STAGE_FILL;
+  return st->writes = r->wanted;
+}
+
+/* A row that is NaN, or empty. */
+static inline bool loss_odd(const loss_body *b, const row_call *c, row_state *st, const loss_row *r, bool nan) {
+  const double none = nan || c->on_empty == SMX_EMPTY_NAN ? (double)r_nan() : 0;
+  st->empty = !nan && !r->ignored && !r->backward;
+  if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
+  loss_put(r, LOSS, r->ignored ? 0 : none);
+  if (b->odd) b->odd(r, nan, none);
+  return loss_fill(r, st, (r->ignored && !r->backward) || (!nan && r->backward) ? 0 : none);
+}
+
+static inline bool loss_not_a_number(const loss_body *b, const row_call *c, row_state *st, bool backward) {
+  loss_row r;
+  loss_row_of(b, c, st, backward, &r);
+  return loss_odd(b, c, st, &r, true);
+}
+
+/* The first stage from `stage` on that is wanted. */
+static inline bool loss_go(const loss_body *b, const row_call *c, row_state *st, bool backward, int stage) {
+  loss_row r;
+  st->stage = stage;
+  loss_row_of(b, c, st, backward, &r);
+  while (stage < STAGE_GRADIENT && !loss_wants(b, &r, stage)) stage++;
+  st->stage = stage;
+  st->writes = st->reverse = st->serial = st->empty = st->nan = false;
+  if (loss_side_stage(stage)) exp_begin(b->side[stage - STAGE_STUDENT]->exp, c, st);
+  if (stage < STAGE_GRADIENT) return true;
+  if (r.ignored && !loss_wants(b, &r, STAGE_STUDENT)) {
+    loss_put(&r, LOSS, 0);
+    return loss_fill(&r, st, 0);
+  }
+  b->settle(&r);
+  for (int i = 0; i < ROW_COEFS; i++) st->kept.coef[i] = (double)r.coef[i];
+  st->kept.at_target = (double)r.at_target;
+  st->reverse = true;
+  return st->writes = r.wanted;
+}
+
+static inline void loss_begin(const loss_body *b, const row_call *c, row_state *st, bool backward) {
+  memset(&st->kept, 0, sizeof st->kept);
+  if (!loss_go(b, c, st, backward, STAGE_EARLY)) st->stage = STAGE_FILL; /* a pass that finds nothing to write */
+}
+
+/* What the row holds at the target, if this piece of it does. */
+static inline void loss_pick(const loss_body *b, const row_call *c, const loss_row *r, double *pick) {
+  for (int p = 0; p < SMX_MAX_PORTS; p++)
+    if (b->along >> p & 1 && c->src[p]) pick[p] = (double)((const real *)c->src[p])[r->target - (int64_t)c->origin];
+}
+
+static inline void loss_pass(const loss_body *b, const row_call *c, row_state *st, row_part *parts, bool backward) {
+  loss_row r;
+  loss_row_of(b, c, st, backward, &r);
+  const int stage = st->stage;
+  size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
+  if (loss_side_stage(stage)) {
+    row_call own = loss_side_call(b, c, st, stage - STAGE_STUDENT);
+    exp_pass(b->side[stage - STAGE_STUDENT]->exp, &own, st, parts);
+  }
+  for (size_t j = 0; j < groups && !loss_side_stage(stage); j++) {
+    size_t g = st->reverse ? groups - 1 - j : j, i = base + g * GROUP, n = group_size(g * GROUP, c->count);
+    parts[g] = (row_part){.index = -1};
+    if (stage < STAGE_GRADIENT) b->sums[stage](&r, i, n, parts[g].sums);
+    for (int side = 0; side < SIDES && stage >= STAGE_GRADIENT; side++) {
+      if (!r.dx[side]) continue;
+      if (stage == STAGE_FILL) fill(r.dx[side] + i, n, (real)st->kept.fill);
+      else b->emit[side](&r, i, n);
+    }
+  }
+  if (r.stream && stage == STAGE_GRADIENT) v_stream_end();
+  uint64_t ahead = (uint64_t)(r.target - (int64_t)c->start);
+  if (r.target >= 0 && ahead < c->count) {
+    parts[ahead / GROUP].hit = true;
+    loss_pick(b, c, &r, parts[ahead / GROUP].pick);
+  }
+}
+
+static inline void loss_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  for (size_t g = 0; g < count; g++) {
+    if (parts[g].hit) memcpy(st->kept.pick, parts[g].pick, sizeof st->kept.pick);
+    for (int a = 0; a < ROW_SUMS && st->stage < STAGE_GRADIENT && !loss_side_stage(st->stage); a++)
+      st->kept.total[st->stage][a] += parts[g].sums[a];
+  }
+  if (loss_side_stage(st->stage)) exp_fold(c, st, parts, count);
+}
+
+/* The scalars of a side whose sums are known. */
+static inline void loss_settle_side(const exp_body *e, const span *s, const consts *k, exp_row *r, double other) {
+  double top = (double)exp_of(r, r->top, r->top_l);
+  exp_settle(e, s, k, r, other + top, other);
+}
+static inline row_side loss_keep(const exp_row *r, int64_t index) {
+  return (row_side){(double)r->shift, (double)r->ref, (double)r->tiny, (double)r->inv, (double)r->one, (double)r->top,
+                    (double)r->top_l, (double)r->log, r->max,          r->others,      index};
+}
+
+static inline bool loss_next(const loss_body *b, const row_call *c, row_state *st, bool backward) {
+  const int stage = st->stage;
+  if (stage >= STAGE_GRADIENT) return false;
+  if (loss_side_stage(stage)) {
+    const exp_body *e = b->side[stage - STAGE_STUDENT]->exp;
+    row_call own = loss_side_call(b, c, st, stage - STAGE_STUDENT);
+    if (exp_next(e, &own, st)) return true;
+    if (st->empty || st->mode == EXP_FILL) {
+      loss_row r;
+      loss_row_of(b, c, st, backward, &r);
+      return loss_odd(b, c, st, &r, !st->empty);
+    }
+    span s = span_of(&own, 0);
+    consts k = e->setup(&own, &s);
+    exp_row r = {.shift = (real)st->shift, .ref = (real)st->ref, .top = (real)st->max, .top_l = (real)st->top_l};
+    loss_settle_side(e, &s, &k, &r, st->other);
+    st->kept.side[stage - STAGE_STUDENT] = loss_keep(&r, st->index);
+  } else {
+    double sum = 0;
+    for (int a = 0; a < ROW_SUMS; a++) sum += st->kept.total[stage][a] == st->kept.total[stage][a] ? 0 : (double)r_nan();
+    if (sum != sum) return loss_not_a_number(b, c, st, backward);
+  }
+  return loss_go(b, c, st, backward, stage + 1);
+}
+
+/* ---- rows in memory ---- */
+
+/* Row `row` of the call, nothing of it known yet. */
+static inline void loss_row_at(const loss_body *b, const row_call *c, size_t row, loss_row *r) {
+  r->on[STUDENT] = span_of(c, row);
+  r->on[STUDENT].src[SRC_SUMS] = (const real *)(const void *)r->total;
+  if (b->teacher) {
+    r->on[TEACHER] = r->on[STUDENT];
+    r->on[TEACHER].src[0] = r->on[STUDENT].src[b->teacher];
+  }
+  r->stored = NULL;
+  loss_find_target(b, c, r);
+  loss_ways_out(b, c, r);
+}
+
+/* Where the student's terms may be kept: in the gradient's own row, in a scratch row when that is written past the caches, or nowhere. */
+static inline real *loss_store(const loss_body *b, const loss_row *r, real *scratch) {
+  real *dx = r->dx[STUDENT];
+  if (!dx || (r->stream && r->n > GROUP)) return NULL;
+  if (r->stream) return scratch;
+  bool shared = false;
+  for (int p = 1; p < SMX_MAX_PORTS; p++) shared |= b->along >> p & 1 && r->on[STUDENT].src[p] == dx;
+  return !shared && (r->on[STUDENT].src[0] != dx || (b->terms_only && b->terms_only(r))) ? dx : NULL;
+}
+
+/* The sums of a side. SIDE_ODD: not an ordinary row, and nothing has been written. */
+typedef enum side_found { SIDE_DONE, SIDE_NAN, SIDE_ODD } side_found;
+static inline side_found loss_cached_side(const loss_body *b, const row_call *c, loss_row *r, int side, real *store, ptrdiff_t ahead) {
+  const loss_side *l = b->side[side];
+  const exp_scores *f = l->exp->scores;
+  const span *s = &r->on[side];
+  const consts *k = &r->k[side];
+  r->k[side] = l->exp->setup(c, s);
+  real max = f->max(s, k, 0, r->n);
+  if (!in_range(max)) return SIDE_ODD;
+  exp_row *e = &r->side[side];
+  *e = (exp_row){.ref = k_of(max) - 1, .top = max};
+  exp_sum w = {.s = s, .k = k, .ref = e->ref, .store = store, .prefetch = ahead, .skip = f->find(s, k, 0, 0, r->n, max)};
+  e->top_l = f->low_part(s, k, 0, w.skip);
+  double sum = 0;
+  for (size_t g = 0; g < r->n; g += GROUP) sum += (double)(store ? l->keep : f->sum)(&w, g, group_size(g, r->n));
+  if (sum != sum) return SIDE_NAN;
+  loss_settle_side(l->exp, s, k, e, sum);
+  r->top[side] = (int64_t)w.skip;
+  if (side == STUDENT) r->stored = store;
+  if (r->target >= 0) loss_target_score(b, r->pick, r, side);
+  return SIDE_DONE;
+}
+
+static inline bool loss_cached_sums(const loss_body *b, loss_row *r, int stage) {
+  double *total = r->total[stage], bad = 0;
+  for (int a = 0; a < ROW_SUMS; a++) total[a] = 0;
+  for (size_t g = 0; g < r->n; g += GROUP) {
+    double sums[ROW_SUMS] = {0};
+    b->sums[stage](r, g, group_size(g, r->n), sums);
+    for (int a = 0; a < ROW_SUMS; a++) total[a] += sums[a];
+  }
+  for (int a = 0; a < ROW_SUMS; a++) bad += total[a] == total[a] ? 0 : 1;
+  return bad == 0;
+}
+
+static inline bool loss_cached_nan(const loss_body *b, loss_row *r) {
+  loss_put(r, LOSS, (double)r_nan());
+  if (b->odd) b->odd(r, true, (double)r_nan());
+  for (int side = 0; side < SIDES; side++)
+    if (r->dx[side]) fill(r->dx[side], r->n, r_nan());
+  return true;
+}
+
+/* A row that the caches hold, straight through its stages. False when it is not an ordinary one, with the logits untouched. */
+static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_row *r, size_t row, real *scratch, ptrdiff_t ahead) {
+  double total[ROW_STAGES][ROW_SUMS], pick[SMX_MAX_PORTS];
+  r->total = total, r->pick = pick;
+  loss_row_at(b, c, row, r);
+  if (r->ignored) return false;
+  if (r->target >= 0)
+    for (int p = 0; p < SMX_MAX_PORTS; p++)
+      if (b->along >> p & 1 && r->on[STUDENT].src[p]) pick[p] = (double)r->on[STUDENT].src[p][r->target];
+  for (int stage = STAGE_EARLY; stage < STAGE_GRADIENT; stage++) {
+    if (!loss_wants(b, r, stage)) continue;
+    side_found found = SIDE_DONE;
+    if (loss_side_stage(stage)) {
+      real *store = stage == STAGE_STUDENT ? loss_store(b, r, scratch) : NULL;
+      found = loss_cached_side(b, c, r, stage - STAGE_STUDENT, store, ahead);
+    } else if (!loss_cached_sums(b, r, stage)) {
+      found = SIDE_NAN;
+    }
+    if (found == SIDE_NAN) return loss_cached_nan(b, r);
+    if (found == SIDE_ODD) return false;
+  }
+  b->settle(r);
+  for (int side = 0; side < SIDES; side++)
+    for (size_t g = 0; r->dx[side] && g < r->n; g += GROUP) b->emit[side](r, g, group_size(g, r->n));
+  return true;
+}
+
+static inline void loss_rows(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward) {
+  real scratch[GROUP] __attribute__((aligned(64)));
+  const bool cached = c->n > 0 && c->plan != PLAN_STREAM && c->n <= EXP_CACHED;
+  const bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && c->rows * c->n > FOLLOW;
+  loss_row r = {.q = c->params, .n = c->n, .backward = backward, .stream = c->bypass};
+  for (size_t row = 0; row < c->rows; row++) {
+    const ptrdiff_t ahead = follow && row + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
+    if (!cached || !loss_cached_row(b, c, &r, row, scratch, ahead)) exp_program_row(kernel, c, row);
+  }
+  if (c->bypass) v_stream_end();
+}
+
+/* The kernels of a loss, forward and backward, around a body. */
+#define LOSS_WAY(name, body, back) \
+  static void name##_begin(const row_call *c, row_state *st) { loss_begin(&body, c, st, back); } \
+  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { loss_pass(&body, c, st, parts, back); } \
+  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { loss_fold(c, st, parts, count); } \
+  static bool name##_next(const row_call *c, row_state *st) { return loss_next(&body, c, st, back); } \
+  static void name##_rows(row_call *c); \
+  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next}; \
+  static void name##_rows(row_call *c) { loss_rows(&body, &name##_kernel, c, back); }
+#define LOSS_KERNEL(name) \
+  LOSS_WAY(name, name##_body, false) \
+  LOSS_WAY(name##_grad, name##_body, true)
+
+#endif
