@@ -289,6 +289,31 @@ SMX_API smx_status smx_softmax_backward_f32(size_t rows, size_t n, const float *
 SMX_API smx_status smx_softmax_strided_f32(smx_context *ctx, size_t rows, size_t n, const float *x, ptrdiff_t x_stride, float *y,
                                            ptrdiff_t y_stride);
 
+/* Cross-entropy of rows of n logits and a class for each: loss[r] = lse(x) - x[target[r]], and the gradient dx, both from one read of x where
+ * the caches hold a row. dx and reduced may be NULL; dx may be x. dx is the gradient of the reduced loss. A target that is neither 0..n-1 nor
+ * ignore_index is SMX_ERR_TARGET, naming its row, and nothing is written. Anything more: smx_op_find("cross_entropy"). */
+typedef enum smx_reduction {
+  SMX_REDUCE_NONE = 0, /* as SUM */
+  SMX_REDUCE_SUM = 1,
+  SMX_REDUCE_MEAN = 2,     /* over the rows that count, by the class weights of their targets; NaN when there are none */
+  SMX_REDUCE_MEAN_SAFE = 3 /* the same, 0 when there are none */
+} smx_reduction;
+
+typedef struct smx_cross_entropy_options {
+  size_t size; /* sizeof(smx_cross_entropy_options); other fields zero mean defaults */
+  smx_reduction reduction;
+  int64_t ignore_index;      /* rows with this target have loss 0 and gradient 0; 0 = -100 */
+  float label_smoothing;     /* mass that is spread evenly over the classes */
+  float z_weight;            /* adds z_weight lse^2 */
+  float softcap;             /* logits become c tanh(x / c); 0 = none */
+  float temperature;         /* divides the logits; 0 = 1 */
+  const float *class_weight; /* n of them, or NULL */
+  float *lse;                /* one a row, or NULL */
+} smx_cross_entropy_options;
+
+SMX_API smx_status smx_cross_entropy_f32(smx_context *ctx, size_t rows, size_t n, const float *x, const int64_t *target,
+                                         const smx_cross_entropy_options *options, float *loss, float *dx, float *reduced);
+
 /* Any axis, strides and float dtypes; y may be x. The rest as smx_forward. */
 SMX_API smx_status smx_softmax(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y);
 SMX_API smx_status smx_log_softmax(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y);

@@ -85,6 +85,7 @@ static int beyond_f32(const problem *p, smx_dtype t) {
     double x = p->in[0][k];
     if (!isfinite(x)) continue;
     if (fabs(factor * x) > FLT_MAX || param_or(p, "z_weight", 0) * x * x > FLT_MAX) return 1;
+    if (!strcmp(p->op->family, "loss") && fabs(4 * x) > FLT_MAX) return 1;
     low = fmin(low, x), high = fmax(high, x);
   }
   int differences = !isnan(param_or(p, "alpha", NAN)) || (p->op->output_count > 1 && !strcmp(p->op->outputs[1].name, "key"));

@@ -89,7 +89,7 @@ static int differentiable(const problem *p) {
   for (int64_t k = 0; k < port_count(p, &p->op->outputs[0]); k++)
     nan |= isnan(values[0][k]) || (isinf(values[0][k]) && !strcmp(p->op->family, "loss"));
   for (int i = 0; i < p->op->output_count; i++) free(values[i]);
-  return !nan;
+  return !nan && param_or(p, "detach", 0) == 0; /* detached: a gradient that leaves something out on purpose */
 }
 
 static void run(problem *p, smx_dtype t) {
@@ -122,6 +122,14 @@ static void against_reference(problem *p, int variant, worst *w) {
   }
 }
 
+/* Divergences are differences of logarithms, rounded as they are: reference.h's 1 + m / 16. */
+static double spread(const problem *p) {
+  double m = 0;
+  for (int i = 0; i < p->op->input_count; i++)
+    if (p->in[i] && !strcmp(p->op->inputs[i].name, "teacher")) m = fmax(largest(p->in[0], p->n), largest(p->in[i], p->n));
+  return 1 + m / fmin(param_or(p, "temperature", 1), 1) / 16;
+}
+
 static void against_f64(problem *p, int variant, worst *w) {
   double *want[SMX_MAX_PORTS] = {NULL};
   problem_round(p, SMX_F32);
@@ -133,7 +141,7 @@ static void against_f64(problem *p, int variant, worst *w) {
     const smx_port *port = grad_port(p, i);
     if (!port) continue;
     double *got = problem_values(p, port, p->din[i], SMX_F32), upstream = largest(p->dout[0], port_count(p, &p->op->outputs[0]));
-    double size = upstream + largest(want[i], port_count(p, port));
+    double size = (upstream + largest(want[i], port_count(p, port))) * spread(p);
     for (int64_t k = 0; k < port_count(p, port); k++) note(w, p, i, variant, size, got[k], want[i][k]);
     free(got);
     free(want[i]);

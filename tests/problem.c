@@ -84,6 +84,10 @@ static void masses(rng *r, double *x, int64_t n) {
   for (int64_t i = 0; i < n; i++) x[i] = rng_below(r, 2) ? rng_uniform(r) : 0;
 }
 
+static void probabilities(rng *r, double *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] = rng_uniform(r);
+}
+
 static void positives(rng *r, double *x, int64_t n) {
   for (int64_t i = 0; i < n; i++) x[i] = 0.25 + rng_uniform(r);
 }
@@ -106,7 +110,8 @@ static void port_values(rng *r, problem *p, int i, const kind *kinds, int kind_c
   else if (port->shape == SMX_SHAPE_OFFSETS) offsets(r, p, x);
   else if (port->flags & SMX_PORT_TARGET) classes(r, p, x);
   else if (port->flags & SMX_PORT_INT) indices(r, p, port, x);
-  else if (port->flags & SMX_PORT_EITHER) masses(r, x, port_count(p, port));
+  else if (strstr(port->help, "probability of a class")) probabilities(r, x, port_count(p, port));
+  else if (!strcmp(port->name, "soft_target")) masses(r, x, port_count(p, port));
   else if (port->shape == SMX_SHAPE_COLUMN) positives(r, x, p->n);
   else if (port->shape == SMX_SHAPE_ROW) row_values(r, p, port, x);
   else

@@ -63,9 +63,9 @@ smx_status smx_targets_check(const smx_targets *t, double *total) {
 }
 
 double smx_reduced(smx_reduction how, double sum, double total) {
-  if (how < REDUCE_MEAN) return sum;
-  if (total == 0) return how == REDUCE_MEAN ? __builtin_nan("") : 0;
+  if (how < SMX_REDUCE_MEAN) return sum;
+  if (total == 0) return how == SMX_REDUCE_MEAN ? __builtin_nan("") : 0;
   return sum / total;
 }
 
-double smx_share(smx_reduction how, double total) { return how < REDUCE_MEAN ? 1 : total == 0 ? 0 : 1 / total; }
+double smx_share(smx_reduction how, double total) { return how < SMX_REDUCE_MEAN ? 1 : total == 0 ? 0 : 1 / total; }

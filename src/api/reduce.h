@@ -4,9 +4,6 @@
 #include "base/base.h"
 #include "engine/program.h"
 
-/* The parameter `reduction`, by number. */
-typedef enum smx_reduction { REDUCE_NONE, REDUCE_SUM, REDUCE_MEAN, REDUCE_MEAN_SAFE } smx_reduction;
-
 /* Targets of all rows: classes of 0 .. classes - 1, or ignore. SMX_ERR_TARGET names the first row whose target is neither; *total is the sum of
  * what the targets count. */
 typedef struct smx_targets {

@@ -173,7 +173,7 @@ SMI consts ce_capped_setup(const row_call *c, const span *s) {
 }
 
 #define CE(name, score_name, scaled, setup, last) \
-  LOSS_SIDE(name, score_name, scaled, setup) \
+  LOSS_SIDE(name, score_name, scaled, scaled, setup) \
   SMI void name##_late_add(const loss_row *r, size_t i, int cnt, vreal *acc) { \
     ce_target_add(r, loss_score(r, STUDENT, score_name, i, cnt), i, cnt, acc); \
   } \

@@ -81,6 +81,10 @@ SMI void loss_put(const loss_row *r, int output, double value) {
   real *y = r->on[STUDENT].dst[output];
   if (!r->backward && y) *y = v_first(v_clean(v_set1((real)value)));
 }
+SMI void loss_put_gradient(const loss_row *r, int input, double value) { /* of a ROW input */
+  real *y = r->on[STUDENT].dst[input];
+  if (r->backward && y) *y = v_first(v_clean(v_set1((real)value)));
+}
 SMI void loss_put_whole(const loss_row *r, int output, int64_t value) {
   if (!r->backward && r->on[STUDENT].dst[output]) *(int64_t *)(void *)r->on[STUDENT].dst[output] = value;
 }
@@ -206,19 +210,23 @@ SMI void loss_emit_of(const loss_row *r, int side, score_fn *f, bool scaled, los
 #define LOSS_EMIT_OF(name, side, score, scaled, value) \
   NOINLINE void name(const loss_row *r, size_t i, size_t n) { loss_emit_of(r, side, score, scaled, value, i, n); }
 
-/* A way of forming scores: the functions of exp.h, and those of a loss_side. setup may be shared. */
-#define LOSS_SIDE(name, score_name, is_scaled, setup_name) \
-  EXP_SCORES(name, score_name, is_scaled) \
+/* A way of forming scores: the functions of exp.h and of a loss_side. low: scores have a low part. */
+#define LOSS_SCORES(name, score_name, low) \
+  EXP_SCORES(name, score_name, low) \
   NOINLINE real name##_keep(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, SUM_SKIP | SUM_STORE | SUM_AHEAD, NULL, i, n); \
+    return exp_sum_of(w, score_name, low, SUM_SKIP | SUM_STORE | SUM_AHEAD, NULL, i, n); \
   } \
-  static void name##_one(const span *s, const consts *k, real shift, real *h, real *l) { \
+  NOINLINE void name##_one(const span *s, const consts *k, real shift, real *h, real *l) { \
     score z = score_name(s, k, &shift, 0, 1); \
     *h = v_first(z.h), *l = v_first(z.l); \
-  } \
-  static const exp_body name##_exp = { \
-      .setup = setup_name, .scores = &name##_scores, .kind = EXP_SUMS, .scaled = is_scaled, .others = true}; \
-  static const loss_side name##_side = {&name##_exp, name##_one, name##_keep};
+  }
+/* A side with the scores `from`; one: those of `as`, at the target. product: scores are x times v[0] + v[1] of the consts. */
+#define LOSS_SIDE_AS(name, from, as, product, setup_name) \
+  static const exp_body name##_exp = {.setup = setup_name, .scores = &from##_scores, .kind = EXP_SUMS, .scaled = product, .others = true}; \
+  static const loss_side name##_side = {&name##_exp, as##_one, from##_keep};
+#define LOSS_SIDE(name, score_name, low, product, setup_name) \
+  LOSS_SCORES(name, score_name, low) \
+  LOSS_SIDE_AS(name, name, name, product, setup_name)
 
 /* ---- the row program ---- */
 
@@ -303,14 +311,15 @@ static inline bool loss_fill(const loss_row *r, row_state *st, double value) {
   return st->writes = r->wanted;
 }
 
-/* A row that is NaN, or empty. */
+/* A row that is NaN, or empty. A target that its scores leave out may still make it NaN. */
 static inline bool loss_odd(const loss_body *b, const row_call *c, row_state *st, const loss_row *r, bool nan) {
-  const double none = nan || c->on_empty == SMX_EMPTY_NAN ? (double)r_nan() : 0;
+  if (r->target >= 0) nan |= !(st->kept.pick[0] < (double)R_INF) || !(st->kept.pick[b->teacher] < (double)R_INF);
+  const double none = nan || (!r->backward && c->on_empty == SMX_EMPTY_NAN) ? (double)r_nan() : 0;
   st->empty = !nan && !r->ignored && !r->backward;
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
   loss_put(r, LOSS, r->ignored ? 0 : none);
   if (b->odd) b->odd(r, nan, none);
-  return loss_fill(r, st, (r->ignored && !r->backward) || (!nan && r->backward) ? 0 : none);
+  return loss_fill(r, st, r->ignored && !r->backward ? 0 : none);
 }
 
 static inline bool loss_not_a_number(const loss_body *b, const row_call *c, row_state *st, bool backward) {
@@ -331,6 +340,7 @@ static inline bool loss_go(const loss_body *b, const row_call *c, row_state *st,
   if (stage < STAGE_GRADIENT) return true;
   if (r.ignored && !loss_wants(b, &r, STAGE_STUDENT)) {
     loss_put(&r, LOSS, 0);
+    if (b->odd) b->odd(&r, false, 0);
     return loss_fill(&r, st, 0);
   }
   b->settle(&r);
@@ -513,8 +523,10 @@ static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_r
     if (found == SIDE_ODD) return false;
   }
   b->settle(r);
-  for (int side = 0; side < SIDES; side++)
+  for (int side = 0; side < SIDES; side++) {
     for (size_t g = 0; r->dx[side] && g < r->n; g += GROUP) b->emit[side](r, g, group_size(g, r->n));
+    r->stored = NULL; /* the gradient is there now */
+  }
   return true;
 }
 

@@ -1,0 +1,45 @@
+/* api/loss.c - cross-entropy by name: its arguments as tensors, and the verb. */
+#include "base/base.h"
+#include "loss/loss.h"
+#include <string.h>
+
+static smx_tensor array(const void *data, smx_dtype dtype, int32_t ndim, int64_t *shape) {
+  smx_tensor t = {.ndim = ndim, .dtype = dtype, .shape = shape};
+  t.device.device_type = 1;
+  memcpy(&t.data, &data, sizeof t.data);
+  return t;
+}
+
+/* NULL, 0: the default. */
+static void set(smx_params *p, const char *name, double value) {
+  const smx_op *op = loss_table + LOSS_cross_entropy;
+  for (int32_t i = 0; i < op->param_count; i++)
+    if (value != 0 && !strcmp(op->params[i].name, name)) p->value[i] = value;
+}
+
+smx_status smx_cross_entropy_f32(smx_context *ctx, size_t rows, size_t n, const float *x, const int64_t *target,
+                                 const smx_cross_entropy_options *options, float *loss, float *dx, float *reduced) {
+  const smx_op *op = loss_table + LOSS_cross_entropy;
+  smx_cross_entropy_options o = {.size = sizeof o};
+  if (options && options->size != sizeof o)
+    return smx_fail(SMX_ERR_STRUCT, "smx_cross_entropy_f32: options.size is %zu, not %zu", options->size, sizeof o);
+  if (options) o = *options;
+  if (rows > INT64_MAX || n > INT64_MAX) return smx_fail(SMX_ERR_SHAPE, "smx_cross_entropy_f32: rows * n = %zu * %zu overflows", rows, n);
+  if (rows && !loss) return smx_fail(SMX_ERR_NULL, "smx_cross_entropy_f32: loss is NULL");
+  int64_t shape[2] = {(int64_t)rows, (int64_t)n};
+  smx_tensor tensors[] = {array(x, SMX_F32, 2, shape),      array(target, SMX_I64, 1, shape), array(o.class_weight, SMX_F32, 1, shape + 1),
+                          array(loss, SMX_F32, 1, shape),   array(dx, SMX_F32, 2, shape),     array(o.lse, SMX_F32, 1, shape),
+                          array(reduced, SMX_F32, 0, shape)};
+  const smx_tensor *in[] = {tensors, tensors + 1, NULL, o.class_weight ? tensors + 2 : NULL};
+  const smx_tensor *out[] = {tensors + 3, dx ? tensors + 4 : NULL,     o.lse ? tensors + 5 : NULL, NULL, NULL,
+                             NULL,        reduced ? tensors + 6 : NULL};
+  smx_params params;
+  smx_params_init(op, &params);
+  set(&params, "ignore_index", (double)o.ignore_index);
+  set(&params, "label_smoothing", (double)o.label_smoothing);
+  set(&params, "z_weight", (double)o.z_weight);
+  set(&params, "softcap", (double)o.softcap);
+  set(&params, "temperature", (double)o.temperature);
+  set(&params, "reduction", o.reduction);
+  return smx_forward(op, ctx, &params, 4, in, 7, out);
+}

@@ -1,0 +1,247 @@
+/* loss/ops_hard.c - losses of one class a row: functions of the target's log p, and of sums beside it. See ops.c.
+ *
+ * With u = log p_y a loss f(u) has the gradient f'(u) ([j = y] - p_j): the weights times -f', and f' (1 - p_y) at the target. */
+#include "logits.h"
+
+enum { TARGET = 1 };
+
+SMI consts hard_no_setup(const row_call *c, const span *s) {
+  (void)c;
+  (void)s;
+  return (consts){{0}};
+}
+static bool hard_terms_only(const loss_row *r) {
+  (void)r;
+  return true;
+}
+LOSS_SIDE(hard, score_logit, false, false, hard_no_setup)
+LOSS_EMIT_OF(hard_out, STUDENT, score_logit, false, loss_plain_value)
+
+/* f and f' of a loss, and its gradient divided by `scale`. */
+SMI void hard_settle(loss_row *r, loss_hit hit, double loss, double slope, double scale) {
+  loss_put(r, LOSS, loss);
+  r->coef[0] = (real)(-r->g * slope / scale);
+  r->at_target = (real)(r->g * slope * hit.q / scale);
+}
+
+#define HARD(name, inputs) \
+  static const loss_body name##_body = {.side = {&hard_side}, \
+                                        .terms_only = hard_terms_only, \
+                                        .settle = name##_settle, \
+                                        .emit = {hard_out}, \
+                                        .along = inputs, \
+                                        .target = TARGET}; \
+  LOSS_KERNEL(name)
+
+/* ---- focal_loss: -a q^g u, q = 1 - p, u = log p ---- */
+
+enum { FOCAL_WEIGHT = 2, FOCAL_GAMMA = 1, FOCAL_ALPHA = 2 };
+
+static void focal_settle(loss_row *r) {
+  loss_hit hit = loss_hit_of(r, STUDENT);
+  double gamma = r->q[FOCAL_GAMMA], alpha = r->q[FOCAL_ALPHA] * (loss_has(r, FOCAL_WEIGHT) ? r->pick[FOCAL_WEIGHT] : 1);
+  double power = gamma == 0 ? 1 : hit.q > 0 ? d_exp(gamma * d_log(hit.q, 0)) : 0;
+  double ratio = hit.p == 0 ? 0 : hit.q > 0 ? -hit.log_p / hit.q : 1; /* u / (e^u - 1) */
+  double loss = alpha * power == 0 ? 0 : -alpha * power * hit.log_p;
+  hard_settle(r, hit, loss, -alpha * power * (1 + gamma * hit.p * ratio), 1);
+}
+HARD(focal, 1u | 1u << FOCAL_WEIGHT)
+
+/* ---- poly_loss: -u + e1 q + e2 q^2 ---- */
+
+static void poly_settle(loss_row *r) {
+  loss_hit hit = loss_hit_of(r, STUDENT);
+  double first = r->q[1], second = r->q[2];
+  hard_settle(r, hit, -hit.log_p + hit.q * (first + second * hit.q), -1 - hit.p * (first + 2 * second * hit.q), 1);
+}
+HARD(poly, 1u)
+
+/* ---- squared_error_logit: (u - log q)^2 / 2 of the teacher's probability q of the class, or with x_y for u, or -q u ---- */
+
+enum { SEL_PROBABILITY = 2, SEL_MODE = 1, SEL_FLOOR = 2, SEL_RAW = 1, SEL_NAIVE = 2 };
+
+static void sel_settle(loss_row *r) {
+  loss_hit hit = loss_hit_of(r, STUDENT);
+  double q = (double)*loss_in(r, SEL_PROBABILITY), inf = (double)__builtin_inf();
+  q = q < r->q[SEL_FLOOR] ? r->q[SEL_FLOOR] : q;
+  if (r->q[SEL_MODE] == SEL_NAIVE) {
+    hard_settle(r, hit, q == 0 ? 0 : -q * hit.log_p, -q, 1);
+    return;
+  }
+  double log_q = q > 0x1p-1000 ? d_log(q, 0) : q == q ? -inf : q;
+  double away = (r->q[SEL_MODE] == SEL_RAW ? r->pick[0] : hit.log_p) - log_q;
+  hard_settle(r, hit, away * away / 2, away, 1);
+  if (r->q[SEL_MODE] == SEL_RAW) r->coef[0] = 0, r->at_target = (real)(r->g * away);
+}
+HARD(sel, 1u)
+
+/* ---- logit_adjustment: the cross-entropy of x + tau log prior ---- */
+
+enum { PRIOR = 2, TAU = 1 };
+
+SMI consts adjusted_setup(const row_call *c, const span *s) {
+  (void)s;
+  return (consts){{(real)c->params[TAU]}};
+}
+/* The sum is kept in two parts, so that logits far from 0 do not swallow the prior. A class of prior 0 does not exist. */
+SMI score score_adjusted(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  vreal prior = at(s->src[PRIOR], i, cnt), x = at(s->src[0], i, cnt), zero = v_set1(0);
+  vmask usable = m_and(m_not(v_lt(prior, v_set1(R_TINY))), v_lt(prior, v_set1(R_INF))),
+        none = m_and(m_not(v_lt(prior, zero)), v_lt(prior, v_set1(R_TINY)));
+  vreal b = v_mul(v_set1(k->v[0]), v_log_scaled(v_select(usable, prior, v_set1(1)), zero));
+  vreal h = v_add(x, b), back = v_sub(h, x), l = v_add(v_sub(x, v_sub(h, back)), v_sub(b, back));
+  l = v_select(v_lt(v_abs(h), v_set1(R_INF)), l, zero);
+  h = v_select(usable, h, v_select(none, v_set1(-R_INF), v_set1(r_nan())));
+  return (score){loss_shifted(h, shift), l};
+}
+static void adjusted_settle(loss_row *r) {
+  loss_hit hit = loss_hit_of(r, STUDENT);
+  hard_settle(r, hit, -hit.log_p, -1, 1);
+}
+LOSS_SIDE(adjusted, score_adjusted, true, false, adjusted_setup)
+LOSS_EMIT_OF(adjusted_out, STUDENT, score_adjusted, true, loss_plain_value)
+static const loss_body adjusted_body = {.side = {&adjusted_side},
+                                        .terms_only = hard_terms_only,
+                                        .settle = adjusted_settle,
+                                        .emit = {adjusted_out},
+                                        .along = 1u | 1u << PRIOR,
+                                        .target = TARGET};
+LOSS_KERNEL(adjusted)
+
+/* ---- max_suppression: -u + a (top - mean z) + b |x|^2 / 2; outlier_exposure: lse - mean z ---- */
+
+enum { MS_ALPHA = 1, MS_PENALTY = 2, MS_OVER = 3 }; /* parameters */
+enum { SUM_BELOW, SUM_COUNT, SUM_SQUARES };         /* sums of STAGE_LATE */
+enum { C_WEIGHT, C_MEAN, C_SQUARES, C_TOP };        /* coefficients */
+
+SMI void spread_add(const loss_row *r, bool finite, size_t i, int cnt, vreal *acc) {
+  score z = loss_score(r, STUDENT, score_logit, i, cnt);
+  vreal x = v_select(lanes_below(cnt), at(loss_in(r, 0), i, cnt), v_set1(0)), zero = v_set1(0);
+  vmask out = finite ? v_eq(z.h, v_set1(-R_INF)) : m_not(lanes_below(cnt));
+  acc[SUM_BELOW] = v_add(acc[SUM_BELOW], v_select(out, zero, loss_below(r, STUDENT, z)));
+  acc[SUM_COUNT] = v_add(acc[SUM_COUNT], v_select(out, zero, v_set1(1)));
+  acc[SUM_SQUARES] = v_fma(x, x, acc[SUM_SQUARES]);
+}
+SMI void ms_add(const loss_row *r, size_t i, int cnt, vreal *acc) { spread_add(r, r->q[MS_OVER] != 0, i, cnt, acc); }
+LOSS_SUMS_OF(ms_late, ms_add, 3)
+
+/* Nothing spread, nothing done: 0 times an infinite distance is 0. */
+SMI double times(double c, double x) { return c == 0 ? 0 : c * x; }
+
+static void ms_settle(loss_row *r) {
+  const double *sum = r->total[STAGE_LATE], alpha = r->q[MS_ALPHA], penalty = r->q[MS_PENALTY];
+  loss_hit hit = loss_hit_of(r, STUDENT);
+  double extra = times(alpha, sum[SUM_BELOW] / sum[SUM_COUNT]) + times(penalty, sum[SUM_SQUARES]) / 2;
+  hard_settle(r, hit, -hit.log_p + extra, -1, 1);
+  double mean = r->q[MS_OVER] != 0 && r->h[STUDENT] == -R_INF ? 0 : alpha / sum[SUM_COUNT];
+  double all = -mean + times(penalty, r->pick[0]) + (r->target == r->top[STUDENT] ? alpha : 0);
+  r->at_target = (real)(r->g * (all - hit.q));
+  r->coef[C_MEAN] = (real)(r->g * alpha / sum[SUM_COUNT]);
+  r->coef[C_SQUARES] = (real)(r->g * penalty);
+  r->coef[C_TOP] = (real)(r->g * alpha);
+}
+SMI vreal spread_value(const loss_out *w, bool finite, vreal p, size_t i, int cnt) {
+  vreal x = at(loss_in(w->r, 0), i, cnt), v = v_mul(p, v_set1(w->coef[C_WEIGHT])), mean = v_set1(w->coef[C_MEAN]);
+  if (finite) mean = v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), mean);
+  v = v_sub(v, mean);
+  if (w->coef[C_SQUARES] != 0) v = v_fma(v_set1(w->coef[C_SQUARES]), x, v);
+  return v;
+}
+SMI vreal ms_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  vreal v = spread_value(w, w->r->q[MS_OVER] != 0, p, i, cnt);
+  uint64_t lane = (uint64_t)(w->r->top[STUDENT] - (int64_t)(w->r->on[STUDENT].origin + i));
+  if (lane < LANES) v = v_add(v, v_select(v_eq(v_iota(), v_set1((real)lane)), v_set1(w->coef[C_TOP]), v_set1(0)));
+  return loss_hit_target(w, v, i);
+}
+LOSS_EMIT_OF(ms_out, STUDENT, score_logit, false, ms_value)
+static const loss_body ms_body = {
+    .side = {&hard_side}, .sums = {[STAGE_LATE] = ms_late}, .settle = ms_settle, .emit = {ms_out}, .along = 1u, .target = TARGET};
+LOSS_KERNEL(ms)
+
+enum { OE_OVER = 0 };
+SMI void oe_add(const loss_row *r, size_t i, int cnt, vreal *acc) { spread_add(r, r->q[OE_OVER] != 0, i, cnt, acc); }
+LOSS_SUMS_OF(oe_late, oe_add, 2)
+static void oe_settle(loss_row *r) {
+  const double *sum = r->total[STAGE_LATE];
+  loss_put(r, LOSS, d_log1p(r->side[STUDENT].others) + sum[SUM_BELOW] / sum[SUM_COUNT]);
+  r->coef[C_WEIGHT] = (real)r->g;
+  r->coef[C_MEAN] = (real)(r->g / sum[SUM_COUNT]);
+  r->coef[C_SQUARES] = 0;
+}
+SMI vreal oe_value(const loss_out *w, vreal p, size_t i, int cnt) { return spread_value(w, w->r->q[OE_OVER] != 0, p, i, cnt); }
+LOSS_EMIT_OF(oe_out, STUDENT, score_logit, false, oe_value)
+static const loss_body oe_body = {
+    .side = {&hard_side}, .sums = {[STAGE_LATE] = oe_late}, .settle = oe_settle, .emit = {oe_out}, .along = 1u};
+LOSS_KERNEL(oe)
+
+/* ---- energy_margin: max(0, E - in)^2 or max(0, out - E)^2 of the energy E = -T lse(x / T) ---- */
+
+enum { OUTLIER = 1, EM_T = 0, EM_IN = 1, EM_OUT = 2 };
+
+SMI consts em_setup(const row_call *c, const span *s) {
+  (void)s;
+  return loss_factor(1 / c->params[EM_T]);
+}
+static void em_settle(loss_row *r) {
+  const int64_t *outlier = (const int64_t *)(const void *)loss_in(r, OUTLIER);
+  bool out = outlier && *outlier != 0;
+  double energy = -r->q[EM_T] * loss_lse(r, STUDENT), over = out ? r->q[EM_OUT] - energy : energy - r->q[EM_IN];
+  if (!(over > 0)) over = 0;
+  loss_put(r, LOSS, over * over);
+  r->coef[0] = (real)(r->g * (out ? 2 : -2) * over);
+}
+LOSS_SIDE(em, score_tempered, true, true, em_setup)
+LOSS_EMIT_OF(em_out, STUDENT, score_tempered, true, loss_plain_value)
+static const loss_body em_body = {.side = {&em_side}, .terms_only = hard_terms_only, .settle = em_settle, .emit = {em_out}, .along = 1u};
+LOSS_KERNEL(em)
+
+/* ---- robust_temperature: T (lse(x / T) - log n + rho) - x_y; dT = rho - log n + entropy ---- */
+
+enum { RT_TAU = 2, RT_T = 1, RT_RHO = 2 };
+
+SMI double rt_temperature(const double *q, const real *tau) { return tau ? (double)*tau : q[RT_T]; }
+SMI consts rt_setup(const row_call *c, const span *s) {
+  double t = rt_temperature(c->params, s->src[RT_TAU]);
+  return loss_factor(t > 0 ? 1 / t : (double)r_nan());
+}
+static bool rt_wants(const loss_row *r, int stage) {
+  return stage == STAGE_LATE && r->backward && r->outputs >> RT_TAU & 1; /* the entropy, for the gradient of T */
+}
+static bool rt_terms_only(const loss_row *r) { return !rt_wants(r, STAGE_LATE); }
+SMI void rt_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  score z = loss_score(r, STUDENT, score_tempered, i, cnt);
+  vreal p = loss_weight(r, STUDENT, z, true, i, cnt);
+  acc[0] = v_select(v_eq(p, v_set1(0)), acc[0], v_fma(p, loss_below(r, STUDENT, z), acc[0]));
+}
+LOSS_SUMS_OF(rt_late, rt_add, 1)
+static void rt_settle(loss_row *r) {
+  loss_hit hit = loss_hit_of(r, STUDENT);
+  double t = rt_temperature(r->q, loss_in(r, RT_TAU)), spare = r->q[RT_RHO] - d_log1p((double)r->n - 1);
+  hard_settle(r, hit, t * (spare - hit.log_p), -1, 1);
+  loss_put_gradient(r, RT_TAU, r->g * (spare + d_log1p(r->side[STUDENT].others) + r->total[STAGE_LATE][0]));
+}
+static void rt_odd(const loss_row *r, bool nan, double none) {
+  (void)nan;
+  loss_put_gradient(r, RT_TAU, none);
+}
+LOSS_SIDE(rt, score_tempered, true, true, rt_setup)
+LOSS_EMIT_OF(rt_out, STUDENT, score_tempered, true, loss_plain_value)
+static const loss_body rt_body = {.side = {&rt_side},
+                                  .sums = {[STAGE_LATE] = rt_late},
+                                  .wants = rt_wants,
+                                  .terms_only = rt_terms_only,
+                                  .settle = rt_settle,
+                                  .odd = rt_odd,
+                                  .emit = {rt_out},
+                                  .along = 1u,
+                                  .target = TARGET};
+LOSS_KERNEL(rt)
+
+OPERATOR(focal_loss, focal, focal_grad)
+OPERATOR(poly_loss, poly, poly_grad)
+OPERATOR(squared_error_logit, sel, sel_grad)
+OPERATOR(logit_adjustment, adjusted, adjusted_grad)
+OPERATOR(max_suppression, ms, ms_grad)
+OPERATOR(outlier_exposure, oe, oe_grad)
+OPERATOR(energy_margin, em, em_grad)
+OPERATOR(robust_temperature, rt, rt_grad)

@@ -1,0 +1,242 @@
+/* loss/ops_pairs.c - losses between two rows of logits, a student's and a teacher's. See ops.c. p and q are their weights. */
+#include "logits.h"
+
+enum { TEACHER_PORT = 1, PAIR_TARGET = 2 };
+
+/* weight times x, where a score of -inf takes no part; a weight too small for the type counts as 0, unless x is infinite. */
+SMI vreal add_where(vreal acc, vreal weight, vreal log_weight, vreal x) {
+  vmask none = v_eq(weight, v_set1(0)), finite = v_lt(x, v_set1(R_INF));
+  vreal term = v_select(none, v_select(finite, v_set1(0), x), v_mul(weight, x));
+  return v_select(v_eq(log_weight, v_set1(-R_INF)), acc, v_add(acc, term));
+}
+
+/* ---- knowledge_distillation: k D(q || p), k D(p || q) or -k sum q log p, with temperatures of their own ---- */
+
+enum { KD_DIVERGENCE, KD_T, KD_TEACHER_T, KD_SCALE };
+enum { KD_REVERSE = 1, KD_CROSS = 2 };
+
+SMI double kd_temperature(const double *q, int side) { return side == TEACHER && q[KD_TEACHER_T] > 0 ? q[KD_TEACHER_T] : q[KD_T]; }
+SMI double kd_scale(const double *q) {
+  double same = kd_temperature(q, STUDENT) == kd_temperature(q, TEACHER);
+  return q[KD_SCALE] == 0 && same != 0 ? q[KD_T] * q[KD_T] : 1;
+}
+SMI consts kd_student_setup(const row_call *c, const span *s) {
+  (void)s;
+  return loss_factor(1 / kd_temperature(c->params, STUDENT));
+}
+SMI consts kd_teacher_setup(const row_call *c, const span *s) {
+  (void)s;
+  return loss_factor(1 / kd_temperature(c->params, TEACHER));
+}
+LOSS_SIDE(kd_student, score_tempered, true, true, kd_student_setup)
+LOSS_SIDE_AS(kd_teacher, kd_student, kd_student, true, kd_teacher_setup)
+
+typedef struct pair {
+  vreal p, q, log_p, log_q;
+} pair;
+SMI pair pair_at(const loss_row *r, score_fn *f, bool low, size_t i, int cnt) {
+  score z = loss_score(r, STUDENT, f, i, cnt), u = loss_score(r, TEACHER, f, i, cnt);
+  return (pair){loss_weight(r, STUDENT, z, low, i, cnt), loss_weight(r, TEACHER, u, low, i, cnt), loss_log(r, STUDENT, z),
+                loss_log(r, TEACHER, u)};
+}
+SMI void kd_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  pair w = pair_at(r, score_tempered, true, i, cnt);
+  if (r->q[KD_DIVERGENCE] == KD_REVERSE) acc[0] = add_where(acc[0], w.p, w.log_p, v_sub(w.log_p, w.log_q));
+  else if (r->q[KD_DIVERGENCE] == KD_CROSS) acc[0] = add_where(acc[0], w.q, w.log_q, v_sub(v_set1(0), w.log_p));
+  else acc[0] = add_where(acc[0], w.q, w.log_q, v_sub(w.log_q, w.log_p));
+}
+LOSS_SUMS_OF(kd_late, kd_add, 1)
+
+enum { C_STUDENT, C_TEACHER, C_DIVERGENCE };
+static void kd_settle(loss_row *r) {
+  double d = r->total[STAGE_LATE][0], k = kd_scale(r->q), finite = d < (double)__builtin_inf();
+  bool reverse = r->q[KD_DIVERGENCE] == KD_REVERSE;
+  loss_put(r, LOSS, k * d);
+  r->coef[C_STUDENT] = (real)(reverse && finite == 0 ? 0 : r->g * k / kd_temperature(r->q, STUDENT));
+  r->coef[C_TEACHER] = (real)(!reverse && finite == 0 ? 0 : r->g * k / kd_temperature(r->q, TEACHER));
+  r->coef[C_DIVERGENCE] = (real)d;
+}
+/* weight times (log ratio - its mean), and 0 where the mean is infinite. */
+SMI vreal about_mean(const loss_out *w, int c, vreal weight, vreal ratio, real mean) {
+  if (w->coef[c] == 0) return v_set1(0);
+  vreal v = v_mul(v_mul(weight, v_set1(w->coef[c])), v_sub(ratio, v_set1(mean)));
+  return v_select(v_eq(weight, v_set1(0)), v_set1(0), v);
+}
+SMI vreal kd_student_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  const loss_row *r = w->r;
+  score u = loss_score(r, TEACHER, score_tempered, i, cnt);
+  if (r->q[KD_DIVERGENCE] != KD_REVERSE) return v_mul(v_set1(w->coef[C_STUDENT]), v_sub(p, loss_weight(r, TEACHER, u, true, i, cnt)));
+  vreal ratio = v_sub(loss_log(r, STUDENT, loss_score(r, STUDENT, score_tempered, i, cnt)), loss_log(r, TEACHER, u));
+  return about_mean(w, C_STUDENT, p, ratio, w->coef[C_DIVERGENCE]);
+}
+SMI vreal kd_teacher_value(const loss_out *w, vreal q, size_t i, int cnt) {
+  const loss_row *r = w->r;
+  score z = loss_score(r, STUDENT, score_tempered, i, cnt);
+  vreal log_p = loss_log(r, STUDENT, z);
+  if (r->q[KD_DIVERGENCE] == KD_REVERSE) return v_mul(v_set1(w->coef[C_TEACHER]), v_sub(q, loss_weight(r, STUDENT, z, true, i, cnt)));
+  vreal log_q = loss_log(r, TEACHER, loss_score(r, TEACHER, score_tempered, i, cnt));
+  vreal ratio = r->q[KD_DIVERGENCE] == KD_CROSS ? v_sub(v_set1(0), log_p) : v_sub(log_q, log_p);
+  return about_mean(w, C_TEACHER, q, ratio, w->coef[C_DIVERGENCE]);
+}
+LOSS_EMIT_OF(kd_student_out, STUDENT, score_tempered, true, kd_student_value)
+LOSS_EMIT_OF(kd_teacher_out, TEACHER, score_tempered, true, kd_teacher_value)
+static const loss_body kd_body = {.side = {&kd_student_side, &kd_teacher_side},
+                                  .sums = {[STAGE_LATE] = kd_late},
+                                  .settle = kd_settle,
+                                  .emit = {kd_student_out, kd_teacher_out},
+                                  .along = 1u | 1u << TEACHER_PORT,
+                                  .teacher = TEACHER_PORT};
+LOSS_KERNEL(kd)
+
+/* ---- jensen_shannon: b D(p || m) + (1 - b) D(q || m), m = b p + (1 - b) q ---- */
+
+SMI consts js_setup(const row_call *c, const span *s) {
+  (void)c;
+  (void)s;
+  return (consts){{0}};
+}
+LOSS_SIDE(js, score_logit, false, false, js_setup)
+
+SMI vreal log_mix(const loss_row *r, vreal p, vreal q) {
+  const real b = (real)r->q[0];
+  vreal m = v_fma(v_set1(b), p, v_mul(v_set1((real)(1 - r->q[0])), q));
+  return v_log_scaled(v_max(m, v_set1(R_TINY)), v_set1(0));
+}
+SMI void js_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  pair w = pair_at(r, score_logit, false, i, cnt);
+  vreal mix = log_mix(r, w.p, w.q);
+  acc[0] = add_where(acc[0], w.p, w.log_p, v_sub(w.log_p, mix));
+  acc[1] = add_where(acc[1], w.q, w.log_q, v_sub(w.log_q, mix));
+}
+LOSS_SUMS_OF(js_late, js_add, 2)
+enum { C_MEAN_P = 2, C_MEAN_Q = 3 };
+static void js_settle(loss_row *r) {
+  const double *sum = r->total[STAGE_LATE], b = r->q[0];
+  loss_put(r, LOSS, b * sum[0] + (1 - b) * sum[1]);
+  r->coef[C_STUDENT] = (real)(r->g * b);
+  r->coef[C_TEACHER] = (real)(r->g * (1 - b));
+  r->coef[C_MEAN_P] = (real)sum[0];
+  r->coef[C_MEAN_Q] = (real)sum[1];
+}
+SMI vreal js_student_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  const loss_row *r = w->r;
+  vreal q = loss_weight(r, TEACHER, loss_score(r, TEACHER, score_logit, i, cnt), false, i, cnt);
+  vreal log_p = loss_log(r, STUDENT, loss_score(r, STUDENT, score_logit, i, cnt));
+  return about_mean(w, C_STUDENT, p, v_sub(log_p, log_mix(r, p, q)), w->coef[C_MEAN_P]);
+}
+SMI vreal js_teacher_value(const loss_out *w, vreal q, size_t i, int cnt) {
+  const loss_row *r = w->r;
+  vreal p = loss_weight(r, STUDENT, loss_score(r, STUDENT, score_logit, i, cnt), false, i, cnt);
+  vreal log_q = loss_log(r, TEACHER, loss_score(r, TEACHER, score_logit, i, cnt));
+  return about_mean(w, C_TEACHER, q, v_sub(log_q, log_mix(r, p, q)), w->coef[C_MEAN_Q]);
+}
+LOSS_EMIT_OF(js_student_out, STUDENT, score_logit, false, js_student_value)
+LOSS_EMIT_OF(js_teacher_out, TEACHER, score_logit, false, js_teacher_value)
+static const loss_body js_body = {.side = {&js_side, &js_side},
+                                  .sums = {[STAGE_LATE] = js_late},
+                                  .settle = js_settle,
+                                  .emit = {js_student_out, js_teacher_out},
+                                  .along = 1u | 1u << TEACHER_PORT,
+                                  .teacher = TEACHER_PORT};
+LOSS_KERNEL(js)
+
+/* ---- decoupled_kd and normalised_kd: the weights p^ and q^ of the other classes among themselves, and the target's own ----
+ *
+ * The sides leave the target out, so that no weight is a difference; with L = lse of the others, log p_y = -softplus(L - z_y) and
+ * log(1 - p_y) = -softplus(z_y - L). */
+
+enum { DKD_T = 1, DKD_ALPHA = 2, DKD_BETA = 3, NKD_GAMMA = 1 };
+
+SMI score score_others(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  const int64_t *target = (const int64_t *)(const void *)s->src[PAIR_TARGET];
+  uint64_t lane = (uint64_t)(*target - (int64_t)(s->origin + i));
+  score z = score_tempered(s, k, shift, i, cnt);
+  if (lane < LANES) z.h = v_select(v_eq(v_iota(), v_set1((real)lane)), v_set1(-R_INF), z.h);
+  return z;
+}
+SMI consts dkd_setup(const row_call *c, const span *s) {
+  (void)s;
+  return loss_factor(1 / c->params[DKD_T]);
+}
+SMI consts nkd_setup(const row_call *c, const span *s) {
+  (void)c;
+  (void)s;
+  return loss_factor(1);
+}
+LOSS_SCORES(others, score_others, true)
+LOSS_SIDE_AS(dkd, others, kd_student, true, dkd_setup)
+LOSS_SIDE_AS(nkd, others, kd_student, true, nkd_setup)
+
+SMI double d_softplus(double x) { return x > 0 ? x + d_log1p(d_exp(-x)) : d_log1p(d_exp(x)); }
+
+/* The target against the others: log p, log(1 - p), p and 1 - p. NaN where its logit is NaN, or +inf and not in the limit. */
+typedef struct split {
+  double log_p, log_q, p, q;
+} split;
+SMI split split_of(const loss_row *r, int side) {
+  const exp_row *e = &r->side[side];
+  double away = ((double)r->h[side] - (double)e->top) + ((double)r->l[side] - (double)e->top_l) - d_log1p(e->others);
+  if (r->h[side] == -R_INF) away = -(double)__builtin_inf();
+  if (r->pick[side == STUDENT ? 0 : TEACHER_PORT] == (double)R_INF) away = (double)r_nan();
+  if (away != away) return (split){away, away, away, away};
+  double log_p = -d_softplus(-away), log_q = -d_softplus(away);
+  return (split){log_p, log_q, d_exp(log_p), d_exp(log_q)};
+}
+SMI void others_add(const loss_row *r, bool cross, size_t i, int cnt, vreal *acc) {
+  pair w = pair_at(r, score_others, true, i, cnt);
+  acc[0] = add_where(acc[0], w.q, w.log_q, v_sub(cross ? v_set1(0) : w.log_q, w.log_p));
+}
+SMI void dkd_add(const loss_row *r, size_t i, int cnt, vreal *acc) { others_add(r, false, i, cnt, acc); }
+SMI void nkd_add(const loss_row *r, size_t i, int cnt, vreal *acc) { others_add(r, true, i, cnt, acc); }
+LOSS_SUMS_OF(dkd_late, dkd_add, 1)
+LOSS_SUMS_OF(nkd_late, nkd_add, 1)
+
+SMI double weigh(double weight, double x) { return weight == 0 ? 0 : weight * x; }
+/* True, and all NaN, when the target's logit is no number in either row. */
+static bool others_odd(loss_row *r, const split *p, const split *q) {
+  if (p->p == p->p && q->p == q->p) return false;
+  loss_put(r, LOSS, (double)r_nan());
+  r->coef[C_STUDENT] = r->coef[C_TEACHER] = r->at_target = r_nan();
+  return true;
+}
+static void dkd_settle(loss_row *r) {
+  const split p = split_of(r, STUDENT), q = split_of(r, TEACHER);
+  if (others_odd(r, &p, &q)) return;
+  const double t = r->q[DKD_T], alpha = r->q[DKD_ALPHA], beta = r->q[DKD_BETA];
+  double own = weigh(q.p, q.log_p - p.log_p) + weigh(q.q, q.log_q - p.log_q);
+  double away = p.p < 0.5 ? p.p - q.p : q.q - p.q; /* p_y - q_y */
+  loss_put(r, LOSS, t * t * (weigh(alpha, own) + weigh(beta, r->total[STAGE_LATE][0])));
+  r->coef[C_STUDENT] = (real)(r->g * t * (beta - alpha * away));
+  r->coef[C_TEACHER] = (real)(r->g * t * beta);
+  r->at_target = (real)(r->g * t * alpha * away);
+}
+static void nkd_settle(loss_row *r) {
+  const split p = split_of(r, STUDENT), q = split_of(r, TEACHER);
+  if (others_odd(r, &p, &q)) return;
+  const double gamma = r->q[NKD_GAMMA];
+  loss_put(r, LOSS, weigh(q.p, -p.log_p) + weigh(gamma, r->total[STAGE_LATE][0]));
+  r->coef[C_STUDENT] = (real)(r->g * (q.p * p.q + gamma));
+  r->coef[C_TEACHER] = (real)(r->g * gamma);
+  r->at_target = (real)(-r->g * q.p * p.q);
+}
+SMI vreal others_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  vreal q = loss_weight(w->r, TEACHER, loss_score(w->r, TEACHER, score_others, i, cnt), true, i, cnt);
+  return loss_hit_target(w, v_fnma(v_set1(w->coef[C_TEACHER]), q, v_mul(v_set1(w->coef[C_STUDENT]), p)), i);
+}
+LOSS_EMIT_OF(others_out, STUDENT, score_others, true, others_value)
+#define OTHERS(name) \
+  static const loss_body name##_body = {.side = {&name##_side, &name##_side}, \
+                                        .sums = {[STAGE_LATE] = name##_late}, \
+                                        .settle = name##_settle, \
+                                        .emit = {others_out}, \
+                                        .along = 1u | 1u << TEACHER_PORT, \
+                                        .target = PAIR_TARGET, \
+                                        .teacher = TEACHER_PORT}; \
+  LOSS_KERNEL(name)
+OTHERS(dkd)
+OTHERS(nkd)
+
+OPERATOR(knowledge_distillation, kd, kd_grad)
+OPERATOR(jensen_shannon, js, js_grad)
+OPERATOR(decoupled_kd, dkd, dkd_grad)
+OPERATOR(normalised_kd, nkd, nkd_grad)

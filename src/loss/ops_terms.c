@@ -1,0 +1,292 @@
+/* loss/ops_terms.c - losses that are sums over the classes, each on its own or through a few moments: no weights, no logsumexp. See ops.c.
+ * A row with an infinite logit is NaN where the sum would be, because x - x is added to it. */
+#include "logits.h"
+
+SMI vreal zero(void) { return v_set1(0); }
+SMI vreal one(void) { return v_set1(1); }
+
+/* log(1 + d), d >= 0. */
+SMI vreal terms_log1p(vreal d) {
+  vmask small = v_lt(d, v_set1((real)0.4));
+  vreal large = v_log_scaled(v_add(v_min(d, v_set1(R_MAX)), one()), zero());
+  return v_select(small, log_1pf(v_select(small, d, zero())), v_select(v_eq(d, v_set1(R_INF)), d, large));
+}
+/* 1 / (1 + e^-x) and log(1 + e^x). */
+SMI vreal sigmoid(vreal x) {
+  vreal e = v_exp(v_sub(zero(), v_abs(x)));
+  return v_div(v_select(v_lt(x, zero()), e, one()), v_add(one(), e));
+}
+SMI vreal softplus(vreal x) { return v_add(v_max(x, zero()), terms_log1p(v_exp(v_sub(zero(), v_abs(x))))); }
+
+#define TERMS(name, late, inputs, y, u) \
+  static const loss_body name##_body = { \
+      .sums = {[STAGE_LATE] = late}, .settle = name##_settle, .emit = {name##_out}, .along = inputs, .target = y, .teacher = u}; \
+  LOSS_KERNEL(name)
+
+enum { TARGET = 1 };
+
+/* ---- l2_svm_loss: c / n sum max(0, 1 - t x)^power, t = 1 at the target and -1 elsewhere ---- */
+
+enum { SVM_POWER = 1, SVM_C = 2 };
+
+SMI void svm_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  vreal over = v_max(v_add(one(), at(loss_in(r, 0), i, cnt)), zero()), x = at(loss_in(r, 0), i, cnt);
+  if (r->q[SVM_POWER] == 2) over = v_mul(over, over);
+  over = loss_at_target(r, v_select(lanes_below(cnt), over, zero()), 0, i);
+  acc[0] = v_add(acc[0], v_select(v_eq(x, x), over, x));
+}
+LOSS_SUMS_OF(svm_late, svm_add, 1)
+static void svm_settle(loss_row *r) {
+  double c = r->q[SVM_C] / (double)r->n, own = 1 - r->pick[0], square = r->q[SVM_POWER] == 2;
+  if (own < 0) own = 0;
+  loss_put(r, LOSS, c * (r->total[STAGE_LATE][0] + (square != 0 ? own * own : own)));
+  r->coef[0] = (real)(r->g * c * (square != 0 ? 2 : 1));
+  r->at_target = (real)(-r->g * c * (square != 0 ? 2 * own : own > 0 ? 1 : 0));
+}
+SMI vreal svm_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  (void)p;
+  vreal over = v_max(v_add(one(), at(loss_in(w->r, 0), i, cnt)), zero());
+  if (w->r->q[SVM_POWER] != 2) over = v_select(v_eq(over, zero()), over, one());
+  return loss_hit_target(w, v_mul(over, v_set1(w->coef[0])), i);
+}
+LOSS_EMIT_OF(svm_out, STUDENT, NULL, false, svm_value)
+TERMS(svm, svm_late, 1u, TARGET, 0)
+
+/* ---- gumbel_optimized_loss: with u = e^-x, u at the target and -log(1 - e^-u) = log(1 + 1 / (e^u - 1)) elsewhere ---- */
+
+enum { GUMBEL_LOW = 1, GUMBEL_HIGH = 2 };
+
+SMI vreal gumbel_u(const loss_row *r, vreal x) {
+  vreal inside = v_min(v_max(x, v_set1((real)r->q[GUMBEL_LOW])), v_set1((real)r->q[GUMBEL_HIGH]));
+  return v_exp(v_sub(zero(), inside));
+}
+SMI void gumbel_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  vreal x = at(loss_in(r, 0), i, cnt), term = terms_log1p(v_div(one(), v_expm1_pos(gumbel_u(r, x))));
+  term = loss_at_target(r, v_select(lanes_below(cnt), term, zero()), 0, i);
+  acc[0] = v_add(acc[0], v_select(v_eq(x, x), term, x));
+}
+LOSS_SUMS_OF(gumbel_late, gumbel_add, 1)
+static void gumbel_settle(loss_row *r) {
+  double x = r->pick[0], low = r->q[GUMBEL_LOW], high = r->q[GUMBEL_HIGH], inside = x < low ? low : x;
+  double u = d_exp(-(inside > high ? high : inside));
+  loss_put(r, LOSS, r->total[STAGE_LATE][0] + u);
+  r->coef[0] = (real)r->g;
+  r->at_target = (real)(x < low || x > high ? 0 : -r->g * u);
+}
+SMI vreal gumbel_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  (void)p;
+  vreal x = at(loss_in(w->r, 0), i, cnt), u = gumbel_u(w->r, x), v = v_mul(v_set1(w->coef[0]), v_div(u, v_expm1_pos(u)));
+  vmask out = m_or(v_lt(x, v_set1((real)w->r->q[GUMBEL_LOW])), v_lt(v_set1((real)w->r->q[GUMBEL_HIGH]), x));
+  return loss_hit_target(w, v_select(out, zero(), v), i);
+}
+LOSS_EMIT_OF(gumbel_out, STUDENT, NULL, false, gumbel_value)
+TERMS(gumbel, gumbel_late, 1u, TARGET, 0)
+
+/* ---- binary_logit_distillation: sum |b - a|^beta ((1 - b) softplus(s) + b softplus(-s)), a and b the sigmoids of s and of the teacher's u ---- */
+
+enum { TEACHER_PORT = 1, BLD_BETA = 0, BLD_DETACH = 1 };
+
+typedef struct bld {
+  vreal a, b, away, weight, loss; /* away: b - a, from a form without cancellation */
+} bld;
+SMI vreal no_less(vreal mass, vreal x) { return v_select(v_eq(mass, zero()), zero(), v_mul(mass, x)); }
+SMI vreal bld_power(vreal x, double power) { /* x^power of x in [0, 1] */
+  vmask some = m_not(v_lt(x, v_set1(R_TINY)));
+  vreal y = v_exp(v_mul(v_set1((real)power), v_log_scaled(v_select(some, x, one()), zero())));
+  return v_select(some, power == 1 ? x : y, zero());
+}
+SMI bld bld_at(const loss_row *r, size_t i, int cnt) {
+  vreal s = at(loss_in(r, 0), i, cnt), u = at(loss_in(r, TEACHER_PORT), i, cnt);
+  vmask up = v_lt(s, u);
+  vreal high = v_select(up, u, s), low = v_select(up, s, u), gap = v_min(v_sub(high, low), v_set1(79));
+  vreal e = v_expm1_pos(v_select(v_eq(s, u), zero(), gap));
+  vreal size = v_mul(v_mul(sigmoid(high), sigmoid(v_sub(zero(), low))), v_div(e, v_add(e, one())));
+  bld w = {.a = sigmoid(s), .b = sigmoid(u), .away = v_select(up, size, v_sub(zero(), size))};
+  w.weight = bld_power(size, r->q[BLD_BETA]);
+  w.loss = v_add(no_less(sigmoid(v_sub(zero(), u)), softplus(s)), no_less(w.b, softplus(v_sub(zero(), s))));
+  vreal bad = v_add(s, u); /* NaN stays */
+  w.loss = v_select(m_or(v_eq(s, s), v_eq(bad, bad)), w.loss, s);
+  return w;
+}
+SMI void bld_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  bld w = bld_at(r, i, cnt);
+  vreal s = at(loss_in(r, 0), i, cnt), u = at(loss_in(r, TEACHER_PORT), i, cnt);
+  vreal term = v_select(lanes_below(cnt), no_less(w.weight, w.loss), zero());
+  acc[0] = v_add(acc[0], v_select(v_eq(s, s), v_select(v_eq(u, u), term, u), s));
+}
+LOSS_SUMS_OF(bld_late, bld_add, 1)
+static void bld_settle(loss_row *r) {
+  loss_put(r, LOSS, r->total[STAGE_LATE][0]);
+  r->coef[0] = (real)r->g;
+}
+SMI vreal bld_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  const loss_row *r = w->r;
+  const bld t = bld_at(r, i, cnt);
+  (void)p;
+  vreal v = v_sub(zero(), v_mul(t.weight, t.away)), s = at(loss_in(r, 0), i, cnt);
+  if (r->q[BLD_DETACH] == 0) {
+    vreal slope = v_mul(v_set1((real)r->q[BLD_BETA]), bld_power(v_abs(t.away), r->q[BLD_BETA] - 1));
+    slope = v_mul(v_copysign(slope, t.away), v_mul(t.a, sigmoid(v_sub(zero(), s))));
+    v = v_sub(v, no_less(slope, t.loss));
+  }
+  return v_mul(v, v_set1(w->coef[0]));
+}
+LOSS_EMIT_OF(bld_out, STUDENT, NULL, false, bld_value)
+TERMS(bld, bld_late, 1u | 1u << TEACHER_PORT, 0, TEACHER_PORT)
+
+/* ---- the spherical family: losses of x_y, s = sum x and q = sum x^2 alone ----
+ *
+ * dx_j = L_y [j = y] + 2 L_q x_j + L_s. Moments are taken about a first mean m: the mean is m + sum(x - m) / n. */
+
+enum { C_SLOPE, C_EVEN, C_CENTRE, C_CENTRE_LOW, C_INVERSE };
+enum { SUM_X, SUM_SIZE };
+
+SMI void size_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  vreal x = v_select(lanes_below(cnt), at(loss_in(r, 0), i, cnt), zero());
+  acc[SUM_X] = v_add(acc[SUM_X], v_add(x, v_sub(x, x)));
+  acc[SUM_SIZE] = v_add(acc[SUM_SIZE], v_abs(x));
+}
+LOSS_SUMS_OF(size_early, size_add, 2)
+
+/* 1 / a power of two near the mean |x|, by which logits are multiplied so that no square leaves the range. */
+SMI double inverse_size(const loss_row *r) {
+  double size = r->total[STAGE_EARLY][SUM_SIZE] / (double)r->n;
+  int64_t bits = 0x3ff0000000000000;
+  if (size >= 0x1p-100 && size < 0x1p1000) memcpy(&bits, &size, 8);
+  bits = 0x7fe0000000000000 - (bits & 0x7ff0000000000000);
+  memcpy(&size, &bits, 8);
+  return size;
+}
+
+/* z_loss: softplus(a (b - z)) / a, z = (x_y - mean) / (sd + e) */
+enum { ZL_A = 1, ZL_B = 2, ZL_EPSILON = 3 };
+
+SMI double first_mean(const loss_row *r) { return (double)(real)(r->total[STAGE_EARLY][SUM_X] / (double)r->n); }
+SMI void centred_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  vreal away = v_mul(v_sub(at(loss_in(r, 0), i, cnt), v_set1((real)first_mean(r))), v_set1((real)inverse_size(r)));
+  away = v_select(lanes_below(cnt), away, zero());
+  acc[0] = v_add(acc[0], away);
+  acc[1] = v_fma(away, away, acc[1]);
+}
+LOSS_SUMS_OF(mean_centred, centred_add, 2)
+
+SMI double d_softplus(double x) { return x > 0 ? x + d_log1p(d_exp(-x)) : d_log1p(d_exp(x)); }
+SMI double d_root(double x) { /* of a number from 0 to 1e300: Newton's steps from an estimate that is nearly right */
+  double y = x > 0 ? d_exp(d_log(x, 0) / 2) : 0;
+  return y > 0 ? (y + x / y) / 2 : 0;
+}
+/* In units of the size: d z / d x_j = ([j = y] - 1 / n) / width - own (x_j - mean) / (n sd width^2). */
+static void zl_settle(loss_row *r) {
+  const double *sum = r->total[STAGE_CENTRED], n = (double)r->n, a = r->q[ZL_A], m = first_mean(r), shift = sum[0] / n;
+  const double inverse = inverse_size(r), variance = sum[1] / n - shift * shift, sd = d_root(variance > 0x1p-900 ? variance : 0);
+  const double width = sd + r->q[ZL_EPSILON] * inverse, own = (r->pick[0] - m) * inverse - shift, z = sd > 0 ? own / width : 0;
+  const double away = a * (r->q[ZL_B] - z), slope = sd > 0 ? -r->g / (1 + d_exp(-away)) / width * inverse : 0;
+  const double even = sd > 0 ? -slope * own / (n * sd * width) : 0;
+  loss_put(r, LOSS, d_softplus(away) / a);
+  r->coef[C_SLOPE] = (real)even;
+  r->coef[C_EVEN] = (real)(-slope / n);
+  r->coef[C_CENTRE] = (real)m;
+  r->coef[C_CENTRE_LOW] = (real)shift;
+  r->coef[C_INVERSE] = (real)inverse;
+  r->at_target = (real)(slope - slope / n + even * own);
+}
+SMI vreal zl_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  (void)p;
+  vreal away = v_mul(v_sub(at(loss_in(w->r, 0), i, cnt), v_set1(w->coef[C_CENTRE])), v_set1(w->coef[C_INVERSE]));
+  away = v_sub(away, v_set1(w->coef[C_CENTRE_LOW]));
+  return loss_hit_target(w, v_fma(v_set1(w->coef[C_SLOPE]), away, v_set1(w->coef[C_EVEN])), i);
+}
+LOSS_EMIT_OF(zl_out, STUDENT, NULL, false, zl_value)
+static const loss_body zl_body = {.sums = {[STAGE_EARLY] = size_early, [STAGE_CENTRED] = mean_centred},
+                                  .settle = zl_settle,
+                                  .emit = {zl_out},
+                                  .along = 1u,
+                                  .target = TARGET};
+LOSS_KERNEL(zl)
+
+/* spherical_loss: q - 2 x_y + 1; log (q + n e) / (x_y^2 + e); log sum_j t(x_j) / t(x_y), t(x) = 1 + x + x^2 / 2. Logits beyond 2^40 are summed
+ * in units of their size. */
+enum { SPHERE_FORM = 1, SPHERE_EPSILON = 2, SPHERE_LOG = 1, SPHERE_TAYLOR = 2 };
+
+SMI double sphere_inverse(const loss_row *r) {
+  double inverse = inverse_size(r);
+  return inverse < 0x1p-40 ? inverse : 1;
+}
+SMI void sphere_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  const real inverse = (real)sphere_inverse(r);
+  vreal x = v_mul(at(loss_in(r, 0), i, cnt), v_set1(inverse)), term = v_mul(x, x);
+  if (r->q[SPHERE_FORM] == SPHERE_TAYLOR) term = v_fma(x, v_fma(x, v_set1((real)0.5), v_set1(inverse)), v_set1(inverse * inverse));
+  acc[0] = v_add(acc[0], loss_at_target(r, v_select(lanes_below(cnt), term, zero()), 0, i));
+}
+LOSS_SUMS_OF(sphere_late, sphere_add, 1)
+static void sphere_settle(loss_row *r) {
+  const double x = r->pick[0], e = r->q[SPHERE_EPSILON], inverse = sphere_inverse(r), others = r->total[STAGE_LATE][0] / inverse / inverse;
+  double loss = others + (x - 1) * (x - 1), slope = 2, even = 0, at_target = 2 * (x - 1);
+  if (r->q[SPHERE_FORM] == SPHERE_LOG) {
+    double own = x * x + e, rest = others + ((double)r->n - 1) * e;
+    loss = d_log1p(rest / own), slope = 2 / (own + rest), at_target = -2 * x * (rest / own) / (own + rest);
+  }
+  if (r->q[SPHERE_FORM] == SPHERE_TAYLOR) {
+    double own = 1 + x + x * x / 2;
+    loss = d_log1p(others / own), slope = even = 1 / (own + others), at_target = -(1 + x) * (others / own) / (own + others);
+  }
+  loss_put(r, LOSS, loss);
+  r->coef[C_SLOPE] = (real)(r->g * slope / inverse);
+  r->coef[C_EVEN] = (real)(r->g * even);
+  r->coef[C_INVERSE] = (real)inverse;
+  r->at_target = (real)(r->g * at_target);
+}
+SMI vreal sphere_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  (void)p;
+  vreal x = v_mul(at(loss_in(w->r, 0), i, cnt), v_set1(w->coef[C_INVERSE]));
+  return loss_hit_target(w, v_fma(v_set1(w->coef[C_SLOPE]), x, v_set1(w->coef[C_EVEN])), i);
+}
+LOSS_EMIT_OF(sphere_out, STUDENT, NULL, false, sphere_value)
+static const loss_body sphere_body = {.sums = {[STAGE_EARLY] = size_early, [STAGE_LATE] = sphere_late},
+                                      .settle = sphere_settle,
+                                      .emit = {sphere_out},
+                                      .along = 1u,
+                                      .target = TARGET};
+LOSS_KERNEL(sphere)
+
+/* ---- dice_semimetric_loss: 1 - (tp + s) / (tp + a fp + b fn + s) over the pixels of a row, tp = (P + T - D) / 2 = sum min(p, t) ---- */
+
+enum { DICE_TARGET = 1, DICE_ALPHA = 0, DICE_BETA = 1, DICE_SMOOTH = 2 };
+enum { SUM_SHARED, SUM_ABOVE, SUM_BELOW }; /* tp, fp, fn: of min(p, t), of what p has more, of what it has less */
+
+SMI void dice_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  vreal p = at(loss_in(r, 0), i, cnt), t = at(loss_in(r, DICE_TARGET), i, cnt);
+  p = v_select(lanes_below(cnt), p, zero()), t = v_select(lanes_below(cnt), t, zero());
+  acc[SUM_SHARED] = v_add(acc[SUM_SHARED], v_add(v_min(p, t), v_add(v_sub(p, p), v_sub(t, t))));
+  acc[SUM_ABOVE] = v_add(acc[SUM_ABOVE], v_max(v_sub(p, t), zero()));
+  acc[SUM_BELOW] = v_add(acc[SUM_BELOW], v_max(v_sub(t, p), zero()));
+}
+LOSS_SUMS_OF(dice_late, dice_add, 3)
+enum { C_ABOVE, C_BELOW, C_EQUAL };
+/* By p, where d |p - t| / dp = sign: dtp = (1 - sign) / 2, dden = dtp + a (1 - dtp) - b dtp. */
+SMI double dice_slope(const loss_row *r, double sign, double top, double den) {
+  double dtp = (1 - sign) / 2, dden = dtp + r->q[DICE_ALPHA] * (1 - dtp) - r->q[DICE_BETA] * dtp;
+  return den == 0 ? 0 : -r->g * (dtp - top * dden / den) / den;
+}
+static void dice_settle(loss_row *r) {
+  const double *sum = r->total[STAGE_LATE], tp = sum[SUM_SHARED], s = r->q[DICE_SMOOTH];
+  double wrong = r->q[DICE_ALPHA] * sum[SUM_ABOVE] + r->q[DICE_BETA] * sum[SUM_BELOW], den = tp + wrong + s;
+  loss_put(r, LOSS, den == 0 ? 0 : wrong / den);
+  r->coef[C_ABOVE] = (real)dice_slope(r, 1, tp + s, den);
+  r->coef[C_BELOW] = (real)dice_slope(r, -1, tp + s, den);
+  r->coef[C_EQUAL] = (real)dice_slope(r, 0, tp + s, den);
+}
+SMI vreal dice_value(const loss_out *w, vreal none, size_t i, int cnt) {
+  vreal p = at(loss_in(w->r, 0), i, cnt), t = at(loss_in(w->r, DICE_TARGET), i, cnt);
+  (void)none;
+  return v_select(v_lt(t, p), v_set1(w->coef[C_ABOVE]), v_select(v_lt(p, t), v_set1(w->coef[C_BELOW]), v_set1(w->coef[C_EQUAL])));
+}
+LOSS_EMIT_OF(dice_out, STUDENT, NULL, false, dice_value)
+TERMS(dice, dice_late, 1u | 1u << DICE_TARGET, 0, 0)
+
+OPERATOR(l2_svm_loss, svm, svm_grad)
+OPERATOR(gumbel_optimized_loss, gumbel, gumbel_grad)
+OPERATOR(binary_logit_distillation, bld, bld_grad)
+OPERATOR(z_loss, zl, zl_grad)
+OPERATOR(spherical_loss, sphere, sphere_grad)
+OPERATOR(dice_semimetric_loss, dice, dice_grad)

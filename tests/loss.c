@@ -1,0 +1,191 @@
+/* loss.c - proves what is special about losses: targets that are no class are refused before anything is written, naming the first; sums and
+ * means over the rows have the same bits for every instruction set and number of threads, and the values of a plain loop in blocks of 256;
+ * losses far below one float epsilon and the gradients that go with them keep their digits; the plain function is the operator. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+#include "problem.h"
+#include "unit.h"
+
+enum { ROWS = 700, N = 9 };
+static float x[ROWS * N], weight[N], loss[ROWS], dx[ROWS * N], lse[ROWS];
+static int64_t target[ROWS];
+
+static void make_rows(void) {
+  rng r = {7};
+  for (int i = 0; i < ROWS * N; i++) x[i] = (float)(3 * rng_normal(&r));
+  for (int i = 0; i < ROWS; i++) target[i] = i % 5 ? rng_below(&r, N) : -100;
+  for (int i = 0; i < N; i++) weight[i] = (float)(0.5 + rng_uniform(&r));
+}
+
+static smx_tensor tensor(void *data, smx_dtype t, int ndim, int64_t *shape) {
+  smx_tensor v = {.data = data, .device = {1, 0}, .ndim = ndim, .dtype = t, .shape = shape};
+  return v;
+}
+
+/* cross_entropy over the rows above, weighted or not. */
+static smx_status run(smx_context *ctx, int weighted, double reduction, float *reduced) {
+  static int64_t shape[] = {ROWS, N}, classes[] = {N};
+  const smx_op *op = smx_op_find("cross_entropy");
+  smx_tensor X = tensor(x, SMX_F32, 2, shape), T = tensor(target, SMX_I64, 1, shape), W = tensor(weight, SMX_F32, 1, classes);
+  smx_tensor L = tensor(loss, SMX_F32, 1, shape), D = tensor(dx, SMX_F32, 2, shape), E = tensor(lse, SMX_F32, 1, shape);
+  smx_tensor R = tensor(reduced, SMX_F32, 0, NULL);
+  const smx_tensor *in[] = {&X, &T, NULL, weighted ? &W : NULL}, *out[] = {&L, &D, &E, NULL, NULL, NULL, &R};
+  smx_params params;
+  smx_params_init(op, &params);
+  assert_int_equal(smx_params_set(op, &params, "reduction", reduction), SMX_OK);
+  return smx_forward(op, ctx, &params, 4, in, 7, out);
+}
+
+enum { NONE, SUM, MEAN, MEAN_SAFE };
+
+/* In the order of the contract: floats in blocks of 256 rows, blocks in double. */
+static double blocks(const float *v) {
+  double sum = 0;
+  for (int i = 0; i < ROWS; i += 256) {
+    float block = 0;
+    for (int k = i; k < ROWS && k < i + 256; k++) block += v[k];
+    sum += (double)block;
+  }
+  return sum;
+}
+
+static void reductions_are_blocks_of_rows(void **state) {
+  (void)state;
+  static const int32_t threads[] = {1, 2, 7};
+  make_rows();
+  for (int weighted = 0; weighted < 2; weighted++) {
+    float counts[ROWS], sum, mean, own[N];
+    for (int i = 0; i < ROWS; i++) counts[i] = target[i] < 0 ? 0 : weighted ? weight[target[i]] : 1;
+    assert_int_equal(run(NULL, weighted, SUM, &sum), SMX_OK);
+    assert_true(sum == (float)blocks(loss));
+    memcpy(own, dx + N, sizeof own);
+    for (int isa = 0; isa < smx_isa_count(); isa++)
+      for (size_t t = 0; t < COUNT_OF(threads); t++) {
+        smx_context_options options = {.size = sizeof options, .threads = threads[t]};
+        smx_context *ctx;
+        assert_int_equal(smx_context_create(&options, &ctx), SMX_OK);
+        smx_isa_set(smx_isa_at(isa));
+        assert_int_equal(run(ctx, weighted, MEAN, &mean), SMX_OK);
+        assert_true(mean == (float)(blocks(loss) / blocks(counts)));
+        for (int j = 0; j < N; j++) assert_true(fabs(dx[N + j] - own[j] / blocks(counts)) <= 1e-6 * fabs(own[j] / blocks(counts)));
+        smx_context_destroy(ctx);
+      }
+    smx_isa_set(smx_isa_at(0));
+  }
+}
+
+static void nothing_counts(void **state) {
+  (void)state;
+  float value;
+  make_rows();
+  for (int i = 0; i < ROWS; i++) target[i] = -100;
+  assert_int_equal(run(NULL, 1, MEAN, &value), SMX_OK);
+  assert_true(isnan(value));
+  assert_int_equal(run(NULL, 0, MEAN_SAFE, &value), SMX_OK);
+  assert_true(value == 0);
+  for (int i = 0; i < ROWS * N; i++) assert_true(dx[i] == 0);
+}
+
+static void targets_are_classes(void **state) {
+  (void)state;
+  float value = 9;
+  make_rows();
+  target[41] = N, target[350] = -7;
+  loss[0] = dx[0] = 9;
+  assert_int_equal(run(NULL, 0, SUM, &value), SMX_ERR_TARGET);
+  assert_non_null(strstr(smx_last_error(), "row 41 has target 9"));
+  assert_true(value == 9 && loss[0] == 9 && dx[0] == 9);
+  for (size_t i = 0; i < smx_op_count(); i++) { /* all losses, forward and backward */
+    static const kind any[] = {KIND_NORMAL};
+    const smx_op *op = smx_op_at(i);
+    config how = {NULL, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};
+    problem p;
+    int port = -1;
+    for (int k = 0; k < op->input_count; k++)
+      if (op->inputs[k].flags & SMX_PORT_TARGET) port = k;
+    if (port < 0) continue;
+    problem_make(&p, op, 3, 5, 0, 1, any, 1);
+    p.in[port][1] = 5;
+    assert_int_equal(problem_run(&p, &how, FORWARD), SMX_ERR_TARGET);
+    assert_int_equal(problem_run(&p, &how, BACKWARD), SMX_ERR_TARGET);
+    if (!strstr(smx_last_error(), "row 1 has target 5, not 0..4 or -100")) fail_msg("%s: %s", op->name, smx_last_error());
+    problem_free(&p);
+  }
+}
+
+static void one_kind_of_target(void **state) {
+  (void)state;
+  int64_t shape[] = {2, 3}, t[] = {0, 1};
+  float v[6] = {0}, l[2];
+  smx_tensor X = tensor(v, SMX_F32, 2, shape), T = tensor(t, SMX_I64, 1, shape), S = tensor(v, SMX_F32, 2, shape);
+  smx_tensor L = tensor(l, SMX_F32, 1, shape);
+  const smx_tensor *in[] = {&X, &T, &S}, *neither[] = {&X}, *out[] = {&L};
+  assert_int_equal(smx_forward(smx_op_find("cross_entropy"), NULL, NULL, 3, in, 1, out), SMX_ERR_PARAM);
+  assert_non_null(strstr(smx_last_error(), "exclude each other"));
+  assert_int_equal(smx_forward(smx_op_find("cross_entropy"), NULL, NULL, 1, neither, 1, out), SMX_ERR_NULL);
+}
+
+/* The target is so far ahead that 1 - p is 1e-12 and less: the loss is that, and the gradients are right to some ULP. */
+static void small_losses_keep_their_digits(void **state) {
+  (void)state;
+  enum { M = 300 };
+  float v[M], d[M], l;
+  int64_t y = 170;
+  for (int gap = 10; gap <= 80; gap += 5) {
+    double others = 0;
+    rng r = {(uint64_t)gap};
+    for (int i = 0; i < M; i++) v[i] = (float)(-gap - rng_uniform(&r));
+    v[y] = 3;
+    for (int i = 0; i < M; i++)
+      if (i != y) others += exp((double)v[i] - 3);
+    assert_int_equal(smx_cross_entropy_f32(NULL, 1, M, v, &y, NULL, &l, d, NULL), SMX_OK);
+    assert_true(fabs(l - log1p(others)) <= 16 * 0x1p-24 * log1p(others));
+    assert_true(fabs(d[y] + others / (1 + others)) <= 16 * 0x1p-24 * others);
+    for (int i = 0; i < M; i++) {
+      double want = exp((double)v[i] - 3) / (1 + others);
+      if (i != y) assert_true(fabs(d[i] - want) <= 16 * 0x1p-24 * want);
+    }
+  }
+}
+
+/* lse is logsumexp, bit for bit; and the plain function is the operator. */
+static void the_plain_function_is_the_operator(void **state) {
+  (void)state;
+  static float plain_loss[ROWS], plain_dx[ROWS * N], plain_lse[ROWS];
+  float mean, value;
+  make_rows();
+  assert_int_equal(run(NULL, 1, MEAN, &mean), SMX_OK);
+  smx_logsumexp_f32(ROWS, N, x, plain_lse);
+  assert_memory_equal(lse, plain_lse, sizeof lse);
+  smx_cross_entropy_options o = {.size = sizeof o, .reduction = SMX_REDUCE_MEAN, .class_weight = weight, .lse = plain_lse};
+  memset(plain_lse, 0, sizeof plain_lse);
+  assert_int_equal(smx_cross_entropy_f32(NULL, ROWS, N, x, target, &o, plain_loss, plain_dx, &value), SMX_OK);
+  assert_true(value == mean);
+  assert_memory_equal(plain_loss, loss, sizeof loss);
+  assert_memory_equal(plain_dx, dx, sizeof dx);
+  assert_memory_equal(plain_lse, lse, sizeof lse);
+  memcpy(plain_dx, x, sizeof x); /* in place */
+  assert_int_equal(smx_cross_entropy_f32(NULL, ROWS, N, plain_dx, target, &o, plain_loss, plain_dx, NULL), SMX_OK);
+  assert_memory_equal(plain_dx, dx, sizeof dx);
+  o.size = 3;
+  assert_int_equal(smx_cross_entropy_f32(NULL, 1, N, x, target, &o, plain_loss, NULL, NULL), SMX_ERR_STRUCT);
+  assert_int_equal(smx_cross_entropy_f32(NULL, 1, N, NULL, target, NULL, plain_loss, NULL, NULL), SMX_ERR_NULL);
+  assert_int_equal(smx_cross_entropy_f32(NULL, 1, N, x, target, NULL, NULL, NULL, NULL), SMX_ERR_NULL);
+  assert_int_equal(smx_cross_entropy_f32(NULL, 0, N, NULL, NULL, NULL, NULL, NULL, NULL), SMX_OK);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(reductions_are_blocks_of_rows),
+      cmocka_unit_test(nothing_counts),
+      cmocka_unit_test(targets_are_classes),
+      cmocka_unit_test(one_kind_of_target),
+      cmocka_unit_test(small_losses_keep_their_digits),
+      cmocka_unit_test(the_plain_function_is_the_operator),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
