@@ -82,7 +82,8 @@ static int set_douts(binding *b, const options *o) {
   if (!o->backward && o->dout_count) return fault(EXIT_USAGE, "--dout %s: only with --backward", o->dout[0]);
   int given = 0, possible = 0;
   for (int i = 0; i < b->op->output_count; i++) {
-    if (b->op->outputs[i].flags & SMX_PORT_INT) continue; /* whole numbers have no gradient */
+    const smx_port *port = &b->op->outputs[i]; /* whole numbers, gradients and sums over all rows have none of their own */
+    if (port->flags & (SMX_PORT_INT | SMX_PORT_DX) || port->shape == SMX_SHAPE_SCALAR) continue;
     possible++;
     if (given < o->dout_count) b->dout[i].path = o->dout[given++];
   }

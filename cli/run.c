@@ -42,7 +42,9 @@ typedef const smx_tensor *tensor_list[SMX_MAX_PORTS];
 
 /* ---- What will come out ---- */
 
-static int32_t axis_of(const smx_port *port, int32_t axis) { return port->shape == SMX_SHAPE_ROW ? -1 : axis; }
+static int32_t axis_of(const smx_port *port, int32_t axis) {
+  return port->shape == SMX_SHAPE_ROW || port->shape == SMX_SHAPE_SCALAR ? -1 : axis;
+}
 
 static int infer_outputs(run *r) {
   smx_tensor tensors[SMX_MAX_PORTS];
@@ -249,12 +251,19 @@ static int run_block(run *r) {
 
 /* ---- All of them ---- */
 
+/* A value for all rows, and a gradient of it, need all rows at once. */
+static bool needs_all(const smx_op *op) {
+  for (int32_t i = 0; i < op->output_count; i++)
+    if (op->outputs[i].shape == SMX_SHAPE_SCALAR) return true;
+  return false;
+}
+
 static int run_blocks(run *r) {
   const io_array *x = &r->b.in[0].array;
   progress p;
   int code;
   int64_t done = 0;
-  blocks_begin(&r->blocks, x, r->b.in[0].want->bytes, r->axis, r->o->block);
+  blocks_begin(&r->blocks, x, r->b.in[0].want->bytes, r->axis, needs_all(r->op) ? INT64_MAX : r->o->block);
   progress_begin(&p, r->blocks.total);
   do {
     code = run_block(r);

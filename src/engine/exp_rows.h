@@ -46,7 +46,7 @@ static inline void exp_settle(const exp_body *b, const span *s, const consts *k,
   double factor = b->scaled ? (double)k->v[0] + (double)k->v[1] : 1;
   r->max = (double)r->shift * factor + ((double)r->top + (double)r->top_l);
   r->others = other / (double)exp_of(r, r->top, r->top_l);
-  if (b->kind == EXP_LOGS) r->log = (real)d_log1p(r->others);
+  if (b->kind == EXP_LOGS || b->kind == EXP_SUMS) r->log = (real)d_log1p(r->others);
 }
 
 /* The order of the scores alone: x itself, or -x. Neither overflows where the scores would. */

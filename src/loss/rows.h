@@ -549,7 +549,7 @@ static inline void loss_rows(const loss_body *b, const row_kernel *kernel, row_c
   static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { loss_fold(c, st, parts, count); } \
   static bool name##_next(const row_call *c, row_state *st) { return loss_next(&body, c, st, back); } \
   static void name##_rows(row_call *c); \
-  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next}; \
+  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next, NULL}; \
   static void name##_rows(row_call *c) { loss_rows(&body, &name##_kernel, c, back); }
 #define LOSS_KERNEL(name) \
   LOSS_WAY(name, name##_body, false) \

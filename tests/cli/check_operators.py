@@ -25,8 +25,11 @@ def port_array(port, shape, axis):
 
 def operator_inputs(op, shape, axis, optional):
     arguments = []
+    either = [port["name"] for port in op["inputs"] if port["either"]]
     for port in op["inputs"]:
-        if port["optional"] and not optional:
+        if port["either"] and port["name"] != either[int(optional)]:
+            continue
+        if port["optional"] and not port["either"] and not optional:
             continue
         name = "in-%s.npy" % port["name"]
         put(name, A.npy(*port_array(port, shape, axis)))
@@ -40,6 +43,8 @@ def operator_inputs(op, shape, axis, optional):
 def result_shape(port, shape, axis):
     if port["shape"] == "column":
         return (shape[axis],)
+    if port["shape"] == "scalar":
+        return ()
     along = {"full": (shape[axis],), "k": (COUNT,), "row": ()}[port["shape"]]
     return shape[:axis] + along + shape[axis + 1:]
 
@@ -78,7 +83,7 @@ def every_gradient_is_written():
         if not op["backward"]:
             continue
         arguments = ["run", op["name"], *operator_inputs(op, shape, 2, True), "--backward"]
-        for port in (p for p in op["outputs"] if not p["integer"]):
+        for port in (p for p in op["outputs"] if not p["integer"] and not p["dx"] and p["shape"] != "scalar"):
             put("d%s.npy" % port["name"], A.npy(*port_array(port, shape, 2)))
             arguments += ["--dout", "d%s.npy" % port["name"]]
         run(*arguments, "-o", "whole.npz")
