@@ -320,6 +320,60 @@ SMX_API smx_status smx_log_softmax(smx_context *ctx, int32_t axis, const smx_ten
 SMX_API smx_status smx_logsumexp(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *lse);
 SMX_API smx_status smx_softmax_backward(smx_context *ctx, int32_t axis, const smx_tensor *y, const smx_tensor *dy, const smx_tensor *dx);
 
+/* ---- Attention ---------------------------------------------------------------------------------------------------------------------- */
+
+/* o_i = sum_j w_ij v_j over the keys j that query i may see, w_ij from the scores z_ij of query i with each of them. Memory is O(L).
+ *
+ * Tensors have four dimensions: q [B, Hq, Lq, d], k [B, Hkv, Lk, d], v [B, Hkv, Lk, e], o [B, Hq, Lq, e], with any strides, so that other orders
+ * of the axes and packed heads are strides of the same call. d and e: 1..512, each its own. Hq is a multiple of Hkv: query head h uses
+ * key/value head h / (Hq / Hkv).
+ *
+ * Scores: z = scale <q, k>; softcap tanh(z / softcap); + bias; - slope |i + query_start - j| (ALiBi). Keys that causality, the window, mask or
+ * lengths hide, and those whose score is -inf, do not exist: their values are not read as numbers. A row that sees no key gives zeros and
+ * lse = -inf, or as on_empty says. A score that is NaN makes its row NaN.
+ *
+ * The bits of a row of o depend on its query, on the keys and values that it sees and on their logical indices: not on the rows beside it
+ * (prefill and decode agree), on how keys lie in memory (pages, strides), on padding, threads, or how the keys are split among calls. */
+typedef enum smx_attention_weights {
+  SMX_ATTENTION_SOFTMAX = 0, /* e^z / sum e^z */
+  SMX_ATTENTION_KINDS
+} smx_attention_weights;
+
+#define SMX_ATTENTION_PARAMS 4
+#define SMX_ATTENTION_END (-1)
+
+/* Fill with smx_attention_init, then change. */
+typedef struct smx_attention_options {
+  size_t size; /* sizeof(smx_attention_options) */
+  smx_attention_weights weights;
+  double param[SMX_ATTENTION_PARAMS]; /* of the weights */
+  double scale;                       /* of <q, k>; 0 = 1 / sqrt(d) */
+  double softcap;                     /* 0 = none */
+  int32_t causal;                     /* nonzero: row i sees keys j <= i + query_start */
+  int64_t query_start;                /* position of the first row among the keys; SMX_ATTENTION_END (default): the last row stands at the last key */
+  int64_t window_left, window_right;  /* row i sees i + query_start - left <= j <= i + query_start + right; -1 (default): no end */
+  int64_t key_start;                  /* logical index of the first key of k and v, a multiple of 1024; default 0 */
+  /* Optional tensors. Broadcast by NumPy's rules to the shape given here. */
+  const smx_tensor *mask;    /* [B, Hq, Lq, Lk] bool or u8: nonzero = visible */
+  const smx_tensor *bias;    /* [B, Hq, Lq, Lk] float, added to the scores; -inf hides a key */
+  const smx_tensor *slopes;  /* [B, Hq] float: ALiBi */
+  const smx_tensor *sinks;   /* [B, Hq] float: the score of one more key that has no value */
+  const smx_tensor *lengths; /* [B] i32 or i64: how many keys of each sequence there are */
+  /* Sequences packed one after another: B + 1 offsets, i32 or i64, from 0 to the length of the axis. Tensors have a batch axis of 1 then, and
+   * B counts sequences; mask and bias are not possible. */
+  const smx_tensor *query_offsets, *key_offsets;
+  /* A paged cache: k and v are [pages, Hkv, page size, d or e]; key j of sequence b is in page block_table[b, j / page size]. [B, pages of a
+   * sequence] i32; needs lengths. */
+  const smx_tensor *block_table;
+} smx_attention_options;
+
+SMX_API smx_status smx_attention_init(smx_attention_options *options);
+
+/* options NULL means defaults. lse [B, Hq, Lq] (f32 or f64) may be NULL: the natural logarithm of the normaliser, sink included.
+ * f16, bf16, f32 or f64; f64 arithmetic when q, k or v is f64. o and lse may not overlap anything else. */
+SMX_API smx_status smx_attention(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
+                                 const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse);
+
 #ifdef __cplusplus
 }
 #endif

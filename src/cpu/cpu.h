@@ -13,6 +13,7 @@ enum { SMX_ROOMS(SMX_ROOM_NUMBER, , ) SMX_ROOM_COUNT };
 typedef struct smx_kernels {
   const row_pair *const *room[SMX_ROOM_COUNT];
   const row_moves *moves;
+  const struct attention_kernels *attention;
 } smx_kernels;
 
 typedef struct smx_isa {

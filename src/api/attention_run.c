@@ -1,0 +1,211 @@
+/* api/attention_run.c - the driver of the attention room: cuts a call into tasks and hands them to the threads.
+ *
+ * A task is a chunk of the rows that share a key/value head. When there are too few of them for the threads, each is cut along its keys too: the
+ * pieces leave what their splits contribute in memory, and a second round folds that in order. Neither cut changes a bit. */
+#include "attention.h"
+#include "cpu/fpenv.h"
+#include <stdatomic.h>
+#include <string.h>
+
+enum { STATE_BYTES = 64 << 20 }; /* the most that contributions of splits may take */
+
+typedef struct unit {
+  int64_t sequence, head, first, rows, state; /* state: where its contributions are, in reals */
+} unit;
+
+typedef struct crew {
+  const attention_job *j;
+  unit *units;
+  int64_t count, chunk, pieces, piece; /* pieces of `piece` splits each; 0: rows are finished at once */
+  char *states;
+  _Atomic int64_t empty; /* the first row that sees nothing, when that is an error */
+  _Atomic bool no_memory;
+} crew;
+
+/* ---- a head of a sequence ---- */
+
+static int store_of(smx_dtype t) {
+  if (t.code == 4) return STORE_BF16;
+  if (t.code == 2) return t.bits == 16 ? STORE_F16 : t.bits == 32 ? STORE_F32 : STORE_F64;
+  return STORE_MASK;
+}
+
+/* The rows of head `head` and its followers in v, a tensor [batch, heads, rows, columns], [batch, heads, rows] or [batch, heads]. */
+static attn_rows rows_of(const smx_view *v, int64_t batch, int64_t head, int64_t row) {
+  attn_rows m = {0};
+  if (!v->data) return m;
+  int64_t bytes = smx_dtype_bytes(v->dtype), step = v->ndim > 2 ? v->strides[2] : 0;
+  m.data = v->data + (batch * v->strides[0] + head * v->strides[1] + row * step) * bytes;
+  m.step = step * bytes;
+  m.head = v->strides[1] * bytes;
+  m.stride = v->ndim > 3 ? (ptrdiff_t)v->strides[3] : 1;
+  m.store = store_of(v->dtype);
+  return m;
+}
+
+static attn_head head_of(const attention_job *j, int64_t b, int64_t kv) {
+  int64_t groups = j->heads / j->kv_heads, head = kv * groups, kb = j->block_table.data || j->key_offsets.data ? 0 : b;
+  int64_t q_row = j->query_offsets.data ? attention_int(&j->query_offsets, b) : 0, qb = j->query_offsets.data ? 0 : b;
+  int64_t k_row = j->key_offsets.data ? attention_int(&j->key_offsets, b) : 0;
+  attn_head h = {.lq = attention_queries(j, b), .lk = attention_keys(j, b), .groups = groups, .key_start = j->key_start};
+  h.offset = j->query_start == SMX_ATTENTION_END ? h.key_start + h.lk - h.lq : j->query_start;
+  h.q = rows_of(&j->q, qb, head, q_row);
+  h.o = rows_of(&j->o, qb, head, q_row);
+  h.lse = rows_of(&j->lse, qb, head, q_row);
+  h.k = rows_of(&j->k, kb, kv, k_row);
+  h.v = rows_of(&j->v, kb, kv, k_row);
+  h.mask = rows_of(&j->mask, b, head, 0);
+  h.bias = rows_of(&j->bias, b, head, 0);
+  h.slopes = rows_of(&j->slopes, b, head, 0);
+  h.sinks = rows_of(&j->sinks, b, head, 0);
+  if (j->block_table.data) {
+    h.table = j->block_table.data + b * j->block_table.strides[0] * 4;
+    h.table_step = j->block_table.strides[1] * 4;
+    h.page_size = j->page_size;
+    h.k_page = j->k.strides[0] * smx_dtype_bytes(j->k.dtype);
+    h.v_page = j->v.strides[0] * smx_dtype_bytes(j->v.dtype);
+  }
+  return h;
+}
+
+/* ---- tasks ---- */
+
+static int64_t state_reals(const attention_job *j) { return ATTN_STATE_HEAD + (j->call.e + 63) / 64 * 64 * 2; }
+static int64_t split_count(const attention_job *j, int64_t lk) { return (j->key_start + lk + ATTN_SPLIT - 1) / ATTN_SPLIT; }
+
+static void note_empty(crew *w, const unit *u, int64_t row) {
+  const attention_job *j = w->j;
+  int64_t groups = j->heads / j->kv_heads, i = row / groups, head = u->head * groups + row % groups;
+  int64_t at = (u->sequence * j->heads + head) * j->lq + i, old = atomic_load(&w->empty);
+  while ((old < 0 || at < old) && !atomic_compare_exchange_weak(&w->empty, &old, at)) {}
+}
+
+static attn_task task_of(const crew *w, const unit *u) {
+  const attention_job *j = w->j;
+  attn_task t = {.call = &j->call, .head = head_of(j, u->sequence, u->head), .first = u->first, .rows = u->rows};
+  t.split = j->key_start / ATTN_SPLIT;
+  t.splits = split_count(j, t.head.lk) - t.split;
+  return t;
+}
+
+typedef void kernel_fn(attn_task *t, void *scratch);
+
+static void run_task(crew *w, const unit *u, attn_task *t, kernel_fn *kernel) {
+  const attention_job *j = w->j;
+  void *scratch = smx_alloc(j->ctx, j->kernels->scratch(&j->call, t->rows));
+  if (!scratch) {
+    atomic_store(&w->no_memory, true);
+    return;
+  }
+  smx_fpenv env = smx_fpenv_enter();
+  kernel(t, scratch);
+  smx_fpenv_leave(env);
+  smx_free(j->ctx, scratch);
+  if (t->first_empty >= 0) note_empty(w, u, t->first_empty);
+}
+
+static void whole_task(void *arg, int64_t i) {
+  crew *w = arg;
+  attn_task t = task_of(w, w->units + i);
+  run_task(w, w->units + i, &t, w->j->kernels->forward);
+}
+
+static void states_of(const crew *w, const unit *u, attn_task *t) {
+  t->state_step = state_reals(w->j);
+  t->state_rows = t->splits * t->state_step;
+  t->states = w->states + u->state * w->j->real_bytes;
+}
+
+static void piece_task(void *arg, int64_t i) {
+  crew *w = arg;
+  const unit *u = w->units + i / w->pieces;
+  attn_task t = task_of(w, u);
+  int64_t skip = i % w->pieces * w->piece;
+  if (skip >= t.splits) return;
+  states_of(w, u, &t);
+  t.states = (char *)t.states + skip * state_reals(w->j) * w->j->real_bytes;
+  t.split += skip;
+  if (t.splits - skip < w->piece) t.splits -= skip;
+  else t.splits = w->piece;
+  run_task(w, u, &t, w->j->kernels->forward);
+}
+
+static void merge_task(void *arg, int64_t i) {
+  crew *w = arg;
+  attn_task t = task_of(w, w->units + i);
+  states_of(w, w->units + i, &t);
+  run_task(w, w->units + i, &t, w->j->kernels->merge);
+}
+
+/* ---- how a call is cut ---- */
+
+/* Lists the tasks of chunks of w->chunk rows; with units NULL only counts. */
+static void list_units(crew *w) {
+  const attention_job *j = w->j;
+  int64_t groups = j->heads / j->kv_heads;
+  w->count = 0;
+  for (int64_t b = 0; b < j->batch; b++) {
+    int64_t rows = attention_queries(j, b) * groups, chunks = (rows + w->chunk - 1) / w->chunk;
+    for (int64_t i = 0; i < j->kv_heads * chunks; i++) {
+      int64_t first = i % chunks * w->chunk, left = rows - first;
+      if (w->units) w->units[w->count] = (unit){b, i / chunks, first, left < w->chunk ? left : w->chunk, 0};
+      w->count++;
+    }
+  }
+}
+
+/* Cuts along keys: how many reals the contributions take, or 0 when that is not worth it. */
+static int64_t cut_keys(crew *w, int32_t threads) {
+  const attention_job *j = w->j;
+  int64_t splits = split_count(j, j->lk) - j->key_start / ATTN_SPLIT, total = 0;
+  if (threads == 1 || splits < 2 || w->count == 0 || w->count >= 2 * (int64_t)threads) return 0;
+  for (int64_t i = 0; i < w->count; i++) {
+    unit *u = w->units + i;
+    int64_t own = split_count(j, attention_keys(j, u->sequence)) - j->key_start / ATTN_SPLIT;
+    u->state = total;
+    total += u->rows * own * state_reals(j);
+  }
+  if (total > STATE_BYTES / j->real_bytes) return 0;
+  int64_t wanted = (4 * (int64_t)threads + w->count - 1) / w->count;
+  w->pieces = wanted < splits ? wanted : splits;
+  w->piece = (splits + w->pieces - 1) / w->pieces;
+  return total;
+}
+
+static smx_status run_crew(crew *w) {
+  const attention_job *j = w->j;
+  int64_t reals = cut_keys(w, smx_context_threads(j->ctx));
+  if (reals == 0) {
+    smx_parallel(j->ctx, w->count, whole_task, w);
+    return SMX_OK;
+  }
+  w->states = smx_alloc(j->ctx, (size_t)(reals * j->real_bytes));
+  if (!w->states) return SMX_ERR_NOMEM;
+  smx_parallel(j->ctx, w->count * w->pieces, piece_task, w);
+  smx_parallel(j->ctx, w->count, merge_task, w);
+  smx_free(j->ctx, w->states);
+  return SMX_OK;
+}
+
+smx_status attention_run(attention_job *j) {
+  crew w = {.j = j, .chunk = ATTN_CHUNK, .empty = -1};
+  if (j->kv_heads == 0) return SMX_OK;
+  list_units(&w);
+  int32_t threads = smx_context_threads(j->ctx);
+  if (threads > 1 && w.count < 4 * (int64_t)threads) {
+    w.chunk = ATTN_TILE;
+    list_units(&w);
+  }
+  w.units = smx_alloc(j->ctx, (size_t)(w.count ? w.count : 1) * sizeof *w.units);
+  smx_status status = w.units ? SMX_OK : SMX_ERR_NOMEM;
+  if (w.units) {
+    list_units(&w);
+    status = run_crew(&w);
+  }
+  smx_free(j->ctx, w.units);
+  if (status == SMX_ERR_NOMEM || atomic_load(&w.no_memory)) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for scratch rows", j->name);
+  int64_t empty = atomic_load(&w.empty);
+  if (empty < 0) return SMX_OK;
+  return smx_fail(SMX_ERR_EMPTY, "%s: sequence %lld, head %lld, row %lld sees no key", j->name, (long long)(empty / j->lq / j->heads),
+                  (long long)(empty / j->lq % j->heads), (long long)(empty % j->lq));
+}

@@ -1,0 +1,72 @@
+/* attention/attention.h - what the room shows: the contract between the driver in api/ and the kernels of one instruction set and real type.
+ *
+ * The unit of the contract is a split: 1024 keys that start at a multiple of 1024 of the logical key index. A row of output is a left fold, in
+ * index order, of what its splits contribute (docs/numerics.md, "Attention"), so whoever computes a split, beside which rows, cannot matter. */
+#ifndef SMX_ATTENTION_H
+#define SMX_ATTENTION_H
+#include <softmax.h>
+#include <stdbool.h>
+
+enum {
+  ATTN_SPLIT = 1024,
+  ATTN_PANEL = 64, /* keys that are scored together; a panel is as wide as the lanes of the normaliser */
+  ATTN_PANELS = ATTN_SPLIT / ATTN_PANEL,
+  ATTN_BLOCK = 6,       /* rows that the inner loops hold in registers */
+  ATTN_TILE = 48,       /* rows whose scores of one split lie in scratch memory */
+  ATTN_CHUNK = 384,     /* rows of a task, at most: they share the packed keys of a split */
+  ATTN_MAX_HEAD = 512,  /* widths of q, k and of v */
+  ATTN_STATE_HEAD = 16,/* numbers of a stored state that come before o: see attn_state */
+  ATTN_SCALARS = 3
+};
+
+/* Rows of one head in memory. Row (i, g) of a tensor that has query heads is at data + i step + g head. */
+typedef struct attn_rows {
+  char *data; /* NULL: absent */
+  int64_t step, head;
+  ptrdiff_t stride; /* elements from column to column */
+  int store;        /* row_store */
+} attn_rows;
+
+/* One sequence and one key/value head, with the G query heads that share it. Key j is at data + j step of k and v; in a paged cache it is in
+ * page table[j / page_size], at page k_page (v_page) bytes each. */
+typedef struct attn_head {
+  int64_t lq, lk, groups;
+  int64_t key_start; /* logical index of the first key of k and v, a multiple of ATTN_SPLIT */
+  int64_t offset;    /* row i stands at logical position i + offset */
+  attn_rows q, k, v, o, lse;
+  attn_rows mask, bias;     /* columns are keys */
+  attn_rows slopes, sinks;  /* one value a query head */
+  const char *table;
+  int64_t table_step, page_size, k_page, v_page;
+} attn_head;
+
+typedef struct attn_call {
+  int64_t d, e; /* widths of q and k, of v */
+  double scale, softcap;
+  bool causal;
+  int64_t left, right; /* window; -1: no end */
+  int weights;         /* smx_attention_weights */
+  double param[SMX_ATTENTION_PARAMS];
+  smx_on_empty on_empty;
+  smx_on_inf on_inf;
+} attn_call;
+
+/* Rows first .. first + rows - 1 of a head, in the order i * groups + g, over splits split .. split + splits - 1. With states, what each split
+ * contributes is left there, at most ATTN_STATE_HEAD + 2 (e filled up to 64) reals; without, it is folded and the rows are written. */
+typedef struct attn_task {
+  const attn_call *call;
+  attn_head head;
+  int64_t first, rows;
+  int64_t split, splits;
+  void *states;
+  int64_t state_rows, state_step; /* reals of states from row to row, from split to split */
+  int64_t first_empty; /* out: first row with no visible key when that is an error, or -1 */
+} attn_task;
+
+typedef struct attention_kernels {
+  size_t (*scratch)(const attn_call *call, int64_t rows); /* bytes that forward and merge need */
+  void (*forward)(attn_task *t, void *scratch);
+  void (*merge)(attn_task *t, void *scratch); /* folds states of splits 0 .. splits - 1 and writes the rows */
+} attention_kernels;
+
+#endif

@@ -1,0 +1,98 @@
+/* attention/weights.h - what an operator of the room is to the engine: how the scores of a row become weights, and a row of sums its output.
+ *
+ * The engine (ops.c) forms scores, sums weights times values and folds splits. An operator sees one row of one split at a time:
+ *
+ *     stat    optional: a first walk over all splits of the row, for weights that depend on the whole row
+ *     weigh   scores in, weights out: of one or two value channels, besides up to three scalars, all of them relative to e^shift 2^ref
+ *     finish  once a row: what o is multiplied by, and the logarithm of the normaliser
+ *
+ * A score of -inf is a key that is not visible: its weight is +0. Shift, reference and NaN are the business of exp_open, so most operators are a
+ * few lines. */
+#ifndef SMX_ATTENTION_WEIGHTS_H
+#define SMX_ATTENTION_WEIGHTS_H
+#include "attention.h"
+#include "engine/program.h"
+#include "vec/math.h"
+
+/* How the scalars and the second channel of splits are folded: sums relative to the reference, plain sums, or the larger. */
+typedef enum attn_fold { FOLD_SCALED, FOLD_PLAIN, FOLD_MAX } attn_fold;
+
+/* One row of a task. */
+typedef struct attn_row {
+  int64_t i, g;           /* row of the sequence, query head of the group */
+  int64_t low, high;      /* keys low .. high - 1 may be visible, by logical index */
+  double count;           /* visible keys, where the operator asks */
+  double sink;            /* an additional key with this score and no value; -inf: none */
+  real scale, slope;      /* of the scores; slope of ALiBi */
+  double ref, shift;      /* of the sums so far */
+  double a[ATTN_SCALARS];
+  double stat[ATTN_SCALARS];
+  bool any; /* a key was visible */
+} attn_row;
+
+/* One row of one split. */
+typedef struct weighing {
+  real *z, *second;  /* in: scores; out: weights of both channels */
+  int from, to;      /* of the split; multiples of ATTN_PANEL */
+  real top;          /* the largest score */
+  real ref, shift;   /* out: the unit of what follows is e^shift 2^ref */
+  real a[ATTN_SCALARS];
+} weighing;
+
+/* What a finished row is made of: out = o[0] factor[0] + o[1] factor[1]. */
+typedef struct finished {
+  double factor[2], lse;
+} finished;
+
+typedef struct weigher {
+  int values; /* channels: 1 or 2 */
+  bool counts;
+  attn_fold scalar[ATTN_SCALARS], second;
+  double (*scale)(const attn_call *c, const attn_row *row); /* NULL: 1 */
+  void (*stat)(const attn_call *c, attn_row *row, const weighing *w);
+  void (*weigh)(const attn_call *c, const attn_row *row, weighing *w);
+  void (*finish)(const attn_call *c, const attn_row *row, finished *f);
+} weigher;
+
+extern const weigher SMX_FN(attn_weighers)[];
+
+/* ---- helpers of operators ---- */
+
+#define ATTN_FAR ((real)0x1p19) /* scores beyond are shifted first */
+
+/* Sets shift and ref of a split whose weights are sums of e^score, and of e^floor where the operator has such a term. */
+static inline void exp_open(const attn_call *c, weighing *w, real floor) {
+  real top = w->top > floor ? w->top : floor;
+  w->shift = 0;
+  if (top == R_INF && c->on_inf == SMX_INF_LIMIT) { /* the +inf share the mass */
+    for (int j = w->from; j < w->to; j++) w->z[j] = w->z[j] == R_INF ? 0 : w->z[j] == w->z[j] ? -R_INF : w->z[j];
+    w->ref = R_INF;
+    return;
+  }
+  if ((top > ATTN_FAR || top < -ATTN_FAR) && top < R_INF) {
+    for (int j = w->from; j < w->to; j += LANES) v_store(w->z + j, v_sub(v_load(w->z + j), v_set1(top)));
+    w->shift = top;
+    top = 0;
+  }
+  w->ref = v_first(exp_k(v_set1(top)));
+}
+
+/* e^z relative to the reference. */
+SMI vreal exp_weight(vreal z, real ref) {
+  vreal k, p = v_exp_pair(z, &k);
+  return v_scale(p, v_sub(k, v_set1(ref == R_INF ? 0 : ref)));
+}
+
+/* Walks the scores of a row: u is the vector of the lanes, j the key. */
+#define EACH_SCORE(w, u, j) \
+  for (int panel_ = (w)->from; panel_ < (w)->to; panel_ += ATTN_PANEL) \
+    UNROLL_LANES for (int u = 0, j = panel_; u < VPB; u++, j += LANES)
+#if SMX_REAL == 32 && !defined(V_PORTABLE)
+#define UNROLL_LANES _Pragma("GCC unroll 4")
+#else
+#define UNROLL_LANES _Pragma("GCC unroll 1")
+#endif
+
+SMI vmask v_hidden(vreal z) { return v_eq(z, v_set1(-R_INF)); }
+
+#endif
