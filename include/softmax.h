@@ -334,10 +334,37 @@ SMX_API smx_status smx_softmax_backward(smx_context *ctx, int32_t axis, const sm
  *
  * The bits of a row of o depend on its query, on the keys and values that it sees and on their logical indices: not on the rows beside it
  * (prefill and decode agree), on how keys lie in memory (pages, strides), on padding, threads, or how the keys are split among calls. */
-typedef enum smx_attention_weights {
-  SMX_ATTENTION_SOFTMAX = 0, /* e^z / sum e^z */
-  SMX_ATTENTION_KINDS
+typedef enum smx_attention_weights { /* of the visible keys j of a row; n is their number, a, b, ... are param[0], param[1], ... */
+                                     SMX_ATTENTION_SOFTMAX = 0, /* e^z / sum e^z */
+                                     SMX_ATTENTION_SOFTMAX_N =
+                                         1, /* e^z / (a + sum e^z); a = 1: Outlier-Efficient Hopfield Layers (Hu et al. 2024) */
+                                     SMX_ATTENTION_SSMAX = 2, /* softmax of (a ln n + b) z: Scalable-Softmax (Nakanishi 2025), a = 0.43 */
+                                     SMX_ATTENTION_SIGMOID =
+                                         3, /* 1 / (1 + e^-(z + a)): Sigmoid Self-Attention (Ramapuram et al. 2024), a = -ln of the training length */
+                                     SMX_ATTENTION_SOFTPICK = 4,    /* max(e^z - 1, 0) / sum |e^z - 1|: Softpick (Zuhri et al. 2025) */
+                                     SMX_ATTENTION_SELF_ADJUST = 5, /* z p, p = softmax: Self-Adjust Softmax (Zheng et al. 2025) */
+                                     SMX_ATTENTION_SELF_ADJUST_RANGE =
+                                         6, /* (z - l) / (h - l) p, l = min(z.., 0), h = max(z.., 0): the same, normalised; 0 when h = l */
+                                     SMX_ATTENTION_RELU =
+                                         7, /* max(z, 0) / N; N as SMX_ATTENTION_NORM_* in a, b is added to the norm l1 (Gu et al. 2024) */
+                                     SMX_ATTENTION_ELU = 8,       /* (z > 0 ? z + 1 : e^z) / N */
+                                     SMX_ATTENTION_IDENTITY = 9,  /* z / N */
+                                     SMX_ATTENTION_SOFTPLUS = 10, /* log(1 + e^z) / N */
+                                     SMX_ATTENTION_TAYLOR = 11,   /* t(z) / N, t: the first b terms of the series of e^z (b 1..64) */
+                                     SMX_ATTENTION_CLIPPED =
+                                         12, /* clip((b - a) p + a, 0, 1), p = softmax, a <= 0, b >= 1: clipped softmax (Bondarenko et al. 2023) */
+                                     SMX_ATTENTION_CENTRED =
+                                         13, /* a (z - mean) / (deviation + c) + b: Normalized Attention Pooling (Richter, Wattenhofer 2020), c = 1e-3 */
+                                     SMX_ATTENTION_KINDS
 } smx_attention_weights;
+
+/* What the weights of RELU to TAYLOR are divided by. A sum of 0 gives weights of 0. */
+enum {
+  SMX_ATTENTION_NORM_NONE = 0,
+  SMX_ATTENTION_NORM_COUNT = 1, /* n */
+  SMX_ATTENTION_NORM_L1 = 2,    /* sum |w| */
+  SMX_ATTENTION_NORM_CLAMP = 3  /* max(|sum w|, 1) */
+};
 
 #define SMX_ATTENTION_PARAMS 4
 #define SMX_ATTENTION_END (-1)
@@ -350,9 +377,9 @@ typedef struct smx_attention_options {
   double scale;                       /* of <q, k>; 0 = 1 / sqrt(d) */
   double softcap;                     /* 0 = none */
   int32_t causal;                     /* nonzero: row i sees keys j <= i + query_start */
-  int64_t query_start;                /* position of the first row among the keys; SMX_ATTENTION_END (default): the last row stands at the last key */
-  int64_t window_left, window_right;  /* row i sees i + query_start - left <= j <= i + query_start + right; -1 (default): no end */
-  int64_t key_start;                  /* logical index of the first key of k and v, a multiple of 1024; default 0 */
+  int64_t query_start; /* position of the first row among the keys; SMX_ATTENTION_END (default): the last row stands at the last key */
+  int64_t window_left, window_right; /* row i sees i + query_start - left <= j <= i + query_start + right; -1 (default): no end */
+  int64_t key_start;                 /* logical index of the first key of k and v, a multiple of 1024; default 0 */
   /* Optional tensors. Broadcast by NumPy's rules to the shape given here. */
   const smx_tensor *mask;    /* [B, Hq, Lq, Lk] bool or u8: nonzero = visible */
   const smx_tensor *bias;    /* [B, Hq, Lq, Lk] float, added to the scores; -inf hides a key */
@@ -367,12 +394,32 @@ typedef struct smx_attention_options {
   const smx_tensor *block_table;
 } smx_attention_options;
 
+/* Defaults: softmax of <q, k> / sqrt(d), every key visible. */
 SMX_API smx_status smx_attention_init(smx_attention_options *options);
 
-/* options NULL means defaults. lse [B, Hq, Lq] (f32 or f64) may be NULL: the natural logarithm of the normaliser, sink included.
+/* options NULL means defaults. lse [B, Hq, Lq] (f32 or f64) may be NULL: the natural logarithm of the normaliser of SOFTMAX, SOFTMAX_N, SSMAX,
+ * SOFTPICK, SELF_ADJUST, of RELU to TAYLOR with the norm l1, and what the others need for their gradient; it includes the sink.
  * f16, bf16, f32 or f64; f64 arithmetic when q, k or v is f64. o and lse may not overlap anything else. */
 SMX_API smx_status smx_attention(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
                                  const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse);
+
+/* The gradients of q, k and v, from o and lse of the forward call and the gradients of both (d_lse may be NULL); those that are NULL are not
+ * wanted. Memory is O(L). For SOFTMAX to SELF_ADJUST, not for a paged cache: SMX_ERR_NO_BACKWARD. dk and dv add up rows in blocks of 256, query
+ * heads in order. */
+SMX_API smx_status smx_attention_backward(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
+                                          const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse, const smx_tensor *d_o,
+                                          const smx_tensor *d_lse, const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv);
+
+/* Split keys: what each 1024 keys contribute, for caches that lie on several machines or arrive in pieces. states: [B, Hq, Lq, S, W], f32 (f64
+ * for f64 arithmetic), the last axis contiguous; S = the number of multiples of 1024 from key_start that lie below key_start + Lk, and
+ * W = smx_attention_state_width(e). With key_start set for each piece and query_start given, merging the states of all pieces in order gives the
+ * bits of one call over all keys. Not for weights that depend on n or on the whole row (SSMAX, CLIPPED, CENTRED, norm COUNT). */
+SMX_API int64_t smx_attention_state_width(int64_t e);
+SMX_API smx_status smx_attention_states(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
+                                        const smx_tensor *v, const smx_tensor *states);
+/* o and lse from count tensors of states, in order. Of the options only weights, param and sinks are used. */
+SMX_API smx_status smx_attention_merge(smx_context *ctx, const smx_attention_options *options, int32_t count,
+                                       const smx_tensor *const *states, const smx_tensor *o, const smx_tensor *lse);
 
 #ifdef __cplusplus
 }

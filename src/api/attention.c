@@ -22,7 +22,7 @@ static smx_status check_whole(const attention_job *j, const char *name, int64_t 
   return smx_fail(SMX_ERR_PARAM, "%s: %s is %lld, not at least %lld", j->name, name, (long long)value, (long long)least);
 }
 
-static smx_status check_options(attention_job *j, const smx_attention_options *o) {
+smx_status attention_check_options(attention_job *j, const smx_attention_options *o) {
   if (o->size != sizeof *o) return smx_fail(SMX_ERR_STRUCT, "%s: options.size is %zu, not %zu", j->name, o->size, sizeof *o);
   if ((int)o->weights < 0 || o->weights >= SMX_ATTENTION_KINDS)
     return smx_fail(SMX_ERR_PARAM, "%s: options.weights is %d, not 0..%d", j->name, (int)o->weights, SMX_ATTENTION_KINDS - 1);
@@ -34,7 +34,15 @@ static smx_status check_options(attention_job *j, const smx_attention_options *o
   if (status == SMX_OK) status = check_whole(j, "options.key_start", o->key_start, 0);
   if (status == SMX_OK && o->key_start % ATTN_SPLIT)
     status = smx_fail(SMX_ERR_PARAM, "%s: options.key_start is %lld, not a multiple of %d", j->name, (long long)o->key_start, ATTN_SPLIT);
-  for (int i = 0; i < SMX_ATTENTION_PARAMS && status == SMX_OK; i++) status = check_number(j, "options.param", o->param[i], -0x1p127);
+  const attn_facts *facts = attention_table + o->weights;
+  for (int i = 0; i < SMX_ATTENTION_PARAMS && status == SMX_OK; i++) {
+    double value = o->param[i], min = facts->param[i].min, max = facts->param[i].max;
+    if (!(value >= min && value <= max) || (facts->param[i].whole && value != floor(value)))
+      status = smx_fail(SMX_ERR_PARAM, "%s: options.param[%d] is %g, not %s%g to %g", j->name, i, value,
+                        facts->param[i].whole ? "a whole number from " : "", min, max);
+  }
+  if (status == SMX_OK && o->sinks && !facts->sinks)
+    status = smx_fail(SMX_ERR_PARAM, "%s: sinks is not possible with these weights", j->name);
   j->call = (attn_call){.scale = o->scale,
                         .softcap = o->softcap,
                         .causal = o->causal != 0,
@@ -51,20 +59,16 @@ static smx_status check_options(attention_job *j, const smx_attention_options *o
 
 /* ---- tensors ---- */
 
-typedef enum element_kind { FLOATS, MASKS, WHOLES, PAGES } element_kind;
-
-static smx_status check_kind(const attention_job *j, const char *port, const smx_view *v, element_kind kind) {
+static smx_status check_kind(const attention_job *j, const char *port, const smx_view *v, attention_elements kind) {
   static const char *const wanted[] = {"f16, bf16, f32 or f64", "bool or u8", "i32 or i64", "i32"};
   bool i32 = smx_same_dtype(v->dtype, SMX_I32), i64 = smx_same_dtype(v->dtype, SMX_I64);
   bool mask = smx_same_dtype(v->dtype, SMX_BOOL) || smx_same_dtype(v->dtype, SMX_U8);
   bool good = kind == FLOATS ? smx_is_float(v->dtype) : kind == MASKS ? mask : kind == WHOLES ? i32 || i64 : i32;
-  return good ? SMX_OK
-              : smx_fail(SMX_ERR_DTYPE, "%s: %s: dtype is %s, not %s", j->name, port, smx_dtype_name(v->dtype), wanted[kind]);
+  return good ? SMX_OK : smx_fail(SMX_ERR_DTYPE, "%s: %s: dtype is %s, not %s", j->name, port, smx_dtype_name(v->dtype), wanted[kind]);
 }
 
-/* A tensor of ndim dimensions; shape entries below 0 are free. */
-static smx_status check_tensor(const attention_job *j, const char *port, const smx_tensor *t, element_kind kind, int32_t ndim,
-                               const int64_t *shape, smx_view *v) {
+smx_status attention_tensor(const attention_job *j, const char *port, const smx_tensor *t, attention_elements kind, int32_t ndim,
+                            const int64_t *shape, smx_view *v) {
   smx_status status = smx_view_of(LABEL(port), t, true, v);
   if (status == SMX_OK) status = check_kind(j, port, v, kind);
   if (status != SMX_OK) return status;
@@ -76,8 +80,8 @@ static smx_status check_tensor(const attention_job *j, const char *port, const s
   return SMX_OK;
 }
 
-static smx_status check_broadcast(const attention_job *j, const char *port, const smx_tensor *t, element_kind kind, int32_t ndim,
-                                  const int64_t *shape, smx_view *v) {
+smx_status attention_broadcast(const attention_job *j, const char *port, const smx_tensor *t, attention_elements kind, int32_t ndim,
+                               const int64_t *shape, smx_view *v) {
   if (!t) return SMX_OK;
   smx_status status = smx_view_of(LABEL(port), t, true, v);
   if (status == SMX_OK) status = check_kind(j, port, v, kind);
@@ -86,7 +90,7 @@ static smx_status check_broadcast(const attention_job *j, const char *port, cons
 
 /* Offsets of packed sequences: 0 = o[0] <= ... <= o[B] = length. */
 static smx_status check_offsets(attention_job *j, const char *port, const smx_tensor *t, int64_t length, smx_view *v) {
-  smx_status status = check_tensor(j, port, t, WHOLES, 1, (int64_t[]){-1}, v);
+  smx_status status = attention_tensor(j, port, t, WHOLES, 1, (int64_t[]){-1}, v);
   if (status != SMX_OK) return status;
   int64_t before = 0, count = v->shape[0];
   if (count < 1) return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[0] is 0, not at least 1", j->name, port);
@@ -104,7 +108,7 @@ static smx_status check_offsets(attention_job *j, const char *port, const smx_te
 }
 
 static smx_status check_lengths(attention_job *j, const smx_tensor *t, int64_t most) {
-  smx_status status = check_tensor(j, "lengths", t, WHOLES, 1, &j->batch, &j->lengths);
+  smx_status status = attention_tensor(j, "lengths", t, WHOLES, 1, &j->batch, &j->lengths);
   for (int64_t b = 0; status == SMX_OK && b < j->batch; b++) {
     int64_t n = attention_int(&j->lengths, b);
     if (n < 0 || n > most)
@@ -116,7 +120,7 @@ static smx_status check_lengths(attention_job *j, const smx_tensor *t, int64_t m
 static smx_status check_pages(attention_job *j, const smx_attention_options *o) {
   if (!o->lengths) return smx_fail(SMX_ERR_NULL, "%s: lengths is NULL: a paged cache needs it", j->name);
   if (o->key_offsets) return smx_fail(SMX_ERR_PARAM, "%s: key_offsets is not possible with block_table", j->name);
-  smx_status status = check_tensor(j, "block_table", o->block_table, PAGES, 2, (int64_t[]){j->batch, -1}, &j->block_table);
+  smx_status status = attention_tensor(j, "block_table", o->block_table, PAGES, 2, (int64_t[]){j->batch, -1}, &j->block_table);
   if (status != SMX_OK) return status;
   j->page_size = j->k.shape[2];
   if (!smx_multiply(j->block_table.shape[1], j->page_size, &j->lk) || j->lk > INT64_MAX / 16)
@@ -127,8 +131,8 @@ static smx_status check_pages(attention_job *j, const smx_attention_options *o) 
       const smx_view *t = &j->block_table;
       int32_t page = *(const int32_t *)(const void *)(t->data + (b * t->strides[0] + p * t->strides[1]) * 4);
       if (page < 0 || page >= j->k.shape[0])
-        return smx_fail(SMX_ERR_SHAPE, "%s: block_table: page %lld of sequence %lld is %d, not 0..%lld", j->name, (long long)p, (long long)b,
-                        (int)page, (long long)j->k.shape[0] - 1);
+        return smx_fail(SMX_ERR_SHAPE, "%s: block_table: page %lld of sequence %lld is %d, not 0..%lld", j->name, (long long)p,
+                        (long long)b, (int)page, (long long)j->k.shape[0] - 1);
     }
   return status;
 }
@@ -143,10 +147,10 @@ static smx_status check_head(const attention_job *j, const char *port, const smx
 static smx_status check_inputs(attention_job *j, const smx_attention_options *o, const smx_tensor *q, const smx_tensor *k,
                                const smx_tensor *v) {
   int64_t any[4] = {-1, -1, -1, -1};
-  smx_status status = check_tensor(j, "q", q, FLOATS, 4, any, &j->q);
-  if (status == SMX_OK) status = check_tensor(j, "k", k, FLOATS, 4, (int64_t[]){-1, -1, -1, j->q.shape[3]}, &j->k);
+  smx_status status = attention_tensor(j, "q", q, FLOATS, 4, any, &j->q);
+  if (status == SMX_OK) status = attention_tensor(j, "k", k, FLOATS, 4, (int64_t[]){-1, -1, -1, j->q.shape[3]}, &j->k);
   if (status == SMX_OK)
-    status = check_tensor(j, "v", v, FLOATS, 4, (int64_t[]){j->k.shape[0], j->k.shape[1], j->k.shape[2], -1}, &j->v);
+    status = attention_tensor(j, "v", v, FLOATS, 4, (int64_t[]){j->k.shape[0], j->k.shape[1], j->k.shape[2], -1}, &j->v);
   if (status == SMX_OK) status = check_head(j, "q", &j->q);
   if (status == SMX_OK) status = check_head(j, "v", &j->v);
   if (status != SMX_OK) return status;
@@ -176,52 +180,23 @@ static smx_status check_optional(attention_job *j, const smx_attention_options *
   int64_t full[4] = {j->batch, j->heads, j->lq, j->lk};
   if ((o->mask || o->bias) && (o->query_offsets || o->key_offsets))
     return smx_fail(SMX_ERR_PARAM, "%s: %s is not possible with offsets", j->name, o->mask ? "mask" : "bias");
-  smx_status status = check_broadcast(j, "mask", o->mask, MASKS, 4, full, &j->mask);
-  if (status == SMX_OK) status = check_broadcast(j, "bias", o->bias, FLOATS, 4, full, &j->bias);
-  if (status == SMX_OK) status = check_broadcast(j, "slopes", o->slopes, FLOATS, 2, full, &j->slopes);
-  if (status == SMX_OK) status = check_broadcast(j, "sinks", o->sinks, FLOATS, 2, full, &j->sinks);
-  return status;
-}
-
-/* ---- outputs ---- */
-
-static smx_status check_apart(const attention_job *j, const char *port, const smx_view *out) {
-  const struct {
-    const char *name;
-    const smx_view *view;
-  } others[] = {{"q", &j->q},         {"k", &j->k},           {"v", &j->v},         {"mask", &j->mask},
-                {"bias", &j->bias},   {"slopes", &j->slopes}, {"sinks", &j->sinks}, {"lengths", &j->lengths},
-                {"o", &j->o},         {"lse", &j->lse},       {"query_offsets", &j->query_offsets},
-                {"key_offsets", &j->key_offsets}, {"block_table", &j->block_table}};
-  if (!smx_view_injective(out)) return smx_fail(SMX_ERR_ALIAS, "%s: %s: two of its elements share an address", j->name, port);
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if (others[i].view != out && others[i].view->data && smx_view_overlap(out, others[i].view))
-      return smx_fail(SMX_ERR_ALIAS, "%s: %s: overlaps %s", j->name, port, others[i].name);
-  return SMX_OK;
-}
-
-static smx_status check_outputs(attention_job *j, const smx_tensor *o, const smx_tensor *lse) {
-  int64_t shape[4] = {j->q.shape[0], j->heads, j->lq, j->v.shape[3]};
-  smx_status status = check_tensor(j, "o", o, FLOATS, 4, shape, &j->o);
-  if (status == SMX_OK && lse) status = check_tensor(j, "lse", lse, FLOATS, 3, shape, &j->lse);
-  if (status == SMX_OK && lse && j->lse.dtype.bits == 16)
-    status = smx_fail(SMX_ERR_DTYPE, "%s: lse: dtype is %s, not f32 or f64", j->name, smx_dtype_name(j->lse.dtype));
-  if (status == SMX_OK) status = check_apart(j, "o", &j->o);
-  if (status == SMX_OK && lse) status = check_apart(j, "lse", &j->lse);
+  smx_status status = attention_broadcast(j, "mask", o->mask, MASKS, 4, full, &j->mask);
+  if (status == SMX_OK) status = attention_broadcast(j, "bias", o->bias, FLOATS, 4, full, &j->bias);
+  if (status == SMX_OK) status = attention_broadcast(j, "slopes", o->slopes, FLOATS, 2, full, &j->slopes);
+  if (status == SMX_OK) status = attention_broadcast(j, "sinks", o->sinks, FLOATS, 2, full, &j->sinks);
   return status;
 }
 
 smx_status attention_check(attention_job *j, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
-                           const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse) {
+                           const smx_tensor *v) {
   smx_attention_options defaults;
   if (!options) {
     smx_attention_init(&defaults);
     options = &defaults;
   }
-  smx_status status = check_options(j, options);
+  smx_status status = attention_check_options(j, options);
   if (status == SMX_OK) status = check_inputs(j, options, q, k, v);
   if (status == SMX_OK) status = check_optional(j, options);
-  if (status == SMX_OK && o) status = check_outputs(j, o, lse);
   if (status != SMX_OK) return status;
   bool wide = smx_same_dtype(j->q.dtype, SMX_F64) || smx_same_dtype(j->k.dtype, SMX_F64) || smx_same_dtype(j->v.dtype, SMX_F64);
   const smx_isa *isa = smx_isa_current();
@@ -233,10 +208,53 @@ smx_status attention_check(attention_job *j, const smx_attention_options *option
   return SMX_OK;
 }
 
+/* ---- outputs ---- */
+
+smx_status attention_apart(const attention_job *j, const char *port, const smx_view *out) {
+  const struct {
+    const char *name;
+    const smx_view *view;
+  } others[] = {{"q", &j->q},
+                {"k", &j->k},
+                {"v", &j->v},
+                {"o", &j->o},
+                {"lse", &j->lse},
+                {"mask", &j->mask},
+                {"bias", &j->bias},
+                {"slopes", &j->slopes},
+                {"sinks", &j->sinks},
+                {"lengths", &j->lengths},
+                {"query_offsets", &j->query_offsets},
+                {"key_offsets", &j->key_offsets},
+                {"block_table", &j->block_table},
+                {"states", &j->states},
+                {"d_o", &j->d_o},
+                {"d_lse", &j->d_lse},
+                {"dq", &j->dq},
+                {"dk", &j->dk},
+                {"dv", &j->dv}};
+  if (!smx_view_injective(out)) return smx_fail(SMX_ERR_ALIAS, "%s: %s: two of its elements share an address", j->name, port);
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (others[i].view != out && others[i].view->data && smx_view_overlap(out, others[i].view))
+      return smx_fail(SMX_ERR_ALIAS, "%s: %s: overlaps %s", j->name, port, others[i].name);
+  return SMX_OK;
+}
+
+smx_status attention_output(const attention_job *j, const char *port, const smx_tensor *t, int32_t ndim, const int64_t *shape,
+                            smx_view *v) {
+  smx_status status = attention_tensor(j, port, t, FLOATS, ndim, shape, v);
+  return status == SMX_OK ? attention_apart(j, port, v) : status;
+}
+
 smx_status smx_attention(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
                          const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse) {
-  attention_job j = {.name = "smx_attention", .ctx = ctx};
-  if (!o) return smx_fail(SMX_ERR_NULL, "smx_attention: o is NULL");
-  smx_status status = attention_check(&j, options, q, k, v, o, lse);
-  return status == SMX_OK ? attention_run(&j) : status;
+  attention_job job = {.name = "smx_attention", .ctx = ctx}, *j = &job;
+  smx_status status = attention_check(j, options, q, k, v);
+  if (status != SMX_OK) return status;
+  int64_t shape[4] = {j->q.shape[0], j->heads, j->lq, j->call.e};
+  status = attention_output(j, "o", o, 4, shape, &j->o);
+  if (status == SMX_OK && lse) status = attention_output(j, "lse", lse, 3, shape, &j->lse);
+  if (status == SMX_OK && lse && j->lse.dtype.bits == 16)
+    status = smx_fail(SMX_ERR_DTYPE, "%s: lse: dtype is %s, not f32 or f64", j->name, smx_dtype_name(j->lse.dtype));
+  return status == SMX_OK ? attention_run(j) : status;
 }

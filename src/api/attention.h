@@ -15,6 +15,8 @@ typedef struct attention_job {
   int64_t batch, heads, kv_heads, lq, lk; /* lq, lk: the most a sequence has */
   int64_t query_start, key_start, page_size;
   smx_view q, k, v, o, lse, mask, bias, slopes, sinks, lengths, query_offsets, key_offsets, block_table;
+  smx_view d_o, d_lse, dq, dk, dv;
+  smx_view states; /* where contributions of splits go instead of o */
 } attention_job;
 
 static inline int64_t attention_int(const smx_view *v, int64_t i) {
@@ -31,9 +33,35 @@ static inline int64_t attention_keys(const attention_job *j, int64_t b) {
   return j->key_offsets.data ? attention_int(&j->key_offsets, b + 1) - attention_int(&j->key_offsets, b) : j->lk;
 }
 
-/* Checks the options and the tensors of a call into *j. o may be NULL: only q, k, v and the options. */
+/* Checks options and inputs of a call into *j. */
 smx_status attention_check(attention_job *j, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
-                           const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse);
+                           const smx_tensor *v);
+
+/* Options alone. */
+smx_status attention_check_options(attention_job *j, const smx_attention_options *options);
+
+typedef enum attention_elements { FLOATS, MASKS, WHOLES, PAGES } attention_elements;
+
+/* A tensor of ndim dimensions; shape entries below 0 are free. */
+smx_status attention_tensor(const attention_job *j, const char *port, const smx_tensor *t, attention_elements kind, int32_t ndim,
+                            const int64_t *shape, smx_view *v);
+smx_status attention_broadcast(const attention_job *j, const char *port, const smx_tensor *t, attention_elements kind, int32_t ndim,
+                               const int64_t *shape, smx_view *v);
+
+/* A float tensor that is written: no element twice, apart from every other tensor of the job. */
+smx_status attention_output(const attention_job *j, const char *port, const smx_tensor *t, int32_t ndim, const int64_t *shape, smx_view *v);
+smx_status attention_apart(const attention_job *j, const char *port, const smx_view *out);
+
+/* Sequence b and key/value head kv of the job. */
+attn_head attention_head(const attention_job *j, int64_t b, int64_t kv);
+
+/* Runs a kernel of the room on a task. False without memory for its scratch. */
+typedef void attention_kernel(attn_task *t, void *scratch);
+bool attention_task(const attention_job *j, attn_task *t, size_t scratch, attention_kernel *kernel);
+
+/* The multiples of ATTN_SPLIT below key_start + lk. */
+static inline int64_t attention_splits(const attention_job *j, int64_t lk) { return (j->key_start + lk + ATTN_SPLIT - 1) / ATTN_SPLIT; }
+static inline int64_t attention_state_reals(int64_t e) { return ATTN_STATE_HEAD + (e + 63) / 64 * 64 * 2; }
 
 smx_status attention_run(attention_job *j);
 

@@ -43,7 +43,7 @@ static attn_rows rows_of(const smx_view *v, int64_t batch, int64_t head, int64_t
   return m;
 }
 
-static attn_head head_of(const attention_job *j, int64_t b, int64_t kv) {
+attn_head attention_head(const attention_job *j, int64_t b, int64_t kv) {
   int64_t groups = j->heads / j->kv_heads, head = kv * groups, kb = j->block_table.data || j->key_offsets.data ? 0 : b;
   int64_t q_row = j->query_offsets.data ? attention_int(&j->query_offsets, b) : 0, qb = j->query_offsets.data ? 0 : b;
   int64_t k_row = j->key_offsets.data ? attention_int(&j->key_offsets, b) : 0;
@@ -54,6 +54,11 @@ static attn_head head_of(const attention_job *j, int64_t b, int64_t kv) {
   h.lse = rows_of(&j->lse, qb, head, q_row);
   h.k = rows_of(&j->k, kb, kv, k_row);
   h.v = rows_of(&j->v, kb, kv, k_row);
+  h.d_o = rows_of(&j->d_o, qb, head, q_row);
+  h.d_lse = rows_of(&j->d_lse, qb, head, q_row);
+  h.dq = rows_of(&j->dq, qb, head, q_row);
+  h.dk = rows_of(&j->dk, kb, kv, k_row);
+  h.dv = rows_of(&j->dv, kb, kv, k_row);
   h.mask = rows_of(&j->mask, b, head, 0);
   h.bias = rows_of(&j->bias, b, head, 0);
   h.slopes = rows_of(&j->slopes, b, head, 0);
@@ -70,9 +75,6 @@ static attn_head head_of(const attention_job *j, int64_t b, int64_t kv) {
 
 /* ---- tasks ---- */
 
-static int64_t state_reals(const attention_job *j) { return ATTN_STATE_HEAD + (j->call.e + 63) / 64 * 64 * 2; }
-static int64_t split_count(const attention_job *j, int64_t lk) { return (j->key_start + lk + ATTN_SPLIT - 1) / ATTN_SPLIT; }
-
 static void note_empty(crew *w, const unit *u, int64_t row) {
   const attention_job *j = w->j;
   int64_t groups = j->heads / j->kv_heads, i = row / groups, head = u->head * groups + row % groups;
@@ -82,38 +84,45 @@ static void note_empty(crew *w, const unit *u, int64_t row) {
 
 static attn_task task_of(const crew *w, const unit *u) {
   const attention_job *j = w->j;
-  attn_task t = {.call = &j->call, .head = head_of(j, u->sequence, u->head), .first = u->first, .rows = u->rows};
+  attn_task t = {.call = &j->call, .head = attention_head(j, u->sequence, u->head), .first = u->first, .rows = u->rows};
   t.split = j->key_start / ATTN_SPLIT;
-  t.splits = split_count(j, t.head.lk) - t.split;
+  t.splits = attention_splits(j, t.head.lk) - t.split;
   return t;
 }
 
-typedef void kernel_fn(attn_task *t, void *scratch);
-
-static void run_task(crew *w, const unit *u, attn_task *t, kernel_fn *kernel) {
-  const attention_job *j = w->j;
-  void *scratch = smx_alloc(j->ctx, j->kernels->scratch(&j->call, t->rows));
-  if (!scratch) {
-    atomic_store(&w->no_memory, true);
-    return;
-  }
+bool attention_task(const attention_job *j, attn_task *t, size_t bytes, attention_kernel *kernel) {
+  void *scratch = smx_alloc(j->ctx, bytes);
+  if (!scratch) return false;
   smx_fpenv env = smx_fpenv_enter();
   kernel(t, scratch);
   smx_fpenv_leave(env);
   smx_free(j->ctx, scratch);
+  return true;
+}
+
+static void run_task(crew *w, const unit *u, attn_task *t, attention_kernel *kernel) {
+  t->first_empty = -1;
+  if (!attention_task(w->j, t, w->j->kernels->scratch(&w->j->call, t->rows), kernel)) atomic_store(&w->no_memory, true);
   if (t->first_empty >= 0) note_empty(w, u, t->first_empty);
 }
 
 static void whole_task(void *arg, int64_t i) {
   crew *w = arg;
+  const attention_job *j = w->j;
   attn_task t = task_of(w, w->units + i);
-  run_task(w, w->units + i, &t, w->j->kernels->forward);
+  if (j->states.data) {
+    const int64_t *s = j->states.strides;
+    t.states = j->states.data + (w->units[i].sequence * s[0] + w->units[i].head * t.head.groups * s[1]) * j->real_bytes;
+    t.state_heads = s[1], t.state_rows = s[2], t.state_step = s[3];
+  }
+  run_task(w, w->units + i, &t, j->kernels->forward);
 }
 
 static void states_of(const crew *w, const unit *u, attn_task *t) {
-  t->state_step = state_reals(w->j);
-  t->state_rows = t->splits * t->state_step;
-  t->states = w->states + u->state * w->j->real_bytes;
+  t->state_step = attention_state_reals(w->j->call.e);
+  t->state_heads = t->splits * t->state_step;
+  t->state_rows = t->head.groups * t->state_heads;
+  t->states = w->states + (u->state - u->first * t->state_heads) * w->j->real_bytes;
 }
 
 static void piece_task(void *arg, int64_t i) {
@@ -123,7 +132,7 @@ static void piece_task(void *arg, int64_t i) {
   int64_t skip = i % w->pieces * w->piece;
   if (skip >= t.splits) return;
   states_of(w, u, &t);
-  t.states = (char *)t.states + skip * state_reals(w->j) * w->j->real_bytes;
+  t.states = (char *)t.states + skip * attention_state_reals(w->j->call.e) * w->j->real_bytes;
   t.split += skip;
   if (t.splits - skip < w->piece) t.splits -= skip;
   else t.splits = w->piece;
@@ -157,13 +166,13 @@ static void list_units(crew *w) {
 /* Cuts along keys: how many reals the contributions take, or 0 when that is not worth it. */
 static int64_t cut_keys(crew *w, int32_t threads) {
   const attention_job *j = w->j;
-  int64_t splits = split_count(j, j->lk) - j->key_start / ATTN_SPLIT, total = 0;
-  if (threads == 1 || splits < 2 || w->count == 0 || w->count >= 2 * (int64_t)threads) return 0;
+  int64_t splits = attention_splits(j, j->lk) - j->key_start / ATTN_SPLIT, total = 0;
+  if (threads == 1 || splits < 2 || !attention_table[j->call.weights].states || w->count == 0 || w->count >= 2 * (int64_t)threads) return 0;
   for (int64_t i = 0; i < w->count; i++) {
     unit *u = w->units + i;
-    int64_t own = split_count(j, attention_keys(j, u->sequence)) - j->key_start / ATTN_SPLIT;
+    int64_t own = attention_splits(j, attention_keys(j, u->sequence)) - j->key_start / ATTN_SPLIT;
     u->state = total;
-    total += u->rows * own * state_reals(j);
+    total += u->rows * own * attention_state_reals(j->call.e);
   }
   if (total > STATE_BYTES / j->real_bytes) return 0;
   int64_t wanted = (4 * (int64_t)threads + w->count - 1) / w->count;
@@ -174,7 +183,7 @@ static int64_t cut_keys(crew *w, int32_t threads) {
 
 static smx_status run_crew(crew *w) {
   const attention_job *j = w->j;
-  int64_t reals = cut_keys(w, smx_context_threads(j->ctx));
+  int64_t reals = j->states.data ? 0 : cut_keys(w, smx_context_threads(j->ctx));
   if (reals == 0) {
     smx_parallel(j->ctx, w->count, whole_task, w);
     return SMX_OK;

@@ -14,9 +14,11 @@ enum {
   ATTN_BLOCK = 6,       /* rows that the inner loops hold in registers */
   ATTN_TILE = 48,       /* rows whose scores of one split lie in scratch memory */
   ATTN_CHUNK = 384,     /* rows of a task, at most: they share the packed keys of a split */
+  ATTN_KEYS = 96,       /* keys that meet all rows together for their gradients */
   ATTN_MAX_HEAD = 512,  /* widths of q, k and of v */
-  ATTN_STATE_HEAD = 16,/* numbers of a stored state that come before o: see attn_state */
-  ATTN_SCALARS = 3
+  ATTN_STATE_HEAD = 16, /* numbers of a stored state that come before o: see attn_state */
+  ATTN_SCALARS = 3,
+  ATTN_STATS = 3
 };
 
 /* Rows of one head in memory. Row (i, g) of a tensor that has query heads is at data + i step + g head. */
@@ -34,8 +36,10 @@ typedef struct attn_head {
   int64_t key_start; /* logical index of the first key of k and v, a multiple of ATTN_SPLIT */
   int64_t offset;    /* row i stands at logical position i + offset */
   attn_rows q, k, v, o, lse;
-  attn_rows mask, bias;     /* columns are keys */
-  attn_rows slopes, sinks;  /* one value a query head */
+  attn_rows mask, bias;    /* columns are keys */
+  attn_rows slopes, sinks; /* one value a query head */
+  attn_rows d_o, d_lse, dq, dk, dv;
+  attn_rows stats; /* of the backward engine: ATTN_STATS reals a row, contiguous */
   const char *table;
   int64_t table_step, page_size, k_page, v_page;
 } attn_head;
@@ -59,14 +63,33 @@ typedef struct attn_task {
   int64_t first, rows;
   int64_t split, splits;
   void *states;
-  int64_t state_rows, state_step; /* reals of states from row to row, from split to split */
-  int64_t first_empty; /* out: first row with no visible key when that is an error, or -1 */
+  int64_t state_rows, state_heads, state_step; /* reals of states from i to i, from g to g, from split to split */
+  int64_t first_empty;                         /* out: first row with no visible key when that is an error, or -1 */
 } attn_task;
+
+/* What can be asked of an operator of the room. */
+typedef struct attn_facts {
+  bool sinks, backward, states;
+  struct {
+    double min, max; /* 0, 0: not used, must be 0 */
+    bool whole;
+  } param[SMX_ATTENTION_PARAMS];
+} attn_facts;
+extern const attn_facts attention_table[SMX_ATTENTION_KINDS];
+
+/* The gradients: prepare for every row of a head first, then the others in any order. grad_keys takes keys for rows, at most ATTN_KEYS. */
+typedef struct attention_grads {
+  size_t (*scratch)(const attn_call *call, int64_t rows); /* bytes, for each of them */
+  void (*prepare)(attn_task *t, void *scratch);
+  void (*queries)(attn_task *t, void *scratch);
+  void (*keys)(attn_task *t, void *scratch);
+} attention_grads;
 
 typedef struct attention_kernels {
   size_t (*scratch)(const attn_call *call, int64_t rows); /* bytes that forward and merge need */
   void (*forward)(attn_task *t, void *scratch);
   void (*merge)(attn_task *t, void *scratch); /* folds states of splits 0 .. splits - 1 and writes the rows */
+  const attention_grads *grads;
 } attention_kernels;
 
 #endif

@@ -3,18 +3,37 @@
 #include "weights.h"
 
 /* log(e^shift 2^ref s) */
-static double log_of(double shift, double ref, double s) {
+static double log_of(attn_unit unit, double s) {
   if (!(s > 0)) return s == 0 ? -(double)R_INF : s;
-  return ref == (double)R_INF ? ref : d_log(s, 0) + ref * 0x1.62e42fefa39efp-1 + shift;
+  return unit.ref == (double)R_INF ? unit.ref : d_log(s, 0) + unit.ref * ATTN_LN2 + unit.shift;
 }
+static double inverse(double s) { return s == 0 ? 0 : 1 / s; }
 
-/* ---- softmax: w = e^z / sum e^z ---- */
+SMI vreal hide(vreal z, vreal w) { return v_select(v_hidden(z), v_set1(0), w); }
+
+/* Lanes of a sum, from 0. */
+#define LANE_SUM(name) \
+  vreal name[VPB]; \
+  for (int u_ = 0; u_ < VPB; u_++) name[u_] = v_set1(0)
+
+/* name_grad from name_pair(c, z, dp, lse, delta, &w), which returns the gradient of the score. A hidden pair has weight and gradient 0. */
+#define GRAD(name) \
+  static void name##_grad(const attn_call *c, const grading *g) { \
+    for (int j = 0; j < g->n; j += LANES) { \
+      vreal z = v_load(g->z + j), w, lse = g->vary ? v_load(g->lse + j) : v_set1(*g->lse); \
+      vreal delta = g->vary ? v_load(g->delta + j) : v_set1(*g->delta); \
+      vreal dz = name##_pair(c, z, v_load(g->dp + j), lse, delta, &w); \
+      v_store(g->z + j, hide(z, w)); \
+      v_store(g->dp + j, hide(z, dz)); \
+    } \
+  }
+
+/* ---- softmax, with more in the sum or another scale ---- */
 
 static void softmax_weigh(const attn_call *c, const attn_row *row, weighing *w) {
-  vreal sum[VPB];
+  LANE_SUM(sum);
   (void)row;
   exp_open(c, w, -R_INF);
-  for (int u = 0; u < VPB; u++) sum[u] = v_set1(0);
   EACH_SCORE(w, u, j) {
     const vreal e = exp_weight(v_load(w->z + j), w->ref);
     sum[u] = v_add(sum[u], e);
@@ -24,10 +43,259 @@ static void softmax_weigh(const attn_call *c, const attn_row *row, weighing *w) 
 }
 static void softmax_finish(const attn_call *c, const attn_row *row, finished *f) {
   (void)c;
-  f->factor[0] = 1 / row->a[0];
-  f->lse = log_of(row->shift, row->ref, row->a[0]);
+  f->factor[0] = inverse(row->a[0]);
+  f->lse = log_of(row->unit, row->a[0]);
+}
+/* dz = p (dp - delta) */
+SMI vreal softmax_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) {
+  (void)c;
+  *w = v_exp(v_sub(z, lse));
+  return v_mul(*w, v_sub(dp, delta));
+}
+GRAD(softmax)
+
+static double softmax_n_constant(const attn_call *c) { return c->param[0] > 0 ? d_log(c->param[0], 0) : -(double)R_INF; }
+static double ssmax_scale(const attn_call *c, const attn_row *row) {
+  return row->count > 0 ? c->param[0] * d_log(row->count, 0) + c->param[1] : 1;
 }
 
+/* ---- softpick: t = e^z - 1 against the largest of e^z and 1 ---- */
+
+/* e^z - 1 relative to 2^ref: 2^k (e^r - 1) + (2^k - 1), r what is left of z, so that nothing cancels near 0. */
+SMI vreal expm1_weight(vreal z, real ref, bool one) {
+  vreal k = exp_k(z), r = exp_reduce(z, k), q = v_set1(exp_coefficients[0]);
+  for (int i = 1; i < EXP_TERMS - 1; i++) q = v_fma(q, r, v_set1(exp_coefficients[i]));
+  vreal unit = v_scale(v_set1(1), v_sub(k, v_set1(ref)));
+  vreal less = one ? v_scale(v_set1(1), v_set1(-ref)) : v_set1(0);
+  return v_select(v_eq(unit, v_set1(0)), v_sub(v_set1(0), less), v_fma(unit, v_mul(q, r), v_sub(unit, less)));
+}
+
+static void softpick_weigh(const attn_call *c, const attn_row *row, weighing *w) {
+  LANE_SUM(sum);
+  (void)row;
+  exp_open(c, w, 0);
+  const bool one = w->shift == 0 && w->ref < R_INF; /* beside larger units e^0 is nothing */
+  EACH_SCORE(w, u, j) {
+    const vreal z = v_load(w->z + j), t = hide(z, expm1_weight(z, w->ref < R_INF ? w->ref : 0, one));
+    sum[u] = v_add(sum[u], v_abs(t));
+    v_store(w->z + j, v_select(v_lt(t, v_set1(0)), v_set1(0), t));
+  }
+  w->a[0] = v_fold(sum);
+}
+/* w = [E - e^-lse]_+, dz = E ([z > 0] dp - sign(z) delta), E = e^(z - lse) */
+SMI vreal softpick_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) {
+  vreal e = v_exp(v_sub(z, lse)), zero = v_set1(0);
+  vmask up = v_lt(zero, z), none = v_eq(z, zero);
+  (void)c;
+  *w = v_select(up, v_sub(e, v_exp(v_sub(zero, lse))), zero);
+  vreal dz = v_mul(e, v_sub(v_select(up, dp, zero), v_copysign(delta, v_mul(z, delta))));
+  return v_select(none, zero, dz);
+}
+GRAD(softpick)
+
+/* ---- Self-Adjust Softmax: z p, and its normalised form ---- */
+
+static void self_adjust_weigh(const attn_call *c, const attn_row *row, weighing *w) {
+  LANE_SUM(sum);
+  (void)row;
+  exp_open(c, w, -R_INF);
+  EACH_SCORE(w, u, j) {
+    const vreal z = v_load(w->z + j), e = exp_weight(z, w->ref);
+    sum[u] = v_add(sum[u], e);
+    v_store(w->z + j, hide(z, v_mul(v_add(z, v_set1(w->shift)), e)));
+  }
+  w->a[0] = v_fold(sum);
+}
+/* dz = p ((1 + z) dp - delta) */
+SMI vreal self_adjust_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) {
+  vreal p = v_exp(v_sub(z, lse));
+  (void)c;
+  *w = v_mul(z, p);
+  return v_mul(p, v_fma(v_add(z, v_set1(1)), dp, v_sub(v_set1(0), delta)));
+}
+GRAD(self_adjust)
+
+/* Channels e and z e; scalars sum e, max z, max -z. */
+static void self_adjust_range_weigh(const attn_call *c, const attn_row *row, weighing *w) {
+  LANE_SUM(sum);
+  vreal most = v_set1(-R_INF), least = v_set1(R_INF);
+  (void)row;
+  exp_open(c, w, -R_INF);
+  EACH_SCORE(w, u, j) {
+    const vreal x = v_load(w->z + j), e = exp_weight(x, w->ref), z = v_add(x, v_set1(w->shift));
+    sum[u] = v_add(sum[u], e);
+    most = v_max(z, most);
+    least = v_min(v_select(v_hidden(x), v_set1(R_INF), z), least);
+    v_store(w->z + j, e);
+    v_store(w->second + j, hide(x, v_mul(z, e)));
+  }
+  w->a[0] = v_fold(sum), w->a[1] = v_hmax(most), w->a[2] = -v_hmin(least);
+}
+static void self_adjust_range_finish(const attn_call *c, const attn_row *row, finished *f) {
+  double a = row->a[2] > 0 ? -row->a[2] : 0, b = row->a[1] > 0 ? row->a[1] : 0;
+  softmax_finish(c, row, f);
+  f->factor[1] = f->factor[0] * inverse(b - a);
+  f->factor[0] = -a * f->factor[1];
+}
+
+/* ---- sigmoid, and other functions of one score ---- */
+
+SMI vreal sigmoid(vreal x) {
+  vreal q = v_exp(v_sub(v_set1(0), v_abs(x))), d = v_add(v_set1(1), q);
+  return v_div(v_select(v_lt(x, v_set1(0)), q, v_set1(1)), v_select(v_eq(x, x), d, x));
+}
+SMI vreal sigmoid_of(const attn_call *c, vreal z) { return sigmoid(v_add(z, v_set1((real)c->param[0]))); }
+SMI vreal relu_of(const attn_call *c, vreal z) {
+  (void)c;
+  return v_select(v_lt(z, v_set1(0)), v_set1(0), z);
+}
+SMI vreal elu_of(const attn_call *c, vreal z) {
+  (void)c;
+  return v_select(v_lt(v_set1(0), z), v_add(z, v_set1(1)), v_exp(z));
+}
+SMI vreal identity_of(const attn_call *c, vreal z) {
+  (void)c;
+  return z;
+}
+/* max(z, 0) + log(1 + e^-|z|) */
+SMI vreal softplus_of(const attn_call *c, vreal z) {
+  vreal q = v_exp(v_sub(v_set1(0), v_abs(z)));
+  vmask small = v_lt(q, v_set1((real)0.4));
+  vreal l = v_select(small, log_1pf(v_select(small, q, v_set1(0))), v_log_scaled(v_add(q, v_set1(1)), v_set1(0)));
+  (void)c;
+  return v_select(v_eq(z, z), v_add(v_max(z, v_set1(0)), l), z);
+}
+/* 1 + z / 1 (1 + z / 2 (1 + ...)) */
+SMI vreal taylor_of(const attn_call *c, vreal z) {
+  vreal t = v_set1(1);
+  for (int r = (int)c->param[1] - 1; r > 0; r--) t = v_fma(v_mul(z, v_set1((real)(1.0 / r))), t, v_set1(1));
+  return t;
+}
+
+/* Weights and their sum; of the absolute values for the norm l1. */
+#define DIRECT(name) \
+  static void name##_weigh(const attn_call *c, const attn_row *row, weighing *w) { \
+    bool absolute = c->param[0] == SMX_ATTENTION_NORM_L1; \
+    LANE_SUM(sum); \
+    (void)row; \
+    direct_open(c, w); \
+    EACH_SCORE(w, u, j) { \
+      const vreal z = v_load(w->z + j), y = hide(z, name##_of(c, z)); \
+      sum[u] = v_add(sum[u], absolute ? v_abs(y) : y); \
+      v_store(w->z + j, y); \
+    } \
+    w->a[0] = v_fold(sum); \
+  }
+DIRECT(sigmoid)
+DIRECT(relu)
+DIRECT(elu)
+DIRECT(identity)
+DIRECT(softplus)
+DIRECT(taylor)
+
+/* f->lse is that of a divisor which the sum of the weights may not be; a NaN among the weights is one in their sum. */
+static void divide(finished *f, double divisor, double sum) {
+  f->factor[0] = inverse(divisor);
+  f->lse = sum == sum ? log_of((attn_unit){0, 0}, divisor) : sum;
+}
+static void undivided_finish(const attn_call *c, const attn_row *row, finished *f) {
+  (void)c;
+  divide(f, 1, row->a[0]);
+}
+static void normed_finish(const attn_call *c, const attn_row *row, finished *f) {
+  double sum = row->a[0], magnitude = sum < 0 ? -sum : sum;
+  int norm = (int)c->param[0];
+  double extra = c->weights == SMX_ATTENTION_TAYLOR ? 0 : c->param[1];
+  divide(f,
+         norm == SMX_ATTENTION_NORM_COUNT   ? row->count
+         : norm == SMX_ATTENTION_NORM_L1    ? sum + extra
+         : norm == SMX_ATTENTION_NORM_CLAMP ? (magnitude > 1 ? magnitude : 1)
+                                            : 1,
+         sum);
+}
+/* dz = w (1 - w) dp */
+SMI vreal sigmoid_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) {
+  (void)lse;
+  (void)delta;
+  *w = sigmoid_of(c, z);
+  return v_mul(v_mul(*w, sigmoid(v_sub(v_set1((real)-c->param[0]), z))), dp);
+}
+GRAD(sigmoid)
+
+/* ---- clipped softmax: two walks, the first for the normaliser ---- */
+
+static void clipped_stat(const attn_call *c, attn_row *row, weighing *w) {
+  double mine, its;
+  softmax_weigh(c, row, w);
+  attn_unit unit = {(double)w->ref, (double)w->shift};
+  if (row->stat[0] == 0) row->stat_unit = unit;
+  align(&row->stat_unit, unit, &mine, &its);
+  row->stat[0] = row->stat[0] * mine + (double)w->a[0] * its;
+}
+static void clipped_weigh(const attn_call *c, const attn_row *row, weighing *w) {
+  const real low = (real)c->param[0], span = (real)(c->param[1] - c->param[0]), inv = (real)inverse(row->stat[0]);
+  LANE_SUM(sum);
+  w->ref = w->shift = 0;
+  EACH_SCORE(w, u, j) {
+    const vreal x = v_load(w->z + j);
+    vreal z = v_sub(x, v_set1((real)row->stat_unit.shift));
+    if (row->stat_unit.ref == (double)R_INF) z = v_select(v_eq(x, v_set1(R_INF)), v_set1(0), v_set1(-R_INF));
+    const vreal p = v_mul(exp_weight(z, (real)row->stat_unit.ref), v_set1(inv));
+    const vreal y = v_fma(p, v_set1(span), v_set1(low));
+    sum[u] = v_add(sum[u], p);
+    v_store(w->z + j, hide(x, v_min(v_set1(1), v_max(v_set1(0), y))));
+  }
+  w->a[0] = v_fold(sum);
+}
+static void clipped_finish(const attn_call *c, const attn_row *row, finished *f) {
+  (void)c;
+  divide(f, 1, row->a[0]);
+  if (f->lse == 0) f->lse = log_of(row->stat_unit, row->stat[0]);
+}
+
+/* ---- scores less their mean, over their deviation: two walks ---- */
+
+static void centred_stat(const attn_call *c, attn_row *row, weighing *w) {
+  direct_open(c, w);
+  for (int j = w->from; j < w->to; j++) {
+    double z = (double)w->z[j];
+    if (z == -(double)R_INF) continue;
+    row->stat[0]++, row->stat[1] += z, row->stat[2] += z * z;
+  }
+}
+static void centred_weigh(const attn_call *c, const attn_row *row, weighing *w) {
+  double n = row->stat[0], mean = row->stat[1] / n, variance = row->stat[2] / n - mean * mean;
+  const real centre = (real)mean, gain = (real)(c->param[0] * inverse(__builtin_sqrt(variance > 0 ? variance : 0) + c->param[2]));
+  LANE_SUM(sum);
+  direct_open(c, w);
+  EACH_SCORE(w, u, j) {
+    const vreal z = v_load(w->z + j), y = hide(z, v_fma(v_sub(z, v_set1(centre)), v_set1(gain), v_set1((real)c->param[1])));
+    sum[u] = v_add(sum[u], y);
+    v_store(w->z + j, y);
+  }
+  w->a[0] = v_fold(sum);
+}
+
+#define NORMED(name) \
+  { .values = 1, .counts = true, .weigh = name##_weigh, .finish = normed_finish }
 const weigher SMX_FN(attn_weighers)[SMX_ATTENTION_KINDS] = {
-    [SMX_ATTENTION_SOFTMAX] = {.values = 1, .weigh = softmax_weigh, .finish = softmax_finish},
+    [SMX_ATTENTION_SOFTMAX] = {.values = 1, .weigh = softmax_weigh, .finish = softmax_finish, .grad = softmax_grad},
+    [SMX_ATTENTION_SOFTMAX_N] =
+        {.values = 1, .constant = softmax_n_constant, .weigh = softmax_weigh, .finish = softmax_finish, .grad = softmax_grad},
+    [SMX_ATTENTION_SSMAX] =
+        {.values = 1, .counts = true, .scale = ssmax_scale, .weigh = softmax_weigh, .finish = softmax_finish, .grad = softmax_grad},
+    [SMX_ATTENTION_SIGMOID] = {.values = 1, .weigh = sigmoid_weigh, .finish = undivided_finish, .grad = sigmoid_grad},
+    [SMX_ATTENTION_SOFTPICK] = {.values = 1, .weigh = softpick_weigh, .finish = softmax_finish, .grad = softpick_grad},
+    [SMX_ATTENTION_SELF_ADJUST] = {.values = 1, .weigh = self_adjust_weigh, .finish = softmax_finish, .grad = self_adjust_grad},
+    [SMX_ATTENTION_SELF_ADJUST_RANGE] = {.values = 2,
+                                         .scalar = {FOLD_SCALED, FOLD_MAX, FOLD_MAX},
+                                         .weigh = self_adjust_range_weigh,
+                                         .finish = self_adjust_range_finish},
+    [SMX_ATTENTION_RELU] = NORMED(relu),
+    [SMX_ATTENTION_ELU] = NORMED(elu),
+    [SMX_ATTENTION_IDENTITY] = NORMED(identity),
+    [SMX_ATTENTION_SOFTPLUS] = NORMED(softplus),
+    [SMX_ATTENTION_TAYLOR] = NORMED(taylor),
+    [SMX_ATTENTION_CLIPPED] = {.values = 1, .stat = clipped_stat, .weigh = clipped_weigh, .finish = clipped_finish},
+    [SMX_ATTENTION_CENTRED] = {.values = 1, .stat = centred_stat, .weigh = centred_weigh, .finish = undivided_finish},
 };

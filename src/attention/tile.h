@@ -18,6 +18,7 @@ enum { COLS = 1 };
 #endif
 enum { PITCH = ATTN_SPLIT + 16 }; /* of the scores of a row: not a multiple of a page */
 
+#define REAL_STORE (SMX_REAL == 32 ? STORE_F32 : STORE_F64)
 #define ALL_COLS(c, n) _Pragma("GCC unroll 4") for (int c = 0; c < (n); c++)
 #define ALL_ROWS(r, n) _Pragma("GCC unroll 6") for (int r = 0; r < (n); r++)
 
@@ -47,7 +48,7 @@ SMI void turn_quads(const real *const row[4], int64_t x, real *out, int64_t pitc
 
 /* One row as contiguous reals: where it lies if it is such, else converted into buffer. */
 static inline const real *row_reals(const attn_rows *m, const char *at, int64_t n, real *buffer) {
-  if (m->stride == 1 && m->store == (SMX_REAL == 32 ? STORE_F32 : STORE_F64)) return (const real *)(const void *)at;
+  if (m->stride == 1 && m->store == REAL_STORE) return (const real *)(const void *)at;
   move_load((row_store)m->store, at, m->stride, (size_t)n, buffer);
   return buffer;
 }
@@ -135,7 +136,8 @@ static inline real score_block(int rows, const real *q, const real *k, int64_t d
          : rows <= 4 ? score_some(4, q, k, d, scale, z, top)
                      : score_some(6, q, k, d, scale, z, top);
 }
-static inline void values_block(int rows, const real *w, const real *v, int64_t pitch, int keys, real *o, int64_t o_pitch, int64_t columns) {
+static inline void values_block(int rows, const real *w, const real *v, int64_t pitch, int keys, real *o, int64_t o_pitch,
+                                int64_t columns) {
   if (rows == 1) values_rows(1, w, v, pitch, keys, o, o_pitch, columns);
   else if (rows == 2) values_rows(2, w, v, pitch, keys, o, o_pitch, columns);
   else if (rows <= 4) values_rows(4, w, v, pitch, keys, o, o_pitch, columns);

@@ -1,10 +1,11 @@
 /* attention/weights.h - what an operator of the room is to the engine: how the scores of a row become weights, and a row of sums its output.
  *
- * The engine (ops.c) forms scores, sums weights times values and folds splits. An operator sees one row of one split at a time:
+ * The engine forms scores, sums weights times values and folds splits. An operator sees one row of one split at a time:
  *
  *     stat    optional: a first walk over all splits of the row, for weights that depend on the whole row
  *     weigh   scores in, weights out: of one or two value channels, besides up to three scalars, all of them relative to e^shift 2^ref
  *     finish  once a row: what o is multiplied by, and the logarithm of the normaliser
+ *     grad    weights and gradients of scores from scores, lse, and two dot products
  *
  * A score of -inf is a key that is not visible: its weight is +0. Shift, reference and NaN are the business of exp_open, so most operators are a
  * few lines. */
@@ -14,28 +15,34 @@
 #include "engine/program.h"
 #include "vec/math.h"
 
-/* How the scalars and the second channel of splits are folded: sums relative to the reference, plain sums, or the larger. */
+/* How scalars and the second channel of splits are folded: as sums relative to the reference (1), as plain sums, or the larger is taken. */
 typedef enum attn_fold { FOLD_SCALED, FOLD_PLAIN, FOLD_MAX } attn_fold;
+
+/* A sum is e^shift 2^ref times the number that stands for it. */
+typedef struct attn_unit {
+  double ref, shift;
+} attn_unit;
 
 /* One row of a task. */
 typedef struct attn_row {
-  int64_t i, g;           /* row of the sequence, query head of the group */
-  int64_t low, high;      /* keys low .. high - 1 may be visible, by logical index */
-  double count;           /* visible keys, where the operator asks */
-  double sink;            /* an additional key with this score and no value; -inf: none */
-  real scale, slope;      /* of the scores; slope of ALiBi */
-  double ref, shift;      /* of the sums so far */
+  int64_t i, g;      /* row of the sequence, query head of the group */
+  int64_t low, high; /* keys low .. high - 1 may be visible, by logical index */
+  double count;      /* visible keys, where the operator asks */
+  double sink;       /* an additional key with this score and no value; -inf: none */
+  real scale, slope; /* of the scores; slope of ALiBi */
+  attn_unit unit;    /* of the sums so far */
   double a[ATTN_SCALARS];
+  attn_unit stat_unit;
   double stat[ATTN_SCALARS];
   bool any; /* a key was visible */
 } attn_row;
 
 /* One row of one split. */
 typedef struct weighing {
-  real *z, *second;  /* in: scores; out: weights of both channels */
-  int from, to;      /* of the split; multiples of ATTN_PANEL */
-  real top;          /* the largest score */
-  real ref, shift;   /* out: the unit of what follows is e^shift 2^ref */
+  real *z, *second; /* in: scores; out: weights of both channels */
+  int from, to;     /* of the split; multiples of ATTN_PANEL */
+  real top;         /* the largest score */
+  real ref, shift;  /* out: the unit of what follows */
   real a[ATTN_SCALARS];
 } weighing;
 
@@ -44,21 +51,58 @@ typedef struct finished {
   double factor[2], lse;
 } finished;
 
+/* n pairs of a row and keys, or of a key and rows (vary): in scores and <do, v>; out weights and gradients of the scores. */
+typedef struct grading {
+  real *z, *dp;
+  const real *lse, *delta; /* delta = <do, o> - dlse */
+  int n;                   /* a multiple of ATTN_PANEL */
+  bool vary;               /* lse and delta are arrays */
+} grading;
+
 typedef struct weigher {
   int values; /* channels: 1 or 2 */
   bool counts;
-  attn_fold scalar[ATTN_SCALARS], second;
-  double (*scale)(const attn_call *c, const attn_row *row); /* NULL: 1 */
-  void (*stat)(const attn_call *c, attn_row *row, const weighing *w);
+  attn_fold scalar[ATTN_SCALARS];
+  double (*scale)(const attn_call *c, const attn_row *row); /* of the scores, besides that of the call; NULL: 1 */
+  double (*constant)(const attn_call *c);                   /* the score of one more sink; NULL: none */
+  void (*stat)(const attn_call *c, attn_row *row, weighing *w);
   void (*weigh)(const attn_call *c, const attn_row *row, weighing *w);
   void (*finish)(const attn_call *c, const attn_row *row, finished *f);
+  void (*grad)(const attn_call *c, const grading *g);
 } weigher;
 
 extern const weigher SMX_FN(attn_weighers)[];
 
-/* ---- helpers of operators ---- */
+/* ---- units ---- */
 
 #define ATTN_FAR ((real)0x1p19) /* scores beyond are shifted first */
+#define ATTN_LN2 0x1.62e42fefa39efp-1
+
+/* e^t for t <= 0, to about an ulp of double. */
+static inline double exp_down(double t) {
+  if (!(t > -700)) return 0;
+  double k = (t * 0x1.71547652b82fep+0 + 0x1.8p52) - 0x1.8p52, x = (t - k * 0x1.62e42fefa38p-1) - k * 0x1.ef35793c7673p-45, p = 1;
+  for (int n = 14; n > 0; n--) p = 1 + p * x / n;
+  return d_scale(p, k > 0 ? 0 : k);
+}
+
+/* What two sums are multiplied by before they are added; the larger unit of the two becomes *to. Powers of two, but between different shifts. */
+static inline void align(attn_unit *to, attn_unit from, double *mine, double *its) {
+  *mine = *its = 1;
+  if (to->ref == from.ref && to->shift == from.shift) return;
+  double at = to->shift + to->ref * ATTN_LN2, from_at = from.shift + from.ref * ATTN_LN2;
+  bool exact = to->shift == from.shift;
+  if (at >= from_at) {
+    *its = exact ? d_scale(1, from.ref - to->ref) : exp_down(from_at - at);
+  } else {
+    *mine = exact ? d_scale(1, to->ref - from.ref) : exp_down(at - from_at);
+    *to = from;
+  }
+}
+
+/* ---- helpers of operators ---- */
+
+SMI vmask v_hidden(vreal z) { return v_eq(z, v_set1(-R_INF)); }
 
 /* Sets shift and ref of a split whose weights are sums of e^score, and of e^floor where the operator has such a term. */
 static inline void exp_open(const attn_call *c, weighing *w, real floor) {
@@ -83,16 +127,20 @@ SMI vreal exp_weight(vreal z, real ref) {
   return v_scale(p, v_sub(k, v_set1(ref == R_INF ? 0 : ref)));
 }
 
+/* Weights without an exponent. */
+static inline void direct_open(const attn_call *c, weighing *w) {
+  w->ref = w->shift = 0;
+  if (w->top < R_INF || c->on_inf == SMX_INF_LIMIT) return;
+  for (int j = w->from; j < w->to; j++) w->z[j] = w->z[j] == R_INF ? r_nan() : w->z[j];
+}
+
 /* Walks the scores of a row: u is the vector of the lanes, j the key. */
-#define EACH_SCORE(w, u, j) \
-  for (int panel_ = (w)->from; panel_ < (w)->to; panel_ += ATTN_PANEL) \
-    UNROLL_LANES for (int u = 0, j = panel_; u < VPB; u++, j += LANES)
 #if SMX_REAL == 32 && !defined(V_PORTABLE)
 #define UNROLL_LANES _Pragma("GCC unroll 4")
 #else
 #define UNROLL_LANES _Pragma("GCC unroll 1")
 #endif
-
-SMI vmask v_hidden(vreal z) { return v_eq(z, v_set1(-R_INF)); }
+#define EACH_SCORE(w, u, j) \
+  for (int panel_ = (w)->from; panel_ < (w)->to; panel_ += ATTN_PANEL) UNROLL_LANES for (int u = 0, j = panel_; u < VPB; u++, j += LANES)
 
 #endif

@@ -1,0 +1,262 @@
+/* attention/engine.h - what the forward and the backward engine share: rows and what they may see, keys brought into panels, scores made ready.
+ *
+ * A key that is not visible takes no part: its score is -inf, and what would be multiplied by its weight +0 is known to be finite (the product
+ * then changes no sum) or is left out. */
+#ifndef SMX_ATTENTION_ENGINE_H
+#define SMX_ATTENTION_ENGINE_H
+#include "tile.h"
+#include "weights.h"
+
+static inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+static inline char *cell(const attn_rows *m, int64_t i, int64_t g) { return m->data + i * m->step + g * m->head; }
+
+/* ---- panels: rows of a matrix, 64 at a time, packed for scores or row by row for sums ---- */
+
+typedef struct panels {
+  attn_rows m;
+  const attn_head *pages;  /* of a paged cache, or NULL */
+  int64_t page;            /* bytes of a page */
+  int64_t columns, padded; /* padded: filled up to whole vectors */
+  int64_t first, end;      /* panel p holds rows first + 64 p and on, below end */
+  bool keep;               /* every panel has a place of its own; otherwise all share one */
+  real *packed, *staged, *buffer;
+  uint32_t is_packed, is_staged, known, finite; /* bit p */
+} panels;
+
+static inline void panels_at(panels *s, int64_t first) {
+  s->first = first;
+  s->is_packed = s->is_staged = s->known = s->finite = 0;
+}
+
+/* Addresses of the rows of panel p; returns how many there are. */
+static inline int addresses(const panels *s, int p, const char *at[ATTN_PANEL]) {
+  int64_t first = s->first + p * ATTN_PANEL, n = clamp(s->end - first, 0, ATTN_PANEL);
+  for (int64_t x = 0; x < n; x++) {
+    int64_t j = first + x;
+    int32_t page = 0;
+    if (s->pages) memcpy(&page, s->pages->table + j / s->pages->page_size * s->pages->table_step, sizeof page);
+    at[x] = s->pages ? s->m.data + page * s->page + j % s->pages->page_size * s->m.step : s->m.data + j * s->m.step;
+  }
+  return (int)n;
+}
+
+/* [column][64] */
+static inline const real *packed_panel(panels *s, int p) {
+  real *out = s->packed + (s->keep ? p : 0) * ATTN_PANEL * s->columns;
+  const char *at[ATTN_PANEL];
+  if (s->keep && (s->is_packed >> p & 1)) return out;
+  s->is_packed |= 1u << p;
+  pack_rows(&s->m, at, addresses(s, p, at), s->columns, ATTN_PANEL, out, s->buffer);
+  return out;
+}
+
+/* [row][padded columns], rows pitch apart: where they lie when they are reals at even steps, else copied. */
+static inline const real *row_panel(panels *s, int p, int64_t *pitch) {
+  real *out = s->staged + (s->keep ? p : 0) * ATTN_PANEL * s->padded;
+  const char *at[ATTN_PANEL];
+  *pitch = s->padded;
+  if (s->keep && (s->is_staged >> p & 1)) return out;
+  int n = addresses(s, p, at);
+  bool direct = s->padded == s->columns && s->m.stride == 1 && s->m.store == REAL_STORE;
+  for (int x = 1; x < n && direct; x++) direct = at[x] - at[x - 1] == at[1] - at[0];
+  if (direct) {
+    if (n > 1) *pitch = (at[1] - at[0]) / (int64_t)sizeof(real);
+    return n ? (const real *)(const void *)at[0] : out;
+  }
+  s->is_staged |= 1u << p;
+  for (int x = 0; x < n; x++) {
+    real *to = out + x * s->padded;
+    move_load((row_store)s->m.store, at[x], s->m.stride, (size_t)s->columns, to);
+    for (int64_t i = s->columns; i < s->padded; i++) to[i] = 0;
+  }
+  return out;
+}
+
+/* Whether every number of the panel is finite. */
+static inline bool finite_panel(panels *s, int p) {
+  if (s->known >> p & 1) return s->finite >> p & 1;
+  int64_t n = clamp(s->end - s->first - p * ATTN_PANEL, 0, ATTN_PANEL), pitch;
+  const real *row = row_panel(s, p, &pitch);
+  vmask good = v_eq(v_set1(0), v_set1(0));
+  for (int64_t x = 0; x < n; x++)
+    for (int64_t i = 0; i < s->padded; i += LANES) good = m_and(good, v_lt(v_abs(v_load(row + x * pitch + i)), v_set1(R_INF)));
+  s->known |= 1u << p;
+  if (!m_any(m_not(good))) s->finite |= 1u << p;
+  return s->finite >> p & 1;
+}
+
+/* ---- rows ---- */
+
+typedef struct sight {
+  int64_t low, high;
+} sight;
+
+/* Keys that a row may see, but for masks. */
+static inline sight row_sight(const attn_call *c, const attn_head *h, int64_t i) {
+  int64_t at = i + h->offset, end = h->key_start + h->lk;
+  sight s = {h->key_start, end};
+  if (c->causal) s.high = clamp(at + 1, s.low, end);
+  if (c->right >= 0 && at < end - c->right) s.high = clamp(at + c->right + 1, s.low, s.high);
+  if (c->left >= 0 && at - c->left > s.low) s.low = clamp(at - c->left, s.low, s.high);
+  return s;
+}
+
+/* Rows that may see a key. */
+static inline sight key_sight(const attn_call *c, const attn_head *h, int64_t j) {
+  int64_t at = j - h->offset;
+  sight s = {0, h->lq};
+  if (c->causal && at > s.low) s.low = clamp(at, 0, h->lq);
+  if (c->right >= 0 && at - c->right > s.low) s.low = clamp(at - c->right, 0, h->lq);
+  if (c->left >= 0 && at < s.high - c->left) s.high = clamp(at + c->left + 1, s.low, h->lq);
+  return s;
+}
+
+static inline real head_value(const attn_rows *m, int64_t g) {
+  real x;
+  move_load((row_store)m->store, cell(m, 0, g), 1, 1, &x);
+  return x;
+}
+
+static inline int64_t store_bytes(int store) { return store == STORE_F64 ? 8 : store == STORE_F32 ? 4 : store == STORE_MASK ? 1 : 2; }
+
+/* Mask (0 or -inf) or bias of n keys from j on. */
+static inline void load_keys(const attn_head *h, const attn_rows *m, int64_t i, int64_t g, int64_t j, int64_t n, real *out) {
+  if (n > 0)
+    move_load((row_store)m->store, cell(m, i, g) + (j - h->key_start) * m->stride * store_bytes(m->store), m->stride, (size_t)n, out);
+}
+
+static inline int64_t count_keys(const attn_head *h, const attn_row *row) {
+  int64_t count = 0;
+  if (!h->mask.data && !h->bias.data) return row->high - row->low;
+  for (int64_t j = row->low; j < row->high; j += ATTN_PANEL) {
+    int64_t n = clamp(row->high - j, 0, ATTN_PANEL);
+    real keep[ATTN_PANEL] = {0}, bias[ATTN_PANEL] = {0};
+    if (h->mask.data) load_keys(h, &h->mask, row->i, row->g, j, n, keep);
+    if (h->bias.data) load_keys(h, &h->bias, row->i, row->g, j, n, bias);
+    for (int64_t x = 0; x < n; x++) count += keep[x] == 0 && bias[x] != -R_INF;
+  }
+  return count;
+}
+
+/* Row r of a head, in the order i * groups + g. */
+static inline attn_row open_row(const attn_call *c, const attn_head *h, const weigher *op, int64_t r) {
+  attn_row row = {.i = r / h->groups, .g = r % h->groups, .sink = -(double)R_INF};
+  sight s = row_sight(c, h, row.i);
+  row.low = s.low, row.high = s.high;
+  if (h->slopes.data) row.slope = head_value(&h->slopes, row.g);
+  if (h->sinks.data) row.sink = (double)head_value(&h->sinks, row.g);
+  if (op->counts) row.count = (double)count_keys(h, &row);
+  row.scale = (real)(c->scale * (op->scale ? op->scale(c, &row) : 1));
+  return row;
+}
+
+/* [column][6] from the row itself; NULL: zeros. */
+static inline void pack_row(const attn_rows *m, const char *at, int64_t columns, real *out, real *buffer) {
+  const real *x = at ? row_reals(m, at, columns, buffer) : NULL;
+  for (int64_t i = 0; i < columns; i++) out[i * ATTN_BLOCK] = x ? x[i] : 0;
+}
+
+/* ---- scores ---- */
+
+/* 64 scores of one row with neighbouring keys, or of one key with neighbouring rows, on their way to be final. */
+typedef struct dressing {
+  real *z, *top;         /* top: the largest score of each lane, carried along; may be NULL */
+  real *bend;            /* out: derivative of the cap; NULL: not wanted */
+  int64_t from, to;      /* lanes that are in sight */
+  real keep[ATTN_PANEL]; /* 0 or -inf */
+  real bias[ATTN_PANEL];
+  real distance, step, slope; /* ALiBi: lane x is |distance + step x| away */
+} dressing;
+
+static inline void dress(const attn_call *c, const attn_head *h, dressing *d) {
+  const vreal cap = v_set1((real)c->softcap);
+  vreal m = d->top ? v_load(d->top) : v_set1(0);
+  for (int u = 0; u < VPB; u++) {
+    vreal x = v_load(d->z + u * LANES), lane = v_add(v_iota(), v_set1((real)(u * LANES)));
+    if (c->softcap > 0) {
+      vreal ratio = v_div(x, cap);
+      if (d->bend) v_store(d->bend + u * LANES, v_sech2(ratio));
+      x = v_mul(cap, v_tanh(ratio));
+    }
+    if (h->bias.data) {
+      vreal add = v_load(d->bias + u * LANES);
+      x = v_select(v_hidden(add), add, v_add(x, add));
+    }
+    if (h->slopes.data) x = v_fnma(v_set1(d->slope), v_abs(v_fma(lane, v_set1(d->step), v_set1(d->distance))), x);
+    vmask in = m_and(m_not(v_lt(lane, v_set1((real)d->from))), v_lt(lane, v_set1((real)d->to)));
+    if (h->mask.data) in = m_and(in, v_eq(v_load(d->keep + u * LANES), v_set1(0)));
+    x = v_select(in, x, v_set1(-R_INF));
+    v_store(d->z + u * LANES, x);
+    m = v_max(x, m);
+  }
+  if (d->top) v_store(d->top, m);
+}
+
+/* Those of a row with the keys from j0 on. */
+static inline void dress_row(const attn_call *c, const attn_head *h, const attn_row *row, int64_t j0, real *z, real *top, real *bend) {
+  dressing d = {.z = z, .top = top, .bend = bend, .slope = row->slope, .step = -1};
+  d.from = clamp(row->low - j0, 0, ATTN_PANEL), d.to = clamp(row->high - j0, d.from, ATTN_PANEL);
+  d.distance = (real)(row->i + h->offset - j0);
+  if (h->mask.data) load_keys(h, &h->mask, row->i, row->g, j0 + d.from, d.to - d.from, d.keep + d.from);
+  if (h->bias.data) load_keys(h, &h->bias, row->i, row->g, j0 + d.from, d.to - d.from, d.bias + d.from);
+  dress(c, h, &d);
+}
+
+/* A block of rows of a tile, and the part of the split that some of them see. */
+typedef struct block {
+  int rows;
+  int64_t row;               /* of the task */
+  int64_t low, high;         /* keys that some row may see, counted from the start of the split */
+  int64_t all_low, all_high; /* keys that every row sees but for masks */
+  uint32_t mixed;            /* bit p: rows of the block differ in what they see of panel p */
+} block;
+
+static inline block open_block(int64_t row, int64_t rows, int64_t most) {
+  return (block){.rows = (int)rows, .row = row, .low = most, .all_high = most};
+}
+static inline void widen_block(block *b, int64_t low, int64_t high) {
+  if (low < high && low < b->low) b->low = low;
+  if (low < high && high > b->high) b->high = high;
+  if (low > b->all_low) b->all_low = low;
+  if (high < b->all_high) b->all_high = high;
+}
+static inline bool block_sees(const block *b, int p) { return b->low < (p + 1) * ATTN_PANEL && b->high > p * ATTN_PANEL; }
+static inline bool block_agrees(const block *b, int p) { return b->all_low <= p * ATTN_PANEL && b->all_high >= (p + 1) * ATTN_PANEL; }
+
+/* Which of 64 scores are visible. */
+static inline uint64_t visible_bits(const real *z) {
+  uint64_t bits = 0;
+  for (int j = 0; j < ATTN_PANEL; j++) bits |= (uint64_t)(z[j] != -R_INF) << j;
+  return bits;
+}
+
+/* o += weights times rows of panel p of s, for a block. bits: the visible pairs of each row, where a product with weight 0 could do harm. */
+static inline void add_panel(const block *b, panels *s, int p, const real *weights, const uint64_t *bits, real *o, int64_t o_pitch) {
+  int64_t from = clamp(b->low - p * ATTN_PANEL, 0, ATTN_PANEL), to = clamp(b->high - p * ATTN_PANEL, 0, ATTN_PANEL), pitch;
+  const real *at = weights + p * ATTN_PANEL, *rows = row_panel(s, p, &pitch);
+  if (!(b->mixed >> p & 1) || (s->finite >> p & 1)) {
+    values_block(b->rows, at + from, rows + from * pitch, pitch, (int)(to - from), o, o_pitch, s->padded);
+    return;
+  }
+  for (int r = 0; r < b->rows; r++)
+    for (uint64_t left = bits[r * ATTN_PANELS + p]; left; left &= left - 1) {
+      int j = __builtin_ctzll(left);
+      values_block(1, at + r * PITCH + j, rows + j * pitch, pitch, 1, o + r * o_pitch, o_pitch, s->padded);
+    }
+}
+
+/* sum = sum mine + o its */
+typedef double wide __attribute__((vector_size(64)));
+typedef real narrow __attribute__((vector_size(8 * sizeof(real))));
+static inline void fold_sums(double *sum, const real *o, int64_t n, double mine, double its) {
+  for (int64_t i = 0; i < n; i += 8) {
+    narrow x;
+    wide y;
+    memcpy(&x, o + i, sizeof x);
+    memcpy(&y, sum + i, sizeof y);
+    y = y * mine + __builtin_convertvector(x, wide) * its;
+    memcpy(sum + i, &y, sizeof y);
+  }
+}
+
+#endif

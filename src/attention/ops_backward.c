@@ -1,0 +1,282 @@
+/* attention/ops_backward.c - the backward engine: gradients of queries, and of keys and values, in two independent walks with recomputed scores.
+ * Compiled once per instruction set and real type.
+ *
+ *     dq_i = sum_j ds_ij k_j            over keys in order, splits of 1024 keys folded in double
+ *     dv_j = sum_i w_ij do_i            over query heads in order, within a head over rows in order,
+ *     dk_j = sum_i ds_ij q_i            blocks of 256 rows folded in double
+ *
+ * ds is the gradient of <q, k>: that of the score (weights.h, grad) times the derivative of the cap and the scale. A score that the second walk
+ * forms, with keys for rows, has the bits of the first: its products and their order are the same. */
+#include "engine.h"
+
+enum {
+  ROWS = 256, /* of a block of rows */
+  ROW_PANELS = ROWS / ATTN_PANEL,
+  STAT_LSE = 0, /* of a row: what t->head.stats holds */
+  STAT_DELTA = 1,
+  STAT_SCALE = 2
+};
+
+typedef struct work {
+  attn_task *t;
+  const attn_call *c;
+  const attn_head *h;
+  const weigher *op;
+  panels a, b; /* keys and values; in the second walk queries and gradients of o */
+  attn_row *rows;
+  double *sums, *sums_b;
+  real *q, *g; /* packed rows of the task: queries and gradients of o; in the second walk keys and values */
+  real *z, *dp, *bend, *o, *o_b, *buffer;
+  uint64_t *visible;
+} work;
+
+static size_t carve(work *w, char *base, const attn_call *c, int64_t rows, int64_t tile_rows) {
+  int64_t all = round_up(rows, ATTN_BLOCK), tile = all < tile_rows ? all : tile_rows;
+  size_t at = 0;
+  w->c = c;
+  w->op = SMX_FN(attn_weighers) + c->weights;
+  w->a.columns = c->d, w->b.columns = c->e;
+  w->a.padded = round_up(c->d, LANES), w->b.padded = round_up(c->e, LANES);
+  w->a.keep = w->b.keep = true;
+#define TAKE(field, count) \
+  w->field = (void *)(base ? base + at : NULL); \
+  at += (size_t)round_up((int64_t)sizeof *w->field * (count), 64);
+  TAKE(rows, all)
+  TAKE(sums, all * w->a.padded)
+  TAKE(sums_b, all * w->b.padded)
+  TAKE(q, all * c->d)
+  TAKE(g, all * c->e)
+  TAKE(a.packed, ATTN_SPLIT * c->d)
+  TAKE(a.staged, ATTN_SPLIT * w->a.padded)
+  TAKE(b.packed, ATTN_SPLIT * c->e)
+  TAKE(b.staged, ATTN_SPLIT * w->b.padded)
+  TAKE(buffer, 4 * ATTN_MAX_HEAD)
+  TAKE(z, tile * PITCH)
+  TAKE(dp, tile * PITCH)
+  TAKE(bend, c->softcap > 0 ? tile * PITCH : 0)
+  TAKE(o, tile * w->a.padded)
+  TAKE(o_b, tile * w->b.padded)
+  TAKE(visible, tile * ATTN_PANELS)
+#undef TAKE
+  w->a.buffer = w->b.buffer = w->buffer;
+  return at;
+}
+
+static size_t grad_scratch(const attn_call *c, int64_t rows) {
+  work w;
+  return carve(&w, NULL, c, rows, ATTN_KEYS);
+}
+
+static real *stats_of(const attn_head *h, int64_t i, int64_t g) { return (real *)(void *)cell(&h->stats, i, g); }
+
+static void store_sums(work *w, const double *sums, int64_t columns, const attn_rows *m, int64_t i, int64_t g) {
+  for (int64_t x = 0; x < columns; x++) w->buffer[x] = (real)sums[x];
+  for (int64_t x = columns; x < round_up(columns, LANES); x++) w->buffer[x] = 0;
+  for (int64_t x = 0; x < columns; x += LANES) v_store(w->buffer + x, v_clean(v_load(w->buffer + x)));
+  move_store((row_store)m->store, w->buffer, (size_t)columns, cell(m, i, g), m->stride);
+}
+
+/* ---- lse, <do, o> - dlse and scale of each row ---- */
+
+static void prepare(attn_task *t, void *scratch) {
+  const attn_head *h = &t->head;
+  real *a = scratch, *b = a + ATTN_MAX_HEAD, lse, dlse = 0;
+  for (int64_t r = t->first; r < t->first + t->rows; r++) {
+    attn_row row = open_row(t->call, h, SMX_FN(attn_weighers) + t->call->weights, r);
+    double delta = 0;
+    const real *x = row_reals(&h->d_o, cell(&h->d_o, row.i, row.g), t->call->e, a);
+    const real *y = row_reals(&h->o, cell(&h->o, row.i, row.g), t->call->e, b);
+    for (int64_t i = 0; i < t->call->e; i++) delta += (double)x[i] * (double)y[i];
+    move_load((row_store)h->lse.store, cell(&h->lse, row.i, row.g), 1, 1, &lse);
+    if (h->d_lse.data) move_load((row_store)h->d_lse.store, cell(&h->d_lse, row.i, row.g), 1, 1, &dlse);
+    real *s = stats_of(h, row.i, row.g);
+    s[STAT_LSE] = lse, s[STAT_DELTA] = (real)(delta - (double)dlse), s[STAT_SCALE] = row.scale;
+  }
+}
+
+/* ---- shared by both walks ---- */
+
+/* Weights and gradients of scores, then of products: dp times the derivative of the cap and the scale of the row. */
+static void grade(const work *w, int64_t tile_row, const block *b, const real *stats[3], bool vary) {
+  int from = (int)(b->low / ATTN_PANEL * ATTN_PANEL), n = (int)round_up(b->high, ATTN_PANEL) - from;
+  int64_t at = tile_row * PITCH + from;
+  grading g = {.z = w->z + at, .dp = w->dp + at, .n = n, .vary = vary};
+  g.lse = stats[STAT_LSE] + (vary ? from : 0), g.delta = stats[STAT_DELTA] + (vary ? from : 0);
+  w->op->grad(w->c, &g);
+  for (int j = 0; j < n; j += LANES) {
+    vreal ds = v_load(g.dp + j), scale = vary ? v_load(stats[STAT_SCALE] + from + j) : v_set1(*stats[STAT_SCALE]);
+    if (w->c->softcap > 0) ds = v_select(v_eq(ds, v_set1(0)), ds, v_mul(ds, v_load(w->bend + at + j)));
+    v_store(g.dp + j, v_mul(ds, scale));
+  }
+}
+
+static void mark_mixed(work *w, block *b, int64_t tile_row, int p, bool with_b) {
+  b->mixed |= 1u << p;
+  bool finite = finite_panel(&w->a, p);
+  if (with_b) finite &= finite_panel(&w->b, p);
+  for (int r = 0; r < b->rows && !finite; r++)
+    w->visible[(tile_row + r) * ATTN_PANELS + p] = visible_bits(w->z + (tile_row + r) * PITCH + p * ATTN_PANEL);
+}
+
+static const real ones[ATTN_BLOCK] = {1, 1, 1, 1, 1, 1};
+
+/* <do, v> of a block with a panel */
+static void score_grad(const work *w, const block *b, int64_t tile_row, int p, const real *packed) {
+  real unused[ATTN_BLOCK * LANES] = {0};
+  score_block(b->rows, w->g + b->row * w->c->e, packed, w->c->e, ones, w->dp + tile_row * PITCH + p * ATTN_PANEL, unused);
+}
+
+/* ---- first walk: rows against splits of keys ---- */
+
+static void score_queries(work *w, block *b, int64_t tile_row, int p, int64_t split) {
+  real *z = w->z + tile_row * PITCH + p * ATTN_PANEL, scale[ATTN_BLOCK], unused[ATTN_BLOCK * LANES] = {0};
+  for (int r = 0; r < ATTN_BLOCK; r++) scale[r] = w->rows[b->row + r].scale;
+  score_block(b->rows, w->q + b->row * w->c->d, packed_panel(&w->a, p), w->c->d, scale, z, unused);
+  for (int r = 0; r < b->rows; r++) {
+    real *bend = w->c->softcap > 0 ? w->bend + (tile_row + r) * PITCH + p * ATTN_PANEL : NULL;
+    dress_row(w->c, w->h, w->rows + b->row + r, split * ATTN_SPLIT + p * ATTN_PANEL, z + r * PITCH, NULL, bend);
+  }
+  mark_mixed(w, b, tile_row, p, false);
+  score_grad(w, b, tile_row, p, packed_panel(&w->b, p));
+}
+
+static void query_block(work *w, int64_t first, int64_t rows, int64_t tile_row, int64_t split) {
+  block b = open_block(first, rows, ATTN_SPLIT);
+  for (int64_t r = first; r < first + rows; r++) {
+    int64_t low = clamp(w->rows[r].low - split * ATTN_SPLIT, 0, ATTN_SPLIT);
+    widen_block(&b, low, clamp(w->rows[r].high - split * ATTN_SPLIT, low, ATTN_SPLIT));
+  }
+  if (b.low >= b.high) return;
+  for (int p = 0; p < ATTN_PANELS; p++)
+    if (block_sees(&b, p)) score_queries(w, &b, tile_row, p, split);
+  for (int r = 0; r < b.rows; r++) {
+    const attn_row *row = w->rows + first + r;
+    const real *s = stats_of(w->h, row->i, row->g), *stats[] = {s + STAT_LSE, s + STAT_DELTA, s + STAT_SCALE};
+    grade(w, tile_row + r, &b, stats, false);
+  }
+  memset(w->o, 0, (size_t)(ATTN_BLOCK * w->a.padded) * sizeof *w->o);
+  for (int p = 0; p < ATTN_PANELS; p++)
+    if (block_sees(&b, p)) add_panel(&b, &w->a, p, w->dp + tile_row * PITCH, w->visible + tile_row * ATTN_PANELS, w->o, w->a.padded);
+  for (int r = 0; r < b.rows; r++) fold_sums(w->sums + (first + r) * w->a.padded, w->o + r * w->a.padded, w->a.padded, 1, 1);
+}
+
+static void grad_queries(attn_task *t, void *scratch) {
+  work work_ = {.t = t, .h = &t->head}, *w = &work_;
+  carve(w, scratch, t->call, t->rows, ATTN_KEYS);
+  w->a.m = t->head.k, w->b.m = t->head.v;
+  w->a.end = w->b.end = t->head.lk;
+  for (int64_t r = 0; r < round_up(t->rows, ATTN_BLOCK); r++) {
+    int64_t at = r / ATTN_BLOCK * ATTN_BLOCK, lane = r % ATTN_BLOCK;
+    attn_row *row = w->rows + r;
+    *row = r < t->rows ? open_row(t->call, w->h, w->op, t->first + r) : (attn_row){0};
+    pack_row(&w->h->q, r < t->rows ? cell(&w->h->q, row->i, row->g) : NULL, w->c->d, w->q + at * w->c->d + lane, w->buffer);
+    pack_row(&w->h->d_o, r < t->rows ? cell(&w->h->d_o, row->i, row->g) : NULL, w->c->e, w->g + at * w->c->e + lane, w->buffer);
+  }
+  for (int64_t i = 0; i < t->rows * w->a.padded; i++) w->sums[i] = 0;
+  for (int64_t s = t->split; s < t->split + t->splits; s++) {
+    panels_at(&w->a, s * ATTN_SPLIT - w->h->key_start);
+    panels_at(&w->b, s * ATTN_SPLIT - w->h->key_start);
+    for (int64_t r = 0; r < t->rows; r += ATTN_BLOCK) query_block(w, r, clamp(t->rows - r, 0, ATTN_BLOCK), 0, s);
+  }
+  for (int64_t r = 0; r < t->rows; r++) store_sums(w, w->sums + r * w->a.padded, w->c->d, &w->h->dq, w->rows[r].i, w->rows[r].g);
+}
+
+/* ---- second walk: keys against blocks of rows ---- */
+
+/* A block of rows of one query head: what each brings along. */
+typedef struct row_block {
+  int64_t g, first, rows;
+  real lse[ROWS], delta[ROWS], scale[ROWS];
+} row_block;
+
+static void load_rows(const attn_rows *m, int64_t g, int64_t i, int64_t count, int64_t key, real *out) {
+  int64_t bytes = store_bytes(m->store);
+  if (count > 0) move_load((row_store)m->store, cell(m, i, g) + key * m->stride * bytes, m->step / bytes, (size_t)count, out);
+}
+
+/* The scores of one key with a panel of rows. */
+static void dress_key(const work *w, const row_block *n, int64_t key, int p, real *z, real *bend) {
+  const attn_head *h = w->h;
+  int64_t i0 = n->first + p * ATTN_PANEL, j = h->key_start + key;
+  sight s = key < h->lk ? key_sight(w->c, h, j) : (sight){0, 0};
+  dressing d = {.z = z, .bend = bend, .slope = h->slopes.data ? head_value(&h->slopes, n->g) : 0, .step = 1};
+  d.from = clamp(s.low - i0, 0, ATTN_PANEL), d.to = clamp(s.high - i0, d.from, ATTN_PANEL);
+  d.distance = (real)(i0 + h->offset - j);
+  if (h->mask.data) load_rows(&h->mask, n->g, i0 + d.from, d.to - d.from, key, d.keep + d.from);
+  if (h->bias.data) load_rows(&h->bias, n->g, i0 + d.from, d.to - d.from, key, d.bias + d.from);
+  for (int u = 0; u < ATTN_PANEL; u += LANES) v_store(z + u, v_mul(v_load(z + u), v_load(n->scale + p * ATTN_PANEL + u)));
+  dress(w->c, h, &d);
+}
+
+static void key_block(work *w, const row_block *n, int64_t first, int64_t rows) {
+  const real *stats[] = {n->lse, n->delta, n->scale};
+  block b = open_block(first, rows, ROWS);
+  for (int64_t r = first; r < first + rows; r++) {
+    sight s = w->t->first + r < w->h->lk ? key_sight(w->c, w->h, w->h->key_start + w->t->first + r) : (sight){0, 0};
+    int64_t low = clamp(s.low - n->first, 0, n->rows);
+    widen_block(&b, low, clamp(s.high - n->first, low, n->rows));
+  }
+  if (b.low >= b.high) return;
+  for (int p = 0; p < ROW_PANELS; p++) {
+    real *z = w->z + first * PITCH + p * ATTN_PANEL, unused[ATTN_BLOCK * LANES] = {0};
+    if (!block_sees(&b, p)) continue;
+    score_block(b.rows, w->q + first * w->c->d, packed_panel(&w->a, p), w->c->d, ones, z, unused);
+    for (int r = 0; r < b.rows; r++)
+      dress_key(w, n, w->t->first + first + r, p, z + r * PITCH, w->c->softcap > 0 ? w->bend + (first + r) * PITCH + p * ATTN_PANEL : NULL);
+    mark_mixed(w, &b, first, p, true);
+    score_grad(w, &b, first, p, packed_panel(&w->b, p));
+  }
+  for (int r = 0; r < b.rows; r++) grade(w, first + r, &b, stats, true);
+  memset(w->o, 0, (size_t)(ATTN_BLOCK * w->a.padded) * sizeof *w->o);
+  memset(w->o_b, 0, (size_t)(ATTN_BLOCK * w->b.padded) * sizeof *w->o_b);
+  for (int p = 0; p < ROW_PANELS; p++) {
+    if (!block_sees(&b, p)) continue;
+    add_panel(&b, &w->a, p, w->dp + first * PITCH, w->visible + first * ATTN_PANELS, w->o, w->a.padded);
+    add_panel(&b, &w->b, p, w->z + first * PITCH, w->visible + first * ATTN_PANELS, w->o_b, w->b.padded);
+  }
+  for (int r = 0; r < b.rows; r++) {
+    fold_sums(w->sums + (first + r) * w->a.padded, w->o + r * w->a.padded, w->a.padded, 1, 1);
+    fold_sums(w->sums_b + (first + r) * w->b.padded, w->o_b + r * w->b.padded, w->b.padded, 1, 1);
+  }
+}
+
+static void rows_against_keys(work *w, int64_t g, int64_t first) {
+  const attn_task *t = w->t;
+  row_block n = {.g = g, .first = first, .rows = clamp(t->head.lq - first, 0, ROWS)};
+  for (int64_t i = 0; i < n.rows; i++) {
+    const real *s = stats_of(w->h, first + i, g);
+    n.lse[i] = s[STAT_LSE], n.delta[i] = s[STAT_DELTA], n.scale[i] = s[STAT_SCALE];
+  }
+  for (int64_t i = n.rows; i < ROWS; i++) n.lse[i] = n.delta[i] = n.scale[i] = 0;
+  panels_at(&w->a, first);
+  panels_at(&w->b, first);
+  for (int64_t r = 0; r < t->rows; r += ATTN_BLOCK) key_block(w, &n, r, clamp(t->rows - r, 0, ATTN_BLOCK));
+}
+
+/* Keys first .. first + rows - 1 of the head, rows at most ATTN_KEYS. Those beyond its end have gradient 0. */
+static void grad_keys(attn_task *t, void *scratch) {
+  work work_ = {.t = t, .h = &t->head}, *w = &work_;
+  const attn_head *h = &t->head;
+  carve(w, scratch, t->call, t->rows, ATTN_KEYS);
+  for (int64_t r = 0; r < round_up(t->rows, ATTN_BLOCK); r++) {
+    int64_t at = r / ATTN_BLOCK * ATTN_BLOCK, lane = r % ATTN_BLOCK, key = t->first + r;
+    bool there = r < t->rows && key < h->lk;
+    pack_row(&h->k, there ? cell(&h->k, key, 0) : NULL, w->c->d, w->q + at * w->c->d + lane, w->buffer);
+    pack_row(&h->v, there ? cell(&h->v, key, 0) : NULL, w->c->e, w->g + at * w->c->e + lane, w->buffer);
+  }
+  for (int64_t i = 0; i < t->rows * w->a.padded; i++) w->sums[i] = 0;
+  for (int64_t i = 0; i < t->rows * w->b.padded; i++) w->sums_b[i] = 0;
+  w->a.end = w->b.end = h->lq;
+  for (int64_t g = 0; g < h->groups; g++) {
+    w->a.m = h->q, w->a.m.data += g * h->q.head;
+    w->b.m = h->d_o, w->b.m.data += g * h->d_o.head;
+    for (int64_t i = 0; i < h->lq; i += ROWS) rows_against_keys(w, g, i);
+  }
+  for (int64_t r = 0; r < t->rows; r++) {
+    if (h->dk.data) store_sums(w, w->sums + r * w->a.padded, w->c->d, &h->dk, t->first + r, 0);
+    if (h->dv.data) store_sums(w, w->sums_b + r * w->b.padded, w->c->e, &h->dv, t->first + r, 0);
+  }
+}
+
+extern const attention_grads SMX_FN(attention_grads);
+const attention_grads SMX_FN(attention_grads) = {grad_scratch, prepare, grad_queries, grad_keys};
