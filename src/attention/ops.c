@@ -82,7 +82,7 @@ static void pack_queries(work *w) {
 typedef struct part {
   bool any;
   attn_unit unit;
-  double a[ATTN_SCALARS];
+  double gain, a[ATTN_SCALARS];
 } part;
 
 /* o NULL: zeros. */
@@ -90,12 +90,14 @@ static void fold_part(const work *w, attn_row *row, double *sums, const part *p,
   double mine, its;
   if (!p->any) return;
   if (!row->any) {
-    row->any = true, row->unit = p->unit;
+    row->any = true, row->unit = p->unit, row->gain = p->gain;
     memcpy(row->a, p->a, sizeof row->a);
     for (int64_t i = 0; i < w->width; i++) sums[i] = o ? (double)o[i] : 0;
     return;
   }
   align(&row->unit, p->unit, &mine, &its);
+  mine *= row->gain, its *= p->gain;
+  row->gain = 1;
   for (int i = 0; i < ATTN_SCALARS; i++) {
     double a = row->a[i], b = p->a[i];
     row->a[i] = w->op->scalar[i] == FOLD_SCALED ? a * mine + b * its : w->op->scalar[i] == FOLD_PLAIN ? a + b : a > b ? a : b;
@@ -109,7 +111,7 @@ static void add_sink(const work *w, attn_row *row, double *sums, double score) {
   if (score == -(double)R_INF) return;
   bool far = score > (double)ATTN_FAR || score < -(double)ATTN_FAR;
   vreal k, e = v_exp_pair(v_set1(far ? 0 : (real)score), &k);
-  part p = {.any = true, .unit = {(double)v_first(k), far ? score : 0}, .a = {(double)v_first(e)}};
+  part p = {.any = true, .unit = {(double)v_first(k), far ? score : 0}, .gain = 1, .a = {(double)v_first(e)}};
   fold_part(w, row, sums, &p, NULL);
 }
 static void add_sinks(const work *w, attn_row *row, double *sums) {
@@ -182,6 +184,7 @@ static void weigh_row(work *w, const block *b, int r, int64_t tile_row, part *p,
   weighing one = {.z = w->z + (tile_row + r) * PITCH, .second = w->second + (w->op->values > 1 ? (tile_row + r) * PITCH : 0)};
   one.from = (int)(b->low / ATTN_PANEL * ATTN_PANEL);
   one.to = (int)round_up(b->high, ATTN_PANEL);
+  one.gain = 1;
   one.top = v_hmax(v_load(w->top + (tile_row + r) * LANES));
   p->any = one.top > -R_INF;
   for (int j = one.from; j < one.to && !p->any; j++) p->any = one.z[j] != one.z[j]; /* only NaN */
@@ -196,7 +199,7 @@ static void weigh_row(work *w, const block *b, int r, int64_t tile_row, part *p,
     return;
   }
   w->op->weigh(w->c, row, &one);
-  *p = (part){.any = true, .unit = {(double)one.ref, (double)one.shift}};
+  *p = (part){.any = true, .unit = {(double)one.ref, (double)one.shift}, .gain = (double)one.gain};
   for (int i = 0; i < ATTN_SCALARS; i++) p->a[i] = (double)one.a[i];
 }
 
@@ -215,8 +218,8 @@ static void keep_part(work *w, int64_t r, const part *p, const real *o) {
     memset(state + ATTN_STATE_HEAD, 0, (size_t)w->width * sizeof *state);
     return;
   }
-  state[1] = (real)p->unit.ref, state[2] = (real)p->unit.shift;
-  for (int i = 0; i < ATTN_SCALARS; i++) state[3 + i] = (real)p->a[i];
+  state[1] = (real)p->unit.ref, state[2] = (real)p->unit.shift, state[3] = (real)p->gain;
+  for (int i = 0; i < ATTN_SCALARS; i++) state[4 + i] = (real)p->a[i];
   memcpy(state + ATTN_STATE_HEAD, o, (size_t)w->width * sizeof *state);
 }
 
@@ -284,8 +287,8 @@ static void merge(attn_task *t, void *scratch) {
     attn_row *row = w.rows + r;
     for (int64_t s = 0; s < t->splits; s++) {
       const real *state = (const real *)t->states + row->i * t->state_rows + row->g * t->state_heads + s * t->state_step;
-      part p = {.any = state[0] != 0, .unit = {(double)state[1], (double)state[2]}};
-      for (int i = 0; i < ATTN_SCALARS; i++) p.a[i] = (double)state[3 + i];
+      part p = {.any = state[0] != 0, .unit = {(double)state[1], (double)state[2]}, .gain = (double)state[3]};
+      for (int i = 0; i < ATTN_SCALARS; i++) p.a[i] = (double)state[4 + i];
       fold_part(&w, row, w.sums + r * w.width, &p, state + ATTN_STATE_HEAD);
     }
     store_row(&w, r);

@@ -40,11 +40,20 @@ static void softmax_weigh(const attn_call *c, const attn_row *row, weighing *w) 
     v_store(w->z + j, e);
   }
   w->a[0] = v_fold(sum);
+  /* One key that is all of the sum has weight 1, so that its values come through as they are. */
+  const real top = w->ref == R_INF || w->shift != 0 ? 0 : w->top;
+  if (w->a[0] != v_first(exp_weight(v_set1(top), w->ref))) return;
+  w->gain = w->a[0];
+  EACH_SCORE(w, u, j) {
+    (void)u;
+    v_store(w->z + j, v_div(v_load(w->z + j), v_set1(w->gain)));
+  }
+  w->a[0] = 1;
 }
 static void softmax_finish(const attn_call *c, const attn_row *row, finished *f) {
   (void)c;
   f->factor[0] = inverse(row->a[0]);
-  f->lse = log_of(row->unit, row->a[0]);
+  f->lse = log_of(row->unit, row->a[0] * row->gain);
 }
 /* dz = p (dp - delta) */
 SMI vreal softmax_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) {
@@ -230,7 +239,7 @@ static void clipped_stat(const attn_call *c, attn_row *row, weighing *w) {
   attn_unit unit = {(double)w->ref, (double)w->shift};
   if (row->stat[0] == 0) row->stat_unit = unit;
   align(&row->stat_unit, unit, &mine, &its);
-  row->stat[0] = row->stat[0] * mine + (double)w->a[0] * its;
+  row->stat[0] = row->stat[0] * mine + (double)w->a[0] * (double)w->gain * its;
 }
 static void clipped_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   const real low = (real)c->param[0], span = (real)(c->param[1] - c->param[0]), inv = (real)inverse(row->stat[0]);

@@ -30,7 +30,8 @@ typedef struct attn_row {
   double count;      /* visible keys, where the operator asks */
   double sink;       /* an additional key with this score and no value; -inf: none */
   real scale, slope; /* of the scores; slope of ALiBi */
-  attn_unit unit;    /* of the sums so far */
+  attn_unit unit;    /* of the sums so far, */
+  double gain;       /* which are still to be multiplied by this, scalars too */
   double a[ATTN_SCALARS];
   attn_unit stat_unit;
   double stat[ATTN_SCALARS];
@@ -42,7 +43,8 @@ typedef struct weighing {
   real *z, *second; /* in: scores; out: weights of both channels */
   int from, to;     /* of the split; multiples of ATTN_PANEL */
   real top;         /* the largest score */
-  real ref, shift;  /* out: the unit of what follows */
+  real ref, shift;  /* out: the unit of what follows, */
+  real gain;        /* which is to be multiplied by this (1 unless set) */
   real a[ATTN_SCALARS];
 } weighing;
 
@@ -108,12 +110,14 @@ SMI vmask v_hidden(vreal z) { return v_eq(z, v_set1(-R_INF)); }
 static inline void exp_open(const attn_call *c, weighing *w, real floor) {
   real top = w->top > floor ? w->top : floor;
   w->shift = 0;
-  if (top == R_INF && c->on_inf == SMX_INF_LIMIT) { /* the +inf share the mass */
-    for (int j = w->from; j < w->to; j++) w->z[j] = w->z[j] == R_INF ? 0 : w->z[j] == w->z[j] ? -R_INF : w->z[j];
-    w->ref = R_INF;
+  if (top == R_INF) { /* the +inf share the mass, or make the row NaN */
+    const bool limit = c->on_inf == SMX_INF_LIMIT;
+    for (int j = w->from; j < w->to; j++)
+      w->z[j] = w->z[j] == R_INF ? (limit ? 0 : r_nan()) : w->z[j] == w->z[j] ? -R_INF : w->z[j];
+    w->ref = limit ? R_INF : 0;
     return;
   }
-  if ((top > ATTN_FAR || top < -ATTN_FAR) && top < R_INF) {
+  if (top > ATTN_FAR || top < -ATTN_FAR) {
     for (int j = w->from; j < w->to; j += LANES) v_store(w->z + j, v_sub(v_load(w->z + j), v_set1(top)));
     w->shift = top;
     top = 0;
