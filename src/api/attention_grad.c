@@ -3,7 +3,7 @@
 #include "attention.h"
 #include <stdatomic.h>
 
-enum { CHUNK = 96 }; /* rows of a task */
+enum { CHUNK = 384 }; /* rows of a task */
 
 typedef struct unit {
   int64_t sequence, head, first, rows;

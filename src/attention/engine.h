@@ -21,11 +21,15 @@ typedef struct panels {
   bool keep;               /* every panel has a place of its own; otherwise all share one */
   real *packed, *staged, *buffer;
   uint32_t is_packed, is_staged, known, finite; /* bit p */
+  int hand;                                     /* the panel that row and pitch are of, or -1 */
+  const real *row;
+  int64_t pitch;
 } panels;
 
 static inline void panels_at(panels *s, int64_t first) {
   s->first = first;
   s->is_packed = s->is_staged = s->known = s->finite = 0;
+  s->hand = -1;
 }
 
 /* Addresses of the rows of panel p; returns how many there are. */
@@ -46,30 +50,36 @@ static inline const real *packed_panel(panels *s, int p) {
   const char *at[ATTN_PANEL];
   if (s->keep && (s->is_packed >> p & 1)) return out;
   s->is_packed |= 1u << p;
-  pack_rows(&s->m, at, addresses(s, p, at), s->columns, ATTN_PANEL, out, s->buffer);
+  pack_rows(&s->m, at, addresses(s, p, at), s->columns, out, s->buffer);
   return out;
 }
 
-/* [row][padded columns], rows pitch apart: where they lie when they are reals at even steps, else copied. */
-static inline const real *row_panel(panels *s, int p, int64_t *pitch) {
+/* Leaves panel p in s->row, its rows s->pitch apart and padded: where they lie when they are reals at even steps, else copied. */
+static inline void find_rows(panels *s, int p) {
   real *out = s->staged + (s->keep ? p : 0) * ATTN_PANEL * s->padded;
   const char *at[ATTN_PANEL];
-  *pitch = s->padded;
-  if (s->keep && (s->is_staged >> p & 1)) return out;
+  s->hand = p, s->row = out, s->pitch = s->padded;
+  if (s->keep && (s->is_staged >> p & 1)) return;
   int n = addresses(s, p, at);
-  bool direct = s->padded == s->columns && s->m.stride == 1 && s->m.store == REAL_STORE;
+  bool direct = n > 0 && s->padded == s->columns && s->m.stride == 1 && s->m.store == REAL_STORE;
   for (int x = 1; x < n && direct; x++) direct = at[x] - at[x - 1] == at[1] - at[0];
   if (direct) {
-    if (n > 1) *pitch = (at[1] - at[0]) / (int64_t)sizeof(real);
-    return n ? (const real *)(const void *)at[0] : out;
+    s->row = (const real *)(const void *)at[0];
+    if (n > 1) s->pitch = (at[1] - at[0]) / (int64_t)sizeof(real);
+    return;
   }
   s->is_staged |= 1u << p;
   for (int x = 0; x < n; x++) {
     real *to = out + x * s->padded;
+    fetch_ahead(&s->m, at[x], s->columns);
     move_load((row_store)s->m.store, at[x], s->m.stride, (size_t)s->columns, to);
     for (int64_t i = s->columns; i < s->padded; i++) to[i] = 0;
   }
-  return out;
+}
+static inline const real *row_panel(panels *s, int p, int64_t *pitch) {
+  if (s->hand != p) find_rows(s, p);
+  *pitch = s->pitch;
+  return s->row;
 }
 
 /* Whether every number of the panel is finite. */
@@ -245,18 +255,49 @@ static inline void add_panel(const block *b, panels *s, int p, const real *weigh
     }
 }
 
-/* sum = sum mine + o its */
+/* ---- sums in double, eight columns at a time ---- */
+
 typedef double wide __attribute__((vector_size(64)));
 typedef real narrow __attribute__((vector_size(8 * sizeof(real))));
+#define EACH_EIGHT(i, n) for (int64_t i = 0; i < (n); i += 8)
+
+SMI wide wide_at(const double *p) {
+  wide y;
+  memcpy(&y, p, sizeof y);
+  return y;
+}
+SMI wide widened(const real *p) {
+  narrow x;
+  memcpy(&x, p, sizeof x);
+  return __builtin_convertvector(x, wide);
+}
+
+/* sum = sum mine + o its; sum = o; out = sum factor, rounded */
 static inline void fold_sums(double *sum, const real *o, int64_t n, double mine, double its) {
-  for (int64_t i = 0; i < n; i += 8) {
-    narrow x;
-    wide y;
-    memcpy(&x, o + i, sizeof x);
-    memcpy(&y, sum + i, sizeof y);
-    y = y * mine + __builtin_convertvector(x, wide) * its;
+  EACH_EIGHT(i, n) {
+    wide y = wide_at(sum + i) * mine + widened(o + i) * its;
     memcpy(sum + i, &y, sizeof y);
   }
+}
+static inline void start_sums(double *sum, const real *o, int64_t n) {
+  EACH_EIGHT(i, n) {
+    wide y = widened(o + i);
+    memcpy(sum + i, &y, sizeof y);
+  }
+}
+static inline void round_sums(const double *sum, real *out, int64_t n, double factor) {
+  EACH_EIGHT(i, n) {
+    narrow x = __builtin_convertvector(wide_at(sum + i) * factor, narrow);
+    memcpy(out + i, &x, sizeof x);
+  }
+}
+
+/* Clean numbers (v_clean) of one row to where it belongs; x has room for whole vectors. */
+static inline void store_clean(const attn_rows *m, int64_t i, int64_t g, real *x, int64_t columns) {
+  char *to = cell(m, i, g);
+  for (int64_t c = 0; c < columns; c += LANES) v_store(x + c, v_clean(v_load(x + c)));
+  if (m->store == REAL_STORE && m->stride == 1) memcpy(to, x, (size_t)columns * sizeof *x);
+  else move_store((row_store)m->store, x, (size_t)columns, to, m->stride);
 }
 
 #endif

@@ -40,7 +40,7 @@ static size_t carve(work *w, char *base, const attn_call *c, int64_t rows) {
   TAKE(q, all * c->d)
   TAKE(keys.packed, kept * ATTN_PANEL * c->d)
   TAKE(values.staged, kept * ATTN_PANEL * w->values.padded)
-  TAKE(buffer, 4 * ATTN_MAX_HEAD)
+  TAKE(buffer, ATTN_PANEL * ATTN_MAX_HEAD)
   TAKE(z, tile * PITCH)
   TAKE(second, w->op->values > 1 ? tile * PITCH : 0)
   TAKE(o, tile * w->width)
@@ -92,7 +92,8 @@ static void fold_part(const work *w, attn_row *row, double *sums, const part *p,
   if (!row->any) {
     row->any = true, row->unit = p->unit, row->gain = p->gain;
     memcpy(row->a, p->a, sizeof row->a);
-    for (int64_t i = 0; i < w->width; i++) sums[i] = o ? (double)o[i] : 0;
+    if (o) start_sums(sums, o, w->width);
+    else memset(sums, 0, (size_t)w->width * sizeof *sums);
     return;
   }
   align(&row->unit, p->unit, &mine, &its);
@@ -123,9 +124,8 @@ static void add_sinks(const work *w, attn_row *row, double *sums) {
 
 static void store_values(work *w, const attn_row *row, real lse) {
   const attn_head *h = w->h;
-  for (int64_t i = 0; i < w->values.padded; i += LANES) v_store(w->buffer + i, v_clean(v_load(w->buffer + i)));
+  store_clean(&h->o, row->i, row->g, w->buffer, w->c->e);
   lse = v_first(v_clean(v_set1(lse)));
-  move_store((row_store)h->o.store, w->buffer, (size_t)w->c->e, cell(&h->o, row->i, row->g), h->o.stride);
   if (h->lse.data) move_store((row_store)h->lse.store, &lse, 1, cell(&h->lse, row->i, row->g), 1);
 }
 
@@ -151,11 +151,10 @@ static void store_row(work *w, int64_t r) {
   }
   add_sinks(w, row, sums);
   w->op->finish(w->c, row, &f);
-  for (int64_t i = 0; i < w->values.padded; i++) {
-    double x = sums[i] * f.factor[0];
-    if (w->op->values > 1) x += sums[w->values.padded + i] * f.factor[1];
-    w->buffer[i] = f.lse == f.lse ? (real)x : r_nan();
-  }
+  const int64_t n = w->values.padded;
+  for (int64_t i = 0; i < n && w->op->values > 1; i++) sums[i] = sums[i] * f.factor[0] + sums[n + i] * f.factor[1];
+  round_sums(sums, w->buffer, n, w->op->values > 1 ? 1 : f.factor[0]);
+  for (int64_t i = 0; i < n && f.lse != f.lse; i++) w->buffer[i] = r_nan();
   store_values(w, row, (real)f.lse);
 }
 

@@ -28,10 +28,11 @@ typedef struct work {
   real *q, *g; /* packed rows of the task: queries and gradients of o; in the second walk keys and values */
   real *z, *dp, *bend, *o, *o_b, *buffer;
   uint64_t *visible;
+  bool dressed; /* scores need more than the scale */
 } work;
 
-static size_t carve(work *w, char *base, const attn_call *c, int64_t rows, int64_t tile_rows) {
-  int64_t all = round_up(rows, ATTN_BLOCK), tile = all < tile_rows ? all : tile_rows;
+static size_t carve(work *w, char *base, const attn_call *c, int64_t rows) {
+  int64_t all = round_up(rows, ATTN_BLOCK), tile = all < ATTN_KEYS ? all : ATTN_KEYS;
   size_t at = 0;
   w->c = c;
   w->op = SMX_FN(attn_weighers) + c->weights;
@@ -50,7 +51,7 @@ static size_t carve(work *w, char *base, const attn_call *c, int64_t rows, int64
   TAKE(a.staged, ATTN_SPLIT * w->a.padded)
   TAKE(b.packed, ATTN_SPLIT * c->e)
   TAKE(b.staged, ATTN_SPLIT * w->b.padded)
-  TAKE(buffer, 4 * ATTN_MAX_HEAD)
+  TAKE(buffer, ATTN_PANEL * ATTN_MAX_HEAD)
   TAKE(z, tile * PITCH)
   TAKE(dp, tile * PITCH)
   TAKE(bend, c->softcap > 0 ? tile * PITCH : 0)
@@ -64,16 +65,16 @@ static size_t carve(work *w, char *base, const attn_call *c, int64_t rows, int64
 
 static size_t grad_scratch(const attn_call *c, int64_t rows) {
   work w;
-  return carve(&w, NULL, c, rows, ATTN_KEYS);
+  return carve(&w, NULL, c, rows);
 }
+
+static bool needs_dress(const attn_call *c, const attn_head *h) { return c->softcap > 0 || h->mask.data || h->bias.data || h->slopes.data; }
 
 static real *stats_of(const attn_head *h, int64_t i, int64_t g) { return (real *)(void *)cell(&h->stats, i, g); }
 
 static void store_sums(work *w, const double *sums, int64_t columns, const attn_rows *m, int64_t i, int64_t g) {
-  for (int64_t x = 0; x < columns; x++) w->buffer[x] = (real)sums[x];
-  for (int64_t x = columns; x < round_up(columns, LANES); x++) w->buffer[x] = 0;
-  for (int64_t x = 0; x < columns; x += LANES) v_store(w->buffer + x, v_clean(v_load(w->buffer + x)));
-  move_store((row_store)m->store, w->buffer, (size_t)columns, cell(m, i, g), m->stride);
+  round_sums(sums, w->buffer, round_up(columns, LANES), 1);
+  store_clean(m, i, g, w->buffer, columns);
 }
 
 /* ---- lse, <do, o> - dlse and scale of each row ---- */
@@ -131,38 +132,49 @@ static void score_grad(const work *w, const block *b, int64_t tile_row, int p, c
 static void score_queries(work *w, block *b, int64_t tile_row, int p, int64_t split) {
   real *z = w->z + tile_row * PITCH + p * ATTN_PANEL, scale[ATTN_BLOCK], unused[ATTN_BLOCK * LANES] = {0};
   for (int r = 0; r < ATTN_BLOCK; r++) scale[r] = w->rows[b->row + r].scale;
-  score_block(b->rows, w->q + b->row * w->c->d, packed_panel(&w->a, p), w->c->d, scale, z, unused);
-  for (int r = 0; r < b->rows; r++) {
+  real low = score_block(b->rows, w->q + b->row * w->c->d, packed_panel(&w->a, p), w->c->d, scale, z, unused);
+  bool plain = !w->dressed && low > -R_INF && block_agrees(b, p);
+  for (int r = 0; r < b->rows && !plain; r++) {
     real *bend = w->c->softcap > 0 ? w->bend + (tile_row + r) * PITCH + p * ATTN_PANEL : NULL;
     dress_row(w->c, w->h, w->rows + b->row + r, split * ATTN_SPLIT + p * ATTN_PANEL, z + r * PITCH, NULL, bend);
   }
-  mark_mixed(w, b, tile_row, p, false);
+  if (!plain) mark_mixed(w, b, tile_row, p, false);
   score_grad(w, b, tile_row, p, packed_panel(&w->b, p));
 }
 
-static void query_block(work *w, int64_t first, int64_t rows, int64_t tile_row, int64_t split) {
-  block b = open_block(first, rows, ATTN_SPLIT);
-  for (int64_t r = first; r < first + rows; r++) {
-    int64_t low = clamp(w->rows[r].low - split * ATTN_SPLIT, 0, ATTN_SPLIT);
-    widen_block(&b, low, clamp(w->rows[r].high - split * ATTN_SPLIT, low, ATTN_SPLIT));
+static void query_tile(work *w, int64_t tile, int64_t tile_rows, int64_t split) {
+  block blocks[ATTN_TILE / ATTN_BLOCK];
+  int count = (int)((tile_rows + ATTN_BLOCK - 1) / ATTN_BLOCK);
+  for (int i = 0; i < count; i++) {
+    int64_t first = tile + i * ATTN_BLOCK, rows = clamp(tile + tile_rows - first, 0, ATTN_BLOCK);
+    blocks[i] = open_block(first, rows, ATTN_SPLIT);
+    for (int64_t r = first; r < first + rows; r++) {
+      int64_t low = clamp(w->rows[r].low - split * ATTN_SPLIT, 0, ATTN_SPLIT);
+      widen_block(blocks + i, low, clamp(w->rows[r].high - split * ATTN_SPLIT, low, ATTN_SPLIT));
+    }
   }
-  if (b.low >= b.high) return;
   for (int p = 0; p < ATTN_PANELS; p++)
-    if (block_sees(&b, p)) score_queries(w, &b, tile_row, p, split);
-  for (int r = 0; r < b.rows; r++) {
-    const attn_row *row = w->rows + first + r;
-    const real *s = stats_of(w->h, row->i, row->g), *stats[] = {s + STAT_LSE, s + STAT_DELTA, s + STAT_SCALE};
-    grade(w, tile_row + r, &b, stats, false);
-  }
-  memset(w->o, 0, (size_t)(ATTN_BLOCK * w->a.padded) * sizeof *w->o);
+    for (int i = 0; i < count; i++)
+      if (block_sees(blocks + i, p)) score_queries(w, blocks + i, i * ATTN_BLOCK, p, split);
+  for (int i = 0; i < count; i++)
+    for (int r = 0; r < blocks[i].rows && blocks[i].low < blocks[i].high; r++) {
+      const attn_row *row = w->rows + blocks[i].row + r;
+      const real *s = stats_of(w->h, row->i, row->g), *stats[] = {s + STAT_LSE, s + STAT_DELTA, s + STAT_SCALE};
+      grade(w, i * ATTN_BLOCK + r, blocks + i, stats, false);
+    }
+  memset(w->o, 0, (size_t)(count * ATTN_BLOCK * w->a.padded) * sizeof *w->o);
   for (int p = 0; p < ATTN_PANELS; p++)
-    if (block_sees(&b, p)) add_panel(&b, &w->a, p, w->dp + tile_row * PITCH, w->visible + tile_row * ATTN_PANELS, w->o, w->a.padded);
-  for (int r = 0; r < b.rows; r++) fold_sums(w->sums + (first + r) * w->a.padded, w->o + r * w->a.padded, w->a.padded, 1, 1);
+    for (int i = 0; i < count; i++) {
+      int64_t row = i * ATTN_BLOCK;
+      if (block_sees(blocks + i, p))
+        add_panel(blocks + i, &w->a, p, w->dp + row * PITCH, w->visible + row * ATTN_PANELS, w->o + row * w->a.padded, w->a.padded);
+    }
+  fold_sums(w->sums + tile * w->a.padded, w->o, tile_rows * w->a.padded, 1, 1);
 }
 
 static void grad_queries(attn_task *t, void *scratch) {
-  work work_ = {.t = t, .h = &t->head}, *w = &work_;
-  carve(w, scratch, t->call, t->rows, ATTN_KEYS);
+  work work_ = {.t = t, .h = &t->head, .dressed = needs_dress(t->call, &t->head)}, *w = &work_;
+  carve(w, scratch, t->call, t->rows);
   w->a.m = t->head.k, w->b.m = t->head.v;
   w->a.end = w->b.end = t->head.lk;
   for (int64_t r = 0; r < round_up(t->rows, ATTN_BLOCK); r++) {
@@ -176,7 +188,7 @@ static void grad_queries(attn_task *t, void *scratch) {
   for (int64_t s = t->split; s < t->split + t->splits; s++) {
     panels_at(&w->a, s * ATTN_SPLIT - w->h->key_start);
     panels_at(&w->b, s * ATTN_SPLIT - w->h->key_start);
-    for (int64_t r = 0; r < t->rows; r += ATTN_BLOCK) query_block(w, r, clamp(t->rows - r, 0, ATTN_BLOCK), 0, s);
+    for (int64_t r = 0; r < t->rows; r += ATTN_TILE) query_tile(w, r, clamp(t->rows - r, 0, ATTN_TILE), s);
   }
   for (int64_t r = 0; r < t->rows; r++) store_sums(w, w->sums + r * w->a.padded, w->c->d, &w->h->dq, w->rows[r].i, w->rows[r].g);
 }
@@ -204,60 +216,86 @@ static void dress_key(const work *w, const row_block *n, int64_t key, int p, rea
   d.distance = (real)(i0 + h->offset - j);
   if (h->mask.data) load_rows(&h->mask, n->g, i0 + d.from, d.to - d.from, key, d.keep + d.from);
   if (h->bias.data) load_rows(&h->bias, n->g, i0 + d.from, d.to - d.from, key, d.bias + d.from);
-  for (int u = 0; u < ATTN_PANEL; u += LANES) v_store(z + u, v_mul(v_load(z + u), v_load(n->scale + p * ATTN_PANEL + u)));
   dress(w->c, h, &d);
 }
 
-static void key_block(work *w, const row_block *n, int64_t first, int64_t rows) {
+/* Products times the scale of their rows; returns the smallest. */
+static real scale_key(const row_block *n, int p, real *z) {
+  vreal low = v_set1(R_INF);
+  for (int u = 0; u < ATTN_PANEL; u += LANES) {
+    vreal x = v_mul(v_load(z + u), v_load(n->scale + p * ATTN_PANEL + u));
+    low = v_min(x, low);
+    v_store(z + u, x);
+  }
+  return v_hmin(low);
+}
+
+static void score_keys(work *w, const row_block *n, block *b, int p) {
+  real *z = w->z + b->row * PITCH + p * ATTN_PANEL, unused[ATTN_BLOCK * LANES] = {0};
+  bool plain = !w->dressed && block_agrees(b, p);
+  score_block(b->rows, w->q + b->row * w->c->d, packed_panel(&w->a, p), w->c->d, ones, z, unused);
+  for (int r = 0; r < b->rows; r++) plain &= scale_key(n, p, z + r * PITCH) > -R_INF;
+  for (int r = 0; r < b->rows && !plain; r++) {
+    real *bend = w->c->softcap > 0 ? w->bend + (b->row + r) * PITCH + p * ATTN_PANEL : NULL;
+    dress_key(w, n, w->t->first + b->row + r, p, z + r * PITCH, bend);
+  }
+  if (!plain) mark_mixed(w, b, b->row, p, true);
+  score_grad(w, b, b->row, p, packed_panel(&w->b, p));
+}
+
+static void key_tile(work *w, const row_block *n) {
   const real *stats[] = {n->lse, n->delta, n->scale};
-  block b = open_block(first, rows, ROWS);
-  for (int64_t r = first; r < first + rows; r++) {
-    sight s = w->t->first + r < w->h->lk ? key_sight(w->c, w->h, w->h->key_start + w->t->first + r) : (sight){0, 0};
-    int64_t low = clamp(s.low - n->first, 0, n->rows);
-    widen_block(&b, low, clamp(s.high - n->first, low, n->rows));
+  block blocks[ATTN_KEYS / ATTN_BLOCK];
+  int count = (int)((w->t->rows + ATTN_BLOCK - 1) / ATTN_BLOCK);
+  bool any = false;
+  for (int i = 0; i < count; i++) {
+    int64_t first = i * ATTN_BLOCK, rows = clamp(w->t->rows - first, 0, ATTN_BLOCK);
+    blocks[i] = open_block(first, rows, ROWS);
+    for (int64_t key = w->t->first + first; key < w->t->first + first + rows; key++) {
+      sight s = key < w->h->lk ? key_sight(w->c, w->h, w->h->key_start + key) : (sight){0, 0};
+      int64_t low = clamp(s.low - n->first, 0, n->rows);
+      widen_block(blocks + i, low, clamp(s.high - n->first, low, n->rows));
+    }
+    any |= blocks[i].low < blocks[i].high;
   }
-  if (b.low >= b.high) return;
-  for (int p = 0; p < ROW_PANELS; p++) {
-    real *z = w->z + first * PITCH + p * ATTN_PANEL, unused[ATTN_BLOCK * LANES] = {0};
-    if (!block_sees(&b, p)) continue;
-    score_block(b.rows, w->q + first * w->c->d, packed_panel(&w->a, p), w->c->d, ones, z, unused);
-    for (int r = 0; r < b.rows; r++)
-      dress_key(w, n, w->t->first + first + r, p, z + r * PITCH, w->c->softcap > 0 ? w->bend + (first + r) * PITCH + p * ATTN_PANEL : NULL);
-    mark_mixed(w, &b, first, p, true);
-    score_grad(w, &b, first, p, packed_panel(&w->b, p));
-  }
-  for (int r = 0; r < b.rows; r++) grade(w, first + r, &b, stats, true);
-  memset(w->o, 0, (size_t)(ATTN_BLOCK * w->a.padded) * sizeof *w->o);
-  memset(w->o_b, 0, (size_t)(ATTN_BLOCK * w->b.padded) * sizeof *w->o_b);
-  for (int p = 0; p < ROW_PANELS; p++) {
-    if (!block_sees(&b, p)) continue;
-    add_panel(&b, &w->a, p, w->dp + first * PITCH, w->visible + first * ATTN_PANELS, w->o, w->a.padded);
-    add_panel(&b, &w->b, p, w->z + first * PITCH, w->visible + first * ATTN_PANELS, w->o_b, w->b.padded);
-  }
-  for (int r = 0; r < b.rows; r++) {
-    fold_sums(w->sums + (first + r) * w->a.padded, w->o + r * w->a.padded, w->a.padded, 1, 1);
-    fold_sums(w->sums_b + (first + r) * w->b.padded, w->o_b + r * w->b.padded, w->b.padded, 1, 1);
-  }
+  if (!any) return;
+  for (int p = 0; p < ROW_PANELS; p++)
+    for (int i = 0; i < count; i++)
+      if (block_sees(blocks + i, p)) score_keys(w, n, blocks + i, p);
+  for (int i = 0; i < count; i++)
+    for (int r = 0; r < blocks[i].rows && blocks[i].low < blocks[i].high; r++) grade(w, blocks[i].row + r, blocks + i, stats, true);
+  memset(w->o, 0, (size_t)(count * ATTN_BLOCK * w->a.padded) * sizeof *w->o);
+  memset(w->o_b, 0, (size_t)(count * ATTN_BLOCK * w->b.padded) * sizeof *w->o_b);
+  for (int p = 0; p < ROW_PANELS; p++)
+    for (int i = 0; i < count; i++) {
+      const block *b = blocks + i;
+      if (!block_sees(b, p)) continue;
+      const uint64_t *bits = w->visible + b->row * ATTN_PANELS;
+      add_panel(b, &w->a, p, w->dp + b->row * PITCH, bits, w->o + b->row * w->a.padded, w->a.padded);
+      add_panel(b, &w->b, p, w->z + b->row * PITCH, bits, w->o_b + b->row * w->b.padded, w->b.padded);
+    }
+  fold_sums(w->sums, w->o, w->t->rows * w->a.padded, 1, 1);
+  fold_sums(w->sums_b, w->o_b, w->t->rows * w->b.padded, 1, 1);
 }
 
 static void rows_against_keys(work *w, int64_t g, int64_t first) {
-  const attn_task *t = w->t;
-  row_block n = {.g = g, .first = first, .rows = clamp(t->head.lq - first, 0, ROWS)};
+  const attn_head *h = w->h;
+  row_block n = {.g = g, .first = first, .rows = clamp(h->lq - first, 0, ROWS)};
   for (int64_t i = 0; i < n.rows; i++) {
-    const real *s = stats_of(w->h, first + i, g);
+    const real *s = stats_of(h, first + i, g);
     n.lse[i] = s[STAT_LSE], n.delta[i] = s[STAT_DELTA], n.scale[i] = s[STAT_SCALE];
   }
   for (int64_t i = n.rows; i < ROWS; i++) n.lse[i] = n.delta[i] = n.scale[i] = 0;
   panels_at(&w->a, first);
   panels_at(&w->b, first);
-  for (int64_t r = 0; r < t->rows; r += ATTN_BLOCK) key_block(w, &n, r, clamp(t->rows - r, 0, ATTN_BLOCK));
+  key_tile(w, &n);
 }
 
 /* Keys first .. first + rows - 1 of the head, rows at most ATTN_KEYS. Those beyond its end have gradient 0. */
 static void grad_keys(attn_task *t, void *scratch) {
-  work work_ = {.t = t, .h = &t->head}, *w = &work_;
+  work work_ = {.t = t, .h = &t->head, .dressed = needs_dress(t->call, &t->head)}, *w = &work_;
   const attn_head *h = &t->head;
-  carve(w, scratch, t->call, t->rows, ATTN_KEYS);
+  carve(w, scratch, t->call, t->rows);
   for (int64_t r = 0; r < round_up(t->rows, ATTN_BLOCK); r++) {
     int64_t at = r / ATTN_BLOCK * ATTN_BLOCK, lane = r % ATTN_BLOCK, key = t->first + r;
     bool there = r < t->rows && key < h->lk;

@@ -53,25 +53,28 @@ static inline const real *row_reals(const attn_rows *m, const char *at, int64_t 
   return buffer;
 }
 
-/* Packs n rows, at most 64, whose addresses are at[]: out[column][row], rows n .. width - 1 are 0. buffer: four rows. */
-static inline void pack_rows(const attn_rows *m, const char *const *at, int n, int64_t columns, int width, real *out, real *buffer) {
-  for (int r = 0; r < width; r += 4) {
-    const real *row[4];
-    if (r >= n) {
-      for (int64_t x = 0; x < columns; x++) quad_store(out + x * width + r, (quad){0});
-      continue;
-    }
-    for (int i = 0; i < 4; i++) {
-      real *own = buffer + i * ATTN_MAX_HEAD;
-      row[i] = own;
-      if (r + i < n) row[i] = row_reals(m, at[r + i], columns, own);
-      else memset(own, 0, (size_t)columns * sizeof *own);
-    }
-    int64_t x = 0;
-    for (; x + 4 <= columns; x += 4) turn_quads(row, x, out + x * width + r, width);
-    for (; x < columns; x++)
-      for (int i = 0; i < 4; i++) out[x * width + r + i] = row[i][x];
+/* Memory that the row AHEAD rows on will be read from. */
+enum { AHEAD = 24, LINE = 64 };
+static inline void fetch_ahead(const attn_rows *m, const char *at, int64_t columns) {
+  int64_t bytes = columns * (m->store == STORE_F64 ? 8 : m->store == STORE_F32 ? 4 : 2);
+  for (int64_t x = 0; x < bytes && m->stride == 1; x += LINE) v_prefetch(at + AHEAD * m->step + x);
+}
+
+/* Packs n rows, at most 64, whose addresses are at[]: out[column][row], rows from n on are 0. buffer: 64 rows. A few columns of all rows at a time,
+ * so that out is written in order. */
+static inline void pack_rows(const attn_rows *m, const char *const *at, int n, int64_t columns, real *out, real *buffer) {
+  const real *row[ATTN_PANEL];
+  int64_t pitch = round_up(columns, 4), x = 0;
+  for (int r = 0; r < ATTN_PANEL; r++) {
+    real *own = buffer + r * pitch;
+    row[r] = own;
+    if (r < n) fetch_ahead(m, at[r], columns), row[r] = row_reals(m, at[r], columns, own);
+    else memset(own, 0, (size_t)columns * sizeof *own);
   }
+  for (; x + 4 <= columns; x += 4)
+    for (int r = 0; r < ATTN_PANEL; r += 4) turn_quads(row + r, x, out + x * ATTN_PANEL + r, ATTN_PANEL);
+  for (; x < columns; x++)
+    for (int r = 0; r < ATTN_PANEL; r++) out[x * ATTN_PANEL + r] = row[r][x];
 }
 
 /* ---- scores ---- */
@@ -114,6 +117,7 @@ SMI void values_some(int rows, int cols, const real *w, const real *v, int64_t p
   for (int j = 0; j < keys; j++) {
     vreal b[COLS];
     ALL_COLS(c, cols) b[c] = v_load(v + j * pitch + c * LANES);
+    if (rows <= 2) ALL_COLS(c, cols) v_prefetch(v + (j + AHEAD) * pitch + c * LANES); /* few rows wait for memory */
     ALL_ROWS(r, rows) {
       const vreal s = v_set1(w[r * PITCH + j]);
       ALL_COLS(c, cols) a[r][c] = v_fma(s, b[c], a[r][c]);

@@ -112,8 +112,7 @@ static inline void exp_open(const attn_call *c, weighing *w, real floor) {
   w->shift = 0;
   if (top == R_INF) { /* the +inf share the mass, or make the row NaN */
     const bool limit = c->on_inf == SMX_INF_LIMIT;
-    for (int j = w->from; j < w->to; j++)
-      w->z[j] = w->z[j] == R_INF ? (limit ? 0 : r_nan()) : w->z[j] == w->z[j] ? -R_INF : w->z[j];
+    for (int j = w->from; j < w->to; j++) w->z[j] = w->z[j] == R_INF ? (limit ? 0 : r_nan()) : w->z[j] == w->z[j] ? -R_INF : w->z[j];
     w->ref = limit ? R_INF : 0;
     return;
   }
