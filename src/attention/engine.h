@@ -236,7 +236,7 @@ static inline bool block_agrees(const block *b, int p) { return b->all_low <= p 
 /* Which of 64 scores are visible. */
 static inline uint64_t visible_bits(const real *z) {
   uint64_t bits = 0;
-  for (int j = 0; j < ATTN_PANEL; j++) bits |= (uint64_t)(z[j] != -R_INF) << j;
+  for (int j = 0; j < ATTN_PANEL; j += LANES) bits |= (uint64_t)m_bits(m_not(v_hidden(v_load(z + j)))) << j;
   return bits;
 }
 

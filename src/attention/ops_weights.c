@@ -168,9 +168,7 @@ SMI vreal identity_of(const attn_call *c, vreal z) {
 }
 /* max(z, 0) + log(1 + e^-|z|) */
 SMI vreal softplus_of(const attn_call *c, vreal z) {
-  vreal q = v_exp(v_sub(v_set1(0), v_abs(z)));
-  vmask small = v_lt(q, v_set1((real)0.4));
-  vreal l = v_select(small, log_1pf(v_select(small, q, v_set1(0))), v_log_scaled(v_add(q, v_set1(1)), v_set1(0)));
+  vreal l = v_log1p_pos(v_exp(v_sub(v_set1(0), v_abs(z))));
   (void)c;
   return v_select(v_eq(z, z), v_add(v_max(z, v_set1(0)), l), z);
 }

@@ -35,15 +35,22 @@ SMI quad quad_load(const real *p) {
 }
 SMI void quad_store(real *p, quad q) { memcpy(p, &q, sizeof q); }
 
+#ifdef __clang__
+#define SHUFFLE(x, y, a, b, c, d) __builtin_shufflevector(x, y, a, b, c, d)
+#else
+typedef rbits quad_index __attribute__((vector_size(4 * sizeof(rbits))));
+#define SHUFFLE(x, y, a, b, c, d) __builtin_shuffle(x, y, (quad_index){a, b, c, d})
+#endif
+
 /* out[column][0..3] from four rows, columns x .. x + 3. */
 SMI void turn_quads(const real *const row[4], int64_t x, real *out, int64_t pitch) {
   quad a = quad_load(row[0] + x), b = quad_load(row[1] + x), c = quad_load(row[2] + x), d = quad_load(row[3] + x);
-  quad ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), ba = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  quad cd = __builtin_shufflevector(c, d, 0, 4, 1, 5), dc = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-  quad_store(out, __builtin_shufflevector(ab, cd, 0, 1, 4, 5));
-  quad_store(out + pitch, __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
-  quad_store(out + 2 * pitch, __builtin_shufflevector(ba, dc, 0, 1, 4, 5));
-  quad_store(out + 3 * pitch, __builtin_shufflevector(ba, dc, 2, 3, 6, 7));
+  quad ab = SHUFFLE(a, b, 0, 4, 1, 5), ba = SHUFFLE(a, b, 2, 6, 3, 7);
+  quad cd = SHUFFLE(c, d, 0, 4, 1, 5), dc = SHUFFLE(c, d, 2, 6, 3, 7);
+  quad_store(out, SHUFFLE(ab, cd, 0, 1, 4, 5));
+  quad_store(out + pitch, SHUFFLE(ab, cd, 2, 3, 6, 7));
+  quad_store(out + 2 * pitch, SHUFFLE(ba, dc, 0, 1, 4, 5));
+  quad_store(out + 3 * pitch, SHUFFLE(ba, dc, 2, 3, 6, 7));
 }
 
 /* One row as contiguous reals: where it lies if it is such, else converted into buffer. */
@@ -57,7 +64,7 @@ static inline const real *row_reals(const attn_rows *m, const char *at, int64_t 
 enum { AHEAD = 24, LINE = 64 };
 static inline void fetch_ahead(const attn_rows *m, const char *at, int64_t columns) {
   int64_t bytes = columns * (m->store == STORE_F64 ? 8 : m->store == STORE_F32 ? 4 : 2);
-  for (int64_t x = 0; x < bytes && m->stride == 1; x += LINE) v_prefetch(at + AHEAD * m->step + x);
+  for (int64_t x = 0; x < bytes && m->stride == 1; x += LINE) v_prefetch_far(at + AHEAD * m->step + x);
 }
 
 /* Packs n rows, at most 64, whose addresses are at[]: out[column][row], rows from n on are 0. buffer: 64 rows. A few columns of all rows at a time,
@@ -117,7 +124,7 @@ SMI void values_some(int rows, int cols, const real *w, const real *v, int64_t p
   for (int j = 0; j < keys; j++) {
     vreal b[COLS];
     ALL_COLS(c, cols) b[c] = v_load(v + j * pitch + c * LANES);
-    if (rows <= 2) ALL_COLS(c, cols) v_prefetch(v + (j + AHEAD) * pitch + c * LANES); /* few rows wait for memory */
+    if (rows <= 2) ALL_COLS(c, cols) v_prefetch_far(v + (j + AHEAD) * pitch + c * LANES); /* few rows wait for memory */
     ALL_ROWS(r, rows) {
       const vreal s = v_set1(w[r * PITCH + j]);
       ALL_COLS(c, cols) a[r][c] = v_fma(s, b[c], a[r][c]);

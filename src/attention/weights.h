@@ -80,14 +80,6 @@ extern const weigher SMX_FN(attn_weighers)[];
 #define ATTN_FAR ((real)0x1p19) /* scores beyond are shifted first */
 #define ATTN_LN2 0x1.62e42fefa39efp-1
 
-/* e^t for t <= 0, to about an ulp of double. */
-static inline double exp_down(double t) {
-  if (!(t > -700)) return 0;
-  double k = (t * 0x1.71547652b82fep+0 + 0x1.8p52) - 0x1.8p52, x = (t - k * 0x1.62e42fefa38p-1) - k * 0x1.ef35793c7673p-45, p = 1;
-  for (int n = 14; n > 0; n--) p = 1 + p * x / n;
-  return d_scale(p, k > 0 ? 0 : k);
-}
-
 /* What two sums are multiplied by before they are added; the larger unit of the two becomes *to. Powers of two, but between different shifts. */
 static inline void align(attn_unit *to, attn_unit from, double *mine, double *its) {
   *mine = *its = 1;
@@ -95,9 +87,9 @@ static inline void align(attn_unit *to, attn_unit from, double *mine, double *it
   double at = to->shift + to->ref * ATTN_LN2, from_at = from.shift + from.ref * ATTN_LN2;
   bool exact = to->shift == from.shift;
   if (at >= from_at) {
-    *its = exact ? d_scale(1, from.ref - to->ref) : exp_down(from_at - at);
+    *its = exact ? d_scale(1, from.ref - to->ref) : d_exp(from_at - at);
   } else {
-    *mine = exact ? d_scale(1, to->ref - from.ref) : exp_down(at - from_at);
+    *mine = exact ? d_scale(1, to->ref - from.ref) : d_exp(at - from_at);
     *to = from;
   }
 }
