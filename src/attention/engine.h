@@ -50,7 +50,7 @@ static inline const real *packed_panel(panels *s, int p) {
   const char *at[ATTN_PANEL];
   if (s->keep && (s->is_packed >> p & 1)) return out;
   s->is_packed |= 1u << p;
-  pack_rows(&s->m, at, addresses(s, p, at), s->columns, out, s->buffer);
+  pack_rows(&s->m, at, p, addresses(s, p, at), s->columns, out, s->buffer);
   return out;
 }
 
@@ -71,7 +71,7 @@ static inline void find_rows(panels *s, int p) {
   s->is_staged |= 1u << p;
   for (int x = 0; x < n; x++) {
     real *to = out + x * s->padded;
-    fetch_ahead(&s->m, at[x], s->columns);
+    fetch_row(&s->m, at[x], rows_ahead(p, x), s->columns);
     move_load((row_store)s->m.store, at[x], s->m.stride, (size_t)s->columns, to);
     for (int64_t i = s->columns; i < s->padded; i++) to[i] = 0;
   }
@@ -245,13 +245,13 @@ static inline void add_panel(const block *b, panels *s, int p, const real *weigh
   int64_t from = clamp(b->low - p * ATTN_PANEL, 0, ATTN_PANEL), to = clamp(b->high - p * ATTN_PANEL, 0, ATTN_PANEL), pitch;
   const real *at = weights + p * ATTN_PANEL, *rows = row_panel(s, p, &pitch);
   if (!(b->mixed >> p & 1) || (s->finite >> p & 1)) {
-    values_block(b->rows, at + from, rows + from * pitch, pitch, (int)(to - from), o, o_pitch, s->padded);
+    values_block(b->rows, p, at + from, rows + from * pitch, pitch, (int)(to - from), o, o_pitch, s->padded);
     return;
   }
   for (int r = 0; r < b->rows; r++)
     for (uint64_t left = bits[r * ATTN_PANELS + p]; left; left &= left - 1) {
       int j = __builtin_ctzll(left);
-      values_block(1, at + r * PITCH + j, rows + j * pitch, pitch, 1, o + r * o_pitch, o_pitch, s->padded);
+      values_block(1, p, at + r * PITCH + j, rows + j * pitch, pitch, 1, o + r * o_pitch, o_pitch, s->padded);
     }
 }
 

@@ -40,7 +40,7 @@ static size_t carve(work *w, char *base, const attn_call *c, int64_t rows) {
   TAKE(q, all * c->d)
   TAKE(keys.packed, kept * ATTN_PANEL * c->d)
   TAKE(values.staged, kept * ATTN_PANEL * w->values.padded)
-  TAKE(buffer, ATTN_PANEL * ATTN_MAX_HEAD)
+  TAKE(buffer, PACKED * ATTN_MAX_HEAD)
   TAKE(z, tile * PITCH)
   TAKE(second, w->op->values > 1 ? tile * PITCH : 0)
   TAKE(o, tile * w->width)

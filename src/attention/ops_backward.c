@@ -51,7 +51,7 @@ static size_t carve(work *w, char *base, const attn_call *c, int64_t rows) {
   TAKE(a.staged, ATTN_SPLIT * w->a.padded)
   TAKE(b.packed, ATTN_SPLIT * c->e)
   TAKE(b.staged, ATTN_SPLIT * w->b.padded)
-  TAKE(buffer, ATTN_PANEL * ATTN_MAX_HEAD)
+  TAKE(buffer, PACKED * ATTN_MAX_HEAD)
   TAKE(z, tile * PITCH)
   TAKE(dp, tile * PITCH)
   TAKE(bend, c->softcap > 0 ? tile * PITCH : 0)

@@ -60,28 +60,41 @@ static inline const real *row_reals(const attn_rows *m, const char *at, int64_t 
   return buffer;
 }
 
-/* Memory that the row AHEAD rows on will be read from. */
-enum { AHEAD = 24, LINE = 64 };
-static inline void fetch_ahead(const attn_rows *m, const char *at, int64_t columns) {
+/* Memory is what few queries wait for. While four panels of 64 rows are read the next four are fetched, a row of each in turn: one core reads
+ * four streams faster than one. How far on the row is that row r of panel p fetches: */
+enum { LINE = 64, PACKED = 16 };
+static inline int64_t rows_ahead(int p, int r) { return (4 - p % 4 + r % 4) * ATTN_PANEL + p % 4 * (ATTN_PANEL / 4) + r / 4 - r; }
+
+static inline void fetch_row(const attn_rows *m, const char *at, int64_t ahead, int64_t columns) {
   int64_t bytes = columns * (m->store == STORE_F64 ? 8 : m->store == STORE_F32 ? 4 : 2);
-  for (int64_t x = 0; x < bytes && m->stride == 1; x += LINE) v_prefetch_far(at + AHEAD * m->step + x);
+  for (int64_t x = 0; x < bytes && m->stride == 1; x += LINE) v_prefetch_far(at + ahead * m->step + x);
 }
 
-/* Packs n rows, at most 64, whose addresses are at[]: out[column][row], rows from n on are 0. buffer: 64 rows. A few columns of all rows at a time,
- * so that out is written in order. */
-static inline void pack_rows(const attn_rows *m, const char *const *at, int n, int64_t columns, real *out, real *buffer) {
-  const real *row[ATTN_PANEL];
+/* PACKED rows of panel p from first on, n of which are there: out[column][row], a line of out at a time. */
+static inline void pack_some(const attn_rows *m, const char *const *at, int p, int first, int n, int64_t columns, real *out, real *buffer) {
+  const real *row[PACKED];
   int64_t pitch = round_up(columns, 4), x = 0;
-  for (int r = 0; r < ATTN_PANEL; r++) {
+  bool direct = n == PACKED && m->stride == 1 && m->store == REAL_STORE;
+  for (int r = 0; r < PACKED; r++) {
     real *own = buffer + r * pitch;
-    row[r] = own;
-    if (r < n) fetch_ahead(m, at[r], columns), row[r] = row_reals(m, at[r], columns, own);
-    else memset(own, 0, (size_t)columns * sizeof *own);
+    if (r < n && !direct) fetch_row(m, at[r], rows_ahead(p, first + r), columns);
+    row[r] = r < n ? row_reals(m, at[r], columns, own) : own;
+    if (r >= n) memset(own, 0, (size_t)columns * sizeof *own);
   }
-  for (; x + 4 <= columns; x += 4)
-    for (int r = 0; r < ATTN_PANEL; r += 4) turn_quads(row + r, x, out + x * ATTN_PANEL + r, ATTN_PANEL);
+  for (; x + 4 <= columns; x += 4) {
+    const int turn = (int)(x / 4 % 4 * 4);
+    const int64_t line = x * (int64_t)sizeof(real) / LINE * LINE;
+    for (int r = turn; r < turn + 4 && direct; r++) v_prefetch_far(at[r] + rows_ahead(p, first + r) * m->step + line);
+    for (int r = 0; r < PACKED; r += 4) turn_quads(row + r, x, out + x * ATTN_PANEL + r, ATTN_PANEL);
+  }
   for (; x < columns; x++)
-    for (int r = 0; r < ATTN_PANEL; r++) out[x * ATTN_PANEL + r] = row[r][x];
+    for (int r = 0; r < PACKED; r++) out[x * ATTN_PANEL + r] = row[r][x];
+}
+
+/* Packs n rows of panel p, at most 64, whose addresses are at[]: out[column][row], rows from n on are 0. buffer: PACKED rows. */
+static inline void pack_rows(const attn_rows *m, const char *const *at, int p, int n, int64_t columns, real *out, real *buffer) {
+  for (int r = 0; r < ATTN_PANEL; r += PACKED)
+    pack_some(m, at + r, p, r, n - r < 0 ? 0 : n - r < PACKED ? n - r : PACKED, columns, out + r, buffer);
 }
 
 /* ---- scores ---- */
@@ -117,14 +130,14 @@ SMI real score_some(int rows, const real *q, const real *k, int64_t d, const rea
 
 /* ---- weights times values ---- */
 
-/* o[row][0..cols-1] += sum over keys of w[row][key] v[key]: vectors of columns, keys in order. */
-SMI void values_some(int rows, int cols, const real *w, const real *v, int64_t pitch, int keys, real *o, int64_t o_pitch) {
+/* o[row][0..cols-1] += sum over keys of w[row][key] v[key], the keys of panel p: vectors of columns, keys in order. */
+SMI void values_some(int rows, int cols, int p, const real *w, const real *v, int64_t pitch, int keys, real *o, int64_t o_pitch) {
   vreal a[ATTN_BLOCK][COLS];
   ALL_ROWS(r, ATTN_BLOCK) ALL_COLS(c, cols) a[r][c] = r < rows ? v_load(o + r * o_pitch + c * LANES) : v_set1(0);
   for (int j = 0; j < keys; j++) {
     vreal b[COLS];
     ALL_COLS(c, cols) b[c] = v_load(v + j * pitch + c * LANES);
-    if (rows <= 2) ALL_COLS(c, cols) v_prefetch_far(v + (j + AHEAD) * pitch + c * LANES); /* few rows wait for memory */
+    if (rows <= 2) ALL_COLS(c, cols) v_prefetch_far(v + (j + rows_ahead(p, j)) * pitch + c * LANES); /* few rows wait for memory */
     ALL_ROWS(r, rows) {
       const vreal s = v_set1(w[r * PITCH + j]);
       ALL_COLS(c, cols) a[r][c] = v_fma(s, b[c], a[r][c]);
@@ -134,10 +147,10 @@ SMI void values_some(int rows, int cols, const real *w, const real *v, int64_t p
 }
 
 /* All columns, a multiple of LANES. */
-SMI void values_rows(int rows, const real *w, const real *v, int64_t pitch, int keys, real *o, int64_t o_pitch, int64_t columns) {
+SMI void values_rows(int rows, int p, const real *w, const real *v, int64_t pitch, int keys, real *o, int64_t o_pitch, int64_t columns) {
   int64_t x = 0;
-  for (; x + COLS * LANES <= columns; x += COLS * LANES) values_some(rows, COLS, w, v + x, pitch, keys, o + x, o_pitch);
-  for (; COLS > 1 && x < columns; x += LANES) values_some(rows, 1, w, v + x, pitch, keys, o + x, o_pitch);
+  for (; x + COLS * LANES <= columns; x += COLS * LANES) values_some(rows, COLS, p, w, v + x, pitch, keys, o + x, o_pitch);
+  for (; COLS > 1 && x < columns; x += LANES) values_some(rows, 1, p, w, v + x, pitch, keys, o + x, o_pitch);
 }
 
 /* A block is computed at the height of 1, 2, 4 or 6 rows. */
@@ -147,12 +160,12 @@ static inline real score_block(int rows, const real *q, const real *k, int64_t d
          : rows <= 4 ? score_some(4, q, k, d, scale, z, top)
                      : score_some(6, q, k, d, scale, z, top);
 }
-static inline void values_block(int rows, const real *w, const real *v, int64_t pitch, int keys, real *o, int64_t o_pitch,
+static inline void values_block(int rows, int p, const real *w, const real *v, int64_t pitch, int keys, real *o, int64_t o_pitch,
                                 int64_t columns) {
-  if (rows == 1) values_rows(1, w, v, pitch, keys, o, o_pitch, columns);
-  else if (rows == 2) values_rows(2, w, v, pitch, keys, o, o_pitch, columns);
-  else if (rows <= 4) values_rows(4, w, v, pitch, keys, o, o_pitch, columns);
-  else values_rows(6, w, v, pitch, keys, o, o_pitch, columns);
+  if (rows == 1) values_rows(1, p, w, v, pitch, keys, o, o_pitch, columns);
+  else if (rows == 2) values_rows(2, p, w, v, pitch, keys, o, o_pitch, columns);
+  else if (rows <= 4) values_rows(4, p, w, v, pitch, keys, o, o_pitch, columns);
+  else values_rows(6, p, w, v, pitch, keys, o, o_pitch, columns);
 }
 
 #endif
