@@ -4,6 +4,7 @@
 #include "attention/attention.h"
 #include "base/base.h"
 #include "cpu/cpu.h"
+#include <stdatomic.h>
 
 /* A tensor that may be absent: data NULL. Offsets and lengths are read through attention_int. */
 typedef struct attention_job {
@@ -58,6 +59,12 @@ attn_head attention_head(const attention_job *j, int64_t b, int64_t kv);
 /* Runs a kernel of the room on a task. False without memory for its scratch. */
 typedef void attention_kernel(attn_task *t, void *scratch);
 bool attention_task(const attention_job *j, attn_task *t, size_t scratch, attention_kernel *kernel);
+
+/* Keeps the smallest number in *least, which starts below 0. */
+static inline void attention_note(_Atomic int64_t *least, int64_t number) {
+  int64_t old = atomic_load(least);
+  while ((old < 0 || number < old) && !atomic_compare_exchange_weak(least, &old, number)) {}
+}
 
 /* The multiples of ATTN_SPLIT below key_start + lk. */
 static inline int64_t attention_splits(const attention_job *j, int64_t lk) { return (j->key_start + lk + ATTN_SPLIT - 1) / ATTN_SPLIT; }

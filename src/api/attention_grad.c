@@ -1,7 +1,6 @@
 /* api/attention_grad.c - the gradient of attention: checks, then three rounds of tasks. The first leaves a few numbers a row in memory, the others
  * walk the pairs of rows and keys anew: chunks of rows for dq, some keys at a time for dk and dv. Tasks share nothing that they write. */
 #include "attention.h"
-#include <stdatomic.h>
 
 enum { CHUNK = 384 }; /* rows of a task */
 

@@ -4,8 +4,6 @@
  * pieces leave what their splits contribute in memory, and a second round folds that in order. Neither cut changes a bit. */
 #include "attention.h"
 #include "cpu/fpenv.h"
-#include <stdatomic.h>
-#include <string.h>
 
 enum { STATE_BYTES = 64 << 20 }; /* the most that contributions of splits may take */
 
@@ -78,8 +76,7 @@ attn_head attention_head(const attention_job *j, int64_t b, int64_t kv) {
 static void note_empty(crew *w, const unit *u, int64_t row) {
   const attention_job *j = w->j;
   int64_t groups = j->heads / j->kv_heads, i = row / groups, head = u->head * groups + row % groups;
-  int64_t at = (u->sequence * j->heads + head) * j->lq + i, old = atomic_load(&w->empty);
-  while ((old < 0 || at < old) && !atomic_compare_exchange_weak(&w->empty, &old, at)) {}
+  attention_note(&w->empty, (u->sequence * j->heads + head) * j->lq + i);
 }
 
 static attn_task task_of(const crew *w, const unit *u) {

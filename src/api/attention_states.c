@@ -1,6 +1,5 @@
 /* api/attention_states.c - attention over split keys: contributions of splits of 1024 keys as a tensor, and folding them. */
 #include "attention.h"
-#include <stdatomic.h>
 #include <string.h>
 
 int64_t smx_attention_state_width(int64_t e) { return e < 1 || e > ATTN_MAX_HEAD ? 0 : attention_state_reals(e); }
@@ -72,7 +71,7 @@ static void merge_head(void *arg, int64_t at) {
       for (int64_t s = 0; s < v->shape[3]; s++, to += width) memcpy(to, from + s * v->strides[3] * j->real_bytes, (size_t)width);
     }
     if (!attention_task(j, &t, j->kernels->scratch(&j->call, 1), j->kernels->merge)) atomic_store(&m->no_memory, true);
-    if (t.first_empty >= 0) atomic_store(&m->empty, at * j->lq + t.first);
+    if (t.first_empty >= 0) attention_note(&m->empty, at * j->lq + t.first);
   }
   if (!side) atomic_store(&m->no_memory, true);
   smx_free(j->ctx, side);

@@ -16,7 +16,7 @@ enum {
   ATTN_CHUNK = 768,     /* rows of a task, at most: they share the packed keys of a split */
   ATTN_KEYS = 192,      /* keys that meet all rows together for their gradients */
   ATTN_MAX_HEAD = 512,  /* widths of q, k and of v */
-  ATTN_STATE_HEAD = 16, /* numbers of a stored state that come before o: see attn_state */
+  ATTN_STATE_HEAD = 16, /* numbers of a stored state before o: whether any key was visible, ref, shift, gain, scalars */
   ATTN_SCALARS = 3,
   ATTN_STATS = 3
 };

@@ -222,43 +222,67 @@ static void keep_part(work *w, int64_t r, const part *p, const real *o) {
   memcpy(state + ATTN_STATE_HEAD, o, (size_t)w->width * sizeof *state);
 }
 
-static void tile_split(work *w, int64_t first, int64_t rows, bool stat) {
-  enum { BLOCKS = ATTN_TILE / ATTN_BLOCK };
-  block blocks[BLOCKS];
-  part parts[ATTN_TILE] = {{0}};
-  int count = (int)((rows + ATTN_BLOCK - 1) / ATTN_BLOCK);
+/* Some rows of the task, in blocks, against one split. */
+typedef struct tile {
+  int64_t first, rows;
+  int count; /* of blocks */
+  block blocks[ATTN_TILE / ATTN_BLOCK];
+  part parts[ATTN_TILE];
+} tile;
+
+static void open_tile(const work *w, tile *t, int64_t first, int64_t rows) {
   int64_t start = w->split * ATTN_SPLIT;
-  for (int64_t i = 0; i < round_up(rows, ATTN_BLOCK) * LANES; i++) w->top[i] = -R_INF;
-  for (int b = 0; b < count; b++) {
-    blocks[b] = open_block(first + b * ATTN_BLOCK, clamp(rows - b * ATTN_BLOCK, 0, ATTN_BLOCK), ATTN_SPLIT);
-    for (attn_row *row = w->rows + blocks[b].row; row < w->rows + blocks[b].row + blocks[b].rows; row++) {
+  *t = (tile){.first = first, .rows = rows, .count = (int)((rows + ATTN_BLOCK - 1) / ATTN_BLOCK)};
+  for (int b = 0; b < t->count; b++) {
+    block *own = t->blocks + b;
+    *own = open_block(first + b * ATTN_BLOCK, clamp(rows - b * ATTN_BLOCK, 0, ATTN_BLOCK), ATTN_SPLIT);
+    for (const attn_row *row = w->rows + own->row; row < w->rows + own->row + own->rows; row++) {
       int64_t low = clamp(row->low - start, 0, ATTN_SPLIT);
-      widen_block(blocks + b, low, clamp(row->high - start, low, ATTN_SPLIT));
+      widen_block(own, low, clamp(row->high - start, low, ATTN_SPLIT));
     }
   }
+}
+
+static void score_tile(work *w, tile *t) {
+  for (int64_t i = 0; i < t->count * ATTN_BLOCK * LANES; i++) w->top[i] = -R_INF;
   for (int p = 0; p < ATTN_PANELS; p++) {
     const real *k = NULL;
-    for (int b = 0; b < count; b++) {
-      if (!block_sees(blocks + b, p)) continue;
+    for (int b = 0; b < t->count; b++) {
+      if (!block_sees(t->blocks + b, p)) continue;
       if (!k) k = packed_panel(&w->keys, p);
-      score_panel(w, blocks + b, b * ATTN_BLOCK, p, k);
+      score_panel(w, t->blocks + b, b * ATTN_BLOCK, p, k);
     }
   }
-  for (int b = 0; b < count; b++)
-    for (int r = 0; r < blocks[b].rows && blocks[b].low < blocks[b].high; r++)
-      weigh_row(w, blocks + b, r, b * ATTN_BLOCK, parts + b * ATTN_BLOCK + r, stat);
-  if (stat) return;
-  memset(w->o, 0, (size_t)(round_up(rows, ATTN_BLOCK) * w->width) * sizeof *w->o);
+}
+
+static void weigh_tile(work *w, tile *t, bool stat) {
+  for (int b = 0; b < t->count; b++) {
+    const block *own = t->blocks + b;
+    for (int r = 0; r < own->rows && own->low < own->high; r++) weigh_row(w, own, r, b * ATTN_BLOCK, t->parts + b * ATTN_BLOCK + r, stat);
+  }
+}
+
+static void sum_tile(work *w, const tile *t) {
+  memset(w->o, 0, (size_t)(t->count * ATTN_BLOCK * w->width) * sizeof *w->o);
   for (int p = 0; p < ATTN_PANELS; p++)
-    for (int b = 0; b < count; b++) {
-      if (!block_sees(blocks + b, p)) continue;
+    for (int b = 0; b < t->count; b++) {
+      if (!block_sees(t->blocks + b, p)) continue;
       const int64_t row = b * ATTN_BLOCK;
       const uint64_t *bits = w->visible + row * ATTN_PANELS;
-      add_panel(blocks + b, &w->values, p, w->z + row * PITCH, bits, w->o + row * w->width, w->width);
-      if (w->op->values == 1) continue;
-      add_panel(blocks + b, &w->values, p, w->second + row * PITCH, bits, w->o + row * w->width + w->values.padded, w->width);
+      real *o = w->o + row * w->width;
+      add_panel(t->blocks + b, &w->values, p, w->z + row * PITCH, bits, o, w->width);
+      if (w->op->values > 1) add_panel(t->blocks + b, &w->values, p, w->second + row * PITCH, bits, o + w->values.padded, w->width);
     }
-  for (int64_t r = 0; r < rows; r++) keep_part(w, first + r, parts + r, w->o + r * w->width);
+}
+
+static void tile_split(work *w, int64_t first, int64_t rows, bool stat) {
+  tile t;
+  open_tile(w, &t, first, rows);
+  score_tile(w, &t);
+  weigh_tile(w, &t, stat);
+  if (stat) return;
+  sum_tile(w, &t);
+  for (int64_t r = 0; r < rows; r++) keep_part(w, first + r, t.parts + r, w->o + r * w->width);
 }
 
 static void each_split(work *w, bool stat) {
