@@ -1,0 +1,233 @@
+/* call.c - the three verbs: arguments become tensors, the library runs without the GIL, results go back. */
+#include "call.h"
+#include <string.h>
+
+PyObject *core_raise(smx_status status) {
+  const char *text = smx_last_error();
+  PyObject *type = PyExc_ValueError;
+  if (status == SMX_ERR_DTYPE || status == SMX_ERR_NULL) type = PyExc_TypeError;
+  if (status == SMX_ERR_NOMEM) type = PyExc_MemoryError;
+  if (status == SMX_ERR_THREAD) type = PyExc_RuntimeError;
+  PyErr_SetString(type, *text ? text : smx_strerror(status));
+  return NULL;
+}
+
+static int fail_missing(core_call *c, const char *prefix, const char *port) {
+  PyErr_Format(PyExc_TypeError, LABEL_TEXT " is missing", c->op->name, prefix, port);
+  return -1;
+}
+
+/* One argument for a port, if there is one. */
+static int open_port(core_call *c, int slot, const char *prefix, const char *port, bool required, const smx_tensor **tensor) {
+  PyObject *object = c->value[slot];
+  if (!object) return required ? fail_missing(c, prefix, port) : 0;
+  *tensor = core_open(c, object, prefix, port, false);
+  return *tensor ? 0 : -1;
+}
+
+static int open_inputs(core_call *c, bool backward, const smx_tensor **in) {
+  for (int32_t i = 0; i < c->op->input_count; i++) {
+    const smx_port *port = c->op->inputs + i;
+    bool required = !(port->flags & SMX_PORT_OPTIONAL) && (!backward || (port->flags & SMX_PORT_SAVED));
+    if (open_port(c, SLOT_IN + i, "", port->name, required, in + i) < 0) return -1;
+  }
+  return 0;
+}
+
+static int infer(core_call *c, const smx_tensor *const *in, smx_shape *shape) {
+  smx_status status = smx_infer(c->op, &c->params, c->op->input_count, in, c->op->output_count, shape);
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
+/* ---- out= ---- */
+
+/* The caller's array for result i of n; *given is NULL for none. Unless there is a single one, out= is a tuple or list with an array or None
+ * for each. */
+static int pick_out(core_call *c, int32_t i, int32_t n, bool single, PyObject **given) {
+  PyObject *out = c->value[SLOT_RESULT], *item = NULL;
+  *given = single ? out : NULL;
+  if (single || !out) return 0;
+  bool list = PyList_Check(out);
+  if ((!list && !PyTuple_Check(out)) || (list ? PyList_Size(out) : PyTuple_Size(out)) != n) {
+    PyErr_Format(PyExc_TypeError, "%s: out: not a tuple of %d arrays", c->op->name, (int)n);
+    return -1;
+  }
+  item = list ? PyList_GetItem(out, i) : PyTuple_GetItem(out, i);
+  *given = item == Py_None ? NULL : item;
+  return 0;
+}
+
+static PyObject *give_all(core_call *c, core_results *r, int32_t n, bool single) {
+  if (single) return core_give(c, r, 0);
+  PyObject *all = PyTuple_New(n);
+  for (int32_t i = 0; all && i < n; i++) {
+    PyObject *one = core_give(c, r, i);
+    if (!one || PyTuple_SetItem(all, i, one) < 0) Py_CLEAR(all);
+  }
+  return all;
+}
+
+/* ---- forward ---- */
+
+/* All outputs but the optional ones that nobody asked for. */
+static int open_outputs(core_call *c, const smx_shape *shape, core_results *r) {
+  int32_t n = c->op->output_count;
+  for (int32_t i = 0; i < n; i++) {
+    const smx_port *port = c->op->outputs + i;
+    PyObject *given, *asked = c->value[SLOT_OUT + i];
+    if (pick_out(c, i, n, n == 1, &given) < 0) return -1;
+    int wanted = given || !(port->flags & SMX_PORT_OPTIONAL) ? 1 : asked ? PyObject_IsTrue(asked) : 0;
+    if (wanted < 0 || (wanted && core_open_result(c, r, i, given, shape + i, "", port->name) < 0)) return -1;
+  }
+  return 0;
+}
+
+static int run_forward(core_call *c, const smx_tensor *const *in, const smx_tensor *const *out) {
+  PyObject *keeper;
+  smx_context *ctx;
+  smx_status status;
+  if (core_context(c->state, c->op->name, c->value[SLOT_ON_EMPTY], c->value[SLOT_ON_INF], &keeper, &ctx) < 0) return -1;
+  Py_BEGIN_ALLOW_THREADS;
+  status = smx_forward(c->op, ctx, &c->params, c->op->input_count, in, c->op->output_count, out);
+  Py_END_ALLOW_THREADS;
+  Py_XDECREF(keeper);
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
+PyObject *core_forward(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  core_call c;
+  core_results r = {0};
+  const smx_tensor *in[SMX_MAX_PORTS] = {0};
+  smx_shape shape[SMX_MAX_PORTS];
+  bool good = core_take_arguments(&c, module, args, count, false) == 0 && core_take_params(&c) == 0 && open_inputs(&c, false, in) == 0 &&
+              core_take_kind(&c, c.value[SLOT_IN]) == 0 && infer(&c, in, shape) == 0 && open_outputs(&c, shape, &r) == 0 &&
+              run_forward(&c, in, r.tensor) == 0;
+  core_close(&c);
+  PyObject *answer = good ? give_all(&c, &r, c.op->output_count, c.op->output_count == 1) : NULL;
+  core_drop(&r);
+  return answer;
+}
+
+/* ---- backward ---- */
+
+typedef struct gradient {
+  const smx_tensor *in[SMX_MAX_PORTS], *out[SMX_MAX_PORTS], *dout[SMX_MAX_PORTS], *din[SMX_MAX_PORTS];
+  int32_t wanted[SMX_MAX_PORTS], count; /* inputs whose gradients are asked for */
+  bool single;                          /* one was asked for by name, not a tuple of them */
+} gradient;
+
+static int want(core_call *c, gradient *g, PyObject *name) {
+  for (int32_t i = 0; name && i < c->op->input_count && g->count < SMX_MAX_PORTS; i++) {
+    if (!PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, c->op->inputs[i].name) != 0) continue;
+    g->wanted[g->count++] = i;
+    return 0;
+  }
+  if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "%s: wanted: %R is no input", c->op->name, name);
+  return -1;
+}
+
+/* wanted= is a name, or a tuple or list of names; x if there is none. */
+static int take_wanted(core_call *c, gradient *g) {
+  PyObject *wanted = c->value[SLOT_WANTED];
+  g->single = !wanted || PyUnicode_Check(wanted);
+  if (!wanted) return g->count = 1, 0;
+  if (g->single) return want(c, g, wanted);
+  Py_ssize_t n = PyList_Check(wanted) ? PyList_Size(wanted) : PyTuple_Size(wanted); /* anything else: SystemError becomes TypeError */
+  if (n < 0) return PyErr_Format(PyExc_TypeError, "%s: wanted: %R is no name of an input, nor a tuple of them", c->op->name, wanted), -1;
+  for (Py_ssize_t i = 0; i < n; i++)
+    if (want(c, g, PyList_Check(wanted) ? PyList_GetItem(wanted, i) : PyTuple_GetItem(wanted, i)) < 0) return -1;
+  return 0;
+}
+
+static int open_saved(core_call *c, gradient *g) {
+  const smx_op *op = c->op;
+  for (int32_t i = 0; i < op->output_count; i++) {
+    bool saved = op->outputs[i].flags & SMX_PORT_SAVED;
+    if (open_port(c, SLOT_DOUT + i, "d", op->outputs[i].name, i == 0, g->dout + i) < 0) return -1;
+    if (saved && open_port(c, SLOT_OUT + i, "", op->outputs[i].name, true, g->out + i) < 0) return -1;
+  }
+  return 0;
+}
+
+static void copy_shape(smx_shape *to, const smx_tensor *from, int32_t without) {
+  to->ndim = 0;
+  to->dtype = from->dtype;
+  for (int32_t d = 0; d < from->ndim; d++)
+    if (d != without) to->dim[to->ndim++] = from->shape[d];
+}
+
+/* Gradients of FULL and ROW inputs have the shape they broadcast to, taken from x, or from the upstream gradient when x is not given. Those of
+ * other inputs have the shape of the input. The dtype is the input's, or that of the upstream gradient. */
+static int shape_of_gradient(core_call *c, const gradient *g, int32_t i, smx_shape *shape) {
+  const smx_tensor *own = g->in[i], *full = g->in[0];
+  smx_shape_rule rule = c->op->inputs[i].shape;
+  if (!full && c->op->outputs[0].shape == SMX_SHAPE_FULL) full = g->dout[0];
+  bool broadcast = i == 0 || rule == SMX_SHAPE_FULL || rule == SMX_SHAPE_ROW;
+  const smx_tensor *like = broadcast ? full : own;
+  if (!like) return fail_missing(c, "", c->op->inputs[broadcast ? 0 : i].name);
+  if (like->ndim > SMX_MAX_DIMS) {
+    PyErr_Format(PyExc_ValueError, "%s: ndim is %d, not 0..%d", c->op->name, (int)like->ndim, SMX_MAX_DIMS);
+    return -1;
+  }
+  int32_t axis = c->params.axis < 0 ? c->params.axis + like->ndim : c->params.axis;
+  copy_shape(shape, like, i > 0 && rule == SMX_SHAPE_ROW ? axis : -1);
+  shape->dtype = own ? own->dtype : g->dout[0]->dtype;
+  return 0;
+}
+
+static int open_gradients(core_call *c, gradient *g, core_results *r) {
+  for (int32_t k = 0; k < g->count; k++) {
+    smx_shape shape;
+    PyObject *given;
+    int32_t i = g->wanted[k];
+    if (pick_out(c, k, g->count, g->single, &given) < 0) return -1;
+    if (!given && shape_of_gradient(c, g, i, &shape) < 0) return -1;
+    if (core_open_result(c, r, k, given, &shape, "d", c->op->inputs[i].name) < 0) return -1;
+    g->din[i] = r->tensor[k];
+  }
+  return 0;
+}
+
+static int run_backward(core_call *c, const gradient *g) {
+  PyObject *keeper;
+  smx_context *ctx;
+  smx_status status;
+  if (core_context(c->state, c->op->name, c->value[SLOT_ON_EMPTY], c->value[SLOT_ON_INF], &keeper, &ctx) < 0) return -1;
+  Py_BEGIN_ALLOW_THREADS;
+  status = smx_backward(c->op, ctx, &c->params, c->op->input_count, g->in, c->op->output_count, g->out, g->dout, g->din);
+  Py_END_ALLOW_THREADS;
+  Py_XDECREF(keeper);
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
+PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  core_call c;
+  core_results r = {0};
+  gradient g = {0};
+  bool good = core_take_arguments(&c, module, args, count, true) == 0 && core_take_params(&c) == 0 && take_wanted(&c, &g) == 0 &&
+              open_inputs(&c, true, g.in) == 0 && open_saved(&c, &g) == 0 && core_take_kind(&c, c.value[SLOT_DOUT]) == 0 &&
+              open_gradients(&c, &g, &r) == 0 && run_backward(&c, &g) == 0;
+  core_close(&c);
+  PyObject *answer = good ? give_all(&c, &r, g.count, g.single) : NULL;
+  core_drop(&r);
+  return answer;
+}
+
+/* ---- infer ---- */
+
+/* A list of (shape, name of the dtype), one an output. */
+PyObject *core_infer(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  core_call c;
+  const smx_tensor *in[SMX_MAX_PORTS] = {0};
+  smx_shape shape[SMX_MAX_PORTS];
+  bool good = core_take_arguments(&c, module, args, count, false) == 0 && core_take_params(&c) == 0 && open_inputs(&c, false, in) == 0 &&
+              infer(&c, in, shape) == 0;
+  core_close(&c);
+  PyObject *list = good ? PyList_New(0) : NULL;
+  for (int32_t i = 0; list && i < c.op->output_count; i++) {
+    PyObject *dims = core_dims(shape + i), *pair = dims ? Py_BuildValue("(Ns)", dims, core_dtype_name(shape[i].dtype)) : NULL;
+    if (!pair || PyList_Append(list, pair) < 0) Py_CLEAR(list);
+    Py_XDECREF(pair);
+  }
+  return list;
+}

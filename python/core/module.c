@@ -1,0 +1,74 @@
+/* module.c - libsoftmax._core: the operator table and the verbs of the library for Python. What users call is made from these in Python. */
+#include "core.h"
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef methods[] = {
+    {"forward", FAST(core_forward), METH_FASTCALL, "forward(operator, slots, args, kwargs): the outputs of an operator."},
+    {"backward", FAST(core_backward), METH_FASTCALL, "backward(operator, slots, args, kwargs): gradients of its inputs."},
+    {"infer", FAST(core_infer), METH_FASTCALL, "infer(operator, slots, args, kwargs): [(shape, dtype)] of its outputs; no data is read."},
+    {"threads", FAST(core_threads), METH_FASTCALL, "threads(n): sets the number of threads of all calls, and tells it."},
+    {"operators", core_operators, METH_NOARGS, "operators(): the operator table."},
+    {NULL, NULL, 0, NULL},
+};
+
+static const struct {
+  const char *name;
+  long value;
+} numbers[] = {
+    {"SLOT_IN", SLOT_IN},         {"SLOT_OUT", SLOT_OUT},       {"SLOT_DOUT", SLOT_DOUT},         {"SLOT_PARAM", SLOT_PARAM},
+    {"SLOT_AXIS", SLOT_AXIS},     {"SLOT_RESULT", SLOT_RESULT}, {"SLOT_ON_EMPTY", SLOT_ON_EMPTY}, {"SLOT_ON_INF", SLOT_ON_INF},
+    {"SLOT_WANTED", SLOT_WANTED},
+};
+
+static int execute(PyObject *module) {
+  core_state *state = PyModule_GetState(module);
+  state->threads = 1;
+  state->kinds = PyDict_New();
+  state->versioned = Py_BuildValue("{s:(ii)}", "max_version", DLPACK_MAJOR, 0);
+  state->storage = PyType_FromModuleAndSpec(module, &core_storage_spec, NULL);
+  if (!state->kinds || !state->versioned || !state->storage) return -1;
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (PyModule_AddIntConstant(module, numbers[i].name, numbers[i].value) < 0) return -1;
+  if (PyModule_AddStringConstant(module, "version", smx_version()) < 0 || PyModule_AddStringConstant(module, "isa", smx_isa_name()) < 0)
+    return -1;
+  return PyModule_AddObjectRef(module, "Storage", state->storage);
+}
+
+static int traverse(PyObject *module, visitproc visit, void *arg) {
+  core_state *state = PyModule_GetState(module);
+  if (!state) return 0;
+  Py_VISIT(state->storage);
+  Py_VISIT(state->kinds);
+  Py_VISIT(state->versioned);
+  return 0;
+}
+
+static int clear(PyObject *module) {
+  core_state *state = PyModule_GetState(module);
+  if (!state) return 0;
+  Py_CLEAR(state->storage);
+  Py_CLEAR(state->kinds);
+  Py_CLEAR(state->versioned);
+  for (int i = 0; i < POLICIES; i++) Py_CLEAR(state->contexts[i]);
+  return 0;
+}
+
+static void destroy(void *module) { clear(module); }
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)execute}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "libsoftmax._core",
+    .m_doc = "The operator table and the verbs of libsoftmax.",
+    .m_size = sizeof(core_state),
+    .m_methods = methods,
+    .m_slots = slots,
+    .m_traverse = traverse,
+    .m_clear = clear,
+    .m_free = destroy,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void) { return PyModuleDef_Init(&definition); }

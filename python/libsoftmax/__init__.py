@@ -1,0 +1,49 @@
+"""Softmax and the operators around it, with the same bits everywhere.
+
+Arrays are anything that shows itself by the buffer protocol or DLPack: of NumPy (bfloat16 of ml_dtypes too), PyTorch, JAX, array.array ...,
+with any strides and without a copy. Results are arrays of the caller's kind; out= writes to one of the caller's.
+
+>>> import array
+>>> scores = array.array("f", [1, 2, 3])
+>>> [round(weight, 4) for weight in softmax(scores)]
+[0.09, 0.2447, 0.6652]
+
+Every operator of the library is a function, and NAME_backward its gradient. help(libsoftmax.softmax) explains one, OPERATORS has the facts.
+libsoftmax.torch and libsoftmax.jax hold the same functions with automatic gradients.
+
+>>> OPERATORS["softmax"].formula
+'y_i = b^(x_i / T) / sum_j b^(x_j / T)'
+>>> softmax(scores, temperature=-1)
+Traceback (most recent call last):
+ValueError: softmax: temperature: -1 is out of range: 0 to inf
+"""
+from . import _core, _functions
+from ._table import OPERATORS, Operator, Param, Port
+
+__version__ = _core.version
+isa = _core.isa  #: the instruction set in use; a matter of speed only
+
+
+def threads(n=None):
+    """Sets on how many threads calls run (-1: as many as the process may use; 1 at first), and tells on how many they do.
+
+    >>> threads(2)
+    2
+    >>> threads(1)
+    1
+    """
+    return _core.threads(n)
+
+
+def infer(name, *args, **kwargs):
+    """The outputs of an operator for these arguments, as [(shape, dtype)], without reading data.
+
+    >>> infer("logsumexp", memoryview(bytes(24)).cast("f", (2, 3)))
+    [((2,), 'float32')]
+    """
+    return _functions.infer(OPERATORS[name], args, kwargs)
+
+
+_made = _functions.make(OPERATORS)
+globals().update(_made)
+__all__ = ["OPERATORS", "Operator", "Param", "Port", "infer", "isa", "threads", *_made]

@@ -1,0 +1,64 @@
+"""Docstrings out of the operator table."""
+import textwrap
+
+WIDTH = 100
+SHAPES = {0: "the shape of %s", 1: "the shape of %s without the axis", 2: "[segments + 1]"}
+
+
+def number(value):
+    return "2^53" if value == 2**53 else "%.7g" % value
+
+
+def param(p):
+    if p.choices:
+        return "%s: %s" % (p.help, ", ".join(repr(c) for c in p.choices))
+    low = ("above " if p.open_min else "from ") + number(p.min)
+    parts = ["whole" if p.integer else "", low + " to " + number(p.max), "not 0" if p.nonzero else "", "at most n" if p.max_n else ""]
+    return "%s; %s" % (p.help, ", ".join(part for part in parts if part))
+
+
+def port(op, p):
+    first = op.inputs[0]
+    shape = "any shape; rows run along the axis" if p is first else SHAPES.get(p.shape, "")
+    shape = shape % first.name if "%s" in shape else shape
+    dtype = "bool or uint8" if p.mask else "int32 or int64" if p.integer else ""
+    return "; ".join(part for part in (p.help, shape, dtype) if part)
+
+
+def _wrap(text, indent=""):
+    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _section(title, items):
+    body = "\n".join(textwrap.fill("%s: %s" % item, WIDTH, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False)
+                     for item in items)
+    return title + ":\n" + body
+
+
+RAISES = [("TypeError", "an argument is no array, or has a dtype that it cannot have; an argument is missing or unknown"),
+          ("ValueError", "a shape, axis or parameter is out of range; buffers overlap; a row has nothing valid and on_empty is 'error'")]
+
+
+def _closing(op):
+    yield _section("Raises", RAISES)
+    yield _wrap("Accuracy: f32 results within %g units of 2^-24 of their scale, the same bits everywhere. Logarithms are natural (nats)."
+                % op.tolerance)
+    yield _wrap("Source: " + op.source + ("" if op.source.endswith(".") else "."))
+
+
+def forward(op, arguments):
+    parts = ["%s." % op.title, _wrap(op.formula, "    "), _wrap(op.about), _section("Args", [(a.name, a.help) for a in arguments])]
+    parts.append(_section("Returns", [(p.name, port(op, p) + ("; None unless asked for" if p.optional else "")) for p in op.outputs]))
+    if op.inplace:
+        parts.append(_wrap("out may be %s: the operator can work in place." % op.inputs[0].name))
+    if op.backward:
+        parts.append(_wrap("%s_backward gives gradients." % op.name))
+    return "\n\n".join([*parts, *_closing(op)]) + "\n"
+
+
+def backward(op, arguments):
+    parts = ["Gradients of %s: %s." % (op.name, op.title), _wrap(op.formula, "    "), _wrap(op.about),
+             _section("Args", [(a.name, a.help) for a in arguments]),
+             _wrap("Returns the gradient of the wanted input, or a tuple of gradients when wanted is a tuple. The gradient of an input that was "
+                   "broadcast has the shape it was broadcast to.")]
+    return "\n\n".join([*parts, *_closing(op)]) + "\n"

@@ -1,0 +1,68 @@
+"""What the tests of the package share: inputs for any operator, and arrays without NumPy."""
+import array
+import itertools
+import math
+import random
+import struct
+
+import libsoftmax
+
+SHAPE = (3, 8)
+FULL, ROW, OFFSETS = 0, 1, 2
+FORMATS = {"float32": "f", "float64": "d", "int32": "i", "int64": "q", "uint8": "B", "bool": "?"}
+
+
+def block(shape, values, dtype="float32"):
+    """A memoryview of that shape."""
+    format = FORMATS[dtype]
+    data = bytearray(struct.pack("%d%s" % (math.prod(shape), format), *values))
+    return memoryview(data).cast(format, shape) if shape else memoryview(data).cast(format)
+
+
+def flat(view):
+    """The elements of an array of any kind, in C order."""
+    found = view.tolist()
+    while found and isinstance(found, list) and isinstance(found[0], list):
+        found = list(itertools.chain.from_iterable(found))
+    return found if isinstance(found, list) else [found]
+
+
+def raw(view):
+    return memoryview(view).tobytes()
+
+
+def inputs(op, dtype="float32", shape=SHAPE, optional=True):
+    """One array for each input, by name, for operators whose inputs follow x along the last axis; None for any other operator."""
+    random.seed(op.id)
+    made = {}
+    for port in op.inputs:
+        sizes = {FULL: shape, ROW: shape[:-1]}.get(port.shape)
+        if port.optional and not optional:
+            continue
+        if port.shape == OFFSETS:
+            made[port.name] = block((3,), [0, shape[-1] // 2, shape[-1]], "int64")
+        elif sizes is None or port.integer:
+            return None
+        elif port.mask:
+            made[port.name] = block(sizes, [i % 4 != 0 for i in range(math.prod(sizes))], "bool")
+        else:
+            low = -3 if port.shape == FULL else 0.5  # a value a row is a temperature or the like
+            made[port.name] = block(sizes, [random.uniform(low, 3) for _ in range(math.prod(sizes))], dtype)
+    return made
+
+
+def params(op, n=SHAPE[-1]):
+    """Parameters that are not the defaults where the defaults do not suit rows of n."""
+    return {p.name: min(p.default, n // 2) for p in op.params if p.max_n}
+
+
+def problems(**options):
+    """(operator, inputs, parameters) for every operator that inputs() knows to feed."""
+    for op in libsoftmax.OPERATORS.values():
+        made = inputs(op, **options)
+        if made is not None:
+            yield op, made, params(op)
+
+
+def floats(*values):
+    return array.array("f", values)
