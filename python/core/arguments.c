@@ -68,7 +68,7 @@ int core_take_arguments(core_call *c, PyObject *module, PyObject *const *args, P
   if (!c->op) return core_raise(SMX_ERR_NO_OP), -1;
   smx_params_init(c->op, &c->params);
   int first = backward ? SLOT_DOUT : SLOT_IN;
-  Py_ssize_t most = backward ? c->op->output_count : c->op->input_count;
+  Py_ssize_t most = backward ? 1 : c->op->input_count;
   if (take_positional(c, args[2], first, most) < 0 || take_named(c, args[1], args[3]) < 0) return -1;
   return take_axis(c);
 }

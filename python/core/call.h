@@ -15,7 +15,7 @@ typedef struct core_call {
 
 /* ---- arguments.c ---- */
 
-/* Reads (index of the operator, {name: slot}, args, kwargs). By position come the inputs, or backward the upstream gradients. */
+/* Reads (index of the operator, {name: slot}, args, kwargs). By position come the inputs, or backward the first upstream gradient. */
 int core_take_arguments(core_call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, bool backward);
 int core_take_params(core_call *c);
 

@@ -43,7 +43,7 @@ class Differentiable:
         """Gradients of the inputs with these numbers, in the shape of broadcasting done out. outputs and upstream: one an output, or None."""
         ports = self.op.outputs
         saved = [array if port.saved else None for port, array in zip(ports, outputs)]
-        keywords = {"d" + p.name: d for p, d in zip(ports, upstream) if d is not None}
+        keywords = {"d" + p.name: upstream[i] for i, p in _functions.upstream_ports(self.op) if upstream[i] is not None}
         keywords.update(self._present(self.inputs, arrays), **self._present(self.outputs, saved))
         keywords.update((k, v) for k, v in settings.items() if not k.startswith("return_"))
         return self.backward(**keywords, wanted=tuple(self.op.inputs[i].name for i in wanted))

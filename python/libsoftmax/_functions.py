@@ -43,7 +43,7 @@ def _specials(out):
     yield Argument("axis", _core.SLOT_AXIS, NAMED, -1, "axis", "the axis that rows run along; negative counts from the end")
     yield Argument("out", _core.SLOT_RESULT, NAMED, None, "out", out)
     yield Argument("on_empty", _core.SLOT_ON_EMPTY, NAMED, "zero", "zero|nan|error", "what a row with nothing valid gives")
-    yield Argument("on_inf", _core.SLOT_ON_INF, NAMED, "nan", "nan|limit", "what a row of scores with +inf gives: NaN, or the +inf share the mass")
+    yield Argument("on_inf", _core.SLOT_ON_INF, NAMED, "nan", "nan|limit", "what a row of scores with +inf gives: NaN; or they share the mass")
 
 
 def forward_arguments(op):
@@ -63,11 +63,16 @@ def forward_arguments(op):
     yield from _specials("a tuple with an array, or None for a new one, for each result" if many else "the array to write to")
 
 
+def upstream_ports(op):
+    """The outputs that have gradients, with their numbers: whole numbers have none, and the library takes four at most."""
+    return [(i, port) for i, port in enumerate(op.outputs[:4]) if not port.integer]
+
+
 def backward_arguments(op):
-    """Upstream gradients, in their order or by name; then, by name, what the forward call had."""
-    for i, port in enumerate(op.outputs):
-        default = None if i else REQUIRED
-        yield Argument("d" + port.name, _core.SLOT_DOUT + i, POSITIONAL, default, "array", "upstream gradient of " + port.name)
+    """The upstream gradient of the first output; then, by name, those of the others, and what the forward call had."""
+    for i, port in upstream_ports(op):
+        kind, default = (NAMED, None) if i else (POSITIONAL, REQUIRED)
+        yield Argument("d" + port.name, _core.SLOT_DOUT + i, kind, default, "array", "upstream gradient of " + port.name)
     params = {p.name for p in op.params}
     for i, port in enumerate(op.inputs):
         needed = port.saved and not port.optional

@@ -2,7 +2,13 @@
 import textwrap
 
 WIDTH = 100
-SHAPES = {0: "the shape of %s", 1: "the shape of %s without the axis", 2: "[segments + 1]"}
+SHAPES = {  # smx_shape_rule of softmax.h
+    0: "the shape of %s",
+    1: "the shape of %s without the axis",
+    2: "[segments + 1]",
+    3: "[n], the same for every row",
+    4: "the shape of %s, with k elements along the axis",
+}
 
 
 def number(value):

@@ -8,7 +8,7 @@ import struct
 import libsoftmax
 
 SHAPE = (3, 8)
-FULL, ROW, OFFSETS = 0, 1, 2
+FULL, ROW, OFFSETS, COLUMN = 0, 1, 2, 3
 FORMATS = {"float32": "f", "float64": "d", "int32": "i", "int64": "q", "uint8": "B", "bool": "?"}
 
 
@@ -36,13 +36,15 @@ def inputs(op, dtype="float32", shape=SHAPE, optional=True):
     random.seed(op.id)
     made = {}
     for port in op.inputs:
-        sizes = {FULL: shape, ROW: shape[:-1]}.get(port.shape)
+        sizes = {FULL: shape, ROW: shape[:-1], COLUMN: shape[-1:]}.get(port.shape)
         if port.optional and not optional:
             continue
         if port.shape == OFFSETS:
             made[port.name] = block((3,), [0, shape[-1] // 2, shape[-1]], "int64")
-        elif sizes is None or port.integer:
+        elif sizes is None:
             return None
+        elif port.integer:
+            made[port.name] = block(sizes, [i % shape[-1] for i in range(math.prod(sizes))], "int64")
         elif port.mask:
             made[port.name] = block(sizes, [i % 4 != 0 for i in range(math.prod(sizes))], "bool")
         else:
