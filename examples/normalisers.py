@@ -26,12 +26,12 @@ print("\nImage 0 shows a %d. Scores and weights:" % labels[0])
 for digit in np.argsort(-weights[0])[:4]:
     print("  %d  %8.3f  %.4f" % (digit, scores[0, digit], weights[0, digit]))
 
-# %% Five normalisers. help(libsoftmax.sparse_softmax) and the like tell what each one is.
+# %% Five normalisers. help(libsoftmax.sparsemax) and the like tell what each one is.
 normalisers = {
     "softmax": libsoftmax.softmax,
     "softmax, temperature 3": lambda x: libsoftmax.softmax(x, temperature=3),
-    "softmax of capped scores": lambda x: libsoftmax.softmax(libsoftmax.softcap(x, cap=5)),
-    "sparse softmax, k = 3": lambda x: libsoftmax.sparse_softmax(x, k=3),
+    "entmax15": libsoftmax.entmax15,
+    "sparsemax": libsoftmax.sparsemax,
     "hardmax": libsoftmax.hardmax,
 }
 

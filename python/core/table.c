@@ -23,9 +23,10 @@ static PyObject *choice_names(const char *const *choices) {
 }
 
 static PyObject *param_record(const smx_param *p) {
-  return Py_BuildValue("{s:s,s:s,s:d,s:d,s:d,s:O,s:O,s:O,s:O,s:N}", "name", p->name, "help", p->help, "default", p->def, "min", p->min,
+  return Py_BuildValue("{s:s,s:s,s:d,s:d,s:d,s:O,s:O,s:O,s:O,s:O,s:N}", "name", p->name, "help", p->help, "default", p->def, "min", p->min,
                        "max", p->max, "integer", FLAG(p->flags, SMX_PARAM_INT), "open_min", FLAG(p->flags, SMX_PARAM_OPEN_MIN), "nonzero",
-                       FLAG(p->flags, SMX_PARAM_NONZERO), "max_n", FLAG(p->flags, SMX_PARAM_MAX_N), "choices", choice_names(p->choices));
+                       FLAG(p->flags, SMX_PARAM_NONZERO), "max_n", FLAG(p->flags, SMX_PARAM_MAX_N), "even", FLAG(p->flags, SMX_PARAM_EVEN),
+                       "choices", choice_names(p->choices));
 }
 
 static PyObject *add(PyObject *list, PyObject *item) {

@@ -29,6 +29,7 @@ class Param:
     open_min: bool  # min itself is not allowed
     nonzero: bool
     max_n: bool  # at most the length of a row
+    even: bool  # even whole numbers only
     choices: tuple[str, ...] | None
 
 

@@ -19,7 +19,7 @@ def param(p):
     if p.choices:
         return "%s: %s" % (p.help, ", ".join(repr(c) for c in p.choices))
     low = ("above " if p.open_min else "from ") + number(p.min)
-    parts = ["whole" if p.integer else "", low + " to " + number(p.max), "not 0" if p.nonzero else "", "at most n" if p.max_n else ""]
+    parts = ["even" if p.even else "whole" if p.integer else "", low + " to " + number(p.max), "not 0" if p.nonzero else "", "at most n" if p.max_n else ""]
     return "%s; %s" % (p.help, ", ".join(part for part in parts if part))
 
 
