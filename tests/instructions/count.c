@@ -1,0 +1,91 @@
+/* count.c - one call of each hot kernel, for callgrind to count: it collects inside counted_call only, and check.py reads what it collected.
+ * Prints the instruction set, then the name of each counted call in order. SMX_ISA chooses the set; inputs are the same every time. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "util.h"
+
+typedef struct buffers {
+  void *x, *dy, *y;
+} buffers;
+
+typedef smx_status verb(size_t rows, size_t n, const buffers *b);
+
+static smx_status softmax_f32(size_t rows, size_t n, const buffers *b) { return smx_softmax_f32(rows, n, b->x, b->y); }
+static smx_status softmax_f64(size_t rows, size_t n, const buffers *b) { return smx_softmax_f64(rows, n, b->x, b->y); }
+static smx_status softmax_bf16(size_t rows, size_t n, const buffers *b) { return smx_softmax_bf16(rows, n, b->x, b->y); }
+static smx_status softmax_f16(size_t rows, size_t n, const buffers *b) { return smx_softmax_f16(rows, n, b->x, b->y); }
+static smx_status log_softmax_f32(size_t rows, size_t n, const buffers *b) { return smx_log_softmax_f32(rows, n, b->x, b->y); }
+static smx_status logsumexp_f32(size_t rows, size_t n, const buffers *b) { return smx_logsumexp_f32(rows, n, b->x, b->y); }
+static smx_status backward_f32(size_t rows, size_t n, const buffers *b) { return smx_softmax_backward_f32(rows, n, b->x, b->dy, b->y); }
+
+static smx_status columns_f32(size_t n, size_t columns, const buffers *b) {
+  int64_t shape[2] = {(int64_t)n, (int64_t)columns};
+  smx_tensor x = {.ndim = 2, .dtype = SMX_F32, .shape = shape, .data = b->x}, y = x;
+  y.data = b->y;
+  return smx_softmax(NULL, 0, &x, &y);
+}
+
+/* ---- The cases: named as the benchmark names its own ----------------------------------------------------------------------------------- */
+
+typedef struct shape {
+  size_t rows, n;
+} shape;
+
+enum { MOST = 262144 }; /* elements of a call */
+static const shape along_rows[] = {{1, 16}, {1, 64}, {1, 1024}, {1, 16384}, {1, MOST}, {256, 16}, {64, 128}};
+static const shape along_columns[] = {{256, 16}, {1024, 256}};
+
+static const struct {
+  const char *name, *dtype;
+  verb *run;
+  const shape *shapes;
+  size_t count;
+  const char *axis;
+} verbs[] = {
+    {"softmax", "f32", softmax_f32, along_rows, COUNT_OF(along_rows), ""},
+    {"softmax", "f64", softmax_f64, along_rows, COUNT_OF(along_rows), ""},
+    {"softmax", "bf16", softmax_bf16, along_rows, COUNT_OF(along_rows), ""},
+    {"softmax", "f16", softmax_f16, along_rows, COUNT_OF(along_rows), ""},
+    {"log_softmax", "f32", log_softmax_f32, along_rows, COUNT_OF(along_rows), ""},
+    {"logsumexp", "f32", logsumexp_f32, along_rows, COUNT_OF(along_rows), ""},
+    {"softmax_backward", "f32", backward_f32, along_rows, COUNT_OF(along_rows), ""},
+    {"softmax", "f32", columns_f32, along_columns, COUNT_OF(along_columns), "@0"},
+};
+
+/* ---- One call each ------------------------------------------------------------------------------------------------------------------- */
+
+static __attribute__((noinline)) smx_status counted_call(verb *run, shape s, const buffers *b) { return run(s.rows, s.n, b); }
+static smx_status (*const volatile counted)(verb *, shape, const buffers *) = counted_call; /* keeps the function as it is named */
+
+static smx_dtype dtype_named(const char *name) {
+  int i = 0;
+  while (strcmp(float_dtype_names[i], name)) i++;
+  return float_dtypes[i];
+}
+
+/* Logits: normal * 5. */
+static void *scores(smx_dtype t, uint64_t seed) {
+  rng r = {seed};
+  char *x = aligned_alloc(4096, MOST * dtype_size(t));
+  for (size_t i = 0; x && i < MOST; i++) dtype_store(t, x + i * dtype_size(t), 5 * rng_normal(&r));
+  return x;
+}
+
+int main(void) {
+  printf("%s\n", smx_isa_name());
+  for (size_t v = 0; v < COUNT_OF(verbs); v++) {
+    smx_dtype t = dtype_named(verbs[v].dtype);
+    buffers b = {scores(t, 1), scores(t, 2), aligned_alloc(4096, MOST * dtype_size(t))};
+    if (!b.x || !b.dy || !b.y) return 1;
+    if (verbs[v].run(1, 1, &b)) return 1; /* picks the kernels */
+    for (size_t i = 0; i < verbs[v].count; i++) {
+      shape s = verbs[v].shapes[i];
+      if (counted(verbs[v].run, s, &b)) return 1;
+      printf("%s/%s/%zux%zu%s\n", verbs[v].name, verbs[v].dtype, s.rows, s.n, verbs[v].axis);
+    }
+    free(b.x), free(b.dy), free(b.y);
+  }
+  return 0;
+}
