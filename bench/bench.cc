@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <stdexcept>
 #include <thread>
 #include <unistd.h>
 
@@ -15,21 +16,38 @@
 namespace {
 
 struct Cases {
-  const char *verbs; /* separated by spaces; "op" is every operator of the table */
+  const char *verbs; /* separated by spaces; "op" and "grad" are every operator of the table */
   const char *dtypes;
   const char *shapes; /* ROWSxN, or sizes with the axis as @A */
 };
 
 const Cases table[] = {
     {"softmax", "f32",
-     "1x16 1x64 1x1024 1x16384 1x262144 1x4194304 1x67108864 128x64 65536x16 65536x64 32768x128 4096x128 4096x1024 1024x32768 64x151936"},
+     "1x16 1x64 1x1024 1x16384 1x262144 1x4194304 1x67108864 128x64 65536x8 65536x16 65536x64 32768x128 4096x128 4096x1024 1024x32768 "
+     "64x151936"},
     {"softmax", "bf16 f16", "1x1024 1x16384 1x4194304 1x67108864 4096x128 4096x1024 1024x32768 64x151936"},
+    {"softmax", "f64", "1x1024 1x16384 1x4194304 1x33554432 65536x16 4096x128 4096x1024 1024x32768"},
     {"log_softmax logsumexp softmax_backward", "f32", "1x1024 1x16384 1x4194304 1x67108864 4096x128 4096x1024 1024x32768"},
+    {"log_softmax logsumexp softmax_backward", "bf16 f64", "1x16384 4096x1024"},
     {"softmax", "f32", "8192x8192@0 64x1000x512@1"},
-    {"op", "f32", "4096x1024"},
+    {"op grad", "f32", "4096x1024"},
 };
 
 enum { MIN_PARALLEL = 1 << 18 }; /* elements from which two threads are worth a line */
+
+/* The verbs that have a name of their own. Arithmetic of softmax: the largest element, 2 to round x log2 e, 2 to reduce, the polynomial (6 in
+ * f32, 13 in f64), the exponent and its use, the sum, and a product and a comparison for the weight. */
+struct Verb {
+  const char *name;
+  double inputs, outputs, around; /* tensors read and written; arithmetic besides the polynomials */
+  int polynomials;
+};
+const Verb verbs[] = {
+    {"softmax", 1, 1, 10, 1},
+    {"log_softmax", 1, 1, 10, 1},
+    {"logsumexp", 1, 0, 8, 1},
+    {"softmax_backward", 2, 1, 3, 0},
+};
 
 std::vector<std::string> words(const std::string &text, char separator = ' ') {
   std::vector<std::string> out;
@@ -50,30 +68,44 @@ Problem parse(const std::string &verb, const std::string &dtype, const std::stri
   return p;
 }
 
-/* Whether a row of every input and output fits the second-level cache, with some room left. */
-bool row_stays_in_cache(const Problem &p) {
-  long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  if (l2 <= 0) l2 = 1 << 20;
-  const double streams = p.verb == "softmax_backward" ? 3 : p.verb == "logsumexp" ? 1 : 2;
-  return !p.contiguous() || streams * p.n() * p.type().bits / 8 <= 0.75 * l2;
+double traffic_of(const smx_port &port) {
+  if (port.shape != SMX_SHAPE_FULL) return 0;
+  return port.flags & SMX_PORT_MASK ? 0.25 : 1;
 }
 
-Traffic operator_traffic(const smx_op *op) {
-  Traffic t = {0, 0};
-  for (int32_t i = 0; i < op->input_count; i++)
-    if (op->inputs[i].shape == SMX_SHAPE_FULL && !(op->inputs[i].flags & SMX_PORT_OPTIONAL))
-      t.reads += op->inputs[i].flags & SMX_PORT_MASK ? 0.25 : 1;
-  for (int32_t i = 0; i < op->output_count; i++) t.writes += op->outputs[i].shape == SMX_SHAPE_FULL;
-  return t;
+/* Forward: the required inputs and the outputs. Backward: what it reads again, the gradients that come in, those that go out. */
+Least operator_work(const smx_op *op, bool backward) {
+  Least w = {0, 0, 0};
+  for (int32_t i = 0; i < op->input_count; i++) {
+    const smx_port &port = op->inputs[i];
+    if (port.flags & SMX_PORT_OPTIONAL) continue;
+    if (!backward || port.flags & SMX_PORT_SAVED) w.reads += traffic_of(port);
+    if (backward && port.flags & SMX_PORT_GRAD) w.writes += traffic_of(port);
+  }
+  for (int32_t i = 0; i < op->output_count; i++) {
+    if (!backward) w.writes += traffic_of(op->outputs[i]);
+    else w.reads += (op->outputs[i].flags & SMX_PORT_SAVED ? 2 : 1) * traffic_of(op->outputs[i]);
+  }
+  return w;
+}
+
+/* Whether a row of every input and output fits the second-level cache, with some room left. */
+bool row_stays_in_cache(const Problem &p, const Verb &v) {
+  long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  if (l2 <= 0) l2 = 1 << 20;
+  return !p.contiguous() || (v.inputs + v.outputs) * p.n() * p.type().bits / 8 <= 0.75 * l2;
 }
 
 } // namespace
 
-Traffic least_traffic(const Problem &p) {
-  if (p.verb.compare(0, 3, "op:") == 0) return operator_traffic(smx_op_find(p.verb.c_str() + 3));
-  if (p.verb == "logsumexp") return {1, 0};
-  const double inputs = p.verb == "softmax_backward" ? 2 : 1;
-  return {row_stays_in_cache(p) ? inputs : 2 * inputs, 1};
+Least least_work(const Problem &p) {
+  if (const smx_op *op = p.op()) return operator_work(op, p.gradient());
+  for (const Verb &v : verbs)
+    if (p.verb == v.name) {
+      const double passes = row_stays_in_cache(p, v) || v.outputs == 0 ? 1 : 2;
+      return {passes * v.inputs, v.outputs, v.around + v.polynomials * (p.dtype == "f64" ? 13 : 6)};
+    }
+  return {0, 0, 0};
 }
 
 /* ---- Problems and their buffers ------------------------------------------------------------------------------------------------------ */
@@ -85,7 +117,16 @@ int64_t Problem::rows() const {
   for (int64_t size : shape) count *= size;
   return count / n();
 }
-smx_dtype Problem::type() const { return dtype == "f32" ? SMX_F32 : dtype == "bf16" ? SMX_BF16 : SMX_F16; }
+smx_dtype Problem::type() const { return dtype == "f32" ? SMX_F32 : dtype == "f64" ? SMX_F64 : dtype == "bf16" ? SMX_BF16 : SMX_F16; }
+const smx_op *Problem::op() const {
+  const size_t colon = verb.find(':');
+  return colon == std::string::npos ? nullptr : smx_op_find(verb.c_str() + colon + 1);
+}
+std::vector<int64_t> Problem::shape_of_rows() const {
+  std::vector<int64_t> rest = shape;
+  rest.erase(axis < 0 ? rest.end() - 1 : rest.begin() + axis);
+  return rest;
+}
 
 namespace {
 
@@ -114,17 +155,21 @@ uint16_t to_half(float f, bool bfloat) {
   return static_cast<uint16_t>(exponent <= 0 ? sign : sign | exponent << 10 | (bits >> 13 & 0x3ff));
 }
 
+void store(char *at, const std::string &dtype, double value) {
+  const float f = static_cast<float>(value);
+  const uint16_t h = to_half(f, dtype == "bf16");
+  if (dtype == "f64") memcpy(at, &value, 8);
+  else if (dtype == "f32") memcpy(at, &f, 4);
+  else memcpy(at, &h, 2);
+}
+
 /* One block of normal * 5, again and again: a block is longer than any cache line pattern could notice, and quick to make. */
-void fill(Buffer &b, const std::string &dtype, int seed) {
-  const size_t size = dtype == "f32" ? 4 : 2, count = (1 << 18) + 5;
+void fill(Buffer &b, const Problem &p, int seed) {
+  const size_t size = p.type().bits / 8, count = (1 << 18) + 5;
   std::vector<char> block(count * size);
   std::mt19937_64 random(seed + 1);
-  std::normal_distribution<float> normal(0, 5);
-  for (size_t i = 0; i < count; i++) {
-    const float value = normal(random);
-    const uint16_t half = to_half(value, dtype == "bf16");
-    memcpy(&block[i * size], size == 4 ? static_cast<const void *>(&value) : &half, size);
-  }
+  std::normal_distribution<double> normal(0, 5);
+  for (size_t i = 0; i < count; i++) store(&block[i * size], p.dtype, normal(random));
   for (size_t at = 0; at < b.bytes; at += block.size()) memcpy(b.data + at, block.data(), std::min(block.size(), b.bytes - at));
 }
 
@@ -133,7 +178,7 @@ void fill(Buffer &b, const std::string &dtype, int seed) {
 void *input(const Problem &p, int which) {
   static std::map<std::string, Buffer> buffers;
   Buffer &b = buffers[p.dtype + std::to_string(which)];
-  if (b.grow(p.bytes())) fill(b, p.dtype, which);
+  if (b.grow(p.bytes())) fill(b, p, which);
   return b.data;
 }
 
@@ -148,18 +193,19 @@ void *output(size_t bytes) {
 namespace {
 
 void measure(benchmark::State &state, const Problem &p, const Implementation &who) {
-  const Call call = who.make(p);
-  if (!call) {
-    state.SkipWithError("not in this implementation");
-    return;
-  }
-  if (p.threads > 1) std::this_thread::sleep_for(std::chrono::milliseconds(2)); /* the workers of the one before stop spinning */
-  if (p.elements() <= 1 << 23) call();
-  for (auto _ : state) call();
-  const Traffic t = least_traffic(p);
+  try {
+    const Call call = who.make(p);
+    if (!call) throw std::runtime_error("not in this implementation");
+    if (p.threads > 1) std::this_thread::sleep_for(std::chrono::milliseconds(2)); /* the workers of the one before stop spinning */
+    if (p.elements() <= 1 << 23) call();
+    for (auto _ : state) call();
+  } catch (const std::runtime_error &e) { state.SkipWithError(e.what()); }
+  const Least least = least_work(p);
+  state.counters["work"] = who.elements ? who.elements : static_cast<double>(p.elements());
   state.counters["elements"] = static_cast<double>(p.elements());
-  state.counters["reads"] = t.reads;
-  state.counters["writes"] = t.writes;
+  state.counters["reads"] = least.reads;
+  state.counters["writes"] = least.writes;
+  state.counters["arithmetic"] = least.arithmetic;
 }
 
 void add(const std::string &verb, const std::string &dtype, const std::string &shape, int threads) {
@@ -176,15 +222,21 @@ void add(const std::string &verb, const std::string &dtype, const std::string &s
   }
 }
 
+/* "op" and "grad" stand for the operators that have one. */
+std::vector<std::string> verbs_meant(const std::string &verb) {
+  if (verb != "op" && verb != "grad") return {verb};
+  std::vector<std::string> out;
+  for (size_t i = 0; i < smx_op_count(); i++)
+    if (verb == "op" || smx_op_at(i)->flags & SMX_OP_BACKWARD) out.push_back(verb + ":" + smx_op_at(i)->name);
+  return out;
+}
+
 void add_all(const Cases &cases) {
-  for (const std::string &verb : words(cases.verbs))
-    for (const std::string &dtype : words(cases.dtypes))
-      for (const std::string &shape : words(cases.shapes))
-        for (int threads : {1, 2}) {
-          if (verb != "op") add(verb, dtype, shape, threads);
-          else
-            for (size_t i = 0; i < smx_op_count(); i++) add(std::string("op:") + smx_op_at(i)->name, dtype, shape, threads);
-        }
+  for (const std::string &word : words(cases.verbs))
+    for (const std::string &verb : verbs_meant(word))
+      for (const std::string &dtype : words(cases.dtypes))
+        for (const std::string &shape : words(cases.shapes))
+          for (int threads : {1, 2}) add(verb, dtype, shape, threads);
 }
 
 } // namespace

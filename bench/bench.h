@@ -9,7 +9,7 @@
 
 /* A case is one verb on one shape: what every implementation is asked to do. */
 struct Problem {
-  std::string verb; /* "softmax", "log_softmax", "logsumexp", "softmax_backward", or "op:NAME" */
+  std::string verb; /* "softmax", "log_softmax", "logsumexp", "softmax_backward"; "op:NAME" or "grad:NAME" of the operator table */
   std::vector<int64_t> shape;
   int axis = -1; /* -1 or an index */
   std::string dtype;
@@ -20,15 +20,19 @@ struct Problem {
   int64_t rows() const; /* all other sizes multiplied */
   bool contiguous() const { return axis < 0 || axis == static_cast<int>(shape.size()) - 1; }
   smx_dtype type() const;
+  std::vector<int64_t> shape_of_rows() const; /* the shape without the axis */
+  const smx_op *op() const;                   /* that "op:NAME" and "grad:NAME" name; NULL for other verbs */
+  bool gradient() const { return verb.compare(0, 5, "grad:") == 0; }
   size_t bytes() const { return static_cast<size_t>(elements()) * type().bits / 8; }
 };
 
-/* One call, ready to be timed; empty when the implementation cannot do the case. It owns what it needs. */
+/* One call, ready to be timed; empty when the implementation does not do such cases. It owns what it needs. */
 using Call = std::function<void()>;
 
 struct Implementation {
   std::string name;
-  std::function<Call(const Problem &)> make;
+  std::function<Call(const Problem &)> make; /* throws std::runtime_error when it should do the case, and cannot */
+  double elements = 0;                       /* of a call; 0 = those of the case */
 };
 
 /* Buffers shared by all cases, at least `bytes` long. Inputs hold normal * 5 in the dtype; outputs are touched once. */
@@ -37,12 +41,16 @@ void *output(size_t bytes);
 
 std::vector<Implementation> library_implementations();
 std::vector<Implementation> peer_implementations();
-std::vector<Implementation> ceiling_implementations(); /* memcpy, read, write, write_nt on the bytes of the case */
+std::vector<Implementation> ceiling_implementations(); /* memcpy, read, write, write_nt on the bytes of the case; fma */
 
-/* How many times the least traffic goes over a tensor: inputs are read once if a row stays in the second-level cache, else twice. */
-struct Traffic {
-  double reads, writes;
+/* Operators of the table through smx_forward and smx_backward; `optional`: with the optional inputs too. */
+Call operator_call(const Problem &p, bool optional);
+
+/* What any implementation does at least, per element. Inputs are read once if a row stays in the second-level cache, else twice. */
+struct Least {
+  double reads, writes; /* of a whole tensor */
+  double arithmetic;    /* instructions of the units that multiply and add */
 };
-Traffic least_traffic(const Problem &p);
+Least least_work(const Problem &p);
 
 #endif

@@ -1,4 +1,4 @@
-/* bench/ceilings.cc - what the machine can do with the bytes of a case: copy them, read them, write them. */
+/* bench/ceilings.cc - what the machine can do: copy, read and write the bytes of a case; multiply and add. */
 #include "bench.h"
 #include <cstring>
 #include <omp.h>
@@ -67,6 +67,61 @@ Reader best_reader() { return read_plain; }
 Writer best_nt_writer() { return nullptr; }
 #endif
 
+/* ---- Multiplying and adding ---------------------------------------------------------------------------------------------------------- */
+
+/* As many chains as hide the latency of two units. Each chain stays near 1: x = x a + b with a < 1. */
+enum { CHAINS = 10 };
+using Multiplier = float (*)(size_t);
+
+#define MULTIPLIER(name, vector, set1, fma, first) \
+  float name(size_t count) { \
+    vector x[CHAINS], a = set1(0.5f), b = set1(0.5f); \
+    for (int j = 0; j < CHAINS; j++) x[j] = set1(static_cast<float>(j)); \
+    for (size_t i = 0; i < count; i += CHAINS) _Pragma("GCC unroll 10") for (int j = 0; j < CHAINS; j++) x[j] = fma(x[j], a, b); \
+    for (int j = 1; j < CHAINS; j++) x[0] = fma(x[j], a, x[0]); \
+    return first(x[0]); \
+  }
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) MULTIPLIER(multiply_avx512, __m512, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_cvtss_f32)
+    __attribute__((target("avx2,fma"))) MULTIPLIER(multiply_avx2, __m256, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_cvtss_f32)
+#endif
+
+        typedef float Float4 __attribute__((vector_size(16)));
+INLINE Float4 plain_set1(float x) { return Float4{x, x, x, x}; }
+INLINE Float4 plain_fma(Float4 x, Float4 a, Float4 b) { return x * a + b; } /* one instruction where the compiler has one */
+INLINE float plain_first(Float4 x) { return x[0]; }
+MULTIPLIER(multiply_plain, Float4, plain_set1, plain_fma, plain_first)
+
+struct Unit {
+  Multiplier run;
+  int bytes; /* of its vectors */
+};
+Unit best_unit() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return {multiply_avx512, 64};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {multiply_avx2, 32};
+#endif
+  return {multiply_plain, 16};
+}
+
+/* ---- The calls ----------------------------------------------------------------------------------------------------------------------- */
+
+enum { MULTIPLICATIONS = 1 << 20 }; /* elements of a call, whatever the case */
+
+Call multiply_call(const Problem &p) {
+  const Unit unit = best_unit();
+  const int size = p.dtype == "f64" ? 8 : 4, threads = p.threads; /* halves are computed in f32 */
+  const size_t count = static_cast<size_t>(MULTIPLICATIONS) * size / unit.bytes / threads;
+  return [=] {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+      volatile float sink = unit.run(count);
+      (void)sink;
+    }
+  };
+}
+
 /* part(offset, bytes) on each thread's share of the case, in whole cache lines. */
 template <class Part> Call shared_out(const Problem &p, Part part) {
   const size_t bytes = p.bytes();
@@ -110,6 +165,7 @@ std::vector<Implementation> ceiling_implementations() {
       {"read", read_call},
       {"write", [](const Problem &p) { return write_call(p, write_plain); }},
   };
+  all.push_back({"fma", multiply_call, MULTIPLICATIONS});
   if (Writer writer = best_nt_writer()) all.push_back({"write_nt", [=](const Problem &p) { return write_call(p, writer); }});
   return all;
 }
