@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Runs softmax_bench case by case and prints a table: ns per element, ratio to the best peer, fraction of the bound.
+"""Runs the benchmark case by case and prints a table: ns per element, ratio to the best peer, fraction of the bound.
 
-Cases are named VERB/DTYPE/SHAPE/tTHREADS. Each case is one process in which the implementations take turns in random order.
+Cases are named VERB/DTYPE/SHAPE/tTHREADS. Each case is one process in which the implementations take turns in random order, and with --peers
+a second one for those that live in Python.
 """
 import argparse
+import functools
 import json
 import math
 import os
@@ -13,46 +15,138 @@ import subprocess
 import sys
 import tempfile
 
-PEERS = ("xnnpack", "onednn", "expf")
-CEILINGS = ("memcpy", "read", "write", "write_nt")
+from bars import print_bars
+from document import write_document
+from results import CEILINGS, NATIVE_PEERS, PYTHON_PEERS, load, main_spread, save, summarise
+
+HERE = os.path.dirname(os.path.abspath(__file__))
 SLOW_ISAS = ("smx-fma", "smx-portable")
 UNIT = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 QUICK = r"^softmax/f32/(1x16|1x1024|1x262144|1x4194304|65536x16|4096x128|4096x1024|1024x32768)/"
 
 
 def options():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--program", help="softmax_bench, as built with -DSMX_BENCH=ON")
+    p = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
+    p.add_argument("--build", metavar="FOLDER", help="where -DSMX_BENCH=ON was built")
     p.add_argument("--filter", default="", metavar="REGEX", help="cases to run: '^softmax/f32/', '/t1$', 'logsumexp|op:'")
-    p.add_argument("--impl", default="", metavar="REGEX", help="implementations beside the ceilings (default: all but fma, portable)")
+    p.add_argument("--impl", metavar="NAMES", help="implementations beside the ceilings, exact names with commas between: smx,smx-avx2,onednn "
+                                                   "(all but smx-fma and smx-portable)")
     p.add_argument("--quick", action="store_true", help="eight shapes of f32 softmax, a few minutes")
+    p.add_argument("--peers", action="store_true", help="NumPy, ONNX Runtime and JAX too, in a virtual environment in the build folder")
     p.add_argument("--repetitions", type=int, default=0, help="samples of each implementation (15; 7 with --quick)")
     p.add_argument("--min-time", type=float, default=0.01, metavar="SECONDS", help="length of a sample (0.01)")
     p.add_argument("--min", action="store_true", help="take the fastest sample, not the median: for a machine that others use too")
-    p.add_argument("-o", "--output", metavar="FILE", help="write the results as JSON")
-    p.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"), help="two such files: print what changed, run nothing")
+    p.add_argument("-o", "--output", metavar="FILE", help="write the results as JSON, after every case")
     p.add_argument("--list", action="store_true", help="print the names of the cases")
+    p.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"), help="two such files: print what changed; runs nothing")
+    p.add_argument("--bars", metavar="FILE", help="such a file against the bars; runs nothing")
+    p.add_argument("--document", metavar="FILE", help="write such a file into docs/performance.md; runs nothing")
     return p.parse_args()
+
+
+# ---- The two instruments: each lists its cases, and runs one -------------------------------------------------------------------------------
+
+
+class Native:
+    """softmax_bench."""
+
+    def __init__(self, build):
+        self.program = os.path.join(build, "bin", "softmax_bench")
+
+    def cases(self):
+        """{case: [implementation, ...]} in the order of the program."""
+        lines = subprocess.run([self.program, "--benchmark_list_tests=true"], check=True, capture_output=True, text=True).stdout.split()
+        cases = {}
+        for line in lines:
+            case, implementation = line.rsplit("/real_time", 1)[0].rsplit("/", 1)
+            cases.setdefault(case, []).append(implementation)
+        return cases
+
+    def run(self, case, implementations, repetitions, min_time):
+        """The context, the counters of the case, samples, errors."""
+        pattern = "^%s/(%s)/real_time$" % (case, "|".join(implementations))  # no character of a name means more than itself
+        with tempfile.NamedTemporaryFile(suffix=".json") as out:
+            command = [self.program, "--benchmark_filter=" + pattern, "--benchmark_repetitions=%d" % repetitions,
+                       "--benchmark_enable_random_interleaving=true", "--benchmark_min_time=%g" % min_time,
+                       "--benchmark_out_format=json", "--benchmark_out=" + out.name]
+            # OpenMP's workers wait awake for some microseconds, not for a whole slice of a processor that others want too.
+            environment = {"GOMP_SPINCOUNT": "20000", **os.environ}
+            subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            with open(out.name, encoding="utf-8") as f:
+                return self.read(case, json.load(f))
+
+    @staticmethod
+    def read(case, data):
+        """One thread is timed in CPU time, which leaves out the slices that other programs get; several threads in real time."""
+        samples, errors, counters = {}, {}, {}
+        clock = "cpu_time" if case.endswith("/t1") else "real_time"
+        for b in (b for b in data["benchmarks"] if b["run_type"] == "iteration"):
+            name = b["name"].rsplit("/real_time", 1)[0].rsplit("/", 1)[1]
+            if not b.get("error_occurred"):
+                samples.setdefault(name, []).append(b[clock] * UNIT[b["time_unit"]] / b["work"])
+                counters = {key: b[key] for key in ("elements", "reads", "writes", "arithmetic")}
+            elif b["error_message"] != "not in this implementation":
+                errors[name] = b["error_message"]
+        context = {key: value for key, value in data["context"].items() if key not in ("host_name", "executable")}
+        return context, counters, samples, errors
+
+
+class Python:
+    """peers.py, in a virtual environment of its own."""
+
+    def __init__(self, build):
+        self.folder, self.library = os.path.join(build, "peers"), os.path.join(build, "libsoftmax.so")
+        self.python = os.path.join(self.folder, "bin", "python3")
+        self.script, self.wanted = os.path.join(HERE, "peers.py"), os.path.join(HERE, "peers.txt")
+
+    def install(self):
+        """True when the environment is there. It is made anew when peers.txt has changed."""
+        stamp = os.path.join(self.folder, "peers.txt")
+        with open(self.wanted, encoding="utf-8") as f:
+            wanted = f.read()
+        if os.path.exists(stamp) and open(stamp, encoding="utf-8").read() == wanted:
+            return True
+        print("report.py: installing %s into %s" % (" ".join(wanted.split()), self.folder), file=sys.stderr)
+        for command in ([sys.executable, "-m", "venv", "--clear", self.folder], [self.python, "-m", "pip", "install", "-q", "-r", self.wanted]):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+                print("report.py: the peers in Python are left out: %s" % "".join(last), file=sys.stderr)
+                return False
+        with open(stamp, "w", encoding="utf-8") as f:
+            f.write(wanted)
+        return True
+
+    def output(self, *arguments):
+        return subprocess.run([self.python, "-B", self.script, *arguments], check=True, capture_output=True, text=True).stdout
+
+    @functools.cached_property
+    def cases(self):
+        return set(self.output("--list").split())
+
+    def run(self, case, repetitions, min_time):
+        """The context, samples."""
+        data = json.loads(self.output("--library", self.library, "--case", case, "--repetitions", str(repetitions), "--min-time", str(min_time)))
+        return data["context"], data["samples"]
 
 
 # ---- Running ---------------------------------------------------------------------------------------------------------------------------
 
 
-def wanted_implementation(name, pattern):
-    if name in CEILINGS:
-        return True
-    return re.search(pattern, name) is not None if pattern else name not in SLOW_ISAS
-
-
-def list_cases(args):
-    """{case: [implementation, ...]} in the order of the program."""
-    lines = subprocess.run([args.program, "--benchmark_list_tests=true"], check=True, capture_output=True, text=True).stdout.split()
+def chosen(args, native):
+    """The cases to run, each with its implementations."""
+    wanted = args.impl.split(",") if args.impl else None
+    all_cases = native.cases()
+    known = {name for names in all_cases.values() for name in names}
+    for name in wanted or ():
+        if name not in known:
+            sys.exit("report.py: no implementation '%s'; there are %s" % (name, ", ".join(sorted(known - set(CEILINGS)))))
     cases = {}
-    for line in lines:
-        case, implementation = line.rsplit("/real_time", 1)[0].rsplit("/", 1)
+    for case, names in all_cases.items():
         if re.search(args.filter, case) and (not args.quick or re.search(QUICK, case)):
-            if wanted_implementation(implementation, args.impl):
-                cases.setdefault(case, []).append(implementation)
+            cases[case] = [n for n in names if n in CEILINGS or (n in wanted if wanted else n not in SLOW_ISAS)]
+    if not cases:
+        sys.exit("report.py: no case matches")
     return cases
 
 
@@ -62,65 +156,51 @@ def repetitions_for(args, case):
     return usual if elements < 1 << 24 else max(3, usual // 3)  # one sample of a long case is many milliseconds anyway
 
 
-def run_case(args, case, implementations):
-    pattern = "^%s/(%s)/real_time$" % (case, "|".join(implementations))  # no character of a name means more than itself
-    with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        command = [args.program, "--benchmark_filter=" + pattern, "--benchmark_repetitions=%d" % repetitions_for(args, case),
-                   "--benchmark_enable_random_interleaving=true", "--benchmark_min_time=%g" % args.min_time,
-                   "--benchmark_out_format=json", "--benchmark_out=" + out.name]
-        # OpenMP's workers wait awake for some microseconds, not for a whole slice of a processor that others want too.
-        environment = {"GOMP_SPINCOUNT": "20000", **os.environ}
-        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        with open(out.name, encoding="utf-8") as f:
-            return json.load(f)
+def run_case(args, case, names, native, python):
+    """The context, and the case's result."""
+    repetitions = repetitions_for(args, case)
+    context, counters, samples, errors = native.run(case, names, repetitions, args.min_time)
+    if python and case in python.cases:
+        peers_context, peers_samples = python.run(case, repetitions, args.min_time)
+        context["peers"] = peers_context
+        samples.update(peers_samples)
+    return context, summarise(case, counters, samples, errors, min if args.min else statistics.median)
 
 
-def spread(samples):
-    """Half the distance between the quartiles, as a fraction of the median."""
-    if len(samples) < 3:
-        return 0.0
-    low, middle, high = statistics.quantiles(samples, n=4)
-    return (high - low) / 2 / middle
-
-
-def summarise(case, data, statistic):
-    """One thread is timed in CPU time, which leaves out the slices that other programs get; several threads in real time."""
-    samples, counters = {}, {}
-    clock = "cpu_time" if case.endswith("/t1") else "real_time"
-    for b in data["benchmarks"]:
-        if b["run_type"] != "iteration" or b.get("error_occurred"):
-            continue
-        name = b["name"].rsplit("/real_time", 1)[0].rsplit("/", 1)[1]
-        samples.setdefault(name, []).append(b[clock] * UNIT[b["time_unit"]] / b["elements"])
-        counters = b
-    result = {"case": case, "elements": counters["elements"], "reads": counters["reads"], "writes": counters["writes"]}
-    result["ns"] = {name: statistic(s) for name, s in samples.items()}
-    result["spread"] = {name: spread(s) for name, s in samples.items()}
-    return judge(result)
-
-
-def judge(r):
-    """Adds the bound, the best peer, and what libsoftmax makes of both."""
-    ns = r["ns"]
-    ours = min((ns[name] for name in ("smx", "smx-tensor") if name in ns), default=None)
-    peers = {name: ns[name] for name in PEERS if name in ns}
-    best = min(peers, key=peers.get, default=None)
-    if r["reads"] == 1 and r["writes"] == 1:
-        bound = ns["memcpy"]
-    else:
-        write = min(ns["write"], ns.get("write_nt", ns["write"]))
-        bound = r["reads"] * ns["read"] + r["writes"] * write
-    r.update(ours=ours, bound=bound, best_peer=best, ratio=None, fraction=None)
-    if ours:
-        r["fraction"] = bound / ours
-        r["ratio"] = peers[best] / ours if best else None
-    return r
+def run(args):
+    native = Native(args.build)
+    cases = chosen(args, native)
+    if args.list:
+        print("\n".join(cases))
+        return
+    python = Python(args.build) if args.peers else None
+    if python and not python.install():
+        python = None
+    columns, report = used_columns(cases, python), {"context": {}, "cases": []}
+    print(header(columns), flush=True)
+    for case, names in cases.items():
+        context, result = run_case(args, case, names, native, python)
+        report["context"].update(context, statistic="fastest" if args.min else "median")
+        report["cases"].append(result)
+        print(row(result, columns), flush=True)
+        for name, error in result["errors"].items():
+            print("    %s: %s" % (name, error), flush=True)
+        if args.output:
+            save(report, args.output)
+    context = report["context"]
+    print("\nlibsoftmax %s on %s; %s processors; x peer: best peer's time / ours; bound%%: bound / ours" %
+          (context.get("libsoftmax"), context.get("isa"), context.get("num_cpus")))
 
 
 # ---- Printing --------------------------------------------------------------------------------------------------------------------------
 
 COLUMNS = (("smx", "smx"), ("tensor", "smx-tensor"), ("avx2", "smx-avx2"), ("fma", "smx-fma"), ("portable", "smx-portable"),
-           ("xnnpack", "xnnpack"), ("onednn", "onednn"), ("expf", "expf"))
+           ("python", "smx-python"), *((name, name) for name in NATIVE_PEERS), ("numpy", "numpy"), ("ort", "onnxruntime"), ("jax", "jax"))
+
+
+def used_columns(cases, python):
+    used = {name for implementations in cases.values() for name in implementations}
+    return [c for c in COLUMNS if c[1] in used or (python and c[1] in ("smx-python", *PYTHON_PEERS))]
 
 
 def number(value, width, digits):
@@ -131,63 +211,21 @@ def number(value, width, digits):
 
 def header(columns):
     names = "".join(label.rjust(9) for label, _ in columns)
-    return "%-40s%s%9s%9s%8s%8s%8s" % ("case; ns per element", names, "memcpy", "bound", "x peer", "bound%", "+-%")
+    return "%-40s%s%9s%9s%6s%8s%12s%8s%8s" % ("case; ns per element", names, "memcpy", "bound", "of", "x peer", "", "bound%", "+-%")
 
 
 def row(r, columns):
     ns = r["ns"]
     values = "".join(number(ns.get(key), 9, 3) for _, key in columns)
     fraction = r["fraction"] and 100 * r["fraction"]
-    main = max((r["spread"].get(name, 0) for name in ("smx", "smx-tensor")), default=0)
-    return "%-40s%s%s%s%s%s%s" % (r["case"], values, number(ns["memcpy"], 9, 3), number(r["bound"], 9, 3), number(r["ratio"], 8, 2),
-                                  number(fraction, 8, 0), number(100 * main, 8, 1))
-
-
-def used_columns(cases):
-    used = {name for implementations in cases.values() for name in implementations}
-    return [c for c in COLUMNS if c[1] in used]
-
-
-def run(args):
-    cases = list_cases(args)
-    if not cases:
-        sys.exit("report.py: no case matches")
-    if args.list:
-        print("\n".join(cases))
-        return
-    columns, report = used_columns(cases), {"context": None, "cases": []}
-    print(header(columns), flush=True)
-    for case, implementations in cases.items():
-        data = run_case(args, case, implementations)
-        report["context"] = report["context"] or data["context"]
-        report["cases"].append(summarise(case, data, min if args.min else statistics.median))
-        print(row(report["cases"][-1], columns), flush=True)
-        if args.output:
-            save(report, args.output)
-    context = report["context"]
-    print("\nlibsoftmax %s on %s; %s processors; x peer: best peer's time / ours; bound%%: bound / ours" %
-          (context.get("libsoftmax"), context.get("isa"), context.get("num_cpus")))
-
-
-def save(report, path):
-    """The whole file or the old one: never half of it."""
-    with open(path + ".part", "w", encoding="utf-8") as f:
-        json.dump(report, f, indent=1)
-        f.write("\n")
-    os.replace(path + ".part", path)
-
-
-# ---- Comparing -------------------------------------------------------------------------------------------------------------------------
-
-
-def load(path):
-    with open(path, encoding="utf-8") as f:
-        return {r["case"]: r for r in json.load(f)["cases"]}
+    return "%-40s%s%s%s%6s%s %-11s%s%s" % (r["case"], values, number(ns["memcpy"], 9, 3), number(r["bound"], 9, 3), r["limit"],
+                                           number(r["ratio"], 8, 2), r["best_peer"] or "", number(fraction, 8, 0),
+                                           number(100 * main_spread(r), 8, 1))
 
 
 def compare(old_path, new_path):
     """The machine may have been faster or slower as a whole, so times are also shown relative to memcpy of the same run."""
-    old, new = load(old_path), load(new_path)
+    (_, old), (_, new) = load(old_path), load(new_path)
     print("%-40s%-14s%10s%10s%9s%11s%8s  %s" % ("case", "implementation", "old ns", "new ns", "change", "/memcpy", "+-%", ""))
     for case in (c for c in old if c in new):
         a, b = old[case], new[case]
@@ -205,8 +243,12 @@ def main():
     args = options()
     if args.compare:
         compare(*args.compare)
-    elif not args.program:
-        sys.exit("report.py: --program is needed")
+    elif args.bars:
+        print_bars(load(args.bars)[1])
+    elif args.document:
+        write_document(*load(args.document))
+    elif not args.build:
+        sys.exit("report.py: --build is needed")
     else:
         run(args)
 

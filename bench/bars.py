@@ -1,0 +1,71 @@
+"""The bars: what the plans must reach, as ratios within one run. Each bar is one line; a case fails when its value is below the mark."""
+import re
+
+ONE_ROW = r"softmax/f32/1x(4194304|67108864)/t\d"
+BATCHES = r"softmax/f32/(4096x1024|1024x32768|64x151936)/t\d"
+OTHERS = r"(log_softmax|logsumexp|softmax_backward)/f32/(1x4194304|1x67108864|4096x1024|1024x32768)/t\d"
+HALVES = r"softmax/(bf16|f16)/%s/t\d"
+IN_CACHE, OUT_OF_CACHE = "1x(1024|16384)", "(1x4194304|1x67108864|4096x1024|1024x32768|64x151936)"
+
+
+def of_bound(r, _):
+    return r["fraction"]
+
+
+def of_memcpy(r, _):
+    return r["ours"] and r["ns"]["memcpy"] / r["ours"]
+
+
+def of_best_peer(r, _):
+    return r["ratio"]
+
+
+def of_f32(r, cases):
+    """Elements a second, of those of f32."""
+    same = cases.get(re.sub("/b?f16/", "/f32/", r["case"]))
+    return same and r["ours"] and same["ours"] / r["ours"]
+
+
+def of_halves_goal(r, cases):
+    """Of the smaller of 1.6 times the rate of f32 and 0.9 times its own rate in cache."""
+    own = cases.get(re.sub("/[^/]*/t.$", "/1x16384/t1", r["case"]))
+    threads = int(r["case"][-1])
+    goals = [goal for goal in ((of_f32(r, cases) or 0) / 1.6, own and r["ours"] and own["ours"] / threads / r["ours"] / 0.9) if goal]
+    return max(goals, default=None)
+
+
+def of_avx512(r, _):
+    ns = r["ns"]
+    return ns["smx"] / ns["smx-avx2"] if "smx" in ns and "smx-avx2" in ns else None
+
+
+BARS = (
+    ("one row of 4M or 67M elements: of the bound", ONE_ROW, of_bound, 0.80),
+    ("batches whose rows fit L2: of memcpy", BATCHES, of_memcpy, 0.85),
+    ("one row in cache: the best peer's time / ours", r"softmax/f32/1x(1024|16384|262144)/t1", of_best_peer, 1 / 1.05),
+    ("batches of 8 to 128: the best peer's time / ours", r"softmax/f32/(128x64|65536x8|65536x16|65536x64|32768x128|4096x128)/t1",
+     of_best_peer, 1.4),
+    ("log_softmax, logsumexp, backward: of the bound", OTHERS, of_bound, 0.80),
+    ("f16 and bf16 in cache: of the f32 rate", HALVES % IN_CACHE, of_f32, 0.85),
+    ("f16 and bf16 out of cache: of the smaller of 1.6 f32 and 0.9 in cache", HALVES % OUT_OF_CACHE, of_halves_goal, 1.0),
+    ("columns: of memcpy", r"softmax/f32/.*@\d/t\d", of_memcpy, 0.45),
+    ("AVX2 in cache: of AVX-512", r"softmax/f32/1x(1024|16384)/t1", of_avx512, 0.70),
+    ("AVX2 out of cache: of AVX-512", r"softmax/f32/(1x4194304|1x67108864|1024x32768)/t1", of_avx512, 0.95),
+)
+
+
+def against_bars(cases):
+    """(bar, mark, [(case, value), ...]) for every bar that some case was measured for."""
+    for words, pattern, value, mark in BARS:
+        found = [(name, value(r, cases)) for name, r in cases.items() if re.fullmatch(pattern, name)]
+        found = [(name, reached) for name, reached in found if reached is not None]
+        if found:
+            yield words, mark, found
+
+
+def print_bars(cases):
+    for words, mark, found in against_bars(cases):
+        met = sum(value >= mark for _, value in found)
+        print("%s >= %.2f: %d of %d" % (words, mark, met, len(found)))
+        for name, value in found:
+            print("  %-40s%8.2f%s" % (name, value, "" if value >= mark else "  below"))

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""The peers that live in Python: NumPy, ONNX Runtime and JAX beside libsoftmax, in turns, in one process. report.py --peers runs it.
+
+Prints JSON: the versions, and the samples of each implementation in ns per element. A peer that cannot do a case is left out of it. NumPy
+writes where it is told, ONNX Runtime into a bound output, JAX into a new one, because it knows no other way.
+"""
+import argparse
+import ctypes
+import json
+import math
+import os
+import random
+import sys
+import time
+
+SHAPES = "1x1024 1x16384 1x262144 1x4194304 65536x16 4096x128 4096x1024 1024x32768 64x151936".split()
+VERBS = ("softmax", "log_softmax", "logsumexp")
+DTYPES = {"f32": (2, 32), "f64": (2, 64), "f16": (2, 16), "bf16": (4, 16)}  # as DLPack numbers them
+
+
+class Case:
+    def __init__(self, name):
+        self.verb, self.dtype, shape, threads = name.split("/")
+        self.shape = tuple(int(size) for size in shape.split("x"))
+        self.threads = int(threads[1:])
+        self.elements = math.prod(self.shape)
+
+
+class Refused(Exception):
+    """This implementation does not do such cases."""
+
+
+# ---- libsoftmax, through its C interface -------------------------------------------------------------------------------------------------
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
+
+    @staticmethod
+    def of(array, case):
+        code, bits = DTYPES[case.dtype]
+        shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        return Tensor(array.ctypes.data, 1, 0, array.ndim, code, bits, 1, shape, None, 0)
+
+
+class ContextOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("threads", ctypes.c_int32), ("rest", ctypes.c_void_p * 5), ("policies", ctypes.c_int32 * 2)]
+
+
+def libsoftmax(case, x, library):
+    import numpy as np
+    lib = ctypes.CDLL(library)
+    lib.smx_last_error.restype = ctypes.c_char_p
+    y = np.zeros(case.shape[:-1] if case.verb == "logsumexp" else case.shape, x.dtype)
+    options, context = ContextOptions(size=ctypes.sizeof(ContextOptions), threads=case.threads), ctypes.c_void_p()
+    tensors = [Tensor.of(x, case), Tensor.of(y, case)]
+    verb = getattr(lib, "smx_" + case.verb)
+    if lib.smx_context_create(ctypes.byref(options), ctypes.byref(context)):
+        sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+    arguments = (context, ctypes.c_int32(-1), ctypes.byref(tensors[0]), ctypes.byref(tensors[1]))
+
+    def call():
+        if verb(*arguments):
+            sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+        return y
+    return call
+
+
+# ---- The peers -------------------------------------------------------------------------------------------------------------------------
+
+
+def numpy(case, x, _):
+    import numpy as np
+    if case.dtype == "bf16":
+        raise Refused  # a dtype of an extension
+    y, row = np.empty_like(x), np.empty(case.shape[:-1] + (1,), x.dtype)
+
+    def shifted():
+        np.max(x, axis=-1, keepdims=True, out=row)
+        np.subtract(x, row, out=y)
+
+    def softmax():
+        shifted()
+        np.exp(y, out=y)
+        np.sum(y, axis=-1, keepdims=True, out=row)
+        return np.divide(y, row, out=y)
+
+    def log_softmax():
+        shifted()
+        return np.subtract(y, np.log(np.sum(np.exp(y), axis=-1, keepdims=True)), out=y)
+
+    def logsumexp():
+        shifted()
+        np.exp(y, out=y)
+        return (row + np.log(np.sum(y, axis=-1, keepdims=True)))[..., 0]
+    return {"softmax": softmax, "log_softmax": log_softmax, "logsumexp": logsumexp}[case.verb]
+
+
+def onnxruntime(case, x, _):
+    import numpy as np
+    import onnx
+    import onnxruntime as ort
+    from onnx import TensorProto, helper
+    types = {"f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "f16": TensorProto.FLOAT16}
+    if case.dtype not in types:
+        raise Refused
+    operator, attributes, shape = {"softmax": ("Softmax", {"axis": -1}, case.shape), "log_softmax": ("LogSoftmax", {"axis": -1}, case.shape),
+                                   "logsumexp": ("ReduceLogSumExp", {"keepdims": 0, "axes": [-1]}, case.shape[:-1])}[case.verb]
+    kind = types[case.dtype]
+    graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"], **attributes)], "case",
+                              [helper.make_tensor_value_info("x", kind, case.shape)], [helper.make_tensor_value_info("y", kind, shape)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(model)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = case.threads, 1, 4
+    try:
+        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as e:  # its own kinds: no kernel for this dtype
+        raise Refused from e
+    y, binding = ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, x.dtype)), session.io_binding()
+    binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(x))
+    binding.bind_ortvalue_output("y", y)
+
+    def call():
+        session.run_with_iobinding(binding)
+        return y
+    return call
+
+
+def jax(case, x, _):
+    import jax as lib
+    lib.config.update("jax_enable_x64", True)
+    function = {"softmax": lib.nn.softmax, "log_softmax": lib.nn.log_softmax, "logsumexp": lib.nn.logsumexp}[case.verb]
+    compiled, there = lib.jit(lambda a: function(a, axis=-1)), lib.device_put(x)
+    return lambda: compiled(there).block_until_ready()
+
+
+IMPLEMENTATIONS = {"smx-python": libsoftmax, "numpy": numpy, "onnxruntime": onnxruntime, "jax": jax}
+
+# ---- Measurement -----------------------------------------------------------------------------------------------------------------------
+
+
+def scores(case):
+    import numpy as np
+    x = np.random.default_rng(1).standard_normal(case.shape, np.float64) * 5
+    if case.dtype == "bf16":
+        import ml_dtypes
+        return x.astype(ml_dtypes.bfloat16)
+    return x.astype({"f32": np.float32, "f64": np.float64, "f16": np.float16}[case.dtype])
+
+
+def as_array(y):
+    import numpy as np
+    return np.asarray(y.numpy() if hasattr(y, "numpy") else y).astype(np.float64)
+
+
+def agree(calls):
+    """Nobody is fast by doing something else."""
+    import numpy as np
+    want = as_array(calls["smx-python"]())
+    for name, call in calls.items():
+        if not np.allclose(as_array(call()), want, rtol=0.02, atol=0.01):
+            sys.exit("peers.py: %s gives other results" % name)
+
+
+def sample(call, clock, count):
+    begin = clock()
+    for _ in range(count):
+        call()
+    return (clock() - begin) / count
+
+
+def measure(case, library, repetitions, min_time):
+    """One thread is timed in CPU time of the process, held to one processor; two threads in real time."""
+    clock = time.process_time_ns if case.threads == 1 else time.perf_counter_ns
+    calls, counts, samples, x = {}, {}, {}, scores(case)
+    for name, make in IMPLEMENTATIONS.items():
+        try:
+            calls[name] = make(case, x, library)
+        except Refused:
+            continue
+    agree(calls)
+    for name, call in calls.items():
+        counts[name] = max(1, math.ceil(min_time * 1e9 / max(1, min(sample(call, clock, 1) for _ in range(3)))))
+    for _ in range(repetitions):
+        for name in random.sample(list(calls), len(calls)):
+            if case.threads > 1:
+                time.sleep(0.005)  # the workers of the one before stop spinning
+            samples.setdefault(name, []).append(sample(calls[name], clock, counts[name]) / case.elements)
+    return samples
+
+
+def versions():
+    from importlib import metadata
+    return {name: metadata.version(name) for name in ("numpy", "onnxruntime", "jax")}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--list", action="store_true", help="print the cases")
+    p.add_argument("--library", help="libsoftmax.so")
+    p.add_argument("--case", help="the one to measure")
+    p.add_argument("--repetitions", type=int, default=9)
+    p.add_argument("--min-time", type=float, default=0.01, metavar="SECONDS")
+    args = p.parse_args()
+    if args.list:
+        print("\n".join("%s/%s/%s/t%d" % (v, d, s, t) for v in VERBS for d in DTYPES for s in SHAPES for t in (1, 2)))
+        return
+    case = Case(args.case)
+    os.environ.update(OMP_NUM_THREADS=str(case.threads), OPENBLAS_NUM_THREADS=str(case.threads), JAX_PLATFORMS="cpu")
+    if case.threads == 1:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # some of them make threads whatever they are told
+    print(json.dumps({"context": versions(), "samples": measure(case, args.library, args.repetitions, args.min_time)}))
+
+
+if __name__ == "__main__":
+    main()
