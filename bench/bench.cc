@@ -70,7 +70,7 @@ Problem parse(const std::string &verb, const std::string &dtype, const std::stri
 
 double traffic_of(const smx_port &port) {
   if (port.shape != SMX_SHAPE_FULL) return 0;
-  return port.flags & SMX_PORT_MASK ? 0.25 : 1;
+  return port.flags & SMX_PORT_MASK ? 0.25 : port.flags & SMX_PORT_INT ? 2 : 1; /* of f32 */
 }
 
 /* Forward: the required inputs and the outputs. Backward: what it reads again, the gradients that come in, those that go out. */

@@ -4,36 +4,29 @@
 
 namespace {
 
-template <class T> void fill(Tensor &t, T (*value)(int64_t)) {
-  T *data = static_cast<T *>(t.view.data);
-  for (int64_t i = 0, count = static_cast<int64_t>(t.own.size() / sizeof(T)); i < count; i++) data[i] = value(i);
+/* value(i) at every element. */
+template <class T, class Value> TensorPtr filled(std::vector<int64_t> shape, smx_dtype type, Value value) {
+  auto t = std::make_unique<Tensor>(std::move(shape), type);
+  T *data = static_cast<T *>(t->view.data);
+  for (size_t i = 0, count = t->own.size() / sizeof(T); i < count; i++) data[i] = static_cast<T>(value(static_cast<int64_t>(i)));
+  return t;
 }
 
-/* Sixteen segments of about one length; masks keep seven of eight; classes are small; a value a row is 1. */
+std::vector<int64_t> shape_of(const Problem &p, const smx_port &port) {
+  if (port.shape == SMX_SHAPE_COLUMN) return {p.n()};
+  if (port.shape == SMX_SHAPE_OFFSETS) return {17};
+  return port.shape == SMX_SHAPE_ROW ? p.shape_of_rows() : p.shape;
+}
+
+/* Sixteen segments of about one length; masks keep seven of eight; whole numbers are elements of the row; values a row or a column are 1. */
 TensorPtr build_input(const Problem &p, const smx_port &port, int which) {
-  if (port.shape == SMX_SHAPE_OFFSETS) {
-    auto t = std::make_unique<Tensor>(std::vector<int64_t>{17}, SMX_I64);
-    int64_t *offset = static_cast<int64_t *>(t->view.data);
-    for (int64_t i = 0; i <= 16; i++) offset[i] = p.n() * i / 16;
-    return t;
-  }
-  if (port.shape != SMX_SHAPE_FULL && port.shape != SMX_SHAPE_ROW)
-    throw std::runtime_error(std::string(port.name) + ": no such input here");
-  const std::vector<int64_t> shape = port.shape == SMX_SHAPE_ROW ? p.shape_of_rows() : p.shape;
-  if (port.flags & SMX_PORT_MASK) {
-    auto t = std::make_unique<Tensor>(shape, SMX_BOOL);
-    fill<uint8_t>(*t, [](int64_t i) { return static_cast<uint8_t>(i % 8 != 5); });
-    return t;
-  }
-  if (port.flags & SMX_PORT_INT) {
-    auto t = std::make_unique<Tensor>(shape, SMX_I64);
-    fill<int64_t>(*t, [](int64_t i) { return i % 16; });
-    return t;
-  }
+  const int64_t n = p.n();
+  const std::vector<int64_t> shape = shape_of(p, port);
+  if (port.shape == SMX_SHAPE_OFFSETS) return filled<int64_t>(shape, SMX_I64, [n](int64_t i) { return n * i / 16; });
+  if (port.flags & SMX_PORT_MASK) return filled<uint8_t>(shape, SMX_BOOL, [](int64_t i) { return i % 8 != 5; });
+  if (port.flags & SMX_PORT_INT) return filled<int64_t>(shape, SMX_I64, [n](int64_t i) { return i * 7 % n; });
   if (port.shape == SMX_SHAPE_FULL) return std::make_unique<Tensor>(shape, p.type(), input(p, which > 0));
-  auto t = std::make_unique<Tensor>(shape, SMX_F32);
-  fill<float>(*t, [](int64_t) { return 1.0f; });
-  return t;
+  return filled<float>(shape, SMX_F32, [](int64_t) { return 1; });
 }
 
 /* The tensors of one kind, in the order of the ports; NULL where none is given. */
@@ -60,22 +53,29 @@ struct Run {
   }
 };
 
-/* The first result of the call that is timed goes to the shared buffer. */
-void build_outputs(Run &run, const Problem &p, bool shared) {
+/* A full result of the call that is timed goes to the shared buffer. */
+void build_outputs(Run &run, const Problem &p) {
   std::vector<smx_shape> shape(run.op->output_count);
   require(smx_infer(run.op, nullptr, run.in.count(), run.in.view.data(), run.op->output_count, shape.data()));
   for (const smx_shape &s : shape) {
-    void *data = shared && run.out.own.empty() ? output(p.bytes()) : nullptr;
-    run.out.add(std::make_unique<Tensor>(std::vector<int64_t>(s.dim, s.dim + s.ndim), s.dtype, data));
+    const bool shared = !p.gradient() && run.out.own.empty() && run.op->outputs[0].shape == SMX_SHAPE_FULL;
+    run.out.add(std::make_unique<Tensor>(std::vector<int64_t>(s.dim, s.dim + s.ndim), s.dtype, shared ? output(p.bytes()) : nullptr));
   }
 }
 
-/* Upstream gradients for every output; gradients of every input that has one and is given. */
+/* Upstream gradients for the outputs that can have one; gradients of the inputs that have one and are given. */
 void build_gradients(Run &run, const Problem &p) {
-  for (const TensorPtr &y : run.out.own) {
-    const bool full = y->shape == p.shape;
-    run.dout.add(std::make_unique<Tensor>(y->shape, y->view.dtype, full ? input(p, 1) : nullptr));
-    if (!full) memset(run.dout.own.back()->own.data(), 0x3c, run.dout.own.back()->own.size()); /* small, in any dtype */
+  for (int32_t i = 0; i < run.op->output_count; i++) {
+    const smx_port &port = run.op->outputs[i];
+    const Tensor &y = *run.out.own[i];
+    if (port.flags & SMX_PORT_INT || i >= 4) {
+      run.dout.add(nullptr);
+    } else if (port.shape == SMX_SHAPE_FULL) {
+      run.dout.add(std::make_unique<Tensor>(y.shape, y.view.dtype, input(p, 1)));
+    } else {
+      run.dout.add(std::make_unique<Tensor>(y.shape, y.view.dtype));
+      memset(run.dout.own[i]->own.data(), 0x3c, run.dout.own[i]->own.size()); /* small numbers, in any dtype */
+    }
   }
   for (int32_t i = 0; i < run.op->input_count; i++) {
     const bool wanted = run.in.own[i] && run.op->inputs[i].flags & SMX_PORT_GRAD;
@@ -96,7 +96,7 @@ Call operator_call(const Problem &p, bool optional) {
     run->in.add(optional || !(port.flags & SMX_PORT_OPTIONAL) ? build_input(p, port, i) : nullptr);
   }
   if (optional && !any_optional) return {};
-  build_outputs(*run, p, !p.gradient());
+  build_outputs(*run, p);
   if (!p.gradient()) return [run] { run->forward(); };
   run->forward();
   build_gradients(*run, p);
