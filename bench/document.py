@@ -1,4 +1,5 @@
-"""Writes results into docs/performance.md, between its markers: the machine, the bars, a table for each verb and dtype, the operators."""
+"""Writes what was measured into docs/performance.md, between markers: the machine, the bars, a table for each verb and dtype, the operators;
+and what a sweep found."""
 import os
 import re
 
@@ -6,7 +7,7 @@ from bars import against_bars
 from results import NATIVE_PEERS, PYTHON_PEERS, main_spread
 
 DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "performance.md")
-BEGIN, END = "<!-- measured: ./dev bench --document writes what follows -->\n", "<!-- end of what was measured -->\n"
+MEASURED, SWEPT = "./dev bench --document", "./dev sweep"
 PEER_NAMES = {"xnnpack": "XNNPACK", "onednn": "oneDNN", "expf": "expf loop", "numpy": "NumPy", "onnxruntime": "ONNX Runtime", "jax": "JAX"}
 LIMITS = {"copy": "copy", "bytes": "bytes", "fma": "arithmetic"}
 
@@ -109,10 +110,21 @@ def sections(context, cases):
         yield operators
 
 
-def write_document(context, cases):
+def put(who, text):
+    """Puts the text between "<!-- WHO writes this -->" and "<!-- end -->"."""
     with open(DOCUMENT, encoding="utf-8") as f:
-        text = f.read()
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+        old = f.read()
+    marker = "<!-- %s writes this -->\n" % who
+    begin = old.index(marker) + len(marker)
     with open(DOCUMENT, "w", encoding="utf-8") as f:
-        f.write(text[:begin] + "\n" + "\n".join(sections(context, cases)) + "\n" + text[end:])
+        f.write(old[:begin] + "\n" + text + "\n" + old[old.index("<!-- end -->", begin):])
+
+
+def write_document(context, cases):
+    put(MEASURED, "\n".join(sections(context, cases)))
     print("%d cases into %s" % (len(cases), os.path.relpath(DOCUMENT)))
+
+
+def write_sweep(rows):
+    """rows: (call, cliffs in words, the median cost of the worst start)."""
+    put(SWEPT, table(["call", "cliffs", "slowest start, median from n = 1024 on"], [["`%s`" % call, words, "%.2f" % cost] for call, words, cost in rows]))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures a call at every length and several starts, looks for cliffs, and draws docs/sweep.svg.
+"""Measures a call at every length and several starts, looks for cliffs, and with --document draws docs/sweep.svg.
 
 A length is a cliff when its call takes more than 1.3 times what its neighbours say it should. The five lengths measured below say: as long as
 theirs, times the ratio of the lengths (or of the whole vectors they take). The five above say: no longer than theirs. Each five has a median,
@@ -13,13 +13,14 @@ import statistics
 import subprocess
 import sys
 
+from document import write_sweep
 from drawing import draw
 
 REFERENCE = "memcpy/f32"  # has cliffs of its own, which are not ours
 SERIES = ("softmax/f32", "softmax/f32/16384", "softmax/f64", "softmax/bf16", "softmax/f16", "softmax/bf16/16384", "log_softmax/f32",
           "logsumexp/f32", "softmax_backward/f32", REFERENCE)
 PICTURE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "sweep.svg")
-LIMIT = 1.3
+LIMIT, RUNS = 1.3, 5
 WINDOW = 5  # lengths on either side
 VECTOR_BYTES = 64
 SIZES = {"f32": 4, "f64": 8, "bf16": 4, "f16": 4}  # of an element in a vector: halves are computed in f32
@@ -79,22 +80,36 @@ def measure(program, series, rounds):
     return points
 
 
-def again(program, series, rounds, points):
-    """Another run; a point keeps the faster of its two times. Only a cliff that stays is one."""
-    for start, ns in measure(program, series, rounds).items():
-        for n, t in ns.items():
-            points[start][n] = min(points[start][n], t)
-    return points
+def settle(program, series, rounds):
+    """Points and cliffs. A point keeps the fastest of its times, and runs are added until the cliffs stay the same: noise does not."""
+    points, found = {}, None
+    for _ in range(RUNS):
+        for start, ns in measure(program, series, rounds).items():
+            best = points.setdefault(start, {})
+            for n, t in ns.items():
+                best[n] = min(t, best.get(n, t))
+        before, found = found, cliffs(series, points)
+        if not found or before and {f[:2] for f in before} == {f[:2] for f in found}:
+            break
+    return points, found
 
 
-def describe(series, points, found):
-    lengths, runs = sorted(points[0, 0]), ranges(found, sorted(points[0, 0]))
-    print("%s: %d lengths, %d starts, %d cliffs" % (series, len(lengths), len(points), len(runs)))
-    for first, last, ratio, starts in runs:
-        where = "n = %d" % first if first == last else "n = %d .. %d" % (first, last)
-        print("  %s: %.2f times the neighbours, at %d of the starts" % (where, ratio, len(starts)))
+def words_of(run):
+    first, last, ratio, _ = run
+    return "n = %s: %.2f" % (first if first == last else "%d to %d" % (first, last), ratio)
+
+
+def describe(series, points, runs):
+    print("%s: %d lengths, %d starts, %d cliffs" % (series, len(points[0, 0]), len(points), len(runs)))
+    for run in runs:
+        print("  %s times the neighbours, at %d of the starts" % (words_of(run), len(run[3])))
     costs = ["x + %d, y + %d: %.2f (%.2f)" % (*start, *cost_of_start(points, start)) for start in sorted(points) if start != (0, 0)]
     print("  starts, median (worst) against the boundary from n = 1024 on: %s" % "; ".join(costs), flush=True)
+
+
+def row_of(series, points, runs):
+    """A line of the table in docs/performance.md."""
+    return series, "; ".join(map(words_of, runs)) or "none", max(cost_of_start(points, start)[0] for start in points)
 
 
 def main():
@@ -102,23 +117,22 @@ def main():
     p.add_argument("--build", required=True, metavar="FOLDER", help="where -DSMX_BENCH=ON was built")
     p.add_argument("--series", metavar="NAMES", help="with commas between: VERB/DTYPE, or VERB/DTYPE/ELEMENTS for calls of many rows (%s)" %
                    ",".join(SERIES))
-    p.add_argument("--rounds", type=int, default=50, help="samples of each point, of which the fastest counts (50)")
-    p.add_argument("--svg", default=PICTURE, metavar="FILE", help="the picture (docs/sweep.svg); '' for none")
+    p.add_argument("--rounds", type=int, default=20, help="samples of each point in a run, of which the fastest counts (20)")
+    p.add_argument("--document", action="store_true", help="draw docs/sweep.svg and write the table into docs/performance.md")
     args = p.parse_args()
-    program, result, worst = os.path.join(args.build, "bin", "softmax_sweep"), {}, 0
+    program, result, rows, worst = os.path.join(args.build, "bin", "softmax_sweep"), {}, [], 0
     for series in args.series.split(",") if args.series else SERIES:
-        points = measure(program, series, args.rounds)
-        found = cliffs(series, points)
-        if found:
-            found = cliffs(series, again(program, series, args.rounds, points))
-        describe(series, points, found)
+        points, found = settle(program, series, args.rounds)
+        runs = ranges(found, sorted(points[0, 0]))
+        describe(series, points, runs)
         result[series] = points, found
+        rows.append(row_of(series, points, runs))
         if series != REFERENCE:
             worst = max([worst] + [ratio for _, _, ratio in found])
-    if args.svg:
-        with open(args.svg, "w", encoding="utf-8") as f:
+    if args.document:
+        with open(PICTURE, "w", encoding="utf-8") as f:
             f.write(draw(result))
-        print("%s is drawn" % os.path.relpath(args.svg))
+        write_sweep(rows)
     sys.exit("no point may be more than %.1f times slower than its neighbours; the worst is %.2f" % (LIMIT, worst) if worst else 0)
 
 
