@@ -31,6 +31,14 @@ def raw(view):
     return memoryview(view).tobytes()
 
 
+def row_range(op, port):
+    """Where values of rows lie: within the range of the parameter that they stand for."""
+    for p in op.params:
+        if p.name == port.name:
+            return max(p.min + 0.1, 0.5), min(p.max, 3)
+    return 0.5, 3
+
+
 def inputs(op, dtype="float32", shape=SHAPE, optional=True):
     """One array for each input, by name, for operators whose inputs follow x along the last axis; None for any other operator."""
     random.seed(op.id)
@@ -48,8 +56,8 @@ def inputs(op, dtype="float32", shape=SHAPE, optional=True):
         elif port.mask:
             made[port.name] = block(sizes, [i % 4 != 0 for i in range(math.prod(sizes))], "bool")
         else:
-            low = -3 if port.shape == FULL else 0.5  # a value a row is a temperature or the like
-            made[port.name] = block(sizes, [random.uniform(low, 3) for _ in range(math.prod(sizes))], dtype)
+            low, high = (-3, 3) if port.shape == FULL else row_range(op, port)
+            made[port.name] = block(sizes, [random.uniform(low, high) for _ in range(math.prod(sizes))], dtype)
     return made
 
 
