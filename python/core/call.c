@@ -28,7 +28,7 @@ static int open_port(core_call *c, int slot, const char *prefix, const char *por
 static int open_inputs(core_call *c, bool backward, const smx_tensor **in) {
   for (int32_t i = 0; i < c->op->input_count; i++) {
     const smx_port *port = c->op->inputs + i;
-    bool required = !(port->flags & SMX_PORT_OPTIONAL) && (!backward || (port->flags & SMX_PORT_SAVED));
+    bool required = !(port->flags & (SMX_PORT_OPTIONAL | SMX_PORT_EITHER)) && (!backward || (port->flags & SMX_PORT_SAVED));
     if (open_port(c, SLOT_IN + i, "", port->name, required, in + i) < 0) return -1;
   }
   return 0;

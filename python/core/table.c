@@ -4,9 +4,10 @@
 #define FLAG(value, flag) ((value) & (flag) ? Py_True : Py_False)
 
 static PyObject *port_record(const smx_port *p) {
-  return Py_BuildValue("{s:s,s:i,s:O,s:O,s:O,s:O,s:O,s:s}", "name", p->name, "shape", (int)p->shape, "optional",
+  return Py_BuildValue("{s:s,s:i,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:s}", "name", p->name, "shape", (int)p->shape, "optional",
                        FLAG(p->flags, SMX_PORT_OPTIONAL), "mask", FLAG(p->flags, SMX_PORT_MASK), "integer", FLAG(p->flags, SMX_PORT_INT),
-                       "gradient", FLAG(p->flags, SMX_PORT_GRAD), "saved", FLAG(p->flags, SMX_PORT_SAVED), "help", p->help);
+                       "gradient", FLAG(p->flags, SMX_PORT_GRAD), "saved", FLAG(p->flags, SMX_PORT_SAVED), "either",
+                       FLAG(p->flags, SMX_PORT_EITHER), "dx", FLAG(p->flags, SMX_PORT_DX), "help", p->help);
 }
 
 /* A tuple of names, or None. */

@@ -53,7 +53,7 @@ def forward_arguments(op):
         shared, help = params.get(port.name), _text.port(op, port)
         if shared:
             help = "%s. Or a number: %s" % (help.rstrip("."), _text.param(shared))
-        default = None if port.optional else REQUIRED
+        default = None if port.optional or port.either else REQUIRED
         yield Argument(python_name(port.name), _core.SLOT_IN + i, POSITIONAL, default, "array or number" if shared else "array", help)
     yield from _params(op, taken={port.name for port in op.inputs})
     for i, port in enumerate(op.outputs):
@@ -64,8 +64,8 @@ def forward_arguments(op):
 
 
 def upstream_ports(op):
-    """The outputs that have gradients, with their numbers: whole numbers have none, and the library takes four at most."""
-    return [(i, port) for i, port in enumerate(op.outputs[:4]) if not port.integer]
+    """The outputs that have upstream gradients, with their numbers: none of whole numbers, gradients and sums over rows, and four at most."""
+    return [(i, port) for i, port in enumerate(op.outputs[:4]) if not (port.integer or port.dx or port.shape == _text.SCALAR)]
 
 
 def backward_arguments(op):
@@ -75,7 +75,7 @@ def backward_arguments(op):
         yield Argument("d" + port.name, _core.SLOT_DOUT + i, kind, default, "array", "upstream gradient of " + port.name)
     params = {p.name for p in op.params}
     for i, port in enumerate(op.inputs):
-        needed = port.saved and not port.optional
+        needed = port.saved and not port.optional and not port.either
         what = "array or number" if port.name in params else "array"
         yield Argument(python_name(port.name), _core.SLOT_IN + i, NAMED, REQUIRED if needed else None, what,
                        "as in the forward call" + ("" if port.saved else "; only its shape and dtype matter"))

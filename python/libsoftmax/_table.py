@@ -14,6 +14,8 @@ class Port:
     integer: bool
     gradient: bool  # the backward function can give its gradient
     saved: bool  # the backward function reads it
+    either: bool  # exactly one of the inputs with this is given
+    dx: bool  # an output that is the gradient of x
     help: str
 
 

@@ -8,7 +8,9 @@ SHAPES = {  # smx_shape_rule of softmax.h
     2: "[segments + 1]",
     3: "[n], the same for every row",
     4: "the shape of %s, with k elements along the axis",
+    5: "one value for all rows",
 }
+SCALAR = 5
 
 
 def number(value):
@@ -28,7 +30,8 @@ def port(op, p):
     shape = "any shape; rows run along the axis" if p is first else SHAPES.get(p.shape, "")
     shape = shape % first.name if "%s" in shape else shape
     dtype = "bool or uint8" if p.mask else "int32 or int64" if p.integer else ""
-    return "; ".join(part for part in (p.help, shape, dtype) if part)
+    choice = "one of " + " or ".join(q.name for q in op.inputs if q.either) if p.either else ""
+    return "; ".join(part for part in (p.help, shape, dtype, choice) if part)
 
 
 def _wrap(text, indent=""):

@@ -42,10 +42,10 @@ def row_range(op, port):
 def inputs(op, dtype="float32", shape=SHAPE, optional=True):
     """One array for each input, by name, for operators whose inputs follow x along the last axis; None for any other operator."""
     random.seed(op.id)
-    made = {}
+    made, either = {}, [port.name for port in op.inputs if port.either]
     for port in op.inputs:
         sizes = {FULL: shape, ROW: shape[:-1], COLUMN: shape[-1:]}.get(port.shape)
-        if port.optional and not optional:
+        if (port.optional and not port.either and not optional) or port.name in either[1:]:
             continue
         if port.shape == OFFSETS:
             made[port.name] = block((3,), [0, shape[-1] // 2, shape[-1]], "int64")
