@@ -1,6 +1,6 @@
 """Five ways to turn the scores of a classifier into weights, and what each does to them.
 
-Run it from anywhere; it needs the package (pip install . in the root of the repository) and NumPy, and draws a picture if Matplotlib is there:
+Run it from anywhere. It needs the package (pip install . in the root of the repository) and NumPy; Matplotlib is for the picture:
 
     python examples/normalisers.py [--no-plot]
 

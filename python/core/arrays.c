@@ -1,4 +1,4 @@
-/* arrays.c - arrays of Python as tensors of the library, without a copy: the buffer protocol, DLPack, and NumPy's bfloat16, which has neither. */
+/* arrays.c - arrays of Python as tensors, without a copy: the buffer protocol, DLPack, and NumPy's bfloat16, which has neither. */
 #include "core.h"
 #include <string.h>
 
@@ -169,8 +169,8 @@ static int open_dlpack(core_state *state, core_array *a, PyObject *object, core_
   return -1;
 }
 
-/* The short way, for types that have it: PyTorch's __dlpack__ takes microseconds. False: no such way, or not for this object. What the tensor
- * points to belongs to the object, so its shape is copied before other threads run. */
+/* The short way, for types that have it: PyTorch's __dlpack__ takes microseconds. False: no such way, or not for this object. What the
+ * tensor points to belongs to the object, so its shape is copied before other threads run. */
 static bool open_exchange(core_array *a, PyObject *object) {
   PyObject *capsule = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__dlpack_c_exchange_api__");
   const dlpack_exchange *api = NULL;
@@ -222,8 +222,8 @@ static bool wants_gradient(PyObject *object) {
   return wants;
 }
 
-/* What has the buffer protocol but does not let itself be written to (arrays of JAX) must not be written by way of DLPack. Storage of bfloat16,
- * which no buffer can show, may. */
+/* What has the buffer protocol but does not let itself be written to (arrays of JAX) must not be written by way of DLPack. Storage of
+ * bfloat16, which no buffer can show, may. */
 int core_array_open(core_state *state, core_array *a, PyObject *object, core_label label, bool write) {
   int flags = PyBUF_STRIDES | PyBUF_FORMAT | (write ? PyBUF_WRITABLE : 0);
   a->capsule = NULL;

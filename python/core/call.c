@@ -41,8 +41,8 @@ static int infer(core_call *c, const smx_tensor *const *in, smx_shape *shape) {
 
 /* ---- out= ---- */
 
-/* The caller's array for result i of n; *given is NULL for none. Unless there is a single one, out= is a tuple or list with an array or None
- * for each. */
+/* The caller's array for result i of n; *given is NULL for none. Unless there is a single one, out= is a tuple or list with an array or
+ * None for each. */
 static int pick_out(core_call *c, int32_t i, int32_t n, bool single, PyObject **given) {
   PyObject *out = c->value[SLOT_RESULT], *item = NULL;
   *given = single ? out : NULL;
@@ -156,8 +156,8 @@ static void copy_shape(smx_shape *to, const smx_tensor *from, int32_t without) {
     if (d != without) to->dim[to->ndim++] = from->shape[d];
 }
 
-/* Gradients of FULL and ROW inputs have the shape they broadcast to, taken from x, or from the upstream gradient when x is not given. Those of
- * other inputs have the shape of the input. The dtype is the input's, or that of the upstream gradient. */
+/* Gradients of FULL and ROW inputs have the shape they broadcast to, taken from x, or from the upstream gradient when x is not given. Those
+ * of other inputs have the shape of the input. The dtype is the input's, or that of the upstream gradient. */
 static int shape_of_gradient(core_call *c, const gradient *g, int32_t i, smx_shape *shape) {
   const smx_tensor *own = g->in[i], *full = g->in[0];
   smx_shape_rule rule = c->op->inputs[i].shape;

@@ -1,5 +1,5 @@
-/* context.c - threads and policies: one context of the library for each pair of policies, made when first needed. A call holds a reference to
- * its context, so that threads() can replace them while other threads are in a call. */
+/* context.c - threads and policies: one context of the library for each pair of policies, made when first needed. A call holds a reference
+ * to its context, so that threads() can replace them while other threads are in a call. */
 #include "core.h"
 #include <string.h>
 

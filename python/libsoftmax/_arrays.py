@@ -26,7 +26,7 @@ def _torch(torch):
 
 
 def kind(like):
-    """(empty, wrap): empty(shape, dtype) gives memory to write to, wrap makes the caller's kind of array of it (None: it is one already)."""
+    """(empty, wrap): empty(shape, dtype) gives memory to write to, wrap makes the caller's kind of it (None: it is that already)."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy and isinstance(like, (numpy.ndarray, numpy.generic)):
         return _numpy(numpy)

@@ -1,4 +1,4 @@
-"""What the PyTorch and JAX wrappers share: how a call is split into arrays and settings, and how a gradient is brought to its input's shape."""
+"""What the PyTorch and JAX wrappers share: a call split into arrays and settings, and a gradient brought to its input's shape."""
 import libsoftmax
 
 from . import _functions
@@ -40,7 +40,7 @@ class Differentiable:
         return {name: array for name, array in zip(names, arrays) if array is not None}
 
     def gradients(self, arrays, outputs, upstream, settings, wanted):
-        """Gradients of the inputs with these numbers, in the shape of broadcasting done out. outputs and upstream: one an output, or None."""
+        """Gradients of the inputs with these numbers, in the full shape. outputs and upstream: one an output, or None."""
         ports = self.op.outputs
         saved = [array if port.saved else None for port, array in zip(ports, outputs)]
         keywords = {"d" + p.name: upstream[i] for i, p in _functions.upstream_ports(self.op) if upstream[i] is not None}

@@ -43,7 +43,8 @@ def _specials(out):
     yield Argument("axis", _core.SLOT_AXIS, NAMED, -1, "axis", "the axis that rows run along; negative counts from the end")
     yield Argument("out", _core.SLOT_RESULT, NAMED, None, "out", out)
     yield Argument("on_empty", _core.SLOT_ON_EMPTY, NAMED, "zero", "zero|nan|error", "what a row with nothing valid gives")
-    yield Argument("on_inf", _core.SLOT_ON_INF, NAMED, "nan", "nan|limit", "what a row of scores with +inf gives: NaN; or they share the mass")
+    yield Argument("on_inf", _core.SLOT_ON_INF, NAMED, "nan", "nan|limit",
+                   "what a row of scores with +inf gives: NaN; or they share the mass")
 
 
 def forward_arguments(op):
@@ -64,7 +65,7 @@ def forward_arguments(op):
 
 
 def upstream_ports(op):
-    """The outputs that have upstream gradients, with their numbers: none of whole numbers, gradients and sums over rows, and four at most."""
+    """The outputs that have upstream gradients, numbered: not whole numbers, gradients or sums over rows, and four at most."""
     return [(i, port) for i, port in enumerate(op.outputs[:4]) if not (port.integer or port.dx or port.shape == _text.SCALAR)]
 
 

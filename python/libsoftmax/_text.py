@@ -21,7 +21,8 @@ def param(p):
     if p.choices:
         return "%s: %s" % (p.help, ", ".join(repr(c) for c in p.choices))
     low = ("above " if p.open_min else "from ") + number(p.min)
-    parts = ["even" if p.even else "whole" if p.integer else "", low + " to " + number(p.max), "not 0" if p.nonzero else "", "at most n" if p.max_n else ""]
+    parts = ["even" if p.even else "whole" if p.integer else "", low + " to " + number(p.max), "not 0" if p.nonzero else "",
+             "at most n" if p.max_n else ""]
     return "%s; %s" % (p.help, ", ".join(part for part in parts if part))
 
 
@@ -68,6 +69,6 @@ def forward(op, arguments):
 def backward(op, arguments):
     parts = ["Gradients of %s: %s." % (op.name, op.title), _wrap(op.formula, "    "), _wrap(op.about),
              _section("Args", [(a.name, a.help) for a in arguments]),
-             _wrap("Returns the gradient of the wanted input, or a tuple of gradients when wanted is a tuple. The gradient of an input that was "
-                   "broadcast has the shape it was broadcast to.")]
+             _wrap("Returns the gradient of the wanted input, or a tuple of gradients when wanted is a tuple. The gradient of an input that "
+                   "was broadcast has the shape it was broadcast to.")]
     return "\n\n".join([*parts, *_closing(op)]) + "\n"

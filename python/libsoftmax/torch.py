@@ -1,4 +1,4 @@
-"""The operators of libsoftmax for PyTorch's autograd: every one that has a gradient, with the arguments it has in libsoftmax (without out=).
+"""The operators of libsoftmax for PyTorch's autograd: those that have a gradient, with the arguments they have in libsoftmax, without out=.
 
     from libsoftmax.torch import softmax
     softmax(x, temperature=0.5).sum().backward()

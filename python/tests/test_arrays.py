@@ -101,7 +101,8 @@ class NumPy(unittest.TestCase):
         x = scores((2, 5))
         for t in (0.5, np.float32(0.5), np.float64(0.5), np.float16(0.5)):
             self.same(libsoftmax.softmax(x, temperature=t), libsoftmax.softmax(x, temperature=0.5))
-        self.same(libsoftmax.softmax(x, temperature=np.array(0.5, "float32")), libsoftmax.softmax(x, temperature=np.full(2, 0.5, "float32")))
+        self.same(libsoftmax.softmax(x, temperature=np.array(0.5, "float32")),
+                  libsoftmax.softmax(x, temperature=np.full(2, 0.5, "float32")))
         self.same(libsoftmax.sparse_softmax(x, k=np.int64(2)), libsoftmax.sparse_softmax(x, k=2.0))
         self.same(libsoftmax.softmax(x, axis=np.int8(0)), libsoftmax.softmax(x, axis=0))
 

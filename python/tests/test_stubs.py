@@ -1,4 +1,4 @@
-"""The stubs: every def has the arguments, kinds and defaults of the function that it describes, and mypy takes them where it is installed."""
+"""The stubs: every def has the arguments, kinds and defaults of its function, and mypy takes them where it is installed."""
 import ast
 import importlib.util
 import inspect

@@ -1,4 +1,4 @@
-"""The examples in the documentation do what they say: docstrings of the package, README.md, docs/conventions.md, and examples/normalisers.py."""
+"""The examples in the documentation are true: docstrings of the package, README.md, docs/conventions.md, and examples/normalisers.py."""
 import doctest
 import subprocess
 import sys

@@ -13,8 +13,8 @@ from onnx.backend.test.loader import load_model_tests
 
 import libsoftmax
 
-FAMILIES = ["Softmax", "LogSoftmax", "Hardmax", "ReduceLogSumExp", "TopK", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "Attention",
-            "AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "NonMaxSuppression"]
+FAMILIES = ["Softmax", "LogSoftmax", "Hardmax", "ReduceLogSumExp", "TopK", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss",
+            "Attention", "AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "NonMaxSuppression"]
 
 # Largest error, in parts of the largest value; ONNX asks for 1e-3. The expected values are those of NumPy in the dtype of the node.
 TOLERANCE = {"float64": 1e-12, "float32": 2e-6, "float16": 1e-3}
@@ -50,7 +50,8 @@ def softmax_cross_entropy(node, inputs):
     """Classes lie along axis 1; the second output, where it is asked for, is the logarithm of the weights."""
     x, target, weight = (*inputs, None)[:3]
     reduction, ignore = node.get("reduction", b"mean").decode(), {"ignore_index": node["ignore_index"]} if "ignore_index" in node else {}
-    found = libsoftmax.cross_entropy(x, target, class_weight=weight, axis=1, reduction=reduction, return_reduced=reduction != "none", **ignore)
+    found = libsoftmax.cross_entropy(x, target, class_weight=weight, axis=1, reduction=reduction,
+                                     return_reduced=reduction != "none", **ignore)
     return [found.loss if reduction == "none" else found.reduced, libsoftmax.log_softmax(x, axis=1)]
 
 

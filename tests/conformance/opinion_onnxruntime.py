@@ -41,7 +41,8 @@ DIFFERENCES = [
     Difference(("Hardmax",), ("+inf once", "+inf twice", "NaN"), "a row with a NaN or +inf is NaN; ONNX Runtime gives a one-hot or 0"),
     Difference(("ReduceLogSumExp",), ("+inf once", "+inf twice"),
                "a row with +inf is NaN unless on_inf='limit'; ONNX Runtime always takes the limit"),
-    Difference(("ReduceLogSumExp",), ("no elements",), "the sum over no elements is 0, its logarithm -inf, one a row; ONNX Runtime keeps the axis"),
+    Difference(("ReduceLogSumExp",), ("no elements",),
+               "the sum over no elements is 0, its logarithm -inf, one a row; ONNX Runtime keeps the axis"),
 ]
 
 if __name__ == "__main__":

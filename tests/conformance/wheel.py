@@ -1,4 +1,4 @@
-"""`pip install .` gives a package that works. It is built with portable C only, which is quick, and must give the bits of the package under test."""
+"""`pip install .` gives a package that works. Built with portable C only, which is quick, it must give the bits of the one under test."""
 import os
 import subprocess
 import sys
@@ -18,7 +18,8 @@ print(libsoftmax.__file__, libsoftmax.isa, hashlib.sha256(b"".join(y.tobytes() f
 def result(folder=None):
     """Where the package lies, its instruction set, a hash of results."""
     environment = dict(os.environ, PYTHONPATH=str(folder or ""))
-    return subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True, text=True, cwd="/").stdout.split()
+    p = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True, text=True, cwd="/")
+    return p.stdout.split()
 
 
 def main():
