@@ -420,6 +420,60 @@ SMX_API smx_status smx_attention_states(smx_context *ctx, const smx_attention_op
 /* o and lse from count tensors of states, in order. Of the options only weights, param and sinks are used. */
 SMX_API smx_status smx_attention_merge(smx_context *ctx, const smx_attention_options *options, int32_t count,
                                        const smx_tensor *const *states, const smx_tensor *o, const smx_tensor *lse);
+/* ---- Sampling from logits ------------------------------------------------------------------------------------------------------------ */
+
+/* What a step does to a row of scores z; p is the softmax of what is left when its turn comes. Removed elements get probability 0. The best
+ * element always stays, ties being decided by value descending, then index ascending; only bans and an empty list of allowed tokens can remove
+ * it. Tokens are indices of the row. */
+typedef enum smx_step_kind {
+  SMX_STEP_TEMPERATURE = 0, /* z / a; a = 0 keeps the best alone */
+  SMX_STEP_TOP_K = 1,       /* the a best */
+  SMX_STEP_TOP_P = 2,       /* those before whom, best first, there is less mass than a; 1 = all, 0 = the best */
+  SMX_STEP_MIN_P = 3,       /* p >= a max p; 0 = all */
+  SMX_STEP_TYPICAL = 4,     /* as top-p, in the order of |-log p - entropy|, nearest first */
+  SMX_STEP_EPSILON = 5,     /* p >= a */
+  SMX_STEP_ETA = 6,         /* p >= min(a, sqrt(a) e^-entropy) */
+  SMX_STEP_TOP_N_SIGMA = 7, /* z >= max z - a deviations; b = 1 for the deviation of a sample, 0 of a population */
+  SMX_STEP_SURPRISE = 8,    /* -log2 p <= a: mirostat 2 with its state a, from which the caller takes eta (surprise - target) */
+  SMX_STEP_XTC = 9,         /* with probability a: removes all of probability b or more but the least probable of them */
+  SMX_STEP_REPETITION = 10, /* tokens: z / a where z > 0, else z a */
+  SMX_STEP_FREQUENCY = 11,  /* tokens: z - a count - b, the counts in values (NULL = 1 each): frequency and presence penalties */
+  SMX_STEP_BIAS = 12,       /* tokens: z + value */
+  SMX_STEP_BAN = 13,        /* tokens: removed */
+  SMX_STEP_ALLOW = 14       /* all but the tokens: removed */
+} smx_step_kind;
+
+typedef struct smx_step {
+  smx_step_kind kind;
+  double a, b;
+  const int64_t *tokens;
+  const double *values;
+  size_t token_count;
+} smx_step;
+
+typedef enum smx_draw {
+  SMX_DRAW_GUMBEL = 0, /* argmax of z + Gumbel noise, a variate for each element */
+  SMX_DRAW_CDF = 1,    /* one uniform variate and the inverse of the distribution function */
+  SMX_DRAW_GREEDY = 2  /* the best */
+} smx_draw;
+
+typedef struct smx_sample_options {
+  size_t size; /* sizeof(smx_sample_options); other fields zero mean defaults */
+  const smx_step *steps;
+  size_t step_count;
+  smx_draw draw;
+  uint64_t seed, stream;
+  const uint64_t *streams; /* one a row; NULL = stream, stream + 1, ... */
+} smx_sample_options;
+
+/* Takes each of `rows` rows of n logits, one after another, through the steps in their order and draws an element. index[r]: what was drawn, or -1
+ * for a row with a NaN or +inf or with nothing left. log_p[r]: the logarithm of its probability among what was left, NaN if nothing was drawn;
+ * log_p may be NULL. A draw depends on the row, the steps, the seed and the row's stream, on nothing else: not on the batch, the threads or the
+ * machine. Errors: SMX_ERR_NULL, SMX_ERR_STRUCT, SMX_ERR_SHAPE, SMX_ERR_PARAM (a step's number out of its range), SMX_ERR_NOMEM. */
+SMX_API smx_status smx_sample_f32(smx_context *ctx, const smx_sample_options *options, size_t rows, size_t n, const float *logits,
+                                  int64_t *index, float *log_p);
+SMX_API smx_status smx_sample_f64(smx_context *ctx, const smx_sample_options *options, size_t rows, size_t n, const double *logits,
+                                  int64_t *index, double *log_p);
 
 #ifdef __cplusplus
 }

@@ -11,11 +11,12 @@ static bool always(void) { return true; }
 #define DECLARE_REAL(isa, real) \
   SMX_ROOMS(DECLARE_ROOM, isa, real) \
   extern const row_moves row_moves_##isa##_##real; \
-  extern const struct attention_kernels attention_kernels_##isa##_##real;
+  extern const struct attention_kernels attention_kernels_##isa##_##real; \
+  extern void sample_chain_##isa##_##real(chain_row *row);
 #define DECLARE(isa) DECLARE_REAL(isa, f32) DECLARE_REAL(isa, f64)
 #define KERNELS_ROOM(room, isa, real) room##_kernels_##isa##_##real,
 #define KERNELS(isa, real) \
-  { {SMX_ROOMS(KERNELS_ROOM, isa, real)}, &row_moves_##isa##_##real, &attention_kernels_##isa##_##real }
+  { {SMX_ROOMS(KERNELS_ROOM, isa, real)}, &row_moves_##isa##_##real, &attention_kernels_##isa##_##real, sample_chain_##isa##_##real }
 #define ISA(label, isa, test) \
   { label, test, KERNELS(isa, f32), KERNELS(isa, f64) }
 

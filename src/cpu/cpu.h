@@ -14,6 +14,7 @@ typedef struct smx_kernels {
   const row_pair *const *room[SMX_ROOM_COUNT];
   const row_moves *moves;
   const struct attention_kernels *attention;
+  void (*chain)(chain_row *row);
 } smx_kernels;
 
 typedef struct smx_isa {
