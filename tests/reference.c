@@ -128,7 +128,7 @@ double distance(scale s, double got, double want, double unit) {
       s.type.bits == 64 ? 0x1.01p-1022 : 0x1.01p-126; /* a little more than the smallest normal: the flush compares rounded numbers */
   if (got == dtype_round(s.type, want) || (isnan(got) && isnan(want))) return 0;
   if (isnan(got) || isnan(want) || isinf(got) || isinf(want)) return INFINITY;
-  if (got == 0 && fabs(want) < tiny) return 0;
+  if (got == 0 && fabs(want) < 4 * tiny) return 0;
   if (s.relative && s.type.bits == 64) s.growth *= 1 - log(fmin(fabs(want), 1)) / 64;
   return fabs(got - want) / (unit * s.growth * fmax(fmax(fabs(want), tiny), s.relative ? 0 : s.row));
 }

@@ -14,7 +14,8 @@ void reference_run(const problem *p, double **values);
  * It grows where the arithmetic says so: by 1 + m / 16 for an operator that adds a bias to its scores and rounds the sum, where m is the
  * largest such sum that can occur (without limit once half a unit of m is more than 1 / 32: a weight then has no digits left); in f64 by
  * 1 + n / 4096, because there sums have no wider type, and for a weight w by 1 + |log w| / 64, because 1 / T has none.
- * A result below the smallest normal number of the arithmetic is flushed: there 0 is right too. */
+ * A result below the smallest normal number of the arithmetic is flushed: there 0 is right too, and where an operator scales such a result,
+ * up to 4 times that. */
 typedef struct scale {
   int relative;  /* to the reference alone */
   int whole;     /* whole numbers: equal or not */

@@ -35,6 +35,7 @@ typedef struct exp_sum {
   ptrdiff_t prefetch;      /* bytes ahead of x to prefetch, or 0; sum_watch always fetches the next group, into a farther cache */
   size_t skip;             /* element whose term is +0 instead, or SIZE_MAX */
   real max, low;           /* found by sum_watch: the largest and the smallest score */
+  const exp_row *r;        /* for moments */
 } exp_sum;
 
 /* What one group is written with. */
@@ -74,7 +75,7 @@ SMI vreal exp_term(score x, bool scaled, real ref, vreal *d) {
 /* A masked element has h = -inf. shift NULL = nothing is subtracted from x. */
 typedef score score_fn(const span *s, const consts *k, const real *shift, size_t i, int cnt);
 SMI vreal shifted_by(vreal x, const real *shift) { return shift ? v_sub(x, v_set1(*shift)) : x; }
-typedef vreal exp_factor(const exp_sum *w, size_t i, int cnt);
+typedef vreal exp_factor(const exp_sum *w, vreal e, size_t i, int cnt); /* e: the term */
 
 SMI score score_at(score_fn *f, const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   score x = f(s, k, shift, i, cnt);
@@ -102,7 +103,7 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
     if (does & SUM_AHEAD) v_prefetch((const char *)(s.src[0] + (i)) + q.prefetch); \
     if (does & SUM_STORE) put(q.store, i, cnt, e); \
     if ((does & SUM_SKIP) && q.skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(q.skip - (i)))), v_set1(0), e); \
-    acc[u] = factor ? v_fma(v_select(v_eq(e, v_set1(0)), v_set1(0), factor(w, i, cnt)), e, acc[u]) : v_add(acc[u], e); \
+    acc[u] = factor ? v_fma(v_select(v_eq(e, v_set1(0)), v_set1(0), factor(w, e, i, cnt)), e, acc[u]) : v_add(acc[u], e); \
   }
   WALK(first, n, STEP)
 #undef STEP

@@ -7,7 +7,8 @@
 #define SMX_ENGINE_EXP_ROWS_H
 #include "exp.h"
 
-typedef enum exp_kind { EXP_WEIGHTS, EXP_LOGS, EXP_SCALAR, EXP_SUMS } exp_kind; /* EXP_SUMS: an operator goes on from the sums */
+typedef enum exp_kind { EXP_WEIGHTS, EXP_LOGS, EXP_SCALAR, EXP_SUMS, EXP_MAP } exp_kind; /* EXP_SUMS: an operator goes on from the sums;
+                                                                                      EXP_MAP: an emission makes other values of weights */
 
 /* An operator of the family. */
 typedef struct exp_body {
@@ -15,13 +16,14 @@ typedef struct exp_body {
   const exp_scores *scores;
   exp_emit_fn *emit;                                                            /* dst[0] of a group; NULL for EXP_SCALAR */
   double (*scalar)(const span *s, const consts *k, const exp_row *r, size_t n); /* EXP_SCALAR: dst[0] of the row */
-  real (*extra)(const span *s);                                                 /* a score that joins S only; NULL = none */
+  real (*extra)(const span *s, const consts *k);                                /* a score that joins S only; NULL = none */
   exp_sum_fn *moment, *spread;                                                  /* exp_row.moment and .spread; NULL = not needed */
   void (*row)(const span *s, const consts *k, const exp_row *r);                /* ROW outputs besides; NULL = none */
   bool (*small)(const row_kernel *kernel, row_call *c);                         /* all rows, if they fit registers; NULL = never */
   exp_kind kind;
   bool scaled;     /* scores are x times v[0] + v[1] of the consts, and l is not 0 */
   bool others;     /* needs exp_row.others and max */
+  bool sinks;      /* `extra` takes all the weight of a row with nothing valid: that is no empty row */
   bool gradient;   /* empty rows get 0 whatever the policy */
   real empty, inf; /* EXP_SCALAR: for a row with nothing valid, and for +inf under SMX_INF_LIMIT */
 } exp_body;
@@ -36,7 +38,7 @@ NOINLINE real exp_of(const exp_row *r, real h, real l) {
 /* The scalars that follow from the sums. top, top_l: the largest score as the terms have it, shift subtracted. */
 static inline void exp_settle(const exp_body *b, const span *s, const consts *k, exp_row *r, double sum, double other) {
   if (b->extra) {
-    real x = b->extra(s);
+    real x = b->extra(s, k);
     if (x > -R_INF) sum += (double)exp_of(r, x - r->shift, 0);
   }
   r->inv = (real)(1.0 / sum);
@@ -130,7 +132,8 @@ static inline void exp_exact_group(const exp_body *b, const span *s, const const
 
 static inline void exp_moment_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n,
                                     row_part *part) {
-  exp_sum w = {.s = s, .k = k, .ref = (real)st->ref, .shift = (real)st->shift, .center = (real)st->top_x};
+  exp_row r = exp_row_of(b, s, k, st);
+  exp_sum w = {.s = s, .k = k, .r = &r, .ref = (real)st->ref, .shift = (real)st->shift, .center = (real)st->top_x};
   exp_sum_fn *sum = b->moment;
   if (st->mode == EXP_SPREAD_PASS) sum = b->spread, w.center = (real)(st->top_x + st->sum2 / st->sum);
   *part = (row_part){.sum = (double)sum(&w, i, n), .index = -1};
@@ -234,8 +237,8 @@ static inline bool exp_fill_with(const exp_body *b, const span *s, row_state *st
   return st->writes = b->kind != EXP_SUMS;
 }
 
-static inline bool exp_empty(const exp_body *b, const row_call *c, const span *s, row_state *st) {
-  bool sunk = b->extra && b->extra(s) > -R_INF; /* a sink takes all the weight: not an empty row */
+static inline bool exp_empty(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
+  bool sunk = b->sinks && b->extra(s, k) > -R_INF; /* a sink takes all the weight: not an empty row */
   st->empty = !sunk && !b->gradient;
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
   bool nan = st->empty && c->on_empty == SMX_EMPTY_NAN;
@@ -251,10 +254,10 @@ static inline bool exp_go(row_state *st, int mode) {
   return true;
 }
 
-static inline bool exp_after_classify(const exp_body *b, const row_call *c, const span *s, row_state *st) {
+static inline bool exp_after_classify(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
   bool inf = st->sum > 0, valid = st->sum2 > 0;
   if (st->nan || (inf && c->on_inf != SMX_INF_LIMIT)) return exp_fill_with(b, s, st, r_nan(), r_nan());
-  if (!valid) return exp_empty(b, c, s, st);
+  if (!valid) return exp_empty(b, c, s, k, st);
   if (!inf) { /* all finite, but the scores are not */
     st->max = (double)-R_INF;
     return exp_go(st, EXP_TOP);
@@ -296,7 +299,7 @@ static inline bool exp_after_sums(const exp_body *b, const row_call *c, const sp
 }
 
 static inline bool exp_after_run(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
-  real max = (real)st->max, sink = b->extra ? b->extra(s) : -R_INF;
+  real max = (real)st->max, sink = b->extra ? b->extra(s, k) : -R_INF;
   if (!(sink <= R_MAX)) return exp_fill_with(b, s, st, r_nan(), r_nan());
   if (!(max >= -R_MAX && max <= R_MAX)) return exp_go(st, EXP_CLASSIFY);
   if (b->scaled && !in_range(max)) {
@@ -317,13 +320,14 @@ static inline bool exp_next(const exp_body *b, const row_call *c, row_state *st)
   span s = span_of(c, 0);
   consts k = b->setup(c, &s);
   if (st->writes) {
-    exp_row r = st->mode == EXP_EMIT_PASS ? exp_row_of(b, &s, &k, st) : (exp_row){.spread = st->mode == EXP_FILL ? st->sum : 0};
+    exp_row r = st->mode == EXP_EMIT_PASS ? exp_row_of(b, &s, &k, st)
+                                          : (exp_row){.one = st->mode == EXP_LIMIT, .spread = st->mode == EXP_FILL ? st->sum : 0};
     if (b->row) b->row(&s, &k, &r);
     return false;
   }
   switch (st->mode) {
     case EXP_RUN: return exp_after_run(b, c, &s, &k, st);
-    case EXP_CLASSIFY: return exp_after_classify(b, c, &s, st);
+    case EXP_CLASSIFY: return exp_after_classify(b, c, &s, &k, st);
     case EXP_TOP: return exp_after_top(b, &k, st);
     case EXP_EXACT:
       if (st->nan) return exp_fill_with(b, &s, st, r_nan(), r_nan());
@@ -350,7 +354,7 @@ static inline void exp_program_row(const row_kernel *kernel, row_call *c, size_t
  * again. Returns false, with nothing written, when the row is not an ordinary one. */
 static inline bool exp_cached_row(const exp_body *b, const span *s, const consts *k, bool bypass, real *store, ptrdiff_t prefetch) {
   const size_t n = s->n;
-  real max = b->scores->max(s, k, 0, n), sink = b->extra ? b->extra(s) : -R_INF, top = sink > max ? sink : max;
+  real max = b->scores->max(s, k, 0, n), sink = b->extra ? b->extra(s, k) : -R_INF, top = sink > max ? sink : max;
   if (!in_range(max) || !in_range(top) || sink != sink) return false;
   exp_row r = {.ref = k_of(top) - 1, .top = max};
   exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .ref = r.ref, .store = store, .prefetch = prefetch};
@@ -378,7 +382,7 @@ static inline bool exp_cached_row(const exp_body *b, const span *s, const consts
 
 /* The output holds the terms, or a scratch row and streaming stores, or they are formed again; long and extraordinary rows take the program. */
 static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
-  if (b->moment) {
+  if (b->moment || b->row) {
     run_rows(kernel, c);
     return;
   }

@@ -87,6 +87,7 @@ typedef struct row_state {
   double carry, carry2;
   int stage; /* of an operator that runs one engine after another */
   row_kept kept;
+  double note[4]; /* what the first leaves to the second */
   struct row_pick {
     double value;  /* the smallest that is kept */
     int64_t limit; /* elements equal to it are kept up to this index */

@@ -249,6 +249,13 @@ static inline bool sum_next(const sum_body *b, const row_call *c, row_state *st)
              : st->mode == SUM_LOOK && b->sums ? SUM_SUMS
              : st->mode == SUM_SUMS && b->more ? SUM_MORE
                                                : SUM_EMIT;
+  if (st->mode == SUM_EMIT && !b->emit) {
+    sum_row r = sum_row_of(st);
+    span s = span_of(c, 0);
+    consts k = sum_consts(b, c, &s, &r);
+    b->row(&s, &k, &r, 0);
+    return false;
+  }
   st->writes = st->mode == SUM_EMIT || st->mode == SUM_SHARE;
   st->reverse = st->writes && !b->row; /* `post` is summed in index order */
   return true;
@@ -291,7 +298,7 @@ static inline bool sum_plain_row(const sum_body *b, const row_call *c, const spa
     }
     k = sum_consts(b, c, s, &r);
   }
-  for (size_t g = 0; g < s->n; g += GROUP) {
+  for (size_t g = 0; b->emit && g < s->n; g += GROUP) {
     b->emit(s, &k, &r, g, group_size(g, s->n), &part);
     post += part.sum;
   }
@@ -309,7 +316,7 @@ static inline void sum_rows(const sum_body *b, const row_kernel *kernel, row_cal
   span s = span_of(c, 0);
   for (size_t row = 0; row < c->rows; row++, span_next(c, &s)) {
     s.stream = sum_streams(c, &s);
-    if (!b->emit || c->n > 16 * GROUP || !sum_plain_row(b, c, &s)) sum_program_row(kernel, c, row);
+    if (c->n > 16 * GROUP || !sum_plain_row(b, c, &s)) sum_program_row(kernel, c, row);
   }
   if (c->bypass) v_stream_end();
 }

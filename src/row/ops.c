@@ -109,7 +109,10 @@ SMI consts straight_setup(const row_call *c, const span *s) {
   k.v[3] = (real)(1 / c->params[2]);
   return k;
 }
-SMI vreal straight_factor(const exp_sum *w, size_t i, int cnt) { return at(w->s->src[SRC_DY], i, cnt); }
+SMI vreal straight_factor(const exp_sum *w, vreal e, size_t i, int cnt) {
+  (void)e;
+  return at(w->s->src[SRC_DY], i, cnt);
+}
 EXP_MOMENT(straight_moment, score_scaled, true, straight_factor)
 SMI vreal straight_value(const exp_emit *w, size_t i, int cnt) {
   vreal p = scaled_weight(w, i, cnt), away = v_sub(at(w->s->src[SRC_DY], i, cnt), v_set1((real)w->r->moment));

@@ -51,11 +51,14 @@ SMI score score_attention(const span *s, const consts *k, const real *shift, siz
   }
   return (score){v_select(gone, dead, shifted_by(v_fma(at(s->src[0], i, cnt), v_set1(k->v[0]), b), shift)), zero};
 }
-SMI real sink_of(const span *s) { return s->src[SINK] ? *s->src[SINK] : -R_INF; }
+SMI real sink_of(const span *s, const consts *k) {
+  (void)k;
+  return s->src[SINK] ? *s->src[SINK] : -R_INF;
+}
 EXP_SCORES(attention, score_attention, false)
 EXP_EMIT(attention_weights, attention_weight)
 static const exp_body scaled_masked_softmax_body = {
-    .setup = attention_setup, .scores = &attention_scores, .emit = attention_weights, .extra = sink_of};
+    .setup = attention_setup, .scores = &attention_scores, .emit = attention_weights, .extra = sink_of, .sinks = true};
 EXP_KERNEL(scaled_masked_softmax)
 
 /* dx = scale ds, dbias = ds, dsink = -y_sink sum y dy with y_sink = 1 - sum y */

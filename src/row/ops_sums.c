@@ -55,9 +55,12 @@ SMI consts alpha_setup(const row_call *c, const span *s) {
   k.v[3] = (real)a;
   return k;
 }
-SMI vreal boltzmann_away(const exp_sum *w, size_t i, int cnt) { return v_sub(at(w->s->src[0], i, cnt), v_set1(w->center)); }
-SMI vreal boltzmann_square(const exp_sum *w, size_t i, int cnt) {
-  vreal away = boltzmann_away(w, i, cnt);
+SMI vreal boltzmann_away(const exp_sum *w, vreal e, size_t i, int cnt) {
+  (void)e;
+  return v_sub(at(w->s->src[0], i, cnt), v_set1(w->center));
+}
+SMI vreal boltzmann_square(const exp_sum *w, vreal e, size_t i, int cnt) {
+  vreal away = boltzmann_away(w, e, i, cnt);
   return v_mul(away, away);
 }
 EXP_MOMENT(boltzmann_moment, score_scaled, true, boltzmann_away)

@@ -253,4 +253,5 @@ const smx_op row_table[ROW_COUNT] = {
         .source = "Online normalizer calculation for softmax (Milakov, Gimelshein 2018), section 4; its code breaks ties by thread, this one by index",
         .example = "softmax run softmax_topk logits.npy --k 5",
         INPUTS(topk_in), OUTPUTS(topk_out), PARAMS(topk_params)},
+#include "table_scaled.inc"
 };

@@ -1,0 +1,244 @@
+/* row/ops_scaled.c - softmax with something more in its sum, with a factor that depends on the row, or with something done to its weights. See
+ * ops.c. */
+#include "engine/chain.h"
+#include "engine/scores.h"
+#include "engine/weights.h"
+
+/* ---- softmax_n: n joins the sum, as the score log n ---- */
+
+SMI consts softmax_n_setup(const row_call *c, const span *s) {
+  double n = c->params[0];
+  (void)s;
+  return (consts){{n > 0 ? (real)(n < 1 ? -d_log(1 / n, 0) : d_log(n, 0)) : -R_INF}};
+}
+SMI real softmax_n_extra(const span *s, const consts *k) {
+  (void)s;
+  return k->v[0];
+}
+static const exp_body softmax_n_body = {.setup = softmax_n_setup, .scores = &plain_scores, .emit = plain_weights, .extra = softmax_n_extra};
+EXP_KERNEL(softmax_n)
+
+/* ---- sink_softmax: e^sink joins the sum, and its own weight is a second output ---- */
+
+SMI real sink_extra(const span *s, const consts *k) {
+  (void)k;
+  return *s->src[1];
+}
+SMI void sink_weight_row(const span *s, const consts *k, const exp_row *r) {
+  (void)k;
+  real sink = *s->src[1], e = exp_of(r, sink - r->shift, 0), w = v_first(exp_weight(v_set1(e), r, true));
+  bool ruled = r->inv == 0; /* no sums: the row was filled with r->spread */
+  if (s->dst[1]) s->dst[1][0] = !ruled ? w : r->spread != r->spread ? r_nan() : r->one == 0 && sink > -R_INF ? 1 : 0;
+}
+static const exp_body sink_body = {.setup = setup_plain, .scores = &plain_scores, .emit = plain_weights, .extra = sink_extra};
+EXP_KERNEL(sink)
+static const exp_body sink_both_body = {
+    .setup = setup_plain, .scores = &plain_scores, .emit = plain_weights, .extra = sink_extra, .row = sink_weight_row};
+EXP_KERNEL(sink_both)
+static const row_kernel *sink_softmax_pick(const row_call *c) { return c->dst[1] ? &sink_both_kernel : &sink_kernel; }
+PICK_KERNEL(sink_softmax, -1)
+
+/* dx_i = y_i (dy_i - D), dsink = w (dw - D), D = sum y dy + w dw, w = 1 - sum y unless the weight of the sink is there. */
+enum { SINK_DOT, SINK_WEIGHT };
+SMI void sink_settle(consts *k, const span *s, const sum_row *r) {
+  double w = s->src[SRC_Y + 1] ? (double)*s->src[SRC_Y + 1] : r->sum2 < 1 ? 1 - r->sum2 : 0;
+  k->v[SINK_DOT] = (real)(r->sum + (w > 0 && s->src[SRC_DY + 1] ? w * (double)*s->src[SRC_DY + 1] : 0));
+  k->v[SINK_WEIGHT] = (real)w;
+}
+SMI void sink_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  weights_add(s, k, r, i, cnt, acc);
+  acc->b = v_add(acc->b, at(s->src[SRC_Y], i, cnt));
+}
+SMI vreal sink_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  (void)r;
+  vreal y = at(s->src[SRC_Y], i, cnt), ds = v_mul(y, v_sub(upstream(s, y, i, cnt), v_set1(k->v[SINK_DOT])));
+  return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), ds));
+}
+SMI void sink_row(const span *s, const consts *k, const sum_row *r, double post) {
+  (void)r;
+  real dw = k->v[SINK_WEIGHT] > 0 && s->src[SRC_DY + 1] ? *s->src[SRC_DY + 1] : 0;
+  real dsink = post != post ? r_nan() : k->v[SINK_WEIGHT] * (dw - k->v[SINK_DOT]);
+  if (s->dst[1]) s->dst[1][0] = v_first(v_clean(v_set1(dsink)));
+}
+SUM_SUMS_OF(sink_sums, sink_add)
+SUM_VALUES_OF(sink_values, sink_value)
+static const sum_body sink_grad_body = {
+    .setup = setup_one, .settle = sink_settle, .sums = sink_sums, .emit = sink_values, .row = sink_row, .full = 1};
+SUM_KERNEL(sink_grad)
+
+/* ---- ssmax: scores times s log n + b, n the number of elements above -inf ---- */
+
+enum { SSMAX_S = 1, SSMAX_B = 2 };
+SMI double ssmax_log_n(const span *s) { return s->src[NOTE][LOOK_VALID] > 1 ? d_log1p((double)s->src[NOTE][LOOK_VALID] - 1) : 0; }
+SMI double ssmax_factor(const row_call *c, const span *s) {
+  double slope = s->src[SSMAX_S] ? (double)*s->src[SSMAX_S] : c->params[0],
+         bias = s->src[SSMAX_B] ? (double)*s->src[SSMAX_B] : c->params[1];
+  return slope * ssmax_log_n(s) + bias;
+}
+SMI consts ssmax_setup(const row_call *c, const span *s) {
+  consts k = factor(ssmax_factor(c, s));
+  k.v[2] = -R_INF;
+  return k;
+}
+static const exp_body ssmax_weights_body = {.setup = ssmax_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_weights};
+EXP_KERNEL(ssmax_weights)
+CHAIN_KERNEL(ssmax, look, ssmax_weights)
+
+/* dx = factor ds, ds_i = y_i (dy_i - sum y dy); db = sum (x_i - max) ds_i, since the ds add up to 0; dsl = log n db. */
+SMI consts ssmax_grad_setup(const row_call *c, const span *s) {
+  return (consts){{1, (real)ssmax_factor(c, s), s->src[NOTE][LOOK_MAX], (real)ssmax_log_n(s)}};
+}
+SMI vreal ssmax_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vreal ds = weights_ds(s, k, r, i, cnt), away = v_sub(at(s->src[0], i, cnt), v_set1(k->v[2]));
+  put(s->dst[0], i, cnt, v_clean(v_mul(ds, v_set1(k->v[1]))));
+  return v_select(v_eq(ds, v_set1(0)), v_set1(0), v_mul(away, ds));
+}
+SMI void ssmax_row(const span *s, const consts *k, const sum_row *r, double post) {
+  (void)r;
+  if (s->dst[SSMAX_S]) s->dst[SSMAX_S][0] = v_first(v_clean(v_set1((real)(post * (double)k->v[3]))));
+  if (s->dst[SSMAX_B]) s->dst[SSMAX_B][0] = v_first(v_clean(v_set1((real)post)));
+}
+SUM_EMIT_OF(ssmax_out, ssmax_emit)
+static const sum_body ssmax_weights_grad_body = {
+    .setup = ssmax_grad_setup, .sums = weights_sums, .emit = ssmax_out, .row = ssmax_row, .full = 1};
+SUM_KERNEL(ssmax_weights_grad)
+CHAIN_KERNEL(ssmax_grad, look, ssmax_weights_grad)
+
+/* ---- adaptive_temperature_softmax: scores times beta, a polynomial of the entropy H = log S - sum p (x - max) of the plain softmax ---- */
+
+enum { ENTROPY, ENTROPY_MAX, ENTROPY_LOG }; /* the note: log p = x - max - log */
+SMI vreal entropy_away(const exp_sum *w, vreal e, size_t i, int cnt) {
+  (void)e;
+  return v_sub(at(w->s->src[0], i, cnt), v_set1(w->center));
+}
+EXP_MOMENT(entropy_moment, score_plain, false, entropy_away)
+SMI double entropy_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
+  (void)k;
+  (void)n;
+  s->dst[0][ENTROPY_MAX] = (real)r->top_x;
+  s->dst[0][ENTROPY_LOG] = (real)d_log1p(r->others);
+  return d_log1p(r->others) - r->moment;
+}
+static const exp_body entropy_body = {
+    .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = entropy_scalar, .moment = entropy_moment};
+EXP_KERNEL(entropy)
+/* beta, and its derivative with respect to H. */
+SMI double adaptive_beta(const row_call *c, double h, double *slope) {
+  double beta = c->params[0], by_h = 0;
+  for (int i = 1; i < 5; i++) by_h = by_h * h + beta, beta = beta * h + c->params[i];
+  bool sharpens = h > c->params[5] && beta > 1;
+  *slope = sharpens ? by_h : 0;
+  return sharpens ? beta : 1;
+}
+SMI consts adaptive_setup(const row_call *c, const span *s) {
+  double slope;
+  return factor(adaptive_beta(c, (double)s->src[NOTE][ENTROPY], &slope));
+}
+static const exp_body adaptive_weights_body = {.setup = adaptive_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_weights};
+EXP_KERNEL(adaptive_weights)
+CHAIN_KERNEL(adaptive, entropy, adaptive_weights)
+
+/* dx_i = beta ds_i - beta'(H) p_i (log p_i + H) sum (x_j - max) ds_j, ds_i = y_i (dy_i - sum y dy), and p the plain softmax. */
+enum { ADAPTIVE_BETA = 1, ADAPTIVE_SLOPE, ADAPTIVE_THROUGH };
+SMI consts adaptive_grad_setup(const row_call *c, const span *s) {
+  double slope, beta = adaptive_beta(c, (double)s->src[NOTE][ENTROPY], &slope);
+  return (consts){{1, (real)beta, (real)slope}};
+}
+SMI void adaptive_settle(consts *k, const span *s, const sum_row *r) {
+  (void)s;
+  k->v[ADAPTIVE_THROUGH] = (real)((double)k->v[ADAPTIVE_SLOPE] * r->more);
+}
+SMI vreal adaptive_away(const span *s, size_t i, int cnt) { return v_sub(at(s->src[0], i, cnt), v_set1(s->src[NOTE][ENTROPY_MAX])); }
+SMI void adaptive_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  vreal ds = weights_ds(s, k, r, i, cnt);
+  acc->a = v_add(acc->a, v_select(v_eq(ds, v_set1(0)), v_set1(0), v_mul(adaptive_away(s, i, cnt), ds)));
+}
+SMI vreal adaptive_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vreal log = v_sub(adaptive_away(s, i, cnt), v_set1(s->src[NOTE][ENTROPY_LOG])), p = v_exp(log);
+  vreal bend = v_mul(p, v_add(v_select(v_eq(p, v_set1(0)), p, log), v_set1(s->src[NOTE][ENTROPY])));
+  return v_clean(v_fnma(bend, v_set1(k->v[ADAPTIVE_THROUGH]), v_mul(weights_ds(s, k, r, i, cnt), v_set1(k->v[ADAPTIVE_BETA]))));
+}
+SUM_SUMS_OF(adaptive_more, adaptive_add)
+SUM_VALUES_OF(adaptive_grad_values, adaptive_value)
+static const sum_body adaptive_weights_grad_body = {.setup = adaptive_grad_setup,
+                                                    .settle = adaptive_settle,
+                                                    .sums = weights_sums,
+                                                    .more = adaptive_more,
+                                                    .emit = adaptive_grad_values,
+                                                    .full = 1};
+SUM_KERNEL(adaptive_weights_grad)
+CHAIN_KERNEL(adaptive_grad, entropy, adaptive_weights_grad)
+
+/* ---- clipped_softmax: y = clip((eta - gamma) p + gamma, 0, 1), where an element of -inf keeps 0 ---- */
+
+SMI consts clipped_setup(const row_call *c, const span *s) {
+  (void)s;
+  return (consts){{(real)c->params[0], (real)(c->params[1] - c->params[0])}};
+}
+SMI vreal clipped_raw(vreal p, const consts *k) { return v_fma(p, v_set1(k->v[1]), v_set1(k->v[0])); }
+SMI vreal clipped_value(const exp_emit *w, size_t i, int cnt) {
+  vreal raw = clipped_raw(plain_weight(w, i, cnt), w->k), y = v_min(v_max(raw, v_set1(0)), v_set1(1));
+  return v_clean(y);
+}
+EXP_EMIT(clipped_out, clipped_value)
+static const exp_body clipped_body = {.setup = clipped_setup, .scores = &plain_scores, .emit = clipped_out, .kind = EXP_MAP};
+EXP_KERNEL(clipped)
+
+/* dx_i = p_i (h_i - sum p h), h = (eta - gamma) dy where 0 < raw y < 1. */
+SMI vreal clipped_upstream(const span *s, const consts *k, vreal p, size_t i, int cnt) {
+  vreal raw = clipped_raw(p, k);
+  vmask inside = m_and(v_lt(v_set1(0), raw), v_lt(raw, v_set1(1)));
+  return v_select(inside, v_mul(at(s->src[SRC_DY], i, cnt), v_set1(k->v[1])), v_set1(0));
+}
+SMI vreal clipped_factor(const exp_sum *w, vreal e, size_t i, int cnt) {
+  return clipped_upstream(w->s, w->k, exp_weight(e, w->r, true), i, cnt);
+}
+EXP_MOMENT(clipped_moment, score_plain, false, clipped_factor)
+SMI vreal clipped_grad_value(const exp_emit *w, size_t i, int cnt) {
+  vreal p = plain_weight(w, i, cnt), away = v_sub(clipped_upstream(w->s, w->k, p, i, cnt), v_set1((real)w->r->moment));
+  return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(p, away)));
+}
+EXP_EMIT(clipped_grad_out, clipped_grad_value)
+static const exp_body clipped_grad_body = {
+    .setup = clipped_setup, .scores = &plain_scores, .emit = clipped_grad_out, .moment = clipped_moment, .gradient = true};
+EXP_KERNEL(clipped_grad)
+
+/* ---- context_aware_scaling: y = 2 sigmoid(gate) p ---- */
+
+SMI consts gated_setup(const row_call *c, const span *s) {
+  (void)c;
+  vreal g = v_set1(*s->src[1]), e = v_exp(v_sub(v_set1(0), v_abs(g))), up = v_add(e, v_set1(1));
+  real scale = v_first(v_div(v_select(v_lt(g, v_set1(0)), v_mul(e, v_set1(2)), v_set1(2)), up));
+  real other = v_first(v_div(v_select(v_lt(g, v_set1(0)), v_set1(1), e), up)); /* 1 - sigmoid */
+  return (consts){{*s->src[1] == *s->src[1] ? scale : r_nan(), other}};
+}
+SMI vreal gated_value(const exp_emit *w, size_t i, int cnt) { return v_clean(v_mul(plain_weight(w, i, cnt), v_set1(w->k->v[0]))); }
+EXP_EMIT(gated_out, gated_value)
+static const exp_body gated_body = {.setup = gated_setup, .scores = &plain_scores, .emit = gated_out, .kind = EXP_MAP};
+EXP_KERNEL(gated)
+
+/* dx_i = scale p_i (dy_i - sum p dy), dgate = scale (1 - scale / 2) sum p dy */
+SMI vreal gated_factor(const exp_sum *w, vreal e, size_t i, int cnt) {
+  (void)e;
+  return at(w->s->src[SRC_DY], i, cnt);
+}
+EXP_MOMENT(gated_moment, score_plain, false, gated_factor)
+SMI vreal gated_grad_value(const exp_emit *w, size_t i, int cnt) {
+  vreal p = plain_weight(w, i, cnt), away = v_sub(at(w->s->src[SRC_DY], i, cnt), v_set1((real)w->r->moment));
+  return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(v_mul(p, v_set1(w->k->v[0])), away)));
+}
+EXP_EMIT(gated_grad_out, gated_grad_value)
+SMI void gated_row(const span *s, const consts *k, const exp_row *r) {
+  double sum = r->spread != 0 ? r->spread : r->moment; /* a filled row: its value */
+  if (s->dst[1]) s->dst[1][0] = v_first(v_clean(v_set1((real)((double)k->v[0] * (double)k->v[1] * sum))));
+}
+static const exp_body gated_grad_body = {
+    .setup = gated_setup, .scores = &plain_scores, .emit = gated_grad_out, .moment = gated_moment, .row = gated_row, .gradient = true};
+EXP_KERNEL(gated_grad)
+
+OPERATOR(softmax_n, softmax_n, weights)
+OPERATOR(sink_softmax, sink_softmax, sink_grad)
+OPERATOR(ssmax, ssmax, ssmax_grad)
+OPERATOR(adaptive_temperature_softmax, adaptive, adaptive_grad)
+OPERATOR(clipped_softmax, clipped, clipped_grad)
+OPERATOR(context_aware_scaling, gated, gated_grad)
