@@ -110,7 +110,8 @@ static double growth(const problem *p, int64_t row, smx_dtype t) {
 
 scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtype t, const double *want) {
   scale s = {.whole = (port->flags & SMX_PORT_INT) != 0,
-             .relative = port->shape == SMX_SHAPE_FULL && !strstr(port->help, "logarithm") && !(port->flags & SMX_PORT_DX),
+             .relative = port->shape == SMX_SHAPE_FULL && !strstr(port->help, "logarithm") && !strstr(port->help, "standardised") &&
+                         !(port->flags & SMX_PORT_DX),
              .growth = growth(p, row, t),
              .type = t};
   s.row = fmax(largest(p, "x", row), p->n > 0 ? log((double)p->n) : 0);

@@ -232,30 +232,27 @@ static inline int sum_after_look(const sum_body *b, const row_call *c, row_state
   return -1;
 }
 
+/* The last step: what a row has besides its FULL outputs. post: what the emission summed, or the value of a fill. */
+static inline bool sum_finish(const sum_body *b, const row_call *c, const row_state *st, double post) {
+  span s = span_of(c, 0);
+  sum_row r = sum_row_of(st);
+  consts k = sum_consts(b, c, &s, &r);
+  if (b->row) b->row(&s, &k, &r, post);
+  return false;
+}
+
 static inline bool sum_next(const sum_body *b, const row_call *c, row_state *st) {
-  if (st->writes) {
-    span s = span_of(c, 0);
-    sum_row r = sum_row_of(st);
-    consts k = sum_consts(b, c, &s, &r);
-    if (b->row) b->row(&s, &k, &r, st->other); /* a fill: its value */
-    return false;
-  }
-  if (st->nan) return sum_fill_with(st, r_nan());
-  if (st->mode == SUM_LOOK) {
-    int rule = sum_after_look(b, c, st);
-    if (rule <= 0) return rule < 0;
-  }
-  st->mode = st->mode == SUM_TIES              ? SUM_SHARE
-             : st->mode == SUM_LOOK && b->sums ? SUM_SUMS
-             : st->mode == SUM_SUMS && b->more ? SUM_MORE
-                                               : SUM_EMIT;
-  if (st->mode == SUM_EMIT && !b->emit) {
-    sum_row r = sum_row_of(st);
-    span s = span_of(c, 0);
-    consts k = sum_consts(b, c, &s, &r);
-    b->row(&s, &k, &r, 0);
-    return false;
-  }
+  if (st->writes) return sum_finish(b, c, st, st->other);
+  int rule = st->nan ? -1 : st->mode == SUM_LOOK ? sum_after_look(b, c, st) : 1;
+  if (rule == 0) return false;
+  if (st->nan) sum_fill_with(st, r_nan());
+  if (st->mode == SUM_FILL) return b->full ? true : (st->writes = false, sum_finish(b, c, st, st->other));
+  if (rule < 0) return true;
+  st->mode = st->mode == SUM_TIES                                        ? SUM_SHARE
+             : st->mode == SUM_LOOK && b->sums                           ? SUM_SUMS
+             : (st->mode == SUM_LOOK || st->mode == SUM_SUMS) && b->more ? SUM_MORE
+                                                                         : SUM_EMIT;
+  if (st->mode == SUM_EMIT && !b->emit) return sum_finish(b, c, st, 0);
   st->writes = st->mode == SUM_EMIT || st->mode == SUM_SHARE;
   st->reverse = st->writes && !b->row; /* `post` is summed in index order */
   return true;

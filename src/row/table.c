@@ -74,6 +74,7 @@ static const smx_param log_softmax_params[] = {
     {"temperature", "divides the scores", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
 };
 static const char *const ties[] = {"first", "split", NULL};
+static const char *const lengths[] = {"fixed", "row", "valid", NULL};
 static const char *const gradients[] = {"zero", "straight_through", NULL};
 static const smx_param hardmax_params[] = {
     {"ties", "equal largest scores: the first takes all, or they share", 0, 0, 1, SMX_PARAM_INT, ties},
@@ -254,4 +255,5 @@ const smx_op row_table[ROW_COUNT] = {
         .example = "softmax run softmax_topk logits.npy --k 5",
         INPUTS(topk_in), OUTPUTS(topk_out), PARAMS(topk_params)},
 #include "table_scaled.inc"
+#include "table_norms.inc"
 };
