@@ -7,7 +7,13 @@
 #define SMX_ENGINE_EXP_ROWS_H
 #include "exp.h"
 
-typedef enum exp_kind { EXP_WEIGHTS, EXP_LOGS, EXP_SCALAR, EXP_SUMS, EXP_MAP } exp_kind; /* EXP_SUMS: an operator goes on from the sums;
+typedef enum exp_kind {
+  EXP_WEIGHTS,
+  EXP_LOGS,
+  EXP_SCALAR,
+  EXP_SUMS,
+  EXP_MAP
+} exp_kind; /* EXP_SUMS: an operator goes on from the sums;
                                                                                       EXP_MAP: an emission makes other values of weights */
 
 /* An operator of the family. */

@@ -18,7 +18,9 @@ NOISE_KERNEL(relaxed)
 
 /* Soft or hard: dx_i = y_i (dy_i - sum_j y_j dy_j) / T with the soft y. */
 SMI vreal relaxed_factor(const exp_sum *w, vreal e, size_t i, int cnt) {
-  (void)e; return at(w->s->src[SRC_DY], i, cnt); }
+  (void)e;
+  return at(w->s->src[SRC_DY], i, cnt);
+}
 EXP_MOMENT(relaxed_moment, score_relaxed, true, relaxed_factor)
 SMI vreal relaxed_grad_value(const exp_emit *w, size_t i, int cnt) {
   vreal y = relaxed_weight(w, i, cnt), away = v_sub(at(w->s->src[SRC_DY], i, cnt), v_set1((real)w->r->moment));
