@@ -94,11 +94,14 @@ static double largest(const problem *p, const char *name, int64_t row) {
   return m;
 }
 
-/* The largest score that an operator with a scale and a bias can have rounded. */
+/* The largest score that an operator with a bias, or the logarithm of a prior, can have rounded. */
 static double largest_sum(const problem *p, int64_t row) {
-  for (int k = 0; k < p->op->param_count; k++)
-    if (!strcmp(p->op->params[k].name, "scale"))
-      return fabs(p->params.value[k]) * largest(p, "x", row) + largest(p, "bias", row) + largest(p, "slope", row) * (double)p->n;
+  for (int i = 0; i < p->op->input_count; i++) {
+    const char *name = p->op->inputs[i].name;
+    if (!strcmp(name, "prior")) return largest(p, "x", row) + 2 * param_or(p, "tau", 0);
+    if (!strcmp(name, "bias"))
+      return fabs(param_or(p, "scale", 1)) * largest(p, "x", row) + largest(p, "bias", row) + largest(p, "slope", row) * (double)p->n;
+  }
   return 0;
 }
 

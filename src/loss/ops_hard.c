@@ -83,23 +83,20 @@ SMI consts adjusted_setup(const row_call *c, const span *s) {
   (void)s;
   return (consts){{(real)c->params[TAU]}};
 }
-/* The sum is kept in two parts, so that logits far from 0 do not swallow the prior. A class of prior 0 does not exist. */
+/* The sum is rounded once. A class of prior 0 does not exist. */
 SMI score score_adjusted(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
-  vreal prior = at(s->src[PRIOR], i, cnt), x = at(s->src[0], i, cnt), zero = v_set1(0);
-  vmask usable = m_and(m_not(v_lt(prior, v_set1(R_TINY))), v_lt(prior, v_set1(R_INF))),
-        none = m_and(m_not(v_lt(prior, zero)), v_lt(prior, v_set1(R_TINY)));
-  vreal b = v_mul(v_set1(k->v[0]), v_log_scaled(v_select(usable, prior, v_set1(1)), zero));
-  vreal h = v_add(x, b), back = v_sub(h, x), l = v_add(v_sub(x, v_sub(h, back)), v_sub(b, back));
-  l = v_select(v_lt(v_abs(h), v_set1(R_INF)), l, zero);
-  h = v_select(usable, h, v_select(none, v_set1(-R_INF), v_set1(r_nan())));
-  return (score){loss_shifted(h, shift), l};
+  vreal prior = at(s->src[PRIOR], i, cnt), x = at(s->src[0], i, cnt), zero = v_set1(0), tiny = v_set1(R_TINY);
+  vmask usable = m_and(m_not(v_lt(prior, tiny)), v_lt(prior, v_set1(R_INF))), none = m_and(m_not(v_lt(prior, zero)), v_lt(prior, tiny));
+  vreal z = v_fma(v_set1(k->v[0]), v_log_scaled(v_select(usable, prior, v_set1(1)), zero), x);
+  z = v_select(usable, z, v_select(none, v_set1(-R_INF), v_set1(r_nan())));
+  return (score){loss_shifted(z, shift), zero};
 }
 static void adjusted_settle(loss_row *r) {
   loss_hit hit = loss_hit_of(r, STUDENT);
   hard_settle(r, hit, -hit.log_p, -1, 1);
 }
-LOSS_SIDE(adjusted, score_adjusted, true, false, adjusted_setup)
-LOSS_EMIT_OF(adjusted_out, STUDENT, score_adjusted, true, loss_plain_value)
+LOSS_SIDE(adjusted, score_adjusted, false, false, adjusted_setup)
+LOSS_EMIT_OF(adjusted_out, STUDENT, score_adjusted, false, loss_plain_value)
 static const loss_body adjusted_body = {.side = {&adjusted_side},
                                         .terms_only = hard_terms_only,
                                         .settle = adjusted_settle,
@@ -120,7 +117,7 @@ SMI void spread_add(const loss_row *r, bool finite, size_t i, int cnt, vreal *ac
   vmask out = finite ? v_eq(z.h, v_set1(-R_INF)) : m_not(lanes_below(cnt));
   acc[SUM_BELOW] = v_add(acc[SUM_BELOW], v_select(out, zero, loss_below(r, STUDENT, z)));
   acc[SUM_COUNT] = v_add(acc[SUM_COUNT], v_select(out, zero, v_set1(1)));
-  acc[SUM_SQUARES] = v_fma(x, x, acc[SUM_SQUARES]);
+  acc[SUM_SQUARES] = v_select(v_eq(x, v_set1(-R_INF)), acc[SUM_SQUARES], v_fma(x, x, acc[SUM_SQUARES]));
 }
 SMI void ms_add(const loss_row *r, size_t i, int cnt, vreal *acc) { spread_add(r, r->q[MS_OVER] != 0, i, cnt, acc); }
 LOSS_SUMS_OF(ms_late, ms_add, 3)
@@ -134,7 +131,7 @@ static void ms_settle(loss_row *r) {
   double extra = times(alpha, sum[SUM_BELOW] / sum[SUM_COUNT]) + times(penalty, sum[SUM_SQUARES]) / 2;
   hard_settle(r, hit, -hit.log_p + extra, -1, 1);
   double mean = r->q[MS_OVER] != 0 && r->h[STUDENT] == -R_INF ? 0 : alpha / sum[SUM_COUNT];
-  double all = -mean + times(penalty, r->pick[0]) + (r->target == r->top[STUDENT] ? alpha : 0);
+  double all = -mean + (r->h[STUDENT] == -R_INF ? 0 : penalty * r->pick[0]) + (r->target == r->top[STUDENT] ? alpha : 0);
   r->at_target = (real)(r->g * (all - hit.q));
   r->coef[C_MEAN] = (real)(r->g * alpha / sum[SUM_COUNT]);
   r->coef[C_SQUARES] = (real)(r->g * penalty);
@@ -144,7 +141,7 @@ SMI vreal spread_value(const loss_out *w, bool finite, vreal p, size_t i, int cn
   vreal x = at(loss_in(w->r, 0), i, cnt), v = v_mul(p, v_set1(w->coef[C_WEIGHT])), mean = v_set1(w->coef[C_MEAN]);
   if (finite) mean = v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), mean);
   v = v_sub(v, mean);
-  if (w->coef[C_SQUARES] != 0) v = v_fma(v_set1(w->coef[C_SQUARES]), x, v);
+  if (w->coef[C_SQUARES] != 0) v = v_select(v_eq(x, v_set1(-R_INF)), v, v_fma(v_set1(w->coef[C_SQUARES]), x, v));
   return v;
 }
 SMI vreal ms_value(const loss_out *w, vreal p, size_t i, int cnt) {

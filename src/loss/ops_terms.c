@@ -33,7 +33,7 @@ SMI void svm_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
   vreal over = v_max(v_add(one(), at(loss_in(r, 0), i, cnt)), zero()), x = at(loss_in(r, 0), i, cnt);
   if (r->q[SVM_POWER] == 2) over = v_mul(over, over);
   over = loss_at_target(r, v_select(lanes_below(cnt), over, zero()), 0, i);
-  acc[0] = v_add(acc[0], v_select(v_eq(x, x), over, x));
+  acc[0] = v_add(acc[0], v_add(over, v_sub(x, x)));
 }
 LOSS_SUMS_OF(svm_late, svm_add, 1)
 static void svm_settle(loss_row *r) {
@@ -151,7 +151,7 @@ LOSS_SUMS_OF(size_early, size_add, 2)
 /* 1 / a power of two near the mean |x|, by which logits are multiplied so that no square leaves the range. */
 SMI double inverse_size(const loss_row *r) {
   double size = r->total[STAGE_EARLY][SUM_SIZE] / (double)r->n;
-  int64_t bits = 0x3ff0000000000000;
+  int64_t bits = 0x3870000000000000; /* 2^-120 */
   if (size >= 0x1p-100 && size < 0x1p1000) memcpy(&bits, &size, 8);
   bits = 0x7fe0000000000000 - (bits & 0x7ff0000000000000);
   memcpy(&size, &bits, 8);

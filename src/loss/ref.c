@@ -218,10 +218,10 @@ static void max_suppression_ref(const row_ref_call *c) {
   size_t y;
   if (!open_hard(c, &r, logit, &y)) return;
   real alpha = c->q[1], b = c->q[2], count, squares = 0, mean = above_mean(&r, c->q[3] == 1, &count);
-  for (size_t j = 0; j < c->n; j++) squares += r.z[j] * r.z[j];
+  for (size_t j = 0; j < c->n; j++) squares += r.z[j] == -INFINITY ? 0 : r.z[j] * r.z[j];
   c->out[LOSS][0] = (double)(-r.log_p[y] + part(alpha, mean) + part(b, squares) / 2);
   for (size_t j = 0; j < c->n; j++) {
-    real g = (j == y ? -without(&r, y) : r.p[j]) + alpha * (j == r.argmax) + part(b, r.z[j]);
+    real g = (j == y ? -without(&r, y) : r.p[j]) + alpha * (j == r.argmax) + (r.z[j] == -INFINITY ? 0 : b * r.z[j]);
     if (c->q[3] == 0 || r.z[j] != -INFINITY) g -= alpha / count;
     c->out[DX][j] = (double)g;
   }
@@ -410,7 +410,7 @@ static int open_terms(const row_ref_call *c, const double *target, int infinite,
 static void l2_svm_loss_ref(const row_ref_call *c) {
   size_t y;
   real sum = 0, scale = (real)c->q[2] / (real)c->n;
-  if (!open_terms(c, c->in[1], 0, &y)) return;
+  if (!open_terms(c, c->in[1], 1, &y)) return;
   for (size_t j = 0; j < c->n; j++) {
     real sign = j == y ? 1 : -1, over = fmaxl(0, 1 - sign * c->in[0][j]);
     sum += c->q[1] == 2 ? over * over : over;
@@ -458,7 +458,8 @@ static void z_loss_ref(const row_ref_call *c) {
   size_t y;
   real n = (real)c->n, a = c->q[1], b = c->q[2], e = c->q[3], mean = 0, variance = 0;
   if (!open_terms(c, c->in[1], 1, &y)) return;
-  for (size_t j = 0; j < c->n; j++) mean += c->in[0][j] / n;
+  for (size_t j = 0; j < c->n; j++) mean += c->in[0][j];
+  mean /= n;
   for (size_t j = 0; j < c->n; j++) variance += (c->in[0][j] - mean) * (c->in[0][j] - mean) / n;
   real sd = sqrtl(variance), z = sd > 0 ? (c->in[0][y] - mean) / (sd + e) : 0, slope = -sigmoid(a * (b - z));
   c->out[LOSS][0] = (double)(softplus(a * (b - z)) / a);

@@ -243,11 +243,11 @@ const smx_op loss_table[LOSS_COUNT] = {
         .example = "softmax run squared_error_logit logits.npy labels.npy probabilities.npy",
         INPUTS(sel_in), OUTPUTS(plain_out), PARAMS(sel_params)},
     [LOSS_logit_adjustment] = {
-        .id = 204, .name = "logit_adjustment", .family = "loss", .flags = BACKWARD, .tolerance = 32,
+        .id = 204, .name = "logit_adjustment", .family = "loss", .flags = BACKWARD, .tolerance = 64,
         .title = "cross-entropy of logits shifted by the log of class frequencies",
         .formula = "loss = lse(z) - z_y,  z_j = x_j + tau log prior_j",
         .about = "For long-tailed classes. With tau = 1 and counts it is balanced softmax; counts and frequencies give the same loss. A class of "
-                 "prior 0 does not exist. Gradient: softmax(z)_j - [j = y].",
+                 "prior 0 does not exist. z_j is rounded to the arithmetic type once. Gradient: softmax(z)_j - [j = y].",
         .source = "Long-tail learning via logit adjustment (Menon et al. 2021); Balanced Meta-Softmax (Ren et al. 2020); CircuitGCL (2025)",
         .example = "softmax run logit_adjustment logits.npy labels.npy counts.npy",
         INPUTS(prior_in), OUTPUTS(plain_out), PARAMS(adjusted_params)},
@@ -329,7 +329,8 @@ const smx_op loss_table[LOSS_COUNT] = {
         .id = 230, .name = "l2_svm_loss", .family = "loss", .flags = BACKWARD, .tolerance = 32,
         .title = "one-against-rest hinge",
         .formula = "loss = (c / n) sum_j max(0, 1 - t_j x_j)^power,  t_y = 1, the others -1",
-        .about = "The last layer of a support vector machine. The regulariser of the weights is the caller's.",
+        .about = "The last layer of a support vector machine. The regulariser of the weights is the caller's. A row with an infinite "
+                 "logit is NaN.",
         .source = "An Architecture Combining CNN and SVM for Image Classification (Agarap 2017); Deep Learning using Linear Support Vector Machines "
                   "(Tang 2013)",
         .example = "softmax run l2_svm_loss scores.npy labels.npy",
