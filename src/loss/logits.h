@@ -1,7 +1,7 @@
 /* loss/logits.h - the ways in which losses form scores of logits: x itself, x / T, c tanh(x / c) / T, and x plus a multiple of a logarithm. */
 #ifndef SMX_LOSS_LOGITS_H
 #define SMX_LOSS_LOGITS_H
-#include "rows.h"
+#include "stages.h"
 
 SMI score score_logit(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   (void)k;
