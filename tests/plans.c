@@ -11,7 +11,9 @@
 #include "unit.h"
 
 enum { PLANS = 4 }; /* 0 is the automatic choice */
-static const char *const operators[] = {"softmax", "softmin", "log_softmax", "masked_softmax", "scaled_masked_softmax", "logsumexp"};
+static const char *const operators[] = {
+    "softmax", "softmin", "log_softmax", "masked_softmax", "scaled_masked_softmax", "logsumexp", "cross_entropy", "knowledge_distillation",
+    "z_loss"};
 static const int64_t lengths[] = {1, 16, 17, 64, 100, 1000, 1025, 8191, 8192, 8193, 16384, 50257};
 
 /* Rows on which a plan that is not exact shows. */
