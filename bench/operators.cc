@@ -93,7 +93,9 @@ Call operator_call(const Problem &p, bool optional) {
   for (int32_t i = 0; i < run->op->input_count; i++) {
     const smx_port &port = run->op->inputs[i];
     any_optional |= (port.flags & SMX_PORT_OPTIONAL) != 0;
-    run->in.add(optional || !(port.flags & SMX_PORT_OPTIONAL) ? build_input(p, port, i) : nullptr);
+    const bool either = (port.flags & SMX_PORT_EITHER) != 0; /* of those that exclude each other, the one of a value a row */
+    const bool wanted = either ? port.shape == SMX_SHAPE_ROW : optional || !(port.flags & SMX_PORT_OPTIONAL);
+    run->in.add(wanted ? build_input(p, port, i) : nullptr);
   }
   if (optional && !any_optional) return {};
   build_outputs(*run, p);
