@@ -27,9 +27,10 @@ static json_t *ports(int32_t count, const smx_port *list) {
 static json_t *param(const smx_param *p) {
   json_t *choices = p->choices ? json_array() : NULL;
   for (int i = 0; choices && p->choices[i]; i++) json_array_append_new(choices, json_string(p->choices[i]));
-  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:b, s:b, s:b, s:o*}", "name", p->name, "help", p->help, "default", number(p->def), "min",
-                   number(p->min), "max", number(p->max), "integer", (int)(p->flags & SMX_PARAM_INT), "open_min",
-                   (int)(p->flags & SMX_PARAM_OPEN_MIN), "nonzero", (int)(p->flags & SMX_PARAM_NONZERO), "choices", choices);
+  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:o*}", "name", p->name, "help", p->help, "default", number(p->def),
+                   "min", number(p->min), "max", number(p->max), "integer", (int)(p->flags & SMX_PARAM_INT), "open_min",
+                   (int)(p->flags & SMX_PARAM_OPEN_MIN), "nonzero", (int)(p->flags & SMX_PARAM_NONZERO), "even",
+                   (int)(p->flags & SMX_PARAM_EVEN), "choices", choices);
 }
 
 static json_t *params(const smx_op *op) {

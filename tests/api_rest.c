@@ -148,6 +148,7 @@ static void infer(void **state) {
   (void)state;
   int64_t shape[3] = {4, 12, 6};
   smx_tensor x = {NULL, {1, 0}, 3, {4, 16, 1}, shape, NULL, 0};
+  smx_tensor auxiliary[SMX_MAX_PORTS];
   const smx_tensor *in[SMX_MAX_PORTS] = {&x};
   for (size_t o = 0; o < smx_op_count(); o++) {
     const smx_op *op = smx_op_at(o);
@@ -155,16 +156,23 @@ static void infer(void **state) {
     smx_shape out[SMX_MAX_PORTS];
     smx_params_init(op, &p);
     p.axis = 1;
-    int64_t aux_shape[2][3] = {{4, 12, 6}, {2, 0, 0}};
-    smx_tensor full = {NULL, {1, 0}, 3, {1, 8, 1}, aux_shape[0], NULL, 0}, offsets = {NULL, {1, 0}, 1, {0, 64, 1}, aux_shape[1], NULL, 0};
-    int64_t row_shape[2] = {4, 6};
-    smx_tensor row = {NULL, {1, 0}, 2, {0, 64, 1}, row_shape, NULL, 0}, *required[] = {&full, &row, &offsets, &full};
-    for (int i = 1; i < op->input_count; i++)
-      if (op->inputs[i].shape == SMX_SHAPE_FULL && !(op->inputs[i].flags & SMX_PORT_MASK)) full.dtype = SMX_F32;
-    for (int i = 1; i < op->input_count; i++) in[i] = op->inputs[i].flags & SMX_PORT_OPTIONAL ? NULL : required[op->inputs[i].shape];
+    for (int i = 1; i < op->input_count; i++) {
+      static int64_t shapes[][3] = {
+          [SMX_SHAPE_FULL] = {4, 12, 6}, [SMX_SHAPE_ROW] = {4, 6}, [SMX_SHAPE_OFFSETS] = {2}, [SMX_SHAPE_COLUMN] = {12}};
+      static const int32_t dims[] = {[SMX_SHAPE_FULL] = 3, [SMX_SHAPE_ROW] = 2, [SMX_SHAPE_OFFSETS] = 1, [SMX_SHAPE_COLUMN] = 1};
+      const smx_port *port = &op->inputs[i];
+      int first = port->flags & SMX_PORT_EITHER && !(op->inputs[i - 1].flags & SMX_PORT_EITHER);
+      smx_dtype type = port->flags & SMX_PORT_INT ? SMX_I64 : port->flags & SMX_PORT_MASK ? SMX_U8 : SMX_F32;
+      auxiliary[i] = (smx_tensor){NULL, {1, 0}, dims[port->shape], type, shapes[port->shape], NULL, 0};
+      in[i] = port->flags & SMX_PORT_OPTIONAL && !first ? NULL : &auxiliary[i];
+    }
     if (smx_infer(op, &p, op->input_count, in, op->output_count, out)) fail_msg("%s: %s", op->name, smx_last_error());
     for (int i = 0; i < op->output_count; i++) {
       int row_shaped = op->outputs[i].shape == SMX_SHAPE_ROW, whole = op->outputs[i].flags & SMX_PORT_INT;
+      if (op->outputs[i].shape == SMX_SHAPE_SCALAR) {
+        assert_int_equal(out[i].ndim, 0);
+        continue;
+      }
       assert_int_equal(out[i].ndim, row_shaped ? 2 : 3);
       assert_int_equal(out[i].dim[0], 4);
       if (op->outputs[i].shape != SMX_SHAPE_K) assert_int_equal(out[i].dim[1], row_shaped ? 6 : 12);

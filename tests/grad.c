@@ -128,7 +128,7 @@ static double spread(const problem *p) {
   double m = 0;
   for (int i = 0; i < p->op->input_count; i++)
     if (p->in[i] && !strcmp(p->op->inputs[i].name, "teacher")) m = fmax(largest(p->in[0], p->n), largest(p->in[i], p->n));
-  return 1 + m / fmin(param_or(p, "temperature", 1), 1) / 16;
+  return m > 0 ? 1 + m / fmin(param_or(p, "temperature", 1), 1) / 16 : 1;
 }
 
 static void against_f64(problem *p, int variant, worst *w) {
