@@ -6,30 +6,23 @@
 #include "job.h"
 #include "cpu/fpenv.h"
 #include "plan.h"
-#include "turn.h"
+#include "tile.h"
 #include <stdatomic.h>
 #include <string.h>
 
 enum {
   TILE = 8192,            /* elements of a tile of short rows */
-  TILE_ROWS = 32,         /* rows of a tile when the axis is not contiguous: two cache lines for every page that is touched */
   TILE_WIDE = 262144,     /* elements of such a tile, which then has fewer rows, but whole lines */
   LONG_ROW = 32768,       /* elements from which a row that must be converted runs by groups */
   SPLIT_ROW = 131072,     /* elements from which threads share a row */
   TASK = 65536,           /* elements that are worth a task */
   STRIP_CACHED = 1 << 20, /* bytes of a strip of rows side by side that stay in the second-level cache */
-  AHEAD = 32,             /* elements along a turned axis that are fetched ahead of their use */
   RUN_GROUPS = 32         /* groups of a long row handed out together */
 };
 
 static _Atomic int forced_plan;
 void smx_plan_set(int plan) { atomic_store(&forced_plan, plan); }
 int smx_plan_get(void) { return atomic_load_explicit(&forced_plan, memory_order_relaxed); }
-
-static size_t real_bytes(const job *j) { return j->wide ? 8 : 4; }
-
-/* Bytes of an element of a port as kernels see it. */
-static int64_t cell_bytes(const job *j, const job_port *p) { return p->whole || j->wide ? 8 : 4; }
 
 /* The ports that are there, one after another. */
 typedef struct port_list {
@@ -85,173 +78,6 @@ static void merge_dims(job *j) {
 static int64_t run_length(const job *j, int64_t row, int64_t rows) {
   int64_t last = j->dim[j->dims - 1], left = last - row % last;
   return rows < left ? rows : left;
-}
-
-static char *row_address(const job *j, const job_port *p, int64_t row) {
-  int64_t offset = 0;
-  for (int32_t d = j->dims - 1; d >= 0; d--) {
-    offset += row % j->dim[d] * p->outer[d];
-    row /= j->dim[d];
-  }
-  return p->data + offset * p->bytes;
-}
-
-static int64_t row_step(const job *j, const job_port *p) { return p->outer[j->dims - 1]; }
-
-/* ---- tiles ---- */
-
-/* What one task works with. A piece: elements start .. start + count - 1 of `rows` rows from `row` on. */
-typedef struct piece {
-  int64_t row, rows, start, count;
-} piece;
-
-typedef struct tile {
-  char *memory;
-  int64_t room; /* elements a port has */
-} tile;
-
-/* Whether dst[0] is computed where its input was brought to. */
-static bool overwrites(const job *j) {
-  const job_port *x = j->src + j->in_place, *y = j->dst;
-  return j->in_place >= 0 && x->present && x->full && !x->direct && !x->whole && y->present && y->full && !y->direct;
-}
-
-static int64_t tile_bytes(const job *j, int64_t room) {
-  int64_t bytes = overwrites(j) ? -room * cell_bytes(j, j->dst) : 0;
-  for (int p = 0; p < ROW_SRC; p++)
-    if (j->src[p].present && !j->src[p].direct) bytes += room * cell_bytes(j, j->src + p);
-  for (int p = 0; p < ROW_DST; p++)
-    if (j->dst[p].present && !j->dst[p].direct) bytes += room * cell_bytes(j, j->dst + p);
-  return bytes;
-}
-static bool scratched(const job *j) { return tile_bytes(j, 1) > 0; }
-
-/* How much of a row lies in scratch memory: all of it, k values, one, or 0 for nothing. */
-static int64_t scratch_length(const job *j) {
-  int64_t length = 0;
-  for (int p = 0; p < ROW_SRC + ROW_DST; p++) {
-    const job_port *q = p < ROW_SRC ? j->src + p : j->dst + (p - ROW_SRC);
-    int64_t own = q->full ? j->n : q->length;
-    if (q->present && !q->direct && own > length) length = own;
-  }
-  return length;
-}
-
-static bool tile_open(const job *j, tile *t, int64_t room) {
-  t->room = (room + 63) / 64 * 64;
-  t->memory = NULL;
-  return !scratched(j) || (t->memory = smx_alloc(j->ctx, (size_t)tile_bytes(j, t->room))) != NULL;
-}
-
-/* Elements between a port and memory that kernels can use; whole numbers are int64_t there. */
-static void load(const job *j, const job_port *p, const char *at, int64_t stride, int64_t n, char *to) {
-  int64_t *whole = (int64_t *)(void *)to;
-  if (!p->whole) j->moves->load(p->store, at, stride, (size_t)n, to);
-  else if (p->store == STORE_I32)
-    for (int64_t i = 0; i < n; i++) whole[i] = ((const int32_t *)(const void *)at)[i * stride];
-  else
-    for (int64_t i = 0; i < n; i++) whole[i] = ((const int64_t *)(const void *)at)[i * stride];
-}
-static void store(const job *j, const job_port *p, const char *from, int64_t n, char *at, int64_t stride) {
-  const int64_t *whole = (const int64_t *)(const void *)from;
-  if (!p->whole) j->moves->store(p->store, from, (size_t)n, at, stride);
-  else if (p->store == STORE_I32)
-    for (int64_t i = 0; i < n; i++) ((int32_t *)(void *)at)[i * stride] = (int32_t)whole[i];
-  else
-    for (int64_t i = 0; i < n; i++) ((int64_t *)(void *)at)[i * stride] = whole[i];
-}
-
-/* A piece whose rows are adjacent in memory: whole cache lines are turned over, through a buffer where they must be converted. */
-static void move_columns(const job *j, const job_port *p, const piece *at, char *scratch, bool out) {
-  double buffer[TURN * TILE_ROWS];
-  char *lines = (char *)buffer, *base = row_address(j, p, at->row) + at->start * p->axis * p->bytes;
-  const int64_t cell = cell_bytes(j, p);
-  for (int64_t i = 0; i < at->count; i += TURN) {
-    int64_t n = at->count - i < TURN ? at->count - i : TURN;
-    char *here = base + i * p->axis * p->bytes, *row = scratch + i * cell;
-    for (int64_t c = AHEAD; c < AHEAD + n && i + c < at->count; c++)
-      for (int64_t byte = 0; byte < at->rows * p->bytes; byte += 64) __builtin_prefetch(here + c * p->axis * p->bytes + byte, 1);
-    if (p->same && out) turn(cell, row, at->count, here, p->axis, at->rows, n);
-    else if (p->same) turn(cell, here, p->axis, row, at->count, n, at->rows);
-    else if (out) {
-      turn(cell, row, at->count, lines, TILE_ROWS, at->rows, n);
-      for (int64_t c = 0; c < n; c++) store(j, p, lines + c * TILE_ROWS * cell, at->rows, here + c * p->axis * p->bytes, 1);
-    } else {
-      for (int64_t c = 0; c < n; c++) load(j, p, here + c * p->axis * p->bytes, 1, at->rows, lines + c * TILE_ROWS * cell);
-      turn(cell, lines, TILE_ROWS, row, at->count, n, at->rows);
-    }
-  }
-}
-
-/* Loads or stores a piece of a port, a stretch of the axis at a time, so that lines with elements of several rows stay in L1. */
-static void move_piece(const job *j, const job_port *p, const piece *at, char *scratch, bool out) {
-  int64_t step = row_step(j, p), stretch = p->axis == 1 ? at->count : 64;
-  if (p->axis != 1 && step == 1 && at->rows > 1 && at->rows <= TILE_ROWS) {
-    move_columns(j, p, at, scratch, out);
-    return;
-  }
-  bool packed = p->axis == 1 && step == at->count && at->count == p->length;
-  char *base = row_address(j, p, at->row) + at->start * p->axis * p->bytes;
-  int64_t rows = packed ? 1 : at->rows, count = packed ? at->rows * at->count : at->count;
-  if (packed) stretch = count;
-  for (int64_t i = 0; i < count; i += stretch) {
-    int64_t n = count - i < stretch ? count - i : stretch;
-    for (int64_t r = 0; r < rows; r++) {
-      char *here = base + (r * step + i * p->axis) * p->bytes, *there = scratch + (r * count + i) * cell_bytes(j, p);
-      if (out) store(j, p, there, n, here, p->axis);
-      else load(j, p, here, p->axis, n, there);
-    }
-  }
-}
-
-/* What a port contributes to a piece: its part of the row, or all that it has for a row. */
-static piece part_of(const job_port *p, const piece *at) { return p->full ? *at : (piece){at->row, at->rows, 0, p->length}; }
-static void move_part(const job *j, const job_port *p, const piece *at, char *scratch, bool out) {
-  const piece part = part_of(p, at);
-  if (p->length != 1 || p->full) move_piece(j, p, &part, scratch, out);
-  else if (out) store(j, p, scratch, at->rows, row_address(j, p, at->row), row_step(j, p));
-  else load(j, p, row_address(j, p, at->row), row_step(j, p), at->rows, scratch);
-}
-
-/* Where a kernel finds a port for a piece: in place, or in the tile, which is used up by it. */
-static char *open_port(const job *j, const job_port *p, const piece *at, int64_t room, char **scratch, ptrdiff_t *step) {
-  char *here = *scratch;
-  if (p->direct) {
-    *step = row_step(j, p) * cell_bytes(j, p) / (int64_t)real_bytes(j);
-    return row_address(j, p, at->row) + (p->full ? at->start * p->bytes : 0);
-  }
-  *step = part_of(p, at).count * cell_bytes(j, p) / (int64_t)real_bytes(j);
-  *scratch += room * cell_bytes(j, p);
-  return here;
-}
-
-/* The call for a piece, its inputs loaded. values: where the ports that are not FULL are, of a row that is taken in pieces; or NULL. */
-static row_call open_call(const job *j, const tile *t, const piece *at, const row_call *values) {
-  row_call c = values ? *values : j->call;
-  char *scratch = t->memory;
-  c.n = (size_t)j->n, c.rows = (size_t)at->rows;
-  c.origin = c.start = (size_t)at->start, c.count = (size_t)at->count;
-  for (int p = 0; p < ROW_SRC; p++) {
-    const job_port *q = j->src + p;
-    if (!q->present || (values && !q->full)) continue;
-    char *here = open_port(j, q, at, t->room, &scratch, c.src_step + p);
-    c.src[p] = here;
-    if (!q->direct) move_part(j, q, at, here, false);
-  }
-  for (int p = 0; p < ROW_DST; p++) {
-    if (!j->dst[p].present || (values && !j->dst[p].full)) continue;
-    if (p == 0 && overwrites(j)) c.dst[0] = (void *)(uintptr_t)c.src[j->in_place], c.dst_step[0] = c.src_step[j->in_place];
-    else c.dst[p] = open_port(j, j->dst + p, at, t->room, &scratch, c.dst_step + p);
-  }
-  return c;
-}
-
-/* Stores what a call left in the tile: all ports, or the FULL ones of a row that is taken in pieces. */
-static void close_call(const job *j, const row_call *c, const piece *at, bool all) {
-  for (int p = 0; p < ROW_DST; p++) {
-    const job_port *q = j->dst + p;
-    if (q->present && !q->direct && q->data && (all || q->full)) move_part(j, q, at, c->dst[p], true);
-  }
 }
 
 /* ---- many rows ---- */
