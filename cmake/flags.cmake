@@ -6,7 +6,7 @@ if(SMX_WERROR)
 endif()
 
 # Kernels say themselves what to unroll; -O3 only makes them slow to compile.
-set(SMX_KERNEL_OPTIMISE $<$<NOT:$<CONFIG:Debug>>:-O2>)
+set(SMX_KERNEL_OPTIMISE $<$<NOT:$<CONFIG:Debug>>:-O2> CACHE STRING "how kernels are optimised; speed depends on it, no bit does")
 
 if(SMX_SANITIZE)
   set(sanitize -fsanitize=${SMX_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
