@@ -356,11 +356,12 @@ static inline void exp_program_row(const row_kernel *kernel, row_call *c, size_t
   if (run_program(kernel, &one) && c->on_empty == SMX_EMPTY_ERROR && c->first_empty < 0) c->first_empty = (int64_t)row;
 }
 
-/* A row that the caches hold: maximum, terms and their sum, output. The terms are kept in `store` (the output or a scratch row), or formed
+/* A row that the caches hold, whose maximum is known: terms and their sum, output. The terms are kept in `store` (the output or a scratch row), or formed
  * again. Returns false, with nothing written, when the row is not an ordinary one. */
-static inline bool exp_cached_row(const exp_body *b, const span *s, const consts *k, bool bypass, real *store, ptrdiff_t prefetch) {
+static inline bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max, bool bypass, real *store,
+                                  ptrdiff_t prefetch) {
   const size_t n = s->n;
-  real max = b->scores->max(s, k, 0, n), sink = b->extra ? b->extra(s, k) : -R_INF, top = sink > max ? sink : max;
+  real sink = b->extra ? b->extra(s, k) : -R_INF, top = sink > max ? sink : max;
   if (!in_range(max) || !in_range(top) || sink != sink) return false;
   exp_row r = {.ref = k_of(top) - 1, .top = max};
   exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .ref = r.ref, .store = store, .prefetch = prefetch};
@@ -392,17 +393,27 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
     run_rows(kernel, c);
     return;
   }
-  if (b->small && c->plan == PLAN_AUTO && b->small(kernel, c)) return;
+  if (c->rows == 0 || (b->small && c->plan == PLAN_AUTO && b->small(kernel, c))) return;
   real scratch[GROUP] __attribute__((aligned(64)));
   row_plan plan = c->plan != PLAN_AUTO ? c->plan : c->n > EXP_CACHED ? PLAN_STREAM : c->bypass ? PLAN_SCRATCH : PLAN_CACHE;
   bool weights = b->kind == EXP_WEIGHTS && !b->gradient, scratched = plan == PLAN_SCRATCH && c->n <= GROUP;
   bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && c->rows * c->n > FOLLOW;
-  span s = span_of(c, 0);
-  for (size_t r = 0; r < c->rows; r++, span_next(c, &s)) {
+  const bool cached = plan != PLAN_STREAM;
+  span s = span_of(c, 0), next = s;
+  consts k = b->setup(c, &s), next_k = k;
+  real max = cached ? b->scores->max(&s, &k, 0, c->n) : 0;
+  for (size_t r = 0; r < c->rows; r++, s = next, k = next_k) {
     real *store = !weights ? NULL : scratched ? scratch : plan == PLAN_CACHE && !c->bypass ? s.dst[0] : NULL;
     ptrdiff_t ahead = follow && r + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
-    const consts k = b->setup(c, &s);
-    if (plan == PLAN_STREAM || !exp_cached_row(b, &s, &k, c->bypass, store, ahead)) exp_program_row(kernel, c, r);
+    const bool more = r + 1 < c->rows;
+    if (more) {
+      span_next(c, &next);
+      next_k = b->setup(c, &next);
+    }
+    const bool done = cached && exp_cached_row(b, &s, &k, max, c->bypass, store, ahead);
+    /* At once: it only reads, while the stores of the row just written are still on their way. */
+    if (cached && more) max = b->scores->max(&next, &next_k, 0, c->n);
+    if (!done) exp_program_row(kernel, c, r);
   }
   if (c->bypass) v_stream_end();
 }

@@ -31,7 +31,7 @@ static bool softmax_short(size_t rows, size_t n, const void *x, void *y, bool by
   const consts k = {{0}};
   span s = {.n = n, .src = {x}, .dst = {y}};
   for (size_t r = 0; r < rows; r++, s.src[0] += n, s.dst[0] += n)
-    if (!exp_cached_row(&softmax_plain_body, &s, &k, false, s.dst[0], 0)) small_odd_row(&w, r);
+    if (!exp_cached_row(&softmax_plain_body, &s, &k, plain_max(&s, &k, 0, n), false, s.dst[0], 0)) small_odd_row(&w, r);
   return true;
 }
 static const exp_body softmax_scaled_body = {.setup = softmax_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_weights};

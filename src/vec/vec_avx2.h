@@ -2,7 +2,7 @@
 #if !defined(__AVX2__) || !defined(__FMA__) || !defined(__F16C__)
 #error "compile this file for AVX2, FMA and F16C"
 #endif
-#define SMI static inline __attribute__((always_inline)) /* an engine and its operator become one loop */
+#define SMI static inline __attribute__((always_inline, unused)) /* an engine and its operator become one loop */
 #include <immintrin.h>
 #if SMX_REAL == 32
 typedef __m256 vhalf;

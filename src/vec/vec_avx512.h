@@ -2,7 +2,7 @@
 #if !defined(__AVX512F__) || !defined(__AVX512DQ__) || !defined(__AVX512BW__) || !defined(__AVX512VL__)
 #error "compile this file for AVX-512"
 #endif
-#define SMI static inline __attribute__((always_inline)) /* an engine and its operator become one loop */
+#define SMI static inline __attribute__((always_inline, unused)) /* an engine and its operator become one loop */
 #include <immintrin.h>
 #if SMX_REAL == 32
 typedef __m512 vreal;

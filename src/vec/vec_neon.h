@@ -2,7 +2,7 @@
 #ifndef __aarch64__
 #error "compile this file for AArch64"
 #endif
-#define SMI static inline __attribute__((always_inline)) /* an engine and its operator become one loop */
+#define SMI static inline __attribute__((always_inline, unused)) /* an engine and its operator become one loop */
 #include <arm_neon.h>
 #if SMX_REAL == 32
 typedef float32x4_t vq;
