@@ -61,9 +61,10 @@ smx_status attention_check_options(attention_job *j, const smx_attention_options
 
 static smx_status check_kind(const attention_job *j, const char *port, const smx_view *v, attention_elements kind) {
   static const char *const wanted[] = {"f16, bf16, f32 or f64", "bool or u8", "i32 or i64", "i32"};
-  bool i32 = smx_same_dtype(v->dtype, SMX_I32), i64 = smx_same_dtype(v->dtype, SMX_I64);
-  bool mask = smx_same_dtype(v->dtype, SMX_BOOL) || smx_same_dtype(v->dtype, SMX_U8);
-  bool good = kind == FLOATS ? smx_is_float(v->dtype) : kind == MASKS ? mask : kind == WHOLES ? i32 || i64 : i32;
+  bool good = kind == FLOATS   ? smx_is_float(v->dtype)
+              : kind == MASKS  ? smx_is_mask(v->dtype)
+              : kind == WHOLES ? smx_is_whole(v->dtype)
+                               : smx_same_dtype(v->dtype, SMX_I32);
   return good ? SMX_OK : smx_fail(SMX_ERR_DTYPE, "%s: %s: dtype is %s, not %s", j->name, port, smx_dtype_name(v->dtype), wanted[kind]);
 }
 

@@ -4,7 +4,6 @@
 #include "attention/attention.h"
 #include "base/base.h"
 #include "cpu/cpu.h"
-#include <stdatomic.h>
 
 /* A tensor that may be absent: data NULL. Offsets and lengths are read through attention_int. */
 typedef struct attention_job {
@@ -21,8 +20,8 @@ typedef struct attention_job {
 } attention_job;
 
 static inline int64_t attention_int(const smx_view *v, int64_t i) {
-  const char *at = v->data + i * v->strides[0] * smx_dtype_bytes(v->dtype);
-  return v->dtype.bits == 32 ? *(const int32_t *)(const void *)at : *(const int64_t *)(const void *)at;
+  const int64_t bytes = smx_dtype_bytes(v->dtype);
+  return smx_whole_at(v->data + i * v->strides[0] * bytes, bytes);
 }
 
 /* How many queries and keys sequence b has. */
@@ -59,12 +58,6 @@ attn_head attention_head(const attention_job *j, int64_t b, int64_t kv);
 /* Runs a kernel of the room on a task. False without memory for its scratch. */
 typedef void attention_kernel(attn_task *t, void *scratch);
 bool attention_task(const attention_job *j, attn_task *t, size_t scratch, attention_kernel *kernel);
-
-/* Keeps the smallest number in *least, which starts below 0. */
-static inline void attention_note(_Atomic int64_t *least, int64_t number) {
-  int64_t old = atomic_load(least);
-  while ((old < 0 || number < old) && !atomic_compare_exchange_weak(least, &old, number)) {}
-}
 
 /* The multiples of ATTN_SPLIT below key_start + lk. */
 static inline int64_t attention_splits(const attention_job *j, int64_t lk) { return (j->key_start + lk + ATTN_SPLIT - 1) / ATTN_SPLIT; }

@@ -22,12 +22,6 @@ typedef struct crew {
 
 /* ---- a head of a sequence ---- */
 
-static int store_of(smx_dtype t) {
-  if (t.code == 4) return STORE_BF16;
-  if (t.code == 2) return t.bits == 16 ? STORE_F16 : t.bits == 32 ? STORE_F32 : STORE_F64;
-  return STORE_MASK;
-}
-
 /* The rows of head `head` and its followers in v, a tensor [batch, heads, rows, columns], [batch, heads, rows] or [batch, heads]. */
 static attn_rows rows_of(const smx_view *v, int64_t batch, int64_t head, int64_t row) {
   attn_rows m = {0};
@@ -37,7 +31,7 @@ static attn_rows rows_of(const smx_view *v, int64_t batch, int64_t head, int64_t
   m.step = step * bytes;
   m.head = v->strides[1] * bytes;
   m.stride = v->ndim > 3 ? (ptrdiff_t)v->strides[3] : 1;
-  m.store = store_of(v->dtype);
+  m.store = row_store_of(v->dtype);
   return m;
 }
 
@@ -76,7 +70,7 @@ attn_head attention_head(const attention_job *j, int64_t b, int64_t kv) {
 static void note_empty(crew *w, const unit *u, int64_t row) {
   const attention_job *j = w->j;
   int64_t groups = j->heads / j->kv_heads, i = row / groups, head = u->head * groups + row % groups;
-  attention_note(&w->empty, (u->sequence * j->heads + head) * j->lq + i);
+  smx_keep_least(&w->empty, (u->sequence * j->heads + head) * j->lq + i);
 }
 
 static attn_task task_of(const crew *w, const unit *u) {

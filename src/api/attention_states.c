@@ -71,7 +71,7 @@ static void merge_head(void *arg, int64_t at) {
       for (int64_t s = 0; s < v->shape[3]; s++, to += width) memcpy(to, from + s * v->strides[3] * j->real_bytes, (size_t)width);
     }
     if (!attention_task(j, &t, j->kernels->scratch(&j->call, 1), j->kernels->merge)) atomic_store(&m->no_memory, true);
-    if (t.first_empty >= 0) attention_note(&m->empty, at * j->lq + t.first);
+    if (t.first_empty >= 0) smx_keep_least(&m->empty, at * j->lq + t.first);
   }
   if (!side) atomic_store(&m->no_memory, true);
   smx_free(j->ctx, side);

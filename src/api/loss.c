@@ -1,14 +1,7 @@
 /* api/loss.c - cross-entropy by name: its arguments as tensors, and the verb. */
-#include "base/base.h"
+#include "verbs.h"
 #include "loss/loss.h"
 #include <string.h>
-
-static smx_tensor array(const void *data, smx_dtype dtype, int32_t ndim, int64_t *shape) {
-  smx_tensor t = {.ndim = ndim, .dtype = dtype, .shape = shape};
-  t.device.device_type = 1;
-  memcpy(&t.data, &data, sizeof t.data);
-  return t;
-}
 
 /* NULL, 0: the default. */
 static void set(smx_params *p, const char *name, double value) {
@@ -27,9 +20,13 @@ smx_status smx_cross_entropy_f32(smx_context *ctx, size_t rows, size_t n, const 
   if (rows > INT64_MAX || n > INT64_MAX) return smx_fail(SMX_ERR_SHAPE, "smx_cross_entropy_f32: rows * n = %zu * %zu overflows", rows, n);
   if (rows && !loss) return smx_fail(SMX_ERR_NULL, "smx_cross_entropy_f32: loss is NULL");
   int64_t shape[2] = {(int64_t)rows, (int64_t)n};
-  smx_tensor tensors[] = {array(x, SMX_F32, 2, shape),      array(target, SMX_I64, 1, shape), array(o.class_weight, SMX_F32, 1, shape + 1),
-                          array(loss, SMX_F32, 1, shape),   array(dx, SMX_F32, 2, shape),     array(o.lse, SMX_F32, 1, shape),
-                          array(reduced, SMX_F32, 0, shape)};
+  smx_tensor tensors[] = {smx_tensor_of(x, SMX_F32, 2, shape, NULL),
+                          smx_tensor_of(target, SMX_I64, 1, shape, NULL),
+                          smx_tensor_of(o.class_weight, SMX_F32, 1, shape + 1, NULL),
+                          smx_tensor_of(loss, SMX_F32, 1, shape, NULL),
+                          smx_tensor_of(dx, SMX_F32, 2, shape, NULL),
+                          smx_tensor_of(o.lse, SMX_F32, 1, shape, NULL),
+                          smx_tensor_of(reduced, SMX_F32, 0, shape, NULL)};
   const smx_tensor *in[] = {tensors, tensors + 1, NULL, o.class_weight ? tensors + 2 : NULL};
   const smx_tensor *out[] = {tensors + 3, dx ? tensors + 4 : NULL,     o.lse ? tensors + 5 : NULL, NULL, NULL,
                              NULL,        reduced ? tensors + 6 : NULL};

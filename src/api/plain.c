@@ -102,13 +102,6 @@ static smx_status forward(int row, smx_context *ctx, int32_t axis, const smx_ten
   return smx_forward(row_table + row, ctx, &params, 1, &x, 1, &y);
 }
 
-static smx_tensor matrix(const void *data, smx_dtype dtype, int64_t *shape, int64_t *strides) {
-  smx_tensor t = {.ndim = 2, .dtype = dtype, .shape = shape, .strides = strides};
-  t.device.device_type = 1;
-  memcpy(&t.data, &data, sizeof t.data);
-  return t;
-}
-
 enum { HALF_TILE = 4096 }; /* elements that are widened at once, on the stack */
 
 /* Rows that fit the tile: widened, computed there, rounded. */
@@ -137,7 +130,7 @@ static smx_status half(const char *name, smx_dtype dtype, size_t rows, size_t n,
     return SMX_OK;
   }
   int64_t shape[2] = {(int64_t)rows, (int64_t)n};
-  smx_tensor a = matrix(x, dtype, shape, NULL), b = matrix(y, dtype, shape, NULL);
+  smx_tensor a = smx_tensor_of(x, dtype, 2, shape, NULL), b = smx_tensor_of(y, dtype, 2, shape, NULL);
   return forward(ROW_softmax, NULL, -1, &a, &b);
 }
 smx_status smx_softmax_f16(size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
@@ -154,7 +147,7 @@ smx_status smx_softmax_strided_f32(smx_context *ctx, size_t rows, size_t n, cons
     return smx_fail(SMX_ERR_SHAPE, "smx_softmax_strided_f32: %s is %td, less than n = %zu",
                     x_stride < (ptrdiff_t)n ? "x_stride" : "y_stride", x_stride < (ptrdiff_t)n ? x_stride : y_stride, n);
   int64_t shape[2] = {(int64_t)rows, (int64_t)n}, xs[2] = {x_stride, 1}, ys[2] = {y_stride, 1};
-  smx_tensor a = matrix(x, SMX_F32, shape, xs), b = matrix(y, SMX_F32, shape, ys);
+  smx_tensor a = smx_tensor_of(x, SMX_F32, 2, shape, xs), b = smx_tensor_of(y, SMX_F32, 2, shape, ys);
   return forward(ROW_softmax, ctx, -1, &a, &b);
 }
 

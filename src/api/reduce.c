@@ -23,10 +23,6 @@ double smx_rows_sum(const void *values, int64_t rows, bool wide) {
   return s.blocks + s.block;
 }
 
-static int64_t whole_at(const smx_view *v, const char *at) {
-  return v->dtype.bits == 32 ? *(const int32_t *)(const void *)at : *(const int64_t *)(const void *)at;
-}
-
 static double counts(const smx_targets *t, int64_t y) {
   union {
     float f;
@@ -51,7 +47,7 @@ smx_status smx_targets_check(const smx_targets *t, double *total) {
   row_sum s = {.wide = t->wide};
   const int64_t rows = smx_view_elements(t->index);
   for (int64_t r = 0; r < rows; r++) {
-    int64_t y = whole_at(t->index, element(t->index, r));
+    int64_t y = smx_whole_at(element(t->index, r), smx_dtype_bytes(t->index->dtype));
     bool ignored = y == t->ignore;
     if (!ignored && (y < 0 || y >= t->classes))
       return smx_fail(SMX_ERR_TARGET, SMX_LABEL ": row %lld has target %lld, not 0..%lld or %lld", SMX_LABEL_ARGS(t->what), (long long)r,

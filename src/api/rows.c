@@ -89,11 +89,6 @@ typedef struct crew {
   _Atomic bool no_memory;
 } crew;
 
-static void note_empty(crew *w, int64_t row) {
-  int64_t old = atomic_load(&w->empty);
-  while ((old < 0 || row < old) && !atomic_compare_exchange_weak(&w->empty, &old, row)) {}
-}
-
 /* Rows are taken through the kernel as runs of the last dimension, as many at once as the tile has room for. An empty row under
  * SMX_EMPTY_ERROR must keep its output, so it is not stored back: such rows go one by one. */
 static void rows_task(void *arg, int64_t task) {
@@ -117,7 +112,7 @@ static void rows_task(void *arg, int64_t task) {
       row_call c = open_call(j, &t, &at, NULL);
       c.first_empty = -1;
       j->kernel->rows(&c);
-      if (c.first_empty >= 0) note_empty(w, row + c.first_empty);
+      if (c.first_empty >= 0) smx_keep_least(&w->empty, row + c.first_empty);
       else close_call(j, &c, &at, true);
       row += at.rows;
     }
@@ -260,7 +255,7 @@ static void strip_by_tiles(crew *w, int64_t row, int64_t count) {
   part.rows = part.dim[0] = count;
   part.dims = 1;
   if (even_rows(&part, &empty) == SMX_ERR_NOMEM) atomic_store(&w->no_memory, true);
-  if (empty >= 0) note_empty(w, row + empty);
+  if (empty >= 0) smx_keep_least(&w->empty, row + empty);
 }
 
 /* Bytes of rows that are taken together: few enough that their strip stays in the second-level cache, or else enough to make the most of every
@@ -309,11 +304,7 @@ static smx_status even_rows(job *j, int64_t *empty) {
 }
 
 /* Segments of one row of the tensor: each is a row of its own length. */
-static int64_t offset_at(const job_port *p, int64_t i) {
-  const char *at = p->data + i * p->axis * p->bytes;
-  if (p->store == STORE_I32) return *(const int32_t *)(const void *)at;
-  return *(const int64_t *)(const void *)at;
-}
+static int64_t offset_at(const job_port *p, int64_t i) { return smx_whole_at(p->data + i * p->axis * p->bytes, p->bytes); }
 
 static void advance(job_port *p, int64_t by) {
   if (p->present && p->full && p->data) p->data += by * p->axis * p->bytes;

@@ -68,9 +68,8 @@ static const int64_t *shape_of(const checked *k, const smx_port *port, int32_t *
 }
 
 static smx_status check_dtype(const smx_port *port, const smx_view *v, smx_label what) {
-  bool mask = smx_same_dtype(v->dtype, SMX_BOOL) || smx_same_dtype(v->dtype, SMX_U8);
-  bool whole = smx_same_dtype(v->dtype, SMX_I32) || smx_same_dtype(v->dtype, SMX_I64);
-  bool good = port->flags & SMX_PORT_MASK ? mask : port->flags & SMX_PORT_INT ? whole : smx_is_float(v->dtype);
+  const bool mask = port->flags & SMX_PORT_MASK, whole = port->flags & SMX_PORT_INT;
+  bool good = mask ? smx_is_mask(v->dtype) : whole ? smx_is_whole(v->dtype) : smx_is_float(v->dtype);
   if (good) return SMX_OK;
   const char *wanted = port->flags & SMX_PORT_MASK ? "bool or u8" : port->flags & SMX_PORT_INT ? "i32 or i64" : "f16, bf16, f32 or f64";
   return smx_fail(SMX_ERR_DTYPE, SMX_LABEL ": dtype is %s, not %s", SMX_LABEL_ARGS(what), smx_dtype_name(v->dtype), wanted);
@@ -83,7 +82,7 @@ static smx_status check_offsets(const checked *k, const smx_view *v, smx_label w
     return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[0] is %lld, not at least 1", SMX_LABEL_ARGS(what), (long long)v->shape[0]);
   for (int64_t i = 0; read && i < v->shape[0]; i++) {
     const char *at = v->data + i * v->strides[0] * smx_dtype_bytes(v->dtype);
-    int64_t o = v->dtype.bits == 32 ? *(const int32_t *)(const void *)at : *(const int64_t *)(const void *)at;
+    int64_t o = smx_whole_at(at, smx_dtype_bytes(v->dtype));
     if (i == 0 && o != 0) return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": the first is %lld, not 0", SMX_LABEL_ARGS(what), (long long)o);
     if (o < before || o > n)
       return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": number %lld is %lld, not %lld..%lld", SMX_LABEL_ARGS(what), (long long)i, (long long)o,
@@ -257,16 +256,10 @@ static smx_status check_backward_alias(const checked *k) {
 
 /* ---- the job ---- */
 
-static row_store store_of(smx_dtype t) {
-  if (t.code == 4) return STORE_BF16;
-  if (t.code == 2) return t.bits == 16 ? STORE_F16 : t.bits == 32 ? STORE_F32 : STORE_F64;
-  return t.bits == 8 ? STORE_MASK : t.bits == 32 ? STORE_I32 : STORE_I64;
-}
-
 static job_port port_of(const checked *k, const smx_port *port, const smx_view *v, bool wide) {
   const bool one = port->shape == SMX_SHAPE_ROW;
   job_port p = {.present = true, .full = !one && port->shape != SMX_SHAPE_K, .whole = (port->flags & SMX_PORT_INT) != 0, .data = v->data};
-  p.store = store_of(v->dtype), p.bytes = smx_dtype_bytes(v->dtype);
+  p.store = row_store_of(v->dtype), p.bytes = smx_dtype_bytes(v->dtype);
   p.axis = p.length = 1;
   for (int32_t d = 0, row = 0; d < v->ndim; d++) {
     if (one || d != k->axis) {
@@ -309,7 +302,7 @@ static void add_inputs(job *j, const checked *k, job_port *offsets) {
     }
     *offsets = (job_port){.present = true,
                           .data = k->in[i].data,
-                          .store = store_of(k->in[i].dtype),
+                          .store = row_store_of(k->in[i].dtype),
                           .bytes = smx_dtype_bytes(k->in[i].dtype),
                           .axis = k->in[i].strides[0]};
     j->offsets = offsets;
@@ -351,7 +344,7 @@ static smx_status check_targets(const checked *k, const job *j, double *total) {
     t.moves = j->wide ? smx_isa_current()->f64.moves : smx_isa_current()->f32.moves;
     for (int32_t w = 0; w < op->input_count; w++) {
       if (!(op->inputs[w].flags & SMX_PORT_WEIGHT) || !k->has_in[w]) continue;
-      t.weights = k->in[w].data, t.store = store_of(k->in[w].dtype);
+      t.weights = k->in[w].data, t.store = row_store_of(k->in[w].dtype);
       t.step = k->in[w].strides[k->axis] * smx_dtype_bytes(k->in[w].dtype);
     }
     smx_fpenv env = smx_fpenv_enter();
@@ -381,7 +374,7 @@ static void put_reduced(const checked *k, const job *j, int32_t o, const void *l
   if (v < tiny && v > -tiny) v = 0;
   if (j->wide) value.d = v;
   else value.f = (float)v;
-  j->moves->store(store_of(k->out[o].dtype), &value, 1, k->out[o].data, 1);
+  j->moves->store(row_store_of(k->out[o].dtype), &value, 1, k->out[o].data, 1);
   smx_fpenv_leave(env);
 }
 

@@ -1,4 +1,4 @@
-/* api/sample.c - smx_sample: checks the steps, and takes the rows to the chain of the instruction set, a task a row. */
+/* api/sample.c - smx_sample: checks the steps, and takes the rows to the chain of the instruction set. */
 #include "base/base.h"
 #include "cpu/cpu.h"
 #include "cpu/fpenv.h"
@@ -61,28 +61,34 @@ typedef struct sampling {
   const char *logits;
   int64_t *index;
   void *log_p;
+  int64_t rows, rows_a_task;
   _Atomic bool no_memory;
 } sampling;
 
-static void sample_row(void *arg, int64_t r) {
-  sampling *w = arg;
+static void sample_row(const sampling *w, int64_t r, char *scratch) {
   const smx_sample_options *o = w->options;
+  chain_row row = {
+      .n = w->n, .x = w->logits + (size_t)r * w->n * w->bytes, .steps = o->steps, .step_count = o->step_count, .draw = o->draw};
+  for (size_t i = 0; i < 3; i++) row.scratch[i] = scratch + i * w->n * w->bytes;
+  row.seed = o->seed, row.stream = o->streams ? o->streams[r] : o->stream + (uint64_t)r;
+  w->chain(&row);
+  w->index[r] = row.index;
+  if (w->log_p && w->bytes == 4) ((float *)w->log_p)[r] = (float)row.log;
+  if (w->log_p && w->bytes == 8) ((double *)w->log_p)[r] = row.log;
+}
+
+static void sample_rows(void *arg, int64_t task) {
+  sampling *w = arg;
+  int64_t r = task * w->rows_a_task, end = r + w->rows_a_task < w->rows ? r + w->rows_a_task : w->rows;
   char *scratch = smx_alloc(w->ctx, 3 * w->n * w->bytes);
   if (!scratch) {
     atomic_store(&w->no_memory, true);
     return;
   }
-  chain_row row = {
-      .n = w->n, .x = w->logits + (size_t)r * w->n * w->bytes, .steps = o->steps, .step_count = o->step_count, .draw = o->draw};
-  for (size_t i = 0; i < 3; i++) row.scratch[i] = scratch + i * w->n * w->bytes;
-  row.seed = o->seed, row.stream = o->streams ? o->streams[r] : o->stream + (uint64_t)r;
   smx_fpenv env = smx_fpenv_enter();
-  w->chain(&row);
+  for (; r < end; r++) sample_row(w, r, scratch);
   smx_fpenv_leave(env);
   smx_free(w->ctx, scratch);
-  w->index[r] = row.index;
-  if (w->log_p && w->bytes == 4) ((float *)w->log_p)[r] = (float)row.log;
-  if (w->log_p && w->bytes == 8) ((double *)w->log_p)[r] = row.log;
 }
 
 static smx_status sample(sampling *w, size_t rows) {
@@ -100,17 +106,20 @@ static smx_status sample(sampling *w, size_t rows) {
     if (status != SMX_OK) return status;
   }
   w->options = o;
-  smx_parallel(w->ctx, (int64_t)rows, sample_row, w);
+  const int32_t threads = smx_context_threads(w->ctx);
+  w->rows = (int64_t)rows;
+  w->rows_a_task = threads == 1 ? w->rows : w->rows / (4 * (int64_t)threads) + 1;
+  smx_parallel(w->ctx, w->rows ? (w->rows - 1) / w->rows_a_task + 1 : 0, sample_rows, w);
   return atomic_load(&w->no_memory) ? smx_fail(SMX_ERR_NOMEM, "smx_sample: no memory for three rows of %zu", w->n) : SMX_OK;
 }
 
 smx_status smx_sample_f32(smx_context *ctx, const smx_sample_options *options, size_t rows, size_t n, const float *logits, int64_t *index,
                           float *log_p) {
-  sampling w = {ctx, options, smx_isa_current()->f32.chain, n, sizeof *logits, (const char *)logits, index, log_p, false};
+  sampling w = {ctx, options, smx_isa_current()->f32.chain, n, sizeof *logits, (const char *)logits, index, log_p, 0, 0, false};
   return sample(&w, rows);
 }
 smx_status smx_sample_f64(smx_context *ctx, const smx_sample_options *options, size_t rows, size_t n, const double *logits, int64_t *index,
                           double *log_p) {
-  sampling w = {ctx, options, smx_isa_current()->f64.chain, n, sizeof *logits, (const char *)logits, index, log_p, false};
+  sampling w = {ctx, options, smx_isa_current()->f64.chain, n, sizeof *logits, (const char *)logits, index, log_p, 0, 0, false};
   return sample(&w, rows);
 }

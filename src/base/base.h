@@ -2,6 +2,7 @@
 #ifndef SMX_BASE_H
 #define SMX_BASE_H
 #include <softmax.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /* Keeps a line for smx_last_error() and returns the status. */
@@ -18,9 +19,22 @@ typedef struct smx_label {
 
 bool smx_is_float(smx_dtype t);
 bool smx_same_dtype(smx_dtype a, smx_dtype b);
+bool smx_is_mask(smx_dtype t);           /* bool or u8 */
+bool smx_is_whole(smx_dtype t);          /* i32 or i64 */
 const char *smx_dtype_name(smx_dtype t); /* "f32"; "?" for one the library does not know */
 
 static inline int64_t smx_dtype_bytes(smx_dtype t) { return t.bits / 8; }
+
+/* A whole number of 4 or 8 bytes. */
+static inline int64_t smx_whole_at(const char *at, int64_t bytes) {
+  return bytes == 4 ? *(const int32_t *)(const void *)at : *(const int64_t *)(const void *)at;
+}
+
+/* Keeps the smallest number in *least, which starts below 0. */
+static inline void smx_keep_least(_Atomic int64_t *least, int64_t number) {
+  int64_t old = atomic_load(least);
+  while ((old < 0 || number < old) && !atomic_compare_exchange_weak(least, &old, number)) {}
+}
 
 /* a * b, or false when it does not fit. Both >= 0. */
 static inline bool smx_multiply(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }

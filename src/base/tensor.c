@@ -9,6 +9,8 @@ static const struct {
               {{0, 32, 1}, "i32"}, {{0, 64, 1}, "i64"},  {{1, 8, 1}, "u8"},   {{6, 8, 1}, "bool"}};
 
 bool smx_same_dtype(smx_dtype a, smx_dtype b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
+bool smx_is_mask(smx_dtype t) { return smx_same_dtype(t, SMX_BOOL) || smx_same_dtype(t, SMX_U8); }
+bool smx_is_whole(smx_dtype t) { return smx_same_dtype(t, SMX_I32) || smx_same_dtype(t, SMX_I64); }
 
 const char *smx_dtype_name(smx_dtype t) {
   for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
