@@ -72,11 +72,6 @@ static inline void chain_rows(const chain *k, row_call *c) {
 
 /* The look at a row as a first kernel: how many elements are valid, the largest, the smallest. */
 enum { LOOK_VALID, LOOK_MAX, LOOK_LOW };
-SMI consts look_setup(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (consts){{0}};
-}
 SMI void look_row(const span *s, const consts *k, const sum_row *r, double post) {
   (void)k;
   (void)post;
@@ -84,7 +79,7 @@ SMI void look_row(const span *s, const consts *k, const sum_row *r, double post)
   s->dst[0][LOOK_MAX] = r->max;
   s->dst[0][LOOK_LOW] = r->low;
 }
-static const sum_body look_body = {.setup = look_setup, .row = look_row, .max = true, .gradient = true, .bounded = true};
+static const sum_body look_body = {.setup = setup_plain, .row = look_row, .max = true, .gradient = true, .bounded = true};
 SUM_KERNEL(look)
 
 #endif

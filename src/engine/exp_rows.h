@@ -350,12 +350,6 @@ enum { EXP_CACHED = SMX_REAL == 32 ? 131072 : 65536 };
 /* In calls of more elements than FOLLOW, short rows have the row AHEAD of them fetched while they are summed. */
 enum { FOLLOW = 262144, AHEAD = 4 };
 
-/* One row through its program. */
-static inline void exp_program_row(const row_kernel *kernel, row_call *c, size_t row) {
-  row_call one = row_at(c, row);
-  if (run_program(kernel, &one) && c->on_empty == SMX_EMPTY_ERROR && c->first_empty < 0) c->first_empty = (int64_t)row;
-}
-
 /* A row that the caches hold, whose maximum is known: terms and their sum, output. The terms are kept in `store` (the output or a scratch row), or formed
  * again. Returns false, with nothing written, when the row is not an ordinary one. */
 static inline bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max, bool bypass, real *store,
@@ -413,7 +407,7 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
     const bool done = cached && exp_cached_row(b, &s, &k, max, c->bypass, store, ahead);
     /* At once: it only reads, while the stores of the row just written are still on their way. */
     if (cached && more) max = b->scores->max(&next, &next_k, 0, c->n);
-    if (!done) exp_program_row(kernel, c, r);
+    if (!done) run_row(kernel, c, r);
   }
   if (c->bypass) v_stream_end();
 }

@@ -117,6 +117,13 @@ typedef struct row_pair {
 /* Storage types as the conversions number them; only the first four can be stored to. A mask is loaded as 0 (keep) or -inf (drop). */
 typedef enum row_store { STORE_F16, STORE_BF16, STORE_F32, STORE_F64, STORE_MASK, STORE_I32, STORE_I64 } row_store;
 
+/* How a dtype that the library takes is stored. */
+static inline row_store row_store_of(smx_dtype t) {
+  if (t.code == 4) return STORE_BF16;
+  if (t.code == 2) return t.bits == 16 ? STORE_F16 : t.bits == 32 ? STORE_F32 : STORE_F64;
+  return t.bits == 8 ? STORE_MASK : t.bits == 32 ? STORE_I32 : STORE_I64;
+}
+
 /* n elements `stride` apart to or from contiguous ones of the real type; and softmax of contiguous rows that fit registers or caches, with
  * default parameters and policies, which is false when they do not. */
 typedef struct row_moves {

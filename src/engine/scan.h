@@ -129,7 +129,7 @@ static inline bool scan_next(const row_call *c, row_state *st, bool backward) {
   static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { scan_fold(c, st, parts, count); } \
   static bool name##_next(const row_call *c, row_state *st) { return scan_next(c, st, backward); } \
   static void name##_rows(row_call *c) { \
-    static const row_kernel kernel = {NULL, name##_begin, name##_pass, name##_fold, name##_next, NULL}; \
+    static const row_kernel kernel = {.begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next}; \
     run_rows(&kernel, c); \
   }
 

@@ -3,12 +3,6 @@
 #define SMX_ENGINE_SCORES_H
 #include "exp_rows.h"
 
-SMI consts setup_plain(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (consts){{0}};
-}
-
 SMI score score_plain(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   (void)k;
   return (score){shifted_by(at(s->src[0], i, cnt), shift), v_set1(0)};
@@ -38,5 +32,20 @@ SMI score score_scaled(const span *s, const consts *k, const real *shift, size_t
 }
 EXP_SCORES(scaled, score_scaled, true)
 EXP_EMIT(scaled_weights, scaled_weight)
+
+/* What moments are taken of: how far x is from the centre, and the upstream gradient. */
+SMI vreal moment_away(const exp_sum *w, vreal e, size_t i, int cnt) {
+  (void)e;
+  return v_sub(at(w->s->src[0], i, cnt), v_set1(w->center));
+}
+SMI vreal moment_upstream(const exp_sum *w, vreal e, size_t i, int cnt) {
+  (void)e;
+  return at(w->s->src[SRC_DY], i, cnt);
+}
+/* c p_i (dy_i - sum p dy), from scores: p is the weight again, the moment that of moment_upstream. */
+SMI vreal weight_gradient(const exp_emit *w, vreal p, real c, size_t i, int cnt) {
+  vreal away = v_sub(at(w->s->src[SRC_DY], i, cnt), v_set1((real)w->r->moment));
+  return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(v_mul(p, v_set1(c)), away)));
+}
 
 #endif

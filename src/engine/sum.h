@@ -260,9 +260,17 @@ static inline bool sum_next(const sum_body *b, const row_call *c, row_state *st)
 
 /* ---- rows in memory: the same without the program around it ---- */
 
-static inline void sum_part_add(double *sum, double *sum2, bool *nan, sum_row *r, const row_part *p) {
-  *sum += p->sum, *sum2 += p->sum2, *nan |= p->nan;
-  if (r->index < 0) r->index = p->index;
+/* Adds up what `sums` finds with what is known so far. False when there is a NaN. */
+static inline bool sum_plain_sums(sum_group_fn *sums, const span *s, const consts *k, sum_row *r, double *sum, double *sum2) {
+  const sum_row before = *r;
+  row_part part;
+  bool nan = false;
+  for (size_t g = 0; g < s->n; g += GROUP) {
+    sums(s, k, &before, g, group_size(g, s->n), &part);
+    *sum += part.sum, *sum2 += part.sum2, nan |= part.nan;
+    if (r->index < 0) r->index = part.index;
+  }
+  return !nan;
 }
 
 /* False, with nothing written, when the row needs a rule. */
@@ -279,20 +287,11 @@ static inline bool sum_plain_row(const sum_body *b, const row_call *c, const spa
   if (nan || (b->max && !(r.max >= -R_MAX && (r.max <= R_MAX || b->bounded)))) return false;
   consts k = sum_consts(b, c, s, &r);
   if (b->sums) {
-    sum_row before = r;
-    for (size_t g = 0; g < s->n; g += GROUP) {
-      b->sums(s, &k, &before, g, group_size(g, s->n), &part);
-      sum_part_add(&r.sum, &r.sum2, &nan, &r, &part);
-    }
-    if (nan) return false;
+    if (!sum_plain_sums(b->sums, s, &k, &r, &r.sum, &r.sum2)) return false;
     k = sum_consts(b, c, s, &r);
   }
   if (b->more) {
-    sum_row before = r;
-    for (size_t g = 0; g < s->n; g += GROUP) {
-      b->more(s, &k, &before, g, group_size(g, s->n), &part);
-      sum_part_add(&r.more, &r.more2, &nan, &r, &part);
-    }
+    sum_plain_sums(b->more, s, &k, &r, &r.more, &r.more2);
     k = sum_consts(b, c, s, &r);
   }
   for (size_t g = 0; b->emit && g < s->n; g += GROUP) {
@@ -303,17 +302,11 @@ static inline bool sum_plain_row(const sum_body *b, const row_call *c, const spa
   return true;
 }
 
-/* One row through its program. */
-static inline void sum_program_row(const row_kernel *kernel, row_call *c, size_t row) {
-  row_call one = row_at(c, row);
-  if (run_program(kernel, &one) && c->on_empty == SMX_EMPTY_ERROR && c->first_empty < 0) c->first_empty = (int64_t)row;
-}
-
 static inline void sum_rows(const sum_body *b, const row_kernel *kernel, row_call *c) {
   span s = span_of(c, 0);
   for (size_t row = 0; row < c->rows; row++, span_next(c, &s)) {
     s.stream = sum_streams(c, &s);
-    if (c->n > 16 * GROUP || !sum_plain_row(b, c, &s)) sum_program_row(kernel, c, row);
+    if (c->n > 16 * GROUP || !sum_plain_row(b, c, &s)) run_row(kernel, c, row);
   }
   if (c->bypass) v_stream_end();
 }

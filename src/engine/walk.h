@@ -23,6 +23,18 @@ typedef struct consts {
   real v[14];
 } consts;
 
+/* Of operators that have none, and of those whose only one is 1. */
+SMI consts setup_plain(const row_call *c, const span *s) {
+  (void)c;
+  (void)s;
+  return (consts){{0}};
+}
+SMI consts setup_one(const row_call *c, const span *s) {
+  (void)c;
+  (void)s;
+  return (consts){{1}};
+}
+
 static inline span span_of(const row_call *c, size_t row) {
   span s = {.n = c->n, .origin = c->origin};
   for (int p = 0; p < ROW_SRC; p++) s.src[p] = c->src[p] ? (const real *)c->src[p] + (ptrdiff_t)row * c->src_step[p] : NULL;
@@ -128,12 +140,15 @@ static inline row_call row_at(const row_call *c, size_t r) {
   return row;
 }
 
-/* rows() of an operator that has no shorter way: the program, row by row. */
+/* Row r through its program. */
+static inline void run_row(const row_kernel *k, row_call *c, size_t r) {
+  row_call row = row_at(c, r);
+  if (run_program(k, &row) && c->on_empty == SMX_EMPTY_ERROR && c->first_empty < 0) c->first_empty = (int64_t)r;
+}
+
+/* rows() of an operator that has no shorter way. */
 static inline void run_rows(const row_kernel *k, row_call *c) {
-  for (size_t r = 0; r < c->rows; r++) {
-    row_call row = row_at(c, r);
-    if (run_program(k, &row) && c->on_empty == SMX_EMPTY_ERROR && c->first_empty < 0) c->first_empty = (int64_t)r;
-  }
+  for (size_t r = 0; r < c->rows; r++) run_row(k, c, r);
 }
 
 /* An operator that is one kernel or another, as its parameters (of the row, if a port holds them) say. */
@@ -159,8 +174,6 @@ static inline void pick_rows(row_call *c, const row_kernel *(*pick)(const row_ca
 }
 
 /* The kernels of an operator, under its name. */
-#define KERNEL(name) \
-  { .rows = name##_rows, .begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next }
 #define KERNEL(name) \
   { .rows = name##_rows, .begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next }
 #define KERNEL_COLUMNS(name, way) \

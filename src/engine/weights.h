@@ -13,23 +13,19 @@ SMI void weights_add(const span *s, const consts *k, const sum_row *r, size_t i,
   vreal y = at(s->src[SRC_Y], i, cnt);
   acc->a = v_fma(y, upstream(s, y, i, cnt), acc->a);
 }
+/* sum y besides, for gradients of a sink. */
+SMI void weights_and_total_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  weights_add(s, k, r, i, cnt, acc);
+  acc->b = v_add(acc->b, at(s->src[SRC_Y], i, cnt));
+}
 SMI vreal weights_ds(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   vreal y = at(s->src[SRC_Y], i, cnt);
   vreal ds = v_mul(v_mul(v_set1(k->v[0]), y), v_sub(upstream(s, y, i, cnt), v_set1((real)r->sum)));
   return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), ds));
 }
-SMI vreal weights_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
-  put_first(s, i, cnt, weights_ds(s, k, r, i, cnt));
-  return v_set1(0);
-}
-
-SMI consts setup_one(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (consts){{1}};
-}
 SUM_SUMS_OF(weights_sums, weights_add)
-SUM_EMIT_OF(weights_out, weights_emit)
+SUM_SUMS_OF(weights_and_total, weights_and_total_add)
+SUM_VALUES_OF(weights_out, weights_ds)
 static const sum_body weights_body = {.setup = setup_one, .sums = weights_sums, .emit = weights_out, .full = 1};
 SUM_KERNEL(weights)
 

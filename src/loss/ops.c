@@ -158,11 +158,6 @@ SMI bool ce_plain(const loss_row *r) { return !ce_soft(r) && r->coef[C_UNIFORM] 
 
 /* ---- the kernels, by the way scores are formed ---- */
 
-SMI consts ce_no_setup(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (consts){{0}};
-}
 SMI consts ce_tempered_setup(const row_call *c, const span *s) {
   (void)s;
   return loss_factor(1 / c->params[TEMPERATURE]);
@@ -204,7 +199,7 @@ SMI consts ce_capped_setup(const row_call *c, const span *s) {
                                         .target = TARGET}; \
   LOSS_KERNEL(name)
 
-CE(ce_logit, score_logit, false, ce_no_setup, v)
+CE(ce_logit, score_logit, false, setup_plain, v)
 CE(ce_tempered, score_tempered, true, ce_tempered_setup, v)
 CE(ce_capped, score_capped, false, ce_capped_setup, ce_chained(w->r, v, i, cnt))
 

@@ -5,16 +5,11 @@
 
 enum { TARGET = 1 };
 
-SMI consts hard_no_setup(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (consts){{0}};
-}
 static bool hard_terms_only(const loss_row *r) {
   (void)r;
   return true;
 }
-LOSS_SIDE(hard, score_logit, false, false, hard_no_setup)
+LOSS_SIDE(hard, score_logit, false, false, setup_plain)
 LOSS_EMIT_OF(hard_out, STUDENT, score_logit, false, loss_plain_value)
 
 /* f and f' of a loss, and its gradient divided by `scale`. */

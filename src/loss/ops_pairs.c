@@ -90,12 +90,7 @@ LOSS_KERNEL(kd)
 
 /* ---- jensen_shannon: b D(p || m) + (1 - b) D(q || m), m = b p + (1 - b) q ---- */
 
-SMI consts js_setup(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (consts){{0}};
-}
-LOSS_SIDE(js, score_logit, false, false, js_setup)
+LOSS_SIDE(js, score_logit, false, false, setup_plain)
 
 SMI vreal log_mix(const loss_row *r, vreal p, vreal q) {
   const real b = (real)r->q[0];

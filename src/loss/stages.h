@@ -312,7 +312,7 @@ static inline void loss_rows(const loss_body *b, const row_kernel *kernel, row_c
   loss_row r = {.q = c->params, .n = c->n, .backward = backward, .stream = c->bypass};
   for (size_t row = 0; row < c->rows; row++) {
     const ptrdiff_t ahead = follow && row + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
-    if (!cached || !loss_cached_row(b, c, &r, row, scratch, ahead)) exp_program_row(kernel, c, row);
+    if (!cached || !loss_cached_row(b, c, &r, row, scratch, ahead)) run_row(kernel, c, row);
   }
   if (c->bypass) v_stream_end();
 }
@@ -324,7 +324,7 @@ static inline void loss_rows(const loss_body *b, const row_kernel *kernel, row_c
   static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { loss_fold(c, st, parts, count); } \
   static bool name##_next(const row_call *c, row_state *st) { return loss_next(&body, c, st, back); } \
   static void name##_rows(row_call *c); \
-  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next, NULL}; \
+  static const row_kernel name##_kernel = KERNEL(name); \
   static void name##_rows(row_call *c) { loss_rows(&body, &name##_kernel, c, back); }
 #define LOSS_KERNEL(name) \
   LOSS_WAY(name, name##_body, false) \

@@ -77,13 +77,13 @@ NOINLINE void hardmax_where(const span *s, const consts *k, const sum_row *r, si
   (void)k;
   *part = (row_part){.index = first < n ? (int64_t)(s->origin + i + first) : -1};
 }
-SMI vreal hardmax_first_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal hardmax_first_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   (void)k;
+  (void)cnt;
   vmask hit = v_eq(v_iota(), v_set1((real)(r->index - (int64_t)(s->origin + i))));
-  put(s->dst[0], i, cnt, v_select(hit, v_set1(1), v_set1(0)));
-  return v_set1(0);
+  return v_select(hit, v_set1(1), v_set1(0));
 }
-SUM_EMIT_OF(hardmax_first_out, hardmax_first_emit)
+SUM_VALUES_OF(hardmax_first_out, hardmax_first_value)
 static const sum_body hardmax_split_body = {.setup = setup_plain, .sums = sum_ties, .emit = sum_share, .full = 1, .max = true};
 SUM_KERNEL(hardmax_split)
 static const sum_body hardmax_first_body = {.setup = setup_plain, .sums = hardmax_where, .emit = hardmax_first_out, .full = 1, .max = true};
@@ -93,13 +93,15 @@ static const row_kernel *hardmax_pick(const row_call *c) { return c->params[0] =
 PICK_KERNEL(hardmax, -1)
 
 /* Gradient: 0, or straight through softmax(x / T): p_i (dy_i - sum_j p_j dy_j) / T. */
-SMI vreal zero_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal zero_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   (void)k;
   (void)r;
-  put(s->dst[0], i, cnt, v_set1(0));
+  (void)s;
+  (void)i;
+  (void)cnt;
   return v_set1(0);
 }
-SUM_EMIT_OF(zero_out, zero_emit)
+SUM_VALUES_OF(zero_out, zero_value)
 static const sum_body zero_body = {.setup = setup_plain, .emit = zero_out, .full = 1, .max = true, .gradient = true}; /* max: finds NaN */
 SUM_KERNEL(zero)
 
@@ -109,15 +111,8 @@ SMI consts straight_setup(const row_call *c, const span *s) {
   k.v[3] = (real)(1 / c->params[2]);
   return k;
 }
-SMI vreal straight_factor(const exp_sum *w, vreal e, size_t i, int cnt) {
-  (void)e;
-  return at(w->s->src[SRC_DY], i, cnt);
-}
-EXP_MOMENT(straight_moment, score_scaled, true, straight_factor)
-SMI vreal straight_value(const exp_emit *w, size_t i, int cnt) {
-  vreal p = scaled_weight(w, i, cnt), away = v_sub(at(w->s->src[SRC_DY], i, cnt), v_set1((real)w->r->moment));
-  return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(v_mul(p, v_set1(w->k->v[3])), away)));
-}
+EXP_MOMENT(straight_moment, score_scaled, true, moment_upstream)
+SMI vreal straight_value(const exp_emit *w, size_t i, int cnt) { return weight_gradient(w, scaled_weight(w, i, cnt), w->k->v[3], i, cnt); }
 EXP_EMIT(straight_out, straight_value)
 static const exp_body straight_body = {
     .setup = straight_setup, .scaled = true, .scores = &scaled_scores, .emit = straight_out, .moment = straight_moment, .gradient = true};
@@ -195,14 +190,13 @@ SMI void logs_add(const span *s, const consts *k, const sum_row *r, size_t i, in
   (void)r;
   acc->a = v_add(acc->a, logs_upstream(s, at(s->src[SRC_Y], i, cnt), i, cnt));
 }
-SMI vreal logs_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal logs_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   vreal y = at(s->src[SRC_Y], i, cnt);
   vreal dx = v_fnma(v_exp(y), v_set1((real)r->sum), logs_upstream(s, y, i, cnt));
-  put_first(s, i, cnt, v_clean(v_mul(dx, v_set1(k->v[0]))));
-  return v_set1(0);
+  return v_clean(v_mul(dx, v_set1(k->v[0])));
 }
 SUM_SUMS_OF(logs_sums, logs_add)
-SUM_EMIT_OF(logs_out, logs_emit)
+SUM_VALUES_OF(logs_out, logs_value)
 static const sum_body log_softmax_grad_body = {.setup = inverse_setup, .sums = logs_sums, .emit = logs_out, .full = 1};
 SUM_KERNEL(log_softmax_grad)
 

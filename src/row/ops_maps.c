@@ -18,22 +18,20 @@ SMI consts softcap_setup(const row_call *c, const span *s) {
   (void)s;
   return (consts){{(real)c->params[0]}};
 }
-SMI vreal softcap_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal softcap_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   (void)r;
   vreal x = at(s->src[0], i, cnt), cap = v_set1(k->v[0]);
-  put(s->dst[0], i, cnt, v_clean(k->v[0] < R_INF ? v_mul(cap, v_tanh(v_div(x, cap))) : x));
-  return v_set1(0);
+  return v_clean(k->v[0] < R_INF ? v_mul(cap, v_tanh(v_div(x, cap))) : x);
 }
-SMI vreal softcap_grad_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal softcap_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   (void)r;
   vreal x = at(s->src[0], i, cnt), dy = at(s->src[SRC_DY], i, cnt);
-  put(s->dst[0], i, cnt, v_clean(k->v[0] < R_INF ? v_mul(dy, v_sech2(v_div(x, v_set1(k->v[0])))) : dy));
-  return v_set1(0);
+  return v_clean(k->v[0] < R_INF ? v_mul(dy, v_sech2(v_div(x, v_set1(k->v[0])))) : dy);
 }
 SUM_SUMS_OF(softcap_check, check_add)
 SUM_SUMS_OF(softcap_grad_check, check_both_add)
-SUM_EMIT_OF(softcap_out, softcap_emit)
-SUM_EMIT_OF(softcap_grad_out, softcap_grad_emit)
+SUM_VALUES_OF(softcap_out, softcap_value)
+SUM_VALUES_OF(softcap_grad_out, softcap_grad_value)
 static const sum_body softcap_body = {.setup = softcap_setup, .sums = softcap_check, .emit = softcap_out, .full = 1};
 SUM_KERNEL(softcap)
 static const sum_body softcap_grad_body = {.setup = softcap_setup, .sums = softcap_grad_check, .emit = softcap_grad_out, .full = 1};

@@ -20,12 +20,11 @@ static const exp_body masked_softmax_body = {.setup = value_setup, .scores = &ma
 EXP_KERNEL(masked_softmax)
 
 /* Dropped elements weigh in the sum when the mask value is finite, but have no gradient. */
-SMI vreal masked_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal masked_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   vmask keep = v_eq(at(s->src[1], i, cnt), v_set1(0));
-  put(s->dst[0], i, cnt, v_select(keep, weights_ds(s, k, r, i, cnt), v_set1(0)));
-  return v_set1(0);
+  return v_select(keep, weights_ds(s, k, r, i, cnt), v_set1(0));
 }
-SUM_EMIT_OF(masked_out, masked_emit)
+SUM_VALUES_OF(masked_out, masked_value)
 static const sum_body masked_softmax_grad_body = {.setup = setup_one, .sums = weights_sums, .emit = masked_out, .full = 1};
 SUM_KERNEL(masked_softmax_grad)
 
@@ -66,10 +65,6 @@ SMI consts attention_grad_setup(const row_call *c, const span *s) {
   (void)s;
   return (consts){{1, (real)c->params[0]}};
 }
-SMI void attention_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
-  weights_add(s, k, r, i, cnt, acc);
-  acc->b = v_add(acc->b, at(s->src[SRC_Y], i, cnt));
-}
 SMI vreal attention_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   vreal ds = weights_ds(s, k, r, i, cnt);
   put(s->dst[0], i, cnt, v_clean(v_mul(ds, v_set1(k->v[1]))));
@@ -81,10 +76,9 @@ SMI void attention_row(const span *s, const consts *k, const sum_row *r, double 
   double sink = r->sum2 < 1 ? 1 - r->sum2 : 0;
   if (s->dst[SINK]) s->dst[SINK][0] = post != post ? r_nan() : v_first(v_clean(v_set1((real)(-sink * r->sum))));
 }
-SUM_SUMS_OF(attention_sums, attention_add)
 SUM_EMIT_OF(attention_out, attention_emit)
 static const sum_body scaled_masked_softmax_grad_body = {
-    .setup = attention_grad_setup, .sums = attention_sums, .emit = attention_out, .row = attention_row, .full = 1u | 1u << BIAS};
+    .setup = attention_grad_setup, .sums = weights_and_total, .emit = attention_out, .row = attention_row, .full = 1u | 1u << BIAS};
 SUM_KERNEL(scaled_masked_softmax_grad)
 
 /* ---- sparse_softmax: select.h finds the smallest score that is kept, then it is a softmax over what is kept ---- */

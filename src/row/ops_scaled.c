@@ -45,10 +45,6 @@ SMI void sink_settle(consts *k, const span *s, const sum_row *r) {
   k->v[SINK_DOT] = (real)(r->sum + (w > 0 && s->src[SRC_DY + 1] ? w * (double)*s->src[SRC_DY + 1] : 0));
   k->v[SINK_WEIGHT] = (real)w;
 }
-SMI void sink_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
-  weights_add(s, k, r, i, cnt, acc);
-  acc->b = v_add(acc->b, at(s->src[SRC_Y], i, cnt));
-}
 SMI vreal sink_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   (void)r;
   vreal y = at(s->src[SRC_Y], i, cnt), ds = v_mul(y, v_sub(upstream(s, y, i, cnt), v_set1(k->v[SINK_DOT])));
@@ -60,10 +56,9 @@ SMI void sink_row(const span *s, const consts *k, const sum_row *r, double post)
   real dsink = post != post ? r_nan() : k->v[SINK_WEIGHT] * (dw - k->v[SINK_DOT]);
   if (s->dst[1]) s->dst[1][0] = v_first(v_clean(v_set1(dsink)));
 }
-SUM_SUMS_OF(sink_sums, sink_add)
 SUM_VALUES_OF(sink_values, sink_value)
 static const sum_body sink_grad_body = {
-    .setup = setup_one, .settle = sink_settle, .sums = sink_sums, .emit = sink_values, .row = sink_row, .full = 1};
+    .setup = setup_one, .settle = sink_settle, .sums = weights_and_total, .emit = sink_values, .row = sink_row, .full = 1};
 SUM_KERNEL(sink_grad)
 
 /* ---- ssmax: scores times s log n + b, n the number of elements above -inf ---- */
@@ -107,11 +102,7 @@ CHAIN_KERNEL(ssmax_grad, look, ssmax_weights_grad)
 /* ---- adaptive_temperature_softmax: scores times beta, a polynomial of the entropy H = log S - sum p (x - max) of the plain softmax ---- */
 
 enum { ENTROPY, ENTROPY_MAX, ENTROPY_LOG }; /* the note: log p = x - max - log */
-SMI vreal entropy_away(const exp_sum *w, vreal e, size_t i, int cnt) {
-  (void)e;
-  return v_sub(at(w->s->src[0], i, cnt), v_set1(w->center));
-}
-EXP_MOMENT(entropy_moment, score_plain, false, entropy_away)
+EXP_MOMENT(entropy_moment, score_plain, false, moment_away)
 SMI double entropy_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
   (void)k;
   (void)n;
@@ -218,15 +209,8 @@ static const exp_body gated_body = {.setup = gated_setup, .scores = &plain_score
 EXP_KERNEL(gated)
 
 /* dx_i = scale p_i (dy_i - sum p dy), dgate = scale (1 - scale / 2) sum p dy */
-SMI vreal gated_factor(const exp_sum *w, vreal e, size_t i, int cnt) {
-  (void)e;
-  return at(w->s->src[SRC_DY], i, cnt);
-}
-EXP_MOMENT(gated_moment, score_plain, false, gated_factor)
-SMI vreal gated_grad_value(const exp_emit *w, size_t i, int cnt) {
-  vreal p = plain_weight(w, i, cnt), away = v_sub(at(w->s->src[SRC_DY], i, cnt), v_set1((real)w->r->moment));
-  return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(v_mul(p, v_set1(w->k->v[0])), away)));
-}
+EXP_MOMENT(gated_moment, score_plain, false, moment_upstream)
+SMI vreal gated_grad_value(const exp_emit *w, size_t i, int cnt) { return weight_gradient(w, plain_weight(w, i, cnt), w->k->v[0], i, cnt); }
 EXP_EMIT(gated_grad_out, gated_grad_value)
 SMI void gated_row(const span *s, const consts *k, const exp_row *r) {
   double sum = r->spread != 0 ? r->spread : r->moment; /* a filled row: its value */

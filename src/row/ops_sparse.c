@@ -78,11 +78,6 @@ SMI consts entmax_grad_setup(const row_call *c, const span *s) {
   double a = s->src[1] ? (double)*s->src[1] : c->params[0];
   return (consts){{(real)(a - 1)}};
 }
-SMI consts sparsemax_grad_setup(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (consts){{1}};
-}
 SMI consts entmax15_grad_setup(const row_call *c, const span *s) {
   (void)c;
   (void)s;
@@ -132,7 +127,7 @@ SUM_SUMS_OF(entmax_grad_sums, entmax_grad_add)
 SUM_SUMS_OF(entmax_bends, entmax_bend_add)
 SUM_VALUES_OF(entmax_grad_values, entmax_grad_value)
 static const sum_body sparsemax_grad_body = {
-    .setup = sparsemax_grad_setup, .settle = entmax_grad_settle, .sums = entmax_grad_sums, .emit = entmax_grad_values, .full = 1};
+    .setup = setup_one, .settle = entmax_grad_settle, .sums = entmax_grad_sums, .emit = entmax_grad_values, .full = 1};
 SUM_KERNEL(sparsemax_grad)
 static const sum_body entmax15_grad_body = {
     .setup = entmax15_grad_setup, .settle = entmax_grad_settle, .sums = entmax_grad_sums, .emit = entmax_grad_values, .full = 1};

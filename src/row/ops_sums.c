@@ -55,15 +55,11 @@ SMI consts alpha_setup(const row_call *c, const span *s) {
   k.v[3] = (real)a;
   return k;
 }
-SMI vreal boltzmann_away(const exp_sum *w, vreal e, size_t i, int cnt) {
-  (void)e;
-  return v_sub(at(w->s->src[0], i, cnt), v_set1(w->center));
-}
 SMI vreal boltzmann_square(const exp_sum *w, vreal e, size_t i, int cnt) {
-  vreal away = boltzmann_away(w, e, i, cnt);
+  vreal away = moment_away(w, e, i, cnt);
   return v_mul(away, away);
 }
-EXP_MOMENT(boltzmann_moment, score_scaled, true, boltzmann_away)
+EXP_MOMENT(boltzmann_moment, score_scaled, true, moment_away)
 EXP_MOMENT(boltzmann_spread, score_scaled, true, boltzmann_square)
 SMI double boltzmann_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
   (void)s;

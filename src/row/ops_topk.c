@@ -217,7 +217,7 @@ static bool topk_next(const row_call *c, row_state *st) {
   topk_finish(c, st, &p, &(topk_row){(real)st->carry2, (real)st->carry, (double)st->want});
   return false;
 }
-static const row_kernel topk_program = {NULL, topk_begin, topk_pass, topk_fold, topk_next, NULL};
+static const row_kernel topk_program = {.begin = topk_begin, .pass = topk_pass, .fold = topk_fold, .next = topk_next};
 
 static void topk_rows(row_call *c) {
   if (topk_k(c) > PICK_MOST) {
@@ -279,7 +279,7 @@ static void topk_grad_pass(const row_call *c, row_state *st, row_part *parts) {
 static void topk_grad_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { exp_fold(c, st, parts, count); }
 static bool topk_grad_next(const row_call *c, row_state *st) { return exp_next(&topk_grad_body, c, st); }
 static void topk_grad_rows(row_call *c) {
-  static const row_kernel kernel = {NULL, topk_grad_begin, topk_grad_pass, topk_grad_fold, topk_grad_next, NULL};
+  static const row_kernel kernel = {.begin = topk_grad_begin, .pass = topk_grad_pass, .fold = topk_grad_fold, .next = topk_grad_next};
   run_rows(&kernel, c);
 }
 

@@ -63,7 +63,7 @@ SMI score score_relaxed(const span *s, const consts *k, const real *shift, size_
     return exp_next(&name##_body, &own, st); \
   } \
   static void name##_rows(row_call *c); \
-  static const row_kernel name##_kernel = {name##_rows, name##_begin, name##_pass, name##_fold, name##_next, NULL}; \
+  static const row_kernel name##_kernel = KERNEL(name); \
   static void name##_rows(row_call *c) { \
     row_call own = noise_call(c); \
     exp_rows(&name##_body, &name##_kernel, &own); \

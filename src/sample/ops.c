@@ -158,7 +158,8 @@ static bool categorical_next(const row_call *c, row_state *st) {
   return true;
 }
 static void categorical_rows(row_call *c) {
-  static const row_kernel kernel = {NULL, categorical_begin, categorical_pass, categorical_fold, categorical_next, NULL};
+  static const row_kernel kernel = {
+      .begin = categorical_begin, .pass = categorical_pass, .fold = categorical_fold, .next = categorical_next};
   run_rows(&kernel, c);
 }
 

@@ -11,11 +11,7 @@
 
 enum { CHAIN_BEST = 256 };
 
-SMI vreal chain_away(const exp_sum *w, vreal e, size_t i, int cnt) {
-  (void)e;
-  return v_sub(at(w->s->src[0], i, cnt), v_set1(w->center));
-}
-EXP_MOMENT(chain_moment, score_plain, false, chain_away)
+EXP_MOMENT(chain_moment, score_plain, false, moment_away)
 static const exp_body total_body = {
     .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lse_scalar, .empty = -R_INF, .inf = R_INF};
 static const exp_body entropy_body = {.setup = setup_plain,

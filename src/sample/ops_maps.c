@@ -15,12 +15,11 @@ SMI void cfg_add(const span *s, const consts *k, const sum_row *r, size_t i, int
   (void)r;
   acc->nan = m_or(acc->nan, m_not(m_and(v_lt(x, v_set1(R_INF)), v_lt(u, v_set1(R_INF)))));
 }
-SMI vreal cfg_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal cfg_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   vreal x = at(s->src[C], i, cnt), u = at(s->src[U], i, cnt), dead = v_set1(-R_INF);
   (void)r;
   vreal z = v_fma(v_set1(k->v[0]), v_sub(x, u), u);
-  put(s->dst[0], i, cnt, v_clean(v_select(m_or(v_eq(x, dead), v_eq(u, dead)), dead, z)));
-  return v_set1(0);
+  return v_clean(v_select(m_or(v_eq(x, dead), v_eq(u, dead)), dead, z));
 }
 SMI vreal cfg_grad_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   vreal dz = at(s->src[SRC_DY], i, cnt), dead = v_set1(-R_INF);
@@ -31,7 +30,7 @@ SMI vreal cfg_grad_emit(const span *s, const consts *k, const sum_row *r, size_t
   return v_set1(0);
 }
 SUM_SUMS_OF(cfg_check, cfg_add)
-SUM_EMIT_OF(cfg_out, cfg_emit)
+SUM_VALUES_OF(cfg_out, cfg_value)
 SUM_EMIT_OF(cfg_grad_out, cfg_grad_emit)
 static const sum_body cfg_body = {.setup = cfg_setup, .sums = cfg_check, .emit = cfg_out, .full = 1};
 SUM_KERNEL(cfg)

@@ -17,14 +17,9 @@ static const exp_body relaxed_body = {.setup = relaxed_setup, .scaled = true, .s
 NOISE_KERNEL(relaxed)
 
 /* Soft or hard: dx_i = y_i (dy_i - sum_j y_j dy_j) / T with the soft y. */
-SMI vreal relaxed_factor(const exp_sum *w, vreal e, size_t i, int cnt) {
-  (void)e;
-  return at(w->s->src[SRC_DY], i, cnt);
-}
-EXP_MOMENT(relaxed_moment, score_relaxed, true, relaxed_factor)
+EXP_MOMENT(relaxed_moment, score_relaxed, true, moment_upstream)
 SMI vreal relaxed_grad_value(const exp_emit *w, size_t i, int cnt) {
-  vreal y = relaxed_weight(w, i, cnt), away = v_sub(at(w->s->src[SRC_DY], i, cnt), v_set1((real)w->r->moment));
-  return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), v_mul(v_mul(y, v_set1(w->k->v[2])), away)));
+  return weight_gradient(w, relaxed_weight(w, i, cnt), w->k->v[2], i, cnt);
 }
 EXP_EMIT(relaxed_grad_out, relaxed_grad_value)
 static const exp_body relaxed_grad_body = {.setup = relaxed_setup,
@@ -69,7 +64,7 @@ static bool hard_next(const row_call *c, row_state *st) {
   return st->writes = true;
 }
 static void hard_rows(row_call *c);
-static const row_kernel hard_kernel = {hard_rows, hard_begin, hard_pass, hard_fold, hard_next, NULL};
+static const row_kernel hard_kernel = KERNEL(hard);
 static void hard_rows(row_call *c) { run_rows(&hard_kernel, c); }
 
 static const row_kernel *gumbel_softmax_pick(const row_call *c) { return c->params[HARD] == 0 ? &relaxed_kernel : &hard_kernel; }
@@ -123,26 +118,24 @@ SMI void binary_add(const span *s, const consts *k, const sum_row *r, size_t i, 
   vreal x = at(s->src[NOISE_X], i, cnt);
   acc->nan = m_or(acc->nan, m_not(v_eq(x, x)));
 }
-SMI vreal binary_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal binary_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   score h = binary_score(s, i, cnt);
   vreal one = v_set1(1), hard = v_select(v_lt(v_set1(0), h.h), one, v_set1(0));
   (void)r;
   vreal q = v_mul(v_exp(v_sub(v_set1(0), h.h)), v_sub(one, h.l)); /* e^-(h + l) */
   vreal soft = v_clean(v_div(one, v_add(one, q)));
-  put(s->dst[0], i, cnt, v_select(v_eq(v_set1(k->v[0]), v_set1(0)), soft, hard));
-  return v_set1(0);
+  return v_select(v_eq(v_set1(k->v[0]), v_set1(0)), soft, hard);
 }
 /* dx = dy y (1 - y) / T, and y (1 - y) = sech^2(h / 2) / 4. */
-SMI vreal binary_grad_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal binary_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   vreal h = binary_score(s, i, cnt).h, slope = v_mul(v_sech2(v_mul(h, v_set1((real)0.5))), v_set1(k->v[1]));
   vreal dy = at(s->src[SRC_DY], i, cnt);
   (void)r;
-  put(s->dst[0], i, cnt, v_clean(v_select(v_eq(slope, v_set1(0)), v_set1(0), v_mul(slope, dy))));
-  return v_set1(0);
+  return v_clean(v_select(v_eq(slope, v_set1(0)), v_set1(0), v_mul(slope, dy)));
 }
 SUM_SUMS_OF(binary_check, binary_add)
-SUM_EMIT_OF(binary_out, binary_emit)
-SUM_EMIT_OF(binary_grad_out, binary_grad_emit)
+SUM_VALUES_OF(binary_out, binary_value)
+SUM_VALUES_OF(binary_grad_out, binary_grad_value)
 static const sum_body binary_body = {.setup = binary_setup, .sums = binary_check, .emit = binary_out, .full = 1};
 static const sum_body binary_grad_body = {.setup = binary_setup, .sums = binary_check, .emit = binary_grad_out, .full = 1};
 
@@ -155,7 +148,7 @@ static const sum_body binary_grad_body = {.setup = binary_setup, .sums = binary_
   static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { sum_fold(c, st, parts, count); } \
   static bool name##_next(const row_call *c, row_state *st) { return sum_next(&name##_body, c, st); } \
   static void name##_rows(row_call *c) { \
-    static const row_kernel kernel = {NULL, name##_begin, name##_pass, name##_fold, name##_next, NULL}; \
+    static const row_kernel kernel = {.begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next}; \
     run_rows(&kernel, c); \
   }
 BINARY_KERNEL(binary)
