@@ -82,13 +82,17 @@ static int open_outputs(core_call *c, const smx_shape *shape, core_results *r) {
   return 0;
 }
 
-static int run_forward(core_call *c, const smx_tensor *const *in, const smx_tensor *const *out) {
+/* Runs the operator, or its gradient where there are upstream ones. */
+static int run(core_call *c, const smx_tensor *const *in, const smx_tensor *const *out, const smx_tensor *const *dout,
+               const smx_tensor *const *din) {
+  const smx_op *op = c->op;
   PyObject *keeper;
   smx_context *ctx;
   smx_status status;
-  if (core_context(c->state, c->op->name, c->value[SLOT_ON_EMPTY], c->value[SLOT_ON_INF], &keeper, &ctx) < 0) return -1;
+  if (core_context(c->state, op->name, c->value[SLOT_ON_EMPTY], c->value[SLOT_ON_INF], &keeper, &ctx) < 0) return -1;
   Py_BEGIN_ALLOW_THREADS;
-  status = smx_forward(c->op, ctx, &c->params, c->op->input_count, in, c->op->output_count, out);
+  status = dout ? smx_backward(op, ctx, &c->params, op->input_count, in, op->output_count, out, dout, din)
+                : smx_forward(op, ctx, &c->params, op->input_count, in, op->output_count, out);
   Py_END_ALLOW_THREADS;
   Py_XDECREF(keeper);
   return status == SMX_OK ? 0 : (core_raise(status), -1);
@@ -101,7 +105,7 @@ PyObject *core_forward(PyObject *module, PyObject *const *args, Py_ssize_t count
   smx_shape shape[SMX_MAX_PORTS];
   bool good = core_take_arguments(&c, module, args, count, false) == 0 && core_take_params(&c) == 0 && open_inputs(&c, false, in) == 0 &&
               core_take_kind(&c, c.value[SLOT_IN]) == 0 && infer(&c, in, shape) == 0 && open_outputs(&c, shape, &r) == 0 &&
-              run_forward(&c, in, r.tensor) == 0;
+              run(&c, in, r.tensor, NULL, NULL) == 0;
   core_close(&c);
   PyObject *answer = good ? give_all(&c, &r, c.op->output_count, c.op->output_count == 1) : NULL;
   core_drop(&r);
@@ -188,25 +192,13 @@ static int open_gradients(core_call *c, gradient *g, core_results *r) {
   return 0;
 }
 
-static int run_backward(core_call *c, const gradient *g) {
-  PyObject *keeper;
-  smx_context *ctx;
-  smx_status status;
-  if (core_context(c->state, c->op->name, c->value[SLOT_ON_EMPTY], c->value[SLOT_ON_INF], &keeper, &ctx) < 0) return -1;
-  Py_BEGIN_ALLOW_THREADS;
-  status = smx_backward(c->op, ctx, &c->params, c->op->input_count, g->in, c->op->output_count, g->out, g->dout, g->din);
-  Py_END_ALLOW_THREADS;
-  Py_XDECREF(keeper);
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
-}
-
 PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   core_call c;
   core_results r = {0};
   gradient g = {0};
   bool good = core_take_arguments(&c, module, args, count, true) == 0 && core_take_params(&c) == 0 && take_wanted(&c, &g) == 0 &&
               open_inputs(&c, true, g.in) == 0 && open_saved(&c, &g) == 0 && core_take_kind(&c, c.value[SLOT_DOUT]) == 0 &&
-              open_gradients(&c, &g, &r) == 0 && run_backward(&c, &g) == 0;
+              open_gradients(&c, &g, &r) == 0 && run(&c, g.in, g.out, g.dout, g.din) == 0;
   core_close(&c);
   PyObject *answer = good ? give_all(&c, &r, g.count, g.single) : NULL;
   core_drop(&r);
