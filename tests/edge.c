@@ -202,7 +202,7 @@ static void empty_rows_by_policy(void **state) {
     int status = problem_run(&p, &how, FORWARD);
     if (status != (empty ? SMX_ERR_EMPTY : SMX_OK)) fail_msg("%s: on_empty error gives status %d", p.op->name, status);
     if (empty && !strstr(smx_last_error(), "row 0")) fail_msg("%s: the message does not name the row: %s", p.op->name, smx_last_error());
-    free(want[0]);
+    reference_free(&p, want);
     problem_free(&p);
   }
   smx_context_destroy(nan);
@@ -237,7 +237,7 @@ static void the_limit_of_infinity(void **state) {
       if (!strcmp(p.op->family, "loss")) fine = !isnan(got) || !for_scores(p.op) || strstr(p.op->about, "infinite logit is NaN");
       if (!fine) fail_msg("%s: on_inf limit gives [%d] %g", p.op->name, (int)k, got);
     }
-    free(want[0]);
+    reference_free(&p, want);
     problem_free(&p);
   }
   float x[4] = {1, INFINITY, -INFINITY, INFINITY}, y[4];

@@ -59,12 +59,13 @@ static double share(const problem *p, double sum) {
 }
 
 static void reduce(const problem *p, double **values) {
-  double sum = 0, count = total(p), reduction = param_or(p, "reduction", 0);
-  for (int64_t r = 0; r < p->rows; r++) sum += values[0][r];
+  double count = total(p), reduction = param_or(p, "reduction", 0);
   for (int i = 0; i < p->op->output_count; i++) {
     const smx_port *port = &p->op->outputs[i];
     for (int64_t k = 0; port->flags & SMX_PORT_DX && k < port_count(p, port); k++) values[i][k] *= share(p, count);
     if (port->shape != SMX_SHAPE_SCALAR) continue;
+    double sum = 0; /* of the first output, which then has one value a row */
+    for (int64_t r = 0; r < p->rows; r++) sum += values[0][r];
     values[i][0] = reduction < REDUCE_MEAN ? sum : count != 0 ? sum / count : reduction == REDUCE_MEAN ? NAN : 0;
   }
 }
@@ -80,6 +81,10 @@ void reference_run(const problem *p, double **values) {
       run_part(p, ref, r, (int64_t)offsets[s], (int64_t)(offsets[s + 1] - offsets[s]), values);
   }
   reduce(p, values);
+}
+
+void reference_free(const problem *p, double **values) {
+  for (int i = 0; i < p->op->output_count; i++) free(values[i]);
 }
 
 /* The largest finite |v| of a row of a port, times the length of the row for a slope; 0 when the port is absent. */

@@ -3,8 +3,9 @@
 #define TESTS_REFERENCE_H
 #include "problem.h"
 
-/* The outputs of the reference, in C order, for in = p->in; values[i] is for output i and the caller frees it. */
+/* The outputs of the reference, in C order, for in = p->in; values[i] is for output i. */
 void reference_run(const problem *p, double **values);
+void reference_free(const problem *p, double **values);
 
 /* The scale of one element of an output, in which op->tolerance counts.
  *   Weights, and any other element-wise result: the magnitude of the reference itself.

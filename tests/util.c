@@ -95,8 +95,8 @@ void dtype_store(smx_dtype t, void *p, double v) {
   else if (t.code == 2 && t.bits == 64) u.d = v != v ? double_of(0x7ff8000000000000u) : v;
   else if (t.code == 2 && v != v) memcpy(&u, &quiet, sizeof quiet);
   else if (t.code == 2) u.f = (float)v;
-  else if (t.bits == 64) u.l = (int64_t)v;
-  else if (t.bits == 32) u.i = (int32_t)v;
+  else if (t.bits == 64) u.l = v != v ? 0 : (int64_t)v;
+  else if (t.bits == 32) u.i = v != v ? 0 : (int32_t)v;
   else u.b = v != 0;
   memcpy(p, &u, dtype_size(t));
 }

@@ -38,8 +38,9 @@ typedef struct tile {
 
 /* Whether dst[0] is computed where its input was brought to. */
 static inline bool overwrites(const job *j) {
+  if (j->in_place < 0) return false;
   const job_port *x = j->src + j->in_place, *y = j->dst;
-  return j->in_place >= 0 && x->present && x->full && !x->direct && !x->whole && y->present && y->full && !y->direct;
+  return x->present && x->full && !x->direct && !x->whole && y->present && y->full && !y->direct;
 }
 
 static inline int64_t tile_bytes(const job *j, int64_t room) {
@@ -57,8 +58,9 @@ static inline int64_t scratch_length(const job *j) {
   int64_t length = 0;
   for (int p = 0; p < ROW_SRC + ROW_DST; p++) {
     const job_port *q = p < ROW_SRC ? j->src + p : j->dst + (p - ROW_SRC);
+    if (!q->present || q->direct) continue;
     int64_t own = q->full ? j->n : q->length;
-    if (q->present && !q->direct && own > length) length = own;
+    if (own > length) length = own;
   }
   return length;
 }
