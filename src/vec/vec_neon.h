@@ -36,8 +36,13 @@ typedef struct {
 typedef struct {
   vqm q[4];
 } vmask;
-#define EACH(e) \
-  for (int i = 0; i < 4; i++) { e; }
+/* Written out: a loop would keep the four in memory until late passes, and take those several times as long. */
+#define AT(at, e) \
+  { \
+    enum { i = at }; \
+    e; \
+  }
+#define EACH(e) AT(0, e) AT(1, e) AT(2, e) AT(3, e)
 
 SMI vreal v_load(const real *p) {
   vreal r;
