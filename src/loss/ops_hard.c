@@ -108,13 +108,16 @@ enum { C_WEIGHT, C_MEAN, C_SQUARES, C_TOP };        /* coefficients */
 
 SMI void spread_add(const loss_row *r, bool finite, size_t i, int cnt, vreal *acc) {
   score z = loss_score(r, STUDENT, score_logit, i, cnt);
-  vreal x = v_select(lanes_below(cnt), at(loss_in(r, 0), i, cnt), v_set1(0)), zero = v_set1(0);
+  vreal zero = v_set1(0);
   vmask out = finite ? v_eq(z.h, v_set1(-R_INF)) : m_not(lanes_below(cnt));
   acc[SUM_BELOW] = v_add(acc[SUM_BELOW], v_select(out, zero, loss_below(r, STUDENT, z)));
   acc[SUM_COUNT] = v_add(acc[SUM_COUNT], v_select(out, zero, v_set1(1)));
+}
+SMI void ms_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  vreal x = v_select(lanes_below(cnt), at(loss_in(r, 0), i, cnt), v_set1(0));
+  spread_add(r, r->q[MS_OVER] != 0, i, cnt, acc);
   acc[SUM_SQUARES] = v_select(v_eq(x, v_set1(-R_INF)), acc[SUM_SQUARES], v_fma(x, x, acc[SUM_SQUARES]));
 }
-SMI void ms_add(const loss_row *r, size_t i, int cnt, vreal *acc) { spread_add(r, r->q[MS_OVER] != 0, i, cnt, acc); }
 LOSS_SUMS_OF(ms_late, ms_add, 3)
 
 /* Nothing spread, nothing done: 0 times an infinite distance is 0. */
