@@ -15,7 +15,10 @@
 enum { ROWS = 40, N = 5000, CALLERS = 6, CALLS = 20 };
 static float x[ROWS * N], want[ROWS * N];
 
-#if defined(__SANITIZE_THREAD__)
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "die_after_fork=0"; }
 #endif
