@@ -25,6 +25,27 @@ SMI vreal softplus(vreal x) { return v_add(v_max(x, zero()), terms_log1p(v_exp(v
 
 enum { TARGET = 1 };
 
+/* ---- nll_loss: -w x at the target of a row without NaN ---- */
+
+enum { NLL_WEIGHT = 2 };
+
+SMI void nll_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  vreal x = at(loss_in(r, 0), i, cnt);
+  acc[0] = v_select(v_eq(x, x), acc[0], x);
+}
+LOSS_SUMS_OF(nll_late, nll_add, 1)
+static void nll_settle(loss_row *r) {
+  double weight = loss_has(r, NLL_WEIGHT) ? r->pick[NLL_WEIGHT] : 1;
+  loss_put(r, LOSS, weight == 0 ? 0 : -weight * r->pick[0]);
+  r->at_target = (real)(-r->g * weight);
+}
+SMI vreal nll_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  (void)p, (void)cnt;
+  return loss_hit_target(w, zero(), i);
+}
+LOSS_EMIT_OF(nll_out, STUDENT, NULL, false, nll_value)
+TERMS(nll, nll_late, 1u | 1u << NLL_WEIGHT, TARGET, 0)
+
 /* ---- l2_svm_loss: c / n sum max(0, 1 - t x)^power, t = 1 at the target and -1 elsewhere ---- */
 
 enum { SVM_POWER = 1, SVM_C = 2 };
@@ -284,6 +305,7 @@ SMI vreal dice_value(const loss_out *w, vreal none, size_t i, int cnt) {
 LOSS_EMIT_OF(dice_out, STUDENT, NULL, false, dice_value)
 TERMS(dice, dice_late, 1u | 1u << DICE_TARGET, 0, 0)
 
+OPERATOR(nll_loss, nll, nll_grad)
 OPERATOR(l2_svm_loss, svm, svm_grad)
 OPERATOR(gumbel_optimized_loss, gumbel, gumbel_grad)
 OPERATOR(binary_logit_distillation, bld, bld_grad)

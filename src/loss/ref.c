@@ -407,6 +407,14 @@ static int open_terms(const row_ref_call *c, const double *target, int infinite,
   return 0;
 }
 
+static void nll_loss_ref(const row_ref_call *c) {
+  size_t y;
+  if (!open_terms(c, c->in[1], 0, &y)) return;
+  double weight = c->in[2] ? c->in[2][y] : 1;
+  for (size_t j = 0; j < c->n; j++) c->out[DX][j] = j == y ? -weight : 0;
+  c->out[LOSS][0] = weight == 0 ? 0 : -weight * c->in[0][y];
+}
+
 static void l2_svm_loss_ref(const row_ref_call *c) {
   size_t y;
   real sum = 0, scale = (real)c->q[2] / (real)c->n;

@@ -67,6 +67,7 @@ static const smx_param ce_params[] = {
 #define HARD_TARGET {"target", SMX_SHAPE_ROW, TARGET, "the class of each row, or ignore_index"}
 static const smx_port plain_out[] = {LOSS_VALUE, DX_OF_X, REDUCED};
 static const smx_port hard_in[] = {LOGITS, HARD_TARGET};
+static const smx_port nll_in[] = {{"x", SMX_SHAPE_FULL, GRAD | SAVED, "logarithms of probabilities"}, HARD_TARGET, CLASS_WEIGHT};
 static const smx_port focal_in[] = {
     LOGITS, HARD_TARGET, {"class_weight", SMX_SHAPE_COLUMN, OPT | SAVED, "multiplies alpha, by class"}};
 static const smx_port sel_in[] = {LOGITS, HARD_TARGET, {"probability", SMX_SHAPE_ROW, SAVED, "what the teacher gives the class"}};
@@ -163,6 +164,7 @@ static const smx_param bld_params[] = {
 
 /* ---- sums over the classes ---- */
 
+static const smx_param nll_params[] = {IGNORE, REDUCTION};
 static const smx_param svm_params[] = {
     IGNORE,
     {"power", "2 = squared hinge, 1 = hinge", 2, 1, 2, SMX_PARAM_INT, NULL},
@@ -325,6 +327,15 @@ const smx_op loss_table[LOSS_COUNT] = {
         .source = "From Knowledge Distillation to Self-Knowledge Distillation: A Unified Approach (Yang et al. 2023)",
         .example = "softmax run normalised_kd student.npy teacher.npy labels.npy",
         INPUTS(taught_target_in), OUTPUTS(plain_out), PARAMS(nkd_params)},
+    [LOSS_nll_loss] = {
+        .id = 236, .name = "nll_loss", .family = "loss", .flags = BACKWARD, .tolerance = 4,
+        .title = "negative log-likelihood of a target",
+        .formula = "loss = -w_y x_y",
+        .about = "What cross_entropy becomes where the logarithms of the weights are there already. A class of weight 0 counts nothing, whatever "
+                 "its x. The gradient is -w_y at the target and 0 elsewhere.",
+        .source = "NegativeLogLikelihoodLoss of ONNX (version 22)",
+        .example = "softmax run nll_loss log_probabilities.npy labels.npy",
+        INPUTS(nll_in), OUTPUTS(plain_out), PARAMS(nll_params)},
     [LOSS_l2_svm_loss] = {
         .id = 230, .name = "l2_svm_loss", .family = "loss", .flags = BACKWARD, .tolerance = 32,
         .title = "one-against-rest hinge",
