@@ -46,13 +46,27 @@ def reduce_log_sum_exp(node, inputs):
     return [y.reshape([1 if a in axes else n for a, n in enumerate(x.shape)]) if node.get("keepdims", 1) else y]
 
 
+def loss(name):
+    """Classes lie along axis 1."""
+    def run(node, inputs):
+        x, target, weight = (*inputs, None)[:3]
+        reduction, ignore = node.get("reduction", b"mean").decode(), {"ignore_index": node["ignore_index"]} if "ignore_index" in node else {}
+        found = getattr(libsoftmax, name)(x, target, class_weight=weight, axis=1, reduction=reduction, return_reduced=reduction != "none", **ignore)
+        return [found.loss if reduction == "none" else found.reduced]
+    return run
+
+
 def softmax_cross_entropy(node, inputs):
-    """Classes lie along axis 1; the second output, where it is asked for, is the logarithm of the weights."""
-    x, target, weight = (*inputs, None)[:3]
-    reduction, ignore = node.get("reduction", b"mean").decode(), {"ignore_index": node["ignore_index"]} if "ignore_index" in node else {}
-    found = libsoftmax.cross_entropy(x, target, class_weight=weight, axis=1, reduction=reduction,
-                                     return_reduced=reduction != "none", **ignore)
-    return [found.loss if reduction == "none" else found.reduced, libsoftmax.log_softmax(x, axis=1)]
+    """The second output, where it is asked for, is the logarithm of the weights."""
+    return loss("cross_entropy")(node, inputs) + [libsoftmax.log_softmax(inputs[0], axis=1)]
+
+
+def top_k(node, inputs):
+    """Where the k best are; what they are follows from that. Whole numbers below 2^53 are scores in double."""
+    x, k, axis = inputs[0], int(inputs[1][0]), node.get("axis", -1)
+    scores = x if x.dtype.kind == "f" else x.astype("float64")
+    index = libsoftmax.softmax_topk(scores if node.get("largest", 1) else -scores, k=k, axis=axis).index
+    return [np.take_along_axis(x, index, axis), index]
 
 
 # node -> (operator that it needs, call)
@@ -61,6 +75,8 @@ CALLS = {
     "LogSoftmax": ("log_softmax", along_axis("log_softmax")),
     "Hardmax": ("hardmax", along_axis("hardmax")),
     "ReduceLogSumExp": ("logsumexp", reduce_log_sum_exp),
+    "TopK": ("softmax_topk", top_k),
+    "NegativeLogLikelihoodLoss": ("nll_loss", loss("nll_loss")),
     "SoftmaxCrossEntropyLoss": ("cross_entropy", softmax_cross_entropy),
 }
 
