@@ -246,6 +246,30 @@ static void the_limit_of_infinity(void **state) {
   smx_context_destroy(limit);
 }
 
+/* With the limit, the gradient of a sum that +inf takes all of goes there; where weights stay as they are whatever the logits, it is 0. */
+static void the_limit_has_gradients(void **state) {
+  (void)state;
+  smx_context *limit = context(SMX_EMPTY_ZERO, SMX_INF_LIMIT);
+  static const struct {
+    const char *name;
+    int passes;
+  } known[] = {{"logsumexp", 1}, {"logmeanexp", 1},      {"mellowmax", 1},    {"boltzmann_operator", 0},
+               {"softmax", 0},   {"clipped_softmax", 0}, {"softmax_topk", 0}, {"context_aware_scaling", 0}};
+  for (size_t o = 0; o < COUNT_OF(known); o++) {
+    problem p = one_row(smx_op_find(known[o].name), row_named("+inf"), 0);
+    config how = {limit, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};
+    assert_int_equal(problem_run(&p, &how, FORWARD), SMX_OK);
+    assert_int_equal(problem_run(&p, &how, BACKWARD), SMX_OK);
+    for (int64_t i = 0; i < p.n; i++) {
+      double got = dtype_load(SMX_F32, p.din[0] + (size_t)i * sizeof(float)),
+             want = known[o].passes && i == 1 ? (double)(float)p.dout[0][0] : 0;
+      if (!(got == want)) fail_msg("%s: on_inf limit gives the gradient [%d] %g, not %g", known[o].name, (int)i, got, want);
+    }
+    problem_free(&p);
+  }
+  smx_context_destroy(limit);
+}
+
 /* Values from 0 to 120 below the maximum in small steps: every result on its way to 0 is normal or 0. */
 static void nothing_is_subnormal(void **state) {
   (void)state;
@@ -292,13 +316,10 @@ static void equal_scores_and_nothing_at_all(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rows_with_a_rule),
-      cmocka_unit_test(gradients_of_rows_with_a_rule),
-      cmocka_unit_test(empty_rows_by_policy),
-      cmocka_unit_test(the_limit_of_infinity),
-      cmocka_unit_test(the_empty_row_is_left_alone),
-      cmocka_unit_test(nothing_is_subnormal),
-      cmocka_unit_test(equal_scores_and_nothing_at_all),
+      cmocka_unit_test(rows_with_a_rule),        cmocka_unit_test(gradients_of_rows_with_a_rule),
+      cmocka_unit_test(empty_rows_by_policy),    cmocka_unit_test(the_limit_of_infinity),
+      cmocka_unit_test(the_limit_has_gradients), cmocka_unit_test(the_empty_row_is_left_alone),
+      cmocka_unit_test(nothing_is_subnormal),    cmocka_unit_test(equal_scores_and_nothing_at_all),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,8 @@ typedef struct exp_body {
   bool scaled;     /* scores are x times v[0] + v[1] of the consts, and l is not 0 */
   bool others;     /* needs exp_row.others and max */
   bool sinks;      /* `extra` takes all the weight of a row with nothing valid: that is no empty row */
-  bool gradient;   /* empty rows get 0 whatever the policy */
+  bool gradient;   /* empty rows get 0 whatever the policy, and so do those with +inf under SMX_INF_LIMIT */
+  bool mass;       /* but this gradient is dy times the weights, and the +inf share dy there */
   real empty, inf; /* EXP_SCALAR: for a row with nothing valid, and for +inf under SMX_INF_LIMIT */
 } exp_body;
 
@@ -148,8 +149,9 @@ static inline void exp_moment_group(const exp_body *b, const span *s, const cons
 /* One value everywhere, or the +inf share the mass. */
 static inline void exp_fill_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n) {
   bool logs = b->kind == EXP_LOGS;
+  double mass = b->mass ? (double)s->src[SRC_DY][0] : 1;
   if (st->mode == EXP_FILL) fill(s->dst[0] + i, n, (real)st->sum);
-  else b->scores->limit(s, k, i, n, logs ? -(real)d_log1p(st->sum - 1) : (real)(1.0 / st->sum), logs ? -R_INF : 0);
+  else b->scores->limit(s, k, i, n, logs ? -(real)d_log1p(st->sum - 1) : (real)(mass / st->sum), logs ? -R_INF : 0);
 }
 
 static inline void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *parts) {
@@ -273,6 +275,7 @@ static inline bool exp_after_classify(const exp_body *b, const row_call *c, cons
     st->shift = (double)R_INF, st->max = 0, st->ref = -1;
     return exp_go(st, EXP_EXACT);
   }
+  if (b->gradient && !b->mass) return exp_fill_with(b, s, st, 0, 0);
   st->mode = EXP_LIMIT;
   return st->writes = true;
 }

@@ -41,10 +41,10 @@ SMI vreal lse_grad_value(const exp_emit *w, size_t i, int cnt) { return times_up
 SMI vreal mellowmax_grad_value(const exp_emit *w, size_t i, int cnt) { return times_upstream(scaled_weight(w, i, cnt), w); }
 EXP_EMIT(lse_grad_out, lse_grad_value)
 EXP_EMIT(mellowmax_grad_out, mellowmax_grad_value)
-static const exp_body lse_grad_body = {.setup = setup_plain, .scores = &plain_scores, .emit = lse_grad_out, .gradient = true};
+static const exp_body lse_grad_body = {.setup = setup_plain, .scores = &plain_scores, .emit = lse_grad_out, .gradient = true, .mass = true};
 EXP_KERNEL(lse_grad)
 static const exp_body mellowmax_grad_body = {
-    .setup = omega_setup, .scaled = true, .scores = &scaled_scores, .emit = mellowmax_grad_out, .gradient = true};
+    .setup = omega_setup, .scaled = true, .scores = &scaled_scores, .emit = mellowmax_grad_out, .gradient = true, .mass = true};
 EXP_KERNEL(mellowmax_grad)
 
 /* ---- boltzmann_operator: y = top_x + sum (x_i - top_x) e_i / S ---- */

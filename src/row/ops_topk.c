@@ -266,7 +266,6 @@ static void topk_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   const span s = span_of(c, 0);
   const int64_t *index = (const int64_t *)(const void *)s.src[SRC_Y + INDEX];
   exp_pass(&topk_grad_body, c, st, parts);
-  if (st->mode == EXP_LIMIT) fill(s.dst[X] + (c->start - c->origin), c->count, 0); /* of shared +inf there is no derivative */
   if (st->mode != EXP_EMIT_PASS) return;
   double sum = c->params[RENORMALISE] != 0 ? topk_upstreams(c, &s) : 0;
   for (size_t i = 0; i < topk_k(c); i++) {
