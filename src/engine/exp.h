@@ -117,7 +117,9 @@ SMI real exp_max_of(score_fn *f, const span *at_row, const consts *with, size_t 
   vreal max[VPB];
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
 #define STEP(u, i, cnt) max[u] = v_max(score_at(f, &s, &k, NULL, i, cnt).h, max[u])
-  for (size_t g = 0; g < n; g += GROUP) WALK(first + g, group_size(g, n), STEP)
+  size_t g = 0; /* the order is free: within a page straight on, which costs less than WALK */
+  for (; n <= PAGE && g + BLOCK <= n; g += BLOCK) UNROLL_BLOCK for (int u = 0; u < VPB; u++) STEP(u, first + g + (size_t)u * LANES, LANES);
+  for (; g < n; g += GROUP) WALK(first + g, group_size(g, n), STEP)
 #undef STEP
   UNROLL_BLOCK for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
   return v_hmax(max[0]);

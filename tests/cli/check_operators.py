@@ -89,7 +89,7 @@ def every_gradient_is_written():
         run(*arguments, "-o", "whole.npz")
         run(*arguments, "-o", "parts.npz", "--block", "64")
         got = A.read_npz(get("whole.npz"))
-        assert got == A.read_npz(get("parts.npz")), op["name"]
+        assert repr(got) == repr(A.read_npz(get("parts.npz"))), op["name"]  # as text: a NaN is one there too
         assert sorted(got) == sorted("d" + p["name"] for p in op["inputs"] if p["gradient"]), op["name"]
         for port in op["inputs"]:
             assert not port["gradient"] or got["d" + port["name"]][1] == result_shape(port, shape, 2)
