@@ -149,11 +149,7 @@ static void self_adjust_range_finish(const attn_call *c, const attn_row *row, fi
 
 /* ---- sigmoid, and other functions of one score ---- */
 
-SMI vreal sigmoid(vreal x) {
-  vreal q = v_exp(v_sub(v_set1(0), v_abs(x))), d = v_add(v_set1(1), q);
-  return v_div(v_select(v_lt(x, v_set1(0)), q, v_set1(1)), v_select(v_eq(x, x), d, x));
-}
-SMI vreal sigmoid_of(const attn_call *c, vreal z) { return sigmoid(v_add(z, v_set1((real)c->param[0]))); }
+SMI vreal sigmoid_of(const attn_call *c, vreal z) { return v_sigmoid(v_add(z, v_set1((real)c->param[0]))); }
 SMI vreal relu_of(const attn_call *c, vreal z) {
   (void)c;
   return v_select(v_lt(z, v_set1(0)), v_set1(0), z);
@@ -166,11 +162,9 @@ SMI vreal identity_of(const attn_call *c, vreal z) {
   (void)c;
   return z;
 }
-/* max(z, 0) + log(1 + e^-|z|) */
 SMI vreal softplus_of(const attn_call *c, vreal z) {
-  vreal l = v_log1p_pos(v_exp(v_sub(v_set1(0), v_abs(z))));
   (void)c;
-  return v_select(v_eq(z, z), v_add(v_max(z, v_set1(0)), l), z);
+  return v_softplus(z);
 }
 /* 1 + z / 1 (1 + z / 2 (1 + ...)) */
 SMI vreal taylor_of(const attn_call *c, vreal z) {
@@ -225,7 +219,7 @@ SMI vreal sigmoid_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal d
   (void)lse;
   (void)delta;
   *w = sigmoid_of(c, z);
-  return v_mul(v_mul(*w, sigmoid(v_sub(v_set1((real)-c->param[0]), z))), dp);
+  return v_mul(v_mul(*w, v_sigmoid(v_sub(v_set1((real)-c->param[0]), z))), dp);
 }
 GRAD(sigmoid)
 

@@ -162,8 +162,6 @@ LOSS_SCORES(others, score_others, true)
 LOSS_SIDE_AS(dkd, others, kd_student, true, dkd_setup)
 LOSS_SIDE_AS(nkd, others, kd_student, true, nkd_setup)
 
-SMI double d_softplus(double x) { return x > 0 ? x + d_log1p(d_exp(-x)) : d_log1p(d_exp(x)); }
-
 /* The target against the others: log p, log(1 - p), p and 1 - p. NaN where its logit is NaN, or +inf and not in the limit. */
 typedef struct split {
   double log_p, log_q, p, q;

@@ -5,19 +5,6 @@
 SMI vreal zero(void) { return v_set1(0); }
 SMI vreal one(void) { return v_set1(1); }
 
-/* log(1 + d), d >= 0. */
-SMI vreal terms_log1p(vreal d) {
-  vmask small = v_lt(d, v_set1((real)0.4));
-  vreal large = v_log_scaled(v_add(v_min(d, v_set1(R_MAX)), one()), zero());
-  return v_select(small, log_1pf(v_select(small, d, zero())), v_select(v_eq(d, v_set1(R_INF)), d, large));
-}
-/* 1 / (1 + e^-x) and log(1 + e^x). */
-SMI vreal sigmoid(vreal x) {
-  vreal e = v_exp(v_sub(zero(), v_abs(x)));
-  return v_div(v_select(v_lt(x, zero()), e, one()), v_add(one(), e));
-}
-SMI vreal softplus(vreal x) { return v_add(v_max(x, zero()), terms_log1p(v_exp(v_sub(zero(), v_abs(x))))); }
-
 #define TERMS(name, late, inputs, y, u) \
   static const loss_body name##_body = { \
       .sums = {[STAGE_LATE] = late}, .settle = name##_settle, .emit = {name##_out}, .along = inputs, .target = y, .teacher = u}; \
@@ -82,7 +69,8 @@ SMI vreal gumbel_u(const loss_row *r, vreal x) {
   return v_exp(v_sub(zero(), inside));
 }
 SMI void gumbel_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
-  vreal x = at(loss_in(r, 0), i, cnt), term = terms_log1p(v_div(one(), v_expm1_pos(gumbel_u(r, x))));
+  vreal x = at(loss_in(r, 0), i, cnt), d = v_div(one(), v_expm1_pos(gumbel_u(r, x)));
+  vreal term = v_select(v_eq(d, v_set1(R_INF)), d, v_log1p_pos(d));
   term = loss_at_target(r, v_select(lanes_below(cnt), term, zero()), 0, i);
   acc[0] = v_add(acc[0], v_select(v_eq(x, x), term, x));
 }
@@ -121,10 +109,10 @@ SMI bld bld_at(const loss_row *r, size_t i, int cnt) {
   vmask up = v_lt(s, u);
   vreal high = v_select(up, u, s), low = v_select(up, s, u), gap = v_min(v_sub(high, low), v_set1(79));
   vreal e = v_expm1_pos(v_select(v_eq(s, u), zero(), gap));
-  vreal size = v_mul(v_mul(sigmoid(high), sigmoid(v_sub(zero(), low))), v_div(e, v_add(e, one())));
-  bld w = {.a = sigmoid(s), .b = sigmoid(u), .away = v_select(up, size, v_sub(zero(), size))};
+  vreal size = v_mul(v_mul(v_sigmoid(high), v_sigmoid(v_sub(zero(), low))), v_div(e, v_add(e, one())));
+  bld w = {.a = v_sigmoid(s), .b = v_sigmoid(u), .away = v_select(up, size, v_sub(zero(), size))};
   w.weight = bld_power(size, r->q[BLD_BETA]);
-  w.loss = v_add(no_less(sigmoid(v_sub(zero(), u)), softplus(s)), no_less(w.b, softplus(v_sub(zero(), s))));
+  w.loss = v_add(no_less(v_sigmoid(v_sub(zero(), u)), v_softplus(s)), no_less(w.b, v_softplus(v_sub(zero(), s))));
   vreal bad = v_add(s, u); /* NaN stays */
   w.loss = v_select(m_or(v_eq(s, s), v_eq(bad, bad)), w.loss, s);
   return w;
@@ -147,7 +135,7 @@ SMI vreal bld_value(const loss_out *w, vreal p, size_t i, int cnt) {
   vreal v = v_sub(zero(), v_mul(t.weight, t.away)), s = at(loss_in(r, 0), i, cnt);
   if (r->q[BLD_DETACH] == 0) {
     vreal slope = v_mul(v_set1((real)r->q[BLD_BETA]), bld_power(v_abs(t.away), r->q[BLD_BETA] - 1));
-    slope = v_mul(v_copysign(slope, t.away), v_mul(t.a, sigmoid(v_sub(zero(), s))));
+    slope = v_mul(v_copysign(slope, t.away), v_mul(t.a, v_sigmoid(v_sub(zero(), s))));
     v = v_sub(v, no_less(slope, t.loss));
   }
   return v_mul(v, v_set1(w->coef[0]));
@@ -191,7 +179,6 @@ SMI void centred_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
 }
 LOSS_SUMS_OF(mean_centred, centred_add, 2)
 
-SMI double d_softplus(double x) { return x > 0 ? x + d_log1p(d_exp(-x)) : d_log1p(d_exp(x)); }
 SMI double d_root(double x) { /* of a number from 0 to 1e300: Newton's steps from an estimate that is nearly right */
   double y = x > 0 ? d_exp(d_log(x, 0) / 2) : 0;
   return y > 0 ? (y + x / y) / 2 : 0;

@@ -30,15 +30,10 @@ SMI void sigmoid_settle(consts *k, const span *s, const sum_row *r) {
   (void)s;
   if (k->v[SIGMOID_MODE] != 0 && r->valid > 1) k->v[SIGMOID_BIAS] = (real)-d_log1p(r->valid - 1);
 }
-/* sigmoid(v) and, for the gradient, 1 - sigmoid(v) */
-SMI vreal sigmoid_of(vreal v) {
-  vreal e = v_exp(v_sub(v_set1(0), v_abs(v)));
-  return v_div(v_select(v_lt(v, v_set1(0)), e, v_set1(1)), v_add(e, v_set1(1)));
-}
 SMI vreal sigmoid_argument(vreal x, const consts *k) { return v_fma(x, v_set1(k->v[SIGMOID_SCALE]), v_set1(k->v[SIGMOID_BIAS])); }
 SMI vreal sigmoid_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   (void)r;
-  vreal x = at(s->src[0], i, cnt), y = sigmoid_of(sigmoid_argument(x, k));
+  vreal x = at(s->src[0], i, cnt), y = v_sigmoid(sigmoid_argument(x, k));
   return v_clean(v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), y));
 }
 SUM_VALUES_OF(sigmoid_values, sigmoid_value)
@@ -48,7 +43,7 @@ SUM_KERNEL(sigmoid)
 
 /* dx_i = e^t h_i, db = sum h_i, dt = sum x_i e^t h_i with h_i = dy_i y_i (1 - y_i) */
 SMI vreal sigmoid_slope(const span *s, const consts *k, vreal x, size_t i, int cnt) {
-  vreal v = sigmoid_argument(x, k), y = sigmoid_of(v), h = v_mul(y, sigmoid_of(v_sub(v_set1(0), v)));
+  vreal v = sigmoid_argument(x, k), y = v_sigmoid(v), h = v_mul(y, v_sigmoid(v_sub(v_set1(0), v)));
   return v_select(v_eq(h, v_set1(0)), v_set1(0), v_mul(h, at(s->src[SRC_DY], i, cnt)));
 }
 SMI void sigmoid_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {

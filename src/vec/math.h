@@ -101,11 +101,21 @@ SMI vreal v_log_scaled(vreal x, vreal n) {
   return v_fma(k, v_set1(LN2_HI), low);
 }
 
-/* log1p(d), d >= 0 and finite or inf. */
+/* log1p(d), d >= 0 and finite; of inf it is that of the largest finite number. */
 SMI vreal v_log1p_pos(vreal d) {
   vmask small = v_lt(d, v_set1((real)0.4));
   vreal large = v_log_scaled(v_add(v_min(d, v_set1(R_MAX)), v_set1(1)), v_set1(0));
   return v_select(small, log_1pf(v_select(small, d, v_set1(0))), large);
+}
+
+/* 1 / (1 + e^-x), and log(1 + e^x) = max(x, 0) + log(1 + e^-|x|). */
+SMI vreal v_sigmoid(vreal x) {
+  vreal e = v_exp(v_sub(v_set1(0), v_abs(x)));
+  return v_div(v_select(v_lt(x, v_set1(0)), e, v_set1(1)), v_add(v_set1(1), e));
+}
+SMI vreal v_softplus(vreal x) {
+  vreal log = v_log1p_pos(v_exp(v_sub(v_set1(0), v_abs(x))));
+  return v_select(v_eq(x, x), v_add(v_max(x, v_set1(0)), log), x);
 }
 
 /* Results below the smallest normal number are +0, and a NaN is the canonical one: what every kernel does before it stores. */
@@ -153,6 +163,8 @@ SMI double d_exp(double x) {
   memcpy(&two_k, &b, 8);
   return (1 + y * t) * two_k;
 }
+/* log(1 + e^x) */
+SMI double d_softplus(double x) { return x > 0 ? x + d_log1p(d_exp(-x)) : d_log1p(d_exp(x)); }
 
 /* sum * 2^d for a whole number d <= 0; exactly 0 when d < -1000. Any other d belongs to a row that is summed again, and gives 0. */
 SMI double d_scale(double sum, double d) {
