@@ -42,10 +42,13 @@ SMI vreal moment_upstream(const exp_sum *w, vreal e, size_t i, int cnt) {
   (void)e;
   return at(w->s->src[SRC_DY], i, cnt);
 }
-/* c p_i (dy_i - sum p dy), from scores: p is the weight again, the moment that of moment_upstream. */
-SMI vreal weight_gradient(const exp_emit *w, vreal p, real c, size_t i, int cnt) {
-  vreal away = v_sub(at(w->s->src[SRC_DY], i, cnt), v_set1((real)w->r->moment));
+/* c p_i (h_i - sum p h), from scores: p is the weight again, the moment that of h. */
+SMI vreal weight_gradient_of(const exp_emit *w, vreal p, real c, vreal h) {
+  vreal away = v_sub(h, v_set1((real)w->r->moment));
   return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(v_mul(p, v_set1(c)), away)));
+}
+SMI vreal weight_gradient(const exp_emit *w, vreal p, real c, size_t i, int cnt) {
+  return weight_gradient_of(w, p, c, at(w->s->src[SRC_DY], i, cnt));
 }
 
 #endif

@@ -186,8 +186,8 @@ SMI vreal clipped_factor(const exp_sum *w, vreal e, size_t i, int cnt) {
 }
 EXP_MOMENT(clipped_moment, score_plain, false, clipped_factor)
 SMI vreal clipped_grad_value(const exp_emit *w, size_t i, int cnt) {
-  vreal p = plain_weight(w, i, cnt), away = v_sub(clipped_upstream(w->s, w->k, p, i, cnt), v_set1((real)w->r->moment));
-  return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(p, away)));
+  vreal p = plain_weight(w, i, cnt);
+  return weight_gradient_of(w, p, 1, clipped_upstream(w->s, w->k, p, i, cnt));
 }
 EXP_EMIT(clipped_grad_out, clipped_grad_value)
 static const exp_body clipped_grad_body = {
