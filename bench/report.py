@@ -20,7 +20,7 @@ from document import write_document
 from results import CEILINGS, NATIVE_PEERS, PYTHON_PEERS, load, main_spread, save, summarise
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SLOW_ISAS = ("smx-fma", "smx-portable")
+SLOW_ISAS = ("smx-portable",)
 UNIT = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 QUICK = r"^softmax/f32/(1x16|1x1024|1x262144|1x4194304|65536x16|4096x128|4096x1024|1024x32768)/"
 
@@ -30,7 +30,7 @@ def options():
     p.add_argument("--build", metavar="FOLDER", help="where -DSMX_BENCH=ON was built")
     p.add_argument("--filter", default="", metavar="REGEX", help="cases to run: '^softmax/f32/', '/t1$', 'logsumexp|op:'")
     p.add_argument("--impl", metavar="NAMES", help="implementations beside the ceilings, exact names with commas between: smx,smx-avx2,onednn "
-                                                   "(all but smx-fma and smx-portable)")
+                                                   "(all but smx-portable)")
     p.add_argument("--quick", action="store_true", help="eight shapes of f32 softmax, a few minutes")
     p.add_argument("--peers", action="store_true", help="NumPy, ONNX Runtime and JAX too, in a virtual environment in the build folder")
     p.add_argument("--repetitions", type=int, default=0, help="samples of each implementation (15; 7 with --quick)")
@@ -194,7 +194,7 @@ def run(args):
 
 # ---- Printing --------------------------------------------------------------------------------------------------------------------------
 
-COLUMNS = (("smx", "smx"), ("tensor", "smx-tensor"), ("avx2", "smx-avx2"), ("fma", "smx-fma"), ("portable", "smx-portable"),
+COLUMNS = (("smx", "smx"), ("tensor", "smx-tensor"), ("avx2", "smx-avx2"), ("portable", "smx-portable"),
            ("python", "smx-python"), *((name, name) for name in NATIVE_PEERS), ("numpy", "numpy"), ("ort", "onnxruntime"), ("jax", "jax"))
 
 

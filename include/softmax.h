@@ -148,7 +148,7 @@ SMX_API void smx_context_destroy(smx_context *ctx);
 /* The number of threads a call with this context may use. */
 SMX_API int32_t smx_context_threads(const smx_context *ctx);
 
-/* The instruction set in use: "avx512", "avx2", "fma", "neon" or "portable". The environment variable SMX_ISA, read once, may name a lower one.
+/* The instruction set in use: "avx512", "avx2", "neon" or "portable". The environment variable SMX_ISA, read once, may name a lower one.
  * It is a matter of speed only. */
 SMX_API const char *smx_isa_name(void);
 

@@ -81,7 +81,7 @@ static void same_bits_as_rows(void **state) {
   assert_int_equal(smx_context_create(&options, &three), SMX_OK);
   for (int isa = 0; isa < smx_isa_count(); isa++) {
     smx_isa_set(smx_isa_at(isa));
-    bool slow = !strcmp(smx_isa_at(isa), "portable") || !strcmp(smx_isa_at(isa), "fma");
+    bool slow = !strcmp(smx_isa_at(isa), "portable");
     for (size_t l = 0; l < COUNT_OF(lengths); l++)
       for (size_t w = 0; w < COUNT_OF(widths); w++)
         for (int gap = 0; gap < 2 && lengths[l] * widths[w] < (slow ? 40000 : 10000000); gap++) {

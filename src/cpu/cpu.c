@@ -26,8 +26,7 @@ static bool has_f16c(void) { /* clang 14 has no name for it */
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
-static __attribute__((unused)) bool has_fma(void) { return __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma") && has_f16c(); }
-static __attribute__((unused)) bool has_avx2(void) { return has_fma() && __builtin_cpu_supports("avx2"); }
+static __attribute__((unused)) bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 static __attribute__((unused)) bool has_avx512(void) {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl");
@@ -37,7 +36,6 @@ static __attribute__((unused)) bool has_avx512(void) {
 DECLARE(portable)
 DECLARE(avx512)
 DECLARE(avx2)
-DECLARE(fma)
 DECLARE(neon)
 
 /* Fastest first. */
@@ -48,13 +46,12 @@ static const smx_isa isas[] = {
 #ifdef SMX_HAVE_AVX2
     ISA("avx2", avx2, has_avx2),
 #endif
-#ifdef SMX_HAVE_FMA
-    ISA("fma", fma, has_fma),
-#endif
 #ifdef SMX_HAVE_NEON
     ISA("neon", neon, always),
 #endif
+#ifdef SMX_HAVE_PORTABLE
     ISA("portable", portable, always),
+#endif
 };
 enum { ISAS = sizeof isas / sizeof *isas };
 

@@ -14,7 +14,7 @@ import tempfile
 
 TOLERANCE = 0.03
 SKIPPED = 77  # as CMakeLists.txt tells ctest
-ISAS = ("avx2", "fma", "portable")
+ISAS = ("avx2", "portable")
 INTRODUCTION = """\
 # Instructions of one call of each hot kernel, counted by callgrind (count.c). The test allows 3 % either way; a change that means to change
 # more writes the table again: SMX_INSTRUCTIONS_WRITE={path} ./dev test -R instructions
