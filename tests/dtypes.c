@@ -75,8 +75,11 @@ static void every_mixture_forward(void **state) {
   for (size_t o = 0; o < smx_op_count(); o++)
     for (size_t l = 0; l < COUNT_OF(lengths); l++)
       for (int in = 0; in < FLOAT_DTYPES; in++)
-        for (int out = 0; out < FLOAT_DTYPES; out++)
+        for (int out = 0; out < FLOAT_DTYPES; out++) {
+          if (lengths[l] > 1000 && (in + out + (int)o) % FLOAT_DTYPES != 0)
+            continue; /* a quarter of the mixtures, others with another operator */
           forward_pair(smx_op_at(o), lengths[l], ((int)l + in + out) % VARIANTS, float_dtypes[in], float_dtypes[out]);
+        }
 }
 
 static void half_types_backward(void **state) {
