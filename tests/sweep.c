@@ -49,11 +49,11 @@ static int find_hash(FILE *file, const char *operator, const char * direction_na
   return 0;
 }
 
-int sweep_compare(const char *path) {
+int sweep_compare(const char *path, size_t part, size_t parts) {
   FILE *file = fopen(path, "r");
   if (!file) return -1;
   int differences = 0;
-  for (size_t i = 0; i < smx_op_count(); i++)
+  for (size_t i = part; i < smx_op_count(); i += parts)
     for (int d = FORWARD; d <= BACKWARD; d++) {
       const smx_op *op = smx_op_at(i);
       if (!has(op, (direction)d)) continue;

@@ -7,9 +7,9 @@
 /* The hash of everything the operator gives over the sweep; 0 with smx_last_error() when a call fails. */
 uint64_t sweep_hash(const smx_op *op, direction d);
 
-/* Compares every operator with a golden file, printing differences; returns their number, or -1 when the file cannot be read. An operator
- * without a line counts as a difference. */
-int sweep_compare(const char *path);
+/* Compares operators part, part + parts, ... with a golden file, printing differences; returns their number, or -1 when the file cannot be
+ * read. An operator without a line counts as a difference. */
+int sweep_compare(const char *path, size_t part, size_t parts);
 int sweep_write(const char *path); /* 0 on success */
 
 #endif
