@@ -5,10 +5,18 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
-/* The words that may follow an option, as a case of the shell. */
-static void value_case(const char *option, const char *words) {
-  printf("    --%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", option, words);
+/* The words that may follow an option of a verb, as a case of the shell. */
+static void value_case(const char *of, const char *option, const char *words) {
+  printf("    %s:--%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", of, option, words);
+}
+
+static void setting_case(const char *of, const setting *s) {
+  char words[256];
+  if (!s->choices) return;
+  s->choices(words, sizeof words);
+  value_case(of, s->name, words);
 }
 
 static void choices_of(const smx_param *p) {
@@ -16,19 +24,16 @@ static void choices_of(const smx_param *p) {
   size_t used = 0;
   for (int i = 0; p->choices[i] && used < sizeof words; i++)
     used += (size_t)snprintf(words + used, sizeof words - used, "%s%s", i ? " " : "", p->choices[i]);
-  value_case(p->name, words);
+  value_case("*", p->name, words);
 }
 
 static void value_cases(void) {
-  char words[256];
   const setting *s;
   const smx_op *op;
-  puts("  case $prev in");
-  for (size_t i = 0; (s = setting_at(i)); i++)
-    if (s->choices) {
-      s->choices(words, sizeof words);
-      value_case(s->name, words);
-    }
+  puts("  case $verb:$prev in");
+  for (size_t i = 0; i < verb_count; i++)
+    for (s = verbs[i].own; s && s->name; s++) setting_case(verbs[i].name, s);
+  for (size_t i = 0; (s = setting_at(i)); i++) setting_case("*", s);
   for (size_t k = 0; (op = smx_op_at(k)); k++)
     for (int32_t i = 0; i < op->param_count; i++)
       if (op->params[i].choices) choices_of(&op->params[i]);
@@ -36,38 +41,59 @@ static void value_cases(void) {
 }
 
 static void operator_case(const smx_op *op) {
-  printf("      %s) names='", op->name);
+  printf("    %s) options+=' ", op->name);
   for (int32_t i = 0; i < op->param_count; i++) printf("--%s ", op->params[i].name);
   for (int32_t i = 1; i < op->input_count; i++) printf("--%s ", op->inputs[i].name);
   puts("' ;;");
 }
 
-static void word_lists(void) {
-  const setting *s;
+static void operator_names(const char *family) {
   const smx_op *op;
+  for (size_t i = 0; (op = smx_op_at(i)); i++)
+    if (!*family || strcmp(op->family, family) == 0) printf("%s ", op->name);
+}
+
+/* What a verb offers. The first is for words that are none. */
+static void verb_case(const verb *v) {
+  const setting *s;
+  if (v->run && !v->operators) return;
+  printf("    %s) operator=%s operators='", *v->name ? v->name : "*", v->operators ? "${COMP_WORDS[2]-}" : v->runs ? v->runs : "");
+  if (v->operators) operator_names(v->operators);
+  printf("' options='");
+  for (s = v->own; s && s->name; s++) printf("--%s ", s->name);
+  for (size_t i = 0; !v->run && (s = setting_at(i)); i++)
+    if (s->group & (v->groups | FOR_HELP)) printf("--%s ", s->name);
+  puts("' ;;");
+}
+
+static void verb_cases(void) {
+  puts("  case $verb in");
+  for (size_t i = 1; i <= verb_count; i++) verb_case(&verbs[i % verb_count]);
+  puts("  esac");
+}
+
+static void verb_names(void) {
   printf("  local verbs='");
   for (size_t i = 0; i < verb_count; i++) printf("%s ", verbs[i].name);
-  printf("'\n  local operators='");
-  for (size_t i = 0; (op = smx_op_at(i)); i++) printf("%s ", op->name);
-  printf("'\n  local options='");
-  for (size_t i = 0; (s = setting_at(i)); i++) printf("--%s ", s->name);
   puts("'");
 }
 
 int help_completion(void) {
   const smx_op *op;
   puts("# bash completion of softmax(1)\n_softmax() {");
-  puts("  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} names=");
-  word_lists();
+  puts("  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} operator= operators= options=");
+  verb_names();
   puts("  COMPREPLY=()");
   value_cases();
-  puts("  if ((COMP_CWORD == 2)) && [[ $verb == run || $verb == help ]]; then");
+  verb_cases();
+  puts("  if ((COMP_CWORD == 2)) && [[ $operators ]]; then");
   puts("    COMPREPLY=($(compgen -W \"$operators\" -- \"$cur\"))\n    return\n  fi");
-  puts("  if [[ $cur == -* || $COMP_CWORD == 1 ]]; then");
-  puts("    local operator=softmax\n    [[ $verb == run ]] && operator=${COMP_WORDS[2]}\n    case $operator in");
+  puts("  case $operator in");
   for (size_t i = 0; (op = smx_op_at(i)); i++) operator_case(op);
-  puts("    esac\n    ((COMP_CWORD == 1)) && names+=\" $verbs\"");
-  puts("    COMPREPLY=($(compgen -W \"$options $names\" -- \"$cur\"))\n  fi");
+  puts("  esac");
+  puts("  ((COMP_CWORD > 1)) || options+=\" $verbs\"");
+  puts("  if [[ $cur == -* || $COMP_CWORD == 1 ]]; then");
+  puts("    COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n  fi");
   puts("  COMPREPLY+=($(compgen -f -- \"$cur\"))\n}");
   puts("complete -o filenames -F _softmax softmax");
   return EXIT_OK;

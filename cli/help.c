@@ -115,15 +115,38 @@ const example examples[] = {
 };
 const size_t example_count = sizeof examples / sizeof *examples;
 
+const verb *verb_named(const char *name) {
+  for (size_t i = 0; i < verb_count; i++)
+    if (strcmp(verbs[i].name, name) == 0) return &verbs[i];
+  return NULL;
+}
+
+static void print_verb(const verb *v) {
+  printf("  softmax%s%s%s%s\n", *v->name ? " " : "", v->name, *v->arguments ? " " : "", v->arguments);
+  print_wrapped(stdout, v->help, DEEP, screen_columns());
+}
+
+int help_verb(const verb *v) {
+  const setting *s;
+  puts("Usage:");
+  print_verb(v);
+  if (v->own) print_heading("Options of its own:");
+  for (s = v->own; s && s->name; s++) print_setting(s);
+  const smx_op *op = v->runs ? smx_op_find(v->runs) : NULL;
+  if (op) printf("\nParameters of %s:\n", op->name);
+  for (int32_t i = 0; op && i < op->param_count; i++) print_param(&op->params[i]);
+  print_heading(v->operators ? "Other options; the parameters of the operator are options too:" : "Other options:");
+  for (size_t i = 0; (s = setting_at(i)); i++)
+    if (s->group & (v->groups | FOR_HELP)) print_setting(s);
+  return EXIT_OK;
+}
+
 int help_command(void) {
   const setting *s;
   const io_format *f;
   char name[64];
   puts("softmax - softmax and the operators around it, on files\n\nUsage:");
-  for (size_t i = 0; i < verb_count; i++) {
-    printf("  softmax%s%s%s%s\n", *verbs[i].name ? " " : "", verbs[i].name, *verbs[i].arguments ? " " : "", verbs[i].arguments);
-    print_wrapped(stdout, verbs[i].help, DEEP, screen_columns());
-  }
+  for (size_t i = 0; i < verb_count; i++) print_verb(&verbs[i]);
   print_heading("Examples:");
   for (size_t i = 0; i < example_count; i++) printf("  %s\n%*s%s\n", examples[i].command, DEEP, "", examples[i].what);
   print_heading("Options of a run; the parameters of the operator are options too:");

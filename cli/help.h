@@ -2,13 +2,19 @@
 #ifndef CLI_HELP_H
 #define CLI_HELP_H
 
-#include <softmax.h>
+#include "options.h"
+
 #include <stddef.h>
 
 /* What the command can be told to do. */
 typedef struct verb {
   const char *name, *arguments, *help;
-  int (*run)(int argc, const char **argv); /* the arguments after the verb */
+  const char *operators;                   /* its first word is an operator: "" = any, "loss" = one of that family; or NULL */
+  const char *runs;                        /* what it runs, where that is one operator; or NULL */
+  int (*run)(int argc, const char **argv); /* takes the words after the verb; or NULL, and: */
+  int (*work)(const options *o);           /* takes them as options of these groups, and of its own */
+  uint32_t groups;
+  const setting *own; /* up to one without a name; or NULL */
 } verb;
 
 extern const verb verbs[];
@@ -21,7 +27,10 @@ typedef struct example {
 extern const example examples[];
 extern const size_t example_count;
 
+const verb *verb_named(const char *name); /* NULL when there is none */
+
 int help_command(void);
+int help_verb(const verb *v);
 int help_operator(const smx_op *op);
 int help_list(void);
 int help_json(void);

@@ -14,29 +14,20 @@ static int no_more(const char *after, int argc, const char **argv) {
   return argc ? fault(EXIT_USAGE, "%s: unexpected after %s", argv[0], after) : EXIT_OK;
 }
 
-static int run_default(int argc, const char **argv) {
-  options o;
-  int code = options_parse(&o, argc, argv);
-  if (!code && o.help) code = help_command();
-  else if (!code && !o.file_count) code = fault(EXIT_USAGE, "no input file; softmax help tells more");
-  else if (!code) code = run_operator(smx_op_find(DEFAULT_OPERATOR), &o, 0, TABLE_CLASSES);
-  options_free(&o);
+static int work_default(const options *o) {
+  if (!o->file_count) return fault(EXIT_USAGE, "no input file; softmax help tells more");
+  labels names;
+  run_request request = {.op = smx_op_find(DEFAULT_OPERATOR), .o = o, .kind = TABLE_CLASSES, .labels = o->labels ? &names : NULL};
+  int code = labels_read(&names, o->labels);
+  if (!code) code = run_operator(&request);
+  labels_free(&names);
   return code;
 }
 
-static int run_named(const options *o) {
-  if (!o->file_count) return o->help ? help_command() : fault(EXIT_USAGE, "run: no operator; softmax list shows them all");
-  const smx_op *op = help_find(o->files[0]);
-  if (!op) return EXIT_USAGE;
-  return o->help ? help_operator(op) : run_operator(op, o, 1, TABLE_VALUES);
-}
-
-static int run_run(int argc, const char **argv) {
-  options o;
-  int code = options_parse(&o, argc, argv);
-  if (!code) code = run_named(&o);
-  options_free(&o);
-  return code;
+static int work_run(const options *o) {
+  if (!o->file_count) return fault(EXIT_USAGE, "run: no operator; softmax list shows them all");
+  run_request request = {.op = help_find(o->files[0]), .o = o, .first = 1, .kind = TABLE_VALUES};
+  return request.op ? run_operator(&request) : EXIT_USAGE;
 }
 
 static int run_list(int argc, const char **argv) {
@@ -47,10 +38,11 @@ static int run_list(int argc, const char **argv) {
 
 static int run_help(int argc, const char **argv) {
   if (!argc) return help_command();
-  const smx_op *op = help_find(argv[0]);
-  if (!op) return EXIT_USAGE;
+  const verb *v = verb_named(argv[0]);
+  const smx_op *op = v ? NULL : help_find(argv[0]);
+  if (!v && !op) return EXIT_USAGE;
   int code = no_more(argv[0], argc - 1, argv + 1);
-  return code ? code : help_operator(op);
+  return code ? code : v ? help_verb(v) : help_operator(op);
 }
 
 static int run_version(int argc, const char **argv) {
@@ -69,28 +61,59 @@ static int run_completion(int argc, const char **argv) {
   return code ? code : help_completion();
 }
 
+enum {
+  FOR_ARRAYS = FOR_INPUT | FOR_OUTPUT | FOR_FORMAT | FOR_THREADS,
+  FOR_RUN = FOR_ARRAYS | FOR_TYPE | FOR_ROWS | FOR_POLICY | FOR_INF | FOR_OPERATOR
+};
+
 /* The first is what is done when no other is named. */
 const verb verbs[] = {
-    {"", "FILE [OPTIONS]",
-     "The softmax of each row of the array in FILE: a table of the classes with the largest weights and the entropy, "
-     "or with -o the weights as a file.",
-     run_default},
-    {"run", "OPERATOR FILE... [OPTIONS]",
-     "Any operator. FILEs are its inputs in order; an input can also be given as --NAME FILE, and a "
-     "parameter as --NAME VALUE. Shows the result, or writes it with -o.",
-     run_run},
-    {"list", "[--json]", "All operators, a line each, or everything about them as JSON.", run_list},
-    {"help", "[OPERATOR]", "This help, or all there is to know about an operator.", run_help},
-    {"--version", "", "The version of the library and the instruction set in use.", run_version},
-    {"--man", "", "The manual page, in mdoc.", run_man},
-    {"--bash-completion", "", "A completion script for bash.", run_completion},
+    {.name = "",
+     .arguments = "FILE [OPTIONS]",
+     .help = "The softmax of each row of the array in FILE: a table of the classes with the largest weights and the entropy, "
+             "or with -o the weights as a file.",
+     .runs = DEFAULT_OPERATOR,
+     .work = work_default,
+     .groups = FOR_RUN | FOR_GRADIENT | FOR_LABELS},
+    {.name = "run",
+     .arguments = "OPERATOR FILE... [OPTIONS]",
+     .help = "Any operator. FILEs are its inputs in order; an input can also be given as --NAME FILE, and a "
+             "parameter as --NAME VALUE. Shows the result, or writes it with -o.",
+     .operators = "",
+     .work = work_run,
+     .groups = FOR_RUN | FOR_GRADIENT},
+    {.name = "list", .arguments = "[--json]", .help = "All operators, a line each, or everything about them as JSON.", .run = run_list},
+    {.name = "help",
+     .arguments = "[OPERATOR | VERB]",
+     .help = "This help, or all there is to know about an operator, or the options of another word of this list.",
+     .operators = "",
+     .run = run_help},
+    {.name = "--version", .arguments = "", .help = "The version of the library and the instruction set in use.", .run = run_version},
+    {.name = "--man", .arguments = "", .help = "The manual page, in mdoc.", .run = run_man},
+    {.name = "--bash-completion", .arguments = "", .help = "A completion script for bash.", .run = run_completion},
 };
 const size_t verb_count = sizeof verbs / sizeof *verbs;
 
+/* What --help after a verb shows: the operator, where one is named. */
+static int show_help(const verb *v, const options *o) {
+  if (!*v->name) return help_command();
+  if (!v->operators || !o->file_count) return help_verb(v);
+  const smx_op *op = help_find(o->files[0]);
+  return op ? help_operator(op) : EXIT_USAGE;
+}
+
+static int start(const verb *v, int argc, const char **argv) {
+  if (v->run) return v->run(argc, argv);
+  options o;
+  int code = options_parse(&o, v->groups, v->own, argc, argv);
+  if (!code) code = o.help ? show_help(v, &o) : v->work(&o);
+  options_free(&o);
+  return code;
+}
+
 static int dispatch(int argc, const char **argv) {
-  for (size_t i = 1; argc > 1 && i < verb_count; i++)
-    if (strcmp(argv[1], verbs[i].name) == 0) return verbs[i].run(argc - 2, argv + 2);
-  return verbs[0].run(argc - 1, argv + 1);
+  const verb *v = argc > 1 ? verb_named(argv[1]) : NULL;
+  return v && *v->name ? start(v, argc - 2, argv + 2) : start(&verbs[0], argc - 1, argv + 1);
 }
 
 int main(int argc, char **argv) {

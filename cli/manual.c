@@ -18,6 +18,10 @@ static void character(char c) {
   else putchar(c);
 }
 
+static void word(const char *t) {
+  while (*t) character(*t++);
+}
+
 /* Words of roff text, in lines short enough. A sentence starts a line, as roff wants it; no line starts with a control character. */
 static void text(const char *t) {
   int column = 0;
@@ -119,17 +123,29 @@ static void show_examples(void) {
   }
 }
 
+static void option(const setting *s) {
+  printf(".It ");
+  if (s->letter) printf("Fl %c , ", s->letter);
+  printf("Fl \\-");
+  word(s->name);
+  if (s->argument) printf(" Ar %s", s->argument);
+  putchar('\n');
+  text(s->help);
+}
+
 static void settings(void) {
   const setting *s;
-  puts(".Sh OPTIONS\nThe parameters of an operator are options too; see\n.Sx OPERATORS .");
+  puts(".Sh OPTIONS\nThe parameters of an operator are options too; see\n.Sx OPERATORS .\nNot every verb takes every option.");
   begin_list();
-  for (size_t i = 0; (s = setting_at(i)); i++) {
-    printf(".It ");
-    if (s->letter) printf("Fl %c , ", s->letter);
-    printf("Fl \\-%s%s%s\n", s->name, s->argument ? " Ar " : "", s->argument ? s->argument : "");
-    text(s->help);
-  }
+  for (size_t i = 0; (s = setting_at(i)); i++) option(s);
   end_list();
+  for (size_t i = 0; i < verb_count; i++) {
+    if (!verbs[i].own) continue;
+    printf(".Ss Options of %s\n", verbs[i].name);
+    begin_list();
+    for (s = verbs[i].own; s->name; s++) option(s);
+    end_list();
+  }
 }
 
 static void formats(void) {

@@ -1,4 +1,4 @@
-/* options.c - reads the options of a run with popt. */
+/* options.c - reads the options of a verb with popt. */
 #include "options.h"
 
 #include "fault.h"
@@ -14,27 +14,41 @@ enum { DEFAULT_BLOCK = 64 << 20 };
 
 /* ---- The settings ---- */
 
-static int refuse(const char *option, const char *text, const char *what) { return fault(EXIT_USAGE, "--%s %s: %s", option, text, what); }
+int options_refuse(const char *option, const char *text, const char *what) { return fault(EXIT_USAGE, "--%s %s: %s", option, text, what); }
 
-static int set_number(const char *option, const char *text, int64_t min, int64_t max, int64_t *value) {
-  return parse_int(text, min, max, value) ? EXIT_OK : refuse(option, text, "not a whole number in its range");
+int options_int(const char *option, const char *text, int64_t min, int64_t max, int64_t *value) {
+  return parse_int(text, min, max, value) ? EXIT_OK : options_refuse(option, text, "not a whole number in its range");
+}
+
+int options_number(const char *option, const char *text, double *value) {
+  return parse_f64(text, strlen(text), value) ? EXIT_OK : options_refuse(option, text, "not a number");
+}
+
+int options_numbers(const char *option, const char *text, int most, double *values, int *count) {
+  for (const char *at = text;; at++) {
+    size_t n = strcspn(at, ",");
+    if (*count == most) return options_refuse(option, text, "too many numbers");
+    if (!parse_f64(at, n, &values[(*count)++])) return options_refuse(option, text, "not numbers with commas between");
+    at += n;
+    if (!*at) return EXIT_OK;
+  }
 }
 
 static int set_axis(options *o, const char *text) {
   int64_t v = -1;
-  int code = set_number("axis", text, -SMX_MAX_DIMS, SMX_MAX_DIMS - 1, &v);
+  int code = options_int("axis", text, -SMX_MAX_DIMS, SMX_MAX_DIMS - 1, &v);
   o->axis = (int32_t)v;
   return code;
 }
 
 static int set_threads(options *o, const char *text) {
   int64_t v = -1;
-  int code = strcmp(text, "all") == 0 ? EXIT_OK : set_number("threads", text, 1, 65536, &v);
+  int code = strcmp(text, "all") == 0 ? EXIT_OK : options_int("threads", text, 1, 65536, &v);
   o->threads = (int32_t)v;
   return code;
 }
 
-static int set_block(options *o, const char *text) { return set_number("block", text, 1, INT64_MAX, &o->block); }
+static int set_block(options *o, const char *text) { return options_int("block", text, 1, INT64_MAX, &o->block); }
 
 static void number_types(char *text, size_t size) { dtype_names(true, text, size); }
 static void all_types(char *text, size_t size) { dtype_names(false, text, size); }
@@ -56,7 +70,7 @@ static int set_type_in(options *o, const char *text) {
 static int set_shape(options *o, const char *text) {
   const char *wrong = parse_shape(text, &o->shape);
   o->has_shape = true;
-  return wrong ? refuse("shape", text, wrong) : EXIT_OK;
+  return wrong ? options_refuse("shape", text, wrong) : EXIT_OK;
 }
 
 static void format_names(char *text, size_t size) {
@@ -67,7 +81,7 @@ static void format_names(char *text, size_t size) {
 }
 
 static int check_format(const char *option, const char *text) {
-  return io_format_named(text) ? EXIT_OK : refuse(option, text, "no such format; softmax help lists them");
+  return io_format_named(text) ? EXIT_OK : options_refuse(option, text, "no such format; softmax help lists them");
 }
 
 static int set_format(options *o, const char *text) {
@@ -82,7 +96,12 @@ static int set_out_format(options *o, const char *text) {
 
 static int set_out(options *o, const char *text) {
   o->out = text;
-  return *text ? EXIT_OK : refuse("output", text, "an empty name");
+  return *text ? EXIT_OK : options_refuse("output", text, "an empty name");
+}
+
+static int set_labels(options *o, const char *text) {
+  o->labels = text;
+  return EXIT_OK;
 }
 
 static int set_header(options *o, const char *text) {
@@ -104,7 +123,7 @@ static int set_help(options *o, const char *text) {
 }
 
 static int set_dout(options *o, const char *text) {
-  if (o->dout_count == SMX_MAX_PORTS) return refuse("dout", text, "too many of them");
+  if (o->dout_count == SMX_MAX_PORTS) return options_refuse("dout", text, "too many of them");
   o->dout[o->dout_count++] = text;
   return EXIT_OK;
 }
@@ -116,7 +135,7 @@ static const char *const inf_words[] = {"nan", "limit", NULL};
 static int choose(const char *option, const char *text, const char *const *words, int *index) {
   for (*index = 0; words[*index]; ++*index)
     if (strcmp(words[*index], text) == 0) return EXIT_OK;
-  return refuse(option, text, "no such choice");
+  return options_refuse(option, text, "no such choice");
 }
 
 static int set_on_empty(options *o, const char *text) {
@@ -140,21 +159,23 @@ static void empty_choices(char *text, size_t size) { join(empty_words, text, siz
 static void inf_choices(char *text, size_t size) { join(inf_words, text, size); }
 
 static const setting settings[] = {
-    {"axis", 'a', "A", "the axis that rows run along; negative counts from the end; -1 by default", set_axis, NULL},
-    {"output", 'o', "OUT", "write the result to OUT, in the format of its extension; - is standard output", set_out, NULL},
-    {"dtype", 0, "T", "type of the result: f16, bf16, f32 or f64; that of the input by default", set_type, number_types},
-    {"threads", 0, "N", "threads to use; all (the cores the process may use) by default", set_threads, NULL},
-    {"backward", 0, NULL, "give the gradients of the inputs instead of the outputs", set_backward, NULL},
-    {"dout", 0, "FILE", "gradient of the next output, with --backward; once for each output that is not of whole numbers", set_dout, NULL},
-    {"format", 0, "F", "format of the inputs, whatever their extension", set_format, format_names},
-    {"out-format", 0, "F", "format of the output; npy by default for standard output", set_out_format, format_names},
-    {"shape", 0, "2,3", "shape of raw inputs", set_shape, NULL},
-    {"dtype-in", 0, "T", "type of raw inputs, or f32 to read text as f32", set_type_in, all_types},
-    {"header", 0, NULL, "skip the first line of text inputs, even if it has numbers", set_header, NULL},
-    {"on-empty", 0, "P", "rows with nothing valid: zero (default), nan or error", set_on_empty, empty_choices},
-    {"on-inf", 0, "P", "rows of scores with +inf: nan (default), or limit: they share the mass", set_on_inf, inf_choices},
-    {"block", 0, "BYTES", "how much of the input to take at a time; 67108864 by default", set_block, NULL},
-    {"help", 'h', NULL, "show help and do nothing else", set_help, NULL},
+    {"axis", 'a', "A", "the axis that rows run along; negative counts from the end; -1 by default", FOR_ROWS, set_axis, NULL},
+    {"output", 'o', "OUT", "write the result to OUT, in the format of its extension; - is standard output", FOR_OUTPUT, set_out, NULL},
+    {"dtype", 0, "T", "type of the result: f16, bf16, f32 or f64; that of the input by default", FOR_TYPE, set_type, number_types},
+    {"threads", 0, "N", "threads to use; all (the cores the process may use) by default", FOR_THREADS, set_threads, NULL},
+    {"labels", 0, "FILE", "names of the classes, one a line, shown beside their indices", FOR_LABELS, set_labels, NULL},
+    {"backward", 0, NULL, "give the gradients of the inputs instead of the outputs", FOR_GRADIENT, set_backward, NULL},
+    {"dout", 0, "FILE", "gradient of the next output, with --backward; once for each output that is not of whole numbers", FOR_GRADIENT,
+     set_dout, NULL},
+    {"format", 0, "F", "format of the inputs, whatever their extension", FOR_INPUT, set_format, format_names},
+    {"out-format", 0, "F", "format of the output; npy by default for standard output", FOR_FORMAT, set_out_format, format_names},
+    {"shape", 0, "2,3", "shape of raw inputs", FOR_INPUT, set_shape, NULL},
+    {"dtype-in", 0, "T", "type of raw inputs, or f32 to read text as f32", FOR_INPUT, set_type_in, all_types},
+    {"header", 0, NULL, "skip the first line of text inputs, even if it has numbers", FOR_INPUT, set_header, NULL},
+    {"on-empty", 0, "P", "rows with nothing valid: zero (default), nan or error", FOR_POLICY, set_on_empty, empty_choices},
+    {"on-inf", 0, "P", "rows of scores with +inf: nan (default), or limit: they share the mass", FOR_INF, set_on_inf, inf_choices},
+    {"block", 0, "BYTES", "how much of the input to take at a time; 67108864 by default", FOR_ROWS, set_block, NULL},
+    {"help", 'h', NULL, "show help and do nothing else", FOR_HELP, set_help, NULL},
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
@@ -187,30 +208,42 @@ const char *operator_name_at(size_t index) {
 
 /* ---- Parsing ---- */
 
-static size_t count_names(void) {
-  size_t n = 0;
-  while (operator_name_at(n)) n++;
-  return n;
+/* popt's table, and what its entries mean: a setting, or NULL for a name of operators. The values are positions + 1. */
+typedef struct option_table {
+  struct poptOption *options;
+  const setting **settings;
+  int count;
+} option_table;
+
+static void add_option(option_table *t, const setting *s, const char *name) {
+  t->settings[t->count] = s;
+  t->options[t->count] = (struct poptOption){.longName = name, .shortName = s ? s->letter : 0, .val = t->count + 1};
+  t->options[t->count].argInfo = s && !s->argument ? POPT_ARG_NONE : POPT_ARG_STRING;
+  t->count++;
 }
 
-/* popt's table: the settings, then the names. The values are positions + 1. */
-static struct poptOption *make_table(size_t names) {
-  struct poptOption *table = calloc(SETTINGS + names + 1, sizeof *table);
-  for (size_t i = 0; table && i < SETTINGS + names; i++) {
-    const setting *s = setting_at(i);
-    table[i].longName = s ? s->name : operator_name_at(i - SETTINGS);
-    table[i].shortName = s ? s->letter : 0;
-    table[i].argInfo = s && !s->argument ? POPT_ARG_NONE : POPT_ARG_STRING;
-    table[i].val = (int)i + 1;
-  }
-  return table;
+/* A verb's own options go before what has the same name elsewhere. */
+static int make_table(option_table *t, uint32_t groups, const setting *own) {
+  const char *name;
+  size_t room = SETTINGS + 1;
+  for (size_t i = 0; own && own[i].name; i++) room++;
+  for (size_t i = 0; (groups & FOR_OPERATOR) && operator_name_at(i); i++) room++;
+  t->options = calloc(room, sizeof *t->options);
+  t->settings = calloc(room, sizeof *t->settings);
+  t->count = 0;
+  if (!t->options || !t->settings) return fault_memory(room * sizeof *t->options);
+  for (size_t i = 0; own && own[i].name; i++) add_option(t, &own[i], own[i].name);
+  for (size_t i = 0; i < SETTINGS; i++)
+    if (settings[i].group & groups) add_option(t, &settings[i], settings[i].name);
+  for (size_t i = 0; (groups & FOR_OPERATOR) && (name = operator_name_at(i)); i++) add_option(t, NULL, name);
+  return EXIT_OK;
 }
 
-static int apply(options *o, const struct poptOption *option, char *text) {
-  const setting *s = setting_at((size_t)option->val - 1);
+static int apply(options *o, const option_table *t, int value, char *text) {
+  const setting *s = t->settings[value - 1];
   if (text) o->texts[o->text_count++] = text;
-  if (s) return s->set(o, text ? text : "");
-  o->named[o->named_count++] = (named_value){option->longName, text ? text : ""};
+  if (s && s->set) return s->set(o, text ? text : "");
+  o->named[o->named_count++] = (named_value){t->options[value - 1].longName, text ? text : ""};
   return EXIT_OK;
 }
 
@@ -225,29 +258,38 @@ static int collect_files(options *o, poptContext c) {
   return EXIT_OK;
 }
 
-static int read_all(options *o, poptContext c, const struct poptOption *table) {
+static int read_all(options *o, poptContext c, const option_table *table) {
   int value, code;
   while ((value = poptGetNextOpt(c)) > 0)
-    if ((code = apply(o, &table[value - 1], poptGetOptArg(c)))) return code;
+    if ((code = apply(o, table, value, poptGetOptArg(c)))) return code;
   if (value < -1) return fault(EXIT_USAGE, "%s: %s", poptBadOption(c, POPT_BADOPTION_NOALIAS), poptStrerror(value));
   return collect_files(o, c);
 }
 
-int options_parse(options *o, int argc, const char **argv) {
+int options_parse(options *o, uint32_t groups, const setting *own, int argc, const char **argv) {
   size_t room = (size_t)argc + 1;
+  option_table table;
   memset(o, 0, sizeof *o);
   o->axis = o->threads = -1;
   o->block = DEFAULT_BLOCK;
   o->files = calloc(room, sizeof *o->files);
   o->named = calloc(room, sizeof *o->named);
   o->texts = calloc(2 * room, sizeof *o->texts);
-  struct poptOption *table = make_table(count_names());
-  poptContext c = table ? poptGetContext("softmax", argc, argv, table, POPT_CONTEXT_KEEP_FIRST) : NULL;
+  int code = make_table(&table, groups | FOR_HELP, own);
+  poptContext c = code ? NULL : poptGetContext("softmax", argc, argv, table.options, POPT_CONTEXT_KEEP_FIRST);
   bool good = o->files && o->named && o->texts && c;
-  int code = good ? read_all(o, c, table) : fault_memory(room);
+  if (!code) code = good ? read_all(o, c, &table) : fault_memory(room);
   poptFreeContext(c);
-  free(table);
+  free(table.options);
+  free(table.settings);
   return code;
+}
+
+const char *options_own(const options *o, const char *name) {
+  const char *text = NULL;
+  for (int i = 0; i < o->named_count; i++)
+    if (strcmp(o->named[i].name, name) == 0) text = o->named[i].text;
+  return text;
 }
 
 void options_free(options *o) {

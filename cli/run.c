@@ -4,9 +4,9 @@
 #include "bind.h"
 #include "blocks.h"
 #include "fault.h"
-#include "io/output.h"
 #include "parse.h"
 #include "progress.h"
+#include "write.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +24,7 @@ typedef struct result {
 } result;
 
 typedef struct run {
+  const run_request *request;
   const smx_op *op;
   const options *o;
   binding b;
@@ -33,9 +34,7 @@ typedef struct run {
   result out[SMX_MAX_PORTS], din[SMX_MAX_PORTS]; /* outputs; gradients, with no type where they are not wanted */
   result *shown[SMX_MAX_PORTS];
   int32_t shown_count;
-  output file;
-  io_writer writer;
-  bool writing;
+  result_file file;
 } run;
 
 typedef const smx_tensor *tensor_list[SMX_MAX_PORTS];
@@ -45,6 +44,8 @@ typedef const smx_tensor *tensor_list[SMX_MAX_PORTS];
 static int32_t axis_of(const smx_port *port, int32_t axis) {
   return port->shape == SMX_SHAPE_ROW || port->shape == SMX_SHAPE_SCALAR ? -1 : axis;
 }
+
+static bool chosen(uint32_t mask, int32_t i) { return !mask || mask >> i & 1; }
 
 static int infer_outputs(run *r) {
   smx_tensor tensors[SMX_MAX_PORTS];
@@ -62,9 +63,12 @@ static int infer_outputs(run *r) {
     result *out = &r->out[i];
     snprintf(out->name, sizeof out->name, "%s", r->op->outputs[i].name);
     out->whole = shapes[i];
+    if (!chosen(r->request->wanted, i)) continue;
     out->type = dtype_of(shapes[i].dtype);
     if (!out->type) return fault(EXIT_REFUSED, "%s: output %s has a type that no file here can hold", r->op->name, out->name);
     if (r->o->type && out->type->number && !r->o->backward) out->type = r->o->type;
+    bool told = r->request->see && shapes[i].ndim == 0 && out->type->bytes == 2; /* one number for a person: not in half precision */
+    if (told) out->type = dtype_named("f32");
     out->axis = axis_of(&r->op->outputs[i], r->axis);
   }
   return EXIT_OK;
@@ -115,7 +119,7 @@ static int choose_results(run *r) {
   if (code) return code;
   for (int32_t i = 0; !code && i < r->op->output_count; i++) {
     if (r->b.dout[i].path) code = check_dout(&r->b.dout[i], &r->out[i].whole);
-    if (!r->o->backward) r->shown[r->shown_count++] = &r->out[i];
+    if (!r->o->backward && r->out[i].type && chosen(r->request->shown, i)) r->shown[r->shown_count++] = &r->out[i];
   }
   if (!code && r->o->backward) choose_gradients(r);
   return code;
@@ -123,57 +127,49 @@ static int choose_results(run *r) {
 
 /* ---- Where it goes ---- */
 
-static int choose_format(const options *o, const io_format **format) {
-  if (o->out_format) *format = io_format_named(o->out_format);
-  else *format = strcmp(o->out, "-") == 0 ? io_format_named("npy") : io_format_of(o->out);
-  return *format ? EXIT_OK : fault(EXIT_USAGE, "%s: the extension is that of no format; --out-format F chooses one", o->out);
-}
-
 static int open_writer(run *r) {
-  io_writer *w = &r->writer;
-  int code = choose_format(r->o, &w->format);
-  if (code) return code;
-  w->count = w->format->container ? r->shown_count : 1;
-  w->out = &r->file;
-  for (int32_t i = 0; i < w->count; i++) {
+  io_spec specs[SMX_MAX_PORTS];
+  for (int32_t i = 0; i < r->shown_count; i++) {
     const result *s = r->shown[i];
-    w->spec[i] = (io_spec){.name = s->name, .type = s->type, .ndim = s->whole.ndim, .column = s->axis < 0};
-    memcpy(w->spec[i].shape, s->whole.dim, sizeof w->spec[i].shape);
+    specs[i] = (io_spec){.name = s->name, .type = s->type, .ndim = s->whole.ndim, .column = s->axis < 0};
+    memcpy(specs[i].shape, s->whole.dim, sizeof specs[i].shape);
   }
-  r->writing = true;
-  code = output_open(&r->file, r->o->out, w->count > 1);
-  return code ? code : w->format->begin(w);
+  return write_begin(&r->file, r->o, r->shown_count, specs);
 }
 
-static int open_results(run *r, table_kind kind) {
+static int open_results(run *r) {
+  const labels *names = r->request->labels;
+  if (names) {
+    const io_array *x = &r->b.in[0].array;
+    int code = labels_check(names, x->shape[r->axis], r->b.in[0].path);
+    if (code) return code;
+  }
   if (r->o->out) return open_writer(r);
-  for (int32_t i = 0; i < r->shown_count; i++) {
+  for (int32_t i = 0; !r->request->see && i < r->shown_count; i++) {
     result *s = r->shown[i];
-    table_begin(&s->table, s->name, s->axis < 0 ? TABLE_VALUES : kind, s->type, &s->whole, s->axis);
+    table_begin(&s->table, s->name, s->axis < 0 ? TABLE_VALUES : r->request->kind, s->type, &s->whole, s->axis);
+    s->table.labels = names;
   }
   return EXIT_OK;
 }
 
 static int emit(run *r) {
-  for (int32_t i = 0; i < r->shown_count; i++) {
+  int code = EXIT_OK;
+  for (int32_t i = 0; !code && i < r->shown_count; i++) {
     result *s = r->shown[i];
     const smx_tensor *t = &s->block.tensor;
     int64_t count = 0;
-    if (!r->writing) {
-      table_add(&s->table, s->buffer, t->ndim, s->block.shape, s->axis);
-    } else if (i < r->writer.count && count_elements(t->ndim, s->block.shape, &count)) {
-      int code = r->writer.format->put(&r->writer, i, s->buffer, (size_t)count * s->type->bytes);
-      if (code) return code;
-    }
+    if (!count_elements(t->ndim, s->block.shape, &count)) return fault_memory(SIZE_MAX);
+    if (r->file.open) code = write_put(&r->file, i, s->buffer, (size_t)count * s->type->bytes);
+    else if (!r->request->see) table_add(&s->table, s->buffer, t->ndim, s->block.shape, s->axis);
   }
-  return EXIT_OK;
+  return code;
 }
 
 static int close_results(run *r) {
-  for (int32_t i = 0; !r->writing && i < r->shown_count; i++) table_print(&r->shown[i]->table, stdout);
-  if (!r->writing) return EXIT_OK;
-  int code = r->writer.format->end ? r->writer.format->end(&r->writer) : EXIT_OK;
-  return code ? code : output_commit(&r->file);
+  if (r->file.open) return write_end(&r->file);
+  for (int32_t i = 0; !r->request->see && i < r->shown_count; i++) table_print(&r->shown[i]->table, stdout);
+  return EXIT_OK;
 }
 
 /* ---- One block ---- */
@@ -227,13 +223,20 @@ static int block_fault(const run *r, smx_status status) {
   return fault(code, "%s (rows counted from row %lld)", text, (long long)row);
 }
 
+static int show_block(const run *r, const tensor_list in, const tensor_list out) {
+  smx_shape whole = {.ndim = r->b.in[0].array.ndim, .dtype = r->b.in[0].want->type};
+  memcpy(whole.dim, r->b.in[0].array.shape, sizeof whole.dim);
+  run_block block = {.op = r->op, .params = &r->b.params, .context = r->context, .in = in, .out = out, .whole = &whole, .axis = r->axis};
+  return r->request->see(r->request->user, &block);
+}
+
 static bool needs_forward(const run *r) {
   for (int32_t i = 0; i < r->op->output_count; i++)
     if (r->op->outputs[i].flags & SMX_PORT_SAVED) return true;
   return !r->o->backward;
 }
 
-static int run_block(run *r) {
+static int compute_block(run *r) {
   const smx_op *op = r->op;
   view in_views[SMX_MAX_PORTS], dout_views[SMX_MAX_PORTS];
   tensor_list in, out, din, dout;
@@ -246,15 +249,16 @@ static int run_block(run *r) {
   if (needs_forward(r)) status = smx_forward(op, r->context, &r->b.params, op->input_count, in, op->output_count, out);
   if (status == SMX_OK && r->o->backward)
     status = smx_backward(op, r->context, &r->b.params, op->input_count, in, op->output_count, out, dout, din);
-  return status == SMX_OK ? EXIT_OK : block_fault(r, status);
+  if (status != SMX_OK) return block_fault(r, status);
+  return r->request->see ? show_block(r, in, out) : EXIT_OK;
 }
 
 /* ---- All of them ---- */
 
 /* A value for all rows, and a gradient of it, need all rows at once. */
-static bool needs_all(const smx_op *op) {
-  for (int32_t i = 0; i < op->output_count; i++)
-    if (op->outputs[i].shape == SMX_SHAPE_SCALAR) return true;
+static bool needs_all(const run *r) {
+  for (int32_t i = 0; i < r->op->output_count; i++)
+    if (r->out[i].type && (r->op->outputs[i].shape == SMX_SHAPE_SCALAR || r->op->outputs[i].flags & SMX_PORT_DX)) return true;
   return false;
 }
 
@@ -263,10 +267,10 @@ static int run_blocks(run *r) {
   progress p;
   int code;
   int64_t done = 0;
-  blocks_begin(&r->blocks, x, r->b.in[0].want->bytes, r->axis, needs_all(r->op) ? INT64_MAX : r->o->block);
+  blocks_begin(&r->blocks, x, r->b.in[0].want->bytes, r->axis, needs_all(r) ? INT64_MAX : r->o->block);
   progress_begin(&p, r->blocks.total);
   do {
-    code = run_block(r);
+    code = compute_block(r);
     if (!code) code = emit(r);
     progress_step(&p, ++done);
   } while (!code && blocks_next(&r->blocks));
@@ -282,10 +286,7 @@ static int make_context(run *r) {
 }
 
 static void free_run(run *r) {
-  if (r->writing) {
-    if (r->writer.format->drop) r->writer.format->drop(&r->writer);
-    output_abandon(&r->file);
-  }
+  write_drop(&r->file);
   smx_context_destroy(r->context);
   for (int i = 0; i < SMX_MAX_PORTS; i++) {
     free(r->out[i].buffer);
@@ -295,14 +296,15 @@ static void free_run(run *r) {
   free(r);
 }
 
-int run_operator(const smx_op *op, const options *o, int first, table_kind kind) {
+int run_operator(const run_request *request) {
   run *r = calloc(1, sizeof *r);
   if (!r) return fault_memory(sizeof *r);
-  r->op = op;
-  r->o = o;
-  int code = bind_inputs(&r->b, op, o, first);
+  r->request = request;
+  r->op = request->op;
+  r->o = request->o;
+  int code = bind_inputs(&r->b, r->op, r->o, request->first);
   if (!code) code = choose_results(r);
-  if (!code) code = open_results(r, kind);
+  if (!code) code = open_results(r);
   if (!code) code = make_context(r);
   if (!code) code = run_blocks(r);
   if (!code) code = close_results(r);

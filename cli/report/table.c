@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TOP = 4, LABEL = 10, GAP = 4, VALUE = 11 };
+enum { TOP = 4, GAP = 4, VALUE = 11, CLASS = 16, ENTROPY = 8 };
 
 /* A row of a block: n values, `stride` elements apart. */
 typedef struct row {
@@ -31,7 +31,7 @@ void table_begin(table *t, const char *name, table_kind kind, const dtype *type,
   t->kind = kind;
   t->type = type;
   t->single = axis < 0;
-  t->edge = (screen_columns() - LABEL - GAP) / (2 * VALUE);
+  t->edge = (screen_columns() - TABLE_INDEX - GAP) / (2 * VALUE);
   t->rows = t->classes = 1;
   t->smallest = (double)INFINITY;
   t->largest = -(double)INFINITY;
@@ -45,16 +45,15 @@ void table_begin(table *t, const char *name, table_kind kind, const dtype *type,
   }
 }
 
-/* The index of a row: "7", or "2,7" when rows have more than one dimension. */
-static void label(const table *t, int64_t r, char *text, size_t size) {
+void row_label(int32_t ndim, const int64_t *shape, int64_t r, char *text, size_t size) {
   int64_t index[SMX_MAX_DIMS] = {0};
   size_t used = 0;
-  for (int32_t i = t->ndim - 1; i >= 0; i--) {
-    index[i] = r % t->shape[i];
-    r /= t->shape[i];
+  for (int32_t i = ndim - 1; i >= 0; i--) {
+    index[i] = r % shape[i];
+    r /= shape[i];
   }
   text[0] = 0;
-  for (int32_t i = 0; i < t->ndim && used < size; i++)
+  for (int32_t i = 0; i < ndim && used < size; i++)
     used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, i ? "," : "", index[i]);
 }
 
@@ -81,13 +80,29 @@ static row_facts examine(const table *t, const row *r) {
   return f;
 }
 
-static int print_classes(const row_facts *f, char *text, size_t size) {
-  int used = 0;
-  if (f->nan) return snprintf(text, size, "not a number");
-  if (f->sum == 0) return snprintf(text, size, "nothing valid");
-  for (int i = 0; i < f->kept; i++) used += snprintf(text + used, size - (size_t)used, "%6" PRId64 "  %.4f  ", f->class[i], f -> value[i]);
-  used += snprintf(text + used, size - (size_t)used, "%*s", 16 * (TOP - f->kept), "");
-  return used + snprintf(text + used, size - (size_t)used, "%8.4f", f->entropy);
+/* The columns of one class, and how many classes fit. */
+static int class_width(const table *t) { return t->labels ? CLASS + LABEL_COLUMNS + 1 : CLASS; }
+
+static int class_count(const table *t) {
+  int fit = (screen_columns() - TABLE_INDEX - ENTROPY) / class_width(t);
+  return !t->labels || fit > TOP ? TOP : fit < 1 ? 1 : fit;
+}
+
+static int print_class(const table *t, int64_t class, double value, char *text, size_t size) {
+  char name[LABEL_BYTES + 1] = "";
+  if (!t->labels) return snprintf(text, size, "%6" PRId64 "  %.4f  ", class, value);
+  labels_column(t->labels, class, LABEL_COLUMNS, name, sizeof name);
+  return snprintf(text, size, "%6" PRId64 " %s  %.4f  ", class, name, value);
+}
+
+static void print_classes(const table *t, const row_facts *f, char *text, size_t size) {
+  int used = 0, count = class_count(t), shown = f->kept < count ? f->kept : count;
+  if (f->nan || f->sum == 0) {
+    snprintf(text, size, f->nan ? "not a number" : "nothing valid");
+    return;
+  }
+  for (int i = 0; i < shown; i++) used += print_class(t, f->class[i], f -> value[i], text + used, size - (size_t)used);
+  snprintf(text + used, size - (size_t)used, "%*s%*.4f", class_width(t) * (count - shown), "", ENTROPY, f->entropy);
 }
 
 /* The first and last values of a row, as many as fit the screen. */
@@ -108,7 +123,7 @@ static void add_classes(table *t, const row *r, char *line, size_t size) {
     t->entropy += f.entropy;
     t->top += f.value[0];
   }
-  if (line) print_classes(&f, line, size);
+  if (line) print_classes(t, &f, line, size);
 }
 
 static void add_values(table *t, const row *r, char *line, size_t size) {
@@ -123,19 +138,18 @@ static void add_values(table *t, const row *r, char *line, size_t size) {
   if (line) print_values(t, r, line, size);
 }
 
-/* Where the line of a row is kept; -1 for one in the middle. */
-static int slot_of(const table *t, int64_t r) {
+int row_slot(int64_t rows, int64_t r) {
   if (r < TABLE_HEAD) return (int)r;
-  return r >= t->rows - TABLE_TAIL ? (int)(TABLE_HEAD + TABLE_TAIL - (t->rows - r)) : -1;
+  return r >= rows - TABLE_TAIL ? (int)(TABLE_HEAD + TABLE_TAIL - (rows - r)) : -1;
 }
 
 static void add_row(table *t, const row *r) {
-  int slot = slot_of(t, t->next), used = 0;
+  int slot = row_slot(t->rows, t->next), used = 0;
   char *line = slot < 0 ? NULL : t->lines[slot];
   if (line) {
     char index[64];
-    label(t, t->next, index, sizeof index);
-    used = snprintf(line, TABLE_LINE, "%*s", LABEL, index);
+    row_label(t->ndim, t->shape, t->next, index, sizeof index);
+    used = snprintf(line, TABLE_LINE, "%*s", TABLE_INDEX, index);
   }
   t->next++;
   char *rest = line ? line + used : NULL;
@@ -162,12 +176,20 @@ static bool use_color(FILE *to) {
   return !(no && *no) && term && strcmp(term, "dumb") != 0 && isatty(fileno(to));
 }
 
-static void print_head(const table *t, FILE *to) {
+void print_columns(FILE *to, const char *text) {
   bool color = use_color(to);
-  fprintf(to, "%s%*s", color ? "\033[1m" : "", LABEL, "row");
-  if (t->kind == TABLE_CLASSES) fprintf(to, "%6s  %-*s%8s", "class", 16 * TOP - 8, "weight ...", "entropy");
-  else fprintf(to, "  %s", t->name);
-  fprintf(to, "%s\n", color ? "\033[0m" : "");
+  fprintf(to, "%s%s%s\n", color ? "\033[1m" : "", text, color ? "\033[0m" : "");
+}
+
+static void print_head(const table *t, FILE *to) {
+  char text[TABLE_LINE];
+  int used = snprintf(text, sizeof text, "%*s", TABLE_INDEX, "row");
+  int names = t->labels ? LABEL_COLUMNS + 1 : 0;
+  if (t->kind == TABLE_CLASSES)
+    snprintf(text + used, sizeof text - (size_t)used, "%6s%-*s  %-*s%*s", "class", names, names ? " name" : "",
+             class_width(t) * class_count(t) - 8 - names, "weight ...", ENTROPY, "entropy");
+  else snprintf(text + used, sizeof text - (size_t)used, "  %s", t->name);
+  print_columns(to, text);
 }
 
 static void print_summary(const table *t, FILE *to) {
@@ -187,8 +209,8 @@ static void print_summary(const table *t, FILE *to) {
 void table_print(const table *t, FILE *to) {
   print_head(t, to);
   for (int64_t r = 0; r < t->rows; r++) {
-    int slot = slot_of(t, r);
-    fprintf(to, "%*s\n", LABEL, slot < 0 ? "..." : t->lines[slot]);
+    int slot = row_slot(t->rows, r);
+    fprintf(to, "%*s\n", TABLE_INDEX, slot < 0 ? "..." : t->lines[slot]);
     if (slot < 0) r = t->rows - TABLE_TAIL - 1;
   }
   print_summary(t, to);

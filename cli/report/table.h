@@ -3,6 +3,7 @@
 #define CLI_REPORT_TABLE_H
 
 #include "../dtype.h"
+#include "../labels.h"
 
 #include <stdio.h>
 
@@ -11,13 +12,14 @@ typedef enum table_kind {
   TABLE_CLASSES = 1 /* for weights: the classes with the largest, and the entropy */
 } table_kind;
 
-enum { TABLE_HEAD = 10, TABLE_TAIL = 5, TABLE_LINE = 256 };
+enum { TABLE_HEAD = 10, TABLE_TAIL = 5, TABLE_LINE = 512, TABLE_INDEX = 10 }; /* TABLE_INDEX: columns of a row's index */
 
 typedef struct table {
   const char *name;
   const dtype *type;
   table_kind kind;
-  int32_t ndim; /* of the whole result without the axis: what rows are numbered by */
+  const labels *labels; /* names of the classes, or NULL */
+  int32_t ndim;         /* of the whole result without the axis: what rows are numbered by */
   int64_t shape[SMX_MAX_DIMS];
   int64_t rows, classes, next; /* next: the row that comes next */
   bool single;                 /* one value a row */
@@ -34,6 +36,15 @@ void table_begin(table *t, const char *name, table_kind kind, const dtype *type,
 void table_add(table *t, const void *data, int32_t ndim, const int64_t *shape, int32_t axis);
 
 void table_print(const table *t, FILE *to);
+
+/* The index of a row: "7", or "2,7" when rows have more than one dimension. */
+void row_label(int32_t ndim, const int64_t *shape, int64_t r, char *text, size_t size);
+
+/* Where row r of `rows` is among the TABLE_HEAD + TABLE_TAIL that are shown; -1 for one in the middle. */
+int row_slot(int64_t rows, int64_t r);
+
+/* A line over columns: bold where there is color. */
+void print_columns(FILE *to, const char *text);
 
 /* The columns there are: those of the terminal, 80 when there is none. */
 int screen_columns(void);

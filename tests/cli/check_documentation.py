@@ -37,6 +37,23 @@ def examples_name_their_operator():
         assert set(options) <= {"axis"} | {p["name"] for p in op["params"] + op["inputs"]}, words
 
 
+VERBS = ("run",)
+
+
+@test("docs")
+def verbs_explain_themselves():
+    whole, page = run("help")[0].decode(), run("--man")[0].decode().replace("\\-", "-")
+    for verb in VERBS:
+        out = run("help", verb)[0].decode()
+        assert out == run(verb, "--help")[0].decode() and "  softmax %s " % verb in whole, verb
+        assert all(len(line) <= 80 for line in out.splitlines()), out
+        options = re.findall(r"^  (?:-., )?--([a-z0-9-]+)", out, re.M)
+        assert "help" in options and {"--" + o for o in options} <= set(complete(verb, "x", "--")), (verb, options)
+        own = re.findall(r"^  --([a-z0-9-]+)", out.split("Options of its own")[1].split("\n\n")[0], re.M) if "of its own" in out else []
+        for option in own:
+            assert re.search(r"^\.It Fl -%s\b" % option, page.split(".Ss Options of %s\n" % verb)[1], re.M), (verb, option)
+
+
 @test("docs")
 def version():
     assert re.match(r"softmax \d+\.\d+\.\d+ \(\w+\)\n$", run("--version")[0].decode())

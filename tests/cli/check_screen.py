@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import arrays as A
-from harness import fails, get, put, reference, REFUSED, run, S, scores, test, USAGE, X
+from harness import fails, get, put, reference, REFUSED, run, S, scores, test, UNREADABLE, USAGE, X
 
 
 @test("streams")
@@ -116,3 +116,22 @@ def no_color_in_a_pipe():
         os.close(slave)
         assert (b"\033" in os.read(master, 4096)) == want
         os.close(master)
+
+
+@test("tables")
+def names_beside_the_classes():
+    put("a.csv", b"1,2,3\n0,0,0\n")
+    put("names.txt", b"ant\r\nb\xc3\xa9e, with a long name\nc\033[1m\xff\xe2\x80\xae")
+    lines = run("a.csv", "--labels", "names.txt")[0].decode().splitlines()
+    assert lines[0].split()[:4] == ["row", "class", "name", "weight"], lines
+    assert re.match(r" *0 +2 c\?\[1m\?\? +0\.6652 +1 b\u00e9e, with a +0\.2447 +0\.8324$", lines[1]), lines
+    assert all(len(line) <= 80 for line in lines[:-1]), lines
+    put("two.txt", b"ant\nbee\n")  # a vocabulary may be padded
+    assert " 2 " + " " * 12 in run("a.csv", "--labels", "two.txt")[0].decode()
+    put("four.txt", b"a\nb\nc\nd\n")
+    fails(REFUSED, "a.csv", "--labels", "four.txt", says=["four.txt", "4 names", "3 classes", "a.csv"])
+    put("none.txt", b"")
+    fails(UNREADABLE, "a.csv", "--labels", "none.txt", says=["none.txt", "no names"])
+    fails(UNREADABLE, "a.csv", "--labels", "gone.txt", says="gone.txt")
+    fails(USAGE, "a.csv", "--labels", "-", says="--labels -")
+    fails(USAGE, "run", "softmax", "a.csv", "--labels", "names.txt", says="--labels")
