@@ -112,6 +112,8 @@ const example examples[] = {
     {"softmax logits.csv --axis 0 -o weights.npy", "along the columns of text, into a file of NumPy"},
     {"softmax model.safetensors:head --dtype bf16 -o weights.safetensors", "one tensor of several, rounded to bf16"},
     {"softmax - < logits.csv", "what comes through a pipe"},
+    {"softmax loss cross_entropy logits.npy --targets labels.npy", "the mean loss, the accuracy and the mean entropy"},
+    {"softmax loss --help", "the options that a verb has of its own"},
 };
 const size_t example_count = sizeof examples / sizeof *examples;
 

@@ -1,6 +1,7 @@
 /* main.c - the softmax command: its verbs, and the one place that prints a fault. */
 #include "fault.h"
 #include "help.h"
+#include "loss.h"
 #include "options.h"
 #include "run.h"
 #include "signals.h"
@@ -82,6 +83,14 @@ const verb verbs[] = {
      .operators = "",
      .work = work_run,
      .groups = FOR_RUN | FOR_GRADIENT},
+    {.name = "loss",
+     .arguments = "LOSS LOGITS [FILE...] [--targets LABELS] [OPTIONS]",
+     .help = "A loss of each row of LOGITS, reduced over all rows (their mean, unless --reduction says otherwise), with the mean entropy of "
+             "the rows and, where each has a class, the accuracy. With -o the losses of the rows as a file, or the gradient.",
+     .operators = "loss",
+     .work = work_loss,
+     .groups = FOR_RUN,
+     .own = loss_settings},
     {.name = "list", .arguments = "[--json]", .help = "All operators, a line each, or everything about them as JSON.", .run = run_list},
     {.name = "help",
      .arguments = "[OPERATOR | VERB]",

@@ -37,7 +37,7 @@ def examples_name_their_operator():
         assert set(options) <= {"axis"} | {p["name"] for p in op["params"] + op["inputs"]}, words
 
 
-VERBS = ("run",)
+VERBS = ("run", "loss")
 
 
 @test("docs")
@@ -52,6 +52,8 @@ def verbs_explain_themselves():
         own = re.findall(r"^  --([a-z0-9-]+)", out.split("Options of its own")[1].split("\n\n")[0], re.M) if "of its own" in out else []
         for option in own:
             assert re.search(r"^\.It Fl -%s\b" % option, page.split(".Ss Options of %s\n" % verb)[1], re.M), (verb, option)
+    assert set(complete("loss", "")) == {op["name"] for op in operators() if op["family"] == "loss"}
+    assert "--label_smoothing" in complete("loss", "cross_entropy", "--")
 
 
 @test("docs")

@@ -7,6 +7,7 @@ import traceback
 import check_documentation  # noqa: F401 (the tests register themselves)
 import check_formats  # noqa: F401
 import check_hostile  # noqa: F401
+import check_loss  # noqa: F401
 import check_operators  # noqa: F401
 import check_output  # noqa: F401
 import check_screen  # noqa: F401

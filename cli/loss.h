@@ -1,0 +1,11 @@
+/* loss.h - the verb `loss`: one number about all rows. */
+#ifndef CLI_LOSS_H
+#define CLI_LOSS_H
+
+#include "options.h"
+
+extern const setting loss_settings[];
+
+int work_loss(const options *o);
+
+#endif
