@@ -113,6 +113,7 @@ const example examples[] = {
     {"softmax model.safetensors:head --dtype bf16 -o weights.safetensors", "one tensor of several, rounded to bf16"},
     {"softmax - < logits.csv", "what comes through a pipe"},
     {"softmax loss cross_entropy logits.npy --targets labels.npy", "the mean loss, the accuracy and the mean entropy"},
+    {"softmax top-k --k 5 logits.npy --labels names.txt", "the five best of each row, with their names"},
     {"softmax loss --help", "the options that a verb has of its own"},
 };
 const size_t example_count = sizeof examples / sizeof *examples;

@@ -5,6 +5,7 @@
 #include "options.h"
 #include "run.h"
 #include "signals.h"
+#include "topk.h"
 
 #include <errno.h>
 #include <string.h>
@@ -85,12 +86,21 @@ const verb verbs[] = {
      .groups = FOR_RUN | FOR_GRADIENT},
     {.name = "loss",
      .arguments = "LOSS LOGITS [FILE...] [--targets LABELS] [OPTIONS]",
-     .help = "A loss of each row of LOGITS, reduced over all rows (their mean, unless --reduction says otherwise), with the mean entropy of "
-             "the rows and, where each has a class, the accuracy. With -o the losses of the rows as a file, or the gradient.",
+     .help =
+         "A loss of each row of LOGITS, reduced over all rows (their mean, unless --reduction says otherwise), with the mean entropy of "
+         "the rows and, where each has a class, the accuracy. With -o the losses of the rows as a file, or the gradient.",
      .operators = "loss",
      .work = work_loss,
      .groups = FOR_RUN,
      .own = loss_settings},
+    {.name = "top-k",
+     .arguments = "FILE [--k K] [OPTIONS]",
+     .help =
+         "The K classes with the largest softmax weights of each row: a line each with its rank (1 is the best), index, probability and "
+         "log-probability; or with -o as a file.",
+     .runs = TOPK_OPERATOR,
+     .work = work_topk,
+     .groups = FOR_RUN | FOR_LABELS},
     {.name = "list", .arguments = "[--json]", .help = "All operators, a line each, or everything about them as JSON.", .run = run_list},
     {.name = "help",
      .arguments = "[OPERATOR | VERB]",

@@ -37,7 +37,7 @@ def examples_name_their_operator():
         assert set(options) <= {"axis"} | {p["name"] for p in op["params"] + op["inputs"]}, words
 
 
-VERBS = ("run", "loss")
+VERBS = ("run", "loss", "top-k")
 
 
 @test("docs")

@@ -11,6 +11,7 @@ import check_loss  # noqa: F401
 import check_operators  # noqa: F401
 import check_output  # noqa: F401
 import check_screen  # noqa: F401
+import check_topk  # noqa: F401
 import check_usage  # noqa: F401
 from harness import S, Skip, TESTS
 
