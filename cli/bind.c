@@ -130,7 +130,7 @@ static const dtype *hinted_type(const smx_port *port, const options *o, const dt
   return o->type_in || !x ? o->type_in : dtype_named(x->type.bits == 64 ? "f64" : "f32");
 }
 
-static int load(input *in, const smx_port *port, const options *o, const dtype *x) {
+int input_read(input *in, const smx_port *port, const options *o, const dtype *x) {
   io_hints hints = {.format = o->format, .shape = o->has_shape ? &o->shape : NULL, .header = o->header};
   hints.type = hinted_type(port, o, x);
   int code = io_read(in->path, &hints, &in->array);
@@ -147,7 +147,7 @@ static int load_all(input *inputs, const smx_port *ports, int32_t count, const o
     bool standard = strcmp(inputs[i].path, "-") == 0;
     if (standard && *used_stdin) return fault(EXIT_USAGE, "-: standard input can be only one of the inputs");
     *used_stdin |= standard;
-    int code = load(&inputs[i], &ports[i], o, x->want);
+    int code = input_read(&inputs[i], &ports[i], o, x->want);
     if (code) return code;
   }
   return EXIT_OK;
@@ -167,12 +167,16 @@ int bind_inputs(binding *b, const smx_op *op, const options *o, int first) {
   return code ? code : load_all(b->dout, op->outputs, op->output_count, o, &b->in[0], &used_stdin);
 }
 
+void input_free(input *in) {
+  io_free(&in->array);
+  free(in->scratch);
+  in->scratch = NULL;
+}
+
 void bind_free(binding *b) {
   for (int i = 0; i < SMX_MAX_PORTS; i++) {
-    io_free(&b->in[i].array);
-    io_free(&b->dout[i].array);
-    free(b->in[i].scratch);
-    free(b->dout[i].scratch);
+    input_free(&b->in[i]);
+    input_free(&b->dout[i]);
   }
 }
 

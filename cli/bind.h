@@ -23,6 +23,11 @@ typedef struct binding {
 int bind_inputs(binding *b, const smx_op *op, const options *o, int first);
 void bind_free(binding *b);
 
+/* Reads the file of one port: raw and text inputs as the port needs them, else as the options say, else, for text, in the precision of x (NULL =
+ * this is x). Must be freed with input_free, after a fault too. */
+int input_read(input *in, const smx_port *port, const options *o, const dtype *x);
+void input_free(input *in);
+
 /* The status of a library call on these inputs: a fault that names the file of the argument. */
 int bind_fault(const binding *b, smx_status status);
 

@@ -83,6 +83,20 @@ static int convert(input *in, view *v, const unsigned char *from) {
   return EXIT_OK;
 }
 
+static bool is_contiguous(const view *v) {
+  int64_t stride = 1;
+  for (int32_t i = v->tensor.ndim - 1; i >= 0; i--) {
+    if (v->shape[i] != 1 && v->strides[i] != stride) return false;
+    stride *= v->shape[i];
+  }
+  return true;
+}
+
+int blocks_rows(const blocks *b, input *in, view *v) {
+  int code = blocks_view(b, in, in->array.ndim, v);
+  return code || is_contiguous(v) ? code : convert(in, v, v->tensor.data);
+}
+
 int blocks_view(const blocks *b, input *in, int32_t row_dims, view *v) {
   const io_array *a = &in->array;
   const unsigned char *data = a->data;

@@ -27,4 +27,7 @@ typedef struct view {
  * broadcasts to, 0 = nothing). */
 int blocks_view(const blocks *b, input *in, int32_t row_dims, view *v);
 
+/* The same of the first input, with elements that follow one another in C order. */
+int blocks_rows(const blocks *b, input *in, view *v);
+
 #endif

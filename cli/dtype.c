@@ -41,13 +41,14 @@ GETTER(u8, uint8_t)
     type v = (type)(expression); \
     memcpy(p, &v, sizeof v); \
   }
+PUTTER(f32, float, value)
 PUTTER(f64, double, value)
 PUTTER(i64, int64_t, value)
 PUTTER(u8, uint8_t, value != 0)
 
 /* clang-format off */
 static const dtype types[] = {
-    {"f32", "f4", "F32", {2, 32, 1}, 4, true, get_f32, NULL},
+    {"f32", "f4", "F32", {2, 32, 1}, 4, true, get_f32, put_f32},
     {"f64", "f8", "F64", {2, 64, 1}, 8, true, get_f64, put_f64},
     {"f16", "f2", "F16", {2, 16, 1}, 2, true, get_f16, NULL},
     {"bf16", "V2", "BF16", {4, 16, 1}, 2, true, get_bf16, NULL},

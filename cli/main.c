@@ -4,6 +4,7 @@
 #include "loss.h"
 #include "options.h"
 #include "run.h"
+#include "sample.h"
 #include "signals.h"
 #include "topk.h"
 
@@ -101,6 +102,15 @@ const verb verbs[] = {
      .runs = TOPK_OPERATOR,
      .work = work_topk,
      .groups = FOR_RUN | FOR_LABELS},
+    {.name = "sample",
+     .arguments = "FILE [--seed N] [--draws N] [STEPS] [OPTIONS]",
+     .help =
+         "Draws from the softmax of each row, after the steps that the options name, in their order. Shows how often each class was drawn, "
+         "and its probability after the steps; or with -o writes the draws: their indices, and in a file of several arrays the "
+         "logarithms of their probabilities. A draw depends on the row, its number, the steps and the seed alone.",
+     .work = work_sample,
+     .groups = FOR_ARRAYS | FOR_ROWS | FOR_LABELS,
+     .own = sample_settings},
     {.name = "list", .arguments = "[--json]", .help = "All operators, a line each, or everything about them as JSON.", .run = run_list},
     {.name = "help",
      .arguments = "[OPERATOR | VERB]",

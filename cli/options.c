@@ -24,13 +24,14 @@ int options_number(const char *option, const char *text, double *value) {
   return parse_f64(text, strlen(text), value) ? EXIT_OK : options_refuse(option, text, "not a number");
 }
 
-int options_numbers(const char *option, const char *text, int most, double *values, int *count) {
+const char *options_numbers(const char *text, int most, double *values, int *count) {
+  *count = 0;
   for (const char *at = text;; at++) {
     size_t n = strcspn(at, ",");
-    if (*count == most) return options_refuse(option, text, "too many numbers");
-    if (!parse_f64(at, n, &values[(*count)++])) return options_refuse(option, text, "not numbers with commas between");
+    if (*count == most) return "too many numbers";
+    if (!parse_f64(at, n, &values[(*count)++])) return "not a number, or numbers with commas between";
     at += n;
-    if (!*at) return EXIT_OK;
+    if (!*at) return NULL;
   }
 }
 

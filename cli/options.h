@@ -69,10 +69,12 @@ const char *options_own(const options *o, const char *name);
 /* --OPTION TEXT is wrong. */
 int options_refuse(const char *option, const char *text, const char *what);
 
-/* A whole number in min..max, a number, or numbers with commas between: `*count` of them, at most `most`. */
+/* A whole number in min..max, or a number. */
 int options_int(const char *option, const char *text, int64_t min, int64_t max, int64_t *value);
 int options_number(const char *option, const char *text, double *value);
-int options_numbers(const char *option, const char *text, int most, double *values, int *count);
+
+/* Numbers with commas between: `*count` of them, at most `most`. NULL, or what is wrong. */
+const char *options_numbers(const char *text, int most, double *values, int *count);
 
 /* The i-th of the distinct names of all operators' parameters and inputs; NULL past the last. */
 const char *operator_name_at(size_t i);

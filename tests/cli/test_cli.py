@@ -10,6 +10,7 @@ import check_hostile  # noqa: F401
 import check_loss  # noqa: F401
 import check_operators  # noqa: F401
 import check_output  # noqa: F401
+import check_sample  # noqa: F401
 import check_screen  # noqa: F401
 import check_topk  # noqa: F401
 import check_usage  # noqa: F401

@@ -1,0 +1,21 @@
+/* steps.h - the steps of a chain of processors (smx_step) from the command line. */
+#ifndef CLI_STEPS_H
+#define CLI_STEPS_H
+
+#include "bind.h"
+
+typedef struct chain {
+  smx_step *steps;
+  named_value *options; /* which option each step is */
+  size_t count;
+} chain;
+
+/* The steps among the options, in their order; each is an option of the name and at the place of its kind in `settings`. Must be freed, after a
+ * fault too. */
+int chain_read(chain *c, const setting *settings, const options *o);
+void chain_free(chain *c);
+
+/* The status of smx_sample: a fault that names the option of the step, or the file. */
+int chain_fault(const chain *c, const char *path, smx_status status);
+
+#endif
