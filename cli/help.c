@@ -115,6 +115,8 @@ const example examples[] = {
     {"softmax loss cross_entropy logits.npy --targets labels.npy", "the mean loss, the accuracy and the mean entropy"},
     {"softmax top-k --k 5 logits.npy --labels names.txt", "the five best of each row, with their names"},
     {"softmax sample --temperature 0.8 --top-p 0.95 --seed 1 --draws 10 logits.npy", "ten draws of each row"},
+    {"softmax attention q.npy k.npy v.npy --causal -o o.npy", "attention, each query seeing the keys up to its own"},
+    {"softmax attention q.npy k.npy --head 3 --map map.svg", "the weights of a head as a picture"},
     {"softmax loss --help", "the options that a verb has of its own"},
 };
 const size_t example_count = sizeof examples / sizeof *examples;

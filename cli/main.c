@@ -1,4 +1,5 @@
 /* main.c - the softmax command: its verbs, and the one place that prints a fault. */
+#include "attend.h"
 #include "fault.h"
 #include "help.h"
 #include "loss.h"
@@ -111,6 +112,14 @@ const verb verbs[] = {
      .work = work_sample,
      .groups = FOR_ARRAYS | FOR_ROWS | FOR_LABELS,
      .own = sample_settings},
+    {.name = "attention",
+     .arguments = "Q K V [--causal] [--weights W] [OPTIONS]",
+     .help = "Attention of queries, keys and values: arrays [batch, heads, length, size], the first dimensions left out where they are 1. "
+             "Shows the result, or writes it with -o (and lse, in a file of several arrays). --map FILE draws the weights of one head; "
+             "then, without -o, nothing else is done and V may be left out.",
+     .work = work_attention,
+     .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_LABELS,
+     .own = attend_settings},
     {.name = "list", .arguments = "[--json]", .help = "All operators, a line each, or everything about them as JSON.", .run = run_list},
     {.name = "help",
      .arguments = "[OPERATOR | VERB]",

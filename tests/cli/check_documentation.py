@@ -37,7 +37,7 @@ def examples_name_their_operator():
         assert set(options) <= {"axis"} | {p["name"] for p in op["params"] + op["inputs"]}, words
 
 
-VERBS = ("run", "loss", "top-k", "sample")
+VERBS = ("run", "loss", "top-k", "sample", "attention")
 
 
 @test("docs")
@@ -54,6 +54,7 @@ def verbs_explain_themselves():
             assert re.search(r"^\.It Fl -%s\b" % option, page.split(".Ss Options of %s\n" % verb)[1], re.M), (verb, option)
     assert set(complete("loss", "")) == {op["name"] for op in operators() if op["family"] == "loss"}
     assert complete("sample", "x.npy", "--method", "g") == ["gumbel", "greedy"]
+    assert complete("attention", "q.npy", "--layout", "") == ["bhld", "blhd"]
     assert "--label_smoothing" in complete("loss", "cross_entropy", "--")
 
 

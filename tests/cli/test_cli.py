@@ -4,7 +4,8 @@ import sys
 import tempfile
 import traceback
 
-import check_documentation  # noqa: F401 (the tests register themselves)
+import check_attention  # noqa: F401 (the tests register themselves)
+import check_documentation  # noqa: F401
 import check_formats  # noqa: F401
 import check_hostile  # noqa: F401
 import check_loss  # noqa: F401

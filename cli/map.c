@@ -1,0 +1,158 @@
+/* map.c - weights of attention as a heat map. They come from smx_attention itself: with one-hot values, value c for the keys of cell c, the output
+ * of a query is the weight it gives to each cell. So every kind of weights, mask and window is drawn without a formula of its own. */
+#include "attend.h"
+#include "fault.h"
+#include "report/svg.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_CELLS = 96, MAP_SIZE = 640, NUMBERS = 12, NAMES = 64, LEFT = 110, TOP = 70, LEAST_CELL = 5, BAR = 16, BAR_STEPS = 64 };
+
+typedef struct map {
+  int64_t queries, keys; /* of the head */
+  int64_t rows, columns; /* cells */
+  int64_t tall, wide;    /* queries and keys of a cell; the last may have fewer */
+  double *cells, size, most;
+  const labels *names;
+} map;
+
+static int64_t cells_of(int64_t length, int64_t *each) {
+  *each = (length + MOST_CELLS - 1) / MOST_CELLS;
+  return *each ? (length + *each - 1) / *each : 0;
+}
+
+/* ---- Weights ---- */
+
+/* The mean over the queries of a cell. */
+static void gather_rows(map *m, const double *o) {
+  for (int64_t r = 0; r < m->rows; r++) {
+    int64_t first = r * m->tall, end = first + m->tall < m->queries ? first + m->tall : m->queries;
+    for (int64_t c = 0; c < m->columns; c++) {
+      double sum = 0;
+      for (int64_t i = first; i < end; i++) sum += o[i * m->columns + c];
+      double v = m->cells[r * m->columns + c] = sum / (double)(end - first);
+      if (fabs(v) > m->most) m->most = fabs(v);
+    }
+  }
+}
+
+static int compute(map *m, smx_context *context, const smx_attention_options *how, const smx_tensor *q, const smx_tensor *k,
+                   smx_status *status) {
+  size_t values = (size_t)(m->keys * m->columns), outputs = (size_t)(m->queries * m->columns);
+  double *v = calloc(values + 1, sizeof *v), *o = calloc(outputs + 1, sizeof *o);
+  int64_t v_shape[] = {1, 1, m->keys, m->columns}, o_shape[] = {1, 1, m->queries, m->columns};
+  smx_tensor vt = {.data = v, .device = {1, 0}, .ndim = 4, .dtype = SMX_F64, .shape = v_shape}, ot = vt;
+  ot.data = o;
+  ot.shape = o_shape;
+  m->cells = calloc((size_t)(m->rows * m->columns) + 1, sizeof *m->cells);
+  int code = v && o && m->cells ? EXIT_OK : fault_memory((values + outputs) * sizeof *v);
+  for (int64_t j = 0; !code && j < m->keys; j++) v[j * m->columns + j / m->wide] = 1;
+  if (!code) *status = smx_attention(context, how, q, k, &vt, &ot, NULL);
+  if (!code && *status == SMX_OK) gather_rows(m, o);
+  free(v);
+  free(o);
+  return code ? code : *status == SMX_OK ? EXIT_OK : EXIT_REFUSED;
+}
+
+/* ---- Drawing ---- */
+
+static void draw_cell(svg *s, const map *m, int64_t r, int64_t c) {
+  double v = m->cells[r * m->columns + c], x = LEFT + (double)c * m->size, y = TOP + (double)r * m->size, shade = fabs(v) / m->most;
+  char text[32];
+  if (isnan(v)) {
+    svg_line(s, x, y, x + m->size, y + m->size);
+    svg_line(s, x, y + m->size, x + m->size, y);
+    return;
+  }
+  if (v != 0) svg_cell(s, x, y, m->size, m->size, 0.04 + 0.96 * shade);
+  if (v < 0) svg_line(s, x + 1, y + m->size / 2, x + m->size - 1, y + m->size / 2);
+  if (m->rows > NUMBERS || m->columns > NUMBERS || v == 0) return;
+  snprintf(text, sizeof text, "%.2g", v);
+  svg_cell(s, x + 3, y + m->size / 2 - 9, m->size - 6, 16, 0); /* numbers stand on white */
+  svg_text(s, x + m->size / 2, y + m->size / 2 + 4, SVG_MIDDLE, text);
+}
+
+/* The index of a cell's first token, or its name. */
+static void cell_name(const map *m, int64_t cell, int64_t each, int64_t cells, char *text, size_t size) {
+  if (!m->names || each > 1 || cells > NAMES || !labels_text(m->names, cell, LABEL_COLUMNS, text, size))
+    snprintf(text, size, "%" PRId64, cell * each);
+}
+
+/* Every cell that has room for a line of text gets one. */
+static void draw_names(svg *s, const map *m) {
+  char text[LABEL_BYTES + 1];
+  int64_t every = (int64_t)(SVG_FONT / m->size) + 1;
+  for (int64_t r = 0; r < m->rows; r += every) {
+    cell_name(m, r, m->tall, m->rows, text, sizeof text);
+    svg_text(s, LEFT - 6, TOP + ((double)r + 0.5) * m->size + 4, SVG_END, text);
+  }
+  for (int64_t c = 0; c < m->columns; c += every) {
+    cell_name(m, c, m->wide, m->columns, text, sizeof text);
+    svg_text(s, LEFT + ((double)c + 0.5) * m->size + 4, TOP + (double)m->rows * m->size + 6, SVG_DOWN, text);
+  }
+}
+
+/* What the shades stand for. */
+static void draw_scale(svg *s, const map *m) {
+  char text[32];
+  double x = LEFT + (double)m->columns * m->size + 24, height = (double)m->rows * m->size;
+  for (int i = 0; i < BAR_STEPS; i++) {
+    double part = (double)(BAR_STEPS - i - 1) / (BAR_STEPS - 1);
+    svg_cell(s, x, TOP + height * i / BAR_STEPS, BAR, height / BAR_STEPS + 0.5, part > 0 ? 0.04 + 0.96 * part : 0);
+  }
+  for (int i = 0; i <= 2; i++) {
+    snprintf(text, sizeof text, "%.3g", m->most * (2 - i) / 2);
+    svg_text(s, x + BAR + 6, TOP + height * i / 2 + (i == 0 ? 10 : i == 2 ? 0 : 4), SVG_START, text);
+  }
+}
+
+static void draw_frame(svg *s, const map *m) {
+  double right = LEFT + (double)m->columns * m->size, bottom = TOP + (double)m->rows * m->size;
+  svg_line(s, LEFT, TOP, right, TOP);
+  svg_line(s, LEFT, bottom, right, bottom);
+  svg_line(s, LEFT, TOP, LEFT, bottom);
+  svg_line(s, right, TOP, right, bottom);
+  svg_text(s, (LEFT + right) / 2, bottom + LEFT - 6, SVG_MIDDLE, "key");
+  svg_text(s, 16, (TOP + bottom) / 2, SVG_UP, "query");
+}
+
+static int draw(const map *m, const char *path, const char *title) {
+  char about[160];
+  svg s;
+  double width = LEFT + (double)m->columns * m->size + 100, height = TOP + (double)m->rows * m->size + LEFT + 6;
+  if (m->tall * m->wide == 1)
+    snprintf(about, sizeof about, "%" PRId64 " queries, %" PRId64 " keys; a bar: below 0, a cross: NaN", m->queries, m->keys);
+  else
+    snprintf(about, sizeof about,
+             "%" PRId64 " queries, %" PRId64 " keys; a cell: the sum over %" PRId64 " keys, the mean over %" PRId64 " queries", m->queries,
+             m->keys, m->wide, m->tall);
+  int code = svg_begin(&s, width < 520 ? 520 : width, height, title, about);
+  if (code) return code;
+  for (int64_t r = 0; r < m->rows; r++)
+    for (int64_t c = 0; c < m->columns; c++) draw_cell(&s, m, r, c);
+  draw_names(&s, m);
+  draw_scale(&s, m);
+  draw_frame(&s, m);
+  code = svg_write(&s, path);
+  svg_free(&s);
+  return code;
+}
+
+int map_draw(const char *path, smx_context *context, const smx_attention_options *how, const smx_tensor *q, const smx_tensor *k,
+             const labels *names, const char *title, smx_status *status) {
+  map m = {.queries = q->shape[2], .keys = k->shape[2], .names = names};
+  m.rows = cells_of(m.queries, &m.tall);
+  m.columns = cells_of(m.keys, &m.wide);
+  if (!m.rows || !m.columns) return fault(EXIT_REFUSED, "--map %s: no queries or no keys to draw", path);
+  int64_t longer = m.rows > m.columns ? m.rows : m.columns;
+  m.size = MAP_SIZE / (double)longer;
+  if (m.size > 48) m.size = 48;
+  int code = compute(&m, context, how, q, k, status);
+  if (m.most == 0) m.most = 1;
+  if (!code) code = draw(&m, path, title);
+  free(m.cells);
+  return code;
+}
