@@ -40,8 +40,31 @@ typedef struct sum_body {
 
 enum { SUM_LOOK, SUM_SUMS, SUM_MORE, SUM_EMIT, SUM_TIES, SUM_SHARE, SUM_FILL };
 
+/* The extremes of a group without -inf. False when there is one. */
+SMI bool sum_look_whole(const real *x, size_t n, row_part *part) {
+  vreal max[2] = {v_set1(-R_INF), v_set1(-R_INF)}, low[2] = {v_set1(R_INF), v_set1(R_INF)};
+  vmask same = v_eq(max[0], max[0]);
+#define STEP(u, i, cnt) \
+  { \
+    const vreal v = at(x, i, cnt); \
+    const vmask in = lanes_below(cnt); \
+    same = m_and(same, v_eq(v, v)); \
+    max[(u) % 2] = v_max((cnt) < LANES ? v_select(in, v, v_set1(-R_INF)) : v, max[(u) % 2]); \
+    low[(u) % 2] = v_min((cnt) < LANES ? v_select(in, v, v_set1(R_INF)) : v, low[(u) % 2]); \
+  }
+  WALK(0, n, STEP)
+#undef STEP
+  *part = (row_part){.index = -1,
+                     .max = (double)v_hmax(v_max(max[0], max[1])),
+                     .low = (double)v_hmin(v_min(low[0], low[1])),
+                     .sum = (double)n,
+                     .nan = m_any(m_not(same))};
+  return part->low > (double)-R_INF;
+}
+
 NOINLINE void sum_look_group(const span *s, size_t first, size_t n, row_part *part) {
   const real *x = s->src[0];
+  if (sum_look_whole(x + first, n, part)) return;
   vreal max[VPB], low[VPB], valid[VPB];
   vmask nan = v_lt(v_set1(0), v_set1(0));
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF), low[u] = v_set1(R_INF), valid[u] = v_set1(0);
