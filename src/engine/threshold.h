@@ -49,14 +49,24 @@ SMI void threshold_shape_consts(consts *k, const threshold_shape *t) {
 
 /* ---- the row in vectors ---- */
 
-/* log of v = kappa (d + r / kappa) = 1 + kappa (d + u), and v itself, 0 where there is no weight. d is exact in two parts. */
+/* What rounding took from d = x - top: d + lost is exact. Ordered (Dekker 1971): no x that matters has a larger exponent than top. */
+SMI vreal threshold_lost(vreal x, vreal top, vreal d, bool ordered) {
+  if (ordered) return v_sub(x, v_add(d, top));
+  vreal back = v_sub(d, x);
+  return v_sub(v_sub(x, v_sub(d, back)), v_add(top, back));
+}
+/* kappa (d + r / kappa), of either sign. */
+SMI vreal threshold_signed(vreal x, const consts *k, bool ordered) {
+  vreal top = v_set1(k->v[THRESHOLD_TOP]), d = v_sub(x, top), lost = threshold_lost(x, top, d, ordered);
+  return v_mul(v_set1(k->v[THRESHOLD_KAPPA]), v_add(v_add(d, v_set1(k->v[THRESHOLD_H])), v_add(lost, v_set1(k->v[THRESHOLD_L]))));
+}
+/* log of v = kappa (d + r / kappa) = 1 + kappa (d + u), and v itself, 0 where there is no weight. */
 SMI vreal threshold_v(vreal x, const consts *k, vreal *log) {
-  vreal top = v_set1(k->v[THRESHOLD_TOP]), d = v_sub(x, top), back = v_sub(d, x), kappa = v_set1(k->v[THRESHOLD_KAPPA]);
-  vreal lost = v_sub(v_sub(x, v_sub(d, back)), v_add(top, back));
-  vreal v = v_mul(kappa, v_add(v_add(d, v_set1(k->v[THRESHOLD_H])), v_add(lost, v_set1(k->v[THRESHOLD_L]))));
+  vreal v = threshold_signed(x, k, false);
   v = v_select(v_lt(v_set1(R_TINY), v), v, v_set1(0));
   if (!log) return v;
-  vreal w = v_mul(kappa, v_add(v_add(d, v_set1(k->v[THRESHOLD_U])), v_add(lost, v_set1(k->v[THRESHOLD_UL]))));
+  vreal top = v_set1(k->v[THRESHOLD_TOP]), d = v_sub(x, top), lost = threshold_lost(x, top, d, false);
+  vreal w = v_mul(v_set1(k->v[THRESHOLD_KAPPA]), v_add(v_add(d, v_set1(k->v[THRESHOLD_U])), v_add(lost, v_set1(k->v[THRESHOLD_UL]))));
   vmask none = v_eq(v, v_set1(0)), near = m_and(v_lt(v_set1((real)-0.29), w), m_not(none));
   vreal far_log = v_log_scaled(v_select(none, v_set1(1), v), v_set1(0));
   *log = v_select(near, log_1pf(v_select(near, w, v_set1(0))), far_log);
@@ -67,42 +77,63 @@ SMI vreal threshold_power(vreal v, vreal log, real power) {
 }
 
 /* sum v^e and sum v^(e - 1), e = power norm; power 1 and 2 without logarithms. */
-SMI void threshold_add_linear(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
-  (void)r;
-  vreal x = at(s->src[0], i, cnt), v = threshold_v(cnt < LANES ? v_select(lanes_below(cnt), x, v_set1(-R_INF)) : x, k, NULL);
-  acc->a = v_add(acc->a, v);
-  acc->b = v_add(acc->b, v_select(v_eq(v, v_set1(0)), v_set1(0), v_set1(1)));
+SMI vreal threshold_at(const span *s, size_t i, int cnt) {
+  vreal x = at(s->src[0], i, cnt);
+  return cnt < LANES ? v_select(lanes_below(cnt), x, v_set1(-R_INF)) : x;
 }
-SMI void threshold_add_square(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
-  (void)r;
-  vreal x = at(s->src[0], i, cnt), v = threshold_v(cnt < LANES ? v_select(lanes_below(cnt), x, v_set1(-R_INF)) : x, k, NULL);
+SMI void threshold_add_linear_of(const span *s, const consts *k, bool ordered, size_t i, int cnt, sum_acc *acc) {
+  vreal v = threshold_signed(threshold_at(s, i, cnt), k, ordered);
+  vmask live = v_lt(v_set1(R_TINY), v);
+  acc->a = v_add(acc->a, v_select(live, v, v_set1(0)));
+  acc->b = v_add(acc->b, v_select(live, v_set1(1), v_set1(0)));
+}
+SMI void threshold_add_square_of(const span *s, const consts *k, bool ordered, size_t i, int cnt, sum_acc *acc) {
+  vreal v = v_max(threshold_signed(threshold_at(s, i, cnt), k, ordered), v_set1(0));
   acc->a = v_fma(v, v, acc->a);
   acc->b = v_add(acc->b, v);
 }
+#define THRESHOLD_SUMS(name) \
+  SMI void threshold_add_##name(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) { \
+    (void)r; \
+    threshold_add_##name##_of(s, k, false, i, cnt, acc); \
+  } \
+  SMI void threshold_add_##name##_ordered(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) { \
+    (void)r; \
+    threshold_add_##name##_of(s, k, true, i, cnt, acc); \
+  } \
+  SUM_SUMS_OF(threshold_##name, threshold_add_##name) \
+  SUM_SUMS_OF(threshold_##name##_ordered, threshold_add_##name##_ordered)
+THRESHOLD_SUMS(linear)
+THRESHOLD_SUMS(square)
 SMI void threshold_add_power(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
   (void)r;
-  vreal log, x = at(s->src[0], i, cnt), v = threshold_v(cnt < LANES ? v_select(lanes_below(cnt), x, v_set1(-R_INF)) : x, k, &log);
+  vreal log, v = threshold_v(threshold_at(s, i, cnt), k, &log);
   acc->a = v_add(acc->a, threshold_power(v, log, k->v[THRESHOLD_POWER]));
   acc->b = v_add(acc->b, threshold_power(v, log, k->v[THRESHOLD_POWER] - 1));
 }
-SUM_SUMS_OF(threshold_linear, threshold_add_linear)
-SUM_SUMS_OF(threshold_square, threshold_add_square)
 SUM_SUMS_OF(threshold_general, threshold_add_power)
 
-SMI sum_group_fn *threshold_sums(double power) { return power == 1 ? threshold_linear : power == 2 ? threshold_square : threshold_general; }
+/* Whether x with d above -1 / kappa, and those a little below, are ordered. st->shift: the smallest element. */
+SMI bool threshold_ordered(const threshold_shape *t, const row_state *st) {
+  real top = (real)st->max, low = (real)st->shift;
+  return top > 0 && (low >= 0 || r_exponent(-low) <= r_exponent(top) || t->kappa * st->max >= 1);
+}
+SMI sum_group_fn *threshold_sums(double power, bool ordered) {
+  if (power == 1) return ordered ? threshold_linear_ordered : threshold_linear;
+  if (power == 2) return ordered ? threshold_square_ordered : threshold_square;
+  return threshold_general;
+}
 
-/* The elements that may have a weight join the list; beyond its end they are only counted. */
+/* The elements that may have a weight join the list. Once it is full the search is over the row, and nobody needs to know how many they are. */
 SMI void threshold_collect(const real *x, size_t n, double max, double width, row_state *st) {
   const vreal bound = v_set1((real)(max - width)); /* rounded: the search drops what it lets in too much */
-  for (size_t i = 0; i < n; i += LANES) {
+  for (size_t i = 0; i < n && st->want <= THRESHOLD_LIST; i += LANES) {
     int cnt = lanes_left(n - i);
     vreal v = at(x, i, cnt);
-    if (!m_any(m_and(m_not(v_lt(v, bound)), lanes_below(cnt)))) continue;
-    for (int j = 0; j < cnt; j++) {
-      double d = (double)x[i + (size_t)j] - max;
-      if (!(d > -width)) continue;
+    for (uint32_t left = m_bits(m_and(m_not(v_lt(v, bound)), lanes_below(cnt))); left; left &= left - 1) {
+      double d = (double)x[i + (size_t)__builtin_ctz(left)] - max;
       if (st->want < THRESHOLD_LIST) st->list[st->want] = d;
-      st->want++;
+      st->want += d > -width;
     }
   }
 }
@@ -188,11 +219,12 @@ static inline void threshold_pass(const threshold_body *b, const row_call *c, ro
   k.v[THRESHOLD_POWER] = (real)power;
   sum_row r = {0};
   size_t base = c->start - c->origin;
+  bool ordered = threshold_ordered(&t, st);
   for (size_t g = 0; g * GROUP < c->count; g++) {
     size_t n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};
     if (st->mode == THRESHOLD_COLLECT) threshold_collect(s.src[0] + base + g * GROUP, n, st->max, 1 / t.kappa, st);
-    else threshold_sums(power)(&s, &k, &r, base + g * GROUP, n, parts + g);
+    else threshold_sums(power, ordered)(&s, &k, &r, base + g * GROUP, n, parts + g);
   }
 }
 
@@ -214,6 +246,7 @@ static inline bool threshold_next(const threshold_body *b, const row_call *c, ro
       st->writes = st->reverse = false;
       st->serial = true;
       st->want = 0;
+      st->shift = st->low; /* which the search needs for something else */
       return true;
     case THRESHOLD_COLLECT:
       if (st->want <= THRESHOLD_LIST) return threshold_solve_list(b, &t, st);
