@@ -43,10 +43,11 @@ SMI vreal ratio_at(const span *s, const consts *k, ratio_fn *f, size_t i, int cn
 SMI void ratio_add(const span *s, const consts *k, ratio_fn *f, size_t i, int cnt, sum_acc *acc) {
   acc->a = v_add(acc->a, v_abs(ratio_at(s, k, f, i, cnt)));
 }
+/* No f and no sum overflows, so a weight is a number above or at 0. */
 SMI vreal ratio_value(const span *s, const consts *k, ratio_fn *f, size_t i, int cnt) {
-  vreal y = v_max(ratio_at(s, k, f, i, cnt), v_set1(0)), even = v_set1(k->v[RATIO_EVEN]);
-  vreal w = v_fma(y, v_set1(k->v[RATIO_INV]), v_select(v_lt(v_set1(-R_INF), at(s->src[0], i, cnt)), even, v_set1(0)));
-  return v_clean(v_select(v_eq(y, v_set1(k->v[RATIO_ONE])), v_set1(1), w));
+  vreal y = v_max(ratio_at(s, k, f, i, cnt), v_set1(0)), w = v_mul(y, v_set1(k->v[RATIO_INV]));
+  if (k->v[RATIO_EVEN] != 0) w = v_select(v_lt(v_set1(-R_INF), at(s->src[0], i, cnt)), v_set1(k->v[RATIO_EVEN]), v_set1(0));
+  return v_select(v_eq(y, v_set1(k->v[RATIO_ONE])), v_set1(1), v_flush(w, w, v_set1(R_TINY)));
 }
 SMI vreal ratio_upstream(const span *s, vreal f, size_t i, int cnt) {
   return v_select(v_lt(v_set1(0), f), at(s->src[SRC_DY], i, cnt), v_set1(0));

@@ -210,7 +210,7 @@ RATIO_FORWARD(stablemax)
 RATIO_BACKWARD(stablemax)
 
 /* ---- softplus_l1: f = log(1 + e^x), times 2^(-N). v[0]: eps, v[1]: N, v[2]: 2^(-N), v[3]: all scores are below -1. There f is e^x g(e^x)
- * with g(t) = log1p(t) / t, and e^x is scaled before it underflows ---- */
+ * with g(t) = log1p(t) / t, and e^x is scaled before it underflows. v[4]: no score is so far from 0 that e^-|x| underflows ---- */
 
 SMI consts softplus_setup(const row_call *c, const span *s) {
   (void)s;
@@ -226,6 +226,7 @@ SMI void softplus_settle(consts *k, const span *s, const sum_row *r) {
   k->v[1] = (real)n;
   k->v[2] = far ? 0 : r_power_of_two(-n);
   k->v[3] = far;
+  k->v[4] = !far && ratio_magnitude(r) < 80;
   ratio_settle(k, r, 1, ratio_scaled((double)k->v[0], -n));
 }
 /* e^-|x|, and the same times 2^(-N). */
@@ -234,11 +235,19 @@ SMI vreal softplus_exp(vreal x, const consts *k, vreal *scaled) {
   *scaled = v_scale(p, v_min(v_sub(n, v_set1(k->v[1])), v_set1(EXP_BIAS)));
   return v_scale(p, n);
 }
+SMI vreal softplus_near(vreal x, vreal t, const consts *k, vreal *log) {
+  *log = v_log1p_unit(t);
+  return v_mul(v_add(v_max(x, v_set1(0)), *log), v_set1(k->v[2]));
+}
 SMI vreal softplus_f(vreal x, const consts *k) {
-  vreal scaled, t = softplus_exp(x, k, &scaled), log = v_log1p_pos(t);
+  vreal scaled, log;
+  if (k->v[4] != 0) {
+    vreal v = v_sub(v_set1(0), v_abs(x)), n = exp_k(v);
+    return softplus_near(x, v_scale(exp_poly(exp_reduce(v, n)), n), k, &log);
+  }
+  vreal t = softplus_exp(x, k, &scaled), near = softplus_near(x, t, k, &log);
   vmask small = v_lt(t, v_set1((real)(SMX_REAL == 32 ? 0x1p-30 : 0x1p-60)));
-  vreal g = v_div(log, v_select(small, v_set1(1), t)), near = v_mul(v_add(v_max(x, v_set1(0)), log), v_set1(k->v[2]));
-  if (k->v[3] != 0) near = v_mul(scaled, g);
+  if (k->v[3] != 0) near = v_mul(scaled, v_div(log, v_select(small, v_set1(1), t)));
   return v_select(m_and(small, v_lt(x, v_set1(0))), scaled, near);
 }
 SMI vreal softplus_slope(vreal x, const consts *k) {
