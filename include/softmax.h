@@ -420,6 +420,25 @@ SMX_API smx_status smx_attention_states(smx_context *ctx, const smx_attention_op
 /* o and lse from count tensors of states, in order. Of the options only weights, param and sinks are used. */
 SMX_API smx_status smx_attention_merge(smx_context *ctx, const smx_attention_options *options, int32_t count,
                                        const smx_tensor *const *states, const smx_tensor *o, const smx_tensor *lse);
+
+/* How far scores have come on their way from <q, k> to weights (the modes of qk_matmul_output of ONNX's Attention). */
+typedef enum smx_attention_stage {
+  SMX_ATTENTION_PRODUCTS = 0, /* scale <q, k>, of every pair */
+  SMX_ATTENTION_CAPPED = 1,   /* the same after the cap */
+  SMX_ATTENTION_SCORES = 2,   /* z: with bias and ALiBi; -inf where a key is hidden */
+  SMX_ATTENTION_WEIGHTS = 3   /* w: what the values are multiplied by; 0 where a key is hidden */
+} smx_attention_stage;
+
+/* The matrix of one stage, scores [B, Hq, Lq, Lk]: to look at weights, to hand them to other layers, or to make something else of them. Memory
+ * and time grow with Lq Lk. Not for packed sequences (offsets). Keys beyond lengths are hidden in every stage. */
+SMX_API smx_status smx_attention_scores(smx_context *ctx, const smx_attention_options *options, smx_attention_stage stage,
+                                        const smx_tensor *q, const smx_tensor *k, const smx_tensor *scores);
+
+/* o_i = sum_j w_ij v_j with weights that the caller has, w [B, Hq, Lq, Lk]: those of another layer (UniAttn: Unifying Attention of Transformers,
+ * Xiong et al. 2025), or of smx_attention_scores. Of the options only what hides keys is used: causal, window, mask, lengths, block_table. */
+SMX_API smx_status smx_attention_apply(smx_context *ctx, const smx_attention_options *options, const smx_tensor *w, const smx_tensor *v,
+                                       const smx_tensor *o);
+
 /* ---- Sampling from logits ------------------------------------------------------------------------------------------------------------ */
 
 /* What a step does to a row of scores z; p is the softmax of what is left when its turn comes. Removed elements get probability 0. The best

@@ -91,22 +91,27 @@ void fetch(const placed *p, void *out) {
     memcpy((unsigned char *)out + (size_t)i * size, (unsigned char *)p->t.data + element(p, i) * (int64_t)size, size);
 }
 
-int acase_run(const acase *a, smx_context *ctx, int order, results *r) {
+void acase_place(const acase *a, int order, placed_case *p) {
   const int64_t q[] = {a->batch, a->heads, a->lq, a->d}, k[] = {a->batch, a->kv_heads, a->lk, a->d};
-  const int64_t v[] = {a->batch, a->kv_heads, a->lk, a->e}, o[] = {a->batch, a->heads, a->lq, a->e};
-  const int64_t s[] = {a->batch, a->heads, a->lq, a->lk};
-  placed pq, pk, pv, po, pl, pm, pb, ps, pi;
-  smx_attention_options options = a->options;
-  place(&pq, 0, order, a->dtype, 4, q, a->q);
-  place(&pk, 1, order, a->dtype, 4, k, a->k);
-  place(&pv, 2, order, a->dtype, 4, v, a->v);
+  const int64_t v[] = {a->batch, a->kv_heads, a->lk, a->e}, s[] = {a->batch, a->heads, a->lq, a->lk};
+  p->options = a->options;
+  place(&p->q, 0, order, a->dtype, 4, q, a->q);
+  place(&p->k, 1, order, a->dtype, 4, k, a->k);
+  place(&p->v, 2, order, a->dtype, 4, v, a->v);
+  if (a->mask) place(&p->mask, 5, order, SMX_BOOL, 4, s, a->mask), p->options.mask = &p->mask.t;
+  if (a->bias) place(&p->bias, 6, order, a->dtype, 4, s, a->bias), p->options.bias = &p->bias.t;
+  if (a->slopes) place(&p->slopes, 7, order, a->dtype, 2, s, a->slopes), p->options.slopes = &p->slopes.t;
+  if (a->sinks) place(&p->sinks, 8, order, a->dtype, 2, s, a->sinks), p->options.sinks = &p->sinks.t;
+}
+
+int acase_run(const acase *a, smx_context *ctx, int order, results *r) {
+  const int64_t o[] = {a->batch, a->heads, a->lq, a->e};
+  placed_case in;
+  placed po, pl;
+  acase_place(a, order, &in);
   place(&po, 3, order, a->dtype, 4, o, NULL);
   place(&pl, 4, order, dtype_size(a->dtype) == 8 ? SMX_F64 : SMX_F32, 3, o, NULL);
-  if (a->mask) place(&pm, 5, order, SMX_BOOL, 4, s, a->mask), options.mask = &pm.t;
-  if (a->bias) place(&pb, 6, order, a->dtype, 4, s, a->bias), options.bias = &pb.t;
-  if (a->slopes) place(&ps, 7, order, a->dtype, 2, s, a->slopes), options.slopes = &ps.t;
-  if (a->sinks) place(&pi, 8, order, a->dtype, 2, s, a->sinks), options.sinks = &pi.t;
-  int status = smx_attention(ctx, &options, &pq.t, &pk.t, &pv.t, &po.t, &pl.t);
+  int status = smx_attention(ctx, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t);
   r->o_bytes = (size_t)count_of(&po) * dtype_size(po.t.dtype);
   r->lse_bytes = (size_t)count_of(&pl) * dtype_size(pl.t.dtype);
   r->o = malloc(r->o_bytes + 1);

@@ -30,6 +30,13 @@ typedef struct placed {
 void place(placed *p, int slot, int order, smx_dtype t, int32_t ndim, const int64_t *shape, const double *values);
 void fetch(const placed *p, void *out); /* elements in C order */
 
+/* The inputs of a case in slots 0, 1, 2 and 5 to 8. Not to be copied: the tensors point into it. */
+typedef struct placed_case {
+  placed q, k, v, mask, bias, slopes, sinks;
+  smx_attention_options options;
+} placed_case;
+void acase_place(const acase *a, int order, placed_case *p);
+
 /* o [B, Hq, Lq, e] and lse [B, Hq, Lq] of the call, in C order. */
 typedef struct results {
   unsigned char *o, *lse;

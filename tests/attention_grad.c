@@ -40,15 +40,12 @@ static void free_grads(grads *g) {
 }
 
 static void backward(const acase *a, grads *g, smx_context *ctx, int order) {
-  const int64_t q[] = {a->batch, a->heads, a->lq, a->d}, k[] = {a->batch, a->kv_heads, a->lk, a->d};
-  const int64_t v[] = {a->batch, a->kv_heads, a->lk, a->e}, o[] = {a->batch, a->heads, a->lq, a->e},
-                s[] = {a->batch, a->heads, a->lq, a->lk};
-  placed pq, pk, pv, po, pl, pm, pb, ps, pi, pdo, pdl, d[3];
-  smx_attention_options options = a->options;
+  const int64_t o[] = {a->batch, a->heads, a->lq, a->e}, q[] = {a->batch, a->heads, a->lq, a->d};
+  const int64_t k[] = {a->batch, a->kv_heads, a->lk, a->d}, v[] = {a->batch, a->kv_heads, a->lk, a->e};
+  placed_case in;
+  placed po, pl, pdo, pdl, d[3];
   smx_dtype lse = dtype_size(a->dtype) == 8 ? SMX_F64 : SMX_F32;
-  place(&pq, 0, order, a->dtype, 4, q, a->q);
-  place(&pk, 1, order, a->dtype, 4, k, a->k);
-  place(&pv, 2, order, a->dtype, 4, v, a->v);
+  acase_place(a, order, &in);
   place(&po, 3, order, a->dtype, 4, o, NULL);
   place(&pl, 4, order, lse, 3, o, NULL);
   place(&pdo, 9, order, a->dtype, 4, o, g->d_o);
@@ -56,14 +53,10 @@ static void backward(const acase *a, grads *g, smx_context *ctx, int order) {
   place(d, 11, order, a->dtype, 4, q, NULL);
   place(d + 1, 12, order, a->dtype, 4, k, NULL);
   place(d + 2, 13, order, a->dtype, 4, v, NULL);
-  if (a->mask) place(&pm, 5, order, SMX_BOOL, 4, s, a->mask), options.mask = &pm.t;
-  if (a->bias) place(&pb, 6, order, a->dtype, 4, s, a->bias), options.bias = &pb.t;
-  if (a->slopes) place(&ps, 7, order, a->dtype, 2, s, a->slopes), options.slopes = &ps.t;
-  if (a->sinks) place(&pi, 8, order, a->dtype, 2, s, a->sinks), options.sinks = &pi.t;
-  int status = smx_attention(ctx, &options, &pq.t, &pk.t, &pv.t, &po.t, &pl.t);
+  int status = smx_attention(ctx, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t);
   if (!status)
-    status = smx_attention_backward(ctx, &options, &pq.t, &pk.t, &pv.t, &po.t, &pl.t, &pdo.t, g->d_lse ? &pdl.t : NULL, &d[0].t, &d[1].t,
-                                    &d[2].t);
+    status = smx_attention_backward(ctx, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t, g->d_lse ? &pdl.t : NULL, &d[0].t,
+                                    &d[1].t, &d[2].t);
   if (status) fail_msg("status %d: %s", status, smx_last_error());
   for (int i = 0; i < 3; i++) {
     g->size[i] = dtype_size(a->dtype);

@@ -92,6 +92,10 @@ PyObject *core_forward(PyObject *module, PyObject *const *args, Py_ssize_t count
 PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *core_infer(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
+/* ---- attention.c ---- */
+
+PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
 /* Where the values of a call's arguments are put, by what they are for. Python (libsoftmax/_functions.py) maps names to these. */
 enum {
   SLOT_IN = 0,

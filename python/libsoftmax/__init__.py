@@ -9,6 +9,7 @@ with any strides and without a copy. Results are arrays of the caller's kind; ou
 [0.09, 0.2447, 0.6652]
 
 Every operator of the library is a function, and NAME_backward its gradient. help(libsoftmax.softmax) explains one, OPERATORS has the facts.
+Attention is no operator on rows and has functions of its own: attention, attention_backward, attention_scores, attention_apply.
 libsoftmax.torch and libsoftmax.jax hold the same functions with automatic gradients.
 
 >>> OPERATORS["softmax"].formula
@@ -17,7 +18,8 @@ libsoftmax.torch and libsoftmax.jax hold the same functions with automatic gradi
 Traceback (most recent call last):
 ValueError: softmax: temperature: -1 is out of range: 0 to inf
 """
-from . import _core, _functions
+from . import _attention, _core, _functions
+from ._attention import KINDS as ATTENTION_KINDS, AttentionResult
 from ._table import OPERATORS, Operator, Param, Port
 
 __version__ = _core.version
@@ -45,5 +47,7 @@ def infer(name, *args, **kwargs):
 
 
 _made = _functions.make(OPERATORS)
-globals().update(_made)
-__all__ = ["OPERATORS", "Operator", "Param", "Port", "infer", "isa", "threads", *_made]
+_attention_functions = {function.__name__: function for function in _attention.FUNCTIONS}
+globals().update(_made, **_attention_functions)
+__all__ = ["ATTENTION_KINDS", "AttentionResult", "OPERATORS", "Operator", "Param", "Port", "infer", "isa", "threads", *_attention_functions,
+           *_made]

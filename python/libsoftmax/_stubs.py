@@ -1,8 +1,9 @@
 """Typing stubs out of the operator table: python -m libsoftmax._stubs FOLDER writes __init__.pyi, torch.pyi and jax.pyi there."""
+import inspect
 import sys
 from pathlib import Path
 
-from . import _functions
+from . import _attention, _functions
 from ._table import OPERATORS
 
 HEADER = '''\
@@ -21,6 +22,7 @@ _Array = _DLPack | Buffer
 PACKAGE = '''
 from ._table import Operator as Operator, Param as Param, Port as Port
 
+ATTENTION_KINDS: dict[str, dict[str, Any]]
 OPERATORS: dict[str, Operator]
 __version__: str
 __all__: list[str]
@@ -81,8 +83,26 @@ def result_class(op):
     return "class %s(NamedTuple):\n%s\n" % (_functions.result_type(op).__name__, fields)
 
 
+def plain(function):
+    """The def of a function that no operator stands behind: the types are those of the defaults."""
+    words, named = [], False
+    for p in inspect.signature(function).parameters.values():
+        if p.kind is p.KEYWORD_ONLY and not named:
+            words.append("*")
+            named = True
+        if p.default is p.empty:
+            words.append("%s: _Array" % p.name)
+        else:
+            kind = "Any" if p.default is None else "str | Sequence[str]" if isinstance(p.default, tuple) else type(p.default).__name__
+            words.append("%s: %s = %r" % (p.name, kind, p.default))
+    return "def %s(%s) -> Any: ...\n" % (function.__name__, ", ".join(words))
+
+
 def package():
-    yield HEADER + PACKAGE
+    yield HEADER + PACKAGE + "\n"
+    yield "class AttentionResult(NamedTuple):\n    o: Any\n    lse: Any\n\n"
+    for function in _attention.FUNCTIONS:
+        yield plain(function)
     for op in OPERATORS.values():
         named = _functions.result_type(op)
         if named:

@@ -148,29 +148,30 @@ static smx_status check_head(const attention_job *j, const char *port, const smx
 static smx_status check_inputs(attention_job *j, const smx_attention_options *o, const smx_tensor *q, const smx_tensor *k,
                                const smx_tensor *v) {
   int64_t any[4] = {-1, -1, -1, -1};
-  smx_status status = attention_tensor(j, "q", q, FLOATS, 4, any, &j->q);
-  if (status == SMX_OK) status = attention_tensor(j, "k", k, FLOATS, 4, (int64_t[]){-1, -1, -1, j->q.shape[3]}, &j->k);
+  const char *q_name = j->q_name ? j->q_name : "q", *k_name = j->k_name ? j->k_name : "k";
+  smx_status status = attention_tensor(j, q_name, q, FLOATS, 4, any, &j->q);
+  if (status == SMX_OK) status = attention_tensor(j, k_name, k, FLOATS, 4, (int64_t[]){-1, -1, -1, j->q.shape[3]}, &j->k);
   if (status == SMX_OK)
     status = attention_tensor(j, "v", v, FLOATS, 4, (int64_t[]){j->k.shape[0], j->k.shape[1], j->k.shape[2], -1}, &j->v);
-  if (status == SMX_OK) status = check_head(j, "q", &j->q);
+  if (status == SMX_OK) status = check_head(j, q_name, &j->q);
   if (status == SMX_OK) status = check_head(j, "v", &j->v);
   if (status != SMX_OK) return status;
   j->heads = j->q.shape[1], j->kv_heads = j->k.shape[1], j->lq = j->q.shape[2], j->lk = j->k.shape[2];
   if (j->kv_heads ? j->heads % j->kv_heads : j->heads)
-    return smx_fail(SMX_ERR_SHAPE, "%s: q: shape[1] is %lld, not a multiple of the %lld heads of k", j->name, (long long)j->heads,
-                    (long long)j->kv_heads);
+    return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[1] is %lld, not a multiple of the %lld heads of %s", j->name, q_name, (long long)j->heads,
+                    (long long)j->kv_heads, k_name);
   j->batch = o->query_offsets || o->key_offsets ? -1 : j->q.shape[0];
   int64_t one[2] = {o->query_offsets ? 1 : j->q.shape[0], o->key_offsets ? 1 : j->k.shape[0]};
   if (j->q.shape[0] != one[0] || j->k.shape[0] != one[1])
-    return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[0] is %lld, not 1 as with offsets", j->name, j->q.shape[0] != one[0] ? "q" : "k",
+    return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[0] is %lld, not 1 as with offsets", j->name, j->q.shape[0] != one[0] ? q_name : k_name,
                     (long long)(j->q.shape[0] != one[0] ? j->q.shape[0] : j->k.shape[0]));
   if (o->query_offsets) status = check_offsets(j, "query_offsets", o->query_offsets, j->lq, &j->query_offsets);
   if (status == SMX_OK && o->key_offsets) status = check_offsets(j, "key_offsets", o->key_offsets, j->lk, &j->key_offsets);
   if (status != SMX_OK) return status;
   if (!o->query_offsets && j->q.shape[0] != j->batch)
-    return smx_fail(SMX_ERR_SHAPE, "%s: q: shape[0] is %lld, not %lld", j->name, (long long)j->q.shape[0], (long long)j->batch);
+    return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[0] is %lld, not %lld", j->name, q_name, (long long)j->q.shape[0], (long long)j->batch);
   if (!o->key_offsets && !o->block_table && j->k.shape[0] != j->batch)
-    return smx_fail(SMX_ERR_SHAPE, "%s: k: shape[0] is %lld, not %lld", j->name, (long long)j->k.shape[0], (long long)j->batch);
+    return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[0] is %lld, not %lld", j->name, k_name, (long long)j->k.shape[0], (long long)j->batch);
   if (o->block_table) return check_pages(j, o);
   if (!o->lengths) return SMX_OK;
   if (o->key_offsets) return smx_fail(SMX_ERR_PARAM, "%s: lengths is not possible with key_offsets", j->name);
@@ -229,6 +230,7 @@ smx_status attention_apart(const attention_job *j, const char *port, const smx_v
                 {"key_offsets", &j->key_offsets},
                 {"block_table", &j->block_table},
                 {"states", &j->states},
+                {"w", &j->given},
                 {"d_o", &j->d_o},
                 {"d_lse", &j->d_lse},
                 {"dq", &j->dq},

@@ -7,7 +7,8 @@
 
 /* A tensor that may be absent: data NULL. Offsets and lengths are read through attention_int. */
 typedef struct attention_job {
-  const char *name; /* of the entry point, for errors */
+  const char *name;            /* of the entry point, for errors */
+  const char *q_name, *k_name; /* of what has the shape of q and of k; NULL: these */
   smx_context *ctx;
   attn_call call;
   const attention_kernels *kernels;
@@ -17,6 +18,9 @@ typedef struct attention_job {
   smx_view q, k, v, o, lse, mask, bias, slopes, sinks, lengths, query_offsets, key_offsets, block_table;
   smx_view d_o, d_lse, dq, dk, dv;
   smx_view states; /* where contributions of splits go instead of o */
+  smx_view given;  /* weights instead of q and k */
+  smx_view scores; /* where scores or weights go instead of o */
+  bool weights;
 } attention_job;
 
 static inline int64_t attention_int(const smx_view *v, int64_t i) {

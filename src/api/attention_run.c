@@ -55,6 +55,8 @@ attn_head attention_head(const attention_job *j, int64_t b, int64_t kv) {
   h.bias = rows_of(&j->bias, b, head, 0);
   h.slopes = rows_of(&j->slopes, b, head, 0);
   h.sinks = rows_of(&j->sinks, b, head, 0);
+  h.given = rows_of(&j->given, b, head, 0);
+  h.scores = rows_of(&j->scores, b, head, 0);
   if (j->block_table.data) {
     h.table = j->block_table.data + b * j->block_table.strides[0] * 4;
     h.table_step = j->block_table.strides[1] * 4;
@@ -106,7 +108,11 @@ static void whole_task(void *arg, int64_t i) {
     t.states = j->states.data + (w->units[i].sequence * s[0] + w->units[i].head * t.head.groups * s[1]) * j->real_bytes;
     t.state_heads = s[1], t.state_rows = s[2], t.state_step = s[3];
   }
-  run_task(w, w->units + i, &t, j->kernels->forward);
+  if (j->scores.data) {
+    t.weights = j->weights, t.columns = j->lk;
+    t.splits = attention_splits(j, j->lk) - t.split;
+  }
+  run_task(w, w->units + i, &t, j->scores.data ? j->kernels->scores : j->kernels->forward);
 }
 
 static void states_of(const crew *w, const unit *u, attn_task *t) {
@@ -174,7 +180,7 @@ static int64_t cut_keys(crew *w, int32_t threads) {
 
 static smx_status run_crew(crew *w) {
   const attention_job *j = w->j;
-  int64_t reals = j->states.data ? 0 : cut_keys(w, smx_context_threads(j->ctx));
+  int64_t reals = j->states.data || j->scores.data ? 0 : cut_keys(w, smx_context_threads(j->ctx));
   if (reals == 0) {
     smx_parallel(j->ctx, w->count, whole_task, w);
     return SMX_OK;

@@ -39,7 +39,9 @@ typedef struct attn_head {
   attn_rows mask, bias;    /* columns are keys */
   attn_rows slopes, sinks; /* one value a query head */
   attn_rows d_o, d_lse, dq, dk, dv;
-  attn_rows stats; /* of the backward engine: ATTN_STATS reals a row, contiguous */
+  attn_rows stats;  /* of the backward engine: ATTN_STATS reals a row, contiguous */
+  attn_rows given;  /* weights that the caller has, instead of q and k; columns are keys */
+  attn_rows scores; /* out, of the kernel of that name */
   const char *table;
   int64_t table_step, page_size, k_page, v_page;
 } attn_head;
@@ -65,6 +67,8 @@ typedef struct attn_task {
   void *states;
   int64_t state_rows, state_heads, state_step; /* reals of states from i to i, from g to g, from split to split */
   int64_t first_empty;                         /* out: first row with no visible key when that is an error, or -1 */
+  bool weights;                                /* the kernel scores writes weights */
+  int64_t columns;                             /* of head.scores: beyond the last key all is hidden */
 } attn_task;
 
 /* What can be asked of an operator of the room. */
@@ -88,7 +92,8 @@ typedef struct attention_grads {
 typedef struct attention_kernels {
   size_t (*scratch)(const attn_call *call, int64_t rows); /* bytes that forward and merge need */
   void (*forward)(attn_task *t, void *scratch);
-  void (*merge)(attn_task *t, void *scratch); /* folds states of splits 0 .. splits - 1 and writes the rows */
+  void (*merge)(attn_task *t, void *scratch);  /* folds states of splits 0 .. splits - 1 and writes the rows */
+  void (*scores)(attn_task *t, void *scratch); /* writes scores or weights of every pair of a row and a key instead of o */
   const attention_grads *grads;
 } attention_kernels;
 

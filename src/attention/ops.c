@@ -60,7 +60,7 @@ static void open_work(work *w, attn_task *t, void *scratch) {
   const attn_head *h = &t->head;
   *w = (work){.t = t, .h = h};
   carve(w, scratch, t->call, t->rows);
-  w->dressed = w->c->softcap > 0 || h->mask.data || h->bias.data || h->slopes.data;
+  w->dressed = w->c->softcap > 0 || h->mask.data || h->bias.data || h->slopes.data || h->given.data;
   w->keys.m = h->k, w->values.m = h->v;
   w->keys.end = w->values.end = h->lk;
   if (h->table) w->keys.pages = w->values.pages = h, w->keys.page = h->k_page, w->values.page = h->v_page;
@@ -160,6 +160,17 @@ static void store_row(work *w, int64_t r) {
 
 /* ---- a tile and a split ---- */
 
+/* Weights that the caller has, in the place of scores. */
+static void load_given(const work *w, const block *b, int p, real *z) {
+  const int64_t first = w->split * ATTN_SPLIT + p * ATTN_PANEL, end = w->h->key_start + w->h->lk;
+  for (int r = 0; r < b->rows; r++) {
+    const attn_row *row = w->rows + b->row + r;
+    const int64_t n = clamp(end - first, 0, ATTN_PANEL);
+    for (int64_t j = n; j < ATTN_PANEL; j++) z[r * PITCH + j] = 0;
+    load_keys(w->h, &w->h->given, row->i, row->g, first, n, z + r * PITCH);
+  }
+}
+
 static void score_panel(work *w, block *b, int64_t tile_row, int p, const real *k) {
   real *z = w->z + tile_row * PITCH + p * ATTN_PANEL, *top = w->top + tile_row * LANES, scale[ATTN_BLOCK], unused[ATTN_BLOCK * LANES];
   const real *q = w->q + b->row * w->c->d;
@@ -168,7 +179,8 @@ static void score_panel(work *w, block *b, int64_t tile_row, int p, const real *
     if (score_block(b->rows, q, k, w->c->d, scale, z, top) > -R_INF) return;
   } else {
     for (int i = 0; i < ATTN_BLOCK * LANES; i++) unused[i] = 0;
-    score_block(b->rows, q, k, w->c->d, scale, z, unused);
+    if (k) score_block(b->rows, q, k, w->c->d, scale, z, unused);
+    else load_given(w, b, p, z);
     for (int r = 0; r < b->rows; r++)
       dress_row(w->c, w->h, w->rows + b->row + r, w->split * ATTN_SPLIT + p * ATTN_PANEL, z + r * PITCH, top + r * LANES, NULL);
   }
@@ -249,7 +261,7 @@ static void score_tile(work *w, tile *t) {
     const real *k = NULL;
     for (int b = 0; b < t->count; b++) {
       if (!block_sees(t->blocks + b, p)) continue;
-      if (!k) k = packed_panel(&w->keys, p);
+      if (!k && !w->h->given.data) k = packed_panel(&w->keys, p);
       score_panel(w, t->blocks + b, b * ATTN_BLOCK, p, k);
     }
   }
@@ -275,31 +287,64 @@ static void sum_tile(work *w, const tile *t) {
     }
 }
 
-static void tile_split(work *w, int64_t first, int64_t rows, bool stat) {
+/* Scores or weights of one row and split to where the caller wants them. What no block looked at is hidden. */
+static void write_row(work *w, const tile *t, int64_t r) {
+  const block *b = t->blocks + r / ATTN_BLOCK;
+  const attn_row *row = w->rows + t->first + r;
+  const int64_t start = w->split * ATTN_SPLIT - w->h->key_start, n = clamp(w->t->columns - start, 0, ATTN_SPLIT);
+  const int64_t from = b->low / ATTN_PANEL * ATTN_PANEL, to = round_up(b->high, ATTN_PANEL);
+  const bool weights = w->t->weights, two = w->op->values > 1;
+  real *z = w->z + r * PITCH, *second = w->second + (two ? r * PITCH : 0);
+  attn_rows m = w->h->scores;
+  finished f = {{0}, 0};
+  double mine = 1, its = 1;
+  if (weights && row->any) w->op->finish(w->c, row, &f);
+  if (t->parts[r].any) {
+    attn_unit unit = row->unit; /* the largest of all splits */
+    align(&unit, t->parts[r].unit, &mine, &its);
+    its *= t->parts[r].gain / row->gain;
+  }
+  const bool bad = f.lse != f.lse || (weights && !row->any && w->c->on_empty == SMX_EMPTY_NAN);
+  for (int64_t j = 0; j < n; j++) {
+    if (j < from || j >= to) z[j] = weights ? 0 : -R_INF;
+    else if (weights) z[j] = (real)((double)z[j] * (f.factor[0] * its) + (two ? (double)second[j] * (f.factor[1] * its) : 0));
+    if (bad) z[j] = r_nan();
+  }
+  m.data += start * m.stride * store_bytes(m.store);
+  store_clean(&m, row->i, row->g, z, n);
+}
+
+/* What the splits are walked for. */
+typedef enum purpose { STATISTIC, SUMS, NORMALISER, SCORES } purpose;
+
+static void tile_split(work *w, int64_t first, int64_t rows, purpose what) {
   tile t;
   open_tile(w, &t, first, rows);
   score_tile(w, &t);
-  weigh_tile(w, &t, stat);
-  if (stat) return;
-  sum_tile(w, &t);
-  for (int64_t r = 0; r < rows; r++) keep_part(w, first + r, t.parts + r, w->o + r * w->width);
+  if (what != SCORES || w->t->weights) weigh_tile(w, &t, what == STATISTIC);
+  if (what == STATISTIC) return;
+  if (what == SUMS) sum_tile(w, &t);
+  for (int64_t r = 0; r < rows; r++) {
+    if (what == SCORES) write_row(w, &t, r);
+    else keep_part(w, first + r, t.parts + r, what == SUMS ? w->o + r * w->width : NULL);
+  }
 }
 
-static void each_split(work *w, bool stat) {
+static void each_split(work *w, purpose what) {
   const attn_task *t = w->t;
   for (w->split = t->split; w->split < t->split + t->splits; w->split++) {
     panels_at(&w->keys, w->split * ATTN_SPLIT - w->h->key_start);
     panels_at(&w->values, w->split * ATTN_SPLIT - w->h->key_start);
-    for (int64_t r = 0; r < t->rows; r += ATTN_TILE) tile_split(w, r, clamp(t->rows - r, 0, ATTN_TILE), stat);
+    for (int64_t r = 0; r < t->rows; r += ATTN_TILE) tile_split(w, r, clamp(t->rows - r, 0, ATTN_TILE), what);
   }
 }
 
 static void forward(attn_task *t, void *scratch) {
   work w;
   open_work(&w, t, scratch);
-  pack_queries(&w);
-  if (w.op->stat) each_split(&w, true);
-  each_split(&w, false);
+  if (!w.h->given.data) pack_queries(&w);
+  if (w.op->stat) each_split(&w, STATISTIC);
+  each_split(&w, SUMS);
   for (int64_t r = 0; r < t->rows && !t->states; r++) store_row(&w, r);
 }
 
@@ -318,10 +363,25 @@ static void merge(attn_task *t, void *scratch) {
   }
 }
 
+static void scores(attn_task *t, void *scratch) {
+  work w;
+  open_work(&w, t, scratch);
+  pack_queries(&w);
+  if (t->weights && w.op->stat) each_split(&w, STATISTIC);
+  if (t->weights) each_split(&w, NORMALISER);
+  for (int64_t r = 0; r < t->rows && t->weights; r++) {
+    attn_row *row = w.rows + r;
+    if (row->any) add_sinks(&w, row, w.sums + r * w.width);
+    else if (w.c->on_empty == SMX_EMPTY_ERROR && t->first_empty < 0) t->first_empty = t->first + r;
+  }
+  each_split(&w, SCORES);
+}
+
 extern const attention_grads SMX_FN(attention_grads);
 const attention_kernels SMX_FN(attention_kernels) = {
     .scratch = scratch_bytes,
     .forward = forward,
     .merge = merge,
+    .scores = scores,
     .grads = &SMX_FN(attention_grads),
 };

@@ -1,0 +1,201 @@
+/* attention.c - attention for Python: its entry points take a dict of arguments. libsoftmax/_attention.py has their names, defaults and help. */
+#include "call.h"
+#include <stddef.h>
+#include <string.h>
+
+enum { NDIM = 4, OUTPUTS = 3 };
+
+typedef struct attention_call {
+  core_call c;
+  smx_op op; /* only its name is used, for messages */
+  PyObject *given;
+  smx_attention_options options;
+  PyObject *keeper;
+  smx_context *ctx;
+  core_results results;
+} attention_call;
+
+/* An argument, borrowed; NULL: not given, or None. */
+static PyObject *argument(const attention_call *a, const char *name) {
+  PyObject *value = PyDict_GetItemString(a->given, name);
+  return value == Py_None ? NULL : value;
+}
+
+static int take_number(const attention_call *a, const char *name, double *number) {
+  PyObject *value = argument(a, name);
+  if (!value) return 0;
+  *number = PyFloat_AsDouble(value);
+  return *number == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int take_whole(const attention_call *a, const char *name, int64_t *number) {
+  PyObject *value = argument(a, name), *whole = value ? PyNumber_Index(value) : NULL;
+  if (!value) return 0;
+  *number = whole ? PyLong_AsLongLong(whole) : -1;
+  Py_XDECREF(whole);
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+/* *t stays NULL for an array that is not given and not required. */
+static int take_array(attention_call *a, const char *name, bool required, const smx_tensor **t) {
+  PyObject *value = argument(a, name);
+  if (value) return *t = core_open(&a->c, value, "", name, false), *t ? 0 : -1;
+  if (!required) return 0;
+  PyErr_Format(PyExc_TypeError, LABEL_TEXT " is missing", a->op.name, "", name);
+  return -1;
+}
+
+static int take_params(attention_call *a) {
+  PyObject *params = argument(a, "params");
+  for (Py_ssize_t i = 0; params && i < SMX_ATTENTION_PARAMS && i < PyTuple_Size(params); i++) {
+    a->options.param[i] = PyFloat_AsDouble(PyTuple_GetItem(params, i));
+    if (a->options.param[i] == -1 && PyErr_Occurred()) return -1;
+  }
+  return 0;
+}
+
+static int take_options(attention_call *a) {
+  static const struct {
+    const char *name;
+    size_t at;
+  } arrays[] = {
+      {"mask", offsetof(smx_attention_options, mask)},
+      {"bias", offsetof(smx_attention_options, bias)},
+      {"slopes", offsetof(smx_attention_options, slopes)},
+      {"sinks", offsetof(smx_attention_options, sinks)},
+      {"lengths", offsetof(smx_attention_options, lengths)},
+      {"query_offsets", offsetof(smx_attention_options, query_offsets)},
+      {"key_offsets", offsetof(smx_attention_options, key_offsets)},
+      {"block_table", offsetof(smx_attention_options, block_table)},
+  };
+  smx_attention_options *o = &a->options;
+  int64_t weights = 0, causal = 0;
+  smx_attention_init(o);
+  if (take_whole(a, "weights", &weights) < 0 || take_params(a) < 0 || take_number(a, "scale", &o->scale) < 0 ||
+      take_number(a, "softcap", &o->softcap) < 0 || take_whole(a, "causal", &causal) < 0 ||
+      take_whole(a, "query_start", &o->query_start) < 0 || take_whole(a, "window_left", &o->window_left) < 0 ||
+      take_whole(a, "window_right", &o->window_right) < 0 || take_whole(a, "key_start", &o->key_start) < 0)
+    return -1;
+  o->weights = (smx_attention_weights)weights, o->causal = causal != 0;
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+    const smx_tensor *t = NULL;
+    if (take_array(a, arrays[i].name, false, &t) < 0) return -1;
+    memcpy((char *)o + arrays[i].at, &t, sizeof t);
+  }
+  return 0;
+}
+
+/* ---- results ---- */
+
+static smx_shape shape_of(int32_t ndim, const smx_tensor *rows, int64_t columns, smx_dtype dtype) {
+  smx_shape s = {.ndim = ndim, .dtype = dtype};
+  for (int32_t d = 0; d < 3; d++) s.dim[d] = rows->shape[d];
+  s.dim[3] = columns;
+  return s;
+}
+
+static int make_result(attention_call *a, int32_t i, const char *name, const smx_shape *shape, PyObject *given) {
+  return core_open_result(&a->c, &a->results, i, given, shape, "", name);
+}
+
+/* Arrays of four dimensions, which shapes of results are made from. */
+static int four_dimensions(const attention_call *a, const char *name, const smx_tensor *t) {
+  if (t->ndim == NDIM) return 0;
+  PyErr_Format(PyExc_ValueError, "%s: %s: ndim is %d, not %d", a->op.name, name, (int)t->ndim, NDIM);
+  return -1;
+}
+
+static bool wide(const smx_tensor *t) { return t->dtype.bits == 64; }
+
+/* ---- the entry points ---- */
+
+static int run_forward(attention_call *a) {
+  const smx_tensor *q = NULL, *k = NULL, *v = NULL;
+  int64_t with_lse = 0;
+  if (take_array(a, "q", true, &q) < 0 || take_array(a, "k", true, &k) < 0 || take_array(a, "v", true, &v) < 0) return -1;
+  if (take_whole(a, "return_lse", &with_lse) < 0 || four_dimensions(a, "q", q) < 0 || four_dimensions(a, "v", v) < 0) return -1;
+  smx_shape o = shape_of(4, q, v->shape[3], q->dtype), lse = shape_of(3, q, 0, wide(q) || wide(k) || wide(v) ? SMX_F64 : SMX_F32);
+  if (core_take_kind(&a->c, argument(a, "q")) < 0 || make_result(a, 0, "o", &o, argument(a, "out")) < 0) return -1;
+  if (with_lse && make_result(a, 1, "lse", &lse, NULL) < 0) return -1;
+  smx_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = smx_attention(a->ctx, &a->options, q, k, v, a->results.tensor[0], a->results.tensor[1]);
+  Py_END_ALLOW_THREADS;
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
+static int run_scores(attention_call *a) {
+  const smx_tensor *q = NULL, *k = NULL, *table = a->options.block_table;
+  int64_t stage = 0;
+  if (take_array(a, "q", true, &q) < 0 || take_array(a, "k", true, &k) < 0 || take_whole(a, "stage", &stage) < 0) return -1;
+  if (four_dimensions(a, "q", q) < 0 || four_dimensions(a, "k", k) < 0) return -1;
+  smx_shape s = shape_of(4, q, table && table->ndim == 2 ? table->shape[1] * k->shape[2] : k->shape[2], q->dtype);
+  if (core_take_kind(&a->c, argument(a, "q")) < 0 || make_result(a, 0, "scores", &s, argument(a, "out")) < 0) return -1;
+  smx_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = smx_attention_scores(a->ctx, &a->options, (smx_attention_stage)stage, q, k, a->results.tensor[0]);
+  Py_END_ALLOW_THREADS;
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
+static int run_apply(attention_call *a) {
+  const smx_tensor *w = NULL, *v = NULL;
+  if (take_array(a, "w", true, &w) < 0 || take_array(a, "v", true, &v) < 0) return -1;
+  if (four_dimensions(a, "w", w) < 0 || four_dimensions(a, "v", v) < 0) return -1;
+  smx_shape o = shape_of(4, w, v->shape[3], v->dtype);
+  if (core_take_kind(&a->c, argument(a, "w")) < 0 || make_result(a, 0, "o", &o, argument(a, "out")) < 0) return -1;
+  smx_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = smx_attention_apply(a->ctx, &a->options, w, v, a->results.tensor[0]);
+  Py_END_ALLOW_THREADS;
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
+static int run_backward(attention_call *a) {
+  static const char *const names[] = {"do", "q", "k", "v", "o", "lse", "dlse"};
+  enum { D_O, Q, K, V, O, LSE, D_LSE, ARRAYS };
+  const smx_tensor *t[ARRAYS] = {0}, *const *d = a->results.tensor;
+  for (int i = 0; i < ARRAYS; i++)
+    if (take_array(a, names[i], i != D_LSE, t + i) < 0) return -1;
+  if (core_take_kind(&a->c, argument(a, "do")) < 0) return -1;
+  for (int i = 0; i < OUTPUTS; i++) {
+    static const char *const results[] = {"dq", "dk", "dv"};
+    int64_t wanted = 0;
+    if (four_dimensions(a, names[Q + i], t[Q + i]) < 0 || take_whole(a, results[i], &wanted) < 0) return -1;
+    smx_shape s = shape_of(4, t[Q + i], t[Q + i]->shape[3], t[Q + i]->dtype);
+    if (wanted && make_result(a, i, results[i], &s, NULL) < 0) return -1;
+  }
+  smx_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = smx_attention_backward(a->ctx, &a->options, t[Q], t[K], t[V], t[O], t[LSE], t[D_O], t[D_LSE], d[0], d[1], d[2]);
+  Py_END_ALLOW_THREADS;
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
+/* attention(entry point, arguments): a tuple of three results, None for those that there are not. */
+PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  static const struct {
+    const char *name;
+    int (*run)(attention_call *a);
+  } entries[] = {
+      {"attention", run_forward}, {"attention_scores", run_scores}, {"attention_apply", run_apply}, {"attention_backward", run_backward}};
+  const char *name = count == 2 && PyUnicode_Check(args[0]) ? PyUnicode_AsUTF8AndSize(args[0], NULL) : NULL;
+  attention_call a = {.c = {.state = PyModule_GetState(module)}, .op = {.name = name}};
+  int (*run)(attention_call *) = NULL;
+  for (size_t i = 0; name && i < sizeof entries / sizeof *entries; i++)
+    if (!strcmp(name, entries[i].name)) run = entries[i].run;
+  if (!run || !PyDict_Check(args[1])) return PyErr_SetString(PyExc_TypeError, "libsoftmax._core: takes (entry point, arguments)"), NULL;
+  a.c.op = &a.op;
+  a.given = args[1];
+  bool good = core_context(a.c.state, name, argument(&a, "on_empty"), argument(&a, "on_inf"), &a.keeper, &a.ctx) == 0 &&
+              take_options(&a) == 0 && run(&a) == 0;
+  Py_XDECREF(a.keeper);
+  core_close(&a.c);
+  PyObject *answer = good ? PyTuple_New(OUTPUTS) : NULL;
+  for (int i = 0; answer && i < OUTPUTS; i++) {
+    PyObject *one = core_give(&a.c, &a.results, i);
+    if (!one || PyTuple_SetItem(answer, i, one) < 0) Py_CLEAR(answer);
+  }
+  core_drop(&a.results);
+  return answer;
+}

@@ -1,0 +1,144 @@
+"""Attention: functions around the entry points of the library that are not operators on rows."""
+import collections
+
+from . import _core
+
+# Kinds of weights, in the order of smx_attention_weights of softmax.h, each with its parameters and their defaults.
+_NORM = {"norm": "l1", "epsilon": 0.0}
+KINDS = {
+    "softmax": {},
+    "softmax_n": {"n": 1.0},
+    "ssmax": {"s": 0.43, "b": 0.0},
+    "sigmoid": {"shift": 0.0},
+    "softpick": {},
+    "self_adjust": {},
+    "self_adjust_range": {},
+    "relu": _NORM,
+    "elu": _NORM,
+    "identity": _NORM,
+    "softplus": _NORM,
+    "taylor": {"norm": "l1", "terms": 4},
+    "clipped": {"low": -0.03, "high": 1.03},
+    "centred": {"gain": 1.0, "shift": 0.0, "epsilon": 1e-3},
+}
+_NORMS = ("none", "count", "l1", "clamp")
+_STAGES = ("products", "capped", "scores", "weights")
+
+AttentionResult = collections.namedtuple("AttentionResult", ["o", "lse"], module="libsoftmax")
+
+
+def _choose(function, name, word, words):
+    if word not in words:
+        raise ValueError("%s: %s: %r is not one of %s" % (function, name, word, ", ".join(map(repr, words))))
+    return list(words).index(word)
+
+
+def _weights(function, given):
+    """What `weights` and `params` mean: the number of the kind, and its parameters in their order."""
+    kind, params = given["weights"], given["params"] or {}
+    number = _choose(function, "weights", kind, tuple(KINDS))
+    unknown = set(params) - set(KINDS[kind])
+    if unknown:
+        raise ValueError("%s: params: %r has no %s, only %s"
+                         % (function, kind, ", ".join(map(repr, sorted(unknown))), ", ".join(map(repr, KINDS[kind])) or "none"))
+    values = {**KINDS[kind], **params}
+    if "norm" in values:
+        values["norm"] = _choose(function, "norm", values["norm"], _NORMS)
+    return dict(given, weights=number, params=tuple(values.values()))
+
+
+def _call(function, given):
+    return _core.attention(function, _weights(function, given) if "weights" in given else given)
+
+
+def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False, query_start=-1, window_left=-1,
+              window_right=-1, key_start=0, mask=None, bias=None, slopes=None, sinks=None, lengths=None, query_offsets=None,
+              key_offsets=None, block_table=None, return_lse=False, out=None, on_empty="zero", on_inf="nan"):
+    """Attention: o_i = sum_j w_ij v_j over the keys j that query i may see.
+
+        z_ij = softcap tanh(scale <q_i, k_j> / softcap) + bias_ij - slope |i + query_start - j|,   w_i = softmax(z_i) or another kind
+
+    Memory grows with the number of keys, not with their number times that of queries. The result of a row depends only on its query and on the
+    keys that it sees: prefill, decoding one token at a time, padded and paged caches give the same bits.
+
+    Args:
+        q: queries [B, Hq, Lq, d]; any strides, so that other orders of the axes are transposed views
+        k: keys [B, Hkv, Lk, d]; Hq is a multiple of Hkv, and query head h uses key head h // (Hq // Hkv)
+        v: values [B, Hkv, Lk, e]
+        weights: how scores become weights: softmax, softmax_n, ssmax, sigmoid, softpick, self_adjust, self_adjust_range, relu, elu,
+            identity, softplus, taylor, clipped or centred (libsoftmax.ATTENTION_KINDS names their parameters and defaults)
+        params: parameters of the weights, a dict: {"n": 1} of softmax_n
+        scale: of the scores; 0 means 1 / sqrt(d)
+        softcap: bound of the scores; 0 means none
+        causal: row i sees the keys j <= i + query_start
+        query_start: position of the first row among the keys; -1 means that the last row stands at the last key
+        window_left: row i sees no key below i + query_start - window_left; -1 means no end
+        window_right: row i sees no key above i + query_start + window_right; -1 means no end
+        key_start: logical index of the first key, a multiple of 1024
+        mask: [B, Hq, Lq, Lk] or what broadcasts to it, bool or uint8: true where the key is visible
+        bias: [B, Hq, Lq, Lk] or what broadcasts to it: added to the scores; -inf hides a key
+        slopes: [B, Hq] or [Hq]: ALiBi
+        sinks: [B, Hq] or [Hq]: the score of one more key that has no value
+        lengths: [B]: how many keys of each sequence there are
+        query_offsets: [B + 1]: where sequences begin that lie one after another along the axis of rows
+        key_offsets: [B + 1]: the same for keys
+        block_table: [B, pages]: k and v are pages [pages, Hkv, page size, d or e] of a cache
+        return_lse: also give lse [B, Hq, Lq], the logarithm of the normaliser
+        out: the array to write o to
+        on_empty: what a row that sees no key gives: zero, nan or error
+        on_inf: what a row with a score of +inf gives: nan, or limit: such keys share the weight
+
+    Returns:
+        o: [B, Hq, Lq, e], or with return_lse a tuple (o, lse)
+
+    Sources: Attention Is All You Need (Vaswani et al. 2017); FlashAttention (Dao et al. 2022); for the kinds of weights see softmax.h.
+
+    >>> import array
+    >>> q = memoryview(array.array("f", [1, 0.5])).cast("B").cast("f", (1, 1, 1, 2))
+    >>> k = memoryview(array.array("f", [1, 0, 0, 1])).cast("B").cast("f", (1, 1, 2, 2))
+    >>> [round(x, 4) for x in attention(q, k, k).tolist()[0][0][0]]
+    [0.5875, 0.4125]
+    """
+    given = locals()
+    o, lse, _ = _call("attention", given)
+    return AttentionResult(o, lse) if return_lse else o
+
+
+def attention_backward(do, *, q, k, v, o, lse, dlse=None, weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False,
+                       query_start=-1, window_left=-1, window_right=-1, key_start=0, mask=None, bias=None, slopes=None, sinks=None,
+                       lengths=None, query_offsets=None, key_offsets=None, wanted=("q", "k", "v"), on_empty="zero", on_inf="nan"):
+    """Gradients of attention, from what the forward call had and gave (with return_lse), and the upstream gradients do and dlse.
+
+    Returns the gradients of the inputs in wanted, a name or a tuple of names; those of softmax, softmax_n, ssmax, sigmoid, softpick and
+    self_adjust. The other arguments are those of attention.
+    """
+    given, names = locals(), (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    for name in names:
+        given["d" + "qkv"[_choose("attention_backward", "wanted", name, ("q", "k", "v"))]] = 1
+    found = dict(zip("qkv", _call("attention_backward", given)))
+    return found[wanted] if isinstance(wanted, str) else tuple(found[name] for name in names)
+
+
+def attention_scores(q, k, *, stage="weights", weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False, query_start=-1,
+                     window_left=-1, window_right=-1, key_start=0, mask=None, bias=None, slopes=None, sinks=None, lengths=None,
+                     block_table=None, out=None, on_empty="zero", on_inf="nan"):
+    """The matrix of scores or weights [B, Hq, Lq, Lk] of attention, to look at, or for attention_apply.
+
+    stage: products: scale <q, k> of every pair; capped: the same after the cap; scores: with bias and ALiBi, -inf where a key is hidden;
+    weights: what values are multiplied by, 0 where a key is hidden. The other arguments are those of attention.
+    """
+    given = locals()
+    given["stage"] = _choose("attention_scores", "stage", stage, _STAGES)
+    return _call("attention_scores", given)[0]
+
+
+def attention_apply(w, v, *, causal=False, query_start=-1, window_left=-1, window_right=-1, key_start=0, mask=None, lengths=None,
+                    block_table=None, out=None, on_empty="zero", on_inf="nan"):
+    """Values weighted by a matrix that the caller has: o_i = sum_j w_ij v_j over the visible keys j.
+
+    w: weights [B, Hq, Lq, Lk], of attention_scores or of another layer. v: values [B, Hkv, Lk, e]. The other arguments are those of attention.
+    """
+    return _call("attention_apply", locals())[0]
+
+
+FUNCTIONS = (attention, attention_apply, attention_backward, attention_scores)

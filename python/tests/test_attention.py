@@ -1,0 +1,97 @@
+"""Attention: its functions against plain Python, settings by name, gradients against differences, and what they refuse."""
+import array
+import math
+import unittest
+
+import libsoftmax
+
+
+def block(values, shape, code="d"):
+    return memoryview(array.array(code, values)).cast("B").cast(code, shape)
+
+
+def some(shape, step):
+    return block([math.sin(step * i) for i in range(math.prod(shape))], shape)
+
+
+def flat(x):
+    return memoryview(x).cast("B").cast(x.format)
+
+
+def plain(q, k, v, scale, sees):
+    """softmax of the scores, head by head."""
+    q, k, v = q.tolist(), k.tolist(), v.tolist()
+    for h in range(len(q[0])):
+        for i, row in enumerate(q[0][h]):
+            own = h * len(k[0]) // len(q[0])
+            e = [math.exp(scale * sum(map(lambda a, b: a * b, row, key))) if sees(i, j) else 0 for j, key in enumerate(k[0][own])]
+            for x in range(len(v[0][0][0])):
+                yield sum(w * value[x] for w, value in zip(e, v[0][own])) / sum(e)
+
+
+class Attention(unittest.TestCase):
+    q, k, v = some((1, 2, 3, 4), 1.3), some((1, 1, 5, 4), 2.1), some((1, 1, 5, 2), 0.7)
+
+    def test_values(self):
+        for settings, scale, sees in (({}, 0.5, lambda i, j: True), ({"causal": True, "scale": 2.0}, 2.0, lambda i, j: j <= i + 2),
+                                      ({"causal": True, "query_start": 0, "window_left": 1}, 0.5, lambda i, j: i - 1 <= j <= i)):
+            o = libsoftmax.attention(self.q, self.k, self.v, **settings)
+            self.assertEqual(o.shape, (1, 2, 3, 2))
+            for got, want in zip(flat(o), plain(self.q, self.k, self.v, scale, sees)):
+                self.assertAlmostEqual(got, want, 14)
+
+    def test_every_kind(self):
+        for kind in libsoftmax.ATTENTION_KINDS:
+            o, lse = libsoftmax.attention(self.q, self.k, self.v, weights=kind, causal=True, return_lse=True)
+            w = libsoftmax.attention_scores(self.q, self.k, weights=kind, causal=True)
+            self.assertEqual((w.shape, lse.shape), ((1, 2, 3, 5), (1, 2, 3)))
+            for a, b in zip(flat(o), flat(libsoftmax.attention_apply(w, self.v, causal=True))):
+                self.assertAlmostEqual(a, b, 13, kind)
+
+    def test_params(self):
+        plain = libsoftmax.attention(self.q, self.k, self.v)
+        self.assertEqual(flat(libsoftmax.attention(self.q, self.k, self.v, weights="softmax_n", params={"n": 0})), flat(plain))
+        self.assertNotEqual(flat(libsoftmax.attention(self.q, self.k, self.v, weights="softmax_n")), flat(plain))
+
+    def test_gradients(self):
+        do = some((1, 2, 3, 2), 0.9)
+        o, lse = libsoftmax.attention(self.q, self.k, self.v, softcap=2.0, return_lse=True)
+        found = libsoftmax.attention_backward(do, q=self.q, k=self.k, v=self.v, o=o, lse=lse, softcap=2.0)
+
+        def loss(arrays):
+            return sum(a * b for a, b in zip(flat(do), flat(libsoftmax.attention(*arrays, softcap=2.0))))
+        for which, gradient in enumerate(found):
+            for i in range(0, len(flat(gradient)), 3):
+                sides = []
+                for step in (1e-6, -1e-6):
+                    arrays = [block(flat(x).tolist(), x.shape) for x in (self.q, self.k, self.v)]
+                    flat(arrays[which])[i] += step
+                    sides.append(loss(arrays))
+                self.assertAlmostEqual(flat(gradient)[i], (sides[0] - sides[1]) / 2e-6, 8)
+        only = libsoftmax.attention_backward(do, q=self.q, k=self.k, v=self.v, o=o, lse=lse, softcap=2.0, wanted="k")
+        self.assertEqual(flat(only), flat(found[1]))
+
+    def test_out(self):
+        out = some((1, 2, 3, 2), 1)
+        self.assertIs(libsoftmax.attention(self.q, self.k, self.v, out=out), out)
+        self.assertEqual(flat(out), flat(libsoftmax.attention(self.q, self.k, self.v)))
+
+    def test_refused(self):
+        q, k, v, call = self.q, self.k, self.v, libsoftmax.attention
+        for error, text, refused in (
+                (ValueError, "weights: 'hard' is not one of 'softmax'", lambda: call(q, k, v, weights="hard")),
+                (ValueError, "'sigmoid' has no 'n', only 'shift'", lambda: call(q, k, v, weights="sigmoid", params={"n": 1})),
+                (ValueError, "options.window_left is -2", lambda: call(q, k, v, window_left=-2)),
+                (ValueError, "q: ndim is 1, not 4", lambda: call(array.array("d", [1]), k, v)),
+                (ValueError, "not a multiple of the 2 heads of k", lambda: call(k, q, q)),
+                (ValueError, "on_empty: 'no' is not", lambda: call(q, k, v, on_empty="no")),
+                (TypeError, "attention: k is missing", lambda: call(q, None, v)),
+                (TypeError, "list shows no array", lambda: call([1], k, v)),
+                (ValueError, "stage: 'all' is not one of", lambda: libsoftmax.attention_scores(q, k, stage="all"))):
+            with self.assertRaises(error) as caught:
+                refused()
+            self.assertIn(text, str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
