@@ -410,6 +410,13 @@ SMX_API smx_status smx_attention_backward(smx_context *ctx, const smx_attention_
                                           const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse, const smx_tensor *d_o,
                                           const smx_tensor *d_lse, const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv);
 
+/* The gradients of what is added to the scores: bias (d_bias), slopes and sinks, for the same weights. Each has the full shape of its option, or
+ * one that broadcasts to it: then it is the sum over the axes where it does, in the order of sequences, heads, rows and keys. NULL: not wanted. */
+SMX_API smx_status smx_attention_backward_bias(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q,
+                                               const smx_tensor *k, const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse,
+                                               const smx_tensor *d_o, const smx_tensor *d_lse, const smx_tensor *d_bias,
+                                               const smx_tensor *d_slopes, const smx_tensor *d_sinks);
+
 /* Split keys: what each 1024 keys contribute, for caches that lie on several machines or arrive in pieces. states: [B, Hq, Lq, S, W], f32 (f64
  * for f64 arithmetic), the last axis contiguous; S = the number of multiples of 1024 from key_start that lie below key_start + Lk, and
  * W = smx_attention_state_width(e). With key_start set for each piece and query_start given, merging the states of all pieces in order gives the

@@ -21,8 +21,8 @@ static void set_kind(acase *a, int w) {
 /* What goes in and comes out of a backward call, as values in C order. */
 typedef struct grads {
   double *d_o, *d_lse;
-  unsigned char *bytes[3]; /* of dq, dk, dv */
-  size_t size[3];
+  unsigned char *bytes[6]; /* of dq, dk, dv and those of bias, slopes and sinks */
+  size_t size[6];
 } grads;
 
 static void upstream(const acase *a, grads *g, uint64_t seed, int with_lse) {
@@ -36,14 +36,16 @@ static void upstream(const acase *a, grads *g, uint64_t seed, int with_lse) {
 
 static void free_grads(grads *g) {
   free(g->d_o), free(g->d_lse);
-  for (int i = 0; i < 3; i++) free(g->bytes[i]);
+  for (int i = 0; i < 6; i++) free(g->bytes[i]);
 }
 
 static void backward(const acase *a, grads *g, smx_context *ctx, int order) {
   const int64_t o[] = {a->batch, a->heads, a->lq, a->e}, q[] = {a->batch, a->heads, a->lq, a->d};
   const int64_t k[] = {a->batch, a->kv_heads, a->lk, a->d}, v[] = {a->batch, a->kv_heads, a->lk, a->e};
   placed_case in;
-  placed po, pl, pdo, pdl, d[3];
+  const int64_t s[] = {a->batch, a->heads, a->lq, a->lk};
+  placed po, pl, pdo, pdl, d[6];
+  const smx_tensor *b[3] = {NULL};
   smx_dtype lse = dtype_size(a->dtype) == 8 ? SMX_F64 : SMX_F32;
   acase_place(a, order, &in);
   place(&po, 3, order, a->dtype, 4, o, NULL);
@@ -53,17 +55,23 @@ static void backward(const acase *a, grads *g, smx_context *ctx, int order) {
   place(d, 11, order, a->dtype, 4, q, NULL);
   place(d + 1, 12, order, a->dtype, 4, k, NULL);
   place(d + 2, 13, order, a->dtype, 4, v, NULL);
+  if (a->bias) place(d + 3, 14, order, a->dtype, 4, s, NULL), b[0] = &d[3].t;
+  if (a->slopes) place(d + 4, 15, order, a->dtype, 2, s, NULL), b[1] = &d[4].t;
+  if (a->sinks) place(d + 5, 16, order, a->dtype, 2, s, NULL), b[2] = &d[5].t;
   int status = smx_attention(ctx, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t);
   if (!status)
     status = smx_attention_backward(ctx, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t, g->d_lse ? &pdl.t : NULL, &d[0].t,
                                     &d[1].t, &d[2].t);
+  if (!status && (b[0] || b[1] || b[2]))
+    status = smx_attention_backward_bias(ctx, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t, g->d_lse ? &pdl.t : NULL, b[0],
+                                         b[1], b[2]);
   if (status) fail_msg("status %d: %s", status, smx_last_error());
-  for (int i = 0; i < 3; i++) {
-    g->size[i] = dtype_size(a->dtype);
-    for (int x = 0; x < 4; x++) g->size[i] *= (size_t)d[i].shape[x];
+  for (int i = 0; i < 6; i++) {
+    g->size[i] = i < 3 || b[i - 3] ? dtype_size(a->dtype) : 0;
+    for (int x = 0; g->size[i] && x < d[i].t.ndim; x++) g->size[i] *= (size_t)d[i].shape[x];
     free(g->bytes[i]);
     g->bytes[i] = malloc(g->size[i] + 1);
-    fetch(d + i, g->bytes[i]);
+    if (g->size[i]) fetch(d + i, g->bytes[i]);
   }
 }
 
@@ -115,16 +123,17 @@ static void gradients_are_differences(void **state) {
       acase_fill(&a, (uint64_t)(w * 100 + way), 1.5);
       upstream(&a, &g, (uint64_t)way, w != SMX_ATTENTION_SIGMOID && way % 2);
       backward(&a, &g, NULL, way % ORDERS);
-      double *value[] = {a.q, a.k, a.v};
-      for (int i = 0; i < 3; i++)
+      double *value[] = {a.q, a.k, a.v, a.bias, a.slopes, a.sinks};
+      for (int i = 0; i < 6; i++)
         for (size_t x = 0; x < g.size[i] / 8; x++) {
           double h = 0x1p-16, at = value[i][x], got = result_at(SMX_F64, g.bytes[i], (int64_t)x);
+          if (isinf(at)) continue;
           value[i][x] = at + h;
           double up = loss(&a, &g);
           value[i][x] = at - h;
           double want = (up - loss(&a, &g)) / (2 * h), e = fabs(got - want) / fmax(1, fabs(want));
           value[i][x] = at;
-          if (!(e < 1e-6)) fail_msg("weights %d way %d: d%c[%d] is %.9g, differences say %.9g", w, way, "qkv"[i], (int)x, got, want);
+          if (!(e < 1e-6)) fail_msg("weights %d way %d: d%c[%d] is %.9g, differences say %.9g", w, way, "qkvbls"[i], (int)x, got, want);
           worst = fmax(worst, e);
         }
       free_grads(&g);
@@ -156,14 +165,52 @@ static void bits_do_not_depend_on_how(void **state) {
       if (i < smx_isa_count()) smx_isa_set(smx_isa_at(i));
       backward(&a, &got, i % 2 ? seven : NULL, i % ORDERS);
       smx_isa_set(fastest);
-      for (int x = 0; x < 3; x++)
-        if (memcmp(want.bytes[x], got.bytes[x], want.size[x])) fail_msg("which %d, way %d: d%c differs", which, i, "qkv"[x]);
+      for (int x = 0; x < 6; x++)
+        if (memcmp(want.bytes[x], got.bytes[x], want.size[x])) fail_msg("which %d, way %d: d%c differs", which, i, "qkvbls"[x]);
     }
     free_grads(&want);
     free_grads(&got);
     acase_free(&a);
   }
   smx_context_destroy(seven);
+}
+
+/* What is broadcast has the sum of the gradients of its copies. */
+static void broadcast_gradients_are_sums(void **state) {
+  (void)state;
+  acase a = acase_new(2, 4, 2, 300, 70, 8, 6);
+  grads g;
+  placed_case in;
+  placed po, pl, pdo, d[3];
+  const int64_t o[] = {2, 4, 300, 6}, full[] = {2, 4, 300, 70};
+  double *sums = calloc(70 + 4 + 1, sizeof *sums);
+  a.dtype = SMX_F64, a.with_bias = a.with_slopes = a.with_sinks = a.options.causal = 1;
+  acase_fill(&a, 3, 1);
+  upstream(&a, &g, 4, 1);
+  backward(&a, &g, NULL, ORDER_BHLD);
+  for (int64_t i = 0; i < 2 * 4 * 300 * 70; i++) sums[i % 70] += result_at(SMX_F64, g.bytes[3], i);
+  for (int64_t i = 0; i < 8; i++) sums[70 + i % 4] += result_at(SMX_F64, g.bytes[4], i), sums[74] += result_at(SMX_F64, g.bytes[5], i);
+  acase_place(&a, ORDER_BHLD, &in);
+  place(&po, 3, ORDER_BHLD, SMX_F64, 4, o, NULL), place(&pl, 4, ORDER_BHLD, SMX_F64, 3, o, NULL);
+  place(&pdo, 9, ORDER_BHLD, SMX_F64, 4, o, g.d_o);
+  place(d, 10, ORDER_BHLD, SMX_F32, 1, full + 3, NULL), place(d + 1, 11, ORDER_BHLD, SMX_F64, 1, full + 1, NULL);
+  place(d + 2, 12, ORDER_BHLD, SMX_F64, 0, full, NULL);
+  assert_int_equal(smx_attention(NULL, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t), SMX_OK);
+  placed pdl;
+  place(&pdl, 13, ORDER_BHLD, SMX_F64, 3, o, g.d_lse);
+  int status =
+      smx_attention_backward_bias(NULL, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t, &pdl.t, &d[0].t, &d[1].t, &d[2].t);
+  if (status) fail_msg("%s", smx_last_error());
+  for (int64_t i = 0; i < 70; i++) assert_true(fabs((double)((float *)d[0].t.data)[i] - sums[i]) < 1e-6 * (1 + fabs(sums[i])));
+  for (int64_t i = 0; i < 4; i++) assert_true(fabs(((double *)d[1].t.data)[i] - sums[70 + i]) < 1e-10 * (1 + fabs(sums[70 + i])));
+  assert_true(fabs(*(double *)d[2].t.data - sums[74]) < 1e-11 * (1 + fabs(sums[74])));
+  assert_int_equal(smx_attention_backward_bias(NULL, NULL, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t, NULL, NULL, NULL, &d[2].t),
+                   SMX_ERR_NULL);
+  assert_int_equal(smx_attention_backward_bias(NULL, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t, NULL, &pl.t, NULL, NULL),
+                   SMX_ERR_SHAPE);
+  free(sums);
+  free_grads(&g);
+  acase_free(&a);
 }
 
 /* Rows 0..9 and keys from 20 on have no visible pair with the others: whatever they hold. */
@@ -200,6 +247,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gradients_are_differences),
       cmocka_unit_test(bits_do_not_depend_on_how),
+      cmocka_unit_test(broadcast_gradients_are_sums),
       cmocka_unit_test(what_is_hidden_has_no_gradient),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { NDIM = 4, OUTPUTS = 3 };
+enum { NDIM = 4, OUTPUTS = 6 };
 
 typedef struct attention_call {
   core_call c;
@@ -151,6 +151,19 @@ static int run_apply(attention_call *a) {
   return status == SMX_OK ? 0 : (core_raise(status), -1);
 }
 
+/* Gradients of bias, slopes and sinks have their shapes. */
+static int make_added(attention_call *a, int32_t i, const char *option, const char *result, const smx_tensor *t) {
+  int64_t wanted = 0;
+  if (take_whole(a, result, &wanted) < 0 || !wanted) return PyErr_Occurred() ? -1 : 0;
+  if (!t || t->ndim > SMX_MAX_DIMS) {
+    PyErr_Format(PyExc_TypeError, LABEL_TEXT " is missing", a->op.name, "", option);
+    return -1;
+  }
+  smx_shape s = {.ndim = t->ndim, .dtype = t->dtype};
+  for (int32_t d = 0; d < t->ndim; d++) s.dim[d] = t->shape[d];
+  return make_result(a, i, result, &s, NULL);
+}
+
 static int run_backward(attention_call *a) {
   static const char *const names[] = {"do", "q", "k", "v", "o", "lse", "dlse"};
   enum { D_O, Q, K, V, O, LSE, D_LSE, ARRAYS };
@@ -158,7 +171,10 @@ static int run_backward(attention_call *a) {
   for (int i = 0; i < ARRAYS; i++)
     if (take_array(a, names[i], i != D_LSE, t + i) < 0) return -1;
   if (core_take_kind(&a->c, argument(a, "do")) < 0) return -1;
-  for (int i = 0; i < OUTPUTS; i++) {
+  if (make_added(a, 3, "bias", "dbias", a->options.bias) < 0 || make_added(a, 4, "slopes", "dslopes", a->options.slopes) < 0 ||
+      make_added(a, 5, "sinks", "dsinks", a->options.sinks) < 0)
+    return -1;
+  for (int i = 0; i < 3; i++) {
     static const char *const results[] = {"dq", "dk", "dv"};
     int64_t wanted = 0;
     if (four_dimensions(a, names[Q + i], t[Q + i]) < 0 || take_whole(a, results[i], &wanted) < 0) return -1;
@@ -168,11 +184,13 @@ static int run_backward(attention_call *a) {
   smx_status status;
   Py_BEGIN_ALLOW_THREADS;
   status = smx_attention_backward(a->ctx, &a->options, t[Q], t[K], t[V], t[O], t[LSE], t[D_O], t[D_LSE], d[0], d[1], d[2]);
+  if (status == SMX_OK && (d[3] || d[4] || d[5]))
+    status = smx_attention_backward_bias(a->ctx, &a->options, t[Q], t[K], t[V], t[O], t[LSE], t[D_O], t[D_LSE], d[3], d[4], d[5]);
   Py_END_ALLOW_THREADS;
   return status == SMX_OK ? 0 : (core_raise(status), -1);
 }
 
-/* attention(entry point, arguments): a tuple of three results, None for those that there are not. */
+/* attention(entry point, arguments): a tuple of six results, None for those that there are not. */
 PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   static const struct {
     const char *name;

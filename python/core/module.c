@@ -7,7 +7,7 @@ static PyMethodDef methods[] = {
     {"forward", FAST(core_forward), METH_FASTCALL, "forward(operator, slots, args, kwargs): the outputs of an operator."},
     {"backward", FAST(core_backward), METH_FASTCALL, "backward(operator, slots, args, kwargs): gradients of its inputs."},
     {"infer", FAST(core_infer), METH_FASTCALL, "infer(operator, slots, args, kwargs): [(shape, dtype)] of its outputs; no data is read."},
-    {"attention", FAST(core_attention), METH_FASTCALL, "attention(entry point, arguments): a tuple of three results."},
+    {"attention", FAST(core_attention), METH_FASTCALL, "attention(entry point, arguments): a tuple of six results."},
     {"threads", FAST(core_threads), METH_FASTCALL, "threads(n): sets the number of threads of all calls, and tells it."},
     {"operators", core_operators, METH_NOARGS, "operators(): the operator table."},
     {NULL, NULL, 0, NULL},

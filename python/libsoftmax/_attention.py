@@ -22,6 +22,7 @@ KINDS = {
     "centred": {"gain": 1.0, "shift": 0.0, "epsilon": 1e-3},
 }
 _NORMS = ("none", "count", "l1", "clamp")
+_GRADIENTS = ("q", "k", "v", "bias", "slopes", "sinks")
 _STAGES = ("products", "capped", "scores", "weights")
 
 AttentionResult = collections.namedtuple("AttentionResult", ["o", "lse"], module="libsoftmax")
@@ -100,7 +101,7 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
     [0.5875, 0.4125]
     """
     given = locals()
-    o, lse, _ = _call("attention", given)
+    o, lse, *_ = _call("attention", given)
     return AttentionResult(o, lse) if return_lse else o
 
 
@@ -109,13 +110,14 @@ def attention_backward(do, *, q, k, v, o, lse, dlse=None, weights="softmax", par
                        lengths=None, query_offsets=None, key_offsets=None, wanted=("q", "k", "v"), on_empty="zero", on_inf="nan"):
     """Gradients of attention, from what the forward call had and gave (with return_lse), and the upstream gradients do and dlse.
 
-    Returns the gradients of the inputs in wanted, a name or a tuple of names; those of softmax, softmax_n, ssmax, sigmoid, softpick and
-    self_adjust. The other arguments are those of attention.
+    Returns the gradients of the inputs in wanted, a name or a tuple of names: q, k, v, bias, slopes, sinks (of the shapes that these have). For
+    softmax, softmax_n, ssmax, sigmoid, softpick and self_adjust. The other arguments are those of attention.
     """
     given, names = locals(), (wanted,) if isinstance(wanted, str) else tuple(wanted)
     for name in names:
-        given["d" + "qkv"[_choose("attention_backward", "wanted", name, ("q", "k", "v"))]] = 1
-    found = dict(zip("qkv", _call("attention_backward", given)))
+        _choose("attention_backward", "wanted", name, _GRADIENTS)
+        given["d" + name] = 1
+    found = dict(zip(_GRADIENTS, _call("attention_backward", given)))
     return found[wanted] if isinstance(wanted, str) else tuple(found[name] for name in names)
 
 

@@ -71,6 +71,27 @@ class Attention(unittest.TestCase):
         only = libsoftmax.attention_backward(do, q=self.q, k=self.k, v=self.v, o=o, lse=lse, softcap=2.0, wanted="k")
         self.assertEqual(flat(only), flat(found[1]))
 
+    def test_gradients_of_what_is_added(self):
+        do, bias, slopes = some((1, 2, 3, 2), 0.9), some((3, 5), 1.7), block([0.3, 0.2], (2,))
+        sinks = block([0.5, -1], (1, 2))
+
+        def run(**given):
+            return libsoftmax.attention(self.q, self.k, self.v, causal=True, return_lse=True, **given)
+        given = {"bias": bias, "slopes": slopes, "sinks": sinks}
+        o, lse = run(**given)
+        found = libsoftmax.attention_backward(do, q=self.q, k=self.k, v=self.v, o=o, lse=lse, causal=True, wanted=tuple(given), **given)
+        for (name, value), gradient in zip(given.items(), found):
+            self.assertEqual(gradient.shape, value.shape)
+            for i in range(len(flat(value))):
+                sides = []
+                for step in (1e-6, -1e-6):
+                    other = block(flat(value).tolist(), value.shape)
+                    flat(other)[i] += step
+                    sides.append(sum(a * b for a, b in zip(flat(do), flat(run(**{**given, name: other}).o))))
+                self.assertAlmostEqual(flat(gradient)[i], (sides[0] - sides[1]) / 2e-6, 8, name)
+        with self.assertRaisesRegex(TypeError, "bias is missing"):
+            libsoftmax.attention_backward(do, q=self.q, k=self.k, v=self.v, o=o, lse=lse, wanted="bias")
+
     def test_out(self):
         out = some((1, 2, 3, 2), 1)
         self.assertIs(libsoftmax.attention(self.q, self.k, self.v, out=out), out)

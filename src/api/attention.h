@@ -19,7 +19,8 @@ typedef struct attention_job {
   smx_view d_o, d_lse, dq, dk, dv;
   smx_view states; /* where contributions of splits go instead of o */
   smx_view given;  /* weights instead of q and k */
-  smx_view scores; /* where scores or weights go instead of o */
+  smx_view scores; /* where scores or weights go instead of o, gradients of scores instead of dq */
+  smx_view d_sink; /* of rows, f64 */
   bool weights;
 } attention_job;
 
@@ -68,5 +69,17 @@ static inline int64_t attention_splits(const attention_job *j, int64_t lk) { ret
 static inline int64_t attention_state_reals(int64_t e) { return ATTN_STATE_HEAD + (e + 63) / 64 * 64 * 2; }
 
 smx_status attention_run(attention_job *j);
+
+/* As attention_check, with what a forward call gave and its gradients; and the rounds of tasks that make those of the inputs. */
+smx_status attention_check_gradient(attention_job *j, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
+                                    const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse, const smx_tensor *d_o,
+                                    const smx_tensor *d_lse);
+smx_status attention_run_gradients(const attention_job *j);
+
+/* Rows first .. first + rows - 1 of query head `head` of sequence b as a call of its own, with all the keys of the sequence. */
+attention_job attention_part(const attention_job *j, int64_t b, int64_t head, int64_t first, int64_t rows);
+
+/* n sums rounded to the arithmetic type and stored. sums and buffer have room for 64 more. */
+void attention_store(const attention_job *j, char *to, int64_t stride, smx_dtype dtype, const double *sums, int64_t n, void *buffer);
 
 #endif

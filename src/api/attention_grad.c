@@ -44,6 +44,7 @@ static void grad_task(void *arg, int64_t i) {
   t.head.stats = (attn_rows){.data = w->stats + (head * j->lq + first) * row, .step = row, .head = j->lq * row};
   t.split = j->key_start / ATTN_SPLIT;
   t.splits = attention_splits(j, t.head.lk) - t.split;
+  t.columns = j->lk;
   if (!attention_task(j, &t, j->kernels->grads->scratch(&j->call, t.rows), w->kernel)) atomic_store(&w->no_memory, true);
 }
 
@@ -62,7 +63,7 @@ static void run_round(crew *w, int64_t chunk, bool keys, attention_kernel *kerne
   smx_free(j->ctx, w->units);
 }
 
-static smx_status run(attention_job *j) {
+smx_status attention_run_gradients(const attention_job *j) {
   crew w = {.j = j};
   if (j->kv_heads == 0) return SMX_OK;
   int64_t rows = (j->query_offsets.data ? 1 : j->batch) * j->heads * j->lq;
@@ -70,16 +71,15 @@ static smx_status run(attention_job *j) {
   if (!w.stats) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows", j->name, (long long)rows);
   const attention_grads *grads = j->kernels->grads;
   run_round(&w, CHUNK, false, grads->prepare);
-  if (j->dq.data && !atomic_load(&w.no_memory)) run_round(&w, CHUNK, false, grads->queries);
+  if ((j->dq.data || j->scores.data) && !atomic_load(&w.no_memory)) run_round(&w, CHUNK, false, grads->queries);
   if ((j->dk.data || j->dv.data) && !atomic_load(&w.no_memory)) run_round(&w, ATTN_KEYS, true, grads->keys);
   smx_free(j->ctx, w.stats);
   return atomic_load(&w.no_memory) ? smx_fail(SMX_ERR_NOMEM, "%s: no memory for scratch rows", j->name) : SMX_OK;
 }
 
-smx_status smx_attention_backward(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
-                                  const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse, const smx_tensor *d_o,
-                                  const smx_tensor *d_lse, const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv) {
-  attention_job job = {.name = "smx_attention_backward", .ctx = ctx}, *j = &job;
+smx_status attention_check_gradient(attention_job *j, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
+                                    const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse, const smx_tensor *d_o,
+                                    const smx_tensor *d_lse) {
   smx_status status = attention_check(j, options, q, k, v);
   if (status != SMX_OK) return status;
   if (!attention_table[j->call.weights].backward)
@@ -90,8 +90,16 @@ smx_status smx_attention_backward(smx_context *ctx, const smx_attention_options 
   if (status == SMX_OK) status = attention_tensor(j, "lse", lse, FLOATS, 3, shape, &j->lse);
   if (status == SMX_OK) status = attention_tensor(j, "d_o", d_o, FLOATS, 4, shape, &j->d_o);
   if (status == SMX_OK && d_lse) status = attention_tensor(j, "d_lse", d_lse, FLOATS, 3, shape, &j->d_lse);
+  return status;
+}
+
+smx_status smx_attention_backward(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
+                                  const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse, const smx_tensor *d_o,
+                                  const smx_tensor *d_lse, const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv) {
+  attention_job job = {.name = "smx_attention_backward", .ctx = ctx}, *j = &job;
+  smx_status status = attention_check_gradient(j, options, q, k, v, o, lse, d_o, d_lse);
   if (status == SMX_OK && dq) status = attention_output(j, "dq", dq, 4, j->q.shape, &j->dq);
   if (status == SMX_OK && dk) status = attention_output(j, "dk", dk, 4, j->k.shape, &j->dk);
   if (status == SMX_OK && dv) status = attention_output(j, "dv", dv, 4, j->v.shape, &j->dv);
-  return status == SMX_OK ? run(j) : status;
+  return status == SMX_OK ? attention_run_gradients(j) : status;
 }

@@ -57,6 +57,7 @@ attn_head attention_head(const attention_job *j, int64_t b, int64_t kv) {
   h.sinks = rows_of(&j->sinks, b, head, 0);
   h.given = rows_of(&j->given, b, head, 0);
   h.scores = rows_of(&j->scores, b, head, 0);
+  h.d_sink = rows_of(&j->d_sink, b, head, 0);
   if (j->block_table.data) {
     h.table = j->block_table.data + b * j->block_table.strides[0] * 4;
     h.table_step = j->block_table.strides[1] * 4;
@@ -91,6 +92,13 @@ bool attention_task(const attention_job *j, attn_task *t, size_t bytes, attentio
   smx_fpenv_leave(env);
   smx_free(j->ctx, scratch);
   return true;
+}
+
+void attention_store(const attention_job *j, char *to, int64_t stride, smx_dtype dtype, const double *sums, int64_t n, void *buffer) {
+  const attn_rows m = {.data = to, .stride = (ptrdiff_t)stride, .store = row_store_of(dtype)};
+  smx_fpenv env = smx_fpenv_enter();
+  j->kernels->store(&m, sums, n, buffer);
+  smx_fpenv_leave(env);
 }
 
 static void run_task(crew *w, const unit *u, attn_task *t, attention_kernel *kernel) {

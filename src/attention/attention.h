@@ -41,7 +41,8 @@ typedef struct attn_head {
   attn_rows d_o, d_lse, dq, dk, dv;
   attn_rows stats;  /* of the backward engine: ATTN_STATS reals a row, contiguous */
   attn_rows given;  /* weights that the caller has, instead of q and k; columns are keys */
-  attn_rows scores; /* out, of the kernel of that name */
+  attn_rows scores; /* out, of the kernel of that name; of the backward engine: gradients of the scores, instead of dq */
+  attn_rows d_sink; /* out, of the backward engine: what a row gives to the gradient of its sink, a double */
   const char *table;
   int64_t table_step, page_size, k_page, v_page;
 } attn_head;
@@ -94,6 +95,8 @@ typedef struct attention_kernels {
   void (*forward)(attn_task *t, void *scratch);
   void (*merge)(attn_task *t, void *scratch);  /* folds states of splits 0 .. splits - 1 and writes the rows */
   void (*scores)(attn_task *t, void *scratch); /* writes scores or weights of every pair of a row and a key instead of o */
+  void (*store)(const attn_rows *to, const double *sums, int64_t n,
+                void *scratch); /* rounds a row of sums; room for whole vectors in both */
   const attention_grads *grads;
 } attention_kernels;
 

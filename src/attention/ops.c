@@ -377,11 +377,17 @@ static void scores(attn_task *t, void *scratch) {
   each_split(&w, SCORES);
 }
 
+static void store(const attn_rows *to, const double *sums, int64_t n, void *scratch) {
+  round_sums(sums, scratch, round_up(n, LANES), 1);
+  store_clean(to, 0, 0, scratch, n);
+}
+
 extern const attention_grads SMX_FN(attention_grads);
 const attention_kernels SMX_FN(attention_kernels) = {
     .scratch = scratch_bytes,
     .forward = forward,
     .merge = merge,
     .scores = scores,
+    .store = store,
     .grads = &SMX_FN(attention_grads),
 };

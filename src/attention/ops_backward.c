@@ -79,6 +79,12 @@ static void store_sums(work *w, const double *sums, int64_t columns, const attn_
 
 /* ---- lse, <do, o> - dlse and scale of each row ---- */
 
+/* The part of a row in the gradient of its sink: -p delta, p = e^(sink - lse) */
+static void store_sink(const attn_head *h, const attn_row *row, real lse, double delta) {
+  double part = row->sink == -(double)R_INF ? 0 : -d_exp(row->sink - (double)lse) * delta;
+  memcpy(cell(&h->d_sink, row->i, row->g), &part, sizeof part);
+}
+
 static void prepare(attn_task *t, void *scratch) {
   const attn_head *h = &t->head;
   real *a = scratch, *b = a + ATTN_MAX_HEAD, lse, dlse = 0;
@@ -92,18 +98,20 @@ static void prepare(attn_task *t, void *scratch) {
     if (h->d_lse.data) move_load((row_store)h->d_lse.store, cell(&h->d_lse, row.i, row.g), 1, 1, &dlse);
     real *s = stats_of(h, row.i, row.g);
     s[STAT_LSE] = lse, s[STAT_DELTA] = (real)(delta - (double)dlse), s[STAT_SCALE] = row.scale;
+    if (h->d_sink.data) store_sink(h, &row, lse, delta - (double)dlse);
   }
 }
 
 /* ---- shared by both walks ---- */
 
-/* Weights and gradients of scores, then of products: dp times the derivative of the cap and the scale of the row. */
+/* Weights and gradients of scores, then, for those of queries and keys, of products: dp times the derivative of the cap and the scale of the row. */
 static void grade(const work *w, int64_t tile_row, const block *b, const real *stats[3], bool vary) {
   int from = (int)(b->low / ATTN_PANEL * ATTN_PANEL), n = (int)round_up(b->high, ATTN_PANEL) - from;
   int64_t at = tile_row * PITCH + from;
   grading g = {.z = w->z + at, .dp = w->dp + at, .n = n, .vary = vary};
   g.lse = stats[STAT_LSE] + (vary ? from : 0), g.delta = stats[STAT_DELTA] + (vary ? from : 0);
   w->op->grad(w->c, &g);
+  if (w->h->scores.data) return; /* those of the scores themselves are wanted */
   for (int j = 0; j < n; j += LANES) {
     vreal ds = v_load(g.dp + j), scale = vary ? v_load(stats[STAT_SCALE] + from + j) : v_set1(*stats[STAT_SCALE]);
     if (w->c->softcap > 0) ds = v_select(v_eq(ds, v_set1(0)), ds, v_mul(ds, v_load(w->bend + at + j)));
@@ -142,6 +150,18 @@ static void score_queries(work *w, block *b, int64_t tile_row, int p, int64_t sp
   score_grad(w, b, tile_row, p, packed_panel(&w->b, p));
 }
 
+/* The gradients of the scores of one row and split, for what is added to scores. What no block looked at has none. */
+static void write_grads(work *w, const block *b, int r, int64_t tile_row, int64_t split) {
+  const attn_row *row = w->rows + b->row + r;
+  const int64_t start = split * ATTN_SPLIT - w->h->key_start, n = clamp(w->t->columns - start, 0, ATTN_SPLIT);
+  const int64_t from = b->low / ATTN_PANEL * ATTN_PANEL, to = round_up(b->high, ATTN_PANEL);
+  real *dz = w->dp + (tile_row + r) * PITCH;
+  attn_rows m = w->h->scores;
+  for (int64_t j = 0; j < n; j++) dz[j] = j < from || j >= to ? 0 : dz[j];
+  m.data += start * m.stride * store_bytes(m.store);
+  store_clean(&m, row->i, row->g, dz, n);
+}
+
 static void query_tile(work *w, int64_t tile, int64_t tile_rows, int64_t split) {
   block blocks[ATTN_TILE / ATTN_BLOCK];
   int count = (int)((tile_rows + ATTN_BLOCK - 1) / ATTN_BLOCK);
@@ -162,6 +182,11 @@ static void query_tile(work *w, int64_t tile, int64_t tile_rows, int64_t split) 
       const real *s = stats_of(w->h, row->i, row->g), *stats[] = {s + STAT_LSE, s + STAT_DELTA, s + STAT_SCALE};
       grade(w, i * ATTN_BLOCK + r, blocks + i, stats, false);
     }
+  if (w->h->scores.data) {
+    for (int i = 0; i < count; i++)
+      for (int r = 0; r < blocks[i].rows; r++) write_grads(w, blocks + i, r, i * ATTN_BLOCK, split);
+    return;
+  }
   memset(w->o, 0, (size_t)(count * ATTN_BLOCK * w->a.padded) * sizeof *w->o);
   for (int p = 0; p < ATTN_PANELS; p++)
     for (int i = 0; i < count; i++) {
@@ -190,7 +215,8 @@ static void grad_queries(attn_task *t, void *scratch) {
     panels_at(&w->b, s * ATTN_SPLIT - w->h->key_start);
     for (int64_t r = 0; r < t->rows; r += ATTN_TILE) query_tile(w, r, clamp(t->rows - r, 0, ATTN_TILE), s);
   }
-  for (int64_t r = 0; r < t->rows; r++) store_sums(w, w->sums + r * w->a.padded, w->c->d, &w->h->dq, w->rows[r].i, w->rows[r].g);
+  for (int64_t r = 0; r < t->rows && w->h->dq.data; r++)
+    store_sums(w, w->sums + r * w->a.padded, w->c->d, &w->h->dq, w->rows[r].i, w->rows[r].g);
 }
 
 /* ---- second walk: keys against blocks of rows ---- */
