@@ -1,14 +1,8 @@
 /* loss/ops_pairs.c - losses between two rows of logits, a student's and a teacher's. See ops.c. p and q are their weights. */
-#include "logits.h"
+#include "pairs.h"
+#include "scalars.h"
 
-enum { TEACHER_PORT = 1, PAIR_TARGET = 2 };
-
-/* weight times x, where a score of -inf takes no part; a weight too small for the type counts as 0, unless x is infinite. */
-SMI vreal add_where(vreal acc, vreal weight, vreal log_weight, vreal x) {
-  vmask none = v_eq(weight, v_set1(0)), finite = v_lt(x, v_set1(R_INF));
-  vreal term = v_select(none, v_select(finite, v_set1(0), x), v_mul(weight, x));
-  return v_select(v_eq(log_weight, v_set1(-R_INF)), acc, v_add(acc, term));
-}
+enum { PAIR_TARGET = 2 };
 
 /* ---- knowledge_distillation: k D(q || p), k D(p || q) or -k sum q log p, with temperatures of their own ---- */
 
@@ -31,14 +25,6 @@ SMI consts kd_teacher_setup(const row_call *c, const span *s) {
 LOSS_SIDE(kd_student, score_tempered, true, true, kd_student_setup)
 LOSS_SIDE_AS(kd_teacher, kd_student, kd_student, true, kd_teacher_setup)
 
-typedef struct pair {
-  vreal p, q, log_p, log_q;
-} pair;
-SMI pair pair_at(const loss_row *r, score_fn *f, bool low, size_t i, int cnt) {
-  score z = loss_score(r, STUDENT, f, i, cnt), u = loss_score(r, TEACHER, f, i, cnt);
-  return (pair){loss_weight(r, STUDENT, z, low, i, cnt), loss_weight(r, TEACHER, u, low, i, cnt), loss_log(r, STUDENT, z),
-                loss_log(r, TEACHER, u)};
-}
 SMI void kd_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
   pair w = pair_at(r, score_tempered, true, i, cnt);
   if (r->q[KD_DIVERGENCE] == KD_REVERSE) acc[0] = add_where(acc[0], w.p, w.log_p, v_sub(w.log_p, w.log_q));
@@ -184,7 +170,6 @@ SMI void nkd_add(const loss_row *r, size_t i, int cnt, vreal *acc) { others_add(
 LOSS_SUMS_OF(dkd_late, dkd_add, 1)
 LOSS_SUMS_OF(nkd_late, nkd_add, 1)
 
-SMI double weigh(double weight, double x) { return weight == 0 ? 0 : weight * x; }
 /* True, and all NaN, when the target's logit is no number in either row. */
 static bool others_odd(loss_row *r, const split *p, const split *q) {
   if (p->p == p->p && q->p == q->p) return false;

@@ -1,6 +1,7 @@
 /* loss/ops_terms.c - losses that are sums over the classes, each on its own or through a few moments: no weights, no logsumexp. See ops.c.
  * A row with an infinite logit is NaN where the sum would be, because x - x is added to it. */
 #include "logits.h"
+#include "scalars.h"
 
 SMI vreal zero(void) { return v_set1(0); }
 SMI vreal one(void) { return v_set1(1); }
@@ -157,15 +158,7 @@ SMI void size_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
 }
 LOSS_SUMS_OF(size_early, size_add, 2)
 
-/* 1 / a power of two near the mean |x|, by which logits are multiplied so that no square leaves the range. */
-SMI double inverse_size(const loss_row *r) {
-  double size = r->total[STAGE_EARLY][SUM_SIZE] / (double)r->n;
-  int64_t bits = 0x3870000000000000; /* 2^-120 */
-  if (size >= 0x1p-100 && size < 0x1p1000) memcpy(&bits, &size, 8);
-  bits = 0x7fe0000000000000 - (bits & 0x7ff0000000000000);
-  memcpy(&size, &bits, 8);
-  return size;
-}
+SMI double inverse_size(const loss_row *r) { return d_inverse_size(r->total[STAGE_EARLY][SUM_SIZE] / (double)r->n); }
 
 /* z_loss: softplus(a (b - z)) / a, z = (x_y - mean) / (sd + e) */
 enum { ZL_A = 1, ZL_B = 2, ZL_EPSILON = 3 };
@@ -179,10 +172,6 @@ SMI void centred_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
 }
 LOSS_SUMS_OF(mean_centred, centred_add, 2)
 
-SMI double d_root(double x) { /* of a number from 0 to 1e300: Newton's steps from an estimate that is nearly right */
-  double y = x > 0 ? d_exp(d_log(x, 0) / 2) : 0;
-  return y > 0 ? (y + x / y) / 2 : 0;
-}
 /* In units of the size: d z / d x_j = ([j = y] - 1 / n) / width - own (x_j - mean) / (n sd width^2). */
 static void zl_settle(loss_row *r) {
   const double *sum = r->total[STAGE_CENTRED], n = (double)r->n, a = r->q[ZL_A], m = first_mean(r), shift = sum[0] / n;
