@@ -90,7 +90,8 @@ static int differentiable(const problem *p) {
   for (int64_t k = 0; k < port_count(p, &p->op->outputs[0]); k++)
     nan |= isnan(values[0][k]) || (isinf(values[0][k]) && !strcmp(p->op->family, "loss"));
   for (int i = 0; i < p->op->output_count; i++) free(values[i]);
-  return !nan && param_or(p, "detach", 0) == 0; /* detached: a gradient that leaves something out on purpose */
+  /* Detached: a gradient that leaves something out on purpose. */
+  return !nan && param_or(p, "detach", 0) == 0 && !strstr(p->op->about, "constants of the gradient");
 }
 
 static void run(problem *p, smx_dtype t) {

@@ -214,7 +214,43 @@ LOSS_EMIT_OF(others_out, STUDENT, score_others, true, others_value)
 OTHERS(dkd)
 OTHERS(nkd)
 
+/* ---- universal_self_kd: -a P log p_y - b sum z^_j log p^_j, z^ the masses of the other classes among themselves ---- */
+
+enum { USKD_MASS = 1, USKD_WEIGHT = 3, USKD_ALPHA = 1, USKD_BETA = 2 };
+
+SMI void uskd_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  const score z = loss_score(r, STUDENT, score_others, i, cnt);
+  const vreal mass = loss_at_target(r, at(loss_in(r, USKD_MASS), i, cnt), 0, i), log = loss_log(r, STUDENT, z);
+  acc[0] = v_add(acc[0], mass);
+  acc[1] = v_select(v_eq(mass, v_set1(0)), acc[1], v_fnma(mass, log, acc[1]));
+}
+LOSS_SUMS_OF(uskd_late, uskd_add, 2)
+static void uskd_settle(loss_row *r) {
+  const split p = split_of(r, STUDENT);
+  if (others_odd(r, &p, &p)) return;
+  const double *sum = r->total[STAGE_LATE], mass = sum[0];
+  const double own = r->q[USKD_ALPHA] * (loss_has(r, USKD_WEIGHT) ? (double)*loss_in(r, USKD_WEIGHT) : 1),
+               beta = mass > 0 ? r->q[USKD_BETA] : 0;
+  loss_put(r, LOSS, weigh(own, -p.log_p) + (beta == 0 ? 0 : beta * (sum[1] / mass)));
+  r->coef[C_STUDENT] = (real)(r->g * (own * p.q + beta));
+  r->coef[C_TEACHER] = (real)(beta == 0 ? 0 : r->g * beta / mass);
+  r->at_target = (real)(-r->g * own * p.q);
+}
+SMI vreal uskd_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  const vreal mass = at(loss_in(w->r, USKD_MASS), i, cnt);
+  return loss_hit_target(w, v_fnma(v_set1(w->coef[C_TEACHER]), mass, v_mul(v_set1(w->coef[C_STUDENT]), p)), i);
+}
+LOSS_EMIT_OF(uskd_out, STUDENT, score_others, true, uskd_value)
+static const loss_body uskd_body = {.side = {&nkd_side},
+                                    .sums = {[STAGE_LATE] = uskd_late},
+                                    .settle = uskd_settle,
+                                    .emit = {uskd_out},
+                                    .along = 1u | 1u << USKD_MASS,
+                                    .target = PAIR_TARGET};
+LOSS_KERNEL(uskd)
+
 OPERATOR(knowledge_distillation, kd, kd_grad)
 OPERATOR(jensen_shannon, js, js_grad)
 OPERATOR(decoupled_kd, dkd, dkd_grad)
 OPERATOR(normalised_kd, nkd, nkd_grad)
+OPERATOR(universal_self_kd, uskd, uskd_grad)

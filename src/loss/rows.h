@@ -1,6 +1,7 @@
 /* loss/rows.h - how a loss goes through a row of logits: the stages of its program, and what its arithmetic is given.
  *
  *     early sums     over the logits as they are: a mean, a deviation                         (if the loss asks for them)
+ *                    or a program of the loss's own: moments of both rows, a choice of classes
  *     sides          e^score summed: the student's row, then the teacher's (exp_rows.h)       (none, one or both)
  *     late sums      over scores and weights: an entropy, a divergence, the target's rank     (if asked for)
  *     settle         scalars: the loss, other values of the row, the coefficients of the gradient
@@ -54,7 +55,16 @@ typedef struct loss_side {
   exp_sum_fn *keep;
 } loss_side;
 
+/* What a loss finds out about its rows before anything else, in place of early sums: passes of its own, one after another. The last next() leaves it
+ * in total[STAGE_EARLY] and total[STAGE_CENTRED], where scores may look; a NaN in the first makes the row NaN. */
+typedef struct loss_before {
+  void (*begin)(const row_call *c, row_state *st);
+  void (*pass)(const row_call *c, row_state *st, row_part *parts);
+  bool (*next)(const row_call *c, row_state *st);
+} loss_before;
+
 typedef struct loss_body {
+  const loss_before *before;          /* NULL = none; such rows take the row program whatever their length */
   const loss_side *side[SIDES];       /* NULL = no sum over this side */
   loss_sums_fn *sums[STAGE_GRADIENT]; /* by stage */
   bool (*wants)(const loss_row *r,

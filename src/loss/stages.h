@@ -73,7 +73,9 @@ static inline void loss_row_of(const loss_body *b, const row_call *c, row_state 
 }
 
 static inline bool loss_side_stage(int stage) { return stage == STAGE_STUDENT || stage == STAGE_TEACHER; }
+static inline bool loss_before_stage(const loss_body *b, int stage) { return b->before && stage == STAGE_EARLY; }
 static inline bool loss_wants(const loss_body *b, const loss_row *r, int stage) {
+  if (loss_before_stage(b, stage)) return !r->ignored;
   if (loss_side_stage(stage) && !b->side[stage - STAGE_STUDENT]) return false;
   if (r->ignored) return b->wants && b->wants(r, STAGE_STUDENT) && (loss_side_stage(stage) || (b->sums[stage] && b->wants(r, stage)));
   return loss_side_stage(stage) || (b->sums[stage] && (!b->wants || b->wants(r, stage)));
@@ -112,6 +114,7 @@ static inline bool loss_go(const loss_body *b, const row_call *c, row_state *st,
   st->stage = stage;
   st->writes = st->reverse = st->serial = st->empty = st->nan = false;
   if (loss_side_stage(stage)) exp_begin(b->side[stage - STAGE_STUDENT]->exp, c, st);
+  if (loss_before_stage(b, stage)) b->before->begin(c, st);
   if (stage < STAGE_GRADIENT) return true;
   if (r.ignored && !loss_wants(b, &r, STAGE_STUDENT)) {
     loss_put(&r, LOSS, 0);
@@ -145,7 +148,8 @@ static inline void loss_pass(const loss_body *b, const row_call *c, row_state *s
     row_call own = loss_side_call(b, c, st, stage - STAGE_STUDENT);
     exp_pass(b->side[stage - STAGE_STUDENT]->exp, &own, st, parts);
   }
-  for (size_t j = 0; j < groups && !loss_side_stage(stage); j++) {
+  if (loss_before_stage(b, stage)) b->before->pass(c, st, parts);
+  for (size_t j = 0; j < groups && !loss_side_stage(stage) && !loss_before_stage(b, stage); j++) {
     size_t g = st->reverse ? groups - 1 - j : j, i = base + g * GROUP, n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};
     if (stage < STAGE_GRADIENT) b->sums[stage](&r, i, n, parts[g].sums);
@@ -200,6 +204,7 @@ static inline bool loss_next(const loss_body *b, const row_call *c, row_state *s
     loss_settle_side(e, &s, &k, &r, st->other);
     st->kept.side[stage - STAGE_STUDENT] = loss_keep(&r, st->index);
   } else {
+    if (loss_before_stage(b, stage) && b->before->next(c, st)) return true;
     double sum = 0;
     for (int a = 0; a < ROW_SUMS; a++) sum += st->kept.total[stage][a] == st->kept.total[stage][a] ? 0 : (double)r_nan();
     if (sum != sum) return loss_not_a_number(b, c, st, backward);
@@ -307,7 +312,7 @@ static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_r
 
 static inline void loss_rows(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward) {
   real scratch[GROUP] __attribute__((aligned(64)));
-  const bool cached = c->n > 0 && c->plan != PLAN_STREAM && c->n <= EXP_CACHED;
+  const bool cached = !b->before && c->n > 0 && c->plan != PLAN_STREAM && c->n <= EXP_CACHED;
   const bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && c->rows * c->n > FOLLOW;
   loss_row r = {.q = c->params, .n = c->n, .backward = backward, .stream = c->bypass};
   for (size_t row = 0; row < c->rows; row++) {

@@ -162,6 +162,51 @@ static const smx_param bld_params[] = {
     REDUCTION,
 };
 
+#define TOP_K {"k", "how many of the teacher's classes are the head; n or more: all", 1000, 1, 9007199254740992.0, SMX_PARAM_INT, NULL}
+static const smx_param top_params[] = {TOP_K, REDUCTION};
+static const char *const one_way[] = {"forward", "reverse", NULL};
+static const smx_param head_tail_params[] = {
+    TOP_K,
+    {"tail_weight", "l, what the divergence over the other classes is multiplied by", 1, 0, 1e30, 0, NULL},
+    {"head", "which divergence over the head: of q from p, or of p from q", 0, 0, 1, SMX_PARAM_INT, one_way},
+    {"tail", "which over the others", 0, 0, 1, SMX_PARAM_INT, one_way},
+    REDUCTION,
+};
+static const smx_param adaptive_params[] = {
+    {"mu", "the most that the weights of the head sum to", 0.5, 0, 1, 0, NULL},
+    REDUCTION,
+};
+static const smx_param standardised_params[] = {
+    {"temperature", "divides both rows, once they are standardised", 2, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"epsilon", "e, added to the deviation", 1e-7, 1e-12, 1e30, 0, NULL},
+    REDUCTION,
+};
+static const smx_port self_in[] = {
+    LOGITS,
+    {"soft_target", SMX_SHAPE_FULL, SAVED, "a mass for each class; the target's does not count"},
+    HARD_TARGET,
+    {"weight", SMX_SHAPE_ROW, OPT | SAVED, "w, the weight of the target's part; 1 where it is not given"},
+};
+static const smx_param self_params[] = {
+    IGNORE,
+    {"alpha", "a, weight of the target", 1, 0, 1e30, 0, NULL},
+    {"beta", "b, weight of the other classes", 0.1, 0, 1e30, 0, NULL},
+    REDUCTION,
+};
+static const smx_port gap_in[] = {{"x", SMX_SHAPE_FULL, 0, "the student's cross-entropy less the teacher's"}};
+static const smx_port temperature_out[] = {{"temperature", SMX_SHAPE_FULL, 0, "T'"}};
+static const char *const dynamic_variants[] = {"a", "b", NULL};
+static const smx_param dynamic_params[] = {
+    {"variant", "a or b, as described", 1, 0, 1, SMX_PARAM_INT, dynamic_variants},
+    {"start", "T0, the temperature to start from", 8, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"low", "the lowest temperature", 4, 1, 1e30, 0, NULL},
+    {"high", "the highest", 8, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"momentum", "m, how much of the previous temperature stays (variant b)", 0.9, 0, 1, 0, NULL},
+    {"previous", "T, the previous temperature (variant b); 0 = start", 0, 0, 1e30, 0, NULL},
+    {"epoch", "e, from 0 on", 0, 0, 1e15, 0, NULL},
+    {"epochs", "E, how many there will be", 1, 0, 1e15, SMX_PARAM_OPEN_MIN, NULL},
+};
+
 /* ---- sums over the classes ---- */
 
 static const smx_param nll_params[] = {IGNORE, REDUCTION};
@@ -389,4 +434,5 @@ const smx_op loss_table[LOSS_COUNT] = {
         .source = "Dice Semimetric Losses: Optimizing the Dice Score with Soft Labels (Wang et al. 2023)",
         .example = "softmax run dice_semimetric_loss probabilities.npy masks.npy --alpha 0.5 --beta 0.5",
         INPUTS(dice_in), OUTPUTS(plain_out), PARAMS(dice_params)},
+#include "table_distill.inc"
 };

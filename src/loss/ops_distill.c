@@ -1,0 +1,185 @@
+/* loss/ops_distill.c - distillation of standardised logits, and the temperature that goes with distillation as it proceeds. See ops.c. */
+#include "engine/sum.h"
+#include "pairs.h"
+#include "scalars.h"
+
+/* ---- standardised_kd: T^2 D(q || p), with the logits of each row divided by T (e + their deviation) ----
+ *
+ * The mean that is subtracted as well does not show in softmax. Mean and deviation are of the finite logits, about a first mean m: the mean is
+ * m + shift, shift = sum(x - m) / count. Deviations are in units of a power of two near the mean |x|. */
+
+enum { STD_T, STD_EPSILON };
+enum { M_MEAN, M_INVERSE, M_SHIFT, M_DEVIATION };    /* moments: total[STAGE_EARLY] of the student, total[STAGE_CENTRED] of the teacher */
+enum { SUM_LOSS, SUM_GAP, SUM_GAP_AWAY, SUM_COUNT }; /* sums of STAGE_LATE */
+enum { V_MEAN = 2, V_INVERSE, V_SHIFT };             /* constants of a side, beside the factor of its scores */
+enum { FIRST_X, FIRST_SIZE, FIRST_COUNT, FIRST };    /* sums of a row: the first pass */
+enum { SECOND_AWAY = FIRST, SECOND_SQUARE, STD_SUMS, SECOND = STD_SUMS - FIRST };
+
+SMI vmask std_counts(vreal x, int cnt) { return m_and(lanes_below(cnt), m_not(v_eq(v_abs(x), v_set1(R_INF)))); }
+SMI vreal std_away(vreal x, real mean, real inverse) { return v_mul(v_sub(x, v_set1(mean)), v_set1(inverse)); }
+
+/* One group of a row: x, |x| and their number; or, about a mean, x and x^2. */
+SMI void std_group(const real *x, const double *known, bool second, size_t first, size_t n, double *sum) {
+  vreal acc[FIRST][VPB];
+  const real mean = second ? (real)known[M_MEAN] : 0, inverse = second ? (real)known[M_INVERSE] : 1;
+  for (int a = 0; a < FIRST; a++)
+    for (int u = 0; u < VPB; u++) acc[a][u] = v_set1(0);
+#define STEP(u, i, cnt) \
+  { \
+    const vreal v = at(x, i, cnt), zero = v_set1(0); \
+    const vmask counts = std_counts(v, cnt); \
+    if (second) { \
+      const vreal away = v_select(counts, std_away(v, mean, inverse), zero); \
+      acc[0][u] = v_add(acc[0][u], away); \
+      acc[1][u] = v_fma(away, away, acc[1][u]); \
+    } else { \
+      acc[FIRST_X][u] = v_add(acc[FIRST_X][u], v_select(counts, v, zero)); \
+      acc[FIRST_SIZE][u] = v_add(acc[FIRST_SIZE][u], v_select(counts, v_abs(v), zero)); \
+      acc[FIRST_COUNT][u] = v_add(acc[FIRST_COUNT][u], v_select(counts, v_set1(1), zero)); \
+    } \
+  }
+  WALK(first, n, STEP)
+#undef STEP
+  for (int a = 0; a < (second ? SECOND : FIRST); a++) sum[a] += (double)v_fold(acc[a]);
+}
+NOINLINE void std_first(const real *x, const double *known, size_t i, size_t n, double *sum) { std_group(x, known, false, i, n, sum); }
+NOINLINE void std_second(const real *x, const double *known, size_t i, size_t n, double *sum) { std_group(x, known, true, i, n, sum); }
+
+static inline void moments_begin(const row_call *c, row_state *st) {
+  (void)c;
+  st->mode = 0;
+  st->serial = true;
+  for (int a = 0; a < SIDES * STD_SUMS; a++) st->list[a] = 0;
+}
+static inline void moments_pass(const row_call *c, row_state *st, row_part *parts) {
+  for (size_t g = 0; g * GROUP < c->count; g++) {
+    const size_t i = c->start - c->origin + g * GROUP, n = group_size(g * GROUP, c->count);
+    parts[g] = (row_part){.index = -1};
+    for (int side = 0; side < SIDES; side++) {
+      const real *x = c->src[side == STUDENT ? 0 : TEACHER_PORT];
+      double *sum = st->list + side * STD_SUMS;
+      if (st->mode == 0) std_first(x, NULL, i, n, sum);
+      else std_second(x, st->kept.total[STAGE_EARLY + side], i, n, sum + FIRST);
+    }
+  }
+}
+static inline bool moments_next(const row_call *c, row_state *st) {
+  (void)c;
+  for (int side = 0; side < SIDES; side++) {
+    const double *sum = st->list + side * STD_SUMS, count = sum[FIRST_COUNT] > 0 ? sum[FIRST_COUNT] : 1, shift = sum[SECOND_AWAY] / count;
+    double *to = st->kept.total[STAGE_EARLY + side],
+           variance = count > 1 ? (sum[SECOND_SQUARE] - sum[SECOND_AWAY] * shift) / (count - 1) : 0;
+    to[M_MEAN] = (double)(real)(sum[FIRST_X] / count);
+    to[M_INVERSE] = d_inverse_size(sum[FIRST_SIZE] / count);
+    to[M_SHIFT] = shift;
+    to[M_DEVIATION] = variance < 0x1p-900 ? 0 : variance == variance ? d_root(variance) : variance;
+  }
+  return st->mode++ == 0;
+}
+static const loss_before std_before = {moments_begin, moments_pass, moments_next};
+
+/* e + deviation, in the row's unit. */
+SMI double std_width(const double *moments, double epsilon) { return moments[M_DEVIATION] + epsilon * moments[M_INVERSE]; }
+SMI consts std_setup(const row_call *c, const span *s, int side) {
+  const double *m = (const double *)(const void *)s->src[SRC_SUMS] + (STAGE_EARLY + side) * ROW_SUMS, t = c->params[STD_T];
+  const double factor = m[M_DEVIATION] == 0 ? 1 / t : m[M_INVERSE] / (t * std_width(m, c->params[STD_EPSILON]));
+  consts k = loss_factor(factor > 1e37 ? 1e37 : factor);
+  k.v[V_MEAN] = (real)m[M_MEAN], k.v[V_INVERSE] = (real)m[M_INVERSE], k.v[V_SHIFT] = (real)m[M_SHIFT];
+  return k;
+}
+SMI consts std_student_setup(const row_call *c, const span *s) { return std_setup(c, s, STUDENT); }
+SMI consts std_teacher_setup(const row_call *c, const span *s) { return std_setup(c, s, TEACHER); }
+LOSS_SIDE(std_student, score_tempered, true, true, std_student_setup)
+LOSS_SIDE_AS(std_teacher, std_student, std_student, true, std_teacher_setup)
+
+SMI vreal std_from_mean(const loss_row *r, vreal x) {
+  const real *v = r->k[STUDENT].v;
+  return v_sub(std_away(x, v[V_MEAN], v[V_INVERSE]), v_set1(v[V_SHIFT]));
+}
+SMI void std_late_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  const pair w = pair_at(r, score_tempered, true, i, cnt);
+  const vreal x = at(loss_in(r, 0), i, cnt), zero = v_set1(0);
+  const vmask counts = std_counts(x, cnt);
+  const vreal gap = v_select(counts, v_sub(w.p, w.q), zero);
+  acc[SUM_LOSS] = add_where(acc[SUM_LOSS], w.q, w.log_q, v_sub(w.log_q, w.log_p));
+  acc[SUM_GAP] = v_add(acc[SUM_GAP], gap);
+  acc[SUM_GAP_AWAY] = v_fma(gap, v_select(v_eq(gap, zero), zero, std_from_mean(r, x)), acc[SUM_GAP_AWAY]);
+  acc[SUM_COUNT] = v_add(acc[SUM_COUNT], v_select(counts, v_set1(1), zero));
+}
+LOSS_SUMS_OF(std_late, std_late_add, 4)
+
+/* With G = T (p - q), s the deviation and w = s + e: dx_j = (G_j - mean G) / w - (x_j - mean) sum_i G_i (x_i - mean) / ((n - 1) s w^2). */
+enum { C_GAP, C_EVEN, C_AWAY };
+static void std_settle(loss_row *r) {
+  const double *sum = r->total[STAGE_LATE], *m = r->total[STAGE_EARLY], t = r->q[STD_T], width = std_width(m, r->q[STD_EPSILON]);
+  const double slope = m[M_DEVIATION] == 0 ? 0 : r->g * t * m[M_INVERSE] / width;
+  loss_put(r, LOSS, t * t * sum[SUM_LOSS]);
+  r->coef[C_GAP] = (real)slope;
+  r->coef[C_EVEN] = (real)(slope == 0 ? 0 : -slope * sum[SUM_GAP] / sum[SUM_COUNT]);
+  r->coef[C_AWAY] = (real)(slope == 0 ? 0 : -slope * sum[SUM_GAP_AWAY] / ((sum[SUM_COUNT] - 1) * m[M_DEVIATION] * width));
+}
+SMI vreal std_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  vreal x = at(loss_in(w->r, 0), i, cnt), q = loss_weight(w->r, TEACHER, loss_score(w->r, TEACHER, score_tempered, i, cnt), true, i, cnt);
+  vreal v = v_fma(v_set1(w->coef[C_GAP]), v_sub(p, q), v_set1(w->coef[C_EVEN]));
+  v = v_fma(v_set1(w->coef[C_AWAY]), std_from_mean(w->r, x), v);
+  return v_select(v_eq(v_abs(x), v_set1(R_INF)), v_set1(0), v);
+}
+LOSS_EMIT_OF(std_out, STUDENT, score_tempered, true, std_value)
+static const loss_body std_body = {.before = &std_before,
+                                   .side = {&std_student_side, &std_teacher_side},
+                                   .sums = {[STAGE_LATE] = std_late},
+                                   .settle = std_settle,
+                                   .emit = {std_out},
+                                   .along = 1u | 1u << TEACHER_PORT,
+                                   .teacher = TEACHER_PORT};
+LOSS_KERNEL(std)
+
+/* ---- dynamic_temperature: element by element, in double ---- */
+
+enum { DT_VARIANT, DT_START, DT_LEAST, DT_MOST, DT_MOMENTUM, DT_PREVIOUS, DT_EPOCH, DT_EPOCHS };
+enum { V_BY_SIZE, V_LEAST, V_MOST, V_SCALE, V_BEFORE, V_NOW }; /* what an element is made of */
+
+SMI double cos_of_pi(double t) { /* t from 0 to 1 */
+  const bool half = t > 0.5;
+  const double y = half ? 1 - t : t, square = y * y * 9.869604401089358;
+  double sum = 0;
+  for (int k = 12; k > 0; k--) sum = -square / (double)((2 * k - 1) * (2 * k)) * (1 + sum);
+  return half ? -1 - sum : 1 + sum;
+}
+SMI consts dt_setup(const row_call *c, const span *s) {
+  const double *q = c->params, done = q[DT_EPOCH] < q[DT_EPOCHS] ? q[DT_EPOCH] / q[DT_EPOCHS] : 1, momentum = q[DT_MOMENTUM];
+  (void)s;
+  if (q[DT_VARIANT] != 0)
+    return (consts){{0, (real)q[DT_LEAST], (real)q[DT_MOST], (real)(q[DT_START] * (0.5 + 0.5 * cos_of_pi(done))),
+                     (real)(momentum * (q[DT_PREVIOUS] > 0 ? q[DT_PREVIOUS] : q[DT_START])), (real)(1 - momentum)}};
+  return (consts){{1, (real)q[DT_LEAST], (real)(q[DT_MOST] * d_exp(-0.4 * done)),
+                   (real)(q[DT_START] * (0.5 + cos_of_pi(0.7 * done)) * d_exp(-0.75 * done)), 0, 1}};
+}
+SMI double dt_factor(bool by_size, double x) {
+  if (by_size) return 0.5 + 0.7 * d_log1p(x < 0 ? -x : x);
+  double log = x > 0 && x < 0.36787944117144233 ? d_log(x < 0x1p-1000 ? 0x1p-1000 : x, 0) : 0; /* below 1/e, log / (log + 1) > 1 */
+  return log < -1 ? 1 + log / (log + 1) : 1;
+}
+NOINLINE void dt_out(const span *s, const consts *k, const sum_row *r, size_t first, size_t n, row_part *part) {
+  (void)r;
+  *part = (row_part){.index = -1};
+  for (size_t i = first; i < first + n; i++) {
+    const bool by_size = k->v[V_BY_SIZE] != 0;
+    double t = (by_size ? 0.1 : 0) + (double)k->v[V_SCALE] * dt_factor(by_size, (double)s->src[0][i]);
+    t = t < (double)k->v[V_MOST] ? t : (double)k->v[V_MOST];
+    t = t < (double)k->v[V_LEAST] ? (double)k->v[V_LEAST] : t;
+    s->dst[0][i] = (real)((double)k->v[V_BEFORE] + (double)k->v[V_NOW] * t);
+  }
+}
+SMI void dt_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  (void)k;
+  (void)r;
+  vreal x = at(s->src[0], i, cnt);
+  acc->nan = m_or(acc->nan, m_not(v_eq(x, x)));
+}
+SUM_SUMS_OF(dt_check, dt_add)
+static const sum_body dt_body = {.setup = dt_setup, .sums = dt_check, .emit = dt_out, .full = 1, .bounded = true};
+SUM_KERNEL(dt)
+
+OPERATOR(standardised_kd, std, std_grad)
+FORWARD_OPERATOR(dynamic_temperature, dt)
