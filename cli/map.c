@@ -16,6 +16,7 @@ typedef struct map {
   int64_t rows, columns; /* cells */
   int64_t tall, wide;    /* queries and keys of a cell; the last may have fewer */
   double *cells, size, most;
+  bool negative, nan; /* whether a cell is */
   const labels *names;
 } map;
 
@@ -35,6 +36,8 @@ static void gather_rows(map *m, const double *o) {
       for (int64_t i = first; i < end; i++) sum += o[i * m->columns + c];
       double v = m->cells[r * m->columns + c] = sum / (double)(end - first);
       if (fabs(v) > m->most) m->most = fabs(v);
+      m->negative |= v < 0;
+      m->nan |= isnan(v);
     }
   }
 }
@@ -70,7 +73,7 @@ static void draw_cell(svg *s, const map *m, int64_t r, int64_t c) {
   if (v != 0) svg_cell(s, x, y, m->size, m->size, 0.04 + 0.96 * shade);
   if (v < 0) svg_line(s, x + 1, y + m->size / 2, x + m->size - 1, y + m->size / 2);
   if (m->rows > NUMBERS || m->columns > NUMBERS || v == 0) return;
-  snprintf(text, sizeof text, "%.2g", v);
+  snprintf(text, sizeof text, fabs(v) < 0.001 ? "~0" : "%.2g", v);
   svg_cell(s, x + 3, y + m->size / 2 - 9, m->size - 6, 16, 0); /* numbers stand on white */
   svg_text(s, x + m->size / 2, y + m->size / 2 + 4, SVG_MIDDLE, text);
 }
@@ -115,20 +118,24 @@ static void draw_frame(svg *s, const map *m) {
   svg_line(s, LEFT, bottom, right, bottom);
   svg_line(s, LEFT, TOP, LEFT, bottom);
   svg_line(s, right, TOP, right, bottom);
-  svg_text(s, (LEFT + right) / 2, bottom + LEFT - 6, SVG_MIDDLE, "key");
+  svg_text(s, (LEFT + right) / 2, bottom + LEFT - 14, SVG_MIDDLE, "key");
   svg_text(s, 16, (TOP + bottom) / 2, SVG_UP, "query");
 }
 
+static void describe(const map *m, char *text, size_t size) {
+  int used = snprintf(text, size, "%" PRId64 " queries, %" PRId64 " keys", m->queries, m->keys);
+  if (m->tall * m->wide > 1)
+    used += snprintf(text + used, size - (size_t)used, "; a cell: the sum over %" PRId64 " keys, the mean over %" PRId64 " queries",
+                     m->wide, m->tall);
+  if (m->negative) used += snprintf(text + used, size - (size_t)used, "; a bar: below 0");
+  if (m->nan) snprintf(text + used, size - (size_t)used, "; a cross: not a number");
+}
+
 static int draw(const map *m, const char *path, const char *title) {
-  char about[160];
+  char about[256];
   svg s;
-  double width = LEFT + (double)m->columns * m->size + 100, height = TOP + (double)m->rows * m->size + LEFT + 6;
-  if (m->tall * m->wide == 1)
-    snprintf(about, sizeof about, "%" PRId64 " queries, %" PRId64 " keys; a bar: below 0, a cross: NaN", m->queries, m->keys);
-  else
-    snprintf(about, sizeof about,
-             "%" PRId64 " queries, %" PRId64 " keys; a cell: the sum over %" PRId64 " keys, the mean over %" PRId64 " queries", m->queries,
-             m->keys, m->wide, m->tall);
+  double width = LEFT + (double)m->columns * m->size + 100, height = TOP + (double)m->rows * m->size + LEFT;
+  describe(m, about, sizeof about);
   int code = svg_begin(&s, width < 520 ? 520 : width, height, title, about);
   if (code) return code;
   for (int64_t r = 0; r < m->rows; r++)
