@@ -57,7 +57,12 @@ static void operator_names(const char *family) {
 static void verb_case(const verb *v) {
   const setting *s;
   if (v->run && !v->operators) return;
-  printf("    %s) operator=%s operators='", *v->name ? v->name : "*", v->operators ? "${COMP_WORDS[2]-}" : v->runs ? v->runs : "");
+  bool first = v->operators && v->groups & FOR_OPERATOR; /* its parameters are options then; else all its words may be operators */
+  printf("    %s) operator=%s every=%s operators='", *v->name ? v->name : "*",
+         first     ? "${COMP_WORDS[2]-}"
+         : v->runs ? v->runs
+                   : "",
+         v->operators && v->work && !first ? "1" : "");
   if (v->operators) operator_names(v->operators);
   printf("' options='");
   for (s = v->own; s && s->name; s++) printf("--%s ", s->name);
@@ -81,12 +86,12 @@ static void verb_names(void) {
 int help_completion(void) {
   const smx_op *op;
   puts("# bash completion of softmax(1)\n_softmax() {");
-  puts("  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} operator= operators= options=");
+  puts("  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} operator= operators= every= options=");
   verb_names();
   puts("  COMPREPLY=()");
   value_cases();
   verb_cases();
-  puts("  if ((COMP_CWORD == 2)) && [[ $operators ]]; then");
+  puts("  if [[ $operators && ( $COMP_CWORD == 2 || ( $every && $cur != -* && $prev != -* ) ) ]]; then");
   puts("    COMPREPLY=($(compgen -W \"$operators\" -- \"$cur\"))\n    return\n  fi");
   puts("  case $operator in");
   for (size_t i = 0; (op = smx_op_at(i)); i++) operator_case(op);

@@ -117,6 +117,7 @@ const example examples[] = {
     {"softmax sample --temperature 0.8 --top-p 0.95 --seed 1 --draws 10 logits.npy", "ten draws of each row"},
     {"softmax attention q.npy k.npy v.npy --causal -o o.npy", "attention, each query seeing the keys up to its own"},
     {"softmax attention q.npy k.npy --head 3 --map map.svg", "the weights of a head as a picture"},
+    {"softmax plot softmax sparsemax entmax:alpha=1.5 -o weights.svg", "how three operators differ"},
     {"softmax loss --help", "the options that a verb has of its own"},
 };
 const size_t example_count = sizeof examples / sizeof *examples;
@@ -141,7 +142,7 @@ int help_verb(const verb *v) {
   const smx_op *op = v->runs ? smx_op_find(v->runs) : NULL;
   if (op) printf("\nParameters of %s:\n", op->name);
   for (int32_t i = 0; op && i < op->param_count; i++) print_param(&op->params[i]);
-  print_heading(v->operators ? "Other options; the parameters of the operator are options too:" : "Other options:");
+  print_heading(v->groups & FOR_OPERATOR ? "Other options; the parameters of the operator are options too:" : "Other options:");
   for (size_t i = 0; (s = setting_at(i)); i++)
     if (s->group & (v->groups | FOR_HELP)) print_setting(s);
   return EXIT_OK;

@@ -4,6 +4,7 @@
 #include "help.h"
 #include "loss.h"
 #include "options.h"
+#include "plot.h"
 #include "run.h"
 #include "sample.h"
 #include "signals.h"
@@ -120,6 +121,15 @@ const verb verbs[] = {
      .work = work_attention,
      .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_LABELS,
      .own = attend_settings},
+    {.name = "plot",
+     .arguments = "OPERATOR[:NAME=VALUE,...]... [--row FILE] [-o OUT.svg]",
+     .help = "A drawing (SVG) of how operators weigh the same scores: the weight of one element while its score moves, and with --row the "
+             "weights of a row of a file. Up to eight operators, each with parameters of its own; they differ in dashes and marks, so that "
+             "it can be printed. Without -o it goes to standard output.",
+     .operators = "",
+     .work = work_plot,
+     .groups = FOR_INPUT | FOR_OUTPUT,
+     .own = plot_settings},
     {.name = "list", .arguments = "[--json]", .help = "All operators, a line each, or everything about them as JSON.", .run = run_list},
     {.name = "help",
      .arguments = "[OPERATOR | VERB]",
@@ -135,7 +145,7 @@ const size_t verb_count = sizeof verbs / sizeof *verbs;
 /* What --help after a verb shows: the operator, where one is named. */
 static int show_help(const verb *v, const options *o) {
   if (!*v->name) return help_command();
-  if (!v->operators || !o->file_count) return help_verb(v);
+  if (!v->operators || !(v->groups & FOR_OPERATOR) || !o->file_count) return help_verb(v);
   const smx_op *op = help_find(o->files[0]);
   return op ? help_operator(op) : EXIT_USAGE;
 }

@@ -37,7 +37,7 @@ def examples_name_their_operator():
         assert set(options) <= {"axis"} | {p["name"] for p in op["params"] + op["inputs"]}, words
 
 
-VERBS = ("run", "loss", "top-k", "sample", "attention")
+VERBS = ("run", "loss", "top-k", "sample", "attention", "plot")
 
 
 @test("docs")
@@ -55,6 +55,7 @@ def verbs_explain_themselves():
     assert set(complete("loss", "")) == {op["name"] for op in operators() if op["family"] == "loss"}
     assert complete("sample", "x.npy", "--method", "g") == ["gumbel", "greedy"]
     assert complete("attention", "q.npy", "--layout", "") == ["bhld", "blhd"]
+    assert complete("plot", "softmax", "sparsem") == ["sparsemax"] and "--alpha" not in complete("plot", "entmax", "--")
     assert "--label_smoothing" in complete("loss", "cross_entropy", "--")
 
 

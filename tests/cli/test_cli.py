@@ -11,6 +11,7 @@ import check_hostile  # noqa: F401
 import check_loss  # noqa: F401
 import check_operators  # noqa: F401
 import check_output  # noqa: F401
+import check_plot  # noqa: F401
 import check_sample  # noqa: F401
 import check_screen  # noqa: F401
 import check_topk  # noqa: F401
