@@ -1,9 +1,10 @@
 /* row/ops_ratio.c - weights f(x) / sum f(x) for functions f other than the exponential. See ops.c and engine/ratio.h. */
+#include "engine/find.h"
 #include "engine/ratio.h"
 
 /* ---- softpick: f = e^(x - M) - e^(-M), M = max(0, max x), kept as 2^(k - N) (e^t - 1) + (2^(k - N) - 2^(-N)), exact at x = 0. N = k(M) - 25: a weight
  * that is a normal number comes from normal terms.
- * v[0]: eps, v[1]: what is subtracted from x, v[2]: N, v[3]: 2^(-N) ---- */
+ * v[0]: eps, v[1]: what is subtracted from x, v[2]: N, v[3]: 2^(-N), v[4]: the part of eps e^M in the sum ---- */
 
 SMI consts softpick_setup(const row_call *c, const span *s) {
   (void)s;
@@ -16,7 +17,9 @@ SMI void softpick_settle(consts *k, const span *s, const sum_row *r) {
   k->v[1] = far ? top : 0;
   k->v[2] = v_first(m) - 25;
   k->v[3] = far ? 0 : v_first(v_scale(v_set1(1), v_set1(-k->v[2])));
-  ratio_settle(k, r, 1, (double)k->v[0] * 0x1p25 * (double)v_first(p));
+  double extra = (double)k->v[0] * 0x1p25 * (double)v_first(p);
+  ratio_settle(k, r, 1, extra);
+  k->v[4] = r->max > 0 && r->sum + extra > 0 ? (real)(extra / (r->sum + extra)) : 0;
 }
 SMI vreal softpick_argument(vreal x, const consts *k) { return v_max(v_sub(x, v_set1(k->v[1])), v_set1(-1000)); }
 SMI vreal softpick_f(vreal x, const consts *k) {
@@ -30,7 +33,29 @@ SMI vreal softpick_slope(vreal x, const consts *k) {
   return v_scale(exp_poly(exp_reduce(v, n)), v_sub(n, v_set1(k->v[2])));
 }
 RATIO_FORWARD(softpick)
-RATIO_BACKWARD(softpick)
+
+/* eps e^M in the sum moves with the largest score: its gradient, -D eps e^M / S, goes to the first element that is as large. */
+SMI void softpick_grad_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  (void)r;
+  ratio_grad_add(s, k, softpick_f, i, cnt, acc);
+}
+NOINLINE void softpick_grad_sums(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) {
+  sum_sums_of(s, k, r, softpick_grad_add, i, n, part);
+  if (r->index < 0 && k->v[0] > 0 && r->max > 0) part->index = find_in_group(s, r->max, i, n);
+}
+SMI vreal softpick_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vreal dx = ratio_grad_value(s, k, softpick_f, softpick_slope, i, cnt);
+  return ratio_unscaled(v_sub(dx, find_put((double)r->index, s, i, v_set1(k->v[RATIO_DOT] * k->v[4]))), k);
+}
+SUM_VALUES_OF(softpick_grad_values, softpick_grad_value)
+static const sum_body softpick_grad_body = {.setup = softpick_setup,
+                                            .settle = softpick_settle,
+                                            .sums = softpick_grad_sums,
+                                            .emit = softpick_grad_values,
+                                            .full = 1,
+                                            .max = true,
+                                            .gradient = true};
+SUM_KERNEL(softpick_grad)
 
 /* ---- taylor_softmax: f = sum_(m <= r) x^m / m! = (1 / r!) prod ((x - a)^2 + b), which has no cancellation. v[2 j], v[2 j + 1]: a_j and b_j,
  * scaled as x is. The scale 2^-e and the number of factors come from the row and the order ---- */
