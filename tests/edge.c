@@ -234,6 +234,8 @@ static void the_limit_of_infinity(void **state) {
     for (int64_t k = 0; competing(p.op) && isnan(want[0][0]) && k < port_count(&p, &p.op->outputs[0]); k++) {
       double got = dtype_load(SMX_F32, p.out[0] + (size_t)k * sizeof(float)), hot = k == 1;
       int fine = s.relative ? got == hot : p.op->outputs[0].shape == SMX_SHAPE_ROW ? got == INFINITY : !isnan(got);
+      if (strstr(p.op->about, "0 where a score is +inf")) fine = got == 0;
+      if (p.op->input_count > 1 && !strcmp(p.op->inputs[1].name, "gate")) fine = (got > 0) == hot; /* how much: below */
       if (!strcmp(p.op->family, "loss")) fine = !isnan(got) || !for_scores(p.op) || strstr(p.op->about, "infinite logit is NaN");
       if (!fine) fail_msg("%s: on_inf limit gives [%d] %g", p.op->name, (int)k, got);
     }
@@ -244,6 +246,55 @@ static void the_limit_of_infinity(void **state) {
   assert_int_equal(smx_softmax_strided_f32(limit, 1, 4, x, 4, y, 4), SMX_OK);
   assert_true(y[0] == 0 && y[1] == 0.5f && y[2] == 0 && y[3] == 0.5f);
   smx_context_destroy(limit);
+}
+
+/* What an operator makes of weights, it makes of the shares too. */
+static void the_limit_goes_through_the_map(void **state) {
+  (void)state;
+  smx_context *limit = context(SMX_EMPTY_ZERO, SMX_INF_LIMIT);
+  static const struct {
+    const char *name;
+    double set, want; /* the gate, or eta */
+  } known[] = {{"context_aware_scaling", 0.3, 0.57444251681165903},
+               {"context_aware_scaling", -2, 0.11920292202211757},
+               {"clipped_softmax", 1, 0.45}};
+  for (size_t o = 0; o < COUNT_OF(known); o++) {
+    problem p = one_row(smx_op_find(known[o].name), row_named("two +inf and -inf"), 0);
+    if (p.in[1]) p.in[1][0] = known[o].set;
+    else assert_int_equal(smx_params_set(p.op, &p.params, "eta", known[o].set), SMX_OK);
+    config how = {limit, SMX_F64, SMX_F64, LAYOUT_C, PLACE_END, APART};
+    assert_int_equal(problem_run(&p, &how, FORWARD), SMX_OK);
+    for (int64_t i = 0; i < p.n; i++) {
+      double got = dtype_load(SMX_F64, p.out[0] + (size_t)i * sizeof(double)), want = i == 0 || i == 2 ? known[o].want : 0;
+      if (!(fabs(got - want) <= 1e-15)) fail_msg("%s: on_inf limit gives [%d] %.17g, not %.17g", known[o].name, (int)i, got, want);
+    }
+    problem_free(&p);
+  }
+  smx_context_destroy(limit);
+}
+
+/* A number that is given for each row in place of a parameter, and lies outside the range of that: the row is NaN, and its gradients are. */
+static void numbers_of_a_row_have_a_range(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *port;
+    double value;
+  } known[] = {{"softmax", "temperature", -1}, {"softmax", "temperature", NAN}, {"entmax", "alpha", 0.5},
+               {"entmax", "alpha", 0.9999},    {"entmax", "alpha", 11},         {"entmax", "alpha", NAN}};
+  for (size_t o = 0; o < COUNT_OF(known); o++) {
+    problem p = one_row(smx_op_find(known[o].name), row_named("dominated"), 1);
+    int i = 0;
+    while (strcmp(p.op->inputs[i].name, known[o].port)) i++;
+    p.in[i][0] = known[o].value;
+    config how = {NULL, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};
+    assert_int_equal(problem_run(&p, &how, FORWARD), SMX_OK);
+    assert_int_equal(problem_run(&p, &how, BACKWARD), SMX_OK);
+    for (int64_t k = 0; k < p.n; k++)
+      if (!canonical(SMX_F32, p.out[0] + (size_t)k * 4) || !canonical(SMX_F32, p.din[0] + (size_t)k * 4))
+        fail_msg("%s: %s %g does not make the row NaN", known[o].name, known[o].port, known[o].value);
+    if (!canonical(SMX_F32, p.din[i])) fail_msg("%s: the gradient of %s is not NaN", known[o].name, known[o].port);
+    problem_free(&p);
+  }
 }
 
 /* With the limit, the gradient of a sum that +inf takes all of goes there; where weights stay as they are whatever the logits, it is 0. */
@@ -316,10 +367,16 @@ static void equal_scores_and_nothing_at_all(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rows_with_a_rule),        cmocka_unit_test(gradients_of_rows_with_a_rule),
-      cmocka_unit_test(empty_rows_by_policy),    cmocka_unit_test(the_limit_of_infinity),
-      cmocka_unit_test(the_limit_has_gradients), cmocka_unit_test(the_empty_row_is_left_alone),
-      cmocka_unit_test(nothing_is_subnormal),    cmocka_unit_test(equal_scores_and_nothing_at_all),
+      cmocka_unit_test(rows_with_a_rule),
+      cmocka_unit_test(gradients_of_rows_with_a_rule),
+      cmocka_unit_test(empty_rows_by_policy),
+      cmocka_unit_test(the_limit_of_infinity),
+      cmocka_unit_test(the_limit_has_gradients),
+      cmocka_unit_test(the_empty_row_is_left_alone),
+      cmocka_unit_test(the_limit_goes_through_the_map),
+      cmocka_unit_test(numbers_of_a_row_have_a_range),
+      cmocka_unit_test(nothing_is_subnormal),
+      cmocka_unit_test(equal_scores_and_nothing_at_all),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

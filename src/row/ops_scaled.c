@@ -1,6 +1,7 @@
 /* row/ops_scaled.c - softmax with something more in its sum, with a factor that depends on the row, or with something done to its weights. See
  * ops.c. */
 #include "engine/chain.h"
+#include "engine/limit.h"
 #include "engine/scores.h"
 #include "engine/weights.h"
 
@@ -173,7 +174,11 @@ SMI vreal clipped_value(const exp_emit *w, size_t i, int cnt) {
 }
 EXP_EMIT(clipped_out, clipped_value)
 static const exp_body clipped_body = {.setup = clipped_setup, .scores = &plain_scores, .emit = clipped_out, .kind = EXP_MAP};
-EXP_KERNEL(clipped)
+SMI double clipped_share(const row_call *c, double share) {
+  double y = (c->params[1] - c->params[0]) * share + c->params[0];
+  return y < 0 ? 0 : y > 1 ? 1 : y;
+}
+LIMIT_KERNEL(clipped, clipped_share)
 
 /* dx_i = p_i (h_i - sum p h), h = (eta - gamma) dy where 0 < raw y < 1. */
 SMI vreal clipped_upstream(const span *s, const consts *k, vreal p, size_t i, int cnt) {
@@ -206,7 +211,11 @@ SMI consts gated_setup(const row_call *c, const span *s) {
 SMI vreal gated_value(const exp_emit *w, size_t i, int cnt) { return v_clean(v_mul(plain_weight(w, i, cnt), v_set1(w->k->v[0]))); }
 EXP_EMIT(gated_out, gated_value)
 static const exp_body gated_body = {.setup = gated_setup, .scores = &plain_scores, .emit = gated_out, .kind = EXP_MAP};
-EXP_KERNEL(gated)
+SMI double gated_share(const row_call *c, double share) {
+  const span s = span_of(c, 0);
+  return (double)gated_setup(c, &s).v[0] * share;
+}
+LIMIT_KERNEL(gated, gated_share)
 
 /* dx_i = scale p_i (dy_i - sum p dy), dgate = scale (1 - scale / 2) sum p dy */
 EXP_MOMENT(gated_moment, score_plain, false, moment_upstream)
