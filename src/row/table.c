@@ -28,7 +28,7 @@ static const smx_port lse_value[] = {{"lse", SMX_SHAPE_ROW, 0, "one value a row"
 
 static const smx_port softmax_in[] = {
     X_PLAIN,
-    {"temperature", SMX_SHAPE_ROW, OPT | GRAD | SAVED, "a temperature for each row, in place of the parameter"},
+    {"temperature", SMX_SHAPE_ROW, OPT | GRAD | SAVED, "a temperature for each row, in place of the parameter; the row is NaN below 0"},
 };
 static const smx_port masked_in[] = {
     X_PLAIN,
