@@ -34,7 +34,7 @@ place() {
     engine)
       case ${file##*/} in
         program.h) echo "engine program" ;;
-        ref.h) echo "engine ref" ;;
+        ref.h | ref_*.h) echo "engine ref" ;;
         *) echo "engine engine" ;;
       esac
       return ;;
