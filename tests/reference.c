@@ -119,9 +119,10 @@ static double growth(const problem *p, int64_t row, smx_dtype t) {
 scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtype t, const double *want) {
   scale s = {.whole = (port->flags & SMX_PORT_INT) != 0,
              .relative = port->shape == SMX_SHAPE_FULL && !strstr(port->help, "logarithm") && !strstr(port->help, "standardised") &&
-                         !(port->flags & SMX_PORT_DX),
+                         !strstr(port->help, "as a vector") && !(port->flags & SMX_PORT_DX),
              .growth = growth(p, row, t),
              .type = t};
+  if (t.bits == 64 && !isnan(param_or(p, "budget", NAN))) s.floor = 1; /* a weight next to its threshold, which is a double */
   s.row = fmax(largest(p, "x", row), p->n > 0 ? log((double)p->n) : 0);
   if (s.whole && isfinite(param_or(p, "softcap", INFINITY))) s.growth = INFINITY;
   if (!(port->flags & SMX_PORT_DX)) return s;
@@ -139,5 +140,5 @@ double distance(scale s, double got, double want, double unit) {
   if (isnan(got) || isnan(want) || isinf(got) || isinf(want)) return INFINITY;
   if (got == 0 && fabs(want) < 4 * tiny) return 0;
   if (s.relative && s.type.bits == 64) s.growth *= 1 - log(fmin(fabs(want), 1)) / 64;
-  return fabs(got - want) / (unit * s.growth * fmax(fmax(fabs(want), tiny), s.relative ? 0 : s.row));
+  return fabs(got - want) / (unit * s.growth * fmax(fmax(fabs(want), tiny), s.relative ? s.floor : s.row));
 }

@@ -22,6 +22,7 @@ typedef struct scale {
   int whole;     /* whole numbers: equal or not */
   double growth; /* what the scale is multiplied by */
   double row;    /* what the row adds */
+  double floor;  /* of a relative scale: smaller values are compared as if they were as large */
   smx_dtype type;
 } scale;
 scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtype t, const double *want); /* want: all of the reference */

@@ -256,4 +256,5 @@ const smx_op row_table[ROW_COUNT] = {
         INPUTS(topk_in), OUTPUTS(topk_out), PARAMS(topk_params)},
 #include "table_scaled.inc"
 #include "table_norms.inc"
+#include "table_budget.inc"
 };
