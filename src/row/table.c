@@ -18,6 +18,7 @@ enum { GRAD = SMX_PORT_GRAD, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL, MA
 #define X_SAVED {"x", SMX_SHAPE_FULL, GRAD | SAVED, "scores (logits)"}
 #define X_PLAIN {"x", SMX_SHAPE_FULL, GRAD, "scores (logits)"}
 static const smx_port x_plain[] = {X_PLAIN};
+static const smx_port x_plain_only[] = {{"x", SMX_SHAPE_FULL, 0, "scores (logits)"}};
 static const smx_port x_saved[] = {X_SAVED};
 static const smx_port y_saved[] = {{"y", SMX_SHAPE_FULL, SAVED, "weights"}};
 static const smx_port y_log[] = {{"y", SMX_SHAPE_FULL, SAVED, "logarithms of the weights"}};
@@ -74,6 +75,7 @@ static const smx_param log_softmax_params[] = {
     {"temperature", "divides the scores", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
 };
 static const char *const ties[] = {"first", "split", NULL};
+static const char *const forms[] = {"plain", "range", NULL};
 static const char *const lengths[] = {"fixed", "row", "valid", NULL};
 static const char *const gradients[] = {"zero", "straight_through", NULL};
 static const smx_param hardmax_params[] = {
@@ -257,4 +259,5 @@ const smx_op row_table[ROW_COUNT] = {
 #include "table_scaled.inc"
 #include "table_norms.inc"
 #include "table_budget.inc"
+#include "table_adjust.inc"
 };
