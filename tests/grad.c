@@ -90,8 +90,9 @@ static int differentiable(const problem *p) {
   for (int64_t k = 0; k < port_count(p, &p->op->outputs[0]); k++)
     nan |= isnan(values[0][k]) || (isinf(values[0][k]) && !strcmp(p->op->family, "loss"));
   for (int i = 0; i < p->op->output_count; i++) free(values[i]);
-  /* Detached: a gradient that leaves something out on purpose. */
-  return !nan && param_or(p, "detach", 0) == 0 && !strstr(p->op->about, "constants of the gradient");
+  /* Detached or straight through: a gradient that leaves something out on purpose. */
+  return !nan && param_or(p, "detach", 0) == 0 && param_or(p, "straight_through", 0) == 0 &&
+         !strstr(p->op->about, "constants of the gradient");
 }
 
 static void run(problem *p, smx_dtype t) {

@@ -1,5 +1,7 @@
-/* row/ref_training.c - softmax times its scores, the Jacobian of softmax straight from the formulas. See ref.c. */
+/* row/ref_training.c - softmax times its scores, the Jacobian of softmax, and what training does to weights, gradients and logits, straight from
+ * the formulas. See ref.c. */
 #include "ref.h"
+#include "engine/ref_draws.h"
 
 static real sum_of_weights(const row_ref_call *c, real m) { return sum_exp(c, plain, m, 0); }
 
@@ -40,4 +42,58 @@ void attention_capacity_metrics_ref(const row_ref_call *c) {
   c->out[0][0] = (double)(sqrtl(norm) / (sum * sum) / t);
   c->out[1][0] = (double)(1 / gap / n);
   c->out[2][0] = gap > n ? 1 : (double)(gap / n);
+}
+
+void soft_threshold_ste_ref(const row_ref_call *c) {
+  real t = c->in[1] ? c->in[1][0] : c->q[0], all = 0, kept = 0, n = 0, m = largest(c, plain);
+  if (isnan(t)) m = NAN;
+  if (settled(c, c->n, m, 0)) return;
+  if (t < 0) t = 0;
+  for (size_t i = 0; i < c->n; i++) {
+    real size = fabsl((real)c->in[0][i]);
+    if (c->in[0][i] == -INFINITY) continue;
+    n++, all += size;
+    if (size > t) kept += size;
+  }
+  real rho = (kept / n + 1e-6L) / (all / n + 1e-6L), scale = c->q[1] != 0 && t > 0 ? 1.01L / (rho + 0.01L) : 1;
+  for (size_t i = 0; i < c->n; i++) {
+    real x = c->in[0][i], over = fabsl(x) - t;
+    c->out[0][i] = x == -INFINITY || over <= 0 ? 0 : (double)(scale * (x < 0 ? -over : over));
+  }
+}
+
+void perp_grad_ref(const row_ref_call *c) {
+  const double *x = c->in[0], *w = c->in[1];
+  real ww = 0, wx = 0, xx = 0, pp = 0, m = largest(c, plain);
+  for (size_t i = 0; i < c->n; i++)
+    if (isnan(w[i]) || w[i] == INFINITY) m = NAN;
+  if (settled(c, c->n, m, 0)) return;
+  for (size_t i = 0; i < c->n; i++)
+    if (x[i] > -INFINITY && w[i] > -INFINITY) ww += (real)w[i] * w[i], wx += (real)w[i] * x[i], xx += (real)x[i] * x[i];
+  for (size_t i = 0; i < c->n; i++) {
+    real p = x[i] - wx / (ww + 1e-30L) * w[i];
+    if (x[i] > -INFINITY && w[i] > -INFINITY) pp += p * p;
+  }
+  real gain = c->q[0] == 0 ? 1 : pp > 0x1p-40L * xx ? sqrtl(xx) / (sqrtl(pp) + 1e-30L) : 0;
+  for (size_t i = 0; i < c->n; i++) {
+    int there = x[i] > -INFINITY && w[i] > -INFINITY;
+    c->out[0][i] = there ? (double)((x[i] - wx / (ww + 1e-30L) * w[i]) * gain) : 0;
+  }
+}
+
+void noisy_softmax_ref(const row_ref_call *c) {
+  real xi = c->in[4] ? (real)c->in[4][0] : (real)normal(uniform((uint64_t)c->q[2], (uint64_t)(int64_t)c->in[3][0], 5, 0));
+  real a = c->q[1] * fabsl(xi), m = -INFINITY;
+  int counts = c->in[1][0] != c->q[0];
+  for (size_t i = 0; i < c->n; i++) {
+    if (isnan(c->in[0][i])) m = NAN;
+    if (c->in[0][i] > m) m = c->in[0][i];
+  }
+  if (counts && (isnan(a) || (a != 0 && isnan(c->in[2][0])))) m = NAN;
+  if (settled(c, c->n, m, -INFINITY)) return;
+  for (size_t i = 0; i < c->n; i++) {
+    real x = c->in[0][i];
+    int here = counts && (double)i == c->in[1][0] && a != 0;
+    c->out[0][i] = (double)(here ? x + a * (x - c->in[2][0]) : x);
+  }
 }

@@ -10,7 +10,15 @@
 #define OUTPUTS_OF(...) OUTPUTS(LITERAL(smx_port, __VA_ARGS__))
 #define PARAMS_OF(...) PARAMS(LITERAL(smx_param, __VA_ARGS__))
 
-enum { GRAD = SMX_PORT_GRAD, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL, MASK = SMX_PORT_MASK, INT = SMX_PORT_INT };
+enum {
+  GRAD = SMX_PORT_GRAD,
+  SAVED = SMX_PORT_SAVED,
+  OPT = SMX_PORT_OPTIONAL,
+  MASK = SMX_PORT_MASK,
+  INT = SMX_PORT_INT,
+  TARGET = SMX_PORT_TARGET | SMX_PORT_INT | SMX_PORT_SAVED,
+  EITHER = SMX_PORT_EITHER | SMX_PORT_OPTIONAL | SMX_PORT_SAVED
+};
 
 #define INF ((double)__builtin_inf())
 
@@ -75,6 +83,7 @@ static const smx_param log_softmax_params[] = {
     {"temperature", "divides the scores", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
 };
 static const char *const ties[] = {"first", "split", NULL};
+static const char *const yes_no[] = {"no", "yes", NULL};
 static const char *const forms[] = {"plain", "range", NULL};
 static const char *const lengths[] = {"fixed", "row", "valid", NULL};
 static const char *const gradients[] = {"zero", "straight_through", NULL};
@@ -260,4 +269,5 @@ const smx_op row_table[ROW_COUNT] = {
 #include "table_norms.inc"
 #include "table_budget.inc"
 #include "table_adjust.inc"
+#include "table_training.inc"
 };
