@@ -14,6 +14,9 @@ typedef struct job_port {
   int64_t bytes, axis, outer[SMX_MAX_DIMS];
 } job_port;
 
+/* A kernel that has rows() alone, and no row program, gets its rows whole, and that many FULL outputs that are nobody's: the last ones of dst. */
+enum { SMX_WHOLE_SCRATCH = 4 };
+
 typedef struct job {
   const row_kernel *kernel;
   const row_moves *moves;

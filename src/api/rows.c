@@ -2,7 +2,8 @@
  *
  * Rows whose ports all hold the real type contiguously go to the kernel where they lie. Others are brought into tiles of a few rows in scratch
  * memory, computed there and stored back. Long rows that cannot lie in a tile, or that several threads share, run the operator's row program
- * group by group. Scratch memory is bounded by constants, whatever the tensor. How work is cut changes no bits. */
+ * group by group. Scratch memory is bounded by constants, whatever the tensor, but for kernels without a row program, whose rows must lie in one
+ * piece (job.h). How work is cut changes no bits. */
 #include "job.h"
 #include "cpu/fpenv.h"
 #include "plan.h"
@@ -293,7 +294,7 @@ static smx_status even_rows(job *j, int64_t *empty) {
   const bool strips = side_by_side(j);
   choose_stores(j, strips);
   bool shared = threads > 1 && j->n >= SPLIT_ROW && j->rows < 4 * (int64_t)threads;
-  if (j->n > 0 && !strips && (shared || scratch_length(j) > LONG_ROW)) return long_rows(j, empty);
+  if (j->n > 0 && !strips && j->kernel->pass && (shared || scratch_length(j) > LONG_ROW)) return long_rows(j, empty);
   crew w = {.j = j, .empty = -1, .rows_a_task = j->rows};
   if (threads > 1 && strips) w.rows_a_task = strip_bytes(j) / (int64_t)real_bytes(j);
   else if (threads > 1) w.rows_a_task = j->n < TASK ? (TASK + j->n) / (j->n + 1) : 1;

@@ -316,6 +316,8 @@ static smx_status finish(const checked *k, job *j, bool backward) {
   const row_pair *pair = kernels->room[k->room][k->index];
   int64_t empty;
   j->kernel = backward ? &pair->backward : &pair->forward;
+  for (int p = 0; !j->kernel->pass && p < SMX_WHOLE_SCRATCH; p++) /* no row program: it needs the whole row, and room */
+    j->dst[ROW_DST - 1 - p] = (job_port){.present = true, .full = true, .length = j->n, .axis = 1};
   j->moves = kernels->moves;
   smx_status status = job_run(j, &empty);
   if (status == SMX_ERR_NOMEM) return smx_fail(status, "%s: no memory for scratch rows", k->op->name);

@@ -53,3 +53,30 @@ void batch_topk_ref(const row_ref_call *c) {
     c->out[0][i] = kept && x > 0 ? x : 0;
   }
 }
+
+/* Sorted, largest first, with the sums from each element to the last beside. */
+void prob_to_possibility_ref(const row_ref_call *c) {
+  double *sorted = malloc((c->n + 1) * sizeof *sorted);
+  real *rest = malloc((c->n + 1) * sizeof *rest), nan = 0;
+  size_t m = 0;
+  if (!sorted || !rest) abort();
+  for (size_t i = 0; i < c->n; i++) {
+    if (isnan(c->in[0][i])) nan = NAN;
+    if (c->in[0][i] > -INFINITY) sorted[m++] = c->in[0][i];
+  }
+  qsort(sorted, m, sizeof *sorted, descending);
+  rest[m] = 0;
+  for (size_t i = m; i-- > 0;) rest[i] = sorted[i] + rest[i + 1];
+  for (size_t i = 0; i < c->n; i++) {
+    size_t low = 0, high = m; /* how many are larger */
+    while (low < high) {
+      size_t middle = (low + high) / 2;
+      if (sorted[middle] > c->in[0][i]) low = middle + 1;
+      else high = middle;
+    }
+    real above = c->q[0] == 0 && low > 0 ? (real)low * c->in[0][i] : 0;
+    c->out[0][i] = (double)(nan + (c->in[0][i] == -INFINITY ? 0 : above + rest[low]));
+  }
+  free(rest);
+  free(sorted);
+}

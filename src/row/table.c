@@ -85,6 +85,7 @@ static const smx_param log_softmax_params[] = {
 static const char *const ties[] = {"first", "split", NULL};
 static const char *const yes_no[] = {"no", "yes", NULL};
 static const char *const forms[] = {"plain", "range", NULL};
+static const char *const transforms[] = {"antipignistic", "min_specificity", NULL};
 static const char *const lengths[] = {"fixed", "row", "valid", NULL};
 static const char *const gradients[] = {"zero", "straight_through", NULL};
 static const smx_param hardmax_params[] = {
@@ -270,4 +271,5 @@ const smx_op row_table[ROW_COUNT] = {
 #include "table_budget.inc"
 #include "table_adjust.inc"
 #include "table_training.inc"
+#include "table_possibility.inc"
 };
