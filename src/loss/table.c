@@ -77,6 +77,12 @@ static const smx_port tau_in[] = {
 static const smx_port logits_in[] = {LOGITS};
 static const smx_port outlier_in[] = {LOGITS, {"outlier", SMX_SHAPE_ROW, OPT | INT | SAVED, "nonzero = this row is an outlier"}};
 
+static const smx_param sparsemax_params[] = {IGNORE, REDUCTION};
+static const smx_param entmax_params[] = {
+    IGNORE,
+    {"alpha", "1.5: between cross-entropy (near 1) and the sparsemax loss (2)", 1.5, 1, 10, SMX_PARAM_OPEN_MIN, NULL},
+    REDUCTION,
+};
 static const smx_param focal_params[] = {
     IGNORE,
     {"gamma", "how much sure classes are played down; 0 = cross-entropy", 2, 0, 1e3, 0, NULL},
@@ -435,4 +441,25 @@ const smx_op loss_table[LOSS_COUNT] = {
         .example = "softmax run dice_semimetric_loss probabilities.npy masks.npy --alpha 0.5 --beta 0.5",
         INPUTS(dice_in), OUTPUTS(plain_out), PARAMS(dice_params)},
 #include "table_distill.inc"
+    [LOSS_sparsemax_loss] = {
+        .id = 58, .name = "sparsemax_loss", .family = "loss", .flags = BACKWARD, .tolerance = 32,
+        .title = "the loss that goes with sparsemax: 0 from a margin of 1 on",
+        .formula = "loss = (1 - |y|^2) / 2 + y.x - x_t,  y = sparsemax(x)",
+        .about = "What cross-entropy is to softmax: convex, and its gradient is y - [j = t]. Unlike it, the loss is exactly 0 once the target "
+                 "leads all others by 1, and classes far below have no gradient. A row with an infinite logit is NaN where that is +inf; a "
+                 "target of -inf has loss +inf.",
+        .source = "From Softmax to Sparsemax: A Sparse Model of Attention and Multi-Label Classification (Martins, Astudillo 2016)",
+        .example = "softmax run sparsemax_loss logits.npy labels.npy",
+        INPUTS(hard_in), OUTPUTS(plain_out), PARAMS(sparsemax_params)},
+    [LOSS_entmax_loss] = {
+        .id = 59, .name = "entmax_loss", .family = "loss", .flags = BACKWARD, .tolerance = 256,
+        .title = "the loss that goes with entmax",
+        .formula = "loss = (1 - sum_j y_j^alpha) / (alpha (alpha - 1)) + y.x - x_t,  y = entmax(x)",
+        .about = "The Fenchel-Young loss of the Tsallis entropy: cross-entropy for alpha near 1, the sparsemax loss for 2. Convex, with gradient "
+                 "y - [j = t], and exactly 0 once the target leads by 1 / (alpha - 1). A row with an infinite logit is NaN where that is "
+                 "+inf; a target of -inf has loss +inf.",
+        .source = "Sparse Sequence-to-Sequence Models (Peters, Niculae, Martins 2019); Learning with Fenchel-Young losses (Blondel, Martins, "
+                  "Niculae 2020)",
+        .example = "softmax run entmax_loss logits.npy labels.npy --alpha 1.5",
+        INPUTS(hard_in), OUTPUTS(plain_out), PARAMS(entmax_params)},
 };
