@@ -446,6 +446,41 @@ SMX_API smx_status smx_attention_scores(smx_context *ctx, const smx_attention_op
 SMX_API smx_status smx_attention_apply(smx_context *ctx, const smx_attention_options *options, const smx_tensor *w, const smx_tensor *v,
                                        const smx_tensor *o);
 
+/* ---- Matrices of scores --------------------------------------------------------------------------------------------------------------- */
+
+/* Doubly stochastic weights: x [.., r, c], y alike, any strides and float dtypes. From L = x, half steps L -= logsumexp of each row, then of each
+ * column, in turn, rows first; after `steps` of them (1..1000) y = e^L. One step is softmax of the rows; the last step's rows or columns sum to 1,
+ * and the more steps, the nearer the others come to r / c or c / r: y is then the matrix nearest to e^x, in relative entropy, that has these
+ * sums. For attention: Sinkformers: Transformers with Doubly Stochastic Attention (Sander, Ablin, Blondel, Peyre 2021), with 3 to 21 steps.
+ * -inf hides an element; a row or column of nothing else gets zeros, or what on_empty says. A pattern of -inf that no doubly stochastic
+ * matrix has (a causal mask, say) never settles. A half step is one of log_softmax, whose bits it has. Memory: one copy of x in f32 (f64 for f64).
+ * y may be x.
+ * The gradient goes back through the steps: it needs x alone and `steps` copies of it; dx may be dy or x. */
+SMX_API smx_status smx_sinkhorn(smx_context *ctx, int32_t steps, const smx_tensor *x, const smx_tensor *y);
+SMX_API smx_status smx_sinkhorn_backward(smx_context *ctx, int32_t steps, const smx_tensor *x, const smx_tensor *dy, const smx_tensor *dx);
+
+/* The gradient of the limit of many steps, from y alone: the equations that the row and column sums of y obey, solved in double for each
+ * matrix (r c^2 + c^3 / 3 steps, c^2 + 2 r c numbers of memory a thread; turn wide matrices over). It costs the same for any number of steps, and is
+ * that gradient as far as y has settled. Where y is 0, dx is 0 and dy is not read as a number; a NaN elsewhere makes its matrix NaN. */
+SMX_API smx_status smx_sinkhorn_implicit(smx_context *ctx, const smx_tensor *y, const smx_tensor *dy, const smx_tensor *dx);
+
+/* f = mu logsumexp((A x - b) / mu), the smooth maximum of m affine functions, and what second-order methods ask of it (Gradient-Normalized
+ * Smoothness for Optimization with Approximate Hessians, Semenov, Jaggi, Doikov 2025). A [m, n], b [m], x and v [n], floats of any dtype; all arithmetic
+ * is f64. With p = softmax((A x - b) / mu), u = A v and U = p.u:
+ *   gradient        A^T p
+ *   hessian_v       A^T (p * (u - U)) / mu
+ *   gauss_newton_v  A^T (p * u) / mu: without the term of rank one, never below the Hessian
+ *   third_vv        A^T (p * ((u - U)^2 - p.(u - U)^2)) / mu^2: the third derivative, twice applied to v
+ * Each is [n]; those that are NULL are not wanted, and without v only f and gradient can be. mu: 1e-300..1e300. m = 0: -inf and zeros. */
+SMX_API smx_status smx_logsumexp_objective(smx_context *ctx, double mu, const smx_tensor *a, const smx_tensor *b, const smx_tensor *x,
+                                           const smx_tensor *v, double *f, const smx_tensor *gradient, const smx_tensor *hessian_v,
+                                           const smx_tensor *gauss_newton_v, const smx_tensor *third_vv);
+
+/* f = |softmax(A x) - b|^2 / 2, the regression that one layer of attention can be seen to solve (The Closeness of In-Context Learning and Weight
+ * Shifting for Softmax Regression, Li, Song, Xia, Yu, Zhou 2023), its gradient and its Hessian times v, which is not definite. As above. */
+SMX_API smx_status smx_softmax_regression(smx_context *ctx, const smx_tensor *a, const smx_tensor *b, const smx_tensor *x,
+                                          const smx_tensor *v, double *f, const smx_tensor *gradient, const smx_tensor *hessian_v);
+
 /* ---- Sampling from logits ------------------------------------------------------------------------------------------------------------ */
 
 /* What a step does to a row of scores z; p is the softmax of what is left when its turn comes. Removed elements get probability 0. The best
