@@ -464,6 +464,13 @@ SMX_API smx_status smx_sinkhorn_backward(smx_context *ctx, int32_t steps, const 
  * that gradient as far as y has settled. Where y is 0, dx is 0 and dy is not read as a number; a NaN elsewhere makes its matrix NaN. */
 SMX_API smx_status smx_sinkhorn_implicit(smx_context *ctx, const smx_tensor *y, const smx_tensor *dy, const smx_tensor *dx);
 
+/* Doubly stochastic weights at once: x [.., n, n] = Q R with R_kk > 0, y = Q * Q, whose rows and columns sum to 1 (such a matrix is called
+ * orthostochastic). Quantum Doubly Stochastic Transformers (Born et al. 2025) names a QR decomposition as a way to such weights; that it is Q * Q is our
+ * reading. n^3 steps, in double. Not for masks: the order of the columns matters, and an infinity makes its matrix NaN as a NaN does. Where
+ * a column but the last depends on those before it there is no gradient: NaN; that of the last column is 0. No output may overlap an input. */
+SMX_API smx_status smx_orthostochastic(smx_context *ctx, const smx_tensor *x, const smx_tensor *y);
+SMX_API smx_status smx_orthostochastic_backward(smx_context *ctx, const smx_tensor *x, const smx_tensor *dy, const smx_tensor *dx);
+
 /* f = mu logsumexp((A x - b) / mu), the smooth maximum of m affine functions, and what second-order methods ask of it (Gradient-Normalized
  * Smoothness for Optimization with Approximate Hessians, Semenov, Jaggi, Doikov 2025). A [m, n], b [m], x and v [n], floats of any dtype; all arithmetic
  * is f64. With p = softmax((A x - b) / mu), u = A v and U = p.u:

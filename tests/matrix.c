@@ -1,4 +1,4 @@
-/* matrix.c - proves the functions that take matrices: Sinkhorn's steps and limit, the smooth maximum, softmax regression. Values of the papers'
+/* matrix.c - proves the functions that take matrices: Sinkhorn's steps and limit, Q * Q, the smooth maximum, softmax regression. Values of the papers'
  * formulas; gradients against differences; the same bits for every instruction set, number of threads and layout; NaN, masks, bad arguments. */
 #include <math.h>
 #include <stdlib.h>
@@ -165,6 +165,73 @@ static void sinkhorn_refuses(void **state) {
   smx_context_destroy(ctx);
 }
 
+/* ---- Q * Q ---- */
+
+static void orthostochastic_has_known_values(void **state) {
+  (void)state;
+  static const double want[] = {0.2, 0.609523809524, 0.190476190476, 0, 0.238095238095, 0.761904761905,
+                                0.8, 0.152380952381, 0.047619047619};
+  static const double slope[] = {1.87265306122449, 0.73469387755102, -0.936326530612245};
+  double y[9], dx[9];
+  smx_tensor X = F64(cost, 2, square), Y = F64(y, 2, square), G = F64(up, 2, square), D = F64(dx, 2, square);
+  assert_int_equal(smx_orthostochastic(NULL, &X, &Y), SMX_OK);
+  near(y, want, 9, 1e-12);
+  assert_int_equal(smx_orthostochastic_backward(NULL, &X, &G, &D), SMX_OK);
+  for (int i = 0; i < 3; i++) near(dx + 3 * i, slope + i, 1, 1e-13), assert_true(dx[3 * i + 2] == 0);
+}
+
+/* Two matrices, the second far larger: gradients against differences, sums of rows and columns, the same bits from threads and strides. */
+static void orthostochastic_holds(void **state) {
+  (void)state;
+  enum { K = 6, ALL = 2 * K * K };
+  int64_t shape[] = {2, K, K}, turn[] = {K * K, 1, K};
+  double x[ALL], dy[ALL], y[ALL], dx[ALL], tx[ALL], tdy[ALL], have[2 * ALL];
+  rng r = {17};
+  for (int i = 0; i < ALL; i++) x[i] = rng_normal(&r) * (i < K * K ? 1 : 1e200), dy[i] = rng_normal(&r);
+  for (int i = 0; i < ALL; i++) {
+    const int to = i / (K * K) * K * K + i % K * K + i / K % K;
+    tx[to] = x[i], tdy[to] = dy[i];
+  }
+  smx_tensor X = F64(x, 3, shape), G = F64(dy, 3, shape), Y = F64(y, 3, shape), D = F64(dx, 3, shape);
+  smx_tensor TX = F64(tx, 3, shape), TG = F64(tdy, 3, shape), HY = F64(have, 3, shape), HD = F64(have + ALL, 3, shape);
+  TX.strides = TG.strides = turn;
+  assert_int_equal(smx_orthostochastic_backward(NULL, &X, &G, &D), SMX_OK);
+  for (int i = 0; i < K * K; i++) {
+    const double at = x[i], h = 1e-6;
+    double sum = 0;
+    for (int side = -1; side <= 1; side += 2) {
+      x[i] = at + side * h;
+      assert_int_equal(smx_orthostochastic(NULL, &X, &Y), SMX_OK);
+      for (int k = 0; k < K * K; k++) sum += side * dy[k] * y[k];
+    }
+    x[i] = at;
+    assert_true(fabs(sum / (2 * h) - dx[i]) < 1e-6 * (1 + fabs(dx[i])));
+  }
+  assert_int_equal(smx_orthostochastic(NULL, &X, &Y), SMX_OK);
+  for (int i = 0; i < 2 * K; i++) {
+    double row = 0, column = 0;
+    for (int k = 0; k < K; k++) row += y[i * K + k], column += y[i / K * K * K + k * K + i % K];
+    assert_true(fabs(row - 1) < 1e-14 && fabs(column - 1) < 1e-14);
+  }
+  smx_context_options options = {.size = sizeof options, .threads = 2};
+  smx_context *ctx;
+  assert_int_equal(smx_context_create(&options, &ctx), SMX_OK);
+  assert_int_equal(smx_orthostochastic(ctx, &TX, &HY), SMX_OK);
+  assert_int_equal(smx_orthostochastic_backward(ctx, &TX, &TG, &HD), SMX_OK);
+  assert_memory_equal(have, y, sizeof y);
+  assert_memory_equal(have + ALL, dx, sizeof dx);
+  smx_context_destroy(ctx);
+  for (int i = 0; i < K; i++) x[i * K + 1] = 3 * x[i * K]; /* the first matrix has no gradient now */
+  x[K * K] = NAN;
+  assert_int_equal(smx_orthostochastic(NULL, &X, &Y), SMX_OK);
+  assert_int_equal(smx_orthostochastic_backward(NULL, &X, &G, &D), SMX_OK);
+  for (int i = 0; i < ALL; i++) assert_true(isnan(dx[i]) && isnan(y[i]) == (i >= K * K));
+  assert_int_equal(smx_orthostochastic(NULL, &X, &X), SMX_ERR_ALIAS);
+  shape[1] = 3;
+  assert_int_equal(smx_orthostochastic(NULL, &X, &Y), SMX_ERR_SHAPE);
+  assert_non_null(strstr(smx_last_error(), "x: 3 rows of 6 are not square"));
+}
+
 /* ---- functions of A x ---- */
 
 static double a32[] = {1, 2, 0, -1, 3, 1}, x2[] = {0.2, -0.1}, v2[] = {1, -2};
@@ -287,6 +354,8 @@ int main(void) {
                                      cmocka_unit_test(blocks_do_not_touch),
                                      cmocka_unit_test(sinkhorn_has_the_same_bits),
                                      cmocka_unit_test(sinkhorn_refuses),
+                                     cmocka_unit_test(orthostochastic_has_known_values),
+                                     cmocka_unit_test(orthostochastic_holds),
                                      cmocka_unit_test(objectives_have_known_values),
                                      cmocka_unit_test(objectives_have_the_same_bits),
                                      cmocka_unit_test(objectives_fit_their_differences),
