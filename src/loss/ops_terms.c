@@ -1,15 +1,7 @@
 /* loss/ops_terms.c - losses that are sums over the classes, each on its own or through a few moments: no weights, no logsumexp. See ops.c.
  * A row with an infinite logit is NaN where the sum would be, because x - x is added to it. */
-#include "logits.h"
 #include "scalars.h"
-
-SMI vreal zero(void) { return v_set1(0); }
-SMI vreal one(void) { return v_set1(1); }
-
-#define TERMS(name, late, inputs, y, u) \
-  static const loss_body name##_body = { \
-      .sums = {[STAGE_LATE] = late}, .settle = name##_settle, .emit = {name##_out}, .along = inputs, .target = y, .teacher = u}; \
-  LOSS_KERNEL(name)
+#include "terms.h"
 
 enum { TARGET = 1 };
 
@@ -99,7 +91,6 @@ enum { TEACHER_PORT = 1, BLD_BETA = 0, BLD_DETACH = 1 };
 typedef struct bld {
   vreal a, b, away, weight, loss; /* away: b - a, from a form without cancellation */
 } bld;
-SMI vreal no_less(vreal mass, vreal x) { return v_select(v_eq(mass, zero()), zero(), v_mul(mass, x)); }
 SMI vreal bld_power(vreal x, double power) { /* x^power of x in [0, 1] */
   vmask some = m_not(v_lt(x, v_set1(R_TINY)));
   vreal y = v_exp(v_mul(v_set1((real)power), v_log_scaled(v_select(some, x, one()), zero())));
