@@ -42,6 +42,12 @@ static inline real pick_max(const real *x, size_t n, real low) {
   return v_hmax(max);
 }
 
+static inline real pick_min(const real *x, size_t n) {
+  vreal min = v_set1(R_INF);
+  for (size_t i = 0; i < n; i += LANES) min = v_min(n - i < LANES ? v_load_n(x + i, (int)(n - i), R_INF) : v_load(x + i), min);
+  return v_hmin(min);
+}
+
 /* Of finite or infinite numbers in two pieces, a value such that at least k are not below it, and fewer than k, or just k, would be not below a
  * larger one: bisection of the values' keys, which ends early when just k are left. low: a value that at least k are not below. */
 static inline real pick_bar(const real *x, size_t n, const real *y, size_t m, size_t k, real low) {
@@ -96,7 +102,7 @@ static inline void pick_start(pick *p, size_t k, real *to_x, int64_t *to_index, 
   p->bar = -R_INF;
   if (n > GROUP) n = GROUP;
   size_t strips = (4 * k + STRIDE - 1) / STRIDE; /* each of 4 vectors of maxima */
-  if (strips * STRIDE > PICK_FRESH || n / STRIDE < 2 * strips) return;
+  if (strips == 0 || strips * STRIDE > PICK_FRESH || n / STRIDE < 2 * strips) return;
   size_t steps = n / STRIDE / strips, count = strips * STRIDE;
   for (size_t s = 0; s < strips; s++) {
     vreal max[4];

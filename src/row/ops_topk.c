@@ -4,9 +4,8 @@
  * logsumexp), and while it is in the nearest cache, what lies above the bar is picked (engine/pick.h). Rows that are split, converted or have a
  * very large k go through the row program instead: a radix descent (engine/select.h), the sum, and a pass that collects. Both are exact, so
  * they agree. */
-#include "engine/pick.h"
+#include "engine/pick_sum.h"
 #include "engine/scores.h"
-#include "engine/select.h"
 
 enum { X, TOKEN };                     /* inputs */
 enum { VALUE, INDEX, LOG, LSE, RANK }; /* outputs */
@@ -119,44 +118,28 @@ static inline row_call lse_call(const row_call *c, real *lse) {
 
 /* ---- one read ---- */
 
-/* The running sum and the picking, a run of groups at a time. Of the run's largest element only the group that holds it is summed again. */
-static inline void topk_run(const row_call *c, row_state *st, pick *p, topk_row *w, real *ref) {
-  const span s = span_of(c, 0);
-  const consts k = {{0}};
-  const int64_t token = topk_token(c);
-  row_part parts[RUN];
-  size_t groups = (c->count + GROUP - 1) / GROUP, top = 0;
-  for (size_t g = 0; g < groups; g++) {
-    size_t i = c->start + g * GROUP, n = group_size(g * GROUP, c->count);
-    *ref = exp_run_group(&lse_body, &s, &k, i, n, *ref, R_INF, parts + g);
-    pick_group(p, s.src[X] + i, n, (int64_t)i);
-    if (token >= 0 && c->dst[RANK]) w->rank += topk_before(s.src[X] + i, n, (int64_t)i, w->token, token);
-    if (parts[g].max > parts[top].max) top = g;
-  }
-  if (parts[top].max > st->max && parts[top].max <= (double)R_MAX && parts[top].ref > (double)-R_INF) {
-    exp_sum sum = {.s = &s, .k = &k, .skip = SIZE_MAX, .ref = (real)parts[top].ref};
-    size_t i = c->start + top * GROUP;
-    exp_note_top(&lse_body, &sum, plain_sum, i, group_size(top * GROUP, c->count), (real)parts[top].max, parts + top);
-  }
-  exp_fold(c, st, parts, groups);
+/* How many elements of each group come before the token. */
+typedef struct topk_count {
+  const row_call *c;
+  topk_row *w;
+} topk_count;
+static inline void topk_each(void *own, size_t i, size_t n) {
+  const topk_count *q = own;
+  const int64_t token = topk_token(q->c);
+  if (token >= 0 && q->c->dst[RANK]) q->w->rank += topk_before((const real *)q->c->src[X] + i, n, (int64_t)i, q->w->token, token);
 }
 
 static void lse_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&lse_body, c, st, parts); }
 
 static inline void topk_one_read(const row_call *row, row_state *st, pick *p, topk_row *w) {
-  const size_t stride = (size_t)RUN * GROUP;
   const real *x = row->src[X];
-  row_call c = *row, sum = lse_call(row, &w->lse);
-  real ref = -R_INF;
+  row_call sum = lse_call(row, &w->lse);
+  topk_count count = {row, w};
   if (topk_token(row) >= 0) w->token = x[topk_token(row)];
   w->lse = -R_INF, w->rank = 0;
   pick_start(p, topk_k(row), row->dst[VALUE], whole(row, INDEX), x, row->n);
   exp_begin(&lse_body, &sum, st);
-  for (c.start = 0; c.start < c.n; c.start += stride) {
-    c.count = c.n - c.start < stride ? c.n - c.start : stride;
-    topk_run(&c, st, p, w, &ref);
-  }
-  pick_cut(p);
+  pick_sum_pass(&lse_body, row, st, p, topk_each, &count);
   static const row_kernel lse = {NULL, NULL, lse_pass, exp_fold, NULL, NULL};
   while (exp_next(&lse_body, &sum, st)) run_pass(&lse, &sum, st);
 }
