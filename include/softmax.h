@@ -492,7 +492,7 @@ SMX_API smx_status smx_softmax_regression(smx_context *ctx, const smx_tensor *a,
 
 /* What a step does to a row of scores z; p is the softmax of what is left when its turn comes. Removed elements get probability 0. The best
  * element always stays, ties being decided by value descending, then index ascending; only bans and an empty list of allowed tokens can remove
- * it. Tokens are indices of the row. */
+ * it. Tokens are indices of the row; in a list of those seen so far, a token may stand as often as it was seen. */
 typedef enum smx_step_kind {
   SMX_STEP_TEMPERATURE = 0, /* z / a; a = 0 keeps the best alone */
   SMX_STEP_TOP_K = 1,       /* the a best */
@@ -504,16 +504,26 @@ typedef enum smx_step_kind {
   SMX_STEP_TOP_N_SIGMA = 7, /* z >= max z - a deviations; b = 1 for the deviation of a sample, 0 of a population */
   SMX_STEP_SURPRISE = 8,    /* -log2 p <= a: mirostat 2 with its state a, from which the caller takes eta (surprise - target) */
   SMX_STEP_XTC = 9,         /* with probability a: removes all of probability b or more but the least probable of them */
-  SMX_STEP_REPETITION = 10, /* tokens: z / a where z > 0, else z a */
-  SMX_STEP_FREQUENCY = 11,  /* tokens: z - a count - b, the counts in values (NULL = 1 each): frequency and presence penalties */
-  SMX_STEP_BIAS = 12,       /* tokens: z + value */
-  SMX_STEP_BAN = 13,        /* tokens: removed */
-  SMX_STEP_ALLOW = 14       /* all but the tokens: removed */
+  SMX_STEP_REPETITION = 10, /* tokens seen: z / a where z > 0, else z a; once a token */
+  SMX_STEP_FREQUENCY = 11, /* tokens seen: z - a count - b, counts added up from values (NULL = 1 each): frequency and presence penalties */
+  SMX_STEP_BIAS = 12,      /* tokens: z + value */
+  SMX_STEP_BAN = 13,       /* tokens: removed */
+  SMX_STEP_ALLOW = 14,     /* all but the tokens: removed */
+  SMX_STEP_DYNAMIC_TEMPERATURE =
+      15,                  /* z / T, T = low + (high - low) (entropy / log count)^c, low = max(0, a - b), high = a + b; b = 0: z / a */
+  SMX_STEP_QUADRATIC = 16, /* z = max z - a d^2 ((3 - b) / 2 - (b - 1) / 2 d), d = z - max z; b = 1: -a d^2; a = 0 = off */
+  SMX_STEP_TAIL_FREE = 17, /* the first, best first, whose |second differences of p| sum to a of their total at most; sorts what is left */
+  SMX_STEP_TOP_H = 18,     /* of the 100 best, p and entropy among those: while the sum of -p log p is at most a times the entropy */
+  SMX_STEP_MIROSTAT = 19,  /* the k best, k from the slope of the 100 best: mirostat 1 with its state a, updated as that of SURPRISE */
+  SMX_STEP_NO_REPEAT = 20, /* tokens, the text so far: removes those that would make a run of a tokens which the text holds already */
+  SMX_STEP_DRY =
+      21 /* tokens, the text so far: z - a b^(length - c) where z would go on with the longest run, of length c or more, that ends
+                              the text and stands in it before; -1 in the text is a break, which no run contains */
 } smx_step_kind;
 
 typedef struct smx_step {
   smx_step_kind kind;
-  double a, b;
+  double a, b, c; /* numbers outside their range are SMX_ERR_PARAM, with the range in smx_last_error() */
   const int64_t *tokens;
   const double *values;
   size_t token_count;
@@ -525,6 +535,14 @@ typedef enum smx_draw {
   SMX_DRAW_GREEDY = 2  /* the best */
 } smx_draw;
 
+/* What became of a row. */
+typedef enum smx_row_status {
+  SMX_ROW_OK = 0,
+  SMX_ROW_EMPTY = 1, /* nothing left: no elements, all of them -inf, or all banned */
+  SMX_ROW_NAN = 2,   /* a NaN among the scores, or made by a step */
+  SMX_ROW_INF = 3    /* a score of +inf, or a step made one */
+} smx_row_status;
+
 typedef struct smx_sample_options {
   size_t size; /* sizeof(smx_sample_options); other fields zero mean defaults */
   const smx_step *steps;
@@ -532,10 +550,12 @@ typedef struct smx_sample_options {
   smx_draw draw;
   uint64_t seed, stream;
   const uint64_t *streams; /* one a row; NULL = stream, stream + 1, ... */
+  const uint64_t *seeds;   /* one a row; NULL = seed */
+  smx_row_status *status;  /* one a row is written here; or NULL */
 } smx_sample_options;
 
 /* Takes each of `rows` rows of n logits, one after another, through the steps in their order and draws an element. index[r]: what was drawn, or -1
- * for a row with a NaN or +inf or with nothing left. log_p[r]: the logarithm of its probability among what was left, NaN if nothing was drawn;
+ * for a row with a NaN or +inf or with nothing left (options.status says which). log_p[r]: the logarithm of its probability among what was left, NaN if nothing was drawn;
  * log_p may be NULL. A draw depends on the row, the steps, the seed and the row's stream, on nothing else: not on the batch, the threads or the
  * machine. Errors: SMX_ERR_NULL, SMX_ERR_STRUCT, SMX_ERR_SHAPE, SMX_ERR_PARAM (a step's number out of its range), SMX_ERR_NOMEM. */
 SMX_API smx_status smx_sample_f32(smx_context *ctx, const smx_sample_options *options, size_t rows, size_t n, const float *logits,

@@ -225,23 +225,34 @@ static void a_draw_depends_on_nothing_else(void **state) {
   (void)state;
   enum { ROWS = 12 };
   static const size_t lengths[] = {1, 5, 64, 1000, 9000, 40000};
-  static const smx_step steps[] = {{.kind = SMX_STEP_TEMPERATURE, .a = 0.8},
-                                   {.kind = SMX_STEP_TOP_K, .a = 5000},
-                                   {.kind = SMX_STEP_TYPICAL, .a = 0.97},
-                                   {.kind = SMX_STEP_TOP_P, .a = 0.95},
-                                   {.kind = SMX_STEP_ETA, .a = 1e-5}};
+  static const smx_step chains[][5] = {
+      {{.kind = SMX_STEP_TEMPERATURE, .a = 0.8},
+       {.kind = SMX_STEP_TOP_K, .a = 5000},
+       {.kind = SMX_STEP_TYPICAL, .a = 0.97},
+       {.kind = SMX_STEP_TOP_P, .a = 0.95},
+       {.kind = SMX_STEP_ETA, .a = 1e-5}},
+      {{.kind = SMX_STEP_TEMPERATURE, .a = 0.8}, {.kind = SMX_STEP_TOP_P, .a = 0.95}},
+      {{.kind = SMX_STEP_DYNAMIC_TEMPERATURE, .a = 1, .b = 0.5, .c = 1},
+       {.kind = SMX_STEP_QUADRATIC, .a = 0.1, .b = 1.5},
+       {.kind = SMX_STEP_TAIL_FREE, .a = 0.97},
+       {.kind = SMX_STEP_MIROSTAT, .a = 12},
+       {.kind = SMX_STEP_TOP_H, .a = 0.97}},
+  };
+  static const size_t counts[] = {5, 2, 5};
   static float x[ROWS * 40000];
   smx_context_options three = {.size = sizeof three, .threads = 3};
   smx_context *ctx;
   rng r = {1};
   assert_int_equal(smx_context_create(&three, &ctx), SMX_OK);
   for (size_t l = 0; l < COUNT_OF(lengths); l++)
-    for (int draw = 0; draw < 3; draw++) {
+    for (int k = 0; k < 9; k++) {
+      const int draw = k % 3, chain = k / 3;
       size_t n = lengths[l];
       int64_t want[ROWS], got[ROWS];
       float want_log[ROWS], got_log[ROWS];
-      smx_sample_options o = options(steps, COUNT_OF(steps), (smx_draw)draw, 77);
+      smx_sample_options o = options(chains[chain], counts[chain], (smx_draw)draw, 77);
       fill_rows(&r, x, ROWS, n);
+      for (size_t i = 0; i < 2 * n; i++) x[i] = roundf(8 * x[i]) / 8; /* ties */
       assert_int_equal(smx_isa_set("portable"), 0);
       for (size_t i = 0; i < ROWS; i++) { /* one by one */
         o.stream = 100 + i;
@@ -257,6 +268,12 @@ static void a_draw_depends_on_nothing_else(void **state) {
       smx_isa_set(smx_isa_at(0));
     }
   smx_context_destroy(ctx);
+}
+
+static int among(const int64_t *tokens, int count, int64_t token) {
+  int found = 0;
+  for (int i = 0; i < count; i++) found |= tokens[i] == token;
+  return found;
 }
 
 /* Any chain on any row: what is drawn has a probability, and a row with nothing to draw gives -1. */
@@ -275,16 +292,21 @@ static void random_chains(void **state) {
     if (round % 50 == 0) x[rng_below(&r, (int64_t)n)] = round % 100 ? NAN : INFINITY;
     for (int i = 0; i < 4; i++) tokens[i] = rng_below(&r, (int64_t)n), values[i] = rng_normal(&r);
     for (size_t s = 0; s < count; s++) {
-      steps[s] = (smx_step){.kind = (smx_step_kind)rng_below(&r, 14), .a = rng_uniform(&r), .b = 0.5, .tokens = tokens, .values = values};
+      steps[s] =
+          (smx_step){.kind = (smx_step_kind)rng_below(&r, SMX_STEP_DRY + 1), .a = rng_uniform(&r), .tokens = tokens, .values = values};
       steps[s].token_count = 4;
-      if (steps[s].kind == SMX_STEP_TOP_K) steps[s].a = (double)(1 + rng_below(&r, 20));
+      steps[s].b = steps[s].kind == SMX_STEP_QUADRATIC || steps[s].kind == SMX_STEP_DRY ? 1.5 : 0.5, steps[s].c = 1;
+      if (steps[s].kind == SMX_STEP_TOP_K || steps[s].kind == SMX_STEP_NO_REPEAT) steps[s].a = (double)(1 + rng_below(&r, 20));
       if (steps[s].kind == SMX_STEP_REPETITION) steps[s].a += 0.5;
       for (int i = 0; steps[s].kind == SMX_STEP_BAN && i < 4; i++) banned[tokens[i]] = 1;
+      for (size_t i = 0; steps[s].kind == SMX_STEP_ALLOW && i < n; i++) banned[i] |= !among(tokens, 4, (int64_t)i);
     }
     for (size_t i = 0; i < n; i++) valid += x[i] > -INFINITY && !banned[i];
     smx_sample_options o = options(steps, count, (smx_draw)(round % 3), 4);
-    o.stream = (uint64_t)round;
+    smx_row_status status;
+    o.stream = (uint64_t)round, o.status = &status;
     if (smx_sample_f32(NULL, &o, 1, n, x, &index, &log_p)) fail_msg("%s", smx_last_error());
+    assert_int_equal(index >= 0, status == SMX_ROW_OK);
     assert_true(index >= -1 && index < (int64_t)n);
     if (index >= 0 && (!(x[index] > -INFINITY) || banned[index])) fail_msg("round %d draws %d", round, (int)index);
     if (index >= 0 && !(log_p <= 0 && log_p > -INFINITY)) fail_msg("round %d: log p is %g", round, log_p);

@@ -132,17 +132,18 @@ typedef struct row_moves {
   bool (*softmax)(size_t rows, size_t n, const void *x, void *y, bool bypass);
 } row_moves;
 
-/* One row of smx_sample on its way through the processors; x and scratch hold n elements of the real type each. */
+/* One row of smx_sample on its way through the processors; x and scratch hold n elements of the real type each, room 8 n bytes. */
 typedef struct chain_row {
   size_t n;
   const void *x;
-  void *scratch[3];
+  void *scratch[3], *room;
   const smx_step *steps;
   size_t step_count;
   smx_draw draw;
   uint64_t seed, stream;
   int64_t index; /* what was drawn, or -1 */
   double log;    /* of its probability among what was left */
+  smx_row_status status;
 } chain_row;
 
 #endif

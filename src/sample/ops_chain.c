@@ -1,197 +1,323 @@
 /* sample/ops_chain.c - the chain of processors between logits and a draw, for one row (smx_sample). Compiled once per instruction set and type.
  *
- * The row is copied once; every step changes the copy, and what it removes becomes -inf. Nothing sorts the vocabulary: most steps keep what lies
- * above a bar that follows from the row's largest score, its logsumexp or its entropy. Steps that keep a mass (top-p, typical) first look among
- * the best few hundred; where those do not hold it, they bisect for the bar, each time summing what lies above. Sums run in the lanes of the
- * contract and the groups are added in double; a sum over fewer elements of the same row is never larger, so bisection is well defined, and
- * which way is taken depends on the row alone. */
-#include "best.h"
-#include "engine/pick.h"
-#include "engine/scores.h"
+ * Nothing sorts the vocabulary but tail-free sampling, which is defined by it: most steps keep what lies above a bar that follows from the row's
+ * largest score, its logsumexp or its entropy; steps that keep a mass find theirs as mass.h says. A row that begins with a temperature and top-p
+ * and has the mass in its best few hundred is read once. */
+#include "mass.h"
 
-enum { CHAIN_BEST = 256 };
+/* ---- the first read ---- */
 
-EXP_MOMENT(chain_moment, score_plain, false, moment_away)
-static const exp_body total_body = {
-    .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lse_scalar, .empty = -R_INF, .inf = R_INF};
-static const exp_body entropy_body = {.setup = setup_plain,
-                                      .scores = &plain_scores,
-                                      .kind = EXP_SCALAR,
-                                      .others = true,
-                                      .scalar = lse_scalar,
-                                      .moment = chain_moment,
-                                      .empty = -R_INF,
-                                      .inf = R_INF};
-static void total_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&total_body, c, st, parts); }
-static void entropy_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&entropy_body, c, st, parts); }
-
-/* A row under way. */
-typedef struct chain {
-  chain_row *row;
-  real *z, *terms, *keys; /* keys: for steps that need another order */
-  size_t n;
-  bool known;    /* r and lse are those of z */
-  bool hopeless; /* NaN, +inf, or nothing left */
-  exp_row r;
-  double lse, top; /* top: the largest score */
-  double entropy;
-} chain;
-
-/* Sums, and with `entropy` H = lse - sum p z as well. */
-static void chain_sum(chain *w, bool entropy) {
-  if (w->known && !entropy) return;
-  const exp_body *b = entropy ? &entropy_body : &total_body;
-  const row_kernel k = {.pass = entropy ? entropy_pass : total_pass, .fold = exp_fold};
-  const consts none = {{0}};
-  real lse = -R_INF;
-  row_state st;
-  row_call c = {.n = w->n, .rows = 1, .src = {w->z}, .dst = {&lse}};
-  span s = span_of(&c, 0);
-  exp_begin(b, &c, &st);
-  do run_pass(&k, &c, &st);
-  while (exp_next(b, &c, &st));
-  w->hopeless = !(lse >= -R_MAX && lse <= R_MAX);
-  w->known = !w->hopeless;
-  if (w->hopeless) return;
-  w->r = exp_row_of(b, &s, &none, &st);
-  w->top = w->r.max, w->lse = (double)lse;
-  if (entropy) w->entropy = d_log1p(w->r.others) + w->top - (st.top_x + st.sum2 / st.sum);
-}
-
-/* Removes what is below the bar; of its equals those after element `limit`. The best are always kept: the bar is at most the largest score. */
-static void chain_keep(chain *w, real bar, int64_t limit) {
-  for (size_t i = 0; i < w->n; i += LANES) {
-    int cnt = lanes_left(w->n - i);
-    vreal z = at(w->z, i, cnt);
-    int64_t left = limit - (int64_t)i;
-    vmask early = v_lt(v_iota(), v_set1(left < 0 ? 0 : left < LANES ? (real)(left + 1) : LANES));
-    vmask keep = m_or(v_lt(v_set1(bar), z), m_and(v_eq(z, v_set1(bar)), early));
-    put(w->z, i, cnt, v_select(keep, z, v_set1(-R_INF)));
-  }
-  w->known = false;
-}
-
-/* Keeps z >= bar, and the best. */
-static void chain_above(chain *w, double bar) {
-  real low = (real)(bar < w->top ? bar : w->top);
-  if ((double)low < bar && (double)low < w->top) low = select_value(select_key(low) + 1); /* rounded down: the next */
-  chain_keep(w, low, INT64_MAX);
-}
-
-static void select_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+/* x / t, formed in double. c: 1 / t, or 0. A quotient corrected twice by fused operations is that of a division (Markstein 1990); those are
+ * cheaper. */
+SMI vreal chain_quotient(vreal x, double t, double c) {
+#if SMX_REAL == 64
   (void)c;
-  (void)st;
-  (void)parts;
-  (void)count;
+  return v_div(x, v_set1(t));
+#else
+  real v[LANES];
+  v_store(v, x);
+#ifdef __FP_FAST_FMA
+  if (c != 0) {
+    for (int j = 0; j < LANES; j++) {
+      const double a = (double)v[j], q = a * c, near = __builtin_fma(__builtin_fma(-q, t, a), c, q);
+      v[j] = (real)__builtin_fma(__builtin_fma(-near, t, a), c, near);
+    }
+    vmask ordinary = m_and(v_lt(v_abs(x), v_set1(R_INF)), m_not(v_eq(x, v_set1(0)))); /* others are their own quotient */
+    return v_select(ordinary, v_load(v), x);
+  }
+#endif
+  (void)c;
+  for (int j = 0; j < LANES; j++) v[j] = (real)((double)v[j] / t);
+  return v_load(v);
+#endif
 }
-static void chain_top_k(chain *w, double k) {
-  row_state st;
-  row_call c = {.n = w->n, .src = {w->z}};
-  static const row_kernel select = {.pass = select_pass, .fold = select_fold};
-  if (k >= (double)w->n) return;
-  select_begin(&st, (uint64_t)k);
-  do run_pass(&select, &c, &st);
-  while (select_next(&st));
-  chain_keep(w, (real)st.pick.value, st.pick.limit);
+SMI double chain_inverse(double t) { return t > 0x1p-900 ? 1 / t : 0; }
+
+typedef struct opening {
+  chain *w;
+  const real *x;
+  double temperature, inverse;
+  bool bad;
+} opening;
+
+/* A group of the row is copied and divided. */
+static inline void open_group(void *own, size_t first, size_t n) {
+  opening *q = own;
+  const double t = q->temperature, c = q->inverse;
+  const real *x = q->x;
+  real *z = q->w->z;
+  vmask bad = v_lt(v_set1(0), v_set1(0));
+#define STEP(u, i, cnt) \
+  { \
+    v_prefetch_far(x + (i) + GROUP); \
+    vreal v = at(x, i, cnt); \
+    if (t != 1) v = chain_quotient(v, t, c); \
+    bad = m_or(bad, m_not(v_lt(v, v_set1(R_INF)))); \
+    put(z, i, cnt, v); \
+  }
+  WALK(first, n, STEP)
+#undef STEP
+  q->bad |= m_any(bad);
+}
+
+/* Copies the row, divided by a temperature; `sums`: forms its sums as well. */
+static void chain_open(chain *w, double temperature, bool sums) {
+  opening q = {.w = w, .x = w->row->x, .temperature = temperature, .inverse = chain_inverse(temperature)};
+  if (!sums || w->n == 0) {
+    for (size_t g = 0; g < w->n; g += GROUP) open_group(&q, g, group_size(g, w->n));
+  } else {
+    const row_kernel k = {.pass = total_pass, .fold = exp_fold};
+    row_state st;
+    row_call c = {.n = w->n, .rows = 1, .src = {w->z}};
+    exp_begin(&total_body, &c, &st);
+    pick_sum_pass(&total_body, &c, &st, NULL, open_group, &q);
+    if (!q.bad) chain_settle(w, &total_body, &k, &c, &st);
+  }
+  w->hopeless |= q.bad || w->n == 0;
 }
 
 /* ---- keeping a mass ---- */
 
-static void chain_terms(chain *w) {
-  for (size_t i = 0; i < w->n; i += LANES) {
-    vreal d;
-    int cnt = lanes_left(w->n - i);
-    put(w->terms, i, cnt, exp_term((score){v_sub(at(w->z, i, cnt), v_set1(w->r.shift)), v_set1(0)}, false, w->r.ref, &d));
+/* Where among the best, which have these terms, the mass is reached; false if they do not hold it and are not all there is. Most of a peaked
+ * row's mass is in a few of them: the best is looked for again and again, which is sooner done than sorting. */
+NOINLINE bool mass_among_best(const best_few *b, const real *terms, double target, struct row_pick *last) {
+  real x[MASS_BEST + LANES];
+  double all = 0, sum = 0;
+  for (size_t i = 0; i < b->n; i += LANES) {
+    int cnt = lanes_left(b->n - i);
+    v_store(x + i, v_select(lanes_below(cnt), at(b->x, i, cnt), v_set1(-R_INF)));
+    all += (double)v_hsum(at(terms, i, cnt));
   }
-}
-
-/* The terms whose key is at least `least`. */
-static double mass_above(const real *keys, const real *terms, size_t n, real least) {
-  const vreal bar = v_set1(least), zero = v_set1(0);
-  double sum = 0;
-  for (size_t g = 0; g < n; g += GROUP) {
-    vreal acc[VPB];
-    UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = zero;
-#define STEP(u, i, cnt) acc[u] = v_add(acc[u], v_select(v_lt(at(keys, i, cnt), bar), zero, at(terms, i, cnt)))
-    WALK(g, group_size(g, n), STEP)
-#undef STEP
-    sum += (double)v_fold(acc);
+  if (b->n == MASS_BEST && all < target * (1 - 0x1p-10)) { /* they surely do not */
+    *last = (struct row_pick){(double)pick_min(x, b->n), -1};
+    return false;
   }
-  return sum;
-}
-
-/* The first elements, best key first, that have the mass: all before whom there is less of it. True if the best few hundred hold it. */
-static bool mass_among_best(const real *keys, const real *terms, size_t n, double target, struct row_pick *found) {
-  real x[CHAIN_BEST];
-  int64_t index[CHAIN_BEST];
-  pick p;
-  double sum = 0;
-  pick_start(&p, CHAIN_BEST, x, index, keys, n);
-  for (size_t g = 0; g < n; g += GROUP) pick_group(&p, keys + g, group_size(g, n), (int64_t)g);
-  pick_cut(&p);
-  pick_sort(x, index, p.kept);
-  for (size_t i = 0; i < p.kept; i++) {
-    *found = (struct row_pick){(double)x[i], index[i]};
-    sum += (double)terms[index[i]];
-    if (sum >= target) return true;
-  }
-  return p.kept < CHAIN_BEST; /* there are no more */
-}
-
-static struct row_pick mass_find(const real *keys, const real *terms, size_t n, double target) {
-  struct row_pick found = {0, 0};
-  if (mass_among_best(keys, terms, n, target, &found)) return found;
-  rbits from = select_key(-R_MAX), to = select_key((real)found.value);
-  while (from < to) { /* what is at least `from` has the mass */
-    rbits middle = from + (to - from) / 2 + 1;
-    if (mass_above(keys, terms, n, select_value(middle)) >= target) from = middle;
-    else to = middle - 1;
-  }
-  found.value = (double)select_value(from);
-  double sum = mass_above(keys, terms, n, select_value(select_key((real)found.value) + 1));
-  for (size_t i = 0; i < n; i++) {
-    if ((double)keys[i] != found.value) continue;
-    found.limit = (int64_t)i;
+  for (size_t k = 0; k < b->n; k++) {
+    const real top = pick_max(x, b->n, -R_INF);
+    size_t i = 0;
+    while (!m_any(v_eq(v_load(x + i), v_set1(top)))) i += LANES;
+    i += (size_t)__builtin_ctz(m_bits(v_eq(v_load(x + i), v_set1(top))));
+    *last = (struct row_pick){(double)top, b->place[i]};
     sum += (double)terms[i];
-    if (sum >= target) break;
+    if (sum >= target) return true;
+    x[i] = -R_INF;
   }
-  return found;
+  return b->n < MASS_BEST;
+}
+
+/* Sums alone, of x / t as it is before it is rounded. */
+SMI consts peak_setup(const row_call *c, const span *s) {
+  (void)s;
+  return factor(1 / c->params[0]);
+}
+static const exp_body peak_body = {.setup = peak_setup, .scaled = true, .scores = &scaled_scores, .kind = EXP_SUMS};
+static void peak_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&peak_body, c, st, parts); }
+
+/* The first read of a row that begins with a temperature and top-p: its sums, and its best few hundred. If those hold the mass, nothing but them
+ * is copied and divided, and the row is not touched again. False, with nothing done, where they do not. */
+static bool chain_peaked(chain *w, double temperature, double share) {
+  best_few best;
+  real terms[MASS_BEST + LANES] = {0};
+  struct row_pick last = {0, 0};
+  row_state st;
+  pick p;
+  const row_kernel kernel = {.pass = peak_pass, .fold = exp_fold};
+  const row_call c = {.n = w->n, .rows = 1, .src = {w->row->x}, .params = &temperature};
+  const span s = span_of(&c, 0);
+  const consts k = peak_setup(&c, &s);
+  if (w->n <= FEW) return false;
+  exp_begin(&peak_body, &c, &st);
+  pick_start(&p, MASS_BEST, best.x, best.place, w->row->x, w->n);
+  pick_sum_pass(&peak_body, &c, &st, &p, NULL, NULL);
+  while (exp_next(&peak_body, &c, &st)) run_pass(&kernel, &c, &st);
+  if (st.mode == EXP_FILL || !(st.max > (double)-R_INF)) return false;
+  const exp_row r = exp_row_of(&peak_body, &s, &k, &st);
+  const span few = {.src = {best.x}};
+  best.n = p.kept;
+  for (size_t i = 0; i < best.n; i += LANES) {
+    vreal d;
+    int cnt = lanes_left(best.n - i);
+    v_store(terms + i, v_select(lanes_below(cnt), exp_term(score_scaled(&few, &k, &r.shift, i, cnt), true, r.ref, &d), v_set1(0)));
+  }
+  if (!mass_among_best(&best, terms, share * st.sum, &last)) {
+    if (best.n == MASS_BEST && last.limit < 0) w->beyond = (real)((double)(real)last.value / temperature);
+    return false;
+  }
+  chain_close_to(w, &best, last);
+  for (size_t i = 0; i < w->n; i += LANES) {
+    int cnt = lanes_left(w->n - i);
+    put(w->z, i, cnt, temperature == 1 ? at(w->z, i, cnt) : chain_quotient(at(w->z, i, cnt), temperature, chain_inverse(temperature)));
+  }
+  return true;
+}
+
+/* Keeps the first elements, best key first, that have the mass: all before whom there is less of it. */
+static void chain_mass(chain *w, const real *keys, double share) {
+  best_few best;
+  real terms[MASS_BEST + LANES] = {0};
+  struct row_pick last = {0, 0};
+  const double target = share * w->sum;
+  if (keys == w->z && w->beyond < R_INF) {
+    chain_terms(w);
+    last = mass_find(w, keys, share, target, w->beyond);
+    chain_keep(w, keys, (real)last.value, last.limit);
+    return;
+  }
+  chain_best(keys, w->n, MASS_BEST, &best);
+  for (size_t i = 0; i < best.n; i++) terms[i] = w->z[best.place[i]];
+  for (size_t i = 0; i < best.n; i += LANES) {
+    int cnt = lanes_left(best.n - i);
+    v_store(terms + i, v_select(lanes_below(cnt), chain_term(w, at(terms, i, cnt)), v_set1(0)));
+  }
+  if (!mass_among_best(&best, terms, target, &last)) {
+    chain_terms(w);
+    last = mass_find(w, keys, share, target, (real)last.value);
+  } else if (keys == w->z && w->n > FEW) {
+    chain_close_to(w, &best, last);
+    return;
+  }
+  chain_keep(w, keys, (real)last.value, last.limit);
 }
 
 static void chain_top_p(chain *w, double share) {
   if (share >= 1) return;
   chain_sum(w, false);
-  if (w->hopeless) return;
-  chain_terms(w);
-  const struct row_pick found = mass_find(w->z, w->terms, w->n, share * mass_above(w->z, w->terms, w->n, -R_INF));
-  chain_keep(w, (real)found.value, found.limit);
+  if (!w->hopeless) chain_mass(w, w->z, share);
 }
 
-/* Scores by how far -log p is from the entropy, the nearest first; the bar is then one of those. */
+/* Scores by how far -log p is from the entropy, the nearest first. */
 static void chain_typical(chain *w, double share) {
   if (share >= 1) return;
   chain_sum(w, true);
   if (w->hopeless) return;
-  real *keys = w->keys;
-  chain_terms(w);
   for (size_t i = 0; i < w->n; i++) {
     double away = (double)w->z[i] - w->lse + w->entropy;
-    keys[i] = w->z[i] > -R_INF ? (real)(away < 0 ? away : -away) : -R_INF;
+    w->keys[i] = w->z[i] > -R_INF ? (real)(away < 0 ? away : -away) : -R_INF;
   }
-  const struct row_pick found = mass_find(keys, w->terms, w->n, share * mass_above(w->z, w->terms, w->n, -R_INF));
-  for (size_t i = 0; i < w->n; i++) {
-    double key = (double)keys[i];
-    if (!(key > found.value || (key == found.value && (int64_t)i <= found.limit))) w->z[i] = -R_INF;
-  }
-  w->known = false;
+  chain_mass(w, w->keys, share);
 }
 
 /* ---- the other steps ---- */
 
 static void chain_temperature(chain *w, double t) {
-  if (t == 1) return;
-  for (size_t i = 0; i < w->n; i++) w->z[i] = (real)((double)w->z[i] / t);
-  w->known = false;
+  const double c = chain_inverse(t);
+  if (t == 0) chain_top_k(w, 1);
+  if (t == 0 || t == 1) return;
+  for (size_t i = 0; i < w->n; i += LANES) {
+    int cnt = lanes_left(w->n - i);
+    put(w->z, i, cnt, chain_quotient(at(w->z, i, cnt), t, c));
+  }
+  chain_changed(w);
+}
+
+static size_t chain_count(const chain *w) {
+  size_t n = 0;
+  for (size_t i = 0; i < w->n; i++) n += w->z[i] > -R_INF;
+  return n;
+}
+
+/* T between a - b and a + b, by how close the entropy is to its largest, to the power c. */
+static void chain_dynamic(chain *w, const smx_step *s) {
+  const double low = s->b < s->a ? s->a - s->b : 0, high = s->a + s->b;
+  double level = 0;
+  chain_sum(w, s->b != 0);
+  if (w->hopeless) return;
+  if (s->b == 0) {
+    chain_temperature(w, s->a);
+    return;
+  }
+  const size_t n = chain_count(w);
+  if (n < 2) return;
+  if (w->entropy > 0) level = w->entropy / d_log((double)n, 0);
+  chain_temperature(w, low + (high - low) * (s->c == 0 ? 1 : level > 0 ? d_exp(s->c * d_log(level, 0)) : 0));
+}
+
+/* max - a d^2 ((3 - b) / 2 - (b - 1) / 2 d), d = z - max <= 0. */
+static void chain_quadratic(chain *w, double a, double b) {
+  chain_sum(w, false);
+  if (a == 0 || w->hopeless) return;
+  for (size_t i = 0; i < w->n; i++) {
+    double d = (double)w->z[i] - w->top;
+    if (w->z[i] > -R_INF) w->z[i] = (real)(w->top - a * (d * d) * (0.5 * (3 - b) - 0.5 * (b - 1) * d));
+  }
+  chain_changed(w);
+}
+
+/* The terms of what is left, best first, in the keys: how many. */
+static size_t chain_sorted(chain *w) {
+  size_t n = 0;
+  for (size_t i = 0; i < w->n; i++)
+    if (w->z[i] > -R_INF) ((int64_t *)w->room)[n] = (int64_t)n, w->keys[n++] = w->z[i];
+  pick_sort(w->keys, w->room, n);
+  for (size_t i = 0; i < n; i += LANES) {
+    int cnt = lanes_left(n - i);
+    put(w->keys, i, cnt, chain_term(w, at(w->keys, i, cnt)));
+  }
+  return n;
+}
+static void chain_tail_free(chain *w, double share) {
+  if (share >= 1) return;
+  chain_sum(w, false);
+  if (w->hopeless) return;
+  const size_t n = chain_sorted(w);
+  double total = 0, sum = 0;
+#define BEND(i) __builtin_fabs((double)w->keys[i] - 2 * (double)w->keys[(i) + 1] + (double)w->keys[(i) + 2])
+  for (size_t i = 0; i + 2 < n; i++) total += BEND(i);
+  for (size_t i = 0; i + 2 < n; i++) {
+    sum += BEND(i);
+    if (sum <= share * total || i == 0) continue;
+    chain_top_k(w, (double)i);
+    return;
+  }
+#undef BEND
+}
+
+enum { BEST_MANY = 100 };
+
+/* The scores of the best hundred, best first: how many there are. */
+static size_t chain_hundred(const chain *w, real *z) {
+  best_few b;
+  chain_best(w->z, w->n, BEST_MANY, &b);
+  pick_sort(b.x, b.place, b.n);
+  memcpy(z, b.x, b.n * sizeof *z);
+  return b.n;
+}
+
+static void chain_top_h(chain *w, double share) {
+  real z[BEST_MANY + LANES] = {0}, e[BEST_MANY + LANES];
+  double mass = 0, entropy = 0, sum = 0, part[BEST_MANY];
+  chain_sum(w, false);
+  if (w->hopeless) return;
+  const size_t n = chain_hundred(w, z);
+  for (size_t i = 0; i < n; i += LANES) v_store(e + i, chain_term(w, v_load(z + i)));
+  for (size_t i = 0; i < n; i++) mass += (double)e[i];
+  for (size_t i = 0; i < n; i++) {
+    double p = (double)e[i] / mass;
+    part[i] = p > 0 ? -p * d_log(p, 0) : 0;
+    entropy += part[i];
+  }
+  size_t kept = 1;
+  for (sum = part[0]; kept < n && sum + part[kept] <= share * entropy; kept++) sum += part[kept];
+  chain_top_k(w, (double)kept);
+}
+
+/* Mirostat 1: p ~ rank^-s, s from the slopes between the hundred best; with e = s - 1 the k best have a surprise of mu bits on average if
+ * k^s = e 2^mu / (1 - n^-e). */
+static void chain_mirostat(chain *w, double mu) {
+  real z[BEST_MANY + LANES];
+  double above = 0, below = 0;
+  chain_sum(w, false);
+  if (w->hopeless) return;
+  const size_t best = chain_hundred(w, z), n = chain_count(w);
+  for (size_t i = 0; i + 1 < best; i++) {
+    double t = d_log((double)(i + 2) / (double)(i + 1), 0);
+    above += t * ((double)z[i] - (double)z[i + 1]), below += t * t;
+  }
+  if (!(above > 0)) return; /* flat: all are kept */
+  const double s = above / below, log_n = d_log((double)n, 0), y = (s - 1) * log_n;
+  const double ratio = y > -1e-4 && y < 1e-4 ? 1 + 0.5 * y : y / (1 - d_exp(-y)); /* y / (1 - e^-y) */
+  const double log_k = (mu * 0.69314718055994530942 + (ratio > 0 ? d_log(ratio / log_n, 0) : -700)) / s;
+  if (log_k < log_n) chain_top_k(w, log_k > 0 ? __builtin_floor(d_exp(log_k)) : 1);
 }
 
 /* The deviation of the scores that are left, of all of them or of a sample. */
@@ -219,26 +345,31 @@ static void chain_xtc(chain *w, double chance, double threshold, const draws *co
     if (w->z[i] >= bar && (last < 0 || !(w->z[i] > w->z[last]))) last = (int64_t)i;
   for (size_t i = 0; i < w->n; i++)
     if (w->z[i] >= bar && (int64_t)i != last) w->z[i] = -R_INF;
-  w->known = false;
+  chain_changed(w);
 }
 
-/* Elements named by the step: at[i] in 0..n-1, checked by the caller. */
+/* Elements named by the step, which are 0..n-1; each once, but for biases. */
 static void chain_tokens(chain *w, const smx_step *s) {
   for (size_t i = 0; i < s->token_count; i++) {
-    real *z = w->z + s->tokens[i];
+    const size_t place = chain_place(w, s->tokens[i]);
+    real *z = w->z + place;
+    if (place == w->n) continue;
     if (s->kind == SMX_STEP_BAN) *z = -R_INF;
     else if (s->kind == SMX_STEP_BIAS) *z = (real)((double)*z + s->values[i]);
     else if (s->kind == SMX_STEP_REPETITION) *z = (real)(*z > 0 ? (double)*z / s->a : (double)*z * s->a);
     else *z = (real)((double)*z - s->a * (s->values ? s->values[i] : 1) - s->b);
   }
-  w->known = false;
+  chain_changed(w);
 }
 
 static void chain_allow(chain *w, const smx_step *s) {
   for (size_t i = 0; i < w->n; i++) w->keys[i] = -R_INF;
-  for (size_t i = 0; i < s->token_count; i++) w->keys[s->tokens[i]] = w->z[s->tokens[i]];
+  for (size_t i = 0; i < s->token_count; i++) {
+    const size_t place = chain_place(w, s->tokens[i]);
+    if (place < w->n) w->keys[place] = w->z[place];
+  }
   memcpy(w->z, w->keys, w->n * sizeof *w->z);
-  w->known = false;
+  chain_changed(w);
 }
 
 /* Steps whose bar follows from the best, the sum or the entropy. */
@@ -257,16 +388,18 @@ static double chain_bar(const chain *w, const smx_step *s) {
 
 static void chain_step(chain *w, const smx_step *s, const draws *coin) {
   switch (s->kind) {
-    case SMX_STEP_TEMPERATURE:
-      if (s->a == 0) chain_top_k(w, 1);
-      else chain_temperature(w, s->a);
-      break;
+    case SMX_STEP_TEMPERATURE: chain_temperature(w, s->a); break;
     case SMX_STEP_TOP_K: chain_top_k(w, s->a); break;
     case SMX_STEP_TOP_P: chain_top_p(w, s->a); break;
     case SMX_STEP_TYPICAL: chain_typical(w, s->a); break;
     case SMX_STEP_TOP_N_SIGMA: chain_top_n_sigma(w, s->a, s->b); break;
     case SMX_STEP_XTC: chain_xtc(w, s->a, s->b, coin); break;
     case SMX_STEP_ALLOW: chain_allow(w, s); break;
+    case SMX_STEP_DYNAMIC_TEMPERATURE: chain_dynamic(w, s); break;
+    case SMX_STEP_QUADRATIC: chain_quadratic(w, s->a, s->b); break;
+    case SMX_STEP_TAIL_FREE: chain_tail_free(w, s->a); break;
+    case SMX_STEP_TOP_H: chain_top_h(w, s->a); break;
+    case SMX_STEP_MIROSTAT: chain_mirostat(w, s->a); break;
     case SMX_STEP_BAN:
     case SMX_STEP_BIAS:
     case SMX_STEP_REPETITION:
@@ -280,67 +413,112 @@ static void chain_step(chain *w, const smx_step *s, const draws *coin) {
 
 /* ---- the draw ---- */
 
-static int64_t chain_cdf(const chain *w, double u) {
-  double total = 0, before = 0;
-  int64_t last = -1;
-  for (int round = 0; round < 2; round++)
-    for (size_t b = 0; b < w->n; b += 256) {
-      double within = 0;
-      size_t end = w->n - b < 256 ? w->n : b + 256;
-      for (size_t i = b; i < end; i++) within += (double)w->terms[i];
-      if (round == 0) {
-        total += within;
-        continue;
-      }
-      double sum = 0;
-      for (size_t i = b; i < end && before + within > u * total; i++) {
-        sum += (double)w->terms[i];
-        if (w->terms[i] > 0) last = (int64_t)i;
-        if (w->terms[i] > 0 && before + sum > u * total) return last;
-      }
-      before += within;
+enum { DRAW_BLOCK = 256, DRAW_SIDE = 8 };
+
+/* The sums of blocks of 256 terms, each from left to right; several blocks side by side, for none of them waits for another. */
+NOINLINE void draw_sums(const real *terms, size_t n, double *sums) {
+  const size_t whole = n / (DRAW_BLOCK * DRAW_SIDE) * DRAW_SIDE;
+  for (size_t b = 0; b < whole; b += DRAW_SIDE) {
+    const real *t = terms + b * DRAW_BLOCK;
+    double sum[DRAW_SIDE] = {0};
+    for (size_t i = 0; i < DRAW_BLOCK; i++)
+#pragma GCC unroll 8
+      for (size_t j = 0; j < DRAW_SIDE; j++) sum[j] += (double)t[j * DRAW_BLOCK + i];
+    memcpy(sums + b, sum, sizeof sum);
+  }
+  for (size_t b = whole; b * DRAW_BLOCK < n; b++) {
+    sums[b] = 0;
+    for (size_t i = b * DRAW_BLOCK; i < n && i < (b + 1) * DRAW_BLOCK; i++) sums[b] += (double)terms[i];
+  }
+}
+
+/* The first place where the running sum is more than u times the whole; where rounding leaves none, the last that has a term. */
+static size_t draw_cdf(const chain *w, double u) {
+  double total = 0, before = 0, *sums = w->room;
+  const size_t blocks = (w->n + DRAW_BLOCK - 1) / DRAW_BLOCK;
+  draw_sums(w->terms, w->n, sums);
+  for (size_t b = 0; b < blocks; b++) total += sums[b];
+  for (size_t b = 0; b < blocks; before += sums[b++]) {
+    if (!(before + sums[b] > u * total)) continue;
+    double within = 0;
+    for (size_t i = b * DRAW_BLOCK; i < w->n && i < (b + 1) * DRAW_BLOCK; i++) {
+      within += (double)w->terms[i];
+      if (w->terms[i] > 0 && before + within > u * total) return i;
     }
+  }
+  size_t last = w->n - 1;
+  while (!(w->terms[last] > 0)) last--;
   return last;
+}
+
+/* The place of the best score, with noise unless d is NULL. */
+NOINLINE size_t draw_best(const chain *w, const draws *d) {
+  search b = BEST_NONE;
+  if (!w->closed) {
+    for (size_t g = 0; g < w->n; g += GROUP) b = best_group(w->z + g, group_size(g, w->n), (int64_t)g, 1, d, b);
+    return (size_t)b.index;
+  }
+  for (size_t i = 0; i < w->n; i++) {
+    const double z = (double)w->z[i];
+    if (!(z > (double)-R_INF)) continue;
+    if (d) best_try(&b, z, z, (int64_t)i, draw_word(d, (uint64_t)w->at[i]));
+    else if (b.index < 0 || z > b.key) b.key = z, b.index = (int64_t)i;
+  }
+  return (size_t)b.index;
 }
 
 static void chain_draw(chain *w) {
   chain_row *row = w->row;
   draws d = {row->seed, row->stream, PURPOSE_UNIFORM};
+  size_t drawn;
   chain_sum(w, false);
   if (w->hopeless) return;
   if (row->draw == SMX_DRAW_CDF) {
     chain_terms(w);
-    row->index = chain_cdf(w, uniform_of(draw_word(&d, 0)));
+    drawn = draw_cdf(w, uniform_of(draw_word(&d, 0)));
   } else {
     d.purpose = PURPOSE_GUMBEL;
-    search b = BEST_NONE;
-    for (size_t g = 0; g < w->n; g += GROUP)
-      b = best_group(w->z + g, group_size(g, w->n), (int64_t)g, 1, row->draw == SMX_DRAW_GREEDY ? NULL : &d, b);
-    row->index = b.index;
+    drawn = draw_best(w, row->draw == SMX_DRAW_GREEDY ? NULL : &d);
   }
-  if (row->index < 0) return;
-  row->log = ((double)w->z[row->index] - (double)w->r.shift) - ((double)w->r.top + (double)w->r.top_l) - d_log1p(w->r.others);
+  row->index = chain_index(w, drawn);
+  row->log = ((double)w->z[drawn] - (double)w->r.shift) - ((double)w->r.top + (double)w->r.top_l) - d_log1p(w->r.others);
+  row->status = SMX_ROW_OK;
 }
 
-/* True if there is a NaN or +inf. */
-static bool chain_copy(const real *x, size_t n, real *z) {
-  vmask bad = v_lt(v_set1(0), v_set1(0));
-  for (size_t i = 0; i < n; i += LANES) {
-    int cnt = lanes_left(n - i);
-    vreal v = at(x, i, cnt);
-    bad = m_or(bad, m_not(v_lt(v, v_set1(R_INF))));
-    put(z, i, cnt, v);
+/* Why there was nothing to draw. */
+static smx_row_status chain_verdict(const chain *w) {
+  bool nan = false, inf = false;
+  for (size_t i = 0; i < w->n; i++) nan |= w->z[i] != w->z[i], inf |= w->z[i] > R_MAX;
+  return nan ? SMX_ROW_NAN : inf ? SMX_ROW_INF : SMX_ROW_EMPTY;
+}
+
+/* Whether a step begins with the sums of the row. */
+static bool step_sums(const smx_step *s) {
+  switch (s->kind) {
+    case SMX_STEP_TEMPERATURE:
+    case SMX_STEP_TOP_K:
+    case SMX_STEP_REPETITION:
+    case SMX_STEP_FREQUENCY:
+    case SMX_STEP_BIAS:
+    case SMX_STEP_BAN:
+    case SMX_STEP_ALLOW: return false;
+    default: return true;
   }
-  return m_any(bad);
 }
 
 void SMX_FN(sample_chain)(chain_row *row);
 void SMX_FN(sample_chain)(chain_row *row) {
-  chain w = {.row = row, .z = row->scratch[0], .terms = row->scratch[1], .keys = row->scratch[2], .n = row->n};
+  chain w = {
+      .row = row, .z = row->scratch[0], .terms = row->scratch[1], .keys = row->scratch[2], .room = row->room, .n = row->n, .beyond = R_INF};
   const draws coin = {row->seed, row->stream, PURPOSE_COIN};
-  w.hopeless = chain_copy(row->x, row->n, w.z);
+  const smx_step *s = row->steps, *end = s + row->step_count;
+  double temperature = 1;
   row->index = -1;
   row->log = (double)r_nan();
-  for (size_t i = 0; i < row->step_count && !w.hopeless; i++) chain_step(&w, row->steps + i, &coin);
+  if (s < end && s->kind == SMX_STEP_TEMPERATURE && s->a != 0) temperature = s++->a;
+  if (s < end && s->kind == SMX_STEP_TOP_P && s->a < 1 && chain_peaked(&w, temperature, s->a)) s++;
+  else chain_open(&w, temperature, s == end || step_sums(s));
+  for (; s < end && !w.hopeless; s++, w.beyond = R_INF) chain_step(&w, s, &coin);
   if (!w.hopeless) chain_draw(&w);
+  if (w.hopeless) row->status = chain_verdict(&w);
 }

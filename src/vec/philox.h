@@ -27,10 +27,15 @@ typedef struct draws {
   purpose purpose;
 } draws;
 
+#define PHILOX_0 0xD2511F53u
+#define PHILOX_1 0xCD9E8D57u
+#define PHILOX_KEY_0 0x9E3779B9u
+#define PHILOX_KEY_1 0xBB67AE85u
+
 /* Ten rounds on a counter. */
 SMI void philox(uint32_t c[4], uint32_t k0, uint32_t k1) {
-  for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-    const uint64_t p = (uint64_t)0xD2511F53u * c[0], q = (uint64_t)0xCD9E8D57u * c[2];
+  for (int round = 0; round < 10; round++, k0 += PHILOX_KEY_0, k1 += PHILOX_KEY_1) {
+    const uint64_t p = (uint64_t)PHILOX_0 * c[0], q = (uint64_t)PHILOX_1 * c[2];
     const uint32_t c1 = c[1], c3 = c[3];
     c[0] = (uint32_t)(q >> 32) ^ c1 ^ k0, c[1] = (uint32_t)q;
     c[2] = (uint32_t)(p >> 32) ^ c3 ^ k1, c[3] = (uint32_t)p;

@@ -57,9 +57,31 @@ def shape_seeds():
     yield "number", b"-1.5e3"
 
 
+def sample_number(v):
+    return bytes([0]) + (int(v * 1024) + 32768).to_bytes(2, "big")
+
+
+def sample_seed(steps, logits, draw=0):
+    """steps: (kind, a, b, c, tokens)."""
+    data = bytes([1, len(logits), len(steps)])
+    for kind, a, b, c, tokens in steps:
+        data += bytes([kind]) + sample_number(a) + sample_number(b) + bytes([c, 0, len(tokens)])
+        data += b"".join(bytes([t]) + sample_number(1) for t in tokens)
+    return data + bytes([draw]) + b"seed" + b"strm" + sample_number(0) + b"".join(map(sample_number, logits))
+
+
+def sample_seeds():
+    z = [3, 2, 1, 0, -1, 0.5, 2]
+    yield "top_p", sample_seed([(0, 0.8, 0, 0, []), (2, 0.9, 0, 0, [])], z)
+    yield "sharpened", sample_seed([(15, 1, 0.5, 1, []), (16, 0.3, 1.5, 0, []), (17, 0.9, 0, 0, []), (19, 3, 0, 0, [])], z, 1)
+    yield "text", sample_seed([(20, 2, 0, 0, [0, 1, 2, 0, 1]), (21, 0.8, 1.75, 2, [0, 1, 2, 0, 1]), (10, 1.5, 0, 0, [0, 0, 3])], z, 1)
+    yield "banned", sample_seed([(13, 0, 0, 0, [0, 1, 2]), (18, 0.5, 0, 0, [])], z[:3], 2)
+
+
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "corpus")
-    makers = {"npy": npy_seeds, "npz": npz_seeds, "safetensors": safetensors_seeds, "csv": csv_seeds, "shape": shape_seeds}
+    makers = {"npy": npy_seeds, "npz": npz_seeds, "safetensors": safetensors_seeds, "csv": csv_seeds, "shape": shape_seeds,
+              "sample": sample_seeds}
     for target, seeds in makers.items():
         os.makedirs(os.path.join(folder, target), exist_ok=True)
         for name, data in seeds():
