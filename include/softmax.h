@@ -355,6 +355,20 @@ typedef enum smx_attention_weights { /* of the visible keys j of a row; n is the
                                          12, /* clip((b - a) p + a, 0, 1), p = softmax, a <= 0, b >= 1: clipped softmax (Bondarenko et al. 2023) */
                                      SMX_ATTENTION_CENTRED =
                                          13, /* a (z - mean) / (deviation + c) + b: Normalized Attention Pooling (Richter, Wattenhofer 2020), c = 1e-3 */
+                                     SMX_ATTENTION_EXP =
+                                         14, /* e^min(z, c) / N: On the Expressiveness of Softmax Attention (Mongaras, Larson 2025), c = 5. With
+                                                q' = (q, -|q|^2/2, 1), k' = (k, 1, -|k|^2/2) and c = 0 the Gaussian of their distance */
+                                     SMX_ATTENTION_CREDAL =
+                                         15, /* (e^z + a) / sum (e^z + a): Credal Transformer (2025), a = 1; n a / e^lse is its
+                                                                   uncertainty */
+                                     SMX_ATTENTION_SHAPED =
+                                         16, /* a [j is the key where the row stands] + b p - c / n: The Shaped Transformer (Noci et al. 2023), 1, 1, 1 */
+                                     SMX_ATTENTION_LSSA =
+                                         17, /* log(1 + e^(s z)) / N, s = ln d ln n; N as for RELU; for rows of q and k of length 1 and
+                                                                 scale 1: Softplus Attention with Re-weighting (Gao, Spratling 2025) */
+                                     SMX_ATTENTION_LSSAR =
+                                         18, /* y^a / sum y^a, y = max(n w - b, 0), w: LSSA with the norm l1; b is 0 while n <= c; a = 15, b = 1, c = 3.
+                                                Where no y is above 2^-16: w */
                                      SMX_ATTENTION_KINDS
 } smx_attention_weights;
 
@@ -398,13 +412,13 @@ typedef struct smx_attention_options {
 SMX_API smx_status smx_attention_init(smx_attention_options *options);
 
 /* options NULL means defaults. lse [B, Hq, Lq] (f32 or f64) may be NULL: the natural logarithm of the normaliser of SOFTMAX, SOFTMAX_N, SSMAX,
- * SOFTPICK, SELF_ADJUST, of RELU to TAYLOR with the norm l1, and what the others need for their gradient; it includes the sink.
+ * SOFTPICK, SELF_ADJUST, CREDAL, of RELU to TAYLOR, EXP and LSSA with the norm l1, and what the others need for their gradient; it includes the sink.
  * f16, bf16, f32 or f64; f64 arithmetic when q, k or v is f64. o and lse may not overlap anything else. */
 SMX_API smx_status smx_attention(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
                                  const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse);
 
 /* The gradients of q, k and v, from o and lse of the forward call and the gradients of both (d_lse may be NULL); those that are NULL are not
- * wanted. Memory is O(L). For SOFTMAX to SELF_ADJUST, not for a paged cache: SMX_ERR_NO_BACKWARD. dk and dv add up rows in blocks of 256, query
+ * wanted. Memory is O(L). For SOFTMAX to SELF_ADJUST and CREDAL, not for a paged cache: SMX_ERR_NO_BACKWARD. dk and dv add up rows in blocks of 256, query
  * heads in order. */
 SMX_API smx_status smx_attention_backward(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
                                           const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse, const smx_tensor *d_o,
@@ -420,7 +434,7 @@ SMX_API smx_status smx_attention_backward_bias(smx_context *ctx, const smx_atten
 /* Split keys: what each 1024 keys contribute, for caches that lie on several machines or arrive in pieces. states: [B, Hq, Lq, S, W], f32 (f64
  * for f64 arithmetic), the last axis contiguous; S = the number of multiples of 1024 from key_start that lie below key_start + Lk, and
  * W = smx_attention_state_width(e). With key_start set for each piece and query_start given, merging the states of all pieces in order gives the
- * bits of one call over all keys. Not for weights that depend on n or on the whole row (SSMAX, CLIPPED, CENTRED, norm COUNT). */
+ * bits of one call over all keys. Not for weights that depend on n or on the whole row (SSMAX, CLIPPED, CENTRED, SHAPED, LSSA, LSSAR, norm COUNT). */
 SMX_API int64_t smx_attention_state_width(int64_t e);
 SMX_API smx_status smx_attention_states(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
                                         const smx_tensor *v, const smx_tensor *states);

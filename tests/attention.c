@@ -20,6 +20,11 @@ static const double params[SMX_ATTENTION_KINDS][SMX_ATTENTION_PARAMS] = {
     [SMX_ATTENTION_TAYLOR] = {SMX_ATTENTION_NORM_L1, 5},
     [SMX_ATTENTION_CLIPPED] = {-0.03, 1.03},
     [SMX_ATTENTION_CENTRED] = {1.5, 0.25, 1e-3},
+    [SMX_ATTENTION_EXP] = {SMX_ATTENTION_NORM_CLAMP, 0, 1.5},
+    [SMX_ATTENTION_CREDAL] = {1},
+    [SMX_ATTENTION_SHAPED] = {1, 0.75, 0.5},
+    [SMX_ATTENTION_LSSA] = {SMX_ATTENTION_NORM_L1, 1e-8},
+    [SMX_ATTENTION_LSSAR] = {3, 1, 3},
 };
 
 static void set_weights(acase *a, int weights) {
@@ -124,6 +129,7 @@ static void values_are_those_of_the_reference(void **state) {
     printf("weights %2d: o within %.1f, lse within %.2f x 2^-24\n", w, worst.o, worst.lse);
     /* where weights vanish with the score, a rounding error of it shows in full in their logarithm */
     int vanish = w == SMX_ATTENTION_SOFTPICK || w == SMX_ATTENTION_RELU || w == SMX_ATTENTION_IDENTITY;
+    vanish |= w == SMX_ATTENTION_LSSA || w == SMX_ATTENTION_LSSAR; /* and where its error is multiplied by ln d ln n */
     assert_true(worst.o < (vanish ? 4000 : 400));
     assert_true(worst.lse < (vanish ? 20000 : 20));
   }
@@ -162,30 +168,35 @@ static void scores_of_any_size(void **state) {
 
 typedef struct answer {
   int weights;
-  double param[SMX_ATTENTION_PARAMS], o[2], lse;
+  double param[SMX_ATTENTION_PARAMS], o[2], lse, scale;
 } answer;
 
 static void known_answers(void **state) {
   (void)state;
   static const answer answers[] = {
-      {SMX_ATTENTION_SOFTMAX, {0}, {0.657204095482, 0.511817832575}, 1.42417343007},
-      {SMX_ATTENTION_SOFTMAX_N, {1}, {0.529701141432, 0.412520999160}, NAN},
-      {SMX_ATTENTION_SOFTMAX_N, {3}, {0.381624580046, 0.297201838454}, NAN},
-      {SMX_ATTENTION_SSMAX, {0.43}, {0.654910990499, 0.592181523387}, NAN},
-      {SMX_ATTENTION_SIGMOID, {0}, {1.08228254849, 1.0}, NAN},
-      {SMX_ATTENTION_SIGMOID, {-1.09861228866811}, {0.593023422639, 0.511567383660}, NAN},
-      {SMX_ATTENTION_SOFTPICK, {0}, {0.58747900084, 0.242347424412}, NAN},
-      {SMX_ATTENTION_SELF_ADJUST, {0}, {0.285438645292, 0.061438378575}, NAN},
-      {SMX_ATTENTION_SELF_ADJUST_RANGE, {0}, {0.488182167425, 0.228530603012}, NAN},
-      {SMX_ATTENTION_RELU, {SMX_ATTENTION_NORM_COUNT}, {0.2357022604, 0.1178511302}, NAN},
-      {SMX_ATTENTION_RELU, {SMX_ATTENTION_NORM_L1}, {2.0 / 3, 1.0 / 3}, NAN},
-      {SMX_ATTENTION_ELU, {SMX_ATTENTION_NORM_L1, 1e-8}, {0.6402849238, 0.5463259528}, NAN},
-      {SMX_ATTENTION_IDENTITY, {SMX_ATTENTION_NORM_CLAMP}, {0.3535533906, 0}, NAN},
-      {SMX_ATTENTION_SOFTPLUS, {SMX_ATTENTION_NORM_L1}, {0.649364426213, 0.561267926077}, NAN},
-      {SMX_ATTENTION_TAYLOR, {SMX_ATTENTION_NORM_L1, 2}, {0.634876071695, 0.53950428678}, NAN},
-      {SMX_ATTENTION_TAYLOR, {SMX_ATTENTION_NORM_L1, 6}, {0.657188422484, 0.511840951003}, NAN},
-      {SMX_ATTENTION_CLIPPED, {-0.03, 1.03}, {0.4874730975 + 0.1491632437, 0.3333636588 + 0.1491632437}, 1.42417343007},
-      {SMX_ATTENTION_CENTRED, {1, 0, 1e-3}, {-0.266656521762, -1.06662608705}, NAN},
+      {SMX_ATTENTION_SOFTMAX, {0}, {0.657204095482, 0.511817832575}, 1.42417343007, 0},
+      {SMX_ATTENTION_SOFTMAX_N, {1}, {0.529701141432, 0.412520999160}, NAN, 0},
+      {SMX_ATTENTION_SOFTMAX_N, {3}, {0.381624580046, 0.297201838454}, NAN, 0},
+      {SMX_ATTENTION_SSMAX, {0.43}, {0.654910990499, 0.592181523387}, NAN, 0},
+      {SMX_ATTENTION_SIGMOID, {0}, {1.08228254849, 1.0}, NAN, 0},
+      {SMX_ATTENTION_SIGMOID, {-1.09861228866811}, {0.593023422639, 0.511567383660}, NAN, 0},
+      {SMX_ATTENTION_SOFTPICK, {0}, {0.58747900084, 0.242347424412}, NAN, 0},
+      {SMX_ATTENTION_SELF_ADJUST, {0}, {0.285438645292, 0.061438378575}, NAN, 0},
+      {SMX_ATTENTION_SELF_ADJUST_RANGE, {0}, {0.488182167425, 0.228530603012}, NAN, 0},
+      {SMX_ATTENTION_RELU, {SMX_ATTENTION_NORM_COUNT}, {0.2357022604, 0.1178511302}, NAN, 0},
+      {SMX_ATTENTION_RELU, {SMX_ATTENTION_NORM_L1}, {2.0 / 3, 1.0 / 3}, NAN, 0},
+      {SMX_ATTENTION_ELU, {SMX_ATTENTION_NORM_L1, 1e-8}, {0.6402849238, 0.5463259528}, NAN, 0},
+      {SMX_ATTENTION_IDENTITY, {SMX_ATTENTION_NORM_CLAMP}, {0.3535533906, 0}, NAN, 0},
+      {SMX_ATTENTION_SOFTPLUS, {SMX_ATTENTION_NORM_L1}, {0.649364426213, 0.561267926077}, NAN, 0},
+      {SMX_ATTENTION_TAYLOR, {SMX_ATTENTION_NORM_L1, 2}, {0.634876071695, 0.53950428678}, NAN, 0},
+      {SMX_ATTENTION_TAYLOR, {SMX_ATTENTION_NORM_L1, 6}, {0.657188422484, 0.511840951003}, NAN, 0},
+      {SMX_ATTENTION_CLIPPED, {-0.03, 1.03}, {0.4874730975 + 0.1491632437, 0.3333636588 + 0.1491632437}, 1.42417343007, 0},
+      {SMX_ATTENTION_CENTRED, {1, 0, 1e-3}, {-0.266656521762, -1.06662608705}, NAN, 0},
+      {SMX_ATTENTION_EXP, {SMX_ATTENTION_NORM_COUNT, 0, 5}, {0.910101161, 0.7087691736}, NAN, 0},
+      {SMX_ATTENTION_CREDAL, {1}, {0.661171950825, 0.576749209233}, 1.967730697306, 0},
+      {SMX_ATTENTION_SHAPED, {1, 1, 1}, {0.990537428815, 1 - 0.154848834092}, 1.42417343007, 0},
+      {SMX_ATTENTION_LSSA, {SMX_ATTENTION_NORM_L1}, {0.649364426213, 0.561267926077}, NAN, 0.9285709409217915},
+      {SMX_ATTENTION_LSSAR, {3, 1, 0}, {0.995595630495, 0.00440436950486}, NAN, 0.9285709409217915},
   };
   for (size_t i = 0; i < COUNT_OF(answers); i++) {
     const answer *w = answers + i;
@@ -197,6 +208,7 @@ static void known_answers(void **state) {
     smx_attention_init(&options);
     options.weights = (smx_attention_weights)w->weights;
     memcpy(options.param, w->param, sizeof options.param);
+    options.scale = w->scale;
     tv.data = v, to.data = o;
     assert_int_equal(smx_attention(NULL, &options, &tq, &tk, &tv, &to, &tl), SMX_OK);
     int good = fabs(o[0] - w->o[0]) < 2e-10 && fabs(o[1] - w->o[1]) < 2e-10 && (isnan(w->lse) || fabs(lse - w->lse) < 1e-11);

@@ -10,11 +10,14 @@
 #include "cpu/cpu.h"
 #include "unit.h"
 
-enum { GRADS = SMX_ATTENTION_SELF_ADJUST + 1 }; /* kinds of weights that have one */
+/* The kinds of weights that have one. */
+static const int kinds[] = {SMX_ATTENTION_SOFTMAX,  SMX_ATTENTION_SOFTMAX_N,   SMX_ATTENTION_SSMAX, SMX_ATTENTION_SIGMOID,
+                            SMX_ATTENTION_SOFTPICK, SMX_ATTENTION_SELF_ADJUST, SMX_ATTENTION_CREDAL};
+enum { GRADS = COUNT_OF(kinds) };
 
 static void set_kind(acase *a, int w) {
-  static const double some[GRADS][SMX_ATTENTION_PARAMS] = {{0}, {1.5}, {0.43, 0.1}, {-1}, {0}, {0}};
-  a->options.weights = (smx_attention_weights)w;
+  static const double some[GRADS][SMX_ATTENTION_PARAMS] = {{0}, {1.5}, {0.43, 0.1}, {-1}, {0}, {0}, {0.8}};
+  a->options.weights = (smx_attention_weights)kinds[w];
   memcpy(a->options.param, some[w], sizeof a->options.param);
 }
 

@@ -17,7 +17,10 @@ static acase new_case(int which, int weights) {
                                                                            [SMX_ATTENTION_SSMAX] = {0.43, 0.1},
                                                                            [SMX_ATTENTION_TAYLOR] = {SMX_ATTENTION_NORM_L1, 5},
                                                                            [SMX_ATTENTION_CLIPPED] = {-0.03, 1.03},
-                                                                           [SMX_ATTENTION_CENTRED] = {1.5, 0.25, 1e-3}};
+                                                                           [SMX_ATTENTION_CENTRED] = {1.5, 0.25, 1e-3},
+                                                                           [SMX_ATTENTION_CREDAL] = {1},
+                                                                           [SMX_ATTENTION_SHAPED] = {1, 0.75, 0.5},
+                                                                           [SMX_ATTENTION_LSSAR] = {3, 1, 3}};
   acase a = acase_new(n[0], n[1], n[2], n[3], n[4], n[5], n[6]);
   a.options.weights = (smx_attention_weights)weights;
   memcpy(a.options.param, params[weights], sizeof a.options.param);

@@ -20,6 +20,11 @@ KINDS = {
     "taylor": {"norm": "l1", "terms": 4},
     "clipped": {"low": -0.03, "high": 1.03},
     "centred": {"gain": 1.0, "shift": 0.0, "epsilon": 1e-3},
+    "exp": {**_NORM, "most": 80.0},
+    "credal": {"prior": 1.0},
+    "shaped": {"identity": 1.0, "gain": 1.0, "mean": 1.0},
+    "lssa": _NORM,
+    "lssar": {"power": 15.0, "offset": 1.0, "ramp": 3},
 }
 _NORMS = ("none", "count", "l1", "clamp")
 _GRADIENTS = ("q", "k", "v", "bias", "slopes", "sinks")
@@ -67,7 +72,8 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
         k: keys [B, Hkv, Lk, d]; Hq is a multiple of Hkv, and query head h uses key head h // (Hq // Hkv)
         v: values [B, Hkv, Lk, e]
         weights: how scores become weights: softmax, softmax_n, ssmax, sigmoid, softpick, self_adjust, self_adjust_range, relu, elu,
-            identity, softplus, taylor, clipped or centred (libsoftmax.ATTENTION_KINDS names their parameters and defaults)
+            identity, softplus, taylor, clipped, centred, exp, credal, shaped, lssa or lssar (libsoftmax.ATTENTION_KINDS names their parameters
+            and defaults)
         params: parameters of the weights, a dict: {"n": 1} of softmax_n
         scale: of the scores; 0 means 1 / sqrt(d)
         softcap: bound of the scores; 0 means none
@@ -111,7 +117,7 @@ def attention_backward(do, *, q, k, v, o, lse, dlse=None, weights="softmax", par
     """Gradients of attention, from what the forward call had and gave (with return_lse), and the upstream gradients do and dlse.
 
     Returns the gradients of the inputs in wanted, a name or a tuple of names: q, k, v, bias, slopes, sinks (of the shapes that these have). For
-    softmax, softmax_n, ssmax, sigmoid, softpick and self_adjust. The other arguments are those of attention.
+    softmax, softmax_n, ssmax, sigmoid, softpick, self_adjust and credal. The other arguments are those of attention.
     """
     given, names = locals(), (wanted,) if isinstance(wanted, str) else tuple(wanted)
     for name in names:

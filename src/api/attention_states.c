@@ -18,7 +18,8 @@ static smx_status check_states(const attention_job *j, const char *port, const s
 /* Weights whose sums mean something without the rest of the row. */
 static smx_status check_weights(const attention_job *j) {
   int w = j->call.weights;
-  bool count = w >= SMX_ATTENTION_RELU && w <= SMX_ATTENTION_TAYLOR && j->call.param[0] == SMX_ATTENTION_NORM_COUNT;
+  bool normed = (w >= SMX_ATTENTION_RELU && w <= SMX_ATTENTION_TAYLOR) || w == SMX_ATTENTION_EXP;
+  bool count = normed && j->call.param[0] == SMX_ATTENTION_NORM_COUNT;
   if (attention_table[w].states && !count) return SMX_OK;
   return smx_fail(SMX_ERR_PARAM, "%s: options.weights is %d, which needs the whole row at once", j->name, w);
 }

@@ -150,7 +150,7 @@ static inline int64_t count_keys(const attn_head *h, const attn_row *row) {
 
 /* Row r of a head, in the order i * groups + g. */
 static inline attn_row open_row(const attn_call *c, const attn_head *h, const weigher *op, int64_t r) {
-  attn_row row = {.i = r / h->groups, .g = r % h->groups, .sink = -(double)R_INF};
+  attn_row row = {.i = r / h->groups, .g = r % h->groups, .at = r / h->groups + h->offset, .sink = -(double)R_INF};
   sight s = row_sight(c, h, row.i);
   row.low = s.low, row.high = s.high;
   if (h->slopes.data) row.slope = head_value(&h->slopes, row.g);

@@ -196,6 +196,7 @@ static void weigh_row(work *w, const block *b, int r, int64_t tile_row, part *p,
   one.from = (int)(b->low / ATTN_PANEL * ATTN_PANEL);
   one.to = (int)round_up(b->high, ATTN_PANEL);
   one.gain = 1;
+  one.first = w->split * ATTN_SPLIT;
   one.top = v_hmax(v_load(w->top + (tile_row + r) * LANES));
   p->any = one.top > -R_INF;
   for (int j = one.from; j < one.to && !p->any; j++) p->any = one.z[j] != one.z[j]; /* only NaN */

@@ -68,6 +68,28 @@ static double ssmax_scale(const attn_call *c, const attn_row *row) {
   return row->count > 0 ? c->param[0] * d_log(row->count, 0) + c->param[1] : 1;
 }
 
+/* ---- credal: e^z + a, in the unit of the larger of e^z and 1 ---- */
+
+static void credal_weigh(const attn_call *c, const attn_row *row, weighing *w) {
+  LANE_SUM(sum);
+  (void)row;
+  exp_open(c, w, 0);
+  const vreal prior = v_scale(v_set1(w->shift == 0 && w->ref < R_INF ? (real)c->param[0] : 0), v_set1(w->ref < R_INF ? -w->ref : 0));
+  EACH_SCORE(w, u, j) {
+    const vreal z = v_load(w->z + j), y = hide(z, v_add(exp_weight(z, w->ref), prior));
+    sum[u] = v_add(sum[u], y);
+    v_store(w->z + j, y);
+  }
+  w->a[0] = v_fold(sum);
+}
+/* w = (e^z + a) / e^lse, dz = e^(z - lse) (dp - delta) */
+SMI vreal credal_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) {
+  vreal e = v_exp(v_sub(z, lse));
+  *w = v_fma(v_exp(v_sub(v_set1(0), lse)), v_set1((real)c->param[0]), e);
+  return v_mul(e, v_sub(dp, delta));
+}
+GRAD(credal)
+
 /* ---- softpick: t = e^z - 1 against the largest of e^z and 1 ---- */
 
 /* e^z - 1 relative to 2^ref: 2^k (e^r - 1) + (2^k - 1), r what is left of z, so that nothing cancels near 0. */
@@ -173,6 +195,12 @@ SMI vreal taylor_of(const attn_call *c, vreal z) {
   return t;
 }
 
+/* e^min(z, c) */
+SMI vreal exponential_of(const attn_call *c, vreal z) {
+  const vreal most = v_set1((real)c->param[2]);
+  return v_exp(v_select(v_lt(most, z), most, z));
+}
+
 /* Weights and their sum; of the absolute values for the norm l1. */
 #define DIRECT(name) \
   static void name##_weigh(const attn_call *c, const attn_row *row, weighing *w) { \
@@ -193,6 +221,7 @@ DIRECT(elu)
 DIRECT(identity)
 DIRECT(softplus)
 DIRECT(taylor)
+DIRECT(exponential)
 
 /* f->lse is that of a divisor which the sum of the weights may not be; a NaN among the weights is one in their sum. */
 static void divide(finished *f, double divisor, double sum) {
@@ -233,15 +262,18 @@ static void clipped_stat(const attn_call *c, attn_row *row, weighing *w) {
   align(&row->stat_unit, unit, &mine, &its);
   row->stat[0] = row->stat[0] * mine + (double)w->a[0] * (double)w->gain * its;
 }
+/* p = softmax of the whole row */
+SMI vreal softmax_of_row(const attn_row *row, vreal x, real inv) {
+  vreal z = v_sub(x, v_set1((real)row->stat_unit.shift));
+  if (row->stat_unit.ref == (double)R_INF) z = v_select(v_eq(x, v_set1(R_INF)), v_set1(0), v_set1(-R_INF));
+  return v_mul(exp_weight(z, (real)row->stat_unit.ref), v_set1(inv));
+}
 static void clipped_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   const real low = (real)c->param[0], span = (real)(c->param[1] - c->param[0]), inv = (real)inverse(row->stat[0]);
   LANE_SUM(sum);
   w->ref = w->shift = 0;
   EACH_SCORE(w, u, j) {
-    const vreal x = v_load(w->z + j);
-    vreal z = v_sub(x, v_set1((real)row->stat_unit.shift));
-    if (row->stat_unit.ref == (double)R_INF) z = v_select(v_eq(x, v_set1(R_INF)), v_set1(0), v_set1(-R_INF));
-    const vreal p = v_mul(exp_weight(z, (real)row->stat_unit.ref), v_set1(inv));
+    const vreal x = v_load(w->z + j), p = softmax_of_row(row, x, inv);
     const vreal y = v_fma(p, v_set1(span), v_set1(low));
     sum[u] = v_add(sum[u], p);
     v_store(w->z + j, hide(x, v_min(v_set1(1), v_max(v_set1(0), y))));
@@ -252,6 +284,61 @@ static void clipped_finish(const attn_call *c, const attn_row *row, finished *f)
   (void)c;
   divide(f, 1, row->a[0]);
   if (f->lse == 0) f->lse = log_of(row->stat_unit, row->stat[0]);
+}
+
+/* ---- shaped: softmax against the plain mean, and the key where the row stands ---- */
+
+static void shaped_weigh(const attn_call *c, const attn_row *row, weighing *w) {
+  const real gain = (real)c->param[1], mean = (real)(-c->param[2] / row->count), inv = (real)inverse(row->stat[0]);
+  const int64_t own = row->at - w->first;
+  const bool seen = own >= w->from && own < w->to && w->z[own] != -R_INF;
+  LANE_SUM(sum);
+  w->ref = w->shift = 0;
+  EACH_SCORE(w, u, j) {
+    const vreal x = v_load(w->z + j), p = softmax_of_row(row, x, inv);
+    sum[u] = v_add(sum[u], p);
+    v_store(w->z + j, hide(x, v_fma(p, v_set1(gain), v_set1(mean))));
+  }
+  if (seen) w->z[own] += (real)c->param[0];
+  w->a[0] = v_fold(sum);
+}
+
+/* ---- length-scaled softplus, and its re-weighting: the first walk has the sum and the largest of softplus ---- */
+
+static double lssa_scale(const attn_call *c, const attn_row *row) {
+  return row->count > 0 ? d_log((double)c->d, 0) * d_log(row->count, 0) : 1;
+}
+static void lssar_stat(const attn_call *c, attn_row *row, weighing *w) {
+  LANE_SUM(sum);
+  vreal most = v_set1(0);
+  direct_open(c, w);
+  EACH_SCORE(w, u, j) {
+    const vreal z = v_load(w->z + j), y = hide(z, softplus_of(c, z));
+    sum[u] = v_add(sum[u], y);
+    most = v_max(y, most);
+  }
+  const double top = (double)v_hmax(most);
+  row->stat[0] += (double)v_fold(sum);
+  row->stat[1] = top > row->stat[1] ? top : row->stat[1];
+}
+/* y = n softplus(z) / S - offset; w = y^p / sum y^p as e^(p log y). Where no y is above 0 but by rounding: softplus(z) / S. */
+static void lssar_weigh(const attn_call *c, const attn_row *row, weighing *w) {
+  const double gain = row->count * inverse(row->stat[0]), offset = row->count <= c->param[2] ? 0 : c->param[1];
+  const bool flat = gain * row->stat[1] - offset <= 0x1p-16;
+  const vreal zero = v_set1(0);
+  vreal most = v_set1(-R_INF);
+  direct_open(c, w);
+  EACH_SCORE(w, u, j) {
+    (void)u;
+    const vreal z = v_load(w->z + j), y = v_fma(softplus_of(c, z), v_set1((real)gain), v_set1(flat ? 0 : (real)-offset));
+    const vreal t = v_mul(v_set1(flat ? 1 : (real)c->param[0]), v_log_scaled(v_max(y, v_set1(R_TINY)), zero));
+    const vreal x = v_select(v_eq(z, z), v_select(m_and(v_lt(zero, y), m_not(v_hidden(z))), t, v_set1(-R_INF)), z);
+    most = v_max(x, most);
+    v_store(w->z + j, x);
+  }
+  w->top = v_hmax(most);
+  if (w->top == -R_INF) w->top = 0;
+  softmax_weigh(c, row, w);
 }
 
 /* ---- scores less their mean, over their deviation: two walks ---- */
@@ -298,5 +385,11 @@ const weigher SMX_FN(attn_weighers)[SMX_ATTENTION_KINDS] = {
     [SMX_ATTENTION_SOFTPLUS] = NORMED(softplus),
     [SMX_ATTENTION_TAYLOR] = NORMED(taylor),
     [SMX_ATTENTION_CLIPPED] = {.values = 1, .stat = clipped_stat, .weigh = clipped_weigh, .finish = clipped_finish},
+    [SMX_ATTENTION_EXP] = NORMED(exponential),
+    [SMX_ATTENTION_CREDAL] = {.values = 1, .weigh = credal_weigh, .finish = softmax_finish, .grad = credal_grad},
+    [SMX_ATTENTION_SHAPED] = {.values = 1, .counts = true, .stat = clipped_stat, .weigh = shaped_weigh, .finish = clipped_finish},
+    [SMX_ATTENTION_LSSA] = {.values = 1, .counts = true, .scale = lssa_scale, .weigh = softplus_weigh, .finish = normed_finish},
+    [SMX_ATTENTION_LSSAR] =
+        {.values = 1, .counts = true, .scale = lssa_scale, .stat = lssar_stat, .weigh = lssar_weigh, .finish = softmax_finish},
     [SMX_ATTENTION_CENTRED] = {.values = 1, .stat = centred_stat, .weigh = centred_weigh, .finish = undivided_finish},
 };

@@ -35,6 +35,7 @@ static int64_t scores(const attention_ref *c, int64_t i, real *z) {
   int64_t n = 0;
   for (int64_t j = 0; j < c->lk; j++) n += visible(c, i, j) && !(c->bias && c->bias[i * c->lk + j] == -INFINITY);
   real factor = c->weights == SMX_ATTENTION_SSMAX && n ? c->param[0] * logl((real)n) + c->param[1] : 1;
+  if (c->weights >= SMX_ATTENTION_LSSA && n) factor = logl((real)c->d) * logl((real)n);
   for (int64_t j = 0; j < c->lk; j++) z[j] = visible(c, i, j) ? score(c, i, j, factor) : -(real)INFINITY;
   return n;
 }
@@ -53,7 +54,9 @@ static real elementwise(const attention_ref *c, real z) {
     case SMX_ATTENTION_RELU: return z > 0 ? z : 0;
     case SMX_ATTENTION_ELU: return z > 0 ? z + 1 : expl(z);
     case SMX_ATTENTION_IDENTITY: return z;
+    case SMX_ATTENTION_LSSA:
     case SMX_ATTENTION_SOFTPLUS: return softplus(z);
+    case SMX_ATTENTION_EXP: return expl(fminl(z, c->param[2]));
     default: return taylor(z, (int)c->param[1]);
   }
 }
@@ -102,8 +105,28 @@ static void centred(const attention_ref *c, const real *z, int64_t n, real *w) {
   for (int64_t j = 0; j < c->lk; j++) w[j] = z[j] == -INFINITY ? 0 : (below > 0 ? c->param[0] * (z[j] - mean) / below : 0) + c->param[1];
 }
 
+static real credal(const attention_ref *c, const real *z, real *w) {
+  real top = 0, sum = 0;
+  for (int64_t j = 0; j < c->lk; j++) top = z[j] > top ? z[j] : top;
+  for (int64_t j = 0; j < c->lk; j++) sum += w[j] = z[j] == -INFINITY ? 0 : expl(z[j] - top) + c->param[0] * expl(-top);
+  for (int64_t j = 0; j < c->lk; j++) w[j] /= sum;
+  return top + logl(sum);
+}
+
+static real reweighted(const attention_ref *c, const real *z, int64_t n, real *w) {
+  real sum = 0, power = 0, most = 0, offset = (double)n <= c->param[2] ? 0 : c->param[1];
+  for (int64_t j = 0; j < c->lk; j++) sum += w[j] = z[j] == -INFINITY ? 0 : softplus(z[j]);
+  for (int64_t j = 0; j < c->lk; j++) most = fmaxl(most, n * w[j] / sum - offset);
+  for (int64_t j = 0; j < c->lk; j++) {
+    real y = z[j] == -INFINITY ? 0 : most <= 0x1p-16L ? n * w[j] / sum : powl(fmaxl(n * w[j] / sum - offset, 0), c->param[0]);
+    power += w[j] = y;
+  }
+  for (int64_t j = 0; j < c->lk; j++) w[j] /= power;
+  return logl(power);
+}
+
 /* Weights of a row with n > 0 visible keys. */
-static real weigh(const attention_ref *c, const real *z, int64_t n, real *w) {
+static real weigh(const attention_ref *c, const real *z, int64_t i, int64_t n, real *w) {
   real lse = 0, low = 0, high = 0;
   for (int64_t j = 0; j < c->lk; j++) {
     if (z[j] > high) high = z[j];
@@ -127,6 +150,13 @@ static real weigh(const attention_ref *c, const real *z, int64_t n, real *w) {
       for (int64_t j = 0; j < c->lk; j++)
         w[j] = z[j] == -INFINITY ? 0 : fminl(1, fmaxl(0, (c->param[1] - c->param[0]) * w[j] + c->param[0]));
       return lse;
+    case SMX_ATTENTION_CREDAL: return credal(c, z, w);
+    case SMX_ATTENTION_SHAPED:
+      lse = softmax(c, z, -(real)INFINITY, w);
+      for (int64_t j = 0; j < c->lk; j++)
+        w[j] = z[j] == -INFINITY ? 0 : c->param[1] * w[j] - c->param[2] / n + (j == i + c->offset ? c->param[0] : 0);
+      return lse;
+    case SMX_ATTENTION_LSSAR: return reweighted(c, z, n, w);
     case SMX_ATTENTION_CENTRED: centred(c, z, n, w); return 0;
     default: return direct(c, z, n, w);
   }
@@ -135,7 +165,7 @@ static real weigh(const attention_ref *c, const real *z, int64_t n, real *w) {
 static void run_row(const attention_ref *c, int64_t i, real *z, real *w) {
   int64_t n = scores(c, i, z);
   real lse = -(real)INFINITY;
-  if (n) lse = weigh(c, z, n, w);
+  if (n) lse = weigh(c, z, i, n, w);
   else if (c->weights == SMX_ATTENTION_SOFTMAX_N) lse = logl((real)c->param[0]);
   else lse = c->sink;
   for (int64_t x = 0; x < c->e; x++) {

@@ -18,5 +18,10 @@ const attn_facts attention_table[SMX_ATTENTION_KINDS] = {
     [SMX_ATTENTION_SOFTPLUS] = {.states = true, .param = {NORM, {0, 0x1p127, false}}},
     [SMX_ATTENTION_TAYLOR] = {.states = true, .param = {NORM, {1, 64, true}}},
     [SMX_ATTENTION_CLIPPED] = {.param = {{-0x1p127, 0, false}, {1, 0x1p127, false}}},
+    [SMX_ATTENTION_EXP] = {.states = true, .param = {NORM, {0, 0x1p127, false}, {ANY, false}}},
+    [SMX_ATTENTION_CREDAL] = {.backward = true, .states = true, .param = {{0, 0x1p127, false}}},
+    [SMX_ATTENTION_SHAPED] = {.param = {{ANY, false}, {ANY, false}, {ANY, false}}},
+    [SMX_ATTENTION_LSSA] = {.param = {NORM, {0, 0x1p127, false}}},
+    [SMX_ATTENTION_LSSAR] = {.param = {{1, 0x1p10, false}, {0, 0x1p127, false}, {0, 0x1p127, true}}},
     [SMX_ATTENTION_CENTRED] = {.param = {{ANY, false}, {ANY, false}, {0, 0x1p127, false}}},
 };

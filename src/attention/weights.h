@@ -26,6 +26,7 @@ typedef struct attn_unit {
 /* One row of a task. */
 typedef struct attn_row {
   int64_t i, g;      /* row of the sequence, query head of the group */
+  int64_t at;        /* where the row stands among the keys */
   int64_t low, high; /* keys low .. high - 1 may be visible, by logical index */
   double count;      /* visible keys, where the operator asks */
   double sink;       /* an additional key with this score and no value; -inf: none */
@@ -41,6 +42,7 @@ typedef struct attn_row {
 /* One row of one split. */
 typedef struct weighing {
   real *z, *second; /* in: scores; out: weights of both channels */
+  int64_t first;    /* logical index of the key of z[0] */
   int from, to;     /* of the split; multiples of ATTN_PANEL */
   real top;         /* the largest score */
   real ref, shift;  /* out: the unit of what follows, */
