@@ -431,6 +431,15 @@ SMX_API smx_status smx_attention_backward_bias(smx_context *ctx, const smx_atten
                                                const smx_tensor *d_o, const smx_tensor *d_lse, const smx_tensor *d_bias,
                                                const smx_tensor *d_slopes, const smx_tensor *d_sinks);
 
+/* Attention whose weights an operator on rows makes of the scores: sparsemax, entmax, or any other that gives a row for a row (smx_op_find); params
+ * NULL means its defaults. A hidden key has the score -inf, and is outside of the mask of an operator that has one. The scores of some rows lie in
+ * memory at a time, 256 for the gradient. Of the options weights and sinks are not used. */
+SMX_API smx_status smx_attention_rows(smx_context *ctx, const smx_attention_options *options, const smx_op *op, const smx_params *params,
+                                      const smx_tensor *q, const smx_tensor *k, const smx_tensor *v, const smx_tensor *o);
+SMX_API smx_status smx_attention_rows_backward(smx_context *ctx, const smx_attention_options *options, const smx_op *op,
+                                               const smx_params *params, const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
+                                               const smx_tensor *d_o, const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv);
+
 /* Split keys: what each 1024 keys contribute, for caches that lie on several machines or arrive in pieces. states: [B, Hq, Lq, S, W], f32 (f64
  * for f64 arithmetic), the last axis contiguous; S = the number of multiples of 1024 from key_start that lie below key_start + Lk, and
  * W = smx_attention_state_width(e). With key_start set for each piece and query_start given, merging the states of all pieces in order gives the

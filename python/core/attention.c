@@ -47,11 +47,28 @@ static int take_array(attention_call *a, const char *name, bool required, const 
 
 static int take_params(attention_call *a) {
   PyObject *params = argument(a, "params");
-  for (Py_ssize_t i = 0; params && i < SMX_ATTENTION_PARAMS && i < PyTuple_Size(params); i++) {
+  for (Py_ssize_t i = 0; params && PyTuple_Check(params) && i < SMX_ATTENTION_PARAMS && i < PyTuple_Size(params); i++) {
     a->options.param[i] = PyFloat_AsDouble(PyTuple_GetItem(params, i));
     if (a->options.param[i] == -1 && PyErr_Occurred()) return -1;
   }
   return 0;
+}
+
+/* The operator on rows that makes the weights, with its parameters. */
+static const smx_op *take_operator(attention_call *a, smx_params *params) {
+  PyObject *name = argument(a, "operator"), *given = argument(a, "params"), *key, *value;
+  const char *text = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+  const smx_op *op = text ? smx_op_find(text) : NULL;
+  if (!op) return PyErr_Occurred() ? NULL : (core_raise(SMX_ERR_NO_OP), NULL);
+  smx_params_init(op, params);
+  for (Py_ssize_t at = 0; given && PyDict_Check(given) && PyDict_Next(given, &at, &key, &value);) {
+    const char *param = PyUnicode_AsUTF8AndSize(key, NULL), *word = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+    double number = word ? 0 : PyFloat_AsDouble(value);
+    if (PyErr_Occurred()) return NULL;
+    smx_status status = word ? smx_params_parse(op, params, param, word) : smx_params_set(op, params, param, number);
+    if (status != SMX_OK) return core_raise(status), NULL;
+  }
+  return op;
 }
 
 static int take_options(attention_call *a) {
@@ -117,9 +134,13 @@ static int run_forward(attention_call *a) {
   smx_shape o = shape_of(4, q, v->shape[3], q->dtype), lse = shape_of(3, q, 0, wide(q) || wide(k) || wide(v) ? SMX_F64 : SMX_F32);
   if (core_take_kind(&a->c, argument(a, "q")) < 0 || make_result(a, 0, "o", &o, argument(a, "out")) < 0) return -1;
   if (with_lse && make_result(a, 1, "lse", &lse, NULL) < 0) return -1;
+  smx_params params;
+  const smx_op *op = argument(a, "operator") ? take_operator(a, &params) : NULL;
+  if (PyErr_Occurred()) return -1;
   smx_status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = smx_attention(a->ctx, &a->options, q, k, v, a->results.tensor[0], a->results.tensor[1]);
+  status = op ? smx_attention_rows(a->ctx, &a->options, op, &params, q, k, v, a->results.tensor[0])
+              : smx_attention(a->ctx, &a->options, q, k, v, a->results.tensor[0], a->results.tensor[1]);
   Py_END_ALLOW_THREADS;
   return status == SMX_OK ? 0 : (core_raise(status), -1);
 }
@@ -168,8 +189,11 @@ static int run_backward(attention_call *a) {
   static const char *const names[] = {"do", "q", "k", "v", "o", "lse", "dlse"};
   enum { D_O, Q, K, V, O, LSE, D_LSE, ARRAYS };
   const smx_tensor *t[ARRAYS] = {0}, *const *d = a->results.tensor;
+  smx_params params;
+  const smx_op *op = argument(a, "operator") ? take_operator(a, &params) : NULL;
+  if (PyErr_Occurred()) return -1;
   for (int i = 0; i < ARRAYS; i++)
-    if (take_array(a, names[i], i != D_LSE, t + i) < 0) return -1;
+    if (take_array(a, names[i], i != D_LSE && !(op && (i == O || i == LSE)), t + i) < 0) return -1;
   if (core_take_kind(&a->c, argument(a, "do")) < 0) return -1;
   if (make_added(a, 3, "bias", "dbias", a->options.bias) < 0 || make_added(a, 4, "slopes", "dslopes", a->options.slopes) < 0 ||
       make_added(a, 5, "sinks", "dsinks", a->options.sinks) < 0)
@@ -183,7 +207,8 @@ static int run_backward(attention_call *a) {
   }
   smx_status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = smx_attention_backward(a->ctx, &a->options, t[Q], t[K], t[V], t[O], t[LSE], t[D_O], t[D_LSE], d[0], d[1], d[2]);
+  status = op ? smx_attention_rows_backward(a->ctx, &a->options, op, &params, t[Q], t[K], t[V], t[D_O], d[0], d[1], d[2])
+              : smx_attention_backward(a->ctx, &a->options, t[Q], t[K], t[V], t[O], t[LSE], t[D_O], t[D_LSE], d[0], d[1], d[2]);
   if (status == SMX_OK && (d[3] || d[4] || d[5]))
     status = smx_attention_backward_bias(a->ctx, &a->options, t[Q], t[K], t[V], t[O], t[LSE], t[D_O], t[D_LSE], d[3], d[4], d[5]);
   Py_END_ALLOW_THREADS;

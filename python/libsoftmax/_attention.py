@@ -2,6 +2,7 @@
 import collections
 
 from . import _core
+from ._table import OPERATORS
 
 # Kinds of weights, in the order of smx_attention_weights of softmax.h, each with its parameters and their defaults.
 _NORM = {"norm": "l1", "epsilon": 0.0}
@@ -42,6 +43,8 @@ def _choose(function, name, word, words):
 def _weights(function, given):
     """What `weights` and `params` mean: the number of the kind, and its parameters in their order."""
     kind, params = given["weights"], given["params"] or {}
+    if kind not in KINDS and kind in OPERATORS and function != "attention_scores":
+        return dict(given, weights=0, operator=kind)
     number = _choose(function, "weights", kind, tuple(KINDS))
     unknown = set(params) - set(KINDS[kind])
     if unknown:
@@ -73,7 +76,8 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
         v: values [B, Hkv, Lk, e]
         weights: how scores become weights: softmax, softmax_n, ssmax, sigmoid, softpick, self_adjust, self_adjust_range, relu, elu,
             identity, softplus, taylor, clipped, centred, exp, credal, shaped, lssa or lssar (libsoftmax.ATTENTION_KINDS names their parameters
-            and defaults)
+            and defaults); or an operator on rows that makes a row of weights of a row of scores, as sparsemax, entmax15 or entmax, with
+            its parameters: then the scores of some rows lie in memory at a time, and there are neither sinks nor lse
         params: parameters of the weights, a dict: {"n": 1} of softmax_n
         scale: of the scores; 0 means 1 / sqrt(d)
         softcap: bound of the scores; 0 means none
@@ -107,21 +111,24 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
     [0.5875, 0.4125]
     """
     given = locals()
+    if return_lse and weights not in KINDS:
+        raise ValueError("attention: return_lse: %r has no lse" % (weights,))
     o, lse, *_ = _call("attention", given)
     return AttentionResult(o, lse) if return_lse else o
 
 
-def attention_backward(do, *, q, k, v, o, lse, dlse=None, weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False,
+def attention_backward(do, *, q, k, v, o=None, lse=None, dlse=None, weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False,
                        query_start=-1, window_left=-1, window_right=-1, key_start=0, mask=None, bias=None, slopes=None, sinks=None,
                        lengths=None, query_offsets=None, key_offsets=None, wanted=("q", "k", "v"), on_empty="zero", on_inf="nan"):
     """Gradients of attention, from what the forward call had and gave (with return_lse), and the upstream gradients do and dlse.
 
     Returns the gradients of the inputs in wanted, a name or a tuple of names: q, k, v, bias, slopes, sinks (of the shapes that these have). For
-    softmax, softmax_n, ssmax, sigmoid, softpick, self_adjust and credal. The other arguments are those of attention.
+    softmax, softmax_n, ssmax, sigmoid, softpick, self_adjust and credal; and for operators on rows that have a gradient, which need neither o
+    nor lse and give none of bias, slopes and sinks. The other arguments are those of attention.
     """
     given, names = locals(), (wanted,) if isinstance(wanted, str) else tuple(wanted)
     for name in names:
-        _choose("attention_backward", "wanted", name, _GRADIENTS)
+        _choose("attention_backward", "wanted", name, _GRADIENTS if weights in KINDS else _GRADIENTS[:3])
         given["d" + name] = 1
     found = dict(zip(_GRADIENTS, _call("attention_backward", given)))
     return found[wanted] if isinstance(wanted, str) else tuple(found[name] for name in names)

@@ -92,6 +92,21 @@ class Attention(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "bias is missing"):
             libsoftmax.attention_backward(do, q=self.q, k=self.k, v=self.v, o=o, lse=lse, wanted="bias")
 
+    def test_operators_on_rows(self):
+        q, k = block([1, 0.5], (1, 1, 1, 2)), block([1, 0, 0, 1, -1, 1], (1, 1, 3, 2))
+        v, do = block([1, 0, 0, 1, 1, 1], (1, 1, 3, 2)), block([1, -2], (1, 1, 1, 2))
+        for name, params, want in (("entmax15", None, (0.648920936541, 0.408183746163)), ("entmax", {"alpha": 2}, (0.676776695297, 0.323223304703)),
+                                   ("sparsemax", {}, (0.676776695297, 0.323223304703))):
+            for got, expected in zip(flat(libsoftmax.attention(q, k, v, weights=name, params=params)), want):
+                self.assertAlmostEqual(got, expected, 10)
+        dv = libsoftmax.attention_backward(do, q=q, k=k, v=v, weights="sparsemax", wanted="v")
+        for got, expected in zip(flat(dv), (0.676776695297, -1.353553390593, 0.323223304703, -0.646446609407, 0, 0)):
+            self.assertAlmostEqual(got, expected, 10)
+        with self.assertRaisesRegex(ValueError, "no lse"):
+            libsoftmax.attention(q, k, v, weights="sparsemax", return_lse=True)
+        with self.assertRaisesRegex(ValueError, "op is logsumexp"):
+            libsoftmax.attention(q, k, v, weights="logsumexp")
+
     def test_out(self):
         out = some((1, 2, 3, 2), 1)
         self.assertIs(libsoftmax.attention(self.q, self.k, self.v, out=out), out)

@@ -1,6 +1,7 @@
 /* api/attention_bias.c - gradients of what is added to the scores: bias, ALiBi slopes and sinks. The gradients of the scores are laid out for some
  * rows of one head at a time, and added up in double in the order of sequences, heads, rows and keys. */
 #include "attention.h"
+#include "cpu/fpenv.h"
 #include <string.h>
 
 enum { SCORES = 1 << 22 }; /* of pairs at a time, at least 256 rows */
@@ -73,7 +74,10 @@ static smx_status add_head(const adding *a, int64_t b, int64_t h, int64_t chunk)
     p.d_sink.dtype = SMX_F64;
     if (p.lk == 0) p.scores.data = NULL;
     status = attention_run_gradients(&p);
-    if (status == SMX_OK) add_part(a, &p, b, h, i);
+    if (status != SMX_OK) break;
+    smx_fpenv env = smx_fpenv_enter();
+    add_part(a, &p, b, h, i);
+    smx_fpenv_leave(env);
   }
   return status;
 }
