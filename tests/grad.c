@@ -126,9 +126,11 @@ static void against_reference(problem *p, int variant, worst *w) {
   }
 }
 
-/* Divergences are differences of logarithms, rounded as they are: reference.h's 1 + m / 16. */
+/* Divergences are differences of logarithms, rounded as they are, and so are scores that are distances: reference.h's 1 + m / 16. */
 static double spread(const problem *p) {
   double m = 0;
+  for (int i = 0; i < p->op->input_count; i++)
+    if (!strcmp(p->op->inputs[i].name, "own")) m = largest(p->in[0], p->n) / pow(fmin(param_or(p, "sigma", 1), 0.5), 2);
   for (int i = 0; i < p->op->input_count; i++)
     if (p->in[i] && !strcmp(p->op->inputs[i].name, "teacher")) m = fmax(largest(p->in[0], p->n), largest(p->in[i], p->n));
   return m > 0 ? 1 + m / fmin(param_or(p, "temperature", 1), 1) / 16 : 1;

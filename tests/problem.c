@@ -84,6 +84,16 @@ static void masses(rng *r, double *x, int64_t n) {
   for (int64_t i = 0; i < n; i++) x[i] = rng_below(r, 2) ? rng_uniform(r) : 0;
 }
 
+/* Levels of a tree: few whole numbers, so that many are equal. */
+static void levels(rng *r, double *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] = (double)rng_below(r, 3);
+}
+
+/* Evenly spaced, from n to 1. */
+static void steps(const problem *p, double *x) {
+  for (int64_t i = 0; i < p->rows * p->n; i++) x[i] = (double)(p->n - i % p->n);
+}
+
 static void probabilities(rng *r, double *x, int64_t n) {
   for (int64_t i = 0; i < n; i++) x[i] = rng_uniform(r);
 }
@@ -109,6 +119,8 @@ static void port_values(rng *r, problem *p, int i, const kind *kinds, int kind_c
   if (port->flags & SMX_PORT_MASK) masks(r, x, port_count(p, port));
   else if (port->shape == SMX_SHAPE_OFFSETS) offsets(r, p, x);
   else if (port->flags & SMX_PORT_TARGET) classes(r, p, x);
+  else if (strstr(port->help, "level of")) levels(r, x, port_count(p, port));
+  else if (strstr(port->help, "evenly spaced")) steps(p, x);
   else if (port->flags & SMX_PORT_INT) indices(r, p, port, x);
   else if (strstr(port->help, "probability of a class")) probabilities(r, x, port_count(p, port));
   else if (!strcmp(port->name, "soft_target")) masses(r, x, port_count(p, port));

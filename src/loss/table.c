@@ -5,6 +5,10 @@
 #define INPUTS(a) .inputs = a, .input_count = COUNT(a)
 #define OUTPUTS(a) .outputs = a, .output_count = COUNT(a)
 #define PARAMS(a) .params = a, .param_count = COUNT(a)
+#define LITERAL(type, ...) ((const type[]){__VA_ARGS__})
+#define INPUTS_OF(...) INPUTS(LITERAL(smx_port, __VA_ARGS__))
+#define OUTPUTS_OF(...) OUTPUTS(LITERAL(smx_port, __VA_ARGS__))
+#define PARAMS_OF(...) PARAMS(LITERAL(smx_param, __VA_ARGS__))
 
 enum {
   GRAD = SMX_PORT_GRAD,
@@ -253,6 +257,9 @@ static const smx_param dice_params[] = {
     REDUCTION,
 };
 
+static const char *const relu_forms[] = {"log", "normalised", NULL};
+static const char *const quality_forms[] = {"focal", "squared", "plain", NULL};
+
 enum { BACKWARD = SMX_OP_BACKWARD };
 
 const smx_op loss_table[LOSS_COUNT] = {
@@ -462,4 +469,6 @@ const smx_op loss_table[LOSS_COUNT] = {
                   "Niculae 2020)",
         .example = "softmax run entmax_loss logits.npy labels.npy --alpha 1.5",
         INPUTS(hard_in), OUTPUTS(plain_out), PARAMS(entmax_params)},
+#include "table_scores.inc"
+#include "table_binary.inc"
 };
