@@ -259,6 +259,7 @@ static const smx_param dice_params[] = {
 
 static const char *const relu_forms[] = {"log", "normalised", NULL};
 static const char *const quality_forms[] = {"focal", "squared", "plain", NULL};
+static const char *const densities[] = {"density", "distribution", NULL};
 
 enum { BACKWARD = SMX_OP_BACKWARD };
 
@@ -471,4 +472,5 @@ const smx_op loss_table[LOSS_COUNT] = {
         INPUTS(hard_in), OUTPUTS(plain_out), PARAMS(entmax_params)},
 #include "table_scores.inc"
 #include "table_binary.inc"
+#include "table_labels.inc"
 };

@@ -1,0 +1,149 @@
+/* loss/ops_ranks.c - soft targets that depend on the order of scores: Zipf's law, and the two best. See ops_labels.c.
+ *
+ * The k best are found by radix descent (engine/select.h), collected in index order, sorted by value descending and index ascending, given their
+ * masses, and written over zeros. -inf has no rank: such an element does not exist. A NaN, or a +inf outside SMX_INF_LIMIT, makes the row NaN. */
+#include "engine/pick.h"
+
+enum { RANK_SELECT, RANK_COLLECT, RANK_WRITE, RANK_FILL };
+enum { RANK_MOST = ROW_HISTOGRAM / 2 }; /* pairs of value and index, later of mass and index, that a row's state has room for */
+
+/* Masses of `count` elements, best first, as pairs in list: on entry the mass is the value. Returns how many there are; negative: the row is NaN. */
+typedef int rank_masses_fn(const row_call *c, double *list, int count);
+
+static void rank_begin(const row_call *c, row_state *st, double k) {
+  st->stage = RANK_SELECT;
+  st->sum = 0;
+  select_begin(st, k < (double)c->n ? (uint64_t)k : (uint64_t)c->n);
+}
+
+/* How many elements exist, and whether the row is NaN. */
+static void rank_look(const row_call *c, row_part *parts) {
+  const real *x = (const real *)c->src[0] + (c->start - c->origin);
+  for (size_t i = 0; i < c->count; i += LANES) {
+    row_part *part = parts + i / GROUP;
+    int cnt = lanes_left(c->count - i);
+    vreal v = at(x, i, cnt);
+    part->nan |= m_any(m_not(v_eq(v, v))) || (c->on_inf != SMX_INF_LIMIT && m_any(v_eq(v, v_set1(R_INF))));
+    part->sum += m_any(m_and(v_lt(v_set1(-R_INF), v), lanes_below(cnt)));
+  }
+}
+
+static void rank_collect(const row_call *c, row_state *st) {
+  const real *x = (const real *)c->src[0] + (c->start - c->origin), least = (real)st->pick.value;
+  for (size_t i = 0; i < c->count; i++) {
+    const int64_t index = (int64_t)(c->start + i);
+    if (!(x[i] > least || (x[i] == least && index <= st->pick.limit)) || x[i] == -R_INF) continue;
+    st->list[2 * st->key] = (double)x[i], st->list[2 * st->key + 1] = (double)index;
+    st->key++;
+  }
+}
+
+static void rank_write(const row_call *c, const row_state *st) {
+  real *y = (real *)c->dst[0] + (c->start - c->origin);
+  fill(y, c->count, st->stage == RANK_FILL ? (real)st->other : 0);
+  for (uint64_t k = 0; k < st->key && st->stage == RANK_WRITE; k++) {
+    const uint64_t at_y = (uint64_t)st->list[2 * k + 1] - c->start;
+    if (at_y < c->count) y[at_y] = v_first(v_clean(v_set1((real)st->list[2 * k])));
+  }
+}
+
+static void rank_pass(const row_call *c, row_state *st, row_part *parts) {
+  for (size_t g = 0; g * GROUP < c->count; g++) parts[g] = (row_part){.index = -1};
+  if (st->stage == RANK_SELECT) {
+    select_pass(c, st, parts);
+    rank_look(c, parts);
+  } else if (st->stage == RANK_COLLECT) {
+    rank_collect(c, st);
+  } else {
+    rank_write(c, st);
+  }
+}
+
+static void rank_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  (void)c;
+  for (size_t g = 0; g < count && st->stage == RANK_SELECT; g++) st->nan |= parts[g].nan, st->sum += parts[g].sum;
+}
+
+static bool rank_fill(row_state *st, real value) {
+  st->stage = RANK_FILL;
+  st->other = (double)value;
+  st->serial = false;
+  return st->writes = true;
+}
+
+/* Best first. */
+static void rank_sort(row_state *st) {
+  real x[RANK_MOST];
+  int64_t index[RANK_MOST];
+  const size_t n = (size_t)st->key;
+  for (size_t k = 0; k < n; k++) x[k] = (real)st->list[2 * k], index[k] = (int64_t)st->list[2 * k + 1];
+  pick_sort(x, index, n);
+  for (size_t k = 0; k < n; k++) st->list[2 * k] = (double)x[k], st->list[2 * k + 1] = (double)index[k];
+}
+
+static bool rank_next(const row_call *c, row_state *st, rank_masses_fn *masses) {
+  if (st->writes) return false;
+  if (st->stage == RANK_SELECT) {
+    if (st->nan) return rank_fill(st, r_nan());
+    if (st->sum == 0) {
+      st->empty = true;
+      return c->on_empty != SMX_EMPTY_ERROR && rank_fill(st, c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
+    }
+    if (select_next(st)) return true;
+    st->stage = RANK_COLLECT;
+    st->key = 0;
+    return true;
+  }
+  rank_sort(st);
+  const int count = masses(c, st->list, (int)st->key);
+  if (count < 0) return rank_fill(st, r_nan());
+  st->key = (uint64_t)count;
+  st->stage = RANK_WRITE;
+  st->serial = false;
+  return st->writes = true;
+}
+
+#define RANK_KERNEL(name, k) \
+  static void name##_begin(const row_call *c, row_state *st) { rank_begin(c, st, k); } \
+  static bool name##_next(const row_call *c, row_state *st) { return rank_next(c, st, name##_masses); } \
+  static void name##_rows(row_call *c) { \
+    static const row_kernel kernel = {.begin = name##_begin, .pass = rank_pass, .fold = rank_fold, .next = name##_next}; \
+    run_rows(&kernel, c); \
+  } \
+  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { rank_pass(c, st, parts); } \
+  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { rank_fold(c, st, parts, count); }
+
+/* ---- labels_zipf: 1 / rank, without the target, over their sum ---- */
+
+enum { ZIPF_TARGET = 1, ZIPF_IGNORE = 0, ZIPF_RANKS = 1 };
+
+static int zipf_masses(const row_call *c, double *list, int count) {
+  const double target = (double)*(const int64_t *)c->src[ZIPF_TARGET];
+  const bool without = target != c->params[ZIPF_IGNORE];
+  double sum = 0;
+  int kept = 0;
+  for (int k = 0; k < count; k++) {
+    if (without && list[2 * k + 1] == target) continue;
+    list[2 * kept] = 1 / (double)(k + 1), list[2 * kept + 1] = list[2 * k + 1];
+    sum += list[2 * kept++];
+  }
+  for (int k = 0; k < kept; k++) list[2 * k] /= sum;
+  return kept;
+}
+RANK_KERNEL(zipf, c->params[ZIPF_RANKS])
+
+/* ---- labels_top_two: 1 - rho and rho ---- */
+
+enum { TWO_SHARE = 1, TWO_RHO = 0 };
+
+static int two_masses(const row_call *c, double *list, int count) {
+  const double rho = c->src[TWO_SHARE] ? (double)*(const real *)c->src[TWO_SHARE] : c->params[TWO_RHO];
+  if (!(rho >= 0 && rho <= 1)) return -1;
+  list[0] = count > 1 ? 1 - rho : 1;
+  if (count > 1) list[2] = rho;
+  return count;
+}
+RANK_KERNEL(two, 2)
+
+FORWARD_OPERATOR(labels_zipf, zipf)
+FORWARD_OPERATOR(labels_top_two, two)
