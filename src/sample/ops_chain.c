@@ -105,12 +105,16 @@ NOINLINE bool mass_among_best(const best_few *b, const real *terms, double targe
   return b->n < MASS_BEST;
 }
 
-/* Sums alone, of x / t as it is before it is rounded. */
+/* Sums alone, of the scores x (1 / t) in one rounding. */
 SMI consts peak_setup(const row_call *c, const span *s) {
   (void)s;
-  return factor(1 / c->params[0]);
+  return (consts){{(real)(1 / c->params[0])}};
 }
-static const exp_body peak_body = {.setup = peak_setup, .scaled = true, .scores = &scaled_scores, .kind = EXP_SUMS};
+SMI score score_peak(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  return (score){v_mul(shifted_by(at(s->src[0], i, cnt), shift), v_set1(k->v[0])), v_set1(0)};
+}
+EXP_SCORES(peak, score_peak, false)
+static const exp_body peak_body = {.setup = peak_setup, .scaled = true, .scores = &peak_scores, .kind = EXP_SUMS};
 static void peak_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&peak_body, c, st, parts); }
 
 /* The first read of a row that begins with a temperature and top-p: its sums, and its best few hundred. If those hold the mass, nothing but them
@@ -137,7 +141,7 @@ static bool chain_peaked(chain *w, double temperature, double share) {
   for (size_t i = 0; i < best.n; i += LANES) {
     vreal d;
     int cnt = lanes_left(best.n - i);
-    v_store(terms + i, v_select(lanes_below(cnt), exp_term(score_scaled(&few, &k, &r.shift, i, cnt), true, r.ref, &d), v_set1(0)));
+    v_store(terms + i, v_select(lanes_below(cnt), exp_term(score_peak(&few, &k, &r.shift, i, cnt), false, r.ref, &d), v_set1(0)));
   }
   if (!mass_among_best(&best, terms, share * st.sum, &last)) {
     if (best.n == MASS_BEST && last.limit < 0) w->beyond = (real)((double)(real)last.value / temperature);
