@@ -15,6 +15,7 @@ template <class T, class Value> TensorPtr filled(std::vector<int64_t> shape, smx
 std::vector<int64_t> shape_of(const Problem &p, const smx_port &port) {
   if (port.shape == SMX_SHAPE_COLUMN) return {p.n()};
   if (port.shape == SMX_SHAPE_OFFSETS) return {17};
+  if (port.shape == SMX_SHAPE_K) return {8};
   return port.shape == SMX_SHAPE_ROW ? p.shape_of_rows() : p.shape;
 }
 

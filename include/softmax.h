@@ -160,8 +160,9 @@ typedef enum smx_shape_rule {
   SMX_SHAPE_ROW = 1,     /* one value a row: the shape of x without the axis; an auxiliary input may also broadcast to that */
   SMX_SHAPE_OFFSETS = 2, /* [segments + 1], i32 or i64: 0 = o[0] <= o[1] <= ... <= o[segments] = n */
   SMX_SHAPE_COLUMN = 3,  /* an input of shape [n]: one value an element of the axis, the same for every row */
-  SMX_SHAPE_K = 4,       /* an output with the shape of x, but as many elements along the axis as the parameter k says */
-  SMX_SHAPE_SCALAR = 5   /* an output of one value for all rows, ndim 0: the first output, reduced as the parameter `reduction` says */
+  SMX_SHAPE_K = 4,     /* the shape of x, but as many elements along the axis as the parameter k says; an input may also broadcast to that,
+                            and k = 0 means as many as it has along the axis */
+  SMX_SHAPE_SCALAR = 5 /* an output of one value for all rows, ndim 0: the first output, reduced as the parameter `reduction` says */
 } smx_shape_rule;
 
 enum {
@@ -585,6 +586,69 @@ SMX_API smx_status smx_sample_f32(smx_context *ctx, const smx_sample_options *op
                                   int64_t *index, float *log_p);
 SMX_API smx_status smx_sample_f64(smx_context *ctx, const smx_sample_options *options, size_t rows, size_t n, const double *logits,
                                   int64_t *index, double *log_p);
+
+/* ---- Decoding ------------------------------------------------------------------------------------------------------------------------ */
+
+/* What decoding needs besides operators (speculative_verify, soft_thinking_token and others of the family sample). No function here keeps state,
+ * all may be called from many threads; arrays that are written may not overlap others. */
+
+/* A hypothesis of a beam search: the beam that it continues and the token that it adds; -1 = there is none. */
+typedef struct smx_beam {
+  int64_t parent, token;
+  double score; /* the sum of log-probabilities; of a finished one, normalised by its length */
+} smx_beam;
+
+typedef struct smx_beam_options {
+  size_t size; /* sizeof(smx_beam_options) */
+  int64_t eos; /* the token that ends a hypothesis; -1 = none */
+  double
+      penalty; /* what the score of a hypothesis that ends here is divided by, 1 = none: its length^alpha, or ((5 + length) / 6)^alpha as in
+                     Google's Neural Machine Translation System (Wu et al. 2016) */
+} smx_beam_options;
+
+/* One step of beam search over `beams` beams. score[b]: the sum so far, -inf = not active (in the first step all but one are). log_p[b * n + v]:
+ * log-probability of token v after beam b. Of the candidates score[b] + log_p[b][v], formed in double, the best 2 beams are walked through, best
+ * first (ties: the lower beam; within a beam the larger log_p, then the lower v): an eos among the first `beams` of them is finished, any other
+ * token is a next beam, until there are `beams`. next, finished: `beams` entries each; those without a hypothesis have token -1 and score -inf.
+ * A search is over when `beams` hypotheses are finished and the best running score, divided by the penalty, is not above the worst of them. A beam
+ * whose row has a NaN or +inf has no candidates; one whose score is NaN or +inf is SMX_ERR_PARAM. Errors: SMX_ERR_NULL, SMX_ERR_STRUCT,
+ * SMX_ERR_SHAPE, SMX_ERR_PARAM, SMX_ERR_NOMEM. */
+SMX_API smx_status smx_beam_step_f32(smx_context *ctx, const smx_beam_options *options, size_t beams, size_t n, const double *score,
+                                     const float *log_p, smx_beam *next, smx_beam *finished);
+
+/* Mixtures of embeddings: out[r] = sum_j weight[r][j] table[index[r][j]], j = 0 .. k - 1, in double, by blocks of 256 from left to right, rounded
+ * once: what soft_thinking_token and multi_token_sample hand to a model. index, weight: rows x k; an index of -1 counts nothing; weight NULL: 1 / k
+ * each. table: n rows of `width` elements, f16, bf16 or f32; out: rows x width. Any other index is SMX_ERR_TARGET, naming its row, and nothing is
+ * written. The gradient of the weights is dweight[r][j] = <dout[r], table[index[r][j]]>, 0 at an index of -1. Errors: SMX_ERR_NULL,
+ * SMX_ERR_SHAPE, SMX_ERR_DTYPE, SMX_ERR_TARGET, SMX_ERR_NOMEM. */
+SMX_API smx_status smx_mix_embeddings_f32(smx_context *ctx, size_t rows, size_t k, const int64_t *index, const float *weight, size_t n,
+                                          size_t width, smx_dtype dtype, const void *table, float *out);
+SMX_API smx_status smx_mix_embeddings_backward_f32(smx_context *ctx, size_t rows, size_t k, const int64_t *index, size_t n, size_t width,
+                                                   smx_dtype dtype, const void *table, const float *dout, float *dweight);
+
+/* How a diffusion language model goes on, from how confident its last steps were: CadLLM (2025), after its published code. Sizes of 0 mean the
+ * defaults in brackets. */
+typedef struct smx_cad_options {
+  size_t size;                                             /* sizeof(smx_cad_options) */
+  int64_t block_min, block_max, block_base;                /* [8, 64, 24] positions decoded together */
+  int64_t steps_base, steps_max;                           /* [24, 90] steps for a block of block_base */
+  int64_t vocabulary_min, vocabulary_base, vocabulary_max; /* [35, 100, 1000] k of subset_softmax_confidence */
+} smx_cad_options;
+
+typedef struct smx_cad {
+  int64_t block, steps, vocabulary;
+} smx_cad;
+
+/* confidence: of the steps so far, in [0, 1], the latest last; progress: the part that is done, repetition: the part of tokens that repeat, both in
+ * [0, 1]; remaining: positions left. With c the mean of the last two confidences (0 without any):
+ *   block = min(block_min + floor((block_max - block_min) c), block_max, remaining)
+ *   steps = max(1, floor(s block / block_base)), s = min(steps_base + floor((steps_max - steps_base) (1 - c)), steps_max)
+ *   vocabulary = 0.8 vocabulary_max, 0.7 or 0.9 vocabulary_base for progress below 0.2, below 0.7, later; times 1.5, 1.2, 1, 0.8 for a mean of the
+ *   last five below 0.3, below 0.6, up to 0.8, above; times 1.3 if confidence fell by more than 0.1 in two steps; times 1 + 2 repetition if that is
+ *   above 0.5; truncated, and no less than vocabulary_min, no more than vocabulary_max.
+ * options may be NULL. Errors: SMX_ERR_NULL, SMX_ERR_STRUCT, SMX_ERR_PARAM. */
+SMX_API smx_status smx_cad_plan(const smx_cad_options *options, size_t count, const double *confidence, double progress, double repetition,
+                                int64_t remaining, smx_cad *out);
 
 #ifdef __cplusplus
 }

@@ -157,9 +157,13 @@ static void infer(void **state) {
     smx_params_init(op, &p);
     p.axis = 1;
     for (int i = 1; i < op->input_count; i++) {
-      static int64_t shapes[][3] = {
-          [SMX_SHAPE_FULL] = {4, 12, 6}, [SMX_SHAPE_ROW] = {4, 6}, [SMX_SHAPE_OFFSETS] = {2}, [SMX_SHAPE_COLUMN] = {12}};
-      static const int32_t dims[] = {[SMX_SHAPE_FULL] = 3, [SMX_SHAPE_ROW] = 2, [SMX_SHAPE_OFFSETS] = 1, [SMX_SHAPE_COLUMN] = 1};
+      static int64_t shapes[][3] = {[SMX_SHAPE_FULL] = {4, 12, 6},
+                                    [SMX_SHAPE_ROW] = {4, 6},
+                                    [SMX_SHAPE_OFFSETS] = {2},
+                                    [SMX_SHAPE_COLUMN] = {12},
+                                    [SMX_SHAPE_K] = {4, 3, 6}};
+      static const int32_t dims[] = {
+          [SMX_SHAPE_FULL] = 3, [SMX_SHAPE_ROW] = 2, [SMX_SHAPE_OFFSETS] = 1, [SMX_SHAPE_COLUMN] = 1, [SMX_SHAPE_K] = 3};
       const smx_port *port = &op->inputs[i];
       int first = port->flags & SMX_PORT_EITHER && !(op->inputs[i - 1].flags & SMX_PORT_EITHER);
       smx_dtype type = port->flags & SMX_PORT_INT ? SMX_I64 : port->flags & SMX_PORT_MASK ? SMX_U8 : SMX_F32;

@@ -127,7 +127,8 @@ static void port_values(rng *r, problem *p, int i, const kind *kinds, int kind_c
   else if (port->shape == SMX_SHAPE_COLUMN) positives(r, x, p->n);
   else if (port->shape == SMX_SHAPE_ROW) row_values(r, p, port, x);
   else
-    for (int64_t row = 0; row < p->rows; row++) scores(r, x + row * p->n, p->n, i == 0 ? kinds[row % kind_count] : auxiliary[row % 2]);
+    for (int64_t row = 0, length = port_length(p, port); row < p->rows; row++)
+      scores(r, x + row * length, length, i == 0 ? kinds[row % kind_count] : auxiliary[row % 2]);
 }
 
 int problem_possible(const smx_op *op, int64_t n) {
@@ -150,6 +151,8 @@ static void set_params(problem *p, int variant) {
   }
   for (int k = 0; k < p->op->param_count; k++)
     if (p->op->params[k].flags & SMX_PARAM_MAX_N && p->params.value[k] > (double)p->n) p->params.value[k] = (double)p->n;
+  for (int i = 0; i < p->op->input_count; i++) /* k = 0 is the length of an input, which is what is being made up */
+    if (p->op->inputs[i].shape == SMX_SHAPE_K && param_or(p, "k", 0) == 0) smx_params_set(p->op, &p->params, "k", 3);
 }
 
 void problem_make(problem *p, const smx_op *op, int64_t rows, int64_t n, int variant, uint64_t seed, const kind *kinds, int kind_count) {

@@ -171,7 +171,8 @@ static void broadcast(void **state) {
         smx_shape_rule shape = p.op->inputs[i].shape;
         a[i].t.data = NULL;
         if (!p.in[i]) continue;
-        if (i == 0 || shape == SMX_SHAPE_OFFSETS || shape == SMX_SHAPE_COLUMN) lay_out(&a[i], &p, &p.op->inputs[i], p.in[i], REST, 0);
+        if (i == 0 || shape == SMX_SHAPE_OFFSETS || shape == SMX_SHAPE_COLUMN || shape == SMX_SHAPE_K)
+          lay_out(&a[i], &p, &p.op->inputs[i], p.in[i], REST, 0);
         else narrow(&p, i, keeps[k / 2 % COUNT_OF(keeps)], (int)(k % 2), &a[i]);
         in[i] = &a[i].t;
       }

@@ -8,7 +8,7 @@ import struct
 import libsoftmax
 
 SHAPE = (3, 8)
-FULL, ROW, OFFSETS, COLUMN = 0, 1, 2, 3
+FULL, ROW, OFFSETS, COLUMN, K = 0, 1, 2, 3, 4
 FORMATS = {"float32": "f", "float64": "d", "int32": "i", "int64": "q", "uint8": "B", "bool": "?"}
 
 
@@ -44,7 +44,7 @@ def inputs(op, dtype="float32", shape=SHAPE, optional=True):
     random.seed(op.id)
     made, either = {}, [port.name for port in op.inputs if port.either]
     for port in op.inputs:
-        sizes = {FULL: shape, ROW: shape[:-1], COLUMN: shape[-1:]}.get(port.shape)
+        sizes = {FULL: shape, ROW: shape[:-1], COLUMN: shape[-1:], K: (*shape[:-1], 3)}.get(port.shape)
         if (port.optional and not port.either and not optional) or port.name in either[1:]:
             continue
         if port.shape == OFFSETS:

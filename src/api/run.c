@@ -148,11 +148,27 @@ static smx_status check_either(const checked *k) {
   return SMX_OK;
 }
 
+/* The length of a row of an input of shape K is the parameter k, where that is 0. */
+static smx_status take_k(checked *k, int32_t n_in, const smx_tensor *const *in) {
+  for (int32_t i = 1; i < k->op->input_count && i < n_in; i++) {
+    int32_t param = 0;
+    if (k->op->inputs[i].shape != SMX_SHAPE_K || !in[i]) continue;
+    while (strcmp(k->op->params[param].name, "k")) param++;
+    const int32_t d = in[i]->ndim - (k->ndim - k->axis);
+    if (k->params.value[param] != 0 || d < 0 || d >= in[i]->ndim || !in[i]->shape) continue;
+    k->params.value[param] = (double)in[i]->shape[d];
+    k->k_shape[k->axis] = in[i]->shape[d];
+    return smx_param_check(k->op, k->op->params + param, k->params.value[param]);
+  }
+  return SMX_OK;
+}
+
 /* Inputs: all of them forward, those that are saved backward. */
 static smx_status check_inputs(checked *k, int32_t n_in, const smx_tensor *const *in, bool backward, bool data) {
   const smx_op *op = k->op;
   smx_status status = check_count(op, "n_in", n_in, op->input_count);
   if (status == SMX_OK && n_in > 0 && !in) status = smx_fail(SMX_ERR_NULL, "%s: in is NULL", op->name);
+  if (status == SMX_OK) status = take_k(k, n_in, in);
   for (int32_t i = 0; i < op->input_count && status == SMX_OK; i++) {
     const smx_port *port = op->inputs + i;
     const smx_tensor *t = i < n_in ? in[i] : NULL;

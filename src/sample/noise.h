@@ -5,12 +5,15 @@
 #include "philox.h"
 
 enum { NOISE_X, NOISE_STREAM, NOISE_PARAMS = 7 }; /* inputs; the parameters of the call are handed to the scores as one more */
-enum { NOISE_TEMPERATURE, NOISE_SEED };           /* parameters */
+enum { NOISE_TEMPERATURE, NOISE_SEED, NOISE_PART = 3, NOISE_SETTINGS }; /* parameters; PART, which is none: the noise is divided by it */
 
-/* The call as the engines get it. */
-SMI row_call noise_call(const row_call *c) {
+/* The call as the engines get it: `settings` holds its parameters. */
+SMI row_call noise_call(const row_call *c, double *settings) {
   row_call own = *c;
-  own.src[NOISE_PARAMS] = c->params;
+  memcpy(settings, c->params, NOISE_PART * sizeof *settings);
+  settings[NOISE_PART] = 1;
+  own.params = settings;
+  own.src[NOISE_PARAMS] = settings;
   return own;
 }
 
@@ -30,43 +33,51 @@ SMI score noise_pair(const double *v) {
   return (score){v_load(h), v_load(l)};
 }
 
-/* (x - shift + G) / T of cnt elements, the first of which has an even number. */
-SMI void noise_add(const real *x, size_t cnt, uint64_t first, double shift, double temperature, const draws *d, double *out) {
+/* (x - shift + G / part) / T of cnt elements, the first of which has an even number. */
+SMI void noise_add(const real *x, size_t cnt, uint64_t first, double shift, double part, double temperature, const draws *d, double *out) {
   for (size_t i = 0; i < cnt; i += 2) {
     uint64_t words[2];
     draw_block(d, (first + i) >> 1, words);
     for (size_t j = i; j < cnt && j < i + 2; j++) {
       double v = (double)x[j];
-      out[j] = ((v == shift ? 0 : v - shift) + gumbel_of(words[j - i])) / temperature;
+      out[j] = ((v == shift ? 0 : v - shift) + gumbel_of(words[j - i]) / part) / temperature;
     }
   }
 }
+/* In a row of huge scores the largest x is subtracted, and what is left of the largest is its noise, which a low temperature can make overflow:
+ * scores are no larger than this. */
+#define NOISE_FAR 80
 SMI score score_relaxed(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   const double *params = (const double *)(const void *)s->src[NOISE_PARAMS];
   const draws d = noise_draws(s, PURPOSE_RELAXED);
   double v[LANES] = {0};
-  noise_add(s->src[NOISE_X] + i, (size_t)cnt, s->origin + i, shift ? (double)*shift : 0, k->v[1] != 0 ? params[NOISE_TEMPERATURE] : 1, &d,
-            v);
+  noise_add(s->src[NOISE_X] + i, (size_t)cnt, s->origin + i, shift ? (double)*shift : 0, params[NOISE_PART],
+            k->v[1] != 0 ? params[NOISE_TEMPERATURE] : 1, &d, v);
+  for (int j = 0; shift && *shift != 0 && j < cnt; j++) v[j] = v[j] > NOISE_FAR ? NOISE_FAR : v[j];
   return noise_pair(v);
 }
 
-/* Kernels around a body whose scores want the parameters. */
-#define NOISE_KERNEL(name) \
-  static void name##_begin(const row_call *c, row_state *st) { exp_begin(&name##_body, c, st); } \
+/* Kernels around a body whose scores want the parameters; call_of makes the call of a row, or of rows that share the parameters. */
+#define NOISE_KERNEL(name) NOISE_KERNEL_OF(name, name##_body, noise_call)
+#define NOISE_KERNEL_OF(name, body, call_of) \
+  static void name##_begin(const row_call *c, row_state *st) { exp_begin(&body, c, st); } \
   static void name##_pass(const row_call *c, row_state *st, row_part *parts) { \
-    const row_call own = noise_call(c); \
-    exp_pass(&name##_body, &own, st, parts); \
+    double settings[NOISE_SETTINGS]; \
+    const row_call own = call_of(c, settings); \
+    exp_pass(&body, &own, st, parts); \
   } \
   static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { exp_fold(c, st, parts, count); } \
   static bool name##_next(const row_call *c, row_state *st) { \
-    const row_call own = noise_call(c); \
-    return exp_next(&name##_body, &own, st); \
+    double settings[NOISE_SETTINGS]; \
+    const row_call own = call_of(c, settings); \
+    return exp_next(&body, &own, st); \
   } \
   static void name##_rows(row_call *c); \
   static const row_kernel name##_kernel = KERNEL(name); \
   static void name##_rows(row_call *c) { \
-    row_call own = noise_call(c); \
-    exp_rows(&name##_body, &name##_kernel, &own); \
+    double settings[NOISE_SETTINGS]; \
+    row_call own = call_of(c, settings); \
+    exp_rows(&body, &name##_kernel, &own); \
     c->first_empty = own.first_empty; \
   }
 

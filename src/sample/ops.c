@@ -1,5 +1,5 @@
 /* sample/ops.c - categorical_sample: a draw from softmax(x / T), by the argmax of perturbed scores (best.h) or by the inverse of the distribution
- * function, and its logarithm. Compiled once per instruction set and real type. Others of the room: ops_relaxed.c, ops_sets.c, ops_maps.c. */
+ * function, and its logarithm; multi_token_sample, several such draws. Compiled once per instruction set and real type. Others of the room: ops_relaxed.c, ops_sets.c, ops_maps.c. */
 #include "best.h"
 #include "engine/scores.h"
 
@@ -58,18 +58,25 @@ static double block_sum(const real *terms, size_t n) {
   return sum;
 }
 
-/* Terms of one group, and where the running sum (carry) first exceeds `target`: in the state's key, with its x in carry2. */
-static void walk_group(const real *x, const real *terms, size_t n, int64_t first, double target, row_state *st) {
-  for (size_t b = 0; b < n && (int64_t)st->key < 0; b += WALK_BLOCK) {
+/* Takes the sum of n terms further by blocks, up to the first element at which it exceeds `target`: that element, or -1. */
+static int64_t walk_find(const real *terms, size_t n, double *carry, double target) {
+  for (size_t b = 0; b < n; b += WALK_BLOCK) {
     size_t count = n - b < WALK_BLOCK ? n - b : WALK_BLOCK;
-    double before = st->carry, within = 0;
-    st->carry += block_sum(terms + b, count);
-    if (st->stage == TOTAL || !(st->carry > target)) continue;
-    for (size_t i = b; i < b + count && (int64_t)st->key < 0; i++) {
+    double before = *carry, within = 0;
+    *carry += block_sum(terms + b, count);
+    if (!(*carry > target)) continue;
+    for (size_t i = b; i < b + count; i++) {
       within += (double)terms[i];
-      if (before + within > target && terms[i] > 0) st->key = (uint64_t)(first + (int64_t)i), st->carry2 = (double)x[i];
+      if (before + within > target && terms[i] > 0) return (int64_t)i;
     }
   }
+  return -1;
+}
+
+/* Terms of one group, and where the running sum (carry) first exceeds `target`: in the state's key, with its x in carry2. */
+static void walk_group(const real *x, const real *terms, size_t n, int64_t first, double target, row_state *st) {
+  int64_t at = (int64_t)st->key < 0 ? walk_find(terms, n, &st->carry, st->stage == TOTAL ? (double)R_INF : target) : -1;
+  if (at >= 0) st->key = (uint64_t)(first + at), st->carry2 = (double)x[at];
 }
 
 static void walk_pass(const row_call *c, row_state *st) {
@@ -164,3 +171,115 @@ static void categorical_rows(row_call *c) {
 }
 
 FORWARD_OPERATOR(categorical_sample, categorical)
+
+/* ---- multi_token_sample: k draws by the inverse of the distribution function, with the variates 0 .. k - 1 ---- */
+
+enum { SHARED = METHOD, DRAWS = 3 }; /* parameters: the temperature is multiplied by k; k */
+
+/* The call as the functions above get it: params holds its parameters. */
+SMI row_call many_call(const row_call *c, double *params) {
+  row_call own = *c;
+  memcpy(params, c->params, (DRAWS + 1) * sizeof *params);
+  if (params[SHARED] != 0) params[TEMPERATURE] *= params[DRAWS];
+  own.params = params;
+  return own;
+}
+
+/* Writes the same for all draws. */
+static bool many_none(const row_call *c, row_state *st, bool nan) {
+  st->empty = !nan;
+  if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
+  for (size_t j = 0; j < (size_t)c->params[DRAWS]; j++) ((int64_t *)c->dst[INDEX])[j] = -1;
+  if (c->dst[LOG]) fill(c->dst[LOG], (size_t)c->params[DRAWS], nan || c->on_empty == SMX_EMPTY_NAN ? r_nan() : -R_INF);
+  return false;
+}
+
+/* Draws whose element is in this group; log holds the x of each until the row is done. */
+static void many_group(const row_call *c, const real *x, const real *terms, size_t n, int64_t first, row_state *st) {
+  const draws d = draws_of(c, PURPOSE_UNIFORM);
+  int64_t *index = c->dst[INDEX];
+  double end = st->carry;
+  for (size_t i = 0; st->stage == TOTAL && i < n; i++)
+    if (terms[i] > 0) st->key = (uint64_t)(first + (int64_t)i), st->carry2 = (double)x[i]; /* the last: a sum may round to the total */
+  walk_find(terms, n, &end, (double)R_INF);
+  for (size_t j = 0; st->stage == WALK && j < (size_t)c->params[DRAWS]; j++) {
+    double target = st->pick.value * uniform_of(draw_word(&d, j)), carry = st->carry;
+    if (index[j] >= 0 || !(end > target)) continue;
+    const int64_t at = walk_find(terms, n, &carry, target);
+    if (at < 0) continue;
+    index[j] = first + at;
+    if (c->dst[LOG]) ((real *)c->dst[LOG])[j] = x[at];
+  }
+  st->carry = end;
+}
+
+static void many_begin(const row_call *c, row_state *st) {
+  st->stage = SUM;
+  st->far = false;
+  st->carry = 0;
+  exp_begin(&draw_body, c, st);
+}
+static void many_pass(const row_call *c, row_state *st, row_part *parts) {
+  double params[DRAWS + 1];
+  const row_call own = many_call(c, params);
+  if (st->stage == SUM) {
+    exp_pass(&draw_body, &own, st, parts);
+    return;
+  }
+  const exp_row r = draw_row(&own, st);
+  real terms[GROUP] __attribute__((aligned(64)));
+  for (size_t g = 0; g < c->count; g += GROUP) {
+    size_t n = group_size(g, c->count), i = c->start - c->origin + g;
+    parts[g / GROUP] = (row_part){.index = -1};
+    terms_of(&own, st, &r, i, n, terms);
+    many_group(c, (const real *)c->src[X] + i, terms, n, (int64_t)(c->start + g), st);
+  }
+}
+static void many_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  if (st->stage == SUM) exp_fold(c, st, parts, count);
+}
+
+static bool many_finish(const row_call *c, row_state *st) {
+  const size_t k = (size_t)c->params[DRAWS];
+  int64_t *index = c->dst[INDEX];
+  real *log = c->dst[LOG];
+  const exp_row r = draw_row(c, st);
+  for (size_t j = 0; j < k; j++) {
+    if (index[j] < 0) {
+      index[j] = (int64_t)st->key;
+      if (log) log[j] = (real)st->carry2;
+    }
+    if (!log) continue;
+    double value =
+        st->far ? -d_log1p(st->sum - 1)
+                : ((double)log[j] - (double)r.shift) / c->params[TEMPERATURE] - ((double)r.top + (double)r.top_l) - d_log1p(r.others);
+    log[j] = v_first(v_clean(v_set1((real)value)));
+  }
+  return false;
+}
+static bool many_next(const row_call *c, row_state *st) {
+  double params[DRAWS + 1];
+  const row_call own = many_call(c, params);
+  real lse = -R_INF;
+  row_call sum = own;
+  sum.dst[0] = &lse;
+  if (st->stage == WALK) return many_finish(&own, st);
+  if (st->stage == SUM) {
+    if (exp_next(&draw_body, &sum, st)) return true;
+    if (lse != lse || st->empty) return many_none(c, st, lse != lse);
+    st->far = lse > R_MAX && st->mode == EXP_CLASSIFY;
+    st->serial = true;
+    st->key = 0;
+    for (size_t j = 0; j < (size_t)c->params[DRAWS]; j++) ((int64_t *)c->dst[INDEX])[j] = -1;
+  }
+  st->pick.value = st->carry;
+  st->carry = 0;
+  st->stage = st->stage == SUM ? TOTAL : WALK;
+  return true;
+}
+static void many_rows(row_call *c) {
+  static const row_kernel kernel = {.begin = many_begin, .pass = many_pass, .fold = many_fold, .next = many_next};
+  run_rows(&kernel, c);
+}
+
+FORWARD_OPERATOR(multi_token_sample, many)

@@ -1,4 +1,5 @@
-/* sample/ops_relaxed.c - differentiable stand-ins for a draw: gumbel_softmax, binary_concrete; and dirichlet_sample. See ops.c. */
+/* sample/ops_relaxed.c - differentiable stand-ins for a draw: gumbel_softmax, gumbel_softmax_interpolant, binary_concrete; and
+ * dirichlet_sample. See ops.c. */
 #include "best.h"
 #include "noise.h"
 #include "engine/sum.h"
@@ -69,6 +70,31 @@ static void hard_rows(row_call *c) { run_rows(&hard_kernel, c); }
 
 static const row_kernel *gumbel_softmax_pick(const row_call *c) { return c->params[HARD] == 0 ? &relaxed_kernel : &hard_kernel; }
 PICK_KERNEL(gumbel_softmax, -1)
+
+/* ---- gumbel_softmax_interpolant: y = softmax((x + G / beta) / tau(t)), tau(t) = tau_max e^(-lambda t): a relaxed sample with less noise, at
+ * the temperature of the time ---- */
+
+enum { PATH_TIME = 2 };                                   /* input */
+enum { PATH_BETA, PATH_SEED, PATH_TAU_MAX, PATH_LAMBDA }; /* parameters */
+
+static row_call path_call(const row_call *c, double *settings) {
+  if (c->src[NOISE_PARAMS]) return *c; /* the settings are those of the path already */
+  const double time = (double)*(const real *)c->src[PATH_TIME];
+  row_call own = noise_call(c, settings);
+  settings[NOISE_TEMPERATURE] = c->params[PATH_TAU_MAX] * d_exp(-c->params[PATH_LAMBDA] * time);
+  settings[NOISE_PART] = c->params[PATH_BETA];
+  return own;
+}
+/* Each row has a time of its own. */
+#define PATH_KERNEL(name, body) \
+  NOISE_KERNEL_OF(name##_row, body, path_call) \
+  static const row_kernel *name##_pick(const row_call *c) { \
+    (void)c; \
+    return &name##_row_kernel; \
+  } \
+  PICK_KERNEL(name, PATH_TIME)
+PATH_KERNEL(path, relaxed_body)
+PATH_KERNEL(path_grad, relaxed_grad_body)
 
 /* ---- dirichlet_sample: y = softmax(log gamma variates); a concentration of 0 takes no part ---- */
 
@@ -142,7 +168,8 @@ static const sum_body binary_grad_body = {.setup = binary_setup, .sums = binary_
 #define BINARY_KERNEL(name) \
   static void name##_begin(const row_call *c, row_state *st) { sum_begin(&name##_body, c, st); } \
   static void name##_pass(const row_call *c, row_state *st, row_part *parts) { \
-    const row_call own = noise_call(c); \
+    double settings[NOISE_SETTINGS]; \
+    const row_call own = noise_call(c, settings); \
     sum_pass(&name##_body, &own, st, parts); \
   } \
   static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { sum_fold(c, st, parts, count); } \
@@ -157,3 +184,4 @@ BINARY_KERNEL(binary_grad)
 FORWARD_OPERATOR(dirichlet_sample, dirichlet)
 OPERATOR(gumbel_softmax, gumbel_softmax, relaxed_grad)
 OPERATOR(binary_concrete, binary, binary_grad)
+OPERATOR(gumbel_softmax_interpolant, path, path_grad)

@@ -21,7 +21,7 @@ static void keys_of(const row_call *c, const row_state *st, size_t start, size_t
   double v[LANES];
   for (size_t i = 0; i < n; i += LANES) {
     size_t cnt = (size_t)lanes_left(n - i);
-    noise_add(x + i, cnt, start + i, st->max, 1, &d, v);
+    noise_add(x + i, cnt, start + i, st->max, 1, 1, &d, v);
     for (size_t j = 0; j < cnt; j++) keys[i + j] = (real)v[j];
   }
 }

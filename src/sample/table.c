@@ -6,6 +6,12 @@
 #define OUTPUTS(a) .outputs = a, .output_count = COUNT(a)
 #define PARAMS(a) .params = a, .param_count = COUNT(a)
 
+/* The same with the entries written here. */
+#define LITERAL(type, ...) ((const type[]){__VA_ARGS__})
+#define INPUTS_OF(...) INPUTS(LITERAL(smx_port, __VA_ARGS__))
+#define OUTPUTS_OF(...) OUTPUTS(LITERAL(smx_port, __VA_ARGS__))
+#define PARAMS_OF(...) PARAMS(LITERAL(smx_param, __VA_ARGS__))
+
 enum { GRAD = SMX_PORT_GRAD, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL, INT = SMX_PORT_INT };
 
 #define INF ((double)__builtin_inf())
@@ -68,6 +74,11 @@ static const smx_param cfg_params[] = {
     {"strength", "0 = unconditional, 1 = conditional, more = guided away from the unconditional", 1.5, 0, 1e6, 0, NULL},
 };
 
+static const char *const draft_methods[] = {"rrs", "rrs-distinct", "kseq", NULL};
+static const char *const trial_scores[] = {"mean", "min", "geometric", "sum", NULL};
+static const char *const commit_rules[] = {"threshold", "factor", NULL};
+static const char *const soft_noises[] = {"none", "dirichlet", "gumbel", NULL};
+
 enum { BACKWARD = SMX_OP_BACKWARD, INPLACE = SMX_OP_INPLACE };
 
 const smx_op sample_table[SAMPLE_COUNT] = {
@@ -127,4 +138,5 @@ const smx_op sample_table[SAMPLE_COUNT] = {
         .source = "Classifier-Free Diffusion Guidance (Ho, Salimans 2022); on logits: Stay on topic with Classifier-Free Guidance (Sanchez et al. 2023)",
         .example = "softmax run cfg_logits conditional.npy --unconditional unconditional.npy --strength 3",
         INPUTS(cfg_in), OUTPUTS(logits_out), PARAMS(cfg_params)},
+#include "table_decode.inc"
 };

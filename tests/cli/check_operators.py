@@ -76,7 +76,7 @@ def every_parameter_is_an_option():
     for op in operators():
         arguments = operator_inputs(op, (2, 8), 1, False)
         for p in op["params"]:
-            for value in p.get("choices") or [p["default"] if not p["integer"] or p["even"] else 1]:
+            for value in p.get("choices") or [p["default"] if not p["integer"] or p["even"] else COUNT if p["name"] == "k" else 1]:
                 run("run", op["name"], *arguments, "--" + p["name"], str(value))
             if p["min"] != "-inf":
                 fails(USAGE, "run", op["name"], *arguments, "--" + p["name"], str(p["min"] - (abs(p["min"]) + 1)), says="--" + p["name"])

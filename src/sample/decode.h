@@ -1,0 +1,120 @@
+/* sample/decode.h - what the operators of decoding share: sums in double, and the few best elements of a row.
+ *
+ * These operators decide something about a row (keep a draft? commit a position?) and are a small part of a decoding step, so they run in plain
+ * double arithmetic, in order, one thread a row. Sums run in blocks of 256 elements from left to right, and the blocks are summed in order. */
+#ifndef SMX_SAMPLE_DECODE_H
+#define SMX_SAMPLE_DECODE_H
+#include "philox.h"
+#include "engine/pick.h"
+
+/* Adds `term`, an expression in i, for i of 0 .. n - 1. n elements are whole blocks, or the last of a row. */
+#define BLOCK_SUM(to, n, i, term) \
+  for (size_t block_ = 0; block_ < (n); block_ += 256) { \
+    double within_ = 0; \
+    for (size_t i = block_; i < (n) && i < block_ + 256; i++) within_ += (term); \
+    (to) += within_; \
+  }
+
+/* Elements of the row that a pass sees, of a FULL port, and their number in the row. */
+SMI const real *part_at(const row_call *c, int port) { return (const real *)c->src[port] + (c->start - c->origin); }
+SMI real *part_to(const row_call *c, int port) { return (real *)c->dst[port] + (c->start - c->origin); }
+
+SMI real stored(double v) { return v_first(v_clean(v_set1((real)v))); }
+
+/* A program whose passes follow one another, and that writes when it says so. */
+SMI void serial_begin(row_state *st) {
+  st->stage = 0;
+  st->mode = 0;
+  st->writes = st->reverse = st->empty = st->nan = st->far = false;
+  st->serial = true;
+  st->sum = st->sum2 = st->sum3 = st->other = st->carry = st->carry2 = 0;
+  st->max = (double)-R_INF;
+  st->key = st->want = 0;
+  st->index = -1;
+}
+SMI void serial_parts(const row_call *c, row_part *parts) {
+  for (size_t g = 0; g * GROUP < c->count; g++) parts[g] = (row_part){.index = -1};
+}
+static inline void serial_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  (void)c;
+  (void)st;
+  (void)parts;
+  (void)count;
+}
+/* Around NAME_begin, NAME_pass and NAME_next. */
+#define SERIAL_KERNEL(name) \
+  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { serial_fold(c, st, parts, count); } \
+  static void name##_rows(row_call *c) { \
+    static const row_kernel kernel = {.begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next}; \
+    run_rows(&kernel, c); \
+  }
+
+/* ---- a look at the row: its largest x, its first, a NaN ---- */
+
+static inline void look_part(const real *x, size_t n, size_t first, row_state *st) {
+  for (size_t i = 0; i < n; i++) {
+    st->nan |= x[i] != x[i];
+    if ((double)x[i] > st->max) st->max = (double)x[i], st->index = (int64_t)(first + i);
+  }
+}
+SMI bool look_empty(const row_state *st) { return !st->nan && !(st->max > (double)-R_INF); }
+/* A NaN, or a +inf that does not take the mass. */
+SMI bool look_nan(const row_call *c, const row_state *st) { return st->nan || (st->max > (double)R_MAX && c->on_inf != SMX_INF_LIMIT); }
+/* x less the largest; all +inf of a row are equal. */
+SMI double look_away(const row_state *st, double x) { return x == st->max ? 0 : x - st->max; }
+
+/* ---- the few best ---- */
+
+enum { FEW_MOST = ROW_HISTOGRAM / 2 };
+enum { FEW_LOOK, FEW_SELECT, FEW_COLLECT, FEW_DONE }; /* stages; an operator's own follow */
+
+typedef struct few {
+  size_t count;
+  real x[FEW_MOST];
+  int64_t index[FEW_MOST];
+} few;
+
+static inline void few_begin(row_state *st) { serial_begin(st); }
+
+static inline void few_collect(const real *x, size_t n, size_t first, row_state *st) {
+  const real value = (real)st->pick.value;
+  for (size_t i = 0; i < n; i++) {
+    int64_t index = (int64_t)(first + i);
+    if (!(x[i] > value || (x[i] == value && index <= st->pick.limit)) || !(x[i] > -R_INF)) continue;
+    st->list[st->key] = (double)x[i], st->list[FEW_MOST + st->key++] = (double)index;
+  }
+}
+static inline void few_pass(const row_call *c, row_state *st, row_part *parts) {
+  const real *x = part_at(c, 0);
+  serial_parts(c, parts);
+  if (st->stage == FEW_LOOK) look_part(x, c->count, c->start, st);
+  else if (st->stage == FEW_SELECT) select_pass(c, st, parts);
+  else if (st->stage == FEW_COLLECT) few_collect(x, c->count, c->start, st);
+}
+/* True while the row must be read again. Then the row is empty or NaN, or FEW_DONE. */
+static inline bool few_next(const row_call *c, row_state *st, size_t k) {
+  if (st->stage == FEW_LOOK) {
+    const bool nan = st->nan;
+    if (look_empty(st) || look_nan(c, st)) return false;
+    st->stage = FEW_SELECT;
+    select_begin(st, k < c->n ? k : c->n);
+    st->nan = nan;
+    return true;
+  }
+  if (st->stage == FEW_SELECT) {
+    if (select_next(st)) return true;
+    st->stage = FEW_COLLECT;
+    st->key = 0;
+    return true;
+  }
+  st->stage = FEW_DONE;
+  return false;
+}
+/* What was collected, best first. */
+static inline void few_sorted(const row_state *st, few *f) {
+  f->count = (size_t)st->key;
+  for (size_t i = 0; i < f->count; i++) f->x[i] = (real)st->list[i], f->index[i] = (int64_t)st->list[FEW_MOST + i];
+  pick_sort(f->x, f->index, f->count);
+}
+
+#endif

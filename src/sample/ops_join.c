@@ -1,0 +1,314 @@
+/* sample/ops_join.c - several sources of logits, or several logits of one source, joined: closed_set_softmax, layer_fuse_logits, crossmax. See
+ * ops.c. */
+#include "decode.h"
+#include "engine/scores.h"
+
+/* Adds to element `index` of a gradient, if the pass sees it. */
+static void add_grad(const row_call *c, int port, int64_t index, double value) {
+  const int64_t i = index - (int64_t)c->start;
+  if (!c->dst[port] || i < 0 || i >= (int64_t)c->count) return;
+  real *to = part_to(c, port) + i;
+  *to = stored((double)*to + value);
+}
+
+/* ---- closed_set_softmax: p_j = softmax of x[ids]_j, score = sum p_j v_j ---- */
+
+enum { X, IDS, VALUE };            /* inputs */
+enum { WEIGHT, SCORE };            /* outputs */
+enum { SET_K };                    /* parameter */
+enum { SET_MOST = ROW_HISTOGRAM }; /* ids of a row */
+
+SMI size_t set_size(const row_call *c) { return (size_t)c->params[SET_K]; }
+
+/* Whether id j is an element of the row, and no earlier id is the same. */
+static bool set_member(const row_call *c, size_t j) {
+  const int64_t *ids = c->src[IDS];
+  if (ids[j] < 0 || ids[j] >= (int64_t)c->n) return false;
+  for (size_t i = 0; i < j; i++)
+    if (ids[i] == ids[j]) return false;
+  return true;
+}
+static void set_begin(const row_call *c, row_state *st) {
+  serial_begin(st);
+  for (size_t j = 0; j < set_size(c); j++) st->list[j] = (double)-R_INF;
+}
+/* The logits of the set, those of no member being -inf. */
+static void set_pass(const row_call *c, row_state *st, row_part *parts) {
+  const int64_t *ids = c->src[IDS];
+  serial_parts(c, parts);
+  for (size_t j = 0; j < set_size(c); j++) {
+    const int64_t i = ids[j] - (int64_t)c->start;
+    if (i < 0 || i >= (int64_t)c->count || !set_member(c, j)) continue;
+    const double x = (double)part_at(c, X)[i];
+    st->list[j] = x;
+    st->nan |= x != x;
+    st->max = x > st->max ? x : st->max;
+  }
+}
+static void set_fill(const row_call *c, real value) {
+  fill(c->dst[WEIGHT], set_size(c), value);
+  if (c->dst[SCORE]) *(real *)c->dst[SCORE] = value;
+}
+static bool set_next(const row_call *c, row_state *st) {
+  const real *value = c->src[VALUE];
+  double sum = 0, mean = 0;
+  st->empty = look_empty(st);
+  if (look_nan(c, st)) set_fill(c, r_nan());
+  else if (st->empty && c->on_empty != SMX_EMPTY_ERROR) set_fill(c, c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
+  if (look_nan(c, st) || st->empty) return false;
+  for (size_t j = 0; j < set_size(c); j++) st->list[j] = st->list[j] > (double)-R_INF ? d_exp(look_away(st, st->list[j])) : 0;
+  BLOCK_SUM(sum, set_size(c), j, st->list[j])
+  for (size_t j = 0; j < set_size(c); j++) ((real *)c->dst[WEIGHT])[j] = stored(st->list[j] / sum);
+  if (!c->dst[SCORE]) return false;
+  BLOCK_SUM(mean, set_size(c), j, st->list[j] > 0 ? st->list[j] * (value ? (double)value[j] : (double)j) : 0)
+  *(real *)c->dst[SCORE] = stored(mean / sum);
+  return false;
+}
+SERIAL_KERNEL(set)
+
+/* With a_j = dy_j + dscore v_j: dx at id j is p_j (a_j - sum p a). */
+static double set_upstream(const row_call *c, size_t j) {
+  const real *value = c->src[VALUE], *dy = c->src[SRC_DY + WEIGHT], *dscore = c->src[SRC_DY + SCORE];
+  return (double)dy[j] + (dscore ? (double)*dscore * (value ? (double)value[j] : (double)j) : 0);
+}
+static void set_grad_begin(const row_call *c, row_state *st) {
+  const real *p = c->src[SRC_Y + WEIGHT];
+  serial_begin(st);
+  BLOCK_SUM(st->sum, set_size(c), j, p[j] != 0 ? (double)p[j] * set_upstream(c, j) : 0)
+  st->writes = true;
+}
+static void set_grad_pass(const row_call *c, row_state *st, row_part *parts) {
+  const real *p = c->src[SRC_Y + WEIGHT];
+  serial_parts(c, parts);
+  fill(part_to(c, X), c->count, st->sum == st->sum ? 0 : r_nan());
+  for (size_t j = 0; j < set_size(c) && st->sum == st->sum; j++)
+    if (p[j] != 0 && set_member(c, j)) add_grad(c, X, ((const int64_t *)c->src[IDS])[j], (double)p[j] * (set_upstream(c, j) - st->sum));
+}
+static bool set_grad_next(const row_call *c, row_state *st) {
+  (void)c;
+  (void)st;
+  return false;
+}
+SERIAL_KERNEL(set_grad)
+
+/* ---- layer_fuse_logits: y = log_softmax(x) + a log_softmax(l) where p(x) >= th max p(x), -inf elsewhere ---- */
+
+enum { LAYER = 1 };                                              /* input, beside X */
+enum { FUSE_WEIGHT, FUSE_THRESHOLD };                            /* parameters */
+enum { FUSE_LAST, FUSE_LAYER, FUSE_SUM, FUSE_WRITE, FUSE_FILL }; /* stages */
+
+static const exp_body fuse_body = {
+    .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lse_scalar, .empty = -R_INF, .inf = R_INF};
+
+/* The call whose row is the one that is being summed, and whose result goes to lse. */
+static row_call fuse_call(const row_call *c, const row_state *st, real *lse) {
+  row_call own = *c;
+  if (st->stage == FUSE_LAYER) own.src[X] = c->src[LAYER];
+  own.dst[X] = lse;
+  return own;
+}
+
+/* What a row comes to: note holds lse and then lse of the layer, the largest x, and the bar. */
+enum { FUSE_LSE, FUSE_LSE_LAYER, FUSE_BAR };
+
+static bool fuse_plausible(const row_state *st, real x, real l) { return (double)x >= st->note[FUSE_BAR] && x > -R_INF && l > -R_INF; }
+static double fuse_log(const row_state *st, real x, int which) { return (double)x - st->note[which]; }
+
+static void fuse_begin(const row_call *c, row_state *st) {
+  exp_begin(&fuse_body, c, st);
+  st->stage = FUSE_LAST;
+}
+static bool fuse_sums_pass(const row_call *c, row_state *st, row_part *parts) {
+  if (st->stage != FUSE_LAST && st->stage != FUSE_LAYER) return false;
+  const row_call own = fuse_call(c, st, NULL);
+  exp_pass(&fuse_body, &own, st, parts);
+  return true;
+}
+/* 1: there is more to sum; 0: both rows are ordinary; -1: fill with st->sum. */
+static int fuse_sums_next(const row_call *c, row_state *st) {
+  real lse = -R_INF;
+  const row_call own = fuse_call(c, st, &lse);
+  if (exp_next(&fuse_body, &own, st)) return 1;
+  const bool last = st->stage == FUSE_LAST;
+  st->empty = false;
+  st->sum = lse <= R_MAX ? (double)-R_INF : (double)r_nan();
+  if (!(lse > -R_INF && lse <= R_MAX)) return -1;
+  const span s = span_of(&own, 0);
+  const consts none = {{0}};
+  const exp_row r = exp_row_of(&fuse_body, &s, &none, st);
+  st->note[last ? FUSE_LSE : FUSE_LSE_LAYER] = lse_of(&r);
+  if (!last) return 0;
+  const double th = c->params[FUSE_THRESHOLD];
+  st->note[FUSE_BAR] = th > 0 ? r.max + d_log(th, 0) : (double)-R_INF;
+  exp_begin(&fuse_body, c, st);
+  st->stage = FUSE_LAYER;
+  return 1;
+}
+
+static void fuse_pass(const row_call *c, row_state *st, row_part *parts) {
+  if (fuse_sums_pass(c, st, parts)) return;
+  const real *x = part_at(c, X), *l = part_at(c, LAYER);
+  const double a = c->params[FUSE_WEIGHT];
+  real *y = part_to(c, 0);
+  serial_parts(c, parts);
+  for (size_t i = 0; i < c->count; i++) {
+    double v = st->sum;
+    if (st->stage == FUSE_WRITE)
+      v = fuse_plausible(st, x[i], l[i]) ? fuse_log(st, x[i], FUSE_LSE) + a * fuse_log(st, l[i], FUSE_LSE_LAYER) : (double)-R_INF;
+    y[i] = (real)v;
+  }
+}
+static void fuse_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  if (st->stage == FUSE_LAST || st->stage == FUSE_LAYER) exp_fold(c, st, parts, count);
+}
+static bool fuse_next(const row_call *c, row_state *st) {
+  if (st->stage >= FUSE_SUM) return false;
+  const int sums = fuse_sums_next(c, st);
+  if (sums > 0) return true;
+  st->stage = sums == 0 ? FUSE_WRITE : FUSE_FILL;
+  return st->writes = true;
+}
+static void fuse_rows(row_call *c) {
+  static const row_kernel kernel = {.begin = fuse_begin, .pass = fuse_pass, .fold = fuse_fold, .next = fuse_next};
+  run_rows(&kernel, c);
+}
+
+/* dx = g - p sum g, dl = a (g - p_l sum g), where g is dy in the plausible set and 0 elsewhere. */
+static void fuse_grad_pass(const row_call *c, row_state *st, row_part *parts) {
+  if (fuse_sums_pass(c, st, parts)) return;
+  const real *x = part_at(c, X), *l = part_at(c, LAYER), *dy = part_at(c, SRC_DY);
+  const double a = c->params[FUSE_WEIGHT];
+  serial_parts(c, parts);
+  if (st->stage == FUSE_SUM) {
+    BLOCK_SUM(st->sum, c->count, i, fuse_plausible(st, x[i], l[i]) ? (double)dy[i] : 0)
+    return;
+  }
+  real *dx = part_to(c, X), *dl = c->dst[LAYER] ? part_to(c, LAYER) : NULL;
+  for (size_t i = 0; i < c->count; i++) {
+    const double g = fuse_plausible(st, x[i], l[i]) ? (double)dy[i] : 0;
+    double to_x = g - d_exp(fuse_log(st, x[i], FUSE_LSE)) * st->sum, to_l = a * (g - d_exp(fuse_log(st, l[i], FUSE_LSE_LAYER)) * st->sum);
+    if (st->stage == FUSE_FILL) to_x = to_l = st->sum;
+    dx[i] = stored(to_x);
+    if (dl) dl[i] = stored(to_l);
+  }
+}
+static bool fuse_grad_next(const row_call *c, row_state *st) {
+  if (st->writes) return false;
+  if (st->stage == FUSE_SUM) {
+    st->stage = FUSE_WRITE;
+    return st->writes = true;
+  }
+  const int sums = fuse_sums_next(c, st);
+  if (sums > 0) return true;
+  if (sums < 0) {
+    if (st->sum == (double)-R_INF) st->sum = 0; /* nothing is plausible */
+    st->stage = FUSE_FILL;
+    return st->writes = true;
+  }
+  st->serial = true;
+  st->sum = 0;
+  st->stage = FUSE_SUM;
+  return true;
+}
+static void fuse_grad_rows(row_call *c) {
+  static const row_kernel kernel = {.begin = fuse_begin, .pass = fuse_grad_pass, .fold = fuse_fold, .next = fuse_grad_next};
+  run_rows(&kernel, c);
+}
+#define fuse_grad_begin fuse_begin
+#define fuse_grad_fold fuse_fold
+
+/* ---- crossmax: of a = x - top, the k-th largest less the largest ---- */
+
+enum { TOP = 1 };                                            /* input, beside X */
+enum { RANK };                                               /* parameter: 0 = the lower median */
+enum { CROSS_LOOK, CROSS_SELECT, CROSS_INDEX, CROSS_WRITE }; /* stages; CROSS_INDEX: where the one that was selected is */
+
+static void cross_keys(const row_call *c, size_t g, size_t n, real *keys) {
+  const real *x = part_at(c, X) + g, *top = c->src[TOP] ? part_at(c, TOP) + g : NULL;
+  for (size_t i = 0; i < n; i++) keys[i] = top ? (real)((double)x[i] - (double)top[i]) : x[i];
+}
+SMI uint64_t cross_rank(const row_call *c) {
+  const uint64_t rank = (uint64_t)c->params[RANK], n = c->n;
+  return rank == 0 ? n / 2 + 1 : rank < n ? rank : n;
+}
+
+static void cross_begin(const row_call *c, row_state *st) {
+  (void)c;
+  serial_begin(st);
+}
+static void cross_pass(const row_call *c, row_state *st, row_part *parts) {
+  real keys[GROUP] __attribute__((aligned(64)));
+  serial_parts(c, parts);
+  for (size_t g = 0; g < c->count; g += GROUP) {
+    const size_t n = group_size(g, c->count);
+    cross_keys(c, g, n, keys);
+    if (st->stage == CROSS_LOOK) look_part(keys, n, c->start + g, st);
+    else if (st->mode == SELECT_COUNT) select_count(keys, n, st);
+    else select_ties(keys, c->start + g, n, st);
+  }
+}
+/* True while the one of that rank is still looked for; carry and carry2 hold the largest and where it is. */
+static bool cross_find(const row_call *c, row_state *st) {
+  if (st->stage == CROSS_LOOK) {
+    st->carry = st->max, st->carry2 = (double)st->index;
+    if (st->nan || c->n == 0 || !(st->max > (double)-R_INF && st->max <= (double)R_MAX)) return false;
+    select_begin(st, cross_rank(c));
+    st->stage = CROSS_SELECT;
+    return true;
+  }
+  return select_next(st);
+}
+static bool cross_next(const row_call *c, row_state *st) {
+  if (cross_find(c, st)) return true;
+  const bool odd = st->stage == CROSS_LOOK; /* NaN, or no largest one to compare with */
+  const double away = st->pick.value - st->carry;
+  *(real *)c->dst[0] = !odd ? stored(away) : look_empty(st) ? -R_INF : r_nan();
+  return false;
+}
+SERIAL_KERNEL(cross)
+
+/* dx = dy at the one that was selected, less dy at the largest; dtop = -dx. */
+static void cross_grad_pass(const row_call *c, row_state *st, row_part *parts) {
+  if (st->stage < CROSS_INDEX) {
+    cross_pass(c, st, parts);
+    return;
+  }
+  serial_parts(c, parts);
+  if (st->stage == CROSS_INDEX) {
+    real keys[GROUP] __attribute__((aligned(64)));
+    for (size_t g = 0; g < c->count; g += GROUP) {
+      const size_t n = group_size(g, c->count);
+      cross_keys(c, g, n, keys);
+      select_ties(keys, c->start + g, n, st);
+    }
+    return;
+  }
+  const double dy = (double)*(const real *)c->src[SRC_DY];
+  for (int port = X; port <= TOP; port++) {
+    const double sign = port == X ? dy : -dy;
+    if (!c->dst[port]) continue;
+    fill(part_to(c, port), c->count, (real)st->sum);
+    if (st->far) continue;
+    add_grad(c, port, st->pick.limit, sign);
+    add_grad(c, port, (int64_t)st->carry2, -sign);
+  }
+}
+static bool cross_grad_next(const row_call *c, row_state *st) {
+  if (st->stage == CROSS_WRITE) return false;
+  if (st->stage < CROSS_INDEX && cross_find(c, st)) return true;
+  if (st->stage == CROSS_SELECT && st->mode == SELECT_COUNT) { /* it is the last of its equals, which `want` counts */
+    st->stage = CROSS_INDEX;
+    return true;
+  }
+  const bool odd = st->stage == CROSS_LOOK;
+  st->far = odd || !(st->pick.value > (double)-R_INF);
+  st->sum = odd && !look_empty(st) ? (double)r_nan() : 0;
+  st->stage = CROSS_WRITE;
+  return st->writes = true;
+}
+#define cross_grad_begin cross_begin
+SERIAL_KERNEL(cross_grad)
+
+OPERATOR(closed_set_softmax, set, set_grad)
+OPERATOR(layer_fuse_logits, fuse, fuse_grad)
+OPERATOR(crossmax, cross, cross_grad)

@@ -1,0 +1,232 @@
+/* sample/ops_verify.c - speculative decoding: which draft tokens stand, and what is drawn where none does. See ops.c.
+ *
+ * The target model says p, the draft model q, and drafts x_1 .. x_K were drawn from q. A draft is tested by one uniform variate; where none stands,
+ * the token comes from a residual distribution, such that the token that goes out is distributed as p, whatever q is:
+ *
+ *   rrs        r^1 = p;  x_j stands if u_j q(x_j) < r^j(x_j);  r^(j+1) = (r^j - q)_+, normalised: at last, a draw from it
+ *   rrs without replacement   the same, and x_j leaves q, which is normalised again: drafts without repeats (gumbel_topk)
+ *   kseq       x_j stands if u_j g q(x_j) < p(x_j);  residual (p - min(q, p / g) (1 - (1 - b)^K) / b)_+, b = sum min(q, p / g), where g in [1, K]
+ *              solves 1 - (1 - b)^K = g b
+ *
+ * Everything is formed in double from p and q as they are given, so nothing here depends on the arithmetic type. */
+#include "decode.h"
+
+enum { P, Q, DRAFT, STREAM, POSITION };         /* inputs; POSITION of speculative_verify only */
+enum { INDEX, ACCEPTED };                       /* outputs */
+enum { VERIFY_K, METHOD, SEED };                /* parameters of multi_draft_verify */
+enum { RRS, RRS_DISTINCT, KSEQ };               /* METHOD */
+enum { LOOK, SUM, SEARCH, BOUND, TOTAL, WALK }; /* stages */
+enum { MOST = 64 };                             /* drafts */
+enum {
+  SUMS,
+  REST = 128,
+  AT_P = 256,
+  AT_Q = 384
+};                         /* where the state's list holds, for each number of failed drafts, the sum of the residual
+                                                         and of what is left of q; and p and q at each draft */
+enum { LOW, HIGH, SHARE }; /* the state's note: g is between LOW and HIGH, at the end HIGH; SHARE = (1 - (1 - b)^K) / b */
+
+/* What an operator says about its drafts. */
+typedef struct drafts {
+  const int64_t *token;
+  size_t count; /* up to the first that is no element of the row */
+  int method;
+  uint64_t first; /* number of the first uniform variate */
+  uint64_t seed;
+  int64_t accepted; /* what the output says of draft 0 */
+} drafts;
+
+static size_t drafts_count(const row_call *c, const int64_t *token, size_t most) {
+  size_t n = 0;
+  while (n < most && token[n] >= 0 && token[n] < (int64_t)c->n) n++;
+  return n;
+}
+static drafts one_draft(const row_call *c) {
+  const int64_t *token = c->src[DRAFT];
+  return (drafts){token, drafts_count(c, token, 1), RRS, (uint64_t) * (const int64_t *)c->src[POSITION], (uint64_t)c->params[0], 1};
+}
+static drafts many_drafts(const row_call *c) {
+  const int64_t *token = c->src[DRAFT];
+  return (drafts){token, drafts_count(c, token, (size_t)c->params[VERIFY_K]), (int)c->params[METHOD], 0, (uint64_t)c->params[SEED], 0};
+}
+
+static double verify_uniform(const row_call *c, const drafts *d, purpose what, uint64_t index) {
+  const draws from = {d->seed, (uint64_t) * (const int64_t *)c->src[STREAM], what};
+  return uniform_of(draw_word(&from, index));
+}
+
+/* ---- distributions after `failed` drafts ---- */
+
+static bool drafted(const drafts *d, size_t failed, int64_t index) {
+  for (size_t j = 0; d->method == RRS_DISTINCT && j < failed; j++)
+    if (d->token[j] == index) return true;
+  return false;
+}
+/* q after `failed` drafts, and the residual before it is normalised. */
+static double draft_left(const drafts *d, const row_state *st, size_t failed, double q, int64_t index) {
+  return q == 0 || drafted(d, failed, index) ? 0 : failed == 0 || d->method != RRS_DISTINCT ? q : q / st->list[REST + failed];
+}
+static double residual(const drafts *d, const row_state *st, size_t failed, double p, double q, int64_t index) {
+  if (d->method == KSEQ) {
+    double taken = p / st->note[HIGH];
+    taken = p - (taken < q ? taken : q) * st->note[SHARE];
+    return failed == 0 ? p : taken > 0 ? taken : 0;
+  }
+  for (size_t j = 0; j < failed; j++) {
+    p = (j == 0 ? p : p / st->list[SUMS + j]) - draft_left(d, st, j, q, index);
+    if (!(p > 0)) return 0;
+  }
+  return p;
+}
+
+static bool stands(const row_call *c, const drafts *d, const row_state *st, size_t j) {
+  const double p = st->list[AT_P + j], q = st->list[AT_Q + j], u = verify_uniform(c, d, PURPOSE_ACCEPT, d->first + j);
+  if (d->method == KSEQ) return u * st->note[HIGH] * q < p;
+  const double r = residual(d, st, j, p, q, d->token[j]);
+  return u * draft_left(d, st, j, q, d->token[j]) < (j == 0 ? r : r / st->list[SUMS + j]);
+}
+
+/* ---- the passes ---- */
+
+static void verify_look(const row_call *c, const drafts *d, row_state *st) {
+  const real *p = part_at(c, P), *q = part_at(c, Q);
+  for (size_t i = 0; i < c->count; i++) st->nan |= !(p[i] >= 0 && p[i] <= R_MAX && q[i] >= 0 && q[i] <= R_MAX);
+  for (size_t j = 0; j < d->count; j++) {
+    const int64_t i = d->token[j] - (int64_t)c->start;
+    if (i >= 0 && i < (int64_t)c->count) st->list[AT_P + j] = (double)p[i], st->list[AT_Q + j] = (double)q[i];
+  }
+}
+/* The sums of the residual and of what is left of q. */
+static void verify_sum(const row_call *c, const drafts *d, row_state *st) {
+  const real *p = part_at(c, P), *q = part_at(c, Q);
+  const size_t failed = (size_t)st->key;
+  BLOCK_SUM(st->sum, c->count, i, residual(d, st, failed, (double)p[i], (double)q[i], (int64_t)(c->start + i)))
+  if (d->method == RRS_DISTINCT) BLOCK_SUM(st->sum2, c->count, i, drafted(d, failed, (int64_t)(c->start + i)) ? 0 : (double)q[i])
+}
+/* b = sum min(q, p / g). */
+static void verify_bound(const row_call *c, row_state *st) {
+  const real *p = part_at(c, P), *q = part_at(c, Q);
+  const double g = st->carry;
+  BLOCK_SUM(st->sum, c->count, i, (double)p[i] / g < (double)q[i] ? (double)p[i] / g : (double)q[i])
+}
+/* Goes on with the sum to the first element at which it exceeds the target; of a sum that never does, the last element with a mass. */
+static void verify_walk(const row_call *c, const drafts *d, row_state *st) {
+  const real *p = part_at(c, P), *q = part_at(c, Q);
+  for (size_t b = 0; b < c->count && !st->far; b += 256) {
+    double within = 0;
+    for (size_t i = b; i < c->count && i < b + 256 && !st->far; i++) {
+      const double r = residual(d, st, (size_t)st->key, (double)p[i], (double)q[i], (int64_t)(c->start + i));
+      within += r;
+      if (r > 0) st->index = (int64_t)(c->start + i), st->far = st->sum + within > st->pick.value;
+    }
+    st->sum += within;
+  }
+}
+
+static void verify_pass(const row_call *c, const drafts *d, row_state *st, row_part *parts) {
+  serial_parts(c, parts);
+  if (st->stage == LOOK) verify_look(c, d, st);
+  else if (st->stage == SEARCH || st->stage == BOUND) verify_bound(c, st);
+  else if (st->stage == WALK) verify_walk(c, d, st);
+  else verify_sum(c, d, st);
+}
+
+/* ---- what comes after a pass ---- */
+
+static bool verify_go(row_state *st, int stage) {
+  st->stage = stage;
+  st->sum = st->sum2 = 0;
+  return true;
+}
+/* draft: which one stands, or -1. */
+static bool verify_done(const row_call *c, const drafts *d, int64_t index, int64_t draft) {
+  *(int64_t *)c->dst[INDEX] = index;
+  if (c->dst[ACCEPTED]) *(int64_t *)c->dst[ACCEPTED] = draft + d->accepted;
+  return false;
+}
+
+/* Tests draft after draft, as far as what is known goes; key counts those that failed. */
+static bool verify_test(const row_call *c, const drafts *d, row_state *st) {
+  while (st->key < d->count) {
+    const size_t j = (size_t)st->key;
+    if (stands(c, d, st, j)) return verify_done(c, d, d->token[j], (int64_t)j);
+    st->key++;
+    if (d->method != KSEQ && st->key < d->count) return verify_go(st, SUM);
+  }
+  return verify_go(st, TOTAL);
+}
+
+/* g by bisection: 1 - (1 - b)^K - g b is not negative at 1, not positive at K. */
+static double verify_power(double base, size_t k) {
+  double power = 1;
+  for (size_t j = 0; j < k; j++) power *= base;
+  return power;
+}
+static bool verify_search(const row_call *c, const drafts *d, row_state *st) {
+  const double any = 1 - verify_power(1 - st->sum, d->count);
+  if (st->stage == BOUND) {
+    st->note[SHARE] = st->sum > 0 ? any / st->sum : 0;
+    return verify_test(c, d, st);
+  }
+  st->note[any > st->carry * st->sum ? LOW : HIGH] = st->carry;
+  const double middle = 0.5 * (st->note[LOW] + st->note[HIGH]);
+  const bool more = middle > st->note[LOW] && middle < st->note[HIGH];
+  st->carry = more ? middle : st->note[HIGH];
+  return verify_go(st, more ? SEARCH : BOUND);
+}
+
+static bool verify_after_look(const row_call *c, const drafts *d, row_state *st) {
+  if (st->nan) return verify_done(c, d, -1, -1);
+  st->note[LOW] = st->note[HIGH] = st->note[SHARE] = 1;
+  if (d->method != KSEQ || d->count < 2) return verify_test(c, d, st);
+  st->note[HIGH] = (double)d->count;
+  st->carry = 0.5 * (1 + st->note[HIGH]);
+  return verify_go(st, SEARCH);
+}
+
+static bool verify_next(const row_call *c, const drafts *d, row_state *st) {
+  switch (st->stage) {
+    case LOOK: return verify_after_look(c, d, st);
+    case SEARCH:
+    case BOUND: return verify_search(c, d, st);
+    case SUM:
+      st->list[SUMS + st->key] = st->sum, st->list[REST + st->key] = st->sum2;
+      if (st->sum > 0) return verify_test(c, d, st);
+      st->key = 0; /* nothing is left, which only rounding can do: a draw from p */
+      return verify_go(st, TOTAL);
+    case TOTAL:
+      if (st->sum > 0) {
+        st->pick.value = st->sum * verify_uniform(c, d, PURPOSE_RESIDUAL, 0);
+        return verify_go(st, WALK);
+      }
+      if (st->key > 0) {
+        st->key = 0;
+        return verify_go(st, TOTAL);
+      }
+      st->empty = true;
+      return c->on_empty != SMX_EMPTY_ERROR && verify_done(c, d, -1, -1);
+    default: return verify_done(c, d, st->index, -1);
+  }
+}
+
+/* ---- the operators ---- */
+
+#define VERIFY_KERNEL(name, drafts_of) \
+  static void name##_begin(const row_call *c, row_state *st) { \
+    (void)c; \
+    serial_begin(st); \
+  } \
+  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { \
+    const drafts d = drafts_of(c); \
+    verify_pass(c, &d, st, parts); \
+  } \
+  static bool name##_next(const row_call *c, row_state *st) { \
+    const drafts d = drafts_of(c); \
+    return verify_next(c, &d, st); \
+  } \
+  SERIAL_KERNEL(name)
+VERIFY_KERNEL(single, one_draft)
+VERIFY_KERNEL(multi, many_drafts)
+
+FORWARD_OPERATOR(speculative_verify, single)
+FORWARD_OPERATOR(multi_draft_verify, multi)

@@ -1,0 +1,317 @@
+/* sample/ref_decode.c - the operators of decoding, straight from their formulas. See ref.c. */
+#include "ref.h"
+
+static int unlikely(double v) { return !(v >= 0 && v < INFINITY); } /* no probability */
+
+/* ---- drafts ---- */
+
+/* Draws from weights; what comes out, or -1. */
+static double draw_from(const double *w, size_t n, double u) {
+  double sum = 0;
+  for (size_t i = 0; i < n; i++) sum += w[i];
+  return sum > 0 ? (double)walk(w, n, u) : -1;
+}
+
+static double total(const double *w, size_t n) {
+  double sum = 0;
+  for (size_t b = 0; b < n; b += 256) {
+    double within = 0;
+    for (size_t i = b; i < n && i < b + 256; i++) within += w[i];
+    sum += within;
+  }
+  return sum;
+}
+
+/* g and (1 - (1 - b)^k) / b of k-sequential selection. */
+static double sequential(const double *p, const double *q, size_t n, size_t k, double *share) {
+  double low = 1, high = (double)k, b = 0;
+  double *least = room_for(n);
+  for (int round = 0; round <= 100; round++) {
+    double g = round == 100 ? high : low + (high - low) / 2;
+    for (size_t i = 0; i < n; i++) least[i] = fmin(q[i], p[i] / g);
+    b = total(least, n);
+    if (round == 100) break;
+    if (1 - pow(1 - b, (double)k) > g * b) low = g;
+    else high = g;
+  }
+  *share = b > 0 ? (1 - pow(1 - b, (double)k)) / b : 0;
+  free(least);
+  return high;
+}
+
+enum { RRS, DISTINCT, KSEQ };
+
+typedef struct trial {
+  const double *p, *q, *draft;
+  size_t n, k;
+  int method;
+  uint64_t seed, stream, first;
+} trial;
+
+static void verify(const trial *t, double *index, double *accepted) {
+  double *r = room_for(t->n), *q = room_for(t->n), g = 1, share = 1;
+  size_t k = 0;
+  *index = *accepted = -1;
+  while (k < t->k && t->draft[k] >= 0 && t->draft[k] < (double)t->n) k++;
+  if (t->method == KSEQ && k > 1) g = sequential(t->p, t->q, t->n, k, &share);
+  for (size_t i = 0; i < t->n; i++) r[i] = t->p[i], q[i] = t->q[i];
+  for (size_t j = 0; j < k && *accepted < 0; j++) {
+    size_t x = (size_t)t->draft[j];
+    double u = uniform(t->seed, t->stream, 9, t->first + j);
+    if (u * (t->method == KSEQ ? g : 1) * q[x] < r[x]) {
+      *index = (double)x, *accepted = (double)j;
+      break;
+    }
+    double left = 0;
+    for (size_t i = 0; t->method != KSEQ && i < t->n; i++) r[i] = fmax(r[i] - q[i], 0);
+    double sum = total(r, t->n);
+    for (size_t i = 0; i < t->n; i++) left += i == x ? 0 : q[i];
+    for (size_t i = 0; t->method != KSEQ && j + 1 < k && i < t->n; i++) r[i] /= sum > 0 ? sum : 1;
+    for (size_t i = 0; t->method == DISTINCT && i < t->n; i++) q[i] = i == x || left == 0 ? 0 : q[i] / left;
+    if (sum > 0) continue;
+    for (size_t i = 0; i < t->n; i++) r[i] = t->p[i];
+    k = 0; /* a draw from p */
+  }
+  if (*accepted < 0 && k > 0 && t->method == KSEQ)
+    for (size_t i = 0; i < t->n; i++) r[i] = fmax(t->p[i] - fmin(t->q[i], t->p[i] / g) * share, 0);
+  if (*accepted < 0 && total(r, t->n) == 0)
+    for (size_t i = 0; i < t->n; i++) r[i] = t->p[i];
+  if (*accepted < 0) *index = draw_from(r, t->n, uniform(t->seed, t->stream, 10, 0));
+  free(r);
+  free(q);
+}
+
+static int draft_of_nothing(const row_ref_call *c) {
+  int bad = 0;
+  for (size_t i = 0; i < c->n; i++) bad |= unlikely(c->in[0][i]) || unlikely(c->in[1][i]);
+  return bad;
+}
+
+void speculative_verify_ref(const row_ref_call *c) {
+  trial t = {c->in[0], c->in[1], c->in[2], c->n, 1, RRS, (uint64_t)c->q[0], (uint64_t)(int64_t)c->in[3][0], (uint64_t)c->in[4][0]};
+  if (draft_of_nothing(c)) c->out[0][0] = -1, c->out[1][0] = -1;
+  else verify(&t, &c->out[0][0], &c->out[1][0]);
+  c->out[1][0] = c->out[1][0] >= 0;
+}
+
+void multi_draft_verify_ref(const row_ref_call *c) {
+  trial t = {c->in[0], c->in[1], c->in[2], c->n, (size_t)c->q[0], (int)c->q[1], (uint64_t)c->q[2], (uint64_t)(int64_t)c->in[3][0], 0};
+  if (draft_of_nothing(c)) c->out[0][0] = -1, c->out[1][0] = -1;
+  else verify(&t, &c->out[0][0], &c->out[1][0]);
+}
+
+/* ---- several sources ---- */
+
+void closed_set_softmax_ref(const row_ref_call *c) {
+  size_t k = (size_t)c->q[0];
+  double *h = room_for(k);
+  long double score = 0;
+  for (size_t j = 0; j < k; j++) {
+    double id = c->in[1][j];
+    int member = id >= 0 && id < (double)c->n;
+    for (size_t i = 0; i < j; i++) member &= c->in[1][i] != id;
+    h[j] = member ? c->in[0][(size_t)id] : -INFINITY;
+  }
+  weights(h, k, c->out[0]);
+  for (size_t j = 0; j < k; j++) score += c->out[0][j] * (c->in[2] && c->out[0][j] != 0 ? c->in[2][j] : (double)j);
+  c->out[1][0] = (double)score;
+  free(h);
+}
+
+static long double log_sum(const double *x, size_t n) {
+  long double m = largest(x, n), sum = 0;
+  for (size_t i = 0; i < n && m > -INFINITY; i++) sum += expl(x[i] - m);
+  return isnan(m) || m == -INFINITY ? m : m + logl(sum);
+}
+
+void layer_fuse_logits_ref(const row_ref_call *c) {
+  const double *x = c->in[0], *l = c->in[1];
+  long double sx = log_sum(x, c->n), sl = log_sum(l, c->n), m = largest(x, c->n);
+  for (size_t i = 0; i < c->n; i++) {
+    int in = x[i] >= m + (c->q[1] > 0 ? logl(c->q[1]) : -INFINITY) && x[i] > -INFINITY && l[i] > -INFINITY;
+    c->out[0][i] = isnan(sx) || (sx > -INFINITY && isnan(sl)) ? NAN : in ? (double)((x[i] - sx) + c->q[0] * (l[i] - sl)) : -INFINITY;
+  }
+}
+
+static int falling(const void *a, const void *b) {
+  double u = *(const double *)a, v = *(const double *)b;
+  return (u < v) - (u > v);
+}
+
+void crossmax_ref(const row_ref_call *c) {
+  double *a = room_for(c->n);
+  int nan = 0;
+  for (size_t i = 0; i < c->n; i++) a[i] = c->in[0][i] - (c->in[1] ? c->in[1][i] : 0), nan |= isnan(a[i]) || a[i] == INFINITY;
+  size_t rank = c->q[0] == 0 ? c->n / 2 + 1 : c->q[0] < (double)c->n ? (size_t)c->q[0] : c->n;
+  if (!nan) qsort(a, c->n, sizeof *a, falling);
+  c->out[0][0] = nan ? NAN : c->n == 0 || a[0] == -INFINITY ? -INFINITY : a[rank - 1] - a[0];
+  free(a);
+}
+
+/* ---- several answers ---- */
+
+void soft_self_consistency_ref(const row_ref_call *c) {
+  long double mean = 0, sum = 0, least = INFINITY, count = 0;
+  for (size_t i = 0; i < c->n; i++) {
+    if (c->in[1] && c->in[1][i] == 0) continue;
+    long double x = c->in[0][i] > 0 && c->in[0][i] < INFINITY ? 0 : c->in[0][i] == INFINITY ? NAN : c->in[0][i];
+    mean += expl(x), sum += x, count++;
+    if (!(x >= least)) least = x;
+  }
+  long double y = c->q[0] == 0 ? mean / count : c->q[0] == 1 ? (isnan(mean) ? NAN : expl(least)) : c->q[0] == 2 ? expl(sum / count) : sum;
+  c->out[0][0] = count == 0 ? 0 : (double)y;
+}
+
+void consistency_stop_ref(const row_ref_call *c) {
+  const double *score = c->in[1] ? c->in[1] : c->in[0];
+  double sum = 0, best = -1, nan = 0;
+  size_t m = 0;
+  while (m < c->n && !(m > 0 && sum >= c->q[0])) {
+    sum += c->in[0][m];
+    nan += isnan(c->in[0][m]) || isnan(score[m]);
+    if (best < 0 || score[m] > score[(size_t)best]) best = (double)m;
+    m++;
+  }
+  c->out[0][0] = nan > 0 ? -1 : best;
+  c->out[1][0] = nan > 0 ? -1 : (double)m;
+}
+
+/* ---- the few best ---- */
+
+typedef struct item {
+  double x, place; /* place: decides ties */
+  size_t index;
+} item;
+
+static int best_first(const void *a, const void *b) {
+  const item *u = a, *v = b;
+  return u->x != v->x ? (u->x < v->x) - (u->x > v->x) : (u->place > v->place) - (u->place < v->place);
+}
+
+/* The valid elements of a row, best first. */
+static item *ranked(const double *x, size_t n, size_t *count) {
+  item *v = calloc(n + 1, sizeof *v);
+  if (!v) abort();
+  *count = 0;
+  for (size_t i = 0; i < n; i++)
+    if (x[i] > -INFINITY) v[(*count)++] = (item){x[i], (double)i, i};
+  qsort(v, *count, sizeof *v, best_first);
+  return v;
+}
+
+void subset_softmax_confidence_ref(const row_ref_call *c) {
+  double m = largest(c->in[0], c->n), y = 0;
+  size_t count;
+  item *v = ranked(c->in[0], c->n, &count);
+  long double sum = 0, entropy = 0;
+  if (count > (size_t)c->q[0]) count = (size_t)c->q[0];
+  for (size_t i = 0; i < count; i++) sum += expl((long double)v[i].x - m);
+  for (size_t i = 0; i < count; i++) {
+    long double p = expl((long double)v[i].x - m) / sum;
+    if (p > 0) entropy -= p * logl(p);
+    if ((double)v[i].index == c->in[1][0]) y = (double)p;
+  }
+  c->out[0][0] = isnan(m) ? NAN : y;
+  c->out[1][0] = isnan(m) ? NAN : count ? (double)(1 / (1 + entropy)) : 0;
+  free(v);
+}
+
+void confidence_commit_ref(const row_ref_call *c) {
+  double m = largest(c->in[0], c->n);
+  size_t count, taken = 0;
+  item *v = ranked(c->in[0], c->n, &count);
+  for (size_t i = 0; i < c->n; i++) c->out[0][i] = isnan(m) ? NAN : 0;
+  while (!isnan(m) && taken < count) {
+    double n = (double)taken + 1;
+    if (taken > 0 && (c->q[0] == 0 ? v[taken].x < c->q[1] : v[taken].x < 1 - c->q[2] / (n + 1) || n > 1024)) break;
+    c->out[0][v[taken++].index] = 1;
+  }
+  c->out[1][0] = isnan(m) ? -1 : (double)taken;
+  free(v);
+}
+
+/* Weights of scores, in their own place. */
+static void mixed(item *v, size_t n) {
+  double *h = room_for(n), *w = room_for(n);
+  for (size_t i = 0; i < n; i++) h[i] = v[i].x;
+  weights(h, n, w);
+  for (size_t i = 0; i < n; i++) v[i].x = w[i];
+  free(h);
+  free(w);
+}
+
+enum { SOFT_K, SOFT_T, SOFT_CANDIDATES, SOFT_TOP_P, SOFT_MIN_P, SOFT_NOISE, SOFT_CONCENTRATION, SOFT_SCALE, SOFT_NOISE_T, SOFT_SEED };
+
+void soft_thinking_token_ref(const row_ref_call *c) {
+  const double *q = c->q, m = largest(c->in[0], c->n);
+  const uint64_t seed = (uint64_t)q[SOFT_SEED];
+  const size_t k = (size_t)q[SOFT_K];
+  size_t count, left = 0;
+  item *v = ranked(c->in[0], c->n, &count);
+  if (count > (size_t)q[SOFT_CANDIDATES]) count = (size_t)q[SOFT_CANDIDATES];
+  if (count > 1 && q[SOFT_T] == 0) count = 1;
+  for (size_t i = 0; i < count; i++) v[i].x = v[i].x == m ? 0 : (v[i].x - m) / q[SOFT_T], v[i].place = (double)i;
+  mixed(v, count);
+  for (double before = 0; left < count; before += v[left++].x)
+    if (left > 0 && !(before < q[SOFT_TOP_P] && v[left].x >= q[SOFT_MIN_P] * v[0].x)) break;
+  if (q[SOFT_NOISE] == 2 && left > k) left = k;
+  double sum = 0;
+  for (size_t i = 0; i < left; i++) sum += v[i].x;
+  for (size_t i = 0; i < left; i++) {
+    double p = v[i].x / sum;
+    v[i].x = log(p);
+    if (q[SOFT_NOISE] == 1 && p > 0) v[i].x = log_gamma(seed, stream_of(c), v[i].index, q[SOFT_CONCENTRATION] * p);
+    if (q[SOFT_NOISE] == 2) v[i].x = (log(p) + q[SOFT_SCALE] * gumbel(seed, stream_of(c), 4, v[i].index)) / q[SOFT_NOISE_T];
+  }
+  qsort(v, left, sizeof *v, best_first);
+  if (left > k) left = k;
+  if (left > 0) mixed(v, left);
+  for (size_t i = 0; i < k; i++) {
+    int used = !isnan(m) && i < left && v[i].x >= 1e-300;
+    c->out[0][i] = used ? (double)v[i].index : -1;
+    c->out[1][i] = isnan(m) ? NAN : used ? v[i].x : 0;
+  }
+  free(v);
+}
+
+void multi_token_sample_ref(const row_ref_call *c) {
+  size_t k = (size_t)c->q[3];
+  double m = largest(c->in[0], c->n), t = c->q[0] * (c->q[1] != 0 ? (double)k : 1), *w = room_for(c->n);
+  long double sum = 0;
+  for (size_t i = 0; i < c->n && m > -INFINITY; i++) sum += expl(((long double)c->in[0][i] - m) / t);
+  for (size_t i = 0; i < c->n && m > -INFINITY; i++) w[i] = (double)expl(((long double)c->in[0][i] - m) / t);
+  for (size_t j = 0; j < k; j++) {
+    c->out[0][j] = -1, c->out[1][j] = isnan(m) ? NAN : -INFINITY;
+    if (!(m > -INFINITY)) continue;
+    size_t drawn = walk(w, c->n, uniform((uint64_t)c->q[2], stream_of(c), 2, j));
+    c->out[0][j] = (double)drawn;
+    c->out[1][j] = (double)(((long double)c->in[0][drawn] - m) / t - logl(sum));
+  }
+  free(w);
+}
+
+/* ---- flow matching on the simplex ---- */
+
+void gumbel_softmax_interpolant_ref(const row_ref_call *c) {
+  double *h = room_for(c->n), m = largest(c->in[0], c->n), tau = c->q[2] * exp(-c->q[3] * c->in[2][0]);
+  for (size_t i = 0; i < c->n; i++) {
+    double g = gumbel((uint64_t)c->q[1], stream_of(c), 4, i) / c->q[0];
+    h[i] = isnan(m) ? NAN : ((m > -INFINITY ? c->in[0][i] - m : -INFINITY) + g) / tau;
+  }
+  weights(h, c->n, c->out[0]);
+  free(h);
+}
+
+void gumbel_flow_velocity_ref(const row_ref_call *c) {
+  const double *x = c->in[0], *p = c->in[2], lambda = c->q[1], time = c->in[1][0];
+  long double m = 0;
+  int nan = 0;
+  for (size_t i = 0; i < c->n; i++) {
+    nan |= unlikely(x[i]) || (p && !isfinite(p[i]));
+    m += p ? (long double)x[i] * p[i] : x[i] > 0 ? x[i] * logl(x[i]) : 0;
+  }
+  for (size_t i = 0; i < c->n; i++) {
+    long double gain = p ? p[i] : x[i] > 0 ? logl(x[i]) : 0, rate = p ? lambda / c->q[0] * expl(lambda * time) : lambda;
+    c->out[0][i] = nan ? NAN : (double)(rate * x[i] * (gain - m));
+  }
+}
