@@ -441,6 +441,13 @@ SMX_API smx_status smx_attention_rows_backward(smx_context *ctx, const smx_atten
                                                const smx_params *params, const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
                                                const smx_tensor *d_o, const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv);
 
+/* How much weight each key gets: mass_j = sum a_i w_ij over the rows i of the query heads that share a key head, [B, Hkv, Lk]; the rows add up as
+ * those of dv do. row_weights holds the a_i, [B, Hq, Lq]; NULL means 1. lse is that of the forward call. For the weights that have a gradient. What
+ * caches are pruned by: H2O (Zhang et al. 2023); SnapKV (Li et al. 2024) with a_i = 1 for the last rows alone. */
+SMX_API smx_status smx_attention_column_mass(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q,
+                                             const smx_tensor *k, const smx_tensor *lse, const smx_tensor *row_weights,
+                                             const smx_tensor *mass);
+
 /* Split keys: what each 1024 keys contribute, for caches that lie on several machines or arrive in pieces. states: [B, Hq, Lq, S, W], f32 (f64
  * for f64 arithmetic), the last axis contiguous; S = the number of multiples of 1024 from key_start that lie below key_start + Lk, and
  * W = smx_attention_state_width(e). With key_start set for each piece and query_start given, merging the states of all pieces in order gives the

@@ -131,6 +131,38 @@ static void weights_make_the_output(void **state) {
     }
 }
 
+/* The mass of a key is the sum of its column of weights, those of the heads that share it together. */
+static void mass_is_the_sum_of_weights(void **state) {
+  (void)state;
+  for (int which = 0; which < 12; which++) {
+    acase a = new_case(which, which % 2 ? SMX_ATTENTION_SIGMOID : SMX_ATTENTION_SOFTMAX);
+    const int64_t rows[] = {a.batch, a.heads, a.lq}, keys[] = {a.batch, a.kv_heads, a.lk}, o[] = {a.batch, a.heads, a.lq, a.e};
+    const int64_t groups = a.heads / a.kv_heads, all = a.batch * a.heads * a.lq;
+    placed_case in;
+    placed po, lse, weights, mass;
+    size_t bytes;
+    a.dtype = SMX_F64;
+    acase_fill(&a, (uint64_t)which, 1);
+    double *w = (double *)(void *)matrix(&a, NULL, ORDER_BHLD, SMX_ATTENTION_WEIGHTS, &bytes), *own = malloc((size_t)all * sizeof *own);
+    for (int64_t i = 0; i < all; i++) own[i] = which % 3 ? cos((double)i) : 1;
+    acase_place(&a, which % ORDERS, &in);
+    place(&po, 3, ORDER_BHLD, SMX_F64, 4, o, NULL), place(&lse, 4, which % ORDERS, SMX_F64, 3, rows, NULL);
+    place(&weights, 9, which % ORDERS, SMX_F64, 3, rows, own), place(&mass, 10, which % ORDERS, SMX_F64, 3, keys, NULL);
+    assert_int_equal(smx_attention(NULL, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &lse.t), SMX_OK);
+    int status = smx_attention_column_mass(NULL, &in.options, &in.q.t, &in.k.t, &lse.t, which % 3 ? &weights.t : NULL, &mass.t);
+    if (status) fail_msg("%s", smx_last_error());
+    double *got = malloc((size_t)(keys[0] * keys[1] * keys[2]) * sizeof *got);
+    fetch(&mass, got);
+    for (int64_t at = 0; at < keys[0] * keys[1] * a.lk; at++) {
+      double want = 0;
+      for (int64_t r = at / a.lk * groups * a.lq; r < (at / a.lk + 1) * groups * a.lq; r++) want += own[r] * w[r * a.lk + at % a.lk];
+      if (!(fabs(got[at] - want) < 1e-12 * (1 + fabs(want)))) fail_msg("case %d, key %d: %g, not %g", which, (int)at, got[at], want);
+    }
+    free(w), free(own), free(got);
+    acase_free(&a);
+  }
+}
+
 /* ---- bits ---- */
 
 static void bits_do_not_depend_on_how(void **state) {
@@ -203,6 +235,9 @@ static void bad_input(void **state) {
   BAD(smx_attention_scores(NULL, NULL, SMX_ATTENTION_SCORES, &in.q.t, NULL, &out.t), SMX_ERR_NULL, "k");
   BAD(smx_attention_apply(NULL, NULL, &in.q.t, &in.v.t, &out.t), SMX_ERR_SHAPE, "w: shape[3] is 2, not 4");
   BAD(smx_attention_apply(NULL, NULL, NULL, &in.v.t, &out.t), SMX_ERR_NULL, "w");
+  BAD(smx_attention_column_mass(NULL, NULL, &in.q.t, &in.k.t, &in.q.t, NULL, &out.t), SMX_ERR_SHAPE, "lse: ndim is 4, not 3");
+  in.options.weights = SMX_ATTENTION_RELU;
+  BAD(smx_attention_column_mass(NULL, &in.options, &in.q.t, &in.k.t, &in.q.t, NULL, &out.t), SMX_ERR_NO_BACKWARD, "no gradient");
   in.options.size = 1;
   BAD(smx_attention_apply(NULL, &in.options, &out.t, &in.v.t, &in.q.t), SMX_ERR_STRUCT, "options.size is 1");
   acase_free(&a);
@@ -210,11 +245,9 @@ static void bad_input(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(scores_of_every_stage),
-      cmocka_unit_test(weights_make_the_output),
-      cmocka_unit_test(bits_do_not_depend_on_how),
-      cmocka_unit_test(what_is_hidden_does_no_harm),
-      cmocka_unit_test(bad_input),
+      cmocka_unit_test(scores_of_every_stage),       cmocka_unit_test(weights_make_the_output),
+      cmocka_unit_test(mass_is_the_sum_of_weights),  cmocka_unit_test(bits_do_not_depend_on_how),
+      cmocka_unit_test(what_is_hidden_does_no_harm), cmocka_unit_test(bad_input),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
