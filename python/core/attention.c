@@ -159,6 +159,19 @@ static int run_scores(attention_call *a) {
   return status == SMX_OK ? 0 : (core_raise(status), -1);
 }
 
+static int run_column_mass(attention_call *a) {
+  const smx_tensor *q = NULL, *k = NULL, *lse = NULL, *rows = NULL;
+  if (take_array(a, "q", true, &q) < 0 || take_array(a, "k", true, &k) < 0 || take_array(a, "lse", true, &lse) < 0) return -1;
+  if (take_array(a, "row_weights", false, &rows) < 0 || four_dimensions(a, "q", q) < 0 || four_dimensions(a, "k", k) < 0) return -1;
+  smx_shape s = shape_of(3, k, 0, wide(q) || wide(k) ? SMX_F64 : SMX_F32);
+  if (core_take_kind(&a->c, argument(a, "q")) < 0 || make_result(a, 0, "mass", &s, argument(a, "out")) < 0) return -1;
+  smx_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = smx_attention_column_mass(a->ctx, &a->options, q, k, lse, rows, a->results.tensor[0]);
+  Py_END_ALLOW_THREADS;
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
 static int run_apply(attention_call *a) {
   const smx_tensor *w = NULL, *v = NULL;
   if (take_array(a, "w", true, &w) < 0 || take_array(a, "v", true, &v) < 0) return -1;
@@ -220,8 +233,11 @@ PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t cou
   static const struct {
     const char *name;
     int (*run)(attention_call *a);
-  } entries[] = {
-      {"attention", run_forward}, {"attention_scores", run_scores}, {"attention_apply", run_apply}, {"attention_backward", run_backward}};
+  } entries[] = {{"attention", run_forward},
+                 {"attention_scores", run_scores},
+                 {"attention_apply", run_apply},
+                 {"attention_column_mass", run_column_mass},
+                 {"attention_backward", run_backward}};
   const char *name = count == 2 && PyUnicode_Check(args[0]) ? PyUnicode_AsUTF8AndSize(args[0], NULL) : NULL;
   attention_call a = {.c = {.state = PyModule_GetState(module)}, .op = {.name = name}};
   int (*run)(attention_call *) = NULL;

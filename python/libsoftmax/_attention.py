@@ -156,4 +156,15 @@ def attention_apply(w, v, *, causal=False, query_start=-1, window_left=-1, windo
     return _call("attention_apply", locals())[0]
 
 
-FUNCTIONS = (attention, attention_apply, attention_backward, attention_scores)
+def attention_column_mass(q, k, lse, *, row_weights=None, weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False,
+                          query_start=-1, window_left=-1, window_right=-1, key_start=0, mask=None, bias=None, slopes=None, sinks=None,
+                          lengths=None, out=None):
+    """How much weight each key gets, [B, Hkv, Lk]: mass_j = sum a_i w_ij over the rows i of the query heads that share a key head.
+
+    lse: what attention gave with return_lse. row_weights: the a_i, [B, Hq, Lq]; 1 by default. For the weights that have a gradient. The other
+    arguments are those of attention. Caches of keys are pruned by it: H2O (Zhang et al. 2023), SnapKV (Li et al. 2024).
+    """
+    return _call("attention_column_mass", locals())[0]
+
+
+FUNCTIONS = (attention, attention_apply, attention_backward, attention_column_mass, attention_scores)

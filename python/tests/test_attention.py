@@ -107,6 +107,14 @@ class Attention(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "op is logsumexp"):
             libsoftmax.attention(q, k, v, weights="logsumexp")
 
+    def test_column_mass(self):
+        lse = libsoftmax.attention(self.q, self.k, self.v, causal=True, return_lse=True).lse
+        mass = libsoftmax.attention_column_mass(self.q, self.k, lse, causal=True)
+        w = libsoftmax.attention_scores(self.q, self.k, causal=True).tolist()[0]
+        self.assertEqual(mass.shape, (1, 1, 5))
+        for j, got in enumerate(flat(mass)):
+            self.assertAlmostEqual(got, sum(row[j] for head in w for row in head), 13)
+
     def test_out(self):
         out = some((1, 2, 3, 2), 1)
         self.assertIs(libsoftmax.attention(self.q, self.k, self.v, out=out), out)
