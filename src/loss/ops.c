@@ -167,7 +167,8 @@ SMI consts ce_capped_setup(const row_call *c, const span *s) {
   return (consts){{(real)c->params[SOFTCAP], (real)(c->params[SOFTCAP] / c->params[TEMPERATURE])}};
 }
 
-#define CE(name, score_name, scaled, setup, last) \
+/* last: what becomes of v at the end; out: the definition of name_out. */
+#define CE(name, score_name, scaled, setup, last, out) \
   LOSS_SIDE(name, score_name, scaled, scaled, setup) \
   SMI void name##_late_add(const loss_row *r, size_t i, int cnt, vreal *acc) { \
     ce_target_add(r, loss_score(r, STUDENT, score_name, i, cnt), i, cnt, acc); \
@@ -175,33 +176,34 @@ SMI consts ce_capped_setup(const row_call *c, const span *s) {
   SMI void name##_last_add(const loss_row *r, size_t i, int cnt, vreal *acc) { \
     ce_last_of(r, loss_score(r, STUDENT, score_name, i, cnt), scaled, i, cnt, acc); \
   } \
-  SMI vreal name##_plain_value(const loss_out *w, vreal p, size_t i, int cnt) { \
-    const vreal v = loss_plain_value(w, p, i, cnt); \
-    return last; \
-  } \
   SMI vreal name##_value(const loss_out *w, vreal p, size_t i, int cnt) { \
     const vreal v = ce_value_of(w, score_name, p, i, cnt); \
     return last; \
   } \
   LOSS_SUMS_OF(name##_late, name##_late_add, 4) \
   LOSS_SUMS_OF(name##_last, name##_last_add, 3) \
-  LOSS_EMIT_OF(name##_plain_out, STUDENT, score_name, scaled, name##_plain_value) \
   LOSS_EMIT_OF(name##_full_out, STUDENT, score_name, scaled, name##_value) \
-  static void name##_out(const loss_row *r, size_t i, size_t n) { (ce_plain(r) ? name##_plain_out : name##_full_out)(r, i, n); } \
-  static const loss_body name##_body = {.side = {&name##_side}, \
-                                        .sums = {[STAGE_LATE] = name##_late, [STAGE_LAST] = name##_last}, \
-                                        .wants = ce_wants, \
-                                        .terms_only = ce_terms_only, \
-                                        .settle = ce_settle, \
-                                        .odd = ce_odd, \
-                                        .emit = {name##_out}, \
-                                        .along = 1u | 1u << SOFT | 1u << CLASS_WEIGHT, \
-                                        .target = TARGET}; \
+  out static const loss_body name##_body = {.side = {&name##_side}, \
+                                            .sums = {[STAGE_LATE] = name##_late, [STAGE_LAST] = name##_last}, \
+                                            .wants = ce_wants, \
+                                            .terms_only = ce_terms_only, \
+                                            .settle = ce_settle, \
+                                            .odd = ce_odd, \
+                                            .emit = {name##_out}, \
+                                            .along = 1u | 1u << SOFT | 1u << CLASS_WEIGHT, \
+                                            .target = TARGET}; \
   LOSS_KERNEL(name)
 
-CE(ce_logit, score_logit, false, setup_plain, v)
-CE(ce_tempered, score_tempered, true, ce_tempered_setup, v)
-CE(ce_capped, score_capped, false, ce_capped_setup, ce_chained(w->r, v, i, cnt))
+/* The shorter way for hard targets without smoothing or a gradient of the entropy. */
+#define CE_OUT(name, score_name, scaled) \
+  LOSS_PARTS_OF(name##_plain_out, score_name, scaled, name##_full_out) \
+  static void name##_out(const loss_row *r, size_t i, size_t n) { (ce_plain(r) ? name##_plain_out : name##_full_out)(r, i, n); }
+#define CE_CAPPED_OUT \
+  static void ce_capped_out(const loss_row *r, size_t i, size_t n) { ce_capped_full_out(r, i, n); }
+
+CE(ce_logit, score_logit, false, setup_plain, v, CE_OUT(ce_logit, score_logit, false))
+CE(ce_tempered, score_tempered, true, ce_tempered_setup, v, CE_OUT(ce_tempered, score_tempered, true))
+CE(ce_capped, score_capped, false, ce_capped_setup, ce_chained(w->r, v, i, cnt), CE_CAPPED_OUT)
 
 static const row_kernel *cross_entropy_pick(const row_call *c) {
   if (c->params[SOFTCAP] < (double)R_INF) return &ce_capped_kernel;

@@ -10,7 +10,8 @@ static bool hard_terms_only(const loss_row *r) {
   return true;
 }
 LOSS_SIDE(hard, score_logit, false, false, setup_plain)
-LOSS_EMIT_OF(hard_out, STUDENT, score_logit, false, loss_plain_value)
+LOSS_EMIT_OF(hard_slow_out, STUDENT, score_logit, false, loss_plain_value)
+LOSS_PARTS_OF(hard_out, score_logit, false, hard_slow_out)
 
 /* f and f' of a loss, and its gradient divided by `scale`. */
 SMI void hard_settle(loss_row *r, loss_hit hit, double loss, double slope, double scale) {

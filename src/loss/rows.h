@@ -37,6 +37,7 @@ typedef struct loss_row {
   double (*total)[ROW_SUMS]; /* the sums, by stage */
   const double *pick;        /* FULL and COLUMN inputs at the target, by port */
   const real *stored;        /* terms of the student, or NULL = form them again */
+  ptrdiff_t fetch;           /* bytes from here to what is read next, which may be fetched while a gradient is written */
   real *dx[SIDES];           /* where gradients go, or NULL */
   real h[SIDES], l[SIDES];   /* the target's score, once the side is summed */
   uint32_t inputs, outputs;  /* those of the call, a bit each */
@@ -219,6 +220,49 @@ SMI void loss_emit_of(const loss_row *r, int side, score_fn *f, bool scaled, los
 }
 #define LOSS_EMIT_OF(name, side, score, scaled, value) \
   NOINLINE void name(const loss_row *r, size_t i, size_t n) { loss_emit_of(r, side, score, scaled, value, i, n); }
+
+/* loss_plain_value of the student, bit for bit, for coefficients that are finite and rows without a shift, at the speed of memory: the target is put
+ * right in the end. */
+SMI vreal loss_part(vreal e, const exp_row *r, vreal coef) {
+  vreal v = v_flush(v_mul(v_mul(e, v_set1(r->inv)), coef), e, v_set1(r->tiny));
+  v = v_select(v_eq(e, v_set1(r->one)), coef, v);
+  return v_flush(v, v_abs(v), v_set1(R_TINY));
+}
+SMI void loss_parts_of(const loss_row *r, score_fn *f, bool scaled, size_t first, size_t n) {
+  real *const y = r->dx[STUDENT];
+  const real *const stored = r->stored;
+  const bool stream = r->stream;
+  const exp_row e = r->side[STUDENT];
+  const span s = r->on[STUDENT];
+  const consts k = r->k[STUDENT];
+  const ptrdiff_t fetch = r->fetch;
+  const vreal coef = v_set1(r->coef[0]);
+  vreal d;
+  const size_t head = stream ? (64 - (uintptr_t)(y + first) % 64) % 64 / sizeof(real) : 0, before = head < n ? head : n;
+#define TERM(i, cnt) (stored ? at(stored, i, cnt) : exp_term(f(&s, &k, NULL, i, cnt), scaled, e.ref, &d))
+#define STEP(u, i, cnt) \
+  { \
+    const vreal v = loss_part(TERM(i, cnt), &e, coef); \
+    v_prefetch_far((const char *)(s.src[0] + (i)) + fetch); \
+    if (stream && (cnt) == LANES) v_stream(y + (i), v); \
+    else put(y, i, cnt, v); \
+  }
+  if (before) put(y, first, (int)before, loss_part(TERM(first, (int)before), &e, coef));
+  if (stored) {
+    WALK(first + before, n - before, STEP)
+  } else {
+    WALK(first + before, n - before, STEP)
+  }
+#undef STEP
+#undef TERM
+  const uint64_t place = (uint64_t)(r->target - (int64_t)s.origin) - first;
+  if (r->target >= 0 && place < n) y[first + place] = v_first(v_clean(v_set1(r->at_target)));
+}
+SMI bool loss_parts_fit(const loss_row *r) { return r->side[STUDENT].shift == 0 && r->coef[0] >= -R_MAX && r->coef[0] <= R_MAX; }
+/* otherwise: what writes other rows. */
+#define LOSS_PARTS_OF(name, score, scaled, otherwise) \
+  NOINLINE void name##_fast(const loss_row *r, size_t i, size_t n) { loss_parts_of(r, score, scaled, i, n); } \
+  static void name(const loss_row *r, size_t i, size_t n) { (loss_parts_fit(r) ? name##_fast : otherwise)(r, i, n); }
 
 /* A way of forming scores: the functions of exp.h and of a loss_side. low: scores have a low part. */
 #define LOSS_SCORES(name, score_name, low) \

@@ -67,7 +67,7 @@ static inline void loss_row_of(const loss_body *b, const row_call *c, row_state 
     if (r->target >= 0 && st->stage > STAGE_STUDENT + side) loss_target_score(b, st->kept.pick, r, side);
   }
   loss_ways_out(b, c, r);
-  r->total = st->kept.total, r->pick = st->kept.pick, r->stored = NULL;
+  r->total = st->kept.total, r->pick = st->kept.pick, r->stored = NULL, r->fetch = 0;
   for (int i = 0; i < ROW_COEFS; i++) r->coef[i] = (real)st->kept.coef[i];
   r->at_target = (real)st->kept.at_target;
 }
@@ -261,6 +261,35 @@ static inline side_found loss_cached_side(const loss_body *b, const row_call *c,
   return SIDE_DONE;
 }
 
+/* The same of a row that comes from memory: one read with a running reference, as the row program has it, and its bits. The group with the first
+ * largest element is summed once more without it. */
+static inline side_found loss_run_side(const loss_body *b, const row_call *c, loss_row *r, int side) {
+  const exp_body *e = b->side[side]->exp;
+  const span *s = &r->on[side];
+  row_part parts[RUN];
+  row_state st;
+  size_t best = 0;
+  const consts k = r->k[side] = e->setup(c, s);
+  const real start = e->scores->max(s, &k, 0, r->n < 256 ? r->n : 256);
+  real ref = start >= -R_MAX && start <= R_MAX ? k_of(start) - 1 : -R_INF;
+  for (size_t g = 0; g * GROUP < r->n; g++) {
+    ref = exp_run_group(e, s, &k, g * GROUP, group_size(g * GROUP, r->n), ref, R_INF, parts + g);
+    if (parts[g].max > parts[best].max) best = g;
+  }
+  exp_sum w = {.s = s, .k = &k, .ref = (real)parts[best].ref};
+  const real max = (real)parts[best].max;
+  if (!in_range(max)) return SIDE_ODD;
+  exp_note_top(e, &w, e->scores->sum, best * GROUP, group_size(best * GROUP, r->n), max, parts + best);
+  exp_begin(e, c, &st);
+  exp_fold(c, &st, parts, (r->n + GROUP - 1) / GROUP);
+  if (exp_after_run(e, c, s, &k, &st) || st.mode != EXP_RUN) return SIDE_ODD;
+  r->side[side] = (exp_row){.ref = (real)st.ref, .top = (real)st.max, .top_l = (real)st.top_l};
+  loss_settle_side(e, s, &k, &r->side[side], st.other);
+  r->top[side] = st.index;
+  if (r->target >= 0) loss_target_score(b, r->pick, r, side);
+  return SIDE_DONE;
+}
+
 static inline bool loss_cached_sums(const loss_body *b, loss_row *r, int stage) {
   double *total = r->total[stage], bad = 0;
   for (int a = 0; a < ROW_SUMS; a++) total[a] = 0;
@@ -281,8 +310,10 @@ static inline bool loss_cached_nan(const loss_body *b, loss_row *r) {
   return true;
 }
 
-/* A row that the caches hold, straight through its stages. False when it is not an ordinary one, with the logits untouched. */
-static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_row *r, size_t row, real *scratch, ptrdiff_t ahead) {
+/* A row that the caches hold, straight through its stages. False when it is not an ordinary one, with the logits untouched. far: it comes from
+ * memory, and so does the next, which is `step` elements on. */
+static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_row *r, size_t row, real *scratch, ptrdiff_t ahead, bool far,
+                                   ptrdiff_t step) {
   double total[ROW_STAGES][ROW_SUMS], pick[SMX_MAX_PORTS];
   r->total = total, r->pick = pick;
   loss_row_at(b, c, row, r);
@@ -294,8 +325,9 @@ static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_r
     if (!loss_wants(b, r, stage)) continue;
     side_found found = SIDE_DONE;
     if (loss_side_stage(stage)) {
-      real *store = stage == STAGE_STUDENT ? loss_store(b, r, scratch) : NULL;
-      found = loss_cached_side(b, c, r, stage - STAGE_STUDENT, store, ahead);
+      real *store = stage == STAGE_STUDENT && r->n <= EXP_CACHED ? loss_store(b, r, scratch) : NULL;
+      found =
+          far && !store ? loss_run_side(b, c, r, stage - STAGE_STUDENT) : loss_cached_side(b, c, r, stage - STAGE_STUDENT, store, ahead);
     } else if (!loss_cached_sums(b, r, stage)) {
       found = SIDE_NAN;
     }
@@ -304,7 +336,10 @@ static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_r
   }
   b->settle(r);
   for (int side = 0; side < SIDES; side++) {
-    for (size_t g = 0; r->dx[side] && g < r->n; g += GROUP) b->emit[side](r, g, group_size(g, r->n));
+    for (size_t g = 0; r->dx[side] && g < r->n; g += GROUP) {
+      r->fetch = far && g < EXP_CACHED ? step * (ptrdiff_t)sizeof(real) : 0;
+      b->emit[side](r, g, group_size(g, r->n));
+    }
     r->stored = NULL; /* the gradient is there now */
   }
   return true;
@@ -312,12 +347,14 @@ static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_r
 
 static inline void loss_rows(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward) {
   real scratch[GROUP] __attribute__((aligned(64)));
-  const bool cached = !b->before && c->n > 0 && c->plan != PLAN_STREAM && c->n <= EXP_CACHED;
-  const bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && c->rows * c->n > FOLLOW;
+  const bool many = c->rows * c->n > FOLLOW, far = c->n > 2 * GROUP && many;
+  const bool cached = !b->before && c->n > 0 && c->plan != PLAN_STREAM && c->n <= (far ? RUN * GROUP : EXP_CACHED);
+  const bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && many;
   loss_row r = {.q = c->params, .n = c->n, .backward = backward, .stream = c->bypass};
   for (size_t row = 0; row < c->rows; row++) {
     const ptrdiff_t ahead = follow && row + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
-    if (!cached || !loss_cached_row(b, c, &r, row, scratch, ahead)) run_row(kernel, c, row);
+    const ptrdiff_t step = row + 1 < c->rows ? c->src_step[0] : 0;
+    if (!cached || !loss_cached_row(b, c, &r, row, scratch, ahead, far, step)) run_row(kernel, c, row);
   }
   if (c->bypass) v_stream_end();
 }
