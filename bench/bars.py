@@ -46,6 +46,8 @@ BARS = (
     ("batches of 8 to 128: the best peer's time / ours", r"softmax/f32/(128x64|65536x8|65536x16|65536x64|32768x128|4096x128)/t1",
      of_best_peer, 1.4),
     ("log_softmax, logsumexp, backward: of the bound", OTHERS, of_bound, 0.80),
+    ("cross-entropy with its gradient: of memcpy", r"cross_entropy_dx/f32/.*", of_memcpy, 0.80),
+    ("cross-entropy alone: of the bound", r"cross_entropy/f32/.*", of_bound, 0.70),
     ("f16 and bf16 in cache: of the f32 rate", HALVES % IN_CACHE, of_f32, 0.85),
     ("f16 and bf16 out of cache: of the smaller of 1.6 f32 and 0.9 in cache", HALVES % OUT_OF_CACHE, of_halves_goal, 1.0),
     ("columns: of memcpy", r"softmax/f32/.*@\d/t\d", of_memcpy, 0.45),

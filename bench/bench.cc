@@ -30,6 +30,7 @@ const Cases table[] = {
     {"log_softmax logsumexp softmax_backward", "f32", "1x1024 1x16384 1x4194304 1x67108864 4096x128 4096x1024 1024x32768"},
     {"log_softmax logsumexp softmax_backward", "bf16 f64", "1x16384 4096x1024"},
     {"softmax", "f32", "8192x8192@0 64x1000x512@1"},
+    {"cross_entropy cross_entropy_dx", "f32", "8192x32000 512x151936"},
     {"op grad", "f32", "4096x1024"},
 };
 
@@ -43,10 +44,8 @@ struct Verb {
   int polynomials;
 };
 const Verb verbs[] = {
-    {"softmax", 1, 1, 10, 1},
-    {"log_softmax", 1, 1, 10, 1},
-    {"logsumexp", 1, 0, 8, 1},
-    {"softmax_backward", 2, 1, 3, 0},
+    {"softmax", 1, 1, 10, 1},         {"log_softmax", 1, 1, 10, 1},  {"logsumexp", 1, 0, 8, 1},
+    {"softmax_backward", 2, 1, 3, 0}, {"cross_entropy", 1, 0, 8, 1}, {"cross_entropy_dx", 1, 1, 11, 1},
 };
 
 std::vector<std::string> words(const std::string &text, char separator = ' ') {

@@ -9,7 +9,8 @@
 
 /* A case is one verb on one shape: what every implementation is asked to do. */
 struct Problem {
-  std::string verb; /* "softmax", "log_softmax", "logsumexp", "softmax_backward"; "op:NAME" or "grad:NAME" of the operator table */
+  std::string verb; /* "softmax", "log_softmax", "logsumexp", "softmax_backward", "cross_entropy", "cross_entropy_dx" (the
+                       loss with its gradient); "op:NAME" or "grad:NAME" of the operator table */
   std::vector<int64_t> shape;
   int axis = -1; /* -1 or an index */
   std::string dtype;

@@ -13,8 +13,8 @@ import random
 import sys
 import time
 
-SHAPES = "1x1024 1x16384 1x262144 1x4194304 65536x16 4096x128 4096x1024 1024x32768 64x151936".split()
-VERBS = ("softmax", "log_softmax", "logsumexp")
+SHAPES = "1x1024 1x16384 1x262144 1x4194304 65536x16 4096x128 4096x1024 1024x32768 64x151936 8192x32000 512x151936".split()
+VERBS = ("softmax", "log_softmax", "logsumexp", "cross_entropy", "cross_entropy_dx")
 DTYPES = {"f32": (2, 32), "f64": (2, 64), "f16": (2, 16), "bf16": (4, 16)}  # as DLPack numbers them
 
 
@@ -49,9 +49,16 @@ class ContextOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("threads", ctypes.c_int32), ("rest", ctypes.c_void_p * 5), ("policies", ctypes.c_int32 * 2)]
 
 
+def targets(case):
+    import numpy as np
+    return np.arange(case.shape[0]) * 7919 % case.shape[1]
+
+
 def libsoftmax(case, x, library):
     lib = ctypes.CDLL(library)
     lib.smx_last_error.restype = ctypes.c_char_p
+    if case.verb.startswith("cross_entropy"):
+        return libsoftmax_loss(case, x, lib)
     y = at_page(case.shape[:-1] if case.verb == "logsumexp" else case.shape, x.dtype)
     options, context = ContextOptions(size=ctypes.sizeof(ContextOptions), threads=case.threads), ctypes.c_void_p()
     tensors = [Tensor.of(x, case), Tensor.of(y, case)]
@@ -64,6 +71,24 @@ def libsoftmax(case, x, library):
         if verb(*arguments):
             sys.exit("peers.py: %s" % lib.smx_last_error().decode())
         return y
+    return call
+
+
+def libsoftmax_loss(case, x, lib):
+    import numpy as np
+    rows, n = case.shape
+    target, loss, wanted = targets(case), np.empty(rows, x.dtype), case.verb.endswith("dx")
+    dx = at_page(x.shape, x.dtype) if wanted else None
+    options, context = ContextOptions(size=ctypes.sizeof(ContextOptions), threads=case.threads), ctypes.c_void_p()
+    if lib.smx_context_create(ctypes.byref(options), ctypes.byref(context)):
+        sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+    at = [ctypes.c_void_p(a.ctypes.data if a is not None else None) for a in (x, target, loss, dx)]
+    arguments = (context, ctypes.c_size_t(rows), ctypes.c_size_t(n), at[0], at[1], None, at[2], at[3], None)
+
+    def call():
+        if lib.smx_cross_entropy_f32(*arguments):
+            sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+        return (loss, dx) if wanted else loss
     return call
 
 
@@ -94,7 +119,18 @@ def numpy(case, x, _):
         shifted()
         np.exp(y, out=y)
         return (row + np.log(np.sum(y, axis=-1, keepdims=True)))[..., 0]
-    return {"softmax": softmax, "log_softmax": log_softmax, "logsumexp": logsumexp}[case.verb]
+
+    def cross_entropy():
+        return -log_softmax()[np.arange(len(x)), target]
+
+    def cross_entropy_dx():
+        loss = cross_entropy()
+        np.exp(y, out=y)
+        y[np.arange(len(x)), target] -= 1
+        return loss, y
+    target = targets(case) if case.verb.startswith("cross_entropy") else None
+    return {"softmax": softmax, "log_softmax": log_softmax, "logsumexp": logsumexp, "cross_entropy": cross_entropy,
+            "cross_entropy_dx": cross_entropy_dx}[case.verb]
 
 
 def onnxruntime(case, x, _):
@@ -102,7 +138,7 @@ def onnxruntime(case, x, _):
     import onnxruntime as ort
     from onnx import TensorProto, helper
     types = {"f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "f16": TensorProto.FLOAT16}
-    if case.dtype not in types:
+    if case.dtype not in types or case.verb.startswith("cross_entropy"):
         raise Refused
     operator, attributes, shape = {"softmax": ("Softmax", {"axis": -1}, case.shape), "log_softmax": ("LogSoftmax", {"axis": -1}, case.shape),
                                    "logsumexp": ("ReduceLogSumExp", {"keepdims": 0, "axes": [-1]}, case.shape[:-1])}[case.verb]
@@ -130,9 +166,23 @@ def onnxruntime(case, x, _):
 def jax(case, x, _):
     import jax as lib
     lib.config.update("jax_enable_x64", True)
+    if case.verb.startswith("cross_entropy"):
+        return jax_loss(case, x, lib)
     function = {"softmax": lib.nn.softmax, "log_softmax": lib.nn.log_softmax, "logsumexp": lib.nn.logsumexp}[case.verb]
     compiled, there = lib.jit(lambda a: function(a, axis=-1)), lib.device_put(x)
     return lambda: compiled(there).block_until_ready()
+
+
+def jax_loss(case, x, lib):
+    """log_softmax, gather, exp, subtract, as one program."""
+    rows, wanted = lib.numpy.arange(case.shape[0]), case.verb.endswith("dx")
+
+    def path(a, target):
+        log_p = lib.nn.log_softmax(a, axis=-1)
+        loss = -log_p[rows, target]
+        return (loss, lib.numpy.exp(log_p).at[rows, target].add(-1)) if wanted else loss
+    compiled, there, target = lib.jit(path), lib.device_put(x), lib.device_put(targets(case))
+    return lambda: lib.block_until_ready(compiled(there, target))
 
 
 IMPLEMENTATIONS = {"smx-python": libsoftmax, "numpy": numpy, "onnxruntime": onnxruntime, "jax": jax}
@@ -159,6 +209,8 @@ def scores(case):
 
 def as_array(y):
     import numpy as np
+    if isinstance(y, tuple):  # a loss, and some rows of its gradient
+        return np.concatenate([as_array(y[0]), as_array(y[1][::1024]).ravel()])
     return np.asarray(y.numpy() if hasattr(y, "numpy") else y).astype(np.float64)
 
 
