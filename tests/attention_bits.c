@@ -29,8 +29,9 @@ static results run_case(const acase *a, smx_context *ctx, int order) {
 }
 
 static void set_kind(acase *a, int which) {
-  static const double some[][SMX_ATTENTION_PARAMS] = {{0},       {1.5}, {0.43, 0.1}, {-1}, {0},    {0},           {0},
-                                                      {2, 1e-6}, {1},   {3},         {2},  {2, 5}, {-0.03, 1.03}, {1, 0.1, 1e-3}};
+  static const double some[][SMX_ATTENTION_PARAMS] = {{0},          {1.5}, {0.43, 0.1}, {-1},      {0},       {0},           {0},
+                                                      {2, 1e-6},    {1},   {3},         {2},       {2, 5},    {-0.03, 1.03}, {1, 0.1, 1e-3},
+                                                      {2, 1e-6, 5}, {0.5}, {1, 1, 1},   {2, 1e-6}, {15, 1, 3}};
   a->options.weights = (smx_attention_weights)(which % SMX_ATTENTION_KINDS);
   memcpy(a->options.param, some[which % SMX_ATTENTION_KINDS], sizeof a->options.param);
   a->options.causal = which % 2;
@@ -255,7 +256,9 @@ static void split_keys(void **state) {
   (void)state;
   for (int which = 0; which < SMX_ATTENTION_KINDS; which++) {
     static const int64_t cuts[] = {0, 1024, 3072, 3500};
-    if (which == SMX_ATTENTION_SSMAX || which == SMX_ATTENTION_CLIPPED || which == SMX_ATTENTION_CENTRED) continue;
+    if (which == SMX_ATTENTION_SSMAX || which == SMX_ATTENTION_CLIPPED || which == SMX_ATTENTION_CENTRED || which == SMX_ATTENTION_SHAPED ||
+        which == SMX_ATTENTION_LSSA || which == SMX_ATTENTION_LSSAR)
+      continue;
     acase a = acase_new(2, 4, 2, 3, 3500, 16, 20);
     set_kind(&a, which);
     if (which == SMX_ATTENTION_ELU) a.options.param[0] = SMX_ATTENTION_NORM_CLAMP;

@@ -104,6 +104,8 @@ static double largest_sum(const problem *p, int64_t row) {
   for (int i = 0; i < p->op->input_count; i++) {
     const char *name = p->op->inputs[i].name;
     if (!strcmp(name, "prior")) return largest(p, "x", row) + 2 * param_or(p, "tau", 0);
+    if (!strcmp(name, "time") && !isnan(param_or(p, "beta", NAN))) /* x over a temperature that is itself rounded */
+      return largest(p, "x", row) / fmax(param_or(p, "tau_max", 1) * exp(-param_or(p, "rate", 0) * p->in[i][row]), 1e-30);
     if (!strcmp(name, "bias"))
       return fabs(param_or(p, "scale", 1)) * largest(p, "x", row) + largest(p, "bias", row) + largest(p, "slope", row) * (double)p->n;
   }

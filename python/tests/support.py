@@ -57,6 +57,8 @@ def inputs(op, dtype="float32", shape=SHAPE, optional=True):
             made[port.name] = block(sizes, [i % 4 != 0 for i in range(math.prod(sizes))], "bool")
         else:
             low, high = (-3, 3) if port.shape == FULL else row_range(op, port)
+            if "probability of a class" in port.help:
+                low, high = 0.1, 1
             made[port.name] = block(sizes, [random.uniform(low, high) for _ in range(math.prod(sizes))], dtype)
     return made
 

@@ -145,6 +145,8 @@ class Results(unittest.TestCase):
     def test_gradients_are_differences(self):
         """In f64, every gradient of every operator against central differences."""
         for op, given, settings in problems(dtype="float64"):
+            if any(p.name == "straight_through" for p in op.params):
+                settings["straight_through"] = "no"
             if op.backward and len(op.outputs) == 1:
                 with self.subTest(op.name):
                     self.check_gradients(op, given, settings)
@@ -152,7 +154,7 @@ class Results(unittest.TestCase):
     def check_gradients(self, op, given, settings, step=1e-6):
         function, name = getattr(libsoftmax, op.name), op.outputs[0].name
         y = function(**given, **settings)
-        up = [math.sin(1 + i) for i in range(math.prod(y.shape))]
+        up = [math.sin(1 + i) if math.isfinite(v) else 0 for i, v in enumerate(flat(y))]
         wanted = tuple(p.name for p in op.inputs if p.gradient)
         saved = {name: y} if op.outputs[0].saved else {}
         found = getattr(libsoftmax, op.name + "_backward")(block(y.shape, up, "float64"), **saved, **given, **settings, wanted=wanted)
@@ -166,7 +168,7 @@ class Results(unittest.TestCase):
                     moved = list(values)
                     moved[i] += side
                     call = {**given, name: block(given[name].shape, moved, "float64")}
-                    sides.append(sum(u * v for u, v in zip(up, flat(function(**call, **settings)))))
+                    sides.append(sum(u * v for u, v in zip(up, flat(function(**call, **settings))) if u))
                 self.assertAlmostEqual(flat(gradient)[i], (sides[0] - sides[1]) / (2 * step), delta=1e-6, msg="%s of %s" % (name, op.name))
 
 

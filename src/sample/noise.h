@@ -44,8 +44,8 @@ SMI void noise_add(const real *x, size_t cnt, uint64_t first, double shift, doub
     }
   }
 }
-/* In a row of huge scores the largest x is subtracted, and what is left of the largest is its noise, which a low temperature can make overflow:
- * scores are no larger than this. */
+/* In a row of huge scores the largest x is subtracted, and what is left of the largest is its noise, which a low temperature can make overflow, or
+ * vanish with all the row: there scores are no larger than this, and that of the largest x no smaller than its negative. */
 #define NOISE_FAR 80
 SMI score score_relaxed(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   const double *params = (const double *)(const void *)s->src[NOISE_PARAMS];
@@ -53,7 +53,10 @@ SMI score score_relaxed(const span *s, const consts *k, const real *shift, size_
   double v[LANES] = {0};
   noise_add(s->src[NOISE_X] + i, (size_t)cnt, s->origin + i, shift ? (double)*shift : 0, params[NOISE_PART],
             k->v[1] != 0 ? params[NOISE_TEMPERATURE] : 1, &d, v);
-  for (int j = 0; shift && *shift != 0 && j < cnt; j++) v[j] = v[j] > NOISE_FAR ? NOISE_FAR : v[j];
+  for (int j = 0; shift && *shift != 0 && j < cnt; j++) {
+    if (v[j] > NOISE_FAR) v[j] = NOISE_FAR;
+    if (v[j] < -NOISE_FAR && s->src[NOISE_X][i + (size_t)j] == *shift) v[j] = -NOISE_FAR;
+  }
   return noise_pair(v);
 }
 

@@ -76,12 +76,14 @@ PICK_KERNEL(gumbel_softmax, -1)
 
 enum { PATH_TIME = 2 };                                   /* input */
 enum { PATH_BETA, PATH_SEED, PATH_TAU_MAX, PATH_LAMBDA }; /* parameters */
+#define PATH_TAU_MIN 1e-30                                /* whose inverse is a number in f32 */
 
 static row_call path_call(const row_call *c, double *settings) {
   if (c->src[NOISE_PARAMS]) return *c; /* the settings are those of the path already */
   const double time = (double)*(const real *)c->src[PATH_TIME];
   row_call own = noise_call(c, settings);
-  settings[NOISE_TEMPERATURE] = c->params[PATH_TAU_MAX] * d_exp(-c->params[PATH_LAMBDA] * time);
+  const double tau = c->params[PATH_TAU_MAX] * d_exp(-c->params[PATH_LAMBDA] * time);
+  settings[NOISE_TEMPERATURE] = tau < PATH_TAU_MIN ? PATH_TAU_MIN : tau;
   settings[NOISE_PART] = c->params[PATH_BETA];
   return own;
 }

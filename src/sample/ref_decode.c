@@ -293,10 +293,11 @@ void multi_token_sample_ref(const row_ref_call *c) {
 /* ---- flow matching on the simplex ---- */
 
 void gumbel_softmax_interpolant_ref(const row_ref_call *c) {
-  double *h = room_for(c->n), m = largest(c->in[0], c->n), tau = c->q[2] * exp(-c->q[3] * c->in[2][0]);
+  double *h = room_for(c->n), m = largest(c->in[0], c->n), tau = fmax(c->q[2] * exp(-c->q[3] * c->in[2][0]), 1e-30), nan = isnan(m);
+  if (fabs(m) < 524288 || m == -INFINITY) m = 0; /* scores beyond that keep their noise */
   for (size_t i = 0; i < c->n; i++) {
     double g = gumbel((uint64_t)c->q[1], stream_of(c), 4, i) / c->q[0];
-    h[i] = isnan(m) ? NAN : ((m > -INFINITY ? c->in[0][i] - m : -INFINITY) + g) / tau;
+    h[i] = nan ? NAN : (c->in[0][i] - m + g) / tau;
   }
   weights(h, c->n, c->out[0]);
   free(h);
