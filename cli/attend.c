@@ -34,6 +34,11 @@ static const struct kind {
     [SMX_ATTENTION_TAYLOR] = {"taylor", {SMX_ATTENTION_NORM_L1, 3}},
     [SMX_ATTENTION_CLIPPED] = {"clipped", {-0.03, 1}},
     [SMX_ATTENTION_CENTRED] = {"centred", {1, 0, 1e-3}},
+    [SMX_ATTENTION_EXP] = {"exp", {SMX_ATTENTION_NORM_COUNT, 0, 5}},
+    [SMX_ATTENTION_CREDAL] = {"credal", {1}},
+    [SMX_ATTENTION_SHAPED] = {"shaped", {1, 1, 1}},
+    [SMX_ATTENTION_LSSA] = {"lssa", {SMX_ATTENTION_NORM_L1}},
+    [SMX_ATTENTION_LSSAR] = {"lssar", {15, 1, 3}},
 };
 
 static void kind_names(char *text, size_t size) {
@@ -59,9 +64,11 @@ const setting attend_settings[] = {
     {"window", 0, "L[,R]", "a query sees L keys before its place and R after it; -1 (default): all", FOR_OPERATOR, NULL, NULL},
     {"weights", 0, "W", "how scores become weights; softmax by default", FOR_OPERATOR, NULL, kind_names},
     {"param", 0, "A[,B,...]",
-     "the numbers of the weights, see softmax.h; by default softmax_n 1, ssmax 0.43,0, sigmoid -ln(keys), relu elu identity softplus 2 "
-     "(divided "
-     "by the sum of absolute values), taylor 2,3, clipped -0.03,1, centred 1,0,0.001",
+     "the numbers of the weights, see softmax.h; by default softmax_n 1, ssmax 0.43,0, sigmoid -ln(keys), relu elu identity softplus lssa "
+     "2 "
+     "(divided by the sum of absolute values), taylor 2,3, exp 1,0,5 (1: divided by the number of keys), clipped -0.03,1, centred "
+     "1,0,0.001, "
+     "credal 1, shaped 1,1,1, lssar 15,1,3",
      FOR_OPERATOR, NULL, NULL},
     {"scale", 0, "S", "of <q, k>; 1 / sqrt(size of a head) by default", FOR_OPERATOR, NULL, NULL},
     {"softcap", 0, "C", "scores become C tanh(score / C)", FOR_OPERATOR, NULL, NULL},

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The words that may follow an option of a verb, as a case of the shell. */
+/* The words that may follow an option of a verb or of an operator, as a case of the shell. */
 static void value_case(const char *of, const char *option, const char *words) {
   printf("    %s:--%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", of, option, words);
 }
@@ -19,24 +19,29 @@ static void setting_case(const char *of, const setting *s) {
   value_case(of, s->name, words);
 }
 
-static void choices_of(const smx_param *p) {
+static void choices_of(const smx_op *op, const smx_param *p) {
   char words[256];
   size_t used = 0;
   for (int i = 0; p->choices[i] && used < sizeof words; i++)
     used += (size_t)snprintf(words + used, sizeof words - used, "%s%s", i ? " " : "", p->choices[i]);
-  value_case("*", p->name, words);
+  value_case(op->name, p->name, words);
 }
 
 static void value_cases(void) {
   const setting *s;
-  const smx_op *op;
   puts("  case $verb:$prev in");
   for (size_t i = 0; i < verb_count; i++)
     for (s = verbs[i].own; s && s->name; s++) setting_case(verbs[i].name, s);
   for (size_t i = 0; (s = setting_at(i)); i++) setting_case("*", s);
+  puts("  esac");
+}
+
+static void choice_cases(void) {
+  const smx_op *op;
+  puts("  case $operator:$prev in");
   for (size_t k = 0; (op = smx_op_at(k)); k++)
     for (int32_t i = 0; i < op->param_count; i++)
-      if (op->params[i].choices) choices_of(&op->params[i]);
+      if (op->params[i].choices) choices_of(op, &op->params[i]);
   puts("  esac");
 }
 
@@ -91,6 +96,7 @@ int help_completion(void) {
   puts("  COMPREPLY=()");
   value_cases();
   verb_cases();
+  choice_cases();
   puts("  if [[ $operators && ( $COMP_CWORD == 2 || ( $every && $cur != -* && $prev != -* ) ) ]]; then");
   puts("    COMPREPLY=($(compgen -W \"$operators\" -- \"$cur\"))\n    return\n  fi");
   puts("  case $operator in");

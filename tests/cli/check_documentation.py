@@ -55,7 +55,7 @@ def verbs_explain_themselves():
     assert set(complete("loss", "")) == {op["name"] for op in operators() if op["family"] == "loss"}
     assert complete("sample", "x.npy", "--method", "g") == ["gumbel", "greedy"]
     assert complete("attention", "q.npy", "--layout", "") == ["bhld", "blhd"]
-    assert complete("plot", "softmax", "sparsem") == ["sparsemax"] and "--alpha" not in complete("plot", "entmax", "--")
+    assert complete("plot", "softmax", "softmi") == ["softmin"] and "--alpha" not in complete("plot", "entmax", "--")
     assert "--label_smoothing" in complete("loss", "cross_entropy", "--")
 
 
