@@ -191,22 +191,6 @@ static const char *own_name_at(const smx_op *op, int32_t i) {
   return i < op->input_count ? op->inputs[i].name : NULL;
 }
 
-static bool seen_before(size_t operators, int32_t names, const char *name) {
-  const char *other;
-  for (size_t k = 0; k <= operators; k++)
-    for (int32_t i = 0; (k < operators || i < names) && (other = own_name_at(smx_op_at(k), i)); i++)
-      if (strcmp(other, name) == 0) return true;
-  return false;
-}
-
-const char *operator_name_at(size_t index) {
-  const char *name;
-  for (size_t k = 0; k < smx_op_count(); k++)
-    for (int32_t i = 0; (name = own_name_at(smx_op_at(k), i)); i++)
-      if (!seen_before(k, i, name) && index-- == 0) return name;
-  return NULL;
-}
-
 /* ---- Parsing ---- */
 
 /* popt's table, and what its entries mean: a setting, or NULL for a name of operators. The values are positions + 1. */
@@ -223,12 +207,23 @@ static void add_option(option_table *t, const setting *s, const char *name) {
   t->count++;
 }
 
+/* The names of all operators' parameters and inputs, each once. */
+static void add_operator_names(option_table *t) {
+  const int first = t->count;
+  const char *name;
+  for (size_t k = 0; k < smx_op_count(); k++)
+    for (int32_t i = 0; (name = own_name_at(smx_op_at(k), i)); i++) {
+      int at = first;
+      while (at < t->count && strcmp(t->options[at].longName, name) != 0) at++;
+      if (at == t->count) add_option(t, NULL, name);
+    }
+}
+
 /* A verb's own options go before what has the same name elsewhere. */
 static int make_table(option_table *t, uint32_t groups, const setting *own) {
-  const char *name;
   size_t room = SETTINGS + 1;
   for (size_t i = 0; own && own[i].name; i++) room++;
-  for (size_t i = 0; (groups & FOR_OPERATOR) && operator_name_at(i); i++) room++;
+  for (size_t k = 0; k < smx_op_count(); k++) room += (size_t)(smx_op_at(k)->param_count + smx_op_at(k)->input_count);
   t->options = calloc(room, sizeof *t->options);
   t->settings = calloc(room, sizeof *t->settings);
   t->count = 0;
@@ -236,7 +231,7 @@ static int make_table(option_table *t, uint32_t groups, const setting *own) {
   for (size_t i = 0; own && own[i].name; i++) add_option(t, &own[i], own[i].name);
   for (size_t i = 0; i < SETTINGS; i++)
     if (settings[i].group & groups) add_option(t, &settings[i], settings[i].name);
-  for (size_t i = 0; (groups & FOR_OPERATOR) && (name = operator_name_at(i)); i++) add_option(t, NULL, name);
+  if (groups & FOR_OPERATOR) add_operator_names(t);
   return EXIT_OK;
 }
 

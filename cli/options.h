@@ -76,7 +76,4 @@ int options_number(const char *option, const char *text, double *value);
 /* Numbers with commas between: `*count` of them, at most `most`. NULL, or what is wrong. */
 const char *options_numbers(const char *text, int most, double *values, int *count);
 
-/* The i-th of the distinct names of all operators' parameters and inputs; NULL past the last. */
-const char *operator_name_at(size_t i);
-
 #endif
