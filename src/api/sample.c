@@ -22,8 +22,11 @@ static size_t scratch_bytes(const sampling *w) { return 3 * w->bytes + sizeof(do
 
 static void sample_row(const sampling *w, int64_t r, char *scratch) {
   const smx_sample_options *o = w->options;
-  chain_row row = {
-      .n = w->n, .x = w->logits + (size_t)r * w->n * w->bytes, .steps = w->steps, .step_count = o->step_count, .draw = o->draw};
+  chain_row row = {.n = w->n,
+                   .x = w->n ? w->logits + (size_t)r * w->n * w->bytes : NULL,
+                   .steps = w->steps,
+                   .step_count = o->step_count,
+                   .draw = o->draw};
   for (size_t i = 0; i < 3; i++) row.scratch[i] = scratch + i * w->n * w->bytes;
   row.room = scratch + 3 * w->n * w->bytes;
   row.seed = o->seeds ? o->seeds[r] : o->seed;
