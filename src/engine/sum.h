@@ -139,12 +139,10 @@ SMI void sum_values_of(const span *on, const consts *with, const sum_row *of, su
   }
 
 /* The largest elements share the mass: hardmax with ties split, and what SMX_INF_LIMIT asks for. */
-SMI vmask sum_is_max(const span *s, const sum_row *r, size_t i, int cnt) {
-  return m_and(v_eq(at(s->src[0], i, cnt), v_set1(r->max)), lanes_below(cnt));
-}
 SMI void sum_ties_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+  vmask hit = m_and(v_eq(at(s->src[0], i, cnt), v_set1(r->max)), lanes_below(cnt));
   (void)k;
-  acc->a = v_add(acc->a, v_select(sum_is_max(s, r, i, cnt), v_set1(1), v_set1(0)));
+  acc->a = v_add(acc->a, v_select(hit, v_set1(1), v_set1(0)));
 }
 SMI vreal sum_share_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   (void)k;

@@ -5,6 +5,7 @@
  * (elements that do not exist), ops_sums.c (logsumexp and other numbers of a row), ops_maps.c (element by element). */
 #include "engine/exp_columns.h"
 #include "engine/exp_small.h"
+#include "engine/find.h"
 #include "engine/moves.h"
 #include "engine/scores.h"
 #include "engine/weights.h"
@@ -62,26 +63,14 @@ SUM_KERNEL(softmax_t_grad)
 
 /* ---- hardmax: y_i = [x_i = max] / count, or 1 at the first ---- */
 
-typedef struct hardmax_look {
-  const span *s;
-  const sum_row *r;
-  size_t base;
-} hardmax_look;
-SMI vmask hardmax_look_hit(const void *ctx, size_t i, int cnt) {
-  const hardmax_look *w = ctx;
-  return sum_is_max(w->s, w->r, w->base + i, cnt);
-}
 NOINLINE void hardmax_where(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) {
-  hardmax_look w = {s, r, i};
-  size_t first = r->index < 0 ? find_first(n, hardmax_look_hit, &w) : n;
   (void)k;
-  *part = (row_part){.index = first < n ? (int64_t)(s->origin + i + first) : -1};
+  *part = (row_part){.index = r->index < 0 ? find_in_group(s, r->max, i, n) : -1};
 }
 SMI vreal hardmax_first_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   (void)k;
   (void)cnt;
-  vmask hit = v_eq(v_iota(), v_set1((real)(r->index - (int64_t)(s->origin + i))));
-  return v_select(hit, v_set1(1), v_set1(0));
+  return find_put((double)r->index, s, i, v_set1(1));
 }
 SUM_VALUES_OF(hardmax_first_out, hardmax_first_value)
 static const sum_body hardmax_split_body = {.setup = setup_plain, .sums = sum_ties, .emit = sum_share, .full = 1, .max = true};

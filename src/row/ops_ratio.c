@@ -194,10 +194,9 @@ NOINLINE void power_grad_sums(const span *s, const consts *k, const sum_row *r, 
 }
 SMI vreal power_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
   vreal dx = ratio_grad_value(s, k, power_f, power_slope, i, cnt), x = at(s->src[0], i, cnt);
-  vmask top = v_eq(v_iota(), v_set1((real)(r->index - (int64_t)(s->origin + i))));
   vreal through = v_mul(v_mul(v_set1(k->v[2]), v_set1(k->v[RATIO_INV])), v_copysign(v_set1(k->v[RATIO_DOT]), x));
   through = v_select(v_lt(v_set1(k->v[RATIO_DOT]), v_set1(0)), v_sub(v_set1(0), through), through);
-  return ratio_unscaled(v_sub(dx, v_select(top, through, v_set1(0))), k);
+  return ratio_unscaled(v_sub(dx, find_put((double)r->index, s, i, through)), k);
 }
 SUM_VALUES_OF(power_grad_values, power_grad_value)
 static const sum_body power_grad_body = {.setup = power_setup,
