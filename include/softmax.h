@@ -335,45 +335,52 @@ SMX_API smx_status smx_softmax_backward(smx_context *ctx, int32_t axis, const sm
  *
  * The bits of a row of o depend on its query, on the keys and values that it sees and on their logical indices: not on the rows beside it
  * (prefill and decode agree), on how keys lie in memory (pages, strides), on padding, threads, or how the keys are split among calls. */
-typedef enum smx_attention_weights { /* of the visible keys j of a row; n is their number, a, b, ... are param[0], param[1], ... */
-                                     SMX_ATTENTION_SOFTMAX = 0, /* e^z / sum e^z */
-                                     SMX_ATTENTION_SOFTMAX_N =
-                                         1, /* e^z / (a + sum e^z); a = 1: Outlier-Efficient Hopfield Layers (Hu et al. 2024) */
-                                     SMX_ATTENTION_SSMAX = 2, /* softmax of (a ln n + b) z: Scalable-Softmax (Nakanishi 2025), a = 0.43 */
-                                     SMX_ATTENTION_SIGMOID =
-                                         3, /* 1 / (1 + e^-(z + a)): Sigmoid Self-Attention (Ramapuram et al. 2024), a = -ln of the training length */
-                                     SMX_ATTENTION_SOFTPICK = 4,    /* max(e^z - 1, 0) / sum |e^z - 1|: Softpick (Zuhri et al. 2025) */
-                                     SMX_ATTENTION_SELF_ADJUST = 5, /* z p, p = softmax: Self-Adjust Softmax (Zheng et al. 2025) */
-                                     SMX_ATTENTION_SELF_ADJUST_RANGE =
-                                         6, /* (z - l) / (h - l) p, l = min(z.., 0), h = max(z.., 0): the same, normalised; 0 when h = l */
-                                     SMX_ATTENTION_RELU =
-                                         7, /* max(z, 0) / N; N as SMX_ATTENTION_NORM_* in a, b is added to the norm l1 (Gu et al. 2024) */
-                                     SMX_ATTENTION_ELU = 8,       /* (z > 0 ? z + 1 : e^z) / N */
-                                     SMX_ATTENTION_IDENTITY = 9,  /* z / N */
-                                     SMX_ATTENTION_SOFTPLUS = 10, /* log(1 + e^z) / N */
-                                     SMX_ATTENTION_TAYLOR = 11,   /* t(z) / N, t: the first b terms of the series of e^z (b 1..64) */
-                                     SMX_ATTENTION_CLIPPED =
-                                         12, /* clip((b - a) p + a, 0, 1), p = softmax, a <= 0, b >= 1: clipped softmax (Bondarenko et al. 2023) */
-                                     SMX_ATTENTION_CENTRED =
-                                         13, /* a (z - mean) / (deviation + c) + b: Normalized Attention Pooling (Richter, Wattenhofer 2020), c = 1e-3 */
-                                     SMX_ATTENTION_EXP =
-                                         14, /* e^min(z, c) / N: On the Expressiveness of Softmax Attention (Mongaras, Larson 2025), c = 5. With
-                                                q' = (q, -|q|^2/2, 1), k' = (k, 1, -|k|^2/2) and c = 0 the Gaussian of their distance */
-                                     SMX_ATTENTION_CREDAL =
-                                         15, /* (e^z + a) / sum (e^z + a): Credal Transformer (2025), a = 1; n a / e^lse is its
-                                                                   uncertainty */
-                                     SMX_ATTENTION_SHAPED =
-                                         16, /* a [j is the key where the row stands] + b p - c / n: The Shaped Transformer (Noci et al. 2023), 1, 1, 1 */
-                                     SMX_ATTENTION_LSSA =
-                                         17, /* log(1 + e^(s z)) / N, s = ln d ln n; N as for RELU; for rows of q and k of length 1 and
-                                                                 scale 1: Softplus Attention with Re-weighting (Gao, Spratling 2025) */
-                                     SMX_ATTENTION_LSSAR =
-                                         18, /* y^a / sum y^a, y = max(n w - b, 0), w: LSSA with the norm l1; b is 0 while n <= c; a = 15, b = 1, c = 3.
-                                                Where no y is above 2^-16: w */
-                                     SMX_ATTENTION_KINDS
+/* How the scores z of the visible keys j of a row become weights; n is the number of keys, a, b, ... are param[0], param[1], ... */
+typedef enum smx_attention_weights {
+  /* e^z / sum e^z */
+  SMX_ATTENTION_SOFTMAX = 0,
+  /* e^z / (a + sum e^z); a = 1: Outlier-Efficient Hopfield Layers (Hu et al. 2024) */
+  SMX_ATTENTION_SOFTMAX_N = 1,
+  /* softmax of (a ln n + b) z: Scalable-Softmax (Nakanishi 2025), a = 0.43 */
+  SMX_ATTENTION_SSMAX = 2,
+  /* 1 / (1 + e^-(z + a)): Sigmoid Self-Attention (Ramapuram et al. 2024), a = -ln of the training length */
+  SMX_ATTENTION_SIGMOID = 3,
+  /* max(e^z - 1, 0) / sum |e^z - 1|: Softpick (Zuhri et al. 2025) */
+  SMX_ATTENTION_SOFTPICK = 4,
+  /* z p, p = softmax: Self-Adjust Softmax (Zheng et al. 2025) */
+  SMX_ATTENTION_SELF_ADJUST = 5,
+  /* (z - l) / (h - l) p, l = min(z.., 0), h = max(z.., 0): the same, normalised; 0 when h = l */
+  SMX_ATTENTION_SELF_ADJUST_RANGE = 6,
+  /* max(z, 0) / N; N as SMX_ATTENTION_NORM_* in a, b is added to the norm l1 (Gu et al. 2024) */
+  SMX_ATTENTION_RELU = 7,
+  /* (z > 0 ? z + 1 : e^z) / N */
+  SMX_ATTENTION_ELU = 8,
+  /* z / N */
+  SMX_ATTENTION_IDENTITY = 9,
+  /* log(1 + e^z) / N */
+  SMX_ATTENTION_SOFTPLUS = 10,
+  /* t(z) / N, t: the first b terms of the series of e^z (b 1..64) */
+  SMX_ATTENTION_TAYLOR = 11,
+  /* clip((b - a) p + a, 0, 1), p = softmax, a <= 0, b >= 1: clipped softmax (Bondarenko et al. 2023) */
+  SMX_ATTENTION_CLIPPED = 12,
+  /* a (z - mean) / (deviation + c) + b: Normalized Attention Pooling (Richter, Wattenhofer 2020), c = 1e-3 */
+  SMX_ATTENTION_CENTRED = 13,
+  /* e^min(z, c) / N: On the Expressiveness of Softmax Attention (Mongaras, Larson 2025), c = 5. With q' = (q, -|q|^2/2, 1), k' = (k, 1,
+   * -|k|^2/2) and c = 0 the Gaussian of their distance */
+  SMX_ATTENTION_EXP = 14,
+  /* (e^z + a) / sum (e^z + a): Credal Transformer (2025), a = 1; n a / e^lse is its uncertainty */
+  SMX_ATTENTION_CREDAL = 15,
+  /* a [j is the key where the row stands] + b p - c / n: The Shaped Transformer (Noci et al. 2023), 1, 1, 1 */
+  SMX_ATTENTION_SHAPED = 16,
+  /* log(1 + e^(s z)) / N, s = ln d ln n; N as for RELU; for rows of q and k of length 1 and scale 1: Softplus Attention with Re-weighting
+   * (Gao, Spratling 2025) */
+  SMX_ATTENTION_LSSA = 17,
+  /* y^a / sum y^a, y = max(n w - b, 0), w: LSSA with the norm l1; b is 0 while n <= c; a = 15, b = 1, c = 3. Where no y is above 2^-16: w */
+  SMX_ATTENTION_LSSAR = 18,
+  SMX_ATTENTION_KINDS
 } smx_attention_weights;
 
-/* What the weights of RELU to TAYLOR are divided by. A sum of 0 gives weights of 0. */
+/* What the weights of RELU to TAYLOR, EXP and LSSA are divided by. A sum of 0 gives weights of 0. */
 enum {
   SMX_ATTENTION_NORM_NONE = 0,
   SMX_ATTENTION_NORM_COUNT = 1, /* n */
