@@ -203,7 +203,8 @@ typedef struct smx_param {
 
 enum {
   SMX_OP_BACKWARD = 1, /* has a gradient */
-  SMX_OP_INPLACE = 2   /* the first output may be the first input's buffer, with the same strides and dtype */
+  SMX_OP_INPLACE = 2,  /* the first output may be the first input's buffer, with the same strides and dtype */
+  SMX_OP_DETACHED = 4  /* its gradient leaves out something that depends on x, as `about` says: no difference quotient gives it */
 };
 
 /* All there is to know about an operator. Read-only; new fields are added at the end. */

@@ -92,8 +92,7 @@ static int differentiable(const problem *p) {
     nan |= isnan(values[0][k]) || (isinf(values[0][k]) && p->op->outputs[0].shape == SMX_SHAPE_ROW);
   for (int i = 0; i < p->op->output_count; i++) free(values[i]);
   /* Detached or straight through: a gradient that leaves something out on purpose. */
-  return !nan && param_or(p, "detach", 0) == 0 && param_or(p, "straight_through", 0) == 0 &&
-         !strstr(p->op->about, "constants of the gradient");
+  return !nan && param_or(p, "detach", 0) == 0 && param_or(p, "straight_through", 0) == 0 && !(p->op->flags & SMX_OP_DETACHED);
 }
 
 static void run(problem *p, smx_dtype t) {

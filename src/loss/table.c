@@ -261,7 +261,7 @@ static const char *const relu_forms[] = {"log", "normalised", NULL};
 static const char *const quality_forms[] = {"focal", "squared", "plain", NULL};
 static const char *const densities[] = {"density", "distribution", NULL};
 
-enum { BACKWARD = SMX_OP_BACKWARD };
+enum { BACKWARD = SMX_OP_BACKWARD, DETACHED = SMX_OP_DETACHED };
 
 const smx_op loss_table[LOSS_COUNT] = {
     [LOSS_cross_entropy] = {
