@@ -73,6 +73,8 @@ SMI vreal fold(vreal x, vreal y, vreal z) {
   F(hsum, ANY, v_set1(v_hsum(x))) \
   F(hmax, ORDINARY, v_set1(v_hmax(x))) \
   F(hmin, ORDINARY, v_set1(v_hmin(x))) \
+  F(hsums, ANY, v_hsums(x, y, z, v_sub(x, z))) \
+  F(hmaxs, ORDINARY, v_hmaxs(x, y, z, v_sub(x, z))) \
   F(fold, ORDINARY, fold(x, y, z)) \
   F(round, SMALL, v_round(x)) \
   F(exp_pair_p, SMALL, pair(x, 0)) \

@@ -170,10 +170,11 @@ SMI void exp_limit_of(score_fn *f, const span *s, const consts *k, size_t i, siz
   }
 }
 
-SMI vreal exp_weight(vreal e, const exp_row *r, bool peaked) {
-  vreal y = v_flush(v_mul(e, v_set1(r->inv)), e, v_set1(r->tiny));
-  return peaked ? v_select(v_eq(e, v_set1(r->one)), v_set1(1), y) : y;
+SMI vreal exp_share(vreal e, real inv, real tiny, real one, bool peaked) {
+  vreal y = v_flush(v_mul(e, v_set1(inv)), e, v_set1(tiny));
+  return peaked ? v_select(v_eq(e, v_set1(one)), v_set1(1), y) : y;
 }
+SMI vreal exp_weight(vreal e, const exp_row *r, bool peaked) { return exp_share(e, r->inv, r->tiny, r->one, peaked); }
 SMI vreal exp_weight_again(const exp_emit *w, score_fn *f, bool scaled, size_t i, int cnt) {
   vreal d;
   return exp_weight(exp_term(f(w->s, w->k, &w->r->shift, i, cnt), scaled, w->r->ref, &d), w->r, true);

@@ -1,12 +1,13 @@
-/* engine/exp_small.h - softmax of rows that fit registers, several at a time, so that their horizontal steps overlap. Same lanes and fold as
- * everywhere; lanes that no element reaches are +0 and left out of the additions. */
+/* engine/exp_small.h - softmax of rows that fit registers, up to four at a time: their folds, and what follows from them, share vectors, a
+ * quarter each. Same lanes and fold as everywhere; lanes that no element reaches are +0 and left out of the additions. */
 #ifndef SMX_ENGINE_EXP_SMALL_H
 #define SMX_ENGINE_EXP_SMALL_H
 #include "exp_rows.h"
 
-enum { SMALL_VECTORS = 8, MAX_TOGETHER = 4 };
+enum { SMALL_VECTORS = 8, TOGETHER = 4, QUARTER_LANES = LANES / TOGETHER };
 
-SMI real small_fold(vreal *e, const int V) {
+/* Of one row: what is left to fold is one vector. */
+SMI vreal small_fold(vreal *e, const int V) {
   int live = V < VPB ? V : VPB;
 #pragma GCC unroll 8
   for (int v = VPB; v < V; v++) e[v % VPB] = v_add(e[v % VPB], e[v]);
@@ -17,7 +18,7 @@ SMI real small_fold(vreal *e, const int V) {
       if (j + h < live) e[j] = v_add(e[j], e[j + h]);
     if (live > h) live = h;
   }
-  return v_hsum(e[0]);
+  return e[0];
 }
 
 /* Where rows lie. c: policies for rows that are not ordinary, NULL = the defaults. */
@@ -40,44 +41,50 @@ static inline void small_odd_row(const small_rows *w, size_t row) {
   if (run_program(w->kernel, &c) && w->c && c.on_empty == SMX_EMPTY_ERROR && w->c->first_empty < 0) w->c->first_empty = (int64_t)row;
 }
 
-/* Rows of V vectors, R at a time. */
+/* Rows of V vectors, R at a time. 1 / S as a division of reals is that of
+ * doubles, rounded: 53 bits are more than twice 24. */
 SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
   const real *x = w->x + (ptrdiff_t)row * w->x_step;
   real *y = w->y + (ptrdiff_t)row * w->y_step;
   const int last = (int)(w->n - (size_t)(V - 1) * LANES);
-  vreal e[MAX_TOGETHER][SMALL_VECTORS]; /* of which R and V are used: constants, so all of it is registers */
-  real sum[MAX_TOGETHER] = {0};
-  bool plain = true;
+  vreal e[TOGETHER][SMALL_VECTORS], fold[TOGETHER]; /* of e R and V are used: constants, so all of it is registers */
+  real ref[LANES], sum[LANES], inv[LANES], tiny[LANES];
 #pragma GCC unroll 8
   for (int a = 0; a < R; a++, x += w->x_step) {
-    vreal acc[SMALL_VECTORS], max;
 #pragma GCC unroll 8
     for (int v = 0; v < V - 1; v++) e[a][v] = v_load(x + v * LANES);
     e[a][V - 1] = last == LANES ? v_load(x + (V - 1) * LANES) : v_load_n(x + (V - 1) * LANES, last, -R_INF);
-    max = e[a][0];
+    fold[a] = e[a][0];
 #pragma GCC unroll 8
-    for (int v = 1; v < V; v++) max = v_max(e[a][v], max);
-    real top = v_hmax(max);
-    plain &= top >= (real)-524288 && top <= (real)524288;
-    vreal ref = v_sub(exp_k(v_set1(top)), v_set1(1));
+    for (int v = 1; v < V; v++) fold[a] = v_max(e[a][v], fold[a]);
+  }
+  const vreal top = v_hmaxs(fold[0], fold[1 % R], fold[2 % R], fold[3 % R]);
+  v_store(ref, v_sub(exp_k(top), v_set1(1)));
+#pragma GCC unroll 8
+  for (int a = 0; a < R; a++) {
+    const vreal from = v_set1(ref[a * QUARTER_LANES]);
+    vreal acc[SMALL_VECTORS];
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) {
       vreal k = exp_k(e[a][v]);
-      acc[v] = e[a][v] = v_scale(exp_poly(exp_reduce(e[a][v], k)), v_sub(k, ref));
+      acc[v] = e[a][v] = v_scale(exp_poly(exp_reduce(e[a][v], k)), v_sub(k, from));
     }
-    sum[a] = small_fold(acc, V);
-    plain &= sum[a] == sum[a];
+    fold[a] = small_fold(acc, V);
   }
-  if (!plain) {
+  const vreal total = v_hsums(fold[0], fold[1 % R], fold[2 % R], fold[3 % R]);
+  if (m_any(m_not(m_and(v_lt(v_abs(top), v_set1(524288)), v_eq(total, total))))) {
     for (int a = 0; a < R; a++) small_odd_row(w, row + (size_t)a);
     return;
   }
+  v_store(sum, total);
+  v_store(inv, v_div(v_set1(1), total));
+  v_store(tiny, v_mul(v_set1(R_TINY), total));
 #pragma GCC unroll 8
   for (int a = 0; a < R; a++, y += w->y_step) {
-    const exp_row r = {.inv = (real)(1.0 / (double)sum[a]), .tiny = R_TINY * sum[a], .one = sum[a]};
+    const int q = a * QUARTER_LANES;
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) {
-      vreal weight = exp_weight(e[a][v], &r, true);
+      vreal weight = exp_share(e[a][v], inv[q], tiny[q], sum[q], true);
       if (w->stream) v_stream(y + v * LANES, weight);
       else put(y, (size_t)v * LANES, v < V - 1 ? LANES : last, weight);
     }
@@ -92,10 +99,10 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
   }
 EXP_SMALL_ROWS(1, 4)
 EXP_SMALL_ROWS(2, 4)
-EXP_SMALL_ROWS(3, 2)
-EXP_SMALL_ROWS(4, 2)
-EXP_SMALL_ROWS(5, 2)
-EXP_SMALL_ROWS(6, 2)
+EXP_SMALL_ROWS(3, 4)
+EXP_SMALL_ROWS(4, 4)
+EXP_SMALL_ROWS(5, 4)
+EXP_SMALL_ROWS(6, 4)
 EXP_SMALL_ROWS(7, 2)
 EXP_SMALL_ROWS(8, 2)
 

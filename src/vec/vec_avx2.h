@@ -155,6 +155,24 @@ SMI real v_hmin(vreal x) {
 }
 
 #if SMX_REAL == 32
+#define LAST_STEPS(op, x) \
+  x = H(op)(x, _mm256_permute_ps(x, 0x4e)); \
+  x = H(op)(x, _mm256_permute_ps(x, 0xb1));
+#else
+#define LAST_STEPS(op, x) x = H(op)(x, _mm256_permute_pd(x, 0x5));
+#endif
+#define FOUR_FOLDS(name, op) \
+  SMI vhalf name##_two(vreal a, vreal b) { \
+    vhalf x = H(op)(a.a, a.b), y = H(op)(b.a, b.b); \
+    vhalf both = H(op)(H(permute2f128)(x, y, 0x20), H(permute2f128)(x, y, 0x31)); \
+    LAST_STEPS(op, both) \
+    return both; \
+  } \
+  SMI vreal name(vreal a, vreal b, vreal c, vreal d) { return (vreal){name##_two(a, b), name##_two(c, d)}; }
+FOUR_FOLDS(v_hsums, add)
+FOUR_FOLDS(v_hmaxs, max)
+
+#if SMX_REAL == 32
 SMI vreal v_load_f16(const uint16_t *p) {
   return (vreal){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p + 1))};
 }

@@ -90,6 +90,25 @@ SMI real v_hmax(vreal x) { return fold_max(FOLD(x, max)); }
 SMI real v_hmin(vreal x) { return fold_min(FOLD(x, min)); }
 
 #if SMX_REAL == 32
+#define QUARTERS(x, y, which) _mm512_shuffle_f32x4(x, y, which)
+#define LAST_STEPS(op, x) \
+  x = V(op)(x, _mm512_permute_ps(x, 0x4e)); \
+  x = V(op)(x, _mm512_permute_ps(x, 0xb1));
+#else
+#define QUARTERS(x, y, which) _mm512_shuffle_f64x2(x, y, which)
+#define LAST_STEPS(op, x) x = V(op)(x, _mm512_permute_pd(x, 0x55));
+#endif
+#define FOUR_FOLDS(name, op) \
+  SMI vreal name(vreal a, vreal b, vreal c, vreal d) { \
+    vreal ab = V(op)(QUARTERS(a, b, 0x44), QUARTERS(a, b, 0xee)), cd = V(op)(QUARTERS(c, d, 0x44), QUARTERS(c, d, 0xee)); \
+    vreal all = V(op)(QUARTERS(ab, cd, 0x88), QUARTERS(ab, cd, 0xdd)); \
+    LAST_STEPS(op, all) \
+    return all; \
+  }
+FOUR_FOLDS(v_hsums, add)
+FOUR_FOLDS(v_hmaxs, max)
+
+#if SMX_REAL == 32
 SMI vreal v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 SMI void v_store_f16(uint16_t *p, vreal x) {
   _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

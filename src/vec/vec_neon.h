@@ -191,6 +191,15 @@ SMI vq q_sum(vq a, vq b) { return N(vaddq)(a, b); }
 FOLD(v_hsum, q_sum)
 FOLD(v_hmax, q_max)
 FOLD(v_hmin, q_min)
+#define FOUR_FOLDS(name, op) \
+  SMI vq name##_one(vreal x) { \
+    vq q = op(op(x.q[0], x.q[2]), op(x.q[1], x.q[3])); \
+    if (QL == 4) q = op(q, N(vextq)(q, q, QL / 2)); \
+    return op(q, N(vextq)(q, q, 1)); \
+  } \
+  SMI vreal name(vreal a, vreal b, vreal c, vreal d) { return (vreal){{name##_one(a), name##_one(b), name##_one(c), name##_one(d)}}; }
+FOUR_FOLDS(v_hsums, q_sum)
+FOUR_FOLDS(v_hmaxs, q_max)
 
 #if SMX_REAL == 32
 SMI vreal v_load_f16(const uint16_t *p) {

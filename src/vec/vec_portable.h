@@ -139,3 +139,13 @@ SMI vreal v_mantissa(vreal x) { /* x / 2^v_exponent(x), in [1, 2) */
 FOLD(v_hsum, a + b)
 FOLD(v_hmax, a > b ? a : b)
 FOLD(v_hmin, a < b ? a : b)
+/* Four folds side by side, each in a quarter of the lanes. */
+#define FOUR_FOLDS(name, fold) \
+  SMI vreal name(vreal a, vreal b, vreal c, vreal d) { \
+    const real folds[] = {fold(a), fold(b), fold(c), fold(d)}; \
+    real t[LANES]; \
+    for (int i = 0; i < LANES; i++) t[i] = folds[i / (LANES / 4)]; \
+    return v_load(t); \
+  }
+FOUR_FOLDS(v_hsums, v_hsum)
+FOUR_FOLDS(v_hmaxs, v_hmax)
