@@ -48,6 +48,9 @@ typedef struct exp_emit {
   bool stream;        /* write past the caches */
 } exp_emit;
 
+/* The largest term is 2 p, p < 1.415: a term is all of S only where S is below this. */
+#define PEAKED ((real)2.83)
+
 typedef real exp_sum_fn(exp_sum *w, size_t i, size_t n);
 typedef void exp_emit_fn(const exp_emit *w, size_t i, size_t n);
 

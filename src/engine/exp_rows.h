@@ -378,7 +378,7 @@ static inline bool exp_cached_row(const exp_body *b, const span *s, const consts
     s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, k, &r, n))));
     return true;
   }
-  exp_emit e = {.s = s, .k = k, .r = &r, .stored = store, .peaked = r.one < (real)2.83, .stream = bypass};
+  exp_emit e = {.s = s, .k = k, .r = &r, .stored = store, .peaked = r.one < PEAKED, .stream = bypass};
   exp_emit_fn *emit = store ? stored_emit : b->emit;
   for (size_t g = 0; g < n; g += GROUP) emit(&e, g, group_size(g, n));
   return true;

@@ -1,5 +1,6 @@
-/* engine/exp_small.h - softmax of rows that fit registers, up to four at a time: their folds, and what follows from them, share vectors, a
- * quarter each. Same lanes and fold as everywhere; lanes that no element reaches are +0 and left out of the additions. */
+/* engine/exp_small.h - softmax of short rows, up to four at a time: their folds, and what follows from them, share vectors, a quarter each. Rows
+ * that fit registers stay there; others, up to a page, keep their terms in the output. Same lanes and fold as everywhere; lanes that no element
+ * reaches are +0 and left out of the additions. */
 #ifndef SMX_ENGINE_EXP_SMALL_H
 #define SMX_ENGINE_EXP_SMALL_H
 #include "exp_rows.h"
@@ -21,7 +22,7 @@ SMI vreal small_fold(vreal *e, const int V) {
   return e[0];
 }
 
-/* Where rows lie. c: policies for rows that are not ordinary, NULL = the defaults. */
+/* Where rows lie. c: policies for rows that are not ordinary, NULL = the defaults. Outputs do not overlap inputs, or are the same. */
 typedef struct small_rows {
   size_t rows, n;
   const real *x;
@@ -29,7 +30,8 @@ typedef struct small_rows {
   ptrdiff_t x_step, y_step;
   row_call *c;
   const row_kernel *kernel;
-  bool stream; /* write past the caches: every row of y starts and ends at a cache line */
+  bool bypass; /* write past the caches */
+  bool stream; /* the same, and every row of y starts and ends at a cache line */
 } small_rows;
 
 /* A row with NaN, +inf, nothing valid or scores out of range: through the row program. */
@@ -106,24 +108,113 @@ EXP_SMALL_ROWS(6, 4)
 EXP_SMALL_ROWS(7, 2)
 EXP_SMALL_ROWS(8, 2)
 
-/* True when the rows were short enough, and done. */
-static inline bool exp_small_rows(const small_rows *w) {
-  static void (*const by_vectors[])(const small_rows *) = {exp_small_rows_1, exp_small_rows_2, exp_small_rows_3, exp_small_rows_4,
-                                                           exp_small_rows_5, exp_small_rows_6, exp_small_rows_7, exp_small_rows_8};
-  if (w->n == 0 || w->n > (size_t)SMALL_VECTORS * LANES) return false;
-  by_vectors[(w->n - 1) / LANES](w);
-  if (w->stream) v_stream_end();
-  return true;
+/* ---- rows of at most a page ---- */
+
+SMI vreal page_at(const real *x, size_t i, int cnt) { return cnt == LANES ? v_load(x + i) : v_load_n(x + i, cnt, -R_INF); }
+
+SMI vreal page_max(const real *x, size_t n) {
+  vreal max[VPB];
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
+#define STEP(u, i, cnt) max[u] = v_max(page_at(x, i, cnt), max[u])
+  WALK(0, n, STEP)
+#undef STEP
+  UNROLL_BLOCK for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
+  return max[0];
 }
 
-SMI bool small_lines(const real *y, ptrdiff_t step, size_t n) {
-  return (uintptr_t)y % 64 == 0 && step * (ptrdiff_t)sizeof(real) % 64 == 0 && n * sizeof(real) % 64 == 0;
+/* The terms go to e; their lanes are returned, folded to one vector. ahead: bytes from x to what is fetched meanwhile; 0 = nothing. */
+SMI vreal page_terms(const real *x, real *e, size_t n, real ref, ptrdiff_t ahead) {
+  vreal acc[VPB];
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
+#define STEP(u, i, cnt) \
+  { \
+    vreal h = page_at(x, i, cnt), k = exp_k(h), term = v_scale(exp_poly(exp_reduce(h, k)), v_sub(k, v_set1(ref))); \
+    if (ahead) v_prefetch((const char *)(x + (i)) + ahead); \
+    put(e, i, cnt, term); \
+    acc[u] = v_add(acc[u], term); \
+  }
+  WALK(0, n, STEP)
+#undef STEP
+  return small_fold(acc, VPB);
+}
+
+SMI void page_weights(real *y, size_t n, real inv, real tiny, real one, bool peaked) {
+#define STEP(u, i, cnt) put(y, i, cnt, exp_share(at(y, i, cnt), inv, tiny, one, peaked));
+  WALK(0, n, STEP)
+#undef STEP
+}
+
+NOINLINE void page_stream(const real *e, real *y, size_t n, const exp_row *r) {
+  const span s = {.n = n, .dst = {y}};
+  const consts k = {{0}};
+  stored_emit(&(exp_emit){&s, &k, r, e, r->one < PEAKED, true}, 0, n);
+}
+
+/* R <= 4 rows. scratch: room for the terms of four, from which the weights are written past the caches; NULL = the terms wait in y. */
+SMI void page_rows(const small_rows *w, size_t row, int R, real *scratch, bool follow) {
+  const real *x = w->x + (ptrdiff_t)row * w->x_step;
+  real *y = w->y + (ptrdiff_t)row * w->y_step;
+  const ptrdiff_t e_step = scratch ? PAGE : w->y_step,
+                  ahead = follow && row + 2 * TOGETHER <= w->rows ? TOGETHER * w->x_step * (ptrdiff_t)sizeof *x : 0;
+  real *const e = scratch ? scratch : y;
+  vreal fold[TOGETHER];
+  real top[LANES], ref[LANES], sum[LANES], inv[LANES], tiny[LANES];
+  for (int a = 0; a < TOGETHER; a++) fold[a] = a < R ? page_max(x + a * w->x_step, w->n) : fold[0];
+  v_store(top, v_hmaxs(fold[0], fold[1], fold[2], fold[3]));
+  v_store(ref, v_sub(exp_k(v_load(top)), v_set1(1)));
+  /* Lines that two rows share are written through the caches; fetched here, they do not hold up the others. */
+  for (int a = 0; a < R && w->bypass && !w->stream; a++) {
+    v_prefetch(y + a * w->y_step);
+    v_prefetch(y + a * w->y_step + w->n - 1);
+  }
+  for (int a = 0; a < R; a++)
+    if (in_range(top[a * QUARTER_LANES])) fold[a] = page_terms(x + a * w->x_step, e + a * e_step, w->n, ref[a * QUARTER_LANES], ahead);
+  const vreal total = v_hsums(fold[0], fold[1], fold[2], fold[3]);
+  v_store(sum, total);
+  v_store(inv, v_div(v_set1(1), total));
+  v_store(tiny, v_mul(v_set1(R_TINY), total));
+  for (int a = 0; a < R; a++, y += w->y_step) {
+    const int q = a * QUARTER_LANES;
+    if (!in_range(top[q])) small_odd_row(w, row + (size_t)a);
+    else if (sum[q] != sum[q]) fill(y, w->n, r_nan());
+    else if (!scratch && sum[q] < PEAKED) page_weights(y, w->n, inv[q], tiny[q], sum[q], true);
+    else if (!scratch) page_weights(y, w->n, inv[q], tiny[q], sum[q], false);
+    else page_stream(e + a * e_step, y, w->n, &(exp_row){.inv = inv[q], .tiny = tiny[q], .one = sum[q]});
+  }
+}
+
+NOINLINE void page_rows_cached(const small_rows *w) {
+  for (size_t row = 0; row < w->rows; row += TOGETHER)
+    page_rows(w, row, w->rows - row < TOGETHER ? (int)(w->rows - row) : TOGETHER, NULL, false);
+}
+NOINLINE void page_rows_follow(const small_rows *w) {
+  real scratch[TOGETHER * PAGE] __attribute__((aligned(64)));
+  for (size_t row = 0; row < w->rows; row += TOGETHER)
+    page_rows(w, row, w->rows - row < TOGETHER ? (int)(w->rows - row) : TOGETHER, w->bypass ? scratch : NULL, true);
+}
+
+/* ---- all of them ---- */
+
+SMI bool small_lines(const small_rows *w) {
+  return (uintptr_t)w->y % 64 == 0 && w->y_step * (ptrdiff_t)sizeof(real) % 64 == 0 && w->n * sizeof(real) % 64 == 0;
+}
+
+/* True when the rows were short enough, and done. */
+static inline bool exp_small_rows(small_rows *w) {
+  static void (*const by_vectors[])(const small_rows *) = {exp_small_rows_1, exp_small_rows_2, exp_small_rows_3, exp_small_rows_4,
+                                                           exp_small_rows_5, exp_small_rows_6, exp_small_rows_7, exp_small_rows_8};
+  if (w->n == 0 || w->n > (w->rows > 1 ? (size_t)PAGE : (size_t)SMALL_VECTORS * LANES)) return false;
+  w->stream = w->bypass && small_lines(w);
+  if (w->n <= (size_t)SMALL_VECTORS * LANES) by_vectors[(w->n - 1) / LANES](w);
+  else if (w->rows > FOLLOW / w->n) page_rows_follow(w);
+  else page_rows_cached(w);
+  if (w->bypass) v_stream_end();
+  return true;
 }
 
 /* As exp_body.small. */
 static inline bool exp_small_call(const row_kernel *kernel, row_call *c) {
-  small_rows w = {c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel, false};
-  w.stream = c->bypass && small_lines(w.y, w.y_step, w.n);
+  small_rows w = {c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel, c->bypass, false};
   return exp_small_rows(&w);
 }
 

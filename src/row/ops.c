@@ -26,7 +26,7 @@ static const exp_body softmax_plain_body = {.setup = setup_plain, .scores = &pla
 EXP_KERNEL(softmax_plain)
 /* Contiguous rows without the making of a call. */
 static bool softmax_short(size_t rows, size_t n, const void *x, void *y, bool bypass) {
-  small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel, bypass && small_lines(y, (ptrdiff_t)n, n)};
+  small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel, bypass, false};
   if (exp_small_rows(&w)) return true;
   if (n > EXP_CACHED || rows > FOLLOW / n) return false;
   const consts k = {{0}};
