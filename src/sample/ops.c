@@ -29,7 +29,9 @@ SMI bool greedy(const row_call *c) { return c->params[TEMPERATURE] == 0; }
 SMI bool by_cdf(const row_call *c) { return c->params[METHOD] == CDF && !greedy(c); }
 
 /* ---- the inverse of the distribution function: blocks of 256 terms are summed left to right in double, and so are the blocks; the first
- * element at which the sum exceeds u times the total is drawn ---- */
+ * element at which the sum exceeds u times the total Z is drawn. There always is one, and it has a term: u is at most 1 - 2^-53, Z 2^-53 is more
+ * than half of the distance from Z to the number below it (or all of it, at a power of two), so u Z never rounds to Z; and the second walk adds
+ * up to the Z of the first ---- */
 
 enum { WALK_BLOCK = 256 };
 
@@ -199,8 +201,6 @@ static void many_group(const row_call *c, const real *x, const real *terms, size
   const draws d = draws_of(c, PURPOSE_UNIFORM);
   int64_t *index = c->dst[INDEX];
   double end = st->carry;
-  for (size_t i = 0; st->stage == TOTAL && i < n; i++)
-    if (terms[i] > 0) st->key = (uint64_t)(first + (int64_t)i), st->carry2 = (double)x[i]; /* the last: a sum may round to the total */
   walk_find(terms, n, &end, (double)R_INF);
   for (size_t j = 0; st->stage == WALK && j < (size_t)c->params[DRAWS]; j++) {
     double target = st->pick.value * uniform_of(draw_word(&d, j)), carry = st->carry;
@@ -241,15 +241,9 @@ static void many_fold(const row_call *c, row_state *st, const row_part *parts, s
 
 static bool many_finish(const row_call *c, row_state *st) {
   const size_t k = (size_t)c->params[DRAWS];
-  int64_t *index = c->dst[INDEX];
   real *log = c->dst[LOG];
   const exp_row r = draw_row(c, st);
-  for (size_t j = 0; j < k; j++) {
-    if (index[j] < 0) {
-      index[j] = (int64_t)st->key;
-      if (log) log[j] = (real)st->carry2;
-    }
-    if (!log) continue;
+  for (size_t j = 0; log && j < k; j++) {
     double value =
         st->far ? -d_log1p(st->sum - 1)
                 : ((double)log[j] - (double)r.shift) / c->params[TEMPERATURE] - ((double)r.top + (double)r.top_l) - d_log1p(r.others);
