@@ -43,6 +43,21 @@ const setting sample_settings[] = {
     {"bias", 0, "T=V,...", "step: add V to the score of token T", FOR_OPERATOR, NULL, NULL},
     {"ban", 0, "TOKENS", "step: remove the tokens", FOR_OPERATOR, NULL, NULL},
     {"allow", 0, "TOKENS", "step: remove all others", FOR_OPERATOR, NULL, NULL},
+    {"dynamic-temperature", 0, "A,B[,C]",
+     "step: divide the scores by a temperature from A - B to A + B: the flatter the row, the higher; C (1): exponent", FOR_OPERATOR, NULL,
+     NULL},
+    {"quadratic", 0, "A[,B]", "step: score = best - A d^2, d = the distance to the best; B (1) above 1 bends it further", FOR_OPERATOR,
+     NULL, NULL},
+    {"tail-free", 0, "P", "step: keep the first, best first, whose curvature adds up to P of all of it", FOR_OPERATOR, NULL, NULL},
+    {"top-h", 0, "P", "step: keep the first, best first, whose entropy adds up to P of that of the best 100", FOR_OPERATOR, NULL, NULL},
+    {"mirostat", 0, "BITS", "step: keep the K best, K such that they surprise by BITS on average (mirostat 1)", FOR_OPERATOR, NULL, NULL},
+    {"no-repeat", 0, "N:TEXT", "step: remove tokens that would repeat a run of N tokens of TEXT; TEXT: 5,7,9, oldest first, or a file",
+     FOR_OPERATOR, NULL, NULL},
+    {"dry", 0, "A[,B,C]:TEXT",
+     "step: take A B^(length - C) from the score of a token that goes on with a run of C or more that ends TEXT and stands in it before; "
+     "B, C: "
+     "1.75, 2; -1 in TEXT: a break",
+     FOR_OPERATOR, NULL, NULL},
     {"seed", 0, "N", "of the random numbers; 0 by default", FOR_OPERATOR, NULL, NULL},
     {"stream", 0, "N", "of the first row; the next rows have the next; 0 by default", FOR_OPERATOR, NULL, NULL},
     {"draws", 0, "N", "draws of each row; 1 by default", FOR_OPERATOR, NULL, NULL},
@@ -66,6 +81,7 @@ typedef struct sampler {
   int64_t n, draws, row, nothing; /* row: that the block starts with */
   uint64_t *streams;              /* of a block */
   int64_t *index, *drawn;         /* [rows, draws] and [rows] */
+  smx_row_status *status;         /* [rows] */
   double *log_p;                  /* [rows, draws] */
   void *drawn_log;
   double log_sum;
@@ -186,13 +202,15 @@ static int64_t count_tokens(const sampler *s, const int64_t *index, const double
   return found;
 }
 
-static int list_row(sampler *s, const int64_t *index, const double *log_p) {
+static int list_row(sampler *s, const int64_t *index, const double *log_p, smx_row_status status) {
+  static const char *const nothing[] = {
+      [SMX_ROW_OK] = "", [SMX_ROW_EMPTY] = "nothing left", [SMX_ROW_NAN] = "not a number", [SMX_ROW_INF] = "a score of +inf"};
   FILE *to;
   int64_t i = 0;
   tally *tokens = malloc((size_t)s->draws * sizeof *tokens);
   if (!tokens) return fault_memory((size_t)s->draws * sizeof *tokens);
   int64_t found = count_tokens(s, index, log_p, tokens);
-  if (tokens[0].index < 0) listing_say(&s->list, "nothing can be drawn: NaN, +inf, or nothing left");
+  if (tokens[0].index < 0) listing_say(&s->list, nothing[status]);
   for (; tokens[0].index >= 0 && i < found && (to = listing_line(&s->list)); i++) {
     char name[LABEL_BYTES + 1] = "";
     if (s->o->labels) labels_column(&s->names, tokens[i].index, LABEL_COLUMNS, name, sizeof name);
@@ -216,7 +234,7 @@ static int emit(sampler *s, int64_t rows) {
     return code ? code : write_put(&s->file, 1, s->log_p, count * sizeof *s->log_p);
   }
   for (int64_t r = 0; !code && r < rows; r++)
-    if (listing_row(&s->list)) code = list_row(s, s->index + r * s->draws, s->log_p + r * s->draws);
+    if (listing_row(&s->list)) code = list_row(s, s->index + r * s->draws, s->log_p + r * s->draws, s->status[r]);
   return code;
 }
 
@@ -243,8 +261,10 @@ static int make_room(sampler *s) {
   s->drawn_log = malloc(rows * sizeof(double));
   s->index = malloc(count * sizeof *s->index);
   s->log_p = malloc(count * sizeof *s->log_p);
+  s->status = malloc(rows * sizeof *s->status);
   s->how.streams = s->streams;
-  return s->streams && s->drawn && s->drawn_log && s->index && s->log_p ? EXIT_OK : fault_memory(count * 16);
+  s->how.status = s->status;
+  return s->streams && s->status && s->drawn && s->drawn_log && s->index && s->log_p ? EXIT_OK : fault_memory(count * 16);
 }
 
 static int draw_block(sampler *s) {
@@ -293,6 +313,7 @@ static void free_sampler(sampler *s) {
   input_free(&s->x);
   free(s->streams);
   free(s->drawn);
+  free(s->status);
   free(s->drawn_log);
   free(s->index);
   free(s->log_p);

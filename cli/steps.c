@@ -7,38 +7,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the text of each kind is. */
-typedef enum form {
-  NUMBERS, /* A or A,B */
-  PENALTY, /* A[,B]:TOKENS */
-  PAIRS,   /* TOKEN=VALUE,... */
-  TOKENS
-} form;
+/* What the text of each kind of step is: numbers, least to most of them, the others as they stand here; then what else. */
+typedef enum what {
+  NUMBERS,
+  PENALTY /* :TOKENS */,
+  TEXT /* :TOKENS, in their order */,
+  PAIRS /* TOKEN=VALUE,... alone */,
+  TOKENS /* alone */
+} what;
 
-static form form_of(smx_step_kind kind) {
-  switch (kind) {
-    case SMX_STEP_REPETITION:
-    case SMX_STEP_FREQUENCY: return PENALTY;
-    case SMX_STEP_BIAS: return PAIRS;
-    case SMX_STEP_BAN:
-    case SMX_STEP_ALLOW: return TOKENS;
-    default: return NUMBERS;
-  }
-}
-
-/* How many numbers a kind takes at most, and at least. */
-static int most_numbers(smx_step_kind kind) {
-  return kind == SMX_STEP_XTC || kind == SMX_STEP_TOP_N_SIGMA || kind == SMX_STEP_FREQUENCY ? 2 : 1;
-}
-static int least_numbers(smx_step_kind kind) { return kind == SMX_STEP_XTC ? 2 : 1; }
+static const struct form {
+  what what;
+  int least, most;
+  double numbers[3];
+} forms[] = {
+    [SMX_STEP_TEMPERATURE] = {NUMBERS, 1, 1, {0}},  [SMX_STEP_TOP_K] = {NUMBERS, 1, 1, {0}},
+    [SMX_STEP_TOP_P] = {NUMBERS, 1, 1, {0}},        [SMX_STEP_MIN_P] = {NUMBERS, 1, 1, {0}},
+    [SMX_STEP_TYPICAL] = {NUMBERS, 1, 1, {0}},      [SMX_STEP_EPSILON] = {NUMBERS, 1, 1, {0}},
+    [SMX_STEP_ETA] = {NUMBERS, 1, 1, {0}},          [SMX_STEP_TOP_N_SIGMA] = {NUMBERS, 1, 2, {0}},
+    [SMX_STEP_SURPRISE] = {NUMBERS, 1, 1, {0}},     [SMX_STEP_XTC] = {NUMBERS, 2, 2, {0}},
+    [SMX_STEP_REPETITION] = {PENALTY, 1, 1, {0}},   [SMX_STEP_FREQUENCY] = {PENALTY, 1, 2, {0}},
+    [SMX_STEP_BIAS] = {PAIRS, 0, 0, {0}},           [SMX_STEP_BAN] = {TOKENS, 0, 0, {0}},
+    [SMX_STEP_ALLOW] = {TOKENS, 0, 0, {0}},         [SMX_STEP_DYNAMIC_TEMPERATURE] = {NUMBERS, 2, 3, {0, 0, 1}},
+    [SMX_STEP_QUADRATIC] = {NUMBERS, 1, 2, {0, 1}}, [SMX_STEP_TAIL_FREE] = {NUMBERS, 1, 1, {0}},
+    [SMX_STEP_TOP_H] = {NUMBERS, 1, 1, {0}},        [SMX_STEP_MIROSTAT] = {NUMBERS, 1, 1, {0}},
+    [SMX_STEP_NO_REPEAT] = {TEXT, 1, 1, {0}},       [SMX_STEP_DRY] = {TEXT, 1, 3, {0, 1.75, 2}},
+};
+enum { KINDS = sizeof forms / sizeof *forms };
 
 static int read_numbers(smx_step *s, const named_value *v, const char *text) {
-  double numbers[2] = {0};
+  const struct form *f = &forms[s->kind];
+  double numbers[3];
   int count = 0;
-  const char *wrong = options_numbers(text, most_numbers(s->kind), numbers, &count);
-  if (!wrong && count < least_numbers(s->kind)) wrong = "two numbers are needed";
+  memcpy(numbers, f->numbers, sizeof numbers);
+  const char *wrong = options_numbers(text, f->most, numbers, &count);
+  if (!wrong && count < f->least) wrong = "two numbers are needed";
   s->a = numbers[0];
   s->b = numbers[1];
+  s->c = numbers[2];
   return wrong ? options_refuse(v->name, v->text, wrong) : EXIT_OK;
 }
 
@@ -53,15 +59,17 @@ static int by_token(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+/* Of a text, the tokens as they are; else each once. */
 static int set_tokens(smx_step *s, pair *pairs, size_t count) {
+  const bool text = forms[s->kind].what == TEXT;
   int64_t *tokens = calloc(count + 1, sizeof *tokens);
   double *values = calloc(count + 1, sizeof *values);
   s->tokens = tokens;
   s->values = values;
   if (!tokens || !values) return fault_memory(count * (sizeof *tokens + sizeof *values));
-  qsort(pairs, count, sizeof *pairs, by_token);
+  if (!text) qsort(pairs, count, sizeof *pairs, by_token);
   for (size_t i = 0; i < count; i++) {
-    if (i == 0 || pairs[i].token != pairs[i - 1].token) tokens[s->token_count++] = pairs[i].token;
+    if (i == 0 || text || pairs[i].token != pairs[i - 1].token) tokens[s->token_count++] = pairs[i].token;
     values[s->token_count - 1] += pairs[i].value;
   }
   return EXIT_OK;
@@ -74,7 +82,7 @@ static size_t count_items(const char *text) {
 }
 
 /* TOKEN, or TOKEN=VALUE. */
-static bool read_pair(const char *text, size_t length, bool with_value, pair *p) {
+static bool read_pair(const char *text, size_t length, bool with_value, int64_t least, pair *p) {
   char item[64];
   if (length >= sizeof item) return false;
   snprintf(item, sizeof item, "%.*s", (int)length, text);
@@ -82,17 +90,19 @@ static bool read_pair(const char *text, size_t length, bool with_value, pair *p)
   if ((equals != NULL) != with_value) return false;
   if (equals) *equals++ = 0;
   p->value = 1;
-  return parse_int(item, 0, INT64_MAX, &p->token) && (!equals || parse_f64(equals, strlen(equals), &p->value));
+  return parse_int(item, least, INT64_MAX, &p->token) && (!equals || parse_f64(equals, strlen(equals), &p->value));
 }
 
-/* "5,7" or "5=1.5,7=-2". */
-static int read_list(smx_step *s, const named_value *v, const char *text, bool with_values) {
+/* "5,7" or "5=1.5,7=-2"; -1 in a text. */
+static int read_list(smx_step *s, const named_value *v, const char *text) {
+  const bool with_values = forms[s->kind].what == PAIRS;
+  const int64_t least = forms[s->kind].what == TEXT ? -1 : 0;
   size_t room = count_items(text), count = 0;
   pair *pairs = calloc(room, sizeof *pairs);
   bool good = pairs;
   for (const char *at = text; good && count < room; at++) {
     size_t n = strcspn(at, ",");
-    good = read_pair(at, n, with_values, &pairs[count++]);
+    good = read_pair(at, n, with_values, least, &pairs[count++]);
     at += n;
   }
   int code = good    ? set_tokens(s, pairs, count)
@@ -129,7 +139,8 @@ static int read_file(smx_step *s, const char *path, const options *o) {
 }
 
 static int read_tokens(smx_step *s, const named_value *v, const char *text, const options *o) {
-  return strspn(text, "0123456789,") == strlen(text) ? read_list(s, v, text, false) : read_file(s, text, o);
+  const char *digits = forms[s->kind].what == TEXT ? "0123456789,-" : "0123456789,";
+  return strspn(text, digits) == strlen(text) && strcmp(text, "-") != 0 ? read_list(s, v, text) : read_file(s, text, o);
 }
 
 static int read_penalty(smx_step *s, const named_value *v, const options *o) {
@@ -144,9 +155,10 @@ static int read_penalty(smx_step *s, const named_value *v, const options *o) {
 }
 
 static int read_step(smx_step *s, const named_value *v, const options *o) {
-  switch (form_of(s->kind)) {
-    case PENALTY: return read_penalty(s, v, o);
-    case PAIRS: return read_list(s, v, v->text, true);
+  switch (forms[s->kind].what) {
+    case PENALTY:
+    case TEXT: return read_penalty(s, v, o);
+    case PAIRS: return read_list(s, v, v->text);
     case TOKENS: return read_tokens(s, v, v->text, o);
     default: return read_numbers(s, v, v->text);
   }
@@ -154,7 +166,7 @@ static int read_step(smx_step *s, const named_value *v, const options *o) {
 
 /* The kind that an option stands for; -1 for another option. */
 static int kind_of(const setting *settings, const char *name) {
-  for (int k = 0; k <= SMX_STEP_ALLOW; k++)
+  for (int k = 0; k < KINDS; k++)
     if (strcmp(settings[k].name, name) == 0) return k;
   return -1;
 }

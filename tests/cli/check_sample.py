@@ -46,7 +46,13 @@ def every_step():
             (["--ban", "0,1", "--top-k", "1"], [2]), (["--allow", "4,5"], [4, 5]), (["--allow", "tokens.npy"], [0, 2]),
             (["--bias", "5=100,4=-1"], [5]), (["--bias", "5=50,5=50"], [5]), (["--repetition", "1e4:0,1", "--top-k", "1"], [2]),
             (["--frequency", "1:tokens.npy", "--top-k", "1"], [1]), (["--frequency", "0,100:tokens.npy", "--top-k", "1"], [1]),
-            (["--top-k", "2", "--bias", "0=-100"], [1]), (["--bias", "0=-100", "--top-k", "2"], [1, 2])):
+            (["--dynamic-temperature", "0,0"], [0]), (["--dynamic-temperature", "1,0.5,2"], everything), (["--quadratic", "100"], [0]),
+            (["--quadratic", "0,2"], everything), (["--tail-free", "0.1"], [0]), (["--tail-free", "0.95"], [0, 1]), (["--top-h", "0.5"], [0]),
+            (["--top-h", "0.7"], [0, 1]), (["--mirostat", "0"], [0]), (["--mirostat", "9"], everything),
+            (["--no-repeat", "2:0,1,2,0"], [0, 2, 3, 4, 5]), (["--no-repeat", "1:0,1"], [2, 3, 4, 5]),
+            (["--no-repeat", "3:0,1,-1,0,1"], everything), (["--no-repeat", "2:tokens.npy"], [0, 1, 3, 4, 5]),
+            (["--dry", "100:1,2,3,0,1,2"], [0, 1, 2, 4, 5]), (["--dry", "100,1,3:1,2,3,0,1,2"], everything),
+            (["--dry", "1,100:3,1,2,3,0,3,1,2"], [0, 1, 2, 4, 5]), (["--top-k", "2", "--bias", "0=-100"], [1]), (["--bias", "0=-100", "--top-k", "2"], [1, 2])):
         assert kept_by(*arguments, "--temperature", "3") == want, arguments
     assert kept_by("--frequency", "1:tokens.npy", "--top-k", "2", "--temperature", "9") == [0, 1]
     assert kept_by("--frequency", "2:0,0,0", "--temperature", "0") == [1]
@@ -87,8 +93,12 @@ def names_and_rows_without_a_result():
     put("names.txt", b"tail\nhead\n")
     out = run("sample", "x.csv", "--draws", "3", "--labels", "names.txt", "--method", "greedy")[0].decode().splitlines()
     assert out[1].split() == ["0", "1", "head", "3", "1.0000", "%.6g" % softmax([0, 9])[1]], out
-    assert "nothing can be drawn" in out[2] and "nothing can be drawn" in out[3] and out[4].endswith("; 6 without a result"), out
+    assert out[2].split() == ["1", "not", "a", "number"] and out[3].split() == ["2", "nothing", "left"] and out[4].endswith("; 6 without a result"), out
     assert draws_of("x.csv", "--draws", "2", "--method", "greedy") == [1, 1, -1, -1, -1, -1]
+    put("x.csv", b"0,9\n1,inf\n")
+    out = run("sample", "x.csv", "--ban", "0,1")[0].decode().splitlines()
+    assert out[1].split() == ["0", "nothing", "left"] and out[2].split() == ["1", "a", "score", "of", "+inf"] and out[-1].endswith("; 2 without a result"), out
+    assert draws_of("x.csv", "--allow", "0", "--method", "greedy") == [0, -1] and draws_of("x.csv", "--method", "cdf")[1] == -1
 
 
 @test("sample")
@@ -98,7 +108,10 @@ def wrong_samples():
                         ("min-p", "2"), ("xtc", "0.5"), ("xtc", "2,0.5"), ("top-n-sigma", "1,2"), ("top-p", "0.5,0.5"), ("ban", "4"),
                         ("ban", "1,"), ("allow", ""), ("bias", "1"), ("bias", "1=x"), ("bias", "x=1"), ("repetition", "1.2"),
                         ("repetition", "0:1"), ("repetition", "x:1"), ("frequency", "1:9"), ("seed", "-1"), ("seed", "x"), ("stream", "x"),
-                        ("draws", "0"), ("draws", "x"), ("method", "best")):
+                        ("dynamic-temperature", "1"), ("dynamic-temperature", "-1,0"), ("quadratic", "1,0.5"), ("quadratic", "1,2,3"),
+                        ("tail-free", "2"), ("top-h", "-1"), ("mirostat", "x"), ("no-repeat", "0:1"), ("no-repeat", "2"), ("no-repeat", "1.5:1"),
+                        ("no-repeat", "2:-2"), ("dry", "1,0.5:1"), ("dry", "1,2,0:1"), ("dry", "1:9"), ("dry", "x:1"), ("draws", "0"),
+                        ("draws", "x"), ("method", "best")):
         fails(USAGE, "sample", "x.npy", "--min-p", "0.1", "--" + name, value, "-o", "no.npy", says="--%s %s: " % (name, value))
     fails(UNREADABLE, "sample", "x.npy", "--ban", "gone.npy", says="gone.npy")
     put("halves.csv", b"0.5\n")
