@@ -63,6 +63,17 @@ SMI bool look_nan(const row_call *c, const row_state *st) { return st->nan || (s
 /* x less the largest; all +inf of a row are equal. */
 SMI double look_away(const row_state *st, double x) { return x == st->max ? 0 : x - st->max; }
 
+/* ---- a few numbers ---- */
+
+/* v_i = e^(h_i - max h) / sum: in double, in the order given. */
+static inline void few_softmax(const double *h, size_t n, double *v) {
+  double max = (double)-R_INF, sum = 0;
+  for (size_t i = 0; i < n; i++) max = h[i] > max ? h[i] : max;
+  for (size_t i = 0; i < n; i++) v[i] = h[i] > (double)-R_INF ? d_exp(h[i] - max) : 0;
+  BLOCK_SUM(sum, n, i, v[i])
+  for (size_t i = 0; i < n; i++) v[i] /= sum;
+}
+
 /* ---- the few best ---- */
 
 enum { FEW_MOST = ROW_HISTOGRAM / 2 };

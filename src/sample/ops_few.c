@@ -9,15 +9,6 @@ enum { INDEX, WEIGHT };                                                         
 enum { SOFT_K, TEMPERATURE, CANDIDATES, TOP_P, MIN_P, NOISE, CONCENTRATION, SCALE, NOISE_TEMPERATURE, SEED }; /* parameters */
 enum { NOISE_NONE, NOISE_DIRICHLET, NOISE_GUMBEL };                                                           /* NOISE */
 
-/* v_i = e^(h_i - max h) / sum: in double, in the order given. */
-static void few_softmax(const double *h, size_t n, double *v) {
-  double max = (double)-R_INF, sum = 0;
-  for (size_t i = 0; i < n; i++) max = h[i] > max ? h[i] : max;
-  for (size_t i = 0; i < n; i++) v[i] = h[i] > (double)-R_INF ? d_exp(h[i] - max) : 0;
-  BLOCK_SUM(sum, n, i, v[i])
-  for (size_t i = 0; i < n; i++) v[i] /= sum;
-}
-
 /* Logarithms, but for a constant, of what the candidates weigh: (x - max) / T. Of equal ones at T = 0, the first. */
 static void soft_scores(const row_call *c, const row_state *st, few *f, double *h) {
   const double t = c->params[TEMPERATURE];

@@ -5,6 +5,7 @@
 #include "engine/ref_draws.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define SAMPLE_OP(name) row_ref_fn name##_ref;
 #include "list.h"

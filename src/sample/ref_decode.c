@@ -316,3 +316,38 @@ void gumbel_flow_velocity_ref(const row_ref_call *c) {
     c->out[0][i] = nan ? NAN : (double)(rate * x[i] * (gain - m));
   }
 }
+
+/* ---- sparse masks ---- */
+
+/* The choices by recursion: with the first neighbour, then without it; y is what each weighs, next the first that is not yet used. */
+static void spread_choices(const double *y, size_t count, size_t *next, size_t j, size_t m, size_t left, unsigned set, double *mask) {
+  if (left > m - j || *next >= count) return;
+  if (j == m) {
+    for (size_t i = 0; i < m; i++) mask[i] += set >> i & 1 ? y[*next] : 0;
+    ++*next;
+    return;
+  }
+  if (left > 0) spread_choices(y, count, next, j + 1, m, left - 1, set | 1u << j, mask);
+  spread_choices(y, count, next, j + 1, m, left, set, mask);
+}
+
+void nm_mask_sample_ref(const row_ref_call *c) {
+  const size_t m = (size_t)c->q[0], kept = (size_t)c->q[1];
+  size_t count = kept <= m ? (size_t)llround(exp(lgamma((double)m + 1) - lgamma((double)kept + 1) - lgamma((double)(m - kept) + 1))) : 0;
+  double h[70], y[70], none[8] = {0};
+  if (count > c->n) count = c->n;
+  const double best = largest(c->in[0], count);
+  for (size_t i = 0; i < count; i++) {
+    h[i] = isnan(best) ? NAN : c->in[0][i] > -INFINITY ? c->q[2] * (c->in[0][i] - best) : -INFINITY;
+    h[i] = (h[i] + (c->q[5] != 0 ? gumbel((uint64_t)c->q[6], stream_of(c), 4, i) : 0)) / c->q[3];
+  }
+  weights(h, count, y);
+  if (c->q[4] != 0 && best > -INFINITY) {
+    const size_t first = first_largest(h, count);
+    for (size_t i = 0; i < count; i++) y[i] = i == first;
+  }
+  size_t next = 0;
+  memcpy(c->out[0], none, m * sizeof *none);
+  spread_choices(y, count, &next, 0, m, kept, 0, c->out[0]);
+  for (size_t j = 0; isnan(best) && j < m; j++) c->out[0][j] = NAN;
+}
