@@ -226,7 +226,8 @@ std::vector<std::string> verbs_meant(const std::string &verb) {
   if (verb != "op" && verb != "grad") return {verb};
   std::vector<std::string> out;
   for (size_t i = 0; i < smx_op_count(); i++)
-    if (verb == "op" || smx_op_at(i)->flags & SMX_OP_BACKWARD) out.push_back(verb + ":" + smx_op_at(i)->name);
+    if (smx_op_at(i)->family != std::string("matrix") && (verb == "op" || smx_op_at(i)->flags & SMX_OP_BACKWARD))
+      out.push_back(verb + ":" + smx_op_at(i)->name);
   return out;
 }
 

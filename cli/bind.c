@@ -25,8 +25,11 @@ static const char *after(const char *text, const char *prefix) {
   return strncmp(text, prefix, n) == 0 && strncmp(text + n, ": ", 2) == 0 ? text + n + 2 : text;
 }
 
-/* The library's message without the name of the operator before it: "masked_softmax: mask: shape..." is about mask. */
-static const char *library_text(const smx_op *op) { return after(smx_last_error(), op->name); }
+/* The library's message without the name of the operator before it, or that of its function: "masked_softmax: mask: shape..." is about mask. */
+static const char *library_text(const smx_op *op) {
+  const char *text = smx_last_error(), *colon = strstr(text, ": ");
+  return colon && strncmp(text, "smx_", 4) == 0 ? colon + 2 : after(text, op->name);
+}
 
 int bind_fault(const binding *b, smx_status status) {
   const char *text = library_text(b->op), *file = b->in[0].path;

@@ -34,10 +34,12 @@ void param_range(const smx_param *p, char *text, size_t size) {
            open ? "above" : "from", low, open ? ", up to" : " to", high, p->flags & SMX_PARAM_NONZERO ? ", not 0" : "");
 }
 
+bool takes_matrices(const smx_op *op) { return strcmp(op->family, "matrix") == 0; }
+
 void port_text(const smx_op *op, const smx_port *port, char *text, size_t size) {
   static const char *const rules[] = {"the shape of x",   "one value a row",       "a list", "one value an element of the axis",
                                       "k along the axis", "one value for all rows"};
-  const char *rule = port == &op->inputs[0] ? "any" : rules[port->shape];
+  const char *rule = port == &op->inputs[0] ? takes_matrices(op) ? "at least two dimensions" : "any" : rules[port->shape];
   const char *type = port->flags & SMX_PORT_MASK ? " Type: bool or u8." : port->flags & SMX_PORT_INT ? " Type: i32 or i64." : "";
   snprintf(text, size, "%s. Shape: %s.%s%s", port->help, rule, type, port->flags & SMX_PORT_OPTIONAL ? " Optional." : "");
 }

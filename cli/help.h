@@ -40,6 +40,9 @@ int help_completion(void);
 /* The operator, or NULL after a fault that says which name is near. */
 const smx_op *help_find(const char *name);
 
+/* Whether it runs over matrices, the last two dimensions of its first input, and not over rows. */
+bool takes_matrices(const smx_op *op);
+
 /* A parameter's value as text: a choice's name, "inf", "0.5". */
 void param_text(const smx_param *p, double value, char *text, size_t size);
 

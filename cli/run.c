@@ -4,6 +4,7 @@
 #include "bind.h"
 #include "blocks.h"
 #include "fault.h"
+#include "help.h"
 #include "parse.h"
 #include "progress.h"
 #include "write.h"
@@ -42,6 +43,7 @@ typedef const smx_tensor *tensor_list[SMX_MAX_PORTS];
 /* ---- What will come out ---- */
 
 static int32_t axis_of(const smx_port *port, int32_t axis) {
+  if (port->shape == SMX_SHAPE_COLUMN) return 0;
   return port->shape == SMX_SHAPE_ROW || port->shape == SMX_SHAPE_SCALAR ? -1 : axis;
 }
 
@@ -264,10 +266,11 @@ static bool needs_all(const run *r) {
 
 static int run_blocks(run *r) {
   const io_array *x = &r->b.in[0].array;
+  const int32_t axis = takes_matrices(r->op) ? r->axis - 1 : r->axis; /* what is whole in a block, with all that follows */
   progress p;
   int code;
   int64_t done = 0;
-  blocks_begin(&r->blocks, x, r->b.in[0].want->bytes, r->axis, needs_all(r) ? INT64_MAX : r->o->block);
+  blocks_begin(&r->blocks, x, r->b.in[0].want->bytes, axis, needs_all(r) ? INT64_MAX : r->o->block);
   progress_begin(&p, r->blocks.total);
   do {
     code = compute_block(r);

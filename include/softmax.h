@@ -159,7 +159,7 @@ typedef enum smx_shape_rule {
   SMX_SHAPE_FULL = 0,    /* the shape of x; an auxiliary input may also broadcast to it (NumPy's rules) */
   SMX_SHAPE_ROW = 1,     /* one value a row: the shape of x without the axis; an auxiliary input may also broadcast to that */
   SMX_SHAPE_OFFSETS = 2, /* [segments + 1], i32 or i64: 0 = o[0] <= o[1] <= ... <= o[segments] = n */
-  SMX_SHAPE_COLUMN = 3,  /* an input of shape [n]: one value an element of the axis, the same for every row */
+  SMX_SHAPE_COLUMN = 3,  /* shape [n]: one value an element of the axis, the same for every row */
   SMX_SHAPE_K = 4,     /* the shape of x, but as many elements along the axis as the parameter k says; an input may also broadcast to that,
                             and k = 0 means as many as it has along the axis */
   SMX_SHAPE_SCALAR = 5 /* an output of one value for all rows, ndim 0: the first output, reduced as the parameter `reduction` says */
@@ -212,7 +212,7 @@ typedef struct smx_op {
   int32_t id;          /* stable for ever, never reused */
   uint32_t flags;      /* SMX_OP_* */
   const char *name;    /* "softmax" */
-  const char *family;  /* the room it lives in: "row" */
+  const char *family;  /* the room it lives in: "row"; "matrix": rows and columns are the last two axes of the first input */
   const char *title;   /* a few words */
   const char *formula; /* y_i = ... */
   const char *about;   /* what it is for, edge cases; some sentences */
@@ -485,7 +485,7 @@ SMX_API smx_status smx_attention_scores(smx_context *ctx, const smx_attention_op
 SMX_API smx_status smx_attention_apply(smx_context *ctx, const smx_attention_options *options, const smx_tensor *w, const smx_tensor *v,
                                        const smx_tensor *o);
 
-/* ---- Matrices of scores --------------------------------------------------------------------------------------------------------------- */
+/* ---- Matrices of scores: what the operators of the family "matrix" do, and some ways of calling it that their ports do not have ----------- */
 
 /* Doubly stochastic weights: x [.., r, c], y alike, any strides and float dtypes. From L = x, half steps L -= logsumexp of each row, then of each
  * column, in turn, rows first; after `steps` of them (1..1000) y = e^L. One step is softmax of the rows; the last step's rows or columns sum to 1,

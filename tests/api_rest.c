@@ -150,7 +150,7 @@ static void infer(void **state) {
   smx_tensor x = {NULL, {1, 0}, 3, {4, 16, 1}, shape, NULL, 0};
   smx_tensor auxiliary[SMX_MAX_PORTS];
   const smx_tensor *in[SMX_MAX_PORTS] = {&x};
-  for (size_t o = 0; o < smx_op_count(); o++) {
+  for (size_t o = 0; o < row_op_count(); o++) {
     const smx_op *op = smx_op_at(o);
     smx_params p;
     smx_shape out[SMX_MAX_PORTS];

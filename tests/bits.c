@@ -162,7 +162,7 @@ static int close_contexts(void **state) {
 
 static void over_lengths(int64_t from, int64_t to, int turns) {
   long before = failures;
-  for (size_t o = 0; o < smx_op_count(); o++)
+  for (size_t o = 0; o < row_op_count(); o++)
     for (int64_t n = from; n <= to; n++)
       for (int turn = 0; turn < turns; turn++) check(smx_op_at(o), n, (int)n * 5 + (int)o * 7 + turn);
   printf("n %d..%d: %ld runs so far, %ld differences\n", (int)from, (int)to, runs, failures);

@@ -72,7 +72,7 @@ static void backward_pair(const smx_op *op, int64_t n, int variant, smx_dtype t)
 
 static void every_mixture_forward(void **state) {
   (void)state;
-  for (size_t o = 0; o < smx_op_count(); o++)
+  for (size_t o = 0; o < row_op_count(); o++)
     for (size_t l = 0; l < COUNT_OF(lengths); l++)
       for (int in = 0; in < FLOAT_DTYPES; in++)
         for (int out = 0; out < FLOAT_DTYPES; out++) {
@@ -84,7 +84,7 @@ static void every_mixture_forward(void **state) {
 
 static void half_types_backward(void **state) {
   (void)state;
-  for (size_t o = 0; o < smx_op_count(); o++)
+  for (size_t o = 0; o < row_op_count(); o++)
     for (size_t l = 0; l < COUNT_OF(lengths); l++)
       for (int t = 2; t < FLOAT_DTYPES && smx_op_at(o)->flags & SMX_OP_BACKWARD; t++)
         for (int variant = 0; variant < VARIANTS; variant++) backward_pair(smx_op_at(o), lengths[l], variant, float_dtypes[t]);

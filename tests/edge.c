@@ -98,7 +98,7 @@ static int beyond_f32(const problem *p, smx_dtype t) {
 static void rows_with_a_rule(void **state) {
   (void)state;
   int bad = 0;
-  for (size_t o = 0; o < smx_op_count(); o++)
+  for (size_t o = 0; o < row_op_count(); o++)
     for (size_t w = 0; w < COUNT_OF(rows); w++)
       for (int variant = 0; variant < VARIANTS && for_scores(smx_op_at(o)) && problem_possible(smx_op_at(o), rows[w].n); variant++)
         for (int type = 0; type < 2; type++) {
@@ -152,7 +152,7 @@ static int check_gradients(problem *p, size_t w, int variant) {
 static void gradients_of_rows_with_a_rule(void **state) {
   (void)state;
   int bad = 0;
-  for (size_t o = 0; o < smx_op_count(); o++)
+  for (size_t o = 0; o < row_op_count(); o++)
     for (size_t w = 0; w < COUNT_OF(rows) && smx_op_at(o)->flags & SMX_OP_BACKWARD; w++) {
       if (!for_scores(smx_op_at(o)) || !problem_possible(smx_op_at(o), rows[w].n)) continue;
       config how = {NULL, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};
@@ -187,7 +187,7 @@ static int competing(const smx_op *op) { return strcmp(op->family, "sample") || 
 static void empty_rows_by_policy(void **state) {
   (void)state;
   smx_context *nan = context(SMX_EMPTY_NAN, SMX_INF_NAN), *error = context(SMX_EMPTY_ERROR, SMX_INF_NAN);
-  for (size_t o = 0; o < smx_op_count(); o++) {
+  for (size_t o = 0; o < row_op_count(); o++) {
     double *want[SMX_MAX_PORTS] = {NULL};
     problem p = one_row(smx_op_at(o), row_named("all -inf"), 0);
     reference_run(&p, want);
@@ -224,7 +224,7 @@ static void the_empty_row_is_left_alone(void **state) {
 static void the_limit_of_infinity(void **state) {
   (void)state;
   smx_context *limit = context(SMX_EMPTY_ZERO, SMX_INF_LIMIT);
-  for (size_t o = 0; o < smx_op_count(); o++) {
+  for (size_t o = 0; o < row_op_count(); o++) {
     double *want[SMX_MAX_PORTS] = {NULL};
     problem p = one_row(smx_op_at(o), row_named("+inf"), 0);
     reference_run(&p, want);
@@ -326,7 +326,7 @@ static void nothing_is_subnormal(void **state) {
   (void)state;
   enum { N = 4000 };
   static const kind rising[] = {KIND_RISING};
-  for (size_t o = 0; o < smx_op_count(); o++) {
+  for (size_t o = 0; o < row_op_count(); o++) {
     problem p;
     problem_make(&p, smx_op_at(o), 1, N, 0, 1, rising, 1);
     for (int i = 0; i < N; i++) p.in[0][i] = (double)(float)(-120.0 * i / N - 3);
@@ -354,7 +354,7 @@ static void equal_scores_and_nothing_at_all(void **state) {
   for (int i = 1; i < 77; i++) assert_true(y[i] == y[0]);
   assert_int_equal(smx_softmax_f32(0, 77, NULL, NULL), SMX_OK);
   assert_int_equal(smx_softmax_f32(5, 0, NULL, NULL), SMX_OK);
-  for (size_t o = 0; o < smx_op_count(); o++)
+  for (size_t o = 0; o < row_op_count(); o++)
     for (int64_t n = 0; n < 3; n++) {
       if (!problem_possible(smx_op_at(o), n)) continue;
       config how = {NULL, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};

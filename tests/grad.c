@@ -155,7 +155,7 @@ static void against_f64(problem *p, int variant, worst *w) {
 
 static int check(const char *title, void (*against)(problem *p, int variant, worst *w), double allowed) {
   int failures = 0;
-  for (size_t o = 0; o < smx_op_count(); o++) {
+  for (size_t o = 0; o < row_op_count(); o++) {
     const smx_op *op = smx_op_at(o);
     if (!(op->flags & SMX_OP_BACKWARD)) continue;
     worst w = {.error = 0};
@@ -186,7 +186,7 @@ static void f32_is_near_f64(void **state) {
 
 static void some_operator_has_none_or_says_so(void **state) {
   (void)state;
-  for (size_t i = 0; i < smx_op_count(); i++) {
+  for (size_t i = 0; i < row_op_count(); i++) {
     const smx_op *op = smx_op_at(i);
     int ports = 0;
     for (int k = 0; k < op->input_count; k++) ports += (op->inputs[k].flags & SMX_PORT_GRAD) != 0;

@@ -99,7 +99,7 @@ static void targets_are_classes(void **state) {
   assert_int_equal(run(NULL, 0, SUM, &value), SMX_ERR_TARGET);
   assert_non_null(strstr(smx_last_error(), "row 41 has target 9"));
   assert_true(value == 9 && loss[0] == 9 && dx[0] == 9);
-  for (size_t i = 0; i < smx_op_count(); i++) { /* all losses, forward and backward */
+  for (size_t i = 0; i < row_op_count(); i++) { /* all losses, forward and backward */
     static const kind any[] = {KIND_NORMAL};
     const smx_op *op = smx_op_at(i);
     config how = {NULL, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};

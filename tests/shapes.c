@@ -105,7 +105,7 @@ static void run_laid_out(problem *p, const smx_tensor *const *in, int axis, int 
 static void any_axis(void **state) {
   (void)state;
   static const kind kinds[] = {KIND_NORMAL, KIND_HOLES, KIND_EMPTY};
-  for (size_t o = 0; o < smx_op_count(); o++)
+  for (size_t o = 0; o < row_op_count(); o++)
     for (int axis = 0; axis < NDIM; axis++)
       for (int orders = 0; orders < 8; orders++) { /* of inputs, of the output; and another variant */
         problem p;
@@ -161,7 +161,7 @@ static void narrow(problem *p, int i, const int *keep, int strides, array *a) {
 static void broadcast(void **state) {
   (void)state;
   static const kind kinds[] = {KIND_NORMAL};
-  for (size_t o = 0; o < smx_op_count(); o++)
+  for (size_t o = 0; o < row_op_count(); o++)
     for (size_t k = 0; k < 4 * COUNT_OF(keeps); k++) {
       problem p;
       array a[SMX_MAX_PORTS];

@@ -53,7 +53,7 @@ int sweep_compare(const char *path, size_t part, size_t parts) {
   FILE *file = fopen(path, "r");
   if (!file) return -1;
   int differences = 0;
-  for (size_t i = part; i < smx_op_count(); i += parts)
+  for (size_t i = part; i < row_op_count(); i += parts)
     for (int d = FORWARD; d <= BACKWARD; d++) {
       const smx_op *op = smx_op_at(i);
       if (!has(op, (direction)d)) continue;
@@ -74,7 +74,7 @@ int sweep_write(const char *path) {
   fprintf(
       file,
       "# One 64-bit FNV-1a hash of the results of an operator over the sweep of tests/sweep.c. A change here is a change of results.\n");
-  for (size_t i = 0; i < smx_op_count(); i++)
+  for (size_t i = 0; i < row_op_count(); i++)
     for (int d = FORWARD; d <= BACKWARD; d++)
       if (has(smx_op_at(i), (direction)d))
         fprintf(file, "%s %s %016" PRIx64 "\n", smx_op_at(i)->name, direction_names[d], sweep_hash(smx_op_at(i), (direction)d));

@@ -8,6 +8,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+size_t row_op_count(void) {
+  size_t count = 0;
+  while (smx_op_at(count) && strcmp(smx_op_at(count)->family, "matrix") != 0) count++;
+  return count;
+}
+
 uint64_t rng_bits(rng *r) {
   uint64_t z = r->state += 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -6,6 +6,9 @@
 
 #define COUNT_OF(a) (sizeof(a) / sizeof *(a))
 
+/* How many operators take rows: the first ones of the table. The others take matrices (matrix_verbs.c). */
+size_t row_op_count(void);
+
 /* splitmix64. The same numbers on every machine. */
 typedef struct rng {
   uint64_t state;

@@ -8,7 +8,7 @@ with any strides and without a copy. Results are arrays of the caller's kind; ou
 >>> [round(weight, 4) for weight in softmax(scores)]
 [0.09, 0.2447, 0.6652]
 
-Every operator of the library is a function, and NAME_backward its gradient. help(libsoftmax.softmax) explains one, OPERATORS has the facts.
+Every operator of the library is a function, and NAME_backward its gradient; those of the family "matrix" take matrices, not rows. help(libsoftmax.softmax) explains one, OPERATORS has the facts.
 Attention is no operator on rows and has functions of its own: attention, attention_backward, attention_scores, attention_apply,
 attention_column_mass.
 libsoftmax.torch and libsoftmax.jax hold the same functions with automatic gradients.

@@ -39,8 +39,9 @@ def _params(op, taken=()):
             yield Argument(python_name(p.name), _core.SLOT_PARAM + i, NAMED, _number(p), what, _text.param(p))
 
 
-def _specials(out):
-    yield Argument("axis", _core.SLOT_AXIS, NAMED, -1, "axis", "the axis that rows run along; negative counts from the end")
+def _specials(op, out):
+    if not op.matrices:
+        yield Argument("axis", _core.SLOT_AXIS, NAMED, -1, "axis", "the axis that rows run along; negative counts from the end")
     yield Argument("out", _core.SLOT_RESULT, NAMED, None, "out", out)
     yield Argument("on_empty", _core.SLOT_ON_EMPTY, NAMED, "zero", "zero|nan|error", "what a row with nothing valid gives")
     yield Argument("on_inf", _core.SLOT_ON_INF, NAMED, "nan", "nan|limit",
@@ -61,7 +62,7 @@ def forward_arguments(op):
         if port.optional:
             yield Argument("return_" + port.name, _core.SLOT_OUT + i, NAMED, False, "flag", "also give %s: %s" % (port.name, port.help))
     many = len(op.outputs) > 1
-    yield from _specials("a tuple with an array, or None for a new one, for each result" if many else "the array to write to")
+    yield from _specials(op, "a tuple with an array, or None for a new one, for each result" if many else "the array to write to")
 
 
 def upstream_ports(op):
@@ -87,7 +88,7 @@ def backward_arguments(op):
     yield Argument("wanted", _core.SLOT_WANTED, NAMED, None, "names",
                    "the input whose gradient to give, or a tuple of inputs: %s; %s by default"
                    % (", ".join(p.name for p in op.inputs if p.gradient), op.inputs[0].name))
-    yield from _specials("the array to write to; a tuple of arrays when wanted is a tuple")
+    yield from _specials(op, "the array to write to; a tuple of arrays when wanted is a tuple")
 
 
 def signature(arguments):

@@ -54,6 +54,11 @@ class Operator:
     outputs: tuple[Port, ...]
     params: tuple[Param, ...]
 
+    @property
+    def matrices(self):
+        """Whether it runs over matrices, the last two dimensions of its first input, and not over rows along an axis."""
+        return self.family == "matrix"
+
 
 def _operator(index, record):
     ports = {key: tuple(Port(**p) for p in record.pop(key)) for key in ("inputs", "outputs")}

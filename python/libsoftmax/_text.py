@@ -28,7 +28,8 @@ def param(p):
 
 def port(op, p):
     first = op.inputs[0]
-    shape = "any shape; rows run along the axis" if p is first else SHAPES.get(p.shape, "")
+    whole = "at least two dimensions" if op.matrices else "any shape; rows run along the axis"
+    shape = whole if p is first else SHAPES.get(p.shape, "")
     shape = shape % first.name if "%s" in shape else shape
     dtype = "bool or uint8" if p.mask else "int32 or int64" if p.integer else ""
     choice = "one of " + " or ".join(q.name for q in op.inputs if q.either) if p.either else ""

@@ -69,9 +69,9 @@ def params(op, n=SHAPE[-1]):
 
 
 def problems(**options):
-    """(operator, inputs, parameters) for every operator that inputs() knows to feed."""
+    """(operator, inputs, parameters) for every operator on rows that inputs() knows to feed."""
     for op in libsoftmax.OPERATORS.values():
-        made = inputs(op, **options)
+        made = None if op.matrices else inputs(op, **options)
         if made is not None:
             yield op, made, params(op)
 

@@ -57,6 +57,44 @@ class Table(unittest.TestCase):
         self.assertIs(pickle.loads(pickle.dumps(libsoftmax.softmax)), libsoftmax.softmax)
 
 
+class Matrices(unittest.TestCase):
+    A, B, X, V = block((3, 2), [1, 2, 0, -1, 3, 1], "float64"), block((3,), [0.5, 0, 1], "float64"), (0.2, -0.1), (1, -2)
+
+    def near(self, found, wanted, places=12):
+        for a, b in zip(flat(found), wanted, strict=True):
+            self.assertAlmostEqual(a, b, places)
+
+    def test_weights_and_gradients(self):
+        x = block((3, 3), [1, 2, 3, 0, 1, 0, 2, 0, 1], "float64")
+        y = libsoftmax.sinkhorn(x, steps=201)
+        self.near(y, [0.0994305659, 0.2881185326, 0.6124509015, 0.2113586348, 0.6124509015, 0.1761904637, 0.6892107993, 0.0994305659,
+                      0.2113586348], 9)
+        dy = block((3, 3), [1, -2, 0.5, 0, 1, 2, -1, 3, 0.25], "float64")
+        steps, limit = (libsoftmax.sinkhorn_backward(dy, x=x, y=y, steps=201, gradient=how) for how in ("steps", "limit"))
+        self.near(steps, flat(limit))
+        self.assertEqual(raw(libsoftmax.sinkhorn(x, steps=1)), raw(libsoftmax.softmax(x)))
+        self.near(libsoftmax.orthostochastic(x), [0.2, 0.609523809524, 0.190476190476, 0, 0.238095238095, 0.761904761905, 0.8,
+                                                  0.152380952381, 0.047619047619])
+        with self.assertRaisesRegex(ValueError, "x: 3 rows of 2 are not square"):
+            libsoftmax.orthostochastic(self.A)
+        self.assertEqual(str(inspect.signature(libsoftmax.orthostochastic)), "(x, *, out=None, on_empty='zero', on_inf='nan')")
+
+    def test_objectives(self):
+        x, v = block((2,), self.X, "float64"), block((2,), self.V, "float64")
+        found = libsoftmax.logsumexp_objective(self.A, self.B, x, v, mu=0.5, return_gradient=True, return_hessian_v=True)
+        self.near(found.f, [0.335747640535019])
+        self.near(found.gradient, [0.751863174830844, -0.0601710314614451])
+        self.near(found.hessian_v, [-1.31155799832323, -4.27096860981199])
+        self.assertIsNone(found.third_vv)
+        found = libsoftmax.softmax_regression(self.A, block((3,), [0.2, 0.3, 0.5], "float64"), x, return_gradient=True)
+        self.near(found.f, [0.00406759890069769])
+        self.near(found.gradient, [-0.0455303256455741, 0.0175410553968112])
+        with self.assertRaisesRegex(ValueError, "logsumexp_objective: mu: 0 is out of range"):
+            libsoftmax.logsumexp_objective(self.A, self.B, x, mu=0)
+        with self.assertRaisesRegex(ValueError, "b: shape"):
+            libsoftmax.logsumexp_objective(self.A, x, x)
+
+
 class Spread:
     """Elements of a flat memoryview, two apart, as DLPack shows them: a buffer of the standard library cannot have strides in C order."""
 

@@ -276,8 +276,8 @@ static smx_status check(making *m, const smx_attention_options *options, const s
   if (j->call.weights != SMX_ATTENTION_SOFTMAX || j->sinks.data)
     return smx_fail(SMX_ERR_PARAM, "%s: %s is not possible beside op", j->name, j->sinks.data ? "sinks" : "options.weights");
   const smx_port *x = op->inputs, *y = op->outputs;
-  if (x->shape != SMX_SHAPE_FULL || y->shape != SMX_SHAPE_FULL || (x->flags & (SMX_PORT_EITHER | SMX_PORT_INT)) ||
-      (y->flags & SMX_PORT_INT))
+  if (!strcmp(op->family, "matrix") || x->shape != SMX_SHAPE_FULL || y->shape != SMX_SHAPE_FULL ||
+      (x->flags & (SMX_PORT_EITHER | SMX_PORT_INT)) || (y->flags & SMX_PORT_INT))
     return smx_fail(SMX_ERR_PARAM, "%s: op is %s, which does not make a row of weights of a row of scores", j->name, op->name);
   status = smx_params_init(op, &m->params);
   if (status == SMX_OK && params) m->params = *params, m->params.axis = -1;

@@ -24,13 +24,16 @@ static smx_status check_axis(checked *k, const smx_view *x, const char *name) {
   if (axis < -x->ndim || axis >= x->ndim)
     return smx_fail(SMX_ERR_SHAPE, "%s: axis is %d, not %d..%d", k->op->name, (int)axis, -(int)x->ndim, (int)x->ndim - 1);
   k->axis = axis < 0 ? axis + x->ndim : axis;
+  if (k->room == SMX_ROOM_COUNT && (x->ndim < 2 || k->axis != x->ndim - 1))
+    return smx_fail(SMX_ERR_SHAPE, "%s: %s: %d dimensions, axis %d: a matrix takes the last two", k->op->name, name, (int)x->ndim,
+                    (int)axis);
   k->ndim = x->ndim;
   k->row_ndim = 0;
   for (int32_t d = 0; d < x->ndim; d++) {
     k->shape[d] = x->shape[d];
     if (d != k->axis) k->row_shape[k->row_ndim++] = x->shape[d];
   }
-  int64_t n = x->shape[k->axis];
+  int64_t n = k->column[0] = x->shape[k->axis];
   memcpy(k->k_shape, k->shape, sizeof k->shape);
   for (int32_t i = 0; i < k->op->param_count; i++) {
     if (!strcmp(k->op->params[i].name, "k")) k->k_shape[k->axis] = (int64_t)k->params.value[i];
@@ -60,8 +63,12 @@ smx_status smx_check_backward_axis(checked *k, int32_t n_in, const smx_tensor *c
 }
 
 const int64_t *smx_shape_of(const checked *k, const smx_port *port, int32_t *ndim) {
-  *ndim = port->shape == SMX_SHAPE_SCALAR ? 0 : port->shape == SMX_SHAPE_ROW ? k->row_ndim : k->ndim;
-  return port->shape == SMX_SHAPE_ROW ? k->row_shape : port->shape == SMX_SHAPE_K ? k->k_shape : k->shape;
+  switch (port->shape) {
+    case SMX_SHAPE_SCALAR: return *ndim = 0, k->shape;
+    case SMX_SHAPE_COLUMN: return *ndim = 1, k->column;
+    case SMX_SHAPE_ROW: return *ndim = k->row_ndim, k->row_shape;
+    default: return *ndim = k->ndim, port->shape == SMX_SHAPE_K ? k->k_shape : k->shape;
+  }
 }
 
 static smx_status check_dtype(const smx_port *port, const smx_view *v, smx_label what) {

@@ -14,6 +14,7 @@ typedef struct checked {
   int32_t row_ndim;
   int64_t row_shape[SMX_MAX_DIMS]; /* without the axis */
   int64_t k_shape[SMX_MAX_DIMS];   /* with the parameter k in place of the axis */
+  int64_t column[SMX_MAX_DIMS];    /* [n] */
   bool has_in[SMX_MAX_PORTS], has_out[SMX_MAX_PORTS], has_dout[SMX_MAX_PORTS], has_din[SMX_MAX_PORTS];
   smx_view in[SMX_MAX_PORTS], out[SMX_MAX_PORTS], dout[SMX_MAX_PORTS], din[SMX_MAX_PORTS]; /* set where there is one */
 } checked;

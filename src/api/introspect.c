@@ -1,6 +1,7 @@
 /* api/introspect.c - operators as data: listing, finding, and the parameters of a call. */
 #include "verbs.h"
 #include "loss/loss.h"
+#include "matrix/matrix.h"
 #include "row/row.h"
 #include "sample/sample.h"
 #include <math.h>
@@ -11,19 +12,21 @@
 static const struct room {
   const smx_op *table;
   size_t count;
-} rooms[SMX_ROOM_COUNT] = {
+} rooms[] = {
     [SMX_ROOM_row] = {row_table, ROW_COUNT},
     [SMX_ROOM_loss] = {loss_table, LOSS_COUNT},
     [SMX_ROOM_sample] = {sample_table, SAMPLE_COUNT},
+    [SMX_ROOM_COUNT] = {matrix_table, MATRIX_COUNT},
 };
+enum { ROOMS = sizeof rooms / sizeof *rooms };
 
 size_t smx_op_count(void) {
   size_t count = 0;
-  for (int r = 0; r < SMX_ROOM_COUNT; r++) count += rooms[r].count;
+  for (int r = 0; r < ROOMS; r++) count += rooms[r].count;
   return count;
 }
 const smx_op *smx_op_at(size_t i) {
-  for (int r = 0; r < SMX_ROOM_COUNT; i -= rooms[r++].count)
+  for (int r = 0; r < ROOMS; i -= rooms[r++].count)
     if (i < rooms[r].count) return rooms[r].table + i;
   return NULL;
 }
@@ -35,7 +38,7 @@ const smx_op *smx_op_find(const char *name) {
 }
 
 bool smx_op_place(const smx_op *op, int *room, size_t *index) {
-  for (*room = 0; *room < SMX_ROOM_COUNT; ++*room) {
+  for (*room = 0; *room < ROOMS; ++*room) {
     uintptr_t offset = (uintptr_t)op - (uintptr_t)rooms[*room].table;
     *index = offset / sizeof *op;
     if (*index < rooms[*room].count && offset % sizeof *op == 0) return true;

@@ -151,15 +151,28 @@ static smx_status finish_reduced(const checked *k, job *j, int32_t o, double tot
   return status;
 }
 
+/* Operators on matrices look at their tensors themselves. */
+static smx_status run_matrix(const checked *k, smx_context *ctx, const smx_tensor *const *const list[4], const int32_t count[4],
+                             bool backward) {
+  matrix_call c = {.ctx = ctx, .param = k->params.value};
+  const smx_tensor **const to[] = {c.in, c.out, c.dout, c.din};
+  for (int g = 0; g < 4; g++)
+    for (int32_t i = 0; list[g] && i < count[g]; i++) to[g][i] = list[g][i];
+  return smx_matrix_run(k->index, &c, backward);
+}
+
 smx_status smx_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in, const smx_tensor *const *in,
                        int32_t n_out, const smx_tensor *const *out) {
   checked check, *k = &check;
   job j;
   job_port offsets;
   smx_status status = smx_check_params(k, op, params);
-  if (status == SMX_OK) status = smx_check_x(k, n_in, in, true);
-  if (status == SMX_OK) status = smx_check_inputs(k, n_in, in, false, true);
+  if (status == SMX_OK) status = smx_check_count(op, "n_in", n_in, op->input_count);
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
+  if (status == SMX_OK) status = smx_check_x(k, n_in, in, true);
+  if (status == SMX_OK && k->room == SMX_ROOM_COUNT)
+    return run_matrix(k, ctx, (const smx_tensor *const *const[4]){in, out}, (const int32_t[4]){n_in, n_out}, false);
+  if (status == SMX_OK) status = smx_check_inputs(k, n_in, in, false, true);
   if (status == SMX_OK) status = smx_check_outputs(k, "", OUTPUTS, n_out, out, k->has_out, k->out);
   if (status == SMX_OK) status = smx_check_forward_alias(k);
   if (status != SMX_OK) return status;
@@ -183,8 +196,11 @@ smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_params *pa
   job_port offsets;
   smx_status status = smx_check_params(k, op, params);
   if (status == SMX_OK && !(op->flags & SMX_OP_BACKWARD)) status = smx_fail(SMX_ERR_NO_BACKWARD, "%s: has no gradient", op->name);
+  if (status == SMX_OK) status = smx_check_count(op, "n_in", n_in, op->input_count);
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
   if (status == SMX_OK) status = smx_check_backward_axis(k, n_in, in, n_out, dout);
+  if (status == SMX_OK && k->room == SMX_ROOM_COUNT)
+    return run_matrix(k, ctx, (const smx_tensor *const *const[4]){in, out, dout, din}, (const int32_t[4]){n_in, n_out, n_out, n_in}, true);
   if (status == SMX_OK) status = smx_check_inputs(k, n_in, in, true, true);
   if (status == SMX_OK) status = smx_check_outputs(k, "", SAVED, n_out, out, k->has_out, k->out);
   if (status == SMX_OK) status = smx_check_outputs(k, "d", UPSTREAM, n_out, dout, k->has_dout, k->dout);

@@ -4,8 +4,17 @@
 #include "job.h"
 #include <string.h>
 
-bool smx_op_place(const smx_op *op, int *room, size_t *index); /* false for one that is not of this library */
+/* false for one that is not of this library; SMX_ROOM_COUNT stands for the room of matrices, which has no kernels */
+bool smx_op_place(const smx_op *op, int *room, size_t *index);
 smx_status smx_param_check(const smx_op *op, const smx_param *p, double value);
+
+/* A call of an operator on matrices, index of its table (matrix.c). NULL where there is no tensor. */
+typedef struct matrix_call {
+  smx_context *ctx;
+  const double *param;
+  const smx_tensor *in[SMX_MAX_PORTS], *out[SMX_MAX_PORTS], *dout[SMX_MAX_PORTS], *din[SMX_MAX_PORTS];
+} matrix_call;
+smx_status smx_matrix_run(size_t index, const matrix_call *c, bool backward);
 
 /* A tensor in CPU memory around a caller's buffer, which is not written where it is an input. */
 static inline smx_tensor smx_tensor_of(const void *data, smx_dtype dtype, int32_t ndim, int64_t *shape, int64_t *strides) {

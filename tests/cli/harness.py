@@ -92,6 +92,11 @@ def operators():
     return json.loads(run("list", "--json")[0])
 
 
+def row_operators():
+    """Those that take rows; the others take matrices."""
+    return [op for op in operators() if op["family"] != "matrix"]
+
+
 def reference(x, *options):
     """What the command gives for an npy file of f32; the other formats must give the same."""
     put("reference.npy", A.npy("f32", *x))

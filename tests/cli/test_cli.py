@@ -9,6 +9,7 @@ import check_documentation  # noqa: F401
 import check_formats  # noqa: F401
 import check_hostile  # noqa: F401
 import check_loss  # noqa: F401
+import check_matrices  # noqa: F401
 import check_operators  # noqa: F401
 import check_output  # noqa: F401
 import check_plot  # noqa: F401
