@@ -415,6 +415,12 @@ typedef struct smx_attention_options {
   /* A paged cache: k and v are [pages, Hkv, page size, d or e]; key j of sequence b is in page block_table[b, j / page size]. [B, pages of a
    * sequence] i32; needs lengths. */
   const smx_tensor *block_table;
+  /* Weights are 0 with probability dropout, 0 <= dropout < 1, else w / (1 - dropout); lse and normalisers are those without. Which are dropped depends
+   * on the seed, the stream of the head (stream + b Hq + h, or streams[b] + h) and the logical indices of query and key alone. Keys: at most 2^28.
+   * smx_attention_column_mass has the weights without it. */
+  double dropout;
+  uint64_t seed, stream;
+  const smx_tensor *streams; /* [B] i32 or i64 */
 } smx_attention_options;
 
 /* Defaults: softmax of <q, k> / sqrt(d), every key visible. */
@@ -484,6 +490,40 @@ SMX_API smx_status smx_attention_scores(smx_context *ctx, const smx_attention_op
  * Xiong et al. 2025), or of smx_attention_scores. Of the options only what hides keys is used: causal, window, mask, lengths, block_table. */
 SMX_API smx_status smx_attention_apply(smx_context *ctx, const smx_attention_options *options, const smx_tensor *w, const smx_tensor *v,
                                        const smx_tensor *o);
+
+/* Rotary position embedding (RoFormer, Su et al. 2021), for q and k on their way to attention: x [B, H, L, d], y alike, any strides and float
+ * dtypes; d 2..512. Pairs t of columns a, b are turned, y_a = x_a cos w - x_b sin w, y_b = x_a sin w + x_b cos w, by w = scale position frequency_t;
+ * columns from dims on stay. <q_i, k_j> then depends on the difference of their positions alone.
+ *
+ * A row's position is start plus its index, or what positions says, for every pair its own if need be: packed sequences, two axes of an image (its
+ * halves as two calls), or any angle (base 1). cumulative: positions are steps, summed up along L in double, row after row: Selective Rotary Position
+ * Embedding (2025), whose temperature is frequencies. carry [B, H, dims / 2] f64, or NULL, receives the sum so far, from which a later call goes on
+ * by options.carry with the same bits. Angles are doubles; from 2^31 on their pair is NaN. y may be x. */
+typedef enum smx_rope_layout {
+  SMX_ROPE_HALF = 0,       /* a = t, b = t + dims / 2: GPT-NeoX, Llama */
+  SMX_ROPE_INTERLEAVED = 1 /* a = 2 t, b = 2 t + 1: GPT-J */
+} smx_rope_layout;
+
+typedef struct smx_rope_options {
+  size_t size; /* sizeof(smx_rope_options); other fields zero mean defaults */
+  smx_rope_layout layout;
+  int64_t dims;       /* columns that are turned, even; 0 = d */
+  double base, scale; /* frequency_t = base^(-2 t / dims); 0 = 10000 and 1. scale 1 / s: position interpolation */
+  int64_t start;      /* position of the first row */
+  int32_t cumulative;
+  /* Optional tensors. Broadcast by NumPy's rules to the shape given here. */
+  const smx_tensor *positions;   /* [B, H, L, dims / 2] floats, i32 or i64, instead of start */
+  const smx_tensor *frequencies; /* [B, H, dims / 2] floats, instead of base */
+  const smx_tensor *carry;       /* [B, H, dims / 2] floats: what cumulative positions start from; NULL = 0 */
+} smx_rope_options;
+
+/* options NULL means defaults. */
+SMX_API smx_status smx_rope(smx_context *ctx, const smx_rope_options *options, const smx_tensor *x, const smx_tensor *y,
+                            const smx_tensor *carry);
+/* dx, which may be dy: dy turned back. With the x of the forward call also the gradients of positions [B, H, L, dims / 2] and frequencies
+ * [B, H, dims / 2], floats, each of this full shape; NULL: not wanted. Those of angles that q and k share are the sum of two calls. */
+SMX_API smx_status smx_rope_backward(smx_context *ctx, const smx_rope_options *options, const smx_tensor *dy, const smx_tensor *x,
+                                     const smx_tensor *dx, const smx_tensor *d_positions, const smx_tensor *d_frequencies);
 
 /* ---- Matrices of scores: what the operators of the family "matrix" do, and some ways of calling it that their ports do not have ----------- */
 

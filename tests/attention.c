@@ -52,8 +52,10 @@ static attention_ref reference(const acase *a, int64_t b, int64_t h) {
   unsigned char *mask = a->mask ? malloc((size_t)(a->lq * a->lk + 1)) : NULL;
   for (int64_t i = 0; mask && i < a->lq * a->lk; i++) mask[i] = a->mask[head * a->lq * a->lk + i] != 0;
   c.mask = mask;
+  double *keep = acase_keep(a, b, h);
+  c.keep = keep;
   attention_ref_run(&c);
-  free(mask);
+  free(mask), free(keep);
   return c;
 }
 
@@ -106,6 +108,7 @@ static void visibility(acase *a, int which) {
   if (which & 16) a->with_slopes = 1;
   if (which & 32) o->softcap = 3;
   if (which & 64) o->query_start = 0;
+  if (which & 128) o->dropout = 0.3, o->seed = 0x123456789abcdef0, o->stream = UINT64_MAX - 1;
 }
 
 static void values_are_those_of_the_reference(void **state) {
@@ -113,7 +116,7 @@ static void values_are_those_of_the_reference(void **state) {
   static const int64_t shapes[][7] = {{1, 1, 1, 1, 1, 1, 1},      {2, 4, 2, 5, 70, 8, 5},      {1, 3, 1, 50, 200, 33, 17},
                                       {1, 2, 2, 7, 1100, 16, 24}, {2, 2, 1, 70, 64, 64, 64},   {1, 8, 1, 1, 2200, 24, 32},
                                       {1, 1, 1, 60, 20, 7, 130},  {1, 2, 1, 410, 130, 12, 16}, {1, 1, 1, 3, 90, 512, 512}};
-  static const int ways[] = {0, 1, 2, 3, 4, 8, 16, 32, 127, 64 + 1, 4 + 8, 61};
+  static const int ways[] = {0, 1, 128 + 2, 3, 4, 128 + 8, 16, 32, 255, 64 + 1, 4 + 8, 61};
   for (int w = 0; w < SMX_ATTENTION_KINDS; w++) {
     errors worst = {0, 0};
     for (size_t s = 0; s < COUNT_OF(shapes); s++)

@@ -40,6 +40,7 @@ static void set_kind(acase *a, int which) {
   a->with_bias = which % 5 == 3;
   a->with_slopes = which % 3 == 2;
   if (which % 4 == 3) a->options.softcap = 5;
+  if (which % 3 != 1) a->options.dropout = 0.25, a->options.seed = (uint64_t)which, a->options.stream = 1000;
 }
 
 /* ---- against the same call made otherwise ---- */
@@ -85,6 +86,7 @@ static void rows_alone_prefill_and_decode(void **state) {
       acase one = acase_new(1, 1, 1, 1, a.lk, a.d, a.e);
       one.options = a.options;
       one.options.query_start = acase_offset(&a) + i;
+      one.options.stream += (uint64_t)(b * a.heads + h);
       one.q = a.q + row * a.d, one.k = a.k + kv * a.lk * a.d, one.v = a.v + kv * a.lk * a.e;
       if (a.mask) one.mask = a.mask + row * a.lk;
       if (a.bias) one.bias = a.bias + row * a.lk;
@@ -188,6 +190,7 @@ static void paged_keys(void **state) {
   static const int64_t sizes[] = {1, 16, 64, 100, 1024};
   acase a = acase_new(2, 4, 2, 3, 1500, 20, 32);
   a.options.causal = 1;
+  a.options.dropout = 0.1;
   acase_fill(&a, 5, 1);
   results want = run_case(&a, NULL, ORDER_BHLD);
   for (size_t s = 0; s < COUNT_OF(sizes); s++) {
@@ -222,9 +225,11 @@ static void paged_keys(void **state) {
 /* Three sequences end to end give what each gives alone. */
 static void packed_sequences(void **state) {
   (void)state;
+  static double streams[] = {100, 7, 55};
   static const double q_at[] = {0, 7, 7, 60}, k_at[] = {0, 30, 35, 1200};
   acase a = acase_new(1, 2, 1, 60, 1200, 12, 16);
   a.options.causal = 1;
+  a.options.dropout = 0.5;
   acase_fill(&a, 6, 1);
   call c;
   open_call(&c, &a);
@@ -234,6 +239,9 @@ static void packed_sequences(void **state) {
   place(&c.more, 6, ORDER_BHLD, SMX_I64, 1, (int64_t[]){4}, k_at);
   c.options.query_offsets = &c.extra.t;
   c.options.key_offsets = &c.more.t;
+  placed of_sequences;
+  place(&of_sequences, 7, ORDER_BHLD, SMX_I64, 1, (int64_t[]){3}, streams);
+  c.options.streams = &of_sequences.t;
   assert_int_equal(smx_attention(threads2, &c.options, &c.q.t, &c.k.t, &c.v.t, &c.o.t, &c.lse.t), SMX_OK);
   float *got = malloc(sizeof *got * (size_t)(2 * a.lq * a.e));
   fetch(&c.o, got);
@@ -242,6 +250,7 @@ static void packed_sequences(void **state) {
       int64_t q0 = (int64_t)q_at[s], n = (int64_t)q_at[s + 1] - q0, k0 = (int64_t)k_at[s];
       acase one = acase_new(1, 1, 1, n, (int64_t)k_at[s + 1] - k0, a.d, a.e);
       one.options = a.options;
+      one.options.stream = (uint64_t)streams[s] + (uint64_t)h;
       one.q = a.q + (h * a.lq + q0) * a.d, one.k = a.k + k0 * a.d, one.v = a.v + k0 * a.e;
       results want = run_case(&one, NULL, ORDER_BHLD);
       if (memcmp(want.o, got + (h * a.lq + q0) * a.e, want.o_bytes)) fail_msg("sequence %d head %d", s, (int)h);

@@ -1,6 +1,8 @@
 /* attention_case.c - see attention_case.h. */
 #include "attention_case.h"
 
+#include "engine/ref_draws.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +104,19 @@ void acase_place(const acase *a, int order, placed_case *p) {
   if (a->bias) place(&p->bias, 6, order, a->dtype, 4, s, a->bias), p->options.bias = &p->bias.t;
   if (a->slopes) place(&p->slopes, 7, order, a->dtype, 2, s, a->slopes), p->options.slopes = &p->slopes.t;
   if (a->sinks) place(&p->sinks, 8, order, a->dtype, 2, s, a->sinks), p->options.sinks = &p->sinks.t;
+}
+
+double *acase_keep(const acase *a, int64_t b, int64_t h) {
+  const smx_attention_options *o = &a->options;
+  if (o->dropout == 0) return NULL;
+  double *keep = malloc((size_t)(a->lq * a->lk + 1) * sizeof *keep);
+  for (int64_t x = 0; x < a->lq * a->lk; x++) {
+    const int64_t at = x / a->lk + acase_offset(a), key = o->key_start + x % a->lk;
+    uint32_t words[4];
+    random_block(o->seed, o->stream + (uint64_t)(b * a->heads + h), 16, (uint64_t)at << 26 | (uint64_t)key / 4, words);
+    keep[x] = words[key % 4] < o->dropout * 4294967296.0 ? 0 : 1 / (1 - o->dropout);
+  }
+  return keep;
 }
 
 int acase_run(const acase *a, smx_context *ctx, int order, results *r) {

@@ -46,6 +46,10 @@ int acase_run(const acase *a, smx_context *ctx, int order, results *r); /* the l
 void results_free(results *r);
 int results_differ(const results *a, const results *b);
 
+/* What dropout multiplies the weights of query head h of sequence b by, [lq][lk], from random numbers written apart from the library's; NULL without
+ * dropout. The caller frees it. */
+double *acase_keep(const acase *a, int64_t b, int64_t h);
+
 double result_at(smx_dtype t, const unsigned char *bytes, int64_t i);
 int64_t acase_offset(const acase *a);
 

@@ -84,6 +84,10 @@ static void bad_options(void **state) {
   BAD(s.options.param[0] = 1, SMX_ERR_PARAM, "options.param[0] is 1");
   BAD((s.options.weights = SMX_ATTENTION_TAYLOR, s.options.param[1] = 2.5), SMX_ERR_PARAM, "options.param[1] is 2.5");
   BAD((s.options.weights = SMX_ATTENTION_SIGMOID, s.options.sinks = &s.lse.t), SMX_ERR_PARAM, "sinks is not possible");
+  BAD(s.options.dropout = 1, SMX_ERR_PARAM, "options.dropout is 1, not from 0 to below 1");
+  BAD(s.options.dropout = NAN, SMX_ERR_PARAM, "options.dropout is nan");
+  BAD((s.options.dropout = 0.5, s.options.key_start = 1 << 28), SMX_ERR_SHAPE, "options.dropout is 0.5, for at most 268435456 keys");
+  BAD(s.options.streams = &s.q.t, SMX_ERR_DTYPE, "streams: dtype is f32, not i32 or i64");
   BAD(s.options.mask = &s.q.t, SMX_ERR_DTYPE, "mask: dtype is f32");
   BAD(s.options.bias = &s.q.t, SMX_ERR_SHAPE, "bias: shape[3] is 4 and does not broadcast to 5");
 }
@@ -97,6 +101,7 @@ static void bad_lengths_and_pages(void **state) {
   (void)state;
   BAD((OFFSETS(2, 5, 6), s.options.lengths = &s.extra.t), SMX_ERR_SHAPE, "lengths: number 1 is 6, not 0..5");
   BAD((OFFSETS(3, 5, 5, 5), s.options.lengths = &s.extra.t), SMX_ERR_SHAPE, "lengths: shape[0] is 3, not 2");
+  BAD((OFFSETS(3, 5, 5, 5), s.options.streams = &s.extra.t), SMX_ERR_SHAPE, "streams: shape[0] is 3, not 2");
   BAD((s.q.shape[0] = s.o.shape[0] = s.lse.shape[0] = 1, OFFSETS(3, 0, 2, 2), s.options.query_offsets = &s.extra.t), SMX_ERR_SHAPE,
       "query_offsets: number 2 is 2, not 3..3");
   BAD((s.q.shape[0] = s.o.shape[0] = s.lse.shape[0] = 1, OFFSETS(4, 0, 2, 1, 3), s.options.query_offsets = &s.extra.t), SMX_ERR_SHAPE,
@@ -213,6 +218,47 @@ static void nan_and_infinity(void **state) {
   }
 }
 
+/* Dropout: a share of the weights is 0, the others are divided by what is left, and lse is as without. */
+static void dropped_weights(void **state) {
+  (void)state;
+  static const double shares[] = {0, 0x1p-33, 0.1, 0.5, 0.9};
+  enum { ROWS = 40, KEYS = 1500 };
+  acase a = acase_new(1, 2, 1, ROWS, KEYS, 4, 1);
+  const int64_t shape[] = {1, 2, ROWS, KEYS}, n = 2 * ROWS * KEYS;
+  float *whole = malloc((size_t)n * sizeof *whole), *kept = malloc((size_t)n * sizeof *kept);
+  placed_case in;
+  results want, got;
+  acase_fill(&a, 2, 1);
+  assert_int_equal(acase_run(&a, NULL, ORDER_BHLD, &want), SMX_OK);
+  for (size_t s = 0; s < COUNT_OF(shares); s++) {
+    int64_t dropped = 0;
+    placed w;
+    for (int way = 0; way < 2; way++) {
+      a.options.dropout = way ? shares[s] : 0, a.options.seed = s;
+      acase_place(&a, ORDER_BHLD, &in);
+      place(&w, 9, ORDER_BHLD, SMX_F32, 4, shape, NULL);
+      assert_int_equal(smx_attention_scores(NULL, &in.options, SMX_ATTENTION_WEIGHTS, &in.q.t, &in.k.t, &w.t), SMX_OK);
+      fetch(&w, way ? kept : whole);
+    }
+    for (int64_t i = 0; i < n; i++) {
+      const double full = (double)whole[i] / (1 - shares[s]);
+      dropped += kept[i] == 0;
+      if (kept[i] != 0 && !(fabs((double)kept[i] - full) <= full * 0x1p-21))
+        fail_msg("share %g: %a of %a", shares[s], (double)kept[i], (double)whole[i]);
+    }
+    const double far = fabs((double)dropped / (double)n - shares[s]) / sqrt(shares[s] * (1 - shares[s]) / (double)n + 0x1p-60);
+    printf("dropout %.3g: %.5f of %d weights, %.2f deviations away\n", shares[s], (double)dropped / (double)n, (int)n, far);
+    assert_true(far < 4);
+    assert_int_equal(acase_run(&a, NULL, ORDER_BHLD, &got), SMX_OK);
+    assert_memory_equal(want.lse, got.lse, want.lse_bytes);
+    if (shares[s] < 0x1p-32) assert_memory_equal(want.o, got.o, want.o_bytes);
+    results_free(&got);
+  }
+  results_free(&want);
+  free(whole), free(kept);
+  acase_free(&a);
+}
+
 static void empty_shapes(void **state) {
   (void)state;
   small s = small_call();
@@ -240,6 +286,7 @@ int main(void) {
       cmocka_unit_test(empty_rows),
       cmocka_unit_test(sinks_alone),
       cmocka_unit_test(nan_and_infinity),
+      cmocka_unit_test(dropped_weights),
       cmocka_unit_test(empty_shapes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

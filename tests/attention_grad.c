@@ -94,7 +94,10 @@ static double loss_of_head(const acase *a, const grads *g, int64_t b, int64_t h)
   if (a->sinks) c.sink = a->sinks[head];
   for (int64_t i = 0; a->mask && i < a->lq * a->lk; i++) mask[i] = a->mask[head * a->lq * a->lk + i] != 0;
   if (a->mask) c.mask = mask;
+  double *keep = acase_keep(a, b, h);
+  c.keep = keep;
   attention_ref_run(&c);
+  free(keep);
   for (int64_t i = 0; i < a->lq * a->e; i++) sum += o[i] * g->d_o[head * a->lq * a->e + i];
   for (int64_t i = 0; g->d_lse && i < a->lq; i++)
     if (lse[i] > -INFINITY) sum += lse[i] * g->d_lse[head * a->lq + i];
@@ -123,6 +126,7 @@ static void gradients_are_differences(void **state) {
       a.with_mask = way % 4 == 1, a.with_bias = way % 5 == 2, a.with_slopes = way % 3 == 2;
       a.with_sinks = way % 4 == 3 && (w == 0 || w == 2 || w == 5);
       if (way % 5 == 4) a.options.softcap = 1.5;
+      if (way % 4 == 2) a.options.dropout = 0.4, a.options.seed = (uint64_t)way;
       acase_fill(&a, (uint64_t)(w * 100 + way), 1.5);
       upstream(&a, &g, (uint64_t)way, w != SMX_ATTENTION_SIGMOID && way % 2);
       backward(&a, &g, NULL, way % ORDERS);
@@ -160,6 +164,7 @@ static void bits_do_not_depend_on_how(void **state) {
     a.options.causal = which % 2;
     a.with_mask = which % 3 == 1, a.with_bias = which % 5 == 2, a.with_slopes = which % 4 == 2;
     if (which % 4 == 1) a.options.softcap = 4;
+    if (which % 3 == 2) a.options.dropout = 0.2, a.options.stream = 77;
     acase_fill(&a, (uint64_t)which, 1);
     upstream(&a, &want, (uint64_t)which, which & 1);
     upstream(&a, &got, (uint64_t)which, which & 1);

@@ -39,6 +39,7 @@ static acase new_case(int which) {
   if (which & 2) a.options.window_left = 3;
   a.with_mask = which % 3 == 1, a.with_bias = which % 4 == 2, a.with_slopes = which % 5 == 3;
   if (which % 4 == 3) a.options.softcap = 2;
+  if (which % 5 == 1) a.options.dropout = 0.3, a.options.seed = 5;
   return a;
 }
 

@@ -9,6 +9,8 @@ smx_status smx_attention_init(smx_attention_options *options) {
   return SMX_OK;
 }
 
+enum { DROPOUT_KEYS = 1 << 28 }; /* that a block of random numbers can tell apart */
+
 #define LABEL(port) ((smx_label){j->name, "", port})
 
 /* ---- options ---- */
@@ -41,6 +43,8 @@ smx_status attention_check_options(attention_job *j, const smx_attention_options
       status = smx_fail(SMX_ERR_PARAM, "%s: options.param[%d] is %g, not %s%g to %g", j->name, i, value,
                         facts->param[i].whole ? "a whole number from " : "", min, max);
   }
+  if (status == SMX_OK && !(o->dropout >= 0 && o->dropout < 1))
+    status = smx_fail(SMX_ERR_PARAM, "%s: options.dropout is %g, not from 0 to below 1", j->name, o->dropout);
   if (status == SMX_OK && o->sinks && !facts->sinks)
     status = smx_fail(SMX_ERR_PARAM, "%s: sinks is not possible with these weights", j->name);
   j->call = (attn_call){.scale = o->scale,
@@ -49,22 +53,26 @@ smx_status attention_check_options(attention_job *j, const smx_attention_options
                         .left = o->window_left,
                         .right = o->window_right,
                         .weights = (int)o->weights,
+                        .dropout = o->dropout,
+                        .seed = o->seed,
                         .on_empty = smx_context_on_empty(j->ctx),
                         .on_inf = smx_context_on_inf(j->ctx)};
   memcpy(j->call.param, o->param, sizeof o->param);
   j->query_start = o->query_start;
   j->key_start = o->key_start;
+  j->stream = o->stream;
   return status;
 }
 
 /* ---- tensors ---- */
 
 static smx_status check_kind(const attention_job *j, const char *port, const smx_view *v, attention_elements kind) {
-  static const char *const wanted[] = {"f16, bf16, f32 or f64", "bool or u8", "i32 or i64", "i32"};
-  bool good = kind == FLOATS   ? smx_is_float(v->dtype)
-              : kind == MASKS  ? smx_is_mask(v->dtype)
-              : kind == WHOLES ? smx_is_whole(v->dtype)
-                               : smx_same_dtype(v->dtype, SMX_I32);
+  static const char *const wanted[] = {"f16, bf16, f32 or f64", "bool or u8", "i32 or i64", "i32", "a float, i32 or i64"};
+  bool good = kind == FLOATS    ? smx_is_float(v->dtype)
+              : kind == MASKS   ? smx_is_mask(v->dtype)
+              : kind == WHOLES  ? smx_is_whole(v->dtype)
+              : kind == NUMBERS ? smx_is_float(v->dtype) || smx_is_whole(v->dtype)
+                                : smx_same_dtype(v->dtype, SMX_I32);
   return good ? SMX_OK : smx_fail(SMX_ERR_DTYPE, "%s: %s: dtype is %s, not %s", j->name, port, smx_dtype_name(v->dtype), wanted[kind]);
 }
 
@@ -186,6 +194,10 @@ static smx_status check_optional(attention_job *j, const smx_attention_options *
   if (status == SMX_OK) status = attention_broadcast(j, "bias", o->bias, FLOATS, 4, full, &j->bias);
   if (status == SMX_OK) status = attention_broadcast(j, "slopes", o->slopes, FLOATS, 2, full, &j->slopes);
   if (status == SMX_OK) status = attention_broadcast(j, "sinks", o->sinks, FLOATS, 2, full, &j->sinks);
+  if (status == SMX_OK && o->streams) status = attention_tensor(j, "streams", o->streams, WHOLES, 1, full, &j->streams);
+  if (status == SMX_OK && o->dropout > 0 && j->key_start + j->lk > DROPOUT_KEYS)
+    return smx_fail(SMX_ERR_SHAPE, "%s: options.dropout is %g, for at most %d keys, not %lld", j->name, o->dropout, DROPOUT_KEYS,
+                    (long long)(j->key_start + j->lk));
   return status;
 }
 
@@ -229,6 +241,7 @@ smx_status attention_apart(const attention_job *j, const char *port, const smx_v
                 {"query_offsets", &j->query_offsets},
                 {"key_offsets", &j->key_offsets},
                 {"block_table", &j->block_table},
+                {"streams", &j->streams},
                 {"states", &j->states},
                 {"w", &j->given},
                 {"d_o", &j->d_o},

@@ -15,7 +15,8 @@ typedef struct attention_job {
   int real_bytes;
   int64_t batch, heads, kv_heads, lq, lk; /* lq, lk: the most a sequence has */
   int64_t query_start, key_start, page_size;
-  smx_view q, k, v, o, lse, mask, bias, slopes, sinks, lengths, query_offsets, key_offsets, block_table;
+  smx_view q, k, v, o, lse, mask, bias, slopes, sinks, lengths, query_offsets, key_offsets, block_table, streams;
+  uint64_t stream; /* of sequence 0, head 0; without streams the others follow */
   smx_view d_o, d_lse, dq, dk, dv;
   smx_view states; /* where contributions of splits go instead of o */
   smx_view given;  /* weights instead of q and k */
@@ -38,6 +39,11 @@ static inline int64_t attention_keys(const attention_job *j, int64_t b) {
   return j->key_offsets.data ? attention_int(&j->key_offsets, b + 1) - attention_int(&j->key_offsets, b) : j->lk;
 }
 
+/* The stream of random numbers of a head. */
+static inline uint64_t attention_stream(const attention_job *j, int64_t b, int64_t head) {
+  return (j->streams.data ? (uint64_t)attention_int(&j->streams, b) : j->stream + (uint64_t)(b * j->heads)) + (uint64_t)head;
+}
+
 /* Checks options and inputs of a call into *j. */
 smx_status attention_check(attention_job *j, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
                            const smx_tensor *v);
@@ -45,7 +51,7 @@ smx_status attention_check(attention_job *j, const smx_attention_options *option
 /* Options alone. */
 smx_status attention_check_options(attention_job *j, const smx_attention_options *options);
 
-typedef enum attention_elements { FLOATS, MASKS, WHOLES, PAGES } attention_elements;
+typedef enum attention_elements { FLOATS, MASKS, WHOLES, PAGES, NUMBERS } attention_elements;
 
 /* A tensor of ndim dimensions; shape entries below 0 are free. */
 smx_status attention_tensor(const attention_job *j, const char *port, const smx_tensor *t, attention_elements kind, int32_t ndim,
@@ -56,6 +62,9 @@ smx_status attention_broadcast(const attention_job *j, const char *port, const s
 /* A float tensor that is written: no element twice, apart from every other tensor of the job. */
 smx_status attention_output(const attention_job *j, const char *port, const smx_tensor *t, int32_t ndim, const int64_t *shape, smx_view *v);
 smx_status attention_apart(const attention_job *j, const char *port, const smx_view *out);
+
+/* Row `row` of head `head` and its followers in v, a tensor [batch, heads, rows, columns], [batch, heads, rows] or [batch, heads]. */
+attn_rows attention_rows_of(const smx_view *v, int64_t batch, int64_t head, int64_t row);
 
 /* Sequence b and key/value head kv of the job. */
 attn_head attention_head(const attention_job *j, int64_t b, int64_t kv);

@@ -17,6 +17,7 @@ smx_status smx_attention_column_mass(smx_context *ctx, const smx_attention_optio
   if (status == SMX_OK) status = attention_output(j, "mass", mass, 3, keys, &j->dv);
   if (status == SMX_OK && smx_view_overlap(&j->dv, &ones)) status = smx_fail(SMX_ERR_ALIAS, "%s: mass: overlaps row_weights", j->name);
   if (status != SMX_OK) return status;
+  j->call.dropout = 0;
   j->call.e = 1;
   j->v.shape[3] = 1;
   ones.ndim = j->dv.ndim = 4;

@@ -25,6 +25,7 @@ attention_job attention_part(const attention_job *j, int64_t b, int64_t head, in
     slice(pairs[i], 0, b, 1), slice(pairs[i], 1, head, 1), slice(pairs[i], 2, first, rows), slice(pairs[i], 3, 0, lk);
   for (int i = 0; i < 2; i++) slice(heads[i], 0, b, 1), slice(heads[i], 1, head, 1);
   p.query_start = (j->query_start == SMX_ATTENTION_END ? j->key_start + lk - lq : j->query_start) + first;
+  p.stream = attention_stream(j, b, head), p.streams.data = NULL;
   p.batch = p.heads = p.kv_heads = 1;
   p.lq = rows, p.lk = lk;
   p.query_offsets.data = p.key_offsets.data = NULL;

@@ -50,7 +50,7 @@ static attention_job bare(const attention_job *p) {
   attention_job n = *p;
   n.mask.data = n.bias.data = n.slopes.data = n.sinks.data = n.lse.data = NULL;
   n.call.causal = false, n.call.left = n.call.right = -1;
-  n.call.softcap = 0;
+  n.call.softcap = n.call.dropout = 0;
   return n;
 }
 
@@ -130,9 +130,18 @@ static smx_status make_weights(const making *m, const attention_job *p, sheet *s
   return run_operator(m, s);
 }
 
+/* Dropout of a sheet: the weights, or what they are multiplied by in the gradient. */
+static void drop_sheet(const attention_job *p, char *x) {
+  smx_fpenv env = smx_fpenv_enter();
+  for (int64_t i = 0; p->call.dropout > 0 && i < p->lq; i++)
+    p->kernels->drop(&p->call, p->stream, p->query_start + i, p->key_start, p->lk, x + i * p->lk * p->real_bytes);
+  smx_fpenv_leave(env);
+}
+
 static smx_status forward_part(const making *m, const attention_job *p) {
   sheet s;
   smx_status status = p->lk ? make_weights(m, p, &s) : SMX_OK;
+  if (status == SMX_OK) drop_sheet(p, m->y[0]);
   return status == SMX_OK ? weighted(m, p, m->y[0], false, &p->v, &p->o) : status;
 }
 
@@ -169,10 +178,11 @@ static smx_status backward_part(const making *m, const attention_job *p) {
   if (status == SMX_OK) status = products(p, &p->d_o, m->dy);
   for (int64_t i = 0; status == SMX_OK && i < p->lq * p->lk; i++)
     if (!m->visible[i]) put_real(p, m->dy, i, 0);
+  if (status == SMX_OK) drop_sheet(p, m->dy);
   if (status == SMX_OK)
     status = smx_backward(m->op, p->ctx, &m->params, m->op->input_count, s.in, m->op->output_count, s.out, s.dout, s.din);
   if (status == SMX_OK && p->call.softcap > 0) status = lay_out(p, SMX_ATTENTION_CAPPED, m->cap);
-  if (status == SMX_OK) to_products(m, p);
+  if (status == SMX_OK) to_products(m, p), drop_sheet(p, m->y[0]);
   if (status == SMX_OK && p->dq.data) status = weighted(m, p, m->dz, false, &p->k, &p->dq);
   if (status == SMX_OK && p->dk.data) status = add_turned(m, p, m->dz, &p->q, m->dk);
   if (status == SMX_OK && p->dv.data) status = add_turned(m, p, m->y[0], &p->d_o, m->dv);

@@ -22,8 +22,7 @@ typedef struct crew {
 
 /* ---- a head of a sequence ---- */
 
-/* The rows of head `head` and its followers in v, a tensor [batch, heads, rows, columns], [batch, heads, rows] or [batch, heads]. */
-static attn_rows rows_of(const smx_view *v, int64_t batch, int64_t head, int64_t row) {
+attn_rows attention_rows_of(const smx_view *v, int64_t batch, int64_t head, int64_t row) {
   attn_rows m = {0};
   if (!v->data) return m;
   int64_t bytes = smx_dtype_bytes(v->dtype), step = v->ndim > 2 ? v->strides[2] : 0;
@@ -41,23 +40,24 @@ attn_head attention_head(const attention_job *j, int64_t b, int64_t kv) {
   int64_t k_row = j->key_offsets.data ? attention_int(&j->key_offsets, b) : 0;
   attn_head h = {.lq = attention_queries(j, b), .lk = attention_keys(j, b), .groups = groups, .key_start = j->key_start};
   h.offset = j->query_start == SMX_ATTENTION_END ? h.key_start + h.lk - h.lq : j->query_start;
-  h.q = rows_of(&j->q, qb, head, q_row);
-  h.o = rows_of(&j->o, qb, head, q_row);
-  h.lse = rows_of(&j->lse, qb, head, q_row);
-  h.k = rows_of(&j->k, kb, kv, k_row);
-  h.v = rows_of(&j->v, kb, kv, k_row);
-  h.d_o = rows_of(&j->d_o, qb, head, q_row);
-  h.d_lse = rows_of(&j->d_lse, qb, head, q_row);
-  h.dq = rows_of(&j->dq, qb, head, q_row);
-  h.dk = rows_of(&j->dk, kb, kv, k_row);
-  h.dv = rows_of(&j->dv, kb, kv, k_row);
-  h.mask = rows_of(&j->mask, b, head, 0);
-  h.bias = rows_of(&j->bias, b, head, 0);
-  h.slopes = rows_of(&j->slopes, b, head, 0);
-  h.sinks = rows_of(&j->sinks, b, head, 0);
-  h.given = rows_of(&j->given, b, head, 0);
-  h.scores = rows_of(&j->scores, b, head, 0);
-  h.d_sink = rows_of(&j->d_sink, b, head, 0);
+  h.stream = attention_stream(j, b, head);
+  h.q = attention_rows_of(&j->q, qb, head, q_row);
+  h.o = attention_rows_of(&j->o, qb, head, q_row);
+  h.lse = attention_rows_of(&j->lse, qb, head, q_row);
+  h.k = attention_rows_of(&j->k, kb, kv, k_row);
+  h.v = attention_rows_of(&j->v, kb, kv, k_row);
+  h.d_o = attention_rows_of(&j->d_o, qb, head, q_row);
+  h.d_lse = attention_rows_of(&j->d_lse, qb, head, q_row);
+  h.dq = attention_rows_of(&j->dq, qb, head, q_row);
+  h.dk = attention_rows_of(&j->dk, kb, kv, k_row);
+  h.dv = attention_rows_of(&j->dv, kb, kv, k_row);
+  h.mask = attention_rows_of(&j->mask, b, head, 0);
+  h.bias = attention_rows_of(&j->bias, b, head, 0);
+  h.slopes = attention_rows_of(&j->slopes, b, head, 0);
+  h.sinks = attention_rows_of(&j->sinks, b, head, 0);
+  h.given = attention_rows_of(&j->given, b, head, 0);
+  h.scores = attention_rows_of(&j->scores, b, head, 0);
+  h.d_sink = attention_rows_of(&j->d_sink, b, head, 0);
   if (j->block_table.data) {
     h.table = j->block_table.data + b * j->block_table.strides[0] * 4;
     h.table_step = j->block_table.strides[1] * 4;

@@ -51,7 +51,8 @@ static smx_attention_options hiding(const smx_attention_options *options) {
   if (options && options->size == sizeof own) {
     own = *options;
     own.bias = own.slopes = own.sinks = NULL;
-    own.scale = own.softcap = 0;
+    own.scale = own.softcap = own.dropout = 0;
+    own.streams = NULL;
     for (int i = 0; i < SMX_ATTENTION_PARAMS; i++) own.param[i] = 0;
   } else if (options) {
     own.size = options->size; /* is refused */

@@ -219,17 +219,10 @@ smx_status smx_check_outputs(checked *k, const char *prefix, group g, int32_t n,
 
 /* ---- aliasing ---- */
 
-static bool same_view(const smx_view *a, const smx_view *b) {
-  if (a->data != b->data || !smx_same_dtype(a->dtype, b->dtype) || a->ndim != b->ndim) return false;
-  for (int32_t d = 0; d < a->ndim; d++)
-    if (a->shape[d] != b->shape[d] || (a->shape[d] > 1 && a->strides[d] != b->strides[d])) return false;
-  return true;
-}
-
 /* An output against one other buffer; equal: the two may be one. */
 static smx_status check_apart(smx_label what, const smx_view *out, const char *prefix, const char *name, const smx_view *other,
                               bool equal) {
-  if (!smx_view_overlap(out, other) || (equal && same_view(out, other))) return SMX_OK;
+  if (!smx_view_overlap(out, other) || (equal && smx_view_same(out, other))) return SMX_OK;
   return smx_fail(SMX_ERR_ALIAS, SMX_LABEL ": overlaps %s%s", SMX_LABEL_ARGS(what), prefix, name);
 }
 

@@ -35,6 +35,7 @@ typedef struct attn_head {
   int64_t lq, lk, groups;
   int64_t key_start; /* logical index of the first key of k and v, a multiple of ATTN_SPLIT */
   int64_t offset;    /* row i stands at logical position i + offset */
+  uint64_t stream;   /* of random numbers, of the first query head; the others follow */
   attn_rows q, k, v, o, lse;
   attn_rows mask, bias;    /* columns are keys */
   attn_rows slopes, sinks; /* one value a query head */
@@ -54,6 +55,8 @@ typedef struct attn_call {
   int64_t left, right; /* window; -1: no end */
   int weights;         /* smx_attention_weights */
   double param[SMX_ATTENTION_PARAMS];
+  double dropout;
+  uint64_t seed;
   smx_on_empty on_empty;
   smx_on_inf on_inf;
 } attn_call;
@@ -71,6 +74,17 @@ typedef struct attn_task {
   bool weights;                                /* the kernel scores writes weights */
   int64_t columns;                             /* of head.scores: beyond the last key all is hidden */
 } attn_task;
+
+/* Rotary position embedding: in rows of some heads, pairs of columns a, b are turned by an angle each; columns beyond the pairs stay. */
+typedef struct attn_turn {
+  attn_rows x, y; /* y may lie where x does */
+  int64_t rows, heads, columns;
+  int64_t pairs, near, far; /* columns from pair to pair, and from a to b */
+  bool back;                /* by the negated angles */
+  const double *angles;     /* [rows][pairs], shared by the heads */
+  attn_rows other;          /* with back: what had been turned, or data NULL */
+  double *cross;            /* with other: other_a y_b - other_b y_a, the gradients of the angles of one head, [rows][pairs] */
+} attn_turn;
 
 /* What can be asked of an operator of the room. */
 typedef struct attn_facts {
@@ -97,6 +111,9 @@ typedef struct attention_kernels {
   void (*scores)(attn_task *t, void *scratch); /* writes scores or weights of every pair of a row and a key instead of o */
   void (*store)(const attn_rows *to, const double *sums, int64_t n,
                 void *scratch); /* rounds a row of sums; room for whole vectors in both */
+  void (*drop)(const attn_call *call, uint64_t stream, int64_t at, int64_t key, int64_t n, void *row); /* n weights of a row, key: of 64 */
+  void (*turn)(const attn_turn *t);
+  void (*frequencies)(double base, int64_t pairs, double *out); /* base^(-t / pairs) */
   const attention_grads *grads;
 } attention_kernels;
 

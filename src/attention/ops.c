@@ -4,6 +4,7 @@
  * A task is some rows of the query heads that share a key/value head. For each split of 1024 keys it takes its rows a tile at a time: scores of
  * the whole split, then weights (weights.h) relative to the largest, then weights times values; what the split gives is folded into the row in
  * double. */
+#include "dropout.h"
 #include "engine.h"
 
 /* Scratch memory of a task. */
@@ -189,6 +190,14 @@ static void score_panel(work *w, block *b, int64_t tile_row, int p, const real *
   for (int r = 0; r < b->rows; r++) w->visible[(tile_row + r) * ATTN_PANELS + p] = visible_bits(z + r * PITCH);
 }
 
+static void drop_row(const work *w, const attn_row *row, const weighing *one) {
+  const drop_pairs pairs = {w->h->stream + (uint64_t)row->g, row->at, one->first + one->from, one->to - one->from, false};
+  real keep[ATTN_SPLIT];
+  drop_mask(w->c, &pairs, keep);
+  drop(keep, pairs.n, one->z + one->from);
+  if (w->op->values > 1) drop(keep, pairs.n, one->second + one->from);
+}
+
 /* Scores to weights for one row, or to its statistic. */
 static void weigh_row(work *w, const block *b, int r, int64_t tile_row, part *p, bool stat) {
   attn_row *row = w->rows + b->row + r;
@@ -211,6 +220,7 @@ static void weigh_row(work *w, const block *b, int r, int64_t tile_row, part *p,
     return;
   }
   w->op->weigh(w->c, row, &one);
+  if (w->c->dropout > 0) drop_row(w, row, &one);
   *p = (part){.any = true, .unit = {(double)one.ref, (double)one.shift}, .gain = (double)one.gain};
   for (int i = 0; i < ATTN_SCALARS; i++) p->a[i] = (double)one.a[i];
 }
@@ -316,9 +326,9 @@ static void write_row(work *w, const tile *t, int64_t r) {
 }
 
 /* What the splits are walked for. */
-typedef enum purpose { STATISTIC, SUMS, NORMALISER, SCORES } purpose;
+typedef enum goal { STATISTIC, SUMS, NORMALISER, SCORES } goal;
 
-static void tile_split(work *w, int64_t first, int64_t rows, purpose what) {
+static void tile_split(work *w, int64_t first, int64_t rows, goal what) {
   tile t;
   open_tile(w, &t, first, rows);
   score_tile(w, &t);
@@ -331,7 +341,7 @@ static void tile_split(work *w, int64_t first, int64_t rows, purpose what) {
   }
 }
 
-static void each_split(work *w, purpose what) {
+static void each_split(work *w, goal what) {
   const attn_task *t = w->t;
   for (w->split = t->split; w->split < t->split + t->splits; w->split++) {
     panels_at(&w->keys, w->split * ATTN_SPLIT - w->h->key_start);
@@ -383,12 +393,26 @@ static void store(const attn_rows *to, const double *sums, int64_t n, void *scra
   store_clean(to, 0, 0, scratch, n);
 }
 
+static void drop_weights(const attn_call *c, uint64_t stream, int64_t at, int64_t key, int64_t n, void *row) {
+  real keep[ATTN_SPLIT];
+  for (int64_t j = 0; j < n; j += ATTN_SPLIT) {
+    const int64_t some = clamp(n - j, 0, ATTN_SPLIT);
+    drop_mask(c, &(drop_pairs){stream, at, key + j, round_up(some, ATTN_PANEL), false}, keep);
+    drop(keep, some, (real *)row + j);
+  }
+}
+
 extern const attention_grads SMX_FN(attention_grads);
+void SMX_FN(attention_turn)(const attn_turn *t);
+void SMX_FN(attention_frequencies)(double base, int64_t pairs, double *out);
 const attention_kernels SMX_FN(attention_kernels) = {
     .scratch = scratch_bytes,
     .forward = forward,
     .merge = merge,
     .scores = scores,
     .store = store,
+    .drop = drop_weights,
+    .turn = SMX_FN(attention_turn),
+    .frequencies = SMX_FN(attention_frequencies),
     .grads = &SMX_FN(attention_grads),
 };

@@ -5,8 +5,9 @@
  *     dv_j = sum_i w_ij do_i            over query heads in order, within a head over rows in order,
  *     dk_j = sum_i ds_ij q_i            blocks of 256 rows folded in double
  *
- * ds is the gradient of <q, k>: that of the score (weights.h, grad) times the derivative of the cap and the scale. A score that the second walk
+ * With dropout <do, v> and w are multiplied by its mask. ds is the gradient of <q, k>: that of the score (weights.h, grad) times the derivative of the cap and the scale. A score that the second walk
  * forms, with keys for rows, has the bits of the first: its products and their order are the same. */
+#include "dropout.h"
 #include "engine.h"
 
 enum {
@@ -104,13 +105,22 @@ static void prepare(attn_task *t, void *scratch) {
 
 /* ---- shared by both walks ---- */
 
-/* Weights and gradients of scores, then, for those of queries and keys, of products: dp times the derivative of the cap and the scale of the row. */
-static void grade(const work *w, int64_t tile_row, const block *b, const real *stats[3], bool vary) {
+/* Weights and gradients of scores, then, for those of queries and keys, of products: dp times the derivative of the cap and the scale of the row.
+ * pairs: those of the block of scores from its start. */
+static void grade(const work *w, int64_t tile_row, const block *b, const real *stats[3], drop_pairs pairs) {
+  const bool vary = pairs.vary, drops = w->c->dropout > 0;
+  real keep[ATTN_SPLIT];
   int from = (int)(b->low / ATTN_PANEL * ATTN_PANEL), n = (int)round_up(b->high, ATTN_PANEL) - from;
   int64_t at = tile_row * PITCH + from;
   grading g = {.z = w->z + at, .dp = w->dp + at, .n = n, .vary = vary};
   g.lse = stats[STAT_LSE] + (vary ? from : 0), g.delta = stats[STAT_DELTA] + (vary ? from : 0);
+  if (drops) {
+    pairs.n = n, pairs.at += vary ? from : 0, pairs.key += vary ? 0 : from;
+    drop_mask(w->c, &pairs, keep);
+    drop(keep, n, g.dp);
+  }
   w->op->grad(w->c, &g);
+  if (drops) drop(keep, n, g.z);
   if (w->h->scores.data) return; /* those of the scores themselves are wanted */
   for (int j = 0; j < n; j += LANES) {
     vreal ds = v_load(g.dp + j), scale = vary ? v_load(stats[STAT_SCALE] + from + j) : v_set1(*stats[STAT_SCALE]);
@@ -180,7 +190,8 @@ static void query_tile(work *w, int64_t tile, int64_t tile_rows, int64_t split) 
     for (int r = 0; r < blocks[i].rows && blocks[i].low < blocks[i].high; r++) {
       const attn_row *row = w->rows + blocks[i].row + r;
       const real *s = stats_of(w->h, row->i, row->g), *stats[] = {s + STAT_LSE, s + STAT_DELTA, s + STAT_SCALE};
-      grade(w, i * ATTN_BLOCK + r, blocks + i, stats, false);
+      const drop_pairs pairs = {.stream = w->h->stream + (uint64_t)row->g, .at = row->at, .key = split * ATTN_SPLIT};
+      grade(w, i * ATTN_BLOCK + r, blocks + i, stats, pairs);
     }
   if (w->h->scores.data) {
     for (int i = 0; i < count; i++)
@@ -289,7 +300,11 @@ static void key_tile(work *w, const row_block *n) {
     for (int i = 0; i < count; i++)
       if (block_sees(blocks + i, p)) score_keys(w, n, blocks + i, p);
   for (int i = 0; i < count; i++)
-    for (int r = 0; r < blocks[i].rows && blocks[i].low < blocks[i].high; r++) grade(w, blocks[i].row + r, blocks + i, stats, true);
+    for (int r = 0; r < blocks[i].rows && blocks[i].low < blocks[i].high; r++) {
+      const int64_t row = blocks[i].row + r, key = w->h->key_start + w->t->first + row;
+      const drop_pairs pairs = {w->h->stream + (uint64_t)n->g, n->first + w->h->offset, key, 0, true};
+      grade(w, row, blocks + i, stats, pairs);
+    }
   memset(w->o, 0, (size_t)(count * ATTN_BLOCK * w->a.padded) * sizeof *w->o);
   memset(w->o_b, 0, (size_t)(count * ATTN_BLOCK * w->b.padded) * sizeof *w->o_b);
   for (int p = 0; p < ROW_PANELS; p++)

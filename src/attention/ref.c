@@ -168,6 +168,7 @@ static void run_row(const attention_ref *c, int64_t i, real *z, real *w) {
   if (n) lse = weigh(c, z, i, n, w);
   else if (c->weights == SMX_ATTENTION_SOFTMAX_N) lse = logl((real)c->param[0]);
   else lse = c->sink;
+  for (int64_t j = 0; j < c->lk && n && c->keep; j++) w[j] *= c->keep[i * c->lk + j];
   for (int64_t x = 0; x < c->e; x++) {
     real sum = 0, size = 0;
     for (int64_t j = 0; j < c->lk && n; j++) {

@@ -13,8 +13,9 @@ typedef struct attention_ref {
   int64_t offset, left, right; /* row i stands at key i + offset */
   smx_attention_weights weights;
   const double *param;
-  double *o, *lse; /* [lq][e], [lq] */
-  double *size;    /* [lq][e]: sum of |w v|, what an error of o is to be compared with */
+  const double *keep; /* [lq][lk], what weights are multiplied by after all else: dropout; or NULL */
+  double *o, *lse;    /* [lq][e], [lq] */
+  double *size;       /* [lq][e]: sum of |w v|, what an error of o is to be compared with */
 } attention_ref;
 
 void attention_ref_run(const attention_ref *c);

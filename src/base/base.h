@@ -58,6 +58,9 @@ smx_status smx_view_broadcast(smx_label what, smx_view *v, int32_t ndim, const i
 /* No two elements of the view share an address; exact for the layouts arrays have, otherwise says no. */
 bool smx_view_injective(const smx_view *v);
 
+/* One and the same: data, dtype, shape and strides. */
+bool smx_view_same(const smx_view *a, const smx_view *b);
+
 /* The address ranges of the two views meet. */
 bool smx_view_overlap(const smx_view *a, const smx_view *b);
 

@@ -136,6 +136,13 @@ bool smx_view_injective(const smx_view *v) {
   return true;
 }
 
+bool smx_view_same(const smx_view *a, const smx_view *b) {
+  if (a->data != b->data || !smx_same_dtype(a->dtype, b->dtype) || a->ndim != b->ndim) return false;
+  for (int32_t d = 0; d < a->ndim; d++)
+    if (a->shape[d] != b->shape[d] || (a->shape[d] > 1 && a->strides[d] != b->strides[d])) return false;
+  return true;
+}
+
 bool smx_view_overlap(const smx_view *a, const smx_view *b) {
   int64_t a_low, a_high, b_low, b_high;
   if (smx_view_elements(a) == 0 || smx_view_elements(b) == 0) return false;

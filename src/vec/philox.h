@@ -19,7 +19,8 @@ typedef enum purpose {
   PURPOSE_LOGISTIC = 8, /* binary concrete */
   PURPOSE_ACCEPT = 9,   /* speculative decoding: accept or not */
   PURPOSE_RESIDUAL = 10,
-  PURPOSE_COIN = 14 /* exclude top choices */
+  PURPOSE_COIN = 14, /* exclude top choices */
+  PURPOSE_DROPOUT = 16
 } purpose;
 
 typedef struct draws {
