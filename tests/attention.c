@@ -167,6 +167,56 @@ static void scores_of_any_size(void **state) {
   }
 }
 
+/* ---- the logarithm of the normaliser ---- */
+
+/* The largest error of lse in ULP of max(|lse|, 1), against long double from the scores that the library formed: what rounding <q, k> cost is not
+ * the normaliser's. */
+static double lse_error(acase *a) {
+  const int64_t rows = a->batch * a->heads * a->lq, shape[] = {a->batch, a->heads, a->lq, a->lk};
+  float *z = malloc((size_t)(rows * a->lk) * sizeof *z);
+  double worst = 0;
+  placed_case in;
+  placed scores;
+  results r;
+  if (acase_run(a, NULL, ORDER_BHLD, &r)) fail_msg("%s", smx_last_error());
+  acase_place(a, ORDER_BHLD, &in);
+  place(&scores, 9, ORDER_BHLD, SMX_F32, 4, shape, NULL);
+  if (smx_attention_scores(NULL, &in.options, SMX_ATTENTION_SCORES, &in.q.t, &in.k.t, &scores.t)) fail_msg("%s", smx_last_error());
+  fetch(&scores, z);
+  for (int64_t i = 0; i < rows; i++) {
+    const float *row = z + i * a->lk;
+    long double top = -INFINITY, sum = 0;
+    int up;
+    for (int64_t j = 0; j < a->lk; j++) top = fmaxl(top, row[j]);
+    for (int64_t j = 0; j < a->lk && top > -INFINITY; j++) sum += expl(row[j] - top);
+    const double want = (double)(top + logl(sum)), got = result_at(SMX_F32, r.lse, i);
+    frexp(fmax(fabs(want), 1), &up);
+    if (want != got) worst = fmax(worst, fabs(got - want) / ldexp(1, up - 24));
+  }
+  free(z);
+  results_free(&r);
+  return worst;
+}
+
+static void lse_within_two_ulp(void **state) {
+  (void)state;
+  static const int64_t shapes[][4] = {{40, 1, 8, 8}, {40, 7, 64, 8}, {30, 1000, 64, 8}, {5, 4100, 128, 16}, {3, 9000, 32, 8}};
+  static const double sizes[] = {0.01, 1, 12, 1e4, 1e7};
+  double all = 0;
+  for (size_t s = 0; s < COUNT_OF(shapes); s++)
+    for (size_t x = 0; x < COUNT_OF(sizes); x++) {
+      acase a = acase_new(1, 2, 1, shapes[s][0], shapes[s][1], shapes[s][2], shapes[s][3]);
+      a.options.causal = (s + x) % 2, a.with_bias = (s + x) % 3 == 1;
+      if (x == 1) a.options.softcap = 3;
+      acase_fill(&a, s * 10 + x, sizes[x]);
+      const double e = lse_error(&a);
+      if (!(e <= 2)) fail_msg("%d keys, scores of size %g: lse off by %.2f ULP", (int)a.lk, sizes[x], e);
+      all = fmax(all, e);
+      acase_free(&a);
+    }
+  printf("lse within %.2f ULP of max(|lse|, 1)\n", all);
+}
+
 /* ---- known answers: the example that runs through the catalogue of operators ---- */
 
 typedef struct answer {
@@ -221,10 +271,9 @@ static void known_answers(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(known_answers),
-      cmocka_unit_test(values_are_those_of_the_reference),
-      cmocka_unit_test(other_dtypes),
-      cmocka_unit_test(scores_of_any_size),
+      cmocka_unit_test(known_answers),      cmocka_unit_test(values_are_those_of_the_reference),
+      cmocka_unit_test(other_dtypes),       cmocka_unit_test(scores_of_any_size),
+      cmocka_unit_test(lse_within_two_ulp),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
