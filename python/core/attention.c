@@ -84,15 +84,18 @@ static int take_options(attention_call *a) {
       {"query_offsets", offsetof(smx_attention_options, query_offsets)},
       {"key_offsets", offsetof(smx_attention_options, key_offsets)},
       {"block_table", offsetof(smx_attention_options, block_table)},
+      {"streams", offsetof(smx_attention_options, streams)},
   };
   smx_attention_options *o = &a->options;
-  int64_t weights = 0, causal = 0;
+  int64_t weights = 0, causal = 0, seed = 0, stream = 0;
   smx_attention_init(o);
   if (take_whole(a, "weights", &weights) < 0 || take_params(a) < 0 || take_number(a, "scale", &o->scale) < 0 ||
       take_number(a, "softcap", &o->softcap) < 0 || take_whole(a, "causal", &causal) < 0 ||
       take_whole(a, "query_start", &o->query_start) < 0 || take_whole(a, "window_left", &o->window_left) < 0 ||
-      take_whole(a, "window_right", &o->window_right) < 0 || take_whole(a, "key_start", &o->key_start) < 0)
+      take_whole(a, "window_right", &o->window_right) < 0 || take_whole(a, "key_start", &o->key_start) < 0 ||
+      take_number(a, "dropout", &o->dropout) < 0 || take_whole(a, "seed", &seed) < 0 || take_whole(a, "stream", &stream) < 0)
     return -1;
+  o->seed = (uint64_t)seed, o->stream = (uint64_t)stream;
   o->weights = (smx_attention_weights)weights, o->causal = causal != 0;
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
     const smx_tensor *t = NULL;
@@ -228,16 +231,71 @@ static int run_backward(attention_call *a) {
   return status == SMX_OK ? 0 : (core_raise(status), -1);
 }
 
+/* ---- rotary position embedding ---- */
+
+static int take_rope(attention_call *a, smx_rope_options *o) {
+  int64_t layout = 0, cumulative = 0;
+  o->size = sizeof *o;
+  if (take_whole(a, "layout", &layout) < 0 || take_whole(a, "dims", &o->dims) < 0 || take_number(a, "base", &o->base) < 0 ||
+      take_number(a, "scale", &o->scale) < 0 || take_whole(a, "start", &o->start) < 0 || take_whole(a, "cumulative", &cumulative) < 0)
+    return -1;
+  o->layout = (smx_rope_layout)layout, o->cumulative = cumulative != 0;
+  return take_array(a, "positions", false, &o->positions) < 0 || take_array(a, "frequencies", false, &o->frequencies) < 0 ||
+                 take_array(a, "carry", false, &o->carry) < 0
+             ? -1
+             : 0;
+}
+
+/* Makes result i of ndim dimensions, whose last are the pairs, if it is wanted. */
+static int make_pairs(attention_call *a, int32_t i, const char *wish, const char *name, int32_t ndim, const smx_tensor *x, int64_t dims,
+                      smx_dtype dtype) {
+  int64_t wanted = 0;
+  if (take_whole(a, wish, &wanted) < 0 || !wanted) return PyErr_Occurred() ? -1 : 0;
+  smx_shape s = shape_of(ndim, x, 0, dtype);
+  s.dim[ndim - 1] = dims > 0 && dims <= x->shape[3] ? dims / 2 : x->shape[3] / 2;
+  return make_result(a, i, name, &s, NULL);
+}
+
+static int run_rope(attention_call *a) {
+  smx_rope_options o = {0};
+  const smx_tensor *x = NULL;
+  if (take_array(a, "x", true, &x) < 0 || take_rope(a, &o) < 0 || four_dimensions(a, "x", x) < 0) return -1;
+  smx_shape y = shape_of(4, x, x->shape[3], x->dtype);
+  if (core_take_kind(&a->c, argument(a, "x")) < 0 || make_result(a, 0, "y", &y, argument(a, "out")) < 0) return -1;
+  if (make_pairs(a, 1, "return_carry", "carry", 3, x, o.dims, SMX_F64) < 0) return -1;
+  smx_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = smx_rope(a->ctx, &o, x, a->results.tensor[0], a->results.tensor[1]);
+  Py_END_ALLOW_THREADS;
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
+static int run_rope_backward(attention_call *a) {
+  smx_rope_options o = {0};
+  const smx_tensor *dy = NULL, *x = NULL, *const *d = a->results.tensor;
+  if (take_array(a, "dy", true, &dy) < 0 || take_array(a, "x", false, &x) < 0 || take_rope(a, &o) < 0) return -1;
+  if (four_dimensions(a, "dy", dy) < 0 || core_take_kind(&a->c, argument(a, "dy")) < 0) return -1;
+  smx_shape dx = shape_of(4, dy, dy->shape[3], dy->dtype);
+  const smx_dtype real = wide(dy) ? SMX_F64 : SMX_F32;
+  if (make_result(a, 0, "dx", &dx, NULL) < 0 || make_pairs(a, 1, "dpositions", "dpositions", 4, dy, o.dims, real) < 0 ||
+      make_pairs(a, 2, "dfrequencies", "dfrequencies", 3, dy, o.dims, real) < 0)
+    return -1;
+  smx_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = smx_rope_backward(a->ctx, &o, dy, x, d[0], d[1], d[2]);
+  Py_END_ALLOW_THREADS;
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
 /* attention(entry point, arguments): a tuple of six results, None for those that there are not. */
 PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   static const struct {
     const char *name;
     int (*run)(attention_call *a);
-  } entries[] = {{"attention", run_forward},
-                 {"attention_scores", run_scores},
-                 {"attention_apply", run_apply},
-                 {"attention_column_mass", run_column_mass},
-                 {"attention_backward", run_backward}};
+  } entries[] = {{"attention", run_forward},           {"attention_scores", run_scores},
+                 {"attention_apply", run_apply},       {"attention_column_mass", run_column_mass},
+                 {"attention_backward", run_backward}, {"rope", run_rope},
+                 {"rope_backward", run_rope_backward}};
   const char *name = count == 2 && PyUnicode_Check(args[0]) ? PyUnicode_AsUTF8AndSize(args[0], NULL) : NULL;
   attention_call a = {.c = {.state = PyModule_GetState(module)}, .op = {.name = name}};
   int (*run)(attention_call *) = NULL;

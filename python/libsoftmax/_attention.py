@@ -30,8 +30,11 @@ KINDS = {
 _NORMS = ("none", "count", "l1", "clamp")
 _GRADIENTS = ("q", "k", "v", "bias", "slopes", "sinks")
 _STAGES = ("products", "capped", "scores", "weights")
+_LAYOUTS = ("half", "interleaved")
+_TURNED = ("x", "positions", "frequencies")
 
 AttentionResult = collections.namedtuple("AttentionResult", ["o", "lse"], module="libsoftmax")
+RopeResult = collections.namedtuple("RopeResult", ["y", "carry"], module="libsoftmax")
 
 
 def _choose(function, name, word, words):
@@ -62,7 +65,8 @@ def _call(function, given):
 
 def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False, query_start=-1, window_left=-1,
               window_right=-1, key_start=0, mask=None, bias=None, slopes=None, sinks=None, lengths=None, query_offsets=None,
-              key_offsets=None, block_table=None, return_lse=False, out=None, on_empty="zero", on_inf="nan"):
+              key_offsets=None, block_table=None, dropout=0.0, seed=0, stream=0, streams=None, return_lse=False, out=None, on_empty="zero",
+              on_inf="nan"):
     """Attention: o_i = sum_j w_ij v_j over the keys j that query i may see.
 
         z_ij = softcap tanh(scale <q_i, k_j> / softcap) + bias_ij - slope |i + query_start - j|,   w_i = softmax(z_i) or another kind
@@ -94,6 +98,11 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
         query_offsets: [B + 1]: where sequences begin that lie one after another along the axis of rows
         key_offsets: [B + 1]: the same for keys
         block_table: [B, pages]: k and v are pages [pages, Hkv, page size, d or e] of a cache
+        dropout: probability of a weight to be 0; the others are divided by 1 - dropout. Which are dropped depends on the seed, the stream of the
+            head and the positions of query and key alone
+        seed: of the random numbers
+        stream: of head 0 of sequence 0; head h of sequence b has stream + b Hq + h
+        streams: [B]: of head 0 of each sequence
         return_lse: also give lse [B, Hq, Lq], the logarithm of the normaliser
         out: the array to write o to
         on_empty: what a row that sees no key gives: zero, nan or error
@@ -119,7 +128,8 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
 
 def attention_backward(do, *, q, k, v, o=None, lse=None, dlse=None, weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False,
                        query_start=-1, window_left=-1, window_right=-1, key_start=0, mask=None, bias=None, slopes=None, sinks=None,
-                       lengths=None, query_offsets=None, key_offsets=None, wanted=("q", "k", "v"), on_empty="zero", on_inf="nan"):
+                       lengths=None, query_offsets=None, key_offsets=None, dropout=0.0, seed=0, stream=0, streams=None,
+                       wanted=("q", "k", "v"), on_empty="zero", on_inf="nan"):
     """Gradients of attention, from what the forward call had and gave (with return_lse), and the upstream gradients do and dlse.
 
     Returns the gradients of the inputs in wanted, a name or a tuple of names: q, k, v, bias, slopes, sinks (of the shapes that these have). For
@@ -136,7 +146,7 @@ def attention_backward(do, *, q, k, v, o=None, lse=None, dlse=None, weights="sof
 
 def attention_scores(q, k, *, stage="weights", weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False, query_start=-1,
                      window_left=-1, window_right=-1, key_start=0, mask=None, bias=None, slopes=None, sinks=None, lengths=None,
-                     block_table=None, out=None, on_empty="zero", on_inf="nan"):
+                     block_table=None, dropout=0.0, seed=0, stream=0, streams=None, out=None, on_empty="zero", on_inf="nan"):
     """The matrix of scores or weights [B, Hq, Lq, Lk] of attention, to look at, or for attention_apply.
 
     stage: products: scale <q, k> of every pair; capped: the same after the cap; scores: with bias and ALiBi, -inf where a key is hidden;
@@ -167,4 +177,58 @@ def attention_column_mass(q, k, lse, *, row_weights=None, weights="softmax", par
     return _call("attention_column_mass", locals())[0]
 
 
-FUNCTIONS = (attention, attention_apply, attention_backward, attention_column_mass, attention_scores)
+def _turn(function, given):
+    given["layout"] = _choose(function, "layout", given["layout"], _LAYOUTS)
+    return _core.attention(function, given)
+
+
+def rope(x, *, layout="half", dims=0, base=10000.0, scale=1.0, start=0, positions=None, frequencies=None, cumulative=False, carry=None,
+         return_carry=False, out=None):
+    """Rotary position embedding of queries or keys: pairs of columns a, b of every row are turned by an angle w.
+
+        y_a = x_a cos w - x_b sin w,   y_b = x_a sin w + x_b cos w,   w = scale position frequency_t,   frequency_t = base^(-2 t / dims)
+
+    Products of turned queries with turned keys depend on the difference of their positions alone.
+
+    Args:
+        x: queries or keys [B, H, L, d]; any strides
+        layout: the columns of pair t: half: t and t + dims / 2, or interleaved: 2 t and 2 t + 1
+        dims: how many columns are turned, an even number; 0 means all. The others stay
+        base: of the frequencies; 0 means 10000
+        scale: of the positions; 0 means 1
+        start: position of the first row; the others follow
+        positions: [B, H, L, dims / 2] or what broadcasts to it, floats or integers: the positions instead, for every pair its own if need be
+        frequencies: [B, H, dims / 2] or what broadcasts to it: instead of those that base makes
+        cumulative: positions are steps, and a row's position is their sum up to its own (Selective RoPE)
+        carry: [B, H, dims / 2] or what broadcasts to it: what the sums start from
+        return_carry: also give carry [B, H, dims / 2] in float64, the sums at the last row: a later call goes on from there
+        out: the array to write y to; it may be x
+
+    Returns:
+        y: as x, or with return_carry a tuple (y, carry)
+
+    Sources: RoFormer (Su et al. 2021); Selective Rotary Position Embedding (2025).
+
+    >>> import array
+    >>> x = memoryview(array.array("f", [1, 0, 1, 0])).cast("B").cast("f", (1, 1, 2, 2))
+    >>> [[round(value, 4) for value in row] for row in rope(x).tolist()[0][0]]
+    [[1.0, 0.0], [0.5403, 0.8415]]
+    """
+    y, state, *_ = _turn("rope", locals())
+    return RopeResult(y, state) if return_carry else y
+
+
+def rope_backward(dy, *, x=None, layout="half", dims=0, base=10000.0, scale=1.0, start=0, positions=None, frequencies=None, cumulative=False,
+                  carry=None, wanted=("x",)):
+    """Gradients of rope from the upstream gradient dy: of the inputs in wanted, a name or a tuple of names: x, positions [B, H, L, dims / 2],
+    frequencies [B, H, dims / 2]. The last two need x. The other arguments are those of rope.
+    """
+    given, names = locals(), (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    for name in names:
+        _choose("rope_backward", "wanted", name, _TURNED)
+        given["d" + name] = 1
+    found = dict(zip(_TURNED, _turn("rope_backward", given)))
+    return found[wanted] if isinstance(wanted, str) else tuple(found[name] for name in names)
+
+
+FUNCTIONS = (attention, attention_apply, attention_backward, attention_column_mass, attention_scores, rope, rope_backward)

@@ -115,6 +115,73 @@ class Attention(unittest.TestCase):
         for j, got in enumerate(flat(mass)):
             self.assertAlmostEqual(got, sum(row[j] for head in w for row in head), 13)
 
+    def test_dropout(self):
+        given = {"dropout": 0.5, "seed": 3, "causal": True}
+        o, lse = libsoftmax.attention(self.q, self.k, self.v, return_lse=True, **given)
+        whole = libsoftmax.attention(self.q, self.k, self.v, return_lse=True, causal=True)
+        w, kept = (libsoftmax.attention_scores(self.q, self.k, **g) for g in ({"causal": True}, given))
+        self.assertEqual(flat(lse), flat(whole.lse))
+        for a, b in zip(flat(o), flat(libsoftmax.attention_apply(kept, self.v, causal=True))):
+            self.assertAlmostEqual(a, b, 13)
+        dropped = [b == 0 for a, b in zip(flat(w), flat(kept)) if a]
+        self.assertTrue(any(dropped) and not all(dropped))
+        for a, b in zip(flat(w), flat(kept)):
+            self.assertAlmostEqual(b, b and 2 * a, 14)
+        one = libsoftmax.attention(block(flat(self.q)[12:].tolist(), (1, 1, 3, 4)), self.k, self.v,
+                                   streams=block([1], (1,), "q"), **given)
+        self.assertEqual(flat(one).tolist(), flat(o)[6:].tolist())  # head 1 alone, by its stream
+        do = some((1, 2, 3, 2), 0.9)
+        dv = libsoftmax.attention_backward(do, q=self.q, k=self.k, v=self.v, o=o, lse=lse, wanted="v", **given)
+        for j in range(5):
+            for x in range(2):
+                want = sum(kept.tolist()[0][h][i][j] * do.tolist()[0][h][i][x] for h in range(2) for i in range(3))
+                self.assertAlmostEqual(dv.tolist()[0][0][j][x], want, 13)
+        with self.assertRaisesRegex(ValueError, "options.dropout is 1, not from 0 to below 1"):
+            libsoftmax.attention(self.q, self.k, self.v, dropout=1.0)
+
+    def test_rope(self):
+        y = libsoftmax.rope(self.q, start=2)
+        for h in range(2):
+            for i in range(3):
+                for t, frequency in enumerate((1, 0.01)):
+                    a, b, w = self.q[0, h, i, t], self.q[0, h, i, t + 2], (2 + i) * frequency
+                    self.assertAlmostEqual(y[0, h, i, t], a * math.cos(w) - b * math.sin(w), 14)
+                    self.assertAlmostEqual(y[0, h, i, t + 2], a * math.sin(w) + b * math.cos(w), 14)
+        by_position = libsoftmax.rope(self.q, positions=block([2, 3, 4], (3, 1), "q"))
+        self.assertEqual(flat(by_position), flat(y))
+        steps, halves = some((1, 2, 3, 2), 0.4), []
+        whole = libsoftmax.rope(self.q, positions=steps, base=1, cumulative=True, layout="interleaved", return_carry=True)
+        carry = None
+        for i in range(3):
+            rows = block([self.q[0, h, i, x] for h in range(2) for x in range(4)], (1, 2, 1, 4))
+            step = block([steps[0, h, i, t] for h in range(2) for t in range(2)], (1, 2, 1, 2))
+            part, carry = libsoftmax.rope(rows, positions=step, base=1, cumulative=True, layout="interleaved", carry=carry, return_carry=True)
+            halves.append(part)
+        self.assertEqual([[halves[i][0, h, 0, x] for i in range(3) for x in range(4)] for h in range(2)],
+                         [[whole.y[0, h, i, x] for i in range(3) for x in range(4)] for h in range(2)])
+        self.assertEqual(flat(carry), flat(whole.carry))
+
+    def test_rope_gradients(self):
+        dy, steps = some((1, 2, 3, 4), 0.9), some((1, 2, 3, 2), 0.4)
+        given = {"positions": steps, "cumulative": True, "frequencies": some((1, 2, 2), 0.8)}
+        found = libsoftmax.rope_backward(dy, x=self.q, wanted=("x", "positions", "frequencies"), **given)
+        for name, gradient in zip(("x", "positions", "frequencies"), found):
+            value = {"x": self.q, **given}[name]
+            for i in range(len(flat(value))):
+                sides = []
+                for step in (1e-6, -1e-6):
+                    other = block(flat(value).tolist(), value.shape)
+                    flat(other)[i] += step
+                    sides.append(sum(a * b for a, b in zip(flat(dy), flat(libsoftmax.rope(**{"x": self.q, **given, name: other})))))
+                self.assertAlmostEqual(flat(gradient)[i], (sides[0] - sides[1]) / 2e-6, 8, name)
+        self.assertEqual(flat(libsoftmax.rope_backward(dy, wanted="x", **given)), flat(found[0]))
+        for text, refused in (("layout: 'neox' is not one of 'half', 'interleaved'", lambda: libsoftmax.rope(self.q, layout="neox")),
+                              ("options.dims is 3", lambda: libsoftmax.rope(self.q, dims=3))):
+            with self.assertRaisesRegex(ValueError, text):
+                refused()
+        with self.assertRaisesRegex(TypeError, "x is NULL: d_positions needs it"):
+            libsoftmax.rope_backward(dy, wanted="positions", **given)
+
     def test_out(self):
         out = some((1, 2, 3, 2), 1)
         self.assertIs(libsoftmax.attention(self.q, self.k, self.v, out=out), out)
