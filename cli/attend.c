@@ -4,6 +4,7 @@
 #include "fault.h"
 #include "parse.h"
 #include "report/table.h"
+#include "rope.h"
 #include "write.h"
 
 #include <inttypes.h>
@@ -72,6 +73,13 @@ const setting attend_settings[] = {
      FOR_OPERATOR, NULL, NULL},
     {"scale", 0, "S", "of <q, k>; 1 / sqrt(size of a head) by default", FOR_OPERATOR, NULL, NULL},
     {"softcap", 0, "C", "scores become C tanh(score / C)", FOR_OPERATOR, NULL, NULL},
+    {"dropout", 0, "P", "a weight is 0 with probability P, else divided by 1 - P", FOR_OPERATOR, NULL, NULL},
+    {"seed", 0, "N", "of the random numbers of --dropout; 0 by default", FOR_OPERATOR, NULL, NULL},
+    {"rope", 0, "R",
+     "queries and keys are turned by their positions: pairs of columns apart by half a head (half), or neighbours (interleaved)",
+     FOR_OPERATOR, NULL, rope_layouts},
+    {"rope-base", 0, "B", "of the frequencies of --rope; 10000 by default", FOR_OPERATOR, NULL, NULL},
+    {"rope-scale", 0, "S", "of the positions of --rope; 1 by default", FOR_OPERATOR, NULL, NULL},
     {"layout", 0, "L", "bhld (default): batch, heads, length, size; blhd: length before heads", FOR_OPERATOR, NULL, layouts},
     {"map", 0, "FILE", "draw the weights of one head as an SVG", FOR_OPERATOR, NULL, NULL},
     {"head", 0, "N", "the head that is drawn; 0 by default", FOR_OPERATOR, NULL, NULL},
@@ -90,7 +98,7 @@ typedef struct attention {
   int64_t head, batch;
   smx_shape whole; /* of o as it is written */
   const dtype *type;
-  unsigned char *out, *lse;
+  unsigned char *out, *lse, *turned[2];
   view out_view, lse_view;
   result_file file;
 } attention;
@@ -136,6 +144,11 @@ static int read_own(attention *a) {
   if (!code && scale) code = options_number("scale", scale, &a->how.scale);
   if (!code && softcap) code = options_number("softcap", softcap, &a->how.softcap);
   if (!code) code = read_whole(o, "query-start", &a->how.query_start);
+  const char *dropout = options_own(o, "dropout");
+  int64_t seed = 0;
+  if (!code && dropout) code = options_number("dropout", dropout, &a->how.dropout);
+  if (!code) code = read_whole(o, "seed", &seed);
+  a->how.seed = (uint64_t)seed;
   if (!code) code = read_whole(o, "head", &a->head);
   if (!code) code = read_whole(o, "batch", &a->batch);
   a->heads_last = layout && strcmp(layout, "blhd") == 0;
@@ -229,6 +242,8 @@ static int read_tensors(attention *a) {
     code = read_tensor(a, i, &used_stdin);
     if (places[i]) *places[i] = &a->view[i].tensor;
   }
+  const char *const paths[] = {a->in[Q].path, a->in[K].path};
+  if (!code) code = rope_turn(a->o, &a->how, &a->view[Q], &a->view[K], paths, a->turned);
   if (!code && isnan(a->how.param[0])) a->how.param[0] = a->view[K].shape[2] ? -log((double)a->view[K].shape[2]) : 0;
   return code;
 }
@@ -337,6 +352,7 @@ static int draw_map(attention *a, const char *path) {
   if (!code && !a->context) code = make_context(a);
   if (code) return code;
   int64_t group = saved_q.shape[1] / a->view[K].shape[1];
+  a->how.stream += (uint64_t)(a->batch * saved_q.shape[1] + a->head);
   for (int i = 0; i < TENSORS; i++)
     if (a->in[i].path && i != V) slice(&a->view[i], dims[i], a->batch, i == K ? a->head / group : a->head, a->in[i].want->bytes);
   snprintf(title, sizeof title, "Attention weights: %s%s, sequence %" PRId64 ", head %" PRId64, kinds[a->how.weights].name,
@@ -371,6 +387,8 @@ int work_attention(const options *o) {
   for (int i = 0; i < TENSORS; i++) input_free(&a->in[i]);
   free(a->out);
   free(a->lse);
+  free(a->turned[0]);
+  free(a->turned[1]);
   free(a);
   return code;
 }

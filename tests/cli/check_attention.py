@@ -123,6 +123,45 @@ def the_map_of_a_head():
     nothing_left()
 
 
+def turned(x, heads, rows, start, interleaved, base, scale):
+    """Every row turned by its position."""
+    y = list(x)
+    for r in range(len(x) // D):
+        for t in range(D // 2):
+            w = scale * (start(r // heads // rows) + r % rows) * base ** (-2 * t / D)
+            a, b = (r * D + 2 * t, r * D + 2 * t + 1) if interleaved else (r * D + t, r * D + t + D // 2)
+            y[a], y[b] = x[a] * math.cos(w) - x[b] * math.sin(w), x[a] * math.sin(w) + x[b] * math.cos(w)
+    return y
+
+
+@test("attention")
+def rotary_positions():
+    q, k, v = files()
+    put("lengths.npy", A.npy("i64", (B,), [5, 4]))
+    end = LK - LQ
+    for arguments, start, visible, interleaved, base, scale in (
+            (["--rope", "half"], lambda b: end, lambda i, j: True, False, 10000, 1),
+            (["--rope", "interleaved", "--rope-base", "50", "--rope-scale", "0.25"], lambda b: end, lambda i, j: True, True, 50, 0.25),
+            (["--rope", "half", "--query-start", "1", "--causal"], lambda b: 1, lambda i, j: j <= i + 1, False, 10000, 1)):
+        got = written(*arguments)
+        p, r = turned(q, H, LQ, start, interleaved, base, scale), turned(k, KV, LK, lambda b: 0, interleaved, base, scale)
+        close(got["o"][2], attention(p, r, v, visible))
+    got = written("--rope", "half", "--lengths", "lengths.npy")["o"][2]
+    p = turned(q, H, LQ, lambda b: (5, 4)[b] - LQ, False, 10000, 1)
+    want = attention(p, turned(k, KV, LK, lambda b: 0, False, 10000, 1), v), attention(p, turned(k, KV, LK, lambda b: 0, False, 10000, 1), v, lambda i, j: j < 4)
+    half = len(want[0]) // 2
+    close(got, want[0][:half] + want[1][half:])
+
+
+@test("attention")
+def dropped_weights():
+    q, k, v = files()
+    plain, first, again, other = written("--causal"), *(written("--causal", "--dropout", "0.5", "--seed", seed) for seed in ("1", "1", "2"))
+    assert first["lse"] == plain["lse"] and first["o"] == again["o"]
+    assert first["o"] != plain["o"] and first["o"] != other["o"]
+    assert written("--causal", "--dropout", "0")["o"] == plain["o"]
+
+
 @test("attention")
 def wrong_attention():
     files()
@@ -139,8 +178,13 @@ def wrong_attention():
                             (("q.npy", "odd.npy", "--map", "m.svg"), "odd.npy")):
         fails(REFUSED, "attention", *arguments, *([] if "--map" in arguments else ["-o", "no.npy"]), says=says)
     for name, value in (("window", "-2"), ("window", "1,2,3"), ("window", "x"), ("window", "0.5"), ("weights", "best"), ("param", "x"),
-                        ("scale", "x"), ("softcap", "-1"), ("query-start", "-1"), ("layout", "lbhd")):
+                        ("scale", "x"), ("dropout", "1"), ("dropout", "-0.5"), ("seed", "-1"), ("rope", "neox"), ("softcap", "-1"), ("query-start", "-1"), ("layout", "lbhd")):
         fails(USAGE, *three, "--" + name, value, "-o", "no.npy", says="--%s %s: " % (name, value))
+    for name, value in (("rope-base", "0"), ("rope-base", "x"), ("rope-scale", "-1")):
+        fails(USAGE, *three, "--rope", "half", "--" + name, value, "-o", "no.npy", says="--%s %s: " % (name, value))
+    fails(USAGE, *three, "--rope-base", "10", says="--rope-base: says how --rope turns")
+    put("odd_head.npy", A.npy("f32", (1, 1, 2, 3), [0] * 6))
+    fails(REFUSED, "attention", *["odd_head.npy"] * 3, "--rope", "half", "-o", "no.npy", says=["odd_head.npy", "shape[3] is 3, not an even number"])
     fails(USAGE, *three, "--weights", "clipped", "--param", "1,1", says="--param 1,1: ")
     fails(USAGE, "attention", "q.npy", "k.npy", says="'v' is missing")
     fails(USAGE, *three, "v.npy", says="one input too many")
