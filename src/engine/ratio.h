@@ -49,6 +49,24 @@ SMI vreal ratio_value(const span *s, const consts *k, ratio_fn *f, size_t i, int
   if (k->v[RATIO_EVEN] != 0) w = v_select(v_lt(v_set1(-R_INF), at(s->src[0], i, cnt)), v_set1(k->v[RATIO_EVEN]), v_set1(0));
   return v_select(v_eq(y, v_set1(k->v[RATIO_ONE])), v_set1(1), v_flush(w, w, v_set1(R_TINY)));
 }
+/* Values that wait: -inf stands for an element that does not exist. */
+SMI void ratio_keep(const span *s, const consts *k, ratio_fn *f, bool whole, size_t i, int cnt, sum_acc *acc) {
+  const vreal x = at(s->src[0], i, cnt), y = f(x, k);
+  const vmask in = lanes_below(cnt), live = whole ? in : m_and(v_lt(v_set1(-R_INF), x), in);
+  const bool all = whole && cnt == LANES;
+  acc->a = v_add(acc->a, all ? v_abs(y) : v_select(live, v_abs(y), v_set1(0)));
+  put(s->dst[0], i, cnt, all ? y : v_select(live, y, v_set1(-R_INF)));
+}
+SMI vreal ratio_kept_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  const vreal f = at(s->src[SRC_Y], i, cnt), y = v_max(f, v_set1(0));
+  vreal w = v_mul(y, v_set1(k->v[RATIO_INV]));
+  (void)r;
+  if (k->v[RATIO_EVEN] != 0) w = v_select(v_lt(v_set1(-R_INF), f), v_set1(k->v[RATIO_EVEN]), v_set1(0));
+  return v_select(v_eq(y, v_set1(k->v[RATIO_ONE])), v_set1(1), v_flush(w, w, v_set1(R_TINY)));
+}
+SUM_VALUES_OF(ratio_kept, ratio_kept_value)
+SMI bool ratio_whole(const span *s, const sum_row *r) { return r->valid == (double)s->n; }
+
 SMI vreal ratio_upstream(const span *s, vreal f, size_t i, int cnt) {
   return v_select(v_lt(v_set1(0), f), at(s->src[SRC_DY], i, cnt), v_set1(0));
 }
@@ -68,8 +86,10 @@ SMI vreal ratio_unscaled(vreal dx, const consts *k) {
   return v_clean(v_select(v_lt(most, y), most, v_select(v_lt(y, least), least, y)));
 }
 
-/* The kernels NAME and NAME_grad from functions NAME_setup, NAME_settle, NAME_f and NAME_slope. */
-#define RATIO_FORWARD(name) \
+/* The kernels NAME and NAME_grad from functions NAME_setup, NAME_settle, NAME_f and NAME_slope. near_f is the same as NAME_f for rows of which
+ * near() is true; they have no element of -inf. */
+#define RATIO_FORWARD(name) RATIO_FORWARD_OF(name, ratio_whole, name##_f)
+#define RATIO_FORWARD_OF(name, near, near_f) \
   SMI void name##_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) { \
     (void)r; \
     ratio_add(s, k, name##_f, i, cnt, acc); \
@@ -78,10 +98,29 @@ SMI vreal ratio_unscaled(vreal dx, const consts *k) {
     (void)r; \
     return ratio_value(s, k, name##_f, i, cnt); \
   } \
+  SMI void name##_keep_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) { \
+    (void)r; \
+    ratio_keep(s, k, name##_f, false, i, cnt, acc); \
+  } \
+  SMI void name##_keep_near(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) { \
+    (void)r; \
+    ratio_keep(s, k, near_f, true, i, cnt, acc); \
+  } \
   SUM_SUMS_OF(name##_sums, name##_add) \
+  SUM_SUMS_OF(name##_keep_any, name##_keep_add) \
+  SUM_SUMS_OF(name##_keep_whole, name##_keep_near) \
+  static void name##_keep(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) { \
+    (near(s, r) ? name##_keep_whole : name##_keep_any)(s, k, r, i, n, part); \
+  } \
   SUM_VALUES_OF(name##_values, name##_value) \
-  static const sum_body name##_body = { \
-      .setup = name##_setup, .settle = name##_settle, .sums = name##_sums, .emit = name##_values, .full = 1, .max = true}; \
+  static const sum_body name##_body = {.setup = name##_setup, \
+                                       .settle = name##_settle, \
+                                       .sums = name##_sums, \
+                                       .emit = name##_values, \
+                                       .keep = name##_keep, \
+                                       .kept = ratio_kept, \
+                                       .full = 1, \
+                                       .max = true}; \
   SUM_KERNEL(name)
 
 #define RATIO_BACKWARD(name) \

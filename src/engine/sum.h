@@ -29,8 +29,11 @@ typedef void sum_group_fn(const span *s, const consts *k, const sum_row *r, size
 
 typedef struct sum_body {
   consts (*setup)(const row_call *c, const span *s);
-  void (*settle)(consts *k, const span *s, const sum_row *r);                 /* after the look and after sums: more constants; or NULL */
-  sum_group_fn *sums, *more, *emit;                                           /* NULL = none */
+  void (*settle)(consts *k, const span *s, const sum_row *r); /* after the look and after sums: more constants; or NULL */
+  sum_group_fn *sums, *more, *emit;                           /* NULL = none */
+  /* The same as sums and emit, for a look that finds every NaN: values formed once wait in dst[0], where kept finds them as src[SRC_Y], which may
+   * be dst[0]. NULL = formed twice. */
+  sum_group_fn *keep, *kept;
   void (*row)(const span *s, const consts *k, const sum_row *r, double post); /* stores the ROW outputs; NULL = there are none */
   uint32_t full;                                                              /* which outputs are FULL, a bit each */
   bool max;                                                                   /* needs the look; a row without a maximum is empty */
@@ -281,6 +284,19 @@ static inline bool sum_next(const sum_body *b, const row_call *c, row_state *st)
 
 /* ---- rows in memory: the same without the program around it ---- */
 
+/* The look at a whole row. False when there is a NaN. */
+static inline bool sum_look_row(const span *s, sum_row *r) {
+  row_part part;
+  bool nan = false;
+  *r = (sum_row){.max = -R_INF, .low = R_INF, .index = -1};
+  for (size_t g = 0; g < s->n; g += GROUP) {
+    sum_look_group(s, g, group_size(g, s->n), &part);
+    r->max = part.max > (double)r->max ? (real)part.max : r->max, r->low = part.low < (double)r->low ? (real)part.low : r->low;
+    r->valid += part.sum, nan |= part.nan;
+  }
+  return !nan;
+}
+
 /* Adds up what `sums` finds with what is known so far. False when there is a NaN. */
 static inline bool sum_plain_sums(sum_group_fn *sums, const span *s, const consts *k, sum_row *r, double *sum, double *sum2) {
   const sum_row before = *r;
@@ -294,21 +310,17 @@ static inline bool sum_plain_sums(sum_group_fn *sums, const span *s, const const
   return !nan;
 }
 
-/* False, with nothing written, when the row needs a rule. */
-static inline bool sum_plain_row(const sum_body *b, const row_call *c, const span *s) {
+/* False, with nothing written, when the row needs a rule. store: where values may wait, or NULL. */
+static inline bool sum_plain_row(const sum_body *b, const row_call *c, const span *s, real *store) {
   sum_row r = {.max = -R_INF, .low = R_INF, .index = -1};
   row_part part;
-  bool nan = false;
   double post = 0;
-  for (size_t g = 0; b->max && g < s->n; g += GROUP) {
-    sum_look_group(s, g, group_size(g, s->n), &part);
-    r.max = part.max > (double)r.max ? (real)part.max : r.max, r.low = part.low < (double)r.low ? (real)part.low : r.low;
-    r.valid += part.sum, nan |= part.nan;
-  }
-  if (nan || (b->max && !(r.max >= -R_MAX && (r.max <= R_MAX || b->bounded)))) return false;
+  if (b->max && !(sum_look_row(s, &r) && r.max >= -R_MAX && (r.max <= R_MAX || b->bounded))) return false;
   consts k = sum_consts(b, c, s, &r);
+  span from = *s, to = *s;
+  if (store) to.dst[0] = store, from.src[SRC_Y] = store;
   if (b->sums) {
-    if (!sum_plain_sums(b->sums, s, &k, &r, &r.sum, &r.sum2)) return false;
+    if (!sum_plain_sums(store ? b->keep : b->sums, &to, &k, &r, &r.sum, &r.sum2)) return false;
     k = sum_consts(b, c, s, &r);
   }
   if (b->more) {
@@ -316,7 +328,7 @@ static inline bool sum_plain_row(const sum_body *b, const row_call *c, const spa
     k = sum_consts(b, c, s, &r);
   }
   for (size_t g = 0; b->emit && g < s->n; g += GROUP) {
-    b->emit(s, &k, &r, g, group_size(g, s->n), &part);
+    (store ? b->kept : b->emit)(&from, &k, &r, g, group_size(g, s->n), &part);
     post += part.sum;
   }
   if (b->row) b->row(s, &k, &r, post);
@@ -324,10 +336,12 @@ static inline bool sum_plain_row(const sum_body *b, const row_call *c, const spa
 }
 
 static inline void sum_rows(const sum_body *b, const row_kernel *kernel, row_call *c) {
+  real scratch[GROUP] __attribute__((aligned(64)));
   span s = span_of(c, 0);
   for (size_t row = 0; row < c->rows; row++, span_next(c, &s)) {
+    real *const store = !b->keep ? NULL : !c->bypass ? s.dst[0] : c->n <= GROUP ? scratch : NULL;
     s.stream = sum_streams(c, &s);
-    if (c->n > 16 * GROUP || !sum_plain_row(b, c, &s)) run_row(kernel, c, row);
+    if (c->n > 16 * GROUP || !sum_plain_row(b, c, &s, store)) run_row(kernel, c, row);
   }
   if (c->bypass) v_stream_end();
 }

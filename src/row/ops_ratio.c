@@ -22,17 +22,19 @@ SMI void softpick_settle(consts *k, const span *s, const sum_row *r) {
   k->v[4] = r->max > 0 && r->sum + extra > 0 ? (real)(extra / (r->sum + extra)) : 0;
 }
 SMI vreal softpick_argument(vreal x, const consts *k) { return v_max(v_sub(x, v_set1(k->v[1])), v_set1(-1000)); }
-SMI vreal softpick_f(vreal x, const consts *k) {
-  vreal v = softpick_argument(x, k), n = exp_k(v), t = exp_reduce(v, n), q = v_set1(exp_coefficients[0]);
+SMI vreal softpick_of(vreal v, const consts *k) {
+  vreal n = exp_k(v), t = exp_reduce(v, n), q = v_set1(exp_coefficients[0]);
   for (int i = 1; i < EXP_TERMS - 1; i++) q = v_fma(q, t, v_set1(exp_coefficients[i]));
   vreal two = v_scale(v_set1(1), v_sub(n, v_set1(k->v[2])));
   return v_fma(two, v_mul(q, t), v_sub(two, v_set1(k->v[3])));
 }
+SMI vreal softpick_f(vreal x, const consts *k) { return softpick_of(softpick_argument(x, k), k); }
+SMI bool softpick_near(const span *s, const sum_row *r) { return ratio_whole(s, r) && r->low >= -1000 && r->max <= 524288; }
 SMI vreal softpick_slope(vreal x, const consts *k) {
   vreal v = softpick_argument(x, k), n = exp_k(v);
   return v_scale(exp_poly(exp_reduce(v, n)), v_sub(n, v_set1(k->v[2])));
 }
-RATIO_FORWARD(softpick)
+RATIO_FORWARD_OF(softpick, softpick_near, softpick_of)
 
 /* eps e^M in the sum moves with the largest score: its gradient, -D eps e^M / S, goes to the first element that is as large. */
 SMI void softpick_grad_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
