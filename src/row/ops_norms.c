@@ -19,7 +19,7 @@ SMI double norm_root(double v) {
 
 /* ---- sigmoid_attention: y = sigmoid(x e^t + b), b = -log n unless given ---- */
 
-enum { SIGMOID_SCALE, SIGMOID_BIAS, SIGMOID_MODE };
+enum { SIGMOID_SCALE, SIGMOID_BIAS, SIGMOID_MODE, SIGMOID_NEAR }; /* NEAR: every element is there, and e^-|argument| normal */
 SMI consts sigmoid_setup(const row_call *c, const span *s) {
   double t = s->src[2] ? (double)*s->src[2] : c->params[2];
   bool given = s->src[1] != NULL, fixed = given || c->params[0] == 0;
@@ -27,8 +27,10 @@ SMI consts sigmoid_setup(const row_call *c, const span *s) {
   return (consts){{v_first(v_exp(v_set1((real)t))), (real)bias, !given && c->params[0] == 2}};
 }
 SMI void sigmoid_settle(consts *k, const span *s, const sum_row *r) {
-  (void)s;
+  const double largest = (double)(r->max > -r->low ? r->max : -r->low);
   if (k->v[SIGMOID_MODE] != 0 && r->valid > 1) k->v[SIGMOID_BIAS] = (real)-d_log1p(r->valid - 1);
+  const double most = largest * (double)k->v[SIGMOID_SCALE] + __builtin_fabs((double)k->v[SIGMOID_BIAS]);
+  k->v[SIGMOID_NEAR] = r->valid == (double)s->n && most < 80;
 }
 SMI vreal sigmoid_argument(vreal x, const consts *k) { return v_fma(x, v_set1(k->v[SIGMOID_SCALE]), v_set1(k->v[SIGMOID_BIAS])); }
 SMI vreal sigmoid_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
@@ -36,7 +38,17 @@ SMI vreal sigmoid_value(const span *s, const consts *k, const sum_row *r, size_t
   vreal x = at(s->src[0], i, cnt), y = v_sigmoid(sigmoid_argument(x, k));
   return v_clean(v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), y));
 }
-SUM_VALUES_OF(sigmoid_values, sigmoid_value)
+SUM_VALUES_OF(sigmoid_any, sigmoid_value)
+/* The same without the cases that cannot be. */
+SMI vreal sigmoid_near_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vreal v = sigmoid_argument(at(s->src[0], i, cnt), k), n, p = v_exp_pair(v_sub(v_set1(0), v_abs(v)), &n), e = v_scale(p, n);
+  (void)r;
+  return v_div(v_select(v_lt(v, v_set1(0)), e, v_set1(1)), v_add(v_set1(1), e));
+}
+SUM_VALUES_OF(sigmoid_near, sigmoid_near_value)
+static void sigmoid_values(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) {
+  (k->v[SIGMOID_NEAR] != 0 ? sigmoid_near : sigmoid_any)(s, k, r, i, n, part);
+}
 static const sum_body sigmoid_body = {
     .setup = sigmoid_setup, .settle = sigmoid_settle, .emit = sigmoid_values, .full = 1, .max = true, .bounded = true};
 SUM_KERNEL(sigmoid)
