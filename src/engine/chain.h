@@ -56,7 +56,8 @@ static inline void chain_rows(const chain *k, row_call *c) {
   }
 }
 
-#define CHAIN_KERNEL(name, one, two) \
+/* All but rows(), for an operator that has a shorter way through rows in memory. */
+#define CHAIN_PROGRAM(name, one, two) \
   static const chain name##_chain = {&one##_kernel, &two##_kernel}; \
   static void name##_begin(const row_call *c, row_state *st) { chain_begin(&name##_chain, c, st); } \
   static void name##_pass(const row_call *c, row_state *st, row_part *parts) { \
@@ -67,7 +68,9 @@ static inline void chain_rows(const chain *k, row_call *c) {
     row_call row = chain_call(c, st); \
     chain_kernel(&name##_chain, st)->fold(&row, st, parts, count); \
   } \
-  static bool name##_next(const row_call *c, row_state *st) { return chain_next(&name##_chain, c, st); } \
+  static bool name##_next(const row_call *c, row_state *st) { return chain_next(&name##_chain, c, st); }
+#define CHAIN_KERNEL(name, one, two) \
+  CHAIN_PROGRAM(name, one, two) \
   static void name##_rows(row_call *c) { chain_rows(&name##_chain, c); }
 
 /* The look at a row as a first kernel: how many elements are valid, the largest, the smallest. */

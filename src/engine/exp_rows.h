@@ -25,7 +25,9 @@ typedef struct exp_body {
   real (*extra)(const span *s, const consts *k);                                /* a score that joins S only; NULL = none */
   exp_sum_fn *moment, *spread;                                                  /* exp_row.moment and .spread; NULL = not needed */
   void (*row)(const span *s, const consts *k, const exp_row *r);                /* ROW outputs besides; NULL = none */
-  bool (*small)(const row_kernel *kernel, row_call *c);                         /* all rows, if they fit registers; NULL = never */
+  /* The look at a whole row in memory: its largest score, or NaN = the program; and its consts, at first those of the row before. NULL = max. */
+  real (*look)(const row_call *c, const span *s, consts *k);
+  bool (*small)(const row_kernel *kernel, row_call *c); /* all rows, if they fit registers; NULL = never */
   exp_kind kind;
   bool scaled;     /* scores are x times v[0] + v[1] of the consts, and l is not 0 */
   bool others;     /* needs exp_row.others and max */
@@ -384,6 +386,10 @@ static inline bool exp_cached_row(const exp_body *b, const span *s, const consts
   return true;
 }
 
+static inline real exp_largest(const exp_body *b, const row_call *c, const span *s, consts *k) {
+  return b->look ? b->look(c, s, k) : b->scores->max(s, k, 0, c->n);
+}
+
 /* The output holds the terms, or a scratch row and streaming stores, or they are formed again; long and extraordinary rows take the program. */
 static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   if (b->moment || b->row) {
@@ -398,18 +404,18 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
   const bool cached = plan != PLAN_STREAM;
   span s = span_of(c, 0), next = s;
   consts k = b->setup(c, &s), next_k = k;
-  real max = cached ? b->scores->max(&s, &k, 0, c->n) : 0;
+  real max = cached ? exp_largest(b, c, &s, &k) : 0;
   for (size_t r = 0; r < c->rows; r++, s = next, k = next_k) {
     real *store = !weights ? NULL : scratched ? scratch : plan == PLAN_CACHE && !c->bypass ? s.dst[0] : NULL;
     ptrdiff_t ahead = follow && r + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
     const bool more = r + 1 < c->rows;
     if (more) {
       span_next(c, &next);
-      next_k = b->setup(c, &next);
+      if (!b->look) next_k = b->setup(c, &next);
     }
     const bool done = cached && exp_cached_row(b, &s, &k, max, c->bypass, store, ahead);
     /* At once: it only reads, while the stores of the row just written are still on their way. */
-    if (cached && more) max = b->scores->max(&next, &next_k, 0, c->n);
+    if (cached && more) max = exp_largest(b, c, &next, &next_k);
     if (!done) run_row(kernel, c, r);
   }
   if (c->bypass) v_stream_end();

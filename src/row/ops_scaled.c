@@ -65,12 +65,14 @@ SUM_KERNEL(sink_grad)
 /* ---- ssmax: scores times s log n + b, n the number of elements above -inf ---- */
 
 enum { SSMAX_S = 1, SSMAX_B = 2 };
-SMI double ssmax_log_n(const span *s) { return s->src[NOTE][LOOK_VALID] > 1 ? d_log1p((double)s->src[NOTE][LOOK_VALID] - 1) : 0; }
-SMI double ssmax_factor(const row_call *c, const span *s) {
+SMI double ssmax_log(real valid) { return valid > 1 ? d_log1p((double)valid - 1) : 0; }
+SMI double ssmax_log_n(const span *s) { return ssmax_log(s->src[NOTE][LOOK_VALID]); }
+SMI double ssmax_factor_of(const row_call *c, const span *s, double log_n) {
   double slope = s->src[SSMAX_S] ? (double)*s->src[SSMAX_S] : c->params[0],
          bias = s->src[SSMAX_B] ? (double)*s->src[SSMAX_B] : c->params[1];
-  return slope * ssmax_log_n(s) + bias;
+  return slope * log_n + bias;
 }
+SMI double ssmax_factor(const row_call *c, const span *s) { return ssmax_factor_of(c, s, ssmax_log_n(s)); }
 SMI consts ssmax_setup(const row_call *c, const span *s) {
   consts k = factor(ssmax_factor(c, s));
   k.v[2] = -R_INF;
@@ -78,7 +80,39 @@ SMI consts ssmax_setup(const row_call *c, const span *s) {
 }
 static const exp_body ssmax_weights_body = {.setup = ssmax_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_weights};
 EXP_KERNEL(ssmax_weights)
-CHAIN_KERNEL(ssmax, look, ssmax_weights)
+CHAIN_PROGRAM(ssmax, look, ssmax_weights)
+
+/* Rows in memory with a factor above 0: the look at the row finds the largest score besides, which is that of the largest element, and no
+ * element but those of -inf has a score of -inf. */
+SMI score score_product(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  vreal x = shifted_by(at(s->src[0], i, cnt), shift), c = v_set1(k->v[0]), h = v_mul(x, c);
+  return (score){h, v_fma(x, v_set1(k->v[1]), v_fma(x, c, v_sub(v_set1(0), h)))};
+}
+EXP_SCORES(product, score_product, true)
+EXP_EMIT(product_weights, product_weight)
+/* The logarithm of the length waits in the consts, as a double. */
+enum { SSMAX_LOG = 4 };
+SMI consts ssmax_whole_setup(const row_call *c, const span *s) {
+  const double log_n = ssmax_log((real)c->n);
+  consts k = {{0}};
+  (void)s;
+  memcpy(k.v + SSMAX_LOG, &log_n, sizeof log_n);
+  return k;
+}
+static real ssmax_look(const row_call *c, const span *s, consts *k) {
+  sum_row r;
+  double log_n;
+  if (!sum_look_row(s, &r)) return r_nan();
+  memcpy(&log_n, k->v + SSMAX_LOG, sizeof log_n);
+  const consts own = factor(ssmax_factor_of(c, s, r.valid == (double)c->n ? log_n : ssmax_log((real)r.valid)));
+  memcpy(k->v, own.v, SSMAX_LOG * sizeof *k->v);
+  return k->v[0] > 0 ? r.max * k->v[0] : r_nan();
+}
+static const exp_body ssmax_body = {
+    .setup = ssmax_whole_setup, .look = ssmax_look, .scaled = true, .scores = &product_scores, .emit = product_weights};
+static void ssmax_rows(row_call *c);
+static const row_kernel ssmax_kernel = KERNEL(ssmax);
+static void ssmax_rows(row_call *c) { exp_rows(&ssmax_body, &ssmax_kernel, c); }
 
 /* dx = factor ds, ds_i = y_i (dy_i - sum y dy); db = sum (x_i - max) ds_i, since the ds add up to 0; dsl = log n db. */
 SMI consts ssmax_grad_setup(const row_call *c, const span *s) {
