@@ -35,6 +35,7 @@ typedef struct exp_sum {
   ptrdiff_t prefetch;      /* bytes ahead of x to prefetch, or 0; sum_watch always fetches the next group, into a farther cache */
   size_t skip;             /* element whose term is +0 instead, or SIZE_MAX */
   real max, low;           /* found by sum_watch: the largest and the smallest score */
+  real *lanes;             /* where sum_watch leaves its lanes, or NULL */
   const exp_row *r;        /* for moments */
 } exp_sum;
 
@@ -65,6 +66,7 @@ typedef struct exp_scores {
   exp_sum_fn *sum_store; /* ref, store, prefetch */
   exp_sum_fn *sum_watch; /* ref; finds max and low */
   exp_sum_fn *low;       /* ref: the smallest score that is not flushed */
+  exp_sum_fn *lane;      /* ref, skip: the sum of one lane, that of skip, without it */
   exp_sum_fn *sum_exact; /* ref, shift, skip */
 } exp_scores;
 
@@ -111,6 +113,7 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
   WALK(first, n, STEP)
 #undef STEP
   if (does & SUM_WATCH) w->max = v_hmax(max), w->low = v_hmin(low);
+  for (int u = 0; u < VPB && (does & SUM_WATCH) && q.lanes; u++) v_store(q.lanes + u * LANES, acc[u]);
   return v_fold(acc);
 }
 
@@ -140,6 +143,17 @@ SMI real exp_low_of(const exp_sum *w, score_fn *f, bool scaled, size_t first, si
   WALK(first, n, STEP)
 #undef STEP
   return v_hmin(low);
+}
+
+/* A lane of a group has PAGE / BLOCK elements of each page. */
+SMI real exp_lane_of(const exp_sum *w, score_fn *f, bool scaled, size_t first, size_t n) {
+  real sum = 0;
+  for (size_t step = (w->skip - first) % BLOCK; step < PAGE && step < n; step += BLOCK)
+    for (size_t i = step; i < n; i += PAGE) {
+      vreal d;
+      if (first + i != w->skip) sum += v_first(exp_term(f(w->s, w->k, NULL, first + i, 1), scaled, w->ref, &d));
+    }
+  return sum;
 }
 
 typedef struct exp_look {
@@ -240,11 +254,12 @@ NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
   } \
   NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { return exp_sum_of(w, score_name, is_scaled, SUM_WATCH, NULL, i, n); } \
   NOINLINE real name##_low(exp_sum *w, size_t i, size_t n) { return exp_low_of(w, score_name, is_scaled, i, n); } \
+  NOINLINE real name##_lane(exp_sum *w, size_t i, size_t n) { return exp_lane_of(w, score_name, is_scaled, i, n); } \
   NOINLINE real name##_sum_exact(exp_sum *w, size_t i, size_t n) { \
     return exp_sum_of(w, score_name, is_scaled, SUM_SKIP | SUM_SHIFT, NULL, i, n); \
   } \
-  static const exp_scores name##_scores = {name##_max, name##_find,      name##_count,     name##_limit, name##_low_part, \
-                                           name##_sum, name##_sum_store, name##_sum_watch, name##_low,   name##_sum_exact}; \
+  static const exp_scores name##_scores = {name##_max,       name##_find,      name##_count, name##_limit, name##_low_part, name##_sum, \
+                                           name##_sum_store, name##_sum_watch, name##_low,   name##_lane,  name##_sum_exact}; \
   SMI vreal name##_weight(const exp_emit *w, size_t i, int cnt) { return exp_weight_again(w, score_name, is_scaled, i, cnt); }
 
 /* An emission, value by value, and a moment: sum factor e. */

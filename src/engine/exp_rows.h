@@ -91,12 +91,20 @@ static inline exp_row exp_row_of(const exp_body *b, const span *s, const consts 
   return r;
 }
 
+/* The group's sum without element `skip`: but for that element's lane, the lanes are those of the sum. */
+static inline real exp_without(const exp_body *b, exp_sum *w, size_t i, size_t n) {
+  vreal acc[VPB];
+  w->lanes[(w->skip - i) % BLOCK] = b->scores->lane(w, i, n);
+  for (int u = 0; u < VPB; u++) acc[u] = v_load(w->lanes + u * LANES);
+  return v_fold(acc);
+}
+
 /* The row's first largest element so far is in this group: sums the group without it and notes it. */
-static inline void exp_note_top(const exp_body *b, exp_sum *w, exp_sum_fn *sum, size_t i, size_t n, real max, row_part *part) {
+static inline void exp_note_top(const exp_body *b, exp_sum *w, size_t i, size_t n, real max, row_part *part) {
   size_t first = b->scores->find(w->s, w->k, w->shift, i, n, max);
   if (first == n) return;
   w->skip = i + first;
-  part->other = (double)sum(w, i, n);
+  part->other = (double)(w->lanes ? exp_without(b, w, i, n) : b->scores->sum_exact(w, i, n));
   part->index = (int64_t)(w->s->origin + w->skip);
   part->top_l = b->scaled ? (double)b->scores->low_part(w->s, w->k, w->shift, w->skip) : 0;
   part->top_x = (double)w->s->src[0][w->skip];
@@ -106,8 +114,8 @@ static inline void exp_note_top(const exp_body *b, exp_sum *w, exp_sum_fn *sum, 
  * -inf = nothing seen yet. Returns the reference to go on with. */
 static inline real exp_run_group(const exp_body *b, const span *s, const consts *k, size_t i, size_t n, real ref, real best,
                                  row_part *part) {
-  exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX};
-  real sum = 0;
+  real sum = 0, lanes[BLOCK];
+  exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .lanes = lanes};
   if (!(ref > -R_INF)) {
     real max = b->scores->max(s, k, i, n);
     *part = (row_part){.ref = (double)-R_INF, .max = (double)max, .low = (double)R_INF, .index = -1, .nan = !(max <= R_MAX)};
@@ -126,7 +134,7 @@ static inline real exp_run_group(const exp_body *b, const span *s, const consts 
   }
   real max = w.max, low = k_of(w.low) - ref >= MIN_EXP ? w.low : b->scores->low(&w, i, n);
   *part = (row_part){.sum = (double)sum, .ref = (double)ref, .max = (double)max, .low = (double)low, .index = -1, .nan = !(sum <= R_MAX)};
-  if (b->others && max > best && max <= R_MAX) exp_note_top(b, &w, b->scores->sum, i, n, max, part);
+  if (b->others && max > best && max <= R_MAX) exp_note_top(b, &w, i, n, max, part);
   return k_of(max) - 1 > ref && max <= R_MAX ? k_of(max) - 1 : ref;
 }
 
@@ -136,7 +144,7 @@ static inline void exp_exact_group(const exp_body *b, const span *s, const const
   exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .ref = (real)st->ref, .shift = (real)st->shift};
   *part = (row_part){.sum = (double)b->scores->sum_exact(&w, i, n), .index = -1};
   part->nan = !(part->sum <= (double)R_MAX);
-  if (b->others && !found) exp_note_top(b, &w, b->scores->sum_exact, i, n, (real)st->max, part);
+  if (b->others && !found) exp_note_top(b, &w, i, n, (real)st->max, part);
 }
 
 static inline void exp_moment_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n,

@@ -5,26 +5,23 @@
 #include "exp_rows.h"
 #include "pick.h"
 
-/* What is done with each group of a run before it is summed: n elements, the first of which is number i. NULL: nothing. */
-typedef void pick_sum_each(void *own, size_t i, size_t n);
+/* What is done with each group of a run before it is summed: n elements, the first of which is number i; last: what the group before came to, or
+ * NULL. NULL: nothing. */
+typedef void pick_sum_each(void *own, size_t i, size_t n, const row_part *last);
 
-/* A run of groups. Of the run's largest element only the group that holds it is summed again. p NULL: nothing is picked. */
+/* A run of groups. p NULL: nothing is picked. */
 static inline void pick_sum_run(const exp_body *b, const row_call *c, row_state *st, pick *p, real *ref, pick_sum_each *each, void *own) {
   const span s = span_of(c, 0);
   const consts k = b->setup(c, &s);
   row_part parts[RUN];
-  size_t groups = (c->count + GROUP - 1) / GROUP, top = 0;
+  size_t groups = (c->count + GROUP - 1) / GROUP;
+  real best = (real)st->max;
   for (size_t g = 0; g < groups; g++) {
     size_t i = c->start + g * GROUP, n = group_size(g * GROUP, c->count);
-    if (each) each(own, i, n);
-    *ref = exp_run_group(b, &s, &k, i, n, *ref, R_INF, parts + g);
+    if (each) each(own, i, n, g ? parts + g - 1 : NULL);
+    *ref = exp_run_group(b, &s, &k, i, n, *ref, best, parts + g);
     if (p) pick_group(p, s.src[0] + i, n, (int64_t)i);
-    if (parts[g].max > parts[top].max) top = g;
-  }
-  if (b->others && parts[top].max > st->max && parts[top].max <= (double)R_MAX && parts[top].ref > (double)-R_INF) {
-    exp_sum sum = {.s = &s, .k = &k, .skip = SIZE_MAX, .ref = (real)parts[top].ref};
-    size_t i = c->start + top * GROUP;
-    exp_note_top(b, &sum, b->scores->sum, i, group_size(top * GROUP, c->count), (real)parts[top].max, parts + top);
+    best = (real)parts[g].max > best ? (real)parts[g].max : best;
   }
   exp_fold(c, st, parts, groups);
 }

@@ -261,25 +261,21 @@ static inline side_found loss_cached_side(const loss_body *b, const row_call *c,
   return SIDE_DONE;
 }
 
-/* The same of a row that comes from memory: one read with a running reference, as the row program has it, and its bits. The group with the first
- * largest element is summed once more without it. */
+/* The same of a row that comes from memory: one read with a running reference, as the row program has it, and its bits. */
 static inline side_found loss_run_side(const loss_body *b, const row_call *c, loss_row *r, int side) {
   const exp_body *e = b->side[side]->exp;
   const span *s = &r->on[side];
   row_part parts[RUN];
   row_state st;
-  size_t best = 0;
+  real best = -R_INF;
   const consts k = r->k[side] = e->setup(c, s);
   const real start = e->scores->max(s, &k, 0, r->n < 256 ? r->n : 256);
   real ref = start >= -R_MAX && start <= R_MAX ? k_of(start) - 1 : -R_INF;
   for (size_t g = 0; g * GROUP < r->n; g++) {
-    ref = exp_run_group(e, s, &k, g * GROUP, group_size(g * GROUP, r->n), ref, R_INF, parts + g);
-    if (parts[g].max > parts[best].max) best = g;
+    ref = exp_run_group(e, s, &k, g * GROUP, group_size(g * GROUP, r->n), ref, best, parts + g);
+    best = (real)parts[g].max > best ? (real)parts[g].max : best;
   }
-  exp_sum w = {.s = s, .k = &k, .ref = (real)parts[best].ref};
-  const real max = (real)parts[best].max;
-  if (!in_range(max)) return SIDE_ODD;
-  exp_note_top(e, &w, e->scores->sum, best * GROUP, group_size(best * GROUP, r->n), max, parts + best);
+  if (!in_range(best)) return SIDE_ODD;
   exp_begin(e, c, &st);
   exp_fold(c, &st, parts, (r->n + GROUP - 1) / GROUP);
   if (exp_after_run(e, c, s, &k, &st) || st.mode != EXP_RUN) return SIDE_ODD;

@@ -123,9 +123,10 @@ typedef struct topk_count {
   const row_call *c;
   topk_row *w;
 } topk_count;
-static inline void topk_each(void *own, size_t i, size_t n) {
+static inline void topk_each(void *own, size_t i, size_t n, const row_part *last) {
   const topk_count *q = own;
   const int64_t token = topk_token(q->c);
+  (void)last;
   if (token >= 0 && q->c->dst[RANK]) q->w->rank += topk_before((const real *)q->c->src[X] + i, n, (int64_t)i, q->w->token, token);
 }
 

@@ -16,8 +16,9 @@ typedef struct opening {
 } opening;
 
 /* A group of the row is copied and divided. */
-static inline void open_group(void *own, size_t first, size_t n) {
+static inline void open_group(void *own, size_t first, size_t n, const row_part *last) {
   opening *q = own;
+  (void)last;
   const double t = q->temperature, c = q->inverse;
   const real *x = q->x;
   real *z = q->w->z;
@@ -39,7 +40,7 @@ static inline void open_group(void *own, size_t first, size_t n) {
 static void chain_open(chain *w, double temperature, bool sums) {
   opening q = {.w = w, .x = w->row->x, .temperature = temperature, .inverse = chain_inverse(temperature)};
   if (!sums || w->n == 0) {
-    for (size_t g = 0; g < w->n; g += GROUP) open_group(&q, g, group_size(g, w->n));
+    for (size_t g = 0; g < w->n; g += GROUP) open_group(&q, g, group_size(g, w->n), NULL);
   } else {
     const row_kernel k = {.pass = total_pass, .fold = exp_fold};
     row_state st;
