@@ -54,9 +54,9 @@ static void chain_open(chain *w, double temperature, bool sums) {
 
 /* ---- keeping a mass ---- */
 
-/* Where among the best, which have these terms, the mass is reached; false if they do not hold it and are not all there is. Most of a peaked
- * row's mass is in a few of them: the best is looked for again and again, which is sooner done than sorting. */
-NOINLINE bool mass_among_best(const best_few *b, const real *terms, double target, struct row_pick *last) {
+/* Where among the best, which have these terms, the mass is reached; false if they do not hold it and are not all there is. Of elements up to
+ * `floor` some may be missing. Most of a peaked row's mass is in a few: the best is looked for again and again, which is sooner done than sorting. */
+NOINLINE bool mass_among_best(const best_few *b, const real *terms, double target, real floor, struct row_pick *last) {
   real x[MASS_BEST + LANES];
   double all = 0, sum = 0;
   for (size_t i = 0; i < b->n; i += LANES) {
@@ -65,12 +65,14 @@ NOINLINE bool mass_among_best(const best_few *b, const real *terms, double targe
     all += (double)v_hsum(at(terms, i, cnt));
   }
   if (b->n == MASS_BEST && all < target * (1 - 0x1p-10)) { /* they surely do not */
-    *last = (struct row_pick){(double)pick_min(x, b->n), -1};
+    const real least = pick_min(x, b->n);
+    *last = (struct row_pick){(double)(least > floor ? least : floor), -1};
     return false;
   }
   for (size_t k = 0; k < b->n; k++) {
     const real top = pick_max(x, b->n, -R_INF);
     size_t i = 0;
+    if (!(top > floor)) return false;
     while (!m_any(v_eq(v_load(x + i), v_set1(top)))) i += LANES;
     i += (size_t)__builtin_ctz(m_bits(v_eq(v_load(x + i), v_set1(top))));
     *last = (struct row_pick){(double)top, b->place[i]};
@@ -78,7 +80,7 @@ NOINLINE bool mass_among_best(const best_few *b, const real *terms, double targe
     if (sum >= target) return true;
     x[i] = -R_INF;
   }
-  return b->n < MASS_BEST;
+  return b->n < MASS_BEST && floor == -R_INF;
 }
 
 /* Sums alone, of the scores x (1 / t) in one rounding. */
@@ -92,6 +94,24 @@ SMI score score_peak(const span *s, const consts *k, const real *shift, size_t i
 EXP_SCORES(peak, score_peak, false)
 static const exp_body peak_body = {.setup = peak_setup, .scaled = true, .scores = &peak_scores, .kind = EXP_SUMS};
 static void peak_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&peak_body, c, st, parts); }
+
+/* What one group more says of the best: elements so far below the sum that n of them are not half of what top-p leaves out are not wanted. */
+typedef struct peak_floor {
+  pick *p;
+  real floor;                             /* elements up to it may be missing */
+  double sum, ref, temperature, log_rest; /* the sum so far is sum 2^ref; log_rest: of half the share left out, for each element */
+} peak_floor;
+static inline void peak_each(void *own, size_t i, size_t n, const row_part *last) {
+  peak_floor *q = own;
+  (void)i;
+  (void)n;
+  if (!last || !(last->ref > (double)-R_INF) || last->nan) return;
+  const double ref = last->ref > q->ref ? last->ref : q->ref;
+  q->sum = d_scale(q->sum, q->ref - ref) + d_scale(last->sum, last->ref - ref), q->ref = ref;
+  if (!(q->sum > 0)) return;
+  const real floor = (real)((d_log(q->sum, 0) + ref * 0.69314718055994530942 + q->log_rest) * q->temperature);
+  if (floor > q->p->bar) q->p->bar = q->floor = floor;
+}
 
 /* The first read of a row that begins with a temperature and top-p: its sums, and its best few hundred. If those hold the mass, nothing but them
  * is copied and divided, and the row is not touched again. False, with nothing done, where they do not. */
@@ -108,7 +128,9 @@ static bool chain_peaked(chain *w, double temperature, double share) {
   if (w->n <= FEW) return false;
   exp_begin(&peak_body, &c, &st);
   pick_start(&p, MASS_BEST, best.x, best.place, w->row->x, w->n);
-  pick_sum_pass(&peak_body, &c, &st, &p, NULL, NULL);
+  peak_floor q = {.p = &p, .floor = -R_INF, .ref = (double)-R_INF, .temperature = temperature};
+  q.log_rest = d_log((1 - share) / (2 * (double)w->n), 0);
+  pick_sum_pass(&peak_body, &c, &st, &p, peak_each, &q);
   while (exp_next(&peak_body, &c, &st)) run_pass(&kernel, &c, &st);
   if (st.mode == EXP_FILL || !(st.max > (double)-R_INF)) return false;
   const exp_row r = exp_row_of(&peak_body, &s, &k, &st);
@@ -119,7 +141,7 @@ static bool chain_peaked(chain *w, double temperature, double share) {
     int cnt = lanes_left(best.n - i);
     v_store(terms + i, v_select(lanes_below(cnt), exp_term(score_peak(&few, &k, &r.shift, i, cnt), false, r.ref, &d), v_set1(0)));
   }
-  if (!mass_among_best(&best, terms, share * st.sum, &last)) {
+  if (!mass_among_best(&best, terms, share * st.sum, q.floor, &last)) {
     if (best.n == MASS_BEST && last.limit < 0) w->beyond = (real)((double)(real)last.value / temperature);
     return false;
   }
@@ -149,7 +171,7 @@ static void chain_mass(chain *w, const real *keys, double share) {
     int cnt = lanes_left(best.n - i);
     v_store(terms + i, v_select(lanes_below(cnt), chain_term(w, at(terms, i, cnt)), v_set1(0)));
   }
-  if (!mass_among_best(&best, terms, target, &last)) {
+  if (!mass_among_best(&best, terms, target, -R_INF, &last)) {
     chain_terms(w);
     last = mass_find(w, keys, share, target, (real)last.value);
   } else if (keys == w->z && w->n > FEW) {
