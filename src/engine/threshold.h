@@ -4,7 +4,7 @@
  *
  * Only elements with d > -1 / kappa can have a weight. A row is looked at (maximum), then those elements are collected, of which typical rows
  * have few; Newton's method on them, in double and in index order, gives r. Where they are more than LIST, every step of the search is a pass
- * over the row, summed in lanes like anything else. Which of the two it is depends on the row alone, so the bits do too.
+ * over the row, summed in lanes like anything else, and the FEW first of them say where to start. Which of the two it is depends on the row alone, so the bits do too.
  * sum v^(power norm) is convex in r for power norm >= 1: Newton from r = 1 comes down to the root and never passes it. Below, bisection.
  * For small kappa r is close to 1; what is kept then is u = (r - 1) / kappa. */
 #ifndef SMX_ENGINE_THRESHOLD_H
@@ -21,7 +21,14 @@ typedef struct threshold_body {
   bool scaled;  /* the emission needs sum_row.more */
 } threshold_body;
 
-enum { THRESHOLD_COLLECT = 100, THRESHOLD_SEARCH, THRESHOLD_SCALE, THRESHOLD_LIST = ROW_HISTOGRAM, THRESHOLD_STEPS = 200 };
+enum {
+  THRESHOLD_COLLECT = 100,
+  THRESHOLD_SEARCH,
+  THRESHOLD_SCALE,
+  THRESHOLD_LIST = ROW_HISTOGRAM,
+  THRESHOLD_FEW = 512,
+  THRESHOLD_STEPS = 200
+};
 
 /* Of consts.v. */
 enum { THRESHOLD_H, THRESHOLD_L, THRESHOLD_U, THRESHOLD_UL, THRESHOLD_KAPPA, THRESHOLD_POWER, THRESHOLD_TOP, THRESHOLD_INV, THRESHOLD_ONE };
@@ -147,28 +154,41 @@ SMI double threshold_term(double v, double power) {
   return d_exp(power * (w > -0.29 ? d_log_1pf(w, 0, 0) : d_log(v, 0)));
 }
 
-/* sum v^e and sum v^(e - 1) over the list. */
-static inline double threshold_list_sum(const threshold_shape *t, const row_state *st, double at, double power, double *slope) {
+/* Whether r only comes down. */
+SMI bool threshold_falls(const threshold_shape *t) { return t->power * t->norm >= 1; }
+
+/* sum v^e and sum v^(e - 1) over the list. What has no weight leaves the list where it cannot get one again. */
+static inline double threshold_list_sum(const threshold_shape *t, row_state *st, double at, double power, double *slope) {
   double sum = 0, base = threshold_r(t, at);
+  const bool falls = threshold_falls(t);
+  uint64_t kept = 0;
   *slope = 0;
   for (uint64_t i = 0; i < st->want; i++) {
-    double v = base + t->kappa * st->list[i];
+    double d = st->list[i], v = base + t->kappa * d;
     if (!(v > 0x1p-1000)) continue;
     double y = threshold_term(v, power);
     sum += y;
     *slope += y / v;
+    if (falls) st->list[kept++] = d;
   }
+  if (falls) st->want = kept;
   return sum;
 }
 
-/* One step from st->sum, with the sums there; st->low .. st->ref bracket the root. True while there is more to do. */
+/* How much a sum of powers is too large: S - 1; of squares 2 sqrt(S) (sqrt(S) - 1), Newton on the norm, which is convex too and nearly straight:
+ * some steps less, where each is a pass over the row. */
+static inline double threshold_excess(double sum, double power, bool list) {
+  return power == 2 && !list ? 2 * (sum - __builtin_sqrt(sum)) : sum - 1;
+}
+
+/* One step from st->sum, with the sums there; st->low .. st->ref bracket the root. enough: 0 on the list. True while there is more to do. */
 static inline bool threshold_step(const threshold_shape *t, row_state *st, double sum, double slope, double enough) {
   double power = t->power * t->norm, gain = threshold_near_one(t) ? t->kappa : 1, at = st->sum, next;
   if (sum - 1 > enough) st->ref = at;
   else st->low = at;
   if (power >= 1) {
     if (!(sum - 1 > enough)) return false;
-    next = at - (sum - 1) / (gain * power * slope);
+    next = at - threshold_excess(sum, power, enough == 0) / (gain * power * slope);
   } else {
     if (sum - 1 <= enough && sum - 1 >= -enough) return false;
     next = st->low + (st->ref - st->low) / 2;
@@ -182,6 +202,20 @@ static inline void threshold_start(const threshold_shape *t, row_state *st) {
   st->sum = st->ref = threshold_near_one(t) ? 0 : 1;
   st->low = threshold_near_one(t) ? -1 / t->kappa : 0;
   st->index = 0;
+}
+
+/* A full list holds the first elements of many. The root over a few of them is not below that over the row, so the search comes down from there:
+ * some passes less. Only where a term is cheap. */
+static inline void threshold_narrow(const threshold_shape *t, row_state *st, double enough) {
+  double power = t->power * t->norm, slope, sum;
+  threshold_start(t, st);
+  if (power != 1 && power != 2) return;
+  st->want = THRESHOLD_FEW;
+  do sum = threshold_list_sum(t, st, st->sum, power, &slope);
+  while (threshold_step(t, st, sum, slope, enough));
+  double root = st->sum;
+  threshold_start(t, st);
+  st->sum = st->ref = root;
 }
 
 /* r is known: what the emission reads. */
@@ -250,7 +284,7 @@ static inline bool threshold_next(const threshold_body *b, const row_call *c, ro
       return true;
     case THRESHOLD_COLLECT:
       if (st->want <= THRESHOLD_LIST) return threshold_solve_list(b, &t, st);
-      threshold_start(&t, st);
+      threshold_narrow(&t, st, enough);
       st->mode = THRESHOLD_SEARCH;
       st->serial = false;
       break;
