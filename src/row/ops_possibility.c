@@ -5,35 +5,10 @@
  *
  * The values are sorted by a radix sort, their running sums taken from the smallest on in double, and each element looks its own place up. This
  * needs the whole row, and room for it: the kernels have no row program (engine/program.h). */
-#include "engine/select.h"
+#include "engine/sort.h"
 
-enum { ANTIPIGNISTIC, MIN_SPECIFICITY };                      /* parameter 0 */
-enum { SORT_DIGIT = 8, SORT_DIGITS = SMX_REAL / SORT_DIGIT }; /* an even number: the result is where the values were */
-enum { ROOM = ROW_DST - 1, ROOM_MORE = ROW_DST - 2, OTHER = ROW_DST - 3, OTHER_MORE = ROW_DST - 4 }; /* scratch */
+enum { ANTIPIGNISTIC, MIN_SPECIFICITY }; /* parameter 0 */
 
-typedef struct sorted {
-  size_t m;            /* elements above -inf */
-  real *x, *room;      /* their values, ascending */
-  real *with, *beside; /* what goes with them, or NULL */
-} sorted;
-
-/* Equal values stay in the order of their indices. */
-static void sort_by_value(sorted *q) {
-  for (int digit = 0; digit < SORT_DIGITS; digit++) {
-    size_t start[(1 << SORT_DIGIT) + 1] = {0};
-    const int shift = digit * SORT_DIGIT;
-    for (size_t i = 0; i < q->m; i++) start[(select_key(q->x[i]) >> shift & 0xff) + 1]++;
-    for (int d = 0; d < 1 << SORT_DIGIT; d++) start[d + 1] += start[d];
-    for (size_t i = 0; i < q->m; i++) {
-      size_t to = start[select_key(q->x[i]) >> shift & 0xff]++;
-      q->room[to] = q->x[i];
-      if (q->with) q->beside[to] = q->with[i];
-    }
-    real *x = q->x, *with = q->with;
-    q->x = q->room, q->room = x;
-    q->with = q->beside, q->beside = with;
-  }
-}
 /* How many of the sorted values are at most x, or below it. */
 static size_t count_up_to(const sorted *q, real x, bool equal) {
   size_t low = 0, high = q->m;

@@ -77,6 +77,7 @@ static const smx_param cfg_params[] = {
 static const char *const draft_methods[] = {"rrs", "rrs-distinct", "kseq", NULL};
 static const char *const trial_scores[] = {"mean", "min", "geometric", "sum", NULL};
 static const char *const commit_rules[] = {"threshold", "factor", NULL};
+static const char *const density_spaces[] = {"simplex", "logarithms", NULL};
 static const char *const soft_noises[] = {"none", "dirichlet", "gumbel", NULL};
 
 enum { BACKWARD = SMX_OP_BACKWARD, INPLACE = SMX_OP_INPLACE };
