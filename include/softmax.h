@@ -491,6 +491,17 @@ SMX_API smx_status smx_attention_scores(smx_context *ctx, const smx_attention_op
 SMX_API smx_status smx_attention_apply(smx_context *ctx, const smx_attention_options *options, const smx_tensor *w, const smx_tensor *v,
                                        const smx_tensor *o);
 
+/* Attention in the max-plus semiring (Tropical Attention, 2025): o_i[x] = max_j (s_ij + v_j[x]) over the visible keys, with t = q_i - k_j and s_ij =
+ * -(max_a t_a - min_a t_a), Hilbert's projective metric, or, unless symmetric, -sum_a (t_a - min t). winners [B, Hq, Lq, e] i32, which the gradient
+ * needs, may be NULL: the key that won, of equals the first; -1 in an empty row and where o is NaN. Of the options only what hides keys is used. */
+SMX_API smx_status smx_attention_tropical(smx_context *ctx, const smx_attention_options *options, int32_t symmetric, const smx_tensor *q,
+                                          const smx_tensor *k, const smx_tensor *v, const smx_tensor *o, const smx_tensor *winners);
+/* The gradient goes to the winners, and from their scores to the largest and the smallest t (of equals the first). Those that are NULL are not
+ * wanted. Sums in double: rows in order, query heads in order. Not for a paged cache: SMX_ERR_NO_BACKWARD. */
+SMX_API smx_status smx_attention_tropical_backward(smx_context *ctx, const smx_attention_options *options, int32_t symmetric,
+                                                   const smx_tensor *q, const smx_tensor *k, const smx_tensor *v, const smx_tensor *winners,
+                                                   const smx_tensor *d_o, const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv);
+
 /* Rotary position embedding (RoFormer, Su et al. 2021), for q and k on their way to attention: x [B, H, L, d], y alike, any strides and float
  * dtypes; d 2..512. Pairs t of columns a, b are turned, y_a = x_a cos w - x_b sin w, y_b = x_a sin w + x_b cos w, by w = scale position frequency_t;
  * columns from dims on stay. <q_i, k_j> then depends on the difference of their positions alone.

@@ -18,11 +18,12 @@ typedef struct attention_job {
   smx_view q, k, v, o, lse, mask, bias, slopes, sinks, lengths, query_offsets, key_offsets, block_table, streams;
   uint64_t stream; /* of sequence 0, head 0; without streams the others follow */
   smx_view d_o, d_lse, dq, dk, dv;
-  smx_view states; /* where contributions of splits go instead of o */
-  smx_view given;  /* weights instead of q and k */
-  smx_view scores; /* where scores or weights go instead of o, gradients of scores instead of dq */
-  smx_view d_sink; /* of rows, f64 */
-  bool weights;
+  smx_view states;  /* where contributions of splits go instead of o */
+  smx_view given;   /* weights instead of q and k */
+  smx_view scores;  /* where scores or weights go instead of o, gradients of scores instead of dq */
+  smx_view winners; /* of the tropical engine, i32 */
+  smx_view d_sink;  /* of rows, f64 */
+  bool weights, tropical;
 } attention_job;
 
 static inline int64_t attention_int(const smx_view *v, int64_t i) {
@@ -78,6 +79,9 @@ static inline int64_t attention_splits(const attention_job *j, int64_t lk) { ret
 static inline int64_t attention_state_reals(int64_t e) { return ATTN_STATE_HEAD + (e + 63) / 64 * 64 * 2; }
 
 smx_status attention_run(attention_job *j);
+
+/* What of the options hides keys. */
+smx_attention_options attention_hiding(const smx_attention_options *options);
 
 /* As attention_check, with what a forward call gave and its gradients; and the rounds of tasks that make those of the inputs. */
 smx_status attention_check_gradient(attention_job *j, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,

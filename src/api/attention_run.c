@@ -57,6 +57,7 @@ attn_head attention_head(const attention_job *j, int64_t b, int64_t kv) {
   h.sinks = attention_rows_of(&j->sinks, b, head, 0);
   h.given = attention_rows_of(&j->given, b, head, 0);
   h.scores = attention_rows_of(&j->scores, b, head, 0);
+  h.winners = attention_rows_of(&j->winners, qb, head, q_row);
   h.d_sink = attention_rows_of(&j->d_sink, b, head, 0);
   if (j->block_table.data) {
     h.table = j->block_table.data + b * j->block_table.strides[0] * 4;
@@ -103,7 +104,9 @@ void attention_store(const attention_job *j, char *to, int64_t stride, smx_dtype
 
 static void run_task(crew *w, const unit *u, attn_task *t, attention_kernel *kernel) {
   t->first_empty = -1;
-  if (!attention_task(w->j, t, w->j->kernels->scratch(&w->j->call, t->rows), kernel)) atomic_store(&w->no_memory, true);
+  const attention_kernels *own = w->j->kernels;
+  if (!attention_task(w->j, t, (w->j->tropical ? own->tropical->scratch : own->scratch)(&w->j->call, t->rows), kernel))
+    atomic_store(&w->no_memory, true);
   if (t->first_empty >= 0) note_empty(w, u, t->first_empty);
 }
 
@@ -120,7 +123,7 @@ static void whole_task(void *arg, int64_t i) {
     t.weights = j->weights, t.columns = j->lk;
     t.splits = attention_splits(j, j->lk) - t.split;
   }
-  run_task(w, w->units + i, &t, j->scores.data ? j->kernels->scores : j->kernels->forward);
+  run_task(w, w->units + i, &t, j->tropical ? j->kernels->tropical->forward : j->scores.data ? j->kernels->scores : j->kernels->forward);
 }
 
 static void states_of(const crew *w, const unit *u, attn_task *t) {
@@ -188,7 +191,7 @@ static int64_t cut_keys(crew *w, int32_t threads) {
 
 static smx_status run_crew(crew *w) {
   const attention_job *j = w->j;
-  int64_t reals = j->states.data || j->scores.data ? 0 : cut_keys(w, smx_context_threads(j->ctx));
+  int64_t reals = j->states.data || j->scores.data || j->tropical ? 0 : cut_keys(w, smx_context_threads(j->ctx));
   if (reals == 0) {
     smx_parallel(j->ctx, w->count, whole_task, w);
     return SMX_OK;

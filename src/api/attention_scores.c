@@ -44,8 +44,7 @@ static const smx_tensor *column_of(const smx_tensor *t, first_column *c) {
   return &c->t;
 }
 
-/* What of the options hides keys. */
-static smx_attention_options hiding(const smx_attention_options *options) {
+smx_attention_options attention_hiding(const smx_attention_options *options) {
   smx_attention_options own;
   smx_attention_init(&own);
   if (options && options->size == sizeof own) {
@@ -65,7 +64,7 @@ smx_status smx_attention_apply(smx_context *ctx, const smx_attention_options *op
                                const smx_tensor *o) {
   attention_job job = {.name = "smx_attention_apply", .ctx = ctx, .q_name = "w", .k_name = "v"}, *j = &job;
   first_column q, k;
-  smx_attention_options own = hiding(options);
+  smx_attention_options own = attention_hiding(options);
   smx_status status = attention_check(j, &own, column_of(w, &q), column_of(v, &k), v);
   if (status == SMX_OK && (j->query_offsets.data || j->key_offsets.data))
     status = smx_fail(SMX_ERR_PARAM, "%s: %s_offsets are not possible", j->name, j->query_offsets.data ? "query" : "key");

@@ -40,10 +40,11 @@ typedef struct attn_head {
   attn_rows mask, bias;    /* columns are keys */
   attn_rows slopes, sinks; /* one value a query head */
   attn_rows d_o, d_lse, dq, dk, dv;
-  attn_rows stats;  /* of the backward engine: ATTN_STATS reals a row, contiguous */
-  attn_rows given;  /* weights that the caller has, instead of q and k; columns are keys */
-  attn_rows scores; /* out, of the kernel of that name; of the backward engine: gradients of the scores, instead of dq */
-  attn_rows d_sink; /* out, of the backward engine: what a row gives to the gradient of its sink, a double */
+  attn_rows stats;   /* of the backward engine: ATTN_STATS reals a row, contiguous */
+  attn_rows given;   /* weights that the caller has, instead of q and k; columns are keys */
+  attn_rows scores;  /* out, of the kernel of that name; of the backward engine: gradients of the scores, instead of dq */
+  attn_rows winners; /* out, of the tropical engine: the key of each column, i32 */
+  attn_rows d_sink;  /* out, of the backward engine: what a row gives to the gradient of its sink, a double */
   const char *table;
   int64_t table_step, page_size, k_page, v_page;
 } attn_head;
@@ -57,6 +58,7 @@ typedef struct attn_call {
   double param[SMX_ATTENTION_PARAMS];
   double dropout;
   uint64_t seed;
+  bool symmetric; /* of tropical attention */
   smx_on_empty on_empty;
   smx_on_inf on_inf;
 } attn_call;
@@ -104,6 +106,11 @@ typedef struct attention_grads {
   void (*keys)(attn_task *t, void *scratch);
 } attention_grads;
 
+typedef struct attention_tropical {
+  size_t (*scratch)(const attn_call *call, int64_t rows);
+  void (*forward)(attn_task *t, void *scratch);
+} attention_tropical;
+
 typedef struct attention_kernels {
   size_t (*scratch)(const attn_call *call, int64_t rows); /* bytes that forward and merge need */
   void (*forward)(attn_task *t, void *scratch);
@@ -115,6 +122,7 @@ typedef struct attention_kernels {
   void (*turn)(const attn_turn *t);
   void (*frequencies)(double base, int64_t pairs, double *out); /* base^(-t / pairs) */
   const attention_grads *grads;
+  const attention_tropical *tropical;
 } attention_kernels;
 
 #endif

@@ -403,6 +403,7 @@ static void drop_weights(const attn_call *c, uint64_t stream, int64_t at, int64_
 }
 
 extern const attention_grads SMX_FN(attention_grads);
+extern const attention_tropical SMX_FN(attention_tropical);
 void SMX_FN(attention_turn)(const attn_turn *t);
 void SMX_FN(attention_frequencies)(double base, int64_t pairs, double *out);
 const attention_kernels SMX_FN(attention_kernels) = {
@@ -415,4 +416,5 @@ const attention_kernels SMX_FN(attention_kernels) = {
     .turn = SMX_FN(attention_turn),
     .frequencies = SMX_FN(attention_frequencies),
     .grads = &SMX_FN(attention_grads),
+    .tropical = &SMX_FN(attention_tropical),
 };
