@@ -231,6 +231,46 @@ static int run_backward(attention_call *a) {
   return status == SMX_OK ? 0 : (core_raise(status), -1);
 }
 
+/* ---- the max-plus semiring ---- */
+
+static int run_tropical(attention_call *a) {
+  const smx_tensor *q = NULL, *k = NULL, *v = NULL;
+  int64_t symmetric = 1, with_winners = 0;
+  if (take_array(a, "q", true, &q) < 0 || take_array(a, "k", true, &k) < 0 || take_array(a, "v", true, &v) < 0) return -1;
+  if (take_whole(a, "symmetric", &symmetric) < 0 || take_whole(a, "return_winners", &with_winners) < 0) return -1;
+  if (four_dimensions(a, "q", q) < 0 || four_dimensions(a, "v", v) < 0) return -1;
+  smx_shape o = shape_of(4, q, v->shape[3], q->dtype), winners = shape_of(4, q, v->shape[3], SMX_I32);
+  if (core_take_kind(&a->c, argument(a, "q")) < 0 || make_result(a, 0, "o", &o, argument(a, "out")) < 0) return -1;
+  if (with_winners && make_result(a, 1, "winners", &winners, NULL) < 0) return -1;
+  smx_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = smx_attention_tropical(a->ctx, &a->options, symmetric != 0, q, k, v, a->results.tensor[0], a->results.tensor[1]);
+  Py_END_ALLOW_THREADS;
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
+static int run_tropical_backward(attention_call *a) {
+  static const char *const names[] = {"do", "q", "k", "v", "winners"}, *const results[] = {"dq", "dk", "dv"};
+  enum { D_O, Q, K, V, WINNERS, ARRAYS };
+  const smx_tensor *t[ARRAYS] = {0}, *const *d = a->results.tensor;
+  int64_t symmetric = 1;
+  if (take_whole(a, "symmetric", &symmetric) < 0) return -1;
+  for (int i = 0; i < ARRAYS; i++)
+    if (take_array(a, names[i], true, t + i) < 0) return -1;
+  if (core_take_kind(&a->c, argument(a, "do")) < 0) return -1;
+  for (int i = 0; i < 3; i++) {
+    int64_t wanted = 0;
+    if (four_dimensions(a, names[Q + i], t[Q + i]) < 0 || take_whole(a, results[i], &wanted) < 0) return -1;
+    smx_shape s = shape_of(4, t[Q + i], t[Q + i]->shape[3], t[Q + i]->dtype);
+    if (wanted && make_result(a, i, results[i], &s, NULL) < 0) return -1;
+  }
+  smx_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = smx_attention_tropical_backward(a->ctx, &a->options, symmetric != 0, t[Q], t[K], t[V], t[WINNERS], t[D_O], d[0], d[1], d[2]);
+  Py_END_ALLOW_THREADS;
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
 /* ---- rotary position embedding ---- */
 
 static int take_rope(attention_call *a, smx_rope_options *o) {
@@ -295,6 +335,7 @@ PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t cou
   } entries[] = {{"attention", run_forward},           {"attention_scores", run_scores},
                  {"attention_apply", run_apply},       {"attention_column_mass", run_column_mass},
                  {"attention_backward", run_backward}, {"rope", run_rope},
+                 {"attention_tropical", run_tropical}, {"attention_tropical_backward", run_tropical_backward},
                  {"rope_backward", run_rope_backward}};
   const char *name = count == 2 && PyUnicode_Check(args[0]) ? PyUnicode_AsUTF8AndSize(args[0], NULL) : NULL;
   attention_call a = {.c = {.state = PyModule_GetState(module)}, .op = {.name = name}};

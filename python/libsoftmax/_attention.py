@@ -34,6 +34,7 @@ _LAYOUTS = ("half", "interleaved")
 _TURNED = ("x", "positions", "frequencies")
 
 AttentionResult = collections.namedtuple("AttentionResult", ["o", "lse"], module="libsoftmax")
+TropicalResult = collections.namedtuple("TropicalResult", ["o", "winners"], module="libsoftmax")
 RopeResult = collections.namedtuple("RopeResult", ["y", "carry"], module="libsoftmax")
 
 
@@ -177,6 +178,29 @@ def attention_column_mass(q, k, lse, *, row_weights=None, weights="softmax", par
     return _call("attention_column_mass", locals())[0]
 
 
+def attention_tropical(q, k, v, *, symmetric=True, causal=False, query_start=-1, window_left=-1, window_right=-1, key_start=0, mask=None,
+                       lengths=None, query_offsets=None, key_offsets=None, block_table=None, return_winners=False, out=None,
+                       on_empty="zero"):
+    """Attention in the max-plus semiring: o_i[x] = max_j (s_ij + v_j[x]), s_ij = -(max_a t_a - min_a t_a) with t = q_i - k_j.
+
+    symmetric=False: s_ij = -sum_a (t_a - min t). return_winners: also give the key of each element of o, int32 [B, Hq, Lq, e]; -1 in an empty row.
+    The other arguments are those of attention. Source: Tropical Attention (2025).
+    """
+    o, winners, *_ = _call("attention_tropical", locals())
+    return TropicalResult(o, winners) if return_winners else o
+
+
+def attention_tropical_backward(do, *, q, k, v, winners, symmetric=True, query_offsets=None, key_offsets=None, lengths=None,
+                                wanted=("q", "k", "v")):
+    """Gradients of attention_tropical: of the inputs in wanted, a name or a tuple of names. winners: what the forward call gave."""
+    given, names = locals(), (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    for name in names:
+        _choose("attention_tropical_backward", "wanted", name, _GRADIENTS[:3])
+        given["d" + name] = 1
+    found = dict(zip(_GRADIENTS, _call("attention_tropical_backward", given)))
+    return found[wanted] if isinstance(wanted, str) else tuple(found[name] for name in names)
+
+
 def _turn(function, given):
     given["layout"] = _choose(function, "layout", given["layout"], _LAYOUTS)
     return _core.attention(function, given)
@@ -231,4 +255,5 @@ def rope_backward(dy, *, x=None, layout="half", dims=0, base=10000.0, scale=1.0,
     return found[wanted] if isinstance(wanted, str) else tuple(found[name] for name in names)
 
 
-FUNCTIONS = (attention, attention_apply, attention_backward, attention_column_mass, attention_scores, rope, rope_backward)
+FUNCTIONS = (attention, attention_apply, attention_backward, attention_column_mass, attention_scores, attention_tropical,
+             attention_tropical_backward, rope, rope_backward)

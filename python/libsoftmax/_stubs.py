@@ -101,6 +101,7 @@ def plain(function):
 def package():
     yield HEADER + PACKAGE + "\n"
     yield "class AttentionResult(NamedTuple):\n    o: Any\n    lse: Any\n\n"
+    yield "class TropicalResult(NamedTuple):\n    o: Any\n    winners: Any\n\n"
     yield "class RopeResult(NamedTuple):\n    y: Any\n    carry: Any\n\n"
     for function in _attention.FUNCTIONS:
         yield plain(function)

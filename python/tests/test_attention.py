@@ -182,6 +182,19 @@ class Attention(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "x is NULL: d_positions needs it"):
             libsoftmax.rope_backward(dy, wanted="positions", **given)
 
+    def test_tropical(self):
+        q, k = block([1, 0.5, -1], (1, 1, 1, 3)), block([1, 0, 0, 0, 1, 2, -1, 1, 0.5], (1, 1, 3, 3))
+        v, do = block([1, 0, 0, 1, 1, 1], (1, 1, 3, 2)), block([1, -2], (1, 1, 1, 2))
+        found = libsoftmax.attention_tropical(q, k, v, return_winners=True)
+        self.assertEqual((flat(found.o).tolist(), flat(found.winners).tolist()), ([-0.5, -1.5], [0, 0]))
+        self.assertEqual(flat(libsoftmax.attention_tropical(q, k, v, symmetric=False)).tolist(), [-1.5, -2.5])
+        dq, dk, dv = libsoftmax.attention_tropical_backward(do, q=q, k=k, v=v, winners=found.winners)
+        self.assertEqual(flat(dq).tolist(), [0, 1, -1])  # t = (0, 0.5, -1), and the sum of do is -1
+        self.assertEqual(flat(dk).tolist(), [0, -1, 1, 0, 0, 0, 0, 0, 0])
+        self.assertEqual(flat(dv).tolist(), [1, -2, 0, 0, 0, 0])
+        with self.assertRaisesRegex(TypeError, "winners is missing"):
+            libsoftmax.attention_tropical_backward(do, q=q, k=k, v=v, winners=None)
+
     def test_out(self):
         out = some((1, 2, 3, 2), 1)
         self.assertIs(libsoftmax.attention(self.q, self.k, self.v, out=out), out)
