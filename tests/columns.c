@@ -12,11 +12,13 @@
 static const int64_t lengths[] = {1, 2, 7, 63, 64, 100, 1025, 3000, 8193};
 static const int64_t widths[] = {1, 16, 17, 40, 300, 1100};
 
-/* One row in eleven is not ordinary. */
+/* Every fifth to eleventh row is not ordinary, or begins otherwise than it goes on. */
 static double value(rng *r, int64_t row, int64_t i) {
   double x = 5 * rng_normal(r);
   switch (row % 77) {
+    case 5: return i < 70 ? -INFINITY : x;
     case 10: return i == 3 ? NAN : x;
+    case 16: return i < 90 ? x : x + (i % 2 ? 40 : -60);
     case 21: return i == 5 ? INFINITY : x;
     case 32: return -INFINITY;
     case 43: return 1e30 + x * 1e29;

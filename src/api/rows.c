@@ -12,13 +12,13 @@
 #include <string.h>
 
 enum {
-  TILE = 8192,            /* elements of a tile of short rows */
-  TILE_WIDE = 262144,     /* elements of such a tile, which then has fewer rows, but whole lines */
-  LONG_ROW = 32768,       /* elements from which a row that must be converted runs by groups */
-  SPLIT_ROW = 131072,     /* elements from which threads share a row */
-  TASK = 65536,           /* elements that are worth a task */
-  STRIP_CACHED = 1 << 20, /* bytes of a strip of rows side by side that stay in the second-level cache */
-  RUN_GROUPS = 32         /* groups of a long row handed out together */
+  TILE = 8192,        /* elements of a tile of short rows */
+  TILE_WIDE = 262144, /* elements of such a tile, which then has fewer rows, but whole lines */
+  LONG_ROW = 32768,   /* elements from which a row that must be converted runs by groups */
+  SPLIT_ROW = 131072, /* elements from which threads share a row */
+  TASK = 65536,       /* elements that are worth a task */
+  STRIP_SHORT = 2048, /* elements up to which rows side by side are taken in narrow strips */
+  RUN_GROUPS = 32     /* groups of a long row handed out together */
 };
 
 static _Atomic int forced_plan;
@@ -259,9 +259,13 @@ static void strip_by_tiles(crew *w, int64_t row, int64_t count) {
   if (empty >= 0) smx_keep_least(&w->empty, row + empty);
 }
 
-/* Bytes of rows that are taken together: few enough that their strip stays in the second-level cache, or else enough to make the most of every
- * page that is touched. */
-static int64_t strip_bytes(const job *j) { return j->n <= STRIP_CACHED / ROW_STRIP * 8 ? ROW_STRIP / 8 : ROW_STRIP; }
+/* Bytes of rows that are taken together. A strip makes the more of every page that is touched the wider it is; but what short rows come to should
+ * stay in the second-level cache, and every thread should have a strip. */
+static int64_t strip_bytes(const job *j) {
+  const int64_t most = j->n <= STRIP_SHORT ? ROW_STRIP / 8 : ROW_STRIP, vectors = (j->rows * (int64_t)real_bytes(j) + 63) / 64;
+  const int64_t share = (vectors + smx_context_threads(j->ctx) - 1) / smx_context_threads(j->ctx) * 64;
+  return share < most ? share : most;
+}
 
 static void strips_task(void *arg, int64_t task) {
   crew *w = arg;
@@ -270,17 +274,23 @@ static void strips_task(void *arg, int64_t task) {
   int64_t row = task * w->rows_a_task, end = row + w->rows_a_task < j->rows ? row + w->rows_a_task : j->rows;
   row_call c = j->call;
   c.n = (size_t)j->n;
-  void *scratch = smx_alloc(j->ctx, (size_t)ROW_STRIP * 64);
+  void *scratch = smx_alloc(j->ctx, row_strip_room((size_t)strip_bytes(j)));
   smx_fpenv env = smx_fpenv_enter();
   if (!scratch) atomic_store(&w->no_memory, true);
-  for (int64_t narrow = 0, count; scratch && row < end; row += count) { /* up to `narrow`: again, because not all of a strip was ordinary */
-    const int64_t run = run_length(j, row, end - row), most = row < narrow ? lanes : wide;
+  for (int64_t narrow = 0, most = wide, count; scratch && row < end; row += count) {
+    const int64_t run = run_length(j, row, end - row);
     const char *x = row_address(j, j->src, row);
     char *y = row_address(j, j->dst, row);
+    if (row >= narrow) most = wide;
     count = run < most ? run : most;
     if (j->kernel->columns(&c, (size_t)count, x, j->src->axis, y, j->dst->axis, scratch)) continue;
-    if (count > lanes) narrow = row + count, count = 0;
-    else strip_by_tiles(w, row, count);
+    if (count <= lanes) {
+      strip_by_tiles(w, row, count);
+      continue;
+    }
+    narrow = row + count; /* not all rows are ordinary: again, by fewer of them */
+    most = count / 8 > lanes ? count / 8 / lanes * lanes : lanes;
+    count = 0;
   }
   smx_fpenv_leave(env);
   smx_free(j->ctx, scratch);

@@ -1,77 +1,144 @@
 /* engine/exp_columns.h - softmax of rows that lie side by side: element i of row c is x[i * pitch + c]. A vector holds LANES rows, so nothing is
  * turned over, and memory is read and written in whole lines. The 64 lanes of the contract become 64 sums for every row.
  *
- * Three passes over a strip of rows: maxima, sums, weights. Bits are those of rows that lie any other way. */
+ * Two passes over a strip of rows: sums, weights. The sums are taken with references from the first elements, which scaling makes those of the
+ * rows' own (exp.h). Where that cannot be told, because a score is far above them or a term is between the two flush limits, the references are
+ * looked for in the whole strip. Bits are those of rows that lie any other way. */
 #ifndef SMX_ENGINE_EXP_COLUMNS_H
 #define SMX_ENGINE_EXP_COLUMNS_H
 #include "exp_rows.h"
 
-enum { STRIP = ROW_STRIP / 64 }; /* vectors of the widest strip */
+enum {
+  STRIP_LOOK = 64, /* elements that give the first references */
+  STRIP_FAR = 60,  /* powers of two that a row may rise above them */
+  STRIP_PAIR = 2   /* elements of every row taken together: what a row keeps is loaded once for them; with four, L1 holds too little else */
+};
 
 typedef struct strip {
   const real *x;
   real *y;
   ptrdiff_t x_pitch, y_pitch;
-  ptrdiff_t ahead; /* bytes to what is fetched ahead of its use */
   size_t n;
   int vectors, last; /* rows in the last vector */
   bool stream;       /* y is written past the caches, in whole lines */
-  vreal max[STRIP], ref[STRIP], inv[STRIP], tiny[STRIP], one[STRIP];
-  double total[STRIP * LANES];
+  vreal low;         /* the lowest exponent of a term, relative to the reference it was taken with */
+  vreal *lanes;      /* lane q of vector v of the rows: lanes[q * lane_pitch + v] */
+  int lane_pitch;    /* odd, so that lanes do not meet in the same sets of L1 */
+  vreal *max, *ref, *inv, *tiny, *one;
+  double *total;
 } strip;
 
-/* Sees vector v of element i: a macro for the reason of WALK. Absent lanes are loaded as 0. */
-#define EACH_VECTOR(s, i, STEP) \
+/* STEP(v, rows in vector v): two copies, for whole vectors and for the last. */
+#define EACH_VECTOR(s, STEP) \
   { \
-    const real *x_ = (s)->x + (ptrdiff_t)(i) * (s)->x_pitch; \
-    const char *ahead_ = (const char *)x_ + (s)->ahead; \
-    _Pragma("GCC unroll 4") for (int v = 0; v < (s)->vectors - 1; v++) { \
-      v_prefetch(ahead_ + v * 64); \
-      STEP(v, v_load(x_ + v * LANES)) \
-    } \
-    STEP((s)->vectors - 1, at(x_, (size_t)((s)->vectors - 1) * LANES, (s)->last)) \
+    int v = 0; \
+    for (; v < (s)->vectors - 1; v++) STEP(v, LANES) \
+    STEP(v, (s)->last) \
   }
 
+/* ---- references ---- */
+
 /* False when a row is not an ordinary one: nothing valid, +inf, scores out of range. */
-SMI bool strip_refs(strip *s) {
+SMI bool strip_in_range(const strip *s) {
   vmask odd = v_lt(v_set1(0), v_set1(0));
-  for (int v = 0; v < s->vectors; v++) s->max[v] = v_set1(-R_INF);
-#define STEP(v, value) s->max[v] = v_max(value, s->max[v]);
-  for (size_t i = 0; i < s->n; i++) EACH_VECTOR(s, i, STEP)
-#undef STEP
-  for (int v = 0; v < s->vectors; v++) {
-    odd = m_or(odd, m_or(v_lt(s->max[v], v_set1(-524288)), v_lt(v_set1(524288), s->max[v])));
-    s->ref[v] = v_sub(exp_k(s->max[v]), v_set1(1));
-  }
+  for (int v = 0; v < s->vectors; v++) odd = m_or(odd, m_or(v_lt(s->max[v], v_set1(-524288)), v_lt(v_set1(524288), s->max[v])));
   return !m_any(odd);
 }
 
-SMI vreal strip_term(vreal x, vreal ref) {
-  vreal k = exp_k(x);
-  return v_scale(exp_poly(exp_reduce(x, k)), v_sub(k, ref));
+/* References from the first n elements. */
+SMI bool strip_look(strip *s, size_t n) {
+  const ptrdiff_t ahead = STRIP_PAIR * s->x_pitch;
+  for (int v = 0; v < s->vectors; v++) s->max[v] = v_set1(-R_INF);
+  for (size_t i = 0; i < n; i++) {
+    const real *x = s->x + (ptrdiff_t)i * s->x_pitch;
+#define STEP(v, cnt) \
+  { \
+    v_prefetch_far(x + ahead + (v)*LANES); \
+    s->max[v] = v_max(at(x, (size_t)(v)*LANES, cnt), s->max[v]); \
+  }
+    EACH_VECTOR(s, STEP)
+#undef STEP
+  }
+  for (int v = 0; v < s->vectors; v++) s->ref[v] = v_sub(exp_k(s->max[v]), v_set1(1));
+  return strip_in_range(s);
 }
 
-/* Adds one group's sums to the totals of the rows. */
-SMI void strip_group(strip *s, size_t first, size_t n, vreal acc[BLOCK][STRIP]) {
-  for (int q = 0; q < BLOCK; q++)
-    for (int v = 0; v < s->vectors; v++) acc[q][v] = v_set1(0);
-  for (size_t step = 0; step < PAGE && step < n; step += BLOCK)
-    for (size_t page = step; page < n; page += PAGE) {
-      const size_t rows = n - page < BLOCK ? n - page : BLOCK;
-      for (size_t q = 0; q < rows; q++) {
-#define STEP(v, value) acc[q][v] = v_add(acc[q][v], strip_term(value, s->ref[v]));
-        EACH_VECTOR(s, first + page + q, STEP)
+/* ---- sums ---- */
+
+/* Elements of R lanes, one of each, join them. ahead: elements to those that come next. */
+SMI void strip_add_vector(strip *s, const real *x, vreal *lane, int v, int cnt, const int R, ptrdiff_t ahead, vreal *low) {
+  const vreal ref = s->ref[v];
+  vreal max = s->max[v];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; r++, x += s->x_pitch, lane += s->lane_pitch) {
+    v_prefetch_far(x + ahead + v * LANES);
+    const vreal value = at(x, (size_t)v * LANES, cnt), k = exp_k(value), d = v_sub(k, ref);
+    lane[v] = v_add(lane[v], v_scale(exp_poly(exp_reduce(value, k)), d));
+    max = v_max(value, max);
+    *low = v_min(v_flush(d, d, v_set1(MIN_EXP)), *low);
+  }
+  s->max[v] = max;
+}
+SMI void strip_add(strip *s, size_t i, size_t q, const int R, ptrdiff_t ahead) {
+  const real *x = s->x + (ptrdiff_t)i * s->x_pitch;
+  vreal *lane = s->lanes + q * (size_t)s->lane_pitch, low = s->low;
+#define STEP(v, cnt) strip_add_vector(s, x, lane, v, cnt, R, ahead, &low);
+  EACH_VECTOR(s, STEP)
 #undef STEP
-      }
+  s->low = low;
+}
+
+/* Lanes q and q + 1 through a group. */
+SMI void strip_lanes(strip *s, size_t first, size_t n, size_t q) {
+  for (int v = 0; v < STRIP_PAIR * s->lane_pitch; v++) s->lanes[q * (size_t)s->lane_pitch + (size_t)v] = v_set1(0);
+  for (size_t step = q; step < PAGE && step < n; step += BLOCK)
+    for (size_t i = step, next; i < n; i = next) {
+      next = i + PAGE;
+      const size_t then = next < n ? next : step + BLOCK < PAGE && step + BLOCK < n ? step + BLOCK : q + STRIP_PAIR;
+      const ptrdiff_t ahead = ((ptrdiff_t)then - (ptrdiff_t)i) * s->x_pitch;
+      if (n - i >= STRIP_PAIR) strip_add(s, first + i, q, STRIP_PAIR, ahead);
+      else strip_add(s, first + i, q, 1, ahead);
     }
+}
+
+/* Adds one group's sums to the totals of the rows. Lanes that no element reaches are +0 and left out. */
+SMI void strip_group(strip *s, size_t first, size_t n) {
+  const int live = n < BLOCK ? (int)n : BLOCK;
+  for (size_t q = 0; q < (size_t)live; q += STRIP_PAIR) strip_lanes(s, first, n, q);
   for (int half = BLOCK / 2; half; half /= 2)
-    for (int q = 0; q < half; q++)
-      for (int v = 0; v < s->vectors; v++) acc[q][v] = v_add(acc[q][v], acc[q + half][v]);
+    for (int q = 0; q < half && q + half < live; q++)
+      for (int v = 0; v < s->vectors; v++) {
+        vreal *lane = s->lanes + q * s->lane_pitch + v;
+        *lane = v_add(*lane, lane[half * s->lane_pitch]);
+      }
   for (int v = 0; v < s->vectors; v++) {
     real sum[LANES];
-    v_store(sum, acc[0][v]);
+    v_store(sum, s->lanes[v]);
     for (int c = 0; c < LANES; c++) s->total[v * LANES + c] += (double)sum[c];
   }
+}
+
+/* From here on a row's reference is its own. */
+SMI vreal strip_rise(strip *s, int v) {
+  const vreal own = v_sub(exp_k(s->max[v]), v_set1(1)), rise = v_sub(own, s->ref[v]);
+  real by[LANES];
+  s->ref[v] = own;
+  if (!m_any(v_lt(v_set1(0), rise))) return rise;
+  v_store(by, rise);
+  for (int c = 0; c < LANES; c++) s->total[v * LANES + c] = d_scale(s->total[v * LANES + c], -(double)by[c]);
+  return rise;
+}
+
+/* The sums of all rows; false when some might not be those of the row's own reference. */
+SMI bool strip_sums(strip *s) {
+  for (int r = 0; r < s->vectors * LANES; r++) s->total[r] = 0;
+  s->low = v_set1(0);
+  for (size_t g = 0; g < s->n; g += GROUP) strip_group(s, g, group_size(g, s->n));
+  if (!strip_in_range(s)) return false;
+  vreal most = v_set1(0);
+  for (int v = 0; v < s->vectors; v++) most = v_max(strip_rise(s, v), most);
+  const real rise = v_hmax(most);
+  return rise <= STRIP_FAR && v_hmin(s->low) - rise >= MIN_EXP;
 }
 
 /* The scalars of every row; false when a row has a NaN. */
@@ -89,36 +156,50 @@ SMI bool strip_settle(strip *s) {
   return check == 0;
 }
 
-SMI vreal strip_weight(const strip *s, int v, vreal x) {
-  vreal e = strip_term(x, s->ref[v]), y = v_flush(v_mul(e, s->inv[v]), e, s->tiny[v]);
-  return v_select(v_eq(e, s->one[v]), v_set1(1), y);
-}
-SMI void strip_emit(const strip *s) {
-  for (size_t i = s->n; i-- > 0;) { /* the last elements read are the ones still in the caches */
-    real *y = s->y + (ptrdiff_t)i * s->y_pitch;
-#define STREAM(v, value) v_stream(y + (v)*LANES, strip_weight(s, v, value));
-#define STORE(v, value) put(y, (size_t)(v)*LANES, (v) < s->vectors - 1 ? LANES : s->last, strip_weight(s, v, value));
-    if (s->stream) EACH_VECTOR(s, i, STREAM)
-    else EACH_VECTOR(s, i, STORE)
-#undef STREAM
-#undef STORE
+/* ---- weights ---- */
+
+SMI void strip_emit_vector(const strip *s, const real *x, real *y, int v, int cnt, const int R, ptrdiff_t ahead, bool stream) {
+  const vreal ref = s->ref[v], inv = s->inv[v], tiny = s->tiny[v], one = s->one[v];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; r++, x += s->x_pitch, y += s->y_pitch) {
+    v_prefetch_far(x + ahead + v * LANES);
+    const vreal value = at(x, (size_t)v * LANES, cnt), k = exp_k(value), e = v_scale(exp_poly(exp_reduce(value, k)), v_sub(k, ref));
+    const vreal weight = v_select(v_eq(e, one), v_set1(1), v_flush(v_mul(e, inv), e, tiny));
+    if (stream) v_stream(y + v * LANES, weight);
+    else put(y, (size_t)v * LANES, cnt, weight);
   }
+}
+SMI void strip_emit_some(const strip *s, size_t i, const int R, bool stream) {
+  const real *x = s->x + (ptrdiff_t)i * s->x_pitch;
+  real *y = s->y + (ptrdiff_t)i * s->y_pitch;
+  const ptrdiff_t ahead = -STRIP_PAIR * s->x_pitch;
+#define STEP(v, cnt) strip_emit_vector(s, x, y, v, cnt, R, ahead, stream);
+  EACH_VECTOR(s, STEP)
+#undef STEP
+}
+SMI void strip_emit(const strip *s) { /* the last elements read are the ones still in the caches */
+  size_t i = s->n;
+  for (; i >= STRIP_PAIR; i -= STRIP_PAIR) {
+    if (s->stream) strip_emit_some(s, i - STRIP_PAIR, STRIP_PAIR, true);
+    else strip_emit_some(s, i - STRIP_PAIR, STRIP_PAIR, false);
+  }
+  if (i) strip_emit_some(s, 0, 1, s->stream);
   if (s->stream) v_stream_end();
 }
 
 /* As row_kernel.columns, for default parameters. */
 static inline bool exp_columns(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch,
                                void *scratch) {
-  strip s;
-  s.x = x, s.y = y, s.x_pitch = x_pitch, s.y_pitch = y_pitch, s.n = c->n;
-  s.ahead = 2 * x_pitch * (ptrdiff_t)sizeof(real);
+  strip s = {.x = x, .y = y, .x_pitch = x_pitch, .y_pitch = y_pitch, .n = c->n, .lanes = scratch};
   s.vectors = (int)((count - 1) / LANES + 1), s.last = (int)(count - (size_t)(s.vectors - 1) * LANES);
   s.stream = c->bypass && (uintptr_t)y % 64 == 0 && y_pitch % LANES == 0 && s.last == LANES;
-  for (size_t r = 0; r < (size_t)s.vectors * LANES; r++) s.total[r] = 0;
-  if (!strip_refs(&s)) return false;
-  for (size_t g = 0; g < s.n; g += GROUP) strip_group(&s, g, group_size(g, s.n), scratch);
+  s.lane_pitch = s.vectors | 1;
+  s.max = s.lanes + BLOCK * s.lane_pitch, s.ref = s.max + s.vectors;
+  s.inv = s.ref + s.vectors, s.tiny = s.inv + s.vectors, s.one = s.tiny + s.vectors;
+  s.total = (double *)(void *)(s.one + s.vectors);
+  const bool known = strip_look(&s, s.n < STRIP_LOOK ? s.n : STRIP_LOOK) && strip_sums(&s);
+  if (!known && !(strip_look(&s, s.n) && strip_sums(&s))) return false;
   if (!strip_settle(&s)) return false;
-  s.ahead = -s.ahead;
   strip_emit(&s);
   return true;
 }

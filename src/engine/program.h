@@ -24,8 +24,11 @@ enum {
   ROW_SRC = SRC_DY + ROW_OUTS,
   ROW_DST = SMX_MAX_PORTS,
   ROW_GROUP = 8192,
-  ROW_STRIP = 4096
+  ROW_STRIP = 16384
 };
+
+/* Scratch memory for a strip of rows side by side: 64 lanes of each, and what else is kept of a row. */
+static inline size_t row_strip_room(size_t bytes) { return 72 * (bytes + 64); }
 
 /* How softmax goes about a row; only speed depends on it. */
 typedef enum row_plan { PLAN_AUTO, PLAN_CACHE, PLAN_SCRATCH, PLAN_STREAM, PLAN_COUNT } row_plan;
@@ -105,8 +108,8 @@ typedef struct row_kernel {
   void (*pass)(const row_call *c, row_state *st, row_part *parts); /* writes to st only when st->serial */
   void (*fold)(const row_call *c, row_state *st, const row_part *parts, size_t count);
   bool (*next)(const row_call *c, row_state *st);
-  /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is x[i * pitch + r]. scratch: 64 ROW_STRIP bytes, aligned.
-   * False, with nothing written, when a row is not ordinary. NULL: there is no such way. */
+  /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is x[i * pitch + r]. scratch: row_strip_room(bytes of
+   * them, in whole vectors), aligned. False, with nothing written, when a row is not ordinary. NULL: there is no such way. */
   bool (*columns)(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch, void *scratch);
 } row_kernel;
 
