@@ -1,9 +1,11 @@
 /* dtypes.c - proves what the header says about element types: an f16 or bf16 output is the f32 result of the widened input, rounded
  * once; every mixture of input and output types works; the arithmetic is f64 as soon as one float input is f64. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/cpu.h"
 #include "problem.h"
 #include "unit.h"
 
@@ -119,11 +121,68 @@ static void conversions_are_right(void **state) {
   }
 }
 
+/* Rows of every sort for the plain calls, which take halves as they are. */
+static double score(rng *r, int row, int64_t i) {
+  const double x = 5 * rng_normal(r);
+  switch (row) {
+    case 1: return i == 3 ? NAN : x;
+    case 2: return i == 5 ? INFINITY : x;
+    case 3: return -INFINITY;
+    case 4: return 60 * x;
+    case 5: return i % 3 ? -INFINITY : x;
+    case 6: return i < 9000 ? x : x + 50;
+    default: return x;
+  }
+}
+
+static void plain_rows(smx_dtype t, int64_t n) {
+  enum { ROWS = 8 };
+  const size_t count = (size_t)(ROWS * n);
+  smx_status (*const softmax)(size_t, size_t, const uint16_t *, uint16_t *) = t.code == SMX_BF16.code ? smx_softmax_bf16 : smx_softmax_f16;
+  uint16_t *x = malloc(count * 2 + 2), *y = malloc(count * 2 + 2);
+  float *wide = malloc(count * sizeof *wide);
+  rng r = {(uint64_t)n};
+  assert_true(x && y && wide);
+  for (size_t i = 0; i < count; i++) {
+    dtype_store(t, x + i, score(&r, (int)((int64_t)i / n), (int64_t)i % n));
+    wide[i] = (float)dtype_load(t, x + i);
+  }
+  y[count] = 0x1234;
+  assert_int_equal(smx_softmax_f32(ROWS, (size_t)n, wide, wide), SMX_OK);
+  assert_int_equal(softmax(ROWS, (size_t)n, x, y), SMX_OK);
+  assert_int_equal(softmax(ROWS, (size_t)n, x, x), SMX_OK);
+  assert_int_equal(y[count], 0x1234);
+  for (size_t i = 0; i < count; i++) {
+    uint16_t want;
+    dtype_store(t, &want, (double)wide[i]);
+    if (want != y[i] || want != x[i])
+      fail_msg("%s, code %d: n %d, row %d: got %x and %x in place, want %x", smx_isa_name(), t.code, (int)n, (int)((int64_t)i / n), y[i],
+               x[i], want);
+  }
+  free(x), free(y), free(wide);
+}
+
+static void plain_calls_round_the_f32_result(void **state) {
+  static const int64_t some[] = {1, 15, 16, 17, 100, 256, 257, 303, 1024, 4095, 4097, 8193, 40007, 196608, 196609, 230003};
+  (void)state;
+  for (int isa = 0; isa < smx_isa_count(); isa++) {
+    smx_isa_set(smx_isa_at(isa));
+    const bool slow = !strcmp(smx_isa_at(isa), "portable");
+    for (size_t i = 0; i < COUNT_OF(some); i++) {
+      if (slow && some[i] > 9000 && some[i] != 196609) continue;
+      plain_rows(SMX_F16, some[i]);
+      plain_rows(SMX_BF16, some[i]);
+    }
+  }
+  smx_isa_set(smx_isa_at(0));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(conversions_are_right),
       cmocka_unit_test(every_mixture_forward),
       cmocka_unit_test(half_types_backward),
+      cmocka_unit_test(plain_calls_round_the_f32_result),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,9 +102,12 @@ static smx_status forward(int row, smx_context *ctx, int32_t axis, const smx_ten
   return smx_forward(row_table + row, ctx, &params, 1, &x, 1, &y);
 }
 
-enum { HALF_TILE = 4096 }; /* elements that are widened at once, on the stack */
+enum {
+  HALF_TILE = 4096, /* elements of f32 on the stack */
+  HALF_SHORT = 256  /* elements of a row that is worth widening: softmax of several at a time makes up for it */
+};
 
-/* Rows that fit the tile: widened, computed there, rounded. */
+/* Short rows: widened, computed there, rounded. */
 static void short_halves(row_store type, size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
   const smx_kernels *kernels = &smx_isa_current()->f32;
   float tile[HALF_TILE] __attribute__((aligned(64)));
@@ -122,16 +125,32 @@ static void short_halves(row_store type, size_t rows, size_t n, const uint16_t *
   smx_fpenv_leave(env);
 }
 
+/* Longer rows, as they are; those that are not ordinary go through the verbs. */
+static smx_status long_halves(smx_dtype dtype, size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
+  const row_moves *moves = smx_isa_current()->f32.moves;
+  float tile[HALF_TILE] __attribute__((aligned(64)));
+  float *room = n <= HALF_TILE ? tile : smx_alloc(NULL, (row_halves_room(n) + 1) * sizeof *room);
+  smx_status status = room ? SMX_OK : SMX_ERR_NOMEM;
+  for (; rows && status == SMX_OK; rows--, x += n, y += n) {
+    const smx_fpenv env = smx_fpenv_enter();
+    const bool done = moves->halves(row_store_of(dtype), n, x, y, room);
+    smx_fpenv_leave(env);
+    if (!done) {
+      int64_t length = (int64_t)n;
+      const smx_tensor a = smx_tensor_of(x, dtype, 1, &length, NULL), b = smx_tensor_of(y, dtype, 1, &length, NULL);
+      status = forward(ROW_softmax, NULL, -1, &a, &b);
+    }
+  }
+  if (room != tile) smx_free(NULL, room);
+  return status;
+}
+
 static smx_status half(const char *name, smx_dtype dtype, size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
   smx_status status = check(name, "x", "y", rows, n, sizeof *x, x, y);
   if (status != SMX_OK || rows == 0 || n == 0) return status;
-  if (n <= HALF_TILE) {
-    short_halves(dtype.code == SMX_BF16.code ? STORE_BF16 : STORE_F16, rows, n, x, y);
-    return SMX_OK;
-  }
-  int64_t shape[2] = {(int64_t)rows, (int64_t)n};
-  smx_tensor a = smx_tensor_of(x, dtype, 2, shape, NULL), b = smx_tensor_of(y, dtype, 2, shape, NULL);
-  return forward(ROW_softmax, NULL, -1, &a, &b);
+  if (n > HALF_SHORT) return long_halves(dtype, rows, n, x, y);
+  short_halves(row_store_of(dtype), rows, n, x, y);
+  return SMX_OK;
 }
 smx_status smx_softmax_f16(size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
   return half("smx_softmax_f16", SMX_F16, rows, n, x, y);

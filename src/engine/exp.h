@@ -89,7 +89,7 @@ SMI score score_at(score_fn *f, const span *s, const consts *k, const real *shif
 }
 
 /* All sums; what a sum does besides is a constant where it is instantiated. */
-enum { SUM_SKIP = 1, SUM_STORE = 2, SUM_WATCH = 4, SUM_SHIFT = 8, SUM_AHEAD = 16 };
+enum { SUM_SKIP = 1, SUM_STORE = 2, SUM_WATCH = 4, SUM_SHIFT = 8, SUM_AHEAD = 16, SUM_HALVES = 32 /* src[0] is of 16 bits */ };
 SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *factor, size_t first, size_t n) {
   const exp_sum q = *w;
   const span s = *w->s;
@@ -101,7 +101,7 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
     const score x = score_at(f, &s, &k, does & SUM_SHIFT ? &q.shift : NULL, i, cnt); \
     vreal d, e = exp_term(x, scaled, q.ref, &d); \
     if (does & SUM_WATCH) { \
-      v_prefetch_far(s.src[0] + (i) + GROUP); \
+      v_prefetch_far((const char *)s.src[0] + ((i) + GROUP) * (does & SUM_HALVES ? sizeof(uint16_t) : sizeof(real))); \
       max = v_max(x.h, max); \
       low = v_min(x.h, low); \
     } \

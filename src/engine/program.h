@@ -30,6 +30,10 @@ enum {
 /* Scratch memory for a strip of rows side by side: 64 lanes of each, and what else is kept of a row. */
 static inline size_t row_strip_room(size_t bytes) { return 72 * (bytes + 64); }
 
+/* Elements of a row of f16 or bf16 whose terms are kept; those of longer rows are formed twice. */
+enum { ROW_HALVES = 196608 };
+static inline size_t row_halves_room(size_t n) { return n <= ROW_HALVES ? n : 0; }
+
 /* How softmax goes about a row; only speed depends on it. */
 typedef enum row_plan { PLAN_AUTO, PLAN_CACHE, PLAN_SCRATCH, PLAN_STREAM, PLAN_COUNT } row_plan;
 
@@ -133,6 +137,9 @@ typedef struct row_moves {
   void (*load)(row_store type, const void *src, ptrdiff_t stride, size_t n, void *dst);
   void (*store)(row_store type, const void *src, size_t n, void *dst, ptrdiff_t stride);
   bool (*softmax)(size_t rows, size_t n, const void *x, void *y, bool bypass);
+  /* Softmax of a contiguous row of f16 or bf16, which is not brought into the real type first; default parameters. scratch: row_halves_room(n)
+   * reals. False, with nothing written, when the row is not ordinary. NULL where the real type is double. */
+  bool (*halves)(row_store type, size_t n, const void *x, void *y, void *scratch);
 } row_moves;
 
 /* One row of smx_sample on its way through the processors; x and scratch hold n elements of the real type each, room 8 n bytes. */

@@ -4,6 +4,9 @@
  * kernel of every operator and its gradient stand together. Formulas and sources are in table.c. Other operators of the room: ops_masked.c
  * (elements that do not exist), ops_sums.c (logsumexp and other numbers of a row), ops_maps.c (element by element). */
 #include "engine/exp_columns.h"
+#if SMX_REAL == 32
+#include "engine/exp_halves.h"
+#endif
 #include "engine/exp_small.h"
 #include "engine/find.h"
 #include "engine/moves.h"
@@ -198,4 +201,9 @@ OPERATOR(softmin, softmin, softmin_grad)
 OPERATOR(hardmax, hardmax, hardmax_grad)
 OPERATOR_COLUMNS(segment_softmax, softmax_plain, exp_columns, weights)
 
-const row_moves SMX_FN(row_moves) = {move_load, move_store, softmax_short};
+#if SMX_REAL == 32
+#define HALVES exp_halves
+#else
+#define HALVES NULL
+#endif
+const row_moves SMX_FN(row_moves) = {move_load, move_store, softmax_short, HALVES};

@@ -97,33 +97,53 @@ LOADER(i64, int64_t, e)
 STORER(f32, float, f32_of_real(e))
 STORER(f64, double, f64_of_real(e))
 
-/* Halves, a vector at a time where there are instructions. */
-#ifdef V_HAS_HALVES
-#define LOAD_VECTORS(name) \
-  if (stride == 1) \
-    for (; i + LANES <= n; i += LANES) v_store(dst + i, v_load_##name(p + i));
-#define STORE_VECTORS(name) \
-  if (stride == 1) \
-    for (; i + LANES <= n; i += LANES) { \
-      vreal x = v_load(src + i); \
-      if (m_any(m_not(v_eq(x, x)))) break; /* NaN: one by one */ \
-      v_store_##name(p + i, x); \
-    }
-#else
-#define LOAD_VECTORS(name)
-#define STORE_VECTORS(name)
+/* Halves, a vector at a time: by instructions, or as the scalar functions say. */
+#ifndef V_HAS_HALVES
+#define VECTOR_OF_HALVES(name) \
+  SMI vreal v_load_##name(const uint16_t *p) { \
+    real x[LANES]; \
+    for (int l = 0; l < LANES; l++) x[l] = (real)f32_of_##name(p[l]); \
+    return v_load(x); \
+  } \
+  SMI void v_store_##name(uint16_t *p, vreal v) { \
+    real x[LANES]; \
+    v_store(x, v); \
+    for (int l = 0; l < LANES; l++) p[l] = name##_of_f32(TO_F32(x[l])); \
+  }
+VECTOR_OF_HALVES(f16)
+VECTOR_OF_HALVES(bf16)
 #endif
+
+/* at() and put() of an array of halves; put_f16 and put_bf16 are not for NaN. */
 #define HALF(name) \
+  SMI vreal at_##name(const uint16_t *p, size_t i, int cnt) { \
+    uint16_t some[LANES] = {0}; \
+    if (cnt == LANES) return v_load_##name(p + i); \
+    memcpy(some, p + i, (size_t)cnt * sizeof *p); \
+    return v_load_##name(some); \
+  } \
+  SMI void put_##name(uint16_t *p, size_t i, int cnt, vreal x) { \
+    uint16_t some[LANES]; \
+    v_store_##name(cnt == LANES ? p + i : some, x); \
+    if (cnt < LANES) memcpy(p + i, some, (size_t)cnt * sizeof *p); \
+  } \
   static void load_##name(const void *src, ptrdiff_t stride, size_t n, real *dst) { \
     const uint16_t *p = src; \
     size_t i = 0; \
-    LOAD_VECTORS(name) \
+    for (; stride == 1 && i + LANES <= n; i += LANES) v_store(dst + i, v_load_##name(p + i)); \
+    if (stride == 1 && i < n) v_store_n(dst + i, (int)(n - i), at_##name(p, i, (int)(n - i))), i = n; \
     for (; i < n; i++) dst[i] = (real)f32_of_##name(p[(ptrdiff_t)i * stride]); \
   } \
   static void store_##name(const real *src, size_t n, void *dst, ptrdiff_t stride) { \
     uint16_t *p = dst; \
     size_t i = 0; \
-    STORE_VECTORS(name) \
+    while (stride == 1 && i < n) { \
+      const int cnt = n - i < LANES ? (int)(n - i) : LANES; \
+      const vreal x = cnt == LANES ? v_load(src + i) : v_load_n(src + i, cnt, 0); \
+      if (m_any(m_not(v_eq(x, x)))) break; /* NaN: one by one */ \
+      put_##name(p, i, cnt, x); \
+      i += (size_t)cnt; \
+    } \
     for (; i < n; i++) p[(ptrdiff_t)i * stride] = name##_of_f32(TO_F32(src[i])); \
   }
 HALF(f16)

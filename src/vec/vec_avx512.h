@@ -113,13 +113,22 @@ SMI vreal v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si
 SMI void v_store_f16(uint16_t *p, vreal x) {
   _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
+/* One shuffle takes 16 bits to and from the upper half of a lane; widening, shifting and narrowing would be two or three steps. */
+SMI __m512i bf16_places(void) { /* word l of an array in the upper half of lane l */
+  return _mm512_setr_epi32(0, 0x10000, 0x20000, 0x30000, 0x40000, 0x50000, 0x60000, 0x70000, 0x80000, 0x90000, 0xa0000, 0xb0000, 0xc0000,
+                           0xd0000, 0xe0000, 0xf0000);
+}
 SMI vreal v_load_bf16(const uint16_t *p) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+  const __m512i h = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)p));
+  return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, bf16_places(), h));
 }
 SMI void v_store_bf16(uint16_t *p, vreal x) { /* not for NaN */
-  __m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-  u = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
-  _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(u));
+  const __m512i upper =
+      _mm512_setr_epi32(0x30001, 0x70005, 0xb0009, 0xf000d, 0x130011, 0x170015, 0x1b0019, 0x1f001d, 0, 0, 0, 0, 0, 0, 0, 0);
+  const __m512i u = _mm512_castps_si512(x), down = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
+  const __mmask16 odd = _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000));
+  const __m512i even = _mm512_mask_add_epi32(down, odd, u, _mm512_set1_epi32(0x8000));
+  _mm256_storeu_si256((__m256i *)p, _mm512_castsi512_si256(_mm512_permutexvar_epi16(upper, even)));
 }
 #define V_HAS_HALVES 1
 #endif

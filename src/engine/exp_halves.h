@@ -1,0 +1,85 @@
+/* engine/exp_halves.h - softmax of rows of f16 or bf16. They are read and written as they are, by the engine of real rows (exp.h): a score is
+ * widened when it is formed, a weight is rounded when it is stored. The terms of a row that the caches hold wait in scratch memory between the
+ * two; those of a longer row are formed again. Bits are those of the row in f32, rounded. */
+#ifndef SMX_ENGINE_EXP_HALVES_H
+#define SMX_ENGINE_EXP_HALVES_H
+#include "convert.h"
+#include "exp_rows.h"
+
+/* The score functions, the emissions and the program of one storage type: src[0] and dst[0] of a span are arrays of it. */
+#define HALF_KIND(name) \
+  SMI score name##_score(const span *s, const consts *k, const real *shift, size_t i, int cnt) { \
+    (void)k; \
+    return (score){shifted_by(at_##name((const uint16_t *)(const void *)s->src[0], i, cnt), shift), v_set1(0)}; \
+  } \
+  EXP_SCORES(name##_all, name##_score, false) \
+  NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { \
+    return exp_sum_of(w, name##_score, false, SUM_WATCH | SUM_HALVES, NULL, i, n); \
+  } \
+  NOINLINE real name##_sum_store(exp_sum *w, size_t i, size_t n) { return exp_sum_of(w, name##_score, false, SUM_STORE, NULL, i, n); } \
+  static const exp_scores name##_scores = {.max = name##_all_max, \
+                                           .find = name##_all_find, \
+                                           .count = name##_all_count, \
+                                           .low_part = name##_all_low_part, \
+                                           .sum = name##_all_sum, \
+                                           .sum_store = name##_sum_store, \
+                                           .sum_watch = name##_sum_watch, \
+                                           .low = name##_all_low, \
+                                           .sum_exact = name##_all_sum_exact}; \
+  SMI void name##_emit_of(const exp_emit *to, exp_value_fn *value, size_t first, size_t n) { \
+    const span s = *to->s; \
+    const consts k = *to->k; \
+    const exp_row r = *to->r; \
+    const exp_emit q = {&s, &k, &r, to->stored, to->peaked, false}; \
+    uint16_t *const y = (uint16_t *)(void *)s.dst[0]; \
+    WALK(first, n, HALF_STEP_##name) \
+  } \
+  NOINLINE void name##_weights(const exp_emit *w, size_t i, size_t n) { name##_emit_of(w, name##_all_weight, i, n); } \
+  NOINLINE void name##_stored(const exp_emit *w, size_t i, size_t n) { \
+    if (w->peaked) name##_emit_of(w, stored_peaked_value, i, n); \
+    else name##_emit_of(w, stored_value, i, n); \
+  } \
+  static const exp_body name##_body = {.setup = setup_plain, .scores = &name##_scores, .emit = name##_weights}; \
+  EXP_KERNEL(name)
+#define HALF_STEP_f16(u, i, cnt) put_f16(y, i, cnt, value(&q, i, cnt))
+#define HALF_STEP_bf16(u, i, cnt) put_bf16(y, i, cnt, value(&q, i, cnt))
+HALF_KIND(f16)
+HALF_KIND(bf16)
+
+/* A row that the caches hold. Both return false, with nothing written, when the row is not an ordinary one. */
+static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const span *s, real *store) {
+  const consts k = {{0}};
+  const real max = b->scores->max(s, &k, 0, s->n);
+  if (!in_range(max)) return false;
+  exp_row r = {.ref = k_of(max) - 1};
+  exp_sum w = {.s = s, .k = &k, .skip = SIZE_MAX, .ref = r.ref, .store = store};
+  double sum = 0;
+  for (size_t g = 0; g < s->n; g += GROUP) sum += (double)b->scores->sum_store(&w, g, group_size(g, s->n));
+  if (sum != sum) return false;
+  exp_settle(b, s, &k, &r, sum, sum);
+  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < (real)2.83};
+  for (size_t g = 0; g < s->n; g += GROUP) emit(&e, g, group_size(g, s->n));
+  return true;
+}
+
+/* The row program up to the weights; what writes anything else belongs to another kind of row. */
+static inline bool half_long_row(const row_kernel *kernel, const span *s) {
+  const row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}};
+  row_state st;
+  kernel->begin(&c, &st);
+  do {
+    if (st.writes && st.mode != EXP_EMIT_PASS) return false;
+    run_pass(kernel, &c, &st);
+  } while (kernel->next(&c, &st));
+  return true;
+}
+
+/* As row_moves.halves. */
+static bool exp_halves(row_store type, size_t n, const void *x, void *y, void *scratch) {
+  const span s = {.n = n, .src = {x}, .dst = {y}};
+  const bool f16 = type == STORE_F16;
+  if (n > ROW_HALVES) return half_long_row(f16 ? &f16_kernel : &bf16_kernel, &s);
+  return half_cached_row(f16 ? &f16_body : &bf16_body, f16 ? f16_stored : bf16_stored, &s, scratch);
+}
+
+#endif
