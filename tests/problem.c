@@ -123,7 +123,8 @@ static void port_values(rng *r, problem *p, int i, const kind *kinds, int kind_c
   else if (strstr(port->help, "evenly spaced")) steps(p, x);
   else if (port->flags & SMX_PORT_INT) indices(r, p, port, x);
   else if (strstr(port->help, "probability of a class")) probabilities(r, x, port_count(p, port));
-  else if (!strcmp(port->name, "soft_target")) masses(r, x, port_count(p, port));
+  else if (!strcmp(port->name, "soft_target") || (!strcmp(port->name, "weight") && port->shape == SMX_SHAPE_FULL))
+    masses(r, x, port_count(p, port));
   else if (port->shape == SMX_SHAPE_COLUMN) positives(r, x, p->n);
   else if (port->shape == SMX_SHAPE_ROW) row_values(r, p, port, x);
   else

@@ -1,7 +1,6 @@
 /* loss/ops_distill.c - distillation of standardised logits, and the temperature that goes with distillation as it proceeds. See ops.c. */
 #include "engine/sum.h"
-#include "pairs.h"
-#include "scalars.h"
+#include "others.h"
 
 /* ---- standardised_kd: T^2 D(q || p), with the logits of each row divided by T (e + their deviation) ----
  *
@@ -80,15 +79,15 @@ static const loss_before std_before = {moments_begin, moments_pass, moments_next
 
 /* e + deviation, in the row's unit. */
 SMI double std_width(const double *moments, double epsilon) { return moments[M_DEVIATION] + epsilon * moments[M_INVERSE]; }
-SMI consts std_setup(const row_call *c, const span *s, int side) {
-  const double *m = (const double *)(const void *)s->src[SRC_SUMS] + (STAGE_EARLY + side) * ROW_SUMS, t = c->params[STD_T];
-  const double factor = m[M_DEVIATION] == 0 ? 1 / t : m[M_INVERSE] / (t * std_width(m, c->params[STD_EPSILON]));
+SMI consts std_setup(const span *s, int side, double t, double epsilon) {
+  const double *m = (const double *)(const void *)s->src[SRC_SUMS] + (STAGE_EARLY + side) * ROW_SUMS;
+  const double factor = m[M_DEVIATION] == 0 ? 1 / t : m[M_INVERSE] / (t * std_width(m, epsilon));
   consts k = loss_factor(factor > 1e37 ? 1e37 : factor);
   k.v[V_MEAN] = (real)m[M_MEAN], k.v[V_INVERSE] = (real)m[M_INVERSE], k.v[V_SHIFT] = (real)m[M_SHIFT];
   return k;
 }
-SMI consts std_student_setup(const row_call *c, const span *s) { return std_setup(c, s, STUDENT); }
-SMI consts std_teacher_setup(const row_call *c, const span *s) { return std_setup(c, s, TEACHER); }
+SMI consts std_student_setup(const row_call *c, const span *s) { return std_setup(s, STUDENT, c->params[STD_T], c->params[STD_EPSILON]); }
+SMI consts std_teacher_setup(const row_call *c, const span *s) { return std_setup(s, TEACHER, c->params[STD_T], c->params[STD_EPSILON]); }
 LOSS_SIDE(std_student, score_tempered, true, true, std_student_setup)
 LOSS_SIDE_AS(std_teacher, std_student, std_student, true, std_teacher_setup)
 
@@ -133,6 +132,70 @@ static const loss_body std_body = {.before = &std_before,
                                    .along = 1u | 1u << TEACHER_PORT,
                                    .teacher = TEACHER_PORT};
 LOSS_KERNEL(std)
+
+/* ---- standardised_dkd: T^2 (a D([q_y, 1 - q_y] || [p_y, 1 - p_y]) + b D(q^ || p^)) of standardised logits ----
+ *
+ * The gradient G by z sums to 0, so that dx_j = G_j / w - (x_j - mean) sum_i G_i (x_i - mean) / ((n - 1) s w^2). With d = p_y - q_y the sum is, up
+ * to a factor, b sum (p^ - q^) (x - mean) - a d (sum p^ (x - mean) - (x_y - mean)). */
+
+enum { SDKD_T = 1, SDKD_ALPHA, SDKD_BETA, SDKD_EPSILON };
+enum { SUM_P_AWAY = SUM_GAP }; /* in place of the gap */
+enum { C_FROM_MEAN = 2 };
+
+SMI consts sdkd_student_setup(const row_call *c, const span *s) {
+  return std_setup(s, STUDENT, c->params[SDKD_T], c->params[SDKD_EPSILON]);
+}
+SMI consts sdkd_teacher_setup(const row_call *c, const span *s) {
+  return std_setup(s, TEACHER, c->params[SDKD_T], c->params[SDKD_EPSILON]);
+}
+LOSS_SCORES(others, score_others, true)
+LOSS_SIDE_AS(sdkd_student, others, std_student, true, sdkd_student_setup)
+LOSS_SIDE_AS(sdkd_teacher, others, std_student, true, sdkd_teacher_setup)
+
+SMI void sdkd_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  const pair w = pair_at(r, score_others, true, i, cnt);
+  const vreal x = at(loss_in(r, 0), i, cnt), zero = v_set1(0);
+  const vmask counts = std_counts(x, cnt);
+  const vreal away = v_select(counts, std_from_mean(r, x), zero);
+  acc[SUM_LOSS] = add_where(acc[SUM_LOSS], w.q, w.log_q, v_sub(w.log_q, w.log_p));
+  acc[SUM_P_AWAY] = v_fma(w.p, away, acc[SUM_P_AWAY]);
+  acc[SUM_GAP_AWAY] = v_fma(v_sub(w.p, w.q), away, acc[SUM_GAP_AWAY]);
+  acc[SUM_COUNT] = v_add(acc[SUM_COUNT], v_select(counts, v_set1(1), zero));
+}
+LOSS_SUMS_OF(sdkd_late, sdkd_add, 4)
+
+static void sdkd_settle(loss_row *r) {
+  const split p = split_of(r, STUDENT), q = split_of(r, TEACHER);
+  r->coef[C_FROM_MEAN] = 0;
+  if (others_odd(r, &p, &q)) return;
+  const double *sum = r->total[STAGE_LATE], *m = r->total[STAGE_EARLY], alpha = r->q[SDKD_ALPHA], beta = r->q[SDKD_BETA];
+  const double t = r->q[SDKD_T], width = std_width(m, r->q[SDKD_EPSILON]), away = split_away(&p, &q);
+  const double slope = m[M_DEVIATION] == 0 ? 0 : r->g * t * m[M_INVERSE] / width;
+  const bool masked = r->h[STUDENT] == -R_INF;
+  const double own = masked ? 0 : (r->pick[0] - m[M_MEAN]) * m[M_INVERSE] - m[M_SHIFT];
+  const double all = beta * sum[SUM_GAP_AWAY] - alpha * away * (sum[SUM_P_AWAY] - own);
+  const double back = slope == 0 ? 0 : -slope * all / ((sum[SUM_COUNT] - 1) * m[M_DEVIATION] * width);
+  loss_put(r, LOSS, t * t * (weigh(alpha, split_divergence(&p, &q)) + weigh(beta, sum[SUM_LOSS])));
+  r->coef[C_STUDENT] = (real)(slope * (beta - alpha * away));
+  r->coef[C_TEACHER] = (real)(slope * beta);
+  r->coef[C_FROM_MEAN] = (real)back;
+  r->at_target = (real)(masked ? 0 : slope * alpha * away + back * own);
+}
+SMI vreal sdkd_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  const vreal x = at(loss_in(w->r, 0), i, cnt);
+  const vreal v = v_fma(v_set1(w->coef[C_FROM_MEAN]), std_from_mean(w->r, x), others_gap(w, p, i, cnt));
+  return loss_hit_target(w, v_select(v_eq(v_abs(x), v_set1(R_INF)), v_set1(0), v), i);
+}
+LOSS_EMIT_OF(sdkd_out, STUDENT, score_others, true, sdkd_value)
+static const loss_body sdkd_body = {.before = &std_before,
+                                    .side = {&sdkd_student_side, &sdkd_teacher_side},
+                                    .sums = {[STAGE_LATE] = sdkd_late},
+                                    .settle = sdkd_settle,
+                                    .emit = {sdkd_out},
+                                    .along = 1u | 1u << TEACHER_PORT,
+                                    .target = PAIR_TARGET,
+                                    .teacher = TEACHER_PORT};
+LOSS_KERNEL(sdkd)
 
 /* ---- dynamic_temperature: element by element, in double ---- */
 
@@ -182,4 +245,5 @@ static const sum_body dt_body = {.setup = dt_setup, .sums = dt_check, .emit = dt
 SUM_KERNEL(dt)
 
 OPERATOR(standardised_kd, std, std_grad)
+OPERATOR(standardised_dkd, sdkd, sdkd_grad)
 FORWARD_OPERATOR(dynamic_temperature, dt)

@@ -33,13 +33,14 @@ SMI void hard_settle(loss_row *r, loss_hit hit, double loss, double slope, doubl
 
 enum { FOCAL_WEIGHT = 2, FOCAL_GAMMA = 1, FOCAL_ALPHA = 2 };
 
+SMI double focal_power(loss_hit hit, double gamma) { return gamma == 0 ? 1 : hit.q > 0 ? d_exp(gamma * d_log(hit.q, 0)) : 0; }
+SMI double focal_ratio(loss_hit hit) { return hit.p == 0 ? 0 : hit.q > 0 ? -hit.log_p / hit.q : 1; } /* u / (e^u - 1) */
+
 static void focal_settle(loss_row *r) {
   loss_hit hit = loss_hit_of(r, STUDENT);
   double gamma = r->q[FOCAL_GAMMA], alpha = r->q[FOCAL_ALPHA] * (loss_has(r, FOCAL_WEIGHT) ? r->pick[FOCAL_WEIGHT] : 1);
-  double power = gamma == 0 ? 1 : hit.q > 0 ? d_exp(gamma * d_log(hit.q, 0)) : 0;
-  double ratio = hit.p == 0 ? 0 : hit.q > 0 ? -hit.log_p / hit.q : 1; /* u / (e^u - 1) */
-  double loss = alpha * power == 0 ? 0 : -alpha * power * hit.log_p;
-  hard_settle(r, hit, loss, -alpha * power * (1 + gamma * hit.p * ratio), 1);
+  double power = focal_power(hit, gamma), loss = alpha * power == 0 ? 0 : -alpha * power * hit.log_p;
+  hard_settle(r, hit, loss, -alpha * power * (1 + gamma * hit.p * focal_ratio(hit)), 1);
 }
 HARD(focal, 1u | 1u << FOCAL_WEIGHT)
 
@@ -51,6 +52,18 @@ static void poly_settle(loss_row *r) {
   hard_settle(r, hit, -hit.log_p + hit.q * (first + second * hit.q), -1 - hit.p * (first + 2 * second * hit.q), 1);
 }
 HARD(poly, 1u)
+
+/* ---- poly_focal_loss: w (-q^g u + e q^(g + 1)) ---- */
+
+enum { PF_WEIGHT = 2, PF_GAMMA = 1, PF_EPSILON = 2 };
+
+static void poly_focal_settle(loss_row *r) {
+  const loss_hit hit = loss_hit_of(r, STUDENT);
+  const double gamma = r->q[PF_GAMMA], epsilon = r->q[PF_EPSILON], weight = loss_has(r, PF_WEIGHT) ? r->pick[PF_WEIGHT] : 1;
+  const double power = weight * focal_power(hit, gamma), slope = 1 + gamma * hit.p * focal_ratio(hit) + epsilon * (gamma + 1) * hit.p;
+  hard_settle(r, hit, power == 0 ? 0 : power * (epsilon * hit.q - hit.log_p), -power * slope, 1);
+}
+HARD(poly_focal, 1u | 1u << PF_WEIGHT)
 
 /* ---- squared_error_logit: (u - log q)^2 / 2 of the teacher's probability q of the class, or with x_y for u, or -q u ---- */
 
@@ -235,6 +248,7 @@ LOSS_KERNEL(rt)
 
 OPERATOR(focal_loss, focal, focal_grad)
 OPERATOR(poly_loss, poly, poly_grad)
+OPERATOR(poly_focal_loss, poly_focal, poly_focal_grad)
 OPERATOR(squared_error_logit, sel, sel_grad)
 OPERATOR(logit_adjustment, adjusted, adjusted_grad)
 OPERATOR(max_suppression, ms, ms_grad)

@@ -1,8 +1,5 @@
 /* loss/ops_pairs.c - losses between two rows of logits, a student's and a teacher's. See ops.c. p and q are their weights. */
-#include "pairs.h"
-#include "scalars.h"
-
-enum { PAIR_TARGET = 2 };
+#include "others.h"
 
 /* ---- knowledge_distillation: k D(q || p), k D(p || q) or -k sum q log p, with temperatures of their own ---- */
 
@@ -33,7 +30,7 @@ SMI void kd_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
 }
 LOSS_SUMS_OF(kd_late, kd_add, 1)
 
-enum { C_STUDENT, C_TEACHER, C_DIVERGENCE };
+enum { C_DIVERGENCE = 2 };
 static void kd_settle(loss_row *r) {
   double d = r->total[STAGE_LATE][0], k = kd_scale(r->q), finite = d < (double)__builtin_inf();
   bool reverse = r->q[KD_DIVERGENCE] == KD_REVERSE;
@@ -123,18 +120,10 @@ LOSS_KERNEL(js)
 
 /* ---- decoupled_kd and normalised_kd: the weights p^ and q^ of the other classes among themselves, and the target's own ----
  *
- * The sides leave the target out, so that no weight is a difference; with L = lse of the others, log p_y = -softplus(L - z_y) and
- * log(1 - p_y) = -softplus(z_y - L). */
+ * others.h has the scores and the target's part. */
 
 enum { DKD_T = 1, DKD_ALPHA = 2, DKD_BETA = 3, NKD_GAMMA = 1 };
 
-SMI score score_others(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
-  const int64_t *target = (const int64_t *)(const void *)s->src[PAIR_TARGET];
-  uint64_t lane = (uint64_t)(*target - (int64_t)(s->origin + i));
-  score z = score_tempered(s, k, shift, i, cnt);
-  if (lane < LANES) z.h = v_select(v_eq(v_iota(), v_set1((real)lane)), v_set1(-R_INF), z.h);
-  return z;
-}
 SMI consts dkd_setup(const row_call *c, const span *s) {
   (void)s;
   return loss_factor(1 / c->params[DKD_T]);
@@ -148,41 +137,16 @@ LOSS_SCORES(others, score_others, true)
 LOSS_SIDE_AS(dkd, others, kd_student, true, dkd_setup)
 LOSS_SIDE_AS(nkd, others, kd_student, true, nkd_setup)
 
-/* The target against the others: log p, log(1 - p), p and 1 - p. NaN where its logit is NaN, or +inf and not in the limit. */
-typedef struct split {
-  double log_p, log_q, p, q;
-} split;
-SMI split split_of(const loss_row *r, int side) {
-  const exp_row *e = &r->side[side];
-  double away = ((double)r->h[side] - (double)e->top) + ((double)r->l[side] - (double)e->top_l) - d_log1p(e->others);
-  if (r->h[side] == -R_INF) away = -(double)__builtin_inf();
-  if (r->pick[side == STUDENT ? 0 : TEACHER_PORT] == (double)R_INF) away = (double)r_nan();
-  if (away != away) return (split){away, away, away, away};
-  double log_p = -d_softplus(-away), log_q = -d_softplus(away);
-  return (split){log_p, log_q, d_exp(log_p), d_exp(log_q)};
-}
-SMI void others_add(const loss_row *r, bool cross, size_t i, int cnt, vreal *acc) {
-  pair w = pair_at(r, score_others, true, i, cnt);
-  acc[0] = add_where(acc[0], w.q, w.log_q, v_sub(cross ? v_set1(0) : w.log_q, w.log_p));
-}
 SMI void dkd_add(const loss_row *r, size_t i, int cnt, vreal *acc) { others_add(r, false, i, cnt, acc); }
 SMI void nkd_add(const loss_row *r, size_t i, int cnt, vreal *acc) { others_add(r, true, i, cnt, acc); }
 LOSS_SUMS_OF(dkd_late, dkd_add, 1)
 LOSS_SUMS_OF(nkd_late, nkd_add, 1)
 
-/* True, and all NaN, when the target's logit is no number in either row. */
-static bool others_odd(loss_row *r, const split *p, const split *q) {
-  if (p->p == p->p && q->p == q->p) return false;
-  loss_put(r, LOSS, (double)r_nan());
-  r->coef[C_STUDENT] = r->coef[C_TEACHER] = r->at_target = r_nan();
-  return true;
-}
 static void dkd_settle(loss_row *r) {
   const split p = split_of(r, STUDENT), q = split_of(r, TEACHER);
   if (others_odd(r, &p, &q)) return;
   const double t = r->q[DKD_T], alpha = r->q[DKD_ALPHA], beta = r->q[DKD_BETA];
-  double own = weigh(q.p, q.log_p - p.log_p) + weigh(q.q, q.log_q - p.log_q);
-  double away = p.p < 0.5 ? p.p - q.p : q.q - p.q; /* p_y - q_y */
+  const double own = split_divergence(&p, &q), away = split_away(&p, &q);
   loss_put(r, LOSS, t * t * (weigh(alpha, own) + weigh(beta, r->total[STAGE_LATE][0])));
   r->coef[C_STUDENT] = (real)(r->g * t * (beta - alpha * away));
   r->coef[C_TEACHER] = (real)(r->g * t * beta);
@@ -197,10 +161,7 @@ static void nkd_settle(loss_row *r) {
   r->coef[C_TEACHER] = (real)(r->g * gamma);
   r->at_target = (real)(-r->g * q.p * p.q);
 }
-SMI vreal others_value(const loss_out *w, vreal p, size_t i, int cnt) {
-  vreal q = loss_weight(w->r, TEACHER, loss_score(w->r, TEACHER, score_others, i, cnt), true, i, cnt);
-  return loss_hit_target(w, v_fnma(v_set1(w->coef[C_TEACHER]), q, v_mul(v_set1(w->coef[C_STUDENT]), p)), i);
-}
+SMI vreal others_value(const loss_out *w, vreal p, size_t i, int cnt) { return loss_hit_target(w, others_gap(w, p, i, cnt), i); }
 LOSS_EMIT_OF(others_out, STUDENT, score_others, true, others_value)
 #define OTHERS(name) \
   static const loss_body name##_body = {.side = {&name##_side, &name##_side}, \

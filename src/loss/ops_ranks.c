@@ -1,4 +1,4 @@
-/* loss/ops_ranks.c - soft targets that depend on the order of scores: Zipf's law, and the two best. See ops_labels.c.
+/* loss/ops_ranks.c - soft targets that depend on the order of scores: Zipf's law, the two best, the k best and a rest. See ops_labels.c.
  *
  * The k best are found by radix descent (engine/select.h), collected in index order, sorted by value descending and index ascending, given their
  * masses, and written over zeros. -inf has no rank: such an element does not exist. A NaN, or a +inf outside SMX_INF_LIMIT, makes the row NaN. */
@@ -7,8 +7,9 @@
 enum { RANK_SELECT, RANK_COLLECT, RANK_WRITE, RANK_FILL };
 enum { RANK_MOST = ROW_HISTOGRAM / 2 }; /* pairs of value and index, later of mass and index, that a row's state has room for */
 
-/* Masses of `count` elements, best first, as pairs in list: on entry the mass is the value. Returns how many there are; negative: the row is NaN. */
-typedef int rank_masses_fn(const row_call *c, double *list, int count);
+/* Masses of `count` elements, best first, as pairs in list: on entry the mass is the value. *rest is the mass of
+ * every other element, 0 unless it is set. Returns how many there are; negative: the row is NaN. */
+typedef int rank_masses_fn(const row_call *c, double *list, int count, double *rest);
 
 static void rank_begin(const row_call *c, row_state *st, double k) {
   st->stage = RANK_SELECT;
@@ -40,7 +41,7 @@ static void rank_collect(const row_call *c, row_state *st) {
 
 static void rank_write(const row_call *c, const row_state *st) {
   real *y = (real *)c->dst[0] + (c->start - c->origin);
-  fill(y, c->count, st->stage == RANK_FILL ? (real)st->other : 0);
+  fill(y, c->count, v_first(v_clean(v_set1((real)st->other))));
   for (uint64_t k = 0; k < st->key && st->stage == RANK_WRITE; k++) {
     const uint64_t at_y = (uint64_t)st->list[2 * k + 1] - c->start;
     if (at_y < c->count) y[at_y] = v_first(v_clean(v_set1((real)st->list[2 * k])));
@@ -95,7 +96,8 @@ static bool rank_next(const row_call *c, row_state *st, rank_masses_fn *masses) 
     return true;
   }
   rank_sort(st);
-  const int count = masses(c, st->list, (int)st->key);
+  st->other = 0;
+  const int count = masses(c, st->list, (int)st->key, &st->other);
   if (count < 0) return rank_fill(st, r_nan());
   st->key = (uint64_t)count;
   st->stage = RANK_WRITE;
@@ -117,7 +119,8 @@ static bool rank_next(const row_call *c, row_state *st, rank_masses_fn *masses) 
 
 enum { ZIPF_TARGET = 1, ZIPF_IGNORE = 0, ZIPF_RANKS = 1 };
 
-static int zipf_masses(const row_call *c, double *list, int count) {
+static int zipf_masses(const row_call *c, double *list, int count, double *rest) {
+  (void)rest;
   const double target = (double)*(const int64_t *)c->src[ZIPF_TARGET];
   const bool without = target != c->params[ZIPF_IGNORE];
   double sum = 0;
@@ -136,7 +139,8 @@ RANK_KERNEL(zipf, c->params[ZIPF_RANKS])
 
 enum { TWO_SHARE = 1, TWO_RHO = 0 };
 
-static int two_masses(const row_call *c, double *list, int count) {
+static int two_masses(const row_call *c, double *list, int count, double *rest) {
+  (void)rest;
   const double rho = c->src[TWO_SHARE] ? (double)*(const real *)c->src[TWO_SHARE] : c->params[TWO_RHO];
   if (!(rho >= 0 && rho <= 1)) return -1;
   list[0] = count > 1 ? 1 - rho : 1;
@@ -145,5 +149,25 @@ static int two_masses(const row_call *c, double *list, int count) {
 }
 RANK_KERNEL(two, 2)
 
+/* ---- labels_recover: the k largest as they are, and what is missing to 1 spread over the others; or the k over their sum ---- */
+
+enum { RECOVER_K = 0, RECOVER_REST = 1, RECOVER_RENORM = 1 };
+
+static int recover_masses(const row_call *c, double *list, int count, double *rest) {
+  double sum = 0;
+  for (int k = 0; k < count; k++) {
+    if (!(list[2 * k] >= 0 && list[2 * k] < (double)R_INF)) return -1;
+    sum += list[2 * k];
+  }
+  if (c->params[RECOVER_REST] != RECOVER_RENORM) {
+    *rest = sum < 1 && c->n > (size_t)count ? (1 - sum) / (double)(c->n - (size_t)count) : 0;
+    return count;
+  }
+  for (int k = 0; k < count; k++) list[2 * k] = sum > 0 ? list[2 * k] / sum : 1 / (double)count;
+  return count;
+}
+RANK_KERNEL(recover, c->params[RECOVER_K])
+
 FORWARD_OPERATOR(labels_zipf, zipf)
 FORWARD_OPERATOR(labels_top_two, two)
+FORWARD_OPERATOR(labels_recover, recover)

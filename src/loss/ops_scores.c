@@ -59,6 +59,43 @@ static const loss_body sem_body = {.side = {&level_side},
                                    .target = TARGET};
 LOSS_KERNEL(sem)
 
+/* ---- semantic_kd: w sum_j (p_j - q_j)^2 over the classes of the row's level ----
+ *
+ * dx_j = 2 w p_j (p_j - q_j - sum_k p_k (p_k - q_k)) */
+
+enum { KD_TEACHER = 1, KD_WEIGHT = 4 };
+enum { SUM_SQUARES, SUM_P_GAP };
+enum { C_TWICE, C_MEAN_GAP };
+
+SMI vreal skd_gap(const loss_row *r, vreal p, size_t i, int cnt) {
+  return v_sub(p, loss_weight(r, TEACHER, loss_score(r, TEACHER, score_level, i, cnt), false, i, cnt));
+}
+SMI void skd_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  vreal p = loss_weight(r, STUDENT, loss_score(r, STUDENT, score_level, i, cnt), false, i, cnt);
+  vreal gap = v_select(lanes_below(cnt), skd_gap(r, p, i, cnt), v_set1(0));
+  acc[SUM_SQUARES] = v_fma(gap, gap, acc[SUM_SQUARES]);
+  acc[SUM_P_GAP] = v_fma(p, gap, acc[SUM_P_GAP]);
+}
+LOSS_SUMS_OF(skd_late, skd_add, 2)
+static void skd_settle(loss_row *r) {
+  const double *sum = r->total[STAGE_LATE], weight = loss_has(r, KD_WEIGHT) ? (double)*loss_in(r, KD_WEIGHT) : 1;
+  loss_put(r, LOSS, weight * sum[SUM_SQUARES]);
+  r->coef[C_TWICE] = (real)(2 * r->g * weight);
+  r->coef[C_MEAN_GAP] = (real)sum[SUM_P_GAP];
+}
+SMI vreal skd_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  vreal away = v_sub(skd_gap(w->r, p, i, cnt), v_set1(w->coef[C_MEAN_GAP]));
+  return v_mul(v_mul(v_set1(w->coef[C_TWICE]), p), away);
+}
+LOSS_EMIT_OF(skd_out, STUDENT, score_level, false, skd_value)
+static const loss_body skd_body = {.side = {&level_side, &level_side},
+                                   .sums = {[STAGE_LATE] = skd_late},
+                                   .settle = skd_settle,
+                                   .emit = {skd_out},
+                                   .along = 1u | 1u << KD_TEACHER | 1u << CLASS_LEVEL,
+                                   .teacher = KD_TEACHER};
+LOSS_KERNEL(skd)
+
 /* ---- balanced_mse: own + 2 S lse(z), z_k = log w_k + log(S / s_k) / 2 - x_k / (2 s_k), s_k = v_k + S, S = sigma^2 ----
  *
  * With r = softmax(z): dx_k = -r_k S / s_k, down = 1, and dsigma = 4 sigma lse + 2 sigma T or, where the factor 2 S is a constant,
@@ -136,4 +173,5 @@ static const loss_body mse_body = {.side = {&distance_side},
 LOSS_KERNEL(mse)
 
 OPERATOR(semantic_softmax, sem, sem_grad)
+OPERATOR(semantic_kd, skd, skd_grad)
 OPERATOR(balanced_mse, mse, mse_grad)

@@ -53,17 +53,62 @@ SMI vreal svm_value(const loss_out *w, vreal p, size_t i, int cnt) {
 LOSS_EMIT_OF(svm_out, STUDENT, NULL, false, svm_value)
 TERMS(svm, svm_late, 1u, TARGET, 0)
 
+/* ---- multiclass_hinge_loss: sum_(j != y) max(0, m + x_j - x_y)^power, divided by n if asked for ---- */
+
+enum { HINGE_POWER = 1, HINGE_MARGIN = 2, HINGE_OVER = 3 };
+enum { SUM_HINGE, SUM_SLOPE };
+
+/* Nothing but whether the row has a NaN or an infinity: the target's x is known after a pass. */
+SMI void hinge_look_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  vreal x = at(loss_in(r, 0), i, cnt);
+  acc[0] = v_add(acc[0], v_sub(x, x));
+}
+SMI vreal hinge_over(const loss_row *r, size_t i, int cnt) {
+  vreal ahead = v_sub(at(loss_in(r, 0), i, cnt), v_set1((real)r->pick[0]));
+  return v_max(v_add(v_set1((real)r->q[HINGE_MARGIN]), ahead), zero());
+}
+SMI vreal hinge_slope(const loss_row *r, vreal over) {
+  return r->q[HINGE_POWER] == 2 ? v_add(over, over) : v_select(v_eq(over, zero()), over, one());
+}
+SMI void hinge_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  vreal over = loss_at_target(r, v_select(lanes_below(cnt), hinge_over(r, i, cnt), zero()), 0, i);
+  acc[SUM_HINGE] = v_add(acc[SUM_HINGE], r->q[HINGE_POWER] == 2 ? v_mul(over, over) : over);
+  acc[SUM_SLOPE] = v_add(acc[SUM_SLOPE], hinge_slope(r, over));
+}
+LOSS_SUMS_OF(hinge_look, hinge_look_add, 1)
+LOSS_SUMS_OF(hinge_late, hinge_add, 2)
+static void hinge_settle(loss_row *r) {
+  const double *sum = r->total[STAGE_LATE], scale = r->q[HINGE_OVER] != 0 ? 1 / (double)r->n : 1;
+  loss_put(r, LOSS, scale * sum[SUM_HINGE]);
+  r->coef[0] = (real)(r->g * scale);
+  r->at_target = (real)(-r->g * scale * sum[SUM_SLOPE]);
+}
+SMI vreal hinge_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  (void)p;
+  return loss_hit_target(w, v_mul(hinge_slope(w->r, hinge_over(w->r, i, cnt)), v_set1(w->coef[0])), i);
+}
+LOSS_EMIT_OF(hinge_out, STUDENT, NULL, false, hinge_value)
+static const loss_body hinge_body = {.sums = {[STAGE_EARLY] = hinge_look, [STAGE_LATE] = hinge_late},
+                                     .settle = hinge_settle,
+                                     .emit = {hinge_out},
+                                     .along = 1u,
+                                     .target = TARGET};
+LOSS_KERNEL(hinge)
+
 /* ---- gumbel_optimized_loss: with u = e^-x, u at the target and -log(1 - e^-u) = log(1 + 1 / (e^u - 1)) elsewhere ---- */
 
 enum { GUMBEL_LOW = 1, GUMBEL_HIGH = 2 };
 
-SMI vreal gumbel_u(const loss_row *r, vreal x) {
-  vreal inside = v_min(v_max(x, v_set1((real)r->q[GUMBEL_LOW])), v_set1((real)r->q[GUMBEL_HIGH]));
-  return v_exp(v_sub(zero(), inside));
+SMI vreal gumbel_u(vreal x, double low, double high) {
+  return v_exp(v_sub(zero(), v_min(v_max(x, v_set1((real)low)), v_set1((real)high))));
+}
+SMI vmask gumbel_kept(vreal x, double low, double high) { return m_or(v_lt(x, v_set1((real)low)), v_lt(v_set1((real)high), x)); }
+SMI vreal gumbel_absent(vreal u) { /* -log(1 - e^-u) */
+  vreal d = v_div(one(), v_expm1_pos(u));
+  return v_select(v_eq(d, v_set1(R_INF)), d, v_log1p_pos(d));
 }
 SMI void gumbel_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
-  vreal x = at(loss_in(r, 0), i, cnt), d = v_div(one(), v_expm1_pos(gumbel_u(r, x)));
-  vreal term = v_select(v_eq(d, v_set1(R_INF)), d, v_log1p_pos(d));
+  vreal x = at(loss_in(r, 0), i, cnt), term = gumbel_absent(gumbel_u(x, r->q[GUMBEL_LOW], r->q[GUMBEL_HIGH]));
   term = loss_at_target(r, v_select(lanes_below(cnt), term, zero()), 0, i);
   acc[0] = v_add(acc[0], v_select(v_eq(x, x), term, x));
 }
@@ -77,12 +122,48 @@ static void gumbel_settle(loss_row *r) {
 }
 SMI vreal gumbel_value(const loss_out *w, vreal p, size_t i, int cnt) {
   (void)p;
-  vreal x = at(loss_in(w->r, 0), i, cnt), u = gumbel_u(w->r, x), v = v_mul(v_set1(w->coef[0]), v_div(u, v_expm1_pos(u)));
-  vmask out = m_or(v_lt(x, v_set1((real)w->r->q[GUMBEL_LOW])), v_lt(v_set1((real)w->r->q[GUMBEL_HIGH]), x));
-  return loss_hit_target(w, v_select(out, zero(), v), i);
+  const double low = w->r->q[GUMBEL_LOW], high = w->r->q[GUMBEL_HIGH];
+  vreal x = at(loss_in(w->r, 0), i, cnt), u = gumbel_u(x, low, high), v = v_mul(v_set1(w->coef[0]), v_div(u, v_expm1_pos(u)));
+  return loss_hit_target(w, v_select(gumbel_kept(x, low, high), zero(), v), i);
 }
 LOSS_EMIT_OF(gumbel_out, STUDENT, NULL, false, gumbel_value)
 TERMS(gumbel, gumbel_late, 1u, TARGET, 0)
+
+/* ---- gumbel_binary_loss: sum_j w_j (t_j min(u_j, m) + (1 - t_j) min(-log(1 - e^-u_j), m)) ---- */
+
+enum { GB_PRESENT = 1, GB_WEIGHT = 2, GB_LOW = 0, GB_HIGH = 1, GB_MOST = 2 };
+
+typedef struct gumbel_part {
+  vreal x, t, u, absent, weight;
+} gumbel_part;
+SMI gumbel_part gumbel_at(const loss_row *r, size_t i, int cnt) {
+  vreal x = at(loss_in(r, 0), i, cnt), u = gumbel_u(x, r->q[GB_LOW], r->q[GB_HIGH]);
+  return (gumbel_part){x, at(loss_in(r, GB_PRESENT), i, cnt), u, gumbel_absent(u),
+                       loss_has(r, GB_WEIGHT) ? at(loss_in(r, GB_WEIGHT), i, cnt) : one()};
+}
+SMI void gb_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  const gumbel_part g = gumbel_at(r, i, cnt);
+  const vreal most = v_set1((real)r->q[GB_MOST]);
+  vreal term = v_add(no_less(g.t, v_min(g.u, most)), no_less(v_sub(one(), g.t), v_min(g.absent, most)));
+  term = v_select(lanes_below(cnt), no_less(g.weight, term), zero());
+  acc[0] = v_add(acc[0], v_select(v_eq(g.x, g.x), term, g.x));
+}
+LOSS_SUMS_OF(gb_late, gb_add, 1)
+static void gb_settle(loss_row *r) {
+  loss_put(r, LOSS, r->total[STAGE_LATE][0]);
+  r->coef[0] = (real)r->g;
+}
+/* Nothing where x, or a part of the loss, is kept. */
+SMI vreal gb_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  const gumbel_part g = gumbel_at(w->r, i, cnt);
+  const vreal most = v_set1((real)w->r->q[GB_MOST]);
+  (void)p;
+  vreal yes = v_select(v_lt(most, g.u), zero(), g.u), no = v_select(v_lt(most, g.absent), zero(), v_div(g.u, v_expm1_pos(g.u)));
+  vreal v = v_mul(g.weight, v_sub(v_mul(v_sub(one(), g.t), no), v_mul(g.t, yes)));
+  return v_select(gumbel_kept(g.x, w->r->q[GB_LOW], w->r->q[GB_HIGH]), zero(), v_mul(v_set1(w->coef[0]), v));
+}
+LOSS_EMIT_OF(gb_out, STUDENT, NULL, false, gb_value)
+TERMS(gb, gb_late, 1u | 1u << GB_PRESENT | 1u << GB_WEIGHT, 0, 0)
 
 /* ---- binary_logit_distillation: sum |b - a|^beta ((1 - b) softplus(s) + b softplus(-s)), a and b the sigmoids of s and of the teacher's u ---- */
 
@@ -251,18 +332,30 @@ SMI void dice_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
 }
 LOSS_SUMS_OF(dice_late, dice_add, 3)
 enum { C_ABOVE, C_BELOW, C_EQUAL };
+/* The fraction that is missing, `wrong / den`, and what is left of it, `top / den`. */
+typedef struct dice_share {
+  double wrong, top, den;
+} dice_share;
+SMI dice_share dice_share_of(const loss_row *r) {
+  const double *sum = r->total[STAGE_LATE], tp = sum[SUM_SHARED], s = r->q[DICE_SMOOTH];
+  const double wrong = r->q[DICE_ALPHA] * sum[SUM_ABOVE] + r->q[DICE_BETA] * sum[SUM_BELOW];
+  return (dice_share){wrong, tp + s, tp + wrong + s};
+}
 /* By p, where d |p - t| / dp = sign: dtp = (1 - sign) / 2, dden = dtp + a (1 - dtp) - b dtp. */
-SMI double dice_slope(const loss_row *r, double sign, double top, double den) {
+SMI double dice_slope(const loss_row *r, double g, double sign, const dice_share *d) {
   double dtp = (1 - sign) / 2, dden = dtp + r->q[DICE_ALPHA] * (1 - dtp) - r->q[DICE_BETA] * dtp;
-  return den == 0 ? 0 : -r->g * (dtp - top * dden / den) / den;
+  return d->den == 0 || g == 0 ? 0 : -g * (dtp - d->top * dden / d->den) / d->den;
+}
+/* g: the gradient by the missing fraction. */
+static void dice_slopes(loss_row *r, double g, const dice_share *d) {
+  r->coef[C_ABOVE] = (real)dice_slope(r, g, 1, d);
+  r->coef[C_BELOW] = (real)dice_slope(r, g, -1, d);
+  r->coef[C_EQUAL] = (real)dice_slope(r, g, 0, d);
 }
 static void dice_settle(loss_row *r) {
-  const double *sum = r->total[STAGE_LATE], tp = sum[SUM_SHARED], s = r->q[DICE_SMOOTH];
-  double wrong = r->q[DICE_ALPHA] * sum[SUM_ABOVE] + r->q[DICE_BETA] * sum[SUM_BELOW], den = tp + wrong + s;
-  loss_put(r, LOSS, den == 0 ? 0 : wrong / den);
-  r->coef[C_ABOVE] = (real)dice_slope(r, 1, tp + s, den);
-  r->coef[C_BELOW] = (real)dice_slope(r, -1, tp + s, den);
-  r->coef[C_EQUAL] = (real)dice_slope(r, 0, tp + s, den);
+  const dice_share d = dice_share_of(r);
+  loss_put(r, LOSS, d.den == 0 ? 0 : d.wrong / d.den);
+  dice_slopes(r, r->g, &d);
 }
 SMI vreal dice_value(const loss_out *w, vreal none, size_t i, int cnt) {
   vreal p = at(loss_in(w->r, 0), i, cnt), t = at(loss_in(w->r, DICE_TARGET), i, cnt);
@@ -272,6 +365,25 @@ SMI vreal dice_value(const loss_out *w, vreal none, size_t i, int cnt) {
 LOSS_EMIT_OF(dice_out, STUDENT, NULL, false, dice_value)
 TERMS(dice, dice_late, 1u | 1u << DICE_TARGET, 0, 0)
 
+/* ---- focal_tversky_loss: w u^g or -w log(1 - u) of the missing fraction u ---- */
+
+enum { TVERSKY_WEIGHT = 2, TVERSKY_FORM = 3, TVERSKY_GAMMA = 4, TVERSKY_LOG = 1 };
+
+static void tversky_settle(loss_row *r) {
+  const dice_share d = dice_share_of(r);
+  const double u = d.den == 0 ? 0 : d.wrong / d.den, gamma = r->q[TVERSKY_GAMMA], inf = (double)__builtin_inf();
+  const double weight = loss_has(r, TVERSKY_WEIGHT) ? (double)*loss_in(r, TVERSKY_WEIGHT) : 1;
+  double loss = gamma == 1 ? u : u > 0 ? d_exp(gamma * d_log(u, 0)) : 0, slope = gamma == 1 ? 1 : u > 0 ? gamma * loss / u : 0;
+  if (r->q[TVERSKY_FORM] == TVERSKY_LOG) {
+    loss = u == 0 ? 0 : d.top > 0 ? d_log1p(d.wrong / d.top) : inf;
+    slope = d.top > 0 ? d.den / d.top : 0;
+  }
+  loss_put(r, LOSS, weigh(weight, loss));
+  dice_slopes(r, r->g * weight * slope, &d);
+}
+#define tversky_out dice_out
+TERMS(tversky, dice_late, 1u | 1u << DICE_TARGET, 0, 0)
+
 OPERATOR(nll_loss, nll, nll_grad)
 OPERATOR(l2_svm_loss, svm, svm_grad)
 OPERATOR(gumbel_optimized_loss, gumbel, gumbel_grad)
@@ -279,3 +391,6 @@ OPERATOR(binary_logit_distillation, bld, bld_grad)
 OPERATOR(z_loss, zl, zl_grad)
 OPERATOR(spherical_loss, sphere, sphere_grad)
 OPERATOR(dice_semimetric_loss, dice, dice_grad)
+OPERATOR(multiclass_hinge_loss, hinge, hinge_grad)
+OPERATOR(gumbel_binary_loss, gb, gb_grad)
+OPERATOR(focal_tversky_loss, tversky, tversky_grad)

@@ -97,6 +97,16 @@ void poly_loss_ref(const row_ref_call *c) {
   close_hard(c, &r, y, -r.log_p[y] + e1 * q + e2 * q * q, -1 - r.p[y] * (e1 + 2 * e2 * q));
 }
 
+void poly_focal_loss_ref(const row_ref_call *c) {
+  row r;
+  size_t y;
+  if (!open_hard(c, &r, logit, &y)) return;
+  real u = r.log_p[y], q = without(&r, y), gamma = c->q[1], e = c->q[2], w = c->in[2] ? c->in[2][y] : 1;
+  real focal = 1 + (r.p[y] == 0 ? 0 : gamma * r.p[y] * (u == 0 ? 1 : u / expm1l(u)));
+  real slope = -w * powl(q, gamma) * focal - w * e * (gamma + 1) * powl(q, gamma) * r.p[y];
+  close_hard(c, &r, y, part(w * powl(q, gamma), -u) + w * e * powl(q, gamma + 1), slope);
+}
+
 void squared_error_logit_ref(const row_ref_call *c) {
   row r;
   size_t y;

@@ -159,6 +159,13 @@ static inline real crossed(const row *a, const row *b) {
   return sum;
 }
 
+/* The target against the others: log p and log (1 - p). */
+static inline void own_share(const row *others, real z, real *log_p, real *log_q) {
+  real away = (z - others->max) - others->log_sum, size = fabsl(away), small = log1pl(expl(-size));
+  *log_p = away > 0 ? -small : away - small;
+  *log_q = away > 0 ? -away - small : -small;
+}
+
 /* ---- sums over the classes ---- */
 
 /* False when the row is settled: ignored, or without elements, or with a NaN (infinite: or an infinity). */

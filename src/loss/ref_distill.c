@@ -141,16 +141,20 @@ static real moments(const double *x, size_t n, real *mean, real *deviation) {
   return count;
 }
 
+static void standardised(row *r, const double *x, real t, real e) {
+  real mean, s;
+  moments(x, r->n, &mean, &s);
+  for (size_t j = 0; j < r->n; j++) {
+    r->z[j] = isinf(x[j]) ? (real)x[j] : s == 0 ? 0 : (x[j] - mean) / (e + s) / t;
+    r->nan |= isnan(x[j]);
+  }
+}
+
 void standardised_kd_ref(const row_ref_call *c) {
   two w = {open_row(c->n), open_row(c->n)};
-  real t = c->q[0], e = c->q[1], mean, s, teacher_mean, teacher_s, gap = 0, gap_away = 0, count = moments(c->in[0], c->n, &mean, &s);
-  moments(c->in[1], c->n, &teacher_mean, &teacher_s);
-  for (size_t j = 0; j < c->n; j++) {
-    real x = c->in[0][j], u = c->in[1][j];
-    w.s.z[j] = isinf(x) ? x : s == 0 ? 0 : (x - mean) / (e + s) / t;
-    w.t.z[j] = isinf(u) ? u : teacher_s == 0 ? 0 : (u - teacher_mean) / (e + teacher_s) / t;
-    w.s.nan |= isnan(x), w.t.nan |= isnan(u);
-  }
+  real t = c->q[0], e = c->q[1], mean, s, gap = 0, gap_away = 0, count = moments(c->in[0], c->n, &mean, &s);
+  standardised(&w.s, c->in[0], t, e);
+  standardised(&w.t, c->in[1], t, e);
   settle(&w.s);
   settle(&w.t);
   if (!odd(c, &w.s, &w.t)) {
@@ -166,6 +170,38 @@ void standardised_kd_ref(const row_ref_call *c) {
                           ? 0
                           : (double)((g - gap / count) / width - (c->in[0][j] - mean) * gap_away / ((count - 1) * s * width * width));
     }
+  }
+  close_two(&w);
+}
+
+/* dL/dz of decoupled_kd, a numeric chain away from the gradient: dz_i / dx_j = ([i = j] - 1 / n) / w - a_i a_j / ((n - 1) s w^2), a = x - mean. */
+void standardised_dkd_ref(const row_ref_call *c) {
+  two w = {open_row(c->n), open_row(c->n)};
+  real t = c->q[1], alpha = c->q[2], beta = c->q[3], e = c->q[4], mean, s, count = moments(c->in[0], c->n, &mean, &s), zs = 0, zt = 0;
+  size_t y = c->in[2][0] == c->q[0] ? c->n : (size_t)c->in[2][0];
+  standardised(&w.s, c->in[0], t, e);
+  standardised(&w.t, c->in[1], t, e);
+  for (size_t j = 0; j < c->n; j++) w.s.nan |= c->in[0][j] == (double)INFINITY, w.t.nan |= c->in[1][j] == (double)INFINITY;
+  if (y < c->n) zs = w.s.z[y], zt = w.t.z[y], w.s.z[y] = w.t.z[y] = -(real)INFINITY;
+  settle(&w.s);
+  settle(&w.t);
+  if (y == c->n) {
+    give(c, 0);
+  } else if (!odd(c, &w.s, &w.t)) {
+    real lp, lq, tp, tq, through = 0, *g = numbers(c->n);
+    own_share(&w.s, zs, &lp, &lq);
+    own_share(&w.t, zt, &tp, &tq);
+    real own = part(expl(tp), tp - lp) + part(expl(tq), tq - lq), away = expl(lp) - expl(tp);
+    c->out[LOSS][0] = (double)(t * t * (part(alpha, own) + part(beta, divergence(&w.t, &w.s))));
+    for (size_t j = 0; j < c->n; j++) {
+      g[j] = t * (j == y ? alpha * away : (beta - alpha * away) * w.s.p[j] - beta * w.t.p[j]);
+      if (!isinf(c->in[0][j])) through += g[j] * (c->in[0][j] - mean);
+    }
+    for (size_t j = 0; j < c->n; j++) {
+      real back = (c->in[0][j] - mean) * through / ((count - 1) * s * (s + e) * (s + e));
+      c->out[DX][j] = isinf(c->in[0][j]) || s == 0 ? 0 : (double)(g[j] / (s + e) - back);
+    }
+    free(g);
   }
   close_two(&w);
 }

@@ -143,3 +143,18 @@ void labels_top_two_ref(const row_ref_call *c) {
   if (rho >= 0 && rho <= 1 && count > 1) c->out[0][list[1].at] = rho;
   free(list);
 }
+
+void labels_recover_ref(const row_ref_call *c) {
+  size_t count;
+  real sum = 0, rest;
+  if (unranked(c)) return;
+  place *list = places_of(c, &count);
+  if ((double)count > c->q[0]) count = (size_t)c->q[0];
+  int bad = 0;
+  for (size_t k = 0; k < count; k++) sum += list[k].x, bad |= list[k].x < 0;
+  rest = c->q[1] == 0 && count < c->n ? fmaxl(0, 1 - sum) / (real)(c->n - count) : 0;
+  fill_label(c, bad ? (double)NAN : (double)rest);
+  for (size_t k = 0; k < count && !bad; k++)
+    c->out[0][list[k].at] = c->q[1] == 0 ? list[k].x : sum > 0 ? (double)(list[k].x / sum) : 1 / (double)count;
+  free(list);
+}

@@ -32,13 +32,6 @@ void jensen_shannon_ref(const row_ref_call *c) {
   close_two(&w);
 }
 
-/* The target against the others: log p and log (1 - p). */
-static void own_share(const row *others, real z, real *log_p, real *log_q) {
-  real away = (z - others->max) - others->log_sum, size = fabsl(away), small = log1pl(expl(-size));
-  *log_p = away > 0 ? -small : away - small;
-  *log_q = away > 0 ? -away - small : -small;
-}
-
 void decoupled_kd_ref(const row_ref_call *c) {
   two w;
   real t = c->q[1], alpha = c->q[2], beta = c->q[3], lp, lq, tp, tq;

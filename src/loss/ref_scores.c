@@ -38,3 +38,27 @@ void balanced_mse_ref(const row_ref_call *c) {
   }
   close_row(&r);
 }
+
+void semantic_kd_ref(const row_ref_call *c) {
+  two w = {open_row(c->n), open_row(c->n)};
+  real sum = 0, mean = 0, weight = c->in[4] ? c->in[4][0] : 1;
+  for (size_t j = 0; j < c->n; j++) {
+    int mine = c->in[3][j] == c->in[2][0];
+    w.s.z[j] = mine ? (real)c->in[0][j] : -(real)INFINITY;
+    w.t.z[j] = mine ? (real)c->in[1][j] : -(real)INFINITY;
+  }
+  settle(&w.s);
+  settle(&w.t);
+  if (w.s.nan || w.t.nan || w.s.empty || w.t.empty) {
+    give(c, w.s.nan || w.t.nan ? (double)NAN : 0);
+    close_two(&w);
+    return;
+  }
+  for (size_t j = 0; j < c->n; j++) {
+    real gap = w.s.p[j] - w.t.p[j];
+    sum += gap * gap, mean += w.s.p[j] * gap;
+  }
+  c->out[LOSS][0] = (double)(weight * sum);
+  for (size_t j = 0; j < c->n; j++) c->out[DX][j] = (double)(2 * weight * w.s.p[j] * (w.s.p[j] - w.t.p[j] - mean));
+  close_two(&w);
+}

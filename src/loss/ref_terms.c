@@ -86,18 +86,62 @@ void spherical_loss_ref(const row_ref_call *c) {
   }
 }
 
-void dice_semimetric_loss_ref(const row_ref_call *c) {
+/* The fraction u that is missing, and du / dp of each element in slope. */
+static real missing(const row_ref_call *c, real *slope, real *left) {
   real all = 0, want = 0, away = 0, a = c->q[0], b = c->q[1], s = c->q[2];
   for (size_t j = 0; j < c->n; j++) all += c->in[0][j], want += c->in[1][j], away += fabsl((real)c->in[0][j] - c->in[1][j]);
   real tp = (all + want - away) / 2, den = tp + a * (all - tp) + b * (want - tp) + s;
-  if (!isfinite(all + want)) {
-    give(c, (double)NAN);
-    return;
-  }
-  c->out[LOSS][0] = den == 0 ? 0 : (double)((a * (all - tp) + b * (want - tp)) / den);
   for (size_t j = 0; j < c->n; j++) {
     real sign = (c->in[0][j] > c->in[1][j]) - (c->in[0][j] < c->in[1][j]), dtp = (1 - sign) / 2;
     real dden = dtp + a * (1 - dtp) - b * dtp;
-    c->out[DX][j] = den == 0 ? 0 : (double)(-(dtp / den - (tp + s) * dden / (den * den)));
+    slope[j] = den == 0 ? 0 : -(dtp / den - (tp + s) * dden / (den * den));
   }
+  *left = den == 0 ? 1 : (tp + s) / den;
+  return !isfinite(all + want) ? (real)NAN : den == 0 ? 0 : (a * (all - tp) + b * (want - tp)) / den;
+}
+
+void dice_semimetric_loss_ref(const row_ref_call *c) {
+  real *slope = numbers(c->n), left, u = missing(c, slope, &left);
+  give(c, isnan(u) ? (double)NAN : (double)u);
+  for (size_t j = 0; j < c->n && !isnan(u); j++) c->out[DX][j] = (double)slope[j];
+  free(slope);
+}
+
+void focal_tversky_loss_ref(const row_ref_call *c) {
+  real *slope = numbers(c->n), left, u = missing(c, slope, &left), w = c->in[2] ? c->in[2][0] : 1, gamma = c->q[4];
+  real loss = c->q[3] == 1 ? -logl(left) : powl(u, gamma);
+  real by = c->q[3] == 1 ? 1 / left : u == 0 && gamma != 1 ? 0 : gamma * powl(u, gamma - 1);
+  if (c->q[3] == 1 && u < 0.25L) loss = -log1pl(-u);
+  if (isinf(by)) by = 0;
+  give(c, isnan(u) ? (double)NAN : (double)part(w, loss));
+  for (size_t j = 0; j < c->n && !isnan(u); j++) c->out[DX][j] = (double)(w * by * slope[j]);
+  free(slope);
+}
+
+void multiclass_hinge_loss_ref(const row_ref_call *c) {
+  size_t y;
+  real sum = 0, all = 0, power = c->q[1], scale = c->q[3] == 1 ? 1 / (real)c->n : 1;
+  if (!open_terms(c, c->in[1], 1, &y)) return;
+  for (size_t j = 0; j < c->n; j++) {
+    real over = fmaxl(0, c->q[2] + ((real)c->in[0][j] - c->in[0][y])), slope = over > 0 ? scale * power * powl(over, power - 1) : 0;
+    if (j == y) continue;
+    sum += powl(over, power);
+    all += slope;
+    c->out[DX][j] = (double)slope;
+  }
+  c->out[DX][y] = (double)-all;
+  c->out[LOSS][0] = (double)(scale * sum);
+}
+
+void gumbel_binary_loss_ref(const row_ref_call *c) {
+  real sum = 0, low = c->q[0], high = c->q[1], most = c->q[2];
+  size_t none;
+  if (!open_terms(c, NULL, 0, &none)) return;
+  for (size_t j = 0; j < c->n; j++) {
+    real x = c->in[0][j], t = c->in[1][j], w = c->in[2] ? c->in[2][j] : 1, u = expl(-fminl(fmaxl(x, low), high));
+    real absent = u > 1 ? -log1pl(-expl(-u)) : -logl(-expm1l(-u)), yes = u > most ? 0 : -u, no = absent > most ? 0 : u / expm1l(u);
+    sum += part(w, part(t, fminl(u, most)) + part(1 - t, fminl(absent, most)));
+    c->out[DX][j] = x < low || x > high ? 0 : (double)(w * (t * yes + (1 - t) * no));
+  }
+  c->out[LOSS][0] = (double)sum;
 }

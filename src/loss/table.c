@@ -260,6 +260,9 @@ static const smx_param dice_params[] = {
 static const char *const relu_forms[] = {"log", "normalised", NULL};
 static const char *const quality_forms[] = {"focal", "squared", "plain", NULL};
 static const char *const densities[] = {"density", "distribution", NULL};
+static const char *const tversky_forms[] = {"power", "log", NULL};
+static const char *const one_n[] = {"one", "n", NULL};
+static const char *const rests[] = {"even", "nothing", NULL};
 
 enum { BACKWARD = SMX_OP_BACKWARD, DETACHED = SMX_OP_DETACHED };
 
@@ -363,8 +366,8 @@ const smx_op loss_table[LOSS_COUNT] = {
         .id = 221, .name = "jensen_shannon", .family = "loss", .flags = BACKWARD, .tolerance = 64,
         .title = "distance of two distributions from their mixture",
         .formula = "loss = b D(p || m) + (1 - b) D(q || m),  m = b p + (1 - b) q",
-        .about = "Symmetric for b = 1/2, and finite whatever the rows hold: at most log 2 then. Gradient: b p_j (log p_j / m_j - D(p || m)), and the "
-                 "teacher's likewise.",
+        .about = "Symmetric for b = 1/2, and finite whatever the rows hold: at most log 2 then. More rows than two: smx_jensen_shannon. "
+                 "Gradient: b p_j (log p_j / m_j - D(p || m)), and the teacher's likewise.",
         .source = "standard; the weighted form as in On-Policy Distillation of Language Models (Agarwal et al. 2024)",
         .example = "softmax run jensen_shannon a.npy b.npy",
         INPUTS(pair_in), OUTPUTS(plain_out), PARAMS(js_params)},
@@ -373,7 +376,7 @@ const smx_op loss_table[LOSS_COUNT] = {
         .title = "distillation of the target and of the other classes, weighed apart",
         .formula = "loss = T^2 (a D([q_y, 1 - q_y] || [p_y, 1 - p_y]) + b D(q^ || p^)),  q^, p^: the other classes among themselves",
         .about = "a = 1 and b = 1 - q_y is the plain divergence. The other classes are normalised over themselves, so that nothing is a difference "
-                 "of numbers close to 1. A row without another class counts as empty.",
+                 "of numbers close to 1. A row without another class counts as empty. standardised_dkd is the same of standardised logits.",
         .source = "Decoupled Knowledge Distillation (Zhao et al. 2022); Logit Standardization in Knowledge Distillation (Sun et al. 2024)",
         .example = "softmax run decoupled_kd student.npy teacher.npy labels.npy",
         INPUTS(taught_target_in), OUTPUTS(plain_out), PARAMS(dkd_params)},
@@ -381,7 +384,8 @@ const smx_op loss_table[LOSS_COUNT] = {
         .id = 223, .name = "normalised_kd", .family = "loss", .flags = BACKWARD, .tolerance = 64,
         .title = "distillation with the other classes normalised",
         .formula = "loss = -q_y log p_y - g sum_(j != y) q^_j log p^_j,  q^, p^: the other classes among themselves",
-        .about = "At temperature 1; added to cross-entropy. A row without another class counts as empty. Gradient: q_y (p_j - [j = y]) + g (p^_j - "
+        .about = "At temperature 1; added to cross-entropy. The part of the other classes at a temperature, up to a constant: decoupled_kd with alpha "
+                 "= 0 and beta = g, beside this with gamma = 0. A row without another class counts as empty. Gradient: q_y (p_j - [j = y]) + g (p^_j - "
                  "q^_j) of the others.",
         .source = "From Knowledge Distillation to Self-Knowledge Distillation: A Unified Approach (Yang et al. 2023)",
         .example = "softmax run normalised_kd student.npy teacher.npy labels.npy",
@@ -444,7 +448,8 @@ const smx_op loss_table[LOSS_COUNT] = {
         .title = "overlap of a soft mask with a soft target",
         .formula = "loss = 1 - (tp + s) / (tp + a fp + b fn + s),  tp = (P + T - D) / 2, fp = P - tp, fn = T - tp, D = sum |x - t|",
         .about = "For segmentation: a row is the pixels of one image and class, x what softmax over the classes gave. Unlike the usual soft Dice it is "
-                 "smallest at x = t even where targets are soft. 0 for an empty fraction.",
+                 "smallest at x = t even where targets are soft. 0 for an empty fraction. focal_tversky_loss adds weights of rows, a power and the "
+                 "logarithm.",
         .source = "Dice Semimetric Losses: Optimizing the Dice Score with Soft Labels (Wang et al. 2023)",
         .example = "softmax run dice_semimetric_loss probabilities.npy masks.npy --alpha 0.5 --beta 0.5",
         INPUTS(dice_in), OUTPUTS(plain_out), PARAMS(dice_params)},
@@ -473,4 +478,5 @@ const smx_op loss_table[LOSS_COUNT] = {
 #include "table_scores.inc"
 #include "table_binary.inc"
 #include "table_labels.inc"
+#include "table_hard.inc"
 };
