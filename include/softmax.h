@@ -578,6 +578,43 @@ SMX_API smx_status smx_logsumexp_objective(smx_context *ctx, double mu, const sm
 SMX_API smx_status smx_softmax_regression(smx_context *ctx, const smx_tensor *a, const smx_tensor *b, const smx_tensor *x,
                                           const smx_tensor *v, double *f, const smx_tensor *gradient, const smx_tensor *hessian_v);
 
+/* ---- Several opinions ---------------------------------------------------------------------------------------------------------------- */
+
+/* x [.., m, n]: m rows of logits, or logarithms of probabilities, over the same n classes. mix [m]: logits of how much each row counts, w =
+ * softmax(mix); NULL: all alike. Any strides and float dtypes, all arithmetic in f64. A row that counts nothing is not read as numbers; a NaN in
+ * another makes the results of its m rows NaN; where another has nothing valid they are 0.
+ *
+ * loss [..] = sum_i w_i D(p_i || M), M = sum_i w_i p_i: the Jensen-Shannon divergence of m rows, at most log m. For two rows it is the operator
+ * jensen_shannon. dx, NULL or like x, is the gradient of the sum of losses, w_i p_ij (log p_ij / M_j - D(p_i || M)); it may be x itself, as the
+ * same tensor. */
+SMX_API smx_status smx_jensen_shannon(smx_context *ctx, const smx_tensor *mix, const smx_tensor *x, const smx_tensor *loss,
+                                      const smx_tensor *dx);
+
+/* y [.., n]: the distribution with the least sum_i w_i JS(p_i, y), their Jensen-Shannon centroid, by the fixed point of Nielsen (On a Generalization of
+ * the Jensen-Shannon Divergence and the Jensen-Shannon Centroid, 2020), until the sum of changes is below 1e-10, or 1000 steps. Other ways to make
+ * one label of several: labels_mix (their mean) and labels_crowd (their product). */
+SMX_API smx_status smx_js_centroid(smx_context *ctx, const smx_tensor *mix, const smx_tensor *x, const smx_tensor *y);
+
+/* A worker's word on the class of an item; a worker may have several on one. */
+typedef struct smx_vote {
+  int64_t item, worker, label;
+} smx_vote;
+
+typedef struct smx_dawid_skene_options {
+  size_t size;      /* sizeof(smx_dawid_skene_options); other fields zero mean defaults */
+  int64_t steps;    /* the most there may be; 0 = 100 */
+  double tolerance; /* no probability of a class moved more in the last step; 0 = 1e-9 */
+} smx_dawid_skene_options;
+
+/* The classes of items from votes, where workers err each in a way of his own: Maximum Likelihood Estimation of Observer Error-Rates Using the EM
+ * Algorithm (Dawid, Skene 1979), from the shares of votes on. posterior [items, classes]: the probability of each class; an item without votes has
+ * the prior's. prior [classes], errors [workers, classes, classes] (how often the worker says l where the class is k) and *steps may be NULL. The order of
+ * votes matters to the last bit alone. Errors: SMX_ERR_NULL, SMX_ERR_STRUCT, SMX_ERR_SHAPE (an item or worker that there is not), SMX_ERR_TARGET (a
+ * label that is no class), SMX_ERR_PARAM, SMX_ERR_NOMEM. */
+SMX_API smx_status smx_dawid_skene(smx_context *ctx, const smx_dawid_skene_options *options, size_t count, const smx_vote *votes,
+                                   size_t items, size_t workers, size_t classes, double *posterior, double *prior, double *errors,
+                                   int64_t *steps);
+
 /* ---- Sampling from logits ------------------------------------------------------------------------------------------------------------ */
 
 /* What a step does to a row of scores z; p is the softmax of what is left when its turn comes. Removed elements get probability 0. The best

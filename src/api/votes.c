@@ -1,0 +1,156 @@
+/* api/votes.c - what people who vote on the classes of items say about the items, and about themselves.
+ *
+ * Dawid and Skene's model: an item has class k with probability prior_k, and a worker who sees it says l with probability error_kl of his own. Both
+ * and the classes are found by expectation maximisation, from each item's shares of votes on:
+ *
+ *     prior_k = mean_i T_ik,  error^w_kl = sum T_ik over w's votes for l / the same over all his votes,  T_ik ~ prior_k prod error^w_kl
+ *
+ * All of it in double, in the order of the votes and of the indices. The products are kept as a number and a power of 2^512, so that no number of
+ * votes takes them out of range and no logarithm is needed. */
+#include "base/base.h"
+#include "cpu/fpenv.h"
+#include <string.h>
+
+typedef struct election {
+  size_t count, items, workers, classes;
+  const smx_vote *votes;
+  double *posterior, *prior, *errors, *product;
+  int64_t *power, *seen; /* of the products; how many votes an item has */
+} election;
+
+static smx_status check_votes(const election *e, const smx_dawid_skene_options *o) {
+  for (size_t v = 0; v < e->count; v++) {
+    const smx_vote *at = e->votes + v;
+    if (at->item < 0 || (uint64_t)at->item >= e->items || at->worker < 0 || (uint64_t)at->worker >= e->workers)
+      return smx_fail(SMX_ERR_SHAPE, "smx_dawid_skene: vote %zu is about item %lld by worker %lld; there are %zu and %zu", v,
+                      (long long)at->item, (long long)at->worker, e->items, e->workers);
+    if (at->label < 0 || (uint64_t)at->label >= e->classes)
+      return smx_fail(SMX_ERR_TARGET, "smx_dawid_skene: vote %zu has label %lld, not 0..%lld", v, (long long)at->label,
+                      (long long)e->classes - 1);
+  }
+  if (o && !(o->tolerance >= 0 && o->tolerance <= 1))
+    return smx_fail(SMX_ERR_PARAM, "smx_dawid_skene: options.tolerance is %g, not 0..1", o->tolerance);
+  if (o && o->steps < 0) return smx_fail(SMX_ERR_PARAM, "smx_dawid_skene: options.steps is %lld", (long long)o->steps);
+  return SMX_OK;
+}
+
+static void shares_of_votes(election *e) {
+  memset(e->seen, 0, e->items * sizeof *e->seen);
+  memset(e->posterior, 0, e->items * e->classes * sizeof *e->posterior);
+  for (size_t v = 0; v < e->count; v++) {
+    e->seen[e->votes[v].item]++;
+    e->posterior[(size_t)e->votes[v].item * e->classes + (size_t)e->votes[v].label]++;
+  }
+  for (size_t i = 0; i < e->items; i++)
+    for (size_t k = 0; k < e->classes; k++) {
+      double *t = e->posterior + i * e->classes + k;
+      *t = e->seen[i] ? *t / (double)e->seen[i] : 1 / (double)e->classes;
+    }
+}
+
+/* What is known of classes and workers, the items' classes being what they seem. A worker who has no say about a class says anything. */
+static void estimate(election *e) {
+  const size_t c = e->classes;
+  size_t voted = 0;
+  memset(e->prior, 0, c * sizeof *e->prior);
+  memset(e->errors, 0, e->workers * c * c * sizeof *e->errors);
+  for (size_t i = 0; i < e->items; i++) {
+    voted += e->seen[i] != 0;
+    for (size_t k = 0; k < c && e->seen[i]; k++) e->prior[k] += e->posterior[i * c + k];
+  }
+  for (size_t k = 0; k < c; k++) e->prior[k] = voted ? e->prior[k] / (double)voted : 1 / (double)c;
+  for (size_t v = 0; v < e->count; v++)
+    for (size_t k = 0; k < c; k++)
+      e->errors[((size_t)e->votes[v].worker * c + k) * c + (size_t)e->votes[v].label] += e->posterior[(size_t)e->votes[v].item * c + k];
+  for (size_t row = 0; row < e->workers * c; row++) {
+    double *error = e->errors + row * c, sum = 0;
+    for (size_t l = 0; l < c; l++) sum += error[l];
+    for (size_t l = 0; l < c; l++) error[l] = sum > 0 ? error[l] / sum : 1 / (double)c;
+  }
+}
+
+static void multiply_votes(election *e) {
+  const size_t c = e->classes;
+  for (size_t i = 0; i < e->items * c; i++) e->product[i] = e->prior[i % c], e->power[i] = 0;
+  for (size_t v = 0; v < e->count; v++)
+    for (size_t k = 0; k < c; k++) {
+      const size_t at = (size_t)e->votes[v].item * c + k;
+      e->product[at] *= e->errors[((size_t)e->votes[v].worker * c + k) * c + (size_t)e->votes[v].label];
+      if (e->product[at] < 0x1p-512 && e->product[at] > 0) e->product[at] *= 0x1p512, e->power[at]--;
+    }
+}
+
+/* The items' classes, those being what they are; returns how far the farthest moved. */
+static double judge(election *e) {
+  const size_t c = e->classes;
+  double change = 0;
+  multiply_votes(e);
+  for (size_t i = 0; i < e->items; i++) {
+    double *p = e->product + i * c, sum = 0;
+    const int64_t *power = e->power + i * c;
+    int64_t top = INT64_MIN;
+    for (size_t k = 0; k < c; k++)
+      if (p[k] > 0 && power[k] > top) top = power[k];
+    for (size_t k = 0; k < c; k++) p[k] = power[k] == top ? p[k] : power[k] == top - 1 ? p[k] * 0x1p-512 : 0, sum += p[k];
+    for (size_t k = 0; k < c && sum > 0; k++) {
+      double *t = e->posterior + i * c + k, before = *t, moved;
+      *t = p[k] / sum;
+      moved = *t < before ? before - *t : *t - before;
+      if (moved > change) change = moved;
+    }
+  }
+  return change;
+}
+
+/* Room for what the caller did not give, and for products. */
+static smx_status election_open(election *e, smx_context *ctx, char **memory) {
+  const size_t most = PTRDIFF_MAX / 64;
+  size_t cells, errors;
+  if (e->items > most || __builtin_mul_overflow(e->items, e->classes, &cells) || cells > most ||
+      __builtin_mul_overflow(e->classes, e->classes, &errors) || __builtin_mul_overflow(errors, e->workers, &errors) || errors > most)
+    return smx_fail(SMX_ERR_SHAPE, "smx_dawid_skene: items %zu, workers %zu, classes %zu overflow", e->items, e->workers, e->classes);
+  const size_t all = 2 * cells + e->items + e->classes + errors;
+  double *at = smx_alloc(ctx, (all + 1) * sizeof *at);
+  if (!at) return smx_fail(SMX_ERR_NOMEM, "smx_dawid_skene: no memory for %zu numbers", all);
+  *memory = (char *)at;
+  e->product = at, at += cells;
+  e->power = (int64_t *)at, at += cells;
+  e->seen = (int64_t *)at, at += e->items;
+  if (!e->prior) e->prior = at;
+  at += e->classes;
+  if (!e->errors) e->errors = at;
+  return SMX_OK;
+}
+
+smx_status smx_dawid_skene(smx_context *ctx, const smx_dawid_skene_options *options, size_t count, const smx_vote *votes, size_t items,
+                           size_t workers, size_t classes, double *posterior, double *prior, double *errors, int64_t *steps) {
+  election e = {.count = count,
+                .items = items,
+                .workers = workers,
+                .classes = classes,
+                .votes = votes,
+                .posterior = posterior,
+                .prior = prior,
+                .errors = errors};
+  char *memory = NULL;
+  if (options && options->size != sizeof *options)
+    return smx_fail(SMX_ERR_STRUCT, "smx_dawid_skene: options.size is %zu, not %zu", options->size, sizeof *options);
+  if ((count && !votes) || (items && classes && !posterior))
+    return smx_fail(SMX_ERR_NULL, "smx_dawid_skene: %s is NULL", count && !votes ? "votes" : "posterior");
+  smx_status status = check_votes(&e, options);
+  if (status == SMX_OK) status = election_open(&e, ctx, &memory);
+  if (status != SMX_OK) return status;
+  const int64_t most = options && options->steps ? options->steps : 100;
+  const double tolerance = options && options->tolerance > 0 ? options->tolerance : 1e-9;
+  int64_t step = 0;
+  smx_fpenv env = smx_fpenv_enter();
+  shares_of_votes(&e);
+  for (double change = 1; classes && step < most && change > tolerance; step++) {
+    estimate(&e);
+    change = judge(&e);
+  }
+  smx_fpenv_leave(env);
+  if (steps) *steps = step;
+  smx_free(ctx, memory);
+  return SMX_OK;
+}
