@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,7 +14,7 @@
 static const int64_t many = (INT64_C(1) << 31) + 1024;
 
 static void *zeros(size_t bytes) {
-  void *p = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   assert_true(p != MAP_FAILED);
   return p;
 }
@@ -78,6 +79,67 @@ static void softmax_of_many_rows(void **state) {
   smx_context_destroy(ctx);
 }
 
+/* The target's index is beyond 2^31, and it is the only logit that is not 0. The gradient elsewhere is its weight. */
+static void loss_of_one_row(void **state) {
+  (void)state;
+  float loss = 0;
+  int64_t shape[] = {many}, target = many - 5;
+  smx_tensor x = tensor(zeros((size_t)many * 2), SMX_BF16, shape, 1), y = tensor(&target, SMX_I64, NULL, 0);
+  smx_tensor l = tensor(&loss, SMX_F32, NULL, 0), dx = tensor(repeated((size_t)many * 2), SMX_BF16, shape, 1);
+  const smx_tensor *in[] = {&x, &y}, *out[] = {&l, &dx};
+  uint16_t weight, *end = (uint16_t *)dx.data + many;
+  const double want = log(exp(3) + (double)(many - 1)) - 3;
+  dtype_store(SMX_BF16, (uint16_t *)x.data + target, 3);
+  assert_int_equal(smx_forward(smx_op_find("cross_entropy"), NULL, NULL, 2, in, 2, out), SMX_OK);
+  dtype_store(SMX_BF16, &weight, 1 / (exp(3) + (double)(many - 1)));
+  assert_true(fabs(loss - want) <= 2 * ulp_f32(want));
+  assert_true(end[-1] == weight && end[-1024] == weight && ((uint16_t *)dx.data)[0] == weight);
+  target = many;
+  assert_int_equal(smx_forward(smx_op_find("cross_entropy"), NULL, NULL, 2, in, 2, out), SMX_ERR_TARGET);
+  munmap(x.data, (size_t)many * 2);
+  munmap(dx.data, (size_t)many * 2 + WINDOW);
+}
+
+/* Many rows, all the same, so that the window holds one pattern: losses, gradients and their mean. */
+static void loss_of_many_rows(void **state) {
+  (void)state;
+  enum { N = 1024 };
+  int64_t shape[] = {many / N, N}, *target = malloc((size_t)shape[0] * sizeof *target), one = 3;
+  float *loss = malloc((size_t)shape[0] * sizeof *loss), want, mean;
+  unsigned char *in = repeated((size_t)many * 2), *gradient = repeated((size_t)many * 2);
+  uint16_t row[N], dx[N];
+  assert_true(target && loss);
+  for (int i = 0; i < N; i++) dtype_store(SMX_F16, &row[i], i % 7);
+  for (size_t i = 0; i < WINDOW; i += sizeof row) memcpy(in + i, row, sizeof row);
+  for (int64_t r = 0; r < shape[0]; r++) target[r] = one, loss[r] = -1;
+  smx_tensor x = tensor(in, SMX_F16, shape, 2), y = tensor(target, SMX_I64, shape, 1), l = tensor(loss, SMX_F32, shape, 1);
+  smx_tensor d = tensor(gradient, SMX_F16, shape, 2), m = tensor(&mean, SMX_F32, NULL, 0);
+  int64_t single[] = {1, N};
+  smx_tensor x1 = tensor(row, SMX_F16, single, 2), y1 = tensor(&one, SMX_I64, single, 1), l1 = tensor(&want, SMX_F32, single, 1);
+  smx_tensor d1 = tensor(dx, SMX_F16, single, 2);
+  const smx_op *op = smx_op_find("focal_loss");
+  const smx_tensor *from[] = {&x, &y}, *to[] = {&l, &d, &m}, *from1[] = {&x1, &y1}, *to1[] = {&l1, &d1};
+  smx_context_options options = {.size = sizeof options, .threads = 2};
+  smx_context *ctx = NULL;
+  smx_params params;
+  assert_int_equal(smx_context_create(&options, &ctx), SMX_OK);
+  smx_params_init(op, &params);
+  assert_int_equal(smx_forward(op, NULL, &params, 2, from1, 2, to1), SMX_OK);
+  assert_int_equal(smx_forward(op, ctx, &params, 2, from, 2, to), SMX_OK);
+  for (int64_t r = 0; r < shape[0]; r++)
+    if (loss[r] != want) fail_msg("row %lld: %g, not %g", (long long)r, loss[r], want);
+  for (size_t i = 0; i < WINDOW; i += sizeof dx) assert_memory_equal(gradient + i, dx, sizeof dx);
+  assert_int_equal(smx_params_set(op, &params, "reduction", SMX_REDUCE_MEAN), SMX_OK);
+  to[1] = NULL;
+  assert_int_equal(smx_forward(op, ctx, &params, 2, from, 3, to), SMX_OK);
+  assert_true(fabs(mean - want) <= 4 * ulp_f32(want));
+  smx_context_destroy(ctx);
+  munmap(in, (size_t)many * 2 + WINDOW);
+  munmap(gradient, (size_t)many * 2 + WINDOW);
+  free(target);
+  free(loss);
+}
+
 /* Few elements, far apart: strides beyond 32 bits, forwards and backwards. */
 static void huge_strides(void **state) {
   (void)state;
@@ -102,10 +164,8 @@ static void huge_strides(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(logsumexp_of_one_row),
-      cmocka_unit_test(softmax_of_one_row),
-      cmocka_unit_test(softmax_of_many_rows),
-      cmocka_unit_test(huge_strides),
+      cmocka_unit_test(logsumexp_of_one_row), cmocka_unit_test(softmax_of_one_row), cmocka_unit_test(softmax_of_many_rows),
+      cmocka_unit_test(loss_of_one_row),      cmocka_unit_test(loss_of_many_rows),  cmocka_unit_test(huge_strides),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

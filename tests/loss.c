@@ -1,6 +1,7 @@
 /* loss.c - proves what is special about losses: targets that are no class are refused before anything is written, naming the first; sums and
  * means over the rows have the same bits for every instruction set and number of threads, and the values of a plain loop in blocks of 256;
- * losses far below one float epsilon and the gradients that go with them keep their digits; the plain function is the operator. */
+ * losses far below one float epsilon and the gradients that go with them keep their digits; for every loss: rows that are all ignored, an upstream
+ * gradient for each row, targets of 32 bits; the plain function is the operator. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,6 +153,124 @@ static void small_losses_keep_their_digits(void **state) {
   }
 }
 
+/* ---- what holds for every loss ---- */
+
+enum { FEW = 4, WIDTH = 5 };
+
+static int find_port(const smx_port *ports, int count, uint32_t flag, smx_shape_rule shape) {
+  for (int i = 0; i < count; i++)
+    if ((!flag || ports[i].flags & flag) && ports[i].shape == shape) return i;
+  return -1;
+}
+
+/* The operators with one value a row, a gradient of it and one value for all rows; a small problem of each. */
+static int a_loss(size_t at, int variant, problem *p, int *port, int *reduced) {
+  static const kind any[] = {KIND_NORMAL};
+  const smx_op *op = smx_op_at(at);
+  *reduced = find_port(op->outputs, op->output_count, 0, SMX_SHAPE_SCALAR);
+  if (*reduced < 0) return 0;
+  problem_make(p, op, FEW, WIDTH, variant, at, any, 1);
+  for (int o = 1; o < op->output_count; o++) /* nothing comes back from lse and the like */
+    for (int64_t k = 0; k < port_count(p, &op->outputs[o]); k++) p->dout[o][k] = 0;
+  *port = find_port(op->inputs, op->input_count, SMX_PORT_TARGET, SMX_SHAPE_ROW);
+  if (*port >= 0 && !p->in[*port]) *port = -1;
+  return 1;
+}
+
+static const config plain = {NULL, {2, 32, 1}, {2, 32, 1}, LAYOUT_C, PLACE_END, APART};
+
+static void all_rows_ignored(void **state) {
+  (void)state;
+  int seen = 0, port, reduced;
+  for (size_t i = 0; i < smx_op_count(); i++)
+    for (int how = NONE; how <= MEAN_SAFE; how++) {
+      problem p;
+      if (!a_loss(i, 0, &p, &port, &reduced)) continue;
+      if (port >= 0) {
+        for (int r = 0; r < FEW; r++) p.in[port][r] = param_or(&p, "ignore_index", -100);
+        p.in[0][WIDTH] = NAN; /* whatever the row holds */
+        assert_int_equal(smx_params_set(p.op, &p.params, "reduction", how), SMX_OK);
+        assert_int_equal(problem_run(&p, &plain, FORWARD), SMX_OK);
+        assert_int_equal(problem_run(&p, &plain, BACKWARD), SMX_OK);
+        const float *l = (const float *)(void *)p.out[0], *d = (const float *)(void *)p.out[1], *g = (const float *)(void *)p.din[0];
+        const float all = *(const float *)(void *)p.out[reduced];
+        if (how == MEAN ? !isnan(all) : all != 0) fail_msg("%s: reduced is %g", p.op->name, all);
+        for (int r = 0; r < FEW; r++) assert_true(l[r] == 0);
+        for (int k = 0; k < FEW * WIDTH; k++)
+          if (d[k] != 0 || g[k] != 0) fail_msg("%s: a gradient of %g and %g", p.op->name, d[k], g[k]);
+        seen++;
+      }
+      problem_free(&p);
+    }
+  assert_true(seen >= 4 * 20);
+}
+
+/* Rows have upstream gradients of their own: dx is each row's gradient times its own. Powers of two, so that nothing is rounded but differently. */
+static void a_gradient_for_each_row(void **state) {
+  (void)state;
+  static const double up[FEW] = {1, -2, 0, 0.5};
+  int seen = 0, port, reduced;
+  for (size_t i = 0; i < smx_op_count(); i++)
+    for (int variant = 0; variant < VARIANTS; variant++) {
+      problem p;
+      if (!a_loss(i, variant, &p, &port, &reduced)) continue;
+      memcpy(p.dout[0], up, sizeof up);
+      assert_int_equal(smx_params_set(p.op, &p.params, "reduction", NONE), SMX_OK);
+      assert_int_equal(problem_run(&p, &plain, FORWARD), SMX_OK);
+      assert_int_equal(problem_run(&p, &plain, BACKWARD), SMX_OK);
+      const float *own = (const float *)(void *)p.out[1], *have = (const float *)(void *)p.din[0];
+      for (int k = 0; k < FEW * WIDTH; k++) {
+        const double want = up[k / WIDTH] * own[k];
+        if (!(fabs(have[k] - want) <= 4 * 0x1p-24 * fabs(want)))
+          fail_msg("%s, %d: dx[%d] is %g, not %g", p.op->name, variant, k, have[k], want);
+      }
+      seen++;
+      problem_free(&p);
+    }
+  assert_true(seen >= 30 * VARIANTS);
+}
+
+/* Loss and gradient with whole numbers of 32 bits, or of 64. */
+static void run_whole(const problem *p, smx_dtype whole, float *to) {
+  static float values[SMX_MAX_PORTS][FEW * WIDTH];
+  static int64_t numbers[SMX_MAX_PORTS][FEW], shape[] = {FEW, WIDTH}, column[] = {WIDTH};
+  smx_tensor ports[SMX_MAX_PORTS], l = tensor(to, SMX_F32, 1, shape), d = tensor(to + FEW, SMX_F32, 2, shape);
+  const smx_tensor *in[SMX_MAX_PORTS] = {NULL}, *out[] = {&l, &d};
+  for (int i = 0; i < p->op->input_count; i++) {
+    const smx_port *port = &p->op->inputs[i];
+    if (!p->in[i]) continue;
+    for (int64_t k = 0; k < port_count(p, port); k++) {
+      if (!(port->flags & SMX_PORT_INT)) values[i][k] = (float)p->in[i][k];
+      else if (whole.bits == 64) numbers[i][k] = (int64_t)p->in[i][k];
+      else ((int32_t *)(void *)numbers[i])[k] = (int32_t)p->in[i][k];
+    }
+    void *data = port->flags & SMX_PORT_INT ? (void *)numbers[i] : values[i];
+    ports[i] = tensor(data, port->flags & SMX_PORT_INT ? whole : SMX_F32, port->shape == SMX_SHAPE_FULL ? 2 : 1,
+                      port->shape == SMX_SHAPE_COLUMN ? column : shape);
+    in[i] = &ports[i];
+  }
+  assert_int_equal(smx_forward(p->op, NULL, &p->params, p->op->input_count, in, 2, out), SMX_OK);
+}
+
+static void targets_of_either_size(void **state) {
+  (void)state;
+  int seen = 0, port, reduced;
+  for (size_t i = 0; i < smx_op_count(); i++) {
+    float narrow[FEW * (WIDTH + 1)], wide[FEW * (WIDTH + 1)];
+    problem p;
+    if (!a_loss(i, 0, &p, &port, &reduced)) continue;
+    if (port >= 0) {
+      p.in[port][2] = param_or(&p, "ignore_index", -100);
+      run_whole(&p, SMX_I32, narrow);
+      run_whole(&p, SMX_I64, wide);
+      assert_memory_equal(narrow, wide, sizeof wide);
+      seen++;
+    }
+    problem_free(&p);
+  }
+  assert_true(seen >= 20);
+}
+
 /* lse is logsumexp, bit for bit; and the plain function is the operator. */
 static void the_plain_function_is_the_operator(void **state) {
   (void)state;
@@ -185,6 +304,9 @@ int main(void) {
       cmocka_unit_test(targets_are_classes),
       cmocka_unit_test(one_kind_of_target),
       cmocka_unit_test(small_losses_keep_their_digits),
+      cmocka_unit_test(all_rows_ignored),
+      cmocka_unit_test(a_gradient_for_each_row),
+      cmocka_unit_test(targets_of_either_size),
       cmocka_unit_test(the_plain_function_is_the_operator),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
