@@ -182,7 +182,7 @@ static const config plain = {NULL, {2, 32, 1}, {2, 32, 1}, LAYOUT_C, PLACE_END, 
 static void all_rows_ignored(void **state) {
   (void)state;
   int seen = 0, port, reduced;
-  for (size_t i = 0; i < smx_op_count(); i++)
+  for (size_t i = 0; i < row_op_count(); i++)
     for (int how = NONE; how <= MEAN_SAFE; how++) {
       problem p;
       if (!a_loss(i, 0, &p, &port, &reduced)) continue;
@@ -210,7 +210,7 @@ static void a_gradient_for_each_row(void **state) {
   (void)state;
   static const double up[FEW] = {1, -2, 0, 0.5};
   int seen = 0, port, reduced;
-  for (size_t i = 0; i < smx_op_count(); i++)
+  for (size_t i = 0; i < row_op_count(); i++)
     for (int variant = 0; variant < VARIANTS; variant++) {
       problem p;
       if (!a_loss(i, variant, &p, &port, &reduced)) continue;
@@ -255,7 +255,7 @@ static void run_whole(const problem *p, smx_dtype whole, float *to) {
 static void targets_of_either_size(void **state) {
   (void)state;
   int seen = 0, port, reduced;
-  for (size_t i = 0; i < smx_op_count(); i++) {
+  for (size_t i = 0; i < row_op_count(); i++) {
     float narrow[FEW * (WIDTH + 1)], wide[FEW * (WIDTH + 1)];
     problem p;
     if (!a_loss(i, 0, &p, &port, &reduced)) continue;
