@@ -4,6 +4,7 @@ import shutil
 import subprocess
 
 import arrays as A
+from check_operators import port_array
 from harness import operators, put, run, S, Skip, test
 
 
@@ -97,3 +98,22 @@ def completion():
                 assert complete("run", op["name"], "--" + p["name"], "") == p["choices"]
     assert "--temperature" in complete("logits.npy", "--t")
     assert complete("logits.npy", "--dtype", "b") == ["bf16"]
+
+
+@test("docs")
+def examples_run():
+    """Each as it stands in the help, on files that its inputs could be: square, for matrices, and with room for the k best."""
+    for op in operators():
+        words = op["example"].split()[1:]
+        n = int(words[words.index("--k") + 1]) if "--k" in words else 16
+        shape = (16, max(n, 16))
+        axis = int(words[words.index("--axis") + 1]) % 2 if "--axis" in words else 1
+        by_name = {w[2:]: words[i + 1] for i, w in enumerate(words) if w.startswith("--")}
+        first = next((i for i, w in enumerate(words) if w.startswith("-")), len(words))
+        files = iter(words[2:first])
+        for port in op["inputs"]:
+            name = by_name.get(port["name"]) or next(files, None)
+            if name and name.endswith(".npy"):
+                put(name, A.npy(*port_array(port, shape, axis)))
+        assert next(files, None) is None, op["example"]
+        run(*words)
