@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { POINTS = 241, MOST_OTHERS = 64, SPEC = 256, BEST = 50, MOST_BEST = 10000 };
-enum { LEFT = 70, TOP = 70, WIDTH = 620, HEIGHT = 300, GAP = 80, LINE = 20, BOTTOM = 60 };
+enum { LEFT = 70, TOP = 40, WIDTH = 620, HEIGHT = 300, GAP = 80, LINE = 20, BOTTOM = 60 };
 
 const setting plot_settings[] = {
     {"row", 0, "FILE", "scores to weigh in a second panel: a row of an array of any shape", FOR_OPERATOR, NULL, NULL},
@@ -236,11 +236,11 @@ static int draw(const plot *p, const panel *first, const panel *second) {
   int code = svg_begin(&s, LEFT + WIDTH + 30, height, "The weight of an element while its score moves", NULL);
   if (code) return code;
   sweep_words(p, words, sizeof words);
-  draw_panel(&s, p, first, TOP - 30, words, "weight");
+  draw_panel(&s, p, first, TOP, words, "weight");
   if (second) {
     snprintf(words, sizeof words, "elements of row %" PRId64 " of %.60s (%" PRId64 " in all), largest score first", p->number,
              options_own(p->o, "row"), p->n);
-    draw_panel(&s, p, second, TOP - 30 + HEIGHT + GAP, words, "weight");
+    draw_panel(&s, p, second, TOP + HEIGHT + GAP, words, "weight");
   }
   for (int k = 0; k < p->count; k++) svg_legend(&s, LEFT, legend - 10 + LINE * (k + 1), k, p->curves[k].text);
   code = svg_write(&s, p->o->out ? p->o->out : "-");
