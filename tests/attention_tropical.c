@@ -176,6 +176,39 @@ static void bits_do_not_depend_on_how(void **state) {
   smx_context_destroy(seven);
 }
 
+/* Pages in reverse order, longer than the sequence, NaN behind its end. */
+static void paged_keys(void **state) {
+  (void)state;
+  enum { SIZE = 16 };
+  acase a = new_case(9, shapes[2]);
+  const int64_t pages = (a.lk + SIZE - 1) / SIZE;
+  double *k = malloc(sizeof *k * (size_t)(pages * SIZE * a.d)), *v = malloc(sizeof *v * (size_t)(pages * SIZE * a.e)), list[64];
+  acase_fill(&a, 9, 1);
+  for (int64_t j = 0; j < pages * SIZE; j++) {
+    const int64_t to = (pages - 1 - j / SIZE) * SIZE + j % SIZE;
+    list[j / SIZE] = (double)(pages - 1 - j / SIZE);
+    for (int64_t x = 0; x < a.d; x++) k[to * a.d + x] = j < a.lk ? a.k[j * a.d + x] : NAN;
+    for (int64_t x = 0; x < a.e; x++) v[to * a.e + x] = j < a.lk ? a.v[j * a.e + x] : NAN;
+  }
+  outcome want = run(&a, 1, NULL, ORDER_BHLD);
+  placed_case in;
+  placed o, table, length;
+  acase_place(&a, ORDER_BHLD, &in);
+  place(&in.k, 1, ORDER_BHLD, a.dtype, 4, (int64_t[]){pages, 1, SIZE, a.d}, k);
+  place(&in.v, 2, ORDER_BHLD, a.dtype, 4, (int64_t[]){pages, 1, SIZE, a.e}, v);
+  place(&o, 3, ORDER_BHLD, a.dtype, 4, (int64_t[]){1, 1, a.lq, a.e}, NULL);
+  place(&table, 5, ORDER_BHLD, SMX_I32, 2, (int64_t[]){1, pages}, list);
+  place(&length, 6, ORDER_BHLD, SMX_I32, 1, (int64_t[]){1}, (double[]){(double)a.lk});
+  in.options.block_table = &table.t, in.options.lengths = &length.t;
+  if (smx_attention_tropical(NULL, &in.options, 1, &in.q.t, &in.k.t, &in.v.t, &o.t, NULL)) fail_msg("%s", smx_last_error());
+  unsigned char *got = malloc(want.bytes);
+  fetch(&o, got);
+  assert_memory_equal(want.o, got, want.bytes);
+  free(got), free(k), free(v);
+  free_outcome(&want);
+  acase_free(&a);
+}
+
 static void edges_and_bad_input(void **state) {
   (void)state;
   acase a = new_case(0, shapes[0]);
@@ -208,6 +241,7 @@ int main(void) {
       cmocka_unit_test(values_and_winners),
       cmocka_unit_test(gradients_are_differences),
       cmocka_unit_test(bits_do_not_depend_on_how),
+      cmocka_unit_test(paged_keys),
       cmocka_unit_test(edges_and_bad_input),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
