@@ -108,6 +108,7 @@ static void forward(attn_task *t, void *scratch) {
     real *q = w->q + r * w->keys.padded;
     move_load((row_store)h->q.store, cell(&h->q, row->i, row->g), h->q.stride, (size_t)t->call->d, q);
     for (int64_t x = t->call->d; x < w->keys.padded; x++) q[x] = 0;
+    memset(w->best + r * w->values.padded, 0, (size_t)w->values.padded * sizeof *w->best);
     if (row->low < row->high && row->low < low) low = row->low;
     if (row->low < row->high && row->high > high) high = row->high;
   }
