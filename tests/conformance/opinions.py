@@ -97,12 +97,14 @@ def compare(opinion, x, dtype):
     return apart(ours[0], theirs[0], dtype)
 
 
-def report(title, opinions, differences):
-    """Prints a table; True if something is wrong."""
+def report(title, opinions, differences, names):
+    """Prints a table; True if something is wrong. names: of the rows that are asked about, None for all."""
     expected = {(o, r): d for d in differences for o in d.opinions for r in d.rows}
     counts, seen = collections.defaultdict(collections.Counter), set()
     for opinion in opinions:
         for name, x in rows().items():
+            if names and name not in names:
+                continue
             for dtype in opinion.dtypes:
                 found, known = compare(opinion, x, dtype), expected.get((opinion.name, name))
                 verdict = "agree" if found is None else "explained" if known else "failed"
@@ -122,5 +124,5 @@ def report(title, opinions, differences):
     return bool(stale) or any(count["failed"] for count in counts.values())
 
 
-def main(title, opinions, differences):
-    sys.exit(report(title, opinions, differences))
+def main(title, opinions, differences, names=None):
+    sys.exit(report(title, opinions, differences, names))

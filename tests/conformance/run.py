@@ -1,8 +1,12 @@
 """run.py [SUITE...] - the Python package and the test suites of others, each with its own packages; `./dev conformance` runs this in a virtual
-environment that has the package. A suite whose packages cannot be installed is skipped, with a word. Standard library only.
+environment that has the package. A suite whose packages are not there and cannot be installed is skipped, with a word; a run in which no suite
+could run has failed. Standard library only.
 
 A suite is a program that prints what it found and leaves with 0 when nothing failed. Packages are pinned, so that a run means the same tomorrow.
+Packages that the environment has already are not asked for again. Two suites run at a time, and what they print appears in the order below.
 """
+import concurrent.futures
+import importlib.metadata
 import subprocess
 import sys
 import time
@@ -23,36 +27,65 @@ SUITES = [
     ("onnx", NUMPY + ["onnx==1.22.0"], [sys.executable, "-B", str(HERE / "onnx_nodes.py")]),  # the last release with its test data inside
     ("scipy", NUMPY + ["scipy==1.17.1"], [sys.executable, "-B", str(HERE / "opinion_scipy.py")]),
     ("jax", JAX, [sys.executable, "-B", str(HERE / "opinion_jax.py")]),
+    ("optax", JAX + ["optax==0.2.8"], [sys.executable, "-B", str(HERE / "opinion_optax.py")]),
     ("onnxruntime", NUMPY + ["onnx==1.22.0", "onnxruntime==1.31.1"], [sys.executable, "-B", str(HERE / "opinion_onnxruntime.py")]),
 ]
 
 
+def missing(packages):
+    """Those that the environment does not have, or not of that version."""
+    def has(name, version):
+        try:
+            return importlib.metadata.version(name) == version
+        except importlib.metadata.PackageNotFoundError:
+            return False
+    return [p for p in packages if not has(*p.split("=="))]
+
+
 def install(packages):
     """None, or why not."""
+    if not packages:
+        return None
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", *packages]
     p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return None if p.returncode == 0 else (p.stdout.strip().splitlines() or ["pip failed"])[-1]
+
+
+def prepare(suites):
+    """name -> why its packages are not there, or None. All are asked for at once; if that fails, suite by suite."""
+    together = install(missing(sorted({p for _, packages, _ in suites for p in packages})))
+    return {name: together and install(missing(packages)) for name, packages, _ in suites}
+
+
+def run(command):
+    """Whether it failed, what it printed, and for how long it ran."""
+    begin = time.monotonic()
+    p = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return p.returncode, p.stdout, time.monotonic() - begin
 
 
 def main(wanted):
     unknown = set(wanted) - {name for name, *_ in SUITES}
     if unknown:
         sys.exit("conformance: no suite %s; there are %s" % (", ".join(sorted(unknown)), ", ".join(name for name, *_ in SUITES)))
-    results = []
-    for name, packages, command in SUITES:
-        if wanted and name not in wanted:
-            continue
-        print("\n== %s" % name, flush=True)
-        why_not, begin = install(packages), time.monotonic()
-        if why_not:
-            print("skipped: its packages cannot be installed: %s" % why_not)
-            results.append((name, "skipped"))
-            continue
-        code = subprocess.run(command, cwd=ROOT).returncode
-        results.append((name, "FAILED" if code else "passed"))
-        print("%s after %.0f s" % (results[-1][1], time.monotonic() - begin))
+    suites = [suite for suite in SUITES if not wanted or suite[0] in wanted]
+    why_not, results = prepare(suites), []
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        running = {name: pool.submit(run, command) for name, _, command in suites if not why_not[name]}
+        for name, *_ in suites:
+            print("\n== %s" % name, flush=True)
+            if why_not[name]:
+                print("skipped: its packages cannot be installed: %s" % why_not[name])
+                results.append((name, "skipped"))
+                continue
+            code, text, seconds = running[name].result()
+            results.append((name, "FAILED" if code else "passed"))
+            print("%s%s after %.0f s" % (text, results[-1][1], seconds), flush=True)
     print("\n" + "\n".join("%-12s %s" % result for result in results))
-    return any(result == "FAILED" for _, result in results)
+    found = {result for _, result in results}
+    if found == {"skipped"}:
+        print("conformance: no suite could run, so nothing is known")
+    return "FAILED" in found or found == {"skipped"}
 
 
 if __name__ == "__main__":
