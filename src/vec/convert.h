@@ -137,12 +137,14 @@ VECTOR_OF_HALVES(bf16)
   static void store_##name(const real *src, size_t n, void *dst, ptrdiff_t stride) { \
     uint16_t *p = dst; \
     size_t i = 0; \
-    while (stride == 1 && i < n) { \
-      const int cnt = n - i < LANES ? (int)(n - i) : LANES; \
-      const vreal x = cnt == LANES ? v_load(src + i) : v_load_n(src + i, cnt, 0); \
+    for (; stride == 1 && i + LANES <= n; i += LANES) { \
+      const vreal x = v_load(src + i); \
       if (m_any(m_not(v_eq(x, x)))) break; /* NaN: one by one */ \
-      put_##name(p, i, cnt, x); \
-      i += (size_t)cnt; \
+      v_store_##name(p + i, x); \
+    } \
+    if (stride == 1 && i < n && n - i < LANES) { \
+      const vreal rest = v_load_n(src + i, (int)(n - i), 0); \
+      if (!m_any(m_not(v_eq(rest, rest)))) put_##name(p, i, (int)(n - i), rest), i = n; \
     } \
     for (; i < n; i++) p[(ptrdiff_t)i * stride] = name##_of_f32(TO_F32(src[i])); \
   }
