@@ -462,6 +462,28 @@ SMX_API smx_status smx_attention_column_mass(smx_context *ctx, const smx_attenti
                                              const smx_tensor *k, const smx_tensor *lse, const smx_tensor *row_weights,
                                              const smx_tensor *mass);
 
+/* Which keys to keep: for every row of mass [B, H, Lk], of smx_attention_column_mass or any other scores, the K keys with the largest mass, of equals
+ * the first ones. keys [B, H, K] i32 receives their indices, ascending, then -1: rows of a block_table over pages of one key. With one head in keys all
+ * heads have one list, by the sum of their masses. kept [B, the heads of keys] i32, or NULL: how many keys each list has, the smaller of its budget and
+ * the keys there are. */
+typedef enum smx_attention_pool {
+  SMX_ATTENTION_POOL_MEAN = 0, /* with mass 0 beyond both ends */
+  SMX_ATTENTION_POOL_MAX = 1
+} smx_attention_pool;
+
+typedef struct smx_attention_select_options {
+  size_t size;         /* sizeof(smx_attention_select_options); other fields zero mean defaults */
+  int64_t first, last; /* so many of the first and of the last keys are in every list, and count; first + last <= K */
+  int64_t kernel;      /* the others are judged by as many neighbours, those left aside: an odd number; 0 = 1, itself alone */
+  smx_attention_pool pool;
+  const smx_tensor *lengths; /* [B] i32 or i64: how many keys of each sequence there are; NULL = Lk */
+  const smx_tensor *budgets; /* [B, the heads of keys] i32 or i64, or what broadcasts to it, first + last .. K: of each list; NULL = K */
+} smx_attention_select_options;
+
+/* options NULL means defaults. Sums are made in double, neighbours and heads in order; a NaN in one counts as -inf. */
+SMX_API smx_status smx_attention_select(smx_context *ctx, const smx_attention_select_options *options, const smx_tensor *mass,
+                                        const smx_tensor *keys, const smx_tensor *kept);
+
 /* Split keys: what each 1024 keys contribute, for caches that lie on several machines or arrive in pieces. states: [B, Hq, Lq, S, W], f32 (f64
  * for f64 arithmetic), the last axis contiguous; S = the number of multiples of 1024 from key_start that lie below key_start + Lk, and
  * W = smx_attention_state_width(e). With key_start set for each piece and query_start given, merging the states of all pieces in order gives the

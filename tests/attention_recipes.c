@@ -293,6 +293,131 @@ static void mass_of_a_window(void **state) {
   expect_near("mass", mass, want, 4);
 }
 
+/* ---- which keys to keep ---- */
+
+static void select_from(const smx_attention_select_options *options, const double *mass, int64_t heads, int64_t n, int32_t *keys,
+                        int64_t lists, int64_t most) {
+  int64_t rows[] = {1, heads, n}, list[] = {1, lists, most};
+  const smx_tensor m = smx_tensor_of(mass, SMX_F64, 3, rows, NULL), k = smx_tensor_of(keys, SMX_I32, 3, list, NULL);
+  expect_ok(smx_attention_select(NULL, options, &m, &k, NULL));
+}
+
+/* SnapKV: the mass of a window of rows, pooled; each key head goes on with a list of its own, as a sequence of its own. */
+static void each_head_keeps_its_keys(void **state) {
+  (void)state;
+  enum { HEADS = 4, KV = 2, N = 300, WINDOW = 8, KEEP = 40, D = 8 };
+  acase a = acase_new(1, HEADS, KV, WINDOW, N, D, D);
+  a.dtype = SMX_F64, a.options.causal = 1;
+  acase_fill(&a, 5, 1);
+  double *o = malloc(sizeof *o * HEADS * WINDOW * D), *want = malloc(sizeof *want * (HEADS / KV) * WINDOW * D);
+  double lse[HEADS * WINDOW], mass[KV * N], k[KEEP * D], v[KEEP * D];
+  int32_t keys[KV * KEEP], kept[KV] = {KEEP, KEEP};
+  int64_t rows[] = {1, HEADS, WINDOW, D}, shape[] = {1, KV, N, D}, few[] = {1, 1, KEEP, D};
+  smx_tensor tq = smx_tensor_of(a.q, SMX_F64, 4, rows, NULL), to = smx_tensor_of(o, SMX_F64, 4, rows, NULL);
+  smx_tensor tk = smx_tensor_of(a.k, SMX_F64, 4, shape, NULL), tv = smx_tensor_of(a.v, SMX_F64, 4, shape, NULL);
+  const smx_tensor tl = smx_tensor_of(lse, SMX_F64, 3, rows, NULL), tm = smx_tensor_of(mass, SMX_F64, 3, shape, NULL);
+  expect_ok(smx_attention(NULL, &a.options, &tq, &tk, &tv, &to, &tl));
+  expect_ok(smx_attention_column_mass(NULL, &a.options, &tq, &tk, &tl, NULL, &tm));
+  const smx_attention_select_options by = {.size = sizeof by, .last = WINDOW, .kernel = 5};
+  select_from(&by, mass, KV, N, keys, KV, KEEP);
+  for (int h = 1; h < KV; h++)
+    for (int i = 0; i < KEEP; i++) keys[h * KEEP + i] += h * N; /* of one page for each key of each head */
+  int64_t grouped[] = {KV, HEADS / KV, WINDOW, D}, pages[] = {KV * N, 1, 1, D}, table[] = {KV, KEEP};
+  const smx_tensor block_table = smx_tensor_of(keys, SMX_I32, 2, table, NULL), lengths = smx_tensor_of(kept, SMX_I32, 1, table, NULL);
+  smx_attention_options listed = defaults();
+  listed.block_table = &block_table, listed.lengths = &lengths;
+  tq.shape = to.shape = grouped, tk.shape = tv.shape = pages;
+  expect_ok(smx_attention(NULL, &listed, &tq, &tk, &tv, &to, NULL));
+  for (int h = 0; h < KV; h++) {
+    const size_t head = (size_t)(HEADS / KV) * WINDOW * D;
+    for (int i = 0; i < KEEP; i++)
+      for (int x = 0; x < D; x++) k[i * D + x] = a.k[keys[h * KEEP + i] * D + x], v[i * D + x] = a.v[keys[h * KEEP + i] * D + x];
+    int64_t one[] = {1, HEADS / KV, WINDOW, D};
+    const smx_tensor q = smx_tensor_of(a.q + (size_t)h * head, SMX_F64, 4, one, NULL), w = smx_tensor_of(want, SMX_F64, 4, one, NULL);
+    const smx_tensor some_k = smx_tensor_of(k, SMX_F64, 4, few, NULL), some_v = smx_tensor_of(v, SMX_F64, 4, few, NULL);
+    expect_ok(smx_attention(NULL, NULL, &q, &some_k, &some_v, &w, NULL));
+    assert_memory_equal(want, o + (size_t)h * head, head * sizeof *o);
+  }
+  free(o), free(want);
+  acase_free(&a);
+}
+
+/* TokenSelect: the votes of all heads on the keys between the first and the last ones, by softmax over these alone. */
+static void heads_vote(void **state) {
+  (void)state;
+  enum { HEADS = 3, N = 50, FIRST = 4, LAST = 6, KEEP = 20, D = 4 };
+  acase a = acase_new(1, HEADS, HEADS, 1, N, D, 1);
+  a.dtype = SMX_F64;
+  acase_fill(&a, 8, 2);
+  uint8_t between[N] = {0};
+  double o[HEADS], lse[HEADS], mass[HEADS * N], votes[N] = {0};
+  int32_t keys[KEEP];
+  memset(between + FIRST, 1, N - FIRST - LAST);
+  int64_t rows[] = {1, HEADS, 1, D}, shape[] = {1, HEADS, N, D}, one[] = {1, HEADS, 1, 1}, values[] = {1, HEADS, N, 1}, row[] = {N};
+  const smx_tensor q = smx_tensor_of(a.q, SMX_F64, 4, rows, NULL), k = smx_tensor_of(a.k, SMX_F64, 4, shape, NULL);
+  const smx_tensor v = smx_tensor_of(a.v, SMX_F64, 4, values, NULL), to = smx_tensor_of(o, SMX_F64, 4, one, NULL);
+  const smx_tensor tl = smx_tensor_of(lse, SMX_F64, 3, one, NULL), tm = smx_tensor_of(mass, SMX_F64, 3, shape, NULL);
+  const smx_tensor mask = smx_tensor_of(between, SMX_U8, 1, row, NULL);
+  smx_attention_options hidden = defaults();
+  hidden.mask = &mask;
+  expect_ok(smx_attention(NULL, &hidden, &q, &k, &v, &to, &tl));
+  expect_ok(smx_attention_column_mass(NULL, &hidden, &q, &k, &tl, NULL, &tm));
+  const smx_attention_select_options by = {.size = sizeof by, .first = FIRST, .last = LAST};
+  select_from(&by, mass, HEADS, N, keys, 1, KEEP);
+  for (int h = 0; h < HEADS; h++) {
+    double w[N] = {0}, sum = 0;
+    for (int j = FIRST; j < N - LAST; j++) {
+      for (int x = 0; x < D; x++) w[j] += a.q[h * D + x] * a.k[(h * N + j) * D + x] / 2;
+      sum += w[j] = exp(w[j]);
+    }
+    for (int j = FIRST; j < N - LAST; j++) votes[j] += w[j] / sum;
+  }
+  double least = INFINITY; /* of the votes on keys that are kept */
+  for (int i = 0; i < KEEP; i++) {
+    const int j = keys[i];
+    if (i < FIRST || i >= KEEP - LAST) assert_int_equal(j, i < FIRST ? i : N - KEEP + i);
+    else least = fmin(least, votes[j]), votes[j] = -1;
+  }
+  for (int j = FIRST; j < N - LAST; j++) assert_true(votes[j] < least + 1e-12);
+  acase_free(&a);
+}
+
+/* DynamicKV, and budgets of heads: of the best of all layers together a layer keeps as many as are its own, and these very ones. */
+static void layers_share_a_budget(void **state) {
+  (void)state;
+  enum { LAYERS = 5, N = 200, ALL = 100 };
+  rng r = {3};
+  double mass[LAYERS * N];
+  int32_t all[ALL], keys[LAYERS * N], budgets[LAYERS] = {0};
+  for (int i = 0; i < LAYERS * N; i++) mass[i] = rng_uniform(&r) * (1 + i / N);
+  select_from(NULL, mass, 1, LAYERS * N, all, 1, ALL);
+  for (int i = 0; i < ALL; i++) budgets[all[i] / N]++;
+  int64_t layers[] = {LAYERS};
+  const smx_tensor of_layers = smx_tensor_of(budgets, SMX_I32, 1, layers, NULL);
+  const smx_attention_select_options by = {.size = sizeof by, .budgets = &of_layers};
+  select_from(&by, mass, LAYERS, N, keys, LAYERS, N);
+  for (int layer = 0, at = 0; layer < LAYERS; layer++) {
+    for (int i = 0; i < budgets[layer]; i++) assert_int_equal(keys[layer * N + i] + layer * N, all[at++]);
+    assert_int_equal(keys[layer * N + budgets[layer]], -1);
+  }
+}
+
+/* PrefixKV: all layers keep one share of their mass, such that together they keep so many keys: those with the least share before them. */
+static void layers_keep_one_share(void **state) {
+  (void)state;
+  const double sorted[2][6] = {{0.7, 0.1, 0.05, 0.05, 0.05, 0.05}, {0.2, 0.2, 0.2, 0.2, 0.1, 0.1}};
+  double before[12];
+  int32_t all[7], kept[2] = {0};
+  for (int layer = 0; layer < 2; layer++) {
+    double share = 0;
+    for (int i = 0; i < 6; share += sorted[layer][i++]) before[layer * 6 + i] = -share;
+  }
+  select_from(NULL, before, 1, 12, all, 1, 7);
+  for (int i = 0; i < 7; i++) kept[all[i] / 6]++;
+  assert_int_equal(kept[0], 3);
+  assert_int_equal(kept[1], 4);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_list_of_keys_is_a_table_of_pages),
@@ -308,6 +433,10 @@ int main(void) {
       cmocka_unit_test(products_over_a_divisor),
       cmocka_unit_test(shared_weights),
       cmocka_unit_test(mass_of_a_window),
+      cmocka_unit_test(each_head_keeps_its_keys),
+      cmocka_unit_test(heads_vote),
+      cmocka_unit_test(layers_share_a_budget),
+      cmocka_unit_test(layers_keep_one_share),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -175,6 +175,30 @@ static int run_column_mass(attention_call *a) {
   return status == SMX_OK ? 0 : (core_raise(status), -1);
 }
 
+/* Lists of `keep` keys: one for every head, or with shared one for all of them. */
+static int run_select(attention_call *a) {
+  const smx_tensor *mass = NULL;
+  smx_attention_select_options o = {.size = sizeof o, .lengths = a->options.lengths};
+  int64_t keep = 0, pool = 0, shared = 0;
+  if (take_array(a, "mass", true, &mass) < 0 || take_array(a, "budgets", false, &o.budgets) < 0) return -1;
+  if (take_whole(a, "keep", &keep) < 0 || take_whole(a, "first", &o.first) < 0 || take_whole(a, "last", &o.last) < 0 ||
+      take_whole(a, "kernel", &o.kernel) < 0 || take_whole(a, "pool", &pool) < 0 || take_whole(a, "shared", &shared) < 0)
+    return -1;
+  if (mass->ndim != 3) return PyErr_Format(PyExc_ValueError, "%s: mass: ndim is %d, not 3", a->op.name, (int)mass->ndim), -1;
+  if (keep < 0) return PyErr_Format(PyExc_ValueError, "%s: keep: %lld is not at least 0", a->op.name, (long long)keep), -1;
+  o.pool = (smx_attention_pool)pool;
+  smx_shape keys = {.ndim = 3, .dtype = SMX_I32, .dim = {mass->shape[0], shared ? 1 : mass->shape[1], keep}}, kept = keys;
+  kept.ndim = 2;
+  if (core_take_kind(&a->c, argument(a, "mass")) < 0 || make_result(a, 0, "keys", &keys, argument(a, "out")) < 0 ||
+      make_result(a, 1, "kept", &kept, NULL) < 0)
+    return -1;
+  smx_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = smx_attention_select(a->ctx, &o, mass, a->results.tensor[0], a->results.tensor[1]);
+  Py_END_ALLOW_THREADS;
+  return status == SMX_OK ? 0 : (core_raise(status), -1);
+}
+
 static int run_apply(attention_call *a) {
   const smx_tensor *w = NULL, *v = NULL;
   if (take_array(a, "w", true, &w) < 0 || take_array(a, "v", true, &v) < 0) return -1;
@@ -336,7 +360,7 @@ PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t cou
                  {"attention_apply", run_apply},       {"attention_column_mass", run_column_mass},
                  {"attention_backward", run_backward}, {"rope", run_rope},
                  {"attention_tropical", run_tropical}, {"attention_tropical_backward", run_tropical_backward},
-                 {"rope_backward", run_rope_backward}};
+                 {"rope_backward", run_rope_backward}, {"attention_select", run_select}};
   const char *name = count == 2 && PyUnicode_Check(args[0]) ? PyUnicode_AsUTF8AndSize(args[0], NULL) : NULL;
   attention_call a = {.c = {.state = PyModule_GetState(module)}, .op = {.name = name}};
   int (*run)(attention_call *) = NULL;

@@ -31,10 +31,12 @@ _NORMS = ("none", "count", "l1", "clamp")
 _GRADIENTS = ("q", "k", "v", "bias", "slopes", "sinks")
 _STAGES = ("products", "capped", "scores", "weights")
 _LAYOUTS = ("half", "interleaved")
+_POOLS = ("mean", "max")
 _TURNED = ("x", "positions", "frequencies")
 
 AttentionResult = collections.namedtuple("AttentionResult", ["o", "lse"], module="libsoftmax")
 TropicalResult = collections.namedtuple("TropicalResult", ["o", "winners"], module="libsoftmax")
+SelectResult = collections.namedtuple("SelectResult", ["keys", "kept"], module="libsoftmax")
 RopeResult = collections.namedtuple("RopeResult", ["y", "carry"], module="libsoftmax")
 
 
@@ -178,6 +180,37 @@ def attention_column_mass(q, k, lse, *, row_weights=None, weights="softmax", par
     return _call("attention_column_mass", locals())[0]
 
 
+def attention_select(mass, keep: int, *, first=0, last=0, kernel=1, pool="mean", shared=False, lengths=None, budgets=None, out=None):
+    """Which keys to keep: the `keep` keys with the largest mass of every head, of equals the first ones.
+
+    Args:
+        mass: [B, H, Lk]: of attention_column_mass, or any other scores of keys
+        keep: how many keys a list has at most
+        first: so many of the first keys are in every list, and count
+        last: so many of the last keys are
+        kernel: the others are judged by as many neighbours, those left aside: an odd number
+        pool: how: mean, with 0 beyond both ends, or max
+        shared: one list for all heads of a sequence, by the sum of their masses
+        lengths: [B]: how many keys of each sequence there are
+        budgets: [B, H], or [B, 1] for shared lists, or what broadcasts to it: how many keys each list has at most
+        out: the array to write keys to
+
+    Returns:
+        a tuple (keys, kept): int32 [B, H, keep] ([B, 1, keep] if shared), indices that ascend and then -1, rows of a block_table over pages of one
+        key; and how many there are, int32 [B, H] or [B, 1]
+
+    Sources: SnapKV (Li et al. 2024), H2O (Zhang et al. 2023); docs/conventions.md says how others select by it.
+
+    >>> import array
+    >>> mass = memoryview(array.array("f", [3, 1, 4, 1, 5])).cast("B").cast("f", (1, 1, 5))
+    >>> keys, kept = attention_select(mass, 3, first=1)
+    >>> keys.tolist(), kept.tolist()
+    ([[[0, 2, 4]]], [[3]])
+    """
+    given = dict(locals(), pool=_choose("attention_select", "pool", pool, _POOLS))
+    return SelectResult(*_core.attention("attention_select", given)[:2])
+
+
 def attention_tropical(q, k, v, *, symmetric=True, causal=False, query_start=-1, window_left=-1, window_right=-1, key_start=0, mask=None,
                        lengths=None, query_offsets=None, key_offsets=None, block_table=None, return_winners=False, out=None,
                        on_empty="zero"):
@@ -255,5 +288,5 @@ def rope_backward(dy, *, x=None, layout="half", dims=0, base=10000.0, scale=1.0,
     return found[wanted] if isinstance(wanted, str) else tuple(found[name] for name in names)
 
 
-FUNCTIONS = (attention, attention_apply, attention_backward, attention_column_mass, attention_scores, attention_tropical,
+FUNCTIONS = (attention, attention_apply, attention_backward, attention_column_mass, attention_scores, attention_select, attention_tropical,
              attention_tropical_backward, rope, rope_backward)

@@ -84,14 +84,14 @@ def result_class(op):
 
 
 def plain(function):
-    """The def of a function that no operator stands behind: the types are those of the defaults."""
+    """The def of a function that no operator stands behind: the types are those of the defaults, or what it says."""
     words, named = [], False
     for p in inspect.signature(function).parameters.values():
         if p.kind is p.KEYWORD_ONLY and not named:
             words.append("*")
             named = True
         if p.default is p.empty:
-            words.append("%s: _Array" % p.name)
+            words.append("%s: %s" % (p.name, "_Array" if p.annotation is p.empty else p.annotation.__name__))
         else:
             kind = "Any" if p.default is None else "str | Sequence[str]" if isinstance(p.default, tuple) else type(p.default).__name__
             words.append("%s: %s = %r" % (p.name, kind, p.default))
@@ -102,6 +102,7 @@ def package():
     yield HEADER + PACKAGE + "\n"
     yield "class AttentionResult(NamedTuple):\n    o: Any\n    lse: Any\n\n"
     yield "class TropicalResult(NamedTuple):\n    o: Any\n    winners: Any\n\n"
+    yield "class SelectResult(NamedTuple):\n    keys: Any\n    kept: Any\n\n"
     yield "class RopeResult(NamedTuple):\n    y: Any\n    carry: Any\n\n"
     for function in _attention.FUNCTIONS:
         yield plain(function)

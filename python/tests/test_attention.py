@@ -115,6 +115,24 @@ class Attention(unittest.TestCase):
         for j, got in enumerate(flat(mass)):
             self.assertAlmostEqual(got, sum(row[j] for head in w for row in head), 13)
 
+    def test_select(self):
+        mass = block([3, 1, 4, 1, 5, 9, 2, 6], (1, 2, 4))
+        found = libsoftmax.attention_select(mass, 2)
+        self.assertEqual(found.keys.tolist(), [[[0, 2], [1, 3]]])
+        self.assertEqual(found.kept.tolist(), [[2, 2]])
+        keys, kept = libsoftmax.attention_select(mass, 3, last=1, kernel=3, pool="max", shared=True)
+        self.assertEqual((keys.tolist(), kept.tolist()), ([[[0, 1, 3]]], [[3]]))
+        budgets = memoryview(array.array("i", [1, 0]))
+        self.assertEqual(libsoftmax.attention_select(mass, 2, budgets=budgets).keys.tolist(), [[[2, -1], [-1, -1]]])
+        with self.assertRaisesRegex(ValueError, "attention_select: options.kernel is 2, not an odd number"):
+            libsoftmax.attention_select(mass, 2, kernel=2)
+        with self.assertRaisesRegex(ValueError, "attention_select: pool: 'min' is not one of 'mean', 'max'"):
+            libsoftmax.attention_select(mass, 2, pool="min")
+        with self.assertRaisesRegex(ValueError, "attention_select: mass: ndim is 1, not 3"):
+            libsoftmax.attention_select(array.array("d", [1]), 2)
+        with self.assertRaisesRegex(ValueError, "attention_select: keep: -1 is not at least 0"):
+            libsoftmax.attention_select(mass, -1)
+
     def test_dropout(self):
         given = {"dropout": 0.5, "seed": 3, "causal": True}
         o, lse = libsoftmax.attention(self.q, self.k, self.v, return_lse=True, **given)
