@@ -160,9 +160,12 @@ static void close_call(call *c, const char *what, smx_context *ctx, const result
   results_free(&got);
 }
 
+/* With dropout and sinks, neither of which the padding moves. */
 static void padded_keys(void **state) {
   (void)state;
   acase a = acase_new(2, 2, 2, 20, 1030, 16, 24);
+  a.with_sinks = 1;
+  a.options.dropout = 0.25, a.options.seed = 11, a.options.stream = 40;
   acase_fill(&a, 3, 1);
   results want = run_case(&a, NULL, ORDER_BHLD);
   const int64_t longer = 2000;
@@ -178,6 +181,8 @@ static void padded_keys(void **state) {
   place(&c.v, 2, ORDER_BHLD, a.dtype, 4, (int64_t[]){2, 2, longer, a.e}, v);
   place(&c.extra, 5, ORDER_BHLD, SMX_I64, 1, (int64_t[]){2}, (double[]){(double)a.lk, (double)a.lk});
   c.options.lengths = &c.extra.t;
+  place(&c.more, 6, ORDER_BHLD, a.dtype, 2, (int64_t[]){2, 2}, a.sinks);
+  c.options.sinks = &c.more.t;
   close_call(&c, "padded", threads2, &want);
   free(k), free(v);
   results_free(&want);

@@ -209,6 +209,74 @@ static void paged_keys(void **state) {
   acase_free(&a);
 }
 
+/* Two sequences of their own lengths, NaN behind their ends: each is a call over its keys alone, to whose end its rows are aligned. */
+static void padded_keys(void **state) {
+  (void)state;
+  acase a = acase_new(2, 4, 2, 7, 150, 9, 20);
+  static const double lengths[] = {150, 67};
+  a.options.causal = 1, a.options.window_left = 90;
+  acase_fill(&a, 12, 1);
+  for (int64_t j = (int64_t)lengths[1]; j < a.lk; j++)
+    for (int64_t h = 2; h < 4; h++) a.k[(h * a.lk + j) * a.d] = a.v[(h * a.lk + j) * a.e] = NAN;
+  const int64_t shape[] = {2, 4, a.lq, a.e}, rows = a.lq * a.e;
+  placed_case in;
+  placed o, won, length;
+  acase_place(&a, ORDER_BLHD, &in);
+  place(&o, 3, ORDER_GAPS, a.dtype, 4, shape, NULL), place(&won, 4, ORDER_GAPS, SMX_I32, 4, shape, NULL);
+  place(&length, 5, ORDER_BHLD, SMX_I64, 1, shape, lengths);
+  in.options.lengths = &length.t;
+  if (smx_attention_tropical(NULL, &in.options, 1, &in.q.t, &in.k.t, &in.v.t, &o.t, &won.t)) fail_msg("%s", smx_last_error());
+  float *got = malloc((size_t)(8 * rows) * sizeof *got);
+  int32_t *winners = malloc((size_t)(8 * rows) * sizeof *winners);
+  fetch(&o, got), fetch(&won, winners);
+  for (int64_t head = 0; head < 8; head++) {
+    const int64_t kv = head / 2;
+    acase one = acase_new(1, 1, 1, a.lq, (int64_t)lengths[head / 4], a.d, a.e);
+    one.options = a.options;
+    one.q = a.q + head * a.lq * a.d, one.k = a.k + kv * a.lk * a.d, one.v = a.v + kv * a.lk * a.e;
+    outcome want = run(&one, 1, NULL, ORDER_BHLD);
+    if (memcmp(want.o, got + head * rows, want.bytes) || memcmp(want.winners, winners + head * rows, want.count * 4))
+      fail_msg("head %d", (int)head);
+    free_outcome(&want);
+  }
+  free(got), free(winners);
+  acase_free(&a);
+}
+
+/* Ragged sequences one after another, one of them without rows and one without keys. Winners count from the first key of their sequence. */
+static void packed_sequences(void **state) {
+  (void)state;
+  static const double q_at[] = {0, 7, 7, 40, 43}, k_at[] = {0, 30, 35, 300, 300};
+  acase a = acase_new(1, 2, 1, 43, 300, 12, 16);
+  a.options.causal = 1, a.options.window_left = 40;
+  acase_fill(&a, 6, 1);
+  const int64_t shape[] = {1, 2, a.lq, a.e};
+  placed_case in;
+  placed o, won, queries, keys;
+  acase_place(&a, ORDER_BHLD, &in);
+  place(&o, 3, ORDER_BLHD, a.dtype, 4, shape, NULL), place(&won, 4, ORDER_BLHD, SMX_I32, 4, shape, NULL);
+  place(&queries, 5, ORDER_BHLD, SMX_I32, 1, (int64_t[]){5}, q_at), place(&keys, 6, ORDER_BHLD, SMX_I64, 1, (int64_t[]){5}, k_at);
+  in.options.query_offsets = &queries.t, in.options.key_offsets = &keys.t;
+  if (smx_attention_tropical(NULL, &in.options, 0, &in.q.t, &in.k.t, &in.v.t, &o.t, &won.t)) fail_msg("%s", smx_last_error());
+  float *got = malloc((size_t)(2 * a.lq * a.e) * sizeof *got);
+  int32_t *winners = malloc((size_t)(2 * a.lq * a.e) * sizeof *winners);
+  fetch(&o, got), fetch(&won, winners);
+  for (int s = 0; s < 4; s++)
+    for (int64_t h = 0; h < 2; h++) {
+      const int64_t q0 = (int64_t)q_at[s], k0 = (int64_t)k_at[s], at = (h * a.lq + q0) * a.e;
+      acase one = acase_new(1, 1, 1, (int64_t)q_at[s + 1] - q0, (int64_t)k_at[s + 1] - k0, a.d, a.e);
+      one.options = a.options;
+      one.q = a.q + (h * a.lq + q0) * a.d, one.k = a.k + k0 * a.d, one.v = a.v + k0 * a.e;
+      outcome want = run(&one, 0, NULL, ORDER_BHLD);
+      if (memcmp(want.o, got + at, want.bytes) || memcmp(want.winners, winners + at, want.count * 4))
+        fail_msg("sequence %d, head %d", s, (int)h);
+      free_outcome(&want);
+    }
+  for (int64_t x = 40 * a.e; x < 43 * a.e; x++) assert_true(got[x] == 0 && winners[x] == -1);
+  free(got), free(winners);
+  acase_free(&a);
+}
+
 static void edges_and_bad_input(void **state) {
   (void)state;
   acase a = new_case(0, shapes[0]);
@@ -242,6 +310,8 @@ int main(void) {
       cmocka_unit_test(gradients_are_differences),
       cmocka_unit_test(bits_do_not_depend_on_how),
       cmocka_unit_test(paged_keys),
+      cmocka_unit_test(padded_keys),
+      cmocka_unit_test(packed_sequences),
       cmocka_unit_test(edges_and_bad_input),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
