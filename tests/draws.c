@@ -109,6 +109,8 @@ static const struct way {
     {"gumbel_softmax", 0, 2, {{"seed", 2}, {"temperature", 0.3}}},
     {"gumbel_softmax_interpolant", 0, 2, {{"seed", 3}, {"beta", 1}}},
     {"gumbel_topk", 1, 2, {{"seed", 4}, {"k", 1}}},
+    {"gumbel_khot", 0, 3, {{"seed", 15}, {"hard", 1}, {"k", 1}}},
+    {"gumbel_khot", 0, 2, {{"seed", 16}, {"temperature", 0.3}}},
     {"multi_token_sample", 1, 2, {{"seed", 5}, {"k", 1}}},
     {"soft_thinking_token", 8, 6, {{"seed", 6}, {"k", 8}, {"noise", 2}, {"noise_temperature", 0.01}, {"top_p", 1}, {"min_p", 0}}},
 };
@@ -186,6 +188,56 @@ static void several_draws_of_a_row(void **state) {
   memset(pairs, 0, sizeof pairs);
   for (size_t r = 0; r < TRIALS; r++) pairs[index_of[2 * r] * 8 + index_of[2 * r + 1]]++;
   follows("gumbel_topk, ordered pairs", ordered, pairs, 64);
+}
+
+/* The mask is that of the list. */
+static void masks_of_subsets(void **state) {
+  (void)state;
+  static int64_t drawn[TRIALS * 3];
+  static const setting list[] = {{"seed", 17}, {"k", 3}}, mask[] = {{"seed", 17}, {"hard", 1}, {"k", 3}};
+  draw_rows("gumbel_topk", list, 2, eight, 8, TRIALS, 3);
+  memcpy(drawn, index_of, sizeof drawn);
+  draw_rows("gumbel_khot", mask, 3, eight, 8, TRIALS, 8);
+  for (size_t r = 0; r < TRIALS; r++) {
+    double want[8] = {0};
+    for (size_t j = 0; j < 3; j++) want[drawn[3 * r + j]] = 1;
+    assert_memory_equal(value_of + 8 * r, want, sizeof want);
+  }
+}
+
+/* Elements weighed by p / inclusion have the sum over all elements as their mean: here that of p_i i. The third key is that of the first which is
+ * not drawn. */
+static void inclusion_is_unbiased(void **state) {
+  (void)state;
+  enum { DRAWN = 2 };
+  static double kept[TRIALS * 8], kappa[TRIALS];
+  static const setting set[] = {{"seed", 18}, {"k", DRAWN + 1}};
+  int64_t full[2] = {TRIALS, 8}, row[1] = {TRIALS}, same[2] = {0, 1};
+  double p[8], all = 0, want = 0, sum = 0, squares = 0;
+  softmax_of(eight, 8, p);
+  for (int i = 0; i < 8; i++) all += p[i];
+  for (int i = 0; i < 8; i++) want += p[i] / all * i;
+  draw_rows("gumbel_topk", set, 2, eight, 8, TRIALS, DRAWN + 1);
+  for (size_t r = 0; r < TRIALS; r++) kappa[r] = value_of[(DRAWN + 1) * r + DRAWN];
+  const smx_op *op = smx_op_find("gumbel_topk_inclusion");
+  smx_params params;
+  smx_params_init(op, &params);
+  smx_tensor tx = {.data = (void *)(uintptr_t)eight, .ndim = 2, .dtype = SMX_F64, .shape = full, .strides = same};
+  smx_tensor tk = {.data = kappa, .ndim = 1, .dtype = SMX_F64, .shape = row},
+             ty = {.data = kept, .ndim = 2, .dtype = SMX_F64, .shape = full};
+  const smx_tensor *in[] = {&tx, &tk}, *out[] = {&ty};
+  assert_int_equal(smx_forward(op, NULL, &params, 2, in, 1, out), SMX_OK);
+  for (size_t r = 0; r < TRIALS; r++) {
+    double mean = 0;
+    for (size_t j = 0; j < DRAWN; j++) {
+      const int64_t i = index_of[(DRAWN + 1) * r + j];
+      mean += p[i] / all * (double)i / kept[8 * r + (size_t)i];
+    }
+    sum += mean, squares += mean * mean;
+  }
+  const double mean = sum / TRIALS, deviation = sqrt((squares / TRIALS - mean * mean) / TRIALS);
+  printf("gumbel_topk_inclusion: mean %.5f, expected %.5f, deviation %.5f\n", mean, want, deviation);
+  assert_true(fabs(mean - want) < 5 * deviation);
 }
 
 /* The six masks of 2 of 4, whose rank is that of their first kept neighbours. */
@@ -352,6 +404,8 @@ int main(void) {
       cmocka_unit_test(tails_of_operators),
       cmocka_unit_test(long_rows),
       cmocka_unit_test(several_draws_of_a_row),
+      cmocka_unit_test(masks_of_subsets),
+      cmocka_unit_test(inclusion_is_unbiased),
       cmocka_unit_test(masks),
       cmocka_unit_test(gates),
       cmocka_unit_test(weights_that_are_drawn),

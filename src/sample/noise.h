@@ -5,13 +5,21 @@
 #include "philox.h"
 
 enum { NOISE_X, NOISE_STREAM, NOISE_PARAMS = 7 }; /* inputs; the parameters of the call are handed to the scores as one more */
-enum { NOISE_TEMPERATURE, NOISE_SEED, NOISE_PART = 3, NOISE_SETTINGS }; /* parameters; PART, which is none: the noise is divided by it */
+enum {
+  NOISE_TEMPERATURE,
+  NOISE_SEED,
+  NOISE_PART = 3,
+  NOISE_PURPOSE,
+  NOISE_SETTINGS
+}; /* parameters; from PART, by which the noise is divided,
+                                                                                          they are none of the operator's */
 
 /* The call as the engines get it: `settings` holds its parameters. */
 SMI row_call noise_call(const row_call *c, double *settings) {
   row_call own = *c;
   memcpy(settings, c->params, NOISE_PART * sizeof *settings);
   settings[NOISE_PART] = 1;
+  settings[NOISE_PURPOSE] = PURPOSE_RELAXED;
   own.params = settings;
   own.src[NOISE_PARAMS] = settings;
   return own;
@@ -49,7 +57,7 @@ SMI void noise_add(const real *x, size_t cnt, uint64_t first, double shift, doub
 #define NOISE_FAR 80
 SMI score score_relaxed(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   const double *params = (const double *)(const void *)s->src[NOISE_PARAMS];
-  const draws d = noise_draws(s, PURPOSE_RELAXED);
+  const draws d = noise_draws(s, (purpose)params[NOISE_PURPOSE]);
   double v[LANES] = {0};
   noise_add(s->src[NOISE_X] + i, (size_t)cnt, s->origin + i, shift ? (double)*shift : 0, params[NOISE_PART],
             k->v[1] != 0 ? params[NOISE_TEMPERATURE] : 1, &d, v);

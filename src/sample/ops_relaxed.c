@@ -1,34 +1,14 @@
 /* sample/ops_relaxed.c - differentiable stand-ins for a draw: gumbel_softmax, gumbel_softmax_interpolant, binary_concrete; and
  * dirichlet_sample. See ops.c. */
 #include "best.h"
-#include "noise.h"
+#include "relaxed.h"
 #include "engine/sum.h"
 
 enum { HARD = 2 }; /* parameter: 0 = the relaxed sample, 1 = one-hot */
 
 /* ---- gumbel_softmax: y = softmax((x + G) / T) ---- */
 
-SMI consts relaxed_setup(const row_call *c, const span *s) {
-  (void)s;
-  return (consts){{1, 1, (real)(1 / c->params[NOISE_TEMPERATURE])}};
-}
-EXP_SCORES(relaxed, score_relaxed, true)
-EXP_EMIT(relaxed_weights, relaxed_weight)
-static const exp_body relaxed_body = {.setup = relaxed_setup, .scaled = true, .scores = &relaxed_scores, .emit = relaxed_weights};
 NOISE_KERNEL(relaxed)
-
-/* Soft or hard: dx_i = y_i (dy_i - sum_j y_j dy_j) / T with the soft y. */
-EXP_MOMENT(relaxed_moment, score_relaxed, true, moment_upstream)
-SMI vreal relaxed_grad_value(const exp_emit *w, size_t i, int cnt) {
-  return weight_gradient(w, relaxed_weight(w, i, cnt), w->k->v[2], i, cnt);
-}
-EXP_EMIT(relaxed_grad_out, relaxed_grad_value)
-static const exp_body relaxed_grad_body = {.setup = relaxed_setup,
-                                           .scaled = true,
-                                           .scores = &relaxed_scores,
-                                           .emit = relaxed_grad_out,
-                                           .moment = relaxed_moment,
-                                           .gradient = true};
 NOISE_KERNEL(relaxed_grad)
 
 /* Hard: a one-hot of the best, whatever T. */

@@ -1,9 +1,10 @@
-/* sample/ops_sets.c - gumbel_topk: draws without replacement, the k best of x + Gumbel. See ops.c. */
-#include "noise.h"
+/* sample/ops_sets.c - draws without replacement, the k best of x + Gumbel: gumbel_topk as a list, gumbel_khot as a mask with a gradient. See
+ * ops.c. */
+#include "relaxed.h"
 #include "engine/pick.h"
 
 enum { INDEX, KEY };         /* outputs */
-enum { K, SEED };            /* parameters */
+enum { K, SEED };            /* parameters; those of gumbel_khot follow those of gumbel_softmax */
 enum { LOOK, SELECT, TAKE }; /* stages of the program */
 
 /* What is known of a row once it has been read: its largest x, and whether there is a NaN. */
@@ -126,3 +127,66 @@ static void set_rows(row_call *c) {
 }
 
 FORWARD_OPERATOR(gumbel_topk, set)
+
+/* ---- gumbel_khot: hard: 1 for what gumbel_topk draws, 0 for the rest; soft: softmax((x + G) / T) with the same noise, whose gradient both have
+ * ---- */
+
+enum { HARD = 2, KHOT_K };            /* parameters */
+enum { KHOT_WRITE = TAKE, KHOT_ALL }; /* stages after those of a set; ALL: the same everywhere */
+
+SMI row_call khot_call(const row_call *c, double *settings) {
+  row_call own = noise_call(c, settings);
+  settings[NOISE_PURPOSE] = PURPOSE_GUMBEL_TOPK;
+  return own;
+}
+NOISE_KERNEL_OF(khot_soft, relaxed_body, khot_call)
+NOISE_KERNEL_OF(khot_grad, relaxed_grad_body, khot_call)
+
+#define khot_hard_begin set_begin
+static void khot_hard_pass(const row_call *c, row_state *st, row_part *parts) {
+  real keys[GROUP] __attribute__((aligned(64)));
+  real *y = (real *)c->dst[0] + (c->start - c->origin);
+  if (st->stage < KHOT_WRITE) {
+    set_pass(c, st, parts);
+    return;
+  }
+  for (size_t g = 0; g < c->count; g += GROUP) {
+    size_t n = group_size(g, c->count);
+    parts[g / GROUP] = (row_part){.index = -1};
+    if (st->stage == KHOT_WRITE) keys_of(c, st, c->start + g, n, keys);
+    for (size_t i = 0; i < n; i++) {
+      bool equal = keys[i] == (real)st->pick.value && (int64_t)(c->start + g + i) <= st->pick.limit;
+      if (st->stage == KHOT_ALL) y[g + i] = (real)st->sum;
+      else y[g + i] = keys[i] > -R_INF && (keys[i] > (real)st->pick.value || equal) ? 1 : 0;
+    }
+  }
+}
+#define khot_hard_fold set_fold
+static bool khot_hard_next(const row_call *c, row_state *st) {
+  const double k = c->params[KHOT_K];
+  if (st->writes) return false;
+  if (st->stage == LOOK && !set_hopeless(c, st)) {
+    st->stage = SELECT;
+    select_begin(st, k < (double)c->n ? (size_t)k : c->n);
+    return true;
+  }
+  if (st->stage == SELECT && select_next(st)) return true;
+  if (st->stage == SELECT) {
+    st->stage = KHOT_WRITE;
+    return st->writes = true;
+  }
+  const bool nan = st->nan || st->max > 0;
+  st->empty = !nan;
+  if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
+  st->stage = KHOT_ALL;
+  st->sum = nan || c->on_empty == SMX_EMPTY_NAN ? (double)r_nan() : 0;
+  return st->writes = true;
+}
+static void khot_hard_rows(row_call *c);
+static const row_kernel khot_hard_kernel = KERNEL(khot_hard);
+static void khot_hard_rows(row_call *c) { run_rows(&khot_hard_kernel, c); }
+
+static const row_kernel *khot_pick(const row_call *c) { return c->params[HARD] == 0 ? &khot_soft_kernel : &khot_hard_kernel; }
+PICK_KERNEL(khot, -1)
+
+OPERATOR(gumbel_khot, khot, khot_grad)

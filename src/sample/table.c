@@ -140,4 +140,5 @@ const smx_op sample_table[SAMPLE_COUNT] = {
         .example = "softmax run cfg_logits conditional.npy --unconditional unconditional.npy --strength 3",
         INPUTS(cfg_in), OUTPUTS(logits_out), PARAMS(cfg_params)},
 #include "table_decode.inc"
+#include "table_sets.inc"
 };
