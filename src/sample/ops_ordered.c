@@ -119,7 +119,9 @@ SERIAL_KERNEL(ordered_grad)
 
 OPERATOR(gumbel_topk_logp, ordered, ordered_grad)
 
-/* ---- gumbel_topk_inclusion: q_i = 1 - e^-e^(x_i - kappa), the probability that x_i + Gumbel noise is above kappa ---- */
+/* ---- gumbel_topk_inclusion: q_i = 1 - e^-e^(x_i - kappa), the probability that x_i + Gumbel noise is above kappa ----
+ *
+ * Worst error, f32: 64.9 units where y is 2e-30, from the rounding of x - kappa; f64: 0.5. */
 
 enum { KAPPA = 1 }; /* input */
 
