@@ -49,11 +49,12 @@ static PyObject *params(int32_t count, const smx_param *param) {
 }
 
 static PyObject *op_record(const smx_op *op) {
-  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:d,s:O,s:O,s:N,s:N,s:N}", "id", (int)op->id, "name", op->name, "family",
+  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:d,s:O,s:O,s:O,s:N,s:N,s:N}", "id", (int)op->id, "name", op->name, "family",
                        op->family, "title", op->title, "formula", op->formula, "about", op->about, "source", op->source, "example",
                        op->example, "tolerance", op->tolerance, "backward", FLAG(op->flags, SMX_OP_BACKWARD), "inplace",
-                       FLAG(op->flags, SMX_OP_INPLACE), "inputs", ports(op->input_count, op->inputs), "outputs",
-                       ports(op->output_count, op->outputs), "params", params(op->param_count, op->params));
+                       FLAG(op->flags, SMX_OP_INPLACE), "detached", FLAG(op->flags, SMX_OP_DETACHED), "inputs",
+                       ports(op->input_count, op->inputs), "outputs", ports(op->output_count, op->outputs), "params",
+                       params(op->param_count, op->params));
 }
 
 PyObject *core_operators(PyObject *module, PyObject *unused) {

@@ -50,6 +50,7 @@ class Operator:
     tolerance: float  # largest error of f32 results, in units of 2^-24 of the result's scale
     backward: bool
     inplace: bool
+    detached: bool  # its gradient leaves out something that depends on x, as `about` says
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     params: tuple[Param, ...]
