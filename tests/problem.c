@@ -62,9 +62,9 @@ static void masks(rng *r, double *x, int64_t n) {
 }
 
 static void row_values(rng *r, const problem *p, const smx_port *port, double *x) {
-  int position = !strcmp(port->name, "position"), slope = !strcmp(port->name, "slope");
+  int position = !strcmp(port->name, "position"), slope = !strcmp(port->name, "slope"), quantile = strstr(port->help, "quantile") != NULL;
   for (int64_t i = 0; i < p->rows; i++) {
-    x[i] = (slope ? 0.0625 : 1) * (0.5 + rng_uniform(r));
+    x[i] = (slope ? 0.0625 : 1) * ((quantile ? 0 : 0.5) + rng_uniform(r));
     if (position) x[i] = p->n > 0 ? (double)rng_below(r, p->n < 2048 ? p->n : 2048) : 0;
   }
 }

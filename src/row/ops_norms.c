@@ -176,6 +176,42 @@ SUM_VALUES_OF(norm_grad_values, norm_grad_value)
 NORM_KERNELS(nap)
 NORM_KERNELS(relu)
 
+/* ---- unnormalized_attention: y_i = u_i / n^p, u = x or [x]+, n the elements above -inf; dx_i = dy_i / n^p where u moves ---- */
+
+enum { LENGTH_SHARE, LENGTH_POWER, LENGTH_RELU };
+SMI consts length_setup(const row_call *c, const span *s) {
+  (void)s;
+  return (consts){{0, (real)c->params[0], (real)c->params[1]}};
+}
+SMI void length_settle(consts *k, const span *s, const sum_row *r) {
+  (void)s;
+  k->v[LENGTH_SHARE] = (real)d_exp(-(double)k->v[LENGTH_POWER] * (r->valid > 1 ? d_log(r->valid, 0) : 0));
+}
+SMI vreal length_u(const span *s, const consts *k, size_t i, int cnt, vmask *moves) {
+  vreal x = norm_x(s, i, cnt, moves);
+  if (k->v[LENGTH_RELU] == 0) return x;
+  *moves = m_and(*moves, v_lt(v_set1(0), x));
+  return norm_only(*moves, x);
+}
+SMI vreal length_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  (void)r;
+  vmask moves;
+  return v_clean(v_mul(length_u(s, k, i, cnt, &moves), v_set1(k->v[LENGTH_SHARE])));
+}
+SMI vreal length_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  (void)r;
+  vmask moves;
+  length_u(s, k, i, cnt, &moves);
+  return v_clean(norm_only(moves, v_mul(at(s->src[SRC_DY], i, cnt), v_set1(k->v[LENGTH_SHARE]))));
+}
+SUM_VALUES_OF(length_values, length_value)
+SUM_VALUES_OF(length_grad_values, length_grad_value)
+static const sum_body length_body = {.setup = length_setup, .settle = length_settle, .emit = length_values, .full = 1, .max = true};
+SUM_KERNEL(length)
+static const sum_body length_grad_body = {
+    .setup = length_setup, .settle = length_settle, .emit = length_grad_values, .full = 1, .max = true, .gradient = true};
+SUM_KERNEL(length_grad)
+
 /* ---- sink_metrics: mean of what later queries give to a key ---- */
 
 enum { SINK_FIRST, SINK_SCALE };
@@ -219,4 +255,5 @@ SUM_KERNEL(sinks_grad)
 OPERATOR(sigmoid_attention, sigmoid, sigmoid_grad)
 OPERATOR(normalized_attention, nap, nap_grad)
 OPERATOR(relu_layernorm_weights, relu, relu_grad)
+OPERATOR(unnormalized_attention, length, length_grad)
 OPERATOR(sink_metrics, sinks, sinks_grad)

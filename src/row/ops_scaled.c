@@ -134,6 +134,28 @@ static const sum_body ssmax_weights_grad_body = {
 SUM_KERNEL(ssmax_weights_grad)
 CHAIN_KERNEL(ssmax_grad, look, ssmax_weights_grad)
 
+/* ---- sdm_activation: scores times d log(2 + q); its gradient is that of ssmax with d for s and log(2 + q) for log n ---- */
+
+enum { SDM_D = 1, SDM_Q = 2 };
+SMI double sdm_value(const row_call *c, const span *s, int port, double most) {
+  double v = s->src[port] ? (double)*s->src[port] : c->params[port - 1];
+  return v >= 0 && v <= most ? v : (double)r_nan();
+}
+SMI double sdm_d(const row_call *c, const span *s) { return sdm_value(c, s, SDM_D, 1); }
+SMI double sdm_log(const row_call *c, const span *s) { return d_log1p(sdm_value(c, s, SDM_Q, (double)R_MAX) + 1); }
+SMI consts sdm_setup(const row_call *c, const span *s) { return factor(sdm_d(c, s) * sdm_log(c, s)); }
+static const exp_body sdm_body = {.setup = sdm_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_weights};
+EXP_KERNEL(sdm)
+
+SMI consts sdm_grad_setup(const row_call *c, const span *s) {
+  double log = sdm_log(c, s);
+  return (consts){{1, (real)(sdm_d(c, s) * log), s->src[NOTE][LOOK_MAX], (real)log}};
+}
+static const sum_body sdm_weights_grad_body = {
+    .setup = sdm_grad_setup, .sums = weights_sums, .emit = ssmax_out, .row = ssmax_row, .full = 1};
+SUM_KERNEL(sdm_weights_grad)
+CHAIN_KERNEL(sdm_grad, look, sdm_weights_grad)
+
 /* ---- adaptive_temperature_softmax: scores times beta, a polynomial of the entropy H = log S - sum p (x - max) of the plain softmax ---- */
 
 enum { ENTROPY, ENTROPY_MAX, ENTROPY_LOG }; /* the note: log p = x - max - log */
@@ -266,6 +288,7 @@ EXP_KERNEL(gated_grad)
 OPERATOR(softmax_n, softmax_n, weights)
 OPERATOR(sink_softmax, sink_softmax, sink_grad)
 OPERATOR(ssmax, ssmax, ssmax_grad)
+OPERATOR(sdm_activation, sdm, sdm_grad)
 OPERATOR(adaptive_temperature_softmax, adaptive, adaptive_grad)
 OPERATOR(clipped_softmax, clipped, clipped_grad)
 OPERATOR(context_aware_scaling, gated, gated_grad)

@@ -33,6 +33,22 @@ static const exp_body mellowmax_body = {.setup = omega_setup,
                                         .inf = R_INF};
 EXP_KERNEL(mellowmax)
 
+/* ---- softmax_collapse_rate: 1 where sum e^(x - max), rounded to p bits, is 1: where the others add up to at most 2^-p ---- */
+
+SMI consts collapse_setup(const row_call *c, const span *s) {
+  static const real half_ulp[] = {(real)0x1p-11, (real)0x1p-8, (real)0x1p-24, (real)0x1p-53}; /* as precisions in table.c */
+  (void)s;
+  return (consts){{half_ulp[(int)c->params[0]]}};
+}
+SMI double collapse_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
+  (void)s;
+  (void)n;
+  return r->others <= (double)k->v[0];
+}
+static const exp_body collapse_body = {
+    .setup = collapse_setup, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = collapse_scalar, .inf = 1};
+EXP_KERNEL(collapse)
+
 /* dx = dy softmax(score), from x again: as accurate as softmax, whatever the size of lse. */
 SMI vreal times_upstream(vreal p, const exp_emit *w) {
   return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(p, v_set1(w->s->src[SRC_DY][0]))));
@@ -108,5 +124,6 @@ SCAN_KERNEL(logcumsumexp_grad, true)
 OPERATOR(logsumexp, logsumexp, lse_grad)
 OPERATOR(logmeanexp, logmeanexp, lse_grad)
 OPERATOR(mellowmax, mellowmax, mellowmax_grad)
+FORWARD_OPERATOR(softmax_collapse_rate, collapse)
 OPERATOR(boltzmann_operator, boltzmann_operator, boltzmann_grad)
 OPERATOR(logcumsumexp, logcumsumexp, logcumsumexp_grad)

@@ -56,6 +56,13 @@ void logsumexp_ref(const row_ref_call *c) {
   c->out[0][0] = (double)(m + log1pl(sum_exp(c, plain, m, 1)));
 }
 
+void softmax_collapse_rate_ref(const row_ref_call *c) {
+  static const int digits[] = {11, 8, 24, 53};
+  real m = largest(c, plain);
+  if (settled(c, 1, m, 0)) return;
+  c->out[0][0] = sum_exp(c, plain, m, 1) <= ldexpl(1, -digits[(int)c->q[0]]);
+}
+
 void logmeanexp_ref(const row_ref_call *c) {
   real m = largest(c, plain);
   if (settled(c, 1, m, -INFINITY)) return;

@@ -37,6 +37,14 @@ static void standardise(const row_ref_call *c, int relu, real gamma, real beta, 
 void normalized_attention_ref(const row_ref_call *c) { standardise(c, 0, c->q[0], c->q[1], c->q[2]); }
 void relu_layernorm_weights_ref(const row_ref_call *c) { standardise(c, 1, 1, 0, c->q[0]); }
 
+void unnormalized_attention_ref(const row_ref_call *c) {
+  if (settled(c, c->n, largest(c, plain), 0)) return;
+  for (size_t i = 0; i < c->n; i++) {
+    real x = c->in[0][i];
+    c->out[0][i] = x == -INFINITY || (c->q[1] == 1 && x < 0) ? 0 : (double)(x / powl((real)valid(c), c->q[0]));
+  }
+}
+
 void sink_metrics_ref(const row_ref_call *c) {
   real m = largest(c, plain), first = c->in[1] ? c->in[1][0] : 0, sum = 0, count = 0;
   if (isnan(m) || m == -INFINITY) {

@@ -32,6 +32,11 @@ static void scaled_weights(const row_ref_call *c, real by) {
 
 void ssmax_ref(const row_ref_call *c) { scaled_weights(c, ssmax_factor(c)); }
 
+void sdm_activation_ref(const row_ref_call *c) {
+  real d = c->in[1] ? c->in[1][0] : c->q[0], q = c->in[2] ? c->in[2][0] : c->q[1];
+  scaled_weights(c, d < 0 || d > 1 || q < 0 ? NAN : d * logl(2 + q));
+}
+
 void adaptive_temperature_softmax_ref(const row_ref_call *c) {
   real m = largest(c, plain), entropy = 0, beta = 0;
   if (settled(c, c->n, m, 0)) return;

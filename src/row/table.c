@@ -86,6 +86,7 @@ static const char *const ties[] = {"first", "split", NULL};
 static const char *const yes_no[] = {"no", "yes", NULL};
 static const char *const forms[] = {"plain", "range", NULL};
 static const char *const transforms[] = {"antipignistic", "min_specificity", NULL};
+static const char *const precisions[] = {"f16", "bf16", "f32", "f64", NULL};
 static const char *const lengths[] = {"fixed", "row", "valid", NULL};
 static const char *const gradients[] = {"zero", "straight_through", NULL};
 static const smx_param hardmax_params[] = {
@@ -109,11 +110,10 @@ static const smx_param boltzmann_params[] = {
     {"alpha", "0 = mean, large = maximum, negative = towards the minimum", 1, -1e30, 1e30, 0, NULL},
 };
 static const char *const orders[] = {"value", "index", NULL};
-static const char *const no_yes[] = {"no", "yes", NULL};
 static const smx_param topk_params[] = {
     {"k", "how many are wanted; at most n", 10, 1, 9007199254740992.0, SMX_PARAM_INT | SMX_PARAM_MAX_N, NULL},
     {"order", "of the results: best first, or by index", 0, 0, 1, SMX_PARAM_INT, orders},
-    {"renormalise", "weights among the k only, which then sum to 1", 0, 0, 1, SMX_PARAM_INT, no_yes},
+    {"renormalise", "weights among the k only, which then sum to 1", 0, 0, 1, SMX_PARAM_INT, yes_no},
 };
 static const smx_param sparse_params[] = {
     {"k", "how many elements keep a weight; at most n", 10, 1, 9007199254740992.0, SMX_PARAM_INT | SMX_PARAM_MAX_N, NULL},
