@@ -32,6 +32,9 @@ const Cases table[] = {
     {"softmax", "f32", "8192x8192@0 64x1000x512@1"},
     {"cross_entropy cross_entropy_dx", "f32", "8192x32000 512x151936"},
     {"op grad", "f32", "4096x1024"},
+    {"op:softmax op:sparsemax op:entmax15 op:softpick op:softmax_n op:sigmoid_attention op:taylor_softmax op:stablemax op:ssmax "
+     "op:power_softmax",
+     "f32", "2048x32768"},
 };
 
 enum { MIN_PARALLEL = 1 << 18 }; /* elements from which two threads are worth a line */

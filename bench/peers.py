@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The peers that live in Python: NumPy, ONNX Runtime and JAX beside libsoftmax, in turns, in one process. report.py --peers runs it.
 
+sparsemax and entmax15 stand beside their sort-based way in NumPy, and beside the package entmax where somebody has installed that (it brings PyTorch).
 Prints JSON: the versions, and the samples of each implementation in ns per element. A peer that cannot do a case is left out of it. NumPy
 writes where it is told, ONNX Runtime into a bound output, JAX into a new one, because it knows no other way.
 """
@@ -15,6 +16,8 @@ import time
 
 SHAPES = "1x1024 1x16384 1x262144 1x4194304 65536x16 4096x128 4096x1024 1024x32768 64x151936 8192x32000 512x151936".split()
 VERBS = ("softmax", "log_softmax", "logsumexp", "cross_entropy", "cross_entropy_dx")
+SORTED = ("op:sparsemax", "op:entmax15")
+SORTED_SHAPE = "2048x32768"
 DTYPES = {"f32": (2, 32), "f64": (2, 64), "f16": (2, 16), "bf16": (4, 16)}  # as DLPack numbers them
 
 
@@ -59,6 +62,8 @@ def libsoftmax(case, x, library):
     lib.smx_last_error.restype = ctypes.c_char_p
     if case.verb.startswith("cross_entropy"):
         return libsoftmax_loss(case, x, lib)
+    if case.verb in SORTED:
+        return libsoftmax_operator(case, x, lib)
     y = at_page(case.shape[:-1] if case.verb == "logsumexp" else case.shape, x.dtype)
     options, context = ContextOptions(size=ctypes.sizeof(ContextOptions), threads=case.threads), ctypes.c_void_p()
     tensors = [Tensor.of(x, case), Tensor.of(y, case)]
@@ -92,6 +97,23 @@ def libsoftmax_loss(case, x, lib):
     return call
 
 
+def libsoftmax_operator(case, x, lib):
+    y = at_page(x.shape, x.dtype)
+    options, context = ContextOptions(size=ctypes.sizeof(ContextOptions), threads=case.threads), ctypes.c_void_p()
+    if lib.smx_context_create(ctypes.byref(options), ctypes.byref(context)):
+        sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+    lib.smx_op_find.restype = ctypes.c_void_p
+    op = ctypes.c_void_p(lib.smx_op_find(case.verb.split(":")[1].encode()))
+    tensors = Tensor.of(x, case), Tensor.of(y, case)
+    ports = [(ctypes.POINTER(Tensor) * 1)(ctypes.pointer(t)) for t in tensors]
+
+    def call():
+        if lib.smx_forward(op, context, None, 1, ports[0], 1, ports[1]):
+            sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+        return y
+    return call
+
+
 # ---- The peers -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -99,6 +121,8 @@ def numpy(case, x, _):
     import numpy as np
     if case.dtype == "bf16":
         raise Refused  # a dtype of an extension
+    if case.verb in SORTED:
+        return numpy_sorted(case, x)
     y, row = at_page(x.shape, x.dtype), np.empty(case.shape[:-1] + (1,), x.dtype)
 
     def shifted():
@@ -133,12 +157,48 @@ def numpy(case, x, _):
             "cross_entropy_dx": cross_entropy_dx}[case.verb]
 
 
+def numpy_sorted(case, x):
+    """Sort the row, find how many elements have weight from sums along it, and from them the threshold."""
+    import numpy as np
+    counts = np.arange(1, x.shape[-1] + 1, dtype=x.dtype)
+
+    def sparsemax():
+        z = -np.sort(-x, axis=-1)
+        sums = np.cumsum(z, axis=-1)
+        support = np.sum(1 + counts * z > sums, axis=-1, keepdims=True)
+        tau = (np.take_along_axis(sums, support - 1, -1) - 1) / support
+        return np.maximum(x - tau, 0)
+
+    def entmax15():
+        half = (x - np.max(x, axis=-1, keepdims=True)) / 2
+        z = -np.sort(-half, axis=-1)
+        mean = np.cumsum(z, axis=-1) / counts
+        spread = np.cumsum(z * z, axis=-1) - counts * mean * mean
+        tau = mean - np.sqrt(np.maximum((1 - spread) / counts, 0))
+        support = np.sum(tau <= z, axis=-1, keepdims=True)
+        return np.maximum(half - np.take_along_axis(tau, support - 1, -1), 0)**2
+    return sparsemax if case.verb == "op:sparsemax" else entmax15
+
+
+def entmax(case, x, _):
+    if case.verb not in SORTED:
+        raise Refused
+    try:
+        import entmax as lib
+        import torch
+    except ImportError as e:
+        raise Refused from e
+    torch.set_num_threads(case.threads)
+    function, there = getattr(lib, case.verb.split(":")[1]), torch.from_numpy(x)
+    return lambda: function(there, dim=-1).numpy()
+
+
 def onnxruntime(case, x, _):
     import onnx
     import onnxruntime as ort
     from onnx import TensorProto, helper
     types = {"f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "f16": TensorProto.FLOAT16}
-    if case.dtype not in types or case.verb.startswith("cross_entropy"):
+    if case.dtype not in types or case.verb.startswith("cross_entropy") or case.verb in SORTED:
         raise Refused
     operator, attributes, shape = {"softmax": ("Softmax", {"axis": -1}, case.shape), "log_softmax": ("LogSoftmax", {"axis": -1}, case.shape),
                                    "logsumexp": ("ReduceLogSumExp", {"keepdims": 0, "axes": [-1]}, case.shape[:-1])}[case.verb]
@@ -166,6 +226,8 @@ def onnxruntime(case, x, _):
 def jax(case, x, _):
     import jax as lib
     lib.config.update("jax_enable_x64", True)
+    if case.verb in SORTED:
+        raise Refused
     if case.verb.startswith("cross_entropy"):
         return jax_loss(case, x, lib)
     function = {"softmax": lib.nn.softmax, "log_softmax": lib.nn.log_softmax, "logsumexp": lib.nn.logsumexp}[case.verb]
@@ -185,7 +247,7 @@ def jax_loss(case, x, lib):
     return lambda: lib.block_until_ready(compiled(there, target))
 
 
-IMPLEMENTATIONS = {"smx-python": libsoftmax, "numpy": numpy, "onnxruntime": onnxruntime, "jax": jax}
+IMPLEMENTATIONS = {"smx-python": libsoftmax, "numpy": numpy, "onnxruntime": onnxruntime, "jax": jax, "entmax": entmax}
 
 # ---- Measurement -----------------------------------------------------------------------------------------------------------------------
 
@@ -252,7 +314,8 @@ def measure(case, library, repetitions, min_time):
 
 def versions():
     from importlib import metadata
-    return {name: metadata.version(name) for name in ("numpy", "onnxruntime", "jax")}
+    there = {d.metadata["Name"] for d in metadata.distributions()}
+    return {name: metadata.version(name) for name in ("numpy", "onnxruntime", "jax", "entmax") if name in there}
 
 
 def main():
@@ -264,7 +327,8 @@ def main():
     p.add_argument("--min-time", type=float, default=0.01, metavar="SECONDS")
     args = p.parse_args()
     if args.list:
-        print("\n".join("%s/%s/%s/t%d" % (v, d, s, t) for v in VERBS for d in DTYPES for s in SHAPES for t in (1, 2)))
+        cases = [(v, d, s) for v in VERBS for d in DTYPES for s in SHAPES] + [(v, "f32", SORTED_SHAPE) for v in SORTED]
+        print("\n".join("%s/%s/%s/t%d" % (*case, t) for case in cases for t in (1, 2)))
         return
     case = Case(args.case)
     os.environ.update(OMP_NUM_THREADS=str(case.threads), OPENBLAS_NUM_THREADS=str(case.threads), JAX_PLATFORMS="cpu")

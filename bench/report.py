@@ -195,7 +195,8 @@ def run(args):
 # ---- Printing --------------------------------------------------------------------------------------------------------------------------
 
 COLUMNS = (("smx", "smx"), ("tensor", "smx-tensor"), ("avx2", "smx-avx2"), ("portable", "smx-portable"),
-           ("python", "smx-python"), *((name, name) for name in NATIVE_PEERS), ("numpy", "numpy"), ("ort", "onnxruntime"), ("jax", "jax"))
+           ("python", "smx-python"), *((name, name) for name in NATIVE_PEERS), ("numpy", "numpy"), ("ort", "onnxruntime"), ("jax", "jax"),
+           ("entmax", "entmax"))
 
 
 def used_columns(cases, python):

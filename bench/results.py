@@ -4,7 +4,7 @@ import os
 import statistics
 
 NATIVE_PEERS = ("xnnpack", "onednn", "expf")  # measured beside smx, in softmax_bench
-PYTHON_PEERS = ("numpy", "onnxruntime", "jax")  # measured beside smx-python, in peers.py
+PYTHON_PEERS = ("numpy", "onnxruntime", "jax", "entmax")  # measured beside smx-python, in peers.py
 CEILINGS = ("memcpy", "read", "write", "write_nt", "fma")
 OURS = ("smx", "smx-tensor")
 
