@@ -16,7 +16,7 @@ static smx_attention_select_options defaults(void) { return (smx_attention_selec
 
 static void expect_list(const smx_attention_select_options *options, const double *mass, int64_t n, const int32_t *want, int64_t most,
                         int32_t count) {
-  int32_t keys[8], kept;
+  int32_t keys[8], kept = -1;
   int64_t rows[] = {1, 1, n}, list[] = {1, 1, most};
   const smx_tensor m = smx_tensor_of(mass, SMX_F64, 3, rows, NULL), k = smx_tensor_of(keys, SMX_I32, 3, list, NULL);
   const smx_tensor c = smx_tensor_of(&kept, SMX_I32, 2, list, NULL);
