@@ -152,8 +152,9 @@ static smx_status check_inputs(selection *s, const smx_tensor *mass, const smx_t
   if (s->lists != s->heads && (s->lists != 1 || s->heads == 0))
     return smx_fail(SMX_ERR_SHAPE, "%s: keys: shape[1] is %lld, not %lld or 1", j->name, (long long)s->lists, (long long)s->heads);
   status = check_options(s);
+  if (status != SMX_OK) return status;
   const int64_t lists[] = {s->batch, s->lists}, forced = s->options->first + s->options->last;
-  if (status == SMX_OK) status = check_wholes(s, "lengths", s->options->lengths, 1, lists, 0, s->length, &s->lengths);
+  status = check_wholes(s, "lengths", s->options->lengths, 1, lists, 0, s->length, &s->lengths);
   return status == SMX_OK ? check_wholes(s, "budgets", s->options->budgets, 2, lists, forced, s->most, &s->budgets) : status;
 }
 
