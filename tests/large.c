@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "unit.h"
+#include "tensors.h"
 #include "util.h"
 
 static const int64_t many = (INT64_C(1) << 31) + 1024;
@@ -33,15 +33,11 @@ static unsigned char *repeated(size_t bytes) {
   return p;
 }
 
-static smx_tensor tensor(void *data, smx_dtype t, int64_t *shape, int ndim) {
-  return (smx_tensor){.data = data, .device = {1, 0}, .ndim = ndim, .dtype = t, .shape = shape};
-}
-
 static void logsumexp_of_one_row(void **state) {
   (void)state;
   float lse = 0;
   int64_t shape[] = {many};
-  smx_tensor x = tensor(zeros((size_t)many * 2), SMX_BF16, shape, 1), y = tensor(&lse, SMX_F32, NULL, 0);
+  smx_tensor x = tensor(zeros((size_t)many * 2), SMX_BF16, 1, shape), y = tensor(&lse, SMX_F32, 0, NULL);
   assert_int_equal(smx_logsumexp(NULL, 0, &x, &y), SMX_OK);
   munmap(x.data, (size_t)many * 2);
   printf("log of %lld is %.9g\n", (long long)many, lse);
@@ -51,7 +47,7 @@ static void logsumexp_of_one_row(void **state) {
 static void softmax_of_one_row(void **state) {
   (void)state;
   int64_t shape[] = {many};
-  smx_tensor x = tensor(zeros((size_t)many * 2), SMX_BF16, shape, 1), y = tensor(repeated((size_t)many * 2), SMX_BF16, shape, 1);
+  smx_tensor x = tensor(zeros((size_t)many * 2), SMX_BF16, 1, shape), y = tensor(repeated((size_t)many * 2), SMX_BF16, 1, shape);
   uint16_t *end = (uint16_t *)y.data + many, want;
   assert_int_equal(smx_softmax(NULL, 0, &x, &y), SMX_OK);
   dtype_store(SMX_BF16, &want, 1 / (double)many);
@@ -69,7 +65,7 @@ static void softmax_of_many_rows(void **state) {
   for (int i = 0; i < N; i++) dtype_store(SMX_F16, &row[i], i % 7);
   for (size_t i = 0; i < WINDOW; i += sizeof row) memcpy(in + i, row, sizeof row);
   memset(out, 0xff, WINDOW);
-  smx_tensor x = tensor(in, SMX_F16, shape, 2), y = tensor(out, SMX_F16, shape, 2);
+  smx_tensor x = tensor(in, SMX_F16, 2, shape), y = tensor(out, SMX_F16, 2, shape);
   smx_context_options options = {.size = sizeof options, .threads = 2};
   smx_context *ctx = NULL;
   assert_int_equal(smx_context_create(&options, &ctx), SMX_OK);
@@ -84,8 +80,8 @@ static void loss_of_one_row(void **state) {
   (void)state;
   float loss = 0;
   int64_t shape[] = {many}, target = many - 5;
-  smx_tensor x = tensor(zeros((size_t)many * 2), SMX_BF16, shape, 1), y = tensor(&target, SMX_I64, NULL, 0);
-  smx_tensor l = tensor(&loss, SMX_F32, NULL, 0), dx = tensor(repeated((size_t)many * 2), SMX_BF16, shape, 1);
+  smx_tensor x = tensor(zeros((size_t)many * 2), SMX_BF16, 1, shape), y = tensor(&target, SMX_I64, 0, NULL);
+  smx_tensor l = tensor(&loss, SMX_F32, 0, NULL), dx = tensor(repeated((size_t)many * 2), SMX_BF16, 1, shape);
   const smx_tensor *in[] = {&x, &y}, *out[] = {&l, &dx};
   uint16_t weight, *end = (uint16_t *)dx.data + many;
   const double want = log(exp(3) + (double)(many - 1)) - 3;
@@ -112,11 +108,11 @@ static void loss_of_many_rows(void **state) {
   for (int i = 0; i < N; i++) dtype_store(SMX_F16, &row[i], i % 7);
   for (size_t i = 0; i < WINDOW; i += sizeof row) memcpy(in + i, row, sizeof row);
   for (int64_t r = 0; r < shape[0]; r++) target[r] = one, loss[r] = -1;
-  smx_tensor x = tensor(in, SMX_F16, shape, 2), y = tensor(target, SMX_I64, shape, 1), l = tensor(loss, SMX_F32, shape, 1);
-  smx_tensor d = tensor(gradient, SMX_F16, shape, 2), m = tensor(&mean, SMX_F32, NULL, 0);
+  smx_tensor x = tensor(in, SMX_F16, 2, shape), y = tensor(target, SMX_I64, 1, shape), l = tensor(loss, SMX_F32, 1, shape);
+  smx_tensor d = tensor(gradient, SMX_F16, 2, shape), m = tensor(&mean, SMX_F32, 0, NULL);
   int64_t single[] = {1, N};
-  smx_tensor x1 = tensor(row, SMX_F16, single, 2), y1 = tensor(&one, SMX_I64, single, 1), l1 = tensor(&want, SMX_F32, single, 1);
-  smx_tensor d1 = tensor(dx, SMX_F16, single, 2);
+  smx_tensor x1 = tensor(row, SMX_F16, 2, single), y1 = tensor(&one, SMX_I64, 1, single), l1 = tensor(&want, SMX_F32, 1, single);
+  smx_tensor d1 = tensor(dx, SMX_F16, 2, single);
   const smx_op *op = smx_op_find("focal_loss");
   const smx_tensor *from[] = {&x, &y}, *to[] = {&l, &d, &m}, *from1[] = {&x1, &y1}, *to1[] = {&l1, &d1};
   smx_context_options options = {.size = sizeof options, .threads = 2};
@@ -155,7 +151,7 @@ static void huge_strides(void **state) {
   int64_t shape[] = {2, N}, strides[] = {-row_step, step};
   for (int r = 0; r < 2; r++)
     for (int i = 0; i < N; i++) data[(1 - r) * row_step + i * step] = plain[r * N + i] = (float)(i * i - 3 * r);
-  smx_tensor x = tensor(data + row_step, SMX_F32, shape, 2), y = tensor(got, SMX_F32, shape, 2);
+  smx_tensor x = tensor(data + row_step, SMX_F32, 2, shape), y = tensor(got, SMX_F32, 2, shape);
   x.strides = strides;
   assert_int_equal(smx_softmax_f32(2, N, plain, want), SMX_OK);
   assert_int_equal(smx_softmax(NULL, 1, &x, &y), SMX_OK);

@@ -9,7 +9,7 @@
 
 #include "cpu/cpu.h"
 #include "problem.h"
-#include "unit.h"
+#include "tensors.h"
 
 enum { ROWS = 700, N = 9 };
 static float x[ROWS * N], weight[N], loss[ROWS], dx[ROWS * N], lse[ROWS];
@@ -20,11 +20,6 @@ static void make_rows(void) {
   for (int i = 0; i < ROWS * N; i++) x[i] = (float)(3 * rng_normal(&r));
   for (int i = 0; i < ROWS; i++) target[i] = i % 5 ? rng_below(&r, N) : -100;
   for (int i = 0; i < N; i++) weight[i] = (float)(0.5 + rng_uniform(&r));
-}
-
-static smx_tensor tensor(void *data, smx_dtype t, int ndim, int64_t *shape) {
-  smx_tensor v = {.data = data, .device = {1, 0}, .ndim = ndim, .dtype = t, .shape = shape};
-  return v;
 }
 
 /* cross_entropy over the rows above, weighted or not. */

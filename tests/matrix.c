@@ -6,18 +6,7 @@
 
 #include "cpu/cpu.h"
 #include "problem.h"
-#include "unit.h"
-
-static smx_tensor tensor(void *data, smx_dtype t, int ndim, int64_t *shape) {
-  smx_tensor v = {.data = data, .device = {1, 0}, .ndim = ndim, .dtype = t, .shape = shape};
-  return v;
-}
-#define F64(data, ndim, shape) tensor(data, SMX_F64, ndim, shape)
-
-static void near(const double *have, const double *want, int n, double within) {
-  for (int i = 0; i < n; i++)
-    if (!(fabs(have[i] - want[i]) <= within)) fail_msg("element %d is %.12g, not %.12g", i, have[i], want[i]);
-}
+#include "tensors.h"
 
 static double cost[] = {1, 2, 3, 0, 1, 0, 2, 0, 1}, up[] = {1, -2, 0.5, 0, 1, 2, -1, 3, 0.25};
 static int64_t square[] = {3, 3};

@@ -6,18 +6,7 @@
 
 #include "cpu/cpu.h"
 #include "problem.h"
-#include "unit.h"
-
-static smx_tensor tensor(void *data, smx_dtype t, int ndim, int64_t *shape) {
-  smx_tensor v = {.data = data, .device = {1, 0}, .ndim = ndim, .dtype = t, .shape = shape};
-  return v;
-}
-#define F64(data, ndim, shape) tensor(data, SMX_F64, ndim, shape)
-
-static void near(const double *have, const double *want, int n, double within) {
-  for (int i = 0; i < n; i++)
-    if (!(fabs(have[i] - want[i]) <= within)) fail_msg("element %d is %.17g, not %.17g", i, have[i], want[i]);
-}
+#include "tensors.h"
 
 enum { M = 3, N = 4 };
 static double three[M * N] = {2, 1, 0.1, -1, 0.5, -0.3, 1.2, 0, 0, 3, -2, 0.5}, counts[M] = {0.5, -1, 0.25};
