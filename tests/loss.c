@@ -51,7 +51,6 @@ static double blocks(const float *v) {
 
 static void reductions_are_blocks_of_rows(void **state) {
   (void)state;
-  static const int32_t threads[] = {1, 2, 7};
   make_rows();
   for (int weighted = 0; weighted < 2; weighted++) {
     float counts[ROWS], sum, mean, own[N];
@@ -59,18 +58,11 @@ static void reductions_are_blocks_of_rows(void **state) {
     assert_int_equal(run(NULL, weighted, SUM, &sum), SMX_OK);
     assert_true(sum == (float)blocks(loss));
     memcpy(own, dx + N, sizeof own);
-    for (int isa = 0; isa < smx_isa_count(); isa++)
-      for (size_t t = 0; t < COUNT_OF(threads); t++) {
-        smx_context_options options = {.size = sizeof options, .threads = threads[t]};
-        smx_context *ctx;
-        assert_int_equal(smx_context_create(&options, &ctx), SMX_OK);
-        smx_isa_set(smx_isa_at(isa));
-        assert_int_equal(run(ctx, weighted, MEAN, &mean), SMX_OK);
-        assert_true(mean == (float)(blocks(loss) / blocks(counts)));
-        for (int j = 0; j < N; j++) assert_true(fabs(dx[N + j] - own[j] / blocks(counts)) <= 1e-6 * fabs(own[j] / blocks(counts)));
-        smx_context_destroy(ctx);
-      }
-    smx_isa_set(smx_isa_at(0));
+    for (way w = {0}; next_way(&w);) {
+      assert_int_equal(run(w.ctx, weighted, MEAN, &mean), SMX_OK);
+      assert_true(mean == (float)(blocks(loss) / blocks(counts)));
+      for (int j = 0; j < N; j++) assert_true(fabs(dx[N + j] - own[j] / blocks(counts)) <= 1e-6 * fabs(own[j] / blocks(counts)));
+    }
   }
 }
 

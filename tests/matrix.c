@@ -99,7 +99,6 @@ static void sinkhorn_all(smx_context *ctx, float *x, float *dy, int64_t *strides
 static void sinkhorn_has_the_same_bits(void **state) {
   (void)state;
   static float x[CELLS], dy[CELLS], tx[CELLS], tdy[CELLS], want[3 * CELLS], have[3 * CELLS];
-  static const int32_t threads[] = {1, 2, 7};
   int64_t turned[] = {ROWS * COLUMNS, 1, ROWS};
   rng r = {3};
   for (int i = 0; i < CELLS; i++) x[i] = (float)(3 * rng_normal(&r)), dy[i] = (float)rng_normal(&r);
@@ -111,19 +110,12 @@ static void sinkhorn_has_the_same_bits(void **state) {
   }
   sinkhorn_all(NULL, x, dy, NULL, want);
   for (int i = 0; i < 3 * CELLS; i++) assert_true(isnan(want[i]) == (i % CELLS / (ROWS * COLUMNS) == 1));
-  for (int isa = 0; isa < smx_isa_count(); isa++)
-    for (size_t t = 0; t < COUNT_OF(threads); t++) {
-      smx_context_options options = {.size = sizeof options, .threads = threads[t]};
-      smx_context *ctx;
-      assert_int_equal(smx_context_create(&options, &ctx), SMX_OK);
-      smx_isa_set(smx_isa_at(isa));
-      sinkhorn_all(ctx, x, dy, NULL, have);
-      assert_memory_equal(have, want, sizeof want);
-      sinkhorn_all(ctx, tx, tdy, turned, have);
-      assert_memory_equal(have, want, sizeof want);
-      smx_context_destroy(ctx);
-    }
-  smx_isa_set(smx_isa_at(0));
+  for (way w = {0}; next_way(&w);) {
+    sinkhorn_all(w.ctx, x, dy, NULL, have);
+    assert_memory_equal(have, want, sizeof want);
+    sinkhorn_all(w.ctx, tx, tdy, turned, have);
+    assert_memory_equal(have, want, sizeof want);
+  }
 }
 
 static void sinkhorn_refuses(void **state) {
@@ -261,7 +253,6 @@ static void objectives_all(smx_context *ctx, float *a, int64_t *strides, double 
 
 static void objectives_have_the_same_bits(void **state) {
   (void)state;
-  static const int32_t threads[] = {1, 2, 7};
   int64_t strides[] = {1, M};
   float want[6 * N], have[6 * N];
   double f[2], g[2];
@@ -274,20 +265,13 @@ static void objectives_have_the_same_bits(void **state) {
   for (int i = 0; i < 4 * N; i++) assert_true(isfinite(want[i]));
   minus[17] = 0;
   objectives_all(NULL, big, NULL, f, want);
-  for (int isa = 0; isa < smx_isa_count(); isa++)
-    for (size_t t = 0; t < COUNT_OF(threads); t++) {
-      smx_context_options options = {.size = sizeof options, .threads = threads[t]};
-      smx_context *ctx;
-      assert_int_equal(smx_context_create(&options, &ctx), SMX_OK);
-      smx_isa_set(smx_isa_at(isa));
-      for (int way = 0; way < 2; way++) {
-        objectives_all(ctx, way ? turned : big, way ? strides : NULL, g, have);
-        assert_memory_equal(have, want, sizeof want);
-        assert_memory_equal(f, g, sizeof f);
-      }
-      smx_context_destroy(ctx);
+  for (way w = {0}; next_way(&w);) {
+    for (int axes = 0; axes < 2; axes++) {
+      objectives_all(w.ctx, axes ? turned : big, axes ? strides : NULL, g, have);
+      assert_memory_equal(have, want, sizeof want);
+      assert_memory_equal(f, g, sizeof f);
     }
-  smx_isa_set(smx_isa_at(0));
+  }
   big[77] = NAN;
   objectives_all(NULL, big, NULL, g, have);
   for (int i = 0; i < 6 * N; i++) assert_true(isnan(have[i]));

@@ -114,7 +114,6 @@ static void everything(smx_context *ctx, float *x, int64_t *strides, float *out)
 static void the_same_bits(void **state) {
   (void)state;
   static float x[CELLS], turned[CELLS], want[RESULTS], have[RESULTS];
-  static const int32_t threads[] = {1, 2, 7};
   int64_t strides[] = {MANY * LONG, 1, MANY};
   rng r = {3};
   for (int i = 0; i < CELLS; i++) {
@@ -122,17 +121,10 @@ static void the_same_bits(void **state) {
     turned[i / (MANY * LONG) * MANY * LONG + i % LONG * MANY + i / LONG % MANY] = x[i];
   }
   everything(NULL, x, NULL, want);
-  for (int isa = 0; isa < smx_isa_count(); isa++)
-    for (size_t t = 0; t < COUNT_OF(threads); t++) {
-      smx_context_options options = {.size = sizeof options, .threads = threads[t]};
-      smx_context *ctx;
-      assert_int_equal(smx_context_create(&options, &ctx), SMX_OK);
-      smx_isa_set(smx_isa_at(isa));
-      everything(ctx, t % 2 ? turned : x, t % 2 ? strides : NULL, have);
-      assert_memory_equal(have, want, sizeof want);
-      smx_context_destroy(ctx);
-    }
-  smx_isa_set(smx_isa_at(0));
+  for (way w = {0}; next_way(&w);) {
+    everything(w.ctx, w.number % 2 == 0 ? turned : x, w.number % 2 == 0 ? strides : NULL, have);
+    assert_memory_equal(have, want, sizeof want);
+  }
 }
 
 static void bad_opinions(void **state) {
