@@ -129,6 +129,16 @@ static bool wide(const smx_tensor *t) { return t->dtype.bits == 64; }
 
 /* ---- the entry points ---- */
 
+/* The library is called without the interpreter's lock; 0, or -1 with the error set. */
+#define RETURN_CALL(call) \
+  do { \
+    smx_status status; \
+    Py_BEGIN_ALLOW_THREADS; \
+    status = (call); \
+    Py_END_ALLOW_THREADS; \
+    return status == SMX_OK ? 0 : (core_raise(status), -1); \
+  } while (0)
+
 static int run_forward(attention_call *a) {
   const smx_tensor *q = NULL, *k = NULL, *v = NULL;
   int64_t with_lse = 0;
@@ -140,12 +150,8 @@ static int run_forward(attention_call *a) {
   smx_params params;
   const smx_op *op = argument(a, "operator") ? take_operator(a, &params) : NULL;
   if (PyErr_Occurred()) return -1;
-  smx_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = op ? smx_attention_rows(a->ctx, &a->options, op, &params, q, k, v, a->results.tensor[0])
-              : smx_attention(a->ctx, &a->options, q, k, v, a->results.tensor[0], a->results.tensor[1]);
-  Py_END_ALLOW_THREADS;
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
+  RETURN_CALL(op ? smx_attention_rows(a->ctx, &a->options, op, &params, q, k, v, a->results.tensor[0])
+                 : smx_attention(a->ctx, &a->options, q, k, v, a->results.tensor[0], a->results.tensor[1]));
 }
 
 static int run_scores(attention_call *a) {
@@ -155,11 +161,7 @@ static int run_scores(attention_call *a) {
   if (four_dimensions(a, "q", q) < 0 || four_dimensions(a, "k", k) < 0) return -1;
   smx_shape s = shape_of(4, q, table && table->ndim == 2 ? table->shape[1] * k->shape[2] : k->shape[2], q->dtype);
   if (core_take_kind(&a->c, argument(a, "q")) < 0 || make_result(a, 0, "scores", &s, argument(a, "out")) < 0) return -1;
-  smx_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = smx_attention_scores(a->ctx, &a->options, (smx_attention_stage)stage, q, k, a->results.tensor[0]);
-  Py_END_ALLOW_THREADS;
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
+  RETURN_CALL(smx_attention_scores(a->ctx, &a->options, (smx_attention_stage)stage, q, k, a->results.tensor[0]));
 }
 
 static int run_column_mass(attention_call *a) {
@@ -168,11 +170,7 @@ static int run_column_mass(attention_call *a) {
   if (take_array(a, "row_weights", false, &rows) < 0 || four_dimensions(a, "q", q) < 0 || four_dimensions(a, "k", k) < 0) return -1;
   smx_shape s = shape_of(3, k, 0, wide(q) || wide(k) ? SMX_F64 : SMX_F32);
   if (core_take_kind(&a->c, argument(a, "q")) < 0 || make_result(a, 0, "mass", &s, argument(a, "out")) < 0) return -1;
-  smx_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = smx_attention_column_mass(a->ctx, &a->options, q, k, lse, rows, a->results.tensor[0]);
-  Py_END_ALLOW_THREADS;
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
+  RETURN_CALL(smx_attention_column_mass(a->ctx, &a->options, q, k, lse, rows, a->results.tensor[0]));
 }
 
 /* Lists of `keep` keys: one for every head, or with shared one for all of them. */
@@ -192,11 +190,7 @@ static int run_select(attention_call *a) {
   if (core_take_kind(&a->c, argument(a, "mass")) < 0 || make_result(a, 0, "keys", &keys, argument(a, "out")) < 0 ||
       make_result(a, 1, "kept", &kept, NULL) < 0)
     return -1;
-  smx_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = smx_attention_select(a->ctx, &o, mass, a->results.tensor[0], a->results.tensor[1]);
-  Py_END_ALLOW_THREADS;
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
+  RETURN_CALL(smx_attention_select(a->ctx, &o, mass, a->results.tensor[0], a->results.tensor[1]));
 }
 
 static int run_apply(attention_call *a) {
@@ -205,11 +199,7 @@ static int run_apply(attention_call *a) {
   if (four_dimensions(a, "w", w) < 0 || four_dimensions(a, "v", v) < 0) return -1;
   smx_shape o = shape_of(4, w, v->shape[3], v->dtype);
   if (core_take_kind(&a->c, argument(a, "w")) < 0 || make_result(a, 0, "o", &o, argument(a, "out")) < 0) return -1;
-  smx_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = smx_attention_apply(a->ctx, &a->options, w, v, a->results.tensor[0]);
-  Py_END_ALLOW_THREADS;
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
+  RETURN_CALL(smx_attention_apply(a->ctx, &a->options, w, v, a->results.tensor[0]));
 }
 
 /* Gradients of bias, slopes and sinks have their shapes. */
@@ -266,11 +256,7 @@ static int run_tropical(attention_call *a) {
   smx_shape o = shape_of(4, q, v->shape[3], q->dtype), winners = shape_of(4, q, v->shape[3], SMX_I32);
   if (core_take_kind(&a->c, argument(a, "q")) < 0 || make_result(a, 0, "o", &o, argument(a, "out")) < 0) return -1;
   if (with_winners && make_result(a, 1, "winners", &winners, NULL) < 0) return -1;
-  smx_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = smx_attention_tropical(a->ctx, &a->options, symmetric != 0, q, k, v, a->results.tensor[0], a->results.tensor[1]);
-  Py_END_ALLOW_THREADS;
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
+  RETURN_CALL(smx_attention_tropical(a->ctx, &a->options, symmetric != 0, q, k, v, a->results.tensor[0], a->results.tensor[1]));
 }
 
 static int run_tropical_backward(attention_call *a) {
@@ -288,11 +274,7 @@ static int run_tropical_backward(attention_call *a) {
     smx_shape s = shape_of(4, t[Q + i], t[Q + i]->shape[3], t[Q + i]->dtype);
     if (wanted && make_result(a, i, results[i], &s, NULL) < 0) return -1;
   }
-  smx_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = smx_attention_tropical_backward(a->ctx, &a->options, symmetric != 0, t[Q], t[K], t[V], t[WINNERS], t[D_O], d[0], d[1], d[2]);
-  Py_END_ALLOW_THREADS;
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
+  RETURN_CALL(smx_attention_tropical_backward(a->ctx, &a->options, symmetric != 0, t[Q], t[K], t[V], t[WINNERS], t[D_O], d[0], d[1], d[2]));
 }
 
 /* ---- rotary position embedding ---- */
@@ -327,11 +309,7 @@ static int run_rope(attention_call *a) {
   smx_shape y = shape_of(4, x, x->shape[3], x->dtype);
   if (core_take_kind(&a->c, argument(a, "x")) < 0 || make_result(a, 0, "y", &y, argument(a, "out")) < 0) return -1;
   if (make_pairs(a, 1, "return_carry", "carry", 3, x, o.dims, SMX_F64) < 0) return -1;
-  smx_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = smx_rope(a->ctx, &o, x, a->results.tensor[0], a->results.tensor[1]);
-  Py_END_ALLOW_THREADS;
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
+  RETURN_CALL(smx_rope(a->ctx, &o, x, a->results.tensor[0], a->results.tensor[1]));
 }
 
 static int run_rope_backward(attention_call *a) {
@@ -344,11 +322,7 @@ static int run_rope_backward(attention_call *a) {
   if (make_result(a, 0, "dx", &dx, NULL) < 0 || make_pairs(a, 1, "dpositions", "dpositions", 4, dy, o.dims, real) < 0 ||
       make_pairs(a, 2, "dfrequencies", "dfrequencies", 3, dy, o.dims, real) < 0)
     return -1;
-  smx_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = smx_rope_backward(a->ctx, &o, dy, x, d[0], d[1], d[2]);
-  Py_END_ALLOW_THREADS;
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
+  RETURN_CALL(smx_rope_backward(a->ctx, &o, dy, x, d[0], d[1], d[2]));
 }
 
 /* attention(entry point, arguments): a tuple of six results, None for those that there are not. */
