@@ -57,7 +57,7 @@ static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const s
   for (size_t g = 0; g < s->n; g += GROUP) sum += (double)b->scores->sum_store(&w, g, group_size(g, s->n));
   if (sum != sum) return false;
   exp_settle(b, s, &k, &r, sum, sum);
-  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < (real)2.83};
+  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < PEAKED};
   for (size_t g = 0; g < s->n; g += GROUP) emit(&e, g, group_size(g, s->n));
   return true;
 }
