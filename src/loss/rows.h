@@ -160,7 +160,7 @@ SMI void loss_sums_of(const loss_row *r, loss_add_fn *add, const int count, size
     add(r, i, cnt, now); \
     _Pragma("GCC unroll 4") for (int a = 0; a < count; a++) acc[a][u] = now[a]; \
   }
-  WALK(first, n, STEP)
+  WALK_LONG(first, n, STEP)
 #undef STEP
   for (int a = 0; a < count; a++) sums[a] = (double)v_fold(acc[a]);
 }
@@ -200,7 +200,7 @@ SMI void loss_emit_of(const loss_row *r, int side, score_fn *f, bool scaled, los
   const loss_out w = out;
   if (stored && !stream) {
 #define STEP(u, i, cnt) put(y, i, cnt, v_clean(value(&w, exp_weight(at(stored, i, cnt), &e, true), i, cnt)))
-    WALK(first, n, STEP)
+    WALK_LONG(first, n, STEP)
 #undef STEP
     return;
   }
@@ -214,7 +214,7 @@ SMI void loss_emit_of(const loss_row *r, int side, score_fn *f, bool scaled, los
     else put(y, i, cnt, v); \
   }
   if (head) put(y, first, (int)head, VALUE(first, (int)head));
-  WALK(first + head, n - head, STEP)
+  WALK_LONG(first + head, n - head, STEP)
 #undef STEP
 #undef VALUE
 }
