@@ -177,6 +177,7 @@ static void rows_of_up_to_67(void **state) {
 static void rows_around_powers_of_two(void **state) {
   (void)state;
   over_lengths(127, 129, 3);
+  over_lengths(255, 257, 1);
   over_lengths(1023, 1025, 3);
   over_lengths(4095, 4097, 1);
   over_lengths(8191, 8193, 1);

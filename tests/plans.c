@@ -14,7 +14,8 @@ enum { PLANS = 4 }; /* 0 is the automatic choice */
 static const char *const operators[] = {
     "softmax", "softmin", "log_softmax", "masked_softmax", "scaled_masked_softmax", "logsumexp", "cross_entropy", "knowledge_distillation",
     "z_loss"};
-static const int64_t lengths[] = {1, 16, 17, 64, 100, 1000, 1025, 8191, 8192, 8193, 16384, 50257};
+static const int64_t lengths[] = {1,   16,  17,  64,  100,  130,  150,  170,  180,  200,   220,  230,
+                                  250, 256, 257, 300, 1000, 1025, 8191, 8192, 8193, 16384, 50257};
 
 /* Rows on which a plan that is not exact shows. */
 static double rising(int64_t i, int64_t n, rng *r) { return -300 + 600 * (double)i / (double)n + rng_uniform(r); }

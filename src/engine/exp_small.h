@@ -5,12 +5,21 @@
 #define SMX_ENGINE_EXP_SMALL_H
 #include "exp_rows.h"
 
-enum { SMALL_VECTORS = 8, TOGETHER = 4, QUARTER_LANES = LANES / TOGETHER };
+/* Vectors of a row, and rows at a time: as many as registers hold. */
+#define SMALL_EIGHT(D) D(1, 4) D(2, 4) D(3, 4) D(4, 4) D(5, 4) D(6, 4) D(7, 2) D(8, 2)
+#if defined(__AVX512F__) && !defined(V_PORTABLE)
+#define SMALL_ALL(D) SMALL_EIGHT(D) D(9, 2) D(10, 2) D(11, 2) D(12, 2) D(13, 2) D(14, 2) D(15, 2) D(16, 2)
+enum { SMALL_VECTORS = 16 };
+#else
+#define SMALL_ALL(D) SMALL_EIGHT(D)
+enum { SMALL_VECTORS = 8 };
+#endif
+enum { TOGETHER = 4, QUARTER_LANES = LANES / TOGETHER };
 
 /* Of one row: what is left to fold is one vector. */
 SMI vreal small_fold(vreal *e, const int V) {
   int live = V < VPB ? V : VPB;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int v = VPB; v < V; v++) e[v % VPB] = v_add(e[v % VPB], e[v]);
 #pragma GCC unroll 4
   for (int h = VPB / 2; h; h /= 2) {
@@ -51,22 +60,22 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
   const int last = (int)(w->n - (size_t)(V - 1) * LANES);
   vreal e[TOGETHER][SMALL_VECTORS], fold[TOGETHER]; /* of e R and V are used: constants, so all of it is registers */
   real ref[LANES], sum[LANES], inv[LANES], tiny[LANES];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int a = 0; a < R; a++, x += w->x_step) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int v = 0; v < V - 1; v++) e[a][v] = v_load(x + v * LANES);
     e[a][V - 1] = last == LANES ? v_load(x + (V - 1) * LANES) : v_load_n(x + (V - 1) * LANES, last, -R_INF);
     fold[a] = e[a][0];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int v = 1; v < V; v++) fold[a] = v_max(e[a][v], fold[a]);
   }
   const vreal top = v_hmaxs(fold[0], fold[1 % R], fold[2 % R], fold[3 % R]);
   v_store(ref, v_sub(exp_k(top), v_set1(1)));
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int a = 0; a < R; a++) {
     const vreal from = v_set1(ref[a * QUARTER_LANES]);
     vreal acc[SMALL_VECTORS];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int v = 0; v < V; v++) {
       vreal k = exp_k(e[a][v]);
       acc[v] = e[a][v] = v_scale(exp_poly(exp_reduce(e[a][v], k)), v_sub(k, from));
@@ -81,10 +90,10 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
   v_store(sum, total);
   v_store(inv, v_div(v_set1(1), total));
   v_store(tiny, v_mul(v_set1(R_TINY), total));
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int a = 0; a < R; a++, y += w->y_step) {
     const int q = a * QUARTER_LANES;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int v = 0; v < V; v++) {
       vreal weight = exp_share(e[a][v], inv[q], tiny[q], sum[q], true);
       if (w->stream) v_stream(y + v * LANES, weight);
@@ -99,14 +108,7 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
     for (; row + R <= w->rows; row += R) exp_small(w, row, V, R); \
     for (; row < w->rows; row++) exp_small(w, row, V, 1); \
   }
-EXP_SMALL_ROWS(1, 4)
-EXP_SMALL_ROWS(2, 4)
-EXP_SMALL_ROWS(3, 4)
-EXP_SMALL_ROWS(4, 4)
-EXP_SMALL_ROWS(5, 4)
-EXP_SMALL_ROWS(6, 4)
-EXP_SMALL_ROWS(7, 2)
-EXP_SMALL_ROWS(8, 2)
+SMALL_ALL(EXP_SMALL_ROWS)
 
 /* ---- rows of at most a page ---- */
 
@@ -201,8 +203,9 @@ SMI bool small_lines(const small_rows *w) {
 
 /* True when the rows were short enough, and done. */
 static inline bool exp_small_rows(small_rows *w) {
-  static void (*const by_vectors[])(const small_rows *) = {exp_small_rows_1, exp_small_rows_2, exp_small_rows_3, exp_small_rows_4,
-                                                           exp_small_rows_5, exp_small_rows_6, exp_small_rows_7, exp_small_rows_8};
+#define SMALL_NAME(V, R) exp_small_rows_##V,
+  static void (*const by_vectors[])(const small_rows *) = {SMALL_ALL(SMALL_NAME)};
+#undef SMALL_NAME
   if (w->n == 0 || w->n > (w->rows > 1 ? (size_t)PAGE : (size_t)SMALL_VECTORS * LANES)) return false;
   w->stream = w->bypass && small_lines(w);
   if (w->n <= (size_t)SMALL_VECTORS * LANES) by_vectors[(w->n - 1) / LANES](w);
