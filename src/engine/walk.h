@@ -63,9 +63,9 @@ SMI void put_first(const span *s, size_t i, int cnt, vreal x) {
 SMI int lanes_left(size_t left) { return left < LANES ? (int)left : LANES; }
 SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
 
-/* Steps are written out four at a time where that pays: lanes stay in registers where a block's vectors fit them (AVX-512), and loops have less to
- * count (8 % of a softmax with AVX2). A block of NEON is sixteen vectors, which live in L1 and hide the counting. Long steps are written out
- * for the sake of registers only: elsewhere a copy of them gains nothing and costs three times the code. */
+/* The steps of a block are written out where that pays: its lanes then stay in registers, and there is nothing to count (8 % of a softmax with
+ * AVX2). With NEON a block takes sixteen registers of 32, and steps need those; counted steps are no slower there, as far as an emulator can tell,
+ * and a third of the code. Long steps need all registers with AVX2 too. */
 #if SMX_REAL == 32 && defined(__AVX512F__) && !defined(V_PORTABLE)
 #define UNROLL_BLOCK _Pragma("GCC unroll 4")
 #define UNROLL_LONG UNROLL_BLOCK
