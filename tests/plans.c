@@ -104,7 +104,24 @@ static void also_with_threads(void **state) {
   smx_context_destroy(ctx);
 }
 
+/* The output of 15 such rows passes the caches, and their terms fit the room that a call has for those of a row. */
+static void rows_whose_terms_are_kept(void **state) {
+  (void)state;
+  static const struct {
+    int64_t n;
+    int bits;
+  } sizes[] = {{140001, 32}, {70001, 64}};
+  for (int i = 0; i < smx_isa_count(); i++) {
+    assert_int_equal(smx_isa_set(smx_isa_at(i)), 0);
+    for (size_t o = 0; strcmp(smx_isa_at(i), "portable") && o < COUNT_OF(operators); o++)
+      for (int type = 0; type < FLOAT_DTYPES; type++)
+        for (size_t s = 0; s < COUNT_OF(sizes); s++)
+          if (float_dtypes[type].bits == sizes[s].bits) one_result(smx_op_find(operators[o]), sizes[s].n, type, NULL);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_one_result), cmocka_unit_test(also_with_threads)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_one_result), cmocka_unit_test(also_with_threads),
+                                     cmocka_unit_test(rows_whose_terms_are_kept)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

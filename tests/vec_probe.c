@@ -68,6 +68,7 @@ SMI vreal fold(vreal x, vreal y, vreal z) {
   F(flush, ANY, v_flush(x, y, z)) \
   F(partial, ORDINARY, all_lengths(x, y)) \
   F(scale, SCALE_PAIR, v_scale(x, y)) \
+  F(scale_near, SCALE_PAIR, v_scale_near(x, v_max(y, v_set1(MIN_EXP)))) \
   F(exponent, POSITIVE, v_exponent(x)) \
   F(mantissa, POSITIVE, v_mantissa(x)) \
   F(hsum, ANY, v_set1(v_hsum(x))) \

@@ -83,6 +83,13 @@ static int64_t run_length(const job *j, int64_t row, int64_t rows) {
 
 /* ---- many rows ---- */
 
+/* The output that decides how it is written. */
+static int first_full(const job *j) {
+  int p = 0;
+  while (p + 1 < ROW_DST && !(j->dst[p].present && j->dst[p].full)) p++;
+  return p;
+}
+
 typedef struct crew {
   const job *j;
   int64_t rows_a_task;
@@ -112,6 +119,7 @@ static void rows_task(void *arg, int64_t task) {
       piece at = {row, run_length(j, row, end - row < fit ? end - row : fit), 0, j->n};
       row_call c = open_call(j, &t, &at, NULL);
       c.first_empty = -1;
+      c.terms = smx_terms(&c, first_full(j), real_bytes(j));
       j->kernel->rows(&c);
       if (c.first_empty >= 0) smx_keep_least(&w->empty, row + c.first_empty);
       else close_call(j, &c, &at, true);
@@ -222,8 +230,7 @@ static smx_status long_rows(job *j, int64_t *empty) {
 }
 
 static void choose_stores(job *j, bool strips) {
-  const job_port *y = j->dst;
-  while (y + 1 < j->dst + ROW_DST && !(y->present && y->full)) y++;
+  const job_port *y = j->dst + first_full(j);
   int64_t bytes = j->rows * j->n * (int64_t)real_bytes(j);
   j->call.bypass = y->present && y->full && (y->direct || strips) && bytes > SMX_BYPASS;
   for (int p = 0; p < ROW_SRC; p++)

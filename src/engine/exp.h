@@ -7,7 +7,7 @@
  * Where the largest score lies beyond +-2^19, the x it comes from is subtracted from every x before anything else (`shift`), which is exact
  * wherever the term is not 0, and no score overflows.
  *
- * This file: what one group of a row is put through, instantiated for each way of forming scores. exp_rows.h: the ways through a row. */
+ * This file: what one group of a row is put through, instantiated for each way of forming scores. exp_program.h, exp_rows.h: the ways through a row. */
 #ifndef SMX_ENGINE_EXP_H
 #define SMX_ENGINE_EXP_H
 #include "walk.h"
@@ -31,11 +31,11 @@ typedef struct exp_sum {
   const span *s;
   const consts *k;
   real ref, shift, center; /* center: what a moment is taken about */
-  real *store;             /* e goes here too */
+  real *store;             /* e goes here too; for sum_watch and sum_low NULL = nowhere */
   ptrdiff_t prefetch;      /* bytes ahead of x to prefetch, or 0; sum_watch always fetches the next group, into a farther cache */
   size_t skip;             /* element whose term is +0 instead, or SIZE_MAX */
-  real max, low;           /* found by sum_watch: the largest and the smallest score */
-  real *lanes;             /* where sum_watch leaves its lanes, or NULL */
+  real max, low;           /* found by sum_watch: the largest and the smallest score; by sum_low: the smallest that is not flushed */
+  real *lanes;             /* where sum_watch and sum_low leave their lanes, or NULL */
   const exp_row *r;        /* for moments */
 } exp_sum;
 
@@ -64,17 +64,22 @@ typedef struct exp_scores {
   real (*low_part)(const span *s, const consts *k, real shift, size_t i);
   exp_sum_fn *sum;       /* ref, skip, prefetch */
   exp_sum_fn *sum_store; /* ref, store, prefetch */
-  exp_sum_fn *sum_watch; /* ref; finds max and low */
-  exp_sum_fn *low;       /* ref: the smallest score that is not flushed */
+  exp_sum_fn *sum_watch; /* ref, store; finds max and low; right only if low says that no term is flushed */
+  exp_sum_fn *sum_low;   /* ref, store: where terms are flushed */
   exp_sum_fn *lane;      /* ref, skip: the sum of one lane, that of skip, without it */
   exp_sum_fn *sum_exact; /* ref, shift, skip */
 } exp_scores;
 
-SMI vreal exp_term(score x, bool scaled, real ref, vreal *d) {
+/* The parts of a term p 2^d. */
+SMI vreal exp_parts(score x, bool scaled, real ref, vreal *d) {
   vreal k = exp_k(x.h), t = exp_reduce(x.h, k);
   if (scaled) t = v_add(t, x.l);
   *d = v_sub(k, v_set1(ref));
-  return v_scale(exp_poly(t), *d);
+  return exp_poly(t);
+}
+SMI vreal exp_term(score x, bool scaled, real ref, vreal *d) {
+  vreal p = exp_parts(x, scaled, ref, d);
+  return v_scale(p, *d);
 }
 
 /* A masked element has h = -inf. shift NULL = nothing is subtracted from x. */
@@ -89,7 +94,15 @@ SMI score score_at(score_fn *f, const span *s, const consts *k, const real *shif
 }
 
 /* All sums; what a sum does besides is a constant where it is instantiated. */
-enum { SUM_SKIP = 1, SUM_STORE = 2, SUM_WATCH = 4, SUM_SHIFT = 8, SUM_AHEAD = 16, SUM_HALVES = 32 /* src[0] is of 16 bits */ };
+enum {
+  SUM_SKIP = 1,
+  SUM_STORE = 2,
+  SUM_WATCH = 4,
+  SUM_LOW = 8,
+  SUM_SHIFT = 16,
+  SUM_AHEAD = 32,
+  SUM_HALVES = 64 /* src[0] is of 16 bits */
+};
 SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *factor, size_t first, size_t n) {
   const exp_sum q = *w;
   const span s = *w->s;
@@ -99,21 +112,23 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
 #define STEP(u, i, cnt) \
   { \
     const score x = score_at(f, &s, &k, does & SUM_SHIFT ? &q.shift : NULL, i, cnt); \
-    vreal d, e = exp_term(x, scaled, q.ref, &d); \
+    vreal d, p = exp_parts(x, scaled, q.ref, &d), e = (does & SUM_WATCH) && (cnt) == LANES ? v_scale_near(p, d) : v_scale(p, d); \
     if (does & SUM_WATCH) { \
       v_prefetch_far((const char *)s.src[0] + ((i) + GROUP) * (does & SUM_HALVES ? sizeof(uint16_t) : sizeof(real))); \
       max = v_max(x.h, max); \
-      low = v_min(x.h, low); \
+      low = v_min((cnt) == LANES ? x.h : v_select(lanes_below(cnt), x.h, v_set1(R_INF)), low); \
     } \
+    if (does & SUM_LOW) low = v_min(v_select(v_lt(d, v_set1(MIN_EXP)), v_set1(R_INF), x.h), low); \
     if (does & SUM_AHEAD) v_prefetch((const char *)(s.src[0] + (i)) + q.prefetch); \
-    if (does & SUM_STORE) put(q.store, i, cnt, e); \
+    if ((does & SUM_STORE) && (q.store || !(does & (SUM_WATCH | SUM_LOW)))) put(q.store, i, cnt, e); \
     if ((does & SUM_SKIP) && q.skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(q.skip - (i)))), v_set1(0), e); \
     acc[u] = factor ? v_fma(v_select(v_eq(e, v_set1(0)), v_set1(0), factor(w, e, i, cnt)), e, acc[u]) : v_add(acc[u], e); \
   }
   WALK(first, n, STEP)
 #undef STEP
-  if (does & SUM_WATCH) w->max = v_hmax(max), w->low = v_hmin(low);
-  for (int u = 0; u < VPB && (does & SUM_WATCH) && q.lanes; u++) v_store(q.lanes + u * LANES, acc[u]);
+  if (does & SUM_WATCH) w->max = v_hmax(max);
+  if (does & (SUM_WATCH | SUM_LOW)) w->low = v_hmin(low);
+  for (int u = 0; u < VPB && (does & (SUM_WATCH | SUM_LOW)) && q.lanes; u++) v_store(q.lanes + u * LANES, acc[u]);
   return v_fold(acc);
 }
 
@@ -131,45 +146,33 @@ SMI real exp_max_of(score_fn *f, const span *at_row, const consts *with, size_t 
   return v_hmax(max[0]);
 }
 
-SMI real exp_low_of(const exp_sum *w, score_fn *f, bool scaled, size_t first, size_t n) {
-  vreal low = v_set1(R_INF);
-#define STEP(u, i, cnt) \
-  { \
-    const score x = score_at(f, w->s, w->k, NULL, i, cnt); \
-    vreal d; \
-    (void)exp_term(x, scaled, w->ref, &d); \
-    low = v_min(v_select(v_lt(d, v_set1(MIN_EXP)), v_set1(R_INF), x.h), low); \
-  }
-  WALK(first, n, STEP)
-#undef STEP
-  return v_hmin(low);
-}
-
-/* A lane of a group has PAGE / BLOCK elements of each page. */
+/* A lane of a group has PAGE / BLOCK elements of each page. Its terms are formed side by side, and added in their order. */
 SMI real exp_lane_of(const exp_sum *w, score_fn *f, bool scaled, size_t first, size_t n) {
-  real sum = 0;
+  real e[GROUP / BLOCK], l[GROUP / BLOCK], sum = 0;
+  size_t count = 0;
   for (size_t step = (w->skip - first) % BLOCK; step < PAGE && step < n; step += BLOCK)
     for (size_t i = step; i < n; i += PAGE) {
-      vreal d;
-      if (first + i != w->skip) sum += v_first(exp_term(f(w->s, w->k, NULL, first + i, 1), scaled, w->ref, &d));
+      const score x = score_at(f, w->s, w->k, NULL, first + i, 1);
+      e[count] = first + i == w->skip ? -R_INF : v_first(x.h);
+      l[count++] = v_first(x.l);
     }
+  for (size_t j = 0; j < count; j += LANES) {
+    const int cnt = lanes_left(count - j);
+    vreal d;
+    put(e, j, cnt, exp_term((score){at(e, j, cnt), at(l, j, cnt)}, scaled, w->ref, &d));
+  }
+  for (size_t j = 0; j < count; j++) sum += e[j];
   return sum;
 }
 
 typedef struct exp_look {
   const span *s;
   const consts *k;
-  score_fn *score;
   size_t base;
   real shift, value;
 } exp_look;
-SMI vmask exp_equals(const void *ctx, size_t i, int cnt) {
-  const exp_look *w = ctx;
-  return v_eq(score_at(w->score, w->s, w->k, &w->shift, w->base + i, cnt).h, v_set1(w->value));
-}
-SMI size_t exp_find_of(score_fn *f, const span *s, const consts *k, real shift, size_t i, size_t n, real value) {
-  exp_look w = {s, k, f, i, shift, value};
-  return find_first(n, exp_equals, &w);
+SMI vmask exp_equals_of(score_fn *f, const exp_look *w, size_t i, int cnt) {
+  return v_eq(score_at(f, w->s, w->k, &w->shift, w->base + i, cnt).h, v_set1(w->value));
 }
 
 SMI void exp_count_of(score_fn *f, const span *s, const consts *k, size_t i, size_t n, double *inf, double *valid, bool *nan) {
@@ -236,8 +239,10 @@ NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
 /* The group functions of a way of forming scores, and their emission as weights. */
 #define EXP_SCORES(name, score_name, is_scaled) \
   NOINLINE real name##_max(const span *s, const consts *k, size_t i, size_t n) { return exp_max_of(score_name, s, k, i, n); } \
+  SMI vmask name##_equals(const void *w, size_t i, int cnt) { return exp_equals_of(score_name, w, i, cnt); } \
   NOINLINE size_t name##_find(const span *s, const consts *k, real shift, size_t i, size_t n, real value) { \
-    return exp_find_of(score_name, s, k, shift, i, n, value); \
+    const exp_look w = {s, k, i, shift, value}; \
+    return find_first(n, name##_equals, &w); \
   } \
   NOINLINE void name##_count(const span *s, const consts *k, size_t i, size_t n, double *inf, double *valid, bool *nan) { \
     exp_count_of(score_name, s, k, i, n, inf, valid, nan); \
@@ -252,14 +257,18 @@ NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
   NOINLINE real name##_sum_store(exp_sum *w, size_t i, size_t n) { \
     return exp_sum_of(w, score_name, is_scaled, SUM_STORE | SUM_AHEAD, NULL, i, n); \
   } \
-  NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { return exp_sum_of(w, score_name, is_scaled, SUM_WATCH, NULL, i, n); } \
-  NOINLINE real name##_low(exp_sum *w, size_t i, size_t n) { return exp_low_of(w, score_name, is_scaled, i, n); } \
+  NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { \
+    return exp_sum_of(w, score_name, is_scaled, SUM_WATCH | SUM_STORE, NULL, i, n); \
+  } \
+  NOINLINE real name##_sum_low(exp_sum *w, size_t i, size_t n) { \
+    return exp_sum_of(w, score_name, is_scaled, SUM_LOW | SUM_STORE, NULL, i, n); \
+  } \
   NOINLINE real name##_lane(exp_sum *w, size_t i, size_t n) { return exp_lane_of(w, score_name, is_scaled, i, n); } \
   NOINLINE real name##_sum_exact(exp_sum *w, size_t i, size_t n) { \
     return exp_sum_of(w, score_name, is_scaled, SUM_SKIP | SUM_SHIFT, NULL, i, n); \
   } \
-  static const exp_scores name##_scores = {name##_max,       name##_find,      name##_count, name##_limit, name##_low_part, name##_sum, \
-                                           name##_sum_store, name##_sum_watch, name##_low,   name##_lane,  name##_sum_exact}; \
+  static const exp_scores name##_scores = {name##_max,       name##_find,      name##_count,   name##_limit, name##_low_part, name##_sum, \
+                                           name##_sum_store, name##_sum_watch, name##_sum_low, name##_lane,  name##_sum_exact}; \
   SMI vreal name##_weight(const exp_emit *w, size_t i, int cnt) { return exp_weight_again(w, score_name, is_scaled, i, cnt); }
 
 /* An emission, value by value, and a moment: sum factor e. */

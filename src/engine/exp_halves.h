@@ -24,7 +24,7 @@
                                            .sum = name##_all_sum, \
                                            .sum_store = name##_sum_store, \
                                            .sum_watch = name##_sum_watch, \
-                                           .low = name##_all_low, \
+                                           .sum_low = name##_all_sum_low, \
                                            .sum_exact = name##_all_sum_exact}; \
   SMI void name##_emit_of(const exp_emit *to, exp_value_fn *value, size_t first, size_t n) { \
     const span s = *to->s; \

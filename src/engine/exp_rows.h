@@ -1,367 +1,26 @@
-/* engine/exp_rows.h - the exponential family's ways through a row: as a row program (any length, any holder) and, for rows in memory, the plans
- * for rows that fit registers or the caches. All give the same bits.
- *
- * The program sums the row once with a running reference, never later than the row's own. Where that pass cannot tell that its bits are those
- * of the row's own reference (a term lies between the two flush limits, a NaN, a score beyond +-2^19) the row is summed again exactly. */
+/* engine/exp_rows.h - the exponential family's ways through rows in memory: for rows that the caches hold, for rows that come from memory, and the
+ * program for all others. All give the same bits. */
 #ifndef SMX_ENGINE_EXP_ROWS_H
 #define SMX_ENGINE_EXP_ROWS_H
-#include "exp.h"
-
-typedef enum exp_kind {
-  EXP_WEIGHTS,
-  EXP_LOGS,
-  EXP_SCALAR,
-  EXP_SUMS,
-  EXP_MAP
-} exp_kind; /* EXP_SUMS: an operator goes on from the sums;
-                                                                                      EXP_MAP: an emission makes other values of weights */
-
-/* An operator of the family. */
-typedef struct exp_body {
-  consts (*setup)(const row_call *c, const span *s);
-  const exp_scores *scores;
-  exp_emit_fn *emit;                                                            /* dst[0] of a group; NULL for EXP_SCALAR */
-  double (*scalar)(const span *s, const consts *k, const exp_row *r, size_t n); /* EXP_SCALAR: dst[0] of the row */
-  real (*extra)(const span *s, const consts *k);                                /* a score that joins S only; NULL = none */
-  exp_sum_fn *moment, *spread;                                                  /* exp_row.moment and .spread; NULL = not needed */
-  void (*row)(const span *s, const consts *k, const exp_row *r);                /* ROW outputs besides; NULL = none */
-  /* The look at a whole row in memory: its largest score, or NaN = the program; and its consts, at first those of the row before. NULL = max. */
-  real (*look)(const row_call *c, const span *s, consts *k);
-  bool (*small)(const row_kernel *kernel, row_call *c); /* all rows, if they fit registers; NULL = never */
-  exp_kind kind;
-  bool scaled;     /* scores are x times v[0] + v[1] of the consts, and l is not 0 */
-  bool others;     /* needs exp_row.others and max */
-  bool sinks;      /* `extra` takes all the weight of a row with nothing valid: that is no empty row */
-  bool gradient;   /* empty rows get 0 whatever the policy, and so do those with +inf under SMX_INF_LIMIT */
-  bool mass;       /* but this gradient is dy times the weights, and the +inf share dy there */
-  real empty, inf; /* EXP_SCALAR: for a row with nothing valid, and for +inf under SMX_INF_LIMIT */
-} exp_body;
-
-static inline real k_of(real x) { return v_first(exp_k(v_set1(x))); }
-
-NOINLINE real exp_of(const exp_row *r, real h, real l) {
-  vreal d;
-  return v_first(exp_term((score){v_set1(h), v_set1(l)}, true, r->ref, &d));
-}
-
-/* The scalars that follow from the sums. top, top_l: the largest score as the terms have it, shift subtracted. */
-static inline void exp_settle(const exp_body *b, const span *s, const consts *k, exp_row *r, double sum, double other) {
-  if (b->extra) {
-    real x = b->extra(s, k);
-    if (x > -R_INF) sum += (double)exp_of(r, x - r->shift, 0);
-  }
-  r->inv = (real)(1.0 / sum);
-  r->tiny = (real)((double)R_TINY * sum);
-  r->one = (real)sum;
-  if (!b->others) return;
-  double factor = b->scaled ? (double)k->v[0] + (double)k->v[1] : 1;
-  r->max = (double)r->shift * factor + ((double)r->top + (double)r->top_l);
-  r->others = other / (double)exp_of(r, r->top, r->top_l);
-  if (b->kind == EXP_LOGS || b->kind == EXP_SUMS) r->log = (real)d_log1p(r->others);
-}
-
-/* The order of the scores alone: x itself, or -x. Neither overflows where the scores would. */
-SMI consts exp_direction(const exp_body *b, const consts *k) {
-  consts d = *k;
-  if (b->scaled && k->v[0] != 0) d.v[0] = k->v[0] > 0 ? 1 : k->v[0] < 0 ? -1 : k->v[0], d.v[1] = 0;
-  return d;
-}
-
-SMI bool in_range(real max) { return max >= (real)-524288 && max <= (real)524288; }
-
-/* ---- the row program ---- */
-
-enum { EXP_RUN, EXP_CLASSIFY, EXP_TOP, EXP_EXACT, EXP_MOMENT_PASS, EXP_SPREAD_PASS, EXP_EMIT_PASS, EXP_FILL, EXP_LIMIT };
-
-static inline void exp_begin(const exp_body *b, const row_call *c, row_state *st) {
-  (void)b;
-  (void)c;
-  st->mode = EXP_RUN;
-  st->writes = st->reverse = st->serial = st->empty = st->nan = false;
-  st->sum = st->other = st->sum2 = st->sum3 = 0;
-  st->max = -R_INF, st->low = R_INF, st->ref = -R_INF;
-  st->shift = st->top_l = st->top_x = 0;
-  st->index = -1;
-}
-
-static inline exp_row exp_row_of(const exp_body *b, const span *s, const consts *k, const row_state *st) {
-  exp_row r = {.shift = (real)st->shift, .ref = (real)st->ref, .top = (real)st->max, .top_l = (real)st->top_l, .top_x = st->top_x};
-  exp_settle(b, s, k, &r, st->sum, st->other);
-  r.moment = st->sum2 / st->sum, r.spread = st->sum3 / st->sum;
-  return r;
-}
-
-/* The group's sum without element `skip`: but for that element's lane, the lanes are those of the sum. */
-static inline real exp_without(const exp_body *b, exp_sum *w, size_t i, size_t n) {
-  vreal acc[VPB];
-  w->lanes[(w->skip - i) % BLOCK] = b->scores->lane(w, i, n);
-  for (int u = 0; u < VPB; u++) acc[u] = v_load(w->lanes + u * LANES);
-  return v_fold(acc);
-}
-
-/* The row's first largest element so far is in this group: sums the group without it and notes it. */
-static inline void exp_note_top(const exp_body *b, exp_sum *w, size_t i, size_t n, real max, row_part *part) {
-  size_t first = b->scores->find(w->s, w->k, w->shift, i, n, max);
-  if (first == n) return;
-  w->skip = i + first;
-  part->other = (double)(w->lanes ? exp_without(b, w, i, n) : b->scores->sum_exact(w, i, n));
-  part->index = (int64_t)(w->s->origin + w->skip);
-  part->top_l = b->scaled ? (double)b->scores->low_part(w->s, w->k, w->shift, w->skip) : 0;
-  part->top_x = (double)w->s->src[0][w->skip];
-}
-
-/* One group with the reference of the groups before it; it comes from a score that was seen, and is raised when the group is far above it.
- * -inf = nothing seen yet. Returns the reference to go on with. */
-static inline real exp_run_group(const exp_body *b, const span *s, const consts *k, size_t i, size_t n, real ref, real best,
-                                 row_part *part) {
-  real sum = 0, lanes[BLOCK];
-  exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .lanes = lanes};
-  if (!(ref > -R_INF)) {
-    real max = b->scores->max(s, k, i, n);
-    *part = (row_part){.ref = (double)-R_INF, .max = (double)max, .low = (double)R_INF, .index = -1, .nan = !(max <= R_MAX)};
-    if (!(max >= -R_MAX && max <= R_MAX)) return -R_INF;
-    ref = k_of(max) - 1;
-    if (!(ref > -R_INF)) {
-      part->nan = true;
-      return ref;
-    }
-  }
-  for (;;) {
-    w.ref = ref;
-    sum = b->scores->sum_watch(&w, i, n);
-    if (!(k_of(w.max) - 1 > ref + 60) || w.max > R_MAX) break;
-    ref = k_of(w.max) - 1;
-  }
-  real max = w.max, low = k_of(w.low) - ref >= MIN_EXP ? w.low : b->scores->low(&w, i, n);
-  *part = (row_part){.sum = (double)sum, .ref = (double)ref, .max = (double)max, .low = (double)low, .index = -1, .nan = !(sum <= R_MAX)};
-  if (b->others && max > best && max <= R_MAX) exp_note_top(b, &w, i, n, max, part);
-  return k_of(max) - 1 > ref && max <= R_MAX ? k_of(max) - 1 : ref;
-}
-
-/* One group with the row's own reference. */
-static inline void exp_exact_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n, bool found,
-                                   row_part *part) {
-  exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .ref = (real)st->ref, .shift = (real)st->shift};
-  *part = (row_part){.sum = (double)b->scores->sum_exact(&w, i, n), .index = -1};
-  part->nan = !(part->sum <= (double)R_MAX);
-  if (b->others && !found) exp_note_top(b, &w, i, n, (real)st->max, part);
-}
-
-static inline void exp_moment_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n,
-                                    row_part *part) {
-  exp_row r = exp_row_of(b, s, k, st);
-  exp_sum w = {.s = s, .k = k, .r = &r, .ref = (real)st->ref, .shift = (real)st->shift, .center = (real)st->top_x};
-  exp_sum_fn *sum = b->moment;
-  if (st->mode == EXP_SPREAD_PASS) sum = b->spread, w.center = (real)(st->top_x + st->sum2 / st->sum);
-  *part = (row_part){.sum = (double)sum(&w, i, n), .index = -1};
-}
-
-/* One value everywhere, or the +inf share the mass. */
-static inline void exp_fill_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i, size_t n) {
-  bool logs = b->kind == EXP_LOGS;
-  double mass = b->mass ? (double)s->src[SRC_DY][0] : 1;
-  if (st->mode == EXP_FILL) fill(s->dst[0] + i, n, (real)st->sum);
-  else b->scores->limit(s, k, i, n, logs ? -(real)d_log1p(st->sum - 1) : (real)(mass / st->sum), logs ? -R_INF : 0);
-}
-
-static inline void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *parts) {
-  span s = span_of(c, 0);
-  consts k = b->setup(c, &s);
-  size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
-  exp_row r = st->mode == EXP_EMIT_PASS ? exp_row_of(b, &s, &k, st) : (exp_row){0};
-  consts direction = exp_direction(b, &k);
-  exp_emit emit = {.s = &s, .k = &k, .r = &r, .stream = c->bypass};
-  real ref = -R_INF, best = -R_INF;
-  bool found = false;
-  if (st->mode == EXP_RUN) {
-    real max = b->scores->max(&s, &k, base, c->count < 256 ? c->count : 256);
-    if (max >= -R_MAX && max <= R_MAX) ref = k_of(max) - 1;
-  }
-  for (size_t j = 0; j < groups; j++) {
-    size_t g = st->reverse ? groups - 1 - j : j, i = base + g * GROUP, n = group_size(g * GROUP, c->count);
-    row_part *part = parts + g;
-    *part = (row_part){.index = -1};
-    switch (st->mode) {
-      case EXP_RUN:
-        ref = exp_run_group(b, &s, &k, i, n, ref, best, part);
-        best = (real)part->max > best ? (real)part->max : best;
-        break;
-      case EXP_EXACT:
-        exp_exact_group(b, &s, &k, st, i, n, found, part);
-        found |= part->index >= 0;
-        break;
-      case EXP_MOMENT_PASS:
-      case EXP_SPREAD_PASS: exp_moment_group(b, &s, &k, st, i, n, part); break;
-      case EXP_CLASSIFY: b->scores->count(&s, &direction, i, n, &part->sum, &part->sum2, &part->nan); break;
-      case EXP_TOP: part->max = (double)b->scores->max(&s, &direction, i, n); break;
-      case EXP_EMIT_PASS: b->emit(&emit, i, n); break;
-      default: exp_fill_group(b, &s, &direction, st, i, n);
-    }
-  }
-  if (emit.stream && st->mode == EXP_EMIT_PASS) v_stream_end();
-}
-
-/* A running part joins: both sides are brought to the later reference, which is exact. */
-static inline void exp_fold_run(row_state *st, const row_part *p) {
-  if (!(p->ref > (double)-R_INF)) { /* nothing but -inf, or scores so low that k overflows: those are summed exactly later */
-    if (p->max > st->max) st->max = p->max;
-    return;
-  }
-  double ref = p->ref > st->ref ? p->ref : st->ref, old = d_scale(st->sum, st->ref - ref), new = d_scale(p->sum, p->ref - ref);
-  bool record = p->max > st->max;
-  st->other = record ? old + d_scale(p->other, p->ref - ref) : d_scale(st->other, st->ref - ref) + new;
-  st->sum = old + new;
-  st->ref = ref;
-  if (!record) return;
-  st->max = p->max;
-  st->index = p->index, st->top_l = p->top_l, st->top_x = p->top_x;
-}
-
-static inline void exp_fold_exact(row_state *st, const row_part *p) {
-  bool first = p->index >= 0 && st->index < 0;
-  st->sum += p->sum;
-  st->other += first ? p->other : p->sum;
-  if (first) st->index = p->index, st->top_l = p->top_l, st->top_x = p->top_x;
-}
-
-static inline void exp_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  (void)c;
-  for (size_t g = 0; g < count; g++) {
-    const row_part *p = parts + g;
-    st->nan |= p->nan;
-    switch (st->mode) {
-      case EXP_RUN:
-        if (p->low < st->low) st->low = p->low;
-        exp_fold_run(st, p);
-        break;
-      case EXP_EXACT: exp_fold_exact(st, p); break;
-      case EXP_MOMENT_PASS: st->sum2 += p->sum; break;
-      case EXP_SPREAD_PASS: st->sum3 += p->sum; break;
-      case EXP_CLASSIFY: st->sum += p->sum, st->sum2 += p->sum2; break;
-      case EXP_TOP: st->max = p->max > st->max ? p->max : st->max; break;
-      default: break;
-    }
-  }
-}
-
-/* Goes to a pass that writes one value everywhere, or writes the row's value at once. */
-static inline bool exp_fill_with(const exp_body *b, const span *s, row_state *st, real value, real scalar) {
-  if (b->kind == EXP_SCALAR) {
-    s->dst[0][0] = scalar;
-    return false;
-  }
-  st->mode = EXP_FILL;
-  st->sum = (double)value;
-  return st->writes = b->kind != EXP_SUMS;
-}
-
-static inline bool exp_empty(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
-  bool sunk = b->sinks && b->extra(s, k) > -R_INF; /* a sink takes all the weight: not an empty row */
-  st->empty = !sunk && !b->gradient;
-  if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
-  bool nan = st->empty && c->on_empty == SMX_EMPTY_NAN;
-  return exp_fill_with(b, s, st, nan ? r_nan() : b->kind == EXP_LOGS ? -R_INF : 0, b->empty);
-}
-
-/* Another pass over the row, with its sums at 0. */
-static inline bool exp_go(row_state *st, int mode) {
-  st->mode = mode;
-  st->sum = st->other = st->sum2 = 0;
-  st->nan = false;
-  st->index = -1;
-  return true;
-}
-
-static inline bool exp_after_classify(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
-  bool inf = st->sum > 0, valid = st->sum2 > 0;
-  if (st->nan || (inf && c->on_inf != SMX_INF_LIMIT)) return exp_fill_with(b, s, st, r_nan(), r_nan());
-  if (!valid) return exp_empty(b, c, s, k, st);
-  if (!inf) { /* all finite, but the scores are not */
-    st->max = (double)-R_INF;
-    return exp_go(st, EXP_TOP);
-  }
-  if (b->kind == EXP_SCALAR) return exp_fill_with(b, s, st, 0, b->inf);
-  if (b->kind == EXP_SUMS) {
-    st->shift = (double)R_INF, st->max = 0, st->ref = -1;
-    return exp_go(st, EXP_EXACT);
-  }
-  if (b->gradient && !b->mass) return exp_fill_with(b, s, st, 0, 0);
-  st->mode = EXP_LIMIT;
-  return st->writes = true;
-}
-
-/* The x of the largest score is known: it is subtracted from now on, and the largest score is 0. */
-static inline bool exp_after_top(const exp_body *b, const consts *k, row_state *st) {
-  st->shift = b->scaled && k->v[0] < 0 ? -st->max : st->max;
-  st->max = 0;
-  st->ref = -1;
-  return exp_go(st, EXP_EXACT);
-}
-
-/* The sums are known: what comes next. */
-static inline bool exp_after_sums(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
-  if (b->moment && st->mode < EXP_MOMENT_PASS) {
-    st->mode = EXP_MOMENT_PASS;
-  } else if (b->spread && st->mode < EXP_SPREAD_PASS) {
-    st->mode = EXP_SPREAD_PASS;
-  } else if (b->kind == EXP_SUMS) {
-    return false;
-  } else if (b->kind == EXP_SCALAR) {
-    exp_row r = exp_row_of(b, s, k, st);
-    s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, k, &r, c->n))));
-    return false;
-  } else {
-    st->mode = EXP_EMIT_PASS;
-    st->writes = st->reverse = true; /* the last groups read are the ones still in the caches */
-  }
-  return true;
-}
-
-static inline bool exp_after_run(const exp_body *b, const row_call *c, const span *s, const consts *k, row_state *st) {
-  real max = (real)st->max, sink = b->extra ? b->extra(s, k) : -R_INF;
-  if (!(sink <= R_MAX)) return exp_fill_with(b, s, st, r_nan(), r_nan());
-  if (!(max >= -R_MAX && max <= R_MAX)) return exp_go(st, EXP_CLASSIFY);
-  if (b->scaled && !in_range(max)) {
-    st->max = (double)-R_INF;
-    return exp_go(st, EXP_TOP);
-  }
-  real top = sink > max ? sink : max, ref = k_of(in_range(top) ? top : 0) - 1;
-  bool same = !st->nan && in_range(top) && k_of((real)st->low) - ref >= MIN_EXP;
-  st->sum = d_scale(st->sum, st->ref - (double)ref);
-  st->other = d_scale(st->other, st->ref - (double)ref);
-  st->ref = (double)ref;
-  if (same) return exp_after_sums(b, c, s, k, st);
-  if (!in_range(top)) st->shift = (double)top, st->max = (double)(max - top);
-  return exp_go(st, EXP_EXACT);
-}
-
-static inline bool exp_next(const exp_body *b, const row_call *c, row_state *st) {
-  span s = span_of(c, 0);
-  consts k = b->setup(c, &s);
-  if (st->writes) {
-    exp_row r = st->mode == EXP_EMIT_PASS ? exp_row_of(b, &s, &k, st)
-                                          : (exp_row){.one = st->mode == EXP_LIMIT, .spread = st->mode == EXP_FILL ? st->sum : 0};
-    if (b->row) b->row(&s, &k, &r);
-    return false;
-  }
-  switch (st->mode) {
-    case EXP_RUN: return exp_after_run(b, c, &s, &k, st);
-    case EXP_CLASSIFY: return exp_after_classify(b, c, &s, &k, st);
-    case EXP_TOP: return exp_after_top(b, &k, st);
-    case EXP_EXACT:
-      if (st->nan) return exp_fill_with(b, &s, st, r_nan(), r_nan());
-      return exp_after_sums(b, c, &s, &k, st);
-    default: return exp_after_sums(b, c, &s, &k, st);
-  }
-}
-
-/* ---- rows in memory ---- */
+#include "exp_program.h"
 
 /* Rows of more elements than this take the program: summed from memory once, then computed again while they are written. */
 enum { EXP_CACHED = SMX_REAL == 32 ? 131072 : 65536 };
 
 /* In calls of more elements than FOLLOW, short rows have the row AHEAD of them fetched while they are summed. */
 enum { FOLLOW = 262144, AHEAD = 4 };
+
+/* The output, from the terms or from the scores again. */
+static inline void exp_finish(const exp_body *b, const span *s, const consts *k, const exp_row *r, const real *stored, bool peaked,
+                              bool bypass) {
+  if (b->kind == EXP_SCALAR) {
+    s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, k, r, s->n))));
+    return;
+  }
+  const exp_emit e = {.s = s, .k = k, .r = r, .stored = stored, .peaked = peaked, .stream = bypass};
+  exp_emit_fn *emit = stored ? stored_emit : b->emit;
+  for (size_t g = 0; g < s->n; g += GROUP) emit(&e, g, group_size(g, s->n));
+}
 
 /* A row that the caches hold, whose maximum is known: terms and their sum, output. The terms are kept in `store` (the output or a scratch row), or formed
  * again. Returns false, with nothing written, when the row is not an ordinary one. */
@@ -384,13 +43,43 @@ static inline bool exp_cached_row(const exp_body *b, const span *s, const consts
     return true;
   }
   exp_settle(b, s, k, &r, sum, sum);
-  if (b->kind == EXP_SCALAR) {
-    s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, k, &r, n))));
-    return true;
-  }
-  exp_emit e = {.s = s, .k = k, .r = &r, .stored = store, .peaked = r.one < PEAKED, .stream = bypass};
-  exp_emit_fn *emit = store ? stored_emit : b->emit;
-  for (size_t g = 0; g < n; g += GROUP) emit(&e, g, group_size(g, n));
+  exp_finish(b, s, k, &r, store, r.one < PEAKED, bypass);
+  return true;
+}
+
+/* The sums of a row that comes from memory, as the program has them: one read with a running reference. Where all groups had the same one, the terms
+ * are in *kept, relative to it, and st->ref is that one: at most 60 below the row's own, so that what follows from the sums is the same number times
+ * a power of two. NULL: `store` holds nothing of use. False when the row is not an ordinary one. */
+static inline bool exp_run_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store, row_state *st,
+                               const real **kept) {
+  row_part parts[RUN];
+  const size_t groups = (s->n + GROUP - 1) / GROUP;
+  size_t same = 1;
+  exp_run run = exp_run_from(b, s, k, 0, s->n);
+  run.store = store;
+  for (size_t g = 0; g < groups; g++) exp_run_group(b, s, k, g * GROUP, group_size(g * GROUP, s->n), &run, parts + g);
+  exp_run_end(b, s, k, &run);
+  exp_begin(b, c, st);
+  exp_fold(c, st, parts, groups);
+  const real max = (real)st->max, sink = b->extra ? b->extra(s, k) : -R_INF;
+  if (!in_range(max) || !(sink <= R_MAX) || !exp_run_settle(st, sink > max ? sink : max)) return false;
+  while (same < groups && parts[same].ref == parts[0].ref) same++;
+  const double up = st->ref - parts[0].ref;
+  *kept = same == groups && up <= 60 ? store : NULL;
+  if (!*kept) return true;
+  st->ref -= up;
+  st->sum /= d_scale(1, -up);
+  st->other /= d_scale(1, -up);
+  return true;
+}
+/* Such a row, and its output. */
+static inline bool exp_far_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store) {
+  row_state st;
+  const real *kept;
+  if (!exp_run_row(b, c, s, k, store, &st, &kept)) return false;
+  exp_row r = {.ref = (real)st.ref, .top = (real)st.max, .top_l = (real)st.top_l};
+  exp_settle(b, s, k, &r, st.sum, st.other);
+  exp_finish(b, s, k, &r, kept, true, c->bypass);
   return true;
 }
 
@@ -398,7 +87,8 @@ static inline real exp_largest(const exp_body *b, const row_call *c, const span 
   return b->look ? b->look(c, s, k) : b->scores->max(s, k, 0, c->n);
 }
 
-/* The output holds the terms, or a scratch row and streaming stores, or they are formed again; long and extraordinary rows take the program. */
+/* The output holds the terms, or a row of scratch and streaming stores, or they are formed again; rows that come from memory are read once with a
+ * running reference, and so, by the program, are longer and extraordinary ones. */
 static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   if (b->moment || b->row) {
     run_rows(kernel, c);
@@ -408,8 +98,10 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
   real scratch[GROUP] __attribute__((aligned(64)));
   row_plan plan = c->plan != PLAN_AUTO ? c->plan : c->n > EXP_CACHED ? PLAN_STREAM : c->bypass ? PLAN_SCRATCH : PLAN_CACHE;
   bool weights = b->kind == EXP_WEIGHTS && !b->gradient, scratched = plan == PLAN_SCRATCH && c->n <= GROUP;
-  bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && c->rows * c->n > FOLLOW;
-  const bool cached = plan != PLAN_STREAM;
+  const bool many = c->rows * c->n > FOLLOW, follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && many;
+  const bool far =
+      c->plan == PLAN_AUTO && many && c->n > 2 * GROUP && c->n <= RUN * GROUP && !b->look && (c->bypass || b->kind == EXP_SCALAR);
+  const bool cached = plan != PLAN_STREAM && !far;
   span s = span_of(c, 0), next = s;
   consts k = b->setup(c, &s), next_k = k;
   real max = cached ? exp_largest(b, c, &s, &k) : 0;
@@ -421,7 +113,9 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
       span_next(c, &next);
       if (!b->look) next_k = b->setup(c, &next);
     }
-    const bool done = cached && exp_cached_row(b, &s, &k, max, c->bypass, store, ahead);
+    const bool done = far      ? exp_far_row(b, c, &s, &k, weights ? c->terms : NULL)
+                      : cached ? exp_cached_row(b, &s, &k, max, c->bypass, store, ahead)
+                               : false;
     /* At once: it only reads, while the stores of the row just written are still on their way. */
     if (cached && more) max = exp_largest(b, c, &next, &next_k);
     if (!done) run_row(kernel, c, r);

@@ -227,10 +227,10 @@ static inline void loss_row_at(const loss_body *b, const row_call *c, size_t row
   loss_ways_out(b, c, r);
 }
 
-/* Where the student's terms may be kept: in the gradient's own row, in a scratch row when that is written past the caches, or nowhere. */
+/* Where the student's terms may be kept: in the gradient's own row, in a row of scratch when that is written past the caches, or nowhere. */
 static inline real *loss_store(const loss_body *b, const loss_row *r, real *scratch) {
   real *dx = r->dx[STUDENT];
-  if (!dx || (r->stream && r->n > GROUP)) return NULL;
+  if (!dx || (!r->stream && r->n > EXP_CACHED)) return NULL;
   if (r->stream) return scratch;
   bool shared = false;
   for (int p = 1; p < SMX_MAX_PORTS; p++) shared |= b->along >> p & 1 && r->on[STUDENT].src[p] == dx;
@@ -261,27 +261,18 @@ static inline side_found loss_cached_side(const loss_body *b, const row_call *c,
   return SIDE_DONE;
 }
 
-/* The same of a row that comes from memory: one read with a running reference, as the row program has it, and its bits. */
-static inline side_found loss_run_side(const loss_body *b, const row_call *c, loss_row *r, int side) {
+/* The same of a row that comes from memory. */
+static inline side_found loss_run_side(const loss_body *b, const row_call *c, loss_row *r, int side, real *store) {
   const exp_body *e = b->side[side]->exp;
   const span *s = &r->on[side];
-  row_part parts[RUN];
   row_state st;
-  real best = -R_INF;
+  const real *kept;
   const consts k = r->k[side] = e->setup(c, s);
-  const real start = e->scores->max(s, &k, 0, r->n < 256 ? r->n : 256);
-  real ref = start >= -R_MAX && start <= R_MAX ? k_of(start) - 1 : -R_INF;
-  for (size_t g = 0; g * GROUP < r->n; g++) {
-    ref = exp_run_group(e, s, &k, g * GROUP, group_size(g * GROUP, r->n), ref, best, parts + g);
-    best = (real)parts[g].max > best ? (real)parts[g].max : best;
-  }
-  if (!in_range(best)) return SIDE_ODD;
-  exp_begin(e, c, &st);
-  exp_fold(c, &st, parts, (r->n + GROUP - 1) / GROUP);
-  if (exp_after_run(e, c, s, &k, &st) || st.mode != EXP_RUN) return SIDE_ODD;
+  if (!exp_run_row(e, c, s, &k, store, &st, &kept)) return SIDE_ODD;
   r->side[side] = (exp_row){.ref = (real)st.ref, .top = (real)st.max, .top_l = (real)st.top_l};
   loss_settle_side(e, s, &k, &r->side[side], st.other);
   r->top[side] = st.index;
+  if (side == STUDENT) r->stored = kept;
   if (r->target >= 0) loss_target_score(b, r->pick, r, side);
   return SIDE_DONE;
 }
@@ -321,9 +312,9 @@ static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_r
     if (!loss_wants(b, r, stage)) continue;
     side_found found = SIDE_DONE;
     if (loss_side_stage(stage)) {
-      real *store = stage == STAGE_STUDENT && r->n <= EXP_CACHED ? loss_store(b, r, scratch) : NULL;
-      found =
-          far && !store ? loss_run_side(b, c, r, stage - STAGE_STUDENT) : loss_cached_side(b, c, r, stage - STAGE_STUDENT, store, ahead);
+      const int side = stage - STAGE_STUDENT;
+      real *store = side == STUDENT ? loss_store(b, r, scratch) : NULL;
+      found = far && (r->stream || !store) ? loss_run_side(b, c, r, side, store) : loss_cached_side(b, c, r, side, store, ahead);
     } else if (!loss_cached_sums(b, r, stage)) {
       found = SIDE_NAN;
     }
@@ -350,7 +341,7 @@ static inline void loss_rows(const loss_body *b, const row_kernel *kernel, row_c
   for (size_t row = 0; row < c->rows; row++) {
     const ptrdiff_t ahead = follow && row + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
     const ptrdiff_t step = row + 1 < c->rows ? c->src_step[0] : 0;
-    if (!cached || !loss_cached_row(b, c, &r, row, scratch, ahead, far, step)) run_row(kernel, c, row);
+    if (!cached || !loss_cached_row(b, c, &r, row, c->n > GROUP ? c->terms : scratch, ahead, far, step)) run_row(kernel, c, row);
   }
   if (c->bypass) v_stream_end();
 }

@@ -1,6 +1,6 @@
 /* row/ops_topk.c - softmax_topk: the k best of a row with their weights, from one read of it (Milakov, Gimelshein 2018). See ops.c.
  *
- * A row in memory is read once: of each group the exponentials are summed with a running reference (engine/exp_rows.h; the bits are those of
+ * A row in memory is read once: of each group the exponentials are summed with a running reference (engine/exp_program.h; the bits are those of
  * logsumexp), and while it is in the nearest cache, what lies above the bar is picked (engine/pick.h). Rows that are split, converted or have a
  * very large k go through the row program instead: a radix descent (engine/select.h), the sum, and a pass that collects. Both are exact, so
  * they agree. */

@@ -54,6 +54,9 @@ SMI rbits r_bits(real r) {
 }
 SMI real r_nan(void) { return r_from(R_NAN_BITS); }
 
+/* p * 2^d for a whole number d; exactly +0 when d < MIN_EXP. |p| in [0.5, 2], d <= EXP_BIAS; a NaN in p or d gives NaN. */
+SMI vreal v_scale(vreal p, vreal d) { return v_flush(v_scale_near(p, d), d, v_set1(MIN_EXP)); }
+
 /* Folds 64 lanes by halves: l += l + 32, 16, 8, 4, 2, 1. */
 SMI real v_fold(const vreal *acc) {
   vreal a[VPB];

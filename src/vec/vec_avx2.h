@@ -109,10 +109,9 @@ SMI vreal v_flush(vreal y, vreal x, vreal limit) { return v_andnot(v_lt(x, limit
 /* Adding 1.5 * 2^MANT_BITS leaves d + EXP_BIAS in the low bits, which the shift makes an exponent. */
 SMI vhalf h_scale(vhalf p, vhalf d) {
   vhalf magic = H(set1)((real)1.5 * ((rbits)1 << MANT_BITS) + EXP_BIAS);
-  vhalf y = H(mul)(p, H_REAL(H_SLL(H_INT(H(add)(d, magic)))));
-  return H(andnot)(H_CMP(d, H(set1)(MIN_EXP), _CMP_LT_OQ), y);
+  return H(mul)(p, H_REAL(H_SLL(H_INT(H(add)(d, magic)))));
 }
-SMI vreal v_scale(vreal x, vreal y) { V2(h_scale); }
+SMI vreal v_scale_near(vreal x, vreal y) { V2(h_scale); }
 SMI vhalf h_exponent(vhalf x) { /* the exponent field, made a number below 1.5 * 2^MANT_BITS by its own bits */
   vhalf magic = H(set1)((real)1.5 * ((rbits)1 << MANT_BITS));
   vhalf field = H_REAL(H_ADDI(H_SRL(H_INT(x)), H_INT(magic)));

@@ -60,7 +60,7 @@ SMI int m_any(vmask a) { return a != 0; }
 SMI uint32_t m_bits(vmask a) { return a; }
 SMI vreal v_select(vmask m, vreal x, vreal y) { return V(mask_blend)(m, y, x); }
 SMI vreal v_flush(vreal y, vreal x, vreal limit) { return V(maskz_mov)(M(cmp)(x, limit, _CMP_NLT_UQ), y); }
-SMI vreal v_scale(vreal p, vreal d) { return V(maskz_scalef)(M(cmp)(d, v_set1(MIN_EXP), _CMP_NLT_UQ), p, d); }
+SMI vreal v_scale_near(vreal p, vreal d) { return V(scalef)(p, d); }
 SMI vreal v_exponent(vreal x) { return V(getexp)(x); }
 SMI vreal v_mantissa(vreal x) { return V(getmant)(x, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero); }
 

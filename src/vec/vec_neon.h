@@ -156,12 +156,9 @@ SMI vreal v_select(vmask m, vreal x, vreal y) {
   return x;
 }
 /* A NaN in d converts to 0, so p, which is NaN whenever d is, comes through. */
-SMI vq q_scale(vq p, vq d) {
-  vq two_d = Q_REAL(NS(vshlq_n)(NS(vaddq)(Q_TO_INT(d), NS(vdupq_n)(EXP_BIAS)), MANT_BITS));
-  return N(vbslq)(N(vcltq)(d, N(vdupq_n)(MIN_EXP)), N(vdupq_n)(0), N(vmulq)(p, two_d));
-}
+SMI vq q_scale(vq p, vq d) { return N(vmulq)(p, Q_REAL(NS(vshlq_n)(NS(vaddq)(Q_TO_INT(d), NS(vdupq_n)(EXP_BIAS)), MANT_BITS))); }
 SMI vreal v_flush(vreal y, vreal x, vreal limit) { return v_select(v_lt(x, limit), v_set1(0), y); }
-SMI vreal v_scale(vreal p, vreal d) {
+SMI vreal v_scale_near(vreal p, vreal d) {
   EACH(p.q[i] = q_scale(p.q[i], d.q[i]))
   return p;
 }

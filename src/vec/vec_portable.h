@@ -111,11 +111,10 @@ SMI vreal v_copysign(vreal x, vreal s) { /* |x| with the sign of s */
   vint body = i_set1((rbits)-1 >> 1);
   return (vreal)(((vint)x & body) | ((vint)s & ~body));
 }
-/* p * 2^d for a whole number d; exactly +0 when d < MIN_EXP. |p| in [0.5, 2], d <= EXP_BIAS; a NaN in p or d gives NaN.
+/* p * 2^d for a whole number d, MIN_EXP <= d <= EXP_BIAS, |p| in [0.5, 2]; anything for a smaller d; NaN where p is NaN.
  * Adding 1.5 * 2^MANT_BITS leaves d + EXP_BIAS in the low bits, which the shift makes an exponent. */
-SMI vreal v_scale(vreal p, vreal d) {
-  vint exponent = (vint)(d + v_set1((real)1.5 * ((rbits)1 << MANT_BITS) + EXP_BIAS)) << MANT_BITS;
-  return v_select(d < v_set1(MIN_EXP), v_set1(0), p * (vreal)exponent);
+SMI vreal v_scale_near(vreal p, vreal d) {
+  return p * (vreal)((vint)(d + v_set1((real)1.5 * ((rbits)1 << MANT_BITS) + EXP_BIAS)) << MANT_BITS);
 }
 SMI vreal v_exponent(vreal x) { /* floor(log2 x) of a positive normal number */
   vreal rounder = v_set1((real)1.5 * ((rbits)1 << MANT_BITS));
