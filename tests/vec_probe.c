@@ -2,6 +2,8 @@
 #include "vec_probe.h"
 
 #include "math.h"
+#include "pack.h"
+#include "quotient.h"
 
 #define WRAP(name, domain_of, expression) \
   static void run_##name(const void *a, const void *b, const void *c, void *out) { \
@@ -42,6 +44,31 @@ SMI vreal fold(vreal x, vreal y, vreal z) {
   return v_set1(v_fold(acc));
 }
 
+SMI vreal pack(vreal x, vmask m) {
+  real room[LANES];
+  const int n = v_pack(room, m, x);
+  for (int j = n; j < LANES; j++) room[j] = (real)n;
+  return v_load(room);
+}
+
+SMI vreal wide(vreal x, vreal y, vreal z) {
+  v_wide sum = {{{0}}};
+  v_wide_add(&sum, x), v_wide_add(&sum, y), v_wide_add(&sum, z);
+  return v_set1((real)v_wide_sum(&sum));
+}
+
+/* By temperatures of every size, one of them the argument itself. */
+SMI vreal quotients(vreal x, vreal y) {
+  static const double t[] = {0.8, 1, 1.0 / 3, 7, 0x1.fffffffffffffp0, 1e-30, 1e30, 1e-3, 3e10};
+  const double a = (double)v_first(v_abs(y));
+  const quotient q = quotient_by(a < 9 ? t[(int)a] : a);
+#ifdef V_PORTABLE
+  return quotient_divide(q.t, x); /* what it should be */
+#else
+  return quotient_of(&q, x);
+#endif
+}
+
 /* name, domain, expression of x, y, z */
 #define FUNCTIONS(F) \
   F(set1, ANY, v_set1(v_first(x))) \
@@ -64,6 +91,8 @@ SMI vreal fold(vreal x, vreal y, vreal z) {
   F(not, ANY, choose(m_not(v_lt(x, y)))) \
   F(any, ANY, v_set1((real)m_any(m_and(v_lt(x, y), v_lt(y, z))))) \
   F(bits, ANY, v_set1((real)m_bits(m_or(v_lt(x, y), v_eq(y, z))))) \
+  F(pack, ANY, pack(x, v_lt(y, z))) \
+  F(wide, ORDINARY, wide(x, y, z)) \
   F(select, ANY, v_select(v_lt(x, y), y, z)) \
   F(flush, ANY, v_flush(x, y, z)) \
   F(partial, ORDINARY, all_lengths(x, y)) \
@@ -87,7 +116,9 @@ SMI vreal fold(vreal x, vreal y, vreal z) {
   F(tanh_small, SMALL, v_tanh(x)) \
   F(sech2, SMALL, v_sech2(x)) \
   F(log_scaled, POSITIVE, v_log_scaled(x, v_set1(3))) \
-  F(clean, ANY, v_clean(x))
+  F(clean, ANY, v_clean(x)) \
+  F(quotient, ANY, quotients(x, y)) \
+  F(quotient_small, SMALL, quotients(x, y))
 
 FUNCTIONS(WRAP)
 
