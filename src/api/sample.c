@@ -17,18 +17,20 @@ typedef struct sampling {
   _Atomic bool no_memory;
 } sampling;
 
-/* For each element of a row. */
+/* For each element of a row; and once, so that the room is not too small for a row of one. */
 static size_t scratch_bytes(const sampling *w) { return 3 * w->bytes + sizeof(double); }
+enum { SCRATCH_MORE = sizeof(double) };
 
-static void sample_row(const sampling *w, int64_t r, char *scratch) {
+static bool sample_row(const sampling *w, int64_t r, char *scratch, bool spread) {
   const smx_sample_options *o = w->options;
   chain_row row = {.n = w->n,
                    .x = w->n ? w->logits + (size_t)r * w->n * w->bytes : NULL,
                    .steps = w->steps,
                    .step_count = o->step_count,
-                   .draw = o->draw};
-  for (size_t i = 0; i < 3; i++) row.scratch[i] = scratch + i * w->n * w->bytes;
-  row.room = scratch + 3 * w->n * w->bytes;
+                   .draw = o->draw,
+                   .spread = spread};
+  row.room = scratch;
+  for (size_t i = 0; i < 3; i++) row.scratch[i] = scratch + (w->n + 1) * sizeof(double) + i * w->n * w->bytes;
   row.seed = o->seeds ? o->seeds[r] : o->seed;
   row.stream = o->streams ? o->streams[r] : o->stream + (uint64_t)r;
   w->chain(&row);
@@ -36,18 +38,19 @@ static void sample_row(const sampling *w, int64_t r, char *scratch) {
   if (o->status) o->status[r] = row.status;
   if (w->log_p && w->bytes == 4) ((float *)w->log_p)[r] = (float)row.log;
   if (w->log_p && w->bytes == 8) ((double *)w->log_p)[r] = row.log;
+  return row.spread;
 }
 
 static void sample_rows(void *arg, int64_t task) {
   sampling *w = arg;
   int64_t r = task * w->rows_a_task, end = r + w->rows_a_task < w->rows ? r + w->rows_a_task : w->rows;
-  char *scratch = smx_alloc(w->ctx, w->n * scratch_bytes(w));
+  char *scratch = smx_alloc(w->ctx, w->n * scratch_bytes(w) + SCRATCH_MORE);
   if (!scratch) {
     atomic_store(&w->no_memory, true);
     return;
   }
   smx_fpenv env = smx_fpenv_enter();
-  for (; r < end; r++) sample_row(w, r, scratch);
+  for (bool spread = false; r < end; r++) spread = sample_row(w, r, scratch, spread);
   smx_fpenv_leave(env);
   smx_free(w->ctx, scratch);
 }

@@ -146,7 +146,8 @@ typedef struct row_moves {
   bool (*halves)(row_store type, size_t n, const void *x, void *y, void *scratch);
 } row_moves;
 
-/* One row of smx_sample on its way through the processors; x and scratch hold n elements of the real type each, room 8 n bytes. */
+/* One row of smx_sample on its way through the processors; x and scratch hold n elements of the real type each, room 8 (n + 1)
+ * bytes. */
 typedef struct chain_row {
   size_t n;
   const void *x;
@@ -158,6 +159,7 @@ typedef struct chain_row {
   int64_t index; /* what was drawn, or -1 */
   double log;    /* of its probability among what was left */
   smx_row_status status;
+  bool spread; /* a guess that shows in the time alone: the mass is not in a few elements. Then what this row was, for the next */
 } chain_row;
 
 #endif

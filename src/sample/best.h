@@ -5,8 +5,8 @@
  * is at most 36.75, and above d >= 0 only if 1 - u < e^-d. */
 #ifndef SMX_SAMPLE_BEST_H
 #define SMX_SAMPLE_BEST_H
-#include "philox.h"
 #include "walk.h"
+#include "words.h"
 
 typedef struct search {
   double key;
@@ -40,44 +40,24 @@ SMI void best_try(search *b, double x, double score, int64_t index, uint64_t wor
   if (key > b->key || b->index < 0) b->key = key, b->index = index, b->x = x;
 }
 
-/* The words of 2 SIDE elements, of which the first has an even number. */
-enum { BEST_SIDE = 16, BEST_MANY_WORDS = 2 * BEST_SIDE };
-static inline void best_words(const draws *d, uint64_t block, uint64_t words[BEST_MANY_WORDS]) {
-  uint32_t a[BEST_SIDE], b[BEST_SIDE], c[BEST_SIDE], e[BEST_SIDE], k = (uint32_t)d->seed, l = (uint32_t)(d->seed >> 32);
-  for (int j = 0; j < BEST_SIDE; j++) {
-    const uint64_t number = block + (uint64_t)j;
-    a[j] = (uint32_t)number, b[j] = ((uint32_t)(number >> 32) & 0xffffff) | (uint32_t)d->purpose << 24;
-    c[j] = (uint32_t)d->stream, e[j] = (uint32_t)(d->stream >> 32);
-  }
-  for (int round = 0; round < 10; round++, k += PHILOX_KEY_0, l += PHILOX_KEY_1)
-    for (int j = 0; j < BEST_SIDE; j++) {
-      const uint64_t p = (uint64_t)PHILOX_0 * a[j], q = (uint64_t)PHILOX_1 * c[j];
-      a[j] = (uint32_t)(q >> 32) ^ b[j] ^ k, b[j] = (uint32_t)q;
-      c[j] = (uint32_t)(p >> 32) ^ e[j] ^ l, e[j] = (uint32_t)p;
-    }
-  for (int j = 0; j < BEST_SIDE; j++) words[2 * j] = a[j] | (uint64_t)b[j] << 32, words[2 * j + 1] = c[j] | (uint64_t)e[j] << 32;
-}
-
-/* Which of 2 SIDE ordinary elements may beat a best of ordinary size: those with 1 - u < e^-d, formed in the real type with room for its rounding.
+/* Which of WORDS ordinary elements may beat a best of ordinary size: those with 1 - u < e^-d, formed in the real type with room for its rounding.
  * What it lets through is put to the test in double, so that nothing here shows. False: it is not for this. */
 enum { BEST_ORDINARY = 1000 };
-static inline bool best_sift(const real *x, double temperature, const draws *d, uint64_t block, const search *b,
-                             uint64_t words[BEST_MANY_WORDS], uint32_t *may) {
+static inline bool best_sift(const real *x, double temperature, const draws *d, uint64_t block, const search *b, uint32_t *may) {
   const vreal key = v_set1((real)b->key), slope = v_set1((real)(1 / temperature)), most = v_set1((real)(GUMBEL_MOST + 0.01));
-  real rest[BEST_MANY_WORDS];
+  real rest[WORDS];
   vmask bad = v_lt(key, key), near = bad;
   if (b->index < 0 || b->far || temperature < 1e-30 || !(b->key < BEST_ORDINARY && b->key > -BEST_ORDINARY)) return false;
-  for (size_t i = 0; i < BEST_MANY_WORDS; i += LANES) {
+  for (size_t i = 0; i < WORDS; i += LANES) {
     vreal v = v_load(x + i);
     bad = m_or(bad, m_not(v_lt(v, v_set1(R_INF))));
     near = m_or(near, v_lt(v_sub(key, v_mul(v, slope)), most));
   }
   if (m_any(bad)) return false;
-  for (int j = 0; j < BEST_MANY_WORDS / LANES; j++) may[j] = 0;
+  for (int j = 0; j < WORDS / LANES; j++) may[j] = 0;
   if (!m_any(near)) return true;
-  best_words(d, block, words);
-  for (int j = 0; j < BEST_MANY_WORDS; j++) rest[j] = (real)(int32_t)(0xffffff - (uint32_t)(words[j] >> 40)) * (real)0x1p-24;
-  for (size_t i = 0; i < BEST_MANY_WORDS; i += LANES) {
+  words_rest(d, block, rest);
+  for (size_t i = 0; i < WORDS; i += LANES) {
     vreal away = v_sub(key, v_mul(v_load(x + i), slope)), bound = v_mul(v_exp(v_sub(v_set1(0), away)), v_set1((real)1.01));
     may[i / LANES] = m_bits(m_and(v_lt(v_load(rest + i), bound), v_lt(away, most)));
   }
@@ -86,14 +66,13 @@ static inline bool best_sift(const real *x, double temperature, const draws *d, 
 
 /* Elements first .. first + n - 1 against the best so far; an even one first. d NULL: greedy. */
 static inline void best_few_of(const real *x, size_t n, int64_t first, double temperature, const draws *d, search *b) {
-  uint64_t words[BEST_MANY_WORDS];
-  uint32_t may[BEST_MANY_WORDS / LANES];
-  bool drawn = false;
-  if (d && n == BEST_MANY_WORDS && best_sift(x, temperature, d, (uint64_t)first >> 1, b, words, may)) {
+  uint32_t may[WORDS / LANES];
+  if (d && n == WORDS && best_sift(x, temperature, d, (uint64_t)first >> 1, b, may)) {
     for (size_t i = 0; i < n; i += LANES)
       for (uint32_t left = may[i / LANES]; left; left &= left - 1) {
         const size_t j = i + (size_t)__builtin_ctz(left);
-        best_try(b, (double)x[j], temperature == 1 ? (double)x[j] : (double)x[j] / temperature, first + (int64_t)j, words[j]);
+        best_try(b, (double)x[j], temperature == 1 ? (double)x[j] : (double)x[j] / temperature, first + (int64_t)j,
+                 draw_word(d, (uint64_t)first + j));
       }
     return;
   }
@@ -110,15 +89,14 @@ static inline void best_few_of(const real *x, size_t n, int64_t first, double te
       continue;
     }
     if (b->index >= 0 && score + GUMBEL_MOST < b->key) continue;
-    if (!drawn) best_words(d, (uint64_t)first >> 1, words), drawn = true;
-    best_try(b, v, score, first + (int64_t)i, words[i]);
+    best_try(b, v, score, first + (int64_t)i, draw_word(d, (uint64_t)first + i));
   }
 }
 
 /* n elements of which the first is number `first`, an even one. */
 static inline search best_group(const real *x, size_t n, int64_t first, double temperature, const draws *d, search b) {
-  for (size_t i = 0; i < n; i += BEST_MANY_WORDS) {
-    size_t count = n - i < BEST_MANY_WORDS ? n - i : BEST_MANY_WORDS;
+  for (size_t i = 0; i < n; i += WORDS) {
+    size_t count = n - i < WORDS ? n - i : WORDS;
     best_few_of(x + i, count, first + (int64_t)i, temperature, d, &b);
   }
   return b;

@@ -2,7 +2,7 @@
  *
  * The row is copied once; every step changes the copy, and what it removes becomes -inf. When no more than FEW of more elements are left they
  * move together (`at` then says where they came from), so that later steps cost nothing, and sums run over what is left. That happens where a step
- * keeps what lies above a bar, and depends on the row alone. */
+ * keeps what lies above a bar, and depends on the row alone. What a mass leaves of more is not cleared at once: the draw may be all that is to come. */
 #ifndef SMX_SAMPLE_CHAIN_H
 #define SMX_SAMPLE_CHAIN_H
 #include "best.h"
@@ -25,11 +25,16 @@ static const exp_body entropy_body = {.setup = setup_plain,
 static void total_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&total_body, c, st, parts); }
 static void entropy_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&entropy_body, c, st, parts); }
 
+/* What a group's terms come to: in the lanes of the contract, and in double. */
+typedef struct chain_sums {
+  double lanes, wide;
+} chain_sums;
+
 /* A row under way. */
 typedef struct chain {
   chain_row *row;
   real *z, *terms, *keys; /* keys: for steps that need another order */
-  void *room;             /* 8 n bytes */
+  void *room;             /* 8 (n + 1) bytes */
   size_t n;               /* elements of z */
   bool closed;            /* z[i] was element at[i] of the row, in its order; else i */
   bool known;             /* r, lse and sum are those of z */
@@ -39,6 +44,7 @@ typedef struct chain {
   double lse, top, sum; /* top: the largest score; sum: of the terms */
   size_t top_at;        /* the first of that score */
   double entropy;
+  real bar;    /* what is below has left, though it is still there; or -inf. The groups' sums are in the room then */
   real beyond; /* the best few hundred, none of them below this, do not hold the mass that the next step keeps; or +inf */
   int64_t at[FEW];
 } chain;
@@ -74,7 +80,11 @@ static inline void chain_settle(chain *w, const exp_body *b, const row_kernel *k
   c->dst[0] = &lse;
   const span s = span_of(c, 0);
   while (exp_next(b, c, st)) run_pass(k, c, st);
-  if (lse >= -R_MAX && lse <= R_MAX) w->r = exp_row_of(b, &s, &none, st), w->sum = st->sum, w->top_at = (size_t)st->index;
+  if (lse >= -R_MAX && lse <= R_MAX) {
+    const exp_row r = exp_row_of(b, &s, &none, st);
+    w->termed = w->termed && r.ref == w->r.ref && r.shift == w->r.shift;
+    w->r = r, w->sum = st->sum, w->top_at = (size_t)st->index;
+  }
   chain_known(w, (double)lse);
   if (w->known && b->moment) w->entropy = d_log1p(w->r.others) + w->top - (st->top_x + st->sum2 / st->sum);
 }
@@ -121,21 +131,28 @@ static inline double chain_lanes(const real *terms, size_t first, size_t n, size
   return (double)v_fold(acc);
 }
 
-/* The sums again, from the terms, after some other than the best have left: what chain_sum() would find. */
-NOINLINE void chain_sum_terms(chain *w) {
+/* The sums of the row from those of its groups, which are in the room: what chain_sum() would find. */
+static inline void chain_sum_groups(chain *w) {
   const row_call c = {.n = w->n, .src = {w->z}};
   const span s = span_of(&c, 0);
   const consts none = {{0}};
+  const chain_sums *groups = w->room;
   double other = 0;
   w->sum = 0;
   for (size_t g = 0; g < w->n; g += GROUP) {
-    size_t n = group_size(g, w->n);
-    double sum = chain_lanes(w->terms, g, n, SIZE_MAX);
-    w->sum += sum;
-    other += w->top_at - g < n ? chain_lanes(w->terms, g, n, w->top_at) : sum;
+    const size_t n = group_size(g, w->n);
+    w->sum += groups[g / GROUP].lanes;
+    other += w->top_at - g < n ? chain_lanes(w->terms, g, n, w->top_at) : groups[g / GROUP].lanes;
   }
   exp_settle(&total_body, &s, &none, &w->r, w->sum, other);
   chain_known(w, (double)v_first(v_clean(v_set1((real)lse_of(&w->r)))));
+}
+
+/* The same after some other than the best have left. */
+NOINLINE void chain_sum_terms(chain *w) {
+  chain_sums *groups = w->room;
+  for (size_t g = 0; g < w->n; g += GROUP) groups[g / GROUP].lanes = chain_lanes(w->terms, g, group_size(g, w->n), SIZE_MAX);
+  chain_sum_groups(w);
 }
 
 /* ---- leaving ---- */
@@ -156,12 +173,12 @@ NOINLINE void chain_close(chain *w) {
   chain_changed(w);
 }
 
-/* Keeps what has a key above the bar, and of its equals those up to number `limit`. The keys may be the scores. */
-NOINLINE void chain_keep(chain *w, const real *keys, real bar, int64_t limit) {
+/* Of n elements, keeps what has a key above the bar, and of its equals those up to number `limit`: how many are left. */
+NOINLINE size_t chain_clear(chain *w, const real *keys, real bar, int64_t limit, size_t first, size_t n) {
   const vreal gone = v_set1(-R_INF), low = v_set1(bar);
   size_t left = 0;
-  for (size_t i = 0; i < w->n; i += LANES) {
-    int cnt = lanes_left(w->n - i);
+  for (size_t i = first; i < first + n; i += LANES) {
+    int cnt = lanes_left(first + n - i);
     vreal key = at(keys, i, cnt), z = at(w->z, i, cnt);
     vmask keep = v_lt(low, key);
     if ((int64_t)i <= limit) {
@@ -172,9 +189,39 @@ NOINLINE void chain_keep(chain *w, const real *keys, real bar, int64_t limit) {
     put(w->z, i, cnt, v_select(keep, z, gone));
     if (w->termed) put(w->terms, i, cnt, v_select(keep, at(w->terms, i, cnt), v_set1(0)));
   }
+  return left;
+}
+
+/* The same for all of them. */
+NOINLINE void chain_keep(chain *w, const real *keys, real bar, int64_t limit) {
+  const size_t left = chain_clear(w, keys, bar, limit, 0, w->n);
   if (left <= FEW && w->n > FEW) chain_close(w);
   else if (w->known && w->termed && w->z[w->top_at] > -R_INF) chain_sum_terms(w);
   else chain_changed(w);
+}
+
+/* Whether more than `most` are not below the bar. */
+static inline bool chain_many(const chain *w, real bar, size_t most) {
+  size_t count = 0, i = 0;
+  for (; i < w->n && count <= most; i += LANES) {
+    const int cnt = lanes_left(w->n - i);
+    count += (size_t)__builtin_popcount(m_bits(m_and(m_not(v_lt(at(w->z, i, cnt), v_set1(bar))), lanes_below(cnt))));
+  }
+  return count > most;
+}
+
+/* Those below the bar are to leave, of a row of which many are left then; the groups' sums without them are in the room. */
+static inline void chain_cut(chain *w, real bar) {
+  const size_t group = w->top_at / GROUP * GROUP;
+  chain_clear(w, w->z, bar, INT64_MAX, group, group_size(group, w->n));
+  chain_sum_groups(w);
+  w->bar = bar;
+}
+
+/* They leave. */
+static inline void chain_leave(chain *w) {
+  if (w->bar > -R_INF) chain_clear(w, w->z, w->bar, INT64_MAX, 0, w->n);
+  w->bar = -R_INF;
 }
 
 /* Keeps z >= bar, and the best. */

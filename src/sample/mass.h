@@ -2,38 +2,44 @@
  *
  * The bar is the largest number such that the terms whose key is not below it sum to the target. The sum runs in the lanes of the contract and its
  * groups are added in double; over fewer elements of one row it is never larger, so the bar is well defined, and any guess can be checked by one
- * pass. Guesses come from a sample of the row: bars about its own share of the mass, one pass that sums above each of them, and a search
- * among the few per cent of the elements between two. How they are found does not show in the result. */
+ * pass. A guess comes from a sample of the row: between which keys the bar must be, so that one pass can sum what is above and put
+ * together what is between, a few per cent of the row, where the search goes on. How it is found does not show in the result. */
 #ifndef SMX_SAMPLE_MASS_H
 #define SMX_SAMPLE_MASS_H
 #include "chain.h"
+#include "pack.h"
 
-enum { MASS_BEST = 256, MASS_SAMPLE = 512, MASS_BARS = 6, MASS_LIST = 32 };
+enum { MASS_BEST = 256, MASS_SAMPLE = 4096, MASS_BARS = 6, MASS_LIST = 32, MASS_ROUNDS = 3 };
 
 typedef struct mass_search {
   const real *keys, *terms;
   size_t n;
-  double target;
-  rbits from, to; /* keys: not below `from` lies the target's mass, above `to` less */
-  real *room;     /* for 2 n / 2 */
+  double sum, target;  /* of all terms, and what is to be reached */
+  rbits from, to;      /* keys: not below `from` lies the target's mass, above `to` less */
+  void *room;          /* 8 n bytes */
+  const chain *scores; /* whose scores the keys are, so that terms can be formed from them; or NULL */
 } mass_search;
 
-/* The terms whose key is not below the bar, and above it. */
+/* The terms whose key is not below the bar, and above it. The room then has what the groups of the former come to. */
 NOINLINE void mass_at(const mass_search *m, real bar, double sums[2]) {
   const vreal low = v_set1(bar), zero = v_set1(0);
+  chain_sums *groups = m->room;
   sums[0] = sums[1] = 0;
   for (size_t g = 0; g < m->n; g += GROUP) {
     vreal acc[VPB], above[VPB];
+    v_wide wide = {{{0}}};
     UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = above[u] = zero;
 #define STEP(u, i, cnt) \
   { \
-    const vreal key = at(m->keys, i, cnt), e = at(m->terms, i, cnt); \
-    acc[u] = v_add(acc[u], v_select(v_lt(key, low), zero, e)); \
+    const vreal key = at(m->keys, i, cnt), e = at(m->terms, i, cnt), in = v_select(v_lt(key, low), zero, e); \
+    acc[u] = v_add(acc[u], in); \
     above[u] = v_add(above[u], v_select(v_lt(low, key), e, zero)); \
+    v_wide_add(&wide, in); \
   }
     WALK(g, group_size(g, m->n), STEP)
 #undef STEP
-    sums[0] += (double)v_fold(acc), sums[1] += (double)v_fold(above);
+    groups[g / GROUP] = (chain_sums){(double)v_fold(acc), v_wide_sum(&wide)};
+    sums[0] += groups[g / GROUP].lanes, sums[1] += (double)v_fold(above);
   }
 }
 
@@ -50,16 +56,28 @@ static inline bool mass_is(mass_search *m, rbits bar, double *above) {
 
 /* ---- guesses: sums in any order ---- */
 
+/* Some elements, of the row or of a part of it. */
+typedef struct mass_part {
+  const real *keys, *terms;
+  size_t n;
+} mass_part;
+
+/* What is known of where the bar is: between two keys. */
+typedef struct mass_bracket {
+  real low, high;
+  double base; /* above the part of the row that is looked at */
+} mass_bracket;
+
 /* Sums above several bars. */
-NOINLINE void mass_bars(const real *keys, const real *terms, size_t n, const real *bars, double *above) {
+NOINLINE void mass_bars(const mass_part *p, const real *bars, double *above) {
   const vreal zero = v_set1(0);
   for (int b = 0; b < MASS_BARS; b++) above[b] = 0;
-  for (size_t g = 0; g < n; g += GROUP) {
+  for (size_t g = 0; g < p->n; g += GROUP) {
     vreal acc[MASS_BARS], bar[MASS_BARS];
     for (int b = 0; b < MASS_BARS; b++) acc[b] = zero, bar[b] = v_set1(bars[b]);
-    for (size_t i = g; i < g + group_size(g, n); i += LANES) {
-      int cnt = lanes_left(n - i);
-      const vreal key = at(keys, i, cnt), e = at(terms, i, cnt);
+    for (size_t i = g; i < g + group_size(g, p->n); i += LANES) {
+      int cnt = lanes_left(p->n - i);
+      const vreal key = at(p->keys, i, cnt), e = at(p->terms, i, cnt);
 #pragma GCC unroll 8
       for (int b = 0; b < MASS_BARS; b++) acc[b] = v_add(acc[b], v_select(v_lt(key, bar[b]), zero, e));
     }
@@ -67,141 +85,164 @@ NOINLINE void mass_bars(const real *keys, const real *terms, size_t n, const rea
   }
 }
 
-/* Bars about where a sample of the row has its share of the mass, highest first. */
-NOINLINE void mass_guess(const mass_search *m, double share, real *bars) {
-  static const double away[MASS_BARS] = {-3, -1, -0.3, 0.3, 1, 3}; /* in deviations */
-  real key[MASS_SAMPLE];
-  int64_t place[MASS_SAMPLE];
-  double sum = 0, squares = 0, before = 0;
-  for (size_t i = 0; i < MASS_SAMPLE; i++) {
-    size_t j = m->n / MASS_SAMPLE * i;
-    double e = (double)m->terms[j];
-    key[i] = m->keys[j], place[i] = (int64_t)j;
-    sum += e, squares += e * e;
-  }
-  pick_sort(key, place, MASS_SAMPLE);
-  double deviation = sum > 0 ? __builtin_sqrt(share * (1 - share) * squares) / sum + 1e-9 : 0;
-  size_t i = 0;
-  for (int b = 0; b < MASS_BARS; b++) {
-    while (i + 1 < MASS_SAMPLE && before + (double)m->terms[place[i]] < (share + away[b] * deviation) * sum)
-      before += (double)m->terms[place[i++]];
-    bars[b] = key[i];
+/* Draws the bracket together, by bars from its upper end on: `least` is reached at its lower end, `most` not above the upper one. */
+static inline void mass_draw_in(const mass_part *p, double least, double most, mass_bracket *k) {
+  double sums[MASS_BARS];
+  real bars[MASS_BARS];
+  for (int b = 0; b < MASS_BARS; b++) bars[b] = k->high - (k->high - k->low) * ((real)b / MASS_BARS);
+  mass_bars(p, bars, sums);
+  for (int b = 0; b < MASS_BARS && bars[b] > k->low; b++) { /* sums grow with b */
+    if (k->base + sums[b] < most) k->high = select_value(select_key(bars[b]) - 1);
+    if (k->base + sums[b] < least) continue;
+    k->low = bars[b];
+    return;
   }
 }
 
-/* Elements between two keys, put together in the room: keys, then terms. False if there are more than half of all. */
-NOINLINE bool mass_gather(const mass_search *m, real low, real high, size_t *count) {
-  const size_t most = m->n / 2;
-  size_t n = 0;
-  for (size_t i = 0; i < m->n; i += LANES) {
-    int cnt = lanes_left(m->n - i);
-    const vreal key = at(m->keys, i, cnt);
-    uint32_t in = m_bits(m_and(m_not(m_or(v_lt(key, v_set1(low)), v_lt(v_set1(high), key))), lanes_below(cnt)));
-    if (in && n + LANES > most) return false;
-    for (; in; in &= in - 1) {
-      size_t j = i + (size_t)__builtin_ctz(in);
-      m->room[n] = m->keys[j], m->room[most + n++] = m->terms[j];
-    }
+/* The least and the largest key of a part, but for -inf. */
+NOINLINE mass_bracket mass_ends(const mass_part *p) {
+  vreal least = v_set1(R_INF), top = v_set1(-R_INF);
+  for (size_t i = 0; i < p->n; i += LANES) {
+    const vreal key = p->n - i < LANES ? v_load_n(p->keys + i, (int)(p->n - i), -R_INF) : v_load(p->keys + i);
+    least = v_min(v_select(v_lt(v_set1(-R_INF), key), key, v_set1(R_INF)), least), top = v_max(key, top);
   }
-  *count = n;
+  return (mass_bracket){v_hmin(least), v_hmax(top), 0};
+}
+
+/* The elements between the bracket's ends are put together in the room, keys and then terms; what is above joins its base. False if there are more
+ * than half as many as there is room for. The part may be in the room itself. */
+NOINLINE bool mass_gather(const mass_search *m, mass_part *p, mass_bracket *k) {
+  const size_t most = 4 * m->n / sizeof(real);
+  const vreal low = v_set1(k->low), high = v_set1(k->high), zero = v_set1(0);
+  real *keys = m->room, *terms = keys + most;
+  size_t n = 0;
+  for (size_t g = 0; g < p->n; g += GROUP) {
+    const size_t end = g + group_size(g, p->n);
+    vreal above[VPB];
+    UNROLL_BLOCK for (int u = 0; u < VPB; u++) above[u] = zero;
+#define STEP(u, i, cnt) \
+  { \
+    const vreal key = at(p->keys, i, cnt), e = at(p->terms, i, cnt); \
+    const vmask over = v_lt(high, key), out = m_or(v_lt(key, low), over); \
+    above[u] = v_add(above[u], v_select(over, e, zero)); \
+    const vmask in = (cnt) < LANES ? m_and(m_not(out), lanes_below(cnt)) : m_not(out); \
+    if (!m->scores) v_pack(terms + n, in, e); \
+    n += (size_t)v_pack(keys + n, in, key); \
+  }
+    size_t i = g;
+    for (; i + BLOCK <= end && n + BLOCK <= most; i += BLOCK) {
+      UNROLL_BLOCK for (int u = 0; u < VPB; u++) STEP(u, i + (size_t)u * LANES, LANES);
+    }
+    for (; i < end && n + LANES <= most; i += LANES) STEP(0, i, lanes_left(end - i));
+#undef STEP
+    if (i < end || n + LANES > most) return false;
+    k->base += (double)v_fold(above);
+  }
+  for (size_t i = 0; i < n && m->scores; i += LANES) v_store(terms + i, chain_term(m->scores, v_load(keys + i)));
+  *p = (mass_part){keys, terms, n};
   return true;
 }
 
-/* Of the n gathered, between two keys, drops those that the bar cannot be until a list of them is left; base: the mass above all of them. */
-NOINLINE size_t mass_narrow(const mass_search *m, size_t n, real low, real high, double *base) {
-  real *keys = m->room, *terms = m->room + m->n / 2;
-  rbits from = select_key(low), to = select_key(high);
-  while (n > MASS_LIST && from < to) {
-    const rbits middle = from + (to - from) / 2 + 1;
-    const real bar = select_value(middle);
-    double above = 0;
-    for (size_t i = 0; i < n; i++) above += keys[i] >= bar ? (double)terms[i] : 0;
-    const bool upper = *base + above >= m->target;
-    if (upper) from = middle;
-    else to = middle - 1, *base += above;
-    size_t left = 0;
-    for (size_t i = 0; i < n; i++) {
-      keys[left] = keys[i], terms[left] = terms[i];
-      left += (keys[i] >= bar) == upper;
-    }
-    n = left;
+/* The bracket as a sample of the row has it: the sum of what is below the bar is known but for a few deviations. */
+NOINLINE void mass_guess(const mass_search *m, mass_bracket *k) {
+  enum { DEVIATIONS = 4 };
+  real *keys = m->room, *terms = keys + MASS_SAMPLE;
+  const mass_part sample = {keys, terms, MASS_SAMPLE};
+  vreal all = v_set1(0), squares = all;
+  for (size_t i = 0; i < MASS_SAMPLE; i += LANES) {
+    const size_t j = (m->n - LANES) / (MASS_SAMPLE / LANES) * (i / LANES);
+    const vreal e = v_load(m->terms + j);
+    v_store(keys + i, v_load(m->keys + j)), v_store(terms + i, e);
+    all = v_add(all, e);
   }
-  return n > MASS_LIST ? 1 : n; /* more are equal */
+  const double rest = (double)v_hsum(all) - (m->sum - m->target) * (MASS_SAMPLE / (double)m->n);
+  const mass_bracket ends = mass_ends(&sample);
+  mass_bracket found = ends;
+  if (!(ends.low < ends.high)) return;
+  for (int i = 0; i < MASS_ROUNDS; i++) mass_draw_in(&sample, rest, rest, &found);
+  for (size_t i = 0; i < MASS_SAMPLE; i += LANES) {
+    const vreal e = v_select(v_lt(v_load(keys + i), v_set1(found.high)), v_load(terms + i), v_set1(0));
+    squares = v_fma(e, e, squares);
+  }
+  const double deviation = DEVIATIONS * __builtin_sqrt((double)v_hsum(squares));
+  found = ends;
+  for (int i = 0; i < MASS_ROUNDS; i++) mass_draw_in(&sample, rest + deviation, rest - deviation, &found);
+  if (found.low > ends.low) k->low = found.low;
+  if (found.high < ends.high && found.high < k->high) k->high = found.high;
 }
 
 /* The list, best first, and where in it the bar should be. */
-NOINLINE size_t mass_list(const mass_search *m, size_t n, double base, real *list) {
-  real keys[MASS_LIST];
+NOINLINE size_t mass_list(const mass_part *p, double base, double target, real *list) {
   int64_t place[MASS_LIST];
   size_t guess = 0;
-  memcpy(keys, m->room, n * sizeof *keys);
-  for (size_t i = 0; i < n; i++) place[i] = (int64_t)i;
-  pick_sort(keys, place, n);
-  memcpy(list, keys, n * sizeof *keys);
-  while (guess + 1 < n && base + (double)m->room[m->n / 2 + (size_t)place[guess]] < m->target)
-    base += (double)m->room[m->n / 2 + (size_t)place[guess++]];
+  memcpy(list, p->keys, p->n * sizeof *list);
+  for (size_t i = 0; i < p->n; i++) place[i] = (int64_t)i;
+  pick_sort(list, place, p->n);
+  while (guess + 1 < p->n && base + (double)p->terms[place[guess]] < target) base += (double)p->terms[place[guess++]];
   return guess;
 }
 
-/* What is known of where the bar is: between two values, with this mass above the higher. */
-typedef struct mass_bracket {
-  real low, high;
-  double base;
-} mass_bracket;
-
-/* Draws the bracket together by what lies above some bars, highest first. */
-static inline void mass_draw_in(const mass_search *m, const real *bars, mass_bracket *k) {
-  double sums[MASS_BARS];
-  mass_bars(m->keys, m->terms, m->n, bars, sums);
-  for (int b = 0; b < MASS_BARS; b++) { /* sums grow with b */
-    if (bars[b] > k->high || bars[b] <= k->low) continue;
-    if (sums[b] >= m->target) {
-      k->low = bars[b];
-      return;
-    }
-    k->high = select_value(select_key(bars[b]) - 1), k->base = sums[b];
+/* A few elements that the bar should be one of, or many of one key: from a sample, or from the whole row. */
+static inline bool mass_near(const mass_search *m, bool sample, mass_part *p, mass_bracket *k) {
+  if (sample) {
+    mass_guess(m, k);
+  } else {
+    const mass_bracket ends = mass_ends(p);
+    k->low = ends.low, k->high = ends.high < k->high ? ends.high : k->high;
+    for (int i = 0; i < MASS_ROUNDS && k->low < k->high; i++) mass_draw_in(p, m->target, m->target, k);
   }
+  while (mass_gather(m, p, k)) {
+    if (p->n <= MASS_LIST) return p->n > 0;
+    const mass_bracket ends = mass_ends(p);
+    k->low = ends.low, k->high = ends.high;
+    if (k->low == k->high) return true;
+    mass_draw_in(p, m->target, m->target, k);
+  }
+  return false;
 }
 
-/* The bar from a guess, or false. */
-static inline bool mass_try(mass_search *m, double share, rbits *bar, double *above) {
-  mass_bracket k = {select_value(m->from), select_value(m->to), 0};
-  real bars[MASS_BARS], list[MASS_LIST];
-  size_t n = 0;
-  if (m->n < 4 * MASS_SAMPLE) return false;
-  mass_guess(m, share, bars);
-  mass_draw_in(m, bars, &k);
-  if (k.low > -R_MAX && k.low < k.high) {
-    for (int b = 0; b < MASS_BARS; b++) bars[b] = k.high - (k.high - k.low) * ((real)(b + 1) / (MASS_BARS + 1));
-    mass_draw_in(m, bars, &k);
-  }
-  if (k.low > k.high || !mass_gather(m, k.low, k.high, &n)) return false;
-  if (k.base == 0) { /* nothing is known of what is above */
-    double above_high[2];
-    mass_at(m, k.high, above_high);
-    k.base = above_high[1];
-  }
-  n = mass_narrow(m, n, k.low, k.high, &k.base);
-  if (n == 0) return false;
-  for (size_t i = mass_list(m, n, k.base, list);;) {
+/* The bar, if it is one of a few elements. alone: it is the key of one element. */
+static inline bool mass_among(mass_search *m, const mass_part *p, double base, rbits *bar, double *above, bool *alone) {
+  real list[MASS_LIST];
+  const mass_part few = {p->keys, p->terms, p->n > MASS_LIST ? 1 : p->n};
+  const size_t n = few.n;
+  *alone = n == p->n;
+  for (size_t i = mass_list(&few, base, m->target, list);;) {
     *bar = select_key(list[i]);
     if (*bar < m->from || *bar > m->to) return false;
-    if (mass_is(m, *bar, above)) return true;
+    if (mass_is(m, *bar, above)) {
+      *alone = *alone && (i == 0 || list[i - 1] != list[i]) && (i + 1 == n || list[i + 1] != list[i]);
+      return true;
+    }
     if (m->to < *bar ? ++i == n : i-- == 0) return false;
   }
 }
 
-/* The last element that is kept, by its key and, of equal ones, its number. to: a key above which the target's mass does not lie. */
-static inline struct row_pick mass_find(const chain *w, const real *keys, double share, double target, real to) {
-  mass_search m = {keys, w->terms, w->n, target, select_key(-R_MAX), select_key(to), w->room};
+/* The bar by guesses from a sample, if there is one, then from the whole row. False: they were wrong. */
+static inline bool mass_try(mass_search *m, rbits *bar, double *above, bool *alone) {
+  for (int sample = m->n >= 4 * MASS_SAMPLE; sample >= 0; sample--) {
+    mass_part p = {m->keys, m->terms, m->n};
+    mass_bracket k = {select_value(m->from), select_value(m->to), 0};
+    if (mass_near(m, sample, &p, &k) && mass_among(m, &p, k.base, bar, above, alone)) return true;
+  }
+  return false;
+}
+
+/* The last element that is kept, by its key and, of equal ones, its number; or INT64_MAX where it is the only one of its key. to: a key above which
+ * the target's mass does not lie. */
+static inline struct row_pick mass_find(const chain *w, const real *keys, double target, real to) {
+  mass_search m = {keys, w->terms, w->n, w->sum, target, select_key(-R_MAX), select_key(to), w->room, keys == w->z ? w : NULL};
   rbits bar;
   double sum;
-  if (!mass_try(&m, share, &bar, &sum)) {
+  bool alone = false;
+  if (!mass_try(&m, &bar, &sum, &alone)) {
+    alone = false;
     do bar = m.from + (m.to - m.from) / 2 + (m.from < m.to);
     while (!mass_is(&m, bar, &sum) && m.from <= m.to);
   }
-  struct row_pick found = {.value = (double)select_value(bar)};
-  for (size_t i = 0; i < m.n && sum < target; i += LANES) {
+  alone = alone && sum < target;
+  struct row_pick found = {.value = (double)select_value(bar), .limit = alone ? INT64_MAX : 0};
+  for (size_t i = 0; !alone && i < m.n && sum < target; i += LANES) {
     int cnt = lanes_left(m.n - i);
     uint32_t equal = m_bits(m_and(v_eq(at(keys, i, cnt), v_set1((real)found.value)), lanes_below(cnt)));
     for (; equal && sum < target; equal &= equal - 1) {

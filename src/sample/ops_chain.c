@@ -3,182 +3,68 @@
  * Nothing sorts the vocabulary but tail-free sampling, which is defined by it: most steps keep what lies above a bar that follows from the row's
  * largest score, its logsumexp or its entropy; steps that keep a mass find theirs as mass.h says. A row that begins with a temperature and top-p
  * and has the mass in its best few hundred is read once. */
-#include "mass.h"
-#include "steps.h"
-
-/* ---- the first read ---- */
-
-typedef struct opening {
-  chain *w;
-  const real *x;
-  double temperature, inverse;
-  bool bad;
-} opening;
-
-/* A group of the row is copied and divided. */
-static inline void open_group(void *own, size_t first, size_t n, const row_part *last) {
-  opening *q = own;
-  (void)last;
-  const double t = q->temperature, c = q->inverse;
-  const real *x = q->x;
-  real *z = q->w->z;
-  vmask bad = v_lt(v_set1(0), v_set1(0));
-#define STEP(u, i, cnt) \
-  { \
-    v_prefetch_far(x + (i) + GROUP); \
-    vreal v = at(x, i, cnt); \
-    if (t != 1) v = chain_quotient(v, t, c); \
-    bad = m_or(bad, m_not(v_lt(v, v_set1(R_INF)))); \
-    put(z, i, cnt, v); \
-  }
-  WALK(first, n, STEP)
-#undef STEP
-  q->bad |= m_any(bad);
-}
-
-/* Copies the row, divided by a temperature; `sums`: forms its sums as well. */
-static void chain_open(chain *w, double temperature, bool sums) {
-  opening q = {.w = w, .x = w->row->x, .temperature = temperature, .inverse = chain_inverse(temperature)};
-  if (!sums || w->n == 0) {
-    for (size_t g = 0; g < w->n; g += GROUP) open_group(&q, g, group_size(g, w->n), NULL);
-  } else {
-    const row_kernel k = {.pass = total_pass, .fold = exp_fold};
-    row_state st;
-    row_call c = {.n = w->n, .rows = 1, .src = {w->z}};
-    exp_begin(&total_body, &c, &st);
-    pick_sum_pass(&total_body, &c, &st, NULL, open_group, &q);
-    if (!q.bad) chain_settle(w, &total_body, &k, &c, &st);
-  }
-  w->hopeless |= q.bad || w->n == 0;
-}
+#include "open.h"
 
 /* ---- keeping a mass ---- */
 
-/* Where among the best, which have these terms, the mass is reached; false if they do not hold it and are not all there is. Of elements up to
- * `floor` some may be missing. Most of a peaked row's mass is in a few: the best is looked for again and again, which is sooner done than sorting. */
-NOINLINE bool mass_among_best(const best_few *b, const real *terms, double target, real floor, struct row_pick *last) {
-  real x[MASS_BEST + LANES];
-  double all = 0, sum = 0;
-  for (size_t i = 0; i < b->n; i += LANES) {
-    int cnt = lanes_left(b->n - i);
-    v_store(x + i, v_select(lanes_below(cnt), at(b->x, i, cnt), v_set1(-R_INF)));
-    all += (double)v_hsum(at(terms, i, cnt));
-  }
-  if (b->n == MASS_BEST && all < target * (1 - 0x1p-10)) { /* they surely do not */
-    const real least = pick_min(x, b->n);
-    *last = (struct row_pick){(double)(least > floor ? least : floor), -1};
-    return false;
-  }
-  for (size_t k = 0; k < b->n; k++) {
-    const real top = pick_max(x, b->n, -R_INF);
-    size_t i = 0;
-    if (!(top > floor)) return false;
-    while (!m_any(v_eq(v_load(x + i), v_set1(top)))) i += LANES;
-    i += (size_t)__builtin_ctz(m_bits(v_eq(v_load(x + i), v_set1(top))));
-    *last = (struct row_pick){(double)top, b->place[i]};
-    sum += (double)terms[i];
-    if (sum >= target) return true;
-    x[i] = -R_INF;
-  }
-  return b->n < MASS_BEST && floor == -R_INF;
+/* A part of the target by which the best few hundred surely miss it, whatever way they are summed in. */
+#define MASS_SHORT 0x1p-6
+
+/* Whether that many elements as good as the best would not hold it. */
+static bool mass_beyond(const chain *w, double target, double count) {
+  return count * (double)exp_of(&w->r, w->r.top, 0) < target * (1 - MASS_SHORT);
 }
 
-/* Sums alone, of the scores x (1 / t) in one rounding. */
-SMI consts peak_setup(const row_call *c, const span *s) {
-  (void)s;
-  return (consts){{(real)(1 / c->params[0])}};
-}
-SMI score score_peak(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
-  return (score){v_mul(shifted_by(at(s->src[0], i, cnt), shift), v_set1(k->v[0])), v_set1(0)};
-}
-EXP_SCORES(peak, score_peak, false)
-static const exp_body peak_body = {.setup = peak_setup, .scaled = true, .scores = &peak_scores, .kind = EXP_SUMS};
-static void peak_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&peak_body, c, st, parts); }
-
-/* What one group more says of the best: elements so far below the sum that n of them are not half of what top-p leaves out are not wanted. */
-typedef struct peak_floor {
-  pick *p;
-  real floor;                             /* elements up to it may be missing */
-  double sum, ref, temperature, log_rest; /* the sum so far is sum 2^ref; log_rest: of half the share left out, for each element */
-} peak_floor;
-static inline void peak_each(void *own, size_t i, size_t n, const row_part *last) {
-  peak_floor *q = own;
-  (void)i;
-  (void)n;
-  if (!last || !(last->ref > (double)-R_INF) || last->nan) return;
-  const double ref = last->ref > q->ref ? last->ref : q->ref;
-  q->sum = d_scale(q->sum, q->ref - ref) + d_scale(last->sum, last->ref - ref), q->ref = ref;
-  if (!(q->sum > 0)) return;
-  const real floor = (real)((d_log(q->sum, 0) + ref * 0.69314718055994530942 + q->log_rest) * q->temperature);
-  if (floor > q->p->bar) q->p->bar = q->floor = floor;
+/* The best few hundred by some keys and their terms: the sum of these. */
+static double mass_of_best(const chain *w, const real *keys, best_few *best, real *terms) {
+  double all = 0;
+  chain_best(keys, w->n, MASS_BEST, best);
+  for (size_t i = 0; i < best->n; i++) terms[i] = w->z[best->place[i]];
+  for (size_t i = 0; i < best->n; i += LANES) {
+    int cnt = lanes_left(best->n - i);
+    const vreal e = v_select(lanes_below(cnt), chain_term(w, at(terms, i, cnt)), v_set1(0));
+    v_store(terms + i, e);
+    all += (double)v_hsum(e);
+  }
+  return all;
 }
 
-/* The first read of a row that begins with a temperature and top-p: its sums, and its best few hundred. If those hold the mass, nothing but them
- * is copied and divided, and the row is not touched again. False, with nothing done, where they do not. */
-static bool chain_peaked(chain *w, double temperature, double share) {
+/* Whether they hold the mass: then they alone are kept, up to the last that is wanted; else `last` is a key that the bar is not above. */
+static bool mass_best(chain *w, const real *keys, double target, struct row_pick *last) {
   best_few best;
   real terms[MASS_BEST + LANES] = {0};
-  struct row_pick last = {0, 0};
-  row_state st;
-  pick p;
-  const row_kernel kernel = {.pass = peak_pass, .fold = exp_fold};
-  const row_call c = {.n = w->n, .rows = 1, .src = {w->row->x}, .params = &temperature};
-  const span s = span_of(&c, 0);
-  const consts k = peak_setup(&c, &s);
-  if (w->n <= FEW) return false;
-  exp_begin(&peak_body, &c, &st);
-  pick_start(&p, MASS_BEST, best.x, best.place, w->row->x, w->n);
-  peak_floor q = {.p = &p, .floor = -R_INF, .ref = (double)-R_INF, .temperature = temperature};
-  q.log_rest = d_log((1 - share) / (2 * (double)w->n), 0);
-  pick_sum_pass(&peak_body, &c, &st, &p, peak_each, &q);
-  while (exp_next(&peak_body, &c, &st)) run_pass(&kernel, &c, &st);
-  if (st.mode == EXP_FILL || !(st.max > (double)-R_INF)) return false;
-  const exp_row r = exp_row_of(&peak_body, &s, &k, &st);
-  const span few = {.src = {best.x}};
-  best.n = p.kept;
-  for (size_t i = 0; i < best.n; i += LANES) {
-    vreal d;
-    int cnt = lanes_left(best.n - i);
-    v_store(terms + i, v_select(lanes_below(cnt), exp_term(score_peak(&few, &k, &r.shift, i, cnt), false, r.ref, &d), v_set1(0)));
+  const double all = mass_of_best(w, keys, &best, terms);
+  if (!mass_among_best(&best, terms, all, target, -R_INF, last)) return false;
+  if (keys == w->z && w->n > FEW) chain_close_to(w, &best, *last);
+  else chain_keep(w, keys, (real)last->value, last->limit);
+  return true;
+}
+
+/* Finds the bar and keeps what is above it. Unless it is `sure` that the best few hundred do not hold the mass, only if enough elements besides them
+ * are above the bar to show it; else nothing is done. */
+static bool mass_keep(chain *w, const real *keys, double target, real to, bool sure) {
+  chain_terms(w);
+  const struct row_pick last = mass_find(w, keys, target, to);
+  const real bar = (real)last.value;
+  if (!sure) {
+    const double besides = (MASS_SHORT + 0x1p-10) * target / (double)v_first(chain_term(w, v_set1(bar)));
+    if (!(besides < (double)w->n) || !chain_many(w, select_value(select_key(bar) + 1), MASS_BEST + 1 + (size_t)besides)) return false;
   }
-  if (!mass_among_best(&best, terms, share * st.sum, q.floor, &last)) {
-    if (best.n == MASS_BEST && last.limit < 0) w->beyond = (real)((double)(real)last.value / temperature);
-    return false;
-  }
-  chain_close_to(w, &best, last);
-  for (size_t i = 0; i < w->n; i += LANES) {
-    int cnt = lanes_left(w->n - i);
-    put(w->z, i, cnt, temperature == 1 ? at(w->z, i, cnt) : chain_quotient(at(w->z, i, cnt), temperature, chain_inverse(temperature)));
-  }
+  if (keys == w->z && last.limit == INT64_MAX && w->n > FEW && chain_many(w, bar, FEW)) chain_cut(w, bar);
+  else chain_keep(w, keys, bar, last.limit);
   return true;
 }
 
 /* Keeps the first elements, best key first, that have the mass: all before whom there is less of it. */
 static void chain_mass(chain *w, const real *keys, double share) {
-  best_few best;
-  real terms[MASS_BEST + LANES] = {0};
-  struct row_pick last = {0, 0};
+  const bool scores = keys == w->z;
   const double target = share * w->sum;
-  if (keys == w->z && w->beyond < R_INF) {
-    chain_terms(w);
-    last = mass_find(w, keys, share, target, w->beyond);
-    chain_keep(w, keys, (real)last.value, last.limit);
-    return;
+  struct row_pick last = {scores && w->beyond < R_INF ? (double)w->beyond : w->top, 0};
+  if (!scores || (!(w->beyond < R_INF) && !mass_beyond(w, target, MASS_BEST))) {
+    if (scores && mass_beyond(w, target, PEAK) && mass_keep(w, keys, target, (real)last.value, false)) return;
+    if (mass_best(w, keys, target, &last)) return;
   }
-  chain_best(keys, w->n, MASS_BEST, &best);
-  for (size_t i = 0; i < best.n; i++) terms[i] = w->z[best.place[i]];
-  for (size_t i = 0; i < best.n; i += LANES) {
-    int cnt = lanes_left(best.n - i);
-    v_store(terms + i, v_select(lanes_below(cnt), chain_term(w, at(terms, i, cnt)), v_set1(0)));
-  }
-  if (!mass_among_best(&best, terms, target, -R_INF, &last)) {
-    chain_terms(w);
-    last = mass_find(w, keys, share, target, (real)last.value);
-  } else if (keys == w->z && w->n > FEW) {
-    chain_close_to(w, &best, last);
-    return;
-  }
-  chain_keep(w, keys, (real)last.value, last.limit);
+  mass_keep(w, keys, target, (real)last.value, true);
 }
 
 static void chain_top_p(chain *w, double share) {
@@ -202,6 +88,7 @@ static void chain_typical(chain *w, double share) {
 /* ---- the steps ---- */
 
 static void chain_step(chain *w, const smx_step *s, const draws *coin) {
+  chain_leave(w);
   switch (s->kind) {
     case SMX_STEP_TEMPERATURE: chain_temperature(w, s->a); break;
     case SMX_STEP_TOP_K: chain_top_k(w, s->a); break;
@@ -247,30 +134,88 @@ NOINLINE void draw_sums(const real *terms, size_t n, double *sums) {
   }
 }
 
-/* The first place where the running sum is more than u times the whole; where rounding leaves none, the last that has a term. */
-static size_t draw_cdf(const chain *w, double u) {
-  double total = 0, before = 0, *sums = w->room;
-  const size_t blocks = (w->n + DRAW_BLOCK - 1) / DRAW_BLOCK;
-  draw_sums(w->terms, w->n, sums);
-  for (size_t b = 0; b < blocks; b++) total += sums[b];
-  for (size_t b = 0; b < blocks; before += sums[b++]) {
-    if (!(before + sums[b] > u * total)) continue;
+/* Of n terms, the first where the running sum is more than `bound`; n if there is none. sums: of their blocks, and of what is before them. */
+static size_t draw_where(const real *terms, size_t n, const double *sums, double before, double bound) {
+  for (size_t b = 0; b * DRAW_BLOCK < n; before += sums[b++]) {
+    if (!(before + sums[b] > bound)) continue;
     double within = 0;
-    for (size_t i = b * DRAW_BLOCK; i < w->n && i < (b + 1) * DRAW_BLOCK; i++) {
-      within += (double)w->terms[i];
-      if (w->terms[i] > 0 && before + within > u * total) return i;
+    for (size_t i = b * DRAW_BLOCK; i < n && i < (b + 1) * DRAW_BLOCK; i++) {
+      within += (double)terms[i];
+      if (terms[i] > 0 && before + within > bound) return i;
     }
   }
+  return n;
+}
+
+/* Where some are to leave, and all that are not have terms so alike that no sum of them in double is rounded: the order of additions is free, and the
+ * groups' sums are there. SIZE_MAX: not so. */
+static size_t draw_cut(chain *w, double u) {
+  const chain_sums *groups = w->room;
+  const int least = r_exponent(v_first(chain_term(w, v_set1(w->bar)))) - 1; /* a term may be a little less than that of a lower score */
+  double total = 0, before = 0, sums[GROUP / DRAW_BLOCK];
+  for (size_t g = 0; g < w->n; g += GROUP) total += groups[g / GROUP].wide;
+  if (!(total < (double)R_MAX) || r_exponent((real)total) + 1 - (least - MANT_BITS) > 53) return SIZE_MAX;
+  for (size_t g = 0; g < w->n; before += groups[g / GROUP].wide, g += GROUP) {
+    if (!(before + groups[g / GROUP].wide > u * total)) continue;
+    const size_t n = group_size(g, w->n);
+    chain_clear(w, w->z, w->bar, INT64_MAX, g, n);
+    draw_sums(w->terms + g, n, sums);
+    return g + draw_where(w->terms + g, n, sums, before, u * total);
+  }
+  return SIZE_MAX;
+}
+
+/* The first place where the running sum is more than u times the whole; where rounding leaves none, the last that has a term. */
+static size_t draw_cdf(chain *w, double u) {
+  double total = 0, *sums = w->room;
+  if (w->bar > -R_INF) {
+    const size_t drawn = draw_cut(w, u);
+    if (drawn < w->n) return drawn;
+  }
+  chain_leave(w);
+  draw_sums(w->terms, w->n, sums);
+  for (size_t b = 0; b * DRAW_BLOCK < w->n; b++) total += sums[b];
+  const size_t drawn = draw_where(w->terms, w->n, sums, 0, u * total);
   size_t last = w->n - 1;
-  while (!(w->terms[last] > 0)) last--;
-  return last;
+  while (drawn == w->n && !(w->terms[last] > 0)) last--;
+  return drawn < w->n ? drawn : last;
+}
+
+/* What a term is multiplied by for a bound of 1 - u, above which its element cannot have a key beyond this one (best.h), with room for rounding. */
+static real draw_bound(const chain *w, double key) {
+  return (real)(1.01 * d_exp((double)w->r.shift + (double)w->r.ref * 0.69314718055994530942 - key));
+}
+
+/* The place of the best score with noise, of many. The largest score has its noise first; e^-d comes from the terms, so few have a logarithm. */
+NOINLINE size_t draw_noisy(chain *w, const draws *d) {
+  size_t best = w->top_at;
+  double key = w->top + gumbel_of(draw_word(d, (uint64_t)best));
+  vreal scale = v_set1(draw_bound(w, key));
+  real rest[WORDS];
+  chain_terms(w);
+  for (size_t first = 0; first < w->n; first += WORDS) {
+    words_rest(d, (uint64_t)first >> 1, rest);
+    for (size_t i = first; i < w->n && i < first + WORDS; i += LANES) {
+      const int cnt = lanes_left(w->n - i);
+      const vmask here = m_not(v_lt(at(w->z, i, cnt), v_set1(w->bar)));
+      const vmask may = m_and(here, v_lt(v_load(rest + (i - first)), v_mul(at(w->terms, i, cnt), scale)));
+      for (uint32_t left = m_bits(may); left; left &= left - 1) {
+        const size_t j = i + (size_t)__builtin_ctz(left);
+        const double noisy = (double)w->z[j] + gumbel_of(draw_word(d, (uint64_t)j));
+        if (!(noisy > key || (noisy == key && j < best))) continue;
+        key = noisy, best = j, scale = v_set1(draw_bound(w, key));
+      }
+    }
+  }
+  return best;
 }
 
 /* The place of the best score, with noise unless d is NULL. */
-NOINLINE size_t draw_best(const chain *w, const draws *d) {
+NOINLINE size_t draw_best(chain *w, const draws *d) {
   search b = BEST_NONE;
+  if (!w->closed && d) return draw_noisy(w, d);
   if (!w->closed) {
-    for (size_t g = 0; g < w->n; g += GROUP) b = best_group(w->z + g, group_size(g, w->n), (int64_t)g, 1, d, b);
+    for (size_t g = 0; g < w->n; g += GROUP) b = best_group(w->z + g, group_size(g, w->n), (int64_t)g, 1, NULL, b);
     return (size_t)b.index;
   }
   for (size_t i = 0; i < w->n; i++) {
@@ -321,18 +266,44 @@ static bool step_sums(const smx_step *s) {
   }
 }
 
+/* The same of a row that chain_peaked() did not see: nor would the best hold the mass by its terms, whose scores are rounded otherwise. False: they may. */
+static bool chain_spread(chain *w, double share, bool *done) {
+  const double target = share * w->sum;
+  if (!w->known || !(w->top <= 1024 && w->top >= -1024)) return false;
+  if (mass_beyond(w, target, MASS_BEST)) return true;
+  *done = mass_keep(w, w->z, target, (real)w->top, false);
+  return *done;
+}
+
+/* The first read of a row that begins with a temperature and top-p. False: top-p is still to come. */
+static bool chain_begin(chain *w, double temperature, double share) {
+  bool done = false;
+  const bool opened = w->row->spread && w->n > FEW && chain_open(w, temperature, true, true);
+  if (opened && (w->hopeless || chain_spread(w, share, &done))) return done;
+  done = chain_peaked(w, temperature, share);
+  w->row->spread = w->beyond < R_INF;
+  if (!done && !opened) chain_open(w, temperature, true, false);
+  return done;
+}
+
 void SMX_FN(sample_chain)(chain_row *row);
 void SMX_FN(sample_chain)(chain_row *row) {
-  chain w = {
-      .row = row, .z = row->scratch[0], .terms = row->scratch[1], .keys = row->scratch[2], .room = row->room, .n = row->n, .beyond = R_INF};
+  chain w = {.row = row,
+             .z = row->scratch[0],
+             .terms = row->scratch[1],
+             .keys = row->scratch[2],
+             .room = row->room,
+             .n = row->n,
+             .bar = -R_INF,
+             .beyond = R_INF};
   const draws coin = {row->seed, row->stream, PURPOSE_COIN};
   const smx_step *s = row->steps, *end = s + row->step_count;
   double temperature = 1;
   row->index = -1;
   row->log = (double)r_nan();
   if (s < end && s->kind == SMX_STEP_TEMPERATURE && s->a != 0) temperature = s++->a;
-  if (s < end && s->kind == SMX_STEP_TOP_P && s->a < 1 && chain_peaked(&w, temperature, s->a)) s++;
-  else chain_open(&w, temperature, s == end || step_sums(s));
+  if (s < end && s->kind == SMX_STEP_TOP_P && s->a < 1) s += chain_begin(&w, temperature, s->a);
+  else chain_open(&w, temperature, s == end || step_sums(s), false);
   for (; s < end && !w.hopeless; s++, w.beyond = R_INF) chain_step(&w, s, &coin);
   if (!w.hopeless) chain_draw(&w);
   if (w.hopeless) row->status = chain_verdict(&w);

@@ -2,43 +2,27 @@
 #ifndef SMX_SAMPLE_STEPS_H
 #define SMX_SAMPLE_STEPS_H
 #include "chain.h"
+#include "quotient.h"
 
 /* ---- temperatures ---- */
 
-/* x / t, formed in double. c: 1 / t, or 0. A quotient corrected twice by fused operations is that of a division (Markstein 1990); those are
- * cheaper. */
-SMI vreal chain_quotient(vreal x, double t, double c) {
-#if SMX_REAL == 64
-  (void)c;
-  return v_div(x, v_set1(t));
-#else
-  real v[LANES];
-  v_store(v, x);
-#ifdef __FP_FAST_FMA
-  if (c != 0) {
-    for (int j = 0; j < LANES; j++) {
-      const double a = (double)v[j], q = a * c, near = __builtin_fma(__builtin_fma(-q, t, a), c, q);
-      v[j] = (real)__builtin_fma(__builtin_fma(-near, t, a), c, near);
-    }
-    vmask ordinary = m_and(v_lt(v_abs(x), v_set1(R_INF)), m_not(v_eq(x, v_set1(0)))); /* others are their own quotient */
-    return v_select(ordinary, v_load(v), x);
-  }
-#endif
-  (void)c;
-  for (int j = 0; j < LANES; j++) v[j] = (real)((double)v[j] / t);
-  return v_load(v);
-#endif
-}
-SMI double chain_inverse(double t) { return t > 0x1p-900 ? 1 / t : 0; }
-
-static void chain_temperature(chain *w, double t) {
-  const double c = chain_inverse(t);
-  if (t == 0) chain_top_k(w, 1);
-  if (t == 0 || t == 1) return;
+/* z = x / t: whether all are below +inf. */
+NOINLINE bool chain_divide(chain *w, const real *x, double t) {
+  const quotient by = quotient_by(t);
+  vmask bad = v_lt(v_set1(0), v_set1(0));
   for (size_t i = 0; i < w->n; i += LANES) {
     int cnt = lanes_left(w->n - i);
-    put(w->z, i, cnt, chain_quotient(at(w->z, i, cnt), t, c));
+    const vreal z = quotient_of(&by, at(x, i, cnt));
+    bad = m_or(bad, m_not(v_lt(z, v_set1(R_INF))));
+    put(w->z, i, cnt, z);
   }
+  return !m_any(bad);
+}
+
+static void chain_temperature(chain *w, double t) {
+  if (t == 0) chain_top_k(w, 1);
+  if (t == 0 || t == 1) return;
+  chain_divide(w, w->z, t);
   chain_changed(w);
 }
 

@@ -1,0 +1,196 @@
+/* sample/open.h - the first read of a row: it is copied, divided by a temperature, and summed.
+ *
+ * A row that begins with a temperature and top-p and has the mass in its best few hundred is read once and not copied at all (chain_peaked). Others
+ * are gone through once for quotients, terms and sums. Which of the two a row is shows late, so the one that the row before it was is tried
+ * first. */
+#ifndef SMX_SAMPLE_OPEN_H
+#define SMX_SAMPLE_OPEN_H
+#include "mass.h"
+#include "quotient.h"
+#include "steps.h"
+
+/* ---- a row without a peak ---- */
+
+typedef struct opening {
+  const real *x;
+  real *z, *terms;
+  quotient by;
+  real ref, max, low;
+} opening;
+
+/* A group is copied and divided, by a product if that is all, and its terms are formed: their sum, and the largest and the smallest score. */
+SMI real open_sum(opening *q, bool product, size_t first, size_t n) {
+  const opening o = *q;
+  vreal acc[VPB], max = v_set1(-R_INF), low = v_set1(R_INF);
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
+#define STEP(u, i, cnt) \
+  { \
+    v_prefetch_far(o.x + (i) + GROUP); \
+    vreal d, z = at(o.x, i, cnt); \
+    z = product ? v_mul(z, v_set1(o.by.head)) : quotient_near(&o.by, z); \
+    put(o.z, i, cnt, z); \
+    if ((cnt) < LANES) z = v_select(lanes_below(cnt), z, v_set1(-R_INF)); \
+    const vreal e = exp_term((score){z, v_set1(0)}, false, o.ref, &d); \
+    put(o.terms, i, cnt, e); \
+    max = v_max(z, max), low = v_min(z, low); \
+    acc[u] = v_add(acc[u], e); \
+  }
+  WALK(first, n, STEP)
+#undef STEP
+  q->max = v_hmax(max), q->low = v_hmin(low);
+  return v_fold(acc);
+}
+NOINLINE real open_product(opening *q, size_t first, size_t n) { return open_sum(q, true, first, n); }
+NOINLINE real open_divided(opening *q, size_t first, size_t n) { return open_sum(q, false, first, n); }
+
+/* So many elements as good as the best are no row without a peak. */
+enum { PEAK = 10 };
+
+/* The terms have the reference of the row's beginning, which is not above its own: sums are those of the row's own reference, times a power of
+ * two, as long as the same terms are 0. Of a row that is not so ordinary the sums are not known after it. False: `watch`, and there is a peak. */
+static bool open_groups(chain *w, opening *q, bool watch) {
+  enum { HIGHER = 60 };
+  const row_call c = {.n = w->n, .src = {w->z}};
+  const span s = span_of(&c, 0);
+  const consts none = {{0}};
+  exp_sum look = {.s = &s, .k = &none, .skip = SIZE_MAX, .ref = q->ref};
+  chain_sums *groups = w->room;
+  real max = -R_INF, low = R_INF;
+  double sum = 0;
+  bool ordinary = true;
+  for (size_t g = 0; g < w->n; g += GROUP) {
+    const size_t n = group_size(g, w->n);
+    sum += groups[g / GROUP].lanes = (double)(q->by.product ? open_product(q, g, n) : open_divided(q, g, n));
+    if (q->max > max) max = q->max, w->top_at = g;
+    if (k_of(q->low) - q->ref < MIN_EXP) q->low = plain_scores.low(&look, g, n);
+    if (q->low < low) low = q->low;
+    ordinary = ordinary && sum <= (double)R_MAX && in_range(max) && k_of(max) - 1 - q->ref <= HIGHER;
+    if (watch && ordinary && PEAK * (double)exp_of(&(exp_row){.ref = q->ref}, max, 0) > sum / (double)(g + n) * (double)w->n) return false;
+  }
+  if (!(ordinary && k_of(low) - (k_of(max) - 1) >= MIN_EXP)) return true;
+  w->r = (exp_row){.ref = q->ref, .top = max, .max = (double)max};
+  w->top_at += plain_scores.find(&s, &none, 0, w->top_at, group_size(w->top_at, w->n), max);
+  w->termed = true;
+  chain_sum_groups(w);
+  return true;
+}
+
+/* Copies the row, divided by a temperature; `sums`: forms its terms and sums as well. False, with nothing done: `watch`, and there is a peak. */
+static bool chain_open(chain *w, double temperature, bool sums, bool watch) {
+  enum { BEGINNING = 256 };
+  const real *x = w->row->x;
+  if (sums && w->n > 0) {
+    const real first = (real)((double)pick_max(x, w->n < BEGINNING ? w->n : BEGINNING, -R_INF) / temperature);
+    opening q = {.x = x, .z = w->z, .terms = w->terms, .by = quotient_by(temperature), .ref = in_range(first) ? k_of(first) - 1 : -R_INF};
+    if (q.ref > -R_INF) return open_groups(w, &q, watch);
+  }
+  w->hopeless = !chain_divide(w, x, temperature) || w->n == 0;
+  return true;
+}
+
+/* ---- a peaked row ---- */
+
+/* Where among the best, which have these terms and this sum of them, the mass is reached; false if they do not hold it and are not all there
+ * is. Of elements up to `floor` some may be missing. Most of a peaked row's mass is in a few: the best is looked for again and again, which is
+ * sooner done than sorting. */
+NOINLINE bool mass_among_best(const best_few *b, const real *terms, double all, double target, real floor, struct row_pick *last) {
+  real x[MASS_BEST + LANES];
+  double sum = 0;
+  for (size_t i = 0; i < b->n; i += LANES) {
+    int cnt = lanes_left(b->n - i);
+    v_store(x + i, v_select(lanes_below(cnt), at(b->x, i, cnt), v_set1(-R_INF)));
+  }
+  if (b->n == MASS_BEST && all < target * (1 - 0x1p-10)) { /* they surely do not */
+    const real least = pick_min(x, b->n);
+    *last = (struct row_pick){(double)(least > floor ? least : floor), -1};
+    return false;
+  }
+  for (size_t k = 0; k < b->n; k++) {
+    const real top = pick_max(x, b->n, -R_INF);
+    size_t i = 0;
+    if (!(top > floor)) return false;
+    while (!m_any(v_eq(v_load(x + i), v_set1(top)))) i += LANES;
+    i += (size_t)__builtin_ctz(m_bits(v_eq(v_load(x + i), v_set1(top))));
+    *last = (struct row_pick){(double)top, b->place[i]};
+    sum += (double)terms[i];
+    if (sum >= target) return true;
+    x[i] = -R_INF;
+  }
+  return b->n < MASS_BEST && floor == -R_INF;
+}
+
+/* Sums alone, of the scores x (1 / t) in one rounding. */
+SMI consts peak_setup(const row_call *c, const span *s) {
+  (void)s;
+  return (consts){{(real)(1 / c->params[0])}};
+}
+SMI score score_peak(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  return (score){v_mul(shifted_by(at(s->src[0], i, cnt), shift), v_set1(k->v[0])), v_set1(0)};
+}
+EXP_SCORES(peak, score_peak, false)
+static const exp_body peak_body = {.setup = peak_setup, .scaled = true, .scores = &peak_scores, .kind = EXP_SUMS};
+static void peak_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&peak_body, c, st, parts); }
+
+/* What one group more says of the best: elements so far below the sum that n of them are not half of what top-p leaves out are not wanted. */
+typedef struct peak_floor {
+  pick *p;
+  real floor;                             /* elements up to it may be missing */
+  double sum, ref, temperature, log_rest; /* the sum so far is sum 2^ref; log_rest: of half the share left out, for each element */
+} peak_floor;
+static inline void peak_each(void *own, size_t i, size_t n, const row_part *last) {
+  peak_floor *q = own;
+  (void)i;
+  (void)n;
+  if (!last || !(last->ref > (double)-R_INF) || last->nan) return;
+  const double ref = last->ref > q->ref ? last->ref : q->ref;
+  q->sum = d_scale(q->sum, q->ref - ref) + d_scale(last->sum, last->ref - ref), q->ref = ref;
+  if (!(q->sum > 0)) return;
+  const real floor = (real)((d_log(q->sum, 0) + ref * 0.69314718055994530942 + q->log_rest) * q->temperature);
+  if (floor > q->p->bar) q->p->bar = q->floor = floor;
+}
+
+/* The first read of a row that begins with a temperature and top-p: its sums, and its best few hundred. If those hold the mass, nothing but them
+ * is copied and divided, and the row is not touched again. False, with nothing done, where they do not. */
+static bool chain_peaked(chain *w, double temperature, double share) {
+  best_few best;
+  real terms[MASS_BEST + LANES] = {0};
+  struct row_pick last = {0, 0};
+  row_state st;
+  pick p;
+  const row_kernel kernel = {.pass = peak_pass, .fold = exp_fold};
+  const row_call c = {.n = w->n, .rows = 1, .src = {w->row->x}, .params = &temperature};
+  const span s = span_of(&c, 0);
+  const consts k = peak_setup(&c, &s);
+  if (w->n <= FEW) return false;
+  exp_begin(&peak_body, &c, &st);
+  pick_start(&p, MASS_BEST, best.x, best.place, w->row->x, w->n);
+  peak_floor q = {.p = &p, .floor = -R_INF, .ref = (double)-R_INF, .temperature = temperature};
+  q.log_rest = d_log((1 - share) / (2 * (double)w->n), 0);
+  pick_sum_pass(&peak_body, &c, &st, &p, peak_each, &q);
+  while (exp_next(&peak_body, &c, &st)) run_pass(&kernel, &c, &st);
+  if (st.mode == EXP_FILL || !(st.max > (double)-R_INF)) return false;
+  const exp_row r = exp_row_of(&peak_body, &s, &k, &st);
+  const span few = {.src = {best.x}};
+  const quotient by = quotient_by(temperature);
+  double all = 0;
+  best.n = p.kept;
+  for (size_t i = 0; i < best.n; i += LANES) {
+    vreal d, e;
+    int cnt = lanes_left(best.n - i);
+    e = v_select(lanes_below(cnt), exp_term(score_peak(&few, &k, &r.shift, i, cnt), false, r.ref, &d), v_set1(0));
+    v_store(terms + i, e);
+    all += (double)v_hsum(e);
+  }
+  if (!mass_among_best(&best, terms, all, share * st.sum, q.floor, &last)) {
+    if (best.n == MASS_BEST && last.limit < 0) w->beyond = (real)((double)(real)last.value / temperature);
+    return false;
+  }
+  chain_close_to(w, &best, last);
+  for (size_t i = 0; i < w->n; i += LANES) {
+    int cnt = lanes_left(w->n - i);
+    put(w->z, i, cnt, quotient_of(&by, at(w->z, i, cnt)));
+  }
+  return true;
+}
+
+#endif
