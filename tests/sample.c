@@ -215,6 +215,44 @@ static void masses_of_long_rows(void **state) {
     }
 }
 
+/* Rows of f32 with and without a peak, several in a call: what is drawn was left, is as probable as it should be, and lies where the same uniform
+ * variate falls among EVEN equal elements. */
+static void draws_of_long_rows(void **state) {
+  (void)state;
+  enum { N = 40000, EVEN = 65536, ROWS = 16 };
+  static const double temperatures[] = {0.8, 0.7, 1.0 / 3};
+  static float x[ROWS * N], even[EVEN];
+  static double left[N];
+  static item v[N];
+  rng r = {5};
+  for (int k = 0; k < 9; k++) {
+    const double deviation = k / 3 == 0 ? 0.5 : k / 3 == 1 ? 2 : 6, t = temperatures[k % 3];
+    const smx_step steps[] = {{.kind = SMX_STEP_TEMPERATURE, .a = t}, {.kind = SMX_STEP_TOP_P, .a = 0.95}};
+    const smx_sample_options o = options(steps, 2, SMX_DRAW_CDF, 3);
+    double total = 0;
+    int64_t index[ROWS];
+    float log_p[ROWS];
+    for (int i = 0; i < N; i++) x[i] = (float)(deviation * rng_normal(&r));
+    for (int i = 1; i < ROWS; i++) memcpy(x + (size_t)i * N, x, N * sizeof *x);
+    for (int i = 0; i < N; i++) v[i] = (item){.z = (float)((double)x[i] / t), .index = i};
+    const double log_mass = reference_mass(v, N, 0.95, (double)NAN, left);
+    for (int i = 0; i < N; i++) total += left[i];
+    assert_int_equal(smx_sample_f32(NULL, &o, ROWS, N, x, index, log_p), SMX_OK);
+    for (int row = 0; row < ROWS; row++) {
+      smx_sample_options plain = options(NULL, 0, SMX_DRAW_CDF, 3);
+      double before = 0;
+      int64_t place;
+      plain.stream = (uint64_t)row;
+      assert_int_equal(smx_sample_f32(NULL, &plain, 1, EVEN, even, &place, NULL), SMX_OK);
+      for (int64_t i = 0; i < index[row]; i++) before += left[i];
+      if (!(left[index[row]] > 0)) fail_msg("%d: %d should not be left", k, (int)index[row]);
+      if (fabs((double)log_p[row] - (log(left[index[row]]) - log_mass)) > 1e-5) fail_msg("%d: log p is %g", k, (double)log_p[row]);
+      if (before / total > (place + 1.0) / EVEN + 1e-6 || (before + left[index[row]]) / total < (double)place / EVEN - 1e-6)
+        fail_msg("%d: %d lies at %g, not at %g", k, (int)index[row], before / total, (double)place / EVEN);
+    }
+  }
+}
+
 /* ---- every machine, any rows ---- */
 
 static void fill_rows(rng *r, float *x, size_t rows, size_t n) {
@@ -346,6 +384,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(steps_keep_what_the_catalogue_says),
       cmocka_unit_test(penalties),
       cmocka_unit_test(masses_of_long_rows),
+      cmocka_unit_test(draws_of_long_rows),
       cmocka_unit_test(a_draw_depends_on_nothing_else),
       cmocka_unit_test(random_chains),
       cmocka_unit_test(wrong_calls),
