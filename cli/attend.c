@@ -1,18 +1,13 @@
-/* attend.c - the verb `attention`: queries, keys and values from files to smx_attention. */
+/* attend.c - the verb `attention`: its options, and queries, keys and values from files. */
 #include "attend.h"
 
 #include "fault.h"
 #include "parse.h"
-#include "report/table.h"
-#include "rope.h"
-#include "write.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { Q, K, V, MASK, BIAS, SLOPES, SINKS, LENGTHS, QUERY_OFFSETS, KEY_OFFSETS, TENSORS };
 
 /* ---- What there is to choose ---- */
 
@@ -49,59 +44,72 @@ static void kind_names(char *text, size_t size) {
 }
 
 static void layouts(char *text, size_t size) { snprintf(text, size, "bhld blhd"); }
+static void semirings(char *text, size_t size) { snprintf(text, size, "symmetric one-sided"); }
+static void pools(char *text, size_t size) { snprintf(text, size, "mean max"); }
+
+#define OWN(name, argument, help) \
+  { name, 0, argument, help, FOR_OPERATOR, NULL, NULL }
 
 /* The optional tensors come first, in the order of the enumeration. */
 const setting attend_settings[] = {
-    {"mask", 0, "FILE", "[B, H, Lq, Lk]: nonzero = the query sees the key; sizes of 1 and missing first dimensions broadcast", FOR_OPERATOR,
-     NULL, NULL},
-    {"bias", 0, "FILE", "[B, H, Lq, Lk]: added to the scores; -inf hides a key", FOR_OPERATOR, NULL, NULL},
-    {"slopes", 0, "FILE", "[B, H]: ALiBi, taken from a score for each key of distance", FOR_OPERATOR, NULL, NULL},
-    {"sinks", 0, "FILE", "[B, H]: the score of one more key that has no value", FOR_OPERATOR, NULL, NULL},
-    {"lengths", 0, "FILE", "[B]: how many keys of each sequence there are", FOR_OPERATOR, NULL, NULL},
-    {"query-offsets", 0, "FILE", "[B + 1]: where packed sequences of queries start, and the end", FOR_OPERATOR, NULL, NULL},
-    {"key-offsets", 0, "FILE", "[B + 1]: the same of keys", FOR_OPERATOR, NULL, NULL},
-    {"causal", 0, NULL, "a query sees the keys up to its own place; the last query stands at the last key", FOR_OPERATOR, NULL, NULL},
-    {"query-start", 0, "N", "place of the first query among the keys instead", FOR_OPERATOR, NULL, NULL},
-    {"window", 0, "L[,R]", "a query sees L keys before its place and R after it; -1 (default): all", FOR_OPERATOR, NULL, NULL},
-    {"weights", 0, "W", "how scores become weights; softmax by default", FOR_OPERATOR, NULL, kind_names},
-    {"param", 0, "A[,B,...]",
-     "the numbers of the weights, see softmax.h; by default softmax_n 1, ssmax 0.43,0, sigmoid -ln(keys), relu elu identity softplus lssa "
-     "2 "
-     "(divided by the sum of absolute values), taylor 2,3, exp 1,0,5 (1: divided by the number of keys), clipped -0.03,1, centred "
-     "1,0,0.001, "
-     "credal 1, shaped 1,1,1, lssar 15,1,3",
-     FOR_OPERATOR, NULL, NULL},
-    {"scale", 0, "S", "of <q, k>; 1 / sqrt(size of a head) by default", FOR_OPERATOR, NULL, NULL},
-    {"softcap", 0, "C", "scores become C tanh(score / C)", FOR_OPERATOR, NULL, NULL},
-    {"dropout", 0, "P", "a weight is 0 with probability P, else divided by 1 - P", FOR_OPERATOR, NULL, NULL},
-    {"seed", 0, "N", "of the random numbers of --dropout; 0 by default", FOR_OPERATOR, NULL, NULL},
+    OWN("mask", "FILE", "[B, H, Lq, Lk]: nonzero = the query sees the key; sizes of 1 and missing first dimensions broadcast"),
+    OWN("bias", "FILE", "[B, H, Lq, Lk]: added to the scores; -inf hides a key"),
+    OWN("slopes", "FILE", "[B, H]: ALiBi, taken from a score for each key of distance"),
+    OWN("sinks", "FILE", "[B, H]: the score of one more key that has no value"),
+    OWN("lengths", "FILE", "[B]: how many keys of each sequence there are"),
+    OWN("query-offsets", "FILE", "[B + 1]: where packed sequences of queries start, and the end"),
+    OWN("key-offsets", "FILE", "[B + 1]: the same of keys"),
+    OWN("block-table", "FILE", "[B, pages]: K and V are pages [pages, heads, page length, size] of a cache; needs --lengths"),
+    OWN("streams", "FILE", "[B]: the stream of random numbers of the first head of each sequence; the other heads follow"),
+    OWN("row-weights", "FILE", "[B, H, Lq]: how much each query counts, with --result mass or keys; 1 by default"),
+    OWN("budgets", "FILE", "[B, H]: how many keys each list of --result keys has at most; --keep by default"),
+    {"result", 0, "R",
+     "what to give: o (default; and lse, in a file of several arrays); products, capped, scores or weights: the matrix at that stage; "
+     "mass: how "
+     "much weight each key gets; keys: the --keep keys with the most; states: what each 1024 keys contribute; merged: o from files of "
+     "states; applied: o from a file of weights and V",
+     FOR_OPERATOR, NULL, attend_acts},
+    OWN("causal", NULL, "a query sees the keys up to its own place; the last query stands at the last key"),
+    OWN("query-start", "N", "place of the first query among the keys instead"),
+    OWN("window", "L[,R]", "a query sees L keys before its place and R after it; -1 (default): all"),
+    OWN("key-start", "N", "place of the first key, a multiple of 1024; 0 by default"),
+    {"weights", 0, "W",
+     "how scores become weights: softmax by default; or OPERATOR[:NAME=VALUE,...], an operator on rows as entmax:alpha=1.5, without lse",
+     FOR_OPERATOR, NULL, kind_names},
+    OWN("param", "A[,B,...]",
+        "the numbers of the weights, see softmax.h; by default softmax_n 1, ssmax 0.43,0, sigmoid -ln(keys), relu elu identity softplus "
+        "lssa 2 "
+        "(divided by the sum of absolute values), taylor 2,3, exp 1,0,5 (1: divided by the number of keys), clipped -0.03,1, centred "
+        "1,0,0.001, credal 1, shaped 1,1,1, lssar 15,1,3"),
+    {"tropical", 0, "M", "max-plus semiring: the largest value less the distance of its key, by Hilbert's metric (symmetric) or one-sided",
+     FOR_OPERATOR, NULL, semirings},
+    OWN("scale", "S", "of <q, k>; 1 / sqrt(size of a head) by default"),
+    OWN("softcap", "C", "scores become C tanh(score / C)"),
+    OWN("dropout", "P", "a weight is 0 with probability P, else divided by 1 - P"),
+    OWN("seed", "N", "of the random numbers of --dropout; 0 by default"),
+    OWN("stream", "N", "of the random numbers of the first head; 0 by default; the other heads follow"),
     {"rope", 0, "R",
      "queries and keys are turned by their positions: pairs of columns apart by half a head (half), or neighbours (interleaved)",
      FOR_OPERATOR, NULL, rope_layouts},
-    {"rope-base", 0, "B", "of the frequencies of --rope; 10000 by default", FOR_OPERATOR, NULL, NULL},
-    {"rope-scale", 0, "S", "of the positions of --rope; 1 by default", FOR_OPERATOR, NULL, NULL},
+    OWN("rope-base", "B", "of the frequencies of --rope; 10000 by default"),
+    OWN("rope-scale", "S", "of the positions of --rope; 1 by default"),
+    OWN("rope-dims", "N", "how many columns --rope turns; all by default"),
+    OWN("rope-frequencies", "FILE", "[dims / 2], or with heads before: the frequencies of --rope, instead of --rope-base"),
     {"layout", 0, "L", "bhld (default): batch, heads, length, size; blhd: length before heads", FOR_OPERATOR, NULL, layouts},
-    {"map", 0, "FILE", "draw the weights of one head as an SVG", FOR_OPERATOR, NULL, NULL},
-    {"head", 0, "N", "the head that is drawn; 0 by default", FOR_OPERATOR, NULL, NULL},
-    {"batch", 0, "N", "the sequence that is drawn; 0 by default", FOR_OPERATOR, NULL, NULL},
+    OWN("keep", "N", "how many keys a list of --result keys has"),
+    OWN("first", "N", "so many of the first keys are in every list; 0 by default"),
+    OWN("last", "N", "so many of the last keys are; 0 by default"),
+    OWN("kernel", "N", "the other keys are judged by N neighbours, an odd number; 1 by default"),
+    {"pool", 0, "P", "by their mean (default), or their max", FOR_OPERATOR, NULL, pools},
+    OWN("shared", NULL, "one list for all heads, by the sum of their masses"),
+    OWN("size", "N", "of a value, with --result merged"),
+    OWN("map", "FILE", "draw the weights of one head as an SVG"),
+    OWN("head", "N", "the head that is drawn; 0 by default"),
+    OWN("batch", "N", "the sequence that is drawn; 0 by default"),
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };
 
-typedef struct attention {
-  const options *o;
-  input in[TENSORS];
-  view view[TENSORS];
-  smx_attention_options how;
-  smx_context *context;
-  labels names;
-  bool heads_last; /* layout blhd */
-  int64_t head, batch;
-  smx_shape whole; /* of o as it is written */
-  const dtype *type;
-  unsigned char *out, *lse, *turned[2];
-  view out_view, lse_view;
-  result_file file;
-} attention;
+/* ---- Options ---- */
 
 static int read_window(attention *a, const char *text) {
   double sides[2];
@@ -115,16 +123,29 @@ static int read_window(attention *a, const char *text) {
   return EXIT_OK;
 }
 
+/* A kind of the library goes before an operator of its name. */
 static int read_weights(attention *a, const char *name) {
-  char names[256];
   for (int i = 0; i < SMX_ATTENTION_KINDS; i++)
     if (kinds[i].name && strcmp(kinds[i].name, name) == 0) {
       a->how.weights = (smx_attention_weights)i;
       memcpy(a->how.param, kinds[i].param, sizeof a->how.param);
       return EXIT_OK;
     }
+  char names[256];
+  int code = bind_operator("--weights", name, &a->op, &a->params);
+  if (!code || strchr(name, ':')) return code;
   kind_names(names, sizeof names);
-  return fault(EXIT_USAGE, "--weights %s: not one of %s", name, names);
+  return fault(EXIT_USAGE, "--weights %s: neither an operator on rows nor one of %s", name, names);
+}
+
+/* One of two words. */
+static int read_word(const options *o, const char *name, const char *first, const char *second, bool *is_second) {
+  const char *text = options_own(o, name);
+  *is_second = text && strcmp(text, second) == 0;
+  if (!text || *is_second || strcmp(text, first) == 0) return EXIT_OK;
+  char wrong[64];
+  snprintf(wrong, sizeof wrong, "not one of %s, %s", first, second);
+  return options_refuse(name, text, wrong);
 }
 
 static int read_whole(const options *o, const char *name, int64_t *value) {
@@ -132,35 +153,96 @@ static int read_whole(const options *o, const char *name, int64_t *value) {
   return text ? options_int(name, text, 0, INT64_MAX / 8, value) : EXIT_OK;
 }
 
+static int read_wholes(attention *a) {
+  int64_t seed = 0, stream = 0;
+  const struct {
+    const char *name;
+    int64_t *value;
+  } wholes[] = {{"query-start", &a->how.query_start},
+                {"key-start", &a->how.key_start},
+                {"seed", &seed},
+                {"stream", &stream},
+                {"head", &a->head},
+                {"batch", &a->batch},
+                {"keep", &a->keep},
+                {"first", &a->select.first},
+                {"last", &a->select.last},
+                {"kernel", &a->select.kernel},
+                {"size", &a->size}};
+  int code = EXIT_OK;
+  for (size_t i = 0; !code && i < sizeof wholes / sizeof *wholes; i++) code = read_whole(a->o, wholes[i].name, wholes[i].value);
+  a->how.seed = (uint64_t)seed, a->how.stream = (uint64_t)stream;
+  return code;
+}
+
+static int read_numbers(attention *a) {
+  const struct {
+    const char *name;
+    double *value;
+  } numbers[] = {{"scale", &a->how.scale}, {"softcap", &a->how.softcap}, {"dropout", &a->how.dropout}};
+  int code = EXIT_OK;
+  for (size_t i = 0; !code && i < sizeof numbers / sizeof *numbers; i++) {
+    const char *text = options_own(a->o, numbers[i].name);
+    if (text) code = options_number(numbers[i].name, text, numbers[i].value);
+  }
+  return code;
+}
+
 static int read_own(attention *a) {
   const options *o = a->o;
-  const char *weights = options_own(o, "weights"), *param = options_own(o, "param"), *layout = options_own(o, "layout"), *wrong = NULL;
-  const char *scale = options_own(o, "scale"), *softcap = options_own(o, "softcap");
+  const char *param = options_own(o, "param"), *wrong = NULL;
+  bool one_sided = false, max = false;
   int count, code = read_window(a, options_own(o, "window"));
+  a->weights = options_own(o, "weights");
   a->how.causal = options_own(o, "causal") != NULL;
-  if (!code && weights) code = read_weights(a, weights);
+  a->shared = options_own(o, "shared") != NULL;
+  a->tropical = options_own(o, "tropical") != NULL;
+  if (!code && a->weights) code = read_weights(a, a->weights);
+  if (!a->weights) a->weights = kinds[0].name;
   if (!code && param) wrong = options_numbers(param, SMX_ATTENTION_PARAMS, a->how.param, &count);
   if (wrong) return options_refuse("param", param, wrong);
-  if (!code && scale) code = options_number("scale", scale, &a->how.scale);
-  if (!code && softcap) code = options_number("softcap", softcap, &a->how.softcap);
-  if (!code) code = read_whole(o, "query-start", &a->how.query_start);
-  const char *dropout = options_own(o, "dropout");
-  int64_t seed = 0;
-  if (!code && dropout) code = options_number("dropout", dropout, &a->how.dropout);
-  if (!code) code = read_whole(o, "seed", &seed);
-  a->how.seed = (uint64_t)seed;
-  if (!code) code = read_whole(o, "head", &a->head);
-  if (!code) code = read_whole(o, "batch", &a->batch);
-  a->heads_last = layout && strcmp(layout, "blhd") == 0;
-  if (!code && layout && !a->heads_last && strcmp(layout, "bhld") != 0) code = options_refuse("layout", layout, "not one of bhld, blhd");
+  if (!code && param && a->op)
+    return options_refuse("param", param, "the parameters of an operator follow its name: --weights entmax:alpha=1.5");
+  if (!code) code = read_numbers(a);
+  if (!code) code = read_wholes(a);
+  if (!code) code = read_word(o, "layout", "bhld", "blhd", &a->heads_last);
+  if (!code) code = read_word(o, "tropical", "symmetric", "one-sided", &one_sided);
+  if (!code) code = read_word(o, "pool", "mean", "max", &max);
+  a->symmetric = !one_sided, a->select.pool = max ? SMX_ATTENTION_POOL_MAX : SMX_ATTENTION_POOL_MEAN;
   return code;
+}
+
+/* Options that only some results have. */
+static int check_own(const attention *a) {
+  static const struct {
+    const char *option, *results;
+  } only[] = {{"row-weights", "mass keys"}, {"budgets", "keys"}, {"keep", "keys"},   {"first", "keys"}, {"last", "keys"},
+              {"kernel", "keys"},           {"pool", "keys"},    {"shared", "keys"}, {"size", "merged"}};
+  const char *map = options_own(a->o, "map"), *name = a->act->name;
+  for (size_t i = 0; i < sizeof only / sizeof *only; i++)
+    if (options_own(a->o, only[i].option) && !strstr(only[i].results, name))
+      return fault(EXIT_USAGE, "--%s: not with %s", only[i].option, a->o->backward ? "--backward" : "this --result");
+  if (!map && (options_own(a->o, "head") || options_own(a->o, "batch") || a->o->labels))
+    return fault(EXIT_USAGE, "attention: --head, --batch and --labels are about --map FILE, which is missing");
+  if (map && (a->act->files == 0 || a->o->backward || strcmp(name, "applied") == 0))
+    return fault(EXIT_USAGE, "--map %s: not with %s", map, a->o->backward ? "--backward" : "these files");
+  if ((a->op || a->tropical) && !a->act->any_weights)
+    return fault(EXIT_USAGE, "--%s: not with --result %s", a->tropical ? "tropical" : "weights", name);
+  if (a->tropical && options_own(a->o, "weights"))
+    return fault(EXIT_USAGE, "--tropical: --weights is about sums, not about the max-plus semiring");
+  if (options_own(a->o, "block-table") && !options_own(a->o, "lengths"))
+    return fault(EXIT_USAGE, "--block-table: --lengths FILE is missing");
+  if (strcmp(name, "keys") == 0 && !options_own(a->o, "keep")) return fault(EXIT_USAGE, "--result keys: --keep N is missing");
+  if (strcmp(name, "merged") == 0 && !options_own(a->o, "size")) return fault(EXIT_USAGE, "--result merged: --size N is missing");
+  return EXIT_OK;
 }
 
 /* ---- Faults ---- */
 
-static const char *name_of(int i) {
-  static const char *const first[] = {"q", "k", "v"};
-  return i < MASK ? first[i] : attend_settings[i - MASK].name;
+static const char *name_of(const attention *a, int i) {
+  static const char *const first[] = {"q", "k", "v"}, *const applied[] = {"w", "v"};
+  if (i >= MASK) return attend_settings[i - MASK].name;
+  return a->act->weighed ? applied[i] : first[i];
 }
 
 /* The library's names are those of C: an underscore for a dash. */
@@ -170,15 +252,18 @@ static bool starts_with(const char *text, const char *name) {
   return strchr(":[. _", *text) != NULL;
 }
 
-/* A fault of the option or file that the library's message is about. */
-static int attend_fault(const attention *a, smx_status status) {
-  const char *text = smx_last_error(), *file = a->in[Q].path, *option;
-  if (strncmp(text, "smx_attention: ", 15) == 0) text += 15;
-  if (strncmp(text, "options.", 8) == 0)
+int attend_fault(const attention *a, smx_status status) {
+  const char *text = smx_last_error(), *colon = strstr(text, ": "), *file = a->in[Q].path, *option;
+  if (colon && strncmp(text, "smx_", 4) == 0) text = colon + 2;
+  if (strncmp(text, "options.", 8) == 0) {
+    text += 8;
     for (const setting *s = attend_settings; s->name; s++)
-      if (starts_with(text + 8, s->name) && (option = options_own(a->o, s->name))) return options_refuse(s->name, option, text);
+      if (starts_with(text, s->name) && (option = options_own(a->o, s->name))) return options_refuse(s->name, option, text);
+  }
   for (int i = 0; i < TENSORS; i++)
-    if (a->in[i].path && starts_with(text, name_of(i))) file = a->in[i].path;
+    if (a->in[i].path && starts_with(text, name_of(a, i))) file = a->in[i].path;
+  if (a->dout[0].path && starts_with(text, "d_o")) file = a->dout[0].path;
+  if (a->dout[1].path && starts_with(text, "d_lse")) file = a->dout[1].path;
   return fault(EXIT_REFUSED, "%s: %s", file, *text ? text : smx_strerror(status));
 }
 
@@ -186,45 +271,95 @@ static int attend_fault(const attention *a, smx_status status) {
 
 static int find_files(attention *a) {
   const options *o = a->o;
-  bool only_map = options_own(o, "map") && !o->out;
-  for (int i = 0; i < o->file_count; i++) {
-    if (i > V) return fault(EXIT_USAGE, "%s: one input too many: attention takes 3", o->files[i]);
+  const bool only_map = options_own(o, "map") && !o->out;
+  const int files = a->act->files;
+  for (int i = 0; i < o->file_count && files; i++) {
+    if (i >= files) return fault(EXIT_USAGE, "%s: one input too many: attention takes %d", o->files[i], files);
     a->in[i].path = o->files[i];
   }
-  for (int i = MASK; i < TENSORS; i++) a->in[i].path = options_own(o, name_of(i));
-  if (o->file_count < (only_map ? V : V + 1))
-    return fault(EXIT_USAGE, "attention: the input '%s' is missing; softmax help attention tells more", name_of(o->file_count));
+  for (int i = MASK; i < TENSORS; i++) a->in[i].path = options_own(o, name_of(a, i));
+  if (!files && !o->file_count) return fault(EXIT_USAGE, "--result %s: no file of states", a->act->name);
+  if (o->file_count < (only_map ? V : files))
+    return fault(EXIT_USAGE, "attention: the input '%s' is missing; softmax help attention tells more", name_of(a, o->file_count));
   return EXIT_OK;
 }
 
 /* Missing first dimensions are 1; the layout is turned into that of the library. */
-static int make_four(attention *a, int i) {
-  view *v = &a->view[i];
-  int32_t ndim = v->tensor.ndim, missing = 4 - ndim;
-  if (ndim < 2 || ndim > 4) return fault(EXIT_REFUSED, "%s: %s: %d dimensions, not 2 to 4", a->in[i].path, name_of(i), (int)ndim);
-  for (int32_t d = 3; d >= 0; d--) {
+static int make_dims(view *v, int32_t wanted, bool heads_last, const char *path, const char *name) {
+  const int32_t ndim = v->tensor.ndim, missing = wanted - ndim;
+  if (missing < 0 || missing > 2)
+    return fault(EXIT_REFUSED, "%s: %s: %d dimensions, not %d to %d", path, name, (int)ndim, (int)wanted - 2, (int)wanted);
+  for (int32_t d = wanted - 1; d >= 0; d--) {
     v->shape[d] = d < missing ? 1 : v->shape[d - missing];
     v->strides[d] = d < missing ? 0 : v->strides[d - missing];
   }
-  v->tensor.ndim = 4;
-  if (!a->heads_last || ndim < 3) return EXIT_OK;
+  v->tensor.ndim = wanted;
+  if (!heads_last || missing > 1) return EXIT_OK;
   int64_t shape = v->shape[1], stride = v->strides[1];
   v->shape[1] = v->shape[2], v->strides[1] = v->strides[2];
   v->shape[2] = shape, v->strides[2] = stride;
   return EXIT_OK;
 }
 
-static int read_tensor(attention *a, int i, bool *used_stdin) {
-  static const uint32_t flags[TENSORS] = {
-      [MASK] = SMX_PORT_MASK, [LENGTHS] = SMX_PORT_INT, [QUERY_OFFSETS] = SMX_PORT_INT, [KEY_OFFSETS] = SMX_PORT_INT};
-  const smx_port port = {name_of(i), i == LENGTHS || i >= QUERY_OFFSETS ? SMX_SHAPE_OFFSETS : SMX_SHAPE_FULL, flags[i], ""};
+static int read_array(const attention *a, input *in, view *v, const smx_port *port, bool *used_stdin) {
   const blocks whole = {.step = 0};
-  bool standard = strcmp(a->in[i].path, "-") == 0;
+  bool standard = strcmp(in->path, "-") == 0;
   if (standard && *used_stdin) return fault(EXIT_USAGE, "-: standard input can be only one of the inputs");
   *used_stdin |= standard;
-  int code = input_read(&a->in[i], &port, a->o, i ? a->in[Q].want : NULL);
-  if (!code) code = blocks_view(&whole, &a->in[i], 0, &a->view[i]);
-  return code || i > V ? code : make_four(a, i);
+  int code = input_read(in, port, a->o, in == a->in ? NULL : a->in[Q].want);
+  if (in == &a->in[BLOCK_TABLE]) in->want = dtype_named("i32");
+  return code ? code : blocks_view(&whole, in, 0, v);
+}
+
+/* Sizes of 1, and first dimensions that are missing, become those of the queries. */
+static int spread_rows(attention *a, view *v) {
+  int code = make_dims(v, 3, false, a->in[ROW_WEIGHTS].path, name_of(a, ROW_WEIGHTS));
+  for (int32_t d = 0; d < 3 && !code; d++)
+    if (v->shape[d] == 1) v->shape[d] = a->view[Q].shape[d], v->strides[d] = 0;
+  return code;
+}
+
+static int read_tensor(attention *a, int i, bool *used_stdin) {
+  static const uint32_t flags[TENSORS] = {
+      [MASK] = SMX_PORT_MASK,       [LENGTHS] = SMX_PORT_INT, [QUERY_OFFSETS] = SMX_PORT_INT, [KEY_OFFSETS] = SMX_PORT_INT,
+      [BLOCK_TABLE] = SMX_PORT_INT, [STREAMS] = SMX_PORT_INT, [BUDGETS] = SMX_PORT_INT};
+  const bool list = i == LENGTHS || i == QUERY_OFFSETS || i == KEY_OFFSETS || i == STREAMS;
+  const smx_port port = {name_of(a, i), list ? SMX_SHAPE_OFFSETS : SMX_SHAPE_FULL, flags[i], ""};
+  int code = read_array(a, &a->in[i], &a->view[i], &port, used_stdin);
+  if (!code && i == ROW_WEIGHTS) code = spread_rows(a, &a->view[i]);
+  if (code || i > V) return code;
+  return make_dims(&a->view[i], 4, a->heads_last && !(a->act->weighed && i == Q), a->in[i].path, name_of(a, i));
+}
+
+static int read_douts(attention *a, bool *used_stdin) {
+  static const smx_port port = {"dout", SMX_SHAPE_FULL, 0, ""};
+  const int most = a->op || a->tropical ? 1 : 2;
+  int code = EXIT_OK;
+  if (a->o->backward && !a->o->dout_count) return fault(EXIT_USAGE, "--backward: --dout FILE is missing");
+  if (!a->o->backward && a->o->dout_count) return fault(EXIT_USAGE, "--dout %s: only with --backward", a->o->dout[0]);
+  if (a->o->dout_count > most) return fault(EXIT_USAGE, "--dout %s: attention has %d outputs with a gradient", a->o->dout[most], most);
+  for (int i = 0; !code && i < a->o->dout_count; i++) {
+    a->dout[i].path = a->o->dout[i];
+    code = read_array(a, &a->dout[i], &a->dout_view[i], &port, used_stdin);
+    if (!code) code = make_dims(&a->dout_view[i], 4 - i, a->heads_last, a->dout[i].path, "dout");
+  }
+  return code;
+}
+
+static int read_states(attention *a, bool *used_stdin) {
+  static const smx_port port = {"states", SMX_SHAPE_FULL, 0, ""};
+  const int count = a->o->file_count;
+  int code = EXIT_OK;
+  a->states = calloc((size_t)count, sizeof *a->states);
+  a->state_views = calloc((size_t)count, sizeof *a->state_views);
+  if (!a->states || !a->state_views) return fault_memory((size_t)count * sizeof *a->states);
+  for (int i = 0; !code && i < count; i++) {
+    a->states[i].path = a->o->files[i];
+    code = read_array(a, &a->states[i], &a->state_views[i], &port, used_stdin);
+    if (!code && a->state_views[i].tensor.ndim != 5)
+      code = fault(EXIT_REFUSED, "%s: %d dimensions, not the 5 of states", a->states[i].path, (int)a->state_views[i].tensor.ndim);
+  }
+  return code;
 }
 
 static int read_tensors(attention *a) {
@@ -234,161 +369,60 @@ static int read_tensors(attention *a) {
                                               [SINKS] = &a->how.sinks,
                                               [LENGTHS] = &a->how.lengths,
                                               [QUERY_OFFSETS] = &a->how.query_offsets,
-                                              [KEY_OFFSETS] = &a->how.key_offsets};
+                                              [KEY_OFFSETS] = &a->how.key_offsets,
+                                              [BLOCK_TABLE] = &a->how.block_table,
+                                              [STREAMS] = &a->how.streams,
+                                              [BUDGETS] = &a->select.budgets};
+  const char *const paths[] = {a->in[Q].path, a->in[K].path};
   bool used_stdin = false;
-  int code = find_files(a);
+  int code = a->act->files ? EXIT_OK : read_states(a, &used_stdin);
   for (int i = 0; !code && i < TENSORS; i++) {
     if (!a->in[i].path) continue;
     code = read_tensor(a, i, &used_stdin);
     if (places[i]) *places[i] = &a->view[i].tensor;
   }
-  const char *const paths[] = {a->in[Q].path, a->in[K].path};
-  if (!code) code = rope_turn(a->o, &a->how, &a->view[Q], &a->view[K], paths, a->turned);
+  if (!code) code = read_douts(a, &used_stdin);
+  if (!code && a->act->files && !a->act->weighed) code = rope_turn(&a->rope, a->o, &a->how, &a->view[Q], &a->view[K], paths);
   if (!code && isnan(a->how.param[0])) a->how.param[0] = a->view[K].shape[2] ? -log((double)a->view[K].shape[2]) : 0;
   return code;
 }
 
-/* ---- The result ---- */
+/* ---- All of it ---- */
 
-/* After the output's temporary file exists, as in a run. */
-static int make_context(attention *a) {
+int attend_context(attention *a) {
   smx_context_options c = {.size = sizeof c, .threads = a->o->threads, .on_empty = a->o->on_empty, .on_inf = a->o->on_inf};
   smx_status status = smx_context_create(&c, &a->context);
   return status == SMX_OK ? EXIT_OK : attend_fault(a, status);
 }
 
-/* A tensor of four dimensions (lse: the first three) that lies in memory as q does in its file. */
-static int make_result(const attention *a, const dtype *type, int32_t ndim, int64_t last, view *v, unsigned char **data) {
-  static const int32_t orders[2][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}};
-  int64_t stride = 1, count;
-  for (int32_t i = ndim - 1; i >= 0; i--) {
-    int32_t d = orders[a->heads_last && a->in[Q].array.ndim > 2][i];
-    v->shape[d] = d == 3 ? last : a->view[Q].shape[d];
-    v->strides[d] = stride;
-    if (__builtin_mul_overflow(stride, v->shape[d] ? v->shape[d] : 1, &stride)) return fault_memory(SIZE_MAX);
-  }
-  v->tensor = (smx_tensor){.device = {1, 0}, .ndim = ndim, .dtype = type->type, .shape = v->shape, .strides = v->strides};
-  if (!count_elements(ndim, v->shape, &count)) return fault_memory(SIZE_MAX);
-  v->tensor.data = *data = malloc((size_t)count * type->bytes + 1);
-  return *data ? EXIT_OK : fault_memory((size_t)count * type->bytes);
-}
-
-static int make_results(attention *a) {
-  bool wide = a->in[Q].want->type.bits == 64 || a->in[K].want->type.bits == 64 || a->in[V].want->type.bits == 64;
-  a->type = a->o->type ? a->o->type : a->in[Q].want;
-  a->whole.ndim = a->in[Q].array.ndim;
-  memcpy(a->whole.dim, a->in[Q].array.shape, sizeof a->whole.dim);
-  a->whole.dim[a->whole.ndim - 1] = a->view[V].shape[3];
-  int code = make_result(a, a->type, 4, a->view[V].shape[3], &a->out_view, &a->out);
-  return code ? code : make_result(a, dtype_named(wide ? "f64" : "f32"), 3, 0, &a->lse_view, &a->lse);
-}
-
-static int open_file(attention *a) {
-  io_spec specs[2] = {{.name = "o", .type = a->type, .ndim = a->whole.ndim}, {.name = "lse", .type = dtype_of(a->lse_view.tensor.dtype)}};
-  specs[1].ndim = a->whole.ndim - 1;
-  for (int k = 0; k < 2; k++) memcpy(specs[k].shape, a->whole.dim, sizeof specs[k].shape);
-  return write_begin(&a->file, a->o, 2, specs);
-}
-
-static int show(const attention *a) {
-  table t;
-  int32_t axis = a->whole.ndim - 1;
-  table_begin(&t, "o", TABLE_VALUES, a->type, &a->whole, axis);
-  table_add(&t, a->out, a->whole.ndim, a->whole.dim, axis);
-  table_print(&t, stdout);
-  return EXIT_OK;
-}
-
-static int put(attention *a) {
-  int64_t count = 0, rows = 0;
-  if (!count_elements(a->whole.ndim, a->whole.dim, &count) || !count_elements(a->whole.ndim - 1, a->whole.dim, &rows))
-    return fault_memory(SIZE_MAX);
-  int code = write_put(&a->file, 0, a->out, (size_t)count * a->type->bytes);
-  if (!code) code = write_put(&a->file, 1, a->lse, (size_t)rows * a->lse_view.tensor.dtype.bits / 8);
-  return code ? code : write_end(&a->file);
-}
-
-static int compute(attention *a) {
-  const smx_tensor *lse = a->o->out ? &a->lse_view.tensor : NULL;
-  int code = make_results(a);
-  if (!code && a->o->out) code = open_file(a);
-  if (!code) code = make_context(a);
-  if (code) return code;
-  smx_status status =
-      smx_attention(a->context, &a->how, &a->view[Q].tensor, &a->view[K].tensor, &a->view[V].tensor, &a->out_view.tensor, lse);
-  if (status != SMX_OK) return attend_fault(a, status);
-  return a->o->out ? put(a) : show(a);
-}
-
-/* ---- The map ---- */
-
-/* What of an input broadcast to [B, H, ...] belongs to one head of one sequence. */
-static void slice(view *v, int32_t ndim, int64_t batch, int64_t head, uint32_t bytes) {
-  for (int32_t i = 0; i < v->tensor.ndim; i++) {
-    int32_t d = i + ndim - v->tensor.ndim;
-    if (d < 0 || d > 1 || v->shape[i] == 1) continue;
-    v->tensor.data = (unsigned char *)v->tensor.data + (d ? head : batch) * v->strides[i] * (int64_t)bytes;
-    v->shape[i] = 1;
-  }
-}
-
-static int check_head(const attention *a, const char *path) {
-  const int64_t *q = a->view[Q].shape, *k = a->view[K].shape;
-  if (a->how.query_offsets || a->how.key_offsets) return fault(EXIT_USAGE, "--map %s: not of packed sequences", path);
-  if (a->head >= q[1]) return fault(EXIT_USAGE, "--head %" PRId64 ": %s has %" PRId64 " heads", a->head, a->in[Q].path, q[1]);
-  if (a->batch >= q[0]) return fault(EXIT_USAGE, "--batch %" PRId64 ": %s has %" PRId64 " sequences", a->batch, a->in[Q].path, q[0]);
-  if (!k[1] || q[1] % k[1] || k[0] != q[0])
-    return fault(EXIT_REFUSED, "%s: k: %" PRId64 " sequences of %" PRId64 " heads, q has %" PRId64 " of %" PRId64, a->in[K].path, k[0],
-                 k[1], q[0], q[1]);
-  return a->o->labels ? labels_check(&a->names, k[2], a->in[K].path) : EXIT_OK;
-}
-
-static int draw_map(attention *a, const char *path) {
-  static const int32_t dims[TENSORS] = {4, 4, 4, 4, 4, 2, 2, 1, 1, 1};
-  const view saved_q = a->view[Q];
-  char title[128];
-  smx_status status = SMX_OK;
-  int code = check_head(a, path);
-  if (!code && !a->context) code = make_context(a);
-  if (code) return code;
-  int64_t group = saved_q.shape[1] / a->view[K].shape[1];
-  a->how.stream += (uint64_t)(a->batch * saved_q.shape[1] + a->head);
-  for (int i = 0; i < TENSORS; i++)
-    if (a->in[i].path && i != V) slice(&a->view[i], dims[i], a->batch, i == K ? a->head / group : a->head, a->in[i].want->bytes);
-  snprintf(title, sizeof title, "Attention weights: %s%s, sequence %" PRId64 ", head %" PRId64, kinds[a->how.weights].name,
-           a->how.causal ? ", causal" : "", a->batch, a->head);
-  code = map_draw(path, a->context, &a->how, &a->view[Q].tensor, &a->view[K].tensor, a->o->labels ? &a->names : NULL, title, &status);
-  return status == SMX_OK ? code : attend_fault(a, status);
-}
-
-/* ---- All of it ---- */
-
-/* The map comes last: it narrows the views to one head. */
 static int attend(attention *a) {
   const char *map = options_own(a->o, "map");
-  int code = read_own(a);
-  if (!code && !map && (options_own(a->o, "head") || options_own(a->o, "batch") || a->o->labels))
-    code = fault(EXIT_USAGE, "attention: --head, --batch and --labels are about --map FILE, which is missing");
+  a->act = attend_find(a->o);
+  int code = a->act ? read_own(a) : EXIT_USAGE;
+  if (!code) code = check_own(a);
   if (!code) code = labels_read(&a->names, a->o->labels);
+  if (!code) code = find_files(a);
   if (!code) code = read_tensors(a);
-  if (!code && (a->o->out || !map)) code = compute(a);
-  return !code && map ? draw_map(a, map) : code;
+  if (!code && (a->o->out || !map)) code = attend_give(a);
+  return !code && map ? attend_map(a, map) : code;
 }
 
 int work_attention(const options *o) {
   attention *a = calloc(1, sizeof *a);
   if (!a) return fault_memory(sizeof *a);
   a->o = o;
+  a->select.size = sizeof a->select;
   smx_attention_init(&a->how);
   int code = attend(a);
-  write_drop(&a->file);
+  attend_free(a);
   smx_context_destroy(a->context);
   labels_free(&a->names);
   for (int i = 0; i < TENSORS; i++) input_free(&a->in[i]);
-  free(a->out);
-  free(a->lse);
-  free(a->turned[0]);
-  free(a->turned[1]);
+  for (int i = 0; i < 2; i++) input_free(&a->dout[i]);
+  for (int i = 0; a->states && i < o->file_count; i++) input_free(&a->states[i]);
+  rope_free(&a->rope);
+  free(a->states);
+  free(a->state_views);
   free(a);
   return code;
 }

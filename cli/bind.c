@@ -2,6 +2,7 @@
 #include "bind.h"
 
 #include "fault.h"
+#include "help.h"
 #include "parse.h"
 
 #include <stdlib.h>
@@ -168,6 +169,24 @@ int bind_inputs(binding *b, const smx_op *op, const options *o, int first) {
   if (!code) code = set_douts(b, o);
   if (!code) code = load_all(b->in, op->inputs, op->input_count, o, &b->in[0], &used_stdin);
   return code ? code : load_all(b->dout, op->outputs, op->output_count, o, &b->in[0], &used_stdin);
+}
+
+int bind_operator(const char *before, const char *text, const smx_op **op, smx_params *params) {
+  char spec[256];
+  if (strlen(text) >= sizeof spec) return fault(EXIT_USAGE, "%s %s: too long", before, text);
+  snprintf(spec, sizeof spec, "%s", text);
+  char *at = strchr(spec, ':'), *rest = NULL;
+  if (at) *at++ = 0;
+  *op = help_find(spec);
+  if (!*op) return EXIT_USAGE;
+  smx_params_init(*op, params);
+  for (char *item = at ? strtok_r(at, ",", &rest) : NULL; item; item = strtok_r(NULL, ",", &rest)) {
+    char *value = strchr(item, '=');
+    if (!value) return fault(EXIT_USAGE, "%s %s: '%s' is not NAME=VALUE", before, text, item);
+    *value++ = 0;
+    if (smx_params_parse(*op, params, item, value) != SMX_OK) return fault(EXIT_USAGE, "%s %s: %s", before, text, smx_last_error());
+  }
+  return EXIT_OK;
 }
 
 void input_free(input *in) {

@@ -31,6 +31,9 @@ void input_free(input *in);
 /* The status of a library call on these inputs: a fault that names the file of the argument. */
 int bind_fault(const binding *b, smx_status status);
 
+/* "entmax:alpha=1.5,...": an operator with parameters. before: what faults begin with. */
+int bind_operator(const char *before, const char *text, const smx_op **op, smx_params *params);
+
 /* A tensor over the whole array, as the operator is given it; data stays NULL. Its shape lies in the array. */
 smx_tensor bind_tensor(input *in);
 

@@ -43,6 +43,7 @@ GETTER(u8, uint8_t)
   }
 PUTTER(f32, float, value)
 PUTTER(f64, double, value)
+PUTTER(i32, int32_t, value >= INT32_MIN && value <= INT32_MAX ? value : -1)
 PUTTER(i64, int64_t, value)
 PUTTER(u8, uint8_t, value != 0)
 
@@ -52,7 +53,7 @@ static const dtype types[] = {
     {"f64", "f8", "F64", {2, 64, 1}, 8, true, get_f64, put_f64},
     {"f16", "f2", "F16", {2, 16, 1}, 2, true, get_f16, NULL},
     {"bf16", "V2", "BF16", {4, 16, 1}, 2, true, get_bf16, NULL},
-    {"i32", "i4", "I32", {0, 32, 1}, 4, false, get_i32, NULL},
+    {"i32", "i4", "I32", {0, 32, 1}, 4, false, get_i32, put_i32},
     {"i64", "i8", "I64", {0, 64, 1}, 8, false, get_i64, put_i64},
     {"u8", "u1", "U8", {1, 8, 1}, 1, false, get_u8, put_u8},
     {"bool", "b1", "BOOL", {6, 8, 1}, 1, false, get_u8, NULL},

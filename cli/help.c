@@ -119,6 +119,7 @@ const example examples[] = {
     {"softmax sample --temperature 0.8 --top-p 0.95 --seed 1 --draws 10 logits.npy", "ten draws of each row"},
     {"softmax attention q.npy k.npy v.npy --causal -o o.npy", "attention, each query seeing the keys up to its own"},
     {"softmax attention q.npy k.npy --head 3 --map map.svg", "the weights of a head as a picture"},
+    {"softmax attention q.npy k.npy --result keys --keep 512 --last 32 -o keys.npy", "which keys a cache should keep"},
     {"softmax plot softmax sparsemax entmax:alpha=1.5 -o weights.svg", "how three operators differ"},
     {"softmax loss --help", "the options that a verb has of its own"},
 };

@@ -115,11 +115,13 @@ const verb verbs[] = {
      .own = sample_settings},
     {.name = "attention",
      .arguments = "Q K V [--causal] [--weights W] [OPTIONS]",
-     .help = "Attention of queries, keys and values: arrays [batch, heads, length, size], the first dimensions left out where they are 1. "
-             "Shows the result, or writes it with -o (and lse, in a file of several arrays). --map FILE draws the weights of one head; "
-             "then, without -o, nothing else is done and V may be left out.",
+     .help =
+         "Attention of queries, keys and values: arrays [batch, heads, length, size], the first dimensions left out where they are 1. "
+         "Shows the result, or writes it with -o; --result names others than o, of which those about scores and masses take Q and K "
+         "alone; --backward gives the gradients. --map FILE draws the weights of one head; then, without -o, nothing else is done and V "
+         "may be left out.",
      .work = work_attention,
-     .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_LABELS,
+     .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_LABELS | FOR_GRADIENT,
      .own = attend_settings},
     {.name = "plot",
      .arguments = "OPERATOR[:NAME=VALUE,...]... [--row FILE] [-o OUT.svg]",

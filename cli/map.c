@@ -1,4 +1,4 @@
-/* map.c - weights of attention as a heat map. They come from smx_attention itself: with one-hot values, value c for the keys of cell c, the output
+/* map.c - weights of attention as a heat map. They come from attention itself: with one-hot values, value c for the keys of cell c, the output
  * of a query is the weight it gives to each cell. So every kind of weights, mask and window is drawn without a formula of its own. */
 #include "attend.h"
 #include "fault.h"
@@ -42,8 +42,7 @@ static void gather_rows(map *m, const double *o) {
   }
 }
 
-static int compute(map *m, smx_context *context, const smx_attention_options *how, const smx_tensor *q, const smx_tensor *k,
-                   smx_status *status) {
+static int compute(map *m, const attention *a) {
   size_t values = (size_t)(m->keys * m->columns), outputs = (size_t)(m->queries * m->columns);
   double *v = calloc(values + 1, sizeof *v), *o = calloc(outputs + 1, sizeof *o);
   int64_t v_shape[] = {1, 1, m->keys, m->columns}, o_shape[] = {1, 1, m->queries, m->columns};
@@ -53,11 +52,12 @@ static int compute(map *m, smx_context *context, const smx_attention_options *ho
   m->cells = calloc((size_t)(m->rows * m->columns) + 1, sizeof *m->cells);
   int code = v && o && m->cells ? EXIT_OK : fault_memory((values + outputs) * sizeof *v);
   for (int64_t j = 0; !code && j < m->keys; j++) v[j * m->columns + j / m->wide] = 1;
-  if (!code) *status = smx_attention(context, how, q, k, &vt, &ot, NULL);
-  if (!code && *status == SMX_OK) gather_rows(m, o);
+  smx_status status = code ? SMX_OK : attend_forward(a, &a->view[Q].tensor, &a->view[K].tensor, &vt, &ot, NULL);
+  if (!code && status != SMX_OK) code = attend_fault(a, status);
+  if (!code) gather_rows(m, o);
   free(v);
   free(o);
-  return code ? code : *status == SMX_OK ? EXIT_OK : EXIT_REFUSED;
+  return code;
 }
 
 /* ---- Drawing ---- */
@@ -148,16 +148,60 @@ static int draw(const map *m, const char *path, const char *title) {
   return code;
 }
 
-int map_draw(const char *path, smx_context *context, const smx_attention_options *how, const smx_tensor *q, const smx_tensor *k,
-             const labels *names, const char *title, smx_status *status) {
-  map m = {.queries = q->shape[2], .keys = k->shape[2], .names = names};
+/* ---- One head of all ---- */
+
+/* What of an input broadcast to [B, H, ...] belongs to one head of one sequence. */
+static void slice(view *v, int32_t ndim, int64_t batch, int64_t head, uint32_t bytes) {
+  for (int32_t i = 0; i < v->tensor.ndim; i++) {
+    int32_t d = i + ndim - v->tensor.ndim;
+    if (d < 0 || d > 1 || v->shape[i] == 1) continue;
+    v->tensor.data = (unsigned char *)v->tensor.data + (d ? head : batch) * v->strides[i] * (int64_t)bytes;
+    v->shape[i] = 1;
+  }
+}
+
+static int check_head(const attention *a, const char *path) {
+  const int64_t *q = a->view[Q].shape, *k = a->view[K].shape;
+  if (a->how.query_offsets || a->how.key_offsets) return fault(EXIT_USAGE, "--map %s: not of packed sequences", path);
+  if (a->how.block_table) return fault(EXIT_USAGE, "--map %s: not of a paged cache", path);
+  if (a->tropical) return fault(EXIT_USAGE, "--map %s: the max-plus semiring has no weights", path);
+  if (a->head >= q[1]) return fault(EXIT_USAGE, "--head %" PRId64 ": %s has %" PRId64 " heads", a->head, a->in[Q].path, q[1]);
+  if (a->batch >= q[0]) return fault(EXIT_USAGE, "--batch %" PRId64 ": %s has %" PRId64 " sequences", a->batch, a->in[Q].path, q[0]);
+  if (!k[1] || q[1] % k[1] || k[0] != q[0])
+    return fault(EXIT_REFUSED, "%s: k: %" PRId64 " sequences of %" PRId64 " heads, q has %" PRId64 " of %" PRId64, a->in[K].path, k[0],
+                 k[1], q[0], q[1]);
+  return a->o->labels ? labels_check(&a->names, k[2], a->in[K].path) : EXIT_OK;
+}
+
+static void narrow(attention *a) {
+  static const int32_t dims[TENSORS] = {[Q] = 4, [K] = 4, [MASK] = 4, [BIAS] = 4, [SLOPES] = 2, [SINKS] = 2, [LENGTHS] = 1};
+  const int64_t group = a->view[Q].shape[1] / a->view[K].shape[1];
+  const io_array *streams = &a->in[STREAMS].array;
+  if (!a->how.streams) a->how.stream += (uint64_t)(a->batch * a->view[Q].shape[1]);
+  else if (streams->ndim == 1 && a->batch < streams->shape[0])
+    a->how.stream = (uint64_t)(int64_t)io_get(streams, streams->data + a->batch * streams->strides[0] * (int64_t)streams->type->bytes);
+  a->how.stream += (uint64_t)a->head;
+  a->how.streams = NULL;
+  for (int i = 0; i < TENSORS; i++)
+    if (a->in[i].path && dims[i]) slice(&a->view[i], dims[i], a->batch, i == K ? a->head / group : a->head, a->in[i].want->bytes);
+}
+
+int attend_map(attention *a, const char *path) {
+  map m = {.queries = a->view[Q].shape[2], .keys = a->view[K].shape[2], .names = a->o->labels ? &a->names : NULL};
+  char title[256];
+  int code = check_head(a, path);
+  if (!code && !a->context) code = attend_context(a);
+  if (code) return code;
+  narrow(a);
   m.rows = cells_of(m.queries, &m.tall);
   m.columns = cells_of(m.keys, &m.wide);
   if (!m.rows || !m.columns) return fault(EXIT_REFUSED, "--map %s: no queries or no keys to draw", path);
   int64_t longer = m.rows > m.columns ? m.rows : m.columns;
   m.size = MAP_SIZE / (double)longer;
   if (m.size > 48) m.size = 48;
-  int code = compute(&m, context, how, q, k, status);
+  snprintf(title, sizeof title, "Attention weights: %s%s, sequence %" PRId64 ", head %" PRId64, a->weights, a->how.causal ? ", causal" : "",
+           a->batch, a->head);
+  code = compute(&m, a);
   if (m.most == 0) m.most = 1;
   if (!code) code = draw(&m, path, title);
   free(m.cells);

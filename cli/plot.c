@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POINTS = 241, MOST_OTHERS = 64, SPEC = 256, BEST = 50, MOST_BEST = 10000 };
+enum { POINTS = 241, MOST_OTHERS = 64, BEST = 50, MOST_BEST = 10000 };
 enum { LEFT = 70, TOP = 40, WIDTH = 620, HEIGHT = 300, GAP = 80, LINE = 20, BOTTOM = 60 };
 
 const setting plot_settings[] = {
@@ -56,26 +56,10 @@ static int check_operator(const smx_op *op) {
   return EXIT_OK;
 }
 
-/* "entmax:alpha=1.5,..." */
 static int read_curve(curve *c, const char *text) {
-  char spec[SPEC];
   c->text = text;
-  if (strlen(text) >= sizeof spec) return fault(EXIT_USAGE, "plot %s: too long", text);
-  snprintf(spec, sizeof spec, "%s", text);
-  char *at = strchr(spec, ':'), *rest = NULL;
-  if (at) *at++ = 0;
-  c->op = help_find(spec);
-  if (!c->op) return EXIT_USAGE;
-  int code = check_operator(c->op);
-  if (code) return code;
-  smx_params_init(c->op, &c->params);
-  for (char *item = at ? strtok_r(at, ",", &rest) : NULL; item; item = strtok_r(NULL, ",", &rest)) {
-    char *value = strchr(item, '=');
-    if (!value) return fault(EXIT_USAGE, "plot %s: '%s' is not NAME=VALUE", text, item);
-    *value++ = 0;
-    if (smx_params_parse(c->op, &c->params, item, value) != SMX_OK) return fault(EXIT_USAGE, "plot %s: %s", text, smx_last_error());
-  }
-  return EXIT_OK;
+  int code = bind_operator("plot", text, &c->op, &c->params);
+  return code ? code : check_operator(c->op);
 }
 
 static int read_curves(plot *p) {

@@ -39,7 +39,7 @@ def files(dtype="f32"):
 
 
 def written(*arguments):
-    run("attention", *(arguments if arguments[0][0] != "-" else ("q.npy", "k.npy", "v.npy", *arguments)), "-o", "o.npz")
+    run("attention", *(arguments if arguments and arguments[0][0] != "-" else ("q.npy", "k.npy", "v.npy", *arguments)), "-o", "o.npz")
     return A.read_npz(get("o.npz"))
 
 
@@ -89,7 +89,7 @@ def layouts_types_and_files():
 @test("attention")
 def every_kind_of_weights():
     files("f64")
-    kinds = run("attention", "--weights", "x", status=USAGE)[1].split("not one of ")[1].split()
+    kinds = run("attention", "--weights", "x", status=USAGE)[1].split("nor one of ")[1].split()
     assert {"softmax", "sigmoid", "softpick", "centred"} <= set(kinds)
     seen = {repr(written("--weights", kind)["o"][2]) for kind in kinds}
     assert len(seen) == len(kinds)
@@ -160,6 +160,184 @@ def dropped_weights():
     assert first["lse"] == plain["lse"] and first["o"] == again["o"]
     assert first["o"] != plain["o"] and first["o"] != other["o"]
     assert written("--causal", "--dropout", "0")["o"] == plain["o"]
+
+
+def matrix(q, k, visible=lambda i, j: True):
+    return [w for b in range(B) for h in range(H) for row in weights_of(q, k, b, h, visible) for w in row]
+
+
+@test("attention")
+def operators_on_rows():
+    q, k, v = files()
+    want = written()["o"][2]
+    got = written("--weights", "entmax:alpha=1", "--dtype", "f64")
+    assert list(got) == ["o"]
+    close(got["o"][2], want)
+    assert written("--weights", "sparsemax")["o"] == written("--weights", "entmax:alpha=2")["o"] != written()["o"]
+    run("attention", "q.npy", "k.npy", "--weights", "sparsemax", "--map", "map.svg")
+    assert "Attention weights: sparsemax, sequence 0, head 0" in texts("map.svg")
+
+
+@test("attention")
+def scores_and_weights():
+    q, k, v = files("f64")
+    for layout in ([], ["--layout", "blhd"]):
+        if layout:
+            for name, x, heads, length in (("q", q, H, LQ), ("k", k, KV, LK)):
+                put(name + ".npy", A.npy("f64", (B, length, heads, D), [x[((b * heads + h) * length + i) * D + d] for b in range(B)
+                                                                        for i in range(length) for h in range(heads) for d in range(D)]))
+        w = written("q.npy", "k.npy", "--causal", "--result", "weights", *layout)
+        assert list(w) == ["weights"] and w["weights"][:2] == ("f64", (B, H, LQ, LK))
+        close(w["weights"][2], matrix(q, k, lambda i, j: j <= i + LK - LQ), 1e-12)
+    files("f64")
+    z = {stage: written("q.npy", "k.npy", "--causal", "--softcap", "2", "--result", stage)[stage][2] for stage in ("products", "capped", "scores")}
+    close(z["capped"], [2 * math.tanh(x / 2) for x in z["products"]], 1e-12)
+    hidden = [x for x in z["scores"] if x == -math.inf]
+    assert len(hidden) == B * H * 3 and all(x in (y, -math.inf) for x, y in zip(z["scores"], z["capped"]))
+    run("attention", "q.npy", "k.npy", "--causal", "--result", "weights", "-o", "w.npy")
+    close(written("w.npy", "v.npy", "--result", "applied")["o"][2], written("--causal")["o"][2], 1e-12)
+
+
+@test("attention")
+def masses_and_keys():
+    q, k, v = files("f64")
+    put("rows.npy", A.npy("f64", (LQ,), [0.0, 1.0, 2.0]))
+    rows = matrix(q, k)
+    want = [sum(rows[((b * H + h) * LQ + i) * LK + j] * i for h in range(g * H // KV, (g + 1) * H // KV) for i in range(LQ))
+            for b in range(B) for g in range(KV) for j in range(LK)]
+    mass = written("q.npy", "k.npy", "--result", "mass", "--row-weights", "rows.npy")
+    assert list(mass) == ["mass"] and mass["mass"][1] == (B, KV, LK)
+    close(mass["mass"][2], want, 1e-12)
+    got = written("q.npy", "k.npy", "--result", "keys", "--row-weights", "rows.npy", "--keep", "3", "--first", "1")
+    assert got["keys"][:2] == ("i32", (B, KV, 3)) and got["kept"][2] == [3] * (B * KV)
+    for r in range(B * KV):
+        row = want[r * LK:(r + 1) * LK]
+        best = sorted(range(1, LK), key=lambda j: -row[j])[:2]
+        assert got["keys"][2][3 * r:3 * r + 3] == [0] + sorted(best), (r, row, got)
+    put("budgets.npy", A.npy("i64", (B, 1), [2, 3]))
+    got = written("q.npy", "k.npy", "--result", "keys", "--keep", "4", "--last", "1", "--kernel", "3", "--pool", "max", "--shared", "--budgets", "budgets.npy")
+    assert got["keys"][1] == (B, 1, 4) and got["kept"][2] == [2, 3] and got["keys"][2][1:4] == [4, -1, -1]
+
+
+@test("attention")
+def paged_caches_states_and_streams():
+    q, k, v = files()
+    page = 2
+    for name, x, size in (("k", k, D), ("v", v, E)):  # pages in the order of the table, the last one half full
+        pages = []
+        for b in range(B):
+            for p in range(3):
+                pages += [x[((b * KV + h) * LK + p * page + i) * size + d] if p * page + i < LK else 9e9
+                          for h in range(KV) for i in range(page) for d in range(size)]
+        put(name + "p.npy", A.npy("f32", (B * 3, KV, page, size), pages))
+    put("table.npy", A.npy("i64", (B, 3), range(B * 3)))
+    put("lengths.npy", A.npy("i64", (B,), [LK] * B))
+    assert written("q.npy", "kp.npy", "vp.npy", "--block-table", "table.npy", "--lengths", "lengths.npy", "--causal") == written("--causal")
+    run("attention", "q.npy", "k.npy", "v.npy", "--query-start", "2", "--result", "states", "-o", "states.npy")
+    run("attention", "states.npy", "--result", "merged", "--size", str(E), "-o", "merged.npz")
+    assert A.read_npz(get("merged.npz")) == written()
+    put("streams.npy", A.npy("i64", (B,), [7, 11]))
+    dropped = written("--dropout", "0.5", "--stream", "7")["o"][2]
+    assert written("--dropout", "0.5", "--streams", "streams.npy")["o"][2] == dropped != written("--dropout", "0.5")["o"][2]
+
+
+@test("attention")
+def the_max_plus_semiring():
+    q, k, v = files("f64")
+    for mode, metric in (("symmetric", lambda t: max(t) - min(t)), ("one-sided", lambda t: sum(t) - D * min(t))):
+        want = []
+        for b in range(B):
+            for h in range(H):
+                for i in range(LQ):
+                    s = [metric([q[((b * H + h) * LQ + i) * D + d] - k[((b * KV + h * KV // H) * LK + j) * D + d] for d in range(D)]) for j in range(LK)]
+                    want += [max(v[((b * KV + h * KV // H) * LK + j) * E + e] - s[j] for j in range(LK)) for e in range(E)]
+        got = written("--tropical", mode)
+        close(got["o"][2], want, 1e-12)
+        assert got["winners"][0] == "i32"
+
+
+@test("attention")
+def gradients():
+    q, k, v = files("f64")
+    put("do.npy", A.npy("f64", (B, H, LQ, E), scores((B, H, LQ, E), 1)))
+    put("dlse.npy", A.npy("f64", (B, H, LQ), scores((B, H, LQ), 1)))
+    put("bias.npy", A.npy("f64", (LQ, LK), scores((LQ, LK), 1)))
+    for arguments in (["--causal", "--bias", "bias.npy", "--rope", "half", "--rope-dims", "2", "--dout", "dlse.npy"], ["--tropical", "symmetric"],
+                      ["--weights", "entmax15"], ["--rope", "interleaved", "--softcap", "2"]):
+        got = written("--backward", "--dout", "do.npy", *arguments)
+        forward = [x for x in arguments if x != "--dout" and x != "dlse.npy"]
+        assert list(got) == ["dq", "dk", "dv"] + ["dbias"] * ("--bias" in arguments)
+
+        def loss():
+            out = written(*forward) if forward else written()
+            sums = [x * y for x, y in zip(A.read_npy(get("do.npy"))[2], out["o"][2])]
+            if "dlse.npy" in arguments:
+                sums += [x * y for x, y in zip(A.read_npy(get("dlse.npy"))[2], out["lse"][2])]
+            return math.fsum(sums)
+        for name in list(got):
+            kind, shape, values = A.read_npy(get(name[1:] + ".npy"))
+            assert got[name][:2] == (kind, shape)
+            for i in (0, len(values) // 2, len(values) - 1):
+                sides = []
+                for step in (1e-6, -1e-6):
+                    put(name[1:] + ".npy", A.npy(kind, shape, [x + step * (j == i) for j, x in enumerate(values)]))
+                    sides.append(loss())
+                put(name[1:] + ".npy", A.npy(kind, shape, values))
+                assert abs((sides[0] - sides[1]) / 2e-6 - got[name][2][i]) < 1e-6, (arguments, name, i)
+
+
+@test("attention")
+def rope_of_packed_sequences():
+    q, k, v = files("f64")
+    end = LK - LQ
+    put("q2.npy", A.npy("f64", (1, H, B * LQ, D), [q[((b * H + h) * LQ + i) * D + d] for h in range(H) for b in range(B) for i in range(LQ) for d in range(D)]))
+    for name, x, size in (("k2", k, D), ("v2", v, E)):
+        put(name + ".npy", A.npy("f64", (1, KV, B * LK, size), [x[((b * KV + h) * LK + i) * size + d] for h in range(KV) for b in range(B)
+                                                                 for i in range(LK) for d in range(size)]))
+    put("qo.npy", A.npy("i64", (B + 1,), [0, LQ, 2 * LQ]))
+    put("ko.npy", A.npy("i64", (B + 1,), [0, LK, 2 * LK]))
+    put("frequencies.npy", A.npy("f64", (2,), [1.0, 0.01]))
+    settings = ["--causal", "--rope", "half", "--rope-frequencies", "frequencies.npy"]
+    got = written("q2.npy", "k2.npy", "v2.npy", "--query-offsets", "qo.npy", "--key-offsets", "ko.npy", *settings)["o"][2]
+    want = written(*settings)["o"][2]
+    close(want, written("--causal", "--rope", "half")["o"][2], 1e-12)
+    assert got == [want[((b * H + h) * LQ + i) * E + e] for h in range(H) for b in range(B) for i in range(LQ) for e in range(E)]
+
+
+@test("attention")
+def wrong_results():
+    files()
+    three, two = ("attention", "q.npy", "k.npy", "v.npy"), ("attention", "q.npy", "k.npy")
+    put("do.npy", A.npy("f32", (B, H, LQ, E + 1), [0] * (B * H * LQ * (E + 1))))
+    put("table.npy", A.npy("i64", (B, 1), [0, 2]))
+    put("lengths.npy", A.npy("i64", (B,), [LK] * B))
+    put("less.npy", A.npy("i64", (B,), [LK, LK + 1]))
+    put("offsets.npy", A.npy("i64", (3,), [0, 3, 2]))
+    for arguments, says in ((two + ("--result", "x"), "--result x: not one of products capped"), (three + ("--keep", "1"), "--keep: not with this --result"),
+                            (two + ("--result", "keys"), "--keep N is missing"), (two + ("--result", "merged"), "--size N is missing"),
+                            (two + ("--result", "keys", "--keep", "2", "--first", "3"), "--first 3: first + options.last is 3 + 0"),
+                            (two + ("--result", "keys", "--keep", "2", "--kernel", "2"), "--kernel 2: kernel is 2, not an odd number"),
+                            (two + ("--result", "weights", "--weights", "sparsemax"), "--weights: not with --result weights"),
+                            (three + ("--tropical", "max"), "--tropical max: not one of symmetric, one-sided"),
+                            (three + ("--tropical", "symmetric", "--weights", "relu"), "--tropical: --weights is about sums"),
+                            (three + ("--weights", "entmax:alpha"), "'alpha' is not NAME=VALUE"), (three + ("--weights", "entmax:alpha=99"), "alpha: 99 is out of range"),
+                            (three + ("--weights", "entmax", "--param", "1"), "follow its name"), (three + ("--backward",), "--dout FILE is missing"),
+                            (three + ("--dout", "do.npy"), "only with --backward"), (three + ("--key-start", "5"), "--key-start 5: key_start is 5, not a multiple"),
+                            (three + ("--block-table", "table.npy"), "--lengths FILE is missing"), (three + ("--rope-dims", "2"), "says how --rope turns"),
+                            (three + ("--result", "weights"), "v.npy: one input too many"), (three + ("--tropical", "symmetric", "--map", "m.svg"), "no weights"),
+                            (three + ("--backward", "--dout", "do.npy", "--map", "m.svg"), "--map m.svg: not with --backward")):
+        fails(USAGE, *arguments, *([] if "--map" in arguments else ["-o", "no.npy"]), says=says)
+    for arguments, says in ((three + ("--backward", "--dout", "do.npy"), ["do.npy", "d_o: shape[3] is 3, not 2"]),
+                            (three + ("--block-table", "table.npy", "--lengths", "lengths.npy"), ["table.npy", "page 0 of sequence 1 is 2, not 0..1"]),
+                            (three + ("--lengths", "less.npy"), ["less.npy", "number 1 is 6, not 0..5"]),
+                            (("attention", "q.npy", "--result", "merged", "--size", "2"), "4 dimensions, not the 5 of states"),
+                            (three + ("--weights", "logsumexp"), "does not make a row of weights")):
+        fails(REFUSED, *arguments, "-o", "no.npy", says=says)
+    put("one.npy", A.npy("f32", (1, H, LQ, D), [0] * (H * LQ * D)))
+    put("keys.npy", A.npy("f32", (1, KV, LK, D), [0] * (KV * LK * D)))
+    fails(REFUSED, "attention", "one.npy", "keys.npy", "keys.npy", "--query-offsets", "offsets.npy", "-o", "no.npy", says=["offsets.npy", "number 2 is 2, not 3..3"])
+    assert not os.path.exists(path("no.npy"))
+    nothing_left()
 
 
 @test("attention")

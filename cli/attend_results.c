@@ -1,0 +1,298 @@
+/* attend_results.c - what the verb `attention` can give: a table of entry points of the library and their results. */
+#include "attend.h"
+#include "fault.h"
+#include "parse.h"
+#include "report/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Adding results ---- */
+
+static const dtype *real_type(const attention *a) {
+  for (int i = Q; i <= V; i++)
+    if (a->in[i].path && a->in[i].want->type.bits == 64) return dtype_named("f64");
+  return dtype_named("f32");
+}
+
+static const dtype *type_or(const attention *a, const dtype *other) { return a->o->type ? a->o->type : other; }
+
+/* A result of the library's shape. It is written without its first `missing` dimensions, and with heads_last the length before the heads. */
+static int add(attention *a, const char *name, const dtype *type, int32_t ndim, const int64_t *shape, int32_t missing, bool heads_last) {
+  static const int32_t orders[2][5] = {{0, 1, 2, 3, 4}, {0, 2, 1, 3, 4}};
+  attend_result *r = &a->out[a->count++];
+  view *v = &r->view;
+  int64_t stride = 1, count;
+  r->name = name, r->type = type, r->whole.ndim = ndim - missing;
+  for (int32_t i = ndim - 1; i >= 0; i--) {
+    const int32_t d = orders[heads_last][i];
+    v->shape[d] = shape[d], v->strides[d] = stride;
+    if (i >= missing) r->whole.dim[i - missing] = shape[d];
+    if (__builtin_mul_overflow(stride, shape[d] ? shape[d] : 1, &stride)) return fault_memory(SIZE_MAX);
+  }
+  v->tensor = (smx_tensor){.device = {1, 0}, .ndim = ndim, .dtype = type->type, .shape = v->shape, .strides = v->strides};
+  if (!count_elements(ndim, v->shape, &count) || count > INT64_MAX / 8) return fault_memory(SIZE_MAX);
+  v->tensor.data = r->data = malloc((size_t)count * type->bytes + 1);
+  return r->data ? EXIT_OK : fault_memory((size_t)count * type->bytes);
+}
+
+/* One of an input's layout. */
+static int add_like(attention *a, const char *name, const dtype *type, const input *like, int32_t ndim, const int64_t *shape) {
+  const int32_t missing = 4 - like->array.ndim;
+  return add(a, name, type, ndim, shape, missing, a->heads_last && missing < 2);
+}
+
+/* One of heads before lengths, whatever the layout. */
+static int add_matrix(attention *a, const char *name, const dtype *type, int32_t ndim, const int64_t *shape) {
+  return add(a, name, type, ndim, shape, 4 - a->in[Q].array.ndim, false);
+}
+
+/* ---- Acts ---- */
+
+smx_status attend_forward(const attention *a, const smx_tensor *q, const smx_tensor *k, const smx_tensor *v, const smx_tensor *o,
+                          const smx_tensor *lse) {
+  if (a->op) return smx_attention_rows(a->context, &a->how, a->op, &a->params, q, k, v, o);
+  return smx_attention(a->context, &a->how, q, k, v, o, lse);
+}
+
+static int plan_o(attention *a) {
+  const int64_t *q = a->view[Q].shape, o[] = {q[0], q[1], q[2], a->view[V].shape[3]};
+  int code = add_like(a, "o", type_or(a, a->in[Q].want), &a->in[Q], 4, o);
+  if (code || a->op || !a->o->out) return code;
+  return add_like(a, a->tropical ? "winners" : "lse", a->tropical ? dtype_named("i32") : real_type(a), &a->in[Q], a->tropical ? 4 : 3, o);
+}
+static smx_status run_o(attention *a) {
+  const smx_tensor *q = &a->view[Q].tensor, *k = &a->view[K].tensor, *v = &a->view[V].tensor, *o = &a->out[0].view.tensor;
+  const smx_tensor *second = a->count > 1 ? &a->out[1].view.tensor : NULL;
+  if (a->tropical) return smx_attention_tropical(a->context, &a->how, a->symmetric, q, k, v, o, second);
+  return attend_forward(a, q, k, v, o, second);
+}
+
+static int plan_scores(attention *a) {
+  const int64_t *q = a->view[Q].shape, *k = a->view[K].shape, *pages = a->how.block_table ? a->view[BLOCK_TABLE].shape : NULL;
+  int64_t s[] = {q[0], q[1], q[2], k[2]};
+  if (pages && a->how.block_table->ndim == 2 && __builtin_mul_overflow(k[2], pages[1], &s[3])) return fault_memory(SIZE_MAX);
+  return add_matrix(a, a->act->name, type_or(a, a->in[Q].want), 4, s);
+}
+
+static int plan_mass(attention *a) {
+  const int64_t *q = a->view[Q].shape, *k = a->view[K].shape, o[] = {q[0], q[1], q[2], 1};
+  int code = add_matrix(a, "mass", real_type(a), 3, k);
+  if (!code) code = add_matrix(a, "o", real_type(a), 4, o);
+  if (!code) code = add_matrix(a, "lse", real_type(a), 3, o);
+  for (int i = 1; i < a->count; i++) a->out[i].hidden = true;
+  return code;
+}
+static smx_status run_mass(attention *a) {
+  const smx_tensor *q = &a->view[Q].tensor, *k = &a->view[K].tensor, *lse = &a->out[2].view.tensor;
+  view v = a->view[K]; /* any values will do: only lse is wanted */
+  v.shape[3] = v.shape[3] < 1 ? v.shape[3] : 1;
+  v.tensor.shape = v.shape, v.tensor.strides = v.strides;
+  smx_status status = smx_attention(a->context, &a->how, q, k, &v.tensor, &a->out[1].view.tensor, lse);
+  if (status != SMX_OK) return status;
+  const smx_tensor *rows = a->in[ROW_WEIGHTS].path ? &a->view[ROW_WEIGHTS].tensor : NULL;
+  return smx_attention_column_mass(a->context, &a->how, q, k, lse, rows, &a->out[0].view.tensor);
+}
+
+static int plan_keys(attention *a) {
+  const int64_t *k = a->view[K].shape, keys[] = {k[0], a->shared ? 1 : k[1], a->keep};
+  int code = plan_mass(a);
+  a->out[0].hidden = true;
+  if (!code) code = add_matrix(a, "keys", dtype_named("i32"), 3, keys);
+  return code ? code : add_matrix(a, "kept", dtype_named("i32"), 2, keys);
+}
+static smx_status run_keys(attention *a) {
+  smx_status status = run_mass(a);
+  a->select.lengths = a->how.lengths;
+  if (status != SMX_OK) return status;
+  return smx_attention_select(a->context, &a->select, &a->out[0].view.tensor, &a->out[3].view.tensor, &a->out[4].view.tensor);
+}
+
+static int plan_states(attention *a) {
+  const int64_t *q = a->view[Q].shape, keys = a->view[K].shape[2];
+  const int64_t s[] = {q[0], q[1], q[2], keys / 1024 + (keys % 1024 != 0), smx_attention_state_width(a->view[V].shape[3])};
+  return add(a, "states", real_type(a), 5, s, 0, false);
+}
+static smx_status run_states(attention *a) {
+  return smx_attention_states(a->context, &a->how, &a->view[Q].tensor, &a->view[K].tensor, &a->view[V].tensor, &a->out[0].view.tensor);
+}
+
+static int plan_merged(attention *a) {
+  const int64_t *s = a->state_views[0].shape, o[] = {s[0], s[1], s[2], a->size};
+  const dtype *real = a->states[0].want;
+  int code = add(a, "o", type_or(a, real), 4, o, 0, a->heads_last);
+  return code || !a->o->out ? code : add(a, "lse", real, 3, o, 0, a->heads_last);
+}
+static smx_status run_merged(attention *a) {
+  const int count = a->o->file_count;
+  const smx_tensor **states = calloc((size_t)count, sizeof *states);
+  if (!states) return SMX_ERR_NOMEM;
+  for (int i = 0; i < count; i++) states[i] = &a->state_views[i].tensor;
+  smx_status status =
+      smx_attention_merge(a->context, &a->how, count, states, &a->out[0].view.tensor, a->count > 1 ? &a->out[1].view.tensor : NULL);
+  free(states);
+  return status;
+}
+
+static int plan_applied(attention *a) {
+  const int64_t *w = a->view[Q].shape, o[] = {w[0], w[1], w[2], a->view[K].shape[3]};
+  return add_like(a, "o", type_or(a, a->in[K].want), &a->in[K], 4, o);
+}
+static smx_status run_applied(attention *a) {
+  return smx_attention_apply(a->context, &a->how, &a->view[Q].tensor, &a->view[K].tensor, &a->out[0].view.tensor);
+}
+
+/* ---- Gradients ---- */
+
+enum { D_Q, D_K, D_V, D_BIAS, D_SLOPES, D_SINKS, GRADIENTS };
+
+/* Gradients, then what they are made from: o and lse, or the winners. */
+static int plan_gradients(attention *a) {
+  static const int added[] = {BIAS, SLOPES, SINKS};
+  static const char *const names[] = {"dq", "dk", "dv", "dbias", "dslopes", "dsinks"};
+  const int64_t *q = a->view[Q].shape, o[] = {q[0], q[1], q[2], a->view[V].shape[3]};
+  int code = EXIT_OK;
+  for (int i = Q; !code && i <= V; i++) code = add_like(a, names[i], type_or(a, a->in[i].want), &a->in[i], 4, a->view[i].shape);
+  for (int i = 0; !code && i < 3 && !a->op && !a->tropical; i++) {
+    const view *v = &a->view[added[i]];
+    if (!a->in[added[i]].path) continue;
+    code = add(a, names[D_BIAS + i], type_or(a, a->in[added[i]].want), v->tensor.ndim, v->shape, 0, false);
+  }
+  for (int i = 0; !code && i < 2 && !a->op; i++) {
+    const bool list = i && !a->tropical;
+    code = add_matrix(a, i ? "second" : "first", i && a->tropical ? dtype_named("i32") : real_type(a), list ? 3 : 4, o);
+    a->out[a->count - 1].hidden = true;
+  }
+  return code;
+}
+
+static smx_status run_kinds(attention *a, const smx_tensor *const *in, const smx_tensor *const *dout, const smx_tensor *const *d) {
+  const smx_tensor *added[3] = {NULL}, *o = &a->out[a->count - 2].view.tensor, *lse = &a->out[a->count - 1].view.tensor;
+  int at = D_BIAS;
+  for (int i = 0; i < 3; i++)
+    if (a->in[BIAS + i].path) added[i] = d[at++];
+  smx_status status = smx_attention(a->context, &a->how, in[Q], in[K], in[V], o, lse);
+  if (status == SMX_OK)
+    status = smx_attention_backward(a->context, &a->how, in[Q], in[K], in[V], o, lse, dout[0], dout[1], d[D_Q], d[D_K], d[D_V]);
+  if (status == SMX_OK && at > D_BIAS)
+    status = smx_attention_backward_bias(a->context, &a->how, in[Q], in[K], in[V], o, lse, dout[0], dout[1], added[0], added[1], added[2]);
+  return status;
+}
+
+static smx_status run_tropical(attention *a, const smx_tensor *const *in, const smx_tensor *d_o, const smx_tensor *const *d) {
+  const smx_tensor *o = &a->out[a->count - 2].view.tensor, *winners = &a->out[a->count - 1].view.tensor;
+  smx_status status = smx_attention_tropical(a->context, &a->how, a->symmetric, in[Q], in[K], in[V], o, winners);
+  if (status != SMX_OK) return status;
+  return smx_attention_tropical_backward(a->context, &a->how, a->symmetric, in[Q], in[K], in[V], winners, d_o, d[D_Q], d[D_K], d[D_V]);
+}
+
+static smx_status run_gradients(attention *a) {
+  const smx_tensor *d[SMX_MAX_PORTS], *in[] = {&a->view[Q].tensor, &a->view[K].tensor, &a->view[V].tensor};
+  const smx_tensor *dout[] = {&a->dout_view[0].tensor, a->dout[1].path ? &a->dout_view[1].tensor : NULL};
+  smx_status status;
+  for (int i = 0; i < a->count; i++) d[i] = &a->out[i].view.tensor;
+  if (a->tropical) status = run_tropical(a, in, dout[0], d);
+  else if (!a->op) status = run_kinds(a, in, dout, d);
+  else status = smx_attention_rows_backward(a->context, &a->how, a->op, &a->params, in[Q], in[K], in[V], dout[0], d[D_Q], d[D_K], d[D_V]);
+  for (int i = 0; status == SMX_OK && i < 2; i++) status = rope_back(&a->rope, i, d[i]);
+  return status;
+}
+
+/* ---- The table ---- */
+
+static smx_status run_stage(attention *a);
+
+/* clang-format off */
+static const attend_act acts[] = {
+    {"products", 2, false, false, plan_scores, run_stage}, /* in the order of smx_attention_stage */
+    {"capped", 2, false, false, plan_scores, run_stage},
+    {"scores", 2, false, false, plan_scores, run_stage},
+    {"weights", 2, false, false, plan_scores, run_stage},
+    {"o", 3, true, false, plan_o, run_o},
+    {"mass", 2, false, false, plan_mass, run_mass},
+    {"keys", 2, false, false, plan_keys, run_keys},
+    {"states", 3, false, false, plan_states, run_states},
+    {"merged", 0, false, false, plan_merged, run_merged},
+    {"applied", 2, false, true, plan_applied, run_applied},
+};
+/* clang-format on */
+static const attend_act gradients = {"o", 3, true, false, plan_gradients, run_gradients};
+enum { ACTS = sizeof acts / sizeof *acts };
+
+static smx_status run_stage(attention *a) {
+  const smx_attention_stage stage = (smx_attention_stage)(a->act - acts);
+  return smx_attention_scores(a->context, &a->how, stage, &a->view[Q].tensor, &a->view[K].tensor, &a->out[0].view.tensor);
+}
+
+void attend_acts(char *text, size_t size) {
+  size_t used = 0;
+  for (int i = 0; i < ACTS && used < size; i++) used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "", acts[i].name);
+}
+
+const attend_act *attend_find(const options *o) {
+  const char *name = options_own(o, "result");
+  char names[128];
+  for (int i = 0; i < ACTS; i++) {
+    if (strcmp(name ? name : "o", acts[i].name) != 0) continue;
+    if (!o->backward) return &acts[i];
+    if (acts[i].plan == plan_o) return &gradients;
+    return options_refuse("result", name, "not with --backward"), NULL;
+  }
+  attend_acts(names, sizeof names);
+  return fault(EXIT_USAGE, "--result %s: not one of %s", name, names), NULL;
+}
+
+/* ---- Giving ---- */
+
+static int32_t shown(attention *a, attend_result **list) {
+  int32_t count = 0;
+  for (int i = 0; i < a->count; i++)
+    if (!a->out[i].hidden) list[count++] = &a->out[i];
+  return count;
+}
+
+static int open_file(attention *a) {
+  attend_result *list[SMX_MAX_PORTS];
+  io_spec specs[SMX_MAX_PORTS];
+  const int32_t count = shown(a, list);
+  for (int32_t i = 0; i < count; i++) {
+    specs[i] = (io_spec){.name = list[i]->name, .type = list[i]->type, .ndim = list[i]->whole.ndim};
+    memcpy(specs[i].shape, list[i]->whole.dim, sizeof specs[i].shape);
+  }
+  return write_begin(&a->file, a->o, count, specs);
+}
+
+static void show(const attend_result *r) {
+  const int32_t axis = r->whole.ndim - 1;
+  table t;
+  table_begin(&t, r->name, TABLE_VALUES, r->type, &r->whole, axis);
+  table_add(&t, r->data, r->whole.ndim, r->whole.dim, axis);
+  table_print(&t, stdout);
+}
+
+static int put_all(attention *a) {
+  attend_result *list[SMX_MAX_PORTS];
+  const int32_t count = shown(a, list);
+  int code = EXIT_OK;
+  int64_t n = 0;
+  for (int32_t i = 0; !code && i < count; i++) {
+    if (!a->o->out) show(list[i]);
+    else if (!count_elements(list[i]->whole.ndim, list[i]->whole.dim, &n)) code = fault_memory(SIZE_MAX);
+    else code = write_put(&a->file, i, list[i]->data, (size_t)n * list[i]->type->bytes);
+  }
+  return !code && a->o->out ? write_end(&a->file) : code;
+}
+
+int attend_give(attention *a) {
+  int code = a->act->plan(a);
+  if (!code && a->o->out) code = open_file(a);
+  if (!code) code = attend_context(a);
+  if (code) return code;
+  smx_status status = a->act->run(a);
+  return status == SMX_OK ? put_all(a) : attend_fault(a, status);
+}
+
+void attend_free(attention *a) {
+  write_drop(&a->file);
+  for (int i = 0; i < a->count; i++) free(a->out[i].data);
+}
