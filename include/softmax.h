@@ -478,6 +478,10 @@ typedef struct smx_attention_select_options {
   smx_attention_pool pool;
   const smx_tensor *lengths; /* [B] i32 or i64: how many keys of each sequence there are; NULL = Lk */
   const smx_tensor *budgets; /* [B, the heads of keys] i32 or i64, or what broadcasts to it, first + last .. K: of each list; NULL = K */
+  /* Several kernels instead of one, up to 64: each in turn takes its share of the others, the best by its neighbours that are not taken yet; the first
+   * ones take one more where shares are uneven. After ILRe: Intermediate Layer Retrieval (Liang et al. 2025), whose shares are not confirmed. */
+  const int64_t *kernels;
+  size_t kernel_count;
 } smx_attention_select_options;
 
 /* options NULL means defaults. Sums are made in double, neighbours and heads in order; a NaN in one counts as -inf. */

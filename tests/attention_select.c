@@ -37,6 +37,11 @@ static void known_answers(void **state) {
   o.kernel = 3; /* 0.182416722937, 0.231476135685, 0.504319285259, 0.411562165726 */
   expect_list(&o, mass, 6, (int32_t[]){2, 4, 5}, 3, 3);
   expect_list(&o, mass, 6, (int32_t[]){1, 2, 3, 4, 5}, 5, 5);
+  o.kernel = 0, o.kernels = (int64_t[]){1, 3}, o.kernel_count = 2; /* by itself 3 is the best, then 1; by three of what is left 2 */
+  expect_list(&o, mass, 6, (int32_t[]){3, 4, 5}, 3, 3);
+  expect_list(&o, mass, 6, (int32_t[]){2, 3, 4, 5}, 4, 4);
+  expect_list(&o, mass, 6, (int32_t[]){1, 2, 3, 4, 5}, 5, 5);
+  o.kernel = 3, o.kernels = NULL, o.kernel_count = 0;
   o.pool = SMX_ATTENTION_POOL_MAX; /* 0.278271358601, 0.278271358601, 1.08750825893, 1.08750825893 */
   expect_list(&o, mass, 6, (int32_t[]){2, 4, 5}, 3, 3);
   expect_list(&o, mass, 6, (int32_t[]){0, 2, 3, 4, 5}, 5, 5);
@@ -63,7 +68,8 @@ static void special_values(void **state) {
 /* ---- against looking for the best again and again ---- */
 
 typedef struct lists {
-  int64_t batch, heads, length, lists, most, first, last, kernel;
+  int64_t batch, heads, length, lists, most, first, last, kernels[4];
+  int count; /* of kernels; 0: one */
   int pool;
   smx_dtype dtype;
   double *mass;
@@ -77,7 +83,9 @@ static lists new_lists(int way) {
   l.lists = way % 3 ? l.heads : 1;
   l.most = 1 + rng_below(&r, l.length + 3);
   l.first = way % 4 == 1 ? rng_below(&r, l.most) : 0, l.last = way % 4 > 1 ? rng_below(&r, l.most - l.first + 1) : 0;
-  l.kernel = (int64_t[]){0, 1, 3, 7, 2 * l.length + 1}[way % 5 ? way % 7 % 5 : way % 4], l.pool = way / 2 % 2;
+  l.count = way % 4 == 3 ? 1 + way % 9 % 4 : 0, l.pool = way / 2 % 2;
+  for (int i = 0; i < 4; i++)
+    l.kernels[i] = (int64_t[]){l.count ? 5 : 0, 1, 3, 7, 2 * l.length + 1}[(way % 5 ? way % 7 % 5 : way % 4) * (i + 1) % 5];
   l.dtype = float_dtypes[way % FLOAT_DTYPES];
   l.with_lengths = way % 6 == 4, l.with_budgets = way % 7 == 3;
   for (int64_t b = 0; b < l.batch; b++) l.lengths[b] = (double)rng_below(&r, l.length + 1);
@@ -100,7 +108,9 @@ static found run(const lists *l, smx_context *ctx, int order) {
   place(&out, 1, order, SMX_I32, 3, keys, NULL), place(&kept, 2, order, SMX_I32, 2, keys, NULL);
   place(&lengths, 3, order, order % 2 ? SMX_I32 : SMX_I64, 1, rows, l->lengths);
   place(&budgets, 4, order, order % 2 ? SMX_I64 : SMX_I32, 2, keys, l->budgets);
-  o.first = l->first, o.last = l->last, o.kernel = l->kernel, o.pool = (smx_attention_pool)l->pool;
+  o.first = l->first, o.last = l->last, o.pool = (smx_attention_pool)l->pool;
+  if (l->count) o.kernels = l->kernels, o.kernel_count = (size_t)l->count;
+  else o.kernel = l->kernels[0];
   if (l->with_lengths) o.lengths = &lengths.t;
   if (l->with_budgets) o.budgets = &budgets.t;
   if (smx_attention_select(ctx, &o, &mass.t, &out.t, &kept.t)) fail_msg("%s", smx_last_error());
@@ -109,9 +119,9 @@ static found run(const lists *l, smx_context *ctx, int order) {
   return f;
 }
 
-/* What list h of sequence b says of key j, whose neighbours are in from .. to. */
-static double judged(const lists *l, int64_t b, int64_t h, int64_t j, int64_t from, int64_t to) {
-  const int64_t span = l->kernel / 2, heads = l->lists == l->heads ? 1 : l->heads;
+/* What list h of sequence b says of key j, whose neighbours are in from .. to, by a kernel. */
+static double judged(const lists *l, int64_t b, int64_t h, int64_t j, int64_t from, int64_t to, int64_t kernel) {
+  const int64_t span = kernel / 2, heads = l->lists == l->heads ? 1 : l->heads;
   double all = l->pool ? -INFINITY : 0;
   for (int64_t t = j - span > from ? j - span : from; t <= j + span && t < to; t++) {
     double one = 0;
@@ -125,14 +135,17 @@ static void check_list(const lists *l, int64_t b, int64_t h, const found *f, cha
   const int64_t n = l->with_lengths ? (int64_t)l->lengths[b] : l->length, at = b * l->lists + h;
   const int64_t budget = l->with_budgets ? (int64_t)l->budgets[at] : l->most, count = budget < n ? budget : n;
   const int64_t to = n - l->last;
-  int64_t left = count, number = 0;
-  for (int64_t j = 0; j < n; j++) left -= in[j] = budget >= n || j < l->first || j >= to;
-  for (int64_t j = 0; j < n; j++) value[j] = in[j] ? 0 : judged(l, b, h, j, l->first, to);
-  while (left-- > 0) {
-    int64_t best = -1;
-    for (int64_t j = 0; j < n; j++)
-      if (!in[j] && (best < 0 || value[j] > value[best])) best = j;
-    in[best] = 1;
+  const int kernels = l->count ? l->count : 1;
+  int64_t wanted = count, number = 0;
+  for (int64_t j = 0; j < n; j++) wanted -= in[j] = budget >= n || j < l->first || j >= to;
+  for (int k = 0; k < kernels; k++) {
+    for (int64_t j = 0; j < n; j++) value[j] = in[j] ? 0 : judged(l, b, h, j, l->first, to, l->kernels[k]);
+    for (int64_t left = wanted / kernels + (k < wanted % kernels); left > 0; left--) {
+      int64_t best = -1;
+      for (int64_t j = 0; j < n; j++)
+        if (!in[j] && (best < 0 || value[j] > value[best])) best = j;
+      if (best >= 0) in[best] = 1;
+    }
   }
   assert_int_equal(f->kept[at], count);
   for (int64_t j = 0; j < n; j++)
@@ -204,6 +217,11 @@ static void bad_input(void **state) {
       "options.first + options.last is 1 + 9223372036854775807, more than the 2 of a list");
   BAD(o.kernel = 4, SMX_ERR_PARAM, "options.kernel is 4, not an odd number");
   BAD(o.kernel = -1, SMX_ERR_PARAM, "options.kernel is -1");
+  BAD((o.kernels = (int64_t[]){3, 2}, o.kernel_count = 2), SMX_ERR_PARAM, "options.kernels is 2, not an odd number");
+  BAD((o.kernels = (int64_t[]){-3}, o.kernel_count = 1), SMX_ERR_PARAM, "options.kernels is -3");
+  BAD((o.kernels = (int64_t[]){3}, o.kernel_count = 1, o.kernel = 5), SMX_ERR_PARAM, "options.kernel is 5, which is not possible beside");
+  BAD((o.kernels = (int64_t[65]){3}, o.kernel_count = 65), SMX_ERR_PARAM, "options.kernel_count is 65, not at most 64");
+  BAD(o.kernel_count = 2, SMX_ERR_NULL, "options.kernels is NULL, options.kernel_count 2");
   BAD(o.pool = (smx_attention_pool)2, SMX_ERR_PARAM, "options.pool is 2, not 0..1");
   BAD(o.lengths = &lengths.t, SMX_ERR_SHAPE, "lengths: number 1 is 5, not 0..4");
   BAD((o.budgets = &budgets.t, o.first = 1), SMX_ERR_SHAPE, "budgets: number 1 is 0, not 1..2");

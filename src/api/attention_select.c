@@ -3,12 +3,14 @@
 #include "attention.h"
 #include "matrix.h"
 
+enum { MOST_KERNELS = 64 };
+
 typedef struct selection {
   attention_job j; /* for its name, its context and its checks of tensors */
   const smx_attention_select_options *options;
   smx_view mass, keys, kept, lengths, budgets; /* data NULL: absent */
   int64_t batch, heads, lists, length, most;   /* lists: of a sequence, its heads or 1; most: keys of a list */
-  int64_t span;
+  int64_t kernels;
   _Atomic bool no_memory;
 } selection;
 
@@ -56,16 +58,34 @@ static void load_mass(const selection *s, int64_t b, int64_t h, int64_t first, i
 }
 
 /* The order of each key by its neighbours among the n, itself included: by their sum, or the largest. With a NaN among them it is the lowest. */
-static void pool(const selection *s, const double *x, int64_t n, uint64_t *order) {
+static void pool(const selection *s, const double *x, int64_t n, int64_t span, uint64_t *order) {
   const bool largest = s->options->pool == SMX_ATTENTION_POOL_MAX;
   for (int64_t i = 0; i < n; i++) {
-    const int64_t from = i > s->span ? i - s->span : 0, to = n - 1 - i > s->span ? i + s->span : n - 1;
+    const int64_t from = i > span ? i - span : 0, to = n - 1 - i > span ? i + span : n - 1;
     double all = x[from];
     for (int64_t t = from + 1; t <= to; t++) {
       if (!largest) all += x[t];
       else if (x[t] > all || x[t] != x[t]) all = x[t];
     }
     order[i] = order_of(all);
+  }
+}
+
+static int64_t kernel_at(const selection *s, int64_t t) { return s->options->kernels ? s->options->kernels[t] : s->options->kernel; }
+
+/* Marks the `wanted` keys that are taken: each kernel in turn takes its share of those that are left. The order 0 is below that of any mass. */
+static void take_best(const selection *s, const double *x, int64_t n, int64_t wanted, uint64_t *order, char *taken) {
+  memset(taken, 0, (size_t)n);
+  for (int64_t t = 0; t < s->kernels; t++) {
+    const int64_t share = wanted / s->kernels + (t < wanted % s->kernels);
+    int64_t ties;
+    if (share == 0) continue;
+    pool(s, x, n, kernel_at(s, t) / 2, order);
+    for (int64_t i = 0; i < n; i++)
+      if (taken[i]) order[i] = 0;
+    const uint64_t least = find_last(order, n, share, &ties);
+    for (int64_t i = 0; i < n; i++)
+      if (order[i] > least || (order[i] == least && ties-- > 0)) taken[i] = 1;
   }
 }
 
@@ -79,16 +99,16 @@ static void select_keys(const selection *s, int64_t b, int64_t h, double *x) {
   const int64_t budget = s->budgets.data ? whole_at(&s->budgets, b, h) : s->most, count = budget < n ? budget : n;
   const int64_t first = n <= budget ? n : s->options->first, last = n <= budget ? 0 : s->options->last;
   const int64_t between = n - first - last, wanted = count - first - last;
-  uint64_t *order = (uint64_t *)(x + s->length), least = UINT64_MAX;
-  int64_t at = 0, ties = 0;
+  uint64_t *order = (uint64_t *)(x + s->length);
+  char *taken = (char *)(order + s->length);
+  int64_t at = 0;
   if (wanted > 0) {
     load_mass(s, b, h, first, between, x, (double *)order);
-    pool(s, x, between, order);
-    least = find_last(order, between, wanted, &ties);
+    take_best(s, x, between, wanted, order, taken);
   }
   for (int64_t i = 0; i < first; i++) put_key(s, b, h, at++, i);
   for (int64_t i = 0; i < between && wanted > 0; i++)
-    if (order[i] > least || (order[i] == least && ties-- > 0)) put_key(s, b, h, at++, first + i);
+    if (taken[i]) put_key(s, b, h, at++, first + i);
   for (int64_t i = n - last; i < n; i++) put_key(s, b, h, at++, i);
   while (at < s->most) put_key(s, b, h, at++, -1);
   if (s->kept.data) *(int32_t *)(void *)(s->kept.data + (b * s->kept.strides[0] + h * s->kept.strides[1]) * 4) = (int32_t)count;
@@ -96,7 +116,7 @@ static void select_keys(const selection *s, int64_t b, int64_t h, double *x) {
 
 static void select_task(void *arg, int64_t at) {
   selection *s = arg;
-  double *x = smx_alloc(s->j.ctx, (size_t)(2 * s->length + 1) * sizeof *x);
+  double *x = smx_alloc(s->j.ctx, (size_t)(3 * s->length + 1) * sizeof *x);
   if (!x) {
     atomic_store(&s->no_memory, true);
     return;
@@ -109,6 +129,24 @@ static void select_task(void *arg, int64_t at) {
 
 /* ---- arguments ---- */
 
+static smx_status check_kernels(selection *s) {
+  const smx_attention_select_options *o = s->options;
+  s->kernels = o->kernel_count ? (int64_t)o->kernel_count : 1;
+  if ((o->kernels == NULL) != (o->kernel_count == 0))
+    return smx_fail(SMX_ERR_NULL, "%s: options.kernels is %sNULL, options.kernel_count %zu", s->j.name, o->kernels ? "not " : "",
+                    o->kernel_count);
+  if (o->kernel_count > MOST_KERNELS)
+    return smx_fail(SMX_ERR_PARAM, "%s: options.kernel_count is %zu, not at most %d", s->j.name, o->kernel_count, MOST_KERNELS);
+  if (o->kernels && o->kernel)
+    return smx_fail(SMX_ERR_PARAM, "%s: options.kernel is %lld, which is not possible beside kernels", s->j.name, (long long)o->kernel);
+  if (!o->kernels && o->kernel == 0) return SMX_OK;
+  for (int64_t t = 0; t < s->kernels; t++)
+    if (kernel_at(s, t) < 1 || kernel_at(s, t) % 2 == 0)
+      return smx_fail(SMX_ERR_PARAM, "%s: options.kernel%s is %lld, not an odd number", s->j.name, o->kernels ? "s" : "",
+                      (long long)kernel_at(s, t));
+  return SMX_OK;
+}
+
 static smx_status check_options(selection *s) {
   const smx_attention_select_options *o = s->options;
   if (o->size != sizeof *o) return smx_fail(SMX_ERR_STRUCT, "%s: options.size is %zu, not %zu", s->j.name, o->size, sizeof *o);
@@ -118,11 +156,10 @@ static smx_status check_options(selection *s) {
   if (o->first > s->most || o->last > s->most - o->first)
     return smx_fail(SMX_ERR_PARAM, "%s: options.first + options.last is %lld + %lld, more than the %lld of a list", s->j.name,
                     (long long)o->first, (long long)o->last, (long long)s->most);
-  if (o->kernel < 0 || (o->kernel && o->kernel % 2 == 0))
-    return smx_fail(SMX_ERR_PARAM, "%s: options.kernel is %lld, not an odd number", s->j.name, (long long)o->kernel);
+  smx_status status = check_kernels(s);
+  if (status != SMX_OK) return status;
   if ((int)o->pool < 0 || o->pool > SMX_ATTENTION_POOL_MAX)
     return smx_fail(SMX_ERR_PARAM, "%s: options.pool is %d, not 0..%d", s->j.name, (int)o->pool, SMX_ATTENTION_POOL_MAX);
-  s->span = o->kernel / 2;
   return SMX_OK;
 }
 
