@@ -517,6 +517,38 @@ SMX_API smx_status smx_attention_scores(smx_context *ctx, const smx_attention_op
 SMX_API smx_status smx_attention_apply(smx_context *ctx, const smx_attention_options *options, const smx_tensor *w, const smx_tensor *v,
                                        const smx_tensor *o);
 
+/* Parallax: Parameterized Local Linear Attention for Language Modeling (2026): softmax attention whose values weigh more on one side of the mean. With
+ * a row r_i beside each query and y_ij = <r_i, k_j>,
+ *   o_i = sum_j w_ij (1 + y_i - y_ij) v_j,   y_i = sum_j w_ij y_ij.
+ * r and dr are like q. As in smx_attention_rows, the scores of some rows lie in memory at a time, 256 for the gradient, and options.weights and sinks
+ * are not possible. */
+SMX_API smx_status smx_attention_parallax(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
+                                          const smx_tensor *v, const smx_tensor *r, const smx_tensor *o);
+SMX_API smx_status smx_attention_parallax_backward(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q,
+                                                   const smx_tensor *k, const smx_tensor *v, const smx_tensor *r, const smx_tensor *d_o,
+                                                   const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv, const smx_tensor *dr);
+
+/* Local Linear Attention: An Optimal Interpolation of Linear and Softmax Attention For Test-Time Regression (Zuo et al. 2025): o_i is the value at q_i of
+ * the affine map from keys to values that fits best by squares weighed with w_ij; the linear part pays a ridge:
+ *   b, W minimise sum_j w_ij |v_j - b - W (k_j - q_i)|^2 + ridge |W|^2,   o_i = b.
+ * That is Parallax with r = -(sum w (k - m)(k - m)^T + ridge I)^-1 (q - m), m = sum w k. Here w sums to 1; a fit with e^z themselves has a ridge that is
+ * larger by sum e^z. q and k had better be of length 1. The more ridge, the nearer to softmax; a row whose keys do not span the space is softmax if
+ * ridge is 0. The fit is made in double, on as many rows at a time as have d x d matrices in 32 MiB; its work grows with Lq Lk d^2. */
+SMX_API smx_status smx_attention_local_linear(smx_context *ctx, const smx_attention_options *options, double ridge, const smx_tensor *q,
+                                              const smx_tensor *k, const smx_tensor *v, const smx_tensor *o);
+SMX_API smx_status smx_attention_local_linear_backward(smx_context *ctx, const smx_attention_options *options, double ridge,
+                                                       const smx_tensor *q, const smx_tensor *k, const smx_tensor *v, const smx_tensor *d_o,
+                                                       const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv);
+
+/* Additive attention (Neural Machine Translation by Jointly Learning to Align and Translate, Bahdanau, Cho, Bengio 2015): softmax of the scores z_ij =
+ * sum_c u_c tanh(q_ic + k_jc), then bias and ALiBi as ever. u [B, Hq, d], or what broadcasts to it; its gradient du has this full shape. Rows at a time
+ * as in smx_attention_rows; options.scale, softcap, weights and sinks are not possible. */
+SMX_API smx_status smx_attention_additive(smx_context *ctx, const smx_attention_options *options, const smx_tensor *u, const smx_tensor *q,
+                                          const smx_tensor *k, const smx_tensor *v, const smx_tensor *o);
+SMX_API smx_status smx_attention_additive_backward(smx_context *ctx, const smx_attention_options *options, const smx_tensor *u,
+                                                   const smx_tensor *q, const smx_tensor *k, const smx_tensor *v, const smx_tensor *d_o,
+                                                   const smx_tensor *du, const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv);
+
 /* Attention in the max-plus semiring (Tropical Attention, 2025): o_i[x] = max_j (s_ij + v_j[x]) over the visible keys, with t = q_i - k_j and s_ij =
  * -(max_a t_a - min_a t_a), Hilbert's projective metric, or, unless symmetric, -sum_a (t_a - min t). winners [B, Hq, Lq, e] i32, which the gradient
  * needs, may be NULL: the key that won, of equals the first; -1 in an empty row and where o is NaN. Of the options only what hides keys is used. */

@@ -248,7 +248,10 @@ smx_status attention_apart(const attention_job *j, const char *port, const smx_v
                 {"d_lse", &j->d_lse},
                 {"dq", &j->dq},
                 {"dk", &j->dk},
-                {"dv", &j->dv}};
+                {"dv", &j->dv},
+                {"r", &j->r},
+                {"dr", &j->dr},
+                {"u", &j->u}};
   if (!smx_view_injective(out)) return smx_fail(SMX_ERR_ALIAS, "%s: %s: two of its elements share an address", j->name, port);
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
     if (others[i].view != out && others[i].view->data && smx_view_overlap(out, others[i].view))

@@ -18,6 +18,8 @@ typedef struct attention_job {
   smx_view q, k, v, o, lse, mask, bias, slopes, sinks, lengths, query_offsets, key_offsets, block_table, streams;
   uint64_t stream; /* of sequence 0, head 0; without streams the others follow */
   smx_view d_o, d_lse, dq, dk, dv;
+  smx_view r, dr;   /* like q: what second scores are made with */
+  smx_view u;       /* [B, Hq, d], of additive scores */
   smx_view states;  /* where contributions of splits go instead of o */
   smx_view given;   /* weights instead of q and k */
   smx_view scores;  /* where scores or weights go instead of o, gradients of scores instead of dq */
@@ -69,6 +71,13 @@ attn_rows attention_rows_of(const smx_view *v, int64_t batch, int64_t head, int6
 
 /* Sequence b and key/value head kv of the job. */
 attn_head attention_head(const attention_job *j, int64_t b, int64_t kv);
+
+/* Key i of a head, by its pages where it has any. */
+static inline const char *attention_key(const attn_head *h, int64_t i) {
+  if (!h->table) return h->k.data + i * h->k.step;
+  const int64_t page = *(const int32_t *)(const void *)(h->table + i / h->page_size * h->table_step);
+  return h->k.data + page * h->k_page + i % h->page_size * h->k.step;
+}
 
 /* Runs a kernel of the room on a task. False without memory for its scratch. */
 typedef void attention_kernel(attn_task *t, void *scratch);

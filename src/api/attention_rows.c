@@ -2,324 +2,54 @@
  * over them as over any array, and the values are weighted by what it gives. The gradient goes the same way back:
  *
  *     dy = <do, v>,   dz = the operator's gradient,   ds = dz (derivative of the cap) scale
- *     dq = ds k,   dk = ds^T q,   dv = y^T do
- *
- * Each product is the engine of smx_attention_scores or of smx_attention_apply. dk and dv add up blocks of 256 rows in double, query heads in order. */
-#include "attention.h"
-#include "cpu/fpenv.h"
-#include <string.h>
+ *     dq = ds k,   dk = ds^T q,   dv = y^T do */
+#include "attention_sheet.h"
 
-enum { PAIRS = 1 << 21, ROWS = 256, ROOM = 64 }; /* scores laid out at a time going forward; rows going back */
-
-/* The operator's tensors for the scores of some rows, [rows, lk]. */
-typedef struct sheet {
-  smx_tensor x, mask, y[SMX_MAX_PORTS], dy, dx;
-  int64_t shape[2], dims[SMX_MAX_PORTS][SMX_MAX_DIMS];
-  const smx_tensor *in[SMX_MAX_PORTS], *out[SMX_MAX_PORTS], *dout[SMX_MAX_PORTS], *din[SMX_MAX_PORTS];
-} sheet;
-
-typedef struct making {
-  attention_job *j;
-  const smx_op *op;
-  smx_params params;
-  int64_t rows;                      /* of a sheet, at most */
-  char *z, *visible, *dy, *dz, *cap; /* [rows][lk], visible in bytes */
-  char *y[SMX_MAX_PORTS];
-  char *part;      /* what a block of rows gives to dk or dv, [lk][d or e] */
-  double *dk, *dv; /* sums of a key/value head */
-  void *buffer;
-} making;
-
-static smx_view view_of(const attention_job *j, char *data, int64_t rows, int64_t columns, bool turned) {
-  smx_view v = {.data = data, .dtype = j->real_bytes == 8 ? SMX_F64 : SMX_F32, .ndim = 4, .shape = {1, 1, rows, columns}};
-  v.strides[2] = turned ? 1 : columns, v.strides[3] = turned ? rows : 1;
-  return v;
-}
-static double real_at(const attention_job *j, const char *x, int64_t i) {
-  return j->real_bytes == 8 ? ((const double *)(const void *)x)[i] : (double)((const float *)(const void *)x)[i];
-}
-static void put_real(const attention_job *j, char *x, int64_t i, double value) {
-  if (j->real_bytes == 8) ((double *)(void *)x)[i] = value;
-  else ((float *)(void *)x)[i] = (float)value;
-}
-
-/* ---- products ---- */
-
-/* A call without anything but its tensors. */
-static attention_job bare(const attention_job *p) {
-  attention_job n = *p;
-  n.mask.data = n.bias.data = n.slopes.data = n.sinks.data = n.lse.data = NULL;
-  n.call.causal = false, n.call.left = n.call.right = -1;
-  n.call.softcap = n.call.dropout = 0;
-  return n;
-}
-
-/* Scores of the part's rows into x; stage as smx_attention_scores has it. */
-static smx_status lay_out(const attention_job *p, smx_attention_stage stage, char *x) {
-  attention_job n = stage == SMX_ATTENTION_SCORES ? *p : bare(p);
-  n.call.softcap = p->call.softcap;
-  n.v = n.k, n.call.e = n.call.d;
-  n.scores = view_of(p, x, p->lq, p->lk, false);
-  return attention_run(&n);
-}
-
-/* <a_i, v_j> of rows a, width e. */
-static smx_status products(const attention_job *p, const smx_view *a, char *x) {
-  attention_job n = bare(p);
-  n.q = *a, n.k = p->v;
-  n.call.d = n.call.e, n.call.scale = 1;
-  n.scores = view_of(p, x, p->lq, p->lk, false);
-  return attention_run(&n);
-}
-
-/* out_i = sum_j w_ij b_j over visible pairs; turned: out_j = sum_i w_ij b_i. */
-static smx_status weighted(const making *m, const attention_job *p, char *w, bool turned, const smx_view *b, const smx_view *out) {
-  attention_job n = bare(p);
-  const int64_t rows = turned ? p->lk : p->lq, columns = turned ? p->lq : p->lk;
-  n.call.weights = SMX_ATTENTION_IDENTITY, n.call.e = b->shape[3], n.call.d = 1;
-  n.given = view_of(p, w, rows, columns, turned);
-  n.mask = n.given, n.mask.data = m->visible, n.mask.dtype = SMX_BOOL;
-  n.q.data = n.k.data = NULL;
-  n.v = *b, n.o = *out;
-  n.lq = rows, n.lk = columns;
-  if (turned) n.key_start = 0;
-  if (out != &p->o) n.call.on_empty = SMX_EMPTY_ZERO; /* of gradients */
-  return attention_run(&n);
-}
-
-/* ---- the operator on a sheet ---- */
-
-static void open_sheet(const making *m, const attention_job *p, sheet *s) {
-  const smx_dtype real = m->j->real_bytes == 8 ? SMX_F64 : SMX_F32;
-  *s = (sheet){.shape = {p->lq, p->lk}};
-  const smx_tensor full = {.data = m->z, .device = {1, 0}, .ndim = 2, .dtype = real, .shape = s->shape};
-  s->x = s->mask = s->dy = s->dx = full;
-  s->mask.data = m->visible, s->mask.dtype = SMX_BOOL;
-  s->dy.data = m->dy, s->dx.data = m->dz;
-  s->in[0] = &s->x, s->dout[0] = &s->dy, s->din[0] = &s->dx;
-  for (int32_t i = 1; i < m->op->input_count; i++)
-    if (m->op->inputs[i].flags & SMX_PORT_MASK) s->in[i] = &s->mask;
-}
-
-static smx_status run_operator(const making *m, sheet *s) {
-  smx_shape shapes[SMX_MAX_PORTS];
-  smx_status status = smx_infer(m->op, &m->params, m->op->input_count, s->in, m->op->output_count, shapes);
-  for (int32_t i = 0; status == SMX_OK && i < m->op->output_count; i++) {
-    if (!m->y[i]) continue;
-    for (int32_t d = 0; d < shapes[i].ndim; d++) s->dims[i][d] = shapes[i].dim[d];
-    s->y[i] = (smx_tensor){.data = m->y[i], .device = {1, 0}, .ndim = shapes[i].ndim, .dtype = shapes[i].dtype, .shape = s->dims[i]};
-    s->out[i] = s->y + i;
-  }
-  if (status == SMX_OK) status = smx_forward(m->op, m->j->ctx, &m->params, m->op->input_count, s->in, m->op->output_count, s->out);
-  return status;
-}
-
-/* Which pairs there are: those with a score above -inf, or NaN. */
-static void note_visible(const making *m, const attention_job *p) {
-  for (int64_t i = 0; i < p->lq * p->lk; i++) {
-    const double z = real_at(p, m->z, i);
-    m->visible[i] = z > -__builtin_inf() || z != z;
-  }
-}
-
-static smx_status make_weights(const making *m, const attention_job *p, sheet *s) {
-  smx_status status = lay_out(p, SMX_ATTENTION_SCORES, m->z);
-  if (status != SMX_OK) return status;
-  note_visible(m, p);
-  open_sheet(m, p, s);
-  return run_operator(m, s);
-}
-
-/* Dropout of a sheet: the weights, or what they are multiplied by in the gradient. */
-static void drop_sheet(const attention_job *p, char *x) {
-  smx_fpenv env = smx_fpenv_enter();
-  for (int64_t i = 0; p->call.dropout > 0 && i < p->lq; i++)
-    p->kernels->drop(&p->call, p->stream, p->query_start + i, p->key_start, p->lk, x + i * p->lk * p->real_bytes);
-  smx_fpenv_leave(env);
-}
-
-static smx_status forward_part(const making *m, const attention_job *p) {
+static smx_status forward_part(making *m, const attention_job *p) {
   sheet s;
-  smx_status status = p->lk ? make_weights(m, p, &s) : SMX_OK;
-  if (status == SMX_OK) drop_sheet(p, m->y[0]);
-  return status == SMX_OK ? weighted(m, p, m->y[0], false, &p->v, &p->o) : status;
+  smx_status status = p->lk ? sheet_weights(m, p, &s) : SMX_OK;
+  if (status == SMX_OK) sheet_drop(p, m->y[0]);
+  return status == SMX_OK ? sheet_weighted(m, p, m->y[0], false, &p->v, &p->o) : status;
 }
 
-/* ---- gradients ---- */
-
-/* dz becomes the gradient of <q, k>. A hidden pair has none. */
-static void to_products(const making *m, const attention_job *p) {
-  const double cap = p->call.softcap, scale = p->call.scale;
-  smx_fpenv env = smx_fpenv_enter();
-  for (int64_t i = 0; i < p->lq * p->lk; i++) {
-    const double ratio = cap > 0 ? real_at(p, m->cap, i) / cap : 0;
-    put_real(p, m->dz, i, m->visible[i] ? real_at(p, m->dz, i) * (1 - ratio * ratio) * scale : 0);
-  }
-  smx_fpenv_leave(env);
-}
-
-static void add(const making *m, double *sums, int64_t n) {
-  smx_fpenv env = smx_fpenv_enter();
-  for (int64_t i = 0; i < n; i++) sums[i] += real_at(m->j, m->part, i);
-  smx_fpenv_leave(env);
-}
-
-static smx_status add_turned(const making *m, const attention_job *p, char *w, const smx_view *b, double *sums) {
-  const int64_t columns = b->shape[3];
-  const smx_view out = view_of(p, m->part, p->lk, columns, false);
-  smx_status status = weighted(m, p, w, true, b, &out);
-  if (status == SMX_OK) add(m, sums, p->lk * columns);
-  return status;
-}
-
-static smx_status backward_part(const making *m, const attention_job *p) {
+static smx_status backward_part(making *m, const attention_job *p) {
   sheet s;
-  smx_status status = make_weights(m, p, &s);
-  if (status == SMX_OK) status = products(p, &p->d_o, m->dy);
-  for (int64_t i = 0; status == SMX_OK && i < p->lq * p->lk; i++)
-    if (!m->visible[i]) put_real(p, m->dy, i, 0);
-  if (status == SMX_OK) drop_sheet(p, m->dy);
-  if (status == SMX_OK)
-    status = smx_backward(m->op, p->ctx, &m->params, m->op->input_count, s.in, m->op->output_count, s.out, s.dout, s.din);
-  if (status == SMX_OK && p->call.softcap > 0) status = lay_out(p, SMX_ATTENTION_CAPPED, m->cap);
-  if (status == SMX_OK) to_products(m, p), drop_sheet(p, m->y[0]);
-  if (status == SMX_OK && p->dq.data) status = weighted(m, p, m->dz, false, &p->k, &p->dq);
-  if (status == SMX_OK && p->dk.data) status = add_turned(m, p, m->dz, &p->q, m->dk);
-  if (status == SMX_OK && p->dv.data) status = add_turned(m, p, m->y[0], &p->d_o, m->dv);
+  smx_status status = sheet_weights(m, p, &s);
+  if (status == SMX_OK) status = sheet_upstream(m, p);
+  if (status == SMX_OK) status = sheet_gradient(m, p, &s);
+  if (status == SMX_OK) status = sheet_to_products(m, p);
+  if (status == SMX_OK) sheet_drop(p, m->y[0]);
+  if (status == SMX_OK && p->dq.data) status = sheet_weighted(m, p, m->dz, false, &p->k, &p->dq);
+  if (status == SMX_OK && p->dk.data) status = sheet_add_turned(m, p, m->dz, &p->q, m->dk);
+  if (status == SMX_OK && p->dv.data) status = sheet_add_turned(m, p, m->y[0], &p->d_o, m->dv);
   return status;
 }
 
-static void store_keys(const making *m, const smx_view *to, const double *sums, int64_t keys) {
-  const int64_t columns = to->shape[3], bytes = smx_dtype_bytes(to->dtype);
-  double row[ATTN_MAX_HEAD + ROOM] = {0};
-  for (int64_t i = 0; i < keys && to->data; i++) {
-    memcpy(row, sums + i * columns, (size_t)columns * sizeof *row);
-    attention_store(m->j, to->data + i * to->strides[2] * bytes, to->strides[3], to->dtype, row, columns, m->buffer);
-  }
-}
+static const making_steps steps = {.forward = forward_part, .backward = backward_part};
 
-/* Keys beyond the length of a sequence have gradient 0. */
-static void clear_rest(const making *m, const smx_view *v, int64_t b, int64_t kv, int64_t from) {
-  const double zeros[ATTN_MAX_HEAD + ROOM] = {0};
-  const int64_t bytes = smx_dtype_bytes(v->dtype);
-  for (int64_t i = from; v->data && !m->j->key_offsets.data && i < v->shape[2]; i++)
-    attention_store(m->j, v->data + (b * v->strides[0] + kv * v->strides[1] + i * v->strides[2]) * bytes, v->strides[3], v->dtype, zeros,
-                    v->shape[3], m->buffer);
-}
-
-/* ---- all parts ---- */
-
-static smx_status run_head(const making *m, int64_t b, int64_t kv, bool backward) {
-  attention_job *j = m->j;
-  const int64_t groups = j->heads / j->kv_heads, lq = attention_queries(j, b), lk = attention_keys(j, b);
-  smx_status status = SMX_OK;
-  if (m->dk) memset(m->dk, 0, (size_t)(lk * j->call.d) * sizeof *m->dk);
-  if (m->dv) memset(m->dv, 0, (size_t)(lk * j->call.e) * sizeof *m->dv);
-  for (int64_t g = 0; g < groups; g++)
-    for (int64_t i = 0; i < lq && status == SMX_OK; i += m->rows) {
-      attention_job p = attention_part(j, b, kv * groups + g, i, lq - i < m->rows ? lq - i : m->rows);
-      if (!backward) status = forward_part(m, &p);
-      else if (p.lk) status = backward_part(m, &p);
-      else if (p.dq.data) status = weighted(m, &p, m->dz, false, &p.k, &p.dq);
-    }
-  if (!backward || status != SMX_OK) return status;
-  const attention_job p = attention_part(j, b, kv * groups, 0, 0);
-  store_keys(m, &p.dk, m->dk, lk), store_keys(m, &p.dv, m->dv, lk);
-  clear_rest(m, &j->dk, b, kv, lk), clear_rest(m, &j->dv, b, kv, lk);
-  return SMX_OK;
-}
-
-static bool take(const making *m, void *field, int64_t bytes) {
-  void *p = smx_alloc(m->j->ctx, (size_t)bytes + ROOM * sizeof(double));
-  memcpy(field, &p, sizeof p);
-  return p != NULL;
-}
-
-static bool take_all(making *m, bool backward) {
-  const attention_job *j = m->j;
-  const int64_t pairs = m->rows * j->lk, most = j->call.d > j->call.e ? j->call.d : j->call.e;
-  bool good = take(m, &m->z, pairs * j->real_bytes) && take(m, &m->visible, pairs) && take(m, &m->buffer, ATTN_MAX_HEAD * 8);
-  for (int32_t i = 0; i < m->op->output_count && good; i++)
-    if (!(m->op->outputs[i].flags & SMX_PORT_OPTIONAL) || (backward && (m->op->outputs[i].flags & SMX_PORT_SAVED)))
-      good = take(m, &m->y[i], pairs * 8);
-  if (!backward || !good) return good;
-  good =
-      take(m, &m->dy, pairs * j->real_bytes) && take(m, &m->dz, pairs * j->real_bytes) && take(m, &m->part, j->lk * most * j->real_bytes);
-  if (good && j->call.softcap > 0) good = take(m, &m->cap, pairs * j->real_bytes);
-  if (good && j->dk.data) good = take(m, &m->dk, j->lk * j->call.d * 8);
-  if (good && j->dv.data) good = take(m, &m->dv, j->lk * j->call.e * 8);
-  return good;
-}
-
-static smx_status run(making *m, bool backward) {
-  attention_job *j = m->j;
-  smx_status status = SMX_OK;
-  m->rows = backward || j->lk == 0 || PAIRS / j->lk < ROWS ? ROWS : PAIRS / j->lk;
-  if (m->rows > j->lq) m->rows = j->lq;
-  if (!take_all(m, backward)) status = smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows of scores", j->name, (long long)m->rows);
-  for (int64_t at = 0; at < j->batch * j->kv_heads && status == SMX_OK; at++)
-    status = run_head(m, at / j->kv_heads, at % j->kv_heads, backward);
-  void *const all[] = {m->z, m->visible, m->dy, m->dz, m->cap, m->part, m->dk, m->dv, m->buffer};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) smx_free(j->ctx, all[i]);
-  for (int i = 0; i < SMX_MAX_PORTS; i++) smx_free(j->ctx, m->y[i]);
-  return status;
-}
-
-/* Whether a score of -inf is to the operator an element that does not exist. */
-static bool hides(const smx_op *op, const smx_params *params) {
-  double x[] = {0, -__builtin_inf()}, y[2] = {0};
-  int64_t two = 2;
-  smx_tensor in = {.data = x, .device = {1, 0}, .ndim = 1, .dtype = SMX_F64, .shape = &two}, out = in;
-  const smx_tensor *ins[] = {&in}, *outs[] = {&out};
-  out.data = y;
-  for (int32_t i = 1; i < op->input_count; i++)
-    if (op->inputs[i].flags & SMX_PORT_MASK) return true;
-  return op->output_count > 1 || smx_forward(op, NULL, params, 1, ins, 1, outs) != SMX_OK || y[0] == y[0];
-}
-
-static smx_status check(making *m, const smx_attention_options *options, const smx_op *op, const smx_params *params, const smx_tensor *q,
-                        const smx_tensor *k, const smx_tensor *v) {
-  attention_job *j = m->j;
-  smx_status status = attention_check(j, options, q, k, v);
-  if (status != SMX_OK) return status;
-  if (!op) return smx_fail(SMX_ERR_NULL, "%s: op is NULL", j->name);
-  if (j->call.weights != SMX_ATTENTION_SOFTMAX || j->sinks.data)
-    return smx_fail(SMX_ERR_PARAM, "%s: %s is not possible beside op", j->name, j->sinks.data ? "sinks" : "options.weights");
-  const smx_port *x = op->inputs, *y = op->outputs;
-  if (!strcmp(op->family, "matrix") || x->shape != SMX_SHAPE_FULL || y->shape != SMX_SHAPE_FULL ||
-      (x->flags & (SMX_PORT_EITHER | SMX_PORT_INT)) || (y->flags & SMX_PORT_INT))
-    return smx_fail(SMX_ERR_PARAM, "%s: op is %s, which does not make a row of weights of a row of scores", j->name, op->name);
-  status = smx_params_init(op, &m->params);
-  if (status == SMX_OK && params) m->params = *params, m->params.axis = -1;
-  m->op = op;
-  if (status == SMX_OK && !hides(op, &m->params))
-    return smx_fail(SMX_ERR_PARAM, "%s: op is %s, which takes a hidden key for the best one (scores of -inf)", j->name, op->name);
-  return status;
-}
+static smx_status no_operator(const making *m) { return smx_fail(SMX_ERR_NULL, "%s: op is NULL", m->j->name); }
 
 smx_status smx_attention_rows(smx_context *ctx, const smx_attention_options *options, const smx_op *op, const smx_params *params,
                               const smx_tensor *q, const smx_tensor *k, const smx_tensor *v, const smx_tensor *o) {
-  attention_job job = {.name = "smx_attention_rows", .ctx = ctx}, *j = &job;
-  making m = {.j = j};
-  smx_status status = check(&m, options, op, params, q, k, v);
-  if (status == SMX_OK) status = attention_output(j, "o", o, 4, (int64_t[]){j->q.shape[0], j->heads, j->lq, j->call.e}, &j->o);
-  return status == SMX_OK && j->kv_heads ? run(&m, false) : status;
+  attention_job job = {.name = "smx_attention_rows", .ctx = ctx};
+  making m = {.j = &job, .steps = &steps};
+  if (!op) return no_operator(&m);
+  smx_status status = sheet_check(&m, options, op, params, q, k, v);
+  if (status == SMX_OK) status = sheet_check_output(&m, o);
+  if (status != SMX_OK || !job.kv_heads) return status;
+  making_size(&m, false);
+  return making_run(&m, false);
 }
 
 smx_status smx_attention_rows_backward(smx_context *ctx, const smx_attention_options *options, const smx_op *op, const smx_params *params,
                                        const smx_tensor *q, const smx_tensor *k, const smx_tensor *v, const smx_tensor *d_o,
                                        const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv) {
-  attention_job job = {.name = "smx_attention_rows_backward", .ctx = ctx}, *j = &job;
-  making m = {.j = j};
-  smx_status status = check(&m, options, op, params, q, k, v);
-  if (status == SMX_OK && !(op->flags & SMX_OP_BACKWARD))
-    status = smx_fail(SMX_ERR_NO_BACKWARD, "%s: op is %s, which has no gradient", j->name, op->name);
-  if (status == SMX_OK && j->block_table.data)
-    status = smx_fail(SMX_ERR_NO_BACKWARD, "%s: no gradient for a paged cache (block_table)", j->name);
-  if (status == SMX_OK)
-    status = attention_tensor(j, "d_o", d_o, FLOATS, 4, (int64_t[]){j->q.shape[0], j->heads, j->lq, j->call.e}, &j->d_o);
-  if (status == SMX_OK && dq) status = attention_output(j, "dq", dq, 4, j->q.shape, &j->dq);
-  if (status == SMX_OK && dk) status = attention_output(j, "dk", dk, 4, j->k.shape, &j->dk);
-  if (status == SMX_OK && dv) status = attention_output(j, "dv", dv, 4, j->v.shape, &j->dv);
-  return status == SMX_OK && j->kv_heads ? run(&m, true) : status;
+  attention_job job = {.name = "smx_attention_rows_backward", .ctx = ctx};
+  making m = {.j = &job, .steps = &steps};
+  if (!op) return no_operator(&m);
+  smx_status status = sheet_check(&m, options, op, params, q, k, v);
+  if (status == SMX_OK) status = sheet_check_gradients(&m, d_o, dq, dk, dv);
+  if (status != SMX_OK || !job.kv_heads) return status;
+  making_size(&m, true);
+  return making_run(&m, true);
 }

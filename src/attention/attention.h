@@ -88,6 +88,15 @@ typedef struct attn_turn {
   double *cross;            /* with other: other_a y_b - other_b y_a, the gradients of the angles of one head, [rows][pairs] */
 } attn_turn;
 
+/* Additive scores of some rows, z_ij = sum_c u_c tanh(q_ic + k_jc), and their gradients. All in the real type; keys are turned, so that they lie side by
+ * side, and filled up to `pitch`, a multiple of ATTN_PANEL. */
+typedef struct attn_additive {
+  int64_t rows, keys, pitch, d;
+  const void *u, *q, *k; /* [d], [rows][d], [d][pitch] */
+  void *z;               /* [rows][keys]: scores, or their gradient */
+  void *du, *dq, *dk;    /* like u, q and k; du and dk are added to */
+} attn_additive;
+
 /* What can be asked of an operator of the room. */
 typedef struct attn_facts {
   bool sinks, backward, states;
@@ -111,6 +120,11 @@ typedef struct attention_tropical {
   void (*forward)(attn_task *t, void *scratch);
 } attention_tropical;
 
+typedef struct attention_additive {
+  void (*forward)(const attn_additive *t);
+  void (*backward)(const attn_additive *t, int64_t column); /* of one column of u, q and k */
+} attention_additive;
+
 typedef struct attention_kernels {
   size_t (*scratch)(const attn_call *call, int64_t rows); /* bytes that forward and merge need */
   void (*forward)(attn_task *t, void *scratch);
@@ -123,6 +137,7 @@ typedef struct attention_kernels {
   void (*frequencies)(double base, int64_t pairs, double *out); /* base^(-t / pairs) */
   const attention_grads *grads;
   const attention_tropical *tropical;
+  const attention_additive *additive;
 } attention_kernels;
 
 #endif

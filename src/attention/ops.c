@@ -404,6 +404,7 @@ static void drop_weights(const attn_call *c, uint64_t stream, int64_t at, int64_
 
 extern const attention_grads SMX_FN(attention_grads);
 extern const attention_tropical SMX_FN(attention_tropical);
+extern const attention_additive SMX_FN(attention_additive);
 void SMX_FN(attention_turn)(const attn_turn *t);
 void SMX_FN(attention_frequencies)(double base, int64_t pairs, double *out);
 const attention_kernels SMX_FN(attention_kernels) = {
@@ -417,4 +418,5 @@ const attention_kernels SMX_FN(attention_kernels) = {
     .frequencies = SMX_FN(attention_frequencies),
     .grads = &SMX_FN(attention_grads),
     .tropical = &SMX_FN(attention_tropical),
+    .additive = &SMX_FN(attention_additive),
 };
