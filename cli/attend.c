@@ -63,6 +63,8 @@ const setting attend_settings[] = {
     OWN("streams", "FILE", "[B]: the stream of random numbers of the first head of each sequence; the other heads follow"),
     OWN("row-weights", "FILE", "[B, H, Lq]: how much each query counts, with --result mass or keys; 1 by default"),
     OWN("budgets", "FILE", "[B, H]: how many keys each list of --result keys has at most; --keep by default"),
+    OWN("parallax", "FILE", "[B, H, Lq, size]: rows r beside the queries; values weigh more on one side of the mean of <r, key>"),
+    OWN("additive", "FILE", "[B, H, size]: u of the scores sum u tanh(query + key), instead of products"),
     {"result", 0, "R",
      "what to give: o (default; and lse, in a file of several arrays); products, capped, scores or weights: the matrix at that stage; "
      "mass: how "
@@ -83,6 +85,8 @@ const setting attend_settings[] = {
         "1,0,0.001, credal 1, shaped 1,1,1, lssar 15,1,3"),
     {"tropical", 0, "M", "max-plus semiring: the largest value less the distance of its key, by Hilbert's metric (symmetric) or one-sided",
      FOR_OPERATOR, NULL, semirings},
+    OWN("local-linear", "RIDGE",
+        "o is the value at the query of the affine map that fits keys and values best, by squares weighed as in softmax"),
     OWN("scale", "S", "of <q, k>; 1 / sqrt(size of a head) by default"),
     OWN("softcap", "C", "scores become C tanh(score / C)"),
     OWN("dropout", "P", "a weight is 0 with probability P, else divided by 1 - P"),
@@ -99,7 +103,8 @@ const setting attend_settings[] = {
     OWN("keep", "N", "how many keys a list of --result keys has"),
     OWN("first", "N", "so many of the first keys are in every list; 0 by default"),
     OWN("last", "N", "so many of the last keys are; 0 by default"),
-    OWN("kernel", "N", "the other keys are judged by N neighbours, an odd number; 1 by default"),
+    OWN("kernel", "N[,N,...]",
+        "the other keys are judged by N neighbours, an odd number; 1 by default; several: each takes its share in turn"),
     {"pool", 0, "P", "by their mean (default), or their max", FOR_OPERATOR, NULL, pools},
     OWN("shared", NULL, "one list for all heads, by the sum of their masses"),
     OWN("size", "N", "of a value, with --result merged"),
@@ -167,7 +172,6 @@ static int read_wholes(attention *a) {
                 {"keep", &a->keep},
                 {"first", &a->select.first},
                 {"last", &a->select.last},
-                {"kernel", &a->select.kernel},
                 {"size", &a->size}};
   int code = EXIT_OK;
   for (size_t i = 0; !code && i < sizeof wholes / sizeof *wholes; i++) code = read_whole(a->o, wholes[i].name, wholes[i].value);
@@ -188,6 +192,40 @@ static int read_numbers(attention *a) {
   return code;
 }
 
+static int read_kernels(attention *a) {
+  const char *text = options_own(a->o, "kernel"), *wrong;
+  double values[64];
+  int count = 0;
+  if (!text) return EXIT_OK;
+  wrong = options_numbers(text, 64, values, &count);
+  for (int i = 0; !wrong && i < count; i++) {
+    if (!(values[i] >= 0 && values[i] <= 9007199254740992.0 && values[i] == floor(values[i]))) wrong = "not whole numbers";
+    else a->kernels[i] = (int64_t)values[i];
+  }
+  a->select.kernels = a->kernels, a->select.kernel_count = (size_t)count;
+  return wrong ? options_refuse("kernel", text, wrong) : EXIT_OK;
+}
+
+/* The option of a way of its own, of which there may be one. */
+static int read_way(attention *a) {
+  static const struct {
+    const char *option;
+    attend_way way;
+  } ways[] = {{"tropical", BY_TROPICAL}, {"parallax", BY_PARALLAX}, {"local-linear", BY_LOCAL}, {"additive", BY_ADDITIVE}};
+  const char *found = NULL, *ridge = options_own(a->o, "local-linear");
+  a->way = a->op ? BY_OPERATOR : BY_KIND;
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    if (!options_own(a->o, ways[i].option)) continue;
+    if (found) return fault(EXIT_USAGE, "--%s: not with --%s", ways[i].option, found);
+    if (options_own(a->o, "weights")) return fault(EXIT_USAGE, "--weights: not with --%s", ways[i].option);
+    found = ways[i].option, a->way = ways[i].way;
+  }
+  if (found && !a->act->any_way) return fault(EXIT_USAGE, "--%s: not with --result %s", found, a->act->name);
+  if (a->op && !a->act->any_way) return fault(EXIT_USAGE, "--weights %s: not with --result %s", a->weights, a->act->name);
+  a->weights = found ? found : a->weights ? a->weights : kinds[0].name;
+  return ridge ? options_number("local-linear", ridge, &a->ridge) : EXIT_OK;
+}
+
 static int read_own(attention *a) {
   const options *o = a->o;
   const char *param = options_own(o, "param"), *wrong = NULL;
@@ -196,9 +234,9 @@ static int read_own(attention *a) {
   a->weights = options_own(o, "weights");
   a->how.causal = options_own(o, "causal") != NULL;
   a->shared = options_own(o, "shared") != NULL;
-  a->tropical = options_own(o, "tropical") != NULL;
   if (!code && a->weights) code = read_weights(a, a->weights);
-  if (!a->weights) a->weights = kinds[0].name;
+  if (!code) code = read_way(a);
+  if (!code) code = read_kernels(a);
   if (!code && param) wrong = options_numbers(param, SMX_ATTENTION_PARAMS, a->how.param, &count);
   if (wrong) return options_refuse("param", param, wrong);
   if (!code && param && a->op)
@@ -226,10 +264,6 @@ static int check_own(const attention *a) {
     return fault(EXIT_USAGE, "attention: --head, --batch and --labels are about --map FILE, which is missing");
   if (map && (a->act->files == 0 || a->o->backward || strcmp(name, "applied") == 0))
     return fault(EXIT_USAGE, "--map %s: not with %s", map, a->o->backward ? "--backward" : "these files");
-  if ((a->op || a->tropical) && !a->act->any_weights)
-    return fault(EXIT_USAGE, "--%s: not with --result %s", a->tropical ? "tropical" : "weights", name);
-  if (a->tropical && options_own(a->o, "weights"))
-    return fault(EXIT_USAGE, "--tropical: --weights is about sums, not about the max-plus semiring");
   if (options_own(a->o, "block-table") && !options_own(a->o, "lengths"))
     return fault(EXIT_USAGE, "--block-table: --lengths FILE is missing");
   if (strcmp(name, "keys") == 0 && !options_own(a->o, "keep")) return fault(EXIT_USAGE, "--result keys: --keep N is missing");
@@ -241,6 +275,8 @@ static int check_own(const attention *a) {
 
 static const char *name_of(const attention *a, int i) {
   static const char *const first[] = {"q", "k", "v"}, *const applied[] = {"w", "v"};
+  static const char *const inputs[TENSORS] = {[SECOND] = "r", [ADDITIVE] = "u"};
+  if (inputs[i]) return inputs[i];
   if (i >= MASK) return attend_settings[i - MASK].name;
   return a->act->weighed ? applied[i] : first[i];
 }
@@ -255,10 +291,12 @@ static bool starts_with(const char *text, const char *name) {
 int attend_fault(const attention *a, smx_status status) {
   const char *text = smx_last_error(), *colon = strstr(text, ": "), *file = a->in[Q].path, *option;
   if (colon && strncmp(text, "smx_", 4) == 0) text = colon + 2;
+  if (strncmp(text, "ridge ", 6) == 0) return options_refuse("local-linear", options_own(a->o, "local-linear"), text);
   if (strncmp(text, "options.", 8) == 0) {
     text += 8;
     for (const setting *s = attend_settings; s->name; s++)
       if (starts_with(text, s->name) && (option = options_own(a->o, s->name))) return options_refuse(s->name, option, text);
+    if (strncmp(text, "kernels", 7) == 0) return options_refuse("kernel", options_own(a->o, "kernel"), text);
   }
   for (int i = 0; i < TENSORS; i++)
     if (a->in[i].path && starts_with(text, name_of(a, i))) file = a->in[i].path;
@@ -277,7 +315,7 @@ static int find_files(attention *a) {
     if (i >= files) return fault(EXIT_USAGE, "%s: one input too many: attention takes %d", o->files[i], files);
     a->in[i].path = o->files[i];
   }
-  for (int i = MASK; i < TENSORS; i++) a->in[i].path = options_own(o, name_of(a, i));
+  for (int i = MASK; i < TENSORS; i++) a->in[i].path = options_own(o, attend_settings[i - MASK].name);
   if (!files && !o->file_count) return fault(EXIT_USAGE, "--result %s: no file of states", a->act->name);
   if (o->file_count < (only_map ? V : files))
     return fault(EXIT_USAGE, "attention: the input '%s' is missing; softmax help attention tells more", name_of(a, o->file_count));
@@ -327,13 +365,13 @@ static int read_tensor(attention *a, int i, bool *used_stdin) {
   const smx_port port = {name_of(a, i), list ? SMX_SHAPE_OFFSETS : SMX_SHAPE_FULL, flags[i], ""};
   int code = read_array(a, &a->in[i], &a->view[i], &port, used_stdin);
   if (!code && i == ROW_WEIGHTS) code = spread_rows(a, &a->view[i]);
-  if (code || i > V) return code;
+  if (code || (i > V && i != SECOND)) return code;
   return make_dims(&a->view[i], 4, a->heads_last && !(a->act->weighed && i == Q), a->in[i].path, name_of(a, i));
 }
 
 static int read_douts(attention *a, bool *used_stdin) {
   static const smx_port port = {"dout", SMX_SHAPE_FULL, 0, ""};
-  const int most = a->op || a->tropical ? 1 : 2;
+  const int most = a->way == BY_KIND ? 2 : 1;
   int code = EXIT_OK;
   if (a->o->backward && !a->o->dout_count) return fault(EXIT_USAGE, "--backward: --dout FILE is missing");
   if (!a->o->backward && a->o->dout_count) return fault(EXIT_USAGE, "--dout %s: only with --backward", a->o->dout[0]);

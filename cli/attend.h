@@ -8,7 +8,28 @@
 #include "write.h"
 
 /* Arrays: the files, then those that options name, in the order of attend_settings. */
-enum { Q, K, V, MASK, BIAS, SLOPES, SINKS, LENGTHS, QUERY_OFFSETS, KEY_OFFSETS, BLOCK_TABLE, STREAMS, ROW_WEIGHTS, BUDGETS, TENSORS };
+enum {
+  Q,
+  K,
+  V,
+  MASK,
+  BIAS,
+  SLOPES,
+  SINKS,
+  LENGTHS,
+  QUERY_OFFSETS,
+  KEY_OFFSETS,
+  BLOCK_TABLE,
+  STREAMS,
+  ROW_WEIGHTS,
+  BUDGETS,
+  SECOND,
+  ADDITIVE,
+  TENSORS
+};
+
+/* How scores become o: by the weights of the library or an operator on rows, or by an entry point of its own. */
+typedef enum attend_way { BY_KIND, BY_OPERATOR, BY_TROPICAL, BY_PARALLAX, BY_LOCAL, BY_ADDITIVE } attend_way;
 
 /* An array that the library fills. */
 typedef struct attend_result {
@@ -26,7 +47,7 @@ typedef struct attention attention;
 typedef struct attend_act {
   const char *name;
   int files;                       /* how many it reads; 0: any number, of states */
-  bool any_weights;                /* works with operators on rows, and in the max-plus semiring */
+  bool any_way;                    /* not by the weights of the library alone */
   bool weighed;                    /* its first file is a matrix of weights */
   int (*plan)(attention *a);       /* adds its results */
   smx_status (*run)(attention *a); /* fills them */
@@ -39,10 +60,13 @@ struct attention {
   view view[TENSORS], dout_view[2], *state_views;
   smx_attention_options how;
   smx_attention_select_options select;
-  const smx_op *op; /* on rows, that makes the weights; or NULL */
+  attend_way way;
+  const smx_op *op; /* on rows, that makes the weights */
   smx_params params;
   const char *weights; /* as the option has it */
-  bool tropical, symmetric;
+  bool symmetric;
+  double ridge;
+  int64_t kernels[64];
   bool heads_last; /* layout blhd */
   int64_t keep, size, head, batch;
   bool shared; /* one list of keys for all heads */
@@ -72,9 +96,9 @@ void attend_acts(char *text, size_t size);
 int attend_give(attention *a);
 void attend_free(attention *a);
 
-/* o, and lse unless it is NULL, by the weights that the options name. */
+/* o, and lse or the winners unless NULL, by the way that the options name. */
 smx_status attend_forward(const attention *a, const smx_tensor *q, const smx_tensor *k, const smx_tensor *v, const smx_tensor *o,
-                          const smx_tensor *lse);
+                          const smx_tensor *second);
 
 /* The weights of one head as a heat map, its queries downwards and its keys to the right. It comes last: it narrows the views to this head. */
 int attend_map(attention *a, const char *path);

@@ -50,22 +50,32 @@ static int add_matrix(attention *a, const char *name, const dtype *type, int32_t
 /* ---- Acts ---- */
 
 smx_status attend_forward(const attention *a, const smx_tensor *q, const smx_tensor *k, const smx_tensor *v, const smx_tensor *o,
-                          const smx_tensor *lse) {
-  if (a->op) return smx_attention_rows(a->context, &a->how, a->op, &a->params, q, k, v, o);
-  return smx_attention(a->context, &a->how, q, k, v, o, lse);
+                          const smx_tensor *second) {
+  const smx_attention_options *how = &a->how;
+  switch (a->way) {
+    case BY_OPERATOR: return smx_attention_rows(a->context, how, a->op, &a->params, q, k, v, o);
+    case BY_TROPICAL: return smx_attention_tropical(a->context, how, a->symmetric, q, k, v, o, second);
+    case BY_PARALLAX: return smx_attention_parallax(a->context, how, q, k, v, &a->view[SECOND].tensor, o);
+    case BY_LOCAL: return smx_attention_local_linear(a->context, how, a->ridge, q, k, v, o);
+    case BY_ADDITIVE: return smx_attention_additive(a->context, how, &a->view[ADDITIVE].tensor, q, k, v, o);
+    default: return smx_attention(a->context, how, q, k, v, o, second);
+  }
+}
+
+/* lse, or the winners of the max-plus semiring; other ways have no second output. */
+static int add_second(attention *a, const int64_t *o) {
+  if (a->way == BY_TROPICAL) return add_like(a, "winners", dtype_named("i32"), &a->in[Q], 4, o);
+  return a->way == BY_KIND ? add_like(a, "lse", real_type(a), &a->in[Q], 3, o) : EXIT_OK;
 }
 
 static int plan_o(attention *a) {
   const int64_t *q = a->view[Q].shape, o[] = {q[0], q[1], q[2], a->view[V].shape[3]};
   int code = add_like(a, "o", type_or(a, a->in[Q].want), &a->in[Q], 4, o);
-  if (code || a->op || !a->o->out) return code;
-  return add_like(a, a->tropical ? "winners" : "lse", a->tropical ? dtype_named("i32") : real_type(a), &a->in[Q], a->tropical ? 4 : 3, o);
+  return code || !a->o->out ? code : add_second(a, o);
 }
 static smx_status run_o(attention *a) {
-  const smx_tensor *q = &a->view[Q].tensor, *k = &a->view[K].tensor, *v = &a->view[V].tensor, *o = &a->out[0].view.tensor;
   const smx_tensor *second = a->count > 1 ? &a->out[1].view.tensor : NULL;
-  if (a->tropical) return smx_attention_tropical(a->context, &a->how, a->symmetric, q, k, v, o, second);
-  return attend_forward(a, q, k, v, o, second);
+  return attend_forward(a, &a->view[Q].tensor, &a->view[K].tensor, &a->view[V].tensor, &a->out[0].view.tensor, second);
 }
 
 static int plan_scores(attention *a) {
@@ -144,56 +154,73 @@ static smx_status run_applied(attention *a) {
 
 /* ---- Gradients ---- */
 
-enum { D_Q, D_K, D_V, D_BIAS, D_SLOPES, D_SINKS, GRADIENTS };
+enum { D_Q, D_K, D_V, D_OTHER };
 
-/* Gradients, then what they are made from: o and lse, or the winners. */
+/* Of bias, slopes and sinks where the weights are those of the library; of r or u. */
+static int add_others(attention *a) {
+  static const char *const names[] = {"dbias", "dslopes", "dsinks"};
+  const int64_t *q = a->view[Q].shape, u[] = {q[0], q[1], q[3]};
+  int code = EXIT_OK;
+  for (int i = 0; !code && i < 3 && a->way == BY_KIND; i++) {
+    const view *v = &a->view[BIAS + i];
+    if (a->in[BIAS + i].path) code = add(a, names[i], type_or(a, a->in[BIAS + i].want), v->tensor.ndim, v->shape, 0, false);
+  }
+  if (a->way == BY_PARALLAX) return add_like(a, "dr", type_or(a, a->in[SECOND].want), &a->in[SECOND], 4, q);
+  return a->way == BY_ADDITIVE ? add_matrix(a, "du", type_or(a, a->in[ADDITIVE].want), 3, u) : code;
+}
+
+/* Gradients, then what some are made from: o, and lse or the winners. */
 static int plan_gradients(attention *a) {
-  static const int added[] = {BIAS, SLOPES, SINKS};
-  static const char *const names[] = {"dq", "dk", "dv", "dbias", "dslopes", "dsinks"};
+  static const char *const names[] = {"dq", "dk", "dv"};
   const int64_t *q = a->view[Q].shape, o[] = {q[0], q[1], q[2], a->view[V].shape[3]};
   int code = EXIT_OK;
   for (int i = Q; !code && i <= V; i++) code = add_like(a, names[i], type_or(a, a->in[i].want), &a->in[i], 4, a->view[i].shape);
-  for (int i = 0; !code && i < 3 && !a->op && !a->tropical; i++) {
-    const view *v = &a->view[added[i]];
-    if (!a->in[added[i]].path) continue;
-    code = add(a, names[D_BIAS + i], type_or(a, a->in[added[i]].want), v->tensor.ndim, v->shape, 0, false);
-  }
-  for (int i = 0; !code && i < 2 && !a->op; i++) {
-    const bool list = i && !a->tropical;
-    code = add_matrix(a, i ? "second" : "first", i && a->tropical ? dtype_named("i32") : real_type(a), list ? 3 : 4, o);
-    a->out[a->count - 1].hidden = true;
-  }
+  if (!code) code = add_others(a);
+  const int shown = a->count;
+  if (!code && (a->way == BY_KIND || a->way == BY_TROPICAL)) code = add_like(a, "o", real_type(a), &a->in[Q], 4, o);
+  if (!code) code = add_second(a, o);
+  for (int i = shown; i < a->count; i++) a->out[i].hidden = true;
   return code;
 }
 
-static smx_status run_kinds(attention *a, const smx_tensor *const *in, const smx_tensor *const *dout, const smx_tensor *const *d) {
-  const smx_tensor *added[3] = {NULL}, *o = &a->out[a->count - 2].view.tensor, *lse = &a->out[a->count - 1].view.tensor;
-  int at = D_BIAS;
+static smx_status run_kinds(attention *a, const smx_tensor *const *in, const smx_tensor *d_o, const smx_tensor *const *d) {
+  const smx_tensor *added[3] = {NULL}, *o = d[a->count - 2], *lse = d[a->count - 1];
+  const smx_tensor *d_lse = a->dout[1].path ? &a->dout_view[1].tensor : NULL;
+  int at = D_OTHER;
   for (int i = 0; i < 3; i++)
     if (a->in[BIAS + i].path) added[i] = d[at++];
   smx_status status = smx_attention(a->context, &a->how, in[Q], in[K], in[V], o, lse);
   if (status == SMX_OK)
-    status = smx_attention_backward(a->context, &a->how, in[Q], in[K], in[V], o, lse, dout[0], dout[1], d[D_Q], d[D_K], d[D_V]);
-  if (status == SMX_OK && at > D_BIAS)
-    status = smx_attention_backward_bias(a->context, &a->how, in[Q], in[K], in[V], o, lse, dout[0], dout[1], added[0], added[1], added[2]);
+    status = smx_attention_backward(a->context, &a->how, in[Q], in[K], in[V], o, lse, d_o, d_lse, d[D_Q], d[D_K], d[D_V]);
+  if (status == SMX_OK && at > D_OTHER)
+    status = smx_attention_backward_bias(a->context, &a->how, in[Q], in[K], in[V], o, lse, d_o, d_lse, added[0], added[1], added[2]);
   return status;
 }
 
 static smx_status run_tropical(attention *a, const smx_tensor *const *in, const smx_tensor *d_o, const smx_tensor *const *d) {
-  const smx_tensor *o = &a->out[a->count - 2].view.tensor, *winners = &a->out[a->count - 1].view.tensor;
-  smx_status status = smx_attention_tropical(a->context, &a->how, a->symmetric, in[Q], in[K], in[V], o, winners);
+  const smx_tensor *winners = d[a->count - 1];
+  smx_status status = smx_attention_tropical(a->context, &a->how, a->symmetric, in[Q], in[K], in[V], d[a->count - 2], winners);
   if (status != SMX_OK) return status;
   return smx_attention_tropical_backward(a->context, &a->how, a->symmetric, in[Q], in[K], in[V], winners, d_o, d[D_Q], d[D_K], d[D_V]);
 }
 
+static smx_status run_backward(attention *a, const smx_tensor *const *in, const smx_tensor *d_o, const smx_tensor *const *d) {
+  const smx_attention_options *how = &a->how;
+  const smx_tensor *q = in[Q], *k = in[K], *v = in[V], *dq = d[D_Q], *dk = d[D_K], *dv = d[D_V], *other = d[D_OTHER];
+  switch (a->way) {
+    case BY_OPERATOR: return smx_attention_rows_backward(a->context, how, a->op, &a->params, q, k, v, d_o, dq, dk, dv);
+    case BY_TROPICAL: return run_tropical(a, in, d_o, d);
+    case BY_PARALLAX: return smx_attention_parallax_backward(a->context, how, q, k, v, &a->view[SECOND].tensor, d_o, dq, dk, dv, other);
+    case BY_LOCAL: return smx_attention_local_linear_backward(a->context, how, a->ridge, q, k, v, d_o, dq, dk, dv);
+    case BY_ADDITIVE: return smx_attention_additive_backward(a->context, how, &a->view[ADDITIVE].tensor, q, k, v, d_o, other, dq, dk, dv);
+    default: return run_kinds(a, in, d_o, d);
+  }
+}
+
 static smx_status run_gradients(attention *a) {
-  const smx_tensor *d[SMX_MAX_PORTS], *in[] = {&a->view[Q].tensor, &a->view[K].tensor, &a->view[V].tensor};
-  const smx_tensor *dout[] = {&a->dout_view[0].tensor, a->dout[1].path ? &a->dout_view[1].tensor : NULL};
-  smx_status status;
+  const smx_tensor *d[SMX_MAX_PORTS + 1] = {NULL}, *in[] = {&a->view[Q].tensor, &a->view[K].tensor, &a->view[V].tensor};
   for (int i = 0; i < a->count; i++) d[i] = &a->out[i].view.tensor;
-  if (a->tropical) status = run_tropical(a, in, dout[0], d);
-  else if (!a->op) status = run_kinds(a, in, dout, d);
-  else status = smx_attention_rows_backward(a->context, &a->how, a->op, &a->params, in[Q], in[K], in[V], dout[0], d[D_Q], d[D_K], d[D_V]);
+  smx_status status = run_backward(a, in, &a->dout_view[0].tensor, d);
   for (int i = 0; status == SMX_OK && i < 2; i++) status = rope_back(&a->rope, i, d[i]);
   return status;
 }

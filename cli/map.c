@@ -164,7 +164,7 @@ static int check_head(const attention *a, const char *path) {
   const int64_t *q = a->view[Q].shape, *k = a->view[K].shape;
   if (a->how.query_offsets || a->how.key_offsets) return fault(EXIT_USAGE, "--map %s: not of packed sequences", path);
   if (a->how.block_table) return fault(EXIT_USAGE, "--map %s: not of a paged cache", path);
-  if (a->tropical) return fault(EXIT_USAGE, "--map %s: the max-plus semiring has no weights", path);
+  if (a->way == BY_TROPICAL) return fault(EXIT_USAGE, "--map %s: the max-plus semiring has no weights", path);
   if (a->head >= q[1]) return fault(EXIT_USAGE, "--head %" PRId64 ": %s has %" PRId64 " heads", a->head, a->in[Q].path, q[1]);
   if (a->batch >= q[0]) return fault(EXIT_USAGE, "--batch %" PRId64 ": %s has %" PRId64 " sequences", a->batch, a->in[Q].path, q[0]);
   if (!k[1] || q[1] % k[1] || k[0] != q[0])
@@ -174,7 +174,8 @@ static int check_head(const attention *a, const char *path) {
 }
 
 static void narrow(attention *a) {
-  static const int32_t dims[TENSORS] = {[Q] = 4, [K] = 4, [MASK] = 4, [BIAS] = 4, [SLOPES] = 2, [SINKS] = 2, [LENGTHS] = 1};
+  static const int32_t dims[TENSORS] = {
+      [Q] = 4, [K] = 4, [MASK] = 4, [BIAS] = 4, [SLOPES] = 2, [SINKS] = 2, [LENGTHS] = 1, [SECOND] = 4, [ADDITIVE] = 3};
   const int64_t group = a->view[Q].shape[1] / a->view[K].shape[1];
   const io_array *streams = &a->in[STREAMS].array;
   if (!a->how.streams) a->how.stream += (uint64_t)(a->batch * a->view[Q].shape[1]);

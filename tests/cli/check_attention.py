@@ -215,6 +215,12 @@ def masses_and_keys():
         best = sorted(range(1, LK), key=lambda j: -row[j])[:2]
         assert got["keys"][2][3 * r:3 * r + 3] == [0] + sorted(best), (r, row, got)
     put("budgets.npy", A.npy("i64", (B, 1), [2, 3]))
+    one = written("q.npy", "k.npy", "--result", "keys", "--row-weights", "rows.npy", "--keep", "2", "--kernel", "1,3")["keys"][2]
+    for r in range(B * KV):
+        row = want[r * LK:(r + 1) * LK]
+        best = max(range(LK), key=lambda j: row[j])
+        wide = [sum(row[max(j - 1, 0):j + 2]) for j in range(LK)]
+        assert one[2 * r:2 * r + 2] == sorted([best, max((j for j in range(LK) if j != best), key=lambda j: wide[j])])
     got = written("q.npy", "k.npy", "--result", "keys", "--keep", "4", "--last", "1", "--kernel", "3", "--pool", "max", "--shared", "--budgets", "budgets.npy")
     assert got["keys"][1] == (B, 1, 4) and got["kept"][2] == [2, 3] and got["keys"][2][1:4] == [4, -1, -1]
 
@@ -262,11 +268,15 @@ def gradients():
     put("do.npy", A.npy("f64", (B, H, LQ, E), scores((B, H, LQ, E), 1)))
     put("dlse.npy", A.npy("f64", (B, H, LQ), scores((B, H, LQ), 1)))
     put("bias.npy", A.npy("f64", (LQ, LK), scores((LQ, LK), 1)))
+    put("r.npy", A.npy("f64", (B, H, LQ, D), scores((B, H, LQ, D), 1)))
+    put("u.npy", A.npy("f64", (B, H, D), scores((B, H, D), 1)))
     for arguments in (["--causal", "--bias", "bias.npy", "--rope", "half", "--rope-dims", "2", "--dout", "dlse.npy"], ["--tropical", "symmetric"],
-                      ["--weights", "entmax15"], ["--rope", "interleaved", "--softcap", "2"]):
+                      ["--weights", "entmax15"], ["--rope", "interleaved", "--softcap", "2"], ["--parallax", "r.npy", "--causal"],
+                      ["--local-linear", "0.5"], ["--additive", "u.npy", "--causal"]):
         got = written("--backward", "--dout", "do.npy", *arguments)
         forward = [x for x in arguments if x != "--dout" and x != "dlse.npy"]
-        assert list(got) == ["dq", "dk", "dv"] + ["dbias"] * ("--bias" in arguments)
+        assert list(got) == ["dq", "dk", "dv"] + [name for name, option in (("dbias", "--bias"), ("dr", "--parallax"), ("du", "--additive"))
+                                                          if option in arguments]
 
         def loss():
             out = written(*forward) if forward else written()
@@ -284,6 +294,35 @@ def gradients():
                     sides.append(loss())
                 put(name[1:] + ".npy", A.npy(kind, shape, values))
                 assert abs((sides[0] - sides[1]) / 2e-6 - got[name][2][i]) < 1e-6, (arguments, name, i)
+
+
+@test("attention")
+def other_scores_and_weights():
+    q, k, v = files("f64")
+    r, u = scores((B, H, LQ, D), 1), scores((H, D), 1)
+    put("r.npy", A.npy("f64", (B, H, LQ, D), r))
+    put("u.npy", A.npy("f64", (H, D), u))
+    plain, want, added = written("--causal")["o"][2], [], []
+    for b in range(B):
+        for h in range(H):
+            keys = [k[((b * KV + h * KV // H) * LK + j) * D:][:D] for j in range(LK)]
+            values = [v[((b * KV + h * KV // H) * LK + j) * E:][:E] for j in range(LK)]
+            for i, w in enumerate(weights_of(q, k, b, h, lambda i, j: j <= i + LK - LQ)):
+                y = [sum(x * z for x, z in zip(r[((b * H + h) * LQ + i) * D:][:D], key)) for key in keys]
+                mean = sum(x * z for x, z in zip(w, y))
+                want += [sum(w[j] * (1 + mean - y[j]) * values[j][e] for j in range(LK)) for e in range(E)]
+                row = q[((b * H + h) * LQ + i) * D:][:D]
+                p = softmax([sum(u[h * D + d] * math.tanh(row[d] + key[d]) for d in range(D)) for key in keys[:i + LK - LQ + 1]])
+                added += [sum(x * values[j][e] for j, x in enumerate(p)) for e in range(E)]
+    got = written("--parallax", "r.npy", "--causal")
+    assert list(got) == ["o"]
+    close(got["o"][2], want, 1e-12)
+    close(written("--additive", "u.npy", "--causal")["o"][2], added, 1e-12)
+    close(written("--local-linear", "1e12", "--causal")["o"][2], plain, 1e-9)
+    run("attention", "q.npy", "k.npy", "--parallax", "r.npy", "--head", "2", "--map", "map.svg")
+    assert "Attention weights: parallax, sequence 0, head 2" in texts("map.svg")
+    run("attention", "q.npy", "k.npy", "--additive", "u.npy", "--head", "1", "--batch", "1", "--map", "map.svg")
+    nothing_left()
 
 
 @test("attention")
@@ -316,10 +355,14 @@ def wrong_results():
     for arguments, says in ((two + ("--result", "x"), "--result x: not one of products capped"), (three + ("--keep", "1"), "--keep: not with this --result"),
                             (two + ("--result", "keys"), "--keep N is missing"), (two + ("--result", "merged"), "--size N is missing"),
                             (two + ("--result", "keys", "--keep", "2", "--first", "3"), "--first 3: first + options.last is 3 + 0"),
-                            (two + ("--result", "keys", "--keep", "2", "--kernel", "2"), "--kernel 2: kernel is 2, not an odd number"),
-                            (two + ("--result", "weights", "--weights", "sparsemax"), "--weights: not with --result weights"),
+                            (two + ("--result", "keys", "--keep", "2", "--kernel", "2"), "--kernel 2: kernels is 2, not an odd number"),
+                            (two + ("--result", "weights", "--weights", "sparsemax"), "--weights sparsemax: not with --result weights"),
                             (three + ("--tropical", "max"), "--tropical max: not one of symmetric, one-sided"),
-                            (three + ("--tropical", "symmetric", "--weights", "relu"), "--tropical: --weights is about sums"),
+                            (three + ("--tropical", "symmetric", "--weights", "relu"), "--weights: not with --tropical"),
+                            (three + ("--local-linear", "1", "--tropical", "symmetric"), "--local-linear: not with --tropical"),
+                            (three + ("--local-linear", "-1"), "--local-linear -1: ridge is -1"), (three + ("--local-linear", "x"), "--local-linear x: "),
+                            (two + ("--result", "mass", "--additive", "q.npy"), "--additive: not with --result mass"),
+                            (two + ("--result", "keys", "--keep", "2", "--kernel", "3,4"), "--kernel 3,4: kernels is 4, not an odd number"),
                             (three + ("--weights", "entmax:alpha"), "'alpha' is not NAME=VALUE"), (three + ("--weights", "entmax:alpha=99"), "alpha: 99 is out of range"),
                             (three + ("--weights", "entmax", "--param", "1"), "follow its name"), (three + ("--backward",), "--dout FILE is missing"),
                             (three + ("--dout", "do.npy"), "only with --backward"), (three + ("--key-start", "5"), "--key-start 5: key_start is 5, not a multiple"),
@@ -331,6 +374,7 @@ def wrong_results():
                             (three + ("--block-table", "table.npy", "--lengths", "lengths.npy"), ["table.npy", "page 0 of sequence 1 is 2, not 0..1"]),
                             (three + ("--lengths", "less.npy"), ["less.npy", "number 1 is 6, not 0..5"]),
                             (("attention", "q.npy", "--result", "merged", "--size", "2"), "4 dimensions, not the 5 of states"),
+                            (three + ("--parallax", "k.npy"), ["k.npy", "r: shape[1] is 2, not 4"]), (three + ("--additive", "do.npy"), ["do.npy", "u: "]),
                             (three + ("--weights", "logsumexp"), "does not make a row of weights")):
         fails(REFUSED, *arguments, "-o", "no.npy", says=says)
     put("one.npy", A.npy("f32", (1, H, LQ, D), [0] * (H * LQ * D)))
