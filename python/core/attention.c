@@ -173,18 +173,33 @@ static int run_column_mass(attention_call *a) {
   RETURN_CALL(smx_attention_column_mass(a->ctx, &a->options, q, k, lse, rows, a->results.tensor[0]));
 }
 
+/* Whole numbers of a tuple; *count of them. */
+static int take_wholes(const attention_call *a, const char *name, int64_t *numbers, size_t most, size_t *count) {
+  PyObject *tuple = argument(a, name);
+  *count = tuple ? (size_t)PyTuple_Size(tuple) : 0;
+  if (PyErr_Occurred()) return -1;
+  if (*count > most) return PyErr_Format(PyExc_ValueError, "%s: %s: more than %d of them", a->op.name, name, (int)most), -1;
+  for (size_t i = 0; i < *count; i++) {
+    numbers[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, (Py_ssize_t)i));
+    if (numbers[i] == -1 && PyErr_Occurred()) return -1;
+  }
+  return 0;
+}
+
 /* Lists of `keep` keys: one for every head, or with shared one for all of them. */
 static int run_select(attention_call *a) {
   const smx_tensor *mass = NULL;
+  int64_t kernels[64];
   smx_attention_select_options o = {.size = sizeof o, .lengths = a->options.lengths};
   int64_t keep = 0, pool = 0, shared = 0;
   if (take_array(a, "mass", true, &mass) < 0 || take_array(a, "budgets", false, &o.budgets) < 0) return -1;
   if (take_whole(a, "keep", &keep) < 0 || take_whole(a, "first", &o.first) < 0 || take_whole(a, "last", &o.last) < 0 ||
-      take_whole(a, "kernel", &o.kernel) < 0 || take_whole(a, "pool", &pool) < 0 || take_whole(a, "shared", &shared) < 0)
+      take_whole(a, "kernel", &o.kernel) < 0 || take_wholes(a, "kernels", kernels, 64, &o.kernel_count) < 0 ||
+      take_whole(a, "pool", &pool) < 0 || take_whole(a, "shared", &shared) < 0)
     return -1;
   if (mass->ndim != 3) return PyErr_Format(PyExc_ValueError, "%s: mass: ndim is %d, not 3", a->op.name, (int)mass->ndim), -1;
   if (keep < 0) return PyErr_Format(PyExc_ValueError, "%s: keep: %lld is not at least 0", a->op.name, (long long)keep), -1;
-  o.pool = (smx_attention_pool)pool;
+  o.pool = (smx_attention_pool)pool, o.kernels = o.kernel_count ? kernels : NULL;
   smx_shape keys = {.ndim = 3, .dtype = SMX_I32, .dim = {mass->shape[0], shared ? 1 : mass->shape[1], keep}}, kept = keys;
   kept.ndim = 2;
   if (core_take_kind(&a->c, argument(a, "mass")) < 0 || make_result(a, 0, "keys", &keys, argument(a, "out")) < 0 ||
@@ -244,6 +259,86 @@ static int run_backward(attention_call *a) {
   Py_END_ALLOW_THREADS;
   return status == SMX_OK ? 0 : (core_raise(status), -1);
 }
+
+/* ---- states ---- */
+
+static int run_states(attention_call *a) {
+  const smx_tensor *q = NULL, *k = NULL, *v = NULL;
+  if (take_array(a, "q", true, &q) < 0 || take_array(a, "k", true, &k) < 0 || take_array(a, "v", true, &v) < 0) return -1;
+  if (four_dimensions(a, "q", q) < 0 || four_dimensions(a, "k", k) < 0 || four_dimensions(a, "v", v) < 0) return -1;
+  smx_shape s = shape_of(5, q, (k->shape[2] + 1023) / 1024, wide(q) || wide(k) || wide(v) ? SMX_F64 : SMX_F32);
+  s.dim[4] = smx_attention_state_width(v->shape[3]);
+  if (core_take_kind(&a->c, argument(a, "q")) < 0 || make_result(a, 0, "states", &s, argument(a, "out")) < 0) return -1;
+  RETURN_CALL(smx_attention_states(a->ctx, &a->options, q, k, v, a->results.tensor[0]));
+}
+
+static int run_merge(attention_call *a) {
+  enum { MOST = 24 };
+  const smx_tensor *states[MOST] = {NULL};
+  PyObject *tuple = argument(a, "states");
+  const Py_ssize_t count = tuple ? PyTuple_Size(tuple) : 0;
+  int64_t size = 0, with_lse = 0;
+  if (PyErr_Occurred() || take_whole(a, "size", &size) < 0 || take_whole(a, "return_lse", &with_lse) < 0) return -1;
+  if (count < 1 || count > MOST) return PyErr_Format(PyExc_ValueError, "%s: states: %zd of them, not 1 to %d", a->op.name, count, MOST), -1;
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (!(states[i] = core_open(&a->c, PyTuple_GetItem(tuple, i), "", "states", false))) return -1;
+  if (states[0]->ndim != 5) return PyErr_Format(PyExc_ValueError, "%s: states: ndim is %d, not 5", a->op.name, (int)states[0]->ndim), -1;
+  smx_shape o = shape_of(4, states[0], size, states[0]->dtype), lse = shape_of(3, states[0], 0, states[0]->dtype);
+  if (core_take_kind(&a->c, PyTuple_GetItem(tuple, 0)) < 0 || make_result(a, 0, "o", &o, argument(a, "out")) < 0) return -1;
+  if (with_lse && make_result(a, 1, "lse", &lse, NULL) < 0) return -1;
+  RETURN_CALL(smx_attention_merge(a->ctx, &a->options, (int32_t)count, states, a->results.tensor[0], a->results.tensor[1]));
+}
+
+/* ---- other scores, other weights ---- */
+
+typedef enum other { PARALLAX, LOCAL_LINEAR, ADDITIVE } other;
+static const char *const others[] = {[PARALLAX] = "r", [LOCAL_LINEAR] = NULL, [ADDITIVE] = "u"};
+
+static int run_other(attention_call *a, other which) {
+  const smx_tensor *q = NULL, *k = NULL, *v = NULL, *more = NULL;
+  double ridge = 0;
+  if (take_array(a, "q", true, &q) < 0 || take_array(a, "k", true, &k) < 0 || take_array(a, "v", true, &v) < 0) return -1;
+  if ((others[which] && take_array(a, others[which], true, &more) < 0) || take_number(a, "ridge", &ridge) < 0) return -1;
+  if (four_dimensions(a, "q", q) < 0 || four_dimensions(a, "v", v) < 0) return -1;
+  smx_shape o = shape_of(4, q, v->shape[3], q->dtype);
+  if (core_take_kind(&a->c, argument(a, "q")) < 0 || make_result(a, 0, "o", &o, argument(a, "out")) < 0) return -1;
+  const smx_tensor *to = a->results.tensor[0];
+  RETURN_CALL(which == PARALLAX       ? smx_attention_parallax(a->ctx, &a->options, q, k, v, more, to)
+              : which == LOCAL_LINEAR ? smx_attention_local_linear(a->ctx, &a->options, ridge, q, k, v, to)
+                                      : smx_attention_additive(a->ctx, &a->options, more, q, k, v, to));
+}
+static int run_parallax(attention_call *a) { return run_other(a, PARALLAX); }
+static int run_local_linear(attention_call *a) { return run_other(a, LOCAL_LINEAR); }
+static int run_additive(attention_call *a) { return run_other(a, ADDITIVE); }
+
+/* Gradient i, if it is wanted: like an array, or for u [B, Hq, d]. */
+static int make_gradient(attention_call *a, int32_t i, const char *name, const smx_tensor *like, bool of_u) {
+  int64_t wanted = 0;
+  if (take_whole(a, name, &wanted) < 0 || !wanted) return PyErr_Occurred() ? -1 : 0;
+  smx_shape s = shape_of(of_u ? 3 : 4, like, like->shape[3], like->dtype);
+  if (of_u) s.dim[2] = like->shape[3];
+  return make_result(a, i, name, &s, NULL);
+}
+
+static int run_other_backward(attention_call *a, other which) {
+  static const char *const names[] = {"do", "q", "k", "v"}, *const results[] = {"dq", "dk", "dv"};
+  const smx_tensor *t[4] = {0}, *const *d = a->results.tensor, *more = NULL;
+  double ridge = 0;
+  for (int i = 0; i < 4; i++)
+    if (take_array(a, names[i], true, t + i) < 0 || four_dimensions(a, names[i], t[i]) < 0) return -1;
+  if ((others[which] && take_array(a, others[which], true, &more) < 0) || take_number(a, "ridge", &ridge) < 0) return -1;
+  if (core_take_kind(&a->c, argument(a, "do")) < 0) return -1;
+  for (int i = 0; i < 3; i++)
+    if (make_gradient(a, i, results[i], t[i + 1], false) < 0) return -1;
+  if (make_gradient(a, 3, "dr", t[1], false) < 0 || make_gradient(a, 3, "du", t[1], true) < 0) return -1;
+  const smx_attention_options *o = &a->options;
+  RETURN_CALL(which == PARALLAX       ? smx_attention_parallax_backward(a->ctx, o, t[1], t[2], t[3], more, t[0], d[0], d[1], d[2], d[3])
+              : which == LOCAL_LINEAR ? smx_attention_local_linear_backward(a->ctx, o, ridge, t[1], t[2], t[3], t[0], d[0], d[1], d[2])
+                                      : smx_attention_additive_backward(a->ctx, o, more, t[1], t[2], t[3], t[0], d[3], d[0], d[1], d[2]));
+}
+static int run_parallax_backward(attention_call *a) { return run_other_backward(a, PARALLAX); }
+static int run_local_linear_backward(attention_call *a) { return run_other_backward(a, LOCAL_LINEAR); }
+static int run_additive_backward(attention_call *a) { return run_other_backward(a, ADDITIVE); }
 
 /* ---- the max-plus semiring ---- */
 
@@ -330,11 +425,24 @@ PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t cou
   static const struct {
     const char *name;
     int (*run)(attention_call *a);
-  } entries[] = {{"attention", run_forward},           {"attention_scores", run_scores},
-                 {"attention_apply", run_apply},       {"attention_column_mass", run_column_mass},
-                 {"attention_backward", run_backward}, {"rope", run_rope},
-                 {"attention_tropical", run_tropical}, {"attention_tropical_backward", run_tropical_backward},
-                 {"rope_backward", run_rope_backward}, {"attention_select", run_select}};
+  } entries[] = {{"attention", run_forward},
+                 {"attention_scores", run_scores},
+                 {"attention_apply", run_apply},
+                 {"attention_column_mass", run_column_mass},
+                 {"attention_backward", run_backward},
+                 {"rope", run_rope},
+                 {"attention_tropical", run_tropical},
+                 {"attention_tropical_backward", run_tropical_backward},
+                 {"rope_backward", run_rope_backward},
+                 {"attention_select", run_select},
+                 {"attention_states", run_states},
+                 {"attention_merge", run_merge},
+                 {"attention_parallax", run_parallax},
+                 {"attention_parallax_backward", run_parallax_backward},
+                 {"attention_additive", run_additive},
+                 {"attention_additive_backward", run_additive_backward},
+                 {"attention_local_linear", run_local_linear},
+                 {"attention_local_linear_backward", run_local_linear_backward}};
   const char *name = count == 2 && PyUnicode_Check(args[0]) ? PyUnicode_AsUTF8AndSize(args[0], NULL) : NULL;
   attention_call a = {.c = {.state = PyModule_GetState(module)}, .op = {.name = name}};
   int (*run)(attention_call *) = NULL;

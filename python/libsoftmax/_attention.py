@@ -49,7 +49,7 @@ def _choose(function, name, word, words):
 def _weights(function, given):
     """What `weights` and `params` mean: the number of the kind, and its parameters in their order."""
     kind, params = given["weights"], given["params"] or {}
-    if kind not in KINDS and kind in OPERATORS and function != "attention_scores":
+    if kind not in KINDS and kind in OPERATORS and function in ("attention", "attention_backward"):
         return dict(given, weights=0, operator=kind)
     number = _choose(function, "weights", kind, tuple(KINDS))
     unknown = set(params) - set(KINDS[kind])
@@ -188,7 +188,8 @@ def attention_select(mass, keep: int, *, first=0, last=0, kernel=1, pool="mean",
         keep: how many keys a list has at most
         first: so many of the first keys are in every list, and count
         last: so many of the last keys are
-        kernel: the others are judged by as many neighbours, those left aside: an odd number
+        kernel: the others are judged by as many neighbours, those left aside: an odd number; or a tuple of such numbers: each in turn takes its
+            share of the keys, the best that are not taken yet
         pool: how: mean, with 0 beyond both ends, or max
         shared: one list for all heads of a sequence, by the sum of their masses
         lengths: [B]: how many keys of each sequence there are
@@ -207,8 +208,96 @@ def attention_select(mass, keep: int, *, first=0, last=0, kernel=1, pool="mean",
     >>> keys.tolist(), kept.tolist()
     ([[[0, 2, 4]]], [[3]])
     """
-    given = dict(locals(), pool=_choose("attention_select", "pool", pool, _POOLS))
+    several = isinstance(kernel, tuple)
+    given = dict(locals(), pool=_choose("attention_select", "pool", pool, _POOLS), kernel=0 if several else kernel,
+                 kernels=kernel if several else None)
     return SelectResult(*_core.attention("attention_select", given)[:2])
+
+
+def attention_states(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False, query_start=-1, window_left=-1,
+                     window_right=-1, key_start=0, mask=None, bias=None, slopes=None, lengths=None, dropout=0.0, seed=0, stream=0,
+                     streams=None, out=None, on_inf="nan"):
+    """What each 1024 keys contribute to attention, [B, Hq, Lq, S, W], for keys that lie on several machines or arrive in pieces: with key_start set for
+    each piece, a multiple of 1024, and query_start given, attention_merge of the states of all pieces has the bits of attention over all keys. Not
+    for weights that depend on the number of keys or on the whole row. The other arguments are those of attention.
+    """
+    return _call("attention_states", locals())[0]
+
+
+def attention_merge(states, size: int, *, weights="softmax", params=None, sinks=None, return_lse=False, out=None, on_empty="zero"):
+    """o [B, Hq, Lq, size], or with return_lse a tuple (o, lse), from a sequence of up to 24 states of attention_states, in the order of their keys.
+    size: of a value. weights and params: as they were there.
+    """
+    given = dict(locals(), states=tuple(states))
+    o, lse, *_ = _call("attention_merge", given)
+    return AttentionResult(o, lse) if return_lse else o
+
+
+def _gradients(function, given, wanted, possible):
+    """Those of the inputs in wanted, a name or a tuple of names."""
+    names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    for name in names:
+        _choose(function, "wanted", name, possible)
+        given["d" + name] = 1
+    found = dict(zip(possible, _core.attention(function, given)))
+    return found[wanted] if isinstance(wanted, str) else tuple(found[name] for name in names)
+
+
+def attention_parallax(q, k, v, r, *, scale=0.0, softcap=0.0, causal=False, query_start=-1, window_left=-1, window_right=-1, key_start=0,
+                       mask=None, bias=None, slopes=None, lengths=None, query_offsets=None, key_offsets=None, block_table=None, dropout=0.0,
+                       seed=0, stream=0, streams=None, out=None, on_empty="zero", on_inf="nan"):
+    """Softmax attention whose values weigh more on one side of the mean: o_i = sum_j w_ij (1 + y_i - y_ij) v_j, y_ij = <r_i, k_j>, y_i = sum w y.
+
+    r: [B, Hq, Lq, d], beside the queries. The other arguments are those of attention. Source: Parallax (2026).
+    """
+    return _core.attention("attention_parallax", locals())[0]
+
+
+def attention_parallax_backward(do, *, q, k, v, r, scale=0.0, softcap=0.0, causal=False, query_start=-1, window_left=-1, window_right=-1,
+                                key_start=0, mask=None, bias=None, slopes=None, lengths=None, query_offsets=None, key_offsets=None, dropout=0.0,
+                                seed=0, stream=0, streams=None, wanted=("q", "k", "v", "r"), on_inf="nan"):
+    """Gradients of attention_parallax, of the inputs in wanted, a name or a tuple of names."""
+    return _gradients("attention_parallax_backward", locals(), wanted, ("q", "k", "v", "r"))
+
+
+def attention_local_linear(q, k, v, *, ridge=1e-3, scale=0.0, softcap=0.0, causal=False, query_start=-1, window_left=-1, window_right=-1,
+                           key_start=0, mask=None, bias=None, slopes=None, lengths=None, query_offsets=None, key_offsets=None,
+                           block_table=None, dropout=0.0, seed=0, stream=0, streams=None, out=None, on_empty="zero", on_inf="nan"):
+    """The value at each query of the affine map from keys to values that fits best by squares weighed as in softmax attention.
+
+    ridge: what the linear part pays; the more, the nearer to softmax. The work grows with Lq Lk d^2. The other arguments are those of attention.
+    Source: Local Linear Attention (Zuo et al. 2025).
+
+    >>> import array
+    >>> q = memoryview(array.array("d", [1, 0.5])).cast("B").cast("d", (1, 1, 1, 2))
+    >>> k = memoryview(array.array("d", [1, 0, 0, 1, -1, 1])).cast("B").cast("d", (1, 1, 3, 2))
+    >>> [round(x, 6) for x in attention_local_linear(q, k, k, ridge=0).tolist()[0][0][0]]
+    [1.0, 0.5]
+    """
+    return _core.attention("attention_local_linear", locals())[0]
+
+
+def attention_local_linear_backward(do, *, q, k, v, ridge=1e-3, scale=0.0, softcap=0.0, causal=False, query_start=-1, window_left=-1,
+                                    window_right=-1, key_start=0, mask=None, bias=None, slopes=None, lengths=None, query_offsets=None,
+                                    key_offsets=None, dropout=0.0, seed=0, stream=0, streams=None, wanted=("q", "k", "v"), on_inf="nan"):
+    """Gradients of attention_local_linear, of the inputs in wanted, a name or a tuple of names."""
+    return _gradients("attention_local_linear_backward", locals(), wanted, _GRADIENTS[:3])
+
+
+def attention_additive(q, k, v, u, *, causal=False, query_start=-1, window_left=-1, window_right=-1, key_start=0, mask=None, bias=None,
+                       slopes=None, lengths=None, query_offsets=None, key_offsets=None, block_table=None, dropout=0.0, seed=0, stream=0,
+                       streams=None, out=None, on_empty="zero", on_inf="nan"):
+    """Softmax attention by the scores z_ij = sum_c u_c tanh(q_ic + k_jc). u: [B, Hq, d] or what broadcasts to it. The other arguments are those of
+    attention. Source: Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, Bengio 2015).
+    """
+    return _core.attention("attention_additive", locals())[0]
+
+
+def attention_additive_backward(do, *, q, k, v, u, causal=False, query_start=-1, window_left=-1, window_right=-1, key_start=0, mask=None,
+                                bias=None, slopes=None, lengths=None, query_offsets=None, key_offsets=None, dropout=0.0, seed=0, stream=0,
+                                streams=None, wanted=("q", "k", "v", "u"), on_inf="nan"):
+    """Gradients of attention_additive, of the inputs in wanted, a name or a tuple of names; that of u is [B, Hq, d]."""
+    return _gradients("attention_additive_backward", locals(), wanted, ("q", "k", "v", "u"))
 
 
 def attention_tropical(q, k, v, *, symmetric=True, causal=False, query_start=-1, window_left=-1, window_right=-1, key_start=0, mask=None,
@@ -226,12 +315,7 @@ def attention_tropical(q, k, v, *, symmetric=True, causal=False, query_start=-1,
 def attention_tropical_backward(do, *, q, k, v, winners, symmetric=True, query_offsets=None, key_offsets=None, lengths=None,
                                 wanted=("q", "k", "v")):
     """Gradients of attention_tropical: of the inputs in wanted, a name or a tuple of names. winners: what the forward call gave."""
-    given, names = locals(), (wanted,) if isinstance(wanted, str) else tuple(wanted)
-    for name in names:
-        _choose("attention_tropical_backward", "wanted", name, _GRADIENTS[:3])
-        given["d" + name] = 1
-    found = dict(zip(_GRADIENTS, _call("attention_tropical_backward", given)))
-    return found[wanted] if isinstance(wanted, str) else tuple(found[name] for name in names)
+    return _gradients("attention_tropical_backward", locals(), wanted, _GRADIENTS[:3])
 
 
 def _turn(function, given):
@@ -288,5 +372,6 @@ def rope_backward(dy, *, x=None, layout="half", dims=0, base=10000.0, scale=1.0,
     return found[wanted] if isinstance(wanted, str) else tuple(found[name] for name in names)
 
 
-FUNCTIONS = (attention, attention_apply, attention_backward, attention_column_mass, attention_scores, attention_select, attention_tropical,
-             attention_tropical_backward, rope, rope_backward)
+FUNCTIONS = (attention, attention_additive, attention_additive_backward, attention_apply, attention_backward, attention_column_mass,
+             attention_local_linear, attention_local_linear_backward, attention_merge, attention_parallax, attention_parallax_backward,
+             attention_scores, attention_select, attention_states, attention_tropical, attention_tropical_backward, rope, rope_backward)

@@ -18,6 +18,13 @@ def flat(x):
     return memoryview(x).cast("B").cast(x.format)
 
 
+def part(x, at):
+    """The keys of a tensor [1, 1, keys, size] from `at` on, 1024 at most."""
+    size = x.shape[3]
+    values = flat(x).tolist()[at * size:(at + 1024) * size]
+    return block(values, (1, 1, len(values) // size, size))
+
+
 def plain(q, k, v, scale, sees):
     """softmax of the scores, head by head."""
     q, k, v = q.tolist(), k.tolist(), v.tolist()
@@ -107,6 +114,61 @@ class Attention(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "op is logsumexp"):
             libsoftmax.attention(q, k, v, weights="logsumexp")
 
+    def test_gradients_of_other_attention(self):
+        do, r, u = some((1, 2, 3, 2), 0.9), some((1, 2, 3, 4), 0.4), some((2, 4), 1.9)
+        for name, given in (("parallax", {"r": r}), ("local_linear", {"ridge": 0.2}), ("additive", {"u": u})):
+            forward, backward = getattr(libsoftmax, "attention_" + name), getattr(libsoftmax, "attention_%s_backward" % name)
+            arrays = {"q": self.q, "k": self.k, "v": self.v, **{key: value for key, value in given.items() if key != "ridge"}}
+            settings = {"causal": True, **{key: value for key, value in given.items() if key == "ridge"}}
+            found = backward(do, **arrays, **settings)
+            self.assertEqual(len(found), len(arrays))
+            for (which, value), gradient in zip(arrays.items(), found):
+                self.assertEqual(gradient.shape, (1, 2, 4) if which == "u" else value.shape)
+                for i in range(0, len(flat(value)), 3):
+                    sides = []
+                    for step in (1e-6, -1e-6):
+                        other = block(flat(value).tolist(), value.shape)
+                        flat(other)[i] += step
+                        sides.append(sum(a * b for a, b in zip(flat(do), flat(forward(**{**arrays, which: other}, **settings)))))
+                    self.assertAlmostEqual(flat(gradient)[i], (sides[0] - sides[1]) / 2e-6, 8, (name, which))
+            self.assertEqual(flat(backward(do, **arrays, **settings, wanted="k")), flat(found[1]))
+            with self.assertRaisesRegex(ValueError, "wanted: 'x' is not one of 'q'"):
+                backward(do, **arrays, **settings, wanted="x")
+
+    def test_values_of_other_attention(self):
+        q, k = block([1, 0.5], (1, 1, 1, 2)), block([1, 0, 0, 1, -1, 1], (1, 1, 3, 2))
+        v, r = block([1, 0, 0, 1, 1, 1], (1, 1, 3, 2)), block([0.2, -0.1], (1, 1, 1, 2))
+        e = [math.exp(z) for z in (math.tanh(2) - math.tanh(0.5), math.tanh(1) - math.tanh(1.5), -math.tanh(1.5))]
+        for got, want in ((libsoftmax.attention_parallax(q, k, v, r), (0.618588046128, 0.603278632461)),
+                          (libsoftmax.attention_local_linear(q, k, v, ridge=0.1), (0.565098966166, 0.316044891551)),
+                          (libsoftmax.attention_additive(q, k, v, block([1, -1], (2,))), ((e[0] + e[2]) / sum(e), (e[1] + e[2]) / sum(e)))):
+            for a, b in zip(flat(got), want):
+                self.assertAlmostEqual(a, b, 10)
+        with self.assertRaisesRegex(ValueError, "ridge is -1"):
+            libsoftmax.attention_local_linear(q, k, v, ridge=-1)
+        with self.assertRaisesRegex(TypeError, "r is missing"):
+            libsoftmax.attention_parallax(q, k, v, None)
+
+    def test_states(self):
+        k, v = some((1, 1, 1030, 4), 2.1), some((1, 1, 1030, 2), 0.7)
+        want = libsoftmax.attention(self.q, k, v, causal=True, return_lse=True)
+        pieces = [libsoftmax.attention_states(self.q, part(k, at), part(v, at), causal=True, key_start=at,
+                                              query_start=1027) for at in (0, 1024)]
+        self.assertEqual(pieces[0].shape, (1, 2, 3, 1, 144))
+        got = libsoftmax.attention_merge(pieces, 2, return_lse=True)
+        self.assertEqual([flat(x) for x in got], [flat(x) for x in want])
+        self.assertEqual(flat(libsoftmax.attention_merge(pieces, 2)), flat(want.o))
+        for states, message in (([], "states: 0 of them, not 1 to 24"), ([self.q], "states: ndim is 4, not 5"), (pieces, "size|shape")):
+            with self.assertRaisesRegex(ValueError, message):
+                libsoftmax.attention_merge(states, 2 if states is not pieces else 200)
+        with self.assertRaisesRegex(ValueError, "weights: 'sparsemax' is not one of"):
+            libsoftmax.attention_states(self.q, k, v, weights="sparsemax")
+
+    def test_operators_have_no_mass(self):
+        lse = libsoftmax.attention(self.q, self.k, self.v, return_lse=True).lse
+        with self.assertRaisesRegex(ValueError, "weights: 'sparsemax' is not one of"):
+            libsoftmax.attention_column_mass(self.q, self.k, lse, weights="sparsemax")
+
     def test_column_mass(self):
         lse = libsoftmax.attention(self.q, self.k, self.v, causal=True, return_lse=True).lse
         mass = libsoftmax.attention_column_mass(self.q, self.k, lse, causal=True)
@@ -126,6 +188,12 @@ class Attention(unittest.TestCase):
         self.assertEqual(libsoftmax.attention_select(mass, 2, budgets=budgets).keys.tolist(), [[[2, -1], [-1, -1]]])
         with self.assertRaisesRegex(ValueError, "attention_select: options.kernel is 2, not an odd number"):
             libsoftmax.attention_select(mass, 2, kernel=2)
+        for kernel, want in (((1, 3), [0, 1]), ((3, 1), [1, 4])):
+            self.assertEqual(libsoftmax.attention_select(block([3, 5, 2, 0, 4], (1, 1, 5)), 2, kernel=kernel).keys.tolist(), [[want]])
+        with self.assertRaisesRegex(ValueError, "attention_select: options.kernels is 4, not an odd number"):
+            libsoftmax.attention_select(mass, 2, kernel=(3, 4))
+        with self.assertRaisesRegex(ValueError, "attention_select: kernels: more than 64 of them"):
+            libsoftmax.attention_select(mass, 2, kernel=(1,) * 65)
         with self.assertRaisesRegex(ValueError, "attention_select: pool: 'min' is not one of 'mean', 'max'"):
             libsoftmax.attention_select(mass, 2, pool="min")
         with self.assertRaisesRegex(ValueError, "attention_select: mass: ndim is 1, not 3"):
