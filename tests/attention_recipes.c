@@ -134,6 +134,43 @@ static void a_prefix_is_merged(void **state) {
   free(one), free(two);
 }
 
+/* The states of one query q over n keys of width 1 from key_start on, with at most the last `window` of them. */
+static void slot_states(double *q, double *k, double *v, int64_t n, int64_t key_start, int64_t window, const smx_tensor *states) {
+  matrix mq, mk, mv;
+  smx_attention_options options = defaults();
+  options.scale = 1, options.key_start = key_start, options.query_start = n - 1;
+  if (window >= 0) options.causal = 1, options.window_left = window;
+  expect_ok(smx_attention_states(NULL, &options, matrix_of(&mq, q, 1, 1), matrix_of(&mk, k, n, 1), matrix_of(&mv, v, n, 1), states));
+}
+
+/* Native hybrid attention: a window of the cache and slots, which hold what has left it, under one softmax. Of keys 1, 2, 3 and a window of one key,
+ * the slot is a decaying mean of the first two; without slots it is attention over the window. */
+static void a_window_and_slots(void **state) {
+  (void)state;
+  const int64_t width = smx_attention_state_width(1);
+  int64_t shape[] = {1, 1, 1, 1, width};
+  double *one = malloc(sizeof *one * (size_t)width), *two = malloc(sizeof *two * (size_t)width), o, lse[3], want;
+  double q = 1, k[] = {1, 2, 3}, v[] = {10, 20, 30}, slot = 0, value = 0;
+  const smx_tensor s[] = {smx_tensor_of(one, SMX_F64, 5, shape, NULL), smx_tensor_of(two, SMX_F64, 5, shape, NULL)}, *both[] = {s, s + 1};
+  smx_attention_options options = defaults();
+  matrix mo, ml;
+  for (int t = 0; t < 2; t++) slot = slot / 2 + k[t] / 2, value = value / 2 + v[t] / 2;
+  expect_near("slot", (double[]){slot, value}, (double[]){1.25, 12.5}, 2);
+  slot_states(&q, k, v, 3, 0, 0, s), slot_states(&q, &slot, &value, 1, 1024, -1, s + 1);
+  for (int i = 0; i < 3; i++) {
+    matrix_of(&ml, lse + i, 1, 1), ml.t.ndim = 3;
+    expect_ok(smx_attention_merge(NULL, &options, i ? 1 : 2, both + (i ? i - 1 : 0), matrix_of(&mo, i ? &want : &o, 1, 1), &ml.t));
+  }
+  expect_near("o", &o, (double[]){27.4091740344}, 1);
+  expect_near("shares", (double[]){exp(lse[2] - lse[0]), exp(lse[1] - lse[0])}, (double[]){0.148047198032, 0.851952801968}, 2);
+  slot_states(&q, k, v, 3, 0, 2, s);
+  expect_ok(smx_attention_merge(NULL, &options, 1, both, matrix_of(&mo, &o, 1, 1), NULL));
+  options.scale = 1;
+  attend(&options, &q, k, v, 3, 1, 1, &want, NULL);
+  assert_true(o == want);
+  free(one), free(two);
+}
+
 /* ---- other scores ---- */
 
 /* q' = (q, -|q|^2 / 2, 1), k' = (k, 1, -|k|^2 / 2): scores -|q - k|^2 / (2 c). */
@@ -224,26 +261,6 @@ static void box_modulated(void **state) {
 }
 
 /* ---- other weights and outputs ---- */
-
-/* Parallax: w = p (1 + y' - y), y = <r, k>, y' = sum p y. With r = -S^-1 (q - k') it is local linear attention. */
-static void parallax(void **state) {
-  (void)state;
-  static double r[][2] = {{0.2, -0.1}, {-1.97188749267, -1.83955108449}};
-  static const double want[][2] = {{0.618588046128, 0.603278632461}, {0.565098966166, 0.316044891551}};
-  for (int i = 0; i < 2; i++) {
-    double p[3], y[3], o[2], mean = 0;
-    matrix mq, mk, mp, my, mv, mo;
-    smx_attention_options one = defaults();
-    one.scale = 1;
-    expect_ok(
-        smx_attention_scores(NULL, NULL, SMX_ATTENTION_WEIGHTS, matrix_of(&mq, Q, 1, 2), matrix_of(&mk, K, 3, 2), matrix_of(&mp, p, 1, 3)));
-    expect_ok(smx_attention_scores(NULL, &one, SMX_ATTENTION_PRODUCTS, matrix_of(&mq, r[i], 1, 2), &mk.t, matrix_of(&my, y, 1, 3)));
-    for (int j = 0; j < 3; j++) mean += p[j] * y[j];
-    for (int j = 0; j < 3; j++) p[j] *= 1 + mean - y[j];
-    expect_ok(smx_attention_apply(NULL, NULL, &mp.t, matrix_of(&mv, V, 3, 2), matrix_of(&mo, o, 1, 2)));
-    expect_near("o", o, want[i], 2);
-  }
-}
 
 /* A learnt key is one more key; with a value of 0 it is a sink whose score depends on the query. */
 static void a_learnt_key(void **state) {
@@ -423,12 +440,12 @@ int main(void) {
       cmocka_unit_test(a_list_of_keys_is_a_table_of_pages),
       cmocka_unit_test(the_share_of_a_list),
       cmocka_unit_test(a_prefix_is_merged),
+      cmocka_unit_test(a_window_and_slots),
       cmocka_unit_test(gaussian),
       cmocka_unit_test(forgetting),
       cmocka_unit_test(swat),
       cmocka_unit_test(unified_maximum),
       cmocka_unit_test(box_modulated),
-      cmocka_unit_test(parallax),
       cmocka_unit_test(a_learnt_key),
       cmocka_unit_test(products_over_a_divisor),
       cmocka_unit_test(shared_weights),
