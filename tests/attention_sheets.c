@@ -392,6 +392,24 @@ static void pages_are_keys(void **state) {
   }
 }
 
+/* No key at all: zeros, and gradients of 0. */
+static void no_keys(void **state) {
+  (void)state;
+  for (int which = 0; which < KINDS; which++) {
+    kcase k = {.a = acase_new(2, 2, 1, 3, 0, 3, 2), .kind = (kind)which, .ridge = 0.1};
+    fill(&k, 1);
+    double *d_o = upstream(&k.a);
+    outcome f = {.d_o = d_o};
+    run(&k, NULL, ORDER_GAPS, &f);
+    for (size_t i = 0; i < f.o_bytes; i++) assert_int_equal(f.o[i], 0);
+    for (int x = 0; x < 4; x++)
+      for (size_t i = 0; i < f.bytes[x]; i++) assert_int_equal(f.d[x][i], 0);
+    free(d_o);
+    free_outcome(&f);
+    free_kind(&k);
+  }
+}
+
 /* ---- memory ---- */
 
 typedef struct meter {
@@ -480,6 +498,7 @@ int main(void) {
       cmocka_unit_test(bits_do_not_depend_on_how),
       cmocka_unit_test(rows_do_not_depend_on_others),
       cmocka_unit_test(pages_are_keys),
+      cmocka_unit_test(no_keys),
       cmocka_unit_test(memory_does_not_grow_with_rows),
       cmocka_unit_test(bad_input),
   };

@@ -31,24 +31,42 @@ typedef struct tilting {
   const attention_job *part;
 } tilting;
 
-/* sum_j w_j y_j over the visible keys of a row, in 8 lanes. */
-static double mean_of(const attention_job *p, const char *w, const char *y, const char *visible, int64_t from) {
-  double sum[LANES] = {0};
-  for (int64_t j = 0; j < p->lk; j++)
-    if (visible[from + j]) sum[j % LANES] += real_at(p, w, from + j) * real_at(p, y, from + j);
-  for (int half = LANES / 2; half; half /= 2)
-    for (int i = 0; i < half; i++) sum[i] += sum[i + half];
-  return sum[0];
+/* Of a row, for either real type: sum_j w_j y_j over the visible keys, in 8 lanes; and t of w and y. */
+#define ROW_STEPS(real) \
+  static double mean_##real(const real *w, const real *y, const char *visible, int64_t n) { \
+    double sum[LANES] = {0}; \
+    int64_t j = 0; \
+    for (; j + LANES <= n; j += LANES) \
+      for (int i = 0; i < LANES; i++) sum[i] += visible[j + i] ? (double)w[j + i] * (double)y[j + i] : 0; \
+    for (; j < n; j++) sum[j % LANES] += visible[j] ? (double)w[j] * (double)y[j] : 0; \
+    for (int half = LANES / 2; half; half /= 2) \
+      for (int i = 0; i < half; i++) sum[i] += sum[i + half]; \
+    return sum[0]; \
+  } \
+  static void tilt_##real(const real *w, const real *y, const char *visible, double mean, int64_t n, real *t) { \
+    for (int64_t j = 0; j < n; j++) t[j] = (real)(visible[j] ? (double)w[j] * (1 + (mean - (double)y[j])) : 0); \
+  }
+ROW_STEPS(float)
+ROW_STEPS(double)
+
+/* The mean of the row that begins at `from`. */
+static double mean_of(const making *m, const attention_job *p, const char *y, int64_t from) {
+  const void *w = m->y[0], *x = y;
+  if (p->real_bytes == 8) return mean_double((const double *)w + from, (const double *)x + from, m->visible + from, p->lk);
+  return mean_float((const float *)w + from, (const float *)x + from, m->visible + from, p->lk);
 }
 
 /* t from w and y. */
 static void tilt(const tilting *w, const attention_job *p) {
   const making *m = &w->m;
+  const void *x = m->y[0], *y = w->y;
+  void *t = w->t;
   smx_fpenv env = smx_fpenv_enter();
   for (int64_t from = 0; from < p->lq * p->lk; from += p->lk) {
-    const double mean = mean_of(p, m->y[0], w->y, m->visible, from);
-    for (int64_t i = from; i < from + p->lk; i++)
-      put_real(p, w->t, i, m->visible[i] ? real_at(p, m->y[0], i) * (1 + (mean - real_at(p, w->y, i))) : 0);
+    const double mean = mean_of(m, p, w->y, from);
+    const char *visible = m->visible + from;
+    if (p->real_bytes == 8) tilt_double((const double *)x + from, (const double *)y + from, visible, mean, p->lk, (double *)t + from);
+    else tilt_float((const float *)x + from, (const float *)y + from, visible, mean, p->lk, (float *)t + from);
   }
   smx_fpenv_leave(env);
 }
@@ -160,7 +178,7 @@ static void untilt(const tilting *w, const attention_job *p) {
   const making *m = &w->m;
   smx_fpenv env = smx_fpenv_enter();
   for (int64_t from = 0; from < p->lq * p->lk; from += p->lk) {
-    const double mean = mean_of(p, m->y[0], w->y, m->visible, from), s = mean_of(p, m->y[0], m->dy, m->visible, from);
+    const double mean = mean_of(m, p, w->y, from), s = mean_of(m, p, m->dy, from);
     for (int64_t i = from; i < from + p->lk; i++) {
       const double weight = real_at(p, m->y[0], i), y = real_at(p, w->y, i), dt = real_at(p, m->dy, i);
       put_real(p, w->g, i, m->visible[i] ? weight * (s - dt) : 0);
@@ -188,7 +206,7 @@ static void through_fit(const tilting *w, const attention_job *p) {
   const making *m = &w->m;
   smx_fpenv env = smx_fpenv_enter();
   for (int64_t from = 0; from < p->lq * p->lk; from += p->lk) {
-    const double y_mean = mean_of(p, m->y[0], w->y, m->visible, from), g_mean = mean_of(p, m->y[0], w->g, m->visible, from);
+    const double y_mean = mean_of(m, p, w->y, from), g_mean = mean_of(m, p, w->g, from);
     for (int64_t i = from; i < from + p->lk; i++) {
       if (!m->visible[i]) continue;
       const double weight = real_at(p, m->y[0], i), y = real_at(p, w->y, i) - y_mean, g = real_at(p, w->g, i);

@@ -4,7 +4,8 @@
 #include "cpu/fpenv.h"
 #include <string.h>
 
-enum { PAIRS = 1 << 21, ROWS = 256, ROOM = 64 }; /* scores laid out at a time going forward; rows going back */
+/* PAIRS: scores laid out at a time going forward, for each thread up to SHARES: sheets that the second-level cache holds. ROWS: rows going back. */
+enum { PAIRS = 1 << 18, SHARES = 8, ROWS = 256, ROOM = 64 };
 
 smx_view sheet_view(const attention_job *j, char *data, int64_t rows, int64_t columns, bool turned) {
   smx_view v = {.data = data, .dtype = j->real_bytes == 8 ? SMX_F64 : SMX_F32, .ndim = 4, .shape = {1, 1, rows, columns}};
@@ -94,12 +95,12 @@ static smx_status run_operator(const making *m, sheet *s) {
   return status;
 }
 
-/* Which pairs there are: those with a score above -inf, or NaN. */
+/* Which pairs there are: those whose score is not -inf. */
 static void note_visible(const making *m, const attention_job *p) {
-  for (int64_t i = 0; i < p->lq * p->lk; i++) {
-    const double z = real_at(p, m->z, i);
-    m->visible[i] = z > -__builtin_inf() || z != z;
-  }
+  const float *f = (const float *)(const void *)m->z;
+  const double *d = (const double *)(const void *)m->z;
+  for (int64_t i = 0; p->real_bytes == 4 && i < p->lq * p->lk; i++) m->visible[i] = f[i] != -__builtin_inff();
+  for (int64_t i = 0; p->real_bytes == 8 && i < p->lq * p->lk; i++) m->visible[i] = d[i] != -__builtin_inf();
 }
 
 smx_status sheet_weights(making *m, const attention_job *p, sheet *s) {
@@ -204,7 +205,9 @@ bool making_take(making *m, void *field, int64_t bytes) {
 
 void making_size(making *m, bool backward) {
   const attention_job *j = m->j;
-  m->rows = backward || j->lk == 0 || PAIRS / j->lk < ROWS ? ROWS : PAIRS / j->lk;
+  const int32_t threads = smx_context_threads(j->ctx);
+  const int64_t pairs = (int64_t)PAIRS * (threads < SHARES ? threads : SHARES);
+  m->rows = backward || j->lk == 0 || pairs / j->lk < ROWS ? ROWS : pairs / j->lk;
   if (m->rows > j->lq) m->rows = j->lq;
 }
 
