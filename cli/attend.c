@@ -400,6 +400,13 @@ static int read_states(attention *a, bool *used_stdin) {
   return code;
 }
 
+/* -ln of the most keys that a sequence may have. */
+static double minus_log_keys(const attention *a) {
+  const smx_tensor *pages = a->how.block_table;
+  const double keys = (double)a->view[K].shape[2] * (pages && pages->ndim == 2 ? (double)pages->shape[1] : 1);
+  return keys > 0 ? -log(keys) : 0;
+}
+
 static int read_tensors(attention *a) {
   const smx_tensor **const places[TENSORS] = {[MASK] = &a->how.mask,
                                               [BIAS] = &a->how.bias,
@@ -421,7 +428,7 @@ static int read_tensors(attention *a) {
   }
   if (!code) code = read_douts(a, &used_stdin);
   if (!code && a->act->files && !a->act->weighed) code = rope_turn(&a->rope, a->o, &a->how, &a->view[Q], &a->view[K], paths);
-  if (!code && isnan(a->how.param[0])) a->how.param[0] = a->view[K].shape[2] ? -log((double)a->view[K].shape[2]) : 0;
+  if (!code && isnan(a->how.param[0])) a->how.param[0] = minus_log_keys(a);
   return code;
 }
 

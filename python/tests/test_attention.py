@@ -55,6 +55,11 @@ class Attention(unittest.TestCase):
             for a, b in zip(flat(o), flat(libsoftmax.attention_apply(w, self.v, causal=True))):
                 self.assertAlmostEqual(a, b, 13, kind)
 
+    def test_defaults_are_those_of_the_command(self):
+        for kind, params in (("taylor", {"norm": "l1", "terms": 3}), ("clipped", {"low": -0.03, "high": 1}), ("exp", {"norm": "count", "most": 5})):
+            self.assertEqual(flat(libsoftmax.attention(self.q, self.k, self.v, weights=kind)),
+                             flat(libsoftmax.attention(self.q, self.k, self.v, weights=kind, params=params)), kind)
+
     def test_params(self):
         plain = libsoftmax.attention(self.q, self.k, self.v)
         self.assertEqual(flat(libsoftmax.attention(self.q, self.k, self.v, weights="softmax_n", params={"n": 0})), flat(plain))

@@ -239,6 +239,8 @@ def paged_caches_states_and_streams():
     put("table.npy", A.npy("i64", (B, 3), range(B * 3)))
     put("lengths.npy", A.npy("i64", (B,), [LK] * B))
     assert written("q.npy", "kp.npy", "vp.npy", "--block-table", "table.npy", "--lengths", "lengths.npy", "--causal") == written("--causal")
+    paged = written("q.npy", "kp.npy", "vp.npy", "--block-table", "table.npy", "--lengths", "lengths.npy", "--weights", "sigmoid")
+    assert paged["o"] == written("--weights", "sigmoid", "--param", repr(-math.log(3 * page)))["o"]
     run("attention", "q.npy", "k.npy", "v.npy", "--query-start", "2", "--result", "states", "-o", "states.npy")
     run("attention", "states.npy", "--result", "merged", "--size", str(E), "-o", "merged.npz")
     assert A.read_npz(get("merged.npz")) == written()
