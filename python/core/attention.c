@@ -21,11 +21,19 @@ static PyObject *argument(const attention_call *a, const char *name) {
   return value == Py_None ? NULL : value;
 }
 
+/* The value of an argument is wrong: whatever Python said of it gets the argument's name. */
+static int refuse(const attention_call *a, const char *name, PyObject *value, const char *wanted) {
+  PyObject *type = PyErr_ExceptionMatches(PyExc_TypeError) ? PyExc_TypeError : PyExc_ValueError;
+  PyErr_Clear();
+  PyErr_Format(type, "%s: %s: %R is not %s", a->op.name, name, value, wanted);
+  return -1;
+}
+
 static int take_number(const attention_call *a, const char *name, double *number) {
   PyObject *value = argument(a, name);
   if (!value) return 0;
   *number = PyFloat_AsDouble(value);
-  return *number == -1 && PyErr_Occurred() ? -1 : 0;
+  return *number == -1 && PyErr_Occurred() ? refuse(a, name, value, "a number") : 0;
 }
 
 static int take_whole(const attention_call *a, const char *name, int64_t *number) {
@@ -33,7 +41,7 @@ static int take_whole(const attention_call *a, const char *name, int64_t *number
   if (!value) return 0;
   *number = whole ? PyLong_AsLongLong(whole) : -1;
   Py_XDECREF(whole);
-  return PyErr_Occurred() ? -1 : 0;
+  return PyErr_Occurred() ? refuse(a, name, value, "a whole number of 64 bits") : 0;
 }
 
 /* *t stays NULL for an array that is not given and not required. */
@@ -181,7 +189,7 @@ static int take_wholes(const attention_call *a, const char *name, int64_t *numbe
   if (*count > most) return PyErr_Format(PyExc_ValueError, "%s: %s: more than %d of them", a->op.name, name, (int)most), -1;
   for (size_t i = 0; i < *count; i++) {
     numbers[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, (Py_ssize_t)i));
-    if (numbers[i] == -1 && PyErr_Occurred()) return -1;
+    if (numbers[i] == -1 && PyErr_Occurred()) return refuse(a, name, tuple, "whole numbers of 64 bits");
   }
   return 0;
 }
@@ -280,6 +288,7 @@ static int run_merge(attention_call *a) {
   int64_t size = 0, with_lse = 0;
   if (PyErr_Occurred() || take_whole(a, "size", &size) < 0 || take_whole(a, "return_lse", &with_lse) < 0) return -1;
   if (count < 1 || count > MOST) return PyErr_Format(PyExc_ValueError, "%s: states: %zd of them, not 1 to %d", a->op.name, count, MOST), -1;
+  if (size < 1) return PyErr_Format(PyExc_ValueError, "%s: size: %lld is not at least 1", a->op.name, (long long)size), -1;
   for (Py_ssize_t i = 0; i < count; i++)
     if (!(states[i] = core_open(&a->c, PyTuple_GetItem(tuple, i), "", "states", false))) return -1;
   if (states[0]->ndim != 5) return PyErr_Format(PyExc_ValueError, "%s: states: ndim is %d, not 5", a->op.name, (int)states[0]->ndim), -1;

@@ -208,9 +208,11 @@ def attention_select(mass, keep: int, *, first=0, last=0, kernel=1, pool="mean",
     >>> keys.tolist(), kept.tolist()
     ([[[0, 2, 4]]], [[3]])
     """
-    several = isinstance(kernel, tuple)
+    several = isinstance(kernel, (tuple, list))
+    if several and not kernel:
+        raise ValueError("attention_select: kernel: %r has no number" % (kernel,))
     given = dict(locals(), pool=_choose("attention_select", "pool", pool, _POOLS), kernel=0 if several else kernel,
-                 kernels=kernel if several else None)
+                 kernels=tuple(kernel) if several else None)
     return SelectResult(*_core.attention("attention_select", given)[:2])
 
 
@@ -228,6 +230,8 @@ def attention_merge(states, size: int, *, weights="softmax", params=None, sinks=
     """o [B, Hq, Lq, size], or with return_lse a tuple (o, lse), from a sequence of up to 24 states of attention_states, in the order of their keys.
     size: of a value. weights and params: as they were there.
     """
+    if not isinstance(states, (tuple, list)):
+        raise TypeError("attention_merge: states: %s is not a list or a tuple" % type(states).__name__)
     given = dict(locals(), states=tuple(states))
     o, lse, *_ = _call("attention_merge", given)
     return AttentionResult(o, lse) if return_lse else o

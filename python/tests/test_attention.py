@@ -174,6 +174,22 @@ class Attention(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "weights: 'sparsemax' is not one of"):
             libsoftmax.attention_column_mass(self.q, self.k, lse, weights="sparsemax")
 
+    def test_wrong_values_are_named(self):
+        q, k, v, mass = self.q, self.k, self.v, some((1, 1, 5), 1)
+        states = libsoftmax.attention_states(q, k, v)
+        for error, message, call in (
+                (TypeError, "attention: scale: 'x' is not a number", lambda: libsoftmax.attention(q, k, v, scale="x")),
+                (TypeError, "attention: causal: 'yes' is not a whole number", lambda: libsoftmax.attention(q, k, v, causal="yes")),
+                (ValueError, "attention: seed: 1180591620717411303424 is not a whole number of 64 bits", lambda: libsoftmax.attention(q, k, v, seed=1 << 70)),
+                (ValueError, "options.window_left is -2", lambda: libsoftmax.attention(q, k, v, window_left=-2)),
+                (TypeError, "attention_local_linear: ridge: 'x' is not a number", lambda: libsoftmax.attention_local_linear(q, k, v, ridge="x")),
+                (TypeError, "attention_merge: states: int is not a list", lambda: libsoftmax.attention_merge(3, 2)),
+                (ValueError, "attention_merge: size: -1 is not at least 1", lambda: libsoftmax.attention_merge([states], -1)),
+                (ValueError, "attention_select: kernel: \\(\\) has no number", lambda: libsoftmax.attention_select(mass, 2, kernel=())),
+                (TypeError, "attention_select: kernels: \\(1, 'x'\\) is not whole", lambda: libsoftmax.attention_select(mass, 2, kernel=[1, "x"]))):
+            with self.assertRaisesRegex(error, message):
+                call()
+
     def test_column_mass(self):
         lse = libsoftmax.attention(self.q, self.k, self.v, causal=True, return_lse=True).lse
         mass = libsoftmax.attention_column_mass(self.q, self.k, lse, causal=True)
