@@ -99,6 +99,8 @@ const setting attend_settings[] = {
     OWN("rope-scale", "S", "of the positions of --rope; 1 by default"),
     OWN("rope-dims", "N", "how many columns --rope turns; all by default"),
     OWN("rope-frequencies", "FILE", "[dims / 2], or with heads before: the frequencies of --rope, instead of --rope-base"),
+    OWN("rope-positions", "FILE",
+        "[Lk, 1], or [B, H, Lk, dims / 2]: the keys' positions for --rope, any numbers; a query has that of its place"),
     {"layout", 0, "L", "bhld (default): batch, heads, length, size; blhd: length before heads", FOR_OPERATOR, NULL, layouts},
     OWN("keep", "N", "how many keys a list of --result keys has"),
     OWN("first", "N", "so many of the first keys are in every list; 0 by default"),

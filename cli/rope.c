@@ -23,22 +23,23 @@ static int read_numbers(const options *o, smx_rope_options *r) {
   return !code && dims ? options_int("rope-dims", dims, 2, 512, &r->dims) : code;
 }
 
-static int read_frequencies(rope *r, const options *o) {
-  static const smx_port port = {"frequencies", SMX_SHAPE_FULL, 0, ""};
+/* The file of an option, NULL without it. */
+static int read_file(const options *o, const char *option, input *in, view *v, const smx_tensor **t) {
+  const smx_port port = {option, SMX_SHAPE_FULL, 0, ""};
   const blocks whole = {.step = 0};
-  r->frequencies.path = options_own(o, "rope-frequencies");
-  if (!r->frequencies.path) return EXIT_OK;
-  int code = input_read(&r->frequencies, &port, o, dtype_named("f64"));
-  if (!code) code = blocks_view(&whole, &r->frequencies, 0, &r->frequencies_view);
-  if (!code) r->how[0].frequencies = &r->frequencies_view.tensor;
+  in->path = options_own(o, option);
+  if (!in->path) return EXIT_OK;
+  int code = input_read(in, &port, o, dtype_named("f64"));
+  if (!code) code = blocks_view(&whole, in, 0, v);
+  if (!code) *t = &v->tensor;
   return code;
 }
 
 static int read_rope(rope *r, const options *o) {
-  static const char *const others[] = {"rope-base", "rope-scale", "rope-dims", "rope-frequencies"};
+  static const char *const others[] = {"rope-base", "rope-scale", "rope-dims", "rope-frequencies", "rope-positions"};
   const char *layout = options_own(o, "rope");
   r->how[0] = (smx_rope_options){.size = sizeof r->how[0]};
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 5; i++)
     if (!layout && options_own(o, others[i])) return fault(EXIT_USAGE, "--%s: says how --rope turns, which is missing", others[i]);
   r->on = layout != NULL;
   if (!r->on) return EXIT_OK;
@@ -46,9 +47,9 @@ static int read_rope(rope *r, const options *o) {
     return options_refuse("rope", layout, "not one of half, interleaved");
   r->how[0].layout = strcmp(layout, layouts[1]) == 0 ? SMX_ROPE_INTERLEAVED : SMX_ROPE_HALF;
   int code = read_numbers(o, &r->how[0]);
-  if (!code) code = read_frequencies(r, o);
+  if (!code) code = read_file(o, "rope-frequencies", &r->frequencies, &r->frequencies_view, &r->how[0].frequencies);
   r->how[1] = r->how[0];
-  return code;
+  return code ? code : read_file(o, "rope-positions", &r->given, &r->positions_view[1], &r->how[1].positions);
 }
 
 /* ---- Positions ---- */
@@ -102,6 +103,27 @@ static int list_positions(rope *r, int which, const smx_attention_options *how, 
   return EXIT_OK;
 }
 
+/* Queries have the positions that were given for the keys where they stand. */
+static int take_positions(rope *r, const smx_attention_options *how, const view *q, const view *k) {
+  const char *path = r->given.path;
+  const int64_t start = query_start(how, 0, q->shape, k->shape), rows = q->shape[2];
+  view *from = &r->positions_view[1], *to = &r->positions_view[0];
+  const int32_t axis = from->tensor.ndim - 2;
+  if (how->query_offsets || how->key_offsets || how->lengths)
+    return fault(EXIT_USAGE, "--rope-positions %s: not of packed sequences, nor with --lengths", path);
+  if (axis < 0) return fault(EXIT_REFUSED, "%s: positions: %d dimensions, not 2 to 4", path, (int)from->tensor.ndim);
+  *to = *from;
+  to->tensor.shape = to->shape, to->tensor.strides = to->strides;
+  r->how[0].positions = &to->tensor;
+  if (from->shape[axis] == 1) return EXIT_OK;
+  if (start < 0 || rows > from->shape[axis] - start)
+    return fault(EXIT_REFUSED, "%s: positions: %lld of them, but queries stand at %lld to %lld", path, (long long)from->shape[axis],
+                 (long long)start, (long long)(start + rows - 1));
+  to->tensor.data = (unsigned char *)to->tensor.data + start * to->strides[axis] * (int64_t)r->given.want->bytes;
+  to->shape[axis] = rows;
+  return EXIT_OK;
+}
+
 /* ---- Turning ---- */
 
 /* The view becomes one of a turned copy. */
@@ -120,7 +142,9 @@ static int turn(rope *r, int which, view *v, const char *path) {
   copy.tensor.shape = copy.shape, copy.tensor.strides = copy.strides;
   if (smx_rope(NULL, &r->how[which], &v->tensor, &copy.tensor, NULL) != SMX_OK) {
     const char *text = smx_last_error(), *colon = strstr(text, ": ");
-    return fault(EXIT_REFUSED, "%s: %s", strstr(text, "frequencies") ? r->frequencies.path : path, colon ? colon + 2 : text);
+    if (strstr(text, "frequencies")) path = r->frequencies.path;
+    if (strstr(text, "positions") && r->given.path) path = r->given.path;
+    return fault(EXIT_REFUSED, "%s: %s", path, colon ? colon + 2 : text);
   }
   *v = copy;
   v->tensor.shape = v->shape, v->tensor.strides = v->strides;
@@ -132,7 +156,8 @@ int rope_turn(rope *r, const options *o, const smx_attention_options *how, view 
   if (code || !r->on) return code;
   if (how->block_table) return options_refuse("rope", options_own(o, "rope"), "not of a paged cache, whose keys are turned already");
   const bool several = how->query_offsets || how->key_offsets;
-  if (several || (how->lengths && how->query_start == SMX_ATTENTION_END)) code = list_positions(r, 0, how, q, k);
+  if (r->given.path) code = take_positions(r, how, q, k);
+  else if (several || (how->lengths && how->query_start == SMX_ATTENTION_END)) code = list_positions(r, 0, how, q, k);
   else r->how[0].start = query_start(how, 0, q->shape, k->shape);
   if (!code && how->key_offsets) code = list_positions(r, 1, how, q, k);
   if (!code) code = turn(r, 0, q, paths[0]);
@@ -145,6 +170,7 @@ smx_status rope_back(const rope *r, int which, const smx_tensor *gradient) {
 
 void rope_free(rope *r) {
   input_free(&r->frequencies);
+  input_free(&r->given);
   for (int i = 0; i < 2; i++) {
     free(r->positions[i]);
     free(r->turned[i]);

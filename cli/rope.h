@@ -8,7 +8,7 @@
 typedef struct rope {
   bool on;
   smx_rope_options how[2];
-  input frequencies;
+  input frequencies, given; /* of pairs; positions of the keys, which queries have where they stand */
   view frequencies_view, positions_view[2];
   int64_t *positions[2]; /* of rows, where they are not start, start + 1, ... */
   unsigned char *turned[2];

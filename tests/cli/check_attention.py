@@ -346,6 +346,29 @@ def rope_of_packed_sequences():
 
 
 @test("attention")
+def given_positions():
+    files("f64")
+    for name, positions, arguments in (("p.npy", [float(j) for j in range(LK)], []), ("i.npy", list(range(LK)), []),
+                                       ("p2.npy", [2.0 * j for j in range(LK)], ["--rope-scale", "2"])):
+        put(name, A.npy("i64" if name == "i.npy" else "f64", (LK, 1), positions))
+        for more in ([], ["--query-start", "1", "--causal"]):
+            assert written("--rope", "half", "--rope-positions", name, *more)["o"] == written("--rope", "half", *arguments, *more)["o"]
+    put("pairs.npy", A.npy("f64", (LK, D // 2), [j * f for j in range(LK) for f in (1.0, 3.0)]))
+    put("frequencies.npy", A.npy("f64", (2,), [1.0, 0.03]))
+    close(written("--rope", "half", "--rope-positions", "pairs.npy")["o"][2], written("--rope", "half", "--rope-frequencies", "frequencies.npy")["o"][2], 1e-12)
+    put("lengths.npy", A.npy("i64", (B,), [LK] * B))
+    put("few.npy", A.npy("f64", (LK - 1, 1), [0.0] * (LK - 1)))
+    put("list.npy", A.npy("f64", (LK,), [0.0] * LK))
+    three = ("attention", "q.npy", "k.npy", "v.npy", "--rope", "half", "-o", "no.npy", "--rope-positions")
+    fails(USAGE, *three, "p.npy", "--lengths", "lengths.npy", says="--rope-positions p.npy: not of packed sequences")
+    fails(REFUSED, *three, "few.npy", says=["few.npy", "positions: 4 of them, but queries stand at 2 to 4"])
+    fails(REFUSED, *three, "few.npy", "--query-start", "0", says=["few.npy", "positions: shape"])
+    fails(REFUSED, *three, "list.npy", says="positions: 1 dimensions, not 2 to 4")
+    fails(USAGE, "attention", "q.npy", "k.npy", "v.npy", "--rope-positions", "p.npy", says="says how --rope turns")
+    nothing_left()
+
+
+@test("attention")
 def wrong_results():
     files()
     three, two = ("attention", "q.npy", "k.npy", "v.npy"), ("attention", "q.npy", "k.npy")
