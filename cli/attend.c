@@ -252,6 +252,15 @@ static int read_own(attention *a) {
   return code;
 }
 
+/* Options about scores, where there are none: only what hides keys is used there. */
+static int check_scores(const attention *a) {
+  static const char *const about[] = {"param", "scale", "softcap", "dropout", "bias", "slopes", "sinks"};
+  for (size_t i = 0; i < sizeof about / sizeof *about && (a->way == BY_TROPICAL || a->act->weighed); i++)
+    if (options_own(a->o, about[i]))
+      return fault(EXIT_USAGE, "--%s: not with %s", about[i], a->act->weighed ? "--result applied" : "--tropical");
+  return EXIT_OK;
+}
+
 /* Options that only some results have. */
 static int check_own(const attention *a) {
   static const struct {
@@ -447,6 +456,7 @@ static int attend(attention *a) {
   a->act = attend_find(a->o);
   int code = a->act ? read_own(a) : EXIT_USAGE;
   if (!code) code = check_own(a);
+  if (!code) code = check_scores(a);
   if (!code) code = labels_read(&a->names, a->o->labels);
   if (!code) code = find_files(a);
   if (!code) code = read_tensors(a);
