@@ -62,7 +62,10 @@ static bool open_groups(chain *w, opening *q, bool watch) {
     const size_t n = group_size(g, w->n);
     sum += groups[g / GROUP].lanes = (double)(q->by.product ? open_product(q, g, n) : open_divided(q, g, n));
     if (q->max > max) max = q->max, w->top_at = g;
-    if (k_of(q->low) - q->ref < MIN_EXP) q->low = plain_scores.low(&look, g, n);
+    if (k_of(q->low) - q->ref < MIN_EXP) {
+      (void)plain_scores.sum_low(&look, g, n);
+      q->low = look.low;
+    }
     if (q->low < low) low = q->low;
     ordinary = ordinary && sum <= (double)R_MAX && in_range(max) && k_of(max) - 1 - q->ref <= HIGHER;
     if (watch && ordinary && PEAK * (double)exp_of(&(exp_row){.ref = q->ref}, max, 0) > sum / (double)(g + n) * (double)w->n) return false;
