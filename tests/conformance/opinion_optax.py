@@ -90,8 +90,8 @@ def ours(name):
 def opinions():
     for name in LOSSES:
         ask = ours(name)
-        yield Opinion(name, lambda x, ask=ask: ask(x).loss, theirs(name, 0), ("float32",))
-        yield Opinion(name + ", gradient", lambda x, ask=ask: ask(x).dx, theirs(name, 1), ("float32",))
+        yield Opinion(name, lambda x, ask=ask: ask(x).loss, theirs(name, 0))
+        yield Opinion(name + ", gradient", lambda x, ask=ask: ask(x).dx, theirs(name, 1))
 
 
 OPINIONS = list(opinions())
