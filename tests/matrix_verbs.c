@@ -6,7 +6,7 @@
 #include "problem.h"
 #include "unit.h"
 
-enum { R = 9, C = 9, CELLS = R * C, MOST = 5 };
+enum { R = 9, C = 9, CELLS = R * C, MOST = 5, K = 3 };
 
 /* ---- references ---- */
 
@@ -93,6 +93,100 @@ static void regression_ref(const double *const *in, long double (*out)[CELLS]) {
   times_a(in[0], ds, out[2]);
 }
 
+static void softmax_ref(const double *x, long double *p) {
+  long double most = -INFINITY, sum = 0;
+  for (int j = 0; j < C; j++) most = fmaxl(most, x[j]);
+  for (int j = 0; j < C; j++) sum += p[j] = expl(x[j] - most);
+  for (int j = 0; j < C; j++) p[j] /= sum;
+}
+
+static void divergence_ref(const double *const *in, long double (*out)[CELLS]) {
+  long double p[R][C], w[R], mean[C] = {0}, apart[R] = {0};
+  softmax_ref(in[1], w);
+  for (int i = 0; i < R; i++) {
+    softmax_ref(in[0] + i * C, p[i]);
+    for (int j = 0; j < C; j++) mean[j] += w[i] * p[i][j];
+  }
+  out[0][0] = 0;
+  for (int i = 0; i < R; i++) {
+    for (int j = 0; j < C; j++) apart[i] += p[i][j] * logl(p[i][j] / mean[j]);
+    out[0][0] += w[i] * apart[i];
+    for (int j = 0; j < C; j++) out[1][i * C + j] = w[i] * p[i][j] * (logl(p[i][j] / mean[j]) - apart[i]);
+  }
+}
+
+/* y_j ~ the mean, weighed, of y_j + p_ij as a geometric one, from the arithmetic mean on. */
+static void centroid_ref(const double *const *in, long double *y) {
+  long double p[R][C], w[R], change = 1;
+  softmax_ref(in[1], w);
+  for (int j = 0; j < C; j++) y[j] = 0;
+  for (int i = 0; i < R; i++) {
+    softmax_ref(in[0] + i * C, p[i]);
+    for (int j = 0; j < C; j++) y[j] += w[i] * p[i][j];
+  }
+  for (int step = 0; step < 1000 && change >= 1e-10L; step++) {
+    long double next[C], sum = 0;
+    for (int j = 0; j < C; j++) {
+      next[j] = 0;
+      for (int i = 0; i < R; i++) next[j] += w[i] * logl(y[j] + p[i][j]);
+      sum += next[j] = expl(next[j]);
+    }
+    change = 0;
+    for (int j = 0; j < C; j++) change += fabsl(next[j] / sum - (step ? y[j] : 0)), y[j] = next[j] / sum;
+  }
+}
+
+static void shares_ref(const double *x, const long double *weight, long double *y) {
+  for (int i = 0; i < R; i++) {
+    long double sum = 0;
+    for (int k = 0; k < K; k++) y[i * K + k] = 0;
+    for (int v = 0; v < C; v++)
+      if (x[i * C + v] >= 0) y[i * K + (int)x[i * C + v]] += weight[v], sum += weight[v];
+    for (int k = 0; k < K; k++) y[i * K + k] = sum > 0 ? y[i * K + k] / sum : 1.0L / K;
+  }
+}
+
+static void agreement_ref(const double *x, long double *y) {
+  long double skill[C], one[C];
+  for (int v = 0; v < C; v++) one[v] = 1;
+  shares_ref(x, one, y);
+  for (int v = 0; v < C; v++) {
+    int right = 0, count = 0;
+    for (int i = 0; i < R; i++) {
+      int top = 0;
+      for (int k = 1; k < K; k++) top = y[i * K + k] > y[i * K + top] ? k : top;
+      if (x[i * C + v] >= 0) count++, right += (int)x[i * C + v] == top;
+    }
+    skill[v] = count ? (long double)right / count : 0;
+  }
+  shares_ref(x, skill, y);
+}
+
+static void skene_ref(const double *x, int steps, long double *y) {
+  long double one[C];
+  for (int v = 0; v < C; v++) one[v] = 1;
+  shares_ref(x, one, y);
+  for (int step = 0; step < steps; step++) {
+    long double prior[K] = {0}, error[C][K][K] = {0};
+    for (int i = 0; i < R; i++)
+      for (int k = 0; k < K; k++) {
+        prior[k] += y[i * K + k] / R;
+        for (int v = 0; v < C; v++)
+          if (x[i * C + v] >= 0) error[v][k][(int)x[i * C + v]] += y[i * K + k];
+      }
+    for (int i = 0; i < R; i++) {
+      long double product[K], sum = 0;
+      for (int k = 0; k < K; k++) {
+        product[k] = prior[k];
+        for (int v = 0; v < C; v++)
+          if (x[i * C + v] >= 0) product[k] *= error[v][k][(int)x[i * C + v]] / (error[v][k][0] + error[v][k][1] + error[v][k][2]);
+        sum += product[k];
+      }
+      for (int k = 0; k < K; k++) y[i * K + k] = product[k] / sum;
+    }
+  }
+}
+
 /* ---- calls ---- */
 
 /* A call of one of them in one dtype; values[p] are those of input p. */
@@ -105,11 +199,14 @@ typedef struct call {
   const smx_tensor *list[4][MOST];
 } call;
 
-static int64_t square[] = {R, C}, line[] = {R};
+static int64_t square[] = {R, C}, line[] = {R}, classes[] = {R, K};
+
+static int takes_votes(const smx_op *op) { return op->outputs[0].shape == SMX_SHAPE_K; }
 
 static smx_tensor *place(call *c, int group, int i, const smx_port *port, smx_dtype t) {
-  const int ndim = port->shape == SMX_SHAPE_FULL ? 2 : port->shape != SMX_SHAPE_SCALAR;
-  c->tensor[group][i] = (smx_tensor){c->bytes[group][i], {1, 0}, ndim, t, ndim == 2 ? square : line, NULL, 0};
+  const int ndim = port->shape == SMX_SHAPE_FULL || port->shape == SMX_SHAPE_K ? 2 : port->shape != SMX_SHAPE_SCALAR;
+  int64_t *shape = port->shape == SMX_SHAPE_K ? classes : ndim == 2 ? square : line;
+  c->tensor[group][i] = (smx_tensor){c->bytes[group][i], {1, 0}, ndim, t, shape, NULL, 0};
   return c->tensor[group] + i;
 }
 
@@ -118,10 +215,11 @@ static void call_make(call *c, const smx_op *op, smx_dtype t, uint64_t seed) {
   memset(c, 0, sizeof *c);
   c->op = op;
   smx_params_init(op, &c->params);
+  if (takes_votes(op)) c->params.value[0] = K;
   for (int i = 0; i < op->input_count; i++) {
     c->list[0][i] = place(c, 0, i, op->inputs + i, t);
     for (int k = 0; k < CELLS; k++) {
-      c->values[i][k] = dtype_round(t, rng_normal(&r));
+      c->values[i][k] = takes_votes(op) ? (double)rng_below(&r, K + 1) - 1 : dtype_round(t, rng_normal(&r));
       dtype_store(t, c->bytes[0][i] + (size_t)k * dtype_size(t), c->values[i][k]);
     }
     if (op->inputs[i].flags & SMX_PORT_GRAD) c->list[3][i] = place(c, 3, i, op->inputs + i, t);
@@ -149,6 +247,10 @@ static void reference(const call *c, long double (*out)[CELLS]) {
   else if (!strcmp(c->op->name, "orthostochastic")) orthostochastic_ref(in[0], out[0]);
   else if (!strcmp(c->op->name, "logsumexp_objective")) logsumexp_ref(in, mu_of(c), out);
   else if (!strcmp(c->op->name, "softmax_regression")) regression_ref(in, out);
+  else if (!strcmp(c->op->name, "jensen_shannon_divergence")) divergence_ref(in, out);
+  else if (!strcmp(c->op->name, "jensen_shannon_centroid")) centroid_ref(in, out[0]);
+  else if (!strcmp(c->op->name, "dawid_skene")) skene_ref(in[0], (int)c->params.value[1], out[0]);
+  else if (!strcmp(c->op->name, "worker_agreement")) agreement_ref(in[0], out[0]);
   else fail_msg("%s has no reference", c->op->name);
 }
 
@@ -179,10 +281,12 @@ static void results_are_those_of_references(void **state) {
         call_make(&c, matrix_op(o), types[t], seed);
         if (!strcmp(c.op->name, "sinkhorn")) c.params.value[0] = (double)(1 + seed * seed);
         if (!strcmp(c.op->name, "logsumexp_objective")) c.params.value[0] = 0.25 * (double)seed;
+        if (!strcmp(c.op->name, "dawid_skene")) c.params.value[1] = (double)seed;
         assert_int_equal(forward(&c), SMX_OK);
         reference(&c, want);
         for (int p = 0; p < c.op->output_count; p++) {
-          const int count = c.op->outputs[p].shape == SMX_SHAPE_FULL ? CELLS : c.op->outputs[p].shape == SMX_SHAPE_SCALAR ? 1 : C;
+          int count = 1;
+          for (int d = 0; d < c.tensor[1][p].ndim; d++) count *= (int)c.tensor[1][p].shape[d];
           const double most = scale_of(&c, p, want[p], count);
           for (int k = 0; k < count; k++) {
             const double got = dtype_load(types[t], c.bytes[1][p] + (size_t)k * dtype_size(types[t]));
@@ -228,13 +332,56 @@ static void verbs_are_the_functions(void **state) {
   for (int k = 0; k < C; k++) assert_true(dtype_load(SMX_F64, c.bytes[1][2] + (size_t)k * 8) == 0);
 }
 
+/* The operators on several distributions and on votes are functions as well; a matrix of votes is a list of those that there are. */
+static void opinions_are_the_functions(void **state) {
+  (void)state;
+  static call c;
+  static smx_vote votes[CELLS];
+  double loss, want[CELLS];
+  size_t count = 0;
+  smx_tensor L = {&loss, {1, 0}, 0, SMX_F64, NULL, NULL, 0}, D = {want, {1, 0}, 2, SMX_F64, square, NULL, 0}, Y = D;
+  Y.ndim = 1, Y.shape = line;
+  call_make(&c, smx_op_find("jensen_shannon_divergence"), SMX_F64, 8);
+  assert_int_equal(forward(&c), SMX_OK);
+  assert_int_equal(smx_jensen_shannon(NULL, c.list[0][1], c.list[0][0], &L, &D), SMX_OK);
+  assert_memory_equal(&loss, c.bytes[1][0], sizeof loss);
+  assert_memory_equal(want, c.bytes[1][1], sizeof want);
+  call_make(&c, smx_op_find("jensen_shannon_centroid"), SMX_F64, 9);
+  assert_int_equal(forward(&c), SMX_OK);
+  assert_int_equal(smx_js_centroid(NULL, c.list[0][1], c.list[0][0], &Y), SMX_OK);
+  assert_memory_equal(want, c.bytes[1][0], C * sizeof *want);
+  call_make(&c, smx_op_find("dawid_skene"), SMX_F64, 10);
+  dtype_store(SMX_F64, c.bytes[0][0] + 8, c.values[0][1] = NAN);
+  for (int i = 0; i < CELLS; i++)
+    if (c.values[0][i] >= 0) votes[count++] = (smx_vote){i / C, i % C, (int64_t)c.values[0][i]};
+  assert_int_equal(forward(&c), SMX_OK);
+  assert_int_equal(smx_dawid_skene(NULL, NULL, count, votes, R, C, K, want, NULL, NULL, NULL), SMX_OK);
+  assert_memory_equal(want, c.bytes[1][0], R * K * sizeof *want);
+}
+
+/* Three workers, of whom the first errs once and the last is right once, on three items: skills 2 / 3, 1 and 1 / 3. The fourth has no votes. */
+static void agreement_has_known_values(void **state) {
+  (void)state;
+  double votes[] = {1, 1, 0, 2, 2, 1, 1, 0, 0, -1, NAN, -2}, y[12];
+  static const double want[] = {1.0 / 6, 5.0 / 6, 0, 0, 1.0 / 6, 5.0 / 6, 2.0 / 3, 1.0 / 3, 0, 1.0 / 3, 1.0 / 3, 1.0 / 3};
+  int64_t items[] = {4, 3};
+  smx_tensor X = {votes, {1, 0}, 2, SMX_F64, items, NULL, 0}, Y = {y, {1, 0}, 2, SMX_F64, items, NULL, 0};
+  const smx_tensor *in[] = {&X}, *out[] = {&Y};
+  const smx_op *op = smx_op_find("worker_agreement");
+  smx_params params;
+  smx_params_init(op, &params);
+  params.value[0] = 3;
+  assert_int_equal(smx_forward(op, NULL, &params, 1, in, 1, out), SMX_OK);
+  for (int i = 0; i < 12; i++) assert_true(fabs(y[i] - want[i]) < 1e-15);
+}
+
 static void shapes_are_inferred(void **state) {
   (void)state;
   static call c;
   smx_shape shape[MOST];
   for (size_t o = 0; matrix_op(o); o++) {
     call_make(&c, matrix_op(o), SMX_F16, 1);
-    assert_int_equal(smx_infer(c.op, NULL, c.op->input_count, c.list[0], c.op->output_count, shape), SMX_OK);
+    assert_int_equal(smx_infer(c.op, &c.params, c.op->input_count, c.list[0], c.op->output_count, shape), SMX_OK);
     for (int p = 0; p < c.op->output_count; p++) {
       assert_int_equal(shape[p].ndim, c.tensor[1][p].ndim);
       for (int d = 0; d < shape[p].ndim; d++) assert_int_equal(shape[p].dim[d], c.tensor[1][p].shape[d]);
@@ -276,15 +423,26 @@ static void bad_calls_are_refused(void **state) {
       refused(backward(&c), SMX_ERR_NULL, "dy");
     } else {
       refused(backward(&c), SMX_ERR_NO_BACKWARD, "no gradient");
-      c.tensor[1][0].data = c.tensor[0][1].data;
-      refused(forward(&c), SMX_ERR_ALIAS, "f: overlaps");
+      c.tensor[1][0].data = c.tensor[0][c.op->input_count > 1].data;
+      refused(forward(&c), SMX_ERR_ALIAS, ": overlaps");
+    }
+    if (takes_votes(c.op)) {
+      call_make(&c, c.op, SMX_F32, 1);
+      dtype_store(SMX_F32, c.bytes[0][0] + (size_t)(2 * C + 4) * 4, K);
+      refused(forward(&c), SMX_ERR_TARGET, "[2, 4] is 3, no class of 0..2");
+      dtype_store(SMX_F32, c.bytes[0][0] + (size_t)(2 * C + 4) * 4, 0.5);
+      refused(forward(&c), SMX_ERR_TARGET, "[2, 4] is 0.5, no class of 0..2");
     }
     refused(smx_forward(c.op, NULL, NULL, c.op->input_count + 1, c.list[0], 1, c.list[1]), SMX_ERR_SHAPE, "n_in");
   }
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(results_are_those_of_references), cmocka_unit_test(verbs_are_the_functions),
-                                     cmocka_unit_test(shapes_are_inferred), cmocka_unit_test(bad_calls_are_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(results_are_those_of_references),
+                                     cmocka_unit_test(verbs_are_the_functions),
+                                     cmocka_unit_test(opinions_are_the_functions),
+                                     cmocka_unit_test(agreement_has_known_values),
+                                     cmocka_unit_test(shapes_are_inferred),
+                                     cmocka_unit_test(bad_calls_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

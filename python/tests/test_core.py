@@ -94,6 +94,22 @@ class Matrices(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "b: shape"):
             libsoftmax.logsumexp_objective(self.A, x, x)
 
+    def test_opinions(self):
+        x = block((3, 4), [2, 1, 0.1, -1, 0.5, -0.3, 1.2, 0, 0, 3, -2, 0.5], "float64")
+        mix = block((3,), [0.5, -1, 0.25], "float64")
+        found = libsoftmax.jensen_shannon_divergence(x, mix, return_dx=True)
+        self.near(found.loss, [0.32996048072879394])
+        self.near(found.dx, [0.126633517156539, -0.10122176056873, -0.0125423142293213, -0.0128694423584869, -0.0283509447936973,
+                             -0.0257906566165909, 0.0498806172442828, 0.00426098416600538, -0.0436599265418424, 0.0590306053865396,
+                             -0.00765929587386588, -0.00771138297283125], 9)
+        self.near(libsoftmax.jensen_shannon_centroid(x, mix),
+                  [0.3567273730062621, 0.4922408579865097, 0.08511268405975726, 0.06591908494747096], 8)
+        votes = block((4, 3), [0, 0, 1, 1, 1, 1, 0, 0, -1, 1, 0, 1], "float64")
+        self.near(libsoftmax.worker_agreement(votes, k=2), [21 / 29, 8 / 29, 0, 1, 1, 0, 9 / 29, 20 / 29])
+        self.assertEqual([round(p) for p in flat(libsoftmax.dawid_skene(votes, k=2))], [1, 0, 0, 1, 1, 0, 0, 1])
+        with self.assertRaisesRegex(ValueError, r"dawid_skene: x: \[0, 2\] is 1, no class of 0..0"):
+            libsoftmax.dawid_skene(votes, k=1)
+
 
 class Spread:
     """Elements of a flat memoryview, two apart, as DLPack shows them: a buffer of the standard library cannot have strides in C order."""

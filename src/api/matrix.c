@@ -52,6 +52,20 @@ static smx_status orthostochastic_backward(const matrix_call *c) {
 static smx_status logsumexp_objective(const matrix_call *c) { return run_objective("logsumexp_objective", c, logsumexp_value); }
 static smx_status softmax_regression(const matrix_call *c) { return run_objective("softmax_regression", c, regression_value); }
 
+/* Several rows that belong together: their functions would take many such matrices, operators take one. */
+static smx_status one_matrix(const char *name, const matrix_call *c) {
+  smx_view x;
+  return matrix_view((smx_label){name, "", "x"}, c->in[0], 2, &x);
+}
+static smx_status jensen_shannon_divergence(const matrix_call *c) {
+  smx_status status = one_matrix("jensen_shannon_divergence", c);
+  return status == SMX_OK ? smx_jensen_shannon(c->ctx, c->in[1], c->in[0], c->out[0], c->out[1]) : status;
+}
+static smx_status jensen_shannon_centroid(const matrix_call *c) {
+  smx_status status = one_matrix("jensen_shannon_centroid", c);
+  return status == SMX_OK ? smx_js_centroid(c->ctx, c->in[1], c->in[0], c->out[0]) : status;
+}
+
 static const struct {
   smx_status (*forward)(const matrix_call *c), (*backward)(const matrix_call *c);
 } functions[MATRIX_COUNT] = {
@@ -59,6 +73,10 @@ static const struct {
     [MATRIX_orthostochastic] = {orthostochastic, orthostochastic_backward},
     [MATRIX_logsumexp_objective] = {logsumexp_objective, NULL},
     [MATRIX_softmax_regression] = {softmax_regression, NULL},
+    [MATRIX_jensen_shannon_divergence] = {jensen_shannon_divergence, NULL},
+    [MATRIX_jensen_shannon_centroid] = {jensen_shannon_centroid, NULL},
+    [MATRIX_dawid_skene] = {matrix_dawid_skene, NULL},
+    [MATRIX_worker_agreement] = {matrix_worker_agreement, NULL},
 };
 
 smx_status smx_matrix_run(size_t index, const matrix_call *c, bool backward) {

@@ -5,6 +5,8 @@
 
 typedef struct group {
   const char *name;
+  smx_view x, mix;
+  const smx_view *in[2]; /* x, and mix or NULL */
   smx_context *ctx;
   int64_t m, n;
   double *log_w, *w;                    /* of the mixture */
@@ -23,7 +25,8 @@ static smx_status group_mixture(group *g) {
 }
 
 /* The rows of problem `which` of x: their logarithms, weights and mixture. *bad: 0; NaN where there is one; 1 where a row that counts is empty. */
-static smx_status group_load(group *g, const smx_view *x, int64_t which, double *bad) {
+static smx_status group_load(group *g, int64_t which, double *bad) {
+  const smx_view *x = &g->x;
   int64_t shape[] = {g->m, g->n};
   const smx_tensor log_p = group_tensor(g->log_p, 2, shape), p = group_tensor(g->p, 2, shape);
   const char *from = matrix_at(x, 2, which);
@@ -42,16 +45,17 @@ static smx_status group_load(group *g, const smx_view *x, int64_t which, double 
 }
 
 /* Checks mix and x, and makes room. */
-static smx_status group_open(group *g, const smx_tensor *mix, const smx_tensor *x, smx_view *vx) {
-  smx_view vm;
+static smx_status group_open(group *g, const smx_tensor *mix, const smx_tensor *x) {
+  const smx_view *vx = &g->x, *vm = &g->mix;
   int64_t cells, all;
-  smx_status status = matrix_view((smx_label){g->name, "", "x"}, x, -2, vx);
+  smx_status status = matrix_view((smx_label){g->name, "", "x"}, x, -2, &g->x);
   if (status != SMX_OK) return status;
+  g->in[0] = vx, g->in[1] = mix ? vm : NULL;
   g->m = vx->shape[vx->ndim - 2], g->n = vx->shape[vx->ndim - 1];
-  if (mix) status = matrix_view((smx_label){g->name, "", "mix"}, mix, 1, &vm);
-  if (status == SMX_OK && mix && vm.shape[0] != g->m)
+  if (mix) status = matrix_view((smx_label){g->name, "", "mix"}, mix, 1, &g->mix);
+  if (status == SMX_OK && mix && vm->shape[0] != g->m)
     status =
-        smx_fail(SMX_ERR_SHAPE, "%s: mix: shape[0] is %lld, not %lld, the rows of x", g->name, (long long)vm.shape[0], (long long)g->m);
+        smx_fail(SMX_ERR_SHAPE, "%s: mix: shape[0] is %lld, not %lld, the rows of x", g->name, (long long)vm->shape[0], (long long)g->m);
   if (status != SMX_OK) return status;
   if (!smx_multiply(g->m, g->n, &cells) || cells > INT64_MAX / 64 || __builtin_add_overflow(5 * cells, 2 * (g->m + g->n) + 1, &all))
     return smx_fail(SMX_ERR_SHAPE, "%s: x: %lld x %lld is too large", g->name, (long long)g->m, (long long)g->n);
@@ -59,7 +63,7 @@ static smx_status group_open(group *g, const smx_tensor *mix, const smx_tensor *
   if (!at) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld bytes", g->name, (long long)all * 8);
   g->w = at += g->m, g->log_p = at += g->m, g->p = at += cells, g->room = at += cells, g->log_m = at += 3 * cells, g->y = at + g->n;
   for (int64_t i = 0; i < g->m; i++) g->log_w[i] = 0;
-  if (mix) matrix_load(&vm, vm.data, g->m, g->log_w);
+  if (mix) matrix_load(vm, vm->data, g->m, g->log_w);
   const smx_tensor w = group_tensor(g->w, 1, &g->m), log_w = group_tensor(g->log_w, 1, &g->m);
   status = smx_softmax(g->ctx, -1, &log_w, &w);
   if (status == SMX_OK) status = smx_log_softmax(g->ctx, -1, &log_w, &log_w);
@@ -107,18 +111,19 @@ static void jensen_shannon_of(group *g, double bad, const smx_view *vl, const sm
 
 smx_status smx_jensen_shannon(smx_context *ctx, const smx_tensor *mix, const smx_tensor *x, const smx_tensor *loss, const smx_tensor *dx) {
   group g = {.name = "smx_jensen_shannon", .ctx = ctx};
-  smx_view vx, vl, vd;
+  smx_view vl, vd;
   int64_t count;
   double bad;
-  smx_status status = group_open(&g, mix, x, &vx);
+  smx_status status = group_open(&g, mix, x);
   if (status != SMX_OK) return status;
-  const smx_view rows = outer(&vx, 2, &count), *in[] = {&vx};
-  status = matrix_output((smx_label){g.name, "", "loss"}, loss, &rows, 1, in, &vl);
-  if (status == SMX_OK && dx) status = matrix_output((smx_label){g.name, "", "dx"}, dx, &vx, dx == x ? 0 : 1, in, &vd);
+  const smx_view rows = outer(&g.x, 2, &count);
+  const bool in_place = dx == x;
+  status = matrix_output((smx_label){g.name, "", "loss"}, loss, &rows, 2, g.in, &vl);
+  if (status == SMX_OK && dx) status = matrix_output((smx_label){g.name, "", "dx"}, dx, &g.x, 2 - in_place, g.in + in_place, &vd);
   if (status == SMX_OK && dx && smx_view_overlap(&vd, &vl)) status = smx_fail(SMX_ERR_ALIAS, "%s: dx: overlaps loss", g.name);
   smx_fpenv env = smx_fpenv_enter();
   for (int64_t i = 0; i < count && status == SMX_OK; i++) {
-    status = group_load(&g, &vx, i, &bad);
+    status = group_load(&g, i, &bad);
     if (status == SMX_OK) jensen_shannon_of(&g, bad, &vl, dx ? &vd : NULL, i);
   }
   smx_fpenv_leave(env);
@@ -158,18 +163,17 @@ static smx_status centroid_step(group *g, double *change) {
 
 smx_status smx_js_centroid(smx_context *ctx, const smx_tensor *mix, const smx_tensor *x, const smx_tensor *y) {
   group g = {.name = "smx_js_centroid", .ctx = ctx};
-  smx_view vx, vy, like;
+  smx_view vy, like;
   int64_t count;
   double bad, change = 1;
-  smx_status status = group_open(&g, mix, x, &vx);
+  smx_status status = group_open(&g, mix, x);
   if (status != SMX_OK) return status;
-  like = outer(&vx, 2, &count);
+  like = outer(&g.x, 2, &count);
   like.shape[like.ndim++] = g.n;
-  const smx_view *in[] = {&vx};
-  status = matrix_output((smx_label){g.name, "", "y"}, y, &like, 1, in, &vy);
+  status = matrix_output((smx_label){g.name, "", "y"}, y, &like, 2, g.in, &vy);
   smx_fpenv env = smx_fpenv_enter();
   for (int64_t i = 0; i < count && g.m > 0 && g.n > 0 && status == SMX_OK; i++, change = 1) {
-    status = group_load(&g, &vx, i, &bad);
+    status = group_load(&g, i, &bad);
     for (int64_t j = 0; j < g.n; j++) g.y[j] = bad == bad ? 0 : bad;
     for (int step = 0; status == SMX_OK && bad == 0 && change >= 1e-10 && step < CENTROID_STEPS; step++)
       status = centroid_step(&g, &change);

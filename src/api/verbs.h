@@ -14,6 +14,11 @@ typedef struct matrix_call {
   const double *param;
   const smx_tensor *in[SMX_MAX_PORTS], *out[SMX_MAX_PORTS], *dout[SMX_MAX_PORTS], *din[SMX_MAX_PORTS];
 } matrix_call;
+/* Classes from votes by agreement with the majority (votes.c); posterior [items, classes]. */
+smx_status smx_votes_agreement(smx_context *ctx, size_t count, const smx_vote *votes, size_t items, size_t workers, size_t classes,
+                               double *posterior);
+smx_status matrix_dawid_skene(const matrix_call *c); /* votes_matrix.c */
+smx_status matrix_worker_agreement(const matrix_call *c);
 smx_status smx_matrix_run(size_t index, const matrix_call *c, bool backward);
 
 /* A tensor in CPU memory around a caller's buffer, which is not written where it is an input. */

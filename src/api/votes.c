@@ -1,5 +1,8 @@
 /* api/votes.c - what people who vote on the classes of items say about the items, and about themselves.
  *
+ * Agreement with the majority: a worker's skill is the share of his votes that the majority of their items has, skill_w = sum [l = top_i] / sum 1,
+ * and an item's classes are the shares of skill in its votes.
+ *
  * Dawid and Skene's model: an item has class k with probability prior_k, and a worker who sees it says l with probability error_kl of his own. Both
  * and the classes are found by expectation maximisation, from each item's shares of votes on:
  *
@@ -7,27 +10,34 @@
  *
  * All of it in double, in the order of the votes and of the indices. The products are kept as a number and a power of 2^512, so that no number of
  * votes takes them out of range and no logarithm is needed. */
-#include "base/base.h"
 #include "cpu/fpenv.h"
+#include "verbs.h"
 #include <string.h>
 
 typedef struct election {
+  const char *name;
   size_t count, items, workers, classes;
   const smx_vote *votes;
   double *posterior, *prior, *errors, *product;
-  int64_t *power, *seen; /* of the products; how many votes an item has */
+  int64_t *power, *seen; /* of the products, or how many votes a worker has; how many an item has */
 } election;
 
-static smx_status check_votes(const election *e, const smx_dawid_skene_options *o) {
+static smx_status check_votes(const election *e) {
+  const char *missing = e->count && !e->votes ? "votes" : e->items && e->classes && !e->posterior ? "posterior" : NULL;
+  if (missing) return smx_fail(SMX_ERR_NULL, "%s: %s is NULL", e->name, missing);
   for (size_t v = 0; v < e->count; v++) {
     const smx_vote *at = e->votes + v;
     if (at->item < 0 || (uint64_t)at->item >= e->items || at->worker < 0 || (uint64_t)at->worker >= e->workers)
-      return smx_fail(SMX_ERR_SHAPE, "smx_dawid_skene: vote %zu is about item %lld by worker %lld; there are %zu and %zu", v,
+      return smx_fail(SMX_ERR_SHAPE, "%s: vote %zu is about item %lld by worker %lld; there are %zu and %zu", e->name, v,
                       (long long)at->item, (long long)at->worker, e->items, e->workers);
     if (at->label < 0 || (uint64_t)at->label >= e->classes)
-      return smx_fail(SMX_ERR_TARGET, "smx_dawid_skene: vote %zu has label %lld, not 0..%lld", v, (long long)at->label,
+      return smx_fail(SMX_ERR_TARGET, "%s: vote %zu has label %lld, not 0..%lld", e->name, v, (long long)at->label,
                       (long long)e->classes - 1);
   }
+  return SMX_OK;
+}
+static smx_status check_options(const smx_dawid_skene_options *o) {
+  if (o && o->size != sizeof *o) return smx_fail(SMX_ERR_STRUCT, "smx_dawid_skene: options.size is %zu, not %zu", o->size, sizeof *o);
   if (o && !(o->tolerance >= 0 && o->tolerance <= 1))
     return smx_fail(SMX_ERR_PARAM, "smx_dawid_skene: options.tolerance is %g, not 0..1", o->tolerance);
   if (o && o->steps < 0) return smx_fail(SMX_ERR_PARAM, "smx_dawid_skene: options.steps is %lld", (long long)o->steps);
@@ -108,10 +118,10 @@ static smx_status election_open(election *e, smx_context *ctx, char **memory) {
   size_t cells, errors;
   if (e->items > most || __builtin_mul_overflow(e->items, e->classes, &cells) || cells > most ||
       __builtin_mul_overflow(e->classes, e->classes, &errors) || __builtin_mul_overflow(errors, e->workers, &errors) || errors > most)
-    return smx_fail(SMX_ERR_SHAPE, "smx_dawid_skene: items %zu, workers %zu, classes %zu overflow", e->items, e->workers, e->classes);
+    return smx_fail(SMX_ERR_SHAPE, "%s: items %zu, workers %zu, classes %zu overflow", e->name, e->items, e->workers, e->classes);
   const size_t all = 2 * cells + e->items + e->classes + errors;
   double *at = smx_alloc(ctx, (all + 1) * sizeof *at);
-  if (!at) return smx_fail(SMX_ERR_NOMEM, "smx_dawid_skene: no memory for %zu numbers", all);
+  if (!at) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %zu numbers", e->name, all);
   *memory = (char *)at;
   e->product = at, at += cells;
   e->power = (int64_t *)at, at += cells;
@@ -124,7 +134,8 @@ static smx_status election_open(election *e, smx_context *ctx, char **memory) {
 
 smx_status smx_dawid_skene(smx_context *ctx, const smx_dawid_skene_options *options, size_t count, const smx_vote *votes, size_t items,
                            size_t workers, size_t classes, double *posterior, double *prior, double *errors, int64_t *steps) {
-  election e = {.count = count,
+  election e = {.name = "smx_dawid_skene",
+                .count = count,
                 .items = items,
                 .workers = workers,
                 .classes = classes,
@@ -133,11 +144,8 @@ smx_status smx_dawid_skene(smx_context *ctx, const smx_dawid_skene_options *opti
                 .prior = prior,
                 .errors = errors};
   char *memory = NULL;
-  if (options && options->size != sizeof *options)
-    return smx_fail(SMX_ERR_STRUCT, "smx_dawid_skene: options.size is %zu, not %zu", options->size, sizeof *options);
-  if ((count && !votes) || (items && classes && !posterior))
-    return smx_fail(SMX_ERR_NULL, "smx_dawid_skene: %s is NULL", count && !votes ? "votes" : "posterior");
-  smx_status status = check_votes(&e, options);
+  smx_status status = check_options(options);
+  if (status == SMX_OK) status = check_votes(&e);
   if (status == SMX_OK) status = election_open(&e, ctx, &memory);
   if (status != SMX_OK) return status;
   const int64_t most = options && options->steps ? options->steps : 100;
@@ -152,5 +160,57 @@ smx_status smx_dawid_skene(smx_context *ctx, const smx_dawid_skene_options *opti
   smx_fpenv_leave(env);
   if (steps) *steps = step;
   smx_free(ctx, memory);
+  return SMX_OK;
+}
+
+/* What most of an item's votes say, the first of those that are equally many. */
+static int64_t majority(const election *e, size_t item) {
+  const double *share = e->posterior + item * e->classes;
+  size_t top = 0;
+  for (size_t k = 1; k < e->classes; k++)
+    if (share[k] > share[top]) top = k;
+  return (int64_t)top;
+}
+
+static void agree(const election *e, double *skill) {
+  for (size_t w = 0; w < e->workers; w++) skill[w] = 0, e->power[w] = 0;
+  for (size_t v = 0; v < e->count; v++) {
+    skill[e->votes[v].worker] += e->votes[v].label == majority(e, (size_t)e->votes[v].item);
+    e->power[e->votes[v].worker]++;
+  }
+  for (size_t w = 0; w < e->workers; w++) skill[w] = e->power[w] ? skill[w] / (double)e->power[w] : 0;
+}
+
+/* Whoever is with an item's majority has some skill, so a sum of 0 is that of no votes. */
+static void weigh_votes(const election *e, const double *skill) {
+  const size_t c = e->classes;
+  memset(e->product, 0, e->items * c * sizeof *e->product);
+  for (size_t v = 0; v < e->count; v++) e->product[(size_t)e->votes[v].item * c + (size_t)e->votes[v].label] += skill[e->votes[v].worker];
+  for (size_t i = 0; i < e->items; i++) {
+    double sum = 0;
+    for (size_t k = 0; k < c; k++) sum += e->product[i * c + k];
+    for (size_t k = 0; k < c && sum > 0; k++) e->posterior[i * c + k] = e->product[i * c + k] / sum;
+  }
+}
+
+smx_status smx_votes_agreement(smx_context *ctx, size_t count, const smx_vote *votes, size_t items, size_t workers, size_t classes,
+                               double *posterior) {
+  election e = {"worker_agreement", count, items, workers, classes, votes, posterior, NULL, NULL, NULL, NULL, NULL};
+  size_t cells, all;
+  smx_status status = check_votes(&e);
+  if (status != SMX_OK) return status;
+  if (__builtin_mul_overflow(items, classes, &cells) || __builtin_add_overflow(cells, items, &all) || workers > PTRDIFF_MAX / 64 ||
+      all > PTRDIFF_MAX / 64)
+    return smx_fail(SMX_ERR_SHAPE, "%s: items %zu, workers %zu, classes %zu overflow", e.name, items, workers, classes);
+  double *room = smx_alloc(ctx, (all + 2 * workers + 1) * sizeof *room);
+  if (!room) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %zu numbers", e.name, all + 2 * workers);
+  e.product = room, e.seen = (int64_t *)(room + cells), e.power = (int64_t *)(room + all);
+  double *skill = room + all + workers;
+  smx_fpenv env = smx_fpenv_enter();
+  shares_of_votes(&e);
+  agree(&e, skill);
+  weigh_votes(&e, skill);
+  smx_fpenv_leave(env);
+  smx_free(ctx, room);
   return SMX_OK;
 }

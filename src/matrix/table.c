@@ -32,6 +32,20 @@ static const smx_port regression_out[] = {
     {"hessian_v", SMX_SHAPE_COLUMN, OPT, "the Hessian times v"},
 };
 
+static const smx_port opinions_in[] = {
+    {"x", SMX_SHAPE_FULL, 0, "rows of logits, or of logarithms of probabilities, over the same classes [m, n]"},
+    {"mix", SMX_SHAPE_ROW, OPT, "logits of how much each row counts, w = softmax(mix) [m]; all alike if absent"},
+};
+static const smx_port divergence_out[] = {
+    {"loss", SMX_SHAPE_SCALAR, 0, "the divergence, at most log m"},
+    {"dx", SMX_SHAPE_FULL, OPT, "its gradient by x"},
+};
+static const smx_port centroid_out[] = {{"y", SMX_SHAPE_COLUMN, 0, "probabilities"}};
+static const smx_port votes_in[] = {
+    {"x", SMX_SHAPE_FULL, 0, "votes [items, workers]: a class of 0..k-1, or a negative number or NaN where there is none"},
+};
+static const smx_port posterior_out[] = {{"y", SMX_SHAPE_K, 0, "the probability of each class [items, k]"}};
+
 static const char *const ways[] = {"steps", "limit", NULL};
 static const smx_param sinkhorn_params[] = {
     {"steps", "half steps; 1 = softmax of the rows", 5, 1, 1000, SMX_PARAM_INT, NULL},
@@ -40,6 +54,13 @@ static const smx_param sinkhorn_params[] = {
 static const smx_param objective_params[] = {
     {"mu", "how smooth: f is at most mu log m above the maximum", 1, 1e-300, 1e300, 0, NULL},
 };
+#define CLASSES_PARAM {"k", "how many classes there are", 2, 1, 1e9, SMX_PARAM_INT, NULL}
+static const smx_param skene_params[] = {
+    CLASSES_PARAM,
+    {"steps", "the most there may be", 100, 1, 1e9, SMX_PARAM_INT, NULL},
+    {"tolerance", "done when no probability moved more in a step", 1e-9, 0, 1, SMX_PARAM_OPEN_MIN, NULL},
+};
+static const smx_param agreement_params[] = {CLASSES_PARAM};
 
 enum { BACKWARD = SMX_OP_BACKWARD, INPLACE = SMX_OP_INPLACE };
 
@@ -89,4 +110,42 @@ const smx_op matrix_table[MATRIX_COUNT] = {
                   "worked out here",
         .example = "softmax run softmax_regression a.npy b.npy x.npy v.npy",
         INPUTS(regression_in), OUTPUTS(regression_out)},
+    [MATRIX_jensen_shannon_divergence] = {
+        .id = 405, .name = "jensen_shannon_divergence", .family = "matrix", .flags = 0, .tolerance = 64,
+        .title = "how far several distributions are apart",
+        .formula = "loss = sum_i w_i D(p_i || M),  M = sum_i w_i p_i,  p_i = softmax(x_i), w = softmax(mix)",
+        .about = "The rows of x are distributions over the same classes. For two rows that count alike it is jensen_shannon. A row that counts "
+                 "nothing is not read as numbers; a NaN in another makes the result NaN; where another has nothing valid it is 0. Gradient: w_i "
+                 "p_ij (log p_ij / M_j - D(p_i || M)). All arithmetic is in double. smx_jensen_shannon takes many such problems at once.",
+        .source = "Divergence Measures Based on the Shannon Entropy (Lin 1991)",
+        .example = "softmax run jensen_shannon_divergence logits.npy mix.npy -o divergence.npz",
+        INPUTS(opinions_in), OUTPUTS(divergence_out)},
+    [MATRIX_jensen_shannon_centroid] = {
+        .id = 406, .name = "jensen_shannon_centroid", .family = "matrix", .flags = 0, .tolerance = 64,
+        .title = "the distribution between several others",
+        .formula = "y = argmin_y sum_i w_i JS(p_i, y),  p_i = softmax(x_i), w = softmax(mix)",
+        .about = "One soft label of several. By a fixed point, until the sum of changes is below 1e-10, or 1000 steps, in double. Other ways: "
+                 "labels_mix, which is their mean, and labels_crowd, their product. NaN, and rows that are empty or do not count: as in "
+                 "jensen_shannon_divergence. smx_js_centroid takes many such problems at once.",
+        .source = "On a Generalization of the Jensen-Shannon Divergence and the Jensen-Shannon Centroid (Nielsen 2020)",
+        .example = "softmax run jensen_shannon_centroid logits.npy",
+        INPUTS(opinions_in), OUTPUTS(centroid_out)},
+    [MATRIX_dawid_skene] = {
+        .id = 407, .name = "dawid_skene", .family = "matrix", .flags = 0, .tolerance = 64,
+        .title = "classes from votes, where workers err each in a way of his own",
+        .formula = "y_ik ~ prior_k prod_w error^w_(k, x_iw),  prior_k = mean_i y_ik, error^w_kl = how often w says l where the class is k",
+        .about = "Expectation maximisation, from the shares of votes on, in double. An item without votes has the prior. smx_dawid_skene takes votes "
+                 "as a list, several by a worker on one item among them, and gives the prior and the errors too.",
+        .source = "Maximum Likelihood Estimation of Observer Error-Rates Using the EM Algorithm (Dawid, Skene 1979)",
+        .example = "softmax run dawid_skene votes.csv --k 4",
+        INPUTS(votes_in), OUTPUTS(posterior_out), PARAMS(skene_params)},
+    [MATRIX_worker_agreement] = {
+        .id = 408, .name = "worker_agreement", .family = "matrix", .flags = 0, .tolerance = 64,
+        .title = "classes from votes, weighed by how often a worker agrees with the majority",
+        .formula = "y_ik = sum_(w: x_iw = k) skill_w / sum_w skill_w,  skill_w = the share of w's votes that the majority of their items has",
+        .about = "One look at the majority, and one at who is with it (Worker Agreement with Aggregate); ties go to the lower class. An item "
+                 "without votes has 1 / k. All arithmetic is in double.",
+        .source = "Learning from Crowds with Crowd-Kit (Ustalov, Pavlichenko, Tseitlin 2024)",
+        .example = "softmax run worker_agreement votes.csv --k 4",
+        INPUTS(votes_in), OUTPUTS(posterior_out), PARAMS(agreement_params)},
 };

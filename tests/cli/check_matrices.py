@@ -17,9 +17,12 @@ def affine():
 def all_of_them_run():
     put("x.npy", A.npy("f32", SHAPE, scores(SHAPE)))
     affine()
+    put("votes.npy", A.npy("f32", (3, 4), [0, 1, 1, -1, 0, 0, 1, 0, 1, -1, 1, 1]))
     for op in operators():
         if op["family"] == "matrix":
-            files = ["x.npy"] if len(op["inputs"]) == 1 else ["a.npy", "b.npy", "p.npy", "v.npy"]
+            files = ["a.npy", "b.npy", "p.npy", "v.npy"][:len(op["inputs"])]
+            if len(op["inputs"]) == 1:
+                files = ["votes.npy" if op["outputs"][0]["shape"] == "k" else "x.npy"]
             run("run", op["name"], *files)
             run("run", op["name"], *files, "-o", "o.safetensors")
             assert list(A.read_safetensors(get("o.safetensors"))) == [p["name"] for p in op["outputs"]]
@@ -63,6 +66,23 @@ def objectives():
 
 
 @test("matrices")
+def opinions():
+    put("x.npy", A.npy("f64", (3, 4), [2, 1, 0.1, -1, 0.5, -0.3, 1.2, 0, 0, 3, -2, 0.5]))
+    put("mix.npy", A.npy("f64", (3,), [0.5, -1, 0.25]))
+    run("run", "jensen_shannon_divergence", "x.npy", "mix.npy", "-o", "o.npz")
+    got = A.read_npz(get("o.npz"))
+    close(got["loss"][2], [0.32996048072879394], 1e-15)
+    close(got["dx"][2][:2], [0.126633517156539, -0.10122176056873], 1e-10)
+    run("run", "jensen_shannon_centroid", "x.npy", "mix.npy", "-o", "y.npy")
+    close(A.read_npy(get("y.npy"))[2], [0.3567273730062621, 0.4922408579865097, 0.08511268405975726, 0.06591908494747096], 1e-9)
+    put("votes.csv", b"0,0,1\n1,1,1\n0,0,-1\n1,0,1\n")
+    run("run", "worker_agreement", "votes.csv", "-o", "y.npy")
+    close(A.read_npy(get("y.npy"))[2], [21 / 29, 8 / 29, 0, 1, 1, 0, 9 / 29, 20 / 29], 1e-12)
+    run("run", "dawid_skene", "votes.csv", "--k", "3", "-o", "y.npy")
+    assert A.read_npy(get("y.npy"))[1] == (4, 3)
+
+
+@test("matrices")
 def wrong_matrices():
     put("x.npy", A.npy("f32", (2, 3), scores((2, 3))))
     put("n.npy", A.npy("f32", (3,), [1, 2, 3]))
@@ -73,5 +93,8 @@ def wrong_matrices():
                                     (("orthostochastic", "x.npy"), REFUSED, ["x.npy: x: ", "square"]),
                                     (("logsumexp_objective", "a.npy", "p.npy", "p.npy"), REFUSED, ["p.npy: b: "]),
                                     (("logsumexp_objective", "a.npy", "b.npy"), USAGE, "'x' is missing"),
-                                    (("softmax_regression", "a.npy", "b.npy", "b.npy"), REFUSED, ["b.npy: x: shape[0] is 3"])):
+                                    (("softmax_regression", "a.npy", "b.npy", "b.npy"), REFUSED, ["b.npy: x: shape[0] is 3"]),
+                                    (("jensen_shannon_divergence", "x.npy", "b.npy"), REFUSED, ["mix: ", "3", "2"]),
+                                    (("dawid_skene", "x.npy"), REFUSED, ["x.npy: x: [0, ", "no class of 0..1"]),
+                                    (("worker_agreement", "x.npy", "--k", "0"), USAGE, "--k 0")):
         fails(status, "run", *arguments, says=says)
