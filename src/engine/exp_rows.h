@@ -4,8 +4,9 @@
 #define SMX_ENGINE_EXP_ROWS_H
 #include "exp_program.h"
 
-/* Rows of more elements than this take the program: summed from memory once, then computed again while they are written. */
-enum { EXP_CACHED = SMX_REAL == 32 ? 131072 : 65536 };
+/* Rows of more elements than EXP_CACHED take the program: summed from memory once, then computed again while they are written. Weights that do not
+ * pass the caches keep their terms in the output up to EXP_STORED. */
+enum { EXP_CACHED = SMX_REAL == 32 ? 131072 : 65536, EXP_STORED = 16 * EXP_CACHED };
 
 /* In calls of more elements than FOLLOW, short rows have the row AHEAD of them fetched while they are summed. */
 enum { FOLLOW = 262144, AHEAD = 4 };
@@ -96,8 +97,10 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
   }
   if (c->rows == 0 || (b->small && c->plan == PLAN_AUTO && b->small(kernel, c))) return;
   real scratch[GROUP] __attribute__((aligned(64)));
-  row_plan plan = c->plan != PLAN_AUTO ? c->plan : c->n > EXP_CACHED ? PLAN_STREAM : c->bypass ? PLAN_SCRATCH : PLAN_CACHE;
-  bool weights = b->kind == EXP_WEIGHTS && !b->gradient, scratched = plan == PLAN_SCRATCH && c->n <= GROUP;
+  const bool weights = b->kind == EXP_WEIGHTS && !b->gradient;
+  const size_t most = weights && !c->bypass ? EXP_STORED : EXP_CACHED;
+  const row_plan plan = c->plan != PLAN_AUTO ? c->plan : c->n > most ? PLAN_STREAM : c->bypass ? PLAN_SCRATCH : PLAN_CACHE;
+  const bool scratched = plan == PLAN_SCRATCH && c->n <= GROUP;
   const bool many = c->rows * c->n > FOLLOW, follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && many;
   const bool far =
       c->plan == PLAN_AUTO && many && c->n > 2 * GROUP && c->n <= RUN * GROUP && !b->look && (c->bypass || b->kind == EXP_SCALAR);
