@@ -34,6 +34,17 @@ def of_halves_goal(r, cases):
     return max(goals, default=None)
 
 
+def of_avx2_bound(r, _):
+    ns = r["ns"]
+    return r["arithmetic"] * ns["fma_avx2"] / ns["smx-avx2"] if "fma_avx2" in ns and "smx-avx2" in ns else None
+
+
+def of_softmax_weights(r, cases):
+    """The time of attention with softmax's weights, divided by this one's."""
+    same = cases.get(re.sub("_(sigmoid|softpick)/", "_full/", r["case"]))
+    return same and r["ours"] and same["ours"] / r["ours"]
+
+
 def of_avx512(r, _):
     ns = r["ns"]
     return ns["smx"] / ns["smx-avx2"] if "smx" in ns and "smx-avx2" in ns else None
@@ -53,6 +64,12 @@ BARS = (
     ("columns: of memcpy", r"softmax/f32/.*@\d/t\d", of_memcpy, 0.45),
     ("AVX2 in cache: of AVX-512", r"softmax/f32/1x(1024|16384)/t1", of_avx512, 0.70),
     ("AVX2 out of cache: of AVX-512", r"softmax/f32/(1x4194304|1x67108864|1024x32768)/t1", of_avx512, 0.95),
+    ("attention: of the arithmetic", r"attention_full/f32/.*", of_bound, 0.65),
+    ("causal attention: of the arithmetic", r"attention_causal/f32/.*", of_bound, 0.60),
+    ("gradients of attention: of the arithmetic", r"attention_(full|causal)_dx/f32/.*", of_bound, 0.50),
+    ("attention on AVX2: of its arithmetic", r"attention_(full|causal)/f32/.*", of_avx2_bound, 0.60),
+    ("attention, one query a head: of the reading", r"attention_decode/.*", of_bound, 0.85),
+    ("attention by sigmoid and softpick: softmax's time / theirs", r"attention_(sigmoid|softpick)/f32/.*", of_softmax_weights, 1 / 1.1),
 )
 
 

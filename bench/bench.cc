@@ -18,7 +18,7 @@ namespace {
 struct Cases {
   const char *verbs; /* separated by spaces; "op" and "grad" are every operator of the table */
   const char *dtypes;
-  const char *shapes; /* ROWSxN, or sizes with the axis as @A */
+  const char *shapes; /* ROWSxN, or sizes with the axis as @A; of attention HEADSxLENGTHxWIDTH */
 };
 
 const Cases table[] = {
@@ -35,6 +35,9 @@ const Cases table[] = {
     {"op:softmax op:sparsemax op:entmax15 op:softpick op:softmax_n op:sigmoid_attention op:taylor_softmax op:stablemax op:ssmax "
      "op:power_softmax",
      "f32", "2048x32768"},
+    {"attention_full attention_causal attention_full_dx attention_causal_dx attention_sigmoid attention_softpick", "f32",
+     "8x1024x64 8x1024x128 2x4096x64 2x4096x128"},
+    {"attention_decode", "f32 f16", "32x8192x128"},
 };
 
 enum { MIN_PARALLEL = 1 << 18 }; /* elements from which two threads are worth a line */
@@ -101,6 +104,8 @@ bool row_stays_in_cache(const Problem &p, const Verb &v) {
 } // namespace
 
 Least least_work(const Problem &p) {
+  Least attention;
+  if (attention_work(p, &attention)) return attention;
   if (const smx_op *op = p.op()) return operator_work(op, p.gradient());
   for (const Verb &v : verbs)
     if (p.verb == v.name) {

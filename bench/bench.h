@@ -10,7 +10,7 @@
 /* A case is one verb on one shape: what every implementation is asked to do. */
 struct Problem {
   std::string verb; /* "softmax", "log_softmax", "logsumexp", "softmax_backward", "cross_entropy", "cross_entropy_dx" (the
-                       loss with its gradient); "op:NAME" or "grad:NAME" of the operator table */
+                       loss with its gradient); "op:NAME" or "grad:NAME" of the operator table; "attention_..." (attention.cc) */
   std::vector<int64_t> shape;
   int axis = -1; /* -1 or an index */
   std::string dtype;
@@ -42,10 +42,13 @@ void *output(size_t bytes);
 
 std::vector<Implementation> library_implementations();
 std::vector<Implementation> peer_implementations();
-std::vector<Implementation> ceiling_implementations(); /* memcpy, read, write, write_nt on the bytes of the case; fma */
+std::vector<Implementation> ceiling_implementations(); /* memcpy, read, write, write_nt on the bytes of the case; fma, fma_avx2 */
 
 /* Operators of the table through smx_forward and smx_backward; `optional`: with the optional inputs too. */
 Call operator_call(const Problem &p, bool optional);
+
+/* Attention, by the verbs "attention_..."; threads 0: without a context. */
+Call attention_call(const Problem &p, int threads);
 
 /* What any implementation does at least, per element. Inputs are read once if a row stays in the second-level cache, else twice. */
 struct Least {
@@ -53,5 +56,6 @@ struct Least {
   double arithmetic;    /* instructions of the units that multiply and add */
 };
 Least least_work(const Problem &p);
+bool attention_work(const Problem &p, Least *least); /* whether it is such a verb */
 
 #endif

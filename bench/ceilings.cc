@@ -95,16 +95,19 @@ __attribute__((target("avx2,fma"))) float multiply_avx2(size_t count) { return m
 #endif
 
 struct Unit {
+  const char *name; /* of the ceiling */
   Multiplier run;
   int bytes; /* of a vector */
 };
 
-Unit best_unit() {
+/* The best one, and where that is wider than AVX2's also that. */
+std::vector<Unit> units() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return {multiply_avx512, 64};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {multiply_avx2, 32};
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (__builtin_cpu_supports("avx512f")) return {{"fma", multiply_avx512, 64}, {"fma_avx2", multiply_avx2, 32}};
+  if (avx2) return {{"fma", multiply_avx2, 32}};
 #endif
-  return {multiply_plain, 16};
+  return {{"fma", multiply_plain, 16}};
 }
 
 /* ---- The calls ----------------------------------------------------------------------------------------------------------------------- */
@@ -112,8 +115,7 @@ Unit best_unit() {
 enum { MULTIPLICATIONS = 1 << 20 }; /* elements of a call, whatever the case */
 
 /* One of the threads at its share: they need nothing from each other. */
-Call multiply_call(const Problem &p) {
-  const Unit unit = best_unit();
+Call multiply_call(const Problem &p, const Unit &unit) {
   const int size = p.dtype == "f64" ? 8 : 4; /* halves are computed in f32 */
   const size_t count = static_cast<size_t>(MULTIPLICATIONS) * size / unit.bytes / p.threads;
   return [=] {
@@ -165,7 +167,7 @@ std::vector<Implementation> ceiling_implementations() {
       {"read", read_call},
       {"write", [](const Problem &p) { return write_call(p, write_plain); }},
   };
-  all.push_back({"fma", multiply_call, MULTIPLICATIONS});
+  for (const Unit &unit : units()) all.push_back({unit.name, [=](const Problem &p) { return multiply_call(p, unit); }, MULTIPLICATIONS});
   if (Writer writer = best_nt_writer()) all.push_back({"write_nt", [=](const Problem &p) { return write_call(p, writer); }});
   return all;
 }

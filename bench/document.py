@@ -68,7 +68,8 @@ def verb_table(cases):
                LIMITS[r["limit"]]]
         slower = [figure("smx-avx2" in r["ns"] and r["ns"]["smx-avx2"] / r["ours"] or None)] if avx2 else []
         rows.append(own + slower + [figure(r["ratios"].get(peer)) for peer in peers])
-    head = ["rows x n", "threads", "ns", "+-", "of the bound", "set by"] + (["AVX2"] if avx2 else []) + [PEER_NAMES[p] for p in peers]
+    sizes = "heads x length x width" if cases[0]["case"].startswith("attention_") else "rows x n"
+    head = [sizes, "threads", "ns", "+-", "of the bound", "set by"] + (["AVX2"] if avx2 else []) + [PEER_NAMES[p] for p in peers]
     return table(head, rows)
 
 

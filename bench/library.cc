@@ -32,11 +32,13 @@ Call cross_entropy_call(const Problem &p, const ContextPtr &ctx) {
   for (size_t i = 0; i < rows; i++) (*target)[i] = static_cast<int64_t>(i * 7919 % n);
   return [=] { require(smx_cross_entropy_f32(ctx.get(), rows, n, x, target->data(), nullptr, loss->data(), dx, nullptr)); };
 }
+bool is_attention(const Problem &p) { return p.verb.compare(0, 10, "attention_") == 0; }
 bool is_cross_entropy(const Problem &p) { return p.verb.compare(0, 13, "cross_entropy") == 0; }
 
 Call plain_call(const Problem &p) {
   if (p.threads != 1 || !p.contiguous()) return {};
   if (is_cross_entropy(p)) return cross_entropy_call(p, nullptr);
+  if (is_attention(p)) return attention_call(p, 0);
   if (p.verb == "softmax") return plain_softmax(p);
   if (p.dtype != "f32") return {};
   const size_t rows = p.rows(), n = p.n();
@@ -58,6 +60,7 @@ struct Tensors {
 
 Call tensor_call(const Problem &p) {
   if (is_cross_entropy(p)) return cross_entropy_call(p, make_context(p.threads));
+  if (is_attention(p)) return p.threads > 1 ? attention_call(p, p.threads) : Call();
   auto s = std::make_shared<Tensors>();
   const int axis = p.axis;
   s->ctx = make_context(p.threads);
