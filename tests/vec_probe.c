@@ -1,6 +1,8 @@
 /* vec_probe.c - see vec_probe.h. Compiled once for every instruction set and real type, with the flags of its kernels. */
+#include "util.h"
 #include "vec_probe.h"
 
+#include "columns.h"
 #include "math.h"
 #include "pack.h"
 #include "quotient.h"
@@ -69,6 +71,37 @@ SMI vreal quotients(vreal x, vreal y) {
 #endif
 }
 
+/* Column c of the matrix whose rows are numbers of x, y, z and x again, with a gap between them. */
+SMI vreal column(vreal x, vreal y, vreal z, int c) {
+  real rows[LANES][REAL_STEP + 1] = {{0}}, part[REAL_STEP][LANES];
+  vreal out[REAL_STEP];
+  v_store(part[0], x), v_store(part[1], y), v_store(part[2], z), v_store(part[3], x);
+  for (int r = 0; r < LANES; r++)
+    for (int i = 0; i < REAL_STEP; i++) rows[r][i] = part[(r + i) % REAL_STEP][r];
+  v_columns((const char *)rows, sizeof rows[0], out);
+  return out[c];
+}
+
+/* The same of halves, whose bits are those of x and y; portable kernels widen them one by one. */
+SMI vreal half_column(vreal x, vreal y, int c, int bfloat) {
+  uint16_t rows[LANES][HALF_STEP + 1] = {{0}}, words[2 * VEC_BYTES / 2];
+  real part[2 * LANES];
+  v_store(part, x), v_store(part + LANES, y);
+  memcpy(words, part, sizeof words);
+  for (int r = 0; r < LANES; r++)
+    for (int i = 0; i < HALF_STEP; i++) rows[r][i] = words[(r * 5 + i * 7) % (2 * VEC_BYTES / 2)];
+#ifdef V_HAS_HALVES
+  vreal out[HALF_STEP];
+  if (bfloat) v_columns_bf16((const char *)rows, sizeof rows[0], out);
+  else v_columns_f16((const char *)rows, sizeof rows[0], out);
+  return out[c];
+#else
+  real out[LANES];
+  for (int r = 0; r < LANES; r++) out[r] = (real)dtype_load(bfloat ? SMX_BF16 : SMX_F16, &rows[r][c]);
+  return v_load(out);
+#endif
+}
+
 /* name, domain, expression of x, y, z */
 #define FUNCTIONS(F) \
   F(set1, ANY, v_set1(v_first(x))) \
@@ -106,6 +139,18 @@ SMI vreal quotients(vreal x, vreal y) {
   F(hsums, ANY, v_hsums(x, y, z, v_sub(x, z))) \
   F(hmaxs, ORDINARY, v_hmaxs(x, y, z, v_sub(x, z))) \
   F(fold, ORDINARY, fold(x, y, z)) \
+  F(column_0, ANY, column(x, y, z, 0)) \
+  F(column_1, ANY, column(x, y, z, 1)) \
+  F(column_2, ANY, column(x, y, z, 2)) \
+  F(column_3, ANY, column(x, y, z, 3)) \
+  F(f16_column_0, ANY, half_column(x, y, 0, 0)) \
+  F(f16_column_3, ANY, half_column(x, y, 3, 0)) \
+  F(f16_column_5, ANY, half_column(x, y, 5, 0)) \
+  F(f16_column_6, ANY, half_column(x, y, 6, 0)) \
+  F(bf16_column_1, ANY, half_column(x, y, 1, 1)) \
+  F(bf16_column_2, ANY, half_column(x, y, 2, 1)) \
+  F(bf16_column_4, ANY, half_column(x, y, 4, 1)) \
+  F(bf16_column_7, ANY, half_column(x, y, 7, 1)) \
   F(round, SMALL, v_round(x)) \
   F(exp_pair_p, SMALL, pair(x, 0)) \
   F(exp_pair_k, SMALL, pair(x, 1)) \

@@ -1,8 +1,12 @@
-/* api/attention_grad.c - the gradient of attention: checks, then three rounds of tasks. The first leaves a few numbers a row in memory, the others
- * walk the pairs of rows and keys anew: chunks of rows for dq, some keys at a time for dk and dv. Tasks share nothing that they write. */
+/* api/attention_grad.c - the gradient of attention: checks, then rounds of tasks. The first leaves a few numbers a row in memory. Then a task is a
+ * head, where there are enough of them for the threads, or pairs of rows and keys are walked twice: chunks of rows for dq, some keys at a time for dk
+ * and dv. Tasks share nothing that they write, and all have the same bits. */
 #include "attention.h"
 
-enum { CHUNK = 384 }; /* rows of a task */
+enum {
+  CHUNK = 384, /* rows of a task */
+  WHOLE = 0    /* a task is a head */
+};
 
 typedef struct unit {
   int64_t sequence, head, first, rows;
@@ -19,16 +23,16 @@ typedef struct crew {
 
 static int64_t groups_of(const attention_job *j) { return j->heads / j->kv_heads; }
 
-/* Chunks of the rows, or of the keys, of every head; with w->units NULL only counts. */
+/* Chunks of the rows, or of the keys, of every head, or whole heads; with w->units NULL only counts. */
 static void list_units(crew *w, int64_t chunk, bool keys) {
   const attention_job *j = w->j;
   w->count = 0;
   for (int64_t b = 0; b < j->batch; b++) {
     int64_t own = j->key_offsets.data ? attention_keys(j, b) : j->lk; /* beyond the length of a sequence gradients are 0 */
-    int64_t rows = keys ? own : attention_queries(j, b) * groups_of(j), chunks = (rows + chunk - 1) / chunk;
+    int64_t rows = keys ? own : attention_queries(j, b) * groups_of(j), chunks = chunk == WHOLE ? 1 : (rows + chunk - 1) / chunk;
     for (int64_t i = 0; i < j->kv_heads * chunks; i++) {
       int64_t first = i % chunks * chunk, left = rows - first;
-      if (w->units) w->units[w->count] = (unit){b, i / chunks, first, left < chunk ? left : chunk};
+      if (w->units) w->units[w->count] = (unit){b, i / chunks, first, chunk != WHOLE && chunk < left ? chunk : left};
       w->count++;
     }
   }
@@ -45,7 +49,9 @@ static void grad_task(void *arg, int64_t i) {
   t.split = j->key_start / ATTN_SPLIT;
   t.splits = attention_splits(j, t.head.lk) - t.split;
   t.columns = j->lk;
-  if (!attention_task(j, &t, j->kernels->grads->scratch(&j->call, t.rows), w->kernel)) atomic_store(&w->no_memory, true);
+  const attention_grads *grads = j->kernels->grads;
+  size_t bytes = w->kernel == grads->all ? grads->all_scratch(&j->call, &t.head) : grads->scratch(&j->call, t.rows);
+  if (!attention_task(j, &t, bytes, w->kernel)) atomic_store(&w->no_memory, true);
 }
 
 static void run_round(crew *w, int64_t chunk, bool keys, attention_kernel *kernel) {
@@ -63,6 +69,13 @@ static void run_round(crew *w, int64_t chunk, bool keys, attention_kernel *kerne
   smx_free(j->ctx, w->units);
 }
 
+/* All gradients in one walk take 5 products of pairs, in two walks 7, but then the threads share every head. */
+static bool heads_suffice(const attention_job *j) {
+  if (!j->dq.data || j->scores.data || !(j->dk.data || j->dv.data)) return false;
+  int64_t threads = smx_context_threads(j->ctx), heads = j->batch * j->kv_heads, rounds = (heads + threads - 1) / threads;
+  return 5 * rounds * threads <= 7 * heads;
+}
+
 smx_status attention_run_gradients(const attention_job *j) {
   crew w = {.j = j};
   if (j->kv_heads == 0) return SMX_OK;
@@ -70,9 +83,11 @@ smx_status attention_run_gradients(const attention_job *j) {
   w.stats = smx_alloc(j->ctx, (size_t)(rows * ATTN_STATS * j->real_bytes));
   if (!w.stats) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows", j->name, (long long)rows);
   const attention_grads *grads = j->kernels->grads;
+  const bool all = heads_suffice(j);
   run_round(&w, CHUNK, false, grads->prepare);
-  if ((j->dq.data || j->scores.data) && !atomic_load(&w.no_memory)) run_round(&w, CHUNK, false, grads->queries);
-  if ((j->dk.data || j->dv.data) && !atomic_load(&w.no_memory)) run_round(&w, ATTN_KEYS, true, grads->keys);
+  if (all && !atomic_load(&w.no_memory)) run_round(&w, WHOLE, true, grads->all);
+  if (!all && (j->dq.data || j->scores.data) && !atomic_load(&w.no_memory)) run_round(&w, CHUNK, false, grads->queries);
+  if (!all && (j->dk.data || j->dv.data) && !atomic_load(&w.no_memory)) run_round(&w, ATTN_KEYS, true, grads->keys);
   smx_free(j->ctx, w.stats);
   return atomic_load(&w.no_memory) ? smx_fail(SMX_ERR_NOMEM, "%s: no memory for scratch rows", j->name) : SMX_OK;
 }

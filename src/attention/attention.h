@@ -107,12 +107,15 @@ typedef struct attn_facts {
 } attn_facts;
 extern const attn_facts attention_table[SMX_ATTENTION_KINDS];
 
-/* The gradients: prepare for every row of a head first, then the others in any order. grad_keys takes keys for rows, at most ATTN_KEYS. */
+/* The gradients: prepare for every row of a head first, then queries and keys in any order, or all, which has less to compute. Keys takes keys for
+ * rows, at most ATTN_KEYS; all takes all keys of a head and forgets what the task says of its rows. */
 typedef struct attention_grads {
-  size_t (*scratch)(const attn_call *call, int64_t rows); /* bytes, for each of them */
+  size_t (*scratch)(const attn_call *call, int64_t rows);              /* bytes, for each of them, */
+  size_t (*all_scratch)(const attn_call *call, const attn_head *head); /* but for all */
   void (*prepare)(attn_task *t, void *scratch);
   void (*queries)(attn_task *t, void *scratch);
   void (*keys)(attn_task *t, void *scratch);
+  void (*all)(attn_task *t, void *scratch);
 } attention_grads;
 
 typedef struct attention_tropical {

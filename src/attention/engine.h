@@ -19,11 +19,12 @@ typedef struct panels {
   int64_t columns, padded; /* padded: filled up to whole vectors */
   int64_t first, end;      /* panel p holds rows first + 64 p and on, below end */
   bool keep;               /* every panel has a place of its own; otherwise all share one */
+  bool raw;                /* rows of halves may stay as they lie */
+  ahead *next;             /* what is fetched meanwhile, or NULL */
   real *packed, *staged, *buffer;
   uint32_t is_packed, is_staged, known, finite; /* bit p */
-  int hand;                                     /* the panel that row and pitch are of, or -1 */
-  const real *row;
-  int64_t pitch;
+  int hand;                                     /* the panel that rows are of, or -1 */
+  rows_at rows;
 } panels;
 
 static inline void panels_at(panels *s, int64_t first) {
@@ -48,48 +49,54 @@ static inline int addresses(const panels *s, int p, const char *at[ATTN_PANEL]) 
 static inline const real *packed_panel(panels *s, int p) {
   real *out = s->packed + (s->keep ? p : 0) * ATTN_PANEL * s->columns;
   const char *at[ATTN_PANEL];
+  ahead none = {0};
   if (s->keep && (s->is_packed >> p & 1)) return out;
   s->is_packed |= 1u << p;
-  pack_rows(&s->m, at, p, addresses(s, p, at), s->columns, out, s->buffer);
+  pack_rows(&s->m, at, addresses(s, p, at), s->columns, out, s->buffer, s->next ? s->next : &none);
   return out;
 }
 
-/* Leaves panel p in s->row, its rows s->pitch apart and padded: where they lie when they are reals at even steps, else copied. */
+/* The rows of panel p as they lie, where vectors can be loaded from them: returns how many there are, or 0. */
+static inline int panel_as_it_lies(const panels *s, int p, rows_at *rows) {
+  const int64_t first = s->first + p * ATTN_PANEL;
+  const char *at[ATTN_PANEL] = {s->m.data + first * s->m.step};
+  if (s->m.stride != 1 || !loads_directly(s->m.store)) return 0;
+  const int n = s->pages ? addresses(s, p, at) : (int)clamp(s->end - first, 0, ATTN_PANEL);
+  const int64_t step = s->pages && n > 1 ? at[1] - at[0] : s->m.step;
+  if (s->pages && !rows_are_even(at, n, step)) return 0;
+  *rows = (rows_at){at[0], step, s->m.store, s->next};
+  return n;
+}
+
+/* Leaves the rows of panel p in s->rows, padded: as they lie when vectors can be loaded there, else copied. */
 static inline void find_rows(panels *s, int p) {
   real *out = s->staged + (s->keep ? p : 0) * ATTN_PANEL * s->padded;
   const char *at[ATTN_PANEL];
-  s->hand = p, s->row = out, s->pitch = s->padded;
+  s->hand = p, s->rows = (rows_at){(const char *)out, s->padded * (int64_t)sizeof *out, REAL_STORE, s->next};
   if (s->keep && (s->is_staged >> p & 1)) return;
-  int n = addresses(s, p, at);
-  bool direct = n > 0 && s->padded == s->columns && s->m.stride == 1 && s->m.store == REAL_STORE;
-  for (int x = 1; x < n && direct; x++) direct = at[x] - at[x - 1] == at[1] - at[0];
-  if (direct) {
-    s->row = (const real *)(const void *)at[0];
-    if (n > 1) s->pitch = (at[1] - at[0]) / (int64_t)sizeof(real);
-    return;
-  }
+  if (s->padded == s->columns && (s->raw || s->m.store == REAL_STORE) && panel_as_it_lies(s, p, &s->rows)) return;
+  const int n = addresses(s, p, at);
   s->is_staged |= 1u << p;
   for (int x = 0; x < n; x++) {
     real *to = out + x * s->padded;
-    fetch_row(&s->m, at[x], rows_ahead(p, x), s->columns);
     move_load((row_store)s->m.store, at[x], s->m.stride, (size_t)s->columns, to);
     for (int64_t i = s->columns; i < s->padded; i++) to[i] = 0;
   }
 }
-static inline const real *row_panel(panels *s, int p, int64_t *pitch) {
+static inline const rows_at *row_panel(panels *s, int p) {
   if (s->hand != p) find_rows(s, p);
-  *pitch = s->pitch;
-  return s->row;
+  return &s->rows;
 }
 
 /* Whether every number of the panel is finite. */
 static inline bool finite_panel(panels *s, int p) {
   if (s->known >> p & 1) return s->finite >> p & 1;
-  int64_t n = clamp(s->end - s->first - p * ATTN_PANEL, 0, ATTN_PANEL), pitch;
-  const real *row = row_panel(s, p, &pitch);
+  int64_t n = clamp(s->end - s->first - p * ATTN_PANEL, 0, ATTN_PANEL);
+  const rows_at *rows = row_panel(s, p);
   vmask good = v_eq(v_set1(0), v_set1(0));
   for (int64_t x = 0; x < n; x++)
-    for (int64_t i = 0; i < s->padded; i += LANES) good = m_and(good, v_lt(v_abs(v_load(row + x * pitch + i)), v_set1(R_INF)));
+    for (int64_t i = 0; i < s->padded; i += LANES)
+      good = m_and(good, v_lt(v_abs(load_as(rows->store, rows->at + x * rows->step + i * store_bytes(rows->store))), v_set1(R_INF)));
   s->known |= 1u << p;
   if (!m_any(m_not(good))) s->finite |= 1u << p;
   return s->finite >> p & 1;
@@ -126,8 +133,6 @@ static inline real head_value(const attn_rows *m, int64_t g) {
   move_load((row_store)m->store, cell(m, 0, g), 1, 1, &x);
   return x;
 }
-
-static inline int64_t store_bytes(int store) { return store == STORE_F64 ? 8 : store == STORE_F32 ? 4 : store == STORE_MASK ? 1 : 2; }
 
 /* Mask (0 or -inf) or bias of n keys from j on. */
 static inline void load_keys(const attn_head *h, const attn_rows *m, int64_t i, int64_t g, int64_t j, int64_t n, real *out) {
@@ -240,18 +245,26 @@ static inline uint64_t visible_bits(const real *z) {
   return bits;
 }
 
+/* Rows from row j on. */
+static inline rows_at rows_from(const rows_at *rows, int64_t j) {
+  return (rows_at){rows->at + j * rows->step, rows->step, rows->store, rows->next};
+}
+
 /* o += weights times rows of panel p of s, for a block. bits: the visible pairs of each row, where a product with weight 0 could do harm. */
 static inline void add_panel(const block *b, panels *s, int p, const real *weights, const uint64_t *bits, real *o, int64_t o_pitch) {
-  int64_t from = clamp(b->low - p * ATTN_PANEL, 0, ATTN_PANEL), to = clamp(b->high - p * ATTN_PANEL, 0, ATTN_PANEL), pitch;
-  const real *at = weights + p * ATTN_PANEL, *rows = row_panel(s, p, &pitch);
+  int64_t from = clamp(b->low - p * ATTN_PANEL, 0, ATTN_PANEL), to = clamp(b->high - p * ATTN_PANEL, 0, ATTN_PANEL);
+  const real *at = weights + p * ATTN_PANEL;
+  const rows_at *rows = row_panel(s, p);
   if (!(b->mixed >> p & 1) || (s->finite >> p & 1)) {
-    values_block(b->rows, p, at + from, rows + from * pitch, pitch, (int)(to - from), o, o_pitch, s->padded);
+    const rows_at seen = rows_from(rows, from);
+    values_block(b->rows, at + from, &seen, (int)(to - from), o, o_pitch, s->padded);
     return;
   }
   for (int r = 0; r < b->rows; r++)
     for (uint64_t left = bits[r * ATTN_PANELS + p]; left; left &= left - 1) {
       int j = __builtin_ctzll(left);
-      values_block(1, p, at + r * PITCH + j, rows + j * pitch, pitch, 1, o + r * o_pitch, o_pitch, s->padded);
+      const rows_at one = rows_from(rows, j);
+      values_block(1, at + r * PITCH + j, &one, 1, o + r * o_pitch, o_pitch, s->padded);
     }
 }
 

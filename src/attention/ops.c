@@ -13,8 +13,10 @@ typedef struct work {
   const attn_call *c;
   const attn_head *h;
   const weigher *op;
-  int64_t width; /* columns of all channels of o */
-  bool dressed;  /* scores need more than the scale */
+  int64_t width;     /* columns of all channels of o */
+  int64_t low, high; /* rows of keys and values that some row of the task may see */
+  ahead next;        /* what is read next, where few rows wait for it */
+  bool dressed;      /* scores need more than the scale */
   attn_row *rows;
   double *sums; /* o of each row, width each */
   panels keys, values;
@@ -68,6 +70,33 @@ static void open_work(work *w, attn_task *t, void *scratch) {
   for (int64_t r = 0; r < t->rows; r++) w->rows[r] = open_row(t->call, h, w->op, t->first + r);
   for (int64_t r = t->rows; r < round_up(t->rows, ATTN_BLOCK); r++) w->rows[r] = (attn_row){0};
   t->first_empty = -1;
+  if (w->keys.keep) return;
+  w->keys.next = w->values.next = &w->next;
+  w->values.raw = true;
+  w->low = h->lk;
+  for (const attn_row *row = w->rows; row < w->rows + t->rows; row++) {
+    if (row->low - h->key_start < w->low) w->low = row->low - h->key_start;
+    if (row->high - h->key_start > w->high) w->high = row->high - h->key_start;
+  }
+}
+
+/* The rows that are worked on while others are fetched. */
+enum { BLOCK_ROWS = STREAMS * ATTN_PANEL, BLOCK_PANELS = STREAMS };
+
+/* From row `first` on of s, as far as some row of the task sees it and it may be reached soon, is fetched next. */
+static void aim(work *w, const panels *s, int64_t first) {
+  const int64_t from = clamp(w->low, first, first + BLOCK_ROWS), end = clamp(w->high, from, first + BLOCK_ROWS);
+  const int64_t rows = (end - from + STREAMS - 1) / STREAMS;
+  w->next = (ahead){.step = s->m.step, .bytes = s->columns * store_bytes(s->m.store), .far = rows * s->m.step, .left = rows};
+  if (rows > 0 && s->m.data && !s->pages && s->m.stride == 1) w->next.at = s->m.data + from * s->m.step;
+}
+
+/* Before panel p of s is worked on: the next panels of the split, or the first ones of what comes after it. */
+static void look_ahead(work *w, const panels *s, int p, const panels *then, int64_t then_first) {
+  if (!s->next || p % BLOCK_PANELS) return;
+  const int64_t first = s->first + (p + BLOCK_PANELS) * ATTN_PANEL;
+  if (p + BLOCK_PANELS < ATTN_PANELS && first < w->high) aim(w, s, first);
+  else aim(w, then, then_first);
 }
 
 static void pack_queries(work *w) {
@@ -172,16 +201,26 @@ static void load_given(const work *w, const block *b, int p, real *z) {
   }
 }
 
-static void score_panel(work *w, block *b, int64_t tile_row, int p, const real *k) {
-  real *z = w->z + tile_row * PITCH + p * ATTN_PANEL, *top = w->top + tile_row * LANES, scale[ATTN_BLOCK], unused[ATTN_BLOCK * LANES];
+/* A panel of keys: packed, or as it lies. */
+typedef struct key_panel {
+  const real *packed;
+  rows_at rows;
+} key_panel;
+
+static real score_keys(const work *w, const block *b, const key_panel *k, const real *scale, real *z, real *top) {
   const real *q = w->q + b->row * w->c->d;
+  return k->packed ? score_block(b->rows, q, k->packed, w->c->d, scale, z, top) : score_rows(b->rows, q, &k->rows, w->c->d, scale, z, top);
+}
+
+static void score_panel(work *w, block *b, int64_t tile_row, int p, const key_panel *k) {
+  real *z = w->z + tile_row * PITCH + p * ATTN_PANEL, *top = w->top + tile_row * LANES, scale[ATTN_BLOCK], unused[ATTN_BLOCK * LANES];
   for (int r = 0; r < ATTN_BLOCK; r++) scale[r] = w->rows[b->row + r].scale;
   if (!w->dressed && block_agrees(b, p)) {
-    if (score_block(b->rows, q, k, w->c->d, scale, z, top) > -R_INF) return;
+    if (score_keys(w, b, k, scale, z, top) > -R_INF) return;
   } else {
     for (int i = 0; i < ATTN_BLOCK * LANES; i++) unused[i] = 0;
-    if (k) score_block(b->rows, q, k, w->c->d, scale, z, unused);
-    else load_given(w, b, p, z);
+    if (w->h->given.data) load_given(w, b, p, z);
+    else score_keys(w, b, k, scale, z, unused);
     for (int r = 0; r < b->rows; r++)
       dress_row(w->c, w->h, w->rows + b->row + r, w->split * ATTN_SPLIT + p * ATTN_PANEL, z + r * PITCH, top + r * LANES, NULL);
   }
@@ -267,13 +306,17 @@ static void open_tile(const work *w, tile *t, int64_t first, int64_t rows) {
 }
 
 static void score_tile(work *w, tile *t) {
+  const bool alone = t->count == 1 && !w->keys.keep && w->c->d % COLUMNS == 0;
   for (int64_t i = 0; i < t->count * ATTN_BLOCK * LANES; i++) w->top[i] = -R_INF;
   for (int p = 0; p < ATTN_PANELS; p++) {
-    const real *k = NULL;
+    key_panel k = {0};
+    bool there = w->h->given.data != NULL;
+    look_ahead(w, &w->keys, p, &w->values, w->values.first);
     for (int b = 0; b < t->count; b++) {
       if (!block_sees(t->blocks + b, p)) continue;
-      if (!k && !w->h->given.data) k = packed_panel(&w->keys, p);
-      score_panel(w, t->blocks + b, b * ATTN_BLOCK, p, k);
+      if (!there && !(alone && panel_as_it_lies(&w->keys, p, &k.rows) == ATTN_PANEL)) k.packed = packed_panel(&w->keys, p);
+      there = true;
+      score_panel(w, t->blocks + b, b * ATTN_BLOCK, p, &k);
     }
   }
 }
@@ -287,7 +330,8 @@ static void weigh_tile(work *w, tile *t, bool stat) {
 
 static void sum_tile(work *w, const tile *t) {
   memset(w->o, 0, (size_t)(t->count * ATTN_BLOCK * w->width) * sizeof *w->o);
-  for (int p = 0; p < ATTN_PANELS; p++)
+  for (int p = 0; p < ATTN_PANELS; p++) {
+    look_ahead(w, &w->values, p, &w->keys, w->keys.first + ATTN_SPLIT);
     for (int b = 0; b < t->count; b++) {
       if (!block_sees(t->blocks + b, p)) continue;
       const int64_t row = b * ATTN_BLOCK;
@@ -296,6 +340,7 @@ static void sum_tile(work *w, const tile *t) {
       add_panel(t->blocks + b, &w->values, p, w->z + row * PITCH, bits, o, w->width);
       if (w->op->values > 1) add_panel(t->blocks + b, &w->values, p, w->second + row * PITCH, bits, o + w->values.padded, w->width);
     }
+  }
 }
 
 /* Scores or weights of one row and split to where the caller wants them. What no block looked at is hidden. */

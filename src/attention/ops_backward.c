@@ -1,12 +1,13 @@
-/* attention/ops_backward.c - the backward engine: gradients of queries, and of keys and values, in two independent walks with recomputed scores.
- * Compiled once per instruction set and real type.
+/* attention/ops_backward.c - the backward engine: gradients of queries, and of keys and values, in two independent walks with recomputed scores;
+ * or all of them in the second walk, which is then a whole head's. Compiled once per instruction set and real type.
  *
  *     dq_i = sum_j ds_ij k_j            over keys in order, splits of 1024 keys folded in double
  *     dv_j = sum_i w_ij do_i            over query heads in order, within a head over rows in order,
  *     dk_j = sum_i ds_ij q_i            blocks of 256 rows folded in double
  *
  * With dropout <do, v> and w are multiplied by its mask. ds is the gradient of <q, k>: that of the score (weights.h, grad) times the derivative of the cap and the scale. A score that the second walk
- * forms, with keys for rows, has the bits of the first: its products and their order are the same. */
+ * forms, with keys for rows, has the bits of the first: its products and their order are the same. So has dq from there: its terms come in the order
+ * of keys, because tiles of keys do. */
 #include "dropout.h"
 #include "engine.h"
 
@@ -24,22 +25,29 @@ typedef struct work {
   const attn_head *h;
   const weigher *op;
   panels a, b; /* keys and values; in the second walk queries and gradients of o */
+  panels keys; /* of the tile, where the second walk has the gradients of queries too */
   attn_row *rows;
   double *sums, *sums_b;
   real *q, *g; /* packed rows of the task: queries and gradients of o; in the second walk keys and values */
   real *z, *dp, *bend, *o, *o_b, *buffer;
+  double *dq_sums; /* gradients of all queries of the head: over the splits before, */
+  real *dq;        /* and over this one */
   uint64_t *visible;
-  bool dressed; /* scores need more than the scale */
+  bool together; /* the second walk has the gradients of queries too; */
+  bool finite;   /* the keys of its tile are numbers that a weight of 0 makes 0 */
+  bool dressed;  /* scores need more than the scale */
 } work;
 
-static size_t carve(work *w, char *base, const attn_call *c, int64_t rows) {
+/* queries: rows whose gradients the second walk has too. */
+static size_t carve(work *w, char *base, const attn_call *c, int64_t rows, int64_t queries) {
   int64_t all = round_up(rows, ATTN_BLOCK), tile = all < ATTN_KEYS ? all : ATTN_KEYS;
   size_t at = 0;
   w->c = c;
   w->op = SMX_FN(attn_weighers) + c->weights;
-  w->a.columns = c->d, w->b.columns = c->e;
-  w->a.padded = round_up(c->d, LANES), w->b.padded = round_up(c->e, LANES);
-  w->a.keep = w->b.keep = true;
+  w->a.columns = w->keys.columns = c->d, w->b.columns = c->e;
+  w->a.padded = w->keys.padded = round_up(c->d, LANES), w->b.padded = round_up(c->e, LANES);
+  w->a.keep = w->b.keep = w->keys.keep = true;
+  w->together = queries > 0;
 #define TAKE(field, count) \
   w->field = (void *)(base ? base + at : NULL); \
   at += (size_t)round_up((int64_t)sizeof *w->field * (count), 64);
@@ -59,14 +67,24 @@ static size_t carve(work *w, char *base, const attn_call *c, int64_t rows) {
   TAKE(o, tile * w->a.padded)
   TAKE(o_b, tile * w->b.padded)
   TAKE(visible, tile * ATTN_PANELS)
+  TAKE(keys.staged, queries ? ATTN_KEYS * w->keys.padded : 0)
+  TAKE(dq, queries * w->keys.padded)
+  TAKE(dq_sums, queries * w->keys.padded)
 #undef TAKE
-  w->a.buffer = w->b.buffer = w->buffer;
+  w->a.buffer = w->b.buffer = w->keys.buffer = w->buffer;
   return at;
 }
 
+/* Rows of dq: whole panels of each query head. */
+static int64_t dq_rows(const attn_head *h) { return h->groups * round_up(h->lq, ATTN_PANEL); }
+
 static size_t grad_scratch(const attn_call *c, int64_t rows) {
   work w;
-  return carve(&w, NULL, c, rows);
+  return carve(&w, NULL, c, rows, 0);
+}
+static size_t all_scratch(const attn_call *c, const attn_head *h) {
+  work w;
+  return carve(&w, NULL, c, ATTN_KEYS, dq_rows(h));
 }
 
 static bool needs_dress(const attn_call *c, const attn_head *h) { return c->softcap > 0 || h->mask.data || h->bias.data || h->slopes.data; }
@@ -133,6 +151,7 @@ static void mark_mixed(work *w, block *b, int64_t tile_row, int p, bool with_b) 
   b->mixed |= 1u << p;
   bool finite = finite_panel(&w->a, p);
   if (with_b) finite &= finite_panel(&w->b, p);
+  if (w->together) finite &= w->finite;
   for (int r = 0; r < b->rows && !finite; r++)
     w->visible[(tile_row + r) * ATTN_PANELS + p] = visible_bits(w->z + (tile_row + r) * PITCH + p * ATTN_PANEL);
 }
@@ -210,7 +229,7 @@ static void query_tile(work *w, int64_t tile, int64_t tile_rows, int64_t split) 
 
 static void grad_queries(attn_task *t, void *scratch) {
   work work_ = {.t = t, .h = &t->head, .dressed = needs_dress(t->call, &t->head)}, *w = &work_;
-  carve(w, scratch, t->call, t->rows);
+  carve(w, scratch, t->call, t->rows, 0);
   w->a.m = t->head.k, w->b.m = t->head.v;
   w->a.end = w->b.end = t->head.lk;
   for (int64_t r = 0; r < round_up(t->rows, ATTN_BLOCK); r++) {
@@ -280,6 +299,53 @@ static void score_keys(work *w, const row_block *n, block *b, int p) {
   score_grad(w, b, b->row, p, packed_panel(&w->b, p));
 }
 
+/* Where the terms of some rows of dq come from: rows `first` and on of a panel of rows, keys from .. to - 1 of a panel of keys. */
+typedef struct dq_part {
+  int panel, key_panel, first, from, to;
+  real *dq;
+} dq_part;
+
+/* 6 or 4 rows; beyond the last of the head all gradients of scores are 0. */
+static void add_part(work *w, const dq_part *x) {
+  const int64_t padded = w->keys.padded;
+  const rows_at k = rows_from(row_panel(&w->keys, x->key_panel), x->from);
+  const real *ds = w->dp + (x->key_panel * ATTN_PANEL + x->from) * PITCH + x->panel * ATTN_PANEL + x->first;
+  if (x->first + ATTN_BLOCK <= ATTN_PANEL) values_rows(6, REAL_STORE, false, ds, BY_KEYS, &k, x->to - x->from, x->dq, padded, padded);
+  else values_rows(4, REAL_STORE, false, ds, BY_KEYS, &k, x->to - x->from, x->dq, padded, padded);
+}
+
+/* The same pair by pair, those that are visible. */
+static void add_visible(work *w, const dq_part *x, const block *blocks) {
+  const int64_t padded = w->keys.padded;
+  const rows_at *rows = row_panel(&w->keys, x->key_panel);
+  for (int j = x->from; j < x->to; j++) {
+    const int64_t key = x->key_panel * ATTN_PANEL + j;
+    const bool mixed = blocks[key / ATTN_BLOCK].mixed >> x->panel & 1;
+    const uint64_t bits = mixed ? w->visible[key * ATTN_PANELS + x->panel] : ~(uint64_t)0;
+    const real *ds = w->dp + key * PITCH + x->panel * ATTN_PANEL;
+    const rows_at k = rows_from(rows, j);
+    for (int r = x->first; r < x->first + ATTN_BLOCK && r < ATTN_PANEL; r++)
+      if (bits >> r & 1) values_block(1, ds + r, &k, 1, x->dq + (r - x->first) * padded, padded, padded);
+  }
+}
+
+/* dq of a block of rows: their pairs with the keys of the tile, a panel of keys at a time. */
+static void add_queries(work *w, const row_block *n, const block *blocks) {
+  const attn_head *h = w->h;
+  real *dq = w->dq + (n->g * round_up(h->lq, ATTN_PANEL) + n->first) * w->keys.padded;
+  for (int p = 0; p * ATTN_PANEL < w->t->rows; p++)
+    for (int64_t r = 0, step; r < n->rows; r += step) {
+      step = clamp(ATTN_PANEL - r % ATTN_PANEL, 0, ATTN_BLOCK); /* rows of one panel: what it does not see is not there */
+      const int64_t first = h->key_start + w->t->first + p * ATTN_PANEL, last = clamp(r + step, 0, n->rows) - 1;
+      const int64_t most = clamp(w->t->rows - p * ATTN_PANEL, 0, ATTN_PANEL);
+      dq_part x = {.panel = (int)(r / ATTN_PANEL), .key_panel = p, .first = (int)(r % ATTN_PANEL), .dq = dq + r * w->keys.padded};
+      x.from = (int)clamp(row_sight(w->c, h, n->first + r).low - first, 0, most);
+      x.to = (int)clamp(row_sight(w->c, h, n->first + last).high - first, x.from, most);
+      if (w->finite) add_part(w, &x);
+      else add_visible(w, &x, blocks);
+    }
+}
+
 static void key_tile(work *w, const row_block *n) {
   const real *stats[] = {n->lse, n->delta, n->scale};
   block blocks[ATTN_KEYS / ATTN_BLOCK];
@@ -317,6 +383,7 @@ static void key_tile(work *w, const row_block *n) {
     }
   fold_sums(w->sums, w->o, w->t->rows * w->a.padded, 1, 1);
   fold_sums(w->sums_b, w->o_b, w->t->rows * w->b.padded, 1, 1);
+  if (w->together) add_queries(w, n, blocks);
 }
 
 static void rows_against_keys(work *w, int64_t g, int64_t first) {
@@ -333,10 +400,9 @@ static void rows_against_keys(work *w, int64_t g, int64_t first) {
 }
 
 /* Keys first .. first + rows - 1 of the head, rows at most ATTN_KEYS. Those beyond its end have gradient 0. */
-static void grad_keys(attn_task *t, void *scratch) {
-  work work_ = {.t = t, .h = &t->head, .dressed = needs_dress(t->call, &t->head)}, *w = &work_;
-  const attn_head *h = &t->head;
-  carve(w, scratch, t->call, t->rows);
+static void walk_rows(work *w) {
+  const attn_task *t = w->t;
+  const attn_head *h = w->h;
   for (int64_t r = 0; r < round_up(t->rows, ATTN_BLOCK); r++) {
     int64_t at = r / ATTN_BLOCK * ATTN_BLOCK, lane = r % ATTN_BLOCK, key = t->first + r;
     bool there = r < t->rows && key < h->lk;
@@ -345,7 +411,6 @@ static void grad_keys(attn_task *t, void *scratch) {
   }
   for (int64_t i = 0; i < t->rows * w->a.padded; i++) w->sums[i] = 0;
   for (int64_t i = 0; i < t->rows * w->b.padded; i++) w->sums_b[i] = 0;
-  w->a.end = w->b.end = h->lq;
   for (int64_t g = 0; g < h->groups; g++) {
     w->a.m = h->q, w->a.m.data += g * h->q.head;
     w->b.m = h->d_o, w->b.m.data += g * h->d_o.head;
@@ -357,5 +422,42 @@ static void grad_keys(attn_task *t, void *scratch) {
   }
 }
 
+static void grad_keys(attn_task *t, void *scratch) {
+  work w = {.t = t, .h = &t->head, .dressed = needs_dress(t->call, &t->head)};
+  carve(&w, scratch, t->call, t->rows, 0);
+  w.a.end = w.b.end = t->head.lq;
+  walk_rows(&w);
+}
+
+/* ---- both in one: the tiles of keys of a whole head ---- */
+
+static void fold_queries(work *w) {
+  const int64_t n = dq_rows(w->h) * w->keys.padded;
+  fold_sums(w->dq_sums, w->dq, n, 1, 1);
+  memset(w->dq, 0, (size_t)n * sizeof *w->dq);
+}
+
+static void grad_all(attn_task *t, void *scratch) {
+  const attn_head *h = &t->head;
+  const int64_t keys = t->rows, padded = round_up(h->lq, ATTN_PANEL);
+  work w = {.t = t, .h = h, .dressed = needs_dress(t->call, h)};
+  carve(&w, scratch, t->call, ATTN_KEYS, dq_rows(h));
+  w.a.end = w.b.end = h->lq;
+  w.keys.m = h->k, w.keys.end = h->lk;
+  for (int64_t i = 0; i < dq_rows(h) * w.keys.padded; i++) w.dq_sums[i] = w.dq[i] = 0;
+  for (t->first = 0; t->first < keys; t->first += t->rows) {
+    const int64_t left = ATTN_SPLIT - t->first % ATTN_SPLIT; /* a tile has keys of one split */
+    t->rows = clamp(keys - t->first, 0, left < ATTN_KEYS ? left : ATTN_KEYS);
+    panels_at(&w.keys, t->first);
+    w.finite = true;
+    for (int p = 0; p * ATTN_PANEL < t->rows; p++) w.finite &= finite_panel(&w.keys, p);
+    walk_rows(&w);
+    if (t->rows == left || t->first + t->rows == keys) fold_queries(&w);
+  }
+  for (int64_t g = 0; g < h->groups; g++)
+    for (int64_t i = 0; i < h->lq; i++) store_sums(&w, w.dq_sums + (g * padded + i) * w.keys.padded, w.c->d, &h->dq, i, g);
+}
+
 extern const attention_grads SMX_FN(attention_grads);
-const attention_grads SMX_FN(attention_grads) = {grad_scratch, prepare, grad_queries, grad_keys};
+const attention_grads SMX_FN(attention_grads) = {
+    .scratch = grad_scratch, .all_scratch = all_scratch, .prepare = prepare, .queries = grad_queries, .keys = grad_keys, .all = grad_all};

@@ -61,7 +61,7 @@ static real score_of(const attn_call *c, const real *q, const real *k) {
 }
 
 /* One row against the keys of a panel that it sees. */
-static void row_panel_step(work *w, int64_t r, int64_t first, const real *k, int64_t k_pitch, const real *v, int64_t v_pitch) {
+static void row_panel_step(work *w, int64_t r, int64_t first, const rows_at *k, const rows_at *v) {
   const attn_head *h = &w->t->head;
   attn_row *row = w->rows + r;
   const int64_t from = clamp(row->low - first, 0, ATTN_PANEL), to = clamp(row->high - first, from, ATTN_PANEL), e = w->t->call->e;
@@ -70,9 +70,10 @@ static void row_panel_step(work *w, int64_t r, int64_t first, const real *k, int
   if (h->mask.data) load_keys(h, &h->mask, row->i, row->g, first + from, to - from, keep + from);
   for (int64_t j = from; j < to; j++) {
     if (keep[j] != 0) continue;
-    const real s = score_of(w->t->call, w->q + r * w->keys.padded, k + j * k_pitch);
+    const real *key = (const real *)(const void *)(k->at + j * k->step), *value = (const real *)(const void *)(v->at + j * v->step);
+    const real s = score_of(w->t->call, w->q + r * w->keys.padded, key);
     for (int64_t x = 0; x < e; x++) {
-      const real y = s + v[j * v_pitch + x];
+      const real y = s + value[x];
       if (row->any && (best[x] != best[x] || y <= best[x])) continue; /* a NaN stays */
       best[x] = y;
       winner[x] = y == y ? (int32_t)(first + j - h->key_start) : -1;
@@ -113,10 +114,9 @@ static void forward(attn_task *t, void *scratch) {
     if (row->low < row->high && row->high > high) high = row->high;
   }
   for (int64_t first = low / ATTN_PANEL * ATTN_PANEL; first < high; first += ATTN_PANEL) {
-    int64_t k_pitch, v_pitch;
     panels_at(&w->keys, first - h->key_start), panels_at(&w->values, first - h->key_start);
-    const real *k = row_panel(&w->keys, 0, &k_pitch), *v = row_panel(&w->values, 0, &v_pitch);
-    for (int64_t r = 0; r < t->rows; r++) row_panel_step(w, r, first, k, k_pitch, v, v_pitch);
+    const rows_at *k = row_panel(&w->keys, 0), *v = row_panel(&w->values, 0);
+    for (int64_t r = 0; r < t->rows; r++) row_panel_step(w, r, first, k, v);
   }
   for (int64_t r = 0; r < t->rows; r++) {
     const bool error = !w->rows[r].any && t->call->on_empty == SMX_EMPTY_ERROR;

@@ -1,0 +1,131 @@
+/* attention/pack.h - rows of a matrix in memory: what of them is fetched ahead, whether vectors can be loaded from them as they lie, and panels of 64
+ * that are packed as [column][row]. */
+#ifndef SMX_ATTENTION_PACK_H
+#define SMX_ATTENTION_PACK_H
+#include "attention.h"
+#include "engine/moves.h"
+#include "vec/columns.h"
+
+#define REAL_STORE (SMX_REAL == 32 ? STORE_F32 : STORE_F64)
+
+static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/* ---- what is read next ---- */
+
+/* Memory is what few queries wait for. While some panels of 64 rows are worked on, as many rows that come next are fetched, in streams: a core reads
+ * four streams faster than one, two neighbouring lines at once, and many at once make it wait. */
+enum { LINE = 64, STREAMS = 4, PAIR = 2 * LINE };
+typedef struct ahead {
+  const char *at;           /* NULL: nothing is fetched */
+  int64_t step, bytes, far; /* from row to row, of a row, from stream to stream */
+  int64_t column, left;     /* of the row; rows of a stream */
+  int stream;
+} ahead;
+
+SMI void fetch_pair(ahead *a) {
+  if (!a->at) return;
+  v_prefetch_far(a->at), v_prefetch_far(a->at + LINE);
+  a->at += a->far;
+  if (++a->stream < STREAMS) return;
+  a->stream = 0, a->at += PAIR - STREAMS * a->far, a->column += PAIR;
+  if (a->column < a->bytes) return;
+  a->at += a->step - a->column, a->column = 0;
+  if (--a->left <= 0) a->at = NULL;
+}
+SMI void fetch(ahead *a, int64_t bytes) {
+  for (int64_t x = 0; x < bytes; x += PAIR) fetch_pair(a);
+}
+
+/* ---- rows as they lie, and packed ---- */
+
+static inline int64_t store_bytes(int store) { return store == STORE_F64 ? 8 : store == STORE_F32 ? 4 : store == STORE_MASK ? 1 : 2; }
+
+/* Whether vectors can be loaded from rows of this type. */
+static inline bool loads_directly(int store) {
+#ifdef V_HAS_HALVES
+  if (store == STORE_F16 || store == STORE_BF16) return true;
+#endif
+  return store == REAL_STORE;
+}
+SMI vreal load_as(int store, const char *p) {
+#ifdef V_HAS_HALVES
+  if (store == STORE_F16) return v_load_f16((const uint16_t *)(const void *)p);
+  if (store == STORE_BF16) return v_load_bf16((const uint16_t *)(const void *)p);
+#endif
+  (void)store;
+  return v_load((const real *)(const void *)p);
+}
+
+/* Eight columns of LANES rows that are step bytes apart. */
+enum { COLUMNS = 8 };
+SMI void columns_as(int store, const char *p, int64_t step, vreal out[COLUMNS]) {
+#ifdef V_HAS_HALVES
+  if (store == STORE_F16) v_columns_f16(p, step, out);
+  if (store == STORE_BF16) v_columns_bf16(p, step, out);
+#endif
+  if (store != REAL_STORE) return;
+  v_columns(p, step, out);
+  v_columns(p + REAL_STEP * sizeof(real), step, out + REAL_STEP);
+}
+
+/* Rows `step` bytes apart, of a type that loads directly. */
+typedef struct rows_at {
+  const char *at;
+  int64_t step;
+  int store;
+  ahead *next;
+} rows_at;
+
+/* One row as contiguous reals: where it lies if it is such, else converted into buffer. */
+static inline const real *row_reals(const attn_rows *m, const char *at, int64_t n, real *buffer) {
+  if (m->stride == 1 && m->store == REAL_STORE) return (const real *)(const void *)at;
+  move_load((row_store)m->store, at, m->stride, (size_t)n, buffer);
+  return buffer;
+}
+
+static inline bool rows_are_even(const char *const *at, int n, int64_t step) {
+  bool even = true;
+  for (int x = 1; x < n; x++) even &= at[x] - at[x - 1] == step;
+  return even;
+}
+
+enum { PACKED = 16 }; /* rows that are packed together */
+
+SMI void pack_columns(int store, const char *p, int64_t step, int64_t columns, real *out, ahead *next) {
+  for (int64_t x = 0; x + COLUMNS <= columns; x += COLUMNS)
+    for (int r = 0; r < PACKED; r += LANES) {
+      vreal c[COLUMNS];
+      columns_as(store, p + x * store_bytes(store) + r * step, step, c);
+      fetch(next, LANES * COLUMNS * store_bytes(store));
+      for (int i = 0; i < COLUMNS; i++) v_store(out + (x + i) * ATTN_PANEL + r, c[i]);
+    }
+}
+
+/* PACKED rows, n of which are there: out[column][row]. */
+static inline void pack_some(const attn_rows *m, const char *const *at, int n, int64_t columns, real *out, real *buffer, ahead *next) {
+  const int64_t whole = columns / COLUMNS * COLUMNS;
+  const int64_t step = n == PACKED ? at[1] - at[0] : 0;
+  if (n == PACKED && whole == columns && m->stride == 1 && loads_directly(m->store) && rows_are_even(at, n, step)) {
+    if (m->store == REAL_STORE) pack_columns(REAL_STORE, at[0], step, columns, out, next);
+    else if (m->store == STORE_F16) pack_columns(STORE_F16, at[0], step, columns, out, next);
+    else pack_columns(STORE_BF16, at[0], step, columns, out, next);
+    return;
+  }
+  const int64_t pitch = round_up(columns, COLUMNS);
+  for (int r = 0; r < PACKED; r++) {
+    if (r < n) move_load((row_store)m->store, at[r], m->stride, (size_t)columns, buffer + r * pitch);
+    else memset(buffer + r * pitch, 0, (size_t)columns * sizeof *buffer);
+    fetch(next, next->bytes);
+  }
+  pack_columns(REAL_STORE, (const char *)buffer, pitch * (int64_t)sizeof *buffer, columns, out, &(ahead){0});
+  for (int64_t x = whole; x < columns; x++)
+    for (int r = 0; r < PACKED; r++) out[x * ATTN_PANEL + r] = buffer[r * pitch + x];
+}
+
+/* Packs n rows, at most 64, whose addresses are at[]: out[column][row], rows from n on are 0. buffer: PACKED rows. */
+static inline void pack_rows(const attn_rows *m, const char *const *at, int n, int64_t columns, real *out, real *buffer, ahead *next) {
+  for (int r = 0; r < ATTN_PANEL; r += PACKED)
+    pack_some(m, at + r, n - r < 0 ? 0 : n - r < PACKED ? n - r : PACKED, columns, out + r, buffer, next);
+}
+
+#endif

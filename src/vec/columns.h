@@ -1,0 +1,145 @@
+/* vec/columns.h - columns of LANES rows as vectors: pieces of a matrix are turned over in registers.
+ *
+ *     v_columns        out[c] has in lane r the number at p + r step, column c of 4
+ *     v_columns_f16    the same of 8 columns of halves, widened; v_columns_bf16 (both where V_HAS_HALVES)
+ *
+ * step is in bytes. Numbers are moved as they are. */
+#ifndef SMX_VEC_COLUMNS_H
+#define SMX_VEC_COLUMNS_H
+#include "vec.h"
+
+enum { REAL_STEP = 4, HALF_STEP = 8 }; /* columns of reals and of halves */
+
+#if defined(__AVX2__) && SMX_REAL == 32 && !defined(V_PORTABLE)
+
+SMI vreal v_two(__m256 low, __m256 high) {
+#ifdef __AVX512F__
+  return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+#else
+  return (vreal){low, high};
+#endif
+}
+
+/* Four rows from p on need a register for it, step and 3 step, and those after them no more: the compiler, which would keep sixteen pointers through a
+ * loop and has no place for them, is not told that p is one of several. */
+SMI const char *row_at(const char *p) {
+  __asm__("" : "+r"(p));
+  return p;
+}
+
+/* Rows r and r + 4 share a register, so that no step crosses its middle. */
+SMI __m256 two_rows(const char *p, const char *q) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)(const void *)p)),
+                              _mm_loadu_ps((const float *)(const void *)q), 1);
+}
+SMI void columns_of_eight(const char *p, int64_t step, __m256 out[REAL_STEP]) {
+  const char *q = row_at(p + 4 * step);
+  const __m256 a = two_rows(p, q), b = two_rows(p + step, q + step);
+  const __m256 c = two_rows(p + 2 * step, q + 2 * step), d = two_rows(p + 3 * step, q + 3 * step);
+  const __m256 ab = _mm256_unpacklo_ps(a, b), ba = _mm256_unpackhi_ps(a, b);
+  const __m256 cd = _mm256_unpacklo_ps(c, d), dc = _mm256_unpackhi_ps(c, d);
+  out[0] = _mm256_shuffle_ps(ab, cd, 0x44), out[1] = _mm256_shuffle_ps(ab, cd, 0xee);
+  out[2] = _mm256_shuffle_ps(ba, dc, 0x44), out[3] = _mm256_shuffle_ps(ba, dc, 0xee);
+}
+SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
+  __m256 low[REAL_STEP], high[REAL_STEP];
+  p = row_at(p);
+  columns_of_eight(p, step, low);
+  columns_of_eight(row_at(p + 8 * step), step, high);
+#pragma GCC unroll 4
+  for (int c = 0; c < REAL_STEP; c++) out[c] = v_two(low[c], high[c]);
+}
+
+/* Sixteen rows of eight halves: rows r and r + 8 share a register. */
+#define WORDS(high_or_low, bits, x, y) _mm256_unpack##high_or_low##_epi##bits(x, y)
+SMI void columns_of_halves(const char *p, int64_t step, __m256i out[HALF_STEP]) {
+  __m256i a[HALF_STEP], b[HALF_STEP];
+  p = row_at(p);
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; half++, p = row_at(p + 4 * step)) {
+    const char *q = row_at(p + 8 * step);
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; r++) a[4 * half + r] = _mm256_castps_si256(two_rows(p + r * step, q + r * step));
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < HALF_STEP; r += 2) b[r] = WORDS(lo, 16, a[r], a[r + 1]), b[r + 1] = WORDS(hi, 16, a[r], a[r + 1]);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) { /* columns 0 1, 2 3, 4 5, 6 7 of rows 0 to 3, then of rows 4 to 7 */
+    const int r = i / 2 * 4 + i % 2;
+    a[i / 2 * 4 + i % 2 * 2] = WORDS(lo, 32, b[r], b[r + 2]), a[i / 2 * 4 + i % 2 * 2 + 1] = WORDS(hi, 32, b[r], b[r + 2]);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; c++) out[2 * c] = WORDS(lo, 64, a[c], a[c + 4]), out[2 * c + 1] = WORDS(hi, 64, a[c], a[c + 4]);
+}
+#undef WORDS
+
+SMI vreal widened_f16(__m256i x) {
+#ifdef __AVX512F__
+  return _mm512_cvtph_ps(x);
+#else
+  return (vreal){_mm256_cvtph_ps(_mm256_castsi256_si128(x)), _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1))};
+#endif
+}
+SMI __m256 eight_bf16(__m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
+SMI vreal widened_bf16(__m256i x) { return v_two(eight_bf16(_mm256_castsi256_si128(x)), eight_bf16(_mm256_extracti128_si256(x, 1))); }
+
+#define WIDENED_COLUMNS(type) \
+  SMI void v_columns_##type(const char *p, int64_t step, vreal out[HALF_STEP]) { \
+    __m256i halves[HALF_STEP]; \
+    columns_of_halves(p, step, halves); \
+    _Pragma("GCC unroll 8") for (int c = 0; c < HALF_STEP; c++) out[c] = widened_##type(halves[c]); \
+  }
+
+#else
+
+typedef real quad __attribute__((vector_size(4 * sizeof(real))));
+
+SMI quad quad_load(const char *p) {
+  quad q;
+  memcpy(&q, p, sizeof q);
+  return q;
+}
+SMI void quad_store(real *p, quad q) { memcpy(p, &q, sizeof q); }
+
+#ifdef __clang__
+#define SHUFFLE(x, y, a, b, c, d) __builtin_shufflevector(x, y, a, b, c, d)
+#else
+typedef rbits quad_index __attribute__((vector_size(4 * sizeof(rbits))));
+#define SHUFFLE(x, y, a, b, c, d) __builtin_shuffle(x, y, (quad_index){a, b, c, d})
+#endif
+
+SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
+  real t[REAL_STEP][LANES];
+  for (int r = 0; r < LANES; r += 4, p += 4 * step) {
+    quad a = quad_load(p), b = quad_load(p + step), c = quad_load(p + 2 * step), d = quad_load(p + 3 * step);
+    quad ab = SHUFFLE(a, b, 0, 4, 1, 5), ba = SHUFFLE(a, b, 2, 6, 3, 7);
+    quad cd = SHUFFLE(c, d, 0, 4, 1, 5), dc = SHUFFLE(c, d, 2, 6, 3, 7);
+    quad_store(t[0] + r, SHUFFLE(ab, cd, 0, 1, 4, 5));
+    quad_store(t[1] + r, SHUFFLE(ab, cd, 2, 3, 6, 7));
+    quad_store(t[2] + r, SHUFFLE(ba, dc, 0, 1, 4, 5));
+    quad_store(t[3] + r, SHUFFLE(ba, dc, 2, 3, 6, 7));
+  }
+  for (int c = 0; c < REAL_STEP; c++) out[c] = v_load(t[c]);
+}
+#undef SHUFFLE
+
+#define WIDENED_COLUMNS(type) \
+  SMI void v_columns_##type(const char *p, int64_t step, vreal out[HALF_STEP]) { \
+    uint16_t t[HALF_STEP][LANES]; \
+    for (int r = 0; r < LANES; r++) { \
+      uint16_t row[HALF_STEP]; \
+      memcpy(row, p + r * step, sizeof row); \
+      for (int c = 0; c < HALF_STEP; c++) t[c][r] = row[c]; \
+    } \
+    for (int c = 0; c < HALF_STEP; c++) out[c] = v_load_##type(t[c]); \
+  }
+
+#endif
+
+#ifdef V_HAS_HALVES
+WIDENED_COLUMNS(f16)
+WIDENED_COLUMNS(bf16)
+#endif
+#undef WIDENED_COLUMNS
+
+#endif
