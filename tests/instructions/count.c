@@ -6,6 +6,7 @@
 
 #include "util.h"
 
+enum { MOST = 262144 }; /* elements of a call */
 typedef struct buffers {
   void *x, *dy, *y;
 } buffers;
@@ -27,22 +28,40 @@ static smx_status columns_f32(size_t n, size_t columns, const buffers *b) {
   return smx_softmax(NULL, 0, &x, &y);
 }
 
+/* HEADS x LENGTH x 64, causal softmax; decode: one query a head, LENGTH keys. */
+static smx_status attention(size_t heads, size_t n, const buffers *b, smx_dtype t, int decode, int gradient) {
+  int64_t rows[4] = {1, (int64_t)heads, decode ? 1 : (int64_t)n, 64}, keys[4] = {1, (int64_t)heads, (int64_t)n, 64};
+  static float lse[MOST / 64], dk[MOST], dv[MOST];
+  const smx_tensor q = {.ndim = 4, .dtype = t, .shape = rows, .data = b->x}, k = {.ndim = 4, .dtype = t, .shape = keys, .data = b->dy};
+  smx_tensor o = q, l = {.ndim = 3, .dtype = SMX_F32, .shape = rows, .data = lse}, d_k = k, d_v = k;
+  smx_attention_options options;
+  smx_attention_init(&options);
+  options.scale = 0.005, options.causal = !decode;
+  o.data = b->y, d_k.data = dk, d_v.data = dv;
+  if (!gradient) return smx_attention(NULL, &options, &q, &k, &k, &o, NULL);
+  return smx_attention_backward(NULL, &options, &q, &k, &k, &q, &l, &q, NULL, &o, &d_k, &d_v);
+}
+static smx_status prefill_f32(size_t heads, size_t n, const buffers *b) { return attention(heads, n, b, SMX_F32, 0, 0); }
+static smx_status gradients_f32(size_t heads, size_t n, const buffers *b) { return attention(heads, n, b, SMX_F32, 0, 1); }
+static smx_status decode_f32(size_t heads, size_t n, const buffers *b) { return attention(heads, n, b, SMX_F32, 1, 0); }
+static smx_status decode_f16(size_t heads, size_t n, const buffers *b) { return attention(heads, n, b, SMX_F16, 1, 0); }
+
 /* ---- The cases: named as the benchmark names its own ----------------------------------------------------------------------------------- */
 
 typedef struct shape {
   size_t rows, n;
 } shape;
 
-enum { MOST = 262144 }; /* elements of a call */
 static const shape along_rows[] = {{1, 16}, {1, 64}, {1, 1024}, {1, 16384}, {1, MOST}, {256, 16}, {64, 128}};
 static const shape along_columns[] = {{256, 16}, {1024, 256}};
+static const shape prefills[] = {{1, 256}}, decodes[] = {{2, 2048}};
 
 static const struct {
   const char *name, *dtype;
   verb *run;
   const shape *shapes;
   size_t count;
-  const char *axis;
+  const char *rest; /* of the shape */
 } verbs[] = {
     {"softmax", "f32", softmax_f32, along_rows, COUNT_OF(along_rows), ""},
     {"softmax", "f64", softmax_f64, along_rows, COUNT_OF(along_rows), ""},
@@ -52,6 +71,10 @@ static const struct {
     {"logsumexp", "f32", logsumexp_f32, along_rows, COUNT_OF(along_rows), ""},
     {"softmax_backward", "f32", backward_f32, along_rows, COUNT_OF(along_rows), ""},
     {"softmax", "f32", columns_f32, along_columns, COUNT_OF(along_columns), "@0"},
+    {"attention_causal", "f32", prefill_f32, prefills, COUNT_OF(prefills), "x64"},
+    {"attention_causal_dx", "f32", gradients_f32, prefills, COUNT_OF(prefills), "x64"},
+    {"attention_decode", "f32", decode_f32, decodes, COUNT_OF(decodes), "x64"},
+    {"attention_decode", "f16", decode_f16, decodes, COUNT_OF(decodes), "x64"},
 };
 
 /* ---- One call each ------------------------------------------------------------------------------------------------------------------- */
@@ -83,7 +106,7 @@ int main(void) {
     for (size_t i = 0; i < verbs[v].count; i++) {
       shape s = verbs[v].shapes[i];
       if (counted(verbs[v].run, s, &b)) return 1;
-      printf("%s/%s/%zux%zu%s\n", verbs[v].name, verbs[v].dtype, s.rows, s.n, verbs[v].axis);
+      printf("%s/%s/%zux%zu%s\n", verbs[v].name, verbs[v].dtype, s.rows, s.n, verbs[v].rest);
     }
     free(b.x), free(b.dy), free(b.y);
   }
