@@ -14,6 +14,8 @@ import random
 import sys
 import time
 
+import peers_attention
+
 SHAPES = "1x1024 1x16384 1x262144 1x4194304 65536x16 4096x128 4096x1024 1024x32768 64x151936 8192x32000 512x151936".split()
 VERBS = ("softmax", "log_softmax", "logsumexp", "cross_entropy", "cross_entropy_dx")
 SORTED = ("op:sparsemax", "op:entmax15")
@@ -27,6 +29,7 @@ class Case:
         self.shape = tuple(int(size) for size in shape.split("x"))
         self.threads = int(threads[1:])
         self.elements = math.prod(self.shape)
+        self.attention = self.verb.startswith("attention_")
 
 
 class Refused(Exception):
@@ -60,6 +63,8 @@ def targets(case):
 def libsoftmax(case, x, library):
     lib = ctypes.CDLL(library)
     lib.smx_last_error.restype = ctypes.c_char_p
+    if case.attention:
+        return libsoftmax_attention(case, x, lib)
     if case.verb.startswith("cross_entropy"):
         return libsoftmax_loss(case, x, lib)
     if case.verb in SORTED:
@@ -77,6 +82,13 @@ def libsoftmax(case, x, library):
             sys.exit("peers.py: %s" % lib.smx_last_error().decode())
         return y
     return call
+
+
+def libsoftmax_attention(case, x, lib):
+    options, context = ContextOptions(size=ctypes.sizeof(ContextOptions), threads=case.threads), ctypes.c_void_p()
+    if lib.smx_context_create(ctypes.byref(options), ctypes.byref(context)):
+        sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+    return peers_attention.libsoftmax(case, x, lib, context, lambda a: Tensor.of(a, case), at_page)
 
 
 def libsoftmax_loss(case, x, lib):
@@ -119,8 +131,8 @@ def libsoftmax_operator(case, x, lib):
 
 def numpy(case, x, _):
     import numpy as np
-    if case.dtype == "bf16":
-        raise Refused  # a dtype of an extension
+    if case.dtype == "bf16" or case.attention:
+        raise Refused  # a dtype of an extension; a formula that nobody uses
     if case.verb in SORTED:
         return numpy_sorted(case, x)
     y, row = at_page(x.shape, x.dtype), np.empty(case.shape[:-1] + (1,), x.dtype)
@@ -198,21 +210,25 @@ def onnxruntime(case, x, _):
     import onnxruntime as ort
     from onnx import TensorProto, helper
     types = {"f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "f16": TensorProto.FLOAT16}
-    if case.dtype not in types or case.verb.startswith("cross_entropy") or case.verb in SORTED:
+    if case.dtype not in types or case.verb.startswith("cross_entropy") or case.verb in SORTED or case.verb.endswith("_dx"):
         raise Refused
+
+    def session_of(model):
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = case.threads, 1, 4
+        onnx.checker.check_model(model)
+        try:
+            return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except Exception as e:  # its own kinds: no kernel for this dtype
+            raise Refused from e
+    if case.attention:
+        return peers_attention.onnxruntime(case, x, session_of, at_page)
     operator, attributes, shape = {"softmax": ("Softmax", {"axis": -1}, case.shape), "log_softmax": ("LogSoftmax", {"axis": -1}, case.shape),
                                    "logsumexp": ("ReduceLogSumExp", {"keepdims": 0, "axes": [-1]}, case.shape[:-1])}[case.verb]
     kind = types[case.dtype]
     graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"], **attributes)], "case",
                               [helper.make_tensor_value_info("x", kind, case.shape)], [helper.make_tensor_value_info("y", kind, shape)])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    onnx.checker.check_model(model)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = case.threads, 1, 4
-    try:
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as e:  # its own kinds: no kernel for this dtype
-        raise Refused from e
+    session = session_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
     y, binding = ort.OrtValue.ortvalue_from_numpy(at_page(shape, x.dtype)), session.io_binding()
     binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(x))
     binding.bind_ortvalue_output("y", y)
@@ -228,6 +244,8 @@ def jax(case, x, _):
     lib.config.update("jax_enable_x64", True)
     if case.verb in SORTED:
         raise Refused
+    if case.attention:
+        return peers_attention.jax(case, x)
     if case.verb.startswith("cross_entropy"):
         return jax_loss(case, x, lib)
     function = {"softmax": lib.nn.softmax, "log_softmax": lib.nn.log_softmax, "logsumexp": lib.nn.logsumexp}[case.verb]
@@ -262,6 +280,8 @@ def at_page(shape, dtype):
 
 
 def scores(case):
+    if case.attention:
+        return peers_attention.inputs(case, at_page)
     import ml_dtypes  # comes with JAX
     import numpy as np
     x = at_page(case.shape, {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[case.dtype])
@@ -271,6 +291,8 @@ def scores(case):
 
 def as_array(y):
     import numpy as np
+    if isinstance(y, tuple) and len(y) == 3:  # the gradients of attention
+        return np.concatenate([as_array(a).ravel() for a in y])
     if isinstance(y, tuple):  # a loss, and some rows of its gradient
         return np.concatenate([as_array(y[0]), as_array(y[1][::1024]).ravel()])
     return np.asarray(y.numpy() if hasattr(y, "numpy") else y).astype(np.float64)
@@ -328,6 +350,7 @@ def main():
     args = p.parse_args()
     if args.list:
         cases = [(v, d, s) for v in VERBS for d in DTYPES for s in SHAPES] + [(v, "f32", SORTED_SHAPE) for v in SORTED]
+        cases += peers_attention.CASES
         print("\n".join("%s/%s/%s/t%d" % (*case, t) for case in cases for t in (1, 2)))
         return
     case = Case(args.case)
