@@ -102,7 +102,8 @@ def completion():
 
 @test("docs")
 def examples_run():
-    """Each as it stands in the help, on files that its inputs could be: square, for matrices, and with room for the k best."""
+    """Each as it stands in the help, on files that its inputs could be: square, for matrices, and with room for the k best; votes are classes."""
+    put("votes.csv", b"0,0,1\n1,1,1\n0,0,-1\n3,0,1\n")
     for op in operators():
         words = op["example"].split()[1:]
         n = int(words[words.index("--k") + 1]) if "--k" in words else 16
