@@ -9,7 +9,7 @@ static void bits_do_not_depend_on_how(void **state) {
   smx_context *seven;
   assert_int_equal(smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven), 0);
   for (int way = 0; way < 2 * KINDS; way++) {
-    kcase k = {.a = acase_new(1, 2, 1, 300, 150, 7, 9), .kind = (kind)(way % KINDS), .ridge = 0.5};
+    kcase k = {.a = acase_new(1, 2, 1, 260, 70, 7, 9), .kind = (kind)(way % KINDS), .ridge = 0.5};
     k.a.dtype = float_dtypes[way % FLOAT_DTYPES];
     k.a.options.causal = way & 1, k.a.options.dropout = way == 4 ? 0.1 : 0;
     fill(&k, (uint64_t)way);
