@@ -141,10 +141,8 @@ static smx_status backward_part(making *m, const attention_job *p) {
 
 /* ---- arguments ---- */
 
-static const making_steps steps = {.scores = lay_out, .forward = forward_part, .backward = backward_part, .open = open_head};
-
-static bool take(adding *w, bool backward) {
-  making *m = &w->m;
+static bool take(making *m, bool backward) {
+  adding *w = (adding *)(void *)m;
   const attention_job *j = m->j;
   const int64_t d = j->call.d, real = j->real_bytes, pitch = (j->lk + ATTN_PANEL - 1) / ATTN_PANEL * ATTN_PANEL;
   w->scores.d = d, w->scores.pitch = pitch;
@@ -157,12 +155,7 @@ static bool take(adding *w, bool backward) {
   return good;
 }
 
-static smx_status run(adding *w, bool backward) {
-  making *m = &w->m;
-  if (!m->j->kv_heads) return SMX_OK;
-  making_size(m, backward);
-  return take(w, backward) ? making_run(m, backward) : making_fail(m);
-}
+static const making_steps steps = {.scores = lay_out, .forward = forward_part, .backward = backward_part, .open = open_head, .take = take};
 
 static smx_status check(adding *w, const smx_attention_options *options, const smx_tensor *u, const smx_tensor *q, const smx_tensor *k,
                         const smx_tensor *v) {
@@ -182,7 +175,7 @@ smx_status smx_attention_additive(smx_context *ctx, const smx_attention_options 
   adding w = {.m = {.j = &job}};
   smx_status status = check(&w, options, u, q, k, v);
   if (status == SMX_OK) status = sheet_check_output(&w.m, o);
-  return status == SMX_OK ? run(&w, false) : status;
+  return status == SMX_OK ? making_run(&w.m, false) : status;
 }
 
 static void store_sums(const adding *w, const smx_view *du, void *buffer) {
@@ -210,7 +203,7 @@ smx_status smx_attention_additive_backward(smx_context *ctx, const smx_attention
   w.sums = smx_alloc(ctx, (sums + room) * sizeof *w.sums);
   if (!w.sums) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for the gradient of u", j->name);
   memset(w.sums, 0, sums * sizeof *w.sums);
-  status = run(&w, true);
+  status = making_run(&w.m, true);
   if (status == SMX_OK && to.data) store_sums(&w, &to, w.sums + sums);
   smx_free(ctx, w.sums);
   return status;

@@ -269,10 +269,8 @@ static smx_status backward_part(making *m, const attention_job *p) {
 
 /* ---- arguments ---- */
 
-static const making_steps steps = {.forward = forward_part, .backward = backward_part, .open = open_head};
-
-static bool take(tilting *w, bool backward) {
-  making *m = &w->m;
+static bool take(making *m, bool backward) {
+  tilting *w = (tilting *)(void *)m;
   const attention_job *j = m->j;
   const int64_t d = j->call.d;
   if (w->local && m->rows > FACTORS / (d * d)) m->rows = FACTORS / (d * d);
@@ -285,12 +283,7 @@ static bool take(tilting *w, bool backward) {
   return good && backward ? making_take(m, &w->u, rows * j->real_bytes) && making_take(m, &w->more, rows * j->real_bytes) : good;
 }
 
-static smx_status run(tilting *w, bool backward) {
-  making *m = &w->m;
-  if (!m->j->kv_heads) return SMX_OK;
-  making_size(m, backward);
-  return take(w, backward) ? making_run(m, backward) : making_fail(m);
-}
+static const making_steps steps = {.forward = forward_part, .backward = backward_part, .open = open_head, .take = take};
 
 static smx_status check(tilting *w, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
                         const smx_tensor *r) {
@@ -309,7 +302,7 @@ smx_status smx_attention_parallax(smx_context *ctx, const smx_attention_options 
   tilting w = {.m = {.j = &job}};
   smx_status status = check(&w, options, q, k, v, r);
   if (status == SMX_OK) status = sheet_check_output(&w.m, o);
-  return status == SMX_OK ? run(&w, false) : status;
+  return status == SMX_OK ? making_run(&w.m, false) : status;
 }
 
 smx_status smx_attention_parallax_backward(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
@@ -320,7 +313,7 @@ smx_status smx_attention_parallax_backward(smx_context *ctx, const smx_attention
   smx_status status = check(&w, options, q, k, v, r);
   if (status == SMX_OK) status = sheet_check_gradients(&w.m, d_o, dq, dk, dv);
   if (status == SMX_OK && dr) status = attention_output(&job, "dr", dr, 4, job.q.shape, &job.dr);
-  return status == SMX_OK ? run(&w, true) : status;
+  return status == SMX_OK ? making_run(&w.m, true) : status;
 }
 
 smx_status smx_attention_local_linear(smx_context *ctx, const smx_attention_options *options, double ridge, const smx_tensor *q,
@@ -329,7 +322,7 @@ smx_status smx_attention_local_linear(smx_context *ctx, const smx_attention_opti
   tilting w = {.m = {.j = &job}, .local = true, .ridge = ridge};
   smx_status status = check(&w, options, q, k, v, NULL);
   if (status == SMX_OK) status = sheet_check_output(&w.m, o);
-  return status == SMX_OK ? run(&w, false) : status;
+  return status == SMX_OK ? making_run(&w.m, false) : status;
 }
 
 smx_status smx_attention_local_linear_backward(smx_context *ctx, const smx_attention_options *options, double ridge, const smx_tensor *q,
@@ -339,5 +332,5 @@ smx_status smx_attention_local_linear_backward(smx_context *ctx, const smx_atten
   tilting w = {.m = {.j = &job}, .local = true, .ridge = ridge};
   smx_status status = check(&w, options, q, k, v, NULL);
   if (status == SMX_OK) status = sheet_check_gradients(&w.m, d_o, dq, dk, dv);
-  return status == SMX_OK ? run(&w, true) : status;
+  return status == SMX_OK ? making_run(&w.m, true) : status;
 }

@@ -36,9 +36,7 @@ smx_status smx_attention_rows(smx_context *ctx, const smx_attention_options *opt
   if (!op) return no_operator(&m);
   smx_status status = sheet_check(&m, options, op, params, q, k, v);
   if (status == SMX_OK) status = sheet_check_output(&m, o);
-  if (status != SMX_OK || !job.kv_heads) return status;
-  making_size(&m, false);
-  return making_run(&m, false);
+  return status == SMX_OK ? making_run(&m, false) : status;
 }
 
 smx_status smx_attention_rows_backward(smx_context *ctx, const smx_attention_options *options, const smx_op *op, const smx_params *params,
@@ -49,7 +47,5 @@ smx_status smx_attention_rows_backward(smx_context *ctx, const smx_attention_opt
   if (!op) return no_operator(&m);
   smx_status status = sheet_check(&m, options, op, params, q, k, v);
   if (status == SMX_OK) status = sheet_check_gradients(&m, d_o, dq, dk, dv);
-  if (status != SMX_OK || !job.kv_heads) return status;
-  making_size(&m, true);
-  return making_run(&m, true);
+  return status == SMX_OK ? making_run(&m, true) : status;
 }

@@ -203,7 +203,8 @@ bool making_take(making *m, void *field, int64_t bytes) {
   return p != NULL;
 }
 
-void making_size(making *m, bool backward) {
+/* How many rows are laid out at once, in scores going forward. */
+static void set_rows(making *m, bool backward) {
   const attention_job *j = m->j;
   const int32_t threads = smx_context_threads(j->ctx);
   const int64_t pairs = (int64_t)PAIRS * (threads < SHARES ? threads : SHARES);
@@ -213,6 +214,7 @@ void making_size(making *m, bool backward) {
 
 static bool take_all(making *m, bool backward) {
   const attention_job *j = m->j;
+  if (m->steps->take && !m->steps->take(m, backward)) return false;
   const int64_t pairs = m->rows * j->lk, most = j->call.d > j->call.e ? j->call.d : j->call.e;
   bool good = making_take(m, &m->z, pairs * j->real_bytes) && making_take(m, &m->visible, pairs);
   for (int32_t i = 0; i < m->op->output_count && good; i++)
@@ -232,15 +234,12 @@ static void give_back(making *m) {
   for (int i = 0; i < m->used; i++) smx_free(m->j->ctx, m->owned[i]);
 }
 
-smx_status making_fail(making *m) {
-  give_back(m);
-  return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows of scores", m->j->name, (long long)m->rows);
-}
-
 smx_status making_run(making *m, bool backward) {
   attention_job *j = m->j;
   smx_status status = SMX_OK;
-  if (!take_all(m, backward)) return making_fail(m);
+  if (!j->kv_heads) return status;
+  set_rows(m, backward);
+  if (!take_all(m, backward)) status = smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows of scores", j->name, (long long)m->rows);
   for (int64_t at = 0; at < j->batch * j->kv_heads && status == SMX_OK; at++)
     status = run_head(m, at / j->kv_heads, at % j->kv_heads, backward);
   give_back(m);

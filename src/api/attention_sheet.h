@@ -19,6 +19,7 @@ typedef struct making_steps {
   smx_status (*forward)(making *m, const attention_job *p);
   smx_status (*backward)(making *m, const attention_job *p);
   void (*open)(making *m, int64_t b, int64_t kv); /* or NULL */
+  bool (*take)(making *m, bool backward);         /* memory of its own, by making_take, for m->rows rows, which it may lower; or NULL */
 } making_steps;
 
 enum { MAKING_BUFFERS = 32 };
@@ -39,13 +40,11 @@ struct making {
   int used;
 };
 
-/* Rows laid out at once, in scores going forward; and memory that making_run frees. field: where the pointer goes. False without memory. */
-void making_size(making *m, bool backward);
+/* Memory that making_run frees. field: where the pointer goes. False without memory. */
 bool making_take(making *m, void *field, int64_t bytes);
 
-/* Takes what every kind needs and runs the steps over all rows, then frees. Or, where memory is missing, frees and says so. */
+/* Takes memory and runs the steps over all rows. */
 smx_status making_run(making *m, bool backward);
-smx_status making_fail(making *m);
 
 /* Scores of the part's rows into x; stage as smx_attention_scores has it. */
 smx_status sheet_lay_out(const attention_job *p, smx_attention_stage stage, char *x);
