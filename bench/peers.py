@@ -55,6 +55,17 @@ class ContextOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("threads", ctypes.c_int32), ("rest", ctypes.c_void_p * 5), ("policies", ctypes.c_int32 * 2)]
 
 
+def check(lib, status):
+    if status:
+        sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+
+
+def context_of(case, lib):
+    options, context = ContextOptions(size=ctypes.sizeof(ContextOptions), threads=case.threads), ctypes.c_void_p()
+    check(lib, lib.smx_context_create(ctypes.byref(options), ctypes.byref(context)))
+    return context
+
+
 def targets(case):
     import numpy as np
     return np.arange(case.shape[0]) * 7919 % case.shape[1]
@@ -64,31 +75,20 @@ def libsoftmax(case, x, library):
     lib = ctypes.CDLL(library)
     lib.smx_last_error.restype = ctypes.c_char_p
     if case.attention:
-        return libsoftmax_attention(case, x, lib)
+        return peers_attention.libsoftmax(case, x, lib, context_of(case, lib), lambda a: Tensor.of(a, case), at_page, check)
     if case.verb.startswith("cross_entropy"):
         return libsoftmax_loss(case, x, lib)
     if case.verb in SORTED:
         return libsoftmax_operator(case, x, lib)
     y = at_page(case.shape[:-1] if case.verb == "logsumexp" else case.shape, x.dtype)
-    options, context = ContextOptions(size=ctypes.sizeof(ContextOptions), threads=case.threads), ctypes.c_void_p()
     tensors = [Tensor.of(x, case), Tensor.of(y, case)]
     verb = getattr(lib, "smx_" + case.verb)
-    if lib.smx_context_create(ctypes.byref(options), ctypes.byref(context)):
-        sys.exit("peers.py: %s" % lib.smx_last_error().decode())
-    arguments = (context, ctypes.c_int32(-1), ctypes.byref(tensors[0]), ctypes.byref(tensors[1]))
+    arguments = (context_of(case, lib), ctypes.c_int32(-1), ctypes.byref(tensors[0]), ctypes.byref(tensors[1]))
 
     def call():
-        if verb(*arguments):
-            sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+        check(lib, verb(*arguments))
         return y
     return call
-
-
-def libsoftmax_attention(case, x, lib):
-    options, context = ContextOptions(size=ctypes.sizeof(ContextOptions), threads=case.threads), ctypes.c_void_p()
-    if lib.smx_context_create(ctypes.byref(options), ctypes.byref(context)):
-        sys.exit("peers.py: %s" % lib.smx_last_error().decode())
-    return peers_attention.libsoftmax(case, x, lib, context, lambda a: Tensor.of(a, case), at_page)
 
 
 def libsoftmax_loss(case, x, lib):
@@ -96,32 +96,26 @@ def libsoftmax_loss(case, x, lib):
     rows, n = case.shape
     target, loss, wanted = targets(case), np.empty(rows, x.dtype), case.verb.endswith("dx")
     dx = at_page(x.shape, x.dtype) if wanted else None
-    options, context = ContextOptions(size=ctypes.sizeof(ContextOptions), threads=case.threads), ctypes.c_void_p()
-    if lib.smx_context_create(ctypes.byref(options), ctypes.byref(context)):
-        sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+    context = context_of(case, lib)
     at = [ctypes.c_void_p(a.ctypes.data if a is not None else None) for a in (x, target, loss, dx)]
     arguments = (context, ctypes.c_size_t(rows), ctypes.c_size_t(n), at[0], at[1], None, at[2], at[3], None)
 
     def call():
-        if lib.smx_cross_entropy_f32(*arguments):
-            sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+        check(lib, lib.smx_cross_entropy_f32(*arguments))
         return (loss, dx) if wanted else loss
     return call
 
 
 def libsoftmax_operator(case, x, lib):
     y = at_page(x.shape, x.dtype)
-    options, context = ContextOptions(size=ctypes.sizeof(ContextOptions), threads=case.threads), ctypes.c_void_p()
-    if lib.smx_context_create(ctypes.byref(options), ctypes.byref(context)):
-        sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+    context = context_of(case, lib)
     lib.smx_op_find.restype = ctypes.c_void_p
     op = ctypes.c_void_p(lib.smx_op_find(case.verb.split(":")[1].encode()))
     tensors = Tensor.of(x, case), Tensor.of(y, case)
     ports = [(ctypes.POINTER(Tensor) * 1)(ctypes.pointer(t)) for t in tensors]
 
     def call():
-        if lib.smx_forward(op, context, None, 1, ports[0], 1, ports[1]):
-            sys.exit("peers.py: %s" % lib.smx_last_error().decode())
+        check(lib, lib.smx_forward(op, context, None, 1, ports[0], 1, ports[1]))
         return y
     return call
 

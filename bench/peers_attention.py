@@ -27,16 +27,13 @@ class Options(ctypes.Structure):
                 ("softcap", ctypes.c_double), ("causal", ctypes.c_int32), ("rest", ctypes.c_byte * 256)]
 
 
-def libsoftmax(case, x, lib, context, tensor, at_page):
-    """tensor: of an array, for the library. What it returns is called, and raises RuntimeError."""
-    def check(status):
-        if status:
-            raise RuntimeError(lib.smx_last_error().decode())
+def libsoftmax(case, x, lib, context, tensor, at_page, check):
+    """tensor: of an array, for the library; check: of a status."""
     causal, gradients = kind_of(case)
     q, k, v, d_o = x
     o, lse, options = at_page(q.shape, q.dtype), at_page(q.shape[:3], q.dtype), Options()
     grads = tuple(at_page(a.shape, a.dtype) for a in (q, k, v))
-    check(lib.smx_attention_init(ctypes.byref(options)))
+    check(lib, lib.smx_attention_init(ctypes.byref(options)))
     options.causal = causal
     arrays = q, k, v, o, lse, d_o, *grads
     at = [ctypes.byref(tensor(a)) for a in arrays]
@@ -44,9 +41,9 @@ def libsoftmax(case, x, lib, context, tensor, at_page):
     backward = (*forward, at[5], None, *at[6:])
 
     def call():
-        check(lib.smx_attention_backward(*backward) if gradients else lib.smx_attention(*forward))
+        check(lib, lib.smx_attention_backward(*backward) if gradients else lib.smx_attention(*forward))
         return arrays[6:] if gradients else arrays[3]  # a tensor does not keep its array: this does
-    check(lib.smx_attention(*forward))
+    check(lib, lib.smx_attention(*forward))
     return call
 
 
