@@ -6,14 +6,8 @@
 #define SMX_ENGINE_EXP_PROGRAM_H
 #include "exp.h"
 
-typedef enum exp_kind {
-  EXP_WEIGHTS,
-  EXP_LOGS,
-  EXP_SCALAR,
-  EXP_SUMS,
-  EXP_MAP
-} exp_kind; /* EXP_SUMS: an operator goes on from the sums;
-                                                                                      EXP_MAP: an emission makes other values of weights */
+/* EXP_SUMS: an operator goes on from the sums; EXP_MAP: an emission makes other values of weights. */
+typedef enum exp_kind { EXP_WEIGHTS, EXP_LOGS, EXP_SCALAR, EXP_SUMS, EXP_MAP } exp_kind;
 
 /* An operator of the family. */
 typedef struct exp_body {
