@@ -47,6 +47,7 @@ typedef struct exp_emit {
   const real *stored; /* the terms, or NULL = form them again */
   bool peaked;        /* some term may be all of S */
   bool stream;        /* write past the caches */
+  ptrdiff_t fetch;    /* bytes from x here to what is read next, which is fetched meanwhile; streaming stores alone do so */
 } exp_emit;
 
 /* The largest term is 2 p, p < 1.415: a term is all of S only where S is below this. */
@@ -138,9 +139,7 @@ SMI real exp_max_of(score_fn *f, const span *at_row, const consts *with, size_t 
   vreal max[VPB];
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
 #define STEP(u, i, cnt) max[u] = v_max(score_at(f, &s, &k, NULL, i, cnt).h, max[u])
-  size_t g = 0; /* the order is free: within a page straight on, which costs less than WALK */
-  for (; n <= PAGE && g + BLOCK <= n; g += BLOCK) UNROLL_BLOCK for (int u = 0; u < VPB; u++) STEP(u, first + g + (size_t)u * LANES, LANES);
-  for (; g < n; g += GROUP) WALK(first + g, group_size(g, n), STEP)
+  WALK_STRAIGHT(first, n, STEP)
 #undef STEP
   UNROLL_BLOCK for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
   return v_hmax(max[0]);
@@ -206,11 +205,11 @@ SMI void exp_emit_of(const exp_emit *to, exp_value_fn *value, size_t first, size
   const span s = *to->s;
   const consts k = *to->k;
   const exp_row r = *to->r;
-  const exp_emit q = {&s, &k, &r, to->stored, to->peaked, to->stream};
+  const exp_emit q = {&s, &k, &r, to->stored, to->peaked, to->stream, to->fetch};
   real *const y = s.dst[0];
   if (!q.stream) {
 #define STEP(u, i, cnt) put(y, i, cnt, value(&q, i, cnt))
-    WALK(first, n, STEP)
+    WALK_STRAIGHT(first, n, STEP)
 #undef STEP
     return;
   }
@@ -221,10 +220,11 @@ SMI void exp_emit_of(const exp_emit *to, exp_value_fn *value, size_t first, size
 #define STEP(u, i, cnt) \
   { \
     const vreal out = value(&q, i, cnt); \
+    v_prefetch_far((const char *)(s.src[0] + (i)) + q.fetch); \
     if ((cnt) == LANES) v_stream(y + (i), out); \
     else v_store_n(y + (i), cnt, out); \
   }
-  WALK(first, n, STEP)
+  WALK_PAIR(first, n, STEP)
 #undef STEP
 }
 

@@ -6,6 +6,17 @@
 #include "convert.h"
 #include "exp_rows.h"
 
+/* Copies bytes past the caches. */
+NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
+  char *y = to;
+  const char *x = from;
+  const size_t head = (64 - (uintptr_t)y % 64) % 64;
+  size_t i = head < bytes ? head : bytes;
+  memcpy(y, x, i);
+  for (; i + 64 <= bytes; i += 64) v_stream((real *)(void *)(y + i), v_load((const real *)(const void *)(x + i)));
+  memcpy(y + i, x + i, bytes - i);
+}
+
 /* The score functions, the emissions and the program of one storage type: src[0] and dst[0] of a span are arrays of it. */
 #define HALF_KIND(name) \
   SMI score name##_score(const span *s, const consts *k, const real *shift, size_t i, int cnt) { \
@@ -14,7 +25,7 @@
   } \
   EXP_SCORES(name##_all, name##_score, false) \
   NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, name##_score, false, SUM_WATCH | SUM_HALVES, NULL, i, n); \
+    return exp_sum_of(w, name##_score, false, SUM_WATCH | SUM_STORE | SUM_HALVES, NULL, i, n); \
   } \
   NOINLINE real name##_sum_store(exp_sum *w, size_t i, size_t n) { return exp_sum_of(w, name##_score, false, SUM_STORE, NULL, i, n); } \
   static const exp_scores name##_scores = {.max = name##_all_max, \
@@ -30,9 +41,12 @@
     const span s = *to->s; \
     const consts k = *to->k; \
     const exp_row r = *to->r; \
-    const exp_emit q = {&s, &k, &r, to->stored, to->peaked, false}; \
-    uint16_t *const y = (uint16_t *)(void *)s.dst[0]; \
-    WALK(first, n, HALF_STEP_##name) \
+    const exp_emit q = {.s = &s, .k = &k, .r = &r, .stored = to->stored, .peaked = to->peaked}; \
+    uint16_t part[GROUP] __attribute__((aligned(64))), *const row = (uint16_t *)(void *)s.dst[0], *const y = to->stream ? part : row; \
+    const size_t from = to->stream ? first : 0; \
+    const char *const x = (const char *)s.src[0] + to->fetch; \
+    WALK_STRAIGHT(first, n, HALF_STEP_##name) \
+    if (to->stream) stream_bytes(row + first, part, n * sizeof *part); \
   } \
   NOINLINE void name##_weights(const exp_emit *w, size_t i, size_t n) { name##_emit_of(w, name##_all_weight, i, n); } \
   NOINLINE void name##_stored(const exp_emit *w, size_t i, size_t n) { \
@@ -41,8 +55,13 @@
   } \
   static const exp_body name##_body = {.setup = setup_plain, .scores = &name##_scores, .emit = name##_weights}; \
   EXP_KERNEL(name)
-#define HALF_STEP_f16(u, i, cnt) put_f16(y, i, cnt, value(&q, i, cnt))
-#define HALF_STEP_bf16(u, i, cnt) put_bf16(y, i, cnt, value(&q, i, cnt))
+#define HALF_STEP(put_half, i, cnt) \
+  { \
+    v_prefetch_far(x + (i) * sizeof(uint16_t)); \
+    put_half(y, (i)-from, cnt, value(&q, i, cnt)); \
+  }
+#define HALF_STEP_f16(u, i, cnt) HALF_STEP(put_f16, i, cnt)
+#define HALF_STEP_bf16(u, i, cnt) HALF_STEP(put_bf16, i, cnt)
 HALF_KIND(f16)
 HALF_KIND(bf16)
 
@@ -62,9 +81,24 @@ static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const s
   return true;
 }
 
-/* The row program up to the weights; what writes anything else belongs to another kind of row. */
-static inline bool half_long_row(const row_kernel *kernel, const span *s) {
+/* A row that may come from memory: one pass with a running reference keeps the terms. */
+static inline bool half_far_row(const exp_body *b, exp_emit_fn *emit, const span *s, bool bypass, real *store) {
   const row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}};
+  const consts k = {{0}};
+  const real *kept;
+  row_state st;
+  if (!exp_run_row(b, &c, s, &k, store, &st, &kept) || !kept) return false;
+  exp_row r = {.ref = (real)st.ref, .top = (real)st.max};
+  exp_settle(b, s, &k, &r, st.sum, st.other);
+  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = kept, .peaked = true, .stream = bypass};
+  for (size_t g = 0; g < s->n; g += GROUP) emit(&e, g, group_size(g, s->n));
+  if (bypass) v_stream_end();
+  return true;
+}
+
+/* The row program up to the weights; what writes anything else belongs to another kind of row. */
+static inline bool half_long_row(const row_kernel *kernel, const span *s, bool bypass) {
+  const row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}, .bypass = bypass};
   row_state st;
   kernel->begin(&c, &st);
   do {
@@ -75,10 +109,11 @@ static inline bool half_long_row(const row_kernel *kernel, const span *s) {
 }
 
 /* As row_moves.halves. */
-static bool exp_halves(row_store type, size_t n, const void *x, void *y, void *scratch) {
+static bool exp_halves(row_store type, size_t n, const void *x, void *y, bool bypass, void *scratch) {
   const span s = {.n = n, .src = {x}, .dst = {y}};
   const bool f16 = type == STORE_F16;
-  if (n > ROW_HALVES) return half_long_row(f16 ? &f16_kernel : &bf16_kernel, &s);
+  if (n > ROW_HALVES) return half_long_row(f16 ? &f16_kernel : &bf16_kernel, &s, bypass);
+  if (n > 2 * GROUP) return half_far_row(f16 ? &f16_body : &bf16_body, f16 ? f16_stored : bf16_stored, &s, bypass, scratch);
   return half_cached_row(f16 ? &f16_body : &bf16_body, f16 ? f16_stored : bf16_stored, &s, scratch);
 }
 

@@ -187,12 +187,12 @@ static inline void exp_pass(const exp_body *b, const row_call *c, row_state *st,
   size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
   exp_row r = st->mode == EXP_EMIT_PASS ? exp_row_of(b, &s, &k, st) : (exp_row){0};
   consts direction = exp_direction(b, &k);
-  exp_emit emit = {.s = &s, .k = &k, .r = &r, .stream = c->bypass};
+  exp_emit emit = {.s = &s, .k = &k, .r = &r, .stream = c->bypass, .fetch = GROUP * sizeof(real)};
   bool found = false;
   exp_run run;
   if (st->mode == EXP_RUN) run = exp_run_from(b, &s, &k, base, c->count);
-  for (size_t j = 0; j < groups; j++) {
-    size_t g = st->reverse ? groups - 1 - j : j, i = base + g * GROUP, n = group_size(g * GROUP, c->count);
+  for (size_t g = 0; g < groups; g++) {
+    size_t i = base + g * GROUP, n = group_size(g * GROUP, c->count);
     row_part *part = parts + g;
     *part = (row_part){.index = -1};
     switch (st->mode) {

@@ -87,7 +87,7 @@ typedef struct row_kept {
 typedef struct row_state {
   int mode;      /* which pass; private to the engine */
   bool writes;   /* this pass writes dst */
-  bool reverse;  /* this pass takes the groups, and the elements, from last to first */
+  bool reverse;  /* this pass takes the runs of groups from last to first; a serial one the groups and elements too */
   bool serial;   /* runs of this pass follow one another: it carries state from run to run */
   bool empty;    /* nothing valid in the row */
   bool nan, far; /* a NaN was seen; a +inf was seen */
@@ -143,7 +143,7 @@ typedef struct row_moves {
   bool (*softmax)(size_t rows, size_t n, const void *x, void *y, bool bypass);
   /* Softmax of a contiguous row of f16 or bf16, which is not brought into the real type first; default parameters. scratch: row_halves_room(n)
    * reals. False, with nothing written, when the row is not ordinary. NULL where the real type is double. */
-  bool (*halves)(row_store type, size_t n, const void *x, void *y, void *scratch);
+  bool (*halves)(row_store type, size_t n, const void *x, void *y, bool bypass, void *scratch);
 } row_moves;
 
 /* One row of smx_sample on its way through the processors; x and scratch hold n elements of the real type each, room 8 (n + 1)

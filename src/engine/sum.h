@@ -55,7 +55,7 @@ SMI bool sum_look_whole(const real *x, size_t n, row_part *part) {
     max[(u) % 2] = v_max((cnt) < LANES ? v_select(in, v, v_set1(-R_INF)) : v, max[(u) % 2]); \
     low[(u) % 2] = v_min((cnt) < LANES ? v_select(in, v, v_set1(R_INF)) : v, low[(u) % 2]); \
   }
-  WALK(0, n, STEP)
+  WALK_STRAIGHT(0, n, STEP)
 #undef STEP
   *part = (row_part){.index = -1,
                      .max = (double)v_hmax(v_max(max[0], max[1])),
@@ -81,7 +81,7 @@ NOINLINE void sum_look_group(const span *s, size_t first, size_t n, row_part *pa
     low[u] = v_min(v_select(live, v, v_set1(R_INF)), low[u]); \
     valid[u] = v_add(valid[u], v_select(live, v_set1(1), v_set1(0))); \
   }
-  WALK(first, n, STEP)
+  WALK_STRAIGHT(first, n, STEP)
 #undef STEP
   for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]), low[0] = v_min(low[0], low[u]);
   *part = (row_part){
@@ -124,7 +124,7 @@ SMI void sum_values_of(const span *on, const consts *with, const sum_row *of, su
   const sum_row r = *of;
   *part = (row_part){.index = -1};
 #define STEP(u, i, cnt) put_first(&s, i, cnt, value(&s, &k, &r, i, cnt))
-  WALK(first, n, STEP)
+  WALK_STRAIGHT(first, n, STEP)
 #undef STEP
 }
 
@@ -202,8 +202,8 @@ static inline void sum_pass(const sum_body *b, const row_call *c, row_state *st,
   consts k = sum_consts(b, c, &s, &r);
   s.stream = sum_streams(c, &s);
   size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
-  for (size_t j = 0; j < groups; j++) {
-    size_t g = st->reverse ? groups - 1 - j : j, n = group_size(g * GROUP, c->count);
+  for (size_t g = 0; g < groups; g++) {
+    size_t n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};
     if (st->mode == SUM_FILL) sum_fill(b, &s, base + g * GROUP, n, (real)st->other);
     else if (st->mode == SUM_LOOK) sum_look_group(&s, base + g * GROUP, n, parts + g);

@@ -80,8 +80,11 @@ SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
 /* Walks elements base .. base + n - 1, n <= GROUP, in the order of the contract: STEP(u, i, cnt) sees vector u of a block, elements i .. i + cnt
  * - 1, which belong to lanes u * LANES and on. A macro, because only a loop around local variables keeps them in registers. */
 #define WALK_AS(unroll, base, n, STEP) \
-  for (size_t step_ = 0, at_ = 0; step_ < PAGE && step_ < (n); at_ = at_ + PAGE < (n) ? at_ + PAGE : (step_ += BLOCK)) { \
-    const size_t left_ = (n)-at_, from_ = (base) + at_; \
+  for (size_t step_ = 0, at_ = 0; step_ < PAGE && step_ < (n); at_ = at_ + PAGE < (n) ? at_ + PAGE : (step_ += BLOCK)) \
+  WALK_BLOCK(unroll, (base) + at_, (n)-at_, STEP)
+#define WALK_BLOCK(unroll, first, left, STEP) \
+  { \
+    const size_t left_ = (left), from_ = (first); \
     if (left_ >= BLOCK) { \
       unroll for (int u_ = 0; u_ < VPB; u_++) STEP(u_, from_ + (size_t)u_ * LANES, LANES); \
     } else { \
@@ -91,6 +94,17 @@ SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
   }
 #define WALK(base, n, STEP) WALK_AS(UNROLL_BLOCK, base, n, STEP)
 #define WALK_LONG(base, n, STEP) WALK_AS(UNROLL_LONG, base, n, STEP)
+
+/* The same elements where no order matters, in that of their indices: eight pages read and eight written meet in the same sets of the first-level
+ * cache, and a walk over them takes 1.5 times as long in cache and 1.8 times from memory (Zen 5, gradient of softmax). */
+#define WALK_STRAIGHT_AS(unroll, base, n, STEP) \
+  for (size_t at_ = 0; at_ < (n); at_ += BLOCK) WALK_BLOCK(unroll, (base) + at_, (n)-at_, STEP)
+#define WALK_STRAIGHT(base, n, STEP) WALK_STRAIGHT_AS(UNROLL_BLOCK, base, n, STEP)
+#define WALK_STRAIGHT_LONG(base, n, STEP) WALK_STRAIGHT_AS(UNROLL_LONG, base, n, STEP)
+/* Where only one array is read, two pages together: one core reads them faster than one, on Xeons by a quarter. */
+#define WALK_PAIR(base, n, STEP) \
+  for (size_t page_ = 0; page_ < (n); page_ += 2 * PAGE) \
+  WALK_AS(UNROLL_BLOCK, (base) + page_, (n)-page_ < 2 * PAGE ? (n)-page_ : 2 * PAGE, STEP)
 
 SMI size_t group_size(size_t g, size_t n) { return n - g < GROUP ? n - g : GROUP; }
 

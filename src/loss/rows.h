@@ -200,7 +200,7 @@ SMI void loss_emit_of(const loss_row *r, int side, score_fn *f, bool scaled, los
   const loss_out w = out;
   if (stored && !stream) {
 #define STEP(u, i, cnt) put(y, i, cnt, v_clean(value(&w, exp_weight(at(stored, i, cnt), &e, true), i, cnt)))
-    WALK_LONG(first, n, STEP)
+    WALK_STRAIGHT_LONG(first, n, STEP)
 #undef STEP
     return;
   }
@@ -214,7 +214,7 @@ SMI void loss_emit_of(const loss_row *r, int side, score_fn *f, bool scaled, los
     else put(y, i, cnt, v); \
   }
   if (head) put(y, first, (int)head, VALUE(first, (int)head));
-  WALK_LONG(first + head, n - head, STEP)
+  WALK_STRAIGHT_LONG(first + head, n - head, STEP)
 #undef STEP
 #undef VALUE
 }
@@ -249,9 +249,9 @@ SMI void loss_parts_of(const loss_row *r, score_fn *f, bool scaled, size_t first
   }
   if (before) put(y, first, (int)before, loss_part(TERM(first, (int)before), &e, coef));
   if (stored) {
-    WALK(first + before, n - before, STEP)
+    WALK_STRAIGHT(first + before, n - before, STEP)
   } else {
-    WALK(first + before, n - before, STEP)
+    WALK_PAIR(first + before, n - before, STEP)
   }
 #undef STEP
 #undef TERM

@@ -149,8 +149,9 @@ static inline void loss_pass(const loss_body *b, const row_call *c, row_state *s
     exp_pass(b->side[stage - STAGE_STUDENT]->exp, &own, st, parts);
   }
   if (loss_before_stage(b, stage)) b->before->pass(c, st, parts);
-  for (size_t j = 0; j < groups && !loss_side_stage(stage) && !loss_before_stage(b, stage); j++) {
-    size_t g = st->reverse ? groups - 1 - j : j, i = base + g * GROUP, n = group_size(g * GROUP, c->count);
+  r.fetch = GROUP * sizeof(real);
+  for (size_t g = 0; g < groups && !loss_side_stage(stage) && !loss_before_stage(b, stage); g++) {
+    size_t i = base + g * GROUP, n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};
     if (stage < STAGE_GRADIENT) b->sums[stage](&r, i, n, parts[g].sums);
     for (int side = 0; side < SIDES && stage >= STAGE_GRADIENT; side++) {
