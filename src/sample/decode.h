@@ -63,6 +63,36 @@ SMI bool look_nan(const row_call *c, const row_state *st) { return st->nan || (s
 /* x less the largest; all +inf of a row are equal. */
 SMI double look_away(const row_state *st, double x) { return x == st->max ? 0 : x - st->max; }
 
+/* ---- elements that the second input names; how many, says the first parameter ---- */
+
+enum { NAMED_IDS = 1 };
+SMI size_t named_count(const row_call *c) { return (size_t)c->params[0]; }
+
+/* Whether id j is an element of the row, and no earlier id is the same. */
+static inline bool named(const row_call *c, size_t j) {
+  const int64_t *ids = c->src[NAMED_IDS];
+  if (ids[j] < 0 || ids[j] >= (int64_t)c->n) return false;
+  for (size_t i = 0; i < j; i++)
+    if (ids[i] == ids[j]) return false;
+  return true;
+}
+static inline void named_begin(const row_call *c, row_state *st) {
+  serial_begin(st);
+  for (size_t j = 0; j < named_count(c); j++) st->list[j] = (double)-R_INF;
+}
+/* A look at nothing but them: list gets their x, -inf stays where an id names none. */
+static inline void named_look(const row_call *c, row_state *st) {
+  const int64_t *ids = c->src[NAMED_IDS];
+  for (size_t j = 0; j < named_count(c); j++) {
+    const int64_t i = ids[j] - (int64_t)c->start;
+    if (i < 0 || i >= (int64_t)c->count || !named(c, j)) continue;
+    const double x = (double)part_at(c, 0)[i];
+    st->list[j] = x;
+    st->nan |= x != x;
+    st->max = x > st->max ? x : st->max;
+  }
+}
+
 /* ---- a few numbers ---- */
 
 /* v_i = e^(h_i - max h) / sum: in double, in the order given. */

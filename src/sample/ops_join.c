@@ -13,40 +13,15 @@ static void add_grad(const row_call *c, int port, int64_t index, double value) {
 
 /* ---- closed_set_softmax: p_j = softmax of x[ids]_j, score = sum p_j v_j ---- */
 
-enum { X, IDS, VALUE };            /* inputs */
-enum { WEIGHT, SCORE };            /* outputs */
-enum { SET_K };                    /* parameter */
-enum { SET_MOST = ROW_HISTOGRAM }; /* ids of a row */
-
-SMI size_t set_size(const row_call *c) { return (size_t)c->params[SET_K]; }
-
-/* Whether id j is an element of the row, and no earlier id is the same. */
-static bool set_member(const row_call *c, size_t j) {
-  const int64_t *ids = c->src[IDS];
-  if (ids[j] < 0 || ids[j] >= (int64_t)c->n) return false;
-  for (size_t i = 0; i < j; i++)
-    if (ids[i] == ids[j]) return false;
-  return true;
-}
-static void set_begin(const row_call *c, row_state *st) {
-  serial_begin(st);
-  for (size_t j = 0; j < set_size(c); j++) st->list[j] = (double)-R_INF;
-}
-/* The logits of the set, those of no member being -inf. */
+enum { X, IDS, VALUE }; /* inputs */
+enum { WEIGHT, SCORE }; /* outputs */
+#define set_begin named_begin
 static void set_pass(const row_call *c, row_state *st, row_part *parts) {
-  const int64_t *ids = c->src[IDS];
   serial_parts(c, parts);
-  for (size_t j = 0; j < set_size(c); j++) {
-    const int64_t i = ids[j] - (int64_t)c->start;
-    if (i < 0 || i >= (int64_t)c->count || !set_member(c, j)) continue;
-    const double x = (double)part_at(c, X)[i];
-    st->list[j] = x;
-    st->nan |= x != x;
-    st->max = x > st->max ? x : st->max;
-  }
+  named_look(c, st);
 }
 static void set_fill(const row_call *c, real value) {
-  fill(c->dst[WEIGHT], set_size(c), value);
+  fill(c->dst[WEIGHT], named_count(c), value);
   if (c->dst[SCORE]) *(real *)c->dst[SCORE] = value;
 }
 static bool set_next(const row_call *c, row_state *st) {
@@ -56,11 +31,11 @@ static bool set_next(const row_call *c, row_state *st) {
   if (look_nan(c, st)) set_fill(c, r_nan());
   else if (st->empty && c->on_empty != SMX_EMPTY_ERROR) set_fill(c, c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
   if (look_nan(c, st) || st->empty) return false;
-  for (size_t j = 0; j < set_size(c); j++) st->list[j] = st->list[j] > (double)-R_INF ? d_exp(look_away(st, st->list[j])) : 0;
-  BLOCK_SUM(sum, set_size(c), j, st->list[j])
-  for (size_t j = 0; j < set_size(c); j++) ((real *)c->dst[WEIGHT])[j] = stored(st->list[j] / sum);
+  for (size_t j = 0; j < named_count(c); j++) st->list[j] = st->list[j] > (double)-R_INF ? d_exp(look_away(st, st->list[j])) : 0;
+  BLOCK_SUM(sum, named_count(c), j, st->list[j])
+  for (size_t j = 0; j < named_count(c); j++) ((real *)c->dst[WEIGHT])[j] = stored(st->list[j] / sum);
   if (!c->dst[SCORE]) return false;
-  BLOCK_SUM(mean, set_size(c), j, st->list[j] > 0 ? st->list[j] * (value ? (double)value[j] : (double)j) : 0)
+  BLOCK_SUM(mean, named_count(c), j, st->list[j] > 0 ? st->list[j] * (value ? (double)value[j] : (double)j) : 0)
   *(real *)c->dst[SCORE] = stored(mean / sum);
   return false;
 }
@@ -74,15 +49,15 @@ static double set_upstream(const row_call *c, size_t j) {
 static void set_grad_begin(const row_call *c, row_state *st) {
   const real *p = c->src[SRC_Y + WEIGHT];
   serial_begin(st);
-  BLOCK_SUM(st->sum, set_size(c), j, p[j] != 0 ? (double)p[j] * set_upstream(c, j) : 0)
+  BLOCK_SUM(st->sum, named_count(c), j, p[j] != 0 ? (double)p[j] * set_upstream(c, j) : 0)
   st->writes = true;
 }
 static void set_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   const real *p = c->src[SRC_Y + WEIGHT];
   serial_parts(c, parts);
   fill(part_to(c, X), c->count, st->sum == st->sum ? 0 : r_nan());
-  for (size_t j = 0; j < set_size(c) && st->sum == st->sum; j++)
-    if (p[j] != 0 && set_member(c, j)) add_grad(c, X, ((const int64_t *)c->src[IDS])[j], (double)p[j] * (set_upstream(c, j) - st->sum));
+  for (size_t j = 0; j < named_count(c) && st->sum == st->sum; j++)
+    if (p[j] != 0 && named(c, j)) add_grad(c, X, ((const int64_t *)c->src[IDS])[j], (double)p[j] * (set_upstream(c, j) - st->sum));
 }
 static bool set_grad_next(const row_call *c, row_state *st) {
   (void)c;

@@ -12,21 +12,11 @@ enum { X, IDS };                                   /* inputs */
 enum { ORDERED_LOOK, ORDERED_SUM, ORDERED_WRITE }; /* stages */
 enum { ORDERED_MOST = ROW_HISTOGRAM / 2 };         /* elements of a sample: list holds their x, later their gradient */
 
-SMI size_t ordered_size(const row_call *c) { return (size_t)c->params[0]; }
-
-/* Whether id j is an element of the row, and no earlier id is the same. */
-static bool ordered_member(const row_call *c, size_t j) {
-  const int64_t *ids = c->src[IDS];
-  if (ids[j] < 0 || ids[j] >= (int64_t)c->n) return false;
-  for (size_t i = 0; i < j; i++)
-    if (ids[i] == ids[j]) return false;
-  return true;
-}
 /* The elements of one group, those that are drawn as -inf. */
 static void ordered_rest(const row_call *c, const real *x, size_t first, size_t n, real *rest) {
   const int64_t *ids = c->src[IDS];
   memcpy(rest, x, n * sizeof *rest);
-  for (size_t j = 0; j < ordered_size(c); j++)
+  for (size_t j = 0; j < named_count(c); j++)
     if (ids[j] >= (int64_t)first && ids[j] < (int64_t)(first + n)) rest[ids[j] - (int64_t)first] = -R_INF;
 }
 
@@ -41,7 +31,7 @@ static void ordered_sums(const row_call *c, row_state *st) {
   const int64_t *ids = c->src[IDS];
   const real *x = part_at(c, X);
   real rest[GROUP] __attribute__((aligned(64)));
-  for (size_t j = 0; st->stage == ORDERED_LOOK && j < ordered_size(c); j++) {
+  for (size_t j = 0; st->stage == ORDERED_LOOK && j < named_count(c); j++) {
     const int64_t i = ids[j] - (int64_t)c->start;
     if (i >= 0 && i < (int64_t)c->count) st->list[j] = (double)x[i];
   }
@@ -61,15 +51,15 @@ static void ordered_pass(const row_call *c, row_state *st, row_part *parts) {
  * 1 - e^(x_m - L_m) A_m with A_m = 1 + e^(L_m - L_(m - 1)) A_(m - 1) over the places before. */
 static double ordered_value(const row_call *c, row_state *st) {
   double after[ORDERED_MOST], l = st->sum > 0 ? st->max + d_log(st->sum, 0) : (double)-R_INF, log = 0, places = 0, last = 0;
-  for (size_t j = ordered_size(c); j-- > 0;) {
-    if (!ordered_member(c, j)) continue;
+  for (size_t j = named_count(c); j-- > 0;) {
+    if (!named(c, j)) continue;
     const double x = st->list[j], term = d_softplus(l - x);
     if (x == (double)-R_INF) return x; /* nothing has a gradient: low is still 0 */
     log -= term;
     after[j] = l = x + term;
   }
-  for (size_t j = 0; j < ordered_size(c); j++) {
-    if (!ordered_member(c, j)) continue;
+  for (size_t j = 0; j < named_count(c); j++) {
+    if (!named(c, j)) continue;
     places = 1 + (places > 0 ? places * d_exp(after[j] - last) : 0);
     last = after[j];
     st->list[j] = 1 - d_exp(st->list[j] - last) * places;
@@ -102,9 +92,9 @@ static void ordered_grad_pass(const row_call *c, row_state *st, row_part *parts)
     const double weight = st->low > 0 && x[i] > -R_INF ? st->low * d_exp((double)x[i] - st->carry) : 0;
     dx[i] = st->nan ? r_nan() : stored(-upstream * weight);
   }
-  for (size_t j = 0; st->low > 0 && !st->nan && j < ordered_size(c); j++) {
+  for (size_t j = 0; st->low > 0 && !st->nan && j < named_count(c); j++) {
     const int64_t i = ids[j] - (int64_t)c->start;
-    if (i >= 0 && i < (int64_t)c->count && ordered_member(c, j)) dx[i] = stored(upstream * st->list[j]);
+    if (i >= 0 && i < (int64_t)c->count && named(c, j)) dx[i] = stored(upstream * st->list[j]);
   }
 }
 static bool ordered_grad_next(const row_call *c, row_state *st) {
