@@ -111,6 +111,7 @@ static const struct way {
     {"gumbel_topk", 1, 2, {{"seed", 4}, {"k", 1}}},
     {"gumbel_khot", 0, 3, {{"seed", 15}, {"hard", 1}, {"k", 1}}},
     {"gumbel_khot", 0, 2, {{"seed", 16}, {"temperature", 0.3}}},
+    {"relaxed_khot", 0, 3, {{"seed", 19}, {"temperature", 0.3}, {"k", 1}}},
     {"multi_token_sample", 1, 2, {{"seed", 5}, {"k", 1}}},
     {"soft_thinking_token", 8, 6, {{"seed", 6}, {"k", 8}, {"noise", 2}, {"noise_temperature", 0.01}, {"top_p", 1}, {"min_p", 0}}},
 };
@@ -190,18 +191,42 @@ static void several_draws_of_a_row(void **state) {
   follows("gumbel_topk, ordered pairs", ordered, pairs, 64);
 }
 
-/* The mask is that of the list. */
+/* Masks are those of the list. */
 static void masks_of_subsets(void **state) {
   (void)state;
   static int64_t drawn[TRIALS * 3];
   static const setting list[] = {{"seed", 17}, {"k", 3}}, mask[] = {{"seed", 17}, {"hard", 1}, {"k", 3}};
   draw_rows("gumbel_topk", list, 2, eight, 8, TRIALS, 3);
   memcpy(drawn, index_of, sizeof drawn);
-  draw_rows("gumbel_khot", mask, 3, eight, 8, TRIALS, 8);
-  for (size_t r = 0; r < TRIALS; r++) {
-    double want[8] = {0};
-    for (size_t j = 0; j < 3; j++) want[drawn[3 * r + j]] = 1;
-    assert_memory_equal(value_of + 8 * r, want, sizeof want);
+  for (int m = 0; m < 2; m++) {
+    draw_rows(m ? "relaxed_khot" : "gumbel_khot", mask, 3, eight, 8, TRIALS, 8);
+    for (size_t r = 0; r < TRIALS; r++) {
+      double want[8] = {0};
+      for (size_t j = 0; j < 3; j++) want[drawn[3 * r + j]] = 1;
+      assert_memory_equal(value_of + 8 * r, want, sizeof want);
+    }
+  }
+}
+
+/* At a low temperature a relaxed subset is nearly its mask, and sums to k whatever the temperature. */
+static void relaxed_subsets(void **state) {
+  (void)state;
+  enum { SOME = 5000 };
+  static double hard[SOME * 8];
+  static const setting mask[] = {{"seed", 17}, {"k", 3}, {"hard", 1}}, cold[] = {{"seed", 17}, {"k", 3}, {"temperature", 0.01}},
+                       warm[] = {{"seed", 17}, {"k", 3}, {"temperature", 1.5}};
+  size_t close = 0;
+  draw_rows("relaxed_khot", mask, 3, eight, 8, SOME, 8);
+  memcpy(hard, value_of, sizeof hard);
+  draw_rows("relaxed_khot", cold, 3, eight, 8, SOME, 8);
+  for (size_t i = 0; i < SOME * 8; i++) close += fabs(value_of[i] - hard[i]) < 0.1;
+  printf("relaxed_khot: %.4f of the elements near their mask\n", (double)close / (SOME * 8));
+  assert_true((double)close > 0.96 * SOME * 8);
+  draw_rows("relaxed_khot", warm, 3, eight, 8, SOME, 8);
+  for (size_t r = 0; r < SOME; r++) {
+    double sum = 0;
+    for (size_t i = 0; i < 8; i++) sum += value_of[8 * r + i];
+    assert_true(fabs(sum - 3) < 1e-14);
   }
 }
 
@@ -405,6 +430,7 @@ int main(void) {
       cmocka_unit_test(long_rows),
       cmocka_unit_test(several_draws_of_a_row),
       cmocka_unit_test(masks_of_subsets),
+      cmocka_unit_test(relaxed_subsets),
       cmocka_unit_test(inclusion_is_unbiased),
       cmocka_unit_test(masks),
       cmocka_unit_test(gates),

@@ -1,7 +1,7 @@
-/* sample/ops_sets.c - draws without replacement, the k best of x + Gumbel: gumbel_topk as a list, gumbel_khot as a mask with a gradient. See
- * ops.c. */
+/* sample/ops_sets.c - draws without replacement, the k best of x + Gumbel: gumbel_topk as a list, gumbel_khot and relaxed_khot as masks with a
+ * gradient. See ops.c. */
 #include "relaxed.h"
-#include "engine/pick.h"
+#include "decode.h"
 
 enum { INDEX, KEY };         /* outputs */
 enum { K, SEED };            /* parameters; those of gumbel_khot follow those of gumbel_softmax */
@@ -162,6 +162,15 @@ static void khot_hard_pass(const row_call *c, row_state *st, row_part *parts) {
   }
 }
 #define khot_hard_fold set_fold
+/* A hopeless row is the same everywhere. */
+static bool khot_fill(const row_call *c, row_state *st, bool gradient) {
+  const bool nan = st->nan || st->max > 0;
+  st->empty = !nan && !gradient;
+  if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
+  st->stage = KHOT_ALL;
+  st->sum = nan || (st->empty && c->on_empty == SMX_EMPTY_NAN) ? (double)r_nan() : 0;
+  return st->writes = true;
+}
 static bool khot_hard_next(const row_call *c, row_state *st) {
   const double k = c->params[KHOT_K];
   if (st->writes) return false;
@@ -175,12 +184,7 @@ static bool khot_hard_next(const row_call *c, row_state *st) {
     st->stage = KHOT_WRITE;
     return st->writes = true;
   }
-  const bool nan = st->nan || st->max > 0;
-  st->empty = !nan;
-  if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
-  st->stage = KHOT_ALL;
-  st->sum = nan || c->on_empty == SMX_EMPTY_NAN ? (double)r_nan() : 0;
-  return st->writes = true;
+  return khot_fill(c, st, false);
 }
 static void khot_hard_rows(row_call *c);
 static const row_kernel khot_hard_kernel = KERNEL(khot_hard);
@@ -190,3 +194,178 @@ static const row_kernel *khot_pick(const row_call *c) { return c->params[HARD] =
 PICK_KERNEL(khot, -1)
 
 OPERATOR(gumbel_khot, khot, khot_grad)
+
+/* ---- relaxed_khot: y = p^1 + ... + p^k, p^j = softmax(a^j / T), a^1 = x + G, a^(j + 1) = a^j + log(1 - p^j); hard: as gumbel_khot
+ *
+ * In double, in order. What becomes of an element is a function of its own score and of some numbers of each step, so that nothing else is kept of
+ * a row: every pass sums one step, and goes the way of each element again up to there. 1 - p of the largest element of a step comes from the
+ * sum of the others, so that it keeps its digits, and it does not vanish: in logarithms it is as far below 0 as the others are below the
+ * largest. ---- */
+
+enum { SUBSET_STEP = SELECT, SUBSET_BACK = KHOT_ALL + 1 }; /* stages besides LOOK, KHOT_WRITE, KHOT_ALL */
+enum { SUBSET_MOST = 256 };                                /* steps */
+#define SUBSET_LEAST -1e290                                /* scores are no lower */
+
+/* Scores may be so large that logarithms of sums vanish in them, so sums are kept relative to a score. */
+typedef struct subset_step {
+  double index, top, all, rest; /* the first largest element and its score; sum of e^(score - top), and log(1 - p) of that element */
+  double second, others;        /* the largest score of the others, and their sum of e^(score - second) */
+  double pull, push;            /* of the gradient: sum of p dy - A p / (1 - p), but for the largest; its A p */
+} subset_step;
+
+SMI subset_step *subset_steps(const row_state *st) { return (subset_step *)(void *)(uintptr_t)st->list; }
+
+/* What an element is in each step: its weight, and its share of all but the largest element. */
+typedef struct subset_way {
+  double p[SUBSET_MOST], share[SUBSET_MOST];
+} subset_way;
+
+/* log(1 - p), p at most about 1 / 2 */
+SMI double subset_rest(double p) {
+  const double u = 1 - p;
+  return d_log(u, ((1 - u) - p) / u);
+}
+/* Goes through `count` steps; the score after them. */
+static double subset_walk(const subset_step *steps, size_t count, double index, double a, double t, bool shares, subset_way *w) {
+  for (size_t j = 0; j < count; j++) {
+    const subset_step *step = steps + j;
+    if (index == step->index) {
+      w->p[j] = 1 / step->all;
+      a += step->rest;
+      continue;
+    }
+    if (shares) w->share[j] = d_exp(a / t - step->second) / step->others;
+    w->p[j] = d_exp(a / t - step->top) / step->all;
+    if (w->p[j] > 0) a += subset_rest(w->p[j]);
+  }
+  return a / t;
+}
+
+/* One more element of the step that is summed: carry, carry2: the largest score and its element; sum e^low: that of the others. */
+SMI void subset_see(row_state *st, double s, double index) {
+  double other = s;
+  if (s > st->carry) {
+    other = st->carry;
+    st->carry = s, st->carry2 = index;
+  }
+  if (!(other > (double)-R_INF)) return;
+  if (other > st->low) {
+    st->sum = st->sum * d_exp(st->low - other) + 1;
+    st->low = other;
+  } else st->sum += d_exp(other - st->low);
+}
+static void subset_open(row_state *st) {
+  st->carry = st->low = (double)-R_INF;
+  st->sum = 0;
+}
+/* key: how many steps are summed. */
+static void subset_close(row_state *st) {
+  subset_step *step = subset_steps(st) + st->key++;
+  const double away = st->low - st->carry, odds = st->sum > 0 ? st->sum * d_exp(away) : 0;
+  *step = (subset_step){.index = st->carry2, .top = st->carry, .all = 1 + odds, .second = st->low, .others = st->sum};
+  step->rest = st->sum > 0 ? away + (d_log(st->sum, 0) - d_log1p(odds)) : 0;
+}
+
+/* What the steps behind step j leave of the gradient of a^j: A of the one after j (j = -1: the gradient of x), from the last. */
+static double subset_return(const subset_step *steps, int64_t count, int64_t j, double index, double dy, double t, const subset_way *w) {
+  double back = 0;
+  for (int64_t i = count - 1; i > j; i--) {
+    const subset_step *step = steps + i;
+    const double p = w->p[i], plain = p > 0 ? p * (dy - step->pull) : 0;
+    const double own = index == step->index ? -back * p : step->push * w->share[i] - back * (p / (1 - p));
+    back += (plain + own) / t;
+  }
+  return back;
+}
+/* want: the step whose pull and push are summed. */
+static void subset_back(row_state *st, double index, double dy, double t, const subset_way *w) {
+  subset_step *steps = subset_steps(st), *step = steps + st->want;
+  const double back = subset_return(steps, (int64_t)st->key, (int64_t)st->want, index, dy, t, w), p = w->p[st->want];
+  if (p > 0) step->pull += p * dy;
+  if (index == step->index) step->push = back * p;
+  else step->pull -= back * (p / (1 - p));
+}
+
+static void subset_look(const row_call *c, const real *x, row_state *st) {
+  set_look(x, c->count, st);
+  for (size_t i = 0; i < c->count; i++) st->sum2 += x[i] > -R_INF, st->sum3 += x[i] > R_MAX; /* how many are valid, and infinite */
+}
+static void subset_elements(const row_call *c, row_state *st, const double *h, size_t first, size_t cnt) {
+  const double t = c->params[NOISE_TEMPERATURE];
+  const bool gradient = c->src[SRC_DY] != NULL;
+  real *to = (real *)c->dst[0] + (first - c->origin);
+  const real *dy = gradient ? (const real *)c->src[SRC_DY] + (first - c->origin) : NULL;
+  subset_way w;
+  for (size_t j = 0; j < cnt; j++) {
+    const bool valid = h[j] > (double)-R_INF;
+    const double index = (double)(first + j), a = h[j] < SUBSET_LEAST ? SUBSET_LEAST : h[j];
+    if (!valid && st->stage != KHOT_WRITE) continue;
+    const double s = valid ? subset_walk(subset_steps(st), st->key, index, a, t, gradient, &w) : 0;
+    if (st->stage == SUBSET_STEP) subset_see(st, s, index);
+    else if (st->stage == SUBSET_BACK) subset_back(st, index, (double)dy[j], t, &w);
+    else if (gradient) to[j] = valid ? stored(subset_return(subset_steps(st), (int64_t)st->key, -1, index, (double)dy[j], t, &w)) : 0;
+    else {
+      double sum = 0;
+      for (size_t i = 0; valid && i < st->key; i++) sum += w.p[i];
+      to[j] = stored(sum);
+    }
+  }
+}
+static void subset_pass(const row_call *c, row_state *st, row_part *parts) {
+  const real *x = (const real *)c->src[NOISE_X] + (c->start - c->origin);
+  const draws d = {(uint64_t)c->params[NOISE_SEED], (uint64_t) * (const int64_t *)c->src[NOISE_STREAM], PURPOSE_GUMBEL_TOPK};
+  double h[LANES];
+  serial_parts(c, parts);
+  if (st->stage == LOOK) subset_look(c, x, st);
+  else if (st->stage == KHOT_ALL) fill((real *)c->dst[0] + (c->start - c->origin), c->count, (real)st->sum);
+  else
+    for (size_t i = 0; i < c->count; i += LANES) {
+      const size_t cnt = (size_t)lanes_left(c->count - i);
+      noise_add(x + i, cnt, c->start + i, st->max, 1, 1, &d, h);
+      subset_elements(c, st, h, c->start + i, cnt);
+    }
+}
+static void subset_begin(const row_call *c, row_state *st) {
+  (void)c;
+  serial_begin(st);
+}
+#define subset_fold serial_fold
+/* True while there are steps to sum: as many as there are valid elements, or +inf that share the mass, at most. */
+static bool subset_summed(const row_call *c, row_state *st) {
+  const double valid = st->max > (double)R_MAX ? st->sum3 : st->sum2;
+  if (st->stage == SUBSET_STEP) subset_close(st);
+  st->stage = SUBSET_STEP;
+  subset_open(st);
+  return (double)st->key < c->params[KHOT_K] && (double)st->key < valid;
+}
+static bool subset_next(const row_call *c, row_state *st) {
+  if (st->writes) return false;
+  if (set_hopeless(c, st)) return khot_fill(c, st, false);
+  if (subset_summed(c, st)) return true;
+  st->stage = KHOT_WRITE;
+  return st->writes = true;
+}
+static void subset_rows(row_call *c);
+static const row_kernel subset_kernel = KERNEL(subset);
+static void subset_rows(row_call *c) { run_rows(&subset_kernel, c); }
+
+#define subset_grad_begin subset_begin
+#define subset_grad_pass subset_pass
+static bool subset_grad_next(const row_call *c, row_state *st) {
+  if (st->writes) return false;
+  if (set_hopeless(c, st)) return khot_fill(c, st, true);
+  if (st->stage != SUBSET_BACK) {
+    if (subset_summed(c, st)) return true;
+    st->want = st->key;
+    st->stage = SUBSET_BACK;
+  }
+  if (st->want-- > 0) return true;
+  st->stage = KHOT_WRITE;
+  return st->writes = true;
+}
+SERIAL_KERNEL(subset_grad)
+
+static const row_kernel *relaxed_khot_pick(const row_call *c) { return c->params[HARD] == 0 ? &subset_kernel : &khot_hard_kernel; }
+PICK_KERNEL(relaxed_khot, -1)
+
+OPERATOR(relaxed_khot, relaxed_khot, subset_grad)

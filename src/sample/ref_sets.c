@@ -47,3 +47,38 @@ void gumbel_topk_inclusion_ref(const row_ref_call *c) {
   for (size_t i = 0; i < c->n; i++) nan |= !(c->in[0][i] < INFINITY);
   for (size_t i = 0; i < c->n; i++) c->out[0][i] = nan ? NAN : c->in[0][i] == -INFINITY ? 0 : -expm1(-exp(c->in[0][i] - kappa));
 }
+
+/* p of one step of the scores a / t, and the logarithms of 1 - p: for the first largest by the sum of the others. */
+static void subset_step(const long double *a, size_t n, double t, long double *p, long double *rest) {
+  size_t top = 0;
+  long double second = -INFINITY, sum = 0;
+  for (size_t i = 1; i < n; i++)
+    if (a[i] > a[top]) top = i;
+  for (size_t i = 0; i < n; i++)
+    if (i != top && a[i] / t > second) second = a[i] / t;
+  for (size_t i = 0; i < n; i++) sum += i != top && second > -INFINITY ? expl(a[i] / t - second) : 0;
+  const long double odds = sum > 0 ? sum * expl(second - a[top] / t) : 0;
+  for (size_t i = 0; i < n; i++)
+    p[i] = a[i] / t - a[top] / t > -700 ? expl(a[i] / t - a[top] / t) / (1 + odds) : 0, rest[i] = log1pl(-p[i]);
+  rest[top] = second - a[top] / t + logl(sum) - log1pl(odds);
+}
+void relaxed_khot_ref(const row_ref_call *c) {
+  const double m = largest(c->in[0], c->n);
+  long double *a = calloc(3 * c->n + 1, sizeof *a), *p = a + c->n, *rest = p + c->n;
+  size_t valid = 0;
+  if (c->q[2] != 0 || !(m > -INFINITY)) { /* the hard mask */
+    free(a);
+    gumbel_khot_ref(c);
+    return;
+  }
+  for (size_t i = 0; i < c->n; i++) {
+    a[i] = c->in[0][i] > -INFINITY ? c->in[0][i] - (long double)m + gumbel((uint64_t)c->q[1], stream_of(c), 3, i) : -INFINITY;
+    valid += a[i] > -INFINITY;
+    c->out[0][i] = 0;
+  }
+  for (double j = 0; j < c->q[3] && j < (double)valid; j++) {
+    subset_step(a, c->n, c->q[0], p, rest);
+    for (size_t i = 0; i < c->n; i++) c->out[0][i] += (double)p[i], a[i] += a[i] > -INFINITY ? rest[i] : 0;
+  }
+  free(a);
+}
