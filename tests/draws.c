@@ -69,7 +69,8 @@ static void draw_rows(const char *name, const setting *set, size_t settings, con
   smx_params_init(op, &params);
   for (size_t i = 0; i < settings; i++)
     if (smx_params_set(op, &params, set[i].name, set[i].value)) fail_msg("%s", smx_last_error());
-  if (smx_forward(op, NULL, &params, op->input_count, in, op->output_count, to)) fail_msg("%s", smx_last_error());
+  const int32_t given = op->input_count == 3 && op->inputs[2].flags & SMX_PORT_OPTIONAL ? 2 : op->input_count;
+  if (smx_forward(op, NULL, &params, given, in, op->output_count, to)) fail_msg("%s", smx_last_error());
 }
 
 /* Counts the j-th of `width` indices a row. */
@@ -312,6 +313,8 @@ static int ascending(const void *a, const void *b) {
   return (*x > *y) - (*x < *y);
 }
 static double of_uniform(double x) { return x; }
+static double of_centred(double x) { return 0.5 + 0.5 * x; }
+static double of_normal(double x) { return 0.5 * erfc(-x / sqrt(2)); }
 static double of_arcsine(double x) { return asin(sqrt(x)) * 0.63661977236758134308; }
 
 static void distance(const char *what, double *x, double (*distribution)(double x)) {
@@ -349,6 +352,20 @@ static void weights_that_are_drawn(void **state) {
     assert_true(fabs(sum / TRIALS - mean) < 5 * sqrt(variance / TRIALS));
     assert_true(fabs(squares / TRIALS / variance - 1) < 0.03);
   }
+}
+
+/* Noise on a vector, whose second element is looked at. */
+static void noise_on_vectors(void **state) {
+  (void)state;
+  static double second[TRIALS];
+  static const double x[] = {5, -3, 1};
+  static const setting normal[] = {{"seed", 20}, {"sigma", 2}}, uniform[] = {{"seed", 21}, {"alpha", 6}, {"tokens", 12}};
+  draw_rows("normal_noise", normal, 2, x, 3, TRIALS, 3);
+  for (size_t r = 0; r < TRIALS; r++) second[r] = (value_of[3 * r + 1] + 3) / 2;
+  distance("normal_noise", second, of_normal);
+  draw_rows("embedding_noise", uniform, 3, x, 3, TRIALS, 3);
+  for (size_t r = 0; r < TRIALS; r++) second[r] = value_of[3 * r + 1] + 3;
+  distance("embedding_noise", second, of_centred);
 }
 
 /* ---- chains ---- */
@@ -435,6 +452,7 @@ int main(void) {
       cmocka_unit_test(masks),
       cmocka_unit_test(gates),
       cmocka_unit_test(weights_that_are_drawn),
+      cmocka_unit_test(noise_on_vectors),
       cmocka_unit_test(chains),
       cmocka_unit_test(the_coin_of_xtc),
       cmocka_unit_test(greedy),

@@ -92,4 +92,19 @@ SMI score score_relaxed(const span *s, const consts *k, const real *shift, size_
     c->first_empty = own.first_empty; \
   }
 
+/* The same around a body of engine/sum.h, which the file includes. */
+#define NOISE_SUM_KERNEL(name, call_of) \
+  static void name##_begin(const row_call *c, row_state *st) { sum_begin(&name##_body, c, st); } \
+  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { \
+    double settings[NOISE_SETTINGS]; \
+    const row_call own = call_of(c, settings); \
+    sum_pass(&name##_body, &own, st, parts); \
+  } \
+  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { sum_fold(c, st, parts, count); } \
+  static bool name##_next(const row_call *c, row_state *st) { return sum_next(&name##_body, c, st); } \
+  static void name##_rows(row_call *c) { \
+    static const row_kernel kernel = {.begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next}; \
+    run_rows(&kernel, c); \
+  }
+
 #endif

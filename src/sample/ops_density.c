@@ -1,7 +1,10 @@
-/* sample/ops_density.c - gumbel_softmax_logpdf: the density of a relaxed draw. See ops.c. */
+/* sample/ops_density.c - densities of draws: gumbel_softmax_logpdf, dirichlet_logpdf, normal_logpdf. See ops.c. */
 #include "decode.h"
+#include "gamma.h"
 
-/* log p(y) = log (n - 1)! + (n - 1) log T + sum_i (z_i - (T + s) l_i) - n log sum_i e^(z_i - T l_i), l = log y, over the n classes that take part
+/* ---- gumbel_softmax_logpdf ----
+ *
+ * log p(y) = log (n - 1)! + (n - 1) log T + sum_i (z_i - (T + s) l_i) - n log sum_i e^(z_i - T l_i), l = log y, over the n classes that take part
  * (z_i > -inf); s = 1: of y on the simplex, s = 0: of l itself. In double, in order. */
 
 enum { POINT, LOGITS };                            /* inputs */
@@ -93,3 +96,152 @@ static bool density_grad_next(const row_call *c, row_state *st) {
 SERIAL_KERNEL(density_grad)
 
 OPERATOR(gumbel_softmax_logpdf, density, density_grad)
+
+/* ---- dirichlet_logpdf: log G(sum a) + sum_i ((a_i - s) l_i - log G(a_i)), l = log x, over the classes whose concentration a_i is not 0; s = 1: of x
+ * on the simplex, s = 0: of l itself ---- */
+
+enum { SHAPE = 1 };                        /* input */
+enum { SHAPE_SCALE = 0, SHAPE_FLOOR = 2 }; /* parameters; SPACE is that of above */
+#define SHAPE_LEAST 1e-300                 /* less is 0 */
+#define SHAPE_MOST 1e300
+
+static double dirichlet_shape(const row_call *c, size_t i) {
+  const double a = c->params[SHAPE_SCALE] * (double)part_at(c, SHAPE)[i];
+  return a >= 0 && a < SHAPE_LEAST ? 0 : a <= SHAPE_MOST && a > 0 ? a : (double)r_nan();
+}
+/* Whether x counts as the floor, and so has no gradient. */
+static bool dirichlet_floored(const row_call *c, size_t i) {
+  const double x = (double)part_at(c, POINT)[i];
+  return c->params[SPACE] == ON_SIMPLEX && x >= 0 && x < c->params[SHAPE_FLOOR];
+}
+static double dirichlet_log(const row_call *c, size_t i) {
+  return dirichlet_floored(c, i) ? d_log(c->params[SHAPE_FLOOR], 0) : density_log(c, i);
+}
+static double dirichlet_power(const row_call *c, double a) { return c->params[SPACE] == ON_SIMPLEX ? a - 1 : a; }
+static double dirichlet_term(const row_call *c, size_t i) {
+  const double a = dirichlet_shape(c, i);
+  if (a == 0) return 0;
+  return a == a ? dirichlet_power(c, a) * dirichlet_log(c, i) - d_lgamma(a) : a;
+}
+/* sum: of the terms; sum2: of the concentrations. */
+static void dirichlet_sums(const row_call *c, row_state *st) {
+  BLOCK_SUM(st->sum, c->count, i, dirichlet_term(c, i))
+  BLOCK_SUM(st->sum2, c->count, i, dirichlet_shape(c, i))
+}
+/* Nor is a row anything of which no class takes part. */
+static bool dirichlet_nan(const row_state *st) { return !(st->sum == st->sum && st->sum2 > 0); }
+
+static void dirichlet_pass(const row_call *c, row_state *st, row_part *parts) {
+  serial_parts(c, parts);
+  dirichlet_sums(c, st);
+}
+static bool dirichlet_next(const row_call *c, row_state *st) {
+  *(real *)c->dst[0] = dirichlet_nan(st) ? r_nan() : stored(d_lgamma(st->sum2) + st->sum);
+  return false;
+}
+#define dirichlet_begin density_begin
+SERIAL_KERNEL(dirichlet)
+
+/* dx_i = (a_i - 1) / x_i, or a_i; da_i = psi(sum a) - psi(a_i) + l_i; each times what comes from upstream. */
+static void dirichlet_grad_pass(const row_call *c, row_state *st, row_part *parts) {
+  serial_parts(c, parts);
+  if (st->stage < DENSITY_WRITE) {
+    dirichlet_sums(c, st);
+    return;
+  }
+  const double upstream = (double)*(const real *)c->src[SRC_DY], all = dirichlet_nan(st) ? 0 : d_digamma(st->sum2);
+  real *dx = part_to(c, POINT), *da = c->dst[SHAPE] ? part_to(c, SHAPE) : NULL;
+  for (size_t i = 0; i < c->count; i++) {
+    const double a = dirichlet_nan(st) ? (double)r_nan() : dirichlet_shape(c, i), power = a == 0 ? 0 : dirichlet_power(c, a);
+    const double slope = c->params[SPACE] == ON_SIMPLEX ? power / (double)part_at(c, POINT)[i] : power;
+    const bool in = a != 0, moves = in && !(a == a && dirichlet_floored(c, i));
+    if (da) da[i] = a != a ? r_nan() : in ? stored(upstream * c->params[SHAPE_SCALE] * (all - d_digamma(a) + dirichlet_log(c, i))) : 0;
+    dx[i] = a != a ? r_nan() : moves ? stored(upstream * slope) : 0;
+  }
+}
+/* After the sums, one pass that writes. */
+static bool once_next(row_state *st) {
+  if (st->writes) return false;
+  st->stage = DENSITY_WRITE;
+  return st->writes = true;
+}
+static bool dirichlet_grad_next(const row_call *c, row_state *st) {
+  (void)c;
+  return once_next(st);
+}
+#define dirichlet_grad_begin density_begin
+SERIAL_KERNEL(dirichlet_grad)
+
+OPERATOR(dirichlet_logpdf, dirichlet, dirichlet_grad)
+
+/* ---- normal_logpdf: -sum_i z_i^2 / 2 - n (log sigma + log(2 pi) / 2), z = (x - mean) / sigma, over the n elements of which neither is -inf ---- */
+
+enum { MEAN = 1, SPREAD }; /* inputs */
+#define HALF_LOG_TWO_PI 0.91893853320467274178
+
+/* NaN where it is none. */
+static double normal_spread(const row_call *c) {
+  const double sigma = c->src[SPREAD] ? (double)*(const real *)c->src[SPREAD] : c->params[0];
+  return sigma >= SHAPE_LEAST && sigma <= (double)R_MAX ? sigma : (double)r_nan();
+}
+static bool normal_takes(const row_call *c, size_t i) { return part_at(c, POINT)[i] != -R_INF && part_at(c, MEAN)[i] != -R_INF; }
+/* z; NaN where either is a NaN or +inf. */
+static double normal_away(const row_call *c, size_t i, double sigma) {
+  const double x = (double)part_at(c, POINT)[i], mean = (double)part_at(c, MEAN)[i];
+  return x <= (double)R_MAX && mean <= (double)R_MAX ? (x - mean) / sigma : (double)r_nan();
+}
+static double normal_square(const row_call *c, size_t i, double sigma) {
+  const double z = normal_away(c, i, sigma);
+  return z * z;
+}
+/* key: elements; sum: of z^2. */
+static void normal_sums(const row_call *c, row_state *st) {
+  const double sigma = normal_spread(c);
+  for (size_t i = 0; i < c->count; i++) st->key += normal_takes(c, i);
+  BLOCK_SUM(st->sum, c->count, i, normal_takes(c, i) ? normal_square(c, i, sigma) : 0)
+}
+static void normal_pass(const row_call *c, row_state *st, row_part *parts) {
+  serial_parts(c, parts);
+  normal_sums(c, st);
+}
+/* The logarithm, as it is stored; NaN of a row that is. */
+static real normal_log(const row_call *c, const row_state *st) {
+  const double sigma = normal_spread(c);
+  if (st->sum != st->sum || sigma != sigma) return r_nan();
+  return stored(-0.5 * st->sum - (double)st->key * (d_log(sigma, 0) + HALF_LOG_TWO_PI));
+}
+static bool normal_next(const row_call *c, row_state *st) {
+  *(real *)c->dst[0] = normal_log(c, st);
+  return false;
+}
+#define normal_begin density_begin
+SERIAL_KERNEL(normal)
+
+/* dx_i = -z_i / sigma, dmean = -dx, dsigma = (sum z^2 - n) / sigma; each times what comes from upstream. Nothing where the density is 0. */
+static double normal_slope(const row_call *c, const row_state *st) {
+  const real log = normal_log(c, st);
+  return log != log ? (double)log : log == -R_INF ? 0 : (double)*(const real *)c->src[SRC_DY] / normal_spread(c);
+}
+static void normal_grad_pass(const row_call *c, row_state *st, row_part *parts) {
+  serial_parts(c, parts);
+  if (st->stage < DENSITY_WRITE) {
+    normal_sums(c, st);
+    return;
+  }
+  const double sigma = normal_spread(c), slope = normal_slope(c, st);
+  real *dx = part_to(c, POINT), *dmean = c->dst[MEAN] ? part_to(c, MEAN) : NULL;
+  for (size_t i = 0; i < c->count; i++) {
+    const double d = slope == 0 || (slope == slope && !normal_takes(c, i)) ? 0 : normal_away(c, i, sigma) * slope;
+    if (dmean) dmean[i] = stored(d);
+    dx[i] = stored(-d);
+  }
+}
+static bool normal_grad_next(const row_call *c, row_state *st) {
+  const double slope = normal_slope(c, st);
+  if (st->writes && c->dst[SPREAD]) *(real *)c->dst[SPREAD] = stored(slope == 0 ? 0 : slope * (st->sum - (double)st->key));
+  return once_next(st);
+}
+#define normal_grad_begin density_begin
+SERIAL_KERNEL(normal_grad)
+
+OPERATOR(normal_logpdf, normal, normal_grad)

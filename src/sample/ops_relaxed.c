@@ -147,21 +147,8 @@ SUM_VALUES_OF(binary_grad_out, binary_grad_value)
 static const sum_body binary_body = {.setup = binary_setup, .sums = binary_check, .emit = binary_out, .full = 1};
 static const sum_body binary_grad_body = {.setup = binary_setup, .sums = binary_check, .emit = binary_grad_out, .full = 1};
 
-#define BINARY_KERNEL(name) \
-  static void name##_begin(const row_call *c, row_state *st) { sum_begin(&name##_body, c, st); } \
-  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { \
-    double settings[NOISE_SETTINGS]; \
-    const row_call own = noise_call(c, settings); \
-    sum_pass(&name##_body, &own, st, parts); \
-  } \
-  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { sum_fold(c, st, parts, count); } \
-  static bool name##_next(const row_call *c, row_state *st) { return sum_next(&name##_body, c, st); } \
-  static void name##_rows(row_call *c) { \
-    static const row_kernel kernel = {.begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next}; \
-    run_rows(&kernel, c); \
-  }
-BINARY_KERNEL(binary)
-BINARY_KERNEL(binary_grad)
+NOISE_SUM_KERNEL(binary, noise_call)
+NOISE_SUM_KERNEL(binary_grad, noise_call)
 
 FORWARD_OPERATOR(dirichlet_sample, dirichlet)
 OPERATOR(gumbel_softmax, gumbel_softmax, relaxed_grad)

@@ -42,3 +42,26 @@ void multi_draft_acceptance_ref(const row_ref_call *c) {
   c->out[0][0] = bad > 0 ? NAN : (double)fmaxl(least, 0);
   free(all);
 }
+
+void dirichlet_logpdf_ref(const row_ref_call *c) {
+  long double sum = 0, all = 0;
+  for (size_t i = 0; i < c->n; i++) {
+    const long double a = (long double)c->q[0] * c->in[1][i];
+    if (a >= 0 && a < 1e-300L) continue;
+    const double x = c->q[1] == 0 && c->in[0][i] >= 0 ? fmax(c->in[0][i], c->q[2]) : c->in[0][i];
+    const long double l = c->q[1] != 0 ? x : x > 0 ? logl(x) : NAN;
+    sum += a > 0 ? (a - (c->q[1] != 0 ? 0 : 1)) * l - lgammal(a) : NAN, all += a;
+  }
+  sum += all > 0 ? lgammal(all) : NAN;
+  c->out[0][0] = isfinite(sum) ? (double)sum : NAN;
+}
+
+void normal_logpdf_ref(const row_ref_call *c) {
+  const long double sigma = c->in[2] ? c->in[2][0] : c->q[0];
+  long double sum = 0, n = 0;
+  for (size_t i = 0; i < c->n; i++) {
+    if (c->in[0][i] == -INFINITY || c->in[1][i] == -INFINITY) continue;
+    sum += powl(((long double)c->in[0][i] - c->in[1][i]) / sigma, 2), n++;
+  }
+  c->out[0][0] = sigma > 0 && isfinite(sum) ? (double)(-sum / 2 - n * (logl(sigma) + logl(2 * acosl(-1)) / 2)) : NAN;
+}

@@ -141,4 +141,5 @@ const smx_op sample_table[SAMPLE_COUNT] = {
         INPUTS(cfg_in), OUTPUTS(logits_out), PARAMS(cfg_params)},
 #include "table_decode.inc"
 #include "table_sets.inc"
+#include "table_noise.inc"
 };

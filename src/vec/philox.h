@@ -20,7 +20,8 @@ typedef enum purpose {
   PURPOSE_ACCEPT = 9,   /* speculative decoding: accept or not */
   PURPOSE_RESIDUAL = 10,
   PURPOSE_COIN = 14, /* exclude top choices */
-  PURPOSE_DROPOUT = 16
+  PURPOSE_DROPOUT = 16,
+  PURPOSE_EMBEDDING = 17 /* uniform noise on embeddings */
 } purpose;
 
 typedef struct draws {
