@@ -53,7 +53,7 @@ static worst measure(size_t at, smx_dtype t) {
   for (int k = 0; k < KINDS; k++) kinds[k] = (kind)k;
   worst w = {.error = 0};
   for (size_t l = 0; l < COUNT_OF(lengths); l++)
-    for (int variant = 0; variant < VARIANTS && problem_possible(op, lengths[l]); variant++) {
+    for (int variant = 0; variant < variants_of(op) && problem_possible(op, lengths[l]); variant++) {
       if (!measured(at, lengths[l], variant)) continue;
       problem p;
       problem_make(&p, op, KINDS, lengths[l], variant, (uint64_t)lengths[l] * VARIANTS + (uint64_t)variant, kinds, KINDS);

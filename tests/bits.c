@@ -135,7 +135,8 @@ static void run_product(const expectation *e) {
 static void check(const smx_op *op, int64_t n, int turn) {
   static const int types[] = {0, 1, 0, 2, 0, 3};
   expectation e;
-  expect(&e, op, n, turn % VARIANTS, float_dtypes[types[turn / VARIANTS % 6]], turn);
+  const int variants = variants_of(op);
+  expect(&e, op, n, turn % variants, float_dtypes[types[turn / variants % 6]], turn);
   if (full_product()) run_product(&e);
   else run_pairs(&e);
   forget(&e);

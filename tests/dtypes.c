@@ -80,7 +80,7 @@ static void every_mixture_forward(void **state) {
         for (int out = 0; out < FLOAT_DTYPES; out++) {
           if (lengths[l] > 1000 && (in + out + (int)o) % FLOAT_DTYPES != 0)
             continue; /* a quarter of the mixtures, others with another operator */
-          forward_pair(smx_op_at(o), lengths[l], ((int)l + in + out) % VARIANTS, float_dtypes[in], float_dtypes[out]);
+          forward_pair(smx_op_at(o), lengths[l], ((int)l + in + out) % variants_of(smx_op_at(o)), float_dtypes[in], float_dtypes[out]);
         }
 }
 
@@ -89,7 +89,8 @@ static void half_types_backward(void **state) {
   for (size_t o = 0; o < row_op_count(); o++)
     for (size_t l = 0; l < COUNT_OF(lengths); l++)
       for (int t = 2; t < FLOAT_DTYPES && smx_op_at(o)->flags & SMX_OP_BACKWARD; t++)
-        for (int variant = 0; variant < VARIANTS; variant++) backward_pair(smx_op_at(o), lengths[l], variant, float_dtypes[t]);
+        for (int variant = 0; variant < variants_of(smx_op_at(o)); variant++)
+          backward_pair(smx_op_at(o), lengths[l], variant, float_dtypes[t]);
 }
 
 /* The conversions that the tests trust, against the compiler's own. */

@@ -100,7 +100,8 @@ static void rows_with_a_rule(void **state) {
   int bad = 0;
   for (size_t o = 0; o < row_op_count(); o++)
     for (size_t w = 0; w < COUNT_OF(rows); w++)
-      for (int variant = 0; variant < VARIANTS && for_scores(smx_op_at(o)) && problem_possible(smx_op_at(o), rows[w].n); variant++)
+      for (int variant = 0; variant < variants_of(smx_op_at(o)) && for_scores(smx_op_at(o)) && problem_possible(smx_op_at(o), rows[w].n);
+           variant++)
         for (int type = 0; type < 2; type++) {
           smx_dtype t = float_dtypes[type];
           double *want[SMX_MAX_PORTS] = {NULL};
@@ -156,7 +157,7 @@ static void gradients_of_rows_with_a_rule(void **state) {
     for (size_t w = 0; w < COUNT_OF(rows) && smx_op_at(o)->flags & SMX_OP_BACKWARD; w++) {
       if (!for_scores(smx_op_at(o)) || !problem_possible(smx_op_at(o), rows[w].n)) continue;
       config how = {NULL, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};
-      for (int variant = 0; variant < VARIANTS; variant++) {
+      for (int variant = 0; variant < variants_of(smx_op_at(o)); variant++) {
         problem p = one_row(smx_op_at(o), w, variant);
         problem_round(&p, SMX_F32);
         assert_int_equal(problem_run(&p, &how, FORWARD), SMX_OK);

@@ -160,7 +160,7 @@ static int check(const char *title, void (*against)(problem *p, int variant, wor
     if (!(op->flags & SMX_OP_BACKWARD)) continue;
     worst w = {.error = 0};
     for (size_t l = 0; l < COUNT_OF(lengths); l++)
-      for (int variant = 0; variant < VARIANTS; variant++)
+      for (int variant = 0; variant < variants_of(op); variant++)
         for (size_t k = 0; k < COUNT_OF(kinds); k++) { /* one row a problem: the objective of a row depends on that row only */
           problem p;
           problem_make(&p, op, 1, lengths[l], variant, (uint64_t)(lengths[l] * 100) + (uint64_t)variant * 10 + k, &kinds[k], 1);

@@ -198,7 +198,7 @@ static void a_gradient_for_each_row(void **state) {
   static const double up[FEW] = {1, -2, 0, 0.5};
   int seen = 0, port, reduced;
   for (size_t i = 0; i < row_op_count(); i++)
-    for (int variant = 0; variant < VARIANTS; variant++) {
+    for (int variant = 0; variant < variants_of(smx_op_at(i)); variant++) {
       problem p;
       if (!a_loss(i, variant, &p, &port, &reduced)) continue;
       memcpy(p.dout[0], up, sizeof up);

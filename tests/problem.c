@@ -138,14 +138,27 @@ int problem_possible(const smx_op *op, int64_t n) {
   return 1;
 }
 
+/* How many parameters there were at first. */
+static int first_params(const smx_op *op) {
+  for (int k = 0; k < op->param_count; k++)
+    if (!strcmp(op->params[k].name, "reduction")) return k + 1;
+  return op->param_count;
+}
+
+int variants_of(const smx_op *op) { return VARIANTS + (first_params(op) < op->param_count ? LATER_VARIANTS : 0); }
+
 /* Takes from a list of likely values the first that each parameter accepts, starting elsewhere for every variant; an even
- * number where it must be one. */
+ * number where it must be one. Later choices are taken in turn. */
 static void set_params(problem *p, int variant) {
   static const double likely[] = {0.7, 3, 0, -2.5, 0.3, INFINITY, 1.5, 1};
-  int count = (int)COUNT_OF(likely);
+  int count = (int)COUNT_OF(likely), first = first_params(p->op);
   smx_params_init(p->op, &p->params);
-  for (int k = 0; variant > 0 && k < p->op->param_count; k++) {
+  for (int k = 0; variant > 0 && k < (variant < VARIANTS ? first : p->op->param_count); k++) {
     const char *name = p->op->params[k].name;
+    if (k >= first && p->op->params[k].choices) {
+      smx_params_set(p->op, &p->params, name, variant % ((int)p->op->params[k].max + 1));
+      continue;
+    }
     if (p->op->params[k].flags & SMX_PARAM_EVEN) smx_params_set(p->op, &p->params, name, variant % 2 ? 2 : 6);
     for (int t = 0; t < count; t++)
       if (!smx_params_set(p->op, &p->params, name, likely[(variant - 1 + k + t) % count])) break;

@@ -29,8 +29,12 @@ typedef enum kind {
 } kind;
 extern const char *const kind_names[KINDS];
 
-/* Settings of an operator: variant 0 has the default parameters and no optional input, 1 has every optional input; the others mix. */
+/* Settings of an operator: variant 0 has the default parameters and no optional input, 1 has every optional input; the others mix. Parameters that
+ * an operator got later stand after `reduction`, so that the numbers of the others did not move; the first VARIANTS leave them alone, so that hashes
+ * from before still hold, and variants_of() has some more for an operator with such parameters. */
 #define VARIANTS 7
+#define LATER_VARIANTS 4
+int variants_of(const smx_op *op);
 
 /* Whether rows of n elements can be: a parameter that is at most n may have a minimum. */
 int problem_possible(const smx_op *op, int64_t n);

@@ -1,5 +1,5 @@
-/* sweep.h - the fixed sweep behind tests/golden: one hash for every operator and direction. Values are made of integers, so every machine
- * must come to the same hashes. */
+/* sweep.h - the fixed sweep behind tests/golden: one hash for every operator and direction, and one more where an operator got parameters later
+ * (problem.h). Values are made of integers, so every machine must come to the same hashes. */
 #ifndef TESTS_SWEEP_H
 #define TESTS_SWEEP_H
 #include "problem.h"
