@@ -1,4 +1,4 @@
-/* loss/ops_hard.c - losses of one class a row: functions of the target's log p, and of sums beside it. See ops.c.
+/* loss/ops_hard.c - losses of one class a row: functions of the target's log p, and of sums beside it; and the soft form of one of them. See ops.c.
  *
  * With u = log p_y a loss f(u) has the gradient f'(u) ([j = y] - p_j): the weights times -f', and f' (1 - p_y) at the target. */
 #include "logits.h"
@@ -44,14 +44,73 @@ static void focal_settle(loss_row *r) {
 }
 HARD(focal, 1u | 1u << FOCAL_WEIGHT)
 
-/* ---- poly_loss: -u + e1 q + e2 q^2 ---- */
+/* ---- poly_loss: -u + sum_k e_k q^k ---- */
+
+enum { POLY_TERMS = 6 };
+
+typedef struct poly_sum {
+  double value, slope;
+} poly_sum;
+SMI poly_sum poly_sum_of(const double *e, double q) {
+  poly_sum s = {0, 0};
+  for (int k = POLY_TERMS; k > 0; k--) s.value = (e[k - 1] + s.value) * q, s.slope = k * e[k - 1] + s.slope * q;
+  return s;
+}
 
 static void poly_settle(loss_row *r) {
-  loss_hit hit = loss_hit_of(r, STUDENT);
-  double first = r->q[1], second = r->q[2];
-  hard_settle(r, hit, -hit.log_p + hit.q * (first + second * hit.q), -1 - hit.p * (first + 2 * second * hit.q), 1);
+  const loss_hit hit = loss_hit_of(r, STUDENT);
+  const double *q = r->q, e[POLY_TERMS] = {q[1], q[2], q[4], q[5], q[6], q[7]}; /* what came later stands behind the reduction */
+  const poly_sum s = poly_sum_of(e, hit.q);
+  hard_settle(r, hit, -hit.log_p + s.value, -1 - hit.p * s.slope, 1);
 }
 HARD(poly, 1u)
+
+/* ---- soft_poly_loss: sum_j -t_j log p_j + A sum_k e_k q^k, q = sum_j t_j (1 - p_j) / A, A = sum_j t_j ----
+ *
+ * With s = sum t p and the slope P of the series: dx_j = (A p_j - t_j) + P p_j (s - t_j). */
+
+enum { SOFT_POLY_TARGET = 1 };
+enum { SP_MASS, SP_AWAY, SP_REST, SP_SHARE }; /* sums: A, how far below the top, A q, s */
+enum { C_MASS, C_OWN, C_SLOPE, C_SHARE };     /* coefficients */
+
+/* 1 - p; that of the largest is a sum of the others. */
+SMI vreal rest_of(const loss_row *r, vreal p, size_t i) {
+  const vreal rest = v_sub(v_set1(1), p);
+  const uint64_t lane = (uint64_t)(r->top[STUDENT] - (int64_t)(r->on[STUDENT].origin + i));
+  const double others = r->side[STUDENT].others;
+  return lane < LANES ? v_select(v_eq(v_iota(), v_set1((real)lane)), v_set1((real)(others / (1 + others))), rest) : rest;
+}
+SMI void soft_poly_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  const score z = loss_score(r, STUDENT, score_logit, i, cnt);
+  const vreal zero = v_set1(0), t = v_select(lanes_below(cnt), at(loss_in(r, SOFT_POLY_TARGET), i, cnt), zero);
+  const vreal p = loss_weight(r, STUDENT, z, false, i, cnt);
+  acc[SP_MASS] = v_add(acc[SP_MASS], t);
+  acc[SP_AWAY] = v_select(v_eq(t, zero), acc[SP_AWAY], v_fma(t, loss_below(r, STUDENT, z), acc[SP_AWAY]));
+  acc[SP_REST] = v_fma(t, rest_of(r, p, i), acc[SP_REST]);
+  acc[SP_SHARE] = v_fma(t, p, acc[SP_SHARE]);
+}
+LOSS_SUMS_OF(soft_poly_late, soft_poly_add, 4)
+static void soft_poly_settle(loss_row *r) {
+  const double *sum = r->total[STAGE_LATE], mass = sum[SP_MASS];
+  const poly_sum s = poly_sum_of(r->q, mass == 0 ? 0 : sum[SP_REST] / mass);
+  loss_put(r, LOSS, sum[SP_AWAY] + mass * (d_log1p(r->side[STUDENT].others) + s.value));
+  r->coef[C_MASS] = (real)(r->g * mass);
+  r->coef[C_OWN] = (real)r->g;
+  r->coef[C_SLOPE] = (real)(r->g * s.slope);
+  r->coef[C_SHARE] = (real)sum[SP_SHARE];
+}
+SMI vreal soft_poly_value(const loss_out *w, vreal p, size_t i, int cnt) {
+  const vreal t = at(loss_in(w->r, SOFT_POLY_TARGET), i, cnt);
+  const vreal v = v_fnma(v_set1(w->coef[C_OWN]), t, v_mul(p, v_set1(w->coef[C_MASS])));
+  return v_fma(v_mul(p, v_set1(w->coef[C_SLOPE])), v_sub(v_set1(w->coef[C_SHARE]), t), v);
+}
+LOSS_EMIT_OF(soft_poly_out, STUDENT, score_logit, false, soft_poly_value)
+static const loss_body soft_poly_body = {.side = {&hard_side},
+                                         .sums = {[STAGE_LATE] = soft_poly_late},
+                                         .settle = soft_poly_settle,
+                                         .emit = {soft_poly_out},
+                                         .along = 1u | 1u << SOFT_POLY_TARGET};
+LOSS_KERNEL(soft_poly)
 
 /* ---- poly_focal_loss: w (-q^g u + e q^(g + 1)) ---- */
 
@@ -248,6 +307,7 @@ LOSS_KERNEL(rt)
 
 OPERATOR(focal_loss, focal, focal_grad)
 OPERATOR(poly_loss, poly, poly_grad)
+OPERATOR(soft_poly_loss, soft_poly, soft_poly_grad)
 OPERATOR(poly_focal_loss, poly_focal, poly_focal_grad)
 OPERATOR(squared_error_logit, sel, sel_grad)
 OPERATOR(logit_adjustment, adjusted, adjusted_grad)

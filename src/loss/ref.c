@@ -1,11 +1,4 @@
 /* loss/ref.c - the losses and their gradients straight from their formulas: one row at a time, libm only, long double inside, double in and out.
- * Here: cross-entropy and what is made of the log p of one row. Others: ref_*.c.
- *
- * They share nothing with ops*.c, so that one mistake cannot hide in both. A row whose target is ignored gives 0; one with a NaN or +inf among
- * its logits NaN; one with nothing valid 0. */
-#include "ref.h"
-
-/* loss/ref.c - the losses and their gradients straight from their formulas: one row at a time, libm only, long double inside, double in and out.
  * Here: cross-entropy and what is made of one row's log p. Others: ref_*.c.
  *
  * They share nothing with ops*.c, so that one mistake cannot hide in both. A row whose target is ignored gives 0; one with a NaN or +inf among
@@ -89,12 +82,42 @@ void focal_loss_ref(const row_ref_call *c) {
   close_hard(c, &r, y, part(alpha * powl(q, gamma), -u), slope);
 }
 
+/* sum_k e_k q^k, and its derivative. */
+enum { POLY_TERMS = 6 };
+static real series(const double *e, real q, real *slope) {
+  real sum = 0;
+  *slope = 0;
+  for (int k = 1; k <= POLY_TERMS; k++) {
+    sum += (real)e[k - 1] * powl(q, k);
+    *slope += k * (real)e[k - 1] * powl(q, k - 1);
+  }
+  return sum;
+}
+
 void poly_loss_ref(const row_ref_call *c) {
   row r;
   size_t y;
   if (!open_hard(c, &r, logit, &y)) return;
-  real q = without(&r, y), e1 = c->q[1], e2 = c->q[2];
-  close_hard(c, &r, y, -r.log_p[y] + e1 * q + e2 * q * q, -1 - r.p[y] * (e1 + 2 * e2 * q));
+  const double e[POLY_TERMS] = {c->q[1], c->q[2], c->q[4], c->q[5], c->q[6], c->q[7]};
+  real q = without(&r, y), slope, sum = series(e, q, &slope);
+  close_hard(c, &r, y, -r.log_p[y] + sum, -1 - r.p[y] * slope);
+}
+
+void soft_poly_loss_ref(const row_ref_call *c) {
+  row r;
+  real mass = 0, loss = 0, share = 0, q = 0, slope;
+  if (!open_free(c, &r, 1)) return;
+  const double *t = c->in[1];
+  const real top = without(&r, r.argmax);
+  for (size_t j = 0; j < c->n; j++) {
+    mass += t[j];
+    loss += part(t[j], -r.log_p[j]);
+    share += t[j] * r.p[j];
+    q += t[j] * (j == r.argmax ? top : 1 - r.p[j]);
+  }
+  c->out[LOSS][0] = (double)(loss + mass * series(c->q, mass == 0 ? 0 : q / mass, &slope));
+  for (size_t j = 0; j < c->n; j++) c->out[DX][j] = (double)(mass * r.p[j] - t[j] + slope * r.p[j] * (share - t[j]));
+  close_row(&r);
 }
 
 void poly_focal_loss_ref(const row_ref_call *c) {

@@ -98,6 +98,10 @@ static const smx_param poly_params[] = {
     {"epsilon1", "of 1 - p", 1, -1e30, 1e30, 0, NULL},
     {"epsilon2", "of (1 - p)^2", 0, -1e30, 1e30, 0, NULL},
     REDUCTION,
+    {"epsilon3", "of (1 - p)^3", 0, -1e30, 1e30, 0, NULL},
+    {"epsilon4", "of (1 - p)^4", 0, -1e30, 1e30, 0, NULL},
+    {"epsilon5", "of (1 - p)^5", 0, -1e30, 1e30, 0, NULL},
+    {"epsilon6", "of (1 - p)^6", 0, -1e30, 1e30, 0, NULL},
 };
 static const char *const sel_modes[] = {"logprob", "raw", "naive", NULL};
 static const smx_param sel_params[] = {
@@ -292,8 +296,10 @@ const smx_op loss_table[LOSS_COUNT] = {
     [LOSS_poly_loss] = {
         .id = 202, .name = "poly_loss", .family = "loss", .flags = BACKWARD, .tolerance = 32,
         .title = "cross-entropy with its first polynomial coefficients changed",
-        .formula = "loss = -log p_y + e1 (1 - p_y) + e2 (1 - p_y)^2",
-        .about = "e1 = 1 and e2 = 0 is Poly-1. Gradient: (p_j - [j = y]) (1 + p_y (e1 + 2 e2 (1 - p_y))); e1 of at least -1 keeps its sign.",
+        .formula = "loss = -log p_y + sum_k e_k (1 - p_y)^k,  k = 1 .. 6",
+        .about = "e1 = 1 alone is Poly-1, the first N together Poly-N. -log p is itself the sum of (1 - p)^k / k, so that e_k = -1 / k takes a term out. "
+                 "Soft targets: soft_poly_loss; of the focal loss: poly_focal_loss. Gradient: (p_j - [j = y]) (1 + p_y sum_k k e_k (1 - p_y)^(k - "
+                 "1)); e1 of at least -1, alone, keeps its sign.",
         .source = "PolyLoss: A Polynomial Expansion Perspective of Classification Loss Functions (Leng et al. 2022)",
         .example = "softmax run poly_loss logits.npy labels.npy --epsilon1 2",
         INPUTS(hard_in), OUTPUTS(plain_out), PARAMS(poly_params)},
