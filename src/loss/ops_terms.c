@@ -318,27 +318,38 @@ static const loss_body sphere_body = {.sums = {[STAGE_EARLY] = size_early, [STAG
                                       .target = TARGET};
 LOSS_KERNEL(sphere)
 
-/* ---- dice_semimetric_loss: 1 - (tp + s) / (tp + a fp + b fn + s) over the pixels of a row, tp = (P + T - D) / 2 = sum min(p, t) ---- */
+/* ---- dice_semimetric_loss: 1 - (tp + s) / (tp + a fp + b fn + s) over the pixels of a row ----
+ *
+ * tp, fp and fn are sums of min(p, t), of what p has more and of what it has less; or of p t, p (1 - t) and t (1 - p); or of p t, p (p - t) and
+ * t (t - p). The last two cancel where p is near t, so (p - t)^2 and (p - t) (p + t) are added in place of them: fp + fn and fp - fn. */
 
-enum { DICE_TARGET = 1, DICE_ALPHA = 0, DICE_BETA = 1, DICE_SMOOTH = 2 };
-enum { SUM_SHARED, SUM_ABOVE, SUM_BELOW }; /* tp, fp, fn: of min(p, t), of what p has more, of what it has less */
+enum { DICE_TARGET = 1, DICE_ALPHA = 0, DICE_BETA = 1, DICE_SMOOTH = 2, DICE_OVERLAP = 4, TVERSKY_OVERLAP = 6 };
+enum { LEAST, PRODUCT, SQUARE }; /* overlaps */
+enum { SUM_SHARED, SUM_ABOVE, SUM_BELOW, SUM_AWAY = SUM_ABOVE, SUM_MORE = SUM_BELOW };
 
-SMI void dice_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+SMI void dice_add(const loss_row *r, double overlap, size_t i, int cnt, vreal *acc) {
   vreal p = at(loss_in(r, 0), i, cnt), t = at(loss_in(r, DICE_TARGET), i, cnt);
   p = v_select(lanes_below(cnt), p, zero()), t = v_select(lanes_below(cnt), t, zero());
-  acc[SUM_SHARED] = v_add(acc[SUM_SHARED], v_add(v_min(p, t), v_add(v_sub(p, p), v_sub(t, t))));
-  acc[SUM_ABOVE] = v_add(acc[SUM_ABOVE], v_max(v_sub(p, t), zero()));
-  acc[SUM_BELOW] = v_add(acc[SUM_BELOW], v_max(v_sub(t, p), zero()));
+  const vreal more = v_sub(p, t);
+  vreal above = v_max(more, zero()), below = v_max(v_sub(t, p), zero());
+  if (overlap == PRODUCT) above = v_mul(p, v_sub(one(), t)), below = v_mul(t, v_sub(one(), p));
+  if (overlap == SQUARE) above = v_mul(more, more), below = v_mul(more, v_add(p, t));
+  const vreal shared = overlap == LEAST ? v_min(p, t) : v_mul(p, t);
+  acc[SUM_SHARED] = v_add(acc[SUM_SHARED], v_add(shared, v_add(v_sub(p, p), v_sub(t, t))));
+  acc[SUM_ABOVE] = v_add(acc[SUM_ABOVE], above);
+  acc[SUM_BELOW] = v_add(acc[SUM_BELOW], below);
 }
-LOSS_SUMS_OF(dice_late, dice_add, 3)
-enum { C_ABOVE, C_BELOW, C_EQUAL };
+SMI void dice_own_add(const loss_row *r, size_t i, int cnt, vreal *acc) { dice_add(r, r->q[DICE_OVERLAP], i, cnt, acc); }
+LOSS_SUMS_OF(dice_late, dice_own_add, 3)
+enum { C_ABOVE, C_BELOW, C_EQUAL, C_BY_T = C_ABOVE, C_BY_P = C_BELOW, C_ALWAYS = C_EQUAL, C_OVERLAP };
 /* The fraction that is missing, `wrong / den`, and what is left of it, `top / den`. */
 typedef struct dice_share {
   double wrong, top, den;
 } dice_share;
-SMI dice_share dice_share_of(const loss_row *r) {
-  const double *sum = r->total[STAGE_LATE], tp = sum[SUM_SHARED], s = r->q[DICE_SMOOTH];
-  const double wrong = r->q[DICE_ALPHA] * sum[SUM_ABOVE] + r->q[DICE_BETA] * sum[SUM_BELOW];
+SMI dice_share dice_share_of(const loss_row *r, double overlap) {
+  const double *sum = r->total[STAGE_LATE], tp = sum[SUM_SHARED], a = r->q[DICE_ALPHA], b = r->q[DICE_BETA], s = r->q[DICE_SMOOTH];
+  double wrong = a * sum[SUM_ABOVE] + b * sum[SUM_BELOW];
+  if (overlap == SQUARE) wrong = (a + b) / 2 * sum[SUM_AWAY] + (a - b) / 2 * sum[SUM_MORE];
   return (dice_share){wrong, tp + s, tp + wrong + s};
 }
 /* By p, where d |p - t| / dp = sign: dtp = (1 - sign) / 2, dden = dtp + a (1 - dtp) - b dtp. */
@@ -346,20 +357,34 @@ SMI double dice_slope(const loss_row *r, double g, double sign, const dice_share
   double dtp = (1 - sign) / 2, dden = dtp + r->q[DICE_ALPHA] * (1 - dtp) - r->q[DICE_BETA] * dtp;
   return d->den == 0 || g == 0 ? 0 : -g * (dtp - d->top * dden / d->den) / d->den;
 }
+/* Where a pixel shares the product: dtp = t, dden = t (1 - a - b) + a, or + 2 a p. */
+static void product_slopes(loss_row *r, bool square, double g, const dice_share *d) {
+  const double a = r->q[DICE_ALPHA], each = d->den == 0 ? 0 : g / d->den, left = each == 0 ? 0 : d->top / d->den;
+  r->coef[C_BY_T] = (real)(each * (left * (1 - a - r->q[DICE_BETA]) - 1));
+  r->coef[C_BY_P] = (real)(square ? 2 * a * each * left : 0);
+  r->coef[C_ALWAYS] = (real)(square ? 0 : a * each * left);
+}
 /* g: the gradient by the missing fraction. */
-static void dice_slopes(loss_row *r, double g, const dice_share *d) {
+static void dice_slopes(loss_row *r, double overlap, double g, const dice_share *d) {
+  r->coef[C_OVERLAP] = (real)overlap;
+  if (overlap != LEAST) {
+    product_slopes(r, overlap == SQUARE, g, d);
+    return;
+  }
   r->coef[C_ABOVE] = (real)dice_slope(r, g, 1, d);
   r->coef[C_BELOW] = (real)dice_slope(r, g, -1, d);
   r->coef[C_EQUAL] = (real)dice_slope(r, g, 0, d);
 }
 static void dice_settle(loss_row *r) {
-  const dice_share d = dice_share_of(r);
+  const double overlap = r->q[DICE_OVERLAP];
+  const dice_share d = dice_share_of(r, overlap);
   loss_put(r, LOSS, d.den == 0 ? 0 : d.wrong / d.den);
-  dice_slopes(r, r->g, &d);
+  dice_slopes(r, overlap, r->g, &d);
 }
 SMI vreal dice_value(const loss_out *w, vreal none, size_t i, int cnt) {
   vreal p = at(loss_in(w->r, 0), i, cnt), t = at(loss_in(w->r, DICE_TARGET), i, cnt);
   (void)none;
+  if (w->coef[C_OVERLAP] != LEAST) return v_fma(v_set1(w->coef[C_BY_T]), t, v_fma(v_set1(w->coef[C_BY_P]), p, v_set1(w->coef[C_ALWAYS])));
   return v_select(v_lt(t, p), v_set1(w->coef[C_ABOVE]), v_select(v_lt(p, t), v_set1(w->coef[C_BELOW]), v_set1(w->coef[C_EQUAL])));
 }
 LOSS_EMIT_OF(dice_out, STUDENT, NULL, false, dice_value)
@@ -370,19 +395,23 @@ TERMS(dice, dice_late, 1u | 1u << DICE_TARGET, 0, 0)
 enum { TVERSKY_WEIGHT = 2, TVERSKY_FORM = 3, TVERSKY_GAMMA = 4, TVERSKY_LOG = 1 };
 
 static void tversky_settle(loss_row *r) {
-  const dice_share d = dice_share_of(r);
+  const double overlap = r->q[TVERSKY_OVERLAP];
+  const dice_share d = dice_share_of(r, overlap);
   const double u = d.den == 0 ? 0 : d.wrong / d.den, gamma = r->q[TVERSKY_GAMMA], inf = (double)__builtin_inf();
   const double weight = loss_has(r, TVERSKY_WEIGHT) ? (double)*loss_in(r, TVERSKY_WEIGHT) : 1;
   double loss = gamma == 1 ? u : u > 0 ? d_exp(gamma * d_log(u, 0)) : 0, slope = gamma == 1 ? 1 : u > 0 ? gamma * loss / u : 0;
   if (r->q[TVERSKY_FORM] == TVERSKY_LOG) {
-    loss = u == 0 ? 0 : d.top > 0 ? d_log1p(d.wrong / d.top) : inf;
-    slope = d.top > 0 ? d.den / d.top : 0;
+    const bool some = d.top > 0 && d.den > 0;
+    loss = u == 0 ? 0 : some ? d_log1p(d.wrong / d.top) : inf;
+    slope = some ? d.den / d.top : 0;
   }
   loss_put(r, LOSS, weigh(weight, loss));
-  dice_slopes(r, r->g * weight * slope, &d);
+  dice_slopes(r, overlap, r->g * weight * slope, &d);
 }
+SMI void tversky_add(const loss_row *r, size_t i, int cnt, vreal *acc) { dice_add(r, r->q[TVERSKY_OVERLAP], i, cnt, acc); }
+LOSS_SUMS_OF(tversky_late, tversky_add, 3)
 #define tversky_out dice_out
-TERMS(tversky, dice_late, 1u | 1u << DICE_TARGET, 0, 0)
+TERMS(tversky, tversky_late, 1u | 1u << DICE_TARGET, 0, 0)
 
 OPERATOR(nll_loss, nll, nll_grad)
 OPERATOR(l2_svm_loss, svm, svm_grad)

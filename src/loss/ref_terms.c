@@ -87,13 +87,16 @@ void spherical_loss_ref(const row_ref_call *c) {
 }
 
 /* The fraction u that is missing, and du / dp of each element in slope. */
-static real missing(const row_ref_call *c, real *slope, real *left) {
-  real all = 0, want = 0, away = 0, a = c->q[0], b = c->q[1], s = c->q[2];
-  for (size_t j = 0; j < c->n; j++) all += c->in[0][j], want += c->in[1][j], away += fabsl((real)c->in[0][j] - c->in[1][j]);
-  real tp = (all + want - away) / 2, den = tp + a * (all - tp) + b * (want - tp) + s;
+static real missing(const row_ref_call *c, double overlap, real *slope, real *left) {
+  real all = 0, want = 0, tp = 0, a = c->q[0], b = c->q[1], s = c->q[2];
   for (size_t j = 0; j < c->n; j++) {
-    real sign = (c->in[0][j] > c->in[1][j]) - (c->in[0][j] < c->in[1][j]), dtp = (1 - sign) / 2;
-    real dden = dtp + a * (1 - dtp) - b * dtp;
+    real p = c->in[0][j], t = c->in[1][j];
+    all += overlap == 2 ? p * p : p, want += overlap == 2 ? t * t : t, tp += overlap == 0 ? (p + t - fabsl(p - t)) / 2 : p * t;
+  }
+  real den = tp + a * (all - tp) + b * (want - tp) + s;
+  for (size_t j = 0; j < c->n; j++) {
+    real p = c->in[0][j], t = c->in[1][j], dtp = overlap == 0 ? (real)(1 - (p > t) + (p < t)) / 2 : t, dall = overlap == 2 ? 2 * p : 1;
+    real dden = dtp + a * (dall - dtp) - b * dtp;
     slope[j] = den == 0 ? 0 : -(dtp / den - (tp + s) * dden / (den * den));
   }
   *left = den == 0 ? 1 : (tp + s) / den;
@@ -101,18 +104,18 @@ static real missing(const row_ref_call *c, real *slope, real *left) {
 }
 
 void dice_semimetric_loss_ref(const row_ref_call *c) {
-  real *slope = numbers(c->n), left, u = missing(c, slope, &left);
+  real *slope = numbers(c->n), left, u = missing(c, c->q[4], slope, &left);
   give(c, isnan(u) ? (double)NAN : (double)u);
   for (size_t j = 0; j < c->n && !isnan(u); j++) c->out[DX][j] = (double)slope[j];
   free(slope);
 }
 
 void focal_tversky_loss_ref(const row_ref_call *c) {
-  real *slope = numbers(c->n), left, u = missing(c, slope, &left), w = c->in[2] ? c->in[2][0] : 1, gamma = c->q[4];
-  real loss = c->q[3] == 1 ? -logl(left) : powl(u, gamma);
-  real by = c->q[3] == 1 ? 1 / left : u == 0 && gamma != 1 ? 0 : gamma * powl(u, gamma - 1);
+  real *slope = numbers(c->n), left, u = missing(c, c->q[6], slope, &left), w = c->in[2] ? c->in[2][0] : 1, gamma = c->q[4];
+  int none = u <= 0 && gamma != 1; /* a fraction below 0, which squares may have, has no power */
+  real loss = c->q[3] == 1 ? (left > 0 ? -logl(left) : INFINITY) : none ? 0 : powl(u, gamma);
+  real by = c->q[3] == 1 ? (left > 0 ? 1 / left : 0) : none ? 0 : gamma * powl(u, gamma - 1);
   if (c->q[3] == 1 && u < 0.25L) loss = -log1pl(-u);
-  if (isinf(by)) by = 0;
   give(c, isnan(u) ? (double)NAN : (double)part(w, loss));
   for (size_t j = 0; j < c->n && !isnan(u); j++) c->out[DX][j] = (double)(w * by * slope[j]);
   free(slope);

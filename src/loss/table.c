@@ -254,11 +254,14 @@ static const smx_port dice_in[] = {
     {"x", SMX_SHAPE_FULL, GRAD | SAVED, "probability of a class at each pixel"},
     {"soft_target", SMX_SHAPE_FULL, SAVED, "what it should be, 0 to 1"},
 };
+static const char *const overlaps[] = {"least", "product", "square", NULL};
+#define OVERLAP {"overlap", "tp: the sum of min(x, t), or of x t; square: of x t beside sums of x^2 and t^2", 0, 0, 2, SMX_PARAM_INT, overlaps}
 static const smx_param dice_params[] = {
     {"alpha", "weight of false positives; alpha = beta = 1: Jaccard, 0.5: Dice", 1, 0, 1e30, 0, NULL},
     {"beta", "weight of false negatives", 1, 0, 1e30, 0, NULL},
     {"smooth", "added to both sides of the fraction", 1e-3, 0, 1e30, 0, NULL},
     REDUCTION,
+    OVERLAP,
 };
 
 static const char *const relu_forms[] = {"log", "normalised", NULL};
@@ -452,11 +455,14 @@ const smx_op loss_table[LOSS_COUNT] = {
     [LOSS_dice_semimetric_loss] = {
         .id = 235, .name = "dice_semimetric_loss", .family = "loss", .flags = BACKWARD, .tolerance = 64,
         .title = "overlap of a soft mask with a soft target",
-        .formula = "loss = 1 - (tp + s) / (tp + a fp + b fn + s),  tp = (P + T - D) / 2, fp = P - tp, fn = T - tp, D = sum |x - t|",
-        .about = "For segmentation: a row is the pixels of one image and class, x what softmax over the classes gave. Unlike the usual soft Dice it is "
-                 "smallest at x = t even where targets are soft. 0 for an empty fraction. focal_tversky_loss adds weights of rows, a power and the "
-                 "logarithm.",
-        .source = "Dice Semimetric Losses: Optimizing the Dice Score with Soft Labels (Wang et al. 2023)",
+        .formula = "loss = 1 - (tp + s) / (tp + a fp + b fn + s),  tp = (P + T - D) / 2, fp = P - tp, fn = T - tp, D = sum |x - t|^k, P = sum x^k, ...",
+        .about = "For segmentation: a row is the pixels of one image and class, x what softmax over the classes gave. With k = 1, overlap = least, "
+                 "it is smallest at x = t even where targets are soft. overlap = product is the usual soft Dice, tp = sum x t with k = 1: the same for "
+                 "targets of 0 and 1, but not smallest at x = t for others. overlap = square is k = 2, where tp = sum x t too; with alpha = beta it is "
+                 "smallest at x = t, with others it may leave 0..1. 0 for an empty fraction; a pixel where x and t are 0 adds nothing. "
+                 "focal_tversky_loss adds weights of rows, a power and the logarithm.",
+        .source = "Dice Semimetric Losses: Optimizing the Dice Score with Soft Labels (Wang et al. 2023); squares: V-Net (Milletari, Navab, Ahmadi "
+                  "2016)",
         .example = "softmax run dice_semimetric_loss probabilities.npy masks.npy --alpha 0.5 --beta 0.5",
         INPUTS(dice_in), OUTPUTS(plain_out), PARAMS(dice_params)},
 #include "table_distill.inc"
