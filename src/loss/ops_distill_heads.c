@@ -4,17 +4,16 @@
 #include "scalars.h"
 
 enum { HEAD, TAIL, PARTS };
-enum {
-  V_MASKED = 0,
-  V_REVERSE = 1
-}; /* constants of the scores: whether the tail is left out; of each part, whether its divergence is reverse */
+enum { V_MASKED = 0, V_REVERSE = 1 }; /* constants of the scores: what is left out; of each part, whether its divergence is reverse */
+enum { NOTHING, THE_TAIL, THE_HEAD };
 
 /* A class that is left out is at -inf. What makes the row NaN stays. */
 SMI score score_head(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   vreal x = at(s->src[0], i, cnt);
-  if (k->v[V_MASKED] != 0) {
+  if (k->v[V_MASKED] != NOTHING) {
     const double *head = (const double *)(const void *)s->src[SRC_SUMS] + STAGE_EARLY * ROW_SUMS;
     vmask has = head_has(head, s->origin + i, at(s->src[TEACHER_PORT], i, cnt));
+    if (k->v[V_MASKED] == THE_HEAD) has = m_not(has);
     x = v_select(m_or(has, m_not(v_lt(x, v_set1(R_INF)))), x, v_set1(-R_INF));
   }
   return (score){loss_shifted(x, shift), v_set1(0)};
@@ -70,15 +69,21 @@ SMI void parts_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
 }
 LOSS_SUMS_OF(parts_late, parts_add, PARTS *SUM_COUNT)
 
+enum { TOP_PART = 2, TOP_DIVERGENCE = 3 };
 SMI consts top_setup(const row_call *c, const span *s) {
-  (void)c;
+  const real reverse = (real)c->params[TOP_DIVERGENCE];
   (void)s;
-  return (consts){{1}};
+  return (consts){{c->params[TOP_PART] == HEAD ? THE_TAIL : THE_HEAD, reverse, reverse}};
 }
+/* Forward: p_j - q_j. Reverse: p_j (log p_j / q_j - D), and 0 where D is infinite. */
 static void top_settle(loss_row *r) {
-  loss_put(r, LOSS, r->total[STAGE_LATE][SUM_DIVERGENCE]);
+  const int part = r->q[TOP_PART] == HEAD ? HEAD : TAIL;
+  const double d = r->total[STAGE_LATE][part * SUM_COUNT + SUM_DIVERGENCE];
+  real *of = r->coef + part * C_COUNT;
+  loss_put(r, LOSS, d);
   for (int c = 0; c < PARTS * C_COUNT; c++) r->coef[c] = 0;
-  r->coef[C_A] = r->coef[C_C] = (real)r->g;
+  if (r->q[TOP_DIVERGENCE] == 0) of[C_A] = of[C_C] = (real)r->g;
+  else if (!(d >= (double)R_INF)) of[C_A] = (real)(-r->g * d), of[C_B] = (real)r->g;
 }
 HEAD_LOSS(top, head_by_count, parts_late)
 

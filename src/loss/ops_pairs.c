@@ -73,50 +73,63 @@ LOSS_KERNEL(kd)
 
 /* ---- jensen_shannon: b D(p || m) + (1 - b) D(q || m), m = b p + (1 - b) q ---- */
 
-LOSS_SIDE(js, score_logit, false, false, setup_plain)
+enum { JS_BETA = 0, JS_T = 2 };
+SMI consts js_setup(const row_call *c, const span *s) {
+  (void)s;
+  return loss_factor(1 / c->params[JS_T]);
+}
+LOSS_SIDE(js_logit, score_logit, false, false, setup_plain)
+LOSS_SIDE_AS(js_tempered, kd_student, kd_student, true, js_setup)
 
 SMI vreal log_mix(const loss_row *r, vreal p, vreal q) {
-  const real b = (real)r->q[0];
-  vreal m = v_fma(v_set1(b), p, v_mul(v_set1((real)(1 - r->q[0])), q));
+  const real b = (real)r->q[JS_BETA];
+  vreal m = v_fma(v_set1(b), p, v_mul(v_set1((real)(1 - r->q[JS_BETA])), q));
   return v_log_scaled(v_max(m, v_set1(R_TINY)), v_set1(0));
 }
-SMI void js_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
-  pair w = pair_at(r, score_logit, false, i, cnt);
+SMI void js_add(const loss_row *r, score_fn *f, bool scaled, size_t i, int cnt, vreal *acc) {
+  pair w = pair_at(r, f, scaled, i, cnt);
   vreal mix = log_mix(r, w.p, w.q);
   acc[0] = add_where(acc[0], w.p, w.log_p, v_sub(w.log_p, mix));
   acc[1] = add_where(acc[1], w.q, w.log_q, v_sub(w.log_q, mix));
 }
-LOSS_SUMS_OF(js_late, js_add, 2)
 enum { C_MEAN_P = 2, C_MEAN_Q = 3 };
 static void js_settle(loss_row *r) {
-  const double *sum = r->total[STAGE_LATE], b = r->q[0];
+  const double *sum = r->total[STAGE_LATE], b = r->q[JS_BETA];
   loss_put(r, LOSS, b * sum[0] + (1 - b) * sum[1]);
-  r->coef[C_STUDENT] = (real)(r->g * b);
-  r->coef[C_TEACHER] = (real)(r->g * (1 - b));
+  r->coef[C_STUDENT] = (real)(r->g * b / r->q[JS_T]);
+  r->coef[C_TEACHER] = (real)(r->g * (1 - b) / r->q[JS_T]);
   r->coef[C_MEAN_P] = (real)sum[0];
   r->coef[C_MEAN_Q] = (real)sum[1];
 }
-SMI vreal js_student_value(const loss_out *w, vreal p, size_t i, int cnt) {
+/* The gradient of one side, from its weight and those of the other. */
+SMI vreal js_value(const loss_out *w, int side, score_fn *f, bool scaled, vreal own, size_t i, int cnt) {
   const loss_row *r = w->r;
-  vreal q = loss_weight(r, TEACHER, loss_score(r, TEACHER, score_logit, i, cnt), false, i, cnt);
-  vreal log_p = loss_log(r, STUDENT, loss_score(r, STUDENT, score_logit, i, cnt));
-  return about_mean(w, C_STUDENT, p, v_sub(log_p, log_mix(r, p, q)), w->coef[C_MEAN_P]);
+  const int other = side == STUDENT ? TEACHER : STUDENT, c = side == STUDENT ? C_STUDENT : C_TEACHER;
+  const vreal rival = loss_weight(r, other, loss_score(r, other, f, i, cnt), scaled, i, cnt);
+  const vreal log = loss_log(r, side, loss_score(r, side, f, i, cnt));
+  const vreal mix = side == STUDENT ? log_mix(r, own, rival) : log_mix(r, rival, own);
+  return about_mean(w, c, own, v_sub(log, mix), w->coef[side == STUDENT ? C_MEAN_P : C_MEAN_Q]);
 }
-SMI vreal js_teacher_value(const loss_out *w, vreal q, size_t i, int cnt) {
-  const loss_row *r = w->r;
-  vreal p = loss_weight(r, STUDENT, loss_score(r, STUDENT, score_logit, i, cnt), false, i, cnt);
-  vreal log_q = loss_log(r, TEACHER, loss_score(r, TEACHER, score_logit, i, cnt));
-  return about_mean(w, C_TEACHER, q, v_sub(log_q, log_mix(r, p, q)), w->coef[C_MEAN_Q]);
-}
-LOSS_EMIT_OF(js_student_out, STUDENT, score_logit, false, js_student_value)
-LOSS_EMIT_OF(js_teacher_out, TEACHER, score_logit, false, js_teacher_value)
-static const loss_body js_body = {.side = {&js_side, &js_side},
-                                  .sums = {[STAGE_LATE] = js_late},
-                                  .settle = js_settle,
-                                  .emit = {js_student_out, js_teacher_out},
-                                  .along = 1u | 1u << TEACHER_PORT,
-                                  .teacher = TEACHER_PORT};
-LOSS_KERNEL(js)
+#define JS(name, score, scaled) \
+  SMI void name##_add(const loss_row *r, size_t i, int cnt, vreal *acc) { js_add(r, score, scaled, i, cnt, acc); } \
+  LOSS_SUMS_OF(name##_late, name##_add, 2) \
+  SMI vreal name##_student_value(const loss_out *w, vreal p, size_t i, int cnt) { return js_value(w, STUDENT, score, scaled, p, i, cnt); } \
+  SMI vreal name##_teacher_value(const loss_out *w, vreal q, size_t i, int cnt) { return js_value(w, TEACHER, score, scaled, q, i, cnt); } \
+  LOSS_EMIT_OF(name##_student_out, STUDENT, score, scaled, name##_student_value) \
+  LOSS_EMIT_OF(name##_teacher_out, TEACHER, score, scaled, name##_teacher_value) \
+  static const loss_body name##_body = {.side = {&name##_side, &name##_side}, \
+                                        .sums = {[STAGE_LATE] = name##_late}, \
+                                        .settle = js_settle, \
+                                        .emit = {name##_student_out, name##_teacher_out}, \
+                                        .along = 1u | 1u << TEACHER_PORT, \
+                                        .teacher = TEACHER_PORT}; \
+  LOSS_KERNEL(name)
+JS(js_logit, score_logit, false)
+JS(js_tempered, score_tempered, true)
+static const row_kernel *js_pick(const row_call *c) { return c->params[JS_T] == 1 ? &js_logit_kernel : &js_tempered_kernel; }
+static const row_kernel *js_grad_pick(const row_call *c) { return c->params[JS_T] == 1 ? &js_logit_grad_kernel : &js_tempered_grad_kernel; }
+PICK_KERNEL(js, -1)
+PICK_KERNEL(js_grad, -1)
 
 /* ---- decoupled_kd and normalised_kd: the weights p^ and q^ of the other classes among themselves, and the target's own ----
  *

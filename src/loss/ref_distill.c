@@ -60,11 +60,17 @@ static void read_two(const row_ref_call *c, two *w, const int *in) {
 
 void kl_top_k_ref(const row_ref_call *c) {
   two w;
-  int *in = head_of_count(c, c->q[0]);
+  int *in = head_of_count(c, c->q[0]), reverse = c->q[3] == 1;
+  for (size_t j = 0; j < c->n && c->q[2] == 1; j++) in[j] = !in[j];
   read_two(c, &w, in);
   if (!odd(c, &w.s, &w.t)) {
-    c->out[LOSS][0] = (double)divergence(&w.t, &w.s);
-    for (size_t j = 0; j < c->n; j++) c->out[DX][j] = (double)(w.s.p[j] - w.t.p[j]);
+    real d = reverse ? divergence(&w.s, &w.t) : divergence(&w.t, &w.s);
+    c->out[LOSS][0] = (double)d;
+    for (size_t j = 0; j < c->n; j++) {
+      real g = w.s.p[j] - w.t.p[j];
+      if (reverse) g = isinf(d) || w.s.p[j] == 0 ? 0 : w.s.p[j] * (w.s.log_p[j] - w.t.log_p[j] - d);
+      c->out[DX][j] = (double)g;
+    }
   }
   close_two(&w);
   free(in);

@@ -17,8 +17,8 @@ void knowledge_distillation_ref(const row_ref_call *c) {
 
 void jensen_shannon_ref(const row_ref_call *c) {
   two w;
-  real b = c->q[0], student = 0, teacher = 0;
-  if (!open_two(c, &w, 1, 1, c->n)) return;
+  real b = c->q[0], t = c->q[2], student = 0, teacher = 0;
+  if (!open_two(c, &w, t, t, c->n)) return;
   for (size_t j = 0; j < c->n; j++) {
     real m = b * w.s.p[j] + (1 - b) * w.t.p[j];
     if (w.s.p[j] > 0 && b > 0) student += w.s.p[j] * (w.s.log_p[j] - logl(m));
@@ -27,7 +27,7 @@ void jensen_shannon_ref(const row_ref_call *c) {
   c->out[LOSS][0] = (double)(b * student + (1 - b) * teacher);
   for (size_t j = 0; j < c->n; j++) {
     real m = b * w.s.p[j] + (1 - b) * w.t.p[j];
-    c->out[DX][j] = (double)(w.s.p[j] == 0 || b == 0 ? 0 : b * w.s.p[j] * (w.s.log_p[j] - logl(m) - student));
+    c->out[DX][j] = (double)(w.s.p[j] == 0 || b == 0 ? 0 : b / t * w.s.p[j] * (w.s.log_p[j] - logl(m) - student));
   }
   close_two(&w);
 }

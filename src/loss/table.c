@@ -156,6 +156,7 @@ static const smx_param kd_params[] = {
 static const smx_param js_params[] = {
     {"beta", "weight of the student; m = beta p + (1 - beta) q", 0.5, 0, 1, 0, NULL},
     REDUCTION,
+    {"temperature", "divides the logits of both", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
 };
 static const smx_param dkd_params[] = {
     IGNORE,
@@ -177,8 +178,7 @@ static const smx_param bld_params[] = {
 };
 
 #define TOP_K {"k", "how many of the teacher's classes are the head; n or more: all", 1000, 1, 9007199254740992.0, SMX_PARAM_INT, NULL}
-static const smx_param top_params[] = {TOP_K, REDUCTION};
-static const char *const one_way[] = {"forward", "reverse", NULL};
+static const char *const one_way[] = {"forward", "reverse", NULL}, *const head_or_others[] = {"head", "others", NULL};
 static const smx_param head_tail_params[] = {
     TOP_K,
     {"tail_weight", "l, what the divergence over the other classes is multiplied by", 1, 0, 1e30, 0, NULL},
@@ -374,10 +374,11 @@ const smx_op loss_table[LOSS_COUNT] = {
     [LOSS_jensen_shannon] = {
         .id = 221, .name = "jensen_shannon", .family = "loss", .flags = BACKWARD, .tolerance = 64,
         .title = "distance of two distributions from their mixture",
-        .formula = "loss = b D(p || m) + (1 - b) D(q || m),  m = b p + (1 - b) q",
-        .about = "Symmetric for b = 1/2, and finite whatever the rows hold: at most log 2 then. More rows than two: smx_jensen_shannon. "
-                 "Gradient: b p_j (log p_j / m_j - D(p || m)), and the teacher's likewise.",
-        .source = "standard; the weighted form as in On-Policy Distillation of Language Models (Agarwal et al. 2024)",
+        .formula = "loss = b D(p || m) + (1 - b) D(q || m),  m = b p + (1 - b) q,  p = softmax(x / T), q = softmax(teacher / T)",
+        .about = "Symmetric for b = 1/2, and finite whatever the rows hold: at most log 2 then. More rows than two: smx_jensen_shannon. In the paper, "
+                 "and in programs for distillation, the number called beta is the teacher's weight, 1 - b; at the ends, where this is 0, they turn to "
+                 "knowledge_distillation. Gradient: (b / T) p_j (log p_j / m_j - D(p || m)), and the teacher's likewise.",
+        .source = "standard; the weighted form as in On-Policy Distillation of Language Models (Agarwal et al. 2024), its sides exchanged",
         .example = "softmax run jensen_shannon a.npy b.npy",
         INPUTS(pair_in), OUTPUTS(plain_out), PARAMS(js_params)},
     [LOSS_decoupled_kd] = {
