@@ -128,14 +128,15 @@ static void short_halves(row_store type, size_t rows, size_t n, const uint16_t *
 
 /* Longer rows, as they are; those that are not ordinary go through the verbs. */
 static smx_status long_halves(smx_dtype dtype, size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
-  const row_moves *moves = smx_isa_current()->f32.moves;
+  const row_kernel *kernel = &smx_isa_current()->f32.room[SMX_ROOM_row][ROW_softmax]->forward;
   float tile[HALF_TILE] __attribute__((aligned(64)));
   float *room = n <= HALF_TILE ? tile : smx_alloc(NULL, (row_halves_room(n) + 1) * sizeof *room);
   smx_status status = room ? SMX_OK : SMX_ERR_NOMEM;
-  const bool bypass = x != y && rows * n * sizeof *x > SMX_BYPASS;
+  row_call c = weights_call(rows, n, sizeof *x, x, y);
+  c.params = no_params;
   for (; rows && status == SMX_OK; rows--, x += n, y += n) {
     const smx_fpenv env = smx_fpenv_enter();
-    const bool done = moves->halves(row_store_of(dtype), n, x, y, bypass, room);
+    const bool done = kernel->halves(&c, row_store_of(dtype), x, y, room);
     smx_fpenv_leave(env);
     if (!done) {
       int64_t length = (int64_t)n;

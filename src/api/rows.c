@@ -17,6 +17,7 @@ enum {
   LONG_ROW = 32768,   /* elements from which a row that must be converted runs by groups */
   SPLIT_ROW = 131072, /* elements from which threads share a row */
   TASK = 65536,       /* elements that are worth a task */
+  HALVES_SHORT = 256, /* elements up to which rows of f16 and bf16 are converted */
   STRIP_SHORT = 2048, /* elements up to which rows side by side are taken in narrow strips */
   RUN_GROUPS = 32     /* groups of a long row handed out together */
 };
@@ -229,23 +230,29 @@ static smx_status long_rows(job *j, int64_t *empty) {
   return status;
 }
 
-static void choose_stores(job *j, bool strips) {
+/* whole: the kernel writes what is no direct port. */
+static void choose_stores(job *j, bool whole) {
   const job_port *y = j->dst + first_full(j);
-  int64_t bytes = j->rows * j->n * (int64_t)real_bytes(j);
-  j->call.bypass = y->present && y->full && (y->direct || strips) && bytes > SMX_BYPASS;
+  int64_t bytes = j->rows * j->n * y->bytes;
+  j->call.bypass = y->present && y->full && (y->direct || whole) && bytes > SMX_BYPASS;
   for (int p = 0; p < ROW_SRC; p++)
     if (j->src[p].present && j->src[p].data == y->data) j->call.bypass = false;
   j->call.plan = (row_plan)smx_plan_get();
   if (j->call.plan == PLAN_CACHE) j->call.bypass = false;
 }
 
-/* ---- rows side by side ---- */
+/* ---- rows that the kernel takes as they are ---- */
+
+static bool alone(const job *j) { /* x among the inputs */
+  for (int p = 1; p < ROW_SRC; p++)
+    if (j->src[p].present) return false;
+  return true;
+}
 
 /* Whether the kernel can take rows where they lie side by side in memory: x and y alone, of the real type, the axis across. */
 static bool side_by_side(const job *j) {
   const job_port *x = j->src, *y = j->dst;
-  for (int p = 1; p < ROW_SRC; p++)
-    if (j->src[p].present) return false;
+  if (!alone(j)) return false;
   if (!j->kernel->columns || j->plain || j->n < 2 || j->rows < 64 / (int64_t)real_bytes(j)) return false;
   return x->same && y->same && x->axis != 1 && y->axis != 1 && row_step(j, x) == 1 && row_step(j, y) == 1;
 }
@@ -253,7 +260,7 @@ static bool side_by_side(const job *j) {
 static smx_status even_rows(job *j, int64_t *empty);
 
 /* Rows row .. row + count - 1 as if the kernel could not, on this thread. */
-static void strip_by_tiles(crew *w, int64_t row, int64_t count) {
+static void by_tiles(crew *w, int64_t row, int64_t count) {
   job part = *w->j;
   int64_t empty = -1;
   part.plain = true;
@@ -292,7 +299,7 @@ static void strips_task(void *arg, int64_t task) {
     count = run < most ? run : most;
     if (j->kernel->columns(&c, (size_t)count, x, j->src->axis, y, j->dst->axis, scratch)) continue;
     if (count <= lanes) {
-      strip_by_tiles(w, row, count);
+      by_tiles(w, row, count);
       continue;
     }
     narrow = row + count; /* not all rows are ordinary: again, by fewer of them */
@@ -303,20 +310,42 @@ static void strips_task(void *arg, int64_t task) {
   smx_free(j->ctx, scratch);
 }
 
+/* Whether it can take them as f16 or bf16. Shorter rows fill tiles, where several are computed at a time. */
+static bool as_halves(const job *j) {
+  const job_port *x = j->src, *y = j->dst;
+  if (!j->kernel->halves || j->plain || j->n <= HALVES_SHORT || !alone(j) || !x->full || !y->full) return false;
+  return x->store <= STORE_BF16 && x->store == y->store && x->axis == 1 && y->axis == 1;
+}
+
+static void halves_task(void *arg, int64_t task) {
+  crew *w = arg;
+  const job *j = w->j;
+  int64_t row = task * w->rows_a_task, end = row + w->rows_a_task < j->rows ? row + w->rows_a_task : j->rows;
+  row_call c = j->call;
+  c.n = (size_t)j->n;
+  void *scratch = smx_alloc(j->ctx, (row_halves_room(c.n) + 1) * sizeof(float));
+  smx_fpenv env = smx_fpenv_enter();
+  if (!scratch) atomic_store(&w->no_memory, true);
+  for (; scratch && row < end; row++)
+    if (!j->kernel->halves(&c, j->src->store, row_address(j, j->src, row), row_address(j, j->dst, row), scratch)) by_tiles(w, row, 1);
+  smx_fpenv_leave(env);
+  smx_free(j->ctx, scratch);
+}
+
 /* ---- which way ---- */
 
 static smx_status even_rows(job *j, int64_t *empty) {
   int32_t threads = j->plain ? 1 : smx_context_threads(j->ctx);
   merge_dims(j);
-  const bool strips = side_by_side(j);
-  choose_stores(j, strips);
+  const bool strips = side_by_side(j), halves = as_halves(j);
+  choose_stores(j, strips || halves);
   bool shared = threads > 1 && j->n >= SPLIT_ROW && j->rows < 4 * (int64_t)threads;
-  if (j->n > 0 && !strips && j->kernel->pass && (shared || scratch_length(j) > LONG_ROW)) return long_rows(j, empty);
+  if (j->n > 0 && !strips && j->kernel->pass && (shared || (!halves && scratch_length(j) > LONG_ROW))) return long_rows(j, empty);
   crew w = {.j = j, .empty = -1, .rows_a_task = j->rows};
   if (threads > 1 && strips) w.rows_a_task = strip_bytes(j) / (int64_t)real_bytes(j);
   else if (threads > 1) w.rows_a_task = j->n < TASK ? (TASK + j->n) / (j->n + 1) : 1;
   int64_t tasks = (j->rows + w.rows_a_task - 1) / w.rows_a_task;
-  run_tasks(j, tasks, strips ? strips_task : rows_task, &w);
+  run_tasks(j, tasks, strips ? strips_task : halves ? halves_task : rows_task, &w);
   if (*empty < 0) *empty = w.empty;
   return atomic_load(&w.no_memory) ? SMX_ERR_NOMEM : SMX_OK;
 }

@@ -108,7 +108,7 @@ static inline bool half_long_row(const row_kernel *kernel, const span *s, bool b
   return true;
 }
 
-/* As row_moves.halves. */
+/* As row_kernel.halves. */
 static bool exp_halves(row_store type, size_t n, const void *x, void *y, bool bypass, void *scratch) {
   const span s = {.n = n, .src = {x}, .dst = {y}};
   const bool f16 = type == STORE_F16;

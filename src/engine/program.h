@@ -110,21 +110,6 @@ typedef struct row_state {
   };
 } row_state;
 
-typedef struct row_kernel {
-  void (*rows)(row_call *c);
-  void (*begin)(const row_call *c, row_state *st);
-  void (*pass)(const row_call *c, row_state *st, row_part *parts); /* writes to st only when st->serial */
-  void (*fold)(const row_call *c, row_state *st, const row_part *parts, size_t count);
-  bool (*next)(const row_call *c, row_state *st);
-  /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is x[i * pitch + r]. scratch: row_strip_room(bytes of
-   * them, in whole vectors), aligned. False, with nothing written, when a row is not ordinary. NULL: there is no such way. */
-  bool (*columns)(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch, void *scratch);
-} row_kernel;
-
-typedef struct row_pair {
-  row_kernel forward, backward;
-} row_pair;
-
 /* Storage types as the conversions number them; only the first four can be stored to. A mask is loaded as 0 (keep) or -inf (drop). */
 typedef enum row_store { STORE_F16, STORE_BF16, STORE_F32, STORE_F64, STORE_MASK, STORE_I32, STORE_I64 } row_store;
 
@@ -135,15 +120,30 @@ static inline row_store row_store_of(smx_dtype t) {
   return t.bits == 8 ? STORE_MASK : t.bits == 32 ? STORE_I32 : STORE_I64;
 }
 
+typedef struct row_kernel {
+  void (*rows)(row_call *c);
+  void (*begin)(const row_call *c, row_state *st);
+  void (*pass)(const row_call *c, row_state *st, row_part *parts); /* writes to st only when st->serial */
+  void (*fold)(const row_call *c, row_state *st, const row_part *parts, size_t count);
+  bool (*next)(const row_call *c, row_state *st);
+  /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is x[i * pitch + r]. scratch: row_strip_room(bytes of
+   * them, in whole vectors), aligned. False, with nothing written, when a row is not ordinary. NULL: there is no such way. */
+  bool (*columns)(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch, void *scratch);
+  /* A contiguous row of f16 or bf16 that is not brought into the real type first; c: length, parameters, bypass. scratch: row_halves_room(n)
+   * reals. False, with nothing written, when the row is not ordinary. NULL: there is no such way, as where the real type is double. */
+  bool (*halves)(const row_call *c, row_store type, const void *x, void *y, void *scratch);
+} row_kernel;
+
+typedef struct row_pair {
+  row_kernel forward, backward;
+} row_pair;
+
 /* n elements `stride` apart to or from contiguous ones of the real type; and softmax of contiguous rows that fit registers or caches, with
  * default parameters and policies, which is false when they do not. */
 typedef struct row_moves {
   void (*load)(row_store type, const void *src, ptrdiff_t stride, size_t n, void *dst);
   void (*store)(row_store type, const void *src, size_t n, void *dst, ptrdiff_t stride);
   bool (*softmax)(size_t rows, size_t n, const void *x, void *y, bool bypass);
-  /* Softmax of a contiguous row of f16 or bf16, which is not brought into the real type first; default parameters. scratch: row_halves_room(n)
-   * reals. False, with nothing written, when the row is not ordinary. NULL where the real type is double. */
-  bool (*halves)(row_store type, size_t n, const void *x, void *y, bool bypass, void *scratch);
 } row_moves;
 
 /* One row of smx_sample on its way through the processors; x and scratch hold n elements of the real type each, room 8 (n + 1)

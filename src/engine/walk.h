@@ -199,11 +199,14 @@ static inline void pick_rows(row_call *c, const row_kernel *(*pick)(const row_ca
 /* The kernels of an operator, under its name. */
 #define KERNEL(name) \
   { .rows = name##_rows, .begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next }
-#define KERNEL_COLUMNS(name, way) \
-  { .rows = name##_rows, .begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next, .columns = way }
+#define KERNEL_WAYS(name, across, of_halves) \
+  { \
+    .rows = name##_rows, .begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next, .columns = across, \
+    .halves = of_halves \
+  }
 #define OPERATOR(name, forward, backward) const row_pair SMX_FN(op_##name) = {KERNEL(forward), KERNEL(backward)};
-#define OPERATOR_COLUMNS(name, forward, columns, backward) \
-  const row_pair SMX_FN(op_##name) = {KERNEL_COLUMNS(forward, columns), KERNEL(backward)};
+#define OPERATOR_WAYS(name, forward, columns, halves, backward) \
+  const row_pair SMX_FN(op_##name) = {KERNEL_WAYS(forward, columns, halves), KERNEL(backward)};
 #define FORWARD_OPERATOR(name, forward_) const row_pair SMX_FN(op_##name) = {.forward = KERNEL(forward_)}; /* without a gradient */
 
 #endif

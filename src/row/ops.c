@@ -195,15 +195,17 @@ SUM_KERNEL(log_softmax_grad)
 static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch, void *scratch) {
   return softmax_pick(c) == &softmax_plain_kernel && exp_columns(c, count, x, x_pitch, y, y_pitch, scratch);
 }
-OPERATOR_COLUMNS(softmax, softmax, softmax_columns, softmax_grad)
+#if SMX_REAL == 32
+static bool softmax_halves(const row_call *c, row_store type, const void *x, void *y, void *scratch) {
+  return softmax_pick(c) == &softmax_plain_kernel && exp_halves(type, c->n, x, y, c->bypass, scratch);
+}
+#else
+#define softmax_halves NULL
+#endif
+OPERATOR_WAYS(softmax, softmax, softmax_columns, softmax_halves, softmax_grad)
 OPERATOR(log_softmax, log_softmax, log_softmax_grad)
 OPERATOR(softmin, softmin, softmin_grad)
 OPERATOR(hardmax, hardmax, hardmax_grad)
-OPERATOR_COLUMNS(segment_softmax, softmax_plain, exp_columns, weights)
+OPERATOR_WAYS(segment_softmax, softmax_plain, exp_columns, NULL, weights)
 
-#if SMX_REAL == 32
-#define HALVES exp_halves
-#else
-#define HALVES NULL
-#endif
-const row_moves SMX_FN(row_moves) = {move_load, move_store, softmax_short, HALVES};
+const row_moves SMX_FN(row_moves) = {move_load, move_store, softmax_short};

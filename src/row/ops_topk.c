@@ -141,7 +141,7 @@ static inline void topk_one_read(const row_call *row, row_state *st, pick *p, to
   pick_start(p, topk_k(row), row->dst[VALUE], whole(row, INDEX), x, row->n);
   exp_begin(&lse_body, &sum, st);
   pick_sum_pass(&lse_body, row, st, p, topk_each, &count);
-  static const row_kernel lse = {NULL, NULL, lse_pass, exp_fold, NULL, NULL};
+  static const row_kernel lse = {.pass = lse_pass, .fold = exp_fold};
   while (exp_next(&lse_body, &sum, st)) run_pass(&lse, &sum, st);
 }
 

@@ -95,7 +95,7 @@ static bool set_next(const row_call *c, row_state *st) {
   set_finish(c, st, &p);
   return false;
 }
-static const row_kernel set_program = {NULL, set_begin, set_pass, set_fold, set_next, NULL};
+static const row_kernel set_program = {.begin = set_begin, .pass = set_pass, .fold = set_fold, .next = set_next};
 
 /* Rows in memory: a look and a walk, if k is not huge. */
 static void set_row(row_call *c, row_state *st, pick *p) {
