@@ -132,11 +132,10 @@ static smx_status long_halves(smx_dtype dtype, size_t rows, size_t n, const uint
   float tile[HALF_TILE] __attribute__((aligned(64)));
   float *room = n <= HALF_TILE ? tile : smx_alloc(NULL, (row_halves_room(n) + 1) * sizeof *room);
   smx_status status = room ? SMX_OK : SMX_ERR_NOMEM;
-  row_call c = weights_call(rows, n, sizeof *x, x, y);
-  c.params = no_params;
+  const bool bypass = x != y && rows * n * sizeof *x > SMX_BYPASS;
   for (; rows && status == SMX_OK; rows--, x += n, y += n) {
     const smx_fpenv env = smx_fpenv_enter();
-    const bool done = kernel->halves(&c, row_store_of(dtype), x, y, room);
+    const bool done = kernel->halves(no_params, row_store_of(dtype), n, x, y, bypass, room);
     smx_fpenv_leave(env);
     if (!done) {
       int64_t length = (int64_t)n;

@@ -321,13 +321,14 @@ static void halves_task(void *arg, int64_t task) {
   crew *w = arg;
   const job *j = w->j;
   int64_t row = task * w->rows_a_task, end = row + w->rows_a_task < j->rows ? row + w->rows_a_task : j->rows;
-  row_call c = j->call;
-  c.n = (size_t)j->n;
-  void *scratch = smx_alloc(j->ctx, (row_halves_room(c.n) + 1) * sizeof(float));
+  const size_t n = (size_t)j->n;
+  void *scratch = smx_alloc(j->ctx, (row_halves_room(n) + 1) * sizeof(float));
   smx_fpenv env = smx_fpenv_enter();
   if (!scratch) atomic_store(&w->no_memory, true);
   for (; scratch && row < end; row++)
-    if (!j->kernel->halves(&c, j->src->store, row_address(j, j->src, row), row_address(j, j->dst, row), scratch)) by_tiles(w, row, 1);
+    if (!j->kernel->halves(j->call.params, j->src->store, n, row_address(j, j->src, row), row_address(j, j->dst, row), j->call.bypass,
+                           scratch))
+      by_tiles(w, row, 1);
   smx_fpenv_leave(env);
   smx_free(j->ctx, scratch);
 }

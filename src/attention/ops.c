@@ -86,8 +86,9 @@ enum { BLOCK_ROWS = STREAMS * ATTN_PANEL, BLOCK_PANELS = STREAMS };
 /* From row `first` on of s, as far as some row of the task sees it and it may be reached soon, is fetched next. */
 static void aim(work *w, const panels *s, int64_t first) {
   const int64_t from = clamp(w->low, first, first + BLOCK_ROWS), end = clamp(w->high, from, first + BLOCK_ROWS);
-  const int64_t rows = (end - from + STREAMS - 1) / STREAMS;
-  w->next = (ahead){.step = s->m.step, .bytes = s->columns * store_bytes(s->m.store), .far = rows * s->m.step, .left = rows};
+  const int streams = fetches_straight() ? 1 : STREAMS;
+  const int64_t rows = (end - from + streams - 1) / streams, step = s->m.step;
+  w->next = (ahead){.step = step, .bytes = s->columns * store_bytes(s->m.store), .far = rows * step, .left = rows, .streams = streams};
   if (rows > 0 && s->m.data && !s->pages && s->m.stride == 1) w->next.at = s->m.data + from * s->m.step;
 }
 

@@ -3,6 +3,7 @@
 #ifndef SMX_ATTENTION_PACK_H
 #define SMX_ATTENTION_PACK_H
 #include "attention.h"
+#include "engine/fetch.h"
 #include "engine/moves.h"
 #include "vec/columns.h"
 
@@ -12,22 +13,22 @@ static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to
 
 /* ---- what is read next ---- */
 
-/* Memory is what few queries wait for. While some panels of 64 rows are worked on, as many rows that come next are fetched, in streams: a core reads
- * four streams faster than one, two neighbouring lines at once, and many at once make it wait. */
+/* Memory is what few queries wait for. While some panels of 64 rows are worked on, as many rows that come next are fetched, in streams, two
+ * neighbouring lines at once: a core that does not fetch straight on reads four streams faster than one, and many at once make it wait. */
 enum { LINE = 64, STREAMS = 4, PAIR = 2 * LINE };
 typedef struct ahead {
   const char *at;           /* NULL: nothing is fetched */
   int64_t step, bytes, far; /* from row to row, of a row, from stream to stream */
   int64_t column, left;     /* of the row; rows of a stream */
-  int stream;
+  int stream, streams;
 } ahead;
 
 SMI void fetch_pair(ahead *a) {
   if (!a->at) return;
   v_prefetch_far(a->at), v_prefetch_far(a->at + LINE);
   a->at += a->far;
-  if (++a->stream < STREAMS) return;
-  a->stream = 0, a->at += PAIR - STREAMS * a->far, a->column += PAIR;
+  if (++a->stream < a->streams) return;
+  a->stream = 0, a->at += PAIR - a->streams * a->far, a->column += PAIR;
   if (a->column < a->bytes) return;
   a->at += a->step - a->column, a->column = 0;
   if (--a->left <= 0) a->at = NULL;

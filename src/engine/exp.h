@@ -108,6 +108,9 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
   const exp_sum q = *w;
   const span s = *w->s;
   const consts k = *w->k;
+  const size_t bytes = does & SUM_HALVES ? sizeof(uint16_t) : sizeof(real);
+  fetcher next = fetch_from(first);
+  size_t ahead = 0;
   vreal acc[VPB], max = v_set1(-R_INF), low = v_set1(R_INF);
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
 #define STEP(u, i, cnt) \
@@ -115,7 +118,8 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
     const score x = score_at(f, &s, &k, does & SUM_SHIFT ? &q.shift : NULL, i, cnt); \
     vreal d, p = exp_parts(x, scaled, q.ref, &d), e = (does & SUM_WATCH) && (cnt) == LANES ? v_scale_near(p, d) : v_scale(p, d); \
     if (does & SUM_WATCH) { \
-      v_prefetch_far((const char *)s.src[0] + ((i) + GROUP) * (does & SUM_HALVES ? sizeof(uint16_t) : sizeof(real))); \
+      if ((u) == 0) ahead = fetch_next(&next, i); \
+      v_prefetch_far((const char *)s.src[0] + (ahead + (size_t)(u)*LANES) * bytes); \
       max = v_max(x.h, max); \
       low = v_min((cnt) == LANES ? x.h : v_select(lanes_below(cnt), x.h, v_set1(R_INF)), low); \
     } \

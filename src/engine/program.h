@@ -129,9 +129,9 @@ typedef struct row_kernel {
   /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is x[i * pitch + r]. scratch: row_strip_room(bytes of
    * them, in whole vectors), aligned. False, with nothing written, when a row is not ordinary. NULL: there is no such way. */
   bool (*columns)(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch, void *scratch);
-  /* A contiguous row of f16 or bf16 that is not brought into the real type first; c: length, parameters, bypass. scratch: row_halves_room(n)
-   * reals. False, with nothing written, when the row is not ordinary. NULL: there is no such way, as where the real type is double. */
-  bool (*halves)(const row_call *c, row_store type, const void *x, void *y, void *scratch);
+  /* A contiguous row of n elements of f16 or bf16 that is not brought into the real type first. scratch: row_halves_room(n) reals.
+   * False, with nothing written, when the row is not ordinary. NULL: there is no such way, as where the real type is double. */
+  bool (*halves)(const double *params, row_store type, size_t n, const void *x, void *y, bool bypass, void *scratch);
 } row_kernel;
 
 typedef struct row_pair {

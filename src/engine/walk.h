@@ -5,6 +5,7 @@
  * of a block of 64 belongs to lane q. Nothing here depends on the instruction set. */
 #ifndef SMX_ENGINE_WALK_H
 #define SMX_ENGINE_WALK_H
+#include "fetch.h"
 #include "program.h"
 #include "math.h"
 

@@ -113,13 +113,14 @@ EXP_KERNEL(straight)
 static const row_kernel *hardmax_grad_pick(const row_call *c) { return c->params[1] == 0 ? &zero_kernel : &straight_kernel; }
 PICK_KERNEL(hardmax_grad, -1)
 
+static bool is_plain(double t, double base) { return t == 1 && base == 2.718281828459045; }
 static const row_kernel *softmax_pick(const row_call *c) {
   double t = softmax_temperature(c);
-  return t == 0 ? &hardmax_split_kernel : t == 1 && c->params[1] == 2.718281828459045 ? &softmax_plain_kernel : &softmax_scaled_kernel;
+  return t == 0 ? &hardmax_split_kernel : is_plain(t, c->params[1]) ? &softmax_plain_kernel : &softmax_scaled_kernel;
 }
 PICK_KERNEL(softmax, 1)
 static const row_kernel *softmax_grad_pick(const row_call *c) {
-  bool plain = softmax_temperature(c) == 1 && c->params[1] == 2.718281828459045;
+  bool plain = is_plain(softmax_temperature(c), c->params[1]);
   return c->dst[1] ? &softmax_t_grad_kernel : plain ? &weights_kernel : &softmax_scaled_grad_kernel;
 }
 PICK_KERNEL(softmax_grad, 1)
@@ -196,8 +197,8 @@ static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrd
   return softmax_pick(c) == &softmax_plain_kernel && exp_columns(c, count, x, x_pitch, y, y_pitch, scratch);
 }
 #if SMX_REAL == 32
-static bool softmax_halves(const row_call *c, row_store type, const void *x, void *y, void *scratch) {
-  return softmax_pick(c) == &softmax_plain_kernel && exp_halves(type, c->n, x, y, c->bypass, scratch);
+static bool softmax_halves(const double *params, row_store type, size_t n, const void *x, void *y, bool bypass, void *scratch) {
+  return is_plain(params[0], params[1]) && exp_halves(type, n, x, y, bypass, scratch);
 }
 #else
 #define softmax_halves NULL
