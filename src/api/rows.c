@@ -233,8 +233,7 @@ static smx_status long_rows(job *j, int64_t *empty) {
 /* whole: the kernel writes what is no direct port. */
 static void choose_stores(job *j, bool whole) {
   const job_port *y = j->dst + first_full(j);
-  int64_t bytes = j->rows * j->n * y->bytes;
-  j->call.bypass = y->present && y->full && (y->direct || whole) && bytes > SMX_BYPASS;
+  j->call.bypass = y->present && y->full && (y->direct || whole) && j->rows * j->n * y->bytes > SMX_BYPASS;
   for (int p = 0; p < ROW_SRC; p++)
     if (j->src[p].present && j->src[p].data == y->data) j->call.bypass = false;
   j->call.plan = (row_plan)smx_plan_get();
