@@ -34,7 +34,7 @@ NOINLINE void mass_at(const mass_search *m, real bar, double sums[2]) {
 #define STEP(u, i, cnt) \
   { \
     if ((u) == 0) ahead = fetch_next(&next, i); \
-    v_prefetch(m->keys + ahead + (size_t)(u)*LANES), v_prefetch(m->terms + ahead + (size_t)(u)*LANES); \
+    v_prefetch_far(m->keys + ahead + (size_t)(u)*LANES), v_prefetch_far(m->terms + ahead + (size_t)(u)*LANES); \
     const vreal key = at(m->keys, i, cnt), e = at(m->terms, i, cnt), in = v_select(v_lt(key, low), zero, e); \
     acc[u] = v_add(acc[u], in); \
     above[u] = v_add(above[u], v_select(v_lt(low, key), e, zero)); \
