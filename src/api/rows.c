@@ -337,10 +337,10 @@ static void halves_task(void *arg, int64_t task) {
 static smx_status even_rows(job *j, int64_t *empty) {
   int32_t threads = j->plain ? 1 : smx_context_threads(j->ctx);
   merge_dims(j);
-  const bool strips = side_by_side(j), halves = as_halves(j);
+  const bool shared = threads > 1 && j->n >= SPLIT_ROW && j->rows < 4 * (int64_t)threads;
+  const bool strips = side_by_side(j), halves = !shared && as_halves(j);
   choose_stores(j, strips || halves);
-  bool shared = threads > 1 && j->n >= SPLIT_ROW && j->rows < 4 * (int64_t)threads;
-  if (j->n > 0 && !strips && j->kernel->pass && (shared || (!halves && scratch_length(j) > LONG_ROW))) return long_rows(j, empty);
+  if (j->n > 0 && !strips && !halves && j->kernel->pass && (shared || scratch_length(j) > LONG_ROW)) return long_rows(j, empty);
   crew w = {.j = j, .empty = -1, .rows_a_task = j->rows};
   if (threads > 1 && strips) w.rows_a_task = strip_bytes(j) / (int64_t)real_bytes(j);
   else if (threads > 1) w.rows_a_task = j->n < TASK ? (TASK + j->n) / (j->n + 1) : 1;

@@ -85,12 +85,15 @@ static void density_grad_pass(const row_call *c, row_state *st, row_part *parts)
     if (dz) dz[i] = st->nan ? r_nan() : in ? stored(upstream * (1 - n * w)) : 0;
   }
 }
-static bool density_grad_next(const row_call *c, row_state *st) {
-  (void)c;
+/* After the sums, one pass that writes. */
+static bool once_next(row_state *st) {
   if (st->writes) return false;
-  if (density_summed(st)) return true;
   st->stage = DENSITY_WRITE;
   return st->writes = true;
+}
+static bool density_grad_next(const row_call *c, row_state *st) {
+  (void)c;
+  return (!st->writes && density_summed(st)) || once_next(st);
 }
 #define density_grad_begin density_begin
 SERIAL_KERNEL(density_grad)
@@ -158,12 +161,6 @@ static void dirichlet_grad_pass(const row_call *c, row_state *st, row_part *part
     if (da) da[i] = a != a ? r_nan() : in ? stored(upstream * c->params[SHAPE_SCALE] * (all - d_digamma(a) + dirichlet_log(c, i))) : 0;
     dx[i] = a != a ? r_nan() : moves ? stored(upstream * slope) : 0;
   }
-}
-/* After the sums, one pass that writes. */
-static bool once_next(row_state *st) {
-  if (st->writes) return false;
-  st->stage = DENSITY_WRITE;
-  return st->writes = true;
 }
 static bool dirichlet_grad_next(const row_call *c, row_state *st) {
   (void)c;
