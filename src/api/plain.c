@@ -103,10 +103,7 @@ static smx_status forward(int row, smx_context *ctx, int32_t axis, const smx_ten
   return smx_forward(row_table + row, ctx, &params, 1, &x, 1, &y);
 }
 
-enum {
-  HALF_TILE = 4096, /* elements of f32 on the stack */
-  HALF_SHORT = 256  /* elements of a row that is worth widening: softmax of several at a time makes up for it */
-};
+enum { HALF_TILE = 4096 }; /* elements of f32 on the stack */
 
 /* Short rows: widened, computed there, rounded. */
 static void short_halves(row_store type, size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
@@ -150,7 +147,7 @@ static smx_status long_halves(smx_dtype dtype, size_t rows, size_t n, const uint
 static smx_status half(const char *name, smx_dtype dtype, size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
   smx_status status = check(name, "x", "y", rows, n, sizeof *x, x, y);
   if (status != SMX_OK || rows == 0 || n == 0) return status;
-  if (n > HALF_SHORT) return long_halves(dtype, rows, n, x, y);
+  if (n > ROW_HALVES_WIDENED) return long_halves(dtype, rows, n, x, y);
   short_halves(row_store_of(dtype), rows, n, x, y);
   return SMX_OK;
 }

@@ -17,7 +17,6 @@ enum {
   LONG_ROW = 32768,   /* elements from which a row that must be converted runs by groups */
   SPLIT_ROW = 131072, /* elements from which threads share a row */
   TASK = 65536,       /* elements that are worth a task */
-  HALVES_SHORT = 256, /* elements up to which rows of f16 and bf16 are converted */
   STRIP_SHORT = 2048, /* elements up to which rows side by side are taken in narrow strips */
   RUN_GROUPS = 32     /* groups of a long row handed out together */
 };
@@ -312,7 +311,7 @@ static void strips_task(void *arg, int64_t task) {
 /* Whether it can take them as f16 or bf16. Shorter rows fill tiles, where several are computed at a time. */
 static bool as_halves(const job *j) {
   const job_port *x = j->src, *y = j->dst;
-  if (!j->kernel->halves || j->plain || j->n <= HALVES_SHORT || !alone(j) || !x->full || !y->full) return false;
+  if (!j->kernel->halves || j->plain || j->n <= ROW_HALVES_WIDENED || !alone(j) || !x->full || !y->full) return false;
   return x->store <= STORE_BF16 && x->store == y->store && x->axis == 1 && y->axis == 1;
 }
 

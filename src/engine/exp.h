@@ -47,7 +47,7 @@ typedef struct exp_emit {
   const real *stored; /* the terms, or NULL = form them again */
   bool peaked;        /* some term may be all of S */
   bool stream;        /* write past the caches */
-  ptrdiff_t fetch;    /* bytes from x here to what is read next, which is fetched meanwhile; streaming stores alone do so */
+  const real *next;   /* what is read next, which streaming stores fetch meanwhile; where that is nothing, something in the cache */
 } exp_emit;
 
 /* The largest term is 2 p, p < 1.415: a term is all of S only where S is below this. */
@@ -110,7 +110,6 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
   const consts k = *w->k;
   const size_t bytes = does & SUM_HALVES ? sizeof(uint16_t) : sizeof(real);
   fetcher next = fetch_from(first);
-  size_t ahead = 0;
   vreal acc[VPB], max = v_set1(-R_INF), low = v_set1(R_INF);
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
 #define STEP(u, i, cnt) \
@@ -118,8 +117,7 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
     const score x = score_at(f, &s, &k, does & SUM_SHIFT ? &q.shift : NULL, i, cnt); \
     vreal d, p = exp_parts(x, scaled, q.ref, &d), e = (does & SUM_WATCH) && (cnt) == LANES ? v_scale_near(p, d) : v_scale(p, d); \
     if (does & SUM_WATCH) { \
-      if ((u) == 0) ahead = fetch_next(&next, i); \
-      v_prefetch_far((const char *)s.src[0] + (ahead + (size_t)(u)*LANES) * bytes); \
+      v_prefetch_far((const char *)s.src[0] + fetch_next(&next, u, i) * bytes); \
       max = v_max(x.h, max); \
       low = v_min((cnt) == LANES ? x.h : v_select(lanes_below(cnt), x.h, v_set1(R_INF)), low); \
     } \
@@ -209,7 +207,7 @@ SMI void exp_emit_of(const exp_emit *to, exp_value_fn *value, size_t first, size
   const span s = *to->s;
   const consts k = *to->k;
   const exp_row r = *to->r;
-  const exp_emit q = {&s, &k, &r, to->stored, to->peaked, to->stream, to->fetch};
+  const exp_emit q = {&s, &k, &r, to->stored, to->peaked, to->stream, to->next};
   real *const y = s.dst[0];
   if (!q.stream) {
 #define STEP(u, i, cnt) put(y, i, cnt, value(&q, i, cnt))
@@ -224,7 +222,7 @@ SMI void exp_emit_of(const exp_emit *to, exp_value_fn *value, size_t first, size
 #define STEP(u, i, cnt) \
   { \
     const vreal out = value(&q, i, cnt); \
-    v_prefetch_far((const char *)(s.src[0] + (i)) + q.fetch); \
+    v_prefetch_far(q.next + (i)); \
     if ((cnt) == LANES) v_stream(y + (i), out); \
     else v_store_n(y + (i), cnt, out); \
   }

@@ -44,7 +44,7 @@ NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
     const exp_emit q = {.s = &s, .k = &k, .r = &r, .stored = to->stored, .peaked = to->peaked}; \
     uint16_t part[GROUP] __attribute__((aligned(64))), *const row = (uint16_t *)(void *)s.dst[0], *const y = to->stream ? part : row; \
     const size_t from = to->stream ? first : 0; \
-    const char *const x = (const char *)s.src[0] + to->fetch; \
+    const uint16_t *const next = (const uint16_t *)(const void *)to->next; \
     WALK_STRAIGHT(first, n, HALF_STEP_##name) \
     if (to->stream) stream_bytes(row + first, part, n * sizeof *part); \
   } \
@@ -57,7 +57,7 @@ NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
   EXP_KERNEL(name)
 #define HALF_STEP(put_half, i, cnt) \
   { \
-    v_prefetch_far(x + (i) * sizeof(uint16_t)); \
+    v_prefetch_far(next + (i)); \
     put_half(y, (i)-from, cnt, value(&q, i, cnt)); \
   }
 #define HALF_STEP_f16(u, i, cnt) HALF_STEP(put_f16, i, cnt)
@@ -76,7 +76,7 @@ static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const s
   for (size_t g = 0; g < s->n; g += GROUP) sum += (double)b->scores->sum_store(&w, g, group_size(g, s->n));
   if (sum != sum) return false;
   exp_settle(b, s, &k, &r, sum, sum);
-  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < PEAKED};
+  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < PEAKED, .next = store};
   for (size_t g = 0; g < s->n; g += GROUP) emit(&e, g, group_size(g, s->n));
   return true;
 }
@@ -90,7 +90,7 @@ static inline bool half_far_row(const exp_body *b, exp_emit_fn *emit, const span
   if (!exp_run_row(b, &c, s, &k, store, &st, &kept) || !kept) return false;
   exp_row r = {.ref = (real)st.ref, .top = (real)st.max};
   exp_settle(b, s, &k, &r, st.sum, st.other);
-  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = kept, .peaked = true, .stream = bypass};
+  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = kept, .peaked = true, .stream = bypass, .next = kept};
   for (size_t g = 0; g < s->n; g += GROUP) emit(&e, g, group_size(g, s->n));
   if (bypass) v_stream_end();
   return true;

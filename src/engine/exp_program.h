@@ -187,7 +187,7 @@ static inline void exp_pass(const exp_body *b, const row_call *c, row_state *st,
   size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
   exp_row r = st->mode == EXP_EMIT_PASS ? exp_row_of(b, &s, &k, st) : (exp_row){0};
   consts direction = exp_direction(b, &k);
-  exp_emit emit = {.s = &s, .k = &k, .r = &r, .stream = c->bypass, .fetch = GROUP * sizeof(real)};
+  exp_emit emit = {.s = &s, .k = &k, .r = &r, .stream = c->bypass, .next = s.src[0] + GROUP};
   bool found = false;
   exp_run run;
   if (st->mode == EXP_RUN) run = exp_run_from(b, &s, &k, base, c->count);
@@ -320,7 +320,7 @@ static inline bool exp_after_sums(const exp_body *b, const row_call *c, const sp
     return false;
   } else if (b->kind == EXP_SCALAR) {
     exp_row r = exp_row_of(b, s, k, st);
-    s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, k, &r, c->n))));
+    s->dst[0][0] = r_clean(b->scalar(s, k, &r, c->n));
     return false;
   } else {
     st->mode = EXP_EMIT_PASS;

@@ -11,17 +11,17 @@ enum { EXP_CACHED = SMX_REAL == 32 ? 131072 : 65536, EXP_STORED = 16 * EXP_CACHE
 /* In calls of more elements than FOLLOW, short rows have the row AHEAD of them fetched while they are summed. */
 enum { FOLLOW = 262144, AHEAD = 4 };
 
-/* The output, from the terms or from the scores again. fetch: bytes to the next row, the first half of which joins this one's terms in the cache. */
+/* The output, from the terms or from the scores again. next: the row after it, the beginning of which joins this one's terms in the cache, or NULL. */
 static inline void exp_finish(const exp_body *b, const span *s, const consts *k, const exp_row *r, const real *stored, bool peaked,
-                              bool bypass, ptrdiff_t fetch) {
+                              bool bypass, const real *next) {
   if (b->kind == EXP_SCALAR) {
-    s->dst[0][0] = v_first(v_clean(v_set1((real)b->scalar(s, k, r, s->n))));
+    s->dst[0][0] = r_clean(b->scalar(s, k, r, s->n));
     return;
   }
   exp_emit e = {.s = s, .k = k, .r = r, .stored = stored, .peaked = peaked, .stream = bypass};
   exp_emit_fn *emit = stored ? stored_emit : b->emit;
   for (size_t g = 0; g < s->n; g += GROUP) {
-    e.fetch = g < EXP_CACHED ? fetch : 0;
+    e.next = next && g < EXP_CACHED ? next : stored ? stored : s->src[0];
     emit(&e, g, group_size(g, s->n));
   }
 }
@@ -47,7 +47,7 @@ static inline bool exp_cached_row(const exp_body *b, const span *s, const consts
     return true;
   }
   exp_settle(b, s, k, &r, sum, sum);
-  exp_finish(b, s, k, &r, store, r.one < PEAKED, bypass, 0);
+  exp_finish(b, s, k, &r, store, r.one < PEAKED, bypass, NULL);
   return true;
 }
 
@@ -77,13 +77,13 @@ static inline bool exp_run_row(const exp_body *b, const row_call *c, const span 
   return true;
 }
 /* Such a row, and its output. */
-static inline bool exp_far_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store, ptrdiff_t fetch) {
+static inline bool exp_far_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store, const real *next) {
   row_state st;
   const real *kept;
   if (!exp_run_row(b, c, s, k, store, &st, &kept)) return false;
   exp_row r = {.ref = (real)st.ref, .top = (real)st.max, .top_l = (real)st.top_l};
   exp_settle(b, s, k, &r, st.sum, st.other);
-  exp_finish(b, s, k, &r, kept, true, c->bypass, fetch);
+  exp_finish(b, s, k, &r, kept, true, c->bypass, next);
   return true;
 }
 
@@ -119,7 +119,7 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
       span_next(c, &next);
       if (!b->look) next_k = b->setup(c, &next);
     }
-    const bool done = far      ? exp_far_row(b, c, &s, &k, weights ? c->terms : NULL, more ? c->src_step[0] * (ptrdiff_t)sizeof(real) : 0)
+    const bool done = far      ? exp_far_row(b, c, &s, &k, weights ? c->terms : NULL, more ? next.src[0] : NULL)
                       : cached ? exp_cached_row(b, &s, &k, max, c->bypass, store, ahead)
                                : false;
     /* At once: it only reads, while the stores of the row just written are still on their way. */

@@ -147,9 +147,9 @@ SMI void page_weights(real *y, size_t n, real inv, real tiny, real one, bool pea
 }
 
 NOINLINE void page_stream(const real *e, real *y, size_t n, const exp_row *r) {
-  const span s = {.n = n, .src = {e}, .dst = {y}};
+  const span s = {.n = n, .dst = {y}};
   const consts k = {{0}};
-  stored_emit(&(exp_emit){.s = &s, .k = &k, .r = r, .stored = e, .peaked = r->one < PEAKED, .stream = true}, 0, n);
+  stored_emit(&(exp_emit){.s = &s, .k = &k, .r = r, .stored = e, .peaked = r->one < PEAKED, .stream = true, .next = e}, 0, n);
 }
 
 /* R <= 4 rows. scratch: room for the terms of four, from which the weights are written past the caches; NULL = the terms wait in y. */

@@ -17,16 +17,15 @@ static inline bool fetches_straight(void) {
 
 /* What a walk over a group fetches: the next group, in the order of the walk or in that of memory. */
 typedef struct fetcher {
-  size_t first, done;
+  size_t first, done, at;
   bool straight;
 } fetcher;
 SMI fetcher fetch_from(size_t first) { return (fetcher){.first = first, .straight = fetches_straight()}; }
 
-/* Once a block, the first element of which is number i: the element from which to fetch a block. */
-SMI size_t fetch_next(fetcher *f, size_t i) {
-  const size_t from = f->straight ? f->first + f->done : i;
-  f->done += BLOCK;
-  return from + GROUP;
+/* For vector u of a block, which begins with element i: where to fetch one. */
+SMI size_t fetch_next(fetcher *f, int u, size_t i) {
+  if (u == 0) f->at = (f->straight ? f->first + f->done : i) + GROUP, f->done += BLOCK;
+  return f->at + (size_t)u * LANES;
 }
 
 #endif

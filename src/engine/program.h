@@ -30,8 +30,9 @@ enum {
 /* Scratch memory for a strip of rows side by side: 64 lanes of each, and what else is kept of a row. */
 static inline size_t row_strip_room(size_t bytes) { return 72 * (bytes + 64); }
 
-/* Elements of a row of f16 or bf16 whose terms are kept; those of longer rows are formed twice. */
-enum { ROW_HALVES = 196608 };
+/* Elements up to which a row of f16 or bf16 is widened, so that several are computed at a time, and up to which its terms are kept; those of longer
+ * rows are formed twice. */
+enum { ROW_HALVES_WIDENED = 256, ROW_HALVES = 196608 };
 static inline size_t row_halves_room(size_t n) { return n <= ROW_HALVES ? n : 0; }
 
 /* A row whose terms may take up to so many bytes has them kept, where the call writes past the caches: in the second-level cache, or near it. */

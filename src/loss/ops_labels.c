@@ -176,7 +176,7 @@ SMI vreal score_emit(const span *s, const consts *k, const sum_row *r, size_t i,
 static void score_row(const span *s, const consts *k, const sum_row *r, double post) {
   (void)k;
   (void)r;
-  if (s->dst[OUT_MEAN]) *s->dst[OUT_MEAN] = v_first(v_clean(v_set1((real)post)));
+  if (s->dst[OUT_MEAN]) *s->dst[OUT_MEAN] = r_clean(post);
 }
 SUM_SUMS_OF(score_first, score_look)
 SUM_SUMS_OF(score_second, score_more)

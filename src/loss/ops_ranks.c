@@ -41,10 +41,10 @@ static void rank_collect(const row_call *c, row_state *st) {
 
 static void rank_write(const row_call *c, const row_state *st) {
   real *y = (real *)c->dst[0] + (c->start - c->origin);
-  fill(y, c->count, v_first(v_clean(v_set1((real)st->other))));
+  fill(y, c->count, r_clean(st->other));
   for (uint64_t k = 0; k < st->key && st->stage == RANK_WRITE; k++) {
     const uint64_t at_y = (uint64_t)st->list[2 * k + 1] - c->start;
-    if (at_y < c->count) y[at_y] = v_first(v_clean(v_set1((real)st->list[2 * k])));
+    if (at_y < c->count) y[at_y] = r_clean(st->list[2 * k]);
   }
 }
 

@@ -65,7 +65,7 @@ static inline void sparse_put(const threshold_body *b, const row_call *c, const 
   const threshold_shape t = b->shape(c, &s);
   double alpha = t.kappa + 1, away = st->note[NOTE_X] - st->max + st->sum2;
   double loss = st->mode == SUM_FILL ? st->note[NOTE_RULE] : (power_less_one(&t, away, alpha) + st->other) / alpha - away;
-  s.dst[LOSS_VALUE][0] = v_first(v_clean(v_set1((real)loss)));
+  s.dst[LOSS_VALUE][0] = r_clean(loss);
 }
 static inline bool sparse_next(const threshold_body *b, const row_call *c, row_state *st, bool back) {
   const bool wrote = st->writes;

@@ -37,7 +37,7 @@ typedef struct loss_row {
   double (*total)[ROW_SUMS]; /* the sums, by stage */
   const double *pick;        /* FULL and COLUMN inputs at the target, by port */
   const real *stored;        /* terms of the student, or NULL = form them again */
-  ptrdiff_t fetch;           /* bytes from here to what is read next, which may be fetched while a gradient is written */
+  const real *next;          /* what is read next, fetched while a gradient is written; where that is nothing, something in the cache */
   real *dx[SIDES];           /* where gradients go, or NULL */
   real h[SIDES], l[SIDES];   /* the target's score, once the side is summed */
   uint32_t inputs, outputs;  /* those of the call, a bit each */
@@ -90,11 +90,11 @@ SMI double loss_upstream(const loss_row *r, int output) {
 /* A ROW output; those of whole numbers. */
 SMI void loss_put(const loss_row *r, int output, double value) {
   real *y = r->on[STUDENT].dst[output];
-  if (!r->backward && y) *y = v_first(v_clean(v_set1((real)value)));
+  if (!r->backward && y) *y = r_clean(value);
 }
 SMI void loss_put_gradient(const loss_row *r, int input, double value) { /* of a ROW input */
   real *y = r->on[STUDENT].dst[input];
-  if (r->backward && y) *y = v_first(v_clean(v_set1((real)value)));
+  if (r->backward && y) *y = r_clean(value);
 }
 SMI void loss_put_whole(const loss_row *r, int output, int64_t value) {
   if (!r->backward && r->on[STUDENT].dst[output]) *(int64_t *)(void *)r->on[STUDENT].dst[output] = value;
@@ -235,7 +235,7 @@ SMI void loss_parts_of(const loss_row *r, score_fn *f, bool scaled, size_t first
   const exp_row e = r->side[STUDENT];
   const span s = r->on[STUDENT];
   const consts k = r->k[STUDENT];
-  const ptrdiff_t fetch = r->fetch;
+  const real *const next = r->next;
   const vreal coef = v_set1(r->coef[0]);
   vreal d;
   const size_t head = stream ? (64 - (uintptr_t)(y + first) % 64) % 64 / sizeof(real) : 0, before = head < n ? head : n;
@@ -243,7 +243,7 @@ SMI void loss_parts_of(const loss_row *r, score_fn *f, bool scaled, size_t first
 #define STEP(u, i, cnt) \
   { \
     const vreal v = loss_part(TERM(i, cnt), &e, coef); \
-    v_prefetch_far((const char *)(s.src[0] + (i)) + fetch); \
+    v_prefetch_far(next + (i)); \
     if (stream && (cnt) == LANES) v_stream(y + (i), v); \
     else put(y, i, cnt, v); \
   }

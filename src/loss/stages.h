@@ -67,7 +67,7 @@ static inline void loss_row_of(const loss_body *b, const row_call *c, row_state 
     if (r->target >= 0 && st->stage > STAGE_STUDENT + side) loss_target_score(b, st->kept.pick, r, side);
   }
   loss_ways_out(b, c, r);
-  r->total = st->kept.total, r->pick = st->kept.pick, r->stored = NULL, r->fetch = 0;
+  r->total = st->kept.total, r->pick = st->kept.pick, r->stored = NULL, r->next = r->on[STUDENT].src[0] + GROUP;
   for (int i = 0; i < ROW_COEFS; i++) r->coef[i] = (real)st->kept.coef[i];
   r->at_target = (real)st->kept.at_target;
 }
@@ -149,7 +149,6 @@ static inline void loss_pass(const loss_body *b, const row_call *c, row_state *s
     exp_pass(b->side[stage - STAGE_STUDENT]->exp, &own, st, parts);
   }
   if (loss_before_stage(b, stage)) b->before->pass(c, st, parts);
-  r.fetch = GROUP * sizeof(real);
   for (size_t g = 0; g < groups && !loss_side_stage(stage) && !loss_before_stage(b, stage); g++) {
     size_t i = base + g * GROUP, n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};
@@ -322,10 +321,11 @@ static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_r
     if (found == SIDE_NAN) return loss_cached_nan(b, r);
     if (found == SIDE_ODD) return false;
   }
+  const real *const x = r->on[STUDENT].src[0];
   b->settle(r);
   for (int side = 0; side < SIDES; side++) {
     for (size_t g = 0; r->dx[side] && g < r->n; g += GROUP) {
-      r->fetch = far && g < EXP_CACHED ? step * (ptrdiff_t)sizeof(real) : 0;
+      r->next = far && step && g < EXP_CACHED ? x + step : r->stored ? r->stored : x;
       b->emit[side](r, g, group_size(g, r->n));
     }
     r->stored = NULL; /* the gradient is there now */

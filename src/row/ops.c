@@ -57,7 +57,7 @@ SMI vreal softmax_t_emit(const span *s, const consts *k, const sum_row *r, size_
 }
 SMI void softmax_t_row(const span *s, const consts *k, const sum_row *r, double post) {
   (void)r;
-  s->dst[1][0] = v_first(v_clean(v_set1((real)((double)k->v[1] * post))));
+  s->dst[1][0] = r_clean((double)k->v[1] * post);
 }
 SUM_EMIT_OF(softmax_t_out, softmax_t_emit)
 static const sum_body softmax_t_grad_body = {

@@ -134,7 +134,7 @@ SMI vreal capacity_rest(const exp_sum *w, vreal e, size_t i, int cnt) {
 EXP_MOMENT(capacity_moment, score_scaled, true, capacity_square)
 EXP_MOMENT(capacity_spread, score_scaled, true, capacity_rest)
 SMI void capacity_put(const span *s, int output, double value) {
-  if (s->dst[output]) s->dst[output][0] = v_first(v_clean(v_set1((real)value)));
+  if (s->dst[output]) s->dst[output][0] = r_clean(value);
 }
 SMI double capacity_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
   double top = capacity_peaked(r) ? 1 / (1 + r->others) : 0, q = r->others * top;

@@ -74,7 +74,7 @@ SMI vreal attention_emit(const span *s, const consts *k, const sum_row *r, size_
 SMI void attention_row(const span *s, const consts *k, const sum_row *r, double post) {
   (void)k;
   double sink = r->sum2 < 1 ? 1 - r->sum2 : 0;
-  if (s->dst[SINK]) s->dst[SINK][0] = post != post ? r_nan() : v_first(v_clean(v_set1((real)(-sink * r->sum))));
+  if (s->dst[SINK]) s->dst[SINK][0] = post != post ? r_nan() : r_clean(-sink * r->sum);
 }
 SUM_EMIT_OF(attention_out, attention_emit)
 static const sum_body scaled_masked_softmax_grad_body = {

@@ -74,7 +74,7 @@ SMI vreal sigmoid_grad_value(const span *s, const consts *k, const sum_row *r, s
 SMI void sigmoid_row(const span *s, const consts *k, const sum_row *r, double post) {
   (void)k;
   for (int p = 1; p < 3; p++)
-    if (s->dst[p]) s->dst[p][0] = post != post ? r_nan() : v_first(v_clean(v_set1((real)(p == 1 ? r->sum : r->sum2))));
+    if (s->dst[p]) s->dst[p][0] = post != post ? r_nan() : r_clean(p == 1 ? r->sum : r->sum2);
 }
 SUM_SUMS_OF(sigmoid_sums, sigmoid_add)
 SUM_VALUES_OF(sigmoid_grad_values, sigmoid_grad_value)
@@ -234,7 +234,7 @@ SMI void sinks_add(const span *s, const consts *k, const sum_row *r, size_t i, i
 }
 SMI void sinks_row(const span *s, const consts *k, const sum_row *r, double post) {
   double mean = r->sum2 > 0 ? r->sum / r->sum2 / (double)k->v[SINK_SCALE] : 0;
-  s->dst[0][0] = v_first(v_clean(v_set1((real)(post != 0 ? post : mean)))); /* post: the value of a row that needs a rule */
+  s->dst[0][0] = r_clean(post != 0 ? post : mean); /* post: the value of a row that needs a rule */
 }
 SUM_SUMS_OF(sinks_sums, sinks_add)
 static const sum_body sinks_body = {.setup = sinks_setup, .settle = sinks_settle, .sums = sinks_sums, .row = sinks_row, .max = true};

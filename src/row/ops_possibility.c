@@ -40,7 +40,6 @@ static bool gather(row_call *c, size_t row, const span *s, bool backward, sorted
   fill(s->dst[0], s->n, nan || (!backward && c->on_empty == SMX_EMPTY_NAN) ? r_nan() : 0);
   return false;
 }
-static real settled_real(double v) { return v_first(v_clean(v_set1((real)v))); }
 
 static void possibility_rows(row_call *c) {
   for (size_t row = 0; row < c->rows; row++) {
@@ -55,7 +54,7 @@ static void possibility_rows(row_call *c) {
       size_t below = count_up_to(&q, x, true);
       double y = below > 0 ? (double)q.room[below - 1] : 0;
       if (c->params[0] == ANTIPIGNISTIC && below < q.m) y += (double)x * (double)(q.m - below);
-      s.dst[0][i] = below > 0 ? settled_real(y) : 0;
+      s.dst[0][i] = below > 0 ? r_clean(y) : 0;
     }
   }
 }
@@ -75,7 +74,7 @@ static void possibility_grad_rows(row_call *c) {
       size_t from = count_up_to(&q, x, anti);
       double dx = from < q.m ? (double)q.room[from] : 0;
       if (anti) dx += (double)s.src[SRC_DY][i] * (double)(q.m - count_up_to(&q, x, false));
-      s.dst[0][i] = x > -R_INF ? settled_real(dx) : 0;
+      s.dst[0][i] = x > -R_INF ? r_clean(dx) : 0;
     }
   }
 }

@@ -125,8 +125,8 @@ SMI vreal ssmax_emit(const span *s, const consts *k, const sum_row *r, size_t i,
 }
 SMI void ssmax_row(const span *s, const consts *k, const sum_row *r, double post) {
   (void)r;
-  if (s->dst[SSMAX_S]) s->dst[SSMAX_S][0] = v_first(v_clean(v_set1((real)(post * (double)k->v[3]))));
-  if (s->dst[SSMAX_B]) s->dst[SSMAX_B][0] = v_first(v_clean(v_set1((real)post)));
+  if (s->dst[SSMAX_S]) s->dst[SSMAX_S][0] = r_clean(post * (double)k->v[3]);
+  if (s->dst[SSMAX_B]) s->dst[SSMAX_B][0] = r_clean(post);
 }
 SUM_EMIT_OF(ssmax_out, ssmax_emit)
 static const sum_body ssmax_weights_grad_body = {
@@ -279,7 +279,7 @@ SMI vreal gated_grad_value(const exp_emit *w, size_t i, int cnt) { return weight
 EXP_EMIT(gated_grad_out, gated_grad_value)
 SMI void gated_row(const span *s, const consts *k, const exp_row *r) {
   double sum = r->spread != 0 ? r->spread : r->moment; /* a filled row: its value */
-  if (s->dst[1]) s->dst[1][0] = v_first(v_clean(v_set1((real)((double)k->v[0] * (double)k->v[1] * sum))));
+  if (s->dst[1]) s->dst[1][0] = r_clean((double)k->v[0] * (double)k->v[1] * sum);
 }
 static const exp_body gated_grad_body = {
     .setup = gated_setup, .scores = &plain_scores, .emit = gated_grad_out, .moment = gated_moment, .row = gated_row, .gradient = true};

@@ -121,7 +121,7 @@ SMI void entmax_bend_add(const span *s, const consts *k, const sum_row *r, size_
   acc->b = v_fma(f, upstream(s, y, i, cnt), acc->b);
 }
 SMI void entmax_alpha_row(const span *s, const consts *k, const sum_row *r, double post) {
-  s->dst[1][0] = post != post ? r_nan() : v_first(v_clean(v_set1((real)((double)k->v[ENTMAX_MEAN] * r->more - r->more2))));
+  s->dst[1][0] = post != post ? r_nan() : r_clean((double)k->v[ENTMAX_MEAN] * r->more - r->more2);
 }
 SUM_SUMS_OF(entmax_grad_sums, entmax_grad_add)
 SUM_SUMS_OF(entmax_bends, entmax_bend_add)

@@ -103,7 +103,7 @@ SMI vreal boltzmann_grad_value(const exp_emit *w, size_t i, int cnt) {
 EXP_EMIT(boltzmann_grad_out, boltzmann_grad_value)
 SMI void boltzmann_row(const span *s, const consts *k, const exp_row *r) {
   (void)k;
-  if (s->dst[1]) s->dst[1][0] = v_first(v_clean(v_set1((real)((double)s->src[SRC_DY][0] * r->spread))));
+  if (s->dst[1]) s->dst[1][0] = r_clean((double)s->src[SRC_DY][0] * r->spread);
 }
 static const exp_body boltzmann_grad_body = {.setup = alpha_setup,
                                              .scaled = true,

@@ -256,7 +256,7 @@ static void topk_grad_pass(const row_call *c, row_state *st, row_part *parts) {
     int64_t j = index[i] - (int64_t)c->start;
     if (index[i] < 0 || j < 0 || j >= (int64_t)c->count) continue;
     real *dx = s.dst[X] + (c->start - c->origin) + j;
-    *dx = v_first(v_clean(v_set1((real)((double)*dx + topk_upstream(&s, i) - sum * (double)s.src[SRC_Y + VALUE][i]))));
+    *dx = r_clean((double)*dx + topk_upstream(&s, i) - sum * (double)s.src[SRC_Y + VALUE][i]);
   }
 }
 static void topk_grad_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { exp_fold(c, st, parts, count); }

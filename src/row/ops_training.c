@@ -81,7 +81,7 @@ SMI vreal shrink_grad_value(const span *s, const consts *k, const sum_row *r, si
   return v_clean(v_select(live, v_add(v_select(over, v_mul(dy, v_set1(k->v[SHRINK_C])), zero), part), zero));
 }
 SMI void shrink_row(const span *s, const consts *k, const sum_row *r, double post) {
-  if (s->dst[1]) s->dst[1][0] = post != post ? r_nan() : v_first(v_clean(v_set1((real)(-(double)k->v[SHRINK_C] * r->more2))));
+  if (s->dst[1]) s->dst[1][0] = post != post ? r_nan() : r_clean(-(double)k->v[SHRINK_C] * r->more2);
 }
 SUM_SUMS_OF(shrink_mores, shrink_more_add)
 SUM_VALUES_OF(shrink_grad_values, shrink_grad_value)
@@ -244,8 +244,7 @@ SMI vreal noisy_grad_value(const span *s, const consts *k, const sum_row *r, siz
   return v_clean(v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), noisy_at(s, i, v_fma(dy, v_set1(k->v[NOISY_A]), dy), dy)));
 }
 SMI void noisy_row(const span *s, const consts *k, const sum_row *r, double post) {
-  if (s->dst[NOISY_BOUND])
-    s->dst[NOISY_BOUND][0] = post != post ? r_nan() : v_first(v_clean(v_set1((real)(-(double)k->v[NOISY_A] * r->sum))));
+  if (s->dst[NOISY_BOUND]) s->dst[NOISY_BOUND][0] = post != post ? r_nan() : r_clean(-(double)k->v[NOISY_A] * r->sum);
 }
 SUM_SUMS_OF(noisy_sums, noisy_add)
 SUM_VALUES_OF(noisy_grad_values, noisy_grad_value)

@@ -145,7 +145,7 @@ static inline void chain_sum_groups(chain *w) {
     other += w->top_at - g < n ? chain_lanes(w->terms, g, n, w->top_at) : groups[g / GROUP].lanes;
   }
   exp_settle(&total_body, &s, &none, &w->r, w->sum, other);
-  chain_known(w, (double)v_first(v_clean(v_set1((real)lse_of(&w->r)))));
+  chain_known(w, (double)r_clean(lse_of(&w->r)));
 }
 
 /* The same after some other than the best have left. */

@@ -19,8 +19,6 @@
 SMI const real *part_at(const row_call *c, int port) { return (const real *)c->src[port] + (c->start - c->origin); }
 SMI real *part_to(const row_call *c, int port) { return (real *)c->dst[port] + (c->start - c->origin); }
 
-SMI real stored(double v) { return v_first(v_clean(v_set1((real)v))); }
-
 /* A program whose passes follow one another, and that writes when it says so. */
 SMI void serial_begin(row_state *st) {
   st->stage = 0;

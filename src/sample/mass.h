@@ -29,12 +29,11 @@ NOINLINE void mass_at(const mass_search *m, real bar, double sums[2]) {
     vreal acc[VPB], above[VPB];
     v_wide wide = {{{0}}};
     fetcher next = fetch_from(g);
-    size_t ahead = 0;
     UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = above[u] = zero;
 #define STEP(u, i, cnt) \
   { \
-    if ((u) == 0) ahead = fetch_next(&next, i); \
-    v_prefetch_far(m->keys + ahead + (size_t)(u)*LANES), v_prefetch_far(m->terms + ahead + (size_t)(u)*LANES); \
+    const size_t ahead = fetch_next(&next, u, i); \
+    v_prefetch_far(m->keys + ahead), v_prefetch_far(m->terms + ahead); \
     const vreal key = at(m->keys, i, cnt), e = at(m->terms, i, cnt), in = v_select(v_lt(key, low), zero, e); \
     acc[u] = v_add(acc[u], in); \
     above[u] = v_add(above[u], v_select(v_lt(low, key), e, zero)); \

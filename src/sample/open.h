@@ -22,13 +22,11 @@ typedef struct opening {
 SMI real open_sum(opening *q, bool product, size_t first, size_t n) {
   const opening o = *q;
   fetcher next = fetch_from(first);
-  size_t ahead = 0;
   vreal acc[VPB], max = v_set1(-R_INF), low = v_set1(R_INF);
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
 #define STEP(u, i, cnt) \
   { \
-    if ((u) == 0) ahead = fetch_next(&next, i); \
-    v_prefetch_far(o.x + ahead + (size_t)(u)*LANES); \
+    v_prefetch_far(o.x + fetch_next(&next, u, i)); \
     vreal d, z = at(o.x, i, cnt); \
     z = product ? v_mul(z, v_set1(o.by.head)) : quotient_near(&o.by, z); \
     put(o.z, i, cnt, z); \

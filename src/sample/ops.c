@@ -132,7 +132,7 @@ static bool draw_finish(const row_call *c, row_state *st) {
     const exp_row r = draw_row(c, st);
     log = (st->carry2 - (double)r.shift) / c->params[TEMPERATURE] - ((double)r.top + (double)r.top_l) - d_log1p(r.others);
   }
-  *(real *)c->dst[LOG] = v_first(v_clean(v_set1((real)log)));
+  *(real *)c->dst[LOG] = r_clean(log);
   return false;
 }
 
@@ -247,7 +247,7 @@ static bool many_finish(const row_call *c, row_state *st) {
     double value =
         st->far ? -d_log1p(st->sum - 1)
                 : ((double)log[j] - (double)r.shift) / c->params[TEMPERATURE] - ((double)r.top + (double)r.top_l) - d_log1p(r.others);
-    log[j] = v_first(v_clean(v_set1((real)value)));
+    log[j] = r_clean(value);
   }
   return false;
 }

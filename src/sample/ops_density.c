@@ -62,7 +62,7 @@ static bool density_next(const row_call *c, row_state *st) {
   if (density_summed(st)) return true;
   const double n = (double)st->key, t = c->params[DENSITY_TEMPERATURE];
   const double log = log_factorial(n - 1) + (n - 1) * d_log(t, 0) + st->sum - n * (st->max + d_log(st->sum2, 0));
-  *(real *)c->dst[0] = st->nan ? r_nan() : stored(log);
+  *(real *)c->dst[0] = st->nan ? r_nan() : r_clean(log);
   return false;
 }
 SERIAL_KERNEL(density)
@@ -81,8 +81,8 @@ static void density_grad_pass(const row_call *c, row_state *st, row_part *parts)
     const bool in = density_takes(c, i);
     const double w = in && !st->nan ? d_exp(density_score(c, i, t) - st->max) / st->sum2 : 0;
     const double slope = c->params[SPACE] == ON_SIMPLEX ? (n * t * w - own) / (double)part_at(c, POINT)[i] : n * t * w - own;
-    dy[i] = st->nan ? r_nan() : in ? stored(upstream * slope) : 0;
-    if (dz) dz[i] = st->nan ? r_nan() : in ? stored(upstream * (1 - n * w)) : 0;
+    dy[i] = st->nan ? r_nan() : in ? r_clean(upstream * slope) : 0;
+    if (dz) dz[i] = st->nan ? r_nan() : in ? r_clean(upstream * (1 - n * w)) : 0;
   }
 }
 /* After the sums, one pass that writes. */
@@ -139,7 +139,7 @@ static void dirichlet_pass(const row_call *c, row_state *st, row_part *parts) {
   dirichlet_sums(c, st);
 }
 static bool dirichlet_next(const row_call *c, row_state *st) {
-  *(real *)c->dst[0] = dirichlet_nan(st) ? r_nan() : stored(d_lgamma(st->sum2) + st->sum);
+  *(real *)c->dst[0] = dirichlet_nan(st) ? r_nan() : r_clean(d_lgamma(st->sum2) + st->sum);
   return false;
 }
 #define dirichlet_begin density_begin
@@ -158,8 +158,8 @@ static void dirichlet_grad_pass(const row_call *c, row_state *st, row_part *part
     const double a = dirichlet_nan(st) ? (double)r_nan() : dirichlet_shape(c, i), power = a == 0 ? 0 : dirichlet_power(c, a);
     const double slope = c->params[SPACE] == ON_SIMPLEX ? power / (double)part_at(c, POINT)[i] : power;
     const bool in = a != 0, moves = in && !(a == a && dirichlet_floored(c, i));
-    if (da) da[i] = a != a ? r_nan() : in ? stored(upstream * c->params[SHAPE_SCALE] * (all - d_digamma(a) + dirichlet_log(c, i))) : 0;
-    dx[i] = a != a ? r_nan() : moves ? stored(upstream * slope) : 0;
+    if (da) da[i] = a != a ? r_nan() : in ? r_clean(upstream * c->params[SHAPE_SCALE] * (all - d_digamma(a) + dirichlet_log(c, i))) : 0;
+    dx[i] = a != a ? r_nan() : moves ? r_clean(upstream * slope) : 0;
   }
 }
 static bool dirichlet_grad_next(const row_call *c, row_state *st) {
@@ -205,7 +205,7 @@ static void normal_pass(const row_call *c, row_state *st, row_part *parts) {
 static real normal_log(const row_call *c, const row_state *st) {
   const double sigma = normal_spread(c);
   if (st->sum != st->sum || sigma != sigma) return r_nan();
-  return stored(-0.5 * st->sum - (double)st->key * (d_log(sigma, 0) + HALF_LOG_TWO_PI));
+  return r_clean(-0.5 * st->sum - (double)st->key * (d_log(sigma, 0) + HALF_LOG_TWO_PI));
 }
 static bool normal_next(const row_call *c, row_state *st) {
   *(real *)c->dst[0] = normal_log(c, st);
@@ -229,13 +229,13 @@ static void normal_grad_pass(const row_call *c, row_state *st, row_part *parts) 
   real *dx = part_to(c, POINT), *dmean = c->dst[MEAN] ? part_to(c, MEAN) : NULL;
   for (size_t i = 0; i < c->count; i++) {
     const double d = slope == 0 || (slope == slope && !normal_takes(c, i)) ? 0 : normal_away(c, i, sigma) * slope;
-    if (dmean) dmean[i] = stored(d);
-    dx[i] = stored(-d);
+    if (dmean) dmean[i] = r_clean(d);
+    dx[i] = r_clean(-d);
   }
 }
 static bool normal_grad_next(const row_call *c, row_state *st) {
   const double slope = normal_slope(c, st);
-  if (st->writes && c->dst[SPREAD]) *(real *)c->dst[SPREAD] = stored(slope == 0 ? 0 : slope * (st->sum - (double)st->key));
+  if (st->writes && c->dst[SPREAD]) *(real *)c->dst[SPREAD] = r_clean(slope == 0 ? 0 : slope * (st->sum - (double)st->key));
   return once_next(st);
 }
 #define normal_grad_begin density_begin

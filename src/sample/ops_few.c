@@ -73,7 +73,7 @@ static void soft_finish(const row_call *c, row_state *st) {
   soft_order(&f, h, k);
   few_softmax(h, f.count, p);
   while (!(p[f.count - 1] >= SOFT_LEAST)) f.count--;
-  for (size_t i = 0; i < f.count; i++) ((int64_t *)c->dst[INDEX])[i] = f.index[i], ((real *)c->dst[WEIGHT])[i] = stored(p[i]);
+  for (size_t i = 0; i < f.count; i++) ((int64_t *)c->dst[INDEX])[i] = f.index[i], ((real *)c->dst[WEIGHT])[i] = r_clean(p[i]);
   soft_fill(c, f.count, 0);
 }
 
@@ -108,8 +108,8 @@ static void subset_finish(const row_call *c, const row_state *st) {
   }
   BLOCK_SUM(sum, f.count, i, e[i])
   BLOCK_SUM(moment, f.count, i, e[i] > 0 ? e[i] * look_away(st, (double)f.x[i]) : 0)
-  *(real *)c->dst[CONFIDENCE] = stored(at_token / sum);
-  if (c->dst[CERTAINTY]) *(real *)c->dst[CERTAINTY] = stored(1 / (1 + (d_log(sum, 0) - moment / sum)));
+  *(real *)c->dst[CONFIDENCE] = r_clean(at_token / sum);
+  if (c->dst[CERTAINTY]) *(real *)c->dst[CERTAINTY] = r_clean(1 / (1 + (d_log(sum, 0) - moment / sum)));
 }
 static void subset_begin(const row_call *c, row_state *st) {
   (void)c;

@@ -8,7 +8,7 @@ static void add_grad(const row_call *c, int port, int64_t index, double value) {
   const int64_t i = index - (int64_t)c->start;
   if (!c->dst[port] || i < 0 || i >= (int64_t)c->count) return;
   real *to = part_to(c, port) + i;
-  *to = stored((double)*to + value);
+  *to = r_clean((double)*to + value);
 }
 
 /* ---- closed_set_softmax: p_j = softmax of x[ids]_j, score = sum p_j v_j ---- */
@@ -33,10 +33,10 @@ static bool set_next(const row_call *c, row_state *st) {
   if (look_nan(c, st) || st->empty) return false;
   for (size_t j = 0; j < named_count(c); j++) st->list[j] = st->list[j] > (double)-R_INF ? d_exp(look_away(st, st->list[j])) : 0;
   BLOCK_SUM(sum, named_count(c), j, st->list[j])
-  for (size_t j = 0; j < named_count(c); j++) ((real *)c->dst[WEIGHT])[j] = stored(st->list[j] / sum);
+  for (size_t j = 0; j < named_count(c); j++) ((real *)c->dst[WEIGHT])[j] = r_clean(st->list[j] / sum);
   if (!c->dst[SCORE]) return false;
   BLOCK_SUM(mean, named_count(c), j, st->list[j] > 0 ? st->list[j] * (value ? (double)value[j] : (double)j) : 0)
-  *(real *)c->dst[SCORE] = stored(mean / sum);
+  *(real *)c->dst[SCORE] = r_clean(mean / sum);
   return false;
 }
 SERIAL_KERNEL(set)
@@ -163,8 +163,8 @@ static void fuse_grad_pass(const row_call *c, row_state *st, row_part *parts) {
     const double g = fuse_plausible(st, x[i], l[i]) ? (double)dy[i] : 0;
     double to_x = g - d_exp(fuse_log(st, x[i], FUSE_LSE)) * st->sum, to_l = a * (g - d_exp(fuse_log(st, l[i], FUSE_LSE_LAYER)) * st->sum);
     if (st->stage == FUSE_FILL) to_x = to_l = st->sum;
-    dx[i] = stored(to_x);
-    if (dl) dl[i] = stored(to_l);
+    dx[i] = r_clean(to_x);
+    if (dl) dl[i] = r_clean(to_l);
   }
 }
 static bool fuse_grad_next(const row_call *c, row_state *st) {
@@ -237,7 +237,7 @@ static bool cross_next(const row_call *c, row_state *st) {
   if (cross_find(c, st)) return true;
   const bool odd = st->stage == CROSS_LOOK; /* NaN, or no largest one to compare with */
   const double away = st->pick.value - st->carry;
-  *(real *)c->dst[0] = !odd ? stored(away) : look_empty(st) ? -R_INF : r_nan();
+  *(real *)c->dst[0] = !odd ? r_clean(away) : look_empty(st) ? -R_INF : r_nan();
   return false;
 }
 SERIAL_KERNEL(cross)

@@ -71,7 +71,7 @@ static bool mask_next(const row_call *c, row_state *st) {
   for (size_t j = 0; j < (size_t)c->params[MASK_M]; j++) {
     double sum = 0;
     for (size_t i = 0; i < all.count && !st->empty && !nan; i++) sum += chosen(c, all.set[i], j) ? y[i] : 0;
-    ((real *)c->dst[0])[j] = nan || (st->empty && c->on_empty == SMX_EMPTY_NAN) ? r_nan() : stored(sum);
+    ((real *)c->dst[0])[j] = nan || (st->empty && c->on_empty == SMX_EMPTY_NAN) ? r_nan() : r_clean(sum);
   }
   return false;
 }
@@ -103,7 +103,7 @@ static void mask_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   }
   real *dx = part_to(c, X);
   fill(dx, c->count, st->far ? r_nan() : 0);
-  for (size_t i = 0; c->start == 0 && !st->far && i < (size_t)st->key; i++) dx[i] = stored(st->list[i]);
+  for (size_t i = 0; c->start == 0 && !st->far && i < (size_t)st->key; i++) dx[i] = r_clean(st->list[i]);
 }
 /* far: the row is NaN; key: how many gradients are in the list. */
 static bool mask_grad_next(const row_call *c, row_state *st) {

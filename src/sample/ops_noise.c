@@ -67,7 +67,7 @@ SMI vreal added_grad_emit(const span *s, const consts *k, const sum_row *r, size
 SMI void added_grad_row(const span *s, const consts *k, const sum_row *r, double post) {
   (void)k;
   (void)r;
-  if (s->dst[SIGMA]) *s->dst[SIGMA] = v_first(v_clean(v_set1((real)post)));
+  if (s->dst[SIGMA]) *s->dst[SIGMA] = r_clean(post);
 }
 SUM_SUMS_OF(added_sums, added_check)
 SUM_VALUES_OF(added_out, added_value)

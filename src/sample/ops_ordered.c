@@ -72,7 +72,7 @@ static double ordered_value(const row_call *c, row_state *st) {
 static bool ordered_summed(row_state *st) { return st->stage++ == ORDERED_LOOK && !st->nan; }
 static bool ordered_next(const row_call *c, row_state *st) {
   if (ordered_summed(st)) return true;
-  *(real *)c->dst[0] = st->nan ? r_nan() : stored(ordered_value(c, st));
+  *(real *)c->dst[0] = st->nan ? r_nan() : r_clean(ordered_value(c, st));
   return false;
 }
 SERIAL_KERNEL(ordered)
@@ -90,11 +90,11 @@ static void ordered_grad_pass(const row_call *c, row_state *st, row_part *parts)
   }
   for (size_t i = 0; i < c->count; i++) {
     const double weight = st->low > 0 && x[i] > -R_INF ? st->low * d_exp((double)x[i] - st->carry) : 0;
-    dx[i] = st->nan ? r_nan() : stored(-upstream * weight);
+    dx[i] = st->nan ? r_nan() : r_clean(-upstream * weight);
   }
   for (size_t j = 0; st->low > 0 && !st->nan && j < named_count(c); j++) {
     const int64_t i = ids[j] - (int64_t)c->start;
-    if (i >= 0 && i < (int64_t)c->count && named(c, j)) dx[i] = stored(upstream * st->list[j]);
+    if (i >= 0 && i < (int64_t)c->count && named(c, j)) dx[i] = r_clean(upstream * st->list[j]);
   }
 }
 static bool ordered_grad_next(const row_call *c, row_state *st) {

@@ -36,7 +36,7 @@ static void rate_rows(row_call *c) {
       for (int k = 0; k < drafts; k++) power *= q;
       if (1 + p - power < least) least = 1 + p - power;
     }
-    *s.dst[0] = good ? stored(least > 0 ? least : 0) : r_nan();
+    *s.dst[0] = good ? r_clean(least > 0 ? least : 0) : r_nan();
   }
 }
 

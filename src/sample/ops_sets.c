@@ -39,7 +39,7 @@ static void set_finish(const row_call *c, row_state *st, pick *p) {
   st->empty = !nan && set_hopeless(c, st);
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return;
   pick_sort(p->x, p->index, p->kept);
-  for (size_t i = 0; i < p->kept; i++) key[i] = v_first(v_clean(v_set1((real)((double)key[i] + st->max))));
+  for (size_t i = 0; i < p->kept; i++) key[i] = r_clean((double)key[i] + st->max);
   for (size_t i = p->kept; i < p->k; i++) index[i] = -1, key[i] = nan || (st->empty && c->on_empty == SMX_EMPTY_NAN) ? r_nan() : -R_INF;
 }
 
@@ -303,11 +303,11 @@ static void subset_elements(const row_call *c, row_state *st, const double *h, s
     const double s = valid ? subset_walk(subset_steps(st), st->key, index, a, t, gradient, &w) : 0;
     if (st->stage == SUBSET_STEP) subset_see(st, s, index);
     else if (st->stage == SUBSET_BACK) subset_back(st, index, (double)dy[j], t, &w);
-    else if (gradient) to[j] = valid ? stored(subset_return(subset_steps(st), (int64_t)st->key, -1, index, (double)dy[j], t, &w)) : 0;
+    else if (gradient) to[j] = valid ? r_clean(subset_return(subset_steps(st), (int64_t)st->key, -1, index, (double)dy[j], t, &w)) : 0;
     else {
       double sum = 0;
       for (size_t i = 0; valid && i < st->key; i++) sum += w.p[i];
-      to[j] = stored(sum);
+      to[j] = r_clean(sum);
     }
   }
 }

@@ -32,7 +32,7 @@ static void noised_write(const row_call *c, const row_state *st) {
   for (size_t j = 0; j < named_count(c); j++) {
     if (!(p[j] > 0)) continue;
     const uint64_t index = (uint64_t)((const int64_t *)c->src[IDS])[j];
-    ((real *)c->dst[0])[j] = stored(soft_log(c, p[j]) + c->params[SCALE] * gumbel_of(draw_word(&d, index)));
+    ((real *)c->dst[0])[j] = r_clean(soft_log(c, p[j]) + c->params[SCALE] * gumbel_of(draw_word(&d, index)));
   }
 }
 static bool noised_next(const row_call *c, row_state *st) {
@@ -84,7 +84,7 @@ static bool soft_nan(const row_call *c, const row_state *st) {
 }
 
 static bool soft_next(const row_call *c, row_state *st) {
-  *(real *)c->dst[0] = soft_nan(c, st) ? r_nan() : look_empty(st) ? 0 : stored(soft_mean(c, st));
+  *(real *)c->dst[0] = soft_nan(c, st) ? r_nan() : look_empty(st) ? 0 : r_clean(soft_mean(c, st));
   return false;
 }
 #define soft_begin named_begin
@@ -104,7 +104,7 @@ static void soft_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   fill(dx, c->count, st->far ? r_nan() : 0);
   for (size_t j = 0; j < named_count(c) && !st->far && !look_empty(st); j++) {
     const int64_t i = ids[j] - (int64_t)c->start;
-    if (i >= 0 && i < (int64_t)c->count && named(c, j)) dx[i] = stored(upstream * st->list[j]);
+    if (i >= 0 && i < (int64_t)c->count && named(c, j)) dx[i] = r_clean(upstream * st->list[j]);
   }
 }
 static bool soft_grad_next(const row_call *c, row_state *st) {

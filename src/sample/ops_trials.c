@@ -42,7 +42,7 @@ static double trial_value(const row_call *c, const row_state *st) {
 static bool trial_next(const row_call *c, row_state *st) {
   st->empty = st->key == 0;
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
-  *(real *)c->dst[0] = st->nan ? r_nan() : !st->empty ? stored(trial_value(c, st)) : c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0;
+  *(real *)c->dst[0] = st->nan ? r_nan() : !st->empty ? r_clean(trial_value(c, st)) : c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0;
   return false;
 }
 SERIAL_KERNEL(trial)
@@ -68,7 +68,7 @@ static void trial_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
   for (size_t i = 0; i < c->count; i++) {
     const double slope = trial_has(c, i) ? trial_slope(c, st, (double)x[i], (int64_t)(c->start + i)) : 0;
-    dx[i] = !trial_has(c, i) ? 0 : st->nan ? r_nan() : slope == 0 ? 0 : stored(dy * slope);
+    dx[i] = !trial_has(c, i) ? 0 : st->nan ? r_nan() : slope == 0 ? 0 : r_clean(dy * slope);
   }
 }
 static bool trial_grad_next(const row_call *c, row_state *st) {

@@ -131,6 +131,7 @@ SMI vreal v_clean(vreal x) {
   x = v_flush(x, v_abs(x), v_set1(R_TINY));
   return v_select(v_eq(x, x), x, v_set1(r_nan()));
 }
+SMI real r_clean(double x) { return v_first(v_clean(v_set1((real)x))); } /* as it is stored */
 
 /* log(1 + f) in double, the same way; lost is what rounding took from the argument, relative to it. n: a power of two besides. */
 SMI double d_log_1pf(double f, int n, double lost) {
