@@ -46,7 +46,7 @@ static void softmax(const smx_kernels *kernels, size_t rows, size_t n, size_t by
   smx_fpenv_leave(env);
   if (done) return;
   row_call c = weights_call(rows, n, bytes, x, y);
-  c.terms = smx_terms(&c, 0, bytes);
+  smx_keep_terms(&c, 0, bytes);
   run(&kernels->room[SMX_ROOM_row][ROW_softmax]->forward, &c);
 }
 

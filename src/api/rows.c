@@ -119,7 +119,7 @@ static void rows_task(void *arg, int64_t task) {
       piece at = {row, run_length(j, row, end - row < fit ? end - row : fit), 0, j->n};
       row_call c = open_call(j, &t, &at, NULL);
       c.first_empty = -1;
-      c.terms = smx_terms(&c, first_full(j), real_bytes(j));
+      smx_keep_terms(&c, first_full(j), real_bytes(j));
       j->kernel->rows(&c);
       if (c.first_empty >= 0) smx_keep_least(&w->empty, row + c.first_empty);
       else close_call(j, &c, &at, true);

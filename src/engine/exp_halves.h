@@ -87,7 +87,7 @@ static inline bool half_far_row(const exp_body *b, exp_emit_fn *emit, const span
   const consts k = {{0}};
   const real *kept;
   row_state st;
-  if (!exp_run_row(b, &c, s, &k, store, &st, &kept) || !kept) return false;
+  if (!exp_run_row(b, &c, s, &k, store, NULL, &st, &kept) || !kept) return false;
   exp_row r = {.ref = (real)st.ref, .top = (real)st.max};
   exp_settle(b, s, &k, &r, st.sum, st.other);
   const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = kept, .peaked = true, .stream = bypass, .next = kept};

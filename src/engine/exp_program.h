@@ -107,6 +107,7 @@ static inline void exp_note_top(const exp_body *b, exp_sum *w, size_t i, size_t 
 typedef struct exp_run {
   real ref;      /* for the next group; -inf = nothing seen yet */
   real *store;   /* terms go here too, or NULL */
+  exp_due *due;  /* outputs to write meanwhile, or NULL */
   row_part *top; /* the first of these groups that holds their largest score, or NULL; where it is */
   real best;
   size_t i, n;
@@ -131,12 +132,14 @@ static inline bool exp_run_begin(const exp_body *b, const span *s, const consts 
 
 /* One group. The reference is raised where the group is far above it, and summed again where it is so far above that terms could overflow. */
 static inline void exp_run_group(const exp_body *b, const span *s, const consts *k, size_t i, size_t n, exp_run *run, row_part *part) {
-  exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .lanes = run->lanes[!run->own], .store = run->store};
+  exp_sum w = {.s = s, .k = k, .skip = SIZE_MAX, .lanes = run->lanes[!run->own], .store = run->store, .due = run->due};
+  exp_sum_fn *const watch = run->due ? b->scores->sum_due : b->scores->sum_watch;
   real sum = 0;
   if (!exp_run_begin(b, s, k, i, n, run, part)) return;
+  if (run->due && run->store && run->due->stored == run->store) exp_due_until(run->due, i + n); /* these terms take their place */
   for (;;) {
     w.ref = run->ref;
-    sum = b->scores->sum_watch(&w, i, n);
+    sum = watch(&w, i, n);
     if (!(k_of(w.max) - 1 > w.ref + 60) || w.max > R_MAX) break;
     run->ref = k_of(w.max) - 1;
   }

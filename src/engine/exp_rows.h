@@ -51,16 +51,22 @@ static inline bool exp_cached_row(const exp_body *b, const span *s, const consts
   return true;
 }
 
+/* Where the terms of row r wait: the places of the last row and the one before take turns, as long as the second-level cache has room for both. */
+static inline real *exp_place(const row_call *c, size_t r) {
+  const bool two = 4 * c->n * sizeof(real) <= ROW_TERMS;
+  return c->terms ? (real *)c->terms - (two ? (ptrdiff_t)((c->rows - 1 - r) % 2) * c->terms_step : 0) : NULL;
+}
+
 /* The sums of a row that comes from memory, as the program has them: one read with a running reference. Where all groups had the same one, the terms
  * are in *kept, relative to it, and st->ref is that one: at most 60 below the row's own, so that what follows from the sums is the same number times
  * a power of two. NULL: `store` holds nothing of use. False when the row is not an ordinary one. */
-static inline bool exp_run_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store, row_state *st,
-                               const real **kept) {
+static inline bool exp_run_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store, exp_due *due,
+                               row_state *st, const real **kept) {
   row_part parts[RUN];
   const size_t groups = (s->n + GROUP - 1) / GROUP;
   size_t same = 1;
   exp_run run = exp_run_from(b, s, k, 0, s->n);
-  run.store = store;
+  run.store = store, run.due = due;
   for (size_t g = 0; g < groups; g++) exp_run_group(b, s, k, g * GROUP, group_size(g * GROUP, s->n), &run, parts + g);
   exp_run_end(b, s, k, &run);
   exp_begin(b, c, st);
@@ -76,14 +82,17 @@ static inline bool exp_run_row(const exp_body *b, const row_call *c, const span 
   st->other /= d_scale(1, -up);
   return true;
 }
-/* Such a row, and its output. */
-static inline bool exp_far_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store, const real *next) {
+/* Such a row. Its output is left to `out`, which is written while the next row is summed; the row before it is written by then. */
+static inline bool exp_far_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store, exp_output *out) {
   row_state st;
   const real *kept;
-  if (!exp_run_row(b, c, s, k, store, &st, &kept)) return false;
+  const bool ordinary = exp_run_row(b, c, s, k, store, c->bypass ? &out->due : NULL, &st, &kept);
+  exp_due_rest(&out->due);
+  if (!ordinary) return false;
   exp_row r = {.ref = (real)st.ref, .top = (real)st.max, .top_l = (real)st.top_l};
   exp_settle(b, s, k, &r, st.sum, st.other);
-  exp_finish(b, s, k, &r, kept, true, c->bypass, next);
+  if (b->kind == EXP_SCALAR) s->dst[0][0] = r_clean(b->scalar(s, k, &r, s->n));
+  else exp_output_of(out, s, k, &r, kept, kept ? stored_emit : b->emit);
   return true;
 }
 
@@ -105,11 +114,13 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
   const row_plan plan = c->plan != PLAN_AUTO ? c->plan : c->n > most ? PLAN_STREAM : c->bypass ? PLAN_SCRATCH : PLAN_CACHE;
   const bool scratched = plan == PLAN_SCRATCH && c->n <= GROUP;
   const bool many = c->rows * c->n > FOLLOW, follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && many;
-  const bool far =
-      c->plan == PLAN_AUTO && many && c->n > 2 * GROUP && c->n <= RUN * GROUP && !b->look && (c->bypass || b->kind == EXP_SCALAR);
+  const bool far = c->plan == PLAN_AUTO && many && c->n >= (weights && c->terms ? 2 * PAGE : 2 * GROUP) && c->n <= RUN * GROUP &&
+                   !b->look && (c->bypass || b->kind == EXP_SCALAR);
   const bool cached = plan != PLAN_STREAM && !far;
   span s = span_of(c, 0), next = s;
   consts k = b->setup(c, &s), next_k = k;
+  exp_output out;
+  out.due.at = out.due.n = 0;
   real max = cached ? exp_largest(b, c, &s, &k) : 0;
   for (size_t r = 0; r < c->rows; r++, s = next, k = next_k) {
     real *store = !weights ? NULL : scratched ? scratch : plan == PLAN_CACHE && !c->bypass ? s.dst[0] : NULL;
@@ -119,13 +130,14 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
       span_next(c, &next);
       if (!b->look) next_k = b->setup(c, &next);
     }
-    const bool done = far      ? exp_far_row(b, c, &s, &k, weights ? c->terms : NULL, more ? next.src[0] : NULL)
+    const bool done = far      ? exp_far_row(b, c, &s, &k, weights ? exp_place(c, r) : NULL, &out)
                       : cached ? exp_cached_row(b, &s, &k, max, c->bypass, store, ahead)
                                : false;
     /* At once: it only reads, while the stores of the row just written are still on their way. */
     if (cached && more) max = exp_largest(b, c, &next, &next_k);
     if (!done) run_row(kernel, c, r);
   }
+  exp_due_rest(&out.due);
   if (c->bypass) v_stream_end();
 }
 

@@ -124,8 +124,9 @@ SMI vreal page_max(const real *x, size_t n) {
   return max[0];
 }
 
-/* The terms go to e; their lanes are returned, folded to one vector. ahead: bytes from x to what is fetched meanwhile; 0 = nothing. */
-SMI vreal page_terms(const real *x, real *e, size_t n, real ref, ptrdiff_t ahead) {
+/* The terms go to e; their lanes are returned, folded to one vector. ahead: bytes from x to what is fetched meanwhile; 0 = nothing. due: what is
+ * written meanwhile, or NULL. */
+SMI vreal page_terms(const real *x, real *e, size_t n, real ref, ptrdiff_t ahead, exp_due *due) {
   vreal acc[VPB];
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
 #define STEP(u, i, cnt) \
@@ -133,6 +134,7 @@ SMI vreal page_terms(const real *x, real *e, size_t n, real ref, ptrdiff_t ahead
     vreal h = page_at(x, i, cnt), k = exp_k(h), term = v_scale(exp_poly(exp_reduce(h, k)), v_sub(k, v_set1(ref))); \
     if (ahead) v_prefetch((const char *)(x + (i)) + ahead); \
     put(e, i, cnt, term); \
+    if (due && u == VPB - 1 && (i) / BLOCK % 2) exp_due_write(due, DUE_ELEMENTS); \
     acc[u] = v_add(acc[u], term); \
   }
   WALK(0, n, STEP)
@@ -146,14 +148,9 @@ SMI void page_weights(real *y, size_t n, real inv, real tiny, real one, bool pea
 #undef STEP
 }
 
-NOINLINE void page_stream(const real *e, real *y, size_t n, const exp_row *r) {
-  const span s = {.n = n, .dst = {y}};
-  const consts k = {{0}};
-  stored_emit(&(exp_emit){.s = &s, .k = &k, .r = r, .stored = e, .peaked = r->one < PEAKED, .stream = true, .next = e}, 0, n);
-}
-
-/* R <= 4 rows. scratch: room for the terms of four, from which the weights are written past the caches; NULL = the terms wait in y. */
-SMI void page_rows(const small_rows *w, size_t row, int R, real *scratch, bool follow) {
+/* R <= 4 rows. scratch: room for the terms of four; their weights are left to `out`, to be written past the caches while the next four are summed.
+ * NULL = the terms wait in y. */
+SMI void page_rows(const small_rows *w, size_t row, int R, real *scratch, bool follow, exp_output *out) {
   const real *x = w->x + (ptrdiff_t)row * w->x_step;
   real *y = w->y + (ptrdiff_t)row * w->y_step;
   const ptrdiff_t e_step = scratch ? PAGE : w->y_step,
@@ -170,29 +167,40 @@ SMI void page_rows(const small_rows *w, size_t row, int R, real *scratch, bool f
     v_prefetch(y + a * w->y_step + w->n - 1);
   }
   for (int a = 0; a < R; a++)
-    if (in_range(top[a * QUARTER_LANES])) fold[a] = page_terms(x + a * w->x_step, e + a * e_step, w->n, ref[a * QUARTER_LANES], ahead);
+    if (in_range(top[a * QUARTER_LANES]))
+      fold[a] = page_terms(x + a * w->x_step, e + a * e_step, w->n, ref[a * QUARTER_LANES], ahead, scratch ? &out[a].due : NULL);
   const vreal total = v_hsums(fold[0], fold[1], fold[2], fold[3]);
   v_store(sum, total);
   v_store(inv, v_div(v_set1(1), total));
   v_store(tiny, v_mul(v_set1(R_TINY), total));
   for (int a = 0; a < R; a++, y += w->y_step) {
     const int q = a * QUARTER_LANES;
+    if (scratch) exp_due_rest(&out[a].due);
     if (!in_range(top[q])) small_odd_row(w, row + (size_t)a);
     else if (sum[q] != sum[q]) fill(y, w->n, r_nan());
     else if (!scratch && sum[q] < PEAKED) page_weights(y, w->n, inv[q], tiny[q], sum[q], true);
     else if (!scratch) page_weights(y, w->n, inv[q], tiny[q], sum[q], false);
-    else page_stream(e + a * e_step, y, w->n, &(exp_row){.inv = inv[q], .tiny = tiny[q], .one = sum[q]});
+    else
+      exp_output_of(out + a, &(span){.n = w->n, .dst = {y}}, &(consts){{0}}, &(exp_row){.inv = inv[q], .tiny = tiny[q], .one = sum[q]},
+                    e + a * e_step, stored_emit);
   }
 }
 
 NOINLINE void page_rows_cached(const small_rows *w) {
   for (size_t row = 0; row < w->rows; row += TOGETHER)
-    page_rows(w, row, w->rows - row < TOGETHER ? (int)(w->rows - row) : TOGETHER, NULL, false);
+    page_rows(w, row, w->rows - row < TOGETHER ? (int)(w->rows - row) : TOGETHER, NULL, false, NULL);
 }
 NOINLINE void page_rows_follow(const small_rows *w) {
-  real scratch[TOGETHER * PAGE] __attribute__((aligned(64)));
   for (size_t row = 0; row < w->rows; row += TOGETHER)
-    page_rows(w, row, w->rows - row < TOGETHER ? (int)(w->rows - row) : TOGETHER, w->bypass ? scratch : NULL, true);
+    page_rows(w, row, w->rows - row < TOGETHER ? (int)(w->rows - row) : TOGETHER, NULL, true, NULL);
+}
+NOINLINE void page_rows_bypass(const small_rows *w) {
+  real scratch[2][TOGETHER * PAGE + PAGE / 8] __attribute__((aligned(64)));
+  exp_output out[TOGETHER];
+  for (int a = 0; a < TOGETHER; a++) out[a].due.at = out[a].due.n = 0;
+  for (size_t row = 0; row < w->rows; row += TOGETHER)
+    page_rows(w, row, w->rows - row < TOGETHER ? (int)(w->rows - row) : TOGETHER, scratch[row / TOGETHER % 2], true, out);
+  for (int a = 0; a < TOGETHER; a++) exp_due_rest(&out[a].due);
 }
 
 /* ---- all of them ---- */
@@ -209,6 +217,7 @@ static inline bool exp_small_rows(small_rows *w) {
   if (w->n == 0 || w->n > (w->rows > 1 ? (size_t)PAGE : (size_t)SMALL_VECTORS * LANES)) return false;
   w->stream = w->bypass && small_lines(w);
   if (w->n <= (size_t)SMALL_VECTORS * LANES) by_vectors[(w->n - 1) / LANES](w);
+  else if (w->bypass) page_rows_bypass(w);
   else if (w->rows > FOLLOW / w->n) page_rows_follow(w);
   else page_rows_cached(w);
   if (w->bypass) v_stream_end();

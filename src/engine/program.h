@@ -36,7 +36,7 @@ enum { ROW_HALVES_WIDENED = 256, ROW_HALVES = 196608 };
 static inline size_t row_halves_room(size_t n) { return n <= ROW_HALVES ? n : 0; }
 
 /* A row whose terms may take up to so many bytes has them kept, where the call writes past the caches: in the second-level cache, or near it. */
-enum { ROW_TERMS = 786432 };
+enum { ROW_TERMS = 786432, ROW_TERMS_FROM = 1024 };
 
 /* How softmax goes about a row; only speed depends on it. */
 typedef enum row_plan { PLAN_AUTO, PLAN_CACHE, PLAN_SCRATCH, PLAN_STREAM, PLAN_COUNT } row_plan;
@@ -54,8 +54,9 @@ typedef struct row_call {
   smx_on_empty on_empty;
   smx_on_inf on_inf;
   row_plan plan;
-  bool bypass;         /* the call writes more than the caches hold: use non-temporal stores */
-  void *terms;         /* room for those of a row, beyond ROW_GROUP elements; NULL = there is none */
+  bool bypass; /* the call writes more than the caches hold: use non-temporal stores */
+  void *terms; /* room for those of a row, beyond ROW_TERMS_FROM elements, and so many real elements before it; NULL = there is none */
+  ptrdiff_t terms_step;
   int64_t first_empty; /* with SMX_EMPTY_ERROR: the first row with nothing valid, or -1; set by rows() */
 } row_call;
 

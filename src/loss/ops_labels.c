@@ -73,8 +73,9 @@ static void ensemble_limit(const span *s, const consts *k, size_t i, size_t n, r
   }
 }
 static const exp_scores ensemble_scores = {
-    ensemble_sums_max,       ensemble_sums_find,      ensemble_sums_count,   ensemble_limit,     ensemble_sums_low_part,  ensemble_sums_sum,
-    ensemble_sums_sum_store, ensemble_sums_sum_watch, ensemble_sums_sum_low, ensemble_sums_lane, ensemble_sums_sum_exact,
+    ensemble_sums_max,      ensemble_sums_find,    ensemble_sums_count,     ensemble_limit,
+    ensemble_sums_low_part, ensemble_sums_sum,     ensemble_sums_sum_store, ensemble_sums_sum_watch,
+    ensemble_sums_sum_due,  ensemble_sums_sum_low, ensemble_sums_lane,      ensemble_sums_sum_exact,
 };
 static const exp_body ensemble_body = {
     .setup = ensemble_setup, .scores = &ensemble_scores, .emit = ensemble_out, .kind = EXP_MAP, .scaled = true};

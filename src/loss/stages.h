@@ -261,14 +261,36 @@ static inline side_found loss_cached_side(const loss_body *b, const row_call *c,
   return SIDE_DONE;
 }
 
-/* The same of a row that comes from memory. */
-static inline side_found loss_run_side(const loss_body *b, const row_call *c, loss_row *r, int side, real *store) {
+/* The gradient of a row that is summed, for later. */
+typedef struct loss_output {
+  exp_due due;
+  loss_emit_fn *emit;
+  loss_row row;
+  double total[ROW_STAGES][ROW_SUMS], pick[SMX_MAX_PORTS];
+} loss_output;
+static inline void loss_output_write(const exp_due *due, size_t i, size_t n) {
+  const loss_output *out = (const loss_output *)(const void *)due;
+  out->emit(&out->row, i, n);
+}
+static inline void loss_output_of(loss_output *out, const loss_row *r, loss_emit_fn *emit) {
+  out->row = *r, out->emit = emit;
+  memcpy(out->total, r->total, sizeof out->total);
+  memcpy(out->pick, r->pick, sizeof out->pick);
+  out->row.total = out->total, out->row.pick = out->pick;
+  for (int side = 0; side < SIDES; side++) out->row.on[side].src[SRC_SUMS] = (const real *)(const void *)out->total;
+  out->due = (exp_due){.write = loss_output_write, .y = r->dx[STUDENT], .stored = r->stored, .n = r->n};
+}
+
+/* The same of a row that comes from memory. out: the row before, or NULL. */
+static inline side_found loss_run_side(const loss_body *b, const row_call *c, loss_row *r, int side, real *store, loss_output *out) {
   const exp_body *e = b->side[side]->exp;
   const span *s = &r->on[side];
   row_state st;
   const real *kept;
   const consts k = r->k[side] = e->setup(c, s);
-  if (!exp_run_row(e, c, s, &k, store, &st, &kept)) return SIDE_ODD;
+  const bool ordinary = exp_run_row(e, c, s, &k, store, out ? &out->due : NULL, &st, &kept);
+  if (out) exp_due_rest(&out->due);
+  if (!ordinary) return SIDE_ODD;
   r->side[side] = (exp_row){.ref = (real)st.ref, .top = (real)st.max, .top_l = (real)st.top_l};
   loss_settle_side(e, s, &k, &r->side[side], st.other);
   r->top[side] = st.index;
@@ -298,9 +320,9 @@ static inline bool loss_cached_nan(const loss_body *b, loss_row *r) {
 }
 
 /* A row that the caches hold, straight through its stages. False when it is not an ordinary one, with the logits untouched. far: it comes from
- * memory, and so does the next, which is `step` elements on. */
+ * memory, and so does the next, which is `step` elements on; then a gradient may be left to `out`. */
 static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_row *r, size_t row, real *scratch, ptrdiff_t ahead, bool far,
-                                   ptrdiff_t step) {
+                                   ptrdiff_t step, loss_output *out) {
   double total[ROW_STAGES][ROW_SUMS], pick[SMX_MAX_PORTS];
   r->total = total, r->pick = pick;
   loss_row_at(b, c, row, r);
@@ -314,15 +336,22 @@ static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_r
     if (loss_side_stage(stage)) {
       const int side = stage - STAGE_STUDENT;
       real *store = side == STUDENT ? loss_store(b, r, scratch) : NULL;
-      found = far && (r->stream || !store) ? loss_run_side(b, c, r, side, store) : loss_cached_side(b, c, r, side, store, ahead);
+      found = far && (r->stream || !store) ? loss_run_side(b, c, r, side, store, side == STUDENT && r->stream ? out : NULL)
+                                           : loss_cached_side(b, c, r, side, store, ahead);
     } else if (!loss_cached_sums(b, r, stage)) {
       found = SIDE_NAN;
     }
+    if (found == SIDE_NAN) exp_due_rest(&out->due);
     if (found == SIDE_NAN) return loss_cached_nan(b, r);
     if (found == SIDE_ODD) return false;
   }
   const real *const x = r->on[STUDENT].src[0];
   b->settle(r);
+  if (far && r->stream && r->dx[STUDENT] && !r->dx[TEACHER] && b->side[STUDENT]) {
+    r->next = r->stored ? r->stored : x;
+    loss_output_of(out, r, b->emit[STUDENT]);
+    return true;
+  }
   for (int side = 0; side < SIDES; side++) {
     for (size_t g = 0; r->dx[side] && g < r->n; g += GROUP) {
       r->next = far && step && g < EXP_CACHED ? x + step : r->stored ? r->stored : x;
@@ -339,11 +368,16 @@ static inline void loss_rows(const loss_body *b, const row_kernel *kernel, row_c
   const bool cached = !b->before && c->n > 0 && c->plan != PLAN_STREAM && c->n <= (far ? RUN * GROUP : EXP_CACHED);
   const bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && many;
   loss_row r = {.q = c->params, .n = c->n, .backward = backward, .stream = c->bypass};
+  loss_output out;
+  out.due.at = out.due.n = 0;
   for (size_t row = 0; row < c->rows; row++) {
     const ptrdiff_t ahead = follow && row + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
     const ptrdiff_t step = row + 1 < c->rows ? c->src_step[0] : 0;
-    if (!cached || !loss_cached_row(b, c, &r, row, c->n > GROUP ? c->terms : scratch, ahead, far, step)) run_row(kernel, c, row);
+    if (cached && loss_cached_row(b, c, &r, row, c->n > GROUP ? exp_place(c, row) : scratch, ahead, far, step, &out)) continue;
+    exp_due_rest(&out.due);
+    run_row(kernel, c, row);
   }
+  exp_due_rest(&out.due);
   if (c->bypass) v_stream_end();
 }
 
