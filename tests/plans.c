@@ -10,7 +10,7 @@
 #include "problem.h"
 #include "unit.h"
 
-enum { PLANS = 4 }; /* 0 is the automatic choice */
+enum { PLANS = 4, ALL_PLANS = 15 }; /* 0 is the automatic choice */
 static const char *const operators[] = {
     "softmax", "softmin", "log_softmax", "masked_softmax", "scaled_masked_softmax", "logsumexp", "cross_entropy", "knowledge_distillation",
     "z_loss"};
@@ -38,12 +38,12 @@ static double (*const shapes[])(int64_t, int64_t, rng *) = {rising,      falling
                                                             edge_of_far, far_below, both_ends, equal, poisoned, infinite, plain};
 enum { SHAPES = COUNT_OF(shapes) };
 
-static void fill(problem *p, const smx_op *op, int64_t n, smx_dtype t) {
+static void fill(problem *p, const smx_op *op, int64_t n, int copies, smx_dtype t) {
   static const kind any[] = {KIND_NORMAL};
   rng r = {(uint64_t)n};
-  problem_make(p, op, SHAPES, n, 0, (uint64_t)n, any, 1);
-  for (int64_t row = 0; row < SHAPES; row++)
-    for (int64_t i = 0; i < n; i++) p->in[0][row * n + i] = shapes[row](i, n, &r);
+  problem_make(p, op, SHAPES * copies, n, 0, (uint64_t)n, any, 1);
+  for (int64_t row = 0; row < SHAPES * copies; row++)
+    for (int64_t i = 0; i < n; i++) p->in[0][row * n + i] = shapes[row % SHAPES](i, n, &r);
   problem_round(p, t);
 }
 
@@ -58,15 +58,16 @@ static int first_difference(const problem *a, const problem *b, smx_dtype t, int
   return -1;
 }
 
-static void one_result(const smx_op *op, int64_t n, int type, smx_context *ctx) {
+static void one_result(const smx_op *op, int64_t n, int copies, int type, smx_context *ctx, unsigned plans) {
   config how = {NULL, float_dtypes[type], float_dtypes[type], LAYOUT_C, PLACE_END, APART};
   problem automatic, planned;
-  fill(&automatic, op, n, float_dtypes[type]);
+  fill(&automatic, op, n, copies, float_dtypes[type]);
   problem_rows(&planned, &automatic, automatic.rows, 0);
   smx_plan_set(0);
   assert_int_equal(problem_run(&automatic, &how, FORWARD), SMX_OK);
   how.ctx = ctx;
   for (int plan = 0; plan < PLANS; plan++) {
+    if (!(plans >> plan & 1)) continue;
     smx_plan_set(plan);
     int64_t at = 0;
     int status = problem_run(&planned, &how, FORWARD), o = status ? 0 : first_difference(&automatic, &planned, float_dtypes[type], &at);
@@ -86,7 +87,7 @@ static void over_everything(const char *isa, smx_context *ctx) {
   for (size_t o = 0; o < COUNT_OF(operators); o++)
     for (size_t l = 0; l < COUNT_OF(lengths) && (!slow || lengths[l] <= 8193); l++)
       for (int type = 0; type < (slow || lengths[l] > 10000 ? 1 : FLOAT_DTYPES); type++)
-        one_result(smx_op_find(operators[o]), lengths[l], type, ctx);
+        one_result(smx_op_find(operators[o]), lengths[l], 1, type, ctx, ALL_PLANS);
   printf("%s: %s\n", isa, slow ? "f32, rows of up to 8193" : "all types, rows of up to 50257 (above 10000 in f32)");
 }
 
@@ -116,12 +117,29 @@ static void rows_whose_terms_are_kept(void **state) {
     for (size_t o = 0; strcmp(smx_isa_at(i), "portable") && o < COUNT_OF(operators); o++)
       for (int type = 0; type < FLOAT_DTYPES; type++)
         for (size_t s = 0; s < COUNT_OF(sizes); s++)
-          if (float_dtypes[type].bits == sizes[s].bits) one_result(smx_op_find(operators[o]), sizes[s].n, type, NULL);
+          if (float_dtypes[type].bits == sizes[s].bits) one_result(smx_op_find(operators[o]), sizes[s].n, 1, type, NULL, ALL_PLANS);
+  }
+}
+
+/* Calls whose output passes the caches, 8 MB and more, against the plan in which none does: a row's output is written while the next is summed, four
+ * rows at a time, from two places that take turns, and with odd rows in between. */
+static void outputs_that_pass_the_caches(void **state) {
+  (void)state;
+  static const char *const some[] = {"softmax", "log_softmax", "scaled_masked_softmax", "cross_entropy"};
+  static const struct {
+    int64_t n;
+    int copies, type;
+  } sizes[] = {{1000, 145, 0}, {5001, 29, 0}, {20001, 8, 0}, {2100, 35, 1}};
+  for (int i = 0; i < smx_isa_count(); i++) {
+    assert_int_equal(smx_isa_set(smx_isa_at(i)), 0);
+    for (size_t o = 0; strcmp(smx_isa_at(i), "portable") && o < COUNT_OF(some); o++)
+      for (size_t s = 0; s < COUNT_OF(sizes); s++)
+        one_result(smx_op_find(some[o]), sizes[s].n, sizes[s].copies, sizes[s].type, NULL, 1u << PLAN_CACHE);
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_one_result), cmocka_unit_test(also_with_threads),
-                                     cmocka_unit_test(rows_whose_terms_are_kept)};
+                                     cmocka_unit_test(rows_whose_terms_are_kept), cmocka_unit_test(outputs_that_pass_the_caches)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
