@@ -278,7 +278,7 @@ static inline void loss_output_of(loss_output *out, const loss_row *r, loss_emit
   memcpy(out->pick, r->pick, sizeof out->pick);
   out->row.total = out->total, out->row.pick = out->pick;
   for (int side = 0; side < SIDES; side++) out->row.on[side].src[SRC_SUMS] = (const real *)(const void *)out->total;
-  out->due = (exp_due){.write = loss_output_write, .y = r->dx[STUDENT], .stored = r->stored, .n = r->n};
+  out->due = exp_due_from(loss_output_write, r->dx[STUDENT], r->stored, r->n);
 }
 
 /* The same of a row that comes from memory. out: the row before, or NULL. */
@@ -323,7 +323,7 @@ static inline bool loss_cached_nan(const loss_body *b, loss_row *r) {
  * memory, and so does the next, which is `step` elements on; then a gradient may be left to `out`. */
 static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_row *r, size_t row, real *scratch, ptrdiff_t ahead, bool far,
                                    ptrdiff_t step, loss_output *out) {
-  double total[ROW_STAGES][ROW_SUMS], pick[SMX_MAX_PORTS];
+  double total[ROW_STAGES][ROW_SUMS] = {{0}}, pick[SMX_MAX_PORTS] = {0}; /* sums that nobody wants are 0, as in the program */
   r->total = total, r->pick = pick;
   loss_row_at(b, c, row, r);
   if (r->ignored) return false;
