@@ -34,7 +34,7 @@ struct exp_due {
   size_t at, n;           /* the elements that are left: none when at is n */
 };
 /* A core's stores leave in their order: more than eight lines at once on their way to memory hold up the terms behind them (Xeon, 1024 x 32 768:
- * a line at a time 0.89, eight 0.92, sixteen 1.00, all 1.07 ns). Every second block of a step writes as much as two. */
+ * a line at a time 0.89, eight 0.92, sixteen 1.00, all 1.07 ns). Every second block writes as much as two. */
 enum { DUE_ELEMENTS = 2 * BLOCK };
 /* The next of them, up to the end of a line. */
 SMI void exp_due_write(exp_due *due, size_t most) {
@@ -43,6 +43,11 @@ SMI void exp_due_write(exp_due *due, size_t most) {
   const size_t whole = most - (uintptr_t)(due->y + due->at) % 64 / sizeof(real), n = left < whole ? left : whole;
   due->write(due, due->at, n);
   due->at += n;
+}
+/* Outputs from y on, later. A line that two rows share is written through the caches; fetched by then, it does not hold up the others. */
+SMI exp_due exp_due_from(void (*write)(const exp_due *due, size_t i, size_t n), const real *y, const real *stored, size_t n) {
+  if ((uintptr_t)(y + n) % 64) v_prefetch(y + n - 1);
+  return (exp_due){.write = write, .y = y, .stored = stored, .n = n};
 }
 /* All of them before element `end`, and to the end of its line. */
 SMI void exp_due_until(exp_due *due, size_t end) {
@@ -137,6 +142,7 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
   const consts k = *w->k;
   const size_t bytes = does & SUM_HALVES ? sizeof(uint16_t) : sizeof(real);
   fetcher next = fetch_from(first);
+  bool odd = false;
   vreal acc[VPB], max = v_set1(-R_INF), low = v_set1(R_INF);
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
 #define STEP(u, i, cnt) \
@@ -152,7 +158,7 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
     if (does & SUM_AHEAD) v_prefetch((const char *)(s.src[0] + (i)) + q.prefetch); \
     if ((does & SUM_STORE) && (q.store || !(does & (SUM_WATCH | SUM_LOW)))) put(q.store, i, cnt, e); \
     if ((does & SUM_SKIP) && q.skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(q.skip - (i)))), v_set1(0), e); \
-    if ((does & SUM_DUE) && u == VPB - 1 && (i) / PAGE % 2) exp_due_write(q.due, DUE_ELEMENTS); \
+    if ((does & SUM_DUE) && u == VPB - 1 && (odd = !odd)) exp_due_write(q.due, DUE_ELEMENTS); \
     acc[u] = factor ? v_fma(v_select(v_eq(e, v_set1(0)), v_set1(0), factor(w, e, i, cnt)), e, acc[u]) : v_add(acc[u], e); \
   }
   WALK(first, n, STEP)

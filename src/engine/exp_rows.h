@@ -11,19 +11,18 @@ enum { EXP_CACHED = SMX_REAL == 32 ? 131072 : 65536, EXP_STORED = 16 * EXP_CACHE
 /* In calls of more elements than FOLLOW, short rows have the row AHEAD of them fetched while they are summed. */
 enum { FOLLOW = 262144, AHEAD = 4 };
 
-/* The output, from the terms or from the scores again. next: the row after it, the beginning of which joins this one's terms in the cache, or NULL. */
-static inline void exp_finish(const exp_body *b, const span *s, const consts *k, const exp_row *r, const real *stored, bool peaked,
-                              bool bypass, const real *next) {
+/* Rows of more elements than this that keep their terms are written while the next is summed; below, the steps of each row cost more than that gains. */
+enum { FAR_FROM = PAGE + PAGE / 8 };
+
+/* The output, from the terms or from the scores again. */
+static inline void exp_finish(const exp_body *b, const span *s, const consts *k, const exp_row *r, const real *stored, bool bypass) {
   if (b->kind == EXP_SCALAR) {
     s->dst[0][0] = r_clean(b->scalar(s, k, r, s->n));
     return;
   }
-  exp_emit e = {.s = s, .k = k, .r = r, .stored = stored, .peaked = peaked, .stream = bypass};
-  exp_emit_fn *emit = stored ? stored_emit : b->emit;
-  for (size_t g = 0; g < s->n; g += GROUP) {
-    e.next = next && g < EXP_CACHED ? next : stored ? stored : s->src[0];
-    emit(&e, g, group_size(g, s->n));
-  }
+  const exp_emit e = {
+      .s = s, .k = k, .r = r, .stored = stored, .peaked = r->one < PEAKED, .stream = bypass, .next = stored ? stored : s->src[0]};
+  for (size_t g = 0; g < s->n; g += GROUP) (stored ? stored_emit : b->emit)(&e, g, group_size(g, s->n));
 }
 
 /* A row that the caches hold, whose maximum is known: terms and their sum, output. The terms are kept in `store` (the output or a scratch row), or formed
@@ -47,7 +46,7 @@ static inline bool exp_cached_row(const exp_body *b, const span *s, const consts
     return true;
   }
   exp_settle(b, s, k, &r, sum, sum);
-  exp_finish(b, s, k, &r, store, r.one < PEAKED, bypass, NULL);
+  exp_finish(b, s, k, &r, store, bypass);
   return true;
 }
 
@@ -114,8 +113,8 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
   const row_plan plan = c->plan != PLAN_AUTO ? c->plan : c->n > most ? PLAN_STREAM : c->bypass ? PLAN_SCRATCH : PLAN_CACHE;
   const bool scratched = plan == PLAN_SCRATCH && c->n <= GROUP;
   const bool many = c->rows * c->n > FOLLOW, follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && many;
-  const bool far = c->plan == PLAN_AUTO && many && c->n >= (weights && c->terms ? 2 * PAGE : 2 * GROUP) && c->n <= RUN * GROUP &&
-                   !b->look && (c->bypass || b->kind == EXP_SCALAR);
+  const bool far = c->plan == PLAN_AUTO && many && c->n > (weights && c->terms ? FAR_FROM : 2 * GROUP) && c->n <= RUN * GROUP && !b->look &&
+                   (c->bypass || b->kind == EXP_SCALAR);
   const bool cached = plan != PLAN_STREAM && !far;
   span s = span_of(c, 0), next = s;
   consts k = b->setup(c, &s), next_k = k;

@@ -161,11 +161,6 @@ SMI void page_rows(const small_rows *w, size_t row, int R, real *scratch, bool f
   for (int a = 0; a < TOGETHER; a++) fold[a] = a < R ? page_max(x + a * w->x_step, w->n) : fold[0];
   v_store(top, v_hmaxs(fold[0], fold[1], fold[2], fold[3]));
   v_store(ref, v_sub(exp_k(v_load(top)), v_set1(1)));
-  /* Lines that two rows share are written through the caches; fetched here, they do not hold up the others. */
-  for (int a = 0; a < R && w->bypass && !w->stream; a++) {
-    v_prefetch(y + a * w->y_step);
-    v_prefetch(y + a * w->y_step + w->n - 1);
-  }
   for (int a = 0; a < R; a++)
     if (in_range(top[a * QUARTER_LANES]))
       fold[a] = page_terms(x + a * w->x_step, e + a * e_step, w->n, ref[a * QUARTER_LANES], ahead, scratch ? &out[a].due : NULL);
