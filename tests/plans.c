@@ -129,7 +129,7 @@ static void outputs_that_pass_the_caches(void **state) {
   static const struct {
     int64_t n;
     int copies, type;
-  } sizes[] = {{1000, 145, 0}, {5001, 29, 0}, {20001, 8, 0}, {2100, 35, 1}};
+  } sizes[] = {{192, 750, 0}, {1000, 145, 0}, {5001, 29, 0}, {20001, 8, 0}, {2100, 35, 1}};
   for (int i = 0; i < smx_isa_count(); i++) {
     assert_int_equal(smx_isa_set(smx_isa_at(i)), 0);
     for (size_t o = 0; strcmp(smx_isa_at(i), "portable") && o < COUNT_OF(some); o++)

@@ -23,6 +23,7 @@ typedef struct exp_row {
   real top, top_l, log;  /* of the logarithms: y = (h - top) + (l - top_l) - log */
   double max, top_x;     /* the largest score, shift and all, and the x it came from */
   double others;         /* (S without the first largest term) / that term */
+  double log1p;          /* log(1 + others) = log S - max; log is this, rounded */
   double moment, spread; /* sum factor e / S, twice */
 } exp_row;
 
@@ -285,21 +286,12 @@ static inline void exp_output_write(const exp_due *due, size_t i, size_t n) {
   const exp_output *out = (const exp_output *)(const void *)due;
   out->write(&out->emit, i, n);
 }
-/* Weights from stored terms, in whole lines but for the ends of a row. */
-NOINLINE void stored_output_write(const exp_due *due, size_t i, size_t n) {
-  const exp_output *out = (const exp_output *)(const void *)due;
-  const real inv = out->r.inv, tiny = out->r.tiny, one = out->r.one, *const e = out->emit.stored;
-  real *const y = out->s.dst[0];
-  if ((uintptr_t)(y + i) % 64 || n % (64 / sizeof(real))) stored_emit(&out->emit, i, n);
-  else
-    for (size_t j = i; j < i + n; j += LANES) v_stream(y + j, exp_share(v_load(e + j), inv, tiny, one, true));
-}
 static inline void exp_output_of(exp_output *out, const span *s, const consts *k, const exp_row *r, const real *stored,
                                  exp_emit_fn *write) {
   out->s = *s, out->k = *k, out->r = *r, out->write = write;
   out->emit = (exp_emit){
       .s = &out->s, .k = &out->k, .r = &out->r, .stored = stored, .peaked = true, .stream = true, .next = stored ? stored : s->src[0]};
-  out->due = (exp_due){.write = exp_output_write, .y = s->dst[0], .stored = stored, .n = s->n};
+  out->due = exp_due_from(exp_output_write, s->dst[0], stored, s->n);
 }
 
 /* The group functions of a way of forming scores, and their emission as weights. */

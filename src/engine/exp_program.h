@@ -10,7 +10,8 @@
 typedef enum exp_kind { EXP_WEIGHTS, EXP_LOGS, EXP_SCALAR, EXP_SUMS, EXP_MAP } exp_kind;
 
 /* An operator of the family. */
-typedef struct exp_body {
+typedef struct exp_body exp_body;
+struct exp_body {
   consts (*setup)(const row_call *c, const span *s);
   const exp_scores *scores;
   exp_emit_fn *emit;                                                            /* dst[0] of a group; NULL for EXP_SCALAR */
@@ -20,7 +21,7 @@ typedef struct exp_body {
   void (*row)(const span *s, const consts *k, const exp_row *r);                /* ROW outputs besides; NULL = none */
   /* The look at a whole row in memory: its largest score, or NaN = the program; and its consts, at first those of the row before. NULL = max. */
   real (*look)(const row_call *c, const span *s, consts *k);
-  bool (*small)(const row_kernel *kernel, row_call *c); /* all rows, if they fit registers; NULL = never */
+  bool (*small)(const exp_body *b, const row_kernel *kernel, row_call *c); /* all rows, if they are short enough; NULL = never */
   exp_kind kind;
   bool scaled;     /* scores are x times v[0] + v[1] of the consts, and l is not 0 */
   bool others;     /* needs exp_row.others and max */
@@ -28,7 +29,7 @@ typedef struct exp_body {
   bool gradient;   /* empty rows get 0 whatever the policy, and so do those with +inf under SMX_INF_LIMIT */
   bool mass;       /* but this gradient is dy times the weights, and the +inf share dy there */
   real empty, inf; /* EXP_SCALAR: for a row with nothing valid, and for +inf under SMX_INF_LIMIT */
-} exp_body;
+};
 
 static inline real k_of(real x) { return v_first(exp_k(v_set1(x))); }
 
@@ -50,7 +51,8 @@ static inline void exp_settle(const exp_body *b, const span *s, const consts *k,
   double factor = b->scaled ? (double)k->v[0] + (double)k->v[1] : 1;
   r->max = (double)r->shift * factor + ((double)r->top + (double)r->top_l);
   r->others = other / (double)exp_of(r, r->top, r->top_l);
-  if (b->kind == EXP_LOGS || b->kind == EXP_SUMS) r->log = (real)d_log1p(r->others);
+  r->log1p = d_log1p(r->others);
+  r->log = (real)r->log1p;
 }
 
 /* The order of the scores alone: x itself, or -x. Neither overflows where the scores would. */

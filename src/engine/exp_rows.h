@@ -106,7 +106,7 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
     run_rows(kernel, c);
     return;
   }
-  if (c->rows == 0 || (b->small && c->plan == PLAN_AUTO && b->small(kernel, c))) return;
+  if (c->rows == 0 || (b->small && c->plan == PLAN_AUTO && b->small(b, kernel, c))) return;
   real scratch[GROUP] __attribute__((aligned(64)));
   const bool weights = b->kind == EXP_WEIGHTS && !b->gradient;
   const size_t most = weights && !c->bypass ? EXP_STORED : EXP_CACHED;

@@ -4,6 +4,7 @@
 #ifndef SMX_ENGINE_EXP_SMALL_H
 #define SMX_ENGINE_EXP_SMALL_H
 #include "exp_rows.h"
+#include "together.h"
 
 /* Vectors of a row, and rows at a time: as many as registers hold. */
 #define SMALL_EIGHT(D) D(1, 4) D(2, 4) D(3, 4) D(4, 4) D(5, 4) D(6, 4) D(7, 2) D(8, 2)
@@ -14,22 +15,6 @@ enum { SMALL_VECTORS = 16 };
 #define SMALL_ALL(D) SMALL_EIGHT(D)
 enum { SMALL_VECTORS = 8 };
 #endif
-enum { TOGETHER = 4, QUARTER_LANES = LANES / TOGETHER };
-
-/* Of one row: what is left to fold is one vector. */
-SMI vreal small_fold(vreal *e, const int V) {
-  int live = V < VPB ? V : VPB;
-#pragma GCC unroll 16
-  for (int v = VPB; v < V; v++) e[v % VPB] = v_add(e[v % VPB], e[v]);
-#pragma GCC unroll 4
-  for (int h = VPB / 2; h; h /= 2) {
-#pragma GCC unroll 4
-    for (int j = 0; j < h; j++)
-      if (j + h < live) e[j] = v_add(e[j], e[j + h]);
-    if (live > h) live = h;
-  }
-  return e[0];
-}
 
 /* Where rows lie. c: policies for rows that are not ordinary, NULL = the defaults. Outputs do not overlap inputs, or are the same. */
 typedef struct small_rows {
@@ -52,37 +37,54 @@ static inline void small_odd_row(const small_rows *w, size_t row) {
   if (run_program(w->kernel, &c) && w->c && c.on_empty == SMX_EMPTY_ERROR && w->c->first_empty < 0) w->c->first_empty = (int64_t)row;
 }
 
-/* Rows of V vectors, R at a time. 1 / S as a division of reals is that of
- * doubles, rounded: 53 bits are more than twice 24. */
-SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
-  const real *x = w->x + (ptrdiff_t)row * w->x_step;
-  real *y = w->y + (ptrdiff_t)row * w->y_step;
-  const int last = (int)(w->n - (size_t)(V - 1) * LANES);
-  vreal e[TOGETHER][SMALL_VECTORS], fold[TOGETHER]; /* of e R and V are used: constants, so all of it is registers */
-  real ref[LANES], sum[LANES], inv[LANES], tiny[LANES];
+/* R rows of V vectors: their terms, to e, and the folds of those. top: the largest elements. tops: the terms of those are left out of the
+ * sums, and *tops is how many they are; what lies `ahead` bytes behind x is fetched. */
+SMI vreal small_sums(const real *x, ptrdiff_t step, int last, const int V, const int R, vreal e[TOGETHER][SMALL_VECTORS], vreal *top,
+                     vreal *tops, ptrdiff_t ahead) {
+  vreal fold[TOGETHER], count[TOGETHER]; /* of e R and V are used: constants, so all of it is registers */
+  real ref[LANES], most[LANES];
 #pragma GCC unroll 16
-  for (int a = 0; a < R; a++, x += w->x_step) {
+  for (int a = 0; a < R; a++, x += step) {
 #pragma GCC unroll 16
     for (int v = 0; v < V - 1; v++) e[a][v] = v_load(x + v * LANES);
     e[a][V - 1] = last == LANES ? v_load(x + (V - 1) * LANES) : v_load_n(x + (V - 1) * LANES, last, -R_INF);
     fold[a] = e[a][0];
 #pragma GCC unroll 16
     for (int v = 1; v < V; v++) fold[a] = v_max(e[a][v], fold[a]);
+#pragma GCC unroll 16
+    for (int v = 0; tops && v < V; v++) v_prefetch((const char *)(x + v * LANES) + ahead);
   }
-  const vreal top = v_hmaxs(fold[0], fold[1 % R], fold[2 % R], fold[3 % R]);
-  v_store(ref, v_sub(exp_k(top), v_set1(1)));
+  *top = v_hmaxs(fold[0], fold[1 % R], fold[2 % R], fold[3 % R]);
+  v_store(ref, v_sub(exp_k(*top), v_set1(1)));
+  if (tops) v_store(most, *top);
 #pragma GCC unroll 16
   for (int a = 0; a < R; a++) {
     const vreal from = v_set1(ref[a * QUARTER_LANES]);
     vreal acc[SMALL_VECTORS];
+    if (tops) count[a] = v_set1(0);
 #pragma GCC unroll 16
     for (int v = 0; v < V; v++) {
-      vreal k = exp_k(e[a][v]);
-      acc[v] = e[a][v] = v_scale(exp_poly(exp_reduce(e[a][v], k)), v_sub(k, from));
+      const vreal x_v = e[a][v], k = exp_k(x_v);
+      acc[v] = e[a][v] = v_scale(exp_poly(exp_reduce(x_v, k)), v_sub(k, from));
+      if (!tops) continue;
+      const vmask largest = v_eq(x_v, v_set1(most[a * QUARTER_LANES]));
+      acc[v] = v_select(largest, v_set1(0), acc[v]);
+      count[a] = v_add(count[a], v_select(largest, v_set1(1), v_set1(0)));
     }
     fold[a] = small_fold(acc, V);
   }
-  const vreal total = v_hsums(fold[0], fold[1 % R], fold[2 % R], fold[3 % R]);
+  if (tops) *tops = v_hsums(count[0], count[1 % R], count[2 % R], count[3 % R]);
+  return v_hsums(fold[0], fold[1 % R], fold[2 % R], fold[3 % R]);
+}
+
+/* Rows of V vectors, R at a time. 1 / S as a division of reals is that of
+ * doubles, rounded: 53 bits are more than twice 24. */
+SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
+  real *y = w->y + (ptrdiff_t)row * w->y_step;
+  const int last = (int)(w->n - (size_t)(V - 1) * LANES);
+  vreal e[TOGETHER][SMALL_VECTORS], top;
+  real sum[LANES], inv[LANES], tiny[LANES];
+  const vreal total = small_sums(w->x + (ptrdiff_t)row * w->x_step, w->x_step, last, V, R, e, &top, NULL, 0);
   if (m_any(m_not(m_and(v_lt(v_abs(top), v_set1(524288)), v_eq(total, total))))) {
     for (int a = 0; a < R; a++) small_odd_row(w, row + (size_t)a);
     return;
@@ -111,18 +113,6 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
 SMALL_ALL(EXP_SMALL_ROWS)
 
 /* ---- rows of at most a page ---- */
-
-SMI vreal page_at(const real *x, size_t i, int cnt) { return cnt == LANES ? v_load(x + i) : v_load_n(x + i, cnt, -R_INF); }
-
-SMI vreal page_max(const real *x, size_t n) {
-  vreal max[VPB];
-  UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
-#define STEP(u, i, cnt) max[u] = v_max(page_at(x, i, cnt), max[u])
-  WALK(0, n, STEP)
-#undef STEP
-  UNROLL_BLOCK for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
-  return max[0];
-}
 
 /* The terms go to e; their lanes are returned, folded to one vector. ahead: bytes from x to what is fetched meanwhile; 0 = nothing. due: what is
  * written meanwhile, or NULL. */
@@ -200,9 +190,8 @@ NOINLINE void page_rows_bypass(const small_rows *w) {
 
 /* ---- all of them ---- */
 
-SMI bool small_lines(const small_rows *w) {
-  return (uintptr_t)w->y % 64 == 0 && w->y_step * (ptrdiff_t)sizeof(real) % 64 == 0 && w->n * sizeof(real) % 64 == 0;
-}
+/* Rows of so many elements and more that are written past the caches do better while the next are summed, even where registers hold them. */
+enum { DUE_FROM = 128 };
 
 /* True when the rows were short enough, and done. */
 static inline bool exp_small_rows(small_rows *w) {
@@ -210,8 +199,8 @@ static inline bool exp_small_rows(small_rows *w) {
   static void (*const by_vectors[])(const small_rows *) = {SMALL_ALL(SMALL_NAME)};
 #undef SMALL_NAME
   if (w->n == 0 || w->n > (w->rows > 1 ? (size_t)PAGE : (size_t)SMALL_VECTORS * LANES)) return false;
-  w->stream = w->bypass && small_lines(w);
-  if (w->n <= (size_t)SMALL_VECTORS * LANES) by_vectors[(w->n - 1) / LANES](w);
+  w->stream = w->bypass && whole_lines(w->y, w->y_step, w->n);
+  if (w->n <= (size_t)SMALL_VECTORS * LANES && !(w->stream && w->n >= DUE_FROM)) by_vectors[(w->n - 1) / LANES](w);
   else if (w->bypass) page_rows_bypass(w);
   else if (w->rows > FOLLOW / w->n) page_rows_follow(w);
   else page_rows_cached(w);
@@ -220,7 +209,8 @@ static inline bool exp_small_rows(small_rows *w) {
 }
 
 /* As exp_body.small. */
-static inline bool exp_small_call(const row_kernel *kernel, row_call *c) {
+static inline bool exp_small_call(const exp_body *b, const row_kernel *kernel, row_call *c) {
+  (void)b;
   small_rows w = {c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel, c->bypass, false};
   return exp_small_rows(&w);
 }

@@ -76,7 +76,7 @@ typedef struct row_part {
 
 /* What a row of scores comes to, for an operator that goes on from there. */
 typedef struct row_side {
-  double shift, ref, tiny, inv, one, top, top_l, log, max, others;
+  double shift, ref, tiny, inv, one, top, top_l, log1p, max, others;
   int64_t index;
 } row_side;
 

@@ -12,7 +12,7 @@ EXP_SCORES(plain, score_plain, false)
 EXP_EMIT(plain_weights, plain_weight)
 
 /* Of a body with `others`. */
-SMI double lse_of(const exp_row *r) { return r->max + d_log1p(r->others); }
+SMI double lse_of(const exp_row *r) { return r->max + r->log1p; }
 SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
   (void)s;
   (void)k;

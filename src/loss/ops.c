@@ -94,7 +94,7 @@ SMI double ce_part(double mass, double sum) { return mass == 0 ? 0 : mass * sum;
 static void ce_settle(loss_row *r) {
   const exp_row *e = &r->side[STUDENT];
   const ce_masses m = ce_masses_of(r);
-  const double *sum = r->total[STAGE_LATE], d = d_log1p(e->others), lse = e->max + d, z_weight = r->q[Z_WEIGHT];
+  const double *sum = r->total[STAGE_LATE], d = e->log1p, lse = e->max + d, z_weight = r->q[Z_WEIGHT];
   const double entropy = d + r->total[STAGE_LAST][SUM_ENTROPY], g_entropy = loss_upstream(r, ENTROPY), scale = 1 / r->q[TEMPERATURE];
   double mass = ce_part(m.each, sum[A_UNIFORM]), loss = ce_part(m.each, sum[AWAY_UNIFORM] + ce_part(sum[A_UNIFORM], d)), own = 0,
          weight = 1;

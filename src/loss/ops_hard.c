@@ -93,7 +93,7 @@ LOSS_SUMS_OF(soft_poly_late, soft_poly_add, 4)
 static void soft_poly_settle(loss_row *r) {
   const double *sum = r->total[STAGE_LATE], mass = sum[SP_MASS];
   const poly_sum s = poly_sum_of(r->q, mass == 0 ? 0 : sum[SP_REST] / mass);
-  loss_put(r, LOSS, sum[SP_AWAY] + mass * (d_log1p(r->side[STUDENT].others) + s.value));
+  loss_put(r, LOSS, sum[SP_AWAY] + mass * (r->side[STUDENT].log1p + s.value));
   r->coef[C_MASS] = (real)(r->g * mass);
   r->coef[C_OWN] = (real)r->g;
   r->coef[C_SLOPE] = (real)(r->g * s.slope);
@@ -231,7 +231,7 @@ SMI void oe_add(const loss_row *r, size_t i, int cnt, vreal *acc) { spread_add(r
 LOSS_SUMS_OF(oe_late, oe_add, 2)
 static void oe_settle(loss_row *r) {
   const double *sum = r->total[STAGE_LATE];
-  loss_put(r, LOSS, d_log1p(r->side[STUDENT].others) + sum[SUM_BELOW] / sum[SUM_COUNT]);
+  loss_put(r, LOSS, r->side[STUDENT].log1p + sum[SUM_BELOW] / sum[SUM_COUNT]);
   r->coef[C_WEIGHT] = (real)r->g;
   r->coef[C_MEAN] = (real)(r->g / sum[SUM_COUNT]);
   r->coef[C_SQUARES] = 0;
@@ -286,7 +286,7 @@ static void rt_settle(loss_row *r) {
   loss_hit hit = loss_hit_of(r, STUDENT);
   double t = rt_temperature(r->q, loss_in(r, RT_TAU)), spare = r->q[RT_RHO] - d_log1p((double)r->n - 1);
   hard_settle(r, hit, t * (spare - hit.log_p), -1, 1);
-  loss_put_gradient(r, RT_TAU, r->g * (spare + d_log1p(r->side[STUDENT].others) + r->total[STAGE_LATE][0]));
+  loss_put_gradient(r, RT_TAU, r->g * (spare + r->side[STUDENT].log1p + r->total[STAGE_LATE][0]));
 }
 static void rt_odd(const loss_row *r, bool nan, double none) {
   (void)nan;

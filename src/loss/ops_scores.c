@@ -33,7 +33,7 @@ SMI double times(double c, double x) { return c == 0 ? 0 : c * x; }
 static void sem_settle(loss_row *r) {
   const double *sum = r->total[STAGE_LATE], e = r->q[SEM_SMOOTHING], each = e == 0 ? 0 : e / sum[SUM_COUNT];
   const double weight = loss_has(r, LEVEL_WEIGHT) ? r->pick[LEVEL_WEIGHT] : 1, g = r->g * weight;
-  const double spread = e == 0 ? 0 : each * sum[SUM_BELOW] + e * d_log1p(r->side[STUDENT].others);
+  const double spread = e == 0 ? 0 : each * sum[SUM_BELOW] + e * r->side[STUDENT].log1p;
   const loss_hit hit = loss_hit_of(r, STUDENT);
   const bool inside = r->h[STUDENT] > -R_INF;
   loss_put(r, LOSS, times(weight, times(1 - e, -hit.log_p) + spread));

@@ -23,7 +23,7 @@ typedef struct split {
 } split;
 SMI split split_of(const loss_row *r, int side) {
   const exp_row *e = &r->side[side];
-  double away = ((double)r->h[side] - (double)e->top) + ((double)r->l[side] - (double)e->top_l) - d_log1p(e->others);
+  double away = ((double)r->h[side] - (double)e->top) + ((double)r->l[side] - (double)e->top_l) - e->log1p;
   if (r->h[side] == -R_INF) away = -(double)__builtin_inf();
   if (r->pick[side == STUDENT ? 0 : TEACHER_PORT] == (double)R_INF) away = (double)r_nan();
   if (away != away) return (split){away, away, away, away};

@@ -120,7 +120,7 @@ SMI vreal loss_below(const loss_row *r, int side, score z) {
 SMI vreal loss_log(const loss_row *r, int side, score z) { /* of the weight */
   return v_sub(v_set1(-r->side[side].log), loss_below(r, side, z));
 }
-SMI double loss_lse(const loss_row *r, int side) { return r->side[side].max + d_log1p(r->side[side].others); }
+SMI double loss_lse(const loss_row *r, int side) { return r->side[side].max + r->side[side].log1p; }
 
 /* The target's place in a vector, and a value put there. */
 SMI vreal loss_at_target(const loss_row *r, vreal v, real value, size_t i) {
@@ -136,10 +136,9 @@ typedef struct loss_hit {
 SMI loss_hit loss_hit_of(const loss_row *r, int side) {
   const exp_row *e = &r->side[side];
   const double inf = (double)__builtin_inf();
-  if (r->target == r->top[side])
-    return (loss_hit){-d_log1p(e->others), 1 / (1 + e->others), e->others < inf ? e->others / (1 + e->others) : 1};
+  if (r->target == r->top[side]) return (loss_hit){-e->log1p, 1 / (1 + e->others), e->others < inf ? e->others / (1 + e->others) : 1};
   if (r->h[side] == -R_INF) return (loss_hit){-inf, 0, 1};
-  double below = ((double)e->top - (double)r->h[side]) + ((double)e->top_l - (double)r->l[side]), log_p = -below - d_log1p(e->others);
+  double below = ((double)e->top - (double)r->h[side]) + ((double)e->top_l - (double)r->l[side]), log_p = -below - e->log1p;
   double p = d_exp(log_p);
   return (loss_hit){log_p, p, 1 - p};
 }

@@ -13,7 +13,8 @@ static inline exp_row loss_exp_row(const row_side *k) {
                    .one = (real)k->one,
                    .top = (real)k->top,
                    .top_l = (real)k->top_l,
-                   .log = (real)k->log,
+                   .log = (real)k->log1p,
+                   .log1p = k->log1p,
                    .max = k->max,
                    .others = k->others};
 }
@@ -183,7 +184,7 @@ static inline void loss_settle_side(const exp_body *e, const span *s, const cons
 }
 static inline row_side loss_keep(const exp_row *r, int64_t index) {
   return (row_side){(double)r->shift, (double)r->ref, (double)r->tiny, (double)r->inv, (double)r->one, (double)r->top,
-                    (double)r->top_l, (double)r->log, r->max,          r->others,      index};
+                    (double)r->top_l, r->log1p,       r->max,          r->others,      index};
 }
 
 static inline bool loss_next(const loss_body *b, const row_call *c, row_state *st, bool backward) {

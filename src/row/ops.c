@@ -7,6 +7,7 @@
 #if SMX_REAL == 32
 #include "engine/exp_halves.h"
 #endif
+#include "engine/exp_others.h"
 #include "engine/exp_small.h"
 #include "engine/find.h"
 #include "engine/moves.h"
@@ -138,7 +139,8 @@ SMI consts softmin_grad_setup(const row_call *c, const span *s) {
   (void)s;
   return (consts){{(real)(-1 / c->params[0])}};
 }
-static const sum_body softmin_grad_body = {.setup = softmin_grad_setup, .sums = weights_sums, .emit = weights_out, .full = 1};
+static const sum_body softmin_grad_body = {
+    .setup = softmin_grad_setup, .sums = weights_sums, .emit = weights_out, .full = 1};
 SUM_KERNEL(softmin_grad)
 
 /* ---- log_softmax ---- */
@@ -165,8 +167,9 @@ SMI vreal scaled_log(const exp_emit *w, size_t i, int cnt) {
 }
 EXP_EMIT(plain_logs, plain_log)
 EXP_EMIT(scaled_logs, scaled_log)
+EXP_OTHERS(log_short, plain_log)
 static const exp_body log_plain_body = {
-    .setup = setup_plain, .scores = &plain_scores, .emit = plain_logs, .kind = EXP_LOGS, .others = true};
+    .setup = setup_plain, .scores = &plain_scores, .emit = plain_logs, .small = log_short, .kind = EXP_LOGS, .others = true};
 EXP_KERNEL(log_plain)
 static const exp_body log_scaled_body = {
     .setup = inverse_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_logs, .kind = EXP_LOGS, .others = true};

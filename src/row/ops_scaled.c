@@ -164,8 +164,8 @@ SMI double entropy_scalar(const span *s, const consts *k, const exp_row *r, size
   (void)k;
   (void)n;
   s->dst[0][ENTROPY_MAX] = (real)r->top_x;
-  s->dst[0][ENTROPY_LOG] = (real)d_log1p(r->others);
-  return d_log1p(r->others) - r->moment;
+  s->dst[0][ENTROPY_LOG] = r->log;
+  return r->log1p - r->moment;
 }
 static const exp_body entropy_body = {
     .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = entropy_scalar, .moment = entropy_moment};

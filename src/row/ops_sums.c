@@ -1,4 +1,5 @@
 /* row/ops_sums.c - operators that make one number of a row of scores, and the running logsumexp. See ops.c. */
+#include "engine/exp_others.h"
 #include "engine/scan.h"
 #include "engine/scores.h"
 
@@ -7,7 +8,7 @@
 SMI double lme_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
   (void)s;
   (void)k;
-  return r->max + (d_log1p(r->others) - d_log1p((double)n - 1));
+  return r->max + (r->log1p - d_log1p((double)n - 1));
 }
 SMI double mellow_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
   (void)s;
@@ -17,11 +18,24 @@ SMI consts omega_setup(const row_call *c, const span *s) {
   (void)s;
   return factor(c->params[0]);
 }
-static const exp_body logsumexp_body = {
-    .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lse_scalar, .empty = -R_INF, .inf = R_INF};
+EXP_OTHERS(sum_short, NULL)
+static const exp_body logsumexp_body = {.setup = setup_plain,
+                                        .scores = &plain_scores,
+                                        .small = sum_short,
+                                        .kind = EXP_SCALAR,
+                                        .others = true,
+                                        .scalar = lse_scalar,
+                                        .empty = -R_INF,
+                                        .inf = R_INF};
 EXP_KERNEL(logsumexp)
-static const exp_body logmeanexp_body = {
-    .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lme_scalar, .empty = -R_INF, .inf = R_INF};
+static const exp_body logmeanexp_body = {.setup = setup_plain,
+                                         .scores = &plain_scores,
+                                         .small = sum_short,
+                                         .kind = EXP_SCALAR,
+                                         .others = true,
+                                         .scalar = lme_scalar,
+                                         .empty = -R_INF,
+                                         .inf = R_INF};
 EXP_KERNEL(logmeanexp)
 static const exp_body mellowmax_body = {.setup = omega_setup,
                                         .scaled = true,
@@ -45,8 +59,13 @@ SMI double collapse_scalar(const span *s, const consts *k, const exp_row *r, siz
   (void)n;
   return r->others <= (double)k->v[0];
 }
-static const exp_body collapse_body = {
-    .setup = collapse_setup, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = collapse_scalar, .inf = 1};
+static const exp_body collapse_body = {.setup = collapse_setup,
+                                       .scores = &plain_scores,
+                                       .small = sum_short,
+                                       .kind = EXP_SCALAR,
+                                       .others = true,
+                                       .scalar = collapse_scalar,
+                                       .inf = 1};
 EXP_KERNEL(collapse)
 
 /* dx = dy softmax(score), from x again: as accurate as softmax, whatever the size of lse. */

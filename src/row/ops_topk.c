@@ -101,7 +101,6 @@ static inline void topk_finish(const row_call *c, const row_state *st, pick *p, 
     return;
   }
   exp_row r = limit ? (exp_row){0} : exp_row_of(&lse_body, &s, &k, st);
-  r.log = (real)d_log1p(r.others);
   if (!limit && c->params[RENORMALISE] != 0) topk_renormalise(&r, p->x, p->kept);
   if (c->params[ORDER] == BEST_FIRST) pick_sort(p->x, p->index, p->kept);
   if (limit) topk_limit(c, p->kept, st->sum);

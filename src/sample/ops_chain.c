@@ -241,7 +241,7 @@ static void chain_draw(chain *w) {
     drawn = draw_best(w, row->draw == SMX_DRAW_GREEDY ? NULL : &d);
   }
   row->index = chain_index(w, drawn);
-  row->log = ((double)w->z[drawn] - (double)w->r.shift) - ((double)w->r.top + (double)w->r.top_l) - d_log1p(w->r.others);
+  row->log = ((double)w->z[drawn] - (double)w->r.shift) - ((double)w->r.top + (double)w->r.top_l) - w->r.log1p;
   row->status = SMX_ROW_OK;
 }
 

@@ -1,0 +1,133 @@
+/* engine/exp_others.h - short rows of log_softmax, logsumexp and their kin, up to four at a time: the sum of a row leaves out its first largest
+ * element (exp_row.others). Every element that is the largest is left out where terms are formed; a row that has several is summed again. */
+#ifndef SMX_ENGINE_EXP_OTHERS_H
+#define SMX_ENGINE_EXP_OTHERS_H
+#include "exp_small.h"
+
+/* Rows whose logarithms are taken side by side: each is a long chain of steps. Of rows that do not fit registers, as many as stay in L1. */
+enum { OTHERS_ROWS = 16 };
+typedef struct others_rows {
+  real top[OTHERS_ROWS];
+  double others[OTHERS_ROWS], log1p[OTHERS_ROWS]; /* NaN where the row is not an ordinary one */
+} others_rows;
+typedef struct others_call {
+  const exp_body *b;
+  const consts *k;
+  size_t n;
+  ptrdiff_t x_step, ahead; /* ahead: bytes from a row to one that is fetched meanwhile; 0 = nothing */
+} others_call;
+
+/* R rows from x on, whose sums without their largest elements are known, and how many those are: w's from `first` on. */
+SMI void others_settle(const others_call *o, const real *x, int R, vreal top, vreal sum, vreal tops, others_rows *w, size_t first) {
+  const vreal up = exp_k(top);
+  real max[LANES], total[LANES], count[LANES], largest[LANES];
+  v_store(max, top), v_store(total, sum), v_store(count, tops);
+  v_store(largest, v_scale(exp_poly(exp_reduce(top, up)), v_set1(1)));
+  for (int a = 0; a < R; a++) {
+    const int q = a * QUARTER_LANES;
+    if (count[q] > 1) {
+      const span s = {.n = o->n, .src = {x + a * o->x_step}};
+      exp_sum again = {.s = &s, .k = o->k, .ref = k_of(max[q]) - 1, .skip = o->b->scores->find(&s, o->k, 0, 0, o->n, max[q])};
+      total[q] = o->b->scores->sum(&again, 0, o->n);
+    }
+    w->top[first + (size_t)a] = max[q];
+    w->others[first + (size_t)a] = in_range(max[q]) ? (double)total[q] / (double)largest[q] : (double)r_nan();
+  }
+}
+
+/* Rows of V vectors, R at a time. */
+SMI void others_small(const others_call *o, const real *x, const int V, const int R, others_rows *w, size_t first) {
+  vreal e[TOGETHER][SMALL_VECTORS], top, tops;
+  const vreal sum = small_sums(x, o->x_step, (int)(o->n - (size_t)(V - 1) * LANES), V, R, e, &top, &tops, o->ahead);
+  others_settle(o, x, R, top, sum, tops, w, first);
+}
+#define OTHERS_SMALL(V, R) \
+  NOINLINE void others_small_##V(const others_call *o, const real *x, size_t rows, others_rows *w) { \
+    size_t a = 0; \
+    for (; a + R <= rows; a += R) others_small(o, x + (ptrdiff_t)a * o->x_step, V, R, w, a); \
+    for (; a < rows; a++) others_small(o, x + (ptrdiff_t)a * o->x_step, V, 1, w, a); \
+  }
+SMALL_ALL(OTHERS_SMALL)
+
+/* The same of a row of at most a page. */
+SMI vreal others_terms(const real *x, size_t n, real ref, real top, ptrdiff_t ahead, vreal *tops) {
+  vreal acc[VPB], count = v_set1(0);
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
+#define STEP(u, i, cnt) \
+  { \
+    const vreal h = page_at(x, i, cnt), k = exp_k(h), e = v_scale(exp_poly(exp_reduce(h, k)), v_sub(k, v_set1(ref))); \
+    const vmask largest = v_eq(h, v_set1(top)); \
+    if (ahead) v_prefetch((const char *)(x + (i)) + ahead); \
+    acc[u] = v_add(acc[u], v_select(largest, v_set1(0), e)); \
+    count = v_add(count, v_select(largest, v_set1(1), v_set1(0))); \
+  }
+  WALK(0, n, STEP)
+#undef STEP
+  *tops = count;
+  return small_fold(acc, VPB);
+}
+NOINLINE void others_page(const others_call *o, const real *x, size_t rows, others_rows *w) {
+  vreal fold[TOGETHER], count[TOGETHER];
+  real top[LANES], ref[LANES];
+  for (size_t a = 0; a < TOGETHER; a++) fold[a] = a < rows ? page_max(x + (ptrdiff_t)a * o->x_step, o->n) : fold[0];
+  const vreal max = v_hmaxs(fold[0], fold[1], fold[2], fold[3]);
+  v_store(top, max);
+  v_store(ref, v_sub(exp_k(max), v_set1(1)));
+  for (size_t a = 0; a < TOGETHER; a++) {
+    const size_t q = a * QUARTER_LANES;
+    if (a < rows) fold[a] = others_terms(x + (ptrdiff_t)a * o->x_step, o->n, ref[q], top[q], o->ahead, count + a);
+    else fold[a] = fold[0], count[a] = count[0];
+  }
+  others_settle(o, x, (int)rows, max, v_hsums(fold[0], fold[1], fold[2], fold[3]), v_hsums(count[0], count[1], count[2], count[3]), w, 0);
+}
+
+/* The logarithms of a row. stream: past the caches, whole lines. */
+SMI void others_out(const span *s, const consts *k, const exp_row *r, exp_value_fn *value, bool stream) {
+  const exp_emit w = {.s = s, .k = k, .r = r};
+  real *const y = s->dst[0];
+  size_t i = 0;
+  for (; i + LANES <= s->n; i += LANES) {
+    const vreal out = value(&w, i, LANES);
+    if (stream) v_stream(y + i, out);
+    else v_store(y + i, out);
+  }
+  if (i < s->n) v_store_n(y + i, (int)(s->n - i), value(&w, i, (int)(s->n - i)));
+}
+
+/* As exp_body.small, of bodies whose scores are x: several rows of at most a page, or one that fits registers. value: as `emit` of the body, or NULL. */
+SMI bool others_all(const exp_body *b, const row_kernel *kernel, row_call *c, exp_value_fn *value) {
+#define OTHERS_NAME(V, R) others_small_##V,
+  static void (*const by_vectors[])(const others_call *, const real *, size_t, others_rows *) = {SMALL_ALL(OTHERS_NAME)};
+#undef OTHERS_NAME
+  const size_t n = c->n;
+  const bool fits = n <= (size_t)SMALL_VECTORS * LANES;
+  if (n == 0 || n > PAGE || (!fits && c->rows == 1)) return false;
+  const bool stream = c->bypass && value && whole_lines(c->dst[0], c->dst_step[0], n), follow = c->rows > FOLLOW / n;
+  const size_t most = fits ? OTHERS_ROWS : TOGETHER;
+  span s = span_of(c, 0);
+  const consts k = b->setup(c, &s);
+  others_call o = {.b = b, .k = &k, .n = n, .x_step = c->src_step[0]};
+  others_rows w;
+  for (size_t a = 0; a < OTHERS_ROWS; a++) w.others[a] = 0;
+  for (size_t row = 0, rows; row < c->rows; row += rows) {
+    const real *const x = (const real *)c->src[0] + (ptrdiff_t)row * c->src_step[0];
+    real *const y = (real *)c->dst[0] + (ptrdiff_t)row * c->dst_step[0];
+    rows = c->rows - row < most ? c->rows - row : most;
+    o.ahead = follow && row + 2 * most <= c->rows ? (ptrdiff_t)most * o.x_step * (ptrdiff_t)sizeof(real) : 0;
+    (fits ? by_vectors[(n - 1) / LANES] : others_page)(&o, x, rows, &w);
+    for (size_t a = 0; a < rows; a += TOGETHER) d_log1p_four(w.others + a, w.log1p + a);
+    for (size_t a = 0; a < rows; a++) {
+      const exp_row r = {.top = w.top[a], .max = (double)w.top[a], .others = w.others[a], .log1p = w.log1p[a], .log = (real)w.log1p[a]};
+      s.src[0] = x + (ptrdiff_t)a * c->src_step[0], s.dst[0] = y + (ptrdiff_t)a * c->dst_step[0];
+      if (r.others != r.others) run_row(kernel, c, row + a);
+      else if (value) others_out(&s, &k, &r, value, stream);
+      else s.dst[0][0] = r_clean(b->scalar(&s, &k, &r, n));
+    }
+  }
+  if (c->bypass) v_stream_end();
+  return true;
+}
+#define EXP_OTHERS(name, value) \
+  NOINLINE bool name(const exp_body *b, const row_kernel *kernel, row_call *c) { return others_all(b, kernel, c, value); }
+
+#endif
