@@ -27,7 +27,8 @@ typedef vreal sum_emit_fn(const span *s, const consts *k, const sum_row *r, size
 typedef vreal sum_value_fn(const span *s, const consts *k, const sum_row *r, size_t i, int cnt); /* of dst[0] */
 typedef void sum_group_fn(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part);
 
-typedef struct sum_body {
+typedef struct sum_body sum_body;
+struct sum_body {
   consts (*setup)(const row_call *c, const span *s);
   void (*settle)(consts *k, const span *s, const sum_row *r); /* after the look and after sums: more constants; or NULL */
   sum_group_fn *sums, *more, *emit;                           /* NULL = none */
@@ -39,7 +40,8 @@ typedef struct sum_body {
   bool max;                                                                   /* needs the look; a row without a maximum is empty */
   bool gradient;                                                              /* empty rows get 0 whatever the policy */
   bool bounded;                                                               /* +inf is a value like others */
-} sum_body;
+  bool (*small)(const sum_body *b, row_call *c);                              /* all rows, if they are short enough; NULL = never */
+};
 
 enum { SUM_LOOK, SUM_SUMS, SUM_MORE, SUM_EMIT, SUM_TIES, SUM_SHARE, SUM_FILL };
 
@@ -123,7 +125,11 @@ SMI void sum_values_of(const span *on, const consts *with, const sum_row *of, su
   const consts k = *with;
   const sum_row r = *of;
   *part = (row_part){.index = -1};
-#define STEP(u, i, cnt) put_first(&s, i, cnt, value(&s, &k, &r, i, cnt))
+#define STEP(u, i, cnt) \
+  { \
+    put_first(&s, i, cnt, value(&s, &k, &r, i, cnt)); \
+    if (s.ahead) v_prefetch_far(s.src[SRC_Y] + (i) + s.ahead), v_prefetch_far(s.src[SRC_DY] + (i) + s.ahead); \
+  }
   WALK_STRAIGHT(first, n, STEP)
 #undef STEP
 }
@@ -195,6 +201,14 @@ static inline sum_group_fn *sum_group_of(const sum_body *b, int mode) {
 
 /* Whether elements of dst[0] may pass the caches: aligned as groups are. */
 static inline bool sum_streams(const row_call *c, const span *s) { return c->bypass && (uintptr_t)s->dst[0] % 64 == 0; }
+
+/* How far on to fetch while a row of a gradient is written past the caches: so many rows, if they follow one another and fit them. */
+enum { SUM_AHEAD_MOST = 65536 };
+static inline ptrdiff_t sum_ahead(const row_call *c, size_t row, size_t rows) {
+  const ptrdiff_t n = (ptrdiff_t)c->n;
+  const bool follows = c->src[SRC_Y] && c->src_step[SRC_Y] == n && c->src[SRC_DY] && c->src_step[SRC_DY] == n;
+  return c->bypass && follows && c->n <= SUM_AHEAD_MOST && row + 2 * rows <= c->rows ? (ptrdiff_t)rows * n : 0;
+}
 
 static inline void sum_pass(const sum_body *b, const row_call *c, row_state *st, row_part *parts) {
   span s = span_of(c, 0);
@@ -336,11 +350,12 @@ static inline bool sum_plain_row(const sum_body *b, const row_call *c, const spa
 }
 
 static inline void sum_rows(const sum_body *b, const row_kernel *kernel, row_call *c) {
+  if (b->small && b->small(b, c)) return;
   real scratch[GROUP] __attribute__((aligned(64)));
   span s = span_of(c, 0);
   for (size_t row = 0; row < c->rows; row++, span_next(c, &s)) {
     real *const store = !b->keep ? NULL : !c->bypass ? s.dst[0] : c->n <= GROUP ? scratch : NULL;
-    s.stream = sum_streams(c, &s);
+    s.stream = sum_streams(c, &s), s.ahead = sum_ahead(c, row, 1);
     if (c->n > 16 * GROUP || !sum_plain_row(b, c, &s, store)) run_row(kernel, c, row);
   }
   if (c->bypass) v_stream_end();

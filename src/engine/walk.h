@@ -16,7 +16,8 @@ typedef struct span {
   const real *src[ROW_SRC];
   real *dst[ROW_DST];
   size_t n, origin;
-  bool stream; /* dst[0] is written past the caches: it is aligned */
+  bool stream;     /* dst[0] is written past the caches: it is aligned */
+  ptrdiff_t ahead; /* so many elements on, an output and its gradient are fetched while that is written; 0 = nothing */
 } span;
 
 /* The parameters of the operator as its arithmetic wants them; what each means is the operator's business. */

@@ -2,7 +2,7 @@
  * An element of weight 0 has gradient 0; its dy is not read as a number. */
 #ifndef SMX_ENGINE_WEIGHTS_H
 #define SMX_ENGINE_WEIGHTS_H
-#include "sum.h"
+#include "sum_short.h"
 
 SMI vreal upstream(const span *s, vreal y, size_t i, int cnt) {
   return v_select(v_eq(y, v_set1(0)), v_set1(0), at(s->src[SRC_DY], i, cnt));
@@ -26,7 +26,8 @@ SMI vreal weights_ds(const span *s, const consts *k, const sum_row *r, size_t i,
 SUM_SUMS_OF(weights_sums, weights_add)
 SUM_SUMS_OF(weights_and_total, weights_and_total_add)
 SUM_VALUES_OF(weights_out, weights_ds)
-static const sum_body weights_body = {.setup = setup_one, .sums = weights_sums, .emit = weights_out, .full = 1};
+SUM_SHORT_OF(weights_short, weights_add, weights_ds)
+static const sum_body weights_body = {.setup = setup_one, .sums = weights_sums, .emit = weights_out, .small = weights_short, .full = 1};
 SUM_KERNEL(weights)
 
 #endif

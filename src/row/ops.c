@@ -140,7 +140,7 @@ SMI consts softmin_grad_setup(const row_call *c, const span *s) {
   return (consts){{(real)(-1 / c->params[0])}};
 }
 static const sum_body softmin_grad_body = {
-    .setup = softmin_grad_setup, .sums = weights_sums, .emit = weights_out, .full = 1};
+    .setup = softmin_grad_setup, .sums = weights_sums, .emit = weights_out, .small = weights_short, .full = 1};
 SUM_KERNEL(softmin_grad)
 
 /* ---- log_softmax ---- */
@@ -193,7 +193,8 @@ SMI vreal logs_value(const span *s, const consts *k, const sum_row *r, size_t i,
 }
 SUM_SUMS_OF(logs_sums, logs_add)
 SUM_VALUES_OF(logs_out, logs_value)
-static const sum_body log_softmax_grad_body = {.setup = inverse_setup, .sums = logs_sums, .emit = logs_out, .full = 1};
+SUM_SHORT_OF(logs_short, logs_add, logs_value)
+static const sum_body log_softmax_grad_body = {.setup = inverse_setup, .sums = logs_sums, .emit = logs_out, .small = logs_short, .full = 1};
 SUM_KERNEL(log_softmax_grad)
 
 static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch, void *scratch) {

@@ -1,0 +1,68 @@
+/* engine/sum_short.h - rows of at most a page of operators that need one sum and no look, four at a time (together.h). What the constants of such a
+ * body are does not depend on the row. */
+#ifndef SMX_ENGINE_SUM_SHORT_H
+#define SMX_ENGINE_SUM_SHORT_H
+#include "sum.h"
+#include "together.h"
+
+/* What a gradient reads and writes of a row. */
+SMI span short_span(const row_call *c, size_t row) {
+  const ptrdiff_t r = (ptrdiff_t)row;
+  return (span){.n = c->n,
+                .src = {[SRC_Y] = (const real *)c->src[SRC_Y] + r * c->src_step[SRC_Y],
+                        [SRC_DY] = (const real *)c->src[SRC_DY] + r * c->src_step[SRC_DY]},
+                .dst = {(real *)c->dst[0] + r * c->dst_step[0]}};
+}
+
+SMI vreal short_sum(const row_call *c, size_t row, sum_add_fn *add) {
+  const span s = short_span(c, row);
+  const sum_row none = {.index = -1};
+  const consts unknown = {{0}};
+  vreal sum[VPB];
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) sum[u] = v_set1(0);
+#define STEP(u, i, cnt) \
+  { \
+    sum_acc acc = {.a = sum[u]}; \
+    add(&s, &unknown, &none, i, cnt, &acc); \
+    sum[u] = acc.a; \
+  }
+  WALK(0, s.n, STEP)
+#undef STEP
+  return small_fold(sum, VPB);
+}
+
+/* ahead: elements from a row to one that is fetched meanwhile. */
+SMI void short_values(const row_call *c, size_t row, const consts *with, real sum, ptrdiff_t ahead, sum_value_fn *value) {
+  span s = short_span(c, row);
+  const consts k = *with;
+  const sum_row r = {.sum = (double)sum, .index = -1};
+  size_t i = 0;
+  s.stream = sum_streams(c, &s);
+  for (; i + LANES <= s.n; i += LANES) {
+    put_first(&s, i, LANES, value(&s, &k, &r, i, LANES));
+    if (ahead) v_prefetch(s.src[SRC_Y] + i + ahead), v_prefetch(s.src[SRC_DY] + i + ahead);
+  }
+  if (i < s.n) put_first(&s, i, (int)(s.n - i), value(&s, &k, &r, i, (int)(s.n - i)));
+}
+
+/* As sum_body.small, of gradients. `add` uses no constants and does not look for NaN: one in the sum reaches every value that it should. */
+SMI bool sum_short_of(const sum_body *b, row_call *c, sum_add_fn *add, sum_value_fn *value) {
+  if (c->n == 0 || c->n > PAGE) return false;
+  const span s = span_of(c, 0);
+  const consts k = b->setup(c, &s);
+  real sum[LANES];
+  for (size_t row = 0, rows; row < c->rows; row += rows) {
+    vreal fold[TOGETHER];
+    rows = c->rows - row < TOGETHER ? c->rows - row : TOGETHER;
+    for (size_t a = 0; a < TOGETHER; a++) fold[a] = a < rows ? short_sum(c, row + a, add) : fold[0];
+    v_store(sum, v_hsums(fold[0], fold[1], fold[2], fold[3]));
+    const ptrdiff_t ahead = sum_ahead(c, row, TOGETHER);
+    for (size_t a = 0; a < rows; a++) short_values(c, row + a, &k, sum[a * QUARTER_LANES], ahead, value);
+  }
+  if (c->bypass) v_stream_end();
+  return true;
+}
+#define SUM_SHORT_OF(name, add, value) \
+  NOINLINE bool name(const sum_body *b, row_call *c) { return sum_short_of(b, c, add, value); }
+
+#endif
