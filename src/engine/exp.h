@@ -258,7 +258,7 @@ SMI void exp_emit_of(const exp_emit *to, exp_value_fn *value, size_t first, size
   { \
     const vreal out = value(&q, i, cnt); \
     v_prefetch_far(q.next + (i)); \
-    if ((cnt) == LANES) v_stream(y + (i), out); \
+    if ((cnt) == LANES) put_past(y + (i), out); \
     else v_store_n(y + (i), cnt, out); \
   }
   WALK_PAIR(first, n, STEP)

@@ -13,7 +13,7 @@ NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
   const size_t head = (64 - (uintptr_t)y % 64) % 64;
   size_t i = head < bytes ? head : bytes;
   memcpy(y, x, i);
-  for (; i + 64 <= bytes; i += 64) v_stream((real *)(void *)(y + i), v_load((const real *)(const void *)(x + i)));
+  for (; i + 64 <= bytes; i += 64) put_past((real *)(void *)(y + i), v_load((const real *)(const void *)(x + i)));
   memcpy(y + i, x + i, bytes - i);
 }
 

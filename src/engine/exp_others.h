@@ -88,7 +88,7 @@ SMI void others_out(const span *s, const consts *k, const exp_row *r, exp_value_
   size_t i = 0;
   for (; i + LANES <= s->n; i += LANES) {
     const vreal out = value(&w, i, LANES);
-    if (stream) v_stream(y + i, out);
+    if (stream) put_past(y + i, out);
     else v_store(y + i, out);
   }
   if (i < s->n) v_store_n(y + i, (int)(s->n - i), value(&w, i, (int)(s->n - i)));

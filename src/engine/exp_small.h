@@ -98,7 +98,7 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
 #pragma GCC unroll 16
     for (int v = 0; v < V; v++) {
       vreal weight = exp_share(e[a][v], inv[q], tiny[q], sum[q], true);
-      if (w->stream) v_stream(y + v * LANES, weight);
+      if (w->stream) put_past(y + v * LANES, weight);
       else put(y, (size_t)v * LANES, v < V - 1 ? LANES : last, weight);
     }
   }

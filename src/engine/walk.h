@@ -59,7 +59,7 @@ SMI void put(real *p, size_t i, int cnt, vreal x) {
 }
 /* The same for the first output, which may be written past the caches. */
 SMI void put_first(const span *s, size_t i, int cnt, vreal x) {
-  if (s->stream && cnt == LANES) v_stream(s->dst[0] + i, x);
+  if (s->stream && cnt == LANES) put_past(s->dst[0] + i, x);
   else put(s->dst[0], i, cnt, x);
 }
 SMI int lanes_left(size_t left) { return left < LANES ? (int)left : LANES; }

@@ -209,7 +209,7 @@ SMI void loss_emit_of(const loss_row *r, int side, score_fn *f, bool scaled, los
 #define STEP(u, i, cnt) \
   { \
     const vreal v = VALUE(i, cnt); \
-    if (stream && (cnt) == LANES) v_stream(y + (i), v); \
+    if (stream && (cnt) == LANES) put_past(y + (i), v); \
     else put(y, i, cnt, v); \
   }
   if (head) put(y, first, (int)head, VALUE(first, (int)head));
@@ -243,7 +243,7 @@ SMI void loss_parts_of(const loss_row *r, score_fn *f, bool scaled, size_t first
   { \
     const vreal v = loss_part(TERM(i, cnt), &e, coef); \
     v_prefetch_far(next + (i)); \
-    if (stream && (cnt) == LANES) v_stream(y + (i), v); \
+    if (stream && (cnt) == LANES) put_past(y + (i), v); \
     else put(y, i, cnt, v); \
   }
   if (before) put(y, first, (int)before, loss_part(TERM(first, (int)before), &e, coef));
