@@ -49,36 +49,11 @@ SMI void others_small(const others_call *o, const real *x, const int V, const in
   }
 SMALL_ALL(OTHERS_SMALL)
 
-/* The same of a row of at most a page. */
-SMI vreal others_terms(const real *x, size_t n, real ref, real top, ptrdiff_t ahead, vreal *tops) {
-  vreal acc[VPB], count = v_set1(0);
-  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
-#define STEP(u, i, cnt) \
-  { \
-    const vreal h = page_at(x, i, cnt), k = exp_k(h), e = v_scale(exp_poly(exp_reduce(h, k)), v_sub(k, v_set1(ref))); \
-    const vmask largest = v_eq(h, v_set1(top)); \
-    if (ahead) v_prefetch((const char *)(x + (i)) + ahead); \
-    acc[u] = v_add(acc[u], v_select(largest, v_set1(0), e)); \
-    count = v_add(count, v_select(largest, v_set1(1), v_set1(0))); \
-  }
-  WALK(0, n, STEP)
-#undef STEP
-  *tops = count;
-  return small_fold(acc, VPB);
-}
+/* At most four rows of at most a page. */
 NOINLINE void others_page(const others_call *o, const real *x, size_t rows, others_rows *w) {
-  vreal fold[TOGETHER], count[TOGETHER];
-  real top[LANES], ref[LANES];
-  for (size_t a = 0; a < TOGETHER; a++) fold[a] = a < rows ? page_max(x + (ptrdiff_t)a * o->x_step, o->n) : fold[0];
-  const vreal max = v_hmaxs(fold[0], fold[1], fold[2], fold[3]);
-  v_store(top, max);
-  v_store(ref, v_sub(exp_k(max), v_set1(1)));
-  for (size_t a = 0; a < TOGETHER; a++) {
-    const size_t q = a * QUARTER_LANES;
-    if (a < rows) fold[a] = others_terms(x + (ptrdiff_t)a * o->x_step, o->n, ref[q], top[q], o->ahead, count + a);
-    else fold[a] = fold[0], count[a] = count[0];
-  }
-  others_settle(o, x, (int)rows, max, v_hsums(fold[0], fold[1], fold[2], fold[3]), v_hsums(count[0], count[1], count[2], count[3]), w, 0);
+  vreal top, tops;
+  const vreal sum = page_sums(x, o->x_step, o->n, (int)rows, NULL, 0, o->ahead, NULL, &top, &tops);
+  others_settle(o, x, (int)rows, top, sum, tops, w, 0);
 }
 
 /* The logarithms of a row. stream: past the caches, whole lines. */

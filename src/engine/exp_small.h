@@ -114,22 +114,47 @@ SMALL_ALL(EXP_SMALL_ROWS)
 
 /* ---- rows of at most a page ---- */
 
-/* The terms go to e; their lanes are returned, folded to one vector. ahead: bytes from x to what is fetched meanwhile; 0 = nothing. due: what is
- * written meanwhile, or NULL. */
-SMI vreal page_terms(const real *x, real *e, size_t n, real ref, ptrdiff_t ahead, exp_due *due) {
-  vreal acc[VPB];
+/* The terms go to e, unless that is NULL; their lanes are returned, folded to one vector. ahead: bytes from x to what is fetched meanwhile; 0 =
+ * nothing. due: what is written meanwhile, or NULL. tops: as in small_sums, of this row. */
+SMI vreal page_terms(const real *x, real *e, size_t n, real ref, ptrdiff_t ahead, exp_due *due, real top, vreal *tops) {
+  vreal acc[VPB], count = v_set1(0);
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
 #define STEP(u, i, cnt) \
   { \
     vreal h = page_at(x, i, cnt), k = exp_k(h), term = v_scale(exp_poly(exp_reduce(h, k)), v_sub(k, v_set1(ref))); \
     if (ahead) v_prefetch((const char *)(x + (i)) + ahead); \
-    put(e, i, cnt, term); \
+    if (e) put(e, i, cnt, term); \
     if (due && u == VPB - 1 && (i) / BLOCK % 2) exp_due_write(due, DUE_ELEMENTS); \
+    if (tops) { \
+      const vmask largest = v_eq(h, v_set1(top)); \
+      term = v_select(largest, v_set1(0), term); \
+      count = v_add(count, v_select(largest, v_set1(1), v_set1(0))); \
+    } \
     acc[u] = v_add(acc[u], term); \
   }
   WALK(0, n, STEP)
 #undef STEP
+  if (tops) *tops = count;
   return small_fold(acc, VPB);
+}
+
+/* As small_sums, of R <= 4 rows of at most a page. The terms of a row out of range are not formed. due: what is written meanwhile, a row each. */
+SMI vreal page_sums(const real *x, ptrdiff_t step, size_t n, int R, real *e, ptrdiff_t e_step, ptrdiff_t ahead, exp_output *due, vreal *top,
+                    vreal *tops) {
+  vreal fold[TOGETHER], count[TOGETHER];
+  real most[LANES], ref[LANES];
+  for (int a = 0; a < TOGETHER; a++) fold[a] = a < R ? page_max(x + a * step, n) : fold[0], count[a] = v_set1(0);
+  *top = v_hmaxs(fold[0], fold[1], fold[2], fold[3]);
+  v_store(most, *top);
+  v_store(ref, v_sub(exp_k(*top), v_set1(1)));
+  for (int a = 0; a < R; a++) {
+    const int q = a * QUARTER_LANES;
+    if (!in_range(most[q])) continue;
+    fold[a] =
+        page_terms(x + a * step, e ? e + a * e_step : NULL, n, ref[q], ahead, due ? &due[a].due : NULL, most[q], tops ? count + a : NULL);
+  }
+  if (tops) *tops = v_hsums(count[0], count[1], count[2], count[3]);
+  return v_hsums(fold[0], fold[1], fold[2], fold[3]);
 }
 
 SMI void page_weights(real *y, size_t n, real inv, real tiny, real one, bool peaked) {
@@ -146,15 +171,10 @@ SMI void page_rows(const small_rows *w, size_t row, int R, real *scratch, bool f
   const ptrdiff_t e_step = scratch ? PAGE : w->y_step,
                   ahead = follow && row + 2 * TOGETHER <= w->rows ? TOGETHER * w->x_step * (ptrdiff_t)sizeof *x : 0;
   real *const e = scratch ? scratch : y;
-  vreal fold[TOGETHER];
-  real top[LANES], ref[LANES], sum[LANES], inv[LANES], tiny[LANES];
-  for (int a = 0; a < TOGETHER; a++) fold[a] = a < R ? page_max(x + a * w->x_step, w->n) : fold[0];
-  v_store(top, v_hmaxs(fold[0], fold[1], fold[2], fold[3]));
-  v_store(ref, v_sub(exp_k(v_load(top)), v_set1(1)));
-  for (int a = 0; a < R; a++)
-    if (in_range(top[a * QUARTER_LANES]))
-      fold[a] = page_terms(x + a * w->x_step, e + a * e_step, w->n, ref[a * QUARTER_LANES], ahead, scratch ? &out[a].due : NULL);
-  const vreal total = v_hsums(fold[0], fold[1], fold[2], fold[3]);
+  vreal largest;
+  real top[LANES], sum[LANES], inv[LANES], tiny[LANES];
+  const vreal total = page_sums(x, w->x_step, w->n, R, e, e_step, ahead, out, &largest, NULL);
+  v_store(top, largest);
   v_store(sum, total);
   v_store(inv, v_div(v_set1(1), total));
   v_store(tiny, v_mul(v_set1(R_TINY), total));
