@@ -134,11 +134,17 @@ SMI vreal v_clean(vreal x) {
 SMI real r_clean(double x) { return v_first(v_clean(v_set1((real)x))); } /* as it is stored */
 
 /* log(1 + f) in double, the same way; lost is what rounding took from the argument, relative to it. n: a power of two besides. */
+#define D_LOG_1PF(type, log, f, n, lost) /* type: double, or a vector of them */ \
+  { \
+    const type s_ = (f) / (2 + (f)), z_ = s_ * s_, half_ = 0.5 * (f) * (f); \
+    type r_ = (type){0} + 2.0 / 23; \
+    for (int i_ = 10; i_ > 0; i_--) r_ = r_ * z_ + 2.0 / (2 * i_ + 1); \
+    log = (n)*0x1.62e42fefa38p-1 + ((f) - (half_ - (s_ * (half_ + r_ * z_) + ((n)*0x1.ef35793c7673p-45 + (lost))))); \
+  }
 SMI double d_log_1pf(double f, int n, double lost) {
-  double s = f / (2 + f), z = s * s, r = 2.0 / 23;
-  for (int i = 10; i > 0; i--) r = r * z + 2.0 / (2 * i + 1);
-  double half = 0.5 * f * f;
-  return n * 0x1.62e42fefa38p-1 + (f - (half - (s * (half + r * z) + (n * 0x1.ef35793c7673p-45 + lost))));
+  double log;
+  D_LOG_1PF(double, log, f, n, lost)
+  return log;
 }
 
 /* log x of a positive normal double, plus lost. */
@@ -173,10 +179,9 @@ SMI void d_log1p_four(const double *d, double *y) {
   const words exponent = ((words)u - above_root + (1ull << 52)) >> 52; /* of u, 1 more where u is halved */
   const four n = WHERE(small, zero, (four)((words)rounder + exponent) - rounder);
   const four lost = WHERE(small, zero, WHERE(two, x - (u - 1), 1 - (u - x)) / u);
-  const four f = WHERE(small, x, (four)((words)u - (exponent << 52)) - 1), s = f / (2 + f), z = s * s, half = 0.5 * f * f;
-  four r = zero + 2.0 / 23;
-  for (int i = 10; i > 0; i--) r = r * z + 2.0 / (2 * i + 1);
-  const four log = n * 0x1.62e42fefa38p-1 + (f - (half - (s * (half + r * z) + (n * 0x1.ef35793c7673p-45 + lost))));
+  const four f = WHERE(small, x, (four)((words)u - (exponent << 52)) - 1);
+  four log;
+  D_LOG_1PF(four, log, f, n, lost)
   x = WHERE(huge, u, log);
 #undef WHERE
   memcpy(y, &x, 32);
