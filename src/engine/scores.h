@@ -20,6 +20,10 @@ SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n
   return lse_of(r);
 }
 
+/* A body that makes one number of the sum of plain scores and its largest term: -inf and +inf are those of the row. */
+#define LSE_BODY(number) \
+  .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = number, .empty = -R_INF, .inf = R_INF
+
 /* x times a double c = v[0] + v[1], as h + l with no rounding but the last bits of l. v[2] is the x whose score stays -inf when c is +-0. */
 SMI consts factor(double c) {
   real hi = (real)c, low = (real)(c - (double)hi);

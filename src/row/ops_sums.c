@@ -19,23 +19,9 @@ SMI consts omega_setup(const row_call *c, const span *s) {
   return factor(c->params[0]);
 }
 EXP_OTHERS(sum_short, NULL)
-static const exp_body logsumexp_body = {.setup = setup_plain,
-                                        .scores = &plain_scores,
-                                        .small = sum_short,
-                                        .kind = EXP_SCALAR,
-                                        .others = true,
-                                        .scalar = lse_scalar,
-                                        .empty = -R_INF,
-                                        .inf = R_INF};
+static const exp_body logsumexp_body = {LSE_BODY(lse_scalar), .small = sum_short};
 EXP_KERNEL(logsumexp)
-static const exp_body logmeanexp_body = {.setup = setup_plain,
-                                         .scores = &plain_scores,
-                                         .small = sum_short,
-                                         .kind = EXP_SCALAR,
-                                         .others = true,
-                                         .scalar = lme_scalar,
-                                         .empty = -R_INF,
-                                         .inf = R_INF};
+static const exp_body logmeanexp_body = {LSE_BODY(lme_scalar), .small = sum_short};
 EXP_KERNEL(logmeanexp)
 static const exp_body mellowmax_body = {.setup = omega_setup,
                                         .scaled = true,

@@ -12,8 +12,7 @@ enum { VALUE, INDEX, LOG, LSE, RANK }; /* outputs */
 enum { K, ORDER, RENORMALISE };        /* parameters */
 enum { BEST_FIRST, BY_INDEX };         /* ORDER */
 
-static const exp_body lse_body = {
-    .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lse_scalar, .empty = -R_INF, .inf = R_INF};
+static const exp_body lse_body = {LSE_BODY(lse_scalar)};
 
 SMI size_t topk_k(const row_call *c) { return (size_t)c->params[K]; }
 SMI int64_t *whole(const row_call *c, int port) { return (int64_t *)c->dst[port]; }

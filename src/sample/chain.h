@@ -12,16 +12,8 @@
 enum { FEW = 1024 };
 
 EXP_MOMENT(chain_moment, score_plain, false, moment_away)
-static const exp_body total_body = {
-    .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lse_scalar, .empty = -R_INF, .inf = R_INF};
-static const exp_body entropy_body = {.setup = setup_plain,
-                                      .scores = &plain_scores,
-                                      .kind = EXP_SCALAR,
-                                      .others = true,
-                                      .scalar = lse_scalar,
-                                      .moment = chain_moment,
-                                      .empty = -R_INF,
-                                      .inf = R_INF};
+static const exp_body total_body = {LSE_BODY(lse_scalar)};
+static const exp_body entropy_body = {LSE_BODY(lse_scalar), .moment = chain_moment};
 static void total_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&total_body, c, st, parts); }
 static void entropy_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&entropy_body, c, st, parts); }
 

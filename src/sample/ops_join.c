@@ -72,8 +72,7 @@ enum { LAYER = 1 };                                              /* input, besid
 enum { FUSE_WEIGHT, FUSE_THRESHOLD };                            /* parameters */
 enum { FUSE_LAST, FUSE_LAYER, FUSE_SUM, FUSE_WRITE, FUSE_FILL }; /* stages */
 
-static const exp_body fuse_body = {
-    .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = lse_scalar, .empty = -R_INF, .inf = R_INF};
+static const exp_body fuse_body = {LSE_BODY(lse_scalar)};
 
 /* The call whose row is the one that is being summed, and whose result goes to lse. */
 static row_call fuse_call(const row_call *c, const row_state *st, real *lse) {
