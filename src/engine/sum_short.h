@@ -31,7 +31,8 @@ SMI vreal short_sum(const row_call *c, size_t row, sum_add_fn *add) {
   return small_fold(sum, VPB);
 }
 
-/* ahead: elements from a row to one that is fetched meanwhile. */
+/* As sum_values_of, without its blocks, which cost rows of 16 a fifth more instructions. ahead: elements from a row to one that is fetched
+ * meanwhile. */
 SMI void short_values(const row_call *c, size_t row, const consts *with, real sum, ptrdiff_t ahead, sum_value_fn *value) {
   span s = short_span(c, row);
   const consts k = *with;
