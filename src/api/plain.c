@@ -130,9 +130,11 @@ static smx_status long_halves(smx_dtype dtype, size_t rows, size_t n, const uint
   float *room = n <= HALF_TILE ? tile : smx_alloc(NULL, (row_halves_room(n) + 1) * sizeof *room);
   smx_status status = room ? SMX_OK : SMX_ERR_NOMEM;
   const bool bypass = x != y && rows * n * sizeof *x > SMX_BYPASS;
+  half_row row = {.params = no_params, .type = row_store_of(dtype), .n = n, .bypass = bypass, .scratch = room};
   for (; rows && status == SMX_OK; rows--, x += n, y += n) {
     const smx_fpenv env = smx_fpenv_enter();
-    const bool done = kernel->halves(no_params, row_store_of(dtype), n, x, y, bypass, room);
+    row.x = x, row.y = y, row.next = rows > 1 ? x + n : x;
+    const bool done = kernel->halves(&row);
     smx_fpenv_leave(env);
     if (!done) {
       int64_t length = (int64_t)n;

@@ -323,10 +323,12 @@ static void halves_task(void *arg, int64_t task) {
   void *scratch = smx_alloc(j->ctx, (row_halves_room(n) + 1) * sizeof(float));
   smx_fpenv env = smx_fpenv_enter();
   if (!scratch) atomic_store(&w->no_memory, true);
-  for (; scratch && row < end; row++)
-    if (!j->kernel->halves(j->call.params, j->src->store, n, row_address(j, j->src, row), row_address(j, j->dst, row), j->call.bypass,
-                           scratch))
-      by_tiles(w, row, 1);
+  half_row r = {.params = j->call.params, .type = j->src->store, .n = n, .bypass = j->call.bypass, .scratch = scratch};
+  for (; scratch && row < end; row++) {
+    r.x = row_address(j, j->src, row), r.y = row_address(j, j->dst, row);
+    r.next = row + 1 < end ? row_address(j, j->src, row + 1) : r.x;
+    if (!j->kernel->halves(&r)) by_tiles(w, row, 1);
+  }
   smx_fpenv_leave(env);
   smx_free(j->ctx, scratch);
 }

@@ -42,11 +42,12 @@ NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
     const consts k = *to->k; \
     const exp_row r = *to->r; \
     const exp_emit q = {.s = &s, .k = &k, .r = &r, .stored = to->stored, .peaked = to->peaked}; \
-    uint16_t part[GROUP] __attribute__((aligned(64))), *const row = (uint16_t *)(void *)s.dst[0], *const y = to->stream ? part : row; \
-    const size_t from = to->stream ? first : 0; \
+    const bool through = to->stream && writes_through(), aside = to->stream && !through; \
+    uint16_t part[GROUP] __attribute__((aligned(64))), *const row = (uint16_t *)(void *)s.dst[0], *const y = aside ? part : row; \
+    const size_t from = aside ? first : 0; \
     const uint16_t *const next = (const uint16_t *)(const void *)to->next; \
     WALK_STRAIGHT(first, n, HALF_STEP_##name) \
-    if (to->stream) stream_bytes(row + first, part, n * sizeof *part); \
+    if (aside) stream_bytes(row + first, part, n * sizeof *part); \
   } \
   NOINLINE void name##_weights(const exp_emit *w, size_t i, size_t n) { name##_emit_of(w, name##_all_weight, i, n); } \
   NOINLINE void name##_stored(const exp_emit *w, size_t i, size_t n) { \
@@ -58,6 +59,7 @@ NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
 #define HALF_STEP(put_half, i, cnt) \
   { \
     v_prefetch_far(next + (i)); \
+    if (through) v_prefetch((const char *)(row + (i)) + WRITE_AHEAD); \
     put_half(y, (i)-from, cnt, value(&q, i, cnt)); \
   }
 #define HALF_STEP_f16(u, i, cnt) HALF_STEP(put_f16, i, cnt)
@@ -66,7 +68,8 @@ HALF_KIND(f16)
 HALF_KIND(bf16)
 
 /* A row that the caches hold. Both return false, with nothing written, when the row is not an ordinary one. */
-static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const span *s, real *store) {
+static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const half_row *h, const span *s) {
+  real *const store = h->scratch;
   const consts k = {{0}};
   const real max = b->scores->max(s, &k, 0, s->n);
   if (!in_range(max)) return false;
@@ -76,23 +79,24 @@ static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const s
   for (size_t g = 0; g < s->n; g += GROUP) sum += (double)b->scores->sum_store(&w, g, group_size(g, s->n));
   if (sum != sum) return false;
   exp_settle(b, s, &k, &r, sum, sum);
-  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < PEAKED, .next = store};
+  const exp_emit e = {
+      .s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < PEAKED, .stream = h->bypass && writes_through(), .next = h->next};
   for (size_t g = 0; g < s->n; g += GROUP) emit(&e, g, group_size(g, s->n));
   return true;
 }
 
 /* A row that may come from memory: one pass with a running reference keeps the terms. */
-static inline bool half_far_row(const exp_body *b, exp_emit_fn *emit, const span *s, bool bypass, real *store) {
+static inline bool half_far_row(const exp_body *b, exp_emit_fn *emit, const half_row *h, const span *s) {
   const row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}};
   const consts k = {{0}};
   const real *kept;
   row_state st;
-  if (!exp_run_row(b, &c, s, &k, store, NULL, &st, &kept) || !kept) return false;
+  if (!exp_run_row(b, &c, s, &k, h->scratch, NULL, &st, &kept) || !kept) return false;
   exp_row r = {.ref = (real)st.ref, .top = (real)st.max};
   exp_settle(b, s, &k, &r, st.sum, st.other);
-  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = kept, .peaked = true, .stream = bypass, .next = kept};
+  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = kept, .peaked = true, .stream = h->bypass, .next = kept};
   for (size_t g = 0; g < s->n; g += GROUP) emit(&e, g, group_size(g, s->n));
-  if (bypass) v_stream_end();
+  if (h->bypass) v_stream_end();
   return true;
 }
 
@@ -109,12 +113,12 @@ static inline bool half_long_row(const row_kernel *kernel, const span *s, bool b
 }
 
 /* As row_kernel.halves. */
-static bool exp_halves(row_store type, size_t n, const void *x, void *y, bool bypass, void *scratch) {
-  const span s = {.n = n, .src = {x}, .dst = {y}};
-  const bool f16 = type == STORE_F16;
-  if (n > ROW_HALVES) return half_long_row(f16 ? &f16_kernel : &bf16_kernel, &s, bypass);
-  if (n > 2 * GROUP) return half_far_row(f16 ? &f16_body : &bf16_body, f16 ? f16_stored : bf16_stored, &s, bypass, scratch);
-  return half_cached_row(f16 ? &f16_body : &bf16_body, f16 ? f16_stored : bf16_stored, &s, scratch);
+static bool exp_halves(const half_row *h) {
+  const span s = {.n = h->n, .src = {h->x}, .dst = {h->y}};
+  const bool f16 = h->type == STORE_F16;
+  if (h->n > ROW_HALVES) return half_long_row(f16 ? &f16_kernel : &bf16_kernel, &s, h->bypass);
+  const exp_body *b = f16 ? &f16_body : &bf16_body;
+  return (h->n > 2 * GROUP ? half_far_row : half_cached_row)(b, f16 ? f16_stored : bf16_stored, h, &s);
 }
 
 #endif

@@ -122,6 +122,17 @@ static inline row_store row_store_of(smx_dtype t) {
   return t.bits == 8 ? STORE_MASK : t.bits == 32 ? STORE_I32 : STORE_I64;
 }
 
+/* A contiguous row of n elements of f16 or bf16 that is not brought into the real type first. */
+typedef struct half_row {
+  const double *params;
+  row_store type;
+  size_t n;
+  const void *x, *next; /* next: a row that is read after this one, or the same */
+  void *y;
+  bool bypass;   /* as of a row_call */
+  void *scratch; /* row_halves_room(n) reals */
+} half_row;
+
 typedef struct row_kernel {
   void (*rows)(row_call *c);
   void (*begin)(const row_call *c, row_state *st);
@@ -131,9 +142,8 @@ typedef struct row_kernel {
   /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is x[i * pitch + r]. scratch: row_strip_room(bytes of
    * them, in whole vectors), aligned. False, with nothing written, when a row is not ordinary. NULL: there is no such way. */
   bool (*columns)(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch, void *scratch);
-  /* A contiguous row of n elements of f16 or bf16 that is not brought into the real type first. scratch: row_halves_room(n) reals.
-   * False, with nothing written, when the row is not ordinary. NULL: there is no such way, as where the real type is double. */
-  bool (*halves)(const double *params, row_store type, size_t n, const void *x, void *y, bool bypass, void *scratch);
+  /* False, with nothing written, when the row is not ordinary. NULL: there is no such way, as where the real type is double. */
+  bool (*halves)(const half_row *r);
 } row_kernel;
 
 typedef struct row_pair {

@@ -201,9 +201,7 @@ static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrd
   return softmax_pick(c) == &softmax_plain_kernel && exp_columns(c, count, x, x_pitch, y, y_pitch, scratch);
 }
 #if SMX_REAL == 32
-static bool softmax_halves(const double *params, row_store type, size_t n, const void *x, void *y, bool bypass, void *scratch) {
-  return is_plain(params[0], params[1]) && exp_halves(type, n, x, y, bypass, scratch);
-}
+static bool softmax_halves(const half_row *r) { return is_plain(r->params[0], r->params[1]) && exp_halves(r); }
 #else
 #define softmax_halves NULL
 #endif
