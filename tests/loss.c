@@ -1,7 +1,7 @@
 /* loss.c - proves what is special about losses: targets that are no class are refused before anything is written, naming the first; sums and
  * means over the rows have the same bits for every instruction set and number of threads, and the values of a plain loop in blocks of 256;
  * losses far below one float epsilon and the gradients that go with them keep their digits; for every loss: rows that are all ignored, an upstream
- * gradient for each row, targets of 32 bits; the plain function is the operator. */
+ * gradient for each row, targets of 32 bits; the plain function is the operator; short rows, several at a time, are what they are one by one. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -291,6 +291,57 @@ static void the_plain_function_is_the_operator(void **state) {
   assert_int_equal(smx_cross_entropy_f32(NULL, 0, N, NULL, NULL, NULL, NULL, NULL, NULL), SMX_OK);
 }
 
+/* A row of any kind: few different values, so that the largest come in numbers; nothing valid; NaN; +inf; peaks that take all the weight. */
+static void short_row(rng *r, size_t n, float *row, int64_t *t) {
+  const int64_t sort = rng_below(r, 8);
+  for (size_t i = 0; i < n; i++) {
+    row[i] = (float)(4 * rng_normal(r));
+    if (sort == 0) row[i] = (float)rng_below(r, 3);
+    if (sort == 1 && i % 3) row[i] = -INFINITY;
+  }
+  const int64_t at = rng_below(r, (int64_t)n);
+  if (sort == 2) row[at] = rng_below(r, 2) ? NAN : INFINITY;
+  if (sort == 3) row[at] = 60, row[rng_below(r, (int64_t)n)] = 20;
+  if (sort == 4 && rng_below(r, 2))
+    for (size_t i = 0; i < n; i++) row[i] = -INFINITY;
+  *t = sort == 5 ? -100 : rng_below(r, 2) ? at : rng_below(r, (int64_t)n);
+}
+
+/* cross_entropy of `rows` rows. one: with their classes, for which rows are gone through one by one. */
+static void short_rows(size_t rows, size_t n, const float *logits, const int64_t *t, double reduction, bool one, float *to_loss,
+                       float *to_dx) {
+  static int64_t classes[64];
+  const smx_op *op = smx_op_find("cross_entropy");
+  smx_params params;
+  smx_params_init(op, &params);
+  assert_int_equal(smx_params_set(op, &params, "reduction", reduction), SMX_OK);
+  int64_t shape[] = {(int64_t)rows, (int64_t)n};
+  smx_tensor X = tensor((void *)(uintptr_t)logits, SMX_F32, 2, shape), T = tensor((void *)(uintptr_t)t, SMX_I64, 1, shape);
+  smx_tensor L = tensor(to_loss, SMX_F32, 1, shape), D = tensor(to_dx, SMX_F32, 2, shape), C = tensor(classes, SMX_I64, 1, shape);
+  const smx_tensor *in[] = {&X, &T}, *out[] = {&L, &D, NULL, NULL, one ? &C : NULL};
+  assert_int_equal(smx_forward(op, NULL, &params, 2, in, 5, out), SMX_OK);
+}
+
+static void short_rows_are_rows(void **state) {
+  (void)state;
+  enum { SOME = 37, MOST = 1030 };
+  static float logits[SOME * MOST], losses[2][SOME], grads[2][SOME * MOST];
+  static int64_t t[SOME];
+  static const size_t lengths[] = {1, 2, 10, 16, 17, 33, 64, 100, 128, 129, 256, 257, 700, 1000, 1024, MOST};
+  rng r = {11};
+  for (int trial = 0; trial < 8; trial++)
+    for (size_t l = 0; l < COUNT_OF(lengths); l++)
+      for (int reduction = NONE; reduction <= MEAN; reduction++) {
+        const size_t n = lengths[l], bytes = SOME * n * sizeof(float);
+        for (size_t i = 0; i < SOME; i++) short_row(&r, n, logits + i * n, t + i);
+        for (int one = 0; one < 2; one++) short_rows(SOME, n, logits, t, reduction, one, losses[one], grads[one]);
+        assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
+        assert_memory_equal(grads[0], grads[1], bytes);
+        short_rows(SOME, n, logits, t, reduction, false, losses[0], logits); /* in place */
+        assert_memory_equal(logits, grads[1], bytes);
+      }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reductions_are_blocks_of_rows),
@@ -302,6 +353,7 @@ int main(void) {
       cmocka_unit_test(a_gradient_for_each_row),
       cmocka_unit_test(targets_of_either_size),
       cmocka_unit_test(the_plain_function_is_the_operator),
+      cmocka_unit_test(short_rows_are_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

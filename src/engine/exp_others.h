@@ -8,12 +8,14 @@
 enum { OTHERS_ROWS = 16 };
 typedef struct others_rows {
   real top[OTHERS_ROWS];
-  double others[OTHERS_ROWS], log1p[OTHERS_ROWS]; /* NaN where the row is not an ordinary one */
+  int64_t first[OTHERS_ROWS];                                       /* the first largest element, or -1: there is only one */
+  double sum[OTHERS_ROWS], others[OTHERS_ROWS], log1p[OTHERS_ROWS]; /* NaN where the row is not an ordinary one */
 } others_rows;
 typedef struct others_call {
   const exp_body *b;
   const consts *k;
-  size_t n;
+  const row_call *c;
+  size_t n, most;          /* most: rows at a time */
   ptrdiff_t x_step, ahead; /* ahead: bytes from a row to one that is fetched meanwhile; 0 = nothing */
 } others_call;
 
@@ -25,13 +27,17 @@ SMI void others_settle(const others_call *o, const real *x, int R, vreal top, vr
   v_store(largest, v_scale(exp_poly(exp_reduce(top, up)), v_set1(1)));
   for (int a = 0; a < R; a++) {
     const int q = a * QUARTER_LANES;
+    const size_t at = first + (size_t)a;
+    w->first[at] = -1;
     if (count[q] > 1) {
       const span s = {.n = o->n, .src = {x + a * o->x_step}};
       exp_sum again = {.s = &s, .k = o->k, .ref = k_of(max[q]) - 1, .skip = o->b->scores->find(&s, o->k, 0, 0, o->n, max[q])};
       total[q] = o->b->scores->sum(&again, 0, o->n);
+      w->first[at] = (int64_t)again.skip;
     }
-    w->top[first + (size_t)a] = max[q];
-    w->others[first + (size_t)a] = in_range(max[q]) ? (double)total[q] / (double)largest[q] : (double)r_nan();
+    w->top[at] = max[q];
+    w->sum[at] = (double)total[q] + (double)largest[q];
+    w->others[at] = in_range(max[q]) ? (double)total[q] / (double)largest[q] : (double)r_nan();
   }
 }
 
@@ -56,6 +62,29 @@ NOINLINE void others_page(const others_call *o, const real *x, size_t rows, othe
   others_settle(o, x, (int)rows, top, sum, tops, w, 0);
 }
 
+/* Of a call whose scores are x: several rows of at most a page, or one that fits registers. */
+static inline bool others_fit(const row_call *c, others_call *o, const exp_body *b, const consts *k) {
+  const bool fits = c->n <= (size_t)SMALL_VECTORS * LANES;
+  *o = (others_call){.b = b, .k = k, .c = c, .n = c->n, .most = fits ? OTHERS_ROWS : TOGETHER, .x_step = c->src_step[0]};
+  return c->n > 0 && c->n <= PAGE && (fits || c->rows > 1);
+}
+
+/* Rows from `row` on, as many as are left but no more than `most`; how many they are. */
+SMI size_t others_sums(others_call *o, size_t row, others_rows *w) {
+#define OTHERS_NAME(V, R) others_small_##V,
+  static void (*const by_vectors[])(const others_call *, const real *, size_t, others_rows *) = {SMALL_ALL(OTHERS_NAME)};
+#undef OTHERS_NAME
+  const row_call *c = o->c;
+  const real *const x = (const real *)c->src[0] + (ptrdiff_t)row * o->x_step;
+  const size_t rows = c->rows - row < o->most ? c->rows - row : o->most;
+  const bool follow = c->rows > FOLLOW / o->n && row + 2 * o->most <= c->rows;
+  o->ahead = follow ? (ptrdiff_t)o->most * o->x_step * (ptrdiff_t)sizeof(real) : 0;
+  (o->most > TOGETHER ? by_vectors[(o->n - 1) / LANES] : others_page)(o, x, rows, w);
+  for (size_t a = rows; a % TOGETHER; a++) w->others[a] = 0;
+  for (size_t a = 0; a < rows; a += TOGETHER) d_log1p_four(w->others + a, w->log1p + a);
+  return rows;
+}
+
 /* The logarithms of a row. stream: past the caches, whole lines. */
 SMI void others_out(const span *s, const consts *k, const exp_row *r, exp_value_fn *value, bool stream) {
   const exp_emit w = {.s = s, .k = k, .r = r};
@@ -69,34 +98,23 @@ SMI void others_out(const span *s, const consts *k, const exp_row *r, exp_value_
   if (i < s->n) v_store_n(y + i, (int)(s->n - i), value(&w, i, (int)(s->n - i)));
 }
 
-/* As exp_body.small, of bodies whose scores are x: several rows of at most a page, or one that fits registers. value: as `emit` of the body, or NULL. */
+/* As exp_body.small, of bodies whose scores are x. value: as `emit` of the body, or NULL. */
 SMI bool others_all(const exp_body *b, const row_kernel *kernel, row_call *c, exp_value_fn *value) {
-#define OTHERS_NAME(V, R) others_small_##V,
-  static void (*const by_vectors[])(const others_call *, const real *, size_t, others_rows *) = {SMALL_ALL(OTHERS_NAME)};
-#undef OTHERS_NAME
-  const size_t n = c->n;
-  const bool fits = n <= (size_t)SMALL_VECTORS * LANES;
-  if (n == 0 || n > PAGE || (!fits && c->rows == 1)) return false;
-  const bool stream = c->bypass && value && whole_lines(c->dst[0], c->dst_step[0], n), follow = c->rows > FOLLOW / n;
-  const size_t most = fits ? OTHERS_ROWS : TOGETHER;
   span s = span_of(c, 0);
   const consts k = b->setup(c, &s);
-  others_call o = {.b = b, .k = &k, .n = n, .x_step = c->src_step[0]};
+  others_call o;
   others_rows w;
-  for (size_t a = 0; a < OTHERS_ROWS; a++) w.others[a] = 0;
+  if (!others_fit(c, &o, b, &k)) return false;
+  const bool stream = c->bypass && value && whole_lines(c->dst[0], c->dst_step[0], c->n);
   for (size_t row = 0, rows; row < c->rows; row += rows) {
-    const real *const x = (const real *)c->src[0] + (ptrdiff_t)row * c->src_step[0];
-    real *const y = (real *)c->dst[0] + (ptrdiff_t)row * c->dst_step[0];
-    rows = c->rows - row < most ? c->rows - row : most;
-    o.ahead = follow && row + 2 * most <= c->rows ? (ptrdiff_t)most * o.x_step * (ptrdiff_t)sizeof(real) : 0;
-    (fits ? by_vectors[(n - 1) / LANES] : others_page)(&o, x, rows, &w);
-    for (size_t a = 0; a < rows; a += TOGETHER) d_log1p_four(w.others + a, w.log1p + a);
+    rows = others_sums(&o, row, &w);
     for (size_t a = 0; a < rows; a++) {
       const exp_row r = {.top = w.top[a], .max = (double)w.top[a], .others = w.others[a], .log1p = w.log1p[a], .log = (real)w.log1p[a]};
-      s.src[0] = x + (ptrdiff_t)a * c->src_step[0], s.dst[0] = y + (ptrdiff_t)a * c->dst_step[0];
+      s.src[0] = (const real *)c->src[0] + (ptrdiff_t)(row + a) * c->src_step[0];
+      s.dst[0] = (real *)c->dst[0] + (ptrdiff_t)(row + a) * c->dst_step[0];
       if (r.others != r.others) run_row(kernel, c, row + a);
       else if (value) others_out(&s, &k, &r, value, stream);
-      else s.dst[0][0] = r_clean(b->scalar(&s, &k, &r, n));
+      else s.dst[0][0] = r_clean(b->scalar(&s, &k, &r, c->n));
     }
   }
   if (c->bypass) v_stream_end();

@@ -9,6 +9,7 @@
  * A hard target is not summed: its part is a_y log p_y, and its gradient (B - a_y) - B (1 - p_y), B = A + 2 Z lse, has no cancellation of its
  * own. K and U are the label smoothing: K = 1, U = 0 without. */
 #include "logits.h"
+#include "short.h"
 
 enum { TARGET = 1, SOFT = 2, CLASS_WEIGHT = 3 };                               /* inputs */
 enum { LSE = 2, ENTROPY = 3, CLASS = 4, RANK = 5 };                            /* outputs */
@@ -34,6 +35,8 @@ static bool ce_wants(const loss_row *r, int stage) {
 static bool ce_terms_only(const loss_row *r) {
   return !ce_wants(r, STAGE_LATE) && !ce_wants(r, STAGE_LAST) && r->q[SOFTCAP] == (double)R_INF;
 }
+
+static bool ce_brief(const loss_row *r) { return ce_terms_only(r) && (r->backward || !(r->outputs >> CLASS & 1)); }
 
 /* The masses of the label smoothing: what a soft target is multiplied by, what everybody gets besides, and all that a hard target has. */
 typedef struct ce_masses {
@@ -98,16 +101,14 @@ static void ce_settle(loss_row *r) {
   const double entropy = d + r->total[STAGE_LAST][SUM_ENTROPY], g_entropy = loss_upstream(r, ENTROPY), scale = 1 / r->q[TEMPERATURE];
   double mass = ce_part(m.each, sum[A_UNIFORM]), loss = ce_part(m.each, sum[AWAY_UNIFORM] + ce_part(sum[A_UNIFORM], d)), own = 0,
          weight = 1;
-  loss_hit hit = {0, 0, 0};
   if (ce_soft(r)) {
     mass += ce_part(m.soft, sum[A_SOFT]);
     loss += ce_part(m.soft, sum[AWAY_SOFT] + ce_part(sum[A_SOFT], d));
   } else if (r->target >= 0) {
     if (loss_has(r, CLASS_WEIGHT)) weight = r->pick[CLASS_WEIGHT];
-    hit = loss_hit_of(r, STUDENT);
     own = m.hard * weight;
     mass += own;
-    loss += ce_part(own, -hit.log_p);
+    loss += ce_part(own, -loss_log_p(r, STUDENT));
   }
   if (z_weight != 0) loss += z_weight * lse * lse;
   const double each = r->g * (mass + (z_weight != 0 ? 2 * z_weight * lse : 0)) + loss_upstream(r, LSE);
@@ -116,6 +117,8 @@ static void ce_settle(loss_row *r) {
   r->coef[C_UNIFORM] = (real)(r->g * m.each * scale);
   r->coef[C_ENTROPY] = (real)(g_entropy * scale);
   r->coef[C_MEAN_LOG] = (real)entropy;
+  loss_hit hit = {0, 0, 0};
+  if (r->wanted && r->target >= 0 && !ce_soft(r)) hit = loss_hit_of(r, STUDENT);
   double at = (each - r->g * own) - each * hit.q;
   if (hit.p > 0) at -= g_entropy * hit.p * (hit.log_p + entropy);
   r->at_target = (real)(at * scale);
@@ -167,8 +170,8 @@ SMI consts ce_capped_setup(const row_call *c, const span *s) {
   return (consts){{(real)c->params[SOFTCAP], (real)(c->params[SOFTCAP] / c->params[TEMPERATURE])}};
 }
 
-/* last: what becomes of v at the end; out: the definition of name_out. */
-#define CE(name, score_name, scaled, setup, last, out) \
+/* last: what becomes of v at the end; brief_rows: its way with short rows, or NULL; out: the definition of name_out. */
+#define CE(name, score_name, scaled, setup, last, brief_rows, out) \
   LOSS_SIDE(name, score_name, scaled, scaled, setup) \
   SMI void name##_late_add(const loss_row *r, size_t i, int cnt, vreal *acc) { \
     ce_target_add(r, loss_score(r, STUDENT, score_name, i, cnt), i, cnt, acc); \
@@ -186,6 +189,8 @@ SMI consts ce_capped_setup(const row_call *c, const span *s) {
   out static const loss_body name##_body = {.side = {&name##_side}, \
                                             .sums = {[STAGE_LATE] = name##_late, [STAGE_LAST] = name##_last}, \
                                             .wants = ce_wants, \
+                                            .small = brief_rows, \
+                                            .brief = ce_brief, \
                                             .terms_only = ce_terms_only, \
                                             .settle = ce_settle, \
                                             .odd = ce_odd, \
@@ -201,9 +206,9 @@ SMI consts ce_capped_setup(const row_call *c, const span *s) {
 #define CE_CAPPED_OUT \
   static void ce_capped_out(const loss_row *r, size_t i, size_t n) { ce_capped_full_out(r, i, n); }
 
-CE(ce_logit, score_logit, false, setup_plain, v, CE_OUT(ce_logit, score_logit, false))
-CE(ce_tempered, score_tempered, true, ce_tempered_setup, v, CE_OUT(ce_tempered, score_tempered, true))
-CE(ce_capped, score_capped, false, ce_capped_setup, ce_chained(w->r, v, i, cnt), CE_CAPPED_OUT)
+CE(ce_logit, score_logit, false, setup_plain, v, loss_short, CE_OUT(ce_logit, score_logit, false))
+CE(ce_tempered, score_tempered, true, ce_tempered_setup, v, NULL, CE_OUT(ce_tempered, score_tempered, true))
+CE(ce_capped, score_capped, false, ce_capped_setup, ce_chained(w->r, v, i, cnt), NULL, CE_CAPPED_OUT)
 
 static const row_kernel *cross_entropy_pick(const row_call *c) {
   if (c->params[SOFTCAP] < (double)R_INF) return &ce_capped_kernel;

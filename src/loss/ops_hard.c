@@ -2,6 +2,7 @@
  *
  * With u = log p_y a loss f(u) has the gradient f'(u) ([j = y] - p_j): the weights times -f', and f' (1 - p_y) at the target. */
 #include "logits.h"
+#include "short.h"
 
 enum { TARGET = 1 };
 
@@ -22,6 +23,8 @@ SMI void hard_settle(loss_row *r, loss_hit hit, double loss, double slope, doubl
 
 #define HARD(name, inputs) \
   static const loss_body name##_body = {.side = {&hard_side}, \
+                                        .small = loss_short, \
+                                        .brief = hard_terms_only, \
                                         .terms_only = hard_terms_only, \
                                         .settle = name##_settle, \
                                         .emit = {hard_out}, \

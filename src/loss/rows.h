@@ -42,7 +42,7 @@ typedef struct loss_row {
   real h[SIDES], l[SIDES];   /* the target's score, once the side is summed */
   uint32_t inputs, outputs;  /* those of the call, a bit each */
   bool wanted;               /* somebody wants a gradient */
-  real coef[ROW_COEFS], at_target;
+  real coef[ROW_COEFS], at_target, least; /* least: of loss_parts_of */
 } loss_row;
 
 typedef void loss_sums_fn(const loss_row *r, size_t i, size_t n, double *sums);
@@ -64,19 +64,24 @@ typedef struct loss_before {
   bool (*next)(const row_call *c, row_state *st);
 } loss_before;
 
-typedef struct loss_body {
+typedef struct loss_body loss_body;
+struct loss_body {
   const loss_before *before;          /* NULL = none; such rows take the row program whatever their length */
   const loss_side *side[SIDES];       /* NULL = no sum over this side */
   loss_sums_fn *sums[STAGE_GRADIENT]; /* by stage */
   bool (*wants)(const loss_row *r,
                 int stage); /* whether this call needs those sums; of STAGE_STUDENT: for a row that is ignored; NULL = yes, no */
+  /* Short rows, several at a time; false, with nothing written, when the call wants something else. NULL = there is no such way. brief: whether a row
+   * with a target needs the student's sum and nothing else, and of its largest element only whether the target is it. */
+  bool (*small)(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward);
+  bool (*brief)(const loss_row *r);
   bool (*terms_only)(const loss_row *r); /* whether nothing but the student's terms is read once they are formed; NULL = no */
   void (*settle)(loss_row *r);           /* the loss, coef and at_target; not for rows that are NaN or empty */
   void (*odd)(const loss_row *r, bool nan, double none); /* other outputs of such rows; NULL = there are none */
   loss_emit_fn *emit[SIDES];
   uint32_t along;      /* inputs that run along the row, a bit each */
   int target, teacher; /* ports, or 0 */
-} loss_body;
+};
 
 /* ---- what arithmetic is made of ---- */
 
@@ -133,13 +138,16 @@ SMI vreal loss_at_target(const loss_row *r, vreal v, real value, size_t i) {
 typedef struct loss_hit {
   double log_p, p, q;
 } loss_hit;
-SMI loss_hit loss_hit_of(const loss_row *r, int side) {
+SMI double loss_log_p(const loss_row *r, int side) {
   const exp_row *e = &r->side[side];
-  const double inf = (double)__builtin_inf();
-  if (r->target == r->top[side]) return (loss_hit){-e->log1p, 1 / (1 + e->others), e->others < inf ? e->others / (1 + e->others) : 1};
-  if (r->h[side] == -R_INF) return (loss_hit){-inf, 0, 1};
-  double below = ((double)e->top - (double)r->h[side]) + ((double)e->top_l - (double)r->l[side]), log_p = -below - e->log1p;
-  double p = d_exp(log_p);
+  if (r->target == r->top[side]) return -e->log1p;
+  if (r->h[side] == -R_INF) return -(double)__builtin_inf();
+  return -(((double)e->top - (double)r->h[side]) + ((double)e->top_l - (double)r->l[side])) - e->log1p;
+}
+SMI loss_hit loss_hit_of(const loss_row *r, int side) {
+  const double log_p = loss_log_p(r, side), others = r->side[side].others, inf = (double)__builtin_inf();
+  if (r->target == r->top[side]) return (loss_hit){log_p, 1 / (1 + others), others < inf ? others / (1 + others) : 1};
+  const double p = log_p > -inf ? d_exp(log_p) : 0;
   return (loss_hit){log_p, p, 1 - p};
 }
 
@@ -220,14 +228,24 @@ SMI void loss_emit_of(const loss_row *r, int side, score_fn *f, bool scaled, los
 #define LOSS_EMIT_OF(name, side, score, scaled, value) \
   NOINLINE void name(const loss_row *r, size_t i, size_t n) { loss_emit_of(r, side, score, scaled, value, i, n); }
 
-/* loss_plain_value of the student, bit for bit, for coefficients that are finite and rows without a shift, at the speed of memory: the target is put
- * right in the end. */
-SMI vreal loss_part(vreal e, const exp_row *r, vreal coef) {
-  vreal v = v_flush(v_mul(v_mul(e, v_set1(r->inv)), coef), e, v_set1(r->tiny));
-  v = v_select(v_eq(e, v_set1(r->one)), coef, v);
-  return v_flush(v, v_abs(v), v_set1(R_TINY));
+/* The smallest term with a part of the gradient, e inv coef with two roundings, that is not flushed. */
+SMI real loss_least(const exp_row *e, real coef) {
+  const real size = coef < 0 ? -coef : coef;
+  if (size == 0) return R_INF;
+  if (!(size < 1)) return e->tiny;
+  real least = R_TINY / size / e->inv;
+  while (least * e->inv * size >= R_TINY) least = r_from(r_bits(least) - 1);
+  while (least * e->inv * size < R_TINY) least = r_from(r_bits(least) + 1);
+  return least < e->tiny ? e->tiny : least;
 }
-SMI void loss_parts_of(const loss_row *r, score_fn *f, bool scaled, size_t first, size_t n) {
+/* What loss_parts_of needs to know of a row that is settled. */
+SMI void loss_ready(loss_row *r) {
+  if (r->coef[0] >= -R_MAX && r->coef[0] <= R_MAX) r->least = loss_least(&r->side[STUDENT], r->coef[0]);
+}
+
+/* loss_plain_value of the student, bit for bit, for coefficients that are finite and rows without a shift, at the speed of memory: what is flushed is
+ * known from the terms, and the target is put right in the end. peaked: some term may be all of S. */
+SMI void loss_parts_of(const loss_row *r, score_fn *f, bool scaled, const bool peaked, size_t first, size_t n) {
   real *const y = r->dx[STUDENT];
   const real *const stored = r->stored;
   const bool stream = r->stream;
@@ -235,32 +253,41 @@ SMI void loss_parts_of(const loss_row *r, score_fn *f, bool scaled, size_t first
   const span s = r->on[STUDENT];
   const consts k = r->k[STUDENT];
   const real *const next = r->next;
-  const vreal coef = v_set1(r->coef[0]);
+  const vreal coef = v_set1(r->coef[0]), least = v_set1(r->least), all = v_clean(coef);
   vreal d;
   const size_t head = stream ? (64 - (uintptr_t)(y + first) % 64) % 64 / sizeof(real) : 0, before = head < n ? head : n;
-#define TERM(i, cnt) (stored ? at(stored, i, cnt) : exp_term(f(&s, &k, NULL, i, cnt), scaled, e.ref, &d))
+#define PART(i, cnt) \
+  const vreal t = stored ? at(stored, i, cnt) : exp_term(f(&s, &k, NULL, i, cnt), scaled, e.ref, &d); \
+  vreal v = v_flush(v_mul(v_mul(t, v_set1(e.inv)), coef), t, least); \
+  if (peaked) v = v_select(v_eq(t, v_set1(e.one)), all, v);
 #define STEP(u, i, cnt) \
   { \
-    const vreal v = loss_part(TERM(i, cnt), &e, coef); \
+    PART(i, cnt) \
     v_prefetch_far(next + (i)); \
     if (stream && (cnt) == LANES) put_past(y + (i), v); \
     else put(y, i, cnt, v); \
   }
-  if (before) put(y, first, (int)before, loss_part(TERM(first, (int)before), &e, coef));
+  if (before) {
+    PART(first, (int)before)
+    put(y, first, (int)before, v);
+  }
   if (stored) {
     WALK_STRAIGHT(first + before, n - before, STEP)
   } else {
     WALK_PAIR(first + before, n - before, STEP)
   }
 #undef STEP
-#undef TERM
+#undef PART
   const uint64_t place = (uint64_t)(r->target - (int64_t)s.origin) - first;
   if (r->target >= 0 && place < n) y[first + place] = v_first(v_clean(v_set1(r->at_target)));
 }
 SMI bool loss_parts_fit(const loss_row *r) { return r->side[STUDENT].shift == 0 && r->coef[0] >= -R_MAX && r->coef[0] <= R_MAX; }
 /* otherwise: what writes other rows. */
 #define LOSS_PARTS_OF(name, score, scaled, otherwise) \
-  NOINLINE void name##_fast(const loss_row *r, size_t i, size_t n) { loss_parts_of(r, score, scaled, i, n); } \
+  NOINLINE void name##_fast(const loss_row *r, size_t i, size_t n) { \
+    if (r->side[STUDENT].others < 1) loss_parts_of(r, score, scaled, true, i, n); \
+    else loss_parts_of(r, score, scaled, false, i, n); \
+  } \
   static void name(const loss_row *r, size_t i, size_t n) { (loss_parts_fit(r) ? name##_fast : otherwise)(r, i, n); }
 
 /* A way of forming scores: the functions of exp.h and of a loss_side. low: scores have a low part. */

@@ -71,6 +71,7 @@ static inline void loss_row_of(const loss_body *b, const row_call *c, row_state 
   r->total = st->kept.total, r->pick = st->kept.pick, r->stored = NULL, r->next = r->on[STUDENT].src[0] + GROUP;
   for (int i = 0; i < ROW_COEFS; i++) r->coef[i] = (real)st->kept.coef[i];
   r->at_target = (real)st->kept.at_target;
+  if (b->side[STUDENT] && st->stage == STAGE_GRADIENT) loss_ready(r);
 }
 
 static inline bool loss_side_stage(int stage) { return stage == STAGE_STUDENT || stage == STAGE_TEACHER; }
@@ -348,6 +349,7 @@ static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_r
   }
   const real *const x = r->on[STUDENT].src[0];
   b->settle(r);
+  if (b->side[STUDENT]) loss_ready(r);
   if (far && r->stream && r->dx[STUDENT] && !r->dx[TEACHER] && b->side[STUDENT]) {
     r->next = r->stored ? r->stored : x;
     loss_output_of(out, r, b->emit[STUDENT]);
@@ -364,6 +366,7 @@ static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_r
 }
 
 static inline void loss_rows(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward) {
+  if (c->rows == 0 || (b->small && b->small(b, kernel, c, backward))) return;
   real scratch[GROUP] __attribute__((aligned(64)));
   const bool many = c->rows * c->n > FOLLOW, far = c->n > 2 * GROUP && many;
   const bool cached = !b->before && c->n > 0 && c->plan != PLAN_STREAM && c->n <= (far ? RUN * GROUP : EXP_CACHED);

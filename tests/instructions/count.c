@@ -21,6 +21,16 @@ static smx_status log_softmax_f32(size_t rows, size_t n, const buffers *b) { ret
 static smx_status logsumexp_f32(size_t rows, size_t n, const buffers *b) { return smx_logsumexp_f32(rows, n, b->x, b->y); }
 static smx_status backward_f32(size_t rows, size_t n, const buffers *b) { return smx_softmax_backward_f32(rows, n, b->x, b->dy, b->y); }
 
+/* The loss of each row, and its gradient. */
+static smx_status losses(size_t rows, size_t n, const buffers *b, float *dx) {
+  static int64_t target[256];
+  static float loss[256];
+  for (size_t i = 0; i < rows; i++) target[i] = (int64_t)(i * 7919 % n);
+  return smx_cross_entropy_f32(NULL, rows, n, b->x, target, NULL, loss, dx, NULL);
+}
+static smx_status cross_entropy_f32(size_t rows, size_t n, const buffers *b) { return losses(rows, n, b, NULL); }
+static smx_status cross_entropy_dx_f32(size_t rows, size_t n, const buffers *b) { return losses(rows, n, b, b->y); }
+
 static smx_status columns_f32(size_t n, size_t columns, const buffers *b) {
   int64_t shape[2] = {(int64_t)n, (int64_t)columns};
   smx_tensor x = {.ndim = 2, .dtype = SMX_F32, .shape = shape, .data = b->x}, y = x;
@@ -70,6 +80,8 @@ static const struct {
     {"log_softmax", "f32", log_softmax_f32, along_rows, COUNT_OF(along_rows), ""},
     {"logsumexp", "f32", logsumexp_f32, along_rows, COUNT_OF(along_rows), ""},
     {"softmax_backward", "f32", backward_f32, along_rows, COUNT_OF(along_rows), ""},
+    {"cross_entropy", "f32", cross_entropy_f32, along_rows, COUNT_OF(along_rows), ""},
+    {"cross_entropy_dx", "f32", cross_entropy_dx_f32, along_rows, COUNT_OF(along_rows), ""},
     {"softmax", "f32", columns_f32, along_columns, COUNT_OF(along_columns), "@0"},
     {"attention_causal", "f32", prefill_f32, prefills, COUNT_OF(prefills), "x64"},
     {"attention_causal_dx", "f32", gradients_f32, prefills, COUNT_OF(prefills), "x64"},
