@@ -152,6 +152,7 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
     vreal d, p = exp_parts(x, scaled, q.ref, &d), e = (does & SUM_WATCH) && (cnt) == LANES ? v_scale_near(p, d) : v_scale(p, d); \
     if (does & SUM_WATCH) { \
       v_prefetch_far((const char *)s.src[0] + fetch_next(&next, u, i) * bytes); \
+      v_prefetch((const char *)s.src[0] + ((i) + next.near) * bytes); \
       max = v_max(x.h, max); \
       low = v_min((cnt) == LANES ? x.h : v_select(lanes_below(cnt), x.h, v_set1(R_INF)), low); \
     } \

@@ -16,12 +16,17 @@ static inline bool fetches_straight(void) {
 #endif
 }
 
-/* What a walk over a group fetches: the next group, in the order of the walk or in that of memory. */
+/* What a walk over a group fetches: the next group, in the order of the walk or in that of memory, into a farther cache. near: how many elements on lies
+ * the next block of the walk, which is brought into L1 where pages are walked together (Cascade Lake, sums of exponentials from memory 0.47 and 0.42 ns
+ * an element). */
 typedef struct fetcher {
-  size_t first, done, at;
+  size_t first, done, at, near;
   bool straight;
 } fetcher;
-SMI fetcher fetch_from(size_t first) { return (fetcher){.first = first, .straight = fetches_straight()}; }
+SMI fetcher fetch_from(size_t first) {
+  const bool straight = fetches_straight();
+  return (fetcher){.first = first, .near = straight ? 0 : PAGE, .straight = straight};
+}
 
 /* For vector u of a block, which begins with element i: where to fetch one. */
 SMI size_t fetch_next(fetcher *f, int u, size_t i) {
