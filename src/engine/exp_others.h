@@ -15,8 +15,8 @@ typedef struct others_call {
   const exp_body *b;
   const consts *k;
   const row_call *c;
-  size_t n, most;          /* most: rows at a time */
-  ptrdiff_t x_step, ahead; /* ahead: bytes from a row to one that is fetched meanwhile; 0 = nothing */
+  size_t most;     /* rows at a time */
+  ptrdiff_t ahead; /* bytes from a row to one that is fetched meanwhile; 0 = nothing */
 } others_call;
 
 /* R rows from x on, whose sums without their largest elements are known, and how many those are: w's from `first` on. */
@@ -30,9 +30,9 @@ SMI void others_settle(const others_call *o, const real *x, int R, vreal top, vr
     const size_t at = first + (size_t)a;
     w->first[at] = -1;
     if (count[q] > 1) {
-      const span s = {.n = o->n, .src = {x + a * o->x_step}};
-      exp_sum again = {.s = &s, .k = o->k, .ref = k_of(max[q]) - 1, .skip = o->b->scores->find(&s, o->k, 0, 0, o->n, max[q])};
-      total[q] = o->b->scores->sum(&again, 0, o->n);
+      const span s = {.n = o->c->n, .src = {x + a * o->c->src_step[0]}};
+      exp_sum again = {.s = &s, .k = o->k, .ref = k_of(max[q]) - 1, .skip = o->b->scores->find(&s, o->k, 0, 0, o->c->n, max[q])};
+      total[q] = o->b->scores->sum(&again, 0, o->c->n);
       w->first[at] = (int64_t)again.skip;
     }
     w->top[at] = max[q];
@@ -44,28 +44,28 @@ SMI void others_settle(const others_call *o, const real *x, int R, vreal top, vr
 /* Rows of V vectors, R at a time. */
 SMI void others_small(const others_call *o, const real *x, const int V, const int R, others_rows *w, size_t first) {
   vreal e[TOGETHER][SMALL_VECTORS], top, tops;
-  const vreal sum = small_sums(x, o->x_step, (int)(o->n - (size_t)(V - 1) * LANES), V, R, e, &top, &tops, o->ahead);
+  const vreal sum = small_sums(x, o->c->src_step[0], (int)(o->c->n - (size_t)(V - 1) * LANES), V, R, e, &top, &tops, o->ahead);
   others_settle(o, x, R, top, sum, tops, w, first);
 }
 #define OTHERS_SMALL(V, R) \
   NOINLINE void others_small_##V(const others_call *o, const real *x, size_t rows, others_rows *w) { \
     size_t a = 0; \
-    for (; a + R <= rows; a += R) others_small(o, x + (ptrdiff_t)a * o->x_step, V, R, w, a); \
-    for (; a < rows; a++) others_small(o, x + (ptrdiff_t)a * o->x_step, V, 1, w, a); \
+    for (; a + R <= rows; a += R) others_small(o, x + (ptrdiff_t)a * o->c->src_step[0], V, R, w, a); \
+    for (; a < rows; a++) others_small(o, x + (ptrdiff_t)a * o->c->src_step[0], V, 1, w, a); \
   }
 SMALL_ALL(OTHERS_SMALL)
 
 /* At most four rows of at most a page. */
 NOINLINE void others_page(const others_call *o, const real *x, size_t rows, others_rows *w) {
   vreal top, tops;
-  const vreal sum = page_sums(x, o->x_step, o->n, (int)rows, NULL, 0, o->ahead, NULL, &top, &tops);
+  const vreal sum = page_sums(x, o->c->src_step[0], o->c->n, (int)rows, NULL, 0, o->ahead, NULL, &top, &tops);
   others_settle(o, x, (int)rows, top, sum, tops, w, 0);
 }
 
 /* Of a call whose scores are x: several rows of at most a page, or one that fits registers. */
 static inline bool others_fit(const row_call *c, others_call *o, const exp_body *b, const consts *k) {
   const bool fits = c->n <= (size_t)SMALL_VECTORS * LANES;
-  *o = (others_call){.b = b, .k = k, .c = c, .n = c->n, .most = fits ? OTHERS_ROWS : TOGETHER, .x_step = c->src_step[0]};
+  *o = (others_call){.b = b, .k = k, .c = c, .most = fits ? OTHERS_ROWS : TOGETHER};
   return c->n > 0 && c->n <= PAGE && (fits || c->rows > 1);
 }
 
@@ -75,14 +75,20 @@ SMI size_t others_sums(others_call *o, size_t row, others_rows *w) {
   static void (*const by_vectors[])(const others_call *, const real *, size_t, others_rows *) = {SMALL_ALL(OTHERS_NAME)};
 #undef OTHERS_NAME
   const row_call *c = o->c;
-  const real *const x = (const real *)c->src[0] + (ptrdiff_t)row * o->x_step;
+  const ptrdiff_t step = c->src_step[0];
+  const real *const x = (const real *)c->src[0] + (ptrdiff_t)row * step;
   const size_t rows = c->rows - row < o->most ? c->rows - row : o->most;
-  const bool follow = c->rows > FOLLOW / o->n && row + 2 * o->most <= c->rows;
-  o->ahead = follow ? (ptrdiff_t)o->most * o->x_step * (ptrdiff_t)sizeof(real) : 0;
-  (o->most > TOGETHER ? by_vectors[(o->n - 1) / LANES] : others_page)(o, x, rows, w);
+  const bool follow = c->rows > FOLLOW / c->n && row + 2 * o->most <= c->rows;
+  o->ahead = follow ? (ptrdiff_t)o->most * step * (ptrdiff_t)sizeof(real) : 0;
+  (o->most > TOGETHER ? by_vectors[(c->n - 1) / LANES] : others_page)(o, x, rows, w);
   for (size_t a = rows; a % TOGETHER; a++) w->others[a] = 0;
   for (size_t a = 0; a < rows; a += TOGETHER) d_log1p_four(w->others + a, w->log1p + a);
   return rows;
+}
+
+/* What these say of row a. */
+SMI exp_row others_row(const others_rows *w, size_t a) {
+  return (exp_row){.top = w->top[a], .max = (double)w->top[a], .others = w->others[a], .log1p = w->log1p[a], .log = (real)w->log1p[a]};
 }
 
 /* The logarithms of a row. stream: past the caches, whole lines. */
@@ -109,7 +115,7 @@ SMI bool others_all(const exp_body *b, const row_kernel *kernel, row_call *c, ex
   for (size_t row = 0, rows; row < c->rows; row += rows) {
     rows = others_sums(&o, row, &w);
     for (size_t a = 0; a < rows; a++) {
-      const exp_row r = {.top = w.top[a], .max = (double)w.top[a], .others = w.others[a], .log1p = w.log1p[a], .log = (real)w.log1p[a]};
+      const exp_row r = others_row(&w, a);
       s.src[0] = (const real *)c->src[0] + (ptrdiff_t)(row + a) * c->src_step[0];
       s.dst[0] = (real *)c->dst[0] + (ptrdiff_t)(row + a) * c->dst_step[0];
       if (r.others != r.others) run_row(kernel, c, row + a);

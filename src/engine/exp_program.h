@@ -38,15 +38,19 @@ NOINLINE real exp_of(const exp_row *r, real h, real l) {
   return v_first(exp_term((score){v_set1(h), v_set1(l)}, true, r->ref, &d));
 }
 
+/* What weights are made with, of all terms. */
+static inline void exp_settle_sum(exp_row *r, double sum) {
+  r->inv = (real)(1.0 / sum);
+  r->tiny = (real)((double)R_TINY * sum);
+  r->one = (real)sum;
+}
 /* The scalars that follow from the sums. top, top_l: the largest score as the terms have it, shift subtracted. */
 static inline void exp_settle(const exp_body *b, const span *s, const consts *k, exp_row *r, double sum, double other) {
   if (b->extra) {
     real x = b->extra(s, k);
     if (x > -R_INF) sum += (double)exp_of(r, x - r->shift, 0);
   }
-  r->inv = (real)(1.0 / sum);
-  r->tiny = (real)((double)R_TINY * sum);
-  r->one = (real)sum;
+  exp_settle_sum(r, sum);
   if (!b->others) return;
   double factor = b->scaled ? (double)k->v[0] + (double)k->v[1] : 1;
   r->max = (double)r->shift * factor + ((double)r->top + (double)r->top_l);

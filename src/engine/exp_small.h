@@ -37,6 +37,13 @@ static inline void small_odd_row(const small_rows *w, size_t row) {
   if (run_program(w->kernel, &c) && w->c && c.on_empty == SMX_EMPTY_ERROR && w->c->first_empty < 0) w->c->first_empty = (int64_t)row;
 }
 
+/* The terms of x but those of the largest elements, which are counted. */
+SMI vreal less_top(vreal term, vreal x, real top, vreal *count) {
+  const vmask largest = v_eq(x, v_set1(top));
+  *count = v_add(*count, v_select(largest, v_set1(1), v_set1(0)));
+  return v_select(largest, v_set1(0), term);
+}
+
 /* R rows of V vectors: their terms, to e, and the folds of those. top: the largest elements. tops: the terms of those are left out of the
  * sums, and *tops is how many they are; what lies `ahead` bytes behind x is fetched. */
 SMI vreal small_sums(const real *x, ptrdiff_t step, int last, const int V, const int R, vreal e[TOGETHER][SMALL_VECTORS], vreal *top,
@@ -66,10 +73,7 @@ SMI vreal small_sums(const real *x, ptrdiff_t step, int last, const int V, const
     for (int v = 0; v < V; v++) {
       const vreal x_v = e[a][v], k = exp_k(x_v);
       acc[v] = e[a][v] = v_scale(exp_poly(exp_reduce(x_v, k)), v_sub(k, from));
-      if (!tops) continue;
-      const vmask largest = v_eq(x_v, v_set1(most[a * QUARTER_LANES]));
-      acc[v] = v_select(largest, v_set1(0), acc[v]);
-      count[a] = v_add(count[a], v_select(largest, v_set1(1), v_set1(0)));
+      if (tops) acc[v] = less_top(acc[v], x_v, most[a * QUARTER_LANES], count + a);
     }
     fold[a] = small_fold(acc, V);
   }
@@ -125,11 +129,7 @@ SMI vreal page_terms(const real *x, real *e, size_t n, real ref, ptrdiff_t ahead
     if (ahead) v_prefetch((const char *)(x + (i)) + ahead); \
     if (e) put(e, i, cnt, term); \
     if (due && u == VPB - 1 && (i) / BLOCK % 2) exp_due_write(due, DUE_ELEMENTS); \
-    if (tops) { \
-      const vmask largest = v_eq(h, v_set1(top)); \
-      term = v_select(largest, v_set1(0), term); \
-      count = v_add(count, v_select(largest, v_set1(1), v_set1(0))); \
-    } \
+    if (tops) term = less_top(term, h, top, &count); \
     acc[u] = v_add(acc[u], term); \
   }
   WALK(0, n, STEP)
