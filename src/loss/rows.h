@@ -238,9 +238,10 @@ SMI real loss_least(const exp_row *e, real coef) {
   while (least * e->inv * size < R_TINY) least = r_from(r_bits(least) + 1);
   return least < e->tiny ? e->tiny : least;
 }
+SMI bool loss_parts_fit(const loss_row *r) { return r->side[STUDENT].shift == 0 && r->coef[0] >= -R_MAX && r->coef[0] <= R_MAX; }
 /* What loss_parts_of needs to know of a row that is settled. */
-SMI void loss_ready(loss_row *r) {
-  if (r->coef[0] >= -R_MAX && r->coef[0] <= R_MAX) r->least = loss_least(&r->side[STUDENT], r->coef[0]);
+SMI void loss_ready(const loss_body *b, loss_row *r) {
+  if (b->side[STUDENT] && r->wanted && loss_parts_fit(r)) r->least = loss_least(&r->side[STUDENT], r->coef[0]);
 }
 
 /* loss_plain_value of the student, bit for bit, for coefficients that are finite and rows without a shift, at the speed of memory: what is flushed is
@@ -281,7 +282,6 @@ SMI void loss_parts_of(const loss_row *r, score_fn *f, bool scaled, const bool p
   const uint64_t place = (uint64_t)(r->target - (int64_t)s.origin) - first;
   if (r->target >= 0 && place < n) y[first + place] = v_first(v_clean(v_set1(r->at_target)));
 }
-SMI bool loss_parts_fit(const loss_row *r) { return r->side[STUDENT].shift == 0 && r->coef[0] >= -R_MAX && r->coef[0] <= R_MAX; }
 /* otherwise: what writes other rows. */
 #define LOSS_PARTS_OF(name, score, scaled, otherwise) \
   NOINLINE void name##_fast(const loss_row *r, size_t i, size_t n) { \

@@ -5,35 +5,22 @@
 #include "engine/exp_others.h"
 #include "stages.h"
 
-/* What the sums of row a say of the student, as loss_settle_side has it. */
-SMI void loss_short_side(loss_row *r, const others_rows *w, size_t a) {
-  const double top = (double)w->top[a], sum = w->sum[a];
-  r->side[STUDENT] = (exp_row){.ref = k_of(w->top[a]) - 1,
-                               .tiny = (real)((double)R_TINY * sum),
-                               .inv = (real)(1.0 / sum),
-                               .one = (real)sum,
-                               .top = w->top[a],
-                               .log = (real)w->log1p[a],
-                               .log1p = w->log1p[a],
-                               .max = top,
-                               .others = w->others[a]};
-}
-
 /* The row that r->on shows, ordinary and with a target. Of its largest element only whether the target is it is known. */
 SMI void loss_short_row(const loss_body *b, const row_call *c, loss_row *r, double *pick, const others_rows *w, size_t a) {
-  const span *s = &r->on[STUDENT];
+  const real *x = r->on[STUDENT].src[0];
+  exp_row *e = &r->side[STUDENT];
   loss_ways_out(b, c, r);
-  for (int p = 0; p < SMX_MAX_PORTS; p++)
-    if (b->along >> p & 1 && s->src[p]) pick[p] = (double)s->src[p][r->target];
-  loss_short_side(r, w, a);
-  r->h[STUDENT] = s->src[0][r->target], r->l[STUDENT] = 0;
-  const bool largest = r->h[STUDENT] == w->top[a] && (w->first[a] < 0 || w->first[a] == r->target);
+  loss_pick(b, r, pick);
+  *e = others_row(w, a);
+  e->ref = k_of(e->top) - 1;
+  exp_settle_sum(e, w->sum[a]);
+  r->h[STUDENT] = x[r->target], r->l[STUDENT] = 0;
+  const bool largest = r->h[STUDENT] == e->top && (w->first[a] < 0 || w->first[a] == r->target);
   r->top[STUDENT] = largest ? r->target : -1;
   b->settle(r);
-  if (!r->dx[STUDENT]) return;
-  loss_ready(r);
-  r->next = s->src[0];
-  b->emit[STUDENT](r, 0, r->n);
+  loss_ready(b, r);
+  r->next = x;
+  if (r->dx[STUDENT]) b->emit[STUDENT](r, 0, r->n);
 }
 
 /* As loss_body.small. */

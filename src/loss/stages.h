@@ -71,7 +71,7 @@ static inline void loss_row_of(const loss_body *b, const row_call *c, row_state 
   r->total = st->kept.total, r->pick = st->kept.pick, r->stored = NULL, r->next = r->on[STUDENT].src[0] + GROUP;
   for (int i = 0; i < ROW_COEFS; i++) r->coef[i] = (real)st->kept.coef[i];
   r->at_target = (real)st->kept.at_target;
-  if (b->side[STUDENT] && st->stage == STAGE_GRADIENT) loss_ready(r);
+  if (st->stage == STAGE_GRADIENT) loss_ready(b, r);
 }
 
 static inline bool loss_side_stage(int stage) { return stage == STAGE_STUDENT || stage == STAGE_TEACHER; }
@@ -136,9 +136,10 @@ static inline void loss_begin(const loss_body *b, const row_call *c, row_state *
 }
 
 /* What the row holds at the target, if this piece of it does. */
-static inline void loss_pick(const loss_body *b, const row_call *c, const loss_row *r, double *pick) {
+static inline void loss_pick(const loss_body *b, const loss_row *r, double *pick) {
+  const span *s = &r->on[STUDENT];
   for (int p = 0; p < SMX_MAX_PORTS; p++)
-    if (b->along >> p & 1 && c->src[p]) pick[p] = (double)((const real *)c->src[p])[r->target - (int64_t)c->origin];
+    if (b->along >> p & 1 && s->src[p]) pick[p] = (double)s->src[p][r->target - (int64_t)s->origin];
 }
 
 static inline void loss_pass(const loss_body *b, const row_call *c, row_state *st, row_part *parts, bool backward) {
@@ -165,7 +166,7 @@ static inline void loss_pass(const loss_body *b, const row_call *c, row_state *s
   uint64_t ahead = (uint64_t)(r.target - (int64_t)c->start);
   if (r.target >= 0 && ahead < c->count) {
     parts[ahead / GROUP].hit = true;
-    loss_pick(b, c, &r, parts[ahead / GROUP].pick);
+    loss_pick(b, &r, parts[ahead / GROUP].pick);
   }
 }
 
@@ -329,9 +330,7 @@ static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_r
   r->total = total, r->pick = pick;
   loss_row_at(b, c, row, r);
   if (r->ignored) return false;
-  if (r->target >= 0)
-    for (int p = 0; p < SMX_MAX_PORTS; p++)
-      if (b->along >> p & 1 && r->on[STUDENT].src[p]) pick[p] = (double)r->on[STUDENT].src[p][r->target];
+  if (r->target >= 0) loss_pick(b, r, pick);
   for (int stage = STAGE_EARLY; stage < STAGE_GRADIENT; stage++) {
     if (!loss_wants(b, r, stage)) continue;
     side_found found = SIDE_DONE;
@@ -349,7 +348,7 @@ static inline bool loss_cached_row(const loss_body *b, const row_call *c, loss_r
   }
   const real *const x = r->on[STUDENT].src[0];
   b->settle(r);
-  if (b->side[STUDENT]) loss_ready(r);
+  loss_ready(b, r);
   if (far && r->stream && r->dx[STUDENT] && !r->dx[TEACHER] && b->side[STUDENT]) {
     r->next = r->stored ? r->stored : x;
     loss_output_of(out, r, b->emit[STUDENT]);
