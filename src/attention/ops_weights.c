@@ -201,10 +201,10 @@ SMI vreal exponential_of(const attn_call *c, vreal z) {
   return v_exp(v_select(v_lt(most, z), most, z));
 }
 
-/* Weights and their sum; of the absolute values for the norm l1. */
-#define DIRECT(name) \
+/* Weights and their sum; of the absolute values for the norm l1, where they may be negative. */
+#define DIRECT(name, negative) \
   static void name##_weigh(const attn_call *c, const attn_row *row, weighing *w) { \
-    bool absolute = c->param[0] == SMX_ATTENTION_NORM_L1; \
+    const bool absolute = negative && c->param[0] == SMX_ATTENTION_NORM_L1; \
     LANE_SUM(sum); \
     (void)row; \
     direct_open(c, w); \
@@ -215,13 +215,13 @@ SMI vreal exponential_of(const attn_call *c, vreal z) {
     } \
     w->a[0] = v_fold(sum); \
   }
-DIRECT(sigmoid)
-DIRECT(relu)
-DIRECT(elu)
-DIRECT(identity)
-DIRECT(softplus)
-DIRECT(taylor)
-DIRECT(exponential)
+DIRECT(sigmoid, false)
+DIRECT(relu, false)
+DIRECT(elu, false)
+DIRECT(identity, true)
+DIRECT(softplus, false)
+DIRECT(taylor, true)
+DIRECT(exponential, false)
 
 /* f->lse is that of a divisor which the sum of the weights may not be; a NaN among the weights is one in their sum. */
 static void divide(finished *f, double divisor, double sum) {

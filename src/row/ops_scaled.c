@@ -259,7 +259,7 @@ EXP_KERNEL(clipped_grad)
 
 SMI consts gated_setup(const row_call *c, const span *s) {
   (void)c;
-  vreal g = v_set1(*s->src[1]), e = v_exp(v_sub(v_set1(0), v_abs(g))), up = v_add(e, v_set1(1));
+  vreal g = v_set1(*s->src[1]), e = v_exp_down(v_sub(v_set1(0), v_abs(g))), up = v_add(e, v_set1(1));
   real scale = v_first(v_div(v_select(v_lt(g, v_set1(0)), v_mul(e, v_set1(2)), v_set1(2)), up));
   real other = v_first(v_div(v_select(v_lt(g, v_set1(0)), v_set1(1), e), up)); /* 1 - sigmoid */
   return (consts){{*s->src[1] == *s->src[1] ? scale : r_nan(), other}};

@@ -60,6 +60,12 @@ SMI vreal v_exp(vreal x) {
   return v_select(v_eq(x, x), y, v_set1(r_nan()));
 }
 
+/* The same for x <= 0, whose powers of two are all in range: down to one less than MIN_EXP, where p decides. */
+SMI vreal v_exp_down(vreal x) {
+  vreal k, p = v_exp_pair(x, &k), y = v_flush(v_scale_near(p, k), k, v_set1(MIN_EXP - 1));
+  return v_select(v_eq(x, x), v_flush(y, y, v_set1(R_TINY)), v_set1(r_nan()));
+}
+
 /* e^x - 1 for 0 <= x < 80, with full relative accuracy at 0: 2^k (e^t - 1) + (2^k - 1). */
 SMI vreal v_expm1_pos(vreal x) {
   vreal k = exp_k(x), t = exp_reduce(x, k), q = v_set1(exp_coefficients[0]);
@@ -78,7 +84,7 @@ SMI vreal v_tanh(vreal x) {
 
 /* 1 - tanh^2 x = 4 q / (1 + q)^2 with q = e^(-2|x|): no cancellation anywhere. */
 SMI vreal v_sech2(vreal x) {
-  vreal q = v_exp(v_mul(v_abs(x), v_set1(-2))), d = v_add(q, v_set1(1));
+  vreal q = v_exp_down(v_mul(v_abs(x), v_set1(-2))), d = v_add(q, v_set1(1));
   return v_div(v_mul(q, v_set1(4)), v_mul(d, d));
 }
 
@@ -118,11 +124,11 @@ SMI vreal v_log1p_unit(vreal d) {
 
 /* 1 / (1 + e^-x), and log(1 + e^x) = max(x, 0) + log(1 + e^-|x|). */
 SMI vreal v_sigmoid(vreal x) {
-  vreal e = v_exp(v_sub(v_set1(0), v_abs(x)));
+  vreal e = v_exp_down(v_sub(v_set1(0), v_abs(x)));
   return v_div(v_select(v_lt(x, v_set1(0)), e, v_set1(1)), v_add(v_set1(1), e));
 }
 SMI vreal v_softplus(vreal x) {
-  vreal log = v_log1p_unit(v_exp(v_sub(v_set1(0), v_abs(x))));
+  vreal log = v_log1p_unit(v_exp_down(v_sub(v_set1(0), v_abs(x))));
   return v_select(v_eq(x, x), v_add(v_max(x, v_set1(0)), log), x);
 }
 
