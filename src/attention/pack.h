@@ -13,14 +13,17 @@ static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to
 
 /* ---- what is read next ---- */
 
-/* Memory is what few queries wait for. While some panels of 64 rows are worked on, as many rows that come next are fetched, in streams, two
- * neighbouring lines at once: a core that does not fetch straight on reads four streams faster than one, and many at once make it wait. */
+/* Memory is what few queries wait for. While some rows are worked on, rows that come soon are fetched, two neighbouring lines at once. Most cores read
+ * several streams faster than one, and many at once make them wait; one that fetches straight on does so by itself where it sees lines read or asked
+ * for in their order, little ahead of their use. Keys are turned over 16 at a time, which is another order, so the lines of the next 16 are read
+ * before (Zen 4, of the rate of reading alone: 0.93 to 1.05; by hints, however far ahead, 0.65 to 0.85). */
 enum { LINE = 64, STREAMS = 4, PAIR = 2 * LINE };
 typedef struct ahead {
   const char *at;           /* NULL: nothing is fetched */
   int64_t step, bytes, far; /* from row to row, of a row, from stream to stream */
   int64_t column, left;     /* of the row; rows of a stream */
   int stream, streams;
+  const char *read, *end; /* what is read instead: rows without gaps */
 } ahead;
 
 SMI void fetch_pair(ahead *a) {
@@ -36,6 +39,7 @@ SMI void fetch_pair(ahead *a) {
 SMI void fetch(ahead *a, int64_t bytes) {
   for (int64_t x = 0; x < bytes; x += PAIR) fetch_pair(a);
 }
+SMI void read_lines(const char *p, int64_t bytes) { _Pragma("GCC unroll 8") for (int64_t x = 0; x < bytes; x += LINE) v_read(p + x); }
 
 /* ---- rows as they lie, and packed ---- */
 

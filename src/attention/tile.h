@@ -15,9 +15,10 @@ enum { COLS = 4, SIDE = 4 };
 #else
 enum { COLS = 1, SIDE = 2 };
 #endif
+enum { WIDE = 8 };                /* of one or two rows, which memory waits for: values are then read in the order in which they lie */
 enum { PITCH = ATTN_SPLIT + 16 }; /* of the scores of a row: not a multiple of a page */
 
-#define ALL_COLS(c, n) _Pragma("GCC unroll 4") for (int c = 0; c < (n); c++)
+#define ALL_COLS(c, n) _Pragma("GCC unroll 8") for (int c = 0; c < (n); c++)
 #define ALL_ROWS(r, n) _Pragma("GCC unroll 6") for (int r = 0; r < (n); r++)
 
 /* ---- scores ---- */
@@ -60,22 +61,24 @@ SMI real score_some(int rows, const real *q, const real *k, int64_t d, const rea
 /* The same with keys as they lie, turned over on the way; d is a multiple of COLUMNS. For a block that is alone: to pack a panel would cost more than
  * its products do. */
 SMI real score_direct(int rows, int store, const real *q, const rows_at *k, int64_t d, const real *scale, real *z, real *top) {
-  const int n = rows <= 2 ? 2 : 1;
   const int64_t bytes = store_bytes(store);
   vreal low = v_set1(R_INF);
   ahead next = *k->next;
-  for (int at = 0; at < VPB; at += n) {
+  for (int at = 0; at < VPB; at++) {
     vreal a[ATTN_BLOCK][SIDE];
-    ALL_ROWS(r, ATTN_BLOCK) ALL_COLS(c, n) a[r][c] = v_set1(0);
-    for (int64_t x = 0; x < d; x += COLUMNS) ALL_COLS(c, n) {
-        vreal b[COLUMNS];
-        columns_as(store, k->at + (at + c) * LANES * k->step + x * bytes, k->step, b);
-        _Pragma("GCC unroll 8") for (int i = 0; i < COLUMNS; i++) {
-          ALL_ROWS(r, rows) a[r][c] = v_fma(v_set1(q[(x + i) * ATTN_BLOCK + r]), b[i], a[r][c]);
-          if (i * LANES * bytes % (2 * PAIR) == 0) fetch(&next, 2 * PAIR);
-        }
+    ALL_ROWS(r, ATTN_BLOCK) a[r][0] = v_set1(0);
+    const char *read = next.end - next.read >= LANES * k->step ? next.read : NULL;
+    for (int64_t x = 0; x < d; x += COLUMNS) {
+      vreal b[COLUMNS];
+      if (read) read_lines(read + x * LANES * bytes, COLUMNS * LANES * bytes);
+      columns_as(store, k->at + at * LANES * k->step + x * bytes, k->step, b);
+      _Pragma("GCC unroll 8") for (int i = 0; i < COLUMNS; i++) {
+        ALL_ROWS(r, rows) a[r][0] = v_fma(v_set1(q[(x + i) * ATTN_BLOCK + r]), b[i], a[r][0]);
+        if (i * LANES * bytes % PAIR == 0) fetch(&next, PAIR);
       }
-    low = put_scores(rows, n, a, scale, z + at * LANES, top, low);
+    }
+    if (read) next.read += LANES * k->step;
+    low = put_scores(rows, 1, a, scale, z + at * LANES, top, low);
   }
   *k->next = next;
   return v_hmin(low);
@@ -96,12 +99,14 @@ SMI void values_some(int rows, int cols, int store, bool fetches, const real *w,
   const int64_t bytes = store_bytes(store);
   ahead next;
   if (fetches) next = *v->next;
-  vreal a[ATTN_BLOCK][COLS];
+  vreal a[ATTN_BLOCK][WIDE];
   ALL_ROWS(r, ATTN_BLOCK) ALL_COLS(c, cols) a[r][c] = r < rows ? v_load(o + r * o_pitch + c * LANES) : v_set1(0);
   for (int j = 0; j < keys; j++) {
-    vreal b[COLS];
-    ALL_COLS(c, cols) b[c] = load_as(store, v->at + j * v->step + (x + c * LANES) * bytes);
-    if (fetches) fetch(&next, cols * LANES * bytes);
+    vreal b[WIDE];
+    ALL_COLS(c, cols) {
+      b[c] = load_as(store, v->at + j * v->step + (x + c * LANES) * bytes);
+      if (fetches && c * LANES * bytes % PAIR == 0) fetch(&next, PAIR);
+    }
     ALL_ROWS(r, rows) {
       const vreal s = v_set1(w[r * by.row_step + j * by.key_step]);
       ALL_COLS(c, cols) a[r][c] = v_fma(s, b[c], a[r][c]);
@@ -115,6 +120,8 @@ SMI void values_some(int rows, int cols, int store, bool fetches, const real *w,
 SMI void values_rows(int rows, int store, bool fetches, const real *w, lay by, const rows_at *v, int keys, real *o, int64_t o_pitch,
                      int64_t columns) {
   int64_t x = 0;
+  if (rows <= 2)
+    for (; x + WIDE * LANES <= columns; x += WIDE * LANES) values_some(rows, WIDE, store, fetches, w, by, v, x, keys, o + x, o_pitch);
   for (; x + COLS * LANES <= columns; x += COLS * LANES) values_some(rows, COLS, store, fetches, w, by, v, x, keys, o + x, o_pitch);
   for (; COLS > 1 && x < columns; x += LANES) values_some(rows, 1, store, fetches, w, by, v, x, keys, o + x, o_pitch);
 }

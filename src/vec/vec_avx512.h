@@ -23,6 +23,10 @@ SMI void v_stream(real *p, vreal x) { V(stream)(p, x); }
 SMI void v_stream_end(void) { _mm_sfence(); }
 SMI void v_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 SMI void v_prefetch_far(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
+SMI void v_read(const void *p) {
+  const __m128i x = _mm_loadu_si128((const __m128i *)p);
+  __asm__ volatile("" ::"x"(x));
+}
 SMI vreal v_set1(real c) { return V(set1)(c); }
 SMI vreal v_load_n(const real *p, int n, real fill) { return V(mask_loadu)(v_set1(fill), m_first(n), p); }
 SMI void v_store_n(real *p, int n, vreal x) { V(mask_storeu)(p, m_first(n), x); }

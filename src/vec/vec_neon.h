@@ -54,6 +54,7 @@ SMI void v_stream(real *p, vreal x) { v_store(p, x); }
 SMI void v_stream_end(void) {}
 SMI void v_prefetch(const void *p) { __builtin_prefetch(p); }
 SMI void v_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
+SMI void v_read(const void *p) { v_prefetch(p); }
 SMI vreal v_load_n(const real *p, int n, real fill) {
   real t[LANES];
   for (int i = 0; i < LANES; i++) t[i] = i < n ? p[i] : fill;

@@ -63,7 +63,8 @@ SMI void v_stream(real *p, vreal x) { v_store(p, x); } /* p is 64-byte aligned; 
 SMI void v_stream_end(void) {}
 SMI void v_prefetch(const void *p) { __builtin_prefetch(p); }
 SMI void v_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); } /* not into the nearest cache */
-SMI vreal v_load_n(const real *p, int n, real fill) {                   /* 0 <= n <= LANES; reads n elements only */
+SMI void v_read(const void *p) { v_prefetch(p); }     /* 16 bytes are read and dropped where a core follows reads rather than hints */
+SMI vreal v_load_n(const real *p, int n, real fill) { /* 0 <= n <= LANES; reads n elements only */
   real t[LANES];
 #pragma GCC unroll 1
   for (int i = 0; i < LANES; i++) t[i] = i < n ? p[i] : fill;
