@@ -13,7 +13,7 @@ enum {
   ATTN_PANELS = ATTN_SPLIT / ATTN_PANEL,
   ATTN_BLOCK = 6,       /* rows that the inner loops hold in registers */
   ATTN_TILE = 48,       /* rows whose scores of one split lie in scratch memory */
-  ATTN_CHUNK = 768,     /* rows of a task, at most: they share the packed keys of a split */
+  ATTN_CHUNK = 1024,    /* rows of a task, at most: they share the packed keys of a split */
   ATTN_KEYS = 192,      /* keys that meet all rows together for their gradients */
   ATTN_MAX_HEAD = 512,  /* widths of q, k and of v */
   ATTN_STATE_HEAD = 16, /* numbers of a stored state before o: whether any key was visible, ref, shift, gain, scalars */

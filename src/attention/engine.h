@@ -236,6 +236,8 @@ static inline void widen_block(block *b, int64_t low, int64_t high) {
   if (high < b->all_high) b->all_high = high;
 }
 static inline bool block_sees(const block *b, int p) { return b->low < (p + 1) * ATTN_PANEL && b->high > p * ATTN_PANEL; }
+/* Of panel p, the keys up to the last that some row sees. */
+static inline int block_reach(const block *b, int p) { return (int)clamp(b->high - p * ATTN_PANEL, 0, ATTN_PANEL); }
 static inline bool block_agrees(const block *b, int p) { return b->all_low <= p * ATTN_PANEL && b->all_high >= (p + 1) * ATTN_PANEL; }
 
 /* Which of 64 scores are visible. */

@@ -174,7 +174,7 @@ static void store_values(work *w, const attn_row *row, real lse) {
 }
 
 static void store_empty(work *w, attn_row *row, double *sums) {
-  finished f = {{0}, -(double)R_INF};
+  finished f = {.lse = -(double)R_INF};
   if (w->c->on_empty == SMX_EMPTY_ERROR) {
     if (w->t->first_empty < 0) w->t->first_empty = row->i * w->h->groups + row->g;
     return;
@@ -188,7 +188,7 @@ static void store_empty(work *w, attn_row *row, double *sums) {
 static void store_row(work *w, int64_t r) {
   attn_row *row = w->rows + r;
   double *sums = w->sums + r * w->width;
-  finished f = {{0}, 0};
+  finished f = {.silent = !w->h->lse.data};
   if (!row->any) {
     store_empty(w, row, sums);
     return;
@@ -221,20 +221,22 @@ typedef struct key_panel {
   rows_at rows;
 } key_panel;
 
-static real score_keys(const work *w, const block *b, const key_panel *k, const real *scale, real *z, real *top) {
+/* Scores of panel p with the rows of a block, as far as one of them sees it. */
+static real score_keys(const work *w, const block *b, int p, const key_panel *k, const real *scale, real *z, real *top) {
   const real *q = w->q + b->row * w->c->d;
-  return k->packed ? score_block(b->rows, q, k->packed, w->c->d, scale, z, top) : score_rows(b->rows, q, &k->rows, w->c->d, scale, z, top);
+  if (k->packed) return score_block(b->rows, q, k->packed, block_reach(b, p), w->c->d, scale, z, top);
+  return score_rows(b->rows, q, &k->rows, w->c->d, scale, z, top);
 }
 
 static void score_panel(work *w, block *b, int64_t tile_row, int p, const key_panel *k) {
   real *z = w->z + tile_row * PITCH + p * ATTN_PANEL, *top = w->top + tile_row * LANES, scale[ATTN_BLOCK], unused[ATTN_BLOCK * LANES];
   for (int r = 0; r < ATTN_BLOCK; r++) scale[r] = w->rows[b->row + r].scale;
   if (!w->dressed && block_agrees(b, p)) {
-    if (score_keys(w, b, k, scale, z, top) > -R_INF) return;
+    if (score_keys(w, b, p, k, scale, z, top) > -R_INF) return;
   } else {
     for (int i = 0; i < ATTN_BLOCK * LANES; i++) unused[i] = 0;
     if (w->h->given.data) load_given(w, b, p, z);
-    else score_keys(w, b, k, scale, z, unused);
+    else score_keys(w, b, p, k, scale, z, unused);
     for (int r = 0; r < b->rows; r++)
       dress_row(w->c, w->h, w->rows + b->row + r, w->split * ATTN_SPLIT + p * ATTN_PANEL, z + r * PITCH, top + r * LANES, NULL);
   }
@@ -366,7 +368,7 @@ static void write_row(work *w, const tile *t, int64_t r) {
   const bool weights = w->t->weights, two = w->op->values > 1;
   real *z = w->z + r * PITCH, *second = w->second + (two ? r * PITCH : 0);
   attn_rows m = w->h->scores;
-  finished f = {{0}, 0};
+  finished f = {.silent = true};
   double mine = 1, its = 1;
   if (weights && row->any) w->op->finish(w->c, row, &f);
   if (t->parts[r].any) {

@@ -161,7 +161,8 @@ static const real ones[ATTN_BLOCK] = {1, 1, 1, 1, 1, 1};
 /* <do, v> of a block with a panel */
 static void score_grad(const work *w, const block *b, int64_t tile_row, int p, const real *packed) {
   real unused[ATTN_BLOCK * LANES] = {0};
-  score_block(b->rows, w->g + b->row * w->c->e, packed, w->c->e, ones, w->dp + tile_row * PITCH + p * ATTN_PANEL, unused);
+  score_block(b->rows, w->g + b->row * w->c->e, packed, block_reach(b, p), w->c->e, ones, w->dp + tile_row * PITCH + p * ATTN_PANEL,
+              unused);
 }
 
 /* ---- first walk: rows against splits of keys ---- */
@@ -169,7 +170,7 @@ static void score_grad(const work *w, const block *b, int64_t tile_row, int p, c
 static void score_queries(work *w, block *b, int64_t tile_row, int p, int64_t split) {
   real *z = w->z + tile_row * PITCH + p * ATTN_PANEL, scale[ATTN_BLOCK], unused[ATTN_BLOCK * LANES] = {0};
   for (int r = 0; r < ATTN_BLOCK; r++) scale[r] = w->rows[b->row + r].scale;
-  real low = score_block(b->rows, w->q + b->row * w->c->d, packed_panel(&w->a, p), w->c->d, scale, z, unused);
+  real low = score_block(b->rows, w->q + b->row * w->c->d, packed_panel(&w->a, p), block_reach(b, p), w->c->d, scale, z, unused);
   bool plain = !w->dressed && low > -R_INF && block_agrees(b, p);
   for (int r = 0; r < b->rows && !plain; r++) {
     real *bend = w->c->softcap > 0 ? w->bend + (tile_row + r) * PITCH + p * ATTN_PANEL : NULL;
@@ -289,7 +290,7 @@ static real scale_key(const row_block *n, int p, real *z) {
 static void score_keys(work *w, const row_block *n, block *b, int p) {
   real *z = w->z + b->row * PITCH + p * ATTN_PANEL, unused[ATTN_BLOCK * LANES] = {0};
   bool plain = !w->dressed && block_agrees(b, p);
-  score_block(b->rows, w->q + b->row * w->c->d, packed_panel(&w->a, p), w->c->d, ones, z, unused);
+  score_block(b->rows, w->q + b->row * w->c->d, packed_panel(&w->a, p), ATTN_PANEL, w->c->d, ones, z, unused);
   for (int r = 0; r < b->rows; r++) plain &= scale_key(n, p, z + r * PITCH) > -R_INF;
   for (int r = 0; r < b->rows && !plain; r++) {
     real *bend = w->c->softcap > 0 ? w->bend + (b->row + r) * PITCH + p * ATTN_PANEL : NULL;

@@ -51,9 +51,10 @@ static void softmax_weigh(const attn_call *c, const attn_row *row, weighing *w) 
   w->a[0] = 1;
 }
 static void softmax_finish(const attn_call *c, const attn_row *row, finished *f) {
+  const double sum = row->a[0] * row->gain;
   (void)c;
   f->factor[0] = inverse(row->a[0]);
-  f->lse = log_of(row->unit, row->a[0] * row->gain);
+  f->lse = f->silent ? sum : log_of(row->unit, sum);
 }
 /* dz = p (dp - delta) */
 SMI vreal softmax_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) {

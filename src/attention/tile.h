@@ -39,10 +39,11 @@ SMI vreal put_scores(int rows, int n, vreal a[ATTN_BLOCK][SIDE], const real *sca
   return low;
 }
 
-/* z[row][0..63] = scale[row] <q_row, k_key>, for `rows` rows of a block and a packed panel. Returns the smallest score of the block. */
-SMI real score_some(int rows, const real *q, const real *k, int64_t d, const real *scale, real *z, real *top) {
+/* z[row][0..63] = scale[row] <q_row, k_key>, for `rows` rows of a block and a packed panel, of which the first `keys` are seen. Returns the smallest
+ * score of the block. */
+SMI real score_some(int rows, const real *q, const real *k, int keys, int64_t d, const real *scale, real *z, real *top) {
   vreal low = v_set1(R_INF);
-  for (int at = 0; at < VPB; at += COLS) {
+  for (int at = 0; at < VPB && at * LANES < keys; at += COLS) {
     vreal a[ATTN_BLOCK][SIDE];
     ALL_ROWS(r, ATTN_BLOCK) ALL_COLS(c, COLS) a[r][c] = v_set1(0);
     for (int64_t x = 0; x < d; x++) {
@@ -140,8 +141,8 @@ SMI void values_rows(int rows, int store, bool fetches, const real *w, lay by, c
 #define BY_STORE(rows, store, f, ...) BY_HEIGHT(rows, f, REAL_STORE, __VA_ARGS__)
 #endif
 
-static inline real score_block(int rows, const real *q, const real *k, int64_t d, const real *scale, real *z, real *top) {
-  return BY_HEIGHT(rows, score_some, q, k, d, scale, z, top);
+static inline real score_block(int rows, const real *q, const real *k, int keys, int64_t d, const real *scale, real *z, real *top) {
+  return BY_HEIGHT(rows, score_some, q, k, keys, d, scale, z, top);
 }
 static inline real score_rows(int rows, const real *q, const rows_at *k, int64_t d, const real *scale, real *z, real *top) {
   return BY_STORE(rows, k->store, score_direct, q, k, d, scale, z, top);

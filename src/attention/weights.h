@@ -53,6 +53,7 @@ typedef struct weighing {
 /* What a finished row is made of: out = o[0] factor[0] + o[1] factor[1]. */
 typedef struct finished {
   double factor[2], lse;
+  bool silent; /* nobody asks for lse, but whether it is NaN */
 } finished;
 
 /* n pairs of a row and keys, or of a key and rows (vary): in scores and <do, v>; out weights and gradients of the scores. */
