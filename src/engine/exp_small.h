@@ -122,7 +122,7 @@ SMALL_ALL(EXP_SMALL_ROWS)
  * nothing. due: what is written meanwhile, or NULL. tops: as in small_sums, of this row. */
 SMI vreal page_terms(const real *x, real *e, size_t n, real ref, ptrdiff_t ahead, exp_due *due, real top, vreal *tops) {
   vreal acc[VPB], count = v_set1(0);
-  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
+  UNROLL_PAGE for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
 #define STEP(u, i, cnt) \
   { \
     vreal h = page_at(x, i, cnt), k = exp_k(h), term = v_scale(exp_poly(exp_reduce(h, k)), v_sub(k, v_set1(ref))); \
@@ -132,7 +132,7 @@ SMI vreal page_terms(const real *x, real *e, size_t n, real ref, ptrdiff_t ahead
     if (tops) term = less_top(term, h, top, &count); \
     acc[u] = v_add(acc[u], term); \
   }
-  WALK(0, n, STEP)
+  WALK_AS(UNROLL_PAGE, 0, n, STEP)
 #undef STEP
   if (tops) *tops = count;
   return small_fold(acc, VPB);
@@ -159,7 +159,7 @@ SMI vreal page_sums(const real *x, ptrdiff_t step, size_t n, int R, real *e, ptr
 
 SMI void page_weights(real *y, size_t n, real inv, real tiny, real one, bool peaked) {
 #define STEP(u, i, cnt) put(y, i, cnt, exp_share(at(y, i, cnt), inv, tiny, one, peaked));
-  WALK(0, n, STEP)
+  WALK_AS(UNROLL_PAGE, 0, n, STEP)
 #undef STEP
 }
 
@@ -218,7 +218,7 @@ static inline bool exp_small_rows(small_rows *w) {
 #define SMALL_NAME(V, R) exp_small_rows_##V,
   static void (*const by_vectors[])(const small_rows *) = {SMALL_ALL(SMALL_NAME)};
 #undef SMALL_NAME
-  if (w->n == 0 || w->n > (w->rows > 1 ? (size_t)PAGE : (size_t)SMALL_VECTORS * LANES)) return false;
+  if (w->n == 0 || w->n > PAGE) return false;
   w->stream = w->bypass && whole_lines(w->y, w->y_step, w->n);
   if (w->n <= (size_t)SMALL_VECTORS * LANES && !(w->stream && w->n >= DUE_FROM)) by_vectors[(w->n - 1) / LANES](w);
   else if (w->bypass) page_rows_bypass(w);

@@ -26,11 +26,11 @@ SMI vreal page_at(const real *x, size_t i, int cnt) { return cnt == LANES ? v_lo
 
 SMI vreal page_max(const real *x, size_t n) {
   vreal max[VPB];
-  UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
+  UNROLL_PAGE for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
 #define STEP(u, i, cnt) max[u] = v_max(page_at(x, i, cnt), max[u])
-  WALK(0, n, STEP)
+  WALK_AS(UNROLL_PAGE, 0, n, STEP)
 #undef STEP
-  UNROLL_BLOCK for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
+  UNROLL_PAGE for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
   return max[0];
 }
 

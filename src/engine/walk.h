@@ -79,6 +79,13 @@ SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
 #define UNROLL_LONG UNROLL_BLOCK
 #endif
 
+/* Rows of a page have no longer step than a softmax: written out, rows of 129 to 256 of f64 take a sixth less time. */
+#if SMX_REAL == 64 && defined(__AVX512F__) && !defined(V_PORTABLE)
+#define UNROLL_PAGE _Pragma("GCC unroll 8")
+#else
+#define UNROLL_PAGE UNROLL_BLOCK
+#endif
+
 /* Walks elements base .. base + n - 1, n <= GROUP, in the order of the contract: STEP(u, i, cnt) sees vector u of a block, elements i .. i + cnt
  * - 1, which belong to lanes u * LANES and on. A macro, because only a loop around local variables keeps them in registers. */
 #define WALK_AS(unroll, base, n, STEP) \
