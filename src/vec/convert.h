@@ -114,18 +114,26 @@ VECTOR_OF_HALVES(f16)
 VECTOR_OF_HALVES(bf16)
 #endif
 
+#ifndef V_HAS_PARTS
+SMI void halves_in(uint16_t *to, const uint16_t *p, int n) {
+  memset(to, 0, LANES * sizeof *to);
+  memcpy(to, p, (size_t)n * sizeof *p);
+}
+SMI void halves_out(uint16_t *p, const uint16_t *from, int n) { memcpy(p, from, (size_t)n * sizeof *p); }
+#endif
+
 /* at() and put() of an array of halves; put_f16 and put_bf16 are not for NaN. */
 #define HALF(name) \
   SMI vreal at_##name(const uint16_t *p, size_t i, int cnt) { \
-    uint16_t some[LANES] = {0}; \
+    uint16_t some[LANES]; \
     if (cnt == LANES) return v_load_##name(p + i); \
-    memcpy(some, p + i, (size_t)cnt * sizeof *p); \
+    halves_in(some, p + i, cnt); \
     return v_load_##name(some); \
   } \
   SMI void put_##name(uint16_t *p, size_t i, int cnt, vreal x) { \
     uint16_t some[LANES]; \
     v_store_##name(cnt == LANES ? p + i : some, x); \
-    if (cnt < LANES) memcpy(p + i, some, (size_t)cnt * sizeof *p); \
+    if (cnt < LANES) halves_out(p + i, some, cnt); \
   } \
   static void load_##name(const void *src, ptrdiff_t stride, size_t n, real *dst) { \
     const uint16_t *p = src; \

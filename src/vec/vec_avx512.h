@@ -135,4 +135,12 @@ SMI void v_store_bf16(uint16_t *p, vreal x) { /* not for NaN */
   _mm256_storeu_si256((__m256i *)p, _mm512_castsi512_si256(_mm512_permutexvar_epi16(upper, even)));
 }
 #define V_HAS_HALVES 1
+/* n of LANES halves; what is read is filled up with 0. */
+SMI void halves_in(uint16_t *to, const uint16_t *p, int n) {
+  _mm256_storeu_si256((__m256i *)to, _mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p));
+}
+SMI void halves_out(uint16_t *p, const uint16_t *from, int n) {
+  _mm256_mask_storeu_epi16(p, (__mmask16)((1u << n) - 1), _mm256_loadu_si256((const __m256i *)from));
+}
+#define V_HAS_PARTS 1
 #endif
