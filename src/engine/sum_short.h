@@ -50,8 +50,9 @@ SMI void short_values(const row_call *c, size_t row, const consts *with, real su
   if (i < s.n) put_first(&s, i, (int)(s.n - i), value(&s, &k, &r, i, (int)(s.n - i)));
 }
 
-/* As sum_body.small, of gradients. `add` uses no constants and does not look for NaN: one in the sum reaches every value that it should. */
-SMI bool sum_short_of(const sum_body *b, row_call *c, sum_add_fn *add, sum_value_fn *value) {
+/* As sum_body.small, of gradients. `add` uses no constants and does not look for NaN: one in the sum reaches every value that it should. ordinary:
+ * the values of rows whose sum is finite, if the first constant is 1, or NULL. */
+SMI bool sum_short_of(const sum_body *b, row_call *c, sum_add_fn *add, sum_value_fn *value, sum_value_fn *ordinary) {
   if (c->n == 0 || c->n > PAGE) return false;
   const span s = span_of(c, 0);
   const consts k = b->setup(c, &s);
@@ -62,12 +63,16 @@ SMI bool sum_short_of(const sum_body *b, row_call *c, sum_add_fn *add, sum_value
     for (size_t a = 0; a < TOGETHER; a++) fold[a] = a < rows ? short_sum(c, row + a, add) : fold[0];
     v_store(sum, v_hsums(fold[0], fold[1], fold[2], fold[3]));
     const ptrdiff_t ahead = sum_ahead(c, row, TOGETHER);
-    for (size_t a = 0; a < rows; a++) short_values(c, row + a, &k, sum[a * QUARTER_LANES], ahead, value);
+    for (size_t a = 0; a < rows; a++) {
+      const real of_row = sum[a * QUARTER_LANES];
+      if (ordinary && k.v[0] == 1 && of_row >= -R_MAX && of_row <= R_MAX) short_values(c, row + a, &k, of_row, ahead, ordinary);
+      else short_values(c, row + a, &k, of_row, ahead, value);
+    }
   }
   if (c->bypass) v_stream_end();
   return true;
 }
-#define SUM_SHORT_OF(name, add, value) \
-  NOINLINE bool name(const sum_body *b, row_call *c) { return sum_short_of(b, c, add, value); }
+#define SUM_SHORT_OF(name, add, value, ordinary) \
+  NOINLINE bool name(const sum_body *b, row_call *c) { return sum_short_of(b, c, add, value, ordinary); }
 
 #endif

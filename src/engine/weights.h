@@ -23,10 +23,16 @@ SMI vreal weights_ds(const span *s, const consts *k, const sum_row *r, size_t i,
   vreal ds = v_mul(v_mul(v_set1(k->v[0]), y), v_sub(upstream(s, y, i, cnt), v_set1((real)r->sum)));
   return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), ds));
 }
+/* The same where c is 1 and the sum finite, and so every y and, where y is not 0, every dy: a weight of 0 gives a 0 that is flushed, and nothing NaN. */
+SMI vreal weights_ordinary(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  vreal y = at(s->src[SRC_Y], i, cnt), ds = v_mul(y, v_sub(upstream(s, y, i, cnt), v_set1((real)r->sum)));
+  (void)k;
+  return v_flush(ds, v_abs(ds), v_set1(R_TINY));
+}
 SUM_SUMS_OF(weights_sums, weights_add)
 SUM_SUMS_OF(weights_and_total, weights_and_total_add)
 SUM_VALUES_OF(weights_out, weights_ds)
-SUM_SHORT_OF(weights_short, weights_add, weights_ds)
+SUM_SHORT_OF(weights_short, weights_add, weights_ds, weights_ordinary)
 static const sum_body weights_body = {.setup = setup_one, .sums = weights_sums, .emit = weights_out, .small = weights_short, .full = 1};
 SUM_KERNEL(weights)
 

@@ -193,7 +193,7 @@ SMI vreal logs_value(const span *s, const consts *k, const sum_row *r, size_t i,
 }
 SUM_SUMS_OF(logs_sums, logs_add)
 SUM_VALUES_OF(logs_out, logs_value)
-SUM_SHORT_OF(logs_short, logs_add, logs_value)
+SUM_SHORT_OF(logs_short, logs_add, logs_value, NULL)
 static const sum_body log_softmax_grad_body = {.setup = inverse_setup, .sums = logs_sums, .emit = logs_out, .small = logs_short, .full = 1};
 SUM_KERNEL(log_softmax_grad)
 
