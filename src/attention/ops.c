@@ -108,9 +108,8 @@ static void look_ahead(work *w, const panels *s, int p, const panels *then, int6
   if (fetches_straight() && look_near(w, s, p)) return;
   if (p % BLOCK_PANELS) return;
   const int64_t first = s->first + (p + BLOCK_PANELS) * ATTN_PANEL;
-  const int streams = fetches_straight() ? 1 : STREAMS;
-  if (p + BLOCK_PANELS < ATTN_PANELS && first < w->high) aim(w, s, first, BLOCK_ROWS, streams);
-  else aim(w, then, then_first, BLOCK_ROWS, streams);
+  const bool more = p + BLOCK_PANELS < ATTN_PANELS && first < w->high;
+  aim(w, more ? s : then, more ? first : then_first, BLOCK_ROWS, fetches_straight() ? 1 : STREAMS);
 }
 
 static void pack_queries(work *w) {

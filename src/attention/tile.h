@@ -11,9 +11,9 @@
 
 /* Vectors that a row of a block has in registers: 6 x 4 accumulators where there are 32 registers of 64 bytes, 6 x 1 elsewhere. */
 #if defined(__AVX512F__) && !defined(V_PORTABLE)
-enum { COLS = 4, SIDE = 4 };
+enum { COLS = 4 };
 #else
-enum { COLS = 1, SIDE = 2 };
+enum { COLS = 1 };
 #endif
 enum { WIDE = 8 };                /* of one or two rows, which memory waits for: values are then read in the order in which they lie */
 enum { PITCH = ATTN_SPLIT + 16 }; /* of the scores of a row: not a multiple of a page */
@@ -25,7 +25,7 @@ enum { PITCH = ATTN_SPLIT + 16 }; /* of the scores of a row: not a multiple of a
 
 /* n scores of some rows, vectors of keys: z = scale a. top: the largest of each row, a vector each, carried along. Returns the smallest of low and
  * these. NaN is passed over by both. */
-SMI vreal put_scores(int rows, int n, vreal a[ATTN_BLOCK][SIDE], const real *scale, real *z, real *top, vreal low) {
+SMI vreal put_scores(int rows, int n, vreal a[ATTN_BLOCK][COLS], const real *scale, real *z, real *top, vreal low) {
   ALL_ROWS(r, rows) {
     vreal m = v_load(top + r * LANES), s = v_set1(scale[r]);
     ALL_COLS(c, n) {
@@ -44,7 +44,7 @@ SMI vreal put_scores(int rows, int n, vreal a[ATTN_BLOCK][SIDE], const real *sca
 SMI real score_some(int rows, const real *q, const real *k, int keys, int64_t d, const real *scale, real *z, real *top) {
   vreal low = v_set1(R_INF);
   for (int at = 0; at < VPB && at * LANES < keys; at += COLS) {
-    vreal a[ATTN_BLOCK][SIDE];
+    vreal a[ATTN_BLOCK][COLS];
     ALL_ROWS(r, ATTN_BLOCK) ALL_COLS(c, COLS) a[r][c] = v_set1(0);
     for (int64_t x = 0; x < d; x++) {
       vreal b[COLS];
@@ -66,7 +66,7 @@ SMI real score_direct(int rows, int store, const real *q, const rows_at *k, int6
   vreal low = v_set1(R_INF);
   ahead next = *k->next;
   for (int at = 0; at < VPB; at++) {
-    vreal a[ATTN_BLOCK][SIDE];
+    vreal a[ATTN_BLOCK][COLS];
     ALL_ROWS(r, ATTN_BLOCK) a[r][0] = v_set1(0);
     const char *read = next.end - next.read >= LANES * k->step ? next.read : NULL;
     for (int64_t x = 0; x < d; x += COLUMNS) {
