@@ -32,17 +32,17 @@ static void run(const row_kernel *kernel, row_call *c) {
   smx_fpenv_leave(env);
 }
 
-static row_call weights_call(size_t rows, size_t n, size_t bytes, const void *x, void *y) {
+static inline row_call weights_call(size_t rows, size_t n, size_t bytes, const void *x, void *y) {
   row_call c = {.n = n, .rows = rows, .src = {x}, .dst = {y}, .src_step = {(ptrdiff_t)n}, .dst_step = {(ptrdiff_t)n}};
   c.plan = (row_plan)smx_plan_get();
-  c.bypass = x != y && rows * n * bytes > SMX_BYPASS && c.plan != PLAN_CACHE;
+  c.bypass = x == y || c.plan == PLAN_CACHE ? BYPASS_NOT : bypass_for(rows * n * bytes);
   return c;
 }
 
 /* Rows that fit registers or caches skip even the making of a call. */
 static void softmax(const smx_kernels *kernels, size_t rows, size_t n, size_t bytes, const void *x, void *y) {
   smx_fpenv env = smx_fpenv_enter();
-  bool done = smx_plan_get() == PLAN_AUTO && kernels->moves->softmax(rows, n, x, y, x != y && rows * n * bytes > SMX_BYPASS);
+  bool done = smx_plan_get() == PLAN_AUTO && kernels->moves->softmax(rows, n, x, y, x == y ? BYPASS_NOT : bypass_for(rows * n * bytes));
   smx_fpenv_leave(env);
   if (done) return;
   row_call c = weights_call(rows, n, bytes, x, y);
@@ -89,7 +89,7 @@ smx_status smx_softmax_backward_f32(size_t rows, size_t n, const float *y, const
   row_call c = {.n = n, .rows = rows, .dst = {dx}, .dst_step = {(ptrdiff_t)n}};
   c.src[SRC_Y] = y, c.src[SRC_DY] = dy;
   c.src_step[SRC_Y] = c.src_step[SRC_DY] = (ptrdiff_t)n;
-  c.bypass = dx != y && dx != dy && rows * n * sizeof *y > SMX_BYPASS;
+  c.bypass = dx == y || dx == dy ? BYPASS_NOT : bypass_for(rows * n * sizeof *y);
   run(&smx_isa_current()->f32.room[SMX_ROOM_row][ROW_softmax]->backward, &c);
   return SMX_OK;
 }
@@ -113,7 +113,7 @@ static void short_halves(row_store type, size_t rows, size_t n, const uint16_t *
   for (size_t some; rows; rows -= some, x += some * n, y += some * n) {
     some = rows < HALF_TILE / n ? rows : HALF_TILE / n;
     kernels->moves->load(type, x, 1, some * n, tile);
-    if (!kernels->moves->softmax(some, n, tile, tile, false)) {
+    if (!kernels->moves->softmax(some, n, tile, tile, BYPASS_NOT)) {
       row_call c = weights_call(some, n, sizeof *tile, tile, tile);
       c.params = no_params;
       kernels->room[SMX_ROOM_row][ROW_softmax]->forward.rows(&c);
@@ -129,7 +129,7 @@ static smx_status long_halves(smx_dtype dtype, size_t rows, size_t n, const uint
   float tile[HALF_TILE] __attribute__((aligned(64)));
   float *room = n <= HALF_TILE ? tile : smx_alloc(NULL, (row_halves_room(n) + 1) * sizeof *room);
   smx_status status = room ? SMX_OK : SMX_ERR_NOMEM;
-  const bool bypass = x != y && rows * n * sizeof *x > SMX_BYPASS;
+  const row_bypass bypass = x == y ? BYPASS_NOT : bypass_for(rows * n * sizeof *x);
   half_row row = {.params = no_params, .type = row_store_of(dtype), .n = n, .bypass = bypass, .scratch = room};
   for (; rows && status == SMX_OK; rows--, x += n, y += n) {
     const smx_fpenv env = smx_fpenv_enter();

@@ -232,11 +232,11 @@ static smx_status long_rows(job *j, int64_t *empty) {
 /* whole: the kernel writes what is no direct port. */
 static void choose_stores(job *j, bool whole) {
   const job_port *y = j->dst + first_full(j);
-  j->call.bypass = y->present && y->full && (y->direct || whole) && j->rows * j->n * y->bytes > SMX_BYPASS;
+  j->call.bypass = y->present && y->full && (y->direct || whole) ? bypass_for((size_t)(j->rows * j->n * y->bytes)) : BYPASS_NOT;
   for (int p = 0; p < ROW_SRC; p++)
-    if (j->src[p].present && j->src[p].data == y->data) j->call.bypass = false;
+    if (j->src[p].present && j->src[p].data == y->data) j->call.bypass = BYPASS_NOT;
   j->call.plan = (row_plan)smx_plan_get();
-  if (j->call.plan == PLAN_CACHE) j->call.bypass = false;
+  if (j->call.plan == PLAN_CACHE) j->call.bypass = BYPASS_NOT;
 }
 
 /* ---- rows that the kernel takes as they are ---- */

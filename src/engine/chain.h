@@ -16,7 +16,7 @@ static inline row_call chain_first(const row_call *c, double *note) {
   memset(one.dst, 0, sizeof one.dst);
   one.dst[0] = note;
   one.dst_step[0] = 0;
-  one.bypass = false;
+  one.bypass = BYPASS_NOT;
   one.on_empty = SMX_EMPTY_ZERO;
   return one;
 }

@@ -77,8 +77,8 @@ typedef struct exp_emit {
   const exp_row *r;
   const real *stored; /* the terms, or NULL = form them again */
   bool peaked;        /* some term may be all of S */
-  bool stream;        /* write past the caches */
-  const real *next;   /* what is read next, which streaming stores fetch meanwhile; where that is nothing, something in the cache */
+  row_bypass stream;
+  const real *next; /* what is read next, which streaming stores fetch meanwhile; where that is nothing, something in the cache */
 } exp_emit;
 
 /* The largest term is 2 p, p < 1.415: a term is all of S only where S is below this. */
@@ -259,7 +259,7 @@ SMI void exp_emit_of(const exp_emit *to, exp_value_fn *value, size_t first, size
   { \
     const vreal out = value(&q, i, cnt); \
     v_prefetch_far(q.next + (i)); \
-    if ((cnt) == LANES) put_past(y + (i), out); \
+    if ((cnt) == LANES) put_past(y + (i), out, q.stream); \
     else v_store_n(y + (i), cnt, out); \
   }
   WALK_PAIR(first, n, STEP)
@@ -277,6 +277,7 @@ NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
 /* The output of a row that is summed, for later. */
 typedef struct exp_output {
   exp_due due;
+  row_bypass bypass;
   exp_emit emit;
   exp_emit_fn *write;
   span s;
@@ -287,11 +288,16 @@ static inline void exp_output_write(const exp_due *due, size_t i, size_t n) {
   const exp_output *out = (const exp_output *)(const void *)due;
   out->write(&out->emit, i, n);
 }
+static inline exp_output exp_output_none(row_bypass bypass) {
+  exp_output out;
+  out.due.at = out.due.n = 0, out.bypass = bypass;
+  return out;
+}
 static inline void exp_output_of(exp_output *out, const span *s, const consts *k, const exp_row *r, const real *stored,
                                  exp_emit_fn *write) {
   out->s = *s, out->k = *k, out->r = *r, out->write = write;
-  out->emit = (exp_emit){
-      .s = &out->s, .k = &out->k, .r = &out->r, .stored = stored, .peaked = true, .stream = true, .next = stored ? stored : s->src[0]};
+  out->emit = (exp_emit){.s = &out->s, .k = &out->k, .r = &out->r, .stored = stored, .peaked = true, .stream = out->bypass};
+  out->emit.next = stored ? stored : s->src[0];
   out->due = exp_due_from(exp_output_write, s->dst[0], stored, s->n);
 }
 

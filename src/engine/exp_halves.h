@@ -13,7 +13,7 @@ NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
   const size_t head = (64 - (uintptr_t)y % 64) % 64;
   size_t i = head < bytes ? head : bytes;
   memcpy(y, x, i);
-  for (; i + 64 <= bytes; i += 64) put_past((real *)(void *)(y + i), v_load((const real *)(const void *)(x + i)));
+  for (; i + 64 <= bytes; i += 64) v_stream((real *)(void *)(y + i), v_load((const real *)(const void *)(x + i)));
   memcpy(y + i, x + i, bytes - i);
 }
 
@@ -42,7 +42,7 @@ NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
     const consts k = *to->k; \
     const exp_row r = *to->r; \
     const exp_emit q = {.s = &s, .k = &k, .r = &r, .stored = to->stored, .peaked = to->peaked}; \
-    const bool through = to->stream && writes_through(), aside = to->stream && !through; \
+    const bool through = to->stream == BYPASS_THROUGH, aside = to->stream == BYPASS_PAST; \
     uint16_t part[GROUP] __attribute__((aligned(64))), *const row = (uint16_t *)(void *)s.dst[0], *const y = aside ? part : row; \
     const size_t from = aside ? first : 0; \
     const uint16_t *const next = (const uint16_t *)(const void *)to->next; \
@@ -79,8 +79,8 @@ static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const h
   for (size_t g = 0; g < s->n; g += GROUP) sum += (double)b->scores->sum_store(&w, g, group_size(g, s->n));
   if (sum != sum) return false;
   exp_settle(b, s, &k, &r, sum, sum);
-  const exp_emit e = {
-      .s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < PEAKED, .stream = h->bypass && writes_through(), .next = h->next};
+  const row_bypass stream = h->bypass == BYPASS_THROUGH ? h->bypass : BYPASS_NOT;
+  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < PEAKED, .stream = stream, .next = h->next};
   for (size_t g = 0; g < s->n; g += GROUP) emit(&e, g, group_size(g, s->n));
   return true;
 }
@@ -101,7 +101,7 @@ static inline bool half_far_row(const exp_body *b, exp_emit_fn *emit, const half
 }
 
 /* The row program up to the weights; what writes anything else belongs to another kind of row. */
-static inline bool half_long_row(const row_kernel *kernel, const span *s, bool bypass) {
+static inline bool half_long_row(const row_kernel *kernel, const span *s, row_bypass bypass) {
   const row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}, .bypass = bypass};
   row_state st;
   kernel->begin(&c, &st);

@@ -91,14 +91,14 @@ SMI exp_row others_row(const others_rows *w, size_t a) {
   return (exp_row){.top = w->top[a], .max = (double)w->top[a], .others = w->others[a], .log1p = w->log1p[a], .log = (real)w->log1p[a]};
 }
 
-/* The logarithms of a row. stream: past the caches, whole lines. */
-SMI void others_out(const span *s, const consts *k, const exp_row *r, exp_value_fn *value, bool stream) {
+/* The logarithms of a row. stream: of whole lines. */
+SMI void others_out(const span *s, const consts *k, const exp_row *r, exp_value_fn *value, row_bypass stream) {
   const exp_emit w = {.s = s, .k = k, .r = r};
   real *const y = s->dst[0];
   size_t i = 0;
   for (; i + LANES <= s->n; i += LANES) {
     const vreal out = value(&w, i, LANES);
-    if (stream) put_past(y + i, out);
+    if (stream) put_past(y + i, out, stream);
     else v_store(y + i, out);
   }
   if (i < s->n) v_store_n(y + i, (int)(s->n - i), value(&w, i, (int)(s->n - i)));
@@ -111,7 +111,7 @@ SMI bool others_all(const exp_body *b, const row_kernel *kernel, row_call *c, ex
   others_call o;
   others_rows w;
   if (!others_fit(c, &o, b, &k)) return false;
-  const bool stream = c->bypass && value && whole_lines(c->dst[0], c->dst_step[0], c->n);
+  const row_bypass stream = c->bypass && value && whole_lines(c->dst[0], c->dst_step[0], c->n) ? c->bypass : BYPASS_NOT;
   for (size_t row = 0, rows; row < c->rows; row += rows) {
     rows = others_sums(&o, row, &w);
     for (size_t a = 0; a < rows; a++) {

@@ -15,7 +15,7 @@ enum { FOLLOW = 262144, AHEAD = 4 };
 enum { FAR_FROM = PAGE + PAGE / 8 };
 
 /* The output, from the terms or from the scores again. */
-static inline void exp_finish(const exp_body *b, const span *s, const consts *k, const exp_row *r, const real *stored, bool bypass) {
+static inline void exp_finish(const exp_body *b, const span *s, const consts *k, const exp_row *r, const real *stored, row_bypass bypass) {
   if (b->kind == EXP_SCALAR) {
     s->dst[0][0] = r_clean(b->scalar(s, k, r, s->n));
     return;
@@ -27,7 +27,7 @@ static inline void exp_finish(const exp_body *b, const span *s, const consts *k,
 
 /* A row that the caches hold, whose maximum is known: terms and their sum, output. The terms are kept in `store` (the output or a scratch row), or formed
  * again. Returns false, with nothing written, when the row is not an ordinary one. */
-static inline bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max, bool bypass, real *store,
+static inline bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max, row_bypass bypass, real *store,
                                   ptrdiff_t prefetch) {
   const size_t n = s->n;
   real sink = b->extra ? b->extra(s, k) : -R_INF, top = sink > max ? sink : max;
@@ -118,8 +118,7 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
   const bool cached = plan != PLAN_STREAM && !far;
   span s = span_of(c, 0), next = s;
   consts k = b->setup(c, &s), next_k = k;
-  exp_output out;
-  out.due.at = out.due.n = 0;
+  exp_output out = exp_output_none(c->bypass);
   real max = cached ? exp_largest(b, c, &s, &k) : 0;
   for (size_t r = 0; r < c->rows; r++, s = next, k = next_k) {
     real *store = !weights ? NULL : scratched ? scratch : plan == PLAN_CACHE && !c->bypass ? s.dst[0] : NULL;

@@ -24,15 +24,15 @@ typedef struct small_rows {
   ptrdiff_t x_step, y_step;
   row_call *c;
   const row_kernel *kernel;
-  bool bypass; /* write past the caches */
-  bool stream; /* the same, and every row of y starts and ends at a cache line */
+  row_bypass bypass;
+  row_bypass stream; /* the same where every row of y starts and ends at a cache line */
 } small_rows;
 
 /* A row with NaN, +inf, nothing valid or scores out of range: through the row program. */
 static inline void small_odd_row(const small_rows *w, size_t row) {
   row_call c = {.first_empty = -1};
   if (w->c) c = *w->c;
-  c.n = w->n, c.rows = 1, c.bypass = false;
+  c.n = w->n, c.rows = 1, c.bypass = BYPASS_NOT;
   c.src[0] = w->x + (ptrdiff_t)row * w->x_step, c.dst[0] = w->y + (ptrdiff_t)row * w->y_step;
   if (run_program(w->kernel, &c) && w->c && c.on_empty == SMX_EMPTY_ERROR && w->c->first_empty < 0) w->c->first_empty = (int64_t)row;
 }
@@ -102,7 +102,7 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
 #pragma GCC unroll 16
     for (int v = 0; v < V; v++) {
       vreal weight = exp_share(e[a][v], inv[q], tiny[q], sum[q], true);
-      if (w->stream) put_past(y + v * LANES, weight);
+      if (w->stream) put_past(y + v * LANES, weight, w->stream);
       else put(y, (size_t)v * LANES, v < V - 1 ? LANES : last, weight);
     }
   }
@@ -138,8 +138,8 @@ SMI vreal page_terms(const real *x, real *e, size_t n, real ref, ptrdiff_t ahead
   return small_fold(acc, VPB);
 }
 
-/* As small_sums, of R <= 4 rows of at most a page. The terms of a row out of range are not formed. due: what is written meanwhile, a row each. */
-SMI vreal page_sums(const real *x, ptrdiff_t step, size_t n, int R, real *e, ptrdiff_t e_step, ptrdiff_t ahead, exp_output *due, vreal *top,
+/* As small_sums, of R <= 4 rows of at most a page. The terms of a row out of range are not formed. due: as in page_terms. */
+SMI vreal page_sums(const real *x, ptrdiff_t step, size_t n, int R, real *e, ptrdiff_t e_step, ptrdiff_t ahead, exp_due *due, vreal *top,
                     vreal *tops) {
   vreal fold[TOGETHER], count[TOGETHER];
   real most[LANES], ref[LANES];
@@ -150,8 +150,7 @@ SMI vreal page_sums(const real *x, ptrdiff_t step, size_t n, int R, real *e, ptr
   for (int a = 0; a < R; a++) {
     const int q = a * QUARTER_LANES;
     if (!in_range(most[q])) continue;
-    fold[a] =
-        page_terms(x + a * step, e ? e + a * e_step : NULL, n, ref[q], ahead, due ? &due[a].due : NULL, most[q], tops ? count + a : NULL);
+    fold[a] = page_terms(x + a * step, e ? e + a * e_step : NULL, n, ref[q], ahead, due, most[q], tops ? count + a : NULL);
   }
   if (tops) *tops = v_hsums(count[0], count[1], count[2], count[3]);
   return v_hsums(fold[0], fold[1], fold[2], fold[3]);
@@ -163,31 +162,29 @@ SMI void page_weights(real *y, size_t n, real inv, real tiny, real one, bool pea
 #undef STEP
 }
 
-/* R <= 4 rows. scratch: room for the terms of four; their weights are left to `out`, to be written past the caches while the next four are summed.
+/* R <= 4 rows. scratch: room for the terms of one, R; its weights are left to `out`, to be written past the caches while the next row is summed.
  * NULL = the terms wait in y. */
 SMI void page_rows(const small_rows *w, size_t row, int R, real *scratch, bool follow, exp_output *out) {
   const real *x = w->x + (ptrdiff_t)row * w->x_step;
   real *y = w->y + (ptrdiff_t)row * w->y_step;
-  const ptrdiff_t e_step = scratch ? PAGE : w->y_step,
-                  ahead = follow && row + 2 * TOGETHER <= w->rows ? TOGETHER * w->x_step * (ptrdiff_t)sizeof *x : 0;
-  real *const e = scratch ? scratch : y;
+  const ptrdiff_t ahead = follow && row + 2 * (size_t)R <= w->rows ? R * w->x_step * (ptrdiff_t)sizeof *x : 0;
   vreal largest;
   real top[LANES], sum[LANES], inv[LANES], tiny[LANES];
-  const vreal total = page_sums(x, w->x_step, w->n, R, e, e_step, ahead, out, &largest, NULL);
+  const vreal total = page_sums(x, w->x_step, w->n, R, scratch ? scratch : y, w->y_step, ahead, out ? &out->due : NULL, &largest, NULL);
   v_store(top, largest);
   v_store(sum, total);
   v_store(inv, v_div(v_set1(1), total));
   v_store(tiny, v_mul(v_set1(R_TINY), total));
+  if (out) exp_due_rest(&out->due);
   for (int a = 0; a < R; a++, y += w->y_step) {
     const int q = a * QUARTER_LANES;
-    if (scratch) exp_due_rest(&out[a].due);
     if (!in_range(top[q])) small_odd_row(w, row + (size_t)a);
     else if (sum[q] != sum[q]) fill(y, w->n, r_nan());
     else if (!scratch && sum[q] < PEAKED) page_weights(y, w->n, inv[q], tiny[q], sum[q], true);
     else if (!scratch) page_weights(y, w->n, inv[q], tiny[q], sum[q], false);
     else
-      exp_output_of(out + a, &(span){.n = w->n, .dst = {y}}, &(consts){{0}}, &(exp_row){.inv = inv[q], .tiny = tiny[q], .one = sum[q]},
-                    e + a * e_step, stored_emit);
+      exp_output_of(out, &(span){.n = w->n, .dst = {y}}, &(consts){{0}}, &(exp_row){.inv = inv[q], .tiny = tiny[q], .one = sum[q]}, scratch,
+                    stored_emit);
   }
 }
 
@@ -199,21 +196,16 @@ NOINLINE void page_rows_follow(const small_rows *w) {
   for (size_t row = 0; row < w->rows; row += TOGETHER)
     page_rows(w, row, w->rows - row < TOGETHER ? (int)(w->rows - row) : TOGETHER, NULL, true, NULL);
 }
+/* One row at a time: with four, their terms, those of the rows before and what is fetched meanwhile are more than the first-level cache (Granite Rapids,
+ * softmax of 4096 x 1024 0.34 and 0.28 ns an element, where memcpy takes 0.27). */
 NOINLINE void page_rows_bypass(const small_rows *w) {
-  real scratch[2][TOGETHER * PAGE + PAGE / 8] __attribute__((aligned(64)));
-  exp_output out[TOGETHER];
-  for (int a = 0; a < TOGETHER; a++) out[a].due.at = out[a].due.n = 0;
-  for (size_t row = 0; row < w->rows; row += TOGETHER)
-    page_rows(w, row, w->rows - row < TOGETHER ? (int)(w->rows - row) : TOGETHER, scratch[row / TOGETHER % 2], true, out);
-  for (int a = 0; a < TOGETHER; a++) exp_due_rest(&out[a].due);
+  real scratch[2][PAGE + PAGE / 8] __attribute__((aligned(64)));
+  exp_output out = exp_output_none(w->bypass);
+  for (size_t row = 0; row < w->rows; row++) page_rows(w, row, 1, scratch[row % 2], true, &out);
+  exp_due_rest(&out.due);
 }
 
 /* ---- all of them ---- */
-
-/* Rows of so many elements and more that are written past the caches do better while the next are summed, even where registers hold them; but not on
- * AMD processors. There those that do not fit registers do better in the caches, however many there are (Zen 4, ns an element: 262144 x 128 0.64 and
- * 0.35, 104857 x 320 0.50 and 0.35, 32768 x 1024 0.43 and 0.39). */
-enum { DUE_FROM = 128 };
 
 /* True when the rows were short enough, and done. */
 static inline bool exp_small_rows(small_rows *w) {
@@ -221,9 +213,9 @@ static inline bool exp_small_rows(small_rows *w) {
   static void (*const by_vectors[])(const small_rows *) = {SMALL_ALL(SMALL_NAME)};
 #undef SMALL_NAME
   if (w->n == 0 || w->n > PAGE) return false;
-  w->stream = w->bypass && whole_lines(w->y, w->y_step, w->n);
+  w->stream = w->bypass && whole_lines(w->y, w->y_step, w->n) ? w->bypass : BYPASS_NOT;
   const bool due = w->bypass && !fetches_straight();
-  if (w->n <= (size_t)SMALL_VECTORS * LANES && !(w->stream && due && w->n >= DUE_FROM)) by_vectors[(w->n - 1) / LANES](w);
+  if (w->n <= (size_t)SMALL_VECTORS * LANES && !(w->stream && w->n >= due_from())) by_vectors[(w->n - 1) / LANES](w);
   else if (due) page_rows_bypass(w);
   else if (w->rows > FOLLOW / w->n) page_rows_follow(w);
   else page_rows_cached(w);
@@ -234,7 +226,7 @@ static inline bool exp_small_rows(small_rows *w) {
 /* As exp_body.small. */
 static inline bool exp_small_call(const exp_body *b, const row_kernel *kernel, row_call *c) {
   (void)b;
-  small_rows w = {c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel, c->bypass, false};
+  small_rows w = {c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel, c->bypass, BYPASS_NOT};
   return exp_small_rows(&w);
 }
 

@@ -41,6 +41,10 @@ enum { ROW_TERMS = 786432, ROW_TERMS_FROM = 1024 };
 /* How softmax goes about a row; only speed depends on it. */
 typedef enum row_plan { PLAN_AUTO, PLAN_CACHE, PLAN_SCRATCH, PLAN_STREAM, PLAN_COUNT } row_plan;
 
+/* How an output is written that the caches do not hold: through them, each line fetched before its turn, or past them, by non-temporal stores.
+ * BYPASS_NOT: they hold it. */
+typedef enum row_bypass { BYPASS_NOT, BYPASS_THROUGH, BYPASS_PAST } row_bypass;
+
 typedef struct row_call {
   size_t n;    /* length of the row */
   size_t rows; /* for rows() */
@@ -54,7 +58,7 @@ typedef struct row_call {
   smx_on_empty on_empty;
   smx_on_inf on_inf;
   row_plan plan;
-  bool bypass; /* the call writes more than the caches hold: use non-temporal stores */
+  row_bypass bypass;
   void *terms; /* room for those of a row, beyond ROW_TERMS_FROM elements, and so many real elements before it; NULL = there is none */
   ptrdiff_t terms_step;
   int64_t first_empty; /* with SMX_EMPTY_ERROR: the first row with nothing valid, or -1; set by rows() */
@@ -129,7 +133,7 @@ typedef struct half_row {
   size_t n;
   const void *x, *next; /* next: a row that is read after this one, or the same */
   void *y;
-  bool bypass;   /* as of a row_call */
+  row_bypass bypass;
   void *scratch; /* row_halves_room(n) reals */
 } half_row;
 
@@ -155,7 +159,7 @@ typedef struct row_pair {
 typedef struct row_moves {
   void (*load)(row_store type, const void *src, ptrdiff_t stride, size_t n, void *dst);
   void (*store)(row_store type, const void *src, size_t n, void *dst, ptrdiff_t stride);
-  bool (*softmax)(size_t rows, size_t n, const void *x, void *y, bool bypass);
+  bool (*softmax)(size_t rows, size_t n, const void *x, void *y, row_bypass bypass);
 } row_moves;
 
 /* One row of smx_sample on its way through the processors; x and scratch hold n elements of the real type each, room 8 (n + 1)

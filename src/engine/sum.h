@@ -200,7 +200,7 @@ static inline sum_group_fn *sum_group_of(const sum_body *b, int mode) {
 }
 
 /* Whether elements of dst[0] may pass the caches: aligned as groups are. */
-static inline bool sum_streams(const row_call *c, const span *s) { return c->bypass && (uintptr_t)s->dst[0] % 64 == 0; }
+static inline row_bypass sum_streams(const row_call *c, const span *s) { return (uintptr_t)s->dst[0] % 64 == 0 ? c->bypass : BYPASS_NOT; }
 
 /* How far on to fetch while a row of a gradient is written past the caches: so many rows, if they follow one another and fit them. */
 enum { SUM_AHEAD_MOST = 65536 };

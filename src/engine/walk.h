@@ -16,8 +16,8 @@ typedef struct span {
   const real *src[ROW_SRC];
   real *dst[ROW_DST];
   size_t n, origin;
-  bool stream;     /* dst[0] is written past the caches: it is aligned */
-  ptrdiff_t ahead; /* so many elements on, an output and its gradient are fetched while that is written; 0 = nothing */
+  row_bypass stream; /* of dst[0], which is aligned */
+  ptrdiff_t ahead;   /* so many elements on, an output and its gradient are fetched while that is written; 0 = nothing */
 } span;
 
 /* The parameters of the operator as its arithmetic wants them; what each means is the operator's business. */
@@ -59,7 +59,7 @@ SMI void put(real *p, size_t i, int cnt, vreal x) {
 }
 /* The same for the first output, which may be written past the caches. */
 SMI void put_first(const span *s, size_t i, int cnt, vreal x) {
-  if (s->stream && cnt == LANES) put_past(s->dst[0] + i, x);
+  if (s->stream && cnt == LANES) put_past(s->dst[0] + i, x, s->stream);
   else put(s->dst[0], i, cnt, x);
 }
 SMI int lanes_left(size_t left) { return left < LANES ? (int)left : LANES; }

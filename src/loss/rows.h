@@ -32,7 +32,8 @@ typedef struct loss_row {
   exp_row side[SIDES];
   int64_t top[SIDES]; /* the first largest element */
   int64_t target;     /* or -1: none, or ignored */
-  bool ignored, backward, stream;
+  bool ignored, backward;
+  row_bypass stream;
   double g;                  /* what the gradient of the loss is multiplied by */
   double (*total)[ROW_SUMS]; /* the sums, by stage */
   const double *pick;        /* FULL and COLUMN inputs at the target, by port */
@@ -200,7 +201,7 @@ SMI vreal loss_again(const loss_row *r, int side, score_fn *f, bool scaled, size
 SMI void loss_emit_of(const loss_row *r, int side, score_fn *f, bool scaled, loss_value_fn *value, size_t first, size_t n) {
   real *const y = r->dx[side];
   const real *stored = side == STUDENT ? r->stored : NULL;
-  const bool stream = r->stream;
+  const row_bypass stream = r->stream;
   const exp_row e = r->side[side];
   loss_out out = {.r = r, .at_target = r->at_target, .target = r->target - (int64_t)r->on[STUDENT].origin};
   for (int a = 0; a < ROW_COEFS; a++) out.coef[a] = r->coef[a];
@@ -217,7 +218,7 @@ SMI void loss_emit_of(const loss_row *r, int side, score_fn *f, bool scaled, los
 #define STEP(u, i, cnt) \
   { \
     const vreal v = VALUE(i, cnt); \
-    if (stream && (cnt) == LANES) put_past(y + (i), v); \
+    if (stream && (cnt) == LANES) put_past(y + (i), v, stream); \
     else put(y, i, cnt, v); \
   }
   if (head) put(y, first, (int)head, VALUE(first, (int)head));
@@ -249,7 +250,7 @@ SMI void loss_ready(const loss_body *b, loss_row *r) {
 SMI void loss_parts_of(const loss_row *r, score_fn *f, bool scaled, const bool peaked, size_t first, size_t n) {
   real *const y = r->dx[STUDENT];
   const real *const stored = r->stored;
-  const bool stream = r->stream;
+  const row_bypass stream = r->stream;
   const exp_row e = r->side[STUDENT];
   const span s = r->on[STUDENT];
   const consts k = r->k[STUDENT];
@@ -265,7 +266,7 @@ SMI void loss_parts_of(const loss_row *r, score_fn *f, bool scaled, const bool p
   { \
     PART(i, cnt) \
     v_prefetch_far(next + (i)); \
-    if (stream && (cnt) == LANES) put_past(y + (i), v); \
+    if (stream && (cnt) == LANES) put_past(y + (i), v, stream); \
     else put(y, i, cnt, v); \
   }
   if (before) {

@@ -29,8 +29,8 @@ SMI consts softmax_setup(const row_call *c, const span *s) {
 static const exp_body softmax_plain_body = {.setup = setup_plain, .scores = &plain_scores, .emit = plain_weights, .small = exp_small_call};
 EXP_KERNEL(softmax_plain)
 /* Contiguous rows without the making of a call. */
-static bool softmax_short(size_t rows, size_t n, const void *x, void *y, bool bypass) {
-  small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel, bypass, false};
+static bool softmax_short(size_t rows, size_t n, const void *x, void *y, row_bypass bypass) {
+  small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel, bypass, BYPASS_NOT};
   if (exp_small_rows(&w)) return true;
   if (n > EXP_CACHED || rows > FOLLOW / n) return false;
   const consts k = {{0}};
