@@ -126,12 +126,12 @@ static inline row_store row_store_of(smx_dtype t) {
   return t.bits == 8 ? STORE_MASK : t.bits == 32 ? STORE_I32 : STORE_I64;
 }
 
-/* A contiguous row of n elements of f16 or bf16 that is not brought into the real type first. */
+/* A contiguous row of n elements of f16 or bf16 that is not brought into the real type first. A gradient's: x holds the weights. */
 typedef struct half_row {
   const double *params;
   row_store type;
   size_t n;
-  const void *x, *next; /* next: a row that is read after this one, or the same */
+  const void *x, *dy, *next; /* next: a row that is read after x, or x */
   void *y;
   row_bypass bypass;
   void *scratch; /* row_halves_room(n) reals */

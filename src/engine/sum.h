@@ -32,6 +32,7 @@ struct sum_body {
   consts (*setup)(const row_call *c, const span *s);
   void (*settle)(consts *k, const span *s, const sum_row *r); /* after the look and after sums: more constants; or NULL */
   sum_group_fn *sums, *more, *emit;                           /* NULL = none */
+  sum_group_fn *ordinary;                                     /* instead of emit where constant 0 is 1 and the sum finite, or NULL */
   /* The same as sums and emit, for a look that finds every NaN: values formed once wait in dst[0], where kept finds them as src[SRC_Y], which may
    * be dst[0]. NULL = formed twice. */
   sum_group_fn *keep, *kept;
@@ -195,8 +196,16 @@ static inline consts sum_consts(const sum_body *b, const row_call *c, const span
   return k;
 }
 
-static inline sum_group_fn *sum_group_of(const sum_body *b, int mode) {
-  return mode == SUM_SUMS ? b->sums : mode == SUM_MORE ? b->more : mode == SUM_EMIT ? b->emit : mode == SUM_TIES ? sum_ties : sum_share;
+static inline bool sum_ordinary(const consts *k, double sum) { return k->v[0] == 1 && sum >= (double)-R_MAX && sum <= (double)R_MAX; }
+static inline sum_group_fn *sum_emit_for(const sum_body *b, const consts *k, double sum) {
+  return b->ordinary && sum_ordinary(k, sum) ? b->ordinary : b->emit;
+}
+static inline sum_group_fn *sum_group_of(const sum_body *b, int mode, const consts *k, double sum) {
+  return mode == SUM_SUMS   ? b->sums
+         : mode == SUM_MORE ? b->more
+         : mode == SUM_EMIT ? sum_emit_for(b, k, sum)
+         : mode == SUM_TIES ? sum_ties
+                            : sum_share;
 }
 
 /* Whether elements of dst[0] may pass the caches: aligned as groups are. */
@@ -221,7 +230,7 @@ static inline void sum_pass(const sum_body *b, const row_call *c, row_state *st,
     parts[g] = (row_part){.index = -1};
     if (st->mode == SUM_FILL) sum_fill(b, &s, base + g * GROUP, n, (real)st->other);
     else if (st->mode == SUM_LOOK) sum_look_group(&s, base + g * GROUP, n, parts + g);
-    else sum_group_of(b, st->mode)(&s, &k, &r, base + g * GROUP, n, parts + g);
+    else sum_group_of(b, st->mode, &k, r.sum)(&s, &k, &r, base + g * GROUP, n, parts + g);
   }
   if (s.stream && st->writes) v_stream_end();
 }
@@ -341,8 +350,9 @@ static inline bool sum_plain_row(const sum_body *b, const row_call *c, const spa
     sum_plain_sums(b->more, s, &k, &r, &r.more, &r.more2);
     k = sum_consts(b, c, s, &r);
   }
-  for (size_t g = 0; b->emit && g < s->n; g += GROUP) {
-    (store ? b->kept : b->emit)(&from, &k, &r, g, group_size(g, s->n), &part);
+  sum_group_fn *const emit = store ? b->kept : sum_emit_for(b, &k, r.sum);
+  for (size_t g = 0; emit && g < s->n; g += GROUP) {
+    emit(&from, &k, &r, g, group_size(g, s->n), &part);
     post += part.sum;
   }
   if (b->row) b->row(s, &k, &r, post);

@@ -65,7 +65,7 @@ SMI bool sum_short_of(const sum_body *b, row_call *c, sum_add_fn *add, sum_value
     const ptrdiff_t ahead = sum_ahead(c, row, TOGETHER);
     for (size_t a = 0; a < rows; a++) {
       const real of_row = sum[a * QUARTER_LANES];
-      if (ordinary && k.v[0] == 1 && of_row >= -R_MAX && of_row <= R_MAX) short_values(c, row + a, &k, of_row, ahead, ordinary);
+      if (ordinary && sum_ordinary(&k, (double)of_row)) short_values(c, row + a, &k, of_row, ahead, ordinary);
       else short_values(c, row + a, &k, of_row, ahead, value);
     }
   }

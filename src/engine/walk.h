@@ -214,8 +214,8 @@ static inline void pick_rows(row_call *c, const row_kernel *(*pick)(const row_ca
     .halves = of_halves \
   }
 #define OPERATOR(name, forward, backward) const row_pair SMX_FN(op_##name) = {KERNEL(forward), KERNEL(backward)};
-#define OPERATOR_WAYS(name, forward, columns, halves, backward) \
-  const row_pair SMX_FN(op_##name) = {KERNEL_WAYS(forward, columns, halves), KERNEL(backward)};
+#define OPERATOR_WAYS(name, forward, columns, halves, backward, halves_back) \
+  const row_pair SMX_FN(op_##name) = {KERNEL_WAYS(forward, columns, halves), KERNEL_WAYS(backward, NULL, halves_back)};
 #define FORWARD_OPERATOR(name, forward_) const row_pair SMX_FN(op_##name) = {.forward = KERNEL(forward_)}; /* without a gradient */
 
 #endif

@@ -4,9 +4,8 @@
 #define SMX_ENGINE_WEIGHTS_H
 #include "sum_short.h"
 
-SMI vreal upstream(const span *s, vreal y, size_t i, int cnt) {
-  return v_select(v_eq(y, v_set1(0)), v_set1(0), at(s->src[SRC_DY], i, cnt));
-}
+SMI vreal where_weighted(vreal y, vreal dy) { return v_select(v_eq(y, v_set1(0)), v_set1(0), dy); }
+SMI vreal upstream(const span *s, vreal y, size_t i, int cnt) { return where_weighted(y, at(s->src[SRC_DY], i, cnt)); }
 SMI void weights_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
   (void)k;
   (void)r;
@@ -24,16 +23,21 @@ SMI vreal weights_ds(const span *s, const consts *k, const sum_row *r, size_t i,
   return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), ds));
 }
 /* The same where c is 1 and the sum finite, and so every y and, where y is not 0, every dy: a weight of 0 gives a 0 that is flushed, and nothing NaN. */
-SMI vreal weights_ordinary(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
-  vreal y = at(s->src[SRC_Y], i, cnt), ds = v_mul(y, v_sub(upstream(s, y, i, cnt), v_set1((real)r->sum)));
-  (void)k;
+SMI vreal weights_slope(vreal y, vreal dy, real sum) {
+  const vreal ds = v_mul(y, v_sub(where_weighted(y, dy), v_set1(sum)));
   return v_flush(ds, v_abs(ds), v_set1(R_TINY));
+}
+SMI vreal weights_ordinary(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+  (void)k;
+  return weights_slope(at(s->src[SRC_Y], i, cnt), at(s->src[SRC_DY], i, cnt), (real)r->sum);
 }
 SUM_SUMS_OF(weights_sums, weights_add)
 SUM_SUMS_OF(weights_and_total, weights_and_total_add)
 SUM_VALUES_OF(weights_out, weights_ds)
+SUM_VALUES_OF(weights_out_ordinary, weights_ordinary)
 SUM_SHORT_OF(weights_short, weights_add, weights_ds, weights_ordinary)
-static const sum_body weights_body = {.setup = setup_one, .sums = weights_sums, .emit = weights_out, .small = weights_short, .full = 1};
+static const sum_body weights_body = {
+    .setup = setup_one, .sums = weights_sums, .emit = weights_out, .ordinary = weights_out_ordinary, .small = weights_short, .full = 1};
 SUM_KERNEL(weights)
 
 #endif

@@ -6,6 +6,7 @@
 #include "engine/exp_columns.h"
 #if SMX_REAL == 32
 #include "engine/exp_halves.h"
+#include "engine/weights_halves.h"
 #endif
 #include "engine/exp_others.h"
 #include "engine/exp_small.h"
@@ -202,13 +203,15 @@ static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrd
 }
 #if SMX_REAL == 32
 static bool softmax_halves(const half_row *r) { return is_plain(r->params[0], r->params[1]) && exp_halves(r); }
+static bool softmax_halves_grad(const half_row *r) { return is_plain(r->params[0], r->params[1]) && weights_halves(r); }
 #else
 #define softmax_halves NULL
+#define softmax_halves_grad NULL
 #endif
-OPERATOR_WAYS(softmax, softmax, softmax_columns, softmax_halves, softmax_grad)
+OPERATOR_WAYS(softmax, softmax, softmax_columns, softmax_halves, softmax_grad, softmax_halves_grad)
 OPERATOR(log_softmax, log_softmax, log_softmax_grad)
 OPERATOR(softmin, softmin, softmin_grad)
 OPERATOR(hardmax, hardmax, hardmax_grad)
-OPERATOR_WAYS(segment_softmax, softmax_plain, exp_columns, NULL, weights)
+OPERATOR_WAYS(segment_softmax, softmax_plain, exp_columns, NULL, weights, NULL)
 
 const row_moves SMX_FN(row_moves) = {move_load, move_store, softmax_short};
