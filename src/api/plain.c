@@ -129,7 +129,7 @@ static smx_status long_halves(smx_dtype dtype, size_t rows, size_t n, const uint
   float tile[HALF_TILE] __attribute__((aligned(64)));
   float *room = n <= HALF_TILE ? tile : smx_alloc(NULL, (row_halves_room(n) + 1) * sizeof *room);
   smx_status status = room ? SMX_OK : SMX_ERR_NOMEM;
-  const row_bypass bypass = x == y ? BYPASS_NOT : bypass_for(rows * n * sizeof *x);
+  const row_bypass bypass = x == y ? BYPASS_NOT : bypass_for_halves(rows * n * sizeof *x);
   half_row row = {.params = no_params, .type = row_store_of(dtype), .n = n, .bypass = bypass, .scratch = room};
   for (; rows && status == SMX_OK; rows--, x += n, y += n) {
     const smx_fpenv env = smx_fpenv_enter();

@@ -231,10 +231,12 @@ static smx_status long_rows(job *j, int64_t *empty) {
   return status;
 }
 
-/* whole: the kernel writes what is no direct port. */
-static void choose_stores(job *j, bool whole) {
+/* strips, halves: the kernel writes what is no direct port. */
+static void choose_stores(job *j, bool strips, bool halves) {
   const job_port *y = j->dst + first_full(j);
-  j->call.bypass = y->present && y->full && (y->direct || whole) ? bypass_for((size_t)(j->rows * j->n * y->bytes)) : BYPASS_NOT;
+  const size_t bytes = (size_t)(j->rows * j->n * y->bytes);
+  const bool written = y->present && y->full && (y->direct || strips || halves);
+  j->call.bypass = !written ? BYPASS_NOT : halves ? bypass_for_halves(bytes) : bypass_for(bytes);
   for (int p = 0; p < ROW_SRC; p++)
     if (j->src[p].present && j->src[p].data == y->data) j->call.bypass = BYPASS_NOT;
   j->call.plan = (row_plan)smx_plan_get();
@@ -357,7 +359,7 @@ static smx_status even_rows(job *j, int64_t *empty) {
   merge_dims(j);
   const bool shared = threads > 1 && j->n >= SPLIT_ROW && j->rows < 4 * (int64_t)threads;
   const bool strips = side_by_side(j), halves = !shared && as_halves(j);
-  choose_stores(j, strips || halves);
+  choose_stores(j, strips, halves);
   if (j->n > 0 && !strips && !halves && j->kernel->pass && (shared || scratch_length(j) > LONG_ROW)) return long_rows(j, empty);
   crew w = {.j = j, .empty = -1, .rows_a_task = j->rows};
   if (threads > 1 && strips) w.rows_a_task = strip_bytes(j) / (int64_t)real_bytes(j);
