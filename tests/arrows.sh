@@ -5,7 +5,8 @@ set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 
 # from: the places it may include. "own" is the folder the file is in. A room has three kinds of files:
-# facts (table.c and its parts, list.h, ROOM.h), kernel (ops.c and the like) and ref. So has engine: program (what a kernel is), kernel, and ref.
+# facts (table.c and its parts, list.h, ROOM.h), kernel (ops.c and the like) and ref. So has engine: program (what a kernel is, and
+# what this machine asks of its calls), kernel, and ref.
 allowed='
 include
 base    own include
@@ -14,7 +15,7 @@ vec     own
 engine  own program vec
 api     own facts cpu program base include
 facts   facts=own base include
-program include
+program program include
 kernel  kernel=own facts=own engine program vec
 ref     ref=own facts=own ref=engine
 cli     own include
@@ -33,7 +34,7 @@ place() {
   case $folder in
     engine)
       case ${file##*/} in
-        program.h) echo "engine program" ;;
+        program.h | machine.h) echo "engine program" ;;
         ref.h | ref_*.h) echo "engine ref" ;;
         *) echo "engine engine" ;;
       esac
