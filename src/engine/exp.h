@@ -33,6 +33,7 @@ struct exp_due {
   void (*write)(const exp_due *due, size_t i, size_t n);
   const real *y, *stored; /* stored: where its terms wait, or NULL */
   size_t at, n;           /* the elements that are left: none when at is n */
+  bool straight;          /* what is summed meanwhile is fetched straight on */
 };
 /* A core's stores leave in their order: more than eight lines at once on their way to memory hold up the terms behind them (Xeon, 1024 x 32 768:
  * a line at a time 0.89, eight 0.92, sixteen 1.00, all 1.07 ns). Every second block writes as much as two. */
@@ -45,10 +46,12 @@ SMI void exp_due_write(exp_due *due, size_t most) {
   due->write(due, due->at, n);
   due->at += n;
 }
+SMI exp_due exp_due_none(row_bypass how) { return (exp_due){.straight = fetches_straight_beside(how)}; }
 /* Outputs from y on, later. A line that two rows share is written through the caches; fetched by then, it does not hold up the others. */
-SMI exp_due exp_due_from(void (*write)(const exp_due *due, size_t i, size_t n), const real *y, const real *stored, size_t n) {
+SMI exp_due exp_due_from(void (*write)(const exp_due *due, size_t i, size_t n), const real *y, const real *stored, size_t n,
+                         row_bypass how) {
   if ((uintptr_t)(y + n) % 64) v_prefetch(y + n - 1);
-  return (exp_due){.write = write, .y = y, .stored = stored, .n = n};
+  return (exp_due){.write = write, .y = y, .stored = stored, .n = n, .straight = fetches_straight_beside(how)};
 }
 /* All of them before element `end`, and to the end of its line. */
 SMI void exp_due_until(exp_due *due, size_t end) {
@@ -142,7 +145,7 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
   const span s = *w->s;
   const consts k = *w->k;
   const size_t bytes = does & SUM_HALVES ? sizeof(uint16_t) : sizeof(real);
-  fetcher next = fetch_from(first);
+  fetcher next = fetch_from(first, w->due ? w->due->straight : fetches_straight());
   bool odd = false;
   vreal acc[VPB], max = v_set1(-R_INF), low = v_set1(R_INF);
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
@@ -290,7 +293,7 @@ static inline void exp_output_write(const exp_due *due, size_t i, size_t n) {
 }
 static inline exp_output exp_output_none(row_bypass bypass) {
   exp_output out;
-  out.due.at = out.due.n = 0, out.bypass = bypass;
+  out.due = exp_due_none(bypass), out.bypass = bypass;
   return out;
 }
 static inline void exp_output_of(exp_output *out, const span *s, const consts *k, const exp_row *r, const real *stored,
@@ -298,7 +301,7 @@ static inline void exp_output_of(exp_output *out, const span *s, const consts *k
   out->s = *s, out->k = *k, out->r = *r, out->write = write;
   out->emit = (exp_emit){.s = &out->s, .k = &out->k, .r = &out->r, .stored = stored, .peaked = true, .stream = out->bypass};
   out->emit.next = stored ? stored : s->src[0];
-  out->due = exp_due_from(exp_output_write, s->dst[0], stored, s->n);
+  out->due = exp_due_from(exp_output_write, s->dst[0], stored, s->n, out->bypass);
 }
 
 /* The group functions of a way of forming scores, and their emission as weights. */

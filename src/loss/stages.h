@@ -281,7 +281,7 @@ static inline void loss_output_of(loss_output *out, const loss_row *r, loss_emit
   memcpy(out->pick, r->pick, sizeof out->pick);
   out->row.total = out->total, out->row.pick = out->pick;
   for (int side = 0; side < SIDES; side++) out->row.on[side].src[SRC_SUMS] = (const real *)(const void *)out->total;
-  out->due = exp_due_from(loss_output_write, r->dx[STUDENT], r->stored, r->n);
+  out->due = exp_due_from(loss_output_write, r->dx[STUDENT], r->stored, r->n, r->stream);
 }
 
 /* The same of a row that comes from memory. out: the row before, or NULL. */
@@ -372,7 +372,7 @@ static inline void loss_rows(const loss_body *b, const row_kernel *kernel, row_c
   const bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && many;
   loss_row r = {.q = c->params, .n = c->n, .backward = backward, .stream = c->bypass};
   loss_output out;
-  out.due.at = out.due.n = 0;
+  out.due = exp_due_none(c->bypass);
   for (size_t row = 0; row < c->rows; row++) {
     const ptrdiff_t ahead = follow && row + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
     const ptrdiff_t step = row + 1 < c->rows ? c->src_step[0] : 0;

@@ -28,7 +28,7 @@ NOINLINE void mass_at(const mass_search *m, real bar, double sums[2]) {
   for (size_t g = 0; g < m->n; g += GROUP) {
     vreal acc[VPB], above[VPB];
     v_wide wide = {{{0}}};
-    fetcher next = fetch_from(g);
+    fetcher next = fetch_from(g, fetches_straight());
     UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = above[u] = zero;
 #define STEP(u, i, cnt) \
   { \

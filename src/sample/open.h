@@ -21,7 +21,7 @@ typedef struct opening {
 /* A group is copied and divided, by a product if that is all, and its terms are formed: their sum, and the largest and the smallest score. */
 SMI real open_sum(opening *q, bool product, size_t first, size_t n) {
   const opening o = *q;
-  fetcher next = fetch_from(first);
+  fetcher next = fetch_from(first, fetches_straight());
   vreal acc[VPB], max = v_set1(-R_INF), low = v_set1(R_INF);
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
 #define STEP(u, i, cnt) \
