@@ -12,15 +12,15 @@
 #include <string.h>
 
 enum {
-  TILE = 8192,        /* elements of a tile of short rows */
-  TILE_WIDE = 262144, /* elements of such a tile, which then has fewer rows, but whole lines */
-  LONG_ROW = 32768,   /* elements from which a row that must be converted runs by groups */
-  SPLIT_ROW = 131072, /* elements from which threads share a row */
-  TASK = 65536,       /* elements that are worth a task */
-  TASKS_A_THREAD = 16,
-  TASK_ROWS = 8,      /* as a share of all rows, a task has so many or more */
-  STRIP_SHORT = 2048, /* elements up to which rows side by side are taken in narrow strips */
-  RUN_GROUPS = 32     /* groups of a long row handed out together */
+  TILE = 8192,         /* elements of a tile of short rows */
+  TILE_WIDE = 262144,  /* elements of such a tile, which then has fewer rows, but whole lines */
+  LONG_ROW = 32768,    /* elements from which a row that must be converted runs by groups */
+  SPLIT_ROW = 131072,  /* elements from which threads share a row */
+  TASK = 65536,        /* elements that are worth a task */
+  TASKS_A_THREAD = 16, /* of many rows */
+  TASK_ROWS = 8,       /* as a share of all rows, a task has so many or more */
+  STRIP_SHORT = 2048,  /* elements up to which rows side by side are taken in narrow strips */
+  RUN_GROUPS = 32      /* groups of a long row handed out together */
 };
 
 static _Atomic int forced_plan;
@@ -331,7 +331,8 @@ static void halves_task(void *arg, int64_t task) {
   int64_t row = task * w->rows_a_task, end = row + w->rows_a_task < j->rows ? row + w->rows_a_task : j->rows;
   const size_t n = (size_t)j->n;
   const job_port *const x = halves_of(j);
-  void *scratch = smx_alloc(j->ctx, (row_halves_room(n) + 1) * sizeof(float));
+  const size_t room = j->src[SRC_DY].present ? 0 : row_halves_room(n); /* a gradient keeps no terms */
+  void *scratch = smx_alloc(j->ctx, (room + 1) * sizeof(float));
   smx_fpenv env = smx_fpenv_enter();
   if (!scratch) atomic_store(&w->no_memory, true);
   half_row r = {.params = j->call.params, .type = x->store, .n = n, .bypass = j->call.bypass, .scratch = scratch};
