@@ -234,9 +234,9 @@ static smx_status long_rows(job *j, int64_t *empty) {
 /* strips, halves: the kernel writes what is no direct port. */
 static void choose_stores(job *j, bool strips, bool halves) {
   const job_port *y = j->dst + first_full(j);
-  const size_t bytes = (size_t)(j->rows * j->n * y->bytes);
   const bool written = y->present && y->full && (y->direct || strips || halves);
-  j->call.bypass = !written ? BYPASS_NOT : halves ? bypass_for_halves(bytes) : bypass_for(bytes);
+  const size_t bytes = written ? (size_t)j->rows * (size_t)j->n * (size_t)y->bytes : 0; /* an absent port has none */
+  j->call.bypass = halves ? bypass_for_halves(bytes) : bypass_for(bytes);
   for (int p = 0; p < ROW_SRC; p++)
     if (j->src[p].present && j->src[p].data == y->data) j->call.bypass = BYPASS_NOT;
   j->call.plan = (row_plan)smx_plan_get();
