@@ -48,10 +48,10 @@ SMI void exp_due_write(exp_due *due, size_t most) {
 }
 SMI exp_due exp_due_none(row_bypass how) { return (exp_due){.straight = fetches_straight_beside(how)}; }
 /* Outputs from y on, later. A line that two rows share is written through the caches; fetched by then, it does not hold up the others. */
-SMI exp_due exp_due_from(void (*write)(const exp_due *due, size_t i, size_t n), const real *y, const real *stored, size_t n,
-                         row_bypass how) {
+SMI void exp_due_begin(exp_due *due, void (*write)(const exp_due *due, size_t i, size_t n), const real *y, const real *stored, size_t n) {
   if ((uintptr_t)(y + n) % 64) v_prefetch(y + n - 1);
-  return (exp_due){.write = write, .y = y, .stored = stored, .n = n, .straight = fetches_straight_beside(how)};
+  due->write = write, due->y = y, due->stored = stored;
+  due->at = 0, due->n = n;
 }
 /* All of them before element `end`, and to the end of its line. */
 SMI void exp_due_until(exp_due *due, size_t end) {
@@ -301,7 +301,7 @@ static inline void exp_output_of(exp_output *out, const span *s, const consts *k
   out->s = *s, out->k = *k, out->r = *r, out->write = write;
   out->emit = (exp_emit){.s = &out->s, .k = &out->k, .r = &out->r, .stored = stored, .peaked = true, .stream = out->bypass};
   out->emit.next = stored ? stored : s->src[0];
-  out->due = exp_due_from(exp_output_write, s->dst[0], stored, s->n, out->bypass);
+  exp_due_begin(&out->due, exp_output_write, s->dst[0], stored, s->n);
 }
 
 /* The group functions of a way of forming scores, and their emission as weights. */

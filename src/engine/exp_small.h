@@ -214,9 +214,9 @@ static inline bool exp_small_rows(small_rows *w) {
 #undef SMALL_NAME
   if (w->n == 0 || w->n > PAGE) return false;
   w->stream = w->bypass && whole_lines(w->y, w->y_step, w->n) ? w->bypass : BYPASS_NOT;
-  const bool due = w->bypass && !fetches_straight();
-  if (w->n <= (size_t)SMALL_VECTORS * LANES && !(w->stream && w->n >= due_from())) by_vectors[(w->n - 1) / LANES](w);
-  else if (due) page_rows_bypass(w);
+  const size_t due = w->bypass ? due_from() : SIZE_MAX;
+  if (w->n <= (size_t)SMALL_VECTORS * LANES && !(w->stream && w->n >= due)) by_vectors[(w->n - 1) / LANES](w);
+  else if (due != SIZE_MAX) page_rows_bypass(w);
   else if (w->rows > FOLLOW / w->n) page_rows_follow(w);
   else page_rows_cached(w);
   if (w->bypass) v_stream_end();
@@ -226,7 +226,7 @@ static inline bool exp_small_rows(small_rows *w) {
 /* As exp_body.small. */
 static inline bool exp_small_call(const exp_body *b, const row_kernel *kernel, row_call *c) {
   (void)b;
-  small_rows w = {c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel, c->bypass, BYPASS_NOT};
+  small_rows w = {c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel, .bypass = c->bypass};
   return exp_small_rows(&w);
 }
 

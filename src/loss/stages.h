@@ -281,7 +281,7 @@ static inline void loss_output_of(loss_output *out, const loss_row *r, loss_emit
   memcpy(out->pick, r->pick, sizeof out->pick);
   out->row.total = out->total, out->row.pick = out->pick;
   for (int side = 0; side < SIDES; side++) out->row.on[side].src[SRC_SUMS] = (const real *)(const void *)out->total;
-  out->due = exp_due_from(loss_output_write, r->dx[STUDENT], r->stored, r->n, r->stream);
+  exp_due_begin(&out->due, loss_output_write, r->dx[STUDENT], r->stored, r->n);
 }
 
 /* The same of a row that comes from memory. out: the row before, or NULL. */

@@ -31,13 +31,13 @@ static const exp_body softmax_plain_body = {.setup = setup_plain, .scores = &pla
 EXP_KERNEL(softmax_plain)
 /* Contiguous rows without the making of a call. */
 static bool softmax_short(size_t rows, size_t n, const void *x, void *y, row_bypass bypass) {
-  small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel, bypass, BYPASS_NOT};
+  small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel, .bypass = bypass};
   if (exp_small_rows(&w)) return true;
   if (n > EXP_CACHED || rows > FOLLOW / n) return false;
   const consts k = {{0}};
   span s = {.n = n, .src = {x}, .dst = {y}};
   for (size_t r = 0; r < rows; r++, s.src[0] += n, s.dst[0] += n)
-    if (!exp_cached_row(&softmax_plain_body, &s, &k, plain_max(&s, &k, 0, n), false, s.dst[0], 0)) small_odd_row(&w, r);
+    if (!exp_cached_row(&softmax_plain_body, &s, &k, plain_max(&s, &k, 0, n), BYPASS_NOT, s.dst[0], 0)) small_odd_row(&w, r);
   return true;
 }
 static const exp_body softmax_scaled_body = {.setup = softmax_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_weights};
