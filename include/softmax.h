@@ -277,8 +277,9 @@ SMX_API smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_pa
  *   log_softmax   y_i = x_i - logsumexp(x)
  *   logsumexp     lse[r] = log sum_j e^x_j         at most 2 ULP of max(|lse|, |max x|)
  *   softmax_backward   dx_i = y_i (dy_i - sum_j y_j dy_j); dx may be y or dy
- * One thread, no allocation. Errors: SMX_ERR_NULL, SMX_ERR_SHAPE (rows * n overflows), SMX_ERR_ALIAS (buffers overlap but are not equal).
- * f16 and bf16 are passed as their bits. */
+ * One thread, no allocation. Errors: SMX_ERR_NULL, SMX_ERR_SHAPE (rows * n overflows, or a buffer is not aligned to its type), SMX_ERR_ALIAS (buffers
+ * overlap but are not equal). f16 and bf16 are passed as their bits; beyond n = 2048 they allocate scratch of at most 768 KB, and SMX_ERR_NOMEM is one
+ * more error. */
 SMX_API smx_status smx_softmax_f32(size_t rows, size_t n, const float *x, float *y);
 SMX_API smx_status smx_softmax_f64(size_t rows, size_t n, const double *x, double *y);
 SMX_API smx_status smx_softmax_f16(size_t rows, size_t n, const uint16_t *x, uint16_t *y);

@@ -27,6 +27,9 @@ static void plain_functions(void **state) {
   refused(smx_softmax_f64(1, 2, d, NULL), SMX_ERR_NULL, "y");
   refused(smx_softmax_f16(1, 2, NULL, h), SMX_ERR_NULL, "x");
   refused(smx_softmax_bf16(1, 2, NULL, h), SMX_ERR_NULL, "x");
+  refused(smx_softmax_f32(1, 3, (const float *)(const void *)((const char *)x + 1), y), SMX_ERR_SHAPE, "x is not aligned");
+  refused(smx_softmax_f16(1, 1, h, (uint16_t *)(void *)((char *)(h + 1) - 1)), SMX_ERR_SHAPE, "y is not aligned");
+  refused(smx_logsumexp_f32(1, 4, x, (float *)(void *)((char *)y + 2)), SMX_ERR_SHAPE, "lse is not aligned");
   refused(smx_softmax_strided_f32(NULL, 2, 4, x, 3, y, 4), SMX_ERR_SHAPE, "x_stride");
   refused(smx_softmax_strided_f32(NULL, 2, 4, x, 4, y, 3), SMX_ERR_SHAPE, "y_stride");
   for (int i = 0; i < 8; i++) assert_true(y[i] == 0);

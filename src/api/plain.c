@@ -17,6 +17,8 @@ static smx_status check(const char *name, const char *in, const char *out, size_
   if (__builtin_mul_overflow(rows, n, &total) || __builtin_mul_overflow(total, bytes, &total) || total > PTRDIFF_MAX)
     return smx_fail(SMX_ERR_SHAPE, "%s: rows * n = %zu * %zu overflows", name, rows, n);
   if (total && (!x || !y)) return smx_fail(SMX_ERR_NULL, "%s: %s is NULL", name, x ? out : in);
+  if (total && ((uintptr_t)x | (uintptr_t)y) & (bytes - 1))
+    return smx_fail(SMX_ERR_SHAPE, "%s: %s is not aligned to its type (%zu bytes)", name, (uintptr_t)x % bytes ? in : out, bytes);
   if (x != y && !apart(x, total, y, total)) return smx_fail(SMX_ERR_ALIAS, "%s: %s overlaps %s without being it", name, out, in);
   return SMX_OK;
 }
@@ -35,14 +37,14 @@ static void run(const row_kernel *kernel, row_call *c) {
 static inline row_call weights_call(size_t rows, size_t n, size_t bytes, const void *x, void *y) {
   row_call c = {.n = n, .rows = rows, .src = {x}, .dst = {y}, .src_step = {(ptrdiff_t)n}, .dst_step = {(ptrdiff_t)n}};
   c.plan = (row_plan)smx_plan_get();
-  c.bypass = x == y || c.plan == PLAN_CACHE ? BYPASS_NOT : bypass_for(rows * n * bytes);
+  c.bypass = smx_bypass_for(x == y, rows * n * bytes);
   return c;
 }
 
 /* Rows that fit registers or caches skip even the making of a call. */
 static void softmax(const smx_kernels *kernels, size_t rows, size_t n, size_t bytes, const void *x, void *y) {
   smx_fpenv env = smx_fpenv_enter();
-  bool done = smx_plan_get() == PLAN_AUTO && kernels->moves->softmax(rows, n, x, y, x == y ? BYPASS_NOT : bypass_for(rows * n * bytes));
+  bool done = smx_plan_get() == PLAN_AUTO && kernels->moves->softmax(rows, n, x, y, smx_bypass_for(x == y, rows * n * bytes));
   smx_fpenv_leave(env);
   if (done) return;
   row_call c = weights_call(rows, n, bytes, x, y);
@@ -76,6 +78,9 @@ smx_status smx_logsumexp_f32(size_t rows, size_t n, const float *x, float *lse) 
       rows > PTRDIFF_MAX / sizeof *lse)
     return smx_fail(SMX_ERR_SHAPE, "smx_logsumexp_f32: rows * n = %zu * %zu overflows", rows, n);
   if ((total && !x) || (rows && !lse)) return smx_fail(SMX_ERR_NULL, "smx_logsumexp_f32: %s is NULL", lse ? "x" : "lse");
+  if ((total && (uintptr_t)x % sizeof *x) || (rows && (uintptr_t)lse % sizeof *lse))
+    return smx_fail(SMX_ERR_SHAPE, "smx_logsumexp_f32: %s is not aligned to its type (4 bytes)",
+                    (uintptr_t)lse % sizeof *lse ? "lse" : "x");
   if (!apart(x, total, lse, rows * sizeof *lse)) return smx_fail(SMX_ERR_ALIAS, "smx_logsumexp_f32: lse overlaps x");
   row_call c = {.n = n, .rows = rows, .src = {x}, .dst = {lse}, .src_step = {(ptrdiff_t)n}, .dst_step = {1}};
   run(&smx_isa_current()->f32.room[SMX_ROOM_row][ROW_logsumexp]->forward, &c);
@@ -89,7 +94,7 @@ smx_status smx_softmax_backward_f32(size_t rows, size_t n, const float *y, const
   row_call c = {.n = n, .rows = rows, .dst = {dx}, .dst_step = {(ptrdiff_t)n}};
   c.src[SRC_Y] = y, c.src[SRC_DY] = dy;
   c.src_step[SRC_Y] = c.src_step[SRC_DY] = (ptrdiff_t)n;
-  c.bypass = dx == y || dx == dy ? BYPASS_NOT : bypass_for(rows * n * sizeof *y);
+  c.bypass = smx_bypass_for(dx == y || dx == dy, rows * n * sizeof *y);
   run(&smx_isa_current()->f32.room[SMX_ROOM_row][ROW_softmax]->backward, &c);
   return SMX_OK;
 }
@@ -127,20 +132,21 @@ static void short_halves(row_store type, size_t rows, size_t n, const uint16_t *
 static smx_status long_halves(smx_dtype dtype, size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
   const row_kernel *kernel = &smx_isa_current()->f32.room[SMX_ROOM_row][ROW_softmax]->forward;
   float tile[HALF_TILE] __attribute__((aligned(64)));
-  float *room = n <= HALF_TILE ? tile : smx_alloc(NULL, (row_halves_room(n) + 1) * sizeof *room);
+  float *room = row_halves_room(n) && row_halves_room(n) <= HALF_TILE ? tile : smx_alloc(NULL, (row_halves_room(n) + 1) * sizeof *room);
   smx_status status = room ? SMX_OK : SMX_ERR_NOMEM;
-  const row_bypass bypass = x == y ? BYPASS_NOT : bypass_for_halves(rows * n * sizeof *x);
-  half_row row = {.params = no_params, .type = row_store_of(dtype), .n = n, .bypass = bypass, .scratch = room};
-  for (; rows && status == SMX_OK; rows--, x += n, y += n) {
+  half_rows h = {.params = no_params, .type = row_store_of(dtype), .n = n, .x_step = (ptrdiff_t)n, .y_step = (ptrdiff_t)n};
+  h.bypass = smx_bypass_for(x == y, rows * n * sizeof *x), h.scratch = room;
+  while (rows && status == SMX_OK) {
+    h.rows = rows, h.x = x, h.y = y;
     const smx_fpenv env = smx_fpenv_enter();
-    row.x = x, row.y = y, row.next = rows > 1 ? x + n : x;
-    const bool done = kernel->halves(&row);
+    const size_t done = kernel->halves(&h);
     smx_fpenv_leave(env);
-    if (!done) {
-      int64_t length = (int64_t)n;
-      const smx_tensor a = smx_tensor_of(x, dtype, 1, &length, NULL), b = smx_tensor_of(y, dtype, 1, &length, NULL);
-      status = forward(ROW_softmax, NULL, -1, &a, &b);
-    }
+    rows -= done, x += done * n, y += done * n;
+    if (!rows) break;
+    int64_t length = (int64_t)n; /* of an odd one */
+    const smx_tensor a = smx_tensor_of(x, dtype, 1, &length, NULL), b = smx_tensor_of(y, dtype, 1, &length, NULL);
+    status = forward(ROW_softmax, NULL, -1, &a, &b);
+    rows--, x += n, y += n;
   }
   if (room != tile) smx_free(NULL, room);
   return status;

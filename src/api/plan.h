@@ -2,10 +2,20 @@
 #ifndef SMX_API_PLAN_H
 #define SMX_API_PLAN_H
 #include "engine/machine.h"
+#include <stdatomic.h>
 
-/* For tests: forces a row_plan; 0 = as the library sees fit. */
+/* For tests: force a row_plan, 0 = as the library sees fit; or a row_bypass for outputs that are not inputs, -1 = as the library sees fit. */
 void smx_plan_set(int plan);
-int smx_plan_get(void);
+void smx_bypass_set(int how);
+extern _Atomic int smx_forced __attribute__((visibility("hidden"))); /* plan + (how + 1) * PLAN_COUNT */
+static inline int smx_plan_get(void) { return atomic_load_explicit(&smx_forced, memory_order_relaxed) % PLAN_COUNT; }
+
+/* How so many bytes of output are written; kept: they are an input, or what a kernel writes is not the output itself. */
+static inline row_bypass smx_bypass_for(bool kept, size_t bytes) {
+  const int forced = atomic_load_explicit(&smx_forced, memory_order_relaxed);
+  if (kept || forced == PLAN_CACHE) return BYPASS_NOT;
+  return forced >= PLAN_COUNT ? (row_bypass)(forced / PLAN_COUNT - 1) : bypass_for(bytes);
+}
 
 /* row_call.terms: the place of the call's last row in output y, which goes past the caches and is no input. That row is written last, so until then
  * it can hold the terms of others, and stays in the caches; so does the one before it. A row that is empty may have to be left as it is: then there

@@ -23,10 +23,6 @@ enum {
   RUN_GROUPS = 32      /* groups of a long row handed out together */
 };
 
-static _Atomic int forced_plan;
-void smx_plan_set(int plan) { atomic_store(&forced_plan, plan); }
-int smx_plan_get(void) { return atomic_load_explicit(&forced_plan, memory_order_relaxed); }
-
 /* The ports that are there, one after another. */
 typedef struct port_list {
   int count;
@@ -236,11 +232,10 @@ static void choose_stores(job *j, bool strips, bool halves) {
   const job_port *y = j->dst + first_full(j);
   const bool written = y->present && y->full && (y->direct || strips || halves);
   const size_t bytes = written ? (size_t)j->rows * (size_t)j->n * (size_t)y->bytes : 0; /* an absent port has none */
-  j->call.bypass = halves ? bypass_for_halves(bytes) : bypass_for(bytes);
-  for (int p = 0; p < ROW_SRC; p++)
-    if (j->src[p].present && j->src[p].data == y->data) j->call.bypass = BYPASS_NOT;
+  bool kept = !written;
+  for (int p = 0; p < ROW_SRC; p++) kept |= j->src[p].present && j->src[p].data == y->data;
+  j->call.bypass = smx_bypass_for(kept, bytes);
   j->call.plan = (row_plan)smx_plan_get();
-  if (j->call.plan == PLAN_CACHE) j->call.bypass = BYPASS_NOT;
 }
 
 /* ---- rows that the kernel takes as they are ---- */
@@ -330,17 +325,21 @@ static void halves_task(void *arg, int64_t task) {
   const job *j = w->j;
   int64_t row = task * w->rows_a_task, end = row + w->rows_a_task < j->rows ? row + w->rows_a_task : j->rows;
   const size_t n = (size_t)j->n;
-  const job_port *const x = halves_of(j);
-  const size_t room = j->src[SRC_DY].present ? 0 : row_halves_room(n); /* a gradient keeps no terms */
+  const job_port *const x = halves_of(j), *const dy = j->src + SRC_DY;
+  const size_t room = dy->present ? 0 : row_halves_room(n); /* a gradient keeps no terms */
   void *scratch = smx_alloc(j->ctx, (room + 1) * sizeof(float));
   smx_fpenv env = smx_fpenv_enter();
   if (!scratch) atomic_store(&w->no_memory, true);
-  half_row r = {.params = j->call.params, .type = x->store, .n = n, .bypass = j->call.bypass, .scratch = scratch};
-  for (; scratch && row < end; row++) {
-    r.x = row_address(j, x, row), r.y = row_address(j, j->dst, row);
-    r.next = row + 1 < end ? row_address(j, x, row + 1) : r.x;
-    if (j->src[SRC_DY].present) r.dy = row_address(j, j->src + SRC_DY, row);
-    if (!j->kernel->halves(&r)) by_tiles(w, row, 1);
+  half_rows h = {.params = j->call.params, .type = x->store, .n = n, .bypass = j->call.bypass, .scratch = scratch};
+  h.x_step = row_step(j, x), h.y_step = row_step(j, j->dst);
+  if (dy->present) h.dy_step = row_step(j, dy);
+  while (scratch && row < end) {
+    h.rows = (size_t)run_length(j, row, end - row);
+    h.x = row_address(j, x, row), h.y = row_address(j, j->dst, row);
+    if (dy->present) h.dy = row_address(j, dy, row);
+    const size_t done = j->kernel->halves(&h);
+    row += (int64_t)done;
+    if (done < h.rows) by_tiles(w, row++, 1);
   }
   smx_fpenv_leave(env);
   smx_free(j->ctx, scratch);

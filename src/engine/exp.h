@@ -31,9 +31,10 @@ typedef struct exp_row {
 typedef struct exp_due exp_due;
 struct exp_due {
   void (*write)(const exp_due *due, size_t i, size_t n);
-  const real *y, *stored; /* stored: where its terms wait, or NULL */
-  size_t at, n;           /* the elements that are left: none when at is n */
-  bool straight;          /* what is summed meanwhile is fetched straight on */
+  const void *y;
+  const real *stored; /* where its terms wait, or NULL */
+  size_t at, n, size; /* the elements that are left: none when at is n; bytes of one */
+  bool straight;      /* what is summed meanwhile is fetched straight on */
 };
 /* A core's stores leave in their order: more than eight lines at once on their way to memory hold up the terms behind them (Xeon, 1024 x 32 768:
  * a line at a time 0.89, eight 0.92, sixteen 1.00, all 1.07 ns). Every second block writes as much as two. */
@@ -42,14 +43,15 @@ enum { DUE_ELEMENTS = 2 * BLOCK };
 SMI void exp_due_write(exp_due *due, size_t most) {
   const size_t left = due->n - due->at;
   if (!left) return;
-  const size_t whole = most - (uintptr_t)(due->y + due->at) % 64 / sizeof(real), n = left < whole ? left : whole;
+  const size_t whole = most - ((uintptr_t)due->y + due->at * due->size) % 64 / due->size, n = left < whole ? left : whole;
   due->write(due, due->at, n);
   due->at += n;
 }
-SMI exp_due exp_due_none(row_bypass how) { return (exp_due){.straight = fetches_straight_beside(how)}; }
+SMI exp_due exp_due_none(row_bypass how, size_t size) { return (exp_due){.size = size, .straight = fetches_straight_beside(how)}; }
 /* Outputs from y on, later. A line that two rows share is written through the caches; fetched by then, it does not hold up the others. */
-SMI void exp_due_begin(exp_due *due, void (*write)(const exp_due *due, size_t i, size_t n), const real *y, const real *stored, size_t n) {
-  if ((uintptr_t)(y + n) % 64) v_prefetch(y + n - 1);
+SMI void exp_due_begin(exp_due *due, void (*write)(const exp_due *due, size_t i, size_t n), const void *y, const real *stored, size_t n) {
+  const uintptr_t end = (uintptr_t)y + n * due->size;
+  if (end % 64) v_prefetch((const void *)(end - 1));
   due->write = write, due->y = y, due->stored = stored;
   due->at = 0, due->n = n;
 }
@@ -154,8 +156,10 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *
     const score x = score_at(f, &s, &k, does & SUM_SHIFT ? &q.shift : NULL, i, cnt); \
     vreal d, p = exp_parts(x, scaled, q.ref, &d), e = (does & SUM_WATCH) && (cnt) == LANES ? v_scale_near(p, d) : v_scale(p, d); \
     if (does & SUM_WATCH) { \
-      v_prefetch_far((const char *)s.src[0] + fetch_next(&next, u, i) * bytes); \
-      v_prefetch((const char *)s.src[0] + ((i) + next.near) * bytes); \
+      if ((size_t)(u)*LANES * bytes % 64 == 0) { /* once a line */ \
+        v_prefetch_far((const char *)s.src[0] + fetch_next(&next, u, i) * bytes); \
+        v_prefetch((const char *)s.src[0] + ((i) + next.near) * bytes); \
+      } \
       max = v_max(x.h, max); \
       low = v_min((cnt) == LANES ? x.h : v_select(lanes_below(cnt), x.h, v_set1(R_INF)), low); \
     } \
@@ -291,9 +295,9 @@ static inline void exp_output_write(const exp_due *due, size_t i, size_t n) {
   const exp_output *out = (const exp_output *)(const void *)due;
   out->write(&out->emit, i, n);
 }
-static inline exp_output exp_output_none(row_bypass bypass) {
+static inline exp_output exp_output_none(row_bypass bypass, size_t size) {
   exp_output out;
-  out.due = exp_due_none(bypass), out.bypass = bypass;
+  out.due = exp_due_none(bypass, size), out.bypass = bypass;
   return out;
 }
 static inline void exp_output_of(exp_output *out, const span *s, const consts *k, const exp_row *r, const real *stored,

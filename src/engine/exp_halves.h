@@ -6,16 +6,8 @@
 #include "convert.h"
 #include "exp_rows.h"
 
-/* Copies bytes past the caches. */
-NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
-  char *y = to;
-  const char *x = from;
-  const size_t head = (64 - (uintptr_t)y % 64) % 64;
-  size_t i = head < bytes ? head : bytes;
-  memcpy(y, x, i);
-  for (; i + 64 <= bytes; i += 64) v_stream((real *)(void *)(y + i), v_load((const real *)(const void *)(x + i)));
-  memcpy(y + i, x + i, bytes - i);
-}
+/* Only whole lines pass the caches. */
+SMI size_t halves_to_line(const uint16_t *p) { return -(uintptr_t)p % 64 / sizeof *p; }
 
 /* The score functions, the emissions and the program of one storage type: src[0] and dst[0] of a span are arrays of it. */
 #define HALF_KIND(name) \
@@ -27,6 +19,9 @@ NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
   NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { \
     return exp_sum_of(w, name##_score, false, SUM_WATCH | SUM_STORE | SUM_HALVES, NULL, i, n); \
   } \
+  NOINLINE real name##_sum_due(exp_sum *w, size_t i, size_t n) { \
+    return exp_sum_of(w, name##_score, false, SUM_WATCH | SUM_STORE | SUM_HALVES | SUM_DUE, NULL, i, n); \
+  } \
   NOINLINE real name##_sum_store(exp_sum *w, size_t i, size_t n) { return exp_sum_of(w, name##_score, false, SUM_STORE, NULL, i, n); } \
   static const exp_scores name##_scores = {.max = name##_all_max, \
                                            .find = name##_all_find, \
@@ -35,6 +30,7 @@ NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
                                            .sum = name##_all_sum, \
                                            .sum_store = name##_sum_store, \
                                            .sum_watch = name##_sum_watch, \
+                                           .sum_due = name##_sum_due, \
                                            .sum_low = name##_all_sum_low, \
                                            .sum_exact = name##_all_sum_exact}; \
   SMI void name##_emit_of(const exp_emit *to, exp_value_fn *value, size_t first, size_t n) { \
@@ -42,12 +38,21 @@ NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
     const consts k = *to->k; \
     const exp_row r = *to->r; \
     const exp_emit q = {.s = &s, .k = &k, .r = &r, .stored = to->stored, .peaked = to->peaked}; \
-    const bool through = to->stream == BYPASS_THROUGH, aside = to->stream == BYPASS_PAST; \
-    uint16_t part[GROUP] __attribute__((aligned(64))), *const row = (uint16_t *)(void *)s.dst[0], *const y = aside ? part : row; \
-    const size_t from = aside ? first : 0; \
+    const row_bypass how = to->stream; \
+    uint16_t *const y = (uint16_t *)(void *)s.dst[0]; \
     const uint16_t *const next = (const uint16_t *)(const void *)to->next; \
-    WALK_STRAIGHT(first, n, HALF_STEP_##name) \
-    if (aside) stream_bytes(row + first, part, n * sizeof *part); \
+    const size_t end = first + n; \
+    if (how == BYPASS_PAST) { \
+      for (const size_t line = first + halves_to_line(y + first); first < line && first < end;) { \
+        const int cnt = lanes_left((line < end ? line : end) - first); \
+        put_##name(y, first, cnt, value(&q, first, cnt)); \
+        first += (size_t)cnt; \
+      } \
+      const size_t whole = (end - first) / HALF_LINE * HALF_LINE; \
+      WALK_STRAIGHT(first, whole, HALF_PAST_##name) \
+      first += whole; \
+    } \
+    WALK_STRAIGHT(first, end - first, HALF_STEP_##name) \
   } \
   NOINLINE void name##_weights(const exp_emit *w, size_t i, size_t n) { name##_emit_of(w, name##_all_weight, i, n); } \
   NOINLINE void name##_stored(const exp_emit *w, size_t i, size_t n) { \
@@ -56,20 +61,28 @@ NOINLINE void stream_bytes(void *to, const void *from, size_t bytes) {
   } \
   static const exp_body name##_body = {.setup = setup_plain, .scores = &name##_scores, .emit = name##_weights}; \
   EXP_KERNEL(name)
-#define HALF_STEP(put_half, i, cnt) \
+#define HALF_NEXT(u, i) \
+  if ((u)*LANES % HALF_LINE == 0) v_prefetch_far(next + (i)); /* once a line */
+#define HALF_STEP(name, u, i, cnt) \
   { \
-    v_prefetch_far(next + (i)); \
-    if (through) v_prefetch((const char *)(row + (i)) + WRITE_AHEAD); \
-    put_half(y, (i)-from, cnt, value(&q, i, cnt)); \
+    HALF_NEXT(u, i) \
+    if ((u)*LANES % HALF_LINE == 0 && how == BYPASS_THROUGH) v_prefetch((const char *)(y + (i)) + WRITE_AHEAD); \
+    put_##name(y, i, cnt, value(&q, i, cnt)); \
   }
-#define HALF_STEP_f16(u, i, cnt) HALF_STEP(put_f16, i, cnt)
-#define HALF_STEP_bf16(u, i, cnt) HALF_STEP(put_bf16, i, cnt)
+#define HALF_STEP_f16(u, i, cnt) HALF_STEP(f16, u, i, cnt)
+#define HALF_STEP_bf16(u, i, cnt) HALF_STEP(bf16, u, i, cnt)
+#define HALF_PAST(name, u, i, cnt) \
+  { \
+    HALF_NEXT(u, i) \
+    stream_##name(y + (i), value(&q, i, cnt)); \
+  }
+#define HALF_PAST_f16(u, i, cnt) HALF_PAST(f16, u, i, cnt)
+#define HALF_PAST_bf16(u, i, cnt) HALF_PAST(bf16, u, i, cnt)
 HALF_KIND(f16)
 HALF_KIND(bf16)
 
-/* A row that the caches hold. Both return false, with nothing written, when the row is not an ordinary one. */
-static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const half_row *h, const span *s) {
-  real *const store = h->scratch;
+/* A row that the caches hold. next: what is read after it. As with the others, false, with nothing written, when the row is not an ordinary one. */
+static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const span *s, real *store, const real *next) {
   const consts k = {{0}};
   const real max = b->scores->max(s, &k, 0, s->n);
   if (!in_range(max)) return false;
@@ -79,30 +92,14 @@ static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const h
   for (size_t g = 0; g < s->n; g += GROUP) sum += (double)b->scores->sum_store(&w, g, group_size(g, s->n));
   if (sum != sum) return false;
   exp_settle(b, s, &k, &r, sum, sum);
-  const row_bypass stream = h->bypass == BYPASS_THROUGH ? h->bypass : BYPASS_NOT;
-  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < PEAKED, .stream = stream, .next = h->next};
+  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < PEAKED, .stream = bypass_near(s->stream), .next = next};
   for (size_t g = 0; g < s->n; g += GROUP) emit(&e, g, group_size(g, s->n));
-  return true;
-}
-
-/* A row that may come from memory: one pass with a running reference keeps the terms. */
-static inline bool half_far_row(const exp_body *b, exp_emit_fn *emit, const half_row *h, const span *s) {
-  const row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}};
-  const consts k = {{0}};
-  const real *kept;
-  row_state st;
-  if (!exp_run_row(b, &c, s, &k, h->scratch, NULL, &st, &kept) || !kept) return false;
-  exp_row r = {.ref = (real)st.ref, .top = (real)st.max};
-  exp_settle(b, s, &k, &r, st.sum, st.other);
-  const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = kept, .peaked = true, .stream = h->bypass, .next = kept};
-  for (size_t g = 0; g < s->n; g += GROUP) emit(&e, g, group_size(g, s->n));
-  if (h->bypass) v_stream_end();
   return true;
 }
 
 /* The row program up to the weights; what writes anything else belongs to another kind of row. */
-static inline bool half_long_row(const row_kernel *kernel, const span *s, row_bypass bypass) {
-  const row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}, .bypass = bypass};
+static inline bool half_long_row(const row_kernel *kernel, const span *s) {
+  const row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}, .bypass = s->stream};
   row_state st;
   kernel->begin(&c, &st);
   do {
@@ -112,13 +109,37 @@ static inline bool half_long_row(const row_kernel *kernel, const span *s, row_by
   return true;
 }
 
+/* Rows that come from memory, or whose output goes there: the terms of two take turns where they are short. */
+static inline size_t half_far_rows(const exp_body *b, exp_emit_fn *emit, const half_rows *h) {
+  const bool past = h->bypass == BYPASS_PAST;
+  const row_call c = {.n = h->n, .rows = 1, .bypass = past ? BYPASS_PAST : BYPASS_NOT};
+  const consts k = {{0}};
+  const size_t second = row_halves_two(h->n) ? row_halves_place(h->n) : 0;
+  exp_output out = exp_output_none(h->bypass, sizeof(uint16_t));
+  bool ordinary = true;
+  size_t r = 0;
+  for (; r < h->rows && ordinary; r += ordinary) {
+    const span s = span_of_halves(h, r);
+    ordinary = exp_far_row(b, &c, &s, &k, (real *)h->scratch + r % 2 * second, emit, &out);
+    if (!past) exp_due_rest(&out.due);
+  }
+  exp_due_rest(&out.due);
+  if (past) v_stream_end();
+  return r;
+}
+
 /* As row_kernel.halves. */
-static bool exp_halves(const half_row *h) {
-  const span s = {.n = h->n, .src = {h->x}, .dst = {h->y}};
+static size_t exp_halves(const half_rows *h) {
   const bool f16 = h->type == STORE_F16;
-  if (h->n > ROW_HALVES) return half_long_row(f16 ? &f16_kernel : &bf16_kernel, &s, h->bypass);
-  const exp_body *b = f16 ? &f16_body : &bf16_body;
-  return (h->n > 2 * GROUP ? half_far_row : half_cached_row)(b, f16 ? f16_stored : bf16_stored, h, &s);
+  const exp_body *const b = f16 ? &f16_body : &bf16_body;
+  exp_emit_fn *const emit = f16 ? f16_stored : bf16_stored;
+  if (h->n <= ROW_HALVES && h->n > (h->bypass == BYPASS_PAST ? FAR_FROM : 2 * GROUP)) return half_far_rows(b, emit, h);
+  for (size_t r = 0; r < h->rows; r++) {
+    const span s = span_of_halves(h, r), next = span_of_halves(h, r + 1 < h->rows ? r + 1 : r);
+    if (h->n > ROW_HALVES ? !half_long_row(f16 ? &f16_kernel : &bf16_kernel, &s) : !half_cached_row(b, emit, &s, h->scratch, next.src[0]))
+      return r;
+  }
+  return h->rows;
 }
 
 #endif

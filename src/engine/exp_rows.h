@@ -81,8 +81,9 @@ static inline bool exp_run_row(const exp_body *b, const row_call *c, const span 
   st->other /= d_scale(1, -up);
   return true;
 }
-/* Such a row. Its output is left to `out`, which is written while the next row is summed; the row before it is written by then. */
-static inline bool exp_far_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store, exp_output *out) {
+/* Such a row. emit: its output, from its terms. That is left to `out`, which is written while the next row is summed; the row before it is written by then. */
+static inline bool exp_far_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store, exp_emit_fn *emit,
+                               exp_output *out) {
   row_state st;
   const real *kept;
   const bool ordinary = exp_run_row(b, c, s, k, store, c->bypass ? &out->due : NULL, &st, &kept);
@@ -91,7 +92,7 @@ static inline bool exp_far_row(const exp_body *b, const row_call *c, const span 
   exp_row r = {.ref = (real)st.ref, .top = (real)st.max, .top_l = (real)st.top_l};
   exp_settle(b, s, k, &r, st.sum, st.other);
   if (b->kind == EXP_SCALAR) s->dst[0][0] = r_clean(b->scalar(s, k, &r, s->n));
-  else exp_output_of(out, s, k, &r, kept, kept ? stored_emit : b->emit);
+  else exp_output_of(out, s, k, &r, kept, kept ? emit : b->emit);
   return true;
 }
 
@@ -118,7 +119,7 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
   const bool cached = plan != PLAN_STREAM && !far;
   span s = span_of(c, 0), next = s;
   consts k = b->setup(c, &s), next_k = k;
-  exp_output out = exp_output_none(c->bypass);
+  exp_output out = exp_output_none(c->bypass, sizeof(real));
   real max = cached ? exp_largest(b, c, &s, &k) : 0;
   for (size_t r = 0; r < c->rows; r++, s = next, k = next_k) {
     real *store = !weights ? NULL : scratched ? scratch : plan == PLAN_CACHE && !c->bypass ? s.dst[0] : NULL;
@@ -128,7 +129,7 @@ static inline void exp_rows(const exp_body *b, const row_kernel *kernel, row_cal
       span_next(c, &next);
       if (!b->look) next_k = b->setup(c, &next);
     }
-    const bool done = far      ? exp_far_row(b, c, &s, &k, weights ? exp_place(c, r) : NULL, &out)
+    const bool done = far      ? exp_far_row(b, c, &s, &k, weights ? exp_place(c, r) : NULL, stored_emit, &out)
                       : cached ? exp_cached_row(b, &s, &k, max, c->bypass, store, ahead)
                                : false;
     /* At once: it only reads, while the stores of the row just written are still on their way. */

@@ -44,12 +44,9 @@ static inline row_bypass bypass_for(size_t bytes) {
  * (Granite Rapids, 128 x 32768 0.38 and 0.355, 1024 x 8192 0.405 and 0.385), not past them (512 x 131072 0.40 and 0.47). */
 static inline bool fetches_straight_beside(row_bypass how) { return fetches_straight() || (how == BYPASS_THROUGH && is_later_xeon()); }
 
-/* Of f16 and bf16, which pass the caches by way of a buffer: a Xeon writes them through however many they are (Granite Rapids, past and through, bf16:
- * 1024 x 32768 0.35 and 0.33, 4096 x 32768 0.37 and 0.36, 16384 x 8192 0.48 and 0.41, 1 x 67108864 0.53 and 0.47). */
-static inline row_bypass bypass_for_halves(size_t bytes) {
-  const row_bypass as_reals = bypass_for(bytes);
-  return as_reals == BYPASS_PAST && is_xeon() ? BYPASS_THROUGH : as_reals;
-}
+/* The same of short rows of f16 and bf16, which share lines: on Xeons through the caches, elsewhere as if they were few (Granite Rapids, bf16 past and
+ * through: 131072 x 300 1.60 and 0.45, in the caches alone 0.58; 65536 x 1024 0.38, 0.39 and 0.48). */
+static inline row_bypass bypass_near(row_bypass how) { return how != BYPASS_NOT && is_xeon() ? BYPASS_THROUGH : BYPASS_NOT; }
 
 /* Elements from which short rows of outputs that the caches do not hold do better in the page's way, written while the next are summed, even where
  * registers hold them (Granite Rapids, 16384 rows of 160: 0.42, in registers 0.34; of 256: 0.34 and 0.39). On AMD processors none do: there those that

@@ -30,10 +30,12 @@ enum {
 /* Scratch memory for a strip of rows side by side: 64 lanes of each, and what else is kept of a row. */
 static inline size_t row_strip_room(size_t bytes) { return 72 * (bytes + 64); }
 
-/* Elements up to which a row of f16 or bf16 is widened, so that several are computed at a time, and up to which its terms are kept; those of longer
- * rows are formed twice. */
+/* Elements up to which a row of f16 or bf16 is widened, so that several are computed at a time, and up to which its terms are kept, or those of two
+ * rows; those of longer rows are formed twice. */
 enum { ROW_HALVES_WIDENED = 256, ROW_HALVES = 196608 };
-static inline size_t row_halves_room(size_t n) { return n <= ROW_HALVES ? n : 0; }
+static inline size_t row_halves_place(size_t n) { return (n + 63) / 64 * 64; }
+static inline bool row_halves_two(size_t n) { return n <= ROW_HALVES / 4; }
+static inline size_t row_halves_room(size_t n) { return n > ROW_HALVES ? 0 : row_halves_place(n) * (row_halves_two(n) ? 2 : 1); }
 
 /* A row whose terms may take up to so many bytes has them kept, where the call writes past the caches: in the second-level cache, or near it. */
 enum { ROW_TERMS = 786432, ROW_TERMS_FROM = 1024 };
@@ -126,16 +128,18 @@ static inline row_store row_store_of(smx_dtype t) {
   return t.bits == 8 ? STORE_MASK : t.bits == 32 ? STORE_I32 : STORE_I64;
 }
 
-/* A contiguous row of n elements of f16 or bf16 that is not brought into the real type first. A gradient's: x holds the weights. */
-typedef struct half_row {
+/* Contiguous rows of n elements of f16 or bf16 that are not brought into the real type first, so many elements apart. A gradient's: x holds the
+ * weights. */
+typedef struct half_rows {
   const double *params;
   row_store type;
-  size_t n;
-  const void *x, *dy, *next; /* next: a row that is read after x, or x */
+  size_t rows, n;
+  const void *x, *dy;
   void *y;
+  ptrdiff_t x_step, dy_step, y_step;
   row_bypass bypass;
-  void *scratch; /* row_halves_room(n) reals */
-} half_row;
+  void *scratch; /* row_halves_room(n) reals, aligned to 64 bytes */
+} half_rows;
 
 typedef struct row_kernel {
   void (*rows)(row_call *c);
@@ -146,8 +150,9 @@ typedef struct row_kernel {
   /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is x[i * pitch + r]. scratch: row_strip_room(bytes of
    * them, in whole vectors), aligned. False, with nothing written, when a row is not ordinary. NULL: there is no such way. */
   bool (*columns)(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch, void *scratch);
-  /* False, with nothing written, when the row is not ordinary. NULL: there is no such way, as where the real type is double. */
-  bool (*halves)(const half_row *r);
+  /* How many rows are done: those before the first that is not ordinary, of which nothing is written. NULL: there is no such way, as where the real
+   * type is double. */
+  size_t (*halves)(const half_rows *h);
 } row_kernel;
 
 typedef struct row_pair {

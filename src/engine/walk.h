@@ -20,6 +20,17 @@ typedef struct span {
   ptrdiff_t ahead;   /* so many elements on, an output and its gradient are fetched while that is written; 0 = nothing */
 } span;
 
+/* Row r of f16 or bf16: the arrays hold 16 bits an element. */
+SMI span span_of_halves(const half_rows *h, size_t r) {
+  const ptrdiff_t row = (ptrdiff_t)r;
+  const uint16_t *const x = h->x, *const dy = h->dy;
+  uint16_t *const y = h->y;
+  span s = {.n = h->n, .dst = {(void *)(y + row * h->y_step)}, .stream = h->bypass};
+  s.src[dy ? SRC_Y : 0] = (const void *)(x + row * h->x_step);
+  if (dy) s.src[SRC_DY] = (const void *)(dy + row * h->dy_step);
+  return s;
+}
+
 /* The parameters of the operator as its arithmetic wants them; what each means is the operator's business. */
 typedef struct consts {
   real v[14];

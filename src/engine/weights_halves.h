@@ -25,29 +25,37 @@
     (void)part; \
     WALK_STRAIGHT(first, n, WEIGHTS_STEP_##name) \
   }
-#define WEIGHTS_STEP(name, i, cnt) \
+#define WEIGHTS_STEP(name, u, i, cnt) \
   { \
-    if (through) v_prefetch((const char *)(dx + (i)) + WRITE_AHEAD); \
+    if (through && (u)*LANES % HALF_LINE == 0) v_prefetch((const char *)(dx + (i)) + WRITE_AHEAD); \
     put_##name(dx, i, cnt, weights_slope(name##_of_port(&s, SRC_Y, i, cnt), name##_of_port(&s, SRC_DY, i, cnt), sum)); \
   }
-#define WEIGHTS_STEP_f16(u, i, cnt) WEIGHTS_STEP(f16, i, cnt)
-#define WEIGHTS_STEP_bf16(u, i, cnt) WEIGHTS_STEP(bf16, i, cnt)
+#define WEIGHTS_STEP_f16(u, i, cnt) WEIGHTS_STEP(f16, u, i, cnt)
+#define WEIGHTS_STEP_bf16(u, i, cnt) WEIGHTS_STEP(bf16, u, i, cnt)
 WEIGHTS_OF_HALVES(f16)
 WEIGHTS_OF_HALVES(bf16)
 
-/* As row_kernel.halves. A row whose sum is not finite needs the rules for NaN. */
-static bool weights_halves(const half_row *h) {
-  static const sum_body of_f16 = {.sums = f16_weights_sums, .emit = f16_weights_out},
-                        of_bf16 = {.sums = bf16_weights_sums, .emit = bf16_weights_out};
-  const sum_body *const b = h->type == STORE_F16 ? &of_f16 : &of_bf16;
-  const span s = {.n = h->n, .src = {[SRC_Y] = h->x, [SRC_DY] = h->dy}, .dst = {h->y}, .stream = h->bypass};
+/* A row whose sum is not finite needs the rules for NaN. */
+static inline bool weights_half_row(const sum_body *b, const span *s) {
   const consts k = {{1}};
   sum_row r = {.index = -1};
   row_part part;
-  sum_plain_sums(b->sums, &s, &k, &r, &r.sum, &r.sum2);
+  sum_plain_sums(b->sums, s, &k, &r, &r.sum, &r.sum2);
   if (!sum_ordinary(&k, r.sum)) return false;
-  for (size_t g = 0; g < s.n; g += GROUP) b->emit(&s, &k, &r, g, group_size(g, s.n), &part);
+  for (size_t g = 0; g < s->n; g += GROUP) b->emit(s, &k, &r, g, group_size(g, s->n), &part);
   return true;
+}
+
+/* As row_kernel.halves. */
+static size_t weights_halves(const half_rows *h) {
+  static const sum_body of_f16 = {.sums = f16_weights_sums, .emit = f16_weights_out},
+                        of_bf16 = {.sums = bf16_weights_sums, .emit = bf16_weights_out};
+  const sum_body *const b = h->type == STORE_F16 ? &of_f16 : &of_bf16;
+  for (size_t r = 0; r < h->rows; r++) {
+    const span s = span_of_halves(h, r);
+    if (!weights_half_row(b, &s)) return r;
+  }
+  return h->rows;
 }
 
 #endif

@@ -372,7 +372,7 @@ static inline void loss_rows(const loss_body *b, const row_kernel *kernel, row_c
   const bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && many;
   loss_row r = {.q = c->params, .n = c->n, .backward = backward, .stream = c->bypass};
   loss_output out;
-  out.due = exp_due_none(c->bypass);
+  out.due = exp_due_none(c->bypass, sizeof(real));
   for (size_t row = 0; row < c->rows; row++) {
     const ptrdiff_t ahead = follow && row + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
     const ptrdiff_t step = row + 1 < c->rows ? c->src_step[0] : 0;

@@ -202,8 +202,8 @@ static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrd
   return softmax_pick(c) == &softmax_plain_kernel && exp_columns(c, count, x, x_pitch, y, y_pitch, scratch);
 }
 #if SMX_REAL == 32
-static bool softmax_halves(const half_row *r) { return is_plain(r->params[0], r->params[1]) && exp_halves(r); }
-static bool softmax_halves_grad(const half_row *r) { return is_plain(r->params[0], r->params[1]) && weights_halves(r); }
+static size_t softmax_halves(const half_rows *h) { return is_plain(h->params[0], h->params[1]) ? exp_halves(h) : 0; }
+static size_t softmax_halves_grad(const half_rows *h) { return is_plain(h->params[0], h->params[1]) ? weights_halves(h) : 0; }
 #else
 #define softmax_halves NULL
 #define softmax_halves_grad NULL

@@ -122,7 +122,9 @@ SMI void halves_in(uint16_t *to, const uint16_t *p, int n) {
 SMI void halves_out(uint16_t *p, const uint16_t *from, int n) { memcpy(p, from, (size_t)n * sizeof *p); }
 #endif
 
-/* at() and put() of an array of halves; put_f16 and put_bf16 are not for NaN. */
+enum { HALF_LINE = 64 / sizeof(uint16_t) }; /* of them in a line of the caches */
+
+/* at() and put() of an array of halves; put_f16 and put_bf16 are not for NaN. stream_: a whole vector past the caches. */
 #define HALF(name) \
   SMI vreal at_##name(const uint16_t *p, size_t i, int cnt) { \
     uint16_t some[LANES]; \
@@ -134,6 +136,11 @@ SMI void halves_out(uint16_t *p, const uint16_t *from, int n) { memcpy(p, from, 
     uint16_t some[LANES]; \
     v_store_##name(cnt == LANES ? p + i : some, x); \
     if (cnt < LANES) halves_out(p + i, some, cnt); \
+  } \
+  SMI void stream_##name(uint16_t *p, vreal x) { \
+    uint16_t some[LANES]; \
+    v_store_##name(some, x); \
+    v_stream_halves(p, some); \
   } \
   static void load_##name(const void *src, ptrdiff_t stride, size_t n, real *dst) { \
     const uint16_t *p = src; \

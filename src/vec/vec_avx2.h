@@ -55,6 +55,10 @@ SMI void v_stream(real *p, vreal x) {
   H(stream)(p, x.a);
   H(stream)(p + LANES / 2, x.b);
 }
+SMI void v_stream_halves(uint16_t *p, const uint16_t *x) {
+  if (LANES == 16) _mm256_stream_si256((__m256i *)p, _mm256_loadu_si256((const __m256i *)x));
+  else _mm_stream_si128((__m128i *)p, _mm_loadu_si128((const __m128i *)x));
+}
 SMI void v_stream_end(void) { _mm_sfence(); }
 SMI void v_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 SMI void v_prefetch_far(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }

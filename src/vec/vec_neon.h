@@ -51,6 +51,7 @@ SMI vreal v_load(const real *p) {
 }
 SMI void v_store(real *p, vreal x) { EACH(N(vst1q)(p + QL * i, x.q[i])) }
 SMI void v_stream(real *p, vreal x) { v_store(p, x); }
+SMI void v_stream_halves(uint16_t *p, const uint16_t *x) { memcpy(p, x, LANES * sizeof *p); }
 SMI void v_stream_end(void) {}
 SMI void v_prefetch(const void *p) { __builtin_prefetch(p); }
 SMI void v_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }

@@ -60,6 +60,9 @@ SMI vreal v_load(const real *p) {
 }
 SMI void v_store(real *p, vreal x) { memcpy(p, &x, 64); }
 SMI void v_stream(real *p, vreal x) { v_store(p, x); } /* p is 64-byte aligned; past the caches where the machine can */
+SMI void v_stream_halves(uint16_t *p, const uint16_t *x) {
+  memcpy(p, x, LANES * sizeof *p);
+} /* LANES of them, to as many bytes' boundary */
 SMI void v_stream_end(void) {}
 SMI void v_prefetch(const void *p) { __builtin_prefetch(p); }
 SMI void v_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); } /* not into the nearest cache */
