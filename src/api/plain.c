@@ -134,10 +134,10 @@ static smx_status long_halves(smx_dtype dtype, size_t rows, size_t n, const uint
   float tile[HALF_TILE] __attribute__((aligned(64)));
   float *room = row_halves_room(n) && row_halves_room(n) <= HALF_TILE ? tile : smx_alloc(NULL, (row_halves_room(n) + 1) * sizeof *room);
   smx_status status = room ? SMX_OK : SMX_ERR_NOMEM;
-  half_rows h = {.params = no_params, .type = row_store_of(dtype), .n = n, .x_step = (ptrdiff_t)n, .y_step = (ptrdiff_t)n};
-  h.bypass = smx_bypass_for(x == y, rows * n * sizeof *x), h.scratch = room;
+  const row_bypass bypass = smx_bypass_for(x == y, rows * n * sizeof *x);
   while (rows && status == SMX_OK) {
-    h.rows = rows, h.x = x, h.y = y;
+    const ptrdiff_t step = (ptrdiff_t)n;
+    const half_rows h = {no_params, row_store_of(dtype), rows, n, x, NULL, y, step, 0, step, bypass, room};
     const smx_fpenv env = smx_fpenv_enter();
     const size_t done = kernel->halves(&h);
     smx_fpenv_leave(env);

@@ -81,8 +81,9 @@ SMI size_t halves_to_line(const uint16_t *p) { return -(uintptr_t)p % 64 / sizeo
 HALF_KIND(f16)
 HALF_KIND(bf16)
 
-/* A row that the caches hold. next: what is read after it. As with the others, false, with nothing written, when the row is not an ordinary one. */
-static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const span *s, real *store, const real *next) {
+/* A row that the caches hold. to_next: halves to what is read after it. As with the others, false, with nothing written, when the row is not an ordinary
+ * one. */
+static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const span *s, real *store, ptrdiff_t to_next) {
   const consts k = {{0}};
   const real max = b->scores->max(s, &k, 0, s->n);
   if (!in_range(max)) return false;
@@ -92,6 +93,7 @@ static inline bool half_cached_row(const exp_body *b, exp_emit_fn *emit, const s
   for (size_t g = 0; g < s->n; g += GROUP) sum += (double)b->scores->sum_store(&w, g, group_size(g, s->n));
   if (sum != sum) return false;
   exp_settle(b, s, &k, &r, sum, sum);
+  const void *const next = (const uint16_t *)(const void *)s->src[0] + to_next;
   const exp_emit e = {.s = s, .k = &k, .r = &r, .stored = store, .peaked = r.one < PEAKED, .stream = bypass_near(s->stream), .next = next};
   for (size_t g = 0; g < s->n; g += GROUP) emit(&e, g, group_size(g, s->n));
   return true;
@@ -118,8 +120,8 @@ static inline size_t half_far_rows(const exp_body *b, exp_emit_fn *emit, const h
   exp_output out = exp_output_none(h->bypass, sizeof(uint16_t));
   bool ordinary = true;
   size_t r = 0;
-  for (; r < h->rows && ordinary; r += ordinary) {
-    const span s = span_of_halves(h, r);
+  span s = span_of_halves(h, 0);
+  for (; r < h->rows && ordinary; r += ordinary, span_next_halves(h, 0, &s)) {
     ordinary = exp_far_row(b, &c, &s, &k, (real *)h->scratch + r % 2 * second, emit, &out);
     if (!past) exp_due_rest(&out.due);
   }
@@ -134,9 +136,10 @@ static size_t exp_halves(const half_rows *h) {
   const exp_body *const b = f16 ? &f16_body : &bf16_body;
   exp_emit_fn *const emit = f16 ? f16_stored : bf16_stored;
   if (h->n <= ROW_HALVES && h->n > (h->bypass == BYPASS_PAST ? FAR_FROM : 2 * GROUP)) return half_far_rows(b, emit, h);
-  for (size_t r = 0; r < h->rows; r++) {
-    const span s = span_of_halves(h, r), next = span_of_halves(h, r + 1 < h->rows ? r + 1 : r);
-    if (h->n > ROW_HALVES ? !half_long_row(f16 ? &f16_kernel : &bf16_kernel, &s) : !half_cached_row(b, emit, &s, h->scratch, next.src[0]))
+  span s = span_of_halves(h, 0);
+  for (size_t r = 0; r < h->rows; r++, span_next_halves(h, 0, &s)) {
+    const ptrdiff_t to_next = r + 1 < h->rows ? h->x_step : 0;
+    if (h->n > ROW_HALVES ? !half_long_row(f16 ? &f16_kernel : &bf16_kernel, &s) : !half_cached_row(b, emit, &s, h->scratch, to_next))
       return r;
   }
   return h->rows;

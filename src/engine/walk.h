@@ -20,15 +20,16 @@ typedef struct span {
   ptrdiff_t ahead;   /* so many elements on, an output and its gradient are fetched while that is written; 0 = nothing */
 } span;
 
-/* Row r of f16 or bf16: the arrays hold 16 bits an element. */
-SMI span span_of_halves(const half_rows *h, size_t r) {
-  const ptrdiff_t row = (ptrdiff_t)r;
-  const uint16_t *const x = h->x, *const dy = h->dy;
-  uint16_t *const y = h->y;
-  span s = {.n = h->n, .dst = {(void *)(y + row * h->y_step)}, .stream = h->bypass};
-  s.src[dy ? SRC_Y : 0] = (const void *)(x + row * h->x_step);
-  if (dy) s.src[SRC_DY] = (const void *)(dy + row * h->dy_step);
+/* Of f16 or bf16, 16 bits an element: a span of one row, and its next. */
+SMI span span_of_halves(const half_rows *h, int x) {
+  span s = {.n = h->n, .dst = {h->y}, .stream = h->bypass};
+  s.src[x] = h->x, s.src[SRC_DY] = h->dy;
   return s;
+}
+SMI void span_next_halves(const half_rows *h, int x, span *s) {
+  s->src[x] = (const void *)((const uint16_t *)(const void *)s->src[x] + h->x_step);
+  s->dst[0] = (void *)((uint16_t *)(void *)s->dst[0] + h->y_step);
+  if (h->dy) s->src[SRC_DY] = (const void *)((const uint16_t *)(const void *)s->src[SRC_DY] + h->dy_step);
 }
 
 /* The parameters of the operator as its arithmetic wants them; what each means is the operator's business. */
