@@ -44,7 +44,7 @@ static inline row_bypass bypass_for(size_t bytes) {
  * (Granite Rapids, 128 x 32768 0.38 and 0.355, 1024 x 8192 0.405 and 0.385), not past them (512 x 131072 0.40 and 0.47). */
 static inline bool fetches_straight_beside(row_bypass how) { return fetches_straight() || (how == BYPASS_THROUGH && is_later_xeon()); }
 
-/* The same of short rows of f16 and bf16, which share lines: on Xeons through the caches, elsewhere as if they were few (Granite Rapids, bf16 past and
+/* How short rows of f16 and bf16 are written, which share lines: on Xeons through the caches, elsewhere as if they were few (Granite Rapids, bf16 past and
  * through: 131072 x 300 1.60 and 0.45, in the caches alone 0.58; 65536 x 1024 0.38, 0.39 and 0.48). */
 static inline row_bypass bypass_near(row_bypass how) { return how != BYPASS_NOT && is_xeon() ? BYPASS_THROUGH : BYPASS_NOT; }
 
