@@ -120,7 +120,7 @@ static inline size_t half_far_rows(const exp_body *b, exp_emit_fn *emit, const h
   exp_output out = exp_output_none(h->bypass, sizeof(uint16_t));
   bool ordinary = true;
   size_t r = 0;
-  span s = span_of_halves(h, 0);
+  span s = {.n = h->n, .src = {h->x}, .dst = {h->y}, .stream = h->bypass};
   for (; r < h->rows && ordinary; r += ordinary, span_next_halves(h, 0, &s)) {
     ordinary = exp_far_row(b, &c, &s, &k, (real *)h->scratch + r % 2 * second, emit, &out);
     if (!past) exp_due_rest(&out.due);
@@ -136,7 +136,7 @@ static size_t exp_halves(const half_rows *h) {
   const exp_body *const b = f16 ? &f16_body : &bf16_body;
   exp_emit_fn *const emit = f16 ? f16_stored : bf16_stored;
   if (h->n <= ROW_HALVES && h->n > (h->bypass == BYPASS_PAST ? FAR_FROM : 2 * GROUP)) return half_far_rows(b, emit, h);
-  span s = span_of_halves(h, 0);
+  span s = {.n = h->n, .src = {h->x}, .dst = {h->y}, .stream = h->bypass};
   for (size_t r = 0; r < h->rows; r++, span_next_halves(h, 0, &s)) {
     const ptrdiff_t to_next = r + 1 < h->rows ? h->x_step : 0;
     if (h->n > ROW_HALVES ? !half_long_row(f16 ? &f16_kernel : &bf16_kernel, &s) : !half_cached_row(b, emit, &s, h->scratch, to_next))

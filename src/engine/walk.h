@@ -20,12 +20,7 @@ typedef struct span {
   ptrdiff_t ahead;   /* so many elements on, an output and its gradient are fetched while that is written; 0 = nothing */
 } span;
 
-/* Of f16 or bf16, 16 bits an element: a span of one row, and its next. */
-SMI span span_of_halves(const half_rows *h, int x) {
-  span s = {.n = h->n, .dst = {h->y}, .stream = h->bypass};
-  s.src[x] = h->x, s.src[SRC_DY] = h->dy;
-  return s;
-}
+/* The next row of f16 or bf16, 16 bits an element; x: where its first input stands. */
 SMI void span_next_halves(const half_rows *h, int x, span *s) {
   s->src[x] = (const void *)((const uint16_t *)(const void *)s->src[x] + h->x_step);
   s->dst[0] = (void *)((uint16_t *)(void *)s->dst[0] + h->y_step);

@@ -51,7 +51,7 @@ static size_t weights_halves(const half_rows *h) {
   static const sum_body of_f16 = {.sums = f16_weights_sums, .emit = f16_weights_out},
                         of_bf16 = {.sums = bf16_weights_sums, .emit = bf16_weights_out};
   const sum_body *const b = h->type == STORE_F16 ? &of_f16 : &of_bf16;
-  span s = span_of_halves(h, SRC_Y);
+  span s = {.n = h->n, .src = {[SRC_Y] = h->x, [SRC_DY] = h->dy}, .dst = {h->y}, .stream = h->bypass};
   for (size_t r = 0; r < h->rows; r++, span_next_halves(h, SRC_Y, &s))
     if (!weights_half_row(b, &s)) return r;
   return h->rows;
