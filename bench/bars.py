@@ -4,7 +4,7 @@ import re
 ONE_ROW = r"softmax/f32/1x(4194304|67108864)/t\d"
 BATCHES = r"softmax/f32/(4096x1024|1024x32768|64x151936)/t\d"
 OTHERS = r"(log_softmax|logsumexp|softmax_backward)/f32/(1x4194304|1x67108864|4096x1024|1024x32768)/t\d"
-HALVES = r"softmax/(bf16|f16)/%s/t\d"
+HALF = r"softmax/(bf16|f16)/%s/t\d"
 IN_CACHE, OUT_OF_CACHE = "1x(1024|16384)", "(1x4194304|1x67108864|4096x1024|1024x32768|64x151936)"
 
 
@@ -26,7 +26,7 @@ def of_f32(r, cases):
     return same and r["ours"] and same["ours"] / r["ours"]
 
 
-def of_halves_goal(r, cases):
+def of_half_goal(r, cases):
     """Of the smaller of 1.6 times the rate of f32 and 0.9 times its own rate in cache."""
     own = cases.get(re.sub("/[^/]*/t.$", "/1x16384/t1", r["case"]))
     threads = int(r["case"][-1])
@@ -59,8 +59,8 @@ BARS = (
     ("log_softmax, logsumexp, backward: of the bound", OTHERS, of_bound, 0.80),
     ("cross-entropy with its gradient: of memcpy", r"cross_entropy_dx/f32/.*", of_memcpy, 0.80),
     ("cross-entropy alone: of the bound", r"cross_entropy/f32/.*", of_bound, 0.70),
-    ("f16 and bf16 in cache: of the f32 rate", HALVES % IN_CACHE, of_f32, 0.85),
-    ("f16 and bf16 out of cache: of the smaller of 1.6 f32 and 0.9 in cache", HALVES % OUT_OF_CACHE, of_halves_goal, 1.0),
+    ("f16 and bf16 in cache: of the f32 rate", HALF % IN_CACHE, of_f32, 0.85),
+    ("f16 and bf16 out of cache: of the smaller of 1.6 f32 and 0.9 in cache", HALF % OUT_OF_CACHE, of_half_goal, 1.0),
     ("columns: of memcpy", r"softmax/f32/.*@\d/t\d", of_memcpy, 0.45),
     ("AVX2 in cache: of AVX-512", r"softmax/f32/1x(1024|16384)/t1", of_avx512, 0.70),
     ("AVX2 out of cache: of AVX-512", r"softmax/f32/(1x4194304|1x67108864|1024x32768)/t1", of_avx512, 0.95),

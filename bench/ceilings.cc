@@ -116,7 +116,7 @@ enum { MULTIPLICATIONS = 1 << 20 }; /* elements of a call, whatever the case */
 
 /* One of the threads at its share: they need nothing from each other. */
 Call multiply_call(const Problem &p, const Unit &unit) {
-  const int size = p.dtype == "f64" ? 8 : 4; /* halves are computed in f32 */
+  const int size = p.dtype == "f64" ? 8 : 4; /* half precision is computed in f32 */
   const size_t count = static_cast<size_t>(MULTIPLICATIONS) * size / unit.bytes / p.threads;
   return [=] {
     volatile float sink = unit.run(count);

@@ -1,4 +1,4 @@
-"""Writes what was measured into docs/performance.md, between markers: the machine, the bars, a table for each verb and dtype, the operators;
+"""Writes what was measured into docs/performance.md, between markers: the machine, the targets, a table for each verb and dtype, the operators;
 and what a sweep found."""
 import os
 import re
@@ -9,7 +9,7 @@ from results import NATIVE_PEERS, PYTHON_PEERS, main_spread
 DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "performance.md")
 MEASURED, SWEPT = "./dev bench --document", "./dev sweep"
 PEER_NAMES = {"xnnpack": "XNNPACK", "onednn": "oneDNN", "expf": "expf loop", "numpy": "NumPy", "onnxruntime": "ONNX Runtime", "jax": "JAX",
-              "entmax": "entmax"}
+              "entmax": "entmax", "torch": "PyTorch"}
 LIMITS = {"copy": "copy", "bytes": "bytes", "fma": "arithmetic"}
 
 
@@ -45,7 +45,7 @@ def ceilings(cases):
         r = max(found, key=lambda r: r["elements"])
         speeds = ["%.1f" % (4 / r["ns"][name]) if name in r["ns"] else "" for name in ("read", "write", "write_nt")]
         rows.append([str(threads), "%.0f MB" % (r["elements"] * 4e-6), *speeds, "%.1f" % (8 / r["ns"]["memcpy"]), "%.0f" % (2 / r["ns"]["fma"])])
-    return table(["threads", "tensor", "read, GB/s", "write", "write past the cache", "memcpy, read and written", "f32 FMA, GFLOP/s"], rows)
+    return table(["threads", "tensor", "read, GB/s", "write", "streaming stores", "memcpy, read and written", "f32 FMA, GFLOP/s"], rows)
 
 
 def bars(cases):
@@ -54,7 +54,7 @@ def bars(cases):
         name, value = min(found, key=lambda each: each[1])
         met = sum(reached >= mark for _, reached in found)
         rows.append([words, "%.2f" % mark, "%d of %d" % (met, len(found)), "%.2f" % value, "`%s`" % name])
-    return table(["bar", "at least", "met", "lowest", "where"], rows)
+    return table(["target", "at least", "met", "lowest", "where"], rows)
 
 
 def verb_table(cases):
@@ -96,7 +96,7 @@ def sections(context, cases):
         context["date"][:10], context["libsoftmax"], context["isa"], context["num_cpus"], context["statistic"], peers and "; " + peers)
     yield "### Ceilings\n"
     yield ceilings(cases)
-    yield "### Bars\n"
+    yield "### Targets\n"
     yield bars(cases)
     groups = {}
     for r in cases.values():

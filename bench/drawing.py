@@ -3,18 +3,25 @@ import math
 
 PANEL_W, PANEL_H, GAP_X, GAP_Y, LEFT, TOP = 420, 210, 64, 62, 52, 98
 X_MIN, X_MAX = 1, 70000
+# The colors of each class: plain declarations, for librsvg and others know no variables.
+COLORS = {
+    ".back": ("fill", "#ffffff", "#0d1117"), ".grid": ("stroke", "#d8dee4", "#30363d"), "text": ("fill", "#656d76", "#9198a1"),
+    ".title": ("fill", "#1f2328", "#e6edf3"), ".line": ("stroke", "#0b62c4", "#6cb6ff"), ".band": ("fill", "#b9d4f1", "#23466d"),
+    ".mark": ("stroke", "#c4320a", "#ff9a5c")}
+
+
+def colors(dark):
+    return " ".join("%s { %s: %s }" % (of, what, both[dark]) for of, (what, *both) in COLORS.items())
+
+
 STYLE = """\
 <style>
-  svg { --back: #ffffff; --ink: #1f2328; --soft: #656d76; --grid: #d8dee4; --line: #0b62c4; --band: #b9d4f1; --mark: #c4320a }
-  @media (prefers-color-scheme: dark) {
-    svg { --back: #0d1117; --ink: #e6edf3; --soft: #9198a1; --grid: #30363d; --line: #6cb6ff; --band: #23466d; --mark: #ff9a5c }
-  }
-  .back { fill: var(--back) } .grid { stroke: var(--grid); fill: none } .title { fill: var(--ink); font-weight: 600 }
-  text { fill: var(--soft); font: 12px system-ui, sans-serif } .title { font-size: 14px } .head { font-size: 17px }
-  .line { stroke: var(--line); stroke-width: 1.5; fill: none } .band { fill: var(--band) }
-  .mark { stroke: var(--mark); stroke-width: 1.5; fill: none }
+  %s
+  text { font: 12px system-ui, sans-serif } .title { font-size: 14px; font-weight: 600 } .head { font-size: 17px }
+  .line, .grid, .mark { fill: none } .line, .mark { stroke-width: 1.5 }
+  @media (prefers-color-scheme: dark) { %s }
 </style>
-"""
+""" % (colors(False), colors(True))
 
 
 class Panel:

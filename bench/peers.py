@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peers that live in Python: NumPy, ONNX Runtime and JAX beside libsoftmax, in turns, in one process. report.py --peers runs it.
+"""The peers that live in Python: NumPy, ONNX Runtime and JAX (and PyTorch, where it is installed) beside libsoftmax, in turns, in one process. report.py --peers runs it.
 
 sparsemax and entmax15 stand beside their sort-based way in NumPy, and beside the package entmax where somebody has installed that (it brings PyTorch).
 Prints JSON: the versions, and the samples of each implementation in ns per element. A peer that cannot do a case is left out of it. NumPy
@@ -258,7 +258,21 @@ def jax_loss(case, x, lib):
     return lambda: lib.block_until_ready(compiled(there, target))
 
 
-IMPLEMENTATIONS = {"smx-python": libsoftmax, "numpy": numpy, "onnxruntime": onnxruntime, "jax": jax, "entmax": entmax}
+def pytorch(case, x, _):
+    """PyTorch, where somebody has installed it into the peers' environment: 3 GB are not fetched for a benchmark."""
+    try:
+        import torch as lib
+    except ImportError:
+        raise Refused from None
+    if case.verb not in ("softmax", "log_softmax", "logsumexp") or case.dtype not in ("f32", "f64"):
+        raise Refused
+    lib.set_num_threads(case.threads)
+    shape = case.shape[:1] if case.verb == "logsumexp" else case.shape
+    there, function, out = lib.from_numpy(x), getattr(lib, case.verb), lib.from_numpy(at_page(shape, x.dtype))
+    return lambda: function(there, -1, out=out)
+
+
+IMPLEMENTATIONS = {"smx-python": libsoftmax, "numpy": numpy, "onnxruntime": onnxruntime, "jax": jax, "entmax": entmax, "torch": pytorch}
 
 # ---- Measurement -----------------------------------------------------------------------------------------------------------------------
 
@@ -330,7 +344,7 @@ def measure(case, library, repetitions, min_time):
 def versions():
     from importlib import metadata
     there = {d.metadata["Name"] for d in metadata.distributions()}
-    return {name: metadata.version(name) for name in ("numpy", "onnxruntime", "jax", "entmax") if name in there}
+    return {name: metadata.version(name) for name in ("numpy", "onnxruntime", "jax", "entmax", "torch") if name in there}
 
 
 def main():

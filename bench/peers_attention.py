@@ -68,7 +68,7 @@ def onnxruntime(case, x, session_of, at_page):
 
 
 class Turned:
-    """Arrays of JAX with the heads in the third axis: turned over outside of what is timed."""
+    """Arrays of JAX with the heads in the third axis: transposed outside of what is timed."""
 
     def __init__(self, result):
         self.result = result

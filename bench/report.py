@@ -7,7 +7,6 @@ a second one for those that live in Python.
 import argparse
 import functools
 import json
-import math
 import os
 import re
 import statistics
@@ -18,6 +17,7 @@ import tempfile
 from bars import print_bars
 from document import write_document
 from results import CEILINGS, NATIVE_PEERS, PYTHON_PEERS, load, main_spread, save, summarise
+from turns import compare_builds, elements
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SLOW_ISAS = ("smx-portable",)
@@ -38,7 +38,8 @@ def options():
     p.add_argument("--min", action="store_true", help="take the fastest sample, not the median: for a machine that others use too")
     p.add_argument("-o", "--output", metavar="FILE", help="write the results as JSON, after every case")
     p.add_argument("--list", action="store_true", help="print the names of the cases")
-    p.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"), help="two such files: print what changed; runs nothing")
+    p.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"), help="two such files: print what changed, run nothing; or two folders that "
+                                                                      "were built with -DSMX_BENCH=ON: run both in turns")
     p.add_argument("--bars", metavar="FILE", help="such a file against the bars; runs nothing")
     p.add_argument("--document", metavar="FILE", help="write such a file into docs/performance.md; runs nothing")
     return p.parse_args()
@@ -151,9 +152,8 @@ def chosen(args, native):
 
 
 def repetitions_for(args, case):
-    elements = math.prod(int(size) for size in case.split("/")[2].split("@")[0].split("x"))
     usual = args.repetitions or (7 if args.quick else 15)
-    return usual if elements < 1 << 24 else max(3, usual // 3)  # one sample of a long case is many milliseconds anyway
+    return usual if elements(case) < 1 << 24 else max(3, usual // 3)  # one sample of a long case is many milliseconds anyway
 
 
 def run_case(args, case, names, native, python):
@@ -196,7 +196,7 @@ def run(args):
 
 COLUMNS = (("smx", "smx"), ("tensor", "smx-tensor"), ("avx2", "smx-avx2"), ("portable", "smx-portable"),
            ("python", "smx-python"), *((name, name) for name in NATIVE_PEERS), ("numpy", "numpy"), ("ort", "onnxruntime"), ("jax", "jax"),
-           ("entmax", "entmax"))
+           ("entmax", "entmax"), ("torch", "torch"))
 
 
 def used_columns(cases, python):
@@ -242,7 +242,9 @@ def compare(old_path, new_path):
 
 def main():
     args = options()
-    if args.compare:
+    if args.compare and all(map(os.path.isdir, args.compare)):
+        compare_builds(*map(Native, args.compare), args.filter, args.impl and args.impl.split(","), args.repetitions or 3, args.min_time)
+    elif args.compare:
         compare(*args.compare)
     elif args.bars:
         print_bars(load(args.bars)[1])

@@ -4,7 +4,7 @@ import os
 import statistics
 
 NATIVE_PEERS = ("xnnpack", "onednn", "expf")  # measured beside smx, in softmax_bench
-PYTHON_PEERS = ("numpy", "onnxruntime", "jax", "entmax")  # measured beside smx-python, in peers.py
+PYTHON_PEERS = ("numpy", "onnxruntime", "jax", "entmax", "torch")  # measured beside smx-python, in peers.py
 CEILINGS = ("memcpy", "read", "write", "write_nt", "fma", "fma_avx2")
 OURS = ("smx", "smx-tensor")
 

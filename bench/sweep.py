@@ -23,7 +23,7 @@ PICTURE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs",
 LIMIT, RUNS = 1.3, 5
 WINDOW = 5  # lengths on either side
 VECTOR_BYTES = 64
-SIZES = {"f32": 4, "f64": 8, "bf16": 4, "f16": 4}  # of an element in a vector: halves are computed in f32
+SIZES = {"f32": 4, "f64": 8, "bf16": 4, "f16": 4}  # of an element in a vector: half precision is computed in f32
 
 
 # ---- Cliffs ----------------------------------------------------------------------------------------------------------------------------

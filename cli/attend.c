@@ -11,36 +11,17 @@
 
 /* ---- What there is to choose ---- */
 
-/* The kinds of weights by name, and their numbers unless --param gives others; NAN: -ln of the number of keys. */
-static const struct kind {
-  const char *name;
-  double param[SMX_ATTENTION_PARAMS];
-} kinds[SMX_ATTENTION_KINDS] = {
-    [SMX_ATTENTION_SOFTMAX] = {"softmax", {0}},
-    [SMX_ATTENTION_SOFTMAX_N] = {"softmax_n", {1}},
-    [SMX_ATTENTION_SSMAX] = {"ssmax", {0.43}},
-    [SMX_ATTENTION_SIGMOID] = {"sigmoid", {(double)NAN}},
-    [SMX_ATTENTION_SOFTPICK] = {"softpick", {0}},
-    [SMX_ATTENTION_SELF_ADJUST] = {"self_adjust", {0}},
-    [SMX_ATTENTION_SELF_ADJUST_RANGE] = {"self_adjust_range", {0}},
-    [SMX_ATTENTION_RELU] = {"relu", {SMX_ATTENTION_NORM_L1}},
-    [SMX_ATTENTION_ELU] = {"elu", {SMX_ATTENTION_NORM_L1}},
-    [SMX_ATTENTION_IDENTITY] = {"identity", {SMX_ATTENTION_NORM_L1}},
-    [SMX_ATTENTION_SOFTPLUS] = {"softplus", {SMX_ATTENTION_NORM_L1}},
-    [SMX_ATTENTION_TAYLOR] = {"taylor", {SMX_ATTENTION_NORM_L1, 3}},
-    [SMX_ATTENTION_CLIPPED] = {"clipped", {-0.03, 1}},
-    [SMX_ATTENTION_CENTRED] = {"centred", {1, 0, 1e-3}},
-    [SMX_ATTENTION_EXP] = {"exp", {SMX_ATTENTION_NORM_COUNT, 0, 5}},
-    [SMX_ATTENTION_CREDAL] = {"credal", {1}},
-    [SMX_ATTENTION_SHAPED] = {"shaped", {1, 1, 1}},
-    [SMX_ATTENTION_LSSA] = {"lssa", {SMX_ATTENTION_NORM_L1}},
-    [SMX_ATTENTION_LSSAR] = {"lssar", {15, 1, 3}},
-};
-
 static void kind_names(char *text, size_t size) {
+  const smx_attention_kind *kind;
   size_t used = 0;
-  for (int i = 0; i < SMX_ATTENTION_KINDS && used < size; i++)
-    if (kinds[i].name) used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "", kinds[i].name);
+  for (size_t i = 0; (kind = smx_attention_kind_at(i)) && used < size; i++)
+    used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "", kind->name);
+}
+
+bool attend_entry(size_t i, entry *e) {
+  const smx_attention_kind *kind = smx_attention_kind_at(i);
+  if (kind) *e = (entry){kind->name, kind->title, kind->formula, kind->about, kind->source, kind->params, kind->param_count};
+  return kind != NULL;
 }
 
 static void layouts(char *text, size_t size) { snprintf(text, size, "bhld blhd"); }
@@ -76,13 +57,10 @@ const setting attend_settings[] = {
     OWN("window", "L[,R]", "a query sees L keys before its place and R after it; -1 (default): all"),
     OWN("key-start", "N", "place of the first key, a multiple of 1024; 0 by default"),
     {"weights", 0, "W",
-     "how scores become weights: softmax by default; or OPERATOR[:NAME=VALUE,...], an operator on rows as entmax:alpha=1.5, without lse",
+     "how scores become weights: KIND[:NAME=VALUE,...], softmax by default; or OPERATOR[:NAME=VALUE,...], an operator on rows as "
+     "entmax:alpha=1.5, without lse",
      FOR_OPERATOR, NULL, kind_names},
-    OWN("param", "A[,B,...]",
-        "the numbers of the weights, see softmax.h; by default softmax_n 1, ssmax 0.43,0, sigmoid -ln(keys), relu elu identity softplus "
-        "lssa 2 "
-        "(divided by the sum of absolute values), taylor 2,3, exp 1,0,5 (1: divided by the number of keys), clipped -0.03,1, centred "
-        "1,0,0.001, credal 1, shaped 1,1,1, lssar 15,1,3"),
+    OWN("param", "A[,B,...]", "the numbers of the weights, in their order; or with their names as --weights taylor:terms=5"),
     {"tropical", 0, "M", "max-plus semiring: the largest value less the distance of its key, by Hilbert's metric (symmetric) or one-sided",
      FOR_OPERATOR, NULL, semirings},
     OWN("local-linear", "RIDGE",
@@ -113,6 +91,9 @@ const setting attend_settings[] = {
     OWN("map", "FILE", "draw the weights of one head as an SVG"),
     OWN("head", "N", "the head that is drawn; 0 by default"),
     OWN("batch", "N", "the sequence that is drawn; 0 by default"),
+    {"shades", 0, "S",
+     "of the map: linear; log, of the logarithm; row, by the largest of each row; linear by default, or log where that would be faint",
+     FOR_OPERATOR, NULL, map_shades},
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };
 
@@ -130,16 +111,44 @@ static int read_window(attention *a, const char *text) {
   return EXIT_OK;
 }
 
-/* A kind of the library goes before an operator of its name. */
+/* NAME=VALUE of a kind. */
+static const char *read_param(attention *a, const smx_attention_kind *kind, char *item) {
+  char *value = strchr(item, '=');
+  int32_t i = 0, choice = 0;
+  if (!value) return "not NAME=VALUE with commas between";
+  *value++ = 0;
+  while (i < kind->param_count && strcmp(kind->params[i].name, item) != 0) i++;
+  if (i == kind->param_count) return "no parameter of that name";
+  const char *const *choices = kind->params[i].choices;
+  while (choices && choices[choice] && strcmp(choices[choice], value) != 0) choice++;
+  if (choices && choices[choice]) return a->how.param[i] = choice, NULL;
+  return parse_f64(value, strlen(value), &a->how.param[i]) ? NULL : "a value is no number";
+}
+
+/* KIND[:NAME=VALUE,...] of the library, which goes before an operator of its name; *found: whether
+ * it is one. */
+static int read_kind(attention *a, const char *text, bool *found) {
+  char spec[256], *rest = NULL;
+  snprintf(spec, sizeof spec, "%s", text);
+  char *at = strchr(spec, ':');
+  if (at) *at++ = 0;
+  const smx_attention_kind *kind = smx_attention_kind_find(spec);
+  *found = kind != NULL;
+  if (!kind) return EXIT_OK;
+  smx_attention_set_weights(&a->how, (smx_attention_weights)kind->id);
+  for (char *item = at ? strtok_r(at, ",", &rest) : NULL; item; item = strtok_r(NULL, ",", &rest)) {
+    const char *wrong = read_param(a, kind, item);
+    if (wrong) return options_refuse("weights", text, wrong);
+  }
+  return EXIT_OK;
+}
+
 static int read_weights(attention *a, const char *name) {
-  for (int i = 0; i < SMX_ATTENTION_KINDS; i++)
-    if (kinds[i].name && strcmp(kinds[i].name, name) == 0) {
-      a->how.weights = (smx_attention_weights)i;
-      memcpy(a->how.param, kinds[i].param, sizeof a->how.param);
-      return EXIT_OK;
-    }
-  char names[256];
-  int code = bind_operator("--weights", name, &a->op, &a->params);
+  bool found;
+  char names[1024];
+  int code = read_kind(a, name, &found);
+  if (found) return code;
+  code = bind_operator("--weights", name, &a->op, &a->params);
   if (!code || strchr(name, ':')) return code;
   kind_names(names, sizeof names);
   return fault(EXIT_USAGE, "--weights %s: neither an operator on rows nor one of %s", name, names);
@@ -224,7 +233,7 @@ static int read_way(attention *a) {
   }
   if (found && !a->act->any_way) return fault(EXIT_USAGE, "--%s: not with --result %s", found, a->act->name);
   if (a->op && !a->act->any_way) return fault(EXIT_USAGE, "--weights %s: not with --result %s", a->weights, a->act->name);
-  a->weights = found ? found : a->weights ? a->weights : kinds[0].name;
+  a->weights = found ? found : a->weights ? a->weights : smx_attention_kind_at(0)->name;
   return ridge ? options_number("local-linear", ridge, &a->ridge) : EXIT_OK;
 }
 
@@ -246,6 +255,7 @@ static int read_own(attention *a) {
   if (!code) code = read_numbers(a);
   if (!code) code = read_wholes(a);
   if (!code) code = read_word(o, "layout", "bhld", "blhd", &a->heads_last);
+  if (!code) code = map_read_shades(options_own(o, "shades"), &a->shades);
   if (!code) code = read_word(o, "tropical", "symmetric", "one-sided", &one_sided);
   if (!code) code = read_word(o, "pool", "mean", "max", &max);
   a->symmetric = !one_sided, a->select.pool = max ? SMX_ATTENTION_POOL_MAX : SMX_ATTENTION_POOL_MEAN;
@@ -271,8 +281,8 @@ static int check_own(const attention *a) {
   for (size_t i = 0; i < sizeof only / sizeof *only; i++)
     if (options_own(a->o, only[i].option) && !strstr(only[i].results, name))
       return fault(EXIT_USAGE, "--%s: not with %s", only[i].option, a->o->backward ? "--backward" : "this --result");
-  if (!map && (options_own(a->o, "head") || options_own(a->o, "batch") || a->o->labels))
-    return fault(EXIT_USAGE, "attention: --head, --batch and --labels are about --map FILE, which is missing");
+  if (!map && (options_own(a->o, "head") || options_own(a->o, "batch") || options_own(a->o, "shades") || a->o->labels))
+    return fault(EXIT_USAGE, "attention: --head, --batch, --shades and --labels are about --map FILE, which is missing");
   if (map && (a->act->files == 0 || a->o->backward || strcmp(name, "applied") == 0))
     return fault(EXIT_USAGE, "--map %s: not with %s", map, a->o->backward ? "--backward" : "these files");
   if (options_own(a->o, "block-table") && !options_own(a->o, "lengths"))
@@ -307,6 +317,7 @@ int attend_fault(const attention *a, smx_status status) {
     text += 8;
     for (const setting *s = attend_settings; s->name; s++)
       if (starts_with(text, s->name) && (option = options_own(a->o, s->name))) return options_refuse(s->name, option, text);
+    if (strncmp(text, "param[", 6) == 0 && a->weights) return options_refuse("weights", a->weights, text);
     if (strncmp(text, "kernels", 7) == 0) return options_refuse("kernel", options_own(a->o, "kernel"), text);
   }
   for (int i = 0; i < TENSORS; i++)
@@ -411,13 +422,6 @@ static int read_states(attention *a, bool *used_stdin) {
   return code;
 }
 
-/* -ln of the most keys that a sequence may have. */
-static double minus_log_keys(const attention *a) {
-  const smx_tensor *pages = a->how.block_table;
-  const double keys = (double)a->view[K].shape[2] * (pages && pages->ndim == 2 ? (double)pages->shape[1] : 1);
-  return keys > 0 ? -log(keys) : 0;
-}
-
 static int read_tensors(attention *a) {
   const smx_tensor **const places[TENSORS] = {[MASK] = &a->how.mask,
                                               [BIAS] = &a->how.bias,
@@ -439,7 +443,6 @@ static int read_tensors(attention *a) {
   }
   if (!code) code = read_douts(a, &used_stdin);
   if (!code && a->act->files && !a->act->weighed) code = rope_turn(&a->rope, a->o, &a->how, &a->view[Q], &a->view[K], paths);
-  if (!code && isnan(a->how.param[0])) a->how.param[0] = minus_log_keys(a);
   return code;
 }
 

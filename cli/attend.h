@@ -3,6 +3,7 @@
 #define CLI_ATTEND_H
 
 #include "blocks.h"
+#include "help.h"
 #include "labels.h"
 #include "rope.h"
 #include "write.h"
@@ -69,6 +70,7 @@ struct attention {
   int64_t kernels[64];
   bool heads_last; /* layout blhd */
   int64_t keep, size, head, batch;
+  int shades;  /* of the map; -1: by what it shows */
   bool shared; /* one list of keys for all heads */
   smx_context *context;
   labels names;
@@ -81,6 +83,9 @@ struct attention {
 extern const setting attend_settings[];
 
 int work_attention(const options *o);
+
+/* The facts about the kind of weights i; false past the last. */
+bool attend_entry(size_t i, entry *e);
 
 /* After the output's temporary file exists, as in a run. */
 int attend_context(attention *a);
@@ -102,5 +107,9 @@ smx_status attend_forward(const attention *a, const smx_tensor *q, const smx_ten
 
 /* The weights of one head as a heat map, its queries downwards and its keys to the right. It comes last: it narrows the views to this head. */
 int attend_map(attention *a, const char *path);
+
+/* The words of --shades, and which of them it is: -1 for none. */
+void map_shades(char *text, size_t size);
+int map_read_shades(const char *text, int *choice);
 
 #endif

@@ -56,28 +56,75 @@ static bool is_parameter(const binding *b, const named_value *v) {
   return smx_params_parse(b->op, &tried, v->name, v->text) == SMX_OK;
 }
 
+static bool optional(const smx_port *p) { return p->flags & SMX_PORT_OPTIONAL; }
+
+/* ": --temperature --mask": what an operator takes by name, or only the inputs among it. */
+static void names_of(const smx_op *op, bool params, char *text, size_t size) {
+  static const char begin[] = ":";
+  size_t used = (size_t)snprintf(text, size, begin);
+  for (int32_t i = 0; params && i < op->param_count && used < size; i++)
+    used += (size_t)snprintf(text + used, size - used, " --%s", op->params[i].name);
+  for (int32_t i = 1; i < op->input_count && used < size; i++)
+    if (params ? find_param(op, op->inputs[i].name) < 0 : optional(&op->inputs[i]))
+      used += (size_t)snprintf(text + used, size - used, " --%s%s", op->inputs[i].name, params ? "" : " FILE");
+  if (used < sizeof begin) text[0] = 0;
+}
+
 static int set_named(binding *b, const named_value *v) {
+  char names[256];
   int32_t port = find_input(b->op, v->name);
   if (is_parameter(b, v)) return set_param(b, v);
-  if (port < 0) return fault(EXIT_USAGE, "--%s %s: %s has no parameter or input of that name", v->name, v->text, b->op->name);
+  names_of(b->op, true, names, sizeof names);
+  if (port < 0)
+    return fault(EXIT_USAGE, "--%s %s: %s has no parameter or input of that name%s%s", v->name, v->text, b->op->name,
+                 *names ? ", but these" : "", names);
   if (b->in[port].path) return fault(EXIT_USAGE, "--%s %s: given twice", v->name, v->text);
   b->in[port].path = v->text;
   return EXIT_OK;
+}
+
+/* Whether an input can be given by its place: of those of which one must be there only the first,
+ * and none that stands for a parameter: labels of the rows would be taken for their
+ * temperatures. */
+static bool has_place(const binding *b, int32_t port) {
+  const smx_port *in = b->op->inputs;
+  if (!(in[port].flags & SMX_PORT_EITHER)) return find_param(b->op, in[port].name) < 0;
+  for (int32_t i = 0; i < b->op->input_count; i++)
+    if (in[i].flags & SMX_PORT_EITHER && (b->in[i].path || i < port)) return false;
+  return true;
+}
+
+static int refuse_file(const binding *b, const char *file) {
+  char names[256];
+  names_of(b->op, false, names, sizeof names);
+  return fault(EXIT_USAGE, "%s: one input too many for %s%s%s", file, b->op->name, *names ? "; others are given by name" : "", names);
 }
 
 /* The files fill the inputs that were not given by name, in their order. */
 static int set_files(binding *b, const options *o, int first) {
   int32_t port = 0;
   for (int i = first; i < o->file_count; i++) {
-    while (port < b->op->input_count && b->in[port].path) port++;
-    if (port == b->op->input_count)
-      return fault(EXIT_USAGE, "%s: one input too many: %s takes %d", o->files[i], b->op->name, (int)b->op->input_count);
+    while (port < b->op->input_count && (b->in[port].path || !has_place(b, port))) port++;
+    if (port == b->op->input_count) return refuse_file(b, o->files[i]);
     b->in[port].path = o->files[i];
   }
-  for (int32_t i = 0; i < b->op->input_count; i++)
-    if (!b->in[i].path && !(b->op->inputs[i].flags & SMX_PORT_OPTIONAL))
-      return fault(EXIT_USAGE, "%s: the input '%s' is missing (%s)", b->op->name, b->op->inputs[i].name, b->op->inputs[i].help);
   return EXIT_OK;
+}
+
+/* Every input that must be there is. */
+static int check_inputs(const binding *b) {
+  const smx_port *in = b->op->inputs, *either = NULL;
+  bool given = false;
+  char names[128] = "";
+  for (int32_t i = 0; i < b->op->input_count; i++) {
+    if (!b->in[i].path && !optional(&in[i]))
+      return fault(EXIT_USAGE, "%s: the input '%s' is missing (%s)", b->op->name, in[i].name, in[i].help);
+    if (!(in[i].flags & SMX_PORT_EITHER)) continue;
+    const size_t used = strlen(names);
+    snprintf(names + used, sizeof names - used, "%s--%s FILE", either ? " or " : "", in[i].name);
+    either = &in[i], given |= b->in[i].path != NULL;
+  }
+  return given || !either ? EXIT_OK : fault(EXIT_USAGE, "%s: an input is missing: %s", b->op->name, names);
 }
 
 static int set_douts(binding *b, const options *o) {
@@ -166,6 +213,7 @@ int bind_inputs(binding *b, const smx_op *op, const options *o, int first) {
   b->params.axis = o->axis;
   for (int i = 0; !code && i < o->named_count; i++) code = set_named(b, &o->named[i]);
   if (!code) code = set_files(b, o, first);
+  if (!code) code = check_inputs(b);
   if (!code) code = set_douts(b, o);
   if (!code) code = load_all(b->in, op->inputs, op->input_count, o, &b->in[0], &used_stdin);
   return code ? code : load_all(b->dout, op->outputs, op->output_count, o, &b->in[0], &used_stdin);

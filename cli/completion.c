@@ -1,4 +1,5 @@
-/* completion.c - a completion script for bash, written from the same tables as the help. */
+/* completion.c - completion scripts for bash and zsh, written from the same tables as the help. The
+ * two differ in how words are offered; the cases are the same. */
 #include "fault.h"
 #include "help.h"
 #include "options.h"
@@ -7,13 +8,39 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The words that may follow an option of a verb or of an operator, as a case of the shell. */
-static void value_case(const char *of, const char *option, const char *words) {
-  printf("    %s:--%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n", of, option, words);
-}
+/* How a shell says things. */
+typedef struct dialect {
+  const char *begin, *third;      /* the third word of the line */
+  const char *value;              /* case for an option of a verb or operator: the words that may follow it */
+  const char *operators, *finish; /* offers $operators; offers $options and files */
+} dialect;
+
+static const dialect bash = {
+    .begin = "# bash completion of softmax(1)\n_softmax() {\n"
+             "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} at=$COMP_CWORD\n"
+             "  COMPREPLY=()",
+    .third = "${COMP_WORDS[2]-}",
+    .value = "    %s:--%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n",
+    .operators = "    COMPREPLY=($(compgen -W \"$operators\" -- \"$cur\"))\n    return",
+    .finish = "    COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n  fi\n"
+              "  COMPREPLY+=($(compgen -f -- \"$cur\"))\n}\n"
+              "complete -o filenames -F _softmax softmax",
+};
+static const dialect zsh = {
+    .begin = "#compdef softmax\n# zsh completion of softmax(1)\n_softmax() {\n"
+             "  local cur=${words[CURRENT]} prev=${words[CURRENT-1]} verb=${words[2]} at=$((CURRENT - 1))",
+    .third = "${words[3]-}",
+    .value = "    %s:--%s) compadd -- ${=:-%s}; return ;;\n",
+    .operators = "    compadd -- ${=operators}\n    return",
+    .finish = "    compadd -- ${=options}\n  fi\n  _files\n}\n"
+              "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _softmax \"$@\"; else compdef _softmax softmax; fi",
+};
+static const dialect *d;
+
+static void value_case(const char *of, const char *option, const char *words) { printf(d->value, of, option, words); }
 
 static void setting_case(const char *of, const setting *s) {
-  char words[256];
+  char words[1024];
   if (!s->choices) return;
   s->choices(words, sizeof words);
   value_case(of, s->name, words);
@@ -64,7 +91,7 @@ static void verb_case(const verb *v) {
   if (v->run && !v->operators) return;
   bool first = v->operators && v->groups & FOR_OPERATOR; /* its parameters are options then; else all its words may be operators */
   printf("    %s) operator=%s every=%s operators='", *v->name ? v->name : "*",
-         first     ? "${COMP_WORDS[2]-}"
+         first     ? d->third
          : v->runs ? v->runs
                    : "",
          v->operators && v->work && !first ? "1" : "");
@@ -88,24 +115,26 @@ static void verb_names(void) {
   puts("'");
 }
 
-int help_completion(void) {
+static int print_script(const dialect *of) {
   const smx_op *op;
-  puts("# bash completion of softmax(1)\n_softmax() {");
-  puts("  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} operator= operators= every= options=");
+  d = of;
+  puts(d->begin);
+  puts("  local operator= operators= every= options=");
   verb_names();
-  puts("  COMPREPLY=()");
   value_cases();
   verb_cases();
   choice_cases();
-  puts("  if [[ $operators && ( $COMP_CWORD == 2 || ( $every && $cur != -* && $prev != -* ) ) ]]; then");
-  puts("    COMPREPLY=($(compgen -W \"$operators\" -- \"$cur\"))\n    return\n  fi");
-  puts("  case $operator in");
+  puts("  if [[ -n $operators && ( $at == 2 || ( -n $every && $cur != -* && $prev != -* ) ) ]]; then");
+  puts(d->operators);
+  puts("  fi\n  case $operator in");
   for (size_t i = 0; (op = smx_op_at(i)); i++) operator_case(op);
   puts("  esac");
-  puts("  ((COMP_CWORD > 1)) || options+=\" $verbs\"");
-  puts("  if [[ $cur == -* || $COMP_CWORD == 1 ]]; then");
-  puts("    COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n  fi");
-  puts("  COMPREPLY+=($(compgen -f -- \"$cur\"))\n}");
-  puts("complete -o filenames -F _softmax softmax");
+  puts("  ((at > 1)) || options+=\" $verbs\"");
+  puts("  if [[ $cur == -* || $at == 1 ]]; then");
+  puts(d->finish);
   return EXIT_OK;
 }
+
+int help_completion(void) { return print_script(&bash); }
+
+int help_completion_zsh(void) { return print_script(&zsh); }

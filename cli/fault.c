@@ -1,6 +1,8 @@
 /* fault.c - the one line that a failing command prints, and the table of exit codes. */
 #include "fault.h"
 
+#include "utf8.h"
+
 #include <stdarg.h>
 
 const exit_meaning exit_meanings[] = {
@@ -14,15 +16,14 @@ const exit_meaning exit_meanings[] = {
 };
 const size_t exit_meaning_count = sizeof exit_meanings / sizeof *exit_meanings;
 
-static char line[1024];
+static char line[8192]; /* a path may be 4096 long */
 
 int fault(int code, const char *format, ...) {
   va_list args;
   va_start(args, format);
   vsnprintf(line, sizeof line, format, args);
   va_end(args);
-  for (char *p = line; *p; p++)
-    if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
+  utf8_tame(line);
   return code;
 }
 

@@ -21,7 +21,7 @@ int fault(int code, const char *format, ...) __attribute__((format(printf, 2, 3)
 /* The same when memory has run out. */
 int fault_memory(size_t bytes);
 
-/* The last line kept, without "softmax: ". Control characters of file names are replaced, so that it stays one line. */
+/* The last line kept, without "softmax: ". Nothing in it can end a line or move the cursor. */
 const char *fault_text(void);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "fault.h"
 #include "io/io.h"
+#include "nearest.h"
 #include "options.h"
 #include "report/table.h"
 
@@ -14,7 +15,8 @@ enum { INDENT = 2, DEEP = 6, FLAG_WIDTH = 22 };
 
 void param_text(const smx_param *p, double value, char *text, size_t size) {
   if (p->choices && value >= 0 && value <= p->max) snprintf(text, size, "%s", p->choices[(int)value]);
-  else if (fabs(value) == 9007199254740992.0) snprintf(text, size, "%s2^53", value < 0 ? "-" : "");
+  else if (fabs(value) == 0x1p53) snprintf(text, size, "%s2^53", value < 0 ? "-" : "");
+  else if (fabs(value) == 0x1p127) snprintf(text, size, "%s2^127", value < 0 ? "-" : "");
   else snprintf(text, size, "%.7g", value);
 }
 
@@ -34,6 +36,15 @@ void param_range(const smx_param *p, char *text, size_t size) {
            open ? "above" : "from", low, open ? ", up to" : " to", high, p->flags & SMX_PARAM_NONZERO ? ", not 0" : "");
 }
 
+void param_line(const smx_param *p, char *text, size_t size) {
+  char range[256], value[32], how[64] = "";
+  param_range(p, range, sizeof range);
+  param_text(p, p->def, value, sizeof value);
+  if (p->flags & SMX_PARAM_REQUIRED) snprintf(how, sizeof how, ", say %s", value);
+  else if (!isnan(p->def)) snprintf(how, sizeof how, "; %s by default", value);
+  snprintf(text, size, "%s; %s%s", p->help, range, how);
+}
+
 bool takes_matrices(const smx_op *op) { return strcmp(op->family, "matrix") == 0; }
 
 void port_text(const smx_op *op, const smx_port *port, char *text, size_t size) {
@@ -47,11 +58,9 @@ void port_text(const smx_op *op, const smx_port *port, char *text, size_t size) 
 static void print_heading(const char *text) { printf("\n%s\n", text); }
 
 static void print_param(const smx_param *p) {
-  char text[512], range[256], value[32];
-  param_range(p, range, sizeof range);
-  param_text(p, p->def, value, sizeof value);
+  char text[512];
+  param_line(p, text, sizeof text);
   printf("%*s--%s %s\n", INDENT, "", p->name, p->choices ? "CHOICE" : "NUMBER");
-  snprintf(text, sizeof text, "%s; %s; %s by default", p->help, range, value);
   print_wrapped(stdout, text, DEEP, screen_columns());
 }
 
@@ -115,7 +124,7 @@ const example examples[] = {
     {"softmax model.safetensors:head --dtype bf16 -o weights.safetensors", "one tensor of several, rounded to bf16"},
     {"softmax - < logits.csv", "what comes through a pipe"},
     {"softmax loss cross_entropy logits.npy --targets labels.npy", "the mean loss, the accuracy and the mean entropy"},
-    {"softmax top-k --k 5 logits.npy --labels names.txt", "the five best of each row, with their names"},
+    {"softmax top-k -k 5 logits.npy --labels names.txt", "the five best of each row, with their names"},
     {"softmax sample --temperature 0.8 --top-p 0.95 --seed 1 --draws 10 logits.npy", "ten draws of each row"},
     {"softmax attention q.npy k.npy v.npy --causal -o o.npy", "attention, each query seeing the keys up to its own"},
     {"softmax attention q.npy k.npy --head 3 --map map.svg", "the weights of a head as a picture"},
@@ -136,15 +145,54 @@ static void print_verb(const verb *v) {
   print_wrapped(stdout, v->help, DEEP, screen_columns());
 }
 
+static void print_entry(const entry *e) {
+  char text[512];
+  const int width = screen_columns();
+  snprintf(text, sizeof text, "%s - %s", e->name, e->title);
+  print_wrapped(stdout, text, INDENT, width);
+  print_wrapped(stdout, e->formula, DEEP, width);
+  print_wrapped(stdout, e->about, DEEP, width);
+  for (int32_t i = 0; i < e->param_count; i++) {
+    const int used = snprintf(text, sizeof text, "%s: ", e->params[i].name);
+    param_line(&e->params[i], text + used, sizeof text - (size_t)used);
+    print_wrapped(stdout, text, DEEP, width);
+  }
+  snprintf(text, sizeof text, "Source: %s", e->source);
+  print_wrapped(stdout, text, DEEP, width);
+}
+
+bool help_entry(const char *name) {
+  entry e;
+  bool found = false;
+  for (size_t v = 0; v < verb_count; v++)
+    for (size_t i = 0; verbs[v].entry && verbs[v].entry(i, &e); i++) {
+      if (strcmp(e.name, name) != 0) continue;
+      printf("%sOf softmax %s:\n", found ? "\n" : "", verbs[v].name);
+      print_entry(&e);
+      found = true;
+    }
+  return found;
+}
+
+static bool is_own(const verb *v, const char *name) {
+  for (const setting *s = v->own; s && s->name; s++)
+    if (strcmp(s->name, name) == 0) return true;
+  return false;
+}
+
 int help_verb(const verb *v) {
   const setting *s;
+  entry e;
   puts("Usage:");
   print_verb(v);
   if (v->own) print_heading("Options of its own:");
   for (s = v->own; s && s->name; s++) print_setting(s);
+  if (v->entry) putchar('\n'), print_wrapped(stdout, v->entries_heading, 0, screen_columns());
+  for (size_t i = 0; v->entry && v->entry(i, &e); i++) print_entry(&e);
   const smx_op *op = v->runs ? smx_op_find(v->runs) : NULL;
   if (op) printf("\nParameters of %s:\n", op->name);
-  for (int32_t i = 0; op && i < op->param_count; i++) print_param(&op->params[i]);
+  for (int32_t i = 0; op && i < op->param_count; i++)
+    if (!is_own(v, op->params[i].name)) print_param(&op->params[i]);
   print_heading(v->groups & FOR_OPERATOR ? "Other options; the parameters of the operator are options too:" : "Other options:");
   for (size_t i = 0; (s = setting_at(i)); i++)
     if (s->group & (v->groups | FOR_HELP)) print_setting(s);
@@ -177,34 +225,12 @@ int help_list(void) {
   return EXIT_OK;
 }
 
-/* How many letters differ, roughly: the edit distance of short names. */
-static size_t distance(const char *a, const char *b) {
-  enum { LONGEST = 63 };
-  size_t row[LONGEST + 1], n = strlen(b);
-  if (n > LONGEST || strlen(a) > LONGEST) return LONGEST;
-  for (size_t j = 0; j <= n; j++) row[j] = j;
-  for (size_t i = 1; a[i - 1]; i++) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= n; j++) {
-      size_t change = diagonal + (a[i - 1] != b[j - 1]), least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-      diagonal = row[j];
-      row[j] = change < least ? change : least;
-    }
-  }
-  return row[n];
-}
-
 const smx_op *help_find(const char *name) {
-  const smx_op *op = smx_op_find(name), *near = NULL, *other;
-  size_t best = strlen(name) / 3 + 1;
+  const smx_op *op = smx_op_find(name), *other;
+  nearest near = nearest_begin(name, nearest_usual(name));
   if (op) return op;
-  for (size_t i = 0; (other = smx_op_at(i)); i++) {
-    size_t d = distance(name, other->name);
-    if (d > best || (d == best && near)) continue;
-    best = d;
-    near = other;
-  }
-  fault(EXIT_USAGE, "%s: no such operator%s%s; softmax list shows them all", name, near ? "; is it " : "", near ? near->name : "");
+  for (size_t i = 0; (other = smx_op_at(i)); i++) nearest_try(&near, other->name);
+  fault(EXIT_USAGE, "%s: no such operator%s%s; softmax list shows them all", name, near.found ? "; is it " : "",
+        near.found ? near.found : "");
   return NULL;
 }

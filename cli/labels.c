@@ -3,6 +3,7 @@
 
 #include "fault.h"
 #include "io/source.h"
+#include "utf8.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -53,22 +54,6 @@ int labels_check(const labels *l, int64_t n, const char *x) {
 
 /* ---- On the screen ---- */
 
-/* A character of UTF-8 at `at`: its code point and length in bytes. Bytes that are none count as '?', one by one. */
-static uint32_t next_character(const unsigned char *at, size_t left, size_t *length) {
-  uint32_t c = at[0];
-  size_t n = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
-  *length = 1;
-  if (!n || n > left) return '?';
-  if (n > 1) c &= 0x7fU >> n;
-  for (size_t i = 1; i < n; i++) {
-    if ((at[i] & 0xc0) != 0x80) return '?';
-    c = c << 6 | (at[i] & 0x3fU);
-  }
-  if ((n == 3 && (c < 0x800 || (c >= 0xd800 && c < 0xe000))) || (n == 4 && (c < 0x10000 || c > 0x10ffff))) return '?';
-  *length = n;
-  return c;
-}
-
 /* Characters that terminals show two columns wide: East Asian scripts and pictures. */
 static int width_of(uint32_t c) {
   static const uint32_t wide[][2] = {{0x1100, 0x115f}, {0x2e80, 0xa4cf}, {0xac00, 0xd7a3},   {0xf900, 0xfaff},  {0xfe30, 0xfe6f},
@@ -76,12 +61,6 @@ static int width_of(uint32_t c) {
   for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
     if (c >= wide[i][0] && c <= wide[i][1]) return 2;
   return 1;
-}
-
-/* Control characters, and those that turn the direction of writing. */
-static bool moves_cursor(uint32_t c) {
-  return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
-         (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
 }
 
 static size_t line_end(const labels *l, int64_t i) {
@@ -96,8 +75,8 @@ int labels_text(const labels *l, int64_t class, int columns, char *text, size_t 
   if (class < 0 || class >= l->count) return 0;
   size_t at = l->starts[class], end = line_end(l, class), n;
   for (; at < end; at += n) {
-    uint32_t c = next_character(l->source.data + at, end - at, &n);
-    bool shown = c != '?' && !moves_cursor(c);
+    uint32_t c = utf8_next(l->source.data + at, end - at, &n);
+    bool shown = c != '?' && !utf8_moves_cursor(c);
     size_t bytes = shown ? n : 1;
     if (width + width_of(c) > columns || used + bytes >= size) break;
     if (shown) memcpy(text + used, l->source.data + at, bytes);

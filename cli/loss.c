@@ -126,6 +126,25 @@ static void print_report(const loss_report *l, const char *name) {
 
 /* ---- The run ---- */
 
+bool loss_takes(const smx_op *op) { return find_output(op, "reduced") >= 0; }
+
+/* The classes may be given by place, as --targets, as the input `target`, or as an input in its
+ * place. */
+static int check_targets(const smx_op *op, const options *o) {
+  const smx_port *in = op->inputs;
+  char others[128] = "";
+  int32_t target = find_port(in, op->input_count, "target");
+  if (target < 0 || o->file_count != 2 || options_own(o, "targets") || options_own(o, "target")) return EXIT_OK;
+  for (int32_t i = 0; in[target].flags & SMX_PORT_EITHER && i < op->input_count; i++) {
+    if (i == target || !(in[i].flags & SMX_PORT_EITHER)) continue;
+    if (options_own(o, in[i].name)) return EXIT_OK;
+    size_t used = strlen(others);
+    snprintf(others + used, sizeof others - used, ", or --%s FILE", in[i].name);
+  }
+  if (in[target].flags & SMX_PORT_OPTIONAL && !*others) return EXIT_OK;
+  return fault(EXIT_USAGE, "loss %s: the targets are missing: --targets FILE%s", op->name, others);
+}
+
 /* A loss that is reduced to one value. */
 static const smx_op *find_loss(const options *o) {
   if (!o->file_count) {
@@ -133,7 +152,7 @@ static const smx_op *find_loss(const options *o) {
     return NULL;
   }
   const smx_op *op = help_find(o->files[0]);
-  if (!op || find_output(op, "reduced") >= 0) return op;
+  if (!op || loss_takes(op)) return op;
   fault(EXIT_USAGE, "loss %s: not a loss that is reduced to one value; softmax list shows those of family loss", op->name);
   return NULL;
 }
@@ -168,7 +187,8 @@ int work_loss(const options *o) {
   run_request request = {.op = op, .o = &own, .first = 1, .see = see_block, .user = &report};
   request.wanted = gradient ? all : all & ~dx;
   request.shown = gradient ? dx : all & ~dx & ~reduced;
-  int code = translate(o, &own, named);
+  int code = check_targets(op, o);
+  if (!code) code = translate(o, &own, named);
   if (!code && gradient && !dx) code = fault(EXIT_USAGE, "--gradient: %s has no output for it", op->name);
   if (!code) code = run_operator(&request);
   if (!code && !(o->out && strcmp(o->out, "-") == 0)) print_report(&report, op->name);

@@ -6,6 +6,9 @@
 
 extern const setting loss_settings[];
 
+/* Whether the operator is a loss that this verb can reduce. */
+bool loss_takes(const smx_op *op);
+
 int work_loss(const options *o);
 
 #endif

@@ -2,16 +2,20 @@
 #include "attend.h"
 #include "fault.h"
 #include "help.h"
+#include "io/stream.h"
 #include "loss.h"
+#include "nearest.h"
 #include "options.h"
 #include "plot.h"
 #include "run.h"
 #include "sample.h"
 #include "signals.h"
+#include "steps.h"
 #include "topk.h"
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEFAULT_OPERATOR "softmax"
 
@@ -19,8 +23,37 @@ static int no_more(const char *after, int argc, const char **argv) {
   return argc ? fault(EXIT_USAGE, "%s: unexpected after %s", argv[0], after) : EXIT_OK;
 }
 
-static int work_default(const options *o) {
+/* The call that begins like `word`, for a word that is no file: of a verb, or of an operator by the
+ * verb that runs it. */
+static bool likely_call(const char *word, char *call, size_t size) {
+  const smx_op *op;
+  nearest near = nearest_begin(word, strpbrk(word, "./") ? 0 : nearest_usual(word)); /* a path is no misspelt word */
+  for (size_t i = 1; i < verb_count; i++) nearest_try(&near, verbs[i].name);
+  const char *of_verb = near.found;
+  for (size_t i = 0; (op = smx_op_at(i)); i++) nearest_try(&near, op->name);
+  if (!near.found) return false;
+  if (near.found == of_verb) snprintf(call, size, "softmax %s", near.found);
+  else snprintf(call, size, "softmax %s %s", loss_takes(smx_op_find(near.found)) ? "loss" : "run", near.found);
+  return true;
+}
+
+/* One file, and one that is there or does not look like a word of the command. */
+static int check_default(const options *o) {
+  char call[128];
   if (!o->file_count) return fault(EXIT_USAGE, "no input file; softmax help tells more");
+  const char *file = o->files[0];
+  if (strcmp(file, "-") != 0 && access(file, F_OK) != 0 && likely_call(file, call, sizeof call))
+    return fault(EXIT_USAGE, "%s: no such file; did you mean `%s`?", file, call);
+  if (o->file_count == 1) return EXIT_OK;
+  return fault(EXIT_USAGE,
+               "%s: one file too many: a softmax takes scores alone; classes go to `softmax loss cross_entropy %s --targets %s`, "
+               "names to --labels, temperatures of the rows to --temperature",
+               o->files[1], file, o->files[1]);
+}
+
+static int work_default(const options *o) {
+  int wrong = check_default(o);
+  if (wrong) return wrong;
   labels names;
   run_request request = {.op = smx_op_find(DEFAULT_OPERATOR), .o = o, .kind = TABLE_CLASSES, .labels = o->labels ? &names : NULL};
   int code = labels_read(&names, o->labels);
@@ -44,7 +77,11 @@ static int run_list(int argc, const char **argv) {
 static int run_help(int argc, const char **argv) {
   if (!argc) return help_command();
   const verb *v = verb_named(argv[0]);
+  if (!v && !smx_op_find(argv[0]) && argc == 1 && help_entry(argv[0])) return EXIT_OK;
   const smx_op *op = v ? NULL : help_find(argv[0]);
+  nearest near = nearest_begin(argv[0], strlen(argv[0]) / 3);
+  for (size_t i = 1; !v && !op && i < verb_count; i++) nearest_try(&near, verbs[i].name);
+  if (near.found) return fault(EXIT_USAGE, "%s: nothing of that name; did you mean `softmax help %s`?", argv[0], near.found);
   if (!v && !op) return EXIT_USAGE;
   int code = no_more(argv[0], argc - 1, argv + 1);
   return code ? code : v ? help_verb(v) : help_operator(op);
@@ -61,9 +98,19 @@ static int run_man(int argc, const char **argv) {
   return code ? code : help_manual();
 }
 
-static int run_completion(int argc, const char **argv) {
+static int run_bash(int argc, const char **argv) {
   int code = no_more("--bash-completion", argc, argv);
   return code ? code : help_completion();
+}
+
+static int run_zsh(int argc, const char **argv) {
+  int code = no_more("--zsh-completion", argc, argv);
+  return code ? code : help_completion_zsh();
+}
+
+static int run_fish(int argc, const char **argv) {
+  int code = no_more("--fish-completion", argc, argv);
+  return code ? code : help_completion_fish();
 }
 
 enum {
@@ -97,13 +144,14 @@ const verb verbs[] = {
      .groups = FOR_RUN,
      .own = loss_settings},
     {.name = "top-k",
-     .arguments = "FILE [--k K] [OPTIONS]",
+     .arguments = "FILE [-k K] [OPTIONS]",
      .help =
          "The K classes with the largest softmax weights of each row: a line each with its rank (1 is the best), index, probability and "
          "log-probability; or with -o as a file.",
      .runs = TOPK_OPERATOR,
      .work = work_topk,
-     .groups = FOR_RUN | FOR_LABELS},
+     .groups = FOR_RUN | FOR_LABELS,
+     .own = topk_settings},
     {.name = "sample",
      .arguments = "FILE [--seed N] [--draws N] [STEPS] [OPTIONS]",
      .help =
@@ -112,7 +160,10 @@ const verb verbs[] = {
          "logarithms of their probabilities. A draw depends on the row, its number, the steps and the seed alone.",
      .work = work_sample,
      .groups = FOR_ARRAYS | FOR_ROWS | FOR_LABELS,
-     .own = sample_settings},
+     .own = sample_settings,
+     .entries_heading = "The steps, each with its numbers. TOKENS: 5,7,9 or a file; TEXT: the same, oldest first, where -1 "
+                        "is a break:",
+     .entry = steps_entry},
     {.name = "attention",
      .arguments = "Q K V [--causal] [--weights W] [OPTIONS]",
      .help =
@@ -122,7 +173,10 @@ const verb verbs[] = {
          "may be left out.",
      .work = work_attention,
      .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_LABELS | FOR_GRADIENT,
-     .own = attend_settings},
+     .own = attend_settings,
+     .entries_heading = "Kinds of weights, for --weights, each with its numbers in the order of --param; z are the scores of "
+                        "the n keys that a query sees:",
+     .entry = attend_entry},
     {.name = "plot",
      .arguments = "OPERATOR[:NAME=VALUE,...]... [--row FILE] [-o OUT.svg]",
      .help = "A drawing (SVG) of how operators weigh the same scores: the weight of one element while its score moves, and with --row the "
@@ -135,12 +189,15 @@ const verb verbs[] = {
     {.name = "list", .arguments = "[--json]", .help = "All operators, a line each, or everything about them as JSON.", .run = run_list},
     {.name = "help",
      .arguments = "[OPERATOR | VERB]",
-     .help = "This help, or all there is to know about an operator, or the options of another word of this list.",
+     .help = "This help, or all there is to know about an operator, a kind of attention weights or a step, or the options of another "
+             "word of this list.",
      .operators = "",
      .run = run_help},
     {.name = "--version", .arguments = "", .help = "The version of the library and the instruction set in use.", .run = run_version},
     {.name = "--man", .arguments = "", .help = "The manual page, in mdoc.", .run = run_man},
-    {.name = "--bash-completion", .arguments = "", .help = "A completion script for bash.", .run = run_completion},
+    {.name = "--bash-completion", .arguments = "", .help = "A completion script for bash.", .run = run_bash},
+    {.name = "--zsh-completion", .arguments = "", .help = "A completion script for zsh.", .run = run_zsh},
+    {.name = "--fish-completion", .arguments = "", .help = "A completion script for fish.", .run = run_fish},
 };
 const size_t verb_count = sizeof verbs / sizeof *verbs;
 
@@ -168,10 +225,13 @@ static int dispatch(int argc, const char **argv) {
 
 int main(int argc, char **argv) {
   signals_install();
+  stream_hold_printed();
+  sample_begin();
   int code = dispatch(argc, (const char **)(void *)argv);
   errno = 0;
   if ((fflush(stdout) != 0 || ferror(stdout)) && !code)
     code = fault(EXIT_UNWRITABLE, "standard output: cannot be written: %s", strerror(errno));
+  if (!code) code = stream_release_printed();
   if (code) fprintf(stderr, "softmax: %s\n", fault_text());
   return code;
 }

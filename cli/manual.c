@@ -65,11 +65,10 @@ static void ports(const char *heading, const smx_op *op, int32_t count, const sm
 }
 
 static void param(const smx_param *p) {
-  char line[512], range[256], value[32];
-  param_range(p, range, sizeof range);
-  param_text(p, p->def, value, sizeof value);
+  char line[512];
+  param_line(p, line, sizeof line - 1);
   printf(".It Fl \\-%s Ar %s\n", p->name, p->choices ? "choice" : "number");
-  snprintf(line, sizeof line, "%s; %s; %s by default.", p->help, range, value);
+  strcat(line, ".");
   text(line);
 }
 
@@ -133,6 +132,32 @@ static void option(const setting *s) {
   text(s->help);
 }
 
+static void show_entry(const entry *e) {
+  char line[512];
+  printf(".It Cm %s\n", e->name);
+  snprintf(line, sizeof line, "%s:", e->title);
+  text(line);
+  literal(e->formula);
+  text(e->about);
+  for (int32_t i = 0; i < e->param_count; i++) {
+    printf(".Ar %s :\n", e->params[i].name);
+    param_line(&e->params[i], line, sizeof line - 1);
+    strcat(line, ".");
+    text(line);
+  }
+  snprintf(line, sizeof line, "Source: %s.", e->source);
+  text(line);
+}
+
+static void entries(const verb *v) {
+  entry e;
+  puts(".Pp");
+  text(v->entries_heading);
+  begin_list();
+  for (size_t i = 0; v->entry(i, &e); i++) show_entry(&e);
+  end_list();
+}
+
 static void settings(void) {
   const setting *s;
   puts(".Sh OPTIONS\nThe parameters of an operator are options too; see\n.Sx OPERATORS .\nNot every verb takes every option.");
@@ -145,6 +170,7 @@ static void settings(void) {
     begin_list();
     for (s = verbs[i].own; s->name; s++) option(s);
     end_list();
+    if (verbs[i].entry) entries(&verbs[i]);
   }
 }
 

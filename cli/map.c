@@ -9,13 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CELLS = 96, MAP_SIZE = 640, NUMBERS = 12, NAMES = 64, LEFT = 110, TOP = 70, LEAST_CELL = 5, BAR = 16, BAR_STEPS = 64 };
+enum { MOST_CELLS = 96, MAP_SIZE = 640, NUMBERS = 12, NAMES = 64, LEFT = 110, TOP = 70, BAR = 16, BAR_STEPS = 64 };
+#define FAINT 0.06 /* the shade of the smallest weight that is not 0 */
+
+/* How a weight becomes a shade. */
+typedef enum shades { SHADES_LINEAR, SHADES_LOG, SHADES_ROW } shades;
+static const char *const shades_names[] = {"linear", "log", "row", NULL};
+
+void map_shades(char *text, size_t size) { snprintf(text, size, "%s %s %s", shades_names[0], shades_names[1], shades_names[2]); }
+
+int map_read_shades(const char *text, int *choice) {
+  for (*choice = -1; text && shades_names[*choice + 1]; ++*choice)
+    if (strcmp(text, shades_names[*choice + 1]) == 0) return ++*choice, EXIT_OK;
+  return text ? options_refuse("shades", text, "not one of linear, log, row") : EXIT_OK;
+}
 
 typedef struct map {
   int64_t queries, keys; /* of the head */
   int64_t rows, columns; /* cells */
   int64_t tall, wide;    /* queries and keys of a cell; the last may have fewer */
   double *cells, size, most;
+  shades shades;
+  double least;       /* what SHADES_LOG draws faintest */
   bool negative, nan; /* whether a cell is */
   const labels *names;
 } map;
@@ -60,19 +75,59 @@ static int compute(map *m, const attention *a) {
   return code;
 }
 
+/* ---- Shades ---- */
+
+static bool has_numbers(const map *m) { return m->rows <= NUMBERS && m->columns <= NUMBERS; }
+
+static double largest_of_row(const map *m, int64_t r) {
+  double most = 0;
+  for (int64_t c = 0; c < m->columns; c++) most = fmax(most, fabs(m->cells[r * m->columns + c]));
+  return most;
+}
+
+/* From 0 to 1. */
+static double shade_of(const map *m, int64_t r, double v) {
+  const double size = fabs(v);
+  if (m->shades == SHADES_LOG) return size <= m->least ? 0 : log(size / m->least) / log(m->most / m->least);
+  return size / (m->shades == SHADES_ROW ? largest_of_row(m, r) : m->most);
+}
+
+static int by_size(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Most of the weights that are not 0 differ in a logarithmic scale that begins at the smallest
+ * twentieth of them; it has six decades at most. Linear shades are the default where half the
+ * weights are darker than an eighth by them, and where the numbers stand in the cells. */
+static int choose_shades(map *m, int choice) {
+  const int64_t all = m->rows * m->columns;
+  double *sizes = malloc((size_t)all * sizeof *sizes + 1);
+  int64_t n = 0;
+  if (!sizes) return fault_memory((size_t)all * sizeof *sizes);
+  for (int64_t i = 0; i < all; i++)
+    if (m->cells[i] != 0 && !isnan(m->cells[i])) sizes[n++] = fabs(m->cells[i]);
+  qsort(sizes, (size_t)n, sizeof *sizes, by_size);
+  m->least = fmax(n ? fmin(sizes[n / 20], m->most / 10) : 0, m->most * 1e-6);
+  const bool faint = n && sizes[n / 2] < m->most / 8;
+  m->shades = choice >= 0 ? (shades)choice : faint && !has_numbers(m) ? SHADES_LOG : SHADES_LINEAR;
+  free(sizes);
+  return EXIT_OK;
+}
+
 /* ---- Drawing ---- */
 
 static void draw_cell(svg *s, const map *m, int64_t r, int64_t c) {
-  double v = m->cells[r * m->columns + c], x = LEFT + (double)c * m->size, y = TOP + (double)r * m->size, shade = fabs(v) / m->most;
+  double v = m->cells[r * m->columns + c], x = LEFT + (double)c * m->size, y = TOP + (double)r * m->size;
   char text[32];
   if (isnan(v)) {
     svg_line(s, x, y, x + m->size, y + m->size);
     svg_line(s, x, y + m->size, x + m->size, y);
     return;
   }
-  if (v != 0) svg_cell(s, x, y, m->size, m->size, 0.04 + 0.96 * shade);
+  if (v != 0) svg_cell(s, x, y, m->size, m->size, FAINT + (1 - FAINT) * shade_of(m, r, v));
   if (v < 0) svg_line(s, x + 1, y + m->size / 2, x + m->size - 1, y + m->size / 2);
-  if (m->rows > NUMBERS || m->columns > NUMBERS || v == 0) return;
+  if (!has_numbers(m) || v == 0) return;
   snprintf(text, sizeof text, fabs(v) < 0.001 ? "~0" : "%.2g", v);
   svg_cell(s, x + 3, y + m->size / 2 - 9, m->size - 6, 16, 0); /* numbers stand on white */
   svg_text(s, x + m->size / 2, y + m->size / 2 + 4, SVG_MIDDLE, text);
@@ -98,16 +153,24 @@ static void draw_names(svg *s, const map *m) {
   }
 }
 
+/* What the top, the middle and the end of the scale stand for. */
+static void scale_text(const map *m, int place, char *text, size_t size) {
+  static const char *const of_row[] = {"largest", "half", "0"};
+  if (m->shades == SHADES_ROW) snprintf(text, size, "%s", of_row[place]);
+  else if (m->shades == SHADES_LINEAR) snprintf(text, size, "%.3g", m->most * (2 - place) / 2);
+  else snprintf(text, size, "%.2g", place == 0 ? m->most : place == 1 ? sqrt(m->most * m->least) : m->least);
+}
+
 /* What the shades stand for. */
 static void draw_scale(svg *s, const map *m) {
   char text[32];
   double x = LEFT + (double)m->columns * m->size + 24, height = (double)m->rows * m->size;
   for (int i = 0; i < BAR_STEPS; i++) {
     double part = (double)(BAR_STEPS - i - 1) / (BAR_STEPS - 1);
-    svg_cell(s, x, TOP + height * i / BAR_STEPS, BAR, height / BAR_STEPS + 0.5, part > 0 ? 0.04 + 0.96 * part : 0);
+    svg_cell(s, x, TOP + height * i / BAR_STEPS, BAR, height / BAR_STEPS + 0.5, part > 0 ? FAINT + (1 - FAINT) * part : 0);
   }
   for (int i = 0; i <= 2; i++) {
-    snprintf(text, sizeof text, "%.3g", m->most * (2 - i) / 2);
+    scale_text(m, i, text, sizeof text);
     svg_text(s, x + BAR + 6, TOP + height * i / 2 + (i == 0 ? 10 : i == 2 ? 0 : 4), SVG_START, text);
   }
 }
@@ -127,6 +190,8 @@ static void describe(const map *m, char *text, size_t size) {
   if (m->tall * m->wide > 1)
     used += snprintf(text + used, size - (size_t)used, "; a cell: the sum over %" PRId64 " keys, the mean over %" PRId64 " queries",
                      m->wide, m->tall);
+  if (m->shades == SHADES_LOG) used += snprintf(text + used, size - (size_t)used, "; logarithmic shades");
+  if (m->shades == SHADES_ROW) used += snprintf(text + used, size - (size_t)used, "; shades of a row by its largest");
   if (m->negative) used += snprintf(text + used, size - (size_t)used, "; a bar: below 0");
   if (m->nan) snprintf(text + used, size - (size_t)used, "; a cross: not a number");
 }
@@ -204,6 +269,7 @@ int attend_map(attention *a, const char *path) {
            a->batch, a->head);
   code = compute(&m, a);
   if (m.most == 0) m.most = 1;
+  if (!code) code = choose_shades(&m, a->shades);
   if (!code) code = draw(&m, path, title);
   free(m.cells);
   return code;

@@ -2,7 +2,9 @@
 #include "options.h"
 
 #include "fault.h"
+#include "help.h"
 #include "io/io.h"
+#include "nearest.h"
 #include "parse.h"
 
 #include <limits.h>
@@ -161,13 +163,16 @@ static void inf_choices(char *text, size_t size) { join(inf_words, text, size); 
 
 static const setting settings[] = {
     {"axis", 'a', "A", "the axis that rows run along; negative counts from the end; -1 by default", FOR_ROWS, set_axis, NULL},
-    {"output", 'o', "OUT", "write the result to OUT, in the format of its extension; - is standard output", FOR_OUTPUT, set_out, NULL},
+    {"output", 'o', "OUT",
+     "write the result to OUT, in the format of its extension; - is standard output. A format of one array has the first of several "
+     "results",
+     FOR_OUTPUT, set_out, NULL},
     {"dtype", 0, "T", "type of the result: f16, bf16, f32 or f64; that of the input by default", FOR_TYPE, set_type, number_types},
     {"threads", 0, "N", "threads to use; all (the cores the process may use) by default", FOR_THREADS, set_threads, NULL},
     {"labels", 0, "FILE", "names of the classes, one a line, shown beside their indices", FOR_LABELS, set_labels, NULL},
     {"backward", 0, NULL, "give the gradients of the inputs instead of the outputs", FOR_GRADIENT, set_backward, NULL},
-    {"dout", 0, "FILE", "gradient of the next output, with --backward; once for each output that is not of whole numbers", FOR_GRADIENT,
-     set_dout, NULL},
+    {"dout", 0, "FILE", "gradient of the next output, with --backward; once for each output that is not of whole numbers",
+     FOR_GRADIENT | MANY, set_dout, NULL},
     {"format", 0, "F", "format of the inputs, whatever their extension", FOR_INPUT, set_format, format_names},
     {"out-format", 0, "F", "format of the output; npy by default for standard output", FOR_FORMAT, set_out_format, format_names},
     {"shape", 0, "2,3", "shape of raw inputs", FOR_INPUT, set_shape, NULL},
@@ -197,6 +202,7 @@ static const char *own_name_at(const smx_op *op, int32_t i) {
 typedef struct option_table {
   struct poptOption *options;
   const setting **settings;
+  const char **given; /* what each was given so far, NULL if it was not */
   int count;
 } option_table;
 
@@ -226,8 +232,9 @@ static int make_table(option_table *t, uint32_t groups, const setting *own) {
   for (size_t k = 0; k < smx_op_count(); k++) room += (size_t)(smx_op_at(k)->param_count + smx_op_at(k)->input_count);
   t->options = calloc(room, sizeof *t->options);
   t->settings = calloc(room, sizeof *t->settings);
+  t->given = calloc(room, sizeof *t->given);
   t->count = 0;
-  if (!t->options || !t->settings) return fault_memory(room * sizeof *t->options);
+  if (!t->options || !t->settings || !t->given) return fault_memory(room * sizeof *t->options);
   for (size_t i = 0; own && own[i].name; i++) add_option(t, &own[i], own[i].name);
   for (size_t i = 0; i < SETTINGS; i++)
     if (settings[i].group & groups) add_option(t, &settings[i], settings[i].name);
@@ -235,9 +242,20 @@ static int make_table(option_table *t, uint32_t groups, const setting *own) {
   return EXIT_OK;
 }
 
+/* What is given twice: neither value is taken, unless both are the same. */
+static int check_once(const option_table *t, int at, const char *text) {
+  const char *before = t->given[at];
+  if (before && strcmp(before, text) != 0 && !(t->settings[at] && t->settings[at]->group & MANY))
+    return fault(EXIT_USAGE, "--%s %s: given before, as %s", t->options[at].longName, text, before);
+  t->given[at] = text;
+  return EXIT_OK;
+}
+
 static int apply(options *o, const option_table *t, int value, char *text) {
   const setting *s = t->settings[value - 1];
   if (text) o->texts[o->text_count++] = text;
+  int code = check_once(t, value - 1, text ? text : "");
+  if (code) return code;
   if (s && s->set) return s->set(o, text ? text : "");
   o->named[o->named_count++] = (named_value){t->options[value - 1].longName, text ? text : ""};
   return EXIT_OK;
@@ -254,10 +272,43 @@ static int collect_files(options *o, poptContext c) {
   return EXIT_OK;
 }
 
+static bool has_setting(const setting *list, const char *name) {
+  for (; list && list->name; list++)
+    if (strcmp(list->name, name) == 0) return true;
+  return false;
+}
+
+/* The verb that has an option of this name, for itself or of the groups it takes; NULL when none
+ * has. */
+static const verb *verb_with(const char *name) {
+  for (size_t i = 0; i < verb_count; i++) {
+    if (has_setting(verbs[i].own, name)) return &verbs[i];
+    for (size_t k = 0; k < SETTINGS; k++)
+      if (settings[k].group & verbs[i].groups && strcmp(settings[k].name, name) == 0) return &verbs[i];
+  }
+  return NULL;
+}
+
+/* An option that nobody knows here, with the one that may be meant. */
+static int refuse_unknown(const option_table *t, const char *given) {
+  char word[64];
+  const char *name = given + strspn(given, "-");
+  snprintf(word, sizeof word, "%.*s", (int)strcspn(name, "="), name);
+  nearest near = nearest_begin(word, nearest_usual(word));
+  for (int i = 0; i < t->count && strlen(word) > 1; i++) nearest_try(&near, t->options[i].longName);
+  for (size_t i = 0; i < verb_count && strlen(word) > 1; i++)
+    if (*verbs[i].name == '-') nearest_try(&near, verbs[i].name + 2);
+  const verb *other = near.found && near.limit == 0 ? NULL : verb_with(word);
+  if (other) return fault(EXIT_USAGE, "%s: not an option here, but one of softmax %s", given, other->name);
+  if (!near.found) return fault(EXIT_USAGE, "%s: no such option; --help lists them", given);
+  return fault(EXIT_USAGE, "%s: no such option; did you mean --%s?", given, near.found);
+}
+
 static int read_all(options *o, poptContext c, const option_table *table) {
   int value, code;
   while ((value = poptGetNextOpt(c)) > 0)
     if ((code = apply(o, table, value, poptGetOptArg(c)))) return code;
+  if (value == POPT_ERROR_BADOPT) return refuse_unknown(table, poptBadOption(c, POPT_BADOPTION_NOALIAS));
   if (value < -1) return fault(EXIT_USAGE, "%s: %s", poptBadOption(c, POPT_BADOPTION_NOALIAS), poptStrerror(value));
   return collect_files(o, c);
 }
@@ -278,6 +329,7 @@ int options_parse(options *o, uint32_t groups, const setting *own, int argc, con
   poptFreeContext(c);
   free(table.options);
   free(table.settings);
+  free(table.given);
   return code;
 }
 

@@ -42,7 +42,8 @@ enum {
   FOR_THREADS = 256,
   FOR_GRADIENT = 512,
   FOR_LABELS = 1024,
-  FOR_OPERATOR = 2048 /* the names of operators' parameters and inputs */
+  FOR_OPERATOR = 2048, /* the names of operators' parameters and inputs */
+  MANY = 4096          /* no group: the option may be given more than once */
 };
 
 typedef struct setting {
@@ -63,7 +64,7 @@ const setting *setting_at(size_t i);
 int options_parse(options *o, uint32_t groups, const setting *own, int argc, const char **argv);
 void options_free(options *o);
 
-/* The last value of an option of the verb's own; NULL when it was not given. */
+/* The value of an option of the verb's own; NULL when it was not given. */
 const char *options_own(const options *o, const char *name);
 
 /* --OPTION TEXT is wrong. */

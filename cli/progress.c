@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { WIDTH = 40 };
+enum { BAR = 40, LINE = 79 };
 
 static double elapsed(const progress *p) {
   struct timespec now;
@@ -19,17 +19,26 @@ void progress_begin(progress *p, int64_t total) {
   clock_gettime(CLOCK_MONOTONIC, &p->start);
 }
 
+/* "1:05:09", "5:09". */
+static void clock_text(double seconds, char *text, size_t size) {
+  long all = (long)(seconds + 0.5);
+  if (all >= 3600) snprintf(text, size, "%ld:%02ld:%02ld", all / 3600, all / 60 % 60, all % 60);
+  else snprintf(text, size, "%ld:%02ld", all / 60, all % 60);
+}
+
 void progress_step(progress *p, int64_t done) {
-  if (!p->terminal || p->total <= 0 || elapsed(p) < 1) return;
-  double part = (double)done / (double)p->total;
-  char bar[WIDTH + 1];
-  for (int i = 0; i < WIDTH; i++) bar[i] = i < (int)(part * WIDTH) ? '#' : '.';
-  bar[WIDTH] = 0;
-  fprintf(stderr, "\r%s %3.0f %%", bar, 100 * part);
+  if (!p->terminal || p->total <= 0 || done <= 0) return;
+  const double passed = elapsed(p), part = (double)done / (double)p->total;
+  if (passed < 1) return;
+  char bar[BAR + 1], left[32];
+  for (int i = 0; i < BAR; i++) bar[i] = i < (int)(part * BAR) ? '#' : '.';
+  bar[BAR] = 0;
+  clock_text(passed * (1 - part) / part, left, sizeof left);
+  fprintf(stderr, "\r%s %3.0f %%, %s left  ", bar, 100 * part, left);
   fflush(stderr);
   p->shown = true;
 }
 
 void progress_end(progress *p) {
-  if (p->shown) fprintf(stderr, "\r%*s\r", WIDTH + 6, "");
+  if (p->shown) fprintf(stderr, "\r%*s\r", LINE, "");
 }

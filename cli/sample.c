@@ -22,42 +22,11 @@ static const char *const methods[] = {"gumbel", "cdf", "greedy", NULL};
 
 static void method_choices(char *text, size_t size) { snprintf(text, size, "%s %s %s", methods[0], methods[1], methods[2]); }
 
-/* The steps come first, in the order of their kinds. */
-const setting sample_settings[] = {
-    {"temperature", 0, "A", "step: divide the scores by A; 0 keeps the best alone", FOR_OPERATOR, NULL, NULL},
-    {"top-k", 0, "K", "step: keep the K best", FOR_OPERATOR, NULL, NULL},
-    {"top-p", 0, "P", "step: keep those before whom, best first, there is less mass than P", FOR_OPERATOR, NULL, NULL},
-    {"min-p", 0, "P", "step: keep those of at least P times the largest probability", FOR_OPERATOR, NULL, NULL},
-    {"typical", 0, "P", "step: as top-p, the most typical first: -log p nearest to the entropy", FOR_OPERATOR, NULL, NULL},
-    {"epsilon", 0, "P", "step: keep probabilities of at least P", FOR_OPERATOR, NULL, NULL},
-    {"eta", 0, "P", "step: keep probabilities of at least min(P, sqrt(P) e^-entropy)", FOR_OPERATOR, NULL, NULL},
-    {"top-n-sigma", 0, "A[,B]", "step: keep scores of at least the largest less A deviations; B = 1: of a sample", FOR_OPERATOR, NULL,
-     NULL},
-    {"surprise", 0, "BITS", "step: keep those with -log2 p of at most BITS (mirostat 2)", FOR_OPERATOR, NULL, NULL},
-    {"xtc", 0, "P,T", "step: with probability P, remove all of probability T or more but the least probable of them", FOR_OPERATOR, NULL,
-     NULL},
-    {"repetition", 0, "A:TOKENS", "step: divide positive scores of the tokens by A, multiply negative ones; TOKENS: 5,7,9 or a file",
-     FOR_OPERATOR, NULL, NULL},
-    {"frequency", 0, "A[,B]:TOKENS", "step: take A for each time that a token is listed, and B once, from its score", FOR_OPERATOR, NULL,
-     NULL},
-    {"bias", 0, "T=V,...", "step: add V to the score of token T", FOR_OPERATOR, NULL, NULL},
-    {"ban", 0, "TOKENS", "step: remove the tokens", FOR_OPERATOR, NULL, NULL},
-    {"allow", 0, "TOKENS", "step: remove all others", FOR_OPERATOR, NULL, NULL},
-    {"dynamic-temperature", 0, "A,B[,C]",
-     "step: divide the scores by a temperature from A - B to A + B: the flatter the row, the higher; C (1): exponent", FOR_OPERATOR, NULL,
-     NULL},
-    {"quadratic", 0, "A[,B]", "step: score = best - A d^2, d = the distance to the best; B (1) above 1 bends it further", FOR_OPERATOR,
-     NULL, NULL},
-    {"tail-free", 0, "P", "step: keep the first, best first, whose curvature adds up to P of all of it", FOR_OPERATOR, NULL, NULL},
-    {"top-h", 0, "P", "step: keep the first, best first, whose entropy adds up to P of that of the best 100", FOR_OPERATOR, NULL, NULL},
-    {"mirostat", 0, "BITS", "step: keep the K best, K such that they surprise by BITS on average (mirostat 1)", FOR_OPERATOR, NULL, NULL},
-    {"no-repeat", 0, "N:TEXT", "step: remove tokens that would repeat a run of N tokens of TEXT; TEXT: 5,7,9, oldest first, or a file",
-     FOR_OPERATOR, NULL, NULL},
-    {"dry", 0, "A[,B,C]:TEXT",
-     "step: take A B^(length - C) from the score of a token that goes on with a run of C or more that ends TEXT and stands in it before; "
-     "B, C: "
-     "1.75, 2; -1 in TEXT: a break",
-     FOR_OPERATOR, NULL, NULL},
+/* The steps come first, in the order of their kinds: sample_begin() fills them in. */
+enum { OTHERS = 5 };
+setting sample_settings[SMX_STEP_KINDS + OTHERS];
+
+static const setting others[OTHERS] = {
     {"seed", 0, "N", "of the random numbers; 0 by default", FOR_OPERATOR, NULL, NULL},
     {"stream", 0, "N", "of the first row; the next rows have the next; 0 by default", FOR_OPERATOR, NULL, NULL},
     {"draws", 0, "N", "draws of each row; 1 by default", FOR_OPERATOR, NULL, NULL},
@@ -65,6 +34,11 @@ const setting sample_settings[] = {
      method_choices},
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };
+
+void sample_begin(void) {
+  const size_t steps = steps_settings(sample_settings, SMX_STEP_KINDS);
+  memcpy(sample_settings + steps, others, sizeof others);
+}
 
 typedef struct sampler {
   const options *o;
@@ -113,7 +87,7 @@ static int read_own(sampler *s) {
 
 /* ---- Input ---- */
 
-/* The axis goes to the end; halves are taken as f32, as everywhere. */
+/* The axis goes to the end; half precision is taken as f32, as everywhere. */
 static int read_logits(sampler *s) {
   static const smx_port port = {"x", SMX_SHAPE_FULL, 0, "logits"};
   const options *o = s->o;

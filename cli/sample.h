@@ -4,7 +4,9 @@
 
 #include "options.h"
 
-extern const setting sample_settings[];
+/* Its options. sample_begin() fills in the steps, which are those of the library. */
+extern setting sample_settings[];
+void sample_begin(void);
 
 int work_sample(const options *o);
 

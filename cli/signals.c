@@ -2,6 +2,7 @@
 #include "signals.h"
 
 #include "fault.h"
+#include "utf8.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -82,6 +83,7 @@ void signals_watch(const void *base, size_t size, const char *name) {
   for (int i = 0; i < WATCHES; i++) {
     if (watches[i].size) continue;
     snprintf(watches[i].name, NAME_SIZE, "%s", name);
+    utf8_tame(watches[i].name);
     watches[i].base = (uintptr_t)base;
     watches[i].size = size;
     return;

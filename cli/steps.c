@@ -4,44 +4,78 @@
 #include "fault.h"
 #include "parse.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What the text of each kind of step is: numbers, least to most of them, the others as they stand here; then what else. */
-typedef enum what {
-  NUMBERS,
-  PENALTY /* :TOKENS */,
-  TEXT /* :TOKENS, in their order */,
-  PAIRS /* TOKEN=VALUE,... alone */,
-  TOKENS /* alone */
-} what;
+/* What the text of a step is: numbers; numbers, a colon and tokens; TOKEN=VALUE,...; or tokens
+ * alone. */
+typedef enum form { NUMBERS, NUMBERS_AND_TOKENS, PAIRS, TOKENS } form;
 
-static const struct form {
-  what what;
-  int least, most;
-  double numbers[3];
-} forms[] = {
-    [SMX_STEP_TEMPERATURE] = {NUMBERS, 1, 1, {0}},  [SMX_STEP_TOP_K] = {NUMBERS, 1, 1, {0}},
-    [SMX_STEP_TOP_P] = {NUMBERS, 1, 1, {0}},        [SMX_STEP_MIN_P] = {NUMBERS, 1, 1, {0}},
-    [SMX_STEP_TYPICAL] = {NUMBERS, 1, 1, {0}},      [SMX_STEP_EPSILON] = {NUMBERS, 1, 1, {0}},
-    [SMX_STEP_ETA] = {NUMBERS, 1, 1, {0}},          [SMX_STEP_TOP_N_SIGMA] = {NUMBERS, 1, 2, {0}},
-    [SMX_STEP_SURPRISE] = {NUMBERS, 1, 1, {0}},     [SMX_STEP_XTC] = {NUMBERS, 2, 2, {0}},
-    [SMX_STEP_REPETITION] = {PENALTY, 1, 1, {0}},   [SMX_STEP_FREQUENCY] = {PENALTY, 1, 2, {0}},
-    [SMX_STEP_BIAS] = {PAIRS, 0, 0, {0}},           [SMX_STEP_BAN] = {TOKENS, 0, 0, {0}},
-    [SMX_STEP_ALLOW] = {TOKENS, 0, 0, {0}},         [SMX_STEP_DYNAMIC_TEMPERATURE] = {NUMBERS, 2, 3, {0, 0, 1}},
-    [SMX_STEP_QUADRATIC] = {NUMBERS, 1, 2, {0, 1}}, [SMX_STEP_TAIL_FREE] = {NUMBERS, 1, 1, {0}},
-    [SMX_STEP_TOP_H] = {NUMBERS, 1, 1, {0}},        [SMX_STEP_MIROSTAT] = {NUMBERS, 1, 1, {0}},
-    [SMX_STEP_NO_REPEAT] = {TEXT, 1, 1, {0}},       [SMX_STEP_DRY] = {TEXT, 1, 3, {0, 1.75, 2}},
-};
-enum { KINDS = sizeof forms / sizeof *forms };
+static form form_of(const smx_step_info *info) {
+  if (!(info->flags & SMX_STEP_HAS_TOKENS)) return NUMBERS;
+  if (info->param_count) return NUMBERS_AND_TOKENS;
+  return info->flags & SMX_STEP_HAS_VALUES ? PAIRS : TOKENS;
+}
+static form form_at(const smx_step *s) { return form_of(smx_step_at((size_t)s->kind)); }
+static bool is_text(const smx_step *s) { return smx_step_at((size_t)s->kind)->flags & SMX_STEP_HAS_TEXT; }
+
+/* ---- Options --------------------------------------------------------------------------------- */
+
+enum { NAME = 32, ARGUMENT = 64, HELP = 256 };
+
+/* "SIGMAS[,DDOF]:TOKENS" */
+static void write_argument(const smx_step_info *info, char *text) {
+  static const char *const ends[] = {"", ":TOKENS", "TOKEN=VALUE,...", "TOKENS"};
+  size_t used = 0;
+  bool open = false;
+  for (int32_t i = 0; i < info->param_count && used < ARGUMENT; i++) {
+    const bool needed = info->params[i].flags & SMX_PARAM_REQUIRED;
+    used += (size_t)snprintf(text + used, ARGUMENT - used, "%s%s%s", needed || open ? "" : "[", i ? "," : "", info->params[i].name);
+    open |= !needed;
+  }
+  for (size_t i = 0; i < used && text[i]; i++) text[i] = (char)toupper(text[i]);
+  if (used >= ARGUMENT) return;
+  const char *end = info->flags & SMX_STEP_HAS_TEXT ? ":TEXT" : ends[form_of(info)];
+  snprintf(text + used, ARGUMENT - used, "%s%s", open ? "]" : "", end);
+}
+
+size_t steps_settings(setting *list, size_t most) {
+  static struct { char name[NAME], argument[ARGUMENT], help[HELP]; } texts[SMX_STEP_KINDS];
+  const smx_step_info *info;
+  size_t count = 0;
+  for (; count < most && count < SMX_STEP_KINDS && (info = smx_step_at(count)); count++) {
+    char *name = texts[count].name;
+    snprintf(name, NAME, "%s", info->name);
+    for (; *name; name++)
+      if (*name == '_') *name = '-';
+    write_argument(info, texts[count].argument);
+    snprintf(texts[count].help, HELP, "step: %s", info->title);
+    list[count] = (setting){texts[count].name, 0, texts[count].argument, texts[count].help, FOR_OPERATOR | MANY, NULL, NULL};
+  }
+  return count;
+}
+
+bool steps_entry(size_t i, entry *e) {
+  const smx_step_info *s = smx_step_at(i);
+  if (s) *e = (entry){s->name, s->title, s->formula, s->about, s->source, s->params, s->param_count};
+  return s != NULL;
+}
+
+/* ---- From text ------------------------------------------------------------------------------- */
 
 static int read_numbers(smx_step *s, const named_value *v, const char *text) {
-  const struct form *f = &forms[s->kind];
-  double numbers[3];
-  int count = 0;
-  memcpy(numbers, f->numbers, sizeof numbers);
-  const char *wrong = options_numbers(text, f->most, numbers, &count);
-  if (!wrong && count < f->least) wrong = "two numbers are needed";
+  const smx_step_info *info = smx_step_at((size_t)s->kind);
+  double numbers[3] = {0};
+  char few[64];
+  int count = 0, least = 0;
+  for (int32_t i = 0; i < info->param_count; i++) {
+    numbers[i] = info->params[i].def;
+    least += (info->params[i].flags & SMX_PARAM_REQUIRED) != 0;
+  }
+  const char *wrong = options_numbers(text, info->param_count, numbers, &count);
+  snprintf(few, sizeof few, "%d numbers are needed", least);
+  if (!wrong && count < least) wrong = few;
   s->a = numbers[0];
   s->b = numbers[1];
   s->c = numbers[2];
@@ -61,7 +95,7 @@ static int by_token(const void *a, const void *b) {
 
 /* Of a text, the tokens as they are; else each once. */
 static int set_tokens(smx_step *s, pair *pairs, size_t count) {
-  const bool text = forms[s->kind].what == TEXT;
+  const bool text = is_text(s);
   int64_t *tokens = calloc(count + 1, sizeof *tokens);
   double *values = calloc(count + 1, sizeof *values);
   s->tokens = tokens;
@@ -95,12 +129,12 @@ static bool read_pair(const char *text, size_t length, bool with_value, int64_t 
 
 /* "5,7" or "5=1.5,7=-2"; -1 in a text. */
 static int read_list(smx_step *s, const named_value *v, const char *text) {
-  const bool with_values = forms[s->kind].what == PAIRS;
-  const int64_t least = forms[s->kind].what == TEXT ? -1 : 0;
-  size_t room = count_items(text), count = 0;
-  pair *pairs = calloc(room, sizeof *pairs);
+  const bool with_values = form_at(s) == PAIRS;
+  const int64_t least = is_text(s) ? -1 : 0;
+  size_t most = count_items(text), count = 0;
+  pair *pairs = calloc(most, sizeof *pairs);
   bool good = pairs;
-  for (const char *at = text; good && count < room; at++) {
+  for (const char *at = text; good && count < most; at++) {
     size_t n = strcspn(at, ",");
     good = read_pair(at, n, with_values, least, &pairs[count++]);
     at += n;
@@ -108,7 +142,7 @@ static int read_list(smx_step *s, const named_value *v, const char *text) {
   int code = good    ? set_tokens(s, pairs, count)
              : pairs ? options_refuse(v->name, v->text,
                                       with_values ? "not TOKEN=VALUE with commas between" : "not whole numbers with commas between")
-                     : fault_memory(room * sizeof *pairs);
+                     : fault_memory(most * sizeof *pairs);
   free(pairs);
   return code;
 }
@@ -139,7 +173,7 @@ static int read_file(smx_step *s, const char *path, const options *o) {
 }
 
 static int read_tokens(smx_step *s, const named_value *v, const char *text, const options *o) {
-  const char *digits = forms[s->kind].what == TEXT ? "0123456789,-" : "0123456789,";
+  const char *digits = is_text(s) ? "0123456789,-" : "0123456789,";
   return strspn(text, digits) == strlen(text) && strcmp(text, "-") != 0 ? read_list(s, v, text) : read_file(s, text, o);
 }
 
@@ -155,9 +189,8 @@ static int read_penalty(smx_step *s, const named_value *v, const options *o) {
 }
 
 static int read_step(smx_step *s, const named_value *v, const options *o) {
-  switch (forms[s->kind].what) {
-    case PENALTY:
-    case TEXT: return read_penalty(s, v, o);
+  switch (form_at(s)) {
+    case NUMBERS_AND_TOKENS: return read_penalty(s, v, o);
     case PAIRS: return read_list(s, v, v->text);
     case TOKENS: return read_tokens(s, v, v->text, o);
     default: return read_numbers(s, v, v->text);
@@ -166,18 +199,18 @@ static int read_step(smx_step *s, const named_value *v, const options *o) {
 
 /* The kind that an option stands for; -1 for another option. */
 static int kind_of(const setting *settings, const char *name) {
-  for (int k = 0; k < KINDS; k++)
+  for (int k = 0; k < SMX_STEP_KINDS; k++)
     if (strcmp(settings[k].name, name) == 0) return k;
   return -1;
 }
 
 int chain_read(chain *c, const setting *settings, const options *o) {
-  size_t room = (size_t)o->named_count + 1;
+  size_t most = (size_t)o->named_count + 1;
   int code = EXIT_OK;
   c->count = 0;
-  c->steps = calloc(room, sizeof *c->steps);
-  c->options = calloc(room, sizeof *c->options);
-  if (!c->steps || !c->options) return fault_memory(room * sizeof *c->steps);
+  c->steps = calloc(most, sizeof *c->steps);
+  c->options = calloc(most, sizeof *c->options);
+  if (!c->steps || !c->options) return fault_memory(most * sizeof *c->steps);
   for (int i = 0; !code && i < o->named_count; i++) {
     int kind = kind_of(settings, o->named[i].name);
     if (kind < 0) continue;

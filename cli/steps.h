@@ -3,6 +3,13 @@
 #define CLI_STEPS_H
 
 #include "bind.h"
+#include "help.h"
+
+/* Writes an option for each kind of step, by its number; how many there are. */
+size_t steps_settings(setting *list, size_t most);
+
+/* The facts about the kind of step i; false past the last. */
+bool steps_entry(size_t i, entry *e);
 
 typedef struct chain {
   smx_step *steps;

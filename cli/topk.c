@@ -10,6 +10,11 @@
 #include <math.h>
 #include <string.h>
 
+const setting topk_settings[] = {
+    {"k", 'k', "K", "how many of the largest; 10 by default", FOR_OPERATOR, NULL, NULL},
+    {NULL, 0, NULL, NULL, 0, NULL, NULL},
+};
+
 enum { VALUE, INDEX, LOG }; /* the outputs that are listed */
 
 typedef struct topk_report {

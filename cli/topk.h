@@ -6,6 +6,8 @@
 
 #define TOPK_OPERATOR "softmax_topk"
 
+extern const setting topk_settings[];
+
 int work_topk(const options *o);
 
 #endif

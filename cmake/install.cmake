@@ -10,7 +10,7 @@ endforeach()
 install(TARGETS ${targets} EXPORT softmaxTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES include/softmax.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 
 # The installed command finds the library beside itself, except in /usr, where the system knows.
 if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr" AND NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
@@ -23,7 +23,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/softmax)
 install(EXPORT softmaxTargets NAMESPACE softmax:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/softmaxConfig.cmake.in softmaxConfig.cmake INSTALL_DESTINATION ${package_dir}
                               NO_SET_AND_CHECK_MACRO)
-write_basic_package_version_file(softmaxConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+write_basic_package_version_file(softmaxConfigVersion.cmake COMPATIBILITY ${SMX_COMPATIBILITY})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/softmaxConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/softmaxConfigVersion.cmake
         DESTINATION ${package_dir})
 
@@ -46,6 +46,10 @@ if(SMX_THREADS)
   string(APPEND pc_private " ${CMAKE_THREAD_LIBS_INIT}")
 endif()
 string(STRIP "${pc_private}" pc_private)
+set(pc_static)
+if(NOT SMX_SHARED) # whoever links gets the static library, whatever he asks for
+  set(pc_static " ${pc_private}")
+endif()
 configure_file(cmake/softmax.pc.in softmax.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/softmax.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

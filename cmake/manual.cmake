@@ -1,4 +1,4 @@
-# The man page and the bash completion are printed by the command itself, out of the operator table.
+# The man page and the completions are printed by the command itself, out of the operator table.
 if(NOT TARGET softmax_command)
   return()
 endif()
@@ -10,4 +10,6 @@ endfunction()
 
 smx_generate(--man softmax.1 ${CMAKE_INSTALL_MANDIR}/man1)
 smx_generate(--bash-completion softmax.bash ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME softmax)
-add_custom_target(manual ALL DEPENDS softmax.1 softmax.bash)
+smx_generate(--zsh-completion softmax.zsh ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _softmax)
+smx_generate(--fish-completion softmax.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+add_custom_target(manual ALL DEPENDS softmax.1 softmax.bash softmax.zsh softmax.fish)

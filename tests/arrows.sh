@@ -5,15 +5,18 @@ set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 
 # from: the places it may include. "own" is the folder the file is in. A room has three kinds of files:
-# facts (table.c and its parts, list.h, ROOM.h), kernel (ops.c and the like) and ref. So has engine: program (what a kernel is, and
-# what this machine asks of its calls), kernel, and ref.
+# facts (table.c and its parts, list.h, ROOM.h), kernel (ops.c and the like) and ref. Files driver_*.c, and all of matrix but its
+# facts, are a fourth, entry: public functions of a room that has no kernels of its own for them. So has engine: program (what a
+# kernel is, and what this machine asks of its calls), kernel, and ref.
 allowed='
-include
+include own
 base    own include
 cpu     own program base include
 vec     own
 engine  own program vec
-api     own facts cpu program base include
+driver  own facts cpu program base include
+api     own facts driver cpu program base include
+entry   entry=own facts=own driver cpu program base include
 facts   facts=own base include
 program program include
 kernel  kernel=own facts=own engine program vec
@@ -39,12 +42,13 @@ place() {
         *) echo "engine engine" ;;
       esac
       return ;;
-    include | base | cpu | vec | api | cli | bench | python | examples | tests) echo "$folder $folder"; return ;;
+    include | base | cpu | vec | driver | api | cli | bench | python | examples | tests) echo "$folder $folder"; return ;;
   esac
   case ${file##*/} in
     table.c | table_*.inc | list.h | "$folder.h") echo "$folder facts" ;;
     ref.c | ref_*.c | ref.h) echo "$folder ref" ;;
-    *) echo "$folder kernel" ;;
+    driver_*.c) echo "$folder entry" ;;
+    *) if [ "$folder" = matrix ]; then echo "matrix entry"; else echo "$folder kernel"; fi ;;
   esac
 }
 
@@ -93,8 +97,8 @@ while IFS=: read -r file line text; do
   case $text in *SMX_VEC*) text='"vec/vec_portable.h"' ;; esac
   name=$(sed -E 's/^[^<"]*[<"]([^>"]*)[>"].*/\1/' <<<"$text")
   read -r from_folder from_kind < <(place "$file")
-  # <NAME> is one of ours only if it is the public header: vec/math.h is not <math.h>.
-  if [[ $text == *'<'* && $name != softmax.h ]]; then
+  # <NAME> is one of ours only if it is a public header: vec/math.h is not <math.h>.
+  if [[ $text == *'<'* && $name != softmax.h && $name != softmax/*.h ]]; then
     outside "$from_kind" "$name" || complain "$file:$line: $from_kind may not include <$name>"
     continue
   fi
@@ -105,6 +109,11 @@ while IFS=: read -r file line text; do
   may "$from_folder" "$from_kind" "$to_folder" "$to_kind" || complain "$file:$line: $from_kind may not include $found"
 done < <(find include src cli bench python examples -name '*.[ch]' -o -name '*.cc' -o -name '*.cpp' 2>/dev/null | sort |
   xargs grep -nHE '^[[:space:]]*#[[:space:]]*include')
+
+# What runs operators for others is the driver: nobody beneath the public functions calls one of theirs.
+while IFS= read -r call; do
+  complain "$call: calls a public function; driver/operator.h has what it needs"
+done < <(grep -nEo '\bsmx_(forward|backward|infer|softmax|softmax_backward|log_softmax|logsumexp)\(' src/driver/*.[ch] src/matrix/*.c src/*/driver_*.c)
 
 echo "$checked includes of our own files, $wrong wrong"
 [ "$checked" -gt 0 ] && [ "$wrong" -eq 0 ]

@@ -10,6 +10,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+enum { EMPTY_ROWS_MAX = 1 << 24 };
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are written in the order of this machine, which must be little endian");
 
 static const io_format formats[] = {
@@ -37,8 +39,8 @@ static const io_format formats[] = {
      .put = plain_put},
     {.name = "csv",
      .extensions = ".csv",
-     .about =
-         "comma-separated text, one row a line; f64, or f32 with --dtype-in f32 and beside a first input of f32; a header line is skipped",
+     .about = "text, one row a line, with commas, semicolons, tabs or spaces between; f64, or f32 with --dtype-in f32 and beside a first "
+              "input of f32; a header line is skipped, and so is a first column of names",
      .separator = ',',
      .read = text_read,
      .begin = text_begin,
@@ -46,7 +48,7 @@ static const io_format formats[] = {
      .drop = text_drop},
     {.name = "tsv",
      .extensions = ".tsv .tab",
-     .about = "the same with tabs",
+     .about = "the same, written with tabs",
      .separator = '\t',
      .read = text_read,
      .begin = text_begin,
@@ -112,6 +114,14 @@ double io_get(const io_array *array, const unsigned char *element) {
   return array->type->get(native);
 }
 
+/* Whether an empty array has more rows than anything can be done with: each costs time, and no byte
+ * of the file. */
+static bool many_empty(const io_array *array) {
+  int64_t rows = 1; /* their product is known not to overflow */
+  for (int32_t i = 0; i < array->ndim && array->shape[i]; i++) rows *= array->shape[i];
+  return rows > EMPTY_ROWS_MAX;
+}
+
 int io_layout(const io_source *source, io_array *array, bool fortran, size_t bytes) {
   char shape[256];
   uint64_t needed;
@@ -121,6 +131,8 @@ int io_layout(const io_source *source, io_array *array, bool fortran, size_t byt
   if (needed != bytes)
     return fault(EXIT_UNREADABLE, "%s: shape (%s) of %s needs %llu bytes, the file has %zu", source->name, shape, array->type->name,
                  (unsigned long long)needed, bytes);
+  if (!needed && many_empty(array))
+    return fault(EXIT_UNREADABLE, "%s: shape (%s): an empty array of more than %d rows", source->name, shape, EMPTY_ROWS_MAX);
   int64_t stride = 1;
   for (int32_t k = 0; k < array->ndim; k++) {
     int32_t i = fortran ? k : array->ndim - 1 - k;

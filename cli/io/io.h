@@ -98,7 +98,10 @@ bool io_bytes(const dtype *type, int32_t ndim, const int64_t *shape, uint64_t *b
 void io_shape_text(int32_t ndim, const int64_t *shape, char *text, size_t size);
 
 /* Formats. */
+enum { NPY_START = (1 << 16) + 12 }; /* an npy header is no longer */
 int npy_read(const io_source *source, const io_hints *hints, io_array *array);
+/* From the first NPY_START bytes of a file of that size, or all there are. */
+int npy_read_start(const io_source *start, size_t size, io_array *array);
 size_t npy_header(const io_spec *spec, char *text, size_t size);
 int npy_begin(io_writer *w);
 int npz_read(const io_source *source, const io_hints *hints, io_array *array);

@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { MAGIC_SIZE = 6, ALIGNMENT = 64, HEADER_SIZE = 512 };
+enum { MAGIC_SIZE = 6, ALIGNMENT = 64, HEADER_SIZE = 512, DICT_MAX = 65535 };
 
 typedef struct cursor {
   const char *at, *end;
@@ -38,14 +38,14 @@ static bool take_word(cursor *c, const char *word) {
   return true;
 }
 
-/* A short quoted string without escapes. */
+/* A short quoted string without escapes and control characters. */
 static bool take_string(cursor *c, char *text, size_t size) {
   skip_space(c);
   if (c->at == c->end || (*c->at != '\'' && *c->at != '"')) return false;
   char quote = *c->at++;
   size_t n = 0;
   for (; c->at < c->end && *c->at != quote; c->at++) {
-    if (n + 1 >= size || *c->at == '\\') return false;
+    if (n + 1 >= size || *c->at == '\\' || iscntrl((unsigned char)*c->at)) return false;
     text[n++] = *c->at;
   }
   text[n] = 0;
@@ -125,14 +125,14 @@ static int find_dict(const io_source *s, cursor *c) {
   if (s->size < start) return fault(EXIT_UNREADABLE, "%s: npy header: the file ends in it", s->name);
   size_t length = p[8] | (size_t)p[9] << 8;
   if (version > 1) length |= (size_t)p[10] << 16 | (size_t)p[11] << 24;
+  if (length > DICT_MAX) return fault(EXIT_UNREADABLE, "%s: npy header: its length %zu is more than %d", s->name, length, DICT_MAX);
   if (length > s->size - start) return fault(EXIT_UNREADABLE, "%s: npy header: its length %zu is more than the file has", s->name, length);
   c->at = (const char *)p + start;
   c->end = c->at + length;
   return EXIT_OK;
 }
 
-int npy_read(const io_source *source, const io_hints *hints, io_array *array) {
-  (void)hints;
+int npy_read_start(const io_source *source, size_t size, io_array *array) {
   cursor c = {NULL, NULL};
   npy_dict d = {.has_descr = false};
   int code = find_dict(source, &c);
@@ -147,7 +147,12 @@ int npy_read(const io_source *source, const io_hints *hints, io_array *array) {
   array->ndim = d.shape.ndim;
   memcpy(array->shape, d.shape.dim, sizeof array->shape);
   array->data = (const unsigned char *)c.end;
-  return io_layout(source, array, d.fortran, source->size - (size_t)(array->data - source->data));
+  return io_layout(source, array, d.fortran, size - (size_t)(array->data - source->data));
+}
+
+int npy_read(const io_source *source, const io_hints *hints, io_array *array) {
+  (void)hints;
+  return npy_read_start(source, source->size, array);
 }
 
 size_t npy_header(const io_spec *spec, char *text, size_t size) {

@@ -9,7 +9,7 @@
 #include <zip.h>
 
 #define SUFFIX ".npy"
-enum { NAME_SIZE = 512, FIRST_ROOM = 1 << 16, COPY_SIZE = 1 << 16, HEADER_SIZE = 512, DOS_EPOCH = 1 << 5 | 1 };
+enum { NAME_SIZE = 512, FIRST_ROOM = 1 << 17, COPY_SIZE = 1 << 16, HEADER_SIZE = 512, DOS_EPOCH = 1 << 5 | 1 };
 
 static int malformed(const io_source *s, zip_error_t *e) {
   int code = fault(EXIT_UNREADABLE, "%s: not a readable npz file: %s", s->name, zip_error_strerror(e));
@@ -44,29 +44,49 @@ static int find_member(zip_t *archive, const io_source *s, const char *wanted, z
   return member_check(&m, s);
 }
 
-/* Reads a member to its end, where libzip checks the sum. Memory grows with what really arrives, not with what the directory claims. */
-static int inflate_member(zip_file_t *file, const io_source *s, zip_uint64_t claimed, io_array *array, size_t *size) {
-  size_t room = 0;
+/* Reads more of a member, until there are `end` bytes of it. Memory grows with what really
+ * arrives. */
+static int inflate(zip_file_t *file, const io_source *s, io_array *array, size_t *size, size_t end) {
+  size_t room = *size;
   zip_int64_t n = 0;
-  for (*size = 0;; *size += (size_t)n) {
+  for (; *size < end; *size += (size_t)n) {
     if (*size == room) {
-      room = room ? 2 * room : FIRST_ROOM;
-      if (room > claimed + 1) room = (size_t)claimed + 1;
-      if (*size >= room) return fault(EXIT_UNREADABLE, "%s: an array is larger than the npz directory says", s->name);
+      room = room < FIRST_ROOM ? FIRST_ROOM : room > end / 2 ? end : 2 * room;
       void *larger = realloc(array->owned, room);
       if (!larger) return fault_memory(room);
       array->owned = larger;
     }
-    n = zip_fread(file, (char *)array->owned + *size, room - *size);
+    n = zip_fread(file, (char *)array->owned + *size, (room < end ? room : end) - *size);
     if (n < 0) return fault(EXIT_UNREADABLE, "%s: an array is damaged: %s", s->name, zip_file_strerror(file));
-    if (n == 0) break;
+    if (n == 0) return fault(EXIT_UNREADABLE, "%s: an array is shorter than the npz directory says", s->name);
   }
-  return *size == claimed ? EXIT_OK : fault(EXIT_UNREADABLE, "%s: an array is shorter than the npz directory says", s->name);
+  return EXIT_OK;
+}
+
+/* Whether nothing follows; libzip checks the sum there. */
+static int inflate_end(zip_file_t *file, const io_source *s) {
+  char more;
+  zip_int64_t n = zip_fread(file, &more, 1);
+  if (n < 0) return fault(EXIT_UNREADABLE, "%s: an array is damaged: %s", s->name, zip_file_strerror(file));
+  return n ? fault(EXIT_UNREADABLE, "%s: an array is larger than the npz directory says", s->name) : EXIT_OK;
+}
+
+/* The header is read before anything else is inflated: what it does not account for is refused. */
+static int inflate_array(zip_file_t *file, const io_source *s, zip_uint64_t claimed, io_array *array) {
+  size_t size = 0;
+  int code = inflate(file, s, array, &size, claimed < NPY_START ? (size_t)claimed : NPY_START);
+  if (code) return code;
+  const io_source start = {.name = s->name, .data = array->owned, .size = size};
+  code = npy_read_start(&start, (size_t)claimed, array);
+  if (code) return code;
+  size_t header = (size_t)(array->data - start.data);
+  code = inflate(file, s, array, &size, (size_t)claimed);
+  array->data = (const unsigned char *)array->owned + header;
+  return code ? code : inflate_end(file, s);
 }
 
 static int read_member(zip_t *archive, const io_source *s, zip_uint64_t index, io_array *array) {
   zip_stat_t st;
-  size_t size;
   const zip_uint64_t known = ZIP_STAT_SIZE | ZIP_STAT_COMP_METHOD;
   if (zip_stat_index(archive, index, 0, &st) != 0 || (st.valid & known) != known)
     return fault(EXIT_UNREADABLE, "%s: an array has no size in the npz directory", s->name);
@@ -74,12 +94,9 @@ static int read_member(zip_t *archive, const io_source *s, zip_uint64_t index, i
     return fault(EXIT_UNREADABLE, "%s: compression method %u: only stored and deflated arrays can be read", s->name, st.comp_method);
   zip_file_t *file = zip_fopen_index(archive, index, 0);
   if (!file) return fault(EXIT_UNREADABLE, "%s: an array cannot be opened: %s", s->name, zip_strerror(archive));
-  int code = inflate_member(file, s, st.size, array, &size);
+  int code = inflate_array(file, s, st.size, array);
   zip_fclose(file);
-  if (code) return code;
-  io_source inner = {.name = s->name, .data = array->owned, .size = size};
-  io_hints none = {.format = NULL};
-  return npy_read(&inner, &none, array);
+  return code;
 }
 
 int npz_read(const io_source *source, const io_hints *hints, io_array *array) {

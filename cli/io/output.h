@@ -1,4 +1,6 @@
-/* output.h - a file that appears whole or not at all: written under a temporary name in the same directory, renamed at the end. */
+/* output.h - a file that appears whole or not at all: it gets its name at the end, and has none
+ * before where the file system can do that. Streams, devices and descriptors that were inherited
+ * are written as they are. */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
@@ -9,8 +11,9 @@
 typedef struct output {
   int fd;
   int target;      /* where a spool file is copied to, or -1 */
-  char *path;      /* the final name, links resolved */
-  char *temporary; /* NULL for standard output, devices and pipes */
+  char *path;      /* the final name, links followed; NULL for a stream */
+  char *temporary; /* in the same directory: for a file that cannot be without a name, or replaces another */
+  bool named;      /* the file lies under that name */
   const char *name;
   uint64_t position; /* of a stream */
   bool stream;       /* cannot seek */

@@ -3,9 +3,11 @@
 
 #include "../fault.h"
 #include "../signals.h"
+#include "stream.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -30,7 +32,7 @@ static int collect(int fd, io_source *s) {
     }
     ssize_t n = read(fd, data + s->size, room - s->size);
     if (n == 0) return EXIT_OK;
-    if (n < 0 && errno != EINTR) return unreadable(s);
+    if (n < 0 && !stream_again(fd, POLLIN)) return unreadable(s);
     if (n > 0) s->size += (size_t)n;
   }
 }

@@ -19,7 +19,8 @@ int svg_begin(svg *s, double width, double height, const char *title, const char
   if (!s->to) return fault_memory(0);
   fprintf(s->to, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" role=\"img\">\n", width,
           height, width, height);
-  fputs("<style>text { font: 12px system-ui, sans-serif; fill: #1f2328 } .grid { stroke: #d8dee4 } .side { stroke: #1f2328 } "
+  fputs("<style>rect { shape-rendering: crispEdges } text { font: 12px system-ui, sans-serif; fill: #1f2328 } .grid { stroke: #d8dee4 } "
+        ".side { stroke: #1f2328 } "
         ".curve { fill: none; stroke-width: 1.8 } .mark { fill: #ffffff; stroke-width: 1.4 }</style>\n"
         "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
         s->to);

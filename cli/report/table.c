@@ -98,7 +98,7 @@ static int print_class(const table *t, int64_t class, double value, char *text, 
 static void print_classes(const table *t, const row_facts *f, char *text, size_t size) {
   int used = 0, count = class_count(t), shown = f->kept < count ? f->kept : count;
   if (f->nan || f->sum == 0) {
-    snprintf(text, size, f->nan ? "not a number" : "nothing valid");
+    snprintf(text, size, f->nan ? "  not a number" : "  nothing valid");
     return;
   }
   for (int i = 0; i < shown; i++) used += print_class(t, f->class[i], f -> value[i], text + used, size - (size_t)used);

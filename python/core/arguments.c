@@ -2,75 +2,101 @@
 #include "call.h"
 #include <string.h>
 
-static int put(core_call *c, long slot, PyObject *name, PyObject *value) {
-  if (c->value[slot]) {
+/* None means not given, but as an axis. */
+static int put(core_call *c, PyObject *slot, PyObject *name, PyObject *value) {
+  long number = PyLong_AsLong(slot);
+  if (number < 0 || number >= SLOTS) return PyErr_BadInternalCall(), -1;
+  if (c->value[number]) {
     PyErr_Format(PyExc_TypeError, "%s: %U is given twice", c->op->name, name);
     return -1;
   }
-  c->value[slot] = value == Py_None ? NULL : value;
+  c->value[number] = value == Py_None && number != SLOT_AXIS ? NULL : value;
   return 0;
 }
 
-static int take_positional(core_call *c, PyObject *args, int first, Py_ssize_t most) {
-  Py_ssize_t n = PyTuple_Size(args);
-  if (n > most) {
-    PyErr_Format(PyExc_TypeError, "%s: %zd arrays by position, at most %zd", c->op->name, n, most);
-    return -1;
-  }
-  for (Py_ssize_t i = 0; i < n; i++) {
-    PyObject *value = PyTuple_GetItem(args, i);
-    c->value[first + i] = value == Py_None ? NULL : value;
-  }
-  return n < 0 ? -1 : 0;
+/* Python knows what was meant: dim is axis. */
+static int fail_unknown(core_call *c, PyObject *slots, PyObject *name) {
+  PyObject *module = PyImport_ImportModule("libsoftmax._text");
+  PyObject *text = module ? PyObject_CallMethod(module, "unknown", "sOO", c->op->name, name, slots) : NULL;
+  if (text) PyErr_SetObject(PyExc_TypeError, text);
+  Py_XDECREF(module);
+  Py_XDECREF(text);
+  return -1;
 }
 
-static int take_named(core_call *c, PyObject *slots, PyObject *kwargs) {
+static int take_positional(core_call *c, PyObject *order, PyObject *args) {
+  Py_ssize_t n = PyTuple_Size(args), most = PyTuple_Size(order);
+  if (n > most) {
+    PyErr_Format(PyExc_TypeError, "%s: %zd arguments by position, at most %zd; the others go by name",
+                 c->op->name, n, most);
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < n; i++)
+    if (put(c, PyTuple_GetItem(order, i), NULL, PyTuple_GetItem(args, i)) < 0) return -1;
+  return 0;
+}
+
+int core_take_named(core_call *c, PyObject *slots, PyObject *kwargs) {
   PyObject *name, *value;
   for (Py_ssize_t at = 0; PyDict_Next(kwargs, &at, &name, &value);) {
     PyObject *slot = PyDict_GetItemWithError(slots, name);
-    if (!slot) {
-      if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "%s: no argument named '%U'", c->op->name, name);
-      return -1;
-    }
-    long number = PyLong_AsLong(slot);
-    if (number < 0 || number >= SLOTS) return PyErr_BadInternalCall(), -1;
-    if (put(c, number, name, value) < 0) return -1;
+    if (!slot) return PyErr_Occurred() ? -1 : fail_unknown(c, slots, name);
+    if (put(c, slot, name, value) < 0) return -1;
   }
   return 0;
 }
 
-static int take_axis(core_call *c) {
-  PyObject *value = c->value[SLOT_AXIS], *number = value ? PyNumber_Index(value) : NULL;
-  if (!value) return 0;
-  int overflow = 0;
-  long axis = number ? PyLong_AsLongAndOverflow(number, &overflow) : -1;
-  Py_XDECREF(number);
-  if (PyErr_Occurred()) return -1;
-  if (overflow || axis < INT32_MIN || axis > INT32_MAX) {
-    PyErr_Format(PyExc_ValueError, "%s: axis is %S, far out of range", c->op->name, value);
-    return -1;
-  }
-  c->params.axis = (int32_t)axis;
+/* ---- masked arrays ---- */
+
+/* Where the mask of x goes: to the operator's own, or to where=; -1: nowhere. */
+static long mask_slot(core_call *c, PyObject *slots) {
+  for (int32_t i = 1; i < c->op->input_count; i++)
+    if (c->op->inputs[i].flags & SMX_PORT_MASK) return SLOT_IN + i;
+  return PyDict_GetItemString(slots, "where") ? SLOT_WHERE : -1;
+}
+
+/* x and its mask apart, together with a mask that was given. References are kept by the call. */
+static int take_masked(core_call *c, PyObject *slots) {
+  PyObject *x = c->value[SLOT_IN], *how = x ? core_adopter(c->state, x) : NULL;
+  if (!how) return PyErr_Occurred() ? -1 : 0;
+  const long slot = PyTuple_Check(how) ? mask_slot(c, slots) : -1;
+  if (slot < 0) return 0; /* to be refused when it is opened, if anything is masked */
+  PyObject *given = c->value[slot] ? c->value[slot] : Py_None;
+  c->unmasked = PyObject_CallFunctionObjArgs(PyTuple_GetItem(how, 1), x, given, NULL);
+  if (!c->unmasked) return -1;
+  PyObject *mask = PyTuple_GetItem(c->unmasked, 1);
+  c->value[SLOT_IN] = PyTuple_GetItem(c->unmasked, 0);
+  c->value[slot] = mask == Py_None ? NULL : mask;
   return 0;
 }
 
-int core_take_arguments(core_call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, bool backward) {
+int core_begin(core_call *c, PyObject *module, PyObject *index) {
   c->used = 0;
-  c->kind = NULL;
+  c->plain = NULL;
+  c->kind = c->unmasked = NULL;
+  c->scratch = NULL;
+  c->axes.several = c->axes.keep = false;
   c->state = PyModule_GetState(module);
   memset(c->value, 0, sizeof c->value);
-  if (count != 4 || !PyLong_Check(args[0]) || !PyDict_Check(args[1]) || !PyTuple_Check(args[2]) || !PyDict_Check(args[3])) {
-    PyErr_SetString(PyExc_TypeError, "libsoftmax._core: takes (operator, slots, args, kwargs)");
-    return -1;
-  }
-  c->op = smx_op_at(PyLong_AsSize_t(args[0]));
+  c->op = smx_op_at(PyLong_AsSize_t(index));
   if (PyErr_Occurred()) return -1;
   if (!c->op) return core_raise(SMX_ERR_NO_OP), -1;
   smx_params_init(c->op, &c->params);
-  int first = backward ? SLOT_DOUT : SLOT_IN;
-  Py_ssize_t most = backward ? 1 : c->op->input_count;
-  if (take_positional(c, args[2], first, most) < 0 || take_named(c, args[1], args[3]) < 0) return -1;
-  return take_axis(c);
+  return 0;
+}
+
+int core_take_arguments(core_call *c, PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  c->used = 0;
+  c->unmasked = NULL;
+  c->scratch = NULL;
+  if (count != 5 || !PyLong_Check(args[0]) || !PyDict_Check(args[1]) || !PyTuple_Check(args[2]) ||
+      !PyTuple_Check(args[3]) || !PyDict_Check(args[4])) {
+    PyErr_SetString(PyExc_TypeError, "libsoftmax._core: takes (operator, slots, order, args, kwargs)");
+    return -1;
+  }
+  if (core_begin(c, module, args[0]) < 0) return -1;
+  if (take_positional(c, args[2], args[3]) < 0 || core_take_named(c, args[1], args[4]) < 0) return -1;
+  return take_masked(c, args[1]);
 }
 
 /* ---- parameters ---- */
@@ -87,17 +113,27 @@ static int take_param(core_call *c, int32_t i, PyObject *value) {
   bool large = PyErr_ExceptionMatches(PyExc_OverflowError);
   if (!large && !PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
   PyErr_Clear();
+  if (PyObject_HasAttrString(value, "__dlpack__") || PyObject_HasAttrString(value, "__len__")) {
+    if (p->choices || !PyUnicode_Check(value)) {
+      PyErr_Format(PyExc_TypeError, "%s: %s: is one number for all rows, not an array", c->op->name, p->name);
+      return -1;
+    }
+  }
   if (large) PyErr_Format(PyExc_ValueError, "%s: %s: %S is out of range", c->op->name, p->name, value);
-  else PyErr_Format(PyExc_TypeError, "%s: %s: %R is not a number%s", c->op->name, p->name, value, p->choices ? " or a choice" : "");
+  else
+    PyErr_Format(PyExc_TypeError, "%s: %s: %R is not a number%s", c->op->name, p->name, value,
+                 p->choices ? " or a choice" : "");
   return -1;
 }
 
 /* NumPy's scalars are numbers, its arrays (of no dimensions too) are not. */
 static bool is_number(PyObject *o) {
-  return PyFloat_Check(o) || PyLong_Check(o) || (PyNumber_Check(o) && !PyObject_HasAttrString(o, "__dlpack__"));
+  return PyFloat_Check(o) || PyLong_Check(o) ||
+         (PyNumber_Check(o) && !PyObject_HasAttrString(o, "__dlpack__"));
 }
 
-/* An input and a parameter may have one name: then a number is the parameter, and an array the input. */
+/* An input and a parameter may have one name: then a number is the parameter, and an array the
+ * input. */
 static int take_shared(core_call *c, int32_t i) {
   PyObject *value = c->value[SLOT_PARAM + i];
   for (int32_t k = 1; k < c->op->input_count && !value; k++) {

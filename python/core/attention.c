@@ -162,12 +162,18 @@ static int run_forward(attention_call *a) {
                  : smx_attention(a->ctx, &a->options, q, k, v, a->results.tensor[0], a->results.tensor[1]));
 }
 
+/* How many keys a sequence has at most: k is an array of them, or pages of a cache. */
+static int64_t keys_of(const attention_call *a, const smx_tensor *k) {
+  const smx_tensor *table = a->options.block_table;
+  return table && table->ndim == 2 ? table->shape[1] * k->shape[2] : k->shape[2];
+}
+
 static int run_scores(attention_call *a) {
-  const smx_tensor *q = NULL, *k = NULL, *table = a->options.block_table;
+  const smx_tensor *q = NULL, *k = NULL;
   int64_t stage = 0;
   if (take_array(a, "q", true, &q) < 0 || take_array(a, "k", true, &k) < 0 || take_whole(a, "stage", &stage) < 0) return -1;
   if (four_dimensions(a, "q", q) < 0 || four_dimensions(a, "k", k) < 0) return -1;
-  smx_shape s = shape_of(4, q, table && table->ndim == 2 ? table->shape[1] * k->shape[2] : k->shape[2], q->dtype);
+  smx_shape s = shape_of(4, q, keys_of(a, k), q->dtype);
   if (core_take_kind(&a->c, argument(a, "q")) < 0 || make_result(a, 0, "scores", &s, argument(a, "out")) < 0) return -1;
   RETURN_CALL(smx_attention_scores(a->ctx, &a->options, (smx_attention_stage)stage, q, k, a->results.tensor[0]));
 }
@@ -274,7 +280,7 @@ static int run_states(attention_call *a) {
   const smx_tensor *q = NULL, *k = NULL, *v = NULL;
   if (take_array(a, "q", true, &q) < 0 || take_array(a, "k", true, &k) < 0 || take_array(a, "v", true, &v) < 0) return -1;
   if (four_dimensions(a, "q", q) < 0 || four_dimensions(a, "k", k) < 0 || four_dimensions(a, "v", v) < 0) return -1;
-  smx_shape s = shape_of(5, q, (k->shape[2] + 1023) / 1024, wide(q) || wide(k) || wide(v) ? SMX_F64 : SMX_F32);
+  smx_shape s = shape_of(5, q, (keys_of(a, k) + 1023) / 1024, wide(q) || wide(k) || wide(v) ? SMX_F64 : SMX_F32);
   s.dim[4] = smx_attention_state_width(v->shape[3]);
   if (core_take_kind(&a->c, argument(a, "q")) < 0 || make_result(a, 0, "states", &s, argument(a, "out")) < 0) return -1;
   RETURN_CALL(smx_attention_states(a->ctx, &a->options, q, k, v, a->results.tensor[0]));

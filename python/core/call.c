@@ -1,4 +1,5 @@
-/* call.c - the three verbs: arguments become tensors, the library runs without the GIL, results go back. */
+/* call.c - the three verbs: arguments become tensors, the library runs without the GIL, results
+ * go back. */
 #include "call.h"
 #include <string.h>
 
@@ -18,31 +19,79 @@ static int fail_missing(core_call *c, const char *prefix, const char *port) {
 }
 
 /* One argument for a port, if there is one. */
-static int open_port(core_call *c, int slot, const char *prefix, const char *port, bool required, const smx_tensor **tensor) {
-  PyObject *object = c->value[slot];
-  if (!object) return required ? fail_missing(c, prefix, port) : 0;
-  *tensor = core_open(c, object, prefix, port, false);
+static int open_port(core_call *c, int slot, const char *prefix, const smx_port *port, bool required,
+                     const smx_tensor **tensor) {
+  if (!c->value[slot]) return required ? fail_missing(c, prefix, port->name) : 0;
+  *tensor = core_open_port(c, slot, prefix, port);
   return *tensor ? 0 : -1;
 }
 
 static int open_inputs(core_call *c, bool backward, const smx_tensor **in) {
   for (int32_t i = 0; i < c->op->input_count; i++) {
     const smx_port *port = c->op->inputs + i;
-    bool required = !(port->flags & (SMX_PORT_OPTIONAL | SMX_PORT_EITHER)) && (!backward || (port->flags & SMX_PORT_SAVED));
-    if (open_port(c, SLOT_IN + i, "", port->name, required, in + i) < 0) return -1;
+    bool required = !(port->flags & (SMX_PORT_OPTIONAL | SMX_PORT_EITHER)) &&
+                    (!backward || (port->flags & SMX_PORT_SAVED));
+    if (open_port(c, SLOT_IN + i, "", port, required, in + i) < 0) return -1;
+  }
+  return 0;
+}
+
+/* One value for all of x, where a row has n of them, would be somebody's axis. */
+static int check_dimensions(core_call *c, const smx_port *port, const smx_tensor *t) {
+  if (t->ndim || !c->axes.ndim || port->shape != SMX_SHAPE_FULL) return 0;
+  PyErr_Format(PyExc_ValueError, "%s: %s: is a single number, not an array like %s", c->op->name, port->name,
+               c->op->inputs[0].name);
+  return -1;
+}
+
+/* Masses of classes are targets too, by their name. */
+static bool is_target(const smx_port *port) {
+  return port->flags & SMX_PORT_TARGET || !strcmp(port->name, "soft_target");
+}
+
+/* Shares of classes where a class goes, as PyTorch takes them. */
+static int check_classes(core_call *c, const smx_port *port, const smx_tensor *t) {
+  const bool whole = t->dtype.code != 2 && t->dtype.code != 4;
+  for (int32_t i = 1; i < c->op->input_count && !whole && port->flags & SMX_PORT_TARGET; i++) {
+    if (strcmp(c->op->inputs[i].name, "soft_target") != 0) continue;
+    PyErr_Format(PyExc_TypeError,
+                 "%s: %s: is not whole numbers; a mass for each class is soft_target=", c->op->name,
+                 port->name);
+    return -1;
+  }
+  return 0;
+}
+
+/* Inputs as the library is to see them. like: what has the shape of x. */
+static int arrange_inputs(core_call *c, const smx_tensor **in, const smx_tensor *like) {
+  static const smx_port where_port = {"where", SMX_SHAPE_FULL, SMX_PORT_MASK, ""};
+  if (c->value[SLOT_WHERE] && in[0]) {
+    const smx_tensor *where = core_open_port(c, SLOT_WHERE, "", &where_port);
+    if (!where || !(in[0] = core_where(c, in[0], where))) return -1;
+  }
+  for (int32_t i = 0; like && i < c->op->input_count; i++) {
+    const smx_port *port = c->op->inputs + i;
+    if (!in[i] || in[i]->ndim > SMX_MAX_DIMS) continue;
+    if (i && (check_dimensions(c, port, in[i]) < 0 || check_classes(c, port, in[i]) < 0 ||
+              (is_target(port) && core_check_exact(c, port, in[i]) < 0)))
+      return -1;
+    in[i] = core_arrange(c, in[i], port->shape, (core_label){c->op->name, "", port->name}, false);
+    if (!in[i]) return -1;
   }
   return 0;
 }
 
 static int infer(core_call *c, const smx_tensor *const *in, smx_shape *shape) {
   smx_status status = smx_infer(c->op, &c->params, c->op->input_count, in, c->op->output_count, shape);
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
+  if (status != SMX_OK) return core_raise(status), -1;
+  for (int32_t i = 0; i < c->op->output_count; i++) core_result_shape(c, c->op->outputs[i].shape, shape + i);
+  return 0;
 }
 
 /* ---- out= ---- */
 
-/* The caller's array for result i of n; *given is NULL for none. Unless there is a single one, out= is a tuple or list with an array or
- * None for each. */
+/* The caller's array for result i of n; *given is NULL for none. Unless there is a single one,
+ * out= is a tuple or list with an array or None for each. */
 static int pick_out(core_call *c, int32_t i, int32_t n, bool single, PyObject **given) {
   PyObject *out = c->value[SLOT_RESULT], *item = NULL;
   *given = single ? out : NULL;
@@ -78,38 +127,50 @@ static int open_outputs(core_call *c, const smx_shape *shape, core_results *r) {
     if (pick_out(c, i, n, n == 1, &given) < 0) return -1;
     int wanted = given || !(port->flags & SMX_PORT_OPTIONAL) ? 1 : asked ? PyObject_IsTrue(asked) : 0;
     if (wanted < 0 || (wanted && core_open_result(c, r, i, given, shape + i, "", port->name) < 0)) return -1;
+    if (!wanted) continue;
+    r->tensor[i] =
+        core_arrange_row(c, r->tensor[i], port->shape, (core_label){c->op->name, "", port->name}, true);
+    if (!r->tensor[i]) return -1;
   }
   return 0;
 }
 
 /* Runs the operator, or its gradient where there are upstream ones. */
-static int run(core_call *c, const smx_tensor *const *in, const smx_tensor *const *out, const smx_tensor *const *dout,
-               const smx_tensor *const *din) {
+static int run(core_call *c, const smx_tensor *const *in, const smx_tensor *const *out,
+               const smx_tensor *const *dout, const smx_tensor *const *din) {
   const smx_op *op = c->op;
   PyObject *keeper;
   smx_context *ctx;
   smx_status status;
-  if (core_context(c->state, op->name, c->value[SLOT_ON_EMPTY], c->value[SLOT_ON_INF], &keeper, &ctx) < 0) return -1;
+  if (core_context(c->state, op->name, c->value[SLOT_ON_EMPTY], c->value[SLOT_ON_INF], &keeper, &ctx) < 0)
+    return -1;
   Py_BEGIN_ALLOW_THREADS;
   status = dout ? smx_backward(op, ctx, &c->params, op->input_count, in, op->output_count, out, dout, din)
                 : smx_forward(op, ctx, &c->params, op->input_count, in, op->output_count, out);
   Py_END_ALLOW_THREADS;
   Py_XDECREF(keeper);
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
+  if (status != SMX_OK) return core_raise(status), -1;
+  core_copy_back(c);
+  return 0;
+}
+
+PyObject *core_finish_forward(core_call *c, bool good) {
+  core_results r = {0};
+  const smx_tensor *in[SMX_MAX_PORTS] = {0};
+  smx_shape shape[SMX_MAX_PORTS];
+  good = good && open_inputs(c, false, in) == 0 && core_take_kind(c, c->value[SLOT_IN]) == 0 &&
+         core_take_axes(c, in[0]) == 0 && arrange_inputs(c, in, in[0]) == 0 && infer(c, in, shape) == 0 &&
+         open_outputs(c, shape, &r) == 0 && run(c, in, r.tensor, NULL, NULL) == 0;
+  core_close(c);
+  PyObject *answer = good ? give_all(c, &r, c->op->output_count, c->op->output_count == 1) : NULL;
+  core_drop(&r);
+  return answer;
 }
 
 PyObject *core_forward(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   core_call c;
-  core_results r = {0};
-  const smx_tensor *in[SMX_MAX_PORTS] = {0};
-  smx_shape shape[SMX_MAX_PORTS];
-  bool good = core_take_arguments(&c, module, args, count, false) == 0 && core_take_params(&c) == 0 && open_inputs(&c, false, in) == 0 &&
-              core_take_kind(&c, c.value[SLOT_IN]) == 0 && infer(&c, in, shape) == 0 && open_outputs(&c, shape, &r) == 0 &&
-              run(&c, in, r.tensor, NULL, NULL) == 0;
-  core_close(&c);
-  PyObject *answer = good ? give_all(&c, &r, c.op->output_count, c.op->output_count == 1) : NULL;
-  core_drop(&r);
-  return answer;
+  return core_finish_forward(&c,
+                             core_take_arguments(&c, module, args, count) == 0 && core_take_params(&c) == 0);
 }
 
 /* ---- backward ---- */
@@ -122,7 +183,8 @@ typedef struct gradient {
 
 static int want(core_call *c, gradient *g, PyObject *name) {
   for (int32_t i = 0; name && i < c->op->input_count && g->count < SMX_MAX_PORTS; i++) {
-    if (!PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, c->op->inputs[i].name) != 0) continue;
+    if (!PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, c->op->inputs[i].name) != 0)
+      continue;
     g->wanted[g->count++] = i;
     return 0;
   }
@@ -136,10 +198,16 @@ static int take_wanted(core_call *c, gradient *g) {
   g->single = !wanted || PyUnicode_Check(wanted);
   if (!wanted) return g->count = 1, 0;
   if (g->single) return want(c, g, wanted);
-  Py_ssize_t n = PyList_Check(wanted) ? PyList_Size(wanted) : PyTuple_Size(wanted); /* anything else: SystemError becomes TypeError */
-  if (n < 0) return PyErr_Format(PyExc_TypeError, "%s: wanted: %R is no name of an input, nor a tuple of them", c->op->name, wanted), -1;
+  Py_ssize_t n = PyList_Check(wanted)
+                     ? PyList_Size(wanted)
+                     : PyTuple_Size(wanted); /* anything else: SystemError becomes TypeError */
+  if (n < 0)
+    return PyErr_Format(PyExc_TypeError, "%s: wanted: %R is no name of an input, nor a tuple of them",
+                        c->op->name, wanted),
+           -1;
   for (Py_ssize_t i = 0; i < n; i++)
-    if (want(c, g, PyList_Check(wanted) ? PyList_GetItem(wanted, i) : PyTuple_GetItem(wanted, i)) < 0) return -1;
+    if (want(c, g, PyList_Check(wanted) ? PyList_GetItem(wanted, i) : PyTuple_GetItem(wanted, i)) < 0)
+      return -1;
   return 0;
 }
 
@@ -147,62 +215,90 @@ static int open_saved(core_call *c, gradient *g) {
   const smx_op *op = c->op;
   for (int32_t i = 0; i < op->output_count; i++) {
     bool saved = op->outputs[i].flags & SMX_PORT_SAVED;
-    if (open_port(c, SLOT_DOUT + i, "d", op->outputs[i].name, i == 0, g->dout + i) < 0) return -1;
-    if (saved && open_port(c, SLOT_OUT + i, "", op->outputs[i].name, true, g->out + i) < 0) return -1;
+    if (open_port(c, SLOT_DOUT + i, "d", op->outputs + i, i == 0, g->dout + i) < 0) return -1;
+    if (saved && open_port(c, SLOT_OUT + i, "", op->outputs + i, true, g->out + i) < 0) return -1;
   }
   return 0;
 }
 
-static void copy_shape(smx_shape *to, const smx_tensor *from, int32_t without) {
-  to->ndim = 0;
-  to->dtype = from->dtype;
-  for (int32_t d = 0; d < from->ndim; d++)
-    if (d != without) to->dim[to->ndim++] = from->shape[d];
+static int arrange_saved(core_call *c, gradient *g) {
+  for (int32_t i = 0; i < c->op->output_count; i++) {
+    const smx_port *port = c->op->outputs + i;
+    const smx_tensor *dout = g->dout[i], *out = g->out[i];
+    g->dout[i] = core_arrange_row(c, dout, port->shape, (core_label){c->op->name, "d", port->name}, false);
+    g->out[i] = core_arrange_row(c, out, port->shape, (core_label){c->op->name, "", port->name}, false);
+    if ((dout && !g->dout[i]) || (out && !g->out[i])) return -1;
+  }
+  return 0;
 }
 
-/* Gradients of FULL and ROW inputs have the shape they broadcast to, taken from x, or from the upstream gradient when x is not given. Those
- * of other inputs have the shape of the input. The dtype is the input's, or that of the upstream gradient. */
+/* What has the shape of x: x itself, or where it is not needed the first upstream gradient. */
+static const smx_tensor *like_x(const core_call *c, const gradient *g) {
+  return g->in[0] || c->op->outputs[0].shape != SMX_SHAPE_FULL ? g->in[0] : g->dout[0];
+}
+
+/* Gradients of FULL and ROW inputs have the shape they broadcast to, taken from x, or from the
+ * upstream gradient when x is not given. Those of other inputs have the shape of the input. The
+ * dtype is the input's, or that of the upstream gradient. */
 static int shape_of_gradient(core_call *c, const gradient *g, int32_t i, smx_shape *shape) {
-  const smx_tensor *own = g->in[i], *full = g->in[0];
+  const smx_tensor *own = g->in[i];
   smx_shape_rule rule = c->op->inputs[i].shape;
-  if (!full && c->op->outputs[0].shape == SMX_SHAPE_FULL) full = g->dout[0];
   bool broadcast = i == 0 || rule == SMX_SHAPE_FULL || rule == SMX_SHAPE_ROW;
-  const smx_tensor *like = broadcast ? full : own;
+  const smx_tensor *like = broadcast ? like_x(c, g) : own;
   if (!like) return fail_missing(c, "", c->op->inputs[broadcast ? 0 : i].name);
   if (like->ndim > SMX_MAX_DIMS) {
     PyErr_Format(PyExc_ValueError, "%s: ndim is %d, not 0..%d", c->op->name, (int)like->ndim, SMX_MAX_DIMS);
     return -1;
   }
-  int32_t axis = c->params.axis < 0 ? c->params.axis + like->ndim : c->params.axis;
-  copy_shape(shape, like, i > 0 && rule == SMX_SHAPE_ROW ? axis : -1);
+  shape->ndim = 0;
   shape->dtype = own ? own->dtype : g->dout[0]->dtype;
+  for (int32_t d = 0; d < like->ndim; d++)
+    if (!(i > 0 && rule == SMX_SHAPE_ROW && c->axes.row[d])) shape->dim[shape->ndim++] = like->shape[d];
   return 0;
 }
 
-static int open_gradients(core_call *c, gradient *g, core_results *r) {
+/* One for each that is wanted; where the caller gives the array the library looks at its shape. */
+static int shapes_of_gradients(core_call *c, const gradient *g, smx_shape *shape) {
   for (int32_t k = 0; k < g->count; k++) {
-    smx_shape shape;
     PyObject *given;
-    int32_t i = g->wanted[k];
     if (pick_out(c, k, g->count, g->single, &given) < 0) return -1;
-    if (!given && shape_of_gradient(c, g, i, &shape) < 0) return -1;
-    if (core_open_result(c, r, k, given, &shape, "d", c->op->inputs[i].name) < 0) return -1;
-    g->din[i] = r->tensor[k];
+    if (!given && shape_of_gradient(c, g, g->wanted[k], shape + k) < 0) return -1;
   }
   return 0;
 }
 
-PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-  core_call c;
+static int open_gradients(core_call *c, gradient *g, const smx_shape *shape, core_results *r) {
+  for (int32_t k = 0; k < g->count; k++) {
+    PyObject *given;
+    const int32_t i = g->wanted[k];
+    const smx_port *port = c->op->inputs + i;
+    if (pick_out(c, k, g->count, g->single, &given) < 0) return -1;
+    if (core_open_result(c, r, k, given, shape + k, "d", port->name) < 0) return -1;
+    g->din[i] = core_arrange(c, r->tensor[k], port->shape, (core_label){c->op->name, "d", port->name}, true);
+    if (!g->din[i]) return -1;
+  }
+  return 0;
+}
+
+PyObject *core_finish_backward(core_call *c, bool good) {
   core_results r = {0};
   gradient g = {0};
-  bool good = core_take_arguments(&c, module, args, count, true) == 0 && core_take_params(&c) == 0 && take_wanted(&c, &g) == 0 &&
-              open_inputs(&c, true, g.in) == 0 && open_saved(&c, &g) == 0 && core_take_kind(&c, c.value[SLOT_DOUT]) == 0 &&
-              open_gradients(&c, &g, &r) == 0 && run(&c, g.in, g.out, g.dout, g.din) == 0;
-  core_close(&c);
-  PyObject *answer = good ? give_all(&c, &r, g.count, g.single) : NULL;
+  smx_shape shape[SMX_MAX_PORTS];
+  good = good && take_wanted(c, &g) == 0 && open_inputs(c, true, g.in) == 0 && open_saved(c, &g) == 0 &&
+         core_take_kind(c, c->value[SLOT_DOUT]) == 0 && core_take_axes(c, like_x(c, &g)) == 0 &&
+         shapes_of_gradients(c, &g, shape) == 0 && arrange_inputs(c, g.in, like_x(c, &g)) == 0 &&
+         arrange_saved(c, &g) == 0 && open_gradients(c, &g, shape, &r) == 0 &&
+         run(c, g.in, g.out, g.dout, g.din) == 0;
+  core_close(c);
+  PyObject *answer = good ? give_all(c, &r, g.count, g.single) : NULL;
   core_drop(&r);
   return answer;
+}
+
+PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  core_call c;
+  return core_finish_backward(&c,
+                              core_take_arguments(&c, module, args, count) == 0 && core_take_params(&c) == 0);
 }
 
 /* ---- infer ---- */
@@ -212,12 +308,14 @@ PyObject *core_infer(PyObject *module, PyObject *const *args, Py_ssize_t count) 
   core_call c;
   const smx_tensor *in[SMX_MAX_PORTS] = {0};
   smx_shape shape[SMX_MAX_PORTS];
-  bool good = core_take_arguments(&c, module, args, count, false) == 0 && core_take_params(&c) == 0 && open_inputs(&c, false, in) == 0 &&
-              infer(&c, in, shape) == 0;
+  bool good = core_take_arguments(&c, module, args, count) == 0 && core_take_params(&c) == 0 &&
+              open_inputs(&c, false, in) == 0 && core_take_axes(&c, in[0]) == 0 &&
+              arrange_inputs(&c, in, in[0]) == 0 && infer(&c, in, shape) == 0;
   core_close(&c);
   PyObject *list = good ? PyList_New(0) : NULL;
   for (int32_t i = 0; list && i < c.op->output_count; i++) {
-    PyObject *dims = core_dims(shape + i), *pair = dims ? Py_BuildValue("(Ns)", dims, core_dtype_name(shape[i].dtype)) : NULL;
+    PyObject *dims = core_dims(shape + i),
+             *pair = dims ? Py_BuildValue("(Ns)", dims, core_dtype_name(shape[i].dtype)) : NULL;
     if (!pair || PyList_Append(list, pair) < 0) Py_CLEAR(list);
     Py_XDECREF(pair);
   }

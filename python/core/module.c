@@ -1,15 +1,31 @@
-/* module.c - libsoftmax._core: the operator table and the verbs of the library for Python. What users call is made from these in Python. */
+/* module.c - libsoftmax._core: the operator table and the verbs of the library for Python. What
+ * users call is made from these in Python. */
 #include "core.h"
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
 static PyMethodDef methods[] = {
-    {"forward", FAST(core_forward), METH_FASTCALL, "forward(operator, slots, args, kwargs): the outputs of an operator."},
-    {"backward", FAST(core_backward), METH_FASTCALL, "backward(operator, slots, args, kwargs): gradients of its inputs."},
-    {"infer", FAST(core_infer), METH_FASTCALL, "infer(operator, slots, args, kwargs): [(shape, dtype)] of its outputs; no data is read."},
-    {"attention", FAST(core_attention), METH_FASTCALL, "attention(entry point, arguments): a tuple of six results."},
-    {"threads", FAST(core_threads), METH_FASTCALL, "threads(n): sets the number of threads of all calls, and tells it."},
+    {"forward", FAST(core_forward), METH_FASTCALL,
+     "forward(operator, slots, order, args, kwargs): the outputs of an operator."},
+    {"backward", FAST(core_backward), METH_FASTCALL,
+     "backward(operator, slots, order, args, kwargs): gradients of its inputs."},
+    {"prepare", FAST(core_prepare), METH_FASTCALL,
+     "prepare(backward, operator, slots, order, kwargs, types): what run() takes, for arguments that are "
+     "plain tensors of these types."},
+    {"run", FAST(core_run_prepared), METH_FASTCALL, "run(prepared, *tensors): outputs, or gradients."},
+    {"infer", FAST(core_infer), METH_FASTCALL,
+     "infer(operator, slots, order, args, kwargs): [(shape, dtype)] of its outputs; no data is read."},
+    {"xla", core_xla, METH_NOARGS, "xla(): what jax.ffi.register_ffi_target() takes."},
+    {"attention", FAST(core_attention), METH_FASTCALL,
+     "attention(entry point, arguments): a tuple of six results."},
+    {"sample", core_sample, METH_O, "sample(arguments): (index, log, status)."},
+    {"threads", FAST(core_threads), METH_FASTCALL,
+     "threads(n): sets the number of threads of all calls, and tells it."},
     {"operators", core_operators, METH_NOARGS, "operators(): the operator table."},
+    {"attention_kinds", core_attention_kinds, METH_NOARGS,
+     "attention_kinds(): the table of kinds of attention weights."},
+    {"sampling_steps", core_sampling_steps, METH_NOARGS,
+     "sampling_steps(): the table of kinds of steps of sampling."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -23,22 +39,25 @@ static const struct {
     {"SLOT_PARAM", SLOT_PARAM},
     {"SLOT_AXIS", SLOT_AXIS},
     {"SLOT_RESULT", SLOT_RESULT},
+    {"SLOT_KEEPDIMS", SLOT_KEEPDIMS},
+    {"SLOT_WHERE", SLOT_WHERE},
     {"SLOT_ON_EMPTY", SLOT_ON_EMPTY},
     {"SLOT_ON_INF", SLOT_ON_INF},
     {"SLOT_WANTED", SLOT_WANTED},
-    {"ATTENTION_KINDS", SMX_ATTENTION_KINDS},
 };
 
 static int execute(PyObject *module) {
   core_state *state = PyModule_GetState(module);
   state->threads = 1;
   state->kinds = PyDict_New();
+  state->adopters = PyDict_New();
   state->versioned = Py_BuildValue("{s:(ii)}", "max_version", DLPACK_MAJOR, 0);
   state->storage = PyType_FromModuleAndSpec(module, &core_storage_spec, NULL);
-  if (!state->kinds || !state->versioned || !state->storage) return -1;
+  if (!state->kinds || !state->adopters || !state->versioned || !state->storage) return -1;
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (PyModule_AddIntConstant(module, numbers[i].name, numbers[i].value) < 0) return -1;
-  if (PyModule_AddStringConstant(module, "version", smx_version()) < 0 || PyModule_AddStringConstant(module, "isa", smx_isa_name()) < 0)
+  if (PyModule_AddStringConstant(module, "version", smx_version()) < 0 ||
+      PyModule_AddStringConstant(module, "isa", smx_isa_name()) < 0)
     return -1;
   return PyModule_AddObjectRef(module, "Storage", state->storage);
 }
@@ -48,6 +67,7 @@ static int traverse(PyObject *module, visitproc visit, void *arg) {
   if (!state) return 0;
   Py_VISIT(state->storage);
   Py_VISIT(state->kinds);
+  Py_VISIT(state->adopters);
   Py_VISIT(state->versioned);
   return 0;
 }
@@ -57,6 +77,7 @@ static int clear(PyObject *module) {
   if (!state) return 0;
   Py_CLEAR(state->storage);
   Py_CLEAR(state->kinds);
+  Py_CLEAR(state->adopters);
   Py_CLEAR(state->versioned);
   for (int i = 0; i < POLICIES; i++) Py_CLEAR(state->contexts[i]);
   return 0;

@@ -1,11 +1,53 @@
-/* results.c - arrays of a call: opened, made where the caller gives none, closed, and handed back as the caller's kind. */
+/* results.c - arrays of a call: opened, made where the caller gives none, closed, and handed
+ * back as the caller's kind. */
 #include "call.h"
 
-const smx_tensor *core_open(core_call *c, PyObject *object, const char *prefix, const char *port, bool write) {
+static bool is_plain(const core_call *c, PyObject *object) {
+  for (Py_ssize_t i = 0; c->plain && i < PyTuple_Size(c->plain->types); i++)
+    if ((PyObject *)Py_TYPE(object) == PyTuple_GetItem(c->plain->types, i)) return true;
+  return false;
+}
+
+const smx_tensor *core_open(core_call *c, PyObject *object, const char *prefix, const char *port,
+                            bool write) {
   core_array *a = c->arrays + c->used;
-  if (core_array_open(c->state, a, object, (core_label){c->op->name, prefix, port}, write) < 0) return NULL;
+  const core_label label = {c->op->name, prefix, port};
+  const bool plain = is_plain(c, object);
+  if (plain && c->plain->view && core_array_view(a, c->plain->view, object)) {
+    a->adopted = Py_NewRef(object);
+    c->used++;
+    return &a->tensor;
+  }
+  PyObject *adopted =
+      plain ? PyObject_CallMethod(object, "detach", NULL) : core_adopt(c->state, object, label, write);
+  if (!adopted) return NULL;
+  if (core_array_open(c->state, a, adopted, label, write) < 0) {
+    Py_DECREF(adopted);
+    return NULL;
+  }
+  a->adopted = adopted;
   c->used++;
   return &a->tensor;
+}
+
+/* A number of Python's is an array only where a single row has one value: x without dimensions, and
+ * the class of one row. */
+static int refuse_number(core_call *c, PyObject *object, const char *prefix, const smx_port *port) {
+  const bool allowed = port == c->op->inputs || port->flags & SMX_PORT_TARGET ||
+                       !(PyLong_Check(object) || PyFloat_Check(object));
+  if (!allowed)
+    PyErr_Format(PyExc_TypeError, LABEL_TEXT ": %R is a number, not an array", c->op->name, prefix,
+                 port->name, object);
+  return allowed ? 0 : -1;
+}
+
+const smx_tensor *core_open_port(core_call *c, int slot, const char *prefix, const smx_port *port) {
+  const smx_dtype wanted = port->flags & SMX_PORT_INT ? SMX_I64 : SMX_F64;
+  if (refuse_number(c, c->value[slot], prefix, port) < 0) return NULL;
+  const smx_tensor *t = core_open(c, c->value[slot], prefix, port->name, false);
+  if (!t || port->flags & SMX_PORT_MASK || PyBytes_Check(c->value[slot])) return t; /* a text has no scores */
+  const bool taken = wanted.code == 0 && t->dtype.code == 0 && (t->dtype.bits == 32 || t->dtype.bits == 64);
+  return t->dtype.code == 2 || taken || !core_convertible(t->dtype, wanted) ? t : core_convert(c, t, wanted);
 }
 
 /* Asked of Python once a type, then remembered. */
@@ -14,16 +56,33 @@ int core_take_kind(core_call *c, PyObject *like) {
   c->kind = PyDict_GetItemWithError(c->state->kinds, type);
   if (c->kind || PyErr_Occurred()) return c->kind ? 0 : -1;
   PyObject *module = PyImport_ImportModule("libsoftmax._arrays");
-  PyObject *kind = module ? PyObject_CallMethod(module, "kind", "O", like) : NULL;
+  PyObject *kind = module ? PyObject_CallMethod(module, "kind", "(O)", like) : NULL;
   if (kind && PyDict_SetItem(c->state->kinds, type, kind) == 0) c->kind = kind; /* kept by the dict */
   Py_XDECREF(kind);
   Py_XDECREF(module);
   return c->kind ? 0 : -1;
 }
 
+/* A plain array of this shape and dtype in C order, or NULL: one like it is made faster than one
+ * of its description. */
+static PyObject *find_alike(const core_call *c, const smx_shape *shape) {
+  for (int i = 0; i < c->used; i++) {
+    const smx_tensor *t = &c->arrays[i].tensor;
+    bool same =
+        t->ndim == shape->ndim && t->dtype.code == shape->dtype.code && t->dtype.bits == shape->dtype.bits;
+    for (int32_t d = 0; same && d < t->ndim; d++) same = t->shape[d] == shape->dim[d];
+    if (same && core_is_packed(t) && is_plain(c, c->arrays[i].adopted)) return c->arrays[i].adopted;
+  }
+  return NULL;
+}
+
 static PyObject *make_array(core_call *c, const smx_shape *shape) {
+  PyObject *alike = c->plain && PyTuple_Size(c->kind) > 2 ? find_alike(c, shape) : NULL;
+  if (alike) return PyObject_CallFunctionObjArgs(PyTuple_GetItem(c->kind, 2), alike, NULL);
   const char *name = core_dtype_name(shape->dtype);
-  if (!name) return PyErr_Format(PyExc_TypeError, "%s: results of %d bits have no name here", c->op->name, (int)shape->dtype.bits);
+  if (!name)
+    return PyErr_Format(PyExc_TypeError, "%s: results of %d bits have no name here", c->op->name,
+                        (int)shape->dtype.bits);
   PyObject *dims = core_dims(shape), *dtype = dims ? PyUnicode_InternFromString(name) : NULL, *array = NULL;
   if (dtype) array = PyObject_CallFunctionObjArgs(PyTuple_GetItem(c->kind, 0), dims, dtype, NULL);
   Py_XDECREF(dims);
@@ -31,8 +90,8 @@ static PyObject *make_array(core_call *c, const smx_shape *shape) {
   return array;
 }
 
-int core_open_result(core_call *c, core_results *r, int32_t i, PyObject *given, const smx_shape *shape, const char *prefix,
-                     const char *port) {
+int core_open_result(core_call *c, core_results *r, int32_t i, PyObject *given, const smx_shape *shape,
+                     const char *prefix, const char *port) {
   r->made[i] = !given;
   r->object[i] = given ? Py_NewRef(given) : make_array(c, shape);
   r->tensor[i] = r->object[i] ? core_open(c, r->object[i], prefix, port, true) : NULL;
@@ -42,6 +101,8 @@ int core_open_result(core_call *c, core_results *r, int32_t i, PyObject *given, 
 void core_close(core_call *c) {
   for (int i = 0; i < c->used; i++) core_array_close(c->arrays + i);
   c->used = 0;
+  core_free_scratch(c);
+  Py_CLEAR(c->unmasked);
 }
 
 PyObject *core_give(core_call *c, core_results *r, int32_t i) {

@@ -4,10 +4,11 @@
 #define FLAG(value, flag) ((value) & (flag) ? Py_True : Py_False)
 
 static PyObject *port_record(const smx_port *p) {
-  return Py_BuildValue("{s:s,s:i,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:s}", "name", p->name, "shape", (int)p->shape, "optional",
+  return Py_BuildValue("{s:s,s:i,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:s}", "name", p->name, "shape", (int)p->shape, "optional",
                        FLAG(p->flags, SMX_PORT_OPTIONAL), "mask", FLAG(p->flags, SMX_PORT_MASK), "integer", FLAG(p->flags, SMX_PORT_INT),
-                       "gradient", FLAG(p->flags, SMX_PORT_GRAD), "saved", FLAG(p->flags, SMX_PORT_SAVED), "either",
-                       FLAG(p->flags, SMX_PORT_EITHER), "dx", FLAG(p->flags, SMX_PORT_DX), "help", p->help);
+                       "target", FLAG(p->flags, SMX_PORT_TARGET), "weight", FLAG(p->flags, SMX_PORT_WEIGHT), "gradient",
+                       FLAG(p->flags, SMX_PORT_GRAD), "saved", FLAG(p->flags, SMX_PORT_SAVED), "either", FLAG(p->flags, SMX_PORT_EITHER),
+                       "dx", FLAG(p->flags, SMX_PORT_DX), "help", p->help);
 }
 
 /* A tuple of names, or None. */
@@ -24,10 +25,10 @@ static PyObject *choice_names(const char *const *choices) {
 }
 
 static PyObject *param_record(const smx_param *p) {
-  return Py_BuildValue("{s:s,s:s,s:d,s:d,s:d,s:O,s:O,s:O,s:O,s:O,s:N}", "name", p->name, "help", p->help, "default", p->def, "min", p->min,
-                       "max", p->max, "integer", FLAG(p->flags, SMX_PARAM_INT), "open_min", FLAG(p->flags, SMX_PARAM_OPEN_MIN), "nonzero",
-                       FLAG(p->flags, SMX_PARAM_NONZERO), "max_n", FLAG(p->flags, SMX_PARAM_MAX_N), "even", FLAG(p->flags, SMX_PARAM_EVEN),
-                       "choices", choice_names(p->choices));
+  return Py_BuildValue("{s:s,s:s,s:d,s:d,s:d,s:O,s:O,s:O,s:O,s:O,s:O,s:N}", "name", p->name, "help", p->help, "default", p->def, "min",
+                       p->min, "max", p->max, "integer", FLAG(p->flags, SMX_PARAM_INT), "open_min", FLAG(p->flags, SMX_PARAM_OPEN_MIN),
+                       "nonzero", FLAG(p->flags, SMX_PARAM_NONZERO), "max_n", FLAG(p->flags, SMX_PARAM_MAX_N), "even",
+                       FLAG(p->flags, SMX_PARAM_EVEN), "required", FLAG(p->flags, SMX_PARAM_REQUIRED), "choices", choice_names(p->choices));
 }
 
 static PyObject *add(PyObject *list, PyObject *item) {
@@ -61,5 +62,33 @@ PyObject *core_operators(PyObject *module, PyObject *unused) {
   PyObject *list = PyList_New(0);
   (void)module, (void)unused;
   for (size_t i = 0; list && i < smx_op_count(); i++) list = add(list, op_record(smx_op_at(i)));
+  return list;
+}
+
+static PyObject *kind_record(const smx_attention_kind *k) {
+  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:s,s:s,s:O,s:O,s:O,s:N}", "id", (int)k->id, "name", k->name, "title", k->title, "formula",
+                       k->formula, "about", k->about, "source", k->source, "sinks", FLAG(k->flags, SMX_ATTENTION_SINKS), "backward",
+                       FLAG(k->flags, SMX_ATTENTION_BACKWARD), "states", FLAG(k->flags, SMX_ATTENTION_STATES), "params",
+                       params(k->param_count, k->params));
+}
+
+PyObject *core_attention_kinds(PyObject *module, PyObject *unused) {
+  PyObject *list = PyList_New(0);
+  (void)module, (void)unused;
+  for (size_t i = 0; list && i < smx_attention_kind_count(); i++) list = add(list, kind_record(smx_attention_kind_at(i)));
+  return list;
+}
+
+static PyObject *step_record(const smx_step_info *s) {
+  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:s,s:s,s:O,s:O,s:O,s:N}", "id", (int)s->id, "name", s->name, "title", s->title, "formula",
+                       s->formula, "about", s->about, "source", s->source, "tokens", FLAG(s->flags, SMX_STEP_HAS_TOKENS), "values",
+                       FLAG(s->flags, SMX_STEP_HAS_VALUES), "text", FLAG(s->flags, SMX_STEP_HAS_TEXT), "params",
+                       params(s->param_count, s->params));
+}
+
+PyObject *core_sampling_steps(PyObject *module, PyObject *unused) {
+  PyObject *list = PyList_New(0);
+  (void)module, (void)unused;
+  for (size_t i = 0; list && i < smx_step_count(); i++) list = add(list, step_record(smx_step_at(i)));
   return list;
 }

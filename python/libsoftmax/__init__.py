@@ -11,6 +11,7 @@ with any strides and without a copy. Results are arrays of the caller's kind; ou
 Every operator of the library is a function, and NAME_backward its gradient; those of the family "matrix" take matrices, not rows. help(libsoftmax.softmax) explains one, OPERATORS has the facts.
 Attention is no operator on rows and has functions of its own: attention, attention_backward, attention_scores, attention_apply,
 attention_column_mass, attention_select, attention_tropical, attention_tropical_backward, rope, rope_backward.
+sample draws from scores through a chain of steps, and a Sampler remembers what it drew.
 libsoftmax.torch and libsoftmax.jax hold the same functions with automatic gradients.
 
 >>> OPERATORS["softmax"].formula
@@ -20,8 +21,10 @@ Traceback (most recent call last):
 ValueError: softmax: temperature: -1 is out of range: 0 to inf
 """
 from . import _attention, _core, _functions
-from ._attention import KINDS as ATTENTION_KINDS, AttentionResult, RopeResult, SelectResult, TropicalResult
-from ._table import OPERATORS, Operator, Param, Port
+from ._attention import AttentionResult, RopeResult, SelectResult, TropicalResult
+from ._sample import SampleResult, Sampler, sample
+from ._table import (ATTENTION_KINDS, OPERATORS, SAMPLING_STEPS, AttentionKind, Operator, Param, Port,
+                     SamplingStep)
 
 __version__ = _core.version
 isa = _core.isa  #: the instruction set in use; a matter of speed only
@@ -50,5 +53,6 @@ def infer(name, *args, **kwargs):
 _made = _functions.make(OPERATORS)
 _attention_functions = {function.__name__: function for function in _attention.FUNCTIONS}
 globals().update(_made, **_attention_functions)
-__all__ = ["ATTENTION_KINDS", "AttentionResult", "OPERATORS", "Operator", "Param", "Port", "RopeResult", "SelectResult", "TropicalResult", "infer", "isa", "threads", *_attention_functions,
-           *_made]
+__all__ = ["ATTENTION_KINDS", "AttentionKind", "AttentionResult", "OPERATORS", "Operator", "Param", "Port",
+           "RopeResult", "SAMPLING_STEPS", "SampleResult", "Sampler", "SamplingStep", "SelectResult",
+           "TropicalResult", "infer", "isa", "sample", "threads", *_attention_functions, *_made]

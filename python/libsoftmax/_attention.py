@@ -1,33 +1,10 @@
 """Attention: functions around the entry points of the library that are not operators on rows."""
 import collections
+import textwrap
 
 from . import _core
-from ._table import OPERATORS
+from ._table import ATTENTION_KINDS as KINDS, OPERATORS
 
-# Kinds of weights, in the order of smx_attention_weights of softmax.h, each with its parameters and their defaults.
-_NORM = {"norm": "l1", "epsilon": 0.0}
-KINDS = {
-    "softmax": {},
-    "softmax_n": {"n": 1.0},
-    "ssmax": {"s": 0.43, "b": 0.0},
-    "sigmoid": {"shift": 0.0},
-    "softpick": {},
-    "self_adjust": {},
-    "self_adjust_range": {},
-    "relu": _NORM,
-    "elu": _NORM,
-    "identity": _NORM,
-    "softplus": _NORM,
-    "taylor": {"norm": "l1", "terms": 3},
-    "clipped": {"low": -0.03, "high": 1.0},
-    "centred": {"gain": 1.0, "shift": 0.0, "epsilon": 1e-3},
-    "exp": {"norm": "count", "epsilon": 0.0, "most": 5.0},
-    "credal": {"prior": 1.0},
-    "shaped": {"identity": 1.0, "gain": 1.0, "mean": 1.0},
-    "lssa": _NORM,
-    "lssar": {"power": 15.0, "offset": 1.0, "ramp": 3},
-}
-_NORMS = ("none", "count", "l1", "clamp")
 _GRADIENTS = ("q", "k", "v", "bias", "slopes", "sinks")
 _STAGES = ("products", "capped", "scores", "weights")
 _LAYOUTS = ("half", "interleaved")
@@ -51,15 +28,23 @@ def _weights(function, given):
     kind, params = given["weights"], given["params"] or {}
     if kind not in KINDS and kind in OPERATORS and function in ("attention", "attention_backward"):
         return dict(given, weights=0, operator=kind)
-    number = _choose(function, "weights", kind, tuple(KINDS))
-    unknown = set(params) - set(KINDS[kind])
+    _choose(function, "weights", kind, tuple(KINDS))
+    known = {p.name: p for p in KINDS[kind].params}
+    unknown = set(params) - set(known)
     if unknown:
         raise ValueError("%s: params: %r has no %s, only %s"
-                         % (function, kind, ", ".join(map(repr, sorted(unknown))), ", ".join(map(repr, KINDS[kind])) or "none"))
-    values = {**KINDS[kind], **params}
-    if "norm" in values:
-        values["norm"] = _choose(function, "norm", values["norm"], _NORMS)
-    return dict(given, weights=number, params=tuple(values.values()))
+                         % (function, kind, ", ".join(map(repr, sorted(unknown))), ", ".join(map(repr, known)) or "none"))
+    values = tuple(_value(function, p, params.get(p.name)) for p in known.values())
+    return dict(given, weights=KINDS[kind].id, params=values)
+
+
+def _value(function, param, value):
+    """The number of a parameter: its default for None, that of a choice by its name."""
+    if value is None:
+        return param.default
+    if isinstance(value, str) and param.choices:
+        return _choose(function, param.name, value, param.choices)
+    return value
 
 
 def _call(function, given):
@@ -81,11 +66,10 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
         q: queries [B, Hq, Lq, d]; any strides, so that other orders of the axes are transposed views
         k: keys [B, Hkv, Lk, d]; Hq is a multiple of Hkv, and query head h uses key head h // (Hq // Hkv)
         v: values [B, Hkv, Lk, e]
-        weights: how scores become weights: softmax, softmax_n, ssmax, sigmoid, softpick, self_adjust, self_adjust_range, relu, elu,
-            identity, softplus, taylor, clipped, centred, exp, credal, shaped, lssa or lssar (libsoftmax.ATTENTION_KINDS names their parameters
+        weights: how scores become weights: {kinds} (libsoftmax.ATTENTION_KINDS has their formulas, parameters
             and defaults); or an operator on rows that makes a row of weights of a row of scores, as sparsemax, entmax15 or entmax, with
             its parameters: then the scores of some rows lie in memory at a time, and there are neither sinks nor lse
-        params: parameters of the weights, a dict: {"n": 1} of softmax_n
+        params: parameters of the weights, a dict as dict(n=1) of softmax_n; what is left out or None has its default
         scale: of the scores; 0 means 1 / sqrt(d)
         softcap: bound of the scores; 0 means none
         causal: row i sees the keys j <= i + query_start
@@ -114,7 +98,7 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
     Returns:
         o: [B, Hq, Lq, e], or with return_lse a tuple (o, lse)
 
-    Sources: Attention Is All You Need (Vaswani et al. 2017); FlashAttention (Dao et al. 2022); for the kinds of weights see softmax.h.
+    Sources: Attention Is All You Need (Vaswani et al. 2017); FlashAttention (Dao et al. 2022); ATTENTION_KINDS has those of the kinds of weights.
 
     >>> import array
     >>> q = memoryview(array.array("f", [1, 0.5])).cast("B").cast("f", (1, 1, 1, 2))
@@ -136,7 +120,7 @@ def attention_backward(do, *, q, k, v, o=None, lse=None, dlse=None, weights="sof
     """Gradients of attention, from what the forward call had and gave (with return_lse), and the upstream gradients do and dlse.
 
     Returns the gradients of the inputs in wanted, a name or a tuple of names: q, k, v, bias, slopes, sinks (of the shapes that these have). For
-    softmax, softmax_n, ssmax, sigmoid, softpick, self_adjust and credal; and for operators on rows that have a gradient, which need neither o
+    {backward}; and for operators on rows that have a gradient, which need neither o
     nor lse and give none of bias, slopes and sinks. The other arguments are those of attention.
     """
     given, names = locals(), (wanted,) if isinstance(wanted, str) else tuple(wanted)
@@ -217,8 +201,8 @@ def attention_select(mass, keep: int, *, first=0, last=0, kernel=1, pool="mean",
 
 
 def attention_states(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False, query_start=-1, window_left=-1,
-                     window_right=-1, key_start=0, mask=None, bias=None, slopes=None, lengths=None, dropout=0.0, seed=0, stream=0,
-                     streams=None, out=None, on_inf="nan"):
+                     window_right=-1, key_start=0, mask=None, bias=None, slopes=None, lengths=None, block_table=None, dropout=0.0, seed=0,
+                     stream=0, streams=None, out=None, on_inf="nan"):
     """What each 1024 keys contribute to attention, [B, Hq, Lq, S, W], for keys that lie on several machines or arrive in pieces: with key_start set for
     each piece, a multiple of 1024, and query_start given, attention_merge of the states of all pieces has the bits of attention over all keys. Not
     for weights that depend on the number of keys or on the whole row. The other arguments are those of attention.
@@ -379,3 +363,10 @@ def rope_backward(dy, *, x=None, layout="half", dims=0, base=10000.0, scale=1.0,
 FUNCTIONS = (attention, attention_additive, attention_additive_backward, attention_apply, attention_backward, attention_column_mass,
              attention_local_linear, attention_local_linear_backward, attention_merge, attention_parallax, attention_parallax_backward,
              attention_scores, attention_select, attention_states, attention_tropical, attention_tropical_backward, rope, rope_backward)
+
+# What the tables say, in the docstrings.
+_LISTS = {"{kinds}": textwrap.fill(", ".join(KINDS), 100).replace("\n", "\n            "),
+          "{backward}": ", ".join(k.name for k in KINDS.values() if k.backward)}
+for _function in (attention, attention_backward):
+    for _place, _names in _LISTS.items():
+        _function.__doc__ = _function.__doc__ and _function.__doc__.replace(_place, _names)

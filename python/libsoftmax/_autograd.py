@@ -1,69 +1,216 @@
-"""What the PyTorch and JAX wrappers share: a call split into arrays and settings, and a gradient brought to its input's shape."""
+"""What the PyTorch and JAX wrappers share: a call split into arrays and settings, what a loss
+gives, which outputs have gradients, and a gradient brought to its input's shape."""
+
+import math
+from typing import Callable, NamedTuple
+
 import libsoftmax
 
 from . import _functions
+
+FULL, ROW, OFFSETS, COLUMN, K, SCALAR = range(6)  # smx_shape_rule of softmax.h
 
 
 class Differentiable:
     """An operator with a gradient: its functions, and which arrays the gradient needs."""
 
     def __init__(self, op):
-        self.op = op
-        self.arguments = [a for a in _functions.forward_arguments(op) if a.name != "out"]
+        self.op, self.name = op, op.name
+        self.arguments = _functions.framework_arguments(op, None)
         self.signature = _functions.signature(self.arguments)
-        self.forward = getattr(libsoftmax, op.name)
+        self.names = tuple(a.name for a in self.arguments)
+        self.positional = tuple(a.name for a in self.arguments if a.kind is _functions.POSITIONAL)
+        self.required = tuple(a.name for a in self.arguments if a.default is _functions.REQUIRED)
+        self.plain, self.__doc__ = _functions.plain(op), getattr(libsoftmax, op.name).__doc__
         self.backward = getattr(libsoftmax, op.name + "_backward")
-        self.inputs = [_functions.python_name(p.name) for p in op.inputs]
-        self.outputs = [_functions.python_name(p.name) for p in op.outputs]
+        self.inputs = tuple(_functions.python_name(p.name) for p in op.inputs)
+        self.outputs = tuple(_functions.python_name(p.name) for p in op.outputs)
+        self.flags = tuple("return_" + p.name for p in op.outputs)
+        self.params = {_functions.python_name(p.name): p for p in op.params}
         self.result = _functions.result_type(op)
+        self.upstream = tuple(i for i, _ in _functions.upstream_ports(op))
+        self.reduced = _functions.reduced_output(op)
+        self.dx = self._find(op.outputs, lambda p: p.dx)
+        self.target = self._find(op.inputs, lambda p: p.target)
+        self.weight = self._find(op.inputs, lambda p: p.weight)
+        self.differentiable = tuple(
+            i for i, p in enumerate(op.outputs) if i in self.upstream or i == self.reduced
+        )
+        self.wanted = tuple(i for i, p in enumerate(op.inputs) if p.gradient)
+        self.slots = {a.name: a.slot for a in _functions.forward_arguments(op)}
+        self.backward_slots = {a.name: a.slot for a in _functions.backward_arguments(op)}
 
-    def split(self, args, kwargs, is_array):
-        """The arrays in the order of the inputs (None where there is none), and the settings: numbers, words, the axis."""
-        given = self.signature.bind(*args, **kwargs).arguments
-        arrays = [given.pop(name) if is_array(given.get(name)) else None for name in self.inputs]
-        return arrays, {name: value for name, value in given.items() if value is not None}
+    @staticmethod
+    def _find(ports, condition):
+        return next((i for i, p in enumerate(ports) if condition(p)), None)
 
-    def run(self, arrays, settings):
-        """The outputs, always as a tuple; None for optional ones that were not asked for."""
-        result = self.forward(**self._present(self.inputs, arrays), **settings)
-        return result if self.result else (result,)
+    @property
+    def loss(self):
+        return self.reduced is not None
+
+    def may_have_gradient(self, i):
+        """Whether there is one of input i."""
+        return self.op.inputs[i].gradient
+
+    def refuse(self, name):
+        raise RuntimeError(
+            "%s: %s: there is no gradient with respect to it: give %s.detach()" % (self.name, name, name)
+        )
+
+    # ---- calls ----
+
+    def bind(self, args, kwargs):
+        """{name: value} of a call, as Python would bind it."""
+        if len(args) > len(self.positional):
+            raise TypeError(
+                "%s: %d arguments by position, at most %d" % (self.name, len(args), len(self.positional))
+            )
+        given = dict(zip(self.positional, args))
+        for name, value in kwargs.items():
+            if name not in self.names:
+                raise TypeError("%s: no argument named %r" % (self.name, name))
+            if name in given:
+                raise TypeError("%s: %s is given twice" % (self.name, name))
+            given[name] = value
+        for name in self.required:
+            if given.get(name) is None:
+                raise TypeError("%s: %s is missing" % (self.name, name))
+        return given
+
+    def split(self, given, as_array):
+        """The arrays in the order of the inputs (None where there is none), and the settings:
+        numbers, words, the axis. as_array(value) makes an array of what is none."""
+        arrays = []
+        for name in self.inputs:
+            value = given.get(name)
+            number = name in self.params and isinstance(value, (int, float))
+            arrays.append(None if value is None or number else as_array(value))
+            if not number:
+                given.pop(name, None)
+        return arrays, {name: value for name, value in given.items() if value is not None or name == "axis"}
+
+    def reduction(self, settings):
+        """The word for what a loss becomes."""
+        value, choices = settings.get("reduction", "none"), self.params["reduction"].choices
+        return value if isinstance(value, str) else choices[int(value)]
+
+    def ask(self, settings):
+        """The settings of the call below: a loss that is reduced asks for that."""
+        if self.loss and self.reduction(settings) != "none":
+            return {**settings, self.flags[self.reduced]: True}
+        return settings
 
     def asked(self, settings):
         """Which outputs run() gives."""
-        return [not p.optional or bool(settings.get("return_" + p.name)) for p in self.op.outputs]
+        return [not p.optional or bool(settings.get(flag)) for p, flag in zip(self.op.outputs, self.flags)]
 
-    def give(self, outputs):
-        """What the function of the operator gives for these outputs."""
+    def run(self, arrays, settings, **out):
+        """The outputs, always as a tuple; None for optional ones that were not asked for."""
+        return self.plain(**self._present(self.inputs, arrays), **settings, **out)
+
+    def infer(self, arrays, settings):
+        """[(shape, name of the dtype)] of all outputs."""
+        return libsoftmax.infer(self.name, **self._present(self.inputs, arrays), **settings)
+
+    def give(self, outputs, settings):
+        """What the function of the operator gives for these outputs. settings: those of the caller.
+        A loss is one array unless more was asked for: with a reduction it is the value for all
+        rows."""
+        if self.loss:
+            loss = outputs[0] if self.reduction(settings) == "none" else outputs[self.reduced]
+            asked = [bool(settings.get(flag)) for flag in self.flags]
+            if not any(asked):
+                return loss
+            return self.result(loss, *(y if a else None for y, a in zip(outputs[1:], asked[1:])))
         return self.result(*outputs) if self.result else outputs[0]
 
     def _present(self, names, arrays):
         return {name: array for name, array in zip(names, arrays) if array is not None}
 
-    def gradients(self, arrays, outputs, upstream, settings, wanted):
-        """Gradients of the inputs with these numbers, in the full shape. outputs and upstream: one an output, or None."""
-        ports = self.op.outputs
-        saved = [array if port.saved else None for port, array in zip(ports, outputs)]
-        keywords = {"d" + p.name: upstream[i] for i, p in _functions.upstream_ports(self.op) if upstream[i] is not None}
+    # ---- gradients ----
+
+    def share(self, arrays, settings, double):
+        """What the gradient of each row's loss is multiplied by, where the upstream gradient is
+        that of the reduced loss."""
+        if self.reduction(settings) in ("none", "sum"):
+            return 1.0
+        target = arrays[self.target] if self.target is not None else None
+        if target is None:
+            rows = math.prod(row_shape(arrays[0].shape, settings))
+            return 1 / rows if rows else 0.0
+        counted = target != settings.get("ignore_index", self.params["ignore_index"].default)
+        weights = arrays[self.weight] if self.weight is not None else None
+        if weights is not None:
+            counted = weights[(target * counted).reshape(-1)].reshape(target.shape) * counted
+        total = double(counted).sum()
+        return (total != 0) / (total + (total == 0))
+
+    def gradients(self, arrays, outputs, upstream, settings, wanted, frame, **out):
+        """Gradients of the inputs with these numbers, in the full shape. outputs and upstream: one
+        an output, or None. frame: a Frame."""
+        upstream = self.upstream_of_rows(arrays, outputs, upstream, settings, frame)
+        keywords = {
+            "d" + self.op.outputs[i].name: upstream[i] for i in self.upstream if upstream[i] is not None
+        }
+        saved = [array if port.saved else None for port, array in zip(self.op.outputs, outputs)]
         keywords.update(self._present(self.inputs, arrays), **self._present(self.outputs, saved))
         keywords.update((k, v) for k, v in settings.items() if not k.startswith("return_"))
-        return self.backward(**keywords, wanted=tuple(self.op.inputs[i].name for i in wanted))
+        return self.backward(**keywords, wanted=tuple(self.op.inputs[i].name for i in wanted), **out)
+
+    def upstream_of_rows(self, arrays, outputs, upstream, settings, frame):
+        """Upstream gradients as the library takes them: that of a reduced loss goes to the rows,
+        and that of the first output is there."""
+        upstream = list(upstream)
+        if self.loss and upstream[self.reduced] is not None:
+            each = upstream[self.reduced] * self.share(arrays, settings, frame.double)
+            each = frame.expand(each, row_shape(arrays[0].shape, settings), arrays[0])
+            upstream[0] = each if upstream[0] is None else upstream[0] + each
+        elif upstream[0] is None:
+            like = outputs[0] if self.op.outputs[0].saved else arrays[0]
+            shape = like.shape if self.op.outputs[0].shape in (FULL, K) else row_shape(like.shape, settings)
+            upstream[0] = frame.expand(0.0, shape, like)
+        return upstream
+
+
+class Frame(NamedTuple):
+    """What PyTorch and NumPy write differently."""
+    double: Callable  # array -> the same in float64
+    # (number, shape, like) -> that number everywhere, in float64 if `like` has that, else in float32
+    expand: Callable
+
+
+def row_axes(ndim, settings):
+    """The axes that a row runs along, counted from the front."""
+    axis = settings.get("axis", -1)
+    axes = range(ndim) if axis is None else (axis if isinstance(axis, (tuple, list)) else (axis,))
+    return tuple(a + ndim if a < 0 else a for a in axes)
+
+
+def row_shape(shape, settings):
+    """The shape of one value a row."""
+    axes, keep = row_axes(len(shape), settings), settings.get("keepdims", False)
+    return tuple(1 if d in axes else n for d, n in enumerate(shape) if keep or d not in axes)
 
 
 def sum_to(gradient, shape):
     """Sums over what was broadcast: shape is that of the input."""
+    if tuple(gradient.shape) == tuple(shape):
+        return gradient
     lead = gradient.ndim - len(shape)
-    axes = tuple(range(lead)) + tuple(d + lead for d, n in enumerate(shape) if n == 1 and gradient.shape[d + lead] != 1)
+    axes = tuple(range(lead)) + tuple(
+        d + lead for d, n in enumerate(shape) if n == 1 and gradient.shape[d + lead] != 1
+    )
     return (gradient.sum(axes) if axes else gradient).reshape(tuple(shape))
 
 
-def wrap(make):
-    """{name: function} for every operator with a gradient. make(differentiable) gives a function of (*args, **kwargs)."""
-    made = {}
-    for op in libsoftmax.OPERATORS.values():
-        if op.backward:
-            d = Differentiable(op)
-            function = made[op.name] = make(d)
-            function.__name__ = function.__qualname__ = op.name
-            function.__signature__ = d.signature
-            function.__doc__ = d.forward.__doc__
-    return made
+def operators():
+    """A Differentiable for every operator with a gradient, by name."""
+    return {op.name: Differentiable(op) for op in libsoftmax.OPERATORS.values() if op.backward}
+
+
+def dress(function, d, signature=None):
+    """The function of an operator, named and documented."""
+    function.__name__ = function.__qualname__ = d.name
+    function.__signature__ = signature or d.signature
+    function.__doc__ = d.__doc__
+    return function

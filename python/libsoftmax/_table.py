@@ -12,6 +12,8 @@ class Port:
     optional: bool
     mask: bool
     integer: bool
+    target: bool  # of whole numbers: each is a class, or ignore_index
+    weight: bool  # a mean over the rows divides by the sum of these at the targets
     gradient: bool  # the backward function can give its gradient
     saved: bool  # the backward function reads it
     either: bool  # exactly one of the inputs with this is given
@@ -24,7 +26,7 @@ class Param:
     """A number, or one of several words."""
     name: str
     help: str
-    default: float
+    default: float  # nan: worked out of the call, as help says
     min: float
     max: float
     integer: bool
@@ -32,6 +34,7 @@ class Param:
     nonzero: bool
     max_n: bool  # at most the length of a row
     even: bool  # even whole numbers only
+    required: bool  # of a step of sampling: has to be given; default is one to begin with
     choices: tuple[str, ...] | None
 
 
@@ -56,9 +59,39 @@ class Operator:
     params: tuple[Param, ...]
 
     @property
-    def matrices(self):
+    def matrices(self) -> bool:
         """Whether it runs over matrices, the last two dimensions of its first input, and not over rows along an axis."""
         return self.family == "matrix"
+
+
+@dataclass(frozen=True)
+class AttentionKind:
+    """How scores of attention become weights."""
+    id: int
+    name: str
+    title: str
+    formula: str  # of the scores z of the n visible keys of a row
+    about: str
+    source: str
+    sinks: bool  # there may be sinks
+    backward: bool
+    states: bool  # keys may be split among calls
+    params: tuple[Param, ...]
+
+
+@dataclass(frozen=True)
+class SamplingStep:
+    """What a step does to a row of scores z before a draw; p is their softmax."""
+    id: int
+    name: str
+    title: str
+    formula: str
+    about: str
+    source: str
+    tokens: bool  # takes a list of tokens
+    values: bool  # and a value for each
+    text: bool  # the tokens are the text so far, oldest first
+    params: tuple[Param, ...]
 
 
 def _operator(index, record):
@@ -67,3 +100,11 @@ def _operator(index, record):
 
 
 OPERATORS = {record["name"]: _operator(index, record) for index, record in enumerate(_core.operators())}
+
+
+def _entries(kind, records):
+    return {r["name"]: kind(params=tuple(Param(**p) for p in r.pop("params")), **r) for r in records}
+
+
+ATTENTION_KINDS = _entries(AttentionKind, _core.attention_kinds())
+SAMPLING_STEPS = _entries(SamplingStep, _core.sampling_steps())

@@ -1,4 +1,5 @@
 """Docstrings out of the operator table."""
+import difflib
 import textwrap
 
 WIDTH = 100
@@ -10,7 +11,15 @@ SHAPES = {  # smx_shape_rule of softmax.h
     4: "the shape of %s, with k elements along the axis",
     5: "one value for all rows",
 }
-SCALAR = 5
+ROW, SCALAR = 1, 5
+MEANT = {  # what others call it -> what it is called here
+    "dim": "axis", "dims": "axis", "keepdim": "keepdims", "keep_dims": "keepdims",
+    "input": "x", "a": "x", "logits": "x", "z": "x", "labels": "target", "weight": "class_weight",
+    "mask": "where", "T": "temperature", "tau": "temperature", "temp": "temperature",
+    "typical_p": "typical", "repetition_penalty": "repetition", "frequency_penalty": "frequency",
+    "presence_penalty": "frequency", "logit_bias": "bias", "no_repeat_ngram_size": "no_repeat",
+    "num_samples": "draws", "size": "draws", "generator": "seed", "rng": "seed",
+}  # elsewhere -> here
 
 
 def number(value):
@@ -21,7 +30,8 @@ def param(p):
     if p.choices:
         return "%s: %s" % (p.help, ", ".join(repr(c) for c in p.choices))
     low = ("above " if p.open_min else "from ") + number(p.min)
-    parts = ["even" if p.even else "whole" if p.integer else "", low + " to " + number(p.max), "not 0" if p.nonzero else "",
+    parts = ["even" if p.even else "whole" if p.integer else "", low + " to " + number(p.max),
+             "not 0" if p.nonzero else "",
              "at most n" if p.max_n else ""]
     return "%s; %s" % (p.help, ", ".join(part for part in parts if part))
 
@@ -36,18 +46,29 @@ def port(op, p):
     return "; ".join(part for part in (p.help, shape, dtype, choice) if part)
 
 
+def unknown(function, name, names):
+    """What is said of an argument that there is not: what others call so, or what is spelt alike."""
+    alike = difflib.get_close_matches(name, list(names), 1, 0.75)
+    meant = MEANT.get(name) if MEANT.get(name) in names else alike[0] if alike else None
+    return "%s: no argument named '%s'%s" % (function, name, "; here it is '%s'" % meant if meant else "")
+
+
 def _wrap(text, indent=""):
-    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False,
+                         break_on_hyphens=False)
 
 
 def _section(title, items):
-    body = "\n".join(textwrap.fill("%s: %s" % item, WIDTH, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False)
+    body = "\n".join(textwrap.fill("%s: %s" % item, WIDTH, initial_indent="    ",
+                                   subsequent_indent="        ", break_on_hyphens=False)
                      for item in items)
     return title + ":\n" + body
 
 
-RAISES = [("TypeError", "an argument is no array, or has a dtype that it cannot have; an argument is missing or unknown"),
-          ("ValueError", "a shape, axis or parameter is out of range; buffers overlap; a row has nothing valid and on_empty is 'error'")]
+RAISES = [("TypeError",
+           "an argument is no array, or has a dtype that it cannot have; an argument is missing or unknown"),
+          ("ValueError",
+           "a shape, axis or parameter is out of range; buffers overlap; a row has nothing valid and on_empty is 'error'")]
 
 
 def _closing(op):
@@ -57,9 +78,19 @@ def _closing(op):
     yield _wrap("Source: " + op.source + ("" if op.source.endswith(".") else "."))
 
 
+def result(op, p):
+    """What is said of an output. The first one of a loss is what its reduction makes of it."""
+    scalar = any(q.shape == SCALAR for q in op.outputs)
+    text = port(op, p) + ("; None unless asked for" if p.optional and p.shape != SCALAR else "")
+    if scalar and p is op.outputs[0]:
+        text += "; with a reduction the value for all rows, and out= takes that of each"
+    return text + ("; None without a reduction unless asked for" if p.shape == SCALAR else "")
+
+
 def forward(op, arguments):
-    parts = ["%s." % op.title, _wrap(op.formula, "    "), _wrap(op.about), _section("Args", [(a.name, a.help) for a in arguments])]
-    parts.append(_section("Returns", [(p.name, port(op, p) + ("; None unless asked for" if p.optional else "")) for p in op.outputs]))
+    parts = ["%s." % op.title, _wrap(op.formula, "    "), _wrap(op.about),
+             _section("Args", [(a.name, a.help) for a in arguments])]
+    parts.append(_section("Returns", [(p.name, result(op, p)) for p in op.outputs]))
     if op.inplace:
         parts.append(_wrap("out may be %s: the operator can work in place." % op.inputs[0].name))
     if op.backward:

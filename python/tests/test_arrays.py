@@ -125,7 +125,7 @@ class NumPy(unittest.TestCase):
     def test_gradients(self):
         """wanted= as a name and as tuples in any order; out=; gradients of broadcast inputs have the full shape."""
         x, t = scores((4, 6), "float64"), np.linspace(0.5, 2, 4)
-        y = libsoftmax.softmax(x, t)
+        y = libsoftmax.softmax(x, temperature=t)
         dy = scores((4, 6), "float64", 2)
         dx, dt = libsoftmax.softmax_backward(dy, y=y, temperature=t, wanted=("x", "temperature"))
         np.testing.assert_allclose(dx, y * (dy - (y * dy).sum(-1, keepdims=True)) / t[:, None], rtol=1e-12)

@@ -56,9 +56,33 @@ class Attention(unittest.TestCase):
                 self.assertAlmostEqual(a, b, 13, kind)
 
     def test_defaults_are_those_of_the_command(self):
-        for kind, params in (("taylor", {"norm": "l1", "terms": 3}), ("clipped", {"low": -0.03, "high": 1}), ("exp", {"norm": "count", "most": 5})):
+        for kind, params in (("sigmoid", {"shift": -math.log(5)}), ("taylor", {"norm": "l1", "terms": 3}), ("clipped", {"low": -0.03, "high": 1}), ("exp", {"norm": "count", "most": 5})):
             self.assertEqual(flat(libsoftmax.attention(self.q, self.k, self.v, weights=kind)),
                              flat(libsoftmax.attention(self.q, self.k, self.v, weights=kind, params=params)), kind)
+
+    def test_the_table(self):
+        kinds = libsoftmax.ATTENTION_KINDS
+        self.assertEqual([kind.id for kind in kinds.values()], list(range(len(kinds))))
+        for name, kind in kinds.items():
+            self.assertEqual(name, kind.name)
+            self.assertIn(name, libsoftmax.attention.__doc__)
+            self.assertEqual(kind.backward, name in libsoftmax.attention_backward.__doc__.split("For\n")[1].split(";")[0])
+            given = {p.name: None if math.isnan(p.default) else p.default for p in kind.params}
+            self.assertEqual(flat(libsoftmax.attention(self.q, self.k, self.v, weights=name, params=given)),
+                             flat(libsoftmax.attention(self.q, self.k, self.v, weights=name)))
+        self.assertEqual(kinds["relu"].params[0].choices, ("none", "count", "l1", "clamp"))
+        with self.assertRaisesRegex(ValueError, "terms of taylor"):
+            libsoftmax.attention(self.q, self.k, self.v, weights="taylor", params={"terms": 0.5})
+        with self.assertRaisesRegex(ValueError, "'taylor' has no 'degree', only 'norm', 'terms'"):
+            libsoftmax.attention(self.q, self.k, self.v, weights="taylor", params={"degree": 2})
+        with self.assertRaisesRegex(ValueError, "norm: 'l3' is not one of 'none'"):
+            libsoftmax.attention(self.q, self.k, self.v, weights="relu", params={"norm": "l3"})
+
+    def test_the_table_of_steps(self):
+        steps = libsoftmax.SAMPLING_STEPS
+        self.assertEqual([step.id for step in steps.values()], list(range(len(steps))))
+        self.assertEqual([p.name for p in steps["dry"].params if p.required], ["multiplier"])
+        self.assertTrue(steps["dry"].text and steps["bias"].values and steps["ban"].tokens and not steps["top_p"].tokens)
 
     def test_params(self):
         plain = libsoftmax.attention(self.q, self.k, self.v)
@@ -168,6 +192,21 @@ class Attention(unittest.TestCase):
                 libsoftmax.attention_merge(states, 2 if states is not pieces else 200)
         with self.assertRaisesRegex(ValueError, "weights: 'sparsemax' is not one of"):
             libsoftmax.attention_states(self.q, k, v, weights="sparsemax")
+
+    def test_states_of_pages(self):
+        """A cache of pages in any order has the states of its keys in their order."""
+        page, keys = 64, 1088
+        k, v = some((1, 1, keys, 4), 2.1), some((1, 1, keys, 2), 0.7)
+        order = [(7 * i + 3) % 17 for i in range(17)]  # page i of the sequence lies there
+
+        def paged(x):
+            values, size = flat(x).tolist(), page * x.shape[3]
+            at = sorted(range(17), key=order.__getitem__)
+            return block([a for i in at for a in values[i * size:(i + 1) * size]], (17, 1, page, x.shape[3]))
+        table, lengths = block(order, (1, 17), "i"), block([keys], (1,), "i")
+        found = libsoftmax.attention_states(self.q, paged(k), paged(v), block_table=table, lengths=lengths)
+        wanted = libsoftmax.attention_states(self.q, k, v)
+        self.assertEqual((found.shape, flat(found)), ((1, 2, 3, 2, 144), flat(wanted)))
 
     def test_operators_have_no_mass(self):
         lse = libsoftmax.attention(self.q, self.k, self.v, return_lse=True).lse
@@ -317,7 +356,7 @@ class Attention(unittest.TestCase):
                 (ValueError, "not a multiple of the 2 heads of k", lambda: call(k, q, q)),
                 (ValueError, "on_empty: 'no' is not", lambda: call(q, k, v, on_empty="no")),
                 (TypeError, "attention: k is missing", lambda: call(q, None, v)),
-                (TypeError, "list shows no array", lambda: call([1], k, v)),
+                (TypeError, "dict shows no array", lambda: call({}, k, v)),
                 (ValueError, "stage: 'all' is not one of", lambda: libsoftmax.attention_scores(q, k, stage="all"))):
             with self.assertRaises(error) as caught:
                 refused()

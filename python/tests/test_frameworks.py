@@ -1,85 +1,28 @@
-"""PyTorch and JAX: their arrays in and out, and gradients by libsoftmax.torch and libsoftmax.jax. What is not installed is skipped."""
+"""JAX: its arrays in and out, and gradients by libsoftmax.jax. Skipped where it is not
+installed."""
+import concurrent.futures
+import doctest
 import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
 import unittest
+import unittest.mock
 
 import numpy as np
 
 import libsoftmax
 
-from support import problems
+from frameworks import differentiable, variants
 
 here = importlib.util.find_spec
 
 
 def floating(given, make):
     return {name: make(np.array(a)) for name, a in given.items()}
-
-
-def differentiable(one=True):
-    for op, given, settings in problems(dtype="float64"):
-        if op.backward and len(op.outputs) == 1:
-            yield op, given, settings
-
-
-@unittest.skipUnless(here("torch"), "PyTorch is not installed")
-class Torch(unittest.TestCase):
-    def setUp(self):
-        import torch
-        self.torch = torch
-
-    def test_tensors(self):
-        torch = self.torch
-        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-            x = torch.randn(3, 5, dtype=torch.float64).to(dtype)
-            y = libsoftmax.softmax(x.T, axis=0)
-            self.assertEqual((type(y), y.dtype, tuple(y.shape)), (torch.Tensor, dtype, (5, 3)))
-            torch.testing.assert_close(y, torch.softmax(x.double().T, 0).to(dtype))
-            out = torch.empty(5, 3, dtype=dtype)
-            self.assertIs(libsoftmax.softmax(x.T, axis=0, out=out), out)
-            self.assertTrue(torch.equal(out, y))
-            self.assertIs(libsoftmax.softmax(x, out=x), x)
-            self.assertTrue(torch.equal(x, y.T))
-        mask = torch.tensor([[True, False, True]])
-        y = libsoftmax.masked_softmax(torch.ones(2, 3), mask)
-        self.assertTrue(torch.equal(y, torch.tensor([[0.5, 0, 0.5]] * 2)))
-        with self.assertRaisesRegex(TypeError, "softmax: x: .*meta"):
-            libsoftmax.softmax(torch.empty(3, device="meta"))
-        with self.assertRaisesRegex(TypeError, "softmax: x: .*gradient"):
-            libsoftmax.softmax(torch.ones(3, requires_grad=True))
-
-    def test_gradcheck(self):
-        """Every operator and input, with torch's own check."""
-        import libsoftmax.torch as wrapped
-        torch = self.torch
-        for op, given, settings in differentiable():
-            if op.detached or "gradient" in {p.name for p in op.params}:
-                continue  # defined to differ from the derivative
-            settings |= {p.name: "no" for p in op.params if p.name in ("detach", "straight_through")}
-            with self.subTest(op.name):
-                tensors = floating(given, torch.tensor)
-                names = [p.name for p in op.inputs if p.gradient]
-                for name in names:
-                    tensors[name].requires_grad_()
-
-                def function(*wanted):
-                    y = getattr(wrapped, op.name)(**{**tensors, **dict(zip(names, wanted))}, **settings)
-                    return torch.where(y.isfinite(), y, 0)  # a logit of -inf stays what it is: differences would be NaN
-                self.assertTrue(torch.autograd.gradcheck(function, [tensors[name] for name in names]))
-
-    def test_broadcast_and_settings(self):
-        import libsoftmax.torch as wrapped
-        torch = self.torch
-        x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-        t = torch.full((1, 3), 0.7, dtype=torch.float64, requires_grad=True)
-        wrapped.softmax(x, t, axis=1 + 1).square().sum().backward()
-        dx, dt = torch.autograd.grad(torch.softmax(x / t[..., None], 2).square().sum(), (x, t))
-        torch.testing.assert_close(x.grad, dx)
-        torch.testing.assert_close(t.grad, dt)
-        self.assertFalse(wrapped.softmax(x.detach(), temperature=0.5).requires_grad)
-
-    def test_every_operator_is_there(self):
-        import libsoftmax.torch as wrapped
-        self.assertEqual(set(wrapped.__all__), {op.name for op in libsoftmax.OPERATORS.values() if op.backward})
 
 
 @unittest.skipUnless(here("jax"), "JAX is not installed")
@@ -100,24 +43,59 @@ class Jax(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "softmax: y: is not a writable array"):
                 libsoftmax.softmax(x, out=y)
 
-    def test_gradients(self):
-        """Every operator and input, under jit: the bits of the backward function."""
+    def test_every_output_and_reduction(self):
+        """Every gradient against differences, under jit: of all outputs of all operators, and of
+        losses in every reduction."""
         import libsoftmax.jax as wrapped
+        from jax.test_util import check_grads
+        jnp = self.jax.numpy
         for op, given, settings in differentiable():
             with self.subTest(op.name):
-                call = floating(given, np.asarray)
-                names = [p.name for p in op.inputs if p.gradient]
-                function, name = getattr(libsoftmax, op.name), op.outputs[0].name
-                y = function(**call, **settings)
-                up = np.sin(1 + np.arange(y.size)).reshape(y.shape)
+                call, names = floating(given, np.asarray), [p.name for p in op.inputs if p.gradient]
 
-                def loss(*wanted):
-                    return (getattr(wrapped, op.name)(**{**call, **dict(zip(names, wanted))}, **settings) * up).sum()
-                found = self.jax.jit(self.jax.grad(loss, argnums=tuple(range(len(names)))))(*(call[n] for n in names))
-                saved = {name: y} if op.outputs[0].saved else {}
-                expected = getattr(libsoftmax, op.name + "_backward")(up, **saved, **call, **settings, wanted=tuple(names))
-                for a, b in zip(found, expected):
-                    np.testing.assert_array_equal(np.asarray(a), b)
+                def outputs(*wanted):
+                    found = []
+                    for extra in variants(op):
+                        y = getattr(wrapped, op.name)(
+                            **{**call, **dict(zip(names, wanted))}, **settings, **extra
+                        )
+                        found += [
+                            a
+                            for a, p in zip(y if isinstance(y, tuple) else (y,), op.outputs)
+                            if not (p.integer or p.dx or a is None)
+                        ]
+                    return [jnp.where(jnp.isfinite(a), a, 0) for a in found]
+                check_grads(
+                    self.jax.jit(outputs), [call[n] for n in names], 1, modes=["rev"], atol=1e-4, rtol=1e-4
+                )
+
+    def test_a_loss_is_the_value_for_all_rows(self):
+        import libsoftmax.jax as wrapped
+        jax, jnp = self.jax, self.jax.numpy
+        x, t = jnp.linspace(-3, 3, 20).reshape(4, 5), jnp.asarray([0, 1, 2, 4])
+
+        def plain(x):
+            return -jnp.take_along_axis(jax.nn.log_softmax(x), t[:, None], 1).mean()
+        value, found = jax.value_and_grad(lambda x: wrapped.cross_entropy(x, t, reduction="mean"))(x)
+        expected, gradient = jax.value_and_grad(plain)(x)
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+        np.testing.assert_allclose(found, gradient, rtol=1e-9, atol=1e-12)
+        self.assertEqual(
+            float(
+                jnp.abs(
+                    jax.grad(
+                        lambda x: wrapped.cross_entropy(x, t, reduction="mean", return_dx=True).dx.sum()
+                    )(x)
+                ).max()
+            ),
+            0,
+        )
+
+    def test_gradients_of_gradients_are_refused(self):
+        import libsoftmax.jax as wrapped
+        first = self.jax.grad(lambda x: (wrapped.softmax(x) ** 2).sum())
+        with self.assertRaisesRegex(ValueError, "JVP|differentiat"):
+            self.jax.grad(lambda x: (first(x) ** 2).sum())(self.jax.numpy.linspace(-1, 1, 5))
 
     def test_transformations(self):
         import libsoftmax.jax as wrapped
@@ -127,7 +105,7 @@ class Jax(unittest.TestCase):
         np.testing.assert_allclose(jax.vmap(wrapped.softmax)(x), jax.nn.softmax(x), rtol=1e-12)
 
         def f(x, t):
-            return (wrapped.softmax(x, t) ** 2).sum()
+            return (wrapped.softmax(x, temperature=t) ** 2).sum()
 
         def g(x, t):
             return (jax.nn.softmax(x / t[..., None]) ** 2).sum()
@@ -135,6 +113,153 @@ class Jax(unittest.TestCase):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
         mask = x > 0
         self.assertEqual(wrapped.masked_softmax(x, mask, axis=1).shape, x.shape)
+
+    def test_direct_calls(self):
+        """Compiled programs call the core itself; by callbacks, as with a GPU, results are the
+        same bits."""
+        import libsoftmax.jax as wrapped
+        jax, jnp = self.jax, self.jax.numpy
+        random = np.random.default_rng(0).standard_normal
+        t = jnp.asarray([0, 4, -100, 2])
+        mask = jnp.asarray(random((4, 5)) > 0)
+
+        def everything(x, q):
+            return (
+                wrapped.softmax(x, axis=(0, 1), on_inf="limit"),
+                wrapped.masked_softmax(x, mask, axis=0),
+                wrapped.cross_entropy(x, t, reduction="mean", softcap=float("inf"), return_dx=True),
+                wrapped.entmax(x, alpha=np.float32(1.25)),
+                wrapped.logsumexp(x, keepdims=True),
+                wrapped.softmax(x[:0]),
+                wrapped.attention(q, q, q, weights="softmax_n", params={"n": 0.5}, return_lse=True),
+                jax.vmap(wrapped.sparsemax)(x),
+                jax.grad(lambda x: (wrapped.entmax15(x) ** 2).sum())(x),
+                jax.grad(lambda q: (wrapped.attention(q, q[:, :1], q[:, :1], causal=True) ** 2).sum())(q),
+            )
+        for dtype in (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64):
+            given = jnp.asarray(random((4, 5)), dtype), jnp.asarray(random((1, 2, 3, 4)), dtype)
+            text = jax.jit(everything).lower(*given).as_text()
+            self.assertIn("@libsoftmax", text)
+            self.assertNotIn("callback", text)
+            direct = jax.jit(everything)(*given)
+            with unittest.mock.patch.object(wrapped, "_direct", lambda: False):
+                other = jax.jit(lambda *given: everything(*given))
+                self.assertIn("callback", other.lower(*given).as_text())
+                expected = other(*given)
+            for a, b in zip(jax.tree.leaves(direct), jax.tree.leaves(expected), strict=True):
+                self.assertEqual(a.dtype, b.dtype)
+                np.testing.assert_array_equal(a, b)
+
+    def test_batches(self):
+        """vmap of every operator and its gradient is a loop over its elements, whichever way it is
+        called; of rows it is one call."""
+        import libsoftmax.jax as wrapped
+        jax, jnp = self.jax, self.jax.numpy
+        together = 0
+        for op, given, settings in differentiable():
+            call = floating(given, np.asarray)
+            names = [n for n, a in call.items() if a.dtype.kind == "f" and a.ndim]
+            given = [jnp.stack([call[n], call[n] * 0.75, call[n][::-1]], 1) for n in names]
+            for more in ({}, {"axis": 0}) if len(call) == 1 and "k" not in settings else ({},):
+                def f(*arrays):
+                    given = {**call, **dict(zip(names, arrays))}
+                    made = getattr(wrapped, op.name)(**given, **settings, **more)
+                    made = made if isinstance(made, tuple) else (made,)
+                    return [a for a in made if a is not None]
+
+                def g(*arrays):
+                    made = f(*arrays)
+                    return sum(jnp.where(jnp.isfinite(a), a, 0).sum() for a in made if a.dtype == "float64")
+                for function in (f, jax.grad(g)):
+                    with self.subTest(op.name, gradient=function is not f, **more):
+                        batch = jax.vmap(function, 1)
+                        text = jax.jit(batch).lower(*given).as_text()
+                        together += "while" not in text
+                        expected = [function(*(a[:, i] for a in given)) for i in range(3)]
+                        found = jax.tree.leaves(batch(*given))
+                        for a, b in zip(found, zip(*map(jax.tree.leaves, expected)), strict=True):
+                            np.testing.assert_array_equal(a, np.stack(b))
+        self.assertGreater(together, 50)
+
+    def test_errors_of_direct_calls(self):
+        import libsoftmax.jax as wrapped
+        jnp = self.jax.numpy
+        x = jnp.zeros((2, 3))
+        for call in (self.jax.jit(wrapped.cross_entropy), wrapped.cross_entropy):
+            with self.assertRaisesRegex(Exception, "cross_entropy: target: .*7"):
+                self.jax.block_until_ready(call(x, jnp.asarray([0, 7])))
+        np.testing.assert_allclose(wrapped.softmax(x), 1 / 3, rtol=1e-6)
+
+    def test_direct_calls_of_many_threads(self):
+        import libsoftmax.jax as wrapped
+        xs = [self.jax.numpy.linspace(-i, i, 3000).reshape(30, 100) for i in range(32)]
+        step = self.jax.jit(lambda x: (wrapped.softmax(x), wrapped.logsumexp(x)))
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for x, (y, s) in zip(xs, pool.map(step, xs)):
+                np.testing.assert_array_equal(y, libsoftmax.softmax(np.asarray(x)))
+                np.testing.assert_array_equal(s, libsoftmax.logsumexp(np.asarray(x)))
+
+    def test_programs_that_are_kept(self):
+        """In another process that compiled nothing, out of JAX's cache, settings are the same."""
+        program = """if True:
+            import jax, sys
+            jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+            jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+            import libsoftmax.jax as wrapped
+            heat = [2.0, 0.5] if sys.argv[2] == "one" else [0.5]
+            x = jax.numpy.asarray([1.0, 2.0, 4.0])
+            for t in heat:
+                y = jax.jit(lambda x: wrapped.softmax(x, temperature=t))(x)
+            print(y.tolist())
+            """
+        with tempfile.TemporaryDirectory() as folder:
+            found = [
+                subprocess.run(
+                    [sys.executable, "-B", "-c", program, folder, word], text=True, capture_output=True
+                )
+                for word in ("one", "two")
+            ]
+            self.assertTrue(os.listdir(folder))
+        self.assertEqual(found[0].stdout, found[1].stdout, found)
+        expected = libsoftmax.softmax(np.float32([1, 2, 4]), temperature=0.5)
+        np.testing.assert_array_equal(np.float32(json.loads(found[0].stdout)), expected)
+
+    def test_attention(self):
+        """Every function, under jit: gradients against differences; and vmap."""
+        import libsoftmax.jax as wrapped
+        from jax.test_util import check_grads
+        random = np.random.default_rng(0).standard_normal
+        q, k, v = random((2, 4, 3, 2)), random((2, 2, 5, 2)), random((2, 2, 5, 3))
+        qkv = {"q": q, "k": k, "v": v}
+        for name, given, settings in (
+            ("attention", qkv, {"causal": True}),
+            ("attention", qkv, {"weights": "sparsemax"}),
+            ("attention", qkv, {"weights": "softmax_n", "params": {"n": 0.5}, "return_lse": True}),
+            ("attention", {**qkv, "bias": random((3, 5)), "slopes": random(4)}, {}),
+            ("attention_parallax", {**qkv, "r": random((2, 4, 3, 2))}, {}),
+            ("attention_local_linear", qkv, {}),
+            ("attention_additive", {**qkv, "u": random((2, 4, 2))}, {}),
+            ("attention_tropical", qkv, {}),
+            ("rope", {"x": random((2, 2, 3, 4))}, {}),
+        ):
+            def function(*arrays):
+                return getattr(wrapped, name)(**dict(zip(given, arrays)), **settings)
+            with self.subTest(name, **settings):
+                check_grads(
+                    self.jax.jit(function), list(given.values()), 1, modes=["rev"], atol=1e-4, rtol=1e-4
+                )
+        batch = np.stack([q, -q])
+        both = self.jax.vmap(lambda q: wrapped.attention(q, k, v))(batch)
+        np.testing.assert_array_equal(both, np.stack([libsoftmax.attention(a, k, v) for a in batch]))
+        self.assertEqual(wrapped.attention_tropical(q, k, v, return_winners=True).winners.dtype, "int32")
+        with self.assertRaisesRegex(ValueError, "attention: return_lse: there is no lse"):
+            wrapped.attention(q, k, v, weights="sparsemax", return_lse=True)
+
+    def test_the_page_of_the_documentation(self):
+        page = pathlib.Path(__file__).parent.parent.parent / "docs/jax.md"
+        found = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+        self.assertEqual((found.failed, found.attempted > 10), (0, True))
 
 
 if __name__ == "__main__":

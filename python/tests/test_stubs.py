@@ -1,4 +1,5 @@
-"""The stubs: every def has the arguments, kinds and defaults of its function, and mypy takes them where it is installed."""
+"""The stubs: every def has the arguments, kinds and defaults of its function, and mypy takes them where it is
+installed."""
 import ast
 import importlib.util
 import inspect
@@ -10,6 +11,7 @@ import unittest
 from pathlib import Path
 
 import libsoftmax
+from libsoftmax import _functions
 
 FOLDER = Path(libsoftmax.__file__).parent
 
@@ -24,10 +26,40 @@ y: NDArray[np.float32] = libsoftmax.softmax(x, temperature=0.5, axis=0, out=x)
 m: memoryview = libsoftmax.softmax(array("f", [1, 2]))
 z = libsoftmax.hardmax(x, ties="split", on_empty="nan")
 n: int = libsoftmax.threads(2)
+whole = libsoftmax.softmax(x, None, where=x > 0)
+lse: NDArray[np.float32] = libsoftmax.logsumexp(x, (0, 1), keepdims=True)
+lse, sign = libsoftmax.logsumexp(x, b=[1, -1, 1], return_sign=True)
+listed = libsoftmax.softmax([[1.0, 2.5], [3.0, 4.0]], 0).mean()
+loss: NDArray[np.float32] = libsoftmax.cross_entropy(x, [0, 1]).loss
+dx: NDArray[np.float32] | None = libsoftmax.cross_entropy(x, np.array([0, 1]), return_dx=True).dx
+value, index, *_ = libsoftmax.softmax_topk(x, k=2)
+both: NDArray[np.float32] = value + index
+one: NDArray[np.float32] = libsoftmax.softmax_backward(x, y=x)
+several: tuple[NDArray[np.float32], ...] = libsoftmax.softmax_backward(x, y=x, temperature=2, wanted=("x",))
+q: NDArray[np.float32] = np.zeros((1, 1, 2, 4), np.float32)
+o: NDArray[np.float32] = libsoftmax.attention(q, q, q, causal=True)
+o, sums = libsoftmax.attention(q, q, q, return_lse=True)
+dq, dk = libsoftmax.attention_backward(o, q=q, k=q, v=q, o=o, lse=sums, wanted=("q", "k"))
+dv: NDArray[np.float32] = libsoftmax.attention_backward(o, q=q, k=q, v=q, o=o, lse=sums, wanted="v")
+kept: NDArray[np.float32] = libsoftmax.attention_select(q[0], 2).kept
+seed = np.random.default_rng(0)
+token: NDArray[np.float32] = libsoftmax.sample(x, 1, top_p=0.9, bias={5: -1.0}, dry=(0.8, [1, 2]), seed=seed)
+told = libsoftmax.sample(x, steps=[("top_k", 3), ("repetition", 1.2, [4])], return_status=True).status
+sampler = libsoftmax.Sampler(top_k=3, repetition=1.1)
+sampler.feed([1, 2])
+again: NDArray[np.float32] = sampler(x)
 """
 
-WRONG = ['libsoftmax.softmax()', 'libsoftmax.softmax("text")', 'libsoftmax.softmax(x, axis="last")', 'libsoftmax.softmax(x, heat=1)',
-         'libsoftmax.hardmax(x, ties="third")', 'libsoftmax.masked_softmax(x)']
+WRONG = ['libsoftmax.softmax()', 'libsoftmax.softmax("text")', 'libsoftmax.softmax(x, axis="last")',
+         'libsoftmax.softmax(x, heat=1)',
+         'libsoftmax.hardmax(x, ties="third")', 'libsoftmax.masked_softmax(x)', 'libsoftmax.softmax(x, 0.5)',
+         'libsoftmax.softmax(x, dim=0)',
+         'libsoftmax.softmax(["a"])', 'libsoftmax.cross_entropy(x, [0, 1]).gradient',
+         'libsoftmax.cross_entropy(x, [0, 1]).dx.sum()',
+         'libsoftmax.softmax_backward(x, y=x, wanted=("x",)).sum()', 'libsoftmax.attention(q, q, q).lse',
+         'libsoftmax.attention(q, q, q, return_lse=True).m',
+         'libsoftmax.sample(x, 0.8)', 'libsoftmax.sample(x, topk=3)', 'libsoftmax.sample(x).log',
+         'libsoftmax.Sampler(heat=1)']
 
 
 def definitions(name):
@@ -43,36 +75,78 @@ def definitions(name):
 def described(function):
     found = []
     for p in inspect.signature(function).parameters.values():
-        default = None if p.default is p.empty else "..." if p.default in (float("inf"), -float("inf")) else repr(p.default)
+        infinite = p.default in (float("inf"), -float("inf"))
+        default = None if p.default is p.empty else "..." if infinite else repr(p.default)
         found.append((p.name, "named" if p.kind is p.KEYWORD_ONLY else "positional", default))
     return found
 
 
+def variants(name):
+    """name -> the arguments of each of its defs."""
+    found = {}
+    for function, arguments in definitions(name):
+        found.setdefault(function, []).append(arguments)
+    return found
+
+
 class Stubs(unittest.TestCase):
+    def agree(self, variants, expected, name):
+        """Each def has the arguments of the function and their defaults, but for what its result depends on;
+        one has all the defaults."""
+        for arguments in variants:
+            self.assertEqual([a[:2] for a in arguments], [a[:2] for a in expected], name)
+            for (argument, _, default), (*_, wanted) in zip(arguments, expected):
+                if default is not None or not (argument == "wanted" or argument.startswith("return_")):
+                    self.assertEqual(default, wanted, "%s: %s" % (name, argument))
+        self.assertIn(expected, variants, name)
+
     def test_package(self):
-        found = {}
-        for name, arguments in definitions("__init__.pyi"):
-            found.setdefault(name, []).append(arguments)
+        found = variants("__init__.pyi")
         functions = {n for n in libsoftmax.__all__ if inspect.isfunction(getattr(libsoftmax, n))}
         self.assertEqual(set(found), functions)
-        for name, variants in found.items():
+        for name, some in found.items():
             if name not in ("threads", "infer"):
-                for arguments in variants:
-                    self.assertEqual(arguments, described(getattr(libsoftmax, name)), name)
+                self.agree(some, described(getattr(libsoftmax, name)), name)
 
     def test_frameworks(self):
-        for framework in ("torch", "jax"):
-            found = dict(definitions(framework + ".pyi"))
-            self.assertEqual(set(found), {op.name for op in libsoftmax.OPERATORS.values() if op.backward})
-            for name, arguments in found.items():
-                expected = [a for a in described(getattr(libsoftmax, name)) if a[0] != "out"]
-                self.assertEqual(arguments, expected)
+        for framework, file in (("torch", "torch/__init__.pyi"), ("jax", "jax.pyi")):
+            found = variants(file)
+            attention = {n for n in libsoftmax.__all__
+                         if n.startswith(("attention", "rope")) and n + "_backward" in libsoftmax.__all__}
+            operators = {op.name for op in libsoftmax.OPERATORS.values() if op.backward}
+            self.assertEqual(set(found), operators | attention)
+            for name, some in found.items():
+                op = libsoftmax.OPERATORS.get(name)
+                others = (*_functions.masks(op), *_functions.weights(op)) if op else ()
+                left_out = {"out", *(a.name for a in others)}
+                expected = [a for a in described(getattr(libsoftmax, name)) if a[0] not in left_out]
+                if framework == "torch" and name in operators:
+                    expected = [("reduction", kind, "'mean'") if n == "reduction" else (n, kind, default)
+                                for n, kind, default in expected]
+                    expected.append(("dtype", "named", "None"))
+                    if any(p.dx for p in op.outputs):
+                        expected.append(("donate_logits", "named", "False"))
+                self.agree(some, expected, name)
 
-    @unittest.skipUnless(importlib.util.find_spec("mypy") and "site-packages" in str(FOLDER), "needs mypy, and the package installed")
+    def test_results_are_typed(self):
+        """No result is anything at all, and neither is a part of one."""
+        for name in ("__init__.pyi", "torch/__init__.pyi", "jax.pyi"):
+            for node in ast.parse((FOLDER / name).read_text()).body:
+                parts = [node.returns] if isinstance(node, ast.FunctionDef) else []
+                bases = [ast.unparse(base) for base in getattr(node, "bases", [])]
+                if "NamedTuple" in bases:
+                    parts = [part.annotation for part in node.body]
+                for part in parts:
+                    self.assertNotIn("Any", [n.id for n in ast.walk(part) if isinstance(n, ast.Name)],
+                                     node.name)
+
+    @unittest.skipUnless(importlib.util.find_spec("mypy") and "site-packages" in str(FOLDER),
+                         "needs mypy, and the package installed")
     def test_mypy(self):
         """It finds fault with the wrong lines only."""
         with tempfile.TemporaryDirectory() as folder:
-            p = subprocess.run([sys.executable, "-m", "mypy", "--strict", "-c", PROGRAM + "\n".join(WRONG)], capture_output=True, text=True,
+            p = subprocess.run([sys.executable, "-m", "mypy", "--strict", "-c", PROGRAM + "\n".join(WRONG)],
+                               capture_output=True, text=True,
                                cwd=folder)
         first = PROGRAM.count("\n") + 1
         found = {int(n) for n in re.findall(r"<string>:(\d+): error", p.stdout)}

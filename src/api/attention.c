@@ -1,272 +1,11 @@
-/* api/attention.c - the entry points of the attention room: options and tensors are checked here, then handed to the driver (attention_run.c). */
-#include "attention.h"
-#include <math.h>
-#include <string.h>
+/* api/attention.c - attention and its gradient: the checks, then the driver. */
+#include "base/enter.h"
+#include "driver/attention.h"
 
-smx_status smx_attention_init(smx_attention_options *options) {
-  if (!options) return smx_fail(SMX_ERR_NULL, "smx_attention_init: options is NULL");
-  *options = (smx_attention_options){.size = sizeof *options, .query_start = SMX_ATTENTION_END, .window_left = -1, .window_right = -1};
-  return SMX_OK;
-}
-
-enum { DROPOUT_KEYS = 1 << 28 }; /* that a block of random numbers can tell apart */
-
-#define LABEL(port) ((smx_label){j->name, "", port})
-
-/* ---- options ---- */
-
-static smx_status check_number(const attention_job *j, const char *name, double value, double least) {
-  if (value >= least && value <= 0x1p127) return SMX_OK;
-  return smx_fail(SMX_ERR_PARAM, "%s: %s is %g, not a finite number of at least %g", j->name, name, value, least);
-}
-static smx_status check_whole(const attention_job *j, const char *name, int64_t value, int64_t least) {
-  if (value >= least && value < INT64_MAX / 4) return SMX_OK;
-  return smx_fail(SMX_ERR_PARAM, "%s: %s is %lld, not at least %lld", j->name, name, (long long)value, (long long)least);
-}
-
-smx_status attention_check_options(attention_job *j, const smx_attention_options *o) {
-  if (o->size != sizeof *o) return smx_fail(SMX_ERR_STRUCT, "%s: options.size is %zu, not %zu", j->name, o->size, sizeof *o);
-  if ((int)o->weights < 0 || o->weights >= SMX_ATTENTION_KINDS)
-    return smx_fail(SMX_ERR_PARAM, "%s: options.weights is %d, not 0..%d", j->name, (int)o->weights, SMX_ATTENTION_KINDS - 1);
-  smx_status status = check_number(j, "options.scale", o->scale, -0x1p127);
-  if (status == SMX_OK) status = check_number(j, "options.softcap", o->softcap, 0);
-  if (status == SMX_OK) status = check_whole(j, "options.query_start", o->query_start, -1);
-  if (status == SMX_OK) status = check_whole(j, "options.window_left", o->window_left, -1);
-  if (status == SMX_OK) status = check_whole(j, "options.window_right", o->window_right, -1);
-  if (status == SMX_OK) status = check_whole(j, "options.key_start", o->key_start, 0);
-  if (status == SMX_OK && o->key_start % ATTN_SPLIT)
-    status = smx_fail(SMX_ERR_PARAM, "%s: options.key_start is %lld, not a multiple of %d", j->name, (long long)o->key_start, ATTN_SPLIT);
-  const attn_facts *facts = attention_table + o->weights;
-  for (int i = 0; i < SMX_ATTENTION_PARAMS && status == SMX_OK; i++) {
-    double value = o->param[i], min = facts->param[i].min, max = facts->param[i].max;
-    if (!(value >= min && value <= max) || (facts->param[i].whole && value != floor(value)))
-      status = smx_fail(SMX_ERR_PARAM, "%s: options.param[%d] is %g, not %s%g to %g", j->name, i, value,
-                        facts->param[i].whole ? "a whole number from " : "", min, max);
-  }
-  if (status == SMX_OK && !(o->dropout >= 0 && o->dropout < 1))
-    status = smx_fail(SMX_ERR_PARAM, "%s: options.dropout is %g, not from 0 to below 1", j->name, o->dropout);
-  if (status == SMX_OK && o->sinks && !facts->sinks)
-    status = smx_fail(SMX_ERR_PARAM, "%s: sinks is not possible with these weights", j->name);
-  j->call = (attn_call){.scale = o->scale,
-                        .softcap = o->softcap,
-                        .causal = o->causal != 0,
-                        .left = o->window_left,
-                        .right = o->window_right,
-                        .weights = (int)o->weights,
-                        .dropout = o->dropout,
-                        .seed = o->seed,
-                        .on_empty = smx_context_on_empty(j->ctx),
-                        .on_inf = smx_context_on_inf(j->ctx)};
-  memcpy(j->call.param, o->param, sizeof o->param);
-  j->query_start = o->query_start;
-  j->key_start = o->key_start;
-  j->stream = o->stream;
-  return status;
-}
-
-/* ---- tensors ---- */
-
-static smx_status check_kind(const attention_job *j, const char *port, const smx_view *v, attention_elements kind) {
-  static const char *const wanted[] = {"f16, bf16, f32 or f64", "bool or u8", "i32 or i64", "i32", "a float, i32 or i64"};
-  bool good = kind == FLOATS    ? smx_is_float(v->dtype)
-              : kind == MASKS   ? smx_is_mask(v->dtype)
-              : kind == WHOLES  ? smx_is_whole(v->dtype)
-              : kind == NUMBERS ? smx_is_float(v->dtype) || smx_is_whole(v->dtype)
-                                : smx_same_dtype(v->dtype, SMX_I32);
-  return good ? SMX_OK : smx_fail(SMX_ERR_DTYPE, "%s: %s: dtype is %s, not %s", j->name, port, smx_dtype_name(v->dtype), wanted[kind]);
-}
-
-smx_status attention_tensor(const attention_job *j, const char *port, const smx_tensor *t, attention_elements kind, int32_t ndim,
-                            const int64_t *shape, smx_view *v) {
-  smx_status status = smx_view_of(LABEL(port), t, true, v);
-  if (status == SMX_OK) status = check_kind(j, port, v, kind);
-  if (status != SMX_OK) return status;
-  if (v->ndim != ndim) return smx_fail(SMX_ERR_SHAPE, "%s: %s: ndim is %d, not %d", j->name, port, (int)v->ndim, (int)ndim);
-  for (int32_t d = 0; d < ndim; d++)
-    if (shape[d] >= 0 && v->shape[d] != shape[d])
-      return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[%d] is %lld, not %lld", j->name, port, (int)d, (long long)v->shape[d],
-                      (long long)shape[d]);
-  return SMX_OK;
-}
-
-smx_status attention_broadcast(const attention_job *j, const char *port, const smx_tensor *t, attention_elements kind, int32_t ndim,
-                               const int64_t *shape, smx_view *v) {
-  if (!t) return SMX_OK;
-  smx_status status = smx_view_of(LABEL(port), t, true, v);
-  if (status == SMX_OK) status = check_kind(j, port, v, kind);
-  return status == SMX_OK ? smx_view_broadcast(LABEL(port), v, ndim, shape) : status;
-}
-
-/* Offsets of packed sequences: 0 = o[0] <= ... <= o[B] = length. */
-static smx_status check_offsets(attention_job *j, const char *port, const smx_tensor *t, int64_t length, smx_view *v) {
-  smx_status status = attention_tensor(j, port, t, WHOLES, 1, (int64_t[]){-1}, v);
-  if (status != SMX_OK) return status;
-  int64_t before = 0, count = v->shape[0];
-  if (count < 1) return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[0] is 0, not at least 1", j->name, port);
-  if (j->batch >= 0 && count != j->batch + 1)
-    return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[0] is %lld, not %lld", j->name, port, (long long)count, (long long)j->batch + 1);
-  for (int64_t i = 0; i < count; i++) {
-    int64_t at = attention_int(v, i);
-    if (at < before || at > length || (i == 0 && at != 0) || (i == count - 1 && at != length))
-      return smx_fail(SMX_ERR_SHAPE, "%s: %s: number %lld is %lld, not %lld..%lld", j->name, port, (long long)i, (long long)at,
-                      (long long)(i == count - 1 ? length : before), (long long)(i == 0 ? 0 : length));
-    before = at;
-  }
-  j->batch = count - 1;
-  return SMX_OK;
-}
-
-static smx_status check_lengths(attention_job *j, const smx_tensor *t, int64_t most) {
-  smx_status status = attention_tensor(j, "lengths", t, WHOLES, 1, &j->batch, &j->lengths);
-  for (int64_t b = 0; status == SMX_OK && b < j->batch; b++) {
-    int64_t n = attention_int(&j->lengths, b);
-    if (n < 0 || n > most)
-      return smx_fail(SMX_ERR_SHAPE, "%s: lengths: number %lld is %lld, not 0..%lld", j->name, (long long)b, (long long)n, (long long)most);
-  }
-  return status;
-}
-
-static smx_status check_pages(attention_job *j, const smx_attention_options *o) {
-  if (!o->lengths) return smx_fail(SMX_ERR_NULL, "%s: lengths is NULL: a paged cache needs it", j->name);
-  if (o->key_offsets) return smx_fail(SMX_ERR_PARAM, "%s: key_offsets is not possible with block_table", j->name);
-  smx_status status = attention_tensor(j, "block_table", o->block_table, PAGES, 2, (int64_t[]){j->batch, -1}, &j->block_table);
-  if (status != SMX_OK) return status;
-  j->page_size = j->k.shape[2];
-  if (!smx_multiply(j->block_table.shape[1], j->page_size, &j->lk) || j->lk > INT64_MAX / 16)
-    return smx_fail(SMX_ERR_SHAPE, "%s: block_table: shape[1] is %lld, too many pages", j->name, (long long)j->block_table.shape[1]);
-  status = check_lengths(j, o->lengths, j->lk);
-  for (int64_t b = 0; status == SMX_OK && b < j->batch; b++)
-    for (int64_t p = 0; p * j->page_size < attention_int(&j->lengths, b); p++) {
-      const smx_view *t = &j->block_table;
-      int32_t page = *(const int32_t *)(const void *)(t->data + (b * t->strides[0] + p * t->strides[1]) * 4);
-      if (page < 0 || page >= j->k.shape[0])
-        return smx_fail(SMX_ERR_SHAPE, "%s: block_table: page %lld of sequence %lld is %d, not 0..%lld", j->name, (long long)p,
-                        (long long)b, (int)page, (long long)j->k.shape[0] - 1);
-    }
-  return status;
-}
-
-static smx_status check_head(const attention_job *j, const char *port, const smx_view *v) {
-  int64_t n = v->shape[3];
-  if (n >= 1 && n <= ATTN_MAX_HEAD) return SMX_OK;
-  return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[3] is %lld, not 1..%d", j->name, port, (long long)n, ATTN_MAX_HEAD);
-}
-
-/* q, k and v, and how sequences lie in them. */
-static smx_status check_inputs(attention_job *j, const smx_attention_options *o, const smx_tensor *q, const smx_tensor *k,
-                               const smx_tensor *v) {
-  int64_t any[4] = {-1, -1, -1, -1};
-  const char *q_name = j->q_name ? j->q_name : "q", *k_name = j->k_name ? j->k_name : "k";
-  smx_status status = attention_tensor(j, q_name, q, FLOATS, 4, any, &j->q);
-  if (status == SMX_OK) status = attention_tensor(j, k_name, k, FLOATS, 4, (int64_t[]){-1, -1, -1, j->q.shape[3]}, &j->k);
-  if (status == SMX_OK)
-    status = attention_tensor(j, "v", v, FLOATS, 4, (int64_t[]){j->k.shape[0], j->k.shape[1], j->k.shape[2], -1}, &j->v);
-  if (status == SMX_OK) status = check_head(j, q_name, &j->q);
-  if (status == SMX_OK) status = check_head(j, "v", &j->v);
-  if (status != SMX_OK) return status;
-  j->heads = j->q.shape[1], j->kv_heads = j->k.shape[1], j->lq = j->q.shape[2], j->lk = j->k.shape[2];
-  if (j->kv_heads ? j->heads % j->kv_heads : j->heads)
-    return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[1] is %lld, not a multiple of the %lld heads of %s", j->name, q_name, (long long)j->heads,
-                    (long long)j->kv_heads, k_name);
-  j->batch = o->query_offsets || o->key_offsets ? -1 : j->q.shape[0];
-  int64_t one[2] = {o->query_offsets ? 1 : j->q.shape[0], o->key_offsets ? 1 : j->k.shape[0]};
-  if (j->q.shape[0] != one[0] || j->k.shape[0] != one[1])
-    return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[0] is %lld, not 1 as with offsets", j->name, j->q.shape[0] != one[0] ? q_name : k_name,
-                    (long long)(j->q.shape[0] != one[0] ? j->q.shape[0] : j->k.shape[0]));
-  if (o->query_offsets) status = check_offsets(j, "query_offsets", o->query_offsets, j->lq, &j->query_offsets);
-  if (status == SMX_OK && o->key_offsets) status = check_offsets(j, "key_offsets", o->key_offsets, j->lk, &j->key_offsets);
-  if (status != SMX_OK) return status;
-  if (!o->query_offsets && j->q.shape[0] != j->batch)
-    return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[0] is %lld, not %lld", j->name, q_name, (long long)j->q.shape[0], (long long)j->batch);
-  if (!o->key_offsets && !o->block_table && j->k.shape[0] != j->batch)
-    return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[0] is %lld, not %lld", j->name, k_name, (long long)j->k.shape[0], (long long)j->batch);
-  if (o->block_table) return check_pages(j, o);
-  if (!o->lengths) return SMX_OK;
-  if (o->key_offsets) return smx_fail(SMX_ERR_PARAM, "%s: lengths is not possible with key_offsets", j->name);
-  return check_lengths(j, o->lengths, j->lk);
-}
-
-static smx_status check_optional(attention_job *j, const smx_attention_options *o) {
-  int64_t full[4] = {j->batch, j->heads, j->lq, j->lk};
-  if ((o->mask || o->bias) && (o->query_offsets || o->key_offsets))
-    return smx_fail(SMX_ERR_PARAM, "%s: %s is not possible with offsets", j->name, o->mask ? "mask" : "bias");
-  smx_status status = attention_broadcast(j, "mask", o->mask, MASKS, 4, full, &j->mask);
-  if (status == SMX_OK) status = attention_broadcast(j, "bias", o->bias, FLOATS, 4, full, &j->bias);
-  if (status == SMX_OK) status = attention_broadcast(j, "slopes", o->slopes, FLOATS, 2, full, &j->slopes);
-  if (status == SMX_OK) status = attention_broadcast(j, "sinks", o->sinks, FLOATS, 2, full, &j->sinks);
-  if (status == SMX_OK && o->streams) status = attention_tensor(j, "streams", o->streams, WHOLES, 1, full, &j->streams);
-  if (status == SMX_OK && o->dropout > 0 && j->key_start + j->lk > DROPOUT_KEYS)
-    return smx_fail(SMX_ERR_SHAPE, "%s: options.dropout is %g, for at most %d keys, not %lld", j->name, o->dropout, DROPOUT_KEYS,
-                    (long long)(j->key_start + j->lk));
-  return status;
-}
-
-smx_status attention_check(attention_job *j, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
-                           const smx_tensor *v) {
-  smx_attention_options defaults;
-  if (!options) {
-    smx_attention_init(&defaults);
-    options = &defaults;
-  }
-  smx_status status = attention_check_options(j, options);
-  if (status == SMX_OK) status = check_inputs(j, options, q, k, v);
-  if (status == SMX_OK) status = check_optional(j, options);
-  if (status != SMX_OK) return status;
-  bool wide = smx_same_dtype(j->q.dtype, SMX_F64) || smx_same_dtype(j->k.dtype, SMX_F64) || smx_same_dtype(j->v.dtype, SMX_F64);
-  const smx_isa *isa = smx_isa_current();
-  j->kernels = wide ? isa->f64.attention : isa->f32.attention;
-  j->real_bytes = wide ? 8 : 4;
-  j->call.d = j->q.shape[3];
-  j->call.e = j->v.shape[3];
-  if (j->call.scale == 0) j->call.scale = 1 / sqrt((double)j->call.d);
-  return SMX_OK;
-}
-
-/* ---- outputs ---- */
-
-smx_status attention_apart(const attention_job *j, const char *port, const smx_view *out) {
-  const struct {
-    const char *name;
-    const smx_view *view;
-  } others[] = {{"q", &j->q},
-                {"k", &j->k},
-                {"v", &j->v},
-                {"o", &j->o},
-                {"lse", &j->lse},
-                {"mask", &j->mask},
-                {"bias", &j->bias},
-                {"slopes", &j->slopes},
-                {"sinks", &j->sinks},
-                {"lengths", &j->lengths},
-                {"query_offsets", &j->query_offsets},
-                {"key_offsets", &j->key_offsets},
-                {"block_table", &j->block_table},
-                {"streams", &j->streams},
-                {"states", &j->states},
-                {"w", &j->given},
-                {"d_o", &j->d_o},
-                {"d_lse", &j->d_lse},
-                {"dq", &j->dq},
-                {"dk", &j->dk},
-                {"dv", &j->dv},
-                {"r", &j->r},
-                {"dr", &j->dr},
-                {"u", &j->u}};
-  if (!smx_view_injective(out)) return smx_fail(SMX_ERR_ALIAS, "%s: %s: two of its elements share an address", j->name, port);
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if (others[i].view != out && others[i].view->data && smx_view_overlap(out, others[i].view))
-      return smx_fail(SMX_ERR_ALIAS, "%s: %s: overlaps %s", j->name, port, others[i].name);
-  return SMX_OK;
-}
-
-smx_status attention_output(const attention_job *j, const char *port, const smx_tensor *t, int32_t ndim, const int64_t *shape,
-                            smx_view *v) {
-  smx_status status = attention_tensor(j, port, t, FLOATS, ndim, shape, v);
-  return status == SMX_OK ? attention_apart(j, port, v) : status;
-}
-
-smx_status smx_attention(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q, const smx_tensor *k,
-                         const smx_tensor *v, const smx_tensor *o, const smx_tensor *lse) {
+smx_status smx_attention(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q,
+                         const smx_tensor *k, const smx_tensor *v, const smx_tensor *o,
+                         const smx_tensor *lse) {
+  SMX_ENTER(ctx);
   attention_job job = {.name = "smx_attention", .ctx = ctx}, *j = &job;
   smx_status status = attention_check(j, options, q, k, v);
   if (status != SMX_OK) return status;
@@ -274,6 +13,18 @@ smx_status smx_attention(smx_context *ctx, const smx_attention_options *options,
   status = attention_output(j, "o", o, 4, shape, &j->o);
   if (status == SMX_OK && lse) status = attention_output(j, "lse", lse, 3, shape, &j->lse);
   if (status == SMX_OK && lse && j->lse.dtype.bits == 16)
-    status = smx_fail(SMX_ERR_DTYPE, "%s: lse: dtype is %s, not f32 or f64", j->name, smx_dtype_name(j->lse.dtype));
+    status = smx_fail(SMX_ERR_DTYPE, "%s: lse: dtype is %s, not f32 or f64", j->name,
+                      smx_dtype_name(j->lse.dtype));
   return status == SMX_OK ? attention_run(j) : status;
+}
+
+smx_status smx_attention_backward(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q,
+                                  const smx_tensor *k, const smx_tensor *v, const smx_tensor *o,
+                                  const smx_tensor *lse, const smx_tensor *d_o, const smx_tensor *d_lse,
+                                  const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv) {
+  SMX_ENTER(ctx);
+  attention_job job = {.name = "smx_attention_backward", .ctx = ctx}, *j = &job;
+  smx_status status = attention_check_gradient(j, options, q, k, v, o, lse, d_o, d_lse);
+  if (status == SMX_OK) status = attention_check_gradients(j, dq, dk, dv);
+  return status == SMX_OK ? attention_run_gradients(j) : status;
 }

@@ -1,9 +1,12 @@
 /* api/introspect.c - operators as data: listing, finding, and the parameters of a call. */
-#include "verbs.h"
+#include "base/enter.h"
+#include "driver/internal.h"
+#include "attention/attention.h"
 #include "loss/loss.h"
 #include "matrix/matrix.h"
 #include "row/row.h"
 #include "sample/sample.h"
+#include <fenv.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +40,28 @@ const smx_op *smx_op_find(const char *name) {
   return NULL;
 }
 
+/* ---- kinds of attention weights and of steps ---- */
+
+size_t smx_attention_kind_count(void) { return SMX_ATTENTION_KINDS; }
+const smx_attention_kind *smx_attention_kind_at(size_t i) {
+  return i < SMX_ATTENTION_KINDS ? attention_table + i : NULL;
+}
+const smx_attention_kind *smx_attention_kind_find(const char *name) {
+  for (size_t i = 0; name && i < SMX_ATTENTION_KINDS; i++)
+    if (!strcmp(attention_table[i].name, name)) return attention_table + i;
+  return NULL;
+}
+
+size_t smx_step_count(void) { return SMX_STEP_KINDS; }
+const smx_step_info *smx_step_at(size_t i) { return i < SMX_STEP_KINDS ? step_table + i : NULL; }
+const smx_step_info *smx_step_find(const char *name) {
+  for (size_t i = 0; name && i < SMX_STEP_KINDS; i++)
+    if (!strcmp(step_table[i].name, name)) return step_table + i;
+  return NULL;
+}
+
+/* ---- parameters ---- */
+
 bool smx_op_place(const smx_op *op, int *room, size_t *index) {
   for (*room = 0; *room < ROOMS; ++*room) {
     uintptr_t offset = (uintptr_t)op - (uintptr_t)rooms[*room].table;
@@ -54,7 +79,7 @@ smx_status smx_params_init(const smx_op *op, smx_params *params) {
   return SMX_OK;
 }
 
-static const char *why_not(const smx_param *p, double v) {
+const char *smx_param_why_not(const smx_param *p, double v) {
   if (isnan(v)) return "is not a number";
   if (v < p->min || v > p->max || (v == p->min && (p->flags & SMX_PARAM_OPEN_MIN))) return "is out of range";
   if ((p->flags & SMX_PARAM_NONZERO) && v == 0) return "must not be 0";
@@ -64,22 +89,25 @@ static const char *why_not(const smx_param *p, double v) {
 }
 
 smx_status smx_param_check(const smx_op *op, const smx_param *p, double v) {
-  const char *why = why_not(p, v);
+  const char *why = smx_param_why_not(p, v);
   if (!why) return SMX_OK;
-  return smx_fail(SMX_ERR_PARAM, "%s: %s: %g %s: %s%g to %g", op->name, p->name, v, why, p->flags & SMX_PARAM_OPEN_MIN ? "above " : "",
-                  p->min, p->max);
+  return smx_fail(SMX_ERR_PARAM, "%s: %s: %g %s: %s%g to %g", op->name, p->name, v, why,
+                  p->flags & SMX_PARAM_OPEN_MIN ? "above " : "", p->min, p->max);
 }
 
 static smx_status find_param(const smx_op *op, const smx_params *params, const char *name, int32_t *at) {
-  if (!op || !params || !name) return smx_fail(SMX_ERR_NULL, "smx_params_set: %s is NULL", !op ? "op" : !params ? "params" : "name");
+  if (!op || !params || !name)
+    return smx_fail(SMX_ERR_NULL, "smx_params_set: %s is NULL", !op ? "op" : !params ? "params" : "name");
   if (params->size != sizeof *params)
-    return smx_fail(SMX_ERR_STRUCT, "%s: params.size is %zu, not %zu", op->name, params->size, sizeof *params);
+    return smx_fail(SMX_ERR_STRUCT, "%s: params.size is %zu, not %zu", op->name, params->size,
+                    sizeof *params);
   for (*at = 0; *at < op->param_count; ++*at)
     if (!strcmp(op->params[*at].name, name)) return SMX_OK;
   return smx_fail(SMX_ERR_PARAM, "%s: no parameter named %s", op->name, name);
 }
 
 smx_status smx_params_set(const smx_op *op, smx_params *params, const char *name, double value) {
+  SMX_ENTER(NULL);
   int32_t i;
   smx_status status = find_param(op, params, name, &i);
   if (status == SMX_OK) status = smx_param_check(op, op->params + i, value);
@@ -88,6 +116,7 @@ smx_status smx_params_set(const smx_op *op, smx_params *params, const char *name
 }
 
 smx_status smx_params_parse(const smx_op *op, smx_params *params, const char *name, const char *text) {
+  SMX_ENTER(NULL);
   int32_t i;
   smx_status status = find_param(op, params, name, &i);
   if (status != SMX_OK) return status;
@@ -95,8 +124,12 @@ smx_status smx_params_parse(const smx_op *op, smx_params *params, const char *na
   for (int32_t c = 0; op->params[i].choices && op->params[i].choices[c]; c++)
     if (!strcmp(text, op->params[i].choices[c])) return smx_params_set(op, params, name, c);
   char *end;
+  const int round = fegetround(); /* libc's strtod looks at a control word of its own, that of the x87 */
+  fesetround(FE_TONEAREST);
   double value = strtod(text, &end);
+  fesetround(round);
   if (end == text || *end)
-    return smx_fail(SMX_ERR_PARAM, "%s: %s: '%s' is not a number%s", op->name, name, text, op->params[i].choices ? " or a choice" : "");
+    return smx_fail(SMX_ERR_PARAM, "%s: %s: '%s' is not a number%s", op->name, name, text,
+                    op->params[i].choices ? " or a choice" : "");
   return smx_params_set(op, params, name, value);
 }

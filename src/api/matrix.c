@@ -1,5 +1,5 @@
 /* api/matrix.c - the operators on matrices behind the verbs that run every operator: ports and parameters become arguments of their functions. */
-#include "matrix.h"
+#include "driver/view.h"
 #include "matrix/matrix.h"
 
 /* An output of one value: f goes there as a double until the function is done. Nothing is written when it is refused. */
@@ -34,23 +34,33 @@ static smx_status run_objective(const char *name, const matrix_call *c, objectiv
 }
 
 static smx_status logsumexp_value(const matrix_call *c, const smx_tensor *v, double *f) {
-  return smx_logsumexp_objective(c->ctx, c->param[0], c->in[0], c->in[1], c->in[2], v, f, c->out[1], c->out[2], c->out[3], c->out[4]);
+  return smx_logsumexp_objective(c->ctx, c->param[0], c->in[0], c->in[1], c->in[2], v, f, c->out[1],
+                                 c->out[2], c->out[3], c->out[4]);
 }
 static smx_status regression_value(const matrix_call *c, const smx_tensor *v, double *f) {
   return smx_softmax_regression(c->ctx, c->in[0], c->in[1], c->in[2], v, f, c->out[1], c->out[2]);
 }
 
-static smx_status sinkhorn(const matrix_call *c) { return smx_sinkhorn(c->ctx, (int32_t)c->param[0], c->in[0], c->out[0]); }
+static smx_status sinkhorn(const matrix_call *c) {
+  return smx_sinkhorn(c->ctx, (int32_t)c->param[0], c->in[0], c->out[0]);
+}
 static smx_status sinkhorn_backward(const matrix_call *c) {
-  if (c->param[1] == 0) return smx_sinkhorn_backward(c->ctx, (int32_t)c->param[0], c->in[0], c->dout[0], c->din[0]);
+  if (c->param[1] == 0)
+    return smx_sinkhorn_backward(c->ctx, (int32_t)c->param[0], c->in[0], c->dout[0], c->din[0]);
   return smx_sinkhorn_implicit(c->ctx, c->out[0], c->dout[0], c->din[0]);
 }
-static smx_status orthostochastic(const matrix_call *c) { return smx_orthostochastic(c->ctx, c->in[0], c->out[0]); }
+static smx_status orthostochastic(const matrix_call *c) {
+  return smx_orthostochastic(c->ctx, c->in[0], c->out[0]);
+}
 static smx_status orthostochastic_backward(const matrix_call *c) {
   return smx_orthostochastic_backward(c->ctx, c->in[0], c->dout[0], c->din[0]);
 }
-static smx_status logsumexp_objective(const matrix_call *c) { return run_objective("logsumexp_objective", c, logsumexp_value); }
-static smx_status softmax_regression(const matrix_call *c) { return run_objective("softmax_regression", c, regression_value); }
+static smx_status logsumexp_objective(const matrix_call *c) {
+  return run_objective("logsumexp_objective", c, logsumexp_value);
+}
+static smx_status softmax_regression(const matrix_call *c) {
+  return run_objective("softmax_regression", c, regression_value);
+}
 
 /* Several rows that belong together: their functions would take many such matrices, operators take one. */
 static smx_status one_matrix(const char *name, const matrix_call *c) {

@@ -1,93 +1,180 @@
 /* api/sample.c - smx_sample: takes the rows to the chain of the instruction set. */
+#include "base/enter.h"
 #include "sample.h"
 #include "cpu/cpu.h"
-#include "cpu/fpenv.h"
-#include <stdatomic.h>
+#include <math.h>
+#include <string.h>
 
 typedef struct sampling {
   smx_context *ctx;
-  const smx_sample_options *options;
+  smx_sample_options options;
   const smx_step *steps; /* as prepared */
-  void (*chain)(chain_row *row);
+  void (*sampler)(sampler_row *row);
   size_t n, bytes;
   const char *logits;
   int64_t *index;
   void *log_p;
   int64_t rows, rows_a_task;
-  _Atomic bool no_memory;
+  smx_scratch scratch;
 } sampling;
 
-/* For each element of a row; and once, so that the room is not too small for a row of one. */
-static size_t scratch_bytes(const sampling *w) { return 3 * w->bytes + sizeof(double); }
-enum { SCRATCH_MORE = sizeof(double) };
+/* What a row takes in scratch: 8 (n + 1) bytes, three or four rows of n elements, the last for a
+ * masked one, and its draws. */
+enum { ALIGNED = 64, ROWS_OF_SCRATCH = 4 };
+static size_t place_bytes(size_t n, size_t bytes) { return smx_whole_lines((n + 1) * bytes); }
+static size_t row_scratch(size_t n, size_t bytes) {
+  size_t most;
+  if (__builtin_mul_overflow(n, (size_t)64, &most) || most > PTRDIFF_MAX - 4096) return 0;
+  return place_bytes(n, sizeof(double)) + ROWS_OF_SCRATCH * place_bytes(n, bytes);
+}
+size_t smx_sample_scratch(const smx_context *ctx, size_t n, int32_t is_f64) {
+  const size_t one = row_scratch(n, is_f64 ? sizeof(double) : sizeof(float));
+  size_t all;
+  return __builtin_mul_overflow(one, (size_t)smx_context_threads(ctx), &all) || all > PTRDIFF_MAX ? 0 : all;
+}
+
+/* The row, or a copy without what its mask removes. */
+static const void *masked_row(const sampling *w, int64_t r, char *copy) {
+  const smx_sample_options *o = &w->options;
+  const char *x = w->logits + (size_t)r * o->row_stride * w->bytes;
+  if (!o->masks) return x;
+  const uint32_t *mask = o->masks + (size_t)r * o->mask_stride;
+  memcpy(copy, x, w->n * w->bytes);
+  for (size_t i = 0; i < w->n; i++) {
+    if (mask[i / 32] >> (i % 32) & 1) continue;
+    if (w->bytes == 4) ((float *)(void *)copy)[i] = -(float)INFINITY;
+    else ((double *)(void *)copy)[i] = -(double)INFINITY;
+  }
+  return copy;
+}
+
+/* The draws of a row from which there was nothing to draw. */
+static void put_none(const sampling *w, const sampler_row *row) {
+  for (size_t j = 0; j < row->draws; j++) {
+    row->indices[j] = row->index;
+    if (row->logs && w->bytes == 4) ((float *)row->logs)[j] = (float)row->log;
+    if (row->logs && w->bytes == 8) ((double *)row->logs)[j] = row->log;
+  }
+}
 
 static bool sample_row(const sampling *w, int64_t r, char *scratch, bool spread) {
-  const smx_sample_options *o = w->options;
-  chain_row row = {.n = w->n,
-                   .x = w->n ? w->logits + (size_t)r * w->n * w->bytes : NULL,
-                   .steps = w->steps,
-                   .step_count = o->step_count,
-                   .draw = o->draw,
-                   .spread = spread};
+  const smx_sample_options *o = &w->options;
+  const size_t place = place_bytes(w->n, w->bytes), first = (size_t)r * o->draws;
+  char *rows = scratch + place_bytes(w->n, sizeof(double));
+  sampler_row row = {.n = w->n,
+                     .steps = w->steps,
+                     .step_count = o->step_count,
+                     .draw = o->draw,
+                     .draws = o->draws,
+                     .spread = spread};
   row.room = scratch;
-  for (size_t i = 0; i < 3; i++) row.scratch[i] = scratch + (w->n + 1) * sizeof(double) + i * w->n * w->bytes;
+  for (size_t i = 0; i < 3; i++) row.scratch[i] = rows + i * place;
+  row.x = w->n ? masked_row(w, r, rows + 3 * place) : NULL;
   row.seed = o->seeds ? o->seeds[r] : o->seed;
   row.stream = o->streams ? o->streams[r] : o->stream + (uint64_t)r;
-  w->chain(&row);
-  w->index[r] = row.index;
+  row.indices = w->index + first;
+  row.logs = w->log_p ? (char *)w->log_p + first * w->bytes : NULL;
+  if (o->processed) row.processed = (char *)o->processed + (size_t)r * w->n * w->bytes;
+  w->sampler(&row);
+  if (row.status != SMX_ROW_OK) put_none(w, &row);
   if (o->status) o->status[r] = row.status;
-  if (w->log_p && w->bytes == 4) ((float *)w->log_p)[r] = (float)row.log;
-  if (w->log_p && w->bytes == 8) ((double *)w->log_p)[r] = row.log;
   return row.spread;
 }
 
 static void sample_rows(void *arg, int64_t task) {
   sampling *w = arg;
   int64_t r = task * w->rows_a_task, end = r + w->rows_a_task < w->rows ? r + w->rows_a_task : w->rows;
-  char *scratch = smx_alloc(w->ctx, w->n * scratch_bytes(w) + SCRATCH_MORE);
-  if (!scratch) {
-    atomic_store(&w->no_memory, true);
-    return;
-  }
-  smx_fpenv env = smx_fpenv_enter();
+  const size_t bytes = row_scratch(w->n, w->bytes);
+  char *given = w->options.scratch,
+       *scratch = given ? given + (size_t)task * bytes : smx_scratch_take(&w->scratch);
   for (bool spread = false; r < end; r++) spread = sample_row(w, r, scratch, spread);
-  smx_fpenv_leave(env);
-  smx_free(w->ctx, scratch);
+  if (!given) smx_scratch_give(&w->scratch, scratch);
 }
 
-static smx_status sample(sampling *w, size_t rows) {
-  static const smx_sample_options defaults = {.size = sizeof defaults};
-  const smx_sample_options *o = w->options ? w->options : &defaults;
-  size_t total;
-  if (o->size != sizeof *o) return smx_fail(SMX_ERR_STRUCT, "smx_sample: options.size is %zu, not %zu", o->size, sizeof *o);
-  if (__builtin_mul_overflow(rows, w->n, &total) || __builtin_mul_overflow(total, scratch_bytes(w), &total) || total > PTRDIFF_MAX)
+/* ---- arguments ---- */
+
+/* The options, of a caller who may know fewer, with their defaults. */
+static smx_status take_options(sampling *w, const smx_sample_options *o) {
+  const size_t before = offsetof(smx_sample_options, draws), words = w->n / 32 + (w->n % 32 != 0);
+  w->options = (smx_sample_options){.size = sizeof *o};
+  if (o && o->size != sizeof *o && o->size != before)
+    return smx_fail(SMX_ERR_STRUCT, "smx_sample: options.size is %zu, not %zu", o->size, sizeof *o);
+  if (o) memcpy(&w->options, o, o->size);
+  smx_sample_options *own = &w->options;
+  if (!own->draws) own->draws = 1;
+  if (!own->row_stride) own->row_stride = w->n;
+  if (!own->mask_stride) own->mask_stride = words;
+  if (own->row_stride < w->n)
+    return smx_fail(SMX_ERR_SHAPE, "smx_sample: row_stride is %zu, less than n = %zu", own->row_stride, w->n);
+  if (own->mask_stride < words)
+    return smx_fail(SMX_ERR_SHAPE, "smx_sample: mask_stride is %zu, less than %zu", own->mask_stride, words);
+  if (own->scratch && (uintptr_t)own->scratch % ALIGNED)
+    return smx_fail(SMX_ERR_PARAM, "smx_sample: scratch is not aligned to %d bytes", ALIGNED);
+  const size_t needed = smx_sample_scratch(w->ctx, w->n, w->bytes == 8);
+  if (own->scratch && own->scratch_bytes < needed)
+    return smx_fail(SMX_ERR_PARAM, "smx_sample: scratch_bytes is %zu, less than %zu", own->scratch_bytes,
+                    needed);
+  return SMX_OK;
+}
+
+static smx_status check_arguments(const sampling *w, size_t rows) {
+  const smx_sample_options *o = &w->options;
+  size_t total, drawn;
+  if (__builtin_mul_overflow(rows, o->row_stride, &total) ||
+      __builtin_mul_overflow(total, w->bytes, &total) || total > PTRDIFF_MAX || !row_scratch(w->n, w->bytes))
     return smx_fail(SMX_ERR_SHAPE, "smx_sample: rows * n = %zu * %zu overflows", rows, w->n);
+  if (__builtin_mul_overflow(rows, o->draws, &drawn) || drawn > PTRDIFF_MAX / sizeof(int64_t))
+    return smx_fail(SMX_ERR_SHAPE, "smx_sample: rows * draws = %zu * %zu overflows", rows, o->draws);
   if (o->step_count && !o->steps) return smx_fail(SMX_ERR_NULL, "smx_sample: steps is NULL");
-  if ((total && !w->logits) || (rows && !w->index)) return smx_fail(SMX_ERR_NULL, "smx_sample: %s is NULL", w->index ? "logits" : "index");
-  if ((int)o->draw < 0 || o->draw > SMX_DRAW_GREEDY) return smx_fail(SMX_ERR_PARAM, "smx_sample: draw is %d", (int)o->draw);
-  smx_status status = smx_steps_check(o->steps, o->step_count, w->n);
-  if (status != SMX_OK) return status;
-  smx_step *steps = smx_steps_prepare(w->ctx, o->steps, o->step_count);
-  if (!steps) return smx_fail(SMX_ERR_NOMEM, "smx_sample: no memory for %zu steps", o->step_count);
-  w->steps = steps;
-  w->options = o;
-  const int32_t threads = smx_context_threads(w->ctx);
-  w->rows = (int64_t)rows;
-  w->rows_a_task = threads == 1 ? w->rows : w->rows / (4 * (int64_t)threads) + 1;
-  smx_parallel(w->ctx, w->rows ? (w->rows - 1) / w->rows_a_task + 1 : 0, sample_rows, w);
-  smx_free(w->ctx, steps);
-  return atomic_load(&w->no_memory) ? smx_fail(SMX_ERR_NOMEM, "smx_sample: no memory for a few rows of %zu", w->n) : SMX_OK;
+  if ((rows && w->n && !w->logits) || (rows && !w->index))
+    return smx_fail(SMX_ERR_NULL, "smx_sample: %s is NULL", w->index ? "logits" : "index");
+  if ((int)o->draw < 0 || o->draw > SMX_DRAW_GREEDY)
+    return smx_fail(SMX_ERR_PARAM, "smx_sample: draw is %d", (int)o->draw);
+  const char *from = w->logits, *to = o->processed;
+  const size_t written = rows * w->n * w->bytes;
+  if (to && from && written && to < from + total && from < to + written &&
+      !(to == from && o->row_stride == w->n))
+    return smx_fail(SMX_ERR_ALIAS, "smx_sample: processed overlaps logits");
+  return smx_steps_check(o->steps, o->step_count, w->n);
 }
 
-smx_status smx_sample_f32(smx_context *ctx, const smx_sample_options *options, size_t rows, size_t n, const float *logits, int64_t *index,
-                          float *log_p) {
-  sampling w = {.ctx = ctx, .options = options, .chain = smx_isa_current()->f32.chain, .n = n, .bytes = sizeof *logits};
-  w.logits = (const char *)logits, w.index = index, w.log_p = log_p;
-  return sample(&w, rows);
+static smx_status sample(sampling *w, const smx_sample_options *options, size_t rows) {
+  smx_status status = take_options(w, options);
+  if (status == SMX_OK) status = check_arguments(w, rows);
+  if (status != SMX_OK) return status;
+  const smx_sample_options *o = &w->options;
+  const bool need = smx_steps_need(o->steps, o->step_count);
+  smx_step *steps = need ? smx_steps_prepare(w->ctx, o->steps, o->step_count) : NULL;
+  if (need && !steps) return smx_fail(SMX_ERR_NOMEM, "smx_sample: no memory for %zu steps", o->step_count);
+  w->steps = steps ? steps : o->steps;
+  const int64_t threads = smx_context_threads(w->ctx);
+  const int64_t tasks = threads == 1 ? 1 : o->scratch ? threads : 4 * threads;
+  w->rows = (int64_t)rows;
+  w->rows_a_task = tasks == 1 ? w->rows : w->rows / tasks + 1;
+  const int64_t all = w->rows ? (w->rows - 1) / w->rows_a_task + 1 : 0;
+  if (o->scratch) {
+    smx_parallel(w->ctx, all, sample_rows, w);
+  } else if (smx_scratch_open(&w->scratch, w->ctx, 0, row_scratch(w->n, w->bytes), all)) {
+    smx_parallel(w->ctx, all, sample_rows, w);
+    smx_scratch_close(&w->scratch);
+  } else {
+    status = smx_fail(SMX_ERR_NOMEM, "smx_sample: no memory for a few rows of %zu", w->n);
+  }
+  smx_free(w->ctx, steps);
+  return status;
 }
-smx_status smx_sample_f64(smx_context *ctx, const smx_sample_options *options, size_t rows, size_t n, const double *logits, int64_t *index,
-                          double *log_p) {
-  sampling w = {.ctx = ctx, .options = options, .chain = smx_isa_current()->f64.chain, .n = n, .bytes = sizeof *logits};
+
+smx_status smx_sample_f32(smx_context *ctx, const smx_sample_options *options, size_t rows, size_t n,
+                          const float *logits, int64_t *index, float *log_p) {
+  SMX_ENTER(ctx);
+  sampling w = {.ctx = ctx, .sampler = smx_isa_current()->f32.sampler, .n = n, .bytes = sizeof *logits};
   w.logits = (const char *)logits, w.index = index, w.log_p = log_p;
-  return sample(&w, rows);
+  return sample(&w, options, rows);
+}
+smx_status smx_sample_f64(smx_context *ctx, const smx_sample_options *options, size_t rows, size_t n,
+                          const double *logits, int64_t *index, double *log_p) {
+  SMX_ENTER(ctx);
+  sampling w = {.ctx = ctx, .sampler = smx_isa_current()->f64.sampler, .n = n, .bytes = sizeof *logits};
+  w.logits = (const char *)logits, w.index = index, w.log_p = log_p;
+  return sample(&w, options, rows);
 }

@@ -5,6 +5,9 @@
 
 smx_status smx_steps_check(const smx_step *steps, size_t count, size_t n);
 
+/* Whether some step has to be worked out first. */
+bool smx_steps_need(const smx_step *steps, size_t count);
+
 /* Steps for the chains of the rows, in one piece of memory, for smx_free. NULL: no memory. */
 smx_step *smx_steps_prepare(smx_context *ctx, const smx_step *steps, size_t count);
 

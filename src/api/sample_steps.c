@@ -1,69 +1,39 @@
-/* api/sample_steps.c - the steps of smx_sample. What a step does because of the tokens seen so far is the same for every row of a call: it is worked
- * out here, once. See sample.h. */
+/* api/sample_steps.c - the steps of smx_sample. What a step does because of the tokens seen so far
+ * is the same for every row of a call: it is worked out here, once. See sample.h. */
+#include "driver/params.h"
 #include "sample.h"
+#include "sample/sample.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define WHOLE_MOST 9007199254740992.0 /* 2^53 */
-
-/* The numbers of each kind of step: their ranges, which of them are whole, and what it wants besides. */
-enum { WHOLE_A = 1, WHOLE_C = 2, TOKENS = 4, VALUES = 8, TEXT = 16 };
-static const struct range {
-  const char *name;
-  double min[3], max[3];
-  int flags;
-} ranges[] = {
-    [SMX_STEP_TEMPERATURE] = {"temperature", {0, -INFINITY, -INFINITY}, {1e30, INFINITY, INFINITY}, 0},
-    [SMX_STEP_TOP_K] = {"top-k", {1, -INFINITY, -INFINITY}, {WHOLE_MOST, INFINITY, INFINITY}, WHOLE_A},
-    [SMX_STEP_TOP_P] = {"top-p", {0, -INFINITY, -INFINITY}, {1, INFINITY, INFINITY}, 0},
-    [SMX_STEP_MIN_P] = {"min-p", {0, -INFINITY, -INFINITY}, {1, INFINITY, INFINITY}, 0},
-    [SMX_STEP_TYPICAL] = {"typical", {0, -INFINITY, -INFINITY}, {1, INFINITY, INFINITY}, 0},
-    [SMX_STEP_EPSILON] = {"epsilon", {0, -INFINITY, -INFINITY}, {1, INFINITY, INFINITY}, 0},
-    [SMX_STEP_ETA] = {"eta", {0, -INFINITY, -INFINITY}, {1, INFINITY, INFINITY}, 0},
-    [SMX_STEP_TOP_N_SIGMA] = {"top-n-sigma", {0, 0, -INFINITY}, {1e30, 1, INFINITY}, 0},
-    [SMX_STEP_SURPRISE] = {"surprise", {-1e30, -INFINITY, -INFINITY}, {1e30, INFINITY, INFINITY}, 0},
-    [SMX_STEP_XTC] = {"xtc", {0, 0x1p-1000, -INFINITY}, {1, 1, INFINITY}, 0},
-    [SMX_STEP_REPETITION] = {"repetition", {0x1p-100, -INFINITY, -INFINITY}, {1e30, INFINITY, INFINITY}, TOKENS},
-    [SMX_STEP_FREQUENCY] = {"frequency", {-1e30, -1e30, -INFINITY}, {1e30, 1e30, INFINITY}, TOKENS},
-    [SMX_STEP_BIAS] = {"bias", {-INFINITY, -INFINITY, -INFINITY}, {INFINITY, INFINITY, INFINITY}, TOKENS | VALUES},
-    [SMX_STEP_BAN] = {"ban", {-INFINITY, -INFINITY, -INFINITY}, {INFINITY, INFINITY, INFINITY}, TOKENS},
-    [SMX_STEP_ALLOW] = {"allow", {-INFINITY, -INFINITY, -INFINITY}, {INFINITY, INFINITY, INFINITY}, TOKENS},
-    [SMX_STEP_DYNAMIC_TEMPERATURE] = {"dynamic temperature", {0, 0, 0}, {1e30, 1e30, 1e30}, 0},
-    [SMX_STEP_QUADRATIC] = {"quadratic", {0, 1, -INFINITY}, {1e30, 100, INFINITY}, 0},
-    [SMX_STEP_TAIL_FREE] = {"tail-free", {0, -INFINITY, -INFINITY}, {1, INFINITY, INFINITY}, 0},
-    [SMX_STEP_TOP_H] = {"top-h", {0, -INFINITY, -INFINITY}, {1, INFINITY, INFINITY}, 0},
-    [SMX_STEP_MIROSTAT] = {"mirostat", {-1e30, -INFINITY, -INFINITY}, {1e30, INFINITY, INFINITY}, 0},
-    [SMX_STEP_NO_REPEAT] = {"no repeat", {1, -INFINITY, -INFINITY}, {WHOLE_MOST, INFINITY, INFINITY}, WHOLE_A | TOKENS | TEXT},
-    [SMX_STEP_DRY] = {"dry", {0, 1, 1}, {1e30, 1e30, WHOLE_MOST}, WHOLE_C | TOKENS | TEXT},
-};
-enum { KINDS = sizeof ranges / sizeof *ranges };
-
-static smx_status check_numbers(size_t i, const struct range *r, const smx_step *s) {
-  const double v[3] = {s->a, s->b, s->c};
-  for (int k = 0; k < 3; k++) {
-    const bool whole = (k == 0 && (r->flags & WHOLE_A)) || (k == 2 && (r->flags & WHOLE_C));
-    if (v[k] >= r->min[k] && v[k] <= r->max[k] && !(whole && v[k] != floor(v[k]))) continue;
-    return smx_fail(SMX_ERR_PARAM, "smx_sample: step %zu, %s: %c is %g, not %g to %g%s", i, r->name, "abc"[k], v[k], r -> min[k],
-                    r -> max[k], whole ? ", whole" : "");
+static smx_status check_numbers(size_t i, const smx_step_info *info, const smx_step *s) {
+  const double v[] = {s->a, s->b, s->c};
+  for (int32_t k = 0; k < info->param_count; k++) {
+    const smx_param *p = info->params + k;
+    if (!smx_param_why_not(p, v[k])) continue;
+    return smx_fail(SMX_ERR_PARAM, "smx_sample: step %zu, %s: %s is %g, not %g to %g%s", i, info->name,
+                    p->name, v[k], p->min, p->max, p->flags & SMX_PARAM_INT ? ", whole" : "");
   }
   return SMX_OK;
 }
 
 static smx_status check_step(size_t i, const smx_step *s, size_t n) {
-  if ((int)s->kind < 0 || (int)s->kind >= KINDS) return smx_fail(SMX_ERR_PARAM, "smx_sample: step %zu: kind is %d", i, (int)s->kind);
-  const struct range *r = ranges + s->kind;
-  smx_status status = check_numbers(i, r, s);
-  if (status != SMX_OK || !(r->flags & TOKENS)) return status;
-  if (s->token_count && !s->tokens) return smx_fail(SMX_ERR_NULL, "smx_sample: step %zu, %s: tokens is NULL", i, r->name);
-  if (s->token_count && (r->flags & VALUES) && !s->values)
-    return smx_fail(SMX_ERR_NULL, "smx_sample: step %zu, %s: values is NULL", i, r->name);
+  const smx_step_info *info = smx_step_at((size_t)s->kind);
+  if (!info) return smx_fail(SMX_ERR_PARAM, "smx_sample: step %zu: kind is %d", i, (int)s->kind);
+  smx_status status = check_numbers(i, info, s);
+  if (status != SMX_OK || !(info->flags & SMX_STEP_HAS_TOKENS)) return status;
+  if (s->token_count && !s->tokens)
+    return smx_fail(SMX_ERR_NULL, "smx_sample: step %zu, %s: tokens is NULL", i, info->name);
+  if (s->token_count && (info->flags & SMX_STEP_HAS_VALUES) && !s->values)
+    return smx_fail(SMX_ERR_NULL, "smx_sample: step %zu, %s: values is NULL", i, info->name);
   for (size_t t = 0; t < s->token_count; t++) {
-    const bool broken = (r->flags & TEXT) && s->tokens[t] == -1;
+    const bool broken = (info->flags & SMX_STEP_HAS_TEXT) && s->tokens[t] == -1;
     if (!broken && (s->tokens[t] < 0 || (uint64_t)s->tokens[t] >= n))
-      return smx_fail(SMX_ERR_PARAM, "smx_sample: step %zu, %s: token %lld is not one of the %zu of a row", i, r->name,
-                      (long long)s->tokens[t], n);
-    if (s->values && s->values[t] != s->values[t]) return smx_fail(SMX_ERR_PARAM, "smx_sample: step %zu, %s: a value is NaN", i, r->name);
+      return smx_fail(SMX_ERR_PARAM, "smx_sample: step %zu, %s: token %lld is not one of the %zu of a row", i,
+                      info->name, (long long)s->tokens[t], n);
+    if (s->values && s->values[t] != s->values[t])
+      return smx_fail(SMX_ERR_PARAM, "smx_sample: step %zu, %s: a value is NaN", i, info->name);
   }
   return SMX_OK;
 }
@@ -88,7 +58,8 @@ static int by_token(const void *a, const void *b) {
   return (u->token > v->token) - (u->token < v->token);
 }
 
-/* Each token once, with its values added up, or the largest of them. Values are whole numbers where the order of equals could matter. */
+/* Each token once, with its values added up, or the largest of them. Values are whole numbers where
+ * the order of equals could matter. */
 static size_t merge(seen *v, size_t n, bool largest) {
   size_t kept = 0;
   if (n) qsort(v, n, sizeof *v, by_token);
@@ -100,7 +71,8 @@ static size_t merge(seen *v, size_t n, bool largest) {
   return kept;
 }
 
-/* back[k]: how many tokens before the last k are those that end the text as well, in their order: the Z-function of the text read backwards. */
+/* back[k]: how many tokens before the last k are those that end the text as well, in their order:
+ * the Z-function of the text read backwards. */
 static void matches(const int64_t *text, size_t n, size_t *back) {
   size_t from = 0, end = 0, whole = 0;
   while (whole < n && text[n - 1 - whole] >= 0) whole++; /* up to the last break */
@@ -115,7 +87,7 @@ static void matches(const int64_t *text, size_t n, size_t *back) {
   if (n) back[0] = 0;
 }
 
-/* b^e, without a library's opinion of it. */
+/* b^e by products alone, so that every C library gives the same bits. */
 static double power(double b, uint64_t e) {
   double y = 1;
   for (; e; e >>= 1, b *= b)
@@ -123,7 +95,8 @@ static double power(double b, uint64_t e) {
   return y;
 }
 
-/* The tokens that would go on with a run of `least` or more that ends the text, each with the length of the longest. */
+/* The tokens that would go on with a run of `least` or more that ends the text, each with the
+ * length of the longest. */
 static size_t continuations(const smx_step *s, double least, size_t *back, seen *v) {
   const size_t n = s->token_count;
   size_t count = 0;
@@ -143,22 +116,37 @@ static size_t collect(smx_step *s, size_t *back, seen *v) {
   if (s->kind == SMX_STEP_DRY) {
     s->kind = SMX_STEP_BIAS;
     size_t count = s->a > 0 ? continuations(s, s->c, back, v) : 0;
-    for (size_t i = 0; i < count; i++) v[i].value = -fmin(s->a * power(s->b, (uint64_t)(v[i].value - s->c)), 1e30);
+    for (size_t i = 0; i < count; i++)
+      v[i].value = -fmin(s->a * power(s->b, (uint64_t)(v[i].value - s->c)), 1e30);
     return count;
   }
   for (size_t i = 0; i < s->token_count; i++) v[i] = (seen){s->tokens[i], s->values ? s->values[i] : 1};
   return merge(v, s->token_count, false);
 }
 
+/* Whether its tokens are worked out here; those of others stay as they are. */
+static bool collects(const smx_step *s) {
+  const bool listed = step_table[s->kind].flags & SMX_STEP_HAS_TOKENS;
+  return listed && s->kind != SMX_STEP_BIAS && s->kind != SMX_STEP_BAN && s->kind != SMX_STEP_ALLOW;
+}
+
+bool smx_steps_need(const smx_step *steps, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (collects(steps + i)) return true;
+  return false;
+}
+
 smx_step *smx_steps_prepare(smx_context *ctx, const smx_step *steps, size_t count) {
   size_t tokens = 0, most = 0, bytes;
   for (size_t i = 0; i < count; i++) {
-    if (!(ranges[steps[i].kind].flags & TOKENS)) continue;
+    if (!(step_table[steps[i].kind].flags & SMX_STEP_HAS_TOKENS)) continue;
     if (__builtin_add_overflow(tokens, steps[i].token_count, &tokens)) return NULL;
     if (steps[i].token_count > most) most = steps[i].token_count;
   }
   const size_t a_token = sizeof(int64_t) + sizeof(double) + sizeof(seen) + sizeof(size_t);
-  if (__builtin_mul_overflow(tokens, a_token, &bytes) || __builtin_add_overflow(bytes, (count + 1) * sizeof *steps, &bytes)) return NULL;
+  if (__builtin_mul_overflow(tokens, a_token, &bytes) ||
+      __builtin_add_overflow(bytes, (count + 1) * sizeof *steps, &bytes))
+    return NULL;
   smx_step *own = smx_alloc(ctx, bytes);
   if (!own) return NULL;
   int64_t *token = (int64_t *)(own + count);
@@ -168,7 +156,7 @@ smx_step *smx_steps_prepare(smx_context *ctx, const smx_step *steps, size_t coun
   for (size_t i = 0; i < count; i++) {
     smx_step *s = own + i;
     *s = steps[i];
-    if (!(ranges[s->kind].flags & TOKENS) || s->kind == SMX_STEP_BIAS || s->kind == SMX_STEP_BAN || s->kind == SMX_STEP_ALLOW) continue;
+    if (!collects(s)) continue;
     const size_t kept = collect(s, back, v);
     for (size_t k = 0; k < kept; k++) token[k] = v[k].token, value[k] = v[k].value;
     s->tokens = token, s->values = value, s->token_count = kept;

@@ -11,12 +11,14 @@ enum {
   ATTN_SPLIT = 1024,
   ATTN_PANEL = 64, /* keys that are scored together; a panel is as wide as the lanes of the normaliser */
   ATTN_PANELS = ATTN_SPLIT / ATTN_PANEL,
-  ATTN_BLOCK = 6,       /* rows that the inner loops hold in registers */
-  ATTN_TILE = 48,       /* rows whose scores of one split lie in scratch memory */
-  ATTN_CHUNK = 1024,    /* rows of a task, at most: they share the packed keys of a split */
-  ATTN_KEYS = 192,      /* keys that meet all rows together for their gradients */
-  ATTN_MAX_HEAD = 512,  /* widths of q, k and of v */
-  ATTN_STATE_HEAD = 16, /* numbers of a stored state before o: whether any key was visible, ref, shift, gain, scalars */
+  ATTN_BLOCK = 6,      /* rows that the inner loops hold in registers */
+  ATTN_TILE = 48,      /* rows whose scores of one split lie in scratch memory */
+  ATTN_CHUNK = 1024,   /* rows of a task, at most: they share the packed keys of a split */
+  ATTN_KEYS = 192,     /* keys that meet all rows together for their gradients */
+  ATTN_MAX_HEAD = 512, /* widths of q, k and of v */
+  /* numbers of a stored state before o: whether any key was visible, scale_exp, shift, gain,
+   * scalars */
+  ATTN_STATE_HEAD = 16,
   ATTN_SCALARS = 3,
   ATTN_STATS = 3
 };
@@ -40,9 +42,11 @@ typedef struct attn_head {
   attn_rows mask, bias;    /* columns are keys */
   attn_rows slopes, sinks; /* one value a query head */
   attn_rows d_o, d_lse, dq, dk, dv;
-  attn_rows stats;   /* of the backward engine: ATTN_STATS reals a row, contiguous */
-  attn_rows given;   /* weights that the caller has, instead of q and k; columns are keys */
-  attn_rows scores;  /* out, of the kernel of that name; of the backward engine: gradients of the scores, instead of dq */
+  attn_rows stats; /* of the backward engine: ATTN_STATS reals a row, contiguous */
+  attn_rows given; /* weights that the caller has, instead of q and k; columns are keys */
+  /* out, of the kernel of that name; of the backward engine: gradients of the scores, instead of
+   * dq */
+  attn_rows scores;
   attn_rows winners; /* out, of the tropical engine: the key of each column, i32 */
   attn_rows d_sink;  /* out, of the backward engine: what a row gives to the gradient of its sink, a double */
   const char *table;
@@ -71,22 +75,26 @@ typedef struct attn_task {
   int64_t first, rows;
   int64_t split, splits;
   void *states;
-  int64_t state_rows, state_heads, state_step; /* reals of states from i to i, from g to g, from split to split */
-  int64_t first_empty;                         /* out: first row with no visible key when that is an error, or -1 */
-  bool weights;                                /* the kernel scores writes weights */
-  int64_t columns;                             /* of head.scores: beyond the last key all is hidden */
+  /* reals of states from i to i, from g to g, from split to split */
+  int64_t state_rows, state_heads, state_step;
+  int64_t first_empty; /* out: first row with no visible key when that is an error, or -1 */
+  bool weights;        /* the kernel scores writes weights */
+  int64_t columns;     /* of head.scores: beyond the last key all is hidden */
 } attn_task;
 
 /* Rotary position embedding: in rows of some heads, pairs of columns a, b are turned by an angle each; columns beyond the pairs stay. */
-typedef struct attn_turn {
+typedef struct attn_rotate {
   attn_rows x, y; /* y may lie where x does */
   int64_t rows, heads, columns;
   int64_t pairs, near, far; /* columns from pair to pair, and from a to b */
   bool back;                /* by the negated angles */
   const double *angles;     /* [rows][pairs], shared by the heads */
-  attn_rows other;          /* with back: what had been turned, or data NULL */
-  double *cross;            /* with other: other_a y_b - other_b y_a, the gradients of the angles of one head, [rows][pairs] */
-} attn_turn;
+  const double *cosines; /* the same in place of sines and cosines of angles, which are sines then; or NULL */
+  attn_rows other;       /* with back: what had been turned, or data NULL */
+  /* with other: other_a y_b - other_b y_a, the gradients of the angles of one head,
+   * [rows][pairs] */
+  double *cross;
+} attn_rotate;
 
 /* Additive scores of some rows, z_ij = sum_c u_c tanh(q_ic + k_jc), and their gradients. All in the real type; keys are turned, so that they lie side by
  * side, and filled up to `pitch`, a multiple of ATTN_PANEL. */
@@ -97,15 +105,8 @@ typedef struct attn_additive {
   void *du, *dq, *dk;    /* like u, q and k; du and dk are added to */
 } attn_additive;
 
-/* What can be asked of an operator of the room. */
-typedef struct attn_facts {
-  bool sinks, backward, states;
-  struct {
-    double min, max; /* 0, 0: not used, must be 0 */
-    bool whole;
-  } param[SMX_ATTENTION_PARAMS];
-} attn_facts;
-extern const attn_facts attention_table[SMX_ATTENTION_KINDS];
+/* The facts about each kind of weights, by its number. */
+extern const smx_attention_kind attention_table[SMX_ATTENTION_KINDS];
 
 /* The gradients: prepare for every row of a head first, then queries and keys in any order, or all, which has less to compute. Keys takes keys for
  * rows, at most ATTN_KEYS; all takes all keys of a head and forgets what the task says of its rows. */
@@ -131,12 +132,14 @@ typedef struct attention_additive {
 typedef struct attention_kernels {
   size_t (*scratch)(const attn_call *call, int64_t rows); /* bytes that forward and merge need */
   void (*forward)(attn_task *t, void *scratch);
-  void (*merge)(attn_task *t, void *scratch);  /* folds states of splits 0 .. splits - 1 and writes the rows */
-  void (*scores)(attn_task *t, void *scratch); /* writes scores or weights of every pair of a row and a key instead of o */
+  void (*merge)(attn_task *t, void *scratch); /* folds states of splits 0 .. splits - 1 and writes the rows */
+  /* writes scores or weights of every pair of a row and a key instead of o */
+  void (*scores)(attn_task *t, void *scratch);
   void (*store)(const attn_rows *to, const double *sums, int64_t n,
                 void *scratch); /* rounds a row of sums; room for whole vectors in both */
-  void (*drop)(const attn_call *call, uint64_t stream, int64_t at, int64_t key, int64_t n, void *row); /* n weights of a row, key: of 64 */
-  void (*turn)(const attn_turn *t);
+  /* n weights of a row, key: of 64 */
+  void (*drop)(const attn_call *call, uint64_t stream, int64_t at, int64_t key, int64_t n, void *row);
+  void (*rotate)(const attn_rotate *t);
   void (*frequencies)(double base, int64_t pairs, double *out); /* base^(-t / pairs) */
   const attention_grads *grads;
   const attention_tropical *tropical;

@@ -17,8 +17,10 @@ typedef struct drop_pairs {
 } drop_pairs;
 
 /* The words of DROP_BLOCKS blocks from `first` on, `step` apart. */
-static inline void drop_words(const attn_call *c, uint64_t stream, uint64_t first, uint64_t step, uint32_t words[4][DROP_BLOCKS]) {
-  uint32_t k0 = (uint32_t)c->seed, k1 = (uint32_t)(c->seed >> 32), *x = words[0], *y = words[1], *z = words[2], *w = words[3];
+static inline void drop_words(const attn_call *c, uint64_t stream, uint64_t first, uint64_t step,
+                              uint32_t words[4][DROP_BLOCKS]) {
+  uint32_t k0 = (uint32_t)c->seed, k1 = (uint32_t)(c->seed >> 32), *x = words[0], *y = words[1],
+           *z = words[2], *w = words[3];
   for (int i = 0; i < DROP_BLOCKS; i++) {
     const uint64_t block = first + (uint64_t)i * step;
     x[i] = (uint32_t)block, y[i] = ((uint32_t)(block >> 32) & 0xffffff) | (uint32_t)PURPOSE_DROPOUT << 24;
@@ -39,7 +41,8 @@ static inline void drop_mask(const attn_call *c, const drop_pairs *p, real *keep
   const int own = (int)(p->key & 3), each = p->vary ? 1 : 4;
   uint32_t words[4][DROP_BLOCKS];
   for (int64_t i = 0; i < p->n; i += DROP_BLOCKS * each) {
-    const uint64_t at = (uint64_t)(p->at + (p->vary ? i : 0)) << 26, key = (uint64_t)(p->key + (p->vary ? 0 : i)) >> 2;
+    const uint64_t at = (uint64_t)(p->at + (p->vary ? i : 0)) << 26,
+                   key = (uint64_t)(p->key + (p->vary ? 0 : i)) >> 2;
     drop_words(c, p->stream, at + key, p->vary ? 1 << 26 : 1, words);
     for (int x = 0; x < DROP_BLOCKS; x++)
       for (int u = 0; u < each; u++) keep[i + x * each + u] = words[p->vary ? own : u][x] >= least ? gain : 0;

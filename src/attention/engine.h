@@ -7,8 +7,15 @@
 #include "tile.h"
 #include "weights.h"
 
-static inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
-static inline char *cell(const attn_rows *m, int64_t i, int64_t g) { return m->data + i * m->step + g * m->head; }
+#define find_rows SMX_FN(find_rows)
+#define add_panel SMX_FN(add_panel)
+
+static inline int64_t clamp(int64_t x, int64_t low, int64_t high) {
+  return x < low ? low : x > high ? high : x;
+}
+static inline char *cell(const attn_rows *m, int64_t i, int64_t g) {
+  return m->data + i * m->step + g * m->head;
+}
 
 /* ---- panels: rows of a matrix, 64 at a time, packed for scores or row by row for sums ---- */
 
@@ -19,7 +26,7 @@ typedef struct panels {
   int64_t columns, padded; /* padded: filled up to whole vectors */
   int64_t first, end;      /* panel p holds rows first + 64 p and on, below end */
   bool keep;               /* every panel has a place of its own; otherwise all share one */
-  bool raw;                /* rows of halves may stay as they lie */
+  bool raw;                /* rows in half precision may stay as they lie */
   ahead *next;             /* what is fetched meanwhile, or NULL */
   real *packed, *staged, *buffer;
   uint32_t is_packed, is_staged, known, finite; /* bit p */
@@ -39,8 +46,10 @@ static inline int addresses(const panels *s, int p, const char *at[ATTN_PANEL]) 
   for (int64_t x = 0; x < n; x++) {
     int64_t j = first + x;
     int32_t page = 0;
-    if (s->pages) memcpy(&page, s->pages->table + j / s->pages->page_size * s->pages->table_step, sizeof page);
-    at[x] = s->pages ? s->m.data + page * s->page + j % s->pages->page_size * s->m.step : s->m.data + j * s->m.step;
+    if (s->pages)
+      memcpy(&page, s->pages->table + j / s->pages->page_size * s->pages->table_step, sizeof page);
+    at[x] = s->pages ? s->m.data + page * s->page + j % s->pages->page_size * s->m.step
+                     : s->m.data + j * s->m.step;
   }
   return (int)n;
 }
@@ -69,20 +78,7 @@ static inline int panel_as_it_lies(const panels *s, int p, rows_at *rows) {
 }
 
 /* Leaves the rows of panel p in s->rows, padded: as they lie when vectors can be loaded there, else copied. */
-static inline void find_rows(panels *s, int p) {
-  real *out = s->staged + (s->keep ? p : 0) * ATTN_PANEL * s->padded;
-  const char *at[ATTN_PANEL];
-  s->hand = p, s->rows = (rows_at){(const char *)out, s->padded * (int64_t)sizeof *out, REAL_STORE, s->next};
-  if (s->keep && (s->is_staged >> p & 1)) return;
-  if (s->padded == s->columns && (s->raw || s->m.store == REAL_STORE) && panel_as_it_lies(s, p, &s->rows)) return;
-  const int n = addresses(s, p, at);
-  s->is_staged |= 1u << p;
-  for (int x = 0; x < n; x++) {
-    real *to = out + x * s->padded;
-    move_load((row_store)s->m.store, at[x], s->m.stride, (size_t)s->columns, to);
-    for (int64_t i = s->columns; i < s->padded; i++) to[i] = 0;
-  }
-}
+void find_rows(panels *s, int p);
 static inline const rows_at *row_panel(panels *s, int p) {
   if (s->hand != p) find_rows(s, p);
   return &s->rows;
@@ -96,7 +92,9 @@ static inline bool finite_panel(panels *s, int p) {
   vmask good = v_eq(v_set1(0), v_set1(0));
   for (int64_t x = 0; x < n; x++)
     for (int64_t i = 0; i < s->padded; i += LANES)
-      good = m_and(good, v_lt(v_abs(load_as(rows->store, rows->at + x * rows->step + i * store_bytes(rows->store))), v_set1(R_INF)));
+      good = m_and(good,
+                   v_lt(v_abs(load_as(rows->store, rows->at + x * rows->step + i * store_bytes(rows->store))),
+                        v_set1(R_INF)));
   s->known |= 1u << p;
   if (!m_any(m_not(good))) s->finite |= 1u << p;
   return s->finite >> p & 1;
@@ -130,14 +128,16 @@ static inline sight key_sight(const attn_call *c, const attn_head *h, int64_t j)
 
 static inline real head_value(const attn_rows *m, int64_t g) {
   real x;
-  move_load((row_store)m->store, cell(m, 0, g), 1, 1, &x);
+  dtype_load((row_store)m->store, cell(m, 0, g), 1, 1, &x);
   return x;
 }
 
 /* Mask (0 or -inf) or bias of n keys from j on. */
-static inline void load_keys(const attn_head *h, const attn_rows *m, int64_t i, int64_t g, int64_t j, int64_t n, real *out) {
+static inline void load_keys(const attn_head *h, const attn_rows *m, int64_t i, int64_t g, int64_t j,
+                             int64_t n, real *out) {
   if (n > 0)
-    move_load((row_store)m->store, cell(m, i, g) + (j - h->key_start) * m->stride * store_bytes(m->store), m->stride, (size_t)n, out);
+    dtype_load((row_store)m->store, cell(m, i, g) + (j - h->key_start) * m->stride * store_bytes(m->store),
+               m->stride, (size_t)n, out);
 }
 
 static inline int64_t count_keys(const attn_head *h, const attn_row *row) {
@@ -155,7 +155,8 @@ static inline int64_t count_keys(const attn_head *h, const attn_row *row) {
 
 /* Row r of a head, in the order i * groups + g. */
 static inline attn_row open_row(const attn_call *c, const attn_head *h, const weigher *op, int64_t r) {
-  attn_row row = {.i = r / h->groups, .g = r % h->groups, .at = r / h->groups + h->offset, .sink = -(double)R_INF};
+  attn_row row = {
+      .i = r / h->groups, .g = r % h->groups, .at = r / h->groups + h->offset, .sink = -(double)R_INF};
   sight s = row_sight(c, h, row.i);
   row.low = s.low, row.high = s.high;
   if (h->slopes.data) row.slope = head_value(&h->slopes, row.g);
@@ -197,7 +198,8 @@ static inline void dress(const attn_call *c, const attn_head *h, dressing *d) {
       vreal add = v_load(d->bias + u * LANES);
       x = v_select(v_hidden(add), add, v_add(x, add));
     }
-    if (h->slopes.data) x = v_fnma(v_set1(d->slope), v_abs(v_fma(lane, v_set1(d->step), v_set1(d->distance))), x);
+    if (h->slopes.data)
+      x = v_fnma(v_set1(d->slope), v_abs(v_fma(lane, v_set1(d->step), v_set1(d->distance))), x);
     vmask in = m_and(m_not(v_lt(lane, v_set1((real)d->from))), v_lt(lane, v_set1((real)d->to)));
     if (h->mask.data) in = m_and(in, v_eq(v_load(d->keep + u * LANES), v_set1(0)));
     x = v_select(in, x, v_set1(-R_INF));
@@ -208,7 +210,8 @@ static inline void dress(const attn_call *c, const attn_head *h, dressing *d) {
 }
 
 /* Those of a row with the keys from j0 on. */
-static inline void dress_row(const attn_call *c, const attn_head *h, const attn_row *row, int64_t j0, real *z, real *top, real *bend) {
+static inline void dress_row(const attn_call *c, const attn_head *h, const attn_row *row, int64_t j0, real *z,
+                             real *top, real *bend) {
   dressing d = {.z = z, .top = top, .bend = bend, .slope = row->slope, .step = -1};
   d.from = clamp(row->low - j0, 0, ATTN_PANEL), d.to = clamp(row->high - j0, d.from, ATTN_PANEL);
   d.distance = (real)(row->i + h->offset - j0);
@@ -235,10 +238,16 @@ static inline void widen_block(block *b, int64_t low, int64_t high) {
   if (low > b->all_low) b->all_low = low;
   if (high < b->all_high) b->all_high = high;
 }
-static inline bool block_sees(const block *b, int p) { return b->low < (p + 1) * ATTN_PANEL && b->high > p * ATTN_PANEL; }
+static inline bool block_sees(const block *b, int p) {
+  return b->low < (p + 1) * ATTN_PANEL && b->high > p * ATTN_PANEL;
+}
 /* Of panel p, the keys up to the last that some row sees. */
-static inline int block_reach(const block *b, int p) { return (int)clamp(b->high - p * ATTN_PANEL, 0, ATTN_PANEL); }
-static inline bool block_agrees(const block *b, int p) { return b->all_low <= p * ATTN_PANEL && b->all_high >= (p + 1) * ATTN_PANEL; }
+static inline int block_reach(const block *b, int p) {
+  return (int)clamp(b->high - p * ATTN_PANEL, 0, ATTN_PANEL);
+}
+static inline bool block_agrees(const block *b, int p) {
+  return b->all_low <= p * ATTN_PANEL && b->all_high >= (p + 1) * ATTN_PANEL;
+}
 
 /* Which of 64 scores are visible. */
 static inline uint64_t visible_bits(const real *z) {
@@ -253,56 +262,42 @@ static inline rows_at rows_from(const rows_at *rows, int64_t j) {
 }
 
 /* o += weights times rows of panel p of s, for a block. bits: the visible pairs of each row, where a product with weight 0 could do harm. */
-static inline void add_panel(const block *b, panels *s, int p, const real *weights, const uint64_t *bits, real *o, int64_t o_pitch) {
-  int64_t from = clamp(b->low - p * ATTN_PANEL, 0, ATTN_PANEL), to = clamp(b->high - p * ATTN_PANEL, 0, ATTN_PANEL);
-  const real *at = weights + p * ATTN_PANEL;
-  const rows_at *rows = row_panel(s, p);
-  if (!(b->mixed >> p & 1) || (s->finite >> p & 1)) {
-    const rows_at seen = rows_from(rows, from);
-    values_block(b->rows, at + from, &seen, (int)(to - from), o, o_pitch, s->padded);
-    return;
-  }
-  for (int r = 0; r < b->rows; r++)
-    for (uint64_t left = bits[r * ATTN_PANELS + p]; left; left &= left - 1) {
-      int j = __builtin_ctzll(left);
-      const rows_at one = rows_from(rows, j);
-      values_block(1, at + r * PITCH + j, &one, 1, o + r * o_pitch, o_pitch, s->padded);
-    }
-}
+void add_panel(const block *b, panels *s, int p, const real *weights, const uint64_t *bits, real *o,
+               int64_t o_pitch);
 
 /* ---- sums in double, eight columns at a time ---- */
 
-typedef double wide __attribute__((vector_size(64)));
-typedef real narrow __attribute__((vector_size(8 * sizeof(real))));
+typedef double eight __attribute__((vector_size(64)));
+typedef real eight_reals __attribute__((vector_size(8 * sizeof(real))));
 #define EACH_EIGHT(i, n) for (int64_t i = 0; i < (n); i += 8)
 
-SMI wide wide_at(const double *p) {
-  wide y;
+SMI eight eight_at(const double *p) {
+  eight y;
   memcpy(&y, p, sizeof y);
   return y;
 }
-SMI wide widened(const real *p) {
-  narrow x;
+SMI eight widened(const real *p) {
+  eight_reals x;
   memcpy(&x, p, sizeof x);
-  return __builtin_convertvector(x, wide);
+  return __builtin_convertvector(x, eight);
 }
 
 /* sum = sum mine + o its; sum = o; out = sum factor, rounded */
 static inline void fold_sums(double *sum, const real *o, int64_t n, double mine, double its) {
   EACH_EIGHT(i, n) {
-    wide y = wide_at(sum + i) * mine + widened(o + i) * its;
+    eight y = eight_at(sum + i) * mine + widened(o + i) * its;
     memcpy(sum + i, &y, sizeof y);
   }
 }
 static inline void start_sums(double *sum, const real *o, int64_t n) {
   EACH_EIGHT(i, n) {
-    wide y = widened(o + i);
+    eight y = widened(o + i);
     memcpy(sum + i, &y, sizeof y);
   }
 }
 static inline void round_sums(const double *sum, real *out, int64_t n, double factor) {
   EACH_EIGHT(i, n) {
-    narrow x = __builtin_convertvector(wide_at(sum + i) * factor, narrow);
+    eight_reals x = __builtin_convertvector(eight_at(sum + i) * factor, eight_reals);
     memcpy(out + i, &x, sizeof x);
   }
 }
@@ -312,7 +307,7 @@ static inline void store_clean(const attn_rows *m, int64_t i, int64_t g, real *x
   char *to = cell(m, i, g);
   for (int64_t c = 0; c < columns; c += LANES) v_store(x + c, v_clean(v_load(x + c)));
   if (m->store == REAL_STORE && m->stride == 1) memcpy(to, x, (size_t)columns * sizeof *x);
-  else move_store((row_store)m->store, x, (size_t)columns, to, m->stride);
+  else dtype_store((row_store)m->store, x, (size_t)columns, to, m->stride);
 }
 
 #endif

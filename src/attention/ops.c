@@ -13,10 +13,10 @@ typedef struct work {
   const attn_call *c;
   const attn_head *h;
   const weigher *op;
-  int64_t width;     /* columns of all channels of o */
-  int64_t low, high; /* rows of keys and values that some row of the task may see */
-  ahead next;        /* what is read next, where few rows wait for it */
-  bool dressed;      /* scores need more than the scale */
+  int64_t width;      /* columns of all channels of o */
+  int64_t low, high;  /* rows of keys and values that some row of the task may see */
+  ahead next;         /* what is read next, where few rows wait for it */
+  bool has_score_mod; /* scores need more than the scale */
   attn_row *rows;
   double *sums; /* o of each row, width each */
   panels keys, values;
@@ -27,7 +27,8 @@ typedef struct work {
 
 /* Cuts scratch memory into pieces; NULL only measures. */
 static size_t carve(work *w, char *base, const attn_call *c, int64_t rows) {
-  int64_t all = round_up(rows, ATTN_BLOCK), tile = all < ATTN_TILE ? all : ATTN_TILE, kept = rows > ATTN_TILE ? ATTN_PANELS : 1;
+  int64_t all = round_up(rows, ATTN_BLOCK), tile = all < ATTN_TILE ? all : ATTN_TILE,
+          kept = rows > ATTN_TILE ? ATTN_PANELS : 1;
   size_t at = 0;
   w->c = c;
   w->op = SMX_FN(attn_weighers) + c->weights;
@@ -63,7 +64,7 @@ static void open_work(work *w, attn_task *t, void *scratch) {
   const attn_head *h = &t->head;
   *w = (work){.t = t, .h = h};
   carve(w, scratch, t->call, t->rows);
-  w->dressed = w->c->softcap > 0 || h->mask.data || h->bias.data || h->slopes.data || h->given.data;
+  w->has_score_mod = w->c->softcap > 0 || h->mask.data || h->bias.data || h->slopes.data || h->given.data;
   w->keys.m = h->k, w->values.m = h->v;
   w->keys.end = w->values.end = h->lk;
   if (h->table) w->keys.pages = w->values.pages = h, w->keys.page = h->k_page, w->values.page = h->v_page;
@@ -87,18 +88,23 @@ enum { BLOCK_ROWS = STREAMS * ATTN_PANEL, BLOCK_PANELS = STREAMS };
 static void aim(work *w, const panels *s, int64_t first, int64_t n, int streams) {
   const int64_t from = clamp(w->low, first, first + n), end = clamp(w->high, from, first + n);
   const int64_t rows = (end - from + streams - 1) / streams, step = s->m.step;
-  w->next = (ahead){.step = step, .bytes = s->columns * store_bytes(s->m.store), .far = rows * step, .left = rows, .streams = streams};
+  w->next = (ahead){.step = step,
+                    .bytes = s->columns * store_bytes(s->m.store),
+                    .far = rows * step,
+                    .left = rows,
+                    .streams = streams};
   if (rows > 0 && s->m.data && !s->pages && s->m.stride == 1) w->next.at = s->m.data + from * s->m.step;
 }
 
-/* Straight on: keys are read before they are turned over, values are asked for NEAR bytes ahead (Zen 4: half a kilobyte to 4 alike, 8 a tenth slower). */
+/* Straight on: keys are read before they are transposed, values are asked for NEAR bytes ahead (Zen 4: half a kilobyte to 4 alike, 8 a tenth slower). */
 enum { NEAR = 1024 };
 static bool look_near(work *w, const panels *s, int p) {
   const int64_t step = s->m.step, first = s->first + p * ATTN_PANEL;
   const bool keys = s == &w->keys;
   if (step != s->columns * store_bytes(s->m.store)) return false;
   aim(w, s, first + (keys ? PACKED : (NEAR + step - 1) / step), ATTN_PANEL, 1);
-  if (keys && w->next.at) w->next.read = w->next.at, w->next.end = w->next.at + w->next.left * step, w->next.at = NULL;
+  if (keys && w->next.at)
+    w->next.read = w->next.at, w->next.end = w->next.at + w->next.left * step, w->next.at = NULL;
   return true;
 }
 
@@ -144,7 +150,10 @@ static void fold_part(const work *w, attn_row *row, double *sums, const part *p,
   row->gain = 1;
   for (int i = 0; i < ATTN_SCALARS; i++) {
     double a = row->a[i], b = p->a[i];
-    row->a[i] = w->op->scalar[i] == FOLD_SCALED ? a * mine + b * its : w->op->scalar[i] == FOLD_PLAIN ? a + b : a > b ? a : b;
+    row->a[i] = w->op->scalar[i] == FOLD_SCALED  ? a * mine + b * its
+                : w->op->scalar[i] == FOLD_PLAIN ? a + b
+                : a > b                          ? a
+                                                 : b;
   }
   if (o) fold_sums(sums, o, w->width, mine, its);
   for (int64_t i = 0; !o && i < w->width; i++) sums[i] *= mine;
@@ -169,7 +178,7 @@ static void store_values(work *w, const attn_row *row, real lse) {
   const attn_head *h = w->h;
   store_clean(&h->o, row->i, row->g, w->buffer, w->c->e);
   lse = v_first(v_clean(v_set1(lse)));
-  if (h->lse.data) move_store((row_store)h->lse.store, &lse, 1, cell(&h->lse, row->i, row->g), 1);
+  if (h->lse.data) dtype_store((row_store)h->lse.store, &lse, 1, cell(&h->lse, row->i, row->g), 1);
 }
 
 static void store_empty(work *w, attn_row *row, double *sums) {
@@ -195,7 +204,8 @@ static void store_row(work *w, int64_t r) {
   add_sinks(w, row, sums);
   w->op->finish(w->c, row, &f);
   const int64_t n = w->values.padded;
-  for (int64_t i = 0; i < n && w->op->values > 1; i++) sums[i] = sums[i] * f.factor[0] + sums[n + i] * f.factor[1];
+  for (int64_t i = 0; i < n && w->op->values > 1; i++)
+    sums[i] = sums[i] * f.factor[0] + sums[n + i] * f.factor[1];
   round_sums(sums, w->buffer, n, w->op->values > 1 ? 1 : f.factor[0]);
   for (int64_t i = 0; i < n && f.lse != f.lse; i++) w->buffer[i] = r_nan();
   store_values(w, row, (real)f.lse);
@@ -221,31 +231,36 @@ typedef struct key_panel {
 } key_panel;
 
 /* Scores of panel p with the rows of a block, as far as one of them sees it. */
-static real score_keys(const work *w, const block *b, int p, const key_panel *k, const real *scale, real *z, real *top) {
+static real score_keys(const work *w, const block *b, int p, const key_panel *k, const real *scale, real *z,
+                       real *top) {
   const real *q = w->q + b->row * w->c->d;
   if (k->packed) return score_block(b->rows, q, k->packed, block_reach(b, p), w->c->d, scale, z, top);
   return score_rows(b->rows, q, &k->rows, w->c->d, scale, z, top);
 }
 
 static void score_panel(work *w, block *b, int64_t tile_row, int p, const key_panel *k) {
-  real *z = w->z + tile_row * PITCH + p * ATTN_PANEL, *top = w->top + tile_row * LANES, scale[ATTN_BLOCK], unused[ATTN_BLOCK * LANES];
+  real *z = w->z + tile_row * PITCH + p * ATTN_PANEL, *top = w->top + tile_row * LANES, scale[ATTN_BLOCK],
+       unused[ATTN_BLOCK * LANES];
   for (int r = 0; r < ATTN_BLOCK; r++) scale[r] = w->rows[b->row + r].scale;
-  if (!w->dressed && block_agrees(b, p)) {
+  if (!w->has_score_mod && block_agrees(b, p)) {
     if (score_keys(w, b, p, k, scale, z, top) > -R_INF) return;
   } else {
     for (int i = 0; i < ATTN_BLOCK * LANES; i++) unused[i] = 0;
     if (w->h->given.data) load_given(w, b, p, z);
     else score_keys(w, b, p, k, scale, z, unused);
     for (int r = 0; r < b->rows; r++)
-      dress_row(w->c, w->h, w->rows + b->row + r, w->split * ATTN_SPLIT + p * ATTN_PANEL, z + r * PITCH, top + r * LANES, NULL);
+      dress_row(w->c, w->h, w->rows + b->row + r, w->split * ATTN_SPLIT + p * ATTN_PANEL, z + r * PITCH,
+                top + r * LANES, NULL);
   }
   b->mixed |= 1u << p;
   if (finite_panel(&w->values, p)) return;
-  for (int r = 0; r < b->rows; r++) w->visible[(tile_row + r) * ATTN_PANELS + p] = visible_bits(z + r * PITCH);
+  for (int r = 0; r < b->rows; r++)
+    w->visible[(tile_row + r) * ATTN_PANELS + p] = visible_bits(z + r * PITCH);
 }
 
 static void drop_row(const work *w, const attn_row *row, const weighing *one) {
-  const drop_pairs pairs = {w->h->stream + (uint64_t)row->g, row->at, one->first + one->from, one->to - one->from, false};
+  const drop_pairs pairs = {w->h->stream + (uint64_t)row->g, row->at, one->first + one->from,
+                            one->to - one->from, false};
   real keep[ATTN_SPLIT];
   drop_mask(w->c, &pairs, keep);
   drop(keep, pairs.n, one->z + one->from);
@@ -255,7 +270,8 @@ static void drop_row(const work *w, const attn_row *row, const weighing *one) {
 /* Scores to weights for one row, or to its statistic. */
 static void weigh_row(work *w, const block *b, int r, int64_t tile_row, part *p, bool stat) {
   attn_row *row = w->rows + b->row + r;
-  weighing one = {.z = w->z + (tile_row + r) * PITCH, .second = w->second + (w->op->values > 1 ? (tile_row + r) * PITCH : 0)};
+  weighing one = {.z = w->z + (tile_row + r) * PITCH,
+                  .second = w->second + (w->op->values > 1 ? (tile_row + r) * PITCH : 0)};
   one.from = (int)(b->low / ATTN_PANEL * ATTN_PANEL);
   one.to = (int)round_up(b->high, ATTN_PANEL);
   one.gain = 1;
@@ -275,7 +291,7 @@ static void weigh_row(work *w, const block *b, int r, int64_t tile_row, part *p,
   }
   w->op->weigh(w->c, row, &one);
   if (w->c->dropout > 0) drop_row(w, row, &one);
-  *p = (part){.any = true, .unit = {(double)one.ref, (double)one.shift}, .gain = (double)one.gain};
+  *p = (part){.any = true, .unit = {(double)one.scale_exp, (double)one.shift}, .gain = (double)one.gain};
   for (int i = 0; i < ATTN_SCALARS; i++) p->a[i] = (double)one.a[i];
 }
 
@@ -287,14 +303,15 @@ static void keep_part(work *w, int64_t r, const part *p, const real *o) {
     fold_part(w, w->rows + r, w->sums + r * w->width, p, o);
     return;
   }
-  real *state = (real *)t->states + row->i * t->state_rows + row->g * t->state_heads + (w->split - t->split) * t->state_step;
+  real *state = (real *)t->states + row->i * t->state_rows + row->g * t->state_heads +
+                (w->split - t->split) * t->state_step;
   memset(state, 0, ATTN_STATE_HEAD * sizeof *state);
   state[0] = p->any;
   if (!p->any) {
     memset(state + ATTN_STATE_HEAD, 0, (size_t)w->width * sizeof *state);
     return;
   }
-  state[1] = (real)p->unit.ref, state[2] = (real)p->unit.shift, state[3] = (real)p->gain;
+  state[1] = (real)p->unit.scale_exp, state[2] = (real)p->unit.shift, state[3] = (real)p->gain;
   for (int i = 0; i < ATTN_SCALARS; i++) state[4 + i] = (real)p->a[i];
   memcpy(state + ATTN_STATE_HEAD, o, (size_t)w->width * sizeof *state);
 }
@@ -329,7 +346,8 @@ static void score_tile(work *w, tile *t) {
     look_ahead(w, &w->keys, p, &w->values, w->values.first);
     for (int b = 0; b < t->count; b++) {
       if (!block_sees(t->blocks + b, p)) continue;
-      if (!there && !(alone && panel_as_it_lies(&w->keys, p, &k.rows) == ATTN_PANEL)) k.packed = packed_panel(&w->keys, p);
+      if (!there && !(alone && panel_as_it_lies(&w->keys, p, &k.rows) == ATTN_PANEL))
+        k.packed = packed_panel(&w->keys, p);
       there = true;
       score_panel(w, t->blocks + b, b * ATTN_BLOCK, p, &k);
     }
@@ -339,7 +357,8 @@ static void score_tile(work *w, tile *t) {
 static void weigh_tile(work *w, tile *t, bool stat) {
   for (int b = 0; b < t->count; b++) {
     const block *own = t->blocks + b;
-    for (int r = 0; r < own->rows && own->low < own->high; r++) weigh_row(w, own, r, b * ATTN_BLOCK, t->parts + b * ATTN_BLOCK + r, stat);
+    for (int r = 0; r < own->rows && own->low < own->high; r++)
+      weigh_row(w, own, r, b * ATTN_BLOCK, t->parts + b * ATTN_BLOCK + r, stat);
   }
 }
 
@@ -353,7 +372,9 @@ static void sum_tile(work *w, const tile *t) {
       const uint64_t *bits = w->visible + row * ATTN_PANELS;
       real *o = w->o + row * w->width;
       add_panel(t->blocks + b, &w->values, p, w->z + row * PITCH, bits, o, w->width);
-      if (w->op->values > 1) add_panel(t->blocks + b, &w->values, p, w->second + row * PITCH, bits, o + w->values.padded, w->width);
+      if (w->op->values > 1)
+        add_panel(t->blocks + b, &w->values, p, w->second + row * PITCH, bits, o + w->values.padded,
+                  w->width);
     }
   }
 }
@@ -362,7 +383,8 @@ static void sum_tile(work *w, const tile *t) {
 static void write_row(work *w, const tile *t, int64_t r) {
   const block *b = t->blocks + r / ATTN_BLOCK;
   const attn_row *row = w->rows + t->first + r;
-  const int64_t start = w->split * ATTN_SPLIT - w->h->key_start, n = clamp(w->t->columns - start, 0, ATTN_SPLIT);
+  const int64_t start = w->split * ATTN_SPLIT - w->h->key_start,
+                n = clamp(w->t->columns - start, 0, ATTN_SPLIT);
   const int64_t from = b->low / ATTN_PANEL * ATTN_PANEL, to = round_up(b->high, ATTN_PANEL);
   const bool weights = w->t->weights, two = w->op->values > 1;
   real *z = w->z + r * PITCH, *second = w->second + (two ? r * PITCH : 0);
@@ -378,7 +400,8 @@ static void write_row(work *w, const tile *t, int64_t r) {
   const bool bad = f.lse != f.lse || (weights && !row->any && w->c->on_empty == SMX_EMPTY_NAN);
   for (int64_t j = 0; j < n; j++) {
     if (j < from || j >= to) z[j] = weights ? 0 : -R_INF;
-    else if (weights) z[j] = (real)((double)z[j] * (f.factor[0] * its) + (two ? (double)second[j] * (f.factor[1] * its) : 0));
+    else if (weights)
+      z[j] = (real)((double)z[j] * (f.factor[0] * its) + (two ? (double)second[j] * (f.factor[1] * its) : 0));
     if (bad) z[j] = r_nan();
   }
   m.data += start * m.stride * store_bytes(m.store);
@@ -425,7 +448,8 @@ static void merge(attn_task *t, void *scratch) {
   for (int64_t r = 0; r < t->rows; r++) {
     attn_row *row = w.rows + r;
     for (int64_t s = 0; s < t->splits; s++) {
-      const real *state = (const real *)t->states + row->i * t->state_rows + row->g * t->state_heads + s * t->state_step;
+      const real *state =
+          (const real *)t->states + row->i * t->state_rows + row->g * t->state_heads + s * t->state_step;
       part p = {.any = state[0] != 0, .unit = {(double)state[1], (double)state[2]}, .gain = (double)state[3]};
       for (int i = 0; i < ATTN_SCALARS; i++) p.a[i] = (double)state[4 + i];
       fold_part(&w, row, w.sums + r * w.width, &p, state + ATTN_STATE_HEAD);
@@ -465,7 +489,7 @@ static void drop_weights(const attn_call *c, uint64_t stream, int64_t at, int64_
 extern const attention_grads SMX_FN(attention_grads);
 extern const attention_tropical SMX_FN(attention_tropical);
 extern const attention_additive SMX_FN(attention_additive);
-void SMX_FN(attention_turn)(const attn_turn *t);
+void SMX_FN(attention_rotate)(const attn_rotate *t);
 void SMX_FN(attention_frequencies)(double base, int64_t pairs, double *out);
 const attention_kernels SMX_FN(attention_kernels) = {
     .scratch = scratch_bytes,
@@ -474,7 +498,7 @@ const attention_kernels SMX_FN(attention_kernels) = {
     .scores = scores,
     .store = store,
     .drop = drop_weights,
-    .turn = SMX_FN(attention_turn),
+    .rotate = SMX_FN(attention_rotate),
     .frequencies = SMX_FN(attention_frequencies),
     .grads = &SMX_FN(attention_grads),
     .tropical = &SMX_FN(attention_tropical),

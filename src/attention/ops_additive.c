@@ -2,7 +2,7 @@
  *
  *     z_ij = sum_c u_c t,   t = tanh(q_ic + k_jc),   du_c = sum ds_ij t,   dq_ic = sum_j ds_ij u_c (1 - t^2),   dk_jc = sum_i ds_ij u_c (1 - t^2)
  *
- * Vectors run over keys. A score is a chain over c in order; sums over keys are those of the lanes, folded by halves, and rows follow in order. A pair
+ * Vectors run over keys. A score is a chain over c in order; sums over keys are those of the lanes, folded pairwise, and rows follow in order. A pair
  * whose ds is 0, as that of a hidden key, is not read as a number. Compiled once per instruction set and real type. */
 #include "engine.h"
 
@@ -14,7 +14,8 @@ static void forward(const attn_additive *t) {
   for (int64_t i = 0; i < t->rows; i++, q += t->d, z += t->keys)
     for (int64_t j = 0; j < t->keys; j += LANES) {
       vreal sum = v_set1(0);
-      for (int64_t c = 0; c < t->d; c++) sum = v_fma(v_set1(u[c]), v_tanh(v_add(v_set1(q[c]), v_load(k + c * t->pitch + j))), sum);
+      for (int64_t c = 0; c < t->d; c++)
+        sum = v_fma(v_set1(u[c]), v_tanh(v_add(v_set1(q[c]), v_load(k + c * t->pitch + j))), sum);
       if (t->keys - j >= LANES) {
         v_store(z + j, sum);
         continue;

@@ -33,13 +33,18 @@ typedef struct work {
   double *dq_sums; /* gradients of all queries of the head: over the splits before, */
   real *dq;        /* and over this one */
   uint64_t *visible;
-  bool together; /* the second walk has the gradients of queries too; */
-  bool finite;   /* the keys of its tile are numbers that a weight of 0 makes 0 */
-  bool dressed;  /* scores need more than the scale */
+  bool together;      /* the second walk has the gradients of queries too; */
+  bool finite;        /* the keys of its tile are numbers that a weight of 0 makes 0 */
+  bool has_score_mod; /* scores need more than the scale */
 } work;
 
-/* queries: rows whose gradients the second walk has too. */
-static size_t carve(work *w, char *base, const attn_call *c, int64_t rows, int64_t queries) {
+/* Rows of dq: whole panels of each query head. */
+static int64_t dq_rows(const attn_head *h) { return h->groups * round_up(h->lq, ATTN_PANEL); }
+
+/* together: the head whose gradients of queries the second walk has too, or NULL. Its keys are
+ * staged even if it has no queries. */
+static size_t carve(work *w, char *base, const attn_call *c, int64_t rows, const attn_head *together) {
+  const int64_t queries = together ? dq_rows(together) : 0;
   int64_t all = round_up(rows, ATTN_BLOCK), tile = all < ATTN_KEYS ? all : ATTN_KEYS;
   size_t at = 0;
   w->c = c;
@@ -47,7 +52,7 @@ static size_t carve(work *w, char *base, const attn_call *c, int64_t rows, int64
   w->a.columns = w->keys.columns = c->d, w->b.columns = c->e;
   w->a.padded = w->keys.padded = round_up(c->d, LANES), w->b.padded = round_up(c->e, LANES);
   w->a.keep = w->b.keep = w->keys.keep = true;
-  w->together = queries > 0;
+  w->together = together != NULL;
 #define TAKE(field, count) \
   w->field = (void *)(base ? base + at : NULL); \
   at += (size_t)round_up((int64_t)sizeof *w->field * (count), 64);
@@ -67,7 +72,7 @@ static size_t carve(work *w, char *base, const attn_call *c, int64_t rows, int64
   TAKE(o, tile * w->a.padded)
   TAKE(o_b, tile * w->b.padded)
   TAKE(visible, tile * ATTN_PANELS)
-  TAKE(keys.staged, queries ? ATTN_KEYS * w->keys.padded : 0)
+  TAKE(keys.staged, together ? ATTN_KEYS * w->keys.padded : 0)
   TAKE(dq, queries * w->keys.padded)
   TAKE(dq_sums, queries * w->keys.padded)
 #undef TAKE
@@ -75,23 +80,25 @@ static size_t carve(work *w, char *base, const attn_call *c, int64_t rows, int64
   return at;
 }
 
-/* Rows of dq: whole panels of each query head. */
-static int64_t dq_rows(const attn_head *h) { return h->groups * round_up(h->lq, ATTN_PANEL); }
-
 static size_t grad_scratch(const attn_call *c, int64_t rows) {
   work w;
-  return carve(&w, NULL, c, rows, 0);
+  return carve(&w, NULL, c, rows, NULL);
 }
 static size_t all_scratch(const attn_call *c, const attn_head *h) {
   work w;
-  return carve(&w, NULL, c, ATTN_KEYS, dq_rows(h));
+  return carve(&w, NULL, c, ATTN_KEYS, h);
 }
 
-static bool needs_dress(const attn_call *c, const attn_head *h) { return c->softcap > 0 || h->mask.data || h->bias.data || h->slopes.data; }
+static bool needs_dress(const attn_call *c, const attn_head *h) {
+  return c->softcap > 0 || h->mask.data || h->bias.data || h->slopes.data;
+}
 
-static real *stats_of(const attn_head *h, int64_t i, int64_t g) { return (real *)(void *)cell(&h->stats, i, g); }
+static real *stats_of(const attn_head *h, int64_t i, int64_t g) {
+  return (real *)(void *)cell(&h->stats, i, g);
+}
 
-static void store_sums(work *w, const double *sums, int64_t columns, const attn_rows *m, int64_t i, int64_t g) {
+static void store_sums(work *w, const double *sums, int64_t columns, const attn_rows *m, int64_t i,
+                       int64_t g) {
   round_sums(sums, w->buffer, round_up(columns, LANES), 1);
   store_clean(m, i, g, w->buffer, columns);
 }
@@ -113,8 +120,8 @@ static void prepare(attn_task *t, void *scratch) {
     const real *x = row_reals(&h->d_o, cell(&h->d_o, row.i, row.g), t->call->e, a);
     const real *y = row_reals(&h->o, cell(&h->o, row.i, row.g), t->call->e, b);
     for (int64_t i = 0; i < t->call->e; i++) delta += (double)x[i] * (double)y[i];
-    move_load((row_store)h->lse.store, cell(&h->lse, row.i, row.g), 1, 1, &lse);
-    if (h->d_lse.data) move_load((row_store)h->d_lse.store, cell(&h->d_lse, row.i, row.g), 1, 1, &dlse);
+    dtype_load((row_store)h->lse.store, cell(&h->lse, row.i, row.g), 1, 1, &lse);
+    if (h->d_lse.data) dtype_load((row_store)h->d_lse.store, cell(&h->d_lse, row.i, row.g), 1, 1, &dlse);
     real *s = stats_of(h, row.i, row.g);
     s[STAT_LSE] = lse, s[STAT_DELTA] = (real)(delta - (double)dlse), s[STAT_SCALE] = row.scale;
     if (h->d_sink.data) store_sink(h, &row, lse, delta - (double)dlse);
@@ -141,7 +148,8 @@ static void grade(const work *w, int64_t tile_row, const block *b, const real *s
   if (drops) drop(keep, n, g.z);
   if (w->h->scores.data) return; /* those of the scores themselves are wanted */
   for (int j = 0; j < n; j += LANES) {
-    vreal ds = v_load(g.dp + j), scale = vary ? v_load(stats[STAT_SCALE] + from + j) : v_set1(*stats[STAT_SCALE]);
+    vreal ds = v_load(g.dp + j),
+          scale = vary ? v_load(stats[STAT_SCALE] + from + j) : v_set1(*stats[STAT_SCALE]);
     if (w->c->softcap > 0) ds = v_select(v_eq(ds, v_set1(0)), ds, v_mul(ds, v_load(w->bend + at + j)));
     v_store(g.dp + j, v_mul(ds, scale));
   }
@@ -153,7 +161,8 @@ static void mark_mixed(work *w, block *b, int64_t tile_row, int p, bool with_b) 
   if (with_b) finite &= finite_panel(&w->b, p);
   if (w->together) finite &= w->finite;
   for (int r = 0; r < b->rows && !finite; r++)
-    w->visible[(tile_row + r) * ATTN_PANELS + p] = visible_bits(w->z + (tile_row + r) * PITCH + p * ATTN_PANEL);
+    w->visible[(tile_row + r) * ATTN_PANELS + p] =
+        visible_bits(w->z + (tile_row + r) * PITCH + p * ATTN_PANEL);
 }
 
 static const real ones[ATTN_BLOCK] = {1, 1, 1, 1, 1, 1};
@@ -161,8 +170,8 @@ static const real ones[ATTN_BLOCK] = {1, 1, 1, 1, 1, 1};
 /* <do, v> of a block with a panel */
 static void score_grad(const work *w, const block *b, int64_t tile_row, int p, const real *packed) {
   real unused[ATTN_BLOCK * LANES] = {0};
-  score_block(b->rows, w->g + b->row * w->c->e, packed, block_reach(b, p), w->c->e, ones, w->dp + tile_row * PITCH + p * ATTN_PANEL,
-              unused);
+  score_block(b->rows, w->g + b->row * w->c->e, packed, block_reach(b, p), w->c->e, ones,
+              w->dp + tile_row * PITCH + p * ATTN_PANEL, unused);
 }
 
 /* ---- first walk: rows against splits of keys ---- */
@@ -170,11 +179,13 @@ static void score_grad(const work *w, const block *b, int64_t tile_row, int p, c
 static void score_queries(work *w, block *b, int64_t tile_row, int p, int64_t split) {
   real *z = w->z + tile_row * PITCH + p * ATTN_PANEL, scale[ATTN_BLOCK], unused[ATTN_BLOCK * LANES] = {0};
   for (int r = 0; r < ATTN_BLOCK; r++) scale[r] = w->rows[b->row + r].scale;
-  real low = score_block(b->rows, w->q + b->row * w->c->d, packed_panel(&w->a, p), block_reach(b, p), w->c->d, scale, z, unused);
-  bool plain = !w->dressed && low > -R_INF && block_agrees(b, p);
+  real low = score_block(b->rows, w->q + b->row * w->c->d, packed_panel(&w->a, p), block_reach(b, p), w->c->d,
+                         scale, z, unused);
+  bool plain = !w->has_score_mod && low > -R_INF && block_agrees(b, p);
   for (int r = 0; r < b->rows && !plain; r++) {
     real *bend = w->c->softcap > 0 ? w->bend + (tile_row + r) * PITCH + p * ATTN_PANEL : NULL;
-    dress_row(w->c, w->h, w->rows + b->row + r, split * ATTN_SPLIT + p * ATTN_PANEL, z + r * PITCH, NULL, bend);
+    dress_row(w->c, w->h, w->rows + b->row + r, split * ATTN_SPLIT + p * ATTN_PANEL, z + r * PITCH, NULL,
+              bend);
   }
   if (!plain) mark_mixed(w, b, tile_row, p, false);
   score_grad(w, b, tile_row, p, packed_panel(&w->b, p));
@@ -209,8 +220,10 @@ static void query_tile(work *w, int64_t tile, int64_t tile_rows, int64_t split) 
   for (int i = 0; i < count; i++)
     for (int r = 0; r < blocks[i].rows && blocks[i].low < blocks[i].high; r++) {
       const attn_row *row = w->rows + blocks[i].row + r;
-      const real *s = stats_of(w->h, row->i, row->g), *stats[] = {s + STAT_LSE, s + STAT_DELTA, s + STAT_SCALE};
-      const drop_pairs pairs = {.stream = w->h->stream + (uint64_t)row->g, .at = row->at, .key = split * ATTN_SPLIT};
+      const real *s = stats_of(w->h, row->i, row->g),
+                 *stats[] = {s + STAT_LSE, s + STAT_DELTA, s + STAT_SCALE};
+      const drop_pairs pairs = {
+          .stream = w->h->stream + (uint64_t)row->g, .at = row->at, .key = split * ATTN_SPLIT};
       grade(w, i * ATTN_BLOCK + r, blocks + i, stats, pairs);
     }
   if (w->h->scores.data) {
@@ -223,22 +236,25 @@ static void query_tile(work *w, int64_t tile, int64_t tile_rows, int64_t split) 
     for (int i = 0; i < count; i++) {
       int64_t row = i * ATTN_BLOCK;
       if (block_sees(blocks + i, p))
-        add_panel(blocks + i, &w->a, p, w->dp + row * PITCH, w->visible + row * ATTN_PANELS, w->o + row * w->a.padded, w->a.padded);
+        add_panel(blocks + i, &w->a, p, w->dp + row * PITCH, w->visible + row * ATTN_PANELS,
+                  w->o + row * w->a.padded, w->a.padded);
     }
   fold_sums(w->sums + tile * w->a.padded, w->o, tile_rows * w->a.padded, 1, 1);
 }
 
 static void grad_queries(attn_task *t, void *scratch) {
-  work work_ = {.t = t, .h = &t->head, .dressed = needs_dress(t->call, &t->head)}, *w = &work_;
-  carve(w, scratch, t->call, t->rows, 0);
+  work work_ = {.t = t, .h = &t->head, .has_score_mod = needs_dress(t->call, &t->head)}, *w = &work_;
+  carve(w, scratch, t->call, t->rows, NULL);
   w->a.m = t->head.k, w->b.m = t->head.v;
   w->a.end = w->b.end = t->head.lk;
   for (int64_t r = 0; r < round_up(t->rows, ATTN_BLOCK); r++) {
     int64_t at = r / ATTN_BLOCK * ATTN_BLOCK, lane = r % ATTN_BLOCK;
     attn_row *row = w->rows + r;
     *row = r < t->rows ? open_row(t->call, w->h, w->op, t->first + r) : (attn_row){0};
-    pack_row(&w->h->q, r < t->rows ? cell(&w->h->q, row->i, row->g) : NULL, w->c->d, w->q + at * w->c->d + lane, w->buffer);
-    pack_row(&w->h->d_o, r < t->rows ? cell(&w->h->d_o, row->i, row->g) : NULL, w->c->e, w->g + at * w->c->e + lane, w->buffer);
+    pack_row(&w->h->q, r < t->rows ? cell(&w->h->q, row->i, row->g) : NULL, w->c->d,
+             w->q + at * w->c->d + lane, w->buffer);
+    pack_row(&w->h->d_o, r < t->rows ? cell(&w->h->d_o, row->i, row->g) : NULL, w->c->e,
+             w->g + at * w->c->e + lane, w->buffer);
   }
   for (int64_t i = 0; i < t->rows * w->a.padded; i++) w->sums[i] = 0;
   for (int64_t s = t->split; s < t->split + t->splits; s++) {
@@ -260,7 +276,9 @@ typedef struct row_block {
 
 static void load_rows(const attn_rows *m, int64_t g, int64_t i, int64_t count, int64_t key, real *out) {
   int64_t bytes = store_bytes(m->store);
-  if (count > 0) move_load((row_store)m->store, cell(m, i, g) + key * m->stride * bytes, m->step / bytes, (size_t)count, out);
+  if (count > 0)
+    dtype_load((row_store)m->store, cell(m, i, g) + key * m->stride * bytes, m->step / bytes, (size_t)count,
+               out);
 }
 
 /* The scores of one key with a panel of rows. */
@@ -289,7 +307,7 @@ static real scale_key(const row_block *n, int p, real *z) {
 
 static void score_keys(work *w, const row_block *n, block *b, int p) {
   real *z = w->z + b->row * PITCH + p * ATTN_PANEL, unused[ATTN_BLOCK * LANES] = {0};
-  bool plain = !w->dressed && block_agrees(b, p);
+  bool plain = !w->has_score_mod && block_agrees(b, p);
   score_block(b->rows, w->q + b->row * w->c->d, packed_panel(&w->a, p), ATTN_PANEL, w->c->d, ones, z, unused);
   for (int r = 0; r < b->rows; r++) plain &= scale_key(n, p, z + r * PITCH) > -R_INF;
   for (int r = 0; r < b->rows && !plain; r++) {
@@ -311,7 +329,8 @@ static void add_part(work *w, const dq_part *x) {
   const int64_t padded = w->keys.padded;
   const rows_at k = rows_from(row_panel(&w->keys, x->key_panel), x->from);
   const real *ds = w->dp + (x->key_panel * ATTN_PANEL + x->from) * PITCH + x->panel * ATTN_PANEL + x->first;
-  if (x->first + ATTN_BLOCK <= ATTN_PANEL) values_rows(6, REAL_STORE, false, ds, BY_KEYS, &k, x->to - x->from, x->dq, padded, padded);
+  if (x->first + ATTN_BLOCK <= ATTN_PANEL)
+    values_rows(6, REAL_STORE, false, ds, BY_KEYS, &k, x->to - x->from, x->dq, padded, padded);
   else values_rows(4, REAL_STORE, false, ds, BY_KEYS, &k, x->to - x->from, x->dq, padded, padded);
 }
 
@@ -336,10 +355,15 @@ static void add_queries(work *w, const row_block *n, const block *blocks) {
   real *dq = w->dq + (n->g * round_up(h->lq, ATTN_PANEL) + n->first) * w->keys.padded;
   for (int p = 0; p * ATTN_PANEL < w->t->rows; p++)
     for (int64_t r = 0, step; r < n->rows; r += step) {
-      step = clamp(ATTN_PANEL - r % ATTN_PANEL, 0, ATTN_BLOCK); /* rows of one panel: what it does not see is not there */
-      const int64_t first = h->key_start + w->t->first + p * ATTN_PANEL, last = clamp(r + step, 0, n->rows) - 1;
+      /* rows of one panel: what it does not see is not there */
+      step = clamp(ATTN_PANEL - r % ATTN_PANEL, 0, ATTN_BLOCK);
+      const int64_t first = h->key_start + w->t->first + p * ATTN_PANEL,
+                    last = clamp(r + step, 0, n->rows) - 1;
       const int64_t most = clamp(w->t->rows - p * ATTN_PANEL, 0, ATTN_PANEL);
-      dq_part x = {.panel = (int)(r / ATTN_PANEL), .key_panel = p, .first = (int)(r % ATTN_PANEL), .dq = dq + r * w->keys.padded};
+      dq_part x = {.panel = (int)(r / ATTN_PANEL),
+                   .key_panel = p,
+                   .first = (int)(r % ATTN_PANEL),
+                   .dq = dq + r * w->keys.padded};
       x.from = (int)clamp(row_sight(w->c, h, n->first + r).low - first, 0, most);
       x.to = (int)clamp(row_sight(w->c, h, n->first + last).high - first, x.from, most);
       if (w->finite) add_part(w, &x);
@@ -424,8 +448,8 @@ static void walk_rows(work *w) {
 }
 
 static void grad_keys(attn_task *t, void *scratch) {
-  work w = {.t = t, .h = &t->head, .dressed = needs_dress(t->call, &t->head)};
-  carve(&w, scratch, t->call, t->rows, 0);
+  work w = {.t = t, .h = &t->head, .has_score_mod = needs_dress(t->call, &t->head)};
+  carve(&w, scratch, t->call, t->rows, NULL);
   w.a.end = w.b.end = t->head.lq;
   walk_rows(&w);
 }
@@ -441,8 +465,8 @@ static void fold_queries(work *w) {
 static void grad_all(attn_task *t, void *scratch) {
   const attn_head *h = &t->head;
   const int64_t keys = t->rows, padded = round_up(h->lq, ATTN_PANEL);
-  work w = {.t = t, .h = h, .dressed = needs_dress(t->call, h)};
-  carve(&w, scratch, t->call, ATTN_KEYS, dq_rows(h));
+  work w = {.t = t, .h = h, .has_score_mod = needs_dress(t->call, h)};
+  carve(&w, scratch, t->call, ATTN_KEYS, h);
   w.a.end = w.b.end = h->lq;
   w.keys.m = h->k, w.keys.end = h->lk;
   for (int64_t i = 0; i < dq_rows(h) * w.keys.padded; i++) w.dq_sums[i] = w.dq[i] = 0;
@@ -456,9 +480,14 @@ static void grad_all(attn_task *t, void *scratch) {
     if (t->rows == left || t->first + t->rows == keys) fold_queries(&w);
   }
   for (int64_t g = 0; g < h->groups; g++)
-    for (int64_t i = 0; i < h->lq; i++) store_sums(&w, w.dq_sums + (g * padded + i) * w.keys.padded, w.c->d, &h->dq, i, g);
+    for (int64_t i = 0; i < h->lq; i++)
+      store_sums(&w, w.dq_sums + (g * padded + i) * w.keys.padded, w.c->d, &h->dq, i, g);
 }
 
 extern const attention_grads SMX_FN(attention_grads);
-const attention_grads SMX_FN(attention_grads) = {
-    .scratch = grad_scratch, .all_scratch = all_scratch, .prepare = prepare, .queries = grad_queries, .keys = grad_keys, .all = grad_all};
+const attention_grads SMX_FN(attention_grads) = {.scratch = grad_scratch,
+                                                 .all_scratch = all_scratch,
+                                                 .prepare = prepare,
+                                                 .queries = grad_queries,
+                                                 .keys = grad_keys,
+                                                 .all = grad_all};

@@ -9,7 +9,7 @@
 
 enum { ROOM = ATTN_MAX_HEAD + LANES };
 
-void SMX_FN(attention_turn)(const attn_turn *t);
+void SMX_FN(attention_rotate)(const attn_rotate *t);
 void SMX_FN(attention_frequencies)(double base, int64_t pairs, double *out);
 
 /* Every `near`-th column of m, from column `first` on. */
@@ -22,14 +22,17 @@ static attn_rows columns_of(const attn_rows *m, int64_t first, int64_t near) {
 
 /* x from row i of head g, and zeros up to a whole vector. */
 static void load_part(const attn_rows *m, int64_t i, int64_t g, int64_t n, real *x) {
-  move_load((row_store)m->store, cell(m, i, g), m->stride, (size_t)n, x);
+  dtype_load((row_store)m->store, cell(m, i, g), m->stride, (size_t)n, x);
   for (int64_t c = n; c < round_up(n, LANES); c++) x[c] = 0;
 }
 
 /* One row of one head; cross: NULL, or where the gradients of its angles go. */
-static void turn_row(const attn_turn *t, int64_t i, int64_t g, const real *cosine, const real *sine, double *cross) {
-  const attn_rows xa = columns_of(&t->x, 0, t->near), xb = columns_of(&t->x, t->far, t->near), rest = columns_of(&t->x, 2 * t->pairs, 1);
-  const attn_rows ya = columns_of(&t->y, 0, t->near), yb = columns_of(&t->y, t->far, t->near), kept = columns_of(&t->y, 2 * t->pairs, 1);
+static void rotate_row(const attn_rotate *t, int64_t i, int64_t g, const real *cosine, const real *sine,
+                       double *cross) {
+  const attn_rows xa = columns_of(&t->x, 0, t->near), xb = columns_of(&t->x, t->far, t->near),
+                  rest = columns_of(&t->x, 2 * t->pairs, 1);
+  const attn_rows ya = columns_of(&t->y, 0, t->near), yb = columns_of(&t->y, t->far, t->near),
+                  kept = columns_of(&t->y, 2 * t->pairs, 1);
   const int64_t n = t->pairs, more = t->columns - 2 * n;
   real a[ROOM], b[ROOM], left[ROOM];
   load_part(&xa, i, g, n, a), load_part(&xb, i, g, n, b), load_part(&rest, i, g, more, left);
@@ -47,15 +50,17 @@ static void turn_row(const attn_turn *t, int64_t i, int64_t g, const real *cosin
   store_clean(&ya, i, g, a, n), store_clean(&yb, i, g, b, n), store_clean(&kept, i, g, left, more);
 }
 
-void SMX_FN(attention_turn)(const attn_turn *t) {
+void SMX_FN(attention_rotate)(const attn_rotate *t) {
   real cosine[ROOM] = {0}, sine[ROOM] = {0};
   for (int64_t i = 0; i < t->rows; i++) {
     for (int64_t p = 0; p < t->pairs; p++) {
-      double s, c;
-      d_sin_cos(t->angles[i * t->pairs + p], &s, &c);
+      double s = t->angles[i * t->pairs + p], c;
+      if (t->cosines) c = t->cosines[i * t->pairs + p];
+      else d_sin_cos(s, &s, &c);
       cosine[p] = (real)c, sine[p] = (real)(t->back ? -s : s);
     }
-    for (int64_t g = 0; g < t->heads; g++) turn_row(t, i, g, cosine, sine, t->other.data ? t->cross + i * t->pairs : NULL);
+    for (int64_t g = 0; g < t->heads; g++)
+      rotate_row(t, i, g, cosine, sine, t->other.data ? t->cross + i * t->pairs : NULL);
   }
 }
 

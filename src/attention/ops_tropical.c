@@ -64,13 +64,15 @@ static real score_of(const attn_call *c, const real *q, const real *k) {
 static void row_panel_step(work *w, int64_t r, int64_t first, const rows_at *k, const rows_at *v) {
   const attn_head *h = &w->t->head;
   attn_row *row = w->rows + r;
-  const int64_t from = clamp(row->low - first, 0, ATTN_PANEL), to = clamp(row->high - first, from, ATTN_PANEL), e = w->t->call->e;
+  const int64_t from = clamp(row->low - first, 0, ATTN_PANEL),
+                to = clamp(row->high - first, from, ATTN_PANEL), e = w->t->call->e;
   real keep[ATTN_PANEL] = {0}, *best = w->best + r * w->values.padded;
   int32_t *winner = w->winner + r * w->values.padded;
   if (h->mask.data) load_keys(h, &h->mask, row->i, row->g, first + from, to - from, keep + from);
   for (int64_t j = from; j < to; j++) {
     if (keep[j] != 0) continue;
-    const real *key = (const real *)(const void *)(k->at + j * k->step), *value = (const real *)(const void *)(v->at + j * v->step);
+    const real *key = (const real *)(const void *)(k->at + j * k->step),
+               *value = (const real *)(const void *)(v->at + j * v->step);
     const real s = score_of(w->t->call, w->q + r * w->keys.padded, key);
     for (int64_t x = 0; x < e; x++) {
       const real y = s + value[x];
@@ -88,10 +90,12 @@ static void store_row(work *w, int64_t r) {
   const attn_row *row = w->rows + r;
   real *best = w->best + r * w->values.padded;
   const int32_t *winner = w->winner + r * w->values.padded, none = -1;
-  for (int64_t x = 0; x < t->call->e && !row->any; x++) best[x] = t->call->on_empty == SMX_EMPTY_NAN ? r_nan() : 0;
+  for (int64_t x = 0; x < t->call->e && !row->any; x++)
+    best[x] = t->call->on_empty == SMX_EMPTY_NAN ? r_nan() : 0;
   store_clean(&h->o, row->i, row->g, best, t->call->e);
   for (int64_t x = 0; x < t->call->e && h->winners.data; x++)
-    memcpy(cell(&h->winners, row->i, row->g) + x * h->winners.stride * 4, row->any ? winner + x : &none, sizeof none);
+    memcpy(cell(&h->winners, row->i, row->g) + x * h->winners.stride * 4, row->any ? winner + x : &none,
+           sizeof none);
 }
 
 static void forward(attn_task *t, void *scratch) {
@@ -107,7 +111,7 @@ static void forward(attn_task *t, void *scratch) {
     attn_row *row = w->rows + r;
     *row = open_row(t->call, h, SMX_FN(attn_weighers) + SMX_ATTENTION_SOFTMAX, t->first + r);
     real *q = w->q + r * w->keys.padded;
-    move_load((row_store)h->q.store, cell(&h->q, row->i, row->g), h->q.stride, (size_t)t->call->d, q);
+    dtype_load((row_store)h->q.store, cell(&h->q, row->i, row->g), h->q.stride, (size_t)t->call->d, q);
     for (int64_t x = t->call->d; x < w->keys.padded; x++) q[x] = 0;
     memset(w->best + r * w->values.padded, 0, (size_t)w->values.padded * sizeof *w->best);
     if (row->low < row->high && row->low < low) low = row->low;

@@ -1,11 +1,12 @@
 /* attention/ops_weights.c - the operators of the room: from scores to weights, from sums to outputs (weights.h). Formulas and sources stand in
- * softmax.h, beside the names. Compiled once per instruction set and real type. */
+ * table.c. Compiled once per instruction set and real type. */
 #include "weights.h"
 
-/* log(e^shift 2^ref s) */
+/* log(e^shift 2^scale_exp s) */
 static double log_of(attn_unit unit, double s) {
   if (!(s > 0)) return s == 0 ? -(double)R_INF : s;
-  return unit.ref == (double)R_INF ? unit.ref : d_log(s, 0) + unit.ref * ATTN_LN2 + unit.shift;
+  return unit.scale_exp == (double)R_INF ? unit.scale_exp
+                                         : d_log(s, 0) + unit.scale_exp * ATTN_LN2 + unit.shift;
 }
 static double inverse(double s) { return s == 0 ? 0 : 1 / s; }
 
@@ -35,14 +36,14 @@ static void softmax_weigh(const attn_call *c, const attn_row *row, weighing *w) 
   (void)row;
   exp_open(c, w, -R_INF);
   EACH_SCORE(w, u, j) {
-    const vreal e = exp_weight(v_load(w->z + j), w->ref);
+    const vreal e = exp_weight(v_load(w->z + j), w->scale_exp);
     sum[u] = v_add(sum[u], e);
     v_store(w->z + j, e);
   }
   w->a[0] = v_fold(sum);
   /* One key that is all of the sum has weight 1, so that its values come through as they are. */
-  const real top = w->ref == R_INF || w->shift != 0 ? 0 : w->top;
-  if (w->a[0] != v_first(exp_weight(v_set1(top), w->ref))) return;
+  const real top = w->scale_exp == R_INF || w->shift != 0 ? 0 : w->top;
+  if (w->a[0] != v_first(exp_weight(v_set1(top), w->scale_exp))) return;
   w->gain = w->a[0];
   EACH_SCORE(w, u, j) {
     (void)u;
@@ -64,7 +65,9 @@ SMI vreal softmax_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal d
 }
 GRAD(softmax)
 
-static double softmax_n_constant(const attn_call *c) { return c->param[0] > 0 ? d_log(c->param[0], 0) : -(double)R_INF; }
+static double softmax_n_constant(const attn_call *c) {
+  return c->param[0] > 0 ? d_log(c->param[0], 0) : -(double)R_INF;
+}
 static double ssmax_scale(const attn_call *c, const attn_row *row) {
   return row->count > 0 ? c->param[0] * d_log(row->count, 0) + c->param[1] : 1;
 }
@@ -75,9 +78,10 @@ static void credal_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   LANE_SUM(sum);
   (void)row;
   exp_open(c, w, 0);
-  const vreal prior = v_scale(v_set1(w->shift == 0 && w->ref < R_INF ? (real)c->param[0] : 0), v_set1(w->ref < R_INF ? -w->ref : 0));
+  const vreal prior = v_scale(v_set1(w->shift == 0 && w->scale_exp < R_INF ? (real)c->param[0] : 0),
+                              v_set1(w->scale_exp < R_INF ? -w->scale_exp : 0));
   EACH_SCORE(w, u, j) {
-    const vreal z = v_load(w->z + j), y = hide(z, v_add(exp_weight(z, w->ref), prior));
+    const vreal z = v_load(w->z + j), y = hide(z, v_add(exp_weight(z, w->scale_exp), prior));
     sum[u] = v_add(sum[u], y);
     v_store(w->z + j, y);
   }
@@ -93,12 +97,13 @@ GRAD(credal)
 
 /* ---- softpick: t = e^z - 1 against the largest of e^z and 1 ---- */
 
-/* e^z - 1 relative to 2^ref: 2^k (e^r - 1) + (2^k - 1), r what is left of z, so that nothing cancels near 0. */
-SMI vreal expm1_weight(vreal z, real ref, bool one) {
+/* e^z - 1 relative to 2^scale_exp: 2^k (e^r - 1) + (2^k - 1), r what is left of z, so that nothing
+ * cancels near 0. */
+SMI vreal expm1_weight(vreal z, real scale_exp, bool one) {
   vreal k = exp_k(z), r = exp_reduce(z, k), q = v_set1(exp_coefficients[0]);
   for (int i = 1; i < EXP_TERMS - 1; i++) q = v_fma(q, r, v_set1(exp_coefficients[i]));
-  vreal unit = v_scale(v_set1(1), v_sub(k, v_set1(ref)));
-  vreal less = one ? v_scale(v_set1(1), v_set1(-ref)) : v_set1(0);
+  vreal unit = v_scale(v_set1(1), v_sub(k, v_set1(scale_exp)));
+  vreal less = one ? v_scale(v_set1(1), v_set1(-scale_exp)) : v_set1(0);
   return v_select(v_eq(unit, v_set1(0)), v_sub(v_set1(0), less), v_fma(unit, v_mul(q, r), v_sub(unit, less)));
 }
 
@@ -106,9 +111,10 @@ static void softpick_weigh(const attn_call *c, const attn_row *row, weighing *w)
   LANE_SUM(sum);
   (void)row;
   exp_open(c, w, 0);
-  const bool one = w->shift == 0 && w->ref < R_INF; /* beside larger units e^0 is nothing */
+  const bool one = w->shift == 0 && w->scale_exp < R_INF; /* beside larger units e^0 is nothing */
   EACH_SCORE(w, u, j) {
-    const vreal z = v_load(w->z + j), t = hide(z, expm1_weight(z, w->ref < R_INF ? w->ref : 0, one));
+    const vreal z = v_load(w->z + j),
+                t = hide(z, expm1_weight(z, w->scale_exp < R_INF ? w->scale_exp : 0, one));
     sum[u] = v_add(sum[u], v_abs(t));
     v_store(w->z + j, v_select(v_lt(t, v_set1(0)), v_set1(0), t));
   }
@@ -132,7 +138,7 @@ static void self_adjust_weigh(const attn_call *c, const attn_row *row, weighing 
   (void)row;
   exp_open(c, w, -R_INF);
   EACH_SCORE(w, u, j) {
-    const vreal z = v_load(w->z + j), e = exp_weight(z, w->ref);
+    const vreal z = v_load(w->z + j), e = exp_weight(z, w->scale_exp);
     sum[u] = v_add(sum[u], e);
     v_store(w->z + j, hide(z, v_mul(v_add(z, v_set1(w->shift)), e)));
   }
@@ -154,7 +160,7 @@ static void self_adjust_range_weigh(const attn_call *c, const attn_row *row, wei
   (void)row;
   exp_open(c, w, -R_INF);
   EACH_SCORE(w, u, j) {
-    const vreal x = v_load(w->z + j), e = exp_weight(x, w->ref), z = v_add(x, v_set1(w->shift));
+    const vreal x = v_load(w->z + j), e = exp_weight(x, w->scale_exp), z = v_add(x, v_set1(w->shift));
     sum[u] = v_add(sum[u], e);
     most = v_max(z, most);
     least = v_min(v_select(v_hidden(x), v_set1(R_INF), z), least);
@@ -258,7 +264,7 @@ GRAD(sigmoid)
 static void clipped_stat(const attn_call *c, attn_row *row, weighing *w) {
   double mine, its;
   softmax_weigh(c, row, w);
-  attn_unit unit = {(double)w->ref, (double)w->shift};
+  attn_unit unit = {(double)w->scale_exp, (double)w->shift};
   if (row->stat[0] == 0) row->stat_unit = unit;
   align(&row->stat_unit, unit, &mine, &its);
   row->stat[0] = row->stat[0] * mine + (double)w->a[0] * (double)w->gain * its;
@@ -266,13 +272,15 @@ static void clipped_stat(const attn_call *c, attn_row *row, weighing *w) {
 /* p = softmax of the whole row */
 SMI vreal softmax_of_row(const attn_row *row, vreal x, real inv) {
   vreal z = v_sub(x, v_set1((real)row->stat_unit.shift));
-  if (row->stat_unit.ref == (double)R_INF) z = v_select(v_eq(x, v_set1(R_INF)), v_set1(0), v_set1(-R_INF));
-  return v_mul(exp_weight(z, (real)row->stat_unit.ref), v_set1(inv));
+  if (row->stat_unit.scale_exp == (double)R_INF)
+    z = v_select(v_eq(x, v_set1(R_INF)), v_set1(0), v_set1(-R_INF));
+  return v_mul(exp_weight(z, (real)row->stat_unit.scale_exp), v_set1(inv));
 }
 static void clipped_weigh(const attn_call *c, const attn_row *row, weighing *w) {
-  const real low = (real)c->param[0], span = (real)(c->param[1] - c->param[0]), inv = (real)inverse(row->stat[0]);
+  const real low = (real)c->param[0], span = (real)(c->param[1] - c->param[0]),
+             inv = (real)inverse(row->stat[0]);
   LANE_SUM(sum);
-  w->ref = w->shift = 0;
+  w->scale_exp = w->shift = 0;
   EACH_SCORE(w, u, j) {
     const vreal x = v_load(w->z + j), p = softmax_of_row(row, x, inv);
     const vreal y = v_fma(p, v_set1(span), v_set1(low));
@@ -290,11 +298,12 @@ static void clipped_finish(const attn_call *c, const attn_row *row, finished *f)
 /* ---- shaped: softmax against the plain mean, and the key where the row stands ---- */
 
 static void shaped_weigh(const attn_call *c, const attn_row *row, weighing *w) {
-  const real gain = (real)c->param[1], mean = (real)(-c->param[2] / row->count), inv = (real)inverse(row->stat[0]);
+  const real gain = (real)c->param[1], mean = (real)(-c->param[2] / row->count),
+             inv = (real)inverse(row->stat[0]);
   const int64_t own = row->at - w->first;
   const bool seen = own >= w->from && own < w->to && w->z[own] != -R_INF;
   LANE_SUM(sum);
-  w->ref = w->shift = 0;
+  w->scale_exp = w->shift = 0;
   EACH_SCORE(w, u, j) {
     const vreal x = v_load(w->z + j), p = softmax_of_row(row, x, inv);
     sum[u] = v_add(sum[u], p);
@@ -324,16 +333,19 @@ static void lssar_stat(const attn_call *c, attn_row *row, weighing *w) {
 }
 /* y = n softplus(z) / S - offset; w = y^p / sum y^p as e^(p log y). Where no y is above 0 but by rounding: softplus(z) / S. */
 static void lssar_weigh(const attn_call *c, const attn_row *row, weighing *w) {
-  const double gain = row->count * inverse(row->stat[0]), offset = row->count <= c->param[2] ? 0 : c->param[1];
+  const double gain = row->count * inverse(row->stat[0]),
+               offset = row->count <= c->param[2] ? 0 : c->param[1];
   const bool flat = gain * row->stat[1] - offset <= 0x1p-16;
   const vreal zero = v_set1(0);
   vreal most = v_set1(-R_INF);
   direct_open(c, w);
   EACH_SCORE(w, u, j) {
     (void)u;
-    const vreal z = v_load(w->z + j), y = v_fma(softplus_of(c, z), v_set1((real)gain), v_set1(flat ? 0 : (real)-offset));
+    const vreal z = v_load(w->z + j),
+                y = v_fma(softplus_of(c, z), v_set1((real)gain), v_set1(flat ? 0 : (real)-offset));
     const vreal t = v_mul(v_set1(flat ? 1 : (real)c->param[0]), v_log_scaled(v_max(y, v_set1(R_TINY)), zero));
-    const vreal x = v_select(v_eq(z, z), v_select(m_and(v_lt(zero, y), m_not(v_hidden(z))), t, v_set1(-R_INF)), z);
+    const vreal x =
+        v_select(v_eq(z, z), v_select(m_and(v_lt(zero, y), m_not(v_hidden(z))), t, v_set1(-R_INF)), z);
     most = v_max(x, most);
     v_store(w->z + j, x);
   }
@@ -354,11 +366,13 @@ static void centred_stat(const attn_call *c, attn_row *row, weighing *w) {
 }
 static void centred_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   double n = row->stat[0], mean = row->stat[1] / n, variance = row->stat[2] / n - mean * mean;
-  const real centre = (real)mean, gain = (real)(c->param[0] * inverse(__builtin_sqrt(variance > 0 ? variance : 0) + c->param[2]));
+  const real centre = (real)mean,
+             gain = (real)(c->param[0] * inverse(__builtin_sqrt(variance > 0 ? variance : 0) + c->param[2]));
   LANE_SUM(sum);
   direct_open(c, w);
   EACH_SCORE(w, u, j) {
-    const vreal z = v_load(w->z + j), y = hide(z, v_fma(v_sub(z, v_set1(centre)), v_set1(gain), v_set1((real)c->param[1])));
+    const vreal z = v_load(w->z + j),
+                y = hide(z, v_fma(v_sub(z, v_set1(centre)), v_set1(gain), v_set1((real)c->param[1])));
     sum[u] = v_add(sum[u], y);
     v_store(w->z + j, y);
   }
@@ -368,14 +382,33 @@ static void centred_weigh(const attn_call *c, const attn_row *row, weighing *w) 
 #define NORMED(name) \
   { .values = 1, .counts = true, .weigh = name##_weigh, .finish = normed_finish }
 const weigher SMX_FN(attn_weighers)[SMX_ATTENTION_KINDS] = {
-    [SMX_ATTENTION_SOFTMAX] = {.values = 1, .weigh = softmax_weigh, .finish = softmax_finish, .grad = softmax_grad},
-    [SMX_ATTENTION_SOFTMAX_N] =
-        {.values = 1, .constant = softmax_n_constant, .weigh = softmax_weigh, .finish = softmax_finish, .grad = softmax_grad},
-    [SMX_ATTENTION_SSMAX] =
-        {.values = 1, .counts = true, .scale = ssmax_scale, .weigh = softmax_weigh, .finish = softmax_finish, .grad = softmax_grad},
-    [SMX_ATTENTION_SIGMOID] = {.values = 1, .weigh = sigmoid_weigh, .finish = undivided_finish, .grad = sigmoid_grad},
-    [SMX_ATTENTION_SOFTPICK] = {.values = 1, .weigh = softpick_weigh, .finish = softmax_finish, .grad = softpick_grad},
-    [SMX_ATTENTION_SELF_ADJUST] = {.values = 1, .weigh = self_adjust_weigh, .finish = softmax_finish, .grad = self_adjust_grad},
+    [SMX_ATTENTION_SOFTMAX] = {.values = 1,
+                               .weigh = softmax_weigh,
+                               .finish = softmax_finish,
+                               .grad = softmax_grad},
+    [SMX_ATTENTION_SOFTMAX_N] = {.values = 1,
+                                 .constant = softmax_n_constant,
+                                 .weigh = softmax_weigh,
+                                 .finish = softmax_finish,
+                                 .grad = softmax_grad},
+    [SMX_ATTENTION_SSMAX] = {.values = 1,
+                             .counts = true,
+                             .scale = ssmax_scale,
+                             .weigh = softmax_weigh,
+                             .finish = softmax_finish,
+                             .grad = softmax_grad},
+    [SMX_ATTENTION_SIGMOID] = {.values = 1,
+                               .weigh = sigmoid_weigh,
+                               .finish = undivided_finish,
+                               .grad = sigmoid_grad},
+    [SMX_ATTENTION_SOFTPICK] = {.values = 1,
+                                .weigh = softpick_weigh,
+                                .finish = softmax_finish,
+                                .grad = softpick_grad},
+    [SMX_ATTENTION_SELF_ADJUST] = {.values = 1,
+                                   .weigh = self_adjust_weigh,
+                                   .finish = softmax_finish,
+                                   .grad = self_adjust_grad},
     [SMX_ATTENTION_SELF_ADJUST_RANGE] = {.values = 2,
                                          .scalar = {FOLD_SCALED, FOLD_MAX, FOLD_MAX},
                                          .weigh = self_adjust_range_weigh,
@@ -385,12 +418,27 @@ const weigher SMX_FN(attn_weighers)[SMX_ATTENTION_KINDS] = {
     [SMX_ATTENTION_IDENTITY] = NORMED(identity),
     [SMX_ATTENTION_SOFTPLUS] = NORMED(softplus),
     [SMX_ATTENTION_TAYLOR] = NORMED(taylor),
-    [SMX_ATTENTION_CLIPPED] = {.values = 1, .stat = clipped_stat, .weigh = clipped_weigh, .finish = clipped_finish},
+    [SMX_ATTENTION_CLIPPED] = {.values = 1,
+                               .stat = clipped_stat,
+                               .weigh = clipped_weigh,
+                               .finish = clipped_finish},
     [SMX_ATTENTION_EXP] = NORMED(exponential),
-    [SMX_ATTENTION_CREDAL] = {.values = 1, .weigh = credal_weigh, .finish = softmax_finish, .grad = credal_grad},
-    [SMX_ATTENTION_SHAPED] = {.values = 1, .counts = true, .stat = clipped_stat, .weigh = shaped_weigh, .finish = clipped_finish},
-    [SMX_ATTENTION_LSSA] = {.values = 1, .counts = true, .scale = lssa_scale, .weigh = softplus_weigh, .finish = normed_finish},
-    [SMX_ATTENTION_LSSAR] =
-        {.values = 1, .counts = true, .scale = lssa_scale, .stat = lssar_stat, .weigh = lssar_weigh, .finish = softmax_finish},
-    [SMX_ATTENTION_CENTRED] = {.values = 1, .stat = centred_stat, .weigh = centred_weigh, .finish = undivided_finish},
+    [SMX_ATTENTION_CREDAL] = {.values = 1,
+                              .weigh = credal_weigh,
+                              .finish = softmax_finish,
+                              .grad = credal_grad},
+    [SMX_ATTENTION_SHAPED] =
+        {.values = 1, .counts = true, .stat = clipped_stat, .weigh = shaped_weigh, .finish = clipped_finish},
+    [SMX_ATTENTION_LSSA] =
+        {.values = 1, .counts = true, .scale = lssa_scale, .weigh = softplus_weigh, .finish = normed_finish},
+    [SMX_ATTENTION_LSSAR] = {.values = 1,
+                             .counts = true,
+                             .scale = lssa_scale,
+                             .stat = lssar_stat,
+                             .weigh = lssar_weigh,
+                             .finish = softmax_finish},
+    [SMX_ATTENTION_CENTRED] = {.values = 1,
+                               .stat = centred_stat,
+                               .weigh = centred_weigh,
+                               .finish = undivided_finish},
 };

@@ -4,7 +4,7 @@
 #define SMX_ATTENTION_PACK_H
 #include "attention.h"
 #include "engine/fetch.h"
-#include "engine/moves.h"
+#include "engine/dtype_io.h"
 #include "vec/columns.h"
 
 #define REAL_STORE (SMX_REAL == 32 ? STORE_F32 : STORE_F64)
@@ -15,7 +15,7 @@ static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to
 
 /* Memory is what few queries wait for. While some rows are worked on, rows that come soon are fetched, two neighbouring lines at once. Most cores read
  * several streams faster than one, and many at once make them wait; one that fetches straight on does so by itself where it sees lines read or asked
- * for in their order, little ahead of their use. Keys are turned over 16 at a time, which is another order, so the lines of the next 16 are read
+ * for in their order, little ahead of their use. Keys are transposed 16 at a time, which is another order, so the lines of the next 16 are read
  * before (Zen 4, of the rate of reading alone: 0.93 to 1.05; by hints, however far ahead, 0.65 to 0.85). */
 enum { LINE = 64, STREAMS = 4, PAIR = 2 * LINE };
 typedef struct ahead {
@@ -39,21 +39,25 @@ SMI void fetch_pair(ahead *a) {
 SMI void fetch(ahead *a, int64_t bytes) {
   for (int64_t x = 0; x < bytes; x += PAIR) fetch_pair(a);
 }
-SMI void read_lines(const char *p, int64_t bytes) { _Pragma("GCC unroll 8") for (int64_t x = 0; x < bytes; x += LINE) v_read(p + x); }
+SMI void read_lines(const char *p, int64_t bytes) {
+  _Pragma("GCC unroll 8") for (int64_t x = 0; x < bytes; x += LINE) v_read(p + x);
+}
 
 /* ---- rows as they lie, and packed ---- */
 
-static inline int64_t store_bytes(int store) { return store == STORE_F64 ? 8 : store == STORE_F32 ? 4 : store == STORE_MASK ? 1 : 2; }
+static inline int64_t store_bytes(int store) {
+  return store == STORE_F64 ? 8 : store == STORE_F32 ? 4 : store == STORE_MASK ? 1 : 2;
+}
 
 /* Whether vectors can be loaded from rows of this type. */
 static inline bool loads_directly(int store) {
-#ifdef V_HAS_HALVES
+#ifdef V_HAS_HALF
   if (store == STORE_F16 || store == STORE_BF16) return true;
 #endif
   return store == REAL_STORE;
 }
 SMI vreal load_as(int store, const char *p) {
-#ifdef V_HAS_HALVES
+#ifdef V_HAS_HALF
   if (store == STORE_F16) return v_load_f16((const uint16_t *)(const void *)p);
   if (store == STORE_BF16) return v_load_bf16((const uint16_t *)(const void *)p);
 #endif
@@ -64,7 +68,7 @@ SMI vreal load_as(int store, const char *p) {
 /* Eight columns of LANES rows that are step bytes apart. */
 enum { COLUMNS = 8 };
 SMI void columns_as(int store, const char *p, int64_t step, vreal out[COLUMNS]) {
-#ifdef V_HAS_HALVES
+#ifdef V_HAS_HALF
   if (store == STORE_F16) v_columns_f16(p, step, out);
   if (store == STORE_BF16) v_columns_bf16(p, step, out);
 #endif
@@ -84,7 +88,7 @@ typedef struct rows_at {
 /* One row as contiguous reals: where it lies if it is such, else converted into buffer. */
 static inline const real *row_reals(const attn_rows *m, const char *at, int64_t n, real *buffer) {
   if (m->stride == 1 && m->store == REAL_STORE) return (const real *)(const void *)at;
-  move_load((row_store)m->store, at, m->stride, (size_t)n, buffer);
+  dtype_load((row_store)m->store, at, m->stride, (size_t)n, buffer);
   return buffer;
 }
 
@@ -107,10 +111,12 @@ SMI void pack_columns(int store, const char *p, int64_t step, int64_t columns, r
 }
 
 /* PACKED rows, n of which are there: out[column][row]. */
-static inline void pack_some(const attn_rows *m, const char *const *at, int n, int64_t columns, real *out, real *buffer, ahead *next) {
+static inline void pack_some(const attn_rows *m, const char *const *at, int n, int64_t columns, real *out,
+                             real *buffer, ahead *next) {
   const int64_t whole = columns / COLUMNS * COLUMNS;
   const int64_t step = n == PACKED ? at[1] - at[0] : 0;
-  if (n == PACKED && whole == columns && m->stride == 1 && loads_directly(m->store) && rows_are_even(at, n, step)) {
+  if (n == PACKED && whole == columns && m->stride == 1 && loads_directly(m->store) &&
+      rows_are_even(at, n, step)) {
     if (m->store == REAL_STORE) pack_columns(REAL_STORE, at[0], step, columns, out, next);
     else if (m->store == STORE_F16) pack_columns(STORE_F16, at[0], step, columns, out, next);
     else pack_columns(STORE_BF16, at[0], step, columns, out, next);
@@ -118,7 +124,7 @@ static inline void pack_some(const attn_rows *m, const char *const *at, int n, i
   }
   const int64_t pitch = round_up(columns, COLUMNS);
   for (int r = 0; r < PACKED; r++) {
-    if (r < n) move_load((row_store)m->store, at[r], m->stride, (size_t)columns, buffer + r * pitch);
+    if (r < n) dtype_load((row_store)m->store, at[r], m->stride, (size_t)columns, buffer + r * pitch);
     else memset(buffer + r * pitch, 0, (size_t)columns * sizeof *buffer);
     fetch(next, next->bytes);
   }
@@ -128,7 +134,8 @@ static inline void pack_some(const attn_rows *m, const char *const *at, int n, i
 }
 
 /* Packs n rows, at most 64, whose addresses are at[]: out[column][row], rows from n on are 0. buffer: PACKED rows. */
-static inline void pack_rows(const attn_rows *m, const char *const *at, int n, int64_t columns, real *out, real *buffer, ahead *next) {
+static inline void pack_rows(const attn_rows *m, const char *const *at, int n, int64_t columns, real *out,
+                             real *buffer, ahead *next) {
   for (int r = 0; r < ATTN_PANEL; r += PACKED)
     pack_some(m, at + r, n - r < 0 ? 0 : n - r < PACKED ? n - r : PACKED, columns, out + r, buffer, next);
 }

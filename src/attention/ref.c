@@ -33,9 +33,11 @@ static real score(const attention_ref *c, int64_t i, int64_t j, real factor) {
 /* The scores of row i; returns how many keys are visible. */
 static int64_t scores(const attention_ref *c, int64_t i, real *z) {
   int64_t n = 0;
-  for (int64_t j = 0; j < c->lk; j++) n += visible(c, i, j) && !(c->bias && c->bias[i * c->lk + j] == -INFINITY);
+  for (int64_t j = 0; j < c->lk; j++)
+    n += visible(c, i, j) && !(c->bias && c->bias[i * c->lk + j] == -INFINITY);
   real factor = c->weights == SMX_ATTENTION_SSMAX && n ? c->param[0] * logl((real)n) + c->param[1] : 1;
-  if (c->weights >= SMX_ATTENTION_LSSA && n) factor = logl((real)c->d) * logl((real)n);
+  if ((c->weights == SMX_ATTENTION_LSSA || c->weights == SMX_ATTENTION_LSSAR) && n)
+    factor = logl((real)c->d) * logl((real)n);
   for (int64_t j = 0; j < c->lk; j++) z[j] = visible(c, i, j) ? score(c, i, j, factor) : -(real)INFINITY;
   return n;
 }
@@ -70,7 +72,8 @@ static real direct(const attention_ref *c, const real *z, int64_t n, real *w) {
   }
   int norm = c->weights == SMX_ATTENTION_SIGMOID ? 0 : (int)c->param[0];
   if (norm == SMX_ATTENTION_NORM_COUNT) divisor = (real)n;
-  if (norm == SMX_ATTENTION_NORM_L1) divisor = absolute + (c->weights == SMX_ATTENTION_TAYLOR ? 0 : c->param[1]);
+  if (norm == SMX_ATTENTION_NORM_L1)
+    divisor = absolute + (c->weights == SMX_ATTENTION_TAYLOR ? 0 : c->param[1]);
   if (norm == SMX_ATTENTION_NORM_CLAMP) divisor = fabsl(sum) > 1 ? fabsl(sum) : 1;
   for (int64_t j = 0; j < c->lk; j++) w[j] = divisor == 0 ? 0 : w[j] / divisor;
   return logl(divisor);
@@ -102,13 +105,15 @@ static void centred(const attention_ref *c, const real *z, int64_t n, real *w) {
   for (int64_t j = 0; j < c->lk; j++) mean += z[j] == -INFINITY ? 0 : z[j] / n;
   for (int64_t j = 0; j < c->lk; j++) variance += z[j] == -INFINITY ? 0 : (z[j] - mean) * (z[j] - mean) / n;
   real below = sqrtl(variance) + c->param[2];
-  for (int64_t j = 0; j < c->lk; j++) w[j] = z[j] == -INFINITY ? 0 : (below > 0 ? c->param[0] * (z[j] - mean) / below : 0) + c->param[1];
+  for (int64_t j = 0; j < c->lk; j++)
+    w[j] = z[j] == -INFINITY ? 0 : (below > 0 ? c->param[0] * (z[j] - mean) / below : 0) + c->param[1];
 }
 
 static real credal(const attention_ref *c, const real *z, real *w) {
   real top = 0, sum = 0;
   for (int64_t j = 0; j < c->lk; j++) top = z[j] > top ? z[j] : top;
-  for (int64_t j = 0; j < c->lk; j++) sum += w[j] = z[j] == -INFINITY ? 0 : expl(z[j] - top) + c->param[0] * expl(-top);
+  for (int64_t j = 0; j < c->lk; j++)
+    sum += w[j] = z[j] == -INFINITY ? 0 : expl(z[j] - top) + c->param[0] * expl(-top);
   for (int64_t j = 0; j < c->lk; j++) w[j] /= sum;
   return top + logl(sum);
 }
@@ -118,7 +123,9 @@ static real reweighted(const attention_ref *c, const real *z, int64_t n, real *w
   for (int64_t j = 0; j < c->lk; j++) sum += w[j] = z[j] == -INFINITY ? 0 : softplus(z[j]);
   for (int64_t j = 0; j < c->lk; j++) most = fmaxl(most, n * w[j] / sum - offset);
   for (int64_t j = 0; j < c->lk; j++) {
-    real y = z[j] == -INFINITY ? 0 : most <= 0x1p-16L ? n * w[j] / sum : powl(fmaxl(n * w[j] / sum - offset, 0), c->param[0]);
+    real y = z[j] == -INFINITY  ? 0
+             : most <= 0x1p-16L ? n * w[j] / sum
+                                : powl(fmaxl(n * w[j] / sum - offset, 0), c->param[0]);
     power += w[j] = y;
   }
   for (int64_t j = 0; j < c->lk; j++) w[j] /= power;
@@ -143,7 +150,8 @@ static real weigh(const attention_ref *c, const real *z, int64_t i, int64_t n, r
       return lse;
     case SMX_ATTENTION_SELF_ADJUST_RANGE:
       lse = softmax(c, z, c->sink, w);
-      for (int64_t j = 0; j < c->lk; j++) w[j] = w[j] == 0 || high == low ? 0 : (z[j] - low) / (high - low) * w[j];
+      for (int64_t j = 0; j < c->lk; j++)
+        w[j] = w[j] == 0 || high == low ? 0 : (z[j] - low) / (high - low) * w[j];
       return lse;
     case SMX_ATTENTION_CLIPPED:
       lse = softmax(c, z, -(real)INFINITY, w);
@@ -154,7 +162,9 @@ static real weigh(const attention_ref *c, const real *z, int64_t i, int64_t n, r
     case SMX_ATTENTION_SHAPED:
       lse = softmax(c, z, -(real)INFINITY, w);
       for (int64_t j = 0; j < c->lk; j++)
-        w[j] = z[j] == -INFINITY ? 0 : c->param[1] * w[j] - c->param[2] / n + (j == i + c->offset ? c->param[0] : 0);
+        w[j] = z[j] == -INFINITY
+                   ? 0
+                   : c->param[1] * w[j] - c->param[2] / n + (j == i + c->offset ? c->param[0] : 0);
       return lse;
     case SMX_ATTENTION_LSSAR: return reweighted(c, z, n, w);
     case SMX_ATTENTION_CENTRED: centred(c, z, n, w); return 0;
@@ -183,7 +193,8 @@ static void run_row(const attention_ref *c, int64_t i, real *z, real *w) {
 }
 
 void attention_ref_run(const attention_ref *c) {
-  real *z = calloc((size_t)(c->lk ? c->lk : 1), sizeof *z), *w = calloc((size_t)(c->lk ? c->lk : 1), sizeof *w);
+  real *z = calloc((size_t)(c->lk ? c->lk : 1), sizeof *z),
+       *w = calloc((size_t)(c->lk ? c->lk : 1), sizeof *w);
   for (int64_t i = 0; i < c->lq && z && w; i++) run_row(c, i, z, w);
   free(z);
   free(w);

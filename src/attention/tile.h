@@ -9,13 +9,19 @@
 #include "pack.h"
 #include "vec/math.h"
 
+#define score_block SMX_FN(score_block)
+#define score_rows SMX_FN(score_rows)
+#define values_block SMX_FN(values_block)
+
 /* Vectors that a row of a block has in registers: 6 x 4 accumulators where there are 32 registers of 64 bytes, 6 x 1 elsewhere. */
 #if defined(__AVX512F__) && !defined(V_PORTABLE)
 enum { COLS = 4 };
 #else
 enum { COLS = 1 };
 #endif
-enum { WIDE = 8 };                /* of one or two rows, which memory waits for: values are then read in the order in which they lie */
+/* of one or two rows, which memory waits for: values are then read in the order in which they
+ * lie */
+enum { WIDE = 8 };
 enum { PITCH = ATTN_SPLIT + 16 }; /* of the scores of a row: not a multiple of a page */
 
 #define ALL_COLS(c, n) _Pragma("GCC unroll 8") for (int c = 0; c < (n); c++)
@@ -25,7 +31,8 @@ enum { PITCH = ATTN_SPLIT + 16 }; /* of the scores of a row: not a multiple of a
 
 /* n scores of some rows, vectors of keys: z = scale a. top: the largest of each row, a vector each, carried along. Returns the smallest of low and
  * these. NaN is passed over by both. */
-SMI vreal put_scores(int rows, int n, vreal a[ATTN_BLOCK][COLS], const real *scale, real *z, real *top, vreal low) {
+SMI vreal put_scores(int rows, int n, vreal a[ATTN_BLOCK][COLS], const real *scale, real *z, real *top,
+                     vreal low) {
   ALL_ROWS(r, rows) {
     vreal m = v_load(top + r * LANES), s = v_set1(scale[r]);
     ALL_COLS(c, n) {
@@ -39,47 +46,74 @@ SMI vreal put_scores(int rows, int n, vreal a[ATTN_BLOCK][COLS], const real *sca
   return low;
 }
 
+/* The sum over a head's columns is one chain, or from CHAINED columns on one for each CHAIN of
+ * them, added in order: the error of a score then grows with 64 + d / 64 instead of d. */
+enum { CHAIN = 64, CHAINED = 128 };
+SMI int64_t chain_end(int64_t x, int64_t d) { return d < CHAINED || d - x < CHAIN ? d : x + CHAIN; }
+
+/* One chain of a block with some vectors of a packed panel. */
+SMI void score_chain(int rows, const real *q, const real *k, int64_t x, int64_t end,
+                     vreal a[ATTN_BLOCK][COLS]) {
+  ALL_ROWS(r, ATTN_BLOCK) ALL_COLS(c, COLS) a[r][c] = v_set1(0);
+  for (; x < end; x++) {
+    vreal b[COLS];
+    ALL_COLS(c, COLS) b[c] = v_load(k + x * ATTN_PANEL + c * LANES);
+    ALL_ROWS(r, rows) {
+      const vreal s = v_set1(q[x * ATTN_BLOCK + r]);
+      ALL_COLS(c, COLS) a[r][c] = v_fma(s, b[c], a[r][c]);
+    }
+  }
+}
+/* The chains after the first, whose sums join a. */
+SMI void score_later_chains(int rows, const real *q, const real *k, int64_t d, vreal a[ATTN_BLOCK][COLS]) {
+  for (int64_t x = CHAIN; x < d; x += CHAIN) {
+    vreal next[ATTN_BLOCK][COLS];
+    score_chain(rows, q, k, x, chain_end(x, d), next);
+    ALL_ROWS(r, rows) ALL_COLS(c, COLS) a[r][c] = v_add(a[r][c], next[r][c]);
+  }
+}
+
 /* z[row][0..63] = scale[row] <q_row, k_key>, for `rows` rows of a block and a packed panel, of which the first `keys` are seen. Returns the smallest
  * score of the block. */
-SMI real score_some(int rows, const real *q, const real *k, int keys, int64_t d, const real *scale, real *z, real *top) {
+SMI real score_some(int rows, const real *q, const real *k, int keys, int64_t d, const real *scale, real *z,
+                    real *top) {
   vreal low = v_set1(R_INF);
   for (int at = 0; at < VPB && at * LANES < keys; at += COLS) {
     vreal a[ATTN_BLOCK][COLS];
-    ALL_ROWS(r, ATTN_BLOCK) ALL_COLS(c, COLS) a[r][c] = v_set1(0);
-    for (int64_t x = 0; x < d; x++) {
-      vreal b[COLS];
-      ALL_COLS(c, COLS) b[c] = v_load(k + x * ATTN_PANEL + (at + c) * LANES);
-      ALL_ROWS(r, rows) {
-        const vreal s = v_set1(q[x * ATTN_BLOCK + r]);
-        ALL_COLS(c, COLS) a[r][c] = v_fma(s, b[c], a[r][c]);
-      }
-    }
+    score_chain(rows, q, k + at * LANES, 0, chain_end(0, d), a);
+    if (d >= CHAINED) score_later_chains(rows, q, k + at * LANES, d, a);
     low = put_scores(rows, COLS, a, scale, z + at * LANES, top, low);
   }
   return v_hmin(low);
 }
 
-/* The same with keys as they lie, turned over on the way; d is a multiple of COLUMNS. For a block that is alone: to pack a panel would cost more than
+/* The same with keys as they lie, transposed on the way; d is a multiple of COLUMNS. For a block that is alone: to pack a panel would cost more than
  * its products do. */
-SMI real score_direct(int rows, int store, const real *q, const rows_at *k, int64_t d, const real *scale, real *z, real *top) {
+SMI real score_direct(int rows, int store, const real *q, const rows_at *k, int64_t d, const real *scale,
+                      real *z, real *top) {
   const int64_t bytes = store_bytes(store);
   vreal low = v_set1(R_INF);
   ahead next = *k->next;
   for (int at = 0; at < VPB; at++) {
-    vreal a[ATTN_BLOCK][COLS];
-    ALL_ROWS(r, ATTN_BLOCK) a[r][0] = v_set1(0);
+    vreal sum[ATTN_BLOCK][COLS], a[ATTN_BLOCK];
+    ALL_ROWS(r, ATTN_BLOCK) sum[r][0] = v_set1(0);
     const char *read = next.end - next.read >= LANES * k->step ? next.read : NULL;
-    for (int64_t x = 0; x < d; x += COLUMNS) {
-      vreal b[COLUMNS];
-      if (read) read_lines(read + x * LANES * bytes, COLUMNS * LANES * bytes);
-      columns_as(store, k->at + at * LANES * k->step + x * bytes, k->step, b);
-      _Pragma("GCC unroll 8") for (int i = 0; i < COLUMNS; i++) {
-        ALL_ROWS(r, rows) a[r][0] = v_fma(v_set1(q[(x + i) * ATTN_BLOCK + r]), b[i], a[r][0]);
-        if (i * LANES * bytes % PAIR == 0) fetch(&next, PAIR);
+    for (int64_t x = 0; x < d;) {
+      const int64_t end = chain_end(x, d);
+      ALL_ROWS(r, ATTN_BLOCK) a[r] = v_set1(0);
+      for (; x < end; x += COLUMNS) {
+        vreal b[COLUMNS];
+        if (read) read_lines(read + x * LANES * bytes, COLUMNS * LANES * bytes);
+        columns_as(store, k->at + at * LANES * k->step + x * bytes, k->step, b);
+        _Pragma("GCC unroll 8") for (int i = 0; i < COLUMNS; i++) {
+          ALL_ROWS(r, rows) a[r] = v_fma(v_set1(q[(x + i) * ATTN_BLOCK + r]), b[i], a[r]);
+          if (i * LANES * bytes % PAIR == 0) fetch(&next, PAIR);
+        }
       }
+      ALL_ROWS(r, rows) sum[r][0] = v_add(sum[r][0], a[r]);
     }
     if (read) next.read += LANES * k->step;
-    low = put_scores(rows, 1, a, scale, z + at * LANES, top, low);
+    low = put_scores(rows, 1, sum, scale, z + at * LANES, top, low);
   }
   *k->next = next;
   return v_hmin(low);
@@ -95,13 +129,14 @@ typedef struct lay {
 #define BY_KEYS ((lay){1, PITCH})
 
 /* o[row][0..cols-1] += sum over keys of w(row, key) v[key]: vectors of columns from x on, keys in order. */
-SMI void values_some(int rows, int cols, int store, bool fetches, const real *w, lay by, const rows_at *v, int64_t x, int keys, real *o,
-                     int64_t o_pitch) {
+SMI void values_some(int rows, int cols, int store, bool fetches, const real *w, lay by, const rows_at *v,
+                     int64_t x, int keys, real *o, int64_t o_pitch) {
   const int64_t bytes = store_bytes(store);
   ahead next;
   if (fetches) next = *v->next;
   vreal a[ATTN_BLOCK][WIDE];
-  ALL_ROWS(r, ATTN_BLOCK) ALL_COLS(c, cols) a[r][c] = r < rows ? v_load(o + r * o_pitch + c * LANES) : v_set1(0);
+  ALL_ROWS(r, ATTN_BLOCK)
+  ALL_COLS(c, cols) a[r][c] = r < rows ? v_load(o + r * o_pitch + c * LANES) : v_set1(0);
   for (int j = 0; j < keys; j++) {
     vreal b[WIDE];
     ALL_COLS(c, cols) {
@@ -118,21 +153,27 @@ SMI void values_some(int rows, int cols, int store, bool fetches, const real *w,
 }
 
 /* All columns, a multiple of LANES. */
-SMI void values_rows(int rows, int store, bool fetches, const real *w, lay by, const rows_at *v, int keys, real *o, int64_t o_pitch,
-                     int64_t columns) {
+SMI void values_rows(int rows, int store, bool fetches, const real *w, lay by, const rows_at *v, int keys,
+                     real *o, int64_t o_pitch, int64_t columns) {
   int64_t x = 0;
   if (rows <= 2)
-    for (; x + WIDE * LANES <= columns; x += WIDE * LANES) values_some(rows, WIDE, store, fetches, w, by, v, x, keys, o + x, o_pitch);
-  for (; x + COLS * LANES <= columns; x += COLS * LANES) values_some(rows, COLS, store, fetches, w, by, v, x, keys, o + x, o_pitch);
-  for (; COLS > 1 && x < columns; x += LANES) values_some(rows, 1, store, fetches, w, by, v, x, keys, o + x, o_pitch);
+    for (; x + WIDE * LANES <= columns; x += WIDE * LANES)
+      values_some(rows, WIDE, store, fetches, w, by, v, x, keys, o + x, o_pitch);
+  for (; x + COLS * LANES <= columns; x += COLS * LANES)
+    values_some(rows, COLS, store, fetches, w, by, v, x, keys, o + x, o_pitch);
+  for (; COLS > 1 && x < columns; x += LANES)
+    values_some(rows, 1, store, fetches, w, by, v, x, keys, o + x, o_pitch);
 }
 
 /* ---- blocks: computed at the height of 1, 2, 4 or 6 rows ---- */
 
 #define BY_HEIGHT(rows, f, ...) \
-  (rows == 1 ? f(1, __VA_ARGS__) : rows == 2 ? f(2, __VA_ARGS__) : rows <= 4 ? f(4, __VA_ARGS__) : f(6, __VA_ARGS__))
+  (rows == 1   ? f(1, __VA_ARGS__) \
+   : rows == 2 ? f(2, __VA_ARGS__) \
+   : rows <= 4 ? f(4, __VA_ARGS__) \
+               : f(6, __VA_ARGS__))
 
-#ifdef V_HAS_HALVES
+#ifdef V_HAS_HALF
 #define BY_STORE(rows, store, f, ...) \
   (store == STORE_F16    ? BY_HEIGHT(rows, f, STORE_F16, __VA_ARGS__) \
    : store == STORE_BF16 ? BY_HEIGHT(rows, f, STORE_BF16, __VA_ARGS__) \
@@ -141,16 +182,11 @@ SMI void values_rows(int rows, int store, bool fetches, const real *w, lay by, c
 #define BY_STORE(rows, store, f, ...) BY_HEIGHT(rows, f, REAL_STORE, __VA_ARGS__)
 #endif
 
-static inline real score_block(int rows, const real *q, const real *k, int keys, int64_t d, const real *scale, real *z, real *top) {
-  return BY_HEIGHT(rows, score_some, q, k, keys, d, scale, z, top);
-}
-static inline real score_rows(int rows, const real *q, const rows_at *k, int64_t d, const real *scale, real *z, real *top) {
-  return BY_STORE(rows, k->store, score_direct, q, k, d, scale, z, top);
-}
-/* Halves as they lie only where something is fetched. */
-static inline void values_block(int rows, const real *w, const rows_at *v, int keys, real *o, int64_t o_pitch, int64_t columns) {
-  if (v->next) BY_STORE(rows, v->store, values_rows, true, w, BY_ROWS, v, keys, o, o_pitch, columns);
-  else BY_HEIGHT(rows, values_rows, REAL_STORE, false, w, BY_ROWS, v, keys, o, o_pitch, columns);
-}
+real score_block(int rows, const real *q, const real *k, int keys, int64_t d, const real *scale, real *z,
+                 real *top);
+real score_rows(int rows, const real *q, const rows_at *k, int64_t d, const real *scale, real *z, real *top);
+/* Half precision as it lies only where something is fetched. */
+void values_block(int rows, const real *w, const rows_at *v, int keys, real *o, int64_t o_pitch,
+                  int64_t columns);
 
 #endif

@@ -1,26 +1,29 @@
-/* attention/weights.h - what an operator of the room is to the engine: how the scores of a row become weights, and a row of sums its output.
+/* attention/weights.h - what an operator of the room is to the engine: how the scores of a row
+ * become weights, and a row of sums its output.
  *
- * The engine forms scores, sums weights times values and folds splits. An operator sees one row of one split at a time:
+ * The engine forms scores, sums weights times values and folds splits. An operator sees one row of
+ * one split at a time:
  *
  *     stat    optional: a first walk over all splits of the row, for weights that depend on the whole row
- *     weigh   scores in, weights out: of one or two value channels, besides up to three scalars, all of them relative to e^shift 2^ref
+ *     weigh   scores in, weights out: of one or two value channels, besides up to three scalars, all of them relative to e^shift 2^scale_exp
  *     finish  once a row: what o is multiplied by, and the logarithm of the normaliser
  *     grad    weights and gradients of scores from scores, lse, and two dot products
  *
- * A score of -inf is a key that is not visible: its weight is +0. Shift, reference and NaN are the business of exp_open, so most operators are a
- * few lines. */
+ * A score of -inf is a key that is not visible: its weight is +0. Shift, reference and NaN are the
+ * business of exp_open, so most operators are a few lines. */
 #ifndef SMX_ATTENTION_WEIGHTS_H
 #define SMX_ATTENTION_WEIGHTS_H
 #include "attention.h"
 #include "engine/program.h"
 #include "vec/math.h"
 
-/* How scalars and the second channel of splits are folded: as sums relative to the reference (1), as plain sums, or the larger is taken. */
+/* How scalars and the second channel of splits are folded: as sums relative to the reference (1),
+ * as plain sums, or the larger is taken. */
 typedef enum attn_fold { FOLD_SCALED, FOLD_PLAIN, FOLD_MAX } attn_fold;
 
-/* A sum is e^shift 2^ref times the number that stands for it. */
+/* A sum is e^shift 2^scale_exp times the number that stands for it. */
 typedef struct attn_unit {
-  double ref, shift;
+  double scale_exp, shift;
 } attn_unit;
 
 /* One row of a task. */
@@ -41,22 +44,23 @@ typedef struct attn_row {
 
 /* One row of one split. */
 typedef struct weighing {
-  real *z, *second; /* in: scores; out: weights of both channels */
-  int64_t first;    /* logical index of the key of z[0] */
-  int from, to;     /* of the split; multiples of ATTN_PANEL */
-  real top;         /* the largest score */
-  real ref, shift;  /* out: the unit of what follows, */
-  real gain;        /* which is to be multiplied by this (1 unless set) */
+  real *z, *second;      /* in: scores; out: weights of both channels */
+  int64_t first;         /* logical index of the key of z[0] */
+  int from, to;          /* of the split; multiples of ATTN_PANEL */
+  real top;              /* the largest score */
+  real scale_exp, shift; /* out: the unit of what follows, */
+  real gain;             /* which is to be multiplied by this (1 unless set) */
   real a[ATTN_SCALARS];
 } weighing;
 
 /* What a finished row is made of: out = o[0] factor[0] + o[1] factor[1]. */
 typedef struct finished {
   double factor[2], lse;
-  bool silent; /* nobody asks for lse, but whether it is NaN */
+  bool silent; /* lse is not an output: only whether it is NaN is used */
 } finished;
 
-/* n pairs of a row and keys, or of a key and rows (vary): in scores and <do, v>; out weights and gradients of the scores. */
+/* n pairs of a row and keys, or of a key and rows (vary): in scores and <do, v>; out weights and
+ * gradients of the scores. */
 typedef struct grading {
   real *z, *dp;
   const real *lse, *delta; /* delta = <do, o> - dlse */
@@ -68,8 +72,9 @@ typedef struct weigher {
   int values; /* channels: 1 or 2 */
   bool counts;
   attn_fold scalar[ATTN_SCALARS];
-  double (*scale)(const attn_call *c, const attn_row *row); /* of the scores, besides that of the call; NULL: 1 */
-  double (*constant)(const attn_call *c);                   /* the score of one more sink; NULL: none */
+  /* of the scores, besides that of the call; NULL: 1 */
+  double (*scale)(const attn_call *c, const attn_row *row);
+  double (*constant)(const attn_call *c); /* the score of one more sink; NULL: none */
   void (*stat)(const attn_call *c, attn_row *row, weighing *w);
   void (*weigh)(const attn_call *c, const attn_row *row, weighing *w);
   void (*finish)(const attn_call *c, const attn_row *row, finished *f);
@@ -83,16 +88,17 @@ extern const weigher SMX_FN(attn_weighers)[];
 #define ATTN_FAR ((real)0x1p19) /* scores beyond are shifted first */
 #define ATTN_LN2 0x1.62e42fefa39efp-1
 
-/* What two sums are multiplied by before they are added; the larger unit of the two becomes *to. Powers of two, but between different shifts. */
+/* What two sums are multiplied by before they are added; the larger unit of the two becomes *to.
+ * Powers of two, but between different shifts. */
 static inline void align(attn_unit *to, attn_unit from, double *mine, double *its) {
   *mine = *its = 1;
-  if (to->ref == from.ref && to->shift == from.shift) return;
-  double at = to->shift + to->ref * ATTN_LN2, from_at = from.shift + from.ref * ATTN_LN2;
+  if (to->scale_exp == from.scale_exp && to->shift == from.shift) return;
+  double at = to->shift + to->scale_exp * ATTN_LN2, from_at = from.shift + from.scale_exp * ATTN_LN2;
   bool exact = to->shift == from.shift;
   if (at >= from_at) {
-    *its = exact ? d_scale(1, from.ref - to->ref) : d_exp(from_at - at);
+    *its = exact ? d_scale(1, from.scale_exp - to->scale_exp) : d_exp(from_at - at);
   } else {
-    *mine = exact ? d_scale(1, to->ref - from.ref) : d_exp(at - from_at);
+    *mine = exact ? d_scale(1, to->scale_exp - from.scale_exp) : d_exp(at - from_at);
     *to = from;
   }
 }
@@ -101,14 +107,16 @@ static inline void align(attn_unit *to, attn_unit from, double *mine, double *it
 
 SMI vmask v_hidden(vreal z) { return v_eq(z, v_set1(-R_INF)); }
 
-/* Sets shift and ref of a split whose weights are sums of e^score, and of e^floor where the operator has such a term. */
+/* Sets shift and ref of a split whose weights are sums of e^score, and of e^floor where the
+ * operator has such a term. */
 static inline void exp_open(const attn_call *c, weighing *w, real floor) {
   real top = w->top > floor ? w->top : floor;
   w->shift = 0;
   if (top == R_INF) { /* the +inf share the mass, or make the row NaN */
     const bool limit = c->on_inf == SMX_INF_LIMIT;
-    for (int j = w->from; j < w->to; j++) w->z[j] = w->z[j] == R_INF ? (limit ? 0 : r_nan()) : w->z[j] == w->z[j] ? -R_INF : w->z[j];
-    w->ref = limit ? R_INF : 0;
+    for (int j = w->from; j < w->to; j++)
+      w->z[j] = w->z[j] == R_INF ? (limit ? 0 : r_nan()) : w->z[j] == w->z[j] ? -R_INF : w->z[j];
+    w->scale_exp = limit ? R_INF : 0;
     return;
   }
   if (top > ATTN_FAR || top < -ATTN_FAR) {
@@ -116,18 +124,18 @@ static inline void exp_open(const attn_call *c, weighing *w, real floor) {
     w->shift = top;
     top = 0;
   }
-  w->ref = v_first(exp_k(v_set1(top)));
+  w->scale_exp = v_first(exp_k(v_set1(top)));
 }
 
 /* e^z relative to the reference. */
-SMI vreal exp_weight(vreal z, real ref) {
+SMI vreal exp_weight(vreal z, real scale_exp) {
   vreal k, p = v_exp_pair(z, &k);
-  return v_scale(p, v_sub(k, v_set1(ref == R_INF ? 0 : ref)));
+  return v_scale(p, v_sub(k, v_set1(scale_exp == R_INF ? 0 : scale_exp)));
 }
 
 /* Weights without an exponent. */
 static inline void direct_open(const attn_call *c, weighing *w) {
-  w->ref = w->shift = 0;
+  w->scale_exp = w->shift = 0;
   if (w->top < R_INF || c->on_inf == SMX_INF_LIMIT) return;
   for (int j = w->from; j < w->to; j++) w->z[j] = w->z[j] == R_INF ? r_nan() : w->z[j];
 }
@@ -139,6 +147,7 @@ static inline void direct_open(const attn_call *c, weighing *w) {
 #define UNROLL_LANES _Pragma("GCC unroll 1")
 #endif
 #define EACH_SCORE(w, u, j) \
-  for (int panel_ = (w)->from; panel_ < (w)->to; panel_ += ATTN_PANEL) UNROLL_LANES for (int u = 0, j = panel_; u < VPB; u++, j += LANES)
+  for (int panel_ = (w)->from; panel_ < (w)->to; panel_ += ATTN_PANEL) \
+  UNROLL_LANES for (int u = 0, j = panel_; u < VPB; u++, j += LANES)
 
 #endif

@@ -18,7 +18,9 @@ typedef struct smx_label {
 /* ---- tensors ---- */
 
 bool smx_is_float(smx_dtype t);
-bool smx_same_dtype(smx_dtype a, smx_dtype b);
+static inline bool smx_same_dtype(smx_dtype a, smx_dtype b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
 bool smx_is_mask(smx_dtype t);           /* bool or u8 */
 bool smx_is_whole(smx_dtype t);          /* i32 or i64 */
 const char *smx_dtype_name(smx_dtype t); /* "f32"; "?" for one the library does not know */
@@ -37,7 +39,9 @@ static inline void smx_keep_least(_Atomic int64_t *least, int64_t number) {
 }
 
 /* a * b, or false when it does not fit. Both >= 0. */
-static inline bool smx_multiply(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }
+static inline bool smx_multiply(int64_t a, int64_t b, int64_t *out) {
+  return !__builtin_mul_overflow(a, b, out);
+}
 
 /* A tensor that has been checked: shape and strides spelled out, data at its first element. */
 typedef struct smx_view {
@@ -71,8 +75,49 @@ void smx_free(smx_context *ctx, void *p);
 smx_on_empty smx_context_on_empty(const smx_context *ctx);
 smx_on_inf smx_context_on_inf(const smx_context *ctx);
 
-/* Runs task(arg, i) for i of 0..count-1 on the context's threads, this one included. */
+/* Whether a call with this context waits for threads or runs code of the caller's, so that a thread
+ * could be cancelled in it. */
+bool smx_context_waits(const smx_context *ctx);
+
+/* Holds back the cancellation of this thread; back: to what it was. */
+enum { SMX_CANCEL_KEPT = -1 };
+int smx_cancel_off(void);
+void smx_cancel_back(int before);
+
+/* Runs task(arg, i) for i of 0..count-1 on the context's threads, this one included, all in the
+ * floating-point environment that this one has: the default one. */
 void smx_parallel(smx_context *ctx, int64_t count, void (*task)(void *arg, int64_t i), void *arg);
+
+/* ---- scratch memory of a call (scratch.c): all of it is reserved before anything is written ---- */
+
+static inline size_t smx_whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* One piece: what the tasks share, and a place for each thread that works on them. */
+typedef struct smx_scratch {
+  smx_context *ctx;
+  char *memory, *shared, *first;
+  size_t place;
+  int32_t places;
+} smx_scratch;
+
+/* False without memory. */
+bool smx_scratch_open(smx_scratch *s, smx_context *ctx, size_t shared, size_t place, int64_t tasks);
+void smx_scratch_close(smx_scratch *s);
+
+/* A place for this task, 64-byte aligned; NULL where places have no bytes. */
+void *smx_scratch_take(smx_scratch *s);
+void smx_scratch_give(smx_scratch *s, const void *place);
+
+/* A call that consists of calls: a context for these, which lends memory that is reserved
+ * beforehand. At first it finds out how much that is: calls that are made with it stop short of
+ * their work, with SMX_ERR_NOMEM. NULL, false: no memory. */
+smx_context *smx_purse_open(smx_context *ctx);
+bool smx_purse_fill(smx_context *purse);
+void smx_purse_close(smx_context *purse);
+bool smx_purse_asks(smx_context *ctx, size_t bytes); /* whether it is still finding out */
+
+char *smx_error_text(void); /* of this thread: SMX_ERROR_BYTES */
+enum { SMX_ERROR_BYTES = 256 };
 
 /* ---- the pool (threads.c) ---- */
 

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static _Thread_local char last_error[256];
+static _Thread_local char last_error[SMX_ERROR_BYTES];
 
 static const struct {
   smx_status status;
@@ -32,6 +32,7 @@ const char *smx_strerror(smx_status status) {
 }
 
 const char *smx_last_error(void) { return last_error; }
+char *smx_error_text(void) { return last_error; }
 
 smx_status smx_fail(smx_status status, const char *format, ...) {
   va_list args;

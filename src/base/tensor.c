@@ -8,7 +8,6 @@ static const struct {
 } dtypes[] = {{{2, 16, 1}, "f16"}, {{4, 16, 1}, "bf16"}, {{2, 32, 1}, "f32"}, {{2, 64, 1}, "f64"},
               {{0, 32, 1}, "i32"}, {{0, 64, 1}, "i64"},  {{1, 8, 1}, "u8"},   {{6, 8, 1}, "bool"}};
 
-bool smx_same_dtype(smx_dtype a, smx_dtype b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
 bool smx_is_mask(smx_dtype t) { return smx_same_dtype(t, SMX_BOOL) || smx_same_dtype(t, SMX_U8); }
 bool smx_is_whole(smx_dtype t) { return smx_same_dtype(t, SMX_I32) || smx_same_dtype(t, SMX_I64); }
 
@@ -19,7 +18,8 @@ const char *smx_dtype_name(smx_dtype t) {
 }
 
 bool smx_is_float(smx_dtype t) {
-  return smx_same_dtype(t, SMX_F32) || smx_same_dtype(t, SMX_F64) || smx_same_dtype(t, SMX_F16) || smx_same_dtype(t, SMX_BF16);
+  return smx_same_dtype(t, SMX_F32) || smx_same_dtype(t, SMX_F64) || smx_same_dtype(t, SMX_F16) ||
+         smx_same_dtype(t, SMX_BF16);
 }
 
 int64_t smx_view_elements(const smx_view *v) {
@@ -34,7 +34,9 @@ static bool byte_range(const smx_view *v, int64_t *low, int64_t *high) {
   int64_t lo = 0, hi = 0, bytes = smx_dtype_bytes(v->dtype);
   for (int32_t d = 0; d < v->ndim; d++) {
     int64_t reach;
-    if (__builtin_mul_overflow(v->shape[d] - 1, v->strides[d], &reach) || __builtin_mul_overflow(reach, bytes, &reach)) return false;
+    if (__builtin_mul_overflow(v->shape[d] - 1, v->strides[d], &reach) ||
+        __builtin_mul_overflow(reach, bytes, &reach))
+      return false;
     int64_t *end = reach < 0 ? &lo : &hi;
     if (__builtin_add_overflow(*end, reach, end) || *end > limit || *end < -limit) return false;
   }
@@ -43,20 +45,26 @@ static bool byte_range(const smx_view *v, int64_t *low, int64_t *high) {
   return true;
 }
 
+/* A stride that no element is reached by may be any number: it becomes that of C order, which can
+ * be multiplied. */
 static smx_status check_shape(smx_label what, const smx_tensor *t, smx_view *v) {
+  bool any = true;
   int64_t total = 1, packed = 1;
   for (int32_t d = 0; d < t->ndim; d++) {
     if (t->shape[d] < 0)
-      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld", SMX_LABEL_ARGS(what), (int)d, (long long)t->shape[d]);
-    v->shape[d] = t->shape[d];
-    if (!smx_multiply(total, t->shape[d] ? t->shape[d] : 1, &total))
-      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": the number of elements overflows at shape[%d] = %lld", SMX_LABEL_ARGS(what), (int)d,
+      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld", SMX_LABEL_ARGS(what), (int)d,
                       (long long)t->shape[d]);
+    v->shape[d] = t->shape[d];
+    any &= t->shape[d] > 0;
+    if (!smx_multiply(total, t->shape[d] ? t->shape[d] : 1, &total))
+      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": the number of elements overflows at shape[%d] = %lld",
+                      SMX_LABEL_ARGS(what), (int)d, (long long)t->shape[d]);
   }
   if (total > INT64_MAX / 16)
-    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": %lld elements are too many", SMX_LABEL_ARGS(what), (long long)total);
+    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": %lld elements are too many", SMX_LABEL_ARGS(what),
+                    (long long)total);
   for (int32_t d = t->ndim - 1; d >= 0; d--) {
-    v->strides[d] = t->strides ? t->strides[d] : packed;
+    v->strides[d] = t->strides && any && t->shape[d] > 1 ? t->strides[d] : packed;
     packed *= t->shape[d];
   }
   return SMX_OK;
@@ -67,45 +75,48 @@ static smx_status fail_reach(smx_label what, const smx_view *v) {
   int32_t worst = 0;
   for (int32_t d = 1; d < v->ndim; d++)
     if (v->strides[d] > v->strides[worst] || v->strides[d] < -v->strides[worst]) worst = d;
-  return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": strides[%d] is %lld and reaches beyond the address space", SMX_LABEL_ARGS(what), (int)worst,
-                  (long long)v->strides[worst]);
+  return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": strides[%d] is %lld and reaches beyond the address space",
+                  SMX_LABEL_ARGS(what), (int)worst, (long long)v->strides[worst]);
 }
 
 smx_status smx_view_of(smx_label what, const smx_tensor *t, bool need_data, smx_view *v) {
   if (!t) return smx_fail(SMX_ERR_NULL, SMX_LABEL ": is NULL", SMX_LABEL_ARGS(what));
   if (t->device.device_type != 1 && t->device.device_type != 0)
-    return smx_fail(SMX_ERR_DEVICE, SMX_LABEL ": device_type is %d, not 1 (CPU)", SMX_LABEL_ARGS(what), (int)t->device.device_type);
+    return smx_fail(SMX_ERR_DEVICE, SMX_LABEL ": device_type is %d, not 1 (CPU)", SMX_LABEL_ARGS(what),
+                    (int)t->device.device_type);
   if (t->ndim < 0 || t->ndim > SMX_MAX_DIMS)
-    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": ndim is %d, not 0..%d", SMX_LABEL_ARGS(what), (int)t->ndim, SMX_MAX_DIMS);
+    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": ndim is %d, not 0..%d", SMX_LABEL_ARGS(what), (int)t->ndim,
+                    SMX_MAX_DIMS);
   if (t->ndim && !t->shape) return smx_fail(SMX_ERR_NULL, SMX_LABEL ": shape is NULL", SMX_LABEL_ARGS(what));
   if (!strcmp(smx_dtype_name(t->dtype), "?"))
-    return smx_fail(SMX_ERR_DTYPE, SMX_LABEL ": dtype (code %d, bits %d, lanes %d) is not supported", SMX_LABEL_ARGS(what), t->dtype.code,
-                    t->dtype.bits, t->dtype.lanes);
+    return smx_fail(SMX_ERR_DTYPE, SMX_LABEL ": dtype (code %d, bits %d, lanes %d) is not supported",
+                    SMX_LABEL_ARGS(what), t->dtype.code, t->dtype.bits, t->dtype.lanes);
   v->dtype = t->dtype;
   v->ndim = t->ndim;
   smx_status status = check_shape(what, t, v);
   if (status != SMX_OK) return status;
   bool any = smx_view_elements(v) > 0;
-  if (need_data && any && !t->data) return smx_fail(SMX_ERR_NULL, SMX_LABEL ": data is NULL", SMX_LABEL_ARGS(what));
+  if (need_data && any && !t->data)
+    return smx_fail(SMX_ERR_NULL, SMX_LABEL ": data is NULL", SMX_LABEL_ARGS(what));
   int64_t low, high;
   if (any && !byte_range(v, &low, &high)) return fail_reach(what, v);
-  v->data = t->data ? (char *)t->data + t->byte_offset : NULL;
+  v->data = t->data ? (char *)((uintptr_t)t->data + (uintptr_t)t->byte_offset) : NULL;
   if (need_data && any && (uintptr_t)v->data % (uintptr_t)smx_dtype_bytes(v->dtype))
-    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": data is not aligned to its dtype (%d bytes)", SMX_LABEL_ARGS(what),
-                    (int)smx_dtype_bytes(v->dtype));
+    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": data is not aligned to its dtype (%d bytes)",
+                    SMX_LABEL_ARGS(what), (int)smx_dtype_bytes(v->dtype));
   return SMX_OK;
 }
 
 smx_status smx_view_broadcast(smx_label what, smx_view *v, int32_t ndim, const int64_t *shape) {
   smx_view wide = {.data = v->data, .dtype = v->dtype, .ndim = ndim};
   if (v->ndim > ndim)
-    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": has %d dimensions, more than the %d it must broadcast to", SMX_LABEL_ARGS(what),
-                    (int)v->ndim, (int)ndim);
+    return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": has %d dimensions, more than the %d it must broadcast to",
+                    SMX_LABEL_ARGS(what), (int)v->ndim, (int)ndim);
   for (int32_t d = ndim - 1, from = v->ndim - 1; d >= 0; d--, from--) {
     int64_t size = from >= 0 ? v->shape[from] : 1;
     if (size != shape[d] && size != 1)
-      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld and does not broadcast to %lld", SMX_LABEL_ARGS(what), (int)from,
-                      (long long)size, (long long)shape[d]);
+      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld and does not broadcast to %lld",
+                      SMX_LABEL_ARGS(what), (int)from, (long long)size, (long long)shape[d]);
     wide.shape[d] = shape[d];
     wide.strides[d] = size == shape[d] && from >= 0 ? v->strides[from] : 0;
   }

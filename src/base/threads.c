@@ -18,6 +18,8 @@ void smx_pool_run(smx_pool *pool, int64_t count, void (*task)(void *arg, int64_t
 }
 void smx_pool_destroy(smx_pool *pool) { free(pool); }
 int32_t smx_usable_cpus(void) { return 1; }
+int smx_cancel_off(void) { return SMX_CANCEL_KEPT; }
+void smx_cancel_back(int before) { (void)before; }
 
 #else
 
@@ -29,7 +31,11 @@ int32_t smx_usable_cpus(void) { return 1; }
 #include <time.h>
 #include <unistd.h>
 
-enum { SPIN_NS = 20000, MAX_THREADS = 1024 };
+enum {
+  SPIN_NS = 20000,
+  MAX_THREADS = 1024,
+  STACK = 256 << 10 /* of a worker: many times what a call takes, and thread-local variables of the program */
+};
 
 struct smx_pool {
   pthread_mutex_t owner; /* held by the call that has the workers */
@@ -53,7 +59,8 @@ static int64_t now_ns(void) {
 }
 
 static void take_work(smx_pool *p) {
-  for (int64_t i; (i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < p->count;) p->task(p->arg, i);
+  for (int64_t i; (i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < p->count;)
+    p->task(p->arg, i);
 }
 
 /* Looks for an open call other than `seen` without the lock. */
@@ -113,13 +120,25 @@ smx_pool *smx_pool_create(int32_t threads) {
   return p;
 }
 
+/* Starts a worker: where the program's thread-local variables do not fit its stack, with the
+ * default one. */
+static bool start_worker(smx_pool *p, const pthread_attr_t *small) {
+  pthread_t *id = &p->id[p->started];
+  return (small && pthread_create(id, small, worker, p) == 0) || pthread_create(id, NULL, worker, p) == 0;
+}
+
 /* Starts what is missing, with all signals blocked: they are the program's. A thread that cannot be had is done without. */
 static void start_workers(smx_pool *p) {
   sigset_t all, before;
+  pthread_attr_t small;
+  if (p->started == p->threads - 1) return;
+  const bool attributes = pthread_attr_init(&small) == 0,
+             sized = attributes && pthread_attr_setstacksize(&small, STACK) == 0;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  while (p->started < p->threads - 1 && pthread_create(&p->id[p->started], NULL, worker, p) == 0) p->started++;
+  while (p->started < p->threads - 1 && start_worker(p, sized ? &small : NULL)) p->started++;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (attributes) pthread_attr_destroy(&small);
 }
 
 /* In a forked child only the calling thread exists: the workers are gone and the locks may be held by nobody. */
@@ -180,9 +199,17 @@ static int32_t quota_cpus(void) {
   return (int32_t)((quota + period - 1) / period);
 }
 
+int smx_cancel_off(void) {
+  int before = PTHREAD_CANCEL_ENABLE;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  return before;
+}
+void smx_cancel_back(int before) { pthread_setcancelstate(before, &before); }
+
 int32_t smx_usable_cpus(void) {
   cpu_set_t set;
-  int32_t cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
+  int32_t cpus =
+      sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
   int32_t quota = quota_cpus();
   if (quota < cpus) cpus = quota;
   return cpus < 1 ? 1 : cpus;

@@ -1,22 +1,24 @@
 /* cpu/cpu.c - the instruction sets this library was built for, and the choice among them: one atomic pointer, written with the same value by
  * whoever comes first. */
 #include "cpu.h"
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool always(void) { return true; }
+static __attribute__((unused)) bool always(void) { return true; }
 
 #define DECLARE_ROOM(room, isa, real) extern const row_pair *const room##_kernels_##isa##_##real[];
 #define DECLARE_REAL(isa, real) \
   SMX_ROOMS(DECLARE_ROOM, isa, real) \
-  extern const row_moves row_moves_##isa##_##real; \
+  extern const dtype_io dtype_io_##isa##_##real; \
   extern const struct attention_kernels attention_kernels_##isa##_##real; \
-  extern void sample_chain_##isa##_##real(chain_row *row);
+  extern void sampler_run_##isa##_##real(sampler_row *row);
 #define DECLARE(isa) DECLARE_REAL(isa, f32) DECLARE_REAL(isa, f64)
 #define KERNELS_ROOM(room, isa, real) room##_kernels_##isa##_##real,
 #define KERNELS(isa, real) \
-  { {SMX_ROOMS(KERNELS_ROOM, isa, real)}, &row_moves_##isa##_##real, &attention_kernels_##isa##_##real, sample_chain_##isa##_##real }
+  { \
+    {SMX_ROOMS(KERNELS_ROOM, isa, real)}, &dtype_io_##isa##_##real, &attention_kernels_##isa##_##real, \
+        sampler_run_##isa##_##real \
+  }
 #define ISA(label, isa, test) \
   { label, test, KERNELS(isa, f32), KERNELS(isa, f64) }
 
@@ -26,10 +28,12 @@ static bool has_f16c(void) { /* clang 14 has no name for it */
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
-static __attribute__((unused)) bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
+static __attribute__((unused)) bool has_avx2(void) {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
 static __attribute__((unused)) bool has_avx512(void) {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl");
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 #endif
 
@@ -55,7 +59,7 @@ static const smx_isa isas[] = {
 };
 enum { ISAS = sizeof isas / sizeof *isas };
 
-static const smx_isa *_Atomic current;
+const smx_isa *_Atomic smx_isa_chosen;
 
 static const smx_isa *choose(const char *name) {
   for (int i = 0; i < ISAS; i++)
@@ -63,12 +67,10 @@ static const smx_isa *choose(const char *name) {
   return NULL;
 }
 
-const smx_isa *smx_isa_current(void) {
-  const smx_isa *isa = atomic_load_explicit(&current, memory_order_relaxed);
-  if (isa) return isa;
-  isa = choose(getenv("SMX_ISA"));
+const smx_isa *smx_isa_choose(void) {
+  const smx_isa *isa = choose(getenv("SMX_ISA"));
   if (!isa) isa = choose(NULL); /* a name that is unknown, or not of this machine */
-  atomic_store_explicit(&current, isa, memory_order_relaxed);
+  atomic_store_explicit(&smx_isa_chosen, isa, memory_order_relaxed);
   return isa;
 }
 
@@ -89,6 +91,6 @@ const char *smx_isa_at(int at) {
 int smx_isa_set(const char *name) {
   const smx_isa *isa = choose(name);
   if (!isa) return -1;
-  atomic_store_explicit(&current, isa, memory_order_relaxed);
+  atomic_store_explicit(&smx_isa_chosen, isa, memory_order_relaxed);
   return 0;
 }

@@ -7,10 +7,12 @@
  * Where the largest score lies beyond +-2^19, the x it comes from is subtracted from every x before anything else (`shift`), which is exact
  * wherever the term is not 0, and no score overflows.
  *
- * This file: what one group of a row is put through, instantiated for each way of forming scores. exp_program.h, exp_rows.h: the ways through a row. */
+ * A way of forming scores is staged: its operators write scores, eight blocks at a time, into buffers in L1, and shared loops (exp_stage.c)
+ * make terms, sums and weights of them. For a few it is fused besides (exp_loops.h): score, exponential and sum in one loop.
+ * The order of additions is the same. exp_program.c, exp_rows.c: the ways through a row. */
 #ifndef SMX_ENGINE_EXP_H
 #define SMX_ENGINE_EXP_H
-#include "walk.h"
+#include "loops.h"
 
 typedef struct score {
   vreal h, l;
@@ -18,339 +20,440 @@ typedef struct score {
 
 /* The scalars of a row once its sums are known. */
 typedef struct exp_row {
-  real shift, ref;       /* of the terms; shift is an x */
-  real tiny, inv, one;   /* of the weights */
-  real top, top_l, log;  /* of the logarithms: y = (h - top) + (l - top_l) - log */
-  double max, top_x;     /* the largest score, shift and all, and the x it came from */
-  double others;         /* (S without the first largest term) / that term */
-  double log1p;          /* log(1 + others) = log S - max; log is this, rounded */
-  double moment, spread; /* sum factor e / S, twice */
+  real shift, scale_exp;  /* of the terms; shift is an x */
+  real tiny, inv, one;    /* of the weights */
+  real top, top_l, log;   /* of the logarithms: y = (h - top) + (l - top_l) - log */
+  double max, top_x;      /* the largest score, shift and all, and the x it came from */
+  double sum_without_max; /* (S without the first largest term) / that term */
+  double log1p;           /* log(1 + others) = log S - max; log is this, rounded */
+  double moment, spread;  /* sum factor e / S, twice */
 } exp_row;
 
-/* Outputs of a row that are written while the next is summed, in order and a few lines at a time, y past the caches. */
-typedef struct exp_due exp_due;
-struct exp_due {
-  void (*write)(const exp_due *due, size_t i, size_t n);
+/* Outputs of a row that are written while the next is summed: in order, a few lines at a time, with
+ * streaming stores to y. */
+typedef struct deferred_store deferred_store;
+struct deferred_store {
+  void (*write)(const deferred_store *deferred, size_t i, size_t n);
   const void *y;
   const real *stored; /* where its terms wait, or NULL */
   size_t at, n, size; /* the elements that are left: none when at is n; bytes of one */
   bool straight;      /* what is summed meanwhile is fetched straight on */
 };
-/* A core's stores leave in their order: more than eight lines at once on their way to memory hold up the terms behind them (Xeon, 1024 x 32 768:
- * a line at a time 0.89, eight 0.92, sixteen 1.00, all 1.07 ns). Every second block writes as much as two. */
-enum { DUE_ELEMENTS = 2 * BLOCK };
+/* A core's stores leave in their order: more than eight lines at once on their way to memory hold
+ * up the terms behind them (Xeon, 1024 x 32 768: a line at a time 0.89, eight 0.92, sixteen 1.00,
+ * all 1.07 ns). Every second block writes as much as two. */
+enum { DEFERRED_ELEMENTS = 2 * BLOCK };
 /* The next of them, up to the end of a line. */
-SMI void exp_due_write(exp_due *due, size_t most) {
-  const size_t left = due->n - due->at;
+SMI void deferred_store_write(deferred_store *deferred, size_t most) {
+  const size_t left = deferred->n - deferred->at;
   if (!left) return;
-  const size_t whole = most - ((uintptr_t)due->y + due->at * due->size) % 64 / due->size, n = left < whole ? left : whole;
-  due->write(due, due->at, n);
-  due->at += n;
+  const size_t whole = most - ((uintptr_t)deferred->y + deferred->at * deferred->size) % 64 / deferred->size,
+               n = left < whole ? left : whole;
+  deferred->write(deferred, deferred->at, n);
+  deferred->at += n;
 }
-SMI exp_due exp_due_none(row_bypass how, size_t size) { return (exp_due){.size = size, .straight = fetches_straight_beside(how)}; }
-/* Outputs from y on, later. A line that two rows share is written through the caches; fetched by then, it does not hold up the others. */
-SMI void exp_due_begin(exp_due *due, void (*write)(const exp_due *due, size_t i, size_t n), const void *y, const real *stored, size_t n) {
-  const uintptr_t end = (uintptr_t)y + n * due->size;
+SMI deferred_store deferred_store_none(row_bypass how, size_t size) {
+  return (deferred_store){.size = size, .straight = fetches_straight_beside(how)};
+}
+/* Outputs from y on, later. A line that two rows share is written through the caches; fetched by
+ * then, it does not hold up the others. */
+SMI void deferred_store_begin(deferred_store *deferred,
+                              void (*write)(const deferred_store *deferred, size_t i, size_t n),
+                              const void *y, const real *stored, size_t n) {
+  const uintptr_t end = (uintptr_t)y + n * deferred->size;
   if (end % 64) v_prefetch((const void *)(end - 1));
-  due->write = write, due->y = y, due->stored = stored;
-  due->at = 0, due->n = n;
+  deferred->write = write, deferred->y = y, deferred->stored = stored;
+  deferred->at = 0, deferred->n = n;
 }
 /* All of them before element `end`, and to the end of its line. */
-SMI void exp_due_until(exp_due *due, size_t end) {
-  while (due->at < end && due->at < due->n) exp_due_write(due, due->at + DUE_ELEMENTS < end ? GROUP : DUE_ELEMENTS);
+SMI void deferred_store_until(deferred_store *deferred, size_t end) {
+  while (deferred->at < end && deferred->at < deferred->n)
+    deferred_store_write(deferred, deferred->at + DEFERRED_ELEMENTS < end ? GROUP : DEFERRED_ELEMENTS);
 }
-SMI void exp_due_rest(exp_due *due) { exp_due_until(due, due->n); }
+SMI void deferred_store_rest(deferred_store *deferred) { deferred_store_until(deferred, deferred->n); }
+
+typedef struct exp_scores exp_scores;
 
 /* What one group is summed with. */
 typedef struct exp_sum {
+  const exp_scores *f;
   const span *s;
   const consts *k;
-  real ref, shift, center; /* center: what a moment is taken about */
-  real *store;             /* e goes here too; for sum_watch and sum_low NULL = nowhere */
-  ptrdiff_t prefetch;      /* bytes ahead of x to prefetch, or 0; sum_watch always fetches the next group, into a farther cache */
-  size_t skip;             /* element whose term is +0 instead, or SIZE_MAX */
-  real max, low;           /* found by sum_watch: the largest and the smallest score; by sum_low: the smallest that is not flushed */
-  real *lanes;             /* where sum_watch and sum_low leave their lanes, or NULL */
-  const exp_row *r;        /* for moments */
-  exp_due *due;            /* for sum_due: what is written meanwhile */
+  real scale_exp, shift, center; /* center: what a moment is taken about */
+  real *store;                   /* e goes here too; NULL = nowhere */
+  /* bytes ahead of x to prefetch, or 0; sum_watch always fetches the next group, into a farther
+   * cache */
+  ptrdiff_t prefetch;
+  size_t skip; /* element whose term is +0 instead, or SIZE_MAX */
+  /* found by sum_watch: the largest and the smallest score; by sum_low: the smallest that is not
+   * flushed */
+  real max, low;
+  real *lanes;              /* where sum_watch and sum_low leave their lanes, or NULL */
+  const exp_row *r;         /* for moments */
+  deferred_store *deferred; /* for sum_deferred: what is written meanwhile */
 } exp_sum;
 
 /* What one group is written with. */
-typedef struct exp_emit {
+typedef struct exp_write {
+  const exp_scores *f;
   const span *s;
   const consts *k;
   const exp_row *r;
   const real *stored; /* the terms, or NULL = form them again */
-  bool peaked;        /* some term may be all of S */
+  bool may_be_one;    /* some term may be all of S */
   row_bypass stream;
-  const real *next; /* what is read next, which streaming stores fetch meanwhile; where that is nothing, something in the cache */
-} exp_emit;
+  /* what is read next, which streaming stores fetch meanwhile; where that is nothing, something in
+   * the cache */
+  const real *next;
+  const real *weights; /* staged: those of elements from `from` on */
+  size_t from;
+} exp_write;
 
 /* The largest term is 2 p, p < 1.415: a term is all of S only where S is below this. */
-#define PEAKED ((real)2.83)
+#define MAY_BE_ONE ((real)2.83)
 
 typedef real exp_sum_fn(exp_sum *w, size_t i, size_t n);
-typedef void exp_emit_fn(const exp_emit *w, size_t i, size_t n);
+typedef void exp_write_fn(const exp_write *w, size_t i, size_t n);
 
-/* A way of forming scores, at the level of groups. */
-typedef struct exp_scores {
-  real (*max)(const span *s, const consts *k, size_t i, size_t n);                            /* anything when there is a NaN */
-  size_t (*find)(const span *s, const consts *k, real shift, size_t i, size_t n, real value); /* offset of the first score of value, or n */
-  void (*count)(const span *s, const consts *k, size_t i, size_t n, double *inf, double *valid, bool *nan);
-  void (*limit)(const span *s, const consts *k, size_t i, size_t n, real share, real none); /* dst[0] = score is +inf ? share : none */
-  real (*low_part)(const span *s, const consts *k, real shift, size_t i);
-  exp_sum_fn *sum;       /* ref, skip, prefetch */
-  exp_sum_fn *sum_store; /* ref, store, prefetch */
-  exp_sum_fn *sum_watch; /* ref, store; finds max and low; right only if low says that no term is flushed */
-  exp_sum_fn *sum_due;   /* the same, while other outputs are written */
-  exp_sum_fn *sum_low;   /* ref, store: where terms are flushed */
-  exp_sum_fn *lane;      /* ref, skip: the sum of one lane, that of skip, without it */
-  exp_sum_fn *sum_exact; /* ref, shift, skip */
-} exp_scores;
+/* Scores of n elements into h, and their low parts into l unless the scores have none: blocks of
+ * 64, the first at element `first`, `step` elements apart; absent lanes of the last vector are
+ * -inf. shift NULL = nothing is subtracted from x. */
+typedef void exp_page_fn(const span *s, const consts *k, const real *shift, size_t first, size_t step,
+                         size_t n, real *h, real *l);
+
+/* The loops over a group, at most GROUP elements. */
+typedef struct exp_loops {
+  /* anything when there is a NaN */
+  real (*max)(const exp_scores *f, const span *s, const consts *k, size_t i, size_t n);
+  /* The offset of the first score of value, or n. */
+  size_t (*find)(const exp_scores *f, const span *s, const consts *k, real shift, size_t i, size_t n,
+                 real value);
+  exp_sum_fn *sum;       /* scale_exp, skip, prefetch */
+  exp_sum_fn *sum_store; /* scale_exp, store, prefetch */
+  exp_sum_fn *sum_keep;  /* scale_exp, skip, store, prefetch */
+  /* scale_exp, store; finds max and low; right only if low says that no term is flushed */
+  exp_sum_fn *sum_watch;
+  exp_sum_fn *sum_deferred; /* the same, while other outputs are written */
+  exp_sum_fn *sum_low;      /* scale_exp, store: where terms are flushed */
+  exp_sum_fn *sum_exact;    /* scale_exp, shift, skip */
+  exp_sum_fn *lane;         /* scale_exp, skip: the sum of one lane, that of skip, without it */
+} exp_loops;
+
+/* A way of forming scores. */
+struct exp_scores {
+  exp_page_fn *page;
+  const exp_loops *loops; /* fused, or one of the two below */
+  bool low;               /* scores have a low part */
+};
+#define exp_staged SMX_FN(exp_staged)
+#define exp_staged_low SMX_FN(exp_staged_low)
+extern const exp_loops exp_staged, exp_staged_low; /* low: scores have a low part */
+/* Those that rare rows alone need, which fused loops have staged too; _l: with low parts. */
+#define exp_staged_sum_low SMX_FN(exp_staged_sum_low)
+#define exp_staged_sum_low_l SMX_FN(exp_staged_sum_low_l)
+#define exp_staged_sum_exact SMX_FN(exp_staged_sum_exact)
+#define exp_staged_sum_exact_l SMX_FN(exp_staged_sum_exact_l)
+exp_sum_fn exp_staged_sum_low, exp_staged_sum_low_l, exp_staged_sum_exact, exp_staged_sum_exact_l;
+
+SMI real exp_max(const exp_scores *f, const span *s, const consts *k, size_t i, size_t n) {
+  return f->loops->max(f, s, k, i, n);
+}
+
+/* ---- arithmetic ---- */
 
 /* The parts of a term p 2^d. */
-SMI vreal exp_parts(score x, bool scaled, real ref, vreal *d) {
+SMI vreal exp_parts(score x, bool scaled, real scale_exp, vreal *d) {
   vreal k = exp_k(x.h), t = exp_reduce(x.h, k);
   if (scaled) t = v_add(t, x.l);
-  *d = v_sub(k, v_set1(ref));
+  *d = v_sub(k, v_set1(scale_exp));
   return exp_poly(t);
 }
-SMI vreal exp_term(score x, bool scaled, real ref, vreal *d) {
-  vreal p = exp_parts(x, scaled, ref, d);
+SMI vreal exp_term(score x, bool scaled, real scale_exp, vreal *d) {
+  vreal p = exp_parts(x, scaled, scale_exp, d);
   return v_scale(p, *d);
 }
 
 /* A masked element has h = -inf. shift NULL = nothing is subtracted from x. */
 typedef score score_fn(const span *s, const consts *k, const real *shift, size_t i, int cnt);
 SMI vreal shifted_by(vreal x, const real *shift) { return shift ? v_sub(x, v_set1(*shift)) : x; }
-typedef vreal exp_factor(const exp_sum *w, vreal e, size_t i, int cnt); /* e: the term */
-
 SMI score score_at(score_fn *f, const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   score x = f(s, k, shift, i, cnt);
   if (cnt < LANES) x.h = v_select(lanes_below(cnt), x.h, v_set1(-R_INF));
   return x;
 }
 
-/* All sums; what a sum does besides is a constant where it is instantiated. */
-enum {
-  SUM_SKIP = 1,
-  SUM_STORE = 2,
-  SUM_WATCH = 4,
-  SUM_LOW = 8,
-  SUM_SHIFT = 16,
-  SUM_AHEAD = 32,
-  SUM_HALVES = 64, /* src[0] is of 16 bits */
-  SUM_DUE = 128
-};
-SMI real exp_sum_of(exp_sum *w, score_fn *f, bool scaled, int does, exp_factor *factor, size_t first, size_t n) {
-  const exp_sum q = *w;
-  const span s = *w->s;
-  const consts k = *w->k;
-  const size_t bytes = does & SUM_HALVES ? sizeof(uint16_t) : sizeof(real);
-  fetcher next = fetch_from(first, w->due ? w->due->straight : fetches_straight());
-  bool odd = false;
-  vreal acc[VPB], max = v_set1(-R_INF), low = v_set1(R_INF);
-  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
-#define STEP(u, i, cnt) \
-  { \
-    const score x = score_at(f, &s, &k, does & SUM_SHIFT ? &q.shift : NULL, i, cnt); \
-    vreal d, p = exp_parts(x, scaled, q.ref, &d), e = (does & SUM_WATCH) && (cnt) == LANES ? v_scale_near(p, d) : v_scale(p, d); \
-    if (does & SUM_WATCH) { \
-      if ((size_t)(u)*LANES * bytes % 64 == 0) { /* once a line */ \
-        v_prefetch_far((const char *)s.src[0] + fetch_next(&next, u, i) * bytes); \
-        v_prefetch((const char *)s.src[0] + ((i) + next.near) * bytes); \
-      } \
-      max = v_max(x.h, max); \
-      low = v_min((cnt) == LANES ? x.h : v_select(lanes_below(cnt), x.h, v_set1(R_INF)), low); \
-    } \
-    if (does & SUM_LOW) low = v_min(v_select(v_lt(d, v_set1(MIN_EXP)), v_set1(R_INF), x.h), low); \
-    if (does & SUM_AHEAD) v_prefetch((const char *)(s.src[0] + (i)) + q.prefetch); \
-    if ((does & SUM_STORE) && (q.store || !(does & (SUM_WATCH | SUM_LOW)))) put(q.store, i, cnt, e); \
-    if ((does & SUM_SKIP) && q.skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(q.skip - (i)))), v_set1(0), e); \
-    if ((does & SUM_DUE) && u == VPB - 1 && (odd = !odd)) exp_due_write(q.due, DUE_ELEMENTS); \
-    acc[u] = factor ? v_fma(v_select(v_eq(e, v_set1(0)), v_set1(0), factor(w, e, i, cnt)), e, acc[u]) : v_add(acc[u], e); \
-  }
-  WALK(first, n, STEP)
-#undef STEP
-  if (does & SUM_WATCH) w->max = v_hmax(max);
-  if (does & (SUM_WATCH | SUM_LOW)) w->low = v_hmin(low);
-  for (int u = 0; u < VPB && (does & (SUM_WATCH | SUM_LOW)) && q.lanes; u++) v_store(q.lanes + u * LANES, acc[u]);
-  return v_fold(acc);
-}
-
-SMI real exp_max_of(score_fn *f, const span *at_row, const consts *with, size_t first, size_t n) {
-  const span s = *at_row;
-  const consts k = *with;
-  vreal max[VPB];
-  UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
-#define STEP(u, i, cnt) max[u] = v_max(score_at(f, &s, &k, NULL, i, cnt).h, max[u])
-  WALK_STRAIGHT(first, n, STEP)
-#undef STEP
-  UNROLL_BLOCK for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
-  return v_hmax(max[0]);
-}
-
-/* A lane of a group has PAGE / BLOCK elements of each page. Its terms are formed side by side, and added in their order. */
-SMI real exp_lane_of(const exp_sum *w, score_fn *f, bool scaled, size_t first, size_t n) {
-  real e[GROUP / BLOCK], l[GROUP / BLOCK], sum = 0;
-  size_t count = 0;
-  for (size_t step = (w->skip - first) % BLOCK; step < PAGE && step < n; step += BLOCK)
-    for (size_t i = step; i < n; i += PAGE) {
-      const score x = score_at(f, w->s, w->k, NULL, first + i, 1);
-      e[count] = first + i == w->skip ? -R_INF : v_first(x.h);
-      l[count++] = v_first(x.l);
-    }
-  for (size_t j = 0; j < count; j += LANES) {
-    const int cnt = lanes_left(count - j);
-    vreal d;
-    put(e, j, cnt, exp_term((score){at(e, j, cnt), at(l, j, cnt)}, scaled, w->ref, &d));
-  }
-  for (size_t j = 0; j < count; j++) sum += e[j];
-  return sum;
-}
-
-typedef struct exp_look {
-  const span *s;
-  const consts *k;
-  size_t base;
-  real shift, value;
-} exp_look;
-SMI vmask exp_equals_of(score_fn *f, const exp_look *w, size_t i, int cnt) {
-  return v_eq(score_at(f, w->s, w->k, &w->shift, w->base + i, cnt).h, v_set1(w->value));
-}
-
-SMI void exp_count_of(score_fn *f, const span *s, const consts *k, size_t i, size_t n, double *inf, double *valid, bool *nan) {
-  for (size_t j = 0; j < n; j += LANES) {
-    vreal h = score_at(f, s, k, NULL, i + j, lanes_left(n - j)).h;
-    *nan |= m_any(m_not(v_eq(h, h)));
-    *inf += (double)v_hsum(v_select(v_eq(h, v_set1(R_INF)), v_set1(1), v_set1(0)));
-    *valid += (double)v_hsum(v_select(v_lt(v_set1(-R_INF), h), v_set1(1), v_set1(0)));
-  }
-}
-SMI void exp_limit_of(score_fn *f, const span *s, const consts *k, size_t i, size_t n, real share, real none) {
-  for (size_t j = 0; j < n; j += LANES) {
-    int cnt = lanes_left(n - j);
-    put(s->dst[0], i + j, cnt, v_select(v_eq(score_at(f, s, k, NULL, i + j, cnt).h, v_set1(R_INF)), v_set1(share), v_set1(none)));
-  }
-}
-
-SMI vreal exp_share(vreal e, real inv, real tiny, real one, bool peaked) {
+SMI vreal exp_share(vreal e, real inv, real tiny, real one, bool may_be_one) {
   vreal y = v_flush(v_mul(e, v_set1(inv)), e, v_set1(tiny));
-  return peaked ? v_select(v_eq(e, v_set1(one)), v_set1(1), y) : y;
+  return may_be_one ? v_select(v_eq(e, v_set1(one)), v_set1(1), y) : y;
 }
-SMI vreal exp_weight(vreal e, const exp_row *r, bool peaked) { return exp_share(e, r->inv, r->tiny, r->one, peaked); }
-SMI vreal exp_weight_again(const exp_emit *w, score_fn *f, bool scaled, size_t i, int cnt) {
-  vreal d;
-  return exp_weight(exp_term(f(w->s, w->k, &w->r->shift, i, cnt), scaled, w->r->ref, &d), w->r, true);
+SMI vreal exp_weight(vreal e, const exp_row *r, bool may_be_one) {
+  return exp_share(e, r->inv, r->tiny, r->one, may_be_one);
 }
 
-/* Elements i .. i + n - 1, n <= GROUP, value by value. Streaming stores start at a 64-byte boundary. */
-typedef vreal exp_value_fn(const exp_emit *w, size_t i, int cnt);
-SMI void exp_emit_of(const exp_emit *to, exp_value_fn *value, size_t first, size_t n) {
+/* ---- what an operator says of its scores, weights and moments ---- */
+
+SMI void exp_page_of(score_fn *f, bool low, const span *on, const consts *with, const real *shift,
+                     size_t first, size_t step, size_t n, real *h, real *l) {
+  const span s = *on;
+  const consts k = *with;
+#pragma GCC unroll 1
+  for (size_t j = 0; j < n; j += LANES) {
+    const score x = score_at(f, &s, &k, shift, first + j / BLOCK * step + j % BLOCK, lanes_left(n - j));
+    v_store(h + j, x.h);
+    if (low) v_store(l + j, x.l);
+  }
+}
+#define EXP_PAGE(name, score_name, low) \
+  NOINLINE void name##_page(const span *s, const consts *k, const real *shift, size_t i, size_t step, \
+                            size_t n, real *h, real *l) { \
+    exp_page_of(score_name, low, s, k, shift, i, step, n, h, l); \
+  }
+#define EXP_SCORES(name, score_name) \
+  EXP_PAGE(name, score_name, false) \
+  static const exp_scores name##_scores = {name##_page, &exp_staged, false};
+#define EXP_SCORES_LOW(name, score_name) \
+  EXP_PAGE(name, score_name, true) \
+  static const exp_scores name##_scores = {name##_page, &exp_staged_low, true};
+
+/* What is written, value by value, from exp_weight_at(): the write loop of an operator. */
+typedef vreal exp_value_fn(const exp_write *w, size_t i, int cnt);
+SMI vreal exp_weight_at(const exp_write *w, size_t i) { return v_load(w->weights + (i - w->from)); }
+SMI void exp_write_staged_of(const exp_write *to, exp_value_fn *value, size_t first, size_t n) {
   const span s = *to->s;
   const consts k = *to->k;
   const exp_row r = *to->r;
-  const exp_emit q = {&s, &k, &r, to->stored, to->peaked, to->stream, to->next};
+  const exp_write q = {.s = &s, .k = &k, .r = &r, .weights = to->weights, .from = to->from};
   real *const y = s.dst[0];
-  if (!q.stream) {
-#define STEP(u, i, cnt) put(y, i, cnt, value(&q, i, cnt))
-    WALK_STRAIGHT(first, n, STEP)
-#undef STEP
-    return;
+#pragma GCC unroll 1
+  for (size_t j = 0; j < n; j += LANES) {
+    const int cnt = lanes_left(n - j);
+    const vreal out = value(&q, first + j, cnt);
+    if (to->stream && cnt == LANES) put_past(y + first + j, out, to->stream);
+    else put(y, first + j, cnt, out);
   }
-  size_t head = (64 - (uintptr_t)(y + first) % 64) % 64 / sizeof(real);
-  if (head > n) head = n;
-  if (head) put(y, first, (int)head, value(&q, first, (int)head));
-  first += head, n -= head;
-#define STEP(u, i, cnt) \
-  { \
-    const vreal out = value(&q, i, cnt); \
-    v_prefetch_far(q.next + (i)); \
-    if ((cnt) == LANES) put_past(y + (i), out, q.stream); \
-    else v_store_n(y + (i), cnt, out); \
-  }
-  WALK_PAIR(first, n, STEP)
-#undef STEP
+}
+#define EXP_WRITE(name, value) \
+  NOINLINE void name##_write(const exp_write *w, size_t i, size_t n) { \
+    exp_write_staged_of(w, value, i, n); \
+  } \
+  static void name(const exp_write *w, size_t i, size_t n) { exp_write_staged(w, name##_write, i, n); }
+
+/* A moment: sum factor e. e: the terms. */
+typedef vreal exp_factor(const exp_sum *w, vreal e, size_t i, int cnt);
+typedef void exp_factors_fn(const exp_sum *w, const real *e, size_t first, size_t step, size_t n,
+                            real *factors);
+SMI void exp_factors_of(const exp_sum *w, exp_factor *factor, const real *e, size_t first, size_t step,
+                        size_t n, real *factors) {
+#pragma GCC unroll 1
+  for (size_t j = 0; j < n; j += LANES)
+    v_store(factors + j, factor(w, v_load(e + j), first + j / BLOCK * step + j % BLOCK, lanes_left(n - j)));
+}
+#define EXP_MOMENT(name, by) \
+  NOINLINE void name##_factors(const exp_sum *w, const real *e, size_t i, size_t step, size_t n, \
+                               real *factors) { \
+    exp_factors_of(w, by, e, i, step, n, factors); \
+  } \
+  static real name(exp_sum *w, size_t i, size_t n) { return exp_moment_staged(w, name##_factors, i, n); }
+
+/* ---- what is shared over scores (exp_stage.c) ---- */
+
+enum { STAGE = GROUP / PAGE * BLOCK }; /* elements: one block of each page */
+
+#define exp_write_staged SMX_FN(exp_write_staged)
+#define exp_moment_staged SMX_FN(exp_moment_staged)
+#define exp_score_one SMX_FN(exp_score_one)
+#define exp_count SMX_FN(exp_count)
+#define exp_inf_policy SMX_FN(exp_inf_policy)
+#define exp_weights SMX_FN(exp_weights)
+#define stored_write SMX_FN(stored_write)
+void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t i, size_t n);
+real exp_moment_staged(exp_sum *w, exp_factors_fn *factors, size_t i, size_t n);
+/* The score of one element. */
+void exp_score_one(const exp_scores *f, const span *s, const consts *k, real shift, size_t i, real *h,
+                   real *l);
+void exp_count(const exp_scores *f, const span *s, const consts *k, size_t i, size_t n, double *inf,
+               double *valid, bool *nan);
+/* dst[0] = score is +inf ? share : none. */
+void exp_inf_policy(const exp_scores *f, const span *s, const consts *k, size_t i, size_t n, real share,
+                    real none);
+SMI real exp_low_part(const exp_scores *f, const span *s, const consts *k, real shift, size_t i) {
+  real h, l = 0;
+  if (f->low) exp_score_one(f, s, k, shift, i, &h, &l);
+  return l;
+}
+exp_write_fn exp_weights;  /* of staged scores */
+exp_write_fn stored_write; /* weights from stored terms */
+
+/* ---- an operator of the family ---- */
+
+/* EXP_SUMS: an operator goes on from the sums; EXP_MAP: an write loop makes other values of
+ * weights. */
+typedef enum exp_kind { EXP_WEIGHTS, EXP_LOGS, EXP_SCALAR, EXP_SUMS, EXP_MAP } exp_kind;
+
+typedef struct exp_body exp_body;
+struct exp_body {
+  consts (*setup)(const row_call *c, const span *s);
+  const exp_scores *scores;
+  exp_write_fn *write; /* dst[0] of a group; NULL for EXP_SCALAR */
+  /* EXP_SCALAR: dst[0] of the row */
+  double (*scalar)(const span *s, const consts *k, const exp_row *r, size_t n);
+  real (*extra)(const span *s, const consts *k); /* a score that joins S only; NULL = none */
+  exp_sum_fn *moment, *spread;                   /* exp_row.moment and .spread; NULL = not needed */
+  void (*row)(const span *s, const consts *k, const exp_row *r); /* ROW outputs besides; NULL = none */
+  /* The minmax pass at a whole row in memory: its largest score, or NaN = the program; and its
+   * consts, at first those of the row before. NULL = max. */
+  real (*row_max)(const row_call *c, const span *s, consts *k);
+  /* all rows, if they are short enough; NULL = never */
+  bool (*small)(const exp_body *b, const row_kernel *kernel, row_call *c);
+  /* EXP_MAP: what becomes of a weight of 1 / count under SMX_INF_LIMIT; NULL = itself */
+  double (*share)(const row_call *c, double share);
+  /* the same of the shares in a group of dst[0], or NULL */
+  void (*shared)(const span *s, const consts *k, size_t i, size_t n);
+  exp_kind kind;
+  bool scaled;          /* scores are x times v[0] + v[1] of the consts, and l is not 0 */
+  bool sum_without_max; /* needs exp_row.sum_without_max and max */
+  bool sinks;           /* `extra` takes all the weight of a row with nothing valid: that is no empty row */
+  bool gradient;   /* empty rows get 0 whatever the policy, and so do those with +inf under SMX_INF_LIMIT */
+  bool mass;       /* but this gradient is dy times the weights, and the +inf share dy there */
+  real empty, inf; /* EXP_SCALAR: for a row with nothing valid, and for +inf under SMX_INF_LIMIT */
+};
+
+/* b as the call's plan wants it: with PLAN_STAGED a copy whose loops are staged, in `room`. */
+typedef struct exp_staging {
+  exp_body body;
+  exp_scores scores;
+} exp_staging;
+#define exp_body_for SMX_FN(exp_body_for)
+const exp_body *exp_body_for(const exp_body *b, const row_call *c, exp_staging *room);
+
+SMI real k_of(real x) { return v_first(exp_k(v_set1(x))); }
+SMI bool in_range(real max) { return max >= (real)-524288 && max <= (real)524288; }
+
+/* What weights are made with, of all terms. */
+SMI void exp_finalize_sum(exp_row *r, double sum) {
+  r->inv = (real)(1.0 / sum);
+  r->tiny = (real)((double)R_TINY * sum);
+  r->one = (real)sum;
 }
 
-/* Weights from stored terms. */
-SMI vreal stored_value(const exp_emit *w, size_t i, int cnt) { return exp_weight(at(w->stored, i, cnt), w->r, false); }
-SMI vreal stored_peaked_value(const exp_emit *w, size_t i, int cnt) { return exp_weight(at(w->stored, i, cnt), w->r, true); }
-NOINLINE void stored_emit(const exp_emit *w, size_t i, size_t n) {
-  if (w->peaked) exp_emit_of(w, stored_peaked_value, i, n);
-  else exp_emit_of(w, stored_value, i, n);
-}
+/* ---- the row program (exp_program.c) ---- */
+
+enum {
+  EXP_RUN,
+  EXP_CLASSIFY,
+  EXP_TOP,
+  EXP_EXACT,
+  EXP_MOMENT_PASS,
+  EXP_SPREAD_PASS,
+  EXP_WRITE_PASS,
+  EXP_FILL,
+  EXP_INF_POLICY
+};
+
+#define exp_engine SMX_FN(exp_engine)
+#define exp_of SMX_FN(exp_of)
+#define exp_finalize SMX_FN(exp_finalize)
+#define exp_begin SMX_FN(exp_begin)
+#define exp_row_of SMX_FN(exp_row_of)
+#define exp_pass SMX_FN(exp_pass)
+#define exp_merge SMX_FN(exp_merge)
+#define exp_next SMX_FN(exp_next)
+#define exp_run_from SMX_FN(exp_run_from)
+#define exp_run_group SMX_FN(exp_run_group)
+#define exp_run_end SMX_FN(exp_run_end)
+#define exp_run_finalize SMX_FN(exp_run_finalize)
+extern const row_engine exp_engine;
+real exp_of(const exp_row *r, real h, real l); /* the term of one score */
+/* The scalars that follow from the sums. top, top_l: the largest score as the terms have it, shift
+ * subtracted. */
+void exp_finalize(const exp_body *b, const span *s, const consts *k, exp_row *r, double sum, double other);
+void exp_begin(const exp_body *b, const row_call *c, row_state *st);
+exp_row exp_row_of(const exp_body *b, const span *s, const consts *k, const row_state *st);
+void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *parts);
+void exp_merge(const row_call *c, row_state *st, const row_part *parts, size_t count);
+bool exp_next(const exp_body *b, const row_call *c, row_state *st);
+
+/* Groups summed one after another with a running reference, which comes from a score that was
+ * seen. */
+typedef struct exp_run {
+  real scale_exp;           /* for the next group; -inf = nothing seen yet */
+  real *store;              /* terms go here too, or NULL */
+  deferred_store *deferred; /* outputs to write meanwhile, or NULL */
+  row_part *top; /* the first of these groups that holds their largest score, or NULL; where it is */
+  real best;
+  size_t i, n;
+  real lanes[2][BLOCK]; /* sums by lane: of that group at [own], of the present one */
+  int own;
+} exp_run;
+exp_run exp_run_from(const exp_body *b, const span *s, const consts *k, size_t i, size_t n);
+void exp_run_group(const exp_body *b, const span *s, const consts *k, size_t i, size_t n, exp_run *run,
+                   row_part *part);
+void exp_run_end(const exp_body *b, const span *s, const consts *k, exp_run *run);
+/* Brings the sums of a run to the row's own reference. False where they are not the row's: a NaN, a
+ * term between two flush limits, no such reference. */
+bool exp_run_finalize(row_state *st, real top);
+
+/* ---- rows in memory (exp_rows.c) ---- */
+
+/* Rows of more elements than EXP_CACHED take the program: summed from memory once, then computed
+ * again while they are written. Weights that do not pass the caches keep their terms in the output
+ * up to EXP_STORED. */
+enum { EXP_CACHED = SMX_REAL == 32 ? 131072 : 65536, EXP_STORED = 16 * EXP_CACHED };
+
+/* In calls of more elements than FOLLOW, short rows have the row AHEAD of them fetched while they
+ * are summed. */
+enum { FOLLOW = 262144, AHEAD = 4 };
+
+/* Rows of more elements than this that keep their terms are written while the next is summed;
+ * below, the steps of each row cost more than that gains. */
+enum { DEFERRED_FROM = PAGE + PAGE / 8 };
 
 /* The output of a row that is summed, for later. */
 typedef struct exp_output {
-  exp_due due;
+  deferred_store deferred;
   row_bypass bypass;
-  exp_emit emit;
-  exp_emit_fn *write;
+  exp_write args;
+  exp_write_fn *write;
   span s;
   consts k;
   exp_row r;
 } exp_output;
-static inline void exp_output_write(const exp_due *due, size_t i, size_t n) {
-  const exp_output *out = (const exp_output *)(const void *)due;
-  out->write(&out->emit, i, n);
-}
-static inline exp_output exp_output_none(row_bypass bypass, size_t size) {
+
+#define exp_output_of SMX_FN(exp_output_of)
+#define exp_cached_row SMX_FN(exp_cached_row)
+#define exp_place SMX_FN(exp_place)
+#define exp_run_row SMX_FN(exp_run_row)
+#define exp_deferred_row SMX_FN(exp_deferred_row)
+#define exp_rows SMX_FN(exp_rows)
+SMI exp_output exp_output_none(row_bypass bypass, size_t size) {
   exp_output out;
-  out.due = exp_due_none(bypass, size), out.bypass = bypass;
+  out.deferred = deferred_store_none(bypass, size), out.bypass = bypass;
   return out;
 }
-static inline void exp_output_of(exp_output *out, const span *s, const consts *k, const exp_row *r, const real *stored,
-                                 exp_emit_fn *write) {
-  out->s = *s, out->k = *k, out->r = *r, out->write = write;
-  out->emit = (exp_emit){.s = &out->s, .k = &out->k, .r = &out->r, .stored = stored, .peaked = true, .stream = out->bypass};
-  out->emit.next = stored ? stored : s->src[0];
-  exp_due_begin(&out->due, exp_output_write, s->dst[0], stored, s->n);
-}
+void exp_output_of(exp_output *out, const exp_scores *f, const span *s, const consts *k, const exp_row *r,
+                   const real *stored, exp_write_fn *write);
+/* A row that the caches hold, whose maximum is known: terms and their sum, output. The terms are
+ * kept in `store` (the output or a scratch row), or formed again. Returns false, with nothing
+ * written, when the row is not an ordinary one. */
+bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max, row_bypass bypass,
+                    real *store, ptrdiff_t prefetch);
+/* Where the terms of row r wait: the places of the last row and the one before take turns, as long
+ * as the second-level cache has room for both. */
+real *exp_place(const row_call *c, size_t r);
+/* The sums of a row that comes from memory, as the program has them: one read with a running
+ * reference. Where all groups had the same one, the terms are in *kept, relative to it, and
+ * st->scale_exp is that one: at most 60 below the row's own, so that what follows from the sums is
+ * the same number times a power of two. NULL: `store` holds nothing of use. False when the row is
+ * not an ordinary one. */
+bool exp_run_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store,
+                 deferred_store *deferred, row_state *st, const real **kept);
+/* Such a row. write: its output, from its terms. That is left to `out`, which is written while the
+ * next row is summed; the row before it is written by then. */
+bool exp_deferred_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store,
+                      exp_write_fn *write, exp_output *out);
+void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c);
 
-/* The group functions of a way of forming scores, and their emission as weights. */
-#define EXP_SCORES(name, score_name, is_scaled) \
-  NOINLINE real name##_max(const span *s, const consts *k, size_t i, size_t n) { return exp_max_of(score_name, s, k, i, n); } \
-  SMI vmask name##_equals(const void *w, size_t i, int cnt) { return exp_equals_of(score_name, w, i, cnt); } \
-  NOINLINE size_t name##_find(const span *s, const consts *k, real shift, size_t i, size_t n, real value) { \
-    const exp_look w = {s, k, i, shift, value}; \
-    return find_first(n, name##_equals, &w); \
-  } \
-  NOINLINE void name##_count(const span *s, const consts *k, size_t i, size_t n, double *inf, double *valid, bool *nan) { \
-    exp_count_of(score_name, s, k, i, n, inf, valid, nan); \
-  } \
-  NOINLINE void name##_limit(const span *s, const consts *k, size_t i, size_t n, real share, real none) { \
-    exp_limit_of(score_name, s, k, i, n, share, none); \
-  } \
-  static real name##_low_part(const span *s, const consts *k, real shift, size_t i) { return v_first(score_name(s, k, &shift, i, 1).l); } \
-  NOINLINE real name##_sum(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, SUM_SKIP | SUM_AHEAD, NULL, i, n); \
-  } \
-  NOINLINE real name##_sum_store(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, SUM_STORE | SUM_AHEAD, NULL, i, n); \
-  } \
-  NOINLINE real name##_sum_watch(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, SUM_WATCH | SUM_STORE, NULL, i, n); \
-  } \
-  NOINLINE real name##_sum_due(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, SUM_WATCH | SUM_STORE | SUM_DUE, NULL, i, n); \
-  } \
-  NOINLINE real name##_sum_low(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, SUM_LOW | SUM_STORE, NULL, i, n); \
-  } \
-  NOINLINE real name##_lane(exp_sum *w, size_t i, size_t n) { return exp_lane_of(w, score_name, is_scaled, i, n); } \
-  NOINLINE real name##_sum_exact(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, is_scaled, SUM_SKIP | SUM_SHIFT, NULL, i, n); \
-  } \
-  static const exp_scores name##_scores = {name##_max,      name##_find,    name##_count,     name##_limit, \
-                                           name##_low_part, name##_sum,     name##_sum_store, name##_sum_watch, \
-                                           name##_sum_due,  name##_sum_low, name##_lane,      name##_sum_exact}; \
-  SMI vreal name##_weight(const exp_emit *w, size_t i, int cnt) { return exp_weight_again(w, score_name, is_scaled, i, cnt); }
-
-/* An emission, value by value, and a moment: sum factor e. */
-#define EXP_EMIT(name, value) \
-  NOINLINE void name(const exp_emit *w, size_t i, size_t n) { exp_emit_of(w, value, i, n); }
-#define EXP_MOMENT(name, score_name, is_scaled, by) \
-  NOINLINE real name(exp_sum *w, size_t i, size_t n) { return exp_sum_of(w, score_name, is_scaled, SUM_SHIFT, by, i, n); }
+#define EXP_KERNEL(name) \
+  static const row_kernel name##_kernel = {.engine = &exp_engine, .body = &name##_body};
 
 #endif

@@ -12,7 +12,9 @@ typedef struct fetcher {
   size_t first, done, at, near;
   bool straight;
 } fetcher;
-SMI fetcher fetch_from(size_t first, bool straight) { return (fetcher){.first = first, .near = straight ? 0 : PAGE, .straight = straight}; }
+SMI fetcher fetch_from(size_t first, bool straight) {
+  return (fetcher){.first = first, .near = straight ? 0 : PAGE, .straight = straight};
+}
 
 /* For vector u of a block, which begins with element i: where to fetch one. */
 SMI size_t fetch_next(fetcher *f, int u, size_t i) {

@@ -42,16 +42,22 @@ static inline row_bypass bypass_for(size_t bytes) {
 
 /* Whether what is summed while such an output is written is fetched straight on. A later Xeon does better so as long as it writes through its caches
  * (Granite Rapids, 128 x 32768 0.38 and 0.355, 1024 x 8192 0.405 and 0.385), not past them (512 x 131072 0.40 and 0.47). */
-static inline bool fetches_straight_beside(row_bypass how) { return fetches_straight() || (how == BYPASS_THROUGH && is_later_xeon()); }
+static inline bool fetches_straight_beside(row_bypass how) {
+  return fetches_straight() || (how == BYPASS_THROUGH && is_later_xeon());
+}
 
 /* How short rows of f16 and bf16 are written, which share lines: on Xeons through the caches, elsewhere as if they were few (Granite Rapids, bf16 past and
  * through: 131072 x 300 1.60 and 0.45, in the caches alone 0.58; 65536 x 1024 0.38, 0.39 and 0.48). */
-static inline row_bypass bypass_near(row_bypass how) { return how != BYPASS_NOT && is_xeon() ? BYPASS_THROUGH : BYPASS_NOT; }
+static inline row_bypass bypass_near(row_bypass how) {
+  return how != BYPASS_NOT && is_xeon() ? BYPASS_THROUGH : BYPASS_NOT;
+}
 
 /* Elements from which short rows of outputs that the caches do not hold do better in the page's way, written while the next are summed, even where
  * registers hold them (Granite Rapids, 16384 rows of 160: 0.42, in registers 0.34; of 256: 0.34 and 0.39). On AMD processors none do: there those that
  * do not fit registers do better in the caches, however many there are (Zen 4: 262144 x 128 0.64 and 0.35, 104857 x 320 0.50 and 0.35, 32768 x 1024 0.43
  * and 0.39). */
-static inline size_t due_from(void) { return fetches_straight() ? SIZE_MAX : is_later_xeon() ? 192 : 128; }
+static inline size_t deferred_from(void) {
+  return fetches_straight() ? SIZE_MAX : is_later_xeon() ? 192 : 128;
+}
 
 #endif

@@ -1,22 +1,24 @@
 /* engine/program.h - how an operator of a room runs, as the rest of the library sees it.
  *
- * It runs over rows of one real type (float or double) whose elements are contiguous. It is a row program: a few passes over the row,
- * each reading the row group by group in a fixed order, with a step between passes that turns sums into scalars. Whoever holds the row (rows()
- * itself for rows in memory; the driver in api/ for rows that must be converted, are strided or split among threads) runs the passes:
+ * It runs over rows of one real type (float or double) whose elements are contiguous. It is a row
+ * program: a few passes over the row, each reading the row group by group in a fixed order, with a
+ * step between passes that turns sums into scalars. Whoever holds the row (rows() itself for rows
+ * in memory; the driver in api/ for rows that must be converted, are strided or split among
+ * threads) runs the passes:
  *
  *     begin(call, state);
- *     do  for each run of groups: pass(call, state, parts), then fold(call, state, parts, count) in index order
- *     while (next(call, state));
- */
+ *     do  for each run of groups: pass(call, state, parts), then merge(call, state, parts, count) in index order
+ *     while (next(call, state)); */
 #ifndef SMX_ENGINE_PROGRAM_H
 #define SMX_ENGINE_PROGRAM_H
 #include <softmax.h>
 #include <stdbool.h>
 
-/* The buffers of a call. Forward: src = inputs, dst = outputs. Backward: src = inputs, then output o at SRC_Y + o and its upstream gradient at
- * SRC_DY + o; dst = gradients of the inputs. Absent ones are NULL. Element i of a row is at p[i - origin] of a FULL or COLUMN port; a ROW or K
- * port points at the row's value or k values, is written by rows() or the last next(), and is not to be written by pass(). They hold the real
- * type, or int64_t where the port has SMX_PORT_INT. */
+/* The buffers of a call. Forward: src = inputs, dst = outputs. Backward: src = inputs, then output
+ * o at SRC_Y + o and its upstream gradient at SRC_DY + o; dst = gradients of the inputs. Absent
+ * ones are NULL. Element i of a row is at p[i - origin] of a FULL or COLUMN port; a ROW or K port
+ * points at the row's value or k values, is written by rows() or the last next(), and is not to be
+ * written by pass(). They hold the real type, or int64_t where the port has SMX_PORT_INT. */
 enum {
   ROW_OUTS = 4,
   SRC_Y = SMX_MAX_PORTS,
@@ -27,24 +29,29 @@ enum {
   ROW_STRIP = 16384
 };
 
-/* Scratch memory for a strip of rows side by side: 64 lanes of each, and what else is kept of a row. */
+/* Scratch memory for a strip of rows side by side: 64 lanes of each, and what else is kept of a
+ * row. */
 static inline size_t row_strip_room(size_t bytes) { return 72 * (bytes + 64); }
 
-/* Elements up to which a row of f16 or bf16 is widened, so that several are computed at a time, and up to which its terms are kept, or those of two
- * rows; those of longer rows are formed twice. */
-enum { ROW_HALVES_WIDENED = 256, ROW_HALVES = 196608 };
-static inline size_t row_halves_place(size_t n) { return (n + 63) / 64 * 64; }
-static inline bool row_halves_two(size_t n) { return n <= ROW_HALVES / 4; }
-static inline size_t row_halves_room(size_t n) { return n > ROW_HALVES ? 0 : row_halves_place(n) * (row_halves_two(n) ? 2 : 1); }
+/* Elements up to which a row of f16 or bf16 is widened, so that several are computed at a time, and
+ * up to which its terms are kept, or those of two rows; those of longer rows are formed twice. */
+enum { ROW_HALF_WIDENED = 256, ROW_HALF = 196608 };
+static inline size_t row_half_place(size_t n) { return (n + 63) / 64 * 64; }
+static inline bool row_half_two(size_t n) { return n <= ROW_HALF / 4; }
+static inline size_t row_half_scratch(size_t n) {
+  return n > ROW_HALF ? 0 : row_half_place(n) * (row_half_two(n) ? 2 : 1);
+}
 
-/* A row whose terms may take up to so many bytes has them kept, where the call writes past the caches: in the second-level cache, or near it. */
+/* A row whose terms may take up to so many bytes has them kept, where streaming stores write the
+ * output: in the second-level cache, or near it. */
 enum { ROW_TERMS = 786432, ROW_TERMS_FROM = 1024 };
 
-/* How softmax goes about a row; only speed depends on it. */
-typedef enum row_plan { PLAN_AUTO, PLAN_CACHE, PLAN_SCRATCH, PLAN_STREAM, PLAN_COUNT } row_plan;
+/* How softmax goes about a row; only speed depends on it. PLAN_STAGED: fused operators as if they
+ * were not, for tests. */
+typedef enum row_plan { PLAN_AUTO, PLAN_CACHE, PLAN_SCRATCH, PLAN_STREAM, PLAN_STAGED, PLAN_COUNT } row_plan;
 
-/* How an output is written that the caches do not hold: through them, each line fetched before its turn, or past them, by non-temporal stores.
- * BYPASS_NOT: they hold it. */
+/* How an output is written that the caches do not hold: through them, each line fetched before its
+ * turn, or past them, by non-temporal stores. BYPASS_NOT: they hold it. */
 typedef enum row_bypass { BYPASS_NOT, BYPASS_THROUGH, BYPASS_PAST } row_bypass;
 
 typedef struct row_call {
@@ -52,16 +59,20 @@ typedef struct row_call {
   size_t rows; /* for rows() */
   const void *src[ROW_SRC];
   void *dst[ROW_DST];
-  uint32_t inputs, outputs;                       /* which of src and dst the whole call has, a bit each; next() sees no FULL ones */
+  /* which of src and dst the whole call has, a bit each; next() sees no FULL ones */
+  uint32_t inputs, outputs;
   ptrdiff_t src_step[ROW_SRC], dst_step[ROW_DST]; /* from row to row, in elements of the real type */
-  size_t origin, start, count;                    /* pass() covers elements start .. start + count - 1; start is a multiple of ROW_GROUP */
+  /* pass() covers elements start .. start + count - 1; start is a multiple of ROW_GROUP */
+  size_t origin, start, count;
   const double *params;
   double share; /* what a gradient that is an output is multiplied by: its part in the reduced loss */
   smx_on_empty on_empty;
   smx_on_inf on_inf;
   row_plan plan;
   row_bypass bypass;
-  void *terms; /* room for those of a row, beyond ROW_TERMS_FROM elements, and so many real elements before it; NULL = there is none */
+  /* room for those of a row, beyond ROW_TERMS_FROM elements, and so many real elements before it;
+   * NULL = there is none */
+  void *terms;
   ptrdiff_t terms_step;
   int64_t first_empty; /* with SMX_EMPTY_ERROR: the first row with nothing valid, or -1; set by rows() */
 } row_call;
@@ -70,36 +81,39 @@ enum { ROW_SUMS = 4, ROW_STAGES = 6, ROW_COEFS = 8, ROW_HISTOGRAM = 2048 };
 
 /* What one group of a row contributes. */
 typedef struct row_part {
-  double sum, sum2, other; /* lane sums, relative to 2^ref; `other` without the row's first largest element */
-  double ref, max, low;    /* low: the smallest score that was not flushed */
-  double top_l, top_x;     /* of the first largest element: low part of its score, and its x */
-  int64_t index;           /* of the first element that was looked for, or -1 */
+  /* lane sums, relative to 2^scale_exp; `other` without the row's first largest element */
+  double sum, sum2, other;
+  double scale_exp, max, low; /* low: the smallest score that was not flushed */
+  double top_l, top_x;        /* of the first largest element: low part of its score, and its x */
+  int64_t index;              /* of the first element that was looked for, or -1 */
   bool nan;
-  bool hit;              /* the row's target is here: pick holds what the inputs are there */
+  bool hit;              /* the row's target is here: target_inputs holds what the inputs are there */
   double sums[ROW_SUMS]; /* of a loss */
-  double pick[SMX_MAX_PORTS];
+  double target_inputs[SMX_MAX_PORTS];
 } row_part;
 
 /* What a row of scores comes to, for an operator that goes on from there. */
 typedef struct row_side {
-  double shift, ref, tiny, inv, one, top, top_l, log1p, max, others;
+  double shift, scale_exp, tiny, inv, one, top, top_l, log1p, max, sum_without_max;
   int64_t index;
 } row_side;
 
 /* What an operator of several stages keeps from one to the next. */
 typedef struct row_kept {
   row_side side[2];
-  double total[ROW_STAGES][ROW_SUMS], pick[SMX_MAX_PORTS], coef[ROW_COEFS], at_target, fill;
+  double total[ROW_STAGES][ROW_SUMS], target_inputs[SMX_MAX_PORTS], coef[ROW_COEFS], at_target, fill;
 } row_kept;
 
 typedef struct row_state {
-  int mode;      /* which pass; private to the engine */
-  bool writes;   /* this pass writes dst */
-  bool reverse;  /* this pass takes the runs of groups from last to first; a serial one the groups and elements too */
-  bool serial;   /* runs of this pass follow one another: it carries state from run to run */
-  bool empty;    /* nothing valid in the row */
-  bool nan, far; /* a NaN was seen; a +inf was seen */
-  double ref, max, low, shift;
+  int mode;    /* which pass; private to the engine */
+  bool writes; /* this pass writes dst */
+  /* this pass takes the runs of groups from last to first; a serial one the groups and elements
+   * too */
+  bool reverse;
+  bool serial;           /* runs of this pass follow one another: it carries state from run to run */
+  bool empty;            /* nothing valid in the row */
+  bool nan, has_pos_inf; /* a NaN was seen; a +inf was seen */
+  double scale_exp, max, low, shift;
   double sum, sum2, sum3, other;
   double top_l, top_x;
   int64_t index;
@@ -107,10 +121,10 @@ typedef struct row_state {
   int stage; /* of an operator that runs one engine after another */
   row_kept kept;
   double note[4]; /* what the first leaves to the second */
-  struct row_pick {
+  struct row_cutoff {
     double value;  /* the smallest that is kept */
     int64_t limit; /* elements equal to it are kept up to this index */
-  } pick;
+  } cutoff;
   uint64_t key, want;
   union {
     uint64_t histogram[ROW_HISTOGRAM];
@@ -118,8 +132,17 @@ typedef struct row_state {
   };
 } row_state;
 
-/* Storage types as the conversions number them; only the first four can be stored to. A mask is loaded as 0 (keep) or -inf (drop). */
-typedef enum row_store { STORE_F16, STORE_BF16, STORE_F32, STORE_F64, STORE_MASK, STORE_I32, STORE_I64 } row_store;
+/* Storage types as the conversions number them; only the first four can be stored to. A mask is
+ * loaded as 0 (keep) or -inf (drop). */
+typedef enum row_store {
+  STORE_F16,
+  STORE_BF16,
+  STORE_F32,
+  STORE_F64,
+  STORE_MASK,
+  STORE_I32,
+  STORE_I64
+} row_store;
 
 /* How a dtype that the library takes is stored. */
 static inline row_store row_store_of(smx_dtype t) {
@@ -128,8 +151,8 @@ static inline row_store row_store_of(smx_dtype t) {
   return t.bits == 8 ? STORE_MASK : t.bits == 32 ? STORE_I32 : STORE_I64;
 }
 
-/* Contiguous rows of n elements of f16 or bf16 that are not brought into the real type first, so many elements apart. A gradient's: x holds the
- * weights. */
+/* Contiguous rows of n elements of f16 or bf16 that are not brought into the real type first, so
+ * many elements apart. A gradient's: x holds the weights. */
 typedef struct half_rows {
   const double *params;
   row_store type;
@@ -138,38 +161,67 @@ typedef struct half_rows {
   void *y;
   ptrdiff_t x_step, dy_step, y_step;
   row_bypass bypass;
-  void *scratch; /* row_halves_room(n) reals, aligned to 64 bytes */
+  void *scratch; /* row_half_scratch(n) reals, aligned to 64 bytes */
 } half_rows;
 
-typedef struct row_kernel {
-  void (*rows)(row_call *c);
-  void (*begin)(const row_call *c, row_state *st);
-  void (*pass)(const row_call *c, row_state *st, row_part *parts); /* writes to st only when st->serial */
-  void (*fold)(const row_call *c, row_state *st, const row_part *parts, size_t count);
-  bool (*next)(const row_call *c, row_state *st);
-  /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is x[i * pitch + r]. scratch: row_strip_room(bytes of
-   * them, in whole vectors), aligned. False, with nothing written, when a row is not ordinary. NULL: there is no such way. */
-  bool (*columns)(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch, void *scratch);
-  /* How many rows are done: those before the first that is not ordinary, of which nothing is written. NULL: there is no such way, as where the real
-   * type is double. */
-  size_t (*halves)(const half_rows *h);
-} row_kernel;
+/* What an operator says, and the engine that runs it. */
+typedef struct row_kernel row_kernel;
+
+/* Runs row programs of one kind. body: what an operator of that kind says. */
+typedef struct row_engine {
+  void (*begin)(const void *body, const row_call *c, row_state *st);
+  /* writes to st only when st->serial */
+  void (*pass)(const void *body, const row_call *c, row_state *st, row_part *parts);
+  void (*merge)(const void *body, const row_call *c, row_state *st, const row_part *parts, size_t count);
+  bool (*next)(const void *body, const row_call *c, row_state *st);
+  void (*rows)(const row_kernel *kernel, row_call *c); /* all rows of a call in memory */
+} row_engine;
+
+struct row_kernel {
+  const row_engine *engine; /* without a pass: it needs whole rows, and scratch memory */
+  const void *body;
+  /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is x[i * pitch
+   * + r]. scratch: row_strip_room(bytes of them, in whole vectors), aligned. False, with nothing
+   * written, when a row is not ordinary. NULL: there is no such way. */
+  bool (*columns)(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y,
+                  ptrdiff_t y_pitch, void *scratch);
+  /* How many rows are done: those before the first that is not ordinary, of which nothing is
+   * written. NULL: there is no such way, as where the real type is double. */
+  size_t (*half)(const half_rows *h);
+};
 
 typedef struct row_pair {
-  row_kernel forward, backward;
+  const row_kernel *forward, *backward; /* backward NULL: there is no gradient */
 } row_pair;
 
-/* n elements `stride` apart to or from contiguous ones of the real type; and softmax of contiguous rows that fit registers or caches, with
- * default parameters and policies, which is false when they do not. */
-typedef struct row_moves {
+static inline bool row_has_program(const row_kernel *k) { return k->engine->pass != NULL; }
+static inline void row_begin(const row_kernel *k, const row_call *c, row_state *st) {
+  k->engine->begin(k->body, c, st);
+}
+static inline void row_pass(const row_kernel *k, const row_call *c, row_state *st, row_part *parts) {
+  k->engine->pass(k->body, c, st, parts);
+}
+static inline void row_merge(const row_kernel *k, const row_call *c, row_state *st, const row_part *parts,
+                             size_t count) {
+  k->engine->merge(k->body, c, st, parts, count);
+}
+static inline bool row_next(const row_kernel *k, const row_call *c, row_state *st) {
+  return k->engine->next(k->body, c, st);
+}
+static inline void row_run(const row_kernel *k, row_call *c) { k->engine->rows(k, c); }
+
+/* n elements `stride` apart to or from contiguous ones of the real type; and softmax of contiguous
+ * rows that fit registers or caches, with default parameters and policies, which is false when they
+ * do not. */
+typedef struct dtype_io {
   void (*load)(row_store type, const void *src, ptrdiff_t stride, size_t n, void *dst);
   void (*store)(row_store type, const void *src, size_t n, void *dst, ptrdiff_t stride);
   bool (*softmax)(size_t rows, size_t n, const void *x, void *y, row_bypass bypass);
-} row_moves;
+} dtype_io;
 
-/* One row of smx_sample on its way through the processors; x and scratch hold n elements of the real type each, room 8 (n + 1)
- * bytes. */
-typedef struct chain_row {
+/* One row of smx_sample on its way through the processors; x and scratch hold n elements of the
+ * real type each, room 8 (n + 1) bytes. */
+typedef struct sampler_row {
   size_t n;
   const void *x;
   void *scratch[3], *room;
@@ -177,10 +229,15 @@ typedef struct chain_row {
   size_t step_count;
   smx_draw draw;
   uint64_t seed, stream;
-  int64_t index; /* what was drawn, or -1 */
-  double log;    /* of its probability among what was left */
+  size_t draws;
+  int64_t index, *indices; /* what was drawn last, or -1; and all that was drawn */
+  double log;              /* of its probability among what was left */
+  void *logs;              /* of all, of the real type; or NULL */
+  void *processed;         /* the scores that are drawn from; or NULL */
   smx_row_status status;
-  bool spread; /* a guess that shows in the time alone: the mass is not in a few elements. Then what this row was, for the next */
-} chain_row;
+  /* a guess that shows in the time alone: the mass is not in a few elements. Then what this row
+   * was, for the next */
+  bool spread;
+} sampler_row;
 
 #endif

@@ -4,7 +4,7 @@
  * Gradient, from x again: dx_i = f'(x_i) / S ([f_i > 0] dy_i - sgn(f_i) D) with D = sum_j y_j dy_j, sgn(0) = -1. */
 #ifndef SMX_ENGINE_RATIO_H
 #define SMX_ENGINE_RATIO_H
-#include "sum.h"
+#include "reduce_map.h"
 
 /* Of consts.v; those before are the operator's. ONE: an f that is all of the sum. EVEN: what every element gets when the sum is 0. SCALE: what
  * x was multiplied by before f and its derivative were taken. */
@@ -12,8 +12,11 @@ enum { RATIO_INV = 8, RATIO_ONE, RATIO_EVEN, RATIO_DOT, RATIO_SCALE };
 
 typedef vreal ratio_fn(vreal x, const consts *k);
 
+/* An eps with no number below it is 0: what it is divided by has to be normal. */
+SMI real ratio_eps(double eps) { return eps > (double)R_TINY ? (real)eps : 0; }
+
 /* Constants that follow from the sums. */
-SMI void ratio_settle(consts *k, const sum_row *r, real scale, double extra) {
+SMI void ratio_finalize(consts *k, const reduce_map_row *r, real scale, double extra) {
   double sum = r->sum + extra;
   k->v[RATIO_INV] = sum > 0 ? (real)(1 / sum) : 0;
   k->v[RATIO_ONE] = sum > 0 ? (real)sum : R_INF;
@@ -27,7 +30,9 @@ SMI int ratio_exponent(real largest) {
   int e = r_exponent(largest);
   return e < EXP_BIAS - 1 ? e : EXP_BIAS - 1;
 }
-SMI real ratio_magnitude(const sum_row *r) { return (r->max > -r->low ? r->max : -r->low) + 0; } /* never -0 */
+SMI real ratio_magnitude(const reduce_map_row *r) {
+  return (r->max > -r->low ? r->max : -r->low) + 0;
+} /* never -0 */
 
 /* sum * 2^e for any whole e: 0 or inf where that is out of reach. */
 SMI double ratio_scaled(double sum, int e) {
@@ -40,37 +45,39 @@ SMI vreal ratio_at(const span *s, const consts *k, ratio_fn *f, size_t i, int cn
   if (cnt < LANES) x = v_select(lanes_below(cnt), x, v_set1(-R_INF));
   return v_select(v_lt(v_set1(-R_INF), x), f(x, k), v_set1(0));
 }
-SMI void ratio_add(const span *s, const consts *k, ratio_fn *f, size_t i, int cnt, sum_acc *acc) {
+SMI void ratio_add(const span *s, const consts *k, ratio_fn *f, size_t i, int cnt, reduce_map_acc *acc) {
   acc->a = v_add(acc->a, v_abs(ratio_at(s, k, f, i, cnt)));
 }
 /* No f and no sum overflows, so a weight is a number above or at 0. */
 SMI vreal ratio_value(const span *s, const consts *k, ratio_fn *f, size_t i, int cnt) {
   vreal y = v_max(ratio_at(s, k, f, i, cnt), v_set1(0)), w = v_mul(y, v_set1(k->v[RATIO_INV]));
-  if (k->v[RATIO_EVEN] != 0) w = v_select(v_lt(v_set1(-R_INF), at(s->src[0], i, cnt)), v_set1(k->v[RATIO_EVEN]), v_set1(0));
+  if (k->v[RATIO_EVEN] != 0)
+    w = v_select(v_lt(v_set1(-R_INF), at(s->src[0], i, cnt)), v_set1(k->v[RATIO_EVEN]), v_set1(0));
   return v_select(v_eq(y, v_set1(k->v[RATIO_ONE])), v_set1(1), v_flush(w, w, v_set1(R_TINY)));
 }
 /* Values that wait: -inf stands for an element that does not exist. */
-SMI void ratio_keep(const span *s, const consts *k, ratio_fn *f, bool whole, size_t i, int cnt, sum_acc *acc) {
+SMI void ratio_keep(const span *s, const consts *k, ratio_fn *f, bool whole, size_t i, int cnt,
+                    reduce_map_acc *acc) {
   const vreal x = at(s->src[0], i, cnt), y = f(x, k);
   const vmask in = lanes_below(cnt), live = whole ? in : m_and(v_lt(v_set1(-R_INF), x), in);
   const bool all = whole && cnt == LANES;
   acc->a = v_add(acc->a, all ? v_abs(y) : v_select(live, v_abs(y), v_set1(0)));
   put(s->dst[0], i, cnt, all ? y : v_select(live, y, v_set1(-R_INF)));
 }
-SMI vreal ratio_kept_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal ratio_kept_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   const vreal f = at(s->src[SRC_Y], i, cnt), y = v_max(f, v_set1(0));
   vreal w = v_mul(y, v_set1(k->v[RATIO_INV]));
   (void)r;
   if (k->v[RATIO_EVEN] != 0) w = v_select(v_lt(v_set1(-R_INF), f), v_set1(k->v[RATIO_EVEN]), v_set1(0));
   return v_select(v_eq(y, v_set1(k->v[RATIO_ONE])), v_set1(1), v_flush(w, w, v_set1(R_TINY)));
 }
-SUM_VALUES_OF(ratio_kept, ratio_kept_value)
-SMI bool ratio_whole(const span *s, const sum_row *r) { return r->valid == (double)s->n; }
+REDUCE_MAP_VALUES_OF(ratio_kept, ratio_kept_value)
+SMI bool ratio_whole(const span *s, const reduce_map_row *r) { return r->valid == (double)s->n; }
 
 SMI vreal ratio_upstream(const span *s, vreal f, size_t i, int cnt) {
   return v_select(v_lt(v_set1(0), f), at(s->src[SRC_DY], i, cnt), v_set1(0));
 }
-SMI void ratio_grad_add(const span *s, const consts *k, ratio_fn *f, size_t i, int cnt, sum_acc *acc) {
+SMI void ratio_grad_add(const span *s, const consts *k, ratio_fn *f, size_t i, int cnt, reduce_map_acc *acc) {
   vreal y = ratio_at(s, k, f, i, cnt);
   acc->a = v_add(acc->a, v_abs(y));
   acc->b = v_fma(ratio_upstream(s, y, i, cnt), y, acc->b);
@@ -86,61 +93,66 @@ SMI vreal ratio_unscaled(vreal dx, const consts *k) {
   return v_clean(v_select(v_lt(most, y), most, v_select(v_lt(y, least), least, y)));
 }
 
-/* The kernels NAME and NAME_grad from functions NAME_setup, NAME_settle, NAME_f and NAME_slope. near_f is the same as NAME_f for rows of which
- * near() is true; they have no element of -inf. */
+/* The kernels NAME and NAME_grad from functions NAME_setup, NAME_finalize, NAME_f and NAME_slope.
+ * near_f is the same as NAME_f for rows of which near() is true; they have no element of -inf. */
 #define RATIO_FORWARD(name) RATIO_FORWARD_OF(name, ratio_whole, name##_f)
 #define RATIO_FORWARD_OF(name, near, near_f) \
-  SMI void name##_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) { \
+  SMI void name##_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt, \
+                      reduce_map_acc *acc) { \
     (void)r; \
     ratio_add(s, k, name##_f, i, cnt, acc); \
   } \
-  SMI vreal name##_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) { \
+  SMI vreal name##_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) { \
     (void)r; \
     return ratio_value(s, k, name##_f, i, cnt); \
   } \
-  SMI void name##_keep_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) { \
+  SMI void name##_keep_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt, \
+                           reduce_map_acc *acc) { \
     (void)r; \
     ratio_keep(s, k, name##_f, false, i, cnt, acc); \
   } \
-  SMI void name##_keep_near(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) { \
+  SMI void name##_keep_near(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt, \
+                            reduce_map_acc *acc) { \
     (void)r; \
     ratio_keep(s, k, near_f, true, i, cnt, acc); \
   } \
-  SUM_SUMS_OF(name##_sums, name##_add) \
-  SUM_SUMS_OF(name##_keep_any, name##_keep_add) \
-  SUM_SUMS_OF(name##_keep_whole, name##_keep_near) \
-  static void name##_keep(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) { \
+  REDUCE_MAP_SUMS_OF(name##_sums, name##_add) \
+  REDUCE_MAP_SUMS_OF(name##_keep_any, name##_keep_add) \
+  REDUCE_MAP_SUMS_OF(name##_keep_whole, name##_keep_near) \
+  static void name##_keep(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n, \
+                          row_part *part) { \
     (near(s, r) ? name##_keep_whole : name##_keep_any)(s, k, r, i, n, part); \
   } \
-  SUM_VALUES_OF(name##_values, name##_value) \
-  static const sum_body name##_body = {.setup = name##_setup, \
-                                       .settle = name##_settle, \
-                                       .sums = name##_sums, \
-                                       .emit = name##_values, \
-                                       .keep = name##_keep, \
-                                       .kept = ratio_kept, \
-                                       .full = 1, \
-                                       .max = true}; \
-  SUM_KERNEL(name)
+  REDUCE_MAP_VALUES_OF(name##_values, name##_value) \
+  static const reduce_map_body name##_body = {.setup = name##_setup, \
+                                              .finalize = name##_finalize, \
+                                              .sums = name##_sums, \
+                                              .write = name##_values, \
+                                              .keep = name##_keep, \
+                                              .kept = ratio_kept, \
+                                              .full = 1, \
+                                              .max = true}; \
+  REDUCE_MAP_KERNEL(name)
 
 #define RATIO_BACKWARD(name) \
-  SMI void name##_grad_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) { \
+  SMI void name##_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt, \
+                           reduce_map_acc *acc) { \
     (void)r; \
     ratio_grad_add(s, k, name##_f, i, cnt, acc); \
   } \
-  SMI vreal name##_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) { \
+  SMI vreal name##_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) { \
     (void)r; \
     return ratio_unscaled(ratio_grad_value(s, k, name##_f, name##_slope, i, cnt), k); \
   } \
-  SUM_SUMS_OF(name##_grad_sums, name##_grad_add) \
-  SUM_VALUES_OF(name##_grad_values, name##_grad_value) \
-  static const sum_body name##_grad_body = {.setup = name##_setup, \
-                                            .settle = name##_settle, \
-                                            .sums = name##_grad_sums, \
-                                            .emit = name##_grad_values, \
-                                            .full = 1, \
-                                            .max = true, \
-                                            .gradient = true}; \
-  SUM_KERNEL(name##_grad)
+  REDUCE_MAP_SUMS_OF(name##_grad_sums, name##_grad_add) \
+  REDUCE_MAP_VALUES_OF(name##_grad_values, name##_grad_value) \
+  static const reduce_map_body name##_grad_body = {.setup = name##_setup, \
+                                                   .finalize = name##_finalize, \
+                                                   .sums = name##_grad_sums, \
+                                                   .write = name##_grad_values, \
+                                                   .full = 1, \
+                                                   .max = true, \
+                                                   .gradient = true}; \
+  REDUCE_MAP_KERNEL(name##_grad)
 
 #endif

@@ -6,9 +6,10 @@
 #include <math.h>
 #include <stdint.h>
 
-static inline void random_block(uint64_t seed, uint64_t stream, unsigned purpose, uint64_t block, uint32_t out[4]) {
-  uint32_t a = (uint32_t)block, b = (uint32_t)((block >> 32 & 0xffffff) | (uint64_t)purpose << 24), c = (uint32_t)stream,
-           d = (uint32_t)(stream >> 32), k = (uint32_t)seed, l = (uint32_t)(seed >> 32);
+static inline void random_block(uint64_t seed, uint64_t stream, unsigned purpose, uint64_t block,
+                                uint32_t out[4]) {
+  uint32_t a = (uint32_t)block, b = (uint32_t)((block >> 32 & 0xffffff) | (uint64_t)purpose << 24),
+           c = (uint32_t)stream, d = (uint32_t)(stream >> 32), k = (uint32_t)seed, l = (uint32_t)(seed >> 32);
   for (int round = 0; round < 10; round++) {
     if (round > 0) k += 0x9e3779b9u, l += 0xbb67ae85u;
     uint64_t left = 0xd2511f53ull * a, right = 0xcd9e8d57ull * c;
@@ -20,7 +21,9 @@ static inline void random_block(uint64_t seed, uint64_t stream, unsigned purpose
   out[0] = a, out[1] = b, out[2] = c, out[3] = d;
 }
 
-static inline double uniform_from(const uint32_t *r) { return ((double)((r[0] | (uint64_t)r[1] << 32) >> 12) + 0.5) / 4503599627370496.0; }
+static inline double uniform_from(const uint32_t *r) {
+  return ((double)((r[0] | (uint64_t)r[1] << 32) >> 12) + 0.5) / 4503599627370496.0;
+}
 
 static inline double uniform(uint64_t seed, uint64_t stream, unsigned purpose, uint64_t index) {
   uint32_t r[4];

@@ -1,17 +1,22 @@
 /* engine/scores.h - the ways of forming scores that operators share: x as it is, and x times a double. */
 #ifndef SMX_ENGINE_SCORES_H
 #define SMX_ENGINE_SCORES_H
-#include "exp_rows.h"
+#include "exp.h"
 
 SMI score score_plain(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   (void)k;
   return (score){shifted_by(at(s->src[0], i, cnt), shift), v_set1(0)};
 }
 
-EXP_SCORES(plain, score_plain, false)
-EXP_EMIT(plain_weights, plain_weight)
+/* Both are fused (scores.c). */
+#define plain_scores SMX_FN(plain_scores)
+#define plain_weights SMX_FN(plain_weights)
+#define scaled_scores SMX_FN(scaled_scores)
+#define scaled_weights SMX_FN(scaled_weights)
+extern const exp_scores plain_scores, scaled_scores;
+exp_write_fn plain_weights, scaled_weights;
 
-/* Of a body with `others`. */
+/* Of a body with `sum_without_max`. */
 SMI double lse_of(const exp_row *r) { return r->max + r->log1p; }
 SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
   (void)s;
@@ -22,7 +27,8 @@ SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n
 
 /* A body that makes one number of the sum of plain scores and its largest term: -inf and +inf are those of the row. */
 #define LSE_BODY(number) \
-  .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .others = true, .scalar = number, .empty = -R_INF, .inf = R_INF
+  .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .sum_without_max = true, \
+  .scalar = number, .empty = -R_INF, .inf = R_INF
 
 /* x times a double c = v[0] + v[1], as h + l with no rounding but the last bits of l. v[2] is the x whose score stays -inf when c is +-0. */
 SMI consts factor(double c) {
@@ -30,12 +36,11 @@ SMI consts factor(double c) {
   return (consts){{hi, c - c == 0 ? low : 0, c != 0 ? r_nan() : 1 / c > 0 ? -R_INF : R_INF}};
 }
 SMI score score_scaled(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
-  vreal x = shifted_by(at(s->src[0], i, cnt), shift), c = v_set1(k->v[0]), h = v_mul(x, c), minus_h = v_sub(v_set1(0), h);
+  vreal x = shifted_by(at(s->src[0], i, cnt), shift), c = v_set1(k->v[0]), h = v_mul(x, c),
+        minus_h = v_sub(v_set1(0), h);
   vreal l = v_fma(x, v_set1(k->v[1]), v_fma(x, c, minus_h));
   return (score){v_select(v_eq(x, v_set1(k->v[2])), v_set1(-R_INF), h), l};
 }
-EXP_SCORES(scaled, score_scaled, true)
-EXP_EMIT(scaled_weights, scaled_weight)
 
 /* What moments are taken of: how far x is from the centre, and the upstream gradient. */
 SMI vreal moment_away(const exp_sum *w, vreal e, size_t i, int cnt) {
@@ -47,11 +52,11 @@ SMI vreal moment_upstream(const exp_sum *w, vreal e, size_t i, int cnt) {
   return at(w->s->src[SRC_DY], i, cnt);
 }
 /* c p_i (h_i - sum p h), from scores: p is the weight again, the moment that of h. */
-SMI vreal weight_gradient_of(const exp_emit *w, vreal p, real c, vreal h) {
+SMI vreal weight_gradient_of(const exp_write *w, vreal p, real c, vreal h) {
   vreal away = v_sub(h, v_set1((real)w->r->moment));
   return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(v_mul(p, v_set1(c)), away)));
 }
-SMI vreal weight_gradient(const exp_emit *w, vreal p, real c, size_t i, int cnt) {
+SMI vreal weight_gradient(const exp_write *w, vreal p, real c, size_t i, int cnt) {
   return weight_gradient_of(w, p, c, at(w->s->src[SRC_DY], i, cnt));
 }
 

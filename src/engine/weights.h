@@ -2,22 +2,26 @@
  * An element of weight 0 has gradient 0; its dy is not read as a number. */
 #ifndef SMX_ENGINE_WEIGHTS_H
 #define SMX_ENGINE_WEIGHTS_H
-#include "sum_short.h"
+#include "reduce_map_short.h"
 
 SMI vreal where_weighted(vreal y, vreal dy) { return v_select(v_eq(y, v_set1(0)), v_set1(0), dy); }
-SMI vreal upstream(const span *s, vreal y, size_t i, int cnt) { return where_weighted(y, at(s->src[SRC_DY], i, cnt)); }
-SMI void weights_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI vreal upstream(const span *s, vreal y, size_t i, int cnt) {
+  return where_weighted(y, at(s->src[SRC_DY], i, cnt));
+}
+SMI void weights_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                     reduce_map_acc *acc) {
   (void)k;
   (void)r;
   vreal y = at(s->src[SRC_Y], i, cnt);
   acc->a = v_fma(y, upstream(s, y, i, cnt), acc->a);
 }
 /* sum y besides, for gradients of a sink. */
-SMI void weights_and_total_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void weights_and_total_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                               reduce_map_acc *acc) {
   weights_add(s, k, r, i, cnt, acc);
   acc->b = v_add(acc->b, at(s->src[SRC_Y], i, cnt));
 }
-SMI vreal weights_ds(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal weights_ds(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal y = at(s->src[SRC_Y], i, cnt);
   vreal ds = v_mul(v_mul(v_set1(k->v[0]), y), v_sub(upstream(s, y, i, cnt), v_set1((real)r->sum)));
   return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), ds));
@@ -27,17 +31,19 @@ SMI vreal weights_slope(vreal y, vreal dy, real sum) {
   const vreal ds = v_mul(y, v_sub(where_weighted(y, dy), v_set1(sum)));
   return v_flush(ds, v_abs(ds), v_set1(R_TINY));
 }
-SMI vreal weights_ordinary(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal weights_ordinary(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   (void)k;
   return weights_slope(at(s->src[SRC_Y], i, cnt), at(s->src[SRC_DY], i, cnt), (real)r->sum);
 }
-SUM_SUMS_OF(weights_sums, weights_add)
-SUM_SUMS_OF(weights_and_total, weights_and_total_add)
-SUM_VALUES_OF(weights_out, weights_ds)
-SUM_VALUES_OF(weights_out_ordinary, weights_ordinary)
-SUM_SHORT_OF(weights_short, weights_add, weights_ds, weights_ordinary)
-static const sum_body weights_body = {
-    .setup = setup_one, .sums = weights_sums, .emit = weights_out, .ordinary = weights_out_ordinary, .small = weights_short, .full = 1};
-SUM_KERNEL(weights)
+
+/* The loops of these, and the kernel (weights.c). */
+#define weights_sums SMX_FN(weights_sums)
+#define weights_and_total SMX_FN(weights_and_total)
+#define weights_out SMX_FN(weights_out)
+#define weights_short SMX_FN(weights_short)
+#define weights_kernel SMX_FN(weights_kernel)
+reduce_map_group_fn weights_sums, weights_and_total, weights_out;
+bool weights_short(const reduce_map_body *b, row_call *c); /* as reduce_map_body.small */
+extern const row_kernel weights_kernel;
 
 #endif

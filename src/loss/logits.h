@@ -1,7 +1,7 @@
 /* loss/logits.h - the ways in which losses form scores of logits: x itself, x / T, c tanh(x / c) / T, and x plus a multiple of a logarithm. */
 #ifndef SMX_LOSS_LOGITS_H
 #define SMX_LOSS_LOGITS_H
-#include "stages.h"
+#include "rows.h"
 
 SMI score score_logit(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   (void)k;
@@ -23,5 +23,17 @@ SMI score score_capped(const span *s, const consts *k, const real *shift, size_t
   vreal x = at(s->src[0], i, cnt), h = v_mul(v_set1(k->v[1]), v_tanh(v_div(x, v_set1(k->v[0]))));
   return (score){loss_shifted(v_select(v_lt(v_abs(x), v_set1(R_INF)), h, x), shift), v_set1(0)};
 }
+
+/* These scores for all losses, and the gradient that is the weights times a coefficient, with something else at the target; logits are fused
+ * (logits.c). */
+#define logit_scores SMX_FN(logit_scores)
+#define tempered_scores SMX_FN(tempered_scores)
+#define nontarget_scores SMX_FN(nontarget_scores)
+#define logit_out SMX_FN(logit_out)
+#define loss_plain_out SMX_FN(loss_plain_out)
+extern const exp_scores logit_scores, tempered_scores;
+extern const exp_scores nontarget_scores; /* tempered, without the target (nontarget.h) */
+loss_write_fn logit_out;                  /* of logits */
+loss_write_fn loss_plain_out;             /* of any scores */
 
 #endif

@@ -11,19 +11,23 @@
 #include "logits.h"
 #include "short.h"
 
-enum { TARGET = 1, SOFT = 2, CLASS_WEIGHT = 3 };                               /* inputs */
-enum { LSE = 2, ENTROPY = 3, CLASS = 4, RANK = 5 };                            /* outputs */
-enum { SMOOTHING = 1, CONVENTION, OVER, Z_WEIGHT, SOFTCAP, TEMPERATURE };      /* parameters */
-enum { ALL_OTHERS = 1, TARGET_MASS = 2 };                                      /* conventions besides uniform_all */
-enum { A_SOFT, AWAY_SOFT, A_UNIFORM, AWAY_UNIFORM };                           /* sums of STAGE_LATE */
-enum { SUM_ENTROPY, SUM_RANK, SUM_FINITE };                                    /* sums of STAGE_LAST */
-enum { C_WEIGHT, C_HARD, C_SOFT, C_UNIFORM, C_ENTROPY, C_MEAN_LOG, C_TARGET }; /* coefficients */
+enum { TARGET = 1, SOFT = 2, CLASS_WEIGHT = 3 };                          /* inputs */
+enum { LSE = 2, ENTROPY = 3, CLASS = 4, RANK = 5 };                       /* outputs */
+enum { SMOOTHING = 1, CONVENTION, OVER, Z_WEIGHT, SOFTCAP, TEMPERATURE }; /* parameters */
+enum { ALL_OTHERS = 1, TARGET_MASS = 2 };                            /* conventions besides uniform_all */
+enum { A_SOFT, AWAY_SOFT, A_UNIFORM, AWAY_UNIFORM };                 /* sums of STAGE_LATE */
+enum { SUM_ENTROPY, SUM_RANK, SUM_FINITE };                          /* sums of STAGE_LAST */
+enum { C_WEIGHT, C_MASS, C_SOFT, C_UNIFORM, C_ENTROPY, C_MEAN_LOG }; /* coefficients */
 
 /* ---- which sums a call needs ---- */
 
 SMI bool ce_soft(const loss_row *r) { return loss_has(r, SOFT); }
-SMI bool ce_smooth(const loss_row *r) { return r->q[SMOOTHING] != (r->q[CONVENTION] == TARGET_MASS ? 1 : 0) && r->n > 1; }
-SMI bool ce_entropy(const loss_row *r) { return r->backward ? loss_has(r, SRC_DY + ENTROPY) : r->outputs >> ENTROPY & 1; }
+SMI bool ce_smooth(const loss_row *r) {
+  return r->q[SMOOTHING] != (r->q[CONVENTION] == TARGET_MASS ? 1 : 0) && r->n > 1;
+}
+SMI bool ce_entropy(const loss_row *r) {
+  return r->backward ? loss_has(r, SRC_DY + ENTROPY) : r->outputs >> ENTROPY & 1;
+}
 SMI bool ce_rank(const loss_row *r) { return !r->backward && r->target >= 0 && (r->outputs >> RANK & 1); }
 static bool ce_wants(const loss_row *r, int stage) {
   if (stage == STAGE_STUDENT) /* of a row that is ignored */
@@ -32,11 +36,14 @@ static bool ce_wants(const loss_row *r, int stage) {
   if (stage == STAGE_LATE) return !r->ignored && (ce_soft(r) || ce_smooth(r));
   return ce_entropy(r) || ce_rank(r) || (ce_smooth(r) && r->q[OVER] != 0);
 }
+static bool ce_has_cap(const double *q) { return q[SOFTCAP] <= (double)R_MAX; }
 static bool ce_terms_only(const loss_row *r) {
-  return !ce_wants(r, STAGE_LATE) && !ce_wants(r, STAGE_LAST) && r->q[SOFTCAP] == (double)R_INF;
+  return !ce_wants(r, STAGE_LATE) && !ce_wants(r, STAGE_LAST) && !ce_has_cap(r->q);
 }
 
-static bool ce_brief(const loss_row *r) { return ce_terms_only(r) && (r->backward || !(r->outputs >> CLASS & 1)); }
+static bool ce_brief(const loss_row *r) {
+  return ce_terms_only(r) && (r->backward || !(r->outputs >> CLASS & 1));
+}
 
 /* The masses of the label smoothing: what a soft target is multiplied by, what everybody gets besides, and all that a hard target has. */
 typedef struct ce_masses {
@@ -58,10 +65,13 @@ SMI vreal ce_class_weight(const loss_row *r, size_t i, int cnt) {
   return loss_has(r, CLASS_WEIGHT) ? at(loss_in(r, CLASS_WEIGHT), i, cnt) : v_set1(1);
 }
 /* mass times distance, where no mass takes no part whatever the distance is. */
-SMI vreal ce_add(vreal acc, vreal mass, vreal away) { return v_select(v_eq(mass, v_set1(0)), acc, v_fma(mass, away, acc)); }
+SMI vreal ce_add(vreal acc, vreal mass, vreal away) {
+  return v_select(v_eq(mass, v_set1(0)), acc, v_fma(mass, away, acc));
+}
 
 SMI void ce_target_add(const loss_row *r, score z, size_t i, int cnt, vreal *acc) {
-  vreal away = loss_below(r, STUDENT, z), weight = v_select(lanes_below(cnt), ce_class_weight(r, i, cnt), v_set1(0));
+  vreal away = loss_below(r, STUDENT, z),
+        weight = v_select(lanes_below(cnt), ce_class_weight(r, i, cnt), v_set1(0));
   if (ce_soft(r)) {
     vreal mass = v_mul(weight, v_select(lanes_below(cnt), at(loss_in(r, SOFT), i, cnt), v_set1(0)));
     acc[A_SOFT] = v_add(acc[A_SOFT], mass);
@@ -85,8 +95,11 @@ SMI vreal ce_before(const loss_row *r, score z, size_t i) {
 }
 
 SMI void ce_last_of(const loss_row *r, score z, bool scaled, size_t i, int cnt, vreal *acc) {
-  if (ce_entropy(r)) acc[SUM_ENTROPY] = ce_add(acc[SUM_ENTROPY], loss_weight(r, STUDENT, z, scaled, i, cnt), loss_below(r, STUDENT, z));
-  if (ce_rank(r)) acc[SUM_RANK] = v_add(acc[SUM_RANK], v_select(lanes_below(cnt), ce_before(r, z, i), v_set1(0)));
+  if (ce_entropy(r))
+    acc[SUM_ENTROPY] =
+        ce_add(acc[SUM_ENTROPY], loss_weight(r, STUDENT, z, scaled, i, cnt), loss_below(r, STUDENT, z));
+  if (ce_rank(r))
+    acc[SUM_RANK] = v_add(acc[SUM_RANK], v_select(lanes_below(cnt), ce_before(r, z, i), v_set1(0)));
   acc[SUM_FINITE] = v_add(acc[SUM_FINITE], v_select(v_lt(v_set1(-R_INF), z.h), v_set1(1), v_set1(0)));
 }
 
@@ -94,18 +107,19 @@ SMI void ce_last_of(const loss_row *r, score z, bool scaled, size_t i, int cnt, 
 
 SMI double ce_part(double mass, double sum) { return mass == 0 ? 0 : mass * sum; }
 
-static void ce_settle(loss_row *r) {
+static void ce_finalize(loss_row *r) {
   const exp_row *e = &r->side[STUDENT];
   const ce_masses m = ce_masses_of(r);
   const double *sum = r->total[STAGE_LATE], d = e->log1p, lse = e->max + d, z_weight = r->q[Z_WEIGHT];
-  const double entropy = d + r->total[STAGE_LAST][SUM_ENTROPY], g_entropy = loss_upstream(r, ENTROPY), scale = 1 / r->q[TEMPERATURE];
-  double mass = ce_part(m.each, sum[A_UNIFORM]), loss = ce_part(m.each, sum[AWAY_UNIFORM] + ce_part(sum[A_UNIFORM], d)), own = 0,
-         weight = 1;
+  const double entropy = d + r->total[STAGE_LAST][SUM_ENTROPY], g_entropy = loss_upstream(r, ENTROPY),
+               scale = 1 / r->q[TEMPERATURE];
+  double mass = ce_part(m.each, sum[A_UNIFORM]),
+         loss = ce_part(m.each, sum[AWAY_UNIFORM] + ce_part(sum[A_UNIFORM], d)), own = 0, weight = 1;
   if (ce_soft(r)) {
     mass += ce_part(m.soft, sum[A_SOFT]);
     loss += ce_part(m.soft, sum[AWAY_SOFT] + ce_part(sum[A_SOFT], d));
   } else if (r->target >= 0) {
-    if (loss_has(r, CLASS_WEIGHT)) weight = r->pick[CLASS_WEIGHT];
+    if (loss_has(r, CLASS_WEIGHT)) weight = r->target_inputs[CLASS_WEIGHT];
     own = m.hard * weight;
     mass += own;
     loss += ce_part(own, -loss_log_p(r, STUDENT));
@@ -114,6 +128,7 @@ static void ce_settle(loss_row *r) {
   const double each = r->g * (mass + (z_weight != 0 ? 2 * z_weight * lse : 0)) + loss_upstream(r, LSE);
   r->coef[C_WEIGHT] = (real)(each * scale);
   r->coef[C_SOFT] = (real)(r->g * m.soft * scale);
+  r->coef[C_MASS] = (real)(r->g * m.soft);
   r->coef[C_UNIFORM] = (real)(r->g * m.each * scale);
   r->coef[C_ENTROPY] = (real)(g_entropy * scale);
   r->coef[C_MEAN_LOG] = (real)entropy;
@@ -129,7 +144,7 @@ static void ce_settle(loss_row *r) {
   loss_put_whole(r, RANK, r->target < 0 ? -1 : (int64_t)r->total[STAGE_LAST][SUM_RANK]);
 }
 
-static void ce_odd(const loss_row *r, bool nan, double none) {
+static void ce_special(const loss_row *r, bool nan, double none) {
   loss_put(r, LSE, nan ? (double)r_nan() : (double)-R_INF);
   loss_put(r, ENTROPY, none);
   loss_put_whole(r, CLASS, -1);
@@ -143,7 +158,8 @@ SMI vreal ce_value_of(const loss_out *w, score_fn *f, vreal p, size_t i, int cnt
   vreal v = v_mul(p, v_set1(w->coef[C_WEIGHT]));
   if (ce_soft(r) || w->coef[C_UNIFORM] != 0) {
     vreal each = v_set1(w->coef[C_UNIFORM]);
-    if (r->q[OVER] != 0) each = v_select(v_eq(loss_score(r, STUDENT, f, i, cnt).h, v_set1(-R_INF)), v_set1(0), each);
+    if (r->q[OVER] != 0)
+      each = v_select(v_eq(loss_score(r, STUDENT, f, i, cnt).h, v_set1(-R_INF)), v_set1(0), each);
     if (ce_soft(r)) each = v_fma(v_set1(w->coef[C_SOFT]), at(loss_in(r, SOFT), i, cnt), each);
     v = v_fnma(ce_class_weight(r, i, cnt), each, v);
   }
@@ -157,7 +173,17 @@ SMI vreal ce_chained(const loss_row *r, vreal v, size_t i, int cnt) {
   return v_mul(v, v_sech2(v_div(at(loss_in(r, 0), i, cnt), v_set1((real)r->q[SOFTCAP]))));
 }
 
-SMI bool ce_plain(const loss_row *r) { return !ce_soft(r) && r->coef[C_UNIFORM] == 0 && r->coef[C_ENTROPY] == 0; }
+SMI bool ce_plain(const loss_row *r) {
+  return !ce_soft(r) && r->coef[C_UNIFORM] == 0 && r->coef[C_ENTROPY] == 0;
+}
+
+/* Of a soft target: K w_j (lse - z_j), and 0 where that is infinite. */
+SMI vreal ce_soft_value(const loss_out *w, score_fn *f, size_t i, int cnt) {
+  const loss_row *r = w->r;
+  const score z = loss_score(r, STUDENT, f, i, cnt);
+  const vreal mass = v_mul(v_set1(-w->coef[C_MASS]), ce_class_weight(r, i, cnt));
+  return v_select(v_eq(z.h, v_set1(-R_INF)), v_set1(0), v_mul(mass, loss_log(r, STUDENT, z)));
+}
 
 /* ---- the kernels, by the way scores are formed ---- */
 
@@ -170,14 +196,15 @@ SMI consts ce_capped_setup(const row_call *c, const span *s) {
   return (consts){{(real)c->params[SOFTCAP], (real)(c->params[SOFTCAP] / c->params[TEMPERATURE])}};
 }
 
-/* last: what becomes of v at the end; brief_rows: its way with short rows, or NULL; out: the definition of name_out. */
-#define CE(name, score_name, scaled, setup, last, brief_rows, out) \
-  LOSS_SIDE(name, score_name, scaled, scaled, setup) \
+/* last: what becomes of v at the end; short_rows: its way with short rows, or NULL; hard_out: the gradient for hard targets without smoothing
+ * and without a gradient of the entropy. */
+#define CE(name, score_name, low, product, setup, last, short_rows, hard_out) \
+  LOSS_SIDE(name, low, product, setup) \
   SMI void name##_late_add(const loss_row *r, size_t i, int cnt, vreal *acc) { \
     ce_target_add(r, loss_score(r, STUDENT, score_name, i, cnt), i, cnt, acc); \
   } \
   SMI void name##_last_add(const loss_row *r, size_t i, int cnt, vreal *acc) { \
-    ce_last_of(r, loss_score(r, STUDENT, score_name, i, cnt), scaled, i, cnt, acc); \
+    ce_last_of(r, loss_score(r, STUDENT, score_name, i, cnt), true, i, cnt, acc); \
   } \
   SMI vreal name##_value(const loss_out *w, vreal p, size_t i, int cnt) { \
     const vreal v = ce_value_of(w, score_name, p, i, cnt); \
@@ -185,40 +212,46 @@ SMI consts ce_capped_setup(const row_call *c, const span *s) {
   } \
   LOSS_SUMS_OF(name##_late, name##_late_add, 4) \
   LOSS_SUMS_OF(name##_last, name##_last_add, 3) \
-  LOSS_EMIT_OF(name##_full_out, STUDENT, score_name, scaled, name##_value) \
-  out static const loss_body name##_body = {.side = {&name##_side}, \
-                                            .sums = {[STAGE_LATE] = name##_late, [STAGE_LAST] = name##_last}, \
-                                            .wants = ce_wants, \
-                                            .small = brief_rows, \
-                                            .brief = ce_brief, \
-                                            .terms_only = ce_terms_only, \
-                                            .settle = ce_settle, \
-                                            .odd = ce_odd, \
-                                            .emit = {name##_out}, \
-                                            .along = 1u | 1u << SOFT | 1u << CLASS_WEIGHT, \
-                                            .target = TARGET}; \
+  SMI vreal name##_soft_value(const loss_out *w, vreal p, size_t i, int cnt) { \
+    (void)p; \
+    return ce_soft_value(w, score_name, i, cnt); \
+  } \
+  LOSS_WRITE_OF(name##_full_out, STUDENT, name##_value) \
+  LOSS_WRITE_OF(name##_soft_out, TEACHER, name##_soft_value) \
+  static void name##_out(const loss_row *r, size_t i, size_t n) { \
+    (ce_plain(r) ? hard_out : name##_full_out)(r, i, n); \
+  } \
+  static const loss_body name##_body = {.side = {&name##_side}, \
+                                        .sums = {[STAGE_LATE] = name##_late, [STAGE_LAST] = name##_last}, \
+                                        .wants = ce_wants, \
+                                        .small = short_rows, \
+                                        .brief = ce_brief, \
+                                        .terms_only = ce_terms_only, \
+                                        .finalize = ce_finalize, \
+                                        .special = ce_special, \
+                                        .write = {name##_out, name##_soft_out}, \
+                                        .along = 1u | 1u << SOFT | 1u << CLASS_WEIGHT, \
+                                        .target = TARGET, \
+                                        .teacher = SOFT}; \
   LOSS_KERNEL(name)
 
-/* The shorter way for hard targets without smoothing or a gradient of the entropy. */
-#define CE_OUT(name, score_name, scaled) \
-  LOSS_PARTS_OF(name##_plain_out, score_name, scaled, name##_full_out) \
-  static void name##_out(const loss_row *r, size_t i, size_t n) { (ce_plain(r) ? name##_plain_out : name##_full_out)(r, i, n); }
-#define CE_CAPPED_OUT \
-  static void ce_capped_out(const loss_row *r, size_t i, size_t n) { ce_capped_full_out(r, i, n); }
+EXP_SCORES(capped, score_capped)
+CE(ce_logit, score_logit, logit, false, setup_plain, v, loss_short, logit_out)
+CE(ce_tempered, score_tempered, tempered, true, ce_tempered_setup, v, NULL, loss_plain_out)
+CE(ce_capped, score_capped, capped, false, ce_capped_setup, ce_chained(w->r, v, i, cnt), NULL,
+   ce_capped_full_out)
 
-CE(ce_logit, score_logit, false, setup_plain, v, loss_short, CE_OUT(ce_logit, score_logit, false))
-CE(ce_tempered, score_tempered, true, ce_tempered_setup, v, NULL, CE_OUT(ce_tempered, score_tempered, true))
-CE(ce_capped, score_capped, false, ce_capped_setup, ce_chained(w->r, v, i, cnt), NULL, CE_CAPPED_OUT)
-
-static const row_kernel *cross_entropy_pick(const row_call *c) {
-  if (c->params[SOFTCAP] < (double)R_INF) return &ce_capped_kernel;
+static const row_kernel *cross_entropy_dispatch(const row_call *c) {
+  if (ce_has_cap(c->params)) return &ce_capped_kernel;
   return c->params[TEMPERATURE] == 1 ? &ce_logit_kernel : &ce_tempered_kernel;
 }
-static const row_kernel *cross_entropy_grad_pick(const row_call *c) {
-  if (c->params[SOFTCAP] < (double)R_INF) return &ce_capped_grad_kernel;
+static const row_kernel *cross_entropy_grad_dispatch(const row_call *c) {
+  if (ce_has_cap(c->params)) return &ce_capped_grad_kernel;
   return c->params[TEMPERATURE] == 1 ? &ce_logit_grad_kernel : &ce_tempered_grad_kernel;
 }
-PICK_KERNEL(cross_entropy, -1)
-PICK_KERNEL(cross_entropy_grad, -1)
+static const row_kernel cross_entropy_kernel = {.engine = &choice_engine,
+                                                .body = &(const row_choice){cross_entropy_dispatch, -1}};
+static const row_kernel cross_entropy_grad_kernel = {
+    .engine = &choice_engine, .body = &(const row_choice){cross_entropy_grad_dispatch, -1}};
 
 OPERATOR(cross_entropy, cross_entropy, cross_entropy_grad)

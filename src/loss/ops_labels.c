@@ -1,6 +1,6 @@
 /* loss/ops_labels.c - soft targets, made of others: mixtures, teachers' weights, votes, scores with a spread. No gradients: they are what the
  * losses of soft targets are given. See ops.c; ops_ranks.c has those that depend on an order. */
-#include "engine/sum.h"
+#include "engine/reduce_map.h"
 #include "engine/scores.h"
 #include "normal.h"
 
@@ -13,29 +13,36 @@ enum { MIX_SHARE, MIX_KEEP, MIX_KEEP_OTHER };
 enum { K_SHARE, K_REST, K_KEEP, K_EACH, K_KEEP_OTHER, K_EACH_OTHER };
 
 SMI consts mix_setup(const row_call *c, const span *s) {
-  const double share = s->src[SHARE] ? (double)*s->src[SHARE] : c->params[MIX_SHARE], others = (double)c->n - 1;
+  const double share = s->src[SHARE] ? (double)*s->src[SHARE] : c->params[MIX_SHARE],
+               others = (double)c->n - 1;
   const bool alone = c->n < 2, good = share >= 0 && share <= 1;
   const double keep = alone ? 1 : c->params[MIX_KEEP], keep_other = alone ? 1 : c->params[MIX_KEEP_OTHER];
-  return (consts){{good ? (real)share : r_nan(), (real)(1 - share), (real)keep, alone ? 0 : (real)((1 - keep) / others), (real)keep_other,
+  return (consts){{good ? (real)share : r_nan(), (real)(1 - share), (real)keep,
+                   alone ? 0 : (real)((1 - keep) / others), (real)keep_other,
                    alone ? 0 : (real)((1 - keep_other) / others)}};
 }
-SMI vreal mix_other(const span *s, size_t i, int cnt) { return at(s->src[s->src[OTHER] ? OTHER : 0], i, cnt); }
-SMI void mix_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI vreal mix_other(const span *s, size_t i, int cnt) {
+  return at(s->src[s->src[OTHER] ? OTHER : 0], i, cnt);
+}
+SMI void mix_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                 reduce_map_acc *acc) {
   (void)r;
   vmask bad = m_or(no_number(at(s->src[0], i, cnt)), no_number(mix_other(s, i, cnt)));
   acc->nan = m_or(acc->nan, m_or(bad, no_number(v_set1(k->v[K_SHARE]))));
 }
-SMI vreal mix_phi(vreal t, real keep, real each) { return v_fma(t, v_set1(keep), v_mul(v_sub(v_set1(1), t), v_set1(each))); }
-SMI vreal mix_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal mix_phi(vreal t, real keep, real each) {
+  return v_fma(t, v_set1(keep), v_mul(v_sub(v_set1(1), t), v_set1(each)));
+}
+SMI vreal mix_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   (void)r;
   vreal a = mix_phi(at(s->src[0], i, cnt), k->v[K_KEEP], k->v[K_EACH]);
   vreal b = mix_phi(mix_other(s, i, cnt), k->v[K_KEEP_OTHER], k->v[K_EACH_OTHER]);
   return v_clean(v_fma(a, v_set1(k->v[K_SHARE]), v_mul(b, v_set1(k->v[K_REST]))));
 }
-SUM_SUMS_OF(mix_check, mix_add)
-SUM_VALUES_OF(mix_out, mix_value)
-static const sum_body mix_body = {.setup = mix_setup, .sums = mix_check, .emit = mix_out, .full = 1};
-SUM_KERNEL(mix)
+REDUCE_MAP_SUMS_OF(mix_check, mix_add)
+REDUCE_MAP_VALUES_OF(mix_out, mix_value)
+static const reduce_map_body mix_body = {.setup = mix_setup, .sums = mix_check, .write = mix_out, .full = 1};
+REDUCE_MAP_KERNEL(mix)
 
 /* ---- labels_ensemble: (1 - 1 / k) before + softmax(x / T) / k ---- */
 
@@ -59,26 +66,24 @@ SMI vreal ensemble_joined(const span *s, const consts *k, vreal p, size_t i, int
   vreal mine = v_mul(p, v_set1(k->v[K_NEW]));
   return v_clean(s->src[BEFORE] ? v_fma(at(s->src[BEFORE], i, cnt), v_set1(k->v[K_BEFORE]), mine) : mine);
 }
-EXP_SCORES(ensemble_sums, score_ensemble, true)
-SMI vreal ensemble_value(const exp_emit *w, size_t i, int cnt) {
-  return ensemble_joined(w->s, w->k, ensemble_sums_weight(w, i, cnt), i, cnt);
+EXP_SCORES_LOW(ensemble, score_ensemble)
+SMI vreal ensemble_value(const exp_write *w, size_t i, int cnt) {
+  return ensemble_joined(w->s, w->k, exp_weight_at(w, i), i, cnt);
 }
-EXP_EMIT(ensemble_out, ensemble_value)
-/* Where +inf takes all: the shares, and then the same. */
-static void ensemble_limit(const span *s, const consts *k, size_t i, size_t n, real share, real none) {
-  ensemble_sums_scores.limit(s, k, i, n, share, none);
+EXP_WRITE(ensemble_out, ensemble_value)
+/* Where +inf takes all: of the shares the same. */
+static void ensemble_shared(const span *s, const consts *k, size_t i, size_t n) {
   for (size_t j = i; j < i + n; j += LANES) {
     int cnt = lanes_left(i + n - j);
     put(s->dst[0], j, cnt, ensemble_joined(s, k, at(s->dst[0], j, cnt), j, cnt));
   }
 }
-static const exp_scores ensemble_scores = {
-    ensemble_sums_max,      ensemble_sums_find,    ensemble_sums_count,     ensemble_limit,
-    ensemble_sums_low_part, ensemble_sums_sum,     ensemble_sums_sum_store, ensemble_sums_sum_watch,
-    ensemble_sums_sum_due,  ensemble_sums_sum_low, ensemble_sums_lane,      ensemble_sums_sum_exact,
-};
-static const exp_body ensemble_body = {
-    .setup = ensemble_setup, .scores = &ensemble_scores, .emit = ensemble_out, .kind = EXP_MAP, .scaled = true};
+static const exp_body ensemble_body = {.setup = ensemble_setup,
+                                       .scores = &ensemble_scores,
+                                       .write = ensemble_out,
+                                       .shared = ensemble_shared,
+                                       .kind = EXP_MAP,
+                                       .scaled = true};
 EXP_KERNEL(ensemble)
 
 /* ---- labels_adapt: by the teacher's confidence max x nothing, (1 - e) [j = y] + e / (n - 1) [j != y], or x itself ---- */
@@ -93,20 +98,24 @@ SMI consts adapt_setup(const row_call *c, const span *s) {
   return (consts){{(real)q[ADAPT_LOW], (real)q[ADAPT_MIDDLE], (real)q[ADAPT_HIGH], (real)(1 - e),
                    c->n > 1 ? (real)(e / ((double)c->n - 1)) : 0, *target == (int64_t)q[ADAPT_IGNORE]}};
 }
-SMI bool adapt_drops(const consts *k, const sum_row *r) { return k->v[K_IGNORED] != 0 || r->max < k->v[K_LOW] || r->max > k->v[K_HIGH]; }
-SMI vreal adapt_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
-  const uint64_t lane = (uint64_t)(*(const int64_t *)(const void *)s->src[ADAPT_TARGET] - (int64_t)(s->origin + i));
+SMI bool adapt_drops(const consts *k, const reduce_map_row *r) {
+  return k->v[K_IGNORED] != 0 || r->max < k->v[K_LOW] || r->max > k->v[K_HIGH];
+}
+SMI vreal adapt_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
+  const uint64_t lane =
+      (uint64_t)(*(const int64_t *)(const void *)s->src[ADAPT_TARGET] - (int64_t)(s->origin + i));
   vreal x = at(s->src[0], i, cnt), own = v_set1(k->v[K_OTHERS]);
   if (adapt_drops(k, r)) return v_set1(0);
   if (lane < LANES) own = v_select(v_eq(v_iota(), v_set1((real)lane)), v_set1(k->v[K_OWN]), own);
   return v_clean(r->max > k->v[K_MIDDLE] ? v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), x) : own);
 }
-static void adapt_row(const span *s, const consts *k, const sum_row *r, double post) {
+static void adapt_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
   if (s->dst[ADAPT_WEIGHT]) *s->dst[ADAPT_WEIGHT] = post != post ? r_nan() : adapt_drops(k, r) ? 0 : 1;
 }
-SUM_VALUES_OF(adapt_out, adapt_value)
-static const sum_body adapt_body = {.setup = adapt_setup, .emit = adapt_out, .row = adapt_row, .full = 1, .max = true};
-SUM_KERNEL(adapt)
+REDUCE_MAP_VALUES_OF(adapt_out, adapt_value)
+static const reduce_map_body adapt_body = {
+    .setup = adapt_setup, .write = adapt_out, .row = adapt_row, .full = 1, .max = true};
+REDUCE_MAP_KERNEL(adapt)
 
 /* ---- labels_score_distribution: max(0, a r_j / sum r + b), r_j the density at level x_j, a and b such that the sum is 1 and the mean is mu ----
  *
@@ -121,8 +130,8 @@ enum { K_MEAN, K_DEVIATION, K_GAP, K_CDF, K_A, K_B, K_SPLIT };
 SMI consts score_setup(const row_call *c, const span *s) {
   const real mean = *s->src[SCORE_MEAN], deviation = *s->src[SCORE_DEVIATION];
   const bool good = mean - mean == 0 && deviation >= 0 && deviation < R_INF;
-  return (consts){{good ? mean : r_nan(), deviation, (real)c->params[SCORE_GAP], (real)c->params[SCORE_DENSITY], 0, 0,
-                   deviation < (real)c->params[SCORE_LEAST]}};
+  return (consts){{good ? mean : r_nan(), deviation, (real)c->params[SCORE_GAP],
+                   (real)c->params[SCORE_DENSITY], 0, 0, deviation < (real)c->params[SCORE_LEAST]}};
 }
 SMI double d_abs(double x) { return x < 0 ? -x : x; }
 /* How many deviations a level is above the mean; and its density, up to a factor. */
@@ -138,9 +147,11 @@ SMI vreal score_density(const span *s, const consts *k, size_t i, int cnt) {
   const real half = (real)0.5 * k->v[K_GAP];
   vreal from = score_away(s, k, i, cnt, -half), to = score_away(s, k, i, cnt, half);
   const normal_at low = normal_of_z(from), high = normal_of_z(to);
-  return v_select(v_lt(v_set1(0), from), v_sub(low.q, high.q), v_sub(high.p, low.p)); /* on the side where both are small */
+  /* on the side where both are small */
+  return v_select(v_lt(v_set1(0), from), v_sub(low.q, high.q), v_sub(high.p, low.p));
 }
-SMI void score_look(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void score_means(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                     reduce_map_acc *acc) {
   vreal x = at(s->src[0], i, cnt), near = v_abs(score_away(s, k, i, cnt, 0));
   (void)r;
   acc->nan = m_or(acc->nan, m_or(no_number(x), no_number(v_set1(k->v[K_MEAN]))));
@@ -148,14 +159,15 @@ SMI void score_look(const span *s, const consts *k, const sum_row *r, size_t i, 
   vmask mine = m_and(m_not(v_lt(v_set1(10), near)), lanes_below(cnt));
   acc->b = v_add(acc->b, v_select(m_and(mine, v_eq(near, near)), v_set1(1), v_set1(0)));
 }
-SMI void score_more(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void score_more(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                    reduce_map_acc *acc) {
   (void)r;
   if (k->v[K_SPLIT] != 0) return;
   vreal density = v_select(lanes_below(cnt), score_density(s, k, i, cnt), v_set1(0));
   acc->a = v_add(acc->a, density);
   acc->b = v_fma(v_sub(at(s->src[0], i, cnt), v_set1(k->v[K_MEAN])), density, acc->b);
 }
-static void score_settle(consts *k, const span *s, const sum_row *r) {
+static void score_finalize(consts *k, const span *s, const reduce_map_row *r) {
   const double n = (double)s->n, away = (double)k->v[K_MEAN] - r->sum / n; /* mu - c */
   if (!(r->sum2 > 0)) k->v[K_SPLIT] = 1;
   if (k->v[K_SPLIT] != 0 || !(r->more > 0)) return;
@@ -165,31 +177,32 @@ static void score_settle(consts *k, const span *s, const sum_row *r) {
   k->v[K_A] = (real)((even ? 1 : away / all) / r->more);
   k->v[K_B] = (real)(even ? 0 : d / all / n);
 }
-SMI vreal score_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal score_write(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal x = at(s->src[0], i, cnt), zero = v_set1(0), y;
   (void)r;
-  if (k->v[K_SPLIT] != 0) y = v_sub(v_set1(1), v_div(v_abs(v_sub(x, v_set1(k->v[K_MEAN]))), v_set1(k->v[K_GAP])));
+  if (k->v[K_SPLIT] != 0)
+    y = v_sub(v_set1(1), v_div(v_abs(v_sub(x, v_set1(k->v[K_MEAN]))), v_set1(k->v[K_GAP])));
   else y = v_fma(v_set1(k->v[K_A]), score_density(s, k, i, cnt), v_set1(k->v[K_B]));
   y = v_clean(v_max(y, zero));
   put(s->dst[0], i, cnt, y);
   return v_select(lanes_below(cnt), v_mul(x, y), zero);
 }
-static void score_row(const span *s, const consts *k, const sum_row *r, double post) {
+static void score_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
   (void)k;
   (void)r;
   if (s->dst[OUT_MEAN]) *s->dst[OUT_MEAN] = r_clean(post);
 }
-SUM_SUMS_OF(score_first, score_look)
-SUM_SUMS_OF(score_second, score_more)
-SUM_EMIT_OF(score_out, score_emit)
-static const sum_body scores_body = {.setup = score_setup,
-                                     .settle = score_settle,
-                                     .sums = score_first,
-                                     .more = score_second,
-                                     .emit = score_out,
-                                     .row = score_row,
-                                     .full = 1};
-SUM_KERNEL(scores)
+REDUCE_MAP_SUMS_OF(score_first, score_means)
+REDUCE_MAP_SUMS_OF(score_second, score_more)
+REDUCE_MAP_WRITE_OF(score_out, score_write)
+static const reduce_map_body scores_body = {.setup = score_setup,
+                                            .finalize = score_finalize,
+                                            .sums = score_first,
+                                            .more = score_second,
+                                            .write = score_out,
+                                            .row = score_row,
+                                            .full = 1};
+REDUCE_MAP_KERNEL(scores)
 
 /* ---- labels_crowd: f_j / sum f, f_j = (x_j + a) o_j; 1 / n where the sum is 0 ---- */
 
@@ -204,24 +217,26 @@ SMI vreal crowd_at(const span *s, const consts *k, size_t i, int cnt) {
   vreal f = v_add(at(s->src[0], i, cnt), v_set1(k->v[K_SMOOTHING]));
   return s->src[CROWD_OTHER] ? v_mul(f, at(s->src[CROWD_OTHER], i, cnt)) : f;
 }
-SMI void crowd_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void crowd_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                   reduce_map_acc *acc) {
   vreal f = crowd_at(s, k, i, cnt);
   (void)r;
   acc->nan = m_or(acc->nan, m_or(no_number(f), v_lt(f, v_set1(0))));
   acc->a = v_add(acc->a, v_select(lanes_below(cnt), f, v_set1(0)));
 }
-static void crowd_settle(consts *k, const span *s, const sum_row *r) {
+static void crowd_finalize(consts *k, const span *s, const reduce_map_row *r) {
   k->v[K_INVERSE] = r->sum > 0 ? (real)(1 / r->sum) : 0;
   k->v[K_EVEN] = r->sum > 0 ? 0 : (real)(1 / (double)s->n);
 }
-SMI vreal crowd_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal crowd_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   (void)r;
   return v_clean(v_fma(crowd_at(s, k, i, cnt), v_set1(k->v[K_INVERSE]), v_set1(k->v[K_EVEN])));
 }
-SUM_SUMS_OF(crowd_sums, crowd_add)
-SUM_VALUES_OF(crowd_out, crowd_value)
-static const sum_body crowd_body = {.setup = crowd_setup, .settle = crowd_settle, .sums = crowd_sums, .emit = crowd_out, .full = 1};
-SUM_KERNEL(crowd)
+REDUCE_MAP_SUMS_OF(crowd_sums, crowd_add)
+REDUCE_MAP_VALUES_OF(crowd_out, crowd_value)
+static const reduce_map_body crowd_body = {
+    .setup = crowd_setup, .finalize = crowd_finalize, .sums = crowd_sums, .write = crowd_out, .full = 1};
+REDUCE_MAP_KERNEL(crowd)
 
 FORWARD_OPERATOR(labels_mix, mix)
 FORWARD_OPERATOR(labels_ensemble, ensemble)

@@ -1,11 +1,15 @@
-/* loss/ops_ranks.c - soft targets that depend on the order of scores: Zipf's law, the two best, the k best and a rest. See ops_labels.c.
+/* loss/ops_ranks.c - soft targets that depend on the order of scores: Zipf's law, the two best, the
+ * k best and a rest. See ops_labels.c.
  *
- * The k best are found by radix descent (engine/select.h), collected in index order, sorted by value descending and index ascending, given their
- * masses, and written over zeros. -inf has no rank: such an element does not exist. A NaN, or a +inf outside SMX_INF_LIMIT, makes the row NaN. */
-#include "engine/pick.h"
+ * The k best are found by radix descent (engine/radix_select.h), collected in index order, sorted
+ * by value descending and index ascending, given their masses, and written over zeros. -inf has no
+ * rank: such an element does not exist. A NaN, or a +inf outside SMX_INF_LIMIT, makes the row
+ * NaN. */
+#include "engine/topk.h"
 
 enum { RANK_SELECT, RANK_COLLECT, RANK_WRITE, RANK_FILL };
-enum { RANK_MOST = ROW_HISTOGRAM / 2 }; /* pairs of value and index, later of mass and index, that a row's state has room for */
+/* pairs of value and index, later of mass and index, that a row's state has room for */
+enum { RANK_MOST = ROW_HISTOGRAM / 2 };
 
 /* Masses of `count` elements, best first, as pairs in list: on entry the mass is the value. *rest is the mass of
  * every other element, 0 unless it is set. Returns how many there are; negative: the row is NaN. */
@@ -14,11 +18,11 @@ typedef int rank_masses_fn(const row_call *c, double *list, int count, double *r
 static void rank_begin(const row_call *c, row_state *st, double k) {
   st->stage = RANK_SELECT;
   st->sum = 0;
-  select_begin(st, k < (double)c->n ? (uint64_t)k : (uint64_t)c->n);
+  radix_begin(st, k < (double)c->n ? (uint64_t)k : (uint64_t)c->n);
 }
 
 /* How many elements exist, and whether the row is NaN. */
-static void rank_look(const row_call *c, row_part *parts) {
+static void rank_count(const row_call *c, row_part *parts) {
   const real *x = (const real *)c->src[0] + (c->start - c->origin);
   for (size_t i = 0; i < c->count; i += LANES) {
     row_part *part = parts + i / GROUP;
@@ -30,10 +34,10 @@ static void rank_look(const row_call *c, row_part *parts) {
 }
 
 static void rank_collect(const row_call *c, row_state *st) {
-  const real *x = (const real *)c->src[0] + (c->start - c->origin), least = (real)st->pick.value;
+  const real *x = (const real *)c->src[0] + (c->start - c->origin), least = (real)st->cutoff.value;
   for (size_t i = 0; i < c->count; i++) {
     const int64_t index = (int64_t)(c->start + i);
-    if (!(x[i] > least || (x[i] == least && index <= st->pick.limit)) || x[i] == -R_INF) continue;
+    if (!(x[i] > least || (x[i] == least && index <= st->cutoff.limit)) || x[i] == -R_INF) continue;
     st->list[2 * st->key] = (double)x[i], st->list[2 * st->key + 1] = (double)index;
     st->key++;
   }
@@ -51,8 +55,8 @@ static void rank_write(const row_call *c, const row_state *st) {
 static void rank_pass(const row_call *c, row_state *st, row_part *parts) {
   for (size_t g = 0; g * GROUP < c->count; g++) parts[g] = (row_part){.index = -1};
   if (st->stage == RANK_SELECT) {
-    select_pass(c, st, parts);
-    rank_look(c, parts);
+    radix_pass(c, st, parts);
+    rank_count(c, parts);
   } else if (st->stage == RANK_COLLECT) {
     rank_collect(c, st);
   } else {
@@ -60,9 +64,10 @@ static void rank_pass(const row_call *c, row_state *st, row_part *parts) {
   }
 }
 
-static void rank_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+static void rank_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   (void)c;
-  for (size_t g = 0; g < count && st->stage == RANK_SELECT; g++) st->nan |= parts[g].nan, st->sum += parts[g].sum;
+  for (size_t g = 0; g < count && st->stage == RANK_SELECT; g++)
+    st->nan |= parts[g].nan, st->sum += parts[g].sum;
 }
 
 static bool rank_fill(row_state *st, real value) {
@@ -78,7 +83,7 @@ static void rank_sort(row_state *st) {
   int64_t index[RANK_MOST];
   const size_t n = (size_t)st->key;
   for (size_t k = 0; k < n; k++) x[k] = (real)st->list[2 * k], index[k] = (int64_t)st->list[2 * k + 1];
-  pick_sort(x, index, n);
+  topk_sort(x, index, n);
   for (size_t k = 0; k < n; k++) st->list[2 * k] = (double)x[k], st->list[2 * k + 1] = (double)index[k];
 }
 
@@ -90,7 +95,7 @@ static bool rank_next(const row_call *c, row_state *st, rank_masses_fn *masses) 
       st->empty = true;
       return c->on_empty != SMX_EMPTY_ERROR && rank_fill(st, c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
     }
-    if (select_next(st)) return true;
+    if (radix_next(st)) return true;
     st->stage = RANK_COLLECT;
     st->key = 0;
     return true;
@@ -108,12 +113,9 @@ static bool rank_next(const row_call *c, row_state *st, rank_masses_fn *masses) 
 #define RANK_KERNEL(name, k) \
   static void name##_begin(const row_call *c, row_state *st) { rank_begin(c, st, k); } \
   static bool name##_next(const row_call *c, row_state *st) { return rank_next(c, st, name##_masses); } \
-  static void name##_rows(row_call *c) { \
-    static const row_kernel kernel = {.begin = name##_begin, .pass = rank_pass, .fold = rank_fold, .next = name##_next}; \
-    run_rows(&kernel, c); \
-  } \
-  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { rank_pass(c, st, parts); } \
-  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { rank_fold(c, st, parts, count); }
+  static const row_kernel name##_kernel = { \
+      .engine = &program_engine, \
+      .body = &(const row_program){name##_begin, rank_pass, rank_merge, name##_next, NULL}};
 
 /* ---- labels_zipf: 1 / rank, without the target, over their sum ---- */
 

@@ -18,7 +18,8 @@ SMI score score_level(const span *s, const consts *k, const real *shift, size_t 
   vmask mine = v_eq(at(s->src[CLASS_LEVEL], i, cnt), v_set1(k->v[0]));
   return (score){v_select(mine, loss_shifted(at(s->src[0], i, cnt), shift), v_set1(-R_INF)), v_set1(0)};
 }
-LOSS_SIDE(level, score_level, false, false, level_setup)
+EXP_SCORES(level, score_level)
+LOSS_SIDE(level, level, false, level_setup)
 
 SMI void sem_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
   const score z = loss_score(r, STUDENT, score_level, i, cnt);
@@ -27,12 +28,14 @@ SMI void sem_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
   acc[SUM_COUNT] = v_add(acc[SUM_COUNT], v_select(out, v_set1(0), v_set1(1)));
 }
 LOSS_SUMS_OF(sem_late, sem_add, 2)
-static bool sem_wants(const loss_row *r, int stage) { return stage == STAGE_LATE && r->q[SEM_SMOOTHING] != 0; }
+static bool sem_wants(const loss_row *r, int stage) {
+  return stage == STAGE_LATE && r->q[SEM_SMOOTHING] != 0;
+}
 
 SMI double times(double c, double x) { return c == 0 ? 0 : c * x; }
-static void sem_settle(loss_row *r) {
+static void sem_finalize(loss_row *r) {
   const double *sum = r->total[STAGE_LATE], e = r->q[SEM_SMOOTHING], each = e == 0 ? 0 : e / sum[SUM_COUNT];
-  const double weight = loss_has(r, LEVEL_WEIGHT) ? r->pick[LEVEL_WEIGHT] : 1, g = r->g * weight;
+  const double weight = loss_has(r, LEVEL_WEIGHT) ? r->target_inputs[LEVEL_WEIGHT] : 1, g = r->g * weight;
   const double spread = e == 0 ? 0 : each * sum[SUM_BELOW] + e * r->side[STUDENT].log1p;
   const loss_hit hit = loss_hit_of(r, STUDENT);
   const bool inside = r->h[STUDENT] > -R_INF;
@@ -49,12 +52,12 @@ SMI vreal sem_value(const loss_out *w, vreal p, size_t i, int cnt) {
   }
   return loss_hit_target(w, v, i);
 }
-LOSS_EMIT_OF(sem_out, STUDENT, score_level, false, sem_value)
+LOSS_WRITE_OF(sem_out, STUDENT, sem_value)
 static const loss_body sem_body = {.side = {&level_side},
                                    .sums = {[STAGE_LATE] = sem_late},
                                    .wants = sem_wants,
-                                   .settle = sem_settle,
-                                   .emit = {sem_out},
+                                   .finalize = sem_finalize,
+                                   .write = {sem_out},
                                    .along = 1u | 1u << CLASS_LEVEL | 1u << LEVEL_WEIGHT,
                                    .target = TARGET};
 LOSS_KERNEL(sem)
@@ -77,8 +80,9 @@ SMI void skd_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
   acc[SUM_P_GAP] = v_fma(p, gap, acc[SUM_P_GAP]);
 }
 LOSS_SUMS_OF(skd_late, skd_add, 2)
-static void skd_settle(loss_row *r) {
-  const double *sum = r->total[STAGE_LATE], weight = loss_has(r, KD_WEIGHT) ? (double)*loss_in(r, KD_WEIGHT) : 1;
+static void skd_finalize(loss_row *r) {
+  const double *sum = r->total[STAGE_LATE],
+               weight = loss_has(r, KD_WEIGHT) ? (double)*loss_in(r, KD_WEIGHT) : 1;
   loss_put(r, LOSS, weight * sum[SUM_SQUARES]);
   r->coef[C_TWICE] = (real)(2 * r->g * weight);
   r->coef[C_MEAN_GAP] = (real)sum[SUM_P_GAP];
@@ -87,11 +91,11 @@ SMI vreal skd_value(const loss_out *w, vreal p, size_t i, int cnt) {
   vreal away = v_sub(skd_gap(w->r, p, i, cnt), v_set1(w->coef[C_MEAN_GAP]));
   return v_mul(v_mul(v_set1(w->coef[C_TWICE]), p), away);
 }
-LOSS_EMIT_OF(skd_out, STUDENT, score_level, false, skd_value)
+LOSS_WRITE_OF(skd_out, STUDENT, skd_value)
 static const loss_body skd_body = {.side = {&level_side, &level_side},
                                    .sums = {[STAGE_LATE] = skd_late},
-                                   .settle = skd_settle,
-                                   .emit = {skd_out},
+                                   .finalize = skd_finalize,
+                                   .write = {skd_out},
                                    .along = 1u | 1u << KD_TEACHER | 1u << CLASS_LEVEL,
                                    .teacher = KD_TEACHER};
 LOSS_KERNEL(skd)
@@ -132,27 +136,32 @@ SMI score score_distance(const span *s, const consts *k, const real *shift, size
   vreal x = at(s->src[0], i, cnt), z = v_fma(x, v_mul(v_set1(k->v[K_HALF]), part), b);
   return (score){loss_shifted(v_select(v_eq(b, v_set1(-R_INF)), b, z), shift), v_set1(0)};
 }
-LOSS_SIDE(distance, score_distance, false, false, mse_setup)
+EXP_SCORES(distance, score_distance)
+LOSS_SIDE(distance, distance, false, mse_setup)
 
-static bool mse_wants(const loss_row *r, int stage) { return stage == STAGE_LATE && r->backward && (r->outputs >> MSE_NOISE & 1); }
+static bool mse_wants(const loss_row *r, int stage) {
+  return stage == STAGE_LATE && r->backward && (r->outputs >> MSE_NOISE & 1);
+}
 static bool mse_terms_only(const loss_row *r) { return !mse_wants(r, STAGE_LATE); }
 SMI void mse_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
   const score z = loss_score(r, STUDENT, score_distance, i, cnt);
-  vreal p = loss_weight(r, STUDENT, z, false, i, cnt), part = mse_part(&r->on[STUDENT], &r->k[STUDENT], i, cnt);
+  vreal p = loss_weight(r, STUDENT, z, false, i, cnt),
+        part = mse_part(&r->on[STUDENT], &r->k[STUDENT], i, cnt);
   vreal away = v_div(v_mul(at(loss_in(r, 0), i, cnt), v_mul(part, part)), v_set1(r->k[STUDENT].v[K_SQUARE]));
   vreal term = v_mul(p, v_add(v_sub(v_set1(1), part), away));
   acc[0] = v_add(acc[0], v_select(v_eq(p, v_set1(0)), v_set1(0), term));
 }
 LOSS_SUMS_OF(mse_late, mse_add, 1)
-static void mse_settle(loss_row *r) {
-  const double sigma = mse_sigma(r->q, loss_in(r, MSE_NOISE)), own = (double)*loss_in(r, MSE_OWN), lse = loss_lse(r, STUDENT);
+static void mse_finalize(loss_row *r) {
+  const double sigma = mse_sigma(r->q, loss_in(r, MSE_NOISE)), own = (double)*loss_in(r, MSE_OWN),
+               lse = loss_lse(r, STUDENT);
   const double rest = r->q[MSE_DETACH] != 0 ? -2 * own / sigma : 4 * sigma * lse;
   loss_put(r, LOSS, own + 2 * sigma * sigma * lse);
   loss_put_gradient(r, MSE_OWN, r->g);
   loss_put_gradient(r, MSE_NOISE, r->g * (rest + 2 * sigma * r->total[STAGE_LATE][0]));
   r->coef[0] = (real)-r->g;
 }
-static void mse_odd(const loss_row *r, bool nan, double none) {
+static void mse_special(const loss_row *r, bool nan, double none) {
   (void)nan;
   loss_put_gradient(r, MSE_OWN, none);
   loss_put_gradient(r, MSE_NOISE, none);
@@ -161,14 +170,14 @@ SMI vreal mse_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const loss_row *r = w->r;
   return v_mul(v_mul(p, v_set1(w->coef[0])), mse_part(&r->on[STUDENT], &r->k[STUDENT], i, cnt));
 }
-LOSS_EMIT_OF(mse_out, STUDENT, score_distance, false, mse_value)
+LOSS_WRITE_OF(mse_out, STUDENT, mse_value)
 static const loss_body mse_body = {.side = {&distance_side},
                                    .sums = {[STAGE_LATE] = mse_late},
                                    .wants = mse_wants,
                                    .terms_only = mse_terms_only,
-                                   .settle = mse_settle,
-                                   .odd = mse_odd,
-                                   .emit = {mse_out},
+                                   .finalize = mse_finalize,
+                                   .special = mse_special,
+                                   .write = {mse_out},
                                    .along = 1u | 1u << MSE_PRIOR | 1u << MSE_VARIANCE};
 LOSS_KERNEL(mse)
 

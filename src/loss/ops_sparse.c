@@ -6,10 +6,11 @@
  * in which nothing cancels but what is of second order. Its gradient is y - [j = t]. */
 #include "engine/threshold.h"
 
-enum { LOSS_X, LOSS_TARGET };                   /* inputs */
-enum { LOSS_VALUE, LOSS_DX };                   /* outputs */
-enum { LOSS_G = THRESHOLD_ONE + 1, LOSS_BACK }; /* of consts.v: what the gradient is multiplied by; whether it is all there is */
-enum { NOTE_X, NOTE_RULE };                     /* of row_state.note: x of the target; the loss of a row that needs a rule */
+enum { LOSS_X, LOSS_TARGET, LOSS_SOFT }; /* inputs */
+enum { LOSS_VALUE, LOSS_DX };            /* outputs */
+/* of consts.v: what the gradient is multiplied by; whether it is all there is */
+enum { LOSS_G = THRESHOLD_DOWN + 1, LOSS_BACK };
+enum { NOTE_X, NOTE_RULE }; /* of row_state.note: x of the target; the loss of a row that needs a rule */
 
 SMI int64_t target_of(const void *port) { return *(const int64_t *)port; }
 
@@ -26,102 +27,249 @@ SMI double power_less_one(const threshold_shape *t, double away, double power) {
   return d_expm1(power * t->power * (w > -0.29 ? d_log_1pf(w, 0, 0) : d_log(1 + w, 0)));
 }
 
-NOINLINE void sparse_group(const span *on, const consts *with, const sum_row *r, size_t first, size_t n, row_part *part) {
+NOINLINE void sparse_group(const span *on, const consts *with, const reduce_map_row *r, size_t first,
+                           size_t n, row_part *part) {
   const span s = *on;
   const consts k = *with;
   const real power = k.v[THRESHOLD_POWER];
-  const threshold_shape shape = {.kappa = (double)k.v[THRESHOLD_KAPPA], .power = 1 / (double)k.v[THRESHOLD_KAPPA]};
+  const threshold_shape shape = {.kappa = (double)k.v[THRESHOLD_KAPPA],
+                                 .power = 1 / (double)k.v[THRESHOLD_KAPPA]};
   const int64_t target = target_of(s.src[LOSS_TARGET]) - (int64_t)s.origin, here = target - (int64_t)first;
   const bool hit = here >= 0 && here < (int64_t)n;
   const real x = hit ? s.src[LOSS_X][target] : 0, g = k.v[LOSS_G];
   const vreal own = v_set1(hit ? (real)power_less_one(&shape, (double)x - (double)r->max + r->sum2, 1) : 0);
+  const vreal down = v_set1(k.v[THRESHOLD_DOWN]);
   real *const dx = k.v[LOSS_BACK] != 0 ? s.dst[LOSS_X] : s.dst[LOSS_DX];
   vreal acc[VPB];
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
 #define STEP(u, i, cnt) \
   { \
-    vreal log, score = at(s.src[LOSS_X], i, cnt), \
-               v = threshold_v((cnt) < LANES ? v_select(lanes_below(cnt), score, v_set1(-R_INF)) : score, &k, \
-                               power == 1 || power == 2 ? NULL : &log); \
-    vreal y = power == 1 ? v : power == 2 ? v_mul(v, v) : threshold_power(v, log, power); \
+    vreal log = v_set1(0), score = at(s.src[LOSS_X], i, cnt), \
+          v = threshold_v((cnt) < LANES ? v_select(lanes_below(cnt), score, v_set1(-R_INF)) : score, &k, \
+                          power == 1 || power == 2 ? NULL : &log); \
+    vreal y = power == 1 ? v : power == 2 ? v_mul(v, v) : v_mul(threshold_power(v, log, power), down); \
     vmask is_target = v_eq(v_iota(), v_set1((real)(target - (int64_t)(i)))); \
     acc[u] = v_add(acc[u], v_select(is_target, v_set1(0), v_mul(y, v))); \
     if (dx) put(dx, i, cnt, v_clean(v_mul(v_select(is_target, own, y), v_set1(g)))); \
   }
-  WALK(first, n, STEP)
+  FOR_EACH_VECTOR(first, n, STEP)
 #undef STEP
-  *part = (row_part){.index = -1, .sum = (double)v_fold(acc), .hit = hit, .pick = {(double)x}};
+  *part = (row_part){.index = -1, .sum = (double)v_fold(acc), .hit = hit, .target_inputs = {(double)x}};
 }
 
 /* ---- the row program: that of threshold.h, and the loss at its end ---- */
 
-static void sparse_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  threshold_fold(c, st, parts, count);
-  for (size_t g = 0; st->mode == SUM_EMIT && g < count; g++)
-    if (parts[g].hit) st->note[NOTE_X] = parts[g].pick[0];
-}
 static inline void sparse_put(const threshold_body *b, const row_call *c, const row_state *st) {
   const span s = span_of(c, 0);
   const threshold_shape t = b->shape(c, &s);
   double alpha = t.kappa + 1, away = st->note[NOTE_X] - st->max + st->sum2;
-  double loss = st->mode == SUM_FILL ? st->note[NOTE_RULE] : (power_less_one(&t, away, alpha) + st->other) / alpha - away;
+  double others = st->other * d_power_of_two(-(int)st->carry2); /* the v among them are grown */
+  double loss = st->mode == REDUCE_MAP_FILL ? st->note[NOTE_RULE]
+                                            : (power_less_one(&t, away, alpha) + others) / alpha - away;
   s.dst[LOSS_VALUE][0] = r_clean(loss);
 }
-static inline bool sparse_next(const threshold_body *b, const row_call *c, row_state *st, bool back) {
+static bool sparse_step(const threshold_body *b, const row_call *c, row_state *st) {
   const bool wrote = st->writes;
   row_call own = *c;
   own.on_inf = SMX_INF_NAN; /* the loss has no limit */
   bool more = threshold_next(b, &own, st);
-  if (!wrote && st->mode == SUM_FILL) {
+  if (!wrote && st->mode == REDUCE_MAP_FILL) {
     st->note[NOTE_RULE] = st->other;
     if (st->empty) st->other = 0; /* the gradient */
   }
-  if (!wrote && st->mode == SUM_EMIT) st->reverse = false; /* the sum is in index order */
-  if (wrote && !more && !back) sparse_put(b, c, st);
+  if (!wrote && st->mode == REDUCE_MAP_WRITE) st->reverse = false; /* the sum is in index order */
+  if (wrote && !more && !b->sum.gradient) sparse_put(b, c, st);
   return more;
 }
-#define SPARSE_KERNEL(name, back) \
-  static void name##_begin(const row_call *c, row_state *st) { sum_begin(&name##_body.sum, c, st); } \
-  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { threshold_pass(&name##_body, c, st, parts); } \
-  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { sparse_fold(c, st, parts, count); } \
-  static bool name##_next(const row_call *c, row_state *st) { return sparse_next(&name##_body, c, st, back); } \
-  static void name##_rows(row_call *c); \
-  static const row_kernel name##_kernel = KERNEL(name); \
-  static void name##_rows(row_call *c) { run_rows(&name##_kernel, c); }
+
+/* The engine; a body is a threshold_body. */
+static void sparse_begin(const void *body, const row_call *c, row_state *st) {
+  reduce_map_begin(&((const threshold_body *)body)->sum, c, st);
+}
+static void sparse_pass(const void *body, const row_call *c, row_state *st, row_part *parts) {
+  threshold_pass(body, c, st, parts);
+}
+static void sparse_merge(const void *body, const row_call *c, row_state *st, const row_part *parts,
+                         size_t count) {
+  (void)body;
+  threshold_merge(c, st, parts, count);
+  for (size_t g = 0; st->mode == REDUCE_MAP_WRITE && g < count; g++)
+    if (parts[g].hit) st->note[NOTE_X] = parts[g].target_inputs[0];
+}
+static bool sparse_next(const void *body, const row_call *c, row_state *st) {
+  return sparse_step(body, c, st);
+}
+static const row_engine sparse_engine = {sparse_begin, sparse_pass, sparse_merge, sparse_next, run_rows};
+
+/* ---- a distribution q as target ----
+ *
+ * With A = sum q, W = (sum y^alpha - 1) / alpha - u, which is y.x + H(y) less the largest score,
+ * and r_j = q_j^(alpha - 1) - 1:
+ *
+ *     loss = A W + sum_j q_j (r_j / (alpha (alpha - 1)) - d_j),
+ *     dx_j = A y_j - q_j,  dq_j = W - d_j + r_j / (alpha - 1) + 1 / alpha.
+ *
+ * Between the search for the threshold and the write loop a pass sums A, W and the loss. */
+
+enum { SPARSE_SUMS = 200 };                         /* a mode, beside those of threshold.h */
+enum { SOFT_MASS, SOFT_RULE, SOFT_AWAY, SOFT_ALL }; /* of row_state.note; SOFT_RULE is NOTE_RULE */
+
+/* What the groups of a row know of it. */
+typedef struct soft_row {
+  span s;
+  consts k;
+  real mass, level; /* A, W + 1 / alpha */
+  bool back;
+} soft_row;
+
+/* q^kappa - 1; NaN where a negative q has no such power. */
+SMI vreal soft_less_one(vreal q, real kappa) {
+  const vreal one = v_set1(1), zero = v_set1(0);
+  if (kappa == 1) return v_sub(q, one);
+  const vmask some = m_not(v_lt(q, v_set1(R_TINY)));
+  const vreal t = v_mul(v_log_scaled(v_select(some, q, one), zero), v_set1(kappa));
+  const vreal e = v_expm1_pos(v_min(v_abs(t), v_set1(79)));
+  const vreal r = v_select(v_lt(t, zero), v_sub(zero, v_div(e, v_add(e, one))), e);
+  return v_select(some, r, v_select(v_lt(q, zero), v_set1(r_nan()), v_set1(-1)));
+}
+/* How far x is below the largest, and the weight of x; *v: y^kappa. */
+SMI vreal soft_away(const soft_row *w, vreal x) { return v_sub(v_set1(w->k.v[THRESHOLD_TOP]), x); }
+SMI vreal soft_weight(const soft_row *w, vreal x, vreal *v) {
+  const real power = w->k.v[THRESHOLD_POWER];
+  vreal log = v_set1(0);
+  *v = threshold_v(x, &w->k, power == 1 || power == 2 ? NULL : &log);
+  return power == 1   ? *v
+         : power == 2 ? v_mul(*v, *v)
+                      : v_mul(threshold_power(*v, log, power), v_set1(w->k.v[THRESHOLD_DOWN]));
+}
+
+NOINLINE void soft_sums(const soft_row *w, size_t first, size_t n, double *sums) {
+  const real kappa = w->k.v[THRESHOLD_KAPPA];
+  const vreal per = v_set1(1 / (kappa * (kappa + 1))), zero = v_set1(0);
+  vreal mass[VPB], away[VPB], all[VPB];
+  for (int u = 0; u < VPB; u++) mass[u] = away[u] = all[u] = zero;
+#define STEP(u, i, cnt) \
+  { \
+    vreal v, x = at(w->s.src[LOSS_X], i, cnt), q = at(w->s.src[LOSS_SOFT], i, cnt); \
+    x = v_select(lanes_below(cnt), x, v_set1(-R_INF)), q = v_select(lanes_below(cnt), q, zero); \
+    const vreal y = soft_weight(w, x, &v), term = v_fma(soft_less_one(q, kappa), per, soft_away(w, x)); \
+    mass[u] = v_add(mass[u], q); \
+    away[u] = v_select(v_eq(q, zero), away[u], v_fma(q, term, away[u])); \
+    all[u] = v_fma(y, v, all[u]); \
+  }
+  FOR_EACH_VECTOR_COMPACT(first, n, STEP)
+#undef STEP
+  sums[SOFT_MASS] = (double)v_fold(mass), sums[SOFT_AWAY] = (double)v_fold(away);
+  sums[SOFT_ALL] = (double)v_fold(all);
+}
+
+NOINLINE void soft_write(const soft_row *w, size_t first, size_t n) {
+  const real kappa = w->k.v[THRESHOLD_KAPPA];
+  const vreal g = v_set1(w->k.v[LOSS_G]), mass = v_set1(w->mass), level = v_set1(w->level),
+              per = v_set1(1 / kappa);
+  real *const dx = w->s.dst[w->back ? LOSS_X : LOSS_DX], *const dq = w->back ? w->s.dst[LOSS_SOFT] : NULL;
+#pragma GCC unroll 1
+  for (size_t j = first; j < first + n; j += LANES) {
+    const int cnt = lanes_left(first + n - j);
+    const vreal x = at(w->s.src[LOSS_X], j, cnt), q = at(w->s.src[LOSS_SOFT], j, cnt);
+    vreal v, y = soft_weight(w, x, &v);
+    const vreal by = v_add(v_fma(soft_less_one(q, kappa), per, soft_away(w, x)), level);
+    if (dx) put(dx, j, cnt, v_clean(v_mul(v_fma(mass, y, v_sub(v_set1(0), q)), g)));
+    if (dq) put(dq, j, cnt, v_clean(v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), v_mul(by, g))));
+  }
+}
+
+/* W, from the sums. */
+static inline double soft_level(const threshold_shape *t, const row_state *st) {
+  const double all = st->note[SOFT_ALL] * d_power_of_two(-(int)st->carry2); /* the v in it are grown */
+  return (all - 1) / (t->kappa + 1) - st->sum2;
+}
+static inline void soft_pass(const threshold_body *b, const row_call *c, row_state *st, row_part *parts) {
+  if (st->mode != SPARSE_SUMS && st->mode != REDUCE_MAP_WRITE) {
+    threshold_pass(b, c, st, parts);
+    return;
+  }
+  soft_row w = {.s = span_of(c, 0), .back = b->sum.gradient};
+  const threshold_shape t = b->shape(c, &w.s);
+  const reduce_map_row r = {.sum = st->sum,
+                            .sum2 = st->sum2,
+                            .more = st->carry,
+                            .more2 = st->carry2,
+                            .max = (real)st->max,
+                            .low = (real)st->low};
+  w.k = b->sum.setup(c, &w.s);
+  threshold_finalize(&w.k, &w.s, &r);
+  if (st->mode == REDUCE_MAP_WRITE)
+    w.mass = (real)st->note[SOFT_MASS], w.level = (real)(soft_level(&t, st) + 1 / (t.kappa + 1));
+  const size_t base = c->start - c->origin;
+  for (size_t g = 0; g * GROUP < c->count; g++) {
+    const size_t i = base + g * GROUP, n = group_size(g * GROUP, c->count);
+    parts[g] = (row_part){.index = -1};
+    if (st->mode == SPARSE_SUMS) soft_sums(&w, i, n, parts[g].sums);
+    else soft_write(&w, i, n);
+  }
+}
+static void soft_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  if (st->mode != SPARSE_SUMS) threshold_merge(c, st, parts, count);
+  for (size_t g = 0; st->mode == SPARSE_SUMS && g < count; g++)
+    for (int a = 0; a < ROW_SUMS; a++) st->note[a] += parts[g].sums[a];
+}
+static inline bool soft_next(const threshold_body *b, const row_call *c, row_state *st) {
+  const bool back = b->sum.gradient;
+  const span s = span_of(c, 0);
+  const threshold_shape t = b->shape(c, &s);
+  if (st->mode == SPARSE_SUMS) {
+    const double mass = st->note[SOFT_MASS], loss = mass * soft_level(&t, st) + st->note[SOFT_AWAY];
+    const bool nan = !(mass - mass == 0) || loss != loss;
+    if (!back) s.dst[LOSS_VALUE][0] = nan ? r_nan() : r_clean(loss);
+    if (nan) reduce_map_fill_with(st, r_nan());
+    else st->mode = REDUCE_MAP_WRITE;
+    return st->writes = (c->outputs & b->sum.full) != 0;
+  }
+  if (st->writes) return false;
+  row_call own = *c;
+  own.on_inf = SMX_INF_NAN; /* the loss has no limit */
+  const bool more = threshold_next(b, &own, st);
+  if (st->mode == REDUCE_MAP_FILL) {
+    if (!back) s.dst[LOSS_VALUE][0] = r_clean(st->other);
+    if (st->empty) st->other = 0; /* the gradient */
+    return more && (c->outputs & b->sum.full) != 0;
+  }
+  if (st->mode == REDUCE_MAP_WRITE) {
+    for (int a = 0; a < ROW_SUMS; a++) st->note[a] = 0;
+    st->mode = SPARSE_SUMS;
+    st->writes = st->reverse = false;
+  }
+  return more;
+}
+/* The engine; a body is a threshold_body. */
+static void soft_row_pass(const void *body, const row_call *c, row_state *st, row_part *parts) {
+  soft_pass(body, c, st, parts);
+}
+static void soft_row_merge(const void *body, const row_call *c, row_state *st, const row_part *parts,
+                           size_t count) {
+  (void)body;
+  soft_merge(c, st, parts, count);
+}
+static bool soft_row_next(const void *body, const row_call *c, row_state *st) {
+  return soft_next(body, c, st);
+}
+static const row_engine soft_engine = {sparse_begin, soft_row_pass, soft_row_merge, soft_row_next, run_rows};
 
 /* A row whose target is ignored: 0, whatever it holds. */
-SMI vreal ignored_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal ignored_write(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   real *dx = k->v[LOSS_BACK] != 0 ? s->dst[LOSS_X] : s->dst[LOSS_DX];
   (void)r;
   if (dx) put(dx, i, cnt, v_set1(0));
   return v_set1(0);
 }
-SUM_EMIT_OF(ignored_out, ignored_emit)
-SMI void ignored_row(const span *s, const consts *k, const sum_row *r, double post) {
+REDUCE_MAP_WRITE_OF(ignored_out, ignored_write)
+SMI void ignored_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
   (void)r;
   (void)post;
   if (k->v[LOSS_BACK] == 0) s->dst[LOSS_VALUE][0] = 0;
 }
 SMI bool ignores(const row_call *c) { return (double)target_of(c->src[LOSS_TARGET]) == c->params[0]; }
-
-/* The four kernels of a loss from NAME_shape. */
-#define SPARSE_WAY(name, kind, back, outputs) \
-  SMI consts name##_setup(const row_call *c, const span *s) { \
-    consts k = {{0}}; \
-    threshold_shape t = kind##_shape(c, s); \
-    threshold_shape_consts(&k, &t); \
-    k.v[LOSS_G] = back ? *s->src[SRC_DY] : (real)c->share; \
-    k.v[LOSS_BACK] = back; \
-    return k; \
-  } \
-  static const threshold_body name##_loss_body = { \
-      .shape = kind##_shape, \
-      .sum = {.setup = name##_setup, .settle = threshold_settle, .emit = sparse_group, .full = outputs, .max = true, .gradient = back}}; \
-  SPARSE_KERNEL(name##_loss, back) \
-  static const sum_body name##_ignored_body = {.setup = name##_setup, .emit = ignored_out, .row = ignored_row, .full = outputs}; \
-  SUM_KERNEL(name##_ignored) \
-  static const row_kernel *name##_pick(const row_call *c) { return ignores(c) ? &name##_ignored_kernel : &name##_loss_kernel; } \
-  PICK_KERNEL(name, LOSS_TARGET)
 
 SMI threshold_shape sparsemax_shape(const row_call *c, const span *s) {
   (void)c;
@@ -133,10 +281,41 @@ SMI threshold_shape entmax_shape(const row_call *c, const span *s) {
   (void)s;
   return (threshold_shape){.kappa = q, .power = 1 / q, .norm = 1};
 }
+SMI consts sparse_setup(const row_call *c, const span *s, const threshold_shape *t, bool back) {
+  consts k = {{0}};
+  threshold_shape_consts(&k, t);
+  k.v[LOSS_G] = back ? *s->src[SRC_DY] : (real)c->share;
+  k.v[LOSS_BACK] = back;
+  return k;
+}
+
+/* A kernel from KIND_shape: the loss with its gradient, or the gradient alone. */
+#define SPARSE_WAY(name, kind, back, outputs) \
+  static consts name##_setup(const row_call *c, const span *s) { \
+    const threshold_shape t = kind##_shape(c, s); \
+    return sparse_setup(c, s, &t, back); \
+  } \
+  static const threshold_body name##_body = {.shape = kind##_shape, \
+                                             .sum = {.setup = name##_setup, \
+                                                     .finalize = threshold_finalize, \
+                                                     .write = sparse_group, \
+                                                     .full = outputs, \
+                                                     .max = true, \
+                                                     .gradient = back}}; \
+  static const reduce_map_body name##_ignored = { \
+      .setup = name##_setup, .write = ignored_out, .row = ignored_row, .full = outputs}; \
+  static const row_kernel name##_kernels[] = {{.engine = &sparse_engine, .body = &name##_body}, \
+                                              {.engine = &reduce_map_engine, .body = &name##_ignored}, \
+                                              {.engine = &soft_engine, .body = &name##_body}}; \
+  static const row_kernel *name##_dispatch(const row_call *c) { \
+    return name##_kernels + (c->src[LOSS_TARGET] ? ignores(c) : 2); \
+  } \
+  static const row_kernel name##_kernel = {.engine = &choice_engine, \
+                                           .body = &(const row_choice){name##_dispatch, LOSS_TARGET}};
 SPARSE_WAY(sparsemax, sparsemax, false, 1u << LOSS_DX)
-SPARSE_WAY(sparsemax_grad, sparsemax, true, 1u)
+SPARSE_WAY(sparsemax_grad, sparsemax, true, 1u | 1u << LOSS_SOFT)
 SPARSE_WAY(entmax, entmax, false, 1u << LOSS_DX)
-SPARSE_WAY(entmax_grad, entmax, true, 1u)
+SPARSE_WAY(entmax_grad, entmax, true, 1u | 1u << LOSS_SOFT)
 
 OPERATOR(sparsemax_loss, sparsemax, sparsemax_grad)
 OPERATOR(entmax_loss, entmax, entmax_grad)

@@ -77,8 +77,10 @@ void focal_loss_ref(const row_ref_call *c) {
   row r;
   size_t y;
   if (!open_hard(c, &r, logit, &y)) return;
-  real u = r.log_p[y], q = without(&r, y), gamma = c->q[1], alpha = (real)c->q[2] * (c->in[2] ? c->in[2][y] : 1);
-  real slope = -alpha * powl(q, gamma) * (1 + (r.p[y] == 0 ? 0 : gamma * r.p[y] * (u == 0 ? 1 : u / expm1l(u))));
+  real u = r.log_p[y], q = without(&r, y), gamma = c->q[1],
+       alpha = (real)c->q[2] * (c->in[2] ? c->in[2][y] : 1);
+  real slope =
+      -alpha * powl(q, gamma) * (1 + (r.p[y] == 0 ? 0 : gamma * r.p[y] * (u == 0 ? 1 : u / expm1l(u))));
   close_hard(c, &r, y, part(alpha * powl(q, gamma), -u), slope);
 }
 
@@ -116,7 +118,8 @@ void soft_poly_loss_ref(const row_ref_call *c) {
     q += t[j] * (j == r.argmax ? top : 1 - r.p[j]);
   }
   c->out[LOSS][0] = (double)(loss + mass * series(c->q, mass == 0 ? 0 : q / mass, &slope));
-  for (size_t j = 0; j < c->n; j++) c->out[DX][j] = (double)(mass * r.p[j] - t[j] + slope * r.p[j] * (share - t[j]));
+  for (size_t j = 0; j < c->n; j++)
+    c->out[DX][j] = (double)(mass * r.p[j] - t[j] + slope * r.p[j] * (share - t[j]));
   close_row(&r);
 }
 
@@ -173,7 +176,8 @@ void max_suppression_ref(const row_ref_call *c) {
   for (size_t j = 0; j < c->n; j++) squares += r.z[j] == -INFINITY ? 0 : r.z[j] * r.z[j];
   c->out[LOSS][0] = (double)(-r.log_p[y] + part(alpha, mean) + part(b, squares) / 2);
   for (size_t j = 0; j < c->n; j++) {
-    real g = (j == y ? -without(&r, y) : r.p[j]) + alpha * (j == r.argmax) + (r.z[j] == -INFINITY ? 0 : b * r.z[j]);
+    real g = (j == y ? -without(&r, y) : r.p[j]) + alpha * (j == r.argmax) +
+             (r.z[j] == -INFINITY ? 0 : b * r.z[j]);
     if (c->q[3] == 0 || r.z[j] != -INFINITY) g -= alpha / count;
     c->out[DX][j] = (double)g;
   }
@@ -188,7 +192,8 @@ void outlier_exposure_ref(const row_ref_call *c) {
   if (!open_free(c, &r, 1)) return;
   real mean = above_mean(&r, c->q[0] == 1, &count);
   c->out[LOSS][0] = (double)(r.lse - r.max + mean);
-  for (size_t j = 0; j < c->n; j++) c->out[DX][j] = (double)(r.p[j] - (c->q[0] == 1 && r.z[j] == -INFINITY ? 0 : 1 / count));
+  for (size_t j = 0; j < c->n; j++)
+    c->out[DX][j] = (double)(r.p[j] - (c->q[0] == 1 && r.z[j] == -INFINITY ? 0 : 1 / count));
   close_row(&r);
 }
 
@@ -196,7 +201,8 @@ void energy_margin_ref(const row_ref_call *c) {
   row r;
   if (!open_free(c, &r, (real)c->q[0])) return;
   int out = c->in[1] && c->in[1][0] != 0;
-  real energy = -(real)c->q[0] * r.lse, over = fmaxl(0, out ? (real)c->q[2] - energy : energy - (real)c->q[1]);
+  real energy = -(real)c->q[0] * r.lse,
+       over = fmaxl(0, out ? (real)c->q[2] - energy : energy - (real)c->q[1]);
   c->out[LOSS][0] = (double)(over * over);
   for (size_t j = 0; j < c->n; j++) c->out[DX][j] = (double)((out ? 2 : -2) * over * r.p[j]);
   close_row(&r);

@@ -49,7 +49,9 @@ static inline void settle(row *r) {
   }
 }
 
-static inline row open_row(size_t n) { return (row){.n = n, .z = numbers(n), .p = numbers(n), .log_p = numbers(n)}; }
+static inline row open_row(size_t n) {
+  return (row){.n = n, .z = numbers(n), .p = numbers(n), .log_p = numbers(n)};
+}
 
 static inline void close_row(row *r) {
   free(r->z);
@@ -98,7 +100,8 @@ static inline int open_hard(const row_ref_call *c, row *r, score_fn *score, size
 
 static inline void close_hard(const row_ref_call *c, row *r, size_t y, real loss, real slope) {
   c->out[LOSS][0] = (double)loss;
-  for (size_t j = 0; j < c->n; j++) c->out[DX][j] = (double)(j == y ? slope * without(r, y) : -slope * r->p[j]);
+  for (size_t j = 0; j < c->n; j++)
+    c->out[DX][j] = (double)(j == y ? slope * without(r, y) : -slope * r->p[j]);
   close_row(r);
 }
 
@@ -164,6 +167,59 @@ static inline void own_share(const row *others, real z, real *log_p, real *log_q
   real away = (z - others->max) - others->log_sum, size = fabsl(away), small = log1pl(expl(-size));
   *log_p = away > 0 ? -small : away - small;
   *log_q = away > 0 ? -away - small : -small;
+}
+
+/* ---- the same where both are nearly even, so that p - q is next to nothing ---- */
+
+/* e^x - 1 - x */
+static inline real bend(real x) {
+  if (fabsl(x) > 0.01L) return expm1l(x) - x;
+  real sum = 1;
+  for (int k = 12; k > 2; k--) sum = 1 + sum * x / k;
+  return x * x / 2 * sum;
+}
+
+/* How far teacher and student are apart, each below its largest; log q - log p is that less a
+ * constant. */
+static inline real below(const row *r, real z) { return z - r->max; }
+static inline real constant(const two *w) {
+  real sum = 0;
+  for (size_t j = 0; j < w->s.n; j++) {
+    real z = below(&w->s, w->s.z[j]), u = below(&w->t, w->t.z[j]);
+    sum += fabsl(u - z) < 1 ? w->t.p[j] * expm1l(z - u) : expl(z - w->t.log_sum) - w->t.p[j];
+  }
+  return -log1pl(sum);
+}
+static inline real log_ratio(const two *w, real constant, size_t j) {
+  real z = below(&w->s, w->s.z[j]), u = below(&w->t, w->t.z[j]);
+  return isinf(z) && isinf(u) ? 0 : u - z - constant;
+}
+/* D(q || p), or D(p || q): sum q (e^-a - 1 + a), a = log q - log p, because both sum to 1. */
+static inline real even_divergence(const two *w, int reverse) {
+  const row *own = reverse ? &w->s : &w->t, *other = reverse ? &w->t : &w->s;
+  real c = constant(w), sum = 0;
+  for (size_t j = 0; j < own->n; j++) {
+    real a = log_ratio(w, c, j) * (reverse ? -1 : 1);
+    if (own->p[j] > 0) sum += fabsl(a) < 1 ? own->p[j] * bend(-a) : other->p[j] + own->p[j] * (a - 1);
+    else sum += other->p[j];
+  }
+  return sum;
+}
+/* p - q */
+static inline real even_gap(const two *w, real constant, size_t j) {
+  real a = log_ratio(w, constant, j);
+  return fabsl(a) < 1 ? w->t.p[j] * expm1l(-a) : w->s.p[j] - w->t.p[j];
+}
+/* Of the target, at z and u in the rows, against the others: D([q, 1 - q] || [p, 1 - p]), and
+ * p - q. */
+static inline real even_own(const two *w, real z, real u, real *gap) {
+  real a = below(&w->t, u) - below(&w->s, z) - constant(w), lp, lq, tp, tq;
+  own_share(&w->s, z, &lp, &lq);
+  own_share(&w->t, u, &tp, &tq);
+  if (isinf(u) && isinf(z)) a = 0;
+  real q = expl(tp), c = -log1pl(q * expm1l(-a));
+  *gap = fabsl(a) < 1 ? q * expm1l(c - a) : expl(lp) - q;
+  return fabsl(a) < 1 ? q * bend(c - a) + expl(tq) * bend(c) : part(q, tp - lp) + part(expl(tq), tq - lq);
 }
 
 /* ---- sums over the classes ---- */

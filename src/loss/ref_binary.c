@@ -15,7 +15,8 @@ void sigmoid_focal_loss_ref(const row_ref_call *c) {
   real sum = 0, gamma = c->q[0], alpha = c->q[1];
   if (spoiled(c)) return;
   for (size_t j = 0; j < c->n; j++) {
-    real x = c->in[0][j], t = c->in[1][j], yes = alpha * t, no = (1 - alpha) * (1 - t), s = sigmoid(x), o = sigmoid(-x);
+    real x = c->in[0][j], t = c->in[1][j], yes = (alpha < 0 ? 1 : alpha) * t,
+         no = (alpha < 0 ? 1 : 1 - alpha) * (1 - t), s = sigmoid(x), o = sigmoid(-x);
     sum += part(yes * powl(o, gamma), softplus(-x)) + part(no * powl(s, gamma), softplus(x));
     c->out[DX][j] = (double)(part(no * powl(s, gamma), s + part(gamma * o, softplus(x))) -
                              part(yes * powl(o, gamma), o + part(gamma * s, softplus(-x))));
@@ -23,15 +24,29 @@ void sigmoid_focal_loss_ref(const row_ref_call *c) {
   c->out[LOSS][0] = (double)sum;
 }
 
+void binary_cross_entropy_ref(const row_ref_call *c) {
+  real sum = 0, scale = c->q[0] == 1 ? 1 / (real)c->n : 1;
+  if (spoiled(c)) return;
+  for (size_t j = 0; j < c->n; j++) {
+    real x = c->in[0][j], t = c->in[1][j], w = c->in[3] ? c->in[3][j] : 1;
+    real yes = w * (c->in[2] ? c->in[2][j] : 1);
+    sum += part(yes * t, softplus(-x)) + part(w * (1 - t), softplus(x));
+    c->out[DX][j] = (double)(scale * (part(w * (1 - t), sigmoid(x)) - part(yes * t, sigmoid(-x))));
+  }
+  c->out[LOSS][0] = (double)(scale * sum);
+}
+
 void quality_focal_loss_ref(const row_ref_call *c) {
   real sum = 0, gamma = c->q[1] == 2 ? 0 : c->q[0];
   if (spoiled(c)) return;
   for (size_t j = 0; j < c->n; j++) {
-    real x = c->in[0][j], t = c->in[1][j], d = sigmoid(x) - t, slope = sigmoid(x) * sigmoid(-x), size = fabsl(d);
+    real x = c->in[0][j], t = c->in[1][j], d = sigmoid(x) - t, slope = sigmoid(x) * sigmoid(-x),
+         size = fabsl(d);
     real entropy = part(t, softplus(-x)) + part(1 - t, softplus(x)), g = 2 * d * slope;
     if (c->q[1] != 1) {
       g = powl(size, gamma) * d;
-      if (c->q[2] == 0 && gamma > 0 && d != 0) g += part(gamma * powl(size, gamma - 1) * (d > 0 ? 1 : -1) * slope, entropy);
+      if (c->q[2] == 0 && gamma > 0 && d != 0)
+        g += part(gamma * powl(size, gamma - 1) * (d > 0 ? 1 : -1) * slope, entropy);
     }
     sum += c->q[1] == 1 ? d * d : part(powl(size, gamma), entropy);
     c->out[DX][j] = (double)g;
@@ -48,7 +63,8 @@ void fidelity_loss_ref(const row_ref_call *c) {
     return;
   }
   for (size_t j = 0; j < c->n; j++) {
-    real z = (real)c->in[0][j] / sqrtl(v), p = erfcl(-z / sqrtl(2)) / 2, q = erfcl(z / sqrtl(2)) / 2, g = c->in[1][j];
+    real z = (real)c->in[0][j] / sqrtl(v), p = erfcl(-z / sqrtl(2)) / 2, q = erfcl(z / sqrtl(2)) / 2,
+         g = c->in[1][j];
     real first = sqrtl(p * g + e), second = sqrtl(q * (1 - g) + e);
     sum += 1 - first - second;
     c->out[DX][j] = (double)(((1 - g) / second - g / first) / 2 * expl(-z * z / 2) / sqrtl(2 * pi * v));

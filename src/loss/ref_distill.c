@@ -40,7 +40,7 @@ static int *head_of_mass(const row_ref_call *c, const row *t) {
   return in;
 }
 
-static int odd(const row_ref_call *c, const row *s, const row *t) {
+static int special(const row_ref_call *c, const row *s, const row *t) {
   if (!s->nan && !t->nan && !s->empty && !t->empty) return 0;
   give(c, (s->nan || t->nan) ? (double)NAN : 0);
   return 1;
@@ -63,7 +63,7 @@ void kl_top_k_ref(const row_ref_call *c) {
   int *in = head_of_count(c, c->q[0]), reverse = c->q[3] == 1;
   for (size_t j = 0; j < c->n && c->q[2] == 1; j++) in[j] = !in[j];
   read_two(c, &w, in);
-  if (!odd(c, &w.s, &w.t)) {
+  if (!special(c, &w.s, &w.t)) {
     real d = reverse ? divergence(&w.s, &w.t) : divergence(&w.t, &w.s);
     c->out[LOSS][0] = (double)d;
     for (size_t j = 0; j < c->n; j++) {
@@ -92,7 +92,7 @@ void head_tail_kl_ref(const row_ref_call *c) {
   two w;
   int *in = head_of_count(c, c->q[0]);
   read_two(c, &w, NULL);
-  if (!odd(c, &w.s, &w.t)) {
+  if (!special(c, &w.s, &w.t)) {
     real loss = 0;
     fill(c->out[DX], c->n, 0);
     for (int side = 0; side < 2; side++) {
@@ -103,7 +103,10 @@ void head_tail_kl_ref(const row_ref_call *c) {
       loss += part(weight, d);
       for (size_t j = 0; j < c->n; j++) {
         real here = in[j] == side, g = w.s.p[j] * mass - here * w.t.p[j];
-        if (reverse) g = isinf(d) || w.s.p[j] == 0 ? 0 : w.s.p[j] * ((here != 0 ? w.s.log_p[j] - w.t.log_p[j] + 1 : 0) - d - mass);
+        if (reverse)
+          g = isinf(d) || w.s.p[j] == 0
+                  ? 0
+                  : w.s.p[j] * ((here != 0 ? w.s.log_p[j] - w.t.log_p[j] + 1 : 0) - d - mass);
         c->out[DX][j] += (double)(weight * g);
       }
     }
@@ -116,7 +119,7 @@ void head_tail_kl_ref(const row_ref_call *c) {
 void adaptive_kl_ref(const row_ref_call *c) {
   two w;
   read_two(c, &w, NULL);
-  if (!odd(c, &w.s, &w.t)) {
+  if (!special(c, &w.s, &w.t)) {
     int *in = head_of_mass(c, &w.t);
     real away[2] = {0, 0}, forward = divergence(&w.t, &w.s), reverse = divergence(&w.s, &w.t);
     for (size_t j = 0; j < c->n; j++) away[in[j]] += fabsl(w.t.p[j] - w.s.p[j]);
@@ -163,18 +166,20 @@ void standardised_kd_ref(const row_ref_call *c) {
   standardised(&w.t, c->in[1], t, e);
   settle(&w.s);
   settle(&w.t);
-  if (!odd(c, &w.s, &w.t)) {
-    c->out[LOSS][0] = (double)(t * t * divergence(&w.t, &w.s));
+  if (!special(c, &w.s, &w.t)) {
+    real at = constant(&w);
+    c->out[LOSS][0] = (double)(t * t * even_divergence(&w, 0));
     for (size_t j = 0; j < c->n; j++) {
       if (isinf(c->in[0][j])) continue;
-      gap += t * (w.s.p[j] - w.t.p[j]);
-      gap_away += t * (w.s.p[j] - w.t.p[j]) * (c->in[0][j] - mean);
+      gap += t * even_gap(&w, at, j);
+      gap_away += t * even_gap(&w, at, j) * (c->in[0][j] - mean);
     }
     for (size_t j = 0; j < c->n; j++) {
-      real g = t * (w.s.p[j] - w.t.p[j]), width = s + e;
+      real g = t * even_gap(&w, at, j), width = s + e;
       c->out[DX][j] = isinf(c->in[0][j]) || s == 0
                           ? 0
-                          : (double)((g - gap / count) / width - (c->in[0][j] - mean) * gap_away / ((count - 1) * s * width * width));
+                          : (double)((g - gap / count) / width -
+                                     (c->in[0][j] - mean) * gap_away / ((count - 1) * s * width * width));
     }
   }
   close_two(&w);
@@ -183,24 +188,24 @@ void standardised_kd_ref(const row_ref_call *c) {
 /* dL/dz of decoupled_kd, a numeric chain away from the gradient: dz_i / dx_j = ([i = j] - 1 / n) / w - a_i a_j / ((n - 1) s w^2), a = x - mean. */
 void standardised_dkd_ref(const row_ref_call *c) {
   two w = {open_row(c->n), open_row(c->n)};
-  real t = c->q[1], alpha = c->q[2], beta = c->q[3], e = c->q[4], mean, s, count = moments(c->in[0], c->n, &mean, &s), zs = 0, zt = 0;
+  real t = c->q[1], alpha = c->q[2], beta = c->q[3], e = c->q[4], mean, s,
+       count = moments(c->in[0], c->n, &mean, &s), zs = 0, zt = 0;
   size_t y = c->in[2][0] == c->q[0] ? c->n : (size_t)c->in[2][0];
   standardised(&w.s, c->in[0], t, e);
   standardised(&w.t, c->in[1], t, e);
-  for (size_t j = 0; j < c->n; j++) w.s.nan |= c->in[0][j] == (double)INFINITY, w.t.nan |= c->in[1][j] == (double)INFINITY;
+  for (size_t j = 0; j < c->n; j++)
+    w.s.nan |= c->in[0][j] == (double)INFINITY, w.t.nan |= c->in[1][j] == (double)INFINITY;
   if (y < c->n) zs = w.s.z[y], zt = w.t.z[y], w.s.z[y] = w.t.z[y] = -(real)INFINITY;
   settle(&w.s);
   settle(&w.t);
   if (y == c->n) {
     give(c, 0);
-  } else if (!odd(c, &w.s, &w.t)) {
-    real lp, lq, tp, tq, through = 0, *g = numbers(c->n);
-    own_share(&w.s, zs, &lp, &lq);
-    own_share(&w.t, zt, &tp, &tq);
-    real own = part(expl(tp), tp - lp) + part(expl(tq), tq - lq), away = expl(lp) - expl(tp);
-    c->out[LOSS][0] = (double)(t * t * (part(alpha, own) + part(beta, divergence(&w.t, &w.s))));
+  } else if (!special(c, &w.s, &w.t)) {
+    real away, through = 0, at = constant(&w), *g = numbers(c->n);
+    real own = even_own(&w, zs, zt, &away);
+    c->out[LOSS][0] = (double)(t * t * (part(alpha, own) + part(beta, even_divergence(&w, 0))));
     for (size_t j = 0; j < c->n; j++) {
-      g[j] = t * (j == y ? alpha * away : (beta - alpha * away) * w.s.p[j] - beta * w.t.p[j]);
+      g[j] = t * (j == y ? alpha * away : beta * even_gap(&w, at, j) - alpha * away * w.s.p[j]);
       if (!isinf(c->in[0][j])) through += g[j] * (c->in[0][j] - mean);
     }
     for (size_t j = 0; j < c->n; j++) {
@@ -253,7 +258,8 @@ void universal_self_kd_ref(const row_ref_call *c) {
 
 void dynamic_temperature_ref(const row_ref_call *c) {
   const double *q = c->q;
-  real start = q[1], low = q[2], high = q[3], m = q[4], before = q[5] > 0 ? q[5] : q[1], done = fminl((real)q[6] / (real)q[7], 1);
+  real start = q[1], low = q[2], high = q[3], m = q[4], before = q[5] > 0 ? q[5] : q[1],
+       done = fminl((real)q[6] / (real)q[7], 1);
   int nan = 0;
   for (size_t j = 0; j < c->n; j++) nan |= isnan(c->in[0][j]);
   for (size_t j = 0; j < c->n; j++) {
@@ -263,7 +269,8 @@ void dynamic_temperature_ref(const row_ref_call *c) {
       t = start * (1 + cosl(acosl(-1) * done)) / 2 * (a > 1 ? 1 + a : 1);
       t = m * before + (1 - m) * fmaxl(fminl(t, high), low);
     } else {
-      t = 0.1L + start * (0.5L + cosl(acosl(-1) * 0.7L * done)) * (0.5L + 0.7L * logl(1 + fabsl(x))) * expl(-0.75L * done);
+      t = 0.1L + start * (0.5L + cosl(acosl(-1) * 0.7L * done)) * (0.5L + 0.7L * logl(1 + fabsl(x))) *
+                     expl(-0.75L * done);
       t = fmaxl(fminl(t, high * expl(-0.4L * done)), low);
     }
     c->out[0][j] = nan ? (double)NAN : (double)t;

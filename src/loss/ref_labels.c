@@ -13,7 +13,9 @@ static int not_finite(const row_ref_call *c, const double *x) {
   return 0;
 }
 
-static real smoothed(const row_ref_call *c, real t, real keep) { return c->n < 2 ? t : keep * t + (1 - keep) / (real)(c->n - 1) * (1 - t); }
+static real smoothed(const row_ref_call *c, real t, real keep) {
+  return c->n < 2 ? t : keep * t + (1 - keep) / (real)(c->n - 1) * (1 - t);
+}
 void labels_mix_ref(const row_ref_call *c) {
   real share = c->in[2] ? c->in[2][0] : c->q[0];
   const double *other = c->in[1] ? c->in[1] : c->in[0];
@@ -31,7 +33,8 @@ void labels_ensemble_ref(const row_ref_call *c) {
   settle(&r);
   if (r.nan || r.empty) fill_label(c, r.nan ? (double)NAN : 0);
   else if (!not_finite(c, c->in[1]))
-    for (size_t j = 0; j < c->n; j++) c->out[0][j] = (double)((c->in[1] ? (k - 1) / k * c->in[1][j] : 0) + r.p[j] / k);
+    for (size_t j = 0; j < c->n; j++)
+      c->out[0][j] = (double)((c->in[1] ? (k - 1) / k * c->in[1][j] : 0) + r.p[j] / k);
   close_row(&r);
 }
 
@@ -44,7 +47,8 @@ void labels_adapt_ref(const row_ref_call *c) {
   }
   int drop = c->in[1][0] == c->q[0] || sure < c->q[1] || sure > c->q[3];
   for (size_t j = 0; j < c->n; j++) {
-    double own = (double)j == c->in[1][0] ? 1 - e : e / (double)(c->n - 1), x = c->in[0][j] == -(double)INFINITY ? 0 : c->in[0][j];
+    double own = (double)j == c->in[1][0] ? 1 - e : e / (double)(c->n - 1),
+           x = c->in[0][j] == -(double)INFINITY ? 0 : c->in[0][j];
     c->out[0][j] = nan ? (double)NAN : drop ? 0 : sure > c->q[2] ? x : own;
   }
   c->out[1][0] = nan ? (double)NAN : !drop;
@@ -52,8 +56,10 @@ void labels_adapt_ref(const row_ref_call *c) {
 
 static real normal_below(real z) { return erfcl(-z / sqrtl(2)) / 2; }
 void labels_score_distribution_ref(const row_ref_call *c) {
-  real n = (real)c->n, mean = c->in[1][0], sd = c->in[2][0], gap = c->q[1], levels = 0, all = 0, away = 0, label = 0;
-  int near = 0, split = sd < c->q[2], bad = not_finite(c, c->in[0]) || !isfinite(mean) || !(sd >= 0) || isinf(sd);
+  real n = (real)c->n, mean = c->in[1][0], sd = c->in[2][0], gap = c->q[1], levels = 0, all = 0, away = 0,
+       label = 0;
+  int near = 0, split = sd < c->q[2],
+      bad = not_finite(c, c->in[0]) || !isfinite(mean) || !(sd >= 0) || isinf(sd);
   real *r = numbers(c->n);
   for (size_t j = 0; j < c->n; j++) {
     real x = c->in[0][j], z = (x - mean) / sd;
@@ -115,7 +121,8 @@ static place *places_of(const row_ref_call *c, size_t *count) {
 /* NaN, or nothing there: settled. */
 static int unranked(const row_ref_call *c) {
   int nan = 0, some = 0;
-  for (size_t j = 0; j < c->n; j++) nan |= isnan(c->in[0][j]) || c->in[0][j] == (double)INFINITY, some |= c->in[0][j] > -(double)INFINITY;
+  for (size_t j = 0; j < c->n; j++)
+    nan |= isnan(c->in[0][j]) || c->in[0][j] == (double)INFINITY, some |= c->in[0][j] > -(double)INFINITY;
   if (nan || !some) fill_label(c, nan ? (double)NAN : 0);
   return nan || !some;
 }
@@ -127,9 +134,11 @@ void labels_zipf_ref(const row_ref_call *c) {
   place *list = places_of(c, &count);
   fill_label(c, 0);
   if ((double)count > c->q[1]) count = (size_t)c->q[1];
-  for (size_t k = 0; k < count; k++) sum += (c->in[1][0] == c->q[0] || (double)list[k].at != c->in[1][0]) / (real)(k + 1);
   for (size_t k = 0; k < count; k++)
-    if (c->in[1][0] == c->q[0] || (double)list[k].at != c->in[1][0]) c->out[0][list[k].at] = (double)(1 / (real)(k + 1) / sum);
+    sum += (c->in[1][0] == c->q[0] || (double)list[k].at != c->in[1][0]) / (real)(k + 1);
+  for (size_t k = 0; k < count; k++)
+    if (c->in[1][0] == c->q[0] || (double)list[k].at != c->in[1][0])
+      c->out[0][list[k].at] = (double)(1 / (real)(k + 1) / sum);
   free(list);
 }
 
@@ -155,6 +164,8 @@ void labels_recover_ref(const row_ref_call *c) {
   rest = c->q[1] == 0 && count < c->n ? fmaxl(0, 1 - sum) / (real)(c->n - count) : 0;
   fill_label(c, bad ? (double)NAN : (double)rest);
   for (size_t k = 0; k < count && !bad; k++)
-    c->out[0][list[k].at] = c->q[1] == 0 ? list[k].x : sum > 0 ? (double)(list[k].x / sum) : 1 / (double)count;
+    c->out[0][list[k].at] = c->q[1] == 0 ? list[k].x
+                            : sum > 0    ? (double)(list[k].x / sum)
+                                         : 1 / (double)count;
   free(list);
 }

@@ -1,12 +1,15 @@
 /* loss/ref_scores.c - losses whose scores are not the logits of all classes. See ref.c. */
 #include "ref.h"
 
-static real on_level(const row_ref_call *c, size_t j) { return c->in[3][j] == c->in[2][0] ? (real)c->in[0][j] : -(real)INFINITY; }
+static real on_level(const row_ref_call *c, size_t j) {
+  return c->in[3][j] == c->in[2][0] ? (real)c->in[0][j] : -(real)INFINITY;
+}
 void semantic_softmax_ref(const row_ref_call *c) {
   row r;
   size_t y;
   if (!open_hard(c, &r, on_level, &y)) {
-    int spoiled = c->in[1][0] != c->q[0] && !(c->in[0][y] < (double)INFINITY); /* the target, though nothing else exists */
+    /* the target, though nothing else exists */
+    int spoiled = c->in[1][0] != c->q[0] && !(c->in[0][y] < (double)INFINITY);
     if (spoiled) give(c, (double)NAN);
     return;
   }
@@ -59,6 +62,7 @@ void semantic_kd_ref(const row_ref_call *c) {
     sum += gap * gap, mean += w.s.p[j] * gap;
   }
   c->out[LOSS][0] = (double)(weight * sum);
-  for (size_t j = 0; j < c->n; j++) c->out[DX][j] = (double)(2 * weight * w.s.p[j] * (w.s.p[j] - w.t.p[j] - mean));
+  for (size_t j = 0; j < c->n; j++)
+    c->out[DX][j] = (double)(2 * weight * w.s.p[j] * (w.s.p[j] - w.t.p[j] - mean));
   close_two(&w);
 }

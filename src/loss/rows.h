@@ -1,27 +1,40 @@
-/* loss/rows.h - how a loss goes through a row of logits: the stages of its program, and what its arithmetic is given.
+/* loss/rows.h - how a loss goes through a row of logits: the stages of its program, and what its
+ * arithmetic is given.
  *
  *     early sums     over the logits as they are: a mean, a deviation                         (if the loss asks for them)
  *                    or a program of the loss's own: moments of both rows, a choice of classes
- *     sides          e^score summed: the student's row, then the teacher's (exp_rows.h)       (none, one or both)
+ *     sides          e^score summed: the student's row, then the teacher's (engine/exp_rows.c)       (none, one or both)
  *     late sums      over scores and weights: an entropy, a divergence, the target's rank     (if asked for)
  *     settle         scalars: the loss, other values of the row, the coefficients of the gradient
  *     gradient       element by element, from the weights and those coefficients              (if somebody wants it)
  *
- * Scores are taken relative to the row's largest: log p_j = (z_j - top) - log1p(others), where `others` is the sum of e^(z - top) without the
- * first largest element and S = others + 1. So a loss near 0 keeps its digits, and 1 - p of the target is a sum of the others.
+ * Scores are taken relative to the row's largest: log p_j = (z_j - top) - log1p(others), where
+ * `sum_without_max` is the sum of e^(z - top) without the first largest element and S = others + 1.
+ * So a loss near 0 keeps its digits, and 1 - p of the target is a sum of the others.
  *
- * A row whose target is ignored gives loss 0 and gradient 0 whatever it holds; one with nothing valid gives loss 0 (by on_empty) and gradient
- * 0; one with a NaN gives NaN. Under SMX_INF_LIMIT a row with +inf is shifted by +inf: 0 stays at those elements, -inf elsewhere.
+ * A row whose target is ignored gives loss 0 and gradient 0 whatever it holds; one with nothing
+ * valid gives loss 0 (by on_empty) and gradient 0; one with a NaN gives NaN. Under SMX_INF_LIMIT a
+ * row with +inf is shifted by +inf: 0 stays at those elements, -inf elsewhere.
  *
- * Conventions: output 0 is the loss, output 1 the gradient of input 0; a loss with a target has ignore_index as parameter 0. */
+ * Conventions: output 0 is the loss, output 1 the gradient of input 0; a loss with a target has
+ * ignore_index as parameter 0. */
 #ifndef SMX_LOSS_ROWS_H
 #define SMX_LOSS_ROWS_H
-#include "engine/exp_rows.h"
+#include "engine/exp.h"
 
 enum { STUDENT, TEACHER, SIDES };
 enum { LOSS = 0, DX = 1 };
 enum { SRC_SUMS = SRC_Y }; /* no loss saves an output: early sums are there, for scores that need them */
-enum { STAGE_EARLY, STAGE_CENTRED, STAGE_STUDENT, STAGE_TEACHER, STAGE_LATE, STAGE_LAST, STAGE_GRADIENT, STAGE_FILL };
+enum {
+  STAGE_EARLY,
+  STAGE_CENTRED,
+  STAGE_STUDENT,
+  STAGE_TEACHER,
+  STAGE_LATE,
+  STAGE_LAST,
+  STAGE_GRADIENT,
+  STAGE_FILL
+};
 
 /* All that is known of a row when something is formed from it. */
 typedef struct loss_row {
@@ -30,32 +43,27 @@ typedef struct loss_row {
   span on[SIDES]; /* the row as each side sees it: src[0] is the side's own */
   consts k[SIDES];
   exp_row side[SIDES];
-  int64_t top[SIDES]; /* the first largest element */
-  int64_t target;     /* or -1: none, or ignored */
+  const exp_scores *scores[SIDES]; /* NULL: no such side */
+  int64_t top[SIDES];              /* the first largest element */
+  int64_t target;                  /* or -1: none, or ignored */
   bool ignored, backward;
   row_bypass stream;
-  double g;                  /* what the gradient of the loss is multiplied by */
-  double (*total)[ROW_SUMS]; /* the sums, by stage */
-  const double *pick;        /* FULL and COLUMN inputs at the target, by port */
-  const real *stored;        /* terms of the student, or NULL = form them again */
-  const real *next;          /* what is read next, fetched while a gradient is written; where that is nothing, something in the cache */
-  real *dx[SIDES];           /* where gradients go, or NULL */
-  real h[SIDES], l[SIDES];   /* the target's score, once the side is summed */
-  uint32_t inputs, outputs;  /* those of the call, a bit each */
-  bool wanted;               /* somebody wants a gradient */
+  double g;                    /* what the gradient of the loss is multiplied by */
+  double (*total)[ROW_SUMS];   /* the sums, by stage */
+  const double *target_inputs; /* FULL and COLUMN inputs at the target, by port */
+  const real *stored;          /* terms of the student, or NULL = form them again */
+  /* what is read next, fetched while a gradient is written; where that is nothing, something in the
+   * cache */
+  const real *next;
+  real *dx[SIDES];                        /* where gradients go, or NULL */
+  real h[SIDES], l[SIDES];                /* the target's score, once the side is summed */
+  uint32_t inputs, outputs;               /* those of the call, a bit each */
+  bool wanted;                            /* somebody wants a gradient */
   real coef[ROW_COEFS], at_target, least; /* least: of loss_parts_of */
 } loss_row;
 
 typedef void loss_sums_fn(const loss_row *r, size_t i, size_t n, double *sums);
-typedef void loss_emit_fn(const loss_row *r, size_t i, size_t n);
-typedef void loss_one_fn(const span *s, const consts *k, real shift, real *h, real *l); /* element 0 of s */
-
-/* A way of forming scores: what the exponential family needs (kind EXP_SUMS), one score alone, and a sum that skips and keeps the terms. */
-typedef struct loss_side {
-  const exp_body *exp;
-  loss_one_fn *one;
-  exp_sum_fn *keep;
-} loss_side;
+typedef void loss_write_fn(const loss_row *r, size_t i, size_t n);
 
 /* What a loss finds out about its rows before anything else, in place of early sums: passes of its own, one after another. The last next() leaves it
  * in total[STAGE_EARLY] and total[STAGE_CENTRED], where scores may look; a NaN in the first makes the row NaN. */
@@ -68,20 +76,24 @@ typedef struct loss_before {
 typedef struct loss_body loss_body;
 struct loss_body {
   const loss_before *before;          /* NULL = none; such rows take the row program whatever their length */
-  const loss_side *side[SIDES];       /* NULL = no sum over this side */
+  const exp_body *side[SIDES];        /* of kind EXP_SUMS; NULL = no sum over this side */
   loss_sums_fn *sums[STAGE_GRADIENT]; /* by stage */
-  bool (*wants)(const loss_row *r,
-                int stage); /* whether this call needs those sums; of STAGE_STUDENT: for a row that is ignored; NULL = yes, no */
+  /* whether this call needs those sums; of STAGE_STUDENT: for a row that is ignored; NULL = yes,
+   * no */
+  bool (*wants)(const loss_row *r, int stage);
   /* Short rows, several at a time; false, with nothing written, when the call wants something else. NULL = there is no such way. brief: whether a row
    * with a target needs the student's sum and nothing else, and of its largest element only whether the target is it. */
   bool (*small)(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward);
   bool (*brief)(const loss_row *r);
-  bool (*terms_only)(const loss_row *r); /* whether nothing but the student's terms is read once they are formed; NULL = no */
-  void (*settle)(loss_row *r);           /* the loss, coef and at_target; not for rows that are NaN or empty */
-  void (*odd)(const loss_row *r, bool nan, double none); /* other outputs of such rows; NULL = there are none */
-  loss_emit_fn *emit[SIDES];
-  uint32_t along;      /* inputs that run along the row, a bit each */
-  int target, teacher; /* ports, or 0 */
+  /* whether nothing but the student's terms is read once they are formed; NULL = no */
+  bool (*terms_only)(const loss_row *r);
+  void (*finalize)(loss_row *r); /* the loss, coef and at_target; not for rows that are NaN or empty */
+  /* other outputs of such rows; NULL = there are none */
+  void (*special)(const loss_row *r, bool nan, double none);
+  loss_write_fn *write[SIDES];
+  uint32_t along;                  /* inputs that run along the row, a bit each */
+  int target, teacher;             /* ports, or 0 */
+  const exp_scores *target_scores; /* the target's, where the sides leave it out; NULL = those of the side */
 };
 
 /* ---- what arithmetic is made of ---- */
@@ -116,7 +128,8 @@ SMI score loss_score(const loss_row *r, int side, score_fn *f, size_t i, int cnt
 }
 /* Weights, from the score or from what is stored; and how far a score is below the largest. */
 SMI vreal loss_weight(const loss_row *r, int side, score z, bool scaled, size_t i, int cnt) {
-  vreal d, e = side == STUDENT && r->stored ? at(r->stored, i, cnt) : exp_term(z, scaled, r->side[side].ref, &d);
+  vreal d, e = side == STUDENT && r->stored ? at(r->stored, i, cnt)
+                                            : exp_term(z, scaled, r->side[side].scale_exp, &d);
   return exp_weight(e, &r->side[side], true);
 }
 SMI vreal loss_below(const loss_row *r, int side, score z) {
@@ -146,8 +159,10 @@ SMI double loss_log_p(const loss_row *r, int side) {
   return -(((double)e->top - (double)r->h[side]) + ((double)e->top_l - (double)r->l[side])) - e->log1p;
 }
 SMI loss_hit loss_hit_of(const loss_row *r, int side) {
-  const double log_p = loss_log_p(r, side), others = r->side[side].others, inf = (double)__builtin_inf();
-  if (r->target == r->top[side]) return (loss_hit){log_p, 1 / (1 + others), others < inf ? others / (1 + others) : 1};
+  const double log_p = loss_log_p(r, side), others = r->side[side].sum_without_max,
+               inf = (double)__builtin_inf();
+  if (r->target == r->top[side])
+    return (loss_hit){log_p, 1 / (1 + others), others < inf ? others / (1 + others) : 1};
   const double p = log_p > -inf ? d_exp(log_p) : 0;
   return (loss_hit){log_p, p, 1 - p};
 }
@@ -156,27 +171,27 @@ SMI loss_hit loss_hit_of(const loss_row *r, int side) {
 
 /* Sums of COUNT terms an element; what absent lanes add must be +0. */
 typedef void loss_add_fn(const loss_row *r, size_t i, int cnt, vreal *acc);
-SMI void loss_sums_of(const loss_row *r, loss_add_fn *add, const int count, size_t first, size_t n, double *sums) {
-  vreal acc[ROW_SUMS][VPB];
-#pragma GCC unroll 4
-  for (int a = 0; a < count; a++)
-    for (int u = 0; u < VPB; u++) acc[a][u] = v_set1(0);
-#define STEP(u, i, cnt) \
-  { \
-    vreal now[ROW_SUMS]; \
-    _Pragma("GCC unroll 4") for (int a = 0; a < count; a++) now[a] = acc[a][u]; \
-    add(r, i, cnt, now); \
-    _Pragma("GCC unroll 4") for (int a = 0; a < count; a++) acc[a][u] = now[a]; \
-  }
-  WALK_LONG(first, n, STEP)
+SMI void loss_sums_of(const loss_row *r, loss_add_fn *add, const int count, size_t first, size_t n,
+                      double *sums) {
+  vreal acc[VPB][ROW_SUMS];
+  for (int u = 0; u < VPB; u++)
+    for (int a = 0; a < count; a++) acc[u][a] = v_set1(0);
+#define STEP(u, i, cnt) add(r, i, cnt, acc[u])
+  FOR_EACH_VECTOR_COMPACT(first, n, STEP)
 #undef STEP
-  for (int a = 0; a < count; a++) sums[a] = (double)v_fold(acc[a]);
+  for (int a = 0; a < count; a++) {
+    vreal lanes[VPB];
+    for (int u = 0; u < VPB; u++) lanes[u] = acc[u][a];
+    sums[a] = (double)v_fold(lanes);
+  }
 }
 #define LOSS_SUMS_OF(name, add, count) \
-  NOINLINE void name(const loss_row *r, size_t i, size_t n, double *sums) { loss_sums_of(r, add, count, i, n, sums); }
+  NOINLINE void name(const loss_row *r, size_t i, size_t n, double *sums) { \
+    loss_sums_of(r, add, count, i, n, sums); \
+  }
 
-/* Gradients from weights. f NULL: a loss without scores, whose weights are 0. What a value needs most is at hand in a struct that no store can
- * change, so that it stays in registers. */
+/* Gradients from weights, which are 0 where a loss has no scores. What a value needs most is at hand in a struct that no store can change, so
+ * that it stays in registers. */
 typedef struct loss_out {
   const loss_row *r;
   real coef[ROW_COEFS], at_target;
@@ -192,42 +207,31 @@ SMI vreal loss_plain_value(const loss_out *w, vreal p, size_t i, int cnt) {
   (void)cnt;
   return loss_hit_target(w, v_mul(p, v_set1(w->coef[0])), i);
 }
-SMI vreal loss_again(const loss_row *r, int side, score_fn *f, bool scaled, size_t i, int cnt) {
-  vreal d;
-  if (!f) return v_set1(0);
-  return exp_weight(exp_term(f(&r->on[side], &r->k[side], &r->side[side].shift, i, cnt), scaled, r->side[side].ref, &d), &r->side[side],
-                    true);
-}
-SMI void loss_emit_of(const loss_row *r, int side, score_fn *f, bool scaled, loss_value_fn *value, size_t first, size_t n) {
+/* The write loop of a loss: elements first .. first + n - 1, whose weights are p. */
+typedef void loss_write_staged_fn(const loss_row *r, int side, const real *p, row_bypass stream, size_t first,
+                                  size_t n);
+SMI void loss_write_of(const loss_row *r, int side, loss_value_fn *value, const real *p, row_bypass stream,
+                       size_t first, size_t n) {
   real *const y = r->dx[side];
-  const real *stored = side == STUDENT ? r->stored : NULL;
-  const row_bypass stream = r->stream;
-  const exp_row e = r->side[side];
   loss_out out = {.r = r, .at_target = r->at_target, .target = r->target - (int64_t)r->on[STUDENT].origin};
   for (int a = 0; a < ROW_COEFS; a++) out.coef[a] = r->coef[a];
   const loss_out w = out;
-  if (stored && !stream) {
-#define STEP(u, i, cnt) put(y, i, cnt, v_clean(value(&w, exp_weight(at(stored, i, cnt), &e, true), i, cnt)))
-    WALK_STRAIGHT_LONG(first, n, STEP)
-#undef STEP
-    return;
+#pragma GCC unroll 1
+  for (size_t j = 0; j < n; j += LANES) {
+    const int cnt = lanes_left(n - j);
+    const vreal v = v_clean(value(&w, v_load(p + j), first + j, cnt));
+    if (stream && cnt == LANES) put_past(y + first + j, v, stream);
+    else put(y, first + j, cnt, v);
   }
-  size_t head = stream ? (64 - (uintptr_t)(y + first) % 64) % 64 / sizeof(real) : 0;
-  if (head > n) head = n;
-#define VALUE(i, cnt) v_clean(value(&w, stored ? exp_weight(at(stored, i, cnt), &e, true) : loss_again(r, side, f, scaled, i, cnt), i, cnt))
-#define STEP(u, i, cnt) \
-  { \
-    const vreal v = VALUE(i, cnt); \
-    if (stream && (cnt) == LANES) put_past(y + (i), v, stream); \
-    else put(y, i, cnt, v); \
-  }
-  if (head) put(y, first, (int)head, VALUE(first, (int)head));
-  WALK_STRAIGHT_LONG(first + head, n - head, STEP)
-#undef STEP
-#undef VALUE
 }
-#define LOSS_EMIT_OF(name, side, score, scaled, value) \
-  NOINLINE void name(const loss_row *r, size_t i, size_t n) { loss_emit_of(r, side, score, scaled, value, i, n); }
+#define loss_write_staged SMX_FN(loss_write_staged)
+void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write, size_t i, size_t n);
+#define LOSS_WRITE_OF(name, side, value) \
+  NOINLINE void name##_write(const loss_row *r, int s, const real *p, row_bypass stream, size_t i, \
+                             size_t n) { \
+    loss_write_of(r, s, value, p, stream, i, n); \
+  } \
+  static void name(const loss_row *r, size_t i, size_t n) { loss_write_staged(r, side, name##_write, i, n); }
 
 /* The smallest term with a part of the gradient, e inv coef with two roundings, that is not flushed. */
 SMI real loss_least(const exp_row *e, real coef) {
@@ -239,74 +243,32 @@ SMI real loss_least(const exp_row *e, real coef) {
   while (least * e->inv * size < R_TINY) least = r_from(r_bits(least) + 1);
   return least < e->tiny ? e->tiny : least;
 }
-SMI bool loss_parts_fit(const loss_row *r) { return r->side[STUDENT].shift == 0 && r->coef[0] >= -R_MAX && r->coef[0] <= R_MAX; }
+SMI bool loss_parts_fit(const loss_row *r) {
+  return r->side[STUDENT].shift == 0 && r->coef[0] >= -R_MAX && r->coef[0] <= R_MAX;
+}
 /* What loss_parts_of needs to know of a row that is settled. */
 SMI void loss_ready(const loss_body *b, loss_row *r) {
-  if (b->side[STUDENT] && r->wanted && loss_parts_fit(r)) r->least = loss_least(&r->side[STUDENT], r->coef[0]);
+  if (b->side[STUDENT] && r->wanted && loss_parts_fit(r))
+    r->least = loss_least(&r->side[STUDENT], r->coef[0]);
 }
 
-/* loss_plain_value of the student, bit for bit, for coefficients that are finite and rows without a shift, at the speed of memory: what is flushed is
- * known from the terms, and the target is put right in the end. peaked: some term may be all of S. */
-SMI void loss_parts_of(const loss_row *r, score_fn *f, bool scaled, const bool peaked, size_t first, size_t n) {
-  real *const y = r->dx[STUDENT];
-  const real *const stored = r->stored;
-  const row_bypass stream = r->stream;
-  const exp_row e = r->side[STUDENT];
-  const span s = r->on[STUDENT];
-  const consts k = r->k[STUDENT];
-  const real *const next = r->next;
-  const vreal coef = v_set1(r->coef[0]), least = v_set1(r->least), all = v_clean(coef);
-  vreal d;
-  const size_t head = stream ? (64 - (uintptr_t)(y + first) % 64) % 64 / sizeof(real) : 0, before = head < n ? head : n;
-#define PART(i, cnt) \
-  const vreal t = stored ? at(stored, i, cnt) : exp_term(f(&s, &k, NULL, i, cnt), scaled, e.ref, &d); \
-  vreal v = v_flush(v_mul(v_mul(t, v_set1(e.inv)), coef), t, least); \
-  if (peaked) v = v_select(v_eq(t, v_set1(e.one)), all, v);
-#define STEP(u, i, cnt) \
-  { \
-    PART(i, cnt) \
-    v_prefetch_far(next + (i)); \
-    if (stream && (cnt) == LANES) put_past(y + (i), v, stream); \
-    else put(y, i, cnt, v); \
-  }
-  if (before) {
-    PART(first, (int)before)
-    put(y, first, (int)before, v);
-  }
-  if (stored) {
-    WALK_STRAIGHT(first + before, n - before, STEP)
-  } else {
-    WALK_PAIR(first + before, n - before, STEP)
-  }
-#undef STEP
-#undef PART
-  const uint64_t place = (uint64_t)(r->target - (int64_t)s.origin) - first;
-  if (r->target >= 0 && place < n) y[first + place] = v_first(v_clean(v_set1(r->at_target)));
-}
-/* otherwise: what writes other rows. */
-#define LOSS_PARTS_OF(name, score, scaled, otherwise) \
-  NOINLINE void name##_fast(const loss_row *r, size_t i, size_t n) { \
-    if (r->side[STUDENT].others < 1) loss_parts_of(r, score, scaled, true, i, n); \
-    else loss_parts_of(r, score, scaled, false, i, n); \
-  } \
-  static void name(const loss_row *r, size_t i, size_t n) { (loss_parts_fit(r) ? name##_fast : otherwise)(r, i, n); }
+/* A side with the scores `from`. product: they are x times v[0] + v[1] of the consts. */
+#define LOSS_SIDE(name, from, product, setup_name) \
+  static const exp_body name##_side = {.setup = setup_name, \
+                                       .scores = &from##_scores, \
+                                       .kind = EXP_SUMS, \
+                                       .scaled = product, \
+                                       .sum_without_max = true};
 
-/* A way of forming scores: the functions of exp.h and of a loss_side. low: scores have a low part. */
-#define LOSS_SCORES(name, score_name, low) \
-  EXP_SCORES(name, score_name, low) \
-  NOINLINE real name##_keep(exp_sum *w, size_t i, size_t n) { \
-    return exp_sum_of(w, score_name, low, SUM_SKIP | SUM_STORE | SUM_AHEAD, NULL, i, n); \
-  } \
-  NOINLINE void name##_one(const span *s, const consts *k, real shift, real *h, real *l) { \
-    score z = score_name(s, k, &shift, 0, 1); \
-    *h = v_first(z.h), *l = v_first(z.l); \
-  }
-/* A side with the scores `from`; one: those of `as`, at the target. product: scores are x times v[0] + v[1] of the consts. */
-#define LOSS_SIDE_AS(name, from, as, product, setup_name) \
-  static const exp_body name##_exp = {.setup = setup_name, .scores = &from##_scores, .kind = EXP_SUMS, .scaled = product, .others = true}; \
-  static const loss_side name##_side = {&name##_exp, as##_one, from##_keep};
-#define LOSS_SIDE(name, score_name, low, product, setup_name) \
-  LOSS_SCORES(name, score_name, low) \
-  LOSS_SIDE_AS(name, name, name, product, setup_name)
+/* ---- the program (stages.c) ---- */
+
+#define loss_engine SMX_FN(loss_engine)
+#define loss_grad_engine SMX_FN(loss_grad_engine)
+extern const row_engine loss_engine, loss_grad_engine; /* their body: a loss_body */
+
+/* The kernels of a loss, forward and backward. */
+#define LOSS_KERNEL(name) \
+  static const row_kernel name##_kernel = {.engine = &loss_engine, .body = &name##_body}, \
+                          name##_grad_kernel = {.engine = &loss_grad_engine, .body = &name##_body};
 
 #endif

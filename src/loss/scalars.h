@@ -5,7 +5,8 @@
 
 /* Nothing weighed, nothing counted: 0 times an infinite value is 0. */
 SMI double weigh(double weight, double x) { return weight == 0 ? 0 : weight * x; }
-SMI double d_root(double x) { /* of a number from 0 to 1e300: Newton's steps from an estimate that is nearly right */
+SMI double
+d_root(double x) { /* of a number from 0 to 1e300: Newton's steps from an estimate that is nearly right */
   double y = x > 0 ? d_exp(d_log(x, 0) / 2) : 0;
   return y > 0 ? (y + x / y) / 2 : 0;
 }

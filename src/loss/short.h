@@ -1,49 +1,10 @@
-/* loss/short.h - short rows of losses of a target whose scores are the logits: sums and logarithms of up to sixteen rows side by side
- * (engine/exp_others.h), then each row's scalars and its gradient, whose terms are formed again. */
+/* loss/short.h - short rows of losses of a target whose scores are the logits. */
 #ifndef SMX_LOSS_SHORT_H
 #define SMX_LOSS_SHORT_H
-#include "engine/exp_others.h"
-#include "stages.h"
-
-/* The row that r->on shows, ordinary and with a target. Of its largest element only whether the target is it is known. */
-SMI void loss_short_row(const loss_body *b, const row_call *c, loss_row *r, double *pick, const others_rows *w, size_t a) {
-  const real *x = r->on[STUDENT].src[0];
-  exp_row *e = &r->side[STUDENT];
-  loss_ways_out(b, c, r);
-  loss_pick(b, r, pick);
-  *e = others_row(w, a);
-  e->ref = k_of(e->top) - 1;
-  exp_settle_sum(e, w->sum[a]);
-  r->h[STUDENT] = x[r->target], r->l[STUDENT] = 0;
-  const bool largest = r->h[STUDENT] == e->top && (w->first[a] < 0 || w->first[a] == r->target);
-  r->top[STUDENT] = largest ? r->target : -1;
-  b->settle(r);
-  loss_ready(b, r);
-  r->next = x;
-  if (r->dx[STUDENT]) b->emit[STUDENT](r, 0, r->n);
-}
+#include "rows.h"
 
 /* As loss_body.small. */
-NOINLINE bool loss_short(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward) {
-  double total[ROW_STAGES][ROW_SUMS] = {{0}}, pick[SMX_MAX_PORTS] = {0};
-  loss_row r = {.q = c->params, .n = c->n, .backward = backward, .stream = c->bypass, .total = total, .pick = pick};
-  others_call o;
-  others_rows w;
-  if (c->plan != PLAN_AUTO || !others_fit(c, &o, b->side[STUDENT]->exp, &r.k[STUDENT])) return false;
-  loss_row_at(b, c, 0, &r);
-  r.ignored = false, r.target = 0;
-  if (!b->brief(&r)) return false;
-  for (size_t row = 0, rows; row < c->rows; row += rows) {
-    rows = others_sums(&o, row, &w);
-    for (size_t a = 0; a < rows; a++) {
-      if (row + a > 0) span_next(c, &r.on[STUDENT]);
-      loss_find_target(b, c, &r);
-      if (r.target < 0 || w.others[a] != w.others[a]) run_row(kernel, c, row + a);
-      else loss_short_row(b, c, &r, pick, &w, a);
-    }
-  }
-  if (c->bypass) v_stream_end();
-  return true;
-}
+#define loss_short SMX_FN(loss_short)
+bool loss_short(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward);
 
 #endif

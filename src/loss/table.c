@@ -41,7 +41,7 @@ static const char *const reductions[] = {"none", "sum", "mean", "mean_safe", NUL
 static const smx_port ce_in[] = {
     LOGITS,
     {"target", SMX_SHAPE_ROW, EITHER | TARGET, "the class of each row, or ignore_index"},
-    {"soft_target", SMX_SHAPE_FULL, EITHER | SAVED, "a mass for each class, in place of target"},
+    {"soft_target", SMX_SHAPE_FULL, EITHER | GRAD | SAVED, "a mass for each class, in place of target"},
     CLASS_WEIGHT,
 };
 static const smx_port ce_out[] = {
@@ -61,8 +61,8 @@ static const smx_param ce_params[] = {
     {"smoothing", "e / n to every class; e / (n - 1) to the others; or the mass that the target keeps", 0, 0, 2, SMX_PARAM_INT, conventions},
     {"uniform_over", "what spread mass goes to: all classes, or those whose logit is not -inf", 0, 0, 1, SMX_PARAM_INT, everybody},
     {"z_weight", "adds z_weight lse^2, which keeps logits small; 1e-4 is usual", 0, 0, 1e30, 0, NULL},
-    {"softcap", "scores are c tanh(x / c); inf = none", INF, 0, INF, SMX_PARAM_OPEN_MIN, NULL},
-    {"temperature", "divides the scores", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"softcap", "scores are c tanh(x / c); inf = none", INF, 1e-30, INF, 0, NULL},
+    {"temperature", "divides the scores", 1, 1e-30, 1e30, 0, NULL},
     REDUCTION,
 };
 
@@ -71,13 +71,18 @@ static const smx_param ce_params[] = {
 #define HARD_TARGET {"target", SMX_SHAPE_ROW, TARGET, "the class of each row, or ignore_index"}
 static const smx_port plain_out[] = {LOSS_VALUE, DX_OF_X, REDUCED};
 static const smx_port hard_in[] = {LOGITS, HARD_TARGET};
+static const smx_port either_in[] = {
+    LOGITS,
+    {"target", SMX_SHAPE_ROW, EITHER | TARGET, "the class of each row, or ignore_index"},
+    {"soft_target", SMX_SHAPE_FULL, EITHER | GRAD | SAVED, "a distribution over the classes, in place of target"},
+};
 static const smx_port nll_in[] = {{"x", SMX_SHAPE_FULL, GRAD | SAVED, "logarithms of probabilities"}, HARD_TARGET, CLASS_WEIGHT};
 static const smx_port focal_in[] = {
     LOGITS, HARD_TARGET, {"class_weight", SMX_SHAPE_COLUMN, OPT | SAVED, "multiplies alpha, by class"}};
 static const smx_port sel_in[] = {LOGITS, HARD_TARGET, {"probability", SMX_SHAPE_ROW, SAVED, "what the teacher gives the class"}};
 static const smx_port prior_in[] = {LOGITS, HARD_TARGET, {"prior", SMX_SHAPE_COLUMN, SAVED, "frequency or count of each class; 0 = it does not exist"}};
 static const smx_port tau_in[] = {
-    LOGITS, HARD_TARGET, {"tau", SMX_SHAPE_ROW, OPT | GRAD | SAVED, "a temperature for each row, in place of the parameter"}};
+    LOGITS, HARD_TARGET, {"tau", SMX_SHAPE_ROW, OPT | GRAD | SAVED, "a temperature for each row, in place of the parameter; the row is NaN below 1e-30"}};
 static const smx_port logits_in[] = {LOGITS};
 static const smx_port outlier_in[] = {LOGITS, {"outlier", SMX_SHAPE_ROW, OPT | INT | SAVED, "nonzero = this row is an outlier"}};
 
@@ -125,14 +130,14 @@ static const smx_param ms_params[] = {
 };
 static const smx_param oe_params[] = {OVER, REDUCTION};
 static const smx_param em_params[] = {
-    {"temperature", "of the energy -T lse(x / T)", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"temperature", "of the energy -T lse(x / T)", 1, 1e-30, 1e30, 0, NULL},
     {"m_in", "energy that rows should stay below", -25, -1e30, 1e30, 0, NULL},
     {"m_out", "energy that outliers should stay above", -7, -1e30, 1e30, 0, NULL},
     REDUCTION,
 };
 static const smx_param rt_params[] = {
     IGNORE,
-    {"temperature", "T, where tau is not given", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"temperature", "T, where tau is not given", 1, 1e-30, 1e30, 0, NULL},
     {"rho", "the divergence from uniform that the best T gives", 0.5, -1e30, 1e30, 0, NULL},
     REDUCTION,
 };
@@ -148,19 +153,19 @@ static const char *const divergences[] = {"forward", "reverse", "cross_entropy",
 static const char *const kd_scales[] = {"square", "one", NULL};
 static const smx_param kd_params[] = {
     {"divergence", "D(q || p), D(p || q), or -sum q log p", 0, 0, 2, SMX_PARAM_INT, divergences},
-    {"temperature", "divides the student's logits, and the teacher's", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
-    {"teacher_temperature", "divides the teacher's logits instead; 0 = temperature", 0, 0, 1e30, 0, NULL},
+    {"temperature", "divides the student's logits, and the teacher's", 1, 1e-30, 1e30, 0, NULL},
+    {"teacher_temperature", "divides the teacher's logits instead, at least by 1e-30; 0 = temperature", 0, 0, 1e30, 0, NULL},
     {"scale", "square: times T^2 where both temperatures are equal", 0, 0, 1, SMX_PARAM_INT, kd_scales},
     REDUCTION,
 };
 static const smx_param js_params[] = {
     {"beta", "weight of the student; m = beta p + (1 - beta) q", 0.5, 0, 1, 0, NULL},
     REDUCTION,
-    {"temperature", "divides the logits of both", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"temperature", "divides the logits of both", 1, 1e-30, 1e30, 0, NULL},
 };
 static const smx_param dkd_params[] = {
     IGNORE,
-    {"temperature", "divides both rows of logits", 4, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"temperature", "divides both rows of logits", 4, 1e-30, 1e30, 0, NULL},
     {"alpha", "weight of the target against the rest", 1, 0, 1e30, 0, NULL},
     {"beta", "weight of the rest among themselves", 8, 0, 1e30, 0, NULL},
     REDUCTION,
@@ -169,6 +174,7 @@ static const smx_param nkd_params[] = {
     IGNORE,
     {"gamma", "weight of the other classes", 1.5, 0, 1e30, 0, NULL},
     REDUCTION,
+    {"temperature", "T, divides both rows where the other classes are compared", 1, 1e-30, 1e30, 0, NULL},
 };
 static const char *const no_yes[] = {"no", "yes", NULL};
 static const smx_param bld_params[] = {
@@ -191,13 +197,13 @@ static const smx_param adaptive_params[] = {
     REDUCTION,
 };
 static const smx_param standardised_params[] = {
-    {"temperature", "divides both rows, once they are standardised", 2, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"temperature", "divides both rows, once they are standardised", 2, 1e-30, 1e30, 0, NULL},
     {"epsilon", "e, added to the deviation", 1e-7, 1e-12, 1e30, 0, NULL},
     REDUCTION,
 };
 static const smx_port self_in[] = {
     LOGITS,
-    {"soft_target", SMX_SHAPE_FULL, SAVED, "a mass for each class; the target's does not count"},
+    {"soft_target", SMX_SHAPE_FULL, GRAD | SAVED, "a mass for each class; the target's does not count"},
     HARD_TARGET,
     {"weight", SMX_SHAPE_ROW, OPT | SAVED, "w, the weight of the target's part; 1 where it is not given"},
 };
@@ -212,9 +218,9 @@ static const smx_port temperature_out[] = {{"temperature", SMX_SHAPE_FULL, 0, "T
 static const char *const dynamic_variants[] = {"a", "b", NULL};
 static const smx_param dynamic_params[] = {
     {"variant", "a or b, as described", 1, 0, 1, SMX_PARAM_INT, dynamic_variants},
-    {"start", "T0, the temperature to start from", 8, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"start", "T0, the temperature to start from", 8, 1e-30, 1e30, 0, NULL},
     {"low", "the lowest temperature", 4, 1, 1e30, 0, NULL},
-    {"high", "the highest", 8, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"high", "the highest", 8, 1e-30, 1e30, 0, NULL},
     {"momentum", "m, how much of the previous temperature stays (variant b)", 0.9, 0, 1, 0, NULL},
     {"previous", "T, the previous temperature (variant b); 0 = start", 0, 0, 1e30, 0, NULL},
     {"epoch", "e, from 0 on", 0, 0, 1e15, 0, NULL},
@@ -252,7 +258,7 @@ static const smx_param sphere_params[] = {
 };
 static const smx_port dice_in[] = {
     {"x", SMX_SHAPE_FULL, GRAD | SAVED, "probability of a class at each pixel"},
-    {"soft_target", SMX_SHAPE_FULL, SAVED, "what it should be, 0 to 1"},
+    {"soft_target", SMX_SHAPE_FULL, GRAD | SAVED, "what it should be, 0 to 1"},
 };
 static const char *const overlaps[] = {"least", "product", "square", NULL};
 #define OVERLAP {"overlap", "tp: the sum of min(x, t), or of x t; square: of x t beside sums of x^2 and t^2", 0, 0, 2, SMX_PARAM_INT, overlaps}
@@ -268,6 +274,7 @@ static const char *const relu_forms[] = {"log", "normalised", NULL};
 static const char *const quality_forms[] = {"focal", "squared", "plain", NULL};
 static const char *const densities[] = {"density", "distribution", NULL};
 static const char *const tversky_forms[] = {"power", "log", NULL};
+static const char *const hinges[] = {"all", "largest", NULL};
 static const char *const one_n[] = {"one", "n", NULL};
 static const char *const rests[] = {"even", "nothing", NULL};
 
@@ -278,13 +285,16 @@ const smx_op loss_table[LOSS_COUNT] = {
         .id = 200, .name = "cross_entropy", .family = "loss", .flags = BACKWARD, .tolerance = 32,
         .title = "negative log-likelihood of a target under softmax",
         .formula = "loss = sum_j w_j t_j (lse(z) - z_j) + Z lse(z)^2,  z = c tanh(x / c) / T",
-        .about = "Loss and gradient from one read of the logits. A hard target has t_y = 1 - e + e / n and t_j = e / n with label smoothing e; the "
-                 "other conventions are e / (n - 1) for the others, and a mass that the target keeps. Soft targets need not sum to 1. Class "
-                 "weights multiply each class's part; a mean then divides by the weights of the targets, or by the number of rows where targets "
-                 "are soft. A loss below one float epsilon keeps its digits, and the target's gradient is minus the sum of the others. A class of "
-                 "mass 0 takes no part, even at -inf. Gradient: dx_j = (A + 2 Z lse) p_j - a_j with a_j = w_j t_j, A = sum_j a_j, times dz / dx.",
-        .source = "standard; label smoothing: When Does Label Smoothing Help? (Mueller, Kornblith, Hinton 2019); z_weight: PaLM: Scaling Language "
-                  "Modeling with Pathways (Chowdhery et al. 2022)",
+        .about = "Loss and gradient from one read of the logits. A hard target has t_y = 1 - e + e / n and "
+                 "t_j = e / n with label smoothing e; the other conventions are e / (n - 1) for the others, "
+                 "and a mass that the target keeps. Soft targets need not sum to 1. Class weights multiply "
+                 "each class's part; a mean then divides by the weights of the targets, or by the number of "
+                 "rows where targets are soft. A loss below one float epsilon keeps its digits, and the "
+                 "target's gradient is minus the sum of the others. A class of mass 0 takes no part, even "
+                 "at -inf. Gradient: dx_j = (A + 2 Z lse) p_j - a_j with a_j = w_j t_j, A = sum_j a_j, "
+                 "times dz / dx; that of a soft target is w_j (1 - e) (lse - z_j), 0 where it is infinite.",
+        .source = "standard; label smoothing: When Does Label Smoothing Help? (Mueller, Kornblith, Hinton "
+                  "2019); z_weight: PaLM: Scaling Language Modeling with Pathways (Chowdhery et al. 2022)",
         .example = "softmax run cross_entropy logits.npy labels.npy --label_smoothing 0.1",
         INPUTS(ce_in), OUTPUTS(ce_out), PARAMS(ce_params)},
     [LOSS_focal_loss] = {
@@ -393,10 +403,9 @@ const smx_op loss_table[LOSS_COUNT] = {
     [LOSS_normalised_kd] = {
         .id = 223, .name = "normalised_kd", .family = "loss", .flags = BACKWARD, .tolerance = 64,
         .title = "distillation with the other classes normalised",
-        .formula = "loss = -q_y log p_y - g sum_(j != y) q^_j log p^_j,  q^, p^: the other classes among themselves",
-        .about = "At temperature 1; added to cross-entropy. The part of the other classes at a temperature, up to a constant: decoupled_kd with alpha "
-                 "= 0 and beta = g, beside this with gamma = 0. A row without another class counts as empty. Gradient: q_y (p_j - [j = y]) + g (p^_j - "
-                 "q^_j) of the others.",
+        .formula = "loss = -q_y log p_y - g T^2 sum_(j != y) q^_j log p^_j,  q^, p^: the other classes among themselves, of logits divided by T",
+        .about = "Added to cross-entropy. p_y and q_y are those at temperature 1, as in the authors' program. A row without another class counts as "
+                 "empty. Gradient: q_y (p_j - [j = y]) + g T (p^_j - q^_j) of the others.",
         .source = "From Knowledge Distillation to Self-Knowledge Distillation: A Unified Approach (Yang et al. 2023)",
         .example = "softmax run normalised_kd student.npy teacher.npy labels.npy",
         INPUTS(taught_target_in), OUTPUTS(plain_out), PARAMS(nkd_params)},
@@ -467,29 +476,9 @@ const smx_op loss_table[LOSS_COUNT] = {
         .example = "softmax run dice_semimetric_loss probabilities.npy masks.npy --alpha 0.5 --beta 0.5",
         INPUTS(dice_in), OUTPUTS(plain_out), PARAMS(dice_params)},
 #include "table_distill.inc"
-    [LOSS_sparsemax_loss] = {
-        .id = 58, .name = "sparsemax_loss", .family = "loss", .flags = BACKWARD, .tolerance = 32,
-        .title = "the loss that goes with sparsemax: 0 from a margin of 1 on",
-        .formula = "loss = (1 - |y|^2) / 2 + y.x - x_t,  y = sparsemax(x)",
-        .about = "What cross-entropy is to softmax: convex, and its gradient is y - [j = t]. Unlike it, the loss is exactly 0 once the target "
-                 "leads all others by 1, and classes far below have no gradient. A row with an infinite logit is NaN where that is +inf; a "
-                 "target of -inf has loss +inf.",
-        .source = "From Softmax to Sparsemax: A Sparse Model of Attention and Multi-Label Classification (Martins, Astudillo 2016)",
-        .example = "softmax run sparsemax_loss logits.npy labels.npy",
-        INPUTS(hard_in), OUTPUTS(plain_out), PARAMS(sparsemax_params)},
-    [LOSS_entmax_loss] = {
-        .id = 59, .name = "entmax_loss", .family = "loss", .flags = BACKWARD, .tolerance = 256,
-        .title = "the loss that goes with entmax",
-        .formula = "loss = (1 - sum_j y_j^alpha) / (alpha (alpha - 1)) + y.x - x_t,  y = entmax(x)",
-        .about = "The Fenchel-Young loss of the Tsallis entropy: cross-entropy for alpha near 1, the sparsemax loss for 2. Convex, with gradient "
-                 "y - [j = t], and exactly 0 once the target leads by 1 / (alpha - 1). A row with an infinite logit is NaN where that is "
-                 "+inf; a target of -inf has loss +inf.",
-        .source = "Sparse Sequence-to-Sequence Models (Peters, Niculae, Martins 2019); Learning with Fenchel-Young losses (Blondel, Martins, "
-                  "Niculae 2020)",
-        .example = "softmax run entmax_loss logits.npy labels.npy --alpha 1.5",
-        INPUTS(hard_in), OUTPUTS(plain_out), PARAMS(entmax_params)},
 #include "table_scores.inc"
 #include "table_binary.inc"
 #include "table_labels.inc"
-#include "table_hard.inc"
+#include "table_target.inc"
+#include "table_normalised.inc"
 };

@@ -1,14 +1,18 @@
 /* row/kernels.c - the kernels of the room, in the order of list.h. */
 #include "engine/program.h"
-#include "vec/vec.h"
+#include "engine/tier.h"
 #include "row.h"
 
 #define ROW_OP(name) extern const row_pair SMX_FN(op_##name);
+#define ROW_OP_F32(name) extern const row_pair SMX_FN_F32(op_##name);
+#define ROW_OP_AVX2(name) extern const row_pair SMX_FN_AVX2(op_##name);
 #include "list.h"
 #undef ROW_OP
 
 const row_pair *const SMX_FN(row_kernels)[ROW_COUNT] = {
 #define ROW_OP(name) &SMX_FN(op_##name),
+#define ROW_OP_F32(name) &SMX_FN_F32(op_##name),
+#define ROW_OP_AVX2(name) &SMX_FN_AVX2(op_##name),
 #include "list.h"
 #undef ROW_OP
 };

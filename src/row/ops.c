@@ -1,33 +1,39 @@
-/* row/ops.c - the arithmetic of softmax and its next of kin, forward and backward. Compiled once per instruction set and real type.
+/* row/ops.c - the arithmetic of softmax and its next of kin, forward and backward. Compiled once
+ * per instruction set and real type.
  *
- * An operator says how a score is formed (engine/exp.h) or what is summed and written (engine/sum.h); the engines do the rest. The forward
- * kernel of every operator and its gradient stand together. Formulas and sources are in table.c. Other operators of the room: ops_masked.c
- * (elements that do not exist), ops_sums.c (logsumexp and other numbers of a row), ops_maps.c (element by element). */
+ * An operator says how a score is formed (engine/exp.h) or what is summed and written
+ * (engine/reduce_map.h); the engines do the rest. The forward kernel of every operator and its
+ * gradient stand together. Formulas and sources are in table.c. Other operators of the room:
+ * ops_masked.c (elements that do not exist), ops_sums.c (logsumexp and other numbers of a row),
+ * ops_maps.c (element by element). */
 #include "engine/exp_columns.h"
-#if SMX_REAL == 32
-#include "engine/exp_halves.h"
-#include "engine/weights_halves.h"
-#endif
-#include "engine/exp_others.h"
+#include "engine/exp_half.h"
+#include "engine/exp_loops.h"
+#include "engine/lse_short.h"
 #include "engine/exp_small.h"
-#include "engine/find.h"
-#include "engine/moves.h"
+#include "engine/argfind.h"
+#include "engine/dtype_io.h"
 #include "engine/scores.h"
 #include "engine/weights.h"
 
 /* ---- softmax ---- */
 
-SMI double softmax_temperature(const row_call *c) {
-  double t = c->src[1] ? (double)*(const real *)c->src[1] : c->params[0];
-  return t >= 0 ? t : (double)r_nan();
+SMI double softmax_factor(double t, double base) {
+  return (base == 2.718281828459045 ? 1 : d_log(base, 0)) / t;
 }
-SMI double softmax_factor(double t, double base) { return (base == 2.718281828459045 ? 1 : d_log(base, 0)) / t; }
+/* T, which is 0 where its reciprocal is no number: the limit is the same. NaN below 0. */
+SMI double softmax_temperature(const double *params, const real *row) {
+  double t = row ? (double)*row : params[0];
+  if (!(t >= 0)) return (double)r_nan();
+  return softmax_factor(t, params[1]) <= (double)R_MAX ? t : 0;
+}
 SMI consts softmax_setup(const row_call *c, const span *s) {
-  double t = s->src[1] ? (double)*s->src[1] : c->params[0];
+  double t = softmax_temperature(c->params, s->src[1]);
   return factor(t >= 0 ? softmax_factor(t, c->params[1]) : (double)r_nan());
 }
 
-static const exp_body softmax_plain_body = {.setup = setup_plain, .scores = &plain_scores, .emit = plain_weights, .small = exp_small_call};
+static const exp_body softmax_plain_body = {
+    .setup = setup_plain, .scores = &plain_scores, .write = plain_weights, .small = exp_small_call};
 EXP_KERNEL(softmax_plain)
 /* Contiguous rows without the making of a call. */
 static bool softmax_short(size_t rows, size_t n, const void *x, void *y, row_bypass bypass) {
@@ -37,57 +43,70 @@ static bool softmax_short(size_t rows, size_t n, const void *x, void *y, row_byp
   const consts k = {{0}};
   span s = {.n = n, .src = {x}, .dst = {y}};
   for (size_t r = 0; r < rows; r++, s.src[0] += n, s.dst[0] += n)
-    if (!exp_cached_row(&softmax_plain_body, &s, &k, plain_max(&s, &k, 0, n), BYPASS_NOT, s.dst[0], 0)) small_odd_row(&w, r);
+    if (!exp_cached_row(&softmax_plain_body, &s, &k, exp_max(&plain_scores, &s, &k, 0, n), BYPASS_NOT,
+                        s.dst[0], 0))
+      small_special_row(&w, r);
   return true;
 }
-static const exp_body softmax_scaled_body = {.setup = softmax_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_weights};
+static const exp_body softmax_scaled_body = {
+    .setup = softmax_setup, .scaled = true, .scores = &scaled_scores, .write = scaled_weights};
 EXP_KERNEL(softmax_scaled)
 
 /* dT = -(1 / ln b) sum_i log(y_i) dx_i: log y stands for x, from which it differs by a factor and a constant, and the dx of a row add up to 0. */
 SMI consts softmax_grad_setup(const row_call *c, const span *s) {
-  double t = s->src[1] ? (double)*s->src[1] : c->params[0], ln_b = softmax_factor(1, c->params[1]);
+  double t = softmax_temperature(c->params, s->src[1]), ln_b = softmax_factor(1, c->params[1]);
   return (consts){{t == 0 ? 0 : (real)(ln_b / t), (real)(-1 / ln_b)}};
 }
-static const sum_body softmax_scaled_grad_body = {.setup = softmax_grad_setup, .sums = weights_sums, .emit = weights_out, .full = 1};
-SUM_KERNEL(softmax_scaled_grad)
+static const reduce_map_body softmax_scaled_grad_body = {
+    .setup = softmax_grad_setup, .sums = weights_sums, .write = weights_out, .full = 1};
+REDUCE_MAP_KERNEL(softmax_scaled_grad)
 
-SMI vreal softmax_t_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal softmax_t_write(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal y = at(s->src[SRC_Y], i, cnt), dx = weights_ds(s, k, r, i, cnt);
   put(s->dst[0], i, cnt, dx);
   vmask none = v_eq(dx, v_set1(0));
   return v_select(none, v_set1(0), v_mul(v_log_scaled(v_select(none, v_set1(1), y), v_set1(0)), dx));
 }
-SMI void softmax_t_row(const span *s, const consts *k, const sum_row *r, double post) {
+SMI void softmax_t_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
   (void)r;
   s->dst[1][0] = r_clean((double)k->v[1] * post);
 }
-SUM_EMIT_OF(softmax_t_out, softmax_t_emit)
-static const sum_body softmax_t_grad_body = {
-    .setup = softmax_grad_setup, .sums = weights_sums, .emit = softmax_t_out, .row = softmax_t_row, .full = 1};
-SUM_KERNEL(softmax_t_grad)
+REDUCE_MAP_WRITE_OF(softmax_t_out, softmax_t_write)
+static const reduce_map_body softmax_t_grad_body = {.setup = softmax_grad_setup,
+                                                    .sums = weights_sums,
+                                                    .write = softmax_t_out,
+                                                    .row = softmax_t_row,
+                                                    .full = 1};
+REDUCE_MAP_KERNEL(softmax_t_grad)
 
 /* ---- hardmax: y_i = [x_i = max] / count, or 1 at the first ---- */
 
-NOINLINE void hardmax_where(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) {
+NOINLINE void hardmax_where(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n,
+                            row_part *part) {
   (void)k;
-  *part = (row_part){.index = r->index < 0 ? find_in_group(s, r->max, i, n) : -1};
+  *part = (row_part){.index = r->index < 0 ? argfind_in_group(s, r->max, i, n) : -1};
 }
-SMI vreal hardmax_first_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal hardmax_first_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   (void)k;
   (void)cnt;
-  return find_put((double)r->index, s, i, v_set1(1));
+  return argfind_put((double)r->index, s, i, v_set1(1));
 }
-SUM_VALUES_OF(hardmax_first_out, hardmax_first_value)
-static const sum_body hardmax_split_body = {.setup = setup_plain, .sums = sum_ties, .emit = sum_share, .full = 1, .max = true};
-SUM_KERNEL(hardmax_split)
-static const sum_body hardmax_first_body = {.setup = setup_plain, .sums = hardmax_where, .emit = hardmax_first_out, .full = 1, .max = true};
-SUM_KERNEL(hardmax_first)
+REDUCE_MAP_VALUES_OF(hardmax_first_out, hardmax_first_value)
+static const reduce_map_body hardmax_split_body = {
+    .setup = setup_plain, .sums = reduce_map_ties, .write = reduce_map_share, .full = 1, .max = true};
+REDUCE_MAP_KERNEL(hardmax_split)
+static const reduce_map_body hardmax_first_body = {
+    .setup = setup_plain, .sums = hardmax_where, .write = hardmax_first_out, .full = 1, .max = true};
+REDUCE_MAP_KERNEL(hardmax_first)
 
-static const row_kernel *hardmax_pick(const row_call *c) { return c->params[0] == 0 ? &hardmax_first_kernel : &hardmax_split_kernel; }
-PICK_KERNEL(hardmax, -1)
+static const row_kernel *hardmax_dispatch(const row_call *c) {
+  return c->params[0] == 0 ? &hardmax_first_kernel : &hardmax_split_kernel;
+}
+static const row_kernel hardmax_kernel = {.engine = &choice_engine,
+                                          .body = &(const row_choice){hardmax_dispatch, -1}};
 
 /* Gradient: 0, or straight through softmax(x / T): p_i (dy_i - sum_j p_j dy_j) / T. */
-SMI vreal zero_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal zero_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   (void)k;
   (void)r;
   (void)s;
@@ -95,9 +114,11 @@ SMI vreal zero_value(const span *s, const consts *k, const sum_row *r, size_t i,
   (void)cnt;
   return v_set1(0);
 }
-SUM_VALUES_OF(zero_out, zero_value)
-static const sum_body zero_body = {.setup = setup_plain, .emit = zero_out, .full = 1, .max = true, .gradient = true}; /* max: finds NaN */
-SUM_KERNEL(zero)
+REDUCE_MAP_VALUES_OF(zero_out, zero_value)
+/* max: finds NaN */
+static const reduce_map_body zero_body = {
+    .setup = setup_plain, .write = zero_out, .full = 1, .max = true, .gradient = true};
+REDUCE_MAP_KERNEL(zero)
 
 SMI consts straight_setup(const row_call *c, const span *s) {
   (void)s;
@@ -105,27 +126,36 @@ SMI consts straight_setup(const row_call *c, const span *s) {
   k.v[3] = (real)(1 / c->params[2]);
   return k;
 }
-EXP_MOMENT(straight_moment, score_scaled, true, moment_upstream)
-SMI vreal straight_value(const exp_emit *w, size_t i, int cnt) { return weight_gradient(w, scaled_weight(w, i, cnt), w->k->v[3], i, cnt); }
-EXP_EMIT(straight_out, straight_value)
-static const exp_body straight_body = {
-    .setup = straight_setup, .scaled = true, .scores = &scaled_scores, .emit = straight_out, .moment = straight_moment, .gradient = true};
+EXP_MOMENT(straight_moment, moment_upstream)
+SMI vreal straight_value(const exp_write *w, size_t i, int cnt) {
+  return weight_gradient(w, exp_weight_at(w, i), w->k->v[3], i, cnt);
+}
+EXP_WRITE(straight_out, straight_value)
+static const exp_body straight_body = {.setup = straight_setup,
+                                       .scaled = true,
+                                       .scores = &scaled_scores,
+                                       .write = straight_out,
+                                       .moment = straight_moment,
+                                       .gradient = true};
 EXP_KERNEL(straight)
 
-static const row_kernel *hardmax_grad_pick(const row_call *c) { return c->params[1] == 0 ? &zero_kernel : &straight_kernel; }
-PICK_KERNEL(hardmax_grad, -1)
+static const row_kernel *hardmax_grad_dispatch(const row_call *c) {
+  return c->params[1] == 0 ? &zero_kernel : &straight_kernel;
+}
+static const row_kernel hardmax_grad_kernel = {.engine = &choice_engine,
+                                               .body = &(const row_choice){hardmax_grad_dispatch, -1}};
 
 static bool is_plain(double t, double base) { return t == 1 && base == 2.718281828459045; }
-static const row_kernel *softmax_pick(const row_call *c) {
-  double t = softmax_temperature(c);
-  return t == 0 ? &hardmax_split_kernel : is_plain(t, c->params[1]) ? &softmax_plain_kernel : &softmax_scaled_kernel;
+static const row_kernel *softmax_dispatch(const row_call *c) {
+  double t = softmax_temperature(c->params, c->src[1]);
+  return t == 0                      ? &hardmax_split_kernel
+         : is_plain(t, c->params[1]) ? &softmax_plain_kernel
+                                     : &softmax_scaled_kernel;
 }
-PICK_KERNEL(softmax, 1)
-static const row_kernel *softmax_grad_pick(const row_call *c) {
-  bool plain = is_plain(softmax_temperature(c), c->params[1]);
+static const row_kernel *softmax_grad_dispatch(const row_call *c) {
+  bool plain = is_plain(softmax_temperature(c->params, c->src[1]), c->params[1]);
   return c->dst[1] ? &softmax_t_grad_kernel : plain ? &weights_kernel : &softmax_scaled_grad_kernel;
 }
-PICK_KERNEL(softmax_grad, 1)
 
 /* ---- softmin ---- */
 
@@ -133,16 +163,20 @@ SMI consts softmin_setup(const row_call *c, const span *s) {
   (void)s;
   return factor(-1 / c->params[0]);
 }
-static const exp_body softmin_body = {.setup = softmin_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_weights};
+static const exp_body softmin_body = {
+    .setup = softmin_setup, .scaled = true, .scores = &scaled_scores, .write = scaled_weights};
 EXP_KERNEL(softmin)
 
 SMI consts softmin_grad_setup(const row_call *c, const span *s) {
   (void)s;
   return (consts){{(real)(-1 / c->params[0])}};
 }
-static const sum_body softmin_grad_body = {
-    .setup = softmin_grad_setup, .sums = weights_sums, .emit = weights_out, .small = weights_short, .full = 1};
-SUM_KERNEL(softmin_grad)
+static const reduce_map_body softmin_grad_body = {.setup = softmin_grad_setup,
+                                                  .sums = weights_sums,
+                                                  .write = weights_out,
+                                                  .small = weights_short,
+                                                  .full = 1};
+REDUCE_MAP_KERNEL(softmin_grad)
 
 /* ---- log_softmax ---- */
 
@@ -150,13 +184,14 @@ SMI consts inverse_setup(const row_call *c, const span *s) { /* 1 / T */
   (void)s;
   return factor(1 / c->params[0]);
 }
-SMI vreal plain_log(const exp_emit *w, size_t i, int cnt) {
+SMI vreal plain_log(const exp_write *w, size_t i, int cnt) {
   const exp_row *r = w->r; /* the row has no NaN, and -inf stays what it is */
-  vreal x = at(w->s->src[0], i, cnt), y = v_sub(v_sub(v_sub(x, v_set1(r->shift)), v_set1(r->top)), v_set1(r->log));
+  vreal x = at(w->s->src[0], i, cnt),
+        y = v_sub(v_sub(v_sub(x, v_set1(r->shift)), v_set1(r->top)), v_set1(r->log));
   return v_flush(y, v_abs(y), v_set1(R_TINY));
 }
 /* At half size, so that x - shift cannot overflow where y does not. */
-SMI vreal scaled_log(const exp_emit *w, size_t i, int cnt) {
+SMI vreal scaled_log(const exp_write *w, size_t i, int cnt) {
   const exp_row *r = w->r;
   const real half = (real)0.5;
   vreal x = at(w->s->src[0], i, cnt), c = v_set1(w->k->v[0]);
@@ -166,52 +201,81 @@ SMI vreal scaled_log(const exp_emit *w, size_t i, int cnt) {
   vreal y = v_add(v_sub(h, v_set1(r->top * half)), v_sub(l, v_set1(r->top_l * half)));
   return v_clean(v_select(v_eq(x, v_set1(-R_INF)), x, v_sub(v_mul(y, v_set1(2)), v_set1(r->log))));
 }
-EXP_EMIT(plain_logs, plain_log)
-EXP_EMIT(scaled_logs, scaled_log)
-EXP_OTHERS(log_short, plain_log)
-static const exp_body log_plain_body = {
-    .setup = setup_plain, .scores = &plain_scores, .emit = plain_logs, .small = log_short, .kind = EXP_LOGS, .others = true};
+EXP_WRITE_FUSED(plain_logs, plain_log)
+EXP_WRITE_FUSED(scaled_logs, scaled_log)
+LSE_SHORT(log_short, plain_log)
+static const exp_body log_plain_body = {.setup = setup_plain,
+                                        .scores = &plain_scores,
+                                        .write = plain_logs,
+                                        .small = log_short,
+                                        .kind = EXP_LOGS,
+                                        .sum_without_max = true};
 EXP_KERNEL(log_plain)
-static const exp_body log_scaled_body = {
-    .setup = inverse_setup, .scaled = true, .scores = &scaled_scores, .emit = scaled_logs, .kind = EXP_LOGS, .others = true};
+static const exp_body log_scaled_body = {.setup = inverse_setup,
+                                         .scaled = true,
+                                         .scores = &scaled_scores,
+                                         .write = scaled_logs,
+                                         .kind = EXP_LOGS,
+                                         .sum_without_max = true};
 EXP_KERNEL(log_scaled)
-static const row_kernel *log_softmax_pick(const row_call *c) { return c->params[0] == 1 ? &log_plain_kernel : &log_scaled_kernel; }
-PICK_KERNEL(log_softmax, -1)
+static const row_kernel *log_softmax_dispatch(const row_call *c) {
+  return c->params[0] == 1 ? &log_plain_kernel : &log_scaled_kernel;
+}
+static const row_kernel log_softmax_kernel = {.engine = &choice_engine,
+                                              .body = &(const row_choice){log_softmax_dispatch, -1}};
 
 /* dx_i = (dy_i - e^y_i sum_j dy_j) / T; elements of log-weight -inf take no part. */
 SMI vreal logs_upstream(const span *s, vreal y, size_t i, int cnt) {
   return v_select(v_eq(y, v_set1(-R_INF)), v_set1(0), at(s->src[SRC_DY], i, cnt));
 }
-SMI void logs_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void logs_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                  reduce_map_acc *acc) {
   (void)k;
   (void)r;
   acc->a = v_add(acc->a, logs_upstream(s, at(s->src[SRC_Y], i, cnt), i, cnt));
 }
-SMI vreal logs_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal logs_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal y = at(s->src[SRC_Y], i, cnt);
   vreal dx = v_fnma(v_exp(y), v_set1((real)r->sum), logs_upstream(s, y, i, cnt));
   return v_clean(v_mul(dx, v_set1(k->v[0])));
 }
-SUM_SUMS_OF(logs_sums, logs_add)
-SUM_VALUES_OF(logs_out, logs_value)
-SUM_SHORT_OF(logs_short, logs_add, logs_value, NULL)
-static const sum_body log_softmax_grad_body = {.setup = inverse_setup, .sums = logs_sums, .emit = logs_out, .small = logs_short, .full = 1};
-SUM_KERNEL(log_softmax_grad)
+REDUCE_MAP_SUMS_FUSED(logs_sums, logs_add)
+REDUCE_MAP_VALUES_FUSED(logs_out, logs_value)
+REDUCE_MAP_SHORT_OF(logs_short, logs_add, logs_value, NULL)
+static const reduce_map_body log_softmax_grad_body = {
+    .setup = inverse_setup, .sums = logs_sums, .write = logs_out, .small = logs_short, .full = 1};
+REDUCE_MAP_KERNEL(log_softmax_grad)
 
-static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y, ptrdiff_t y_pitch, void *scratch) {
-  return softmax_pick(c) == &softmax_plain_kernel && exp_columns(c, count, x, x_pitch, y, y_pitch, scratch);
+static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y,
+                            ptrdiff_t y_pitch, void *scratch) {
+  return softmax_dispatch(c) == &softmax_plain_kernel &&
+         exp_columns(c, count, x, x_pitch, y, y_pitch, scratch);
 }
 #if SMX_REAL == 32
-static size_t softmax_halves(const half_rows *h) { return is_plain(h->params[0], h->params[1]) ? exp_halves(h) : 0; }
-static size_t softmax_halves_grad(const half_rows *h) { return is_plain(h->params[0], h->params[1]) ? weights_halves(h) : 0; }
+static size_t softmax_half(const half_rows *h) {
+  return is_plain(h->params[0], h->params[1]) ? exp_half(h) : 0;
+}
+static size_t softmax_half_grad(const half_rows *h) {
+  return is_plain(h->params[0], h->params[1]) ? weights_half(h) : 0;
+}
 #else
-#define softmax_halves NULL
-#define softmax_halves_grad NULL
+#define softmax_half NULL
+#define softmax_half_grad NULL
 #endif
-OPERATOR_WAYS(softmax, softmax, softmax_columns, softmax_halves, softmax_grad, softmax_halves_grad)
+static const row_kernel softmax_kernel = {.engine = &choice_engine,
+                                          .body = &(const row_choice){softmax_dispatch, 1},
+                                          softmax_columns,
+                                          softmax_half};
+static const row_kernel softmax_grad_kernel = {.engine = &choice_engine,
+                                               .body = &(const row_choice){softmax_grad_dispatch, 1},
+                                               .half = softmax_half_grad};
+static const row_kernel segment_softmax_kernel = {
+    .engine = &exp_engine, .body = &softmax_plain_body, .columns = exp_columns};
+
+OPERATOR(softmax, softmax, softmax_grad)
 OPERATOR(log_softmax, log_softmax, log_softmax_grad)
 OPERATOR(softmin, softmin, softmin_grad)
 OPERATOR(hardmax, hardmax, hardmax_grad)
-OPERATOR_WAYS(segment_softmax, softmax_plain, exp_columns, NULL, weights, NULL)
+OPERATOR(segment_softmax, segment_softmax, weights)
 
-const row_moves SMX_FN(row_moves) = {move_load, move_store, softmax_short};
+const dtype_io SMX_FN(dtype_io) = {dtype_load, dtype_store, softmax_short};

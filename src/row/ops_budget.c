@@ -1,5 +1,6 @@
-/* row/ops_budget.c - operators that keep the largest elements of a row, found by a radix descent (engine/select.h). See ops.c. */
-#include "engine/select.h"
+/* row/ops_budget.c - operators that keep the largest elements of a row, found by a radix descent
+ * (engine/radix_select.h). See ops.c. */
+#include "engine/radix_select.h"
 #include "engine/threshold.h"
 #include "engine/weights.h"
 
@@ -15,27 +16,31 @@ enum { BUDGET_SELECT, BUDGET_WEIGHTS }; /* stages */
 enum { BUDGET_COLLECT = 100, BUDGET_SEARCH, BUDGET_STEPS = 200 };
 
 SMI double budget_of(const row_call *c) { return c->params[0]; }
-SMI void budget_settle(consts *k, const span *s, const sum_row *r) { /* sum: r, more: the pivot */
+SMI void budget_finalize(consts *k, const span *s, const reduce_map_row *r) { /* sum: r, more: the pivot */
   (void)s;
   k->v[THRESHOLD_KAPPA] = 1;
   threshold_split(r->sum, k->v + THRESHOLD_H, k->v + THRESHOLD_L);
   k->v[THRESHOLD_TOP] = (real)r->more;
 }
-SMI vreal budget_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal budget_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   (void)r;
   return v_min(threshold_v(at(s->src[0], i, cnt), k, NULL), v_set1(1));
 }
 /* sum y, and how many elements y moves at. */
-SMI void budget_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
-  vreal y = v_select(lanes_below(cnt), budget_value(s, k, r, i, cnt), v_set1(0)), zero = v_set1(0), one = v_set1(1);
+SMI void budget_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                    reduce_map_acc *acc) {
+  vreal y = v_select(lanes_below(cnt), budget_value(s, k, r, i, cnt), v_set1(0)), zero = v_set1(0),
+        one = v_set1(1);
   acc->a = v_add(acc->a, y);
   acc->b = v_add(acc->b, v_select(m_and(v_lt(zero, y), v_lt(y, one)), one, zero));
 }
-SUM_VALUES_OF(budget_values, budget_value)
-SUM_SUMS_OF(budget_sums, budget_add)
-static const sum_body budget_body = {.setup = setup_plain, .settle = budget_settle, .emit = budget_values, .full = 1, .max = true};
+REDUCE_MAP_VALUES_OF(budget_values, budget_value)
+REDUCE_MAP_SUMS_OF(budget_sums, budget_add)
+static const reduce_map_body budget_body = {
+    .setup = setup_plain, .finalize = budget_finalize, .write = budget_values, .full = 1, .max = true};
 
-/* st->key: elements that are at least 1 above the pivot; st->want: the others within 1 of it, of which the list holds the first. */
+/* st->key: elements that are at least 1 above the pivot; st->want: the others within 1 of it, of
+ * which the list holds the first. */
 SMI void budget_note(row_state *st, double d) {
   if (d >= 1) st->key++;
   if (!(d > -1 && d < 1)) return;
@@ -49,7 +54,8 @@ static inline void budget_collect(const real *x, size_t n, row_state *st) {
     int cnt = lanes_left(n - i);
     vreal d = v_sub(at(x, i, cnt), v_set1((real)pivot));
     uint32_t near = m_bits(m_and(m_and(v_lt(low, d), v_lt(d, high)), lanes_below(cnt)));
-    st->key += (uint64_t)__builtin_popcount(m_bits(m_and(m_not(v_lt(d, high)), m_and(v_eq(d, d), lanes_below(cnt)))));
+    st->key += (uint64_t)__builtin_popcount(
+        m_bits(m_and(m_not(v_lt(d, high)), m_and(v_eq(d, d), lanes_below(cnt)))));
     for (; near; near &= near - 1) budget_note(st, (double)x[i + (size_t)__builtin_ctz(near)] - pivot);
   }
 }
@@ -63,50 +69,52 @@ static inline double budget_list_sum(const row_state *st, double r, double *slop
   }
   return sum;
 }
-/* One step from r = st->sum, which st->low and st->ref bracket. Newton's, which ends on the right piece of the line; every third halves. */
+/* One step from r = st->sum, which st->low and st->scale_exp bracket. Newton's, which ends on the
+ * right piece of the line; every third bisects. */
 static inline bool budget_step(row_state *st, double budget, double sum, double slope, double enough) {
   double at = st->sum, next = slope > 0 ? at - (sum - budget) / slope : -1;
   if (sum - budget <= enough && budget - sum <= enough) return false;
-  if (sum > budget) st->ref = at;
+  if (sum > budget) st->scale_exp = at;
   else st->low = at;
-  if (!(next > st->low && next < st->ref) || st->index % 3 == 2) next = st->low + (st->ref - st->low) / 2;
-  if (next == at || next == st->low || next == st->ref || st->index++ == BUDGET_STEPS) return false;
+  if (!(next > st->low && next < st->scale_exp) || st->index % 3 == 2)
+    next = st->low + (st->scale_exp - st->low) / 2;
+  if (next == at || next == st->low || next == st->scale_exp || st->index++ == BUDGET_STEPS) return false;
   st->sum = next;
   return true;
 }
-static inline bool budget_emit(row_state *st) {
-  st->mode = SUM_EMIT;
+static inline bool budget_write(row_state *st) {
+  st->mode = REDUCE_MAP_WRITE;
   st->serial = false;
   return st->writes = st->reverse = true;
 }
-static inline void budget_start(row_state *st) { st->sum = st->ref = 1, st->low = 0, st->index = 0; }
+static inline void budget_start(row_state *st) { st->sum = st->scale_exp = 1, st->low = 0, st->index = 0; }
 static inline bool budget_solve_list(const row_call *c, row_state *st) {
   double slope, sum;
   budget_start(st);
   do sum = budget_list_sum(st, st->sum, &slope);
   while (budget_step(st, budget_of(c), sum, slope, 0));
-  return budget_emit(st);
+  return budget_write(st);
 }
 
 static void budget_begin(const row_call *c, row_state *st) {
   uint64_t whole = (uint64_t)budget_of(c);
   st->stage = BUDGET_SELECT;
-  select_begin(st, (double)whole < budget_of(c) ? whole + 1 : whole);
+  radix_begin(st, (double)whole < budget_of(c) ? whole + 1 : whole);
 }
 static void budget_pass(const row_call *c, row_state *st, row_part *parts) {
   if (st->stage == BUDGET_SELECT) {
-    select_pass(c, st, parts);
+    radix_pass(c, st, parts);
     return;
   }
   if (st->mode < BUDGET_COLLECT) {
-    sum_pass(&budget_body, c, st, parts);
+    reduce_map_pass(&budget_body, c, st, parts);
     return;
   }
   const span s = span_of(c, 0);
-  const sum_row r = {.sum = st->sum, .more = st->carry};
+  const reduce_map_row r = {.sum = st->sum, .more = st->carry};
   consts k = {{0}};
   size_t base = c->start - c->origin;
-  budget_settle(&k, &s, &r);
+  budget_finalize(&k, &s, &r);
   for (size_t g = 0; g * GROUP < c->count; g++) {
     size_t n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};
@@ -114,17 +122,18 @@ static void budget_pass(const row_call *c, row_state *st, row_part *parts) {
     else budget_sums(&s, &k, &r, base + g * GROUP, n, parts + g);
   }
 }
-static void budget_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+static void budget_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   if (st->stage == BUDGET_SELECT) return;
-  if (st->mode < BUDGET_COLLECT) sum_fold(c, st, parts, count);
-  for (size_t g = 0; st->mode == BUDGET_SEARCH && g < count; g++) st->sum2 += parts[g].sum, st->other += parts[g].sum2;
+  if (st->mode < BUDGET_COLLECT) reduce_map_merge(c, st, parts, count);
+  for (size_t g = 0; st->mode == BUDGET_SEARCH && g < count; g++)
+    st->sum2 += parts[g].sum, st->other += parts[g].sum2;
 }
-/* After the look, of an ordinary row. */
-static bool budget_after_look(row_state *st) {
-  st->carry = st->pick.value;
+/* After the minmax pass, of an ordinary row. */
+static bool budget_after_minmax(row_state *st) {
+  st->carry = st->cutoff.value;
   if (!(st->carry > (double)-R_INF)) { /* not more elements than the budget: all get 1 */
     st->carry = st->low, st->sum = 1;
-    return budget_emit(st);
+    return budget_write(st);
   }
   st->mode = BUDGET_COLLECT;
   st->writes = st->reverse = false;
@@ -134,18 +143,18 @@ static bool budget_after_look(row_state *st) {
 }
 static bool budget_next(const row_call *c, row_state *st) {
   if (st->stage == BUDGET_SELECT) {
-    if (select_next(st)) return true;
+    if (radix_next(st)) return true;
     st->stage = BUDGET_WEIGHTS;
-    sum_begin(&budget_body, c, st);
+    reduce_map_begin(&budget_body, c, st);
     return true;
   }
   switch (st->mode) {
-    case SUM_LOOK: {
-      bool more = sum_next(&budget_body, c, st);
-      return st->mode == SUM_EMIT ? budget_after_look(st) : more;
+    case REDUCE_MAP_MINMAX: {
+      bool more = reduce_map_next(&budget_body, c, st);
+      return st->mode == REDUCE_MAP_WRITE ? budget_after_minmax(st) : more;
     }
-    case SUM_TIES: { /* the +inf share the budget, at most 1 each */
-      bool more = sum_next(&budget_body, c, st);
+    case REDUCE_MAP_TIES: { /* the +inf share the budget, at most 1 each */
+      bool more = reduce_map_next(&budget_body, c, st);
       st->sum = st->sum > budget_of(c) ? st->sum / budget_of(c) : 1; /* what 1 is divided by */
       return more;
     }
@@ -156,20 +165,21 @@ static bool budget_next(const row_call *c, row_state *st) {
       st->serial = false;
       break;
     case BUDGET_SEARCH:
-      if (!budget_step(st, budget_of(c), st->sum2, st->other, budget_of(c) * (SMX_REAL == 32 ? 0x1p-22 : 0x1p-50))) return budget_emit(st);
+      if (!budget_step(st, budget_of(c), st->sum2, st->other,
+                       budget_of(c) * (SMX_REAL == 32 ? 0x1p-22 : 0x1p-50)))
+        return budget_write(st);
       break;
-    default: return sum_next(&budget_body, c, st);
+    default: return reduce_map_next(&budget_body, c, st);
   }
   st->sum2 = st->other = 0;
   return true;
 }
-static void budget_rows(row_call *c);
-static const row_kernel budget_kernel = KERNEL(budget);
-static void budget_rows(row_call *c) { run_rows(&budget_kernel, c); }
+static const row_kernel budget_kernel = PROGRAM(budget);
 
 /* dx_i = dy_i - mean dy over the elements with 0 < y < 1, 0 elsewhere. */
 SMI vmask budget_moves(vreal y) { return m_and(v_lt(v_set1(0), y), v_lt(y, v_set1(1))); }
-SMI void budget_grad_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void budget_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                         reduce_map_acc *acc) {
   vreal y = at(s->src[SRC_Y], i, cnt), zero = v_set1(0);
   vmask moves = budget_moves(y);
   (void)k;
@@ -178,23 +188,24 @@ SMI void budget_grad_add(const span *s, const consts *k, const sum_row *r, size_
   acc->a = v_add(acc->a, v_select(moves, v_set1(1), zero));
   acc->b = v_add(acc->b, v_select(moves, at(s->src[SRC_DY], i, cnt), zero));
 }
-SMI vreal budget_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal budget_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vmask moves = budget_moves(at(s->src[SRC_Y], i, cnt));
   real mean = r->sum > 0 ? (real)(r->sum2 / r->sum) : 0;
   (void)k;
   return v_clean(v_select(moves, v_sub(at(s->src[SRC_DY], i, cnt), v_set1(mean)), v_set1(0)));
 }
-SUM_SUMS_OF(budget_grad_sums, budget_grad_add)
-SUM_VALUES_OF(budget_grad_values, budget_grad_value)
-static const sum_body budget_grad_body = {.setup = setup_plain, .sums = budget_grad_sums, .emit = budget_grad_values, .full = 1};
-SUM_KERNEL(budget_grad)
+REDUCE_MAP_SUMS_OF(budget_grad_sums, budget_grad_add)
+REDUCE_MAP_VALUES_OF(budget_grad_values, budget_grad_value)
+static const reduce_map_body budget_grad_body = {
+    .setup = setup_plain, .sums = budget_grad_sums, .write = budget_grad_values, .full = 1};
+REDUCE_MAP_KERNEL(budget_grad)
 
 /* ---- batch_topk: y_i = [x_i]+ of the k largest, or of those above theta ---- */
 
 enum { BATCH_THETA = 1 }; /* input */
 
 /* more: the smallest x that is kept, more2: the last place where an x equal to it is. */
-SMI vreal batch_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal batch_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal x = at(s->src[0], i, cnt), bar = v_set1((real)r->more);
   double left = r->more2 - (double)(s->origin + i); /* lanes up to this one may keep an equal x */
   vmask early = v_lt(v_iota(), v_set1(left < 0 ? 0 : left < LANES ? (real)(left + 1) : LANES));
@@ -202,57 +213,58 @@ SMI vreal batch_value(const span *s, const consts *k, const sum_row *r, size_t i
   (void)k;
   return v_clean(v_select(keep, x, v_set1(0)));
 }
-SUM_VALUES_OF(batch_values, batch_value)
-static const sum_body batch_body = {.setup = setup_plain, .emit = batch_values, .full = 1, .max = true};
+REDUCE_MAP_VALUES_OF(batch_values, batch_value)
+static const reduce_map_body batch_body = {
+    .setup = setup_plain, .write = batch_values, .full = 1, .max = true};
 
 static void batch_begin(const row_call *c, row_state *st) {
   st->stage = c->src[BATCH_THETA] ? BUDGET_WEIGHTS : BUDGET_SELECT;
   if (st->stage == BUDGET_SELECT) {
-    select_begin(st, (uint64_t)c->params[0]);
+    radix_begin(st, (uint64_t)c->params[0]);
     return;
   }
   double theta = (double)*(const real *)c->src[BATCH_THETA];
-  sum_begin(&batch_body, c, st);
+  reduce_map_begin(&batch_body, c, st);
   st->nan = theta != theta;
-  st->pick.value = theta > 0 ? theta : 0, st->pick.limit = -1;
+  st->cutoff.value = theta > 0 ? theta : 0, st->cutoff.limit = -1;
 }
 static void batch_pass(const row_call *c, row_state *st, row_part *parts) {
-  if (st->stage == BUDGET_SELECT) select_pass(c, st, parts);
-  else sum_pass(&batch_body, c, st, parts);
+  if (st->stage == BUDGET_SELECT) radix_pass(c, st, parts);
+  else reduce_map_pass(&batch_body, c, st, parts);
 }
-static void batch_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  if (st->stage == BUDGET_WEIGHTS) sum_fold(c, st, parts, count);
+static void batch_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  if (st->stage == BUDGET_WEIGHTS) reduce_map_merge(c, st, parts, count);
 }
 static bool batch_next(const row_call *c, row_state *st) {
   if (st->stage == BUDGET_WEIGHTS) {
-    st->carry = st->pick.value, st->carry2 = (double)st->pick.limit;
-    return sum_next(&batch_body, c, st);
+    st->carry = st->cutoff.value, st->carry2 = (double)st->cutoff.limit;
+    return reduce_map_next(&batch_body, c, st);
   }
-  if (select_next(st)) return true;
+  if (radix_next(st)) return true;
   st->stage = BUDGET_WEIGHTS;
-  sum_begin(&batch_body, c, st);
+  reduce_map_begin(&batch_body, c, st);
   return true;
 }
-static void batch_rows(row_call *c);
-static const row_kernel batch_kernel = KERNEL(batch);
-static void batch_rows(row_call *c) { run_rows(&batch_kernel, c); }
+static const row_kernel batch_kernel = PROGRAM(batch);
 
 /* dx_i = dy_i where y_i > 0 */
-SMI void kept_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void kept_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                  reduce_map_acc *acc) {
   vreal y = at(s->src[SRC_Y], i, cnt);
   (void)k;
   (void)r;
   acc->nan = m_or(acc->nan, m_not(v_eq(y, y)));
 }
-SMI vreal kept_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal kept_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   (void)k;
   (void)r;
   return v_clean(upstream(s, at(s->src[SRC_Y], i, cnt), i, cnt));
 }
-SUM_SUMS_OF(kept_sums, kept_add)
-SUM_VALUES_OF(kept_values, kept_value)
-static const sum_body batch_grad_body = {.setup = setup_plain, .sums = kept_sums, .emit = kept_values, .full = 1};
-SUM_KERNEL(batch_grad)
+REDUCE_MAP_SUMS_OF(kept_sums, kept_add)
+REDUCE_MAP_VALUES_OF(kept_values, kept_value)
+static const reduce_map_body batch_grad_body = {
+    .setup = setup_plain, .sums = kept_sums, .write = kept_values, .full = 1};
+REDUCE_MAP_KERNEL(batch_grad)
 
 OPERATOR(budget_sparsemax, budget, budget_grad)
 OPERATOR(batch_topk, batch, batch_grad)

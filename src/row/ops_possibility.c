@@ -79,4 +79,6 @@ static void possibility_grad_rows(row_call *c) {
   }
 }
 
-const row_pair SMX_FN(op_prob_to_possibility) = {.forward = {.rows = possibility_rows}, .backward = {.rows = possibility_grad_rows}};
+static const row_kernel possibility_kernel = WHOLE_ROWS(possibility_rows),
+                        possibility_grad_kernel = WHOLE_ROWS(possibility_grad_rows);
+OPERATOR(prob_to_possibility, possibility, possibility_grad)

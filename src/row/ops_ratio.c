@@ -1,6 +1,7 @@
 /* row/ops_ratio.c - weights f(x) / sum f(x) for functions f other than the exponential. See ops.c and engine/ratio.h. */
-#include "engine/find.h"
+#include "engine/argfind.h"
 #include "engine/ratio.h"
+#include "engine/taylor.h"
 
 /* ---- softpick: f = e^(x - M) - e^(-M), M = max(0, max x), kept as 2^(k - N) (e^t - 1) + (2^(k - N) - 2^(-N)), exact at x = 0. N = k(M) - 25: a weight
  * that is a normal number comes from normal terms.
@@ -8,9 +9,9 @@
 
 SMI consts softpick_setup(const row_call *c, const span *s) {
   (void)s;
-  return (consts){{(real)c->params[0]}};
+  return (consts){{ratio_eps(c->params[0])}};
 }
-SMI void softpick_settle(consts *k, const span *s, const sum_row *r) {
+SMI void softpick_finalize(consts *k, const span *s, const reduce_map_row *r) {
   (void)s;
   real top = r->max > 0 ? r->max : 0, far = top > 524288 ? 1 : 0; /* then e^(-M) is 0 */
   vreal m = exp_k(v_set1(far ? 0 : top)), p = exp_poly(exp_reduce(v_set1(far ? 0 : top), m));
@@ -18,10 +19,12 @@ SMI void softpick_settle(consts *k, const span *s, const sum_row *r) {
   k->v[2] = v_first(m) - 25;
   k->v[3] = far ? 0 : v_first(v_scale(v_set1(1), v_set1(-k->v[2])));
   double extra = (double)k->v[0] * 0x1p25 * (double)v_first(p);
-  ratio_settle(k, r, 1, extra);
+  ratio_finalize(k, r, 1, extra);
   k->v[4] = r->max > 0 && r->sum + extra > 0 ? (real)(extra / (r->sum + extra)) : 0;
 }
-SMI vreal softpick_argument(vreal x, const consts *k) { return v_max(v_sub(x, v_set1(k->v[1])), v_set1(-1000)); }
+SMI vreal softpick_argument(vreal x, const consts *k) {
+  return v_max(v_sub(x, v_set1(k->v[1])), v_set1(-1000));
+}
 SMI vreal softpick_of(vreal v, const consts *k) {
   vreal n = exp_k(v), t = exp_reduce(v, n), q = v_set1(exp_coefficients[0]);
   for (int i = 1; i < EXP_TERMS - 1; i++) q = v_fma(q, t, v_set1(exp_coefficients[i]));
@@ -29,7 +32,9 @@ SMI vreal softpick_of(vreal v, const consts *k) {
   return v_fma(two, v_mul(q, t), v_sub(two, v_set1(k->v[3])));
 }
 SMI vreal softpick_f(vreal x, const consts *k) { return softpick_of(softpick_argument(x, k), k); }
-SMI bool softpick_near(const span *s, const sum_row *r) { return ratio_whole(s, r) && r->low >= -1000 && r->max <= 524288; }
+SMI bool softpick_near(const span *s, const reduce_map_row *r) {
+  return ratio_whole(s, r) && r->low >= -1000 && r->max <= 524288;
+}
 SMI vreal softpick_slope(vreal x, const consts *k) {
   vreal v = softpick_argument(x, k), n = exp_k(v);
   return v_scale(exp_poly(exp_reduce(v, n)), v_sub(n, v_set1(k->v[2])));
@@ -37,49 +42,40 @@ SMI vreal softpick_slope(vreal x, const consts *k) {
 RATIO_FORWARD_OF(softpick, softpick_near, softpick_of)
 
 /* eps e^M in the sum moves with the largest score: its gradient, -D eps e^M / S, goes to the first element that is as large. */
-SMI void softpick_grad_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void softpick_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                           reduce_map_acc *acc) {
   (void)r;
   ratio_grad_add(s, k, softpick_f, i, cnt, acc);
 }
-NOINLINE void softpick_grad_sums(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) {
-  sum_sums_of(s, k, r, softpick_grad_add, i, n, part);
-  if (r->index < 0 && k->v[0] > 0 && r->max > 0) part->index = find_in_group(s, r->max, i, n);
+NOINLINE void softpick_grad_sums(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n,
+                                 row_part *part) {
+  reduce_map_sums_of(s, k, r, softpick_grad_add, true, i, n, part);
+  if (r->index < 0 && k->v[0] > 0 && r->max > 0) part->index = argfind_in_group(s, r->max, i, n);
 }
-SMI vreal softpick_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal softpick_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal dx = ratio_grad_value(s, k, softpick_f, softpick_slope, i, cnt);
-  return ratio_unscaled(v_sub(dx, find_put((double)r->index, s, i, v_set1(k->v[RATIO_DOT] * k->v[4]))), k);
+  return ratio_unscaled(v_sub(dx, argfind_put((double)r->index, s, i, v_set1(k->v[RATIO_DOT] * k->v[4]))), k);
 }
-SUM_VALUES_OF(softpick_grad_values, softpick_grad_value)
-static const sum_body softpick_grad_body = {.setup = softpick_setup,
-                                            .settle = softpick_settle,
-                                            .sums = softpick_grad_sums,
-                                            .emit = softpick_grad_values,
-                                            .full = 1,
-                                            .max = true,
-                                            .gradient = true};
-SUM_KERNEL(softpick_grad)
+REDUCE_MAP_VALUES_OF(softpick_grad_values, softpick_grad_value)
+static const reduce_map_body softpick_grad_body = {.setup = softpick_setup,
+                                                   .finalize = softpick_finalize,
+                                                   .sums = softpick_grad_sums,
+                                                   .write = softpick_grad_values,
+                                                   .full = 1,
+                                                   .max = true,
+                                                   .gradient = true};
+REDUCE_MAP_KERNEL(softpick_grad)
 
 /* ---- taylor_softmax: f = sum_(m <= r) x^m / m! = (1 / r!) prod ((x - a)^2 + b), which has no cancellation. v[2 j], v[2 j + 1]: a_j and b_j,
  * scaled as x is. The scale 2^-e and the number of factors come from the row and the order ---- */
 
-static const double taylor_roots[4][4][2] = {
-    {{-1, 1}},
-    {{-1.7294442310677054566, 0.79027544140126057134}, {-0.27055576893229454343, 6.2739023310746515695}},
-    {{-2.3618101804823029459, 0.70283118848510559937},
-     {-1.4418013905495436957, 5.9269006882395055305},
-     {0.8036115710318466416, 13.672998258792107815}},
-    {{-2.9645995051603559749, 0.65428414839751327289},
-     {-2.2864292841711760319, 5.6535127751635661789},
-     {-0.78879362038762367239, 14.226556589923037186},
-     {2.0398224097191556792, 22.265326422785104896}},
-};
 enum { TAYLOR_FACTORS = RATIO_SCALE + 1 };
 
 SMI consts taylor_setup(const row_call *c, const span *s) {
   (void)s;
   return (consts){.v[TAYLOR_FACTORS] = (real)(c->params[0] / 2)};
 }
-SMI void taylor_settle(consts *k, const span *s, const sum_row *r) {
+SMI void taylor_finalize(consts *k, const span *s, const reduce_map_row *r) {
   (void)s;
   int e = ratio_exponent(ratio_magnitude(r)), factors = (int)k->v[TAYLOR_FACTORS];
   if (e < 0) e = 0;
@@ -88,7 +84,7 @@ SMI void taylor_settle(consts *k, const span *s, const sum_row *r) {
     k->v[2 * j] = (real)(taylor_roots[factors - 1][j][0] * scale);
     k->v[2 * j + 1] = (real)(taylor_roots[factors - 1][j][1] * scale * scale);
   }
-  ratio_settle(k, r, r_power_of_two(-e), 0);
+  ratio_finalize(k, r, r_power_of_two(-e), 0);
 }
 SMI vreal taylor_factor(vreal u, const consts *k, int j) {
   vreal away = v_sub(u, v_set1(k->v[2 * j]));
@@ -115,22 +111,24 @@ RATIO_BACKWARD(taylor)
 
 SMI consts spherical_setup(const row_call *c, const span *s) {
   (void)s;
-  return (consts){{(real)c->params[0]}};
+  return (consts){{ratio_eps(c->params[0])}};
 }
-SMI void spherical_settle(consts *k, const span *s, const sum_row *r) {
+SMI void spherical_finalize(consts *k, const span *s, const reduce_map_row *r) {
   (void)s;
   real eps = k->v[0], largest = ratio_magnitude(r);
   int e = ratio_exponent(largest), low = eps > 0 ? (r_exponent(eps) - 1) / 2 : e;
   if (e < low) e = low;
   k->v[0] = (real)ratio_scaled((double)eps, -2 * e);
-  ratio_settle(k, r, r_power_of_two(-e), 0);
+  ratio_finalize(k, r, r_power_of_two(-e), 0);
   if (!(largest > 0) && eps == 0) k->v[RATIO_EVEN] = (real)(1 / r->valid);
 }
 SMI vreal spherical_f(vreal x, const consts *k) {
   vreal u = v_mul(x, v_set1(k->v[RATIO_SCALE]));
   return v_fma(u, u, v_set1(k->v[0]));
 }
-SMI vreal spherical_slope(vreal x, const consts *k) { return v_mul(v_mul(x, v_set1(k->v[RATIO_SCALE])), v_set1(2)); }
+SMI vreal spherical_slope(vreal x, const consts *k) {
+  return v_mul(v_mul(x, v_set1(k->v[RATIO_SCALE])), v_set1(2));
+}
 RATIO_FORWARD(spherical)
 RATIO_BACKWARD(spherical)
 
@@ -139,7 +137,7 @@ RATIO_BACKWARD(spherical)
 
 SMI consts power_setup(const row_call *c, const span *s) {
   (void)s;
-  return (consts){{(real)c->params[0], (real)c->params[1]}};
+  return (consts){{(real)c->params[0], ratio_eps(c->params[1])}};
 }
 /* u^p for a whole p > 0, by squaring; the products come in an order that depends on p only. */
 SMI vreal whole_power(vreal u, int p) {
@@ -156,17 +154,19 @@ SMI double whole_power_of(double u, int p) {
     if (p & 1) y *= u;
   return y;
 }
-SMI void power_settle(consts *k, const span *s, const sum_row *r) {
+SMI void power_finalize(consts *k, const span *s, const reduce_map_row *r) {
   (void)s;
   real largest = ratio_magnitude(r);
   int e = ratio_exponent(largest), p = (int)k->v[0];
   double u = (double)(largest * r_power_of_two(-e)), eps = (double)k->v[1] * r->valid;
-  ratio_settle(k, r, r_power_of_two(-e), eps * whole_power_of(u, p));
+  ratio_finalize(k, r, r_power_of_two(-e), eps * whole_power_of(u, p));
   k->v[2] = (real)(eps * p * whole_power_of(u, p - 1));
   k->v[3] = largest;
   if (!(largest > 0) && eps == 0) k->v[RATIO_EVEN] = (real)(1 / r->valid);
 }
-SMI vreal power_f(vreal x, const consts *k) { return whole_power(v_mul(x, v_set1(k->v[RATIO_SCALE])), (int)k->v[0]); }
+SMI vreal power_f(vreal x, const consts *k) {
+  return whole_power(v_mul(x, v_set1(k->v[RATIO_SCALE])), (int)k->v[0]);
+}
 SMI vreal power_slope(vreal x, const consts *k) {
   vreal u = v_mul(x, v_set1(k->v[RATIO_SCALE]));
   return v_mul(whole_power(u, (int)k->v[0] - 1), v_set1(k->v[0]));
@@ -174,41 +174,44 @@ SMI vreal power_slope(vreal x, const consts *k) {
 RATIO_FORWARD(power)
 
 /* The sum holds eps n max|x|^p too, whose gradient goes to the first element that is as large. */
-typedef struct power_look {
+typedef struct power_search {
   const span *s;
   size_t base;
   real largest;
-} power_look;
-SMI vmask power_look_hit(const void *ctx, size_t i, int cnt) {
-  const power_look *w = ctx;
+} power_search;
+SMI vmask power_minmax_hit(const void *ctx, size_t i, int cnt) {
+  const power_search *w = ctx;
   vreal x = at(w->s->src[0], w->base + i, cnt);
   return m_and(v_eq(v_abs(x), v_set1(w->largest)), v_lt(v_set1(-R_INF), x));
 }
-SMI void power_grad_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void power_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                        reduce_map_acc *acc) {
   (void)r;
   ratio_grad_add(s, k, power_f, i, cnt, acc);
 }
-NOINLINE void power_grad_sums(const span *s, const consts *k, const sum_row *r, size_t i, size_t n, row_part *part) {
-  power_look w = {s, i, k->v[3]};
-  sum_sums_of(s, k, r, power_grad_add, i, n, part);
-  size_t first = r->index < 0 ? find_first(n, power_look_hit, &w) : n;
+NOINLINE void power_grad_sums(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n,
+                              row_part *part) {
+  power_search w = {s, i, k->v[3]};
+  reduce_map_sums_of(s, k, r, power_grad_add, true, i, n, part);
+  size_t first = r->index < 0 ? find_first(n, power_minmax_hit, &w) : n;
   if (first < n) part->index = (int64_t)(s->origin + i + first);
 }
-SMI vreal power_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal power_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal dx = ratio_grad_value(s, k, power_f, power_slope, i, cnt), x = at(s->src[0], i, cnt);
-  vreal through = v_mul(v_mul(v_set1(k->v[2]), v_set1(k->v[RATIO_INV])), v_copysign(v_set1(k->v[RATIO_DOT]), x));
+  vreal through =
+      v_mul(v_mul(v_set1(k->v[2]), v_set1(k->v[RATIO_INV])), v_copysign(v_set1(k->v[RATIO_DOT]), x));
   through = v_select(v_lt(v_set1(k->v[RATIO_DOT]), v_set1(0)), v_sub(v_set1(0), through), through);
-  return ratio_unscaled(v_sub(dx, find_put((double)r->index, s, i, through)), k);
+  return ratio_unscaled(v_sub(dx, argfind_put((double)r->index, s, i, through)), k);
 }
-SUM_VALUES_OF(power_grad_values, power_grad_value)
-static const sum_body power_grad_body = {.setup = power_setup,
-                                         .settle = power_settle,
-                                         .sums = power_grad_sums,
-                                         .emit = power_grad_values,
-                                         .full = 1,
-                                         .max = true,
-                                         .gradient = true};
-SUM_KERNEL(power_grad)
+REDUCE_MAP_VALUES_OF(power_grad_values, power_grad_value)
+static const reduce_map_body power_grad_body = {.setup = power_setup,
+                                                .finalize = power_finalize,
+                                                .sums = power_grad_sums,
+                                                .write = power_grad_values,
+                                                .full = 1,
+                                                .max = true,
+                                                .gradient = true};
+REDUCE_MAP_KERNEL(power_grad)
 
 /* ---- stablemax: f = x + 1 or 1 / (1 - x), times v[0], a power of two ---- */
 
@@ -217,16 +220,17 @@ SMI consts stablemax_setup(const row_call *c, const span *s) {
   (void)s;
   return (consts){{1}};
 }
-SMI void stablemax_settle(consts *k, const span *s, const sum_row *r) {
+SMI void stablemax_finalize(consts *k, const span *s, const reduce_map_row *r) {
   (void)s;
   int e = r->max > 1 ? -ratio_exponent(r->max) : r->max < -1 ? ratio_exponent(-r->max) : 0;
   k->v[0] = r_power_of_two(e);
-  ratio_settle(k, r, 1, 0);
+  ratio_finalize(k, r, 1, 0);
 }
 SMI vreal stablemax_f(vreal x, const consts *k) {
   vreal one = v_set1(1), scale = v_set1(k->v[0]);
   vmask negative = v_lt(x, v_set1(0));
-  return v_select(negative, v_div(scale, v_sub(one, v_select(negative, x, v_set1(0)))), v_fma(x, scale, scale));
+  return v_select(negative, v_div(scale, v_sub(one, v_select(negative, x, v_set1(0)))),
+                  v_fma(x, scale, scale));
 }
 SMI vreal stablemax_slope(vreal x, const consts *k) {
   vreal scale = v_set1(k->v[0]), below = v_sub(v_set1(1), v_min(x, v_set1(0)));
@@ -240,9 +244,9 @@ RATIO_BACKWARD(stablemax)
 
 SMI consts softplus_setup(const row_call *c, const span *s) {
   (void)s;
-  return (consts){{(real)c->params[0]}};
+  return (consts){{ratio_eps(c->params[0])}};
 }
-SMI void softplus_settle(consts *k, const span *s, const sum_row *r) {
+SMI void softplus_finalize(consts *k, const span *s, const reduce_map_row *r) {
   (void)s;
   real low = r->max > -524288 ? r->max : -524288;
   bool far = low < -1;
@@ -253,7 +257,7 @@ SMI void softplus_settle(consts *k, const span *s, const sum_row *r) {
   k->v[2] = far ? 0 : r_power_of_two(-n);
   k->v[3] = far;
   k->v[4] = !far && ratio_magnitude(r) < 80;
-  ratio_settle(k, r, 1, ratio_scaled((double)k->v[0], -n));
+  ratio_finalize(k, r, 1, ratio_scaled((double)k->v[0], -n));
 }
 /* e^-|x|, and the same times 2^(-N). */
 SMI vreal softplus_exp(vreal x, const consts *k, vreal *scaled) {
@@ -287,9 +291,9 @@ RATIO_BACKWARD(softplus)
 
 SMI consts reweight_setup(const row_call *c, const span *s) {
   (void)s;
-  return (consts){{(real)c->params[0], (real)c->params[1], (real)c->params[2]}};
+  return (consts){{(real)c->params[0], (real)c->params[1], ratio_eps(c->params[2])}};
 }
-SMI void reweight_settle(consts *k, const span *s, const sum_row *r) {
+SMI void reweight_finalize(consts *k, const span *s, const reduce_map_row *r) {
   (void)s;
   double offset = r->valid > 3 ? (double)k->v[1] : 0, n = r->valid;
   real top = (real)(n / 2 * (double)r->max - offset / 2); /* half of the largest, which is in range */
@@ -297,49 +301,57 @@ SMI void reweight_settle(consts *k, const span *s, const sum_row *r) {
   double scale = ratio_scaled(1, -e);
   k->v[3] = (real)(offset * scale);
   k->v[4] = top > 0 ? 0 : 1;
-  ratio_settle(k, r, (real)(n * scale), ratio_scaled((double)k->v[2], -e * (int)k->v[0]));
+  ratio_finalize(k, r, (real)(n * scale), ratio_scaled((double)k->v[2], -e * (int)k->v[0]));
 }
-SMI vreal reweight_base(vreal x, const consts *k) { return v_max(v_fma(x, v_set1(k->v[RATIO_SCALE]), v_set1(-k->v[3])), v_set1(0)); }
+SMI vreal reweight_base(vreal x, const consts *k) {
+  return v_max(v_fma(x, v_set1(k->v[RATIO_SCALE]), v_set1(-k->v[3])), v_set1(0));
+}
 SMI vreal reweight_f(vreal x, const consts *k) { return whole_power(reweight_base(x, k), (int)k->v[0]); }
 SMI vreal reweight_slope(vreal x, const consts *k) {
   vreal u = reweight_base(x, k), power = (int)k->v[0] > 1 ? whole_power(u, (int)k->v[0] - 1) : v_set1(1);
   return v_select(v_lt(v_set1(0), u), v_mul(power, v_set1(k->v[0])), v_set1(0));
 }
-SMI void reweight_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void reweight_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                      reduce_map_acc *acc) {
   (void)r;
   ratio_add(s, k, reweight_f, i, cnt, acc);
 }
-SMI vreal reweight_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal reweight_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal x = at(s->src[0], i, cnt);
   (void)r;
   if (k->v[4] != 0) return v_clean(v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), x));
   return ratio_value(s, k, reweight_f, i, cnt);
 }
-SMI void reweight_grad_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void reweight_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                           reduce_map_acc *acc) {
   (void)r;
   ratio_grad_add(s, k, reweight_f, i, cnt, acc);
 }
-SMI vreal reweight_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal reweight_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal dy = at(s->src[SRC_DY], i, cnt);
   (void)r;
   if (k->v[4] != 0) return v_clean(v_select(v_eq(at(s->src[0], i, cnt), v_set1(-R_INF)), v_set1(0), dy));
   return ratio_unscaled(ratio_grad_value(s, k, reweight_f, reweight_slope, i, cnt), k);
 }
-SUM_SUMS_OF(reweight_sums, reweight_add)
-SUM_VALUES_OF(reweight_values, reweight_value)
-SUM_SUMS_OF(reweight_grad_sums, reweight_grad_add)
-SUM_VALUES_OF(reweight_grad_values, reweight_grad_value)
-static const sum_body reweight_body = {
-    .setup = reweight_setup, .settle = reweight_settle, .sums = reweight_sums, .emit = reweight_values, .full = 1, .max = true};
-SUM_KERNEL(reweight)
-static const sum_body reweight_grad_body = {.setup = reweight_setup,
-                                            .settle = reweight_settle,
-                                            .sums = reweight_grad_sums,
-                                            .emit = reweight_grad_values,
-                                            .full = 1,
-                                            .max = true,
-                                            .gradient = true};
-SUM_KERNEL(reweight_grad)
+REDUCE_MAP_SUMS_OF(reweight_sums, reweight_add)
+REDUCE_MAP_VALUES_OF(reweight_values, reweight_value)
+REDUCE_MAP_SUMS_OF(reweight_grad_sums, reweight_grad_add)
+REDUCE_MAP_VALUES_OF(reweight_grad_values, reweight_grad_value)
+static const reduce_map_body reweight_body = {.setup = reweight_setup,
+                                              .finalize = reweight_finalize,
+                                              .sums = reweight_sums,
+                                              .write = reweight_values,
+                                              .full = 1,
+                                              .max = true};
+REDUCE_MAP_KERNEL(reweight)
+static const reduce_map_body reweight_grad_body = {.setup = reweight_setup,
+                                                   .finalize = reweight_finalize,
+                                                   .sums = reweight_grad_sums,
+                                                   .write = reweight_grad_values,
+                                                   .full = 1,
+                                                   .max = true,
+                                                   .gradient = true};
+REDUCE_MAP_KERNEL(reweight_grad)
 
 OPERATOR(softpick, softpick, softpick_grad)
 OPERATOR(taylor_softmax, taylor, taylor_grad)

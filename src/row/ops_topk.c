@@ -1,10 +1,13 @@
-/* row/ops_topk.c - softmax_topk: the k best of a row with their weights, from one read of it (Milakov, Gimelshein 2018). See ops.c.
+/* row/ops_topk.c - softmax_topk: the k best of a row with their weights, from one read of it
+ * (Milakov, Gimelshein 2018). See ops.c.
  *
- * A row in memory is read once: of each group the exponentials are summed with a running reference (engine/exp_program.h; the bits are those of
- * logsumexp), and while it is in the nearest cache, what lies above the bar is picked (engine/pick.h). Rows that are split, converted or have a
- * very large k go through the row program instead: a radix descent (engine/select.h), the sum, and a pass that collects. Both are exact, so
- * they agree. */
-#include "engine/pick_sum.h"
+ * A row in memory is read once: of each group the exponentials are summed with a running reference
+ * (engine/exp_program.h; the bits are those of logsumexp), and while it is in the nearest cache,
+ * what lies above the bar is picked (engine/topk.h). Rows that are split, converted or have a very
+ * large k go through the row program instead: a radix descent (engine/radix_select.h), the sum, and
+ * a pass that collects. Both are exact, so they agree. */
+#include "engine/exp_loops.h"
+#include "engine/topk_sum.h"
 #include "engine/scores.h"
 
 enum { X, TOKEN };                     /* inputs */
@@ -24,9 +27,9 @@ SMI int64_t topk_token(const row_call *c) {
 }
 
 /* How many of n elements, from number `index` on, come before element number `token`, which is x. */
-NOINLINE double topk_before(const real *p, size_t n, int64_t index, real x, int64_t token) {
+NOINLINE double topk_count_before(const real *p, size_t n, int64_t index, real x, int64_t token) {
   double count = 0;
-  for (size_t i = 0; i < n; i++) count += pick_before(p[i], index + (int64_t)i, x, token);
+  for (size_t i = 0; i < n; i++) count += topk_before(p[i], index + (int64_t)i, x, token);
   return count;
 }
 
@@ -49,18 +52,19 @@ static inline void topk_rest(const row_call *c, size_t from, real value, real lo
 
 /* Weights among the kept only, which are in index order: so runs their sum, in double. */
 static inline void topk_renormalise(exp_row *r, const real *x, size_t kept) {
-  double first = (double)exp_of(r, r->top, 0), others = 0;
+  double first = (double)exp_of(r, r->top, 0), sum_without_max = 0;
   size_t top = 0;
   while (x[top] - r->shift != r->top) top++;
-  for (size_t i = 0; i < kept; i++) others += i == top ? 0 : (double)exp_of(r, x[i] - r->shift, 0);
-  double sum = first + others;
+  for (size_t i = 0; i < kept; i++) sum_without_max += i == top ? 0 : (double)exp_of(r, x[i] - r->shift, 0);
+  double sum = first + sum_without_max;
   r->inv = (real)(1.0 / sum), r->tiny = (real)((double)R_TINY * sum), r->one = (real)sum;
-  r->log = (real)d_log1p(others / first);
+  r->log = (real)d_log1p(sum_without_max / first);
 }
 
 SMI vreal topk_weight(const exp_row *r, vreal x) {
   vreal d;
-  return exp_weight(exp_term((score){v_sub(x, v_set1(r->shift)), v_set1(0)}, false, r->ref, &d), r, true);
+  return exp_weight(exp_term((score){v_sub(x, v_set1(r->shift)), v_set1(0)}, false, r->scale_exp, &d), r,
+                    true);
 }
 
 /* The kept x become weights and logarithms. */
@@ -88,12 +92,13 @@ static inline void topk_limit(const row_call *c, size_t kept, double infinite) {
 }
 
 /* st: the state that the sum was left in; p: what was kept. */
-static inline void topk_finish(const row_call *c, const row_state *st, pick *p, const topk_row *w) {
+static inline void topk_finish(const row_call *c, const row_state *st, topk *p, const topk_row *w) {
   const span s = span_of(c, 0);
   const consts k = {{0}};
   bool nan = w->lse != w->lse, empty = w->lse == -R_INF, limit = w->lse > R_MAX;
   if (c->dst[LSE]) *(real *)c->dst[LSE] = w->lse;
-  if (c->dst[RANK]) *whole(c, RANK) = nan || topk_token(c) < 0 || !(w->token > -R_INF) ? -1 : (int64_t)w->rank;
+  if (c->dst[RANK])
+    *whole(c, RANK) = nan || topk_token(c) < 0 || !(w->token > -R_INF) ? -1 : (int64_t)w->rank;
   if (nan || empty) {
     real value = nan || c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0;
     topk_rest(c, 0, value, value == 0 ? -R_INF : value);
@@ -101,7 +106,7 @@ static inline void topk_finish(const row_call *c, const row_state *st, pick *p, 
   }
   exp_row r = limit ? (exp_row){0} : exp_row_of(&lse_body, &s, &k, st);
   if (!limit && c->params[RENORMALISE] != 0) topk_renormalise(&r, p->x, p->kept);
-  if (c->params[ORDER] == BEST_FIRST) pick_sort(p->x, p->index, p->kept);
+  if (c->params[ORDER] == BEST_FIRST) topk_sort(p->x, p->index, p->kept);
   if (limit) topk_limit(c, p->kept, st->sum);
   else topk_weights(c, &r, p->kept);
   topk_rest(c, p->kept, 0, -R_INF);
@@ -117,29 +122,29 @@ static inline row_call lse_call(const row_call *c, real *lse) {
 /* ---- one read ---- */
 
 /* How many elements of each group come before the token. */
-typedef struct topk_count {
+typedef struct topk_ranking {
   const row_call *c;
   topk_row *w;
-} topk_count;
+} topk_ranking;
 static inline void topk_each(void *own, size_t i, size_t n, const row_part *last) {
-  const topk_count *q = own;
+  const topk_ranking *q = own;
   const int64_t token = topk_token(q->c);
   (void)last;
-  if (token >= 0 && q->c->dst[RANK]) q->w->rank += topk_before((const real *)q->c->src[X] + i, n, (int64_t)i, q->w->token, token);
+  if (token >= 0 && q->c->dst[RANK])
+    q->w->rank += topk_count_before((const real *)q->c->src[X] + i, n, (int64_t)i, q->w->token, token);
 }
 
-static void lse_pass(const row_call *c, row_state *st, row_part *parts) { exp_pass(&lse_body, c, st, parts); }
-
-static inline void topk_one_read(const row_call *row, row_state *st, pick *p, topk_row *w) {
+static inline void topk_one_read(const row_call *row, row_state *st, topk *p, topk_row *w) {
   const real *x = row->src[X];
   row_call sum = lse_call(row, &w->lse);
-  topk_count count = {row, w};
+  topk_ranking count = {row, w};
   if (topk_token(row) >= 0) w->token = x[topk_token(row)];
   w->lse = -R_INF, w->rank = 0;
-  pick_start(p, topk_k(row), row->dst[VALUE], whole(row, INDEX), x, row->n);
+  topk_start(p, topk_k(row), row->dst[VALUE], whole(row, INDEX), x, row->n);
+  exp_staging room;
   exp_begin(&lse_body, &sum, st);
-  pick_sum_pass(&lse_body, row, st, p, topk_each, &count);
-  static const row_kernel lse = {.pass = lse_pass, .fold = exp_fold};
+  topk_sum_pass(exp_body_for(&lse_body, row, &room), row, st, p, topk_each, &count);
+  static const row_kernel lse = {.engine = &exp_engine, .body = &lse_body};
   while (exp_next(&lse_body, &sum, st)) run_pass(&lse, &sum, st);
 }
 
@@ -150,19 +155,19 @@ enum { TOPK_SELECT, TOPK_SUM, TOPK_COLLECT };
 static void topk_begin(const row_call *c, row_state *st) {
   st->stage = TOPK_SELECT;
   st->carry = (double)-R_INF;
-  select_begin(st, (uint64_t)topk_k(c));
+  radix_begin(st, (uint64_t)topk_k(c));
 }
 /* carry: x of the token; carry2: lse; key: how many are collected; want: how many come before the token. */
 static void topk_collect(const row_call *c, row_state *st) {
-  const real *x = (const real *)c->src[X] + (c->start - c->origin), value = (real)st->pick.value;
+  const real *x = (const real *)c->src[X] + (c->start - c->origin), value = (real)st->cutoff.value;
   const int64_t token = topk_token(c), first = (int64_t)c->start;
   real *to = c->dst[VALUE];
   for (size_t i = 0; i < c->count; i++) {
     int64_t index = first + (int64_t)i;
-    if (!(x[i] > value || (x[i] == value && index <= st->pick.limit)) || !(x[i] > -R_INF)) continue;
+    if (!(x[i] > value || (x[i] == value && index <= st->cutoff.limit)) || !(x[i] > -R_INF)) continue;
     to[st->key] = x[i], whole(c, INDEX)[st->key++] = index;
   }
-  if (token >= 0) st->want += (uint64_t)topk_before(x, c->count, first, (real)st->carry, token);
+  if (token >= 0) st->want += (uint64_t)topk_count_before(x, c->count, first, (real)st->carry, token);
 }
 static void topk_pass(const row_call *c, row_state *st, row_part *parts) {
   const int64_t token = topk_token(c) - (int64_t)c->start;
@@ -170,16 +175,17 @@ static void topk_pass(const row_call *c, row_state *st, row_part *parts) {
     exp_pass(&lse_body, c, st, parts);
     return;
   }
-  if (st->stage == TOPK_SELECT) select_pass(c, st, parts);
+  if (st->stage == TOPK_SELECT) radix_pass(c, st, parts);
   else topk_collect(c, st);
-  if (token >= 0 && token < (int64_t)c->count) st->carry = (double)((const real *)c->src[X])[c->start - c->origin + (size_t)token];
+  if (token >= 0 && token < (int64_t)c->count)
+    st->carry = (double)((const real *)c->src[X])[c->start - c->origin + (size_t)token];
 }
-static void topk_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  if (st->stage == TOPK_SUM) exp_fold(c, st, parts, count);
+static void topk_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  if (st->stage == TOPK_SUM) exp_merge(c, st, parts, count);
 }
 static bool topk_next(const row_call *c, row_state *st) {
   if (st->stage == TOPK_SELECT) {
-    if (select_next(st)) return true;
+    if (radix_next(st)) return true;
     st->stage = TOPK_SUM;
     exp_begin(&lse_body, c, st);
     return true;
@@ -195,21 +201,21 @@ static bool topk_next(const row_call *c, row_state *st) {
     st->key = st->want = 0;
     return true;
   }
-  pick p = {.k = topk_k(c), .kept = st->key, .x = c->dst[VALUE], .index = whole(c, INDEX)};
+  topk p = {.k = topk_k(c), .kept = st->key, .x = c->dst[VALUE], .index = whole(c, INDEX)};
   topk_finish(c, st, &p, &(topk_row){(real)st->carry2, (real)st->carry, (double)st->want});
   return false;
 }
-static const row_kernel topk_program = {.begin = topk_begin, .pass = topk_pass, .fold = topk_fold, .next = topk_next};
+static const row_kernel topk_program = PROGRAM(topk);
 
 static void topk_rows(row_call *c) {
-  if (topk_k(c) > PICK_MOST) {
+  if (topk_k(c) > TOPK_MOST) {
     run_rows(&topk_program, c);
     return;
   }
   for (size_t r = 0; r < c->rows; r++) {
     row_call row = row_at(c, r);
     row_state st;
-    pick p;
+    topk p;
     topk_row w = {.token = -R_INF};
     topk_one_read(&row, &st, &p, &w);
     if (!st.empty || c->on_empty != SMX_EMPTY_ERROR) topk_finish(&row, &st, &p, &w);
@@ -225,7 +231,8 @@ SMI double topk_upstream(const span *s, size_t i) {
   const int64_t *index = (const int64_t *)(const void *)s->src[SRC_Y + INDEX];
   double v = (double)s->src[SRC_Y + VALUE][i];
   if (index[i] < 0) return 0;
-  return (v != 0 ? v * (double)s->src[SRC_DY + VALUE][i] : 0) + (s->src[SRC_DY + LOG] ? (double)s->src[SRC_DY + LOG][i] : 0);
+  return (v != 0 ? v * (double)s->src[SRC_DY + VALUE][i] : 0) +
+         (s->src[SRC_DY + LOG] ? (double)s->src[SRC_DY + LOG][i] : 0);
 }
 SMI double topk_upstreams(const row_call *c, const span *s) {
   double sum = 0;
@@ -233,22 +240,24 @@ SMI double topk_upstreams(const row_call *c, const span *s) {
   return sum;
 }
 SMI consts topk_grad_setup(const row_call *c, const span *s) {
-  double lse = s->src[SRC_DY + LSE] ? (double)*s->src[SRC_DY + LSE] : 0, sum = c->params[RENORMALISE] != 0 ? 0 : topk_upstreams(c, s);
+  double lse = s->src[SRC_DY + LSE] ? (double)*s->src[SRC_DY + LSE] : 0,
+         sum = c->params[RENORMALISE] != 0 ? 0 : topk_upstreams(c, s);
   return (consts){{(real)(lse - sum)}};
 }
-SMI vreal topk_grad_value(const exp_emit *w, size_t i, int cnt) {
-  vreal p = plain_weight(w, i, cnt);
+SMI vreal topk_grad_value(const exp_write *w, size_t i, int cnt) {
+  vreal p = exp_weight_again(w, score_plain, false, i, cnt);
   return v_clean(v_select(v_eq(p, v_set1(0)), v_set1(0), v_mul(p, v_set1(w->k->v[0]))));
 }
-EXP_EMIT(topk_grad_out, topk_grad_value)
-static const exp_body topk_grad_body = {.setup = topk_grad_setup, .scores = &plain_scores, .emit = topk_grad_out, .gradient = true};
+EXP_WRITE_FUSED(topk_grad_out, topk_grad_value)
+static const exp_body topk_grad_body = {
+    .setup = topk_grad_setup, .scores = &plain_scores, .write = topk_grad_out, .gradient = true};
 
 static void topk_grad_begin(const row_call *c, row_state *st) { exp_begin(&topk_grad_body, c, st); }
 static void topk_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   const span s = span_of(c, 0);
   const int64_t *index = (const int64_t *)(const void *)s.src[SRC_Y + INDEX];
   exp_pass(&topk_grad_body, c, st, parts);
-  if (st->mode != EXP_EMIT_PASS) return;
+  if (st->mode != EXP_WRITE_PASS) return;
   double sum = c->params[RENORMALISE] != 0 ? topk_upstreams(c, &s) : 0;
   for (size_t i = 0; i < topk_k(c); i++) {
     int64_t j = index[i] - (int64_t)c->start;
@@ -257,11 +266,11 @@ static void topk_grad_pass(const row_call *c, row_state *st, row_part *parts) {
     *dx = r_clean((double)*dx + topk_upstream(&s, i) - sum * (double)s.src[SRC_Y + VALUE][i]);
   }
 }
-static void topk_grad_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { exp_fold(c, st, parts, count); }
-static bool topk_grad_next(const row_call *c, row_state *st) { return exp_next(&topk_grad_body, c, st); }
-static void topk_grad_rows(row_call *c) {
-  static const row_kernel kernel = {.begin = topk_grad_begin, .pass = topk_grad_pass, .fold = topk_grad_fold, .next = topk_grad_next};
-  run_rows(&kernel, c);
+static void topk_grad_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  exp_merge(c, st, parts, count);
 }
+static bool topk_grad_next(const row_call *c, row_state *st) { return exp_next(&topk_grad_body, c, st); }
+static const row_kernel topk_grad_kernel = PROGRAM(topk_grad);
 
+static const row_kernel topk_kernel = PROGRAM_WITH_ROWS(topk);
 OPERATOR(softmax_topk, topk, topk_grad)

@@ -21,7 +21,9 @@ static real based(const row_ref_call *c, size_t i) {
   return log_base == 0 && c->in[0][i] == -INFINITY ? -INFINITY : c->in[0][i] * log_base;
 }
 
-static real softmax_score(const row_ref_call *c, size_t i) { return divide(based(c, i), softmax_temperature(c)); }
+static real softmax_score(const row_ref_call *c, size_t i) {
+  return divide(based(c, i), softmax_temperature(c));
+}
 
 void softmax_ref(const row_ref_call *c) {
   if (softmax_temperature(c) == 0) one_hot(c, based, 1);
@@ -115,7 +117,9 @@ static real scaled_masked_score(const row_ref_call *c, size_t i) {
   return (real)c->q[0] * in[X][i] + (in[BIAS] ? in[BIAS][i] : 0) - alibi;
 }
 
-void scaled_masked_softmax_ref(const row_ref_call *c) { weights(c, scaled_masked_score, c->in[SINK] ? (real)c->in[SINK][0] : -INFINITY); }
+void scaled_masked_softmax_ref(const row_ref_call *c) {
+  weights(c, scaled_masked_score, c->in[SINK] ? (real)c->in[SINK][0] : -INFINITY);
+}
 
 void segment_softmax_ref(const row_ref_call *c) { weights(c, plain, -INFINITY); }
 
@@ -153,7 +157,9 @@ void sparse_softmax_ref(const row_ref_call *c) {
 enum { VALUE, INDEX, LOG, LSE, RANK }; /* the outputs of softmax_topk */
 
 /* Whether element i comes before element j: value descending, then index ascending. */
-static int comes_before(const double *x, size_t i, size_t j) { return x[i] > x[j] || (x[i] == x[j] && i < j); }
+static int comes_before(const double *x, size_t i, size_t j) {
+  return x[i] > x[j] || (x[i] == x[j] && i < j);
+}
 
 static size_t elements_before(const row_ref_call *c, size_t j) {
   size_t count = 0;
@@ -162,7 +168,8 @@ static size_t elements_before(const row_ref_call *c, size_t j) {
 }
 
 static void topk_rest(const row_ref_call *c, size_t from, double value, double log) {
-  for (size_t i = from; i < (size_t)c->q[0]; i++) c->out[VALUE][i] = value, c->out[INDEX][i] = -1, c->out[LOG][i] = log;
+  for (size_t i = from; i < (size_t)c->q[0]; i++)
+    c->out[VALUE][i] = value, c->out[INDEX][i] = -1, c->out[LOG][i] = log;
 }
 
 void softmax_topk_ref(const row_ref_call *c) {
@@ -178,7 +185,8 @@ void softmax_topk_ref(const row_ref_call *c) {
   for (size_t last = c->n; kept < k; last = best, kept++) { /* the best of those that come after the last */
     best = c->n;
     for (size_t i = 0; i < c->n; i++)
-      if (c->in[0][i] > -INFINITY && (last == c->n || comes_before(c->in[0], last, i)) && (best == c->n || comes_before(c->in[0], i, best)))
+      if (c->in[0][i] > -INFINITY && (last == c->n || comes_before(c->in[0], last, i)) &&
+          (best == c->n || comes_before(c->in[0], i, best)))
         best = i;
     if (best == c->n) break;
     c->out[INDEX][kept] = (double)best;
@@ -220,7 +228,8 @@ void softcap_ref(const row_ref_call *c) {
   real cap = c->q[0], nan = 0;
   for (size_t i = 0; i < c->n; i++)
     if (isnan(c->in[0][i])) nan = NAN;
-  for (size_t i = 0; i < c->n; i++) c->out[0][i] = (double)(nan + (isinf(cap) ? c->in[0][i] : cap * tanhl(c->in[0][i] / cap)));
+  for (size_t i = 0; i < c->n; i++)
+    c->out[0][i] = (double)(nan + (isinf(cap) ? c->in[0][i] : cap * tanhl(c->in[0][i] / cap)));
 }
 
 row_ref_fn *const row_refs[] = {

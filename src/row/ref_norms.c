@@ -41,7 +41,8 @@ void unnormalized_attention_ref(const row_ref_call *c) {
   if (settled(c, c->n, largest(c, plain), 0)) return;
   for (size_t i = 0; i < c->n; i++) {
     real x = c->in[0][i];
-    c->out[0][i] = x == -INFINITY || (c->q[1] == 1 && x < 0) ? 0 : (double)(x / powl((real)valid(c), c->q[0]));
+    c->out[0][i] =
+        x == -INFINITY || (c->q[1] == 1 && x < 0) ? 0 : (double)(x / powl((real)valid(c), c->q[0]));
   }
 }
 

@@ -1,7 +1,8 @@
 /* row/ref_ratio.c - weights f(x) / sum f(x), straight from their formulas. See ref.c. */
 #include "ref.h"
 
-typedef real ratio_fn(const row_ref_call *c, real x, real top); /* top: the largest score, or |score|, of the row */
+/* top: the largest score, or |score|, of the row */
+typedef real ratio_fn(const row_ref_call *c, real x, real top);
 
 /* y_i = [f_i]+ / (sum_j |f_j| + extra), and `even` for each element that exists when that sum is 0. */
 static void ratio(const row_ref_call *c, ratio_fn *f, real top, real extra, real even) {
@@ -96,6 +97,8 @@ void reweight_ref(const row_ref_call *c) {
     if (c->in[0][i] > -INFINITY) sum += powl(reweight_u(c, c->in[0][i], n) / top, p);
   for (size_t i = 0; i < c->n; i++) {
     real x = c->in[0][i];
-    c->out[0][i] = x == -INFINITY ? 0 : top > 0 ? (double)(powl(reweight_u(c, x, n) / top, p) / sum) : (double)x;
+    c->out[0][i] = x == -INFINITY ? 0
+                   : top > 0      ? (double)(powl(reweight_u(c, x, n) / top, p) / sum)
+                                  : (double)x;
   }
 }

@@ -14,7 +14,8 @@ void sink_softmax_ref(const row_ref_call *c) {
 static real ssmax_factor(const row_ref_call *c) {
   size_t n = 0;
   for (size_t i = 0; i < c->n; i++) n += c->in[0][i] > -INFINITY;
-  return (c->in[1] ? c->in[1][0] : c->q[0]) * (n > 1 ? logl((real)n) : 0) + (c->in[2] ? c->in[2][0] : c->q[1]);
+  return (c->in[1] ? c->in[1][0] : c->q[0]) * (n > 1 ? logl((real)n) : 0) +
+         (c->in[2] ? c->in[2][0] : c->q[1]);
 }
 
 /* softmax of by x, -inf staying what it is. */
@@ -27,7 +28,8 @@ static void scaled_weights(const row_ref_call *c, real by) {
   }
   if (settled(c, c->n, top, 0)) return;
   for (size_t i = 0; i < c->n; i++) sum += c->in[0][i] == -INFINITY ? 0 : expl(c->in[0][i] * by - top);
-  for (size_t i = 0; i < c->n; i++) c->out[0][i] = c->in[0][i] == -INFINITY ? 0 : (double)(expl(c->in[0][i] * by - top) / sum);
+  for (size_t i = 0; i < c->n; i++)
+    c->out[0][i] = c->in[0][i] == -INFINITY ? 0 : (double)(expl(c->in[0][i] * by - top) / sum);
 }
 
 void ssmax_ref(const row_ref_call *c) { scaled_weights(c, ssmax_factor(c)); }

@@ -35,7 +35,8 @@ void attention_capacity_metrics_ref(const row_ref_call *c) {
   }
   real sum = 1 + others;
   for (size_t i = 0; i < c->n; i++) {
-    real e = expl((c->in[0][i] - m) / t), without = i == top ? others : sum - e, squares = i == top ? square : 1 + square - e * e;
+    real e = expl((c->in[0][i] - m) / t), without = i == top ? others : sum - e,
+         squares = i == top ? square : 1 + square - e * e;
     norm += e * e * (without * without + squares);
   }
   real gap = expl((m - smallest(c)) / t);
@@ -55,7 +56,8 @@ void soft_threshold_ste_ref(const row_ref_call *c) {
     n++, all += size;
     if (size > t) kept += size;
   }
-  real rho = (kept / n + 1e-6L) / (all / n + 1e-6L), scale = c->q[1] != 0 && t > 0 ? 1.01L / (rho + 0.01L) : 1;
+  real rho = (kept / n + 1e-6L) / (all / n + 1e-6L),
+       scale = c->q[1] != 0 && t > 0 ? 1.01L / (rho + 0.01L) : 1;
   for (size_t i = 0; i < c->n; i++) {
     real x = c->in[0][i], over = fabsl(x) - t;
     c->out[0][i] = x == -INFINITY || over <= 0 ? 0 : (double)(scale * (x < 0 ? -over : over));
@@ -69,7 +71,8 @@ void perp_grad_ref(const row_ref_call *c) {
     if (isnan(w[i]) || w[i] == INFINITY) m = NAN;
   if (settled(c, c->n, m, 0)) return;
   for (size_t i = 0; i < c->n; i++)
-    if (x[i] > -INFINITY && w[i] > -INFINITY) ww += (real)w[i] * w[i], wx += (real)w[i] * x[i], xx += (real)x[i] * x[i];
+    if (x[i] > -INFINITY && w[i] > -INFINITY)
+      ww += (real)w[i] * w[i], wx += (real)w[i] * x[i], xx += (real)x[i] * x[i];
   for (size_t i = 0; i < c->n; i++) {
     real p = x[i] - wx / (ww + 1e-30L) * w[i];
     if (x[i] > -INFINITY && w[i] > -INFINITY) pp += p * p;
@@ -82,7 +85,8 @@ void perp_grad_ref(const row_ref_call *c) {
 }
 
 void noisy_softmax_ref(const row_ref_call *c) {
-  real xi = c->in[4] ? (real)c->in[4][0] : (real)normal(uniform((uint64_t)c->q[2], (uint64_t)(int64_t)c->in[3][0], 5, 0));
+  real xi = c->in[4] ? (real)c->in[4][0]
+                     : (real)normal(uniform((uint64_t)c->q[2], (uint64_t)(int64_t)c->in[3][0], 5, 0));
   real a = c->q[1] * fabsl(xi), m = -INFINITY;
   int counts = c->in[1][0] != c->q[0];
   for (size_t i = 0; i < c->n; i++) {

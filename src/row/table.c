@@ -77,10 +77,10 @@ static const smx_param softmax_params[] = {
     {"base", "of the exponential; e by default", 2.718281828459045, 1, 1e30, SMX_PARAM_OPEN_MIN, NULL},
 };
 static const smx_param softmin_params[] = {
-    {"temperature", "divides the scores; inf = uniform", 1, 0, INF, SMX_PARAM_OPEN_MIN, NULL},
+    {"temperature", "divides the scores; inf = uniform", 1, 1e-30, INF, 0, NULL},
 };
 static const smx_param log_softmax_params[] = {
-    {"temperature", "divides the scores", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"temperature", "divides the scores", 1, 1e-30, 1e30, 0, NULL},
 };
 static const char *const ties[] = {"first", "split", NULL};
 static const char *const yes_no[] = {"no", "yes", NULL};
@@ -92,7 +92,7 @@ static const char *const gradients[] = {"zero", "straight_through", NULL};
 static const smx_param hardmax_params[] = {
     {"ties", "equal largest scores: the first takes all, or they share", 0, 0, 1, SMX_PARAM_INT, ties},
     {"gradient", "zero, or that of softmax(x / temperature)", 0, 0, 1, SMX_PARAM_INT, gradients},
-    {"temperature", "of the straight-through gradient", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"temperature", "of the straight-through gradient", 1, 1e-30, 1e30, 0, NULL},
 };
 static const smx_param mellowmax_params[] = {
     {"omega", "larger is closer to the maximum, negative to the minimum", 1, -1e30, 1e30, SMX_PARAM_NONZERO, NULL},
@@ -104,7 +104,7 @@ static const smx_param scaled_masked_params[] = {
     {"scale", "multiplies x before anything is added; 1 / sqrt(d) in attention", 1, -1e30, 1e30, 0, NULL},
 };
 static const smx_param softcap_params[] = {
-    {"cap", "the limit; inf = no cap. 50 for attention scores and 30 for final logits are usual", 30, 0, INF, SMX_PARAM_OPEN_MIN, NULL},
+    {"cap", "the limit; inf = no cap. 50 for attention scores and 30 for final logits are usual", 30, 1e-30, INF, 0, NULL},
 };
 static const smx_param boltzmann_params[] = {
     {"alpha", "0 = mean, large = maximum, negative = towards the minimum", 1, -1e30, 1e30, 0, NULL},

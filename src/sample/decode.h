@@ -5,7 +5,7 @@
 #ifndef SMX_SAMPLE_DECODE_H
 #define SMX_SAMPLE_DECODE_H
 #include "philox.h"
-#include "engine/pick.h"
+#include "engine/topk.h"
 
 /* Adds `term`, an expression in i, for i of 0 .. n - 1. n elements are whole blocks, or the last of a row. */
 #define BLOCK_SUM(to, n, i, term) \
@@ -16,14 +16,16 @@
   }
 
 /* Elements of the row that a pass sees, of a FULL port, and their number in the row. */
-SMI const real *part_at(const row_call *c, int port) { return (const real *)c->src[port] + (c->start - c->origin); }
+SMI const real *part_at(const row_call *c, int port) {
+  return (const real *)c->src[port] + (c->start - c->origin);
+}
 SMI real *part_to(const row_call *c, int port) { return (real *)c->dst[port] + (c->start - c->origin); }
 
 /* A program whose passes follow one another, and that writes when it says so. */
 SMI void serial_begin(row_state *st) {
   st->stage = 0;
   st->mode = 0;
-  st->writes = st->reverse = st->empty = st->nan = st->far = false;
+  st->writes = st->reverse = st->empty = st->nan = st->has_pos_inf = false;
   st->serial = true;
   st->sum = st->sum2 = st->sum3 = st->other = st->carry = st->carry2 = 0;
   st->max = (double)-R_INF;
@@ -33,7 +35,7 @@ SMI void serial_begin(row_state *st) {
 SMI void serial_parts(const row_call *c, row_part *parts) {
   for (size_t g = 0; g * GROUP < c->count; g++) parts[g] = (row_part){.index = -1};
 }
-static inline void serial_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+static inline void serial_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   (void)c;
   (void)st;
   (void)parts;
@@ -41,25 +43,25 @@ static inline void serial_fold(const row_call *c, row_state *st, const row_part 
 }
 /* Around NAME_begin, NAME_pass and NAME_next. */
 #define SERIAL_KERNEL(name) \
-  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { serial_fold(c, st, parts, count); } \
-  static void name##_rows(row_call *c) { \
-    static const row_kernel kernel = {.begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next}; \
-    run_rows(&kernel, c); \
-  }
+  static const row_kernel name##_kernel = { \
+      .engine = &program_engine, \
+      .body = &(const row_program){name##_begin, name##_pass, serial_merge, name##_next, NULL}};
 
-/* ---- a look at the row: its largest x, its first, a NaN ---- */
+/* ---- a minmax pass at the row: its largest x, its first, a NaN ---- */
 
-static inline void look_part(const real *x, size_t n, size_t first, row_state *st) {
+static inline void minmax_part(const real *x, size_t n, size_t first, row_state *st) {
   for (size_t i = 0; i < n; i++) {
     st->nan |= x[i] != x[i];
     if ((double)x[i] > st->max) st->max = (double)x[i], st->index = (int64_t)(first + i);
   }
 }
-SMI bool look_empty(const row_state *st) { return !st->nan && !(st->max > (double)-R_INF); }
+SMI bool minmax_empty(const row_state *st) { return !st->nan && !(st->max > (double)-R_INF); }
 /* A NaN, or a +inf that does not take the mass. */
-SMI bool look_nan(const row_call *c, const row_state *st) { return st->nan || (st->max > (double)R_MAX && c->on_inf != SMX_INF_LIMIT); }
+SMI bool minmax_nan(const row_call *c, const row_state *st) {
+  return st->nan || (st->max > (double)R_MAX && c->on_inf != SMX_INF_LIMIT);
+}
 /* x less the largest; all +inf of a row are equal. */
-SMI double look_away(const row_state *st, double x) { return x == st->max ? 0 : x - st->max; }
+SMI double minmax_away(const row_state *st, double x) { return x == st->max ? 0 : x - st->max; }
 
 /* ---- elements that the second input names; how many, says the first parameter ---- */
 
@@ -74,12 +76,10 @@ static inline bool named(const row_call *c, size_t j) {
     if (ids[i] == ids[j]) return false;
   return true;
 }
-static inline void named_begin(const row_call *c, row_state *st) {
-  serial_begin(st);
-  for (size_t j = 0; j < named_count(c); j++) st->list[j] = (double)-R_INF;
-}
+#define named_begin SMX_FN(named_begin)
+void named_begin(const row_call *c, row_state *st);
 /* A look at nothing but them: list gets their x, -inf stays where an id names none. */
-static inline void named_look(const row_call *c, row_state *st) {
+static inline void named_minmax(const row_call *c, row_state *st) {
   const int64_t *ids = c->src[NAMED_IDS];
   for (size_t j = 0; j < named_count(c); j++) {
     const int64_t i = ids[j] - (int64_t)c->start;
@@ -105,7 +105,7 @@ static inline void few_softmax(const double *h, size_t n, double *v) {
 /* ---- the few best ---- */
 
 enum { FEW_MOST = ROW_HISTOGRAM / 2 };
-enum { FEW_LOOK, FEW_SELECT, FEW_COLLECT, FEW_DONE }; /* stages; an operator's own follow */
+enum { FEW_MINMAX, FEW_SELECT, FEW_COLLECT, FEW_DONE }; /* stages; an operator's own follow */
 
 typedef struct few {
   size_t count;
@@ -116,32 +116,32 @@ typedef struct few {
 static inline void few_begin(row_state *st) { serial_begin(st); }
 
 static inline void few_collect(const real *x, size_t n, size_t first, row_state *st) {
-  const real value = (real)st->pick.value;
+  const real value = (real)st->cutoff.value;
   for (size_t i = 0; i < n; i++) {
     int64_t index = (int64_t)(first + i);
-    if (!(x[i] > value || (x[i] == value && index <= st->pick.limit)) || !(x[i] > -R_INF)) continue;
+    if (!(x[i] > value || (x[i] == value && index <= st->cutoff.limit)) || !(x[i] > -R_INF)) continue;
     st->list[st->key] = (double)x[i], st->list[FEW_MOST + st->key++] = (double)index;
   }
 }
 static inline void few_pass(const row_call *c, row_state *st, row_part *parts) {
   const real *x = part_at(c, 0);
   serial_parts(c, parts);
-  if (st->stage == FEW_LOOK) look_part(x, c->count, c->start, st);
-  else if (st->stage == FEW_SELECT) select_pass(c, st, parts);
+  if (st->stage == FEW_MINMAX) minmax_part(x, c->count, c->start, st);
+  else if (st->stage == FEW_SELECT) radix_pass(c, st, parts);
   else if (st->stage == FEW_COLLECT) few_collect(x, c->count, c->start, st);
 }
 /* True while the row must be read again. Then the row is empty or NaN, or FEW_DONE. */
 static inline bool few_next(const row_call *c, row_state *st, size_t k) {
-  if (st->stage == FEW_LOOK) {
+  if (st->stage == FEW_MINMAX) {
     const bool nan = st->nan;
-    if (look_empty(st) || look_nan(c, st)) return false;
+    if (minmax_empty(st) || minmax_nan(c, st)) return false;
     st->stage = FEW_SELECT;
-    select_begin(st, k < c->n ? k : c->n);
+    radix_begin(st, k < c->n ? k : c->n);
     st->nan = nan;
     return true;
   }
   if (st->stage == FEW_SELECT) {
-    if (select_next(st)) return true;
+    if (radix_next(st)) return true;
     st->stage = FEW_COLLECT;
     st->key = 0;
     return true;
@@ -152,8 +152,9 @@ static inline bool few_next(const row_call *c, row_state *st, size_t k) {
 /* What was collected, best first. */
 static inline void few_sorted(const row_state *st, few *f) {
   f->count = (size_t)st->key;
-  for (size_t i = 0; i < f->count; i++) f->x[i] = (real)st->list[i], f->index[i] = (int64_t)st->list[FEW_MOST + i];
-  pick_sort(f->x, f->index, f->count);
+  for (size_t i = 0; i < f->count; i++)
+    f->x[i] = (real)st->list[i], f->index[i] = (int64_t)st->list[FEW_MOST + i];
+  topk_sort(f->x, f->index, f->count);
 }
 
 #endif

@@ -4,18 +4,13 @@
 #include "engine/scores.h"
 #include "philox.h"
 
-enum { NOISE_X, NOISE_STREAM, NOISE_PARAMS = 7 }; /* inputs; the parameters of the call are handed to the scores as one more */
-enum {
-  NOISE_TEMPERATURE,
-  NOISE_SEED,
-  NOISE_PART = 3,
-  NOISE_PURPOSE,
-  NOISE_SETTINGS
-}; /* parameters; from PART, by which the noise is divided,
-                                                                                          they are none of the operator's */
+/* inputs; the parameters of the call are handed to the scores as one more */
+enum { NOISE_X, NOISE_STREAM, NOISE_PARAMS = 7 };
+/* parameters; from PART, by which the noise is divided, they are none of the operator's */
+enum { NOISE_TEMPERATURE, NOISE_SEED, NOISE_PART = 3, NOISE_PURPOSE, NOISE_SETTINGS };
 
 /* The call as the engines get it: `settings` holds its parameters. */
-SMI row_call noise_call(const row_call *c, double *settings) {
+static inline row_call noise_call(const row_call *c, double *settings) {
   row_call own = *c;
   memcpy(settings, c->params, NOISE_PART * sizeof *settings);
   settings[NOISE_PART] = 1;
@@ -27,7 +22,8 @@ SMI row_call noise_call(const row_call *c, double *settings) {
 
 SMI draws noise_draws(const span *s, purpose p) {
   const double *params = (const double *)(const void *)s->src[NOISE_PARAMS];
-  return (draws){(uint64_t)params[NOISE_SEED], (uint64_t) * (const int64_t *)(const void *)s->src[NOISE_STREAM], p};
+  return (draws){(uint64_t)params[NOISE_SEED],
+                 (uint64_t) * (const int64_t *)(const void *)s->src[NOISE_STREAM], p};
 }
 
 /* Scores in double as the engines take them: h + l. The bodies are `scaled`, and their consts {{1, 1}}: the engines put 0 into v[1] when they
@@ -42,7 +38,8 @@ SMI score noise_pair(const double *v) {
 }
 
 /* (x - shift + G / part) / T of cnt elements, the first of which has an even number. */
-SMI void noise_add(const real *x, size_t cnt, uint64_t first, double shift, double part, double temperature, const draws *d, double *out) {
+SMI void noise_add(const real *x, size_t cnt, uint64_t first, double shift, double part, double temperature,
+                   const draws *d, double *out) {
   for (size_t i = 0; i < cnt; i += 2) {
     uint64_t words[2];
     draw_block(d, (first + i) >> 1, words);
@@ -68,43 +65,13 @@ SMI score score_relaxed(const span *s, const consts *k, const real *shift, size_
   return noise_pair(v);
 }
 
-/* Kernels around a body whose scores want the parameters; call_of makes the call of a row, or of rows that share the parameters. */
-#define NOISE_KERNEL(name) NOISE_KERNEL_OF(name, name##_body, noise_call)
-#define NOISE_KERNEL_OF(name, body, call_of) \
-  static void name##_begin(const row_call *c, row_state *st) { exp_begin(&body, c, st); } \
-  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { \
-    double settings[NOISE_SETTINGS]; \
-    const row_call own = call_of(c, settings); \
-    exp_pass(&body, &own, st, parts); \
-  } \
-  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { exp_fold(c, st, parts, count); } \
-  static bool name##_next(const row_call *c, row_state *st) { \
-    double settings[NOISE_SETTINGS]; \
-    const row_call own = call_of(c, settings); \
-    return exp_next(&body, &own, st); \
-  } \
-  static void name##_rows(row_call *c); \
-  static const row_kernel name##_kernel = KERNEL(name); \
-  static void name##_rows(row_call *c) { \
-    double settings[NOISE_SETTINGS]; \
-    row_call own = call_of(c, settings); \
-    exp_rows(&body, &name##_kernel, &own); \
-    c->first_empty = own.first_empty; \
-  }
-
-/* The same around a body of engine/sum.h, which the file includes. */
-#define NOISE_SUM_KERNEL(name, call_of) \
-  static void name##_begin(const row_call *c, row_state *st) { sum_begin(&name##_body, c, st); } \
-  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { \
-    double settings[NOISE_SETTINGS]; \
-    const row_call own = call_of(c, settings); \
-    sum_pass(&name##_body, &own, st, parts); \
-  } \
-  static void name##_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) { sum_fold(c, st, parts, count); } \
-  static bool name##_next(const row_call *c, row_state *st) { return sum_next(&name##_body, c, st); } \
-  static void name##_rows(row_call *c) { \
-    static const row_kernel kernel = {.begin = name##_begin, .pass = name##_pass, .fold = name##_fold, .next = name##_next}; \
-    run_rows(&kernel, c); \
+/* A kernel around a body whose scores want the parameters; call_of makes the call of a row, or of
+ * rows that share them. */
+#define NOISE_KERNEL(of_kind, own_body, call_of, by_row) \
+  { \
+    .engine = &adapter_engine, .body = &(const row_adapter) { \
+      &(const row_kernel){.engine = &of_kind, .body = &own_body}, call_of, by_row \
+    } \
   }
 
 #endif

@@ -1,6 +1,8 @@
-/* sample/ops.c - categorical_sample: a draw from softmax(x / T), by the argmax of perturbed scores (best.h) or by the inverse of the distribution
- * function, and its logarithm; multi_token_sample, several such draws. Compiled once per instruction set and real type. Others of the room: ops_relaxed.c, ops_sets.c, ops_maps.c. */
-#include "best.h"
+/* sample/ops.c - categorical_sample: a draw from softmax(x / T), by the argmax of perturbed scores
+ * (gumbel_argmax.h) or by the inverse of the distribution function, and its logarithm;
+ * multi_token_sample, several such draws. Compiled once per instruction set and real type. Others
+ * of the room: ops_relaxed.c, ops_sets.c, ops_maps.c. */
+#include "gumbel_argmax.h"
 #include "engine/scores.h"
 
 enum { X, STREAM };                 /* inputs */
@@ -17,7 +19,7 @@ static const exp_body draw_body = {.setup = draw_setup,
                                    .scaled = true,
                                    .scores = &scaled_scores,
                                    .kind = EXP_SCALAR,
-                                   .others = true,
+                                   .sum_without_max = true,
                                    .scalar = lse_scalar,
                                    .empty = -R_INF,
                                    .inf = R_INF};
@@ -25,7 +27,11 @@ static const exp_body draw_body = {.setup = draw_setup,
 SMI draws draws_of(const row_call *c, purpose p) {
   return (draws){(uint64_t)c->params[SEED], (uint64_t) * (const int64_t *)c->src[STREAM], p};
 }
-SMI bool greedy(const row_call *c) { return c->params[TEMPERATURE] == 0; }
+/* At T = 0, and where the reciprocal of T is no number: the limit is the same. */
+SMI bool greedy(const row_call *c) {
+  const double t = c->params[TEMPERATURE];
+  return t == 0 || 1 / t > (double)R_MAX;
+}
 SMI bool by_cdf(const row_call *c) { return c->params[METHOD] == CDF && !greedy(c); }
 
 /* ---- the inverse of the distribution function: blocks of 256 terms are summed left to right in double, and so are the blocks; the first
@@ -36,14 +42,16 @@ SMI bool by_cdf(const row_call *c) { return c->params[METHOD] == CDF && !greedy(
 enum { WALK_BLOCK = 256 };
 
 /* The terms of n <= GROUP elements; +inf share the mass where there are some. */
-static void terms_of(const row_call *c, const row_state *st, const exp_row *r, size_t i, size_t n, real *terms) {
+static void terms_of(const row_call *c, const row_state *st, const exp_row *r, size_t i, size_t n,
+                     real *terms) {
   const span s = span_of(c, 0);
   const consts k = draw_setup(c, &s);
   for (size_t j = 0; j < n; j += LANES) {
     vreal d;
     int cnt = lanes_left(n - j);
-    vreal term = st->far ? v_select(v_lt(v_set1(R_MAX), at(s.src[X], i + j, cnt)), v_set1(1), v_set1(0))
-                         : exp_term(score_scaled(&s, &k, &r->shift, i + j, cnt), true, r->ref, &d);
+    vreal term = st->has_pos_inf
+                     ? v_select(v_lt(v_set1(R_MAX), at(s.src[X], i + j, cnt)), v_set1(1), v_set1(0))
+                     : exp_term(score_scaled(&s, &k, &r->shift, i + j, cnt), true, r->scale_exp, &d);
     put(terms, j, cnt, term);
   }
 }
@@ -51,7 +59,7 @@ static void terms_of(const row_call *c, const row_state *st, const exp_row *r, s
 SMI exp_row draw_row(const row_call *c, const row_state *st) {
   const span s = span_of(c, 0);
   const consts k = draw_setup(c, &s);
-  return st->far ? (exp_row){0} : exp_row_of(&draw_body, &s, &k, st);
+  return st->has_pos_inf ? (exp_row){0} : exp_row_of(&draw_body, &s, &k, st);
 }
 
 static double block_sum(const real *terms, size_t n) {
@@ -76,8 +84,11 @@ static int64_t walk_find(const real *terms, size_t n, double *carry, double targ
 }
 
 /* Terms of one group, and where the running sum (carry) first exceeds `target`: in the state's key, with its x in carry2. */
-static void walk_group(const real *x, const real *terms, size_t n, int64_t first, double target, row_state *st) {
-  int64_t at = (int64_t)st->key < 0 ? walk_find(terms, n, &st->carry, st->stage == TOTAL ? (double)R_INF : target) : -1;
+static void walk_group(const real *x, const real *terms, size_t n, int64_t first, double target,
+                       row_state *st) {
+  int64_t at = (int64_t)st->key < 0
+                   ? walk_find(terms, n, &st->carry, st->stage == TOTAL ? (double)R_INF : target)
+                   : -1;
   if (at >= 0) st->key = (uint64_t)(first + at), st->carry2 = (double)x[at];
 }
 
@@ -86,7 +97,7 @@ static void walk_pass(const row_call *c, row_state *st) {
   const draws d = draws_of(c, PURPOSE_UNIFORM);
   const real *x = (const real *)c->src[X];
   real terms[GROUP] __attribute__((aligned(64)));
-  double target = st->pick.value * uniform_of(draw_word(&d, 0));
+  double target = st->cutoff.value * uniform_of(draw_word(&d, 0));
   for (size_t g = 0; g < c->count; g += GROUP) {
     size_t n = group_size(g, c->count), i = c->start - c->origin + g;
     terms_of(c, st, &r, i, n, terms);
@@ -98,19 +109,19 @@ static void walk_pass(const row_call *c, row_state *st) {
 
 static void categorical_begin(const row_call *c, row_state *st) {
   const bool cdf = by_cdf(c);
-  best_begin(st);
+  argmax_begin(st);
   st->stage = cdf ? SUM : BEST;
   if (cdf) exp_begin(&draw_body, c, st);
 }
 static void categorical_pass(const row_call *c, row_state *st, row_part *parts) {
   const draws d = draws_of(c, PURPOSE_GUMBEL);
   if (st->stage == SUM) exp_pass(&draw_body, c, st, parts);
-  else if (st->stage == BEST) best_pass(c, parts, c->params[TEMPERATURE], greedy(c) ? NULL : &d);
+  else if (st->stage == BEST) argmax_pass(c, parts, c->params[TEMPERATURE], greedy(c) ? NULL : &d);
   else walk_pass(c, st);
 }
-static void categorical_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  if (st->stage == SUM) exp_fold(c, st, parts, count);
-  else if (st->stage == BEST) best_fold(st, parts, count);
+static void categorical_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  if (st->stage == SUM) exp_merge(c, st, parts, count);
+  else if (st->stage == BEST) argmax_merge(st, parts, count);
 }
 
 /* A row without a draw: index -1. */
@@ -127,10 +138,11 @@ static bool draw_finish(const row_call *c, row_state *st) {
   *(int64_t *)c->dst[INDEX] = (int64_t)st->key;
   if (!c->dst[LOG]) return false;
   double log = 0;
-  if (st->far && !greedy(c)) log = -d_log1p(st->sum - 1);
+  if (st->has_pos_inf && !greedy(c)) log = -d_log1p(st->sum - 1);
   else if (!greedy(c)) {
     const exp_row r = draw_row(c, st);
-    log = (st->carry2 - (double)r.shift) / c->params[TEMPERATURE] - ((double)r.top + (double)r.top_l) - d_log1p(r.others);
+    log = (st->carry2 - (double)r.shift) / c->params[TEMPERATURE] - ((double)r.top + (double)r.top_l) -
+          d_log1p(r.sum_without_max);
   }
   *(real *)c->dst[LOG] = r_clean(log);
   return false;
@@ -142,7 +154,8 @@ static bool categorical_after_sum(const row_call *c, row_state *st) {
   sum.dst[0] = &lse;
   if (exp_next(&draw_body, &sum, st)) return true;
   if (lse != lse || st->empty) return draw_none(c, st, lse != lse);
-  st->far = lse > R_MAX && st->mode == EXP_CLASSIFY; /* or a finite score overflowed when it was divided */
+  /* or a finite score overflowed when it was divided */
+  st->has_pos_inf = lse > R_MAX && st->mode == EXP_CLASSIFY;
   if (!by_cdf(c)) return draw_finish(c, st);
   st->stage = TOTAL;
   st->serial = true;
@@ -153,24 +166,20 @@ static bool categorical_after_sum(const row_call *c, row_state *st) {
 static bool categorical_next(const row_call *c, row_state *st) {
   if (st->stage == SUM) return categorical_after_sum(c, st);
   if (st->stage == TOTAL) {
-    st->pick.value = st->carry;
+    st->cutoff.value = st->carry;
     st->stage = WALK;
     st->carry = 0;
     return true;
   }
   if (st->stage == WALK) return draw_finish(c, st);
-  if (st->nan || (st->far && c->on_inf != SMX_INF_LIMIT)) return draw_none(c, st, true);
+  if (st->nan || (st->has_pos_inf && c->on_inf != SMX_INF_LIMIT)) return draw_none(c, st, true);
   if ((int64_t)st->key < 0) return draw_none(c, st, false);
   if (!c->dst[LOG] || greedy(c)) return draw_finish(c, st);
   st->stage = SUM;
   exp_begin(&draw_body, c, st);
   return true;
 }
-static void categorical_rows(row_call *c) {
-  static const row_kernel kernel = {
-      .begin = categorical_begin, .pass = categorical_pass, .fold = categorical_fold, .next = categorical_next};
-  run_rows(&kernel, c);
-}
+static const row_kernel categorical_kernel = PROGRAM(categorical);
 
 FORWARD_OPERATOR(categorical_sample, categorical)
 
@@ -192,18 +201,20 @@ static bool many_none(const row_call *c, row_state *st, bool nan) {
   st->empty = !nan;
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
   for (size_t j = 0; j < (size_t)c->params[DRAWS]; j++) ((int64_t *)c->dst[INDEX])[j] = -1;
-  if (c->dst[LOG]) fill(c->dst[LOG], (size_t)c->params[DRAWS], nan || c->on_empty == SMX_EMPTY_NAN ? r_nan() : -R_INF);
+  if (c->dst[LOG])
+    fill(c->dst[LOG], (size_t)c->params[DRAWS], nan || c->on_empty == SMX_EMPTY_NAN ? r_nan() : -R_INF);
   return false;
 }
 
 /* Draws whose element is in this group; log holds the x of each until the row is done. */
-static void many_group(const row_call *c, const real *x, const real *terms, size_t n, int64_t first, row_state *st) {
+static void many_group(const row_call *c, const real *x, const real *terms, size_t n, int64_t first,
+                       row_state *st) {
   const draws d = draws_of(c, PURPOSE_UNIFORM);
   int64_t *index = c->dst[INDEX];
   double end = st->carry;
   walk_find(terms, n, &end, (double)R_INF);
   for (size_t j = 0; st->stage == WALK && j < (size_t)c->params[DRAWS]; j++) {
-    double target = st->pick.value * uniform_of(draw_word(&d, j)), carry = st->carry;
+    double target = st->cutoff.value * uniform_of(draw_word(&d, j)), carry = st->carry;
     if (index[j] >= 0 || !(end > target)) continue;
     const int64_t at = walk_find(terms, n, &carry, target);
     if (at < 0) continue;
@@ -215,7 +226,7 @@ static void many_group(const row_call *c, const real *x, const real *terms, size
 
 static void many_begin(const row_call *c, row_state *st) {
   st->stage = SUM;
-  st->far = false;
+  st->has_pos_inf = false;
   st->carry = 0;
   exp_begin(&draw_body, c, st);
 }
@@ -235,8 +246,8 @@ static void many_pass(const row_call *c, row_state *st, row_part *parts) {
     many_group(c, (const real *)c->src[X] + i, terms, n, (int64_t)(c->start + g), st);
   }
 }
-static void many_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  if (st->stage == SUM) exp_fold(c, st, parts, count);
+static void many_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  if (st->stage == SUM) exp_merge(c, st, parts, count);
 }
 
 static bool many_finish(const row_call *c, row_state *st) {
@@ -244,9 +255,9 @@ static bool many_finish(const row_call *c, row_state *st) {
   real *log = c->dst[LOG];
   const exp_row r = draw_row(c, st);
   for (size_t j = 0; log && j < k; j++) {
-    double value =
-        st->far ? -d_log1p(st->sum - 1)
-                : ((double)log[j] - (double)r.shift) / c->params[TEMPERATURE] - ((double)r.top + (double)r.top_l) - d_log1p(r.others);
+    double value = st->has_pos_inf ? -d_log1p(st->sum - 1)
+                                   : ((double)log[j] - (double)r.shift) / c->params[TEMPERATURE] -
+                                         ((double)r.top + (double)r.top_l) - d_log1p(r.sum_without_max);
     log[j] = r_clean(value);
   }
   return false;
@@ -261,19 +272,16 @@ static bool many_next(const row_call *c, row_state *st) {
   if (st->stage == SUM) {
     if (exp_next(&draw_body, &sum, st)) return true;
     if (lse != lse || st->empty) return many_none(c, st, lse != lse);
-    st->far = lse > R_MAX && st->mode == EXP_CLASSIFY;
+    st->has_pos_inf = lse > R_MAX && st->mode == EXP_CLASSIFY;
     st->serial = true;
     st->key = 0;
     for (size_t j = 0; j < (size_t)c->params[DRAWS]; j++) ((int64_t *)c->dst[INDEX])[j] = -1;
   }
-  st->pick.value = st->carry;
+  st->cutoff.value = st->carry;
   st->carry = 0;
   st->stage = st->stage == SUM ? TOTAL : WALK;
   return true;
 }
-static void many_rows(row_call *c) {
-  static const row_kernel kernel = {.begin = many_begin, .pass = many_pass, .fold = many_fold, .next = many_next};
-  run_rows(&kernel, c);
-}
+static const row_kernel many_kernel = PROGRAM(many);
 
 FORWARD_OPERATOR(multi_token_sample, many)

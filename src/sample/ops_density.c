@@ -7,10 +7,10 @@
  * log p(y) = log (n - 1)! + (n - 1) log T + sum_i (z_i - (T + s) l_i) - n log sum_i e^(z_i - T l_i), l = log y, over the n classes that take part
  * (z_i > -inf); s = 1: of y on the simplex, s = 0: of l itself. In double, in order. */
 
-enum { POINT, LOGITS };                            /* inputs */
-enum { DENSITY_TEMPERATURE, SPACE };               /* parameters */
-enum { ON_SIMPLEX, OF_LOGARITHMS };                /* SPACE */
-enum { DENSITY_LOOK, DENSITY_SUM, DENSITY_WRITE }; /* stages */
+enum { POINT, LOGITS };                              /* inputs */
+enum { DENSITY_TEMPERATURE, SPACE };                 /* parameters */
+enum { ON_SIMPLEX, OF_LOGARITHMS };                  /* SPACE */
+enum { DENSITY_MINMAX, DENSITY_SUM, DENSITY_WRITE }; /* stages */
 
 /* log n!, by Stirling's series from 20 on. */
 static double log_factorial(double n) {
@@ -18,7 +18,8 @@ static double log_factorial(double n) {
   for (double i = 2; i <= n && n < 20; i++) product *= i;
   if (n < 20) return d_log(product, 0);
   const double x = n + 1, square = x * x;
-  return (x - 0.5) * d_log(x, 0) - x + 0.91893853320467274178 + (1.0 / 12 - (1.0 / 360 - 1.0 / (1260 * square)) / square) / x;
+  return (x - 0.5) * d_log(x, 0) - x + 0.91893853320467274178 +
+         (1.0 / 12 - (1.0 / 360 - 1.0 / (1260 * square)) / square) / x;
 }
 
 static bool density_takes(const row_call *c, size_t i) { return part_at(c, LOGITS)[i] != -R_INF; }
@@ -29,24 +30,27 @@ static double density_log(const row_call *c, size_t i) {
   return c->params[SPACE] == OF_LOGARITHMS ? y : y > 0 ? d_log(y, 0) : (double)r_nan();
 }
 /* z_i - t l_i */
-static double density_score(const row_call *c, size_t i, double t) { return (double)part_at(c, LOGITS)[i] - t * density_log(c, i); }
+static double density_score(const row_call *c, size_t i, double t) {
+  return (double)part_at(c, LOGITS)[i] - t * density_log(c, i);
+}
 
 static void density_begin(const row_call *c, row_state *st) {
   (void)c;
   serial_begin(st);
-  st->stage = DENSITY_LOOK;
+  st->stage = DENSITY_MINMAX;
 }
 /* key: how many classes take part; max: their largest z - T l; sum: of z - (T + s) l; sum2: of e^(z - T l - max). */
 static void density_sums(const row_call *c, row_state *st) {
   const double t = c->params[DENSITY_TEMPERATURE], own = t + (c->params[SPACE] == ON_SIMPLEX ? 1 : 0);
-  for (size_t i = 0; i < c->count && st->stage == DENSITY_LOOK; i++) {
+  for (size_t i = 0; i < c->count && st->stage == DENSITY_MINMAX; i++) {
     if (!density_takes(c, i)) continue;
     const double h = density_score(c, i, t);
     st->key++;
     st->nan |= !(h >= -1e300 && h <= 1e300);
     if (h > st->max) st->max = h;
   }
-  if (st->stage == DENSITY_LOOK) BLOCK_SUM(st->sum, c->count, i, density_takes(c, i) ? density_score(c, i, own) : 0)
+  if (st->stage == DENSITY_MINMAX)
+    BLOCK_SUM(st->sum, c->count, i, density_takes(c, i) ? density_score(c, i, own) : 0)
   else BLOCK_SUM(st->sum2, c->count, i, density_takes(c, i) ? d_exp(density_score(c, i, t) - st->max) : 0)
 }
 static void density_pass(const row_call *c, row_state *st, row_part *parts) {
@@ -56,12 +60,13 @@ static void density_pass(const row_call *c, row_state *st, row_part *parts) {
 /* True while there is more to sum; nan: also a row of which no class takes part. */
 static bool density_summed(row_state *st) {
   st->nan |= st->key == 0;
-  return st->stage++ == DENSITY_LOOK && !st->nan;
+  return st->stage++ == DENSITY_MINMAX && !st->nan;
 }
 static bool density_next(const row_call *c, row_state *st) {
   if (density_summed(st)) return true;
   const double n = (double)st->key, t = c->params[DENSITY_TEMPERATURE];
-  const double log = log_factorial(n - 1) + (n - 1) * d_log(t, 0) + st->sum - n * (st->max + d_log(st->sum2, 0));
+  const double log =
+      log_factorial(n - 1) + (n - 1) * d_log(t, 0) + st->sum - n * (st->max + d_log(st->sum2, 0));
   *(real *)c->dst[0] = st->nan ? r_nan() : r_clean(log);
   return false;
 }
@@ -74,13 +79,15 @@ static void density_grad_pass(const row_call *c, row_state *st, row_part *parts)
     density_sums(c, st);
     return;
   }
-  const double n = (double)st->key, t = c->params[DENSITY_TEMPERATURE], own = t + (c->params[SPACE] == ON_SIMPLEX ? 1 : 0);
+  const double n = (double)st->key, t = c->params[DENSITY_TEMPERATURE],
+               own = t + (c->params[SPACE] == ON_SIMPLEX ? 1 : 0);
   const double upstream = (double)*(const real *)c->src[SRC_DY];
   real *dy = part_to(c, POINT), *dz = c->dst[LOGITS] ? part_to(c, LOGITS) : NULL;
   for (size_t i = 0; i < c->count; i++) {
     const bool in = density_takes(c, i);
     const double w = in && !st->nan ? d_exp(density_score(c, i, t) - st->max) / st->sum2 : 0;
-    const double slope = c->params[SPACE] == ON_SIMPLEX ? (n * t * w - own) / (double)part_at(c, POINT)[i] : n * t * w - own;
+    const double slope =
+        c->params[SPACE] == ON_SIMPLEX ? (n * t * w - own) / (double)part_at(c, POINT)[i] : n * t * w - own;
     dy[i] = st->nan ? r_nan() : in ? r_clean(upstream * slope) : 0;
     if (dz) dz[i] = st->nan ? r_nan() : in ? r_clean(upstream * (1 - n * w)) : 0;
   }
@@ -120,7 +127,9 @@ static bool dirichlet_floored(const row_call *c, size_t i) {
 static double dirichlet_log(const row_call *c, size_t i) {
   return dirichlet_floored(c, i) ? d_log(c->params[SHAPE_FLOOR], 0) : density_log(c, i);
 }
-static double dirichlet_power(const row_call *c, double a) { return c->params[SPACE] == ON_SIMPLEX ? a - 1 : a; }
+static double dirichlet_power(const row_call *c, double a) {
+  return c->params[SPACE] == ON_SIMPLEX ? a - 1 : a;
+}
 static double dirichlet_term(const row_call *c, size_t i) {
   const double a = dirichlet_shape(c, i);
   if (a == 0) return 0;
@@ -152,14 +161,19 @@ static void dirichlet_grad_pass(const row_call *c, row_state *st, row_part *part
     dirichlet_sums(c, st);
     return;
   }
-  const double upstream = (double)*(const real *)c->src[SRC_DY], all = dirichlet_nan(st) ? 0 : d_digamma(st->sum2);
+  const double upstream = (double)*(const real *)c->src[SRC_DY],
+               all = dirichlet_nan(st) ? 0 : d_digamma(st->sum2);
   real *dx = part_to(c, POINT), *da = c->dst[SHAPE] ? part_to(c, SHAPE) : NULL;
   for (size_t i = 0; i < c->count; i++) {
-    const double a = dirichlet_nan(st) ? (double)r_nan() : dirichlet_shape(c, i), power = a == 0 ? 0 : dirichlet_power(c, a);
+    const double a = dirichlet_nan(st) ? (double)r_nan() : dirichlet_shape(c, i),
+                 power = a == 0 ? 0 : dirichlet_power(c, a);
     const double slope = c->params[SPACE] == ON_SIMPLEX ? power / (double)part_at(c, POINT)[i] : power;
-    const bool in = a != 0, moves = in && !(a == a && dirichlet_floored(c, i));
-    if (da) da[i] = a != a ? r_nan() : in ? r_clean(upstream * c->params[SHAPE_SCALE] * (all - d_digamma(a) + dirichlet_log(c, i))) : 0;
-    dx[i] = a != a ? r_nan() : moves ? r_clean(upstream * slope) : 0;
+    const bool in = a != 0, io = in && !(a == a && dirichlet_floored(c, i));
+    if (da)
+      da[i] = a != a ? r_nan()
+              : in   ? r_clean(upstream * c->params[SHAPE_SCALE] * (all - d_digamma(a) + dirichlet_log(c, i)))
+                     : 0;
+    dx[i] = a != a ? r_nan() : io ? r_clean(upstream * slope) : 0;
   }
 }
 static bool dirichlet_grad_next(const row_call *c, row_state *st) {
@@ -181,7 +195,9 @@ static double normal_spread(const row_call *c) {
   const double sigma = c->src[SPREAD] ? (double)*(const real *)c->src[SPREAD] : c->params[0];
   return sigma >= SHAPE_LEAST && sigma <= (double)R_MAX ? sigma : (double)r_nan();
 }
-static bool normal_takes(const row_call *c, size_t i) { return part_at(c, POINT)[i] != -R_INF && part_at(c, MEAN)[i] != -R_INF; }
+static bool normal_takes(const row_call *c, size_t i) {
+  return part_at(c, POINT)[i] != -R_INF && part_at(c, MEAN)[i] != -R_INF;
+}
 /* z; NaN where either is a NaN or +inf. */
 static double normal_away(const row_call *c, size_t i, double sigma) {
   const double x = (double)part_at(c, POINT)[i], mean = (double)part_at(c, MEAN)[i];
@@ -217,7 +233,9 @@ SERIAL_KERNEL(normal)
 /* dx_i = -z_i / sigma, dmean = -dx, dsigma = (sum z^2 - n) / sigma; each times what comes from upstream. Nothing where the density is 0. */
 static double normal_slope(const row_call *c, const row_state *st) {
   const real log = normal_log(c, st);
-  return log != log ? (double)log : log == -R_INF ? 0 : (double)*(const real *)c->src[SRC_DY] / normal_spread(c);
+  return log != log      ? (double)log
+         : log == -R_INF ? 0
+                         : (double)*(const real *)c->src[SRC_DY] / normal_spread(c);
 }
 static void normal_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
@@ -228,14 +246,16 @@ static void normal_grad_pass(const row_call *c, row_state *st, row_part *parts) 
   const double sigma = normal_spread(c), slope = normal_slope(c, st);
   real *dx = part_to(c, POINT), *dmean = c->dst[MEAN] ? part_to(c, MEAN) : NULL;
   for (size_t i = 0; i < c->count; i++) {
-    const double d = slope == 0 || (slope == slope && !normal_takes(c, i)) ? 0 : normal_away(c, i, sigma) * slope;
+    const double d =
+        slope == 0 || (slope == slope && !normal_takes(c, i)) ? 0 : normal_away(c, i, sigma) * slope;
     if (dmean) dmean[i] = r_clean(d);
     dx[i] = r_clean(-d);
   }
 }
 static bool normal_grad_next(const row_call *c, row_state *st) {
   const double slope = normal_slope(c, st);
-  if (st->writes && c->dst[SPREAD]) *(real *)c->dst[SPREAD] = r_clean(slope == 0 ? 0 : slope * (st->sum - (double)st->key));
+  if (st->writes && c->dst[SPREAD])
+    *(real *)c->dst[SPREAD] = r_clean(slope == 0 ? 0 : slope * (st->sum - (double)st->key));
   return once_next(st);
 }
 #define normal_grad_begin density_begin

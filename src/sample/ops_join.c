@@ -18,7 +18,7 @@ enum { WEIGHT, SCORE }; /* outputs */
 #define set_begin named_begin
 static void set_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
-  named_look(c, st);
+  named_minmax(c, st);
 }
 static void set_fill(const row_call *c, real value) {
   fill(c->dst[WEIGHT], named_count(c), value);
@@ -27,15 +27,18 @@ static void set_fill(const row_call *c, real value) {
 static bool set_next(const row_call *c, row_state *st) {
   const real *value = c->src[VALUE];
   double sum = 0, mean = 0;
-  st->empty = look_empty(st);
-  if (look_nan(c, st)) set_fill(c, r_nan());
-  else if (st->empty && c->on_empty != SMX_EMPTY_ERROR) set_fill(c, c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
-  if (look_nan(c, st) || st->empty) return false;
-  for (size_t j = 0; j < named_count(c); j++) st->list[j] = st->list[j] > (double)-R_INF ? d_exp(look_away(st, st->list[j])) : 0;
+  st->empty = minmax_empty(st);
+  if (minmax_nan(c, st)) set_fill(c, r_nan());
+  else if (st->empty && c->on_empty != SMX_EMPTY_ERROR)
+    set_fill(c, c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
+  if (minmax_nan(c, st) || st->empty) return false;
+  for (size_t j = 0; j < named_count(c); j++)
+    st->list[j] = st->list[j] > (double)-R_INF ? d_exp(minmax_away(st, st->list[j])) : 0;
   BLOCK_SUM(sum, named_count(c), j, st->list[j])
   for (size_t j = 0; j < named_count(c); j++) ((real *)c->dst[WEIGHT])[j] = r_clean(st->list[j] / sum);
   if (!c->dst[SCORE]) return false;
-  BLOCK_SUM(mean, named_count(c), j, st->list[j] > 0 ? st->list[j] * (value ? (double)value[j] : (double)j) : 0)
+  BLOCK_SUM(mean, named_count(c), j,
+            st->list[j] > 0 ? st->list[j] * (value ? (double)value[j] : (double)j) : 0)
   *(real *)c->dst[SCORE] = r_clean(mean / sum);
   return false;
 }
@@ -57,7 +60,8 @@ static void set_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
   fill(part_to(c, X), c->count, st->sum == st->sum ? 0 : r_nan());
   for (size_t j = 0; j < named_count(c) && st->sum == st->sum; j++)
-    if (p[j] != 0 && named(c, j)) add_grad(c, X, ((const int64_t *)c->src[IDS])[j], (double)p[j] * (set_upstream(c, j) - st->sum));
+    if (p[j] != 0 && named(c, j))
+      add_grad(c, X, ((const int64_t *)c->src[IDS])[j], (double)p[j] * (set_upstream(c, j) - st->sum));
 }
 static bool set_grad_next(const row_call *c, row_state *st) {
   (void)c;
@@ -85,7 +89,9 @@ static row_call fuse_call(const row_call *c, const row_state *st, real *lse) {
 /* What a row comes to: note holds lse and then lse of the layer, the largest x, and the bar. */
 enum { FUSE_LSE, FUSE_LSE_LAYER, FUSE_BAR };
 
-static bool fuse_plausible(const row_state *st, real x, real l) { return (double)x >= st->note[FUSE_BAR] && x > -R_INF && l > -R_INF; }
+static bool fuse_plausible(const row_state *st, real x, real l) {
+  return (double)x >= st->note[FUSE_BAR] && x > -R_INF && l > -R_INF;
+}
 static double fuse_log(const row_state *st, real x, int which) { return (double)x - st->note[which]; }
 
 static void fuse_begin(const row_call *c, row_state *st) {
@@ -128,12 +134,14 @@ static void fuse_pass(const row_call *c, row_state *st, row_part *parts) {
   for (size_t i = 0; i < c->count; i++) {
     double v = st->sum;
     if (st->stage == FUSE_WRITE)
-      v = fuse_plausible(st, x[i], l[i]) ? fuse_log(st, x[i], FUSE_LSE) + a * fuse_log(st, l[i], FUSE_LSE_LAYER) : (double)-R_INF;
+      v = fuse_plausible(st, x[i], l[i])
+              ? fuse_log(st, x[i], FUSE_LSE) + a * fuse_log(st, l[i], FUSE_LSE_LAYER)
+              : (double)-R_INF;
     y[i] = (real)v;
   }
 }
-static void fuse_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  if (st->stage == FUSE_LAST || st->stage == FUSE_LAYER) exp_fold(c, st, parts, count);
+static void fuse_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  if (st->stage == FUSE_LAST || st->stage == FUSE_LAYER) exp_merge(c, st, parts, count);
 }
 static bool fuse_next(const row_call *c, row_state *st) {
   if (st->stage >= FUSE_SUM) return false;
@@ -142,10 +150,7 @@ static bool fuse_next(const row_call *c, row_state *st) {
   st->stage = sums == 0 ? FUSE_WRITE : FUSE_FILL;
   return st->writes = true;
 }
-static void fuse_rows(row_call *c) {
-  static const row_kernel kernel = {.begin = fuse_begin, .pass = fuse_pass, .fold = fuse_fold, .next = fuse_next};
-  run_rows(&kernel, c);
-}
+static const row_kernel fuse_kernel = PROGRAM(fuse);
 
 /* dx = g - p sum g, dl = a (g - p_l sum g), where g is dy in the plausible set and 0 elsewhere. */
 static void fuse_grad_pass(const row_call *c, row_state *st, row_part *parts) {
@@ -160,7 +165,8 @@ static void fuse_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   real *dx = part_to(c, X), *dl = c->dst[LAYER] ? part_to(c, LAYER) : NULL;
   for (size_t i = 0; i < c->count; i++) {
     const double g = fuse_plausible(st, x[i], l[i]) ? (double)dy[i] : 0;
-    double to_x = g - d_exp(fuse_log(st, x[i], FUSE_LSE)) * st->sum, to_l = a * (g - d_exp(fuse_log(st, l[i], FUSE_LSE_LAYER)) * st->sum);
+    double to_x = g - d_exp(fuse_log(st, x[i], FUSE_LSE)) * st->sum,
+           to_l = a * (g - d_exp(fuse_log(st, l[i], FUSE_LSE_LAYER)) * st->sum);
     if (st->stage == FUSE_FILL) to_x = to_l = st->sum;
     dx[i] = r_clean(to_x);
     if (dl) dl[i] = r_clean(to_l);
@@ -184,18 +190,18 @@ static bool fuse_grad_next(const row_call *c, row_state *st) {
   st->stage = FUSE_SUM;
   return true;
 }
-static void fuse_grad_rows(row_call *c) {
-  static const row_kernel kernel = {.begin = fuse_begin, .pass = fuse_grad_pass, .fold = fuse_fold, .next = fuse_grad_next};
-  run_rows(&kernel, c);
-}
+static const row_kernel fuse_grad_kernel = {
+    .engine = &program_engine,
+    .body = &(const row_program){fuse_begin, fuse_grad_pass, fuse_merge, fuse_grad_next, NULL}};
 #define fuse_grad_begin fuse_begin
-#define fuse_grad_fold fuse_fold
+#define fuse_grad_merge fuse_merge
 
 /* ---- crossmax: of a = x - top, the k-th largest less the largest ---- */
 
-enum { TOP = 1 };                                            /* input, beside X */
-enum { RANK };                                               /* parameter: 0 = the lower median */
-enum { CROSS_LOOK, CROSS_SELECT, CROSS_INDEX, CROSS_WRITE }; /* stages; CROSS_INDEX: where the one that was selected is */
+enum { TOP = 1 }; /* input, beside X */
+enum { RANK };    /* parameter: 0 = the lower median */
+/* stages; CROSS_INDEX: where the one that was selected is */
+enum { CROSS_MINMAX, CROSS_SELECT, CROSS_INDEX, CROSS_WRITE };
 
 static void cross_keys(const row_call *c, size_t g, size_t n, real *keys) {
   const real *x = part_at(c, X) + g, *top = c->src[TOP] ? part_at(c, TOP) + g : NULL;
@@ -216,27 +222,27 @@ static void cross_pass(const row_call *c, row_state *st, row_part *parts) {
   for (size_t g = 0; g < c->count; g += GROUP) {
     const size_t n = group_size(g, c->count);
     cross_keys(c, g, n, keys);
-    if (st->stage == CROSS_LOOK) look_part(keys, n, c->start + g, st);
-    else if (st->mode == SELECT_COUNT) select_count(keys, n, st);
-    else select_ties(keys, c->start + g, n, st);
+    if (st->stage == CROSS_MINMAX) minmax_part(keys, n, c->start + g, st);
+    else if (st->mode == RADIX_COUNT) radix_count(keys, n, st);
+    else radix_ties(keys, c->start + g, n, st);
   }
 }
 /* True while the one of that rank is still looked for; carry and carry2 hold the largest and where it is. */
 static bool cross_find(const row_call *c, row_state *st) {
-  if (st->stage == CROSS_LOOK) {
+  if (st->stage == CROSS_MINMAX) {
     st->carry = st->max, st->carry2 = (double)st->index;
     if (st->nan || c->n == 0 || !(st->max > (double)-R_INF && st->max <= (double)R_MAX)) return false;
-    select_begin(st, cross_rank(c));
+    radix_begin(st, cross_rank(c));
     st->stage = CROSS_SELECT;
     return true;
   }
-  return select_next(st);
+  return radix_next(st);
 }
 static bool cross_next(const row_call *c, row_state *st) {
   if (cross_find(c, st)) return true;
-  const bool odd = st->stage == CROSS_LOOK; /* NaN, or no largest one to compare with */
-  const double away = st->pick.value - st->carry;
-  *(real *)c->dst[0] = !odd ? r_clean(away) : look_empty(st) ? -R_INF : r_nan();
+  const bool special = st->stage == CROSS_MINMAX; /* NaN, or no largest one to compare with */
+  const double away = st->cutoff.value - st->carry;
+  *(real *)c->dst[0] = !special ? r_clean(away) : minmax_empty(st) ? -R_INF : r_nan();
   return false;
 }
 SERIAL_KERNEL(cross)
@@ -253,7 +259,7 @@ static void cross_grad_pass(const row_call *c, row_state *st, row_part *parts) {
     for (size_t g = 0; g < c->count; g += GROUP) {
       const size_t n = group_size(g, c->count);
       cross_keys(c, g, n, keys);
-      select_ties(keys, c->start + g, n, st);
+      radix_ties(keys, c->start + g, n, st);
     }
     return;
   }
@@ -262,21 +268,22 @@ static void cross_grad_pass(const row_call *c, row_state *st, row_part *parts) {
     const double sign = port == X ? dy : -dy;
     if (!c->dst[port]) continue;
     fill(part_to(c, port), c->count, (real)st->sum);
-    if (st->far) continue;
-    add_grad(c, port, st->pick.limit, sign);
+    if (st->has_pos_inf) continue;
+    add_grad(c, port, st->cutoff.limit, sign);
     add_grad(c, port, (int64_t)st->carry2, -sign);
   }
 }
 static bool cross_grad_next(const row_call *c, row_state *st) {
   if (st->stage == CROSS_WRITE) return false;
   if (st->stage < CROSS_INDEX && cross_find(c, st)) return true;
-  if (st->stage == CROSS_SELECT && st->mode == SELECT_COUNT) { /* it is the last of its equals, which `want` counts */
+  if (st->stage == CROSS_SELECT &&
+      st->mode == RADIX_COUNT) { /* it is the last of its equals, which `want` counts */
     st->stage = CROSS_INDEX;
     return true;
   }
-  const bool odd = st->stage == CROSS_LOOK;
-  st->far = odd || !(st->pick.value > (double)-R_INF);
-  st->sum = odd && !look_empty(st) ? (double)r_nan() : 0;
+  const bool special = st->stage == CROSS_MINMAX;
+  st->has_pos_inf = special || !(st->cutoff.value > (double)-R_INF);
+  st->sum = special && !minmax_empty(st) ? (double)r_nan() : 0;
   st->stage = CROSS_WRITE;
   return st->writes = true;
 }

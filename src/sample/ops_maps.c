@@ -1,5 +1,5 @@
 /* sample/ops_maps.c - operators that work element by element: cfg_logits, gumbel_flow_velocity. See ops.c. */
-#include "engine/sum.h"
+#include "engine/reduce_map.h"
 
 /* ---- cfg_logits: z = u + s (c - u), formed as (1 - s) u + s c; -inf in either is -inf; a NaN or +inf makes the row NaN ---- */
 
@@ -9,19 +9,20 @@ SMI consts cfg_setup(const row_call *c, const span *s) {
   (void)s;
   return (consts){{(real)c->params[0], (real)(1 - c->params[0])}};
 }
-SMI void cfg_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void cfg_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                 reduce_map_acc *acc) {
   vreal x = at(s->src[C], i, cnt), u = at(s->src[U], i, cnt);
   (void)k;
   (void)r;
   acc->nan = m_or(acc->nan, m_not(m_and(v_lt(x, v_set1(R_INF)), v_lt(u, v_set1(R_INF)))));
 }
-SMI vreal cfg_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal cfg_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal x = at(s->src[C], i, cnt), u = at(s->src[U], i, cnt), dead = v_set1(-R_INF);
   (void)r;
   vreal z = v_fma(v_set1(k->v[0]), v_sub(x, u), u);
   return v_clean(v_select(m_or(v_eq(x, dead), v_eq(u, dead)), dead, z));
 }
-SMI vreal cfg_grad_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal cfg_grad_write(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal dz = at(s->src[SRC_DY], i, cnt), dead = v_set1(-R_INF);
   (void)r;
   vmask gone = m_or(v_eq(at(s->src[C], i, cnt), dead), v_eq(at(s->src[U], i, cnt), dead));
@@ -29,13 +30,14 @@ SMI vreal cfg_grad_emit(const span *s, const consts *k, const sum_row *r, size_t
   if (s->dst[U]) put(s->dst[U], i, cnt, v_clean(v_select(gone, v_set1(0), v_mul(v_set1(k->v[1]), dz))));
   return v_set1(0);
 }
-SUM_SUMS_OF(cfg_check, cfg_add)
-SUM_VALUES_OF(cfg_out, cfg_value)
-SUM_EMIT_OF(cfg_grad_out, cfg_grad_emit)
-static const sum_body cfg_body = {.setup = cfg_setup, .sums = cfg_check, .emit = cfg_out, .full = 1};
-SUM_KERNEL(cfg)
-static const sum_body cfg_grad_body = {.setup = cfg_setup, .sums = cfg_check, .emit = cfg_grad_out, .full = 3};
-SUM_KERNEL(cfg_grad)
+REDUCE_MAP_SUMS_OF(cfg_check, cfg_add)
+REDUCE_MAP_VALUES_OF(cfg_out, cfg_value)
+REDUCE_MAP_WRITE_OF(cfg_grad_out, cfg_grad_write)
+static const reduce_map_body cfg_body = {.setup = cfg_setup, .sums = cfg_check, .write = cfg_out, .full = 1};
+REDUCE_MAP_KERNEL(cfg)
+static const reduce_map_body cfg_grad_body = {
+    .setup = cfg_setup, .sums = cfg_check, .write = cfg_grad_out, .full = 3};
+REDUCE_MAP_KERNEL(cfg_grad)
 
 OPERATOR(cfg_logits, cfg, cfg_grad)
 
@@ -59,25 +61,28 @@ SMI vreal flow_gain(const span *s, const consts *k, size_t i, int cnt) {
   return v_select(live, v_log_scaled(v_select(live, x, v_set1(1)), v_set1(0)), v_set1(0));
 }
 /* An x below 0, of which there is no logarithm, makes the row NaN as a NaN does. */
-SMI void flow_check(const span *s, const consts *k, size_t i, int cnt, vreal gain, sum_acc *acc) {
+SMI void flow_check(const span *s, const consts *k, size_t i, int cnt, vreal gain, reduce_map_acc *acc) {
   vreal x = at(s->src[FLOW_X], i, cnt);
-  vmask fine = m_and(m_not(v_lt(x, v_set1(0))), m_and(v_lt(x, v_set1(R_INF)), v_lt(v_abs(gain), v_set1(R_INF))));
+  vmask fine =
+      m_and(m_not(v_lt(x, v_set1(0))), m_and(v_lt(x, v_set1(R_INF)), v_lt(v_abs(gain), v_set1(R_INF))));
   acc->nan = m_or(acc->nan, m_or(m_not(fine), m_not(v_eq(v_set1(k->v[FLOW_NAN]), v_set1(0)))));
 }
-SMI void flow_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void flow_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                  reduce_map_acc *acc) {
   vreal gain = flow_gain(s, k, i, cnt), x = at(s->src[FLOW_X], i, cnt);
   (void)r;
   flow_check(s, k, i, cnt, gain, acc);
   acc->a = v_fma(x, gain, acc->a);
   if (s->src[SRC_DY]) acc->b = v_fma(x, at(s->src[SRC_DY], i, cnt), acc->b);
 }
-SMI vreal flow_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal flow_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal away = v_sub(flow_gain(s, k, i, cnt), v_set1((real)r->sum));
   return v_clean(v_mul(v_mul(v_set1(k->v[FLOW_C]), at(s->src[FLOW_X], i, cnt)), away));
 }
 /* With B = sum x dy: dx_j = c (dy_j (g_j - m) - g_j B), and c (dy_j - B) more where g = log x; dp_j = c x_j (dy_j - B). */
-SMI vreal flow_grad_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
-  vreal gain = flow_gain(s, k, i, cnt), dy = at(s->src[SRC_DY], i, cnt), b = v_set1((real)r->sum2), x = at(s->src[FLOW_X], i, cnt);
+SMI vreal flow_grad_write(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
+  vreal gain = flow_gain(s, k, i, cnt), dy = at(s->src[SRC_DY], i, cnt), b = v_set1((real)r->sum2),
+        x = at(s->src[FLOW_X], i, cnt);
   vreal c = v_set1(k->v[FLOW_C]), away = v_sub(dy, b);
   vreal dx = v_sub(v_mul(dy, v_sub(gain, v_set1((real)r->sum))), v_mul(gain, b));
   if (k->v[FLOW_MODEL] == 0) dx = v_select(v_lt(v_set1(0), x), v_add(dx, away), v_set1(0));
@@ -85,12 +90,14 @@ SMI vreal flow_grad_emit(const span *s, const consts *k, const sum_row *r, size_
   if (s->dst[FLOW_P]) put(s->dst[FLOW_P], i, cnt, v_clean(v_mul(v_mul(c, x), away)));
   return v_set1(0);
 }
-SUM_SUMS_OF(flow_sums, flow_add)
-SUM_VALUES_OF(flow_out, flow_value)
-SUM_EMIT_OF(flow_grad_out, flow_grad_emit)
-static const sum_body flow_body = {.setup = flow_setup, .sums = flow_sums, .emit = flow_out, .full = 1};
-SUM_KERNEL(flow)
-static const sum_body flow_grad_body = {.setup = flow_setup, .sums = flow_sums, .emit = flow_grad_out, .full = 1 | 1 << FLOW_P};
-SUM_KERNEL(flow_grad)
+REDUCE_MAP_SUMS_OF(flow_sums, flow_add)
+REDUCE_MAP_VALUES_OF(flow_out, flow_value)
+REDUCE_MAP_WRITE_OF(flow_grad_out, flow_grad_write)
+static const reduce_map_body flow_body = {
+    .setup = flow_setup, .sums = flow_sums, .write = flow_out, .full = 1};
+REDUCE_MAP_KERNEL(flow)
+static const reduce_map_body flow_grad_body = {
+    .setup = flow_setup, .sums = flow_sums, .write = flow_grad_out, .full = 1 | 1 << FLOW_P};
+REDUCE_MAP_KERNEL(flow_grad)
 
 OPERATOR(gumbel_flow_velocity, flow, flow_grad)

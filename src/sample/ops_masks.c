@@ -8,7 +8,7 @@
 enum { X, STREAM };                                                            /* inputs */
 enum { MASK_M, MASK_N, MASK_SCALE, MASK_TEMPERATURE, HARD, NOISE, MASK_SEED }; /* parameters */
 enum { MASK_MOST = 70 };                                                       /* choices: 4 of 8 */
-enum { MASK_LOOK, MASK_WRITE };                                                /* stages */
+enum { MASK_MINMAX, MASK_WRITE };                                              /* stages */
 
 /* The choices that a row has, as bits, element 0 the highest: descending numbers. */
 typedef struct choices {
@@ -24,28 +24,32 @@ static choices choices_of(const row_call *c) {
     if (__builtin_popcount(s) == n) all.set[all.count++] = s;
   return all;
 }
-static bool chosen(const row_call *c, uint32_t set, size_t j) { return set >> ((size_t)c->params[MASK_M] - 1 - j) & 1; }
+static bool chosen(const row_call *c, uint32_t set, size_t j) {
+  return set >> ((size_t)c->params[MASK_M] - 1 - j) & 1;
+}
 
 static void mask_begin(const row_call *c, row_state *st) {
   (void)c;
   serial_begin(st);
-  st->stage = MASK_LOOK;
+  st->stage = MASK_MINMAX;
 }
 /* The list takes what the choices have for scores, which lie in the first group. */
-static void mask_look(const row_call *c, row_state *st) {
+static void mask_minmax(const row_call *c, row_state *st) {
   const real *x = part_at(c, X);
   const size_t count = choices_of(c).count;
   if (c->start > 0) return;
-  look_part(x, count, 0, st);
+  minmax_part(x, count, 0, st);
   for (size_t i = 0; i < count; i++) st->list[i] = (double)x[i];
 }
 
 /* The relaxed sample y. */
 static void mask_weights(const row_call *c, const row_state *st, size_t count, double *y) {
-  const draws d = {(uint64_t)c->params[MASK_SEED], (uint64_t) * (const int64_t *)c->src[STREAM], PURPOSE_RELAXED};
+  const draws d = {(uint64_t)c->params[MASK_SEED], (uint64_t) * (const int64_t *)c->src[STREAM],
+                   PURPOSE_RELAXED};
   double h[MASK_MOST];
   for (size_t i = 0; i < count; i++) {
-    h[i] = st->list[i] > (double)-R_INF ? c->params[MASK_SCALE] * look_away(st, st->list[i]) : (double)-R_INF;
+    h[i] =
+        st->list[i] > (double)-R_INF ? c->params[MASK_SCALE] * minmax_away(st, st->list[i]) : (double)-R_INF;
     if (c->params[NOISE] != 0) h[i] += gumbel_of(draw_word(&d, i));
     h[i] /= c->params[MASK_TEMPERATURE];
   }
@@ -59,13 +63,13 @@ static void mask_weights(const row_call *c, const row_state *st, size_t count, d
 
 static void mask_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
-  mask_look(c, st);
+  mask_minmax(c, st);
 }
 static bool mask_next(const row_call *c, row_state *st) {
   const choices all = choices_of(c);
-  const bool nan = !look_empty(st) && look_nan(c, st);
+  const bool nan = !minmax_empty(st) && minmax_nan(c, st);
   double y[MASK_MOST];
-  st->empty = look_empty(st);
+  st->empty = minmax_empty(st);
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
   if (!st->empty && !nan) mask_weights(c, st, all.count, y);
   for (size_t j = 0; j < (size_t)c->params[MASK_M]; j++) {
@@ -89,7 +93,8 @@ static void mask_grad_list(const row_call *c, row_state *st) {
   mask_weights(&soft, st, all.count, y);
   for (size_t i = 0; i < all.count; i++) {
     a[i] = 0;
-    for (size_t j = 0; j < (size_t)c->params[MASK_M]; j++) a[i] += chosen(c, all.set[i], j) ? (double)dmask[j] : 0;
+    for (size_t j = 0; j < (size_t)c->params[MASK_M]; j++)
+      a[i] += chosen(c, all.set[i], j) ? (double)dmask[j] : 0;
     mean += y[i] != 0 ? y[i] * a[i] : 0;
   }
   for (size_t i = 0; i < all.count; i++)
@@ -97,19 +102,20 @@ static void mask_grad_list(const row_call *c, row_state *st) {
 }
 static void mask_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
-  if (st->stage == MASK_LOOK) {
-    mask_look(c, st);
+  if (st->stage == MASK_MINMAX) {
+    mask_minmax(c, st);
     return;
   }
   real *dx = part_to(c, X);
-  fill(dx, c->count, st->far ? r_nan() : 0);
-  for (size_t i = 0; c->start == 0 && !st->far && i < (size_t)st->key; i++) dx[i] = r_clean(st->list[i]);
+  fill(dx, c->count, st->has_pos_inf ? r_nan() : 0);
+  for (size_t i = 0; c->start == 0 && !st->has_pos_inf && i < (size_t)st->key; i++)
+    dx[i] = r_clean(st->list[i]);
 }
-/* far: the row is NaN; key: how many gradients are in the list. */
+/* has_pos_inf: the row is NaN; key: how many gradients are in the list. */
 static bool mask_grad_next(const row_call *c, row_state *st) {
   if (st->stage == MASK_WRITE) return false;
-  st->far = !look_empty(st) && look_nan(c, st);
-  if (!look_empty(st) && !st->far) {
+  st->has_pos_inf = !minmax_empty(st) && minmax_nan(c, st);
+  if (!minmax_empty(st) && !st->has_pos_inf) {
     st->key = choices_of(c).count;
     mask_grad_list(c, st);
   }

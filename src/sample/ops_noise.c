@@ -1,12 +1,13 @@
 /* sample/ops_noise.c - noise on vectors: normal_noise, embedding_noise. See ops.c. */
 #include "noise.h"
-#include "engine/sum.h"
+#include "engine/reduce_map.h"
 
 /* y = x + r V: V normal and r = sigma, or V uniform in (-1, 1) and r = alpha / sqrt(tokens n). -inf stays -inf; a NaN or +inf makes the row
  * NaN, and so does a sigma that is none. Each sum is rounded once. */
 
-enum { SIGMA = 2 };                                  /* input: in place of the parameter */
-enum { NOISE_SIZE = NOISE_TEMPERATURE, TOKENS = 2 }; /* parameters: sigma or alpha, and from how many tokens the noise is taken */
+enum { SIGMA = 2 }; /* input: in place of the parameter */
+/* parameters: sigma or alpha, and from how many tokens the noise is taken */
+enum { NOISE_SIZE = NOISE_TEMPERATURE, TOKENS = 2 };
 
 static row_call normal_call(const row_call *c, double *settings) {
   row_call own = noise_call(c, settings);
@@ -21,7 +22,9 @@ static row_call embedding_call(const row_call *c, double *settings) {
   return own;
 }
 
-SMI double added_size(const span *s) { return ((const double *)(const void *)s->src[NOISE_PARAMS])[NOISE_SIZE]; }
+SMI double added_size(const span *s) {
+  return ((const double *)(const void *)s->src[NOISE_PARAMS])[NOISE_SIZE];
+}
 /* V of cnt elements, the first of which has an even number. */
 SMI void added_noise(const span *s, size_t i, int cnt, double *v) {
   const double *params = (const double *)(const void *)s->src[NOISE_PARAMS];
@@ -34,7 +37,8 @@ SMI void added_noise(const span *s, size_t i, int cnt, double *v) {
   }
 }
 
-SMI void added_check(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void added_check(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                     reduce_map_acc *acc) {
   const double size = added_size(s);
   (void)k;
   (void)r;
@@ -42,7 +46,7 @@ SMI void added_check(const span *s, const consts *k, const sum_row *r, size_t i,
   if (!(size >= 0 && size <= (double)R_MAX)) fine = v_lt(v_set1(0), v_set1(0));
   acc->nan = m_or(acc->nan, m_not(fine));
 }
-SMI vreal added_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal added_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   const double size = added_size(s);
   double v[LANES];
   real y[LANES] = {0};
@@ -53,10 +57,11 @@ SMI vreal added_value(const span *s, const consts *k, const sum_row *r, size_t i
   return v_clean(v_load(y));
 }
 /* dx = dy, dsigma = sum of dy V; nothing at -inf. */
-SMI vreal added_grad_emit(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal added_grad_write(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   double v[LANES];
   real moment[LANES] = {0};
-  vreal dy = v_select(v_lt(v_set1(-R_INF), at(s->src[NOISE_X], i, cnt)), at(s->src[SRC_DY], i, cnt), v_set1(0));
+  vreal dy =
+      v_select(v_lt(v_set1(-R_INF), at(s->src[NOISE_X], i, cnt)), at(s->src[SRC_DY], i, cnt), v_set1(0));
   (void)k;
   (void)r;
   if (s->dst[SIGMA]) added_noise(s, i, cnt, v);
@@ -64,22 +69,27 @@ SMI vreal added_grad_emit(const span *s, const consts *k, const sum_row *r, size
   put(s->dst[NOISE_X], i, cnt, v_clean(dy));
   return v_mul(dy, v_load(moment));
 }
-SMI void added_grad_row(const span *s, const consts *k, const sum_row *r, double post) {
+SMI void added_grad_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
   (void)k;
   (void)r;
   if (s->dst[SIGMA]) *s->dst[SIGMA] = r_clean(post);
 }
-SUM_SUMS_OF(added_sums, added_check)
-SUM_VALUES_OF(added_out, added_value)
-SUM_EMIT_OF(added_grad_out, added_grad_emit)
-static const sum_body normal_body = {.setup = setup_one, .sums = added_sums, .emit = added_out, .full = 1};
-static const sum_body normal_grad_body = {.setup = setup_one, .sums = added_sums, .emit = added_grad_out, .row = added_grad_row, .full = 1};
+REDUCE_MAP_SUMS_OF(added_sums, added_check)
+REDUCE_MAP_VALUES_OF(added_out, added_value)
+REDUCE_MAP_WRITE_OF(added_grad_out, added_grad_write)
+static const reduce_map_body normal_body = {
+    .setup = setup_one, .sums = added_sums, .write = added_out, .full = 1};
+static const reduce_map_body normal_grad_body = {
+    .setup = setup_one, .sums = added_sums, .write = added_grad_out, .row = added_grad_row, .full = 1};
 #define embedding_body normal_body
 #define embedding_grad_body normal_grad_body
-NOISE_SUM_KERNEL(normal, normal_call)
-NOISE_SUM_KERNEL(normal_grad, normal_call)
-NOISE_SUM_KERNEL(embedding, embedding_call)
-NOISE_SUM_KERNEL(embedding_grad, embedding_call)
+static const row_kernel normal_kernel = NOISE_KERNEL(reduce_map_engine, normal_body, normal_call, true);
+static const row_kernel normal_grad_kernel =
+    NOISE_KERNEL(reduce_map_engine, normal_grad_body, normal_call, true);
+static const row_kernel embedding_kernel =
+    NOISE_KERNEL(reduce_map_engine, embedding_body, embedding_call, true);
+static const row_kernel embedding_grad_kernel =
+    NOISE_KERNEL(reduce_map_engine, embedding_grad_body, embedding_call, true);
 
 OPERATOR(normal_noise, normal, normal_grad)
 OPERATOR(embedding_noise, embedding, embedding_grad)

@@ -1,16 +1,17 @@
 /* sample/ops_ordered.c - what an ordered sample without replacement is worth: gumbel_topk_logp, the logarithm of its probability, and
  * gumbel_topk_inclusion, how likely each element is to be in it. See ops.c. */
 #include "decode.h"
-#include "engine/sum.h"
+#include "engine/reduce_map.h"
 
 /* ---- gumbel_topk_logp: log p = sum_j (x_(i_j) - L_j), L_j = log of the sum of e^x over what has not been drawn before place j ----
  *
  * From the last place to the first, in double: with D = L_(j+1) - x_(i_j), the term is -softplus(D) and L_j = x_(i_j) + softplus(D), so that
  * nothing is subtracted from a sum. The rest, L_(k+1), is summed over what is not drawn at all. */
 
-enum { X, IDS };                                   /* inputs */
-enum { ORDERED_LOOK, ORDERED_SUM, ORDERED_WRITE }; /* stages */
-enum { ORDERED_MOST = ROW_HISTOGRAM / 2 };         /* elements of a sample: list holds their x, later their gradient */
+enum { X, IDS };                                     /* inputs */
+enum { ORDERED_MINMAX, ORDERED_SUM, ORDERED_WRITE }; /* stages */
+/* elements of a sample: list holds their x, later their gradient */
+enum { ORDERED_MOST = ROW_HISTOGRAM / 2 };
 
 /* The elements of one group, those that are drawn as -inf. */
 static void ordered_rest(const row_call *c, const real *x, size_t first, size_t n, real *rest) {
@@ -23,7 +24,7 @@ static void ordered_rest(const row_call *c, const real *x, size_t first, size_t 
 static void ordered_begin(const row_call *c, row_state *st) {
   (void)c;
   serial_begin(st);
-  st->stage = ORDERED_LOOK;
+  st->stage = ORDERED_MINMAX;
   st->low = 0;
 }
 /* max: of the rest; list: x of what is drawn; sum: over the rest of e^(x - max). */
@@ -31,7 +32,7 @@ static void ordered_sums(const row_call *c, row_state *st) {
   const int64_t *ids = c->src[IDS];
   const real *x = part_at(c, X);
   real rest[GROUP] __attribute__((aligned(64)));
-  for (size_t j = 0; st->stage == ORDERED_LOOK && j < named_count(c); j++) {
+  for (size_t j = 0; st->stage == ORDERED_MINMAX && j < named_count(c); j++) {
     const int64_t i = ids[j] - (int64_t)c->start;
     if (i >= 0 && i < (int64_t)c->count) st->list[j] = (double)x[i];
   }
@@ -39,7 +40,7 @@ static void ordered_sums(const row_call *c, row_state *st) {
     const size_t n = group_size(g, c->count);
     for (size_t i = 0; i < n; i++) st->nan |= !(x[g + i] <= R_MAX);
     ordered_rest(c, x + g, c->start + g, n, rest);
-    if (st->stage == ORDERED_LOOK) look_part(rest, n, 0, st);
+    if (st->stage == ORDERED_MINMAX) minmax_part(rest, n, 0, st);
     else BLOCK_SUM(st->sum, n, i, rest[i] > -R_INF ? d_exp((double)rest[i] - st->max) : 0)
   }
 }
@@ -50,7 +51,8 @@ static void ordered_pass(const row_call *c, row_state *st, row_part *parts) {
 /* The logarithm. carry: L of the last place, low: the sum of e^(carry - L_j), list: the gradients of what is drawn, which are
  * 1 - e^(x_m - L_m) A_m with A_m = 1 + e^(L_m - L_(m - 1)) A_(m - 1) over the places before. */
 static double ordered_value(const row_call *c, row_state *st) {
-  double after[ORDERED_MOST], l = st->sum > 0 ? st->max + d_log(st->sum, 0) : (double)-R_INF, log = 0, places = 0, last = 0;
+  double after[ORDERED_MOST], l = st->sum > 0 ? st->max + d_log(st->sum, 0) : (double)-R_INF, log = 0,
+                              places = 0, last = 0;
   for (size_t j = named_count(c); j-- > 0;) {
     if (!named(c, j)) continue;
     const double x = st->list[j], term = d_softplus(l - x);
@@ -69,7 +71,7 @@ static double ordered_value(const row_call *c, row_state *st) {
   return log;
 }
 /* True while there is more to sum. */
-static bool ordered_summed(row_state *st) { return st->stage++ == ORDERED_LOOK && !st->nan; }
+static bool ordered_summed(row_state *st) { return st->stage++ == ORDERED_MINMAX && !st->nan; }
 static bool ordered_next(const row_call *c, row_state *st) {
   if (ordered_summed(st)) return true;
   *(real *)c->dst[0] = st->nan ? r_nan() : r_clean(ordered_value(c, st));
@@ -120,7 +122,8 @@ SMI consts inclusion_setup(const row_call *c, const span *s) {
   (void)c;
   return (consts){{kappa < -R_MAX ? -R_MAX : kappa}};
 }
-SMI void inclusion_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void inclusion_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                       reduce_map_acc *acc) {
   vreal x = at(s->src[X], i, cnt), kappa = v_set1(k->v[0]);
   (void)r;
   acc->nan = m_or(acc->nan, m_not(m_and(v_lt(x, v_set1(R_INF)), v_eq(kappa, kappa))));
@@ -130,23 +133,25 @@ SMI void inclusion_add(const span *s, const consts *k, const sum_row *r, size_t 
 SMI vreal inclusion_away(const span *s, const consts *k, size_t i, int cnt) {
   return v_min(v_sub(at(s->src[X], i, cnt), v_set1(k->v[0])), v_set1(INCLUSION_MOST));
 }
-SMI vreal inclusion_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal inclusion_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   const vreal w = v_min(v_exp(inclusion_away(s, k, i, cnt)), v_set1(INCLUSION_SURE)), grown = v_expm1_pos(w);
   (void)r;
   return v_clean(v_div(grown, v_add(v_set1(1), grown))); /* (e^w - 1) / e^w */
 }
 /* dx = dy e^(d - e^d), d = x - kappa; kappa is taken as given. */
-SMI vreal inclusion_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal inclusion_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal d = inclusion_away(s, k, i, cnt), slope = v_exp(v_sub(d, v_exp(d)));
   (void)r;
   return v_clean(v_select(v_eq(slope, v_set1(0)), v_set1(0), v_mul(slope, at(s->src[SRC_DY], i, cnt))));
 }
-SUM_SUMS_OF(inclusion_check, inclusion_add)
-SUM_VALUES_OF(inclusion_out, inclusion_value)
-SUM_VALUES_OF(inclusion_grad_out, inclusion_grad_value)
-static const sum_body inclusion_body = {.setup = inclusion_setup, .sums = inclusion_check, .emit = inclusion_out, .full = 1};
-SUM_KERNEL(inclusion)
-static const sum_body inclusion_grad_body = {.setup = inclusion_setup, .sums = inclusion_check, .emit = inclusion_grad_out, .full = 1};
-SUM_KERNEL(inclusion_grad)
+REDUCE_MAP_SUMS_OF(inclusion_check, inclusion_add)
+REDUCE_MAP_VALUES_OF(inclusion_out, inclusion_value)
+REDUCE_MAP_VALUES_OF(inclusion_grad_out, inclusion_grad_value)
+static const reduce_map_body inclusion_body = {
+    .setup = inclusion_setup, .sums = inclusion_check, .write = inclusion_out, .full = 1};
+REDUCE_MAP_KERNEL(inclusion)
+static const reduce_map_body inclusion_grad_body = {
+    .setup = inclusion_setup, .sums = inclusion_check, .write = inclusion_grad_out, .full = 1};
+REDUCE_MAP_KERNEL(inclusion_grad)
 
 OPERATOR(gumbel_topk_inclusion, inclusion, inclusion_grad)

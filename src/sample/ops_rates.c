@@ -11,7 +11,8 @@ enum { RATE_P, RATE_Q }; /* inputs */
 
 /* The ratios, and q with them. False: the row is NaN. */
 static bool rate_gather(const span *s, sorted *q) {
-  *q = (sorted){.x = s->dst[ROOM], .room = s->dst[ROOM_MORE], .with = s->dst[OTHER], .beside = s->dst[OTHER_MORE]};
+  *q = (sorted){
+      .x = s->dst[ROOM], .room = s->dst[ROOM_MORE], .with = s->dst[OTHER], .beside = s->dst[OTHER_MORE]};
   for (size_t i = 0; i < s->n; i++) {
     const double a = (double)s->src[RATE_P][i], b = (double)s->src[RATE_Q][i];
     if (!(a >= 0 && a <= (double)R_MAX && b >= 0 && b <= (double)R_MAX)) return false;
@@ -40,4 +41,5 @@ static void rate_rows(row_call *c) {
   }
 }
 
-const row_pair SMX_FN(op_multi_draft_acceptance) = {.forward = {.rows = rate_rows}};
+static const row_kernel rate_kernel = WHOLE_ROWS(rate_rows);
+FORWARD_OPERATOR(multi_draft_acceptance, rate)

@@ -1,65 +1,67 @@
 /* sample/ops_relaxed.c - differentiable stand-ins for a draw: gumbel_softmax, gumbel_softmax_interpolant, binary_concrete; and
  * dirichlet_sample. See ops.c. */
-#include "best.h"
+#include "gumbel_argmax.h"
 #include "relaxed.h"
-#include "engine/sum.h"
+#include "engine/reduce_map.h"
 
 enum { HARD = 2 }; /* parameter: 0 = the relaxed sample, 1 = one-hot */
 
 /* ---- gumbel_softmax: y = softmax((x + G) / T) ---- */
 
-NOISE_KERNEL(relaxed)
-NOISE_KERNEL(relaxed_grad)
+static const row_kernel relaxed_kernel = NOISE_KERNEL(exp_engine, relaxed_body, noise_call, false);
+static const row_kernel relaxed_grad_kernel = NOISE_KERNEL(exp_engine, relaxed_grad_body, noise_call, false);
 
 /* Hard: a one-hot of the best, whatever T. */
 enum { HARD_SEARCH, HARD_WRITE, HARD_FILL };
 
 static void hard_begin(const row_call *c, row_state *st) {
   (void)c;
-  best_begin(st);
+  argmax_begin(st);
   st->stage = HARD_SEARCH;
 }
 static void hard_pass(const row_call *c, row_state *st, row_part *parts) {
-  const draws d = {(uint64_t)c->params[NOISE_SEED], (uint64_t) * (const int64_t *)c->src[NOISE_STREAM], PURPOSE_RELAXED};
+  const draws d = {(uint64_t)c->params[NOISE_SEED], (uint64_t) * (const int64_t *)c->src[NOISE_STREAM],
+                   PURPOSE_RELAXED};
   real *y = c->dst[0];
   if (st->stage == HARD_SEARCH) {
-    best_pass(c, parts, 1, &d);
+    argmax_pass(c, parts, 1, &d);
     return;
   }
   fill(y + (c->start - c->origin), c->count, st->stage == HARD_FILL ? (real)st->sum : 0);
   int64_t at_best = (int64_t)st->key - (int64_t)c->start;
-  if (st->stage == HARD_WRITE && at_best >= 0 && at_best < (int64_t)c->count) y[c->start - c->origin + (size_t)at_best] = 1;
+  if (st->stage == HARD_WRITE && at_best >= 0 && at_best < (int64_t)c->count)
+    y[c->start - c->origin + (size_t)at_best] = 1;
   for (size_t g = 0; g * GROUP < c->count; g++) parts[g] = (row_part){.index = -1};
 }
-static void hard_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+static void hard_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   (void)c;
-  if (st->stage == HARD_SEARCH) best_fold(st, parts, count);
+  if (st->stage == HARD_SEARCH) argmax_merge(st, parts, count);
 }
 static bool hard_next(const row_call *c, row_state *st) {
   if (st->stage != HARD_SEARCH) return false;
-  bool nan = st->nan || (st->far && c->on_inf != SMX_INF_LIMIT);
+  bool nan = st->nan || (st->has_pos_inf && c->on_inf != SMX_INF_LIMIT);
   st->empty = !nan && (int64_t)st->key < 0;
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
   st->stage = nan || st->empty ? HARD_FILL : HARD_WRITE;
   st->sum = nan || c->on_empty == SMX_EMPTY_NAN ? (double)r_nan() : 0;
   return st->writes = true;
 }
-static void hard_rows(row_call *c);
-static const row_kernel hard_kernel = KERNEL(hard);
-static void hard_rows(row_call *c) { run_rows(&hard_kernel, c); }
+static const row_kernel hard_kernel = PROGRAM(hard);
 
-static const row_kernel *gumbel_softmax_pick(const row_call *c) { return c->params[HARD] == 0 ? &relaxed_kernel : &hard_kernel; }
-PICK_KERNEL(gumbel_softmax, -1)
+static const row_kernel *gumbel_softmax_dispatch(const row_call *c) {
+  return c->params[HARD] == 0 ? &relaxed_kernel : &hard_kernel;
+}
+static const row_kernel gumbel_softmax_kernel = {.engine = &choice_engine,
+                                                 .body = &(const row_choice){gumbel_softmax_dispatch, -1}};
 
 /* ---- gumbel_softmax_interpolant: y = softmax((x + G / beta) / tau(t)), tau(t) = tau_max e^(-lambda t): a relaxed sample with less noise, at
  * the temperature of the time ---- */
 
 enum { PATH_TIME = 2 };                                   /* input */
 enum { PATH_BETA, PATH_SEED, PATH_TAU_MAX, PATH_LAMBDA }; /* parameters */
-#define PATH_TAU_MIN 1e-30                                /* whose inverse is a number in f32 */
+#define PATH_TAU_MIN 1e-6 /* as of gumbel_softmax: below, rounding of a score in f32 is the whole of it */
 
 static row_call path_call(const row_call *c, double *settings) {
-  if (c->src[NOISE_PARAMS]) return *c; /* the settings are those of the path already */
   const double time = (double)*(const real *)c->src[PATH_TIME];
   row_call own = noise_call(c, settings);
   const double tau = c->params[PATH_TAU_MAX] * d_exp(-c->params[PATH_LAMBDA] * time);
@@ -68,15 +70,8 @@ static row_call path_call(const row_call *c, double *settings) {
   return own;
 }
 /* Each row has a time of its own. */
-#define PATH_KERNEL(name, body) \
-  NOISE_KERNEL_OF(name##_row, body, path_call) \
-  static const row_kernel *name##_pick(const row_call *c) { \
-    (void)c; \
-    return &name##_row_kernel; \
-  } \
-  PICK_KERNEL(name, PATH_TIME)
-PATH_KERNEL(path, relaxed_body)
-PATH_KERNEL(path_grad, relaxed_grad_body)
+static const row_kernel path_kernel = NOISE_KERNEL(exp_engine, relaxed_body, path_call, true);
+static const row_kernel path_grad_kernel = NOISE_KERNEL(exp_engine, relaxed_grad_body, path_call, true);
 
 /* ---- dirichlet_sample: y = softmax(log gamma variates); a concentration of 0 takes no part ---- */
 
@@ -90,8 +85,8 @@ SMI score score_gamma(const span *s, const consts *k, const real *shift, size_t 
   for (int j = 0; j < cnt; j++) {
     double a = (double)s->src[NOISE_X][i + (size_t)j];
     bool proper = a > 0 && a <= (double)R_MAX;
-    v[j] =
-        proper ? log_gamma_of((uint64_t)params[DIRICHLET_SEED], stream, s->origin + i + (size_t)j, a) : (double)(a == 0 ? -R_INF : r_nan());
+    v[j] = proper ? log_gamma_of((uint64_t)params[DIRICHLET_SEED], stream, s->origin + i + (size_t)j, a)
+                  : (double)(a == 0 ? -R_INF : r_nan());
     if (shift) v[j] -= (double)*shift;
   }
   return noise_pair(v);
@@ -101,10 +96,10 @@ SMI consts gamma_setup(const row_call *c, const span *s) {
   (void)s;
   return (consts){{1, 1}};
 }
-EXP_SCORES(gamma, score_gamma, true)
-EXP_EMIT(gamma_weights, gamma_weight)
-static const exp_body dirichlet_body = {.setup = gamma_setup, .scaled = true, .scores = &gamma_scores, .emit = gamma_weights};
-NOISE_KERNEL(dirichlet)
+EXP_SCORES_LOW(gamma, score_gamma)
+static const exp_body dirichlet_body = {
+    .setup = gamma_setup, .scaled = true, .scores = &gamma_scores, .write = exp_weights};
+static const row_kernel dirichlet_kernel = NOISE_KERNEL(exp_engine, dirichlet_body, noise_call, false);
 
 /* ---- binary_concrete: y = 1 / (1 + e^-h), h = (x + L) / T with logistic noise ---- */
 
@@ -113,20 +108,22 @@ SMI score binary_score(const span *s, size_t i, int cnt) {
   const draws d = noise_draws(s, PURPOSE_LOGISTIC);
   double h[LANES] = {0};
   for (int j = 0; j < cnt; j++)
-    h[j] = ((double)s->src[NOISE_X][i + (size_t)j] + logistic_of(draw_word(&d, s->origin + i + (size_t)j))) / params[NOISE_TEMPERATURE];
+    h[j] = ((double)s->src[NOISE_X][i + (size_t)j] + logistic_of(draw_word(&d, s->origin + i + (size_t)j))) /
+           params[NOISE_TEMPERATURE];
   return noise_pair(h);
 }
 SMI consts binary_setup(const row_call *c, const span *s) {
   (void)s;
   return (consts){{(real)c->params[HARD], (real)(0.25 / c->params[NOISE_TEMPERATURE])}};
 }
-SMI void binary_add(const span *s, const consts *k, const sum_row *r, size_t i, int cnt, sum_acc *acc) {
+SMI void binary_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                    reduce_map_acc *acc) {
   (void)k;
   (void)r;
   vreal x = at(s->src[NOISE_X], i, cnt);
   acc->nan = m_or(acc->nan, m_not(v_eq(x, x)));
 }
-SMI vreal binary_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal binary_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   score h = binary_score(s, i, cnt);
   vreal one = v_set1(1), hard = v_select(v_lt(v_set1(0), h.h), one, v_set1(0));
   (void)r;
@@ -135,20 +132,23 @@ SMI vreal binary_value(const span *s, const consts *k, const sum_row *r, size_t 
   return v_select(v_eq(v_set1(k->v[0]), v_set1(0)), soft, hard);
 }
 /* dx = dy y (1 - y) / T, and y (1 - y) = sech^2(h / 2) / 4. */
-SMI vreal binary_grad_value(const span *s, const consts *k, const sum_row *r, size_t i, int cnt) {
+SMI vreal binary_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal h = binary_score(s, i, cnt).h, slope = v_mul(v_sech2(v_mul(h, v_set1((real)0.5))), v_set1(k->v[1]));
   vreal dy = at(s->src[SRC_DY], i, cnt);
   (void)r;
   return v_clean(v_select(v_eq(slope, v_set1(0)), v_set1(0), v_mul(slope, dy)));
 }
-SUM_SUMS_OF(binary_check, binary_add)
-SUM_VALUES_OF(binary_out, binary_value)
-SUM_VALUES_OF(binary_grad_out, binary_grad_value)
-static const sum_body binary_body = {.setup = binary_setup, .sums = binary_check, .emit = binary_out, .full = 1};
-static const sum_body binary_grad_body = {.setup = binary_setup, .sums = binary_check, .emit = binary_grad_out, .full = 1};
+REDUCE_MAP_SUMS_OF(binary_check, binary_add)
+REDUCE_MAP_VALUES_OF(binary_out, binary_value)
+REDUCE_MAP_VALUES_OF(binary_grad_out, binary_grad_value)
+static const reduce_map_body binary_body = {
+    .setup = binary_setup, .sums = binary_check, .write = binary_out, .full = 1};
+static const reduce_map_body binary_grad_body = {
+    .setup = binary_setup, .sums = binary_check, .write = binary_grad_out, .full = 1};
 
-NOISE_SUM_KERNEL(binary, noise_call)
-NOISE_SUM_KERNEL(binary_grad, noise_call)
+static const row_kernel binary_kernel = NOISE_KERNEL(reduce_map_engine, binary_body, noise_call, false);
+static const row_kernel binary_grad_kernel =
+    NOISE_KERNEL(reduce_map_engine, binary_grad_body, noise_call, false);
 
 FORWARD_OPERATOR(dirichlet_sample, dirichlet)
 OPERATOR(gumbel_softmax, gumbel_softmax, relaxed_grad)

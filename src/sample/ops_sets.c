@@ -8,7 +8,7 @@ enum { K, SEED };            /* parameters; those of gumbel_khot follow those of
 enum { LOOK, SELECT, TAKE }; /* stages of the program */
 
 /* What is known of a row once it has been read: its largest x, and whether there is a NaN. */
-static void set_look(const real *x, size_t n, row_state *st) {
+static void set_minmax(const real *x, size_t n, row_state *st) {
   for (size_t i = 0; i < n; i++) {
     st->nan |= x[i] != x[i];
     if ((double)x[i] > st->max) st->max = (double)x[i];
@@ -18,7 +18,8 @@ static void set_look(const real *x, size_t n, row_state *st) {
 /* The keys of one group, less the row's largest x: so rounding them to the real type costs nothing, and several +inf share the mass. */
 static void keys_of(const row_call *c, const row_state *st, size_t start, size_t n, real *keys) {
   const real *x = (const real *)c->src[NOISE_X] + (start - c->origin);
-  const draws d = {(uint64_t)c->params[SEED], (uint64_t) * (const int64_t *)c->src[NOISE_STREAM], PURPOSE_GUMBEL_TOPK};
+  const draws d = {(uint64_t)c->params[SEED], (uint64_t) * (const int64_t *)c->src[NOISE_STREAM],
+                   PURPOSE_GUMBEL_TOPK};
   double v[LANES];
   for (size_t i = 0; i < n; i += LANES) {
     size_t cnt = (size_t)lanes_left(n - i);
@@ -27,20 +28,21 @@ static void keys_of(const row_call *c, const row_state *st, size_t start, size_t
   }
 }
 
-static bool set_hopeless(const row_call *c, const row_state *st) {
+static bool set_invalid(const row_call *c, const row_state *st) {
   return st->nan || !(st->max > (double)-R_INF) || (st->max > (double)R_MAX && c->on_inf != SMX_INF_LIMIT);
 }
 
-/* p: what was picked; nothing of a hopeless row. */
-static void set_finish(const row_call *c, row_state *st, pick *p) {
-  bool nan = set_hopeless(c, st) && (st->nan || st->max > 0);
+/* p: what was picked; nothing of a invalid row. */
+static void set_finish(const row_call *c, row_state *st, topk *p) {
+  bool nan = set_invalid(c, st) && (st->nan || st->max > 0);
   int64_t *index = c->dst[INDEX];
   real *key = c->dst[KEY];
-  st->empty = !nan && set_hopeless(c, st);
+  st->empty = !nan && set_invalid(c, st);
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return;
-  pick_sort(p->x, p->index, p->kept);
+  topk_sort(p->x, p->index, p->kept);
   for (size_t i = 0; i < p->kept; i++) key[i] = r_clean((double)key[i] + st->max);
-  for (size_t i = p->kept; i < p->k; i++) index[i] = -1, key[i] = nan || (st->empty && c->on_empty == SMX_EMPTY_NAN) ? r_nan() : -R_INF;
+  for (size_t i = p->kept; i < p->k; i++)
+    index[i] = -1, key[i] = nan || (st->empty && c->on_empty == SMX_EMPTY_NAN) ? r_nan() : -R_INF;
 }
 
 static void set_begin(const row_call *c, row_state *st) {
@@ -58,35 +60,35 @@ static void set_pass(const row_call *c, row_state *st, row_part *parts) {
     size_t n = group_size(g, c->count);
     parts[g / GROUP] = (row_part){.index = -1};
     if (st->stage == LOOK) {
-      set_look(x + g, n, st);
+      set_minmax(x + g, n, st);
       continue;
     }
     keys_of(c, st, c->start + g, n, keys);
-    if (st->stage == SELECT && st->mode == SELECT_COUNT) select_count(keys, n, st);
-    else if (st->stage == SELECT) select_ties(keys, c->start + g, n, st);
+    if (st->stage == SELECT && st->mode == RADIX_COUNT) radix_count(keys, n, st);
+    else if (st->stage == SELECT) radix_ties(keys, c->start + g, n, st);
     for (size_t i = 0; st->stage == TAKE && i < n; i++) {
       int64_t index = (int64_t)(c->start + g + i);
-      bool equal = keys[i] == (real)st->pick.value && index <= st->pick.limit;
-      if (!(keys[i] > (real)st->pick.value || equal) || !(keys[i] > -R_INF)) continue;
+      bool equal = keys[i] == (real)st->cutoff.value && index <= st->cutoff.limit;
+      if (!(keys[i] > (real)st->cutoff.value || equal) || !(keys[i] > -R_INF)) continue;
       ((real *)c->dst[KEY])[st->key] = keys[i], ((int64_t *)c->dst[INDEX])[st->key++] = index;
     }
   }
 }
-static void set_fold(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+static void set_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   (void)c;
   (void)st;
   (void)parts;
   (void)count;
 }
 static bool set_next(const row_call *c, row_state *st) {
-  pick p = {.k = (size_t)c->params[K], .x = c->dst[KEY], .index = c->dst[INDEX]};
-  if (st->stage == LOOK && !set_hopeless(c, st)) {
+  topk p = {.k = (size_t)c->params[K], .x = c->dst[KEY], .index = c->dst[INDEX]};
+  if (st->stage == LOOK && !set_invalid(c, st)) {
     st->stage = SELECT;
-    select_begin(st, p.k);
+    radix_begin(st, p.k);
     return true;
   }
   if (st->stage == SELECT) {
-    if (select_next(st)) return true;
+    if (radix_next(st)) return true;
     st->stage = TAKE;
     st->key = 0;
     return true;
@@ -95,37 +97,38 @@ static bool set_next(const row_call *c, row_state *st) {
   set_finish(c, st, &p);
   return false;
 }
-static const row_kernel set_program = {.begin = set_begin, .pass = set_pass, .fold = set_fold, .next = set_next};
+static const row_kernel set_program = PROGRAM(set);
 
 /* Rows in memory: a look and a walk, if k is not huge. */
-static void set_row(row_call *c, row_state *st, pick *p) {
+static void set_row(row_call *c, row_state *st, topk *p) {
   real keys[GROUP] __attribute__((aligned(64)));
   set_begin(c, st);
-  set_look(c->src[NOISE_X], c->n, st);
-  pick_start(p, (size_t)c->params[K], c->dst[KEY], c->dst[INDEX], keys, 0);
-  for (size_t g = 0; g < c->n && !set_hopeless(c, st); g += GROUP) {
+  set_minmax(c->src[NOISE_X], c->n, st);
+  topk_start(p, (size_t)c->params[K], c->dst[KEY], c->dst[INDEX], keys, 0);
+  for (size_t g = 0; g < c->n && !set_invalid(c, st); g += GROUP) {
     size_t n = group_size(g, c->n);
     keys_of(c, st, g, n, keys);
-    if (g == 0) pick_start(p, p->k, p->x, p->index, keys, n);
-    pick_group(p, keys, n, (int64_t)g);
+    if (g == 0) topk_start(p, p->k, p->x, p->index, keys, n);
+    topk_group(p, keys, n, (int64_t)g);
   }
-  pick_cut(p);
+  topk_cut(p);
   set_finish(c, st, p);
 }
 static void set_rows(row_call *c) {
-  if (c->params[K] > PICK_MOST) {
+  if (c->params[K] > TOPK_MOST) {
     run_rows(&set_program, c);
     return;
   }
   for (size_t r = 0; r < c->rows; r++) {
     row_call row = row_at(c, r);
     row_state st;
-    pick p;
+    topk p;
     set_row(&row, &st, &p);
     if (st.empty && c->on_empty == SMX_EMPTY_ERROR && c->first_empty < 0) c->first_empty = (int64_t)r;
   }
 }
 
+static const row_kernel set_kernel = PROGRAM_WITH_ROWS(set);
 FORWARD_OPERATOR(gumbel_topk, set)
 
 /* ---- gumbel_khot: hard: 1 for what gumbel_topk draws, 0 for the rest; soft: softmax((x + G) / T) with the same noise, whose gradient both have
@@ -134,13 +137,13 @@ FORWARD_OPERATOR(gumbel_topk, set)
 enum { HARD = 2, KHOT_K };            /* parameters */
 enum { KHOT_WRITE = TAKE, KHOT_ALL }; /* stages after those of a set; ALL: the same everywhere */
 
-SMI row_call khot_call(const row_call *c, double *settings) {
+static row_call khot_call(const row_call *c, double *settings) {
   row_call own = noise_call(c, settings);
   settings[NOISE_PURPOSE] = PURPOSE_GUMBEL_TOPK;
   return own;
 }
-NOISE_KERNEL_OF(khot_soft, relaxed_body, khot_call)
-NOISE_KERNEL_OF(khot_grad, relaxed_grad_body, khot_call)
+static const row_kernel khot_soft_kernel = NOISE_KERNEL(exp_engine, relaxed_body, khot_call, false);
+static const row_kernel khot_grad_kernel = NOISE_KERNEL(exp_engine, relaxed_grad_body, khot_call, false);
 
 #define khot_hard_begin set_begin
 static void khot_hard_pass(const row_call *c, row_state *st, row_part *parts) {
@@ -155,14 +158,14 @@ static void khot_hard_pass(const row_call *c, row_state *st, row_part *parts) {
     parts[g / GROUP] = (row_part){.index = -1};
     if (st->stage == KHOT_WRITE) keys_of(c, st, c->start + g, n, keys);
     for (size_t i = 0; i < n; i++) {
-      bool equal = keys[i] == (real)st->pick.value && (int64_t)(c->start + g + i) <= st->pick.limit;
+      bool equal = keys[i] == (real)st->cutoff.value && (int64_t)(c->start + g + i) <= st->cutoff.limit;
       if (st->stage == KHOT_ALL) y[g + i] = (real)st->sum;
-      else y[g + i] = keys[i] > -R_INF && (keys[i] > (real)st->pick.value || equal) ? 1 : 0;
+      else y[g + i] = keys[i] > -R_INF && (keys[i] > (real)st->cutoff.value || equal) ? 1 : 0;
     }
   }
 }
-#define khot_hard_fold set_fold
-/* A hopeless row is the same everywhere. */
+#define khot_hard_merge set_merge
+/* A invalid row is the same everywhere. */
 static bool khot_fill(const row_call *c, row_state *st, bool gradient) {
   const bool nan = st->nan || st->max > 0;
   st->empty = !nan && !gradient;
@@ -174,24 +177,25 @@ static bool khot_fill(const row_call *c, row_state *st, bool gradient) {
 static bool khot_hard_next(const row_call *c, row_state *st) {
   const double k = c->params[KHOT_K];
   if (st->writes) return false;
-  if (st->stage == LOOK && !set_hopeless(c, st)) {
+  if (st->stage == LOOK && !set_invalid(c, st)) {
     st->stage = SELECT;
-    select_begin(st, k < (double)c->n ? (size_t)k : c->n);
+    radix_begin(st, k < (double)c->n ? (size_t)k : c->n);
     return true;
   }
-  if (st->stage == SELECT && select_next(st)) return true;
+  if (st->stage == SELECT && radix_next(st)) return true;
   if (st->stage == SELECT) {
     st->stage = KHOT_WRITE;
     return st->writes = true;
   }
   return khot_fill(c, st, false);
 }
-static void khot_hard_rows(row_call *c);
-static const row_kernel khot_hard_kernel = KERNEL(khot_hard);
-static void khot_hard_rows(row_call *c) { run_rows(&khot_hard_kernel, c); }
+static const row_kernel khot_hard_kernel = PROGRAM(khot_hard);
 
-static const row_kernel *khot_pick(const row_call *c) { return c->params[HARD] == 0 ? &khot_soft_kernel : &khot_hard_kernel; }
-PICK_KERNEL(khot, -1)
+static const row_kernel *khot_dispatch(const row_call *c) {
+  return c->params[HARD] == 0 ? &khot_soft_kernel : &khot_hard_kernel;
+}
+static const row_kernel khot_kernel = {.engine = &choice_engine,
+                                       .body = &(const row_choice){khot_dispatch, -1}};
 
 OPERATOR(gumbel_khot, khot, khot_grad)
 
@@ -208,9 +212,11 @@ enum { SUBSET_MOST = 256 };                                /* steps */
 
 /* Scores may be so large that logarithms of sums vanish in them, so sums are kept relative to a score. */
 typedef struct subset_step {
-  double index, top, all, rest; /* the first largest element and its score; sum of e^(score - top), and log(1 - p) of that element */
-  double second, others;        /* the largest score of the others, and their sum of e^(score - second) */
-  double pull, push;            /* of the gradient: sum of p dy - A p / (1 - p), but for the largest; its A p */
+  /* the first largest element and its score; sum of e^(score - top), and log(1 - p) of that
+   * element */
+  double index, top, all, rest;
+  double second, others; /* the largest score of the others, and their sum of e^(score - second) */
+  double pull, push;     /* of the gradient: sum of p dy - A p / (1 - p), but for the largest; its A p */
 } subset_step;
 
 SMI subset_step *subset_steps(const row_state *st) { return (subset_step *)(void *)(uintptr_t)st->list; }
@@ -226,7 +232,8 @@ SMI double subset_rest(double p) {
   return d_log(u, ((1 - u) - p) / u);
 }
 /* Goes through `count` steps; the score after them. */
-static double subset_walk(const subset_step *steps, size_t count, double index, double a, double t, bool shares, subset_way *w) {
+static double subset_walk(const subset_step *steps, size_t count, double index, double a, double t,
+                          bool shares, subset_way *w) {
   for (size_t j = 0; j < count; j++) {
     const subset_step *step = steps + j;
     if (index == step->index) {
@@ -262,12 +269,14 @@ static void subset_open(row_state *st) {
 static void subset_close(row_state *st) {
   subset_step *step = subset_steps(st) + st->key++;
   const double away = st->low - st->carry, odds = st->sum > 0 ? st->sum * d_exp(away) : 0;
-  *step = (subset_step){.index = st->carry2, .top = st->carry, .all = 1 + odds, .second = st->low, .others = st->sum};
+  *step = (subset_step){
+      .index = st->carry2, .top = st->carry, .all = 1 + odds, .second = st->low, .others = st->sum};
   step->rest = st->sum > 0 ? away + (d_log(st->sum, 0) - d_log1p(odds)) : 0;
 }
 
 /* What the steps behind step j leave of the gradient of a^j: A of the one after j (j = -1: the gradient of x), from the last. */
-static double subset_return(const subset_step *steps, int64_t count, int64_t j, double index, double dy, double t, const subset_way *w) {
+static double subset_return(const subset_step *steps, int64_t count, int64_t j, double index, double dy,
+                            double t, const subset_way *w) {
   double back = 0;
   for (int64_t i = count - 1; i > j; i--) {
     const subset_step *step = steps + i;
@@ -280,15 +289,17 @@ static double subset_return(const subset_step *steps, int64_t count, int64_t j, 
 /* want: the step whose pull and push are summed. */
 static void subset_back(row_state *st, double index, double dy, double t, const subset_way *w) {
   subset_step *steps = subset_steps(st), *step = steps + st->want;
-  const double back = subset_return(steps, (int64_t)st->key, (int64_t)st->want, index, dy, t, w), p = w->p[st->want];
+  const double back = subset_return(steps, (int64_t)st->key, (int64_t)st->want, index, dy, t, w),
+               p = w->p[st->want];
   if (p > 0) step->pull += p * dy;
   if (index == step->index) step->push = back * p;
   else step->pull -= back * (p / (1 - p));
 }
 
-static void subset_look(const row_call *c, const real *x, row_state *st) {
-  set_look(x, c->count, st);
-  for (size_t i = 0; i < c->count; i++) st->sum2 += x[i] > -R_INF, st->sum3 += x[i] > R_MAX; /* how many are valid, and infinite */
+static void subset_minmax(const row_call *c, const real *x, row_state *st) {
+  set_minmax(x, c->count, st);
+  /* how many are valid, and infinite */
+  for (size_t i = 0; i < c->count; i++) st->sum2 += x[i] > -R_INF, st->sum3 += x[i] > R_MAX;
 }
 static void subset_elements(const row_call *c, row_state *st, const double *h, size_t first, size_t cnt) {
   const double t = c->params[NOISE_TEMPERATURE];
@@ -303,7 +314,10 @@ static void subset_elements(const row_call *c, row_state *st, const double *h, s
     const double s = valid ? subset_walk(subset_steps(st), st->key, index, a, t, gradient, &w) : 0;
     if (st->stage == SUBSET_STEP) subset_see(st, s, index);
     else if (st->stage == SUBSET_BACK) subset_back(st, index, (double)dy[j], t, &w);
-    else if (gradient) to[j] = valid ? r_clean(subset_return(subset_steps(st), (int64_t)st->key, -1, index, (double)dy[j], t, &w)) : 0;
+    else if (gradient)
+      to[j] =
+          valid ? r_clean(subset_return(subset_steps(st), (int64_t)st->key, -1, index, (double)dy[j], t, &w))
+                : 0;
     else {
       double sum = 0;
       for (size_t i = 0; valid && i < st->key; i++) sum += w.p[i];
@@ -313,10 +327,11 @@ static void subset_elements(const row_call *c, row_state *st, const double *h, s
 }
 static void subset_pass(const row_call *c, row_state *st, row_part *parts) {
   const real *x = (const real *)c->src[NOISE_X] + (c->start - c->origin);
-  const draws d = {(uint64_t)c->params[NOISE_SEED], (uint64_t) * (const int64_t *)c->src[NOISE_STREAM], PURPOSE_GUMBEL_TOPK};
+  const draws d = {(uint64_t)c->params[NOISE_SEED], (uint64_t) * (const int64_t *)c->src[NOISE_STREAM],
+                   PURPOSE_GUMBEL_TOPK};
   double h[LANES];
   serial_parts(c, parts);
-  if (st->stage == LOOK) subset_look(c, x, st);
+  if (st->stage == LOOK) subset_minmax(c, x, st);
   else if (st->stage == KHOT_ALL) fill((real *)c->dst[0] + (c->start - c->origin), c->count, (real)st->sum);
   else
     for (size_t i = 0; i < c->count; i += LANES) {
@@ -329,7 +344,7 @@ static void subset_begin(const row_call *c, row_state *st) {
   (void)c;
   serial_begin(st);
 }
-#define subset_fold serial_fold
+#define subset_merge serial_merge
 /* True while there are steps to sum: as many as there are valid elements, or +inf that share the mass, at most. */
 static bool subset_summed(const row_call *c, row_state *st) {
   const double valid = st->max > (double)R_MAX ? st->sum3 : st->sum2;
@@ -340,20 +355,18 @@ static bool subset_summed(const row_call *c, row_state *st) {
 }
 static bool subset_next(const row_call *c, row_state *st) {
   if (st->writes) return false;
-  if (set_hopeless(c, st)) return khot_fill(c, st, false);
+  if (set_invalid(c, st)) return khot_fill(c, st, false);
   if (subset_summed(c, st)) return true;
   st->stage = KHOT_WRITE;
   return st->writes = true;
 }
-static void subset_rows(row_call *c);
-static const row_kernel subset_kernel = KERNEL(subset);
-static void subset_rows(row_call *c) { run_rows(&subset_kernel, c); }
+static const row_kernel subset_kernel = PROGRAM(subset);
 
 #define subset_grad_begin subset_begin
 #define subset_grad_pass subset_pass
 static bool subset_grad_next(const row_call *c, row_state *st) {
   if (st->writes) return false;
-  if (set_hopeless(c, st)) return khot_fill(c, st, true);
+  if (set_invalid(c, st)) return khot_fill(c, st, true);
   if (st->stage != SUBSET_BACK) {
     if (subset_summed(c, st)) return true;
     st->want = st->key;
@@ -365,7 +378,10 @@ static bool subset_grad_next(const row_call *c, row_state *st) {
 }
 SERIAL_KERNEL(subset_grad)
 
-static const row_kernel *relaxed_khot_pick(const row_call *c) { return c->params[HARD] == 0 ? &subset_kernel : &khot_hard_kernel; }
-PICK_KERNEL(relaxed_khot, -1)
+static const row_kernel *relaxed_khot_dispatch(const row_call *c) {
+  return c->params[HARD] == 0 ? &subset_kernel : &khot_hard_kernel;
+}
+static const row_kernel relaxed_khot_kernel = {.engine = &choice_engine,
+                                               .body = &(const row_choice){relaxed_khot_dispatch, -1}};
 
 OPERATOR(relaxed_khot, relaxed_khot, subset_grad)

@@ -6,19 +6,20 @@ enum { X, IDS, NOISED };                /* inputs */
 enum { STREAM = 2 };                    /* input of soft_thinking_noise */
 enum { FLOOR = 1, SCALE, SEED };        /* parameters of both, and of the noise */
 enum { CUT = 3, LOW, HIGH };            /* of the log-probability */
-enum { SOFT_LOOK, SOFT_WRITE };         /* stages */
+enum { SOFT_MINMAX, SOFT_WRITE };       /* stages */
 enum { SOFT_MOST = ROW_HISTOGRAM / 2 }; /* tokens of a mixture */
 
 /* p of each token among those named; 0 of what is none. Not of an empty row. */
 static void soft_probabilities(const row_call *c, const row_state *st, double *p) {
-  for (size_t j = 0; j < named_count(c); j++) p[j] = st->list[j] > (double)-R_INF ? look_away(st, st->list[j]) : (double)-R_INF;
+  for (size_t j = 0; j < named_count(c); j++)
+    p[j] = st->list[j] > (double)-R_INF ? minmax_away(st, st->list[j]) : (double)-R_INF;
   few_softmax(p, named_count(c), p);
 }
 static double soft_log(const row_call *c, double p) { return d_log(p + c->params[FLOOR], 0); }
 
 static void soft_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
-  named_look(c, st);
+  named_minmax(c, st);
 }
 
 /* ---- soft_thinking_noise: g_j = log(p_j + floor) + s G ---- */
@@ -36,8 +37,8 @@ static void noised_write(const row_call *c, const row_state *st) {
   }
 }
 static bool noised_next(const row_call *c, row_state *st) {
-  const bool nan = look_nan(c, st);
-  st->empty = look_empty(st);
+  const bool nan = minmax_nan(c, st);
+  st->empty = minmax_empty(st);
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
   noised_fill(c, nan || (st->empty && c->on_empty == SMX_EMPTY_NAN) ? r_nan() : -R_INF);
   if (!nan && !st->empty) noised_write(c, st);
@@ -55,7 +56,10 @@ static bool soft_term(const row_call *c, size_t j, double p, double *term, doubl
   const double log = p > 0 ? soft_log(c, p) : (double)-R_INF, s = c->params[SCALE];
   if (!(log > c->params[CUT])) return false;
   const double e = ((double)((const real *)c->src[NOISED])[j] - log) / s;
-  const double within = e < c->params[LOW] ? c->params[LOW] : e > c->params[HIGH] ? c->params[HIGH] : e, falls = d_exp(-within);
+  const double within = e < c->params[LOW]    ? c->params[LOW]
+                        : e > c->params[HIGH] ? c->params[HIGH]
+                                              : e,
+               falls = d_exp(-within);
   *term = -within - falls - d_log(s, 0);
   *slope = e >= c->params[LOW] && e <= c->params[HIGH] ? (1 - falls) / s : 0;
   return true;
@@ -70,12 +74,13 @@ static double soft_mean(const row_call *c, row_state *st) {
     st->list[j] = p[j] > 0 ? slope * (p[j] / (p[j] + c->params[FLOOR])) : 0; /* p times the derivative in p */
     moment += st->list[j];
   }
-  for (size_t j = 0; j < named_count(c); j++) st->list[j] = count > 0 ? (st->list[j] - p[j] * moment) / count : 0;
+  for (size_t j = 0; j < named_count(c); j++)
+    st->list[j] = count > 0 ? (st->list[j] - p[j] * moment) / count : 0;
   return count > 0 ? sum / count : 0;
 }
 /* A NaN among what was stored of the tokens counts, too. */
 static bool soft_nan(const row_call *c, const row_state *st) {
-  bool nan = look_nan(c, st);
+  bool nan = minmax_nan(c, st);
   for (size_t j = 0; j < named_count(c); j++) {
     const real g = ((const real *)c->src[NOISED])[j];
     nan |= g != g && named(c, j);
@@ -84,33 +89,33 @@ static bool soft_nan(const row_call *c, const row_state *st) {
 }
 
 static bool soft_next(const row_call *c, row_state *st) {
-  *(real *)c->dst[0] = soft_nan(c, st) ? r_nan() : look_empty(st) ? 0 : r_clean(soft_mean(c, st));
+  *(real *)c->dst[0] = soft_nan(c, st) ? r_nan() : minmax_empty(st) ? 0 : r_clean(soft_mean(c, st));
   return false;
 }
 #define soft_begin named_begin
 SERIAL_KERNEL(soft)
 
 #define soft_grad_begin named_begin
-/* far: the row is NaN. */
+/* has_pos_inf: the row is NaN. */
 static void soft_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   const double upstream = (double)*(const real *)c->src[SRC_DY];
   const int64_t *ids = c->src[IDS];
   real *dx = part_to(c, X);
-  if (st->stage == SOFT_LOOK) {
+  if (st->stage == SOFT_MINMAX) {
     soft_pass(c, st, parts);
     return;
   }
   serial_parts(c, parts);
-  fill(dx, c->count, st->far ? r_nan() : 0);
-  for (size_t j = 0; j < named_count(c) && !st->far && !look_empty(st); j++) {
+  fill(dx, c->count, st->has_pos_inf ? r_nan() : 0);
+  for (size_t j = 0; j < named_count(c) && !st->has_pos_inf && !minmax_empty(st); j++) {
     const int64_t i = ids[j] - (int64_t)c->start;
     if (i >= 0 && i < (int64_t)c->count && named(c, j)) dx[i] = r_clean(upstream * st->list[j]);
   }
 }
 static bool soft_grad_next(const row_call *c, row_state *st) {
   if (st->writes) return false;
-  st->far = soft_nan(c, st);
-  if (!st->far && !look_empty(st)) soft_mean(c, st);
+  st->has_pos_inf = soft_nan(c, st);
+  if (!st->has_pos_inf && !minmax_empty(st)) soft_mean(c, st);
   st->stage = SOFT_WRITE;
   return st->writes = true;
 }

@@ -17,14 +17,11 @@ enum { VERIFY_K, METHOD, SEED };                /* parameters of multi_draft_ver
 enum { RRS, RRS_DISTINCT, KSEQ };               /* METHOD */
 enum { LOOK, SUM, SEARCH, BOUND, TOTAL, WALK }; /* stages */
 enum { MOST = 64 };                             /* drafts */
-enum {
-  SUMS,
-  REST = 128,
-  AT_P = 256,
-  AT_Q = 384
-};                         /* where the state's list holds, for each number of failed drafts, the sum of the residual
-                                                         and of what is left of q; and p and q at each draft */
-enum { LOW, HIGH, SHARE }; /* the state's note: g is between LOW and HIGH, at the end HIGH; SHARE = (1 - (1 - b)^K) / b */
+/* where the state's list holds, for each number of failed drafts, the sum of the residual and of
+ * what is left of q; and p and q at each draft */
+enum { SUMS, REST = 128, AT_P = 256, AT_Q = 384 };
+/* the state's note: g is between LOW and HIGH, at the end HIGH; SHARE = (1 - (1 - b)^K) / b */
+enum { LOW, HIGH, SHARE };
 
 /* What an operator says about its drafts. */
 typedef struct drafts {
@@ -43,11 +40,21 @@ static size_t drafts_count(const row_call *c, const int64_t *token, size_t most)
 }
 static drafts one_draft(const row_call *c) {
   const int64_t *token = c->src[DRAFT];
-  return (drafts){token, drafts_count(c, token, 1), RRS, (uint64_t) * (const int64_t *)c->src[POSITION], (uint64_t)c->params[0], 1};
+  return (drafts){token,
+                  drafts_count(c, token, 1),
+                  RRS,
+                  (uint64_t) * (const int64_t *)c->src[POSITION],
+                  (uint64_t)c->params[0],
+                  1};
 }
 static drafts many_drafts(const row_call *c) {
   const int64_t *token = c->src[DRAFT];
-  return (drafts){token, drafts_count(c, token, (size_t)c->params[VERIFY_K]), (int)c->params[METHOD], 0, (uint64_t)c->params[SEED], 0};
+  return (drafts){token,
+                  drafts_count(c, token, (size_t)c->params[VERIFY_K]),
+                  (int)c->params[METHOD],
+                  0,
+                  (uint64_t)c->params[SEED],
+                  0};
 }
 
 static double verify_uniform(const row_call *c, const drafts *d, purpose what, uint64_t index) {
@@ -64,9 +71,12 @@ static bool drafted(const drafts *d, size_t failed, int64_t index) {
 }
 /* q after `failed` drafts, and the residual before it is normalised. */
 static double draft_left(const drafts *d, const row_state *st, size_t failed, double q, int64_t index) {
-  return q == 0 || drafted(d, failed, index) ? 0 : failed == 0 || d->method != RRS_DISTINCT ? q : q / st->list[REST + failed];
+  return q == 0 || drafted(d, failed, index)        ? 0
+         : failed == 0 || d->method != RRS_DISTINCT ? q
+                                                    : q / st->list[REST + failed];
 }
-static double residual(const drafts *d, const row_state *st, size_t failed, double p, double q, int64_t index) {
+static double residual(const drafts *d, const row_state *st, size_t failed, double p, double q,
+                       int64_t index) {
   if (d->method == KSEQ) {
     double taken = p / st->note[HIGH];
     taken = p - (taken < q ? taken : q) * st->note[SHARE];
@@ -80,7 +90,8 @@ static double residual(const drafts *d, const row_state *st, size_t failed, doub
 }
 
 static bool stands(const row_call *c, const drafts *d, const row_state *st, size_t j) {
-  const double p = st->list[AT_P + j], q = st->list[AT_Q + j], u = verify_uniform(c, d, PURPOSE_ACCEPT, d->first + j);
+  const double p = st->list[AT_P + j], q = st->list[AT_Q + j],
+               u = verify_uniform(c, d, PURPOSE_ACCEPT, d->first + j);
   if (d->method == KSEQ) return u * st->note[HIGH] * q < p;
   const double r = residual(d, st, j, p, q, d->token[j]);
   return u * draft_left(d, st, j, q, d->token[j]) < (j == 0 ? r : r / st->list[SUMS + j]);
@@ -88,9 +99,10 @@ static bool stands(const row_call *c, const drafts *d, const row_state *st, size
 
 /* ---- the passes ---- */
 
-static void verify_look(const row_call *c, const drafts *d, row_state *st) {
+static void verify_minmax(const row_call *c, const drafts *d, row_state *st) {
   const real *p = part_at(c, P), *q = part_at(c, Q);
-  for (size_t i = 0; i < c->count; i++) st->nan |= !(p[i] >= 0 && p[i] <= R_MAX && q[i] >= 0 && q[i] <= R_MAX);
+  for (size_t i = 0; i < c->count; i++)
+    st->nan |= !(p[i] >= 0 && p[i] <= R_MAX && q[i] >= 0 && q[i] <= R_MAX);
   for (size_t j = 0; j < d->count; j++) {
     const int64_t i = d->token[j] - (int64_t)c->start;
     if (i >= 0 && i < (int64_t)c->count) st->list[AT_P + j] = (double)p[i], st->list[AT_Q + j] = (double)q[i];
@@ -100,8 +112,10 @@ static void verify_look(const row_call *c, const drafts *d, row_state *st) {
 static void verify_sum(const row_call *c, const drafts *d, row_state *st) {
   const real *p = part_at(c, P), *q = part_at(c, Q);
   const size_t failed = (size_t)st->key;
-  BLOCK_SUM(st->sum, c->count, i, residual(d, st, failed, (double)p[i], (double)q[i], (int64_t)(c->start + i)))
-  if (d->method == RRS_DISTINCT) BLOCK_SUM(st->sum2, c->count, i, drafted(d, failed, (int64_t)(c->start + i)) ? 0 : (double)q[i])
+  BLOCK_SUM(st->sum, c->count, i,
+            residual(d, st, failed, (double)p[i], (double)q[i], (int64_t)(c->start + i)))
+  if (d->method == RRS_DISTINCT)
+    BLOCK_SUM(st->sum2, c->count, i, drafted(d, failed, (int64_t)(c->start + i)) ? 0 : (double)q[i])
 }
 /* b = sum min(q, p / g). */
 static void verify_bound(const row_call *c, row_state *st) {
@@ -112,12 +126,12 @@ static void verify_bound(const row_call *c, row_state *st) {
 /* Goes on with the sum to the first element at which it exceeds the target; of a sum that never does, the last element with a mass. */
 static void verify_walk(const row_call *c, const drafts *d, row_state *st) {
   const real *p = part_at(c, P), *q = part_at(c, Q);
-  for (size_t b = 0; b < c->count && !st->far; b += 256) {
+  for (size_t b = 0; b < c->count && !st->has_pos_inf; b += 256) {
     double within = 0;
-    for (size_t i = b; i < c->count && i < b + 256 && !st->far; i++) {
+    for (size_t i = b; i < c->count && i < b + 256 && !st->has_pos_inf; i++) {
       const double r = residual(d, st, (size_t)st->key, (double)p[i], (double)q[i], (int64_t)(c->start + i));
       within += r;
-      if (r > 0) st->index = (int64_t)(c->start + i), st->far = st->sum + within > st->pick.value;
+      if (r > 0) st->index = (int64_t)(c->start + i), st->has_pos_inf = st->sum + within > st->cutoff.value;
     }
     st->sum += within;
   }
@@ -125,7 +139,7 @@ static void verify_walk(const row_call *c, const drafts *d, row_state *st) {
 
 static void verify_pass(const row_call *c, const drafts *d, row_state *st, row_part *parts) {
   serial_parts(c, parts);
-  if (st->stage == LOOK) verify_look(c, d, st);
+  if (st->stage == LOOK) verify_minmax(c, d, st);
   else if (st->stage == SEARCH || st->stage == BOUND) verify_bound(c, st);
   else if (st->stage == WALK) verify_walk(c, d, st);
   else verify_sum(c, d, st);
@@ -175,7 +189,7 @@ static bool verify_search(const row_call *c, const drafts *d, row_state *st) {
   return verify_go(st, more ? SEARCH : BOUND);
 }
 
-static bool verify_after_look(const row_call *c, const drafts *d, row_state *st) {
+static bool verify_after_minmax(const row_call *c, const drafts *d, row_state *st) {
   if (st->nan) return verify_done(c, d, -1, -1);
   st->note[LOW] = st->note[HIGH] = st->note[SHARE] = 1;
   if (d->method != KSEQ || d->count < 2) return verify_test(c, d, st);
@@ -186,7 +200,7 @@ static bool verify_after_look(const row_call *c, const drafts *d, row_state *st)
 
 static bool verify_next(const row_call *c, const drafts *d, row_state *st) {
   switch (st->stage) {
-    case LOOK: return verify_after_look(c, d, st);
+    case LOOK: return verify_after_minmax(c, d, st);
     case SEARCH:
     case BOUND: return verify_search(c, d, st);
     case SUM:
@@ -196,7 +210,7 @@ static bool verify_next(const row_call *c, const drafts *d, row_state *st) {
       return verify_go(st, TOTAL);
     case TOTAL:
       if (st->sum > 0) {
-        st->pick.value = st->sum * verify_uniform(c, d, PURPOSE_RESIDUAL, 0);
+        st->cutoff.value = st->sum * verify_uniform(c, d, PURPOSE_RESIDUAL, 0);
         return verify_go(st, WALK);
       }
       if (st->key > 0) {

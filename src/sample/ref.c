@@ -26,8 +26,10 @@ void categorical_sample_ref(const row_ref_call *c) {
 
 void gumbel_softmax_ref(const row_ref_call *c) {
   double *h = room_for(c->n), m = largest(c->in[0], c->n);
-  if (fabs(m) < 524288 || m == -INFINITY || c->q[2] != 0) m = 0; /* scores beyond that keep their noise, but for the argmax */
-  for (size_t i = 0; i < c->n; i++) h[i] = (c->in[0][i] - m + gumbel((uint64_t)c->q[1], stream_of(c), 4, i)) / c->q[0];
+  /* scores beyond that keep their noise, but for the argmax */
+  if (fabs(m) < 524288 || m == -INFINITY || c->q[2] != 0) m = 0;
+  for (size_t i = 0; i < c->n; i++)
+    h[i] = (c->in[0][i] - m + gumbel((uint64_t)c->q[1], stream_of(c), 4, i)) / c->q[0];
   weights(h, c->n, c->out[0]);
   if (c->q[2] != 0 && largest(h, c->n) > -INFINITY) {
     size_t best = first_largest(h, c->n);
@@ -38,7 +40,8 @@ void gumbel_softmax_ref(const row_ref_call *c) {
 
 void gumbel_topk_ref(const row_ref_call *c) {
   double *h = room_for(c->n), m = largest(c->in[0], c->n);
-  for (size_t i = 0; i < c->n; i++) h[i] = (m > -INFINITY ? c->in[0][i] - m : -INFINITY) + gumbel((uint64_t)c->q[1], stream_of(c), 3, i);
+  for (size_t i = 0; i < c->n; i++)
+    h[i] = (m > -INFINITY ? c->in[0][i] - m : -INFINITY) + gumbel((uint64_t)c->q[1], stream_of(c), 3, i);
   for (size_t j = 0; j < (size_t)c->q[0]; j++) {
     size_t best = c->n ? first_largest(h, c->n) : 0;
     int more = !isnan(m) && h[best] > -INFINITY;
@@ -53,7 +56,8 @@ void binary_concrete_ref(const row_ref_call *c) {
   int nan = 0;
   for (size_t i = 0; i < c->n; i++) nan |= isnan(c->in[0][i]);
   for (size_t i = 0; i < c->n; i++) {
-    double u = uniform((uint64_t)c->q[1], stream_of(c), 8, i), h = (c->in[0][i] + log(u) - log(1 - u)) / c->q[0];
+    double u = uniform((uint64_t)c->q[1], stream_of(c), 8, i),
+           h = (c->in[0][i] + log(u) - log(1 - u)) / c->q[0];
     c->out[0][i] = nan ? NAN : c->q[2] != 0 ? h > 0 : 1 / (1 + exp(-h));
   }
 }
@@ -62,7 +66,9 @@ void dirichlet_sample_ref(const row_ref_call *c) {
   double *h = room_for(c->n);
   for (size_t i = 0; i < c->n; i++) {
     double a = c->in[0][i];
-    h[i] = a > 0 && a < INFINITY ? log_gamma((uint64_t)c->q[0], stream_of(c), i, a) : a == 0 ? -INFINITY : NAN;
+    h[i] = a > 0 && a < INFINITY ? log_gamma((uint64_t)c->q[0], stream_of(c), i, a)
+           : a == 0              ? -INFINITY
+                                 : NAN;
   }
   weights(h, c->n, c->out[0]);
   free(h);

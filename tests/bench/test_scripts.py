@@ -11,6 +11,7 @@ import document  # noqa: E402
 import drawing  # noqa: E402
 import results  # noqa: E402
 import sweep  # noqa: E402
+import turns  # noqa: E402
 
 LENGTHS = list(range(1, 161)) + [int(160 * 1.04 ** i) for i in range(1, 150)]
 ALIGNED = (0, 0)
@@ -81,12 +82,12 @@ class Bars(unittest.TestCase):
         (_, mark, found), = list(bars.against_bars(cases))
         self.assertEqual([(name.split("/")[2], value >= mark) for name, value in found], [("4096x1024", False), ("1024x32768", True)])
 
-    def test_halves_need_one_of_two_goals(self):
+    def test_half_precision_needs_one_of_two_goals(self):
         names = ("softmax/f32/1x4194304/t1", "softmax/bf16/1x4194304/t1", "softmax/bf16/1x16384/t1")
         cases = {name: result(name, smx=ns) for name, ns in zip(names, (0.8, 0.5, 0.4))}
-        self.assertEqual(bars.of_halves_goal(cases[names[1]], cases), 1.0)
+        self.assertEqual(bars.of_half_goal(cases[names[1]], cases), 1.0)
         cases[names[2]] = result(names[2], smx=0.46)
-        self.assertGreater(bars.of_halves_goal(cases[names[1]], cases), 1.0)
+        self.assertGreater(bars.of_half_goal(cases[names[1]], cases), 1.0)
 
 
 class Document(unittest.TestCase):
@@ -103,6 +104,28 @@ class Document(unittest.TestCase):
             text = f.read()
         for who in (document.MEASURED, document.SWEPT):
             self.assertIn("<!-- %s writes this -->" % who, text)
+
+
+class Turns(unittest.TestCase):
+    class Build:
+        """Takes `ns`, on a machine that slows down by a tenth with every process."""
+        processes = 0
+
+        def __init__(self, ns):
+            self.ns = ns
+
+        def run(self, case, names, repetitions, min_time):
+            Turns.Build.processes += 1
+            return {}, {}, {name: [self.ns * 1.1 ** Turns.Build.processes] * repetitions for name in names}, {}
+
+    def test_a_machine_that_slows_down_changes_no_ratio(self):
+        old, new = self.Build(1.0), self.Build(2.0)
+        ratio = turns.measure(old, new, "softmax/f32/1x16/t1", ["smx"], 3, 0.01)["smx"][2]
+        self.assertAlmostEqual(ratio, 2.0, delta=0.21)
+
+    def test_what_a_case_may_cost(self):
+        self.assertEqual([turns.allowed(case) for case in ("softmax/f32/1x16/t1", "op:sparsemax/f32/1x1024/t1", "op:sparsemax/f32/4096x1024/t1")],
+                         [1.03, 1.20, 1.05])
 
 
 if __name__ == "__main__":

@@ -93,6 +93,9 @@ def every_kind_of_weights():
     assert {"softmax", "sigmoid", "softpick", "centred"} <= set(kinds)
     seen = {repr(written("--weights", kind)["o"][2]) for kind in kinds}
     assert len(seen) == len(kinds)
+    assert written("--weights", "softmax_n:n=0")["o"] == written("--weights", "softmax_n", "--param", "0")["o"]
+    assert written("--weights", "taylor:terms=5,norm=clamp")["o"] == written("--weights", "taylor", "--param", "3,5")["o"]
+    assert written("--weights", "sigmoid")["o"] == written("--weights", "sigmoid:shift=%.17g" % -math.log(LK))["o"] != written("--weights", "sigmoid:shift=0")["o"]
     assert written("--weights", "softmax_n", "--param", "0")["o"] == written("--causal", "--query-start", "9")["o"]
     put("sinks.npy", A.npy("f64", (H,), [0.0] * H))
     close(written("--weights", "softmax_n")["o"][2], written("--sinks", "sinks.npy")["o"][2], 1e-12)
@@ -435,7 +438,10 @@ def wrong_attention():
     fails(USAGE, *three, "--rope-base", "10", says="--rope-base: says how --rope turns")
     put("odd_head.npy", A.npy("f32", (1, 1, 2, 3), [0] * 6))
     fails(REFUSED, "attention", *["odd_head.npy"] * 3, "--rope", "half", "-o", "no.npy", says=["odd_head.npy", "shape[3] is 3, not an even number"])
-    fails(USAGE, *three, "--weights", "clipped", "--param", "1,1", says="--param 1,1: ")
+    fails(USAGE, *three, "--weights", "clipped", "--param", "1,1", says=["--param 1,1: ", "low of clipped"])
+    for text, says in (("taylor:terms", "not NAME=VALUE"), ("taylor:degree=2", "no parameter of that name"), ("taylor:terms=x", "is no number"),
+                       ("taylor:terms=2.5", "terms of taylor"), ("taylor:norm=l3", "is no number"), ("clipped:low=1", "low of clipped")):
+        fails(USAGE, *three, "--weights", text, "-o", "no.npy", says=["--weights %s: " % text, says])
     fails(USAGE, "attention", "q.npy", "k.npy", says="'v' is missing")
     fails(USAGE, *three, "v.npy", says="one input too many")
     fails(USAGE, *three, "--head", "1", says="--map")

@@ -5,7 +5,7 @@ import subprocess
 
 import arrays as A
 from check_operators import port_array
-from harness import operators, put, run, S, Skip, test
+from harness import operators, put, run, S, Skip, test, USAGE
 
 
 @test("docs")
@@ -49,15 +49,34 @@ def verbs_explain_themselves():
         assert out == run(verb, "--help")[0].decode() and "  softmax %s " % verb in whole, verb
         assert all(len(line) <= 80 for line in out.splitlines()), out
         options = re.findall(r"^  (?:-., )?--([a-z0-9-]+)", out, re.M)
-        assert "help" in options and {"--" + o for o in options} <= set(complete(verb, "x", "--")), (verb, options)
+        assert "help" in options and {"--" + o for o in options} <= set(complete("bash", verb, "x", "--")), (verb, options)
         own = re.findall(r"^  --([a-z0-9-]+)", out.split("Options of its own")[1].split("\n\n")[0], re.M) if "of its own" in out else []
         for option in own:
             assert re.search(r"^\.It Fl -%s\b" % option, page.split(".Ss Options of %s\n" % verb)[1], re.M), (verb, option)
-    assert set(complete("loss", "")) == {op["name"] for op in operators() if op["family"] == "loss"}
-    assert complete("sample", "x.npy", "--method", "g") == ["gumbel", "greedy"]
-    assert complete("attention", "q.npy", "--layout", "") == ["bhld", "blhd"]
-    assert complete("plot", "softmax", "softmi") == ["softmin"] and "--alpha" not in complete("plot", "entmax", "--")
-    assert "--label_smoothing" in complete("loss", "cross_entropy", "--")
+    assert set(complete("bash", "loss", "")) == {op["name"] for op in operators() if op["family"] == "loss"}
+    assert complete("bash", "sample", "x.npy", "--method", "g") == ["gumbel", "greedy"]
+    assert complete("bash", "attention", "q.npy", "--layout", "") == ["bhld", "blhd"]
+    assert complete("bash", "plot", "softmax", "softmi") == ["softmin"] and "--alpha" not in complete("bash", "plot", "entmax", "--")
+    assert "--label_smoothing" in complete("bash", "loss", "cross_entropy", "--")
+
+
+@test("docs")
+def kinds_and_steps_are_told():
+    """Each with its formula and numbers, in the help and on the page; which there are, the command says in other places."""
+    page = run("--man")[0].decode().replace("\\-", "-")
+    kinds = run("attention", "x", "x", "x", "--weights", "x", status=USAGE)[1].split("nor one of ")[1].split()
+    steps = re.findall(r"^  --([a-z-]+).*(?:\n {20})? *step: ", run("help", "sample")[0].decode(), re.M)
+    assert len(kinds) >= 19 and len(steps) >= 22
+    for verb, names in (("attention", kinds), ("sample", [s.replace("-", "_") for s in steps])):
+        out = run("help", verb)[0].decode()
+        for name in names:
+            found = re.search(r"^  %s - (?:.|\n)*?\n      Source: " % name, out, re.M)
+            assert found and found.group(0).count("\n") >= 3, (verb, name)
+            assert ".It Cm %s\n" % name in page, (verb, name)
+            alone = run("help", name)[0].decode()
+            assert found.group(0) in alone or name in {op["name"] for op in operators()}, (verb, name)
+    assert complete("bash", "attention", "q.npy", "--weights", "") == kinds
+    assert "      norm: the divisor N: 1, n, the sum" in run("help", "attention")[0].decode()
 
 
 @test("docs")
@@ -76,28 +95,59 @@ def manual_is_clean():
     assert p.returncode == 0 and not p.stdout, p.stdout.decode()
 
 
-def complete(*words):
-    script = 'source /dev/stdin; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _softmax; printf "%s\\n" "${COMPREPLY[@]}"'
-    p = subprocess.run(["bash", "-uc", script, "bash", "softmax", *words], input=run("--bash-completion")[0], stdout=subprocess.PIPE,
+# How each shell is asked what may stand in the place of the last word; a file named logits.npy is there.
+SHELLS = {
+    "bash": ["bash", "-uc", 'source /dev/stdin; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _softmax; '
+             'printf "%s\\n" "${COMPREPLY[@]}"', "bash"],
+    "zsh": ["zsh", "-fuc", 'compdef() { : }; compadd() { shift; print -l -- ${(M)@:#$cur*} }; _files() { print -l -- *(N) }; '
+            'source /dev/stdin; words=("$@"); CURRENT=$#words; _softmax', "zsh"],
+    "fish": ["fish", "--no-config", "-c", 'source -; complete -C "$argv" | string replace -r "\\t.*" ""; true'],
+}
+
+
+def complete(shell, *words):
+    p = subprocess.run([*SHELLS[shell], "softmax", *words], input=run("--%s-completion" % shell)[0], stdout=subprocess.PIPE,
                        stderr=subprocess.PIPE, cwd=S.directory)
-    assert p.returncode == 0 and not p.stderr, p.stderr.decode()
+    assert p.returncode == 0 and not p.stderr, (shell, p.stderr.decode())
     return p.stdout.decode().split()
 
 
-@test("docs")
-def completion():
+def completion_of(shell):
     put("logits.npy", b"")
-    assert {"run", "help", "--version"} <= set(complete(""))
-    assert "logits.npy" in complete("log")
-    assert set(complete("run", "")) == {op["name"] for op in operators()}
-    for op in operators():
-        offered = set(complete("run", op["name"], "--"))
+    assert {"run", "help"} <= set(complete(shell, ""))
+    assert "logits.npy" in complete(shell, "log")
+    every = operators()
+    assert set(complete(shell, "run", "")) - {"logits.npy"} == {op["name"] for op in every}
+    assert set(complete(shell, "loss", "")) - {"logits.npy"} == {op["name"] for op in every if op["family"] == "loss"}
+    for op in every if shell == "bash" else every[::9]:
+        offered = set(complete(shell, "run", op["name"], "--"))
         assert {"--" + p["name"] for p in op["params"] + op["inputs"][1:]} | {"--axis", "--output"} <= offered, op["name"]
         for p in op["params"]:
             if p.get("choices"):
-                assert complete("run", op["name"], "--" + p["name"], "") == p["choices"]
-    assert "--temperature" in complete("logits.npy", "--t")
-    assert complete("logits.npy", "--dtype", "b") == ["bf16"]
+                assert sorted(complete(shell, "run", op["name"], "--" + p["name"], "")) == sorted(p["choices"])
+    assert "--temperature" in complete(shell, "logits.npy", "--t")
+    assert complete(shell, "logits.npy", "--dtype", "b") == ["bf16"]
+    assert "--ties" not in complete(shell, "run", "softmax", "--")
+    assert "--targets" in complete(shell, "loss", "cross_entropy", "--") and "--targets" not in complete(shell, "run", "softmax", "--")
+
+
+@test("docs")
+def completion_bash():
+    completion_of("bash")
+
+
+@test("docs")
+def completion_zsh():
+    if not shutil.which("zsh"):
+        raise Skip("no zsh")
+    completion_of("zsh")
+
+
+@test("docs")
+def completion_fish():
+    if not shutil.which("fish"):
+        raise Skip("no fish")
+    completion_of("fish")
 
 
 @test("docs")

@@ -7,7 +7,7 @@ import tempfile
 import zipfile
 
 import arrays as A
-from harness import fails, path, put, REFUSED, run, S, test, UNREADABLE, X
+from harness import fails, get, path, put, REFUSED, run, S, test, UNREADABLE, X
 
 
 def bad_npys():
@@ -25,6 +25,15 @@ def bad_npys():
                      ("'shape': (3, 5), ", ""), (", }", ", 'shape': (3, 5)}"), (", }", ", 'x': 1}"), (", }", ", } junk"), ("{", "["),
                      ("(3, 5)", "(0, 99999999999, 99999999999)"), ("(3, 5)", "(4611686018427387904, 4)")):
         yield "%s -> %s" % (old, new), A.npy_header(header.replace(old, new)) + A.pack("f32", X[1])
+    for old, new in (("<f4", "<f4\0"), ("<f4", "\0<f4"), ("<f4", "<f4\0x"), ("descr'", "descr\0'"),
+                     ("shape'", "shape\0x'"), ("fortran_order'", "fortran_order\0'"), ("<f4", "<f4\n"),
+                     ("<f4", "\x7f<f4"), (", }", ", }\0")):
+        yield "%r -> %r" % (old, new), A.npy_header(header.replace(old, new)) + A.pack("f32", X[1])
+    for shape in ("(1099511627776, 0)", "(4, 1099511627776, 0)", "(1099511627776, 0, 4)",
+                  "(1099511627776, 4, 0)", "(16777217, 0)"):
+        yield "shape " + shape, A.npy_header(header.replace("(3, 5)", shape))
+    long = struct.pack("<I", 1000060) + header.encode().ljust(1000060)
+    yield "a header of a million spaces", b"\x93NUMPY\x02\x00" + long + A.pack("f32", X[1])
     yield "header length", good[:8] + b"\xff\xff" + good[10:]
     yield "long header length", b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + good[10:]
 
@@ -84,7 +93,7 @@ def bad_npzs():
 
 def bad_texts():
     for data in (b"", b"\n\n", b"a,b\n", b"1,2\n3\n", b"1,2\n3,4,5\n", b"1,2\n3,x\n", b"1,2\n3,\n", b"1,2\n,\n", b"1,0x10\n", b"1,1e\n",
-                 b"1,--2\n", b"1,2\x00\n", b"1," + b"9" * 600 + b"\n", b"1;2\n3;4\n", b'1,"2\n', b"\xff\xfe1\x00",
+                 b"1,--2\n", b"1,2\x00\n", b"1," + b"9" * 600 + b"\n", b"1;2\n3;4;5\n", b'1,"2\n', b"\xff\xfe1\x00",
                  b"1,2\n" + b"," * 100000 + b"\n", b"1,nan(3)\n"):
         yield repr(data[:20]), data
 
@@ -105,7 +114,7 @@ def malformed_files():
 @test("hostile")
 def text_faults_name_line_and_column():
     for data, says in ((b"1,2\n3,x\n", "line 2, column 2: 'x'"), (b"1,2\n\n3\n", "line 3, column 2"), (b"1,2\n3,4,5\n", "line 2, column 3"),
-                       (b"a,1\n", "line 1, column 1: 'a'")):
+                       (b"1,a\n", "line 1, column 2: 'a'")):
         put("bad.csv", data)
         fails(UNREADABLE, "bad.csv", says=["bad.csv", says])
 
@@ -116,8 +125,21 @@ def files_that_cannot_be_read():
     os.mkdir(path("folder.npy"))
     fails(UNREADABLE, "folder.npy", says="folder.npy")
     fails(UNREADABLE, "new\nline.npy", says="new?line.npy")
+    for c in [*range(1, 0x20), *range(0x7f, 0xa0), 0x2028, 0x2029, 0x202e, 0x2066]:
+        fails(UNREADABLE, "a%sb.npy" % chr(c), says="softmax: a?b.npy: ")
+    fails(UNREADABLE, b"a\x9b\xe9\xc3b.npy", says="softmax: a???b.npy: ")
+    fails(UNREADABLE, "\u00fc\u4e2d.npy", says="softmax: \u00fc\u4e2d.npy: ")
     put("a.npy", A.npy("f32", *X))
     fails(UNREADABLE, "run", "masked_softmax", "a.npy", "missing.npy", says="missing.npy")
+
+
+def bomb(name, start, rest):
+    """An npz of 260 000 bytes whose array has 268 millions, made piece by piece: peak memory is inherited."""
+    with zipfile.ZipFile(path(name), "w", zipfile.ZIP_DEFLATED) as z, z.open("a.npy", "w") as f:
+        f.write(start)
+        for _ in range(1 << 12):
+            f.write(rest * (1 << 16))
+    return get(name)
 
 
 def peak_memory(*arguments):
@@ -138,6 +160,10 @@ def memory_stays_near_the_size_of_the_file():
     good = A.npz({"a": ("f32", (100,), [1.0] * 100)}, zipfile.ZIP_DEFLATED)
     central = good.index(b"PK\x01\x02")
     claims["a.npz"] = good[:central + 24] + b"\xff\xff\xff\x7f" + good[central + 28:]
+    little = A.npy("f32", (6,), [0.5] * 6)
+    header = b"\x93NUMPY\x02\x00\xff\xff\xff\x0f"
+    for name, start, rest in (("b.npz", little, b"\0"), ("c.npz", header, b" "), ("d.npz", b"", b"\0")):
+        claims[name] = bomb(name, start, rest)
     for name, data in claims.items():
         put(name, data)
         assert peak_memory(name) - base < 64 << 10, name

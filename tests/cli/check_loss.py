@@ -152,7 +152,7 @@ def wrong_losses():
     fails(REFUSED, "loss", "cross_entropy", "x.npy", "--targets", "bad.npy", "-o", "no.npy", says=["bad.npy", "row 3", "target 4"])
     fails(REFUSED, "loss", "cross_entropy", "x.npy", "--targets", "short.npy", says=["short.npy", "target"])
     fails(REFUSED, "loss", "cross_entropy", "x.npy", "--targets", "half.csv", says=["half.csv", "0.5"])
-    fails(REFUSED, "loss", "cross_entropy", "x.npy", says=["x.npy", "target"])
+    fails(USAGE, "loss", "cross_entropy", "x.npy", says="--targets FILE")
     fails(UNREADABLE, "loss", "cross_entropy", "x.npy", "--targets", "gone.npy", says="gone.npy")
     fails(USAGE, "loss", says="no loss")
     fails(USAGE, "loss", "softmax", "x.npy", says=["softmax", "not a loss"])

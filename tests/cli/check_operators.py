@@ -72,11 +72,18 @@ def every_operator_prints_a_table():
         run(*arguments, "-o", "o.npy")
 
 
+def without(arguments, option):
+    """An option may be given once: the arguments without it and its value."""
+    at = arguments.index(option) if option in arguments else len(arguments)
+    return [*arguments[:at], *arguments[at + 2:]]
+
+
 @test("operators")
 def every_parameter_is_an_option():
     for op in row_operators():
-        arguments = operator_inputs(op, (2, 8), 1, False)
+        inputs = operator_inputs(op, (2, 8), 1, False)
         for p in op["params"]:
+            arguments = without(inputs, "--" + p["name"])
             for value in p.get("choices") or [p["default"] if not p["integer"] or p["even"] else COUNT if p["name"] == "k" else 1]:
                 run("run", op["name"], *arguments, "--" + p["name"], str(value))
             if p["min"] != "-inf":

@@ -104,7 +104,7 @@ def names_and_rows_without_a_result():
 @test("sample")
 def wrong_samples():
     put("x.npy", A.npy("f32", (2, 4), scores((2, 4))))
-    for name, value in (("temperature", "-1"), ("top-k", "0"), ("top-k", "1.5"), ("top-p", "1.01"), ("top-p", "-0.1"), ("top-p", "x"),
+    for name, value in (("temperature", "-1"), ("top-k", "-2"), ("top-k", "1.5"), ("top-p", "1.01"), ("top-p", "-0.1"), ("top-p", "x"),
                         ("min-p", "2"), ("xtc", "0.5"), ("xtc", "2,0.5"), ("top-n-sigma", "1,2"), ("top-p", "0.5,0.5"), ("ban", "4"),
                         ("ban", "1,"), ("allow", ""), ("bias", "1"), ("bias", "1=x"), ("bias", "x=1"), ("repetition", "1.2"),
                         ("repetition", "0:1"), ("repetition", "x:1"), ("frequency", "1:9"), ("seed", "-1"), ("seed", "x"), ("stream", "x"),

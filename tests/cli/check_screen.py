@@ -30,7 +30,7 @@ def two_inputs_from_standard_input():
 def several_results_to_a_pipe():
     put("x.npy", A.npy("f32", *X))
     put("t.npy", A.npy("f32", (3,), [1, 2, 3]))
-    arguments = ("run", "softmax", "x.npy", "t.npy", "--backward", "--dout", "x.npy")
+    arguments = ("run", "softmax", "x.npy", "--temperature", "t.npy", "--backward", "--dout", "x.npy")
     out, _ = run(*arguments, "-o", "-", "--out-format", "safetensors", "--block", "20")
     run(*arguments, "-o", "o.safetensors")
     assert sorted(A.read_safetensors(out)) == ["dtemperature", "dx"]
@@ -47,17 +47,44 @@ def a_reader_that_goes_away():
     assert p.wait(60) == -signal.SIGPIPE
 
 
+def on_a_terminal(stream, *arguments, wait=0):
+    """Runs the command with one of its streams on a terminal: its status, and what the terminal shows; the other stream is read late."""
+    master, slave = pty.openpty()
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: slave}
+    p = subprocess.Popen([S.command, *arguments], cwd=S.directory, env=dict(os.environ, TERM="xterm", NO_COLOR="1"), **streams)
+    os.close(slave)
+    time.sleep(wait)
+    other = (p.stdout or p.stderr).read()
+    status, shown = p.wait(60), b""
+    try:
+        while part := os.read(master, 65536):
+            shown += part
+    except OSError:  # the end of a terminal
+        pass
+    os.close(master)
+    return status, shown.decode(), other.decode(errors="replace")
+
+
 @test("streams")
 def progress_on_a_terminal_only():
     put("big.npy", A.npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (65536, 16)}") + bytes(4 * 65536 * 16))
-    master, slave = pty.openpty()
-    p = subprocess.Popen([S.command, "big.npy", "-o", "-", "--block", "65536"], stdout=subprocess.PIPE, stderr=slave, cwd=S.directory)
-    os.close(slave)
-    time.sleep(1.2)
-    p.stdout.read()
-    assert p.wait(60) == 0
-    assert b"#" in os.read(master, 65536)
-    os.close(master)
+    status, shown, _ = on_a_terminal("stderr", "big.npy", "-o", "-", "--block", "65536", wait=1.2)
+    steps = re.findall(r"\r[#.]{40} +(\d+) %, (\d+):(\d\d) left", shown)
+    assert status == 0 and steps and steps[-1] == ("100", "0", "00"), shown
+    assert shown.rpartition("left")[2].strip() == "", "the line is not wiped"
+    assert all(len(line) < 80 for line in shown.split("\r")), shown
+
+
+@test("streams")
+def no_bytes_to_a_terminal():
+    put("x.npy", A.npy("f32", *X))
+    for form in ("npy", "npz", "safetensors", "raw"):
+        status, shown, error = on_a_terminal("stdout", "x.npy", "-o", "-", "--out-format", form)
+        assert status == USAGE and not shown and "terminal" in error and "--out-format csv" in error, (form, shown, error)
+    assert on_a_terminal("stdout", "x.npy", "-o", "-")[0] == USAGE
+    for arguments in (("x.npy", "-o", "-", "--out-format", "csv"), ("x.npy",), ("plot", "softmax")):
+        status, shown, error = on_a_terminal("stdout", *arguments)
+        assert status == 0 and shown and not error, (arguments, error)
 
 
 @test("tables")
@@ -98,7 +125,9 @@ def rows_of_any_axis():
 def rows_without_a_result():
     put("a.csv", b"nan,1\n-inf,-inf\n1,2\n")
     out = run("a.csv")[0].decode()
-    assert "not a number" in out and "nothing valid" in out and "1 with NaN; 1 with nothing valid" in out, out
+    lines = out.splitlines()
+    assert lines[1].split(None, 1) == ["0", "not a number"] and lines[2].split(None, 1) == ["1", "nothing valid"], out
+    assert "1 with NaN; 1 with nothing valid" in out, out
     fails(REFUSED, "a.csv", "--on-empty", "error", says="a.csv")
     put("b.csv", b"inf,1,inf\n")
     assert "1 with NaN" in run("b.csv")[0].decode()

@@ -1,7 +1,7 @@
 """Tests of the command: wrong usage, refused data, and how options find their place."""
 
 import arrays as A
-from harness import fails, put, REFUSED, run, test, USAGE, X
+from harness import fails, operators, put, REFUSED, run, test, UNREADABLE, USAGE, X
 
 
 @test("usage")
@@ -43,6 +43,19 @@ def wrong_parameters():
 
 
 @test("usage")
+def given_twice():
+    """Neither value is taken for the other; what is repeated on purpose stays."""
+    put("a.npy", A.npy("f32", *X))
+    fails(USAGE, "a.npy", "-o", "one.npy", "-o", "two.npy", says=["--output two.npy", "one.npy"])
+    fails(USAGE, "a.npy", "--axis", "0", "--axis", "1", says=["--axis 1", "given before, as 0"])
+    fails(USAGE, "a.npy", "--temperature", "2", "--temperature", "3", says=["--temperature 3", "2"])
+    fails(USAGE, "sample", "a.npy", "--seed", "1", "--seed", "2", says=["--seed 2", "1"])
+    fails(USAGE, "plot", "softmax", "--from", "0", "--from", "1", "-o", "p.svg", says=["--from 1", "0"])
+    run("a.npy", "--axis", "0", "--axis", "0")
+    run("sample", "a.npy", "--temperature", "2", "--temperature", "3")
+
+
+@test("usage")
 def refused_data():
     put("a.npy", A.npy("f32", *X))
     fails(REFUSED, "a.npy", "--axis", "5", says=["a.npy", "axis"])
@@ -63,9 +76,67 @@ def one_name_for_parameter_and_input():
     put("t.npy", A.npy("f32", (3,), [0.5] * 3))
     put("t.csv", b"0.5\n0.5\n0.5\n")
     want = run("x.npy", "--temperature", "0.5", "-o", "-")[0]
-    for arguments in (["--temperature", "t.npy"], ["--temperature", "t.csv"], ["t.npy"]):
+    for arguments in (["--temperature", "t.npy"], ["--temperature", "t.csv"]):
         assert run("x.npy", *arguments, "-o", "-")[0] == want, arguments
     fails(USAGE, "x.npy", "--temperature", "t.npy", "--temperature", "t.npy", says="twice")
+
+
+@test("usage")
+def files_of_another_meaning():
+    """A file that stands where scores or a required input do not is refused: labels are no temperatures."""
+    put("x.npy", A.npy("f32", *X))
+    put("labels.npy", A.npy("i64", (3,), [1, 2, 3]))
+    fails(USAGE, "x.npy", "labels.npy",
+          says=["labels.npy", "softmax loss cross_entropy x.npy --targets labels.npy", "--temperature",
+                "--labels"])
+    for op in operators():
+        params = {p["name"] for p in op["params"]}
+        some = [p["name"] for p in op["inputs"] if p["either"]]
+        places = [p["name"] for p in op["inputs"] if p["name"] not in params | set(some[1:])]
+        others = [p["name"] for p in op["inputs"] if p["optional"]]
+        says = ["odd.npy: one input too many", *["--%s FILE" % name for name in others]]
+        fails(USAGE, "run", op["name"], *["labels.npy"] * len(places), "odd.npy", says=says)
+        if some:
+            fails(USAGE, "run", op["name"], *["labels.npy"] * places.index(some[0]),
+                  says=["--%s FILE" % name for name in some])
+
+
+@test("usage")
+def words_that_are_nearly_right():
+    put("x.npy", A.npy("f32", *X))
+    for words, says in (("entmax x.npy", "`softmax run entmax`"), ("entmx", "`softmax run entmax`"),
+                        ("topk x.npy", "`softmax top-k`"),
+                        ("smaple x.npy", "`softmax sample`"), ("hlep", "`softmax help`"),
+                        ("version", "`softmax --version`"),
+                        ("cross_entropy x.npy", "`softmax loss cross_entropy`")):
+        fails(USAGE, *words.split(), says=[words.split()[0] + ": no such file", "did you mean " + says])
+    put("entmax", A.npy("f32", *X))
+    run("entmax")  # a file of that name goes before
+    for words, says in (("x.npy --temprature 2", "--temprature: no such option; did you mean --temperature?"),
+                        ("x.npy --temprature=2", "did you mean --temperature?"),
+                        ("x.npy -temperature 2", "did you mean --temperature?"),
+                        ("sample x.npy --topp 0.9", "did you mean --top-p?"),
+                        ("x.npy --top-p 0.9", "not an option here, but one of softmax sample"),
+                        ("attention x.npy --casual", "did you mean --causal?"),
+                        ("x.npy --zzzzzzzz", "no such option; --help lists them"),
+                        ("top-k x.npy -q", "-q: no such option"), ("--verison", "did you mean --version?"),
+                        ("help topk", "did you mean `softmax help top-k`?"), ("help entmx", "is it entmax"),
+                        ("run entmax x.npy --temperature 2", "but these: --alpha")):
+        fails(USAGE, *words.split(), says=says)
+    fails(UNREADABLE, "gone.npy", says="gone.npy: cannot be read")
+    assert run("top-k", "x.npy", "-k", "2") == run("top-k", "x.npy", "--k", "2") == run("top-k", "x.npy", "-k2")
+
+
+@test("usage")
+def losses_without_targets():
+    put("x.npy", A.npy("f32", *X))
+    put("t.npy", A.npy("i64", (3,), [1, 2, 3]))
+    for op in operators():
+        if op["family"] == "loss" and any(p["name"] == "target" and (p["either"] or not p["optional"]) for p in op["inputs"]) and any(
+                p["name"] == "reduced" for p in op["outputs"]):
+            fails(USAGE, "loss", op["name"], "x.npy",
+                  says=["loss %s: the targets are missing: --targets FILE" % op["name"]])
+    run("loss", "cross_entropy", "x.npy", "t.npy")
 
 
 @test("usage")

@@ -12,9 +12,12 @@ import check_loss  # noqa: F401
 import check_matrices  # noqa: F401
 import check_operators  # noqa: F401
 import check_output  # noqa: F401
+import check_pictures  # noqa: F401
 import check_plot  # noqa: F401
+import check_readme  # noqa: F401
 import check_sample  # noqa: F401
 import check_screen  # noqa: F401
+import check_text  # noqa: F401
 import check_topk  # noqa: F401
 import check_usage  # noqa: F401
 from harness import S, Skip, TESTS

@@ -51,8 +51,7 @@ def loss(name):
     def run(node, inputs):
         x, target, weight = (*inputs, None)[:3]
         reduction, ignore = node.get("reduction", b"mean").decode(), {"ignore_index": node["ignore_index"]} if "ignore_index" in node else {}
-        found = getattr(libsoftmax, name)(x, target, class_weight=weight, axis=1, reduction=reduction, return_reduced=reduction != "none", **ignore)
-        return [found.loss if reduction == "none" else found.reduced]
+        return [getattr(libsoftmax, name)(x, target, class_weight=weight, axis=1, reduction=reduction, **ignore).loss]
     return run
 
 

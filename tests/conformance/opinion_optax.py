@@ -51,8 +51,8 @@ def divergence(function):
     return lambda x, t: function(jax.nn.log_softmax(x, axis=-1), t)
 
 
-LOSSES = {  # name -> the function of optax, its target, our operator, our inputs after x, our settings
-    "softmax_cross_entropy": (losses.softmax_cross_entropy, masses, "cross_entropy", lambda x: (None, masses(x)), {}),
+LOSSES = {  # name -> the function of optax, its target, our operator, our inputs after x (a dict: by name), our settings
+    "softmax_cross_entropy": (losses.softmax_cross_entropy, masses, "cross_entropy", lambda x: {"soft_target": masses(x)}, {}),
     "softmax_cross_entropy_with_integer_labels": (
         losses.softmax_cross_entropy_with_integer_labels, labels, "cross_entropy", lambda x: (labels(x),), {}),
     "sigmoid_binary_cross_entropy": (
@@ -84,7 +84,11 @@ def theirs(name, which):
 
 def ours(name):
     _, _, operator, inputs, how = LOSSES[name]
-    return lambda x: getattr(libsoftmax, operator)(x, *inputs(x), return_dx=True, **how)
+    def ask(x):
+        given = inputs(x)
+        after, named = ((), given) if isinstance(given, dict) else (given, {})
+        return getattr(libsoftmax, operator)(x, *after, **named, return_dx=True, **how)
+    return ask
 
 
 def opinions():

@@ -1,4 +1,5 @@
-"""`pip install .` gives a package that works. Built with portable C only, which is quick, it must give the bits of the one under test."""
+"""The source distribution builds a wheel that works, under a manylinux name. Built with portable C only, which is quick, it must give the bits of the
+package under test."""
 import os
 import subprocess
 import sys
@@ -6,6 +7,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+import make_wheel  # noqa: E402
 
 PROGRAM = """
 import hashlib, numpy as np, libsoftmax
@@ -24,10 +27,15 @@ def result(folder=None):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-build-isolation", "--no-deps"]
-        subprocess.run([*pip, "--target", folder, "-C", "cmake.define.SMX_ISAS=none", str(ROOT)], check=True)
-        names = sorted(p.name for p in Path(folder, "libsoftmax").iterdir())
-        assert {"__init__.pyi", "torch.pyi", "jax.pyi", "py.typed", "_core.abi3.so"} <= set(names), names
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
+        source, made = make_wheel.make(Path(folder, "wheel"), ["cmake.define.SMX_ISAS=none"])
+        assert source.name.endswith(".tar.gz") and "-abi3-" in made.name and ("manylinux" in made.name or "musllinux" in made.name), made.name
+        assert made.stat().st_size <= make_wheel.BUDGET, made.stat().st_size
+        subprocess.run([*pip, "--target", folder, str(made)], check=True)
+        package = Path(folder, "libsoftmax")
+        names = {str(p.relative_to(package)) for p in package.rglob("*")}
+        wanted = {"__init__.pyi", "torch/__init__.py", "torch/__init__.pyi", "jax.pyi", "py.typed", "_core.abi3.so"}
+        assert wanted <= names, sorted(names)
         built, tested = result(folder), result()
     print("wheel: %s and %s: %s" % (built[1], tested[1], "the same bits" if built[2] == tested[2] else "OTHER BITS"))
     return not (built[0].startswith(folder) and built[2] == tested[2])

@@ -1,28 +1,18 @@
 /* fuzz_sample.c - any bytes as rows of logits and a chain of steps: a draw, of the chain or of an operator, is an element of the row that has a
  * probability, or -1 with a status that says why; draws without replacement differ; what is wrong is refused. */
+#include "bytes.h"
 #include "fuzz.h"
 
 #include <math.h>
 
 enum { STEPS = 6, TOKENS = 8, LENGTH = 3000 };
 
-typedef struct bytes {
-  const uint8_t *data;
-  size_t size;
-} bytes;
-
-static uint32_t take(bytes *b, size_t count) {
-  uint32_t v = 0;
-  for (; count && b->size; count--, b->size--) v = v << 8 | *b->data++;
-  return v;
-}
-
 /* A number: a bit pattern, or one of ordinary size. */
 static float number(bytes *b) {
-  const uint32_t how = take(b, 1);
-  float v = (float)(int32_t)(take(b, 2) - 32768) / 1024;
+  const uint64_t how = take(b, 1);
+  float v = (float)((int32_t)take(b, 2) - 32768) / 1024;
   if (how == 255) {
-    const uint32_t bits = take(b, 4);
+    const uint32_t bits = (uint32_t)take(b, 4);
     memcpy(&v, &bits, sizeof v);
   }
   return v;
@@ -78,12 +68,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   smx_row_status status = SMX_ROW_OK;
   const size_t n = take(&b, 1) % 8 == 0 ? take(&b, 2) % LENGTH : take(&b, 1) % 64, count = take(&b, 1) % STEPS;
   for (size_t s = 0; s < count; s++) {
-    steps[s] = (smx_step){.kind = (smx_step_kind)(take(&b, 1) % (SMX_STEP_DRY + 2)), .tokens = tokens[s], .values = values[s]};
+    steps[s] = (smx_step){.kind = (smx_step_kind)(take(&b, 1) % (SMX_STEP_KINDS + 1)), .tokens = tokens[s], .values = values[s]};
     steps[s].a = (double)number(&b), steps[s].b = (double)number(&b), steps[s].c = (double)(take(&b, 1) % 4);
     if (take(&b, 1) % 2) steps[s].a = floor(fabs(steps[s].a)), steps[s].b = floor(fabs(steps[s].b));
     steps[s].token_count = take(&b, 1) % (TOKENS + 1);
     for (size_t t = 0; t < steps[s].token_count; t++) {
-      const uint32_t token = take(&b, 1);
+      const uint64_t token = take(&b, 1);
       tokens[s][t] = n && token < 250 ? (int64_t)(token % n) : (int64_t)token - 251, values[s][t] = (double)number(&b);
     }
   }

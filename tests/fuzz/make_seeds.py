@@ -1,5 +1,6 @@
 """Writes the seeds of the fuzz targets: make_seeds.py [FOLDER]. Standard library only; the result is committed."""
 import os
+import random
 import sys
 import zipfile
 
@@ -78,10 +79,18 @@ def sample_seeds():
     yield "banned", sample_seed([(13, 0, 0, 0, [0, 1, 2]), (18, 0.5, 0, 0, [])], z[:3], 2)
 
 
+def call_seeds():
+    """Of the targets of the API, which take bytes as they come."""
+    source = random.Random(20)
+    for i in range(8):
+        yield f"{i:02}", bytes(source.randrange(256) for _ in range(100 + 20 * i))
+
+
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "corpus")
     makers = {"npy": npy_seeds, "npz": npz_seeds, "safetensors": safetensors_seeds, "csv": csv_seeds, "shape": shape_seeds,
               "sample": sample_seeds}
+    makers |= dict.fromkeys(("attention", "operator", "loss", "function"), call_seeds)
     for target, seeds in makers.items():
         os.makedirs(os.path.join(folder, target), exist_ok=True)
         for name, data in seeds():

@@ -24,6 +24,7 @@ step "install, then move"
 mv first moved
 lib=$(dirname "$(find moved -name 'libsoftmax.*' -not -name '*.pc' | head -1)")
 [ -e moved/include/softmax.h ] || fail "no header"
+diff -r "$source/include" moved/include || fail "the headers are not those of the source"
 grep -rlF -e "$work/first" -e "$source" moved --include='*.pc' --include='*.cmake' && fail "an installed file knows where it was built"
 export PKG_CONFIG_PATH=$work/$lib/pkgconfig LD_LIBRARY_PATH=
 has_shared=$([ -e "$lib/libsoftmax.so" ] && echo 1 || echo 0)
@@ -33,7 +34,8 @@ has_static=$([ -e "$lib/libsoftmax.a" ] && echo 1 || echo 0)
 if [ "$has_shared" = 1 ]; then
   step "pkg-config, shared"
   "$CC" -std=c11 "$source/examples/softmax.c" $(pkg-config --cflags --libs softmax) -o shared
-  readelf -d shared | grep -q 'NEEDED.*\[libsoftmax\.so\.0\]' || fail "not linked to libsoftmax.so.0"
+  soname=$(readelf -d "$lib/libsoftmax.so" | sed -n "s/.*SONAME.*\[\(.*\)\]/\1/p")
+  readelf -d shared | grep -qF "[$soname]" || fail "not linked to $soname"
   LD_LIBRARY_PATH=$work/$lib expect ./shared
 fi
 
@@ -64,6 +66,10 @@ if [ -e moved/bin/softmax ]; then
   moved/bin/softmax --version
   [ -s moved/share/man/man1/softmax.1 ] || fail "no man page"
   bash -n moved/share/bash-completion/completions/softmax || fail "the completion is not bash"
+  for file in zsh/site-functions/_softmax fish/vendor_completions.d/softmax.fish; do
+    [ -s "moved/share/$file" ] || fail "no $file"
+    if command -v "${file%%/*}" >/dev/null; then "${file%%/*}" -n "moved/share/$file" || fail "$file is not ${file%%/*}"; fi
+  done
 fi
 
 step "DESTDIR"

@@ -1,16 +1,25 @@
 #!/usr/bin/env bash
-# symbols.sh LIBRARY HEADER - the shared library exports exactly the functions that the header declares SMX_API, under its SONAME; and it calls
-# nothing that prints or ends the process.
+# symbols.sh LIBRARY INCLUDE - the shared library exports exactly the functions that the headers
+# there declare SMX_API, under its SONAME, read-only after the start; and it calls nothing that
+# prints or ends the process.
 set -euo pipefail
-library=$1 header=$2
+library=$1 include=$2
 
-declared=$(tr '\n' ' ' <"$header" | grep -oE 'SMX_API [^;(]*\(' | grep -oE 'smx_[a-z0-9_]+ *\($' | tr -d ' (' | sort)
+declared=$(find "$include" -name '*.h' -exec cat {} + | tr '\n' ' ' | grep -oE 'SMX_API [^;(]*\(' | grep -oE 'smx_[a-z0-9_]+ *\($' | tr -d ' (' | sort)
 exported=$(nm -D --defined-only "$library" | awk '$2 != "A" {sub(/@.*/, "", $3); print $3}' | sort)
 if ! diff <(echo "$declared") <(echo "$exported"); then
-  echo "FAIL: < declared in $header, > exported by $library"
+  echo "FAIL: < declared in $include, > exported by $library"
   exit 1
 fi
-readelf -d "$library" | grep -q 'SONAME.*\[libsoftmax\.so\.0\]' || { echo "FAIL: the SONAME is not libsoftmax.so.0"; exit 1; }
+number() { sed -n "s/^#define SMX_VERSION_$1 //p" "$include/softmax.h"; }
+abi=$(number MAJOR)
+[ "$abi" != 0 ] || abi=0.$(number MINOR) # until 1.0 a minor version may break
+readelf -d "$library" | grep -q "SONAME.*\[libsoftmax\.so\.$abi\]" || { echo "FAIL: the SONAME is not libsoftmax.so.$abi"; exit 1; }
+readelf --wide -V "$library" | grep "Name: LIBSOFTMAX_$abi *$" >/dev/null || { echo "FAIL: no symbol version LIBSOFTMAX_$abi"; exit 1; }
+if ! readelf --wide -l "$library" | grep GNU_RELRO >/dev/null || ! readelf --wide -d "$library" | grep 'FLAGS.*NOW' >/dev/null; then
+  echo "FAIL: addresses of functions can be written after the start"
+  exit 1
+fi
 if readelf --wide -d "$library" | grep -E 'TEXTREL|RPATH|RUNPATH'; then
   echo "FAIL: text relocations or a run path"
   exit 1
@@ -20,4 +29,4 @@ if nm -D --undefined-only "$library" | sed 's/@.*//' |
   echo "FAIL: a library does not print, abort or exit"
   exit 1
 fi
-echo "$(wc -l <<<"$exported") symbols, as declared; libsoftmax.so.0"
+echo "$(wc -l <<<"$exported") symbols, as declared; libsoftmax.so.$abi"

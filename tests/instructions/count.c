@@ -31,11 +31,45 @@ static smx_status losses(size_t rows, size_t n, const buffers *b, float *dx) {
 static smx_status cross_entropy_f32(size_t rows, size_t n, const buffers *b) { return losses(rows, n, b, NULL); }
 static smx_status cross_entropy_dx_f32(size_t rows, size_t n, const buffers *b) { return losses(rows, n, b, b->y); }
 
+static smx_tensor matrix_of(const int64_t *shape, void *data) {
+  return (smx_tensor){.ndim = 2, .dtype = SMX_F32, .shape = (int64_t *)(uintptr_t)shape, .data = data};
+}
 static smx_status columns_f32(size_t n, size_t columns, const buffers *b) {
-  int64_t shape[2] = {(int64_t)n, (int64_t)columns};
-  smx_tensor x = {.ndim = 2, .dtype = SMX_F32, .shape = shape, .data = b->x}, y = x;
-  y.data = b->y;
+  const int64_t shape[2] = {(int64_t)n, (int64_t)columns};
+  const smx_tensor x = matrix_of(shape, b->x), y = matrix_of(shape, b->y);
   return smx_softmax(NULL, 0, &x, &y);
+}
+
+/* The same through tensors. */
+static smx_status tensors_f32(size_t rows, size_t n, const buffers *b) {
+  const int64_t shape[2] = {(int64_t)rows, (int64_t)n};
+  const smx_tensor x = matrix_of(shape, b->x), y = matrix_of(shape, b->y);
+  return smx_softmax(NULL, -1, &x, &y);
+}
+static smx_status tensors_backward_f32(size_t rows, size_t n, const buffers *b) {
+  const int64_t shape[2] = {(int64_t)rows, (int64_t)n};
+  const smx_tensor y = matrix_of(shape, b->x), dy = matrix_of(shape, b->dy), dx = matrix_of(shape, b->y);
+  return smx_softmax_backward(NULL, -1, &y, &dy, &dx);
+}
+static smx_status verb_f32(size_t rows, size_t n, const buffers *b) {
+  static const smx_op *op;
+  const int64_t shape[2] = {(int64_t)rows, (int64_t)n};
+  const smx_tensor x = matrix_of(shape, b->x), y = matrix_of(shape, b->y), *in[] = {&x}, *out[] = {&y};
+  if (!op) op = smx_op_find("log_softmax");
+  return smx_forward(op, NULL, NULL, 1, in, 1, out);
+}
+static smx_status infer_f32(size_t rows, size_t n, const buffers *b) {
+  static const smx_op *op;
+  const int64_t shape[2] = {(int64_t)rows, (int64_t)n};
+  const smx_tensor x = matrix_of(shape, b->x), *in[] = {&x};
+  smx_shape out;
+  if (!op) op = smx_op_find("softmax");
+  return smx_infer(op, NULL, 1, in, 1, &out);
+}
+static smx_status greedy_f32(size_t rows, size_t n, const buffers *b) {
+  int64_t token[1];
+  const smx_sample_options how = {.size = sizeof how, .draw = SMX_DRAW_GREEDY};
+  return smx_sample_f32(NULL, &how, rows, n, b->x, token, NULL);
 }
 
 /* HEADS x LENGTH x 64, causal softmax; decode: one query a head, LENGTH keys. */
@@ -63,6 +97,7 @@ typedef struct shape {
 } shape;
 
 static const shape along_rows[] = {{1, 16}, {1, 64}, {1, 1024}, {1, 16384}, {1, MOST}, {256, 16}, {64, 128}};
+static const shape shortest[] = {{1, 16}, {1, 64}}, one_row[] = {{1, 16384}};
 static const shape along_columns[] = {{256, 16}, {1024, 256}};
 static const shape prefills[] = {{1, 256}}, decodes[] = {{2, 2048}};
 
@@ -82,6 +117,11 @@ static const struct {
     {"softmax_backward", "f32", backward_f32, along_rows, COUNT_OF(along_rows), ""},
     {"cross_entropy", "f32", cross_entropy_f32, along_rows, COUNT_OF(along_rows), ""},
     {"cross_entropy_dx", "f32", cross_entropy_dx_f32, along_rows, COUNT_OF(along_rows), ""},
+    {"softmax_tensors", "f32", tensors_f32, shortest, COUNT_OF(shortest), ""},
+    {"softmax_backward_tensors", "f32", tensors_backward_f32, shortest, COUNT_OF(shortest), ""},
+    {"log_softmax_forward", "f32", verb_f32, shortest, COUNT_OF(shortest), ""},
+    {"softmax_infer", "f32", infer_f32, shortest, COUNT_OF(shortest), ""},
+    {"sample_greedy", "f32", greedy_f32, one_row, COUNT_OF(one_row), ""},
     {"softmax", "f32", columns_f32, along_columns, COUNT_OF(along_columns), "@0"},
     {"attention_causal", "f32", prefill_f32, prefills, COUNT_OF(prefills), "x64"},
     {"attention_causal_dx", "f32", gradients_f32, prefills, COUNT_OF(prefills), "x64"},

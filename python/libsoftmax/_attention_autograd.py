@@ -1,0 +1,153 @@
+"""Attention for PyTorch and JAX: which arguments of its functions are arrays, and which of them and
+of the results have gradients."""
+
+import inspect
+
+from . import _attention as _plain
+
+# function -> (its results, those of its inputs that have gradients)
+SPECS = {
+    "attention": (("o", "lse"), _plain._GRADIENTS),
+    "attention_parallax": (("o",), ("q", "k", "v", "r")),
+    "attention_local_linear": (("o",), ("q", "k", "v")),
+    "attention_additive": (("o",), ("q", "k", "v", "u")),
+    "attention_tropical": (("o", "winners"), ("q", "k", "v")),
+    "rope": (("y", "carry"), _plain._TURNED),
+}
+WHOLE = ("winners", "carry")  # results that have no gradient
+
+
+class Entry:
+    """A function and its gradient: which arguments are tensors, which are numbers and words, in the
+    order of the signature."""
+
+    def __init__(self, name):
+        self.name, (self.results, self.gradients) = name, SPECS[name]
+        self.forward, self.backward = getattr(_plain, name), getattr(_plain, name + "_backward")
+        parameters = [
+            p
+            for p in inspect.signature(self.forward).parameters.values()
+            if p.name != "out" and not p.name.startswith("return_")
+        ]
+        self.tensors = tuple(
+            p.name for p in parameters if p.default in (inspect.Parameter.empty, None) and p.name != "params"
+        )
+        self.required = tuple(p.name for p in parameters if p.default is inspect.Parameter.empty)
+        self.settings = {p.name: p.default for p in parameters if p.name not in self.tensors}
+        self.flags = {"return_" + r for r in self.results} & set(inspect.signature(self.forward).parameters)
+        self.given_back = tuple(inspect.signature(self.backward).parameters)  # what the gradient reads
+        self.saved = tuple(r for r in self.results if r in self.given_back and r not in self.tensors)
+        self.signature = inspect.Signature(
+            [p for n, p in inspect.signature(self.forward).parameters.items() if n != "out"]
+        )
+        self.names = frozenset(self.signature.parameters)
+
+    def flagged(self, settings):
+        """Which results are asked for of the package: all that there are."""
+        settings = {**self.settings, **settings}
+        return {
+            flag: True
+            for flag in self.flags
+            if not (flag == "return_lse" and settings["weights"] not in _plain.KINDS)
+            and not (flag == "return_carry" and not settings["cumulative"])
+        }
+
+    def present(self, names, arrays):
+        return {n: a for n, a in zip(names, arrays) if a is not None}
+
+    def check(self, settings, arrays, wants):
+        """Refuses gradients that there are not. wants(array): whether one is asked for."""
+        paged = "block_table" in self.tensors and arrays[self.tensors.index("block_table")] is not None
+        if paged and any(a is not None and wants(a) for a in arrays):
+            raise RuntimeError("%s: block_table: there are no gradients with pages of keys" % self.name)
+        for name, a in zip(self.tensors, arrays):
+            if a is not None and wants(a):
+                rows = settings.get("weights", "softmax") not in _plain.KINDS and name not in ("q", "k", "v")
+                if name not in self.gradients or rows:
+                    raise RuntimeError(
+                        "%s: %s: there is no gradient with respect to it: give %s.detach()"
+                        % (self.name, name, name)
+                    )
+
+    def bind(self, args, kwargs, as_array):
+        """(the arrays in their order, the settings, which results are asked for) of a call."""
+        given = dict(zip(self.required, args))
+        if len(args) > len(self.required):
+            raise TypeError(
+                "%s: %d arguments by position, at most %d" % (self.name, len(args), len(self.required))
+            )
+        for name in kwargs:
+            if name in given:
+                raise TypeError("%s: %s is given twice" % (self.name, name))
+            if name not in self.names:
+                raise TypeError("%s: no argument named %r" % (self.name, name))
+        given.update(kwargs)
+        for name in self.required:
+            if given.get(name) is None:
+                raise TypeError("%s: %s is missing" % (self.name, name))
+        arrays = [None if given.get(name) is None else as_array(given[name]) for name in self.tensors]
+        return (
+            arrays,
+            {n: given[n] for n in self.settings if given.get(n) is not None},
+            [given.get("return_" + r, False) for r in self.results],
+        )
+
+    def give(self, outputs, asked, settings):
+        """What the function gives: its first result, or a named tuple where more is asked for."""
+        self.check_asked(asked, settings)
+        return RESULTS[self.name](*outputs) if any(asked) else outputs[0]
+
+    def check_asked(self, asked, settings):
+        if any(asked) and not self.flagged(settings):
+            raise ValueError(
+                "%s: return_%s: there is no %s with these arguments"
+                % (self.name, self.results[1], self.results[1])
+            )
+
+    def shapes(self, given, settings):
+        """[(shape, dtype)] of the results, None for what there is not. given: arrays by name.
+        dtype: of the first array (None), a word, or the wider of float32 and what inputs have
+        (wide)."""
+        first = next(iter(given.values())).shape
+        if self.name == "rope":
+            both = [(first, None), ((*first[:2], (settings.get("dims", 0) or first[3]) // 2), "float64")]
+        else:
+            o = (*first[:3], given["v"].shape[3])
+            both = [
+                (o, None),
+                *({"lse": (first[:3], "wide"), "winners": (o, "int32")}[r] for r in self.results[1:]),
+            ]
+        return [both[0], *(b if self.flagged(settings) else None for b in both[1:])]
+
+    def gradient_shape(self, name, given, up):
+        """(shape, dtype) of the gradient of an input; dtype: that of the input (None), or real."""
+        if self.name == "rope" and name != "x":
+            return (*up.shape[:3 if name == "positions" else 2], given[name].shape[-1]), "real"
+        return (
+            (*given["q"].shape[:2], given["q"].shape[3])
+            if name == "u"
+            else given[name if name in given else "x"].shape
+        ), None
+
+    def gradients_of(self, arrays, outputs, upstream, settings, wanted):
+        """Gradients of the inputs with these numbers among self.gradients. upstream: one a result;
+        None counts as 0, but for the first."""
+        keywords = {
+            **self.present(self.tensors, arrays),
+            **settings,
+            "wanted": tuple(self.gradients[i] for i in wanted),
+        }
+        if settings.get("weights", "softmax") in _plain.KINDS:
+            keywords.update((r, y) for r, y in zip(self.results, outputs) if r in self.saved)
+        keywords.update(("d" + r, g) for r, g in zip(self.results[1:], upstream[1:]) if g is not None)
+        return self.backward(
+            upstream[0], **{name: value for name, value in keywords.items() if name in self.given_back}
+        )
+
+
+RESULTS = {
+    "attention": _plain.AttentionResult,
+    "attention_tropical": _plain.TropicalResult,
+    "rope": _plain.RopeResult,
+}
+ENTRIES = {name: Entry(name) for name in SPECS}

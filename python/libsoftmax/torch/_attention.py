@@ -1,0 +1,276 @@
+"""Attention with automatic gradients: the functions of libsoftmax."""
+
+import torch
+
+from .._attention_autograd import ENTRIES, WHOLE
+from . import _eager, _forward, _library
+
+KINDS = {bool: "bool", int: "int", float: "float", str: "str"}
+
+
+def _words(params):
+    """Parameters of weights as a word, which is what an operator can take."""
+    return ";".join(["%s=%s" % (name, value) for name, value in sorted((params or {}).items())])
+
+
+def _numbers(text):
+    def number(value):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return {
+        name: number(value) for name, value in (part.split("=") for part in text.split(";") if part)
+    } or None
+
+
+def _pack(entry, settings):
+    return [
+        _words(settings.get(n)) if n == "params" else type(default)(settings.get(n, default))
+        for n, default in entry.settings.items()
+    ]
+
+
+def _unpack(entry, packed):
+    return {n: _numbers(value) if n == "params" else value for n, value in zip(entry.settings, packed)}
+
+
+def _results(entry, made, like):
+    made = list(made) if isinstance(made, tuple) else [made]
+    return (*made, *(like.new_empty(0) for _ in range(len(entry.results) - len(made))))
+
+
+def _one(made):
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _kernel(entry):
+    n = len(entry.tensors)
+
+    def kernel(*args):
+        arrays, settings = _library.detached(args[:n]), _unpack(entry, args[n:])
+        made = entry.forward(**entry.present(entry.tensors, arrays), **settings, **entry.flagged(settings))
+        return _one(_results(entry, made, arrays[0]))
+    return kernel
+
+
+def _real(arrays):
+    return torch.float64 if any(a is not None and a.dtype == torch.float64 for a in arrays) else torch.float32
+
+
+def _fake(entry):
+    n = len(entry.tensors)
+
+    def fake(*args):
+        first, settings, given = args[0], _unpack(entry, args[n:]), entry.present(entry.tensors, args[:n])
+        words = {None: first.dtype, "wide": _real(args[:3]), "int32": torch.int32, "float64": torch.float64}
+        made = [
+            first.new_empty(0) if s is None else first.new_empty(s[0], dtype=words[s[1]])
+            for s in entry.shapes(given, settings)
+        ]
+        return _one(made)
+    return fake
+
+
+def _setup(entry):
+    n = len(entry.tensors)
+
+    def setup(ctx, inputs, output):
+        outputs = output if isinstance(output, tuple) else (output,)
+        ctx.packed = inputs[n:]
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(
+            *(y for r, y in zip(entry.results, outputs) if r in WHOLE or not y.numel())
+        )
+        ctx.save_for_backward(*inputs[:n], *outputs)
+    return setup
+
+
+def _backward(entry):
+    n, m = len(entry.tensors), len(entry.results)
+
+    def backward(ctx, *upstream):
+        saved, found = ctx.saved_tensors, [None] * (n + len(ctx.packed))
+        wanted = [
+            i for i, name in enumerate(entry.gradients) if ctx.needs_input_grad[entry.tensors.index(name)]
+        ]
+        given = _upstream(entry, upstream, saved[n])
+        if not wanted or not given:
+            return tuple(found)
+        made = _library.call(
+            entry.name + "_backward", *saved[:n], *saved[n : n + m], *given, *ctx.packed, wanted
+        )
+        for i in wanted:
+            like = saved[entry.tensors.index(entry.gradients[i])]
+            found[entry.tensors.index(entry.gradients[i])] = _library._autograd.sum_to(
+                made[i], like.shape
+            ).to(like.dtype)
+        return tuple(found)
+    return backward
+
+
+def _split(entry, args):
+    n, m = len(entry.tensors), len(entry.results)
+    return args[:n], args[n:n + m], args[n + m:n + 2 * m], args[n + 2 * m:-1], args[-1]
+
+
+def _kernel_backward(entry):
+    def kernel(*args):
+        arrays, outputs, upstream, packed, wanted = _split(entry, _library.detached_all(args))
+        found = iter(entry.gradients_of(arrays, outputs, upstream, _unpack(entry, packed), wanted))
+        return _one(
+            [next(found) if i in wanted else upstream[0].new_empty(0) for i in range(len(entry.gradients))]
+        )
+    return kernel
+
+
+def _fake_backward(entry):
+    def fake(*args):
+        arrays, _, upstream, packed, wanted = _split(entry, args)
+        given, up, made = entry.present(entry.tensors, arrays), upstream[0], []
+        for i, name in enumerate(entry.gradients):
+            shape, word = entry.gradient_shape(name, given, up) if i in wanted else ((0,), None)
+            made.append(
+                up.new_empty(
+                    shape, dtype=up.dtype if i not in wanted else _real([up]) if word else given[name].dtype
+                )
+            )
+        return _one(made)
+    return fake
+
+
+def _refuse(entry):
+    def backward(ctx, *above):
+        raise RuntimeError("%s: gradients of gradients are not available" % entry.name)
+    return backward
+
+
+def _loop(name, count):
+    """vmap, one after another."""
+    def rule(info, in_dims, *args):
+        calls = [
+            _library.call(
+                name,
+                *(
+                    a if dim is None or a is None else a.select(dim, b)
+                    for a, dim in zip(args[:count], in_dims)
+                ),
+                *args[count:],
+            )
+            for b in range(info.batch_size)
+        ]
+        made = tuple(torch.stack(y) for y in zip(*calls))
+        return (made[0], 0) if len(made) == 1 else (made, (0,) * len(made))
+    return rule
+
+
+def _register(entry):
+    settings = ", ".join(
+        "%s %s" % ("str" if n == "params" else KINDS[type(default)], n)
+        for n, default in entry.settings.items()
+    )
+    tensors = ["Tensor%s %s" % ("" if n in entry.required else "?", n) for n in entry.tensors]
+    _library._define(
+        entry.name,
+        tensors,
+        settings,
+        len(entry.results),
+        _kernel(entry),
+        _fake(entry),
+        _setup(entry),
+        _backward(entry),
+        _loop(entry.name, len(tensors)),
+        _forward.refused(entry.name),
+    )
+    more = [
+        "Tensor? " + n for n in (*("saved_" + r for r in entry.results), *("d" + r for r in entry.results))
+    ]
+    _library._define(
+        entry.name + "_backward",
+        [*tensors, *more],
+        settings + ", int[] wanted",
+        len(entry.gradients),
+        _kernel_backward(entry),
+        _fake_backward(entry),
+        lambda ctx, inputs, output: None,
+        _refuse(entry),
+        _loop(entry.name + "_backward", len(tensors) + len(more)),
+        _forward.refused(entry.name),
+    )
+
+
+class _Function(torch.autograd.Function):
+    """The same without a detour, for plain tensors outside of torch.compile and the like."""
+
+    @staticmethod
+    def forward(ctx, entry, settings, *arrays):
+        plain = _library.detached(arrays)
+        made = entry.forward(**entry.present(entry.tensors, plain), **settings, **entry.flagged(settings))
+        outputs = made if isinstance(made, tuple) else (made,)
+        ctx.set_materialize_grads(False)
+        ctx.entry, ctx.settings = entry, settings
+        ctx.mark_non_differentiable(*(y for r, y in zip(entry.results, outputs) if r in WHOLE))
+        ctx.save_for_backward(*arrays, *outputs)
+        return outputs
+
+    @staticmethod
+    def backward(ctx, *upstream):
+        entry, n = ctx.entry, len(ctx.entry.tensors)
+        if torch.is_grad_enabled():
+            _refuse(entry)(ctx, *upstream)
+        saved = _library.detached(ctx.saved_tensors)
+        arrays, outputs, found = saved[:n], saved[n:], [None] * n
+        at = [entry.tensors.index(name) for name in entry.gradients]
+        wanted = [i for i, place in enumerate(at) if ctx.needs_input_grad[2 + place]]
+        given = _upstream(entry, upstream, outputs[0])
+        if wanted and given:
+            made = entry.gradients_of(arrays, outputs, _library.detached(given), ctx.settings, wanted)
+            for i, g in zip(wanted, made):
+                like = arrays[at[i]]
+                found[at[i]] = _library._autograd.sum_to(g, like.shape).to(like.dtype)
+        return (None, None, *found)
+
+
+def _upstream(entry, upstream, o):
+    """The upstream gradients that count, that of the first result always; None if there are none."""
+    given = [
+        g if g is not None and f"d{r}" in entry.given_back else None for r, g in zip(entry.results, upstream)
+    ]
+    if all(g is None for g in given):
+        return None
+    return [torch.zeros_like(o) if given[0] is None else given[0], *given[1:]]
+
+
+def _make(entry):
+    def function(*args, **kwargs):
+        arrays, settings, asked = entry.bind(args, kwargs, _tensor)
+        needs = torch.is_grad_enabled() and any([a is not None and a.requires_grad for a in arrays])
+        if needs:
+            entry.check(settings, arrays, lambda a: a.requires_grad)
+        if not _eager.plain(arrays):
+            made = _library.call(entry.name, *arrays, *_pack(entry, settings))
+        elif needs:
+            made = _Function.apply(entry, settings, *arrays)
+        else:
+            entry.check_asked(asked, settings)
+            flags = {"return_" + r: True for r, a in zip(entry.results, asked) if a}
+            given = entry.present(entry.tensors, _library.detached(arrays))
+            return entry.forward(**given, **settings, **flags)
+        return entry.give(made, asked, settings)
+    function.__name__ = function.__qualname__ = entry.name
+    function.__doc__, function.__signature__ = entry.forward.__doc__, entry.signature
+    return function
+
+
+def _tensor(value):
+    value = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    return (value.long() if value.dtype in (torch.int8, torch.int16) else value).resolve_neg()
+
+
+FUNCTIONS = {}
+for _entry in ENTRIES.values():
+    _register(_entry)
+    FUNCTIONS[_entry.name] = _make(_entry)
+globals().update(FUNCTIONS)
+
+__all__ = [*FUNCTIONS]

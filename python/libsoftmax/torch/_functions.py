@@ -1,0 +1,93 @@
+"""The functions: an operator's arguments as PyTorch's users write them."""
+import torch
+
+from .. import _autograd, _functions
+from . import _eager, _library
+
+LOSS_DTYPE = torch.float32  # of a loss under autocast, as in PyTorch
+
+
+def _as_tensor(value):
+    value = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    return value.resolve_neg()
+
+
+def _narrow(a, port):
+    """Whole numbers of the widths that the library has."""
+    return (
+        a.long()
+        if port.integer and a.dtype in (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32)
+        else a
+    )
+
+
+def _classes_first(d, given, x):
+    """Losses of one class a row have the classes where torch.nn.functional has them."""
+    if d.loss and d.target is not None and "axis" not in given and x.ndim > 2:
+        given["axis"] = 1
+
+
+def _soft(d, given):
+    """Targets of cross_entropy that are no classes are probabilities, as in torch.nn.functional."""
+    target = given.get("target")
+    if "soft_target" in d.inputs and isinstance(target, torch.Tensor) and target.is_floating_point():
+        if given.get("soft_target") is not None:
+            raise TypeError("%s: target: floating, and soft_target is given too" % d.name)
+        given["soft_target"] = given.pop("target")
+
+
+def _wide(arrays, dtype):
+    """float64 results of other arrays: x is converted, since the arithmetic follows it."""
+    if dtype == torch.float64 and arrays[0].dtype != dtype:
+        arrays[0] = arrays[0].to(dtype)
+    return None if dtype == arrays[0].dtype else dtype
+
+
+def _read(d, args, kwargs, dtype):
+    """(arrays, settings, dtype of the results or None) of a call."""
+    if "dim" in kwargs and "axis" not in kwargs:
+        kwargs["axis"] = kwargs.pop("dim")
+    given = d.bind(args, kwargs)
+    x = given[d.inputs[0]] = _as_tensor(given[d.inputs[0]])
+    _classes_first(d, given, x)
+    _soft(d, given)
+    arrays, settings = d.split(given, _as_tensor)
+    if d.loss:
+        settings.setdefault("reduction", "mean")
+    arrays = [a if a is None else _narrow(a, p) for a, p in zip(arrays, d.op.inputs)]
+    half = d.loss and x.dtype in (torch.float16, torch.bfloat16)
+    if dtype is None and half and torch.is_autocast_enabled("cpu"):
+        dtype = LOSS_DTYPE
+    return arrays, settings, _wide(arrays, dtype)
+
+
+def make(d):
+    _library.register(d)
+    plans = _eager.Plans(d)
+
+    def function(*args, dtype=None, donate_logits=False, **kwargs):
+        if donate_logits and d.dx is None:
+            raise TypeError("%s: no argument named 'donate_logits'" % d.name)
+        plan, tensors = plans.find(args, kwargs) if dtype is None else (None, None)
+        if plan is None:
+            arrays, settings, dtype = _read(d, args, kwargs, dtype)
+            asked = d.ask(settings)
+            if not _eager.plain(arrays):
+                return d.give(_traced(d, arrays, asked, dtype), settings)
+            plan = _eager.Plan(d, arrays, asked, dtype, settings)
+            plans.keep(plan, tensors, arrays)
+            tensors = [a for a in arrays if a is not None]
+        return _eager.answer(plan, tensors, donate_logits)
+    return _autograd.dress(function, d, _functions.signature(_functions.framework_arguments(d.op, "torch")))
+
+
+def _traced(d, arrays, settings, dtype):
+    if torch.is_grad_enabled():
+        for i, a in enumerate(arrays):
+            if a is not None and a.requires_grad and not d.may_have_gradient(i):
+                d.refuse(d.inputs[i])
+    asked = d.asked(settings)
+    made = _library.call(
+        d.name, *arrays, *_library.pack(d, settings), [i for i, a in enumerate(asked) if a], dtype
+    )
+    return [y if a else None for y, a in zip(made, asked)]

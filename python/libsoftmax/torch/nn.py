@@ -1,0 +1,353 @@
+"""Modules with the names and arguments of torch.nn's. Their parameters and state_dicts are the
+same, so that one can take the other's place."""
+
+import torch
+from torch.nn.modules.adaptive import _ASMoutput as Adapted
+
+from .. import torch as _package
+
+
+def _implicit(x, dim):
+    """The axis where none is given, as in torch.nn."""
+    return dim if dim is not None else 0 if x.ndim in (0, 1, 3) else 1
+
+
+def _weights(name, **settings):
+    """A module of an operator that makes weights of scores. settings: {argument: default} beside
+    dim."""
+    class Module(torch.nn.Module):
+        def __init__(self, dim=None, **given):
+            unknown = set(given) - set(settings)
+            if unknown:
+                raise TypeError("%s: no argument named %r" % (type(self).__name__, sorted(unknown)[0]))
+            super().__init__()
+            self.dim, self.settings = dim, {**settings, **given}
+
+        def forward(self, input):
+            return getattr(_package, name)(input, axis=_implicit(input, self.dim), **self.settings)
+
+        def extra_repr(self):
+            return ", ".join(["dim=%s" % self.dim, *("%s=%s" % item for item in self.settings.items())])
+    return Module
+
+
+class Softmax(_weights("softmax")):
+    """torch.nn.Softmax"""
+
+
+class Softmin(_weights("softmin")):
+    """torch.nn.Softmin"""
+
+
+class LogSoftmax(_weights("log_softmax")):
+    """torch.nn.LogSoftmax"""
+
+
+class Sparsemax(_weights("sparsemax")):
+    """The projection to the simplex (Martins, Astudillo 2016)."""
+
+
+class Entmax15(_weights("entmax15")):
+    """entmax with alpha 1.5, exactly."""
+
+
+class Entmax(_weights("entmax", alpha=1.5)):
+    """entmax with any alpha."""
+
+
+class _Loss(torch.nn.Module):
+    """reduction: none, sum or mean. weight: one a class, a buffer as in torch.nn."""
+
+    def __init__(self, weight, size_average, reduce, reduction):
+        super().__init__()
+        if size_average is not None or reduce is not None:
+            raise TypeError(
+                "%s: size_average and reduce are of the past: give reduction" % type(self).__name__
+            )
+        if reduction not in ("none", "sum", "mean"):
+            raise ValueError(
+                "%s: reduction: %r is not one of none, sum, mean" % (type(self).__name__, reduction)
+            )
+        self.register_buffer("weight", weight)
+        self.reduction = reduction
+
+
+class CrossEntropyLoss(_Loss):
+    """torch.nn.CrossEntropyLoss, and with z_weight, softcap and temperature what
+    libsoftmax.torch.cross_entropy has."""
+
+    def __init__(
+        self,
+        weight=None,
+        size_average=None,
+        ignore_index=-100,
+        reduce=None,
+        reduction="mean",
+        label_smoothing=0.0,
+        **more,
+    ):
+        super().__init__(weight, size_average, reduce, reduction)
+        self.ignore_index, self.label_smoothing, self.more = ignore_index, label_smoothing, more
+
+    def forward(self, input, target):
+        return _package.cross_entropy(
+            input,
+            target,
+            class_weight=self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+            **self.more,
+        )
+
+
+class NLLLoss(_Loss):
+    """torch.nn.NLLLoss"""
+
+    def __init__(self, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
+        super().__init__(weight, size_average, reduce, reduction)
+        self.ignore_index = ignore_index
+
+    def forward(self, input, target):
+        return _package.nll_loss(
+            input, target, class_weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction
+        )
+
+
+class MultiMarginLoss(_Loss):
+    """torch.nn.MultiMarginLoss"""
+
+    def __init__(self, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
+        super().__init__(weight, size_average, reduce, reduction)
+        if p not in (1, 2):
+            raise ValueError("MultiMarginLoss: p: %r is not 1 or 2" % (p,))
+        self.p, self.margin = p, margin
+
+    def forward(self, input, target):
+        return _package.multiclass_hinge_loss(
+            input,
+            target,
+            class_weight=self.weight,
+            power=self.p,
+            margin=self.margin,
+            over="n",
+            reduction=self.reduction,
+        )
+
+
+class BCEWithLogitsLoss(_Loss):
+    """torch.nn.BCEWithLogitsLoss"""
+
+    def __init__(
+        self, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
+    ):
+        super().__init__(weight, size_average, reduce, reduction)
+        self.register_buffer("pos_weight", pos_weight)
+
+    def forward(self, input, target):
+        if target.shape != input.shape:
+            raise ValueError(
+                "BCEWithLogitsLoss: target: %s is not the shape of input, %s"
+                % (tuple(target.shape), tuple(input.shape))
+            )
+        x, weight, positive = input, self.weight, self.pos_weight
+        target = target.to(x.dtype)
+        by_class = positive is None or (
+            x.ndim > 0 and positive.shape == x.shape[-1:] and self.reduction != "none"
+        )
+        if not by_class:
+            if target.requires_grad:
+                raise NotImplementedError(
+                    "BCEWithLogitsLoss: target: no gradient beside a pos_weight that is not one a class"
+                    " of the last axis, or without a reduction: give target.detach()"
+                )
+            # c t and 1 - t are a target of another mass
+            both = positive * target + (1 - target)
+            target = positive * target / torch.where(both == 0, 1, both)
+            weight, positive = both if weight is None else weight * both, None
+        if weight is not None:
+            weight = weight.to(x.dtype).expand_as(x)
+        if self.reduction == "none" or x.ndim == 0:
+            x, target = x.unsqueeze(-1), target.unsqueeze(-1)
+            weight = None if weight is None else weight.unsqueeze(-1)
+        return _package.binary_cross_entropy(
+            x,
+            target,
+            pos_weight=positive,
+            weight=weight,
+            over="n" if self.reduction == "mean" else "one",
+            reduction=self.reduction,
+        )
+
+
+def _sum(a):
+    """The sum of all elements in a fixed order, pairwise: torch.sum's depends on the threads."""
+    a = a.reshape(-1)
+    while len(a) > 1:
+        half = len(a) // 2
+        a = torch.cat([a[:half] + a[half:2 * half], a[2 * half:]])
+    return a.sum()
+
+
+class KLDivLoss(torch.nn.Module):
+    """torch.nn.KLDivLoss: input are logarithms of probabilities, target probabilities or with
+    log_target their logarithms. Sums have one order whatever the number of threads. Of logits
+    libsoftmax.torch.knowledge_distillation is faster."""
+
+    def __init__(self, size_average=None, reduce=None, reduction="mean", log_target=False):
+        super().__init__()
+        if size_average is not None or reduce is not None:
+            raise TypeError("KLDivLoss: size_average and reduce are of the past: give reduction")
+        if reduction not in ("none", "sum", "mean", "batchmean"):
+            raise ValueError(
+                "KLDivLoss: reduction: %r is not one of none, sum, mean, batchmean" % (reduction,)
+            )
+        self.reduction, self.log_target = reduction, log_target
+
+    def forward(self, input, target):
+        if self.log_target:
+            loss = target.exp() * (target - input)
+        else:
+            loss = torch.xlogy(target, target) - target * input
+        if self.reduction == "none":
+            return loss
+        parts = {"sum": 1, "mean": loss.numel(), "batchmean": input.shape[0] if input.ndim else 1}
+        return _sum(loss) / parts[self.reduction]
+
+
+class AdaptiveLogSoftmaxWithLoss(torch.nn.AdaptiveLogSoftmaxWithLoss):
+    """torch.nn.AdaptiveLogSoftmaxWithLoss (Grave et al. 2017), with its parameters: log_prob and
+    predict too."""
+
+    def forward(self, input_, target_):
+        if input_.shape[:-1] != target_.shape or target_.ndim > 1:
+            raise RuntimeError("AdaptiveLogSoftmaxWithLoss: target: shape is %s, the input's is %s"
+                               % (tuple(target_.shape), tuple(input_.shape)))
+        x, target = (input_, target_) if target_.ndim else (input_[None], target_[None])
+        if len(target) and not 0 <= int(target.min()) <= int(target.max()) < self.n_classes:
+            raise RuntimeError(
+                "AdaptiveLogSoftmaxWithLoss: target: is not within 0..%d" % (self.n_classes - 1)
+            )
+        head, tails = target, []
+        for i, (low, high) in enumerate(zip(self.cutoffs, self.cutoffs[1:])):
+            inside = (target >= low) & (target < high)
+            head = torch.where(inside, self.shortlist_size + i, head)
+            tails.append((inside.nonzero().squeeze(1), low, self.tail[i]))
+        output = -self._loss(self.head(x), head)
+        for rows, low, tail in tails:
+            if len(rows):
+                output = output.index_add(0, rows, -self._loss(tail(x[rows]), target[rows] - low))
+        loss = -_sum(output) / len(output)
+        return Adapted(output if target_.ndim else output[0], loss)
+
+    def _loss(self, scores, target):
+        return _package.cross_entropy(scores, target, ignore_index=-1, reduction="none")
+
+    def _get_full_log_prob(self, input, head_output):
+        made = [_package.log_softmax(head_output, axis=1)]
+        first = made[0][:, :self.shortlist_size]
+        for i, tail in enumerate(self.tail):
+            within = _package.log_softmax(tail(input), axis=1)
+            made.append(within + made[0][:, self.shortlist_size + i, None])
+        return torch.cat([first, *made[1:]], 1)
+
+
+class MultiheadAttention(torch.nn.MultiheadAttention):
+    """torch.nn.MultiheadAttention, with its parameters. Weights are formed only when they are asked
+    for."""
+
+    def _projected(self, given):
+        """Queries, keys and values [B, H, L, d] of tensors [B, L, E]."""
+        if self._qkv_same_embed_dim:
+            weights = self.in_proj_weight.chunk(3)
+        else:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases = self.in_proj_bias.chunk(3) if self.in_proj_bias is not None else (None, None, None)
+        made = (torch.nn.functional.linear(a, w, b) for a, w, b in zip(given, weights, biases))
+        q, k, v = [self._heads(a) for a in made]
+        return q, self._with_added(k, self.bias_k), self._with_added(v, self.bias_v)
+
+    def _heads(self, a):
+        return a.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+
+    def _with_added(self, a, bias):
+        """Keys or values with those that belong to no token behind them: of add_bias_kv, then of
+        add_zero_attn."""
+        shape = (a.shape[0], a.shape[1], 1, a.shape[3])
+        more = [] if bias is None else [self._heads(bias.to(a.dtype)).expand(shape)]
+        more += [a.new_zeros(shape)] if self.add_zero_attn else []
+        return torch.cat([a, *more], 2) if more else a
+
+    def _bias(self, mask, padding, q, k):
+        """Both masks as one that is added to the scores, [B or 1, H or 1, L, S]; None for neither.
+        Added keys are visible to every query."""
+        added = (self.bias_k is not None) + self.add_zero_attn
+        def floating(m):
+            if m.dtype == torch.bool:
+                m = torch.zeros(m.shape, dtype=q.dtype).masked_fill(m, -torch.inf)
+            m = m.to(q.dtype)
+            return torch.nn.functional.pad(m, (0, added)) if added else m
+        bias = None
+        if mask is not None:
+            bias = floating(mask)
+            bias = (
+                bias.reshape(1, 1, *bias.shape)
+                if bias.ndim == 2
+                else bias.reshape(q.shape[0], self.num_heads, *bias.shape[1:])
+            )
+        if padding is not None:
+            padding = floating(padding).reshape(k.shape[0], 1, 1, k.shape[2])
+            bias = padding if bias is None else bias + padding
+        return bias
+
+    def forward(
+        self,
+        query,
+        key,
+        value,
+        key_padding_mask=None,
+        need_weights=True,
+        attn_mask=None,
+        average_attn_weights=True,
+        is_causal=False,
+    ):
+        if is_causal and attn_mask is None:
+            raise ValueError(
+                "MultiheadAttention: attn_mask: is needed with is_causal, which is a hint about it"
+            )
+        batched, given = query.ndim == 3, [query, key, value]
+        if not batched:
+            given = [a.unsqueeze(0) for a in given]
+        elif not self.batch_first:
+            given = [a.transpose(0, 1) for a in given]
+        q, k, v = self._projected(given)
+        bias, dropout = self._bias(attn_mask, key_padding_mask, q, k), self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            scores = q @ k.transpose(-1, -2) * self.head_dim ** -0.5
+            weights = _package.softmax(scores if bias is None else scores + bias)
+            weights = torch.nn.functional.dropout(weights, dropout) if dropout else weights
+            o = weights @ v
+            weights = weights.mean(1) if average_attn_weights else weights
+            weights = weights if batched else weights.squeeze(0)
+        else:
+            o = _package.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
+        o = self.out_proj(o.transpose(1, 2).flatten(2))
+        return (o.squeeze(0) if not batched else o if self.batch_first else o.transpose(0, 1)), weights
+
+
+__all__ = [
+    "Softmax",
+    "Softmin",
+    "LogSoftmax",
+    "Sparsemax",
+    "Entmax15",
+    "Entmax",
+    "CrossEntropyLoss",
+    "NLLLoss",
+    "MultiMarginLoss",
+    "KLDivLoss",
+    "AdaptiveLogSoftmaxWithLoss",
+    "BCEWithLogitsLoss",
+    "MultiheadAttention",
+]

@@ -1,0 +1,28 @@
+"""What the tests of the frameworks share: a problem for every operator with a gradient, and the
+ways to call it."""
+
+import math
+
+from support import block, flat, problems
+
+
+def differentiable(dtype="float64"):
+    """(operator, inputs, parameters) where the gradient is the derivative."""
+    for op, given, settings in problems(dtype=dtype):
+        if not op.backward or op.detached or "gradient" in {p.name for p in op.params}:
+            continue  # the last two are defined to differ from it
+        settings |= {p.name: "no" for p in op.params if p.name in ("detach", "straight_through")}
+        if op.name == "fidelity_loss":  # its targets are probabilities
+            given["soft_target"] = block(
+                given["soft_target"].shape,
+                [1 / (1 + math.exp(-t)) for t in flat(given["soft_target"])],
+                dtype,
+            )
+        yield op, given, settings
+
+
+def variants(op):
+    """Settings: everything is asked for that may be, in every reduction."""
+    everything = {"return_" + p.name: True for p in op.outputs if p.optional}
+    reductions = next((p.choices for p in op.params if p.name == "reduction"), None)
+    return [{**everything, "reduction": r} for r in reductions] if reductions else [everything]

@@ -1,0 +1,33 @@
+"""The examples of docs/pytorch.md, and examples/reproducible.py."""
+import doctest
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+import libsoftmax.torch  # noqa: F401  what the page is about
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs/pytorch.md"
+
+
+class Docs(unittest.TestCase):
+    def test_examples(self):
+        found = doctest.testfile(str(PAGE), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+        self.assertEqual((found.failed, found.attempted > 20), (0, True))
+
+    def test_reproducible_training(self):
+        """Eight runs, one hash. Sums over 16 sequences at once, where they are there, are not those
+        over 2 x 8, so that the example could fail."""
+        path = ROOT / "examples/reproducible.py"
+        made = subprocess.run([sys.executable, str(path), "4"], text=True, capture_output=True)
+        hashes = re.findall("weights ([0-9a-f]{16})$", made.stdout, re.M)
+        self.assertEqual((made.returncode, len(hashes), len(set(hashes))), (0, 8, 1), made.stdout + made.stderr)
+        program = "import reproducible as r; r.GROUP = 16; print(*[r.train(4, size)[2] for size in (16, 8)])"
+        p = subprocess.run([sys.executable, "-B", "-c", program], text=True, capture_output=True, cwd=path.parent)
+        self.assertEqual(len(set(p.stdout.split())), 2, p.stdout + p.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

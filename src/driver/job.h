@@ -1,0 +1,39 @@
+/* driver/job.h - a call that has been checked, as the verbs hand it to the driver. */
+#ifndef SMX_DRIVER_JOB_H
+#define SMX_DRIVER_JOB_H
+#include "base/base.h"
+#include "cpu/cpu.h"
+
+/* One buffer of a call. outer: its strides over the rows' dimensions; bytes of an element, strides in elements. */
+typedef struct job_port {
+  char *data;                /* NULL = absent, or computed and thrown away */
+  bool present, full, whole; /* full: as long as the row; whole: of whole numbers */
+  bool same, direct;         /* same: holds what kernels see; direct: they can use it where it lies */
+  row_store store;
+  int64_t length; /* elements of a row: n, 1 or k */
+  int64_t bytes, axis, outer[SMX_MAX_DIMS];
+} job_port;
+
+/* A kernel that has rows() alone, and no row program, gets its rows whole, and that many FULL outputs that are nobody's: the last ones of dst. */
+enum { SMX_WHOLE_SCRATCH = 4 };
+
+typedef struct job {
+  const row_kernel *kernel;
+  const dtype_io *io;
+  smx_context *ctx;
+  bool is_f64; /* the real type is double */
+  bool plain;  /* part of another job: on this thread, and not in strips */
+  int64_t n, rows;
+  int32_t dims; /* of the rows */
+  int64_t dim[SMX_MAX_DIMS];
+  int in_place;              /* which src the operator can overwrite with dst[0] */
+  const job_port *offsets;   /* segments: where they start, or NULL */
+  int64_t segments, segment; /* segment: that of the row that SMX_ERR_EMPTY is about */
+  row_call call;             /* parameters and policies */
+  job_port src[ROW_SRC], dst[ROW_DST];
+} job;
+
+/* Runs the job. SMX_ERR_NOMEM, or SMX_ERR_EMPTY with the row in *empty. */
+smx_status job_run(job *j, int64_t *empty);
+
+#endif

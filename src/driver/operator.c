@@ -1,0 +1,325 @@
+/* driver/operator.c - a call of an operator: everything is checked, then a job runs its rows. */
+#include "operator.h"
+#include "check.h"
+#include "direct.h"
+#include "loss_reduction.h"
+#include "row/row.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the job ---- */
+
+static job_port port_of(const checked *k, const smx_port *port, const smx_view *v, bool is_f64) {
+  const bool one = port->shape == SMX_SHAPE_ROW;
+  job_port p = {.present = true,
+                .full = !one && port->shape != SMX_SHAPE_K,
+                .whole = (port->flags & SMX_PORT_INT) != 0,
+                .data = v->data};
+  p.store = row_store_of(v->dtype), p.bytes = smx_dtype_bytes(v->dtype);
+  p.axis = p.length = 1;
+  for (int32_t d = 0, row = 0; d < v->ndim; d++) {
+    if (one || d != k->axis) {
+      p.outer[row++] = v->strides[d];
+      continue;
+    }
+    p.axis = v->shape[d] > 1 ? v->strides[d] : 1;
+    p.length = v->shape[d];
+  }
+  p.same = p.store == (p.whole ? STORE_I64 : is_f64 ? STORE_F64 : STORE_F32);
+  p.direct = p.same && p.axis == 1;
+  return p;
+}
+
+static void job_shape(job *j, const checked *k, smx_context *ctx) {
+  memset(j, 0, offsetof(job, src));
+  for (int p = 0; p < ROW_SRC; p++) j->src[p].present = false;
+  for (int p = 0; p < ROW_DST; p++) j->dst[p].present = false;
+  j->ctx = ctx, j->n = k->shape[k->axis], j->rows = 1, j->dims = k->row_ndim;
+  for (int32_t d = 0; d < k->row_ndim; d++) j->rows *= j->dim[d] = k->row_shape[d];
+  j->call.params = k->params.value;
+  j->call.on_empty = smx_context_on_empty(ctx);
+  j->call.on_inf = smx_context_on_inf(ctx);
+  j->call.first_empty = -1;
+  j->call.share = 1;
+}
+
+static bool any_double(const smx_view *v, const bool *has, int32_t n) {
+  for (int32_t i = 0; i < n; i++)
+    if (has[i] && smx_same_dtype(v[i].dtype, SMX_F64)) return true;
+  return false;
+}
+
+static void add_inputs(job *j, const checked *k, job_port *offsets) {
+  for (int32_t i = 0; i < k->op->input_count; i++) {
+    if (!k->has_in[i]) continue;
+    if (k->op->inputs[i].shape != SMX_SHAPE_OFFSETS) {
+      j->src[i] = port_of(k, k->op->inputs + i, k->in + i, j->is_f64);
+      continue;
+    }
+    *offsets = (job_port){.present = true,
+                          .data = k->in[i].data,
+                          .store = row_store_of(k->in[i].dtype),
+                          .bytes = smx_dtype_bytes(k->in[i].dtype),
+                          .axis = k->in[i].strides[0]};
+    j->offsets = offsets;
+    j->segments = k->in[i].shape[0] - 1;
+  }
+}
+
+static smx_status finish(const checked *k, job *j, bool backward) {
+  const smx_isa *isa = smx_isa_current();
+  const smx_kernels *kernels = j->is_f64 ? &isa->f64 : &isa->f32;
+  const row_pair *pair = kernels->room[k->room][k->index];
+  int64_t empty;
+  j->kernel = backward ? pair->backward : pair->forward;
+  for (int p = 0; !row_has_program(j->kernel) && p < SMX_WHOLE_SCRATCH;
+       p++) /* no row program: it needs the whole row, and room */
+    j->dst[ROW_DST - 1 - p] = (job_port){.present = true, .full = true, .length = j->n, .axis = 1};
+  j->io = kernels->io;
+  smx_status status = job_run(j, &empty);
+  if (status == SMX_ERR_NOMEM) return smx_fail(status, "%s: no memory for scratch rows", k->op->name);
+  if (status == SMX_ERR_EMPTY && j->offsets)
+    return smx_fail(status, "%s: row %lld, segment %lld has nothing valid", k->op->name, (long long)empty,
+                    (long long)j->segment);
+  if (status == SMX_ERR_EMPTY)
+    return smx_fail(status, "%s: row %lld has nothing valid", k->op->name, (long long)empty);
+  return status;
+}
+
+/* ---- losses: targets and reductions ---- */
+
+static double param_named(const checked *k, const char *name) {
+  for (int32_t i = 0; i < k->op->param_count; i++)
+    if (!strcmp(k->op->params[i].name, name)) return k->params.value[i];
+  return 0;
+}
+
+/* The weights of classes, if there are any, beside what else targets are checked with. They are at
+ * least 0; a NaN is seen in the results. */
+static smx_status take_weights(const checked *k, const job *j, smx_targets *t) {
+  *t = (smx_targets){.classes = j->n, .is_f64 = j->is_f64};
+  t->io = j->is_f64 ? smx_isa_current()->f64.io : smx_isa_current()->f32.io;
+  for (int32_t w = 0; w < k->op->input_count; w++) {
+    double weight;
+    if (!(k->op->inputs[w].flags & SMX_PORT_WEIGHT) || !k->has_in[w]) continue;
+    t->weights = k->in[w].data, t->dtype = k->in[w].dtype, t->store = row_store_of(t->dtype);
+    t->step = k->in[w].strides[k->axis] * smx_dtype_bytes(t->dtype);
+    t->what = LABEL("", k->op->inputs[w].name);
+    const int64_t y = smx_weights_negative(t, &weight);
+    if (y >= 0)
+      return smx_fail(SMX_ERR_PARAM, SMX_LABEL ": class %lld has %g, not at least 0", SMX_LABEL_ARGS(t->what),
+                      (long long)y, weight);
+  }
+  return SMX_OK;
+}
+
+/* Checks weights and targets; *total is what the rows count together. */
+static smx_status check_targets(const checked *k, const job *j, double *total) {
+  const smx_op *op = k->op;
+  smx_targets t;
+  smx_status status = take_weights(k, j, &t);
+  *total = (double)j->rows;
+  for (int32_t i = 0; status == SMX_OK && i < op->input_count; i++) {
+    if (!(op->inputs[i].flags & SMX_PORT_TARGET) || !k->has_in[i]) continue;
+    t.what = LABEL("", op->inputs[i].name), t.index = k->in + i;
+    t.ignore = (int64_t)param_named(k, "ignore_index");
+    return smx_targets_check(&t, total);
+  }
+  return status;
+}
+
+/* The output that is one value for all rows, or -1. */
+static int32_t scalar_output(const checked *k) {
+  for (int32_t o = 0; o < k->op->output_count; o++)
+    if (k->has_out[o] && k->op->outputs[o].shape == SMX_SHAPE_SCALAR) return o;
+  return -1;
+}
+
+static void put_reduced(const checked *k, const job *j, int32_t o, const void *losses, double total) {
+  union {
+    float f;
+    double d;
+  } value;
+  double v = smx_reduced((smx_reduction)param_named(k, "reduction"), smx_rows_sum(losses, j->rows, j->is_f64),
+                         total);
+  double tiny = j->is_f64 ? 0x1p-1022 : 0x1p-126;
+  if (v != v) v = __builtin_nan("");
+  if (v < tiny && v > -tiny) v = 0;
+  if (j->is_f64) value.d = v;
+  else value.f = (float)v;
+  j->io->store(row_store_of(k->out[o].dtype), &value, 1, k->out[o].data, 1);
+}
+
+/* Runs the rows with the first output in memory of its own, in order; then the caller's are
+ * written. */
+static smx_status finish_reduced(const checked *k, job *j, int32_t o, double total) {
+  const job_port loss = j->dst[0];
+  const int64_t bytes = j->is_f64 ? 8 : 4;
+  char *losses = smx_alloc(j->ctx, (size_t)(j->rows * bytes + 1));
+  if (!losses) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for the losses of the rows", k->op->name);
+  j->dst[0] =
+      (job_port){.present = true, .direct = true, .data = losses, .bytes = bytes, .length = 1, .axis = 1};
+  j->dst[0].store = j->is_f64 ? STORE_F64 : STORE_F32;
+  for (int64_t d = k->row_ndim - 1, step = 1; d >= 0; step *= k->row_shape[d--]) j->dst[0].outer[d] = step;
+  smx_status status = finish(k, j, false);
+  for (int64_t r = 0; r < j->rows && status == SMX_OK; r++) {
+    int64_t at = 0;
+    for (int64_t d = k->row_ndim - 1, left = r; d >= 0; left /= k->row_shape[d--])
+      at += left % k->row_shape[d] * loss.outer[d];
+    j->io->store(loss.store, losses + r * bytes, 1, loss.data + at * loss.bytes, 1);
+  }
+  if (status == SMX_OK) put_reduced(k, j, o, losses, total);
+  smx_free(j->ctx, losses);
+  return status;
+}
+
+/* Operators on matrices look at their tensors themselves. */
+static smx_status run_matrix(matrix_runner *run, const checked *k, smx_context *ctx,
+                             const smx_tensor *const *const list[4], const int32_t count[4], bool backward) {
+  if (!run) return smx_fail(SMX_ERR_PARAM, "%s: is an operator on matrices, not on rows", k->op->name);
+  matrix_call c = {.ctx = ctx, .param = k->params.value};
+  const smx_tensor **const to[] = {c.in, c.out, c.dout, c.din};
+  for (int g = 0; g < 4; g++)
+    for (int32_t i = 0; list[g] && i < count[g]; i++) to[g][i] = list[g][i];
+  return run(k->index, &c, backward);
+}
+
+static smx_status checked_forward(matrix_runner *matrix, const smx_op *op, smx_context *ctx,
+                                  const smx_params *params, int32_t n_in, const smx_tensor *const *in,
+                                  int32_t n_out, const smx_tensor *const *out) {
+  checked check, *k = &check;
+  job j;
+  job_port offsets;
+  smx_status status = smx_check_params(k, "smx_forward", op, params);
+  if (status == SMX_OK) status = smx_check_count(op, "n_in", n_in, op->input_count);
+  if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
+  if (status == SMX_OK) status = smx_check_x(k, n_in, in, true);
+  if (status == SMX_OK && k->room == SMX_ROOM_COUNT)
+    return run_matrix(matrix, k, ctx, (const smx_tensor *const *const[4]){in, out},
+                      (const int32_t[4]){n_in, n_out}, false);
+  if (status == SMX_OK) status = smx_check_inputs(k, n_in, in, false, true);
+  if (status == SMX_OK) status = smx_check_outputs(k, "", OUTPUTS, n_out, out, k->has_out, k->out);
+  if (status == SMX_OK) status = smx_check_forward_alias(k);
+  if (status != SMX_OK) return status;
+  job_shape(&j, k, ctx);
+  j.is_f64 = any_double(k->in, k->has_in, op->input_count);
+  j.in_place = op->flags & SMX_OP_INPLACE ? 0 : -1;
+  add_inputs(&j, k, &offsets);
+  for (int32_t o = 0; o < op->output_count; o++)
+    if (k->has_out[o] && op->outputs[o].shape != SMX_SHAPE_SCALAR)
+      j.dst[o] = port_of(k, op->outputs + o, k->out + o, j.is_f64);
+  double total = 0;
+  status = check_targets(k, &j, &total);
+  if (status != SMX_OK) return status;
+  j.call.share = smx_share((smx_reduction)param_named(k, "reduction"), total);
+  return scalar_output(k) < 0 ? finish(k, &j, false) : finish_reduced(k, &j, scalar_output(k), total);
+}
+
+static smx_status checked_backward(matrix_runner *matrix, const smx_op *op, smx_context *ctx,
+                                   const smx_params *params, int32_t n_in, const smx_tensor *const *in,
+                                   int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout,
+                                   const smx_tensor *const *din) {
+  checked check, *k = &check;
+  job j;
+  job_port offsets;
+  smx_status status = smx_check_params(k, "smx_backward", op, params);
+  if (status == SMX_OK && !(op->flags & SMX_OP_BACKWARD))
+    status = smx_fail(SMX_ERR_NO_BACKWARD, "%s: has no gradient", op->name);
+  if (status == SMX_OK) status = smx_check_count(op, "n_in", n_in, op->input_count);
+  if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
+  if (status == SMX_OK) status = smx_check_backward_axis(k, n_in, in, n_out, dout);
+  if (status == SMX_OK && k->room == SMX_ROOM_COUNT)
+    return run_matrix(matrix, k, ctx, (const smx_tensor *const *const[4]){in, out, dout, din},
+                      (const int32_t[4]){n_in, n_out, n_out, n_in}, true);
+  if (status == SMX_OK) status = smx_check_inputs(k, n_in, in, true, true);
+  if (status == SMX_OK) status = smx_check_outputs(k, "", SAVED, n_out, out, k->has_out, k->out);
+  if (status == SMX_OK) status = smx_check_outputs(k, "d", UPSTREAM, n_out, dout, k->has_dout, k->dout);
+  if (status == SMX_OK) status = smx_check_outputs(k, "d", GRADIENTS, n_in, din, k->has_din, k->din);
+  if (status == SMX_OK) status = smx_check_backward_alias(k);
+  if (status != SMX_OK) return status;
+  job_shape(&j, k, ctx);
+  j.is_f64 = any_double(k->in, k->has_in, op->input_count) ||
+             any_double(k->out, k->has_out, op->output_count) ||
+             any_double(k->dout, k->has_dout, op->output_count);
+  j.in_place = op->outputs[0].shape == SMX_SHAPE_FULL && op->inputs[0].shape == SMX_SHAPE_FULL ? SRC_DY : -1;
+  add_inputs(&j, k, &offsets);
+  for (int32_t o = 0; o < op->output_count && o < ROW_OUTS; o++) {
+    if (k->has_out[o]) j.src[SRC_Y + o] = port_of(k, op->outputs + o, k->out + o, j.is_f64);
+    if (k->has_dout[o]) j.src[SRC_DY + o] = port_of(k, op->outputs + o, k->dout + o, j.is_f64);
+  }
+  for (int32_t g = 0; g < op->input_count; g++)
+    if (k->has_din[g]) j.dst[g] = port_of(k, op->inputs + g, k->din + g, j.is_f64);
+  if (!k->has_din[0]) /* computed on the way, kept nowhere */
+    j.dst[0] = (job_port){.present = true, .full = true, .length = j.n, .axis = 1};
+  double total = 0;
+  status = check_targets(k, &j, &total);
+  return status == SMX_OK ? finish(k, &j, true) : status;
+}
+
+smx_status operator_forward(matrix_runner *matrix, const smx_op *op, smx_context *ctx,
+                            const smx_params *params, int32_t n_in, const smx_tensor *const *in,
+                            int32_t n_out, const smx_tensor *const *out) {
+  if (direct_forward(op, ctx, params ? params->axis : -1, params, n_in, in, n_out, out)) return SMX_OK;
+  return checked_forward(matrix, op, ctx, params, n_in, in, n_out, out);
+}
+
+smx_status operator_backward(matrix_runner *matrix, const smx_op *op, smx_context *ctx,
+                             const smx_params *params, int32_t n_in, const smx_tensor *const *in,
+                             int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout,
+                             const smx_tensor *const *din) {
+  if (direct_backward(op, ctx, params ? params->axis : -1, params, n_in, in, n_out, out, dout, din))
+    return SMX_OK;
+  return checked_backward(matrix, op, ctx, params, n_in, in, n_out, out, dout, din);
+}
+
+smx_status operator_infer(const smx_op *op, const smx_params *params, int32_t n_in,
+                          const smx_tensor *const *in, int32_t n_out, smx_shape *out) {
+  checked check, *k = &check;
+  smx_status status = smx_check_params(k, "smx_infer", op, params);
+  if (status == SMX_OK) status = smx_check_x(k, n_in, in, false);
+  if (status == SMX_OK) status = smx_check_inputs(k, n_in, in, false, false);
+  if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
+  if (status == SMX_OK && n_out > 0 && !out) status = smx_fail(SMX_ERR_NULL, "%s: out is NULL", op->name);
+  for (int32_t o = 0; o < n_out && status == SMX_OK; o++) {
+    out[o].dtype = op->outputs[o].flags & SMX_PORT_INT ? SMX_I64 : k->in[0].dtype;
+    memcpy(out[o].dim, smx_shape_of(k, op->outputs + o, &out[o].ndim), sizeof out[o].dim);
+  }
+  return status;
+}
+
+/* ---- softmax and its kin, for directories whose arithmetic is made of them ---- */
+
+static smx_status along(int row, smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y) {
+  smx_params params;
+  if (direct_forward(row_table + row, ctx, axis, NULL, 1, &x, 1, &y)) return SMX_OK;
+  smx_params_init(row_table + row, &params);
+  params.axis = axis;
+  return checked_forward(NULL, row_table + row, ctx, &params, 1, &x, 1, &y);
+}
+static smx_status along_backward(int row, smx_context *ctx, int32_t axis, const smx_tensor *y,
+                                 const smx_tensor *dy, const smx_tensor *dx) {
+  const smx_tensor *x = NULL; /* y and dy are enough */
+  smx_params params;
+  if (direct_backward(row_table + row, ctx, axis, NULL, 1, &x, 1, &y, &dy, &dx)) return SMX_OK;
+  smx_params_init(row_table + row, &params);
+  params.axis = axis;
+  return checked_backward(NULL, row_table + row, ctx, &params, 1, &x, 1, &y, &dy, &dx);
+}
+
+smx_status softmax_along(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y) {
+  return along(ROW_softmax, ctx, axis, x, y);
+}
+smx_status log_softmax_along(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y) {
+  return along(ROW_log_softmax, ctx, axis, x, y);
+}
+smx_status logsumexp_along(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *lse) {
+  return along(ROW_logsumexp, ctx, axis, x, lse);
+}
+smx_status softmax_backward_along(smx_context *ctx, int32_t axis, const smx_tensor *y, const smx_tensor *dy,
+                                  const smx_tensor *dx) {
+  return along_backward(ROW_softmax, ctx, axis, y, dy, dx);
+}
+smx_status log_softmax_backward_along(smx_context *ctx, int32_t axis, const smx_tensor *y,
+                                      const smx_tensor *dy, const smx_tensor *dx) {
+  return along_backward(ROW_log_softmax, ctx, axis, y, dy, dx);
+}

@@ -1,0 +1,32 @@
+/* driver/operator.h - calls of operators, for public functions and for directories whose arithmetic
+ * is made of operators. The floating-point environment is the caller's business (base/enter.h). */
+#ifndef SMX_DRIVER_OPERATOR_H
+#define SMX_DRIVER_OPERATOR_H
+#include "internal.h"
+
+/* Runs operator `index` of the table of matrices. */
+typedef smx_status matrix_runner(size_t index, const matrix_call *c, bool backward);
+
+/* As smx_forward, smx_backward and smx_infer. matrix: what runs an operator on matrices; NULL: it
+ * is refused. */
+smx_status operator_forward(matrix_runner *matrix, const smx_op *op, smx_context *ctx,
+                            const smx_params *params, int32_t n_in, const smx_tensor *const *in,
+                            int32_t n_out, const smx_tensor *const *out);
+smx_status operator_backward(matrix_runner *matrix, const smx_op *op, smx_context *ctx,
+                             const smx_params *params, int32_t n_in, const smx_tensor *const *in,
+                             int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout,
+                             const smx_tensor *const *din);
+smx_status operator_infer(const smx_op *op, const smx_params *params, int32_t n_in,
+                          const smx_tensor *const *in, int32_t n_out, smx_shape *out);
+
+/* As smx_softmax, smx_log_softmax, smx_logsumexp and smx_softmax_backward; and the gradient of
+ * log_softmax. */
+smx_status softmax_along(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y);
+smx_status log_softmax_along(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y);
+smx_status logsumexp_along(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *lse);
+smx_status softmax_backward_along(smx_context *ctx, int32_t axis, const smx_tensor *y, const smx_tensor *dy,
+                                  const smx_tensor *dx);
+smx_status log_softmax_backward_along(smx_context *ctx, int32_t axis, const smx_tensor *y,
+                                      const smx_tensor *dy, const smx_tensor *dx);
+
+#endif

@@ -1,0 +1,169 @@
+/* engine/exp_half.c - softmax of rows of f16 or bf16. They are read and written as they are, by
+ * the engine of real rows (exp.h): a score is widened when it is formed, a weight is rounded when
+ * it is stored. The terms of a row that the caches hold wait in scratch memory between the two;
+ * those of a longer row are formed again. Bits are those of the row in f32, rounded. */
+#include "exp_half.h"
+#if SMX_REAL == 32
+#include "convert.h"
+#include "exp_loops.h"
+
+/* Only whole lines pass the caches. */
+SMI size_t half_to_line(const uint16_t *p) { return -(uintptr_t)p % 64 / sizeof *p; }
+
+/* src[0] and dst[0] of a span are arrays of the storage type. */
+SMI score half_score(half_type type, const span *s, const real *shift, size_t i, int cnt) {
+  const uint16_t *const x = (const uint16_t *)(const void *)s->src[0];
+  return (score){shifted_by(at_half(type, x, i, cnt), shift), v_set1(0)};
+}
+
+SMI void half_write_of(half_type type, const exp_write *to, exp_value_fn *value, size_t first, size_t n) {
+  const span s = *to->s;
+  const consts k = *to->k;
+  const exp_row r = *to->r;
+  const exp_write q = {.s = &s, .k = &k, .r = &r, .stored = to->stored, .may_be_one = to->may_be_one};
+  const row_bypass how = to->stream;
+  uint16_t *const y = (uint16_t *)(void *)s.dst[0];
+  const uint16_t *const next = (const uint16_t *)(const void *)to->next;
+  const size_t end = first + n;
+  if (how == BYPASS_PAST) {
+    for (const size_t line = first + half_to_line(y + first); first < line && first < end;) {
+      const int cnt = lanes_left((line < end ? line : end) - first);
+      put_half(type, y, first, cnt, value(&q, first, cnt));
+      first += (size_t)cnt;
+    }
+    const size_t whole = (end - first) / HALF_LINE * HALF_LINE;
+#define STEP(u, i, cnt) \
+  { \
+    if ((u)*LANES % HALF_LINE == 0) v_prefetch_far(next + (i)); /* once a line */ \
+    stream_half(type, y + (i), value(&q, i, cnt)); \
+  }
+    FOR_EACH_VECTOR_STRAIGHT(first, whole, STEP)
+#undef STEP
+    first += whole;
+  }
+#define STEP(u, i, cnt) \
+  { \
+    if ((u)*LANES % HALF_LINE == 0) v_prefetch_far(next + (i)); \
+    if ((u)*LANES % HALF_LINE == 0 && how == BYPASS_THROUGH) \
+      v_prefetch((const char *)(y + (i)) + WRITE_AHEAD); \
+    put_half(type, y, i, cnt, value(&q, i, cnt)); \
+  }
+  FOR_EACH_VECTOR_STRAIGHT(first, end - first, STEP)
+#undef STEP
+}
+SMI void half_stored(half_type type, const exp_write *w, size_t i, size_t n) {
+  if (w->may_be_one) half_write_of(type, w, stored_value_may_be_one, i, n);
+  else half_write_of(type, w, stored_value, i, n);
+}
+
+/* Scores and program of one storage type. */
+#define HALF_KIND(name, type) \
+  SMI score name##_score(const span *s, const consts *k, const real *shift, size_t i, int cnt) { \
+    (void)k; \
+    return half_score(type, s, shift, i, cnt); \
+  } \
+  EXP_PAGE(name, name##_score, false) \
+  EXP_EXTREMES(name, name##_score) \
+  EXP_LOOP(name##_watch, name##_score, false, SUM_WATCH | SUM_STORE | SUM_HALF) \
+  EXP_LOOP(name##_deferred, name##_score, false, SUM_WATCH | SUM_STORE | SUM_HALF | SUM_DEFERRED) \
+  EXP_LOOP(name##_store, name##_score, false, SUM_STORE) \
+  static const exp_loops name##_own = { \
+      name##_max,   name##_find,     name##_store,       name##_store,         name##_store, \
+      name##_watch, name##_deferred, exp_staged_sum_low, exp_staged_sum_exact, NULL}; \
+  static const exp_scores name##_scores = {name##_page, &name##_own, false}; \
+  SMI vreal name##_weight(const exp_write *w, size_t i, int cnt) { \
+    return exp_weight_again(w, name##_score, false, i, cnt); \
+  }
+HALF_KIND(f16, HALF_F16)
+HALF_KIND(bf16, HALF_BF16)
+
+NOINLINE void f16_weights(const exp_write *w, size_t i, size_t n) {
+  half_write_of(HALF_F16, w, f16_weight, i, n);
+}
+NOINLINE void bf16_weights(const exp_write *w, size_t i, size_t n) {
+  half_write_of(HALF_BF16, w, bf16_weight, i, n);
+}
+NOINLINE void f16_stored(const exp_write *w, size_t i, size_t n) { half_stored(HALF_F16, w, i, n); }
+NOINLINE void bf16_stored(const exp_write *w, size_t i, size_t n) { half_stored(HALF_BF16, w, i, n); }
+
+static const exp_body f16_body = {.setup = setup_plain, .scores = &f16_scores, .write = f16_weights},
+                      bf16_body = {.setup = setup_plain, .scores = &bf16_scores, .write = bf16_weights};
+static const row_kernel f16_kernel = {.engine = &exp_engine, .body = &f16_body},
+                        bf16_kernel = {.engine = &exp_engine, .body = &bf16_body};
+
+/* A row that the caches hold. to_next: elements from its input to the one that is read after it,
+ * which is prefetched. As with the others, false, with nothing written, when the row is not an
+ * ordinary one. */
+static bool half_cached_row(const exp_body *b, exp_write_fn *write, const span *s, real *store,
+                            ptrdiff_t to_next) {
+  const consts k = {{0}};
+  const real max = exp_max(b->scores, s, &k, 0, s->n);
+  if (!in_range(max)) return false;
+  exp_row r = {.scale_exp = k_of(max) - 1};
+  exp_sum w = {.f = b->scores, .s = s, .k = &k, .skip = SIZE_MAX, .scale_exp = r.scale_exp, .store = store};
+  double sum = 0;
+  for (size_t g = 0; g < s->n; g += GROUP)
+    sum += (double)b->scores->loops->sum_store(&w, g, group_size(g, s->n));
+  if (sum != sum) return false;
+  exp_finalize(b, s, &k, &r, sum, sum);
+  const void *const next = (const uint16_t *)(const void *)s->src[0] + to_next;
+  const exp_write e = {.f = b->scores,
+                       .s = s,
+                       .k = &k,
+                       .r = &r,
+                       .stored = store,
+                       .may_be_one = r.one < MAY_BE_ONE,
+                       .stream = bypass_near(s->stream),
+                       .next = next};
+  for (size_t g = 0; g < s->n; g += GROUP) write(&e, g, group_size(g, s->n));
+  return true;
+}
+
+/* The row program up to the weights; what writes anything else belongs to another kind of row. */
+static bool half_long_row(const row_kernel *kernel, const span *s) {
+  const row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}, .bypass = s->stream};
+  row_state st;
+  row_begin(kernel, &c, &st);
+  do {
+    if (st.writes && st.mode != EXP_WRITE_PASS) return false;
+    run_pass(kernel, &c, &st);
+  } while (row_next(kernel, &c, &st));
+  return true;
+}
+
+/* Rows that come from memory, or whose output goes there: the terms of two take turns where they
+ * are short. */
+static size_t half_deferred_rows(const exp_body *b, exp_write_fn *write, const half_rows *h) {
+  const bool past = h->bypass == BYPASS_PAST;
+  const row_call c = {.n = h->n, .rows = 1, .bypass = past ? BYPASS_PAST : BYPASS_NOT};
+  const consts k = {{0}};
+  const size_t second = row_half_two(h->n) ? row_half_place(h->n) : 0;
+  exp_output out = exp_output_none(h->bypass, sizeof(uint16_t));
+  bool ordinary = true;
+  size_t r = 0;
+  span s = {.n = h->n, .src = {h->x}, .dst = {h->y}, .stream = h->bypass};
+  for (; r < h->rows && ordinary; r += ordinary, span_next_half(h, 0, &s)) {
+    ordinary = exp_deferred_row(b, &c, &s, &k, (real *)h->scratch + r % 2 * second, write, &out);
+    if (!past) deferred_store_rest(&out.deferred);
+  }
+  deferred_store_rest(&out.deferred);
+  if (past) v_stream_end();
+  return r;
+}
+
+size_t exp_half(const half_rows *h) {
+  const bool f16 = h->type == STORE_F16;
+  const exp_body *const b = f16 ? &f16_body : &bf16_body;
+  exp_write_fn *const write = f16 ? f16_stored : bf16_stored;
+  if (h->n <= ROW_HALF && h->n > (h->bypass == BYPASS_PAST ? DEFERRED_FROM : 2 * GROUP))
+    return half_deferred_rows(b, write, h);
+  span s = {.n = h->n, .src = {h->x}, .dst = {h->y}, .stream = h->bypass};
+  for (size_t r = 0; r < h->rows; r++, span_next_half(h, 0, &s)) {
+    const ptrdiff_t to_next = r + 1 < h->rows ? h->x_step : 0;
+    if (h->n > ROW_HALF ? !half_long_row(f16 ? &f16_kernel : &bf16_kernel, &s)
+                        : !half_cached_row(b, write, &s, h->scratch, to_next))
+      return r;
+  }
+  return h->rows;
+}
+#endif

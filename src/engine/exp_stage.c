@@ -1,0 +1,221 @@
+/* engine/exp_stage.c - the loops of the exponential family over scores that wait in L1. An
+ * operator's page function writes the scores of eight blocks, one of each page of a group; what
+ * is done with them is here, once for all operators. Terms enter the lanes in the order of the
+ * contract, as in exp_loops.h. */
+#include "exp_loops.h"
+
+typedef struct stage {
+  real h[STAGE] __attribute__((aligned(64))), l[STAGE] __attribute__((aligned(64)));
+} stage;
+
+SMI score stage_at(const stage *z, bool low_part, size_t j) {
+  return (score){v_load(z->h + j), low_part ? v_load(z->l + j) : v_set1(0)};
+}
+
+/* How many elements there are in the blocks that begin at `step` of each page of a group of n. */
+SMI size_t stage_count(size_t step, size_t n) {
+  const size_t pages = (n - step - 1) / PAGE, last = n - step - pages * PAGE;
+  return pages * BLOCK + (last < BLOCK ? last : BLOCK);
+}
+
+/* ---- sums ---- */
+
+SMI real staged_sum_of(exp_sum *w, bool low_part, int does, size_t first, size_t n) {
+  const exp_sum q = *w;
+  const span s = *w->s;
+  stage z;
+  fetcher next = fetch_from(first, w->deferred ? w->deferred->straight : fetches_straight());
+  bool odd = false;
+  vreal acc[VPB], max = v_set1(-R_INF), low = v_set1(R_INF);
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
+  for (size_t step = 0; step < PAGE && step < n; step += BLOCK) {
+    const size_t count = stage_count(step, n);
+    q.f->page(q.s, q.k, does & SUM_SHIFT ? &q.shift : NULL, first + step, PAGE, count, z.h, z.l);
+    for (size_t j = 0; j < count; j += BLOCK) {
+      const size_t base = first + step + j / BLOCK * PAGE;
+#define STEP(u, i, cnt) \
+  EXP_SUM_STEP(stage_at(&z, low_part, j + (i)-base), low_part, does, sizeof(real), u, i, cnt)
+      FOR_EACH_VECTOR_OF_BLOCK(UNROLL_BLOCK, base, count - j, STEP)
+#undef STEP
+    }
+  }
+  EXP_SUM_END(w, does)
+  return v_fold(acc);
+}
+
+/* ---- everything else ---- */
+
+/* VISIT(j, i, cnt): vector j of the stage is elements i .. i + cnt - 1. */
+#define EACH_STAGED(f, s, k, shift, base, n, VISIT) \
+  for (size_t at_ = 0; at_ < (n); at_ += STAGE) { \
+    const size_t m_ = (n)-at_ < STAGE ? (n)-at_ : STAGE; \
+    (f)->page(s, k, shift, (base) + at_, BLOCK, m_, z.h, z.l); \
+    for (size_t j_ = 0; j_ < m_; j_ += LANES) VISIT(j_, (base) + at_ + j_, lanes_left(m_ - j_)) \
+  }
+
+static real staged_max(const exp_scores *f, const span *s, const consts *k, size_t i, size_t n) {
+  stage z;
+  vreal max[VPB];
+  for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
+#define VISIT(j, i, cnt) max[j / LANES % VPB] = v_max(v_load(z.h + j), max[j / LANES % VPB]);
+  EACH_STAGED(f, s, k, NULL, i, n, VISIT)
+#undef VISIT
+  for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
+  return v_hmax(max[0]);
+}
+
+static size_t staged_find(const exp_scores *f, const span *s, const consts *k, real shift, size_t first,
+                          size_t n, real value) {
+  stage z;
+#define VISIT(j, i, cnt) \
+  { \
+    const vmask hit = m_and(v_eq(v_load(z.h + j), v_set1(value)), lanes_below(cnt)); \
+    if (m_any(hit)) return (i)-first + (size_t)v_hmin(v_select(hit, v_iota(), v_set1(LANES))); \
+  }
+  EACH_STAGED(f, s, k, &shift, first, n, VISIT)
+#undef VISIT
+  return n;
+}
+
+void exp_count(const exp_scores *f, const span *s, const consts *k, size_t first, size_t n, double *inf,
+               double *valid, bool *nan) {
+  stage z;
+#define VISIT(j, i, cnt) \
+  { \
+    const vreal h = v_load(z.h + j); \
+    *nan |= m_any(m_not(v_eq(h, h))); \
+    *inf += (double)v_hsum(v_select(v_eq(h, v_set1(R_INF)), v_set1(1), v_set1(0))); \
+    *valid += (double)v_hsum(v_select(v_lt(v_set1(-R_INF), h), v_set1(1), v_set1(0))); \
+  }
+  EACH_STAGED(f, s, k, NULL, first, n, VISIT)
+#undef VISIT
+}
+
+void exp_inf_policy(const exp_scores *f, const span *s, const consts *k, size_t first, size_t n, real share,
+                    real none) {
+  stage z;
+#define VISIT(j, i, cnt) \
+  put(s->dst[0], i, cnt, v_select(v_eq(v_load(z.h + j), v_set1(R_INF)), v_set1(share), v_set1(none)));
+  EACH_STAGED(f, s, k, NULL, first, n, VISIT)
+#undef VISIT
+}
+
+void exp_score_one(const exp_scores *f, const span *s, const consts *k, real shift, size_t i, real *h,
+                   real *l) {
+  stage z;
+  v_store(z.l, v_set1(0));
+  f->page(s, k, &shift, i, BLOCK, 1, z.h, z.l);
+  *h = z.h[0], *l = z.l[0];
+}
+
+static void staged_at(const exp_sum *w, size_t i, real *h, real *l) {
+  exp_score_one(w->f, w->s, w->k, 0, i, h, l);
+}
+
+/* ---- the two sets of loops ---- */
+
+#define STAGED_SUM(name, low_part, does) \
+  real name(exp_sum *w, size_t i, size_t n) { return staged_sum_of(w, low_part, does, i, n); }
+#define STATIC_SUM(name, low_part, does) static STAGED_SUM(name, low_part, does)
+/* clang-format off */
+#define STAGED_LOOPS(name, l, low_part) \
+  STATIC_SUM(staged_sum##l, low_part, SUM_SKIP | SUM_AHEAD) \
+  STATIC_SUM(staged_sum_store##l, low_part, SUM_STORE | SUM_AHEAD) \
+  STATIC_SUM(staged_sum_keep##l, low_part, SUM_SKIP | SUM_STORE | SUM_AHEAD) \
+  STATIC_SUM(staged_sum_watch##l, low_part, SUM_WATCH | SUM_STORE) \
+  STATIC_SUM(staged_sum_deferred##l, low_part, SUM_WATCH | SUM_STORE | SUM_DEFERRED) \
+  STAGED_SUM(exp_staged_sum_low##l, low_part, SUM_LOW | SUM_STORE) \
+  STAGED_SUM(exp_staged_sum_exact##l, low_part, SUM_SKIP | SUM_SHIFT) \
+  static real staged_lane##l(exp_sum *w, size_t i, size_t n) { \
+    return exp_lane_of(w, staged_at, low_part, i, n); \
+  } \
+  const exp_loops name = {staged_max, staged_find, staged_sum##l, staged_sum_store##l, staged_sum_keep##l, \
+                          staged_sum_watch##l, staged_sum_deferred##l, exp_staged_sum_low##l, \
+                          exp_staged_sum_exact##l, staged_lane##l};
+/* clang-format on */
+STAGED_LOOPS(exp_staged, , false)
+STAGED_LOOPS(exp_staged_low, _l, true)
+
+/* ---- weights and moments ---- */
+
+/* The terms of a stage, in the place of its scores. */
+static void stage_terms(stage *z, const exp_scores *f, real scale_exp, size_t n) {
+  for (size_t j = 0; j < n; j += LANES) {
+    vreal d;
+    v_store(z->h + j,
+            exp_term((score){v_load(z->h + j), f->low ? v_load(z->l + j) : v_set1(0)}, true, scale_exp, &d));
+  }
+}
+
+/* Elements of an output before the first whole line, and behind the last. */
+SMI size_t before_line(const real *y) { return (64 - (uintptr_t)y % 64) % 64 / sizeof(real); }
+SMI size_t behind_line(const real *y) { return (uintptr_t)y % 64 / sizeof(real); }
+
+/* Stages begin where vectors do, which scores with noise need; streamed outputs where lines do.
+ * What a stage has behind its last line waits for the next. */
+void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, size_t n) {
+  stage z;
+  real weights[LANES + STAGE];
+  exp_write q = *w;
+  real *const y = w->s->dst[0];
+  const size_t stop = first + n, head = w->stream ? before_line(y + first) : 0;
+  size_t done = first, kept = 0;
+  q.weights = weights;
+  for (size_t at = first - first % LANES; at < stop; at += STAGE) {
+    const size_t m = stop - at < STAGE ? stop - at : STAGE, end = at + m;
+    w->f->page(w->s, w->k, &w->r->shift, at, BLOCK, m, z.h, z.l);
+    stage_terms(&z, w->f, w->r->scale_exp, m);
+    for (size_t j = 0; j < m; j += LANES) {
+      v_store(weights + kept + j, exp_weight(v_load(z.h + j), w->r, true));
+      if (w->stream) v_prefetch_far(w->next + at + j);
+    }
+    q.from = at - kept;
+    if (done == first && head) {
+      q.stream = BYPASS_NOT;
+      write(&q, done, head < n ? head : n);
+      done += head < n ? head : n;
+    }
+    q.stream = w->stream;
+    const size_t to = w->stream && end < stop ? end - behind_line(y + end) : end;
+    if (to > done) write(&q, done, to - done), done = to;
+    kept = end - done;
+    memcpy(weights, weights + (done - q.from), kept * sizeof *weights);
+  }
+}
+
+static vreal weight_value(const exp_write *w, size_t i, int cnt) {
+  (void)cnt;
+  return exp_weight_at(w, i);
+}
+static void weights_write(const exp_write *w, size_t i, size_t n) {
+  exp_write_staged_of(w, weight_value, i, n);
+}
+void exp_weights(const exp_write *w, size_t i, size_t n) { exp_write_staged(w, weights_write, i, n); }
+
+real exp_moment_staged(exp_sum *w, exp_factors_fn *factors, size_t first, size_t n) {
+  stage z;
+  vreal acc[VPB];
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
+  for (size_t step = 0; step < PAGE && step < n; step += BLOCK) {
+    const size_t count = stage_count(step, n);
+    w->f->page(w->s, w->k, &w->shift, first + step, PAGE, count, z.h, z.l);
+    stage_terms(&z, w->f, w->scale_exp, count);
+    factors(w, z.h, first + step, PAGE, count, z.l);
+    for (size_t j = 0; j < count; j += BLOCK) {
+#define STEP(u, i, cnt) \
+  { \
+    const vreal e = v_load(z.h + (i)); \
+    acc[u] = v_fma(v_select(v_eq(e, v_set1(0)), v_set1(0), v_load(z.l + (i))), e, acc[u]); \
+  }
+      FOR_EACH_VECTOR_OF_BLOCK(UNROLL_BLOCK, j, count - j, STEP)
+#undef STEP
+    }
+  }
+  return v_fold(acc);
+}
+
+/* Weights from stored terms. */
+void stored_write(const exp_write *w, size_t i, size_t n) {
+  if (w->may_be_one) exp_write_fused_of(w, stored_value_may_be_one, i, n);
+  else exp_write_fused_of(w, stored_value, i, n);
+}

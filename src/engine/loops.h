@@ -1,0 +1,251 @@
+/* engine/loops.h - what every engine stands on: the order in which a row is walked, spans, and the
+ * runner of row programs.
+ *
+ * The order is the contract (docs/numerics.md, section 2). A group is GROUP = 8192 elements, eight
+ * pages of 1024. It is walked in steps of 64 elements, and in each step over the pages, because
+ * eight pages read together come from DRAM 1.6 times as fast as one after another. Element q of a
+ * block of 64 belongs to lane q. Nothing here depends on the instruction set. */
+#ifndef SMX_ENGINE_LOOPS_H
+#define SMX_ENGINE_LOOPS_H
+#include "fetch.h"
+#include "program.h"
+#include "math.h"
+
+#define NOINLINE static __attribute__((noinline, unused))
+
+/* The buffers of one row, as the real type: src[p][i] of a FULL port is element origin + i of the
+ * row; *src[p] is the value of a ROW port. */
+typedef struct span {
+  const real *src[ROW_SRC];
+  real *dst[ROW_DST];
+  size_t n, origin;
+  row_bypass stream; /* of dst[0], which is aligned */
+  /* so many elements on, an output and its gradient are fetched while that is written; 0 =
+   * nothing */
+  ptrdiff_t ahead;
+} span;
+
+/* The next row of f16 or bf16, 16 bits an element; x: where its first input stands. */
+SMI void span_next_half(const half_rows *h, int x, span *s) {
+  s->src[x] = (const void *)((const uint16_t *)(const void *)s->src[x] + h->x_step);
+  s->dst[0] = (void *)((uint16_t *)(void *)s->dst[0] + h->y_step);
+  if (h->dy) s->src[SRC_DY] = (const void *)((const uint16_t *)(const void *)s->src[SRC_DY] + h->dy_step);
+}
+
+/* The parameters of the operator as its arithmetic wants them; what each means is the operator's
+ * business. */
+typedef struct consts {
+  real v[14];
+} consts;
+
+/* Of operators that have none, and of those whose only one is 1. */
+SMI consts setup_plain(const row_call *c, const span *s) {
+  (void)c;
+  (void)s;
+  return (consts){{0}};
+}
+SMI consts setup_one(const row_call *c, const span *s) {
+  (void)c;
+  (void)s;
+  return (consts){{1}};
+}
+
+static inline span span_of(const row_call *c, size_t row) {
+  span s = {.n = c->n, .origin = c->origin};
+  for (int p = 0; p < ROW_SRC; p++)
+    s.src[p] = c->src[p] ? (const real *)c->src[p] + (ptrdiff_t)row * c->src_step[p] : NULL;
+  for (int p = 0; p < ROW_DST; p++)
+    s.dst[p] = c->dst[p] ? (real *)c->dst[p] + (ptrdiff_t)row * c->dst_step[p] : NULL;
+  return s;
+}
+
+static inline void span_next(const row_call *c, span *s) {
+  for (int p = 0; p < ROW_SRC; p++)
+    if (s->src[p]) s->src[p] += c->src_step[p];
+  for (int p = 0; p < ROW_DST; p++)
+    if (s->dst[p]) s->dst[p] += c->dst_step[p];
+}
+
+/* Loads elements i .. i + cnt - 1; lanes from cnt on are 0. cnt is LANES but at the end of a
+ * row. */
+SMI vreal at(const real *p, size_t i, int cnt) {
+  return cnt == LANES ? v_load(p + i) : v_load_n(p + i, cnt, 0);
+}
+SMI void put(real *p, size_t i, int cnt, vreal x) {
+  if (cnt == LANES) v_store(p + i, x);
+  else v_store_n(p + i, cnt, x);
+}
+/* The same for the first output, which streaming stores may write. */
+SMI void put_first(const span *s, size_t i, int cnt, vreal x) {
+  if (s->stream && cnt == LANES) put_past(s->dst[0] + i, x, s->stream);
+  else put(s->dst[0], i, cnt, x);
+}
+SMI int lanes_left(size_t left) { return left < LANES ? (int)left : LANES; }
+SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
+
+/* The steps of a block are written out where that pays: its lanes then stay in registers, and there
+ * is nothing to count (8 % of a softmax with AVX2). With NEON a block takes sixteen registers of
+ * 32, and steps need those; counted steps are no slower there, as far as an emulator can tell, and
+ * a third of the code. Long steps need all registers with AVX2 too. */
+#if SMX_REAL == 32 && defined(__AVX512F__) && !defined(V_PORTABLE)
+#define UNROLL_BLOCK _Pragma("GCC unroll 4")
+#define UNROLL_LONG UNROLL_BLOCK
+#elif SMX_REAL == 32 && defined(__AVX2__) && !defined(V_PORTABLE)
+#define UNROLL_BLOCK _Pragma("GCC unroll 4")
+#define UNROLL_LONG _Pragma("GCC unroll 1")
+#else
+#define UNROLL_BLOCK _Pragma("GCC unroll 1")
+#define UNROLL_LONG UNROLL_BLOCK
+#endif
+
+/* Rows of a page have no longer step than a softmax: written out, rows of 129 to 256 of f64 take a
+ * sixth less time. */
+#if SMX_REAL == 64 && defined(__AVX512F__) && !defined(V_PORTABLE)
+#define UNROLL_PAGE _Pragma("GCC unroll 8")
+#else
+#define UNROLL_PAGE UNROLL_BLOCK
+#endif
+
+/* Walks elements base .. base + n - 1, n <= GROUP, in the order of the contract: STEP(u, i, cnt)
+ * sees vector u of a block, elements i .. i + cnt - 1, which belong to lanes u * LANES and on. A
+ * macro, because only a loop around local variables keeps them in registers. */
+#define FOR_EACH_VECTOR_UNROLLED(unroll, base, n, STEP) \
+  for (size_t step_ = 0, at_ = 0; step_ < PAGE && step_ < (n); \
+       at_ = at_ + PAGE < (n) ? at_ + PAGE : (step_ += BLOCK)) \
+  FOR_EACH_VECTOR_OF_BLOCK(unroll, (base) + at_, (n)-at_, STEP)
+#define FOR_EACH_VECTOR_OF_BLOCK(unroll, first, left, STEP) \
+  { \
+    const size_t left_ = (left), from_ = (first); \
+    if (left_ >= BLOCK) { \
+      unroll for (int u_ = 0; u_ < VPB; u_++) STEP(u_, from_ + (size_t)u_ * LANES, LANES); \
+    } else { \
+      unroll for (int u_ = 0; u_ < VPB; u_++) if ((int)left_ > u_ * LANES) \
+          STEP(u_, from_ + (size_t)u_ * LANES, lanes_left(left_ - (size_t)u_ * LANES)); \
+    } \
+  }
+#define FOR_EACH_VECTOR(base, n, STEP) FOR_EACH_VECTOR_UNROLLED(UNROLL_BLOCK, base, n, STEP)
+#define FOR_EACH_VECTOR_LONG(base, n, STEP) FOR_EACH_VECTOR_UNROLLED(UNROLL_LONG, base, n, STEP)
+
+/* The same elements where no order matters, in that of their indices: eight pages read and eight
+ * written meet in the same sets of the first-level cache, and a walk over them takes 1.5 times as
+ * long in cache and 1.8 times from memory (Zen 5, gradient of softmax). */
+#define FOR_EACH_VECTOR_STRAIGHT_UNROLLED(unroll, base, n, STEP) \
+  for (size_t at_ = 0; at_ < (n); at_ += BLOCK) FOR_EACH_VECTOR_OF_BLOCK(unroll, (base) + at_, (n)-at_, STEP)
+#define FOR_EACH_VECTOR_STRAIGHT(base, n, STEP) FOR_EACH_VECTOR_STRAIGHT_UNROLLED(UNROLL_BLOCK, base, n, STEP)
+#define FOR_EACH_VECTOR_STRAIGHT_LONG(base, n, STEP) \
+  FOR_EACH_VECTOR_STRAIGHT_UNROLLED(UNROLL_LONG, base, n, STEP)
+/* Where only one array is read, two pages together: one core reads them faster than one, on Xeons
+ * by a quarter. */
+#define FOR_EACH_VECTOR_OF_PAIR(base, n, STEP) \
+  for (size_t page_ = 0; page_ < (n); page_ += 2 * PAGE) \
+  FOR_EACH_VECTOR_UNROLLED(UNROLL_BLOCK, (base) + page_, (n)-page_ < 2 * PAGE ? (n)-page_ : 2 * PAGE, STEP)
+
+/* One copy of STEP, u and cnt known at run time alone: of operators that are not fused (exp.h),
+ * whose code would fill the library otherwise. */
+#define FOR_EACH_VECTOR_COMPACT(base, n, STEP) \
+  for (size_t step_ = 0, at_ = 0; step_ < PAGE && step_ < (n); \
+       at_ = at_ + PAGE < (n) ? at_ + PAGE : (step_ += BLOCK)) { \
+    const size_t left_ = (n)-at_, from_ = (base) + at_; \
+    for (int u_ = 0; u_ < VPB && (size_t)u_ * LANES < left_; u_++) \
+      STEP(u_, from_ + (size_t)u_ * LANES, lanes_left(left_ - (size_t)u_ * LANES)); \
+  }
+#define FOR_EACH_VECTOR_STRAIGHT_COMPACT(base, n, STEP) \
+  _Pragma("GCC unroll 1") for (size_t at_ = 0; at_ < (n); at_ += LANES) \
+      STEP(at_ / LANES % VPB, (base) + at_, lanes_left((n)-at_));
+
+SMI size_t group_size(size_t g, size_t n) { return n - g < GROUP ? n - g : GROUP; }
+
+/* The first i of 0..n-1 for which hit(ctx, i, cnt) is true in some lane, or n. */
+typedef vmask hit_fn(const void *ctx, size_t i, int cnt);
+SMI size_t find_first(size_t n, hit_fn *hit, const void *ctx) {
+  size_t i = 0;
+  for (; i + BLOCK <= n; i += BLOCK) { /* one branch a block */
+    vmask any = hit(ctx, i, LANES);
+    UNROLL_BLOCK for (int u = 1; u < VPB; u++) any = m_or(any, hit(ctx, i + (size_t)u * LANES, LANES));
+    if (m_any(any)) break;
+  }
+  for (; i < n; i += LANES) {
+    int cnt = lanes_left(n - i);
+    vmask m = m_and(hit(ctx, i, cnt), lanes_below(cnt));
+    if (!m_any(m)) continue;
+    return i + (size_t)v_hmin(v_select(m, v_iota(), v_set1(LANES)));
+  }
+  return n;
+}
+
+/* Writes one value over a whole output. */
+SMI void fill(real *y, size_t n, real value) {
+  for (size_t i = 0; i < n; i++) y[i] = value;
+}
+
+/* ---- row programs over rows in memory (program.c) ---- */
+
+enum { RUN = 32 }; /* groups in a run */
+
+/* One pass over one row; all passes, true when the row is empty; row r of a call as a call of its
+ * own, and through its program; all rows. */
+#define run_pass SMX_FN(run_pass)
+#define run_program SMX_FN(run_program)
+#define row_at SMX_FN(row_at)
+#define run_row SMX_FN(run_row)
+#define run_rows SMX_FN(run_rows)
+void run_pass(const row_kernel *k, const row_call *row, row_state *st);
+bool run_program(const row_kernel *k, const row_call *row);
+row_call row_at(const row_call *c, size_t r);
+void run_row(const row_kernel *k, row_call *c, size_t r);
+void run_rows(const row_kernel *k, row_call *c); /* as row_engine.rows, where there is no shorter way */
+
+/* An operator with a program of its own. rows NULL: run_rows; alone, without a pass: it needs whole
+ * rows. */
+typedef struct row_program {
+  void (*begin)(const row_call *c, row_state *st);
+  void (*pass)(const row_call *c, row_state *st, row_part *parts);
+  void (*merge)(const row_call *c, row_state *st, const row_part *parts, size_t count);
+  bool (*next)(const row_call *c, row_state *st);
+  void (*rows)(row_call *c);
+} row_program;
+#define program_engine SMX_FN(program_engine)
+#define whole_engine SMX_FN(whole_engine)
+extern const row_engine program_engine, whole_engine;
+#define PROGRAM(name) \
+  { \
+    .engine = &program_engine, .body = &(const row_program) { \
+      name##_begin, name##_pass, name##_merge, name##_next, NULL \
+    } \
+  }
+#define PROGRAM_WITH_ROWS(name) \
+  { \
+    .engine = &program_engine, .body = &(const row_program) { \
+      name##_begin, name##_pass, name##_merge, name##_next, name##_rows \
+    } \
+  }
+#define WHOLE_ROWS(rows_) \
+  { \
+    .engine = &whole_engine, .body = &(const row_program) { .rows = rows_ } \
+  }
+
+/* An operator that is one kernel or another, as its parameters say; port: the input whose value may
+ * be a row's own, or -1. */
+typedef struct row_choice {
+  const row_kernel *(*dispatch)(const row_call *c);
+  int port;
+} row_choice;
+#define choice_engine SMX_FN(choice_engine)
+extern const row_engine choice_engine;
+
+/* A kernel that sees another call: with parameters of the operator's own, or another row as its
+ * first input. */
+enum { ROW_SETTINGS = 8 };
+typedef struct row_adapter {
+  const row_kernel *inner;
+  row_call (*call)(const row_call *c, double *settings);
+  bool by_row; /* the call is another one for each row */
+} row_adapter;
+#define adapter_engine SMX_FN(adapter_engine)
+extern const row_engine adapter_engine;
+
+#define OPERATOR(name, forward, backward) \
+  const row_pair SMX_FN(op_##name) = {&forward##_kernel, &backward##_kernel};
+#define FORWARD_OPERATOR(name, forward) const row_pair SMX_FN(op_##name) = {&forward##_kernel, NULL};
+
+#endif

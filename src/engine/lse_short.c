@@ -1,0 +1,83 @@
+/* engine/lse_short.c - the sums of short rows without their largest elements (lse_short.h). */
+#include "lse_short.h"
+
+/* R rows from x on, whose sums without their largest elements are known, and how many those are: w's from `first` on. */
+SMI void lse_short_finalize(const lse_short_call *o, const real *x, int R, vreal top, vreal sum, vreal tops,
+                            lse_short_rows *w, size_t first) {
+  const vreal up = exp_k(top);
+  real max[LANES], total[LANES], count[LANES], largest[LANES];
+  v_store(max, top), v_store(total, sum), v_store(count, tops);
+  v_store(largest, v_scale(exp_poly(exp_reduce(top, up)), v_set1(1)));
+  for (int a = 0; a < R; a++) {
+    const int q = a * QUARTER_LANES;
+    const size_t at = first + (size_t)a;
+    w->first[at] = -1;
+    if (count[q] > 1) {
+      const span s = {.n = o->c->n, .src = {x + a * o->c->src_step[0]}};
+      exp_sum again = {.f = o->b->scores,
+                       .s = &s,
+                       .k = o->k,
+                       .scale_exp = k_of(max[q]) - 1,
+                       .skip = o->b->scores->loops->find(o->b->scores, &s, o->k, 0, 0, o->c->n, max[q])};
+      total[q] = o->b->scores->loops->sum(&again, 0, o->c->n);
+      w->first[at] = (int64_t)again.skip;
+    }
+    w->top[at] = max[q];
+    w->sum[at] = (double)total[q] + (double)largest[q];
+    w->sum_without_max[at] = in_range(max[q]) ? (double)total[q] / (double)largest[q] : (double)r_nan();
+  }
+}
+
+/* Rows of V vectors, R at a time. */
+SMI void lse_short_small(const lse_short_call *o, const real *x, const int V, const int R, lse_short_rows *w,
+                         size_t first) {
+  vreal e[ROW_BATCH][SMALL_VECTORS], top, tops;
+  const vreal sum = small_sums(x, o->c->src_step[0], (int)(o->c->n - (size_t)(V - 1) * LANES), V, R, e, &top,
+                               &tops, o->ahead);
+  lse_short_finalize(o, x, R, top, sum, tops, w, first);
+}
+#define LSE_SHORT_SMALL(V, R) \
+  static __attribute__((noinline)) void lse_short_small_##V(const lse_short_call *o, const real *x, \
+                                                            size_t rows, lse_short_rows *w) { \
+    size_t a = 0; \
+    for (; a + R <= rows; a += R) lse_short_small(o, x + (ptrdiff_t)a * o->c->src_step[0], V, R, w, a); \
+    for (; a < rows; a++) lse_short_small(o, x + (ptrdiff_t)a * o->c->src_step[0], V, 1, w, a); \
+  }
+SMALL_ALL(LSE_SHORT_SMALL)
+
+/* At most four rows of at most a page. */
+static __attribute__((noinline)) void nontarget_page(const lse_short_call *o, const real *x, size_t rows,
+                                                     lse_short_rows *w) {
+  vreal top, tops;
+  const vreal sum = page_sums(x, o->c->src_step[0], o->c->n, (int)rows, NULL, 0, o->ahead, NULL, &top, &tops);
+  lse_short_finalize(o, x, (int)rows, top, sum, tops, w, 0);
+}
+
+/* Of a call whose scores are x: several rows of at most a page, or one that fits registers. */
+bool lse_short_fit(const row_call *c, lse_short_call *o, const exp_body *b, const consts *k) {
+  const bool fits = c->n <= (size_t)SMALL_VECTORS * LANES;
+  *o = (lse_short_call){.b = b, .k = k, .c = c, .most = fits ? LSE_SHORT_ROWS : ROW_BATCH};
+  return c->n > 0 && c->n <= PAGE && (fits || c->rows > 1);
+}
+
+/* Rows from `row` on, as many as are left but no more than `most`; how many they are. */
+size_t lse_short_sums(lse_short_call *o, size_t row, lse_short_rows *w) {
+#define LSE_SHORT_NAME(V, R) lse_short_small_##V,
+  static void (*const by_vectors[])(const lse_short_call *, const real *, size_t,
+                                    lse_short_rows *) = {SMALL_ALL(LSE_SHORT_NAME)};
+#undef LSE_SHORT_NAME
+  const row_call *c = o->c;
+  const ptrdiff_t step = c->src_step[0];
+  const real *const x = (const real *)c->src[0] + (ptrdiff_t)row * step;
+  const size_t rows = c->rows - row < o->most ? c->rows - row : o->most;
+  const bool follow = c->rows > FOLLOW / c->n && row + 2 * o->most <= c->rows;
+  o->ahead = follow ? (ptrdiff_t)o->most * step * (ptrdiff_t)sizeof(real) : 0;
+  (o->most > ROW_BATCH ? by_vectors[(c->n - 1) / LANES] : nontarget_page)(o, x, rows, w);
+  for (size_t a = rows; a % ROW_BATCH; a++) w->sum_without_max[a] = 0;
+  for (size_t a = 0; a < rows; a += ROW_BATCH) d_log1p_four(w->sum_without_max + a, w->log1p + a);
+  return rows;
+}
+
+bool lse_short_scalars(const exp_body *b, const row_kernel *kernel, row_call *c) {
+  return lse_short_all(b, kernel, c, NULL);
+}

@@ -1,0 +1,86 @@
+/* engine/reduce_map_short.h - rows of at most a page of operators that need one sum and no minmax
+ * pass, four at a time (row_batch.h). What the constants of such a body are does not depend on the
+ * row. */
+#ifndef SMX_ENGINE_REDUCE_MAP_SHORT_H
+#define SMX_ENGINE_REDUCE_MAP_SHORT_H
+#include "reduce_map.h"
+#include "row_batch.h"
+
+/* What a gradient reads and writes of a row. */
+SMI span short_span(const row_call *c, size_t row) {
+  const ptrdiff_t r = (ptrdiff_t)row;
+  return (span){.n = c->n,
+                .src = {[SRC_Y] = (const real *)c->src[SRC_Y] + r * c->src_step[SRC_Y],
+                        [SRC_DY] = (const real *)c->src[SRC_DY] + r * c->src_step[SRC_DY]},
+                .dst = {(real *)c->dst[0] + r * c->dst_step[0]}};
+}
+
+SMI vreal short_sum(const row_call *c, size_t row, reduce_map_add_fn *add) {
+  const span s = short_span(c, row);
+  const reduce_map_row none = {.index = -1};
+  const consts unknown = {{0}};
+  vreal sum[VPB];
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) sum[u] = v_set1(0);
+#define STEP(u, i, cnt) \
+  { \
+    reduce_map_acc acc = {.a = sum[u]}; \
+    add(&s, &unknown, &none, i, cnt, &acc); \
+    sum[u] = acc.a; \
+  }
+  FOR_EACH_VECTOR(0, s.n, STEP)
+#undef STEP
+  return small_fold(sum, VPB);
+}
+
+/* Rows of less than a block do without those of reduce_map_values_of, which cost 16 elements a
+ * fifth more instructions. ahead: as in a span. */
+SMI void short_values(const row_call *c, size_t row, const consts *with, real sum, ptrdiff_t ahead,
+                      reduce_map_value_fn *value) {
+  span s = short_span(c, row);
+  const consts k = *with;
+  const reduce_map_row r = {.sum = (double)sum, .index = -1};
+  row_part part;
+  size_t i = 0;
+  s.stream = reduce_map_streams(c, &s), s.ahead = ahead;
+  if (s.n >= BLOCK) {
+    reduce_map_values_of(&s, &k, &r, value, false, 0, s.n, &part);
+    return;
+  }
+  for (; i + LANES <= s.n; i += LANES) {
+    put_first(&s, i, LANES, value(&s, &k, &r, i, LANES));
+    if (ahead) v_prefetch(s.src[SRC_Y] + i + ahead), v_prefetch(s.src[SRC_DY] + i + ahead);
+  }
+  if (i < s.n) put_first(&s, i, (int)(s.n - i), value(&s, &k, &r, i, (int)(s.n - i)));
+}
+
+/* As reduce_map_body.small, of gradients. `add` uses no constants and does not look for NaN: one in
+ * the sum reaches every value that it should. ordinary: the values of rows whose sum is finite, if
+ * the first constant is 1, or NULL. */
+SMI bool reduce_map_short_of(const reduce_map_body *b, row_call *c, reduce_map_add_fn *add,
+                             reduce_map_value_fn *value, reduce_map_value_fn *ordinary) {
+  if (c->n == 0 || c->n > PAGE) return false;
+  const span s = span_of(c, 0);
+  const consts k = b->setup(c, &s);
+  real sum[LANES];
+  for (size_t row = 0, rows; row < c->rows; row += rows) {
+    vreal fold[ROW_BATCH];
+    rows = c->rows - row < ROW_BATCH ? c->rows - row : ROW_BATCH;
+    for (size_t a = 0; a < ROW_BATCH; a++) fold[a] = a < rows ? short_sum(c, row + a, add) : fold[0];
+    v_store(sum, v_hsums(fold[0], fold[1], fold[2], fold[3]));
+    const ptrdiff_t ahead = reduce_map_ahead(c, row, ROW_BATCH);
+    for (size_t a = 0; a < rows; a++) {
+      const real of_row = sum[a * QUARTER_LANES];
+      if (ordinary && reduce_map_ordinary(&k, (double)of_row))
+        short_values(c, row + a, &k, of_row, ahead, ordinary);
+      else short_values(c, row + a, &k, of_row, ahead, value);
+    }
+  }
+  if (c->bypass) v_stream_end();
+  return true;
+}
+#define REDUCE_MAP_SHORT_OF(name, add, value, ordinary) \
+  NOINLINE bool name(const reduce_map_body *b, row_call *c) { \
+    return reduce_map_short_of(b, c, add, value, ordinary); \
+  }
+
+#endif

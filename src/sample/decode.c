@@ -1,0 +1,7 @@
+/* sample/decode.c - the start of a look at some named elements of a row (decode.h). */
+#include "decode.h"
+
+void named_begin(const row_call *c, row_state *st) {
+  serial_begin(st);
+  for (size_t j = 0; j < named_count(c); j++) st->list[j] = (double)-R_INF;
+}

@@ -1,0 +1,152 @@
+/* sample/gumbel_argmax.h - the argmax of perturbed scores: x / T + Gumbel, whose argmax is a draw
+ * from softmax(x / T); or of x alone, which is greedy.
+ *
+ * Keys are doubles, of equal ones the first wins. No other element's noise depends on which
+ * elements take part, so truncation leaves the draw among the others as it was, and pieces of a row
+ * can be searched apart. Most elements need no logarithm, many no random word: a Gumbel variate is
+ * at most 36.75, and above d >= 0 only if 1 - u < e^-d. */
+#ifndef SMX_SAMPLE_GUMBEL_ARGMAX_H
+#define SMX_SAMPLE_GUMBEL_ARGMAX_H
+#include "loops.h"
+#include "philox_simd.h"
+
+typedef struct search {
+  double key;
+  int64_t index; /* -1: nothing valid yet */
+  double x;
+  bool has_pos_inf, nan; /* has_pos_inf: the best is a +inf, and only those compete */
+} search;
+
+#define ARGMAX_NONE ((search){.key = -__builtin_inf(), .index = -1})
+
+SMI search argmax_of(search a, search b) { /* a is of earlier elements */
+  search r = a.has_pos_inf != b.has_pos_inf ? (a.has_pos_inf ? a : b) : b.key > a.key || a.index < 0 ? b : a;
+  r.nan = a.nan || b.nan;
+  return r;
+}
+
+/* A little more than e^-d, d >= 0: 2^-k (1 + f), of which the line between two powers of two is never less than the curve. */
+SMI double argmax_bound(double d) {
+  const double t = 1.44 * (d < 600 ? d : 600), k = (double)(int)t;
+  uint64_t bits = (uint64_t)(1023 - (int)t - 1) << 52;
+  double half;
+  memcpy(&half, &bits, sizeof half); /* 2^-(k + 1) */
+  return half * (2 - (t - k));
+}
+
+/* Puts an element with its random word up against the best so far. */
+SMI void argmax_try(search *b, double x, double score, int64_t index, uint64_t word) {
+  double d = b->key - score;
+  if (d >= 1 && 1 - uniform_of(word) >= argmax_bound(d)) return;
+  double key = score + gumbel_of(word);
+  if (key > b->key || b->index < 0) b->key = key, b->index = index, b->x = x;
+}
+
+/* Which of WORDS ordinary elements may beat a best of ordinary size: those with 1 - u < e^-d, formed in the real type with room for its rounding.
+ * What it lets through is put to the test in double, so that nothing here shows. False: it is not for this. */
+enum { ARGMAX_ORDINARY = 1000 };
+static inline bool argmax_sift(const real *x, double temperature, const draws *d, uint64_t block,
+                               const search *b, uint32_t *may) {
+  const vreal key = v_set1((real)b->key), slope = v_set1((real)(1 / temperature)),
+              most = v_set1((real)(GUMBEL_MOST + 0.01));
+  real rest[WORDS];
+  vmask bad = v_lt(key, key), near = bad;
+  if (b->index < 0 || b->has_pos_inf || temperature < 1e-30 ||
+      !(b->key < ARGMAX_ORDINARY && b->key > -ARGMAX_ORDINARY))
+    return false;
+  for (size_t i = 0; i < WORDS; i += LANES) {
+    vreal v = v_load(x + i);
+    bad = m_or(bad, m_not(v_lt(v, v_set1(R_INF))));
+    near = m_or(near, v_lt(v_sub(key, v_mul(v, slope)), most));
+  }
+  if (m_any(bad)) return false;
+  for (int j = 0; j < WORDS / LANES; j++) may[j] = 0;
+  if (!m_any(near)) return true;
+  philox_rest(d, block, rest);
+  for (size_t i = 0; i < WORDS; i += LANES) {
+    vreal away = v_sub(key, v_mul(v_load(x + i), slope)),
+          bound = v_mul(v_exp(v_sub(v_set1(0), away)), v_set1((real)1.01));
+    may[i / LANES] = m_bits(m_and(v_lt(v_load(rest + i), bound), v_lt(away, most)));
+  }
+  return true;
+}
+
+/* Elements first .. first + n - 1 against the best so far; an even one first. d NULL: greedy. */
+static inline void argmax_few_of(const real *x, size_t n, int64_t first, double temperature, const draws *d,
+                                 search *b) {
+  uint32_t may[WORDS / LANES];
+  if (d && n == WORDS && argmax_sift(x, temperature, d, (uint64_t)first >> 1, b, may)) {
+    for (size_t i = 0; i < n; i += LANES)
+      for (uint32_t left = may[i / LANES]; left; left &= left - 1) {
+        const size_t j = i + (size_t)__builtin_ctz(left);
+        argmax_try(b, (double)x[j], temperature == 1 ? (double)x[j] : (double)x[j] / temperature,
+                   first + (int64_t)j, draw_word(d, (uint64_t)first + j));
+      }
+    return;
+  }
+  for (size_t i = 0; i < n; i++) {
+    double v = (double)x[i], score = temperature == 1 ? v : v / temperature;
+    b->nan |= v != v;
+    bool has_pos_inf = v > (double)R_MAX;
+    if (has_pos_inf && !b->has_pos_inf)
+      *b = (search){.key = -__builtin_inf(), .index = -1, .has_pos_inf = true, .nan = b->nan};
+    if (b->has_pos_inf) score = has_pos_inf ? 0 : -__builtin_inf();
+    if (!(v > -__builtin_inf()) || (b->has_pos_inf && !has_pos_inf)) continue;
+    if (!d) {
+      score = b->has_pos_inf ? 0 : v;
+      if (score > b->key || b->index < 0) b->key = score, b->index = first + (int64_t)i, b->x = v;
+      continue;
+    }
+    if (b->index >= 0 && score + GUMBEL_MOST < b->key) continue;
+    argmax_try(b, v, score, first + (int64_t)i, draw_word(d, (uint64_t)first + i));
+  }
+}
+
+/* n elements of which the first is number `first`, an even one. */
+static inline search argmax_group(const real *x, size_t n, int64_t first, double temperature, const draws *d,
+                                  search b) {
+  for (size_t i = 0; i < n; i += WORDS) {
+    size_t count = n - i < WORDS ? n - i : WORDS;
+    argmax_few_of(x + i, count, first + (int64_t)i, temperature, d, &b);
+  }
+  return b;
+}
+
+/* A search as a row program: the state's carry, key, carry2, far and nan are key, index, x, far and nan of the best. */
+SMI search argmax_in(const row_state *st) {
+  return (search){.key = st->carry,
+                  .index = (int64_t)st->key,
+                  .x = st->carry2,
+                  .has_pos_inf = st->has_pos_inf,
+                  .nan = st->nan};
+}
+SMI void argmax_to(row_state *st, search b) {
+  st->carry = b.key, st->key = (uint64_t)b.index, st->carry2 = b.x;
+  st->has_pos_inf = b.has_pos_inf, st->nan = b.nan;
+}
+static inline void argmax_begin(row_state *st) {
+  argmax_to(st, ARGMAX_NONE);
+  st->mode = 0;
+  st->writes = st->reverse = st->serial = st->empty = false;
+}
+static inline void argmax_pass(const row_call *c, row_part *parts, double temperature, const draws *d) {
+  const real *x = (const real *)c->src[0] + (c->start - c->origin);
+  search b = ARGMAX_NONE;
+  for (size_t g = 0; g * GROUP < c->count; g++) {
+    b = argmax_group(x + g * GROUP, group_size(g * GROUP, c->count), (int64_t)(c->start + g * GROUP),
+                     temperature, d, b);
+    parts[g] = (row_part){.other = b.key, .index = b.index, .top_x = b.x, .sum = b.has_pos_inf, .nan = b.nan};
+  }
+}
+static inline void argmax_merge(row_state *st, const row_part *parts, size_t count) {
+  search b = argmax_in(st);
+  for (size_t g = 0; g < count; g++) {
+    const row_part *p = parts + g;
+    b = argmax_of(
+        b, (search){
+               .key = p->other, .index = p->index, .x = p->top_x, .has_pos_inf = p->sum != 0, .nan = p->nan});
+  }
+  argmax_to(st, b);
+}
+
+#endif

@@ -1,0 +1,294 @@
+/* sample/sampler.h - a row on its way through the processors of smx_sample: its scores, their sums,
+ * and how elements leave it.
+ *
+ * The row is copied once; every step changes the copy, and what it removes becomes -inf. When no
+ * more than FEW of more elements are left they move together (`at` then says where they came from),
+ * so that later steps cost nothing, and sums run over what is left. That happens where a step keeps
+ * what lies above a bar, and depends on the row alone. What a mass leaves of more is not cleared at
+ * once: the draw may be all that is to come. */
+#ifndef SMX_SAMPLE_SAMPLER_H
+#define SMX_SAMPLE_SAMPLER_H
+#include "gumbel_argmax.h"
+#include "engine/topk_sum.h"
+#include "engine/scores.h"
+
+enum { FEW = 1024 };
+
+EXP_MOMENT(sampler_moment, moment_away)
+static const exp_body total_body = {LSE_BODY(lse_scalar)};
+static const exp_body entropy_body = {LSE_BODY(lse_scalar), .moment = sampler_moment};
+
+/* What a group's terms come to: in the lanes of the contract, and in double. */
+typedef struct sampler_sums {
+  double lanes, total;
+} sampler_sums;
+
+/* A row under way. */
+typedef struct sampler {
+  sampler_row *row;
+  real *z, *terms, *keys; /* keys: for steps that need another order */
+  void *room;             /* 8 (n + 1) bytes */
+  size_t n;               /* elements of z */
+  bool closed;            /* z[i] was element at[i] of the row, in its order; else i */
+  bool known;             /* r, lse and sum are those of z */
+  bool termed;            /* terms are those of z */
+  bool invalid;           /* NaN, +inf, or nothing left */
+  bool careful;           /* a temperature whose quotients are no numbers is 0 */
+  exp_row r;
+  double lse, top, sum; /* top: the largest score; sum: of the terms */
+  size_t top_at;        /* the first of that score */
+  double entropy;
+  /* what is below has left, though it is still there; or -inf. The groups' sums are in the room
+   * then */
+  real bar;
+  /* the best few hundred, none of them below this, do not hold the mass that the next step keeps;
+   * or +inf */
+  real beyond;
+  int64_t at[FEW];
+} sampler;
+
+static inline int64_t sampler_index(const sampler *w, size_t i) { return w->closed ? w->at[i] : (int64_t)i; }
+
+/* Where an element of the row is now, or n. */
+static inline size_t sampler_place(const sampler *w, int64_t index) {
+  size_t low = 0, end = w->n;
+  if (!w->closed) return (size_t)index;
+  while (low < end) {
+    size_t middle = low + (end - low) / 2;
+    if (w->at[middle] < index) low = middle + 1;
+    else end = middle;
+  }
+  return low < w->n && w->at[low] == index ? low : w->n;
+}
+
+static inline void sampler_changed(sampler *w) { w->known = w->termed = false; }
+
+/* ---- sums ---- */
+
+static inline void sampler_known(sampler *w, double lse) {
+  w->invalid = !(lse >= -(double)R_MAX && lse <= (double)R_MAX);
+  w->known = !w->invalid;
+  w->lse = lse, w->top = w->r.max;
+}
+
+/* What follows from the sums of the first pass, in st. */
+static inline void sampler_finalize(sampler *w, const exp_body *b, const row_kernel *k, row_call *c,
+                                    row_state *st) {
+  const consts none = {{0}};
+  real lse = -R_INF;
+  c->dst[0] = &lse;
+  const span s = span_of(c, 0);
+  while (exp_next(b, c, st)) run_pass(k, c, st);
+  if (lse >= -R_MAX && lse <= R_MAX) {
+    const exp_row r = exp_row_of(b, &s, &none, st);
+    w->termed = w->termed && r.scale_exp == w->r.scale_exp && r.shift == w->r.shift;
+    w->r = r, w->sum = st->sum, w->top_at = (size_t)st->index;
+  }
+  sampler_known(w, (double)lse);
+  if (w->known && b->moment)
+    w->entropy = d_log1p(w->r.sum_without_max) + w->top - (st->top_x + st->sum2 / st->sum);
+}
+
+/* Sums, and with `entropy` H = lse - sum p z as well. */
+NOINLINE void sampler_sum(sampler *w, bool entropy) {
+  if (w->known && !entropy) return;
+  const exp_body *b = entropy ? &entropy_body : &total_body;
+  const row_kernel k = {.engine = &exp_engine, .body = b};
+  row_state st;
+  row_call c = {.n = w->n, .rows = 1, .src = {w->z}};
+  exp_begin(b, &c, &st);
+  run_pass(&k, &c, &st);
+  sampler_finalize(w, b, &k, &c, &st);
+}
+
+static inline vreal sampler_term(const sampler *w, vreal z) {
+  vreal d;
+  return exp_term((score){v_sub(z, v_set1(w->r.shift)), v_set1(0)}, false, w->r.scale_exp, &d);
+}
+
+/* The terms e^(z - ref) of a row whose sums are known. */
+NOINLINE void sampler_terms(sampler *w) {
+  if (w->termed) return;
+  for (size_t i = 0; i < w->n; i += LANES) {
+    int cnt = lanes_left(w->n - i);
+    put(w->terms, i, cnt, sampler_term(w, at(w->z, i, cnt)));
+  }
+  w->termed = true;
+}
+
+/* The sum of n terms, without number `skip`. */
+static inline double sampler_lanes(const real *terms, size_t first, size_t n, size_t skip) {
+  vreal acc[VPB];
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
+#define STEP(u, i, cnt) \
+  { \
+    vreal e = at(terms, i, cnt); \
+    if (skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(skip - (i)))), v_set1(0), e); \
+    acc[u] = v_add(acc[u], e); \
+  }
+  FOR_EACH_VECTOR(first, n, STEP)
+#undef STEP
+  return (double)v_fold(acc);
+}
+
+/* The sums of the row from those of its groups, which are in the room: what sampler_sum() would
+ * find. */
+static inline void sampler_sum_groups(sampler *w) {
+  const row_call c = {.n = w->n, .src = {w->z}};
+  const span s = span_of(&c, 0);
+  const consts none = {{0}};
+  const sampler_sums *groups = w->room;
+  double other = 0;
+  w->sum = 0;
+  for (size_t g = 0; g < w->n; g += GROUP) {
+    const size_t n = group_size(g, w->n);
+    w->sum += groups[g / GROUP].lanes;
+    other += w->top_at - g < n ? sampler_lanes(w->terms, g, n, w->top_at) : groups[g / GROUP].lanes;
+  }
+  exp_finalize(&total_body, &s, &none, &w->r, w->sum, other);
+  sampler_known(w, (double)r_clean(lse_of(&w->r)));
+}
+
+/* The same after some other than the best have left. */
+NOINLINE void sampler_sum_terms(sampler *w) {
+  sampler_sums *groups = w->room;
+  for (size_t g = 0; g < w->n; g += GROUP)
+    groups[g / GROUP].lanes = sampler_lanes(w->terms, g, group_size(g, w->n), SIZE_MAX);
+  sampler_sum_groups(w);
+}
+
+/* ---- leaving ---- */
+
+/* Moves those that are left together. */
+NOINLINE void sampler_close(sampler *w) {
+  size_t left = 0;
+  for (size_t i = 0; i < w->n; i += LANES) {
+    int cnt = lanes_left(w->n - i);
+    uint32_t stay = m_bits(m_and(v_lt(v_set1(-R_INF), at(w->z, i, cnt)), lanes_below(cnt)));
+    for (; stay; stay &= stay - 1) {
+      size_t j = i + (size_t)__builtin_ctz(stay);
+      w->at[left] = sampler_index(w, j), w->z[left++] = w->z[j];
+    }
+  }
+  w->n = left;
+  w->closed = true;
+  sampler_changed(w);
+}
+
+/* Of n elements, keeps what has a key above the bar, and of its equals those up to number `limit`: how many are left. */
+NOINLINE size_t sampler_clear(sampler *w, const real *keys, real bar, int64_t limit, size_t first, size_t n) {
+  const vreal gone = v_set1(-R_INF), low = v_set1(bar);
+  size_t left = 0;
+  for (size_t i = first; i < first + n; i += LANES) {
+    int cnt = lanes_left(first + n - i);
+    vreal key = at(keys, i, cnt), z = at(w->z, i, cnt);
+    vmask keep = v_lt(low, key);
+    if ((int64_t)i <= limit) {
+      int64_t upto = limit - (int64_t)i;
+      keep =
+          m_or(keep, m_and(v_eq(key, low), v_lt(v_iota(), v_set1(upto < LANES ? (real)(upto + 1) : LANES))));
+    }
+    left += (size_t)__builtin_popcount(m_bits(m_and(m_and(keep, v_lt(gone, z)), lanes_below(cnt))));
+    put(w->z, i, cnt, v_select(keep, z, gone));
+    if (w->termed) put(w->terms, i, cnt, v_select(keep, at(w->terms, i, cnt), v_set1(0)));
+  }
+  return left;
+}
+
+/* The same for all of them. */
+NOINLINE void sampler_keep(sampler *w, const real *keys, real bar, int64_t limit) {
+  const size_t left = sampler_clear(w, keys, bar, limit, 0, w->n);
+  if (left <= FEW && w->n > FEW) sampler_close(w);
+  else if (w->known && w->termed && w->z[w->top_at] > -R_INF) sampler_sum_terms(w);
+  else sampler_changed(w);
+}
+
+/* Whether more than `most` are not below the bar. */
+static inline bool sampler_many(const sampler *w, real bar, size_t most) {
+  size_t count = 0, i = 0;
+  for (; i < w->n && count <= most; i += LANES) {
+    const int cnt = lanes_left(w->n - i);
+    count += (size_t)__builtin_popcount(
+        m_bits(m_and(m_not(v_lt(at(w->z, i, cnt), v_set1(bar))), lanes_below(cnt))));
+  }
+  return count > most;
+}
+
+/* Those below the bar are to leave, of a row of which many are left then; the groups' sums without them are in the room. */
+static inline void sampler_cut(sampler *w, real bar) {
+  const size_t group = w->top_at / GROUP * GROUP;
+  sampler_clear(w, w->z, bar, INT64_MAX, group, group_size(group, w->n));
+  sampler_sum_groups(w);
+  w->bar = bar;
+}
+
+/* They leave. */
+static inline void sampler_leave(sampler *w) {
+  if (w->bar > -R_INF) sampler_clear(w, w->z, w->bar, INT64_MAX, 0, w->n);
+  w->bar = -R_INF;
+}
+
+/* Keeps z >= bar, and the best. */
+static inline void sampler_above(sampler *w, double bar) {
+  real low = (real)(bar < w->top ? bar : w->top);
+  /* rounded down: the next */
+  if ((double)low < bar && (double)low < w->top) low = radix_value(radix_key(low) + 1);
+  sampler_keep(w, w->z, low, INT64_MAX);
+}
+
+/* ---- the best ---- */
+
+/* Some of the best, in the order of the row. */
+typedef struct top_few {
+  size_t n;
+  real x[FEW];
+  int64_t place[FEW];
+} top_few;
+
+/* The k best by these keys; -inf is none of them. */
+NOINLINE void sampler_best(const real *keys, size_t n, size_t k, top_few *b) {
+  topk p;
+  topk_start(&p, k, b->x, b->place, keys, n);
+  for (size_t g = 0; g < n; g += GROUP) topk_group(&p, keys + g, group_size(g, n), (int64_t)g);
+  topk_cut(&p);
+  b->n = p.kept;
+}
+
+/* Keeps, of a row of more than FEW, some of its best alone: those not behind `last`. */
+static inline void sampler_close_to(sampler *w, const top_few *b, struct row_cutoff last) {
+  size_t left = 0;
+  for (size_t i = 0; i < b->n; i++) {
+    if (!((double)b->x[i] > last.value || ((double)b->x[i] == last.value && b->place[i] <= last.limit)))
+      continue;
+    w->at[left] = b->place[i], w->z[left++] = b->x[i];
+  }
+  w->n = left;
+  w->closed = true;
+  sampler_changed(w);
+}
+
+static void radix_select_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  (void)c;
+  (void)st;
+  (void)parts;
+  (void)count;
+}
+static inline void sampler_top_k(sampler *w, double k) {
+  if (k >= (double)w->n || k <= 0) return;
+  if (k <= FEW && w->n > FEW) {
+    top_few b;
+    sampler_best(w->z, w->n, (size_t)k, &b);
+    sampler_close_to(w, &b, (struct row_cutoff){(double)-R_INF, 0});
+    return;
+  }
+  row_state st;
+  row_call c = {.n = w->n, .src = {w->z}};
+  static const row_program by_digits = {.pass = radix_pass, .merge = radix_select_merge};
+  static const row_kernel select = {.engine = &program_engine, .body = &by_digits};
+  radix_begin(&st, (uint64_t)k);
+  do run_pass(&select, &c, &st);
+  while (radix_next(&st));
+  sampler_keep(w, w->z, (real)st.cutoff.value, st.cutoff.limit);
+}
+
+#endif

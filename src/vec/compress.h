@@ -1,0 +1,46 @@
+/* vec/compress.h - some lanes of a vector brought together, and sums of lanes in double. */
+#ifndef SMX_VEC_COMPRESS_H
+#define SMX_VEC_COMPRESS_H
+#include "vec.h"
+
+/* Puts the lanes of m together at p, in their order: how many they are. What follows them, up to a whole vector, is written over. */
+#ifdef V /* vec_avx512.h */
+SMI int v_compress(real *p, vmask m, vreal x) {
+  v_store(p, V(maskz_compress)(m, x)); /* the instruction itself is slow when it writes to memory */
+  return __builtin_popcount(m);
+}
+#else
+SMI int v_compress(real *p, vmask m, vreal x) {
+  real lanes[LANES];
+  int n = 0;
+  v_store(lanes, x);
+  for (uint32_t left = m_bits(m); left; left &= left - 1) p[n++] = lanes[__builtin_ctz(left)];
+  return n;
+}
+#endif
+
+/* Sums in double, one for each lane. */
+typedef double v_eight __attribute__((vector_size(64)));
+typedef struct v_sum64 {
+  v_eight part[LANES / 8];
+} v_sum64;
+SMI void v_sum64_add(v_sum64 *s, vreal x) {
+#if SMX_REAL == 32
+  typedef float v_half __attribute__((vector_size(32)));
+  v_half half[2];
+  memcpy(half, &x, 64);
+  s->part[0] += __builtin_convertvector(half[0], v_eight);
+  s->part[1] += __builtin_convertvector(half[1], v_eight);
+#else
+  v_eight all;
+  memcpy(&all, &x, 64);
+  s->part[0] += all;
+#endif
+}
+SMI double v_sum64_total(const v_sum64 *s) {
+  v_eight all = s->part[0];
+  if (LANES > 8) all += s->part[LANES / 8 - 1];
+  return ((all[0] + all[4]) + (all[2] + all[6])) + ((all[1] + all[5]) + (all[3] + all[7]));
+}
+
+#endif
