@@ -187,11 +187,18 @@ static void spoil_pointer(call *c, guarded *g) {
   }
 }
 
+/* One tensor twice: an input that an output stands for as well may be written, in place. */
+static void spoil_alias(call *c, const smx_tensor **given, int count) {
+  const smx_tensor *t = given[pick(&c->b, count)];
+  for (int i = 0; i < c->count; i++) c->t[i].output |= t == &c->t[i].g.t;
+  given[pick(&c->b, count)] = t;
+}
+
 void call_spoil(call *c, const smx_tensor **given, int count) {
   if (!c->count || !rarely(&c->b, 3)) return;
   call_tensor *x = c->t + pick(&c->b, c->count);
   if (rarely(&c->b, 8)) given[pick(&c->b, count)] = NULL;
-  else if (rarely(&c->b, 8)) given[pick(&c->b, count)] = given[pick(&c->b, count)];
+  else if (rarely(&c->b, 8)) spoil_alias(c, given, count);
   else if (rarely(&c->b, 8)) x->g.t.ndim = (int32_t)pick(&c->b, SMX_MAX_DIMS + 3) - 1;
   else if (rarely(&c->b, 4)) spoil_dtype(c, &x->g.t);
   else if (rarely(&c->b, 4)) spoil_pointer(c, &x->g);
