@@ -194,12 +194,18 @@ static void spoil_alias(call *c, const smx_tensor **given, int count) {
   given[pick(&c->b, count)] = t;
 }
 
+/* Fewer dimensions of a tensor without elements could leave some, for which there is no memory. */
+static void spoil_ndim(call *c, guarded *g) {
+  const int32_t ndim = (int32_t)pick(&c->b, SMX_MAX_DIMS + 3) - 1;
+  if (ndim < 0 || ndim > g->t.ndim || guard_count(g)) g->t.ndim = ndim;
+}
+
 void call_spoil(call *c, const smx_tensor **given, int count) {
   if (!c->count || !rarely(&c->b, 3)) return;
   call_tensor *x = c->t + pick(&c->b, c->count);
   if (rarely(&c->b, 8)) given[pick(&c->b, count)] = NULL;
   else if (rarely(&c->b, 8)) spoil_alias(c, given, count);
-  else if (rarely(&c->b, 8)) x->g.t.ndim = (int32_t)pick(&c->b, SMX_MAX_DIMS + 3) - 1;
+  else if (rarely(&c->b, 8)) spoil_ndim(c, &x->g);
   else if (rarely(&c->b, 4)) spoil_dtype(c, &x->g.t);
   else if (rarely(&c->b, 4)) spoil_pointer(c, &x->g);
   else if (x->g.t.ndim && rarely(&c->b, 2)) spoil_shape(c, x);
