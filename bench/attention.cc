@@ -1,4 +1,5 @@
-/* bench/attention.cc - attention of HEADS x LENGTH x WIDTH: as many queries as keys, or one query a head over a cache of that many keys. */
+/* bench/attention.cc - attention of HEADS x LENGTH x WIDTH: as many queries as keys, or one query a
+ * head over a cache of that many keys. */
 #include "tensor.h"
 #include <cmath>
 
@@ -11,9 +12,12 @@ struct Attention {
 };
 
 const Attention verbs[] = {
-    {"full", SMX_ATTENTION_SOFTMAX, false, false, false},      {"causal", SMX_ATTENTION_SOFTMAX, true, false, false},
-    {"full_dx", SMX_ATTENTION_SOFTMAX, false, true, false},    {"causal_dx", SMX_ATTENTION_SOFTMAX, true, true, false},
-    {"decode", SMX_ATTENTION_SOFTMAX, false, false, true},     {"sigmoid", SMX_ATTENTION_SIGMOID, false, false, false},
+    {"full", SMX_ATTENTION_SOFTMAX, false, false, false},
+    {"causal", SMX_ATTENTION_SOFTMAX, true, false, false},
+    {"full_dx", SMX_ATTENTION_SOFTMAX, false, true, false},
+    {"causal_dx", SMX_ATTENTION_SOFTMAX, true, true, false},
+    {"decode", SMX_ATTENTION_SOFTMAX, false, false, true},
+    {"sigmoid", SMX_ATTENTION_SIGMOID, false, false, false},
     {"softpick", SMX_ATTENTION_SOFTPICK, false, false, false},
 };
 
@@ -28,16 +32,20 @@ struct Run {
   smx_attention_options options = {};
   TensorPtr q, k, v, o, lse, d_o, dq, dk, dv;
 
-  void forward() const { require(smx_attention(ctx.get(), &options, &q->view, &k->view, &v->view, &o->view, lse ? &lse->view : nullptr)); }
+  void forward() const {
+    require(smx_attention(ctx.get(), &options, &q->view, &k->view, &v->view, &o->view,
+                          lse ? &lse->view : nullptr));
+  }
   void backward() const {
-    require(smx_attention_backward(ctx.get(), &options, &q->view, &k->view, &v->view, &o->view, &lse->view, &d_o->view, nullptr, &dq->view,
-                                   &dk->view, &dv->view));
+    require(smx_attention_backward(ctx.get(), &options, &q->view, &k->view, &v->view, &o->view, &lse->view,
+                                   &d_o->view, nullptr, &dq->view, &dk->view, &dv->view));
   }
 };
 
 } // namespace
 
-/* Multiplications and additions: <q, k> and weight times v of every pair, with their gradients five. A cache is read once. */
+/* Multiplications and additions: <q, k> and weight times v of every pair, with their gradients
+ * five. A cache is read once. */
 bool attention_work(const Problem &p, Least *least) {
   const Attention *a = find(p);
   if (!a) return false;
@@ -50,11 +58,14 @@ bool attention_work(const Problem &p, Least *least) {
 Call attention_call(const Problem &p, int threads) {
   const Attention *a = find(p);
   auto run = std::make_shared<Run>();
-  const std::vector<int64_t> keys = {1, p.shape[0], p.shape[1], p.shape[2]}, rows = {1, p.shape[0], a->decode ? 1 : p.shape[1], p.shape[2]};
+  const std::vector<int64_t> keys = {1, p.shape[0], p.shape[1], p.shape[2]},
+                             rows = {1, p.shape[0], a->decode ? 1 : p.shape[1], p.shape[2]};
   const auto given = [&](const std::vector<int64_t> &shape, int which) {
     return std::make_unique<Tensor>(shape, p.type(), input(p, which));
   };
-  const auto made = [&](const std::vector<int64_t> &shape) { return std::make_unique<Tensor>(shape, p.type()); };
+  const auto made = [&](const std::vector<int64_t> &shape) {
+    return std::make_unique<Tensor>(shape, p.type());
+  };
   if (threads) run->ctx = make_context(threads);
   require(smx_attention_init(&run->options));
   run->options.weights = a->weights;

@@ -1,5 +1,6 @@
 /* bench/bench.cc - the cases, and their measurement through Google Benchmark. A benchmark is named
- * VERB/DTYPE/SHAPE/THREADS/IMPLEMENTATION: softmax/f32/4096x1024/t1/xnnpack. report.py makes a table of it. */
+ * VERB/DTYPE/SHAPE/THREADS/IMPLEMENTATION: softmax/f32/4096x1024/t1/xnnpack. report.py makes a
+ * table of it. */
 #include "bench.h"
 #include <benchmark/benchmark.h>
 #include <cmath>
@@ -8,7 +9,7 @@
 #include <thread>
 #include <unistd.h>
 
-/* ---- The cases ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- The cases ------------------------------------------------------------------------------- */
 
 namespace {
 
@@ -20,27 +21,30 @@ struct Cases {
 
 const Cases table[] = {
     {"softmax", "f32",
-     "1x16 1x64 1x1024 1x16384 1x262144 1x4194304 1x67108864 128x64 65536x8 65536x16 65536x64 32768x128 4096x128 4096x1024 1024x32768 "
-     "64x151936"},
+     "1x16 1x64 1x1024 1x16384 1x262144 1x4194304 1x67108864 128x64 65536x8 65536x16 65536x64 32768x128 "
+     "4096x128 4096x1024 1024x32768 64x151936"},
     {"softmax", "bf16 f16", "1x1024 1x16384 1x4194304 1x67108864 4096x128 4096x1024 1024x32768 64x151936"},
     {"softmax", "f64", "1x1024 1x16384 1x4194304 1x33554432 65536x16 4096x128 4096x1024 1024x32768"},
-    {"log_softmax logsumexp softmax_backward", "f32", "1x1024 1x16384 1x4194304 1x67108864 4096x128 4096x1024 1024x32768"},
+    {"log_softmax logsumexp softmax_backward", "f32",
+     "1x1024 1x16384 1x4194304 1x67108864 4096x128 4096x1024 1024x32768"},
     {"log_softmax logsumexp softmax_backward", "bf16 f64", "1x16384 4096x1024"},
     {"softmax", "f32", "8192x8192@0 64x1000x512@1"},
     {"cross_entropy cross_entropy_dx", "f32", "8192x32000 512x151936"},
     {"op grad", "f32", "4096x1024"},
-    {"op:softmax op:sparsemax op:entmax15 op:softpick op:softmax_n op:sigmoid_attention op:taylor_softmax op:stablemax op:ssmax "
-     "op:power_softmax",
+    {"op:softmax op:sparsemax op:entmax15 op:softpick op:softmax_n op:sigmoid_attention op:taylor_softmax "
+     "op:stablemax op:ssmax op:power_softmax",
      "f32", "2048x32768"},
-    {"attention_full attention_causal attention_full_dx attention_causal_dx attention_sigmoid attention_softpick", "f32",
-     "8x1024x64 8x1024x128 2x4096x64 2x4096x128"},
+    {"attention_full attention_causal attention_full_dx attention_causal_dx attention_sigmoid "
+     "attention_softpick",
+     "f32", "8x1024x64 8x1024x128 2x4096x64 2x4096x128"},
     {"attention_decode", "f32 f16", "32x8192x128"},
 };
 
 enum { MIN_PARALLEL = 1 << 18 }; /* elements from which two threads are worth a line */
 
-/* The verbs that have a name of their own. Arithmetic of softmax: the largest element, 2 to round x log2 e, 2 to reduce, the polynomial (6 in
- * f32, 13 in f64), the exponent and its use, the sum, and a product and a comparison for the weight. */
+/* The verbs that have a name of their own. Arithmetic of softmax: the largest element, 2 to
+ * round x log2 e, 2 to reduce, the polynomial (6 in f32, 13 in f64), the exponent and its use, the
+ * sum, and a product and a comparison for the weight. */
 struct Verb {
   const char *name;
   double inputs, outputs, around; /* tensors read and written; arithmetic besides the polynomials */
@@ -75,7 +79,8 @@ double traffic_of(const smx_port &port) {
   return port.flags & SMX_PORT_MASK ? 0.25 : port.flags & SMX_PORT_INT ? 2 : 1; /* of f32 */
 }
 
-/* Forward: the required inputs and the outputs. Backward: what it reads again, the gradients that come in, those that go out. */
+/* Forward: the required inputs and the outputs. Backward: what it reads again, the gradients that
+ * come in, those that go out. */
 Least operator_work(const smx_op *op, bool backward) {
   Least w = {0, 0, 0};
   for (int32_t i = 0; i < op->input_count; i++) {
@@ -112,7 +117,7 @@ Least least_work(const Problem &p) {
   return {0, 0, 0};
 }
 
-/* ---- Measurement --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Measurement ----------------------------------------------------------------------------- */
 
 namespace {
 
@@ -120,7 +125,8 @@ void measure(benchmark::State &state, const Problem &p, const Implementation &wh
   try {
     const Call call = who.make(p);
     if (!call) throw std::runtime_error("not in this implementation");
-    if (p.threads > 1) std::this_thread::sleep_for(std::chrono::milliseconds(2)); /* the workers of the one before stop spinning */
+    /* the workers of the one before stop spinning */
+    if (p.threads > 1) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     if (p.elements() <= 1 << 23) call();
     for (auto _ : state) call();
   } catch (const std::runtime_error &e) { state.SkipWithError(e.what()); }
@@ -135,14 +141,18 @@ void measure(benchmark::State &state, const Problem &p, const Implementation &wh
 void add(const std::string &verb, const std::string &dtype, const std::string &shape, int threads) {
   static const std::vector<Implementation> all = [] {
     std::vector<Implementation> list = library_implementations();
-    for (auto more : {peer_implementations(), ceiling_implementations()}) list.insert(list.end(), more.begin(), more.end());
+    for (auto more : {peer_implementations(), ceiling_implementations()})
+      list.insert(list.end(), more.begin(), more.end());
     return list;
   }();
   const Problem p = parse(verb, dtype, shape, threads);
   if (threads > 1 && p.elements() < MIN_PARALLEL) return;
   for (const Implementation &who : all) {
-    const std::string name = verb + "/" + dtype + "/" + shape + "/t" + std::to_string(threads) + "/" + who.name;
-    benchmark::RegisterBenchmark(name.c_str(), [p, who](benchmark::State &state) { measure(state, p, who); })->UseRealTime();
+    const std::string name =
+        verb + "/" + dtype + "/" + shape + "/t" + std::to_string(threads) + "/" + who.name;
+    benchmark::RegisterBenchmark(name.c_str(), [p, who](benchmark::State &state) {
+      measure(state, p, who);
+    })->UseRealTime();
   }
 }
 
@@ -151,7 +161,8 @@ std::vector<std::string> verbs_meant(const std::string &verb) {
   if (verb != "op" && verb != "grad") return {verb};
   std::vector<std::string> out;
   for (size_t i = 0; i < smx_op_count(); i++)
-    if (smx_op_at(i)->family != std::string("matrix") && (verb == "op" || smx_op_at(i)->flags & SMX_OP_BACKWARD))
+    if (smx_op_at(i)->family != std::string("matrix") &&
+        (verb == "op" || smx_op_at(i)->flags & SMX_OP_BACKWARD))
       out.push_back(verb + ":" + smx_op_at(i)->name);
   return out;
 }

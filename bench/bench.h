@@ -9,8 +9,10 @@
 
 /* A case is one verb on one shape: what every implementation is asked to do. */
 struct Problem {
-  std::string verb; /* "softmax", "log_softmax", "logsumexp", "softmax_backward", "cross_entropy", "cross_entropy_dx" (the
-                       loss with its gradient); "op:NAME" or "grad:NAME" of the operator table; "attention_..." (attention.cc) */
+  /* "softmax", "log_softmax", "logsumexp", "softmax_backward", "cross_entropy", "cross_entropy_dx"
+   * (the loss with its gradient); "op:NAME" or "grad:NAME" of the operator table; "attention_..."
+   * (attention.cc) */
+  std::string verb;
   std::vector<int64_t> shape;
   int axis = -1; /* -1 or an index */
   std::string dtype;
@@ -27,30 +29,36 @@ struct Problem {
   size_t bytes() const { return static_cast<size_t>(elements()) * type().bits / 8; }
 };
 
-/* One call, ready to be timed; empty when the implementation does not do such cases. It owns what it needs. */
+/* One call, ready to be timed; empty when the implementation does not do such cases. It owns what
+ * it needs. */
 using Call = std::function<void()>;
 
 struct Implementation {
   std::string name;
-  std::function<Call(const Problem &)> make; /* throws std::runtime_error when it should do the case, and cannot */
-  double elements = 0;                       /* of a call; 0 = those of the case */
+  /* throws std::runtime_error when it should do the case, and cannot */
+  std::function<Call(const Problem &)> make;
+  double elements = 0; /* of a call; 0 = those of the case */
 };
 
-/* Buffers shared by all cases, at least `bytes` long. Inputs hold normal * 5 in the dtype; outputs are touched once. */
+/* Buffers shared by all cases, at least `bytes` long. Inputs hold normal * 5 in the dtype; outputs
+ * are touched once. */
 void *input(const Problem &p, int which); /* 0 or 1 */
 void *output(size_t bytes);
 
 std::vector<Implementation> library_implementations();
 std::vector<Implementation> peer_implementations();
-std::vector<Implementation> ceiling_implementations(); /* memcpy, read, write, write_nt on the bytes of the case; fma, fma_avx2 */
+/* memcpy, read, write, write_nt on the bytes of the case; fma, fma_avx2 */
+std::vector<Implementation> ceiling_implementations();
 
-/* Operators of the table through smx_forward and smx_backward; `optional`: with the optional inputs too. */
+/* Operators of the table through smx_forward and smx_backward; `optional`: with the optional inputs
+ * too. */
 Call operator_call(const Problem &p, bool optional);
 
 /* Attention, by the verbs "attention_..."; threads 0: without a context. */
 Call attention_call(const Problem &p, int threads);
 
-/* What any implementation does at least, per element. Inputs are read once if a row stays in the second-level cache, else twice. */
+/* What any implementation does at least, per element. Inputs are read once if a row stays in the
+ * second-level cache, else twice. */
 struct Least {
   double reads, writes; /* of a whole tensor */
   double arithmetic;    /* instructions of the units that multiply and add */

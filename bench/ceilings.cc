@@ -1,4 +1,5 @@
-/* bench/ceilings.cc - what the machine can do: copy, read and write the bytes of a case; multiply and add. */
+/* bench/ceilings.cc - what the machine can do: copy, read and write the bytes of a case; multiply
+ * and add. */
 #include "bench.h"
 #include <cstring>
 #include <omp.h>
@@ -13,7 +14,8 @@ typedef long long Vec32 __attribute__((vector_size(32)));
 typedef long long Vec64 __attribute__((vector_size(64)));
 #define INLINE __attribute__((always_inline)) inline
 
-/* Eight pages are walked together: more of the memory's prefetch streams are in flight than in index order. */
+/* Eight pages are walked together: more of the memory's prefetch streams are in flight than in
+ * index order. */
 enum { PAGE = 4096, WALK = 8 };
 
 template <class V> INLINE void fold(V *sum, const char *p, size_t stride) {
@@ -40,8 +42,12 @@ long long read_plain(const char *p, size_t bytes) { return read_bytes<Vec16>(p, 
 void write_plain(char *p, size_t bytes) { memset(p, 1, bytes); }
 
 #if defined(__x86_64__)
-__attribute__((target("avx512f"))) long long read_avx512(const char *p, size_t bytes) { return read_bytes<Vec64>(p, bytes); }
-__attribute__((target("avx2"))) long long read_avx2(const char *p, size_t bytes) { return read_bytes<Vec32>(p, bytes); }
+__attribute__((target("avx512f"))) long long read_avx512(const char *p, size_t bytes) {
+  return read_bytes<Vec64>(p, bytes);
+}
+__attribute__((target("avx2"))) long long read_avx2(const char *p, size_t bytes) {
+  return read_bytes<Vec32>(p, bytes);
+}
 
 __attribute__((target("avx512f"))) void write_nt_avx512(char *p, size_t bytes) {
   const __m512i one = _mm512_set1_epi8(1);
@@ -67,9 +73,10 @@ Reader best_reader() { return read_plain; }
 Writer best_nt_writer() { return nullptr; }
 #endif
 
-/* ---- Multiplying and adding ---------------------------------------------------------------------------------------------------------- */
+/* ---- Multiplying and adding ------------------------------------------------------------------ */
 
-/* As many chains as hide the latency of two units. One fused instruction where the processor has it: the compiler joins x a + b. */
+/* As many chains as hide the latency of two units. One fused instruction where the processor has
+ * it: the compiler joins x a + b. */
 enum { CHAINS = 10 };
 typedef float Float16 __attribute__((vector_size(16)));
 typedef float Float32 __attribute__((vector_size(32)));
@@ -104,13 +111,14 @@ struct Unit {
 std::vector<Unit> units() {
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (__builtin_cpu_supports("avx512f")) return {{"fma", multiply_avx512, 64}, {"fma_avx2", multiply_avx2, 32}};
+  if (__builtin_cpu_supports("avx512f"))
+    return {{"fma", multiply_avx512, 64}, {"fma_avx2", multiply_avx2, 32}};
   if (avx2) return {{"fma", multiply_avx2, 32}};
 #endif
   return {{"fma", multiply_plain, 16}};
 }
 
-/* ---- The calls ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- The calls ------------------------------------------------------------------------------- */
 
 enum { MULTIPLICATIONS = 1 << 20 }; /* elements of a call, whatever the case */
 
@@ -167,7 +175,9 @@ std::vector<Implementation> ceiling_implementations() {
       {"read", read_call},
       {"write", [](const Problem &p) { return write_call(p, write_plain); }},
   };
-  for (const Unit &unit : units()) all.push_back({unit.name, [=](const Problem &p) { return multiply_call(p, unit); }, MULTIPLICATIONS});
-  if (Writer writer = best_nt_writer()) all.push_back({"write_nt", [=](const Problem &p) { return write_call(p, writer); }});
+  for (const Unit &unit : units())
+    all.push_back({unit.name, [=](const Problem &p) { return multiply_call(p, unit); }, MULTIPLICATIONS});
+  if (Writer writer = best_nt_writer())
+    all.push_back({"write_nt", [=](const Problem &p) { return write_call(p, writer); }});
   return all;
 }

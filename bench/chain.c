@@ -1,5 +1,6 @@
-/* bench/chain.c - what a draw and the k best of a vocabulary cost, in reads of the same rows: 64 x 151936, f32, one thread, CPU time, the least of
- * several runs that take turns. softmax_chain [RUNS]. */
+/* bench/chain.c - what a draw and the k best of a vocabulary cost, in reads of the same rows:
+ * 64 x 151936, f32, one thread, CPU time, the least of several runs that take turns. softmax_chain
+ * [RUNS]. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <softmax.h>
@@ -28,8 +29,12 @@ static inline __attribute__((always_inline)) long long read_pages(const char *p,
 }
 static long long read_plain(const char *p, size_t bytes) { return read_pages(p, bytes); }
 #ifdef __x86_64__
-__attribute__((target("avx512f"))) static long long read_avx512(const char *p, size_t bytes) { return read_pages(p, bytes); }
-__attribute__((target("avx2"))) static long long read_avx2(const char *p, size_t bytes) { return read_pages(p, bytes); }
+__attribute__((target("avx512f"))) static long long read_avx512(const char *p, size_t bytes) {
+  return read_pages(p, bytes);
+}
+__attribute__((target("avx2"))) static long long read_avx2(const char *p, size_t bytes) {
+  return read_pages(p, bytes);
+}
 #endif
 
 static void read_rows(const float *x) {
@@ -50,21 +55,26 @@ static double uniform(void) {
   return ((double)(s >> 11) + 0.5) * 0x1p-53;
 }
 
-/* Normal logits; `peaks` of each row stand out, each a little less than the one before. Returns the entropy of the first row at T. */
+/* Normal logits; `peaks` of each row stand out, each a little less than the one before. Returns the
+ * entropy of the first row at T. */
 static double fill(float *x, double deviation, int peaks, double temperature) {
   double max = -INFINITY, sum = 0, mean = 0;
-  for (size_t i = 0; i < (size_t)ROWS * N; i++) x[i] = (float)(deviation * sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform()));
+  for (size_t i = 0; i < (size_t)ROWS * N; i++)
+    x[i] = (float)(deviation * sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform()));
   for (size_t r = 0; r < ROWS; r++)
     for (int k = 0; k < peaks; k++) x[r * N + (size_t)(uniform() * N)] = (float)(22 - 0.6 * k);
   for (size_t i = 0; i < N; i++) max = fmax(max, x[i] / temperature);
-  for (size_t i = 0; i < N; i++) sum += exp(x[i] / temperature - max), mean += exp(x[i] / temperature - max) * (x[i] / temperature - max);
+  for (size_t i = 0; i < N; i++)
+    sum += exp(x[i] / temperature - max), mean += exp(x[i] / temperature - max) * (x[i] / temperature - max);
   return log(sum) - mean / sum;
 }
 
 static void draw(const float *x, smx_draw method, uint64_t seed) {
-  static const smx_step steps[] = {{.kind = SMX_STEP_TEMPERATURE, .a = 0.8}, {.kind = SMX_STEP_TOP_P, .a = 0.95}};
+  static const smx_step steps[] = {{.kind = SMX_STEP_TEMPERATURE, .a = 0.8},
+                                   {.kind = SMX_STEP_TOP_P, .a = 0.95}};
   static int64_t index[ROWS];
-  const smx_sample_options o = {.size = sizeof o, .steps = steps, .step_count = 2, .draw = method, .seed = seed};
+  const smx_sample_options o = {
+      .size = sizeof o, .steps = steps, .step_count = 2, .draw = method, .seed = seed};
   if (smx_sample_f32(NULL, &o, ROWS, N, x, index, NULL)) exit((puts(smx_last_error()), 1));
 }
 
@@ -99,17 +109,21 @@ int main(int argc, char **argv) {
   float *x = aligned_alloc(64, sizeof(float) * ROWS * N);
   if (!x) return 1;
   for (int r = 0; r < 3; r++) {
-    double entropy = fill(x, rows[r].deviation, rows[r].peaks, 0.8), read = INFINITY, drawn[2] = {INFINITY, INFINITY}, topk[5];
+    double entropy = fill(x, rows[r].deviation, rows[r].peaks, 0.8), read = INFINITY,
+           drawn[2] = {INFINITY, INFINITY}, topk[5];
     for (int j = 0; j < 5; j++) topk[j] = INFINITY;
     for (int i = 0; i < runs; i++) {
       double t = now();
       read_rows(x), keep(&read, t);
-      for (int m = 0; m < 2; m++) t = now(), draw(x, m ? SMX_DRAW_GUMBEL : SMX_DRAW_CDF, (uint64_t)i), keep(drawn + m, t);
+      for (int m = 0; m < 2; m++)
+        t = now(), draw(x, m ? SMX_DRAW_GUMBEL : SMX_DRAW_CDF, (uint64_t)i), keep(drawn + m, t);
       for (int j = 0; j < 5; j++) t = now(), best(x, ks[j]), keep(topk + j, t);
     }
-    printf("%-8s entropy %5.2f, one read %.3f ns an element: temperature + top-p + draw %.2f (cdf) %.2f (gumbel)\n", rows[r].name, entropy,
-           read / ROWS / N, drawn[0] / read, drawn[1] / read);
-    for (int j = 0; j < 5; j++) printf("%s%d %.2f", j ? ", " : "         softmax_topk of ", (int)ks[j], topk[j] / read);
+    printf("%-8s entropy %5.2f, one read %.3f ns an element: temperature + top-p + draw %.2f (cdf) %.2f "
+           "(gumbel)\n",
+           rows[r].name, entropy, read / ROWS / N, drawn[0] / read, drawn[1] / read);
+    for (int j = 0; j < 5; j++)
+      printf("%s%d %.2f", j ? ", " : "         softmax_topk of ", (int)ks[j], topk[j] / read);
     puts("");
   }
   free(x);

@@ -1,4 +1,5 @@
-/* bench/library.cc - libsoftmax: the plain calls, and the tensor calls with a context of threads. */
+/* bench/library.cc - libsoftmax: the plain calls, and the tensor calls with a context of
+ * threads. */
 #include "tensor.h"
 
 extern "C" { /* cpu/cpu.h: the instruction sets of this machine, fastest first */
@@ -9,16 +10,20 @@ int smx_isa_set(const char *name);
 
 namespace {
 
-/* ---- Plain calls --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Plain calls ----------------------------------------------------------------------------- */
 
 Call plain_softmax(const Problem &p) {
   const size_t rows = p.rows(), n = p.n();
   const void *x = input(p, 0);
   void *y = output(p.bytes());
   using U16 = uint16_t;
-  if (p.dtype == "f32") return [=] { require(smx_softmax_f32(rows, n, static_cast<const float *>(x), static_cast<float *>(y))); };
-  if (p.dtype == "f64") return [=] { require(smx_softmax_f64(rows, n, static_cast<const double *>(x), static_cast<double *>(y))); };
-  if (p.dtype == "bf16") return [=] { require(smx_softmax_bf16(rows, n, static_cast<const U16 *>(x), static_cast<U16 *>(y))); };
+  if (p.dtype == "f32")
+    return [=] { require(smx_softmax_f32(rows, n, static_cast<const float *>(x), static_cast<float *>(y))); };
+  if (p.dtype == "f64")
+    return
+        [=] { require(smx_softmax_f64(rows, n, static_cast<const double *>(x), static_cast<double *>(y))); };
+  if (p.dtype == "bf16")
+    return [=] { require(smx_softmax_bf16(rows, n, static_cast<const U16 *>(x), static_cast<U16 *>(y))); };
   return [=] { require(smx_softmax_f16(rows, n, static_cast<const U16 *>(x), static_cast<U16 *>(y))); };
 }
 
@@ -30,7 +35,9 @@ Call cross_entropy_call(const Problem &p, const ContextPtr &ctx) {
   auto loss = std::make_shared<std::vector<float>>(rows);
   auto target = std::make_shared<std::vector<int64_t>>(rows);
   for (size_t i = 0; i < rows; i++) (*target)[i] = static_cast<int64_t>(i * 7919 % n);
-  return [=] { require(smx_cross_entropy_f32(ctx.get(), rows, n, x, target->data(), nullptr, loss->data(), dx, nullptr)); };
+  return [=] {
+    require(smx_cross_entropy_f32(ctx.get(), rows, n, x, target->data(), nullptr, loss->data(), dx, nullptr));
+  };
 }
 bool is_attention(const Problem &p) { return p.verb.compare(0, 10, "attention_") == 0; }
 bool is_cross_entropy(const Problem &p) { return p.verb.compare(0, 13, "cross_entropy") == 0; }
@@ -51,7 +58,7 @@ Call plain_call(const Problem &p) {
   return [=] { require(smx_softmax_backward_f32(rows, n, x, dy, y)); };
 }
 
-/* ---- Tensor calls -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Tensor calls ---------------------------------------------------------------------------- */
 
 struct Tensors {
   ContextPtr ctx;
@@ -65,16 +72,19 @@ Call tensor_call(const Problem &p) {
   const int axis = p.axis;
   s->ctx = make_context(p.threads);
   s->x = std::make_unique<Tensor>(p.shape, p.type(), input(p, 0));
-  s->y = std::make_unique<Tensor>(p.verb == "logsumexp" ? p.shape_of_rows() : p.shape, p.type(), output(p.bytes()));
+  s->y = std::make_unique<Tensor>(p.verb == "logsumexp" ? p.shape_of_rows() : p.shape, p.type(),
+                                  output(p.bytes()));
   if (p.verb == "softmax") return [=] { require(smx_softmax(s->ctx.get(), axis, &s->x->view, &s->y->view)); };
-  if (p.verb == "log_softmax") return [=] { require(smx_log_softmax(s->ctx.get(), axis, &s->x->view, &s->y->view)); };
-  if (p.verb == "logsumexp") return [=] { require(smx_logsumexp(s->ctx.get(), axis, &s->x->view, &s->y->view)); };
+  if (p.verb == "log_softmax")
+    return [=] { require(smx_log_softmax(s->ctx.get(), axis, &s->x->view, &s->y->view)); };
+  if (p.verb == "logsumexp")
+    return [=] { require(smx_logsumexp(s->ctx.get(), axis, &s->x->view, &s->y->view)); };
   if (p.verb != "softmax_backward") return {};
   s->dy = std::make_unique<Tensor>(p.shape, p.type(), input(p, 1));
   return [=] { require(smx_softmax_backward(s->ctx.get(), axis, &s->x->view, &s->dy->view, &s->y->view)); };
 }
 
-/* ---- The list ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- The list -------------------------------------------------------------------------------- */
 
 Call any_call(const Problem &p, const std::string &isa, bool tensor) {
   if (smx_isa_set(isa.c_str())) return {};
@@ -86,8 +96,10 @@ Call any_call(const Problem &p, const std::string &isa, bool tensor) {
 
 } // namespace
 
-/* smx: the plain call. smx-tensor: the tensor call with a context. smx-ISA: either, on a lower instruction set.
- * For an operator of the table: smx with the required inputs only, smx-tensor with the optional ones too. */
+/* smx: the plain call. smx-tensor: the tensor call with a context. smx-ISA: either, on a lower
+ * instruction set.
+ * For an operator of the table: smx with the required inputs only, smx-tensor with the optional
+ * ones too. */
 std::vector<Implementation> library_implementations() {
   const std::string best = smx_isa_name();
   std::vector<Implementation> all = {

@@ -13,7 +13,7 @@
 
 namespace {
 
-/* ---- A plain loop -------------------------------------------------------------------------------------------------------------------- */
+/* ---- A plain loop ---------------------------------------------------------------------------- */
 
 void expf_row(const float *x, float *y, int64_t n) {
   float max = x[0], sum = 0;
@@ -38,7 +38,7 @@ Call expf_call(const Problem &p) {
   };
 }
 
-/* ---- XNNPACK ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- XNNPACK --------------------------------------------------------------------------------- */
 
 #ifdef WITH_XNNPACK
 struct Xnn {
@@ -63,36 +63,44 @@ Call xnnpack_call(const Problem &p) {
 }
 #endif
 
-/* ---- oneDNN -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- oneDNN ---------------------------------------------------------------------------------- */
 
 #ifdef WITH_ONEDNN
 using Memory = dnnl::memory;
 
 Memory::desc describe(const Problem &p) {
-  const auto type = p.dtype == "f32" ? Memory::data_type::f32 : p.dtype == "bf16" ? Memory::data_type::bf16 : Memory::data_type::f16;
+  const auto type = p.dtype == "f32"    ? Memory::data_type::f32
+                    : p.dtype == "bf16" ? Memory::data_type::bf16
+                                        : Memory::data_type::f16;
   Memory::dims strides(p.shape.size(), 1);
   for (size_t i = p.shape.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * p.shape[i + 1];
   return Memory::desc(p.shape, type, strides);
 }
 
 #if DNNL_VERSION_MAJOR >= 3
-dnnl::softmax_forward::primitive_desc forward_desc(const dnnl::engine &e, dnnl::algorithm a, const Memory::desc &md, int axis) {
+dnnl::softmax_forward::primitive_desc forward_desc(const dnnl::engine &e, dnnl::algorithm a,
+                                                   const Memory::desc &md, int axis) {
   return {e, dnnl::prop_kind::forward_training, a, md, md, axis};
 }
-dnnl::primitive forward_primitive(const dnnl::engine &e, dnnl::algorithm a, const Memory::desc &md, int axis) {
+dnnl::primitive forward_primitive(const dnnl::engine &e, dnnl::algorithm a, const Memory::desc &md,
+                                  int axis) {
   return dnnl::softmax_forward(forward_desc(e, a, md, axis));
 }
-dnnl::primitive backward_primitive(const dnnl::engine &e, dnnl::algorithm a, const Memory::desc &md, int axis) {
+dnnl::primitive backward_primitive(const dnnl::engine &e, dnnl::algorithm a, const Memory::desc &md,
+                                   int axis) {
   return dnnl::softmax_backward({e, a, md, md, md, axis, forward_desc(e, a, md, axis)});
 }
 #else
-dnnl::softmax_v2_forward::primitive_desc forward_desc(const dnnl::engine &e, dnnl::algorithm a, const Memory::desc &md, int axis) {
+dnnl::softmax_v2_forward::primitive_desc forward_desc(const dnnl::engine &e, dnnl::algorithm a,
+                                                      const Memory::desc &md, int axis) {
   return {{dnnl::prop_kind::forward_training, a, md, md, axis}, e};
 }
-dnnl::primitive forward_primitive(const dnnl::engine &e, dnnl::algorithm a, const Memory::desc &md, int axis) {
+dnnl::primitive forward_primitive(const dnnl::engine &e, dnnl::algorithm a, const Memory::desc &md,
+                                  int axis) {
   return dnnl::softmax_v2_forward(forward_desc(e, a, md, axis));
 }
-dnnl::primitive backward_primitive(const dnnl::engine &e, dnnl::algorithm a, const Memory::desc &md, int axis) {
+dnnl::primitive backward_primitive(const dnnl::engine &e, dnnl::algorithm a, const Memory::desc &md,
+                                   int axis) {
   return dnnl::softmax_v2_backward({{a, md, md, md, axis}, e, forward_desc(e, a, md, axis)});
 }
 #endif
@@ -115,7 +123,8 @@ Call onednn_primitive(const Problem &p) {
     state->primitive = backward_primitive(state->engine, dnnl::algorithm::softmax_accurate, md, axis);
     state->arguments = {{DNNL_ARG_DST, x}, {DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_DIFF_SRC, y}};
   } else {
-    const auto algorithm = p.verb == "softmax" ? dnnl::algorithm::softmax_accurate : dnnl::algorithm::softmax_log;
+    const auto algorithm =
+        p.verb == "softmax" ? dnnl::algorithm::softmax_accurate : dnnl::algorithm::softmax_log;
     state->primitive = forward_primitive(state->engine, algorithm, md, axis);
     state->arguments = {{DNNL_ARG_SRC, x}, {DNNL_ARG_DST, y}};
   }
@@ -127,7 +136,8 @@ Call onednn_primitive(const Problem &p) {
 
 Call onednn_call(const Problem &p) {
   if (p.verb != "softmax" && p.verb != "log_softmax" && p.verb != "softmax_backward") return {};
-  if (!p.contiguous()) return {}; /* its reference code: hundreds of nanoseconds per element, half a minute a call */
+  /* its reference code: hundreds of nanoseconds per element, half a minute a call */
+  if (!p.contiguous()) return {};
   try {
     return onednn_primitive(p);
   } catch (const dnnl::error &) { return {}; /* a dtype that this version does not know */ }

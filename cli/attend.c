@@ -20,7 +20,9 @@ static void kind_names(char *text, size_t size) {
 
 bool attend_entry(size_t i, entry *e) {
   const smx_attention_kind *kind = smx_attention_kind_at(i);
-  if (kind) *e = (entry){kind->name, kind->title, kind->formula, kind->about, kind->source, kind->params, kind->param_count};
+  if (kind)
+    *e = (entry){kind->name,   kind->title,  kind->formula,    kind->about,
+                 kind->source, kind->params, kind->param_count};
   return kind != NULL;
 }
 
@@ -33,58 +35,73 @@ static void pools(char *text, size_t size) { snprintf(text, size, "mean max"); }
 
 /* The optional tensors come first, in the order of the enumeration. */
 const setting attend_settings[] = {
-    OWN("mask", "FILE", "[B, H, Lq, Lk]: nonzero = the query sees the key; sizes of 1 and missing first dimensions broadcast"),
+    OWN("mask", "FILE",
+        "[B, H, Lq, Lk]: nonzero = the query sees the key; sizes of 1 and missing first dimensions "
+        "broadcast"),
     OWN("bias", "FILE", "[B, H, Lq, Lk]: added to the scores; -inf hides a key"),
     OWN("slopes", "FILE", "[B, H]: ALiBi, taken from a score for each key of distance"),
     OWN("sinks", "FILE", "[B, H]: the score of one more key that has no value"),
     OWN("lengths", "FILE", "[B]: how many keys of each sequence there are"),
     OWN("query-offsets", "FILE", "[B + 1]: where packed sequences of queries start, and the end"),
     OWN("key-offsets", "FILE", "[B + 1]: the same of keys"),
-    OWN("block-table", "FILE", "[B, pages]: K and V are pages [pages, heads, page length, size] of a cache; needs --lengths"),
-    OWN("streams", "FILE", "[B]: the stream of random numbers of the first head of each sequence; the other heads follow"),
-    OWN("row-weights", "FILE", "[B, H, Lq]: how much each query counts, with --result mass or keys; 1 by default"),
+    OWN("block-table", "FILE",
+        "[B, pages]: K and V are pages [pages, heads, page length, size] of a cache; needs --lengths"),
+    OWN("streams", "FILE",
+        "[B]: the stream of random numbers of the first head of each sequence; the other heads follow"),
+    OWN("row-weights", "FILE",
+        "[B, H, Lq]: how much each query counts, with --result mass or keys; 1 by default"),
     OWN("budgets", "FILE", "[B, H]: how many keys each list of --result keys has at most; --keep by default"),
-    OWN("parallax", "FILE", "[B, H, Lq, size]: rows r beside the queries; values weigh more on one side of the mean of <r, key>"),
+    OWN("parallax", "FILE",
+        "[B, H, Lq, size]: rows r beside the queries; values weigh more on one side of the mean of <r, key>"),
     OWN("additive", "FILE", "[B, H, size]: u of the scores sum u tanh(query + key), instead of products"),
     {"result", 0, "R",
-     "what to give: o (default; and lse, in a file of several arrays); products, capped, scores or weights: the matrix at that stage; "
-     "mass: how "
-     "much weight each key gets; keys: the --keep keys with the most; states: what each 1024 keys contribute; merged: o from files of "
-     "states; applied: o from a file of weights and V",
+     "what to give: o (default; and lse, in a file of several arrays); products, capped, scores or weights: "
+     "the matrix at that stage; mass: how much weight each key gets; keys: the --keep keys with the most; "
+     "states: what each 1024 keys contribute; merged: o from files of states; applied: o from a file of "
+     "weights and V",
      FOR_OPERATOR, NULL, attend_acts},
     OWN("causal", NULL, "a query sees the keys up to its own place; the last query stands at the last key"),
     OWN("query-start", "N", "place of the first query among the keys instead"),
     OWN("window", "L[,R]", "a query sees L keys before its place and R after it; -1 (default): all"),
     OWN("key-start", "N", "place of the first key, a multiple of 1024; 0 by default"),
     {"weights", 0, "W",
-     "how scores become weights: KIND[:NAME=VALUE,...], softmax by default; or OPERATOR[:NAME=VALUE,...], an operator on rows as "
-     "entmax:alpha=1.5, without lse",
+     "how scores become weights: KIND[:NAME=VALUE,...], softmax by default; or OPERATOR[:NAME=VALUE,...], an "
+     "operator on rows as entmax:alpha=1.5, without lse",
      FOR_OPERATOR, NULL, kind_names},
-    OWN("param", "A[,B,...]", "the numbers of the weights, in their order; or with their names as --weights taylor:terms=5"),
-    {"tropical", 0, "M", "max-plus semiring: the largest value less the distance of its key, by Hilbert's metric (symmetric) or one-sided",
+    OWN("param", "A[,B,...]",
+        "the numbers of the weights, in their order; or with their names as --weights taylor:terms=5"),
+    {"tropical", 0, "M",
+     "max-plus semiring: the largest value less the distance of its key, by Hilbert's metric (symmetric) or "
+     "one-sided",
      FOR_OPERATOR, NULL, semirings},
     OWN("local-linear", "RIDGE",
-        "o is the value at the query of the affine map that fits keys and values best, by squares weighed as in softmax"),
+        "o is the value at the query of the affine map that fits keys and values best, by squares weighed as "
+        "in softmax"),
     OWN("scale", "S", "of <q, k>; 1 / sqrt(size of a head) by default"),
     OWN("softcap", "C", "scores become C tanh(score / C)"),
     OWN("dropout", "P", "a weight is 0 with probability P, else divided by 1 - P"),
     OWN("seed", "N", "of the random numbers of --dropout; 0 by default"),
     OWN("stream", "N", "of the random numbers of the first head; 0 by default; the other heads follow"),
     {"rope", 0, "R",
-     "queries and keys are turned by their positions: pairs of columns apart by half a head (half), or neighbours (interleaved)",
+     "queries and keys are turned by their positions: pairs of columns apart by half a head (half), or "
+     "neighbours (interleaved)",
      FOR_OPERATOR, NULL, rope_layouts},
     OWN("rope-base", "B", "of the frequencies of --rope; 10000 by default"),
     OWN("rope-scale", "S", "of the positions of --rope; 1 by default"),
     OWN("rope-dims", "N", "how many columns --rope turns; all by default"),
-    OWN("rope-frequencies", "FILE", "[dims / 2], or with heads before: the frequencies of --rope, instead of --rope-base"),
+    OWN("rope-frequencies", "FILE",
+        "[dims / 2], or with heads before: the frequencies of --rope, instead of --rope-base"),
     OWN("rope-positions", "FILE",
-        "[Lk, 1], or [B, H, Lk, dims / 2]: the keys' positions for --rope, any numbers; a query has that of its place"),
-    {"layout", 0, "L", "bhld (default): batch, heads, length, size; blhd: length before heads", FOR_OPERATOR, NULL, layouts},
+        "[Lk, 1], or [B, H, Lk, dims / 2]: the keys' positions for --rope, any numbers; a query has that of "
+        "its place"),
+    {"layout", 0, "L", "bhld (default): batch, heads, length, size; blhd: length before heads", FOR_OPERATOR,
+     NULL, layouts},
     OWN("keep", "N", "how many keys a list of --result keys has"),
     OWN("first", "N", "so many of the first keys are in every list; 0 by default"),
     OWN("last", "N", "so many of the last keys are; 0 by default"),
     OWN("kernel", "N[,N,...]",
-        "the other keys are judged by N neighbours, an odd number; 1 by default; several: each takes its share in turn"),
+        "the other keys are judged by N neighbours, an odd number; 1 by default; several: each takes its "
+        "share in turn"),
     {"pool", 0, "P", "by their mean (default), or their max", FOR_OPERATOR, NULL, pools},
     OWN("shared", NULL, "one list for all heads, by the sum of their masses"),
     OWN("size", "N", "of a value, with --result merged"),
@@ -92,7 +109,8 @@ const setting attend_settings[] = {
     OWN("head", "N", "the head that is drawn; 0 by default"),
     OWN("batch", "N", "the sequence that is drawn; 0 by default"),
     {"shades", 0, "S",
-     "of the map: linear; log, of the logarithm; row, by the largest of each row; linear by default, or log where that would be faint",
+     "of the map: linear; log, of the logarithm; row, by the largest of each row; linear by default, or log "
+     "where that would be faint",
      FOR_OPERATOR, NULL, map_shades},
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };
@@ -104,7 +122,8 @@ static int read_window(attention *a, const char *text) {
   int count = 0;
   const char *wrong = text ? options_numbers(text, 2, sides, &count) : NULL;
   for (int i = 0; !wrong && i < count; i++)
-    if (!(sides[i] >= -1 && sides[i] <= 9007199254740992.0) || sides[i] != floor(sides[i])) wrong = "not whole numbers of at least -1";
+    if (!(sides[i] >= -1 && sides[i] <= 9007199254740992.0) || sides[i] != floor(sides[i]))
+      wrong = "not whole numbers of at least -1";
   if (wrong) return options_refuse("window", text, wrong);
   if (count > 0) a->how.window_left = (int64_t)sides[0];
   if (count > 1) a->how.window_right = (int64_t)sides[1];
@@ -155,7 +174,8 @@ static int read_weights(attention *a, const char *name) {
 }
 
 /* One of two words. */
-static int read_word(const options *o, const char *name, const char *first, const char *second, bool *is_second) {
+static int read_word(const options *o, const char *name, const char *first, const char *second,
+                     bool *is_second) {
   const char *text = options_own(o, name);
   *is_second = text && strcmp(text, second) == 0;
   if (!text || *is_second || strcmp(text, first) == 0) return EXIT_OK;
@@ -185,7 +205,8 @@ static int read_wholes(attention *a) {
                 {"last", &a->select.last},
                 {"size", &a->size}};
   int code = EXIT_OK;
-  for (size_t i = 0; !code && i < sizeof wholes / sizeof *wholes; i++) code = read_whole(a->o, wholes[i].name, wholes[i].value);
+  for (size_t i = 0; !code && i < sizeof wholes / sizeof *wholes; i++)
+    code = read_whole(a->o, wholes[i].name, wholes[i].value);
   a->how.seed = (uint64_t)seed, a->how.stream = (uint64_t)stream;
   return code;
 }
@@ -210,7 +231,8 @@ static int read_kernels(attention *a) {
   if (!text) return EXIT_OK;
   wrong = options_numbers(text, 64, values, &count);
   for (int i = 0; !wrong && i < count; i++) {
-    if (!(values[i] >= 0 && values[i] <= 9007199254740992.0 && values[i] == floor(values[i]))) wrong = "not whole numbers";
+    if (!(values[i] >= 0 && values[i] <= 9007199254740992.0 && values[i] == floor(values[i])))
+      wrong = "not whole numbers";
     else a->kernels[i] = (int64_t)values[i];
   }
   a->select.kernels = a->kernels, a->select.kernel_count = (size_t)count;
@@ -222,7 +244,10 @@ static int read_way(attention *a) {
   static const struct {
     const char *option;
     attend_way way;
-  } ways[] = {{"tropical", BY_TROPICAL}, {"parallax", BY_PARALLAX}, {"local-linear", BY_LOCAL}, {"additive", BY_ADDITIVE}};
+  } ways[] = {{"tropical", BY_TROPICAL},
+              {"parallax", BY_PARALLAX},
+              {"local-linear", BY_LOCAL},
+              {"additive", BY_ADDITIVE}};
   const char *found = NULL, *ridge = options_own(a->o, "local-linear");
   a->way = a->op ? BY_OPERATOR : BY_KIND;
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
@@ -232,7 +257,8 @@ static int read_way(attention *a) {
     found = ways[i].option, a->way = ways[i].way;
   }
   if (found && !a->act->any_way) return fault(EXIT_USAGE, "--%s: not with --result %s", found, a->act->name);
-  if (a->op && !a->act->any_way) return fault(EXIT_USAGE, "--weights %s: not with --result %s", a->weights, a->act->name);
+  if (a->op && !a->act->any_way)
+    return fault(EXIT_USAGE, "--weights %s: not with --result %s", a->weights, a->act->name);
   a->weights = found ? found : a->weights ? a->weights : smx_attention_kind_at(0)->name;
   return ridge ? options_number("local-linear", ridge, &a->ridge) : EXIT_OK;
 }
@@ -251,7 +277,8 @@ static int read_own(attention *a) {
   if (!code && param) wrong = options_numbers(param, SMX_ATTENTION_PARAMS, a->how.param, &count);
   if (wrong) return options_refuse("param", param, wrong);
   if (!code && param && a->op)
-    return options_refuse("param", param, "the parameters of an operator follow its name: --weights entmax:alpha=1.5");
+    return options_refuse("param", param,
+                          "the parameters of an operator follow its name: --weights entmax:alpha=1.5");
   if (!code) code = read_numbers(a);
   if (!code) code = read_wholes(a);
   if (!code) code = read_word(o, "layout", "bhld", "blhd", &a->heads_last);
@@ -267,7 +294,8 @@ static int check_scores(const attention *a) {
   static const char *const about[] = {"param", "scale", "softcap", "dropout", "bias", "slopes", "sinks"};
   for (size_t i = 0; i < sizeof about / sizeof *about && (a->way == BY_TROPICAL || a->act->weighed); i++)
     if (options_own(a->o, about[i]))
-      return fault(EXIT_USAGE, "--%s: not with %s", about[i], a->act->weighed ? "--result applied" : "--tropical");
+      return fault(EXIT_USAGE, "--%s: not with %s", about[i],
+                   a->act->weighed ? "--result applied" : "--tropical");
   return EXIT_OK;
 }
 
@@ -275,20 +303,32 @@ static int check_scores(const attention *a) {
 static int check_own(const attention *a) {
   static const struct {
     const char *option, *results;
-  } only[] = {{"row-weights", "mass keys"}, {"budgets", "keys"}, {"keep", "keys"},   {"first", "keys"}, {"last", "keys"},
-              {"kernel", "keys"},           {"pool", "keys"},    {"shared", "keys"}, {"size", "merged"}};
+  } only[] = {{"row-weights", "mass keys"},
+              {"budgets", "keys"},
+              {"keep", "keys"},
+              {"first", "keys"},
+              {"last", "keys"},
+              {"kernel", "keys"},
+              {"pool", "keys"},
+              {"shared", "keys"},
+              {"size", "merged"}};
   const char *map = options_own(a->o, "map"), *name = a->act->name;
   for (size_t i = 0; i < sizeof only / sizeof *only; i++)
     if (options_own(a->o, only[i].option) && !strstr(only[i].results, name))
-      return fault(EXIT_USAGE, "--%s: not with %s", only[i].option, a->o->backward ? "--backward" : "this --result");
-  if (!map && (options_own(a->o, "head") || options_own(a->o, "batch") || options_own(a->o, "shades") || a->o->labels))
-    return fault(EXIT_USAGE, "attention: --head, --batch, --shades and --labels are about --map FILE, which is missing");
+      return fault(EXIT_USAGE, "--%s: not with %s", only[i].option,
+                   a->o->backward ? "--backward" : "this --result");
+  if (!map && (options_own(a->o, "head") || options_own(a->o, "batch") || options_own(a->o, "shades") ||
+               a->o->labels))
+    return fault(EXIT_USAGE,
+                 "attention: --head, --batch, --shades and --labels are about --map FILE, which is missing");
   if (map && (a->act->files == 0 || a->o->backward || strcmp(name, "applied") == 0))
     return fault(EXIT_USAGE, "--map %s: not with %s", map, a->o->backward ? "--backward" : "these files");
   if (options_own(a->o, "block-table") && !options_own(a->o, "lengths"))
     return fault(EXIT_USAGE, "--block-table: --lengths FILE is missing");
-  if (strcmp(name, "keys") == 0 && !options_own(a->o, "keep")) return fault(EXIT_USAGE, "--result keys: --keep N is missing");
-  if (strcmp(name, "merged") == 0 && !options_own(a->o, "size")) return fault(EXIT_USAGE, "--result merged: --size N is missing");
+  if (strcmp(name, "keys") == 0 && !options_own(a->o, "keep"))
+    return fault(EXIT_USAGE, "--result keys: --keep N is missing");
+  if (strcmp(name, "merged") == 0 && !options_own(a->o, "size"))
+    return fault(EXIT_USAGE, "--result merged: --size N is missing");
   return EXIT_OK;
 }
 
@@ -312,11 +352,13 @@ static bool starts_with(const char *text, const char *name) {
 int attend_fault(const attention *a, smx_status status) {
   const char *text = smx_last_error(), *colon = strstr(text, ": "), *file = a->in[Q].path, *option;
   if (colon && strncmp(text, "smx_", 4) == 0) text = colon + 2;
-  if (strncmp(text, "ridge ", 6) == 0) return options_refuse("local-linear", options_own(a->o, "local-linear"), text);
+  if (strncmp(text, "ridge ", 6) == 0)
+    return options_refuse("local-linear", options_own(a->o, "local-linear"), text);
   if (strncmp(text, "options.", 8) == 0) {
     text += 8;
     for (const setting *s = attend_settings; s->name; s++)
-      if (starts_with(text, s->name) && (option = options_own(a->o, s->name))) return options_refuse(s->name, option, text);
+      if (starts_with(text, s->name) && (option = options_own(a->o, s->name)))
+        return options_refuse(s->name, option, text);
     if (strncmp(text, "param[", 6) == 0 && a->weights) return options_refuse("weights", a->weights, text);
     if (strncmp(text, "kernels", 7) == 0) return options_refuse("kernel", options_own(a->o, "kernel"), text);
   }
@@ -334,13 +376,15 @@ static int find_files(attention *a) {
   const bool only_map = options_own(o, "map") && !o->out;
   const int files = a->act->files;
   for (int i = 0; i < o->file_count && files; i++) {
-    if (i >= files) return fault(EXIT_USAGE, "%s: one input too many: attention takes %d", o->files[i], files);
+    if (i >= files)
+      return fault(EXIT_USAGE, "%s: one input too many: attention takes %d", o->files[i], files);
     a->in[i].path = o->files[i];
   }
   for (int i = MASK; i < TENSORS; i++) a->in[i].path = options_own(o, attend_settings[i - MASK].name);
   if (!files && !o->file_count) return fault(EXIT_USAGE, "--result %s: no file of states", a->act->name);
   if (o->file_count < (only_map ? V : files))
-    return fault(EXIT_USAGE, "attention: the input '%s' is missing; softmax help attention tells more", name_of(a, o->file_count));
+    return fault(EXIT_USAGE, "attention: the input '%s' is missing; softmax help attention tells more",
+                 name_of(a, o->file_count));
   return EXIT_OK;
 }
 
@@ -348,7 +392,8 @@ static int find_files(attention *a) {
 static int make_dims(view *v, int32_t wanted, bool heads_last, const char *path, const char *name) {
   const int32_t ndim = v->tensor.ndim, missing = wanted - ndim;
   if (missing < 0 || missing > 2)
-    return fault(EXIT_REFUSED, "%s: %s: %d dimensions, not %d to %d", path, name, (int)ndim, (int)wanted - 2, (int)wanted);
+    return fault(EXIT_REFUSED, "%s: %s: %d dimensions, not %d to %d", path, name, (int)ndim, (int)wanted - 2,
+                 (int)wanted);
   for (int32_t d = wanted - 1; d >= 0; d--) {
     v->shape[d] = d < missing ? 1 : v->shape[d - missing];
     v->strides[d] = d < missing ? 0 : v->strides[d - missing];
@@ -381,14 +426,16 @@ static int spread_rows(attention *a, view *v) {
 
 static int read_tensor(attention *a, int i, bool *used_stdin) {
   static const uint32_t flags[TENSORS] = {
-      [MASK] = SMX_PORT_MASK,       [LENGTHS] = SMX_PORT_INT, [QUERY_OFFSETS] = SMX_PORT_INT, [KEY_OFFSETS] = SMX_PORT_INT,
-      [BLOCK_TABLE] = SMX_PORT_INT, [STREAMS] = SMX_PORT_INT, [BUDGETS] = SMX_PORT_INT};
+      [MASK] = SMX_PORT_MASK,       [LENGTHS] = SMX_PORT_INT,     [QUERY_OFFSETS] = SMX_PORT_INT,
+      [KEY_OFFSETS] = SMX_PORT_INT, [BLOCK_TABLE] = SMX_PORT_INT, [STREAMS] = SMX_PORT_INT,
+      [BUDGETS] = SMX_PORT_INT};
   const bool list = i == LENGTHS || i == QUERY_OFFSETS || i == KEY_OFFSETS || i == STREAMS;
   const smx_port port = {name_of(a, i), list ? SMX_SHAPE_OFFSETS : SMX_SHAPE_FULL, flags[i], ""};
   int code = read_array(a, &a->in[i], &a->view[i], &port, used_stdin);
   if (!code && i == ROW_WEIGHTS) code = spread_rows(a, &a->view[i]);
   if (code || (i > V && i != SECOND)) return code;
-  return make_dims(&a->view[i], 4, a->heads_last && !(a->act->weighed && i == Q), a->in[i].path, name_of(a, i));
+  return make_dims(&a->view[i], 4, a->heads_last && !(a->act->weighed && i == Q), a->in[i].path,
+                   name_of(a, i));
 }
 
 static int read_douts(attention *a, bool *used_stdin) {
@@ -396,8 +443,10 @@ static int read_douts(attention *a, bool *used_stdin) {
   const int most = a->way == BY_KIND ? 2 : 1;
   int code = EXIT_OK;
   if (a->o->backward && !a->o->dout_count) return fault(EXIT_USAGE, "--backward: --dout FILE is missing");
-  if (!a->o->backward && a->o->dout_count) return fault(EXIT_USAGE, "--dout %s: only with --backward", a->o->dout[0]);
-  if (a->o->dout_count > most) return fault(EXIT_USAGE, "--dout %s: attention has %d outputs with a gradient", a->o->dout[most], most);
+  if (!a->o->backward && a->o->dout_count)
+    return fault(EXIT_USAGE, "--dout %s: only with --backward", a->o->dout[0]);
+  if (a->o->dout_count > most)
+    return fault(EXIT_USAGE, "--dout %s: attention has %d outputs with a gradient", a->o->dout[most], most);
   for (int i = 0; !code && i < a->o->dout_count; i++) {
     a->dout[i].path = a->o->dout[i];
     code = read_array(a, &a->dout[i], &a->dout_view[i], &port, used_stdin);
@@ -417,7 +466,8 @@ static int read_states(attention *a, bool *used_stdin) {
     a->states[i].path = a->o->files[i];
     code = read_array(a, &a->states[i], &a->state_views[i], &port, used_stdin);
     if (!code && a->state_views[i].tensor.ndim != 5)
-      code = fault(EXIT_REFUSED, "%s: %d dimensions, not the 5 of states", a->states[i].path, (int)a->state_views[i].tensor.ndim);
+      code = fault(EXIT_REFUSED, "%s: %d dimensions, not the 5 of states", a->states[i].path,
+                   (int)a->state_views[i].tensor.ndim);
   }
   return code;
 }
@@ -442,14 +492,16 @@ static int read_tensors(attention *a) {
     if (places[i]) *places[i] = &a->view[i].tensor;
   }
   if (!code) code = read_douts(a, &used_stdin);
-  if (!code && a->act->files && !a->act->weighed) code = rope_turn(&a->rope, a->o, &a->how, &a->view[Q], &a->view[K], paths);
+  if (!code && a->act->files && !a->act->weighed)
+    code = rope_turn(&a->rope, a->o, &a->how, &a->view[Q], &a->view[K], paths);
   return code;
 }
 
 /* ---- All of it ---- */
 
 int attend_context(attention *a) {
-  smx_context_options c = {.size = sizeof c, .threads = a->o->threads, .on_empty = a->o->on_empty, .on_inf = a->o->on_inf};
+  smx_context_options c = {
+      .size = sizeof c, .threads = a->o->threads, .on_empty = a->o->on_empty, .on_inf = a->o->on_inf};
   smx_status status = smx_context_create(&c, &a->context);
   return status == SMX_OK ? EXIT_OK : attend_fault(a, status);
 }

@@ -1,4 +1,5 @@
-/* attend.h - the verb `attention`: its options and inputs (attend.c), what it gives (attend_results.c), and the map of a head (map.c). */
+/* attend.h - the verb `attention`: its options and inputs (attend.c), what it gives
+ * (attend_results.c), and the map of a head (map.c). */
 #ifndef CLI_ATTEND_H
 #define CLI_ATTEND_H
 
@@ -29,7 +30,8 @@ enum {
   TENSORS
 };
 
-/* How scores become o: by the weights of the library or an operator on rows, or by an entry point of its own. */
+/* How scores become o: by the weights of the library or an operator on rows, or by an entry point
+ * of its own. */
 typedef enum attend_way { BY_KIND, BY_OPERATOR, BY_TROPICAL, BY_PARALLAX, BY_LOCAL, BY_ADDITIVE } attend_way;
 
 /* An array that the library fills. */
@@ -102,10 +104,11 @@ int attend_give(attention *a);
 void attend_free(attention *a);
 
 /* o, and lse or the winners unless NULL, by the way that the options name. */
-smx_status attend_forward(const attention *a, const smx_tensor *q, const smx_tensor *k, const smx_tensor *v, const smx_tensor *o,
-                          const smx_tensor *second);
+smx_status attend_forward(const attention *a, const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
+                          const smx_tensor *o, const smx_tensor *second);
 
-/* The weights of one head as a heat map, its queries downwards and its keys to the right. It comes last: it narrows the views to this head. */
+/* The weights of one head as a heat map, its queries downwards and its keys to the right. It comes
+ * last: it narrows the views to this head. */
 int attend_map(attention *a, const char *path);
 
 /* The words of --shades, and which of them it is: -1 for none. */

@@ -1,4 +1,5 @@
-/* attend_results.c - what the verb `attention` can give: a table of entry points of the library and their results. */
+/* attend_results.c - what the verb `attention` can give: a table of entry points of the library and
+ * their results. */
 #include "attend.h"
 #include "fault.h"
 #include "parse.h"
@@ -15,10 +16,14 @@ static const dtype *real_type(const attention *a) {
   return dtype_named("f32");
 }
 
-static const dtype *type_or(const attention *a, const dtype *other) { return a->o->type ? a->o->type : other; }
+static const dtype *type_or(const attention *a, const dtype *other) {
+  return a->o->type ? a->o->type : other;
+}
 
-/* A result of the library's shape. It is written without its first `missing` dimensions, and with heads_last the length before the heads. */
-static int add(attention *a, const char *name, const dtype *type, int32_t ndim, const int64_t *shape, int32_t missing, bool heads_last) {
+/* A result of the library's shape. It is written without its first `missing` dimensions, and with
+ * heads_last the length before the heads. */
+static int add(attention *a, const char *name, const dtype *type, int32_t ndim, const int64_t *shape,
+               int32_t missing, bool heads_last) {
   static const int32_t orders[2][5] = {{0, 1, 2, 3, 4}, {0, 2, 1, 3, 4}};
   attend_result *r = &a->out[a->count++];
   view *v = &r->view;
@@ -30,14 +35,16 @@ static int add(attention *a, const char *name, const dtype *type, int32_t ndim, 
     if (i >= missing) r->whole.dim[i - missing] = shape[d];
     if (__builtin_mul_overflow(stride, shape[d] ? shape[d] : 1, &stride)) return fault_memory(SIZE_MAX);
   }
-  v->tensor = (smx_tensor){.device = {1, 0}, .ndim = ndim, .dtype = type->type, .shape = v->shape, .strides = v->strides};
+  v->tensor = (smx_tensor){
+      .device = {1, 0}, .ndim = ndim, .dtype = type->type, .shape = v->shape, .strides = v->strides};
   if (!count_elements(ndim, v->shape, &count) || count > INT64_MAX / 8) return fault_memory(SIZE_MAX);
   v->tensor.data = r->data = malloc((size_t)count * type->bytes + 1);
   return r->data ? EXIT_OK : fault_memory((size_t)count * type->bytes);
 }
 
 /* One of an input's layout. */
-static int add_like(attention *a, const char *name, const dtype *type, const input *like, int32_t ndim, const int64_t *shape) {
+static int add_like(attention *a, const char *name, const dtype *type, const input *like, int32_t ndim,
+                    const int64_t *shape) {
   const int32_t missing = 4 - like->array.ndim;
   return add(a, name, type, ndim, shape, missing, a->heads_last && missing < 2);
 }
@@ -49,8 +56,8 @@ static int add_matrix(attention *a, const char *name, const dtype *type, int32_t
 
 /* ---- Acts ---- */
 
-smx_status attend_forward(const attention *a, const smx_tensor *q, const smx_tensor *k, const smx_tensor *v, const smx_tensor *o,
-                          const smx_tensor *second) {
+smx_status attend_forward(const attention *a, const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
+                          const smx_tensor *o, const smx_tensor *second) {
   const smx_attention_options *how = &a->how;
   switch (a->way) {
     case BY_OPERATOR: return smx_attention_rows(a->context, how, a->op, &a->params, q, k, v, o);
@@ -75,13 +82,16 @@ static int plan_o(attention *a) {
 }
 static smx_status run_o(attention *a) {
   const smx_tensor *second = a->count > 1 ? &a->out[1].view.tensor : NULL;
-  return attend_forward(a, &a->view[Q].tensor, &a->view[K].tensor, &a->view[V].tensor, &a->out[0].view.tensor, second);
+  return attend_forward(a, &a->view[Q].tensor, &a->view[K].tensor, &a->view[V].tensor, &a->out[0].view.tensor,
+                        second);
 }
 
 static int plan_scores(attention *a) {
-  const int64_t *q = a->view[Q].shape, *k = a->view[K].shape, *pages = a->how.block_table ? a->view[BLOCK_TABLE].shape : NULL;
+  const int64_t *q = a->view[Q].shape, *k = a->view[K].shape,
+                *pages = a->how.block_table ? a->view[BLOCK_TABLE].shape : NULL;
   int64_t s[] = {q[0], q[1], q[2], k[2]};
-  if (pages && a->how.block_table->ndim == 2 && __builtin_mul_overflow(k[2], pages[1], &s[3])) return fault_memory(SIZE_MAX);
+  if (pages && a->how.block_table->ndim == 2 && __builtin_mul_overflow(k[2], pages[1], &s[3]))
+    return fault_memory(SIZE_MAX);
   return add_matrix(a, a->act->name, type_or(a, a->in[Q].want), 4, s);
 }
 
@@ -115,16 +125,19 @@ static smx_status run_keys(attention *a) {
   smx_status status = run_mass(a);
   a->select.lengths = a->how.lengths;
   if (status != SMX_OK) return status;
-  return smx_attention_select(a->context, &a->select, &a->out[0].view.tensor, &a->out[3].view.tensor, &a->out[4].view.tensor);
+  return smx_attention_select(a->context, &a->select, &a->out[0].view.tensor, &a->out[3].view.tensor,
+                              &a->out[4].view.tensor);
 }
 
 static int plan_states(attention *a) {
   const int64_t *q = a->view[Q].shape, keys = a->view[K].shape[2];
-  const int64_t s[] = {q[0], q[1], q[2], keys / 1024 + (keys % 1024 != 0), smx_attention_state_width(a->view[V].shape[3])};
+  const int64_t s[] = {q[0], q[1], q[2], keys / 1024 + (keys % 1024 != 0),
+                       smx_attention_state_width(a->view[V].shape[3])};
   return add(a, "states", real_type(a), 5, s, 0, false);
 }
 static smx_status run_states(attention *a) {
-  return smx_attention_states(a->context, &a->how, &a->view[Q].tensor, &a->view[K].tensor, &a->view[V].tensor, &a->out[0].view.tensor);
+  return smx_attention_states(a->context, &a->how, &a->view[Q].tensor, &a->view[K].tensor, &a->view[V].tensor,
+                              &a->out[0].view.tensor);
 }
 
 static int plan_merged(attention *a) {
@@ -138,8 +151,8 @@ static smx_status run_merged(attention *a) {
   const smx_tensor **states = calloc((size_t)count, sizeof *states);
   if (!states) return SMX_ERR_NOMEM;
   for (int i = 0; i < count; i++) states[i] = &a->state_views[i].tensor;
-  smx_status status =
-      smx_attention_merge(a->context, &a->how, count, states, &a->out[0].view.tensor, a->count > 1 ? &a->out[1].view.tensor : NULL);
+  smx_status status = smx_attention_merge(a->context, &a->how, count, states, &a->out[0].view.tensor,
+                                          a->count > 1 ? &a->out[1].view.tensor : NULL);
   free(states);
   return status;
 }
@@ -149,7 +162,8 @@ static int plan_applied(attention *a) {
   return add_like(a, "o", type_or(a, a->in[K].want), &a->in[K], 4, o);
 }
 static smx_status run_applied(attention *a) {
-  return smx_attention_apply(a->context, &a->how, &a->view[Q].tensor, &a->view[K].tensor, &a->out[0].view.tensor);
+  return smx_attention_apply(a->context, &a->how, &a->view[Q].tensor, &a->view[K].tensor,
+                             &a->out[0].view.tensor);
 }
 
 /* ---- Gradients ---- */
@@ -163,7 +177,8 @@ static int add_others(attention *a) {
   int code = EXIT_OK;
   for (int i = 0; !code && i < 3 && a->way == BY_KIND; i++) {
     const view *v = &a->view[BIAS + i];
-    if (a->in[BIAS + i].path) code = add(a, names[i], type_or(a, a->in[BIAS + i].want), v->tensor.ndim, v->shape, 0, false);
+    if (a->in[BIAS + i].path)
+      code = add(a, names[i], type_or(a, a->in[BIAS + i].want), v->tensor.ndim, v->shape, 0, false);
   }
   if (a->way == BY_PARALLAX) return add_like(a, "dr", type_or(a, a->in[SECOND].want), &a->in[SECOND], 4, q);
   return a->way == BY_ADDITIVE ? add_matrix(a, "du", type_or(a, a->in[ADDITIVE].want), 3, u) : code;
@@ -174,16 +189,19 @@ static int plan_gradients(attention *a) {
   static const char *const names[] = {"dq", "dk", "dv"};
   const int64_t *q = a->view[Q].shape, o[] = {q[0], q[1], q[2], a->view[V].shape[3]};
   int code = EXIT_OK;
-  for (int i = Q; !code && i <= V; i++) code = add_like(a, names[i], type_or(a, a->in[i].want), &a->in[i], 4, a->view[i].shape);
+  for (int i = Q; !code && i <= V; i++)
+    code = add_like(a, names[i], type_or(a, a->in[i].want), &a->in[i], 4, a->view[i].shape);
   if (!code) code = add_others(a);
   const int shown = a->count;
-  if (!code && (a->way == BY_KIND || a->way == BY_TROPICAL)) code = add_like(a, "o", real_type(a), &a->in[Q], 4, o);
+  if (!code && (a->way == BY_KIND || a->way == BY_TROPICAL))
+    code = add_like(a, "o", real_type(a), &a->in[Q], 4, o);
   if (!code) code = add_second(a, o);
   for (int i = shown; i < a->count; i++) a->out[i].hidden = true;
   return code;
 }
 
-static smx_status run_kinds(attention *a, const smx_tensor *const *in, const smx_tensor *d_o, const smx_tensor *const *d) {
+static smx_status run_kinds(attention *a, const smx_tensor *const *in, const smx_tensor *d_o,
+                            const smx_tensor *const *d) {
   const smx_tensor *added[3] = {NULL}, *o = d[a->count - 2], *lse = d[a->count - 1];
   const smx_tensor *d_lse = a->dout[1].path ? &a->dout_view[1].tensor : NULL;
   int at = D_OTHER;
@@ -191,34 +209,48 @@ static smx_status run_kinds(attention *a, const smx_tensor *const *in, const smx
     if (a->in[BIAS + i].path) added[i] = d[at++];
   smx_status status = smx_attention(a->context, &a->how, in[Q], in[K], in[V], o, lse);
   if (status == SMX_OK)
-    status = smx_attention_backward(a->context, &a->how, in[Q], in[K], in[V], o, lse, d_o, d_lse, d[D_Q], d[D_K], d[D_V]);
+    status = smx_attention_backward(a->context, &a->how, in[Q], in[K], in[V], o, lse, d_o, d_lse, d[D_Q],
+                                    d[D_K], d[D_V]);
   if (status == SMX_OK && at > D_OTHER)
-    status = smx_attention_backward_bias(a->context, &a->how, in[Q], in[K], in[V], o, lse, d_o, d_lse, added[0], added[1], added[2]);
+    status = smx_attention_backward_bias(a->context, &a->how, in[Q], in[K], in[V], o, lse, d_o, d_lse,
+                                         added[0], added[1], added[2]);
   return status;
 }
 
-static smx_status run_tropical(attention *a, const smx_tensor *const *in, const smx_tensor *d_o, const smx_tensor *const *d) {
+static smx_status run_tropical(attention *a, const smx_tensor *const *in, const smx_tensor *d_o,
+                               const smx_tensor *const *d) {
   const smx_tensor *winners = d[a->count - 1];
-  smx_status status = smx_attention_tropical(a->context, &a->how, a->symmetric, in[Q], in[K], in[V], d[a->count - 2], winners);
+  smx_status status = smx_attention_tropical(a->context, &a->how, a->symmetric, in[Q], in[K], in[V],
+                                             d[a->count - 2], winners);
   if (status != SMX_OK) return status;
-  return smx_attention_tropical_backward(a->context, &a->how, a->symmetric, in[Q], in[K], in[V], winners, d_o, d[D_Q], d[D_K], d[D_V]);
+  return smx_attention_tropical_backward(a->context, &a->how, a->symmetric, in[Q], in[K], in[V], winners, d_o,
+                                         d[D_Q], d[D_K], d[D_V]);
 }
 
-static smx_status run_backward(attention *a, const smx_tensor *const *in, const smx_tensor *d_o, const smx_tensor *const *d) {
+static smx_status run_backward(attention *a, const smx_tensor *const *in, const smx_tensor *d_o,
+                               const smx_tensor *const *d) {
   const smx_attention_options *how = &a->how;
-  const smx_tensor *q = in[Q], *k = in[K], *v = in[V], *dq = d[D_Q], *dk = d[D_K], *dv = d[D_V], *other = d[D_OTHER];
+  const smx_tensor *q = in[Q], *k = in[K], *v = in[V], *dq = d[D_Q], *dk = d[D_K], *dv = d[D_V],
+                   *other = d[D_OTHER];
   switch (a->way) {
-    case BY_OPERATOR: return smx_attention_rows_backward(a->context, how, a->op, &a->params, q, k, v, d_o, dq, dk, dv);
+    case BY_OPERATOR:
+      return smx_attention_rows_backward(a->context, how, a->op, &a->params, q, k, v, d_o, dq, dk, dv);
     case BY_TROPICAL: return run_tropical(a, in, d_o, d);
-    case BY_PARALLAX: return smx_attention_parallax_backward(a->context, how, q, k, v, &a->view[SECOND].tensor, d_o, dq, dk, dv, other);
-    case BY_LOCAL: return smx_attention_local_linear_backward(a->context, how, a->ridge, q, k, v, d_o, dq, dk, dv);
-    case BY_ADDITIVE: return smx_attention_additive_backward(a->context, how, &a->view[ADDITIVE].tensor, q, k, v, d_o, other, dq, dk, dv);
+    case BY_PARALLAX:
+      return smx_attention_parallax_backward(a->context, how, q, k, v, &a->view[SECOND].tensor, d_o, dq, dk,
+                                             dv, other);
+    case BY_LOCAL:
+      return smx_attention_local_linear_backward(a->context, how, a->ridge, q, k, v, d_o, dq, dk, dv);
+    case BY_ADDITIVE:
+      return smx_attention_additive_backward(a->context, how, &a->view[ADDITIVE].tensor, q, k, v, d_o, other,
+                                             dq, dk, dv);
     default: return run_kinds(a, in, d_o, d);
   }
 }
 
 static smx_status run_gradients(attention *a) {
-  const smx_tensor *d[SMX_MAX_PORTS + 1] = {NULL}, *in[] = {&a->view[Q].tensor, &a->view[K].tensor, &a->view[V].tensor};
+  const smx_tensor *d[SMX_MAX_PORTS + 1] = {NULL},
+                                      *in[] = {&a->view[Q].tensor, &a->view[K].tensor, &a->view[V].tensor};
   for (int i = 0; i < a->count; i++) d[i] = &a->out[i].view.tensor;
   smx_status status = run_backward(a, in, &a->dout_view[0].tensor, d);
   for (int i = 0; status == SMX_OK && i < 2; i++) status = rope_back(&a->rope, i, d[i]);
@@ -248,12 +280,14 @@ enum { ACTS = sizeof acts / sizeof *acts };
 
 static smx_status run_stage(attention *a) {
   const smx_attention_stage stage = (smx_attention_stage)(a->act - acts);
-  return smx_attention_scores(a->context, &a->how, stage, &a->view[Q].tensor, &a->view[K].tensor, &a->out[0].view.tensor);
+  return smx_attention_scores(a->context, &a->how, stage, &a->view[Q].tensor, &a->view[K].tensor,
+                              &a->out[0].view.tensor);
 }
 
 void attend_acts(char *text, size_t size) {
   size_t used = 0;
-  for (int i = 0; i < ACTS && used < size; i++) used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "", acts[i].name);
+  for (int i = 0; i < ACTS && used < size; i++)
+    used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "", acts[i].name);
 }
 
 const attend_act *attend_find(const options *o) {

@@ -1,4 +1,5 @@
-/* bind.c - which file is which input, which option is which parameter, and how a file's type becomes one the port takes. */
+/* bind.c - which file is which input, which option is which parameter, and how a file's type
+ * becomes one the port takes. */
 #include "bind.h"
 
 #include "fault.h"
@@ -26,7 +27,8 @@ static const char *after(const char *text, const char *prefix) {
   return strncmp(text, prefix, n) == 0 && strncmp(text + n, ": ", 2) == 0 ? text + n + 2 : text;
 }
 
-/* The library's message without the name of the operator before it, or that of its function: "masked_softmax: mask: shape..." is about mask. */
+/* The library's message without the name of the operator before it, or that of its function:
+ * "masked_softmax: mask: shape..." is about mask. */
 static const char *library_text(const smx_op *op) {
   const char *text = smx_last_error(), *colon = strstr(text, ": ");
   return colon && strncmp(text, "smx_", 4) == 0 ? colon + 2 : after(text, op->name);
@@ -44,10 +46,13 @@ int bind_fault(const binding *b, smx_status status) {
 
 static int set_param(binding *b, const named_value *v) {
   smx_status status = smx_params_parse(b->op, &b->params, v->name, v->text);
-  return status == SMX_OK ? EXIT_OK : fault(EXIT_USAGE, "--%s %s: %s", v->name, v->text, after(library_text(b->op), v->name));
+  return status == SMX_OK
+             ? EXIT_OK
+             : fault(EXIT_USAGE, "--%s %s: %s", v->name, v->text, after(library_text(b->op), v->name));
 }
 
-/* A parameter and an input may have one name: a number, or a name that is a choice, is the parameter; anything else is a file. */
+/* A parameter and an input may have one name: a number, or a name that is a choice, is the
+ * parameter; anything else is a file. */
 static bool is_parameter(const binding *b, const named_value *v) {
   double number;
   smx_params tried = b->params;
@@ -66,7 +71,8 @@ static void names_of(const smx_op *op, bool params, char *text, size_t size) {
     used += (size_t)snprintf(text + used, size - used, " --%s", op->params[i].name);
   for (int32_t i = 1; i < op->input_count && used < size; i++)
     if (params ? find_param(op, op->inputs[i].name) < 0 : optional(&op->inputs[i]))
-      used += (size_t)snprintf(text + used, size - used, " --%s%s", op->inputs[i].name, params ? "" : " FILE");
+      used +=
+          (size_t)snprintf(text + used, size - used, " --%s%s", op->inputs[i].name, params ? "" : " FILE");
   if (used < sizeof begin) text[0] = 0;
 }
 
@@ -76,8 +82,8 @@ static int set_named(binding *b, const named_value *v) {
   if (is_parameter(b, v)) return set_param(b, v);
   names_of(b->op, true, names, sizeof names);
   if (port < 0)
-    return fault(EXIT_USAGE, "--%s %s: %s has no parameter or input of that name%s%s", v->name, v->text, b->op->name,
-                 *names ? ", but these" : "", names);
+    return fault(EXIT_USAGE, "--%s %s: %s has no parameter or input of that name%s%s", v->name, v->text,
+                 b->op->name, *names ? ", but these" : "", names);
   if (b->in[port].path) return fault(EXIT_USAGE, "--%s %s: given twice", v->name, v->text);
   b->in[port].path = v->text;
   return EXIT_OK;
@@ -97,7 +103,8 @@ static bool has_place(const binding *b, int32_t port) {
 static int refuse_file(const binding *b, const char *file) {
   char names[256];
   names_of(b->op, false, names, sizeof names);
-  return fault(EXIT_USAGE, "%s: one input too many for %s%s%s", file, b->op->name, *names ? "; others are given by name" : "", names);
+  return fault(EXIT_USAGE, "%s: one input too many for %s%s%s", file, b->op->name,
+               *names ? "; others are given by name" : "", names);
 }
 
 /* The files fill the inputs that were not given by name, in their order. */
@@ -128,18 +135,21 @@ static int check_inputs(const binding *b) {
 }
 
 static int set_douts(binding *b, const options *o) {
-  if (o->backward && !(b->op->flags & SMX_OP_BACKWARD)) return fault(EXIT_USAGE, "--backward: %s has no gradient", b->op->name);
+  if (o->backward && !(b->op->flags & SMX_OP_BACKWARD))
+    return fault(EXIT_USAGE, "--backward: %s has no gradient", b->op->name);
   if (o->backward && !o->dout_count) return fault(EXIT_USAGE, "--backward: --dout FILE is missing");
   if (!o->backward && o->dout_count) return fault(EXIT_USAGE, "--dout %s: only with --backward", o->dout[0]);
   int given = 0, possible = 0;
   for (int i = 0; i < b->op->output_count; i++) {
-    const smx_port *port = &b->op->outputs[i]; /* whole numbers, gradients and sums over all rows have none of their own */
+    /* whole numbers, gradients and sums over all rows have none of their own */
+    const smx_port *port = &b->op->outputs[i];
     if (port->flags & (SMX_PORT_INT | SMX_PORT_DX) || port->shape == SMX_SHAPE_SCALAR) continue;
     possible++;
     if (given < o->dout_count) b->dout[i].path = o->dout[given++];
   }
   if (o->dout_count > possible)
-    return fault(EXIT_USAGE, "--dout %s: %s has %d outputs with a gradient", o->dout[o->dout_count - 1], b->op->name, possible);
+    return fault(EXIT_USAGE, "--dout %s: %s has %d outputs with a gradient", o->dout[o->dout_count - 1],
+                 b->op->name, possible);
   return EXIT_OK;
 }
 
@@ -150,7 +160,8 @@ static const dtype *wanted_type(const smx_port *port, const dtype *type) {
   return type->number ? type : dtype_named("f64");
 }
 
-/* Text has no lists: one line or one column is a list where the port takes one, and one number is a number. */
+/* Text has no lists: one line or one column is a list where the port takes one, and one number is a
+ * number. */
 static void drop_ones(io_array *a) {
   int32_t kept = 0;
   for (int32_t i = 0; i < a->ndim; i++) {
@@ -174,7 +185,8 @@ static int check_whole(const input *in) {
   return EXIT_OK;
 }
 
-/* What raw and text inputs are read as: what the port needs, else what the option says, else, for text, the precision of x. */
+/* What raw and text inputs are read as: what the port needs, else what the option says, else, for
+ * text, the precision of x. */
 static const dtype *hinted_type(const smx_port *port, const options *o, const dtype *x) {
   if (port->flags & SMX_PORT_MASK) return dtype_named("u8");
   if (port->flags & SMX_PORT_INT) return dtype_named("i64");
@@ -192,7 +204,8 @@ int input_read(input *in, const smx_port *port, const options *o, const dtype *x
 }
 
 /* x: the first of all inputs, whose type is known once it is loaded. */
-static int load_all(input *inputs, const smx_port *ports, int32_t count, const options *o, const input *x, bool *used_stdin) {
+static int load_all(input *inputs, const smx_port *ports, int32_t count, const options *o, const input *x,
+                    bool *used_stdin) {
   for (int32_t i = 0; i < count; i++) {
     if (!inputs[i].path) continue;
     bool standard = strcmp(inputs[i].path, "-") == 0;
@@ -209,7 +222,8 @@ int bind_inputs(binding *b, const smx_op *op, const options *o, int first) {
   int code = EXIT_OK;
   memset(b, 0, sizeof *b);
   b->op = op;
-  if (smx_params_init(op, &b->params) != SMX_OK) return fault(EXIT_REFUSED, "%s: %s", op->name, library_text(op));
+  if (smx_params_init(op, &b->params) != SMX_OK)
+    return fault(EXIT_REFUSED, "%s: %s", op->name, library_text(op));
   b->params.axis = o->axis;
   for (int i = 0; !code && i < o->named_count; i++) code = set_named(b, &o->named[i]);
   if (!code) code = set_files(b, o, first);
@@ -232,7 +246,8 @@ int bind_operator(const char *before, const char *text, const smx_op **op, smx_p
     char *value = strchr(item, '=');
     if (!value) return fault(EXIT_USAGE, "%s %s: '%s' is not NAME=VALUE", before, text, item);
     *value++ = 0;
-    if (smx_params_parse(*op, params, item, value) != SMX_OK) return fault(EXIT_USAGE, "%s %s: %s", before, text, smx_last_error());
+    if (smx_params_parse(*op, params, item, value) != SMX_OK)
+      return fault(EXIT_USAGE, "%s %s: %s", before, text, smx_last_error());
   }
   return EXIT_OK;
 }

@@ -9,7 +9,8 @@
 typedef struct input {
   const char *path; /* NULL = not given */
   io_array array;
-  const dtype *want;      /* what the operator is given; differs from the array's type where that does not fit the port */
+  /* what the operator is given; differs from the array's type where that does not fit the port */
+  const dtype *want;
   unsigned char *scratch; /* a block of it, where it cannot be passed as it lies */
 } input;
 
@@ -23,8 +24,9 @@ typedef struct binding {
 int bind_inputs(binding *b, const smx_op *op, const options *o, int first);
 void bind_free(binding *b);
 
-/* Reads the file of one port: raw and text inputs as the port needs them, else as the options say, else, for text, in the precision of x (NULL =
- * this is x). Must be freed with input_free, after a fault too. */
+/* Reads the file of one port: raw and text inputs as the port needs them, else as the options say,
+ * else, for text, in the precision of x (NULL = this is x). Must be freed with input_free, after a
+ * fault too. */
 int input_read(input *in, const smx_port *port, const options *o, const dtype *x);
 void input_free(input *in);
 
@@ -34,7 +36,8 @@ int bind_fault(const binding *b, smx_status status);
 /* "entmax:alpha=1.5,...": an operator with parameters. before: what faults begin with. */
 int bind_operator(const char *before, const char *text, const smx_op **op, smx_params *params);
 
-/* A tensor over the whole array, as the operator is given it; data stays NULL. Its shape lies in the array. */
+/* A tensor over the whole array, as the operator is given it; data stays NULL. Its shape lies in
+ * the array. */
 smx_tensor bind_tensor(input *in);
 
 #endif

@@ -19,7 +19,8 @@ void blocks_begin(blocks *b, const io_array *x, uint32_t element, int32_t axis, 
   memcpy(b->shape, x->shape, sizeof b->shape);
   memcpy(b->count, x->shape, sizeof b->count);
   b->total = 1;
-  if (axis == 0 || product(x->shape, 0, x->ndim) == 0) return; /* nothing before the axis, or nothing at all: one block */
+  /* nothing before the axis, or nothing at all: one block */
+  if (axis == 0 || product(x->shape, 0, x->ndim) == 0) return;
   while (b->depth + 1 < axis && product(x->shape, b->depth + 1, x->ndim) > bytes / element) b->depth++;
   b->step = bytes / element / product(x->shape, b->depth + 1, x->ndim);
   if (b->step < 1) b->step = 1;
@@ -56,7 +57,8 @@ static void gather(const input *in, const view *v, const unsigned char *from, un
   int64_t index[SMX_MAX_DIMS] = {0};
   do {
     const unsigned char *element = from;
-    for (int32_t i = 0; i < v->tensor.ndim; i++) element += index[i] * a->strides[i] * (int64_t)a->type->bytes;
+    for (int32_t i = 0; i < v->tensor.ndim; i++)
+      element += index[i] * a->strides[i] * (int64_t)a->type->bytes;
     if (in->want == a->type) io_copy(a, element, to);
     else in->want->put(to, io_get(a, element));
     to += in->want->bytes;
@@ -102,7 +104,8 @@ int blocks_view(const blocks *b, input *in, int32_t row_dims, view *v) {
   const unsigned char *data = a->data;
   v->tensor = bind_tensor(in);
   for (int32_t i = 0; i < a->ndim; i++) {
-    int32_t k = i + row_dims - a->ndim; /* the dimension of x that this one goes along with; those before the axis are the same */
+    /* the dimension of x that this one goes along with; those before the axis are the same */
+    int32_t k = i + row_dims - a->ndim;
     bool part = row_dims && b->step && k >= 0 && k <= b->depth && a->shape[i] == b->shape[k];
     v->shape[i] = part ? b->count[k] : a->shape[i];
     v->strides[i] = a->strides[i];

@@ -1,17 +1,22 @@
-/* blocks.h - cuts a run into pieces along the dimensions before the axis, so that only a piece is in memory at a time. */
+/* blocks.h - cuts a run into pieces along the dimensions before the axis, so that only a piece is
+ * in memory at a time. */
 #ifndef CLI_BLOCKS_H
 #define CLI_BLOCKS_H
 
 #include "bind.h"
 
-/* A box of the first input's indices. The boxes of a plan follow one another in C order, and so do their results. */
+/* A box of the first input's indices. The boxes of a plan follow one another in C order, and so do
+ * their results. */
 typedef struct blocks {
-  int32_t ndim, depth; /* dimensions before `depth` have one index a block, `depth` has up to `step`, the others are whole */
+  /* dimensions before `depth` have one index a block, `depth` has up to `step`, the others are
+   * whole */
+  int32_t ndim, depth;
   int64_t step, total; /* total: number of blocks */
   int64_t shape[SMX_MAX_DIMS], start[SMX_MAX_DIMS], count[SMX_MAX_DIMS];
 } blocks;
 
-/* axis: of x, not negative. bytes: how much of x a block may have. The first block is then the current one. */
+/* axis: of x, not negative. bytes: how much of x a block may have. The first block is then the
+ * current one. */
 void blocks_begin(blocks *b, const io_array *x, uint32_t element, int32_t axis, int64_t bytes);
 
 /* Moves on; false after the last block. */
@@ -23,8 +28,8 @@ typedef struct view {
   int64_t shape[SMX_MAX_DIMS], strides[SMX_MAX_DIMS];
 } view;
 
-/* The part of an input that belongs to the current block; whole for inputs that are not rows of x (`row_dims` = dimensions of what it
- * broadcasts to, 0 = nothing). */
+/* The part of an input that belongs to the current block; whole for inputs that are not rows
+ * of x (`row_dims` = dimensions of what it broadcasts to, 0 = nothing). */
 int blocks_view(const blocks *b, input *in, int32_t row_dims, view *v);
 
 /* The same of the first input, with elements that follow one another in C order. */

@@ -17,7 +17,8 @@ typedef struct dialect {
 
 static const dialect bash = {
     .begin = "# bash completion of softmax(1)\n_softmax() {\n"
-             "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} at=$COMP_CWORD\n"
+             "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} "
+             "at=$COMP_CWORD\n"
              "  COMPREPLY=()",
     .third = "${COMP_WORDS[2]-}",
     .value = "    %s:--%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;\n",
@@ -33,11 +34,14 @@ static const dialect zsh = {
     .value = "    %s:--%s) compadd -- ${=:-%s}; return ;;\n",
     .operators = "    compadd -- ${=operators}\n    return",
     .finish = "    compadd -- ${=options}\n  fi\n  _files\n}\n"
-              "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _softmax \"$@\"; else compdef _softmax softmax; fi",
+              "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _softmax \"$@\"; else compdef _softmax "
+              "softmax; fi",
 };
 static const dialect *d;
 
-static void value_case(const char *of, const char *option, const char *words) { printf(d->value, of, option, words); }
+static void value_case(const char *of, const char *option, const char *words) {
+  printf(d->value, of, option, words);
+}
 
 static void setting_case(const char *of, const setting *s) {
   char words[1024];
@@ -89,7 +93,8 @@ static void operator_names(const char *family) {
 static void verb_case(const verb *v) {
   const setting *s;
   if (v->run && !v->operators) return;
-  bool first = v->operators && v->groups & FOR_OPERATOR; /* its parameters are options then; else all its words may be operators */
+  /* its parameters are options then; else all its words may be operators */
+  bool first = v->operators && v->groups & FOR_OPERATOR;
   printf("    %s) operator=%s every=%s operators='", *v->name ? v->name : "*",
          first     ? d->third
          : v->runs ? v->runs

@@ -81,5 +81,6 @@ void dtype_names(bool numbers_only, char *text, size_t size) {
   size_t used = 0;
   text[0] = 0;
   for (size_t i = 0; (d = dtype_at(i)) && used < size; i++)
-    if (d->number || !numbers_only) used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "", d->name);
+    if (d->number || !numbers_only)
+      used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "", d->name);
 }

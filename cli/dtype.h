@@ -1,4 +1,5 @@
-/* dtype.h - the element types of files: their names in every format, and one element as a double. */
+/* dtype.h - the element types of files: their names in every format, and one element as a
+ * double. */
 #ifndef CLI_DTYPE_H
 #define CLI_DTYPE_H
 

@@ -7,7 +7,8 @@
 
 const exit_meaning exit_meanings[] = {
     {EXIT_OK, "success"},
-    {EXIT_REFUSED, "the operator refused the data (shape, dtype, a row with nothing valid), or memory ran out"},
+    {EXIT_REFUSED,
+     "the operator refused the data (shape, dtype, a row with nothing valid), or memory ran out"},
     {EXIT_USAGE, "wrong usage: an unknown operator or option, a value outside its range"},
     {EXIT_UNREADABLE, "an input file cannot be read or is malformed"},
     {EXIT_UNWRITABLE, "the output cannot be written; an earlier file of that name is untouched"},

@@ -1,4 +1,5 @@
-/* fault.h - how the command fails: an exit code and one line for standard error. Functions that can fail return the code, 0 for success. */
+/* fault.h - how the command fails: an exit code and one line for standard error. Functions that can
+ * fail return the code, 0 for success. */
 #ifndef CLI_FAULT_H
 #define CLI_FAULT_H
 

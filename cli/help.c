@@ -33,7 +33,8 @@ void param_range(const smx_param *p, char *text, size_t size) {
            p->flags & SMX_PARAM_EVEN  ? "even "
            : p->flags & SMX_PARAM_INT ? "whole "
                                       : "",
-           open ? "above" : "from", low, open ? ", up to" : " to", high, p->flags & SMX_PARAM_NONZERO ? ", not 0" : "");
+           open ? "above" : "from", low, open ? ", up to" : " to", high,
+           p->flags & SMX_PARAM_NONZERO ? ", not 0" : "");
 }
 
 void param_line(const smx_param *p, char *text, size_t size) {
@@ -48,11 +49,16 @@ void param_line(const smx_param *p, char *text, size_t size) {
 bool takes_matrices(const smx_op *op) { return strcmp(op->family, "matrix") == 0; }
 
 void port_text(const smx_op *op, const smx_port *port, char *text, size_t size) {
-  static const char *const rules[] = {"the shape of x",   "one value a row",       "a list", "one value an element of the axis",
+  static const char *const rules[] = {"the shape of x",   "one value a row",
+                                      "a list",           "one value an element of the axis",
                                       "k along the axis", "one value for all rows"};
-  const char *rule = port == &op->inputs[0] ? takes_matrices(op) ? "at least two dimensions" : "any" : rules[port->shape];
-  const char *type = port->flags & SMX_PORT_MASK ? " Type: bool or u8." : port->flags & SMX_PORT_INT ? " Type: i32 or i64." : "";
-  snprintf(text, size, "%s. Shape: %s.%s%s", port->help, rule, type, port->flags & SMX_PORT_OPTIONAL ? " Optional." : "");
+  const char *rule =
+      port == &op->inputs[0] ? takes_matrices(op) ? "at least two dimensions" : "any" : rules[port->shape];
+  const char *type = port->flags & SMX_PORT_MASK  ? " Type: bool or u8."
+                     : port->flags & SMX_PORT_INT ? " Type: i32 or i64."
+                                                  : "";
+  snprintf(text, size, "%s. Shape: %s.%s%s", port->help, rule, type,
+           port->flags & SMX_PORT_OPTIONAL ? " Optional." : "");
 }
 
 static void print_heading(const char *text) { printf("\n%s\n", text); }
@@ -114,21 +120,26 @@ static void print_item(const char *name, const char *text) {
 static void print_setting(const setting *s) {
   char name[64], letter[8] = "";
   if (s->letter) snprintf(letter, sizeof letter, "-%c, ", s->letter);
-  snprintf(name, sizeof name, "%s--%s%s%s", letter, s->name, s->argument ? " " : "", s->argument ? s->argument : "");
+  snprintf(name, sizeof name, "%s--%s%s%s", letter, s->name, s->argument ? " " : "",
+           s->argument ? s->argument : "");
   print_item(name, s->help);
 }
 
 const example examples[] = {
     {"softmax logits.npy", "the weights and the entropy of each row"},
     {"softmax logits.csv --axis 0 -o weights.npy", "along the columns of text, into a file of NumPy"},
-    {"softmax model.safetensors:head --dtype bf16 -o weights.safetensors", "one tensor of several, rounded to bf16"},
+    {"softmax model.safetensors:head --dtype bf16 -o weights.safetensors",
+     "one tensor of several, rounded to bf16"},
     {"softmax - < logits.csv", "what comes through a pipe"},
-    {"softmax loss cross_entropy logits.npy --targets labels.npy", "the mean loss, the accuracy and the mean entropy"},
+    {"softmax loss cross_entropy logits.npy --targets labels.npy",
+     "the mean loss, the accuracy and the mean entropy"},
     {"softmax top-k -k 5 logits.npy --labels names.txt", "the five best of each row, with their names"},
     {"softmax sample --temperature 0.8 --top-p 0.95 --seed 1 --draws 10 logits.npy", "ten draws of each row"},
-    {"softmax attention q.npy k.npy v.npy --causal -o o.npy", "attention, each query seeing the keys up to its own"},
+    {"softmax attention q.npy k.npy v.npy --causal -o o.npy",
+     "attention, each query seeing the keys up to its own"},
     {"softmax attention q.npy k.npy --head 3 --map map.svg", "the weights of a head as a picture"},
-    {"softmax attention q.npy k.npy --result keys --keep 512 --last 32 -o keys.npy", "which keys a cache should keep"},
+    {"softmax attention q.npy k.npy --result keys --keep 512 --last 32 -o keys.npy",
+     "which keys a cache should keep"},
     {"softmax plot softmax sparsemax entmax:alpha=1.5 -o weights.svg", "how three operators differ"},
     {"softmax loss --help", "the options that a verb has of its own"},
 };
@@ -193,7 +204,8 @@ int help_verb(const verb *v) {
   if (op) printf("\nParameters of %s:\n", op->name);
   for (int32_t i = 0; op && i < op->param_count; i++)
     if (!is_own(v, op->params[i].name)) print_param(&op->params[i]);
-  print_heading(v->groups & FOR_OPERATOR ? "Other options; the parameters of the operator are options too:" : "Other options:");
+  print_heading(v->groups & FOR_OPERATOR ? "Other options; the parameters of the operator are options too:"
+                                         : "Other options:");
   for (size_t i = 0; (s = setting_at(i)); i++)
     if (s->group & (v->groups | FOR_HELP)) print_setting(s);
   return EXIT_OK;
@@ -206,7 +218,8 @@ int help_command(void) {
   puts("softmax - softmax and the operators around it, on files\n\nUsage:");
   for (size_t i = 0; i < verb_count; i++) print_verb(&verbs[i]);
   print_heading("Examples:");
-  for (size_t i = 0; i < example_count; i++) printf("  %s\n%*s%s\n", examples[i].command, DEEP, "", examples[i].what);
+  for (size_t i = 0; i < example_count; i++)
+    printf("  %s\n%*s%s\n", examples[i].command, DEEP, "", examples[i].what);
   print_heading("Options of a run; the parameters of the operator are options too:");
   for (size_t i = 0; (s = setting_at(i)); i++) print_setting(s);
   print_heading("Formats, by extension or --format; FILE may be - for standard input:");
@@ -230,7 +243,7 @@ const smx_op *help_find(const char *name) {
   nearest near = nearest_begin(name, nearest_usual(name));
   if (op) return op;
   for (size_t i = 0; (other = smx_op_at(i)); i++) nearest_try(&near, other->name);
-  fault(EXIT_USAGE, "%s: no such operator%s%s; softmax list shows them all", name, near.found ? "; is it " : "",
-        near.found ? near.found : "");
+  fault(EXIT_USAGE, "%s: no such operator%s%s; softmax list shows them all", name,
+        near.found ? "; is it " : "", near.found ? near.found : "");
   return NULL;
 }

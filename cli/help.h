@@ -1,4 +1,5 @@
-/* help.h - everything the command says about itself, written from its tables and the operator table. All return an exit code. */
+/* help.h - everything the command says about itself, written from its tables and the operator
+ * table. All return an exit code. */
 #ifndef CLI_HELP_H
 #define CLI_HELP_H
 
@@ -16,7 +17,8 @@ typedef struct entry {
 /* What the command can be told to do. */
 typedef struct verb {
   const char *name, *arguments, *help;
-  const char *operators;                   /* its first word is an operator: "" = any, "loss" = one of that family; or NULL */
+  /* its first word is an operator: "" = any, "loss" = one of that family; or NULL */
+  const char *operators;
   const char *runs;                        /* what it runs, where that is one operator; or NULL */
   int (*run)(int argc, const char **argv); /* takes the words after the verb; or NULL, and: */
   int (*work)(const options *o);           /* takes them as options of these groups, and of its own */

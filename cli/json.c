@@ -1,4 +1,5 @@
-/* json.c - the operator table as JSON, for programs. Numbers that JSON does not have are the strings "inf" and "-inf". */
+/* json.c - the operator table as JSON, for programs. Numbers that JSON does not have are the
+ * strings "inf" and "-inf". */
 #include "fault.h"
 #include "help.h"
 
@@ -12,9 +13,10 @@ static json_t *number(double v) {
 
 static json_t *port(const smx_port *p) {
   static const char *const rules[] = {"full", "row", "offsets", "column", "k", "scalar"};
-  return json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:s}", "name", p->name, "shape", rules[p->shape], "optional",
-                   (int)(p->flags & SMX_PORT_OPTIONAL), "mask", (int)(p->flags & SMX_PORT_MASK), "integer", (int)(p->flags & SMX_PORT_INT),
-                   "gradient", (int)(p->flags & SMX_PORT_GRAD), "saved", (int)(p->flags & SMX_PORT_SAVED), "either",
+  return json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:s}", "name", p->name, "shape",
+                   rules[p->shape], "optional", (int)(p->flags & SMX_PORT_OPTIONAL), "mask",
+                   (int)(p->flags & SMX_PORT_MASK), "integer", (int)(p->flags & SMX_PORT_INT), "gradient",
+                   (int)(p->flags & SMX_PORT_GRAD), "saved", (int)(p->flags & SMX_PORT_SAVED), "either",
                    (int)(p->flags & SMX_PORT_EITHER), "dx", (int)(p->flags & SMX_PORT_DX), "help", p->help);
 }
 
@@ -27,10 +29,11 @@ static json_t *ports(int32_t count, const smx_port *list) {
 static json_t *param(const smx_param *p) {
   json_t *choices = p->choices ? json_array() : NULL;
   for (int i = 0; choices && p->choices[i]; i++) json_array_append_new(choices, json_string(p->choices[i]));
-  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:o*}", "name", p->name, "help", p->help, "default", number(p->def),
-                   "min", number(p->min), "max", number(p->max), "integer", (int)(p->flags & SMX_PARAM_INT), "open_min",
-                   (int)(p->flags & SMX_PARAM_OPEN_MIN), "nonzero", (int)(p->flags & SMX_PARAM_NONZERO), "even",
-                   (int)(p->flags & SMX_PARAM_EVEN), "choices", choices);
+  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:o*}", "name", p->name, "help", p->help,
+                   "default", number(p->def), "min", number(p->min), "max", number(p->max), "integer",
+                   (int)(p->flags & SMX_PARAM_INT), "open_min", (int)(p->flags & SMX_PARAM_OPEN_MIN),
+                   "nonzero", (int)(p->flags & SMX_PARAM_NONZERO), "even", (int)(p->flags & SMX_PARAM_EVEN),
+                   "choices", choices);
 }
 
 static json_t *params(const smx_op *op) {
@@ -40,10 +43,12 @@ static json_t *params(const smx_op *op) {
 }
 
 static json_t *operator(const smx_op *op) {
-  return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:b, s:b, s:o, s:o, s:o}", "id", (int)op->id, "name", op->name, "family",
-                   op->family, "title", op->title, "formula", op->formula, "about", op->about, "source", op->source, "example", op->example,
-                   "tolerance", op->tolerance, "backward", (int)(op->flags & SMX_OP_BACKWARD), "inplace", (int)(op->flags & SMX_OP_INPLACE),
-                   "inputs", ports(op->input_count, op->inputs), "outputs", ports(op->output_count, op->outputs), "params", params(op));
+  return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:b, s:b, s:o, s:o, s:o}", "id",
+                   (int)op->id, "name", op->name, "family", op->family, "title", op->title, "formula",
+                   op->formula, "about", op->about, "source", op->source, "example", op->example, "tolerance",
+                   op->tolerance, "backward", (int)(op->flags & SMX_OP_BACKWARD), "inplace",
+                   (int)(op->flags & SMX_OP_INPLACE), "inputs", ports(op->input_count, op->inputs), "outputs",
+                   ports(op->output_count, op->outputs), "params", params(op));
 }
 
 int help_json(void) {

@@ -35,7 +35,8 @@ static int find_lines(labels *l) {
 int labels_read(labels *l, const char *path) {
   memset(l, 0, sizeof *l);
   if (!path) return EXIT_OK;
-  if (strcmp(path, "-") == 0) return fault(EXIT_USAGE, "--labels -: standard input can be only one of the inputs");
+  if (strcmp(path, "-") == 0)
+    return fault(EXIT_USAGE, "--labels -: standard input can be only one of the inputs");
   l->source.name = path;
   int code = source_open(path, &l->source);
   return code ? code : find_lines(l);
@@ -49,15 +50,17 @@ void labels_free(labels *l) {
 
 int labels_check(const labels *l, int64_t n, const char *x) {
   if (l->count <= n) return EXIT_OK;
-  return fault(EXIT_REFUSED, "%s: labels: %" PRId64 " names for the %" PRId64 " classes of %s", l->source.name, l->count, n, x);
+  return fault(EXIT_REFUSED, "%s: labels: %" PRId64 " names for the %" PRId64 " classes of %s",
+               l->source.name, l->count, n, x);
 }
 
 /* ---- On the screen ---- */
 
 /* Characters that terminals show two columns wide: East Asian scripts and pictures. */
 static int width_of(uint32_t c) {
-  static const uint32_t wide[][2] = {{0x1100, 0x115f}, {0x2e80, 0xa4cf}, {0xac00, 0xd7a3},   {0xf900, 0xfaff},  {0xfe30, 0xfe6f},
-                                     {0xff00, 0xff60}, {0xffe0, 0xffe6}, {0x1f300, 0x1faff}, {0x20000, 0x3fffd}};
+  static const uint32_t wide[][2] = {{0x1100, 0x115f}, {0x2e80, 0xa4cf},   {0xac00, 0xd7a3},
+                                     {0xf900, 0xfaff}, {0xfe30, 0xfe6f},   {0xff00, 0xff60},
+                                     {0xffe0, 0xffe6}, {0x1f300, 0x1faff}, {0x20000, 0x3fffd}};
   for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
     if (c >= wide[i][0] && c <= wide[i][1]) return 2;
   return 1;

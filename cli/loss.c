@@ -1,5 +1,6 @@
-/* loss.c - the verb `loss`. The loss itself is a run of its operator; what is told beside it comes from cross_entropy, whose outputs `entropy`
- * and `rank` are about the logits and the targets alone: a row is right where no class comes before its target. */
+/* loss.c - the verb `loss`. The loss itself is a run of its operator; what is told beside it comes
+ * from cross_entropy, whose outputs `entropy` and `rank` are about the logits and the targets
+ * alone: a row is right where no class comes before its target. */
 #include "loss.h"
 
 #include "dtype.h"
@@ -14,7 +15,9 @@
 
 const setting loss_settings[] = {
     {"targets", 0, "FILE", "the class of each row: the input 'target' of the loss", FOR_OPERATOR, NULL, NULL},
-    {"gradient", 0, NULL, "with -o: write the gradient of the reduced loss in place of the losses of the rows", FOR_OPERATOR, NULL, NULL},
+    {"gradient", 0, NULL,
+     "with -o: write the gradient of the reduced loss in place of the losses of the rows", FOR_OPERATOR, NULL,
+     NULL},
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };
 
@@ -35,7 +38,9 @@ static int32_t find_port(const smx_port *ports, int32_t count, const char *name)
   return -1;
 }
 
-static int32_t find_output(const smx_op *op, const char *name) { return find_port(op->outputs, op->output_count, name); }
+static int32_t find_output(const smx_op *op, const char *name) {
+  return find_port(op->outputs, op->output_count, name);
+}
 
 static double number_at(const smx_tensor *t, int64_t i) {
   const dtype *d = dtype_of(t->dtype);
@@ -54,7 +59,8 @@ static void add_rows(loss_report *l, int64_t rows, const smx_tensor *entropy, co
   }
 }
 
-/* The same from logits and targets, for losses that do not tell. Without targets class 0 is everybody's; the entropy does not depend on it. */
+/* The same from logits and targets, for losses that do not tell. Without targets class 0 is
+ * everybody's; the entropy does not depend on it. */
 static int examine_rows(loss_report *l, const run_block *b, int64_t rows, const smx_tensor *target) {
   int64_t zero = 0;
   const smx_tensor nobody = {.data = &zero, .device = {1, 0}, .dtype = SMX_I64};
@@ -78,7 +84,8 @@ static int examine_rows(loss_report *l, const run_block *b, int64_t rows, const 
   smx_params_init(l->facts, &params);
   params.axis = b->axis;
   for (int32_t i = 0; i < b->op->param_count; i++)
-    if (strcmp(b->op->params[i].name, "ignore_index") == 0) smx_params_set(l->facts, &params, "ignore_index", b->params->value[i]);
+    if (strcmp(b->op->params[i].name, "ignore_index") == 0)
+      smx_params_set(l->facts, &params, "ignore_index", b->params->value[i]);
   smx_status status = smx_forward(l->facts, b->context, &params, 2, in, l->facts->output_count, out);
   if (status == SMX_OK) add_rows(l, rows, &entropy, &rank);
   free(values);
@@ -88,14 +95,16 @@ static int examine_rows(loss_report *l, const run_block *b, int64_t rows, const 
 static int see_block(void *user, const run_block *b) {
   loss_report *l = user;
   const smx_op *op = b->op;
-  int32_t entropy = find_output(op, "entropy"), rank = find_output(op, "rank"), target = find_port(op->inputs, op->input_count, "target");
+  int32_t entropy = find_output(op, "entropy"), rank = find_output(op, "rank"),
+          target = find_port(op->inputs, op->input_count, "target");
   int64_t rows = 1;
   l->classes = b->whole->dim[b->axis];
   l->type = b->out[find_output(op, "reduced")]->dtype;
   l->reduced = number_at(b->out[find_output(op, "reduced")], 0);
   l->targets = target >= 0 && b->in[target];
   for (int32_t i = 0; i < op->param_count; i++)
-    if (strcmp(op->params[i].name, "reduction") == 0) l->reduction = op->params[i].choices[(int)b->params->value[i]];
+    if (strcmp(op->params[i].name, "reduction") == 0)
+      l->reduction = op->params[i].choices[(int)b->params->value[i]];
   for (int32_t i = 0; i < b->in[0]->ndim; i++)
     if (i != b->axis) rows *= b->in[0]->shape[i];
   if (entropy < 0 || rank < 0) return examine_rows(l, b, rows, l->targets ? b->in[target] : NULL);
@@ -113,7 +122,8 @@ static void print_report(const loss_report *l, const char *name) {
   char what[128], nan[64] = "";
   const char *how = strcmp(l->reduction, "none") == 0 ? "sum" : l->reduction;
   int used = snprintf(what, sizeof what, "%s of %" PRId64, how, l->counted);
-  if (l->counted != l->rows) used += snprintf(what + used, sizeof what - (size_t)used, " of %" PRId64, l->rows);
+  if (l->counted != l->rows)
+    used += snprintf(what + used, sizeof what - (size_t)used, " of %" PRId64, l->rows);
   snprintf(what + used, sizeof what - (size_t)used, " rows of %" PRId64 " classes", l->classes);
   print_line(name, l->type.bits == 64 ? 15 : 9, l->reduced, what);
   snprintf(what, sizeof what, "%" PRId64 " of %" PRId64, l->right, l->counted);
@@ -134,7 +144,8 @@ static int check_targets(const smx_op *op, const options *o) {
   const smx_port *in = op->inputs;
   char others[128] = "";
   int32_t target = find_port(in, op->input_count, "target");
-  if (target < 0 || o->file_count != 2 || options_own(o, "targets") || options_own(o, "target")) return EXIT_OK;
+  if (target < 0 || o->file_count != 2 || options_own(o, "targets") || options_own(o, "target"))
+    return EXIT_OK;
   for (int32_t i = 0; in[target].flags & SMX_PORT_EITHER && i < op->input_count; i++) {
     if (i == target || !(in[i].flags & SMX_PORT_EITHER)) continue;
     if (options_own(o, in[i].name)) return EXIT_OK;
@@ -153,11 +164,14 @@ static const smx_op *find_loss(const options *o) {
   }
   const smx_op *op = help_find(o->files[0]);
   if (!op || loss_takes(op)) return op;
-  fault(EXIT_USAGE, "loss %s: not a loss that is reduced to one value; softmax list shows those of family loss", op->name);
+  fault(EXIT_USAGE,
+        "loss %s: not a loss that is reduced to one value; softmax list shows those of family loss",
+        op->name);
   return NULL;
 }
 
-/* The options as a run takes them: a mean is the default, --targets is the input 'target', and --gradient is ours. */
+/* The options as a run takes them: a mean is the default, --targets is the input 'target', and
+ * --gradient is ours. */
 static int translate(const options *from, options *to, named_value *named) {
   *to = *from;
   to->named = named;

@@ -27,13 +27,15 @@ static int no_more(const char *after, int argc, const char **argv) {
  * verb that runs it. */
 static bool likely_call(const char *word, char *call, size_t size) {
   const smx_op *op;
-  nearest near = nearest_begin(word, strpbrk(word, "./") ? 0 : nearest_usual(word)); /* a path is no misspelt word */
+  /* a path is no misspelt word */
+  nearest near = nearest_begin(word, strpbrk(word, "./") ? 0 : nearest_usual(word));
   for (size_t i = 1; i < verb_count; i++) nearest_try(&near, verbs[i].name);
   const char *of_verb = near.found;
   for (size_t i = 0; (op = smx_op_at(i)); i++) nearest_try(&near, op->name);
   if (!near.found) return false;
   if (near.found == of_verb) snprintf(call, size, "softmax %s", near.found);
-  else snprintf(call, size, "softmax %s %s", loss_takes(smx_op_find(near.found)) ? "loss" : "run", near.found);
+  else
+    snprintf(call, size, "softmax %s %s", loss_takes(smx_op_find(near.found)) ? "loss" : "run", near.found);
   return true;
 }
 
@@ -46,8 +48,8 @@ static int check_default(const options *o) {
     return fault(EXIT_USAGE, "%s: no such file; did you mean `%s`?", file, call);
   if (o->file_count == 1) return EXIT_OK;
   return fault(EXIT_USAGE,
-               "%s: one file too many: a softmax takes scores alone; classes go to `softmax loss cross_entropy %s --targets %s`, "
-               "names to --labels, temperatures of the rows to --temperature",
+               "%s: one file too many: a softmax takes scores alone; classes go to `softmax loss "
+               "cross_entropy %s --targets %s`, names to --labels, temperatures of the rows to --temperature",
                o->files[1], file, o->files[1]);
 }
 
@@ -55,7 +57,10 @@ static int work_default(const options *o) {
   int wrong = check_default(o);
   if (wrong) return wrong;
   labels names;
-  run_request request = {.op = smx_op_find(DEFAULT_OPERATOR), .o = o, .kind = TABLE_CLASSES, .labels = o->labels ? &names : NULL};
+  run_request request = {.op = smx_op_find(DEFAULT_OPERATOR),
+                         .o = o,
+                         .kind = TABLE_CLASSES,
+                         .labels = o->labels ? &names : NULL};
   int code = labels_read(&names, o->labels);
   if (!code) code = run_operator(&request);
   labels_free(&names);
@@ -81,7 +86,9 @@ static int run_help(int argc, const char **argv) {
   const smx_op *op = v ? NULL : help_find(argv[0]);
   nearest near = nearest_begin(argv[0], strlen(argv[0]) / 3);
   for (size_t i = 1; !v && !op && i < verb_count; i++) nearest_try(&near, verbs[i].name);
-  if (near.found) return fault(EXIT_USAGE, "%s: nothing of that name; did you mean `softmax help %s`?", argv[0], near.found);
+  if (near.found)
+    return fault(EXIT_USAGE, "%s: nothing of that name; did you mean `softmax help %s`?", argv[0],
+                 near.found);
   if (!v && !op) return EXIT_USAGE;
   int code = no_more(argv[0], argc - 1, argv + 1);
   return code ? code : v ? help_verb(v) : help_operator(op);
@@ -122,8 +129,8 @@ enum {
 const verb verbs[] = {
     {.name = "",
      .arguments = "FILE [OPTIONS]",
-     .help = "The softmax of each row of the array in FILE: a table of the classes with the largest weights and the entropy, "
-             "or with -o the weights as a file.",
+     .help = "The softmax of each row of the array in FILE: a table of the classes with the largest weights "
+             "and the entropy, or with -o the weights as a file.",
      .runs = DEFAULT_OPERATOR,
      .work = work_default,
      .groups = FOR_RUN | FOR_GRADIENT | FOR_LABELS},
@@ -136,64 +143,71 @@ const verb verbs[] = {
      .groups = FOR_RUN | FOR_GRADIENT},
     {.name = "loss",
      .arguments = "LOSS LOGITS [FILE...] [--targets LABELS] [OPTIONS]",
-     .help =
-         "A loss of each row of LOGITS, reduced over all rows (their mean, unless --reduction says otherwise), with the mean entropy of "
-         "the rows and, where each has a class, the accuracy. With -o the losses of the rows as a file, or the gradient.",
+     .help = "A loss of each row of LOGITS, reduced over all rows (their mean, unless --reduction says "
+             "otherwise), with the mean entropy of the rows and, where each has a class, the accuracy. With "
+             "-o the losses of the rows as a file, or the gradient.",
      .operators = "loss",
      .work = work_loss,
      .groups = FOR_RUN,
      .own = loss_settings},
     {.name = "top-k",
      .arguments = "FILE [-k K] [OPTIONS]",
-     .help =
-         "The K classes with the largest softmax weights of each row: a line each with its rank (1 is the best), index, probability and "
-         "log-probability; or with -o as a file.",
+     .help = "The K classes with the largest softmax weights of each row: a line each with its rank (1 is "
+             "the best), index, probability and log-probability; or with -o as a file.",
      .runs = TOPK_OPERATOR,
      .work = work_topk,
      .groups = FOR_RUN | FOR_LABELS,
      .own = topk_settings},
     {.name = "sample",
      .arguments = "FILE [--seed N] [--draws N] [STEPS] [OPTIONS]",
-     .help =
-         "Draws from the softmax of each row, after the steps that the options name, in their order. Shows how often each class was drawn, "
-         "and its probability after the steps; or with -o writes the draws: their indices, and in a file of several arrays the "
-         "logarithms of their probabilities. A draw depends on the row, its number, the steps and the seed alone.",
+     .help = "Draws from the softmax of each row, after the steps that the options name, in their order. "
+             "Shows how often each class was drawn, and its probability after the steps; or with -o writes "
+             "the draws: their indices, and in a file of several arrays the logarithms of their "
+             "probabilities. A draw depends on the row, its number, the steps and the seed alone.",
      .work = work_sample,
      .groups = FOR_ARRAYS | FOR_ROWS | FOR_LABELS,
      .own = sample_settings,
-     .entries_heading = "The steps, each with its numbers. TOKENS: 5,7,9 or a file; TEXT: the same, oldest first, where -1 "
-                        "is a break:",
+     .entries_heading =
+         "The steps, each with its numbers. TOKENS: 5,7,9 or a file; TEXT: the same, oldest first, where -1 "
+         "is a break:",
      .entry = steps_entry},
     {.name = "attention",
      .arguments = "Q K V [--causal] [--weights W] [OPTIONS]",
-     .help =
-         "Attention of queries, keys and values: arrays [batch, heads, length, size], the first dimensions left out where they are 1. "
-         "Shows the result, or writes it with -o; --result names others than o, of which those about scores and masses take Q and K "
-         "alone; --backward gives the gradients. --map FILE draws the weights of one head; then, without -o, nothing else is done and V "
-         "may be left out.",
+     .help = "Attention of queries, keys and values: arrays [batch, heads, length, size], the first "
+             "dimensions left out where they are 1. Shows the result, or writes it with -o; --result names "
+             "others than o, of which those about scores and masses take Q and K alone; --backward gives the "
+             "gradients. --map FILE draws the weights of one head; then, without -o, nothing else is done "
+             "and V may be left out.",
      .work = work_attention,
      .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_LABELS | FOR_GRADIENT,
      .own = attend_settings,
-     .entries_heading = "Kinds of weights, for --weights, each with its numbers in the order of --param; z are the scores of "
-                        "the n keys that a query sees:",
+     .entries_heading = "Kinds of weights, for --weights, each with its numbers in the order of --param; z "
+                        "are the scores of the n keys that a query sees:",
      .entry = attend_entry},
     {.name = "plot",
      .arguments = "OPERATOR[:NAME=VALUE,...]... [--row FILE] [-o OUT.svg]",
-     .help = "A drawing (SVG) of how operators weigh the same scores: the weight of one element while its score moves, and with --row the "
-             "weights of a row of a file. Up to eight operators, each with parameters of its own; they differ in dashes and marks, so that "
-             "it can be printed. Without -o it goes to standard output.",
+     .help = "A drawing (SVG) of how operators weigh the same scores: the weight of one element while its "
+             "score moves, and with --row the weights of a row of a file. Up to eight operators, each with "
+             "parameters of its own; they differ in dashes and marks, so that it can be printed. Without -o "
+             "it goes to standard output.",
      .operators = "",
      .work = work_plot,
      .groups = FOR_INPUT | FOR_OUTPUT,
      .own = plot_settings},
-    {.name = "list", .arguments = "[--json]", .help = "All operators, a line each, or everything about them as JSON.", .run = run_list},
+    {.name = "list",
+     .arguments = "[--json]",
+     .help = "All operators, a line each, or everything about them as JSON.",
+     .run = run_list},
     {.name = "help",
      .arguments = "[OPERATOR | VERB]",
-     .help = "This help, or all there is to know about an operator, a kind of attention weights or a step, or the options of another "
-             "word of this list.",
+     .help = "This help, or all there is to know about an operator, a kind of attention weights or a step, "
+             "or the options of another word of this list.",
      .operators = "",
      .run = run_help},
-    {.name = "--version", .arguments = "", .help = "The version of the library and the instruction set in use.", .run = run_version},
+    {.name = "--version",
+     .arguments = "",
+     .help = "The version of the library and the instruction set in use.",
+     .run = run_version},
     {.name = "--man", .arguments = "", .help = "The manual page, in mdoc.", .run = run_man},
     {.name = "--bash-completion", .arguments = "", .help = "A completion script for bash.", .run = run_bash},
     {.name = "--zsh-completion", .arguments = "", .help = "A completion script for zsh.", .run = run_zsh},

@@ -22,7 +22,8 @@ static void word(const char *t) {
   while (*t) character(*t++);
 }
 
-/* Words of roff text, in lines short enough. A sentence starts a line, as roff wants it; no line starts with a control character. */
+/* Words of roff text, in lines short enough. A sentence starts a line, as roff wants it; no line
+ * starts with a control character. */
 static void text(const char *t) {
   int column = 0;
   bool sentence = false;
@@ -160,7 +161,8 @@ static void entries(const verb *v) {
 
 static void settings(void) {
   const setting *s;
-  puts(".Sh OPTIONS\nThe parameters of an operator are options too; see\n.Sx OPERATORS .\nNot every verb takes every option.");
+  puts(".Sh OPTIONS\nThe parameters of an operator are options too; see\n.Sx OPERATORS .\nNot every verb "
+       "takes every option.");
   begin_list();
   for (size_t i = 0; (s = setting_at(i)); i++) option(s);
   end_list();
@@ -177,8 +179,9 @@ static void settings(void) {
 static void formats(void) {
   const io_format *f;
   puts(".Sh FILES\nThe format follows from the extension, or from\n.Fl \\-format ;");
-  text("standard input is npy, npz or safetensors when it starts like one, csv otherwise. An existing file of exactly the name goes before "
-       "FILE:NAME. npy, safetensors and raw files are mapped and taken in blocks, so they may be larger than memory.");
+  text("standard input is npy, npz or safetensors when it starts like one, csv otherwise. An existing file "
+       "of exactly the name goes before FILE:NAME. npy, safetensors and raw files are mapped and taken in "
+       "blocks, so they may be larger than memory.");
   begin_list();
   for (size_t i = 0; (f = io_format_at(i)); i++) {
     printf(".It Pa %s\n", f->extensions);
@@ -208,7 +211,8 @@ int help_manual(void) {
   puts(".Sh ENVIRONMENT");
   begin_list();
   puts(".It Ev NO_COLOR\nWhen set and not empty, nothing is colored.");
-  puts(".It Ev SMX_ISA\nNames a lower instruction set than the best of this machine; the results do not change.");
+  puts(".It Ev SMX_ISA\nNames a lower instruction set than the best of this machine; the results do not "
+       "change.");
   end_list();
   formats();
   statuses();

@@ -1,5 +1,6 @@
-/* map.c - weights of attention as a heat map. They come from attention itself: with one-hot values, value c for the keys of cell c, the output
- * of a query is the weight it gives to each cell. So every kind of weights, mask and window is drawn without a formula of its own. */
+/* map.c - weights of attention as a heat map. They come from attention itself: with one-hot values,
+ * value c for the keys of cell c, the output of a query is the weight it gives to each cell. So
+ * every kind of weights, mask and window is drawn without a formula of its own. */
 #include "attend.h"
 #include "fault.h"
 #include "report/svg.h"
@@ -9,14 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CELLS = 96, MAP_SIZE = 640, NUMBERS = 12, NAMES = 64, LEFT = 110, TOP = 70, BAR = 16, BAR_STEPS = 64 };
+enum {
+  MOST_CELLS = 96,
+  MAP_SIZE = 640,
+  NUMBERS = 12,
+  NAMES = 64,
+  LEFT = 110,
+  TOP = 70,
+  BAR = 16,
+  BAR_STEPS = 64
+};
 #define FAINT 0.06 /* the shade of the smallest weight that is not 0 */
 
 /* How a weight becomes a shade. */
 typedef enum shades { SHADES_LINEAR, SHADES_LOG, SHADES_ROW } shades;
 static const char *const shades_names[] = {"linear", "log", "row", NULL};
 
-void map_shades(char *text, size_t size) { snprintf(text, size, "%s %s %s", shades_names[0], shades_names[1], shades_names[2]); }
+void map_shades(char *text, size_t size) {
+  snprintf(text, size, "%s %s %s", shades_names[0], shades_names[1], shades_names[2]);
+}
 
 int map_read_shades(const char *text, int *choice) {
   for (*choice = -1; text && shades_names[*choice + 1]; ++*choice)
@@ -67,7 +79,8 @@ static int compute(map *m, const attention *a) {
   m->cells = calloc((size_t)(m->rows * m->columns) + 1, sizeof *m->cells);
   int code = v && o && m->cells ? EXIT_OK : fault_memory((values + outputs) * sizeof *v);
   for (int64_t j = 0; !code && j < m->keys; j++) v[j * m->columns + j / m->wide] = 1;
-  smx_status status = code ? SMX_OK : attend_forward(a, &a->view[Q].tensor, &a->view[K].tensor, &vt, &ot, NULL);
+  smx_status status =
+      code ? SMX_OK : attend_forward(a, &a->view[Q].tensor, &a->view[K].tensor, &vt, &ot, NULL);
   if (!code && status != SMX_OK) code = attend_fault(a, status);
   if (!code) gather_rows(m, o);
   free(v);
@@ -167,7 +180,8 @@ static void draw_scale(svg *s, const map *m) {
   double x = LEFT + (double)m->columns * m->size + 24, height = (double)m->rows * m->size;
   for (int i = 0; i < BAR_STEPS; i++) {
     double part = (double)(BAR_STEPS - i - 1) / (BAR_STEPS - 1);
-    svg_cell(s, x, TOP + height * i / BAR_STEPS, BAR, height / BAR_STEPS + 0.5, part > 0 ? FAINT + (1 - FAINT) * part : 0);
+    svg_cell(s, x, TOP + height * i / BAR_STEPS, BAR, height / BAR_STEPS + 0.5,
+             part > 0 ? FAINT + (1 - FAINT) * part : 0);
   }
   for (int i = 0; i <= 2; i++) {
     scale_text(m, i, text, sizeof text);
@@ -188,10 +202,12 @@ static void draw_frame(svg *s, const map *m) {
 static void describe(const map *m, char *text, size_t size) {
   int used = snprintf(text, size, "%" PRId64 " queries, %" PRId64 " keys", m->queries, m->keys);
   if (m->tall * m->wide > 1)
-    used += snprintf(text + used, size - (size_t)used, "; a cell: the sum over %" PRId64 " keys, the mean over %" PRId64 " queries",
-                     m->wide, m->tall);
+    used += snprintf(text + used, size - (size_t)used,
+                     "; a cell: the sum over %" PRId64 " keys, the mean over %" PRId64 " queries", m->wide,
+                     m->tall);
   if (m->shades == SHADES_LOG) used += snprintf(text + used, size - (size_t)used, "; logarithmic shades");
-  if (m->shades == SHADES_ROW) used += snprintf(text + used, size - (size_t)used, "; shades of a row by its largest");
+  if (m->shades == SHADES_ROW)
+    used += snprintf(text + used, size - (size_t)used, "; shades of a row by its largest");
   if (m->negative) used += snprintf(text + used, size - (size_t)used, "; a bar: below 0");
   if (m->nan) snprintf(text + used, size - (size_t)used, "; a cross: not a number");
 }
@@ -227,33 +243,41 @@ static void slice(view *v, int32_t ndim, int64_t batch, int64_t head, uint32_t b
 
 static int check_head(const attention *a, const char *path) {
   const int64_t *q = a->view[Q].shape, *k = a->view[K].shape;
-  if (a->how.query_offsets || a->how.key_offsets) return fault(EXIT_USAGE, "--map %s: not of packed sequences", path);
+  if (a->how.query_offsets || a->how.key_offsets)
+    return fault(EXIT_USAGE, "--map %s: not of packed sequences", path);
   if (a->how.block_table) return fault(EXIT_USAGE, "--map %s: not of a paged cache", path);
   if (a->way == BY_TROPICAL) return fault(EXIT_USAGE, "--map %s: the max-plus semiring has no weights", path);
-  if (a->head >= q[1]) return fault(EXIT_USAGE, "--head %" PRId64 ": %s has %" PRId64 " heads", a->head, a->in[Q].path, q[1]);
-  if (a->batch >= q[0]) return fault(EXIT_USAGE, "--batch %" PRId64 ": %s has %" PRId64 " sequences", a->batch, a->in[Q].path, q[0]);
+  if (a->head >= q[1])
+    return fault(EXIT_USAGE, "--head %" PRId64 ": %s has %" PRId64 " heads", a->head, a->in[Q].path, q[1]);
+  if (a->batch >= q[0])
+    return fault(EXIT_USAGE, "--batch %" PRId64 ": %s has %" PRId64 " sequences", a->batch, a->in[Q].path,
+                 q[0]);
   if (!k[1] || q[1] % k[1] || k[0] != q[0])
-    return fault(EXIT_REFUSED, "%s: k: %" PRId64 " sequences of %" PRId64 " heads, q has %" PRId64 " of %" PRId64, a->in[K].path, k[0],
-                 k[1], q[0], q[1]);
+    return fault(EXIT_REFUSED,
+                 "%s: k: %" PRId64 " sequences of %" PRId64 " heads, q has %" PRId64 " of %" PRId64,
+                 a->in[K].path, k[0], k[1], q[0], q[1]);
   return a->o->labels ? labels_check(&a->names, k[2], a->in[K].path) : EXIT_OK;
 }
 
 static void narrow(attention *a) {
-  static const int32_t dims[TENSORS] = {
-      [Q] = 4, [K] = 4, [MASK] = 4, [BIAS] = 4, [SLOPES] = 2, [SINKS] = 2, [LENGTHS] = 1, [SECOND] = 4, [ADDITIVE] = 3};
+  static const int32_t dims[TENSORS] = {[Q] = 4,     [K] = 4,       [MASK] = 4,   [BIAS] = 4,    [SLOPES] = 2,
+                                        [SINKS] = 2, [LENGTHS] = 1, [SECOND] = 4, [ADDITIVE] = 3};
   const int64_t group = a->view[Q].shape[1] / a->view[K].shape[1];
   const io_array *streams = &a->in[STREAMS].array;
   if (!a->how.streams) a->how.stream += (uint64_t)(a->batch * a->view[Q].shape[1]);
   else if (streams->ndim == 1 && a->batch < streams->shape[0])
-    a->how.stream = (uint64_t)(int64_t)io_get(streams, streams->data + a->batch * streams->strides[0] * (int64_t)streams->type->bytes);
+    a->how.stream = (uint64_t)(int64_t)io_get(streams, streams->data + a->batch * streams->strides[0] *
+                                                                           (int64_t)streams->type->bytes);
   a->how.stream += (uint64_t)a->head;
   a->how.streams = NULL;
   for (int i = 0; i < TENSORS; i++)
-    if (a->in[i].path && dims[i]) slice(&a->view[i], dims[i], a->batch, i == K ? a->head / group : a->head, a->in[i].want->bytes);
+    if (a->in[i].path && dims[i])
+      slice(&a->view[i], dims[i], a->batch, i == K ? a->head / group : a->head, a->in[i].want->bytes);
 }
 
 int attend_map(attention *a, const char *path) {
-  map m = {.queries = a->view[Q].shape[2], .keys = a->view[K].shape[2], .names = a->o->labels ? &a->names : NULL};
+  map m = {
+      .queries = a->view[Q].shape[2], .keys = a->view[K].shape[2], .names = a->o->labels ? &a->names : NULL};
   char title[256];
   int code = check_head(a, path);
   if (!code && !a->context) code = attend_context(a);
@@ -265,8 +289,8 @@ int attend_map(attention *a, const char *path) {
   int64_t longer = m.rows > m.columns ? m.rows : m.columns;
   m.size = MAP_SIZE / (double)longer;
   if (m.size > 48) m.size = 48;
-  snprintf(title, sizeof title, "Attention weights: %s%s, sequence %" PRId64 ", head %" PRId64, a->weights, a->how.causal ? ", causal" : "",
-           a->batch, a->head);
+  snprintf(title, sizeof title, "Attention weights: %s%s, sequence %" PRId64 ", head %" PRId64, a->weights,
+           a->how.causal ? ", causal" : "", a->batch, a->head);
   code = compute(&m, a);
   if (m.most == 0) m.most = 1;
   if (!code) code = choose_shades(&m, a->shades);

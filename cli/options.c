@@ -16,10 +16,13 @@ enum { DEFAULT_BLOCK = 64 << 20 };
 
 /* ---- The settings ---- */
 
-int options_refuse(const char *option, const char *text, const char *what) { return fault(EXIT_USAGE, "--%s %s: %s", option, text, what); }
+int options_refuse(const char *option, const char *text, const char *what) {
+  return fault(EXIT_USAGE, "--%s %s: %s", option, text, what);
+}
 
 int options_int(const char *option, const char *text, int64_t min, int64_t max, int64_t *value) {
-  return parse_int(text, min, max, value) ? EXIT_OK : options_refuse(option, text, "not a whole number in its range");
+  return parse_int(text, min, max, value) ? EXIT_OK
+                                          : options_refuse(option, text, "not a whole number in its range");
 }
 
 int options_number(const char *option, const char *text, double *value) {
@@ -51,7 +54,9 @@ static int set_threads(options *o, const char *text) {
   return code;
 }
 
-static int set_block(options *o, const char *text) { return options_int("block", text, 1, INT64_MAX, &o->block); }
+static int set_block(options *o, const char *text) {
+  return options_int("block", text, 1, INT64_MAX, &o->block);
+}
 
 static void number_types(char *text, size_t size) { dtype_names(true, text, size); }
 static void all_types(char *text, size_t size) { dtype_names(false, text, size); }
@@ -84,7 +89,8 @@ static void format_names(char *text, size_t size) {
 }
 
 static int check_format(const char *option, const char *text) {
-  return io_format_named(text) ? EXIT_OK : options_refuse(option, text, "no such format; softmax help lists them");
+  return io_format_named(text) ? EXIT_OK
+                               : options_refuse(option, text, "no such format; softmax help lists them");
 }
 
 static int set_format(options *o, const char *text) {
@@ -155,32 +161,44 @@ static int set_on_inf(options *o, const char *text) {
 
 static void join(const char *const *words, char *text, size_t size) {
   size_t used = 0;
-  for (; *words && used < size; words++) used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "", *words);
+  for (; *words && used < size; words++)
+    used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "", *words);
 }
 
 static void empty_choices(char *text, size_t size) { join(empty_words, text, size); }
 static void inf_choices(char *text, size_t size) { join(inf_words, text, size); }
 
 static const setting settings[] = {
-    {"axis", 'a', "A", "the axis that rows run along; negative counts from the end; -1 by default", FOR_ROWS, set_axis, NULL},
+    {"axis", 'a', "A", "the axis that rows run along; negative counts from the end; -1 by default", FOR_ROWS,
+     set_axis, NULL},
     {"output", 'o', "OUT",
-     "write the result to OUT, in the format of its extension; - is standard output. A format of one array has the first of several "
-     "results",
+     "write the result to OUT, in the format of its extension; - is standard output. A format of one array "
+     "has the first of several results",
      FOR_OUTPUT, set_out, NULL},
-    {"dtype", 0, "T", "type of the result: f16, bf16, f32 or f64; that of the input by default", FOR_TYPE, set_type, number_types},
-    {"threads", 0, "N", "threads to use; all (the cores the process may use) by default", FOR_THREADS, set_threads, NULL},
-    {"labels", 0, "FILE", "names of the classes, one a line, shown beside their indices", FOR_LABELS, set_labels, NULL},
-    {"backward", 0, NULL, "give the gradients of the inputs instead of the outputs", FOR_GRADIENT, set_backward, NULL},
-    {"dout", 0, "FILE", "gradient of the next output, with --backward; once for each output that is not of whole numbers",
+    {"dtype", 0, "T", "type of the result: f16, bf16, f32 or f64; that of the input by default", FOR_TYPE,
+     set_type, number_types},
+    {"threads", 0, "N", "threads to use; all (the cores the process may use) by default", FOR_THREADS,
+     set_threads, NULL},
+    {"labels", 0, "FILE", "names of the classes, one a line, shown beside their indices", FOR_LABELS,
+     set_labels, NULL},
+    {"backward", 0, NULL, "give the gradients of the inputs instead of the outputs", FOR_GRADIENT,
+     set_backward, NULL},
+    {"dout", 0, "FILE",
+     "gradient of the next output, with --backward; once for each output that is not of whole numbers",
      FOR_GRADIENT | MANY, set_dout, NULL},
     {"format", 0, "F", "format of the inputs, whatever their extension", FOR_INPUT, set_format, format_names},
-    {"out-format", 0, "F", "format of the output; npy by default for standard output", FOR_FORMAT, set_out_format, format_names},
+    {"out-format", 0, "F", "format of the output; npy by default for standard output", FOR_FORMAT,
+     set_out_format, format_names},
     {"shape", 0, "2,3", "shape of raw inputs", FOR_INPUT, set_shape, NULL},
     {"dtype-in", 0, "T", "type of raw inputs, or f32 to read text as f32", FOR_INPUT, set_type_in, all_types},
-    {"header", 0, NULL, "skip the first line of text inputs, even if it has numbers", FOR_INPUT, set_header, NULL},
-    {"on-empty", 0, "P", "rows with nothing valid: zero (default), nan or error", FOR_POLICY, set_on_empty, empty_choices},
-    {"on-inf", 0, "P", "rows of scores with +inf: nan (default), or limit: they share the mass", FOR_INF, set_on_inf, inf_choices},
-    {"block", 0, "BYTES", "how much of the input to take at a time; 67108864 by default", FOR_ROWS, set_block, NULL},
+    {"header", 0, NULL, "skip the first line of text inputs, even if it has numbers", FOR_INPUT, set_header,
+     NULL},
+    {"on-empty", 0, "P", "rows with nothing valid: zero (default), nan or error", FOR_POLICY, set_on_empty,
+     empty_choices},
+    {"on-inf", 0, "P", "rows of scores with +inf: nan (default), or limit: they share the mass", FOR_INF,
+     set_on_inf, inf_choices},
+    {"block", 0, "BYTES", "how much of the input to take at a time; 67108864 by default", FOR_ROWS, set_block,
+     NULL},
     {"help", 'h', NULL, "show help and do nothing else", FOR_HELP, set_help, NULL},
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
@@ -198,7 +216,8 @@ static const char *own_name_at(const smx_op *op, int32_t i) {
 
 /* ---- Parsing ---- */
 
-/* popt's table, and what its entries mean: a setting, or NULL for a name of operators. The values are positions + 1. */
+/* popt's table, and what its entries mean: a setting, or NULL for a name of operators. The values
+ * are positions + 1. */
 typedef struct option_table {
   struct poptOption *options;
   const setting **settings;
@@ -208,7 +227,8 @@ typedef struct option_table {
 
 static void add_option(option_table *t, const setting *s, const char *name) {
   t->settings[t->count] = s;
-  t->options[t->count] = (struct poptOption){.longName = name, .shortName = s ? s->letter : 0, .val = t->count + 1};
+  t->options[t->count] =
+      (struct poptOption){.longName = name, .shortName = s ? s->letter : 0, .val = t->count + 1};
   t->options[t->count].argInfo = s && !s->argument ? POPT_ARG_NONE : POPT_ARG_STRING;
   t->count++;
 }
@@ -229,7 +249,8 @@ static void add_operator_names(option_table *t) {
 static int make_table(option_table *t, uint32_t groups, const setting *own) {
   size_t room = SETTINGS + 1;
   for (size_t i = 0; own && own[i].name; i++) room++;
-  for (size_t k = 0; k < smx_op_count(); k++) room += (size_t)(smx_op_at(k)->param_count + smx_op_at(k)->input_count);
+  for (size_t k = 0; k < smx_op_count(); k++)
+    room += (size_t)(smx_op_at(k)->param_count + smx_op_at(k)->input_count);
   t->options = calloc(room, sizeof *t->options);
   t->settings = calloc(room, sizeof *t->settings);
   t->given = calloc(room, sizeof *t->given);
@@ -309,7 +330,8 @@ static int read_all(options *o, poptContext c, const option_table *table) {
   while ((value = poptGetNextOpt(c)) > 0)
     if ((code = apply(o, table, value, poptGetOptArg(c)))) return code;
   if (value == POPT_ERROR_BADOPT) return refuse_unknown(table, poptBadOption(c, POPT_BADOPTION_NOALIAS));
-  if (value < -1) return fault(EXIT_USAGE, "%s: %s", poptBadOption(c, POPT_BADOPTION_NOALIAS), poptStrerror(value));
+  if (value < -1)
+    return fault(EXIT_USAGE, "%s: %s", poptBadOption(c, POPT_BADOPTION_NOALIAS), poptStrerror(value));
   return collect_files(o, c);
 }
 

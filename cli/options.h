@@ -1,11 +1,12 @@
-/* options.h - the options of the verbs. They are tables, which help, the manual and the completion read too; the names of parameters and
- * inputs come from the operator table. */
+/* options.h - the options of the verbs. They are tables, which help, the manual and the completion
+ * read too; the names of parameters and inputs come from the operator table. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
 #include "dtype.h"
 
-/* --NAME TEXT: a parameter or an input of some operator, or an option of one verb; in the order of the command line. */
+/* --NAME TEXT: a parameter or an input of some operator, or an option of one verb; in the order of
+ * the command line. */
 typedef struct named_value {
   const char *name, *text;
 } named_value;
@@ -52,15 +53,16 @@ typedef struct setting {
   const char *argument; /* NULL = a switch */
   const char *help;
   uint32_t group;
-  int (*set)(options *o, const char *text); /* NULL: it is kept as a named value, for the verb whose own it is */
+  /* NULL: it is kept as a named value, for the verb whose own it is */
+  int (*set)(options *o, const char *text);
   void (*choices)(char *text, size_t size); /* writes the words it takes: "zero nan error"; or NULL */
 } setting;
 
 /* The options that several verbs take, NULL past the last. */
 const setting *setting_at(size_t i);
 
-/* Reads the arguments after a verb that takes these groups, and options of its own up to one without a name (NULL = none). Must be freed,
- * after a fault too. */
+/* Reads the arguments after a verb that takes these groups, and options of its own up to one
+ * without a name (NULL = none). Must be freed, after a fault too. */
 int options_parse(options *o, uint32_t groups, const setting *own, int argc, const char **argv);
 void options_free(options *o);
 

@@ -14,7 +14,8 @@ static bool is_word(const char *text) {
   return strcasecmp(text, "inf") == 0 || strcasecmp(text, "infinity") == 0 || strcasecmp(text, "nan") == 0;
 }
 
-/* A NUL-terminated copy for strtod, which would also take hexadecimal and leading space; those are refused. */
+/* A NUL-terminated copy for strtod, which would also take hexadecimal and leading space; those are
+ * refused. */
 static bool copy_number(const char *text, size_t length, char *copy) {
   if (length == 0 || length > NUMBER_LENGTH || memchr(text, 0, length)) return false;
   memcpy(copy, text, length);
@@ -50,7 +51,9 @@ static bool read_size(const char **text, int64_t *size) {
   if (!isdigit((unsigned char)**text)) return false;
   *size = 0;
   for (; isdigit((unsigned char)**text); ++*text)
-    if (__builtin_mul_overflow(*size, (int64_t)10, size) || __builtin_add_overflow(*size, (int64_t)(**text - '0'), size)) return false;
+    if (__builtin_mul_overflow(*size, (int64_t)10, size) ||
+        __builtin_add_overflow(*size, (int64_t)(**text - '0'), size))
+      return false;
   return true;
 }
 

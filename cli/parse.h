@@ -1,4 +1,5 @@
-/* parse.h - numbers and shapes from text, strict and independent of the locale (the command never leaves the "C" locale). */
+/* parse.h - numbers and shapes from text, strict and independent of the locale (the command never
+ * leaves the "C" locale). */
 #ifndef CLI_PARSE_H
 #define CLI_PARSE_H
 
@@ -12,10 +13,12 @@ bool parse_f32(const char *text, size_t length, float *value);
 /* A whole number in min..max that fills text. */
 bool parse_int(const char *text, int64_t min, int64_t max, int64_t *value);
 
-/* "2,3" or "" (no dimension): at most SMX_MAX_DIMS sizes whose product fits 64 bits. NULL, or what is wrong. The dtype is left alone. */
+/* "2,3" or "" (no dimension): at most SMX_MAX_DIMS sizes whose product fits 64 bits. NULL, or what
+ * is wrong. The dtype is left alone. */
 const char *parse_shape(const char *text, smx_shape *shape);
 
-/* The number of elements, or false when it overflows. A size of 0 does not hide an overflow of the others. */
+/* The number of elements, or false when it overflows. A size of 0 does not hide an overflow of the
+ * others. */
 bool count_elements(int32_t ndim, const int64_t *shape, int64_t *count);
 
 #endif

@@ -1,4 +1,5 @@
-/* plot.c - the verb `plot`: curves of operators, one panel over a sweep of one score, one over a row of a file. */
+/* plot.c - the verb `plot`: curves of operators, one panel over a sweep of one score, one over a
+ * row of a file. */
 #include "plot.h"
 
 #include "bind.h"
@@ -16,12 +17,16 @@ enum { POINTS = 241, MOST_OTHERS = 64, BEST = 50, MOST_BEST = 10000 };
 enum { LEFT = 70, TOP = 40, WIDTH = 620, HEIGHT = 300, GAP = 80, LINE = 20, BOTTOM = 60 };
 
 const setting plot_settings[] = {
-    {"row", 0, "FILE", "scores to weigh in a second panel: a row of an array of any shape", FOR_OPERATOR, NULL, NULL},
-    {"number", 0, "R", "which row of it, its rows counted along the last axis; 0 by default", FOR_OPERATOR, NULL, NULL},
-    {"best", 0, "N", "how many of its elements to show, largest scores first; 50 by default", FOR_OPERATOR, NULL, NULL},
+    {"row", 0, "FILE", "scores to weigh in a second panel: a row of an array of any shape", FOR_OPERATOR,
+     NULL, NULL},
+    {"number", 0, "R", "which row of it, its rows counted along the last axis; 0 by default", FOR_OPERATOR,
+     NULL, NULL},
+    {"best", 0, "N", "how many of its elements to show, largest scores first; 50 by default", FOR_OPERATOR,
+     NULL, NULL},
     {"from", 0, "A", "where the sweep begins; -6 by default", FOR_OPERATOR, NULL, NULL},
     {"to", 0, "B", "where the sweep ends; 6 by default", FOR_OPERATOR, NULL, NULL},
-    {"others", 0, "S,...", "the other scores of the row whose first is swept; 1,0,-1 by default", FOR_OPERATOR, NULL, NULL},
+    {"others", 0, "S,...", "the other scores of the row whose first is swept; 1,0,-1 by default",
+     FOR_OPERATOR, NULL, NULL},
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };
 
@@ -50,7 +55,8 @@ static int check_operator(const smx_op *op) {
   const smx_port *y = &op->outputs[0];
   for (int32_t i = 1; i < op->input_count; i++)
     if (!(op->inputs[i].flags & SMX_PORT_OPTIONAL) || op->inputs[i].flags & SMX_PORT_EITHER)
-      return fault(EXIT_USAGE, "plot %s: it needs the input '%s' beside the scores", op->name, op->inputs[i].name);
+      return fault(EXIT_USAGE, "plot %s: it needs the input '%s' beside the scores", op->name,
+                   op->inputs[i].name);
   if (y->shape != SMX_SHAPE_FULL || takes_matrices(op) || y->flags & SMX_PORT_INT)
     return fault(EXIT_USAGE, "plot %s: it gives no weight to each element of a row", op->name);
   return EXIT_OK;
@@ -66,8 +72,10 @@ static int read_curves(plot *p) {
   const options *o = p->o;
   int code = o->file_count ? EXIT_OK : fault(EXIT_USAGE, "plot: no operator; softmax list shows them all");
   if (o->file_count > SVG_STYLES)
-    return fault(EXIT_USAGE, "plot %s: more than %d curves cannot be told apart", o->files[SVG_STYLES], SVG_STYLES);
-  for (; !code && p->count < o->file_count; p->count++) code = read_curve(&p->curves[p->count], o->files[p->count]);
+    return fault(EXIT_USAGE, "plot %s: more than %d curves cannot be told apart", o->files[SVG_STYLES],
+                 SVG_STYLES);
+  for (; !code && p->count < o->file_count; p->count++)
+    code = read_curve(&p->curves[p->count], o->files[p->count]);
   return code;
 }
 
@@ -79,7 +87,8 @@ static int read_end(const options *o, const char *name, double *value) {
 
 static int read_own(plot *p) {
   const options *o = p->o;
-  const char *others = options_own(o, "others"), *number = options_own(o, "number"), *best = options_own(o, "best");
+  const char *others = options_own(o, "others"), *number = options_own(o, "number"),
+             *best = options_own(o, "best");
   p->from = -6, p->to = 6, p->best = BEST;
   int code = read_end(o, "from", &p->from);
   if (!code) code = read_end(o, "to", &p->to);
@@ -99,7 +108,8 @@ static int copy_row(plot *p, const input *in) {
   if (a->ndim < 1) return fault(EXIT_REFUSED, "%s: a single number, not a row", in->path);
   p->n = a->shape[last];
   if (!count_elements(a->ndim - 1, a->shape, &rows)) rows = 0;
-  if (p->number >= rows) return fault(EXIT_REFUSED, "--number %" PRId64 ": %s has %" PRId64 " rows", p->number, in->path, rows);
+  if (p->number >= rows)
+    return fault(EXIT_REFUSED, "--number %" PRId64 ": %s has %" PRId64 " rows", p->number, in->path, rows);
   if (p->n < 2) return fault(EXIT_REFUSED, "%s: rows of %" PRId64 ", not at least 2", in->path, p->n);
   const unsigned char *at = a->data;
   for (int64_t d = last - 1; d >= 0; d--) {
@@ -108,7 +118,8 @@ static int copy_row(plot *p, const input *in) {
   }
   p->row = malloc((size_t)p->n * sizeof *p->row);
   if (!p->row) return fault_memory((size_t)p->n * sizeof *p->row);
-  for (int64_t i = 0; i < p->n; i++) p->row[i] = io_get(a, at + i * a->strides[last] * (int64_t)a->type->bytes);
+  for (int64_t i = 0; i < p->n; i++)
+    p->row[i] = io_get(a, at + i * a->strides[last] * (int64_t)a->type->bytes);
   return EXIT_OK;
 }
 
@@ -216,13 +227,15 @@ static void sweep_words(const plot *p, char *text, size_t size) {
 static int draw(const plot *p, const panel *first, const panel *second) {
   char words[192];
   svg s;
-  double legend = TOP + (HEIGHT + GAP) * (second ? 2 : 1) - GAP + BOTTOM, height = legend + LINE * p->count + 10;
+  double legend = TOP + (HEIGHT + GAP) * (second ? 2 : 1) - GAP + BOTTOM,
+         height = legend + LINE * p->count + 10;
   int code = svg_begin(&s, LEFT + WIDTH + 30, height, "The weight of an element while its score moves", NULL);
   if (code) return code;
   sweep_words(p, words, sizeof words);
   draw_panel(&s, p, first, TOP, words, "weight");
   if (second) {
-    snprintf(words, sizeof words, "elements of row %" PRId64 " of %.60s (%" PRId64 " in all), largest score first", p->number,
+    snprintf(words, sizeof words,
+             "elements of row %" PRId64 " of %.60s (%" PRId64 " in all), largest score first", p->number,
              options_own(p->o, "row"), p->n);
     draw_panel(&s, p, second, TOP + HEIGHT + GAP, words, "weight");
   }

@@ -15,11 +15,14 @@ void rope_layouts(char *text, size_t size) { snprintf(text, size, "%s %s", layou
 /* ---- Options ---- */
 
 static int read_numbers(const options *o, smx_rope_options *r) {
-  const char *base = options_own(o, "rope-base"), *scale = options_own(o, "rope-scale"), *dims = options_own(o, "rope-dims");
+  const char *base = options_own(o, "rope-base"), *scale = options_own(o, "rope-scale"),
+             *dims = options_own(o, "rope-dims");
   int code = base ? options_number("rope-base", base, &r->base) : EXIT_OK;
-  if (!code && base && !(r->base >= 1e-30 && r->base <= 1e30)) code = options_refuse("rope-base", base, "not from 1e-30 to 1e30");
+  if (!code && base && !(r->base >= 1e-30 && r->base <= 1e30))
+    code = options_refuse("rope-base", base, "not from 1e-30 to 1e30");
   if (!code && scale) code = options_number("rope-scale", scale, &r->scale);
-  if (!code && scale && !(r->scale > 0 && r->scale <= 1e30)) code = options_refuse("rope-scale", scale, "not above 0, up to 1e30");
+  if (!code && scale && !(r->scale > 0 && r->scale <= 1e30))
+    code = options_refuse("rope-scale", scale, "not above 0, up to 1e30");
   return !code && dims ? options_int("rope-dims", dims, 2, 512, &r->dims) : code;
 }
 
@@ -36,18 +39,21 @@ static int read_file(const options *o, const char *option, input *in, view *v, c
 }
 
 static int read_rope(rope *r, const options *o) {
-  static const char *const others[] = {"rope-base", "rope-scale", "rope-dims", "rope-frequencies", "rope-positions"};
+  static const char *const others[] = {"rope-base", "rope-scale", "rope-dims", "rope-frequencies",
+                                       "rope-positions"};
   const char *layout = options_own(o, "rope");
   r->how[0] = (smx_rope_options){.size = sizeof r->how[0]};
   for (int i = 0; i < 5; i++)
-    if (!layout && options_own(o, others[i])) return fault(EXIT_USAGE, "--%s: says how --rope turns, which is missing", others[i]);
+    if (!layout && options_own(o, others[i]))
+      return fault(EXIT_USAGE, "--%s: says how --rope turns, which is missing", others[i]);
   r->on = layout != NULL;
   if (!r->on) return EXIT_OK;
   if (strcmp(layout, layouts[0]) != 0 && strcmp(layout, layouts[1]) != 0)
     return options_refuse("rope", layout, "not one of half, interleaved");
   r->how[0].layout = strcmp(layout, layouts[1]) == 0 ? SMX_ROPE_INTERLEAVED : SMX_ROPE_HALF;
   int code = read_numbers(o, &r->how[0]);
-  if (!code) code = read_file(o, "rope-frequencies", &r->frequencies, &r->frequencies_view, &r->how[0].frequencies);
+  if (!code)
+    code = read_file(o, "rope-frequencies", &r->frequencies, &r->frequencies_view, &r->how[0].frequencies);
   r->how[1] = r->how[0];
   return code ? code : read_file(o, "rope-positions", &r->given, &r->positions_view[1], &r->how[1].positions);
 }
@@ -57,7 +63,8 @@ static int read_rope(rope *r, const options *o) {
 static int64_t whole_at(const smx_tensor *t, int64_t i) {
   const char *at = (const char *)t->data + t->byte_offset;
   i *= t->strides ? t->strides[0] : 1;
-  return t->dtype.bits == 64 ? ((const int64_t *)(const void *)at)[i] : ((const int32_t *)(const void *)at)[i];
+  return t->dtype.bits == 64 ? ((const int64_t *)(const void *)at)[i]
+                             : ((const int32_t *)(const void *)at)[i];
 }
 
 static bool is_list(const smx_tensor *t, int64_t least) { return t && t->ndim == 1 && t->shape[0] >= least; }
@@ -79,12 +86,14 @@ static int64_t sequence_of(const smx_tensor *offsets, int64_t b, int64_t i, int6
 /* The position of the first query of sequence b. */
 static int64_t query_start(const smx_attention_options *how, int64_t b, const int64_t *q, const int64_t *k) {
   if (how->query_start != SMX_ATTENTION_END) return how->query_start;
-  const int64_t keys = is_list(how->lengths, b + 1) ? whole_at(how->lengths, b) : rows_of(how->key_offsets, b, k[2]);
+  const int64_t keys =
+      is_list(how->lengths, b + 1) ? whole_at(how->lengths, b) : rows_of(how->key_offsets, b, k[2]);
   return keys - rows_of(how->query_offsets, b, q[2]);
 }
 
 /* Rows of sequences of several lengths have positions of their own. */
-static int list_positions(rope *r, int which, const smx_attention_options *how, const view *q, const view *k) {
+static int list_positions(rope *r, int which, const smx_attention_options *how, const view *q,
+                          const view *k) {
   const smx_tensor *offsets = which ? how->key_offsets : how->query_offsets;
   view *p = &r->positions_view[which];
   const int64_t shape[4] = {which ? k->shape[0] : q->shape[0], 1, which ? k->shape[2] : q->shape[2], 1};
@@ -111,15 +120,17 @@ static int take_positions(rope *r, const smx_attention_options *how, const view 
   const int32_t axis = from->tensor.ndim - 2;
   if (how->query_offsets || how->key_offsets || how->lengths)
     return fault(EXIT_USAGE, "--rope-positions %s: not of packed sequences, nor with --lengths", path);
-  if (axis < 0) return fault(EXIT_REFUSED, "%s: positions: %d dimensions, not 2 to 4", path, (int)from->tensor.ndim);
+  if (axis < 0)
+    return fault(EXIT_REFUSED, "%s: positions: %d dimensions, not 2 to 4", path, (int)from->tensor.ndim);
   *to = *from;
   to->tensor.shape = to->shape, to->tensor.strides = to->strides;
   r->how[0].positions = &to->tensor;
   if (from->shape[axis] == 1) return EXIT_OK;
   if (start < 0 || rows > from->shape[axis] - start)
-    return fault(EXIT_REFUSED, "%s: positions: %lld of them, but queries stand at %lld to %lld", path, (long long)from->shape[axis],
-                 (long long)start, (long long)(start + rows - 1));
-  to->tensor.data = (unsigned char *)to->tensor.data + start * to->strides[axis] * (int64_t)r->given.want->bytes;
+    return fault(EXIT_REFUSED, "%s: positions: %lld of them, but queries stand at %lld to %lld", path,
+                 (long long)from->shape[axis], (long long)start, (long long)(start + rows - 1));
+  to->tensor.data =
+      (unsigned char *)to->tensor.data + start * to->strides[axis] * (int64_t)r->given.want->bytes;
   to->shape[axis] = rows;
   return EXIT_OK;
 }
@@ -151,13 +162,17 @@ static int turn(rope *r, int which, view *v, const char *path) {
   return EXIT_OK;
 }
 
-int rope_turn(rope *r, const options *o, const smx_attention_options *how, view *q, view *k, const char *const paths[2]) {
+int rope_turn(rope *r, const options *o, const smx_attention_options *how, view *q, view *k,
+              const char *const paths[2]) {
   int code = read_rope(r, o);
   if (code || !r->on) return code;
-  if (how->block_table) return options_refuse("rope", options_own(o, "rope"), "not of a paged cache, whose keys are turned already");
+  if (how->block_table)
+    return options_refuse("rope", options_own(o, "rope"),
+                          "not of a paged cache, whose keys are turned already");
   const bool several = how->query_offsets || how->key_offsets;
   if (r->given.path) code = take_positions(r, how, q, k);
-  else if (several || (how->lengths && how->query_start == SMX_ATTENTION_END)) code = list_positions(r, 0, how, q, k);
+  else if (several || (how->lengths && how->query_start == SMX_ATTENTION_END))
+    code = list_positions(r, 0, how, q, k);
   else r->how[0].start = query_start(how, 0, q->shape, k->shape);
   if (!code && how->key_offsets) code = list_positions(r, 1, how, q, k);
   if (!code) code = turn(r, 0, q, paths[0]);

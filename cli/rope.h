@@ -16,9 +16,11 @@ typedef struct rope {
 
 void rope_layouts(char *text, size_t size);
 
-/* Turns q and k, [B, H, length, size] each, as the options --rope... say, in copies. The last query of a sequence stands at its last key, or the first
- * at how->query_start. Without --rope nothing happens. paths: of q and k. Must be freed, after a fault too. */
-int rope_turn(rope *r, const options *o, const smx_attention_options *how, view *q, view *k, const char *const paths[2]);
+/* Turns q and k, [B, H, length, size] each, as the options --rope... say, in copies. The last query
+ * of a sequence stands at its last key, or the first at how->query_start. Without --rope nothing
+ * happens. paths: of q and k. Must be freed, after a fault too. */
+int rope_turn(rope *r, const options *o, const smx_attention_options *how, view *q, view *k,
+              const char *const paths[2]);
 void rope_free(rope *r);
 
 /* Turns the gradient of q (0) or k (1) back, in place. */

@@ -32,7 +32,8 @@ typedef struct run {
   blocks blocks;
   int32_t axis; /* not negative */
   smx_context *context;
-  result out[SMX_MAX_PORTS], din[SMX_MAX_PORTS]; /* outputs; gradients, with no type where they are not wanted */
+  /* outputs; gradients, with no type where they are not wanted */
+  result out[SMX_MAX_PORTS], din[SMX_MAX_PORTS];
   result *shown[SMX_MAX_PORTS];
   int32_t shown_count;
   result_file file;
@@ -67,9 +68,12 @@ static int infer_outputs(run *r) {
     out->whole = shapes[i];
     if (!chosen(r->request->wanted, i)) continue;
     out->type = dtype_of(shapes[i].dtype);
-    if (!out->type) return fault(EXIT_REFUSED, "%s: output %s has a type that no file here can hold", r->op->name, out->name);
+    if (!out->type)
+      return fault(EXIT_REFUSED, "%s: output %s has a type that no file here can hold", r->op->name,
+                   out->name);
     if (r->o->type && out->type->number && !r->o->backward) out->type = r->o->type;
-    bool told = r->request->see && shapes[i].ndim == 0 && out->type->bytes == 2; /* one number for a person: not in half precision */
+    /* one number for a person: not in half precision */
+    bool told = r->request->see && shapes[i].ndim == 0 && out->type->bytes == 2;
     if (told) out->type = dtype_named("f32");
     out->axis = axis_of(&r->op->outputs[i], r->axis);
   }
@@ -98,12 +102,14 @@ static void choose_gradients(run *r) {
   }
 }
 
-/* Upstream gradients have the shape of their output; text has no shape of its own and takes it over. */
+/* Upstream gradients have the shape of their output; text has no shape of its own and takes it
+ * over. */
 static int check_dout(input *in, const smx_shape *whole) {
   char is[128], should[128];
   int64_t have = 0, need = 0;
   io_array *a = &in->array;
-  bool same = a->ndim == whole->ndim && memcmp(a->shape, whole->dim, (size_t)whole->ndim * sizeof *a->shape) == 0;
+  bool same =
+      a->ndim == whole->ndim && memcmp(a->shape, whole->dim, (size_t)whole->ndim * sizeof *a->shape) == 0;
   if (same) return EXIT_OK;
   bool counted = count_elements(a->ndim, a->shape, &have) && count_elements(whole->ndim, whole->dim, &need);
   if (a->text && counted && have == need) {
@@ -121,7 +127,8 @@ static int choose_results(run *r) {
   if (code) return code;
   for (int32_t i = 0; !code && i < r->op->output_count; i++) {
     if (r->b.dout[i].path) code = check_dout(&r->b.dout[i], &r->out[i].whole);
-    if (!r->o->backward && r->out[i].type && chosen(r->request->shown, i)) r->shown[r->shown_count++] = &r->out[i];
+    if (!r->o->backward && r->out[i].type && chosen(r->request->shown, i))
+      r->shown[r->shown_count++] = &r->out[i];
   }
   if (!code && r->o->backward) choose_gradients(r);
   return code;
@@ -149,7 +156,8 @@ static int open_results(run *r) {
   if (r->o->out) return open_writer(r);
   for (int32_t i = 0; !r->request->see && i < r->shown_count; i++) {
     result *s = r->shown[i];
-    table_begin(&s->table, s->name, s->axis < 0 ? TABLE_VALUES : r->request->kind, s->type, &s->whole, s->axis);
+    table_begin(&s->table, s->name, s->axis < 0 ? TABLE_VALUES : r->request->kind, s->type, &s->whole,
+                s->axis);
     s->table.labels = names;
   }
   return EXIT_OK;
@@ -200,7 +208,8 @@ static int prepare_all(const run *r, result *results, int32_t count, tensor_list
   return EXIT_OK;
 }
 
-static int view_all(const run *r, input *inputs, const smx_port *ports, int32_t count, view *views, tensor_list list) {
+static int view_all(const run *r, input *inputs, const smx_port *ports, int32_t count, view *views,
+                    tensor_list list) {
   int32_t ndim = r->b.in[0].array.ndim;
   for (int32_t i = 0; i < count; i++) {
     list[i] = inputs[i].path ? &views[i].tensor : NULL;
@@ -228,7 +237,13 @@ static int block_fault(const run *r, smx_status status) {
 static int show_block(const run *r, const tensor_list in, const tensor_list out) {
   smx_shape whole = {.ndim = r->b.in[0].array.ndim, .dtype = r->b.in[0].want->type};
   memcpy(whole.dim, r->b.in[0].array.shape, sizeof whole.dim);
-  run_block block = {.op = r->op, .params = &r->b.params, .context = r->context, .in = in, .out = out, .whole = &whole, .axis = r->axis};
+  run_block block = {.op = r->op,
+                     .params = &r->b.params,
+                     .context = r->context,
+                     .in = in,
+                     .out = out,
+                     .whole = &whole,
+                     .axis = r->axis};
   return r->request->see(r->request->user, &block);
 }
 
@@ -248,9 +263,11 @@ static int compute_block(run *r) {
   if (!code) code = prepare_all(r, r->out, op->output_count, out);
   if (!code) code = prepare_all(r, r->din, op->input_count, din);
   if (code) return code;
-  if (needs_forward(r)) status = smx_forward(op, r->context, &r->b.params, op->input_count, in, op->output_count, out);
+  if (needs_forward(r))
+    status = smx_forward(op, r->context, &r->b.params, op->input_count, in, op->output_count, out);
   if (status == SMX_OK && r->o->backward)
-    status = smx_backward(op, r->context, &r->b.params, op->input_count, in, op->output_count, out, dout, din);
+    status =
+        smx_backward(op, r->context, &r->b.params, op->input_count, in, op->output_count, out, dout, din);
   if (status != SMX_OK) return block_fault(r, status);
   return r->request->see ? show_block(r, in, out) : EXIT_OK;
 }
@@ -260,13 +277,16 @@ static int compute_block(run *r) {
 /* A value for all rows, and a gradient of it, need all rows at once. */
 static bool needs_all(const run *r) {
   for (int32_t i = 0; i < r->op->output_count; i++)
-    if (r->out[i].type && (r->op->outputs[i].shape == SMX_SHAPE_SCALAR || r->op->outputs[i].flags & SMX_PORT_DX)) return true;
+    if (r->out[i].type &&
+        (r->op->outputs[i].shape == SMX_SHAPE_SCALAR || r->op->outputs[i].flags & SMX_PORT_DX))
+      return true;
   return false;
 }
 
 static int run_blocks(run *r) {
   const io_array *x = &r->b.in[0].array;
-  const int32_t axis = takes_matrices(r->op) ? r->axis - 1 : r->axis; /* what is whole in a block, with all that follows */
+  /* what is whole in a block, with all that follows */
+  const int32_t axis = takes_matrices(r->op) ? r->axis - 1 : r->axis;
   progress p;
   int code;
   int64_t done = 0;
@@ -281,9 +301,11 @@ static int run_blocks(run *r) {
   return code;
 }
 
-/* After the output's temporary file exists, so that the workers' threads cannot miss its name when a signal comes. */
+/* After the output's temporary file exists, so that the workers' threads cannot miss its name when
+ * a signal comes. */
 static int make_context(run *r) {
-  smx_context_options c = {.size = sizeof c, .threads = r->o->threads, .on_empty = r->o->on_empty, .on_inf = r->o->on_inf};
+  smx_context_options c = {
+      .size = sizeof c, .threads = r->o->threads, .on_empty = r->o->on_empty, .on_inf = r->o->on_inf};
   smx_status status = smx_context_create(&c, &r->context);
   return status == SMX_OK ? EXIT_OK : bind_fault(&r->b, status);
 }

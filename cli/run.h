@@ -6,7 +6,8 @@
 #include "options.h"
 #include "report/table.h"
 
-/* A part of a run as the library saw it: tensors in the order of the operator's ports, NULL where there is none. */
+/* A part of a run as the library saw it: tensors in the order of the operator's ports, NULL where
+ * there is none. */
 typedef struct run_block {
   const smx_op *op;
   const smx_params *params;
@@ -21,8 +22,9 @@ typedef struct run_request {
   const options *o;
   int first; /* the first of the files that is an input */
   table_kind kind;
-  const labels *labels;   /* names of the classes, or NULL */
-  uint32_t wanted, shown; /* outputs, a bit each: those that are computed, those that are written or shown; 0 = all */
+  const labels *labels; /* names of the classes, or NULL */
+  /* outputs, a bit each: those that are computed, those that are written or shown; 0 = all */
+  uint32_t wanted, shown;
   /* Looks at each block, in order; tables are not shown then. Or NULL. Returns an exit code. */
   int (*see)(void *user, const run_block *block);
   void *user;

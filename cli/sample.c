@@ -1,5 +1,6 @@
-/* sample.c - the verb `sample`: the chain of smx_sample over the rows of a file, block by block. Draw d of row r has the stream r + d 2^32, so that
- * more draws leave the first ones as they are. */
+/* sample.c - the verb `sample`: the chain of smx_sample over the rows of a file, block by block.
+ * Draw d of row r has the stream r + d 2^32, so that more draws leave the first ones as they
+ * are. */
 #include "sample.h"
 
 #include "bind.h"
@@ -20,7 +21,9 @@ enum { MOST_DRAWS = 1 << 24, STREAM_BITS = 32 };
 
 static const char *const methods[] = {"gumbel", "cdf", "greedy", NULL};
 
-static void method_choices(char *text, size_t size) { snprintf(text, size, "%s %s %s", methods[0], methods[1], methods[2]); }
+static void method_choices(char *text, size_t size) {
+  snprintf(text, size, "%s %s %s", methods[0], methods[1], methods[2]);
+}
 
 /* The steps come first, in the order of their kinds: sample_begin() fills them in. */
 enum { OTHERS = 5 };
@@ -28,10 +31,12 @@ setting sample_settings[SMX_STEP_KINDS + OTHERS];
 
 static const setting others[OTHERS] = {
     {"seed", 0, "N", "of the random numbers; 0 by default", FOR_OPERATOR, NULL, NULL},
-    {"stream", 0, "N", "of the first row; the next rows have the next; 0 by default", FOR_OPERATOR, NULL, NULL},
+    {"stream", 0, "N", "of the first row; the next rows have the next; 0 by default", FOR_OPERATOR, NULL,
+     NULL},
     {"draws", 0, "N", "draws of each row; 1 by default", FOR_OPERATOR, NULL, NULL},
-    {"method", 0, "M", "gumbel (default): the best after noise; cdf: one random number a draw; greedy: the best", FOR_OPERATOR, NULL,
-     method_choices},
+    {"method", 0, "M",
+     "gumbel (default): the best after noise; cdf: one random number a draw; greedy: the best", FOR_OPERATOR,
+     NULL, method_choices},
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };
 
@@ -64,7 +69,8 @@ typedef struct sampler {
 /* ---- Options ---- */
 
 static int read_own(sampler *s) {
-  const char *seed = options_own(s->o, "seed"), *stream = options_own(s->o, "stream"), *draws = options_own(s->o, "draws");
+  const char *seed = options_own(s->o, "seed"), *stream = options_own(s->o, "stream"),
+             *draws = options_own(s->o, "draws");
   const char *method = options_own(s->o, "method");
   int64_t v = 0;
   int code = EXIT_OK, m = 0;
@@ -99,7 +105,8 @@ static int read_logits(sampler *s) {
   io_array *a = &s->x.array;
   s->axis = o->axis < 0 ? o->axis + a->ndim : o->axis;
   if (s->axis < 0 || s->axis >= a->ndim)
-    return fault(EXIT_REFUSED, "%s: axis is %d, the array has %d dimensions", s->x.path, (int)o->axis, (int)a->ndim);
+    return fault(EXIT_REFUSED, "%s: axis is %d, the array has %d dimensions", s->x.path, (int)o->axis,
+                 (int)a->ndim);
   s->whole.ndim = a->ndim;
   memcpy(s->whole.dim, a->shape, sizeof s->whole.dim);
   s->n = a->shape[s->axis];
@@ -125,7 +132,8 @@ static int64_t rows_of(const sampler *s) {
 
 static smx_status draw(sampler *s, int64_t rows, const void *logits) {
   size_t count = (size_t)rows, n = (size_t)s->n;
-  if (s->x.want->bytes == 8) return smx_sample_f64(s->context, &s->how, count, n, logits, s->drawn, s->drawn_log);
+  if (s->x.want->bytes == 8)
+    return smx_sample_f64(s->context, &s->how, count, n, logits, s->drawn, s->drawn_log);
   return smx_sample_f32(s->context, &s->how, count, n, logits, s->drawn, s->drawn_log);
 }
 
@@ -138,7 +146,8 @@ static int check_steps(sampler *s) {
 /* ---- Output ---- */
 
 static int open_output(sampler *s) {
-  io_spec specs[2] = {{.name = "index", .type = dtype_named("i64")}, {.name = "log", .type = dtype_named("f64")}};
+  io_spec specs[2] = {{.name = "index", .type = dtype_named("i64")},
+                      {.name = "log", .type = dtype_named("f64")}};
   if (!s->o->out) return listing_begin(&s->list, &s->whole, s->axis);
   for (int k = 0; k < 2; k++) {
     specs[k].ndim = s->whole.ndim;
@@ -177,8 +186,10 @@ static int64_t count_tokens(const sampler *s, const int64_t *index, const double
 }
 
 static int list_row(sampler *s, const int64_t *index, const double *log_p, smx_row_status status) {
-  static const char *const nothing[] = {
-      [SMX_ROW_OK] = "", [SMX_ROW_EMPTY] = "nothing left", [SMX_ROW_NAN] = "not a number", [SMX_ROW_INF] = "a score of +inf"};
+  static const char *const nothing[] = {[SMX_ROW_OK] = "",
+                                        [SMX_ROW_EMPTY] = "nothing left",
+                                        [SMX_ROW_NAN] = "not a number",
+                                        [SMX_ROW_INF] = "a score of +inf"};
   FILE *to;
   int64_t i = 0;
   tally *tokens = malloc((size_t)s->draws * sizeof *tokens);
@@ -188,8 +199,8 @@ static int list_row(sampler *s, const int64_t *index, const double *log_p, smx_r
   for (; tokens[0].index >= 0 && i < found && (to = listing_line(&s->list)); i++) {
     char name[LABEL_BYTES + 1] = "";
     if (s->o->labels) labels_column(&s->names, tokens[i].index, LABEL_COLUMNS, name, sizeof name);
-    fprintf(to, " %9" PRId64 "%s%s %9" PRId64 " %9.4f %13.6g\n", tokens[i].index, s->o->labels ? "  " : "", name, tokens[i].count,
-            (double)tokens[i].count / (double)s->draws, exp(tokens[i].log_p));
+    fprintf(to, " %9" PRId64 "%s%s %9" PRId64 " %9.4f %13.6g\n", tokens[i].index, s->o->labels ? "  " : "",
+            name, tokens[i].count, (double)tokens[i].count / (double)s->draws, exp(tokens[i].log_p));
   }
   if (i) listing_more(&s->list, found - i);
   free(tokens);
@@ -208,18 +219,20 @@ static int emit(sampler *s, int64_t rows) {
     return code ? code : write_put(&s->file, 1, s->log_p, count * sizeof *s->log_p);
   }
   for (int64_t r = 0; !code && r < rows; r++)
-    if (listing_row(&s->list)) code = list_row(s, s->index + r * s->draws, s->log_p + r * s->draws, s->status[r]);
+    if (listing_row(&s->list))
+      code = list_row(s, s->index + r * s->draws, s->log_p + r * s->draws, s->status[r]);
   return code;
 }
 
 static void print_report(sampler *s) {
   char columns[128];
   int64_t rows = s->row, all = rows * s->draws;
-  snprintf(columns, sizeof columns, " %9s%-*s %9s %9s %13s", "index", s->o->labels ? LABEL_COLUMNS + 2 : 0, s->o->labels ? "  label" : "",
-           "count", "share", "probability");
+  snprintf(columns, sizeof columns, " %9s%-*s %9s %9s %13s", "index", s->o->labels ? LABEL_COLUMNS + 2 : 0,
+           s->o->labels ? "  label" : "", "count", "share", "probability");
   listing_print(&s->list, columns);
-  printf("%" PRId64 " row%s of %" PRId64 " classes, %s; %" PRId64 " draw%s each, %s, seed %" PRIu64, rows, rows == 1 ? "" : "s", s->n,
-         s->x.array.type->name, s->draws, s->draws == 1 ? "" : "s", methods[s->how.draw], s->how.seed);
+  printf("%" PRId64 " row%s of %" PRId64 " classes, %s; %" PRId64 " draw%s each, %s, seed %" PRIu64, rows,
+         rows == 1 ? "" : "s", s->n, s->x.array.type->name, s->draws, s->draws == 1 ? "" : "s",
+         methods[s->how.draw], s->how.seed);
   if (all > s->nothing) printf("; mean surprise %.4f nats", 0 - s->log_sum / (double)(all - s->nothing));
   if (s->nothing) printf("; %" PRId64 " without a result", s->nothing);
   putchar('\n');
@@ -229,7 +242,8 @@ static void print_report(sampler *s) {
 
 static int make_room(sampler *s) {
   size_t rows = (size_t)rows_of(s) + 1, count;
-  if (__builtin_mul_overflow(rows, (size_t)s->draws, &count) || count > SIZE_MAX / 16) return fault_memory(SIZE_MAX);
+  if (__builtin_mul_overflow(rows, (size_t)s->draws, &count) || count > SIZE_MAX / 16)
+    return fault_memory(SIZE_MAX);
   s->streams = malloc(rows * sizeof *s->streams);
   s->drawn = malloc(rows * sizeof *s->drawn);
   s->drawn_log = malloc(rows * sizeof(double));
@@ -238,7 +252,9 @@ static int make_room(sampler *s) {
   s->status = malloc(rows * sizeof *s->status);
   s->how.streams = s->streams;
   s->how.status = s->status;
-  return s->streams && s->status && s->drawn && s->drawn_log && s->index && s->log_p ? EXIT_OK : fault_memory(count * 16);
+  return s->streams && s->status && s->drawn && s->drawn_log && s->index && s->log_p
+             ? EXIT_OK
+             : fault_memory(count * 16);
 }
 
 static int draw_block(sampler *s) {
@@ -246,12 +262,14 @@ static int draw_block(sampler *s) {
   int64_t rows = rows_of(s);
   int code = blocks_rows(&s->blocks, &s->x, &x);
   for (int64_t d = 0; !code && d < s->draws; d++) {
-    for (int64_t r = 0; r < rows; r++) s->streams[r] = s->how.stream + (uint64_t)(s->row + r) + ((uint64_t)d << STREAM_BITS);
+    for (int64_t r = 0; r < rows; r++)
+      s->streams[r] = s->how.stream + (uint64_t)(s->row + r) + ((uint64_t)d << STREAM_BITS);
     smx_status status = draw(s, rows, x.tensor.data);
     if (status != SMX_OK) return chain_fault(&s->chain, s->x.path, status);
     for (int64_t r = 0; r < rows; r++) {
       s->index[r * s->draws + d] = s->drawn[r];
-      s->log_p[r * s->draws + d] = s->x.want->get((const unsigned char *)s->drawn_log + r * (int64_t)s->x.want->bytes);
+      s->log_p[r * s->draws + d] =
+          s->x.want->get((const unsigned char *)s->drawn_log + r * (int64_t)s->x.want->bytes);
     }
   }
   if (!code) code = emit(s, rows);

@@ -1,4 +1,5 @@
-/* signals.c - handlers for the signals that end the command, and for SIGBUS on a mapped file that was truncated. */
+/* signals.c - handlers for the signals that end the command, and for SIGBUS on a mapped file that
+ * was truncated. */
 #include "signals.h"
 
 #include "fault.h"
@@ -62,7 +63,8 @@ void signals_install(void) {
   ending_set(&action.sa_mask);
   action.sa_handler = on_ending;
   for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
-    if (sigaction(ending[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(ending[i], &action, NULL);
+    if (sigaction(ending[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+      sigaction(ending[i], &action, NULL);
   action.sa_flags = SA_SIGINFO;
   action.sa_sigaction = on_bus_error;
   sigaction(SIGBUS, &action, NULL);

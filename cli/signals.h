@@ -1,4 +1,5 @@
-/* signals.h - what is left to do when a signal ends the command: remove the unfinished output, explain a file that shrank. */
+/* signals.h - what is left to do when a signal ends the command: remove the unfinished output,
+ * explain a file that shrank. */
 #ifndef CLI_SIGNALS_H
 #define CLI_SIGNALS_H
 

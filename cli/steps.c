@@ -31,7 +31,8 @@ static void write_argument(const smx_step_info *info, char *text) {
   bool open = false;
   for (int32_t i = 0; i < info->param_count && used < ARGUMENT; i++) {
     const bool needed = info->params[i].flags & SMX_PARAM_REQUIRED;
-    used += (size_t)snprintf(text + used, ARGUMENT - used, "%s%s%s", needed || open ? "" : "[", i ? "," : "", info->params[i].name);
+    used += (size_t)snprintf(text + used, ARGUMENT - used, "%s%s%s", needed || open ? "" : "[", i ? "," : "",
+                             info->params[i].name);
     open |= !needed;
   }
   for (size_t i = 0; i < used && text[i]; i++) text[i] = (char)toupper(text[i]);
@@ -51,7 +52,8 @@ size_t steps_settings(setting *list, size_t most) {
       if (*name == '_') *name = '-';
     write_argument(info, texts[count].argument);
     snprintf(texts[count].help, HELP, "step: %s", info->title);
-    list[count] = (setting){texts[count].name, 0, texts[count].argument, texts[count].help, FOR_OPERATOR | MANY, NULL, NULL};
+    list[count] = (setting){
+        texts[count].name, 0, texts[count].argument, texts[count].help, FOR_OPERATOR | MANY, NULL, NULL};
   }
   return count;
 }
@@ -124,7 +126,8 @@ static bool read_pair(const char *text, size_t length, bool with_value, int64_t 
   if ((equals != NULL) != with_value) return false;
   if (equals) *equals++ = 0;
   p->value = 1;
-  return parse_int(item, least, INT64_MAX, &p->token) && (!equals || parse_f64(equals, strlen(equals), &p->value));
+  return parse_int(item, least, INT64_MAX, &p->token) &&
+         (!equals || parse_f64(equals, strlen(equals), &p->value));
 }
 
 /* "5,7" or "5=1.5,7=-2"; -1 in a text. */
@@ -141,7 +144,8 @@ static int read_list(smx_step *s, const named_value *v, const char *text) {
   }
   int code = good    ? set_tokens(s, pairs, count)
              : pairs ? options_refuse(v->name, v->text,
-                                      with_values ? "not TOKEN=VALUE with commas between" : "not whole numbers with commas between")
+                                      with_values ? "not TOKEN=VALUE with commas between"
+                                                  : "not whole numbers with commas between")
                      : fault_memory(most * sizeof *pairs);
   free(pairs);
   return code;
@@ -152,7 +156,8 @@ static int read_array(smx_step *s, const io_array *a) {
   if (!count_elements(a->ndim, a->shape, &count)) return fault_memory(SIZE_MAX);
   pair *pairs = calloc((size_t)count + 1, sizeof *pairs);
   if (!pairs) return fault_memory((size_t)count * sizeof *pairs);
-  for (int64_t i = 0; i < count; i++) pairs[i] = (pair){(int64_t)io_get(a, a->data + (size_t)i * a->type->bytes), 1};
+  for (int64_t i = 0; i < count; i++)
+    pairs[i] = (pair){(int64_t)io_get(a, a->data + (size_t)i * a->type->bytes), 1};
   int code = set_tokens(s, pairs, (size_t)count);
   free(pairs);
   return code;
@@ -165,8 +170,8 @@ static int read_file(smx_step *s, const char *path, const options *o) {
   plain.format = NULL;
   plain.has_shape = false;
   input in = {.path = path};
-  int code =
-      strcmp(path, "-") == 0 ? fault(EXIT_USAGE, "-: standard input can be only one of the inputs") : input_read(&in, &port, &plain, NULL);
+  int code = strcmp(path, "-") == 0 ? fault(EXIT_USAGE, "-: standard input can be only one of the inputs")
+                                    : input_read(&in, &port, &plain, NULL);
   if (!code) code = read_array(s, &in.array);
   input_free(&in);
   return code;
@@ -174,7 +179,8 @@ static int read_file(smx_step *s, const char *path, const options *o) {
 
 static int read_tokens(smx_step *s, const named_value *v, const char *text, const options *o) {
   const char *digits = is_text(s) ? "0123456789,-" : "0123456789,";
-  return strspn(text, digits) == strlen(text) && strcmp(text, "-") != 0 ? read_list(s, v, text) : read_file(s, text, o);
+  return strspn(text, digits) == strlen(text) && strcmp(text, "-") != 0 ? read_list(s, v, text)
+                                                                        : read_file(s, text, o);
 }
 
 static int read_penalty(smx_step *s, const named_value *v, const options *o) {
@@ -235,7 +241,8 @@ int chain_fault(const chain *c, const char *path, smx_status status) {
   const char *text = smx_last_error();
   size_t step = 0;
   int at = 0;
-  bool named = status == SMX_ERR_PARAM && sscanf(text, "smx_sample: step %zu, %*[^:]: %n", &step, &at) == 1 && at && step < c->count;
+  bool named = status == SMX_ERR_PARAM && sscanf(text, "smx_sample: step %zu, %*[^:]: %n", &step, &at) == 1 &&
+               at && step < c->count;
   if (named) return fault(EXIT_USAGE, "--%s %s: %s", c->options[step].name, c->options[step].text, text + at);
   return fault(EXIT_REFUSED, "%s: %s", path, *text ? text : smx_strerror(status));
 }

@@ -17,8 +17,8 @@ typedef struct chain {
   size_t count;
 } chain;
 
-/* The steps among the options, in their order; each is an option of the name and at the place of its kind in `settings`. Must be freed, after a
- * fault too. */
+/* The steps among the options, in their order; each is an option of the name and at the place of
+ * its kind in `settings`. Must be freed, after a fault too. */
 int chain_read(chain *c, const setting *settings, const options *o);
 void chain_free(chain *c);
 

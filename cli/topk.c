@@ -57,8 +57,8 @@ static void list_row(topk_report *t, const topk_row *r) {
   for (; i < found && (to = listing_line(&t->list)); i++) {
     char name[LABEL_BYTES + 1] = "";
     if (t->names) labels_column(t->names, index_at(r, i), LABEL_COLUMNS, name, sizeof name);
-    fprintf(to, " %6" PRId64 " %9" PRId64 "%s%s %13.6g %16.6g\n", rank_of(r, i), index_at(r, i), t->names ? "  " : "", name,
-            number_at(r, VALUE, i), number_at(r, LOG, i));
+    fprintf(to, " %6" PRId64 " %9" PRId64 "%s%s %13.6g %16.6g\n", rank_of(r, i), index_at(r, i),
+            t->names ? "  " : "", name, number_at(r, VALUE, i), number_at(r, LOG, i));
   }
   listing_more(&t->list, found - i);
 }
@@ -96,10 +96,11 @@ static int see_block(void *user, const run_block *b) {
 
 static void print_report(topk_report *t) {
   char columns[128];
-  snprintf(columns, sizeof columns, " %6s %9s%-*s %13s %16s", "rank", "index", t->names ? LABEL_COLUMNS + 2 : 0, t->names ? "  label" : "",
-           "probability", "log-probability");
+  snprintf(columns, sizeof columns, " %6s %9s%-*s %13s %16s", "rank", "index",
+           t->names ? LABEL_COLUMNS + 2 : 0, t->names ? "  label" : "", "probability", "log-probability");
   listing_print(&t->list, columns);
-  printf("%" PRId64 " row%s of %" PRId64 " classes, %s; the best %" PRId64, t->rows, t->rows == 1 ? "" : "s", t->n, t->type, t->k);
+  printf("%" PRId64 " row%s of %" PRId64 " classes, %s; the best %" PRId64, t->rows, t->rows == 1 ? "" : "s",
+         t->n, t->type, t->k);
   int64_t good = t->rows - t->with_nan - t->empty;
   if (good) printf(" have %.4f of the mass on average", t->mass / (double)good);
   if (t->with_nan) printf("; %" PRId64 " with NaN", t->with_nan);

@@ -9,13 +9,18 @@
 static int choose_format(const options *o, const io_format **format) {
   if (o->out_format) *format = io_format_named(o->out_format);
   else *format = strcmp(o->out, "-") == 0 ? io_format_named("npy") : io_format_of(o->out);
-  return *format ? EXIT_OK : fault(EXIT_USAGE, "%s: the extension is that of no format; --out-format F chooses one", o->out);
+  return *format ? EXIT_OK
+                 : fault(EXIT_USAGE, "%s: the extension is that of no format; --out-format F chooses one",
+                         o->out);
 }
 
 /* Bytes that are no text make a mess of a terminal. */
 static int check_terminal(const options *o, const io_format *format) {
   if (strcmp(o->out, "-") != 0 || format->separator || !isatty(STDOUT_FILENO)) return EXIT_OK;
-  return fault(EXIT_USAGE, "-o -: standard output is a terminal, and %s is not text; -o FILE, a pipe, or --out-format csv", format->name);
+  return fault(
+      EXIT_USAGE,
+      "-o -: standard output is a terminal, and %s is not text; -o FILE, a pipe, or --out-format csv",
+      format->name);
 }
 
 int write_begin(result_file *f, const options *o, int32_t count, const io_spec *specs) {

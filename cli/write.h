@@ -15,7 +15,8 @@ typedef struct result_file {
 /* Arrays in the format that the options name. A format of one array takes the first of them. */
 int write_begin(result_file *f, const options *o, int32_t count, const io_spec *specs);
 
-/* The next piece of array i, which has as many bytes; nothing for one that the format has no place for. */
+/* The next piece of array i, which has as many bytes; nothing for one that the format has no place
+ * for. */
 int write_put(result_file *f, int32_t i, const void *data, size_t bytes);
 
 /* Gives the file its name. */

@@ -1,4 +1,5 @@
-/* format.c - the table of formats, and what they share: layout checks, and the way from a name on the command line to an array. */
+/* format.c - the table of formats, and what they share: layout checks, and the way from a name on
+ * the command line to an array. */
 #include "../fault.h"
 #include "../parse.h"
 #include "io.h"
@@ -12,7 +13,8 @@
 
 enum { EMPTY_ROWS_MAX = 1 << 24 };
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are written in the order of this machine, which must be little endian");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "files are written in the order of this machine, which must be little endian");
 
 static const io_format formats[] = {
     {.name = "npy",
@@ -39,8 +41,9 @@ static const io_format formats[] = {
      .put = plain_put},
     {.name = "csv",
      .extensions = ".csv",
-     .about = "text, one row a line, with commas, semicolons, tabs or spaces between; f64, or f32 with --dtype-in f32 and beside a first "
-              "input of f32; a header line is skipped, and so is a first column of names",
+     .about = "text, one row a line, with commas, semicolons, tabs or spaces between; f64, or f32 with "
+              "--dtype-in f32 and beside a first input of f32; a header line is skipped, and so is a first "
+              "column of names",
      .separator = ',',
      .read = text_read,
      .begin = text_begin,
@@ -71,7 +74,8 @@ const io_format *io_format_named(const char *name) {
   return NULL;
 }
 
-/* Whether a name of the given length ends in one of the format's extensions and has something before it. */
+/* Whether a name of the given length ends in one of the format's extensions and has something
+ * before it. */
 static bool has_extension(const io_format *f, const char *path, size_t length) {
   for (const char *e = f->extensions; *e; e += strspn(e, " ")) {
     size_t n = strcspn(e, " ");
@@ -90,7 +94,8 @@ const io_format *io_format_of(const char *path) {
 
 bool io_bytes(const dtype *type, int32_t ndim, const int64_t *shape, uint64_t *bytes) {
   int64_t count, total;
-  if (!count_elements(ndim, shape, &count) || __builtin_mul_overflow(count, (int64_t)type->bytes, &total)) return false;
+  if (!count_elements(ndim, shape, &count) || __builtin_mul_overflow(count, (int64_t)type->bytes, &total))
+    return false;
   *bytes = (uint64_t)total;
   return true;
 }
@@ -129,10 +134,11 @@ int io_layout(const io_source *source, io_array *array, bool fortran, size_t byt
   if (!io_bytes(array->type, array->ndim, array->shape, &needed))
     return fault(EXIT_UNREADABLE, "%s: shape (%s): the product overflows", source->name, shape);
   if (needed != bytes)
-    return fault(EXIT_UNREADABLE, "%s: shape (%s) of %s needs %llu bytes, the file has %zu", source->name, shape, array->type->name,
-                 (unsigned long long)needed, bytes);
+    return fault(EXIT_UNREADABLE, "%s: shape (%s) of %s needs %llu bytes, the file has %zu", source->name,
+                 shape, array->type->name, (unsigned long long)needed, bytes);
   if (!needed && many_empty(array))
-    return fault(EXIT_UNREADABLE, "%s: shape (%s): an empty array of more than %d rows", source->name, shape, EMPTY_ROWS_MAX);
+    return fault(EXIT_UNREADABLE, "%s: shape (%s): an empty array of more than %d rows", source->name, shape,
+                 EMPTY_ROWS_MAX);
   int64_t stride = 1;
   for (int32_t k = 0; k < array->ndim; k++) {
     int32_t i = fortran ? k : array->ndim - 1 - k;
@@ -142,7 +148,8 @@ int io_layout(const io_source *source, io_array *array, bool fortran, size_t byt
   return EXIT_OK;
 }
 
-/* Splits FILE:MEMBER where FILE has the extension of a container. A file of exactly that name goes first. NULL = no member. */
+/* Splits FILE:MEMBER where FILE has the extension of a container. A file of exactly that name goes
+ * first. NULL = no member. */
 static char *split_member(char *path) {
   const io_format *f;
   if (access(path, F_OK) == 0) return NULL;
@@ -157,7 +164,9 @@ static char *split_member(char *path) {
 
 /* The format: as told, by extension, raw when there is a shape, else by the first bytes. */
 static const io_format *choose(const char *path, const io_source *s, const io_hints *hints) {
-  static const struct { const char *magic, *format; } magics[] = {{"\x93NUMPY", "npy"}, {"PK\x03\x04", "npz"}, {"PK\x05\x06", "npz"}};
+  static const struct {
+    const char *magic, *format;
+  } magics[] = {{"\x93NUMPY", "npy"}, {"PK\x03\x04", "npz"}, {"PK\x05\x06", "npz"}};
   const io_format *f = hints->format ? io_format_named(hints->format) : io_format_of(path);
   if (f) return f;
   if (hints->shape) return io_format_named("raw");
@@ -184,7 +193,8 @@ int io_read(const char *path, const io_hints *hints, io_array *array) {
   int code = source_open(file, &array->source);
   if (!code) {
     const io_format *format = choose(file, &array->source, hints);
-    if (own.member && !format->container) code = fault(EXIT_UNREADABLE, "%s: a file of format %s has no members", path, format->name);
+    if (own.member && !format->container)
+      code = fault(EXIT_UNREADABLE, "%s: a file of format %s has no members", path, format->name);
     if (!code) code = io_read_bytes(format, &array->source, &own, array);
   }
   free(file);

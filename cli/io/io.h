@@ -1,5 +1,6 @@
-/* io.h - arrays in files. A format is an entry of one table: how to read one array from bytes, how to write arrays piece by piece.
- * Readers trust nothing in the bytes and never hold more than a small multiple of them. */
+/* io.h - arrays in files. A format is an entry of one table: how to read one array from bytes, how
+ * to write arrays piece by piece. Readers trust nothing in the bytes and never hold more than a
+ * small multiple of them. */
 #ifndef CLI_IO_H
 #define CLI_IO_H
 
@@ -49,7 +50,8 @@ typedef struct io_spec {
 typedef struct output output;
 typedef struct io_format io_format;
 
-/* Arrays on their way into a file. Each array's bytes arrive in order; the arrays' pieces may alternate. */
+/* Arrays on their way into a file. Each array's bytes arrive in order; the arrays' pieces may
+ * alternate. */
 typedef struct io_writer {
   const io_format *format;
   output *out;
@@ -84,10 +86,12 @@ void io_free(io_array *array);
 /* The same from bytes; what the fuzzers call. */
 int io_read_bytes(const io_format *format, const io_source *source, const io_hints *hints, io_array *array);
 
-/* Checks the sizes of an array of C or Fortran order against the bytes there are, and fills in its strides. */
+/* Checks the sizes of an array of C or Fortran order against the bytes there are, and fills in its
+ * strides. */
 int io_layout(const io_source *source, io_array *array, bool fortran, size_t bytes);
 
-/* An element as a double, whatever its byte order; and as its bytes, in the order of this machine. */
+/* An element as a double, whatever its byte order; and as its bytes, in the order of this
+ * machine. */
 double io_get(const io_array *array, const unsigned char *element);
 void io_copy(const io_array *array, const unsigned char *element, unsigned char *to);
 

@@ -15,7 +15,8 @@ void member_begin(member_search *m, const char *wanted) {
 static void note_name(member_search *m, const char *name) {
   size_t used = strlen(m->names), room = sizeof m->names - used;
   if (strlen(name) + sizeof ", ..." < room) snprintf(m->names + used, room, "%s%s", used ? ", " : "", name);
-  else if (used && m->names[used - 1] != '.' && room > sizeof ", ...") snprintf(m->names + used, room, ", ...");
+  else if (used && m->names[used - 1] != '.' && room > sizeof ", ...")
+    snprintf(m->names + used, room, ", ...");
 }
 
 void member_see(member_search *m, const char *name, int64_t index) {
@@ -27,7 +28,9 @@ void member_see(member_search *m, const char *name, int64_t index) {
 int member_check(const member_search *m, const io_source *source) {
   if (m->count == 0) return fault(EXIT_UNREADABLE, "%s: holds no array", source->name);
   if (!m->wanted && m->count > 1)
-    return fault(EXIT_UNREADABLE, "%s: holds %lld arrays; choose one as FILE:NAME among %s", source->name, (long long)m->count, m->names);
-  if (m->found == NO_MEMBER) return fault(EXIT_UNREADABLE, "%s: no array '%s' among %s", source->name, m->wanted, m->names);
+    return fault(EXIT_UNREADABLE, "%s: holds %lld arrays; choose one as FILE:NAME among %s", source->name,
+                 (long long)m->count, m->names);
+  if (m->found == NO_MEMBER)
+    return fault(EXIT_UNREADABLE, "%s: no array '%s' among %s", source->name, m->wanted, m->names);
   return EXIT_OK;
 }

@@ -1,4 +1,5 @@
-/* npy.c - NumPy's .npy: versions 1 to 3, C and Fortran order, either byte order. The header is a Python dict, read by a small cursor. */
+/* npy.c - NumPy's .npy: versions 1 to 3, C and Fortran order, either byte order. The header is a
+ * Python dict, read by a small cursor. */
 #include "../fault.h"
 #include "io.h"
 #include "output.h"
@@ -56,7 +57,9 @@ static bool take_size(cursor *c, int64_t *size) {
   skip_space(c);
   if (c->at == c->end || !isdigit((unsigned char)*c->at)) return false;
   for (*size = 0; c->at < c->end && isdigit((unsigned char)*c->at); c->at++)
-    if (__builtin_mul_overflow(*size, (int64_t)10, size) || __builtin_add_overflow(*size, (int64_t)(*c->at - '0'), size)) return false;
+    if (__builtin_mul_overflow(*size, (int64_t)10, size) ||
+        __builtin_add_overflow(*size, (int64_t)(*c->at - '0'), size))
+      return false;
   if (c->at < c->end && *c->at == 'L') c->at++; /* Python 2 */
   return true;
 }
@@ -83,7 +86,8 @@ static const char *take_value(cursor *c, const char *key, npy_dict *d) {
   if (!seen || *seen) return "a key that is unknown or there twice";
   *seen = true;
   if (seen == &d->has_shape) return take_shape(c, &d->shape);
-  if (seen == &d->has_descr) return take_string(c, d->descr, sizeof d->descr) ? NULL : "descr is not that of a plain type";
+  if (seen == &d->has_descr)
+    return take_string(c, d->descr, sizeof d->descr) ? NULL : "descr is not that of a plain type";
   d->fortran = take_word(c, "True");
   return d->fortran || take_word(c, "False") ? NULL : "fortran_order is not True or False";
 }
@@ -118,15 +122,21 @@ static const dtype *type_of(const char *descr, bool *swapped) {
 /* Where the dict lies: after the magic, two bytes of version, and its length in 2 or 4 bytes. */
 static int find_dict(const io_source *s, cursor *c) {
   const unsigned char *p = s->data;
-  if (s->size < MAGIC_SIZE + 4 || memcmp(p, "\x93NUMPY", MAGIC_SIZE) != 0) return fault(EXIT_UNREADABLE, "%s: not an npy file", s->name);
+  if (s->size < MAGIC_SIZE + 4 || memcmp(p, "\x93NUMPY", MAGIC_SIZE) != 0)
+    return fault(EXIT_UNREADABLE, "%s: not an npy file", s->name);
   unsigned version = p[MAGIC_SIZE];
-  if (version < 1 || version > 3) return fault(EXIT_UNREADABLE, "%s: npy version %u is not known", s->name, version);
+  if (version < 1 || version > 3)
+    return fault(EXIT_UNREADABLE, "%s: npy version %u is not known", s->name, version);
   size_t start = version == 1 ? MAGIC_SIZE + 4 : MAGIC_SIZE + 6;
   if (s->size < start) return fault(EXIT_UNREADABLE, "%s: npy header: the file ends in it", s->name);
   size_t length = p[8] | (size_t)p[9] << 8;
   if (version > 1) length |= (size_t)p[10] << 16 | (size_t)p[11] << 24;
-  if (length > DICT_MAX) return fault(EXIT_UNREADABLE, "%s: npy header: its length %zu is more than %d", s->name, length, DICT_MAX);
-  if (length > s->size - start) return fault(EXIT_UNREADABLE, "%s: npy header: its length %zu is more than the file has", s->name, length);
+  if (length > DICT_MAX)
+    return fault(EXIT_UNREADABLE, "%s: npy header: its length %zu is more than %d", s->name, length,
+                 DICT_MAX);
+  if (length > s->size - start)
+    return fault(EXIT_UNREADABLE, "%s: npy header: its length %zu is more than the file has", s->name,
+                 length);
   c->at = (const char *)p + start;
   c->end = c->at + length;
   return EXIT_OK;
@@ -141,8 +151,9 @@ int npy_read_start(const io_source *source, size_t size, io_array *array) {
   if (wrong) return fault(EXIT_UNREADABLE, "%s: npy header: %s", source->name, wrong);
   array->type = type_of(d.descr, &array->swapped);
   if (!array->type)
-    return fault(EXIT_UNREADABLE, "%s: npy header: descr '%s': only f2 f4 f8 i4 i8 u1 b1 and V2 (bfloat16) can be read", source->name,
-                 d.descr);
+    return fault(EXIT_UNREADABLE,
+                 "%s: npy header: descr '%s': only f2 f4 f8 i4 i8 u1 b1 and V2 (bfloat16) can be read",
+                 source->name, d.descr);
   array->swapped = array->swapped && array->type->bytes > 1;
   array->ndim = d.shape.ndim;
   memcpy(array->shape, d.shape.dim, sizeof array->shape);

@@ -1,4 +1,5 @@
-/* npz.c - NumPy's .npz: a zip of .npy files, stored or deflated. Read and built in memory through libzip. */
+/* npz.c - NumPy's .npz: a zip of .npy files, stored or deflated. Read and built in memory through
+ * libzip. */
 #include "../fault.h"
 #include "io.h"
 #include "members.h"
@@ -9,7 +10,13 @@
 #include <zip.h>
 
 #define SUFFIX ".npy"
-enum { NAME_SIZE = 512, FIRST_ROOM = 1 << 17, COPY_SIZE = 1 << 16, HEADER_SIZE = 512, DOS_EPOCH = 1 << 5 | 1 };
+enum {
+  NAME_SIZE = 512,
+  FIRST_ROOM = 1 << 17,
+  COPY_SIZE = 1 << 16,
+  HEADER_SIZE = 512,
+  DOS_EPOCH = 1 << 5 | 1
+};
 
 static int malformed(const io_source *s, zip_error_t *e) {
   int code = fault(EXIT_UNREADABLE, "%s: not a readable npz file: %s", s->name, zip_error_strerror(e));
@@ -91,9 +98,11 @@ static int read_member(zip_t *archive, const io_source *s, zip_uint64_t index, i
   if (zip_stat_index(archive, index, 0, &st) != 0 || (st.valid & known) != known)
     return fault(EXIT_UNREADABLE, "%s: an array has no size in the npz directory", s->name);
   if (st.comp_method != ZIP_CM_STORE && st.comp_method != ZIP_CM_DEFLATE)
-    return fault(EXIT_UNREADABLE, "%s: compression method %u: only stored and deflated arrays can be read", s->name, st.comp_method);
+    return fault(EXIT_UNREADABLE, "%s: compression method %u: only stored and deflated arrays can be read",
+                 s->name, st.comp_method);
   zip_file_t *file = zip_fopen_index(archive, index, 0);
-  if (!file) return fault(EXIT_UNREADABLE, "%s: an array cannot be opened: %s", s->name, zip_strerror(archive));
+  if (!file)
+    return fault(EXIT_UNREADABLE, "%s: an array cannot be opened: %s", s->name, zip_strerror(archive));
   int code = inflate_array(file, s, st.size, array);
   zip_fclose(file);
   return code;
@@ -110,7 +119,8 @@ int npz_read(const io_source *source, const io_hints *hints, io_array *array) {
   return code;
 }
 
-/* The arrays of an npz that is being made: header and elements of each. base[i] is how far array i is filled. */
+/* The arrays of an npz that is being made: header and elements of each. base[i] is how far array i
+ * is filled. */
 typedef struct npz_state {
   unsigned char *file[SMX_MAX_PORTS];
   size_t size[SMX_MAX_PORTS];
@@ -156,7 +166,8 @@ static int copy_archive(io_writer *w, zip_source_t *archive) {
   uint64_t offset = 0;
   int code = EXIT_OK;
   zip_int64_t n = 0;
-  if (zip_source_open(archive) != 0) return fault(EXIT_UNWRITABLE, "%s: the npz cannot be built", w->out->name);
+  if (zip_source_open(archive) != 0)
+    return fault(EXIT_UNWRITABLE, "%s: the npz cannot be built", w->out->name);
   while (!code && (n = zip_source_read(archive, buffer, sizeof buffer)) > 0) {
     code = output_write(w->out, offset, buffer, (size_t)n);
     offset += (uint64_t)n;
@@ -174,11 +185,13 @@ int npz_end(io_writer *w) {
   bool good = archive != NULL;
   if (!good) zip_source_free(target);
   zip_error_fini(&e);
-  for (int32_t i = 0; good && i < w->count; i++) good = add_member(archive, w->spec[i].name, state->file[i], state->size[i]);
+  for (int32_t i = 0; good && i < w->count; i++)
+    good = add_member(archive, w->spec[i].name, state->file[i], state->size[i]);
   if (archive) zip_source_keep(target);
   if (good) good = zip_close(archive) == 0;
   if (!good && archive) zip_discard(archive);
-  int code = good ? copy_archive(w, target) : fault(EXIT_UNWRITABLE, "%s: the npz cannot be built", w->out->name);
+  int code =
+      good ? copy_archive(w, target) : fault(EXIT_UNWRITABLE, "%s: the npz cannot be built", w->out->name);
   if (archive) zip_source_free(target);
   return code;
 }

@@ -18,7 +18,9 @@
 #define TEMPORARY ".softmax-XXXXXX"
 enum { LINKS_MAX = 40, LETTERS = 6, TRIES = 1000 };
 
-static int unwritable(const output *o, const char *what) { return fault(EXIT_UNWRITABLE, "%s: %s: %s", o->name, what, strerror(errno)); }
+static int unwritable(const output *o, const char *what) {
+  return fault(EXIT_UNWRITABLE, "%s: %s: %s", o->name, what, strerror(errno));
+}
 
 /* ---- Names ---- */
 

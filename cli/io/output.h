@@ -19,7 +19,8 @@ typedef struct output {
   bool stream;       /* cannot seek */
 } output;
 
-/* "-" is standard output. With random, pieces may be written in any order even when the target is a pipe. */
+/* "-" is standard output. With random, pieces may be written in any order even when the target is a
+ * pipe. */
 int output_open(output *o, const char *path, bool random);
 int output_write(output *o, uint64_t offset, const void *data, size_t bytes);
 

@@ -6,7 +6,8 @@
 #include <string.h>
 
 int raw_read(const io_source *source, const io_hints *hints, io_array *array) {
-  if (!hints->shape || !hints->type) return fault(EXIT_USAGE, "%s: a raw file needs --shape and --dtype-in", source->name);
+  if (!hints->shape || !hints->type)
+    return fault(EXIT_USAGE, "%s: a raw file needs --shape and --dtype-in", source->name);
   array->type = hints->type;
   array->ndim = hints->shape->ndim;
   memcpy(array->shape, hints->shape->dim, sizeof array->shape);

@@ -1,4 +1,5 @@
-/* safetensors.c - named tensors behind a JSON header. The reader is strict: every byte of data belongs to exactly one tensor. */
+/* safetensors.c - named tensors behind a JSON header. The reader is strict: every byte of data
+ * belongs to exactly one tensor. */
 #include "../fault.h"
 #include "../parse.h"
 #include "io.h"
@@ -15,19 +16,24 @@ typedef struct range {
   int64_t begin, end;
 } range;
 
-/* Bits an element of every type the format has, those that cannot be read included: the whole file is checked. */
+/* Bits an element of every type the format has, those that cannot be read included: the whole file
+ * is checked. */
 static const struct {
   const char *name;
   int bits;
 } sizes[] = {
-    {"F32", 32},    {"F16", 16},    {"BF16", 16},   {"F64", 64},    {"I64", 64},        {"I32", 32},        {"U8", 8}, {"BOOL", 8},
-    {"I8", 8},      {"I16", 16},    {"U16", 16},    {"U32", 32},    {"U64", 64},        {"C64", 64},        {"F4", 4}, {"F6_E2M3", 6},
-    {"F6_E3M2", 6}, {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
+    {"F32", 32},    {"F16", 16},    {"BF16", 16},       {"F64", 64},        {"I64", 64},    {"I32", 32},
+    {"U8", 8},      {"BOOL", 8},    {"I8", 8},          {"I16", 16},        {"U16", 16},    {"U32", 32},
+    {"U64", 64},    {"C64", 64},    {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"F8_E4M3", 8},
+    {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
 };
 
-static int malformed(const io_source *s, const char *what) { return fault(EXIT_UNREADABLE, "%s: safetensors header: %s", s->name, what); }
+static int malformed(const io_source *s, const char *what) {
+  return fault(EXIT_UNREADABLE, "%s: safetensors header: %s", s->name, what);
+}
 
-/* Whether the text is no deeper and no denser than a header can be, so that the JSON tree stays a small multiple of it. */
+/* Whether the text is no deeper and no denser than a header can be, so that the JSON tree stays a
+ * small multiple of it. */
 static bool plausible(const char *text, size_t length) {
   size_t depth = 0, open = 0, values = 0;
   bool quoted = false;
@@ -53,8 +59,8 @@ static int read_header(const io_source *s, json_t **root, size_t *start) {
   if (s->size < LENGTH_SIZE) return malformed(s, "the file ends in it");
   for (int i = 0; i < LENGTH_SIZE; i++) length |= (uint64_t)s->data[i] << (8 * i);
   if (length > HEADER_MAX || length > s->size - LENGTH_SIZE)
-    return fault(EXIT_UNREADABLE, "%s: safetensors header: its length %llu is more than %s", s->name, (unsigned long long)length,
-                 length > HEADER_MAX ? "100000000" : "the file has");
+    return fault(EXIT_UNREADABLE, "%s: safetensors header: its length %llu is more than %s", s->name,
+                 (unsigned long long)length, length > HEADER_MAX ? "100000000" : "the file has");
   const char *text = (const char *)s->data + LENGTH_SIZE;
   if (!length || *text != '{' || !plausible(text, (size_t)length)) return malformed(s, "not one of tensors");
   json_error_t e;
@@ -82,16 +88,19 @@ static bool shape_count(const json_t *shape, int64_t *count) {
   return json_is_array(shape);
 }
 
-/* NULL, or what is wrong with one entry: its keys, its shape, and that its range has just the bytes it needs. */
+/* NULL, or what is wrong with one entry: its keys, its shape, and that its range has just the bytes
+ * it needs. */
 static const char *check_tensor(const json_t *entry, int64_t data_size, range *r) {
   const json_t *offsets = json_object_get(entry, "data_offsets");
   const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
   int bits = bits_of(json_string_value(json_object_get(entry, "dtype")));
   int64_t count, total;
-  if (!json_is_object(entry) || json_object_size(entry) != 3) return "an entry has not just dtype, shape and data_offsets";
+  if (!json_is_object(entry) || json_object_size(entry) != 3)
+    return "an entry has not just dtype, shape and data_offsets";
   if (!bits) return "an unknown dtype";
   if (!shape_count(json_object_get(entry, "shape"), &count)) return "a shape that is not sizes, or overflows";
-  if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end)) return "data_offsets are not two numbers";
+  if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end))
+    return "data_offsets are not two numbers";
   r->begin = json_integer_value(begin);
   r->end = json_integer_value(end);
   if (r->begin < 0 || r->end < r->begin || r->end > data_size) return "data_offsets outside the data";
@@ -125,7 +134,8 @@ static const char *check_ranges(range *ranges, size_t count, int64_t data_size) 
   return at == data_size ? NULL : "bytes after the last tensor";
 }
 
-static const char *check_entries(json_t *root, const char *wanted, int64_t data_size, range *ranges, member_search *m) {
+static const char *check_entries(json_t *root, const char *wanted, int64_t data_size, range *ranges,
+                                 member_search *m) {
   const char *key, *wrong;
   json_t *entry;
   size_t count = 0;
@@ -157,10 +167,14 @@ static int use_entry(const io_source *s, const json_t *entry, size_t start, io_a
   range r;
   for (size_t i = 0; (d = dtype_at(i)); i++)
     if (strcmp(d->safetensors, name) == 0) array->type = d;
-  if (!array->type) return fault(EXIT_UNREADABLE, "%s: dtype %s: only F16 BF16 F32 F64 I32 I64 U8 BOOL can be read", s->name, name);
-  if (json_array_size(shape) > SMX_MAX_DIMS) return fault(EXIT_UNREADABLE, "%s: shape: more than 8 dimensions", s->name);
+  if (!array->type)
+    return fault(EXIT_UNREADABLE, "%s: dtype %s: only F16 BF16 F32 F64 I32 I64 U8 BOOL can be read", s->name,
+                 name);
+  if (json_array_size(shape) > SMX_MAX_DIMS)
+    return fault(EXIT_UNREADABLE, "%s: shape: more than 8 dimensions", s->name);
   array->ndim = (int32_t)json_array_size(shape);
-  for (int32_t i = 0; i < array->ndim; i++) array->shape[i] = json_integer_value(json_array_get(shape, (size_t)i));
+  for (int32_t i = 0; i < array->ndim; i++)
+    array->shape[i] = json_integer_value(json_array_get(shape, (size_t)i));
   check_tensor(entry, (int64_t)(s->size - start), &r);
   array->data = s->data + start + r.begin;
   return io_layout(s, array, false, (size_t)(r.end - r.begin));
@@ -186,11 +200,12 @@ int safetensors_read(const io_source *source, const io_hints *hints, io_array *a
 static json_t *describe(const io_spec *spec, uint64_t begin, uint64_t end) {
   json_t *shape = json_array();
   for (int32_t i = 0; i < spec->ndim; i++) json_array_append_new(shape, json_integer(spec->shape[i]));
-  return json_pack("{s:s, s:o, s:[I, I]}", "dtype", spec->type->safetensors, "shape", shape, "data_offsets", (json_int_t)begin,
-                   (json_int_t)end);
+  return json_pack("{s:s, s:o, s:[I, I]}", "dtype", spec->type->safetensors, "shape", shape, "data_offsets",
+                   (json_int_t)begin, (json_int_t)end);
 }
 
-/* The length and the header, padded with spaces so that the data is aligned. The bases become offsets in the file. */
+/* The length and the header, padded with spaces so that the data is aligned. The bases become
+ * offsets in the file. */
 static int write_header(io_writer *w, char *text) {
   size_t length = strlen(text), padded = (length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   unsigned char size[LENGTH_SIZE];

@@ -16,7 +16,9 @@
 
 enum { CHUNK = 1 << 16 };
 
-static int unreadable(const io_source *s) { return fault(EXIT_UNREADABLE, "%s: cannot be read: %s", s->name, strerror(errno)); }
+static int unreadable(const io_source *s) {
+  return fault(EXIT_UNREADABLE, "%s: cannot be read: %s", s->name, strerror(errno));
+}
 
 /* Reads to the end. Memory doubles as bytes arrive, so it stays within twice of them. */
 static int collect(int fd, io_source *s) {

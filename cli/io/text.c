@@ -52,13 +52,15 @@ static const char *skip_quoted(const char *at, const char *end) {
   return close ? close + 1 : at;
 }
 
-/* The next field of a line, without spaces and quotes around it; moves line->at past it, or to NULL after the last. */
+/* The next field of a line, without spaces and quotes around it; moves line->at past it, or to NULL
+ * after the last. */
 static field next_field(char separator, field *line) {
   const char *begin = separator == '\t' ? line->at : skip_spaces(line->at, line->end);
   const char *stop = find_separator(separator, skip_quoted(begin, line->end), line->end);
   field f = {skip_spaces(begin, stop ? stop : line->end), stop ? stop : line->end};
   line->at = stop ? stop + 1 : NULL;
-  if (stop && separator == ' ' && skip_spaces(stop, line->end) == line->end) line->at = NULL; /* spaces at the end */
+  /* spaces at the end */
+  if (stop && separator == ' ' && skip_spaces(stop, line->end) == line->end) line->at = NULL;
   while (f.at < f.end && is_space(f.end[-1])) f.end--;
   if (f.end - f.at >= 2 && *f.at == '"' && f.end[-1] == '"') f = (field){f.at + 1, f.end - 1};
   return f;
@@ -95,7 +97,8 @@ static bool examine_header(text_reader *r, field line) {
 static bool is_name(field f) {
   static const char *const missing[] = {"na", "n/a", "null", "none"};
   const size_t n = (size_t)(f.end - f.at);
-  if (!n || is_number(f) || !(isalpha((unsigned char)*f.at) || *f.at == '_' || (unsigned char)*f.at >= 0x80)) return false;
+  if (!n || is_number(f) || !(isalpha((unsigned char)*f.at) || *f.at == '_' || (unsigned char)*f.at >= 0x80))
+    return false;
   for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
     if (n == strlen(missing[i]) && strncasecmp(f.at, missing[i], n) == 0) return false;
   return true;
@@ -133,11 +136,13 @@ static int store(text_reader *r, field f, int64_t column) {
   size_t n = (size_t)(f.end - f.at);
   int code = reserve(r, r->single ? sizeof(float) : sizeof(double));
   if (code) return code;
-  bool good = r->single ? parse_f32(f.at, n, (float *)r->values + r->count) : parse_f64(f.at, n, (double *)r->values + r->count);
+  bool good = r->single ? parse_f32(f.at, n, (float *)r->values + r->count)
+                        : parse_f64(f.at, n, (double *)r->values + r->count);
   r->count++;
   if (good) return EXIT_OK;
-  return fault(EXIT_UNREADABLE, "%s: line %lld, column %lld: '%.*s' is not a number%s", r->source->name, (long long)r->line,
-               (long long)column, (int)(n < SHOWN ? n : SHOWN), f.at, r->columns ? "" : "; --header skips a line");
+  return fault(EXIT_UNREADABLE, "%s: line %lld, column %lld: '%.*s' is not a number%s", r->source->name,
+               (long long)r->line, (long long)column, (int)(n < SHOWN ? n : SHOWN), f.at,
+               r->columns ? "" : "; --header skips a line");
 }
 
 /* A name is not kept. One that is a number, where the first row's is none, is a value in the wrong
@@ -145,7 +150,8 @@ static int store(text_reader *r, field f, int64_t column) {
 static int skip_name(const text_reader *r, field *line) {
   field name = next_field(r->separator, line);
   if (!r->named || !is_number(name)) return EXIT_OK;
-  return fault(EXIT_UNREADABLE, "%s: line %lld, column 1: a number, where the first row has a name", r->source->name, (long long)r->line);
+  return fault(EXIT_UNREADABLE, "%s: line %lld, column 1: a number, where the first row has a name",
+               r->source->name, (long long)r->line);
 }
 
 static int read_row(text_reader *r, field line) {
@@ -157,8 +163,9 @@ static int read_row(text_reader *r, field line) {
   if (code) return code;
   if (!r->columns) r->columns = column;
   if (column == r->columns) return EXIT_OK;
-  return fault(EXIT_UNREADABLE, "%s: line %lld, column %lld: the row has %lld values, the first had %lld", r->source->name,
-               (long long)r->line, (long long)((column < r->columns ? column : r->columns) + before + 1), (long long)column,
+  return fault(EXIT_UNREADABLE, "%s: line %lld, column %lld: the row has %lld values, the first had %lld",
+               r->source->name, (long long)r->line,
+               (long long)((column < r->columns ? column : r->columns) + before + 1), (long long)column,
                (long long)r->columns);
 }
 

@@ -15,14 +15,16 @@ typedef struct listing {
   int lines;                               /* of the row under way */
 } listing;
 
-/* Rows are numbered by the shape of the whole without its axis. Must be freed, after a fault too. */
+/* Rows are numbered by the shape of the whole without its axis. Must be freed, after a fault
+ * too. */
 int listing_begin(listing *l, const smx_shape *whole, int32_t axis);
 void listing_free(listing *l);
 
 /* The next row: false where it is not shown and needs no lines. */
 bool listing_row(listing *l);
 
-/* Where the next line of the row goes, its index already written; NULL when it has enough of them. The line is closed by the caller. */
+/* Where the next line of the row goes, its index already written; NULL when it has enough of them.
+ * The line is closed by the caller. */
 FILE *listing_line(listing *l);
 
 /* What is said instead of lines, and how many there were beyond the last. */

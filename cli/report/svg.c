@@ -1,4 +1,5 @@
-/* svg.c - drawings. The file is self-contained: one style sheet, no scripts, no colors that carry meaning. */
+/* svg.c - drawings. The file is self-contained: one style sheet, no scripts, no colors that carry
+ * meaning. */
 #include "svg.h"
 
 #include "../fault.h"
@@ -10,16 +11,21 @@
 
 enum { TICKS = 8, TICK = 5, MARKS = 12, LEGEND_LINE = 44 };
 
-static const char *const dashes[SVG_STYLES] = {"none", "8 4", "2 3", "9 3 2 3", "14 4", "4 4", "9 3 2 3 2 3", "1 5"};
-static const char *const colors[SVG_STYLES] = {"#000000", "#a63603", "#08519c", "#238b45", "#6a3d9a", "#525252", "#b8860b", "#c51b7d"};
+static const char *const dashes[SVG_STYLES] = {"none", "8 4", "2 3",         "9 3 2 3",
+                                               "14 4", "4 4", "9 3 2 3 2 3", "1 5"};
+static const char *const colors[SVG_STYLES] = {"#000000", "#a63603", "#08519c", "#238b45",
+                                               "#6a3d9a", "#525252", "#b8860b", "#c51b7d"};
 
 int svg_begin(svg *s, double width, double height, const char *title, const char *about) {
   s->text = NULL;
   s->to = open_memstream(&s->text, &s->size);
   if (!s->to) return fault_memory(0);
-  fprintf(s->to, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" role=\"img\">\n", width,
-          height, width, height);
-  fputs("<style>rect { shape-rendering: crispEdges } text { font: 12px system-ui, sans-serif; fill: #1f2328 } .grid { stroke: #d8dee4 } "
+  fprintf(s->to,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" "
+          "role=\"img\">\n",
+          width, height, width, height);
+  fputs("<style>rect { shape-rendering: crispEdges } text { font: 12px system-ui, sans-serif; fill: #1f2328 "
+        "} .grid { stroke: #d8dee4 } "
         ".side { stroke: #1f2328 } "
         ".curve { fill: none; stroke-width: 1.8 } .mark { fill: #ffffff; stroke-width: 1.4 }</style>\n"
         "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
@@ -69,12 +75,14 @@ void svg_line(svg *s, double x0, double y0, double x1, double y1) { line(s, "sid
 
 void svg_cell(svg *s, double x, double y, double width, double height, double shade) {
   int level = 255 - (int)lround(255 * (shade < 0 ? 0 : shade > 1 ? 1 : shade));
-  fprintf(s->to, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"#%02x%02x%02x\"/>\n", x, y, width, height,
-          (unsigned)level, (unsigned)level, (unsigned)level);
+  fprintf(s->to, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"#%02x%02x%02x\"/>\n", x,
+          y, width, height, (unsigned)level, (unsigned)level, (unsigned)level);
 }
 
 double svg_x(const svg_frame *f, double x) { return f->left + f->width * (x - f->x0) / (f->x1 - f->x0); }
-double svg_y(const svg_frame *f, double y) { return f->top + f->height * (1 - (y - f->y0) / (f->y1 - f->y0)); }
+double svg_y(const svg_frame *f, double y) {
+  return f->top + f->height * (1 - (y - f->y0) / (f->y1 - f->y0));
+}
 
 /* 1, 2 or 5 times a power of ten, so that a span has at most TICKS steps. */
 static double step_of(double span) {
@@ -86,7 +94,9 @@ static double step_of(double span) {
 }
 
 /* The number of a tick without the dust of its sum. */
-static void number(char *text, size_t size, double v, double step) { snprintf(text, size, "%.6g", fabs(v) < step / 1000 ? 0 : v); }
+static void number(char *text, size_t size, double v, double step) {
+  snprintf(text, size, "%.6g", fabs(v) < step / 1000 ? 0 : v);
+}
 
 void svg_axes(svg *s, const svg_frame *f, const char *x, const char *y, bool grid) {
   char text[32];
@@ -117,11 +127,13 @@ static void mark(svg *s, double x, double y, int style) {
   static const char *const shapes[] = {"m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z", "m-3 -3h6v6h-6z",
                                        "m0 -4.5l4.5 4.5l-4.5 4.5l-4.5 -4.5z", "m0 -4.5l4 7.5h-8z"};
   if (style == 0) return;
-  fprintf(s->to, "<path class=\"mark\" stroke=\"%s\" d=\"M%.1f %.1f%s\"/>\n", colors[style], x, y, shapes[(style - 1) % 4]);
+  fprintf(s->to, "<path class=\"mark\" stroke=\"%s\" d=\"M%.1f %.1f%s\"/>\n", colors[style], x, y,
+          shapes[(style - 1) % 4]);
 }
 
 static void begin_curve(svg *s, int style) {
-  fprintf(s->to, "<path class=\"curve\" stroke=\"%s\" stroke-dasharray=\"%s\" d=\"", colors[style], dashes[style]);
+  fprintf(s->to, "<path class=\"curve\" stroke=\"%s\" stroke-dasharray=\"%s\" d=\"", colors[style],
+          dashes[style]);
 }
 
 void svg_curve(svg *s, const svg_frame *f, int style, int count, const double *x, const double *y) {

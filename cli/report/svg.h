@@ -1,4 +1,5 @@
-/* svg.h - drawings: text, lines, shaded cells, axes. Black on white, told apart by dashes and marks, so that they can be printed. */
+/* svg.h - drawings: text, lines, shaded cells, axes. Black on white, told apart by dashes and
+ * marks, so that they can be printed. */
 #ifndef CLI_REPORT_SVG_H
 #define CLI_REPORT_SVG_H
 
@@ -45,10 +46,12 @@ void svg_cell(svg *s, double x, double y, double width, double height, double sh
 double svg_x(const svg_frame *f, double x);
 double svg_y(const svg_frame *f, double y);
 
-/* The frame's sides with numbers, the names of what they stand for and, where `grid`, lines across. */
+/* The frame's sides with numbers, the names of what they stand for and, where `grid`, lines
+ * across. */
 void svg_axes(svg *s, const svg_frame *f, const char *x, const char *y, bool grid);
 
-/* A line through points of the frame; styles differ in dashes and marks. A point that is not a number is left out. */
+/* A line through points of the frame; styles differ in dashes and marks. A point that is not a
+ * number is left out. */
 void svg_curve(svg *s, const svg_frame *f, int style, int count, const double *x, const double *y);
 
 /* A line of the legend: a piece of the curve and its name. */

@@ -23,9 +23,12 @@ typedef struct row_facts {
   double value[TOP];
 } row_facts;
 
-static double value_at(const table *t, const row *r, int64_t i) { return t->type->get(r->data + i * r->stride * (int64_t)t->type->bytes); }
+static double value_at(const table *t, const row *r, int64_t i) {
+  return t->type->get(r->data + i * r->stride * (int64_t)t->type->bytes);
+}
 
-void table_begin(table *t, const char *name, table_kind kind, const dtype *type, const smx_shape *whole, int32_t axis) {
+void table_begin(table *t, const char *name, table_kind kind, const dtype *type, const smx_shape *whole,
+                 int32_t axis) {
   memset(t, 0, sizeof *t);
   t->name = name;
   t->kind = kind;
@@ -101,8 +104,10 @@ static void print_classes(const table *t, const row_facts *f, char *text, size_t
     snprintf(text, size, f->nan ? "  not a number" : "  nothing valid");
     return;
   }
-  for (int i = 0; i < shown; i++) used += print_class(t, f->class[i], f -> value[i], text + used, size - (size_t)used);
-  snprintf(text + used, size - (size_t)used, "%*s%*.4f", class_width(t) * (count - shown), "", ENTROPY, f->entropy);
+  for (int i = 0; i < shown; i++)
+    used += print_class(t, f->class[i], f -> value[i], text + used, size - (size_t)used);
+  snprintf(text + used, size - (size_t)used, "%*s%*.4f", class_width(t) * (count - shown), "", ENTROPY,
+           f->entropy);
 }
 
 /* The first and last values of a row, as many as fit the screen. */
@@ -111,7 +116,8 @@ static void print_values(const table *t, const row *r, char *text, size_t size) 
   for (int64_t i = 0; i < r->n; i++) {
     bool gap = r->n > 2 * t->edge && i == t->edge;
     if (gap) i = r->n - t->edge;
-    used += snprintf(text + used, size - (size_t)used, "%s %*.5g", gap ? " ..." : "", VALUE - 1, value_at(t, r, i));
+    used += snprintf(text + used, size - (size_t)used, "%s %*.5g", gap ? " ..." : "", VALUE - 1,
+                     value_at(t, r, i));
   }
 }
 
@@ -186,8 +192,9 @@ static void print_head(const table *t, FILE *to) {
   int used = snprintf(text, sizeof text, "%*s", TABLE_INDEX, "row");
   int names = t->labels ? LABEL_COLUMNS + 1 : 0;
   if (t->kind == TABLE_CLASSES)
-    snprintf(text + used, sizeof text - (size_t)used, "%6s%-*s  %-*s%*s", "class", names, names ? " name" : "",
-             class_width(t) * class_count(t) - 8 - names, "weight ...", ENTROPY, "entropy");
+    snprintf(text + used, sizeof text - (size_t)used, "%6s%-*s  %-*s%*s", "class", names,
+             names ? " name" : "", class_width(t) * class_count(t) - 8 - names, "weight ...", ENTROPY,
+             "entropy");
   else snprintf(text + used, sizeof text - (size_t)used, "  %s", t->name);
   print_columns(to, text);
 }
@@ -195,12 +202,14 @@ static void print_head(const table *t, FILE *to) {
 static void print_summary(const table *t, FILE *to) {
   int64_t good = t->rows - t->with_nan - t->empty;
   fprintf(to, "%" PRId64 " row%s", t->rows, t->rows == 1 ? "" : "s");
-  if (!t->single) fprintf(to, " of %" PRId64 " %s", t->classes, t->kind == TABLE_CLASSES ? "classes" : "values");
+  if (!t->single)
+    fprintf(to, " of %" PRId64 " %s", t->classes, t->kind == TABLE_CLASSES ? "classes" : "values");
   fprintf(to, ", %s", t->type->name);
   if (t->kind == TABLE_CLASSES && good)
-    fprintf(to, "; mean entropy %.4f nats of at most %.4f; mean top probability %.4f", t->entropy / (double)good, log((double)t->classes),
-            t->top / (double)good);
-  if (t->kind == TABLE_VALUES && t->smallest <= t->largest) fprintf(to, "; smallest %.6g, largest %.6g", t->smallest, t->largest);
+    fprintf(to, "; mean entropy %.4f nats of at most %.4f; mean top probability %.4f",
+            t->entropy / (double)good, log((double)t->classes), t->top / (double)good);
+  if (t->kind == TABLE_VALUES && t->smallest <= t->largest)
+    fprintf(to, "; smallest %.6g, largest %.6g", t->smallest, t->largest);
   if (t->with_nan) fprintf(to, "; %" PRId64 " with NaN", t->with_nan);
   if (t->empty) fprintf(to, "; %" PRId64 " with nothing valid", t->empty);
   fputc('\n', to);

@@ -1,4 +1,5 @@
-/* table.h - a result on the screen: the first and last rows, and a line about all of them. Takes the result block by block. */
+/* table.h - a result on the screen: the first and last rows, and a line about all of them. Takes
+ * the result block by block. */
 #ifndef CLI_REPORT_TABLE_H
 #define CLI_REPORT_TABLE_H
 
@@ -12,7 +13,8 @@ typedef enum table_kind {
   TABLE_CLASSES = 1 /* for weights: the classes with the largest, and the entropy */
 } table_kind;
 
-enum { TABLE_HEAD = 10, TABLE_TAIL = 5, TABLE_LINE = 512, TABLE_INDEX = 10 }; /* TABLE_INDEX: columns of a row's index */
+/* TABLE_INDEX: columns of a row's index */
+enum { TABLE_HEAD = 10, TABLE_TAIL = 5, TABLE_LINE = 512, TABLE_INDEX = 10 };
 
 typedef struct table {
   const char *name;
@@ -30,7 +32,8 @@ typedef struct table {
 } table;
 
 /* axis -1: one value a row. */
-void table_begin(table *t, const char *name, table_kind kind, const dtype *type, const smx_shape *whole, int32_t axis);
+void table_begin(table *t, const char *name, table_kind kind, const dtype *type, const smx_shape *whole,
+                 int32_t axis);
 
 /* The next block of the result, contiguous, with the same axis. */
 void table_add(table *t, const void *data, int32_t ndim, const int64_t *shape, int32_t axis);
@@ -40,7 +43,8 @@ void table_print(const table *t, FILE *to);
 /* The index of a row: "7", or "2,7" when rows have more than one dimension. */
 void row_label(int32_t ndim, const int64_t *shape, int64_t r, char *text, size_t size);
 
-/* Where row r of `rows` is among the TABLE_HEAD + TABLE_TAIL that are shown; -1 for one in the middle. */
+/* Where row r of `rows` is among the TABLE_HEAD + TABLE_TAIL that are shown; -1 for one in the
+ * middle. */
 int row_slot(int64_t rows, int64_t r);
 
 /* A line over columns: bold where there is color. */

@@ -9,7 +9,8 @@ enum { DEFAULT_COLUMNS = 80, LEAST = 40, MOST = 120 };
 
 int screen_columns(void) {
   struct winsize size;
-  if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || !size.ws_col) return DEFAULT_COLUMNS;
+  if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || !size.ws_col)
+    return DEFAULT_COLUMNS;
   return size.ws_col < LEAST ? LEAST : size.ws_col > MOST ? MOST : size.ws_col;
 }
 

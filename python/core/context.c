@@ -1,5 +1,6 @@
-/* context.c - threads and policies: one context of the library for each pair of policies, made when first needed. A call holds a reference
- * to its context, so that threads() can replace them while other threads are in a call. */
+/* context.c - threads and policies: one context of the library for each pair of policies, made when
+ * first needed. A call holds a reference to its context, so that threads() can replace them while
+ * other threads are in a call. */
 #include "core.h"
 #include <string.h>
 
@@ -11,15 +12,17 @@ static int choose(const char *op, const char *name, PyObject *word, const char *
   if (!word) return 0;
   for (int i = 0; words[i] && PyUnicode_Check(word); i++)
     if (PyUnicode_CompareWithASCIIString(word, words[i]) == 0) return i;
-  PyErr_Format(PyUnicode_Check(word) ? PyExc_ValueError : PyExc_TypeError, "%s: %s: %R is not '%s', '%s'%s%s%s", op, name, word, words[0],
-               words[1], words[2] ? " or '" : "", words[2] ? words[2] : "", words[2] ? "'" : "");
+  PyErr_Format(PyUnicode_Check(word) ? PyExc_ValueError : PyExc_TypeError,
+               "%s: %s: %R is not '%s', '%s'%s%s%s", op, name, word, words[0], words[1],
+               words[2] ? " or '" : "", words[2] ? words[2] : "", words[2] ? "'" : "");
   return -1;
 }
 
 static void free_context(PyObject *capsule) { smx_context_destroy(PyCapsule_GetPointer(capsule, NULL)); }
 
 static PyObject *make_context(int32_t threads, int empty, int inf) {
-  smx_context_options options = {.size = sizeof options, .threads = threads, .on_empty = (smx_on_empty)empty, .on_inf = (smx_on_inf)inf};
+  smx_context_options options = {
+      .size = sizeof options, .threads = threads, .on_empty = (smx_on_empty)empty, .on_inf = (smx_on_inf)inf};
   smx_context *ctx;
   smx_status status = smx_context_create(&options, &ctx);
   if (status != SMX_OK) return core_raise(status);
@@ -28,8 +31,10 @@ static PyObject *make_context(int32_t threads, int empty, int inf) {
   return capsule;
 }
 
-int core_context(core_state *state, const char *op, PyObject *on_empty, PyObject *on_inf, PyObject **keeper, smx_context **ctx) {
-  int empty = choose(op, "on_empty", on_empty, empty_words), inf = empty < 0 ? -1 : choose(op, "on_inf", on_inf, inf_words);
+int core_context(core_state *state, const char *op, PyObject *on_empty, PyObject *on_inf, PyObject **keeper,
+                 smx_context **ctx) {
+  int empty = choose(op, "on_empty", on_empty, empty_words),
+      inf = empty < 0 ? -1 : choose(op, "on_inf", on_inf, inf_words);
   *keeper = NULL;
   *ctx = NULL;
   if (inf < 0) return -1;

@@ -1,5 +1,6 @@
-/* storage.c - memory that the module owns: what results are written to when the caller's arrays cannot be made empty and then filled. It is
- * shown by the buffer protocol and by DLPack, and lives as long as anyone looks at it. */
+/* storage.c - memory that the module owns: what results are written to when the caller's arrays
+ * cannot be made empty and then filled. It is shown by the buffer protocol and by DLPack, and lives
+ * as long as anyone looks at it. */
 #include "core.h"
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,8 @@ static int take_shape(storage *s, PyObject *shape) {
   for (Py_ssize_t d = 0; d < ndim; d++) {
     s->shape[d] = PyLong_AsLongLong(PyTuple_GetItem(shape, d));
     if (s->shape[d] >= 0) continue;
-    if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "Storage: shape[%zd] is %lld", d, (long long)s->shape[d]);
+    if (!PyErr_Occurred())
+      PyErr_Format(PyExc_ValueError, "Storage: shape[%zd] is %lld", d, (long long)s->shape[d]);
     return -1;
   }
   return 0;
@@ -42,7 +44,8 @@ static int take_memory(storage *s) {
   for (int32_t d = s->ndim - 1; d >= 0; d--) {
     s->strides[d] = packed;
     s->byte_strides[d] = packed * item;
-    if (__builtin_mul_overflow(packed, s->shape[d] ? s->shape[d] : 1, &packed) || packed > INT64_MAX / 16) return PyErr_NoMemory(), -1;
+    if (__builtin_mul_overflow(packed, s->shape[d] ? s->shape[d] : 1, &packed) || packed > INT64_MAX / 16)
+      return PyErr_NoMemory(), -1;
     size *= s->shape[d];
   }
   s->bytes = size * item;
@@ -83,7 +86,11 @@ static int storage_buffer(PyObject *self, Py_buffer *view, int flags) {
     PyErr_SetString(PyExc_BufferError, "Storage: the buffer protocol has no bfloat16");
     return -1;
   }
-  *view = (Py_buffer){.buf = s->data, .obj = Py_NewRef(self), .len = s->bytes, .itemsize = s->dtype.bits / 8, .ndim = s->ndim};
+  *view = (Py_buffer){.buf = s->data,
+                      .obj = Py_NewRef(self),
+                      .len = s->bytes,
+                      .itemsize = s->dtype.bits / 8,
+                      .ndim = s->ndim};
   view->format = flags & PyBUF_FORMAT ? s->format : NULL;
   view->shape = flags & PyBUF_ND ? s->shape : NULL;
   view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? s->byte_strides : NULL;
@@ -92,7 +99,8 @@ static int storage_buffer(PyObject *self, Py_buffer *view, int flags) {
 
 /* ---- DLPack ---- */
 
-/* The last look at an exported tensor may end in a thread without the GIL, or after Python has ended. */
+/* The last look at an exported tensor may end in a thread without the GIL, or after Python has
+ * ended. */
 static void release_owner(void *owner) {
   if (!Py_IsInitialized()) return;
   PyGILState_STATE gil = PyGILState_Ensure();
@@ -110,13 +118,17 @@ static void delete_versioned(dlpack_versioned *m) {
   free(m);
 }
 
-/* A capsule that nobody has taken the tensor out of still owns it; one that somebody has bears another name. */
+/* A capsule that nobody has taken the tensor out of still owns it; one that somebody has bears
+ * another name. */
 static void free_capsule(PyObject *capsule) {
   if (PyCapsule_IsValid(capsule, DLPACK_PLAIN)) delete_plain(PyCapsule_GetPointer(capsule, DLPACK_PLAIN));
-  if (PyCapsule_IsValid(capsule, DLPACK_VERSIONED)) delete_versioned(PyCapsule_GetPointer(capsule, DLPACK_VERSIONED));
+  if (PyCapsule_IsValid(capsule, DLPACK_VERSIONED))
+    delete_versioned(PyCapsule_GetPointer(capsule, DLPACK_VERSIONED));
 }
 
-static smx_tensor tensor_of(storage *s) { return (smx_tensor){s->data, {DLPACK_CPU, 0}, s->ndim, s->dtype, s->shape, s->strides, 0}; }
+static smx_tensor tensor_of(storage *s) {
+  return (smx_tensor){s->data, {DLPACK_CPU, 0}, s->ndim, s->dtype, s->shape, s->strides, 0};
+}
 
 static PyObject *export_plain(storage *s) {
   dlpack_plain *m = malloc(sizeof *m);
@@ -140,7 +152,9 @@ static PyObject *storage_dlpack(PyObject *self, PyObject *args, PyObject *kwargs
   static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
   PyObject *stream = Py_None, *version = Py_None, *device = Py_None, *copy = Py_None;
   int major = 0, minor = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:__dlpack__", names, &stream, &version, &device, &copy)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:__dlpack__", names, &stream, &version, &device,
+                                   &copy))
+    return NULL;
   if (copy == Py_True) {
     PyErr_SetString(PyExc_BufferError, "Storage: does not copy");
     return NULL;
@@ -176,13 +190,15 @@ static PyGetSetDef properties[] = {
 };
 
 static PyMethodDef methods[] = {
-    {"__dlpack__", (PyCFunction)(void (*)(void))storage_dlpack, METH_VARARGS | METH_KEYWORDS, "A capsule with the tensor."},
+    {"__dlpack__", (PyCFunction)(void (*)(void))storage_dlpack, METH_VARARGS | METH_KEYWORDS,
+     "A capsule with the tensor."},
     {"__dlpack_device__", storage_device, METH_NOARGS, "The CPU."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, (void *)"Storage(shape, dtype): memory for a result, shown by DLPack and the buffer protocol."},
+    {Py_tp_doc,
+     (void *)"Storage(shape, dtype): memory for a result, shown by DLPack and the buffer protocol."},
     {Py_tp_new, (void *)storage_new},
     {Py_tp_dealloc, (void *)storage_free},
     {Py_tp_methods, methods},

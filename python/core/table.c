@@ -1,14 +1,16 @@
-/* table.c - the operator table as Python sees it: a list of dicts, one an operator. libsoftmax/_table.py makes records of them. */
+/* table.c - the operator table as Python sees it: a list of dicts, one an operator.
+ * libsoftmax/_table.py makes records of them. */
 #include "core.h"
 
 #define FLAG(value, flag) ((value) & (flag) ? Py_True : Py_False)
 
 static PyObject *port_record(const smx_port *p) {
-  return Py_BuildValue("{s:s,s:i,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:s}", "name", p->name, "shape", (int)p->shape, "optional",
-                       FLAG(p->flags, SMX_PORT_OPTIONAL), "mask", FLAG(p->flags, SMX_PORT_MASK), "integer", FLAG(p->flags, SMX_PORT_INT),
-                       "target", FLAG(p->flags, SMX_PORT_TARGET), "weight", FLAG(p->flags, SMX_PORT_WEIGHT), "gradient",
-                       FLAG(p->flags, SMX_PORT_GRAD), "saved", FLAG(p->flags, SMX_PORT_SAVED), "either", FLAG(p->flags, SMX_PORT_EITHER),
-                       "dx", FLAG(p->flags, SMX_PORT_DX), "help", p->help);
+  return Py_BuildValue("{s:s,s:i,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:s}", "name", p->name, "shape",
+                       (int)p->shape, "optional", FLAG(p->flags, SMX_PORT_OPTIONAL), "mask",
+                       FLAG(p->flags, SMX_PORT_MASK), "integer", FLAG(p->flags, SMX_PORT_INT), "target",
+                       FLAG(p->flags, SMX_PORT_TARGET), "weight", FLAG(p->flags, SMX_PORT_WEIGHT), "gradient",
+                       FLAG(p->flags, SMX_PORT_GRAD), "saved", FLAG(p->flags, SMX_PORT_SAVED), "either",
+                       FLAG(p->flags, SMX_PORT_EITHER), "dx", FLAG(p->flags, SMX_PORT_DX), "help", p->help);
 }
 
 /* A tuple of names, or None. */
@@ -25,10 +27,12 @@ static PyObject *choice_names(const char *const *choices) {
 }
 
 static PyObject *param_record(const smx_param *p) {
-  return Py_BuildValue("{s:s,s:s,s:d,s:d,s:d,s:O,s:O,s:O,s:O,s:O,s:O,s:N}", "name", p->name, "help", p->help, "default", p->def, "min",
-                       p->min, "max", p->max, "integer", FLAG(p->flags, SMX_PARAM_INT), "open_min", FLAG(p->flags, SMX_PARAM_OPEN_MIN),
-                       "nonzero", FLAG(p->flags, SMX_PARAM_NONZERO), "max_n", FLAG(p->flags, SMX_PARAM_MAX_N), "even",
-                       FLAG(p->flags, SMX_PARAM_EVEN), "required", FLAG(p->flags, SMX_PARAM_REQUIRED), "choices", choice_names(p->choices));
+  return Py_BuildValue("{s:s,s:s,s:d,s:d,s:d,s:O,s:O,s:O,s:O,s:O,s:O,s:N}", "name", p->name, "help", p->help,
+                       "default", p->def, "min", p->min, "max", p->max, "integer",
+                       FLAG(p->flags, SMX_PARAM_INT), "open_min", FLAG(p->flags, SMX_PARAM_OPEN_MIN),
+                       "nonzero", FLAG(p->flags, SMX_PARAM_NONZERO), "max_n", FLAG(p->flags, SMX_PARAM_MAX_N),
+                       "even", FLAG(p->flags, SMX_PARAM_EVEN), "required", FLAG(p->flags, SMX_PARAM_REQUIRED),
+                       "choices", choice_names(p->choices));
 }
 
 static PyObject *add(PyObject *list, PyObject *item) {
@@ -50,12 +54,13 @@ static PyObject *params(int32_t count, const smx_param *param) {
 }
 
 static PyObject *op_record(const smx_op *op) {
-  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:d,s:O,s:O,s:O,s:N,s:N,s:N}", "id", (int)op->id, "name", op->name, "family",
-                       op->family, "title", op->title, "formula", op->formula, "about", op->about, "source", op->source, "example",
-                       op->example, "tolerance", op->tolerance, "backward", FLAG(op->flags, SMX_OP_BACKWARD), "inplace",
-                       FLAG(op->flags, SMX_OP_INPLACE), "detached", FLAG(op->flags, SMX_OP_DETACHED), "inputs",
-                       ports(op->input_count, op->inputs), "outputs", ports(op->output_count, op->outputs), "params",
-                       params(op->param_count, op->params));
+  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:d,s:O,s:O,s:O,s:N,s:N,s:N}", "id", (int)op->id,
+                       "name", op->name, "family", op->family, "title", op->title, "formula", op->formula,
+                       "about", op->about, "source", op->source, "example", op->example, "tolerance",
+                       op->tolerance, "backward", FLAG(op->flags, SMX_OP_BACKWARD), "inplace",
+                       FLAG(op->flags, SMX_OP_INPLACE), "detached", FLAG(op->flags, SMX_OP_DETACHED),
+                       "inputs", ports(op->input_count, op->inputs), "outputs",
+                       ports(op->output_count, op->outputs), "params", params(op->param_count, op->params));
 }
 
 PyObject *core_operators(PyObject *module, PyObject *unused) {
@@ -66,24 +71,27 @@ PyObject *core_operators(PyObject *module, PyObject *unused) {
 }
 
 static PyObject *kind_record(const smx_attention_kind *k) {
-  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:s,s:s,s:O,s:O,s:O,s:N}", "id", (int)k->id, "name", k->name, "title", k->title, "formula",
-                       k->formula, "about", k->about, "source", k->source, "sinks", FLAG(k->flags, SMX_ATTENTION_SINKS), "backward",
-                       FLAG(k->flags, SMX_ATTENTION_BACKWARD), "states", FLAG(k->flags, SMX_ATTENTION_STATES), "params",
-                       params(k->param_count, k->params));
+  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:s,s:s,s:O,s:O,s:O,s:N}", "id", (int)k->id, "name", k->name,
+                       "title", k->title, "formula", k->formula, "about", k->about, "source", k->source,
+                       "sinks", FLAG(k->flags, SMX_ATTENTION_SINKS), "backward",
+                       FLAG(k->flags, SMX_ATTENTION_BACKWARD), "states", FLAG(k->flags, SMX_ATTENTION_STATES),
+                       "params", params(k->param_count, k->params));
 }
 
 PyObject *core_attention_kinds(PyObject *module, PyObject *unused) {
   PyObject *list = PyList_New(0);
   (void)module, (void)unused;
-  for (size_t i = 0; list && i < smx_attention_kind_count(); i++) list = add(list, kind_record(smx_attention_kind_at(i)));
+  for (size_t i = 0; list && i < smx_attention_kind_count(); i++)
+    list = add(list, kind_record(smx_attention_kind_at(i)));
   return list;
 }
 
 static PyObject *step_record(const smx_step_info *s) {
-  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:s,s:s,s:O,s:O,s:O,s:N}", "id", (int)s->id, "name", s->name, "title", s->title, "formula",
-                       s->formula, "about", s->about, "source", s->source, "tokens", FLAG(s->flags, SMX_STEP_HAS_TOKENS), "values",
-                       FLAG(s->flags, SMX_STEP_HAS_VALUES), "text", FLAG(s->flags, SMX_STEP_HAS_TEXT), "params",
-                       params(s->param_count, s->params));
+  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:s,s:s,s:O,s:O,s:O,s:N}", "id", (int)s->id, "name", s->name,
+                       "title", s->title, "formula", s->formula, "about", s->about, "source", s->source,
+                       "tokens", FLAG(s->flags, SMX_STEP_HAS_TOKENS), "values",
+                       FLAG(s->flags, SMX_STEP_HAS_VALUES), "text", FLAG(s->flags, SMX_STEP_HAS_TEXT),
+                       "params", params(s->param_count, s->params));
 }
 
 PyObject *core_sampling_steps(PyObject *module, PyObject *unused) {

@@ -1,8 +1,10 @@
-/* api/matrix.c - the operators on matrices behind the verbs that run every operator: ports and parameters become arguments of their functions. */
+/* api/matrix.c - the operators on matrices behind the verbs that run every operator: ports and
+ * parameters become arguments of their functions. */
 #include "driver/view.h"
 #include "matrix/matrix.h"
 
-/* An output of one value: f goes there as a double until the function is done. Nothing is written when it is refused. */
+/* An output of one value: f goes there as a double until the function is done. Nothing is written
+ * when it is refused. */
 static smx_status take_value(const char *name, const matrix_call *c, smx_view *v) {
   const smx_label what = {name, "", "f"};
   smx_status status = matrix_view(what, c->out[0], 0, v);
@@ -62,7 +64,8 @@ static smx_status softmax_regression(const matrix_call *c) {
   return run_objective("softmax_regression", c, regression_value);
 }
 
-/* Several rows that belong together: their functions would take many such matrices, operators take one. */
+/* Several rows that belong together: their functions would take many such matrices, operators take
+ * one. */
 static smx_status one_matrix(const char *name, const matrix_call *c) {
   smx_view x;
   return matrix_view((smx_label){name, "", "x"}, c->in[0], 2, &x);

@@ -1,4 +1,5 @@
-/* api/sample.h - the steps of smx_sample: checked, and those that look at a text turned into ones that name tokens. */
+/* api/sample.h - the steps of smx_sample: checked, and those that look at a text turned into ones
+ * that name tokens. */
 #ifndef SMX_API_SAMPLE_H
 #define SMX_API_SAMPLE_H
 #include "base/base.h"

@@ -1,7 +1,10 @@
-/* attention/attention.h - what the room shows: the contract between the driver in api/ and the kernels of one instruction set and real type.
+/* attention/attention.h - what the room shows: the contract between the driver in api/ and the
+ * kernels of one instruction set and real type.
  *
- * The unit of the contract is a split: 1024 keys that start at a multiple of 1024 of the logical key index. A row of output is a left fold, in
- * index order, of what its splits contribute (docs/numerics.md, "Attention"), so whoever computes a split, beside which rows, cannot matter. */
+ * The unit of the contract is a split: 1024 keys that start at a multiple of 1024 of the logical
+ * key index. A row of output is a left fold, in index order, of what its splits contribute
+ * (docs/numerics.md, "Attention"), so whoever computes a split, beside which rows, cannot
+ * matter. */
 #ifndef SMX_ATTENTION_H
 #define SMX_ATTENTION_H
 #include <softmax.h>
@@ -23,7 +26,8 @@ enum {
   ATTN_STATS = 3
 };
 
-/* Rows of one head in memory. Row (i, g) of a tensor that has query heads is at data + i step + g head. */
+/* Rows of one head in memory. Row (i, g) of a tensor that has query heads is at data + i step + g
+ * head. */
 typedef struct attn_rows {
   char *data; /* NULL: absent */
   int64_t step, head;
@@ -31,8 +35,9 @@ typedef struct attn_rows {
   int store;        /* row_store */
 } attn_rows;
 
-/* One sequence and one key/value head, with the G query heads that share it. Key j is at data + j step of k and v; in a paged cache it is in
- * page table[j / page_size], at page k_page (v_page) bytes each. */
+/* One sequence and one key/value head, with the G query heads that share it. Key j is at data + j
+ * step of k and v; in a paged cache it is in page table[j / page_size], at page k_page (v_page)
+ * bytes each. */
 typedef struct attn_head {
   int64_t lq, lk, groups;
   int64_t key_start; /* logical index of the first key of k and v, a multiple of ATTN_SPLIT */
@@ -67,8 +72,9 @@ typedef struct attn_call {
   smx_on_inf on_inf;
 } attn_call;
 
-/* Rows first .. first + rows - 1 of a head, in the order i * groups + g, over splits split .. split + splits - 1. With states, what each split
- * contributes is left there, at most ATTN_STATE_HEAD + 2 (e filled up to 64) reals; without, it is folded and the rows are written. */
+/* Rows first .. first + rows - 1 of a head, in the order i * groups + g, over splits split
+ * .. split + splits - 1. With states, what each split contributes is left there, at most
+ * ATTN_STATE_HEAD + 2 (e filled up to 64) reals; without, it is folded and the rows are written. */
 typedef struct attn_task {
   const attn_call *call;
   attn_head head;
@@ -82,7 +88,8 @@ typedef struct attn_task {
   int64_t columns;     /* of head.scores: beyond the last key all is hidden */
 } attn_task;
 
-/* Rotary position embedding: in rows of some heads, pairs of columns a, b are turned by an angle each; columns beyond the pairs stay. */
+/* Rotary position embedding: in rows of some heads, pairs of columns a, b are turned by an angle
+ * each; columns beyond the pairs stay. */
 typedef struct attn_rotate {
   attn_rows x, y; /* y may lie where x does */
   int64_t rows, heads, columns;
@@ -96,8 +103,9 @@ typedef struct attn_rotate {
   double *cross;
 } attn_rotate;
 
-/* Additive scores of some rows, z_ij = sum_c u_c tanh(q_ic + k_jc), and their gradients. All in the real type; keys are turned, so that they lie side by
- * side, and filled up to `pitch`, a multiple of ATTN_PANEL. */
+/* Additive scores of some rows, z_ij = sum_c u_c tanh(q_ic + k_jc), and their gradients. All in the
+ * real type; keys are turned, so that they lie side by side, and filled up to `pitch`, a multiple
+ * of ATTN_PANEL. */
 typedef struct attn_additive {
   int64_t rows, keys, pitch, d;
   const void *u, *q, *k; /* [d], [rows][d], [d][pitch] */
@@ -108,8 +116,9 @@ typedef struct attn_additive {
 /* The facts about each kind of weights, by its number. */
 extern const smx_attention_kind attention_table[SMX_ATTENTION_KINDS];
 
-/* The gradients: prepare for every row of a head first, then queries and keys in any order, or all, which has less to compute. Keys takes keys for
- * rows, at most ATTN_KEYS; all takes all keys of a head and forgets what the task says of its rows. */
+/* The gradients: prepare for every row of a head first, then queries and keys in any order, or all,
+ * which has less to compute. Keys takes keys for rows, at most ATTN_KEYS; all takes all keys of a
+ * head and forgets what the task says of its rows. */
 typedef struct attention_grads {
   size_t (*scratch)(const attn_call *call, int64_t rows);              /* bytes, for each of them, */
   size_t (*all_scratch)(const attn_call *call, const attn_head *head); /* but for all */

@@ -28,7 +28,8 @@ static uint64_t order_of(double x) {
   return bits & sign ? ~bits : bits | sign;
 }
 
-/* The order of the k-th largest of n; k in 1..n. *ties: how many that are equal to it belong to the k. */
+/* The order of the k-th largest of n; k in 1..n. *ties: how many that are equal to it belong to
+ * the k. */
 static uint64_t find_last(const uint64_t *order, int64_t n, int64_t k, int64_t *ties) {
   uint64_t known = 0, mask = 0;
   for (int shift = 56; shift >= 0; shift -= 8) {
@@ -61,7 +62,8 @@ static void load_mass(const selection *s, int64_t b, int64_t h, int64_t first, i
   }
 }
 
-/* The order of each key by its neighbours among the n, itself included: by their sum, or the largest. With a NaN among them it is the lowest. */
+/* The order of each key by its neighbours among the n, itself included: by their sum, or the
+ * largest. With a NaN among them it is the lowest. */
 static void pool(const selection *s, const double *x, int64_t n, int64_t span, uint64_t *order) {
   const bool largest = s->options->pool == SMX_ATTENTION_POOL_MAX;
   for (int64_t i = 0; i < n; i++) {
@@ -79,7 +81,8 @@ static int64_t kernel_at(const selection *s, int64_t t) {
   return s->options->kernels ? s->options->kernels[t] : s->options->kernel;
 }
 
-/* Marks the `wanted` keys that are taken: each kernel in turn takes its share of those that are left. The order 0 is below that of any mass. */
+/* Marks the `wanted` keys that are taken: each kernel in turn takes its share of those that are
+ * left. The order 0 is below that of any mass. */
 static void take_best(const selection *s, const double *x, int64_t n, int64_t wanted, uint64_t *order,
                       char *taken) {
   memset(taken, 0, (size_t)n);

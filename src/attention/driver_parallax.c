@@ -1,7 +1,8 @@
 /* attention/driver_parallax.c - attention of the first order: values of keys on one side of the
  * mean are weighed more.
  *
- *     w = softmax(z),   y_j = <r, k_j>,   y = sum_j w_j y_j,   t_j = w_j (1 + y - y_j),   o = sum_j t_j v_j
+ *     w = softmax(z),   y_j = <r, k_j>,   y = sum_j w_j y_j,
+ *     t_j = w_j (1 + y - y_j),   o = sum_j t_j v_j
  *
  * Parallax takes r from the caller. Local linear attention makes it of the query: o is the value at
  * q of the affine map that fits the values best, by squares weighed with w and a ridge,
@@ -10,13 +11,14 @@
  *
  * Gradients, with dt = <do, v> and s = sum_j dt_j w_j:
  *
- *     dw_j = dt_j (1 + y - y_j) + s y_j,   dy_j = w_j (s - dt_j),   dr = sum dy k,   dk += dy r,   dv = t do
+ *     dw_j = dt_j (1 + y - y_j) + s y_j,   dy_j = w_j (s - dt_j),
+ *     dr = sum dy k,   dk += dy r,   dv = t do
  *
  * and through r, with u = S^-1 dr, g_j = <u, k_j>, g = sum w g (terms that sum to 0 because those
  * of w (k - m) do are left out):
  *
- *     dq -= u,   dw_j += g_j - (g_j - g)(y_j - y),   dk_j += w_j (u (1 - y_j + y) - r (g_j -
- * g)). */
+ *     dq -= u,   dw_j += g_j - (g_j - g)(y_j - y),
+ *     dk_j += w_j (u (1 - y_j + y) - r (g_j - g)). */
 #include "base/enter.h"
 #include "driver/score_block.h"
 #include <string.h>
@@ -36,7 +38,8 @@ typedef struct tilting {
   const attention_job *part;
 } tilting;
 
-/* Of a row, for either real type: sum_j w_j y_j over the visible keys, in 8 lanes; and t of w and y. */
+/* Of a row, for either real type: sum_j w_j y_j over the visible keys, in 8 lanes; and t of w
+ * and y. */
 #define ROW_STEPS(real) \
   static double mean_##real(const real *w, const real *y, const char *visible, int64_t n) { \
     double sum[LANES] = {0}; \
@@ -99,7 +102,8 @@ static void open_head(block_job *m, int64_t b, int64_t kv) {
                                     w->keys + i * j->call.d);
 }
 
-/* L of S = L L^T over the lower half of s. False where the keys do not span the space and there is no ridge. */
+/* L of S = L L^T over the lower half of s. False where the keys do not span the space and there is
+ * no ridge. */
 static bool factorise(double *s, int64_t d) {
   for (int64_t a = 0; a < d; a++) {
     const double least = s[a * d + a] * 0x1p-48;
@@ -208,7 +212,8 @@ static void solve_rows(tilting *w, const attention_job *p) {
   }
 }
 
-/* With g = <u, k>: the gradient of w through r into dy, what r and u are multiplied by for dk into g and y. */
+/* With g = <u, k>: the gradient of w through r into dy, what r and u are multiplied by for dk
+ * into g and y. */
 static void through_fit(const tilting *w, const attention_job *p) {
   const block_job *m = &w->m;
   for (int64_t from = 0; from < p->lq * p->lk; from += p->lk) {

@@ -88,7 +88,8 @@ static void rotate_rows(walk *w, int64_t first, int64_t rows) {
       w->d_frequencies[p] += t.cross[i * r->pairs + p] * (w->phases[i * r->pairs + p] * r->scale);
 }
 
-/* Gradients of the angles to those of positions and frequencies: a step counts in all rows from its own on. */
+/* Gradients of the angles to those of positions and frequencies: a step counts in all rows from its
+ * own on. */
 static void store_gradients(walk *w) {
   const rope *r = w->r;
   for (int64_t p = 0; p < r->pairs; p++) w->sums[p] = 0;

@@ -1,7 +1,9 @@
-/* attention/dropout.h - which weights are dropped, a pure function of (seed, stream of the head, position of the query, key).
+/* attention/dropout.h - which weights are dropped, a pure function of (seed, stream of the head,
+ * position of the query, key).
  *
- * Word key % 4 of block position * 2^26 + key / 4 of Philox decides: the weight of a pair is dropped where it is below dropout * 2^32. So tiles, splits,
- * threads and the rows of a call cannot matter, and the backward walks, forward by rows or by keys, find the same pairs. */
+ * Word key % 4 of block position * 2^26 + key / 4 of Philox decides: the weight of a pair is
+ * dropped where it is below dropout * 2^32. So tiles, splits, threads and the rows of a call cannot
+ * matter, and the backward walks, forward by rows or by keys, find the same pairs. */
 #ifndef SMX_ATTENTION_DROPOUT_H
 #define SMX_ATTENTION_DROPOUT_H
 #include "attention.h"
@@ -9,7 +11,8 @@
 
 enum { DROP_BLOCKS = 16 }; /* that are computed side by side */
 
-/* n pairs of a row and keys from `key` on, or of a key and rows from `at` on (vary); n and, unless vary, key are multiples of 64. */
+/* n pairs of a row and keys from `key` on, or of a key and rows from `at` on (vary); n and, unless
+ * vary, key are multiples of 64. */
 typedef struct drop_pairs {
   uint64_t stream;
   int64_t at, key, n;

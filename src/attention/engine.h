@@ -1,7 +1,8 @@
-/* attention/engine.h - what the forward and the backward engine share: rows and what they may see, keys brought into panels, scores made ready.
+/* attention/engine.h - what the forward and the backward engine share: rows and what they may see,
+ * keys brought into panels, scores made ready.
  *
- * A key that is not visible takes no part: its score is -inf, and what would be multiplied by its weight +0 is known to be finite (the product
- * then changes no sum) or is left out. */
+ * A key that is not visible takes no part: its score is -inf, and what would be multiplied by its
+ * weight +0 is known to be finite (the product then changes no sum) or is left out. */
 #ifndef SMX_ATTENTION_ENGINE_H
 #define SMX_ATTENTION_ENGINE_H
 #include "tile.h"
@@ -65,7 +66,8 @@ static inline const real *packed_panel(panels *s, int p) {
   return out;
 }
 
-/* The rows of panel p as they lie, where vectors can be loaded from them: returns how many there are, or 0. */
+/* The rows of panel p as they lie, where vectors can be loaded from them: returns how many there
+ * are, or 0. */
 static inline int panel_as_it_lies(const panels *s, int p, rows_at *rows) {
   const int64_t first = s->first + p * ATTN_PANEL;
   const char *at[ATTN_PANEL] = {s->m.data + first * s->m.step};
@@ -77,7 +79,8 @@ static inline int panel_as_it_lies(const panels *s, int p, rows_at *rows) {
   return n;
 }
 
-/* Leaves the rows of panel p in s->rows, padded: as they lie when vectors can be loaded there, else copied. */
+/* Leaves the rows of panel p in s->rows, padded: as they lie when vectors can be loaded there, else
+ * copied. */
 void find_rows(panels *s, int p);
 static inline const rows_at *row_panel(panels *s, int p) {
   if (s->hand != p) find_rows(s, p);
@@ -174,7 +177,8 @@ static inline void pack_row(const attn_rows *m, const char *at, int64_t columns,
 
 /* ---- scores ---- */
 
-/* 64 scores of one row with neighbouring keys, or of one key with neighbouring rows, on their way to be final. */
+/* 64 scores of one row with neighbouring keys, or of one key with neighbouring rows, on their way
+ * to be final. */
 typedef struct dressing {
   real *z, *top;         /* top: the largest score of each lane, carried along; may be NULL */
   real *bend;            /* out: derivative of the cap; NULL: not wanted */
@@ -261,7 +265,8 @@ static inline rows_at rows_from(const rows_at *rows, int64_t j) {
   return (rows_at){rows->at + j * rows->step, rows->step, rows->store, rows->next};
 }
 
-/* o += weights times rows of panel p of s, for a block. bits: the visible pairs of each row, where a product with weight 0 could do harm. */
+/* o += weights times rows of panel p of s, for a block. bits: the visible pairs of each row, where
+ * a product with weight 0 could do harm. */
 void add_panel(const block *b, panels *s, int p, const real *weights, const uint64_t *bits, real *o,
                int64_t o_pitch);
 

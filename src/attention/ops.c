@@ -1,8 +1,9 @@
-/* attention/ops.c - the forward engine: tiles of rows against splits of keys, one pass, memory O(L). Compiled once per instruction set and real
- * type.
+/* attention/ops.c - the forward engine: tiles of rows against splits of keys, one pass, memory
+ * O(L). Compiled once per instruction set and real type.
  *
- * A task is some rows of the query heads that share a key/value head. For each split of 1024 keys it takes its rows a tile at a time: scores of
- * the whole split, then weights (weights.h) relative to the largest, then weights times values; what the split gives is folded into the row in
+ * A task is some rows of the query heads that share a key/value head. For each split of 1024 keys
+ * it takes its rows a tile at a time: scores of the whole split, then weights (weights.h) relative
+ * to the largest, then weights times values; what the split gives is folded into the row in
  * double. */
 #include "dropout.h"
 #include "engine.h"
@@ -84,7 +85,8 @@ static void open_work(work *w, attn_task *t, void *scratch) {
 /* The rows that are worked on while others are fetched. */
 enum { BLOCK_ROWS = STREAMS * ATTN_PANEL, BLOCK_PANELS = STREAMS };
 
-/* From row `first` on of s, n at most, as far as some row of the task sees them and they may be reached soon, is fetched next. */
+/* From row `first` on of s, n at most, as far as some row of the task sees them and they may be
+ * reached soon, is fetched next. */
 static void aim(work *w, const panels *s, int64_t first, int64_t n, int streams) {
   const int64_t from = clamp(w->low, first, first + n), end = clamp(w->high, from, first + n);
   const int64_t rows = (end - from + streams - 1) / streams, step = s->m.step;
@@ -96,7 +98,8 @@ static void aim(work *w, const panels *s, int64_t first, int64_t n, int streams)
   if (rows > 0 && s->m.data && !s->pages && s->m.stride == 1) w->next.at = s->m.data + from * s->m.step;
 }
 
-/* Straight on: keys are read before they are transposed, values are asked for NEAR bytes ahead (Zen 4: half a kilobyte to 4 alike, 8 a tenth slower). */
+/* Straight on: keys are read before they are transposed, values are asked for NEAR bytes ahead (Zen
+ * 4: half a kilobyte to 4 alike, 8 a tenth slower). */
 enum { NEAR = 1024 };
 static bool look_near(work *w, const panels *s, int p) {
   const int64_t step = s->m.step, first = s->first + p * ATTN_PANEL;
@@ -108,7 +111,8 @@ static bool look_near(work *w, const panels *s, int p) {
   return true;
 }
 
-/* Before panel p of s is worked on: the next panels of the split, or the first ones of what comes after it. */
+/* Before panel p of s is worked on: the next panels of the split, or the first ones of what comes
+ * after it. */
 static void look_ahead(work *w, const panels *s, int p, const panels *then, int64_t then_first) {
   if (!s->next) return;
   if (fetches_straight() && look_near(w, s, p)) return;
@@ -379,7 +383,8 @@ static void sum_tile(work *w, const tile *t) {
   }
 }
 
-/* Scores or weights of one row and split to where the caller wants them. What no block looked at is hidden. */
+/* Scores or weights of one row and split to where the caller wants them. What no block looked at is
+ * hidden. */
 static void write_row(work *w, const tile *t, int64_t r) {
   const block *b = t->blocks + r / ATTN_BLOCK;
   const attn_row *row = w->rows + t->first + r;

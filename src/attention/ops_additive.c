@@ -1,9 +1,12 @@
-/* attention/ops_additive.c - additive scores (Bahdanau, Cho, Bengio 2015) and their gradients, with ds_ij the gradient of a score:
+/* attention/ops_additive.c - additive scores (Bahdanau, Cho, Bengio 2015) and their gradients, with
+ * ds_ij the gradient of a score:
  *
- *     z_ij = sum_c u_c t,   t = tanh(q_ic + k_jc),   du_c = sum ds_ij t,   dq_ic = sum_j ds_ij u_c (1 - t^2),   dk_jc = sum_i ds_ij u_c (1 - t^2)
+ *     z_ij = sum_c u_c t,   t = tanh(q_ic + k_jc),   du_c = sum ds_ij t,
+ *     dq_ic = sum_j ds_ij u_c (1 - t^2),   dk_jc = sum_i ds_ij u_c (1 - t^2)
  *
- * Vectors run over keys. A score is a chain over c in order; sums over keys are those of the lanes, folded pairwise, and rows follow in order. A pair
- * whose ds is 0, as that of a hidden key, is not read as a number. Compiled once per instruction set and real type. */
+ * Vectors run over keys. A score is a chain over c in order; sums over keys are those of the lanes,
+ * folded pairwise, and rows follow in order. A pair whose ds is 0, as that of a hidden key, is not
+ * read as a number. Compiled once per instruction set and real type. */
 #include "engine.h"
 
 extern const attention_additive SMX_FN(attention_additive);

@@ -1,13 +1,15 @@
-/* attention/ops_backward.c - the backward engine: gradients of queries, and of keys and values, in two independent walks with recomputed scores;
- * or all of them in the second walk, which is then a whole head's. Compiled once per instruction set and real type.
+/* attention/ops_backward.c - the backward engine: gradients of queries, and of keys and values, in
+ * two independent walks with recomputed scores; or all of them in the second walk, which is then a
+ * whole head's. Compiled once per instruction set and real type.
  *
- *     dq_i = sum_j ds_ij k_j            over keys in order, splits of 1024 keys folded in double
- *     dv_j = sum_i w_ij do_i            over query heads in order, within a head over rows in order,
- *     dk_j = sum_i ds_ij q_i            blocks of 256 rows folded in double
+ *     dq_i = sum_j ds_ij k_j      over keys in order, splits of 1024 keys folded in double
+ *     dv_j = sum_i w_ij do_i      over query heads in order, within a head over rows in order,
+ *     dk_j = sum_i ds_ij q_i      blocks of 256 rows folded in double
  *
- * With dropout <do, v> and w are multiplied by its mask. ds is the gradient of <q, k>: that of the score (weights.h, grad) times the derivative of the cap and the scale. A score that the second walk
- * forms, with keys for rows, has the bits of the first: its products and their order are the same. So has dq from there: its terms come in the order
- * of keys, because tiles of keys do. */
+ * With dropout <do, v> and w are multiplied by its mask. ds is the gradient of <q, k>: that of the
+ * score (weights.h, grad) times the derivative of the cap and the scale. A score that the second
+ * walk forms, with keys for rows, has the bits of the first: its products and their order are the
+ * same. So has dq from there: its terms come in the order of keys, because tiles of keys do. */
 #include "dropout.h"
 #include "engine.h"
 
@@ -130,8 +132,9 @@ static void prepare(attn_task *t, void *scratch) {
 
 /* ---- shared by both walks ---- */
 
-/* Weights and gradients of scores, then, for those of queries and keys, of products: dp times the derivative of the cap and the scale of the row.
- * pairs: those of the block of scores from its start. */
+/* Weights and gradients of scores, then, for those of queries and keys, of products: dp times the
+ * derivative of the cap and the scale of the row. pairs: those of the block of scores from its
+ * start. */
 static void grade(const work *w, int64_t tile_row, const block *b, const real *stats[3], drop_pairs pairs) {
   const bool vary = pairs.vary, drops = w->c->dropout > 0;
   real keep[ATTN_SPLIT];
@@ -191,7 +194,8 @@ static void score_queries(work *w, block *b, int64_t tile_row, int p, int64_t sp
   score_grad(w, b, tile_row, p, packed_panel(&w->b, p));
 }
 
-/* The gradients of the scores of one row and split, for what is added to scores. What no block looked at has none. */
+/* The gradients of the scores of one row and split, for what is added to scores. What no block
+ * looked at has none. */
 static void write_grads(work *w, const block *b, int r, int64_t tile_row, int64_t split) {
   const attn_row *row = w->rows + b->row + r;
   const int64_t start = split * ATTN_SPLIT - w->h->key_start, n = clamp(w->t->columns - start, 0, ATTN_SPLIT);
@@ -318,7 +322,8 @@ static void score_keys(work *w, const row_block *n, block *b, int p) {
   score_grad(w, b, b->row, p, packed_panel(&w->b, p));
 }
 
-/* Where the terms of some rows of dq come from: rows `first` and on of a panel of rows, keys from .. to - 1 of a panel of keys. */
+/* Where the terms of some rows of dq come from: rows `first` and on of a panel of rows, keys from
+ * .. to - 1 of a panel of keys. */
 typedef struct dq_part {
   int panel, key_panel, first, from, to;
   real *dq;
@@ -424,7 +429,8 @@ static void rows_against_keys(work *w, int64_t g, int64_t first) {
   key_tile(w, &n);
 }
 
-/* Keys first .. first + rows - 1 of the head, rows at most ATTN_KEYS. Those beyond its end have gradient 0. */
+/* Keys first .. first + rows - 1 of the head, rows at most ATTN_KEYS. Those beyond its end have
+ * gradient 0. */
 static void walk_rows(work *w) {
   const attn_task *t = w->t;
   const attn_head *h = w->h;

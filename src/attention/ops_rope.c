@@ -1,9 +1,10 @@
-/* attention/ops_rope.c - rotary position embedding (RoFormer, Su et al. 2021): pairs of columns of a row, turned by an angle each.
+/* attention/ops_rope.c - rotary position embedding (RoFormer, Su et al. 2021): pairs of columns of
+ * a row, turned by an angle each.
  *
  *     y_a = x_a cos w - x_b sin w,   y_b = x_a sin w + x_b cos w
  *
- * Angles, sines and cosines are doubles, rounded to the real type once; the heads of a row share them. Compiled once per instruction set and real
- * type. */
+ * Angles, sines and cosines are doubles, rounded to the real type once; the heads of a row share
+ * them. Compiled once per instruction set and real type. */
 #include "engine.h"
 #include "vec/trig.h"
 

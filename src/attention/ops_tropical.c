@@ -1,9 +1,11 @@
 /* attention/ops_tropical.c - attention in the max-plus semiring: Tropical Attention (2025).
  *
- *     o_i[x] = max_j (s_ij + v_j[x]),   t = q_i - k_j,   s_ij = -(max_a t_a - min_a t_a), or -sum_a (t_a - min t)
+ *     o_i[x] = max_j (s_ij + v_j[x]),   t = q_i - k_j,
+ *     s_ij = -(max_a t_a - min_a t_a), or -sum_a (t_a - min t)
  *
- * The first score is Hilbert's projective metric: a constant added to all of q or k changes nothing. A maximum does not care about order, so the keys
- * are walked panel by panel; the first of equals wins. Compiled once per instruction set and real type. */
+ * The first score is Hilbert's projective metric: a constant added to all of q or k changes
+ * nothing. A maximum does not care about order, so the keys are walked panel by panel; the first of
+ * equals wins. Compiled once per instruction set and real type. */
 #include "engine.h"
 
 extern const attention_tropical SMX_FN(attention_tropical);

@@ -1,5 +1,6 @@
-/* attention/ops_weights.c - the operators of the room: from scores to weights, from sums to outputs (weights.h). Formulas and sources stand in
- * table.c. Compiled once per instruction set and real type. */
+/* attention/ops_weights.c - the operators of the room: from scores to weights, from sums to outputs
+ * (weights.h). Formulas and sources stand in table.c. Compiled once per instruction set and real
+ * type. */
 #include "weights.h"
 
 /* log(e^shift 2^scale_exp s) */
@@ -17,7 +18,8 @@ SMI vreal hide(vreal z, vreal w) { return v_select(v_hidden(z), v_set1(0), w); }
   vreal name[VPB]; \
   for (int u_ = 0; u_ < VPB; u_++) name[u_] = v_set1(0)
 
-/* name_grad from name_pair(c, z, dp, lse, delta, &w), which returns the gradient of the score. A hidden pair has weight and gradient 0. */
+/* name_grad from name_pair(c, z, dp, lse, delta, &w), which returns the gradient of the score. A
+ * hidden pair has weight and gradient 0. */
 #define GRAD(name) \
   static void name##_grad(const attn_call *c, const grading *g) { \
     for (int j = 0; j < g->n; j += LANES) { \
@@ -230,7 +232,8 @@ DIRECT(softplus, false)
 DIRECT(taylor, true)
 DIRECT(exponential, false)
 
-/* f->lse is that of a divisor which the sum of the weights may not be; a NaN among the weights is one in their sum. */
+/* f->lse is that of a divisor which the sum of the weights may not be; a NaN among the weights is
+ * one in their sum. */
 static void divide(finished *f, double divisor, double sum) {
   f->factor[0] = inverse(divisor);
   f->lse = sum == sum ? log_of((attn_unit){0, 0}, divisor) : sum;
@@ -313,7 +316,9 @@ static void shaped_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   w->a[0] = v_fold(sum);
 }
 
-/* ---- length-scaled softplus, and its re-weighting: the first walk has the sum and the largest of softplus ---- */
+/* ---- length-scaled softplus, and its re-weighting ----
+ *
+ * the first walk has the sum and the largest of softplus */
 
 static double lssa_scale(const attn_call *c, const attn_row *row) {
   return row->count > 0 ? d_log((double)c->d, 0) * d_log(row->count, 0) : 1;
@@ -331,7 +336,8 @@ static void lssar_stat(const attn_call *c, attn_row *row, weighing *w) {
   row->stat[0] += (double)v_fold(sum);
   row->stat[1] = top > row->stat[1] ? top : row->stat[1];
 }
-/* y = n softplus(z) / S - offset; w = y^p / sum y^p as e^(p log y). Where no y is above 0 but by rounding: softplus(z) / S. */
+/* y = n softplus(z) / S - offset; w = y^p / sum y^p as e^(p log y). Where no y is above 0 but by
+ * rounding: softplus(z) / S. */
 static void lssar_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   const double gain = row->count * inverse(row->stat[0]),
                offset = row->count <= c->param[2] ? 0 : c->param[1];

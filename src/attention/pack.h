@@ -1,5 +1,5 @@
-/* attention/pack.h - rows of a matrix in memory: what of them is fetched ahead, whether vectors can be loaded from them as they lie, and panels of 64
- * that are packed as [column][row]. */
+/* attention/pack.h - rows of a matrix in memory: what of them is fetched ahead, whether vectors can
+ * be loaded from them as they lie, and panels of 64 that are packed as [column][row]. */
 #ifndef SMX_ATTENTION_PACK_H
 #define SMX_ATTENTION_PACK_H
 #include "attention.h"
@@ -13,10 +13,12 @@ static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to
 
 /* ---- what is read next ---- */
 
-/* Memory is what few queries wait for. While some rows are worked on, rows that come soon are fetched, two neighbouring lines at once. Most cores read
- * several streams faster than one, and many at once make them wait; one that fetches straight on does so by itself where it sees lines read or asked
- * for in their order, little ahead of their use. Keys are transposed 16 at a time, which is another order, so the lines of the next 16 are read
- * before (Zen 4, of the rate of reading alone: 0.93 to 1.05; by hints, however far ahead, 0.65 to 0.85). */
+/* Memory is what few queries wait for. While some rows are worked on, rows that come soon are
+ * fetched, two neighbouring lines at once. Most cores read several streams faster than one, and
+ * many at once make them wait; one that fetches straight on does so by itself where it sees lines
+ * read or asked for in their order, little ahead of their use. Keys are transposed 16 at a time,
+ * which is another order, so the lines of the next 16 are read before (Zen 4, of the rate
+ * of reading alone: 0.93 to 1.05; by hints, however far ahead, 0.65 to 0.85). */
 enum { LINE = 64, STREAMS = 4, PAIR = 2 * LINE };
 typedef struct ahead {
   const char *at;           /* NULL: nothing is fetched */
@@ -133,7 +135,8 @@ static inline void pack_some(const attn_rows *m, const char *const *at, int n, i
     for (int r = 0; r < PACKED; r++) out[x * ATTN_PANEL + r] = buffer[r * pitch + x];
 }
 
-/* Packs n rows, at most 64, whose addresses are at[]: out[column][row], rows from n on are 0. buffer: PACKED rows. */
+/* Packs n rows, at most 64, whose addresses are at[]: out[column][row], rows from n on are
+ * 0. buffer: PACKED rows. */
 static inline void pack_rows(const attn_rows *m, const char *const *at, int n, int64_t columns, real *out,
                              real *buffer, ahead *next) {
   for (int r = 0; r < ATTN_PANEL; r += PACKED)

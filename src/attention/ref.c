@@ -1,7 +1,9 @@
-/* attention/ref.c - attention straight from its formulas: one row at a time, libm only, long double inside, double in and out.
+/* attention/ref.c - attention straight from its formulas: one row at a time, libm only, long double
+ * inside, double in and out.
  *
- * It shares nothing with the kernels, so that one mistake cannot hide in both. Scores of a row are laid out side by side; a key that is not visible
- * has the score -inf and takes no part in anything. */
+ * It shares nothing with the kernels, so that one mistake cannot hide in both. Scores of a row are
+ * laid out side by side; a key that is not visible has the score -inf and takes no part in
+ * anything. */
 #include "ref.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* attention/ref.h - what the reference of attention is: one query head of one sequence, straight from the formulas. Used by tests only. */
+/* attention/ref.h - what the reference of attention is: one query head of one sequence, straight
+ * from the formulas. Used by tests only. */
 #ifndef SMX_ATTENTION_REF_H
 #define SMX_ATTENTION_REF_H
 #include "attention.h"

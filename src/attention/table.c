@@ -43,7 +43,8 @@ const smx_attention_kind attention_table[SMX_ATTENTION_KINDS] = {
         .id = SMX_ATTENTION_SSMAX, .name = "ssmax", .flags = SINKS | BACKWARD,
         .title = "scalable softmax",
         .formula = "w = softmax(z), where the scale of <q, k> is multiplied by s ln n + b",
-        .about = "Cap, bias and slopes come after it. Scores that grow with the logarithm of the number of keys: long rows stay peaked.",
+        .about = "Cap, bias and slopes come after it. Scores that grow with the logarithm of the number of "
+                 "keys: long rows stay peaked.",
         .source = "Scalable-Softmax Is Superior for Attention (Nakanishi 2025)",
         PARAMS(REAL("s", "factor of ln n", 0.43, -MOST), REAL("b", "is added to it", 0, -MOST))},
     [SMX_ATTENTION_SIGMOID] = {

@@ -1,7 +1,9 @@
-/* attention/tile.h - the inner loops: scores of a block of rows with a panel of keys, and weights times values.
+/* attention/tile.h - the inner loops: scores of a block of rows with a panel of keys, and weights
+ * times values.
  *
- * Both vectorise across outputs. Each lane owns one output and adds its terms by FMA in index order, so neither the height of a block nor the
- * width of a vector can be seen in a result; the naive triple loop with fma is the specification.
+ * Both vectorise across outputs. Each lane owns one output and adds its terms by FMA in index
+ * order, so neither the height of a block nor the width of a vector can be seen in a result; the
+ * naive triple loop with fma is the specification.
  *
  * Queries are packed by blocks, [column][row of the block]; a panel of keys as [column][key]. */
 #ifndef SMX_ATTENTION_TILE_H
@@ -13,7 +15,8 @@
 #define score_rows SMX_FN(score_rows)
 #define values_block SMX_FN(values_block)
 
-/* Vectors that a row of a block has in registers: 6 x 4 accumulators where there are 32 registers of 64 bytes, 6 x 1 elsewhere. */
+/* Vectors that a row of a block has in registers: 6 x 4 accumulators where there are 32 registers
+ * of 64 bytes, 6 x 1 elsewhere. */
 #if defined(__AVX512F__) && !defined(V_PORTABLE)
 enum { COLS = 4 };
 #else
@@ -29,8 +32,8 @@ enum { PITCH = ATTN_SPLIT + 16 }; /* of the scores of a row: not a multiple of a
 
 /* ---- scores ---- */
 
-/* n scores of some rows, vectors of keys: z = scale a. top: the largest of each row, a vector each, carried along. Returns the smallest of low and
- * these. NaN is passed over by both. */
+/* n scores of some rows, vectors of keys: z = scale a. top: the largest of each row, a vector each,
+ * carried along. Returns the smallest of low and these. NaN is passed over by both. */
 SMI vreal put_scores(int rows, int n, vreal a[ATTN_BLOCK][COLS], const real *scale, real *z, real *top,
                      vreal low) {
   ALL_ROWS(r, rows) {
@@ -73,8 +76,8 @@ SMI void score_later_chains(int rows, const real *q, const real *k, int64_t d, v
   }
 }
 
-/* z[row][0..63] = scale[row] <q_row, k_key>, for `rows` rows of a block and a packed panel, of which the first `keys` are seen. Returns the smallest
- * score of the block. */
+/* z[row][0..63] = scale[row] <q_row, k_key>, for `rows` rows of a block and a packed panel, of
+ * which the first `keys` are seen. Returns the smallest score of the block. */
 SMI real score_some(int rows, const real *q, const real *k, int keys, int64_t d, const real *scale, real *z,
                     real *top) {
   vreal low = v_set1(R_INF);
@@ -87,8 +90,8 @@ SMI real score_some(int rows, const real *q, const real *k, int keys, int64_t d,
   return v_hmin(low);
 }
 
-/* The same with keys as they lie, transposed on the way; d is a multiple of COLUMNS. For a block that is alone: to pack a panel would cost more than
- * its products do. */
+/* The same with keys as they lie, transposed on the way; d is a multiple of COLUMNS. For a block
+ * that is alone: to pack a panel would cost more than its products do. */
 SMI real score_direct(int rows, int store, const real *q, const rows_at *k, int64_t d, const real *scale,
                       real *z, real *top) {
   const int64_t bytes = store_bytes(store);
@@ -128,7 +131,8 @@ typedef struct lay {
 #define BY_ROWS ((lay){PITCH, 1})
 #define BY_KEYS ((lay){1, PITCH})
 
-/* o[row][0..cols-1] += sum over keys of w(row, key) v[key]: vectors of columns from x on, keys in order. */
+/* o[row][0..cols-1] += sum over keys of w(row, key) v[key]: vectors of columns from x on, keys in
+ * order. */
 SMI void values_some(int rows, int cols, int store, bool fetches, const real *w, lay by, const rows_at *v,
                      int64_t x, int keys, real *o, int64_t o_pitch) {
   const int64_t bytes = store_bytes(store);

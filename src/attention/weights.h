@@ -4,8 +4,9 @@
  * The engine forms scores, sums weights times values and folds splits. An operator sees one row of
  * one split at a time:
  *
- *     stat    optional: a first walk over all splits of the row, for weights that depend on the whole row
- *     weigh   scores in, weights out: of one or two value channels, besides up to three scalars, all of them relative to e^shift 2^scale_exp
+ *     stat    optional: a first walk over all splits of the row, if weights depend on all of it
+ *     weigh   scores in, weights out: of one or two value channels, and up to three scalars, all of
+ *             them relative to e^shift 2^scale_exp
  *     finish  once a row: what o is multiplied by, and the logarithm of the normaliser
  *     grad    weights and gradients of scores from scores, lse, and two dot products
  *

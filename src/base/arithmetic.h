@@ -25,7 +25,8 @@
 #error "libsoftmax does not build with -frounding-math: its arithmetic is in round-to-nearest"
 #endif
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16
-#error "libsoftmax does not build where float is computed in a wider type (-mfpmath=387, -fexcess-precision=standard)"
+#error \
+    "libsoftmax does not build with -mfpmath=387 or -fexcess-precision=standard: float would be a wider type"
 #endif
 
 #endif

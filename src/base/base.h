@@ -51,7 +51,8 @@ typedef struct smx_view {
   int64_t shape[SMX_MAX_DIMS], strides[SMX_MAX_DIMS]; /* strides in elements */
 } smx_view;
 
-/* Checks device, dimensions, shape, strides and that addresses do not overflow. A tensor of no elements may have NULL data. */
+/* Checks device, dimensions, shape, strides and that addresses do not overflow. A tensor of no
+ * elements may have NULL data. */
 smx_status smx_view_of(smx_label what, const smx_tensor *t, bool need_data, smx_view *out);
 
 int64_t smx_view_elements(const smx_view *v);
@@ -59,7 +60,8 @@ int64_t smx_view_elements(const smx_view *v);
 /* Broadcasts v to a shape by NumPy's rules. */
 smx_status smx_view_broadcast(smx_label what, smx_view *v, int32_t ndim, const int64_t *shape);
 
-/* No two elements of the view share an address; exact for the layouts arrays have, otherwise says no. */
+/* No two elements of the view share an address; exact for the layouts arrays have, otherwise says
+ * no. */
 bool smx_view_injective(const smx_view *v);
 
 /* One and the same: data, dtype, shape and strides. */
@@ -88,7 +90,9 @@ void smx_cancel_back(int before);
  * floating-point environment that this one has: the default one. */
 void smx_parallel(smx_context *ctx, int64_t count, void (*task)(void *arg, int64_t i), void *arg);
 
-/* ---- scratch memory of a call (scratch.c): all of it is reserved before anything is written ---- */
+/* ---- scratch memory of a call (scratch.c) ----
+ *
+ * all of it is reserved before anything is written */
 
 static inline size_t smx_whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 

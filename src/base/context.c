@@ -1,4 +1,5 @@
-/* base/context.c - contexts: threads, memory, policies. NULL is the context of one thread, malloc and default policies. */
+/* base/context.c - contexts: threads, memory, policies. NULL is the context of one thread, malloc
+ * and default policies. */
 #define _POSIX_C_SOURCE 200809L
 #include "base.h"
 #include "fpenv.h"

@@ -1,4 +1,5 @@
-/* base/tensor.c - checking the tensors that callers hand in: nothing behind this file meets a bad shape, stride or address. */
+/* base/tensor.c - checking the tensors that callers hand in: nothing behind this file meets a bad
+ * shape, stride or address. */
 #include "base.h"
 #include <string.h>
 
@@ -28,7 +29,8 @@ int64_t smx_view_elements(const smx_view *v) {
   return n;
 }
 
-/* Lowest and highest byte offset from data, end excluded. False when one does not fit in 62 bits. */
+/* Lowest and highest byte offset from data, end excluded. False when one does not fit in
+ * 62 bits. */
 static bool byte_range(const smx_view *v, int64_t *low, int64_t *high) {
   const int64_t limit = INT64_MAX / 2;
   int64_t lo = 0, hi = 0, bytes = smx_dtype_bytes(v->dtype);

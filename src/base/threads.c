@@ -1,6 +1,7 @@
-/* base/threads.c - a small pool of threads. Work goes out one index at a time; an idle worker looks for work for some microseconds and then
- * sleeps. One call has the workers at a time, others run alone. A forked child has none of its parent's threads: the pool starts anew there.
- * `call` counts openings and closings, so that a worker that wakes late can never join a call that is over. */
+/* base/threads.c - a small pool of threads. Work goes out one index at a time; an idle worker looks
+ * for work for some microseconds and then sleeps. One call has the workers at a time, others run
+ * alone. A forked child has none of its parent's threads: the pool starts anew there. `call` counts
+ * openings and closings, so that a worker that wakes late can never join a call that is over. */
 #define _GNU_SOURCE
 #include "base.h"
 #include <stdatomic.h>
@@ -127,7 +128,8 @@ static bool start_worker(smx_pool *p, const pthread_attr_t *small) {
   return (small && pthread_create(id, small, worker, p) == 0) || pthread_create(id, NULL, worker, p) == 0;
 }
 
-/* Starts what is missing, with all signals blocked: they are the program's. A thread that cannot be had is done without. */
+/* Starts what is missing, with all signals blocked: they are the program's. A thread that cannot be
+ * had is done without. */
 static void start_workers(smx_pool *p) {
   sigset_t all, before;
   pthread_attr_t small;
@@ -141,7 +143,8 @@ static void start_workers(smx_pool *p) {
   if (attributes) pthread_attr_destroy(&small);
 }
 
-/* In a forked child only the calling thread exists: the workers are gone and the locks may be held by nobody. */
+/* In a forked child only the calling thread exists: the workers are gone and the locks may be held
+ * by nobody. */
 static void reset_after_fork(smx_pool *p) {
   static atomic_flag resetting = ATOMIC_FLAG_INIT;
   while (atomic_load(&p->pid) != getpid()) {

@@ -1,5 +1,5 @@
-/* cpu/cpu.c - the instruction sets this library was built for, and the choice among them: one atomic pointer, written with the same value by
- * whoever comes first. */
+/* cpu/cpu.c - the instruction sets this library was built for, and the choice among them: one
+ * atomic pointer, written with the same value by whoever comes first. */
 #include "cpu.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* cpu/cpu.h - which kernels run here. Dispatch is a matter of speed only: every instruction set computes the same bits. */
+/* cpu/cpu.h - which kernels run here. Dispatch is a matter of speed only: every instruction set
+ * computes the same bits. */
 #ifndef SMX_CPU_H
 #define SMX_CPU_H
 #include "engine/program.h"
@@ -32,7 +33,8 @@ static inline const smx_isa *smx_isa_current(void) {
   return isa ? isa : smx_isa_choose();
 }
 
-/* For tests: those usable on this machine, fastest first, and a choice among them (0 on success). */
+/* For tests: those usable on this machine, fastest first, and a choice among them
+ * (0 on success). */
 int smx_isa_count(void);
 const char *smx_isa_at(int i);
 int smx_isa_set(const char *name);

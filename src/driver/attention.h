@@ -79,7 +79,8 @@ smx_status attention_check_d_o(attention_job *j, const smx_tensor *d_o);
 smx_status attention_check_gradients(attention_job *j, const smx_tensor *dq, const smx_tensor *dk,
                                      const smx_tensor *dv);
 
-/* Row `row` of head `head` and its followers in v, a tensor [batch, heads, rows, columns], [batch, heads, rows] or [batch, heads]. */
+/* Row `row` of head `head` and its followers in v, a tensor [batch, heads, rows, columns], [batch,
+ * heads, rows] or [batch, heads]. */
 attn_rows attention_rows_of(const smx_view *v, int64_t batch, int64_t head, int64_t row);
 
 /* Sequence b and key/value head kv of the job. */
@@ -112,14 +113,16 @@ bool attention_writes_any(const smx_view *const *outputs, size_t count); /* data
 /* What of the options hides keys. */
 smx_attention_options attention_hiding(const smx_attention_options *options);
 
-/* As attention_check, with what a forward call gave and its gradients; and the rounds of tasks that make those of the inputs. */
+/* As attention_check, with what a forward call gave and its gradients; and the rounds of tasks that
+ * make those of the inputs. */
 smx_status attention_check_gradient(attention_job *j, const smx_attention_options *options,
                                     const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
                                     const smx_tensor *o, const smx_tensor *lse, const smx_tensor *d_o,
                                     const smx_tensor *d_lse);
 smx_status attention_run_gradients(const attention_job *j);
 
-/* Rows first .. first + rows - 1 of query head `head` of sequence b as a call of its own, with all the keys of the sequence. */
+/* Rows first .. first + rows - 1 of query head `head` of sequence b as a call of its own, with all
+ * the keys of the sequence. */
 attention_job attention_part(const attention_job *j, int64_t b, int64_t head, int64_t first, int64_t rows);
 
 /* n sums rounded to the arithmetic type and stored. sums and buffer have room for 64 more. */

@@ -24,7 +24,8 @@ typedef struct parallel_job {
 
 static int64_t groups_of(const attention_job *j) { return j->heads / j->kv_heads; }
 
-/* Chunks of the rows, or of the keys, of every head, or whole heads; with w->units NULL only counts. */
+/* Chunks of the rows, or of the keys, of every head, or whole heads; with w->units NULL only
+ * counts. */
 static void list_units(parallel_job *w, int64_t chunk, bool keys) {
   const attention_job *j = w->j;
   w->count = 0;
@@ -91,7 +92,8 @@ static void run_round(parallel_job *w, int64_t chunk, bool keys, attention_kerne
   smx_parallel(w->j->ctx, w->count, grad_task, w);
 }
 
-/* All gradients in one walk take 5 products of pairs, in two walks 7, but then the threads share every head. */
+/* All gradients in one walk take 5 products of pairs, in two walks 7, but then the threads share
+ * every head. */
 static bool heads_suffice(const attention_job *j) {
   if (!j->dq.data || j->scores.data || !(j->dk.data || j->dv.data)) return false;
   int64_t threads = smx_context_threads(j->ctx), heads = j->batch * j->kv_heads,

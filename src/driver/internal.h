@@ -5,10 +5,12 @@
 #include "params.h"
 #include <string.h>
 
-/* false for one that is not of this library; SMX_ROOM_COUNT stands for the room of matrices, which has no kernels */
+/* false for one that is not of this library; SMX_ROOM_COUNT stands for the room of matrices, which
+ * has no kernels */
 bool smx_op_place(const smx_op *op, int *room, size_t *index);
 
-/* A call of an operator on matrices, index of its table (api/matrix.c). NULL where there is no tensor. */
+/* A call of an operator on matrices, index of its table (api/matrix.c). NULL where there is no
+ * tensor. */
 typedef struct matrix_call {
   smx_context *ctx;
   const double *param;

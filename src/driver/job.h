@@ -4,7 +4,8 @@
 #include "base/base.h"
 #include "cpu/cpu.h"
 
-/* One buffer of a call. outer: its strides over the rows' dimensions; bytes of an element, strides in elements. */
+/* One buffer of a call. outer: its strides over the rows' dimensions; bytes of an element, strides
+ * in elements. */
 typedef struct job_port {
   char *data;                /* NULL = absent, or computed and thrown away */
   bool present, full, whole; /* full: as long as the row; whole: of whole numbers */
@@ -14,7 +15,8 @@ typedef struct job_port {
   int64_t bytes, axis, outer[SMX_MAX_DIMS];
 } job_port;
 
-/* A kernel that has rows() alone, and no row program, gets its rows whole, and that many FULL outputs that are nobody's: the last ones of dst. */
+/* A kernel that has rows() alone, and no row program, gets its rows whole, and that many FULL
+ * outputs that are nobody's: the last ones of dst. */
 enum { SMX_WHOLE_SCRATCH = 4 };
 
 typedef struct job {

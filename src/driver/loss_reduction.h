@@ -5,8 +5,8 @@
 #include "base/base.h"
 #include "engine/program.h"
 
-/* Targets of all rows: classes of 0 .. classes - 1, or ignore. SMX_ERR_TARGET names the first row whose target is neither; *total is the sum of
- * what the targets count. */
+/* Targets of all rows: classes of 0 .. classes - 1, or ignore. SMX_ERR_TARGET names the first row
+ * whose target is neither; *total is the sum of what the targets count. */
 typedef struct smx_targets {
   smx_label what;
   const smx_view *index;
@@ -23,10 +23,12 @@ smx_status smx_targets_check(const smx_targets *t, double *total);
 /* The first class whose weight is below 0, and that weight; -1: none. */
 int64_t smx_weights_negative(const smx_targets *t, double *weight);
 
-/* The sum of a value of every row, in the order of the contract: blocks of 256 rows in the real type, folded in double. */
+/* The sum of a value of every row, in the order of the contract: blocks of 256 rows in the real
+ * type, folded in double. */
 double smx_rows_sum(const void *values, int64_t rows, bool is_f64);
 
-/* What a sum over the rows becomes, and what each row's gradient is multiplied by, when the rows count `total` together. */
+/* What a sum over the rows becomes, and what each row's gradient is multiplied by, when the rows
+ * count `total` together. */
 double smx_reduced(smx_reduction how, double sum, double total);
 double smx_share(smx_reduction how, double total);
 

@@ -164,7 +164,8 @@ static void long_task(void *arg, int64_t task) {
   give_place(w->w, t.memory);
 }
 
-/* The call that begins and folds a row taken in pieces: the ports that are not FULL, in memory of its own. */
+/* The call that begins and folds a row taken in pieces: the ports that are not FULL, in memory of
+ * its own. */
 static int64_t values_room(const job *j) {
   int64_t cells = 0;
   for (int p = 0; p < ROW_SRC; p++) cells += j->src[p].present && !j->src[p].full ? j->src[p].length : 0;
@@ -251,7 +252,8 @@ static bool alone(const job *j) { /* x among the inputs */
   return true;
 }
 
-/* Whether the kernel can take rows where they lie side by side in memory: x and y alone, of the real type, the axis across. */
+/* Whether the kernel can take rows where they lie side by side in memory: x and y alone, of the
+ * real type, the axis across. */
 static bool side_by_side(const job *j) {
   const job_port *x = j->src, *y = j->dst;
   if (!alone(j)) return false;
@@ -291,8 +293,9 @@ static void by_tiles(parallel_job *w, int64_t row, int64_t count, char *memory) 
   if (empty >= 0) smx_keep_least(&w->empty, row + empty);
 }
 
-/* Bytes of rows that are taken together. A strip makes the more of every page that is touched the wider it is; but what short rows come to should
- * stay in the second-level cache, and every thread should have a strip. */
+/* Bytes of rows that are taken together. A strip makes the more of every page that is touched the
+ * wider it is; but what short rows come to should stay in the second-level cache, and every thread
+ * should have a strip. */
 static int64_t strip_bytes(const job *j) {
   const int64_t most = j->n <= STRIP_SHORT ? ROW_STRIP / 8 : ROW_STRIP,
                 vectors = (j->rows * (int64_t)real_bytes(j) + 63) / 64;
@@ -328,7 +331,8 @@ static void strips_task(void *arg, int64_t task) {
   give_place(w, scratch);
 }
 
-/* Whether it can take them as f16 or bf16: x, or y and dy. Shorter rows fill tiles, where several are computed at a time. */
+/* Whether it can take them as f16 or bf16: x, or y and dy. Shorter rows fill tiles, where several
+ * are computed at a time. */
 static const job_port *half_input(const job *j) { return j->src + (j->src[SRC_DY].present ? SRC_Y : 0); }
 static bool as_half(const job *j) {
   const row_store store = j->dst->store;
@@ -371,8 +375,9 @@ static void half_task(void *arg, int64_t task) {
 
 /* ---- which way ---- */
 
-/* Rows that follow one another are written while the next are summed, so a task should have many of them or none; but no thread should wait long for
- * others (1024 x 32768 on two threads: 0.27 ns an element by two rows a task, 0.23 by 32). */
+/* Rows that follow one another are written while the next are summed, so a task should have many of
+ * them or none; but no thread should wait long for others (1024 x 32768 on two threads:
+ * 0.27 ns an element by two rows a task, 0.23 by 32). */
 static int64_t rows_a_task(const job *j, int64_t threads) {
   const int64_t worth = j->n < TASK ? (TASK + j->n) / (j->n + 1) : 1,
                 share = j->rows / (threads * TASKS_A_THREAD);

@@ -14,7 +14,8 @@ typedef struct score_block {
 
 typedef struct block_job block_job;
 
-/* What a kind of attention does with some rows of a query head, and before the first of a key/value head. */
+/* What a kind of attention does with some rows of a query head, and before the first of a key/value
+ * head. */
 typedef struct block_job_steps {
   smx_status (*scores)(block_job *m, const attention_job *p); /* into z; NULL: those of <q, k> */
   smx_status (*forward)(block_job *m, const attention_job *p);
@@ -66,7 +67,8 @@ smx_status score_block_add_transposed(const block_job *m, const attention_job *p
 /* Scores, which pairs are visible, and weights: y[0]. */
 smx_status score_block_weights(block_job *m, const attention_job *p, score_block *s);
 
-/* dz from dy by the gradient of the operator; then that of <q, k>: dz (derivative of the cap) scale, 0 where a pair is hidden. */
+/* dz from dy by the gradient of the operator; then that of <q, k>: dz (derivative of the cap)
+ * scale, 0 where a pair is hidden. */
 smx_status score_block_gradient(const block_job *m, const attention_job *p, score_block *s);
 smx_status score_block_to_products(const block_job *m, const attention_job *p);
 
@@ -88,7 +90,8 @@ static inline void put_real(const attention_job *j, char *x, int64_t i, double v
   else ((float *)(void *)x)[i] = (float)value;
 }
 
-/* What the kinds have in common with smx_attention_rows: options that make weights in another way are refused; op NULL: softmax. */
+/* What the kinds have in common with smx_attention_rows: options that make weights in another way
+ * are refused; op NULL: softmax. */
 smx_status score_block_check(block_job *m, const smx_attention_options *options, const smx_op *op,
                              const smx_params *params, const smx_tensor *q, const smx_tensor *k,
                              const smx_tensor *v);

@@ -33,7 +33,8 @@ static inline char *row_address(const job *j, const job_port *p, int64_t row) {
 
 static inline int64_t row_step(const job *j, const job_port *p) { return p->outer[j->dims - 1]; }
 
-/* What one task works with. A piece: elements start .. start + count - 1 of `rows` rows from `row` on. */
+/* What one task works with. A piece: elements start .. start + count - 1 of `rows` rows from `row`
+ * on. */
 typedef struct piece {
   int64_t row, rows, start, count;
 } piece;
@@ -94,7 +95,8 @@ static inline void store(const job *j, const job_port *p, const char *from, int6
     for (int64_t i = 0; i < n; i++) ((int64_t *)(void *)at)[i * stride] = whole[i];
 }
 
-/* A piece whose rows are adjacent in memory: whole cache lines are transposed, through a buffer where they must be converted. */
+/* A piece whose rows are adjacent in memory: whole cache lines are transposed, through a buffer
+ * where they must be converted. */
 static inline void move_columns(const job *j, const job_port *p, const piece *at, char *scratch, bool out) {
   double buffer[TRANSPOSE * TILE_ROWS];
   char *lines = (char *)buffer, *base = address(j, p, at->row, at->start);
@@ -119,7 +121,8 @@ static inline void move_columns(const job *j, const job_port *p, const piece *at
   }
 }
 
-/* Loads or stores a piece of a port, a stretch of the axis at a time, so that lines with elements of several rows stay in L1. */
+/* Loads or stores a piece of a port, a stretch of the axis at a time, so that lines with elements
+ * of several rows stay in L1. */
 static inline void move_piece(const job *j, const job_port *p, const piece *at, char *scratch, bool out) {
   int64_t step = row_step(j, p), stretch = p->axis == 1 ? at->count : 64;
   if (p->axis != 1 && step == 1 && at->rows > 1 && at->rows <= TILE_ROWS) {
@@ -165,7 +168,8 @@ static inline char *open_port(const job *j, const job_port *p, const piece *at, 
   return here;
 }
 
-/* The call for a piece, its inputs loaded. values: where the ports that are not FULL are, of a row that is taken in pieces; or NULL. */
+/* The call for a piece, its inputs loaded. values: where the ports that are not FULL are, of a row
+ * that is taken in pieces; or NULL. */
 static inline row_call open_call(const job *j, const tile *t, const piece *at, const row_call *values) {
   row_call c = values ? *values : j->call;
   char *scratch = t->memory;
@@ -187,7 +191,8 @@ static inline row_call open_call(const job *j, const tile *t, const piece *at, c
   return c;
 }
 
-/* Stores what a call left in the tile: all ports, or the FULL ones of a row that is taken in pieces. */
+/* Stores what a call left in the tile: all ports, or the FULL ones of a row that is taken in
+ * pieces. */
 static inline void close_call(const job *j, const row_call *c, const piece *at, bool all) {
   for (int p = 0; p < ROW_DST; p++) {
     const job_port *q = j->dst + p;

@@ -5,7 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Squares of SIDE x SIDE cells at a time, in registers: half the rows meet the other half, then quarters, as in a butterfly. */
+/* Squares of SIDE x SIDE cells at a time, in registers: half the rows meet the other half, then
+ * quarters, as in a butterfly. */
 typedef int32_t transpose_four __attribute__((vector_size(16)));
 typedef int64_t transpose_two __attribute__((vector_size(16)));
 

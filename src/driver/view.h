@@ -52,7 +52,8 @@ static inline char *matrix_at(const smx_view *v, int32_t inner, int64_t which) {
 static inline void matrix_load(const smx_view *v, const char *from, int64_t n, double *to) {
   smx_isa_current()->f64.io->load(row_store_of(v->dtype), from, v->strides[v->ndim - 1], (size_t)n, to);
 }
-/* Rounded to f32 first unless v holds f64, and 0 where that is below the smallest normal number; a NaN is the canonical one. x is overwritten. */
+/* Rounded to f32 first unless v holds f64, and 0 where that is below the smallest normal number; a
+ * NaN is the canonical one. x is overwritten. */
 static inline void matrix_store(const smx_view *v, double *x, int64_t n, char *to) {
   const int64_t step = v->strides[v->ndim - 1] * smx_dtype_bytes(v->dtype);
   const bool is_f64 = v->dtype.bits == 64;

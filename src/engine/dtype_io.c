@@ -1,4 +1,5 @@
-/* engine/dtype_io.c - the conversions of one instruction set and real type, as the driver calls them. */
+/* engine/dtype_io.c - the conversions of one instruction set and real type, as the driver calls
+ * them. */
 #include "dtype_io.h"
 #include "convert.h"
 
@@ -19,7 +20,8 @@
     } \
   }
 
-/* One function a dtype; a mask becomes 0 (keep) or -inf (drop). Contiguous calls are separate so that they vectorise. */
+/* One function a dtype; a mask becomes 0 (keep) or -inf (drop). Contiguous calls are separate so
+ * that they vectorise. */
 #define LOADER(name, type, expression) \
   static void load_##name(const void *src, ptrdiff_t stride, size_t n, real *dst) { \
     if (stride == 1) LOAD_LOOP(type, expression) \

@@ -1,4 +1,5 @@
-/* engine/dtype_io.h - the conversions of one instruction set and real type, as the driver calls them. */
+/* engine/dtype_io.h - the conversions of one instruction set and real type, as the driver calls
+ * them. */
 #ifndef SMX_ENGINE_DTYPE_IO_H
 #define SMX_ENGINE_DTYPE_IO_H
 #include "program.h"

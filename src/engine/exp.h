@@ -1,14 +1,17 @@
-/* engine/exp.h - the exponential family: weights, their logarithms, and sums of e^score, over scores that an operator forms.
+/* engine/exp.h - the exponential family: weights, their logarithms, and sums of e^score, over
+ * scores that an operator forms.
  *
- * A score is h + l, two reals (l is 0 unless the operator scales). Its term is e = p 2^(k - ref): (p, k) from v_exp_pair, and +0 when
- * k - ref < MIN_EXP. The sum S of a row has ref = k(max) - 1; scaling by powers of two commutes with rounding, so a sum taken with an earlier
- * reference has the same bits as long as neither overflows nor flushes another set of terms. A weight is
+ * A score is h + l, two reals (l is 0 unless the operator scales). Its term is e = p 2^(k - ref):
+ * (p, k) from v_exp_pair, and +0 when k - ref < MIN_EXP. The sum S of a row has ref = k(max) - 1;
+ * scaling by powers of two commutes with rounding, so a sum taken with an earlier reference has the
+ * same bits as long as neither overflows nor flushes another set of terms. A weight is
  *     e < tiny ? 0 : e == S ? 1 : e (1 / S).
- * Where the largest score lies beyond +-2^19, the x it comes from is subtracted from every x before anything else (`shift`), which is exact
- * wherever the term is not 0, and no score overflows.
+ * Where the largest score lies beyond +-2^19, the x it comes from is subtracted from every x before
+ * anything else (`shift`), which is exact wherever the term is not 0, and no score overflows.
  *
- * A way of forming scores is staged: its operators write scores, eight blocks at a time, into buffers in L1, and shared loops (exp_stage.c)
- * make terms, sums and weights of them. For a few it is fused besides (exp_loops.h): score, exponential and sum in one loop.
+ * A way of forming scores is staged: its operators write scores, eight blocks at a time, into
+ * buffers in L1, and shared loops (exp_stage.c) make terms, sums and weights of them. For a few it
+ * is fused besides (exp_loops.h): score, exponential and sum in one loop.
  * The order of additions is the same. exp_program.c, exp_rows.c: the ways through a row. */
 #ifndef SMX_ENGINE_EXP_H
 #define SMX_ENGINE_EXP_H

@@ -1,4 +1,5 @@
-/* engine/exp_half.h - softmax of rows of f16 or bf16 that are read and written as they are, and its gradient: where the real type is float. */
+/* engine/exp_half.h - softmax of rows of f16 or bf16 that are read and written as they are, and its
+ * gradient: where the real type is float. */
 #ifndef SMX_ENGINE_EXP_HALF_H
 #define SMX_ENGINE_EXP_HALF_H
 #include "exp.h"

@@ -1,5 +1,6 @@
-/* engine/exp_loops.h - the loops of the exponential family over a group, fused: score, exponential and sum in one. Included by what a benchmark
- * asks for alone (list.h names it); exp_stage.c has the same loops over scores that wait in L1. */
+/* engine/exp_loops.h - the loops of the exponential family over a group, fused: score, exponential
+ * and sum in one. Included by what a benchmark asks for alone (list.h names it); exp_stage.c has
+ * the same loops over scores that wait in L1. */
 #ifndef SMX_ENGINE_EXP_LOOPS_H
 #define SMX_ENGINE_EXP_LOOPS_H
 #include "exp.h"
@@ -15,7 +16,8 @@ enum {
   SUM_HALF = 64, /* src[0] is of 16 bits */
   SUM_DEFERRED = 128
 };
-/* What a vector of a group's sum goes through. The loop around it has q, s, acc, max, low, next, odd. */
+/* What a vector of a group's sum goes through. The loop around it has q, s, acc, max, low, next,
+ * odd. */
 #define EXP_SUM_STEP(score_of_it, low_part, does, bytes, u, i, cnt) \
   { \
     const score x = score_of_it; \
@@ -90,7 +92,8 @@ SMI vreal exp_weight_again(const exp_write *w, score_fn *f, bool scaled, size_t 
   return exp_weight(exp_term(f(w->s, w->k, &w->r->shift, i, cnt), scaled, w->r->scale_exp, &d), w->r, true);
 }
 
-/* Elements i .. i + n - 1, n <= GROUP, value by value. Streaming stores start at a 64-byte boundary. */
+/* Elements i .. i + n - 1, n <= GROUP, value by value. Streaming stores start at a 64-byte
+ * boundary. */
 SMI void exp_write_fused_of(const exp_write *to, exp_value_fn *value, size_t first, size_t n) {
   const span s = *to->s;
   const consts k = *to->k;
@@ -124,7 +127,8 @@ SMI void exp_write_fused_of(const exp_write *to, exp_value_fn *value, size_t fir
 #undef STEP
 }
 
-/* A lane of a group has PAGE / BLOCK elements of each page. Its terms are formed side by side, and added in their order. */
+/* A lane of a group has PAGE / BLOCK elements of each page. Its terms are formed side by side, and
+ * added in their order. */
 typedef void exp_lane_score_fn(const exp_sum *w, size_t i, real *h, real *l);
 SMI real exp_lane_of(const exp_sum *w, exp_lane_score_fn *score_of, bool low_part, size_t first, size_t n) {
   real e[GROUP / BLOCK], l[GROUP / BLOCK], sum = 0;

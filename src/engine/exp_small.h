@@ -1,5 +1,6 @@
-/* engine/exp_small.h - softmax of short rows, up to four at a time: their folds, and what follows from them, share vectors, a quarter each. Rows
- * that fit registers stay there; others, up to a page, keep their terms in the output. Same lanes and fold as everywhere; lanes that no element
+/* engine/exp_small.h - softmax of short rows, up to four at a time: their folds, and what follows
+ * from them, share vectors, a quarter each. Rows that fit registers stay there; others, up to a
+ * page, keep their terms in the output. Same lanes and fold as everywhere; lanes that no element
  * reaches are +0 and left out of the additions. */
 #ifndef SMX_ENGINE_EXP_SMALL_H
 #define SMX_ENGINE_EXP_SMALL_H
@@ -16,7 +17,8 @@ enum { SMALL_VECTORS = 16 };
 enum { SMALL_VECTORS = 8 };
 #endif
 
-/* Where rows lie. c: policies for rows that are not ordinary, NULL = the defaults. Outputs do not overlap inputs, or are the same. */
+/* Where rows lie. c: policies for rows that are not ordinary, NULL = the defaults. Outputs do not
+ * overlap inputs, or are the same. */
 typedef struct small_rows {
   size_t rows, n;
   const real *x;
@@ -39,8 +41,9 @@ SMI vreal less_top(vreal term, vreal x, real top, vreal *count) {
   return v_select(largest, v_set1(0), term);
 }
 
-/* R rows of V vectors: their terms, to e, and the folds of those. top: the largest elements. tops: the terms of those are left out of the
- * sums, and *tops is how many they are; what lies `ahead` bytes behind x is fetched. */
+/* R rows of V vectors: their terms, to e, and the folds of those. top: the largest elements. tops:
+ * the terms of those are left out of the sums, and *tops is how many they are; what lies `ahead`
+ * bytes behind x is fetched. */
 SMI vreal small_sums(const real *x, ptrdiff_t step, int last, const int V, const int R,
                      vreal e[ROW_BATCH][SMALL_VECTORS], vreal *top, vreal *tops, ptrdiff_t ahead) {
   vreal fold[ROW_BATCH], count[ROW_BATCH]; /* of e R and V are used: constants, so all of it is registers */

@@ -1,13 +1,15 @@
-/* engine/fetch.h - in which order memory is fetched ahead of its use, and how outputs that the caches do not hold are written. A matter of speed
- * alone: machine.h says which processors ask for what. */
+/* engine/fetch.h - in which order memory is fetched ahead of its use, and how outputs that the
+ * caches do not hold are written. A matter of speed alone: machine.h says which processors ask for
+ * what. */
 #ifndef SMX_ENGINE_FETCH_H
 #define SMX_ENGINE_FETCH_H
 #include "machine.h"
 #include "vec.h"
 
-/* What a walk over a group fetches: the next group, in the order of the walk or in that of memory, into a farther cache. near: how many elements on lies
- * the next block of the walk, which is brought into L1 where pages are walked together (Cascade Lake, sums of exponentials from memory 0.47 and 0.42 ns
- * an element). */
+/* What a walk over a group fetches: the next group, in the order of the walk or in that of memory,
+ * into a farther cache. near: how many elements on lies the next block of the walk, which is
+ * brought into L1 where pages are walked together (Cascade Lake, sums of exponentials from memory
+ * 0.47 and 0.42 ns an element). */
 typedef struct fetcher {
   size_t first, done, at, near;
   bool straight;

@@ -1,7 +1,8 @@
 /* engine/lse_short.c - the sums of short rows without their largest elements (lse_short.h). */
 #include "lse_short.h"
 
-/* R rows from x on, whose sums without their largest elements are known, and how many those are: w's from `first` on. */
+/* R rows from x on, whose sums without their largest elements are known, and how many those are:
+ * w's from `first` on. */
 SMI void lse_short_finalize(const lse_short_call *o, const real *x, int R, vreal top, vreal sum, vreal tops,
                             lse_short_rows *w, size_t first) {
   const vreal up = exp_k(top);

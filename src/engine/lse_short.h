@@ -6,7 +6,8 @@
 #define SMX_ENGINE_LSE_SHORT_H
 #include "exp_small.h"
 
-/* Rows whose logarithms are taken side by side: each is a long chain of steps. Of rows that do not fit registers, as many as stay in L1. */
+/* Rows whose logarithms are taken side by side: each is a long chain of steps. Of rows that do not
+ * fit registers, as many as stay in L1. */
 enum { LSE_SHORT_ROWS = 16 };
 typedef struct lse_short_rows {
   real top[LSE_SHORT_ROWS];

@@ -1,5 +1,5 @@
-/* engine/program.c - row programs over rows in memory, and the engines that hand a row on: to a program of the operator's own, to one of
- * several kernels, to one after another. */
+/* engine/program.c - row programs over rows in memory, and the engines that hand a row on: to a
+ * program of the operator's own, to one of several kernels, to one after another. */
 #include "compose.h"
 
 void run_pass(const row_kernel *k, const row_call *row, row_state *st) {
@@ -142,7 +142,8 @@ const row_engine adapter_engine = {adapter_begin, adapter_pass, adapter_merge, a
 
 /* ---- one after another (compose.h) ---- */
 
-/* The call as the first kernel sees it: its only output is the note, and no policy is its business. */
+/* The call as the first kernel sees it: its only output is the note, and no policy is its
+ * business. */
 static row_call compose_first(const row_call *c, double *note) {
   row_call one = *c;
   memset(one.dst, 0, sizeof one.dst);

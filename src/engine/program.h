@@ -7,7 +7,8 @@
  * threads) runs the passes:
  *
  *     begin(call, state);
- *     do  for each run of groups: pass(call, state, parts), then merge(call, state, parts, count) in index order
+ *     do  for each run of groups: pass(call, state, parts),
+ *                             then merge(call, state, parts, count) in index order
  *     while (next(call, state)); */
 #ifndef SMX_ENGINE_PROGRAM_H
 #define SMX_ENGINE_PROGRAM_H

@@ -1,13 +1,16 @@
-/* engine/ratio.h - weights y_i = [f_i]+ / (sum_j |f_j| + extra), f_i = f(x_i), for any f: an operator gives f and its derivative.
+/* engine/ratio.h - weights y_i = [f_i]+ / (sum_j |f_j| + extra), f_i = f(x_i), for any f: an
+ * operator gives f and its derivative.
  *
- * An element of -inf does not exist. f may be scaled by any power of two, so that nothing overflows; `extra` is scaled the same way.
- * Gradient, from x again: dx_i = f'(x_i) / S ([f_i > 0] dy_i - sgn(f_i) D) with D = sum_j y_j dy_j, sgn(0) = -1. */
+ * An element of -inf does not exist. f may be scaled by any power of two, so that nothing
+ * overflows; `extra` is scaled the same way. Gradient, from x again: dx_i = f'(x_i) / S
+ * ([f_i > 0] dy_i - sgn(f_i) D) with D = sum_j y_j dy_j, sgn(0) = -1. */
 #ifndef SMX_ENGINE_RATIO_H
 #define SMX_ENGINE_RATIO_H
 #include "reduce_map.h"
 
-/* Of consts.v; those before are the operator's. ONE: an f that is all of the sum. EVEN: what every element gets when the sum is 0. SCALE: what
- * x was multiplied by before f and its derivative were taken. */
+/* Of consts.v; those before are the operator's. ONE: an f that is all of the sum. EVEN: what every
+ * element gets when the sum is 0. SCALE: what x was multiplied by before f and its derivative were
+ * taken. */
 enum { RATIO_INV = 8, RATIO_ONE, RATIO_EVEN, RATIO_DOT, RATIO_SCALE };
 
 typedef vreal ratio_fn(vreal x, const consts *k);

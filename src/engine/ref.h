@@ -1,10 +1,12 @@
-/* engine/ref.h - what the double reference of an operator is: one row, straight from the formula. Used by tests only. */
+/* engine/ref.h - what the double reference of an operator is: one row, straight from the formula.
+ * Used by tests only. */
 #ifndef SMX_ENGINE_REF_H
 #define SMX_ENGINE_REF_H
 #include <stddef.h>
 
-/* in[i], out[i]: in the order of op->inputs and op->outputs. A FULL port holds n values (a mask: 1 keep, 0 drop), a ROW port one. An absent
- * optional input is NULL. q: the parameters, in the order of op->params. segment_softmax: one segment. */
+/* in[i], out[i]: in the order of op->inputs and op->outputs. A FULL port holds n values
+ * (a mask: 1 keep, 0 drop), a ROW port one. An absent optional input is NULL. q: the parameters, in
+ * the order of op->params. segment_softmax: one segment. */
 typedef struct row_ref_call {
   size_t n;
   const double *const *in;

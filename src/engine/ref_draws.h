@@ -1,4 +1,5 @@
-/* engine/ref_draws.h - the random numbers of the references: Philox4x32-10 and what is made of it, written apart from src/vec/philox.h. */
+/* engine/ref_draws.h - the random numbers of the references: Philox4x32-10 and what is made of it,
+ * written apart from src/vec/philox.h. */
 #ifndef SMX_ENGINE_REF_DRAWS_H
 #define SMX_ENGINE_REF_DRAWS_H
 #include "ref.h"
@@ -35,7 +36,8 @@ static inline double gumbel(uint64_t seed, uint64_t stream, unsigned purpose, ui
   return -log(-log(uniform(seed, stream, purpose, index)));
 }
 
-/* Solves erfc(-x / sqrt 2) / 2 = u by bisection: slow, and independent of any rational approximation. */
+/* Solves erfc(-x / sqrt 2) / 2 = u by bisection: slow, and independent of any rational
+ * approximation. */
 static inline double normal(double u) {
   double low = -9, high = 9, tail = u < 0.5 ? u : 1 - u;
   for (int i = 0; i < 200; i++) { /* of the lower tail */

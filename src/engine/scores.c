@@ -1,4 +1,5 @@
-/* engine/scores.c - the fused loops of the two ways of forming scores that most operators share (scores.h). */
+/* engine/scores.c - the fused loops of the two ways of forming scores that most operators share
+ * (scores.h). */
 #include "scores.h"
 #include "exp_loops.h"
 

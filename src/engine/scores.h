@@ -1,4 +1,5 @@
-/* engine/scores.h - the ways of forming scores that operators share: x as it is, and x times a double. */
+/* engine/scores.h - the ways of forming scores that operators share: x as it is, and x times a
+ * double. */
 #ifndef SMX_ENGINE_SCORES_H
 #define SMX_ENGINE_SCORES_H
 #include "exp.h"
@@ -25,12 +26,14 @@ SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n
   return lse_of(r);
 }
 
-/* A body that makes one number of the sum of plain scores and its largest term: -inf and +inf are those of the row. */
+/* A body that makes one number of the sum of plain scores and its largest term: -inf and +inf are
+ * those of the row. */
 #define LSE_BODY(number) \
   .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .sum_without_max = true, \
   .scalar = number, .empty = -R_INF, .inf = R_INF
 
-/* x times a double c = v[0] + v[1], as h + l with no rounding but the last bits of l. v[2] is the x whose score stays -inf when c is +-0. */
+/* x times a double c = v[0] + v[1], as h + l with no rounding but the last bits of l. v[2] is
+ * the x whose score stays -inf when c is +-0. */
 SMI consts factor(double c) {
   real hi = (real)c, low = (real)(c - (double)hi);
   return (consts){{hi, c - c == 0 ? low : 0, c != 0 ? r_nan() : 1 / c > 0 ? -R_INF : R_INF}};

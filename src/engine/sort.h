@@ -1,4 +1,5 @@
-/* engine/sort.h - a row in ascending order, for kernels that have the whole row and room for it: no row program (program.h). A radix sort. */
+/* engine/sort.h - a row in ascending order, for kernels that have the whole row and room for it: no
+ * row program (program.h). A radix sort. */
 #ifndef SMX_ENGINE_SORT_H
 #define SMX_ENGINE_SORT_H
 #include "radix_select.h"

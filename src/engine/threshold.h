@@ -1,13 +1,18 @@
-/* engine/threshold.h - weights that are zero below a threshold, found without sorting: sparsemax, entmax, normmax.
+/* engine/threshold.h - weights that are zero below a threshold, found without sorting: sparsemax,
+ * entmax, normmax.
  *
- *     d_i = x_i - max x,  v_i = [r + kappa d_i]+,  y_i = v_i^power,  and r in (0, 1] such that sum_i v_i^(power norm) = 1.
+ *     d_i = x_i - max x,  v_i = [r + kappa d_i]+,  y_i = v_i^power,
+ *     and r in (0, 1] such that sum_i v_i^(power norm) = 1.
  *
- * Only elements with d > -1 / kappa can have a weight. A row is looked at (maximum), then those elements are collected, of which typical rows
- * have few; Newton's method on them, in double and in index order, gives r. Where they are more than LIST, every step of the search is a pass
- * over the row, summed in lanes like anything else, and the FEW first of them say where to start. Which of the two it is depends on the row alone, so the bits do too.
- * sum v^(power norm) is convex in r for power norm >= 1: Newton from r = 1 comes down to the root and never passes it. Below, bisection.
- * For small kappa r is close to 1; what is kept then is u = (r - 1) / kappa. For large kappa r can be as small as n^-kappa, out of the range of a
- * float: a row of such an r is weighed as if it were 2^grow times as large, r, d and v alike, and its weights are multiplied by 2^(-grow power). */
+ * Only elements with d > -1 / kappa can have a weight. A row is looked at (maximum), then those
+ * elements are collected, of which typical rows have few; Newton's method on them, in double and in
+ * index order, gives r. Where they are more than LIST, every step of the search is a pass over the
+ * row, summed in lanes like anything else, and the FEW first of them say where to start. Which of
+ * the two it is depends on the row alone, so the bits do too. sum v^(power norm) is convex in r for
+ * power norm >= 1: Newton from r = 1 comes down to the root and never passes it. Below, bisection.
+ * For small kappa r is close to 1; what is kept then is u = (r - 1) / kappa. For large kappa r can
+ * be as small as n^-kappa, out of the range of a float: a row of such an r is weighed as if it were
+ * 2^grow times as large, r, d and v alike, and its weights are multiplied by 2^(-grow power). */
 #ifndef SMX_ENGINE_THRESHOLD_H
 #define SMX_ENGINE_THRESHOLD_H
 #include "reduce_map.h"

@@ -126,8 +126,9 @@ void topk_group(topk *p, const real *x, size_t n, int64_t index) {
   if (p->fresh > p->k / 2 + 64) topk_cut(p);
 }
 
-/* Sorts in place, best first: quicksort about elements chosen at random, so that no order of elements is slow; the larger part is left to the
- * loop, so that the recursion is shallow; a few elements are inserted. */
+/* Sorts in place, best first: quicksort about elements chosen at random, so that no order of
+ * elements is slow; the larger part is left to the loop, so that the recursion is shallow; a few
+ * elements are inserted. */
 static void topk_sort_part(real *x, int64_t *index, size_t low, size_t end, uint64_t *dice) {
   while (end - low > 16) {
     *dice = *dice * 6364136223846793005u + 1442695040888963407u;

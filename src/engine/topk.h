@@ -38,13 +38,15 @@ size_t topk_count(const real *x, size_t n, real least);
 real topk_max(const real *x, size_t n, real low);
 real topk_min(const real *x, size_t n);
 
-/* Of finite or infinite numbers in two pieces, a value such that at least k are not below it, and fewer than k, or just k, would be not below a
- * larger one: bisection of the values' keys, which ends early when just k are left. low: a value that at least k are not below. */
+/* Of finite or infinite numbers in two pieces, a value such that at least k are not below it, and
+ * fewer than k, or just k, would be not below a larger one: bisection of the values' keys, which
+ * ends early when just k are left. low: a value that at least k are not below. */
 real topk_bar(const real *x, size_t n, const real *y, size_t m, size_t k, real low);
 void topk_cut(topk *p);
 
-/* The first bar: at least k of the first elements lie above it. Each of the maxima taken here is one element, and the k-th largest of them is
- * the bar, a little lowered. Only where that is cheap; elsewhere the first k elements come in by themselves. */
+/* The first bar: at least k of the first elements lie above it. Each of the maxima taken here is
+ * one element, and the k-th largest of them is the bar, a little lowered. Only where that is cheap;
+ * elsewhere the first k elements come in by themselves. */
 void topk_start(topk *p, size_t k, real *to_x, int64_t *to_index, const real *x, size_t n);
 
 /* Looks at n elements, the first of which is number `index` of the row. */

@@ -1,4 +1,5 @@
-/* engine/weights.h - the gradient that softmax and its kin share: dx_i = c y_i (dy_i - sum_j y_j dy_j), from y and dy alone.
+/* engine/weights.h - the gradient that softmax and its kin share: dx_i = c y_i (dy_i - sum_j y_j
+ * dy_j), from y and dy alone.
  * An element of weight 0 has gradient 0; its dy is not read as a number. */
 #ifndef SMX_ENGINE_WEIGHTS_H
 #define SMX_ENGINE_WEIGHTS_H
@@ -26,7 +27,8 @@ SMI vreal weights_ds(const span *s, const consts *k, const reduce_map_row *r, si
   vreal ds = v_mul(v_mul(v_set1(k->v[0]), y), v_sub(upstream(s, y, i, cnt), v_set1((real)r->sum)));
   return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), ds));
 }
-/* The same where c is 1 and the sum finite, and so every y and, where y is not 0, every dy: a weight of 0 gives a 0 that is flushed, and nothing NaN. */
+/* The same where c is 1 and the sum finite, and so every y and, where y is not 0, every dy: a
+ * weight of 0 gives a 0 that is flushed, and nothing NaN. */
 SMI vreal weights_slope(vreal y, vreal dy, real sum) {
   const vreal ds = v_mul(y, v_sub(where_weighted(y, dy), v_set1(sum)));
   return v_flush(ds, v_abs(ds), v_set1(R_TINY));

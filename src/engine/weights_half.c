@@ -1,5 +1,6 @@
-/* engine/weights_half.c - the gradient of softmax on rows of f16 or bf16, read and written as they are: y and dy are widened as they are loaded,
- * dx is rounded as it is stored. Sums and bits are those of the row in f32 (weights.h), rounded. */
+/* engine/weights_half.c - the gradient of softmax on rows of f16 or bf16, read and written as they
+ * are: y and dy are widened as they are loaded, dx is rounded as it is stored. Sums and bits are
+ * those of the row in f32 (weights.h), rounded. */
 #include "exp_half.h"
 #if SMX_REAL == 32
 #include "convert.h"

@@ -10,7 +10,8 @@ SMI vreal one(void) { return v_set1(1); }
 /* mass times x, where no mass takes no part. */
 SMI vreal no_less(vreal mass, vreal x) { return v_select(v_eq(mass, zero()), zero(), v_mul(mass, x)); }
 
-/* A loss of sums over the row alone: `late` adds them up. inputs: those that run along the row; y, u: the ports of target and teacher, or 0. */
+/* A loss of sums over the row alone: `late` adds them up. inputs: those that run along the
+ * row; y, u: the ports of target and teacher, or 0. */
 #define TERMS(name, late, inputs, y, u) \
   static const loss_body name##_body = {.sums = {[STAGE_LATE] = late}, \
                                         .finalize = name##_finalize, \

@@ -1,6 +1,6 @@
-/* loss/list.h - the losses, by name. Included wherever one entry an operator is needed; the only X-macro of the directory.
- * LOSS_FUSED(name, case): as ROW_FUSED of row/list.h. LOSS_OP_F32, LOSS_OP_AVX2: tiers, as there.
- */
+/* loss/list.h - the losses, by name. Included wherever one entry an operator is needed; the only
+ * X-macro of the directory. LOSS_FUSED(name, case): as ROW_FUSED of row/list.h. LOSS_OP_F32,
+ * LOSS_OP_AVX2: tiers, as there. */
 #ifndef LOSS_FUSED
 #define LOSS_FUSED(name, bench)
 #endif

@@ -18,8 +18,9 @@ void loss_plain_out(const loss_row *r, size_t i, size_t n) {
   loss_write_staged(r, STUDENT, plain_write, i, n);
 }
 
-/* loss_plain_value of the student, bit for bit, for coefficients that are finite and rows without a shift, at the speed of memory: what is flushed is
- * known from the terms, and the target is put right in the end. peaked: some term may be all of S. */
+/* loss_plain_value of the student, bit for bit, for coefficients that are finite and rows without a
+ * shift, at the speed of memory: what is flushed is known from the terms, and the target is put
+ * right in the end. peaked: some term may be all of S. */
 SMI void logit_parts(const loss_row *r, const bool may_be_one, size_t first, size_t n) {
   real *const y = r->dx[STUDENT];
   const real *const stored = r->stored;

@@ -17,7 +17,8 @@ SMI score score_nontarget(const span *s, const consts *k, const real *shift, siz
   return z;
 }
 
-/* The target against the others: log p, log(1 - p), p and 1 - p. NaN where its logit is NaN, or +inf and not in the limit. */
+/* The target against the others: log p, log(1 - p), p and 1 - p. NaN where its logit is NaN, or
+ * +inf and not in the limit. */
 typedef struct split {
   double log_p, log_q, p, q;
 } split;

@@ -1,10 +1,11 @@
-/* loss/normal.h - the normal distribution function, for losses and labels that compare scores with noise. */
+/* loss/normal.h - the normal distribution function, for losses and labels that compare scores with
+ * noise. */
 #ifndef SMX_LOSS_NORMAL_H
 #define SMX_LOSS_NORMAL_H
 #include "math.h"
 
-/* The smaller of Phi(z) and Phi(-z) divided by e^(-z^2 / 2), a = |z|: a polynomial in (a - 4) / (a + 4), fitted at Chebyshev points with mpmath,
- * over a + 4; relative error 2^-53. */
+/* The smaller of Phi(z) and Phi(-z) divided by e^(-z^2 / 2), a = |z|: a polynomial in
+ * (a - 4) / (a + 4), fitted at Chebyshev points with mpmath, over a + 4; relative error 2^-53. */
 SMI vreal normal_tail(vreal a) {
   static const double c[] = {
       -0x1.e78fe3786c1e4p-30, -0x1.611a69343fadap-30, 0x1.1c164b06b3cfbp-26, 0x1.50de62f77263bp-26,
@@ -18,7 +19,8 @@ SMI vreal normal_tail(vreal a) {
   return v_div(y, v_add(a, v_set1(4)));
 }
 
-/* Phi(z) = p and Phi(-z) = q, each with its own digits, and e^(-z^2 / 2). Beyond +-40 there is nothing left of the smaller one. */
+/* Phi(z) = p and Phi(-z) = q, each with its own digits, and e^(-z^2 / 2). Beyond +-40 there is
+ * nothing left of the smaller one. */
 typedef struct normal_at {
   vreal p, q, density;
 } normal_at;

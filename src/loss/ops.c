@@ -1,13 +1,16 @@
-/* loss/ops.c - cross-entropy, the loss that everything else is measured by, forward and backward. Compiled once per instruction set and real
- * type. Formulas and sources are in table.c. Other losses of the room: ops_*.c.
+/* loss/ops.c - cross-entropy, the loss that everything else is measured by, forward and backward.
+ * Compiled once per instruction set and real type. Formulas and sources are in table.c. Other
+ * losses of the room: ops_*.c.
  *
- * With scores z = x / T or c tanh(x / c) / T, weights p = softmax(z), d = log1p(others), and a target of masses a_j = w_j (K t_j + U):
+ * With scores z = x / T or c tanh(x / c) / T, weights p = softmax(z), d = log1p(others), and a
+ * target of masses a_j = w_j (K t_j + U):
  *
  *     loss = sum_j a_j (top - z_j) + A d + Z lse^2,  A = sum_j a_j
  *     dloss / dz_j = (A + 2 Z lse) p_j - a_j
  *
- * A hard target is not summed: its part is a_y log p_y, and its gradient (B - a_y) - B (1 - p_y), B = A + 2 Z lse, has no cancellation of its
- * own. K and U are the label smoothing: K = 1, U = 0 without. */
+ * A hard target is not summed: its part is a_y log p_y, and its gradient (B - a_y) - B
+ * (1 - p_y), B = A + 2 Z lse, has no cancellation of its own. K and U are the label
+ * smoothing: K = 1, U = 0 without. */
 #include "logits.h"
 #include "short.h"
 
@@ -45,7 +48,8 @@ static bool ce_brief(const loss_row *r) {
   return ce_terms_only(r) && (r->backward || !(r->outputs >> CLASS & 1));
 }
 
-/* The masses of the label smoothing: what a soft target is multiplied by, what everybody gets besides, and all that a hard target has. */
+/* The masses of the label smoothing: what a soft target is multiplied by, what everybody gets
+ * besides, and all that a hard target has. */
 typedef struct ce_masses {
   double soft, each, hard;
 } ce_masses;
@@ -196,8 +200,8 @@ SMI consts ce_capped_setup(const row_call *c, const span *s) {
   return (consts){{(real)c->params[SOFTCAP], (real)(c->params[SOFTCAP] / c->params[TEMPERATURE])}};
 }
 
-/* last: what becomes of v at the end; short_rows: its way with short rows, or NULL; hard_out: the gradient for hard targets without smoothing
- * and without a gradient of the entropy. */
+/* last: what becomes of v at the end; short_rows: its way with short rows, or NULL; hard_out: the
+ * gradient for hard targets without smoothing and without a gradient of the entropy. */
 #define CE(name, score_name, low, product, setup, last, short_rows, hard_out) \
   LOSS_SIDE(name, low, product, setup) \
   SMI void name##_late_add(const loss_row *r, size_t i, int cnt, vreal *acc) { \

@@ -27,7 +27,10 @@ SMI vreal finite_at(vreal x, vreal by) { return v_select(v_eq(v_abs(x), v_set1(R
                                         .teacher = SOFT}; \
   LOSS_KERNEL(name)
 
-/* ---- sigmoid_focal_loss: sum_j t a v_softplus(-x) s(-x)^g + (1 - t) (1 - a) v_softplus(x) s(x)^g, s(x)^g = e^(-g v_softplus(-x)) ---- */
+/* ---- sigmoid_focal_loss ----
+ *
+ * sum_j t a v_softplus(-x) s(-x)^g + (1 - t) (1 - a) v_softplus(x) s(x)^g,
+ * s(x)^g = e^(-g v_softplus(-x)) */
 
 enum { SF_GAMMA = 0, SF_ALPHA = 1 };
 /* What classes that are present weigh, and the others: below 0, neither is weighed. */
@@ -119,7 +122,10 @@ LOSS_WRITE_OF(bce_out, STUDENT, bce_value)
 LOSS_WRITE_OF(bce_target_out, TEACHER, bce_target_value)
 SOFT_TERMS(bce, bce_late, 1u | 1u << BCE_POSITIVE | 1u << BCE_WEIGHT)
 
-/* ---- quality_focal_loss: sum_j |d|^g (t v_softplus(-x) + (1 - t) v_softplus(x)), d = s(x) - t, g at least 1, or 0; or sum_j d^2 ---- */
+/* ---- quality_focal_loss ----
+ *
+ * sum_j |d|^g (t v_softplus(-x) + (1 - t) v_softplus(x)), d = s(x) - t, g at least 1, or 0; or
+ * sum_j d^2 */
 
 enum { QF_GAMMA = 0, QF_FORM = 1, QF_DETACH = 2, QF_SQUARED = 1, QF_PLAIN = 2 };
 
@@ -178,13 +184,16 @@ LOSS_WRITE_OF(qf_target_out, TEACHER, qf_target_value)
 static void qf_finalize(loss_row *r) { sum_finalize(r); }
 SOFT_TERMS(qf, qf_late, 1u)
 
-/* ---- fidelity_loss: sum_j 1 - sqrt(P G + e) - sqrt((1 - P) (1 - G) + e), P = Phi(x / sqrt v) ---- */
+/* ---- fidelity_loss ----
+ *
+ * sum_j 1 - sqrt(P G + e) - sqrt((1 - P) (1 - G) + e), P = Phi(x / sqrt v) */
 
 enum { FID_VARIANCE = 2, FID_EPSILON = 0 };
 enum { SUM_FIDELITY, SUM_BY_VARIANCE };
 enum { C_TRUTH = 1 };
 
-/* A square root, 0 of what is no normal number: one of Newton's steps from an estimate that is nearly right. */
+/* A square root, 0 of what is no normal number: one of Newton's steps from an estimate that is
+ * nearly right. */
 SMI vreal root(vreal x) {
   vmask some = m_not(v_lt(x, v_set1(R_TINY)));
   vreal y = v_exp(v_mul(v_set1((real)0.5), v_log_scaled(v_select(some, x, one()), zero())));
@@ -194,8 +203,9 @@ typedef struct fidelity {
   vreal loss, slope; /* slope: by x sqrt v, without the density's 1 / sqrt (2 pi) */
   vreal z, by_truth; /* twice the slope by G */
 } fidelity;
-/* Half of the loss, so written that nothing is a difference of numbers near 1: with p + q = g + h = 1 the whole is, for e = 0,
- * ((sqrt p - sqrt g)^2 + (sqrt q - sqrt h)^2) / 2. */
+/* Half of the loss, so written that nothing is a difference of numbers near 1:
+ * with p + q = g + h = 1 the whole is, for e = 0, ((sqrt p - sqrt g)^2 + (sqrt q - sqrt
+ * h)^2) / 2. */
 typedef struct fidelity_half {
   vreal loss, root; /* sqrt(p g + e) */
 } fidelity_half;
@@ -292,7 +302,10 @@ SMI vreal relu_value(const loss_out *w, vreal p, size_t i, int cnt) {
 LOSS_WRITE_OF(relu_out, STUDENT, relu_value)
 TERMS(relu, relu_late, 1u, TARGET, 0)
 
-/* ---- group_entropy: w1 (sum_g P_g log P_g + log 2) + sum_g w_g (sum_c r_c log r_c + log n_g), r_c = p_c / P_g, g: old classes and new ones ---- */
+/* ---- group_entropy ----
+ *
+ * w1 (sum_g P_g log P_g + log 2) + sum_g w_g (sum_c r_c log r_c + log n_g), r_c = p_c / P_g, g:
+ * old classes and new ones */
 
 enum { GE_OLD, GE_BETWEEN, GE_OF_OLD, GE_OF_NEW }; /* parameters */
 enum { MASS_OLD, LOGS_OLD, MASS_NEW, LOGS_NEW };   /* sums of p and of p log p */

@@ -1,12 +1,15 @@
-/* loss/ops_distill.c - distillation of standardised logits, and the temperature that goes with distillation as it proceeds. See ops.c. */
+/* loss/ops_distill.c - distillation of standardised logits, and the temperature that goes with
+ * distillation as it proceeds. See ops.c. */
 #include "engine/reduce_map.h"
 #include "high.h"
 #include "nontarget.h"
 
-/* ---- standardised_kd: T^2 D(q || p), with the logits of each row divided by T (e + their deviation) ----
+/* ---- standardised_kd: T^2 D(q || p), with the logits of each row divided by T (e + their
+ * deviation) ----
  *
- * The mean that is subtracted as well does not show in softmax. Mean and deviation are of the finite logits, about a first mean m: the mean is
- * m + shift, shift = sum(x - m) / count. Deviations are in units of a power of two near the mean |x|. */
+ * The mean that is subtracted as well does not show in softmax. Mean and deviation are of the
+ * finite logits, about a first mean m: the mean is m + shift, shift = sum(x - m) / count.
+ * Deviations are in units of a power of two near the mean |x|. */
 
 enum { STD_T, STD_EPSILON };
 enum {
@@ -144,7 +147,8 @@ LOSS_SUMS_OF(std_centre, std_centre_add, 1)
 HIGH_SUMS_OF(std_high_last, std_high_add, 4, std_temperature)
 LOSS_SUMS_OF(std_late, std_late_add, 4)
 
-/* With G = T (p - q), s the deviation and w = s + e: dx_j = (G_j - mean G) / w - (x_j - mean) sum_i G_i (x_i - mean) / ((n - 1) s w^2). */
+/* With G = T (p - q), s the deviation and w = s + e: dx_j = (G_j - mean G) / w - (x_j - mean) sum_i
+ * G_i (x_i - mean) / ((n - 1) s w^2). */
 enum { C_GAP, C_EVEN, C_AWAY };
 /* t: what the sums have not been multiplied by yet. */
 SMI void std_finalize_from(loss_row *r, const double *sum, double t) {
@@ -191,10 +195,12 @@ STANDARDISED(std_plain, std_late, NULL)
 STANDARDISED(std_high, std_centre, std_high_last)
 LOSS_CHOICE(std, c->params[STD_T] >= HIGH_TEMPERATURE, std_high, std_plain)
 
-/* ---- standardised_dkd: T^2 (a D([q_y, 1 - q_y] || [p_y, 1 - p_y]) + b D(q^ || p^)) of standardised logits ----
+/* ---- standardised_dkd: T^2 (a D([q_y, 1 - q_y] || [p_y, 1 - p_y]) + b D(q^ || p^)) of
+ * standardised logits ----
  *
- * The gradient G by z sums to 0, so that dx_j = G_j / w - (x_j - mean) sum_i G_i (x_i - mean) / ((n - 1) s w^2). With d = p_y - q_y the sum is, up
- * to a factor, b sum (p^ - q^) (x - mean) - a d (sum p^ (x - mean) - (x_y - mean)). */
+ * The gradient G by z sums to 0, so that dx_j = G_j / w - (x_j - mean) sum_i G_i
+ * (x_i - mean) / ((n - 1) s w^2). With d = p_y - q_y the sum is, up to a factor, b sum (p^ - q^)
+ * (x - mean) - a d (sum p^ (x - mean) - (x_y - mean)). */
 
 enum { SDKD_T = 1, SDKD_ALPHA, SDKD_BETA, SDKD_EPSILON };
 enum { SUM_P_AWAY = SUM_GAP }; /* in place of the gap */

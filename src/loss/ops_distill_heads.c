@@ -22,7 +22,8 @@ SMI score score_head(const span *s, const consts *k, const real *shift, size_t i
 }
 EXP_SCORES(head, score_head)
 
-/* The gradient of all of them: p_j (a + b log p_j / q_j) - c q_j with a, b, c of the part that j is in. */
+/* The gradient of all of them: p_j (a + b log p_j / q_j) - c q_j with a, b, c of the part that j is
+ * in. */
 enum { C_A, C_B, C_C, C_COUNT };
 SMI vreal teacher_topk_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const loss_row *r = w->r;
@@ -53,7 +54,9 @@ LOSS_WRITE_OF(teacher_topk_out, STUDENT, teacher_topk_value)
                                         .teacher = TEACHER_PORT}; \
   LOSS_KERNEL(name)
 
-/* ---- kl_top_k: D(q^ || p^) over the head; head_tail_kl: a divergence over the head and one over the tail ---- */
+/* ---- kl_top_k ----
+ *
+ * D(q^ || p^) over the head; head_tail_kl: a divergence over the head and one over the tail */
 
 enum { SUM_DIVERGENCE, SUM_MASS, SUM_COUNT }; /* of each part */
 
@@ -96,7 +99,8 @@ SMI consts ht_setup(const row_call *c, const span *s) {
   (void)s;
   return (consts){{0, (real)c->params[HT_REVERSE + HEAD], (real)c->params[HT_REVERSE + TAIL]}};
 }
-/* Forward over a part I: p_j Q_I - q_j [j in I]. Reverse: p_j ([j in I] (log p_j / q_j + 1) - D - P_I), and 0 where D is infinite. */
+/* Forward over a part I: p_j Q_I - q_j [j in I]. Reverse: p_j ([j in I] (log p_j / q_j + 1) - D -
+ * P_I), and 0 where D is infinite. */
 static void ht_finalize(loss_row *r) {
   double loss = 0, even = 0;
   for (int part = 0; part < PARTS; part++) {
@@ -115,7 +119,9 @@ static void ht_finalize(loss_row *r) {
 }
 HEAD_LOSS(ht, teacher_topk_by_count, parts_late)
 
-/* ---- adaptive_kl: (g_h D(q || p) + g_t D(p || q)) / (g_h + g_t), g = sum |q - p| over the head and over the tail ---- */
+/* ---- adaptive_kl ----
+ *
+ * (g_h D(q || p) + g_t D(p || q)) / (g_h + g_t), g = sum |q - p| over the head and over the tail */
 
 enum { SUM_FORWARD, SUM_REVERSE, SUM_AWAY };
 SMI void akl_add(const loss_row *r, size_t i, int cnt, vreal *acc) {

@@ -3,7 +3,9 @@
 #include "high.h"
 #include "nontarget.h"
 
-/* ---- knowledge_distillation: k D(q || p), k D(p || q) or -k sum q log p, with temperatures of their own ---- */
+/* ---- knowledge_distillation ----
+ *
+ * k D(q || p), k D(p || q) or -k sum q log p, with temperatures of their own */
 
 enum { KD_DIVERGENCE, KD_T, KD_TEACHER_T, KD_SCALE };
 enum { KD_REVERSE = 1, KD_CROSS = 2 };
@@ -340,7 +342,9 @@ LOSS_WRITE_OF(nkd_high_out, STUDENT, nkd_high_value)
 NONTARGET(nkd_high, nkd, nkd_high_late, NULL, nkd_high_out)
 LOSS_CHOICE(nkd, c->params[NKD_T] != 1, nkd_high, nkd_plain)
 
-/* ---- universal_self_kd: -a P log p_y - b sum z^_j log p^_j, z^ the masses of the other classes among themselves ---- */
+/* ---- universal_self_kd ----
+ *
+ * -a P log p_y - b sum z^_j log p^_j, z^ the masses of the other classes among themselves */
 
 enum { USKD_MASS = 1, USKD_WEIGHT = 3, USKD_ALPHA = 1, USKD_BETA = 2, C_REST = 2 };
 

@@ -54,7 +54,9 @@ SMI vreal svm_value(const loss_out *w, vreal p, size_t i, int cnt) {
 LOSS_WRITE_OF(svm_out, STUDENT, svm_value)
 TERMS(svm, svm_late, 1u, TARGET, 0)
 
-/* ---- gumbel_optimized_loss: with u = e^-x, u at the target and -log(1 - e^-u) = log(1 + 1 / (e^u - 1)) elsewhere ---- */
+/* ---- gumbel_optimized_loss ----
+ *
+ * with u = e^-x, u at the target and -log(1 - e^-u) = log(1 + 1 / (e^u - 1)) elsewhere */
 
 enum { GUMBEL_LOW = 1, GUMBEL_HIGH = 2 };
 
@@ -142,7 +144,10 @@ static const loss_body gb_body = {.sums = {[STAGE_LATE] = gb_late},
                                   .teacher = GB_PRESENT};
 LOSS_KERNEL(gb)
 
-/* ---- binary_logit_distillation: sum |b - a|^beta ((1 - b) softplus(s) + b softplus(-s)), a and b the sigmoids of s and of the teacher's u ---- */
+/* ---- binary_logit_distillation ----
+ *
+ * sum |b - a|^beta ((1 - b) softplus(s) + b softplus(-s)), a and b the sigmoids of s and of the
+ * teacher's u */
 
 enum { TEACHER_PORT = 1, BLD_BETA = 0, BLD_DETACH = 1 };
 
@@ -196,7 +201,8 @@ TERMS(bld, bld_late, 1u | 1u << TEACHER_PORT, 0, TEACHER_PORT)
 
 /* ---- the spherical family: losses of x_y, s = sum x and q = sum x^2 alone ----
  *
- * dx_j = L_y [j = y] + 2 L_q x_j + L_s. Moments are taken about a first mean m: the mean is m + sum(x - m) / n. */
+ * dx_j = L_y [j = y] + 2 L_q x_j + L_s. Moments are taken about a first mean m: the mean
+ * is m + sum(x - m) / n. */
 
 enum { C_SLOPE, C_EVEN, C_CENTRE, C_CENTRE_LOW, C_INVERSE };
 enum { SUM_X, SUM_SIZE };
@@ -227,7 +233,8 @@ SMI void centred_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
 }
 LOSS_SUMS_OF(mean_centred, centred_add, 2)
 
-/* In units of the size: d z / d x_j = ([j = y] - 1 / n) / width - own (x_j - mean) / (n sd width^2). */
+/* In units of the size: d z / d x_j = ([j = y] - 1 / n) / width - own (x_j - mean) / (n sd
+ * width^2). */
 static void zl_finalize(loss_row *r) {
   const double *sum = r->total[STAGE_CENTRED], n = (double)r->n, a = r->q[ZL_A], m = first_mean(r),
                shift = sum[0] / n;
@@ -260,8 +267,8 @@ static const loss_body zl_body = {.sums = {[STAGE_EARLY] = size_early, [STAGE_CE
                                   .target = TARGET};
 LOSS_KERNEL(zl)
 
-/* spherical_loss: q - 2 x_y + 1; log (q + n e) / (x_y^2 + e); log sum_j t(x_j) / t(x_y), t(x) = 1 + x + x^2 / 2. Logits beyond 2^40 are summed
- * in units of their size. */
+/* spherical_loss: q - 2 x_y + 1; log (q + n e) / (x_y^2 + e); log sum_j t(x_j) / t(x_y),
+ * t(x) = 1 + x + x^2 / 2. Logits beyond 2^40 are summed in units of their size. */
 enum { SPHERE_FORM = 1, SPHERE_EPSILON = 2, SPHERE_LOG = 1, SPHERE_TAYLOR = 2 };
 
 SMI double sphere_inverse(const loss_row *r) {
@@ -310,8 +317,9 @@ LOSS_KERNEL(sphere)
 
 /* ---- dice_semimetric_loss: 1 - (tp + s) / (tp + a fp + b fn + s) over the pixels of a row ----
  *
- * tp, fp and fn are sums of min(p, t), of what p has more and of what it has less; or of p t, p (1 - t) and t (1 - p); or of p t, p (p - t) and
- * t (t - p). The last two cancel where p is near t, so (p - t)^2 and (p - t) (p + t) are added in place of them: fp + fn and fp - fn. */
+ * tp, fp and fn are sums of min(p, t), of what p has more and of what it has less; or of p t, p
+ * (1 - t) and t (1 - p); or of p t, p (p - t) and t (t - p). The last two cancel where p is near t,
+ * so (p - t)^2 and (p - t) (p + t) are added in place of them: fp + fn and fp - fn. */
 
 enum {
   DICE_TARGET = 1,

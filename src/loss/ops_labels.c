@@ -1,12 +1,15 @@
-/* loss/ops_labels.c - soft targets, made of others: mixtures, teachers' weights, votes, scores with a spread. No gradients: they are what the
- * losses of soft targets are given. See ops.c; ops_ranks.c has those that depend on an order. */
+/* loss/ops_labels.c - soft targets, made of others: mixtures, teachers' weights, votes, scores with
+ * a spread. No gradients: they are what the losses of soft targets are given. See ops.c;
+ * ops_ranks.c has those that depend on an order. */
 #include "engine/reduce_map.h"
 #include "engine/scores.h"
 #include "normal.h"
 
 SMI vmask no_number(vreal x) { return m_not(v_lt(v_abs(x), v_set1(R_INF))); }
 
-/* ---- labels_mix: l phi(a; m) + (1 - l) phi(b; m'), phi(t; m) = m t + e (1 - t), e = (1 - m) / (n - 1) ---- */
+/* ---- labels_mix ----
+ *
+ * l phi(a; m) + (1 - l) phi(b; m'), phi(t; m) = m t + e (1 - t), e = (1 - m) / (n - 1) */
 
 enum { OTHER = 1, SHARE = 2 };
 enum { MIX_SHARE, MIX_KEEP, MIX_KEEP_OTHER };
@@ -86,7 +89,9 @@ static const exp_body ensemble_body = {.setup = ensemble_setup,
                                        .scaled = true};
 EXP_KERNEL(ensemble)
 
-/* ---- labels_adapt: by the teacher's confidence max x nothing, (1 - e) [j = y] + e / (n - 1) [j != y], or x itself ---- */
+/* ---- labels_adapt ----
+ *
+ * by the teacher's confidence max x nothing, (1 - e) [j = y] + e / (n - 1) [j != y], or x itself */
 
 enum { ADAPT_TARGET = 1, ADAPT_WEIGHT = 1 };
 enum { ADAPT_IGNORE, ADAPT_LOW, ADAPT_MIDDLE, ADAPT_HIGH, ADAPT_SMOOTHING };
@@ -117,10 +122,12 @@ static const reduce_map_body adapt_body = {
     .setup = adapt_setup, .write = adapt_out, .row = adapt_row, .full = 1, .max = true};
 REDUCE_MAP_KERNEL(adapt)
 
-/* ---- labels_score_distribution: max(0, a r_j / sum r + b), r_j the density at level x_j, a and b such that the sum is 1 and the mean is mu ----
+/* ---- labels_score_distribution: max(0, a r_j / sum r + b), r_j the density at level x_j, a and b
+ * such that the sum is 1 and the mean is mu ----
  *
- * With D = sum (x - mu) r / sum r and c the mean of the levels: a = (mu - c) / (D + mu - c), b = D / (D + mu - c) / n. Where the deviation is
- * too small for the levels, or a would be 1000 or more, max(0, 1 - |x - mu| / gap): two neighbours share it. */
+ * With D = sum (x - mu) r / sum r and c the mean of the levels: a = (mu - c) / (D + mu - c),
+ * b = D / (D + mu - c) / n. Where the deviation is too small for the levels, or a would be 1000 or
+ * more, max(0, 1 - |x - mu| / gap): two neighbours share it. */
 
 enum { SCORE_MEAN = 1, SCORE_DEVIATION = 2, OUT_MEAN = 1 };
 enum { SCORE_DENSITY, SCORE_GAP, SCORE_LEAST };

@@ -11,8 +11,9 @@ enum { RANK_SELECT, RANK_COLLECT, RANK_WRITE, RANK_FILL };
 /* pairs of value and index, later of mass and index, that a row's state has room for */
 enum { RANK_MOST = ROW_HISTOGRAM / 2 };
 
-/* Masses of `count` elements, best first, as pairs in list: on entry the mass is the value. *rest is the mass of
- * every other element, 0 unless it is set. Returns how many there are; negative: the row is NaN. */
+/* Masses of `count` elements, best first, as pairs in list: on entry the mass is the value. *rest
+ * is the mass of every other element, 0 unless it is set. Returns how many there are; negative: the
+ * row is NaN. */
 typedef int rank_masses_fn(const row_call *c, double *list, int count, double *rest);
 
 static void rank_begin(const row_call *c, row_state *st, double k) {
@@ -151,7 +152,10 @@ static int two_masses(const row_call *c, double *list, int count, double *rest) 
 }
 RANK_KERNEL(two, 2)
 
-/* ---- labels_recover: the k largest as they are, and what is missing to 1 spread over the others; or the k over their sum ---- */
+/* ---- labels_recover ----
+ *
+ * the k largest as they are, and what is missing to 1 spread over the others; or the k over
+ * their sum */
 
 enum { RECOVER_K = 0, RECOVER_REST = 1, RECOVER_RENORM = 1 };
 

@@ -1,10 +1,13 @@
-/* loss/ops_scores.c - losses of one row whose scores are not the logits of all classes: one level of a tree, distances to candidates.
- * See ops.c. */
+/* loss/ops_scores.c - losses of one row whose scores are not the logits of all classes: one level
+ * of a tree, distances to candidates. See ops.c. */
 #include "logits.h"
 
 enum { TARGET = 1 };
 
-/* ---- semantic_softmax: w (lse - sum_j a_j x_j) over the classes of the row's level, a_y = 1 - e + e / m, a_j = e / m, m: how many those are ---- */
+/* ---- semantic_softmax ----
+ *
+ * w (lse - sum_j a_j x_j) over the classes of the row's level, a_y = 1 - e + e / m,
+ * a_j = e / m, m: how many those are */
 
 enum { LEVEL = 2, CLASS_LEVEL = 3, LEVEL_WEIGHT = 4, SEM_SMOOTHING = 1 };
 enum { SUM_BELOW, SUM_COUNT };
@@ -100,10 +103,12 @@ static const loss_body skd_body = {.side = {&level_side, &level_side},
                                    .teacher = KD_TEACHER};
 LOSS_KERNEL(skd)
 
-/* ---- balanced_mse: own + 2 S lse(z), z_k = log w_k + log(S / s_k) / 2 - x_k / (2 s_k), s_k = v_k + S, S = sigma^2 ----
+/* ---- balanced_mse: own + 2 S lse(z), z_k = log w_k + log(S / s_k) / 2 - x_k / (2 s_k),
+ * s_k = v_k + S, S = sigma^2 ----
  *
- * With r = softmax(z): dx_k = -r_k S / s_k, down = 1, and dsigma = 4 sigma lse + 2 sigma T or, where the factor 2 S is a constant,
- * 2 sigma T - 2 own / sigma, T = sum_k r_k (1 - S / s_k + x_k S / s_k^2). */
+ * With r = softmax(z): dx_k = -r_k S / s_k, down = 1, and dsigma = 4 sigma lse + 2 sigma T or,
+ * where the factor 2 S is a constant, 2 sigma T - 2 own / sigma, T = sum_k r_k (1 - S / s_k + x_k
+ * S / s_k^2). */
 
 enum { MSE_OWN = 1, MSE_PRIOR = 2, MSE_VARIANCE = 3, MSE_NOISE = 4 };
 enum { MSE_SIGMA = 0, MSE_DETACH = 1 };

@@ -1,7 +1,9 @@
-/* loss/ops_sparse.c - the losses that go with sparsemax and entmax: zero as soon as the target's weight is 1. See ops.c and engine/threshold.h.
+/* loss/ops_sparse.c - the losses that go with sparsemax and entmax: zero as soon as the target's
+ * weight is 1. See ops.c and engine/threshold.h.
  *
- * With y the weights, q = alpha - 1, d = x - max x and u as in threshold.h, log y_i = log(1 + q (d_i + u)) / q, and the Fenchel-Young loss of the
- * Tsallis entropy, H(y) + y.x - x_t, becomes
+ * With y the weights, q = alpha - 1, d = x - max x and u as in threshold.h, log
+ * y_i = log(1 + q (d_i + u)) / q, and the Fenchel-Young loss of the Tsallis entropy,
+ * H(y) + y.x - x_t, becomes
  *     ((y_t^alpha - 1) + sum_(j != t) y_j^alpha) / alpha - (d_t + u),  y_t^alpha - 1 by expm1,
  * in which nothing cancels but what is of second order. Its gradient is y - [j = t]. */
 #include "engine/threshold.h"

@@ -75,7 +75,8 @@ static void poly_finalize(loss_row *r) {
 }
 HARD(poly, 1u)
 
-/* ---- soft_poly_loss: sum_j -t_j log p_j + A sum_k e_k q^k, q = sum_j t_j (1 - p_j) / A, A = sum_j t_j ----
+/* ---- soft_poly_loss: sum_j -t_j log p_j + A sum_k e_k q^k, q = sum_j t_j (1 - p_j) / A, A = sum_j
+ * t_j ----
  *
  * With s = sum t p, S the series and P its slope: dx_j = (A p_j - t_j) + P p_j (s - t_j), and
  * dt_j = S - P q - log p_j + P (1 - p_j). */
@@ -153,7 +154,9 @@ static void poly_focal_finalize(loss_row *r) {
 }
 HARD(poly_focal, 1u | 1u << PF_WEIGHT)
 
-/* ---- squared_error_logit: (u - log q)^2 / 2 of the teacher's probability q of the class, or with x_y for u, or -q u ---- */
+/* ---- squared_error_logit ----
+ *
+ * (u - log q)^2 / 2 of the teacher's probability q of the class, or with x_y for u, or -q u */
 
 enum { SEL_PROBABILITY = 2, SEL_MODE = 1, SEL_FLOOR = 2, SEL_RAW = 1, SEL_NAIVE = 2 };
 

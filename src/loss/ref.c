@@ -1,8 +1,9 @@
-/* loss/ref.c - the losses and their gradients straight from their formulas: one row at a time, libm only, long double inside, double in and out.
- * Here: cross-entropy and what is made of one row's log p. Others: ref_*.c.
+/* loss/ref.c - the losses and their gradients straight from their formulas: one row at a time, libm
+ * only, long double inside, double in and out. Here: cross-entropy and what is made of one row's
+ * log p. Others: ref_*.c.
  *
- * They share nothing with ops*.c, so that one mistake cannot hide in both. A row whose target is ignored gives 0; one with a NaN or +inf among
- * its logits NaN; one with nothing valid 0. */
+ * They share nothing with ops*.c, so that one mistake cannot hide in both. A row whose target is
+ * ignored gives 0; one with a NaN or +inf among its logits NaN; one with nothing valid 0. */
 #include "ref.h"
 
 /* ---- cross_entropy ---- */

@@ -1,4 +1,5 @@
-/* loss/ref.h - what the references of the losses share: scores with their weights, rows that need a rule, students and teachers. See ref.c. */
+/* loss/ref.h - what the references of the losses share: scores with their weights, rows that need a
+ * rule, students and teachers. See ref.c. */
 #ifndef SMX_LOSS_REF_H
 #define SMX_LOSS_REF_H
 #include "engine/ref.h"
@@ -224,7 +225,8 @@ static inline real even_own(const two *w, real z, real u, real *gap) {
 
 /* ---- sums over the classes ---- */
 
-/* False when the row is settled: ignored, or without elements, or with a NaN (infinite: or an infinity). */
+/* False when the row is settled: ignored, or without elements, or with a NaN (infinite:
+ * or an infinity). */
 static inline int open_terms(const row_ref_call *c, const double *target, int infinite, size_t *y) {
   int bad = 0;
   for (size_t j = 0; j < c->n; j++) bad |= isnan(c->in[0][j]) || (infinite && isinf(c->in[0][j]));

@@ -185,7 +185,8 @@ void standardised_kd_ref(const row_ref_call *c) {
   close_two(&w);
 }
 
-/* dL/dz of decoupled_kd, a numeric chain away from the gradient: dz_i / dx_j = ([i = j] - 1 / n) / w - a_i a_j / ((n - 1) s w^2), a = x - mean. */
+/* dL/dz of decoupled_kd, a numeric chain away from the gradient: dz_i / dx_j = ([i = j] - 1 / n) /
+ * w - a_i a_j / ((n - 1) s w^2), a = x - mean. */
 void standardised_dkd_ref(const row_ref_call *c) {
   two w = {open_row(c->n), open_row(c->n)};
   real t = c->q[1], alpha = c->q[2], beta = c->q[3], e = c->q[4], mean, s,

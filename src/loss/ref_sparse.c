@@ -1,4 +1,5 @@
-/* loss/ref_sparse.c - the losses of sparsemax and entmax by bisection on the threshold in long double. See ref.c. */
+/* loss/ref_sparse.c - the losses of sparsemax and entmax by bisection on the threshold in long
+ * double. See ref.c. */
 #include "engine/ref.h"
 
 #include <math.h>
@@ -7,7 +8,8 @@ typedef long double real;
 
 row_ref_fn sparsemax_loss_ref, entmax_loss_ref;
 
-/* [1 + q (d - c)]+^(1 / q), or, for large q, [r + q d]+^(1 / q) with r = 1 - q c, which may be as small as n^-q. */
+/* [1 + q (d - c)]+^(1 / q), or, for large q, [r + q d]+^(1 / q) with r = 1 - q c, which may be as
+ * small as n^-q. */
 static real weight(real d, real at, real q) {
   real v = q < 1 ? 1 + q * (d - at) : at + q * d;
   if (v < 1e-17L * (q < 1 ? 1 : at)) return 0;

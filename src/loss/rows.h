@@ -1,12 +1,12 @@
 /* loss/rows.h - how a loss goes through a row of logits: the stages of its program, and what its
  * arithmetic is given.
  *
- *     early sums     over the logits as they are: a mean, a deviation                         (if the loss asks for them)
- *                    or a program of the loss's own: moments of both rows, a choice of classes
- *     sides          e^score summed: the student's row, then the teacher's (engine/exp_rows.c)       (none, one or both)
- *     late sums      over scores and weights: an entropy, a divergence, the target's rank     (if asked for)
- *     settle         scalars: the loss, other values of the row, the coefficients of the gradient
- *     gradient       element by element, from the weights and those coefficients              (if somebody wants it)
+ *     early sums   over the logits as they are: a mean, a deviation (if the loss asks for them),
+ *                  or a program of the loss's own: moments of both rows, a choice of classes
+ *     sides        e^score summed: the student's row, the teacher's (none, one or both; exp_rows.c)
+ *     late sums    over scores and weights: entropy, divergence, the target's rank (if asked for)
+ *     finalize     scalars: the loss, other values of the row, the coefficients of the gradient
+ *     gradient     element by element, from weights and those coefficients (if the caller wants it)
  *
  * Scores are taken relative to the row's largest: log p_j = (z_j - top) - log1p(others), where
  * `sum_without_max` is the sum of e^(z - top) without the first largest element and S = others + 1.
@@ -65,8 +65,9 @@ typedef struct loss_row {
 typedef void loss_sums_fn(const loss_row *r, size_t i, size_t n, double *sums);
 typedef void loss_write_fn(const loss_row *r, size_t i, size_t n);
 
-/* What a loss finds out about its rows before anything else, in place of early sums: passes of its own, one after another. The last next() leaves it
- * in total[STAGE_EARLY] and total[STAGE_CENTRED], where scores may look; a NaN in the first makes the row NaN. */
+/* What a loss finds out about its rows before anything else, in place of early sums: passes of its
+ * own, one after another. The last next() leaves it in total[STAGE_EARLY] and total[STAGE_CENTRED],
+ * where scores may look; a NaN in the first makes the row NaN. */
 typedef struct loss_before {
   void (*begin)(const row_call *c, row_state *st);
   void (*pass)(const row_call *c, row_state *st, row_part *parts);
@@ -81,8 +82,9 @@ struct loss_body {
   /* whether this call needs those sums; of STAGE_STUDENT: for a row that is ignored; NULL = yes,
    * no */
   bool (*wants)(const loss_row *r, int stage);
-  /* Short rows, several at a time; false, with nothing written, when the call wants something else. NULL = there is no such way. brief: whether a row
-   * with a target needs the student's sum and nothing else, and of its largest element only whether the target is it. */
+  /* Short rows, several at a time; false, with nothing written, when the call wants something else.
+   * NULL = there is no such way. brief: whether a row with a target needs the student's sum and
+   * nothing else, and of its largest element only whether the target is it. */
   bool (*small)(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward);
   bool (*brief)(const loss_row *r);
   /* whether nothing but the student's terms is read once they are formed; NULL = no */
@@ -190,8 +192,8 @@ SMI void loss_sums_of(const loss_row *r, loss_add_fn *add, const int count, size
     loss_sums_of(r, add, count, i, n, sums); \
   }
 
-/* Gradients from weights, which are 0 where a loss has no scores. What a value needs most is at hand in a struct that no store can change, so
- * that it stays in registers. */
+/* Gradients from weights, which are 0 where a loss has no scores. What a value needs most is at
+ * hand in a struct that no store can change, so that it stays in registers. */
 typedef struct loss_out {
   const loss_row *r;
   real coef[ROW_COEFS], at_target;
@@ -233,7 +235,8 @@ void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write,
   } \
   static void name(const loss_row *r, size_t i, size_t n) { loss_write_staged(r, side, name##_write, i, n); }
 
-/* The smallest term with a part of the gradient, e inv coef with two roundings, that is not flushed. */
+/* The smallest term with a part of the gradient, e inv coef with two roundings, that is not
+ * flushed. */
 SMI real loss_least(const exp_row *e, real coef) {
   const real size = coef < 0 ? -coef : coef;
   if (size == 0) return R_INF;

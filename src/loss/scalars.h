@@ -11,7 +11,8 @@ d_root(double x) { /* of a number from 0 to 1e300: Newton's steps from an estima
   return y > 0 ? (y + x / y) / 2 : 0;
 }
 
-/* 1 / a power of two near a mean |x|, by which logits are multiplied so that no square leaves the range. */
+/* 1 / a power of two near a mean |x|, by which logits are multiplied so that no square leaves the
+ * range. */
 SMI double d_inverse_size(double size) {
   int64_t bits = 0x3870000000000000; /* 2^-120 */
   if (size >= 0x1p-100 && size < 0x1p1000) memcpy(&bits, &size, 8);

@@ -5,7 +5,8 @@
 #include "short.h"
 #include "stages.h"
 
-/* The row that r->on shows, ordinary and with a target. Of its largest element only whether the target is it is known. */
+/* The row that r->on shows, ordinary and with a target. Of its largest element only whether the
+ * target is it is known. */
 static void loss_short_row(const loss_body *b, const row_call *c, loss_row *r, double *target_inputs,
                            const lse_short_rows *w, size_t a) {
   const real *x = r->on[STUDENT].src[0];

@@ -53,7 +53,9 @@ static inline void teacher_topk_count_pass(const row_call *c, row_state *st, row
 static const loss_before teacher_topk_by_count = {teacher_topk_count_begin, teacher_topk_count_pass,
                                                   teacher_topk_count_next};
 
-/* ---- a mass of them: classes by weight, as long as their sum is at most mu; the first in any case ---- */
+/* ---- a mass of them ----
+ *
+ * classes by weight, as long as their sum is at most mu; the first in any case */
 
 SMI vreal teacher_topk_term(vreal u, real top) {
   return v_select(v_eq(u, v_set1(top)), v_set1(1), v_exp(v_sub(u, v_set1(top))));
@@ -101,7 +103,8 @@ static inline void teacher_topk_mass_pass(const row_call *c, row_state *st, row_
   else radix_ties(u, c->start, c->count, st);
 }
 
-/* The smallest logit that may belong is known, and how much all that are equal to it weigh: how many of them there is room for. */
+/* The smallest logit that may belong is known, and how much all that are equal to it weigh: how
+ * many of them there is room for. */
 static inline bool teacher_topk_share(row_state *st, double mass) {
   const double room = st->carry2 - st->carry,
                each = (double)v_first(teacher_topk_term(v_set1((real)st->cutoff.value), (real)st->max));

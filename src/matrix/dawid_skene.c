@@ -9,7 +9,8 @@
  * says l with probability error_kl of his own. Both and the classes are found by expectation
  * maximisation, from each item's shares of votes on:
  *
- *     prior_k = mean_i T_ik,  error^w_kl = sum T_ik over w's votes for l / the same over all his votes,  T_ik ~ prior_k prod error^w_kl
+ *     prior_k = mean_i T_ik,  T_ik ~ prior_k prod error^w_kl,
+ *     error^w_kl = sum T_ik over w's votes for l / the same over all his votes
  *
  * All of it in double, in the order of the votes and of the indices. The products are kept as a
  * number and a power of 2^512, so that no number of votes takes them out of range and no logarithm
@@ -67,7 +68,8 @@ static void shares_of_votes(election *e) {
     }
 }
 
-/* What is known of classes and workers, the items' classes being what they seem. A worker who has no say about a class says anything. */
+/* What is known of classes and workers, the items' classes being what they seem. A worker who has
+ * no say about a class says anything. */
 static void estimate(election *e) {
   const size_t c = e->classes;
   size_t voted = 0;

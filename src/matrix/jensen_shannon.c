@@ -31,7 +31,8 @@ static smx_status group_mixture(group *g) {
   return logsumexp_along(g->purse, 0, &shifted, &log_m);
 }
 
-/* The rows of problem `which` of x: their logarithms, weights and mixture. *bad: 0; NaN where there is one; 1 where a row that counts is empty. */
+/* The rows of problem `which` of x: their logarithms, weights and mixture. *bad: 0; NaN where there
+ * is one; 1 where a row that counts is empty. */
 static smx_status group_load(group *g, int64_t which, double *bad) {
   const smx_view *x = &g->x;
   int64_t shape[] = {g->m, g->n};
@@ -169,8 +170,9 @@ smx_status smx_jensen_shannon(smx_context *ctx, const smx_tensor *mix, const smx
 
 /* ---- the Jensen-Shannon centroid ----
  *
- * Of y with the least sum_i w_i JS(p_i, y): with F(y)_j = log(y_j / y_n) it obeys F(y) = sum_i w_i F((y + p_i) / 2), which is iterated. In the log
- * domain that is log_softmax of a mean of log(y + p_i). */
+ * Of y with the least sum_i w_i JS(p_i, y): with F(y)_j = log(y_j / y_n) it obeys F(y) = sum_i w_i
+ * F((y + p_i) / 2), which is iterated. In the log domain that is log_softmax of a mean of
+ * log(y + p_i). */
 
 enum { CENTROID_STEPS = 1000 };
 

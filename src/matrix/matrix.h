@@ -1,4 +1,5 @@
-/* matrix/matrix.h - what the room of operators on matrices shows: its table. Its arithmetic is plain functions of softmax.h (src/api). */
+/* matrix/matrix.h - what the room of operators on matrices shows: its table. Its arithmetic is
+ * plain functions of softmax.h (src/api). */
 #ifndef SMX_MATRIX_H
 #define SMX_MATRIX_H
 #include <softmax.h>

@@ -190,7 +190,8 @@ smx_status smx_logsumexp_objective(smx_context *ctx, double mu, const smx_tensor
 
 /* ---- f = |softmax(A x) - b|^2 / 2 ----
  *
- * With p = softmax(A x), c = p - b and u = A v: grad = A^T s, s = p * (c - p.c), and H v = A^T ds with dp = p * (u - p.u),
+ * With p = softmax(A x), c = p - b and u = A v: grad = A^T s, s = p * (c - p.c), and H v = A^T ds
+ * with dp = p * (u - p.u),
  *     ds = dp * (c - p.c) + p * (dp - dp.c - p.dp). */
 
 smx_status smx_softmax_regression(smx_context *ctx, const smx_tensor *a, const smx_tensor *b,

@@ -75,7 +75,8 @@ static void decompose(const qr *w, int64_t n) {
   }
 }
 
-/* b: dy, then dx. False when a column but the last lies in the span of those before it, where there is no gradient. */
+/* b: dy, then dx. False when a column but the last lies in the span of those before it, where there
+ * is no gradient. */
 static bool gradient(const qr *w, int64_t n) {
   for (int64_t k = 0; k + 1 < n; k++)
     if (!(w->r[k * n + k] > 0x1p-50 * (double)n)) return false;

@@ -92,10 +92,12 @@ smx_status smx_sinkhorn_backward(smx_context *ctx, int32_t steps, const smx_tens
 
 /* ---- the gradient of the limit ----
  *
- * y = diag(e^-a) e^x diag(e^-b), and a, b keep its row sums R and column sums Q. With g = y * dy elementwise,
+ * y = diag(e^-a) e^x diag(e^-b), and a, b keep its row sums R and column sums Q. With g = y * dy
+ * elementwise,
  *     dx = y * (dy - a 1^T - 1 b^T),   R a + y b = rows of g,   y^T a + Q b = columns of g,
- * singular by a constant (a + t, b - t), or one for each block that y falls into: b is 0 where a pivot is 0. a is eliminated; what is left,
- * Q - y^T R^-1 y, is factored as L D L^T. All in double, in index order. */
+ * singular by a constant (a + t, b - t), or one for each block that y falls into: b is 0 where a
+ * pivot is 0. a is eliminated; what is left, Q - y^T R^-1 y, is factored as L D L^T. All in double,
+ * in index order. */
 
 typedef struct limit_job {
   const smx_view *y, *dy, *dx;

@@ -1,4 +1,5 @@
-/* matrix/table.c - the facts about each operator on matrices. The command, the bindings, the tests and the manual all read this. */
+/* matrix/table.c - the facts about each operator on matrices. The command, the bindings, the tests
+ * and the manual all read this. */
 #include "matrix.h"
 
 #define COUNT(a) ((int32_t)(sizeof(a) / sizeof *(a)))
@@ -8,7 +9,8 @@
 
 enum { GRAD = SMX_PORT_GRAD, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL };
 
-static const smx_port scores_in[] = {{"x", SMX_SHAPE_FULL, GRAD | SAVED, "matrices of scores [.., rows, columns]"}};
+static const smx_port scores_in[] = {{"x", SMX_SHAPE_FULL, GRAD | SAVED, "matrices of scores [.., rows, "
+                                                                         "columns]"}};
 static const smx_port square_in[] = {{"x", SMX_SHAPE_FULL, GRAD | SAVED, "square matrices [.., n, n]"}};
 static const smx_port weights_saved[] = {{"y", SMX_SHAPE_FULL, SAVED, "weights"}};
 static const smx_port weights_out[] = {{"y", SMX_SHAPE_FULL, 0, "weights"}};
@@ -17,8 +19,10 @@ static const smx_port weights_out[] = {{"y", SMX_SHAPE_FULL, 0, "weights"}};
 #define MATRIX_PORT {"a", SMX_SHAPE_FULL, 0, "the matrix A [m, n]"}
 #define POINT_PORT {"x", SMX_SHAPE_COLUMN, 0, "the point [n]"}
 #define DIRECTION_PORT {"v", SMX_SHAPE_COLUMN, OPT, "the direction [n]; 0 if absent"}
-static const smx_port affine_in[] = {MATRIX_PORT, {"b", SMX_SHAPE_ROW, 0, "what is subtracted from A x [m]"}, POINT_PORT, DIRECTION_PORT};
-static const smx_port regression_in[] = {MATRIX_PORT, {"b", SMX_SHAPE_ROW, 0, "the weights wanted [m]"}, POINT_PORT, DIRECTION_PORT};
+static const smx_port affine_in[] = {MATRIX_PORT, {"b", SMX_SHAPE_ROW, 0, "what is subtracted from A x [m]"},
+                                     POINT_PORT, DIRECTION_PORT};
+static const smx_port regression_in[] = {MATRIX_PORT, {"b", SMX_SHAPE_ROW, 0, "the weights wanted [m]"},
+                                         POINT_PORT, DIRECTION_PORT};
 static const smx_port objective_out[] = {
     {"f", SMX_SHAPE_SCALAR, 0, "the value"},
     {"gradient", SMX_SHAPE_COLUMN, OPT, "A^T p"},
@@ -33,8 +37,10 @@ static const smx_port regression_out[] = {
 };
 
 static const smx_port opinions_in[] = {
-    {"x", SMX_SHAPE_FULL, 0, "rows of logits, or of logarithms of probabilities, over the same classes [m, n]"},
-    {"mix", SMX_SHAPE_ROW, OPT, "logits of how much each row counts, w = softmax(mix) [m]; all alike if absent"},
+    {"x", SMX_SHAPE_FULL, 0, "rows of logits, or of logarithms of probabilities, over the same classes [m, "
+                             "n]"},
+    {"mix", SMX_SHAPE_ROW, OPT, "logits of how much each row counts, w = softmax(mix) [m]; all alike if "
+                                "absent"},
 };
 static const smx_port divergence_out[] = {
     {"loss", SMX_SHAPE_SCALAR, 0, "the divergence, at most log m"},
@@ -42,14 +48,16 @@ static const smx_port divergence_out[] = {
 };
 static const smx_port centroid_out[] = {{"y", SMX_SHAPE_COLUMN, 0, "probabilities"}};
 static const smx_port votes_in[] = {
-    {"x", SMX_SHAPE_FULL, 0, "votes [items, workers]: a class of 0..k-1, or a negative number or NaN where there is none"},
+    {"x", SMX_SHAPE_FULL, 0, "votes [items, workers]: a class of 0..k-1, or a negative number or NaN where "
+                             "there is none"},
 };
 static const smx_port posterior_out[] = {{"y", SMX_SHAPE_K, 0, "the probability of each class [items, k]"}};
 
 static const char *const ways[] = {"steps", "limit", NULL};
 static const smx_param sinkhorn_params[] = {
     {"steps", "half steps; 1 = softmax of the rows", 5, 1, 1000, SMX_PARAM_INT, NULL},
-    {"gradient", "back through the steps, or that of the limit of many steps, at the cost of a few", 0, 0, 1, SMX_PARAM_INT, ways},
+    {"gradient", "back through the steps, or that of the limit of many steps, at the cost of a few",
+     0, 0, 1, SMX_PARAM_INT, ways},
 };
 static const smx_param objective_params[] = {
     {"mu", "how smooth: f is at most mu log m above the maximum", 1, 1e-300, 1e300, 0, NULL},
@@ -69,54 +77,63 @@ const smx_op matrix_table[MATRIX_COUNT] = {
         .id = 401, .name = "sinkhorn", .family = "matrix", .flags = BACKWARD | INPLACE, .tolerance = 128,
         .title = "doubly stochastic weights",
         .formula = "L = x; L_ij -= log sum_j e^L_ij, then L_ij -= log sum_i e^L_ij, in turn;  y = e^L",
-        .about = "Softmax of the rows and of the columns in turn, in the log domain: the weights of a row sum to 1, and no column is left out or "
-                 "takes all. One half step is softmax of the rows; what the last one was sums to 1 exactly, rows or columns, and the more "
-                 "steps, the nearer the others come to r / c or c / r. The limit is the matrix nearest to e^x, in relative entropy, that has "
-                 "these sums. Attention uses 3 to 21 half steps. -inf hides an element; a row or column of nothing else gets zeros. A pattern "
-                 "that no doubly stochastic matrix has, as a causal mask, never settles. Gradient: back through the steps, with a copy of x "
-                 "for each; or of the limit, from y alone, solved in double (r c^2 + c^3 / 3 steps for a matrix of r x c).",
-        .source = "Sinkformers: Transformers with Doubly Stochastic Attention (Sander, Ablin, Blondel, Peyre 2021); baseline of Quantum Doubly "
-                  "Stochastic Transformers (Born et al. 2025)",
+        .about = "Softmax of the rows and of the columns in turn, in the log domain: the weights of a row "
+                 "sum to 1, and no column is left out or takes all. One half step is softmax of the rows; "
+                 "what the last one was sums to 1 exactly, rows or columns, and the more steps, the nearer "
+                 "the others come to r / c or c / r. The limit is the matrix nearest to e^x, in relative "
+                 "entropy, that has these sums. Attention uses 3 to 21 half steps. -inf hides an element; a "
+                 "row or column of nothing else gets zeros. A pattern that no doubly stochastic matrix has, "
+                 "as a causal mask, never settles. Gradient: back through the steps, with a copy of x for "
+                 "each; or of the limit, from y alone, solved in double (r c^2 + c^3 / 3 steps for a matrix "
+                 "of r x c).",
+        .source = "Sinkformers: Transformers with Doubly Stochastic Attention (Sander, Ablin, Blondel, Peyre "
+                  "2021); baseline of Quantum Doubly Stochastic Transformers (Born et al. 2025)",
         .example = "softmax run sinkhorn scores.npy --steps 21 -o weights.npy",
         INPUTS(scores_in), OUTPUTS(weights_saved), PARAMS(sinkhorn_params)},
     [MATRIX_orthostochastic] = {
         .id = 402, .name = "orthostochastic", .family = "matrix", .flags = BACKWARD, .tolerance = 2,
         .title = "doubly stochastic weights from a QR decomposition",
         .formula = "x = Q R, R_kk > 0;  y_ij = Q_ij^2",
-        .about = "Rows and columns sum to 1 at once, without steps: the squares of an orthogonal matrix. n^3 operations in double, and the order "
-                 "of the columns matters, so it is not for masks: an infinity makes its matrix NaN. Gradient: 0 for the last column, which the "
-                 "others determine; NaN where another column depends on those before it.",
-        .source = "Quantum Doubly Stochastic Transformers (Born et al. 2025) names a QR decomposition as a way to such weights; that it is the "
-                  "square of Q is our reading",
+        .about = "Rows and columns sum to 1 at once, without steps: the squares of an orthogonal matrix. n^3 "
+                 "operations in double, and the order of the columns matters, so it is not for masks: an "
+                 "infinity makes its matrix NaN. Gradient: 0 for the last column, which the others "
+                 "determine; NaN where another column depends on those before it.",
+        .source = "Quantum Doubly Stochastic Transformers (Born et al. 2025) names a QR decomposition as a "
+                  "way to such weights; that it is the square of Q is our reading",
         .example = "softmax run orthostochastic square.npy",
         INPUTS(square_in), OUTPUTS(weights_out)},
     [MATRIX_logsumexp_objective] = {
         .id = 403, .name = "logsumexp_objective", .family = "matrix", .flags = 0, .tolerance = 2,
         .title = "smooth maximum of affine functions, for optimisers",
         .formula = "f = mu log sum_i e^((A x - b)_i / mu);  p = softmax((A x - b) / mu), u = A v, U = p.u",
-        .about = "The value, the gradient, and what second-order methods ask for in a direction v: the Hessian times v, the same without its "
-                 "term of rank one (Gauss-Newton, never below the Hessian), and the third derivative twice applied to v. f lies between the "
-                 "largest of A x - b and mu log m above it. All arithmetic is in double.",
-        .source = "Gradient-Normalized Smoothness for Optimization with Approximate Hessians (Semenov, Jaggi, Doikov 2025)",
+        .about = "The value, the gradient, and what second-order methods ask for in a direction v: the "
+                 "Hessian times v, the same without its term of rank one (Gauss-Newton, never below the "
+                 "Hessian), and the third derivative twice applied to v. f lies between the largest of A x - "
+                 "b and mu log m above it. All arithmetic is in double.",
+        .source = "Gradient-Normalized Smoothness for Optimization with Approximate Hessians (Semenov, "
+                  "Jaggi, Doikov 2025)",
         .example = "softmax run logsumexp_objective a.npy b.npy x.npy v.npy --mu 0.5",
         INPUTS(affine_in), OUTPUTS(objective_out), PARAMS(objective_params)},
     [MATRIX_softmax_regression] = {
         .id = 404, .name = "softmax_regression", .family = "matrix", .flags = 0, .tolerance = 2,
         .title = "least squares through a softmax, for optimisers",
         .formula = "f = |softmax(A x) - b|^2 / 2;  p = softmax(A x), c = p - b, s = p * (c - p.c)",
-        .about = "The regression that one layer of attention can be seen to solve: the value, the gradient, and the Hessian times v, which is not "
-                 "definite. The factor 1 / 2 is ours. All arithmetic is in double.",
-        .source = "The Closeness of In-Context Learning and Weight Shifting for Softmax Regression (Li, Song, Xia, Yu, Zhou 2023); derivatives "
-                  "worked out here",
+        .about = "The regression that one layer of attention can be seen to solve: the value, the gradient, "
+                 "and the Hessian times v, which is not definite. The factor 1 / 2 is ours. All arithmetic "
+                 "is in double.",
+        .source = "The Closeness of In-Context Learning and Weight Shifting for Softmax Regression (Li, "
+                  "Song, Xia, Yu, Zhou 2023); derivatives worked out here",
         .example = "softmax run softmax_regression a.npy b.npy x.npy v.npy",
         INPUTS(regression_in), OUTPUTS(regression_out)},
     [MATRIX_jensen_shannon_divergence] = {
         .id = 405, .name = "jensen_shannon_divergence", .family = "matrix", .flags = 0, .tolerance = 64,
         .title = "how far several distributions are apart",
         .formula = "loss = sum_i w_i D(p_i || M),  M = sum_i w_i p_i,  p_i = softmax(x_i), w = softmax(mix)",
-        .about = "The rows of x are distributions over the same classes. For two rows that count alike it is jensen_shannon. A row that counts "
-                 "nothing is not read as numbers; a NaN in another makes the result NaN; where another has nothing valid it is 0. Gradient: w_i "
-                 "p_ij (log p_ij / M_j - D(p_i || M)). All arithmetic is in double. smx_jensen_shannon takes many such problems at once.",
+        .about = "The rows of x are distributions over the same classes. For two rows that count alike it is "
+                 "jensen_shannon. A row that counts nothing is not read as numbers; a NaN in another makes "
+                 "the result NaN; where another has nothing valid it is 0. Gradient: w_i p_ij (log p_ij / "
+                 "M_j - D(p_i || M)). All arithmetic is in double. smx_jensen_shannon takes many such "
+                 "problems at once.",
         .source = "Divergence Measures Based on the Shannon Entropy (Lin 1991)",
         .example = "softmax run jensen_shannon_divergence logits.npy mix.npy -o divergence.npz",
         INPUTS(opinions_in), OUTPUTS(divergence_out)},
@@ -124,27 +141,33 @@ const smx_op matrix_table[MATRIX_COUNT] = {
         .id = 406, .name = "jensen_shannon_centroid", .family = "matrix", .flags = 0, .tolerance = 64,
         .title = "the distribution between several others",
         .formula = "y = argmin_y sum_i w_i JS(p_i, y),  p_i = softmax(x_i), w = softmax(mix)",
-        .about = "One soft label of several. By a fixed point, until the sum of changes is below 1e-10, or 1000 steps, in double. Other ways: "
-                 "labels_mix, which is their mean, and labels_crowd, their product. NaN, and rows that are empty or do not count: as in "
+        .about = "One soft label of several. By a fixed point, until the sum of changes is below 1e-10, or "
+                 "1000 steps, in double. Other ways: labels_mix, which is their mean, and labels_crowd, "
+                 "their product. NaN, and rows that are empty or do not count: as in "
                  "jensen_shannon_divergence. smx_js_centroid takes many such problems at once.",
-        .source = "On a Generalization of the Jensen-Shannon Divergence and the Jensen-Shannon Centroid (Nielsen 2020)",
+        .source = "On a Generalization of the Jensen-Shannon Divergence and the Jensen-Shannon Centroid "
+                  "(Nielsen 2020)",
         .example = "softmax run jensen_shannon_centroid logits.npy",
         INPUTS(opinions_in), OUTPUTS(centroid_out)},
     [MATRIX_dawid_skene] = {
         .id = 407, .name = "dawid_skene", .family = "matrix", .flags = 0, .tolerance = 64,
         .title = "classes from votes, where workers err each in a way of his own",
-        .formula = "y_ik ~ prior_k prod_w error^w_(k, x_iw),  prior_k = mean_i y_ik, error^w_kl = how often w says l where the class is k",
-        .about = "Expectation maximisation, from the shares of votes on, in double. An item without votes has the prior. smx_dawid_skene takes votes "
-                 "as a list, several by a worker on one item among them, and gives the prior and the errors too.",
-        .source = "Maximum Likelihood Estimation of Observer Error-Rates Using the EM Algorithm (Dawid, Skene 1979)",
+        .formula = "y_ik ~ prior_k prod_w error^w_(k, x_iw),  prior_k = mean_i y_ik, error^w_kl = how often "
+                   "w says l where the class is k",
+        .about = "Expectation maximisation, from the shares of votes on, in double. An item without votes "
+                 "has the prior. smx_dawid_skene takes votes as a list, several by a worker on one item "
+                 "among them, and gives the prior and the errors too.",
+        .source = "Maximum Likelihood Estimation of Observer Error-Rates Using the EM Algorithm (Dawid, "
+                  "Skene 1979)",
         .example = "softmax run dawid_skene votes.csv --k 4",
         INPUTS(votes_in), OUTPUTS(posterior_out), PARAMS(skene_params)},
     [MATRIX_worker_agreement] = {
         .id = 408, .name = "worker_agreement", .family = "matrix", .flags = 0, .tolerance = 64,
         .title = "classes from votes, weighed by how often a worker agrees with the majority",
-        .formula = "y_ik = sum_(w: x_iw = k) skill_w / sum_w skill_w,  skill_w = the share of w's votes that the majority of their items has",
-        .about = "One look at the majority, and one at who is with it (Worker Agreement with Aggregate); ties go to the lower class. An item "
-                 "without votes has 1 / k. All arithmetic is in double.",
+        .formula = "y_ik = sum_(w: x_iw = k) skill_w / sum_w skill_w,  skill_w = the share of w's votes that "
+                   "the majority of their items has",
+        .about = "One look at the majority, and one at who is with it (Worker Agreement with Aggregate); "
+                 "ties go to the lower class. An item without votes has 1 / k. All arithmetic is in double.",
         .source = "Learning from Crowds with Crowd-Kit (Ustalov, Pavlichenko, Tseitlin 2024)",
         .example = "softmax run worker_agreement votes.csv --k 4",
         INPUTS(votes_in), OUTPUTS(posterior_out), PARAMS(agreement_params)},

@@ -1,7 +1,8 @@
-/* row/list.h - the row operators, by name. Included wherever one entry an operator is needed; the only X-macro of the directory.
+/* row/list.h - the row operators, by name. Included wherever one entry an operator is needed; the
+ * only X-macro of the directory.
  *
- * ROW_FUSED(name, case): score, exponential and sum are one loop for it (engine/exp_loops.h), because that benchmark asked for it. All other
- * operators are staged (engine/exp_stage.c).
+ * ROW_FUSED(name, case): score, exponential and sum are one loop for it (engine/exp_loops.h),
+ * because that benchmark asked for it. All other operators are staged (engine/exp_stage.c).
  *
  * ROW_OP(name): every kernel set has kernels of its own for it. ROW_OP_F32(name): AVX-512 has those
  * of f32, and takes those of AVX2 for f64. ROW_OP_AVX2(name): AVX-512 takes both from AVX2. It is a

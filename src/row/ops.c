@@ -52,7 +52,8 @@ static const exp_body softmax_scaled_body = {
     .setup = softmax_setup, .scaled = true, .scores = &scaled_scores, .write = scaled_weights};
 EXP_KERNEL(softmax_scaled)
 
-/* dT = -(1 / ln b) sum_i log(y_i) dx_i: log y stands for x, from which it differs by a factor and a constant, and the dx of a row add up to 0. */
+/* dT = -(1 / ln b) sum_i log(y_i) dx_i: log y stands for x, from which it differs by a factor and a
+ * constant, and the dx of a row add up to 0. */
 SMI consts softmax_grad_setup(const row_call *c, const span *s) {
   double t = softmax_temperature(c->params, s->src[1]), ln_b = softmax_factor(1, c->params[1]);
   return (consts){{t == 0 ? 0 : (real)(ln_b / t), (real)(-1 / ln_b)}};

@@ -1,9 +1,12 @@
-/* row/ops_adjust.c - softmax weights times their scores, and what the Jacobian of softmax comes to. See ops.c. */
+/* row/ops_adjust.c - softmax weights times their scores, and what the Jacobian of softmax comes to.
+ * See ops.c. */
 #include "engine/compose.h"
 #include "engine/argfind.h"
 #include "engine/scores.h"
 
-/* ---- sa_softmax: y = x p, or ((x - a + eta) / D) p with a = min(min x, 0), b = max(max x, 0), D = b - a + delta ---- */
+/* ---- sa_softmax ----
+ *
+ * y = x p, or ((x - a + eta) / D) p with a = min(min x, 0), b = max(max x, 0), D = b - a + delta */
 
 enum { SA_FORM, SA_DELTA, SA_ETA }; /* parameters */
 /* of consts.v; LOW, WIDTH and JOINS are multiplied by UNIT */
@@ -82,8 +85,9 @@ static bool extremes_next(const row_call *c, row_state *st) {
 }
 static const row_kernel extremes_kernel = PROGRAM(extremes);
 
-/* With r what p is multiplied by, h = p dy and M = sum r h: dx = p (r dy - M) + h r', r' = 1 or 1 / D. In the second form a and b move too:
- * (M - sum h) / D for the first smallest x if it is below 0, -M / D for the first largest if it is above. */
+/* With r what p is multiplied by, h = p dy and M = sum r h: dx = p (r dy - M) + h r', r' = 1 or
+ * 1 / D. In the second form a and b move too: (M - sum h) / D for the first smallest x if it is
+ * below 0, -M / D for the first largest if it is above. */
 SMI const double *sa_note(const span *s) { return (const double *)(const void *)s->src[NOTE]; }
 SMI consts sa_grad_setup(const row_call *c, const span *s) {
   return sa_consts(c, sa_note(s)[SA_MAX], sa_note(s)[SA_MIN]);
@@ -130,9 +134,11 @@ static const row_kernel sa_grad_kernel = {
     .engine = &compose_engine,
     .body = &(const compose){.first = &extremes_kernel, .then = &sa_weights_grad_kernel}};
 
-/* ---- attention_capacity_metrics. |J|^2 T^2 = sum p^2 - 2 sum p^3 + (sum p^2)^2 = sum p^2 (1 - 2 p) + (sum p^2)^2 for the Jacobian J. Where one
- * weight p_1 is above 1 / 2 it is taken apart, with q = 1 - p_1 and the sums over the others:
- *     p_1^2 q^2 + sum p^2 (1 - 2 p) + 2 p_1^2 sum p^2 + (sum p^2)^2. Nothing cancels in either. ---- */
+/* ---- attention_capacity_metrics. |J|^2 T^2 = sum p^2 - 2 sum p^3 + (sum p^2)^2 = sum p^2
+ * (1 - 2 p) + (sum p^2)^2 for the Jacobian J. Where one weight p_1 is above 1 / 2 it is taken
+ * apart, with q = 1 - p_1 and the sums over the others:
+ *     p_1^2 q^2 + sum p^2 (1 - 2 p) + 2 p_1^2 sum p^2 + (sum p^2)^2. Nothing cancels in either.
+ *     ---- */
 
 enum { CAPACITY_JACOBIAN, CAPACITY_LOW, CAPACITY_HIGH }; /* outputs */
 
@@ -182,7 +188,8 @@ static void capacity_row_pass(const row_call *c, row_state *st, row_part *parts)
 static void capacity_row_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   exp_merge(c, st, parts, count);
 }
-/* A row that needs a rule has one value everywhere; an ordinary one writes all outputs when it is done. */
+/* A row that needs a rule has one value everywhere; an ordinary one writes all outputs when it is
+ * done. */
 static bool capacity_row_next(const row_call *c, row_state *st) {
   const span s = span_of(c, 0);
   const bool summed = st->mode == EXP_SPREAD_PASS;

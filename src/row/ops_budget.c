@@ -6,11 +6,13 @@
 
 /* ---- budget_sparsemax: y = min(max(x - tau, 0), 1), sum y = B.
  *
- * With K = B rounded up, tau lies between the K-th largest x less 1 and that x: at x_(K) less than K elements have a weight, at x_(K) - 1 at least
- * K have all of it. So the pivot c = x_(K) is found first; then r = c - tau in (0, 1] is searched for, such that
+ * With K = B rounded up, tau lies between the K-th largest x less 1 and that x: at x_(K) less
+ * than K elements have a weight, at x_(K) - 1 at least K have all of it. So the pivot c = x_(K) is
+ * found first; then r = c - tau in (0, 1] is searched for, such that
  *     sum min(max((x - c) + r, 0), 1) = B.
- * Elements with |x - c| < 1 join a list and are searched in double and in index order; where they are more than LIST, every step is a pass over the
- * row. Which of the two it is depends on the row alone. ---- */
+ * Elements with |x - c| < 1 join a list and are searched in double and in index order; where they
+ * are more than LIST, every step is a pass over the row. Which of the two it is depends on the row
+ * alone. ---- */
 
 enum { BUDGET_SELECT, BUDGET_WEIGHTS }; /* stages */
 enum { BUDGET_COLLECT = 100, BUDGET_SEARCH, BUDGET_STEPS = 200 };

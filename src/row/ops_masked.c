@@ -1,5 +1,5 @@
-/* row/ops_masked.c - the softmax operators in which some elements do not exist: by a mask, by a bias of -inf, or because others are larger.
- * See ops.c. */
+/* row/ops_masked.c - the softmax operators in which some elements do not exist: by a mask, by a
+ * bias of -inf, or because others are larger. See ops.c. */
 #include "engine/radix_select.h"
 #include "engine/exp_loops.h"
 #include "engine/scores.h"
@@ -95,7 +95,9 @@ static const reduce_map_body scaled_masked_softmax_grad_body = {.setup = attenti
                                                                 .full = 1u | 1u << BIAS};
 REDUCE_MAP_KERNEL(scaled_masked_softmax_grad)
 
-/* ---- sparse_softmax: select.h finds the smallest score that is kept, then it is a softmax over what is kept ---- */
+/* ---- sparse_softmax ----
+ *
+ * select.h finds the smallest score that is kept, then it is a softmax over what is kept */
 
 SMI score score_kept(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   const struct row_cutoff *cutoff = (const struct row_cutoff *)(const void *)s->src[1];

@@ -1,5 +1,5 @@
-/* row/ops_norms.c - standardised rows, thresholds and projections: operators whose elements need sums of the row, and sums about those. See
- * ops.c. */
+/* row/ops_norms.c - standardised rows, thresholds and projections: operators whose elements need
+ * sums of the row, and sums about those. See ops.c. */
 #include "engine/reduce_map.h"
 
 /* Elements above -inf exist; of others x counts as 0. */
@@ -102,8 +102,9 @@ static const reduce_map_body sigmoid_grad_body = {.setup = sigmoid_setup,
                                                   .bounded = true};
 REDUCE_MAP_KERNEL(sigmoid_grad)
 
-/* ---- normalized_attention and relu_layernorm_weights: y_i = gain (u_i - mean) + beta, u = x or [x]+, and gain = 1 / (deviation + eps) or
- * 1 / sqrt(variance + eps). u is scaled by 2^-e so that squares stay in range ---- */
+/* ---- normalized_attention and relu_layernorm_weights: y_i = gain (u_i - mean) + beta, u = x or
+ * [x]+, and gain = 1 / (deviation + eps) or 1 / sqrt(variance + eps). u is scaled by 2^-e so that
+ * squares stay in range ---- */
 
 enum {
   NORM_SCALE,
@@ -131,7 +132,8 @@ SMI consts relu_setup(const row_call *c, const span *s) {
   k.v[NORM_EPS] = (real)c->params[0], k.v[NORM_GAMMA] = k.v[NORM_RELU] = 1;
   return k;
 }
-/* r: sum is that of u, more that of (u - mean)^2; the gradient's sum2 and more2 are those of dy and dy (u - mean). */
+/* r: sum is that of u, more that of (u - mean)^2; the gradient's sum2 and more2 are those of dy and
+ * dy (u - mean). */
 SMI void norm_finalize(consts *k, const span *s, const reduce_map_row *r) {
   (void)s;
   real largest = r->max > -r->low ? r->max : -r->low;
@@ -212,7 +214,9 @@ REDUCE_MAP_VALUES_OF(norm_grad_values, norm_grad_value)
 NORM_KERNELS(nap)
 NORM_KERNELS(relu)
 
-/* ---- unnormalized_attention: y_i = u_i / n^p, u = x or [x]+, n the elements above -inf; dx_i = dy_i / n^p where u moves ---- */
+/* ---- unnormalized_attention ----
+ *
+ * y_i = u_i / n^p, u = x or [x]+, n the elements above -inf; dx_i = dy_i / n^p where u moves */
 
 enum { LENGTH_SHARE, LENGTH_POWER, LENGTH_RELU };
 SMI consts length_setup(const row_call *c, const span *s) {

@@ -1,10 +1,12 @@
-/* row/ops_possibility.c - prob_to_possibility: sums over the elements that are not larger, from a row that is sorted. See ops.c.
+/* row/ops_possibility.c - prob_to_possibility: sums over the elements that are not larger, from a
+ * row that is sorted. See ops.c.
  *
  *     antipignistic     y_i = sum_j min(x_i, x_j) = sum_(x_j <= x_i) x_j + x_i #{j : x_j > x_i}
  *     min_specificity   y_i = sum_(x_j <= x_i) x_j
  *
- * The values are sorted by a radix sort, their running sums taken from the smallest on in double, and each element looks its own place up. This
- * needs the whole row, and room for it: the kernels have no row program (engine/program.h). */
+ * The values are sorted by a radix sort, their running sums taken from the smallest on in double,
+ * and each element looks its own place up. This needs the whole row, and room for it: the kernels
+ * have no row program (engine/program.h). */
 #include "engine/sort.h"
 
 enum { ANTIPIGNISTIC, MIN_SPECIFICITY }; /* parameter 0 */
@@ -59,7 +61,9 @@ static void possibility_rows(row_call *c) {
   }
 }
 
-/* antipignistic: dx_i = dy_i #{x_j >= x_i} + sum_(x_j > x_i) dy_j;  min_specificity: dx_i = sum_(x_j >= x_i) dy_j. The sums run from the largest. */
+/* antipignistic:    dx_i = dy_i #{x_j >= x_i} + sum_(x_j > x_i) dy_j
+ * min_specificity:  dx_i = sum_(x_j >= x_i) dy_j
+ * The sums run from the largest. */
 static void possibility_grad_rows(row_call *c) {
   for (size_t row = 0; row < c->rows; row++) {
     const span s = span_of(c, row);

@@ -1,11 +1,14 @@
-/* row/ops_ratio.c - weights f(x) / sum f(x) for functions f other than the exponential. See ops.c and engine/ratio.h. */
+/* row/ops_ratio.c - weights f(x) / sum f(x) for functions f other than the exponential. See ops.c
+ * and engine/ratio.h. */
 #include "engine/argfind.h"
 #include "engine/ratio.h"
 #include "engine/taylor.h"
 
-/* ---- softpick: f = e^(x - M) - e^(-M), M = max(0, max x), kept as 2^(k - N) (e^t - 1) + (2^(k - N) - 2^(-N)), exact at x = 0. N = k(M) - 25: a weight
- * that is a normal number comes from normal terms.
- * v[0]: eps, v[1]: what is subtracted from x, v[2]: N, v[3]: 2^(-N), v[4]: the part of eps e^M in the sum ---- */
+/* ---- softpick: f = e^(x - M) - e^(-M), M = max(0, max x), kept as 2^(k - N)
+ * (e^t - 1) + (2^(k - N) - 2^(-N)), exact at x = 0. N = k(M) - 25: a weight that is a normal number
+ * comes from normal terms.
+ * v[0]: eps, v[1]: what is subtracted from x, v[2]: N, v[3]: 2^(-N), v[4]: the part of eps e^M in
+ * the sum ---- */
 
 SMI consts softpick_setup(const row_call *c, const span *s) {
   (void)s;
@@ -41,7 +44,8 @@ SMI vreal softpick_slope(vreal x, const consts *k) {
 }
 RATIO_FORWARD_OF(softpick, softpick_near, softpick_of)
 
-/* eps e^M in the sum moves with the largest score: its gradient, -D eps e^M / S, goes to the first element that is as large. */
+/* eps e^M in the sum moves with the largest score: its gradient, -D eps e^M / S, goes to the first
+ * element that is as large. */
 SMI void softpick_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                            reduce_map_acc *acc) {
   (void)r;
@@ -66,8 +70,9 @@ static const reduce_map_body softpick_grad_body = {.setup = softpick_setup,
                                                    .gradient = true};
 REDUCE_MAP_KERNEL(softpick_grad)
 
-/* ---- taylor_softmax: f = sum_(m <= r) x^m / m! = (1 / r!) prod ((x - a)^2 + b), which has no cancellation. v[2 j], v[2 j + 1]: a_j and b_j,
- * scaled as x is. The scale 2^-e and the number of factors come from the row and the order ---- */
+/* ---- taylor_softmax: f = sum_(m <= r) x^m / m! = (1 / r!) prod ((x - a)^2 + b), which has no
+ * cancellation. v[2 j], v[2 j + 1]: a_j and b_j, scaled as x is. The scale 2^-e and the number of
+ * factors come from the row and the order ---- */
 
 enum { TAYLOR_FACTORS = RATIO_SCALE + 1 };
 
@@ -132,8 +137,8 @@ SMI vreal spherical_slope(vreal x, const consts *k) {
 RATIO_FORWARD(spherical)
 RATIO_BACKWARD(spherical)
 
-/* ---- power_softmax: f = x^p, and eps n max|x|^p joins the sum. v[0]: p, v[1]: eps, v[2]: what the gradient of max|x| is
- * multiplied by, v[3]: max|x| ---- */
+/* ---- power_softmax: f = x^p, and eps n max|x|^p joins the sum. v[0]: p, v[1]: eps, v[2]: what the
+ * gradient of max|x| is multiplied by, v[3]: max|x| ---- */
 
 SMI consts power_setup(const row_call *c, const span *s) {
   (void)s;
@@ -239,8 +244,9 @@ SMI vreal stablemax_slope(vreal x, const consts *k) {
 RATIO_FORWARD(stablemax)
 RATIO_BACKWARD(stablemax)
 
-/* ---- softplus_l1: f = log(1 + e^x), times 2^(-N). v[0]: eps, v[1]: N, v[2]: 2^(-N), v[3]: all scores are below -1. There f is e^x g(e^x)
- * with g(t) = log1p(t) / t, and e^x is scaled before it underflows. v[4]: no score is so far from 0 that e^-|x| underflows ---- */
+/* ---- softplus_l1: f = log(1 + e^x), times 2^(-N). v[0]: eps, v[1]: N, v[2]: 2^(-N), v[3]: all
+ * scores are below -1. There f is e^x g(e^x) with g(t) = log1p(t) / t, and e^x is scaled before it
+ * underflows. v[4]: no score is so far from 0 that e^-|x| underflows ---- */
 
 SMI consts softplus_setup(const row_call *c, const span *s) {
   (void)s;
@@ -287,7 +293,10 @@ SMI vreal softplus_slope(vreal x, const consts *k) {
 RATIO_FORWARD(softplus)
 RATIO_BACKWARD(softplus)
 
-/* ---- reweight: f = [n x - o]+^p. v[0]: p, v[1]: o, v[2]: eps, v[3]: o 2^-e, v[4]: nothing is above o; the scale is n 2^-e ---- */
+/* ---- reweight ----
+ *
+ * f = [n x - o]+^p. v[0]: p, v[1]: o, v[2]: eps, v[3]: o 2^-e, v[4]: nothing is above o; the
+ * scale is n 2^-e */
 
 SMI consts reweight_setup(const row_call *c, const span *s) {
   (void)s;

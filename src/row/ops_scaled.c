@@ -1,5 +1,5 @@
-/* row/ops_scaled.c - softmax with something more in its sum, with a factor that depends on the row, or with something done to its weights. See
- * ops.c. */
+/* row/ops_scaled.c - softmax with something more in its sum, with a factor that depends on the row,
+ * or with something done to its weights. See ops.c. */
 #include "engine/compose.h"
 #include "engine/scores.h"
 #include "engine/weights.h"
@@ -47,7 +47,8 @@ static const row_kernel *sink_softmax_dispatch(const row_call *c) {
 static const row_kernel sink_softmax_kernel = {.engine = &choice_engine,
                                                .body = &(const row_choice){sink_softmax_dispatch, -1}};
 
-/* dx_i = y_i (dy_i - D), dsink = w (dw - D), D = sum y dy + w dw, w = 1 - sum y unless the weight of the sink is there. */
+/* dx_i = y_i (dy_i - D), dsink = w (dw - D), D = sum y dy + w dw, w = 1 - sum y unless the weight
+ * of the sink is there. */
 enum { SINK_DOT, SINK_WEIGHT };
 SMI void sink_finalize(consts *k, const span *s, const reduce_map_row *r) {
   double w = s->src[SRC_Y + 1] ? (double)*s->src[SRC_Y + 1] : r->sum2 < 1 ? 1 - r->sum2 : 0;
@@ -129,7 +130,8 @@ static void ssmax_rows(const row_kernel *kernel, row_call *c) { exp_rows(&ssmax_
 static const row_kernel ssmax_kernel = {
     .engine = &compose_engine, .body = &(const compose){&minmax_kernel, &ssmax_weights_kernel, ssmax_rows}};
 
-/* dx = factor ds, ds_i = y_i (dy_i - sum y dy); db = sum (x_i - max) ds_i, since the ds add up to 0; dsl = log n db. */
+/* dx = factor ds, ds_i = y_i (dy_i - sum y dy); db = sum (x_i - max) ds_i, since the ds add up to
+ * 0; dsl = log n db. */
 SMI consts ssmax_grad_setup(const row_call *c, const span *s) {
   return (consts){{1, (real)ssmax_factor(c, s), s->src[NOTE][MINMAX_MAX], (real)ssmax_log_n(s)}};
 }
@@ -151,7 +153,9 @@ static const row_kernel ssmax_grad_kernel = {
     .engine = &compose_engine,
     .body = &(const compose){.first = &minmax_kernel, .then = &ssmax_weights_grad_kernel}};
 
-/* ---- sdm_activation: scores times d log(2 + q); its gradient is that of ssmax with d for s and log(2 + q) for log n ---- */
+/* ---- sdm_activation ----
+ *
+ * scores times d log(2 + q); its gradient is that of ssmax with d for s and log(2 + q) for log n */
 
 enum { SDM_D = 1, SDM_Q = 2 };
 SMI double sdm_value(const row_call *c, const span *s, int port, double most) {
@@ -178,7 +182,10 @@ static const row_kernel sdm_grad_kernel = {
     .engine = &compose_engine,
     .body = &(const compose){.first = &minmax_kernel, .then = &sdm_weights_grad_kernel}};
 
-/* ---- adaptive_temperature_softmax: scores times beta, a polynomial of the entropy H = log S - sum p (x - max) of the plain softmax ---- */
+/* ---- adaptive_temperature_softmax ----
+ *
+ * scores times beta, a polynomial of the entropy H = log S - sum p (x - max) of the plain
+ * softmax */
 
 enum { ENTROPY, ENTROPY_MAX, ENTROPY_LOG }; /* the note: log p = x - max - log */
 EXP_MOMENT(entropy_moment, moment_away)
@@ -215,7 +222,8 @@ static const row_kernel adaptive_kernel = {
     .engine = &compose_engine,
     .body = &(const compose){.first = &entropy_kernel, .then = &adaptive_weights_kernel}};
 
-/* dx_i = beta ds_i - beta'(H) p_i (log p_i + H) sum (x_j - max) ds_j, ds_i = y_i (dy_i - sum y dy), and p the plain softmax. */
+/* dx_i = beta ds_i - beta'(H) p_i (log p_i + H) sum (x_j - max) ds_j, ds_i = y_i (dy_i - sum y dy),
+ * and p the plain softmax. */
 enum { ADAPTIVE_BETA = 1, ADAPTIVE_SLOPE, ADAPTIVE_THROUGH };
 SMI consts adaptive_grad_setup(const row_call *c, const span *s) {
   double slope, beta = adaptive_beta(c, (double)s->src[NOTE][ENTROPY], &slope);
@@ -252,7 +260,9 @@ static const row_kernel adaptive_grad_kernel = {
     .engine = &compose_engine,
     .body = &(const compose){.first = &entropy_kernel, .then = &adaptive_weights_grad_kernel}};
 
-/* ---- clipped_softmax: y = clip((eta - gamma) p + gamma, 0, 1), where an element of -inf keeps 0 ---- */
+/* ---- clipped_softmax ----
+ *
+ * y = clip((eta - gamma) p + gamma, 0, 1), where an element of -inf keeps 0 */
 
 SMI consts clipped_setup(const row_call *c, const span *s) {
   (void)s;

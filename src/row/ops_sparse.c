@@ -1,4 +1,5 @@
-/* row/ops_sparse.c - weights that are exactly zero below a threshold, and their gradients from y alone. See ops.c and engine/threshold.h. */
+/* row/ops_sparse.c - weights that are exactly zero below a threshold, and their gradients from y
+ * alone. See ops.c and engine/threshold.h. */
 #include "engine/scores.h"
 #include "engine/threshold.h"
 #include "engine/weights.h"
@@ -87,7 +88,8 @@ static const row_kernel entmax_kernel = {.engine = &choice_engine,
                                          .body = &(const row_choice){entmax_dispatch, 1}};
 
 /* dx_i = s_i (dy_i - R), s_i = y_i^(1 - q) where y_i > 0, R = sum s dy / sum s.
- * dalpha = R sum_i f_i - sum_i dy_i f_i, f_i = y_i (e^t - 1 - t) / q^2, t = -q log y_i: no cancellation, and y log^2(y) / 2 at q = 0. */
+ * dalpha = R sum_i f_i - sum_i dy_i f_i, f_i = y_i (e^t - 1 - t) / q^2, t = -q log y_i: no
+ * cancellation, and y log^2(y) / 2 at q = 0. */
 enum { ENTMAX_Q, ENTMAX_MEAN };
 
 SMI consts entmax_grad_setup(const row_call *c, const span *s) {
@@ -104,7 +106,8 @@ SMI void entmax_grad_finalize(consts *k, const span *s, const reduce_map_row *r)
   k->v[ENTMAX_MEAN] = r->sum > 0 ? (real)(r->sum2 / r->sum) : 0;
 }
 SMI vreal entmax_log(vreal y) { return v_log_scaled(v_select(v_lt(v_set1(0), y), y, v_set1(1)), v_set1(0)); }
-/* Weights of others may be so small that a slope of theirs is no number, or a group of slopes cannot be added up. */
+/* Weights of others may be so small that a slope of theirs is no number, or a group of slopes
+ * cannot be added up. */
 #define ENTMAX_STEEPEST ((real)(SMX_REAL == 32 ? 77.5 : 629))
 SMI vreal entmax_slope(vreal y, const consts *k) {
   const vreal log = v_mul(entmax_log(y), v_set1(1 - k->v[ENTMAX_Q]));
@@ -180,7 +183,8 @@ REDUCE_MAP_KERNEL(entmax_alpha_grad)
  * the smallest weight, valid the largest, and max is c. */
 enum { STEEP_MINMAX = 100 };
 
-/* Of the lanes' smallest weights the smallest, and of equals that of the lowest lane; in a lane the first in index order. */
+/* Of the lanes' smallest weights the smallest, and of equals that of the lowest lane; in a lane the
+ * first in index order. */
 NOINLINE void steep_scan_group(const span *s, size_t first, size_t n, row_part *part) {
   real low[BLOCK], there[BLOCK];
   for (int l = 0; l < BLOCK; l++) low[l] = R_INF, there[l] = 0;
@@ -339,7 +343,8 @@ static const threshold_body normmax_body = {.shape = normmax_shape,
                                                     .max = true}};
 static const row_kernel normmax_kernel = {.engine = &threshold_engine, .body = &normmax_body};
 
-/* dx_i = C (t_i (dy_i - D) - y_i (sum t dy - D sum t)), t = y^(1 - q), D = sum y dy, C = (sum y^alpha)^(q / alpha) / q. */
+/* dx_i = C (t_i (dy_i - D) - y_i (sum t dy - D sum t)), t = y^(1 - q), D = sum y
+ * dy, C = (sum y^alpha)^(q / alpha) / q. */
 enum { NORMMAX_Q, NORMMAX_DOT, NORMMAX_AWAY, NORMMAX_FACTOR };
 
 SMI void normmax_grad_finalize(consts *k, const span *s, const reduce_map_row *r) {
@@ -373,8 +378,9 @@ static const reduce_map_body normmax_grad_body = {.setup = entmax_grad_setup,
                                                   .full = 1};
 REDUCE_MAP_KERNEL(normmax_grad)
 
-/* Above alpha = 2 with dy less that of the steepest weight, as for entmax, and powers relative to those of the largest: with m that weight and w = y / m
- * the factor is C m^(1 - q) = m (sum w^alpha)^(q / alpha) / q. */
+/* Above alpha = 2 with dy less that of the steepest weight, as for entmax, and powers relative to
+ * those of the largest: with m that weight and w = y / m the factor is C m^(1 - q) = m
+ * (sum w^alpha)^(q / alpha) / q. */
 SMI void normmax_steep_finalize(consts *k, const span *s, const reduce_map_row *r) {
   const double q = (double)k->v[NORMMAX_Q];
   (void)s;

@@ -1,4 +1,5 @@
-/* row/ops_sums.c - operators that make one number of a row of scores, and the running logsumexp. See ops.c. */
+/* row/ops_sums.c - operators that make one number of a row of scores, and the running logsumexp.
+ * See ops.c. */
 #include "engine/exp_loops.h"
 #include "engine/lse_short.h"
 #include "engine/logcumsumexp.h"
@@ -35,7 +36,9 @@ static const exp_body mellowmax_body = {.setup = omega_setup,
                                         .inf = R_INF};
 EXP_KERNEL(mellowmax)
 
-/* ---- softmax_collapse_rate: 1 where sum e^(x - max), rounded to p bits, is 1: where the others add up to at most 2^-p ---- */
+/* ---- softmax_collapse_rate ----
+ *
+ * 1 where sum e^(x - max), rounded to p bits, is 1: where the others add up to at most 2^-p */
 
 SMI consts collapse_setup(const row_call *c, const span *s) {
   /* as precisions in table.c */

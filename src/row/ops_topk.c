@@ -26,7 +26,8 @@ SMI int64_t topk_token(const row_call *c) {
   return token < (int64_t)c->n ? token : -1;
 }
 
-/* How many of n elements, from number `index` on, come before element number `token`, which is x. */
+/* How many of n elements, from number `index` on, come before element number `token`, which
+ * is x. */
 NOINLINE double topk_count_before(const real *p, size_t n, int64_t index, real x, int64_t token) {
   double count = 0;
   for (size_t i = 0; i < n; i++) count += topk_before(p[i], index + (int64_t)i, x, token);
@@ -157,7 +158,8 @@ static void topk_begin(const row_call *c, row_state *st) {
   st->carry = (double)-R_INF;
   radix_begin(st, (uint64_t)topk_k(c));
 }
-/* carry: x of the token; carry2: lse; key: how many are collected; want: how many come before the token. */
+/* carry: x of the token; carry2: lse; key: how many are collected; want: how many come before the
+ * token. */
 static void topk_collect(const row_call *c, row_state *st) {
   const real *x = (const real *)c->src[X] + (c->start - c->origin), value = (real)st->cutoff.value;
   const int64_t token = topk_token(c), first = (int64_t)c->start;
@@ -226,7 +228,8 @@ static void topk_rows(row_call *c) {
 /* ---- the gradient ---- */
 
 /* With a_i = v_i dv_i + dlog_i for the kept, A their sum and p the softmax of the whole row:
- *   dx_j = [j is kept, as i] a_i - (A - dlse) p_j,     renormalised: dx_j = [j is kept, as i] (a_i - A v_i) + dlse p_j. */
+ *   dx_j = [j is kept, as i] a_i - (A - dlse) p_j,
+ *   renormalised: dx_j = [j is kept, as i] (a_i - A v_i) + dlse p_j. */
 SMI double topk_upstream(const span *s, size_t i) {
   const int64_t *index = (const int64_t *)(const void *)s->src[SRC_Y + INDEX];
   double v = (double)s->src[SRC_Y + VALUE][i];

@@ -1,10 +1,13 @@
-/* row/ops_training.c - what training does to weights, gradients and logits on their way: ST-3's soft threshold, the gradient across the weights,
- * noise on the target's logit. See ops.c. */
+/* row/ops_training.c - what training does to weights, gradients and logits on their way: ST-3's
+ * soft threshold, the gradient across the weights, noise on the target's logit. See ops.c. */
 #include "engine/compose.h"
 #include "engine/ratio.h"
 #include "philox.h"
 
-/* ---- soft_threshold_ste: y = c sign(x) [|x| - t]+, c = 1.01 / (rho + 0.01), rho = (mean |x| [|x| > t] + 1e-6) / (mean |x| + 1e-6) ---- */
+/* ---- soft_threshold_ste ----
+ *
+ * y = c sign(x) [|x| - t]+, c = 1.01 / (rho + 0.01), rho = (mean |x| [|x| > t] + 1e-6) / (mean
+ * |x| + 1e-6) */
 
 enum { SHRINK_THRESHOLD, SHRINK_RESCALE, SHRINK_STRAIGHT };                                 /* parameters */
 enum { SHRINK_HIGH, SHRINK_LOW, SHRINK_C, SHRINK_SCALE, SHRINK_RHO, SHRINK_K, SHRINK_HOW }; /* of consts.v */
@@ -21,7 +24,8 @@ SMI consts shrink_setup(const row_call *c, const span *s) {
   return k;
 }
 SMI bool shrink_rescales(const consts *k) { return (int)k->v[SHRINK_HOW] & HOW_RESCALE; }
-/* sum: sum |x|, sum2: that of |x| > t, more: sum dy sign(x) [|x| - t]+, all times SCALE; more2: sum dy sign(x) [|x| > t]. */
+/* sum: sum |x|, sum2: that of |x| > t, more: sum dy sign(x) [|x| - t]+, all times SCALE; more2: sum
+ * dy sign(x) [|x| > t]. */
 SMI void shrink_finalize(consts *k, const span *s, const reduce_map_row *r) {
   (void)s;
   int e = ratio_exponent(ratio_magnitude(r));
@@ -70,8 +74,8 @@ static const reduce_map_body shrink_body = {.setup = shrink_setup,
                                             .max = true};
 REDUCE_MAP_KERNEL(shrink)
 
-/* Straight through: dx = dy. Else dx_i = sign(x_i) (c dy_i sign(x_i) [|x_i| > t] + K ([|x_i| > t] - rho)), where K is what c does to the sum of
- * dy y. dt = -c sum dy sign(x) [|x| > t]. */
+/* Straight through: dx = dy. Else dx_i = sign(x_i) (c dy_i sign(x_i) [|x_i| > t] + K ([|x_i| > t] -
+ * rho)), where K is what c does to the sum of dy y. dt = -c sum dy sign(x) [|x| > t]. */
 SMI void shrink_more_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                          reduce_map_acc *acc) {
   vreal x, zero = v_set1(0);
@@ -110,8 +114,9 @@ REDUCE_MAP_KERNEL(shrink_grad)
 
 /* ---- perp_grad: p = x - a w, a = w.x / (w.w + 1e-30), and y = p or p |x| / (|p| + 1e-30).
  *
- * x and w are scaled by powers of two. a comes from sums of floats; what of p is still along w is taken off by a second projection, and a is kept
- * in two parts. |x|^2 = |p|^2 + 2 a w.p + a^2 w.w, where only the first counts when x is across. ---- */
+ * x and w are scaled by powers of two. a comes from sums of floats; what of p is still along w is
+ * taken off by a second projection, and a is kept in two parts. |x|^2 = |p|^2 + 2 a w.p + a^2 w.w,
+ * where only the first counts when x is across. ---- */
 
 enum { PERP_W = 1 };                                                              /* input */
 enum { PERP_SX, PERP_SW, PERP_HIGH, PERP_LOW, PERP_GAIN, PERP_BACK, PERP_KEEPS }; /* of consts.v */
@@ -203,7 +208,9 @@ static const row_kernel perp_kernel = {
     .engine = &compose_engine,
     .body = &(const compose){.first = &perp_minmax_kernel, .then = &perp_row_kernel}};
 
-/* ---- noisy_softmax: the target's logit f becomes f + a (f - bound), a = alpha |xi|, xi normal; the others stay ---- */
+/* ---- noisy_softmax ----
+ *
+ * the target's logit f becomes f + a (f - bound), a = alpha |xi|, xi normal; the others stay */
 
 enum { NOISY_TARGET = 1, NOISY_BOUND, NOISY_STREAM, NOISY_NOISE }; /* inputs */
 enum { NOISY_ALPHA = 1, NOISY_SEED };                              /* parameters */
@@ -253,7 +260,8 @@ static bool noisy_next(const row_call *c, row_state *st) {
 }
 static const row_kernel noisy_kernel = PROGRAM(noisy);
 
-/* dx_i = dy_i, (1 + a) dy_i at the target; dbound = -a dy there. An element of -inf has gradient 0. */
+/* dx_i = dy_i, (1 + a) dy_i at the target; dbound = -a dy there. An element of -inf has gradient
+ * 0. */
 SMI void noisy_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                    reduce_map_acc *acc) {
   vreal zero = v_set1(0), dy = noisy_at(s, i, at(s->src[SRC_DY], i, cnt), zero);

@@ -1,8 +1,11 @@
-/* row/ref.c - the row operators straight from their formulas: one row at a time, libm only, long double inside, double in and out.
+/* row/ref.c - the row operators straight from their formulas: one row at a time, libm only, long
+ * double inside, double in and out.
  *
- * It shares nothing with ops.c, so that one mistake cannot hide in both. Every operator reads its row through a score function, which gives
- * -inf for an element that does not exist: such an element has weight 0 whatever it holds. A NaN or +inf among the scores makes the whole
- * row NaN; a row with nothing valid gives zeros, or -inf where the result is a logarithm (the default policies). */
+ * It shares nothing with ops.c, so that one mistake cannot hide in both. Every operator reads its
+ * row through a score function, which gives -inf for an element that does not exist: such an
+ * element has weight 0 whatever it holds. A NaN or +inf among the scores makes the whole row NaN; a
+ * row with nothing valid gives zeros, or -inf where the result is a logarithm (the default
+ * policies). */
 #include "ref.h"
 
 #include <stdlib.h>
@@ -73,7 +76,8 @@ void logmeanexp_ref(const row_ref_call *c) {
 
 static real mellowmax_score(const row_ref_call *c, size_t i) { return (real)c->q[0] * c->in[0][i]; }
 
-/* log of the mean of e^(score - m), through e^s - 1 where the mean is close to 1, as it is for a small omega. */
+/* log of the mean of e^(score - m), through e^s - 1 where the mean is close to 1, as it is for a
+ * small omega. */
 void mellowmax_ref(const row_ref_call *c) {
   real m = largest(c, mellowmax_score);
   if (settled(c, 1, m, -INFINITY)) return;

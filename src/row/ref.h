@@ -1,4 +1,5 @@
-/* row/ref.h - what the references of the row operators share: scores, maxima, sums of exponentials, rows that need a rule. See ref.c. */
+/* row/ref.h - what the references of the row operators share: scores, maxima, sums of exponentials,
+ * rows that need a rule. See ref.c. */
 #ifndef SMX_ROW_REF_H
 #define SMX_ROW_REF_H
 #include "engine/ref.h"

@@ -1,4 +1,5 @@
-/* row/ref_kept.c - weights within a budget, the largest activations, possibilities, by sorting and bisection. See ref.c. */
+/* row/ref_kept.c - weights within a budget, the largest activations, possibilities, by sorting and
+ * bisection. See ref.c. */
 #include "ref.h"
 
 #include <stdlib.h>

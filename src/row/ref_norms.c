@@ -1,4 +1,5 @@
-/* row/ref_norms.c - sigmoids, standardised rows and metrics of a row, straight from their formulas. See ref.c. */
+/* row/ref_norms.c - sigmoids, standardised rows and metrics of a row, straight from their formulas.
+ * See ref.c. */
 #include "ref.h"
 
 static size_t valid(const row_ref_call *c) {

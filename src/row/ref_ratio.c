@@ -4,7 +4,8 @@
 /* top: the largest score, or |score|, of the row */
 typedef real ratio_fn(const row_ref_call *c, real x, real top);
 
-/* y_i = [f_i]+ / (sum_j |f_j| + extra), and `even` for each element that exists when that sum is 0. */
+/* y_i = [f_i]+ / (sum_j |f_j| + extra), and `even` for each element that exists when that sum is
+ * 0. */
 static void ratio(const row_ref_call *c, ratio_fn *f, real top, real extra, real even) {
   real sum = extra;
   for (size_t i = 0; i < c->n; i++) sum += c->in[0][i] > -INFINITY ? fabsl(f(c, c->in[0][i], top)) : 0;

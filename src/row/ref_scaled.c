@@ -1,4 +1,5 @@
-/* row/ref_scaled.c - softmax with something more in its sum, a factor that depends on the row, or something done to its weights. See ref.c. */
+/* row/ref_scaled.c - softmax with something more in its sum, a factor that depends on the row, or
+ * something done to its weights. See ref.c. */
 #include "ref.h"
 
 void softmax_n_ref(const row_ref_call *c) { weights(c, plain, logl((real)c->q[0])); }

@@ -1,11 +1,13 @@
-/* row/ref_sparse.c - sparsemax, entmax and their kin by bisection on the threshold in long double. See ref.c. */
+/* row/ref_sparse.c - sparsemax, entmax and their kin by bisection on the threshold in long double.
+ * See ref.c. */
 #include "ref.h"
 
 /* v^p, 0 for v <= 0. */
 static real power(real v, real p) { return v > 0 ? powl(v, p) : 0; }
 
-/* y_i = v^(1 / q), v = [1 + q (d - c)]+ or, for large q, where 1 - q c may be as small as n^-q, v = [r + q d]+ with d = x_i - max. What is closer
- * to the threshold than that is known has no weight. */
+/* y_i = v^(1 / q), v = [1 + q (d - c)]+ or, for large q, where 1 - q c may be as small as
+ * n^-q, v = [r + q d]+ with d = x_i - max. What is closer to the threshold than that is known has
+ * no weight. */
 static real entmax_weight(real d, real at, real q) {
   real v = q < 1 ? 1 + q * (d - at) : at + q * d;
   if (v < 1e-17L * (q < 1 ? 1 : at)) return 0;

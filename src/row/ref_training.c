@@ -1,5 +1,5 @@
-/* row/ref_training.c - softmax times its scores, the Jacobian of softmax, and what training does to weights, gradients and logits, straight from
- * the formulas. See ref.c. */
+/* row/ref_training.c - softmax times its scores, the Jacobian of softmax, and what training does to
+ * weights, gradients and logits, straight from the formulas. See ref.c. */
 #include "ref.h"
 #include "engine/ref_draws.h"
 
@@ -22,7 +22,8 @@ void sa_softmax_ref(const row_ref_call *c) {
   }
 }
 
-/* |J|^2 T^2 = sum_i p_i^2 ((1 - p_i)^2 + sum_(j != i) p_j^2), where what is not of the first largest is summed without it. */
+/* |J|^2 T^2 = sum_i p_i^2 ((1 - p_i)^2 + sum_(j != i) p_j^2), where what is not of the first
+ * largest is summed without it. */
 void attention_capacity_metrics_ref(const row_ref_call *c) {
   real t = c->q[0], m = largest(c, plain), others = 0, square = 0, n = 0, norm = 0;
   for (int o = 0; o < 3; o++) c->out[o][0] = isnan(m) ? (double)NAN : 0;

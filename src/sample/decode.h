@@ -1,13 +1,16 @@
-/* sample/decode.h - what the operators of decoding share: sums in double, and the few best elements of a row.
+/* sample/decode.h - what the operators of decoding share: sums in double, and the few best elements
+ * of a row.
  *
- * These operators decide something about a row (keep a draft? commit a position?) and are a small part of a decoding step, so they run in plain
- * double arithmetic, in order, one thread a row. Sums run in blocks of 256 elements from left to right, and the blocks are summed in order. */
+ * These operators decide something about a row (keep a draft? commit a position?) and are a small
+ * part of a decoding step, so they run in plain double arithmetic, in order, one thread a row. Sums
+ * run in blocks of 256 elements from left to right, and the blocks are summed in order. */
 #ifndef SMX_SAMPLE_DECODE_H
 #define SMX_SAMPLE_DECODE_H
 #include "philox.h"
 #include "engine/topk.h"
 
-/* Adds `term`, an expression in i, for i of 0 .. n - 1. n elements are whole blocks, or the last of a row. */
+/* Adds `term`, an expression in i, for i of 0 .. n - 1. n elements are whole blocks, or the last of
+ * a row. */
 #define BLOCK_SUM(to, n, i, term) \
   for (size_t block_ = 0; block_ < (n); block_ += 256) { \
     double within_ = 0; \

@@ -20,7 +20,8 @@ typedef struct opening {
   real scale_exp, max, low;
 } opening;
 
-/* A group is copied and divided, by a product if that is all, and its terms are formed: their sum, and the largest and the smallest score. */
+/* A group is copied and divided, by a product if that is all, and its terms are formed: their sum,
+ * and the largest and the smallest score. */
 SMI real first_pass_sum(opening *q, bool product, size_t first, size_t n) {
   const opening o = *q;
   fetcher next = fetch_from(first, fetches_straight());
@@ -53,8 +54,9 @@ NOINLINE real first_pass_divided(opening *q, size_t first, size_t n) {
 /* So many elements as good as the best are no row without a peak. */
 enum { PEAK = 10 };
 
-/* The terms have the reference of the row's beginning, which is not above its own: sums are those of the row's own reference, times a power of
- * two, as long as the same terms are 0. Of a row that is not so ordinary the sums are not known after it. False: `watch`, and there is a peak. */
+/* The terms have the reference of the row's beginning, which is not above its own: sums are those
+ * of the row's own reference, times a power of two, as long as the same terms are 0. Of a row that
+ * is not so ordinary the sums are not known after it. False: `watch`, and there is a peak. */
 static bool first_pass_groups(sampler *w, opening *q, bool watch) {
   enum { HIGHER = 60 };
   const row_call c = {.n = w->n, .src = {w->z}};
@@ -90,7 +92,8 @@ static bool first_pass_groups(sampler *w, opening *q, bool watch) {
   return true;
 }
 
-/* Copies the row, divided by a temperature; `sums`: forms its terms and sums as well. False, with nothing done: `watch`, and there is a peak. */
+/* Copies the row, divided by a temperature; `sums`: forms its terms and sums as well. False, with
+ * nothing done: `watch`, and there is a peak. */
 static bool sampler_first_pass(sampler *w, double temperature, bool sums, bool watch) {
   enum { BEGINNING = 256 };
   const real *x = w->row->x;
@@ -109,9 +112,10 @@ static bool sampler_first_pass(sampler *w, double temperature, bool sums, bool w
 
 /* ---- a peaked row ---- */
 
-/* Where among the best, which have these terms and this sum of them, the mass is reached; false if they do not hold it and are not all there
- * is. Of elements up to `floor` some may be missing. Most of a peaked row's mass is in a few: the best is looked for again and again, which is
- * sooner done than sorting. */
+/* Where among the best, which have these terms and this sum of them, the mass is reached; false if
+ * they do not hold it and are not all there is. Of elements up to `floor` some may be missing. Most
+ * of a peaked row's mass is in a few: the best is looked for again and again, which is sooner done
+ * than sorting. */
 NOINLINE bool top_p_among_best(const top_few *b, const real *terms, double all, double target, real floor,
                                struct row_cutoff *last) {
   real x[TOP_P_BEST + LANES];
@@ -151,7 +155,8 @@ EXP_SCORES(peak, score_peak)
 static const exp_body peak_body = {
     .setup = peak_setup, .scaled = true, .scores = &peak_scores, .kind = EXP_SUMS};
 
-/* What one group more says of the best: elements so far below the sum that n of them are not half of what top-p leaves out are not wanted. */
+/* What one group more says of the best: elements so far below the sum that n of them are not half
+ * of what top-p leaves out are not wanted. */
 typedef struct peak_floor {
   topk *p;
   real floor; /* elements up to it may be missing */
@@ -172,8 +177,9 @@ static inline void peak_each(void *own, size_t i, size_t n, const row_part *last
   if (floor > q->p->bar) q->p->bar = q->floor = floor;
 }
 
-/* The first read of a row that begins with a temperature and top-p: its sums, and its best few hundred. If those hold the mass, nothing but them
- * is copied and divided, and the row is not touched again. False, with nothing done, where they do not. */
+/* The first read of a row that begins with a temperature and top-p: its sums, and its best few
+ * hundred. If those hold the mass, nothing but them is copied and divided, and the row is not
+ * touched again. False, with nothing done, where they do not. */
 static bool sampler_peaked(sampler *w, double temperature, double share) {
   top_few best;
   real terms[TOP_P_BEST + LANES] = {0};

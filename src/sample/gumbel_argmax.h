@@ -25,7 +25,8 @@ SMI search argmax_of(search a, search b) { /* a is of earlier elements */
   return r;
 }
 
-/* A little more than e^-d, d >= 0: 2^-k (1 + f), of which the line between two powers of two is never less than the curve. */
+/* A little more than e^-d, d >= 0: 2^-k (1 + f), of which the line between two powers of two is
+ * never less than the curve. */
 SMI double argmax_bound(double d) {
   const double t = 1.44 * (d < 600 ? d : 600), k = (double)(int)t;
   uint64_t bits = (uint64_t)(1023 - (int)t - 1) << 52;
@@ -42,8 +43,9 @@ SMI void argmax_try(search *b, double x, double score, int64_t index, uint64_t w
   if (key > b->key || b->index < 0) b->key = key, b->index = index, b->x = x;
 }
 
-/* Which of WORDS ordinary elements may beat a best of ordinary size: those with 1 - u < e^-d, formed in the real type with room for its rounding.
- * What it lets through is put to the test in double, so that nothing here shows. False: it is not for this. */
+/* Which of WORDS ordinary elements may beat a best of ordinary size: those with 1 - u < e^-d,
+ * formed in the real type with room for its rounding. What it lets through is put to the test in
+ * double, so that nothing here shows. False: it is not for this. */
 enum { ARGMAX_ORDINARY = 1000 };
 static inline bool argmax_sift(const real *x, double temperature, const draws *d, uint64_t block,
                                const search *b, uint32_t *may) {
@@ -112,7 +114,8 @@ static inline search argmax_group(const real *x, size_t n, int64_t first, double
   return b;
 }
 
-/* A search as a row program: the state's carry, key, carry2, far and nan are key, index, x, far and nan of the best. */
+/* A search as a row program: the state's carry, key, carry2, far and nan are key, index, x, far and
+ * nan of the best. */
 SMI search argmax_in(const row_state *st) {
   return (search){.key = st->carry,
                   .index = (int64_t)st->key,

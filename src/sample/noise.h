@@ -1,4 +1,5 @@
-/* sample/noise.h - scores with noise, formed in double, for the engines of the exponential family. */
+/* sample/noise.h - scores with noise, formed in double, for the engines of the exponential
+ * family. */
 #ifndef SMX_SAMPLE_NOISE_H
 #define SMX_SAMPLE_NOISE_H
 #include "engine/scores.h"
@@ -26,8 +27,9 @@ SMI draws noise_draws(const span *s, purpose p) {
                  (uint64_t) * (const int64_t *)(const void *)s->src[NOISE_STREAM], p};
 }
 
-/* Scores in double as the engines take them: h + l. The bodies are `scaled`, and their consts {{1, 1}}: the engines put 0 into v[1] when they
- * look for the x of the largest score, which a temperature must not make overflow. */
+/* Scores in double as the engines take them: h + l. The bodies are `scaled`, and their consts {{1,
+ * 1}}: the engines put 0 into v[1] when they look for the x of the largest score, which a
+ * temperature must not make overflow. */
 SMI score noise_pair(const double *v) {
   real h[LANES], l[LANES];
   for (int j = 0; j < LANES; j++) {
@@ -49,8 +51,9 @@ SMI void noise_add(const real *x, size_t cnt, uint64_t first, double shift, doub
     }
   }
 }
-/* In a row of huge scores the largest x is subtracted, and what is left of the largest is its noise, which a low temperature can make overflow, or
- * vanish with all the row: there scores are no larger than this, and that of the largest x no smaller than its negative. */
+/* In a row of huge scores the largest x is subtracted, and what is left of the largest is its
+ * noise, which a low temperature can make overflow, or vanish with all the row: there scores are no
+ * larger than this, and that of the largest x no smaller than its negative. */
 #define NOISE_FAR 80
 SMI score score_relaxed(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   const double *params = (const double *)(const void *)s->src[NOISE_PARAMS];

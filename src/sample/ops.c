@@ -34,10 +34,11 @@ SMI bool greedy(const row_call *c) {
 }
 SMI bool by_cdf(const row_call *c) { return c->params[METHOD] == CDF && !greedy(c); }
 
-/* ---- the inverse of the distribution function: blocks of 256 terms are summed left to right in double, and so are the blocks; the first
- * element at which the sum exceeds u times the total Z is drawn. There always is one, and it has a term: u is at most 1 - 2^-53, Z 2^-53 is more
- * than half of the distance from Z to the number below it (or all of it, at a power of two), so u Z never rounds to Z; and the second walk adds
- * up to the Z of the first ---- */
+/* ---- the inverse of the distribution function: blocks of 256 terms are summed left to right in
+ * double, and so are the blocks; the first element at which the sum exceeds u times the total Z is
+ * drawn. There always is one, and it has a term: u is at most 1 - 2^-53, Z 2^-53 is more than half
+ * of the distance from Z to the number below it (or all of it, at a power of two), so u Z never
+ * rounds to Z; and the second walk adds up to the Z of the first ---- */
 
 enum { WALK_BLOCK = 256 };
 
@@ -68,7 +69,8 @@ static double block_sum(const real *terms, size_t n) {
   return sum;
 }
 
-/* Takes the sum of n terms further by blocks, up to the first element at which it exceeds `target`: that element, or -1. */
+/* Takes the sum of n terms further by blocks, up to the first element at which it exceeds `target`:
+ * that element, or -1. */
 static int64_t walk_find(const real *terms, size_t n, double *carry, double target) {
   for (size_t b = 0; b < n; b += WALK_BLOCK) {
     size_t count = n - b < WALK_BLOCK ? n - b : WALK_BLOCK;
@@ -83,7 +85,8 @@ static int64_t walk_find(const real *terms, size_t n, double *carry, double targ
   return -1;
 }
 
-/* Terms of one group, and where the running sum (carry) first exceeds `target`: in the state's key, with its x in carry2. */
+/* Terms of one group, and where the running sum (carry) first exceeds `target`: in the state's key,
+ * with its x in carry2. */
 static void walk_group(const real *x, const real *terms, size_t n, int64_t first, double target,
                        row_state *st) {
   int64_t at = (int64_t)st->key < 0
@@ -183,7 +186,9 @@ static const row_kernel categorical_kernel = PROGRAM(categorical);
 
 FORWARD_OPERATOR(categorical_sample, categorical)
 
-/* ---- multi_token_sample: k draws by the inverse of the distribution function, with the variates 0 .. k - 1 ---- */
+/* ---- multi_token_sample ----
+ *
+ * k draws by the inverse of the distribution function, with the variates 0 .. k - 1 */
 
 enum { SHARED = METHOD, DRAWS = 3 }; /* parameters: the temperature is multiplied by k; k */
 

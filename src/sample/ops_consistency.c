@@ -51,7 +51,8 @@ static bool trial_next(const row_call *c, row_state *st) {
 }
 SERIAL_KERNEL(trial)
 
-/* dx_i = dy times: e^x_i / n; e^x at the first smallest; y / n; 1. A token of probability 0 has none, nor one above 0. */
+/* dx_i = dy times: e^x_i / n; e^x at the first smallest; y / n; 1. A token of probability 0 has
+ * none, nor one above 0. */
 static double trial_slope(const row_call *c, const row_state *st, double x, int64_t index) {
   if (!(x > (double)-R_INF && x <= 0)) return 0;
   switch ((int)c->params[METHOD]) {
@@ -84,7 +85,10 @@ static bool trial_grad_next(const row_call *c, row_state *st) {
 #define trial_grad_begin trial_begin
 SERIAL_KERNEL(trial_grad)
 
-/* ---- consistency_stop: trials are taken in order until their x sum up to the threshold; of those, the one of the largest score ---- */
+/* ---- consistency_stop ----
+ *
+ * trials are taken in order until their x sum up to the threshold; of those, the one of the
+ * largest score */
 
 enum { SCORES = 1 };   /* input, beside X */
 enum { INDEX, COUNT }; /* outputs */

@@ -1,11 +1,13 @@
-/* sample/ops_density.c - densities of draws: gumbel_softmax_logpdf, dirichlet_logpdf, normal_logpdf. See ops.c. */
+/* sample/ops_density.c - densities of draws: gumbel_softmax_logpdf, dirichlet_logpdf,
+ * normal_logpdf. See ops.c. */
 #include "decode.h"
 #include "gamma.h"
 
 /* ---- gumbel_softmax_logpdf ----
  *
- * log p(y) = log (n - 1)! + (n - 1) log T + sum_i (z_i - (T + s) l_i) - n log sum_i e^(z_i - T l_i), l = log y, over the n classes that take part
- * (z_i > -inf); s = 1: of y on the simplex, s = 0: of l itself. In double, in order. */
+ * log p(y) = log (n - 1)! + (n - 1) log T + sum_i (z_i - (T + s) l_i) - n log sum_i
+ * e^(z_i - T l_i), l = log y, over the n classes that take part (z_i > -inf); s = 1: of y on the
+ * simplex, s = 0: of l itself. In double, in order. */
 
 enum { POINT, LOGITS };                              /* inputs */
 enum { DENSITY_TEMPERATURE, SPACE };                 /* parameters */
@@ -39,7 +41,8 @@ static void density_begin(const row_call *c, row_state *st) {
   serial_begin(st);
   st->stage = DENSITY_MINMAX;
 }
-/* key: how many classes take part; max: their largest z - T l; sum: of z - (T + s) l; sum2: of e^(z - T l - max). */
+/* key: how many classes take part; max: their largest z - T l; sum: of z - (T + s) l; sum2: of
+ * e^(z - T l - max). */
 static void density_sums(const row_call *c, row_state *st) {
   const double t = c->params[DENSITY_TEMPERATURE], own = t + (c->params[SPACE] == ON_SIMPLEX ? 1 : 0);
   for (size_t i = 0; i < c->count && st->stage == DENSITY_MINMAX; i++) {
@@ -72,7 +75,8 @@ static bool density_next(const row_call *c, row_state *st) {
 }
 SERIAL_KERNEL(density)
 
-/* With w = softmax(z - T l): dz_i = 1 - n w_i,  dl_i = n T w_i - (T + s),  dy_i = dl_i / y_i; each times what comes from upstream. */
+/* With w = softmax(z - T l): dz_i = 1 - n w_i,  dl_i = n T w_i - (T + s),  dy_i = dl_i / y_i;
+ * each times what comes from upstream. */
 static void density_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
   if (st->stage < DENSITY_WRITE) {
@@ -107,8 +111,8 @@ SERIAL_KERNEL(density_grad)
 
 OPERATOR(gumbel_softmax_logpdf, density, density_grad)
 
-/* ---- dirichlet_logpdf: log G(sum a) + sum_i ((a_i - s) l_i - log G(a_i)), l = log x, over the classes whose concentration a_i is not 0; s = 1: of x
- * on the simplex, s = 0: of l itself ---- */
+/* ---- dirichlet_logpdf: log G(sum a) + sum_i ((a_i - s) l_i - log G(a_i)), l = log x, over the
+ * classes whose concentration a_i is not 0; s = 1: of x on the simplex, s = 0: of l itself ---- */
 
 enum { SHAPE = 1 };                        /* input */
 enum { SHAPE_SCALE = 0, SHAPE_FLOOR = 2 }; /* parameters; SPACE is that of above */
@@ -154,7 +158,8 @@ static bool dirichlet_next(const row_call *c, row_state *st) {
 #define dirichlet_begin density_begin
 SERIAL_KERNEL(dirichlet)
 
-/* dx_i = (a_i - 1) / x_i, or a_i; da_i = psi(sum a) - psi(a_i) + l_i; each times what comes from upstream. */
+/* dx_i = (a_i - 1) / x_i, or a_i; da_i = psi(sum a) - psi(a_i) + l_i; each times what comes from
+ * upstream. */
 static void dirichlet_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
   if (st->stage < DENSITY_WRITE) {
@@ -185,7 +190,10 @@ SERIAL_KERNEL(dirichlet_grad)
 
 OPERATOR(dirichlet_logpdf, dirichlet, dirichlet_grad)
 
-/* ---- normal_logpdf: -sum_i z_i^2 / 2 - n (log sigma + log(2 pi) / 2), z = (x - mean) / sigma, over the n elements of which neither is -inf ---- */
+/* ---- normal_logpdf ----
+ *
+ * -sum_i z_i^2 / 2 - n (log sigma + log(2 pi) / 2), z = (x - mean) / sigma, over the n elements
+ * of which neither is -inf */
 
 enum { MEAN = 1, SPREAD }; /* inputs */
 #define HALF_LOG_TWO_PI 0.91893853320467274178
@@ -230,7 +238,8 @@ static bool normal_next(const row_call *c, row_state *st) {
 #define normal_begin density_begin
 SERIAL_KERNEL(normal)
 
-/* dx_i = -z_i / sigma, dmean = -dx, dsigma = (sum z^2 - n) / sigma; each times what comes from upstream. Nothing where the density is 0. */
+/* dx_i = -z_i / sigma, dmean = -dx, dsigma = (sum z^2 - n) / sigma; each times what comes from
+ * upstream. Nothing where the density is 0. */
 static double normal_slope(const row_call *c, const row_state *st) {
   const real log = normal_log(c, st);
   return log != log      ? (double)log

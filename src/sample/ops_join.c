@@ -1,5 +1,5 @@
-/* sample/ops_join.c - several sources of logits, or several logits of one source, joined: closed_set_softmax, layer_fuse_logits, crossmax. See
- * ops.c. */
+/* sample/ops_join.c - several sources of logits, or several logits of one source, joined:
+ * closed_set_softmax, layer_fuse_logits, crossmax. See ops.c. */
 #include "decode.h"
 #include "engine/scores.h"
 
@@ -70,7 +70,9 @@ static bool set_grad_next(const row_call *c, row_state *st) {
 }
 SERIAL_KERNEL(set_grad)
 
-/* ---- layer_fuse_logits: y = log_softmax(x) + a log_softmax(l) where p(x) >= th max p(x), -inf elsewhere ---- */
+/* ---- layer_fuse_logits ----
+ *
+ * y = log_softmax(x) + a log_softmax(l) where p(x) >= th max p(x), -inf elsewhere */
 
 enum { LAYER = 1 };                                              /* input, beside X */
 enum { FUSE_WEIGHT, FUSE_THRESHOLD };                            /* parameters */
@@ -227,7 +229,8 @@ static void cross_pass(const row_call *c, row_state *st, row_part *parts) {
     else radix_ties(keys, c->start + g, n, st);
   }
 }
-/* True while the one of that rank is still looked for; carry and carry2 hold the largest and where it is. */
+/* True while the one of that rank is still looked for; carry and carry2 hold the largest and where
+ * it is. */
 static bool cross_find(const row_call *c, row_state *st) {
   if (st->stage == CROSS_MINMAX) {
     st->carry = st->max, st->carry2 = (double)st->index;

@@ -1,7 +1,11 @@
-/* sample/ops_maps.c - operators that work element by element: cfg_logits, gumbel_flow_velocity. See ops.c. */
+/* sample/ops_maps.c - operators that work element by element: cfg_logits, gumbel_flow_velocity. See
+ * ops.c. */
 #include "engine/reduce_map.h"
 
-/* ---- cfg_logits: z = u + s (c - u), formed as (1 - s) u + s c; -inf in either is -inf; a NaN or +inf makes the row NaN ---- */
+/* ---- cfg_logits ----
+ *
+ * z = u + s (c - u), formed as (1 - s) u + s c; -inf in either is -inf; a NaN or +inf makes the
+ * row NaN */
 
 enum { C, U }; /* inputs */
 
@@ -41,8 +45,9 @@ REDUCE_MAP_KERNEL(cfg_grad)
 
 OPERATOR(cfg_logits, cfg, cfg_grad)
 
-/* ---- gumbel_flow_velocity: u_i = c x_i (g_i - m), m = sum x g, where g is the model's p and c = lambda / tau(t), or, without a model, g = log x
- * and c = lambda: the derivative of x_t = softmax(h / tau(t)) in t, with tau(t) = tau_max e^(-lambda t) ---- */
+/* ---- gumbel_flow_velocity: u_i = c x_i (g_i - m), m = sum x g, where g is the model's p
+ * and c = lambda / tau(t), or, without a model, g = log x and c = lambda: the derivative of
+ * x_t = softmax(h / tau(t)) in t, with tau(t) = tau_max e^(-lambda t) ---- */
 
 enum { FLOW_X, FLOW_TIME, FLOW_P }; /* inputs */
 enum { FLOW_TAU_MAX, FLOW_LAMBDA }; /* parameters */
@@ -79,7 +84,8 @@ SMI vreal flow_value(const span *s, const consts *k, const reduce_map_row *r, si
   vreal away = v_sub(flow_gain(s, k, i, cnt), v_set1((real)r->sum));
   return v_clean(v_mul(v_mul(v_set1(k->v[FLOW_C]), at(s->src[FLOW_X], i, cnt)), away));
 }
-/* With B = sum x dy: dx_j = c (dy_j (g_j - m) - g_j B), and c (dy_j - B) more where g = log x; dp_j = c x_j (dy_j - B). */
+/* With B = sum x dy: dx_j = c (dy_j (g_j - m) - g_j B), and c (dy_j - B) more where g = log x;
+ * dp_j = c x_j (dy_j - B). */
 SMI vreal flow_grad_write(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal gain = flow_gain(s, k, i, cnt), dy = at(s->src[SRC_DY], i, cnt), b = v_set1((real)r->sum2),
         x = at(s->src[FLOW_X], i, cnt);

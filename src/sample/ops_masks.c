@@ -1,9 +1,12 @@
-/* sample/ops_masks.c - nm_mask_sample: which N of M neighbours are kept, drawn from a distribution over all choices. See ops.c. */
+/* sample/ops_masks.c - nm_mask_sample: which N of M neighbours are kept, drawn from a distribution
+ * over all choices. See ops.c. */
 #include "decode.h"
 
-/* mask_j = sum_c y_c [j is in S_c],  y = softmax((s x + G) / T) over the choices S_c, the subsets of N of 0 .. M - 1 in the order 1100, 1010,
- * 1001, 0110, 0101, 0011: MaskLLM: Learnable Semi-Structured Sparsity for Large Language Models (Fang et al. 2024). Some tens of numbers at most, so
- * that double, one by one, will do. */
+/* mask_j = sum_c y_c [j is in S_c],  y = softmax((s x + G) / T)
+ *
+ * over the choices S_c, the subsets of N of 0 .. M - 1 in the order 1100, 1010, 1001, 0110, 0101,
+ * 0011: MaskLLM: Learnable Semi-Structured Sparsity for Large Language Models (Fang et al. 2024).
+ * Some tens of numbers at most, so they are computed in double, one by one. */
 
 enum { X, STREAM };                                                            /* inputs */
 enum { MASK_M, MASK_N, MASK_SCALE, MASK_TEMPERATURE, HARD, NOISE, MASK_SEED }; /* parameters */
@@ -81,7 +84,8 @@ static bool mask_next(const row_call *c, row_state *st) {
 }
 SERIAL_KERNEL(mask)
 
-/* Hard or not: dx_c = (s / T) y_c (a_c - sum_i y_i a_i) with the relaxed y, a_c the sum of the upstream gradients of S_c. */
+/* Hard or not: dx_c = (s / T) y_c (a_c - sum_i y_i a_i) with the relaxed y, a_c the sum of the
+ * upstream gradients of S_c. */
 static void mask_grad_list(const row_call *c, row_state *st) {
   const real *dmask = c->src[SRC_DY];
   const choices all = choices_of(c);

@@ -2,8 +2,9 @@
 #include "noise.h"
 #include "engine/reduce_map.h"
 
-/* y = x + r V: V normal and r = sigma, or V uniform in (-1, 1) and r = alpha / sqrt(tokens n). -inf stays -inf; a NaN or +inf makes the row
- * NaN, and so does a sigma that is none. Each sum is rounded once. */
+/* y = x + r V: V normal and r = sigma, or V uniform in (-1, 1) and r = alpha / sqrt(tokens n). -inf
+ * stays -inf; a NaN or +inf makes the row NaN, and so does a sigma that is none. Each sum is
+ * rounded once. */
 
 enum { SIGMA = 2 }; /* input: in place of the parameter */
 /* parameters: sigma or alpha, and from how many tokens the noise is taken */

@@ -1,12 +1,15 @@
-/* sample/ops_ordered.c - what an ordered sample without replacement is worth: gumbel_topk_logp, the logarithm of its probability, and
- * gumbel_topk_inclusion, how likely each element is to be in it. See ops.c. */
+/* sample/ops_ordered.c - what an ordered sample without replacement is worth: gumbel_topk_logp, the
+ * logarithm of its probability, and gumbel_topk_inclusion, how likely each element is to be in it.
+ * See ops.c. */
 #include "decode.h"
 #include "engine/reduce_map.h"
 
-/* ---- gumbel_topk_logp: log p = sum_j (x_(i_j) - L_j), L_j = log of the sum of e^x over what has not been drawn before place j ----
+/* ---- gumbel_topk_logp: log p = sum_j (x_(i_j) - L_j), L_j = log of the sum of e^x over what has
+ * not been drawn before place j ----
  *
- * From the last place to the first, in double: with D = L_(j+1) - x_(i_j), the term is -softplus(D) and L_j = x_(i_j) + softplus(D), so that
- * nothing is subtracted from a sum. The rest, L_(k+1), is summed over what is not drawn at all. */
+ * From the last place to the first, in double: with D = L_(j+1) - x_(i_j), the term is -softplus(D)
+ * and L_j = x_(i_j) + softplus(D), so that nothing is subtracted from a sum. The rest, L_(k+1), is
+ * summed over what is not drawn at all. */
 
 enum { X, IDS };                                     /* inputs */
 enum { ORDERED_MINMAX, ORDERED_SUM, ORDERED_WRITE }; /* stages */
@@ -48,8 +51,9 @@ static void ordered_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
   ordered_sums(c, st);
 }
-/* The logarithm. carry: L of the last place, low: the sum of e^(carry - L_j), list: the gradients of what is drawn, which are
- * 1 - e^(x_m - L_m) A_m with A_m = 1 + e^(L_m - L_(m - 1)) A_(m - 1) over the places before. */
+/* The logarithm. carry: L of the last place, low: the sum of e^(carry - L_j), list: the gradients
+ * of what is drawn, which are 1 - e^(x_m - L_m) A_m with A_m = 1 + e^(L_m - L_(m - 1)) A_(m - 1)
+ * over the places before. */
 static double ordered_value(const row_call *c, row_state *st) {
   double after[ORDERED_MOST], l = st->sum > 0 ? st->max + d_log(st->sum, 0) : (double)-R_INF, log = 0,
                               places = 0, last = 0;
@@ -79,7 +83,8 @@ static bool ordered_next(const row_call *c, row_state *st) {
 }
 SERIAL_KERNEL(ordered)
 
-/* dx_i, less what comes from upstream: of the rest -sum_j e^(x_i - L_j); nothing where the probability is 0. */
+/* dx_i, less what comes from upstream: of the rest -sum_j e^(x_i - L_j); nothing where the
+ * probability is 0. */
 static void ordered_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   const int64_t *ids = c->src[IDS];
   const real *x = part_at(c, X);
@@ -111,7 +116,8 @@ SERIAL_KERNEL(ordered_grad)
 
 OPERATOR(gumbel_topk_logp, ordered, ordered_grad)
 
-/* ---- gumbel_topk_inclusion: q_i = 1 - e^-e^(x_i - kappa), the probability that x_i + Gumbel noise is above kappa ----
+/* ---- gumbel_topk_inclusion: q_i = 1 - e^-e^(x_i - kappa), the probability that x_i + Gumbel noise
+ * is above kappa ----
  *
  * Worst error, f32: 64.9 units where y is 2e-30, from the rounding of x - kappa; f64: 0.5. */
 

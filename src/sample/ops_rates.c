@@ -1,11 +1,14 @@
-/* sample/ops_rates.c - multi_draft_acceptance: how often one of several drafts can stand at best. See ops.c. */
+/* sample/ops_rates.c - multi_draft_acceptance: how often one of several drafts can stand at best.
+ * See ops.c. */
 #include "decode.h"
 #include "engine/sort.h"
 
-/* a(K) = min over S of 1 + p(S) - q(S)^K, S a prefix of the tokens in the order of p / q, the smallest first. For K = 2 it is the smallest cut of the
- * flow from pairs of drafts to tokens, and 1 + p(S) - q(S)^K is concave in (p(S), q(S)), so that no other set is lower. Tokens with q = 0 only
- * add to p(S) and are left out. The ratios are those of the arithmetic type: where rounding makes them equal, or puts them the wrong way round, what is
- * wrong is of second order. Probabilities are formed from them again, p = (p / q) q. */
+/* a(K) = min over S of 1 + p(S) - q(S)^K, S a prefix of the tokens in the order of p / q, the
+ * smallest first. For K = 2 it is the smallest cut of the flow from pairs of drafts to tokens, and
+ * 1 + p(S) - q(S)^K is concave in (p(S), q(S)), so that no other set is lower. Tokens
+ * with q = 0 only add to p(S) and are left out. The ratios are those of the arithmetic type: where
+ * rounding makes them equal, or puts them the wrong way round, what is wrong is of second order.
+ * Probabilities are formed from them again, p = (p / q) q. */
 
 enum { RATE_P, RATE_Q }; /* inputs */
 

@@ -1,5 +1,5 @@
-/* sample/ops_relaxed.c - differentiable stand-ins for a draw: gumbel_softmax, gumbel_softmax_interpolant, binary_concrete; and
- * dirichlet_sample. See ops.c. */
+/* sample/ops_relaxed.c - differentiable stand-ins for a draw: gumbel_softmax,
+ * gumbel_softmax_interpolant, binary_concrete; and dirichlet_sample. See ops.c. */
 #include "gumbel_argmax.h"
 #include "relaxed.h"
 #include "engine/reduce_map.h"
@@ -54,8 +54,8 @@ static const row_kernel *gumbel_softmax_dispatch(const row_call *c) {
 static const row_kernel gumbel_softmax_kernel = {.engine = &choice_engine,
                                                  .body = &(const row_choice){gumbel_softmax_dispatch, -1}};
 
-/* ---- gumbel_softmax_interpolant: y = softmax((x + G / beta) / tau(t)), tau(t) = tau_max e^(-lambda t): a relaxed sample with less noise, at
- * the temperature of the time ---- */
+/* ---- gumbel_softmax_interpolant: y = softmax((x + G / beta) / tau(t)), tau(t) = tau_max
+ * e^(-lambda t): a relaxed sample with less noise, at the temperature of the time ---- */
 
 enum { PATH_TIME = 2 };                                   /* input */
 enum { PATH_BETA, PATH_SEED, PATH_TAU_MAX, PATH_LAMBDA }; /* parameters */
@@ -73,7 +73,9 @@ static row_call path_call(const row_call *c, double *settings) {
 static const row_kernel path_kernel = NOISE_KERNEL(exp_engine, relaxed_body, path_call, true);
 static const row_kernel path_grad_kernel = NOISE_KERNEL(exp_engine, relaxed_grad_body, path_call, true);
 
-/* ---- dirichlet_sample: y = softmax(log gamma variates); a concentration of 0 takes no part ---- */
+/* ---- dirichlet_sample ----
+ *
+ * y = softmax(log gamma variates); a concentration of 0 takes no part */
 
 enum { DIRICHLET_SEED }; /* parameter */
 

@@ -9,7 +9,8 @@
 
 /* ---- keeping a mass ---- */
 
-/* A part of the target by which the best few hundred surely miss it, whatever way they are summed in. */
+/* A part of the target by which the best few hundred surely miss it, whatever way they are summed
+ * in. */
 #define TOP_P_SHORT 0x1p-6
 
 /* Whether that many elements as good as the best would not hold it. */
@@ -31,7 +32,8 @@ static double top_p_of_best(const sampler *w, const real *keys, top_few *best, r
   return all;
 }
 
-/* Whether they hold the mass: then they alone are kept, up to the last that is wanted; else `last` is a key that the bar is not above. */
+/* Whether they hold the mass: then they alone are kept, up to the last that is wanted; else `last`
+ * is a key that the bar is not above. */
 static bool top_p_best(sampler *w, const real *keys, double target, struct row_cutoff *last) {
   top_few best;
   real terms[TOP_P_BEST + LANES] = {0};
@@ -42,8 +44,9 @@ static bool top_p_best(sampler *w, const real *keys, double target, struct row_c
   return true;
 }
 
-/* Finds the bar and keeps what is above it. Unless it is `sure` that the best few hundred do not hold the mass, only if enough elements besides them
- * are above the bar to show it; else nothing is done. */
+/* Finds the bar and keeps what is above it. Unless it is `sure` that the best few hundred do not
+ * hold the mass, only if enough elements besides them are above the bar to show it; else nothing is
+ * done. */
 static bool top_p_keep(sampler *w, const real *keys, double target, real to, bool sure) {
   sampler_terms(w);
   const struct row_cutoff last = top_p_find(w, keys, target, to);
@@ -59,7 +62,8 @@ static bool top_p_keep(sampler *w, const real *keys, double target, real to, boo
   return true;
 }
 
-/* Keeps the first elements, best key first, that have the mass: all before whom there is less of it. */
+/* Keeps the first elements, best key first, that have the mass: all before whom there is less of
+ * it. */
 static void sampler_mass(sampler *w, const real *keys, double share) {
   const bool scores = keys == w->z;
   const double target = share * w->sum;
@@ -124,7 +128,8 @@ static void sampler_step(sampler *w, const smx_step *s, const draws *coin) {
 
 enum { DRAW_BLOCK = 256, DRAW_SIDE = 8 };
 
-/* The sums of blocks of 256 terms, each from left to right; several blocks side by side, for none of them waits for another. */
+/* The sums of blocks of 256 terms, each from left to right; several blocks side by side, for none
+ * of them waits for another. */
 NOINLINE void draw_sums(const real *terms, size_t n, double *sums) {
   const size_t whole = n / (DRAW_BLOCK * DRAW_SIDE) * DRAW_SIDE;
   for (size_t b = 0; b < whole; b += DRAW_SIDE) {
@@ -141,7 +146,8 @@ NOINLINE void draw_sums(const real *terms, size_t n, double *sums) {
   }
 }
 
-/* Of n terms, the first where the running sum is more than `bound`; n if there is none. sums: of their blocks, and of what is before them. */
+/* Of n terms, the first where the running sum is more than `bound`; n if there is none. sums: of
+ * their blocks, and of what is before them. */
 static size_t draw_where(const real *terms, size_t n, const double *sums, double before, double bound) {
   for (size_t b = 0; b * DRAW_BLOCK < n; before += sums[b++]) {
     if (!(before + sums[b] > bound)) continue;
@@ -154,8 +160,8 @@ static size_t draw_where(const real *terms, size_t n, const double *sums, double
   return n;
 }
 
-/* Where some are to leave, and all that are not have terms so alike that no sum of them in double is rounded: the order of additions is free, and the
- * groups' sums are there. SIZE_MAX: not so. */
+/* Where some are to leave, and all that are not have terms so alike that no sum of them in double
+ * is rounded: the order of additions is free, and the groups' sums are there. SIZE_MAX: not so. */
 static size_t draw_cut(sampler *w, double u) {
   const sampler_sums *groups = w->room;
   /* a term may be a little less than that of a lower score */
@@ -173,7 +179,8 @@ static size_t draw_cut(sampler *w, double u) {
   return SIZE_MAX;
 }
 
-/* The first place where the running sum is more than u times the whole; where rounding leaves none, the last that has a term. */
+/* The first place where the running sum is more than u times the whole; where rounding leaves none,
+ * the last that has a term. */
 static size_t draw_cdf(sampler *w, double u) {
   double total = 0, *sums = w->room;
   if (w->bar > -R_INF) {
@@ -195,7 +202,8 @@ static real draw_bound(const sampler *w, double key) {
   return (real)(1.01 * d_exp((double)w->r.shift + (double)w->r.scale_exp * 0.69314718055994530942 - key));
 }
 
-/* The place of the best score with noise, of many. The largest score has its noise first; e^-d comes from the terms, so few have a logarithm. */
+/* The place of the best score with noise, of many. The largest score has its noise first; e^-d
+ * comes from the terms, so few have a logarithm. */
 NOINLINE size_t draw_noisy(sampler *w, const draws *d) {
   size_t best = w->top_at;
   double key = w->top + gumbel_of(draw_word(d, (uint64_t)best));
@@ -307,7 +315,8 @@ static bool sampler_spread(sampler *w, double share, bool *done) {
   return *done;
 }
 
-/* The first read of a row that begins with a temperature and top-p. False: top-p is still to come. */
+/* The first read of a row that begins with a temperature and top-p. False: top-p is still to
+ * come. */
 static bool sampler_begin(sampler *w, double temperature, double share) {
   bool done = false;
   const bool opened = w->row->spread && w->n > FEW && sampler_first_pass(w, temperature, true, true);

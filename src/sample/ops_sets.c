@@ -1,5 +1,5 @@
-/* sample/ops_sets.c - draws without replacement, the k best of x + Gumbel: gumbel_topk as a list, gumbel_khot and relaxed_khot as masks with a
- * gradient. See ops.c. */
+/* sample/ops_sets.c - draws without replacement, the k best of x + Gumbel: gumbel_topk as a list,
+ * gumbel_khot and relaxed_khot as masks with a gradient. See ops.c. */
 #include "relaxed.h"
 #include "decode.h"
 
@@ -15,7 +15,8 @@ static void set_minmax(const real *x, size_t n, row_state *st) {
   }
 }
 
-/* The keys of one group, less the row's largest x: so rounding them to the real type costs nothing, and several +inf share the mass. */
+/* The keys of one group, less the row's largest x: so rounding them to the real type costs nothing,
+ * and several +inf share the mass. */
 static void keys_of(const row_call *c, const row_state *st, size_t start, size_t n, real *keys) {
   const real *x = (const real *)c->src[NOISE_X] + (start - c->origin);
   const draws d = {(uint64_t)c->params[SEED], (uint64_t) * (const int64_t *)c->src[NOISE_STREAM],
@@ -131,8 +132,8 @@ static void set_rows(row_call *c) {
 static const row_kernel set_kernel = PROGRAM_WITH_ROWS(set);
 FORWARD_OPERATOR(gumbel_topk, set)
 
-/* ---- gumbel_khot: hard: 1 for what gumbel_topk draws, 0 for the rest; soft: softmax((x + G) / T) with the same noise, whose gradient both have
- * ---- */
+/* ---- gumbel_khot: hard: 1 for what gumbel_topk draws, 0 for the rest; soft: softmax((x + G) / T)
+ * with the same noise, whose gradient both have ---- */
 
 enum { HARD = 2, KHOT_K };            /* parameters */
 enum { KHOT_WRITE = TAKE, KHOT_ALL }; /* stages after those of a set; ALL: the same everywhere */
@@ -199,18 +200,21 @@ static const row_kernel khot_kernel = {.engine = &choice_engine,
 
 OPERATOR(gumbel_khot, khot, khot_grad)
 
-/* ---- relaxed_khot: y = p^1 + ... + p^k, p^j = softmax(a^j / T), a^1 = x + G, a^(j + 1) = a^j + log(1 - p^j); hard: as gumbel_khot
+/* ---- relaxed_khot: y = p^1 + ... + p^k, p^j = softmax(a^j / T), a^1 = x + G,
+ * a^(j + 1) = a^j + log(1 - p^j); hard: as gumbel_khot
  *
- * In double, in order. What becomes of an element is a function of its own score and of some numbers of each step, so that nothing else is kept of
- * a row: every pass sums one step, and goes the way of each element again up to there. 1 - p of the largest element of a step comes from the
- * sum of the others, so that it keeps its digits, and it does not vanish: in logarithms it is as far below 0 as the others are below the
- * largest. ---- */
+ * In double, in order. What becomes of an element is a function of its own score and of some
+ * numbers of each step, so that nothing else is kept of a row: every pass sums one step, and goes
+ * the way of each element again up to there. 1 - p of the largest element of a step comes from the
+ * sum of the others, so that it keeps its digits, and it does not vanish: in logarithms it is as
+ * far below 0 as the others are below the largest. ---- */
 
 enum { SUBSET_STEP = SELECT, SUBSET_BACK = KHOT_ALL + 1 }; /* stages besides LOOK, KHOT_WRITE, KHOT_ALL */
 enum { SUBSET_MOST = 256 };                                /* steps */
 #define SUBSET_LEAST -1e290                                /* scores are no lower */
 
-/* Scores may be so large that logarithms of sums vanish in them, so sums are kept relative to a score. */
+/* Scores may be so large that logarithms of sums vanish in them, so sums are kept relative to a
+ * score. */
 typedef struct subset_step {
   /* the first largest element and its score; sum of e^(score - top), and log(1 - p) of that
    * element */
@@ -248,7 +252,8 @@ static double subset_walk(const subset_step *steps, size_t count, double index, 
   return a / t;
 }
 
-/* One more element of the step that is summed: carry, carry2: the largest score and its element; sum e^low: that of the others. */
+/* One more element of the step that is summed: carry, carry2: the largest score and its element;
+ * sum e^low: that of the others. */
 SMI void subset_see(row_state *st, double s, double index) {
   double other = s;
   if (s > st->carry) {
@@ -274,7 +279,8 @@ static void subset_close(row_state *st) {
   step->rest = st->sum > 0 ? away + (d_log(st->sum, 0) - d_log1p(odds)) : 0;
 }
 
-/* What the steps behind step j leave of the gradient of a^j: A of the one after j (j = -1: the gradient of x), from the last. */
+/* What the steps behind step j leave of the gradient of a^j: A of the one after j (j = -1: the
+ * gradient of x), from the last. */
 static double subset_return(const subset_step *steps, int64_t count, int64_t j, double index, double dy,
                             double t, const subset_way *w) {
   double back = 0;
@@ -345,7 +351,8 @@ static void subset_begin(const row_call *c, row_state *st) {
   serial_begin(st);
 }
 #define subset_merge serial_merge
-/* True while there are steps to sum: as many as there are valid elements, or +inf that share the mass, at most. */
+/* True while there are steps to sum: as many as there are valid elements, or +inf that share the
+ * mass, at most. */
 static bool subset_summed(const row_call *c, row_state *st) {
   const double valid = st->max > (double)R_MAX ? st->sum3 : st->sum2;
   if (st->stage == SUBSET_STEP) subset_close(st);

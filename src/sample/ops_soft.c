@@ -1,5 +1,5 @@
-/* sample/ops_soft.c - soft tokens under Gumbel noise: soft_thinking_noise, what a token was made of, and soft_thinking_logp, how likely that was.
- * See ops.c. */
+/* sample/ops_soft.c - soft tokens under Gumbel noise: soft_thinking_noise, what a token was made
+ * of, and soft_thinking_logp, how likely that was. See ops.c. */
 #include "decode.h"
 
 enum { X, IDS, NOISED };                /* inputs */
@@ -48,10 +48,11 @@ static bool noised_next(const row_call *c, row_state *st) {
 #define noised_pass soft_pass
 SERIAL_KERNEL(noised)
 
-/* ---- soft_thinking_logp: the mean of -e_j - e^-e_j - log s, e_j = (g_j - log(p_j + floor)) / s within limits, over the tokens with log(p_j +
- * floor) above the cut ---- */
+/* ---- soft_thinking_logp: the mean of -e_j - e^-e_j - log s, e_j = (g_j - log(p_j + floor)) / s
+ * within limits, over the tokens with log(p_j + floor) above the cut ---- */
 
-/* One token: what it adds, and the derivative of that in log(p + floor). False: it takes no part. */
+/* One token: what it adds, and the derivative of that in log(p + floor). False: it takes no
+ * part. */
 static bool soft_term(const row_call *c, size_t j, double p, double *term, double *slope) {
   const double log = p > 0 ? soft_log(c, p) : (double)-R_INF, s = c->params[SCALE];
   if (!(log > c->params[CUT])) return false;

@@ -2,7 +2,9 @@
  * soft_thinking_token, subset_softmax_confidence, confidence_commit. See ops.c. */
 #include "decode.h"
 
-/* ---- soft_thinking_token: of the best candidates, those that top-p and min-p leave; noise; the k best of what comes out ---- */
+/* ---- soft_thinking_token ----
+ *
+ * of the best candidates, those that top-p and min-p leave; noise; the k best of what comes out */
 
 enum { X, STREAM };     /* inputs */
 enum { INDEX, WEIGHT }; /* outputs */
@@ -10,7 +12,8 @@ enum { INDEX, WEIGHT }; /* outputs */
 enum { SOFT_K, TEMPERATURE, CANDIDATES, TOP_P, MIN_P, NOISE, CONCENTRATION, SCALE, NOISE_TEMPERATURE, SEED };
 enum { NOISE_NONE, NOISE_DIRICHLET, NOISE_GUMBEL }; /* NOISE */
 
-/* Logarithms, but for a constant, of what the candidates weigh: (x - max) / T. Of equal ones at T = 0, the first. */
+/* Logarithms, but for a constant, of what the candidates weigh: (x - max) / T. Of equal ones
+ * at T = 0, the first. */
 static void soft_scores(const row_call *c, const row_state *st, few *f, double *h) {
   const double t = c->params[TEMPERATURE];
   if (t == 0) f->count = 1;
@@ -20,8 +23,8 @@ static void soft_scores(const row_call *c, const row_state *st, few *f, double *
   }
 }
 
-/* How many top-p and min-p leave, best first: those before whom there is less than top-p of the mass, and no less likely than min-p of the
- * first. The first stays. */
+/* How many top-p and min-p leave, best first: those before whom there is less than top-p of the
+ * mass, and no less likely than min-p of the first. The first stays. */
 static size_t soft_survivors(const row_call *c, const double *p, size_t n) {
   size_t left = 1;
   double before = p[0];
@@ -29,7 +32,8 @@ static size_t soft_survivors(const row_call *c, const double *p, size_t n) {
   return left;
 }
 
-/* New scores from probabilities: logarithms of gamma variates of the shapes a p, or perturbed log p. The noise of a token is that of its index. */
+/* New scores from probabilities: logarithms of gamma variates of the shapes a p, or perturbed
+ * log p. The noise of a token is that of its index. */
 static void soft_noise(const row_call *c, const few *f, const double *p, double *h) {
   const uint64_t seed = (uint64_t)c->params[SEED], stream = (uint64_t) * (const int64_t *)c->src[STREAM];
   const draws d = {seed, stream, PURPOSE_RELAXED};
@@ -98,7 +102,9 @@ static bool soft_next(const row_call *c, row_state *st) {
 }
 SERIAL_KERNEL(soft)
 
-/* ---- subset_softmax_confidence: p of a token in the softmax of the k largest; 1 / (1 + their entropy) ---- */
+/* ---- subset_softmax_confidence ----
+ *
+ * p of a token in the softmax of the k largest; 1 / (1 + their entropy) */
 
 enum { TOKEN = 1, SUBSET_K = 0 }; /* input; parameter */
 enum { CONFIDENCE, CERTAINTY };   /* outputs */

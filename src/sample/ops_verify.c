@@ -1,14 +1,20 @@
-/* sample/ops_verify.c - speculative decoding: which draft tokens stand, and what is drawn where none does. See ops.c.
+/* sample/ops_verify.c - speculative decoding: which draft tokens stand, and what is drawn where
+ * none does. See ops.c.
  *
- * The target model says p, the draft model q, and drafts x_1 .. x_K were drawn from q. A draft is tested by one uniform variate; where none stands,
- * the token comes from a residual distribution, such that the token that goes out is distributed as p, whatever q is:
+ * The target model says p, the draft model q, and drafts x_1 .. x_K were drawn from q. A draft is
+ * tested by one uniform variate; where none stands, the token comes from a residual distribution,
+ * such that the token that goes out is distributed as p, whatever q is:
  *
- *   rrs        r^1 = p;  x_j stands if u_j q(x_j) < r^j(x_j);  r^(j+1) = (r^j - q)_+, normalised: at last, a draw from it
- *   rrs without replacement   the same, and x_j leaves q, which is normalised again: drafts without repeats (gumbel_topk)
- *   kseq       x_j stands if u_j g q(x_j) < p(x_j);  residual (p - min(q, p / g) (1 - (1 - b)^K) / b)_+, b = sum min(q, p / g), where g in [1, K]
- *              solves 1 - (1 - b)^K = g b
+ *   rrs   r^1 = p;  x_j stands if u_j q(x_j) < r^j(x_j);
+ *         r^(j+1) = (r^j - q)_+, normalised: at last, a draw from it
+ *   rrs without replacement   the same, and x_j leaves q, which is normalised again: drafts without
+ *         repeats (gumbel_topk)
+ *   kseq  x_j stands if u_j g q(x_j) < p(x_j);
+ *         residual (p - min(q, p / g) (1 - (1 - b)^K) / b)_+, b = sum min(q, p / g), where g in
+ *         [1, K] solves 1 - (1 - b)^K = g b
  *
- * Everything is formed in double from p and q as they are given, so nothing here depends on the arithmetic type. */
+ * Everything is formed in double from p and q as they are given, so nothing here depends on the
+ * arithmetic type. */
 #include "decode.h"
 
 enum { P, Q, DRAFT, STREAM, POSITION };         /* inputs; POSITION of speculative_verify only */
@@ -123,7 +129,8 @@ static void verify_bound(const row_call *c, row_state *st) {
   const double g = st->carry;
   BLOCK_SUM(st->sum, c->count, i, (double)p[i] / g < (double)q[i] ? (double)p[i] / g : (double)q[i])
 }
-/* Goes on with the sum to the first element at which it exceeds the target; of a sum that never does, the last element with a mass. */
+/* Goes on with the sum to the first element at which it exceeds the target; of a sum that never
+ * does, the last element with a mass. */
 static void verify_walk(const row_call *c, const drafts *d, row_state *st) {
   const real *p = part_at(c, P), *q = part_at(c, Q);
   for (size_t b = 0; b < c->count && !st->has_pos_inf; b += 256) {

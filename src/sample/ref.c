@@ -1,4 +1,5 @@
-/* sample/ref.c - the operators that draw, straight from their definitions: libm, double, one row at a time. Decoding: ref_decode.c. */
+/* sample/ref.c - the operators that draw, straight from their definitions: libm, double, one row at
+ * a time. Decoding: ref_decode.c. */
 #include "ref.h"
 
 void categorical_sample_ref(const row_ref_call *c) {

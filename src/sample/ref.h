@@ -1,5 +1,5 @@
-/* sample/ref.h - what the references of the room share: maxima, weights, the walk to a drawn element. It shares nothing with the kernels.
- * Random numbers: engine/ref_draws.h. */
+/* sample/ref.h - what the references of the room share: maxima, weights, the walk to a drawn
+ * element. It shares nothing with the kernels. Random numbers: engine/ref_draws.h. */
 #ifndef SMX_SAMPLE_REF_H
 #define SMX_SAMPLE_REF_H
 #include "engine/ref_draws.h"
@@ -58,7 +58,8 @@ static inline double *room_for(size_t n) {
   return h;
 }
 
-/* The first element at which the running sum of weights is more than u times their sum, by blocks of 256. */
+/* The first element at which the running sum of weights is more than u times their sum, by blocks
+ * of 256. */
 static inline size_t walk(const double *w, size_t n, double u) {
   double total = 0, before = 0;
   size_t last = 0;

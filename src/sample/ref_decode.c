@@ -363,7 +363,8 @@ void gumbel_flow_velocity_ref(const row_ref_call *c) {
 
 /* ---- sparse masks ---- */
 
-/* The choices by recursion: with the first neighbour, then without it; y is what each weighs, next the first that is not yet used. */
+/* The choices by recursion: with the first neighbour, then without it; y is what each weighs, next
+ * the first that is not yet used. */
 static void spread_choices(const double *y, size_t count, size_t *next, size_t j, size_t m, size_t left,
                            unsigned set, double *mask) {
   if (left > m - j || *next >= count) return;

@@ -50,7 +50,8 @@ void gumbel_topk_inclusion_ref(const row_ref_call *c) {
     c->out[0][i] = nan ? NAN : c->in[0][i] == -INFINITY ? 0 : -expm1(-exp(c->in[0][i] - kappa));
 }
 
-/* p of one step of the scores a / t, and the logarithms of 1 - p: for the first largest by the sum of the others. */
+/* p of one step of the scores a / t, and the logarithms of 1 - p: for the first largest by the sum
+ * of the others. */
 static void subset_step(const long double *a, size_t n, double t, long double *p, long double *rest) {
   size_t top = 0;
   long double second = -INFINITY, sum = 0;

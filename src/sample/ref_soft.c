@@ -1,7 +1,9 @@
-/* sample/ref_soft.c - soft tokens under noise, and noise itself, straight from their formulas. See ref.c. */
+/* sample/ref_soft.c - soft tokens under noise, and noise itself, straight from their formulas. See
+ * ref.c. */
 #include "ref.h"
 
-/* p of the named tokens among themselves; -1 of what names none. Their largest x, NaN with a NaN or +inf, -inf where none is valid. */
+/* p of the named tokens among themselves; -1 of what names none. Their largest x, NaN with a NaN or
+ * +inf, -inf where none is valid. */
 static double named(const row_ref_call *c, double *p) {
   const size_t k = (size_t)c->q[0];
   double most = -INFINITY;

@@ -1,4 +1,5 @@
-/* sample/relaxed.h - y = softmax((x + G) / T) and its gradient, for operators that draw with one kind of noise or another. */
+/* sample/relaxed.h - y = softmax((x + G) / T) and its gradient, for operators that draw with one
+ * kind of noise or another. */
 #ifndef SMX_SAMPLE_RELAXED_H
 #define SMX_SAMPLE_RELAXED_H
 #include "noise.h"

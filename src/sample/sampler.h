@@ -175,7 +175,8 @@ NOINLINE void sampler_close(sampler *w) {
   sampler_changed(w);
 }
 
-/* Of n elements, keeps what has a key above the bar, and of its equals those up to number `limit`: how many are left. */
+/* Of n elements, keeps what has a key above the bar, and of its equals those up to number `limit`:
+ * how many are left. */
 NOINLINE size_t sampler_clear(sampler *w, const real *keys, real bar, int64_t limit, size_t first, size_t n) {
   const vreal gone = v_set1(-R_INF), low = v_set1(bar);
   size_t left = 0;
@@ -214,7 +215,8 @@ static inline bool sampler_many(const sampler *w, real bar, size_t most) {
   return count > most;
 }
 
-/* Those below the bar are to leave, of a row of which many are left then; the groups' sums without them are in the room. */
+/* Those below the bar are to leave, of a row of which many are left then; the groups' sums without
+ * them are in the room. */
 static inline void sampler_cut(sampler *w, real bar) {
   const size_t group = w->top_at / GROUP * GROUP;
   sampler_clear(w, w->z, bar, INT64_MAX, group, group_size(group, w->n));

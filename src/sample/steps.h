@@ -127,8 +127,8 @@ static void sampler_top_h(sampler *w, double share) {
   sampler_top_k(w, (double)kept);
 }
 
-/* Mirostat 1: p ~ rank^-s, s from the slopes between the hundred best; with e = s - 1 the k best have a surprise of mu bits on average if
- * k^s = e 2^mu / (1 - n^-e). */
+/* Mirostat 1: p ~ rank^-s, s from the slopes between the hundred best; with e = s - 1 the k best
+ * have a surprise of mu bits on average if k^s = e 2^mu / (1 - n^-e). */
 static void sampler_mirostat(sampler *w, double mu) {
   real z[BEST_MANY + LANES];
   double above = 0, below = 0;
@@ -163,7 +163,8 @@ static void sampler_top_n_sigma(sampler *w, double sigmas, double ddof) {
   if (count > ddof) sampler_above(w, w->top - sigmas * __builtin_sqrt(squares / (count - ddof)));
 }
 
-/* With probability a: every element of probability b or more is removed but the least probable of them. */
+/* With probability a: every element of probability b or more is removed but the least probable of
+ * them. */
 static void sampler_xtc(sampler *w, double chance, double threshold, const draws *coin) {
   if (!(uniform_of(draw_word(coin, 0)) < chance)) return;
   sampler_sum(w, false);

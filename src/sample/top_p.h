@@ -23,7 +23,8 @@ typedef struct top_p_search {
   const sampler *scores; /* whose scores the keys are, so that terms can be formed from them; or NULL */
 } top_p_search;
 
-/* The terms whose key is not below the bar, and above it. The room then has what the groups of the former come to. */
+/* The terms whose key is not below the bar, and above it. The room then has what the groups of the
+ * former come to. */
 NOINLINE void top_p_at(const top_p_search *m, real bar, double sums[2]) {
   const vreal low = v_set1(bar), zero = v_set1(0);
   sampler_sums *groups = m->room;
@@ -91,7 +92,8 @@ NOINLINE void top_p_bars(const top_p_part *p, const real *bars, double *above) {
   }
 }
 
-/* Draws the bracket together, by bars from its upper end on: `least` is reached at its lower end, `most` not above the upper one. */
+/* Draws the bracket together, by bars from its upper end on: `least` is reached at its lower end,
+ * `most` not above the upper one. */
 static inline void top_p_draw_in(const top_p_part *p, double least, double most, top_p_bracket *k) {
   double sums[TOP_P_BARS];
   real bars[TOP_P_BARS];
@@ -115,8 +117,9 @@ NOINLINE top_p_bracket top_p_ends(const top_p_part *p) {
   return (top_p_bracket){v_hmin(least), v_hmax(top), 0};
 }
 
-/* The elements between the bracket's ends are put together in the room, keys and then terms; what is above joins its base. False if there are more
- * than half as many as there is room for. The part may be in the room itself. */
+/* The elements between the bracket's ends are put together in the room, keys and then terms; what
+ * is above joins its base. False if there are more than half as many as there is room for. The part
+ * may be in the room itself. */
 NOINLINE bool top_p_gather(const top_p_search *m, top_p_part *p, top_p_bracket *k) {
   const size_t most = 4 * m->n / sizeof(real);
   const vreal low = v_set1(k->low), high = v_set1(k->high), zero = v_set1(0);
@@ -150,7 +153,8 @@ NOINLINE bool top_p_gather(const top_p_search *m, top_p_part *p, top_p_bracket *
   return true;
 }
 
-/* The bracket as a sample of the row has it: the sum of what is below the bar is known but for a few deviations. */
+/* The bracket as a sample of the row has it: the sum of what is below the bar is known but for a
+ * few deviations. */
 NOINLINE void top_p_guess(const top_p_search *m, top_p_bracket *k) {
   enum { DEVIATIONS = 4 };
   real *keys = m->room, *terms = keys + TOP_P_SAMPLE;
@@ -190,7 +194,8 @@ NOINLINE size_t top_p_list(const top_p_part *p, double base, double target, real
   return guess;
 }
 
-/* A few elements that the bar should be one of, or many of one key: from a sample, or from the whole row. */
+/* A few elements that the bar should be one of, or many of one key: from a sample, or from the
+ * whole row. */
 static inline bool top_p_near(const top_p_search *m, bool sample, top_p_part *p, top_p_bracket *k) {
   if (sample) {
     top_p_guess(m, k);
@@ -227,7 +232,8 @@ static inline bool top_p_among(top_p_search *m, const top_p_part *p, double base
   }
 }
 
-/* The bar by guesses from a sample, if there is one, then from the whole row. False: they were wrong. */
+/* The bar by guesses from a sample, if there is one, then from the whole row. False: they were
+ * wrong. */
 static inline bool top_p_try(top_p_search *m, rbits *bar, double *above, bool *alone) {
   for (int sample = m->n >= 4 * TOP_P_SAMPLE; sample >= 0; sample--) {
     top_p_part p = {m->keys, m->terms, m->n};
@@ -237,8 +243,8 @@ static inline bool top_p_try(top_p_search *m, rbits *bar, double *above, bool *a
   return false;
 }
 
-/* The last element that is kept, by its key and, of equal ones, its number; or INT64_MAX where it is the only one of its key. to: a key above which
- * the target's mass does not lie. */
+/* The last element that is kept, by its key and, of equal ones, its number; or INT64_MAX where it
+ * is the only one of its key. to: a key above which the target's mass does not lie. */
 static inline struct row_cutoff top_p_find(const sampler *w, const real *keys, double target, real to) {
   top_p_search m = {keys,          w->terms, w->n,
                     w->sum,        target,   radix_key(-R_MAX),

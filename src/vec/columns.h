@@ -1,7 +1,8 @@
 /* vec/columns.h - columns of LANES rows as vectors: pieces of a matrix are transposed in registers.
  *
  *     v_columns        out[c] has in lane r the number at p + r step, column c of 4
- *     v_columns_f16    the same of 8 columns in half precision, widened; v_columns_bf16 (both where V_HAS_HALF)
+ *     v_columns_f16    the same of 8 columns in half precision, widened; v_columns_bf16 likewise
+ *                      (both where V_HAS_HALF)
  *
  * step is in bytes. Numbers are moved as they are. */
 #ifndef SMX_VEC_COLUMNS_H
@@ -20,8 +21,9 @@ SMI vreal v_two(__m256 low, __m256 high) {
 #endif
 }
 
-/* Four rows from p on need a register for it, step and 3 step, and those after them no more: the compiler, which would keep sixteen pointers through a
- * loop and has no place for them, is not told that p is one of several. */
+/* Four rows from p on need a register for it, step and 3 step, and those after them no more: the
+ * compiler, which would keep sixteen pointers through a loop and has no place for them, is not told
+ * that p is one of several. */
 SMI const char *row_at(const char *p) {
   __asm__("" : "+r"(p));
   return p;

@@ -3,7 +3,8 @@
 #define SMX_VEC_COMPRESS_H
 #include "vec.h"
 
-/* Puts the lanes of m together at p, in their order: how many they are. What follows them, up to a whole vector, is written over. */
+/* Puts the lanes of m together at p, in their order: how many they are. What follows them, up to a
+ * whole vector, is written over. */
 #ifdef V /* vec_avx512.h */
 SMI int v_compress(real *p, vmask m, vreal x) {
   v_store(p, V(maskz_compress)(m, x)); /* the instruction itself is slow when it writes to memory */

@@ -11,7 +11,8 @@ typedef struct divisor {
   bool product;           /* x / t is x head: 1 / t has few digits, as those of 1, 0.8 and 0.5 have */
 } divisor;
 
-/* A product of two floats is a double, and where t head is within 2^-54 of 1 no other double is as near to x / t. */
+/* A product of two floats is a double, and where t head is within 2^-54 of 1 no other double is as
+ * near to x / t. */
 static inline divisor divisor_of(double t) {
   const double c = 1 / t, rest = c - (double)(real)c;
   const bool ordinary = t > 0x1p-60 && t < 0x1p60;
@@ -26,15 +27,17 @@ SMI vreal divide_in_double(double t, vreal x) {
   return v_load(v);
 }
 #if SMX_REAL == 32 && defined(__FP_FAST_FMA)
-/* Where the bounds do not agree, which are `sure` where they do: zeros and infinities are their own quotients, others are divided. */
+/* Where the bounds do not agree, which are `sure` where they do: zeros and infinities are their own
+ * quotients, others are divided. */
 static __attribute__((noinline, unused)) vreal divide_doubtful(const divisor *q, vreal x, vreal high,
                                                                vmask sure) {
   const vmask own = m_or(v_eq(x, v_set1(0)), v_eq(v_abs(x), v_set1(R_INF)));
   if (m_any(m_not(m_or(sure, own)))) return divide_in_double(q->t, x);
   return v_select(own, x, high);
 }
-/* x times a number a little too large and one a little too small, each in two reals and rounded once: where both round to the same real, that is
- * the quotient, for what is lost on the way is less than 2^-46 of it (Markstein 1990 has the products). One element in a million is divided.
+/* x times a number a little too large and one a little too small, each in two reals and rounded
+ * once: where both round to the same real, that is the quotient, for what is lost on the way is
+ * less than 2^-46 of it (Markstein 1990 has the products). One element in a million is divided.
  * Below 2^-100 a product may be inexact. */
 SMI vreal divide_near(const divisor *q, vreal x) {
   const vreal head = v_set1(q->head), h = v_mul(x, head), off = v_fnma(x, head, h); /* x head is h - off */

@@ -1,13 +1,17 @@
-/* vec/math.h - elementary functions over the vector layer, each written once for both real types. No libm. */
+/* vec/math.h - elementary functions over the vector layer, each written once for both real types.
+ * No libm. */
 #ifndef SMX_VEC_MATH_H
 #define SMX_VEC_MATH_H
 #include "vec.h"
 
-/* e^x = p * 2^k with k = round(x log2 e), p = e^(x - k ln 2) in [0.707, 1.415]: The Two-Pass Softmax Algorithm (Dukhan, Ablavatski 2020).
- * Adding and subtracting 1.5 * 2^MANT_BITS rounds; ln 2 is two constants, so that k LN2_HI is exact for |x| < 2^20.
- * f32: minimax polynomial of degree 6 with c0 = c1 = 1 (tools/fit_exp.py), relative error 2^-28.2 before rounding.
+/* e^x = p * 2^k with k = round(x log2 e), p = e^(x - k ln 2) in [0.707, 1.415]: The Two-Pass
+ * Softmax Algorithm (Dukhan, Ablavatski 2020). Adding and subtracting 1.5 * 2^MANT_BITS rounds; ln
+ * 2 is two constants, so that k LN2_HI is exact for |x| < 2^20.
+ * f32: minimax polynomial of degree 6 with c0 = c1 = 1 (tools/fit_exp.py), relative error 2^-28.2
+ * before rounding.
  * f64: 1 / k! up to degree 13; the first term left out is below 2^-57 of the result.
- * Worst error of p * 2^k, f32, every x in [-87.33, 88.72]: 0.8913 ULP at x = -0x1.765026p+2 (tests/vec/exhaustive.c with SMX_TEST_FULL=1). */
+ * Worst error of p * 2^k, f32, every x in [-87.33, 88.72]: 0.8913 ULP at x = -0x1.765026p+2
+ * (tests/vec/exhaustive.c with SMX_TEST_FULL=1). */
 #if SMX_REAL == 32
 #define LOG2_E 0x1.715476p+0f
 #define LN2_HI 0x1.62e43p-1f
@@ -63,7 +67,8 @@ SMI vreal v_exp(vreal x) {
   return v_select(v_eq(x, x), y, v_set1(r_nan()));
 }
 
-/* The same for x <= 0, whose powers of two are all in range: down to one less than MIN_EXP, where p decides. */
+/* The same for x <= 0, whose powers of two are all in range: down to one less than MIN_EXP, where p
+ * decides. */
 SMI vreal v_exp_down(vreal x) {
   vreal k, p = v_exp_pair(x, &k), y = v_flush(v_scale_near(p, k), k, v_set1(MIN_EXP - 1));
   return v_select(v_eq(x, x), v_flush(y, y, v_set1(R_TINY)), v_set1(r_nan()));
@@ -77,8 +82,8 @@ SMI vreal v_expm1_pos(vreal x) {
   return v_fma(two_k, v_mul(q, t), v_sub(two_k, v_set1(1)));
 }
 
-/* tanh x = E / (E + 2) with E = e^(2|x|) - 1, and 1 from where it rounds to 1. Worst error, f32: 3.38 ULP at
- * x = 0x1.f08464p-5. */
+/* tanh x = E / (E + 2) with E = e^(2|x|) - 1, and 1 from where it rounds to 1. Worst error, f32:
+ * 3.38 ULP at x = 0x1.f08464p-5. */
 SMI vreal v_tanh(vreal x) {
   vreal e = v_expm1_pos(v_min(v_mul(v_abs(x), v_set1(2)), v_set1(SMX_REAL == 32 ? 20 : 40)));
   vreal y = v_copysign(v_div(e, v_add(e, v_set1(2))), x);
@@ -91,7 +96,8 @@ SMI vreal v_sech2(vreal x) {
   return v_div(v_mul(q, v_set1(4)), v_mul(d, d));
 }
 
-/* log(1 + f) for f in [-0.3, 0.42]: f - (f^2/2 - s (f^2/2 + R)), s = f / (2 + f), R = 2 (s^2/3 + s^4/5 + ...). */
+/* log(1 + f) for f in [-0.3, 0.42]: f - (f^2/2 - s (f^2/2 + R)), s = f / (2 + f), R = 2
+ * (s^2/3 + s^4/5 + ...). */
 SMI vreal log_1pf(vreal f) {
   enum { TERMS = SMX_REAL == 32 ? 5 : 11 };
   vreal s = v_div(f, v_add(f, v_set1(2))), z = v_mul(s, s), r = v_set1((real)2 / (2 * TERMS + 1));
@@ -136,14 +142,16 @@ SMI vreal v_softplus(vreal x) {
   return v_select(v_eq(x, x), v_add(v_max(x, v_set1(0)), log), x);
 }
 
-/* Results below the smallest normal number are +0, and a NaN is the canonical one: what every kernel does before it stores. */
+/* Results below the smallest normal number are +0, and a NaN is the canonical one: what every
+ * kernel does before it stores. */
 SMI vreal v_clean(vreal x) {
   x = v_flush(x, v_abs(x), v_set1(R_TINY));
   return v_select(v_eq(x, x), x, v_set1(r_nan()));
 }
 SMI real r_clean(double x) { return v_first(v_clean(v_set1((real)x))); } /* as it is stored */
 
-/* log(1 + f) in double, the same way; lost is what rounding took from the argument, relative to it. n: a power of two besides. */
+/* log(1 + f) in double, the same way; lost is what rounding took from the argument, relative to
+ * it. n: a power of two besides. */
 #define D_LOG_1PF(type, log, f, n, lost) /* type: double, or a vector of them */ \
   { \
     const type s_ = (f) / (2 + (f)), z_ = s_ * s_, half_ = 0.5 * (f) * (f); \
@@ -198,7 +206,8 @@ SMI void d_log1p_four(const double *d, double *y) {
   memcpy(y, &x, 32);
 }
 
-/* e^x in double: 0 below -700, inf above 709. Terms 1 / m! up to 13; the next is below 2^-57 of the result. */
+/* e^x in double: 0 below -700, inf above 709. Terms 1 / m! up to 13; the next is below 2^-57 of the
+ * result. */
 SMI double d_exp(double x) {
   static const double inverse[] = {
       1.0,         1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,       1.0 / 5040,
@@ -216,7 +225,8 @@ SMI double d_exp(double x) {
 /* log(1 + e^x) */
 SMI double d_softplus(double x) { return x > 0 ? x + d_log1p(d_exp(-x)) : d_log1p(d_exp(x)); }
 
-/* sum * 2^d for a whole number d <= 0; exactly 0 when d < -1000. Any other d belongs to a row that is summed again, and gives 0. */
+/* sum * 2^d for a whole number d <= 0; exactly 0 when d < -1000. Any other d belongs to a row that
+ * is summed again, and gives 0. */
 SMI double d_scale(double sum, double d) {
   if (!(d >= -1000 && d <= 0)) return 0;
   int64_t b = (int64_t)(1023 + d) << 52;
@@ -225,7 +235,8 @@ SMI double d_scale(double sum, double d) {
   return sum * two_d;
 }
 
-/* 2^e as the real type, |e| < EXP_BIAS; and floor(log2 x) of a positive number that is at least 2^(1 - EXP_BIAS), else 1 - EXP_BIAS. */
+/* 2^e as the real type, |e| < EXP_BIAS; and floor(log2 x) of a positive number that is at least
+ * 2^(1 - EXP_BIAS), else 1 - EXP_BIAS. */
 SMI real r_power_of_two(int e) { return r_from((rbits)(e + EXP_BIAS) << MANT_BITS); }
 SMI int r_exponent(real x) {
   int e = (int)(r_bits(x) >> MANT_BITS) - EXP_BIAS;

@@ -1,13 +1,16 @@
-/* vec/philox.h - random numbers as pure functions of (seed, stream, purpose, index), so that a draw does not depend on what was drawn before it,
- * on the batch around it, or on who computes it. Philox4x32-10: Parallel Random Numbers: As Easy as 1, 2, 3 (Salmon et al. 2011).
+/* vec/philox.h - random numbers as pure functions of (seed, stream, purpose, index), so that a draw
+ * does not depend on what was drawn before it, on the batch around it, or on who computes it.
+ * Philox4x32-10: Parallel Random Numbers: As Easy as 1, 2, 3 (Salmon et al. 2011).
  *
- * Variates are formed in double from 64-bit words: with words of 24 bits the tail of a Gumbel variate would stop at 16.6, and a vocabulary of
- * 131072 would notice. Their logarithms are d_log's, the same on every machine. */
+ * Variates are formed in double from 64-bit words: with words of 24 bits the tail of a Gumbel
+ * variate would stop at 16.6, and a vocabulary of 131072 would notice. Their logarithms are
+ * d_log's, the same on every machine. */
 #ifndef SMX_VEC_PHILOX_H
 #define SMX_VEC_PHILOX_H
 #include "math.h"
 
-/* Keeps operators that share a seed and a stream independent of each other. Part of the interface: never renumbered. */
+/* Keeps operators that share a seed and a stream independent of each other. Part of the interface:
+ * never renumbered. */
 typedef enum purpose {
   PURPOSE_GUMBEL = 1,      /* categorical draw: argmax of score + Gumbel */
   PURPOSE_UNIFORM = 2,     /* categorical draw: inverse of the distribution function */
@@ -74,7 +77,8 @@ SMI double horner(const double *c, double x) { /* eight coefficients, highest fi
   return y;
 }
 
-/* Inverse of the normal distribution function: PPND16 of AS 241 (Wichura 1988). Three rationals, numerator and denominator. */
+/* Inverse of the normal distribution function: PPND16 of AS 241 (Wichura 1988). Three rationals,
+ * numerator and denominator. */
 SMI double normal_of(uint64_t word) {
   static const double middle[2][8] = {
       {2.5090809287301226727e+3, 3.3430575583588128105e+4, 6.7265770927008700853e+4, 4.5921953931549871457e+4,
@@ -107,8 +111,9 @@ SMI double normal_of(uint64_t word) {
   return q < 0 ? -x : x;
 }
 
-/* log of variate `index` of the gamma distribution with this shape > 0 (Marsaglia, Tsang 2000; below 1 by the boost of a uniform). In the log
- * domain it does not underflow, however small the shape. At most 256 tries; none of them is accepted with a chance below 1e-300. */
+/* log of variate `index` of the gamma distribution with this shape > 0 (Marsaglia, Tsang 2000;
+ * below 1 by the boost of a uniform). In the log domain it does not underflow, however small the
+ * shape. At most 256 tries; none of them is accepted with a chance below 1e-300. */
 static inline double log_gamma_of(uint64_t seed, uint64_t stream, uint64_t index, double shape) {
   const draws tries = {seed, stream, PURPOSE_GAMMA}, boost = {seed, stream, PURPOSE_GAMMA_BOOST};
   double d = (shape >= 1 ? shape : shape + 1) - 1.0 / 3, c = 1 / __builtin_sqrt(9 * d), log_v = 0;

@@ -1,10 +1,12 @@
-/* vec/trig.h - sine and cosine in double, the same on every machine. Here, beside math.h, because few kernels want them. */
+/* vec/trig.h - sine and cosine in double, the same on every machine. Here, beside math.h, because
+ * few kernels want them. */
 #ifndef SMX_VEC_TRIG_H
 #define SMX_VEC_TRIG_H
 #include "math.h"
 
-/* sin x and cos x, |x| < 2^31; NaN beyond. Whole quarter turns are taken off by two FMAs, the first of which is exact: n and the high part have at
- * most 84 bits between them, and what is left of x is a multiple of 2^-53 that is not above 1. Then the series, whose next term is below 2^-62.
+/* sin x and cos x, |x| < 2^31; NaN beyond. Whole quarter turns are taken off by two FMAs, the first
+ * of which is exact: n and the high part have at most 84 bits between them, and what is left
+ * of x is a multiple of 2^-53 that is not above 1. Then the series, whose next term is below 2^-62.
  * Within 2^-52 of the exact value (tests/attention/rope.c). */
 SMI void d_sin_cos(double x, double *sine, double *cosine) {
   static const double odd[] = {1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800,

@@ -1,8 +1,10 @@
-/* vec/vec.h - the vector layer: picks the header of the instruction set and the real type this file is being compiled for.
+/* vec/vec.h - the vector layer: picks the header of the instruction set and the real type this file
+ * is being compiled for.
  *
- * A virtual vector is 64 bytes: LANES = 16 floats or 8 doubles (SMX_REAL = 32 or 64). vec_portable.h defines what each function means; every
- * other header computes the same bits. 64 lanes, the unit in which rows are summed, are VPB vectors. Kernels use nothing else: no libm, no
- * reduce or estimate instructions, no contraction. */
+ * A virtual vector is 64 bytes: LANES = 16 floats or 8 doubles (SMX_REAL = 32 or 64).
+ * vec_portable.h defines what each function means; every other header computes the same bits.
+ * 64 lanes, the unit in which rows are summed, are VPB vectors. Kernels use nothing else: no libm,
+ * no reduce or estimate instructions, no contraction. */
 #ifndef SMX_VEC_H
 #define SMX_VEC_H
 #include <stddef.h>
@@ -47,7 +49,8 @@ SMI rbits r_bits(real r) {
 }
 SMI real r_nan(void) { return r_from(R_NAN_BITS); }
 
-/* p * 2^d for a whole number d; exactly +0 when d < MIN_EXP. |p| in [0.5, 2], d <= EXP_BIAS; a NaN in p or d gives NaN. */
+/* p * 2^d for a whole number d; exactly +0 when d < MIN_EXP. |p| in [0.5, 2], d <= EXP_BIAS; a NaN
+ * in p or d gives NaN. */
 SMI vreal v_scale(vreal p, vreal d) { return v_flush(v_scale_near(p, d), d, v_set1(MIN_EXP)); }
 
 /* Folds 64 lanes pairwise: l += l + 32, 16, 8, 4, 2, 1. */

@@ -127,7 +127,8 @@ SMI vreal v_select(vmask m, vreal x, vreal y) {
   return (vreal){H(blendv)(y.a, x.a, m.a), H(blendv)(y.b, x.b, m.b)};
 }
 SMI vreal v_flush(vreal y, vreal x, vreal limit) { return v_andnot(v_lt(x, limit), y); }
-/* Adding 1.5 * 2^MANT_BITS leaves d + EXP_BIAS in the low bits, which the shift makes an exponent. */
+/* Adding 1.5 * 2^MANT_BITS leaves d + EXP_BIAS in the low bits, which the shift makes an
+ * exponent. */
 SMI vhalf h_scale(vhalf p, vhalf d) {
   vhalf magic = H(set1)((real)1.5 * ((rbits)1 << MANT_BITS) + EXP_BIAS);
   return H(mul)(p, H_REAL(H_SLL(H_INT(H(add)(d, magic)))));

@@ -123,7 +123,8 @@ SMI vreal v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si
 SMI void v_store_f16(uint16_t *p, vreal x) {
   _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-/* One shuffle takes 16 bits to and from the upper half of a lane; widening, shifting and narrowing would be two or three steps. */
+/* One shuffle takes 16 bits to and from the upper half of a lane; widening, shifting and narrowing
+ * would be two or three steps. */
 SMI __m512i bf16_places(void) { /* word l of an array in the upper half of lane l */
   return _mm512_setr_epi32(0, 0x10000, 0x20000, 0x30000, 0x40000, 0x50000, 0x60000, 0x70000, 0x80000, 0x90000,
                            0xa0000, 0xb0000, 0xc0000, 0xd0000, 0xe0000, 0xf0000);

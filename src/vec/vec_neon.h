@@ -37,7 +37,8 @@ typedef struct {
 typedef struct {
   vqm q[4];
 } vmask;
-/* Written out: a loop would keep the four in memory until late passes, and take those several times as long. */
+/* Written out: a loop would keep the four in memory until late passes, and take those several times
+ * as long. */
 #define AT(at, e) \
   { \
     enum { i = at }; \

@@ -2,7 +2,9 @@
  * to whatever there is). This is the specification: what a function does here, to the bit, every
  * other header does. */
 #define V_PORTABLE 1
-#define SMI static inline __attribute__((unused)) /* inlined where the compiler likes: written out everywhere it would be huge */
+#define SMI \
+  static inline __attribute__(( \
+      unused)) /* inlined where the compiler likes: written out everywhere it would be huge */
 typedef real vreal __attribute__((vector_size(64)));
 #if SMX_REAL == 32
 typedef int32_t vint __attribute__((vector_size(64)));
@@ -18,9 +20,11 @@ SMI vint i_set1(rbits c) {
 }
 /* x y + z, rounded once. Out of line: emulated, it is long. */
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-static __attribute__((noinline)) void fma_lanes(const real *restrict x, const real *restrict y, real *restrict z) {
+static __attribute__((noinline)) void fma_lanes(const real *restrict x, const real *restrict y,
+                                                real *restrict z) {
   for (int i = 0; i < LANES; i++)
-    z[i] = SMX_REAL == 32 ? (real)__builtin_fmaf((float)x[i], (float)y[i], (float)z[i]) : (real)__builtin_fma(x[i], y[i], z[i]);
+    z[i] = SMX_REAL == 32 ? (real)__builtin_fmaf((float)x[i], (float)y[i], (float)z[i])
+                          : (real)__builtin_fma(x[i], y[i], z[i]);
 }
 #elif SMX_REAL == 32
 /* Without hardware: the product of two floats is exact in double; the sum is rounded to odd there
@@ -28,7 +32,8 @@ static __attribute__((noinline)) void fma_lanes(const real *restrict x, const re
 typedef float vpair __attribute__((vector_size(8)));
 typedef double vwide __attribute__((vector_size(16)));
 typedef int64_t vwint __attribute__((vector_size(16)));
-static __attribute__((noinline)) void fma_lanes(const real *restrict a, const real *restrict b, real *restrict c) {
+static __attribute__((noinline)) void fma_lanes(const real *restrict a, const real *restrict b,
+                                                real *restrict c) {
   for (int i = 0; i < LANES; i += 2) {
     vwide x = {a[i], a[i + 1]}, y = {b[i], b[i + 1]}, z = {c[i], c[i + 1]};
     vwide p = x * y, s = p + z, t = s - p, e = (p - (s - t)) + (z - t); /* s + e is p + c exactly */
@@ -42,7 +47,8 @@ static __attribute__((noinline)) void fma_lanes(const real *restrict a, const re
 }
 #else
 double fma(double, double, double); /* the C library's is correctly rounded */
-static __attribute__((noinline)) void fma_lanes(const real *restrict x, const real *restrict y, real *restrict z) {
+static __attribute__((noinline)) void fma_lanes(const real *restrict x, const real *restrict y,
+                                                real *restrict z) {
   for (int i = 0; i < LANES; i++) z[i] = fma(x[i], y[i], z[i]);
 }
 #endif
@@ -61,13 +67,17 @@ SMI vreal v_load(const real *p) {
   return r;
 }
 SMI void v_store(real *p, vreal x) { memcpy(p, &x, 64); }
-SMI void v_stream(real *p, vreal x) { v_store(p, x); } /* p is 64-byte aligned; a streaming store where the machine has one */
+SMI void v_stream(real *p, vreal x) {
+  v_store(p, x);
+} /* p is 64-byte aligned; a streaming store where the machine has one */
 /* LANES of them, to as many bytes' boundary */
 SMI void v_stream_half(uint16_t *p, const uint16_t *x) { memcpy(p, x, LANES * sizeof *p); }
 SMI void v_stream_end(void) {}
 SMI void v_prefetch(const void *p) { __builtin_prefetch(p); }
 SMI void v_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); } /* not into the nearest cache */
-SMI void v_read(const void *p) { v_prefetch(p); }     /* 16 bytes are read and dropped where a core follows reads rather than hints */
+SMI void v_read(const void *p) {
+  v_prefetch(p);
+} /* 16 bytes are read and dropped where a core follows reads rather than hints */
 SMI vreal v_load_n(const real *p, int n, real fill) { /* 0 <= n <= LANES; reads n elements only */
   real t[LANES];
 #pragma GCC unroll 1
@@ -107,9 +117,13 @@ SMI uint32_t m_bits(vmask a) { /* bit i = lane i */
   for (int i = 0; i < LANES; i++) bits |= (uint32_t)(a[i] & 1) << i;
   return bits;
 }
-SMI vreal v_select(vmask m, vreal x, vreal y) { return (vreal)(((vint)x & m) | ((vint)y & ~m)); } /* m ? x : y */
-SMI vreal v_flush(vreal y, vreal x, vreal limit) { return v_select(x < limit, v_set1(0), y); }    /* x < limit ? +0 : y */
-SMI vreal v_max(vreal x, vreal y) { return v_select(x > y, x, y); }                               /* the second when either is NaN */
+SMI vreal v_select(vmask m, vreal x, vreal y) {
+  return (vreal)(((vint)x & m) | ((vint)y & ~m));
+} /* m ? x : y */
+SMI vreal v_flush(vreal y, vreal x, vreal limit) {
+  return v_select(x < limit, v_set1(0), y);
+} /* x < limit ? +0 : y */
+SMI vreal v_max(vreal x, vreal y) { return v_select(x > y, x, y); } /* the second when either is NaN */
 SMI vreal v_min(vreal x, vreal y) { return v_select(x < y, x, y); }
 SMI vreal v_abs(vreal x) { return (vreal)((vint)x & i_set1((rbits)-1 >> 1)); }
 SMI vreal v_copysign(vreal x, vreal s) { /* |x| with the sign of s */

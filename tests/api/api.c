@@ -1,5 +1,6 @@
-/* api.c - proves that a wrong call gives the right status, a message that names the argument and the value, and writes nothing; and that
- * smx_infer, the parameters and the operator table are consistent. */
+/* api.c - proves that a wrong call gives the right status, a message that names the argument and
+ * the value, and writes nothing; and that smx_infer, the parameters and the operator table are
+ * consistent. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 
 enum { ROWS = 2, N = 3, CANARY = 0x5a };
 
-/* A call that is right until somebody changes it: x, optional inputs, y, dy and dx, all f32 and 2 x 3. */
+/* A call that is right until somebody changes it: x, optional inputs, y, dy and dx, all f32 and
+ * 2 x 3. */
 typedef struct tensor {
   smx_tensor t;
   int64_t shape[SMX_MAX_DIMS + 1], strides[SMX_MAX_DIMS + 1];
@@ -39,7 +41,8 @@ static void make_call(call *c, const char *name) {
   c->op = smx_op_find(name);
   c->params_used = &c->params;
   smx_params_init(c->op, &c->params);
-  make_tensor(&c->x, 0), make_tensor(&c->aux, 0), make_tensor(&c->y, 1), make_tensor(&c->dy, 0), make_tensor(&c->dx, 1);
+  make_tensor(&c->x, 0), make_tensor(&c->aux, 0), make_tensor(&c->y, 1), make_tensor(&c->dy, 0),
+      make_tensor(&c->dx, 1);
   c->in[0] = &c->x.t, c->out[0] = &c->y.t, c->dout[0] = &c->dy.t, c->din[0] = &c->dx.t;
   c->n_in = c->n_out = 1;
 }
@@ -67,7 +70,9 @@ CHANGE(negative_shape) { c->x.shape[1] = -3; }
 CHANGE(negative_ndim) { c->x.t.ndim = -2; }
 CHANGE(many_dims) { c->x.t.ndim = 9; }
 CHANGE(no_dims) { c->x.t.ndim = 0; }
-CHANGE(huge_shape) { c->x.shape[0] = c->x.shape[1] = c->y.shape[0] = c->y.shape[1] = INT64_C(4611686018427387904); }
+CHANGE(huge_shape) {
+  c->x.shape[0] = c->x.shape[1] = c->y.shape[0] = c->y.shape[1] = INT64_C(4611686018427387904);
+}
 CHANGE(huge_stride) { c->x.t.strides = c->x.strides, c->x.strides[0] = INT64_C(4611686018427387904); }
 CHANGE(wrong_y_shape) { c->y.shape[1] = 4; }
 CHANGE(wrong_y_ndim) { c->y.t.ndim = 1; }
@@ -80,7 +85,9 @@ CHANGE(x_f8) { c->x.t.dtype.bits = 8; }
 CHANGE(y_over_x) { c->y.t.data = c->x.data + 1; }
 CHANGE(y_step_0) { c->y.t.strides = c->y.strides, c->y.strides[0] = 0; }
 CHANGE(y_steps_overlap) { c->y.t.strides = c->y.strides, c->y.strides[0] = 2; }
-CHANGE(x_in_place_otherwise) { c->y.t.data = c->x.data, c->y.t.strides = c->y.strides, c->y.strides[0] = 1, c->y.strides[1] = ROWS; }
+CHANGE(x_in_place_otherwise) {
+  c->y.t.data = c->x.data, c->y.t.strides = c->y.strides, c->y.strides[0] = 1, c->y.strides[1] = ROWS;
+}
 CHANGE(x_on_gpu) { c->x.t.device.device_type = 2; }
 CHANGE(y_on_gpu) { c->y.t.device.device_type = 2; }
 CHANGE(params_unsized) { c->params.size = 0; }
@@ -197,11 +204,12 @@ static void wrong_calls(void **state) {
     cases[i].change(&c);
     smx_status status = run(&c);
     int fine = status == cases[i].status;
-    for (int w = 0; status && w < 3 && cases[i].words[w]; w++) fine = fine && strstr(smx_last_error(), cases[i].words[w]);
+    for (int w = 0; status && w < 3 && cases[i].words[w]; w++)
+      fine = fine && strstr(smx_last_error(), cases[i].words[w]);
     if (status) fine = fine && (c.backward || untouched(&c.y)) && untouched(&c.dx);
     if (!fine)
-      printf("case %d, %s: status %d, want %d; \"%s\" should have \"%s\"\n", (int)i, cases[i].op, status, cases[i].status,
-             status ? smx_last_error() : "", cases[i].words[0] ? cases[i].words[0] : "");
+      printf("case %d, %s: status %d, want %d; \"%s\" should have \"%s\"\n", (int)i, cases[i].op, status,
+             cases[i].status, status ? smx_last_error() : "", cases[i].words[0] ? cases[i].words[0] : "");
     bad += !fine;
   }
   assert_int_equal(bad, 0);

@@ -1,4 +1,5 @@
-/* api_rest.c - proves that the plain functions, contexts, parameters, smx_infer and the operator table behave as the header says. */
+/* api_rest.c - proves that the plain functions, contexts, parameters, smx_infer and the operator
+ * table behave as the header says. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +28,10 @@ static void plain_functions(void **state) {
   refused(smx_softmax_f64(1, 2, d, NULL), SMX_ERR_NULL, "y");
   refused(smx_softmax_f16(1, 2, NULL, h), SMX_ERR_NULL, "x");
   refused(smx_softmax_bf16(1, 2, NULL, h), SMX_ERR_NULL, "x");
-  refused(smx_softmax_f32(1, 3, (const float *)(const void *)((const char *)x + 1), y), SMX_ERR_SHAPE, "x is not aligned");
-  refused(smx_softmax_f16(1, 1, h, (uint16_t *)(void *)((char *)(h + 1) - 1)), SMX_ERR_SHAPE, "y is not aligned");
+  refused(smx_softmax_f32(1, 3, (const float *)(const void *)((const char *)x + 1), y), SMX_ERR_SHAPE,
+          "x is not aligned");
+  refused(smx_softmax_f16(1, 1, h, (uint16_t *)(void *)((char *)(h + 1) - 1)), SMX_ERR_SHAPE,
+          "y is not aligned");
   refused(smx_logsumexp_f32(1, 4, x, (float *)(void *)((char *)y + 2)), SMX_ERR_SHAPE, "lse is not aligned");
   refused(smx_softmax_strided_f32(NULL, 2, 4, x, 3, y, 4), SMX_ERR_SHAPE, "x_stride");
   refused(smx_softmax_strided_f32(NULL, 2, 4, x, 4, y, 3), SMX_ERR_SHAPE, "y_stride");
@@ -183,15 +186,19 @@ static void infer(void **state) {
                                     [SMX_SHAPE_OFFSETS] = {2},
                                     [SMX_SHAPE_COLUMN] = {12},
                                     [SMX_SHAPE_K] = {4, 3, 6}};
-      static const int32_t dims[] = {
-          [SMX_SHAPE_FULL] = 3, [SMX_SHAPE_ROW] = 2, [SMX_SHAPE_OFFSETS] = 1, [SMX_SHAPE_COLUMN] = 1, [SMX_SHAPE_K] = 3};
+      static const int32_t dims[] = {[SMX_SHAPE_FULL] = 3,
+                                     [SMX_SHAPE_ROW] = 2,
+                                     [SMX_SHAPE_OFFSETS] = 1,
+                                     [SMX_SHAPE_COLUMN] = 1,
+                                     [SMX_SHAPE_K] = 3};
       const smx_port *port = &op->inputs[i];
       int first = port->flags & SMX_PORT_EITHER && !(op->inputs[i - 1].flags & SMX_PORT_EITHER);
       smx_dtype type = port->flags & SMX_PORT_INT ? SMX_I64 : port->flags & SMX_PORT_MASK ? SMX_U8 : SMX_F32;
       auxiliary[i] = (smx_tensor){NULL, {1, 0}, dims[port->shape], type, shapes[port->shape], NULL, 0};
       in[i] = port->flags & SMX_PORT_OPTIONAL && !first ? NULL : &auxiliary[i];
     }
-    if (smx_infer(op, &p, op->input_count, in, op->output_count, out)) fail_msg("%s: %s", op->name, smx_last_error());
+    if (smx_infer(op, &p, op->input_count, in, op->output_count, out))
+      fail_msg("%s: %s", op->name, smx_last_error());
     for (int i = 0; i < op->output_count; i++) {
       int row_shaped = op->outputs[i].shape == SMX_SHAPE_ROW, whole = op->outputs[i].flags & SMX_PORT_INT;
       if (op->outputs[i].shape == SMX_SHAPE_SCALAR) {
@@ -210,22 +217,26 @@ static void infer(void **state) {
 }
 
 static void check_port(const smx_op *op, const smx_port *port, int input) {
-  if (!port->name || !*port->name || !port->help || !*port->help) fail_msg("%s: a port without name or help", op->name);
+  if (!port->name || !*port->name || !port->help || !*port->help)
+    fail_msg("%s: a port without name or help", op->name);
   if (!input && port->flags & (SMX_PORT_MASK | SMX_PORT_GRAD)) fail_msg("%s: %s", op->name, port->name);
 }
 
 static void the_table(void **state) {
   (void)state;
-  assert_true(smx_op_count() > 0 && smx_op_at(smx_op_count()) == NULL && smx_op_find("nosuch") == NULL && smx_op_find(NULL) == NULL);
+  assert_true(smx_op_count() > 0 && smx_op_at(smx_op_count()) == NULL && smx_op_find("nosuch") == NULL &&
+              smx_op_find(NULL) == NULL);
   for (size_t o = 0; o < smx_op_count(); o++) {
     const smx_op *op = smx_op_at(o);
     assert_ptr_equal(smx_op_find(op->name), op);
-    for (size_t k = 0; k < o; k++) assert_true(smx_op_at(k)->id != op->id && strcmp(smx_op_at(k)->name, op->name) != 0);
+    for (size_t k = 0; k < o; k++)
+      assert_true(smx_op_at(k)->id != op->id && strcmp(smx_op_at(k)->name, op->name) != 0);
     const char *const texts[] = {op->family, op->title, op->formula, op->about, op->source, op->example};
     for (size_t i = 0; i < COUNT_OF(texts); i++)
       if (!texts[i] || !*texts[i]) fail_msg("%s: text %d is missing", op->name, (int)i);
     assert_true(op->id > 0 && op->tolerance >= 0 && op->input_count >= 1 && op->output_count >= 1);
-    assert_true(op->input_count <= SMX_MAX_PORTS && op->output_count <= SMX_MAX_PORTS && op->param_count <= SMX_MAX_PARAMS);
+    assert_true(op->input_count <= SMX_MAX_PORTS && op->output_count <= SMX_MAX_PORTS &&
+                op->param_count <= SMX_MAX_PARAMS);
     assert_true(op->inputs[0].shape == SMX_SHAPE_FULL && !(op->inputs[0].flags & SMX_PORT_OPTIONAL));
     for (int i = 0; i < op->input_count; i++) check_port(op, &op->inputs[i], 1);
     for (int i = 0; i < op->output_count; i++) check_port(op, &op->outputs[i], 0);
@@ -234,7 +245,8 @@ static void the_table(void **state) {
       int names = 0;
       while (p->choices && p->choices[names]) names++;
       if (!(p->min <= p->def && p->def <= p->max)) fail_msg("%s: default of %s", op->name, p->name);
-      if (p->choices && (names != (int)p->max + 1 || p->min != 0)) fail_msg("%s: choices of %s", op->name, p->name);
+      if (p->choices && (names != (int)p->max + 1 || p->min != 0))
+        fail_msg("%s: choices of %s", op->name, p->name);
     }
   }
 }
@@ -267,7 +279,8 @@ static void ids_are_for_ever(void **state) {
     listed += fields == 2;
   }
   fclose(f);
-  if ((size_t)listed != smx_op_count()) fail_msg("an operator is not in tests/api/ids.txt: the next id is %d", last + 1);
+  if ((size_t)listed != smx_op_count())
+    fail_msg("an operator is not in tests/api/ids.txt: the next id is %d", last + 1);
 }
 
 int main(void) {

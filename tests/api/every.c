@@ -1,11 +1,10 @@
 /* every.c - proves of every public function, and of every operator through smx_forward and
  * smx_backward, that
  *   names    it is a case here: one of the public headers that is not is refused;
- *   modes    the caller's rounding, flush-to-zero and traps change no byte, and are left as they were;
- *   memory   whichever allocation fails, the status is SMX_ERR_NOMEM and no output has been touched;
+ *   modes    the caller's rounding, flush-to-zero and traps change no byte, and stay as they were;
+ *   memory   whichever allocation fails, the status is SMX_ERR_NOMEM and no output is touched;
  *   stack    it takes at most 16 KB of stack, and runs on a thread of 64;
- *   cancel   a thread that is cancelled finishes its call first, and the context can be
- * destroyed. */
+ *   cancel   a thread that is cancelled finishes its call first, and its context can be freed. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* threads.c - proves that many threads may call at once, with one context or none; that a child after fork works; that the caller's own
- * threads are used when given; and that the caller's floating-point environment neither matters nor changes. */
+/* threads.c - proves that many threads may call at once, with one context or none; that a child
+ * after fork works; that the caller's own threads are used when given; and that the caller's
+ * floating-point environment neither matters nor changes. */
 #define _GNU_SOURCE
 #include <fenv.h>
 #include <pthread.h>
@@ -40,7 +41,8 @@ static smx_context *context(smx_context_options o) {
 /* Whether a call with this context gives the expected bits. */
 static int same(smx_context *ctx) {
   float *y = malloc(sizeof want);
-  int good = y && smx_softmax_strided_f32(ctx, ROWS, N, x, N, y, N) == SMX_OK && !memcmp(y, want, sizeof want);
+  int good =
+      y && smx_softmax_strided_f32(ctx, ROWS, N, x, N, y, N) == SMX_OK && !memcmp(y, want, sizeof want);
   free(y);
   return good;
 }
@@ -56,7 +58,8 @@ static void *caller(void *ctx) {
 
 static void call_from_many_threads(smx_context *shared) {
   pthread_t threads[CALLERS];
-  for (int i = 0; i < CALLERS; i++) assert_int_equal(pthread_create(&threads[i], NULL, caller, i % 3 ? shared : NULL), 0);
+  for (int i = 0; i < CALLERS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, caller, i % 3 ? shared : NULL), 0);
   for (int i = 0; i < CALLERS; i++) {
     void *wrong;
     pthread_join(threads[i], &wrong);
@@ -173,7 +176,8 @@ static void two_threads(void *user, int64_t count, void (*task)(void *arg, int64
 static void the_callers_threads(void **state) {
   (void)state;
   int64_t tasks = 0;
-  smx_context *ctx = context((smx_context_options){.threads = 2, .parallel_for = two_threads, .parallel_user = &tasks});
+  smx_context *ctx =
+      context((smx_context_options){.threads = 2, .parallel_for = two_threads, .parallel_user = &tasks});
   assert_true(same(ctx));
   assert_true(tasks > 1);
   smx_context_destroy(ctx);
@@ -208,7 +212,8 @@ static void take_back(void *user, void *p) {
 static void the_callers_memory(void **state) {
   (void)state;
   ledger l = {.lock = PTHREAD_MUTEX_INITIALIZER};
-  smx_context *ctx = context((smx_context_options){.threads = 2, .alloc = lend, .release = take_back, .alloc_user = &l});
+  smx_context *ctx =
+      context((smx_context_options){.threads = 2, .alloc = lend, .release = take_back, .alloc_user = &l});
   assert_true(l.total > 0);
   assert_true(same(ctx));
   long before = l.total;
@@ -261,8 +266,9 @@ static void environment(void **state) {
 /* An argument is a pattern of tests; without one the minute of long rows is left out. */
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(many_callers),         cmocka_unit_test(contexts_come_and_go), cmocka_unit_test(a_child_goes_on),
-      cmocka_unit_test(the_callers_threads),  cmocka_unit_test(the_callers_memory),   cmocka_unit_test(environment),
+      cmocka_unit_test(many_callers),         cmocka_unit_test(contexts_come_and_go),
+      cmocka_unit_test(a_child_goes_on),      cmocka_unit_test(the_callers_threads),
+      cmocka_unit_test(the_callers_memory),   cmocka_unit_test(environment),
       cmocka_unit_test(long_rows_are_shared),
   };
   if (argc > 1) cmocka_set_test_filter(argv[1]);

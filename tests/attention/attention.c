@@ -1,5 +1,6 @@
-/* attention.c - proves the values of attention: every kind of weights under every kind of mask, bias and shape against the reference in long
- * double, and the known answers of the papers' formulas. */
+/* attention.c - proves the values of attention: every kind of weights under every kind of mask,
+ * bias and shape against the reference in long double, and the known answers of the papers'
+ * formulas. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,8 @@ static void set_weights(acase *a, int weights) { acase_weights(a, weights, COUNT
 /* The reference of one head. The caller frees o, lse and size. */
 static attention_ref reference(const acase *a, int64_t b, int64_t h) {
   int64_t kv = h / (a->heads / a->kv_heads), head = b * a->heads + h;
-  attention_ref c = {.lq = a->lq, .lk = a->lk, .d = a->d, .e = a->e, .softcap = a->options.softcap, .sink = -INFINITY};
+  attention_ref c = {
+      .lq = a->lq, .lk = a->lk, .d = a->d, .e = a->e, .softcap = a->options.softcap, .sink = -INFINITY};
   c.q = a->q + head * a->lq * a->d;
   c.k = a->k + (b * a->kv_heads + kv) * a->lk * a->d;
   c.v = a->v + (b * a->kv_heads + kv) * a->lk * a->e;
@@ -56,7 +58,8 @@ static attention_ref reference(const acase *a, int64_t b, int64_t h) {
   return c;
 }
 
-/* The largest error of o in units of 2^-24 of sum |w v|, and of lse in units of 2^-24 max(|lse|, 1). */
+/* The largest error of o in units of 2^-24 of sum |w v|, and of lse in units of 2^-24
+ * max(|lse|, 1). */
 typedef struct errors {
   double o, lse;
 } errors;
@@ -70,14 +73,19 @@ static double worse(double old, double got, double want, double size) {
 static errors compare(const acase *a, const results *r) {
   errors e = {0, 0};
   /* what is clipped away had errors too, and the smallest score of a row cancels */
-  double least = a->options.weights == SMX_ATTENTION_CLIPPED || a->options.weights == SMX_ATTENTION_SELF_ADJUST_RANGE ? 0.05 : 1e-30;
+  double least =
+      a->options.weights == SMX_ATTENTION_CLIPPED || a->options.weights == SMX_ATTENTION_SELF_ADJUST_RANGE
+          ? 0.05
+          : 1e-30;
   smx_dtype lse_type = dtype_size(a->dtype) == 8 ? SMX_F64 : SMX_F32;
   for (int64_t b = 0; b < a->batch; b++)
     for (int64_t h = 0; h < a->heads; h++) {
       attention_ref c = reference(a, b, h);
       int64_t row = (b * a->heads + h) * a->lq;
-      for (int64_t i = 0; i < a->lq * a->e; i++) e.o = worse(e.o, result_at(a->dtype, r->o, row * a->e + i), c.o[i], c.size[i] + least);
-      for (int64_t i = 0; i < a->lq; i++) e.lse = worse(e.lse, result_at(lse_type, r->lse, row + i), c.lse[i], fmax(1, fabs(c.lse[i])));
+      for (int64_t i = 0; i < a->lq * a->e; i++)
+        e.o = worse(e.o, result_at(a->dtype, r->o, row * a->e + i), c.o[i], c.size[i] + least);
+      for (int64_t i = 0; i < a->lq; i++)
+        e.lse = worse(e.lse, result_at(lse_type, r->lse, row + i), c.lse[i], fmax(1, fabs(c.lse[i])));
       free(c.o), free(c.lse), free(c.size);
     }
   return e;
@@ -110,9 +118,10 @@ static void visibility(acase *a, int which) {
 
 static void values_are_those_of_the_reference(void **state) {
   (void)state;
-  static const int64_t shapes[][7] = {{1, 1, 1, 1, 1, 1, 1},      {2, 4, 2, 5, 70, 8, 5},      {1, 3, 1, 50, 200, 33, 17},
-                                      {1, 2, 2, 7, 1100, 16, 24}, {2, 2, 1, 70, 64, 64, 64},   {1, 8, 1, 1, 2200, 24, 32},
-                                      {1, 1, 1, 60, 20, 7, 130},  {1, 2, 1, 410, 130, 12, 16}, {1, 1, 1, 3, 90, 512, 512}};
+  static const int64_t shapes[][7] = {
+      {1, 1, 1, 1, 1, 1, 1},      {2, 4, 2, 5, 70, 8, 5},      {1, 3, 1, 50, 200, 33, 17},
+      {1, 2, 2, 7, 1100, 16, 24}, {2, 2, 1, 70, 64, 64, 64},   {1, 8, 1, 1, 2200, 24, 32},
+      {1, 1, 1, 60, 20, 7, 130},  {1, 2, 1, 410, 130, 12, 16}, {1, 1, 1, 3, 90, 512, 512}};
   static const int ways[] = {0, 1, 128 + 2, 3, 4, 128 + 8, 16, 32, 255, 64 + 1, 4 + 8, 61};
   for (int w = 0; w < SMX_ATTENTION_KINDS; w++) {
     errors worst = {0, 0};
@@ -127,9 +136,11 @@ static void values_are_those_of_the_reference(void **state) {
         worst.o = fmax(worst.o, e.o), worst.lse = fmax(worst.lse, e.lse);
       }
     printf("weights %2d: o within %.1f, lse within %.2f x 2^-24\n", w, worst.o, worst.lse);
-    /* where weights vanish with the score, a rounding error of it shows in full in their logarithm */
+    /* where weights vanish with the score, a rounding error of it shows in full in their
+     * logarithm */
     int vanish = w == SMX_ATTENTION_SOFTPICK || w == SMX_ATTENTION_RELU || w == SMX_ATTENTION_IDENTITY;
-    vanish |= w == SMX_ATTENTION_LSSA || w == SMX_ATTENTION_LSSAR; /* and where its error is multiplied by ln d ln n */
+    /* and where its error is multiplied by ln d ln n */
+    vanish |= w == SMX_ATTENTION_LSSA || w == SMX_ATTENTION_LSSAR;
     assert_true(worst.o < (vanish ? 4000 : 400));
     assert_true(worst.lse < (vanish ? 20000 : 20));
   }
@@ -137,7 +148,8 @@ static void values_are_those_of_the_reference(void **state) {
 
 static void other_dtypes(void **state) {
   (void)state;
-  static const double bound[FLOAT_DTYPES] = {64, 64 * 0x1p-29, 0x1p14, 0x1p17}; /* a half is rounded once more */
+  /* a half is rounded once more */
+  static const double bound[FLOAT_DTYPES] = {64, 64 * 0x1p-29, 0x1p14, 0x1p17};
   for (int t = 0; t < FLOAT_DTYPES; t++)
     for (int w = 0; w < SMX_ATTENTION_KINDS; w += 2) {
       acase a = acase_new(1, 4, 2, 9, 1300, 40, 20);
@@ -166,8 +178,8 @@ static void scores_of_any_size(void **state) {
 
 /* ---- the logarithm of the normaliser ---- */
 
-/* The largest error of lse in ULP of max(|lse|, 1), against long double from the scores that the library formed: what rounding <q, k> cost is not
- * the normaliser's. */
+/* The largest error of lse in ULP of max(|lse|, 1), against long double from the scores that the
+ * library formed: what rounding <q, k> cost is not the normaliser's. */
 static double lse_error(acase *a) {
   const int64_t rows = a->batch * a->heads * a->lq, shape[] = {a->batch, a->heads, a->lq, a->lk};
   float *z = malloc((size_t)(rows * a->lk) * sizeof *z);
@@ -178,7 +190,8 @@ static double lse_error(acase *a) {
   if (acase_run(a, NULL, ORDER_BHLD, &r)) fail_msg("%s", smx_last_error());
   acase_place(a, ORDER_BHLD, &in);
   place(&scores, 9, ORDER_BHLD, SMX_F32, 4, shape, NULL);
-  if (smx_attention_scores(NULL, &in.options, SMX_ATTENTION_SCORES, &in.q.t, &in.k.t, &scores.t)) fail_msg("%s", smx_last_error());
+  if (smx_attention_scores(NULL, &in.options, SMX_ATTENTION_SCORES, &in.q.t, &in.k.t, &scores.t))
+    fail_msg("%s", smx_last_error());
   fetch(&scores, z);
   for (int64_t i = 0; i < rows; i++) {
     const float *row = z + i * a->lk;
@@ -197,7 +210,8 @@ static double lse_error(acase *a) {
 
 static void lse_within_two_ulp(void **state) {
   (void)state;
-  static const int64_t shapes[][4] = {{40, 1, 8, 8}, {40, 7, 64, 8}, {30, 1000, 64, 8}, {5, 4100, 128, 16}, {3, 9000, 32, 8}};
+  static const int64_t shapes[][4] = {
+      {40, 1, 8, 8}, {40, 7, 64, 8}, {30, 1000, 64, 8}, {5, 4100, 128, 16}, {3, 9000, 32, 8}};
   static const double sizes[] = {0.01, 1, 12, 1e4, 1e7};
   double all = 0;
   for (size_t s = 0; s < COUNT_OF(shapes); s++)
@@ -240,19 +254,28 @@ static void known_answers(void **state) {
       {SMX_ATTENTION_SOFTPLUS, {SMX_ATTENTION_NORM_L1}, {0.649364426213, 0.561267926077}, NAN, 0},
       {SMX_ATTENTION_TAYLOR, {SMX_ATTENTION_NORM_L1, 2}, {0.634876071695, 0.53950428678}, NAN, 0},
       {SMX_ATTENTION_TAYLOR, {SMX_ATTENTION_NORM_L1, 6}, {0.657188422484, 0.511840951003}, NAN, 0},
-      {SMX_ATTENTION_CLIPPED, {-0.03, 1.03}, {0.4874730975 + 0.1491632437, 0.3333636588 + 0.1491632437}, 1.42417343007, 0},
+      {SMX_ATTENTION_CLIPPED,
+       {-0.03, 1.03},
+       {0.4874730975 + 0.1491632437, 0.3333636588 + 0.1491632437},
+       1.42417343007,
+       0},
       {SMX_ATTENTION_CENTRED, {1, 0, 1e-3}, {-0.266656521762, -1.06662608705}, NAN, 0},
       {SMX_ATTENTION_EXP, {SMX_ATTENTION_NORM_COUNT, 0, 5}, {0.910101161, 0.7087691736}, NAN, 0},
       {SMX_ATTENTION_CREDAL, {1}, {0.661171950825, 0.576749209233}, 1.967730697306, 0},
       {SMX_ATTENTION_SHAPED, {1, 1, 1}, {0.990537428815, 1 - 0.154848834092}, 1.42417343007, 0},
-      {SMX_ATTENTION_LSSA, {SMX_ATTENTION_NORM_L1}, {0.649364426213, 0.561267926077}, NAN, 0.9285709409217915},
+      {SMX_ATTENTION_LSSA,
+       {SMX_ATTENTION_NORM_L1},
+       {0.649364426213, 0.561267926077},
+       NAN,
+       0.9285709409217915},
       {SMX_ATTENTION_LSSAR, {3, 1, 0}, {0.995595630495, 0.00440436950486}, NAN, 0.9285709409217915},
   };
   for (size_t i = 0; i < COUNT_OF(answers); i++) {
     const answer *w = answers + i;
     double q[] = {1, 0.5}, k[] = {1, 0, 0, 1, -1, 1}, v[] = {1, 0, 0, 1, 1, 1}, o[2], lse;
     int64_t qs[] = {1, 1, 1, 2}, ks[] = {1, 1, 3, 2};
-    smx_tensor tq = {.data = q, .ndim = 4, .dtype = SMX_F64, .shape = qs}, tk = {.data = k, .ndim = 4, .dtype = SMX_F64, .shape = ks};
+    smx_tensor tq = {.data = q, .ndim = 4, .dtype = SMX_F64, .shape = qs},
+               tk = {.data = k, .ndim = 4, .dtype = SMX_F64, .shape = ks};
     smx_tensor tv = tk, to = tq, tl = {.data = &lse, .ndim = 3, .dtype = SMX_F64, .shape = qs};
     smx_attention_options options;
     smx_attention_init(&options);
@@ -261,7 +284,8 @@ static void known_answers(void **state) {
     options.scale = w->scale;
     tv.data = v, to.data = o;
     assert_int_equal(smx_attention(NULL, &options, &tq, &tk, &tv, &to, &tl), SMX_OK);
-    int good = fabs(o[0] - w->o[0]) < 2e-10 && fabs(o[1] - w->o[1]) < 2e-10 && (isnan(w->lse) || fabs(lse - w->lse) < 1e-11);
+    int good = fabs(o[0] - w->o[0]) < 2e-10 && fabs(o[1] - w->o[1]) < 2e-10 &&
+               (isnan(w->lse) || fabs(lse - w->lse) < 1e-11);
     if (!good) fail_msg("answer %d: %.12f %.12f, lse %.12f", (int)i, o[0], o[1], lse);
   }
 }

@@ -1,7 +1,8 @@
 /* attention_accuracy.c - proves the bounds of docs/numerics.md on softmax attention against exact
  * dot products. With u = 2^-24, c(d) = d + 2 below a width of 128 and 66 + d / 64 from there on,
  * and M = scale max_j |q||k_j|, the largest of a row:
- *   |lse - exact|  <=  u (c(d) M + 4 max(|lse|, 1)),   |o - exact|  <=  u (2 c(d) M + 64) sum |w v|  + the same
+ *   |lse - exact|  <=  u (c(d) M + 4 max(|lse|, 1)),
+ *   |o - exact|  <=  u (2 c(d) M + 64) sum |w v|  + the same
  * over again for each 1024 keys. M is of |q| and |k|, not of the scores: where they cancel,
  * rounding stays. Rows: normal ones; scaled up to scores of hundreds; with massive channels as
  * activations of transformers have them (two columns some twenty times as large as others, of one

@@ -1,6 +1,8 @@
-/* attention_bits.c - proves that a row of attention depends on its query, on the keys and values that it sees and on their logical indices, and on
- * nothing else: not on the instruction set, threads, order of the axes, rows beside it (prefill and decode), other heads and sequences, how its
- * keys are hidden, padded, packed, paged, or split among calls; and that the scores and sums are those of the specification, step by step. */
+/* attention_bits.c - proves that a row of attention depends on its query, on the keys and values
+ * that it sees and on their logical indices, and on nothing else: not on the instruction set,
+ * threads, order of the axes, rows beside it (prefill and decode), other heads and sequences, how
+ * its keys are hidden, padded, packed, paged, or split among calls; and that the scores and sums
+ * are those of the specification, step by step. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +31,9 @@ static results run_case(const acase *a, smx_context *ctx, int order) {
 }
 
 static void set_kind(acase *a, int which) {
-  static const double some[][SMX_ATTENTION_PARAMS] = {{0},          {1.5}, {0.43, 0.1}, {-1},      {0},       {0},           {0},
-                                                      {2, 1e-6},    {1},   {3},         {2},       {2, 5},    {-0.03, 1.03}, {1, 0.1, 1e-3},
-                                                      {2, 1e-6, 5}, {0.5}, {1, 1, 1},   {2, 1e-6}, {15, 1, 3}};
+  static const double some[][SMX_ATTENTION_PARAMS] = {
+      {0}, {1.5},  {0.43, 0.1},   {-1},           {0},          {0},   {0},       {2, 1e-6}, {1},       {3},
+      {2}, {2, 5}, {-0.03, 1.03}, {1, 0.1, 1e-3}, {2, 1e-6, 5}, {0.5}, {1, 1, 1}, {2, 1e-6}, {15, 1, 3}};
   acase_weights(a, which % SMX_ATTENTION_KINDS, COUNT_OF(some), some);
   a->options.causal = which % 2;
   if (which % 3 == 1) a->options.window_left = 1100;
@@ -46,8 +48,10 @@ static void set_kind(acase *a, int which) {
 
 static void instruction_sets_threads_and_orders(void **state) {
   (void)state;
-  static const int64_t shapes[][7] = {
-      {1, 2, 1, 5, 2100, 64, 64}, {2, 4, 2, 61, 130, 33, 20}, {1, 1, 1, 1, 5000, 16, 128}, {1, 1, 1, 389, 70, 8, 16}};
+  static const int64_t shapes[][7] = {{1, 2, 1, 5, 2100, 64, 64},
+                                      {2, 4, 2, 61, 130, 33, 20},
+                                      {1, 1, 1, 1, 5000, 16, 128},
+                                      {1, 1, 1, 389, 70, 8, 16}};
   const char *fastest = smx_isa_name();
   long runs = 0;
   for (int which = 0; which < 2 * SMX_ATTENTION_KINDS; which++) {
@@ -91,7 +95,8 @@ static void rows_alone_prefill_and_decode(void **state) {
       if (a.bias) one.bias = a.bias + row * a.lk;
       if (a.slopes) one.slopes = a.slopes + b * a.heads + h;
       results got = run_case(&one, row % 2 ? threads7 : NULL, ORDER_BHLD);
-      if (memcmp(got.o, want.o + (size_t)(row * a.e) * 4, got.o_bytes) || memcmp(got.lse, want.lse + (size_t)row * 4, 4))
+      if (memcmp(got.o, want.o + (size_t)(row * a.e) * 4, got.o_bytes) ||
+          memcmp(got.lse, want.lse + (size_t)row * 4, 4))
         fail_msg("weights %d row %d", which, (int)row);
       results_free(&got);
     }
@@ -100,7 +105,8 @@ static void rows_alone_prefill_and_decode(void **state) {
   }
 }
 
-/* Keys that causality and the window hide, hidden by a mask or a bias instead, with NaN behind it. */
+/* Keys that causality and the window hide, hidden by a mask or a bias instead, with NaN behind
+ * it. */
 static void ways_to_hide_a_key(void **state) {
   (void)state;
   for (int which = 0; which < 2 * SMX_ATTENTION_KINDS; which++) {
@@ -123,11 +129,13 @@ static void ways_to_hide_a_key(void **state) {
     a.options.window_left = -1;
     for (int64_t j = 0; j + 131 < a.lk; j++) /* no row sees these */
       a.k[j * a.d] = a.v[j * a.e] = j % 2 ? NAN : INFINITY;
-    for (int64_t x = 0; x < a.e; x++) a.v[(a.lk - 1) * a.e + x] = NAN; /* the last row alone sees the last key */
+    /* the last row alone sees the last key */
+    for (int64_t x = 0; x < a.e; x++) a.v[(a.lk - 1) * a.e + x] = NAN;
     results got = run_case(&a, NULL, ORDER_BLHD);
     size_t rows = (size_t)((a.lq - 1) * a.e) * 4, head = (size_t)(a.lq * a.e) * 4;
     for (int h = 0; h < 2; h++)
-      if (memcmp(got.o + (size_t)h * head, want.o + (size_t)h * head, rows)) fail_msg("which %d, head %d", which, h);
+      if (memcmp(got.o + (size_t)h * head, want.o + (size_t)h * head, rows))
+        fail_msg("which %d, head %d", which, h);
     results_free(&want);
     results_free(&got);
     acase_free(&a);
@@ -168,11 +176,14 @@ static void padded_keys(void **state) {
   acase_fill(&a, 3, 1);
   results want = run_case(&a, NULL, ORDER_BHLD);
   const int64_t longer = 2000;
-  double *k = malloc(sizeof *k * (size_t)(4 * longer * a.d)), *v = malloc(sizeof *v * (size_t)(4 * longer * a.e));
+  double *k = malloc(sizeof *k * (size_t)(4 * longer * a.d)),
+         *v = malloc(sizeof *v * (size_t)(4 * longer * a.e));
   for (int64_t h = 0; h < 4; h++)
     for (int64_t j = 0; j < longer; j++) {
-      for (int64_t x = 0; x < a.d; x++) k[(h * longer + j) * a.d + x] = j < a.lk ? a.k[(h * a.lk + j) * a.d + x] : NAN;
-      for (int64_t x = 0; x < a.e; x++) v[(h * longer + j) * a.e + x] = j < a.lk ? a.v[(h * a.lk + j) * a.e + x] : NAN;
+      for (int64_t x = 0; x < a.d; x++)
+        k[(h * longer + j) * a.d + x] = j < a.lk ? a.k[(h * a.lk + j) * a.d + x] : NAN;
+      for (int64_t x = 0; x < a.e; x++)
+        v[(h * longer + j) * a.e + x] = j < a.lk ? a.v[(h * a.lk + j) * a.e + x] : NAN;
     }
   call c;
   open_call(&c, &a);
@@ -200,7 +211,8 @@ static void paged_keys(void **state) {
   for (size_t s = 0; s < COUNT_OF(sizes); s++) {
     int64_t size = sizes[s], each = (a.lk + size - 1) / size, pages = 2 * each + 3;
     double *table = calloc((size_t)(2 * each), sizeof *table);
-    double *k = calloc((size_t)(pages * 2 * size * a.d), sizeof *k), *v = calloc((size_t)(pages * 2 * size * a.e), sizeof *v);
+    double *k = calloc((size_t)(pages * 2 * size * a.d), sizeof *k),
+           *v = calloc((size_t)(pages * 2 * size * a.e), sizeof *v);
     for (int64_t b = 0; b < 2; b++)
       for (int64_t j = 0; j < a.lk; j++) {
         int64_t page = (b * each + each - 1 - j / size) % pages; /* from the last to the first */
@@ -257,7 +269,8 @@ static void packed_sequences(void **state) {
       one.options.stream = (uint64_t)streams[s] + (uint64_t)h;
       one.q = a.q + (h * a.lq + q0) * a.d, one.k = a.k + k0 * a.d, one.v = a.v + k0 * a.e;
       results want = run_case(&one, NULL, ORDER_BHLD);
-      if (memcmp(want.o, got + (h * a.lq + q0) * a.e, want.o_bytes)) fail_msg("sequence %d head %d", s, (int)h);
+      if (memcmp(want.o, got + (h * a.lq + q0) * a.e, want.o_bytes))
+        fail_msg("sequence %d head %d", s, (int)h);
       results_free(&want);
     }
   free(got);
@@ -269,8 +282,8 @@ static void split_keys(void **state) {
   (void)state;
   for (int which = 0; which < SMX_ATTENTION_KINDS; which++) {
     static const int64_t cuts[] = {0, 1024, 3072, 3500};
-    if (which == SMX_ATTENTION_SSMAX || which == SMX_ATTENTION_CLIPPED || which == SMX_ATTENTION_CENTRED || which == SMX_ATTENTION_SHAPED ||
-        which == SMX_ATTENTION_LSSA || which == SMX_ATTENTION_LSSAR)
+    if (which == SMX_ATTENTION_SSMAX || which == SMX_ATTENTION_CLIPPED || which == SMX_ATTENTION_CENTRED ||
+        which == SMX_ATTENTION_SHAPED || which == SMX_ATTENTION_LSSA || which == SMX_ATTENTION_LSSAR)
       continue;
     acase a = acase_new(2, 4, 2, 3, 3500, 16, 20);
     set_kind(&a, which);
@@ -293,14 +306,16 @@ static void split_keys(void **state) {
       }
       place(&c.k, 1, ORDER_BHLD, a.dtype, 4, (int64_t[]){2, 2, n, a.d}, k);
       place(&c.v, 2, ORDER_BHLD, a.dtype, 4, (int64_t[]){2, 2, n, a.e}, v);
-      place(states + p, 9 + p, p == 1 ? ORDER_BLHD : ORDER_BHLD, SMX_F32, 5, (int64_t[]){2, 4, a.lq, (n + 1023) / 1024, width}, NULL);
+      place(states + p, 9 + p, p == 1 ? ORDER_BLHD : ORDER_BHLD, SMX_F32, 5,
+            (int64_t[]){2, 4, a.lq, (n + 1023) / 1024, width}, NULL);
       list[p] = &states[p].t;
       c.options.key_start = cuts[p];
       int status = smx_attention_states(p ? threads2 : NULL, &c.options, &c.q.t, &c.k.t, &c.v.t, list[p]);
       if (status) fail_msg("states %d: %s", which, smx_last_error());
       free(k), free(v);
     }
-    if (a.sinks) place(&c.extra, 8, ORDER_BHLD, a.dtype, 2, (int64_t[]){2, 4}, a.sinks), c.options.sinks = &c.extra.t;
+    if (a.sinks)
+      place(&c.extra, 8, ORDER_BHLD, a.dtype, 2, (int64_t[]){2, 4}, a.sinks), c.options.sinks = &c.extra.t;
     int status = smx_attention_merge(threads2, &c.options, 3, list, &c.o.t, &c.lse.t);
     if (status) fail_msg("merge %d: %s", which, smx_last_error());
     results got = {malloc(want.o_bytes), malloc(want.lse_bytes), want.o_bytes, want.lse_bytes};
@@ -346,7 +361,8 @@ static void specified_case(int64_t lq, int64_t lk, int64_t d) {
     for (int64_t x = 0; x < a.e; x++) {
       float want = specified(&a, i, x), got;
       memcpy(&got, r.o + (size_t)(i * a.e + x) * 4, 4);
-      if (memcmp(&want, &got, 4)) fail_msg("row %d column %d: %a, not %a", (int)i, (int)x, (double)got, (double)want);
+      if (memcmp(&want, &got, 4))
+        fail_msg("row %d column %d: %a, not %a", (int)i, (int)x, (double)got, (double)want);
     }
   results_free(&r);
   acase_free(&a);

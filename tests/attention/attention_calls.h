@@ -46,8 +46,8 @@ extern const attention_call attention_calls[ATTENTION_CALLS];
 extern const double attention_params[SMX_ATTENTION_KINDS][SMX_ATTENTION_PARAMS];
 
 /* The shape that a letter stands for; returns the number of dimensions:
- *   Q [B, Hq, Lq, d]   K [B, Hkv, Lk, d]   V [B, Hkv, Lk, e]   O [B, Hq, Lq, e]   W the same, i32   L [B, Hq, Lq]
- *   S [B, Hq, Lq, Lk]   H [B, Hq]   M [B, Hkv, Lk]   U [B, Hq, d]   T states */
+ *   Q [B, Hq, Lq, d]   K [B, Hkv, Lk, d]   V [B, Hkv, Lk, e]   O [B, Hq, Lq, e]   W the same, i32
+ *   L [B, Hq, Lq]   S [B, Hq, Lq, Lk]   H [B, Hq]   M [B, Hkv, Lk]   U [B, Hq, d]   T states */
 int32_t attention_shape(const attention_sizes *n, char letter, int64_t *shape);
 
 #endif

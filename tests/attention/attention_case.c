@@ -6,8 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-acase acase_new(int64_t batch, int64_t heads, int64_t kv_heads, int64_t lq, int64_t lk, int64_t d, int64_t e) {
-  acase a = {.batch = batch, .heads = heads, .kv_heads = kv_heads, .lq = lq, .lk = lk, .d = d, .e = e, .dtype = SMX_F32};
+acase acase_new(int64_t batch, int64_t heads, int64_t kv_heads, int64_t lq, int64_t lk, int64_t d,
+                int64_t e) {
+  acase a = {.batch = batch,
+             .heads = heads,
+             .kv_heads = kv_heads,
+             .lq = lq,
+             .lk = lk,
+             .d = d,
+             .e = e,
+             .dtype = SMX_F32};
   smx_attention_init(&a.options);
   return a;
 }
@@ -44,7 +52,8 @@ void acase_free(acase *a) {
 }
 
 int64_t acase_offset(const acase *a) {
-  return a->options.query_start == SMX_ATTENTION_END ? a->options.key_start + a->lk - a->lq : a->options.query_start;
+  return a->options.query_start == SMX_ATTENTION_END ? a->options.key_start + a->lk - a->lq
+                                                     : a->options.query_start;
 }
 
 /* Strides by order; returns how many elements the tensor spans, and where its first one is. */
@@ -80,22 +89,26 @@ static int64_t count_of(const placed *p) {
   return n;
 }
 
-void place(placed *p, int slot, int order, smx_dtype t, int32_t ndim, const int64_t *shape, const double *from) {
+void place(placed *p, int slot, int order, smx_dtype t, int32_t ndim, const int64_t *shape,
+           const double *from) {
   arena *a = arena_at(slot);
   int64_t first, span, size = (int64_t)dtype_size(t);
   p->t = (smx_tensor){.device = {1, 0}, .ndim = ndim, .dtype = t, .shape = p->shape, .strides = p->strides};
   memcpy(p->shape, shape, (size_t)ndim * sizeof *shape);
   span = lay_out(order, ndim, shape, p->strides, &first);
   unsigned char *base = a->low + a->bytes - span * size;
-  for (int64_t i = 0; i < span; i++) dtype_store(t, base + i * size, t.code == 6 ? 1 : (double)__builtin_nan(""));
+  for (int64_t i = 0; i < span; i++)
+    dtype_store(t, base + i * size, t.code == 6 ? 1 : (double)__builtin_nan(""));
   p->t.data = base + first * size;
-  for (int64_t i = 0; from && i < count_of(p); i++) dtype_store(t, (unsigned char *)p->t.data + element(p, i) * size, from[i]);
+  for (int64_t i = 0; from && i < count_of(p); i++)
+    dtype_store(t, (unsigned char *)p->t.data + element(p, i) * size, from[i]);
 }
 
 void fetch(const placed *p, void *out) {
   size_t size = dtype_size(p->t.dtype);
   for (int64_t i = 0; i < count_of(p); i++)
-    memcpy((unsigned char *)out + (size_t)i * size, (unsigned char *)p->t.data + element(p, i) * (int64_t)size, size);
+    memcpy((unsigned char *)out + (size_t)i * size,
+           (unsigned char *)p->t.data + element(p, i) * (int64_t)size, size);
 }
 
 void acase_place(const acase *a, int order, placed_case *p) {
@@ -118,7 +131,8 @@ double *acase_keep(const acase *a, int64_t b, int64_t h) {
   for (int64_t x = 0; x < a->lq * a->lk; x++) {
     const int64_t at = x / a->lk + acase_offset(a), key = o->key_start + x % a->lk;
     uint32_t words[4];
-    random_block(o->seed, o->stream + (uint64_t)(b * a->heads + h), 16, (uint64_t)at << 26 | (uint64_t)key / 4, words);
+    random_block(o->seed, o->stream + (uint64_t)(b * a->heads + h), 16,
+                 (uint64_t)at << 26 | (uint64_t)key / 4, words);
     keep[x] = words[key % 4] < o->dropout * 4294967296.0 ? 0 : 1 / (1 - o->dropout);
   }
   return keep;
@@ -147,7 +161,10 @@ void results_free(results *r) {
 }
 
 int results_differ(const results *a, const results *b) {
-  return a->o_bytes != b->o_bytes || a->lse_bytes != b->lse_bytes || memcmp(a->o, b->o, a->o_bytes) || memcmp(a->lse, b->lse, a->lse_bytes);
+  return a->o_bytes != b->o_bytes || a->lse_bytes != b->lse_bytes || memcmp(a->o, b->o, a->o_bytes) ||
+         memcmp(a->lse, b->lse, a->lse_bytes);
 }
 
-double result_at(smx_dtype t, const unsigned char *bytes, int64_t i) { return dtype_load(t, bytes + (size_t)i * dtype_size(t)); }
+double result_at(smx_dtype t, const unsigned char *bytes, int64_t i) {
+  return dtype_load(t, bytes + (size_t)i * dtype_size(t));
+}

@@ -1,4 +1,5 @@
-/* attention_case.h - one call of the attention room: its tensors as values, laid out in guarded memory in several ways, and its results. */
+/* attention_case.h - one call of the attention room: its tensors as values, laid out in guarded
+ * memory in several ways, and its results. */
 #ifndef TESTS_ATTENTION_CASE_H
 #define TESTS_ATTENTION_CASE_H
 #include <softmax.h>
@@ -31,7 +32,8 @@ typedef struct placed {
   smx_tensor t;
   int64_t shape[SMX_MAX_DIMS], strides[SMX_MAX_DIMS];
 } placed;
-void place(placed *p, int slot, int order, smx_dtype t, int32_t ndim, const int64_t *shape, const double *values);
+void place(placed *p, int slot, int order, smx_dtype t, int32_t ndim, const int64_t *shape,
+           const double *values);
 void fetch(const placed *p, void *out); /* elements in C order */
 
 /* The inputs of a case in slots 0, 1, 2 and 5 to 8. Not to be copied: the tensors point into it. */
@@ -50,8 +52,8 @@ int acase_run(const acase *a, smx_context *ctx, int order, results *r); /* the l
 void results_free(results *r);
 int results_differ(const results *a, const results *b);
 
-/* What dropout multiplies the weights of query head h of sequence b by, [lq][lk], from random numbers written apart from the library's; NULL without
- * dropout. The caller frees it. */
+/* What dropout multiplies the weights of query head h of sequence b by, [lq][lk], from random
+ * numbers written apart from the library's; NULL without dropout. The caller frees it. */
 double *acase_keep(const acase *a, int64_t b, int64_t h);
 
 double result_at(smx_dtype t, const unsigned char *bytes, int64_t i);

@@ -1,5 +1,6 @@
-/* attention_edge.c - proves what attention does at its edges: rows that see nothing, NaN and infinities, empty shapes, and bad input, which gives a
- * status and a message that names the argument, and writes nothing. */
+/* attention_edge.c - proves what attention does at its edges: rows that see nothing, NaN and
+ * infinities, empty shapes, and bad input, which gives a status and a message that names the
+ * argument, and writes nothing. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,10 +33,15 @@ static small small_call(void) {
 }
 static void fix(small *s) { /* a copied struct points at the shapes of the original */
   placed *all[] = {&s->q, &s->k, &s->v, &s->o, &s->lse, &s->extra, &s->more};
-  for (size_t i = 0; i < COUNT_OF(all); i++) all[i]->t.shape = all[i]->shape, all[i]->t.strides = all[i]->strides;
+  for (size_t i = 0; i < COUNT_OF(all); i++)
+    all[i]->t.shape = all[i]->shape, all[i]->t.strides = all[i]->strides;
 }
-static int run(smx_context *ctx, small *s) { return smx_attention(ctx, &s->options, &s->q.t, &s->k.t, &s->v.t, &s->o.t, &s->lse.t); }
-static float *row_of(const placed *p, int64_t row, int64_t columns) { return (float *)p->t.data + row * columns; }
+static int run(smx_context *ctx, small *s) {
+  return smx_attention(ctx, &s->options, &s->q.t, &s->k.t, &s->v.t, &s->o.t, &s->lse.t);
+}
+static float *row_of(const placed *p, int64_t row, int64_t columns) {
+  return (float *)p->t.data + row * columns;
+}
 
 /* ---- bad input ---- */
 
@@ -43,7 +49,8 @@ static void expect(const char *what, small *s, int status, const char *message) 
   unsigned char before[2 * HEADS * LQ * E * 4];
   memcpy(before, s->o.t.data, sizeof before);
   int got = run(NULL, s);
-  if (got != status || !strstr(smx_last_error(), message)) fail_msg("%s: status %d, message '%s'", what, got, smx_last_error());
+  if (got != status || !strstr(smx_last_error(), message))
+    fail_msg("%s: status %d, message '%s'", what, got, smx_last_error());
   if (memcmp(before, s->o.t.data, sizeof before)) fail_msg("%s: wrote something", what);
 }
 
@@ -82,17 +89,21 @@ static void bad_options(void **state) {
   BAD(s.options.scale = NAN, SMX_ERR_PARAM, "options.scale is nan");
   BAD(s.options.key_start = 100, SMX_ERR_PARAM, "options.key_start is 100");
   BAD(s.options.param[0] = 1, SMX_ERR_PARAM, "options.param[0] is 1");
-  BAD((s.options.weights = SMX_ATTENTION_TAYLOR, s.options.param[1] = 2.5), SMX_ERR_PARAM, "options.param[1] is 2.5");
-  BAD((s.options.weights = SMX_ATTENTION_SIGMOID, s.options.sinks = &s.lse.t), SMX_ERR_PARAM, "sinks is not possible");
+  BAD((s.options.weights = SMX_ATTENTION_TAYLOR, s.options.param[1] = 2.5), SMX_ERR_PARAM,
+      "options.param[1] is 2.5");
+  BAD((s.options.weights = SMX_ATTENTION_SIGMOID, s.options.sinks = &s.lse.t), SMX_ERR_PARAM,
+      "sinks is not possible");
   BAD(s.options.dropout = 1, SMX_ERR_PARAM, "options.dropout is 1, not from 0 to below 1");
   BAD(s.options.dropout = NAN, SMX_ERR_PARAM, "options.dropout is nan");
-  BAD((s.options.dropout = 0.5, s.options.key_start = 1 << 28), SMX_ERR_SHAPE, "options.dropout is 0.5, for at most 268435456 keys");
+  BAD((s.options.dropout = 0.5, s.options.key_start = 1 << 28), SMX_ERR_SHAPE,
+      "options.dropout is 0.5, for at most 268435456 keys");
   BAD(s.options.streams = &s.q.t, SMX_ERR_DTYPE, "streams: dtype is f32, not i32 or i64");
   BAD(s.options.mask = &s.q.t, SMX_ERR_DTYPE, "mask: dtype is f32");
   BAD(s.options.bias = &s.q.t, SMX_ERR_SHAPE, "bias: shape[3] is 4 and does not broadcast to 5");
 }
 
-static void with_ints(small *s, placed *p, smx_dtype t, int32_t ndim, const int64_t *shape, const double *values) {
+static void with_ints(small *s, placed *p, smx_dtype t, int32_t ndim, const int64_t *shape,
+                      const double *values) {
   place(p, p == &s->extra ? 5 : 6, ORDER_BHLD, t, ndim, shape, values);
 }
 #define OFFSETS(n, ...) with_ints(&s, &s.extra, SMX_I32, 1, (int64_t[]){n}, (double[]){__VA_ARGS__})
@@ -102,16 +113,18 @@ static void bad_lengths_and_pages(void **state) {
   BAD((OFFSETS(2, 5, 6), s.options.lengths = &s.extra.t), SMX_ERR_SHAPE, "lengths: number 1 is 6, not 0..5");
   BAD((OFFSETS(3, 5, 5, 5), s.options.lengths = &s.extra.t), SMX_ERR_SHAPE, "lengths: shape[0] is 3, not 2");
   BAD((OFFSETS(3, 5, 5, 5), s.options.streams = &s.extra.t), SMX_ERR_SHAPE, "streams: shape[0] is 3, not 2");
-  BAD((s.q.shape[0] = s.o.shape[0] = s.lse.shape[0] = 1, OFFSETS(3, 0, 2, 2), s.options.query_offsets = &s.extra.t), SMX_ERR_SHAPE,
-      "query_offsets: number 2 is 2, not 3..3");
-  BAD((s.q.shape[0] = s.o.shape[0] = s.lse.shape[0] = 1, OFFSETS(4, 0, 2, 1, 3), s.options.query_offsets = &s.extra.t), SMX_ERR_SHAPE,
-      "query_offsets: number 2 is 1, not 2..3");
+  BAD((s.q.shape[0] = s.o.shape[0] = s.lse.shape[0] = 1, OFFSETS(3, 0, 2, 2),
+       s.options.query_offsets = &s.extra.t),
+      SMX_ERR_SHAPE, "query_offsets: number 2 is 2, not 3..3");
+  BAD((s.q.shape[0] = s.o.shape[0] = s.lse.shape[0] = 1, OFFSETS(4, 0, 2, 1, 3),
+       s.options.query_offsets = &s.extra.t),
+      SMX_ERR_SHAPE, "query_offsets: number 2 is 1, not 2..3");
   BAD((OFFSETS(3, 0, 2, 3), s.options.query_offsets = &s.extra.t), SMX_ERR_SHAPE, "q: shape[0] is 2, not 1");
   BAD((OFFSETS(2, 1, 1), s.options.block_table = &s.extra.t), SMX_ERR_NULL, "lengths is NULL");
   BAD((with_ints(&s, &s.extra, SMX_I32, 2, (int64_t[]){2, 1}, (double[]){0, 2}), OFFSETS(1, 0),
        with_ints(&s, &s.more, SMX_I32, 1, (int64_t[]){2}, (double[]){5, 5}),
-       with_ints(&s, &s.extra, SMX_I32, 2, (int64_t[]){2, 1}, (double[]){0, 2}), s.options.block_table = &s.extra.t,
-       s.options.lengths = &s.more.t),
+       with_ints(&s, &s.extra, SMX_I32, 2, (int64_t[]){2, 1}, (double[]){0, 2}),
+       s.options.block_table = &s.extra.t, s.options.lengths = &s.more.t),
       SMX_ERR_SHAPE, "block_table: page 0 of sequence 1 is 2, not 0..1");
 }
 
@@ -120,10 +133,13 @@ static void bad_gradients_and_states(void **state) {
   small s = small_call();
   fix(&s);
   const smx_tensor *o = &s.o.t, *none = NULL;
-  assert_int_equal(smx_attention_backward(NULL, &s.options, &s.q.t, &s.k.t, &s.v.t, o, NULL, o, NULL, NULL, NULL, NULL), SMX_ERR_NULL);
+  assert_int_equal(
+      smx_attention_backward(NULL, &s.options, &s.q.t, &s.k.t, &s.v.t, o, NULL, o, NULL, NULL, NULL, NULL),
+      SMX_ERR_NULL);
   assert_non_null(strstr(smx_last_error(), "lse: is NULL"));
   s.options.weights = SMX_ATTENTION_RELU;
-  assert_int_equal(smx_attention_backward(NULL, &s.options, &s.q.t, &s.k.t, &s.v.t, o, &s.lse.t, o, NULL, NULL, NULL, NULL),
+  assert_int_equal(smx_attention_backward(NULL, &s.options, &s.q.t, &s.k.t, &s.v.t, o, &s.lse.t, o, NULL,
+                                          NULL, NULL, NULL),
                    SMX_ERR_NO_BACKWARD);
   s.options.weights = SMX_ATTENTION_CENTRED;
   assert_int_equal(smx_attention_states(NULL, &s.options, &s.q.t, &s.k.t, &s.v.t, o), SMX_ERR_PARAM);
@@ -199,7 +215,8 @@ static void nan_and_infinity(void **state) {
     fix(&s);
     assert_int_equal(smx_context_create(&how, &ctx), SMX_OK);
     double bias[LQ * LK] = {0};
-    bias[0 * LK + 2] = INFINITY, bias[0 * LK + 4] = INFINITY, bias[1 * LK + 1] = NAN, bias[2 * LK] = -INFINITY;
+    bias[0 * LK + 2] = INFINITY, bias[0 * LK + 4] = INFINITY, bias[1 * LK + 1] = NAN,
+                  bias[2 * LK] = -INFINITY;
     place(&s.extra, 5, ORDER_BHLD, SMX_F32, 2, (int64_t[]){LQ, LK}, bias);
     s.options.bias = &s.extra.t;
     assert_int_equal(run(ctx, &s), SMX_OK);
@@ -209,7 +226,8 @@ static void nan_and_infinity(void **state) {
       uint32_t nan = 0x7fc00000u;
       for (int x = 0; x < E; x++) {
         if (r % LQ == 2) assert_true(isfinite(o[x]) && isfinite(lse));
-        else if (r % LQ == 0 && limit) assert_true(fabsf(o[x] - (v[2 * E + x] + v[4 * E + x]) / 2) < 1e-6f && lse == INFINITY);
+        else if (r % LQ == 0 && limit)
+          assert_true(fabsf(o[x] - (v[2 * E + x] + v[4 * E + x]) / 2) < 1e-6f && lse == INFINITY);
         else if (memcmp(o + x, &nan, 4) || memcmp(&lse, &nan, 4))
           fail_msg("row %d limit %d: %a, lse %a", (int)r, limit, (double)o[x], (double)lse);
       }
@@ -218,7 +236,8 @@ static void nan_and_infinity(void **state) {
   }
 }
 
-/* Dropout: a share of the weights is 0, the others are divided by what is left, and lse is as without. */
+/* Dropout: a share of the weights is 0, the others are divided by what is left, and lse is as
+ * without. */
 static void dropped_weights(void **state) {
   (void)state;
   static const double shares[] = {0, 0x1p-33, 0.1, 0.5, 0.9};
@@ -237,7 +256,8 @@ static void dropped_weights(void **state) {
       a.options.dropout = way ? shares[s] : 0, a.options.seed = s;
       acase_place(&a, ORDER_BHLD, &in);
       place(&w, 9, ORDER_BHLD, SMX_F32, 4, shape, NULL);
-      assert_int_equal(smx_attention_scores(NULL, &in.options, SMX_ATTENTION_WEIGHTS, &in.q.t, &in.k.t, &w.t), SMX_OK);
+      assert_int_equal(smx_attention_scores(NULL, &in.options, SMX_ATTENTION_WEIGHTS, &in.q.t, &in.k.t, &w.t),
+                       SMX_OK);
       fetch(&w, way ? kept : whole);
     }
     for (int64_t i = 0; i < n; i++) {
@@ -246,8 +266,10 @@ static void dropped_weights(void **state) {
       if (kept[i] != 0 && !(fabs((double)kept[i] - full) <= full * 0x1p-21))
         fail_msg("share %g: %a of %a", shares[s], (double)kept[i], (double)whole[i]);
     }
-    const double far = fabs((double)dropped / (double)n - shares[s]) / sqrt(shares[s] * (1 - shares[s]) / (double)n + 0x1p-60);
-    printf("dropout %.3g: %.5f of %d weights, %.2f deviations away\n", shares[s], (double)dropped / (double)n, (int)n, far);
+    const double far = fabs((double)dropped / (double)n - shares[s]) /
+                       sqrt(shares[s] * (1 - shares[s]) / (double)n + 0x1p-60);
+    printf("dropout %.3g: %.5f of %d weights, %.2f deviations away\n", shares[s], (double)dropped / (double)n,
+           (int)n, far);
     assert_true(far < 4);
     assert_int_equal(acase_run(&a, NULL, ORDER_BHLD, &got), SMX_OK);
     assert_memory_equal(want.lse, got.lse, want.lse_bytes);
@@ -269,7 +291,8 @@ static void empty_shapes(void **state) {
   fix(&s);
   s.k.shape[2] = s.v.shape[2] = 0;
   assert_int_equal(run(NULL, &s), SMX_OK);
-  for (int64_t r = 0; r < 2 * HEADS * LQ; r++) assert_true(*row_of(&s.o, r, E) == 0 && *row_of(&s.lse, r, 1) == -INFINITY);
+  for (int64_t r = 0; r < 2 * HEADS * LQ; r++)
+    assert_true(*row_of(&s.o, r, E) == 0 && *row_of(&s.lse, r, 1) == -INFINITY);
   s = small_call();
   fix(&s);
   s.q.shape[0] = s.k.shape[0] = s.v.shape[0] = s.o.shape[0] = s.lse.shape[0] = 0;

@@ -14,8 +14,9 @@
 #include "unit.h"
 
 /* The kinds of weights that have one. */
-static const int kinds[] = {SMX_ATTENTION_SOFTMAX,  SMX_ATTENTION_SOFTMAX_N,   SMX_ATTENTION_SSMAX, SMX_ATTENTION_SIGMOID,
-                            SMX_ATTENTION_SOFTPICK, SMX_ATTENTION_SELF_ADJUST, SMX_ATTENTION_CREDAL};
+static const int kinds[] = {SMX_ATTENTION_SOFTMAX, SMX_ATTENTION_SOFTMAX_N, SMX_ATTENTION_SSMAX,
+                            SMX_ATTENTION_SIGMOID, SMX_ATTENTION_SOFTPICK,  SMX_ATTENTION_SELF_ADJUST,
+                            SMX_ATTENTION_CREDAL};
 enum { GRADS = COUNT_OF(kinds) };
 
 static void set_kind(acase *a, int w) {
@@ -66,11 +67,11 @@ static void backward(const acase *a, grads *g, smx_context *ctx, int order) {
   if (a->sinks) place(d + 5, 16, order, a->dtype, 2, s, NULL), b[2] = &d[5].t;
   int status = smx_attention(ctx, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t);
   if (!status)
-    status = smx_attention_backward(ctx, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t, g->d_lse ? &pdl.t : NULL, &d[0].t,
-                                    &d[1].t, &d[2].t);
+    status = smx_attention_backward(ctx, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t,
+                                    g->d_lse ? &pdl.t : NULL, &d[0].t, &d[1].t, &d[2].t);
   if (!status && (b[0] || b[1] || b[2]))
-    status = smx_attention_backward_bias(ctx, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t, g->d_lse ? &pdl.t : NULL, b[0],
-                                         b[1], b[2]);
+    status = smx_attention_backward_bias(ctx, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t,
+                                         g->d_lse ? &pdl.t : NULL, b[0], b[1], b[2]);
   if (status) fail_msg("status %d: %s", status, smx_last_error());
   for (int i = 0; i < 6; i++) {
     g->size[i] = i < 3 || b[i - 3] ? dtype_size(a->dtype) : 0;
@@ -86,10 +87,12 @@ static double loss_of_head(const acase *a, const grads *g, int64_t b, int64_t h)
   int64_t kv = b * a->kv_heads + h / (a->heads / a->kv_heads), head = b * a->heads + h;
   double o[4096], lse[256], size[4096], sum = 0;
   unsigned char mask[4096];
-  attention_ref c = {.lq = a->lq, .lk = a->lk, .d = a->d, .e = a->e, .softcap = a->options.softcap, .sink = -INFINITY};
+  attention_ref c = {
+      .lq = a->lq, .lk = a->lk, .d = a->d, .e = a->e, .softcap = a->options.softcap, .sink = -INFINITY};
   c.q = a->q + head * a->lq * a->d, c.k = a->k + kv * a->lk * a->d, c.v = a->v + kv * a->lk * a->e;
   c.scale = 1 / sqrt((double)a->d);
-  c.causal = a->options.causal, c.left = a->options.window_left, c.right = a->options.window_right, c.offset = acase_offset(a);
+  c.causal = a->options.causal, c.left = a->options.window_left, c.right = a->options.window_right,
+  c.offset = acase_offset(a);
   c.weights = a->options.weights, c.param = a->options.param;
   c.o = o, c.lse = lse, c.size = size;
   if (a->bias) c.bias = a->bias + head * a->lq * a->lk;
@@ -143,7 +146,9 @@ static void gradients_are_differences(void **state) {
           value[i][x] = at - h;
           double want = (up - loss(&a, &g)) / (2 * h), e = fabs(got - want) / fmax(1, fabs(want));
           value[i][x] = at;
-          if (!(e < 1e-6)) fail_msg("weights %d way %d: d%c[%d] is %.9g, differences say %.9g", w, way, "qkvbls"[i], (int)x, got, want);
+          if (!(e < 1e-6))
+            fail_msg("weights %d way %d: d%c[%d] is %.9g, differences say %.9g", w, way, "qkvbls"[i], (int)x,
+                     got, want);
           worst = fmax(worst, e);
         }
       free_grads(&g);
@@ -154,11 +159,15 @@ static void gradients_are_differences(void **state) {
 
 static void bits_do_not_depend_on_how(void **state) {
   (void)state;
-  static const int64_t shapes[][7] = {
-      {1, 4, 2, 70, 1100, 20, 16}, {2, 2, 1, 300, 90, 33, 40}, {1, 2, 2, 600, 130, 64, 64}, {1, 1, 1, 700, 700, 8, 8}};
+  static const int64_t shapes[][7] = {{1, 4, 2, 70, 1100, 20, 16},
+                                      {2, 2, 1, 300, 90, 33, 40},
+                                      {1, 2, 2, 600, 130, 64, 64},
+                                      {1, 1, 1, 700, 700, 8, 8}};
   const char *fastest = smx_isa_name();
   smx_context *seven;
-  assert_int_equal(smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven), 0);
+  assert_int_equal(
+      smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven),
+      0);
   for (int which = 0; which < 2 * GRADS; which++) {
     const int64_t *n = shapes[which % 3 == 2 && which % 2 ? 3 : which % 3];
     acase a = acase_new(n[0], n[1], n[2], n[3], n[4], n[5], n[6]);
@@ -179,7 +188,8 @@ static void bits_do_not_depend_on_how(void **state) {
       backward(&a, &got, i % 2 ? seven : NULL, i % ORDERS);
       smx_isa_set(fastest);
       for (int x = 0; x < 6; x++)
-        if (memcmp(want.bytes[x], got.bytes[x], want.size[x])) fail_msg("which %d, way %d: d%c differs", which, i, "qkvbls"[x]);
+        if (memcmp(want.bytes[x], got.bytes[x], want.size[x]))
+          fail_msg("which %d, way %d: d%c differs", which, i, "qkvbls"[x]);
     }
     free_grads(&want);
     free_grads(&got);
@@ -202,35 +212,44 @@ static void broadcast_gradients_are_sums(void **state) {
   upstream(&a, &g, 4, 1);
   backward(&a, &g, NULL, ORDER_BHLD);
   for (int64_t i = 0; i < 2 * 4 * 300 * 70; i++) sums[i % 70] += result_at(SMX_F64, g.bytes[3], i);
-  for (int64_t i = 0; i < 8; i++) sums[70 + i % 4] += result_at(SMX_F64, g.bytes[4], i), sums[74] += result_at(SMX_F64, g.bytes[5], i);
+  for (int64_t i = 0; i < 8; i++)
+    sums[70 + i % 4] += result_at(SMX_F64, g.bytes[4], i), sums[74] += result_at(SMX_F64, g.bytes[5], i);
   acase_place(&a, ORDER_BHLD, &in);
   place(&po, 3, ORDER_BHLD, SMX_F64, 4, o, NULL), place(&pl, 4, ORDER_BHLD, SMX_F64, 3, o, NULL);
   place(&pdo, 9, ORDER_BHLD, SMX_F64, 4, o, g.d_o);
-  place(d, 10, ORDER_BHLD, SMX_F32, 1, full + 3, NULL), place(d + 1, 11, ORDER_BHLD, SMX_F64, 1, full + 1, NULL);
+  place(d, 10, ORDER_BHLD, SMX_F32, 1, full + 3, NULL),
+      place(d + 1, 11, ORDER_BHLD, SMX_F64, 1, full + 1, NULL);
   place(d + 2, 12, ORDER_BHLD, SMX_F64, 0, full, NULL);
   assert_int_equal(smx_attention(NULL, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t), SMX_OK);
   placed pdl;
   place(&pdl, 13, ORDER_BHLD, SMX_F64, 3, o, g.d_lse);
-  int status =
-      smx_attention_backward_bias(NULL, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t, &pdl.t, &d[0].t, &d[1].t, &d[2].t);
+  int status = smx_attention_backward_bias(NULL, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t,
+                                           &pdl.t, &d[0].t, &d[1].t, &d[2].t);
   if (status) fail_msg("%s", smx_last_error());
-  for (int64_t i = 0; i < 70; i++) assert_true(fabs((double)((float *)d[0].t.data)[i] - sums[i]) < 1e-6 * (1 + fabs(sums[i])));
-  for (int64_t i = 0; i < 4; i++) assert_true(fabs(((double *)d[1].t.data)[i] - sums[70 + i]) < 1e-10 * (1 + fabs(sums[70 + i])));
+  for (int64_t i = 0; i < 70; i++)
+    assert_true(fabs((double)((float *)d[0].t.data)[i] - sums[i]) < 1e-6 * (1 + fabs(sums[i])));
+  for (int64_t i = 0; i < 4; i++)
+    assert_true(fabs(((double *)d[1].t.data)[i] - sums[70 + i]) < 1e-10 * (1 + fabs(sums[70 + i])));
   assert_true(fabs(*(double *)d[2].t.data - sums[74]) < 1e-11 * (1 + fabs(sums[74])));
-  assert_int_equal(smx_attention_backward_bias(NULL, NULL, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t, NULL, NULL, NULL, &d[2].t),
+  assert_int_equal(smx_attention_backward_bias(NULL, NULL, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t,
+                                               NULL, NULL, NULL, &d[2].t),
                    SMX_ERR_NULL);
-  assert_int_equal(smx_attention_backward_bias(NULL, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t, &pdo.t, NULL, &pl.t, NULL, NULL),
+  assert_int_equal(smx_attention_backward_bias(NULL, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &pl.t,
+                                               &pdo.t, NULL, &pl.t, NULL, NULL),
                    SMX_ERR_SHAPE);
   free(sums);
   free_grads(&g);
   acase_free(&a);
 }
 
-/* Rows 0..9 and keys from 20 on have no visible pair with the others: whatever they hold, by heads on one thread or by rows and keys on seven. */
+/* Rows 0..9 and keys from 20 on have no visible pair with the others: whatever they hold, by heads
+ * on one thread or by rows and keys on seven. */
 static void what_is_hidden_has_no_gradient(void **state) {
   (void)state;
   smx_context *seven;
-  assert_int_equal(smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven), 0);
+  assert_int_equal(
+      smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven),
+      0);
   for (int w = 0; w < 2 * GRADS; w++) {
     acase a = acase_new(1, 2, 1, 30, 40, 16, 24);
     grads clean, dirty;
@@ -262,29 +281,34 @@ static void what_is_hidden_has_no_gradient(void **state) {
 /* ---- packed sequences, some of them empty ---- */
 
 enum { PACKED_HEADS = 4, PACKED_KV = 2, PACKED_D = 20, PACKED_E = 12, SEQUENCES = 5 };
-static const int64_t packed_q[SEQUENCES + 1] = {0, 0, 70, 70, 70, 83}, packed_k[SEQUENCES + 1] = {0, 300, 300, 309, 309, 340};
+static const int64_t packed_q[SEQUENCES + 1] = {0, 0, 70, 70, 70, 83},
+                                          packed_k[SEQUENCES + 1] = {0, 300, 300, 309, 309, 340};
 
 /* q, k, v, d_o, then o, lse, dq, dk, dv: [1, heads, all, columns]. */
 enum { PACKED_IN = 4, PACKED_TENSORS = 9 };
 static const struct {
   int64_t heads, columns;
   bool keys;
-} packed[PACKED_TENSORS] = {{PACKED_HEADS, PACKED_D, 0}, {PACKED_KV, PACKED_D, 1},    {PACKED_KV, PACKED_E, 1},
-                            {PACKED_HEADS, PACKED_E, 0}, {PACKED_HEADS, PACKED_E, 0}, {PACKED_HEADS, 1, 0},
-                            {PACKED_HEADS, PACKED_D, 0}, {PACKED_KV, PACKED_D, 1},    {PACKED_KV, PACKED_E, 1}};
+} packed[PACKED_TENSORS] = {
+    {PACKED_HEADS, PACKED_D, 0}, {PACKED_KV, PACKED_D, 1},    {PACKED_KV, PACKED_E, 1},
+    {PACKED_HEADS, PACKED_E, 0}, {PACKED_HEADS, PACKED_E, 0}, {PACKED_HEADS, 1, 0},
+    {PACKED_HEADS, PACKED_D, 0}, {PACKED_KV, PACKED_D, 1},    {PACKED_KV, PACKED_E, 1}};
 
 /* Rows from .. to - 1 of the queries or of the keys, of buffers that hold all. */
-static void packed_call(float *const *at, smx_context *ctx, const smx_attention_options *o, int64_t s, int64_t end) {
+static void packed_call(float *const *at, smx_context *ctx, const smx_attention_options *o, int64_t s,
+                        int64_t end) {
   int64_t shape[PACKED_TENSORS][4], strides[PACKED_TENSORS][4];
   smx_tensor t[PACKED_TENSORS];
   for (int i = 0; i < PACKED_TENSORS; i++) {
     const int64_t *offsets = packed[i].keys ? packed_k : packed_q, columns = packed[i].columns;
     memcpy(shape[i], (int64_t[]){1, packed[i].heads, offsets[end] - offsets[s], columns}, sizeof shape[i]);
     memcpy(strides[i], (int64_t[]){0, offsets[SEQUENCES] * columns, columns, 1}, sizeof strides[i]);
-    t[i] = (smx_tensor){at[i] + offsets[s] * columns, {1, 0}, i == 5 ? 3 : 4, SMX_F32, shape[i], strides[i], 0};
+    t[i] =
+        (smx_tensor){at[i] + offsets[s] * columns, {1, 0}, i == 5 ? 3 : 4, SMX_F32, shape[i], strides[i], 0};
   }
   int status = smx_attention(ctx, o, t, t + 1, t + 2, t + 4, t + 5);
-  if (!status) status = smx_attention_backward(ctx, o, t, t + 1, t + 2, t + 4, t + 5, t + 3, NULL, t + 6, t + 7, t + 8);
+  if (!status)
+    status = smx_attention_backward(ctx, o, t, t + 1, t + 2, t + 4, t + 5, t + 3, NULL, t + 6, t + 7, t + 8);
   if (status) fail_msg("%s", smx_last_error());
 }
 
@@ -305,9 +329,13 @@ static void packed_sequences_may_be_empty(void **state) {
     a.options.causal = way % 3 == 1;
     size_t bytes[PACKED_TENSORS];
     for (int i = 0; i < PACKED_TENSORS; i++) {
-      bytes[i] = (size_t)(packed[i].heads * packed[i].columns * (packed[i].keys ? packed_k : packed_q)[SEQUENCES]) * sizeof(float);
-      all[i] = guard_alloc(bytes[i], sizeof(float), false), each[i] = i < PACKED_IN ? all[i] : guard_alloc(bytes[i], sizeof(float), true);
-      for (size_t x = 0; i < PACKED_IN && x < bytes[i] / sizeof(float); x++) all[i][x] = (float)rng_normal(&r);
+      bytes[i] =
+          (size_t)(packed[i].heads * packed[i].columns * (packed[i].keys ? packed_k : packed_q)[SEQUENCES]) *
+          sizeof(float);
+      all[i] = guard_alloc(bytes[i], sizeof(float), false),
+      each[i] = i < PACKED_IN ? all[i] : guard_alloc(bytes[i], sizeof(float), true);
+      for (size_t x = 0; i < PACKED_IN && x < bytes[i] / sizeof(float); x++)
+        all[i][x] = (float)rng_normal(&r);
     }
     for (int64_t s = 0; s < SEQUENCES; s++) packed_call(each, NULL, &a.options, s, s + 1);
     a.options.query_offsets = &tq, a.options.key_offsets = &tk;

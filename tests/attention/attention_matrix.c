@@ -1,5 +1,6 @@
-/* attention_matrix.c - proves the matrices of attention: every stage of the scores, the weights of every kind, and values weighted by a matrix that
- * the caller has; that their bits depend on neither instruction set, threads nor the order of the axes; and bad input. */
+/* attention_matrix.c - proves the matrices of attention: every stage of the scores, the weights of
+ * every kind, and values weighted by a matrix that the caller has; that their bits depend on
+ * neither instruction set, threads nor the order of the axes; and bad input. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,8 @@ static acase new_case(int which, int weights) {
   return a;
 }
 
-static unsigned char *matrix(const acase *a, smx_context *ctx, int order, smx_attention_stage stage, size_t *bytes) {
+static unsigned char *matrix(const acase *a, smx_context *ctx, int order, smx_attention_stage stage,
+                             size_t *bytes) {
   const int64_t s[] = {a->batch, a->heads, a->lq, a->lk};
   placed_case in;
   placed out;
@@ -71,11 +73,13 @@ static int hidden(const acase *a, int64_t row, int64_t i, int64_t j) {
 
 /* The score of a pair at a stage, in double. */
 static double score(const acase *a, smx_attention_stage stage, int64_t b, int64_t h, int64_t i, int64_t j) {
-  int64_t head = b * a->heads + h, row = head * a->lq + i, kv = b * a->kv_heads + h / (a->heads / a->kv_heads);
+  int64_t head = b * a->heads + h, row = head * a->lq + i,
+          kv = b * a->kv_heads + h / (a->heads / a->kv_heads);
   double z = 0;
   for (int64_t x = 0; x < a->d; x++) z += a->q[row * a->d + x] * a->k[(kv * a->lk + j) * a->d + x];
   z /= sqrt((double)a->d);
-  if (stage >= SMX_ATTENTION_CAPPED && a->options.softcap > 0) z = a->options.softcap * tanh(z / a->options.softcap);
+  if (stage >= SMX_ATTENTION_CAPPED && a->options.softcap > 0)
+    z = a->options.softcap * tanh(z / a->options.softcap);
   if (stage < SMX_ATTENTION_SCORES) return z;
   if (hidden(a, row, i, j)) return -INFINITY;
   if (a->bias) z += a->bias[row * a->lk + j];
@@ -93,7 +97,8 @@ static void scores_of_every_stage(void **state) {
     unsigned char *m = matrix(&a, NULL, which % ORDERS, stage, &bytes);
     for (int64_t at = 0; at < a.batch * a.heads * a.lq * a.lk; at++) {
       int64_t row = at / a.lk, head = row / a.lq;
-      double got = result_at(a.dtype, m, at), want = score(&a, stage, head / a.heads, head % a.heads, row % a.lq, at % a.lk);
+      double got = result_at(a.dtype, m, at),
+             want = score(&a, stage, head / a.heads, head % a.heads, row % a.lq, at % a.lk);
       double error = got == want ? 0 : fabs(got - want) / (1 + fabs(want));
       if (!(error < 1e-5)) fail_msg("case %d, element %d: %g, not %g", which, (int)at, got, want);
       worst = fmax(worst, error);
@@ -104,7 +109,8 @@ static void scores_of_every_stage(void **state) {
   printf("worst error %.2g\n", worst);
 }
 
-/* o is w v, and what is hidden has weight 0: values that differ from key to key show each weight. */
+/* o is w v, and what is hidden has weight 0: values that differ from key to key show each
+ * weight. */
 static void weights_make_the_output(void **state) {
   (void)state;
   for (int kind = 0; kind < SMX_ATTENTION_KINDS; kind++)
@@ -122,7 +128,8 @@ static void weights_make_the_output(void **state) {
         if (hidden(&a, at / a.lk, at / a.lk % a.lq, at % a.lk)) assert_true(w[at] == 0);
       for (int64_t at = 0; at < a.batch * a.heads * a.lq * a.e; at++) {
         double want = result_at(SMX_F64, r.o, at);
-        if (!(fabs(o[at] - want) < 1e-11 * (1 + fabs(want)))) fail_msg("weights %d, case %d: %g, not %g", kind, which, o[at], want);
+        if (!(fabs(o[at] - want) < 1e-11 * (1 + fabs(want))))
+          fail_msg("weights %d, case %d: %g, not %g", kind, which, o[at], want);
       }
       free(w), free(o);
       results_free(&r);
@@ -130,32 +137,39 @@ static void weights_make_the_output(void **state) {
     }
 }
 
-/* The mass of a key is the sum of its column of weights, those of the heads that share it together. */
+/* The mass of a key is the sum of its column of weights, those of the heads that share it
+ * together. */
 static void mass_is_the_sum_of_weights(void **state) {
   (void)state;
   for (int which = 0; which < 12; which++) {
     acase a = new_case(which, which % 2 ? SMX_ATTENTION_SIGMOID : SMX_ATTENTION_SOFTMAX);
-    const int64_t rows[] = {a.batch, a.heads, a.lq}, keys[] = {a.batch, a.kv_heads, a.lk}, o[] = {a.batch, a.heads, a.lq, a.e};
+    const int64_t rows[] = {a.batch, a.heads, a.lq}, keys[] = {a.batch, a.kv_heads, a.lk},
+                  o[] = {a.batch, a.heads, a.lq, a.e};
     const int64_t groups = a.heads / a.kv_heads, all = a.batch * a.heads * a.lq;
     placed_case in;
     placed po, lse, weights, mass;
     size_t bytes;
     a.dtype = SMX_F64;
     acase_fill(&a, (uint64_t)which, 1);
-    double *w = (double *)(void *)matrix(&a, NULL, ORDER_BHLD, SMX_ATTENTION_WEIGHTS, &bytes), *own = malloc((size_t)all * sizeof *own);
+    double *w = (double *)(void *)matrix(&a, NULL, ORDER_BHLD, SMX_ATTENTION_WEIGHTS, &bytes),
+           *own = malloc((size_t)all * sizeof *own);
     for (int64_t i = 0; i < all; i++) own[i] = which % 3 ? cos((double)i) : 1;
     acase_place(&a, which % ORDERS, &in);
     place(&po, 3, ORDER_BHLD, SMX_F64, 4, o, NULL), place(&lse, 4, which % ORDERS, SMX_F64, 3, rows, NULL);
-    place(&weights, 9, which % ORDERS, SMX_F64, 3, rows, own), place(&mass, 10, which % ORDERS, SMX_F64, 3, keys, NULL);
+    place(&weights, 9, which % ORDERS, SMX_F64, 3, rows, own),
+        place(&mass, 10, which % ORDERS, SMX_F64, 3, keys, NULL);
     assert_int_equal(smx_attention(NULL, &in.options, &in.q.t, &in.k.t, &in.v.t, &po.t, &lse.t), SMX_OK);
-    int status = smx_attention_column_mass(NULL, &in.options, &in.q.t, &in.k.t, &lse.t, which % 3 ? &weights.t : NULL, &mass.t);
+    int status = smx_attention_column_mass(NULL, &in.options, &in.q.t, &in.k.t, &lse.t,
+                                           which % 3 ? &weights.t : NULL, &mass.t);
     if (status) fail_msg("%s", smx_last_error());
     double *got = malloc((size_t)(keys[0] * keys[1] * keys[2]) * sizeof *got);
     fetch(&mass, got);
     for (int64_t at = 0; at < keys[0] * keys[1] * a.lk; at++) {
       double want = 0;
-      for (int64_t r = at / a.lk * groups * a.lq; r < (at / a.lk + 1) * groups * a.lq; r++) want += own[r] * w[r * a.lk + at % a.lk];
-      if (!(fabs(got[at] - want) < 1e-12 * (1 + fabs(want)))) fail_msg("case %d, key %d: %g, not %g", which, (int)at, got[at], want);
+      for (int64_t r = at / a.lk * groups * a.lq; r < (at / a.lk + 1) * groups * a.lq; r++)
+        want += own[r] * w[r * a.lk + at % a.lk];
+      if (!(fabs(got[at] - want) < 1e-12 * (1 + fabs(want))))
+        fail_msg("case %d, key %d: %g, not %g", which, (int)at, got[at], want);
     }
     free(w), free(own), free(got);
     acase_free(&a);
@@ -168,7 +182,9 @@ static void bits_do_not_depend_on_how(void **state) {
   (void)state;
   const char *fastest = smx_isa_name();
   smx_context *seven;
-  assert_int_equal(smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven), 0);
+  assert_int_equal(
+      smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven),
+      0);
   for (int which = 0; which < 16; which++) {
     acase a = new_case(which, which % SMX_ATTENTION_KINDS);
     smx_attention_stage stage = which % 3 ? SMX_ATTENTION_WEIGHTS : SMX_ATTENTION_SCORES;
@@ -178,7 +194,8 @@ static void bits_do_not_depend_on_how(void **state) {
     int64_t elements = a.batch * a.heads * a.lq * a.lk;
     double *w = malloc((size_t)elements * sizeof *w);
     for (int64_t i = 0; i < elements; i++) w[i] = dtype_round(a.dtype, sin((double)i));
-    unsigned char *m = matrix(&a, NULL, ORDER_BHLD, stage, &bytes), *o = apply(&a, NULL, ORDER_BHLD, w, &o_bytes);
+    unsigned char *m = matrix(&a, NULL, ORDER_BHLD, stage, &bytes),
+                  *o = apply(&a, NULL, ORDER_BHLD, w, &o_bytes);
     for (int i = 0; i < smx_isa_count() + 2; i++) {
       if (i < smx_isa_count()) smx_isa_set(smx_isa_at(i));
       unsigned char *n = matrix(&a, i % 2 ? seven : NULL, i % ORDERS, stage, &bytes),
@@ -229,14 +246,18 @@ static void bad_input(void **state) {
     assert_int_equal(call, status); \
     if (!strstr(smx_last_error(), message)) fail_msg("'%s', not '%s'", smx_last_error(), message); \
   } while (0)
-  BAD(smx_attention_scores(NULL, NULL, (smx_attention_stage)4, &in.q.t, &in.k.t, &out.t), SMX_ERR_PARAM, "stage is 4");
-  BAD(smx_attention_scores(NULL, NULL, SMX_ATTENTION_SCORES, &in.q.t, &in.k.t, &in.q.t), SMX_ERR_SHAPE, "scores: shape[3] is 2, not 4");
+  BAD(smx_attention_scores(NULL, NULL, (smx_attention_stage)4, &in.q.t, &in.k.t, &out.t), SMX_ERR_PARAM,
+      "stage is 4");
+  BAD(smx_attention_scores(NULL, NULL, SMX_ATTENTION_SCORES, &in.q.t, &in.k.t, &in.q.t), SMX_ERR_SHAPE,
+      "scores: shape[3] is 2, not 4");
   BAD(smx_attention_scores(NULL, NULL, SMX_ATTENTION_SCORES, &in.q.t, NULL, &out.t), SMX_ERR_NULL, "k");
   BAD(smx_attention_apply(NULL, NULL, &in.q.t, &in.v.t, &out.t), SMX_ERR_SHAPE, "w: shape[3] is 2, not 4");
   BAD(smx_attention_apply(NULL, NULL, NULL, &in.v.t, &out.t), SMX_ERR_NULL, "w");
-  BAD(smx_attention_column_mass(NULL, NULL, &in.q.t, &in.k.t, &in.q.t, NULL, &out.t), SMX_ERR_SHAPE, "lse: ndim is 4, not 3");
+  BAD(smx_attention_column_mass(NULL, NULL, &in.q.t, &in.k.t, &in.q.t, NULL, &out.t), SMX_ERR_SHAPE,
+      "lse: ndim is 4, not 3");
   in.options.weights = SMX_ATTENTION_RELU;
-  BAD(smx_attention_column_mass(NULL, &in.options, &in.q.t, &in.k.t, &in.q.t, NULL, &out.t), SMX_ERR_NO_BACKWARD, "no gradient");
+  BAD(smx_attention_column_mass(NULL, &in.options, &in.q.t, &in.k.t, &in.q.t, NULL, &out.t),
+      SMX_ERR_NO_BACKWARD, "no gradient");
   in.options.size = 1;
   BAD(smx_attention_apply(NULL, &in.options, &out.t, &in.v.t, &in.q.t), SMX_ERR_STRUCT, "options.size is 1");
   acase_free(&a);

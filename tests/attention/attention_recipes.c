@@ -1,5 +1,6 @@
-/* attention_recipes.c - proves that operators of the literature are attention with other inputs, as docs/conventions.md says: the example of the
- * catalogue and its known answers, and bits where two ways give one result. */
+/* attention_recipes.c - proves that operators of the literature are attention with other inputs, as
+ * docs/conventions.md says: the example of the catalogue and its known answers, and bits where two
+ * ways give one result. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,13 +39,13 @@ static smx_attention_options defaults(void) {
 }
 
 /* Attention of one query of width d with n keys. */
-static void attend(const smx_attention_options *options, double *q, double *k, double *v, int64_t n, int64_t d, int64_t e, double *o,
-                   double *lse) {
+static void attend(const smx_attention_options *options, double *q, double *k, double *v, int64_t n,
+                   int64_t d, int64_t e, double *o, double *lse) {
   matrix mq, mk, mv, mo, ml;
   const smx_tensor *l = matrix_of(&ml, lse, 1, 1);
   ml.t.ndim = 3;
-  expect_ok(smx_attention(NULL, options, matrix_of(&mq, q, 1, d), matrix_of(&mk, k, n, d), matrix_of(&mv, v, n, e), matrix_of(&mo, o, 1, e),
-                          lse ? l : NULL));
+  expect_ok(smx_attention(NULL, options, matrix_of(&mq, q, 1, d), matrix_of(&mk, k, n, d),
+                          matrix_of(&mv, v, n, e), matrix_of(&mo, o, 1, e), lse ? l : NULL));
 }
 
 /* ---- what multiplies a scale comes before cap, bias and slopes ---- */
@@ -55,7 +56,8 @@ static void lengths_multiply_the_scale_alone(void **state) {
   (void)state;
   double bias[] = {0.3, -0.2, 0.6}, slope[] = {0.25}, plain[2], same[2], lse[2], check[2];
   int64_t one = 1, shape[] = {1, 1, 1, 3};
-  const smx_tensor tb = smx_tensor_of(bias, SMX_F64, 4, shape, NULL), ts = smx_tensor_of(slope, SMX_F64, 1, &one, NULL);
+  const smx_tensor tb = smx_tensor_of(bias, SMX_F64, 4, shape, NULL),
+                   ts = smx_tensor_of(slope, SMX_F64, 1, &one, NULL);
   smx_attention_options o = defaults();
   o.weights = SMX_ATTENTION_SSMAX, o.param[0] = 0.43; /* the catalogue's answer, without */
   attend(&o, Q, K, V, 3, 2, 2, check, NULL);
@@ -121,17 +123,18 @@ static void a_list_of_keys_is_a_table_of_pages(void **state) {
   acase_free(&a);
 }
 
-/* Re-ttention: weights on a list of keys times rho = e^(lse of the list - lse of all) are those among all keys. */
+/* Re-ttention: weights on a list of keys times rho = e^(lse of the list - lse of all) are those
+ * among all keys. */
 static void the_share_of_a_list(void **state) {
   (void)state;
   double o[2], list, all, w[3], part[3];
   matrix mq, mk, mw;
   attend(NULL, Q, K, V, 3, 2, 2, o, &all);
   attend(NULL, Q, K, V, 2, 2, 2, o, &list);
-  expect_ok(
-      smx_attention_scores(NULL, NULL, SMX_ATTENTION_WEIGHTS, matrix_of(&mq, Q, 1, 2), matrix_of(&mk, K, 3, 2), matrix_of(&mw, w, 1, 3)));
-  expect_ok(smx_attention_scores(NULL, NULL, SMX_ATTENTION_WEIGHTS, matrix_of(&mq, Q, 1, 2), matrix_of(&mk, K, 2, 2),
-                                 matrix_of(&mw, part, 1, 2)));
+  expect_ok(smx_attention_scores(NULL, NULL, SMX_ATTENTION_WEIGHTS, matrix_of(&mq, Q, 1, 2),
+                                 matrix_of(&mk, K, 3, 2), matrix_of(&mw, w, 1, 3)));
+  expect_ok(smx_attention_scores(NULL, NULL, SMX_ATTENTION_WEIGHTS, matrix_of(&mq, Q, 1, 2),
+                                 matrix_of(&mk, K, 2, 2), matrix_of(&mw, part, 1, 2)));
   const double rho = exp(list - all), want[] = {0.830978071943, 0.488182167425, 0.342795904518};
   expect_near("rho", (double[]){rho, rho * part[0], rho * part[1]}, want, 3);
   expect_near("w", w, want + 1, 2);
@@ -139,20 +142,24 @@ static void the_share_of_a_list(void **state) {
 
 /* ---- merged sets of keys ---- */
 
-/* Prefix-tuning: states of prefix and content, each at a multiple of 1024, merged; alpha is the weight of the prefix. */
+/* Prefix-tuning: states of prefix and content, each at a multiple of 1024, merged; alpha is the
+ * weight of the prefix. */
 static void a_prefix_is_merged(void **state) {
   (void)state;
   const int64_t width = smx_attention_state_width(2);
   int64_t shape[] = {1, 1, 1, 1, width};
-  double *one = malloc(sizeof *one * (size_t)width), *two = malloc(sizeof *two * (size_t)width), o[2], lse, prefix, unused[2];
+  double *one = malloc(sizeof *one * (size_t)width), *two = malloc(sizeof *two * (size_t)width), o[2], lse,
+         prefix, unused[2];
   smx_tensor s[] = {smx_tensor_of(one, SMX_F64, 5, shape, NULL), smx_tensor_of(two, SMX_F64, 5, shape, NULL)};
   const smx_tensor *both[] = {s, s + 1};
   smx_attention_options options = defaults();
   matrix mq, mk, mv, mo, ml;
   options.query_start = 5000; /* without a mask positions do not matter */
-  expect_ok(smx_attention_states(NULL, &options, matrix_of(&mq, Q, 1, 2), matrix_of(&mk, K + 4, 1, 2), matrix_of(&mv, V + 4, 1, 2), s));
+  expect_ok(smx_attention_states(NULL, &options, matrix_of(&mq, Q, 1, 2), matrix_of(&mk, K + 4, 1, 2),
+                                 matrix_of(&mv, V + 4, 1, 2), s));
   options.key_start = 1024;
-  expect_ok(smx_attention_states(NULL, &options, &mq.t, matrix_of(&mk, K, 2, 2), matrix_of(&mv, V, 2, 2), s + 1));
+  expect_ok(
+      smx_attention_states(NULL, &options, &mq.t, matrix_of(&mk, K, 2, 2), matrix_of(&mv, V, 2, 2), s + 1));
   matrix_of(&ml, &lse, 1, 1), ml.t.ndim = 3;
   expect_ok(smx_attention_merge(NULL, &options, 2, both, matrix_of(&mo, o, 1, 2), &ml.t));
   expect_near("o", o, (double[]){0.657204095482, 0.511817832575}, 2);
@@ -162,24 +169,31 @@ static void a_prefix_is_merged(void **state) {
   free(one), free(two);
 }
 
-/* The states of one query q over n keys of width 1 from key_start on, with at most the last `window` of them. */
-static void slot_states(double *q, double *k, double *v, int64_t n, int64_t key_start, int64_t window, const smx_tensor *states) {
+/* The states of one query q over n keys of width 1 from key_start on, with at most the last
+ * `window` of them. */
+static void slot_states(double *q, double *k, double *v, int64_t n, int64_t key_start, int64_t window,
+                        const smx_tensor *states) {
   matrix mq, mk, mv;
   smx_attention_options options = defaults();
   options.scale = 1, options.key_start = key_start, options.query_start = n - 1;
   if (window >= 0) options.causal = 1, options.window_left = window;
-  expect_ok(smx_attention_states(NULL, &options, matrix_of(&mq, q, 1, 1), matrix_of(&mk, k, n, 1), matrix_of(&mv, v, n, 1), states));
+  expect_ok(smx_attention_states(NULL, &options, matrix_of(&mq, q, 1, 1), matrix_of(&mk, k, n, 1),
+                                 matrix_of(&mv, v, n, 1), states));
 }
 
-/* Native hybrid attention: a window of the cache and slots, which hold what has left it, under one softmax. Of keys 1, 2, 3 and a window of one key,
- * the slot is a decaying mean of the first two; without slots it is attention over the window. */
+/* Native hybrid attention: a window of the cache and slots, which hold what has left it, under one
+ * softmax. Of keys 1, 2, 3 and a window of one key, the slot is a decaying mean of the first two;
+ * without slots it is attention over the window. */
 static void a_window_and_slots(void **state) {
   (void)state;
   const int64_t width = smx_attention_state_width(1);
   int64_t shape[] = {1, 1, 1, 1, width};
-  double *one = malloc(sizeof *one * (size_t)width), *two = malloc(sizeof *two * (size_t)width), o, lse[3], want;
+  double *one = malloc(sizeof *one * (size_t)width), *two = malloc(sizeof *two * (size_t)width), o, lse[3],
+         want;
   double q = 1, k[] = {1, 2, 3}, v[] = {10, 20, 30}, slot = 0, value = 0;
-  const smx_tensor s[] = {smx_tensor_of(one, SMX_F64, 5, shape, NULL), smx_tensor_of(two, SMX_F64, 5, shape, NULL)}, *both[] = {s, s + 1};
+  const smx_tensor s[] = {smx_tensor_of(one, SMX_F64, 5, shape, NULL),
+                          smx_tensor_of(two, SMX_F64, 5, shape, NULL)},
+                   *both[] = {s, s + 1};
   smx_attention_options options = defaults();
   matrix mo, ml;
   for (int t = 0; t < 2; t++) slot = slot / 2 + k[t] / 2, value = value / 2 + v[t] / 2;
@@ -187,10 +201,12 @@ static void a_window_and_slots(void **state) {
   slot_states(&q, k, v, 3, 0, 0, s), slot_states(&q, &slot, &value, 1, 1024, -1, s + 1);
   for (int i = 0; i < 3; i++) {
     matrix_of(&ml, lse + i, 1, 1), ml.t.ndim = 3;
-    expect_ok(smx_attention_merge(NULL, &options, i ? 1 : 2, both + (i ? i - 1 : 0), matrix_of(&mo, i ? &want : &o, 1, 1), &ml.t));
+    expect_ok(smx_attention_merge(NULL, &options, i ? 1 : 2, both + (i ? i - 1 : 0),
+                                  matrix_of(&mo, i ? &want : &o, 1, 1), &ml.t));
   }
   expect_near("o", &o, (double[]){27.4091740344}, 1);
-  expect_near("shares", (double[]){exp(lse[2] - lse[0]), exp(lse[1] - lse[0])}, (double[]){0.148047198032, 0.851952801968}, 2);
+  expect_near("shares", (double[]){exp(lse[2] - lse[0]), exp(lse[1] - lse[0])},
+              (double[]){0.148047198032, 0.851952801968}, 2);
   slot_states(&q, k, v, 3, 0, 2, s);
   expect_ok(smx_attention_merge(NULL, &options, 1, both, matrix_of(&mo, &o, 1, 1), NULL));
   options.scale = 1;
@@ -254,17 +270,20 @@ static void unified_maximum(void **state) {
     int64_t one[] = {1};
     const smx_tensor bias = smx_tensor_of(&minus, SMX_F64, 1, one, NULL);
     smx_attention_options options = defaults();
-    options.weights = SMX_ATTENTION_EXP, options.param[0] = SMX_ATTENTION_NORM_L1, options.param[2] = 80, options.bias = &bias;
+    options.weights = SMX_ATTENTION_EXP, options.param[0] = SMX_ATTENTION_NORM_L1, options.param[2] = 80,
+    options.bias = &bias;
     attend(&options, Q, K, V, 3, 2, 2, o, NULL);
     expect_near("o", o, (double[]){0.657204095482, 0.511817832575}, 2);
   }
 }
 
-/* DAB-DETR: heads are (content, position), positions are (1, 0, 1, 0 ..) turned by 2 pi x, those of queries times a ratio of widths. */
+/* DAB-DETR: heads are (content, position), positions are (1, 0, 1, 0 ..) turned by 2 pi x, those of
+ * queries times a ratio of widths. */
 static void box_modulated(void **state) {
   (void)state;
   const double x[] = {0.5, 0.1, 0.8, 0.33}, ratio = 1.7, two_pi = 6.283185307179586;
-  double ones[] = {1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0}, at[4], pe[16], q[6], k[18], b[3], o[2], want[2];
+  double ones[] = {1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0}, at[4], pe[16], q[6], k[18], b[3], o[2],
+         want[2];
   int64_t rows[] = {4, 1};
   for (int i = 0; i < 4; i++) at[i] = two_pi * x[i];
   const smx_tensor positions = smx_tensor_of(at, SMX_F64, 2, rows, NULL);
@@ -277,8 +296,8 @@ static void box_modulated(void **state) {
   for (int j = 0; j < 3; j++) {
     memcpy(k + 6 * j, K + 2 * j, 2 * sizeof *k), memcpy(k + 6 * j + 2, pe + 4 * (j + 1), 4 * sizeof *k);
     b[j] = 0;
-    for (int t = 0; t < 2; t++)
-      b[j] += ratio * cos((at[0] - at[j + 1]) * pow(10000, -t / 2.0)) / 2; /* the widths are 2 + 2, doubled by positions */
+    for (int t = 0; t < 2; t++) /* the widths are 2 + 2, doubled by positions */
+      b[j] += ratio * cos((at[0] - at[j + 1]) * pow(10000, -t / 2.0)) / 2;
   }
   smx_attention_options options = defaults();
   options.scale = 0.5; /* 1 / sqrt(2 d) */
@@ -299,7 +318,8 @@ static void a_learnt_key(void **state) {
   expect_near("o", o, (double[]){0.466406355, 0.3632282443}, 2);
 }
 
-/* Fourier attention and a divisor of the row's own: the identity without a norm, then a product with each row. */
+/* Fourier attention and a divisor of the row's own: the identity without a norm, then a product
+ * with each row. */
 static void products_over_a_divisor(void **state) {
   (void)state;
   double o[2], lse;
@@ -315,13 +335,14 @@ static void shared_weights(void **state) {
   double other[] = {3, -1, 0.5, 2, -2, 4}, w[3], o[2], want[2], lse;
   matrix mq, mk, mw, mv, mo;
   attend(NULL, Q, K, other, 3, 2, 2, want, &lse);
-  expect_ok(
-      smx_attention_scores(NULL, NULL, SMX_ATTENTION_WEIGHTS, matrix_of(&mq, Q, 1, 2), matrix_of(&mk, K, 3, 2), matrix_of(&mw, w, 1, 3)));
+  expect_ok(smx_attention_scores(NULL, NULL, SMX_ATTENTION_WEIGHTS, matrix_of(&mq, Q, 1, 2),
+                                 matrix_of(&mk, K, 3, 2), matrix_of(&mw, w, 1, 3)));
   expect_ok(smx_attention_apply(NULL, NULL, &mw.t, matrix_of(&mv, other, 3, 2), matrix_of(&mo, o, 1, 2)));
   expect_near("o", o, want, 2);
 }
 
-/* H2O, SnapKV, FastKV: the mass of keys under the rows of a window, here of two rows, the last keys being theirs. */
+/* H2O, SnapKV, FastKV: the mass of keys under the rows of a window, here of two rows, the last keys
+ * being theirs. */
 static void mass_of_a_window(void **state) {
   (void)state;
   double z[] = {0, 1, 0, 2, 0, -INFINITY, 1, 0, 0, 2, 0, 0}, zeros[24] = {0}, o[2], lse[2], mass[6];
@@ -333,34 +354,40 @@ static void mass_of_a_window(void **state) {
   matrix_of(&mm, mass, 6, 1), mm.t.ndim = 3;
   matrix_of(&mq, zeros, 2, 2), matrix_of(&mk, zeros, 6, 2);
   matrix mv;
-  expect_ok(smx_attention(NULL, &options, &mq.t, &mk.t, matrix_of(&mv, zeros, 6, 1), matrix_of(&mo, o, 2, 1), &ml.t));
+  expect_ok(smx_attention(NULL, &options, &mq.t, &mk.t, matrix_of(&mv, zeros, 6, 1), matrix_of(&mo, o, 2, 1),
+                          &ml.t));
   expect_ok(smx_attention_column_mass(NULL, &options, &mq.t, &mk.t, &ml.t, NULL, &mm.t));
   expect_near("mass", mass, want, 4);
 }
 
 /* ---- which keys to keep ---- */
 
-static void select_from(const smx_attention_select_options *options, const double *mass, int64_t heads, int64_t n, int32_t *keys,
-                        int64_t lists, int64_t most) {
+static void select_from(const smx_attention_select_options *options, const double *mass, int64_t heads,
+                        int64_t n, int32_t *keys, int64_t lists, int64_t most) {
   int64_t rows[] = {1, heads, n}, list[] = {1, lists, most};
-  const smx_tensor m = smx_tensor_of(mass, SMX_F64, 3, rows, NULL), k = smx_tensor_of(keys, SMX_I32, 3, list, NULL);
+  const smx_tensor m = smx_tensor_of(mass, SMX_F64, 3, rows, NULL),
+                   k = smx_tensor_of(keys, SMX_I32, 3, list, NULL);
   expect_ok(smx_attention_select(NULL, options, &m, &k, NULL));
 }
 
-/* SnapKV: the mass of a window of rows, pooled; each key head goes on with a list of its own, as a sequence of its own. */
+/* SnapKV: the mass of a window of rows, pooled; each key head goes on with a list of its own, as a
+ * sequence of its own. */
 static void each_head_keeps_its_keys(void **state) {
   (void)state;
   enum { HEADS = 4, KV = 2, N = 300, WINDOW = 8, KEEP = 40, D = 8 };
   acase a = acase_new(1, HEADS, KV, WINDOW, N, D, D);
   a.dtype = SMX_F64, a.options.causal = 1;
   acase_fill(&a, 5, 1);
-  double *o = malloc(sizeof *o * HEADS * WINDOW * D), *want = malloc(sizeof *want * (HEADS / KV) * WINDOW * D);
+  double *o = malloc(sizeof *o * HEADS * WINDOW * D),
+         *want = malloc(sizeof *want * (HEADS / KV) * WINDOW * D);
   double lse[HEADS * WINDOW], mass[KV * N], k[KEEP * D], v[KEEP * D];
   int32_t keys[KV * KEEP], kept[KV] = {KEEP, KEEP};
   int64_t rows[] = {1, HEADS, WINDOW, D}, shape[] = {1, KV, N, D}, few[] = {1, 1, KEEP, D};
   smx_tensor tq = smx_tensor_of(a.q, SMX_F64, 4, rows, NULL), to = smx_tensor_of(o, SMX_F64, 4, rows, NULL);
-  smx_tensor tk = smx_tensor_of(a.k, SMX_F64, 4, shape, NULL), tv = smx_tensor_of(a.v, SMX_F64, 4, shape, NULL);
-  const smx_tensor tl = smx_tensor_of(lse, SMX_F64, 3, rows, NULL), tm = smx_tensor_of(mass, SMX_F64, 3, shape, NULL);
+  smx_tensor tk = smx_tensor_of(a.k, SMX_F64, 4, shape, NULL),
+             tv = smx_tensor_of(a.v, SMX_F64, 4, shape, NULL);
+  const smx_tensor tl = smx_tensor_of(lse, SMX_F64, 3, rows, NULL),
+                   tm = smx_tensor_of(mass, SMX_F64, 3, shape, NULL);
   expect_ok(smx_attention(NULL, &a.options, &tq, &tk, &tv, &to, &tl));
   expect_ok(smx_attention_column_mass(NULL, &a.options, &tq, &tk, &tl, NULL, &tm));
   const smx_attention_select_options by = {.size = sizeof by, .last = WINDOW, .kernel = 5};
@@ -368,7 +395,8 @@ static void each_head_keeps_its_keys(void **state) {
   for (int h = 1; h < KV; h++)
     for (int i = 0; i < KEEP; i++) keys[h * KEEP + i] += h * N; /* of one page for each key of each head */
   int64_t grouped[] = {KV, HEADS / KV, WINDOW, D}, pages[] = {KV * N, 1, 1, D}, table[] = {KV, KEEP};
-  const smx_tensor block_table = smx_tensor_of(keys, SMX_I32, 2, table, NULL), lengths = smx_tensor_of(kept, SMX_I32, 1, table, NULL);
+  const smx_tensor block_table = smx_tensor_of(keys, SMX_I32, 2, table, NULL),
+                   lengths = smx_tensor_of(kept, SMX_I32, 1, table, NULL);
   smx_attention_options listed = defaults();
   listed.block_table = &block_table, listed.lengths = &lengths;
   tq.shape = to.shape = grouped, tk.shape = tv.shape = pages;
@@ -376,10 +404,13 @@ static void each_head_keeps_its_keys(void **state) {
   for (int h = 0; h < KV; h++) {
     const size_t head = (size_t)(HEADS / KV) * WINDOW * D;
     for (int i = 0; i < KEEP; i++)
-      for (int x = 0; x < D; x++) k[i * D + x] = a.k[keys[h * KEEP + i] * D + x], v[i * D + x] = a.v[keys[h * KEEP + i] * D + x];
+      for (int x = 0; x < D; x++)
+        k[i * D + x] = a.k[keys[h * KEEP + i] * D + x], v[i * D + x] = a.v[keys[h * KEEP + i] * D + x];
     int64_t one[] = {1, HEADS / KV, WINDOW, D};
-    const smx_tensor q = smx_tensor_of(a.q + (size_t)h * head, SMX_F64, 4, one, NULL), w = smx_tensor_of(want, SMX_F64, 4, one, NULL);
-    const smx_tensor some_k = smx_tensor_of(k, SMX_F64, 4, few, NULL), some_v = smx_tensor_of(v, SMX_F64, 4, few, NULL);
+    const smx_tensor q = smx_tensor_of(a.q + (size_t)h * head, SMX_F64, 4, one, NULL),
+                     w = smx_tensor_of(want, SMX_F64, 4, one, NULL);
+    const smx_tensor some_k = smx_tensor_of(k, SMX_F64, 4, few, NULL),
+                     some_v = smx_tensor_of(v, SMX_F64, 4, few, NULL);
     expect_ok(smx_attention(NULL, NULL, &q, &some_k, &some_v, &w, NULL));
     assert_memory_equal(want, o + (size_t)h * head, head * sizeof *o);
   }
@@ -387,7 +418,8 @@ static void each_head_keeps_its_keys(void **state) {
   acase_free(&a);
 }
 
-/* TokenSelect: the votes of all heads on the keys between the first and the last ones, by softmax over these alone. */
+/* TokenSelect: the votes of all heads on the keys between the first and the last ones, by softmax
+ * over these alone. */
 static void heads_vote(void **state) {
   (void)state;
   enum { HEADS = 3, N = 50, FIRST = 4, LAST = 6, KEEP = 20, D = 4 };
@@ -398,10 +430,14 @@ static void heads_vote(void **state) {
   double o[HEADS], lse[HEADS], mass[HEADS * N], votes[N] = {0};
   int32_t keys[KEEP];
   memset(between + FIRST, 1, N - FIRST - LAST);
-  int64_t rows[] = {1, HEADS, 1, D}, shape[] = {1, HEADS, N, D}, one[] = {1, HEADS, 1, 1}, values[] = {1, HEADS, N, 1}, row[] = {N};
-  const smx_tensor q = smx_tensor_of(a.q, SMX_F64, 4, rows, NULL), k = smx_tensor_of(a.k, SMX_F64, 4, shape, NULL);
-  const smx_tensor v = smx_tensor_of(a.v, SMX_F64, 4, values, NULL), to = smx_tensor_of(o, SMX_F64, 4, one, NULL);
-  const smx_tensor tl = smx_tensor_of(lse, SMX_F64, 3, one, NULL), tm = smx_tensor_of(mass, SMX_F64, 3, shape, NULL);
+  int64_t rows[] = {1, HEADS, 1, D}, shape[] = {1, HEADS, N, D}, one[] = {1, HEADS, 1, 1},
+          values[] = {1, HEADS, N, 1}, row[] = {N};
+  const smx_tensor q = smx_tensor_of(a.q, SMX_F64, 4, rows, NULL),
+                   k = smx_tensor_of(a.k, SMX_F64, 4, shape, NULL);
+  const smx_tensor v = smx_tensor_of(a.v, SMX_F64, 4, values, NULL),
+                   to = smx_tensor_of(o, SMX_F64, 4, one, NULL);
+  const smx_tensor tl = smx_tensor_of(lse, SMX_F64, 3, one, NULL),
+                   tm = smx_tensor_of(mass, SMX_F64, 3, shape, NULL);
   const smx_tensor mask = smx_tensor_of(between, SMX_U8, 1, row, NULL);
   smx_attention_options hidden = defaults();
   hidden.mask = &mask;
@@ -427,7 +463,8 @@ static void heads_vote(void **state) {
   acase_free(&a);
 }
 
-/* DynamicKV, and budgets of heads: of the best of all layers together a layer keeps as many as are its own, and these very ones. */
+/* DynamicKV, and budgets of heads: of the best of all layers together a layer keeps as many as are
+ * its own, and these very ones. */
 static void layers_share_a_budget(void **state) {
   (void)state;
   enum { LAYERS = 5, N = 200, ALL = 100 };
@@ -447,7 +484,8 @@ static void layers_share_a_budget(void **state) {
   }
 }
 
-/* PrefixKV: all layers keep one share of their mass, such that together they keep so many keys: those with the least share before them. */
+/* PrefixKV: all layers keep one share of their mass, such that together they keep so many keys:
+ * those with the least share before them. */
 static void layers_keep_one_share(void **state) {
   (void)state;
   const double sorted[2][6] = {{0.7, 0.1, 0.05, 0.05, 0.05, 0.05}, {0.2, 0.2, 0.2, 0.2, 0.1, 0.1}};

@@ -1,5 +1,6 @@
-/* attention_rows.c - proves attention by operators on rows: known answers, every operator that fits against scores, operator and product one by one,
- * gradients against differences, and that bits depend on neither instruction set, threads nor the order of the axes. */
+/* attention_rows.c - proves attention by operators on rows: known answers, every operator that fits
+ * against scores, operator and product one by one, gradients against differences, and that bits
+ * depend on neither instruction set, threads nor the order of the axes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,8 @@ static void known_answers(void **state) {
   for (size_t i = 0; i < COUNT_OF(answers); i++) {
     double q[] = {1, 0.5}, k[] = {1, 0, 0, 1, -1, 1}, v[] = {1, 0, 0, 1, 1, 1}, o[2];
     int64_t qs[] = {1, 1, 1, 2}, ks[] = {1, 1, 3, 2};
-    smx_tensor tq = {.data = q, .ndim = 4, .dtype = SMX_F64, .shape = qs}, tk = {.data = k, .ndim = 4, .dtype = SMX_F64, .shape = ks};
+    smx_tensor tq = {.data = q, .ndim = 4, .dtype = SMX_F64, .shape = qs},
+               tk = {.data = k, .ndim = 4, .dtype = SMX_F64, .shape = ks};
     smx_tensor tv = tk, to = tq;
     tv.data = v, to.data = o;
     tq.device.device_type = tk.device.device_type = tv.device.device_type = to.device.device_type = 1;
@@ -67,7 +69,8 @@ static int run(const acase *a, const smx_op *op, smx_context *ctx, int order, gr
   if (!g->d_o) return 0;
   place(&pdo, 9, order, a->dtype, 4, o, g->d_o);
   for (int i = 0; i < 3; i++) place(d + i, 10 + i, order, a->dtype, 4, shapes[i], NULL);
-  if (smx_attention_rows_backward(ctx, &in.options, op, NULL, &in.q.t, &in.k.t, &in.v.t, &pdo.t, &d[0].t, &d[1].t, &d[2].t))
+  if (smx_attention_rows_backward(ctx, &in.options, op, NULL, &in.q.t, &in.k.t, &in.v.t, &pdo.t, &d[0].t,
+                                  &d[1].t, &d[2].t))
     fail_msg("%s: %s", op->name, smx_last_error());
   for (int i = 0; i < 3; i++) {
     g->bytes[i] = (size_t)(shapes[i][0] * shapes[i][1] * shapes[i][2] * shapes[i][3]) * dtype_size(a->dtype);
@@ -99,8 +102,9 @@ static double loss(const acase *a, const smx_op *op, const double *d_o) {
 
 static void gradients_are_differences(void **state) {
   (void)state;
-  static const char *const ops[] = {"softmax",           "stablemax",  "entmax15", "entmax", "softpick", "scaled_masked_softmax",
-                                    "sigmoid_attention", "softplus_l1"};
+  static const char *const ops[] = {
+      "softmax",           "stablemax",  "entmax15", "entmax", "softpick", "scaled_masked_softmax",
+      "sigmoid_attention", "softplus_l1"};
   double worst = 0;
   for (int which = 0; which < 24; which++) {
     const smx_op *op = smx_op_find(ops[(size_t)which % COUNT_OF(ops)]);
@@ -120,7 +124,9 @@ static void gradients_are_differences(void **state) {
         value[i][x] = at - h;
         double want = (up - loss(&a, op, g.d_o)) / (2 * h), e = fabs(got - want) / fmax(1, fabs(want));
         value[i][x] = at;
-        if (!(e < 1e-5)) fail_msg("%s, case %d: d%c[%d] is %.9g, differences say %.9g", op->name, which, "qkv"[i], (int)x, got, want);
+        if (!(e < 1e-5))
+          fail_msg("%s, case %d: d%c[%d] is %.9g, differences say %.9g", op->name, which, "qkv"[i], (int)x,
+                   got, want);
         worst = fmax(worst, e);
       }
     free_all(&g);
@@ -141,12 +147,14 @@ static void every_operator_that_fits(void **state) {
     acase_fill(&a, i, 1);
     if (op->flags & SMX_OP_BACKWARD) upstream(&a, &g);
     int status = run(&a, op, NULL, (int)i % ORDERS, &g);
-    if (status && status != SMX_ERR_PARAM && status != SMX_ERR_NULL) fail_msg("%s: %s", op->name, smx_last_error());
+    if (status && status != SMX_ERR_PARAM && status != SMX_ERR_NULL)
+      fail_msg("%s: %s", op->name, smx_last_error());
     if (status) printf("%s: %s\n", op->name, smx_last_error());
     if (matrix) assert_int_equal(status, SMX_ERR_PARAM);
     fits += !status;
     for (size_t x = 0; !status && x < g.o_bytes / 4; x++)
-      if (!isfinite(result_at(SMX_F32, g.o, (int64_t)x))) fail_msg("%s: o[%d] is not finite", op->name, (int)x);
+      if (!isfinite(result_at(SMX_F32, g.o, (int64_t)x)))
+        fail_msg("%s: o[%d] is not finite", op->name, (int)x);
     free_all(&g);
     acase_free(&a);
   }
@@ -159,7 +167,9 @@ static void bits_do_not_depend_on_how(void **state) {
   static const char *const ops[] = {"entmax15", "sparsemax", "softpick", "entmax"};
   const char *fastest = smx_isa_name();
   smx_context *seven;
-  assert_int_equal(smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven), 0);
+  assert_int_equal(
+      smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven),
+      0);
   for (int which = 0; which < 6; which++) {
     const smx_op *op = smx_op_find(ops[(size_t)which % COUNT_OF(ops)]);
     acase a = acase_new(1, 2, 1, 300, 150, 16, 24);
@@ -175,7 +185,8 @@ static void bits_do_not_depend_on_how(void **state) {
       smx_isa_set(fastest);
       if (memcmp(want.o, got.o, want.o_bytes)) fail_msg("%s, way %d: o differs", op->name, i);
       for (int x = 0; x < 3; x++)
-        if (memcmp(want.d[x], got.d[x], want.bytes[x])) fail_msg("%s, way %d: d%c differs", op->name, i, "qkv"[x]);
+        if (memcmp(want.d[x], got.d[x], want.bytes[x]))
+          fail_msg("%s, way %d: d%c differs", op->name, i, "qkv"[x]);
     }
     free_all(&want), free_all(&got);
     acase_free(&a);
@@ -189,11 +200,16 @@ static void bad_input(void **state) {
   placed_case in;
   acase_fill(&a, 1, 1);
   acase_place(&a, ORDER_BHLD, &in);
-  assert_int_equal(smx_attention_rows(NULL, NULL, NULL, NULL, &in.q.t, &in.k.t, &in.v.t, &in.q.t), SMX_ERR_NULL);
-  assert_int_equal(smx_attention_rows(NULL, NULL, smx_op_find("logsumexp"), NULL, &in.q.t, &in.k.t, &in.v.t, &in.q.t), SMX_ERR_PARAM);
+  assert_int_equal(smx_attention_rows(NULL, NULL, NULL, NULL, &in.q.t, &in.k.t, &in.v.t, &in.q.t),
+                   SMX_ERR_NULL);
+  assert_int_equal(
+      smx_attention_rows(NULL, NULL, smx_op_find("logsumexp"), NULL, &in.q.t, &in.k.t, &in.v.t, &in.q.t),
+      SMX_ERR_PARAM);
   assert_non_null(strstr(smx_last_error(), "op is logsumexp, which does not make a row of weights"));
   in.options.weights = SMX_ATTENTION_RELU;
-  assert_int_equal(smx_attention_rows(NULL, &in.options, smx_op_find("softmax"), NULL, &in.q.t, &in.k.t, &in.v.t, &in.q.t), SMX_ERR_PARAM);
+  assert_int_equal(
+      smx_attention_rows(NULL, &in.options, smx_op_find("softmax"), NULL, &in.q.t, &in.k.t, &in.v.t, &in.q.t),
+      SMX_ERR_PARAM);
   assert_non_null(strstr(smx_last_error(), "options.weights is not possible beside op"));
   acase_free(&a);
 }

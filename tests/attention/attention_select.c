@@ -1,5 +1,6 @@
-/* attention_select.c - proves smx_attention_select: known answers, every list against one that is made by looking for the best key again and again,
- * that bits depend on nothing but a row, and what bad input gives: a status, a message, and nothing written. */
+/* attention_select.c - proves smx_attention_select: known answers, every list against one that is
+ * made by looking for the best key again and again, that bits depend on nothing but a row, and what
+ * bad input gives: a status, a message, and nothing written. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,15 +11,18 @@
 #include "cpu/cpu.h"
 #include "unit.h"
 
-static smx_attention_select_options defaults(void) { return (smx_attention_select_options){.size = sizeof(smx_attention_select_options)}; }
+static smx_attention_select_options defaults(void) {
+  return (smx_attention_select_options){.size = sizeof(smx_attention_select_options)};
+}
 
 /* ---- known answers ---- */
 
-static void expect_list(const smx_attention_select_options *options, const double *mass, int64_t n, const int32_t *want, int64_t most,
-                        int32_t count) {
+static void expect_list(const smx_attention_select_options *options, const double *mass, int64_t n,
+                        const int32_t *want, int64_t most, int32_t count) {
   int32_t keys[8], kept = -1;
   int64_t rows[] = {1, 1, n}, list[] = {1, 1, most};
-  const smx_tensor m = smx_tensor_of(mass, SMX_F64, 3, rows, NULL), k = smx_tensor_of(keys, SMX_I32, 3, list, NULL);
+  const smx_tensor m = smx_tensor_of(mass, SMX_F64, 3, rows, NULL),
+                   k = smx_tensor_of(keys, SMX_I32, 3, list, NULL);
   const smx_tensor c = smx_tensor_of(&kept, SMX_I32, 2, list, NULL);
   if (smx_attention_select(NULL, options, &m, &k, &c)) fail_msg("%s", smx_last_error());
   assert_int_equal(kept, count);
@@ -37,7 +41,8 @@ static void known_answers(void **state) {
   o.kernel = 3; /* 0.182416722937, 0.231476135685, 0.504319285259, 0.411562165726 */
   expect_list(&o, mass, 6, (int32_t[]){2, 4, 5}, 3, 3);
   expect_list(&o, mass, 6, (int32_t[]){1, 2, 3, 4, 5}, 5, 5);
-  o.kernel = 0, o.kernels = (int64_t[]){1, 3}, o.kernel_count = 2; /* by itself 3 is the best, then 1; by three of what is left 2 */
+  /* by itself 3 is the best, then 1; by three of what is left 2 */
+  o.kernel = 0, o.kernels = (int64_t[]){1, 3}, o.kernel_count = 2;
   expect_list(&o, mass, 6, (int32_t[]){3, 4, 5}, 3, 3);
   expect_list(&o, mass, 6, (int32_t[]){2, 3, 4, 5}, 4, 4);
   expect_list(&o, mass, 6, (int32_t[]){1, 2, 3, 4, 5}, 5, 5);
@@ -79,17 +84,22 @@ typedef struct lists {
 
 static lists new_lists(int way) {
   rng r = {(uint64_t)way + 1};
-  lists l = {.batch = 1 + rng_below(&r, 3), .heads = 1 + rng_below(&r, 4), .length = way % 5 ? 1 + rng_below(&r, 70) : 3000};
+  lists l = {.batch = 1 + rng_below(&r, 3),
+             .heads = 1 + rng_below(&r, 4),
+             .length = way % 5 ? 1 + rng_below(&r, 70) : 3000};
   l.lists = way % 3 ? l.heads : 1;
   l.most = 1 + rng_below(&r, l.length + 3);
-  l.first = way % 4 == 1 ? rng_below(&r, l.most) : 0, l.last = way % 4 > 1 ? rng_below(&r, l.most - l.first + 1) : 0;
+  l.first = way % 4 == 1 ? rng_below(&r, l.most) : 0,
+  l.last = way % 4 > 1 ? rng_below(&r, l.most - l.first + 1) : 0;
   l.count = way % 4 == 3 ? 1 + way % 9 % 4 : 0, l.pool = way / 2 % 2;
   for (int i = 0; i < 4; i++)
-    l.kernels[i] = (int64_t[]){l.count ? 5 : 0, 1, 3, 7, 2 * l.length + 1}[(way % 5 ? way % 7 % 5 : way % 4) * (i + 1) % 5];
+    l.kernels[i] = (int64_t[]){l.count ? 5 : 0, 1, 3, 7,
+                               2 * l.length + 1}[(way % 5 ? way % 7 % 5 : way % 4) * (i + 1) % 5];
   l.dtype = float_dtypes[way % FLOAT_DTYPES];
   l.with_lengths = way % 6 == 4, l.with_budgets = way % 7 == 3;
   for (int64_t b = 0; b < l.batch; b++) l.lengths[b] = (double)rng_below(&r, l.length + 1);
-  for (int64_t i = 0; i < l.batch * l.lists; i++) l.budgets[i] = (double)(l.first + l.last + rng_below(&r, l.most - l.first - l.last + 1));
+  for (int64_t i = 0; i < l.batch * l.lists; i++)
+    l.budgets[i] = (double)(l.first + l.last + rng_below(&r, l.most - l.first - l.last + 1));
   l.mass = malloc((size_t)(l.batch * l.heads * l.length) * sizeof *l.mass);
   for (int64_t i = 0; i < l.batch * l.heads * l.length; i++) /* some with many equals */
     l.mass[i] = dtype_round(l.dtype, way % 3 == 2 ? (double)rng_below(&r, 6) : rng_normal(&r));
@@ -120,7 +130,8 @@ static found run(const lists *l, smx_context *ctx, int order) {
 }
 
 /* What list h of sequence b says of key j, whose neighbours are in from .. to, by a kernel. */
-static double judged(const lists *l, int64_t b, int64_t h, int64_t j, int64_t from, int64_t to, int64_t kernel) {
+static double judged(const lists *l, int64_t b, int64_t h, int64_t j, int64_t from, int64_t to,
+                     int64_t kernel) {
   const int64_t span = kernel / 2, heads = l->lists == l->heads ? 1 : l->heads;
   double all = l->pool ? -INFINITY : 0;
   for (int64_t t = j - span > from ? j - span : from; t <= j + span && t < to; t++) {
@@ -149,7 +160,8 @@ static void check_list(const lists *l, int64_t b, int64_t h, const found *f, cha
   }
   assert_int_equal(f->kept[at], count);
   for (int64_t j = 0; j < n; j++)
-    if (in[j] && f->keys[at * l->most + number++] != j) fail_msg("list %d: key %d is not number %d", (int)at, (int)j, (int)number - 1);
+    if (in[j] && f->keys[at * l->most + number++] != j)
+      fail_msg("list %d: key %d is not number %d", (int)at, (int)j, (int)number - 1);
   while (number < l->most) assert_int_equal(f->keys[at * l->most + number++], -1);
 }
 
@@ -169,7 +181,9 @@ static void bits_do_not_depend_on_how(void **state) {
   (void)state;
   const char *fastest = smx_isa_name();
   smx_context *seven;
-  assert_int_equal(smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven), 0);
+  assert_int_equal(
+      smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven),
+      0);
   for (int way = 0; way < 40; way++) {
     lists l = new_lists(way);
     found want = run(&l, NULL, ORDER_BHLD);
@@ -207,7 +221,8 @@ static void bad_input(void **state) {
     memcpy(before, out, sizeof before); \
     change; \
     int got = smx_attention_select(NULL, &o, &mass.t, &keys.t, &kept.t); \
-    if (got != (status) || !strstr(smx_last_error(), message)) fail_msg("%s: status %d, '%s'", #change, got, smx_last_error()); \
+    if (got != (status) || !strstr(smx_last_error(), message)) \
+      fail_msg("%s: status %d, '%s'", #change, got, smx_last_error()); \
     assert_memory_equal(before, out, sizeof before); \
   } while (0)
   BAD(o.size = 1, SMX_ERR_STRUCT, "smx_attention_select: options.size is 1");
@@ -217,10 +232,13 @@ static void bad_input(void **state) {
       "options.first + options.last is 1 + 9223372036854775807, more than the 2 of a list");
   BAD(o.kernel = 4, SMX_ERR_PARAM, "options.kernel is 4, not an odd number");
   BAD(o.kernel = -1, SMX_ERR_PARAM, "options.kernel is -1");
-  BAD((o.kernels = (int64_t[]){3, 2}, o.kernel_count = 2), SMX_ERR_PARAM, "options.kernels is 2, not an odd number");
+  BAD((o.kernels = (int64_t[]){3, 2}, o.kernel_count = 2), SMX_ERR_PARAM,
+      "options.kernels is 2, not an odd number");
   BAD((o.kernels = (int64_t[]){-3}, o.kernel_count = 1), SMX_ERR_PARAM, "options.kernels is -3");
-  BAD((o.kernels = (int64_t[]){3}, o.kernel_count = 1, o.kernel = 5), SMX_ERR_PARAM, "options.kernel is 5, which is not possible beside");
-  BAD((o.kernels = (int64_t[65]){3}, o.kernel_count = 65), SMX_ERR_PARAM, "options.kernel_count is 65, not at most 64");
+  BAD((o.kernels = (int64_t[]){3}, o.kernel_count = 1, o.kernel = 5), SMX_ERR_PARAM,
+      "options.kernel is 5, which is not possible beside");
+  BAD((o.kernels = (int64_t[65]){3}, o.kernel_count = 65), SMX_ERR_PARAM,
+      "options.kernel_count is 65, not at most 64");
   BAD(o.kernel_count = 2, SMX_ERR_NULL, "options.kernels is NULL, options.kernel_count 2");
   BAD(o.pool = (smx_attention_pool)2, SMX_ERR_PARAM, "options.pool is 2, not 0..1");
   BAD(o.lengths = &lengths.t, SMX_ERR_SHAPE, "lengths: number 1 is 5, not 0..4");

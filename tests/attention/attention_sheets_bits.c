@@ -1,5 +1,6 @@
-/* attention_sheets_bits.c - proves that the bits of Parallax, of local linear and of additive attention depend on neither instruction set, threads, axes,
- * rows beside a row nor the place of keys, and that memory does not grow with rows. */
+/* attention_sheets_bits.c - proves that the bits of Parallax, of local linear and of additive
+ * attention depend on neither instruction set, threads, axes, rows beside a row nor the place of
+ * keys, and that memory does not grow with rows. */
 #include "attention_kinds.h"
 #include "cpu/cpu.h"
 
@@ -7,7 +8,9 @@ static void bits_do_not_depend_on_how(void **state) {
   (void)state;
   const char *fastest = smx_isa_name();
   smx_context *seven;
-  assert_int_equal(smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven), 0);
+  assert_int_equal(
+      smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven),
+      0);
   for (int way = 0; way < 2 * KINDS; way++) {
     kcase k = {.a = acase_new(1, 2, 1, 260, 70, 7, 9), .kind = (kind)(way % KINDS), .ridge = 0.5};
     k.a.dtype = float_dtypes[way % FLOAT_DTYPES];
@@ -22,7 +25,8 @@ static void bits_do_not_depend_on_how(void **state) {
       smx_isa_set(fastest);
       if (memcmp(want.o, got.o, want.o_bytes)) fail_msg("%s, way %d: o differs", names[k.kind], i);
       for (int x = 0; x < 4; x++)
-        if (memcmp(want.d[x], got.d[x], want.bytes[x])) fail_msg("%s, way %d: d%c differs", names[k.kind], i, "qkvx"[x]);
+        if (memcmp(want.d[x], got.d[x], want.bytes[x]))
+          fail_msg("%s, way %d: d%c differs", names[k.kind], i, "qkvx"[x]);
     }
     free(d_o);
     free_outcome(&want), free_outcome(&got);
@@ -31,7 +35,8 @@ static void bits_do_not_depend_on_how(void **state) {
   smx_context_destroy(seven);
 }
 
-/* A row has the bits that it has alone, of keys in pages, and whatever lies in keys that it does not see. */
+/* A row has the bits that it has alone, of keys in pages, and whatever lies in keys that it does
+ * not see. */
 static void rows_do_not_depend_on_others(void **state) {
   (void)state;
   enum { LQ = 5, LK = 1100, D = 6, E = 3, PAGE = 8 };
@@ -78,16 +83,19 @@ static void pages_are_keys(void **state) {
     acase_place(&k.a, ORDER_BHLD, &in);
     place(&key, 1, ORDER_BHLD, SMX_F32, 4, (int64_t[]){PAGES, 1, PAGE, D}, pk),
         place(&v, 2, ORDER_BHLD, SMX_F32, 4, (int64_t[]){PAGES, 1, PAGE, E}, pv);
-    place(&o, 3, ORDER_BHLD, SMX_F32, 4, (int64_t[]){1, 2, LQ, E}, NULL), place(&extra, 4, ORDER_BHLD, SMX_F32, ndim, more, k.extra);
+    place(&o, 3, ORDER_BHLD, SMX_F32, 4, (int64_t[]){1, 2, LQ, E}, NULL),
+        place(&extra, 4, ORDER_BHLD, SMX_F32, ndim, more, k.extra);
     place(&t, 5, ORDER_BHLD, SMX_I32, 2, (int64_t[]){1, PAGES}, table),
         place(&n, 6, ORDER_BHLD, SMX_I32, 1, (int64_t[]){1}, (double[]){LK});
     in.options.block_table = &t.t, in.options.lengths = &n.t;
-    if (forward(&k, NULL, &in.options, &in.q.t, &key.t, &v.t, &extra.t, &o.t)) fail_msg("%s: %s", names[which], smx_last_error());
+    if (forward(&k, NULL, &in.options, &in.q.t, &key.t, &v.t, &extra.t, &o.t))
+      fail_msg("%s: %s", names[which], smx_last_error());
     fetch(&o, got);
     assert_memory_equal(got, want.o, want.o_bytes);
     placed d[4];
     for (int i = 0; i < 4; i++) d[i] = o;
-    assert_int_equal(backward(&k, NULL, &in.options, &in.q.t, &key.t, &v.t, &extra.t, &o.t, d), SMX_ERR_NO_BACKWARD);
+    assert_int_equal(backward(&k, NULL, &in.options, &in.q.t, &key.t, &v.t, &extra.t, &o.t, d),
+                     SMX_ERR_NO_BACKWARD);
     free_outcome(&want);
     free_kind(&k);
   }
@@ -103,7 +111,8 @@ static double *packed(const double *a, int64_t n, const double *b, int64_t m, in
   return all;
 }
 
-/* Sequences of 3 queries and 5 keys, 2 and 4, one after another: o and gradients are those of two calls. */
+/* Sequences of 3 queries and 5 keys, 2 and 4, one after another: o and gradients are those of two
+ * calls. */
 static void packed_sequences_are_calls(void **state) {
   (void)state;
   enum { HEADS = 2, D = 3, E = 2 };
@@ -120,29 +129,45 @@ static void packed_sequences_are_calls(void **state) {
     const bool rows = which == PARALLAX;
     const int64_t q[] = {1, HEADS, 5, D}, key[] = {1, 1, 9, D}, v[] = {1, 1, 9, E}, o[] = {1, HEADS, 5, E};
     const int64_t more[] = {which == LOCAL ? 0 : rows ? 1 : 2, HEADS, rows ? 5 : D, D};
-    const double *in[2][5] = {{k[0].a.q, k[0].a.k, k[0].a.v, k[0].extra, f[0].d_o}, {k[1].a.q, k[1].a.k, k[1].a.v, k[1].extra, f[1].d_o}};
-    double *all[5] = {packed(in[0][0], 3, in[1][0], 2, HEADS, D), packed(in[0][1], 5, in[1][1], 4, 1, D),
-                      packed(in[0][2], 5, in[1][2], 4, 1, E),
-                      which == LOCAL ? NULL : packed(in[0][3], rows ? 3 : HEADS, in[1][3], rows ? 2 : HEADS, rows ? HEADS : 1, D),
-                      packed(in[0][4], 3, in[1][4], 2, HEADS, E)};
+    const double *in[2][5] = {{k[0].a.q, k[0].a.k, k[0].a.v, k[0].extra, f[0].d_o},
+                              {k[1].a.q, k[1].a.k, k[1].a.v, k[1].extra, f[1].d_o}};
+    double *all[5] = {
+        packed(in[0][0], 3, in[1][0], 2, HEADS, D), packed(in[0][1], 5, in[1][1], 4, 1, D),
+        packed(in[0][2], 5, in[1][2], 4, 1, E),
+        which == LOCAL ? NULL
+                       : packed(in[0][3], rows ? 3 : HEADS, in[1][3], rows ? 2 : HEADS, rows ? HEADS : 1, D),
+        packed(in[0][4], 3, in[1][4], 2, HEADS, E)};
     const int64_t *shapes[] = {q, key, v, more, o};
     placed t[5], out, d[4], offsets[2];
     smx_attention_options options = k[0].a.options;
-    for (int i = 0; i < 5; i++) place(t + i, i, ORDER_BHLD, SMX_F64, i == 3 && !rows ? 3 : 4, shapes[i], all[i]);
+    for (int i = 0; i < 5; i++)
+      place(t + i, i, ORDER_BHLD, SMX_F64, i == 3 && !rows ? 3 : 4, shapes[i], all[i]);
     place(&out, 5, ORDER_BHLD, SMX_F64, 4, o, NULL);
-    for (int i = 0; i < 4; i++) place(d + i, 6 + i, ORDER_BHLD, SMX_F64, i == 3 && !rows ? 3 : 4, shapes[i], NULL);
+    for (int i = 0; i < 4; i++)
+      place(d + i, 6 + i, ORDER_BHLD, SMX_F64, i == 3 && !rows ? 3 : 4, shapes[i], NULL);
     place(offsets, 10, ORDER_BHLD, SMX_I32, 1, (int64_t[]){3}, (double[]){0, 3, 5});
     place(offsets + 1, 11, ORDER_BHLD, SMX_I32, 1, (int64_t[]){3}, (double[]){0, 5, 9});
     options.query_offsets = &offsets[0].t, options.key_offsets = &offsets[1].t;
-    if (forward(k, NULL, &options, &t[0].t, &t[1].t, &t[2].t, &t[3].t, &out.t)) fail_msg("%s", smx_last_error());
-    if (backward(k, NULL, &options, &t[0].t, &t[1].t, &t[2].t, &t[3].t, &t[4].t, d)) fail_msg("%s", smx_last_error());
-    const void *one[2][5] = {{f[0].d[0], f[0].d[1], f[0].d[2], f[0].d[3], f[0].o}, {f[1].d[0], f[1].d[1], f[1].d[2], f[1].d[3], f[1].o}};
+    if (forward(k, NULL, &options, &t[0].t, &t[1].t, &t[2].t, &t[3].t, &out.t))
+      fail_msg("%s", smx_last_error());
+    if (backward(k, NULL, &options, &t[0].t, &t[1].t, &t[2].t, &t[3].t, &t[4].t, d))
+      fail_msg("%s", smx_last_error());
+    const void *one[2][5] = {{f[0].d[0], f[0].d[1], f[0].d[2], f[0].d[3], f[0].o},
+                             {f[1].d[0], f[1].d[1], f[1].d[2], f[1].d[3], f[1].o}};
     const placed *got[] = {d, d + 1, d + 2, d + 3, &out};
     for (int i = 0; i < 5; i++) {
       if (i == 3 && which == LOCAL) continue;
       const bool keys = i == 1 || i == 2, list = i == 3 && !rows;
       const int64_t size = i == 2 || i == 4 ? E : D, heads = keys || list ? 1 : HEADS;
-      double *want = packed(one[0][i], keys ? 5 : list ? HEADS : 3, one[1][i], keys ? 4 : list ? HEADS : 2, heads, size);
+      double *want = packed(one[0][i],
+                            keys   ? 5
+                            : list ? HEADS
+                                   : 3,
+                            one[1][i],
+                            keys   ? 4
+                            : list ? HEADS
+                                   : 2,
+                            heads, size);
       unsigned char *bytes = NULL;
       size_t count;
       keep(got[i], heads * (keys ? 9 : list ? 2 * HEADS : 5) * size, SMX_F64, &bytes, &count);
@@ -196,7 +221,8 @@ static void metered_free(void *user, void *p) {
   free(from);
 }
 
-/* Twice the rows take no more memory, where a matrix of weights would have taken 64 MiB and then 128. */
+/* Twice the rows take no more memory, where a matrix of weights would have taken 64 MiB and then
+ * 128. */
 static void memory_does_not_grow_with_rows(void **state) {
   (void)state;
   for (int which = 0; which < KINDS; which++) {
@@ -205,7 +231,8 @@ static void memory_does_not_grow_with_rows(void **state) {
       kcase k = {.a = acase_new(1, 1, 1, 4096 << i, 4096, 1, 1), .kind = (kind)which, .ridge = 0.1};
       meter m = {0};
       smx_context *ctx;
-      const smx_context_options options = {.size = sizeof options, .alloc = metered, .release = metered_free, .alloc_user = &m};
+      const smx_context_options options = {
+          .size = sizeof options, .alloc = metered, .release = metered_free, .alloc_user = &m};
       outcome f = {0};
       assert_int_equal(smx_context_create(&options, &ctx), SMX_OK);
       fill(&k, 1);

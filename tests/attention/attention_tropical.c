@@ -1,5 +1,6 @@
-/* attention_tropical.c - proves attention in the max-plus semiring: known answers, values and winners against the formula, gradients against
- * differences, that bits depend on nothing but a row and what it sees, and what bad input gives. */
+/* attention_tropical.c - proves attention in the max-plus semiring: known answers, values and
+ * winners against the formula, gradients against differences, that bits depend on nothing but a row
+ * and what it sees, and what bad input gives. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,8 @@ static outcome run(const acase *a, int symmetric, smx_context *ctx, int order) {
   placed o, winners;
   acase_place(a, order, &in);
   place(&o, 3, order, a->dtype, 4, shape, NULL), place(&winners, 4, order, SMX_I32, 4, shape, NULL);
-  if (smx_attention_tropical(ctx, &in.options, symmetric, &in.q.t, &in.k.t, &in.v.t, &o.t, &winners.t)) fail_msg("%s", smx_last_error());
+  if (smx_attention_tropical(ctx, &in.options, symmetric, &in.q.t, &in.k.t, &in.v.t, &o.t, &winners.t))
+    fail_msg("%s", smx_last_error());
   r.bytes = r.count * dtype_size(a->dtype);
   r.o = malloc(r.bytes + 1), r.winners = malloc(r.count * 4 + 1);
   fetch(&o, r.o), fetch(&winners, r.winners);
@@ -49,15 +51,17 @@ static double score(const acase *a, const double *q, const double *k, int symmet
 
 /* The formula for column x of row (b, h, i): 0 and winner -1 where no key is seen. */
 static double formula(const acase *a, int symmetric, int64_t head, int64_t i, int64_t x, int64_t *winner) {
-  const int64_t at = i + acase_offset(a), kv = head / a->heads * a->kv_heads + head % a->heads / (a->heads / a->kv_heads);
+  const int64_t at = i + acase_offset(a),
+                kv = head / a->heads * a->kv_heads + head % a->heads / (a->heads / a->kv_heads);
   double best = 0;
   *winner = -1;
   for (int64_t j = 0; j < a->lk; j++) {
-    const int seen = (!a->options.causal || j <= at) && (a->options.window_left < 0 || j >= at - a->options.window_left) &&
+    const int seen = (!a->options.causal || j <= at) &&
+                     (a->options.window_left < 0 || j >= at - a->options.window_left) &&
                      (!a->mask || a->mask[(head * a->lq + i) * a->lk + j] != 0);
     if (!seen) continue;
-    const double y =
-        score(a, a->q + (head * a->lq + i) * a->d, a->k + (kv * a->lk + j) * a->d, symmetric) + a->v[(kv * a->lk + j) * a->e + x];
+    const double y = score(a, a->q + (head * a->lq + i) * a->d, a->k + (kv * a->lk + j) * a->d, symmetric) +
+                     a->v[(kv * a->lk + j) * a->e + x];
     if (*winner < 0 || y > best) best = y, *winner = j;
   }
   return best;
@@ -76,7 +80,8 @@ static void known_answers(void **state) {
   }
 }
 
-static const int64_t shapes[][7] = {{1, 2, 1, 4, 6, 3, 2}, {2, 4, 2, 7, 5, 17, 20}, {1, 1, 1, 60, 150, 33, 40}, {1, 2, 2, 1, 1100, 64, 16}};
+static const int64_t shapes[][7] = {
+    {1, 2, 1, 4, 6, 3, 2}, {2, 4, 2, 7, 5, 17, 20}, {1, 1, 1, 60, 150, 33, 40}, {1, 2, 2, 1, 1100, 64, 16}};
 
 static void values_and_winners(void **state) {
   (void)state;
@@ -88,9 +93,11 @@ static void values_and_winners(void **state) {
       outcome r = run(&a, symmetric, NULL, way % ORDERS);
       for (int64_t i = 0; i < (int64_t)r.count; i++) {
         int64_t winner;
-        const double want = formula(&a, symmetric, i / a.e / a.lq, i / a.e % a.lq, i % a.e, &winner), got = result_at(SMX_F64, r.o, i);
+        const double want = formula(&a, symmetric, i / a.e / a.lq, i / a.e % a.lq, i % a.e, &winner),
+                     got = result_at(SMX_F64, r.o, i);
         if (winner != r.winners[i] || !(fabs(got - want) <= 1e-13 * fmax(1, fabs(want))))
-          fail_msg("way %d: element %d is %.15g of key %d, not %.15g of %d", way, (int)i, got, (int)r.winners[i], want, (int)winner);
+          fail_msg("way %d: element %d is %.15g of key %d, not %.15g of %d", way, (int)i, got,
+                   (int)r.winners[i], want, (int)winner);
       }
       free_outcome(&r);
       acase_free(&a);
@@ -116,15 +123,16 @@ static void gradients_are_differences(void **state) {
       outcome r = run(&a, symmetric, NULL, ORDER_BHLD);
       double d_o[64], found[256], won[64], *value[] = {a.q, a.k, a.v};
       for (size_t i = 0; i < r.count; i++) d_o[i] = sin(1.3 * (double)i), won[i] = r.winners[i];
-      const int64_t o[] = {a.batch, a.heads, a.lq, a.e}, q[] = {a.batch, a.heads, a.lq, a.d}, k[] = {a.batch, a.kv_heads, a.lk, a.d};
+      const int64_t o[] = {a.batch, a.heads, a.lq, a.e}, q[] = {a.batch, a.heads, a.lq, a.d},
+                    k[] = {a.batch, a.kv_heads, a.lk, a.d};
       const int64_t v[] = {a.batch, a.kv_heads, a.lk, a.e}, *const shape[] = {q, k, v};
       placed_case in;
       placed winners, up, d[3];
       acase_place(&a, way % ORDERS, &in);
       place(&winners, 3, way % ORDERS, SMX_I32, 4, o, won), place(&up, 4, way % ORDERS, SMX_F64, 4, o, d_o);
       for (int x = 0; x < 3; x++) place(d + x, 9 + x, way % ORDERS, SMX_F64, 4, shape[x], NULL);
-      if (smx_attention_tropical_backward(NULL, &in.options, symmetric, &in.q.t, &in.k.t, &in.v.t, &winners.t, &up.t, &d[0].t, &d[1].t,
-                                          &d[2].t))
+      if (smx_attention_tropical_backward(NULL, &in.options, symmetric, &in.q.t, &in.k.t, &in.v.t, &winners.t,
+                                          &up.t, &d[0].t, &d[1].t, &d[2].t))
         fail_msg("%s", smx_last_error());
       for (int x = 0; x < 3; x++) {
         fetch(d + x, found);
@@ -135,7 +143,8 @@ static void gradients_are_differences(void **state) {
           value[x][i] = at - h;
           const double want = (more - loss(&a, symmetric, d_o)) / (2 * h), e = fabs(found[i] - want);
           value[x][i] = at;
-          if (!(e < 1e-7)) fail_msg("way %d: d%c[%d] is %.9g, differences say %.9g", way, "qkv"[x], (int)i, found[i], want);
+          if (!(e < 1e-7))
+            fail_msg("way %d: d%c[%d] is %.9g, differences say %.9g", way, "qkv"[x], (int)i, found[i], want);
           worst = fmax(worst, e);
         }
       }
@@ -150,7 +159,9 @@ static void bits_do_not_depend_on_how(void **state) {
   (void)state;
   const char *fastest = smx_isa_name();
   smx_context *seven;
-  assert_int_equal(smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven), 0);
+  assert_int_equal(
+      smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven),
+      0);
   for (int way = 0; way < WAYS; way++) {
     acase a = new_case(way, shapes[way % 4]);
     a.dtype = float_dtypes[way % FLOAT_DTYPES];
@@ -160,7 +171,8 @@ static void bits_do_not_depend_on_how(void **state) {
       if (i < smx_isa_count()) smx_isa_set(smx_isa_at(i));
       outcome got = run(&a, way & 1, i % 2 ? seven : NULL, i % ORDERS);
       smx_isa_set(fastest);
-      if (memcmp(want.o, got.o, want.bytes) || memcmp(want.winners, got.winners, want.count * 4)) fail_msg("way %d, %d", way, i);
+      if (memcmp(want.o, got.o, want.bytes) || memcmp(want.winners, got.winners, want.count * 4))
+        fail_msg("way %d, %d", way, i);
       free_outcome(&got);
     }
     acase one = acase_new(1, 1, 1, 1, a.lk, a.d, a.e);
@@ -169,7 +181,8 @@ static void bits_do_not_depend_on_how(void **state) {
     one.q = a.q + (a.lq - 1) * a.d, one.k = a.k, one.v = a.v;
     if (a.mask) one.mask = a.mask + (a.lq - 1) * a.lk;
     outcome got = run(&one, way & 1, NULL, ORDER_BHLD);
-    if (memcmp(got.o, want.o + (size_t)((a.lq - 1) * a.e) * dtype_size(a.dtype), got.bytes)) fail_msg("way %d, last row alone", way);
+    if (memcmp(got.o, want.o + (size_t)((a.lq - 1) * a.e) * dtype_size(a.dtype), got.bytes))
+      fail_msg("way %d, last row alone", way);
     free_outcome(&got), free_outcome(&want);
     acase_free(&a);
   }
@@ -182,7 +195,8 @@ static void paged_keys(void **state) {
   enum { SIZE = 16 };
   acase a = new_case(9, shapes[2]);
   const int64_t pages = (a.lk + SIZE - 1) / SIZE;
-  double *k = malloc(sizeof *k * (size_t)(pages * SIZE * a.d)), *v = malloc(sizeof *v * (size_t)(pages * SIZE * a.e)), list[64];
+  double *k = malloc(sizeof *k * (size_t)(pages * SIZE * a.d)),
+         *v = malloc(sizeof *v * (size_t)(pages * SIZE * a.e)), list[64];
   acase_fill(&a, 9, 1);
   for (int64_t j = 0; j < pages * SIZE; j++) {
     const int64_t to = (pages - 1 - j / SIZE) * SIZE + j % SIZE;
@@ -200,7 +214,8 @@ static void paged_keys(void **state) {
   place(&table, 5, ORDER_BHLD, SMX_I32, 2, (int64_t[]){1, pages}, list);
   place(&length, 6, ORDER_BHLD, SMX_I32, 1, (int64_t[]){1}, (double[]){(double)a.lk});
   in.options.block_table = &table.t, in.options.lengths = &length.t;
-  if (smx_attention_tropical(NULL, &in.options, 1, &in.q.t, &in.k.t, &in.v.t, &o.t, NULL)) fail_msg("%s", smx_last_error());
+  if (smx_attention_tropical(NULL, &in.options, 1, &in.q.t, &in.k.t, &in.v.t, &o.t, NULL))
+    fail_msg("%s", smx_last_error());
   unsigned char *got = malloc(want.bytes);
   fetch(&o, got);
   assert_memory_equal(want.o, got, want.bytes);
@@ -209,7 +224,8 @@ static void paged_keys(void **state) {
   acase_free(&a);
 }
 
-/* Two sequences of their own lengths, NaN behind their ends: each is a call over its keys alone, to whose end its rows are aligned. */
+/* Two sequences of their own lengths, NaN behind their ends: each is a call over its keys alone, to
+ * whose end its rows are aligned. */
 static void padded_keys(void **state) {
   (void)state;
   acase a = acase_new(2, 4, 2, 7, 150, 9, 20);
@@ -225,7 +241,8 @@ static void padded_keys(void **state) {
   place(&o, 3, ORDER_GAPS, a.dtype, 4, shape, NULL), place(&won, 4, ORDER_GAPS, SMX_I32, 4, shape, NULL);
   place(&length, 5, ORDER_BHLD, SMX_I64, 1, shape, lengths);
   in.options.lengths = &length.t;
-  if (smx_attention_tropical(NULL, &in.options, 1, &in.q.t, &in.k.t, &in.v.t, &o.t, &won.t)) fail_msg("%s", smx_last_error());
+  if (smx_attention_tropical(NULL, &in.options, 1, &in.q.t, &in.k.t, &in.v.t, &o.t, &won.t))
+    fail_msg("%s", smx_last_error());
   float *got = malloc((size_t)(8 * rows) * sizeof *got);
   int32_t *winners = malloc((size_t)(8 * rows) * sizeof *winners);
   fetch(&o, got), fetch(&won, winners);
@@ -235,7 +252,8 @@ static void padded_keys(void **state) {
     one.options = a.options;
     one.q = a.q + head * a.lq * a.d, one.k = a.k + kv * a.lk * a.d, one.v = a.v + kv * a.lk * a.e;
     outcome want = run(&one, 1, NULL, ORDER_BHLD);
-    if (memcmp(want.o, got + head * rows, want.bytes) || memcmp(want.winners, winners + head * rows, want.count * 4))
+    if (memcmp(want.o, got + head * rows, want.bytes) ||
+        memcmp(want.winners, winners + head * rows, want.count * 4))
       fail_msg("head %d", (int)head);
     free_outcome(&want);
   }
@@ -243,7 +261,8 @@ static void padded_keys(void **state) {
   acase_free(&a);
 }
 
-/* Ragged sequences one after another, one of them without rows and one without keys. Winners count from the first key of their sequence. */
+/* Ragged sequences one after another, one of them without rows and one without keys. Winners count
+ * from the first key of their sequence. */
 static void packed_sequences(void **state) {
   (void)state;
   static const double q_at[] = {0, 7, 7, 40, 43}, k_at[] = {0, 30, 35, 300, 300};
@@ -255,9 +274,11 @@ static void packed_sequences(void **state) {
   placed o, won, queries, keys;
   acase_place(&a, ORDER_BHLD, &in);
   place(&o, 3, ORDER_BLHD, a.dtype, 4, shape, NULL), place(&won, 4, ORDER_BLHD, SMX_I32, 4, shape, NULL);
-  place(&queries, 5, ORDER_BHLD, SMX_I32, 1, (int64_t[]){5}, q_at), place(&keys, 6, ORDER_BHLD, SMX_I64, 1, (int64_t[]){5}, k_at);
+  place(&queries, 5, ORDER_BHLD, SMX_I32, 1, (int64_t[]){5}, q_at),
+      place(&keys, 6, ORDER_BHLD, SMX_I64, 1, (int64_t[]){5}, k_at);
   in.options.query_offsets = &queries.t, in.options.key_offsets = &keys.t;
-  if (smx_attention_tropical(NULL, &in.options, 0, &in.q.t, &in.k.t, &in.v.t, &o.t, &won.t)) fail_msg("%s", smx_last_error());
+  if (smx_attention_tropical(NULL, &in.options, 0, &in.q.t, &in.k.t, &in.v.t, &o.t, &won.t))
+    fail_msg("%s", smx_last_error());
   float *got = malloc((size_t)(2 * a.lq * a.e) * sizeof *got);
   int32_t *winners = malloc((size_t)(2 * a.lq * a.e) * sizeof *winners);
   fetch(&o, got), fetch(&won, winners);
@@ -287,17 +308,21 @@ static void edges_and_bad_input(void **state) {
   outcome r = run(&a, 1, NULL, ORDER_BHLD);
   assert_true(result_at(SMX_F32, r.o, 0) == 0 && result_at(SMX_F32, r.o, 1) == 0 && r.winners[0] == -1);
   assert_true(isfinite(result_at(SMX_F32, r.o, 3)) && r.winners[3] > 0);
-  assert_true(isnan(result_at(SMX_F32, r.o, 5)) && r.winners[5] == -1 && isfinite(result_at(SMX_F32, r.o, 4)));
+  assert_true(isnan(result_at(SMX_F32, r.o, 5)) && r.winners[5] == -1 &&
+              isfinite(result_at(SMX_F32, r.o, 4)));
   free_outcome(&r);
   const int64_t o[] = {1, 2, 4, 2};
   placed_case in;
   placed po, won;
   acase_place(&a, ORDER_BHLD, &in);
   place(&po, 3, ORDER_BHLD, SMX_F32, 4, o, NULL), place(&won, 4, ORDER_BHLD, SMX_I32, 4, o, (double[16]){6});
-  assert_int_equal(smx_attention_tropical(NULL, &in.options, 1, &in.q.t, &in.k.t, &in.v.t, &po.t, &po.t), SMX_ERR_DTYPE);
+  assert_int_equal(smx_attention_tropical(NULL, &in.options, 1, &in.q.t, &in.k.t, &in.v.t, &po.t, &po.t),
+                   SMX_ERR_DTYPE);
   assert_non_null(strstr(smx_last_error(), "winners: dtype is f32, not i32"));
-  assert_int_equal(smx_attention_tropical(NULL, &in.options, 1, &in.q.t, &in.k.t, &in.v.t, &in.v.t, NULL), SMX_ERR_SHAPE);
-  assert_int_equal(smx_attention_tropical_backward(NULL, &in.options, 1, &in.q.t, &in.k.t, &in.v.t, &won.t, &po.t, NULL, NULL, NULL),
+  assert_int_equal(smx_attention_tropical(NULL, &in.options, 1, &in.q.t, &in.k.t, &in.v.t, &in.v.t, NULL),
+                   SMX_ERR_SHAPE);
+  assert_int_equal(smx_attention_tropical_backward(NULL, &in.options, 1, &in.q.t, &in.k.t, &in.v.t, &won.t,
+                                                   &po.t, NULL, NULL, NULL),
                    SMX_ERR_TARGET);
   assert_non_null(strstr(smx_last_error(), "winners: element 0 is no key"));
   acase_free(&a);

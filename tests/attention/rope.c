@@ -1,5 +1,6 @@
-/* rope.c - proves rotary position embedding: known answers, values against long double, gradients against differences of these, that bits depend on
- * neither instruction set, threads, layout in memory, nor on the rows of a call, and what bad input gives. */
+/* rope.c - proves rotary position embedding: known answers, values against long double, gradients
+ * against differences of these, that bits depend on neither instruction set, threads, layout in
+ * memory, nor on the rows of a call, and what bad input gives. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +26,16 @@ static double store[8][MOST];
 
 static void fill(double *to, int64_t n, uint64_t seed, double size, smx_dtype t) {
   rng r = {seed};
-  for (int64_t i = 0; i < n; i++) to[i] = t.code == 0 ? floor(size * 100 * rng_normal(&r)) : dtype_round(t, size * rng_normal(&r));
+  for (int64_t i = 0; i < n; i++)
+    to[i] = t.code == 0 ? floor(size * 100 * rng_normal(&r)) : dtype_round(t, size * rng_normal(&r));
 }
 
 /* way: which of the options there are. */
 static rope_case new_case(int way) {
-  rope_case c = {.dtype = SMX_F32, .position_type = SMX_F64, .shape = {B, H, L, D}, .options = {.size = sizeof c.options}};
+  rope_case c = {.dtype = SMX_F32,
+                 .position_type = SMX_F64,
+                 .shape = {B, H, L, D},
+                 .options = {.size = sizeof c.options}};
   c.options.layout = way & 1 ? SMX_ROPE_INTERLEAVED : SMX_ROPE_HALF;
   c.options.dims = way & 2 ? 8 : 0;
   c.pairs = way & 2 ? 4 : D / 2;
@@ -43,7 +48,8 @@ static rope_case new_case(int way) {
     fill(c.positions, B * H * L * c.pairs, (uint64_t)way, 3, c.position_type);
   }
   if (way & 32) c.frequencies = store[2], fill(c.frequencies, B * H * c.pairs, 5, 0.5, SMX_F64);
-  if ((way & 64) && c.positions) c.options.cumulative = 1, c.carry = store[3], fill(c.carry, B * H * c.pairs, 6, 9, SMX_F64);
+  if ((way & 64) && c.positions)
+    c.options.cumulative = 1, c.carry = store[3], fill(c.carry, B * H * c.pairs, 6, 9, SMX_F64);
   c.x = store[0];
   fill(c.x, MOST, (uint64_t)way + 1, 1, SMX_F16);
   return c;
@@ -56,15 +62,19 @@ typedef struct placed_rope {
 } placed_rope;
 
 static void place_case(const rope_case *c, int order, placed_rope *p) {
-  const int64_t full[] = {c->shape[0], c->shape[1], c->shape[2], c->pairs}, state[] = {c->shape[0], c->shape[1], c->pairs};
+  const int64_t full[] = {c->shape[0], c->shape[1], c->shape[2], c->pairs},
+                state[] = {c->shape[0], c->shape[1], c->pairs};
   p->options = c->options;
   place(&p->x, 0, order, c->dtype, 4, c->shape, c->x);
   place(&p->y, 1, order, c->dtype, 4, c->shape, NULL);
   place(&p->out, 5, ORDER_BHLD, SMX_F64, 3, state, NULL);
-  if (c->positions && c->shared) place(&p->positions, 2, ORDER_BHLD, c->position_type, 2, (int64_t[]){full[2], 1}, c->positions);
+  if (c->positions && c->shared)
+    place(&p->positions, 2, ORDER_BHLD, c->position_type, 2, (int64_t[]){full[2], 1}, c->positions);
   else if (c->positions) place(&p->positions, 2, order, c->position_type, 4, full, c->positions);
   if (c->positions) p->options.positions = &p->positions.t;
-  if (c->frequencies) place(&p->frequencies, 3, ORDER_BHLD, SMX_F64, 3, state, c->frequencies), p->options.frequencies = &p->frequencies.t;
+  if (c->frequencies)
+    place(&p->frequencies, 3, ORDER_BHLD, SMX_F64, 3, state, c->frequencies),
+        p->options.frequencies = &p->frequencies.t;
   if (c->carry) place(&p->carry, 4, ORDER_BHLD, SMX_F64, 3, state, c->carry), p->options.carry = &p->carry.t;
 }
 
@@ -94,7 +104,8 @@ static void formula(const rope_case *c, double *y, long double *most) {
   *most = 0;
   for (int64_t head = 0; head < c->shape[0] * c->shape[1]; head++)
     for (int64_t t = 0; t < n; t++) {
-      const long double frequency = c->frequencies ? c->frequencies[head * n + t] : powl(base, -(long double)t / n);
+      const long double frequency =
+          c->frequencies ? c->frequencies[head * n + t] : powl(base, -(long double)t / n);
       long double sum = c->carry ? c->carry[head * n + t] : 0;
       for (int64_t i = 0; i < c->shape[2]; i++) {
         const long double at = position_at(c, head, i, t);
@@ -128,7 +139,8 @@ static void known_answers(void **state) {
 static void sines_and_cosines(void **state) {
   (void)state;
   enum { N = 20000 };
-  double *x = calloc(2 * N, sizeof *x), *y = calloc(2 * N, sizeof *x), *w = calloc(N, sizeof *w), worst = 0, at = 0;
+  double *x = calloc(2 * N, sizeof *x), *y = calloc(2 * N, sizeof *x), *w = calloc(N, sizeof *w), worst = 0,
+         at = 0;
   rng r = {1};
   for (int i = 0; i < N; i++) {
     const double size = ldexp(1, (int)(rng_bits(&r) % 41) - 10);
@@ -170,11 +182,14 @@ static void values_are_those_of_the_formula(void **state) {
                             : c.dtype.code == 2  ? 0x1p-11
                                                  : 0x1p-8;
         const double e = fabs(result_at(c.dtype, y, i) - want[i]) / unit;
-        if (!(e < 64)) fail_msg("way %d, %s: y[%d] is %g, not %g", way, float_dtype_names[t], (int)i, result_at(c.dtype, y, i), want[i]);
+        if (!(e < 64))
+          fail_msg("way %d, %s: y[%d] is %g, not %g", way, float_dtype_names[t], (int)i,
+                   result_at(c.dtype, y, i), want[i]);
         worst[t] = fmax(worst[t], e);
       }
     }
-  for (int t = 0; t < FLOAT_DTYPES; t++) printf("%s: within %.1f units of rounding\n", float_dtype_names[t], worst[t]);
+  for (int t = 0; t < FLOAT_DTYPES; t++)
+    printf("%s: within %.1f units of rounding\n", float_dtype_names[t], worst[t]);
 }
 
 /* ---- gradients ---- */
@@ -182,7 +197,8 @@ static void values_are_those_of_the_formula(void **state) {
 static long double loss(const rope_case *c, const double *dy) {
   long double most, sum = 0;
   formula(c, store[4], &most);
-  for (int64_t i = 0; i < c->shape[0] * c->shape[1] * c->shape[2] * c->shape[3]; i++) sum += (long double)dy[i] * store[4][i];
+  for (int64_t i = 0; i < c->shape[0] * c->shape[1] * c->shape[2] * c->shape[3]; i++)
+    sum += (long double)dy[i] * store[4][i];
   return sum;
 }
 
@@ -200,7 +216,8 @@ static void gradients_are_differences(void **state) {
     fill(dy, 10 * D, 3, 1, SMX_F64);
     place(&p.x, 0, way % ORDERS, SMX_F64, 4, c.shape, dy);
     place(&x, 6, ORDER_BHLD, SMX_F64, 4, c.shape, c.x);
-    place(&dp, 7, way % ORDERS, SMX_F64, 4, full, NULL), place(&df, 8, ORDER_BHLD, SMX_F64, 3, state_shape, NULL);
+    place(&dp, 7, way % ORDERS, SMX_F64, 4, full, NULL),
+        place(&df, 8, ORDER_BHLD, SMX_F64, 3, state_shape, NULL);
     expect_ok(smx_rope_backward(NULL, &p.options, &p.x.t, &x.t, &p.y.t, c.positions ? &dp.t : NULL, &df.t));
     const placed *out[] = {&p.y, &dp, &df};
     double *value[] = {c.x, c.positions, c.frequencies}, got[10 * D];
@@ -213,11 +230,12 @@ static void gradients_are_differences(void **state) {
         value[k][i] = at + h;
         const long double up = loss(&c, dy);
         value[k][i] = at - h;
-        const double want = (double)((up - loss(&c, dy)) / (2 * h)), e = fabs(got[i] - want) / fmax(1, fabs(want));
+        const double want = (double)((up - loss(&c, dy)) / (2 * h)),
+                     e = fabs(got[i] - want) / fmax(1, fabs(want));
         value[k][i] = at;
         if (!(e < 1e-5))
-          fail_msg("way %d: %s[%d] is %.9g, differences say %.9g", way, k ? k > 1 ? "d_frequencies" : "d_positions" : "dx", (int)i, got[i],
-                   want);
+          fail_msg("way %d: %s[%d] is %.9g, differences say %.9g", way,
+                   k ? k > 1 ? "d_frequencies" : "d_positions" : "dx", (int)i, got[i], want);
         worst = fmax(worst, e);
       }
     }
@@ -231,12 +249,15 @@ static void bits_do_not_depend_on_how(void **state) {
   (void)state;
   const char *fastest = smx_isa_name();
   smx_context *seven;
-  assert_int_equal(smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven), 0);
+  assert_int_equal(
+      smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven),
+      0);
   for (int way = 0; way < WAYS; way += 3) {
     static unsigned char want[MOST * 8], got[MOST * 8], carry[2][B * H * D * 4];
     rope_case c = new_case(way);
     c.dtype = float_dtypes[way % FLOAT_DTYPES];
-    const size_t bytes = MOST * dtype_size(c.dtype), states = c.options.cumulative ? (size_t)(B * H * c.pairs) * 8 : 0;
+    const size_t bytes = MOST * dtype_size(c.dtype),
+                 states = c.options.cumulative ? (size_t)(B * H * c.pairs) * 8 : 0;
     run(&c, NULL, ORDER_BHLD, want, carry[0]);
     for (int i = 0; i < smx_isa_count() + ORDERS; i++) {
       if (i < smx_isa_count()) smx_isa_set(smx_isa_at(i));
@@ -269,12 +290,14 @@ static void rows_one_by_one(void **state) {
       one.options.start = c.positions ? 0 : c.options.start + i;
       for (int64_t h = 0; h < B * H; h++) {
         for (int64_t k = 0; k < D; k++) x[h * D + k] = c.x[(h * L + i) * D + k];
-        for (int64_t t = 0; c.positions && t < c.pairs; t++) position[c.shared ? 0 : h * c.pairs + t] = position_at(&c, h, i, t);
+        for (int64_t t = 0; c.positions && t < c.pairs; t++)
+          position[c.shared ? 0 : h * c.pairs + t] = position_at(&c, h, i, t);
       }
       double next[B * H * D];
       run(&one, NULL, ORDER_BHLD, (unsigned char *)row, (unsigned char *)next);
       for (int64_t h = 0; h < B * H; h++)
-        if (memcmp(row + h * D, want + (h * L + i) * D, D * sizeof *row)) fail_msg("way %d, row %d", way, (int)i);
+        if (memcmp(row + h * D, want + (h * L + i) * D, D * sizeof *row))
+          fail_msg("way %d, row %d", way, (int)i);
       if (c.carry) memcpy(carry, next, sizeof carry);
     }
     if (c.carry) assert_memory_equal(carry, last, (size_t)(B * H * c.pairs) * 8);
@@ -293,7 +316,8 @@ static void rows_one_by_one(void **state) {
     memcpy(before, y, sizeof before); \
     change; \
     int got = smx_rope(NULL, &p.options, &p.x.t, &p.y.t, &p.out.t); \
-    if (got != status || !strstr(smx_last_error(), message)) fail_msg("%s: status %d, message '%s'", #change, got, smx_last_error()); \
+    if (got != status || !strstr(smx_last_error(), message)) \
+      fail_msg("%s: status %d, message '%s'", #change, got, smx_last_error()); \
     if (memcmp(before, y, sizeof before)) fail_msg("%s: wrote something", #change); \
   } while (0)
 
@@ -308,7 +332,8 @@ static void bad_input(void **state) {
   BAD(p.options.start = 5, SMX_ERR_PARAM, "options.start is 5, which is not possible beside positions");
   BAD(p.options.positions = NULL, SMX_ERR_NULL, "positions is NULL: cumulative needs it");
   BAD(p.options.cumulative = 0, SMX_ERR_PARAM, "carry is not possible without cumulative");
-  BAD((p.options.cumulative = 0, p.options.carry = NULL), SMX_ERR_PARAM, "carry is not possible without cumulative");
+  BAD((p.options.cumulative = 0, p.options.carry = NULL), SMX_ERR_PARAM,
+      "carry is not possible without cumulative");
   BAD(p.positions.t.dtype = SMX_U8, SMX_ERR_DTYPE, "positions: dtype is u8");
   BAD(p.positions.shape[3] = 5, SMX_ERR_SHAPE, "positions: shape[3] is 5 and does not broadcast to 6");
   BAD(p.out.t.dtype = SMX_F32, SMX_ERR_DTYPE, "carry: dtype is f32, not f64");
@@ -337,11 +362,15 @@ static void tables_in_place_of_angles(void **state) {
   for (int i = 0; i < ROWS_OF_X; i++)
     for (int k = 0; k < WIDTH; k++) x[i][k] = (float)rng_normal(&r);
   for (int i = 0; i < ROWS_OF_X; i++)
-    for (int p = 0; p < HALF; p++) c[i][p] = cos((5 + i) * pow(10000, -p / 4.0)), s[i][p] = sin((5 + i) * pow(10000, -p / 4.0));
-  const smx_tensor tx = smx_tensor_of(x, SMX_F32, 4, shape, NULL), tw = smx_tensor_of(want, SMX_F32, 4, shape, NULL);
-  const smx_tensor tg = smx_tensor_of(got, SMX_F32, 4, shape, NULL), tc = smx_tensor_of(c, SMX_F64, 2, table, NULL);
+    for (int p = 0; p < HALF; p++)
+      c[i][p] = cos((5 + i) * pow(10000, -p / 4.0)), s[i][p] = sin((5 + i) * pow(10000, -p / 4.0));
+  const smx_tensor tx = smx_tensor_of(x, SMX_F32, 4, shape, NULL),
+                   tw = smx_tensor_of(want, SMX_F32, 4, shape, NULL);
+  const smx_tensor tg = smx_tensor_of(got, SMX_F32, 4, shape, NULL),
+                   tc = smx_tensor_of(c, SMX_F64, 2, table, NULL);
   const smx_tensor ts = smx_tensor_of(s, SMX_F64, 2, table, NULL);
-  smx_rope_options by_angle = {.size = sizeof by_angle, .start = 5}, by_table = {.size = sizeof by_table, .cosines = &tc, .sines = &ts};
+  smx_rope_options by_angle = {.size = sizeof by_angle, .start = 5},
+                   by_table = {.size = sizeof by_table, .cosines = &tc, .sines = &ts};
   expect_ok(smx_rope(NULL, &by_angle, &tx, &tw, NULL));
   expect_ok(smx_rope(NULL, &by_table, &tx, &tg, NULL));
   for (int i = 0; i < ROWS_OF_X; i++)

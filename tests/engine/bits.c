@@ -1,8 +1,10 @@
-/* bits.c - proves the first promise: the bits of a result do not depend on the instruction set, the number of threads, the place of a
- * row in its batch, working in place, alignment or strides. Every operator, forward and backward, is compared with the portable
- * instruction set (long rows: with the first) on one row, one thread and contiguous memory; buffers lie against guard pages. By default the factors are covered
- * pairwise by an orthogonal array of 25 runs (run_pairs says where fewer); SMX_TEST_FULL=1 runs their full product. An argument names one group: short,
- * middle or long rows. */
+/* bits.c - proves the first promise: the bits of a result do not depend on the instruction set, the
+ * number of threads, the place of a row in its batch, working in place, alignment or strides. Every
+ * operator, forward and backward, is compared with the portable instruction set (long rows: with
+ * the first) on one row, one thread and contiguous memory; buffers lie against guard pages. By
+ * default the factors are covered pairwise by an orthogonal array of 25 runs (run_pairs says where
+ * fewer); SMX_TEST_FULL=1 runs their full product. An argument names one group: short, middle or
+ * long rows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +21,9 @@ static long runs, failures;
 
 enum { BASE_ROWS = 3 };
 
-/* By default the portable set, which may have its fused multiply-add in software, runs long rows once, and the longest not at all; those take
- * one of the five runs of each set, with two threads, rows of more than 4000 three. */
+/* By default the portable set, which may have its fused multiply-add in software, runs long rows
+ * once, and the longest not at all; those take one of the five runs of each set, with two threads,
+ * rows of more than 4000 three. */
 enum { LONG = 8193, LONGEST = 60000 };
 static bool full_product(void) { return getenv("SMX_TEST_FULL") != NULL; }
 
@@ -49,7 +52,9 @@ static void expect(expectation *e, const smx_op *op, int64_t n, int variant, smx
   for (int i = 0; i < BASE_ROWS; i++) {
     problem_rows(&e->alone[i], &e->base, 1, i);
     int status = run_both(&e->alone[i], &how);
-    if (status) fail_msg("%s: n %d variant %d alone: status %d: %s", op->name, (int)n, variant, status, smx_last_error());
+    if (status)
+      fail_msg("%s: n %d variant %d alone: status %d: %s", op->name, (int)n, variant, status,
+               smx_last_error());
   }
 }
 
@@ -58,16 +63,20 @@ static void forget(expectation *e) {
   for (int i = 0; i < BASE_ROWS; i++) problem_free(&e->alone[i]);
 }
 
-static void complain(const expectation *e, const int *level, const char *what, const char *port, int64_t row, int64_t element) {
-  static const char *const aliases[] = {"apart", "in place", "in the saved output"}, *const places[] = {"end", "start", "odd"};
+static void complain(const expectation *e, const int *level, const char *what, const char *port, int64_t row,
+                     int64_t element) {
+  static const char *const aliases[] = {"apart", "in place", "in the saved output"}, *const places[] = {
+                                                                                         "end", "start",
+                                                                                         "odd"};
   static const char *const layouts[] = {"C", "row gap", "middle axis", "step", "reversed"};
   if (failures++ >= 20) return;
   const char *type = "?";
   for (int i = 0; i < FLOAT_DTYPES; i++)
     if (!memcmp(&float_dtypes[i], &e->dtype, sizeof e->dtype)) type = float_dtype_names[i];
-  printf("%s %s %s: n %d variant %d %s | %s, %d threads, shift %d, %s, %s, %s | row %d element %d\n", e->base.op->name, what, port,
-         (int)e->base.n, e->variant, type, smx_isa_at(level[ISA]), (int)thread_counts[level[THREADS]], level[SHIFT], aliases[level[ALIAS]],
-         places[level[PLACE]], layouts[level[LAYOUT]], (int)row, (int)element);
+  printf("%s %s %s: n %d variant %d %s | %s, %d threads, shift %d, %s, %s, %s | row %d element %d\n",
+         e->base.op->name, what, port, (int)e->base.n, e->variant, type, smx_isa_at(level[ISA]),
+         (int)thread_counts[level[THREADS]], level[SHIFT], aliases[level[ALIAS]], places[level[PLACE]],
+         layouts[level[LAYOUT]], (int)row, (int)element);
 }
 
 static void compare_port(const expectation *e, const problem *p, const int *level, direction d, int i) {
@@ -112,13 +121,15 @@ static bool too_slow(int64_t n, const char *isa, int turn) {
   return n > 1025 && !strcmp(isa, "portable") && (turn > 0 || (n > LONGEST && smx_isa_count() > 1));
 }
 
-/* Columns a, b, a + b, a + 2b, a + 3b, a + 4b modulo 5 of (a, b): every two columns hold every pair of levels. */
+/* Columns a, b, a + b, a + 2b, a + 3b, a + 4b modulo 5 of (a, b): every two columns hold every pair
+ * of levels. */
 static void run_pairs(const expectation *e) {
   for (int a = 0; a < 5; a++)
     for (int b = 0; b < 5; b++) {
       if (too_slow(e->base.n, smx_isa_at(a % levels[ISA]), b)) continue;
       int level[FACTORS];
-      for (int f = 0; f < FACTORS; f++) level[f] = (f == ISA ? a : f == THREADS ? b : a + (f - 1) * b) % 5 % levels[f];
+      for (int f = 0; f < FACTORS; f++)
+        level[f] = (f == ISA ? a : f == THREADS ? b : a + (f - 1) * b) % 5 % levels[f];
       run_one(e, level);
     }
 }

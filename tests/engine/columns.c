@@ -1,5 +1,6 @@
-/* columns.c - proves that softmax of rows that lie side by side (an axis that is not the last) gives the bits of the same rows one after another:
- * every instruction set, thread count, width and length, with gaps, in place, and with NaN, infinities, empty and far rows among the others. */
+/* columns.c - proves that softmax of rows that lie side by side (an axis that is not the last)
+ * gives the bits of the same rows one after another: every instruction set, thread count, width and
+ * length, with gaps, in place, and with NaN, infinities, empty and far rows among the others. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,27 +35,32 @@ typedef struct matrix {
   int64_t shape[2], strides[2];
 } matrix;
 
-static void view(matrix *m, smx_dtype t, void *data, int64_t rows, int64_t n, int64_t row_step, int64_t step) {
+static void view(matrix *m, smx_dtype t, void *data, int64_t rows, int64_t n, int64_t row_step,
+                 int64_t step) {
   *m = (matrix){.shape = {n, rows}, .strides = {step, row_step}};
-  m->t = (smx_tensor){.data = data, .device = {1, 0}, .ndim = 2, .dtype = t, .shape = m->shape, .strides = m->strides};
+  m->t = (smx_tensor){
+      .data = data, .device = {1, 0}, .ndim = 2, .dtype = t, .shape = m->shape, .strides = m->strides};
 }
 
 static void run(smx_context *ctx, const matrix *x, const matrix *y, smx_status want) {
   smx_status got = smx_softmax(ctx, 0, &x->t, &y->t);
-  if (got != want) fail_msg("%d x %d: status %d: %s", (int)x->shape[0], (int)x->shape[1], got, smx_last_error());
+  if (got != want)
+    fail_msg("%d x %d: status %d: %s", (int)x->shape[0], (int)x->shape[1], got, smx_last_error());
 }
 
-static void compare(const unsigned char *rows, const unsigned char *columns, int64_t count, int64_t n, int64_t pitch, size_t size) {
+static void compare(const unsigned char *rows, const unsigned char *columns, int64_t count, int64_t n,
+                    int64_t pitch, size_t size) {
   for (int64_t row = 0; row < count; row++)
     for (int64_t i = 0; i < n; i++)
       if (memcmp(rows + (size_t)(row * n + i) * size, columns + (size_t)(i * pitch + row) * size, size))
-        fail_msg("%d rows of %d, pitch %d, %d bytes, %s: row %d element %d", (int)count, (int)n, (int)pitch, (int)size, smx_isa_name(),
-                 (int)row, (int)i);
+        fail_msg("%d rows of %d, pitch %d, %d bytes, %s: row %d element %d", (int)count, (int)n, (int)pitch,
+                 (int)size, smx_isa_name(), (int)row, (int)i);
 }
 
 static void one(smx_context *ctx, smx_dtype t, int64_t rows, int64_t n, int64_t gap) {
   const size_t size = dtype_size(t), count = (size_t)(n * (rows + gap));
-  unsigned char *x = malloc(count * size), *y = malloc(count * size), *by_row = malloc(count * size), *want = malloc(count * size);
+  unsigned char *x = malloc(count * size), *y = malloc(count * size), *by_row = malloc(count * size),
+                *want = malloc(count * size);
   matrix a, b, c;
   rng r = {(uint64_t)(rows * 1000 + n)};
   assert_true(x && y && by_row && want);
@@ -114,6 +120,7 @@ static void the_empty_column_is_named_and_left_alone(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_as_rows), cmocka_unit_test(the_empty_column_is_named_and_left_alone)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_as_rows),
+                                     cmocka_unit_test(the_empty_column_is_named_and_left_alone)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* dtypes.c - proves what the header says about element types: an f16 or bf16 output is the f32 result of the widened input, rounded
- * once; every mixture of input and output types works; the arithmetic is f64 as soon as one float input is f64. */
+/* dtypes.c - proves what the header says about element types: an f16 or bf16 output is the f32
+ * result of the widened input, rounded once; every mixture of input and output types works; the
+ * arithmetic is f64 as soon as one float input is f64. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,19 +20,21 @@ static void run(problem *p, smx_dtype in, smx_dtype out, direction d) {
 }
 
 /* narrow holds results of type t, wide those of the same values in the type of the arithmetic. */
-static void same_after_rounding(const problem *narrow, const problem *wide, smx_dtype t, smx_dtype arithmetic, direction d) {
+static void same_after_rounding(const problem *narrow, const problem *wide, smx_dtype t, smx_dtype arithmetic,
+                                direction d) {
   const smx_port *ports = d == FORWARD ? wide->op->outputs : wide->op->inputs;
   for (int i = 0; i < (d == FORWARD ? wide->op->output_count : wide->op->input_count); i++) {
     if (ports[i].flags & SMX_PORT_INT) continue;
-    const unsigned char *got = d == FORWARD ? narrow->out[i] : narrow->din[i], *exact = d == FORWARD ? wide->out[i] : wide->din[i];
+    const unsigned char *got = d == FORWARD ? narrow->out[i] : narrow->din[i],
+                        *exact = d == FORWARD ? wide->out[i] : wide->din[i];
     for (int64_t k = 0; exact && k < port_count(wide, &ports[i]); k++) {
       unsigned char want[8];
       double value = dtype_load(arithmetic, exact + (size_t)k * dtype_size(arithmetic));
       dtype_store(t, want, value);
       if (memcmp(want, got + (size_t)k * dtype_size(t), dtype_size(t)))
         fail_msg("%s %s: n %d %s[%d]: got %.9g, want %.9g = rounded %.17g (bits %d code %d)", wide->op->name,
-                 d == FORWARD ? "forward" : "backward", (int)wide->n, ports[i].name, (int)k, dtype_load(t, got + (size_t)k * dtype_size(t)),
-                 dtype_load(t, want), value, t.bits, t.code);
+                 d == FORWARD ? "forward" : "backward", (int)wide->n, ports[i].name, (int)k,
+                 dtype_load(t, got + (size_t)k * dtype_size(t)), dtype_load(t, want), value, t.bits, t.code);
     }
   }
 }
@@ -63,7 +66,8 @@ static void backward_pair(const smx_op *op, int64_t n, int variant, smx_dtype t)
     wide.out[i] = malloc((size_t)count * dtype_size(to));
     assert_non_null(wide.out[i]);
     for (int64_t k = 0; k < count; k++)
-      dtype_store(to, wide.out[i] + (size_t)k * dtype_size(to), dtype_load(from, narrow.out[i] + (size_t)k * dtype_size(from)));
+      dtype_store(to, wide.out[i] + (size_t)k * dtype_size(to),
+                  dtype_load(from, narrow.out[i] + (size_t)k * dtype_size(from)));
   }
   run(&narrow, t, t, BACKWARD);
   run(&wide, SMX_F32, SMX_F32, BACKWARD);
@@ -80,7 +84,8 @@ static void every_mixture_forward(void **state) {
         for (int out = 0; out < FLOAT_DTYPES; out++) {
           if (lengths[l] > 1000 && (in + out + (int)o) % FLOAT_DTYPES != 0)
             continue; /* a quarter of the mixtures, others with another operator */
-          forward_pair(smx_op_at(o), lengths[l], ((int)l + in + out) % variants_of(smx_op_at(o)), float_dtypes[in], float_dtypes[out]);
+          forward_pair(smx_op_at(o), lengths[l], ((int)l + in + out) % variants_of(smx_op_at(o)),
+                       float_dtypes[in], float_dtypes[out]);
         }
 }
 
@@ -110,9 +115,10 @@ static void conversions_are_right(void **state) {
   static const struct {
     double v;
     uint16_t f16, bf16;
-  } known[] = {{1, 0x3c00, 0x3f80},           {65504, 0x7bff, 0x4780},      {65520, 0x7c00, 0x4780},       {0x1p-24, 0x0001, 0x3380},
-               {0x1p-25, 0x0000, 0x3300},     {0x1.8p-25, 0x0001, 0x3340},  {1 + 0x1p-11, 0x3c00, 0x3f80}, {1 + 0x3p-11, 0x3c02, 0x3f80},
-               {-1 - 0x1p-8, 0xbc04, 0xbf80}, {1 + 0x3p-8, 0x3c0c, 0x3f82}, {3.4e38, 0x7c00, 0x7f80},      {-0.0, 0x8000, 0x8000}};
+  } known[] = {{1, 0x3c00, 0x3f80},           {65504, 0x7bff, 0x4780},       {65520, 0x7c00, 0x4780},
+               {0x1p-24, 0x0001, 0x3380},     {0x1p-25, 0x0000, 0x3300},     {0x1.8p-25, 0x0001, 0x3340},
+               {1 + 0x1p-11, 0x3c00, 0x3f80}, {1 + 0x3p-11, 0x3c02, 0x3f80}, {-1 - 0x1p-8, 0xbc04, 0xbf80},
+               {1 + 0x3p-8, 0x3c0c, 0x3f82},  {3.4e38, 0x7c00, 0x7f80},      {-0.0, 0x8000, 0x8000}};
   for (size_t i = 0; i < COUNT_OF(known); i++) {
     uint16_t h;
     dtype_store(SMX_F16, &h, known[i].v);
@@ -139,7 +145,8 @@ static double score(rng *r, int row, int64_t i) {
 static void plain_rows(smx_dtype t, int64_t n) {
   enum { ROWS = 8 };
   const size_t count = (size_t)(ROWS * n);
-  smx_status (*const softmax)(size_t, size_t, const uint16_t *, uint16_t *) = t.code == SMX_BF16.code ? smx_softmax_bf16 : smx_softmax_f16;
+  smx_status (*const softmax)(size_t, size_t, const uint16_t *, uint16_t *) =
+      t.code == SMX_BF16.code ? smx_softmax_bf16 : smx_softmax_f16;
   uint16_t *x = malloc(count * 2 + 2), *y = malloc(count * 2 + 2);
   float *wide = malloc(count * sizeof *wide);
   rng r = {(uint64_t)n};
@@ -157,14 +164,15 @@ static void plain_rows(smx_dtype t, int64_t n) {
     uint16_t want;
     dtype_store(t, &want, (double)wide[i]);
     if (want != y[i] || want != x[i])
-      fail_msg("%s, code %d: n %d, row %d: got %x and %x in place, want %x", smx_isa_name(), t.code, (int)n, (int)((int64_t)i / n), y[i],
-               x[i], want);
+      fail_msg("%s, code %d: n %d, row %d: got %x and %x in place, want %x", smx_isa_name(), t.code, (int)n,
+               (int)((int64_t)i / n), y[i], x[i], want);
   }
   free(x), free(y), free(wide);
 }
 
 static void plain_calls_round_the_f32_result(void **state) {
-  static const int64_t some[] = {1, 15, 16, 17, 100, 256, 257, 303, 1024, 4095, 4097, 8193, 40007, 196608, 196609, 230003};
+  static const int64_t some[] = {1,    15,   16,   17,   100,   256,    257,    303,
+                                 1024, 4095, 4097, 8193, 40007, 196608, 196609, 230003};
   (void)state;
   for (int isa = 0; isa < smx_isa_count(); isa++) {
     smx_isa_set(smx_isa_at(isa));

@@ -1,5 +1,6 @@
-/* large.c - proves that tensors of more than 2^31 elements work. Inputs are sparse mappings of zeros; an output is one small file of memory
- * mapped again and again over 4 GiB of addresses, so that nothing large is ever in memory. */
+/* large.c - proves that tensors of more than 2^31 elements work. Inputs are sparse mappings of
+ * zeros; an output is one small file of memory mapped again and again over 4 GiB of addresses, so
+ * that nothing large is ever in memory. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,8 @@ enum { WINDOW = 1 << 24 };
 static unsigned char *repeated(size_t bytes) {
   int file = memfd_create("window", 0);
   assert_true(file >= 0 && ftruncate(file, WINDOW) == 0);
-  unsigned char *p = mmap(NULL, bytes + WINDOW, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  unsigned char *p =
+      mmap(NULL, bytes + WINDOW, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   assert_true(p != MAP_FAILED);
   for (size_t at = 0; at < bytes; at += WINDOW)
     assert_true(mmap(p + at, WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED);
@@ -47,7 +49,8 @@ static void logsumexp_of_one_row(void **state) {
 static void softmax_of_one_row(void **state) {
   (void)state;
   int64_t shape[] = {many};
-  smx_tensor x = tensor(zeros((size_t)many * 2), SMX_BF16, 1, shape), y = tensor(repeated((size_t)many * 2), SMX_BF16, 1, shape);
+  smx_tensor x = tensor(zeros((size_t)many * 2), SMX_BF16, 1, shape),
+             y = tensor(repeated((size_t)many * 2), SMX_BF16, 1, shape);
   uint16_t *end = (uint16_t *)y.data + many, want;
   assert_int_equal(smx_softmax(NULL, 0, &x, &y), SMX_OK);
   dtype_store(SMX_BF16, &want, 1 / (double)many);
@@ -55,7 +58,8 @@ static void softmax_of_one_row(void **state) {
   munmap(x.data, (size_t)many * 2);
 }
 
-/* Many rows: row and byte offsets beyond 32 bits. Every row is the same, so the window holds one pattern. */
+/* Many rows: row and byte offsets beyond 32 bits. Every row is the same, so the window holds one
+ * pattern. */
 static void softmax_of_many_rows(void **state) {
   (void)state;
   enum { N = 1024 };
@@ -75,7 +79,8 @@ static void softmax_of_many_rows(void **state) {
   smx_context_destroy(ctx);
 }
 
-/* The target's index is beyond 2^31, and it is the only logit that is not 0. The gradient elsewhere is its weight. */
+/* The target's index is beyond 2^31, and it is the only logit that is not 0. The gradient elsewhere
+ * is its weight. */
 static void loss_of_one_row(void **state) {
   (void)state;
   float loss = 0;
@@ -96,7 +101,8 @@ static void loss_of_one_row(void **state) {
   munmap(dx.data, (size_t)many * 2 + WINDOW);
 }
 
-/* Many rows, all the same, so that the window holds one pattern: losses, gradients and their mean. */
+/* Many rows, all the same, so that the window holds one pattern: losses, gradients and their
+ * mean. */
 static void loss_of_many_rows(void **state) {
   (void)state;
   enum { N = 1024 };
@@ -108,10 +114,12 @@ static void loss_of_many_rows(void **state) {
   for (int i = 0; i < N; i++) dtype_store(SMX_F16, &row[i], i % 7);
   for (size_t i = 0; i < WINDOW; i += sizeof row) memcpy(in + i, row, sizeof row);
   for (int64_t r = 0; r < shape[0]; r++) target[r] = one, loss[r] = -1;
-  smx_tensor x = tensor(in, SMX_F16, 2, shape), y = tensor(target, SMX_I64, 1, shape), l = tensor(loss, SMX_F32, 1, shape);
+  smx_tensor x = tensor(in, SMX_F16, 2, shape), y = tensor(target, SMX_I64, 1, shape),
+             l = tensor(loss, SMX_F32, 1, shape);
   smx_tensor d = tensor(gradient, SMX_F16, 2, shape), m = tensor(&mean, SMX_F32, 0, NULL);
   int64_t single[] = {1, N};
-  smx_tensor x1 = tensor(row, SMX_F16, 2, single), y1 = tensor(&one, SMX_I64, 1, single), l1 = tensor(&want, SMX_F32, 1, single);
+  smx_tensor x1 = tensor(row, SMX_F16, 2, single), y1 = tensor(&one, SMX_I64, 1, single),
+             l1 = tensor(&want, SMX_F32, 1, single);
   smx_tensor d1 = tensor(dx, SMX_F16, 2, single);
   const smx_op *op = smx_op_find("focal_loss");
   const smx_tensor *from[] = {&x, &y}, *to[] = {&l, &d, &m}, *from1[] = {&x1, &y1}, *to1[] = {&l1, &d1};
@@ -150,7 +158,8 @@ static void huge_strides(void **state) {
   float plain[2 * N], want[2 * N], got[2 * N];
   int64_t shape[] = {2, N}, strides[] = {-row_step, step};
   for (int r = 0; r < 2; r++)
-    for (int i = 0; i < N; i++) data[(1 - r) * row_step + i * step] = plain[r * N + i] = (float)(i * i - 3 * r);
+    for (int i = 0; i < N; i++)
+      data[(1 - r) * row_step + i * step] = plain[r * N + i] = (float)(i * i - 3 * r);
   smx_tensor x = tensor(data + row_step, SMX_F32, 2, shape), y = tensor(got, SMX_F32, 2, shape);
   x.strides = strides;
   assert_int_equal(smx_softmax_f32(2, N, plain, want), SMX_OK);
@@ -163,8 +172,9 @@ static void huge_strides(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(logsumexp_of_one_row), cmocka_unit_test(softmax_of_one_row), cmocka_unit_test(softmax_of_many_rows),
-      cmocka_unit_test(loss_of_one_row),      cmocka_unit_test(loss_of_many_rows),  cmocka_unit_test(huge_strides),
+      cmocka_unit_test(logsumexp_of_one_row), cmocka_unit_test(softmax_of_one_row),
+      cmocka_unit_test(softmax_of_many_rows), cmocka_unit_test(loss_of_one_row),
+      cmocka_unit_test(loss_of_many_rows),    cmocka_unit_test(huge_strides),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

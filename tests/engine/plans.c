@@ -1,6 +1,6 @@
-/* plans.c - proves that the algorithms of softmax (three passes in cache, scratch per batch, two passes streaming) are plans of one
- * operator and give one result: every plan against the automatic choice, bit for bit, over sizes, types and rows made to tell them
- * apart. */
+/* plans.c - proves that the algorithms of softmax (three passes in cache, scratch per batch, two
+ * passes streaming) are plans of one operator and give one result: every plan against the automatic
+ * choice, bit for bit, over sizes, types and rows made to tell them apart. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,31 +11,48 @@
 #include "unit.h"
 
 enum { PLANS = PLAN_COUNT, ALL_PLANS = (1 << PLANS) - 1 }; /* 0 is the automatic choice */
-static const char *const operators[] = {
-    "softmax", "softmin", "log_softmax", "masked_softmax", "scaled_masked_softmax", "logsumexp", "cross_entropy", "knowledge_distillation",
-    "z_loss"};
+static const char *const operators[] = {"softmax",
+                                        "softmin",
+                                        "log_softmax",
+                                        "masked_softmax",
+                                        "scaled_masked_softmax",
+                                        "logsumexp",
+                                        "cross_entropy",
+                                        "knowledge_distillation",
+                                        "z_loss"};
 static const int64_t lengths[] = {1,   16,  17,  64,  100,  130,  150,  170,  180,  200,   220,  230,
                                   250, 256, 257, 300, 1000, 1025, 8191, 8192, 8193, 16384, 50257};
 
 /* Rows on which a plan that is not exact shows. */
-static double rising(int64_t i, int64_t n, rng *r) { return -300 + 600 * (double)i / (double)n + rng_uniform(r); }
+static double rising(int64_t i, int64_t n, rng *r) {
+  return -300 + 600 * (double)i / (double)n + rng_uniform(r);
+}
 static double falling(int64_t i, int64_t n, rng *r) { return rising(n - i, n, r); }
 static double drop(int64_t i, int64_t n, rng *r) { return (i < n / 3 ? 4000 : 0) + 5 * rng_normal(r); }
 static double jump(int64_t i, int64_t n, rng *r) { return (i > n - 3 ? 4000 : 0) + 5 * rng_normal(r); }
-static double holes(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, rng_below(r, 3) ? 5 * rng_normal(r) : -INFINITY; }
+static double holes(int64_t i, int64_t n, rng *r) {
+  return (void)i, (void)n, rng_below(r, 3) ? 5 * rng_normal(r) : -INFINITY;
+}
 static double late(int64_t i, int64_t n, rng *r) { return i < n - 1 ? -INFINITY : rng_normal(r); }
 static double vanishing(int64_t i, int64_t n, rng *r) { return i == n / 2 ? 0 : -86 - 44 * rng_uniform(r); }
 static double far(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, 1e6 + 20 * rng_normal(r); }
-static double edge_of_far(int64_t i, int64_t n, rng *r) { return i == n - 1 ? 524289 : 524280 + 8 * rng_uniform(r); }
-static double far_below(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, -3e30 * (1 + rng_uniform(r)); }
-static double both_ends(int64_t i, int64_t n, rng *r) { return (void)n, (i % 2 ? 1 : -1) * 3e38 * rng_uniform(r); }
+static double edge_of_far(int64_t i, int64_t n, rng *r) {
+  return i == n - 1 ? 524289 : 524280 + 8 * rng_uniform(r);
+}
+static double far_below(int64_t i, int64_t n, rng *r) {
+  return (void)i, (void)n, -3e30 * (1 + rng_uniform(r));
+}
+static double both_ends(int64_t i, int64_t n, rng *r) {
+  return (void)n, (i % 2 ? 1 : -1) * 3e38 * rng_uniform(r);
+}
 static double equal(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, (void)r, 7; }
 static double poisoned(int64_t i, int64_t n, rng *r) { return i == n - 1 ? NAN : rng_normal(r); }
 static double infinite(int64_t i, int64_t n, rng *r) { return i == n / 2 ? INFINITY : rng_normal(r); }
 static double plain(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, 5 * rng_normal(r); }
 
-static double (*const shapes[])(int64_t, int64_t, rng *) = {rising,      falling,   drop,      jump,  holes,    late,     vanishing, far,
-                                                            edge_of_far, far_below, both_ends, equal, poisoned, infinite, plain};
+static double (*const shapes[])(int64_t, int64_t, rng *) = {
+    rising,      falling,   drop,      jump,  holes,    late,     vanishing, far,
+    edge_of_far, far_below, both_ends, equal, poisoned, infinite, plain};
 enum { SHAPES = COUNT_OF(shapes) };
 
 static void fill(problem *p, const smx_op *op, int64_t n, int copies, smx_dtype t) {
@@ -70,17 +87,19 @@ static void one_result(const smx_op *op, int64_t n, int copies, int type, smx_co
     if (!(plans >> plan & 1)) continue;
     smx_plan_set(plan);
     int64_t at = 0;
-    int status = problem_run(&planned, &how, FORWARD), o = status ? 0 : first_difference(&automatic, &planned, float_dtypes[type], &at);
+    int status = problem_run(&planned, &how, FORWARD),
+        o = status ? 0 : first_difference(&automatic, &planned, float_dtypes[type], &at);
     smx_plan_set(0);
     if (status || o >= 0)
-      fail_msg("%s %s n %d: plan %d differs in element %d of %s (status %d, %s)", op->name, float_dtype_names[type], (int)n, plan, (int)at,
-               op->outputs[o].name, status, smx_isa_name());
+      fail_msg("%s %s n %d: plan %d differs in element %d of %s (status %d, %s)", op->name,
+               float_dtype_names[type], (int)n, plan, (int)at, op->outputs[o].name, status, smx_isa_name());
   }
   problem_free(&automatic);
   problem_free(&planned);
 }
 
-/* Slow: portable, whose fused multiply-add may be software, takes f32 and rows of at most one group and a bit. */
+/* Slow: portable, whose fused multiply-add may be software, takes f32 and rows of at most one group
+ * and a bit. */
 static void over_everything(const char *isa, smx_context *ctx) {
   int slow = !strcmp(isa, "portable");
   assert_int_equal(smx_isa_set(isa), 0);
@@ -88,7 +107,8 @@ static void over_everything(const char *isa, smx_context *ctx) {
     for (size_t l = 0; l < COUNT_OF(lengths) && (!slow || lengths[l] <= 8193); l++)
       for (int type = 0; type < (slow || lengths[l] > 10000 ? 1 : FLOAT_DTYPES); type++)
         one_result(smx_op_find(operators[o]), lengths[l], 1, type, ctx, ALL_PLANS);
-  printf("%s: %s\n", isa, slow ? "f32, rows of up to 8193" : "all types, rows of up to 50257 (above 10000 in f32)");
+  printf("%s: %s\n", isa,
+         slow ? "f32, rows of up to 8193" : "all types, rows of up to 50257 (above 10000 in f32)");
 }
 
 static void every_plan_gives_one_result(void **state) {
@@ -114,7 +134,8 @@ static void run_planned(problem *p, const config *how, int plan) {
   int status = problem_run(p, how, FORWARD);
   if (!status && p->op->flags & SMX_OP_BACKWARD) status = problem_run(p, how, BACKWARD);
   smx_plan_set(0);
-  if (status) fail_msg("%s n %d: plan %d: status %d (%s)", p->op->name, (int)p->n, plan, status, smx_isa_name());
+  if (status)
+    fail_msg("%s n %d: plan %d: status %d (%s)", p->op->name, (int)p->n, plan, status, smx_isa_name());
 }
 
 static void staged_alike(const smx_op *op, int64_t n, int type) {
@@ -154,7 +175,8 @@ static void also_with_threads(void **state) {
   smx_context_destroy(ctx);
 }
 
-/* The output of 15 such rows passes the caches, and their terms fit the room that a call has for those of a row. */
+/* The output of 15 such rows passes the caches, and their terms fit the room that a call has for
+ * those of a row. */
 static void rows_whose_terms_are_kept(void **state) {
   (void)state;
   static const struct {
@@ -166,7 +188,8 @@ static void rows_whose_terms_are_kept(void **state) {
     for (size_t o = 0; strcmp(smx_isa_at(i), "portable") && o < COUNT_OF(operators); o++)
       for (int type = 0; type < FLOAT_DTYPES; type++)
         for (size_t s = 0; s < COUNT_OF(sizes); s++)
-          if (float_dtypes[type].bits == sizes[s].bits) one_result(smx_op_find(operators[o]), sizes[s].n, 1, type, NULL, ALL_PLANS);
+          if (float_dtypes[type].bits == sizes[s].bits)
+            one_result(smx_op_find(operators[o]), sizes[s].n, 1, type, NULL, ALL_PLANS);
   }
 }
 
@@ -176,7 +199,8 @@ static void run_written(problem *p, const config *how, int bypass) {
   int status = problem_run(p, how, FORWARD);
   if (!status) status = problem_run(p, how, BACKWARD);
   smx_bypass_set(-1);
-  if (status) fail_msg("%s n %d: bypass %d: status %d (%s)", p->op->name, (int)p->n, bypass, status, smx_isa_name());
+  if (status)
+    fail_msg("%s n %d: bypass %d: status %d (%s)", p->op->name, (int)p->n, bypass, status, smx_isa_name());
 }
 
 static void written_alike(const smx_op *op, int64_t n, int copies, int type, int where) {
@@ -190,18 +214,20 @@ static void written_alike(const smx_op *op, int64_t n, int copies, int type, int
     run_written(&other, &how, bypass);
     const int o = first_difference(&near, &other, float_dtypes[type], &at);
     if (o >= 0 || memcmp(near.din[0], other.din[0], (size_t)(near.rows * n) * dtype_size(float_dtypes[type])))
-      fail_msg("%s %s n %d: bypass %d differs in %s, element %d (%s)", op->name, float_dtype_names[type], (int)n, bypass,
-               o < 0 ? "the gradient" : op->outputs[o].name, (int)at, smx_isa_name());
+      fail_msg("%s %s n %d: bypass %d differs in %s, element %d (%s)", op->name, float_dtype_names[type],
+               (int)n, bypass, o < 0 ? "the gradient" : op->outputs[o].name, (int)at, smx_isa_name());
   }
   problem_free(&near);
   problem_free(&other);
 }
 
-/* Through the caches or past them, as calls with much output do: a row's output is written while the next is summed, from two places that take turns,
- * with odd rows in between, at the end of a page and off any boundary. Some plans are for calls of many rows only. */
+/* Through the caches or past them, as calls with much output do: a row's output is written while
+ * the next is summed, from two places that take turns, with odd rows in between, at the end of a
+ * page and off any boundary. Some plans are for calls of many rows only. */
 static void however_outputs_are_written(void **state) {
   (void)state;
-  static const char *const some[] = {"softmax", "softmin", "log_softmax", "scaled_masked_softmax", "cross_entropy"};
+  static const char *const some[] = {"softmax", "softmin", "log_softmax", "scaled_masked_softmax",
+                                     "cross_entropy"};
   static const int64_t sizes[] = {17, 100, 192, 256, 300, 1000, 1024, 1100, 2100, 5001, 8192, 20001, 60000};
   static const struct {
     int64_t n;
@@ -212,15 +238,18 @@ static void however_outputs_are_written(void **state) {
     for (size_t o = 0; strcmp(smx_isa_at(i), "portable") && o < COUNT_OF(some); o++) {
       const smx_op *op = smx_op_find(some[o]);
       for (size_t s = 0; s < COUNT_OF(sizes); s++)
-        for (int type = 0; type < FLOAT_DTYPES; type++) written_alike(op, sizes[s], 1, type, s % 2 ? PLACE_END : PLACE_ODD);
-      for (size_t s = 0; s < COUNT_OF(many); s++) written_alike(op, many[s].n, many[s].copies, many[s].type, PLACE_END);
+        for (int type = 0; type < FLOAT_DTYPES; type++)
+          written_alike(op, sizes[s], 1, type, s % 2 ? PLACE_END : PLACE_ODD);
+      for (size_t s = 0; s < COUNT_OF(many); s++)
+        written_alike(op, many[s].n, many[s].copies, many[s].type, PLACE_END);
     }
   }
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_one_result), cmocka_unit_test(fused_and_staged),
-                                     cmocka_unit_test(also_with_threads), cmocka_unit_test(rows_whose_terms_are_kept),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_one_result),
+                                     cmocka_unit_test(fused_and_staged), cmocka_unit_test(also_with_threads),
+                                     cmocka_unit_test(rows_whose_terms_are_kept),
                                      cmocka_unit_test(however_outputs_are_written)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

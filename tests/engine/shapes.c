@@ -1,5 +1,5 @@
-/* shapes.c - proves that every operator works along any axis of a tensor of any order in memory, and that a broadcast auxiliary input
- * gives the bits of the same input written out in full. */
+/* shapes.c - proves that every operator works along any axis of a tensor of any order in memory,
+ * and that a broadcast auxiliary input gives the bits of the same input written out in full. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,8 @@ typedef struct array {
   int64_t shape[NDIM], strides[NDIM];
 } array;
 
-/* A view of the shape with an axis of this length at its place, or without it (0), whose memory order is C order (order 0) or turned round (order 1). */
+/* A view of the shape with an axis of this length at its place, or without it (0), whose memory
+ * order is C order (order 0) or turned round (order 1). */
 static void make(array *a, smx_dtype t, void *data, int axis, int order, int64_t length) {
   int ndim = 0;
   for (int d = 0, r = 0; d < NDIM; d++)
@@ -27,7 +28,8 @@ static void make(array *a, smx_dtype t, void *data, int axis, int order, int64_t
     a->strides[d] = step;
     step *= a->shape[d];
   }
-  a->t = (smx_tensor){.data = data, .device = {1, 0}, .ndim = ndim, .dtype = t, .shape = a->shape, .strides = a->strides};
+  a->t = (smx_tensor){
+      .data = data, .device = {1, 0}, .ndim = ndim, .dtype = t, .shape = a->shape, .strides = a->strides};
 }
 
 /* Where element i of row r lies; index_of a ROW tensor with i = 0 and axis NDIM. */
@@ -54,7 +56,9 @@ static smx_dtype type_of(const smx_port *port) {
 }
 
 /* What a port has along the axis: 0 = it has no axis. */
-static int64_t length_of(const problem *p, const smx_port *port) { return port->shape == SMX_SHAPE_ROW ? 0 : port_length(p, port); }
+static int64_t length_of(const problem *p, const smx_port *port) {
+  return port->shape == SMX_SHAPE_ROW ? 0 : port_length(p, port);
+}
 
 /* Writes port values into a freshly made array in this order. */
 static void lay_out(array *a, const problem *p, const smx_port *port, const double *v, int axis, int order) {
@@ -62,16 +66,23 @@ static void lay_out(array *a, const problem *p, const smx_port *port, const doub
   int64_t length = length_of(p, port), along = length ? length : 1;
   unsigned char *data = malloc((size_t)port_count(p, port) * dtype_size(t) + 1);
   assert_non_null(data);
-  if (port->shape == SMX_SHAPE_OFFSETS || port->shape == SMX_SHAPE_COLUMN || port->shape == SMX_SHAPE_SCALAR) {
-    for (int64_t s = 0; v && s < port_count(p, port); s++) dtype_store(t, data + (size_t)s * dtype_size(t), v[s]);
+  if (port->shape == SMX_SHAPE_OFFSETS || port->shape == SMX_SHAPE_COLUMN ||
+      port->shape == SMX_SHAPE_SCALAR) {
+    for (int64_t s = 0; v && s < port_count(p, port); s++)
+      dtype_store(t, data + (size_t)s * dtype_size(t), v[s]);
     a->shape[0] = port_count(p, port);
-    a->t = (smx_tensor){.data = data, .device = {1, 0}, .ndim = port->shape != SMX_SHAPE_SCALAR, .dtype = t, .shape = a->shape};
+    a->t = (smx_tensor){.data = data,
+                        .device = {1, 0},
+                        .ndim = port->shape != SMX_SHAPE_SCALAR,
+                        .dtype = t,
+                        .shape = a->shape};
     return;
   }
   make(a, t, data, axis, order, length);
   for (int64_t r = 0; v && r < ROWS; r++)
     for (int64_t i = 0; i < along; i++)
-      dtype_store(t, data + (size_t)index_of(a, length ? axis : NDIM, r, i) * dtype_size(t), v[r * along + i]);
+      dtype_store(t, data + (size_t)index_of(a, length ? axis : NDIM, r, i) * dtype_size(t),
+                  v[r * along + i]);
 }
 
 static void compare(const problem *p, int output, const array *y, int axis, const char *what) {
@@ -80,9 +91,11 @@ static void compare(const problem *p, int output, const array *y, int axis, cons
   size_t size = dtype_size(type_of(port));
   for (int64_t r = 0; r < (port->shape == SMX_SHAPE_SCALAR ? 1 : ROWS); r++)
     for (int64_t i = 0; i < along; i++) {
-      const unsigned char *got = (const unsigned char *)y->t.data + (size_t)index_of(y, length ? axis : NDIM, r, i) * size;
+      const unsigned char *got =
+          (const unsigned char *)y->t.data + (size_t)index_of(y, length ? axis : NDIM, r, i) * size;
       if (memcmp(got, p->out[output] + (size_t)(r * along + i) * size, size))
-        fail_msg("%s %s, %s, axis %d: row %d element %d", p->op->name, port->name, what, axis, (int)r, (int)i);
+        fail_msg("%s %s, %s, axis %d: row %d element %d", p->op->name, port->name, what, axis, (int)r,
+                 (int)i);
     }
 }
 
@@ -127,9 +140,11 @@ static void any_axis(void **state) {
 }
 
 /* The dimensions that a broadcast input keeps: others are 1, or left off in front. */
-static const int keeps[][NDIM] = {{0, 0, 0, 0}, {0, 0, 0, 1}, {0, 1, 0, 1}, {1, 0, 1, 0}, {0, 0, 1, 1}, {1, 1, 0, 1}};
+static const int keeps[][NDIM] = {{0, 0, 0, 0}, {0, 0, 0, 1}, {0, 1, 0, 1},
+                                  {1, 0, 1, 0}, {0, 0, 1, 1}, {1, 1, 0, 1}};
 
-/* Makes in[i] depend on the kept dimensions only (the axis is the last), and a tensor of the small shape. */
+/* Makes in[i] depend on the kept dimensions only (the axis is the last), and a tensor of the small
+ * shape. */
 static void narrow(problem *p, int i, const int *keep, int strides, array *a) {
   const smx_port *port = &p->op->inputs[i];
   int full = port->shape == SMX_SHAPE_FULL, ndim = full ? NDIM : REST, first = 0;
@@ -148,8 +163,8 @@ static void narrow(problem *p, int i, const int *keep, int strides, array *a) {
     }
   for (int64_t r = 0; r < ROWS; r++)
     for (int64_t k = 0; k < (full ? N : 1); k++)
-      p->in[i][full ? r * N + k : r] =
-          dtype_load(type_of(port), data + (size_t)index_of(a, full ? REST : NDIM, r, k) * dtype_size(type_of(port)));
+      p->in[i][full ? r * N + k : r] = dtype_load(
+          type_of(port), data + (size_t)index_of(a, full ? REST : NDIM, r, k) * dtype_size(type_of(port)));
   a->t.data = data;
   if (strides) return; /* the full shape, with strides 0 */
   while (first < ndim && !keep[first]) first++;

@@ -1,4 +1,5 @@
-/* fuzz.h - what the fuzz targets share: read bytes as a format, then touch all that the reader says is there. */
+/* fuzz.h - what the fuzz targets share: read bytes as a format, then touch all that the reader says
+ * is there. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 

@@ -1,5 +1,6 @@
-/* fuzz_sample.c - any bytes as rows of logits and a chain of steps: a draw, of the chain or of an operator, is an element of the row that has a
- * probability, or -1 with a status that says why; draws without replacement differ; what is wrong is refused. */
+/* fuzz_sample.c - any bytes as rows of logits and a chain of steps: a draw, of the chain or of an
+ * operator, is an element of the row that has a probability, or -1 with a status that says why;
+ * draws without replacement differ; what is wrong is refused. */
 #include "bytes.h"
 #include "fuzz.h"
 
@@ -41,7 +42,8 @@ static void operators(float *x, size_t n, int64_t stream) {
     int64_t full[] = {(int64_t)n}, many[] = {ways[w].k}, index[DRAWS];
     float value[DRAWS];
     const int32_t dims = ways[w].k > 0;
-    smx_tensor tx = {.data = x, .ndim = 1, .dtype = SMX_F32, .shape = full}, ts = {.data = &stream, .dtype = SMX_I64};
+    smx_tensor tx = {.data = x, .ndim = 1, .dtype = SMX_F32, .shape = full},
+               ts = {.data = &stream, .dtype = SMX_I64};
     smx_tensor ti = {.data = index, .ndim = dims, .dtype = SMX_I64, .shape = many};
     smx_tensor tv = {.data = value, .ndim = dims, .dtype = SMX_F32, .shape = many};
     const smx_tensor *in[] = {&tx, &ts}, *out[] = {&ti, &tv};
@@ -51,7 +53,8 @@ static void operators(float *x, size_t n, int64_t stream) {
     if (smx_forward(op, NULL, &params, 2, in, 2, out) != SMX_OK) continue; /* k > n */
     for (int64_t j = 0; j < (dims ? ways[w].k : 1); j++) {
       if (index[j] < -1 || index[j] >= (int64_t)n) abort();
-      if (index[j] >= 0 && !(x[index[j]] > -INFINITY && x[index[j]] < INFINITY && value[j] > -INFINITY)) abort();
+      if (index[j] >= 0 && !(x[index[j]] > -INFINITY && x[index[j]] < INFINITY && value[j] > -INFINITY))
+        abort();
       for (int64_t i = 0; i < j && index[j] >= 0; i++)
         if (!strcmp(ways[w].name, "gumbel_topk") && index[i] == index[j]) abort();
     }
@@ -66,15 +69,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   double values[STEPS][TOKENS];
   float log_p = 1;
   smx_row_status status = SMX_ROW_OK;
-  const size_t n = take(&b, 1) % 8 == 0 ? take(&b, 2) % LENGTH : take(&b, 1) % 64, count = take(&b, 1) % STEPS;
+  const size_t n = take(&b, 1) % 8 == 0 ? take(&b, 2) % LENGTH : take(&b, 1) % 64,
+               count = take(&b, 1) % STEPS;
   for (size_t s = 0; s < count; s++) {
-    steps[s] = (smx_step){.kind = (smx_step_kind)(take(&b, 1) % (SMX_STEP_KINDS + 1)), .tokens = tokens[s], .values = values[s]};
+    steps[s] = (smx_step){.kind = (smx_step_kind)(take(&b, 1) % (SMX_STEP_KINDS + 1)),
+                          .tokens = tokens[s],
+                          .values = values[s]};
     steps[s].a = (double)number(&b), steps[s].b = (double)number(&b), steps[s].c = (double)(take(&b, 1) % 4);
     if (take(&b, 1) % 2) steps[s].a = floor(fabs(steps[s].a)), steps[s].b = floor(fabs(steps[s].b));
     steps[s].token_count = take(&b, 1) % (TOKENS + 1);
     for (size_t t = 0; t < steps[s].token_count; t++) {
       const uint64_t token = take(&b, 1);
-      tokens[s][t] = n && token < 250 ? (int64_t)(token % n) : (int64_t)token - 251, values[s][t] = (double)number(&b);
+      tokens[s][t] = n && token < 250 ? (int64_t)(token % n) : (int64_t)token - 251,
+      values[s][t] = (double)number(&b);
     }
   }
   smx_sample_options o = {.size = sizeof o, .steps = steps, .step_count = count, .status = &status};

@@ -1,4 +1,5 @@
-/* fuzz_shape.c - any text as the value of --shape, then the bytes after it as a raw file of that shape; and as a number. */
+/* fuzz_shape.c - any text as the value of --shape, then the bytes after it as a raw file of that
+ * shape; and as a number. */
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,7 +1,9 @@
-/* replay.c - runs a fuzz target over the files named, and over everything that they become when they are cut short or one byte changes. */
+/* replay.c - runs a fuzz target over the files named, and over everything that they become when
+ * they are cut short or one byte changes. */
 #include "fuzz.h"
 
-/* The input on the heap, at its exact size, so that a sanitizer sees the first byte read past it. */
+/* The input on the heap, at its exact size, so that a sanitizer sees the first byte read past
+ * it. */
 static void replay(const uint8_t *data, size_t size, size_t changed) {
   uint8_t *copy = malloc(size ? size : 1);
   if (!copy) abort();

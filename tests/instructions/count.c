@@ -1,5 +1,6 @@
-/* count.c - one call of each hot kernel, for callgrind to count: it collects inside counted_call only, and check.py reads what it collected.
- * Prints the instruction set, then the name of each counted call in order. SMX_ISA chooses the set; inputs are the same every time. */
+/* count.c - one call of each hot kernel, for callgrind to count: it collects inside counted_call
+ * only, and check.py reads what it collected. Prints the instruction set, then the name of each
+ * counted call in order. SMX_ISA chooses the set; inputs are the same every time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +14,27 @@ typedef struct buffers {
 
 typedef smx_status verb(size_t rows, size_t n, const buffers *b);
 
-static smx_status softmax_f32(size_t rows, size_t n, const buffers *b) { return smx_softmax_f32(rows, n, b->x, b->y); }
-static smx_status softmax_f64(size_t rows, size_t n, const buffers *b) { return smx_softmax_f64(rows, n, b->x, b->y); }
-static smx_status softmax_bf16(size_t rows, size_t n, const buffers *b) { return smx_softmax_bf16(rows, n, b->x, b->y); }
-static smx_status softmax_f16(size_t rows, size_t n, const buffers *b) { return smx_softmax_f16(rows, n, b->x, b->y); }
-static smx_status log_softmax_f32(size_t rows, size_t n, const buffers *b) { return smx_log_softmax_f32(rows, n, b->x, b->y); }
-static smx_status logsumexp_f32(size_t rows, size_t n, const buffers *b) { return smx_logsumexp_f32(rows, n, b->x, b->y); }
-static smx_status backward_f32(size_t rows, size_t n, const buffers *b) { return smx_softmax_backward_f32(rows, n, b->x, b->dy, b->y); }
+static smx_status softmax_f32(size_t rows, size_t n, const buffers *b) {
+  return smx_softmax_f32(rows, n, b->x, b->y);
+}
+static smx_status softmax_f64(size_t rows, size_t n, const buffers *b) {
+  return smx_softmax_f64(rows, n, b->x, b->y);
+}
+static smx_status softmax_bf16(size_t rows, size_t n, const buffers *b) {
+  return smx_softmax_bf16(rows, n, b->x, b->y);
+}
+static smx_status softmax_f16(size_t rows, size_t n, const buffers *b) {
+  return smx_softmax_f16(rows, n, b->x, b->y);
+}
+static smx_status log_softmax_f32(size_t rows, size_t n, const buffers *b) {
+  return smx_log_softmax_f32(rows, n, b->x, b->y);
+}
+static smx_status logsumexp_f32(size_t rows, size_t n, const buffers *b) {
+  return smx_logsumexp_f32(rows, n, b->x, b->y);
+}
+static smx_status backward_f32(size_t rows, size_t n, const buffers *b) {
+  return smx_softmax_backward_f32(rows, n, b->x, b->dy, b->y);
+}
 
 /* The loss of each row, and its gradient. */
 static smx_status losses(size_t rows, size_t n, const buffers *b, float *dx) {
@@ -28,8 +43,12 @@ static smx_status losses(size_t rows, size_t n, const buffers *b, float *dx) {
   for (size_t i = 0; i < rows; i++) target[i] = (int64_t)(i * 7919 % n);
   return smx_cross_entropy_f32(NULL, rows, n, b->x, target, NULL, loss, dx, NULL);
 }
-static smx_status cross_entropy_f32(size_t rows, size_t n, const buffers *b) { return losses(rows, n, b, NULL); }
-static smx_status cross_entropy_dx_f32(size_t rows, size_t n, const buffers *b) { return losses(rows, n, b, b->y); }
+static smx_status cross_entropy_f32(size_t rows, size_t n, const buffers *b) {
+  return losses(rows, n, b, NULL);
+}
+static smx_status cross_entropy_dx_f32(size_t rows, size_t n, const buffers *b) {
+  return losses(rows, n, b, b->y);
+}
 
 static smx_tensor matrix_of(const int64_t *shape, void *data) {
   return (smx_tensor){.ndim = 2, .dtype = SMX_F32, .shape = (int64_t *)(uintptr_t)shape, .data = data};
@@ -74,9 +93,11 @@ static smx_status greedy_f32(size_t rows, size_t n, const buffers *b) {
 
 /* HEADS x LENGTH x 64, causal softmax; decode: one query a head, LENGTH keys. */
 static smx_status attention(size_t heads, size_t n, const buffers *b, smx_dtype t, int decode, int gradient) {
-  int64_t rows[4] = {1, (int64_t)heads, decode ? 1 : (int64_t)n, 64}, keys[4] = {1, (int64_t)heads, (int64_t)n, 64};
+  int64_t rows[4] = {1, (int64_t)heads, decode ? 1 : (int64_t)n, 64},
+          keys[4] = {1, (int64_t)heads, (int64_t)n, 64};
   static float lse[MOST / 64], dk[MOST], dv[MOST];
-  const smx_tensor q = {.ndim = 4, .dtype = t, .shape = rows, .data = b->x}, k = {.ndim = 4, .dtype = t, .shape = keys, .data = b->dy};
+  const smx_tensor q = {.ndim = 4, .dtype = t, .shape = rows, .data = b->x},
+                   k = {.ndim = 4, .dtype = t, .shape = keys, .data = b->dy};
   smx_tensor o = q, l = {.ndim = 3, .dtype = SMX_F32, .shape = rows, .data = lse}, d_k = k, d_v = k;
   smx_attention_options options;
   smx_attention_init(&options);
@@ -85,12 +106,20 @@ static smx_status attention(size_t heads, size_t n, const buffers *b, smx_dtype 
   if (!gradient) return smx_attention(NULL, &options, &q, &k, &k, &o, NULL);
   return smx_attention_backward(NULL, &options, &q, &k, &k, &q, &l, &q, NULL, &o, &d_k, &d_v);
 }
-static smx_status prefill_f32(size_t heads, size_t n, const buffers *b) { return attention(heads, n, b, SMX_F32, 0, 0); }
-static smx_status gradients_f32(size_t heads, size_t n, const buffers *b) { return attention(heads, n, b, SMX_F32, 0, 1); }
-static smx_status decode_f32(size_t heads, size_t n, const buffers *b) { return attention(heads, n, b, SMX_F32, 1, 0); }
-static smx_status decode_f16(size_t heads, size_t n, const buffers *b) { return attention(heads, n, b, SMX_F16, 1, 0); }
+static smx_status prefill_f32(size_t heads, size_t n, const buffers *b) {
+  return attention(heads, n, b, SMX_F32, 0, 0);
+}
+static smx_status gradients_f32(size_t heads, size_t n, const buffers *b) {
+  return attention(heads, n, b, SMX_F32, 0, 1);
+}
+static smx_status decode_f32(size_t heads, size_t n, const buffers *b) {
+  return attention(heads, n, b, SMX_F32, 1, 0);
+}
+static smx_status decode_f16(size_t heads, size_t n, const buffers *b) {
+  return attention(heads, n, b, SMX_F16, 1, 0);
+}
 
-/* ---- The cases: named as the benchmark names its own ----------------------------------------------------------------------------------- */
+/* ---- The cases: named as the benchmark names its own ----------------------------------------- */
 
 typedef struct shape {
   size_t rows, n;
@@ -129,10 +158,13 @@ static const struct {
     {"attention_decode", "f16", decode_f16, decodes, COUNT_OF(decodes), "x64"},
 };
 
-/* ---- One call each ------------------------------------------------------------------------------------------------------------------- */
+/* ---- One call each --------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) smx_status counted_call(verb *run, shape s, const buffers *b) { return run(s.rows, s.n, b); }
-static smx_status (*const volatile counted)(verb *, shape, const buffers *) = counted_call; /* keeps the function as it is named */
+static __attribute__((noinline)) smx_status counted_call(verb *run, shape s, const buffers *b) {
+  return run(s.rows, s.n, b);
+}
+/* keeps the function as it is named */
+static smx_status (*const volatile counted)(verb *, shape, const buffers *) = counted_call;
 
 static smx_dtype dtype_named(const char *name) {
   int i = 0;

@@ -1,7 +1,9 @@
-/* loss.c - proves what is special about losses: targets that are no class are refused before anything is written, naming the first; sums and
- * means over the rows have the same bits for every instruction set and number of threads, and the values of a plain loop in blocks of 256;
- * losses far below one float epsilon and the gradients that go with them keep their digits; for every loss: rows that are all ignored, an upstream
- * gradient for each row, targets of 32 bits; the plain function is the operator; short rows, several at a time, are what they are one by one. */
+/* loss.c - proves what is special about losses: targets that are no class are refused before
+ * anything is written, naming the first; sums and means over the rows have the same bits for every
+ * instruction set and number of threads, and the values of a plain loop in blocks of 256; losses
+ * far below one float epsilon and the gradients that go with them keep their digits; for every
+ * loss: rows that are all ignored, an upstream gradient for each row, targets of 32 bits; the plain
+ * function is the operator; short rows, several at a time, are what they are one by one. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,8 +28,10 @@ static void make_rows(void) {
 static smx_status run(smx_context *ctx, int weighted, double reduction, float *reduced) {
   static int64_t shape[] = {ROWS, N}, classes[] = {N};
   const smx_op *op = smx_op_find("cross_entropy");
-  smx_tensor X = tensor(x, SMX_F32, 2, shape), T = tensor(target, SMX_I64, 1, shape), W = tensor(weight, SMX_F32, 1, classes);
-  smx_tensor L = tensor(loss, SMX_F32, 1, shape), D = tensor(dx, SMX_F32, 2, shape), E = tensor(lse, SMX_F32, 1, shape);
+  smx_tensor X = tensor(x, SMX_F32, 2, shape), T = tensor(target, SMX_I64, 1, shape),
+             W = tensor(weight, SMX_F32, 1, classes);
+  smx_tensor L = tensor(loss, SMX_F32, 1, shape), D = tensor(dx, SMX_F32, 2, shape),
+             E = tensor(lse, SMX_F32, 1, shape);
   smx_tensor R = tensor(reduced, SMX_F32, 0, NULL);
   const smx_tensor *in[] = {&X, &T, NULL, weighted ? &W : NULL}, *out[] = {&L, &D, &E, NULL, NULL, NULL, &R};
   smx_params params;
@@ -61,7 +65,8 @@ static void reductions_are_blocks_of_rows(void **state) {
     for (way w = {0}; next_way(&w);) {
       assert_int_equal(run(w.ctx, weighted, MEAN, &mean), SMX_OK);
       assert_true(mean == (float)(blocks(loss) / blocks(counts)));
-      for (int j = 0; j < N; j++) assert_true(fabs(dx[N + j] - own[j] / blocks(counts)) <= 1e-6 * fabs(own[j] / blocks(counts)));
+      for (int j = 0; j < N; j++)
+        assert_true(fabs(dx[N + j] - own[j] / blocks(counts)) <= 1e-6 * fabs(own[j] / blocks(counts)));
     }
   }
 }
@@ -100,7 +105,8 @@ static void targets_are_classes(void **state) {
     p.in[port][1] = 5;
     assert_int_equal(problem_run(&p, &how, FORWARD), SMX_ERR_TARGET);
     if (op->flags & SMX_OP_BACKWARD) assert_int_equal(problem_run(&p, &how, BACKWARD), SMX_ERR_TARGET);
-    if (!strstr(smx_last_error(), "row 1 has target 5, not 0..4 or -100")) fail_msg("%s: %s", op->name, smx_last_error());
+    if (!strstr(smx_last_error(), "row 1 has target 5, not 0..4 or -100"))
+      fail_msg("%s: %s", op->name, smx_last_error());
     problem_free(&p);
   }
 }
@@ -109,7 +115,8 @@ static void one_kind_of_target(void **state) {
   (void)state;
   int64_t shape[] = {2, 3}, t[] = {0, 1};
   float v[6] = {0}, l[2];
-  smx_tensor X = tensor(v, SMX_F32, 2, shape), T = tensor(t, SMX_I64, 1, shape), S = tensor(v, SMX_F32, 2, shape);
+  smx_tensor X = tensor(v, SMX_F32, 2, shape), T = tensor(t, SMX_I64, 1, shape),
+             S = tensor(v, SMX_F32, 2, shape);
   smx_tensor L = tensor(l, SMX_F32, 1, shape);
   const smx_tensor *in[] = {&X, &T, &S}, *neither[] = {&X}, *out[] = {&L};
   assert_int_equal(smx_forward(smx_op_find("cross_entropy"), NULL, NULL, 3, in, 1, out), SMX_ERR_PARAM);
@@ -117,7 +124,8 @@ static void one_kind_of_target(void **state) {
   assert_int_equal(smx_forward(smx_op_find("cross_entropy"), NULL, NULL, 1, neither, 1, out), SMX_ERR_NULL);
 }
 
-/* The target is so far ahead that 1 - p is 1e-12 and less: the loss is that, and the gradients are right to some ULP. */
+/* The target is so far ahead that 1 - p is 1e-12 and less: the loss is that, and the gradients are
+ * right to some ULP. */
 static void small_losses_keep_their_digits(void **state) {
   (void)state;
   enum { M = 300 };
@@ -150,7 +158,8 @@ static int find_port(const smx_port *ports, int count, uint32_t flag, smx_shape_
   return -1;
 }
 
-/* The operators with one value a row, a gradient of it and one value for all rows; a small problem of each. */
+/* The operators with one value a row, a gradient of it and one value for all rows; a small problem
+ * of each. */
 static int a_loss(size_t at, int variant, problem *p, int *port, int *reduced) {
   static const kind any[] = {KIND_NORMAL};
   const smx_op *op = smx_op_at(at);
@@ -179,7 +188,8 @@ static void all_rows_ignored(void **state) {
         assert_int_equal(smx_params_set(p.op, &p.params, "reduction", how), SMX_OK);
         assert_int_equal(problem_run(&p, &plain, FORWARD), SMX_OK);
         assert_int_equal(problem_run(&p, &plain, BACKWARD), SMX_OK);
-        const float *l = (const float *)(void *)p.out[0], *d = (const float *)(void *)p.out[1], *g = (const float *)(void *)p.din[0];
+        const float *l = (const float *)(void *)p.out[0], *d = (const float *)(void *)p.out[1],
+                    *g = (const float *)(void *)p.din[0];
         const float all = *(const float *)(void *)p.out[reduced];
         if (how == MEAN ? !isnan(all) : all != 0) fail_msg("%s: reduced is %g", p.op->name, all);
         for (int r = 0; r < FEW; r++) assert_true(l[r] == 0);
@@ -192,7 +202,8 @@ static void all_rows_ignored(void **state) {
   assert_true(seen >= 4 * 20);
 }
 
-/* Rows have upstream gradients of their own: dx is each row's gradient times its own. Powers of two, so that nothing is rounded but differently. */
+/* Rows have upstream gradients of their own: dx is each row's gradient times its own. Powers of
+ * two, so that nothing is rounded but differently. */
 static void a_gradient_for_each_row(void **state) {
   (void)state;
   static const double up[FEW] = {1, -2, 0, 0.5};
@@ -232,8 +243,9 @@ static void run_whole(const problem *p, smx_dtype whole, float *to) {
       else ((int32_t *)(void *)numbers[i])[k] = (int32_t)p->in[i][k];
     }
     void *data = port->flags & SMX_PORT_INT ? (void *)numbers[i] : values[i];
-    ports[i] = tensor(data, port->flags & SMX_PORT_INT ? whole : SMX_F32, port->shape == SMX_SHAPE_FULL ? 2 : 1,
-                      port->shape == SMX_SHAPE_COLUMN ? column : shape);
+    ports[i] =
+        tensor(data, port->flags & SMX_PORT_INT ? whole : SMX_F32, port->shape == SMX_SHAPE_FULL ? 2 : 1,
+               port->shape == SMX_SHAPE_COLUMN ? column : shape);
     in[i] = &ports[i];
   }
   assert_int_equal(smx_forward(p->op, NULL, &p->params, p->op->input_count, in, 2, out), SMX_OK);
@@ -273,7 +285,8 @@ static void the_plain_function_is_the_operator(void **state) {
   assert_int_equal(run(NULL, 1, MEAN, &mean), SMX_OK);
   smx_logsumexp_f32(ROWS, N, x, plain_lse);
   assert_memory_equal(lse, plain_lse, sizeof lse);
-  smx_cross_entropy_options o = {.size = sizeof o, .reduction = SMX_REDUCE_MEAN, .class_weight = weight, .lse = plain_lse};
+  smx_cross_entropy_options o = {
+      .size = sizeof o, .reduction = SMX_REDUCE_MEAN, .class_weight = weight, .lse = plain_lse};
   memset(plain_lse, 0, sizeof plain_lse);
   leave_nan();
   assert_int_equal(smx_cross_entropy_f32(NULL, ROWS, N, x, target, &o, plain_loss, plain_dx, &value), SMX_OK);
@@ -282,11 +295,13 @@ static void the_plain_function_is_the_operator(void **state) {
   assert_memory_equal(plain_dx, dx, sizeof dx);
   assert_memory_equal(plain_lse, lse, sizeof lse);
   memcpy(plain_dx, x, sizeof x); /* in place */
-  assert_int_equal(smx_cross_entropy_f32(NULL, ROWS, N, plain_dx, target, &o, plain_loss, plain_dx, NULL), SMX_OK);
+  assert_int_equal(smx_cross_entropy_f32(NULL, ROWS, N, plain_dx, target, &o, plain_loss, plain_dx, NULL),
+                   SMX_OK);
   assert_memory_equal(plain_dx, dx, sizeof dx);
   o.size = 3;
   assert_int_equal(smx_cross_entropy_f32(NULL, 1, N, x, target, &o, plain_loss, NULL, NULL), SMX_ERR_STRUCT);
-  assert_int_equal(smx_cross_entropy_f32(NULL, 1, N, NULL, target, NULL, plain_loss, NULL, NULL), SMX_ERR_NULL);
+  assert_int_equal(smx_cross_entropy_f32(NULL, 1, N, NULL, target, NULL, plain_loss, NULL, NULL),
+                   SMX_ERR_NULL);
   assert_int_equal(smx_cross_entropy_f32(NULL, 1, N, x, target, NULL, NULL, NULL, NULL), SMX_ERR_NULL);
   assert_int_equal(smx_cross_entropy_f32(NULL, 0, N, NULL, NULL, NULL, NULL, NULL, NULL), SMX_OK);
 }
@@ -329,14 +344,18 @@ static void padding_is_class_zero(void **state) {
   const int64_t targets[2] = {0, 1};
   float value, losses[2], gradients[6];
   smx_cross_entropy_options o = {.size = sizeof o, .reduction = SMX_REDUCE_MEAN, .ignore_zero = 1};
-  assert_int_equal(smx_cross_entropy_f32(NULL, 2, 3, rows[0], targets, &o, losses, gradients, &value), SMX_OK);
-  assert_true(losses[0] == 0 && gradients[0] == 0 && gradients[2] == 0 && losses[1] > 0 && value == losses[1]);
+  assert_int_equal(smx_cross_entropy_f32(NULL, 2, 3, rows[0], targets, &o, losses, gradients, &value),
+                   SMX_OK);
+  assert_true(losses[0] == 0 && gradients[0] == 0 && gradients[2] == 0 && losses[1] > 0 &&
+              value == losses[1]);
   o.size = offsetof(smx_cross_entropy_options, ignore_zero);
-  assert_int_equal(smx_cross_entropy_f32(NULL, 2, 3, rows[0], targets, &o, losses, gradients, &value), SMX_OK);
+  assert_int_equal(smx_cross_entropy_f32(NULL, 2, 3, rows[0], targets, &o, losses, gradients, &value),
+                   SMX_OK);
   assert_true(losses[0] > 0);
 }
 
-/* A row of any kind: few different values, so that the largest come in numbers; nothing valid; NaN; +inf; peaks that take all the weight. */
+/* A row of any kind: few different values, so that the largest come in numbers; nothing valid; NaN;
+ * +inf; peaks that take all the weight. */
 static void short_row(rng *r, size_t n, float *row, int64_t *t) {
   const int64_t sort = rng_below(r, 8);
   for (size_t i = 0; i < n; i++) {
@@ -352,17 +371,20 @@ static void short_row(rng *r, size_t n, float *row, int64_t *t) {
   *t = sort == 5 ? -100 : rng_below(r, 2) ? at : rng_below(r, (int64_t)n);
 }
 
-/* cross_entropy of `rows` rows. one: with their classes, for which rows are gone through one by one. */
-static void short_rows(size_t rows, size_t n, const float *logits, const int64_t *t, double reduction, bool one, float *to_loss,
-                       float *to_dx) {
+/* cross_entropy of `rows` rows. one: with their classes, for which rows are gone through one by
+ * one. */
+static void short_rows(size_t rows, size_t n, const float *logits, const int64_t *t, double reduction,
+                       bool one, float *to_loss, float *to_dx) {
   static int64_t classes[64];
   const smx_op *op = smx_op_find("cross_entropy");
   smx_params params;
   smx_params_init(op, &params);
   assert_int_equal(smx_params_set(op, &params, "reduction", reduction), SMX_OK);
   int64_t shape[] = {(int64_t)rows, (int64_t)n};
-  smx_tensor X = tensor((void *)(uintptr_t)logits, SMX_F32, 2, shape), T = tensor((void *)(uintptr_t)t, SMX_I64, 1, shape);
-  smx_tensor L = tensor(to_loss, SMX_F32, 1, shape), D = tensor(to_dx, SMX_F32, 2, shape), C = tensor(classes, SMX_I64, 1, shape);
+  smx_tensor X = tensor((void *)(uintptr_t)logits, SMX_F32, 2, shape),
+             T = tensor((void *)(uintptr_t)t, SMX_I64, 1, shape);
+  smx_tensor L = tensor(to_loss, SMX_F32, 1, shape), D = tensor(to_dx, SMX_F32, 2, shape),
+             C = tensor(classes, SMX_I64, 1, shape);
   const smx_tensor *in[] = {&X, &T}, *out[] = {&L, &D, NULL, NULL, one ? &C : NULL};
   assert_int_equal(smx_forward(op, NULL, &params, 2, in, 5, out), SMX_OK);
 }
@@ -379,7 +401,8 @@ static void short_rows_are_rows(void **state) {
       for (int reduction = NONE; reduction <= MEAN; reduction++) {
         const size_t n = lengths[l], bytes = SOME * n * sizeof(float);
         for (size_t i = 0; i < SOME; i++) short_row(&r, n, logits + i * n, t + i);
-        for (int one = 0; one < 2; one++) short_rows(SOME, n, logits, t, reduction, one, losses[one], grads[one]);
+        for (int one = 0; one < 2; one++)
+          short_rows(SOME, n, logits, t, reduction, one, losses[one], grads[one]);
         assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
         assert_memory_equal(grads[0], grads[1], bytes);
         short_rows(SOME, n, logits, t, reduction, false, losses[0], logits); /* in place */

@@ -1,5 +1,6 @@
-/* matrix.c - proves the functions that take matrices: Sinkhorn's steps and limit, Q * Q, the smooth maximum, softmax regression. Values of the papers'
- * formulas; gradients against differences; the same bits for every instruction set, number of threads and layout; NaN, masks, bad arguments. */
+/* matrix.c - proves the functions that take matrices: Sinkhorn's steps and limit, Q * Q, the smooth
+ * maximum, softmax regression. Values of the papers' formulas; gradients against differences; the
+ * same bits for every instruction set, number of threads and layout; NaN, masks, bad arguments. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,9 @@ static void sinkhorn_has_known_values(void **state) {
   static const double third[] = {0.09749818656, 0.2814193518, 0.6210824616};
   static const double limit[] = {0.0994305659, 0.2881185326, 0.6124509015, 0.2113586348, 0.6124509015,
                                  0.1761904637, 0.6892107993, 0.0994305659, 0.2113586348};
-  static const double slope[] = {0.234815134641,   -0.363127745499, 0.128312610858, -0.0618944385723, 0.0521921862065,
-                                 0.00970225236573, -0.172920696069, 0.310935559293, -0.138014863224};
+  static const double slope[] = {0.234815134641,   -0.363127745499, 0.128312610858,
+                                 -0.0618944385723, 0.0521921862065, 0.00970225236573,
+                                 -0.172920696069,  0.310935559293,  -0.138014863224};
   double y[9], dx[9];
   smx_tensor X = F64(cost, 2, square), Y = F64(y, 2, square), G = F64(up, 2, square), D = F64(dx, 2, square);
   assert_int_equal(smx_sinkhorn(NULL, 3, &X, &Y), SMX_OK);
@@ -54,7 +56,8 @@ static void sinkhorn_has_the_gradient_of_its_steps(void **state) {
         for (int k = 0; k < R * C; k++) sum += k == 9 ? 0 : side * dy[k] * y[k];
       }
       x[i] = at;
-      if (!(fabs(sum / (2 * h) - dx[i]) < 1e-7)) fail_msg("%d steps: element %d: %g, not %g", (int)steps, i, dx[i], sum / (2 * h));
+      if (!(fabs(sum / (2 * h) - dx[i]) < 1e-7))
+        fail_msg("%d steps: element %d: %g, not %g", (int)steps, i, dx[i], sum / (2 * h));
     }
   }
   double unrolled[R * C];
@@ -65,18 +68,21 @@ static void sinkhorn_has_the_gradient_of_its_steps(void **state) {
   near(dx, unrolled, R * C, 1e-9);
 }
 
-/* Blocks that do not touch have a constant of their own each; the gradient of the whole is that of its blocks. */
+/* Blocks that do not touch have a constant of their own each; the gradient of the whole is that of
+ * its blocks. */
 static void blocks_do_not_touch(void **state) {
   (void)state;
   int64_t whole[] = {4, 4}, part[] = {2, 2};
   double x[16], dy[16], y[16], dx[16], px[4], pg[4], py[4], pd[4];
-  for (int i = 0; i < 16; i++) x[i] = i / 4 / 2 == i % 4 / 2 ? 0.3 * i - 0.1 * (i % 3) : -INFINITY, dy[i] = (i * 7 % 5) - 2;
+  for (int i = 0; i < 16; i++)
+    x[i] = i / 4 / 2 == i % 4 / 2 ? 0.3 * i - 0.1 * (i % 3) : -INFINITY, dy[i] = (i * 7 % 5) - 2;
   smx_tensor X = F64(x, 2, whole), Y = F64(y, 2, whole), G = F64(dy, 2, whole), D = F64(dx, 2, whole);
   smx_tensor PX = F64(px, 2, part), PY = F64(py, 2, part), PG = F64(pg, 2, part), PD = F64(pd, 2, part);
   assert_int_equal(smx_sinkhorn(NULL, 301, &X, &Y), SMX_OK);
   assert_int_equal(smx_sinkhorn_implicit(NULL, &Y, &G, &D), SMX_OK);
   for (int b = 0; b < 2; b++) {
-    for (int i = 0; i < 4; i++) px[i] = x[(2 * b + i / 2) * 4 + 2 * b + i % 2], pg[i] = dy[(2 * b + i / 2) * 4 + 2 * b + i % 2];
+    for (int i = 0; i < 4; i++)
+      px[i] = x[(2 * b + i / 2) * 4 + 2 * b + i % 2], pg[i] = dy[(2 * b + i / 2) * 4 + 2 * b + i % 2];
     assert_int_equal(smx_sinkhorn(NULL, 301, &PX, &PY), SMX_OK);
     assert_int_equal(smx_sinkhorn_implicit(NULL, &PY, &PG, &PD), SMX_OK);
     for (int i = 0; i < 4; i++) assert_true(fabs(pd[i] - dx[(2 * b + i / 2) * 4 + 2 * b + i % 2]) < 1e-12);
@@ -88,7 +94,8 @@ enum { BATCH = 3, ROWS = 37, COLUMNS = 70, CELLS = BATCH * ROWS * COLUMNS };
 /* Every way of calling: forward, both gradients, in f32; y, dx, dx after one another. */
 static void sinkhorn_all(smx_context *ctx, float *x, float *dy, int64_t *strides, float *out) {
   int64_t shape[] = {BATCH, ROWS, COLUMNS};
-  smx_tensor X = tensor(x, SMX_F32, 3, shape), G = tensor(dy, SMX_F32, 3, shape), Y = tensor(out, SMX_F32, 3, shape);
+  smx_tensor X = tensor(x, SMX_F32, 3, shape), G = tensor(dy, SMX_F32, 3, shape),
+             Y = tensor(out, SMX_F32, 3, shape);
   smx_tensor D = tensor(out + CELLS, SMX_F32, 3, shape), I = tensor(out + 2 * CELLS, SMX_F32, 3, shape);
   X.strides = G.strides = strides;
   assert_int_equal(smx_sinkhorn(ctx, 5, &X, &Y), SMX_OK);
@@ -105,7 +112,8 @@ static void sinkhorn_has_the_same_bits(void **state) {
   x[5] = -INFINITY, dy[5] = NAN;
   x[ROWS * COLUMNS + 11] = NAN; /* the second matrix */
   for (int i = 0; i < CELLS; i++) {
-    const int b = i / (ROWS * COLUMNS), at = i % (ROWS * COLUMNS), to = b * ROWS * COLUMNS + at % COLUMNS * ROWS + at / COLUMNS;
+    const int b = i / (ROWS * COLUMNS), at = i % (ROWS * COLUMNS),
+              to = b * ROWS * COLUMNS + at % COLUMNS * ROWS + at / COLUMNS;
     tx[to] = x[i], tdy[to] = dy[i];
   }
   sinkhorn_all(NULL, x, dy, NULL, want);
@@ -122,7 +130,8 @@ static void sinkhorn_refuses(void **state) {
   (void)state;
   double y[9] = {7}, dx[9];
   int64_t other[] = {3, 2}, one[] = {9};
-  smx_tensor X = F64(cost, 2, square), Y = F64(y, 2, square), Z = F64(y, 2, other), V = F64(cost, 1, one), D = F64(dx, 2, square);
+  smx_tensor X = F64(cost, 2, square), Y = F64(y, 2, square), Z = F64(y, 2, other), V = F64(cost, 1, one),
+             D = F64(dx, 2, square);
   assert_int_equal(smx_sinkhorn(NULL, 0, &X, &Y), SMX_ERR_PARAM);
   assert_non_null(strstr(smx_last_error(), "steps is 0"));
   assert_int_equal(smx_sinkhorn(NULL, 3, NULL, &Y), SMX_ERR_NULL);
@@ -161,7 +170,8 @@ static void orthostochastic_has_known_values(void **state) {
   for (int i = 0; i < 3; i++) near(dx + 3 * i, slope + i, 1, 1e-13), assert_true(dx[3 * i + 2] == 0);
 }
 
-/* Two matrices, the second far larger: gradients against differences, sums of rows and columns, the same bits from threads and strides. */
+/* Two matrices, the second far larger: gradients against differences, sums of rows and columns, the
+ * same bits from threads and strides. */
 static void orthostochastic_holds(void **state) {
   (void)state;
   enum { K = 6, ALL = 2 * K * K };
@@ -174,7 +184,8 @@ static void orthostochastic_holds(void **state) {
     tx[to] = x[i], tdy[to] = dy[i];
   }
   smx_tensor X = F64(x, 3, shape), G = F64(dy, 3, shape), Y = F64(y, 3, shape), D = F64(dx, 3, shape);
-  smx_tensor TX = F64(tx, 3, shape), TG = F64(tdy, 3, shape), HY = F64(have, 3, shape), HD = F64(have + ALL, 3, shape);
+  smx_tensor TX = F64(tx, 3, shape), TG = F64(tdy, 3, shape), HY = F64(have, 3, shape),
+             HD = F64(have + ALL, 3, shape);
   TX.strides = TG.strides = turn;
   assert_int_equal(smx_orthostochastic_backward(NULL, &X, &G, &D), SMX_OK);
   for (int i = 0; i < K * K; i++) {
@@ -220,11 +231,14 @@ static int64_t s32[] = {3, 2}, s3[] = {3}, s2[] = {2};
 
 static void objectives_have_known_values(void **state) {
   (void)state;
-  static const double g[] = {0.751863174830844, -0.0601710314614451}, h[] = {-1.31155799832323, -4.27096860981199},
-                      b[] = {0, -4.37593158741542}, t[] = {0.43774185636448, 20.25416775635};
-  static const double rg[] = {-0.0455303256455741, 0.0175410553968112}, rh[] = {0.111755712277728, -0.610134353315594};
+  static const double g[] = {0.751863174830844, -0.0601710314614451},
+                      h[] = {-1.31155799832323, -4.27096860981199}, b[] = {0, -4.37593158741542},
+                      t[] = {0.43774185636448, 20.25416775635};
+  static const double rg[] = {-0.0455303256455741, 0.0175410553968112},
+                      rh[] = {0.111755712277728, -0.610134353315594};
   double b3[] = {0.5, 0, 1}, c3[] = {0.2, 0.3, 0.5}, f, out[4][2];
-  smx_tensor A = F64(a32, 2, s32), B = F64(b3, 1, s3), C = F64(c3, 1, s3), X = F64(x2, 1, s2), V = F64(v2, 1, s2);
+  smx_tensor A = F64(a32, 2, s32), B = F64(b3, 1, s3), C = F64(c3, 1, s3), X = F64(x2, 1, s2),
+             V = F64(v2, 1, s2);
   smx_tensor O[] = {F64(out[0], 1, s2), F64(out[1], 1, s2), F64(out[2], 1, s2), F64(out[3], 1, s2)};
   assert_int_equal(smx_logsumexp_objective(NULL, 0.5, &A, &B, &X, &V, &f, O, O + 1, O + 2, O + 3), SMX_OK);
   assert_true(fabs(f - 0.335747640535019) < 1e-14);
@@ -282,15 +296,17 @@ static void objectives_have_the_same_bits(void **state) {
 static void objectives_fit_their_differences(void **state) {
   (void)state;
   double b3[] = {0.5, 0, 1}, c3[] = {0.2, 0.3, 0.5}, x[2], d[2][4][2], out[4][2], f[2], h = 1e-6;
-  smx_tensor A = F64(a32, 2, s32), B[] = {F64(b3, 1, s3), F64(c3, 1, s3)}, X = F64(x, 1, s2), V = F64(v2, 1, s2);
+  smx_tensor A = F64(a32, 2, s32), B[] = {F64(b3, 1, s3), F64(c3, 1, s3)}, X = F64(x, 1, s2),
+             V = F64(v2, 1, s2);
   for (int which = 0; which < 2; which++) {
     for (int side = 0; side < 3; side++) {
       double(*to)[2] = side < 2 ? d[side] : out;
       smx_tensor O[] = {F64(to[0], 1, s2), F64(to[1], 1, s2), F64(to[2], 1, s2), F64(to[3], 1, s2)};
       double value;
       for (int k = 0; k < 2; k++) x[k] = x2[k] + (side == 0 ? -h : side == 1 ? h : 0) * v2[k];
-      smx_status status = which ? smx_softmax_regression(NULL, &A, B + 1, &X, &V, &value, O, O + 1)
-                                : smx_logsumexp_objective(NULL, 0.5, &A, B, &X, &V, &value, O, O + 1, O + 2, O + 3);
+      smx_status status =
+          which ? smx_softmax_regression(NULL, &A, B + 1, &X, &V, &value, O, O + 1)
+                : smx_logsumexp_objective(NULL, 0.5, &A, B, &X, &V, &value, O, O + 1, O + 2, O + 3);
       assert_int_equal(status, SMX_OK);
       if (side < 2) f[side] = value;
     }
@@ -306,12 +322,16 @@ static void objectives_refuse(void **state) {
   (void)state;
   double f = 7, out[3] = {7}, b3[] = {0, 0, 0};
   int64_t none[] = {0, 2}, zero[] = {0};
-  smx_tensor A = F64(a32, 2, s32), B = F64(b3, 1, s3), X = F64(x2, 1, s2), O = F64(out, 1, s2), W = F64(out, 1, s3);
-  assert_int_equal(smx_logsumexp_objective(NULL, 0, &A, &B, &X, NULL, &f, &O, NULL, NULL, NULL), SMX_ERR_PARAM);
+  smx_tensor A = F64(a32, 2, s32), B = F64(b3, 1, s3), X = F64(x2, 1, s2), O = F64(out, 1, s2),
+             W = F64(out, 1, s3);
+  assert_int_equal(smx_logsumexp_objective(NULL, 0, &A, &B, &X, NULL, &f, &O, NULL, NULL, NULL),
+                   SMX_ERR_PARAM);
   assert_non_null(strstr(smx_last_error(), "mu is 0"));
-  assert_int_equal(smx_logsumexp_objective(NULL, 1, &A, &X, &X, NULL, &f, &O, NULL, NULL, NULL), SMX_ERR_SHAPE);
+  assert_int_equal(smx_logsumexp_objective(NULL, 1, &A, &X, &X, NULL, &f, &O, NULL, NULL, NULL),
+                   SMX_ERR_SHAPE);
   assert_non_null(strstr(smx_last_error(), "b: shape[0] is 2, not 3"));
-  assert_int_equal(smx_logsumexp_objective(NULL, 1, &A, &B, &X, NULL, &f, NULL, &O, NULL, NULL), SMX_ERR_NULL);
+  assert_int_equal(smx_logsumexp_objective(NULL, 1, &A, &B, &X, NULL, &f, NULL, &O, NULL, NULL),
+                   SMX_ERR_NULL);
   assert_non_null(strstr(smx_last_error(), "hessian_v is wanted and v is NULL"));
   assert_int_equal(smx_softmax_regression(NULL, &A, &B, &X, NULL, &f, &W, NULL), SMX_ERR_SHAPE);
   assert_int_equal(smx_softmax_regression(NULL, &A, &B, &X, NULL, &f, &X, NULL), SMX_ERR_ALIAS);

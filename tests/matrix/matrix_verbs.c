@@ -1,5 +1,6 @@
-/* matrix_verbs.c - proves that the operators on matrices are operators: their table, the verbs that run every operator, and their results against
- * references in long double that share nothing with them. Bits, gradients, masks and NaN of their functions: matrix.c. */
+/* matrix_verbs.c - proves that the operators on matrices are operators: their table, the verbs that
+ * run every operator, and their results against references in long double that share nothing with
+ * them. Bits, gradients, masks and NaN of their functions: matrix.c. */
 #include <math.h>
 #include <string.h>
 
@@ -41,11 +42,13 @@ static void orthostochastic_ref(const double *x, long double *y) {
 }
 
 /* z = (A x - b) / mu, p = softmax(z), u = A v; gives logsumexp(z). */
-static long double weights_ref(const double *const *in, double mu, int minus_b, long double *p, long double *u) {
+static long double weights_ref(const double *const *in, double mu, int minus_b, long double *p,
+                               long double *u) {
   long double most = -INFINITY, sum = 0;
   for (int i = 0; i < R; i++) {
     p[i] = minus_b ? -in[1][i] : 0, u[i] = 0;
-    for (int k = 0; k < C; k++) p[i] += (long double)in[0][i * C + k] * in[2][k], u[i] += (long double)in[0][i * C + k] * in[3][k];
+    for (int k = 0; k < C; k++)
+      p[i] += (long double)in[0][i * C + k] * in[2][k], u[i] += (long double)in[0][i * C + k] * in[3][k];
     p[i] /= mu;
     most = fmaxl(most, p[i]);
   }
@@ -79,7 +82,8 @@ static void logsumexp_ref(const double *const *in, double mu, long double (*out)
   for (int s = 0; s < 3; s++) times_a(in[0], w[s], out[2 + s]);
 }
 
-/* The Jacobian of p is J = diag p - p p^T: gradient A^T J c, Hessian times v A^T d(J c) with dp = J u. */
+/* The Jacobian of p is J = diag p - p p^T: gradient A^T J c, Hessian times v A^T d(J c) with
+ * dp = J u. */
 static void regression_ref(const double *const *in, long double (*out)[CELLS]) {
   long double p[R], u[R], c[R], dp[R], s[R], ds[R];
   weights_ref(in, 1, 0, p, u);
@@ -179,7 +183,8 @@ static void skene_ref(const double *x, int steps, long double *y) {
       for (int k = 0; k < K; k++) {
         product[k] = prior[k];
         for (int v = 0; v < C; v++)
-          if (x[i * C + v] >= 0) product[k] *= error[v][k][(int)x[i * C + v]] / (error[v][k][0] + error[v][k][1] + error[v][k][2]);
+          if (x[i * C + v] >= 0)
+            product[k] *= error[v][k][(int)x[i * C + v]] / (error[v][k][0] + error[v][k][1] + error[v][k][2]);
         sum += product[k];
       }
       for (int k = 0; k < K; k++) y[i * K + k] = product[k] / sum;
@@ -204,7 +209,8 @@ static int64_t square[] = {R, C}, line[] = {R}, classes[] = {R, K};
 static int takes_votes(const smx_op *op) { return op->outputs[0].shape == SMX_SHAPE_K; }
 
 static smx_tensor *place(call *c, int group, int i, const smx_port *port, smx_dtype t) {
-  const int ndim = port->shape == SMX_SHAPE_FULL || port->shape == SMX_SHAPE_K ? 2 : port->shape != SMX_SHAPE_SCALAR;
+  const int ndim =
+      port->shape == SMX_SHAPE_FULL || port->shape == SMX_SHAPE_K ? 2 : port->shape != SMX_SHAPE_SCALAR;
   int64_t *shape = port->shape == SMX_SHAPE_K ? classes : ndim == 2 ? square : line;
   c->tensor[group][i] = (smx_tensor){c->bytes[group][i], {1, 0}, ndim, t, shape, NULL, 0};
   return c->tensor[group] + i;
@@ -227,19 +233,24 @@ static void call_make(call *c, const smx_op *op, smx_dtype t, uint64_t seed) {
   for (int i = 0; i < op->output_count; i++) {
     c->list[1][i] = place(c, 1, i, op->outputs + i, t);
     if (op->flags & SMX_OP_BACKWARD) c->list[2][i] = place(c, 2, i, op->outputs + i, t);
-    for (int k = 0; k < CELLS; k++) dtype_store(t, c->bytes[2][i] + (size_t)k * dtype_size(t), dtype_round(t, rng_normal(&r)));
+    for (int k = 0; k < CELLS; k++)
+      dtype_store(t, c->bytes[2][i] + (size_t)k * dtype_size(t), dtype_round(t, rng_normal(&r)));
   }
 }
 static smx_status forward(const call *c) {
-  return smx_forward(c->op, NULL, &c->params, c->op->input_count, c->list[0], c->op->output_count, c->list[1]);
+  return smx_forward(c->op, NULL, &c->params, c->op->input_count, c->list[0], c->op->output_count,
+                     c->list[1]);
 }
 static smx_status backward(const call *c) {
-  return smx_backward(c->op, NULL, &c->params, c->op->input_count, c->list[0], c->op->output_count, c->list[1], c->list[2], c->list[3]);
+  return smx_backward(c->op, NULL, &c->params, c->op->input_count, c->list[0], c->op->output_count,
+                      c->list[1], c->list[2], c->list[3]);
 }
 
 static const smx_op *matrix_op(size_t i) { return smx_op_at(row_op_count() + i); }
 
-static double mu_of(const call *c) { return strcmp(c->op->name, "logsumexp_objective") ? 1 : c->params.value[0]; }
+static double mu_of(const call *c) {
+  return strcmp(c->op->name, "logsumexp_objective") ? 1 : c->params.value[0];
+}
 
 static void reference(const call *c, long double (*out)[CELLS]) {
   const double *in[] = {c->values[0], c->values[1], c->values[2], c->values[3]};
@@ -254,8 +265,8 @@ static void reference(const call *c, long double (*out)[CELLS]) {
   else fail_msg("%s has no reference", c->op->name);
 }
 
-/* Of a weight or a value its size, the largest of all; of a derivative that of its terms, which cancel: |a| |u|^k / mu^k, where k is how often v
- * stands in it. */
+/* Of a weight or a value its size, the largest of all; of a derivative that of its terms, which
+ * cancel: |a| |u|^k / mu^k, where k is how often v stands in it. */
 static double scale_of(const call *c, int p, const long double *want, int count) {
   const double *a = c->values[0], *v = c->values[3], mu = mu_of(c);
   double most = 0, slope = 0, largest_a = 0;
@@ -291,7 +302,8 @@ static void results_are_those_of_references(void **state) {
           for (int k = 0; k < count; k++) {
             const double got = dtype_load(types[t], c.bytes[1][p] + (size_t)k * dtype_size(types[t]));
             if (!(fabs(got - (double)want[p][k]) <= c.op->tolerance * units[t] * most))
-              fail_msg("%s: %s[%d] is %.17g, not %.17Lg", c.op->name, c.op->outputs[p].name, k, got, want[p][k]);
+              fail_msg("%s: %s[%d] is %.17g, not %.17Lg", c.op->name, c.op->outputs[p].name, k, got,
+                       want[p][k]);
           }
         }
       }
@@ -332,14 +344,16 @@ static void verbs_are_the_functions(void **state) {
   for (int k = 0; k < C; k++) assert_true(dtype_load(SMX_F64, c.bytes[1][2] + (size_t)k * 8) == 0);
 }
 
-/* The operators on several distributions and on votes are functions as well; a matrix of votes is a list of those that there are. */
+/* The operators on several distributions and on votes are functions as well; a matrix of votes is a
+ * list of those that there are. */
 static void opinions_are_the_functions(void **state) {
   (void)state;
   static call c;
   static smx_vote votes[CELLS];
   double loss, want[CELLS];
   size_t count = 0;
-  smx_tensor L = {&loss, {1, 0}, 0, SMX_F64, NULL, NULL, 0}, D = {want, {1, 0}, 2, SMX_F64, square, NULL, 0}, Y = D;
+  smx_tensor L = {&loss, {1, 0}, 0, SMX_F64, NULL, NULL, 0}, D = {want, {1, 0}, 2, SMX_F64, square, NULL, 0},
+             Y = D;
   Y.ndim = 1, Y.shape = line;
   call_make(&c, smx_op_find("jensen_shannon_divergence"), SMX_F64, 8);
   assert_int_equal(forward(&c), SMX_OK);
@@ -359,11 +373,13 @@ static void opinions_are_the_functions(void **state) {
   assert_memory_equal(want, c.bytes[1][0], R * K * sizeof *want);
 }
 
-/* Three workers, of whom the first errs once and the last is right once, on three items: skills 2 / 3, 1 and 1 / 3. The fourth has no votes. */
+/* Three workers, of whom the first errs once and the last is right once, on three items: skills
+ * 2 / 3, 1 and 1 / 3. The fourth has no votes. */
 static void agreement_has_known_values(void **state) {
   (void)state;
   double votes[] = {1, 1, 0, 2, 2, 1, 1, 0, 0, -1, NAN, -2}, y[12];
-  static const double want[] = {1.0 / 6, 5.0 / 6, 0, 0, 1.0 / 6, 5.0 / 6, 2.0 / 3, 1.0 / 3, 0, 1.0 / 3, 1.0 / 3, 1.0 / 3};
+  static const double want[] = {1.0 / 6, 5.0 / 6, 0, 0,       1.0 / 6, 5.0 / 6,
+                                2.0 / 3, 1.0 / 3, 0, 1.0 / 3, 1.0 / 3, 1.0 / 3};
   int64_t items[] = {4, 3};
   smx_tensor X = {votes, {1, 0}, 2, SMX_F64, items, NULL, 0}, Y = {y, {1, 0}, 2, SMX_F64, items, NULL, 0};
   const smx_tensor *in[] = {&X}, *out[] = {&Y};
@@ -381,7 +397,8 @@ static void shapes_are_inferred(void **state) {
   smx_shape shape[MOST];
   for (size_t o = 0; matrix_op(o); o++) {
     call_make(&c, matrix_op(o), SMX_F16, 1);
-    assert_int_equal(smx_infer(c.op, &c.params, c.op->input_count, c.list[0], c.op->output_count, shape), SMX_OK);
+    assert_int_equal(smx_infer(c.op, &c.params, c.op->input_count, c.list[0], c.op->output_count, shape),
+                     SMX_OK);
     for (int p = 0; p < c.op->output_count; p++) {
       assert_int_equal(shape[p].ndim, c.tensor[1][p].ndim);
       for (int d = 0; d < shape[p].ndim; d++) assert_int_equal(shape[p].dim[d], c.tensor[1][p].shape[d]);
@@ -404,7 +421,9 @@ static void bad_calls_are_refused(void **state) {
     c.list[1][0] = NULL;
     refused(forward(&c), SMX_ERR_NULL, c.op->outputs[0].name);
     c.list[1][0] = c.list[0][0]; /* in place, or an output of another shape */
-    assert_int_equal(forward(&c), c.op->flags & SMX_OP_INPLACE ? SMX_OK : c.op->flags & SMX_OP_BACKWARD ? SMX_ERR_ALIAS : SMX_ERR_SHAPE);
+    assert_int_equal(forward(&c), c.op->flags & SMX_OP_INPLACE    ? SMX_OK
+                                  : c.op->flags & SMX_OP_BACKWARD ? SMX_ERR_ALIAS
+                                                                  : SMX_ERR_SHAPE);
     c.list[1][0] = kept;
     c.params.axis = 0;
     refused(forward(&c), SMX_ERR_SHAPE, "axis 0");
@@ -433,7 +452,8 @@ static void bad_calls_are_refused(void **state) {
       dtype_store(SMX_F32, c.bytes[0][0] + (size_t)(2 * C + 4) * 4, 0.5);
       refused(forward(&c), SMX_ERR_TARGET, "[2, 4] is 0.5, no class of 0..2");
     }
-    refused(smx_forward(c.op, NULL, NULL, c.op->input_count + 1, c.list[0], 1, c.list[1]), SMX_ERR_SHAPE, "n_in");
+    refused(smx_forward(c.op, NULL, NULL, c.op->input_count + 1, c.list[0], 1, c.list[1]), SMX_ERR_SHAPE,
+            "n_in");
   }
 }
 

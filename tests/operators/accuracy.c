@@ -1,5 +1,6 @@
-/* accuracy.c - proves that every operator, in f32 and f64, stays within its tolerance of the double reference: over lengths, kinds of rows,
- * parameters and optional inputs. reference.h says in which units. Prints the worst error of each operator and where it was. */
+/* accuracy.c - proves that every operator, in f32 and f64, stays within its tolerance of the double
+ * reference: over lengths, kinds of rows, parameters and optional inputs. reference.h says in which
+ * units. Prints the worst error of each operator and where it was. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,8 +19,8 @@ typedef struct worst {
   double got, want;
 } worst;
 
-static void compare_row(const problem *p, const smx_port *port, int64_t row, const double *got, const double *want, smx_dtype t, worst *w,
-                        int variant) {
+static void compare_row(const problem *p, const smx_port *port, int64_t row, const double *got,
+                        const double *want, smx_dtype t, worst *w, int variant) {
   scale s = scale_of_row(p, port, row, t, want);
   int64_t length = port_length(p, port);
   for (int64_t i = row * length; i < (row + 1) * length; i++) {
@@ -32,7 +33,8 @@ static void compare(problem *p, smx_dtype t, worst *w, int variant) {
   double *want[SMX_MAX_PORTS] = {NULL};
   config how = {NULL, t, t, LAYOUT_C, PLACE_END, APART};
   int status = problem_run(p, &how, FORWARD);
-  if (status) fail_msg("%s: n %d variant %d: status %d %s", p->op->name, (int)p->n, variant, status, smx_last_error());
+  if (status)
+    fail_msg("%s: n %d variant %d: status %d %s", p->op->name, (int)p->n, variant, status, smx_last_error());
   reference_run(p, want);
   for (int i = 0; i < p->op->output_count; i++) {
     const smx_port *port = &p->op->outputs[i];
@@ -45,7 +47,9 @@ static void compare(problem *p, smx_dtype t, worst *w, int variant) {
 }
 
 /* Rows of more than a group take two or three of the variants, others with another operator. */
-static bool measured(size_t at, int64_t n, int variant) { return n <= 1025 || (at + (size_t)variant) % 3 == 0; }
+static bool measured(size_t at, int64_t n, int variant) {
+  return n <= 1025 || (at + (size_t)variant) % 3 == 0;
+}
 
 static worst measure(size_t at, smx_dtype t) {
   const smx_op *op = smx_op_at(at);
@@ -56,7 +60,8 @@ static worst measure(size_t at, smx_dtype t) {
     for (int variant = 0; variant < variants_of(op) && problem_possible(op, lengths[l]); variant++) {
       if (!measured(at, lengths[l], variant)) continue;
       problem p;
-      problem_make(&p, op, KINDS, lengths[l], variant, (uint64_t)lengths[l] * VARIANTS + (uint64_t)variant, kinds, KINDS);
+      problem_make(&p, op, KINDS, lengths[l], variant, (uint64_t)lengths[l] * VARIANTS + (uint64_t)variant,
+                   kinds, KINDS);
       problem_round(&p, t);
       compare(&p, t, &w, variant);
       problem_free(&p);
@@ -71,8 +76,8 @@ static void within_tolerance(smx_dtype t, const char *name) {
     const smx_op *op = smx_op_at(i);
     worst w = measure(i, t);
     int bad = !(w.error <= op->tolerance);
-    printf("%-24s %-5s %10.3g %10g  n %d, variant %d, %s: %.17g, want %.17g%s\n", op->name, name, w.error, op->tolerance, (int)w.n,
-           w.variant, kind_names[w.kind], w.got, w.want, bad ? "  <--" : "");
+    printf("%-24s %-5s %10.3g %10g  n %d, variant %d, %s: %.17g, want %.17g%s\n", op->name, name, w.error,
+           op->tolerance, (int)w.n, w.variant, kind_names[w.kind], w.got, w.want, bad ? "  <--" : "");
     failures += bad;
   }
   assert_int_equal(failures, 0);

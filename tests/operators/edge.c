@@ -1,5 +1,6 @@
-/* edge.c - proves the contract for values that need a rule: empty rows, one element, ties, NaN, infinities, masks, overflow, underflow, and
- * the policies on_empty and on_inf. Wherever the reference is exactly 0, 1, infinite or NaN, the library must be exactly that. */
+/* edge.c - proves the contract for values that need a rule: empty rows, one element, ties, NaN,
+ * infinities, masks, overflow, underflow, and the policies on_empty and on_inf. Wherever the
+ * reference is exactly 0, 1, infinite or NaN, the library must be exactly that. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -67,20 +68,22 @@ static int check_output(problem *p, int i, smx_dtype t, const double *want, cons
   double *got = problem_values(p, port, p->out[i], t), unit = t.bits == 64 ? UNIT_F64 : UNIT_F32;
   int bad = 0;
   for (int64_t k = 0; k < port_count(p, port); k++) {
-    int fine = special(s, want[k]) ? got[k] == want[k] : distance(s, got[k], want[k], unit) <= p->op->tolerance;
+    int fine =
+        special(s, want[k]) ? got[k] == want[k] : distance(s, got[k], want[k], unit) <= p->op->tolerance;
     if (isnan(want[k])) fine = canonical(t, p->out[i] + (size_t)k * dtype_size(t));
     if (subnormal(got[k], t)) fine = subnormal(p->in[0][k], SMX_F32);
     if (fine) continue;
-    printf("%s, %s, variant %d, f%d: %s[%d] is %.17g, want %.17g\n", p->op->name, row, variant, t.bits, port->name, (int)k, got[k],
-           want[k]);
+    printf("%s, %s, variant %d, f%d: %s[%d] is %.17g, want %.17g\n", p->op->name, row, variant, t.bits,
+           port->name, (int)k, got[k], want[k]);
     bad++;
   }
   free(got);
   return bad;
 }
 
-/* In f32: a product scale x that overflows is an infinite score, and differences of scores that overflow make an infinite mean. Nothing
- * finite is promised for those, and the reference, in double, knows nothing of it. */
+/* In f32: a product scale x that overflows is an infinite score, and differences of scores that
+ * overflow make an infinite mean. Nothing finite is promised for those, and the reference, in
+ * double, knows nothing of it. */
 static int beyond_f32(const problem *p, smx_dtype t) {
   double factor = param_or(p, "scale", 1), low = INFINITY, high = -INFINITY;
   if (t.bits == 64) return 0;
@@ -91,7 +94,8 @@ static int beyond_f32(const problem *p, smx_dtype t) {
     if (!strcmp(p->op->family, "loss") && fabs(4 * x) > FLT_MAX) return 1;
     low = fmin(low, x), high = fmax(high, x);
   }
-  int differences = !isnan(param_or(p, "alpha", NAN)) || (p->op->output_count > 1 && !strcmp(p->op->outputs[1].name, "key"));
+  int differences = !isnan(param_or(p, "alpha", NAN)) ||
+                    (p->op->output_count > 1 && !strcmp(p->op->outputs[1].name, "key"));
   return differences && high - low > FLT_MAX;
 }
 
@@ -100,7 +104,8 @@ static void rows_with_a_rule(void **state) {
   int bad = 0;
   for (size_t o = 0; o < row_op_count(); o++)
     for (size_t w = 0; w < COUNT_OF(rows); w++)
-      for (int variant = 0; variant < variants_of(smx_op_at(o)) && for_scores(smx_op_at(o)) && problem_possible(smx_op_at(o), rows[w].n);
+      for (int variant = 0; variant < variants_of(smx_op_at(o)) && for_scores(smx_op_at(o)) &&
+                            problem_possible(smx_op_at(o), rows[w].n);
            variant++)
         for (int type = 0; type < 2; type++) {
           smx_dtype t = float_dtypes[type];
@@ -123,16 +128,20 @@ static void rows_with_a_rule(void **state) {
   assert_int_equal(bad, 0);
 }
 
-/* What the gradient of an element must be: NaN where its row, or its segment, is NaN; otherwise finite, never subnormal, and 0 for an
- * element that a mask drops (which may be 0 in a row of NaN, too). */
+/* What the gradient of an element must be: NaN where its row, or its segment, is NaN; otherwise
+ * finite, never subnormal, and 0 for an element that a mask drops (which may be 0 in a row of NaN,
+ * too). */
 static int right_gradient(const problem *p, int i, int64_t k, double got) {
   const smx_port *y = &p->op->outputs[0];
   int full = p->op->inputs[i].shape == SMX_SHAPE_FULL, masked = 0, nan = 0;
-  for (int m = 0; m < p->op->input_count; m++) masked |= full && p->in[m] && p->op->inputs[m].flags & SMX_PORT_MASK && p->in[m][k] == 0;
+  for (int m = 0; m < p->op->input_count; m++)
+    masked |= full && p->in[m] && p->op->inputs[m].flags & SMX_PORT_MASK && p->in[m][k] == 0;
   for (int64_t o = 0; o < port_count(p, y); o++)
-    if (!full || y->shape != SMX_SHAPE_FULL || o == k) nan |= isnan(dtype_load(SMX_F32, p->out[0] + (size_t)o * sizeof(float)));
+    if (!full || y->shape != SMX_SHAPE_FULL || o == k)
+      nan |= isnan(dtype_load(SMX_F32, p->out[0] + (size_t)o * sizeof(float)));
   if (masked && (got == 0 || !nan)) return got == 0;
-  return nan ? canonical(SMX_F32, p->din[i] + (size_t)k * sizeof(float)) : isfinite(got) && !subnormal(got, SMX_F32);
+  return nan ? canonical(SMX_F32, p->din[i] + (size_t)k * sizeof(float))
+             : isfinite(got) && !subnormal(got, SMX_F32);
 }
 
 static int check_gradients(problem *p, size_t w, int variant) {
@@ -142,7 +151,8 @@ static int check_gradients(problem *p, size_t w, int variant) {
     double *got = problem_values(p, grad_port(p, i), p->din[i], SMX_F32);
     for (int64_t k = 0; k < port_count(p, grad_port(p, i)); k++) {
       if (right_gradient(p, i, k, got[k])) continue;
-      printf("%s, %s, variant %d: gradient of %s[%d] is %g\n", p->op->name, rows[w].name, variant, p->op->inputs[i].name, (int)k, got[k]);
+      printf("%s, %s, variant %d: gradient of %s[%d] is %g\n", p->op->name, rows[w].name, variant,
+             p->op->inputs[i].name, (int)k, got[k]);
       bad++;
     }
     free(got);
@@ -182,8 +192,11 @@ static size_t row_named(const char *name) {
   return i;
 }
 
-/* The elements of a row share something: it can be empty (the reference gives an all -inf row zeros, or -inf), and +inf can take it all. */
-static int competing(const smx_op *op) { return strcmp(op->family, "sample") || strstr(op->inputs[0].help, "scores"); }
+/* The elements of a row share something: it can be empty (the reference gives an all -inf row
+ * zeros, or -inf), and +inf can take it all. */
+static int competing(const smx_op *op) {
+  return strcmp(op->family, "sample") || strstr(op->inputs[0].help, "scores");
+}
 
 static void empty_rows_by_policy(void **state) {
   (void)state;
@@ -198,11 +211,14 @@ static void empty_rows_by_policy(void **state) {
     assert_int_equal(problem_run(&p, &how, FORWARD), SMX_OK);
     double got = dtype_load(port_dtype(&p.op->outputs[0], SMX_F32), p.out[0]);
     if (empty && full && !(isnan(got))) fail_msg("%s: on_empty nan gives %g", p.op->name, got);
-    if (!full && !isnan(got) && fabs(got - want[0][0]) > 1e-5 * fabs(want[0][0])) fail_msg("%s: on_empty nan gives %g", p.op->name, got);
+    if (!full && !isnan(got) && fabs(got - want[0][0]) > 1e-5 * fabs(want[0][0]))
+      fail_msg("%s: on_empty nan gives %g", p.op->name, got);
     how.ctx = error;
     int status = problem_run(&p, &how, FORWARD);
-    if (status != (empty ? SMX_ERR_EMPTY : SMX_OK)) fail_msg("%s: on_empty error gives status %d", p.op->name, status);
-    if (empty && !strstr(smx_last_error(), "row 0")) fail_msg("%s: the message does not name the row: %s", p.op->name, smx_last_error());
+    if (status != (empty ? SMX_ERR_EMPTY : SMX_OK))
+      fail_msg("%s: on_empty error gives status %d", p.op->name, status);
+    if (empty && !strstr(smx_last_error(), "row 0"))
+      fail_msg("%s: the message does not name the row: %s", p.op->name, smx_last_error());
     reference_free(&p, want);
     problem_free(&p);
   }
@@ -221,7 +237,8 @@ static void the_empty_row_is_left_alone(void **state) {
   smx_context_destroy(error);
 }
 
-/* With the limit, a row of weights that would be NaN because of one +inf is one-hot there, and a value of the row is +inf. */
+/* With the limit, a row of weights that would be NaN because of one +inf is one-hot there, and a
+ * value of the row is +inf. */
 static void the_limit_of_infinity(void **state) {
   (void)state;
   smx_context *limit = context(SMX_EMPTY_ZERO, SMX_INF_LIMIT);
@@ -234,11 +251,15 @@ static void the_limit_of_infinity(void **state) {
     assert_int_equal(problem_run(&p, &how, FORWARD), SMX_OK);
     for (int64_t k = 0; competing(p.op) && isnan(want[0][0]) && k < port_count(&p, &p.op->outputs[0]); k++) {
       double got = dtype_load(SMX_F32, p.out[0] + (size_t)k * sizeof(float)), hot = k == 1;
-      int fine = s.relative ? got == hot : p.op->outputs[0].shape == SMX_SHAPE_ROW ? got == INFINITY : !isnan(got);
+      int fine = s.relative                                ? got == hot
+                 : p.op->outputs[0].shape == SMX_SHAPE_ROW ? got == INFINITY
+                                                           : !isnan(got);
       if (strstr(p.op->about, "0 where a score is +inf")) fine = got == 0;
       if (!strcmp(p.op->name, "softmax_collapse_rate")) fine = got == 1;
-      if (p.op->input_count > 1 && !strcmp(p.op->inputs[1].name, "gate")) fine = (got > 0) == hot; /* how much: below */
-      if (!strcmp(p.op->family, "loss")) fine = !isnan(got) || !for_scores(p.op) || strstr(p.op->about, "infinite logit is NaN");
+      /* how much: below */
+      if (p.op->input_count > 1 && !strcmp(p.op->inputs[1].name, "gate")) fine = (got > 0) == hot;
+      if (!strcmp(p.op->family, "loss"))
+        fine = !isnan(got) || !for_scores(p.op) || strstr(p.op->about, "infinite logit is NaN");
       if (!fine) fail_msg("%s: on_inf limit gives [%d] %g", p.op->name, (int)k, got);
     }
     reference_free(&p, want);
@@ -267,15 +288,18 @@ static void the_limit_goes_through_the_map(void **state) {
     config how = {limit, SMX_F64, SMX_F64, LAYOUT_C, PLACE_END, APART};
     assert_int_equal(problem_run(&p, &how, FORWARD), SMX_OK);
     for (int64_t i = 0; i < p.n; i++) {
-      double got = dtype_load(SMX_F64, p.out[0] + (size_t)i * sizeof(double)), want = i == 0 || i == 2 ? known[o].want : 0;
-      if (!(fabs(got - want) <= 1e-15)) fail_msg("%s: on_inf limit gives [%d] %.17g, not %.17g", known[o].name, (int)i, got, want);
+      double got = dtype_load(SMX_F64, p.out[0] + (size_t)i * sizeof(double)),
+             want = i == 0 || i == 2 ? known[o].want : 0;
+      if (!(fabs(got - want) <= 1e-15))
+        fail_msg("%s: on_inf limit gives [%d] %.17g, not %.17g", known[o].name, (int)i, got, want);
     }
     problem_free(&p);
   }
   smx_context_destroy(limit);
 }
 
-/* A number that is given for each row in place of a parameter, and lies outside the range of that: the row is NaN, and its gradients are. */
+/* A number that is given for each row in place of a parameter, and lies outside the range of that:
+ * the row is NaN, and its gradients are. */
 static void numbers_of_a_row_have_a_range(void **state) {
   (void)state;
   static const struct {
@@ -295,12 +319,14 @@ static void numbers_of_a_row_have_a_range(void **state) {
     for (int64_t k = 0; k < p.n; k++)
       if (!canonical(SMX_F32, p.out[0] + (size_t)k * 4) || !canonical(SMX_F32, p.din[0] + (size_t)k * 4))
         fail_msg("%s: %s %g does not make the row NaN", known[o].name, known[o].port, known[o].value);
-    if (!canonical(SMX_F32, p.din[i])) fail_msg("%s: the gradient of %s is not NaN", known[o].name, known[o].port);
+    if (!canonical(SMX_F32, p.din[i]))
+      fail_msg("%s: the gradient of %s is not NaN", known[o].name, known[o].port);
     problem_free(&p);
   }
 }
 
-/* With the limit, the gradient of a sum that +inf takes all of goes there; where weights stay as they are whatever the logits, it is 0. */
+/* With the limit, the gradient of a sum that +inf takes all of goes there; where weights stay as
+ * they are whatever the logits, it is 0. */
 static void the_limit_has_gradients(void **state) {
   (void)state;
   smx_context *limit = context(SMX_EMPTY_ZERO, SMX_INF_LIMIT);
@@ -317,14 +343,16 @@ static void the_limit_has_gradients(void **state) {
     for (int64_t i = 0; i < p.n; i++) {
       double got = dtype_load(SMX_F32, p.din[0] + (size_t)i * sizeof(float)),
              want = known[o].passes && i == 1 ? (double)(float)p.dout[0][0] : 0;
-      if (!(got == want)) fail_msg("%s: on_inf limit gives the gradient [%d] %g, not %g", known[o].name, (int)i, got, want);
+      if (!(got == want))
+        fail_msg("%s: on_inf limit gives the gradient [%d] %g, not %g", known[o].name, (int)i, got, want);
     }
     problem_free(&p);
   }
   smx_context_destroy(limit);
 }
 
-/* Values from 0 to 120 below the maximum in small steps: every result on its way to 0 is normal or 0. */
+/* Values from 0 to 120 below the maximum in small steps: every result on its way to 0 is normal or
+ * 0. */
 static void nothing_is_subnormal(void **state) {
   (void)state;
   enum { N = 4000 };
@@ -363,7 +391,8 @@ static void equal_scores_and_nothing_at_all(void **state) {
       config how = {NULL, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};
       problem p;
       problem_make(&p, smx_op_at(o), n == 0 ? 3 : 0, n, 1, 1, any, 1);
-      if (problem_run(&p, &how, FORWARD)) fail_msg("%s: %d rows of %d: %s", p.op->name, (int)p.rows, (int)n, smx_last_error());
+      if (problem_run(&p, &how, FORWARD))
+        fail_msg("%s: %d rows of %d: %s", p.op->name, (int)p.rows, (int)n, smx_last_error());
       problem_free(&p);
     }
 }

@@ -1,8 +1,10 @@
 /* extremes.c - walks every parameter of every operator to both ends of its range, over flat rows,
  * ties, neighbours and ordinary rows of several lengths, and proves that there too, in f32:
- *   - results stay within the operator's tolerance of the double reference (reference.h says in which units);
+ *   - results stay within the operator's tolerance of the double reference (reference.h says
+ *     in which units);
  *   - weights sum to 1 where those of the reference do;
- *   - gradients agree with those that the library gives in f64 for the same inputs and the same saved outputs.
+ *   - gradients agree with those that the library gives in f64 for the same inputs and the same
+ *     saved outputs.
  * Gradients count in units of the largest upstream gradient plus the largest gradient of the row.
  * What a parameter amplifies counts in units that grow with it (amplification). */
 #include <float.h>

@@ -1,6 +1,7 @@
-/* golden.c - proves that results have not changed, and that this machine gives them: the hash of every operator, forward and backward, over
- * a fixed sweep equals the committed one. Arguments: an instruction set, and "1/2" for the first half of the operators. Needs nothing but libc,
- * so that it runs under an emulator too. SMX_GOLDEN_WRITE=path writes the hashes of this build instead. */
+/* golden.c - proves that results have not changed, and that this machine gives them: the hash of
+ * every operator, forward and backward, over a fixed sweep equals the committed one. Arguments: an
+ * instruction set, and "1/2" for the first half of the operators. Needs nothing but libc, so that
+ * it runs under an emulator too. SMX_GOLDEN_WRITE=path writes the hashes of this build instead. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,7 +21,8 @@ int main(int argc, char **argv) {
     printf("not an instruction set of this machine: %s\n", argv[1]);
     return SKIPPED;
   }
-  int differences = path ? sweep_write(path) : sweep_compare(SMX_SOURCE_DIR "/tests/golden/operators.txt", part - 1, parts);
+  int differences =
+      path ? sweep_write(path) : sweep_compare(SMX_SOURCE_DIR "/tests/golden/operators.txt", part - 1, parts);
   printf("%s: %d differences from the golden file\n", argv[1], differences);
   return differences != 0;
 }

@@ -1,8 +1,9 @@
-/* grad.c - proves that smx_backward of every operator gives the derivative of its reference, for every input with a gradient: in f64
- * against fourth-order differences of the reference, in f32 against f64. Kinks are avoided by rows whose values are all far apart (the
- * kinds below are continuous); hardmax has gradient 0 there, and its straight-through form is compared with softmax. Where a row comes
- * near a kink all the same, differences with a quarter of the step disagree with the first, or the value is 0: such elements are left out,
- * and they are few.
+/* grad.c - proves that smx_backward of every operator gives the derivative of its reference, for
+ * every input with a gradient: in f64 against fourth-order differences of the reference, in f32
+ * against f64. Kinks are avoided by rows whose values are all far apart (the kinds below are
+ * continuous); hardmax has gradient 0 there, and its straight-through form is compared with
+ * softmax. Where a row comes near a kink all the same, differences with a quarter of the step
+ * disagree with the first, or the value is 0: such elements are left out, and they are few.
  * Prints the worst error. */
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +17,8 @@ static const kind kinds[] = {KIND_NORMAL, KIND_HOLES, KIND_WIDE, KIND_RISING};
 static const int64_t lengths[] = {1, 2, 5, 17, 70};
 
 /* In units of the largest upstream gradient plus the largest gradient of the port. */
-static const double allowed_f64 = 1e-7;           /* the differences: h = 2^-9, error h^4 / 30 times a fifth derivative */
+/* the differences: h = 2^-9, error h^4 / 30 times a fifth derivative */
+static const double allowed_f64 = 1e-7;
 static const double allowed_f32 = 256 * UNIT_F32; /* weights within 16 units, and sums over a row of such */
 
 static double objective(const problem *p) {
@@ -30,8 +32,11 @@ static double objective(const problem *p) {
   return sum;
 }
 
-/* Probabilities lie close together, and what is made of them is made of straight lines with a kink where two are equal. */
-static double step_of(const problem *p) { return strstr(p->op->inputs[0].help, "probability of a class") ? 0x1p-16 : 0x1p-9; }
+/* Probabilities lie close together, and what is made of them is made of straight lines with a kink
+ * where two are equal. */
+static double step_of(const problem *p) {
+  return strstr(p->op->inputs[0].help, "probability of a class") ? 0x1p-16 : 0x1p-9;
+}
 
 static double derivative(problem *p, double *x, double h) {
   static const double weight[] = {1, -8, 0, 8, -1};
@@ -46,8 +51,8 @@ static double derivative(problem *p, double *x, double h) {
   return sum / (12 * h);
 }
 
-/* The problem whose reference has the gradient that p claims: p itself, but the soft form of a hard sample, and softmax for the
- * straight-through form of hardmax. */
+/* The problem whose reference has the gradient that p claims: p itself, but the soft form of a hard
+ * sample, and softmax for the straight-through form of hardmax. */
 static problem smooth(const problem *p) {
   const smx_op *op = p->op;
   problem q = *p;
@@ -92,7 +97,8 @@ static int differentiable(const problem *p) {
     nan |= isnan(values[0][k]) || (isinf(values[0][k]) && p->op->outputs[0].shape == SMX_SHAPE_ROW);
   for (int i = 0; i < p->op->output_count; i++) free(values[i]);
   /* Detached or straight through: a gradient that leaves something out on purpose. */
-  return !nan && param_or(p, "detach", 0) == 0 && param_or(p, "straight_through", 0) == 0 && !(p->op->flags & SMX_OP_DETACHED);
+  return !nan && param_or(p, "detach", 0) == 0 && param_or(p, "straight_through", 0) == 0 &&
+         !(p->op->flags & SMX_OP_DETACHED);
 }
 
 static void run(problem *p, smx_dtype t) {
@@ -101,9 +107,11 @@ static void run(problem *p, smx_dtype t) {
   if (backward) fail_msg("%s: n %d: status %d: %s", p->op->name, (int)p->n, backward, smx_last_error());
 }
 
-/* Elements at -inf have no derivative to speak of: 0, or what comes from above where the operator lets infinity through. */
+/* Elements at -inf have no derivative to speak of: 0, or what comes from above where the operator
+ * lets infinity through. */
 static double at_infinity(const problem *p, const smx_port *port, int64_t k, double got) {
-  int through = port->shape == SMX_SHAPE_FULL && p->op->outputs[0].shape == SMX_SHAPE_FULL && got == p->dout[0][k];
+  int through =
+      port->shape == SMX_SHAPE_FULL && p->op->outputs[0].shape == SMX_SHAPE_FULL && got == p->dout[0][k];
   return through ? got : 0;
 }
 
@@ -113,11 +121,14 @@ static void against_reference(problem *p, int variant, worst *w) {
   for (int i = 0; i < p->op->input_count; i++) {
     const smx_port *port = grad_port(p, i);
     if (!port) continue;
-    double *got = problem_values(p, port, p->din[i], SMX_F64), upstream = largest(p->dout[0], port_count(p, &p->op->outputs[0]));
+    double *got = problem_values(p, port, p->din[i], SMX_F64),
+           upstream = largest(p->dout[0], port_count(p, &p->op->outputs[0]));
     double size = upstream + largest(got, port_count(p, port));
     for (int64_t k = 0; k < port_count(p, port); k++) {
-      double *x = &q.in[i][k], step = step_of(p), want = isfinite(*x) ? derivative(&q, x, step) : at_infinity(p, port, k, got[k]);
-      int kink = fabs(got[k] - want) > allowed_f64 * size && (*x == 0 || fabs(derivative(&q, x, step / 4) - want) > allowed_f64 * size);
+      double *x = &q.in[i][k], step = step_of(p),
+             want = isfinite(*x) ? derivative(&q, x, step) : at_infinity(p, port, k, got[k]);
+      int kink = fabs(got[k] - want) > allowed_f64 * size &&
+                 (*x == 0 || fabs(derivative(&q, x, step / 4) - want) > allowed_f64 * size);
       if (kink && *x == 0 && !strcmp(port->name, "soft_target")) continue; /* a mass ends there */
       w->kinks += kink;
       if (!kink) note(w, p, i, variant, size, got[k], want);
@@ -126,13 +137,16 @@ static void against_reference(problem *p, int variant, worst *w) {
   }
 }
 
-/* Divergences are differences of logarithms, rounded as they are, and so are scores that are distances: reference.h's 1 + m / 16. */
+/* Divergences are differences of logarithms, rounded as they are, and so are scores that are
+ * distances: reference.h's 1 + m / 16. */
 static double spread(const problem *p) {
   double m = 0;
   for (int i = 0; i < p->op->input_count; i++)
-    if (!strcmp(p->op->inputs[i].name, "own")) m = largest(p->in[0], p->n) / pow(fmin(param_or(p, "sigma", 1), 0.5), 2);
+    if (!strcmp(p->op->inputs[i].name, "own"))
+      m = largest(p->in[0], p->n) / pow(fmin(param_or(p, "sigma", 1), 0.5), 2);
   for (int i = 0; i < p->op->input_count; i++)
-    if (p->in[i] && !strcmp(p->op->inputs[i].name, "teacher")) m = fmax(largest(p->in[0], p->n), largest(p->in[i], p->n));
+    if (p->in[i] && !strcmp(p->op->inputs[i].name, "teacher"))
+      m = fmax(largest(p->in[0], p->n), largest(p->in[i], p->n));
   return m > 0 ? 1 + m / fmin(param_or(p, "temperature", 1), 1) / 16 : 1;
 }
 
@@ -146,7 +160,8 @@ static void against_f64(problem *p, int variant, worst *w) {
   for (int i = 0; i < p->op->input_count; i++) {
     const smx_port *port = grad_port(p, i);
     if (!port) continue;
-    double *got = problem_values(p, port, p->din[i], SMX_F32), upstream = largest(p->dout[0], port_count(p, &p->op->outputs[0]));
+    double *got = problem_values(p, port, p->din[i], SMX_F32),
+           upstream = largest(p->dout[0], port_count(p, &p->op->outputs[0]));
     double size = (upstream + largest(want[i], port_count(p, port))) * spread(p);
     for (int64_t k = 0; k < port_count(p, port); k++) note(w, p, i, variant, size, got[k], want[i][k]);
     free(got);
@@ -162,16 +177,18 @@ static int check(const char *title, void (*against)(problem *p, int variant, wor
     worst w = {.error = 0};
     for (size_t l = 0; l < COUNT_OF(lengths); l++)
       for (int variant = 0; variant < variants_of(op); variant++)
-        for (size_t k = 0; k < COUNT_OF(kinds); k++) { /* one row a problem: the objective of a row depends on that row only */
+        /* one row a problem: the objective of a row depends on that row only */
+        for (size_t k = 0; k < COUNT_OF(kinds); k++) {
           problem p;
-          problem_make(&p, op, 1, lengths[l], variant, (uint64_t)(lengths[l] * 100) + (uint64_t)variant * 10 + k, &kinds[k], 1);
+          problem_make(&p, op, 1, lengths[l], variant,
+                       (uint64_t)(lengths[l] * 100) + (uint64_t)variant * 10 + k, &kinds[k], 1);
           if (differentiable(&p)) against(&p, variant, &w);
           problem_free(&p);
         }
     const int kinks = w.kinks * 20 > w.elements;
     const char *mark = kinks ? "  too many kinks" : w.error <= allowed ? "" : "  <--";
-    printf("%-24s %s: %9.2g  n %d, variant %d, d%s %.17g, want %.17g%s\n", op->name, title, w.error, (int)w.n, w.variant,
-           op->inputs[w.port].name, w.got, w.want, mark);
+    printf("%-24s %s: %9.2g  n %d, variant %d, d%s %.17g, want %.17g%s\n", op->name, title, w.error, (int)w.n,
+           w.variant, op->inputs[w.port].name, w.got, w.want, mark);
     failures += !(w.error <= allowed) || kinks;
   }
   return failures;

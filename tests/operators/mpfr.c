@@ -1,5 +1,6 @@
-/* mpfr.c - proves the accuracy that the manual promises, against MPFR: softmax, logsumexp and log_softmax in f32 on rows of normal * 5
- * logits, alone and shifted by as much as 1e30; and that f16 and bf16 results are the f32 results rounded. Prints the worst errors. */
+/* mpfr.c - proves the accuracy that the manual promises, against MPFR: softmax, logsumexp and
+ * log_softmax in f32 on rows of normal * 5 logits, alone and shifted by as much as 1e30; and that
+ * f16 and bf16 results are the f32 results rounded. Prints the worst errors. */
 #include <mpfr.h>
 
 #include <math.h>
@@ -31,7 +32,9 @@ static void *allocate(size_t bytes) {
   return p;
 }
 
-static double normal(rng *r) { return sqrt(-2 * log(1 - rng_uniform(r))) * cos(6.283185307179586 * rng_uniform(r)); }
+static double normal(rng *r) {
+  return sqrt(-2 * log(1 - rng_uniform(r))) * cos(6.283185307179586 * rng_uniform(r));
+}
 
 static void logits(rng *r, size_t n, double shift, float *x) {
   for (size_t i = 0; i < n; i++) x[i] = (float)(5 * normal(r) + shift);
@@ -62,7 +65,8 @@ static void clear(exact *s) {
   mpfr_clears(s->total, s->log_total, (mpfr_ptr)0);
 }
 
-/* In ULP of the exact weight; a flushed weight counts as the distance from the smallest normal number. */
+/* In ULP of the exact weight; a flushed weight counts as the distance from the smallest normal
+ * number. */
 static double worst_weight(const exact *s, size_t n, const float *y) {
   double worst = 0;
   for (size_t i = 0; i < n; i++) {
@@ -123,8 +127,9 @@ static void measure(rng *r, size_t n, double shift, errors *e) {
 
 static int check(size_t n, double shift, const errors *e, double allowed) {
   int bad = !(e->weight <= allowed && e->lse <= lse_allowed && e->log_weight <= log_softmax_allowed);
-  printf("n %8zu shift %6g: softmax %.3f of %g ULP, logsumexp %.3f of %g, log_softmax %.3f of %g%s\n", n, shift, e->weight, allowed, e->lse,
-         lse_allowed, e->log_weight, log_softmax_allowed, bad ? "  <--" : "");
+  printf("n %8zu shift %6g: softmax %.3f of %g ULP, logsumexp %.3f of %g, log_softmax %.3f of %g%s\n", n,
+         shift, e->weight, allowed, e->lse, lse_allowed, e->log_weight, log_softmax_allowed,
+         bad ? "  <--" : "");
   return bad;
 }
 
@@ -172,7 +177,8 @@ static void close_to_certain(void **state) {
 static void half_types_round_once(void **state) {
   (void)state;
   enum { N = 1024 };
-  smx_status (*const half[])(size_t, size_t, const uint16_t *, uint16_t *) = {smx_softmax_f16, smx_softmax_bf16};
+  smx_status (*const half[])(size_t, size_t, const uint16_t *, uint16_t *) = {smx_softmax_f16,
+                                                                              smx_softmax_bf16};
   static const smx_dtype types[] = {{2, 16, 1}, {4, 16, 1}};
   rng r = {3};
   for (size_t t = 0; t < COUNT_OF(half); t++) {

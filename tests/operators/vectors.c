@@ -1,5 +1,6 @@
-/* vectors.c - proves that the references and the library, forward and backward, in f64 and f32, give the known answers of every
- * vectors.txt. The format is described at the top of those files. An operator without a line is an error. */
+/* vectors.c - proves that the references and the library, forward and backward, in f64 and f32,
+ * give the known answers of every vectors.txt. The format is described at the top of those files.
+ * An operator without a line is an error. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +25,8 @@ static int find_port(const smx_port *ports, int32_t count, const char *name) {
 }
 
 /* Reads "port=1 2 3 ; port=..." into values by port; counts the numbers of each. */
-static void read_field(char *field, const smx_port *ports, int32_t port_total, double **values, int64_t *counts) {
+static void read_field(char *field, const smx_port *ports, int32_t port_total, double **values,
+                       int64_t *counts) {
   for (char *save = NULL, *item = strtok_r(field, ";", &save); item; item = strtok_r(NULL, ";", &save)) {
     char *equals = strchr(item, '='), *name = strtok(item, " =");
     int i = find_port(ports, port_total, name);
@@ -47,7 +49,8 @@ static void read_params(char *field, problem *p) {
   for (char *item = strtok_r(NULL, " ", &save); item; item = strtok_r(NULL, " ", &save)) {
     char *equals = strchr(item, '=');
     *equals = 0;
-    if (smx_params_set(p->op, &p->params, item, strtod(equals + 1, NULL))) fail_msg("%s: %s", where, smx_last_error());
+    if (smx_params_set(p->op, &p->params, item, strtod(equals + 1, NULL)))
+      fail_msg("%s: %s", where, smx_last_error());
   }
 }
 
@@ -60,12 +63,14 @@ typedef struct known {
 static void read_line(char *line, known *k) {
   char *fields[FIELDS] = {NULL}, *save = NULL;
   int count = 0;
-  for (char *f = strtok_r(line, "|\n", &save); f && count < FIELDS; f = strtok_r(NULL, "|\n", &save)) fields[count++] = f;
+  for (char *f = strtok_r(line, "|\n", &save); f && count < FIELDS; f = strtok_r(NULL, "|\n", &save))
+    fields[count++] = f;
   if (count != UPSTREAM && count != FIELDS) fail_msg("%s: %d fields", where, count);
   *k = (known){0};
   read_params(fields[PARAMS], &k->p);
   const smx_op *op = k->p.op;
-  int64_t in[SMX_MAX_PORTS] = {0}, out[SMX_MAX_PORTS] = {0}, dout[SMX_MAX_PORTS] = {0}, din[SMX_MAX_PORTS] = {0};
+  int64_t in[SMX_MAX_PORTS] = {0}, out[SMX_MAX_PORTS] = {0}, dout[SMX_MAX_PORTS] = {0},
+          din[SMX_MAX_PORTS] = {0};
   read_field(fields[INPUTS], op->inputs, op->input_count, k->p.in, in);
   read_field(fields[OUTPUTS], op->outputs, op->output_count, k->out, out);
   if (count == FIELDS) {
@@ -77,31 +82,37 @@ static void read_line(char *line, known *k) {
   for (int i = 0; i < op->input_count; i++)
     if (op->inputs[i].shape == SMX_SHAPE_OFFSETS) k->p.segments = in[i] - 1;
   for (int i = 0; i < op->input_count; i++)
-    if (k->p.in[i] && in[i] != port_count(&k->p, &op->inputs[i])) fail_msg("%s: %s has the wrong length", where, op->inputs[i].name);
+    if (k->p.in[i] && in[i] != port_count(&k->p, &op->inputs[i]))
+      fail_msg("%s: %s has the wrong length", where, op->inputs[i].name);
   for (int i = 0; i < op->input_count; i++)
     if (k->din[i] && din[i] != port_count(&k->p, &op->inputs[i]))
       fail_msg("%s: gradient %s has the wrong length", where, op->inputs[i].name);
   for (int i = 0; i < op->output_count; i++) {
-    int64_t length = port_count(&k->p, &op->outputs[i]), optional = !k->out[i] && op->outputs[i].flags & SMX_PORT_OPTIONAL;
+    int64_t length = port_count(&k->p, &op->outputs[i]),
+            optional = !k->out[i] && op->outputs[i].flags & SMX_PORT_OPTIONAL;
     if ((out[i] != length && !optional) || (k->p.dout[i] && dout[i] != length))
       fail_msg("%s: %s has the wrong length", where, op->outputs[i].name);
     if (count == FIELDS && !k->p.dout[i]) k->p.dout[i] = calloc((size_t)length + 1, sizeof(double));
   }
 }
 
-static void compare(const known *k, const smx_port *port, const double *got, const double *want, scale s, double unit, const char *what) {
+static void compare(const known *k, const smx_port *port, const double *got, const double *want, scale s,
+                    double unit, const char *what) {
   for (int64_t i = 0; i < port_count(&k->p, port); i++) {
     double d = distance(s, got[i], want[i], unit);
     if (!(d <= k->p.op->tolerance))
-      fail_msg("%s: %s %s[%d] is %.17g, want %.17g (%g)", where, what, port->name, (int)i, got[i], want[i], d);
+      fail_msg("%s: %s %s[%d] is %.17g, want %.17g (%g)", where, what, port->name, (int)i, got[i], want[i],
+               d);
   }
 }
 
-/* Gradients are sums of terms as large as the largest upstream value times the largest gradient: the scale is that of the field. */
+/* Gradients are sums of terms as large as the largest upstream value times the largest gradient:
+ * the scale is that of the field. */
 static scale scale_of_gradients(const known *k, smx_dtype t) {
   scale s = {.growth = 1, .row = 1, .type = t};
   for (int i = 0; i < k->p.op->output_count; i++)
-    for (int64_t j = 0; k->p.dout[i] && j < port_count(&k->p, &k->p.op->outputs[i]); j++) s.row = fmax(s.row, fabs(k->p.dout[i][j]));
+    for (int64_t j = 0; k->p.dout[i] && j < port_count(&k->p, &k->p.op->outputs[i]); j++)
+      s.row = fmax(s.row, fabs(k->p.dout[i][j]));
   return s;
 }
 
@@ -113,7 +124,8 @@ static void check_reference(known *k) {
     scale s = scale_of_row(&k->p, port, 0, SMX_F64, values[i]);
     for (int64_t j = 0; k->out[i] && j < port_count(&k->p, port); j++)
       if (distance(s, values[i][j], k->out[i][j], 2e-14) > 1)
-        fail_msg("%s: reference %s[%d] is %.17g, want %.17g", where, port->name, (int)j, values[i][j], k->out[i][j]);
+        fail_msg("%s: reference %s[%d] is %.17g, want %.17g", where, port->name, (int)j, values[i][j],
+                 k->out[i][j]);
     free(values[i]);
   }
 }
@@ -125,7 +137,8 @@ static void check_library(known *k, smx_dtype t, double unit) {
   for (int i = 0; i < p->op->output_count; i++) {
     if (!k->out[i]) continue;
     double *got = problem_values(p, &p->op->outputs[i], p->out[i], t);
-    compare(k, &p->op->outputs[i], got, k->out[i], scale_of_row(p, &p->op->outputs[i], 0, t, k->out[i]), unit, "library");
+    compare(k, &p->op->outputs[i], got, k->out[i], scale_of_row(p, &p->op->outputs[i], 0, t, k->out[i]), unit,
+            "library");
     free(got);
   }
   if (!p->dout[0]) return;
@@ -183,6 +196,7 @@ static void every_operator_has_one(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(references), cmocka_unit_test(library), cmocka_unit_test(every_operator_has_one)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(references), cmocka_unit_test(library),
+                                     cmocka_unit_test(every_operator_has_one)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
-/* decode.c - proves that speculative decoding leaves the distribution of the target model as it is (exact counts that the definition implies, and
- * chi-square with fixed seeds), that mixtures, beam search and the plan of a diffusion decoder give their known answers, and that inputs of
- * shape K say how long they are. */
+/* decode.c - proves that speculative decoding leaves the distribution of the target model as it is
+ * (exact counts that the definition implies, and chi-square with fixed seeds), that mixtures, beam
+ * search and the plan of a diffusion decoder give their known answers, and that inputs of shape K
+ * say how long they are. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 
 enum { TRIALS = 100000, MOST = 8 };
 
-/* Rows that are all the same but for their streams and drafts; n probabilities of target and draft model. */
+/* Rows that are all the same but for their streams and drafts; n probabilities of target and draft
+ * model. */
 typedef struct round_of {
   size_t n, k, rows;
   const double *p, *q;
@@ -26,8 +28,10 @@ static void verify(const char *name, const char *method, double seed, const roun
   const smx_op *op = smx_op_find(name);
   const int many = w->position == NULL;
   smx_params params;
-  int64_t full[2] = {(int64_t)w->rows, (int64_t)w->n}, row[1] = {full[0]}, few[2] = {full[0], (int64_t)w->k}, same[2] = {0, 1};
-  smx_tensor p = matrix((void *)(uintptr_t)w->p, SMX_F64, full, 2), q = matrix((void *)(uintptr_t)w->q, SMX_F64, full, 2);
+  int64_t full[2] = {(int64_t)w->rows, (int64_t)w->n}, row[1] = {full[0]}, few[2] = {full[0], (int64_t)w->k},
+          same[2] = {0, 1};
+  smx_tensor p = matrix((void *)(uintptr_t)w->p, SMX_F64, full, 2),
+             q = matrix((void *)(uintptr_t)w->q, SMX_F64, full, 2);
   smx_tensor draft = many ? matrix(w->draft, SMX_I64, few, 2) : matrix(w->draft, SMX_I64, row, 1);
   smx_tensor stream = matrix(w->stream, SMX_I64, row, 1), position = matrix(w->position, SMX_I64, row, 1);
   smx_tensor index = matrix(w->index, SMX_I64, row, 1), accepted = matrix(w->accepted, SMX_I64, row, 1);
@@ -50,7 +54,8 @@ static void make_drafts(const char *name, const double *q, size_t n, size_t k, d
   const int one = !strcmp(name, "categorical_sample");
   for (size_t i = 0; i < n; i++) z[i] = log(q[i]);
   for (int64_t i = 0; i < TRIALS; i++) stream[i] = i, position[i] = 0;
-  smx_tensor x = matrix(z, SMX_F64, full, 2), s = matrix(stream, SMX_I64, row, 1), d = matrix(draft, SMX_I64, one ? row : few, one ? 1 : 2);
+  smx_tensor x = matrix(z, SMX_F64, full, 2), s = matrix(stream, SMX_I64, row, 1),
+             d = matrix(draft, SMX_I64, one ? row : few, one ? 1 : 2);
   smx_tensor keys = matrix(key, SMX_F64, few, 2);
   const smx_tensor *in[] = {&x, &s}, *out[] = {&d, &keys};
   x.strides = same;
@@ -58,7 +63,8 @@ static void make_drafts(const char *name, const double *q, size_t n, size_t k, d
   smx_params_set(op, &params, "seed", seed);
   if (one) smx_params_parse(op, &params, "method", "cdf");
   else smx_params_set(op, &params, "k", (double)k);
-  if (smx_forward(op, NULL, &params, 2, in, strcmp(name, "gumbel_topk") ? 1 : 2, out)) fail_msg("%s: %s", name, smx_last_error());
+  if (smx_forward(op, NULL, &params, 2, in, strcmp(name, "gumbel_topk") ? 1 : 2, out))
+    fail_msg("%s: %s", name, smx_last_error());
 }
 
 static double chi_square(const double *p, size_t n, int64_t *counts) {
@@ -68,7 +74,8 @@ static double chi_square(const double *p, size_t n, int64_t *counts) {
     assert_true(index_of[i] >= 0 && index_of[i] < (int64_t)n);
     counts[index_of[i]]++;
   }
-  for (size_t i = 0; i < n; i++) chi += ((double)counts[i] - TRIALS * p[i]) * ((double)counts[i] - TRIALS * p[i]) / (TRIALS * p[i]);
+  for (size_t i = 0; i < n; i++)
+    chi += ((double)counts[i] - TRIALS * p[i]) * ((double)counts[i] - TRIALS * p[i]) / (TRIALS * p[i]);
   return chi;
 }
 
@@ -84,32 +91,41 @@ static void one_draft_keeps_the_distribution(void **state) {
   static const int64_t want[] = {50128, 29832, 20040};
   int64_t counts[3];
   make_drafts("categorical_sample", q, 3, 1, 7);
-  verify("speculative_verify", NULL, 7, &(round_of){3, 1, TRIALS, p, q, draft, stream, position, index_of, accepted});
+  verify("speculative_verify", NULL, 7,
+         &(round_of){3, 1, TRIALS, p, q, draft, stream, position, index_of, accepted});
   assert_true(chi_square(p, 3, counts) < 27.63);
   assert_memory_equal(counts, want, sizeof want);
   assert_int_equal(accepted_count(1), 70038);
-  verify("speculative_verify", NULL, 7, &(round_of){3, 1, TRIALS, q, q, draft, stream, position, index_of, accepted}); /* the same model */
+  /* the same model */
+  verify("speculative_verify", NULL, 7,
+         &(round_of){3, 1, TRIALS, q, q, draft, stream, position, index_of, accepted});
   assert_int_equal(accepted_count(1), TRIALS);
 }
 
-/* Acceptance as the formulas have it: 0.76, 0.82 and 0.7913553 for these distributions and two drafts; a deviation is 0.0014. */
+/* Acceptance as the formulas have it: 0.76, 0.82 and 0.7913553 for these distributions and two
+ * drafts; a deviation is 0.0014. */
 static void several_drafts_keep_the_distribution(void **state) {
   (void)state;
   static const double p3[] = {0.5, 0.3, 0.2}, q3[] = {0.2, 0.3, 0.5};
-  static const double p8[] = {0.3, 0.05, 0.05, 0.2, 0.1, 0.1, 0.15, 0.05}, q8[] = {0.1, 0.2, 0.15, 0.05, 0.1, 0.2, 0.1, 0.1};
+  static const double p8[] = {0.3, 0.05, 0.05, 0.2, 0.1, 0.1, 0.15, 0.05},
+                      q8[] = {0.1, 0.2, 0.15, 0.05, 0.1, 0.2, 0.1, 0.1};
   static const struct {
     const char *method, *drafts;
     double rate;
-  } methods[] = {{"rrs", "multi_token_sample", 0.76}, {"rrs-distinct", "gumbel_topk", 0.82}, {"kseq", "multi_token_sample", 0.7913553}};
+  } methods[] = {{"rrs", "multi_token_sample", 0.76},
+                 {"rrs-distinct", "gumbel_topk", 0.82},
+                 {"kseq", "multi_token_sample", 0.7913553}};
   int64_t counts[MOST];
   for (size_t m = 0; m < COUNT_OF(methods); m++) {
     make_drafts(methods[m].drafts, q3, 3, 2, 11);
-    verify("multi_draft_verify", methods[m].method, 12, &(round_of){3, 2, TRIALS, p3, q3, draft, stream, NULL, index_of, accepted});
+    verify("multi_draft_verify", methods[m].method, 12,
+           &(round_of){3, 2, TRIALS, p3, q3, draft, stream, NULL, index_of, accepted});
     double chi = chi_square(p3, 3, counts), rate = (double)accepted_count(0) / TRIALS;
     printf("%s: chi-square %.2f, accepted %.4f\n", methods[m].method, chi, rate);
     assert_true(chi < 27.63 && fabs(rate - methods[m].rate) < 0.007);
     make_drafts(methods[m].drafts, q8, 8, 4, 13);
-    verify("multi_draft_verify", methods[m].method, 14, &(round_of){8, 4, TRIALS, p8, q8, draft, stream, NULL, index_of, accepted});
+    verify("multi_draft_verify", methods[m].method, 14,
+           &(round_of){8, 4, TRIALS, p8, q8, draft, stream, NULL, index_of, accepted});
     chi = chi_square(p8, 8, counts);
     printf("%s, 4 of 8: chi-square %.2f\n", methods[m].method, chi);
     assert_true(chi < 40.52);
@@ -126,11 +142,13 @@ static void any_input(void **state) {
     int64_t d[4], s = round, index, which;
     const size_t n = 1 + (size_t)rng_below(&r, MOST);
     for (size_t i = 0; i < n; i++)
-      p[i] = rng_below(&r, 3) ? rng_uniform(&r) : 0, q[i] = rng_below(&r, 3) ? rng_uniform(&r) : 0, sum += p[i];
+      p[i] = rng_below(&r, 3) ? rng_uniform(&r) : 0, q[i] = rng_below(&r, 3) ? rng_uniform(&r) : 0,
+      sum += p[i];
     for (int j = 0; j < 4; j++) d[j] = rng_below(&r, (int64_t)n + 2) - 1;
     const int bad = round % 10 == 0;
     if (bad) (round % 20 ? p : q)[rng_below(&r, (int64_t)n)] = round % 30 ? NAN : -0.5;
-    verify("multi_draft_verify", methods[round % 3], 1, &(round_of){n, 4, 1, p, q, d, &s, NULL, &index, &which});
+    verify("multi_draft_verify", methods[round % 3], 1,
+           &(round_of){n, 4, 1, p, q, d, &s, NULL, &index, &which});
     if (bad || sum == 0) assert_true(index == -1 && which == -1);
     else assert_true(index >= 0 && index < (int64_t)n && p[index] > 0 && (which == -1 || d[which] == index));
   }
@@ -142,7 +160,8 @@ static void the_length_of_an_input(void **state) {
   (void)state;
   float x[6] = {1, 2, 0.5F, 0, -1, 3}, y[3] = {0};
   int64_t ids[3] = {5, 0, 2}, full[1] = {6}, three[1] = {3}, two[1] = {2};
-  smx_tensor tx = matrix(x, SMX_F32, full, 1), ti = matrix(ids, SMX_I64, three, 1), ty = matrix(y, SMX_F32, three, 1);
+  smx_tensor tx = matrix(x, SMX_F32, full, 1), ti = matrix(ids, SMX_I64, three, 1),
+             ty = matrix(y, SMX_F32, three, 1);
   const smx_tensor *in[] = {&tx, &ti}, *out[] = {&ty};
   const smx_op *op = smx_op_find("closed_set_softmax");
   smx_params params;
@@ -174,8 +193,10 @@ static void a_step(void **state) {
   assert_int_equal(finished[0].token, -1);
   o.eos = 0, o.penalty = 4; /* the best candidate ends: beam 0 goes on with token 1 */
   assert_int_equal(smx_beam_step_f32(NULL, &o, 2, 3, score, log_p, next, finished), SMX_OK);
-  assert_true(finished[0].parent == 0 && finished[0].token == 0 && fabs(finished[0].score + 1.69315 / 4) < 1e-5);
-  assert_true(next[0].parent == 1 && next[0].token == 1 && next[1].parent == 0 && next[1].token == 1 && finished[1].token == -1);
+  assert_true(finished[0].parent == 0 && finished[0].token == 0 &&
+              fabs(finished[0].score + 1.69315 / 4) < 1e-5);
+  assert_true(next[0].parent == 1 && next[0].token == 1 && next[1].parent == 0 && next[1].token == 1 &&
+              finished[1].token == -1);
   log_p[4] = NAN; /* beam 1 has no candidates */
   assert_int_equal(smx_beam_step_f32(NULL, &o, 2, 3, score, log_p, next, finished), SMX_OK);
   assert_true(next[0].parent == 0 && next[0].token == 1 && next[1].parent == 0 && next[1].token == 2);
@@ -185,7 +206,8 @@ static void a_step(void **state) {
   assert_int_equal(smx_beam_step_f32(NULL, &o, 2, 3, score, log_p, next, finished), SMX_ERR_PARAM);
 }
 
-/* Three tokens, length three, 27 beams: the search is exhaustive and finds the best of all sequences. */
+/* Three tokens, length three, 27 beams: the search is exhaustive and finds the best of all
+ * sequences. */
 static void an_exhaustive_search(void **state) {
   (void)state;
   enum { V = 3, B = 27 };
@@ -197,7 +219,8 @@ static void an_exhaustive_search(void **state) {
   for (int t = 0; t < 3; t++)
     for (int i = 0; i < V * V; i++) step[t][i / V][i % V] = (float)log(rng_uniform(&r));
   for (int s = 0; s < B; s++)
-    best = fmax(best, (double)step[0][0][s / 9] + (double)step[1][s / 9][s / 3 % 3] + (double)step[2][s / 3 % 3][s % 3]);
+    best = fmax(best, (double)step[0][0][s / 9] + (double)step[1][s / 9][s / 3 % 3] +
+                          (double)step[2][s / 3 % 3][s % 3]);
   for (int b = 0; b < B; b++) score[b] = b ? -INFINITY : 0, last[b] = 0;
   for (int t = 0; t < 3; t++) {
     float log_p[B][V];
@@ -218,21 +241,29 @@ static void mixtures(void **state) {
   static float table[N][WIDTH], out[2][WIDTH], dout[2][WIDTH];
   int64_t index[2][K] = {{4, 0, -1}, {2, 2, 1}};
   float weight[2][K] = {{0.75F, 0.25F, 9}, {0.5F, 0.25F, 0.25F}}, dweight[2][K];
-  for (int i = 0; i < N * WIDTH; i++) table[i / WIDTH][i % WIDTH] = (float)(i / WIDTH + 1) * 0.5F + (float)(i % WIDTH);
+  for (int i = 0; i < N * WIDTH; i++)
+    table[i / WIDTH][i % WIDTH] = (float)(i / WIDTH + 1) * 0.5F + (float)(i % WIDTH);
   for (int i = 0; i < 2 * WIDTH; i++) dout[i / WIDTH][i % WIDTH] = i % WIDTH < 2;
-  assert_int_equal(smx_mix_embeddings_f32(NULL, 2, K, index[0], weight[0], N, WIDTH, SMX_F32, table, out[0]), SMX_OK);
+  assert_int_equal(smx_mix_embeddings_f32(NULL, 2, K, index[0], weight[0], N, WIDTH, SMX_F32, table, out[0]),
+                   SMX_OK);
   for (int i = 0; i < WIDTH; i++) {
     assert_true(out[0][i] == 0.75F * table[4][i] + 0.25F * table[0][i]);
     assert_true(out[1][i] == 0.75F * table[2][i] + 0.25F * table[1][i]);
   }
-  assert_int_equal(smx_mix_embeddings_backward_f32(NULL, 2, K, index[0], N, WIDTH, SMX_F32, table, dout[0], dweight[0]), SMX_OK);
-  assert_true(dweight[0][0] == table[4][0] + table[4][1] && dweight[0][2] == 0 && dweight[1][2] == table[1][0] + table[1][1]);
-  assert_int_equal(smx_mix_embeddings_f32(NULL, 1, 2, index[1] + 1, NULL, N, WIDTH, SMX_F32, table, out[0]), SMX_OK);
+  assert_int_equal(
+      smx_mix_embeddings_backward_f32(NULL, 2, K, index[0], N, WIDTH, SMX_F32, table, dout[0], dweight[0]),
+      SMX_OK);
+  assert_true(dweight[0][0] == table[4][0] + table[4][1] && dweight[0][2] == 0 &&
+              dweight[1][2] == table[1][0] + table[1][1]);
+  assert_int_equal(smx_mix_embeddings_f32(NULL, 1, 2, index[1] + 1, NULL, N, WIDTH, SMX_F32, table, out[0]),
+                   SMX_OK);
   assert_true(out[0][7] == 0.5F * table[2][7] + 0.5F * table[1][7]);
   index[1][2] = N;
-  assert_int_equal(smx_mix_embeddings_f32(NULL, 2, K, index[0], weight[0], N, WIDTH, SMX_F32, table, out[0]), SMX_ERR_TARGET);
+  assert_int_equal(smx_mix_embeddings_f32(NULL, 2, K, index[0], weight[0], N, WIDTH, SMX_F32, table, out[0]),
+                   SMX_ERR_TARGET);
   assert_non_null(strstr(smx_last_error(), "row 1"));
-  assert_int_equal(smx_mix_embeddings_f32(NULL, 1, K, index[0], weight[0], N, WIDTH, SMX_F64, table, out[0]), SMX_ERR_DTYPE);
+  assert_int_equal(smx_mix_embeddings_f32(NULL, 1, K, index[0], weight[0], N, WIDTH, SMX_F64, table, out[0]),
+                   SMX_ERR_DTYPE);
 }
 
 /* ---- CadLLM ---- */

@@ -1,5 +1,6 @@
-/* draws.c - proves that every way of drawing follows its distribution: chi-square at a level of 1e-6 with fixed seeds, Kolmogorov-Smirnov distances for
- * draws of numbers, tails, exact counts that the definition of the random numbers implies. Several drafts for one token: decode.c. */
+/* draws.c - proves that every way of drawing follows its distribution: chi-square at a level of
+ * 1e-6 with fixed seeds, Kolmogorov-Smirnov distances for draws of numbers, tails, exact counts
+ * that the definition of the random numbers implies. Several drafts for one token: decode.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +13,9 @@ enum { TRIALS = 100000, MOST = 500000, WIDEST = 512 };
 
 /* What chi-square exceeds once in a million, by degrees of freedom. */
 static double bound(size_t freedom) {
-  static const double known[][2] = {{1, 23.93}, {2, 27.63}, {3, 30.66},   {4, 33.38},   {5, 35.89},   {6, 38.26},
-                                    {7, 40.52}, {9, 44.81}, {55, 119.90}, {63, 131.37}, {255, 377.08}};
+  static const double known[][2] = {{1, 23.93},   {2, 27.63},   {3, 30.66},   {4, 33.38},
+                                    {5, 35.89},   {6, 38.26},   {7, 40.52},   {9, 44.81},
+                                    {55, 119.90}, {63, 131.37}, {255, 377.08}};
   for (size_t i = 0; i < COUNT_OF(known); i++)
     if ((size_t)known[i][0] == freedom) return known[i][1];
   fail_msg("no bound for %zu degrees of freedom", freedom);
@@ -50,7 +52,8 @@ static int64_t stream_of[MOST], index_of[MOST * 8];
 static double value_of[MOST * 8];
 
 /* Runs `rows` streams on the row x; whole and real outputs go to index_of and value_of. */
-static void draw_rows(const char *name, const setting *set, size_t settings, const double *x, int64_t n, int64_t rows, int64_t width) {
+static void draw_rows(const char *name, const setting *set, size_t settings, const double *x, int64_t n,
+                      int64_t rows, int64_t width) {
   const smx_op *op = smx_op_find(name);
   double time = 0.5;
   smx_params params;
@@ -61,8 +64,11 @@ static void draw_rows(const char *name, const setting *set, size_t settings, con
   smx_tensor out[2];
   for (int64_t i = 0; i < rows; i++) stream_of[i] = i;
   for (int o = 0; o < 2; o++) {
-    const int whole = o < op->output_count && op->outputs[o].flags & SMX_PORT_INT, one = op->outputs[0].shape == SMX_SHAPE_ROW;
-    out[o] = (smx_tensor){.data = whole ? (void *)index_of : (void *)value_of, .ndim = one ? 1 : 2, .dtype = whole ? SMX_I64 : SMX_F64};
+    const int whole = o < op->output_count && op->outputs[o].flags & SMX_PORT_INT,
+              one = op->outputs[0].shape == SMX_SHAPE_ROW;
+    out[o] = (smx_tensor){.data = whole ? (void *)index_of : (void *)value_of,
+                          .ndim = one ? 1 : 2,
+                          .dtype = whole ? SMX_I64 : SMX_F64};
     out[o].shape = one ? row : wide;
   }
   const smx_tensor *in[] = {&tx, &ts, &tt}, *to[] = {out, out + 1};
@@ -97,7 +103,8 @@ static void softmax_of(const double *x, size_t n, double *p) {
   for (size_t i = 0; i < n; i++) p[i] = exp(x[i]);
 }
 
-/* Every operator whose draw is an element: the first of its indices, or where its largest value is. */
+/* Every operator whose draw is an element: the first of its indices, or where its largest value
+ * is. */
 static const struct way {
   const char *name;
   size_t indices; /* a row, or 0 */
@@ -114,7 +121,10 @@ static const struct way {
     {"gumbel_khot", 0, 2, {{"seed", 16}, {"temperature", 0.3}}},
     {"relaxed_khot", 0, 3, {{"seed", 19}, {"temperature", 0.3}, {"k", 1}}},
     {"multi_token_sample", 1, 2, {{"seed", 5}, {"k", 1}}},
-    {"soft_thinking_token", 8, 6, {{"seed", 6}, {"k", 8}, {"noise", 2}, {"noise_temperature", 0.01}, {"top_p", 1}, {"min_p", 0}}},
+    {"soft_thinking_token",
+     8,
+     6,
+     {{"seed", 6}, {"k", 8}, {"noise", 2}, {"noise_temperature", 0.01}, {"top_p", 1}, {"min_p", 0}}},
 };
 
 static void draw_way(const struct way *w, const double *x, size_t n, int64_t rows, int64_t *counts) {
@@ -209,12 +219,14 @@ static void masks_of_subsets(void **state) {
   }
 }
 
-/* At a low temperature a relaxed subset is nearly its mask, and sums to k whatever the temperature. */
+/* At a low temperature a relaxed subset is nearly its mask, and sums to k whatever the
+ * temperature. */
 static void relaxed_subsets(void **state) {
   (void)state;
   enum { SOME = 5000 };
   static double hard[SOME * 8];
-  static const setting mask[] = {{"seed", 17}, {"k", 3}, {"hard", 1}}, cold[] = {{"seed", 17}, {"k", 3}, {"temperature", 0.01}},
+  static const setting mask[] = {{"seed", 17}, {"k", 3}, {"hard", 1}},
+                       cold[] = {{"seed", 17}, {"k", 3}, {"temperature", 0.01}},
                        warm[] = {{"seed", 17}, {"k", 3}, {"temperature", 1.5}};
   size_t close = 0;
   draw_rows("relaxed_khot", mask, 3, eight, 8, SOME, 8);
@@ -231,8 +243,8 @@ static void relaxed_subsets(void **state) {
   }
 }
 
-/* Elements weighed by p / inclusion have the sum over all elements as their mean: here that of p_i i. The third key is that of the first which is
- * not drawn. */
+/* Elements weighed by p / inclusion have the sum over all elements as their mean: here that of
+ * p_i i. The third key is that of the first which is not drawn. */
 static void inclusion_is_unbiased(void **state) {
   (void)state;
   enum { DRAWN = 2 };
@@ -248,7 +260,8 @@ static void inclusion_is_unbiased(void **state) {
   const smx_op *op = smx_op_find("gumbel_topk_inclusion");
   smx_params params;
   smx_params_init(op, &params);
-  smx_tensor tx = {.data = (void *)(uintptr_t)eight, .ndim = 2, .dtype = SMX_F64, .shape = full, .strides = same};
+  smx_tensor tx = {
+      .data = (void *)(uintptr_t)eight, .ndim = 2, .dtype = SMX_F64, .shape = full, .strides = same};
   smx_tensor tk = {.data = kappa, .ndim = 1, .dtype = SMX_F64, .shape = row},
              ty = {.data = kept, .ndim = 2, .dtype = SMX_F64, .shape = full};
   const smx_tensor *in[] = {&tx, &tk}, *out[] = {&ty};
@@ -302,7 +315,8 @@ static void gates(void **state) {
     const double p[] = {1 / (1 + exp(x[i])), 1 / (1 + exp(-x[i]))};
     follows("binary_concrete", p, one[i], 2);
   }
-  const double a = 1 / (1 + exp(-x[0])), b = 1 / (1 + exp(-x[1])), joint[] = {(1 - a) * (1 - b), (1 - a) * b, a * (1 - b), a * b};
+  const double a = 1 / (1 + exp(-x[0])), b = 1 / (1 + exp(-x[1])),
+               joint[] = {(1 - a) * (1 - b), (1 - a) * b, a * (1 - b), a * b};
   follows("binary_concrete, two gates", joint, pairs, 4);
 }
 
@@ -328,12 +342,14 @@ static void distance(const char *what, double *x, double (*distribution)(double 
   assert_true(most < 2.69 / sqrt(TRIALS));
 }
 
-/* Marginals are beta distributions: that of two ones uniform, that of two halves the arcsine; moments of three. */
+/* Marginals are beta distributions: that of two ones uniform, that of two halves the arcsine;
+ * moments of three. */
 static void weights_that_are_drawn(void **state) {
   (void)state;
   static double first[TRIALS];
   static const double ones[] = {1, 1}, halves[] = {0.5, 0.5}, three[] = {0.5, 2, 4.5}, even[] = {0, 0};
-  static const setting seed[] = {{"seed", 11}}, soft[] = {{"seed", 12}, {"k", 2}, {"noise", 1}, {"concentration", 2}};
+  static const setting seed[] = {{"seed", 11}},
+                       soft[] = {{"seed", 12}, {"k", 2}, {"noise", 1}, {"concentration", 2}};
   draw_rows("dirichlet_sample", seed, 1, ones, 2, TRIALS, 2);
   for (size_t r = 0; r < TRIALS; r++) first[r] = value_of[2 * r];
   distance("dirichlet_sample, ones", first, of_uniform);
@@ -359,7 +375,8 @@ static void noise_on_vectors(void **state) {
   (void)state;
   static double second[TRIALS];
   static const double x[] = {5, -3, 1};
-  static const setting normal[] = {{"seed", 20}, {"sigma", 2}}, uniform[] = {{"seed", 21}, {"alpha", 6}, {"tokens", 12}};
+  static const setting normal[] = {{"seed", 20}, {"sigma", 2}},
+                       uniform[] = {{"seed", 21}, {"alpha", 6}, {"tokens", 12}};
   draw_rows("normal_noise", normal, 2, x, 3, TRIALS, 3);
   for (size_t r = 0; r < TRIALS; r++) second[r] = (value_of[3 * r + 1] + 3) / 2;
   distance("normal_noise", second, of_normal);
@@ -373,7 +390,8 @@ static void noise_on_vectors(void **state) {
 static void count_chain(const smx_step *steps, size_t count, smx_draw draw, int64_t *counts) {
   memset(counts, 0, 8 * sizeof *counts);
   for (uint64_t i = 0; i < TRIALS; i++) {
-    const smx_sample_options o = {.size = sizeof o, .steps = steps, .step_count = count, .draw = draw, .seed = 13, .stream = i};
+    const smx_sample_options o = {
+        .size = sizeof o, .steps = steps, .step_count = count, .draw = draw, .seed = 13, .stream = i};
     int64_t index;
     assert_int_equal(smx_sample_f64(NULL, &o, 1, 8, eight, &index, NULL), SMX_OK);
     assert_true(index >= 0 && index < 8);
@@ -430,12 +448,16 @@ static void greedy(void **state) {
   assert_int_equal(counts[4], TRIALS);
 }
 
-/* What draws by the distribution function rely on: the largest u times any sum is less than the sum. */
+/* What draws by the distribution function rely on: the largest u times any sum is less than the
+ * sum. */
 static void the_largest_variate_stays_below(void **state) {
   (void)state;
   rng r = {14};
   for (int i = 0; i < 1000000; i++) {
-    const double u = 1 - 0x1p-53, z = i == 0 ? 1 : i == 1 ? 1 + 0x1p-52 : i == 2 ? 2 - 0x1p-52 : ldexp(1 + rng_uniform(&r), i % 60 - 30);
+    const double u = 1 - 0x1p-53, z = i == 0   ? 1
+                                      : i == 1 ? 1 + 0x1p-52
+                                      : i == 2 ? 2 - 0x1p-52
+                                               : ldexp(1 + rng_uniform(&r), i % 60 - 30);
     if (!(u * z < z)) fail_msg("u %.17g", z);
   }
 }

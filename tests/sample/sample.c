@@ -1,5 +1,6 @@
-/* sample.c - proves that draws follow their distribution and that every step of smx_sample keeps what it says: exact counts that the definition
- * of the random numbers implies (from an independent program), chi-square with fixed seeds, tails included, known answers of each step, a naive
+/* sample.c - proves that draws follow their distribution and that every step of smx_sample keeps
+ * what it says: exact counts that the definition of the random numbers implies (from an independent
+ * program), chi-square with fixed seeds, tails included, known answers of each step, a naive
  * reference that sorts, and equal results on every instruction set and number of threads. */
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +14,8 @@
 enum { DRAWS = 100000 };
 
 static smx_sample_options options(const smx_step *steps, size_t count, smx_draw draw, uint64_t seed) {
-  return (smx_sample_options){.size = sizeof(smx_sample_options), .steps = steps, .step_count = count, .draw = draw, .seed = seed};
+  return (smx_sample_options){
+      .size = sizeof(smx_sample_options), .steps = steps, .step_count = count, .draw = draw, .seed = seed};
 }
 
 /* Draws from one row with streams 0 .. draws - 1. */
@@ -49,7 +51,8 @@ static void the_operator_agrees(void **state) {
   static int64_t stream[ROWS], index[ROWS], direct[ROWS];
   const smx_op *op = smx_op_find("categorical_sample");
   int64_t full[2] = {ROWS, 8}, row[1] = {ROWS};
-  smx_tensor tx = {.data = x, .ndim = 2, .dtype = SMX_F64, .shape = full}, ts = {.data = stream, .ndim = 1, .dtype = SMX_I64, .shape = row},
+  smx_tensor tx = {.data = x, .ndim = 2, .dtype = SMX_F64, .shape = full},
+             ts = {.data = stream, .ndim = 1, .dtype = SMX_I64, .shape = row},
              ti = {.data = index, .ndim = 1, .dtype = SMX_I64, .shape = row};
   const smx_tensor *in[] = {&tx, &ts}, *out[] = {&ti};
   for (int r = 0; r < ROWS; r++) memcpy(x[r], eight, sizeof eight), stream[r] = r;
@@ -135,16 +138,18 @@ static void steps_keep_what_the_catalogue_says(void **state) {
       {"allow", {.kind = SMX_STEP_ALLOW, .tokens = three, .token_count = 1}, 0x4},
   };
   for (size_t i = 0; i < COUNT_OF(known); i++)
-    if (kept(&known[i].step, 1) != known[i].bits) fail_msg("%s keeps %#x, not %#x", known[i].name, kept(&known[i].step, 1), known[i].bits);
+    if (kept(&known[i].step, 1) != known[i].bits)
+      fail_msg("%s keeps %#x, not %#x", known[i].name, kept(&known[i].step, 1), known[i].bits);
 }
 
 static void penalties(void **state) {
   (void)state;
   static const double z[] = {2, -1, 0.5, 0}, counts[] = {3, 1};
   static const int64_t seen[] = {0, 1};
-  static const smx_step steps[] = {{.kind = SMX_STEP_REPETITION, .a = 1.2, .tokens = seen, .token_count = 2},
-                                   {.kind = SMX_STEP_FREQUENCY, .a = 0.1, .b = 0.25, .tokens = seen, .values = counts, .token_count = 2},
-                                   {.kind = SMX_STEP_BIAS, .tokens = seen + 1, .values = counts, .token_count = 1}};
+  static const smx_step steps[] = {
+      {.kind = SMX_STEP_REPETITION, .a = 1.2, .tokens = seen, .token_count = 2},
+      {.kind = SMX_STEP_FREQUENCY, .a = 0.1, .b = 0.25, .tokens = seen, .values = counts, .token_count = 2},
+      {.kind = SMX_STEP_BIAS, .tokens = seen + 1, .values = counts, .token_count = 1}};
   const double want[] = {2 / 1.2 - 0.3 - 0.25, -1.2 - 0.1 - 0.25 + 3, 0.5, 0};
   double sum = 0;
   for (int i = 0; i < 4; i++) sum += exp(want[i]);
@@ -167,10 +172,12 @@ typedef struct item {
 
 static int by_key(const void *a, const void *b) {
   const item *u = a, *v = b;
-  return u->key != v->key ? (u->key < v->key) - (u->key > v->key) : (u->index > v->index) - (u->index < v->index);
+  return u->key != v->key ? (u->key < v->key) - (u->key > v->key)
+                          : (u->index > v->index) - (u->index < v->index);
 }
 
-/* Keeps a prefix, best key first, with this mass; returns log of the mass that is kept, relative to the whole. */
+/* Keeps a prefix, best key first, with this mass; returns log of the mass that is kept, relative to
+ * the whole. */
 static double reference_mass(item *v, size_t n, double share, double entropy, double *out) {
   double sum = 0, lse = 0;
   for (size_t i = 0; i < n; i++) lse += exp(v[i].z);
@@ -210,13 +217,14 @@ static void masses_of_long_rows(void **state) {
         assert_int_equal(smx_sample_f64(NULL, &o, 1, N, z, &index, &log_p), SMX_OK);
         if (!(left[index] > 0)) fail_msg("shape %d kind %d: %d should not be left", shape, kind, (int)index);
         if (fabs(log_p - (log(left[index]) - log_mass)) > 1e-9)
-          fail_msg("shape %d kind %d: log p is %.12g, not %.12g", shape, kind, log_p, log(left[index]) - log_mass);
+          fail_msg("shape %d kind %d: log p is %.12g, not %.12g", shape, kind, log_p,
+                   log(left[index]) - log_mass);
       }
     }
 }
 
-/* Rows of f32 with and without a peak, several in a call: what is drawn was left, is as probable as it should be, and lies where the same uniform
- * variate falls among EVEN equal elements. */
+/* Rows of f32 with and without a peak, several in a call: what is drawn was left, is as probable as
+ * it should be, and lies where the same uniform variate falls among EVEN equal elements. */
 static void draws_of_long_rows(void **state) {
   (void)state;
   enum { N = 40000, EVEN = 65536, ROWS = 16 };
@@ -246,8 +254,10 @@ static void draws_of_long_rows(void **state) {
       assert_int_equal(smx_sample_f32(NULL, &plain, 1, EVEN, even, &place, NULL), SMX_OK);
       for (int64_t i = 0; i < index[row]; i++) before += left[i];
       if (!(left[index[row]] > 0)) fail_msg("%d: %d should not be left", k, (int)index[row]);
-      if (fabs((double)log_p[row] - (log(left[index[row]]) - log_mass)) > 1e-5) fail_msg("%d: log p is %g", k, (double)log_p[row]);
-      if (before / total > (place + 1.0) / EVEN + 1e-6 || (before + left[index[row]]) / total < (double)place / EVEN - 1e-6)
+      if (fabs((double)log_p[row] - (log(left[index[row]]) - log_mass)) > 1e-5)
+        fail_msg("%d: log p is %g", k, (double)log_p[row]);
+      if (before / total > (place + 1.0) / EVEN + 1e-6 ||
+          (before + left[index[row]]) / total < (double)place / EVEN - 1e-6)
         fail_msg("%d: %d lies at %g, not at %g", k, (int)index[row], before / total, (double)place / EVEN);
     }
   }
@@ -256,7 +266,8 @@ static void draws_of_long_rows(void **state) {
 /* ---- every machine, any rows ---- */
 
 static void fill_rows(rng *r, float *x, size_t rows, size_t n) {
-  for (size_t i = 0; i < rows * n; i++) x[i] = rng_below(r, 9) == 0 ? -INFINITY : (float)((i / n % 3 == 0 ? 0.3 : 4) * rng_normal(r));
+  for (size_t i = 0; i < rows * n; i++)
+    x[i] = rng_below(r, 9) == 0 ? -INFINITY : (float)((i / n % 3 == 0 ? 0.3 : 4) * rng_normal(r));
 }
 
 static void a_draw_depends_on_nothing_else(void **state) {
@@ -314,7 +325,8 @@ static int among(const int64_t *tokens, int count, int64_t token) {
   return found;
 }
 
-/* Any chain on any row: what is drawn has a probability, and a row with nothing to draw gives -1. */
+/* Any chain on any row: what is drawn has a probability, and a row with nothing to draw gives
+ * -1. */
 static void random_chains(void **state) {
   (void)state;
   enum { N = 300 };
@@ -330,13 +342,19 @@ static void random_chains(void **state) {
     if (round % 50 == 0) x[rng_below(&r, (int64_t)n)] = round % 100 ? NAN : INFINITY;
     for (int i = 0; i < 4; i++) tokens[i] = rng_below(&r, (int64_t)n), values[i] = rng_normal(&r);
     for (size_t s = 0; s < count; s++) {
-      steps[s] = (smx_step){.kind = (smx_step_kind)rng_below(&r, SMX_STEP_KINDS), .a = rng_uniform(&r), .tokens = tokens, .values = values};
+      steps[s] = (smx_step){.kind = (smx_step_kind)rng_below(&r, SMX_STEP_KINDS),
+                            .a = rng_uniform(&r),
+                            .tokens = tokens,
+                            .values = values};
       steps[s].token_count = 4;
-      steps[s].b = steps[s].kind == SMX_STEP_QUADRATIC || steps[s].kind == SMX_STEP_DRY ? 1.5 : 0.5, steps[s].c = 1;
-      if (steps[s].kind == SMX_STEP_TOP_K || steps[s].kind == SMX_STEP_NO_REPEAT) steps[s].a = (double)(1 + rng_below(&r, 20));
+      steps[s].b = steps[s].kind == SMX_STEP_QUADRATIC || steps[s].kind == SMX_STEP_DRY ? 1.5 : 0.5,
+      steps[s].c = 1;
+      if (steps[s].kind == SMX_STEP_TOP_K || steps[s].kind == SMX_STEP_NO_REPEAT)
+        steps[s].a = (double)(1 + rng_below(&r, 20));
       if (steps[s].kind == SMX_STEP_REPETITION) steps[s].a += 0.5;
       for (int i = 0; steps[s].kind == SMX_STEP_BAN && i < 4; i++) banned[tokens[i]] = 1;
-      for (size_t i = 0; steps[s].kind == SMX_STEP_ALLOW && i < n; i++) banned[i] |= !among(tokens, 4, (int64_t)i);
+      for (size_t i = 0; steps[s].kind == SMX_STEP_ALLOW && i < n; i++)
+        banned[i] |= !among(tokens, 4, (int64_t)i);
     }
     for (size_t i = 0; i < n; i++) valid += x[i] > -INFINITY && !banned[i];
     smx_sample_options o = options(steps, count, (smx_draw)(round % 3), 4);
@@ -345,7 +363,8 @@ static void random_chains(void **state) {
     if (smx_sample_f32(NULL, &o, 1, n, x, &index, &log_p)) fail_msg("%s", smx_last_error());
     assert_int_equal(index >= 0, status == SMX_ROW_OK);
     assert_true(index >= -1 && index < (int64_t)n);
-    if (index >= 0 && (!(x[index] > -INFINITY) || banned[index])) fail_msg("round %d draws %d", round, (int)index);
+    if (index >= 0 && (!(x[index] > -INFINITY) || banned[index]))
+      fail_msg("round %d draws %d", round, (int)index);
     if (index >= 0 && !(log_p <= 0 && log_p > -INFINITY)) fail_msg("round %d: log p is %g", round, log_p);
     if (valid == 0 || round % 50 == 0) assert_int_equal(index, -1);
   }

@@ -1,6 +1,7 @@
-/* sample_chain.c - proves what the later steps of smx_sample do (dynamic temperature, quadratic, tail-free, top-h, mirostat, runs that must not repeat,
- * DRY, tokens seen more than once) by known answers worked out by hand, that every row has its status and its seed, and that what is
- * done to a long row is what is done to a short one. */
+/* sample_chain.c - proves what the later steps of smx_sample do (dynamic temperature, quadratic,
+ * tail-free, top-h, mirostat, runs that must not repeat, DRY, tokens seen more than once) by known
+ * answers worked out by hand, that every row has its status and its seed, and that what is done to
+ * a long row is what is done to a short one. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +12,12 @@
 #include "util.h"
 
 static smx_sample_options options(const smx_step *steps, size_t count, smx_draw draw, uint64_t seed) {
-  return (smx_sample_options){.size = sizeof(smx_sample_options), .steps = steps, .step_count = count, .draw = draw, .seed = seed};
+  return (smx_sample_options){
+      .size = sizeof(smx_sample_options), .steps = steps, .step_count = count, .draw = draw, .seed = seed};
 }
 
-/* log p of the elements of a row of n under some steps, from draws; -inf for those that are never drawn. */
+/* log p of the elements of a row of n under some steps, from draws; -inf for those that are never
+ * drawn. */
 static void log_probabilities(const double *z, int n, const smx_step *steps, size_t count, double *log_p) {
   for (int i = 0; i < n; i++) log_p[i] = -INFINITY;
   for (uint64_t stream = 0; stream < 1000; stream++) {
@@ -34,7 +37,8 @@ static void expect_scores(const char *name, const double *z, int n, smx_step ste
   for (int i = 0; i < n; i++) sum += exp(want[i]);
   for (int i = 0; i < n; i++) {
     double p = want[i] - log(sum);
-    if (log_p[i] > -INFINITY ? fabs(log_p[i] - p) > 1e-12 : p > -4) fail_msg("%s: log p of %d is %.15g, not %.15g", name, i, log_p[i], p);
+    if (log_p[i] > -INFINITY ? fabs(log_p[i] - p) > 1e-12 : p > -4)
+      fail_msg("%s: log p of %d is %.15g, not %.15g", name, i, log_p[i], p);
   }
 }
 
@@ -50,7 +54,8 @@ static unsigned kept(const double *p, int n, smx_step step) {
 static const double five[] = {0.5, 0.25, 0.15, 0.07, 0.03};
 static const int64_t text[] = {0, 1, 2, 0, 1}, broken[] = {0, 1, 2, 0, -1, 1};
 
-/* Differences of 0.5 0.25 0.15 0.07 0.03: 0.25 0.1 0.08 0.04, and again 0.15 0.02 0.04, 0.21 in all. */
+/* Differences of 0.5 0.25 0.15 0.07 0.03: 0.25 0.1 0.08 0.04, and again 0.15 0.02 0.04, 0.21 in
+ * all. */
 static void steps_that_remove(void **state) {
   (void)state;
   static const struct {
@@ -73,8 +78,12 @@ static void steps_that_remove(void **state) {
       {"no 1 again", {.kind = SMX_STEP_NO_REPEAT, .a = 1, .tokens = text, .token_count = 5}, 0x18},
       {"no 4 again", {.kind = SMX_STEP_NO_REPEAT, .a = 4, .tokens = text, .token_count = 5}, 0x1f},
       {"no 9 again", {.kind = SMX_STEP_NO_REPEAT, .a = 9, .tokens = text, .token_count = 5}, 0x1f},
-      {"no 3 again, after a break", {.kind = SMX_STEP_NO_REPEAT, .a = 3, .tokens = broken, .token_count = 6}, 0x1f},
-      {"no 2 again, after a break", {.kind = SMX_STEP_NO_REPEAT, .a = 2, .tokens = broken, .token_count = 6}, 0x1b},
+      {"no 3 again, after a break",
+       {.kind = SMX_STEP_NO_REPEAT, .a = 3, .tokens = broken, .token_count = 6},
+       0x1f},
+      {"no 2 again, after a break",
+       {.kind = SMX_STEP_NO_REPEAT, .a = 2, .tokens = broken, .token_count = 6},
+       0x1b},
       {"no text", {.kind = SMX_STEP_NO_REPEAT, .a = 2}, 0x1f},
   };
   for (size_t i = 0; i < COUNT_OF(known); i++)
@@ -92,9 +101,11 @@ static void steps_that_change(void **state) {
   for (int i = 0; i < 5; i++) entropy -= exp(z[i]) / sum * (z[i] - log(sum));
   for (int i = 0; i < 5; i++) want[i] = z[i] / (0.5 + entropy / log(5));
   assert_true(fabs(0.5 + entropy / log(5) - t) < 1e-5);
-  expect_scores("dynamic temperature", z, 5, (smx_step){.kind = SMX_STEP_DYNAMIC_TEMPERATURE, .a = 1, .b = 0.5, .c = 1}, want);
+  expect_scores("dynamic temperature", z, 5,
+                (smx_step){.kind = SMX_STEP_DYNAMIC_TEMPERATURE, .a = 1, .b = 0.5, .c = 1}, want);
   for (int i = 0; i < 5; i++) want[i] = z[i] / (0.5 + pow(entropy / log(5), 2));
-  expect_scores("dynamic temperature, c = 2", z, 5, (smx_step){.kind = SMX_STEP_DYNAMIC_TEMPERATURE, .a = 1, .b = 0.5, .c = 2}, want);
+  expect_scores("dynamic temperature, c = 2", z, 5,
+                (smx_step){.kind = SMX_STEP_DYNAMIC_TEMPERATURE, .a = 1, .b = 0.5, .c = 2}, want);
   for (int i = 0; i < 5; i++) want[i] = z[i] / 0.7;
   expect_scores("no range", z, 5, (smx_step){.kind = SMX_STEP_DYNAMIC_TEMPERATURE, .a = 0.7}, want);
   for (int i = 0; i < 5; i++) want[i] = 3 - 0.3 * (z[i] - 3) * (z[i] - 3);
@@ -102,12 +113,19 @@ static void steps_that_change(void **state) {
   for (int i = 0; i < 5; i++) want[i] = 3 - 0.3 * pow(z[i] - 3, 2) * 0.5 + 0.3 * pow(z[i] - 3, 3) * 0.5;
   expect_scores("quadratic, cubed", z, 5, (smx_step){.kind = SMX_STEP_QUADRATIC, .a = 0.3, .b = 2}, want);
   const double repetition[] = {3 / 1.5, 2 / 1.5, 1, 0, -1};
-  expect_scores("repetition", z, 5, (smx_step){.kind = SMX_STEP_REPETITION, .a = 1.5, .tokens = seen, .token_count = 3}, repetition);
+  expect_scores("repetition", z, 5,
+                (smx_step){.kind = SMX_STEP_REPETITION, .a = 1.5, .tokens = seen, .token_count = 3},
+                repetition);
   const double frequency[] = {3 - 0.2 - 0.1, 2 - 0.4 - 0.1, 1, 0, -1};
-  expect_scores("frequency", z, 5, (smx_step){.kind = SMX_STEP_FREQUENCY, .a = 0.2, .b = 0.1, .tokens = seen, .token_count = 3}, frequency);
+  expect_scores("frequency", z, 5,
+                (smx_step){.kind = SMX_STEP_FREQUENCY, .a = 0.2, .b = 0.1, .tokens = seen, .token_count = 3},
+                frequency);
   const double counted[] = {3 - 0.2 - 0.1, 2 - 0.6 - 0.1, 1, 0, -1};
-  expect_scores("counts", z, 5,
-                (smx_step){.kind = SMX_STEP_FREQUENCY, .a = 0.2, .b = 0.1, .tokens = seen, .values = counts, .token_count = 3}, counted);
+  expect_scores(
+      "counts", z, 5,
+      (smx_step){
+          .kind = SMX_STEP_FREQUENCY, .a = 0.2, .b = 0.1, .tokens = seen, .values = counts, .token_count = 3},
+      counted);
 }
 
 static void dry(void **state) {
@@ -119,12 +137,18 @@ static void dry(void **state) {
     size_t count;
     double c, penalty;
   } known[] = {
-      {"0 1 2 0 1, from 2", text, 5, 2, 0.8},     {"0 1 2 0 1, from 1", text, 5, 1, 0.8 * 1.75}, {"0 1 2 0 1, from 3", text, 5, 3, 0},
-      {"0 1 2 0 / 1, from 1", broken, 6, 1, 0.8}, {"0 1 2 0 / 1, from 2", broken, 6, 2, 0},      {"no text", NULL, 0, 1, 0},
+      {"0 1 2 0 1, from 2", text, 5, 2, 0.8},   {"0 1 2 0 1, from 1", text, 5, 1, 0.8 * 1.75},
+      {"0 1 2 0 1, from 3", text, 5, 3, 0},     {"0 1 2 0 / 1, from 1", broken, 6, 1, 0.8},
+      {"0 1 2 0 / 1, from 2", broken, 6, 2, 0}, {"no text", NULL, 0, 1, 0},
   };
   for (size_t i = 0; i < COUNT_OF(known); i++) {
     const double want[] = {1, 0.5, 1.5 - known[i].penalty, 0, 0.5};
-    smx_step step = {.kind = SMX_STEP_DRY, .a = 0.8, .b = 1.75, .c = known[i].c, .tokens = known[i].text, .token_count = known[i].count};
+    smx_step step = {.kind = SMX_STEP_DRY,
+                     .a = 0.8,
+                     .b = 1.75,
+                     .c = known[i].c,
+                     .tokens = known[i].text,
+                     .token_count = known[i].count};
     expect_scores(known[i].name, z, 5, step, want);
   }
 }
@@ -156,12 +180,14 @@ static void dry_of_any_text(void **state) {
 
 static void rows_have_a_status_and_a_seed(void **state) {
   (void)state;
-  static const float x[][3] = {{1, 2, 3}, {-INFINITY, -INFINITY, -INFINITY}, {1, NAN, 2}, {1, INFINITY, 0}, {INFINITY, NAN, 0}};
+  static const float x[][3] = {
+      {1, 2, 3}, {-INFINITY, -INFINITY, -INFINITY}, {1, NAN, 2}, {1, INFINITY, 0}, {INFINITY, NAN, 0}};
   static const smx_row_status want[] = {SMX_ROW_OK, SMX_ROW_EMPTY, SMX_ROW_NAN, SMX_ROW_INF, SMX_ROW_NAN};
   static const int64_t all[] = {0, 1, 2};
   static const uint64_t seeds[] = {5, 6, 7, 8, 9}, streams[] = {3, 1, 4, 1, 5};
-  static const smx_step chains[][2] = {{{.kind = SMX_STEP_TEMPERATURE, .a = 0.5}, {.kind = SMX_STEP_TOP_P, .a = 0.9}},
-                                       {{.kind = SMX_STEP_TOP_K, .a = 2}, {.kind = SMX_STEP_TYPICAL, .a = 0.9}}};
+  static const smx_step chains[][2] = {
+      {{.kind = SMX_STEP_TEMPERATURE, .a = 0.5}, {.kind = SMX_STEP_TOP_P, .a = 0.9}},
+      {{.kind = SMX_STEP_TOP_K, .a = 2}, {.kind = SMX_STEP_TYPICAL, .a = 0.9}}};
   for (int c = 0; c < 2; c++)
     for (int draw = 0; draw < 3; draw++) {
       smx_row_status status[5];
@@ -181,7 +207,8 @@ static void rows_have_a_status_and_a_seed(void **state) {
       assert_int_equal(smx_sample_f32(NULL, &one, 1, 3, x[0], &alone, NULL), SMX_OK);
       assert_int_equal(alone, index[0]);
     }
-  const smx_step ban = {.kind = SMX_STEP_BAN, .tokens = all, .token_count = 3}, allow = {.kind = SMX_STEP_ALLOW};
+  const smx_step ban = {.kind = SMX_STEP_BAN, .tokens = all, .token_count = 3},
+                 allow = {.kind = SMX_STEP_ALLOW};
   const smx_step *none[] = {&ban, &allow};
   for (int i = 0; i < 2; i++) {
     smx_row_status status;
@@ -195,7 +222,8 @@ static void rows_have_a_status_and_a_seed(void **state) {
   }
 }
 
-/* A short row among thousands of elements without a chance: the draws are the same elements, with all but the same probability. */
+/* A short row among thousands of elements without a chance: the draws are the same elements, with
+ * all but the same probability. */
 static void long_rows_are_treated_as_short_ones(void **state) {
   (void)state;
   enum { SHORT = 40, LONG = 9000 };
@@ -203,7 +231,8 @@ static void long_rows_are_treated_as_short_ones(void **state) {
   rng r = {21};
   for (int kind = 0; kind <= SMX_STEP_MIROSTAT; kind++) {
     float x[SHORT];
-    smx_step steps[] = {{.kind = SMX_STEP_TEMPERATURE, .a = 0.8}, {.kind = (smx_step_kind)kind, .a = 0.7, .b = 1, .c = 1}};
+    smx_step steps[] = {{.kind = SMX_STEP_TEMPERATURE, .a = 0.8},
+                        {.kind = (smx_step_kind)kind, .a = 0.7, .b = 1, .c = 1}};
     if (kind == SMX_STEP_TOP_K) steps[1].a = 20;
     if (kind == SMX_STEP_SURPRISE || kind == SMX_STEP_MIROSTAT) steps[1].a = 3;
     if (kind == SMX_STEP_XTC) steps[1].b = 0.05;
@@ -217,8 +246,10 @@ static void long_rows_are_treated_as_short_ones(void **state) {
       o.stream = stream;
       assert_int_equal(smx_sample_f32(NULL, &o, 1, SHORT, x, &near, &log_near), SMX_OK);
       assert_int_equal(smx_sample_f32(NULL, &o, 1, LONG, far, &away, &log_away), SMX_OK);
-      if (away != 2 * near) fail_msg("kind %d: %d of the short row, %d of the long one", kind, (int)near, (int)away);
-      if (fabsf(log_near - log_away) > 1e-5f) fail_msg("kind %d: log p is %g, then %g", kind, (double)log_near, (double)log_away);
+      if (away != 2 * near)
+        fail_msg("kind %d: %d of the short row, %d of the long one", kind, (int)near, (int)away);
+      if (fabsf(log_near - log_away) > 1e-5f)
+        fail_msg("kind %d: log p is %g, then %g", kind, (double)log_near, (double)log_away);
     }
   }
 }

@@ -21,13 +21,18 @@ static void values_of_the_definition(void **state) {
   (void)state;
   static const double u[] = {0.285360922337926, 0.6633674519997382, 0.14442078498086108, 0.9958201052183037};
   static const double e[] = {1.254000505746067, 0.4104262160789672, 1.9350241225711513, 0.00418865496149791};
-  static const double g[] = {-0.22633884551692118, 0.8905591078310597, -0.6601197928490791, 5.4753756081590135};
-  static const double normal[] = {-0.15356421149331295, 0.02980097111958694, -0.4628945109062481, -0.11140120564402002};
-  static const double logistic[] = {0.07024070810529494, -0.08016130675667764, 2.589420130446696, -0.9966969906355669};
+  static const double g[] = {-0.22633884551692118, 0.8905591078310597, -0.6601197928490791,
+                             5.4753756081590135};
+  static const double normal[] = {-0.15356421149331295, 0.02980097111958694, -0.4628945109062481,
+                                  -0.11140120564402002};
+  static const double logistic[] = {0.07024070810529494, -0.08016130675667764, 2.589420130446696,
+                                    -0.9966969906355669};
   static const double shapes[] = {0.3, 1, 2.5};
-  static const double log_gamma[][2] = {
-      {-5.004718863205108, -2.032706805207299}, {-1.4883181574143465, -1.942915495177341}, {0.22118024340111786, 0.018439730306378133}};
-  const draws best = {42, 7, PURPOSE_GUMBEL}, bell = {42, 7, PURPOSE_NORMAL}, gate = {42, 7, PURPOSE_LOGISTIC};
+  static const double log_gamma[][2] = {{-5.004718863205108, -2.032706805207299},
+                                        {-1.4883181574143465, -1.942915495177341},
+                                        {0.22118024340111786, 0.018439730306378133}};
+  const draws best = {42, 7, PURPOSE_GUMBEL}, bell = {42, 7, PURPOSE_NORMAL},
+              gate = {42, 7, PURPOSE_LOGISTIC};
   for (uint64_t i = 0; i < 4; i++) {
     expect("uniform", uniform_of(draw_word(&best, i)), u[i]);
     expect("exponential", exponential_of(draw_word(&best, i)), e[i]);
@@ -53,7 +58,8 @@ static void extreme_words(void **state) {
   assert_true(normal_of(high) == -normal_of(low) && normal_of(high) > 8.2 && normal_of(high) < 8.2096);
   for (int k = 0; k < 50; k++) { /* tails: each further word gives more */
     const uint64_t far = UINT64_MAX - (UINT64_MAX >> (1 + k)), farther = UINT64_MAX - (UINT64_MAX >> (2 + k));
-    assert_true(gumbel_of(far) < gumbel_of(farther) && normal_of(far) < normal_of(farther) && logistic_of(far) < logistic_of(farther));
+    assert_true(gumbel_of(far) < gumbel_of(farther) && normal_of(far) < normal_of(farther) &&
+                logistic_of(far) < logistic_of(farther));
   }
 }
 

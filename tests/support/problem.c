@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const kind_names[KINDS] = {"normal", "holes", "ties", "wide", "rising", "shifted", "huge", "nan", "inf", "empty"};
+const char *const kind_names[KINDS] = {"normal",  "holes", "ties", "wide", "rising",
+                                       "shifted", "huge",  "nan",  "inf",  "empty"};
 
 static void *allocate(size_t bytes) {
   void *p = malloc(bytes ? bytes : 1);
@@ -40,7 +41,9 @@ double param_or(const problem *p, const char *name, double otherwise) {
   return otherwise;
 }
 
-const smx_port *grad_port(const problem *p, int i) { return p->in[i] && p->op->inputs[i].flags & SMX_PORT_GRAD ? &p->op->inputs[i] : NULL; }
+const smx_port *grad_port(const problem *p, int i) {
+  return p->in[i] && p->op->inputs[i].flags & SMX_PORT_GRAD ? &p->op->inputs[i] : NULL;
+}
 
 /* ---- values ---- */
 
@@ -62,7 +65,8 @@ static void masks(rng *r, double *x, int64_t n) {
 }
 
 static void row_values(rng *r, const problem *p, const smx_port *port, double *x) {
-  int position = !strcmp(port->name, "position"), slope = !strcmp(port->name, "slope"), quantile = strstr(port->help, "quantile") != NULL;
+  int position = !strcmp(port->name, "position"), slope = !strcmp(port->name, "slope"),
+      quantile = strstr(port->help, "quantile") != NULL;
   for (int64_t i = 0; i < p->rows; i++) {
     x[i] = (slope ? 0.0625 : 1) * ((quantile ? 0 : 0.5) + rng_uniform(r));
     if (position) x[i] = p->n > 0 ? (double)rng_below(r, p->n < 2048 ? p->n : 2048) : 0;
@@ -76,7 +80,8 @@ static void indices(rng *r, const problem *p, const smx_port *port, double *x) {
 
 /* Classes, one row in eight without one. */
 static void classes(rng *r, const problem *p, double *x) {
-  for (int64_t i = 0; i < p->rows; i++) x[i] = p->n > 0 && rng_below(r, 8) ? (double)rng_below(r, p->n) : param_or(p, "ignore_index", -100);
+  for (int64_t i = 0; i < p->rows; i++)
+    x[i] = p->n > 0 && rng_below(r, 8) ? (double)rng_below(r, p->n) : param_or(p, "ignore_index", -100);
 }
 
 /* Masses of classes, half of them 0. */
@@ -103,7 +108,8 @@ static void positives(rng *r, double *x, int64_t n) {
 }
 
 static void offsets(rng *r, const problem *p, double *x) {
-  for (int64_t s = 0; s <= p->segments; s++) x[s] = s == p->segments ? (double)p->n : s == 0 ? 0 : (double)rng_below(r, p->n + 1);
+  for (int64_t s = 0; s <= p->segments; s++)
+    x[s] = s == p->segments ? (double)p->n : s == 0 ? 0 : (double)rng_below(r, p->n + 1);
   for (int64_t s = 1; s < p->segments; s++) /* a few: insertion sort */
     for (int64_t t = s; t > 1 && x[t - 1] > x[t]; t--) {
       double swap = x[t];
@@ -123,7 +129,8 @@ static void port_values(rng *r, problem *p, int i, const kind *kinds, int kind_c
   else if (strstr(port->help, "evenly spaced")) steps(p, x);
   else if (port->flags & SMX_PORT_INT) indices(r, p, port, x);
   else if (strstr(port->help, "probability of a class")) probabilities(r, x, port_count(p, port));
-  else if (!strcmp(port->name, "soft_target") || (!strcmp(port->name, "weight") && port->shape == SMX_SHAPE_FULL))
+  else if (!strcmp(port->name, "soft_target") ||
+           (!strcmp(port->name, "weight") && port->shape == SMX_SHAPE_FULL))
     masses(r, x, port_count(p, port));
   else if (port->shape == SMX_SHAPE_COLUMN) positives(r, x, p->n);
   else if (port->shape == SMX_SHAPE_ROW) row_values(r, p, port, x);
@@ -145,7 +152,9 @@ static int first_params(const smx_op *op) {
   return op->param_count;
 }
 
-int variants_of(const smx_op *op) { return VARIANTS + (first_params(op) < op->param_count ? LATER_VARIANTS : 0); }
+int variants_of(const smx_op *op) {
+  return VARIANTS + (first_params(op) < op->param_count ? LATER_VARIANTS : 0);
+}
 
 /* Inputs that an operator got later: the first variants leave them alone too. */
 static int came_later(const smx_op *op, const smx_port *port) {
@@ -155,8 +164,8 @@ static int came_later(const smx_op *op, const smx_port *port) {
   return 0;
 }
 
-/* Takes from a list of likely values the first that each parameter accepts, starting elsewhere for every variant; an even
- * number where it must be one. Later choices are taken in turn. */
+/* Takes from a list of likely values the first that each parameter accepts, starting elsewhere for
+ * every variant; an even number where it must be one. Later choices are taken in turn. */
 static void set_params(problem *p, int variant) {
   static const double likely[] = {0.7, 3, 0, -2.5, 0.3, INFINITY, 1.5, 1};
   int count = (int)COUNT_OF(likely), first = first_params(p->op);
@@ -172,12 +181,16 @@ static void set_params(problem *p, int variant) {
       if (!smx_params_set(p->op, &p->params, name, likely[(variant - 1 + k + t) % count])) break;
   }
   for (int k = 0; k < p->op->param_count; k++)
-    if (p->op->params[k].flags & SMX_PARAM_MAX_N && p->params.value[k] > (double)p->n) p->params.value[k] = (double)p->n;
-  for (int i = 0; i < p->op->input_count; i++) /* k = 0 is the length of an input, which is what is being made up */
-    if (p->op->inputs[i].shape == SMX_SHAPE_K && param_or(p, "k", 0) == 0) smx_params_set(p->op, &p->params, "k", 3);
+    if (p->op->params[k].flags & SMX_PARAM_MAX_N && p->params.value[k] > (double)p->n)
+      p->params.value[k] = (double)p->n;
+  /* k = 0 is the length of an input, which is what is being made up */
+  for (int i = 0; i < p->op->input_count; i++)
+    if (p->op->inputs[i].shape == SMX_SHAPE_K && param_or(p, "k", 0) == 0)
+      smx_params_set(p->op, &p->params, "k", 3);
 }
 
-void problem_make(problem *p, const smx_op *op, int64_t rows, int64_t n, int variant, uint64_t seed, const kind *kinds, int kind_count) {
+void problem_make(problem *p, const smx_op *op, int64_t rows, int64_t n, int variant, uint64_t seed,
+                  const kind *kinds, int kind_count) {
   rng r = {seed};
   *p = (problem){.op = op, .rows = rows, .n = n, .segments = n < 4 ? 2 : 5};
   set_params(p, variant);
@@ -197,12 +210,15 @@ void problem_make(problem *p, const smx_op *op, int64_t rows, int64_t n, int var
   }
 }
 
-static double *copy_rows(const problem *to, const problem *from, const smx_port *port, const double *x, int64_t shift) {
+static double *copy_rows(const problem *to, const problem *from, const smx_port *port, const double *x,
+                         int64_t shift) {
   int64_t count = port_count(to, port), row = port_length(from, port);
-  int whole = port->shape == SMX_SHAPE_OFFSETS || port->shape == SMX_SHAPE_COLUMN || port->shape == SMX_SHAPE_SCALAR;
+  int whole =
+      port->shape == SMX_SHAPE_OFFSETS || port->shape == SMX_SHAPE_COLUMN || port->shape == SMX_SHAPE_SCALAR;
   double *copy = allocate((size_t)count * sizeof *copy);
   if (whole) return memcpy(copy, x, (size_t)count * sizeof *copy);
-  for (int64_t r = 0; r < to->rows; r++) memcpy(copy + r * row, x + (r + shift) % from->rows * row, (size_t)row * sizeof *copy);
+  for (int64_t r = 0; r < to->rows; r++)
+    memcpy(copy + r * row, x + (r + shift) % from->rows * row, (size_t)row * sizeof *copy);
   return copy;
 }
 
@@ -210,7 +226,8 @@ void problem_rows(problem *p, const problem *src, int64_t rows, int64_t shift) {
   *p = (problem){.op = src->op, .params = src->params, .rows = rows, .n = src->n, .segments = src->segments};
   for (int i = 0; i < p->op->input_count; i++)
     if (src->in[i]) p->in[i] = copy_rows(p, src, &p->op->inputs[i], src->in[i], shift);
-  for (int i = 0; i < p->op->output_count; i++) p->dout[i] = copy_rows(p, src, &p->op->outputs[i], src->dout[i], shift);
+  for (int i = 0; i < p->op->output_count; i++)
+    p->dout[i] = copy_rows(p, src, &p->op->outputs[i], src->dout[i], shift);
 }
 
 void problem_round(problem *p, smx_dtype t) {
@@ -220,7 +237,8 @@ void problem_round(problem *p, smx_dtype t) {
     for (int64_t k = 0; k < count; k++) p->in[i][k] = dtype_round(t, p->in[i][k]);
   }
   for (int i = 0; i < p->op->output_count; i++)
-    for (int64_t k = 0; k < port_count(p, &p->op->outputs[i]); k++) p->dout[i][k] = dtype_round(t, p->dout[i][k]);
+    for (int64_t k = 0; k < port_count(p, &p->op->outputs[i]); k++)
+      p->dout[i][k] = dtype_round(t, p->dout[i][k]);
 }
 
 void problem_free(problem *p) {
@@ -237,6 +255,7 @@ double *problem_values(const problem *p, const smx_port *port, const void *bytes
   int64_t count = port_count(p, port);
   double *v = allocate((size_t)count * sizeof *v);
   t = port_dtype(port, t);
-  for (int64_t i = 0; i < count; i++) v[i] = dtype_load(t, (const unsigned char *)bytes + (size_t)i * dtype_size(t));
+  for (int64_t i = 0; i < count; i++)
+    v[i] = dtype_load(t, (const unsigned char *)bytes + (size_t)i * dtype_size(t));
   return v;
 }

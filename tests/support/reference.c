@@ -18,11 +18,13 @@ static row_ref_fn *reference_of(const smx_op *op) {
 
 /* Where a row starts in the values of a port; start: that far into a FULL one. */
 static int64_t place(const problem *p, const smx_port *port, int64_t row, int64_t start) {
-  return (port->shape == SMX_SHAPE_COLUMN ? 0 : row * port_length(p, port)) + (port->shape == SMX_SHAPE_FULL ? start : 0);
+  return (port->shape == SMX_SHAPE_COLUMN ? 0 : row * port_length(p, port)) +
+         (port->shape == SMX_SHAPE_FULL ? start : 0);
 }
 
 /* One row, or the part of it from `start` on, `n` long: what a reference calls a row. */
-static void run_part(const problem *p, row_ref_fn *ref, int64_t row, int64_t start, int64_t n, double **values) {
+static void run_part(const problem *p, row_ref_fn *ref, int64_t row, int64_t start, int64_t n,
+                     double **values) {
   const double *in[SMX_MAX_PORTS] = {NULL};
   double *out[SMX_MAX_PORTS] = {NULL};
   for (int i = 0; i < p->op->input_count; i++)
@@ -62,11 +64,15 @@ static void reduce(const problem *p, double **values) {
   double count = total(p), reduction = param_or(p, "reduction", 0);
   for (int i = 0; i < p->op->output_count; i++) {
     const smx_port *port = &p->op->outputs[i];
-    for (int64_t k = 0; port->flags & SMX_PORT_DX && k < port_count(p, port); k++) values[i][k] *= share(p, count);
+    for (int64_t k = 0; port->flags & SMX_PORT_DX && k < port_count(p, port); k++)
+      values[i][k] *= share(p, count);
     if (port->shape != SMX_SHAPE_SCALAR) continue;
     double sum = 0; /* of the first output, which then has one value a row */
     for (int64_t r = 0; r < p->rows; r++) sum += values[0][r];
-    values[i][0] = reduction < REDUCE_MEAN ? sum : count != 0 ? sum / count : reduction == REDUCE_MEAN ? NAN : 0;
+    values[i][0] = reduction < REDUCE_MEAN    ? sum
+                   : count != 0               ? sum / count
+                   : reduction == REDUCE_MEAN ? NAN
+                                              : 0;
   }
 }
 
@@ -87,7 +93,8 @@ void reference_free(const problem *p, double **values) {
   for (int i = 0; i < p->op->output_count; i++) free(values[i]);
 }
 
-/* The largest finite |v| of a row of a port, times the length of the row for a slope; 0 when the port is absent. */
+/* The largest finite |v| of a row of a port, times the length of the row for a slope; 0 when the
+ * port is absent. */
 static double largest(const problem *p, const char *name, int64_t row) {
   double m = 0;
   for (int k = 0; k < p->op->input_count; k++) {
@@ -104,10 +111,13 @@ static double largest_sum(const problem *p, int64_t row) {
   for (int i = 0; i < p->op->input_count; i++) {
     const char *name = p->op->inputs[i].name;
     if (!strcmp(name, "prior")) return largest(p, "x", row) + 2 * param_or(p, "tau", 0);
-    if (!strcmp(name, "time") && !isnan(param_or(p, "beta", NAN))) /* x over a temperature that is itself rounded */
-      return largest(p, "x", row) / fmax(param_or(p, "tau_max", 1) * exp(-param_or(p, "rate", 0) * p->in[i][row]), 1e-6);
+    /* x over a temperature that is itself rounded */
+    if (!strcmp(name, "time") && !isnan(param_or(p, "beta", NAN)))
+      return largest(p, "x", row) /
+             fmax(param_or(p, "tau_max", 1) * exp(-param_or(p, "rate", 0) * p->in[i][row]), 1e-6);
     if (!strcmp(name, "bias"))
-      return fabs(param_or(p, "scale", 1)) * largest(p, "x", row) + largest(p, "bias", row) + largest(p, "slope", row) * (double)p->n;
+      return fabs(param_or(p, "scale", 1)) * largest(p, "x", row) + largest(p, "bias", row) +
+             largest(p, "slope", row) * (double)p->n;
   }
   return 0;
 }
@@ -120,11 +130,13 @@ static double growth(const problem *p, int64_t row, smx_dtype t) {
 
 scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtype t, const double *want) {
   scale s = {.whole = (port->flags & SMX_PORT_INT) != 0,
-             .relative = port->shape == SMX_SHAPE_FULL && !strstr(port->help, "logarithm") && !strstr(port->help, "standardised") &&
-                         !strstr(port->help, "as a vector") && !(port->flags & SMX_PORT_DX),
+             .relative = port->shape == SMX_SHAPE_FULL && !strstr(port->help, "logarithm") &&
+                         !strstr(port->help, "standardised") && !strstr(port->help, "as a vector") &&
+                         !(port->flags & SMX_PORT_DX),
              .growth = growth(p, row, t),
              .type = t};
-  if (t.bits == 64 && !isnan(param_or(p, "budget", NAN))) s.floor = 1; /* a weight next to its threshold, which is a double */
+  /* a weight next to its threshold, which is a double */
+  if (t.bits == 64 && !isnan(param_or(p, "budget", NAN))) s.floor = 1;
   s.row = fmax(largest(p, "x", row), p->n > 0 ? log((double)p->n) : 0);
   if (s.whole && isfinite(param_or(p, "softcap", INFINITY))) s.growth = INFINITY;
   if (!(port->flags & SMX_PORT_DX)) return s;
@@ -137,7 +149,8 @@ scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtyp
 double distance(scale s, double got, double want, double unit) {
   if (s.whole) return got == want || isinf(s.growth) ? 0 : INFINITY;
   double tiny =
-      s.type.bits == 64 ? 0x1.01p-1022 : 0x1.01p-126; /* a little more than the smallest normal: the flush compares rounded numbers */
+      /* a little more than the smallest normal: the flush compares rounded numbers */
+      s.type.bits == 64 ? 0x1.01p-1022 : 0x1.01p-126;
   if (got == dtype_round(s.type, want) || (isnan(got) && isnan(want))) return 0;
   if (isnan(got) || isnan(want) || isinf(got) || isinf(want)) return INFINITY;
   if (got == 0 && fabs(want) < 4 * tiny) return 0;

@@ -1,4 +1,5 @@
-/* run.c - lays a problem out in memory between guard pages, calls the library, checks what it touched and keeps the results. */
+/* run.c - lays a problem out in memory between guard pages, calls the library, checks what it
+ * touched and keeps the results. */
 #include "problem.h"
 
 #include <stdlib.h>
@@ -19,7 +20,8 @@ typedef struct view {
 
 /* Element 0 of a row; the others follow step_bytes apart. */
 static unsigned char *row_start(const view *v, int64_t row) {
-  return v->first + (row / v->inner * v->outer_step + row % v->inner * v->inner_step) * (int64_t)dtype_size(v->tensor.dtype);
+  return v->first + (row / v->inner * v->outer_step + row % v->inner * v->inner_step) *
+                        (int64_t)dtype_size(v->tensor.dtype);
 }
 
 static int64_t step_bytes(const view *v) { return v->step * (int64_t)dtype_size(v->tensor.dtype); }
@@ -38,8 +40,10 @@ static void set_steps(view *v, int layout) {
 static void place(view *v, int where) {
   arena *a = arena_at(v->slot);
   size_t size = dtype_size(v->tensor.dtype);
-  int64_t count = elements(v), step = v->step < 0 ? -v->step : v->step, outer = v->outer_step < 0 ? -v->outer_step : v->outer_step;
-  int64_t last = count == 0 ? -1 : (v->outer - 1) * outer + (v->length - 1) * step + (v->inner - 1) * v->inner_step;
+  int64_t count = elements(v), step = v->step < 0 ? -v->step : v->step,
+          outer = v->outer_step < 0 ? -v->outer_step : v->outer_step;
+  int64_t last =
+      count == 0 ? -1 : (v->outer - 1) * outer + (v->length - 1) * step + (v->inner - 1) * v->inner_step;
   v->span = (size_t)(last + 1) * size;
   if (v->span + size > a->bytes) abort();
   v->low = where == PLACE_END ? a->low + a->bytes - v->span : where == PLACE_START ? a->low : a->low + size;
@@ -51,10 +55,12 @@ static void add_dim(view *v, int64_t extent, int64_t stride) {
   v->strides[v->tensor.ndim++] = stride;
 }
 
-static void view_open(view *v, const problem *p, const smx_port *port, smx_dtype t, const config *how, int slot) {
+static void view_open(view *v, const problem *p, const smx_port *port, smx_dtype t, const config *how,
+                      int slot) {
   int middle = how->layout == LAYOUT_MIDDLE_AXIS, offsets = port->shape == SMX_SHAPE_OFFSETS;
   int list = offsets || port->shape == SMX_SHAPE_COLUMN || port->shape == SMX_SHAPE_SCALAR;
-  *v = (view){.slot = slot, .outer = p->rows, .inner = 1, .length = offsets ? p->segments + 1 : port_length(p, port)};
+  *v = (view){
+      .slot = slot, .outer = p->rows, .inner = 1, .length = offsets ? p->segments + 1 : port_length(p, port)};
   if (list) v->outer = 1;
   else if (middle && p->rows % 2 == 0) v->outer /= 2, v->inner = 2;
   v->tensor = (smx_tensor){.device = {1, 0}, .dtype = t, .shape = v->shape, .strides = v->strides};
@@ -76,7 +82,8 @@ static void write_values(const view *v, const double *x) {
 static void move_row(const view *v, int64_t row, unsigned char *packed, int out) {
   size_t size = dtype_size(v->tensor.dtype), bytes = v->step == 1 ? (size_t)v->length * size : size;
   unsigned char *at = row_start(v, row);
-  for (int64_t i = 0; i < (v->step == 1 ? v->length > 0 : v->length); i++, at += step_bytes(v), packed += size)
+  for (int64_t i = 0; i < (v->step == 1 ? v->length > 0 : v->length);
+       i++, at += step_bytes(v), packed += size)
     memcpy(out ? packed : at, out ? at : packed, bytes);
 }
 
@@ -198,7 +205,8 @@ static void share(call *c, int result, int with) {
 
 static void alias(call *c, direction d) {
   const smx_op *op = c->p->op;
-  int full = op->outputs[0].shape == SMX_SHAPE_FULL, same = !memcmp(&c->how->in_dtype, &c->how->out_dtype, sizeof(smx_dtype));
+  int full = op->outputs[0].shape == SMX_SHAPE_FULL,
+      same = !memcmp(&c->how->in_dtype, &c->how->out_dtype, sizeof(smx_dtype));
   for (int i = 0; d == FORWARD && c->how->alias != APART && same && i < op->output_count; i++)
     if (i == 0 ? op->flags & SMX_OP_INPLACE : op->outputs[i].flags & SMX_PORT_DX) share(c, OUT + i, IN);
   if (d == BACKWARD && c->how->alias == IN_PLACE && full) share(c, DIN, DOUT);
@@ -227,11 +235,14 @@ int problem_run(problem *p, const config *how, direction d) {
   if (d == BACKWARD) open_gradients(&c);
   alias(&c, d);
   const smx_tensor *const *t = c.tensors;
-  int status = d == FORWARD ? smx_forward(op, how->ctx, &p->params, op->input_count, t + IN, op->output_count, t + OUT)
-                            : smx_backward(op, how->ctx, &p->params, op->input_count, t + IN, op->output_count, t + OUT, t + DOUT, t + DIN);
+  int status = d == FORWARD
+                   ? smx_forward(op, how->ctx, &p->params, op->input_count, t + IN, op->output_count, t + OUT)
+                   : smx_backward(op, how->ctx, &p->params, op->input_count, t + IN, op->output_count,
+                                  t + OUT, t + DOUT, t + DIN);
   if (status) return status;
   if (!inputs_intact(&c)) return INPUT_CHANGED;
   for (int i = 0; i < (d == FORWARD ? op->output_count : op->input_count) && !status; i++)
-    if (d == FORWARD || c.tensors[DIN + i]) status = finish(&c, (d == FORWARD ? OUT : DIN) + i, d == FORWARD ? &p->out[i] : &p->din[i]);
+    if (d == FORWARD || c.tensors[DIN + i])
+      status = finish(&c, (d == FORWARD ? OUT : DIN) + i, d == FORWARD ? &p->out[i] : &p->din[i]);
   return status;
 }

@@ -6,7 +6,8 @@
 #include <string.h>
 
 static const int64_t lengths[] = {0, 1, 2, 3, 7, 16, 17, 64, 100, 128, 1000, 1024, 1025, 4097, 8193, 20000};
-static const char *const direction_names[] = {"forward", "backward"}, *const later_names[] = {"forward+", "backward+"};
+static const char *const direction_names[] = {"forward", "backward"}, *const later_names[] = {"forward+",
+                                                                                              "backward+"};
 
 static int has(const smx_op *op, direction d) { return d == FORWARD || op->flags & SMX_OP_BACKWARD; }
 
@@ -14,7 +15,8 @@ static uint64_t hash_results(uint64_t hash, const problem *p, smx_dtype t, direc
   const smx_port *ports = d == FORWARD ? p->op->outputs : p->op->inputs;
   for (int i = 0; i < (d == FORWARD ? p->op->output_count : p->op->input_count); i++) {
     const unsigned char *bytes = d == FORWARD ? p->out[i] : p->din[i];
-    if (bytes) hash = fnv1a(hash, bytes, (size_t)port_count(p, &ports[i]) * dtype_size(port_dtype(&ports[i], t)));
+    if (bytes)
+      hash = fnv1a(hash, bytes, (size_t)port_count(p, &ports[i]) * dtype_size(port_dtype(&ports[i], t)));
   }
   return hash;
 }
@@ -33,7 +35,9 @@ static void hash_variants(const smx_op *op, int from, int to, uint64_t *hash) {
                    kinds + (many ? 0 : variant % VARIANTS), KINDS);
       config how = {NULL, t, t, LAYOUT_C, PLACE_END, APART};
       for (int d = FORWARD; d <= BACKWARD && has(op, (direction)d); d++)
-        hash[d] = problem_run(&p, &how, (direction)d) ? 0 : hash[d] ? hash_results(hash[d], &p, t, (direction)d) : 0;
+        hash[d] = problem_run(&p, &how, (direction)d) ? 0
+                  : hash[d]                           ? hash_results(hash[d], &p, t, (direction)d)
+                                                      : 0;
       problem_free(&p);
     }
 }
@@ -42,8 +46,8 @@ static int find_hash(FILE *file, const char *operator, const char * direction_na
   char line[256], name[64], way[16];
   rewind(file);
   while (fgets(line, sizeof line, file))
-    if (line[0] != '#' && sscanf(line, "%63s %15s %" SCNx64, name, way, hash) == 3 && !strcmp(name, operator) &&
-        !strcmp(way, direction_name))
+    if (line[0] != '#' && sscanf(line, "%63s %15s %" SCNx64, name, way, hash) == 3 &&
+        !strcmp(name, operator) && !strcmp(way, direction_name))
       return 1;
   return 0;
 }
@@ -52,13 +56,14 @@ static int differs(FILE *file, const smx_op *op, const char *way, uint64_t got) 
   uint64_t want = 0;
   int known = find_hash(file, op->name, way, &want);
   if (known && got == want && got) return 0;
-  printf("%s %s: %016" PRIx64 ", %s %016" PRIx64 "%s\n", op->name, way, got, known ? "golden is" : "no line;", want,
-         got ? "" : smx_last_error());
+  printf("%s %s: %016" PRIx64 ", %s %016" PRIx64 "%s\n", op->name, way, got, known ? "golden is" : "no line;",
+         want, got ? "" : smx_last_error());
   return 1;
 }
 
 /* Calls a function for each line of an operator: its direction, + for later variants, the hash. */
-static int for_each_line(const smx_op *op, FILE *file, int (*line)(FILE *, const smx_op *, const char *, uint64_t)) {
+static int for_each_line(const smx_op *op, FILE *file,
+                         int (*line)(FILE *, const smx_op *, const char *, uint64_t)) {
   uint64_t first[2], later[2];
   int result = 0, more = variants_of(op) > VARIANTS;
   hash_variants(op, 0, VARIANTS, first);
@@ -74,7 +79,8 @@ int sweep_compare(const char *path, size_t part, size_t parts) {
   FILE *file = fopen(path, "r");
   if (!file) return -1;
   int differences = 0;
-  for (size_t i = part; i < row_op_count(); i += parts) differences += for_each_line(smx_op_at(i), file, differs);
+  for (size_t i = part; i < row_op_count(); i += parts)
+    differences += for_each_line(smx_op_at(i), file, differs);
   fclose(file);
   return differences;
 }
@@ -86,7 +92,8 @@ static int put(FILE *file, const smx_op *op, const char *way, uint64_t hash) {
 int sweep_write(const char *path) {
   FILE *file = fopen(path, "w");
   if (!file) return -1;
-  fprintf(file, "# One 64-bit FNV-1a hash of the results of an operator over the sweep of tests/support/sweep.c. A change here is a change "
+  fprintf(file, "# One 64-bit FNV-1a hash of the results of an operator over the sweep of "
+                "tests/support/sweep.c. A change here is a change "
                 "of results.\n");
   int failed = 0;
   for (size_t i = 0; i < row_op_count(); i++) failed += for_each_line(smx_op_at(i), file, put);

@@ -1,4 +1,5 @@
-/* tensors.h - C order tensors around arrays of a test, and arrays of doubles compared. For tests that call a function rather than an operator. */
+/* tensors.h - C order tensors around arrays of a test, and arrays of doubles compared. For tests
+ * that call a function rather than an operator. */
 #ifndef TESTS_TENSORS_H
 #define TESTS_TENSORS_H
 #include <math.h>
@@ -19,7 +20,8 @@ static inline void near(const double *have, const double *want, int n, double wi
     if (!(fabs(have[i] - want[i]) <= within)) fail_msg("element %d is %.17g, not %.17g", i, have[i], want[i]);
 }
 
-/* Every instruction set with 1, 2 and 7 threads: for (way w = {0}; next_way(&w);) uses w.ctx. Afterwards the fastest set runs again. */
+/* Every instruction set with 1, 2 and 7 threads: for (way w = {0}; next_way(&w);) uses w.ctx.
+ * Afterwards the fastest set runs again. */
 typedef struct way {
   smx_context *ctx;
   int number; /* from 1 */

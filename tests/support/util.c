@@ -55,9 +55,11 @@ double power_of_two(int k) { return double_of((uint64_t)(k + 1023) << 52); }
 
 /* A 16-bit format with e exponent bits: f16 has 5, bf16 8. */
 static double widen16(uint16_t h, int e) {
-  int m = 15 - e, bias = (1 << (e - 1)) - 1, exponent = (h >> m) & ((1 << e) - 1), fraction = h & ((1 << m) - 1);
+  int m = 15 - e, bias = (1 << (e - 1)) - 1, exponent = (h >> m) & ((1 << e) - 1),
+      fraction = h & ((1 << m) - 1);
   double sign = h >> 15 ? -1 : 1;
-  if (exponent == (1 << e) - 1) return fraction ? double_of(0x7ff8000000000000u) : sign * double_of(0x7ff0000000000000u);
+  if (exponent == (1 << e) - 1)
+    return fraction ? double_of(0x7ff8000000000000u) : sign * double_of(0x7ff0000000000000u);
   if (exponent == 0) return sign * fraction * power_of_two(1 - bias - m);
   return sign * ((1 << m) + fraction) * power_of_two(exponent - bias - m);
 }
@@ -72,7 +74,8 @@ static uint16_t narrow16(double v, int e) {
   /* in units of the last place, below 2^(m + 1): adding 2^52 rounds to nearest even */
   double magnitude = (v < 0 ? -v : v) * power_of_two(m - exponent);
   uint32_t units = (uint32_t)(magnitude + 0x1p52 - 0x1p52);
-  return (uint16_t)(sign | (((uint32_t)(exponent + bias - 1) << m) + units)); /* a carry moves into the exponent, up to infinity */
+  /* a carry moves into the exponent, up to infinity */
+  return (uint16_t)(sign | (((uint32_t)(exponent + bias - 1) << m) + units));
 }
 
 /* One element of any dtype. */
@@ -138,7 +141,8 @@ arena *arena_at(int slot) {
   arena *a = &arenas[slot];
   if (a->low) return a;
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  unsigned char *map = mmap(NULL, ARENA_BYTES + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  unsigned char *map =
+      mmap(NULL, ARENA_BYTES + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (map == MAP_FAILED || mprotect(map + page, ARENA_BYTES, PROT_READ | PROT_WRITE)) {
     perror("arena");
     abort();

@@ -1,6 +1,7 @@
-/* exhaustive.c - proves that e^x in f32 is within 1 ULP over [-87.33, 88.72], and tanh, 1 - tanh^2 and e^x - 1 within a few, on the
- * fastest instruction set (vec.c proves that the others agree). A sample by default, every float with SMX_TEST_FULL=1. Prints the worst
- * error and the x that attains it. The comparison is libm's double, confirmed by MPFR where it is worst. */
+/* exhaustive.c - proves that e^x in f32 is within 1 ULP over [-87.33, 88.72], and tanh, 1 - tanh^2
+ * and e^x - 1 within a few, on the fastest instruction set (vec.c proves that the others agree). A
+ * sample by default, every float with SMX_TEST_FULL=1. Prints the worst error and the x that
+ * attains it. The comparison is libm's double, confirmed by MPFR where it is worst. */
 #include <mpfr.h>
 
 #include <math.h>
@@ -91,7 +92,8 @@ static void one_side(size_t which, const vec_function *f, uint32_t sign, uint32_
   float end = (float)(sign ? -functions[which].low : functions[which].high);
   uint32_t last;
   memcpy(&last, &end, sizeof last);
-  for (uint64_t bits = 0; end > 0 && bits <= last; bits += (uint64_t)step * LANES_F32) one_vector(which, f, sign | (uint32_t)bits, step, w);
+  for (uint64_t bits = 0; end > 0 && bits <= last; bits += (uint64_t)step * LANES_F32)
+    one_vector(which, f, sign | (uint32_t)bits, step, w);
 }
 
 static void within_their_errors(void **state) {
@@ -104,8 +106,9 @@ static void within_their_errors(void **state) {
     one_side(i, find(isa, functions[i].name), 0, step, &w);
     one_side(i, find(isa, functions[i].name), 0x80000000u, step, &w);
     double error = exact_error(i, w.x, w.y);
-    printf("%s on %s, every %uth float of [%g, %g]: worst %.4f ULP (allowed %g) at x = %a, result %a\n", functions[i].name, isa, step,
-           functions[i].low, functions[i].high, error, functions[i].allowed, w.x, w.y);
+    printf("%s on %s, every %uth float of [%g, %g]: worst %.4f ULP (allowed %g) at x = %a, result %a\n",
+           functions[i].name, isa, step, functions[i].low, functions[i].high, error, functions[i].allowed,
+           w.x, w.y);
     bad += !(error <= functions[i].allowed);
   }
   assert_int_equal(bad, 0);

@@ -1,5 +1,6 @@
-/* gamma.c - proves the accuracy that src/vec/gamma.h claims, against MPFR, from the smallest normal numbers to the largest. Prints the worst errors.
- * Compiled with the portable vector layer; the golden hashes show that the others compute the same. */
+/* gamma.c - proves the accuracy that src/vec/gamma.h claims, against MPFR, from the smallest normal
+ * numbers to the largest. Prints the worst errors. Compiled with the portable vector layer; the
+ * golden hashes show that the others compute the same. */
 #include "vec/gamma.h"
 
 #include <mpfr.h>
@@ -15,7 +16,9 @@ enum { COUNT = 200000 };
 typedef int exact_fn(mpfr_t to, const mpfr_t x, mpfr_rnd_t how);
 
 /* Half of the arguments are even on a scale of logarithms, half between 0 and 20. */
-static double argument(rng *r, int i) { return i % 2 ? 20 * rng_uniform(r) + 1e-9 : exp(1400 * rng_uniform(r) - 700); }
+static double argument(rng *r, int i) {
+  return i % 2 ? 20 * rng_uniform(r) + 1e-9 : exp(1400 * rng_uniform(r) - 700);
+}
 
 static void compare(const char *what, double (*ours)(double), exact_fn *theirs, double allowed) {
   rng r = {11};
@@ -49,7 +52,8 @@ static void against_mpfr(void **state) {
 static void known_values(void **state) {
   (void)state;
   double factorial = 1;
-  for (int n = 1; n < 20; factorial *= n++) assert_true(fabs(d_lgamma(n) - log(factorial)) < 5e-15 * fmax(log(factorial), 1));
+  for (int n = 1; n < 20; factorial *= n++)
+    assert_true(fabs(d_lgamma(n) - log(factorial)) < 5e-15 * fmax(log(factorial), 1));
   assert_true(fabs(d_digamma(1) + 0.57721566490153286061) < 1e-15);
 }
 

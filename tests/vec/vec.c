@@ -1,5 +1,6 @@
-/* vec.c - proves that every function of every vector header gives the bits of vec_portable.h, on random bits and on awkward values. It is
- * compiled against the instruction sets of the build and runs those that this machine has. Without any test library, for cross builds. */
+/* vec.c - proves that every function of every vector header gives the bits of vec_portable.h, on
+ * random bits and on awkward values. It is compiled against the instruction sets of the build and
+ * runs those that this machine has. Without any test library, for cross builds. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,7 +50,8 @@ static const double awkward[] = {0.0,
 static double draw(rng *r, domain d, int argument, int real) {
   switch (d) {
     case SCALE_PAIR:
-      return argument == 0 ? 0.5 + 1.5 * rng_uniform(r) : (double)(rng_below(r, real == 32 ? 388 : 3300) - (real == 32 ? 260 : 2276));
+      return argument == 0 ? 0.5 + 1.5 * rng_uniform(r)
+                           : (double)(rng_below(r, real == 32 ? 388 : 3300) - (real == 32 ? 260 : 2276));
     case POSITIVE: return (1 + rng_uniform(r)) * power_of_two((int)rng_below(r, 250) - 125);
     case SMALL: return 200 * rng_uniform(r) - 100;
     case LESS_THAN_80: return 79.9 * rng_uniform(r);
@@ -77,7 +79,8 @@ static void fill(rng *r, domain d, int argument, int real, unsigned char *out) {
 static int differ(const unsigned char *a, const unsigned char *b, int real) {
   int size = real / 8;
   for (int i = 0; i < VEC_BYTES; i += size)
-    if (memcmp(a + i, b + i, (size_t)size) && !(is_nan(a + i, real) && is_nan(b + i, real))) return 1 + i / size;
+    if (memcmp(a + i, b + i, (size_t)size) && !(is_nan(a + i, real) && is_nan(b + i, real)))
+      return 1 + i / size;
   return 0;
 }
 
@@ -92,8 +95,9 @@ static int compare(const vec_function *f, const vec_function *portable, int real
     if (!lane) continue;
     smx_dtype t = real == 32 ? SMX_F32 : SMX_F64;
     int at = (lane - 1) * real / 8;
-    printf("%s f%d %s, lane %d: x %a y %a z %a: %a, portable %a\n", isa, real, f->name, lane - 1, dtype_load(t, x + at),
-           dtype_load(t, y + at), dtype_load(t, z + at), dtype_load(t, got + at), dtype_load(t, want + at));
+    printf("%s f%d %s, lane %d: x %a y %a z %a: %a, portable %a\n", isa, real, f->name, lane - 1,
+           dtype_load(t, x + at), dtype_load(t, y + at), dtype_load(t, z + at), dtype_load(t, got + at),
+           dtype_load(t, want + at));
     return 1;
   }
   return 0;
@@ -112,7 +116,8 @@ static int check(const char *isa, int real) {
     return 1;
   }
   int bad = 0;
-  for (int f = 0; f < probe->count; f++) bad += compare(&probe->functions[f], &portable->functions[f], real, isa);
+  for (int f = 0; f < probe->count; f++)
+    bad += compare(&probe->functions[f], &portable->functions[f], real, isa);
   printf("%s f%d: %d functions on %d vectors each, %d differ\n", isa, real, probe->count, ROUNDS, bad);
   return bad;
 }

@@ -1,4 +1,5 @@
-/* vec_probe.c - see vec_probe.h. Compiled once for every instruction set and real type, with the flags of its kernels. */
+/* vec_probe.c - see vec_probe.h. Compiled once for every instruction set and real type, with the
+ * flags of its kernels. */
 #include "util.h"
 #include "vec_probe.h"
 
@@ -29,7 +30,8 @@ SMI vreal load_n(vreal x, vreal y, int n) {
 
 SMI vreal all_lengths(vreal x, vreal y) {
   vreal sum = v_set1(0);
-  for (int n = 0; n <= LANES; n++) sum = v_max(v_select(v_lt(x, y), store_n(x, sum, n), load_n(y, sum, n)), sum);
+  for (int n = 0; n <= LANES; n++)
+    sum = v_max(v_select(v_lt(x, y), store_n(x, sum, n), load_n(y, sum, n)), sum);
   return sum;
 }
 
@@ -173,4 +175,5 @@ static const vec_function functions[] = {FUNCTIONS(ENTRY)};
 #define TEXT2(a) #a
 #define TEXT(a) TEXT2(a)
 extern const vec_probe SMX_FN(vec_probe);
-const vec_probe SMX_FN(vec_probe) = {TEXT(SMX_ISA), SMX_REAL, (int)(sizeof functions / sizeof *functions), functions};
+const vec_probe SMX_FN(vec_probe) = {TEXT(SMX_ISA), SMX_REAL, (int)(sizeof functions / sizeof *functions),
+                                     functions};

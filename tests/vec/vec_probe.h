@@ -1,4 +1,5 @@
-/* vec_probe.h - the vector layer of every instruction set, function by function, as tables that one program can hold side by side. */
+/* vec_probe.h - the vector layer of every instruction set, function by function, as tables that one
+ * program can hold side by side. */
 #ifndef TESTS_VEC_PROBE_H
 #define TESTS_VEC_PROBE_H
 
