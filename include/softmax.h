@@ -1,8 +1,8 @@
 /* softmax.h - the public interface of libsoftmax.
  *
- * Here stand the status, tensors, the context, operators as data, and the functions that everybody
- * uses. The rest stands in parts of its own, which this file includes at its end:
- * softmax/attention.h, softmax/sampling.h and softmax/matrix.h. A part may also be included alone.
+ * This file has the status, tensors, the context, operators as data, and the functions that most
+ * programs use. It includes the other parts at its end: softmax/attention.h, softmax/sampling.h and
+ * softmax/matrix.h. A part may also be included alone.
  *
  * libsoftmax turns rows of scores (logits) into weights, sums and decisions: softmax and the
  * operators around it, forward and backward.
@@ -219,15 +219,14 @@ enum {
   SMX_PARAM_NONZERO = 4,
   SMX_PARAM_MAX_N = 8, /* at most the length of a row */
   SMX_PARAM_EVEN = 16, /* even whole numbers only */
-  /* of a step of sampling: there is no default, the number has to be given; def is one to begin
-   * with */
+  /* of a step of sampling: there is no default, the number has to be given; def is a usual value */
   SMX_PARAM_REQUIRED = 32
 };
 
 typedef struct smx_param {
   const char *name;           /* "temperature" */
   const char *help;           /* one line */
-  double def, min, max;       /* def NaN: worked out of the call, as help says */
+  double def, min, max;       /* def NaN: computed from the call, as help says */
   uint32_t flags;             /* SMX_PARAM_* */
   const char *const *choices; /* NULL, or NULL-terminated names of the values 0, 1, ... */
 } smx_param;
@@ -236,8 +235,8 @@ enum {
   SMX_OP_BACKWARD = 1, /* has a gradient */
   /* the first output may be the first input's buffer, with the same strides and dtype */
   SMX_OP_INPLACE = 2,
-  /* its gradient leaves out something that depends on x, as `about` says: no difference quotient
-   * gives it */
+  /* its gradient leaves out something that depends on x, as `about` says, so difference quotients
+   * do not give it */
   SMX_OP_DETACHED = 4
 };
 
@@ -279,13 +278,13 @@ SMX_API smx_status smx_params_init(const smx_op *op, smx_params *params);
 /* Sets one parameter by name, checking its range. Errors: SMX_ERR_NULL, SMX_ERR_PARAM. */
 SMX_API smx_status smx_params_set(const smx_op *op, smx_params *params, const char *name, double value);
 
-/* The same from text: a number, or the name of a choice. */
+/* Sets one parameter from text: a number, or the name of a choice. */
 SMX_API smx_status smx_params_parse(const smx_op *op, smx_params *params, const char *name, const char *text);
 
 typedef struct smx_shape {
   int32_t ndim;
   int64_t dim[SMX_MAX_DIMS];
-  smx_dtype dtype; /* the natural one: that of x, or i64 for whole numbers */
+  smx_dtype dtype; /* of the output: that of x, or i64 for whole numbers */
 } smx_shape;
 
 /* The shapes and dtypes of the outputs for these inputs, without reading data: in[i]->data may be
@@ -347,9 +346,9 @@ SMX_API smx_status smx_softmax_strided_f32(smx_context *ctx, size_t rows, size_t
                                            ptrdiff_t x_stride, float *y, ptrdiff_t y_stride);
 
 /* Cross-entropy of rows of n logits and a class for each: loss[r] = lse(x) - x[target[r]], and the
- * gradient dx, both from one read of x where the caches hold a row. dx and reduced may be NULL; dx
+ * gradient dx, both from one read of x where a row fits the caches. dx and reduced may be NULL; dx
  * may be x. dx is the gradient of the reduced loss. A target that is neither 0..n-1 nor
- * ignore_index is SMX_ERR_TARGET, naming its row, and nothing is written. Anything more:
+ * ignore_index is SMX_ERR_TARGET, naming its row, and nothing is written. More options:
  * smx_op_find("cross_entropy"). */
 typedef enum smx_reduction {
   SMX_REDUCE_NONE = 0, /* as SUM */
@@ -376,7 +375,7 @@ SMX_API smx_status smx_cross_entropy_f32(smx_context *ctx, size_t rows, size_t n
                                          const int64_t *target, const smx_cross_entropy_options *options,
                                          float *loss, float *dx, float *reduced);
 
-/* Any axis, strides and float dtypes; y may be x. The rest as smx_forward. */
+/* Any axis, strides and float dtypes; y may be x. Otherwise as smx_forward. */
 SMX_API smx_status smx_softmax(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y);
 SMX_API smx_status smx_log_softmax(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y);
 SMX_API smx_status smx_logsumexp(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *lse);

@@ -2,13 +2,13 @@
  *
  *   smx_attention, _backward        weights of a kind of the library (smx_attention_kind_at),
  *   smx_attention_rows              made by an operator on rows,
- *   smx_attention_scores, _apply    or looked at, or brought by the caller
- *   smx_attention_states, _merge    the keys lie in several places
+ *   smx_attention_scores, _apply    or read or given by the caller
+ *   smx_attention_states, _merge    keys in several places
  *   smx_attention_column_mass, _select   which keys a cache should keep
- *   smx_attention_parallax, _local_linear, _additive, _tropical   other ways to outputs
+ *   smx_attention_parallax, _local_linear, _additive, _tropical   other scores or outputs
  *   smx_rope                        rotary positions of queries and keys
  *
- * What holds for every function stands at the top of softmax.h.
+ * What holds for every function is at the top of softmax.h.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef SOFTMAX_ATTENTION_H
@@ -39,9 +39,9 @@ extern "C" {
  * logical indices: not on the rows beside it (prefill and decode agree), on how keys lie in memory
  * (pages, strides), on padding, threads, or how the keys are split among calls. */
 
-/* How the scores z of the visible keys of a row become weights. The facts about each kind, its
- * formula and parameters among them, stand in a table: smx_attention_kind_at, or `softmax help
- * attention`. Numbers are never reused. */
+/* How the scores z of the visible keys of a row become weights. A table has the facts about each
+ * kind, its formula and parameters among them: smx_attention_kind_at, or `softmax help attention`.
+ * Numbers are never reused. */
 typedef enum smx_attention_weights {
   SMX_ATTENTION_SOFTMAX = 0,
   SMX_ATTENTION_SOFTMAX_N = 1,
@@ -126,9 +126,9 @@ typedef struct smx_attention_options {
    * block_table[b, j / page size]. [B, pages of a sequence] i32; needs lengths. */
   const smx_tensor *block_table;
   /* Weights are 0 with probability dropout, 0 <= dropout < 1, else w / (1 - dropout); lse and
-   * normalisers are those without. Which are dropped depends on the seed, the stream of the head
-   * (stream + b Hq + h, or streams[b] + h) and the logical indices of query and key alone. Keys: at
-   * most 2^28. smx_attention_column_mass has the weights without it. */
+   * normalisers are those without dropout. Which weights are dropped depends on the seed, the
+   * stream of the head (stream + b Hq + h, or streams[b] + h) and the logical indices of query and
+   * key alone. Keys: at most 2^28. smx_attention_column_mass has the weights without dropout. */
   double dropout;
   uint64_t seed, stream;
   const smx_tensor *streams; /* [B] i32 or i64 */
@@ -137,9 +137,9 @@ typedef struct smx_attention_options {
 /* Defaults: softmax of <q, k> / sqrt(d), every key visible. */
 SMX_API smx_status smx_attention_init(smx_attention_options *options);
 
-/* Sets weights, and param to the defaults of that kind. A default that is NaN stays so, and a call
- * works it out of its shapes: the shift of sigmoid is -ln of the keys that a sequence may have, Lk
- * or pages times page size. Where a call has a part of the keys alone, it has to be given. */
+/* Sets weights, and param to the defaults of that kind. A default that is NaN depends on the call:
+ * the shift of sigmoid is -ln of the number of keys that a sequence may have, Lk or pages times
+ * page size. A call with a part of the keys only has to set it. */
 SMX_API smx_status smx_attention_set_weights(smx_attention_options *options, smx_attention_weights weights);
 
 /* options NULL means defaults. lse [B, Hq, Lq] (f32 or f64) may be NULL: the natural logarithm of
@@ -185,10 +185,11 @@ SMX_API smx_status smx_attention_backward_bias(smx_context *ctx, const smx_atten
                                                const smx_tensor *d_bias, const smx_tensor *d_slopes,
                                                const smx_tensor *d_sinks);
 
-/* Attention whose weights an operator on rows makes of the scores: sparsemax, entmax, or any other
- * that gives a row for a row (smx_op_find); params NULL means its defaults. A hidden key has the
- * score -inf, and is outside of the mask of an operator that has one. The scores of some rows lie
- * in memory at a time, 256 for the gradient. Of the options weights and sinks are not used. */
+/* Attention with weights that an operator on rows makes of the scores: sparsemax, entmax, or any
+ * other with one output for each element (smx_op_find); params NULL means its defaults. A hidden
+ * key has the score -inf, and if the operator has a mask, the mask is 0 there. The scores of some
+ * rows are in memory at a time, of 256 in the gradient. Of the options weights and sinks are not
+ * used. */
 SMX_API smx_status smx_attention_rows(smx_context *ctx, const smx_attention_options *options,
                                       const smx_op *op, const smx_params *params, const smx_tensor *q,
                                       const smx_tensor *k, const smx_tensor *v, const smx_tensor *o);
@@ -221,16 +222,17 @@ typedef struct smx_attention_select_options {
   size_t size; /* sizeof(smx_attention_select_options); other fields zero mean defaults */
   /* so many of the first and of the last keys are in every list, and count; first + last <= K */
   int64_t first, last;
-  /* the others are judged by as many neighbours, those left aside: an odd number; 0 = 1, itself */
+  /* the other keys are judged by the masses of this many neighbours, without the first and last: an
+   * odd number; 0 = 1, the key itself */
   int64_t kernel;
   smx_attention_pool pool;
   const smx_tensor *lengths; /* [B] i32 or i64: how many keys of each sequence there are; NULL = Lk */
   /* [B, the heads of keys] i32 or i64, or what broadcasts to it, first + last .. K: of each list;
    * NULL = K */
   const smx_tensor *budgets;
-  /* Several kernels instead of one, up to 64: each in turn takes its share of the others, the best
-   * by its neighbours that are not taken yet; the first ones take one more where shares are uneven.
-   * After ILRe: Intermediate Layer Retrieval (Liang et al. 2025), whose shares are not
+  /* Several kernels instead of one, up to 64: each in turn chooses its share of the other keys, the
+   * best by neighbours that are not chosen yet; the first ones choose one more where shares are
+   * uneven. After ILRe: Intermediate Layer Retrieval (Liang et al. 2025), whose shares are not
    * confirmed. */
   const int64_t *kernels;
   size_t kernel_count;
@@ -242,13 +244,13 @@ SMX_API smx_status smx_attention_select(smx_context *ctx, const smx_attention_se
                                         const smx_tensor *mass, const smx_tensor *keys,
                                         const smx_tensor *kept);
 
-/* Split keys: what each 1024 keys contribute, for caches that lie on several machines or arrive in
- * pieces. states: [B, Hq, Lq, S, W], f32 (f64 for f64 arithmetic), the last axis contiguous; S =
- * the number of multiples of 1024 from key_start that lie below key_start + Lk, and W =
- * smx_attention_state_width(e). With key_start set for each piece and query_start given, merging
- * the states of all pieces in order gives the bits of one call over all keys. For kinds with
- * SMX_ATTENTION_STATES, whose weights depend neither on n (so not with the norm COUNT) nor on the
- * whole row. */
+/* Split keys: the contribution of each 1024 keys, for caches on several machines or in pieces.
+ * states: [B, Hq, Lq, S, W], f32 (f64 for f64 arithmetic), the last axis contiguous; S = the number
+ * of multiples of 1024 from key_start that lie below key_start + Lk,
+ * and W = smx_attention_state_width(e). With key_start set for each piece and query_start given,
+ * merging the states of all pieces in order gives the bits of one call over all keys. For kinds
+ * with SMX_ATTENTION_STATES, whose weights depend neither on n (so not with the norm COUNT) nor on
+ * the whole row. */
 SMX_API int64_t smx_attention_state_width(int64_t e);
 SMX_API smx_status smx_attention_states(smx_context *ctx, const smx_attention_options *options,
                                         const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
@@ -259,8 +261,8 @@ SMX_API smx_status smx_attention_merge(smx_context *ctx, const smx_attention_opt
                                        const smx_tensor *const *states, const smx_tensor *o,
                                        const smx_tensor *lse);
 
-/* How far scores have come on their way from <q, k> to weights (the modes of qk_matmul_output of
- * ONNX's Attention). */
+/* The stages of scores between <q, k> and weights (the modes of qk_matmul_output of ONNX's
+ * Attention). */
 typedef enum smx_attention_stage {
   SMX_ATTENTION_PRODUCTS = 0, /* scale <q, k>, of every pair */
   SMX_ATTENTION_CAPPED = 1,   /* the same after the cap */
@@ -268,16 +270,16 @@ typedef enum smx_attention_stage {
   SMX_ATTENTION_WEIGHTS = 3   /* w: what the values are multiplied by; 0 where a key is hidden */
 } smx_attention_stage;
 
-/* The matrix of one stage, scores [B, Hq, Lq, Lk]: to look at weights, to hand them to other
- * layers, or to make something else of them. Memory and time grow with Lq Lk. Not for packed
- * sequences (offsets). Keys beyond lengths are hidden in every stage. */
+/* The matrix of one stage, scores [B, Hq, Lq, Lk], for inspection, for other layers, or as input of
+ * other functions. Memory and time grow with Lq Lk. Not for packed sequences (offsets). Keys beyond
+ * lengths are hidden in every stage. */
 SMX_API smx_status smx_attention_scores(smx_context *ctx, const smx_attention_options *options,
                                         smx_attention_stage stage, const smx_tensor *q, const smx_tensor *k,
                                         const smx_tensor *scores);
 
-/* o_i = sum_j w_ij v_j with weights that the caller has, w [B, Hq, Lq, Lk]: those of another layer
+/* o_i = sum_j w_ij v_j with weights of the caller's, w [B, Hq, Lq, Lk]: those of another layer
  * (UniAttn: Unifying Attention of Transformers, Xiong et al. 2025), or of smx_attention_scores. Of
- * the options only what hides keys is used: causal, window, mask, lengths, block_table. */
+ * the options only those that hide keys are used: causal, window, mask, lengths, block_table. */
 SMX_API smx_status smx_attention_apply(smx_context *ctx, const smx_attention_options *options,
                                        const smx_tensor *w, const smx_tensor *v, const smx_tensor *o);
 
@@ -302,10 +304,10 @@ SMX_API smx_status smx_attention_parallax_backward(smx_context *ctx, const smx_a
  * fits best by squares weighed with w_ij; the linear part pays a ridge:
  *   b, W minimise sum_j w_ij |v_j - b - W (k_j - q_i)|^2 + ridge |W|^2,   o_i = b.
  * That is Parallax with r = -(sum w (k - m)(k - m)^T + ridge I)^-1 (q - m), m = sum w k. Here w
- * sums to 1; a fit with e^z themselves has a ridge that is larger by sum e^z. q and k had better be
- * of length 1. The more ridge, the nearer to softmax; a row whose keys do not span the space is
- * softmax if ridge is 0. The fit is made in double, on as many rows at a time as have d x d
- * matrices in 32 MiB; its work grows with Lq Lk d^2. */
+ * sums to 1; in a fit with e^z themselves the ridge is larger by the factor sum e^z. q and k should
+ * have length 1. The larger the ridge, the nearer the result is to softmax; if ridge is 0, a row
+ * whose keys do not span the space is softmax. The fit is made in double, on as many rows at a time
+ * as have d x d matrices in 32 MiB; its work grows with Lq Lk d^2. */
 SMX_API smx_status smx_attention_local_linear(smx_context *ctx, const smx_attention_options *options,
                                               double ridge, const smx_tensor *q, const smx_tensor *k,
                                               const smx_tensor *v, const smx_tensor *o);
@@ -349,18 +351,18 @@ SMX_API smx_status smx_attention_tropical_backward(smx_context *ctx, const smx_a
                                                    const smx_tensor *dq, const smx_tensor *dk,
                                                    const smx_tensor *dv);
 
-/* Rotary position embedding (RoFormer, Su et al. 2021), for q and k on their way to attention: x
- * [B, H, L, d], y alike, any strides and float dtypes; d 2..512. Pairs t of columns a, b are
- * turned, y_a = x_a cos w - x_b sin w, y_b = x_a sin w + x_b cos w, by w = scale position
- * frequency_t; columns from dims on stay. <q_i, k_j> then depends on the difference of their
- * positions alone.
+/* Rotary position embedding (RoFormer, Su et al. 2021) of q and k before attention: x [B, H, L, d],
+ * y alike, any strides and float dtypes; d 2..512. Pairs t of columns a, b are rotated, y_a = x_a
+ * cos w - x_b sin w, y_b = x_a sin w + x_b cos w, by w = scale position frequency_t; columns from
+ * dims on stay. <q_i, k_j> then depends on the difference of their positions alone.
  *
- * A row's position is start plus its index, or what positions says, for every pair its own if need
- * be: packed sequences, or any angle (base 1). For the two axes of an image call it twice: once for
- * the first d / 2 columns, once for the others.
+ * The position of a row is start plus its index, or given by `positions`, if needed for each pair:
+ * packed sequences, or any angle (base 1). For the two axes of an image call it twice: once for the
+ * first d / 2 columns, once for the others.
+ *
  * cumulative: positions are steps, summed up along L in double, row after row: Selective Rotary
  * Position Embedding (2025), whose temperature is frequencies. carry [B, H, dims / 2] f64, or NULL,
- * receives the sum so far, from which a later call goes on by options.carry with the same bits.
+ * receives the sum so far; a later call that gets it as options.carry continues with the same bits.
  * Angles are doubles; from 2^31 on their pair is NaN. y may be x. */
 typedef enum smx_rope_layout {
   SMX_ROPE_HALF = 0,       /* a = t, b = t + dims / 2: GPT-NeoX, Llama */
@@ -370,7 +372,7 @@ typedef enum smx_rope_layout {
 typedef struct smx_rope_options {
   size_t size; /* sizeof(smx_rope_options); other fields zero mean defaults */
   smx_rope_layout layout;
-  int64_t dims; /* columns that are turned, even; 0 = d */
+  int64_t dims; /* columns that are rotated, even; 0 = d */
   double base,
       scale;     /* frequency_t = base^(-2 t / dims); 0 = 10000 and 1. scale 1 / s: position interpolation */
   int64_t start; /* position of the first row */
@@ -379,18 +381,18 @@ typedef struct smx_rope_options {
   const smx_tensor *positions;   /* [B, H, L, dims / 2] floats, i32 or i64, instead of start */
   const smx_tensor *frequencies; /* [B, H, dims / 2] floats, instead of base */
   const smx_tensor *carry;       /* [B, H, dims / 2] floats: what cumulative positions start from; NULL = 0 */
-  /* [B, H, L, dims / 2] floats: cos w and sin w themselves, both or neither, in place of everything
-   * that makes angles (base, scale, start, positions, frequencies, cumulative). They need not be
-   * those of an angle. */
+  /* [B, H, L, dims / 2] floats: cos w and sin w themselves, both or neither, in place of the
+   * options that make angles (base, scale, start, positions, frequencies, cumulative). They need
+   * not be those of an angle. */
   const smx_tensor *cosines, *sines;
 } smx_rope_options;
 
 /* options NULL means defaults. */
 SMX_API smx_status smx_rope(smx_context *ctx, const smx_rope_options *options, const smx_tensor *x,
                             const smx_tensor *y, const smx_tensor *carry);
-/* dx, which may be dy: dy turned back. With the x of the forward call also the gradients of
+/* dx, which may be dy: dy rotated back. With the x of the forward call also the gradients of
  * positions [B, H, L, dims / 2] and frequencies [B, H, dims / 2], floats, each of this full shape;
- * NULL: not wanted. Those of angles that q and k share are the sum of two calls. */
+ * NULL: not wanted. The gradient of angles that q and k share is the sum of two calls. */
 SMX_API smx_status smx_rope_backward(smx_context *ctx, const smx_rope_options *options, const smx_tensor *dy,
                                      const smx_tensor *x, const smx_tensor *dx, const smx_tensor *d_positions,
                                      const smx_tensor *d_frequencies);

@@ -2,9 +2,9 @@
  *
  *   smx_sinkhorn, smx_orthostochastic                doubly stochastic weights
  *   smx_logsumexp_objective, smx_softmax_regression   functions of a vector, with derivatives
- *   smx_jensen_shannon, smx_js_centroid, smx_dawid_skene   several rows or votes on one thing
+ *   smx_jensen_shannon, smx_js_centroid, smx_dawid_skene   several distributions or votes
  *
- * What holds for every function stands at the top of softmax.h.
+ * What holds for every function is at the top of softmax.h.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef SOFTMAX_MATRIX_H
@@ -16,37 +16,36 @@
 extern "C" {
 #endif
 
-/* What the operators of the family "matrix" do, and some ways of calling it that their ports do not
- * have. */
+/* The functions behind the operators of the family "matrix", with a few options that their ports do
+ * not have. */
 
 /* ---- Doubly stochastic weights --------------------------------------------------------------- */
 
 /* Doubly stochastic weights: x [.., r, c], y alike, any strides and float dtypes. From L = x, half
  * steps L -= logsumexp of each row, then of each column, in turn, rows first; after `steps` of them
- * (1..1000) y = e^L. One step is softmax of the rows; the last step's rows or columns sum to 1, and
- * the more steps, the nearer the others come to r / c or c / r: y is then the matrix nearest to
- * e^x, in relative entropy, that has these sums. For attention: Sinkformers: Transformers with
+ * (1..1000) y = e^L. One step is softmax of the rows. The last step's rows or columns sum to 1, and
+ * with more steps the sums of the others approach r / c or c / r: y approaches the matrix nearest
+ * to e^x, in relative entropy, that has these sums. For attention: Sinkformers: Transformers with
  * Doubly Stochastic Attention (Sander, Ablin, Blondel, Peyre 2021), with 3 to 21 steps. -inf hides
  * an element; a row or column of nothing else gets zeros, or what on_empty says. A pattern of -inf
- * that no doubly stochastic matrix has (a causal mask, say) never settles. A half step is one of
- * log_softmax, whose bits it has. Memory: one copy of x in f32 (f64 for f64). y may be x. The
- * gradient goes back through the steps: it needs x alone and `steps` copies of it; dx may be dy or
- * x.
+ * that no doubly stochastic matrix has (a causal mask, say) never converges. A half step is one
+ * log_softmax, and has its bits. Memory: one copy of x in f32 (f64 for f64). y may be x. The
+ * gradient goes back through the steps: it needs x alone and `steps` copies of it; dx may be dy
+ * or x.
  *
  *     float x[4] = {0, 1, 2, 0}, y[4];
  *     int64_t shape[2] = {2, 2};
  *     smx_tensor tx = {x, {1, 0}, 2, SMX_F32, shape, NULL, 0}, ty = tx;
  *     ty.data = y;
- *     smx_sinkhorn(NULL, 20, &tx, &ty);  // y = 0.1824 0.8176 0.8176 0.1824
- */
+ *     smx_sinkhorn(NULL, 20, &tx, &ty);  // y = 0.1824 0.8176 0.8176 0.1824 */
 SMX_API smx_status smx_sinkhorn(smx_context *ctx, int32_t steps, const smx_tensor *x, const smx_tensor *y);
 SMX_API smx_status smx_sinkhorn_backward(smx_context *ctx, int32_t steps, const smx_tensor *x,
                                          const smx_tensor *dy, const smx_tensor *dx);
 
 /* The gradient of the limit of many steps, from y alone: the equations that the row and column sums
- * of y obey, solved in double for each matrix (r c^2 + c^3 / 3 steps, c^2 + 2 r c numbers of memory
- * a thread; transpose wide matrices). It costs the same for any number of steps, and is that
- * gradient as far as y has settled. Where y is 0, dx is 0 and dy is not read as a number; a NaN
+ * of y obey, solved in double for each matrix (r c^2 + c^3 / 3 steps, c^2 + 2 r c numbers
+ * of memory a thread; transpose wide matrices). It costs the same for any number of steps, and is
+ * exact as far as y has converged. Where y is 0, dx is 0 and dy is not read as a number; a NaN
  * elsewhere makes its matrix NaN. */
 SMX_API smx_status smx_sinkhorn_implicit(smx_context *ctx, const smx_tensor *y, const smx_tensor *dy,
                                          const smx_tensor *dx);
@@ -63,10 +62,10 @@ SMX_API smx_status smx_orthostochastic_backward(smx_context *ctx, const smx_tens
 
 /* ---- Functions of a vector, with derivatives ------------------------------------------------- */
 
-/* f = mu logsumexp((A x - b) / mu), the smooth maximum of m affine functions, and what second-order
- * methods ask of it (Gradient-Normalized Smoothness for Optimization with Approximate Hessians,
- * Semenov, Jaggi, Doikov 2025). A [m, n], b [m], x and v [n], floats of any dtype; all arithmetic
- * is f64. With p = softmax((A x - b) / mu), u = A v and U = p.u:
+/* f = mu logsumexp((A x - b) / mu), the smooth maximum of m affine functions, with the derivatives
+ * that second-order methods need (Gradient-Normalized Smoothness for Optimization with Approximate
+ * Hessians, Semenov, Jaggi, Doikov 2025). A [m, n], b [m], x and v [n], floats of any dtype; all
+ * arithmetic is f64. With p = softmax((A x - b) / mu), u = A v and U = p.u:
  *   gradient        A^T p
  *   hessian_v       A^T (p * (u - U)) / mu
  *   gauss_newton_v  A^T (p * u) / mu: without the term of rank one, never below the Hessian
@@ -85,7 +84,7 @@ SMX_API smx_status smx_softmax_regression(smx_context *ctx, const smx_tensor *a,
                                           const smx_tensor *x, const smx_tensor *v, double *f,
                                           const smx_tensor *gradient, const smx_tensor *hessian_v);
 
-/* ---- Several opinions ------------------------------------------------------------------------ */
+/* ---- Several distributions ----------------------------------------------------------------- */
 
 /* x [.., m, n]: m rows of logits, or logarithms of probabilities, over the same n classes. mix [m]:
  * logits of how much each row counts, w = softmax(mix); NULL: all alike. Any strides and float
@@ -106,24 +105,24 @@ SMX_API smx_status smx_jensen_shannon(smx_context *ctx, const smx_tensor *mix, c
 SMX_API smx_status smx_js_centroid(smx_context *ctx, const smx_tensor *mix, const smx_tensor *x,
                                    const smx_tensor *y);
 
-/* A worker's word on the class of an item; a worker may have several on one. */
+/* A worker's vote on the class of an item; a worker may have several votes on one item. */
 typedef struct smx_vote {
   int64_t item, worker, label;
 } smx_vote;
 
 typedef struct smx_dawid_skene_options {
   size_t size;      /* sizeof(smx_dawid_skene_options); other fields zero mean defaults */
-  int64_t steps;    /* the most there may be; 0 = 100 */
-  double tolerance; /* no probability of a class moved more in the last step; 0 = 1e-9 */
+  int64_t steps;    /* the most steps; 0 = 100 */
+  double tolerance; /* the largest change of a probability after which the steps end; 0 = 1e-9 */
 } smx_dawid_skene_options;
 
-/* The classes of items from votes, where workers err each in a way of his own: Maximum Likelihood
- * Estimation of Observer Error-Rates Using the EM Algorithm (Dawid, Skene 1979), from the shares of
- * votes on. posterior [items, classes]: the probability of each class; an item without votes has
- * the prior's. prior [classes], errors [workers, classes, classes] (how often the worker says l
- * where the class is k) and *steps may be NULL. The order of votes matters to the last bit alone.
- * Errors: SMX_ERR_NULL, SMX_ERR_STRUCT, SMX_ERR_SHAPE (an item or worker that there is not),
- * SMX_ERR_TARGET (a label that is no class), SMX_ERR_PARAM, SMX_ERR_NOMEM. */
+/* The classes of items from votes of workers, each of whom errs in a way of his own: Maximum
+ * Likelihood Estimation of Observer Error-Rates Using the EM Algorithm (Dawid, Skene 1979),
+ * starting from the shares of votes. posterior [items, classes]: the probability of each class; an
+ * item without votes has the prior's. prior [classes], errors [workers, classes, classes] (how
+ * often the worker says l where the class is k) and *steps may be NULL. The order of votes matters
+ * to the last bit alone. Errors: SMX_ERR_NULL, SMX_ERR_STRUCT, SMX_ERR_SHAPE (an item or worker out
+ * of range), SMX_ERR_TARGET (a label that is no class), SMX_ERR_PARAM, SMX_ERR_NOMEM. */
 SMX_API smx_status smx_dawid_skene(smx_context *ctx, const smx_dawid_skene_options *options, size_t count,
                                    const smx_vote *votes, size_t items, size_t workers, size_t classes,
                                    double *posterior, double *prior, double *errors, int64_t *steps);

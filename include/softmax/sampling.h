@@ -1,11 +1,11 @@
-/* softmax/sampling.h - draws from logits, step by step, and what decoding needs besides.
+/* softmax/sampling.h - draws from logits, step by step, and other functions of decoding.
  *
  *   smx_sample_f32           a chain of steps (smx_step_at) and a draw, for each row
  *   smx_beam_step_f32        one step of beam search
  *   smx_mix_embeddings_f32   mixtures of embeddings
- *   smx_cad_plan             how a diffusion language model goes on
+ *   smx_cad_plan             the next sizes of a diffusion language model
  *
- * What holds for every function stands at the top of softmax.h.
+ * What holds for every function is at the top of softmax.h.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef SOFTMAX_SAMPLING_H
@@ -87,7 +87,7 @@ typedef enum smx_draw {
   SMX_DRAW_GREEDY = 2  /* the best */
 } smx_draw;
 
-/* What became of a row. */
+/* The result of a row. */
 typedef enum smx_row_status {
   SMX_ROW_OK = 0,
   SMX_ROW_EMPTY = 1, /* nothing left: no elements, all of them -inf, or all banned */
@@ -154,9 +154,9 @@ SMX_API smx_status smx_sample_f64(smx_context *ctx, const smx_sample_options *op
 
 /* ---- Decoding -------------------------------------------------------------------------------- */
 
-/* What decoding needs besides operators (speculative_verify, soft_thinking_token and others of the
- * family sample). No function here keeps state, all may be called from many threads; arrays that
- * are written may not overlap others. */
+/* Functions of decoding that are not operators (the family sample has speculative_verify,
+ * soft_thinking_token and others). No function here keeps state, all may be called from many
+ * threads; arrays that are written may not overlap others. */
 
 /* A hypothesis of a beam search: the beam that it continues and the token that it adds; -1 = there
  * is none. */
@@ -168,8 +168,8 @@ typedef struct smx_beam {
 typedef struct smx_beam_options {
   size_t size; /* sizeof(smx_beam_options) */
   int64_t eos; /* the token that ends a hypothesis; -1 = none */
-  /* what the score of a hypothesis that ends here is divided by, 1 = none: its length^alpha, or ((5
-   * + length) / 6)^alpha as in Google's Neural Machine Translation System (Wu et al. 2016) */
+  /* the divisor of the score of a hypothesis that ends here, 1 = none: its length^alpha, or
+   * ((5 + length) / 6)^alpha as in Google's Neural Machine Translation System (Wu et al. 2016) */
   double penalty;
 } smx_beam_options;
 
@@ -202,8 +202,8 @@ SMX_API smx_status smx_mix_embeddings_backward_f32(smx_context *ctx, size_t rows
                                                    smx_dtype dtype, const void *table, const float *dout,
                                                    float *dweight);
 
-/* How a diffusion language model goes on, from how confident its last steps were: CadLLM (2025),
- * after its published code. Sizes of 0 mean the defaults in brackets. */
+/* The next sizes of a diffusion language model, from how confident its last steps were: CadLLM
+ * (2025), after its published code. Sizes of 0 mean the defaults in brackets. */
 typedef struct smx_cad_options {
   size_t size;                              /* sizeof(smx_cad_options) */
   int64_t block_min, block_max, block_base; /* [8, 64, 24] positions decoded together */

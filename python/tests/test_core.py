@@ -107,7 +107,7 @@ class Matrices(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "b: shape"):
             libsoftmax.logsumexp_objective(self.A, x, x)
 
-    def test_opinions(self):
+    def test_distributions(self):
         x = block((3, 4), [2, 1, 0.1, -1, 0.5, -0.3, 1.2, 0, 0, 3, -2, 0.5], "float64")
         mix = block((3,), [0.5, -1, 0.25], "float64")
         found = libsoftmax.jensen_shannon_divergence(x, mix, return_dx=True)

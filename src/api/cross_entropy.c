@@ -1,4 +1,5 @@
-/* api/cross_entropy.c - cross-entropy by name: its arguments as tensors, and the verb. */
+/* api/cross_entropy.c - cross-entropy by name: its arguments become tensors, then it is an operator
+ * like others. */
 #include "base/enter.h"
 #include "driver/direct.h"
 #include "driver/operator.h"

@@ -1,4 +1,4 @@
-/* api/forward.c - the verbs that run every operator. */
+/* api/forward.c - smx_forward, smx_backward and smx_infer, which run every operator. */
 #include "base/enter.h"
 #include "driver/operator.h"
 

@@ -12,25 +12,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct room {
+static const struct family {
   const smx_op *table;
   size_t count;
-} rooms[] = {
-    [SMX_ROOM_row] = {row_table, ROW_COUNT},
-    [SMX_ROOM_loss] = {loss_table, LOSS_COUNT},
-    [SMX_ROOM_sample] = {sample_table, SAMPLE_COUNT},
-    [SMX_ROOM_COUNT] = {matrix_table, MATRIX_COUNT},
+} families[] = {
+    [SMX_FAMILY_row] = {row_table, ROW_COUNT},
+    [SMX_FAMILY_loss] = {loss_table, LOSS_COUNT},
+    [SMX_FAMILY_sample] = {sample_table, SAMPLE_COUNT},
+    [SMX_FAMILY_COUNT] = {matrix_table, MATRIX_COUNT},
 };
-enum { ROOMS = sizeof rooms / sizeof *rooms };
+enum { FAMILIES = sizeof families / sizeof *families };
 
 size_t smx_op_count(void) {
   size_t count = 0;
-  for (int r = 0; r < ROOMS; r++) count += rooms[r].count;
+  for (int r = 0; r < FAMILIES; r++) count += families[r].count;
   return count;
 }
 const smx_op *smx_op_at(size_t i) {
-  for (int r = 0; r < ROOMS; i -= rooms[r++].count)
-    if (i < rooms[r].count) return rooms[r].table + i;
+  for (int r = 0; r < FAMILIES; i -= families[r++].count)
+    if (i < families[r].count) return families[r].table + i;
   return NULL;
 }
 const smx_op *smx_op_find(const char *name) {
@@ -62,11 +62,11 @@ const smx_step_info *smx_step_find(const char *name) {
 
 /* ---- parameters ---- */
 
-bool smx_op_place(const smx_op *op, int *room, size_t *index) {
-  for (*room = 0; *room < ROOMS; ++*room) {
-    uintptr_t offset = (uintptr_t)op - (uintptr_t)rooms[*room].table;
+bool smx_op_place(const smx_op *op, int *family, size_t *index) {
+  for (*family = 0; *family < FAMILIES; ++*family) {
+    uintptr_t offset = (uintptr_t)op - (uintptr_t)families[*family].table;
     *index = offset / sizeof *op;
-    if (*index < rooms[*room].count && offset % sizeof *op == 0) return true;
+    if (*index < families[*family].count && offset % sizeof *op == 0) return true;
   }
   return false;
 }
@@ -124,7 +124,7 @@ smx_status smx_params_parse(const smx_op *op, smx_params *params, const char *na
   for (int32_t c = 0; op->params[i].choices && op->params[i].choices[c]; c++)
     if (!strcmp(text, op->params[i].choices[c])) return smx_params_set(op, params, name, c);
   char *end;
-  const int round = fegetround(); /* libc's strtod looks at a control word of its own, that of the x87 */
+  const int round = fegetround(); /* libc's strtod depends on the control word of the x87 */
   fesetround(FE_TONEAREST);
   double value = strtod(text, &end);
   fesetround(round);

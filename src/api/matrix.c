@@ -1,10 +1,9 @@
-/* api/matrix.c - the operators on matrices behind the verbs that run every operator: ports and
- * parameters become arguments of their functions. */
+/* api/matrix.c - operators on matrices behind smx_forward and its kin: ports and parameters become
+ * arguments of the functions of softmax/matrix.h. */
 #include "driver/view.h"
 #include "matrix/matrix.h"
 
-/* An output of one value: f goes there as a double until the function is done. Nothing is written
- * when it is refused. */
+/* An output of one value: f is computed as a double and stored when the function has succeeded. */
 static smx_status take_value(const char *name, const matrix_call *c, smx_view *v) {
   const smx_label what = {name, "", "f"};
   smx_status status = matrix_view(what, c->out[0], 0, v);
@@ -64,8 +63,7 @@ static smx_status softmax_regression(const matrix_call *c) {
   return run_objective("softmax_regression", c, regression_value);
 }
 
-/* Several rows that belong together: their functions would take many such matrices, operators take
- * one. */
+/* The functions take many such matrices, operators take one. */
 static smx_status one_matrix(const char *name, const matrix_call *c) {
   smx_view x;
   return matrix_view((smx_label){name, "", "x"}, c->in[0], 2, &x);
@@ -93,6 +91,6 @@ static const struct {
 };
 
 smx_status smx_matrix_run(size_t index, const matrix_call *c, bool backward) {
-  if (backward && !c->din[0]) return SMX_OK; /* not wanted, and nothing else could be */
+  if (backward && !c->din[0]) return SMX_OK; /* the only output, and it is not wanted */
   return backward ? functions[index].backward(c) : functions[index].forward(c);
 }

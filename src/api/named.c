@@ -1,11 +1,12 @@
-/* api/named.c - the operators everybody uses, by name: the shortest way to the kernels. */
+/* api/named.c - softmax, log_softmax, logsumexp and the gradient of softmax by name, on contiguous
+ * arrays: the shortest way to the kernels. */
 #include "base/enter.h"
 #include "driver/operator.h"
 #include "driver/plan.h"
 #include "row/row.h"
 #include <string.h>
 
-/* Two buffers of so many bytes are one, or apart. */
+/* Whether two buffers of so many bytes are the same, or do not overlap. */
 static bool apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
   uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
   return p + a_bytes <= q || q + b_bytes <= p;
@@ -39,7 +40,7 @@ static inline void begin_weights(row_call *c, size_t rows, size_t n, size_t byte
   c->src[0] = x, c->dst[0] = y;
   c->src_step[0] = c->dst_step[0] = (ptrdiff_t)n;
   c->plan = (row_plan)smx_plan_get();
-  c->bypass = smx_bypass_for(x == y, rows * n * bytes);
+  c->writing = smx_writing_for(x == y, rows * n * bytes);
 }
 
 static __attribute__((noinline)) void softmax_rows(const smx_kernels *kernels, size_t rows, size_t n,
@@ -47,13 +48,13 @@ static __attribute__((noinline)) void softmax_rows(const smx_kernels *kernels, s
   row_call c;
   begin_weights(&c, rows, n, bytes, x, y);
   smx_keep_terms(&c, 0, bytes);
-  run(kernels->room[SMX_ROOM_row][ROW_softmax]->forward, &c);
+  run(kernels->family[SMX_FAMILY_row][ROW_softmax]->forward, &c);
 }
-/* Rows that fit registers or caches skip even the making of a call. */
+/* Rows that fit registers or caches go to the kernel without a row_call. */
 static inline void softmax(const smx_kernels *kernels, size_t rows, size_t n, size_t bytes, const void *x,
                            void *y) {
   if (smx_plan_get() != PLAN_AUTO ||
-      !kernels->io->softmax(rows, n, x, y, smx_bypass_for(x == y, rows * n * bytes)))
+      !kernels->io->softmax(rows, n, x, y, smx_writing_for(x == y, rows * n * bytes)))
     softmax_rows(kernels, rows, n, bytes, x, y);
 }
 
@@ -77,7 +78,7 @@ smx_status smx_log_softmax_f32(size_t rows, size_t n, const float *x, float *y) 
   if (status != SMX_OK || rows == 0 || n == 0) return status;
   row_call c;
   begin_weights(&c, rows, n, sizeof *x, x, y);
-  run(smx_isa_current()->f32.room[SMX_ROOM_row][ROW_log_softmax]->forward, &c);
+  run(smx_isa_current()->f32.family[SMX_FAMILY_row][ROW_log_softmax]->forward, &c);
   return SMX_OK;
 }
 
@@ -98,7 +99,7 @@ smx_status smx_logsumexp_f32(size_t rows, size_t n, const float *x, float *lse) 
   smx_begin_call(&c, rows, n);
   c.src[0] = x, c.src_step[0] = (ptrdiff_t)n;
   c.dst[0] = lse, c.dst_step[0] = 1;
-  run(smx_isa_current()->f32.room[SMX_ROOM_row][ROW_logsumexp]->forward, &c);
+  run(smx_isa_current()->f32.family[SMX_FAMILY_row][ROW_logsumexp]->forward, &c);
   return SMX_OK;
 }
 
@@ -112,8 +113,8 @@ smx_status smx_softmax_backward_f32(size_t rows, size_t n, const float *y, const
   c.dst[0] = dx, c.dst_step[0] = (ptrdiff_t)n;
   c.src[SRC_Y] = y, c.src[SRC_DY] = dy;
   c.src_step[SRC_Y] = c.src_step[SRC_DY] = (ptrdiff_t)n;
-  c.bypass = smx_bypass_for(dx == y || dx == dy, rows * n * sizeof *y);
-  run(smx_isa_current()->f32.room[SMX_ROOM_row][ROW_softmax]->backward, &c);
+  c.writing = smx_writing_for(dx == y || dx == dy, rows * n * sizeof *y);
+  run(smx_isa_current()->f32.family[SMX_FAMILY_row][ROW_softmax]->backward, &c);
   return SMX_OK;
 }
 
@@ -128,18 +129,18 @@ static smx_status one_row(smx_context *ctx, smx_dtype dtype, size_t n, const uin
 
 enum { HALF_TILE = 2048 }; /* elements of f32 on the stack */
 
-/* Rows that fit a tile: widened, computed there, rounded. */
+/* Rows that fit a tile: widened to f32, computed there, rounded. */
 static void widened(row_store type, size_t rows, size_t n, const uint16_t *x, uint16_t *y, float *tile,
                     size_t room) {
   const smx_kernels *kernels = &smx_isa_current()->f32;
   for (size_t some; rows; rows -= some, x += some * n, y += some * n) {
     some = rows < room / n ? rows : room / n;
     kernels->io->load(type, x, 1, some * n, tile);
-    if (!kernels->io->softmax(some, n, tile, tile, BYPASS_NOT)) {
+    if (!kernels->io->softmax(some, n, tile, tile, WRITE_CACHED)) {
       row_call c;
       begin_weights(&c, some, n, sizeof *tile, tile, tile);
       c.params = no_params;
-      row_run(kernels->room[SMX_ROOM_row][ROW_softmax]->forward, &c);
+      row_run(kernels->family[SMX_FAMILY_row][ROW_softmax]->forward, &c);
     }
     kernels->io->store(type, tile, some * n, y, 1);
   }
@@ -150,16 +151,17 @@ static void short_half(row_store type, size_t rows, size_t n, const uint16_t *x,
   widened(type, rows, n, x, y, tile, HALF_TILE);
 }
 
-/* Longer rows, as they are. One that is not ordinary is widened where terms are kept, or, longer
- * than that, goes through the verbs. */
+/* Longer rows stay in their dtype. A row with NaN, +inf or nothing valid is widened where its terms
+ * fit scratch memory; a longer one goes through smx_forward. */
 static smx_status half_softmax(float *scratch, smx_context *purse, smx_dtype dtype, size_t rows, size_t n,
                                const uint16_t *x, uint16_t *y) {
-  const row_kernel *kernel = smx_isa_current()->f32.room[SMX_ROOM_row][ROW_softmax]->forward;
-  const row_bypass bypass = smx_bypass_for(x == y, rows * n * sizeof *x);
+  const row_kernel *kernel = smx_isa_current()->f32.family[SMX_FAMILY_row][ROW_softmax]->forward;
+  const row_writing writing = smx_writing_for(x == y, rows * n * sizeof *x);
   smx_status status = SMX_OK;
   while (rows && status == SMX_OK) {
     const ptrdiff_t step = (ptrdiff_t)n;
-    const half_rows h = {no_params, row_store_of(dtype), rows, n, x, NULL, y, step, 0, step, bypass, scratch};
+    const half_rows h = {no_params, row_store_of(dtype), rows, n, x, NULL, y, step, 0, step, writing,
+                         scratch};
     const size_t done = kernel->half(&h);
     rows -= done, x += done * n, y += done * n;
     if (!rows) break;

@@ -1,4 +1,5 @@
-/* api/sample.c - smx_sample: takes the rows to the chain of the instruction set. */
+/* api/sample.c - smx_sample: checks the call and hands each row to the sampler of the instruction
+ * set. */
 #include "base/enter.h"
 #include "sample.h"
 #include "cpu/cpu.h"
@@ -8,7 +9,7 @@
 typedef struct sampling {
   smx_context *ctx;
   smx_sample_options options;
-  const smx_step *steps; /* as prepared */
+  const smx_step *steps; /* after smx_sample_steps */
   void (*sampler)(sampler_row *row);
   size_t n, bytes;
   const char *logits;
@@ -18,8 +19,8 @@ typedef struct sampling {
   smx_scratch scratch;
 } sampling;
 
-/* What a row takes in scratch: 8 (n + 1) bytes, three or four rows of n elements, the last for a
- * masked one, and its draws. */
+/* Scratch memory of a row: 8 (n + 1) bytes, three or four rows of n elements (the last for a masked
+ * row), and its draws. */
 enum { ALIGNED = 64, ROWS_OF_SCRATCH = 4 };
 static size_t place_bytes(size_t n, size_t bytes) { return smx_whole_lines((n + 1) * bytes); }
 static size_t row_scratch(size_t n, size_t bytes) {
@@ -33,7 +34,7 @@ size_t smx_sample_scratch(const smx_context *ctx, size_t n, int32_t is_f64) {
   return __builtin_mul_overflow(one, (size_t)smx_context_threads(ctx), &all) || all > PTRDIFF_MAX ? 0 : all;
 }
 
-/* The row, or a copy without what its mask removes. */
+/* The row, or a copy of it in which masked elements are -inf. */
 static const void *masked_row(const sampling *w, int64_t r, char *copy) {
   const smx_sample_options *o = &w->options;
   const char *x = w->logits + (size_t)r * o->row_stride * w->bytes;
@@ -48,7 +49,7 @@ static const void *masked_row(const sampling *w, int64_t r, char *copy) {
   return copy;
 }
 
-/* The draws of a row from which there was nothing to draw. */
+/* The draws of a row that has nothing to draw from. */
 static void put_none(const sampling *w, const sampler_row *row) {
   for (size_t j = 0; j < row->draws; j++) {
     row->indices[j] = row->index;
@@ -93,7 +94,8 @@ static void sample_rows(void *arg, int64_t task) {
 
 /* ---- arguments ---- */
 
-/* The options, of a caller who may know fewer, with their defaults. */
+/* The caller's options, whose struct may be an older, shorter one; missing fields get their
+ * defaults. */
 static smx_status take_options(sampling *w, const smx_sample_options *o) {
   const size_t before = offsetof(smx_sample_options, draws), words = w->n / 32 + (w->n % 32 != 0);
   w->options = (smx_sample_options){.size = sizeof *o};

@@ -1,5 +1,5 @@
-/* api/sample_steps.c - the steps of smx_sample. What a step does because of the tokens seen so far
- * is the same for every row of a call: it is worked out here, once. See sample.h. */
+/* api/sample_steps.c - the steps of smx_sample. What a step does because of the tokens so far is
+ * the same for every row of a call, so it is computed here, once. See sample.h. */
 #include "driver/params.h"
 #include "sample.h"
 #include "sample/sample.h"
@@ -58,8 +58,8 @@ static int by_token(const void *a, const void *b) {
   return (u->token > v->token) - (u->token < v->token);
 }
 
-/* Each token once, with its values added up, or the largest of them. Values are whole numbers where
- * the order of equals could matter. */
+/* Each token once, with the sum or the largest of its values. Values are whole numbers where the
+ * order of equal ones could matter. */
 static size_t merge(seen *v, size_t n, bool largest) {
   size_t kept = 0;
   if (n) qsort(v, n, sizeof *v, by_token);
@@ -124,7 +124,7 @@ static size_t collect(smx_step *s, size_t *back, seen *v) {
   return merge(v, s->token_count, false);
 }
 
-/* Whether its tokens are worked out here; those of others stay as they are. */
+/* Whether its tokens are computed here; the tokens of other steps stay as they are. */
 static bool collects(const smx_step *s) {
   const bool listed = step_table[s->kind].flags & SMX_STEP_HAS_TOKENS;
   return listed && s->kind != SMX_STEP_BIAS && s->kind != SMX_STEP_BAN && s->kind != SMX_STEP_ALLOW;

@@ -1,10 +1,10 @@
-/* attention/attention.h - what the room shows: the contract between the driver in api/ and the
- * kernels of one instruction set and real type.
+/* attention/attention.h - the contract between the driver (src/driver) and the kernels of one
+ * instruction set and real type.
  *
  * The unit of the contract is a split: 1024 keys that start at a multiple of 1024 of the logical
  * key index. A row of output is a left fold, in index order, of what its splits contribute
- * (docs/numerics.md, "Attention"), so whoever computes a split, beside which rows, cannot
- * matter. */
+ * (docs/numerics.md, "Attention"). So the result does not depend on who computes a split, nor
+ * beside which rows. */
 #ifndef SMX_ATTENTION_H
 #define SMX_ATTENTION_H
 #include <softmax.h>
@@ -73,8 +73,9 @@ typedef struct attn_call {
 } attn_call;
 
 /* Rows first .. first + rows - 1 of a head, in the order i * groups + g, over splits split
- * .. split + splits - 1. With states, what each split contributes is left there, at most
- * ATTN_STATE_HEAD + 2 (e filled up to 64) reals; without, it is folded and the rows are written. */
+ * .. split + splits - 1. If states is set, the contribution of each split is stored there, in at
+ * most ATTN_STATE_HEAD + 2 (e filled up to 64) reals. Otherwise contributions are folded and the
+ * rows are written. */
 typedef struct attn_task {
   const attn_call *call;
   attn_head head;
@@ -85,10 +86,10 @@ typedef struct attn_task {
   int64_t state_rows, state_heads, state_step;
   int64_t first_empty; /* out: first row with no visible key when that is an error, or -1 */
   bool weights;        /* the kernel scores writes weights */
-  int64_t columns;     /* of head.scores: beyond the last key all is hidden */
+  int64_t columns;     /* of head.scores: keys beyond the last are hidden */
 } attn_task;
 
-/* Rotary position embedding: in rows of some heads, pairs of columns a, b are turned by an angle
+/* Rotary position embedding: in rows of some heads, pairs of columns a, b are rotated by an angle
  * each; columns beyond the pairs stay. */
 typedef struct attn_rotate {
   attn_rows x, y; /* y may lie where x does */
@@ -97,15 +98,15 @@ typedef struct attn_rotate {
   bool back;                /* by the negated angles */
   const double *angles;     /* [rows][pairs], shared by the heads */
   const double *cosines; /* the same in place of sines and cosines of angles, which are sines then; or NULL */
-  attn_rows other;       /* with back: what had been turned, or data NULL */
+  attn_rows other;       /* with back: the input of the forward rotation, or data NULL */
   /* with other: other_a y_b - other_b y_a, the gradients of the angles of one head,
    * [rows][pairs] */
   double *cross;
 } attn_rotate;
 
-/* Additive scores of some rows, z_ij = sum_c u_c tanh(q_ic + k_jc), and their gradients. All in the
- * real type; keys are turned, so that they lie side by side, and filled up to `pitch`, a multiple
- * of ATTN_PANEL. */
+/* Additive scores of some rows, z_ij = sum_c u_c tanh(q_ic + k_jc), and their gradients, all in the
+ * real type. Keys are transposed, so that keys lie side by side, and filled up to `pitch`, a
+ * multiple of ATTN_PANEL. */
 typedef struct attn_additive {
   int64_t rows, keys, pitch, d;
   const void *u, *q, *k; /* [d], [rows][d], [d][pitch] */
@@ -116,12 +117,12 @@ typedef struct attn_additive {
 /* The facts about each kind of weights, by its number. */
 extern const smx_attention_kind attention_table[SMX_ATTENTION_KINDS];
 
-/* The gradients: prepare for every row of a head first, then queries and keys in any order, or all,
- * which has less to compute. Keys takes keys for rows, at most ATTN_KEYS; all takes all keys of a
- * head and forgets what the task says of its rows. */
+/* The gradients. First `prepare` for every row of a head. Then either `queries` and `keys` in any
+ * order, or `all`, which computes less. `keys` takes keys in place of rows, at most ATTN_KEYS of
+ * them; `all` takes all keys of a head and ignores the rows that the task names. */
 typedef struct attention_grads {
-  size_t (*scratch)(const attn_call *call, int64_t rows);              /* bytes, for each of them, */
-  size_t (*all_scratch)(const attn_call *call, const attn_head *head); /* but for all */
+  size_t (*scratch)(const attn_call *call, int64_t rows);              /* scratch bytes of each of these, */
+  size_t (*all_scratch)(const attn_call *call, const attn_head *head); /* and of `all` */
   void (*prepare)(attn_task *t, void *scratch);
   void (*queries)(attn_task *t, void *scratch);
   void (*keys)(attn_task *t, void *scratch);

@@ -1,6 +1,6 @@
 /* attention/driver_additive.c - attention with additive scores, z_ij = sum_c u_c tanh(q_ic + k_jc).
- * They are laid out for some rows at a time and handed to the engine as the bias of queries and
- * keys that are 0, which adds ALiBi and hides keys; the rest is attention by score blocks. */
+ * The scores of some rows at a time are handed to the engine as the bias of queries and keys that
+ * are 0. The engine adds ALiBi and hides keys; the rest is attention by score blocks. */
 #include "base/enter.h"
 #include "driver/score_block.h"
 #include <string.h>
@@ -27,7 +27,7 @@ static void load_reals(const attention_job *j, const smx_view *v, int64_t i, int
   dtype_io_of(j)->load(row_store_of(v->dtype), from, (ptrdiff_t)v->strides[last], (size_t)n, to);
 }
 
-/* The keys of a head turned, those of a paged cache in their logical order. */
+/* The keys of a head transposed, those of a paged cache in their logical order. */
 static void open_head(block_job *m, int64_t b, int64_t kv) {
   adding *w = (adding *)(void *)m;
   const attention_job *j = m->j;
@@ -52,7 +52,7 @@ static void score_rows(void *arg, int64_t at) {
   j->kernels->additive->forward(&t);
 }
 
-/* The caller's bias; -inf in it hides whatever is there. */
+/* The caller's bias; its -inf hides the pair. */
 static void add_bias(const adding *w, const attention_job *p) {
   const double hidden = -__builtin_inf();
   for (int64_t i = 0; i < p->lq; i++) {

@@ -7,7 +7,7 @@
 
 enum { SCORES = 1 << 22 }; /* of pairs at a time, at least 256 rows */
 
-/* Sums in double that belong to the elements of a tensor which may be broadcast. */
+/* Sums in double for the elements of a tensor that may be broadcast. */
 typedef struct sums {
   smx_view to;
   int64_t shape[4], step[4]; /* step: 0 where the tensor is broadcast */
@@ -84,7 +84,7 @@ static smx_status add_head(const adding *a, int64_t b, int64_t h, int64_t chunk)
   return status;
 }
 
-/* The sums to where they belong, a row of the last axis at a time. */
+/* Stores the sums, a row of the last axis at a time. */
 static void store_sums(const adding *a, const sums *s) {
   const smx_view *v = &s->to;
   if (!s->at) return;

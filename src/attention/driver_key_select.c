@@ -1,7 +1,7 @@
-/* attention/driver_key_select.c - which keys a cache keeps, by their mass: rows as doubles, the
- * mass of neighbours together, and the first of a total order (mass descending, index ascending),
- * which are found without sorting: the order of the last that is kept, byte by byte, from
- * counts. */
+/* attention/driver_key_select.c - which keys a cache keeps, by their mass. Rows become doubles, the
+ * masses of neighbouring keys are pooled, and the first of a total order (mass descending, index
+ * ascending) are kept. Nothing is sorted: the order key of the last one kept is found byte by byte
+ * from counts. */
 #include "base/enter.h"
 #include "driver/attention.h"
 #include "driver/view.h"
@@ -19,7 +19,7 @@ typedef struct selection {
 
 /* ---- the order ---- */
 
-/* Unsigned in the order of the values; -0 and 0 are one, and NaN is -inf. */
+/* An unsigned key in the order of the values; -0 and 0 are one, and NaN counts as -inf. */
 static uint64_t order_of(double x) {
   uint64_t bits, sign = (uint64_t)1 << 63;
   if (x != x) x = -__builtin_inf();
@@ -28,7 +28,7 @@ static uint64_t order_of(double x) {
   return bits & sign ? ~bits : bits | sign;
 }
 
-/* The order of the k-th largest of n; k in 1..n. *ties: how many that are equal to it belong to
+/* The order key of the k-th largest of n; k in 1..n. *ties: how many keys equal to it belong to
  * the k. */
 static uint64_t find_last(const uint64_t *order, int64_t n, int64_t k, int64_t *ties) {
   uint64_t known = 0, mask = 0;
@@ -51,7 +51,8 @@ static int64_t whole_at(const smx_view *v, int64_t b, int64_t h) {
   return smx_whole_at(v->data + (b * v->strides[0] + (v->ndim == 2 ? h * v->strides[1] : 0)) * bytes, bytes);
 }
 
-/* The mass of n keys from first on; of a list for all heads, the sum over these, in order. */
+/* The mass of n keys from `first` on. For a list that all heads share: the sum over the heads, in
+ * order. */
 static void load_mass(const selection *s, int64_t b, int64_t h, int64_t first, int64_t n, double *x,
                       double *more) {
   const int64_t heads = s->lists == s->heads ? 1 : s->heads, bytes = smx_dtype_bytes(s->mass.dtype);
@@ -62,8 +63,8 @@ static void load_mass(const selection *s, int64_t b, int64_t h, int64_t first, i
   }
 }
 
-/* The order of each key by its neighbours among the n, itself included: by their sum, or the
- * largest. With a NaN among them it is the lowest. */
+/* The order key of each key by its n neighbours, itself included: by their sum, or by the largest.
+ * With a NaN among them it is the lowest. */
 static void pool(const selection *s, const double *x, int64_t n, int64_t span, uint64_t *order) {
   const bool largest = s->options->pool == SMX_ATTENTION_POOL_MAX;
   for (int64_t i = 0; i < n; i++) {
@@ -176,7 +177,8 @@ static smx_status check_options(selection *s) {
   return SMX_OK;
 }
 
-/* Integers that are all in least..most. Those that stand for several lists are looked at once. */
+/* Checks that integers are all in least..most. Integers that stand for several lists are checked
+ * once. */
 static smx_status check_wholes(const selection *s, const char *port, const smx_tensor *t, int32_t ndim,
                                const int64_t *shape, int64_t least, int64_t most, smx_view *v) {
   smx_status status = attention_broadcast(&s->j, port, t, WHOLES, ndim, shape, v);

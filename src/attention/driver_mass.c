@@ -9,7 +9,7 @@ smx_status smx_attention_column_mass(smx_context *ctx, const smx_attention_optio
   SMX_ENTER(ctx);
   static const float one = 1;
   attention_job job = {.name = "smx_attention_column_mass", .ctx = ctx}, *j = &job;
-  /* no value is read but as a number that changes nothing */
+  /* values are only multiplied by 0 */
   smx_status status = attention_check(j, options, q, k, k);
   if (status != SMX_OK) return status;
   if (!(attention_table[j->call.weights].flags & SMX_ATTENTION_BACKWARD))

@@ -166,7 +166,7 @@ static void fit(tilting *w, const attention_job *p) {
 
 /* ---- forward ---- */
 
-/* Weights and t of a part; *r becomes the view of what y is made with. */
+/* Weights and t of a part; *r becomes the view of the vectors that y is made with. */
 static smx_status tilted_weights(tilting *w, const attention_job *p, score_block *s, smx_view *r) {
   smx_status status = score_block_weights(&w->m, p, s);
   if (status != SMX_OK) return status;
@@ -188,7 +188,7 @@ static smx_status forward_part(block_job *m, const attention_job *p) {
 
 /* ---- backward ---- */
 
-/* dy of the weights becomes that of softmax's; y is kept, g becomes the gradient of y. */
+/* dy of the weights becomes dy of softmax's weights; y is kept, g becomes the gradient of y. */
 static void untilt(const tilting *w, const attention_job *p) {
   const block_job *m = &w->m;
   for (int64_t from = 0; from < p->lq * p->lk; from += p->lk) {
@@ -201,7 +201,7 @@ static void untilt(const tilting *w, const attention_job *p) {
   }
 }
 
-/* u from dr, in its place: and dq less u, in `more`. */
+/* u from dr, in its place; `more` gets dq less u. */
 static void solve_rows(tilting *w, const attention_job *p) {
   const int64_t d = p->call.d;
   double x[ATTN_MAX_HEAD];
@@ -228,7 +228,7 @@ static void through_fit(const tilting *w, const attention_job *p) {
   }
 }
 
-/* What the fit gives to dy and dk. */
+/* What the affine fit adds to dy and dk. */
 static smx_status backward_fit(tilting *w, const attention_job *p, const smx_view *r) {
   block_job *m = &w->m;
   const smx_view u = score_block_view(p, w->u, p->lq, p->call.d, false);

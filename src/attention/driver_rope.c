@@ -1,15 +1,15 @@
-/* attention/driver_rope.c - rotary position embedding: angles are made here, in double and in the
- * order of rows, and the kernels of the attention room turn by them. */
+/* attention/driver_rope.c - rotary position embedding: angles are computed here, in double and in
+ * the order of rows; the kernels rotate by them. */
 #include "base/enter.h"
 #include "driver/attention.h"
 #include "driver/view.h"
 
-enum { ROWS = 64, CHUNK = 256 }; /* whose angles lie in memory; of a task */
+enum { ROWS = 64, CHUNK = 256 }; /* rows of a task, whose angles lie in memory */
 
 typedef struct rope {
   attention_job j; /* for its name, its context and its checks of tensors */
   const smx_rope_options *options;
-  smx_rope_options own; /* those of a caller who knows fewer */
+  smx_rope_options own; /* a copy of the caller's, whose struct may be shorter */
   /* x, y: gradients in the backward call; data NULL: absent */
   smx_view x, y, positions, frequencies, carry, cosines, sines;
   smx_view other, d_positions, d_frequencies, carry_out;
@@ -21,7 +21,7 @@ typedef struct rope {
   smx_scratch scratch;
 } rope;
 
-/* The angles of some rows on their way. */
+/* The angles of some rows. */
 typedef struct walk {
   rope *r;
   int64_t b, h;
@@ -88,8 +88,8 @@ static void rotate_rows(walk *w, int64_t first, int64_t rows) {
       w->d_frequencies[p] += t.cross[i * r->pairs + p] * (w->phases[i * r->pairs + p] * r->scale);
 }
 
-/* Gradients of the angles to those of positions and frequencies: a step counts in all rows from its
- * own on. */
+/* Gradients of positions and frequencies from those of the angles: a step of the position counts in
+ * all rows from its own on. */
 static void store_gradients(walk *w) {
   const rope *r = w->r;
   for (int64_t p = 0; p < r->pairs; p++) w->sums[p] = 0;
@@ -198,7 +198,8 @@ static smx_status check(rope *r, const smx_rope_options *options, const smx_tens
   return status;
 }
 
-/* An output against every other tensor of the call. x and y (dy and dx) may be one. */
+/* Checks that an output does not overlap any other tensor of the call. x and y (dy and dx) may be
+ * the same. */
 static smx_status check_apart(const rope *r, const char *port, const smx_view *out) {
   const struct {
     const char *name;

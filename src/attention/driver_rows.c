@@ -1,6 +1,6 @@
-/* attention/driver_rows.c - attention whose weights are made by an operator on rows: the scores of
- * some rows of a head are laid out, the operator runs over them as over any array, and the values
- * are weighted by what it gives. The gradient goes the same way back:
+/* attention/driver_rows.c - attention whose weights are made by an operator on rows. The scores of
+ * some rows of a head are stored as a matrix, the operator runs over it as over any array, and the
+ * values are weighted with its result. The gradient goes the same way back:
  *
  *     dy = <do, v>,   dz = the operator's gradient,   ds = dz (derivative of the cap) scale
  *     dq = ds k,   dk = ds^T q,   dv = y^T do */

@@ -1,5 +1,5 @@
-/* attention/driver_scores.c - the matrix of scores or weights, and values weighted by a matrix that
- * the caller has. */
+/* attention/driver_scores.c - the matrix of scores or weights, and values weighted by a matrix of
+ * the caller's. */
 #include "base/enter.h"
 #include "driver/attention.h"
 
@@ -31,7 +31,7 @@ smx_status smx_attention_scores(smx_context *ctx, const smx_attention_options *o
   return attention_run(j);
 }
 
-/* A tensor without its columns but the first, as q and k of a call that reads neither. */
+/* The first column of a tensor, as q and k of a call that reads neither. */
 typedef struct first_column {
   smx_tensor t;
   int64_t shape[4], strides[4];

@@ -22,7 +22,7 @@ static smx_status check_states(const attention_job *j, const char *port, const s
   return SMX_OK;
 }
 
-/* Weights whose sums mean something without the rest of the row. */
+/* Checks that the sums of such weights can be formed without the rest of the row. */
 static smx_status check_weights(const attention_job *j) {
   const smx_attention_kind *kind = attention_table + j->call.weights;
   const bool normed = kind->param_count && !strcmp(kind->params[0].name, "norm");
@@ -62,7 +62,7 @@ typedef struct merging {
   _Atomic int64_t empty;
 } merging;
 
-/* The rows of one head: the states of each are brought side by side, then folded. */
+/* The rows of one head: the states of each row are copied side by side, then folded. */
 static void merge_head(void *arg, int64_t at) {
   merging *m = arg;
   const attention_job *j = m->j;

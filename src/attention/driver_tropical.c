@@ -1,5 +1,5 @@
-/* attention/driver_tropical.c - attention in the max-plus semiring, and its gradient, which touches
- * one key a column: d work each, no matrix. */
+/* attention/driver_tropical.c - attention in the max-plus semiring, and its gradient. Each column
+ * of an output depends on one key, so the gradient takes d steps a column and no matrix. */
 #include "base/enter.h"
 #include "driver/attention.h"
 #include <string.h>
@@ -53,8 +53,8 @@ static void load_row(const attn_rows *m, int64_t i, int64_t g, int64_t n, double
                                   (size_t)n, to);
 }
 
-/* What ds does to the row of q; dk gets the opposite. Differences are those of the forward call, in
- * its arithmetic. */
+/* Adds ds to the gradient of the row of q; dk gets the opposite. Differences are those of the
+ * forward call, in its arithmetic. */
 static void score_gradient(const attention_job *j, const head_sums *s, int64_t key, double ds) {
   const int64_t d = j->call.d;
   double most = 0, least = 0, *dk = s->dk + key * d;

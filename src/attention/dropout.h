@@ -1,9 +1,9 @@
-/* attention/dropout.h - which weights are dropped, a pure function of (seed, stream of the head,
- * position of the query, key).
+/* attention/dropout.h - which weights are dropped: a pure function of the seed, the stream of the
+ * head, and the positions of query and key.
  *
  * Word key % 4 of block position * 2^26 + key / 4 of Philox decides: the weight of a pair is
- * dropped where it is below dropout * 2^32. So tiles, splits, threads and the rows of a call cannot
- * matter, and the backward walks, forward by rows or by keys, find the same pairs. */
+ * dropped where that word is below dropout * 2^32. So tiles, splits, threads and the other rows of
+ * a call do not matter, and the backward passes, by rows or by keys, drop the same pairs. */
 #ifndef SMX_ATTENTION_DROPOUT_H
 #define SMX_ATTENTION_DROPOUT_H
 #include "attention.h"

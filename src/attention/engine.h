@@ -1,8 +1,8 @@
-/* attention/engine.h - what the forward and the backward engine share: rows and what they may see,
- * keys brought into panels, scores made ready.
+/* attention/engine.h - what the forward and the backward engine share: which keys a row sees, keys
+ * packed into panels, scores with their bias and masks.
  *
- * A key that is not visible takes no part: its score is -inf, and what would be multiplied by its
- * weight +0 is known to be finite (the product then changes no sum) or is left out. */
+ * A hidden key takes no part: its score is -inf. Its weight is +0, and what that is multiplied by
+ * is either known to be finite (then the product changes no sum) or left out. */
 #ifndef SMX_ATTENTION_ENGINE_H
 #define SMX_ATTENTION_ENGINE_H
 #include "tile.h"
@@ -177,12 +177,12 @@ static inline void pack_row(const attn_rows *m, const char *at, int64_t columns,
 
 /* ---- scores ---- */
 
-/* 64 scores of one row with neighbouring keys, or of one key with neighbouring rows, on their way
- * to be final. */
+/* 64 scores of one row with neighbouring keys, or of one key with neighbouring rows, before bias
+ * and masks are added. */
 typedef struct dressing {
   real *z, *top;         /* top: the largest score of each lane, carried along; may be NULL */
   real *bend;            /* out: derivative of the cap; NULL: not wanted */
-  int64_t from, to;      /* lanes that are in sight */
+  int64_t from, to;      /* lanes of visible keys */
   real keep[ATTN_PANEL]; /* 0 or -inf */
   real bias[ATTN_PANEL];
   real distance, step, slope; /* ALiBi: lane x is |distance + step x| away */
@@ -224,7 +224,7 @@ static inline void dress_row(const attn_call *c, const attn_head *h, const attn_
   dress(c, h, &d);
 }
 
-/* A block of rows of a tile, and the part of the split that some of them see. */
+/* A block of rows of a tile, and the part of the split that its rows see. */
 typedef struct block {
   int rows;
   int64_t row;               /* of the task */
@@ -265,8 +265,8 @@ static inline rows_at rows_from(const rows_at *rows, int64_t j) {
   return (rows_at){rows->at + j * rows->step, rows->step, rows->store, rows->next};
 }
 
-/* o += weights times rows of panel p of s, for a block. bits: the visible pairs of each row, where
- * a product with weight 0 could do harm. */
+/* o += weights times rows of panel p of s, for a block. bits: the visible pairs of each row; used
+ * where a product with weight 0 could be NaN. */
 void add_panel(const block *b, panels *s, int p, const real *weights, const uint64_t *bits, real *o,
                int64_t o_pitch);
 

@@ -16,17 +16,17 @@ typedef struct work {
   const weigher *op;
   int64_t width;      /* columns of all channels of o */
   int64_t low, high;  /* rows of keys and values that some row of the task may see */
-  ahead next;         /* what is read next, where few rows wait for it */
+  ahead next;         /* what is prefetched, where few rows wait for memory */
   bool has_score_mod; /* scores need more than the scale */
   attn_row *rows;
-  double *sums; /* o of each row, width each */
+  double *sums; /* o of each row, `width` numbers each */
   panels keys, values;
   real *q, *buffer, *z, *second, *o, *top;
   uint64_t *visible; /* ATTN_PANELS a row of the tile; made only beside values that are not finite */
   int64_t split;
 } work;
 
-/* Cuts scratch memory into pieces; NULL only measures. */
+/* Divides scratch memory into arrays; with NULL it only counts bytes. */
 static size_t carve(work *w, char *base, const attn_call *c, int64_t rows) {
   int64_t all = round_up(rows, ATTN_BLOCK), tile = all < ATTN_TILE ? all : ATTN_TILE,
           kept = rows > ATTN_TILE ? ATTN_PANELS : 1;
@@ -82,11 +82,11 @@ static void open_work(work *w, attn_task *t, void *scratch) {
   }
 }
 
-/* The rows that are worked on while others are fetched. */
+/* The rows that are computed while others are prefetched. */
 enum { BLOCK_ROWS = STREAMS * ATTN_PANEL, BLOCK_PANELS = STREAMS };
 
-/* From row `first` on of s, n at most, as far as some row of the task sees them and they may be
- * reached soon, is fetched next. */
+/* Prefetches at most n rows of s from row `first` on, as far as some row of the task sees them and
+ * they are needed soon. */
 static void aim(work *w, const panels *s, int64_t first, int64_t n, int streams) {
   const int64_t from = clamp(w->low, first, first + n), end = clamp(w->high, from, first + n);
   const int64_t rows = (end - from + streams - 1) / streams, step = s->m.step;
@@ -98,8 +98,8 @@ static void aim(work *w, const panels *s, int64_t first, int64_t n, int streams)
   if (rows > 0 && s->m.data && !s->pages && s->m.stride == 1) w->next.at = s->m.data + from * s->m.step;
 }
 
-/* Straight on: keys are read before they are transposed, values are asked for NEAR bytes ahead (Zen
- * 4: half a kilobyte to 4 alike, 8 a tenth slower). */
+/* Prefetch in address order: keys are read before they are transposed, values are prefetched NEAR
+ * bytes ahead (Zen 4: half a kilobyte to 4 alike, 8 a tenth slower). */
 enum { NEAR = 1024 };
 static bool look_near(work *w, const panels *s, int p) {
   const int64_t step = s->m.step, first = s->first + p * ATTN_PANEL;
@@ -111,8 +111,8 @@ static bool look_near(work *w, const panels *s, int p) {
   return true;
 }
 
-/* Before panel p of s is worked on: the next panels of the split, or the first ones of what comes
- * after it. */
+/* Before panel p of s is computed: prefetches the next panels of the split, or the first ones of
+ * what follows it. */
 static void look_ahead(work *w, const panels *s, int p, const panels *then, int64_t then_first) {
   if (!s->next) return;
   if (fetches_straight() && look_near(w, s, p)) return;
@@ -131,7 +131,7 @@ static void pack_queries(work *w) {
 
 /* ---- sums ---- */
 
-/* What one split gives to one row. */
+/* The contribution of one split to one row. */
 typedef struct part {
   bool any;
   attn_unit unit;
@@ -217,7 +217,7 @@ static void store_row(work *w, int64_t r) {
 
 /* ---- a tile and a split ---- */
 
-/* Weights that the caller has, in the place of scores. */
+/* Weights that the caller gives, in place of scores. */
 static void load_given(const work *w, const block *b, int p, real *z) {
   const int64_t first = w->split * ATTN_SPLIT + p * ATTN_PANEL, end = w->h->key_start + w->h->lk;
   for (int r = 0; r < b->rows; r++) {
@@ -299,7 +299,7 @@ static void weigh_row(work *w, const block *b, int r, int64_t tile_row, part *p,
   for (int i = 0; i < ATTN_SCALARS; i++) p->a[i] = (double)one.a[i];
 }
 
-/* Folds what a split gives into the row, or leaves it in t->states. */
+/* Folds the contribution of a split into the row, or stores it in t->states. */
 static void keep_part(work *w, int64_t r, const part *p, const real *o) {
   const attn_task *t = w->t;
   const attn_row *row = w->rows + r;
@@ -383,8 +383,7 @@ static void sum_tile(work *w, const tile *t) {
   }
 }
 
-/* Scores or weights of one row and split to where the caller wants them. What no block looked at is
- * hidden. */
+/* Stores the scores or weights of one row and split. Keys that no block has computed are hidden. */
 static void write_row(work *w, const tile *t, int64_t r) {
   const block *b = t->blocks + r / ATTN_BLOCK;
   const attn_row *row = w->rows + t->first + r;
@@ -413,7 +412,7 @@ static void write_row(work *w, const tile *t, int64_t r) {
   store_clean(&m, row->i, row->g, z, n);
 }
 
-/* What the splits are walked for. */
+/* What is computed from the splits. */
 typedef enum goal { STATISTIC, SUMS, NORMALISER, SCORES } goal;
 
 static void tile_split(work *w, int64_t first, int64_t rows, goal what) {

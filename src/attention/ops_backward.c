@@ -1,15 +1,17 @@
-/* attention/ops_backward.c - the backward engine: gradients of queries, and of keys and values, in
- * two independent walks with recomputed scores; or all of them in the second walk, which is then a
- * whole head's. Compiled once per instruction set and real type.
+/* attention/ops_backward.c - the backward engine. Either two independent passes with recomputed
+ * scores, one for the gradients of queries and one for those of keys and values; or all gradients
+ * in the second pass, which then covers a whole head. Compiled once per instruction set and real
+ * type.
  *
  *     dq_i = sum_j ds_ij k_j      over keys in order, splits of 1024 keys folded in double
  *     dv_j = sum_i w_ij do_i      over query heads in order, within a head over rows in order,
  *     dk_j = sum_i ds_ij q_i      blocks of 256 rows folded in double
  *
- * With dropout <do, v> and w are multiplied by its mask. ds is the gradient of <q, k>: that of the
- * score (weights.h, grad) times the derivative of the cap and the scale. A score that the second
- * walk forms, with keys for rows, has the bits of the first: its products and their order are the
- * same. So has dq from there: its terms come in the order of keys, because tiles of keys do. */
+ * With dropout, <do, v> and w are multiplied by its mask. ds is the gradient of <q, k>: the
+ * gradient of the score (weights.h, grad) times the derivative of the cap and the scale. The second
+ * pass has keys in place of rows; its scores have the bits of the first pass, because products and
+ * their order are the same. dq from the second pass has the same bits too: its terms are added in
+ * the order of keys, because tiles of keys are. */
 #include "dropout.h"
 #include "engine.h"
 
@@ -43,8 +45,8 @@ typedef struct work {
 /* Rows of dq: whole panels of each query head. */
 static int64_t dq_rows(const attn_head *h) { return h->groups * round_up(h->lq, ATTN_PANEL); }
 
-/* together: the head whose gradients of queries the second walk has too, or NULL. Its keys are
- * staged even if it has no queries. */
+/* together: the head whose dq the second pass computes too, or NULL. Its keys are loaded even if it
+ * has no queries. */
 static size_t carve(work *w, char *base, const attn_call *c, int64_t rows, const attn_head *together) {
   const int64_t queries = together ? dq_rows(together) : 0;
   int64_t all = round_up(rows, ATTN_BLOCK), tile = all < ATTN_KEYS ? all : ATTN_KEYS;
@@ -149,7 +151,7 @@ static void grade(const work *w, int64_t tile_row, const block *b, const real *s
   }
   w->op->grad(w->c, &g);
   if (drops) drop(keep, n, g.z);
-  if (w->h->scores.data) return; /* those of the scores themselves are wanted */
+  if (w->h->scores.data) return; /* the gradients of the scores themselves are wanted */
   for (int j = 0; j < n; j += LANES) {
     vreal ds = v_load(g.dp + j),
           scale = vary ? v_load(stats[STAT_SCALE] + from + j) : v_set1(*stats[STAT_SCALE]);
@@ -194,8 +196,8 @@ static void score_queries(work *w, block *b, int64_t tile_row, int p, int64_t sp
   score_grad(w, b, tile_row, p, packed_panel(&w->b, p));
 }
 
-/* The gradients of the scores of one row and split, for what is added to scores. What no block
- * looked at has none. */
+/* Stores the gradients of the scores of one row and split, for bias, slopes and sinks. Keys that no
+ * block has computed have gradient 0. */
 static void write_grads(work *w, const block *b, int r, int64_t tile_row, int64_t split) {
   const attn_row *row = w->rows + b->row + r;
   const int64_t start = split * ATTN_SPLIT - w->h->key_start, n = clamp(w->t->columns - start, 0, ATTN_SPLIT);
@@ -272,7 +274,7 @@ static void grad_queries(attn_task *t, void *scratch) {
 
 /* ---- second walk: keys against blocks of rows ---- */
 
-/* A block of rows of one query head: what each brings along. */
+/* What a block of rows of one query head consists of. */
 typedef struct row_block {
   int64_t g, first, rows;
   real lse[ROWS], delta[ROWS], scale[ROWS];

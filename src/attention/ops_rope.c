@@ -1,5 +1,5 @@
 /* attention/ops_rope.c - rotary position embedding (RoFormer, Su et al. 2021): pairs of columns of
- * a row, turned by an angle each.
+ * a row are rotated by an angle each.
  *
  *     y_a = x_a cos w - x_b sin w,   y_b = x_a sin w + x_b cos w
  *

@@ -1,6 +1,6 @@
-/* attention/ops_weights.c - the operators of the room: from scores to weights, from sums to outputs
- * (weights.h). Formulas and sources stand in table.c. Compiled once per instruction set and real
- * type. */
+/* attention/ops_weights.c - the kinds of attention weights: from scores to weights, from sums to
+ * outputs (weights.h). Formulas and sources are in table.c. Compiled once per instruction set and
+ * real type. */
 #include "weights.h"
 
 /* log(e^shift 2^scale_exp s) */
@@ -113,7 +113,7 @@ static void softpick_weigh(const attn_call *c, const attn_row *row, weighing *w)
   LANE_SUM(sum);
   (void)row;
   exp_open(c, w, 0);
-  const bool one = w->shift == 0 && w->scale_exp < R_INF; /* beside larger units e^0 is nothing */
+  const bool one = w->shift == 0 && w->scale_exp < R_INF; /* e^0 is below the last bit of larger terms */
   EACH_SCORE(w, u, j) {
     const vreal z = v_load(w->z + j),
                 t = hide(z, expm1_weight(z, w->scale_exp < R_INF ? w->scale_exp : 0, one));

@@ -13,19 +13,19 @@ static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to
 
 /* ---- what is read next ---- */
 
-/* Memory is what few queries wait for. While some rows are worked on, rows that come soon are
- * fetched, two neighbouring lines at once. Most cores read several streams faster than one, and
- * many at once make them wait; one that fetches straight on does so by itself where it sees lines
- * read or asked for in their order, little ahead of their use. Keys are transposed 16 at a time,
- * which is another order, so the lines of the next 16 are read before (Zen 4, of the rate
- * of reading alone: 0.93 to 1.05; by hints, however far ahead, 0.65 to 0.85). */
+/* With few queries, memory decides the speed. While some rows are computed, rows that come soon are
+ * prefetched, two neighbouring cache lines at once. Most cores read several streams faster than
+ * one, but slow down with many at once. An AMD core prefetches by itself where it sees lines read
+ * or prefetched in address order, a little before their use. Keys are transposed 16 at a time,
+ * which is another order, so the lines of the next 16 are read before (Zen 4, as a share of the
+ * rate of reading alone: 0.93 to 1.05; by prefetch instructions at any distance 0.65 to 0.85). */
 enum { LINE = 64, STREAMS = 4, PAIR = 2 * LINE };
 typedef struct ahead {
   const char *at;           /* NULL: nothing is fetched */
   int64_t step, bytes, far; /* from row to row, of a row, from stream to stream */
   int64_t column, left;     /* of the row; rows of a stream */
   int stream, streams;
-  const char *read, *end; /* what is read instead: rows without gaps */
+  const char *read, *end; /* another array that is read instead: rows without gaps */
 } ahead;
 
 SMI void fetch_pair(ahead *a) {
@@ -87,7 +87,7 @@ typedef struct rows_at {
   ahead *next;
 } rows_at;
 
-/* One row as contiguous reals: where it lies if it is such, else converted into buffer. */
+/* One row as contiguous reals: in place if it is contiguous, else converted into buffer. */
 static inline const real *row_reals(const attn_rows *m, const char *at, int64_t n, real *buffer) {
   if (m->stride == 1 && m->store == REAL_STORE) return (const real *)(const void *)at;
   dtype_load((row_store)m->store, at, m->stride, (size_t)n, buffer);

@@ -2,8 +2,8 @@
  * times values.
  *
  * Both vectorise across outputs. Each lane owns one output and adds its terms by FMA in index
- * order, so neither the height of a block nor the width of a vector can be seen in a result; the
- * naive triple loop with fma is the specification.
+ * order, so neither the height of a block nor the width of a vector changes a result. The naive
+ * triple loop with fma is the specification.
  *
  * Queries are packed by blocks, [column][row of the block]; a panel of keys as [column][key]. */
 #ifndef SMX_ATTENTION_TILE_H
@@ -22,8 +22,7 @@ enum { COLS = 4 };
 #else
 enum { COLS = 1 };
 #endif
-/* of one or two rows, which memory waits for: values are then read in the order in which they
- * lie */
+/* for one or two rows, where memory decides the speed: values are then read in address order */
 enum { WIDE = 8 };
 enum { PITCH = ATTN_SPLIT + 16 }; /* of the scores of a row: not a multiple of a page */
 
@@ -90,8 +89,8 @@ SMI real score_some(int rows, const real *q, const real *k, int keys, int64_t d,
   return v_hmin(low);
 }
 
-/* The same with keys as they lie, transposed on the way; d is a multiple of COLUMNS. For a block
- * that is alone: to pack a panel would cost more than its products do. */
+/* The same with keys that are not packed, but transposed in registers; d is a multiple of COLUMNS.
+ * For a block that is alone: packing a panel would cost more than its products do. */
 SMI real score_direct(int rows, int store, const real *q, const rows_at *k, int64_t d, const real *scale,
                       real *z, real *top) {
   const int64_t bytes = store_bytes(store);
@@ -189,7 +188,7 @@ SMI void values_rows(int rows, int store, bool fetches, const real *w, lay by, c
 real score_block(int rows, const real *q, const real *k, int keys, int64_t d, const real *scale, real *z,
                  real *top);
 real score_rows(int rows, const real *q, const rows_at *k, int64_t d, const real *scale, real *z, real *top);
-/* Half precision as it lies only where something is fetched. */
+/* Half precision is read directly only where something is prefetched. */
 void values_block(int rows, const real *w, const rows_at *v, int keys, real *o, int64_t o_pitch,
                   int64_t columns);
 

@@ -1,17 +1,17 @@
-/* attention/weights.h - what an operator of the room is to the engine: how the scores of a row
- * become weights, and a row of sums its output.
+/* attention/weights.h - the interface between a kind of attention weights and the engine: how the
+ * scores of a row become weights, and the sums of a row its output.
  *
- * The engine forms scores, sums weights times values and folds splits. An operator sees one row of
- * one split at a time:
+ * The engine forms scores, sums weights times values and folds splits. A kind sees one row of one
+ * split at a time:
  *
- *     stat    optional: a first walk over all splits of the row, if weights depend on all of it
+ *     stat    optional: a first pass over all splits of the row, if weights depend on all of it
  *     weigh   scores in, weights out: of one or two value channels, and up to three scalars, all of
  *             them relative to e^shift 2^scale_exp
  *     finish  once a row: what o is multiplied by, and the logarithm of the normaliser
  *     grad    weights and gradients of scores from scores, lse, and two dot products
  *
- * A score of -inf is a key that is not visible: its weight is +0. Shift, reference and NaN are the
- * business of exp_open, so most operators are a few lines. */
+ * A score of -inf is a key that is not visible: its weight is +0. exp_open handles the shift, the
+ * reference and NaN, so most kinds are a few lines. */
 #ifndef SMX_ATTENTION_WEIGHTS_H
 #define SMX_ATTENTION_WEIGHTS_H
 #include "attention.h"
@@ -32,15 +32,15 @@ typedef struct attn_row {
   int64_t i, g;      /* row of the sequence, query head of the group */
   int64_t at;        /* where the row stands among the keys */
   int64_t low, high; /* keys low .. high - 1 may be visible, by logical index */
-  double count;      /* visible keys, where the operator asks */
+  double count;      /* number of visible keys, if the kind asks for it */
   double sink;       /* an additional key with this score and no value; -inf: none */
   real scale, slope; /* of the scores; slope of ALiBi */
-  attn_unit unit;    /* of the sums so far, */
-  double gain;       /* which are still to be multiplied by this, scalars too */
+  attn_unit unit;    /* the unit of the sums so far, */
+  double gain;       /* and a factor that is still to be applied to them, scalars too */
   double a[ATTN_SCALARS];
   attn_unit stat_unit;
   double stat[ATTN_SCALARS];
-  bool any; /* a key was visible */
+  bool any; /* whether a key was visible */
 } attn_row;
 
 /* One row of one split. */
@@ -50,7 +50,7 @@ typedef struct weighing {
   int from, to;          /* of the split; multiples of ATTN_PANEL */
   real top;              /* the largest score */
   real scale_exp, shift; /* out: the unit of what follows, */
-  real gain;             /* which is to be multiplied by this (1 unless set) */
+  real gain;             /* and a factor that is still to be applied (1 unless set) */
   real a[ATTN_SCALARS];
 } weighing;
 
@@ -108,8 +108,8 @@ static inline void align(attn_unit *to, attn_unit from, double *mine, double *it
 
 SMI vmask v_hidden(vreal z) { return v_eq(z, v_set1(-R_INF)); }
 
-/* Sets shift and ref of a split whose weights are sums of e^score, and of e^floor where the
- * operator has such a term. */
+/* Sets shift and scale_exp of a split whose weights are sums of e^score, and of e^floor where the
+ * kind has such a term. */
 static inline void exp_open(const attn_call *c, weighing *w, real floor) {
   real top = w->top > floor ? w->top : floor;
   w->shift = 0;

@@ -1,8 +1,9 @@
-/* base/arithmetic.h - what the contract of docs/numerics.md cannot live with. The build includes it
- * before every source of the library (-include), so that none can be compiled otherwise;
- * cmake/checks.cmake refuses the same when it configures.
+/* base/arithmetic.h - refuses compiler options that would break the contract of docs/numerics.md.
+ * The build includes it before every source of the library (-include); cmake/checks.cmake refuses
+ * the same options when it configures.
  *
- * Not here, for they change no result: -fno-math-errno, -fno-trapping-math, -fsignaling-nans. */
+ * Not here, because they change no result: -fno-math-errno, -fno-trapping-math,
+ * -fsignaling-nans. */
 #ifndef SMX_ARITHMETIC_H
 #define SMX_ARITHMETIC_H
 

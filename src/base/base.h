@@ -1,14 +1,15 @@
-/* base/base.h - what every part of the library stands on: errors, tensors, memory, threads. */
+/* base/base.h - errors, checked tensors, memory and threads, for every other part of the
+ * library. */
 #ifndef SMX_BASE_H
 #define SMX_BASE_H
 #include <softmax.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Keeps a line for smx_last_error() and returns the status. */
+/* Stores the message for smx_last_error() and returns the status. */
 smx_status smx_fail(smx_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* What an error is about: "softmax: dx". Put into words only when there is one. */
+/* The subject of an error, "softmax: dx"; formatted only if there is one. */
 typedef struct smx_label {
   const char *op, *prefix, *port;
 } smx_label;
@@ -64,10 +65,10 @@ smx_status smx_view_broadcast(smx_label what, smx_view *v, int32_t ndim, const i
  * no. */
 bool smx_view_injective(const smx_view *v);
 
-/* One and the same: data, dtype, shape and strides. */
+/* Whether two views are the same: data, dtype, shape and strides. */
 bool smx_view_same(const smx_view *a, const smx_view *b);
 
-/* The address ranges of the two views meet. */
+/* Whether the address ranges of the two views overlap. */
 bool smx_view_overlap(const smx_view *a, const smx_view *b);
 
 /* ---- contexts ---- */
@@ -87,7 +88,7 @@ int smx_cancel_off(void);
 void smx_cancel_back(int before);
 
 /* Runs task(arg, i) for i of 0..count-1 on the context's threads, this one included, all in the
- * floating-point environment that this one has: the default one. */
+ * default floating-point environment. */
 void smx_parallel(smx_context *ctx, int64_t count, void (*task)(void *arg, int64_t i), void *arg);
 
 /* ---- scratch memory of a call (scratch.c) ----
@@ -112,13 +113,13 @@ void smx_scratch_close(smx_scratch *s);
 void *smx_scratch_take(smx_scratch *s);
 void smx_scratch_give(smx_scratch *s, const void *place);
 
-/* A call that consists of calls: a context for these, which lends memory that is reserved
- * beforehand. At first it finds out how much that is: calls that are made with it stop short of
- * their work, with SMX_ERR_NOMEM. NULL, false: no memory. */
+/* A purse: a context for a call that consists of calls, which lends them memory reserved
+ * beforehand. At first it is measuring: calls made with it stop before their work, with
+ * SMX_ERR_NOMEM, and the purse knows how much they would have asked for. NULL, false: no memory. */
 smx_context *smx_purse_open(smx_context *ctx);
 bool smx_purse_fill(smx_context *purse);
 void smx_purse_close(smx_context *purse);
-bool smx_purse_asks(smx_context *ctx, size_t bytes); /* whether it is still finding out */
+bool smx_purse_asks(smx_context *ctx, size_t bytes); /* whether it is still measuring */
 
 char *smx_error_text(void); /* of this thread: SMX_ERROR_BYTES */
 enum { SMX_ERROR_BYTES = 256 };

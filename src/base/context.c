@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What calls within a call may have. */
+/* The memory that a purse lends (base.h). */
 typedef struct purse {
   smx_context *parent;
   bool asking, short_of_memory;
-  size_t most, held, used; /* asked for at once; while asking, and while lending */
+  size_t most, held, used; /* bytes asked for at once, while measuring and while lending */
   int32_t loans;
   char *memory, error[SMX_ERROR_BYTES];
 } purse;
@@ -118,7 +118,7 @@ static void *purse_alloc(purse *w, size_t bytes) {
   if (w->asking) {
     void *p = raw_alloc(w->parent, bytes);
     if (p) w->held += whole, w->loans++;
-    else w->short_of_memory = true; /* what would have been asked for next is not known */
+    else w->short_of_memory = true; /* what the call would have asked for after this is unknown */
     return p;
   }
   if (whole > w->most - w->used) return NULL;

@@ -1,6 +1,6 @@
-/* base/enter.h - what a public function does before anything else, and undoes however it returns:
- * the caller's floating-point environment gives way to the default one, and a thread that is
- * cancelled finishes the call first where the call could wait or run code of the caller's. */
+/* base/enter.h - the entry and exit of a public function. It switches to the default floating-point
+ * environment, and back however the function returns. Where the call could wait or run code of the
+ * caller's, it also holds back the cancellation of the thread until the call is done. */
 #ifndef SMX_BASE_ENTER_H
 #define SMX_BASE_ENTER_H
 #include "base.h"

@@ -25,7 +25,7 @@ bool smx_scratch_open(smx_scratch *s, smx_context *ctx, size_t shared, size_t pl
 void smx_scratch_close(smx_scratch *s) { smx_free(s->ctx, s->memory); }
 
 /* More tasks than places run at once only where the caller's loop has more threads than it said:
- * they wait. Places of no bytes are not taken, and not waited for. */
+ * then tasks wait. Places of no bytes need no waiting. */
 void *smx_scratch_take(smx_scratch *s) {
   _Atomic unsigned char *taken = (_Atomic unsigned char *)s->memory;
   if (!s->place) return NULL;

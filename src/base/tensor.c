@@ -1,5 +1,5 @@
-/* base/tensor.c - checking the tensors that callers hand in: nothing behind this file meets a bad
- * shape, stride or address. */
+/* base/tensor.c - checks the tensors of callers. Code behind this file may rely on their shapes,
+ * strides and addresses. */
 #include "base.h"
 #include <string.h>
 
@@ -47,8 +47,8 @@ static bool byte_range(const smx_view *v, int64_t *low, int64_t *high) {
   return true;
 }
 
-/* A stride that no element is reached by may be any number: it becomes that of C order, which can
- * be multiplied. */
+/* A stride of a dimension of size 0 or 1 may be any number: it becomes that of C order, so that it
+ * can be multiplied. */
 static smx_status check_shape(smx_label what, const smx_tensor *t, smx_view *v) {
   bool any = true;
   int64_t total = 1, packed = 1;

@@ -35,7 +35,8 @@ void smx_cancel_back(int before) { (void)before; }
 enum {
   SPIN_NS = 20000,
   MAX_THREADS = 1024,
-  STACK = 256 << 10 /* of a worker: many times what a call takes, and thread-local variables of the program */
+  /* stack of a worker: many times what a call takes, and thread-local variables of the program */
+  STACK = 256 << 10
 };
 
 struct smx_pool {

@@ -6,17 +6,17 @@
 
 static __attribute__((unused)) bool always(void) { return true; }
 
-#define DECLARE_ROOM(room, isa, real) extern const row_pair *const room##_kernels_##isa##_##real[];
+#define DECLARE_FAMILY(family, isa, real) extern const row_pair *const family##_kernels_##isa##_##real[];
 #define DECLARE_REAL(isa, real) \
-  SMX_ROOMS(DECLARE_ROOM, isa, real) \
+  SMX_FAMILIES(DECLARE_FAMILY, isa, real) \
   extern const dtype_io dtype_io_##isa##_##real; \
   extern const struct attention_kernels attention_kernels_##isa##_##real; \
   extern void sampler_run_##isa##_##real(sampler_row *row);
 #define DECLARE(isa) DECLARE_REAL(isa, f32) DECLARE_REAL(isa, f64)
-#define KERNELS_ROOM(room, isa, real) room##_kernels_##isa##_##real,
+#define KERNELS_FAMILY(family, isa, real) family##_kernels_##isa##_##real,
 #define KERNELS(isa, real) \
   { \
-    {SMX_ROOMS(KERNELS_ROOM, isa, real)}, &dtype_io_##isa##_##real, &attention_kernels_##isa##_##real, \
+    {SMX_FAMILIES(KERNELS_FAMILY, isa, real)}, &dtype_io_##isa##_##real, &attention_kernels_##isa##_##real, \
         sampler_run_##isa##_##real \
   }
 #define ISA(label, isa, test) \

@@ -5,15 +5,15 @@
 #include "engine/program.h"
 #include <stdatomic.h>
 
-/* The rooms whose operators are row programs. ROOM(name, a, b) for each. */
-#define SMX_ROOMS(ROOM, a, b) ROOM(row, a, b) ROOM(loss, a, b) ROOM(sample, a, b)
+/* The families whose operators are row programs: FAMILY(name, a, b) for each. */
+#define SMX_FAMILIES(FAMILY, a, b) FAMILY(row, a, b) FAMILY(loss, a, b) FAMILY(sample, a, b)
 
-#define SMX_ROOM_NUMBER(room, a, b) SMX_ROOM_##room,
-enum { SMX_ROOMS(SMX_ROOM_NUMBER, , ) SMX_ROOM_COUNT };
+#define SMX_FAMILY_NUMBER(family, a, b) SMX_FAMILY_##family,
+enum { SMX_FAMILIES(SMX_FAMILY_NUMBER, , ) SMX_FAMILY_COUNT };
 
-/* The kernels of one instruction set and one real type, in the order of each room's list. */
+/* The kernels of one instruction set and one real type, in the order of each family's list.h. */
 typedef struct smx_kernels {
-  const row_pair *const *room[SMX_ROOM_COUNT];
+  const row_pair *const *family[SMX_FAMILY_COUNT];
   const dtype_io *io;
   const struct attention_kernels *attention;
   void (*sampler)(sampler_row *row);
@@ -25,7 +25,8 @@ typedef struct smx_isa {
   smx_kernels f32, f64;
 } smx_isa;
 
-/* The one in use: the best that this machine has, or what SMX_ISA names. NULL: not chosen yet. */
+/* The instruction set in use: the best that this machine has, or the one that SMX_ISA names. NULL:
+ * not chosen yet. */
 extern const smx_isa *_Atomic smx_isa_chosen __attribute__((visibility("hidden")));
 const smx_isa *smx_isa_choose(void);
 static inline const smx_isa *smx_isa_current(void) {

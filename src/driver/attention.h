@@ -1,5 +1,4 @@
-/* driver/attention.h - a call of the attention room that has been checked, as its entry points hand
- * it to the driver. */
+/* driver/attention.h - a checked call of attention, as its entry points hand it to the driver. */
 #ifndef SMX_DRIVER_ATTENTION_H
 #define SMX_DRIVER_ATTENTION_H
 #include "attention/attention.h"
@@ -53,47 +52,48 @@ static inline uint64_t attention_stream(const attention_job *j, int64_t b, int64
          (uint64_t)head;
 }
 
-/* Checks options and inputs of a call into *j. */
+/* Checks the options and inputs of a call and fills *j. */
 smx_status attention_check(attention_job *j, const smx_attention_options *options, const smx_tensor *q,
                            const smx_tensor *k, const smx_tensor *v);
 
-/* Options alone. */
+/* Checks the options alone. */
 smx_status attention_check_options(attention_job *j, const smx_attention_options *options);
 
 typedef enum attention_elements { FLOATS, MASKS, WHOLES, PAGES, NUMBERS } attention_elements;
 
-/* A tensor of ndim dimensions; shape entries below 0 are free. */
+/* Checks a tensor of ndim dimensions; entries of shape below 0 are free. */
 smx_status attention_tensor(const attention_job *j, const char *port, const smx_tensor *t,
                             attention_elements kind, int32_t ndim, const int64_t *shape, smx_view *v);
 smx_status attention_broadcast(const attention_job *j, const char *port, const smx_tensor *t,
                                attention_elements kind, int32_t ndim, const int64_t *shape, smx_view *v);
 
-/* A float tensor that is written: no element twice, apart from every other tensor of the job. */
+/* Checks a float tensor that is written: no two elements share an address, and it overlaps no other
+ * tensor of the job. */
 smx_status attention_output(const attention_job *j, const char *port, const smx_tensor *t, int32_t ndim,
                             const int64_t *shape, smx_view *v);
 smx_status attention_apart(const attention_job *j, const char *port, const smx_view *out);
 
-/* d_o, which every gradient begins with: as o. A paged cache is refused. */
+/* Checks d_o, which every gradient reads: as o. A paged cache is refused. */
 smx_status attention_check_d_o(attention_job *j, const smx_tensor *d_o);
-/* The gradients of q, k and v, as far as they are wanted; NULL: not. */
+/* Checks the gradients of q, k and v; NULL: not wanted. */
 smx_status attention_check_gradients(attention_job *j, const smx_tensor *dq, const smx_tensor *dk,
                                      const smx_tensor *dv);
 
-/* Row `row` of head `head` and its followers in v, a tensor [batch, heads, rows, columns], [batch,
+/* The rows from `row` on of head `head` in v, a tensor [batch, heads, rows, columns], [batch,
  * heads, rows] or [batch, heads]. */
 attn_rows attention_rows_of(const smx_view *v, int64_t batch, int64_t head, int64_t row);
 
 /* Sequence b and key/value head kv of the job. */
 attn_head attention_head(const attention_job *j, int64_t b, int64_t kv);
 
-/* Key i of a head, by its pages where it has any. */
+/* Key i of a head; in a paged cache, where its page has it. */
 static inline const char *attention_key(const attn_head *h, int64_t i) {
   if (!h->table) return h->k.data + i * h->k.step;
   const int64_t page = *(const int32_t *)(const void *)(h->table + i / h->page_size * h->table_step);
   return h->k.data + page * h->k_page + i % h->page_size * h->k.step;
 }
 
-/* Runs a kernel of the room on a task, with one of the places. */
+/* Runs an attention kernel on a task, with one of the places of scratch memory. */
 typedef void attention_kernel(attn_task *t, void *scratch);
 void attention_task(smx_scratch *s, attn_task *t, attention_kernel *kernel);
 
@@ -113,8 +113,7 @@ bool attention_writes_any(const smx_view *const *outputs, size_t count); /* data
 /* What of the options hides keys. */
 smx_attention_options attention_hiding(const smx_attention_options *options);
 
-/* As attention_check, with what a forward call gave and its gradients; and the rounds of tasks that
- * make those of the inputs. */
+/* As attention_check, for a backward call; then the rounds of tasks that compute the gradients. */
 smx_status attention_check_gradient(attention_job *j, const smx_attention_options *options,
                                     const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
                                     const smx_tensor *o, const smx_tensor *lse, const smx_tensor *d_o,

@@ -23,7 +23,7 @@ smx_status smx_attention_set_weights(smx_attention_options *options, smx_attenti
   return SMX_OK;
 }
 
-enum { DROPOUT_KEYS = 1 << 28 }; /* that a block of random numbers can tell apart */
+enum { DROPOUT_KEYS = 1 << 28 }; /* that the counter of a block of random numbers has bits for */
 
 #define LABEL(port) ((smx_label){j->name, "", port})
 
@@ -40,7 +40,7 @@ static smx_status check_whole(const attention_job *j, const char *name, int64_t 
                   (long long)least);
 }
 
-/* NaN stands for a default that is worked out of the call. */
+/* NaN stands for a default that depends on the call. */
 static smx_status check_params(const attention_job *j, const smx_attention_kind *kind, const double *param) {
   for (int i = 0; i < SMX_ATTENTION_PARAMS; i++) {
     const smx_param *p = i < kind->param_count ? kind->params + i : NULL;

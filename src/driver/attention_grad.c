@@ -1,7 +1,7 @@
 /* driver/attention_grad.c - the gradient of attention: checks, then rounds of tasks. The first
- * leaves a few numbers a row in memory. Then a task is a head, where there are enough of them for
- * the threads, or pairs of rows and keys are walked twice: chunks of rows for dq, some keys at a
- * time for dk and dv. Tasks share nothing that they write, and all have the same bits. */
+ * round stores a few numbers of each row. Then, if there are enough heads for the threads, a task
+ * is a head. Otherwise pairs of rows and keys are visited twice: by chunks of rows for dq, by
+ * blocks of keys for dk and dv. Tasks share no output, and every division gives the same bits. */
 #include "attention.h"
 
 enum {
@@ -76,7 +76,7 @@ static void add_need(parallel_job *w, int64_t chunk, bool keys, need *n) {
   n->task = task > n->task ? task : n->task;
 }
 
-/* Of the head with the most queries and keys. */
+/* Scratch bytes of the head with the most queries and keys. */
 static void add_heads(const parallel_job *w, need *n) {
   const attention_job *j = w->j;
   for (int64_t b = 0; b < j->batch; b++) {
@@ -92,8 +92,8 @@ static void run_round(parallel_job *w, int64_t chunk, bool keys, attention_kerne
   smx_parallel(w->j->ctx, w->count, grad_task, w);
 }
 
-/* All gradients in one walk take 5 products of pairs, in two walks 7, but then the threads share
- * every head. */
+/* All gradients in one pass take 5 products a pair, in two passes 7; but with two passes threads
+ * can share a head. */
 static bool heads_suffice(const attention_job *j) {
   if (!j->dq.data || j->scores.data || !(j->dk.data || j->dv.data)) return false;
   int64_t threads = smx_context_threads(j->ctx), heads = j->batch * j->kv_heads,

@@ -1,5 +1,5 @@
 /* driver/attention_part.c - a part of a checked call as a call of its own: some rows of one query
- * head of one sequence. For what goes by way of matrices of scores, some rows at a time. */
+ * head of one sequence, for functions that store scores as matrices, some rows at a time. */
 #include "attention.h"
 
 static void slice(smx_view *v, int32_t axis, int64_t first, int64_t count) {

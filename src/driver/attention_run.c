@@ -1,9 +1,9 @@
-/* driver/attention_run.c - the driver of the attention room: cuts a call into tasks and hands them
- * to the threads.
+/* driver/attention_run.c - the driver of attention: cuts a call into tasks and hands them to the
+ * threads.
  *
- * A task is a chunk of the rows that share a key/value head. When there are too few of them for the
- * threads, each is cut along its keys too: the pieces leave what their splits contribute in memory,
- * and a second round folds that in order. Neither cut changes a bit. */
+ * A task is a chunk of the rows that share a key/value head. When there are fewer such chunks than
+ * threads, each is cut along its keys too: the pieces store the contributions of their splits, and
+ * a second round folds these in order. Neither cut changes a bit. */
 #include "attention.h"
 #include <string.h>
 
@@ -174,7 +174,7 @@ static void list_units(parallel_job *w) {
   }
 }
 
-/* Cuts along keys: how many reals the contributions take, or 0 when that is not worth it. */
+/* Cuts along keys: how many reals the contributions take, or 0 when that does not pay. */
 static int64_t cut_keys(parallel_job *w, int32_t threads) {
   const attention_job *j = w->j;
   int64_t splits = attention_splits(j, j->lk) - j->key_start / ATTN_SPLIT, total = 0;
@@ -193,7 +193,7 @@ static int64_t cut_keys(parallel_job *w, int32_t threads) {
   return total;
 }
 
-/* Of the longest task. */
+/* Scratch bytes of the longest task. */
 static size_t task_bytes(const parallel_job *w) {
   const attention_job *j = w->j;
   int64_t most = 0;
@@ -201,7 +201,7 @@ static size_t task_bytes(const parallel_job *w) {
   return (j->tropical ? j->kernels->tropical->scratch : j->kernels->scratch)(&j->call, most);
 }
 
-/* States that no sequence reaches are 0. */
+/* States beyond the length of a sequence are 0. */
 static void clear_states(const attention_job *j) {
   const smx_view *v = &j->states;
   const int64_t width = v->shape[4], splits = v->shape[3];

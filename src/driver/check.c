@@ -1,10 +1,10 @@
-/* driver/check.c - what a call is refused for. See check.h. */
+/* driver/check.c - the checks of a call, and their errors. See check.h. */
 #include "check.h"
 
 smx_status smx_check_params(checked *k, const char *verb, const smx_op *op, const smx_params *params) {
   memset(k, 0, offsetof(checked, in)); /* not the views, which are large */
   if (!op) return smx_fail(SMX_ERR_NULL, "%s: op is NULL", verb);
-  if (!smx_op_place(op, &k->room, &k->index))
+  if (!smx_op_place(op, &k->family, &k->index))
     return smx_fail(SMX_ERR_NO_OP, "%s: op is not an operator of this library", verb);
   k->op = op;
   if (!params) return smx_params_init(op, &k->params);
@@ -27,7 +27,7 @@ static smx_status check_axis(checked *k, const smx_view *x, const char *name) {
     return smx_fail(SMX_ERR_SHAPE, "%s: axis is %d, not %d..%d", k->op->name, (int)axis, -(int)x->ndim,
                     (int)x->ndim - 1);
   k->axis = axis < 0 ? axis + x->ndim : axis;
-  if (k->room == SMX_ROOM_COUNT && (x->ndim < 2 || k->axis != x->ndim - 1))
+  if (k->family == SMX_FAMILY_COUNT && (x->ndim < 2 || k->axis != x->ndim - 1))
     return smx_fail(SMX_ERR_SHAPE, "%s: %s: %d dimensions, axis %d: a matrix takes the last two", k->op->name,
                     name, (int)x->ndim, (int)axis);
   k->ndim = x->ndim;
@@ -188,7 +188,7 @@ static smx_status take_k(checked *k, int32_t n_in, const smx_tensor *const *in) 
   return SMX_OK;
 }
 
-/* Inputs: all of them forward, those that are saved backward. */
+/* Checks inputs: all of them in a forward call, the saved ones in a backward call. */
 smx_status smx_check_inputs(checked *k, int32_t n_in, const smx_tensor *const *in, bool backward, bool data) {
   const smx_op *op = k->op;
   smx_status status = smx_check_count(op, "n_in", n_in, op->input_count);
@@ -209,7 +209,7 @@ smx_status smx_check_inputs(checked *k, int32_t n_in, const smx_tensor *const *i
   return status == SMX_OK ? check_either(k) : status;
 }
 
-/* Whether a tensor of this port must be there; *wanted: whether it may be. */
+/* Whether a tensor of this port is required; *wanted: whether it is allowed. */
 static bool needed(group g, const smx_port *port, int32_t i, bool *wanted) {
   *wanted = g != SAVED || (port->flags & SMX_PORT_SAVED);
   if (g == UPSTREAM) return i == 0;
@@ -246,7 +246,7 @@ smx_status smx_check_outputs(checked *k, const char *prefix, group g, int32_t n,
 
 /* ---- aliasing ---- */
 
-/* An output against one other buffer; equal: the two may be one. */
+/* Checks an output against one other buffer; equal: they may be the same. */
 static smx_status check_apart(smx_label what, const smx_view *out, const char *prefix, const char *name,
                               const smx_view *other, bool equal) {
   if (!smx_view_overlap(out, other) || (equal && smx_view_same(out, other))) return SMX_OK;

@@ -1,13 +1,13 @@
-/* driver/check.h - a call as the verbs see it while it is checked, and what is checked: shapes,
- * dtypes, parameters, and that buffers do not overlap. */
+/* driver/check.h - a call while it is checked, and the checks: shapes, dtypes, parameters, and that
+ * buffers do not overlap. */
 #ifndef SMX_DRIVER_CHECK_H
 #define SMX_DRIVER_CHECK_H
 #include "internal.h"
 
-/* A call as the verbs see it, being checked. */
+/* A call while it is checked. */
 typedef struct checked {
   const smx_op *op;
-  int room; /* where its kernels are */
+  int family; /* the family, which has its kernels */
   size_t index;
   smx_params params;
   int32_t axis, ndim;
@@ -23,11 +23,12 @@ typedef struct checked {
 
 #define LABEL(prefix_, port_) ((smx_label){k->op->name, prefix_, port_})
 
-/* What is checked as outputs are: outputs themselves, those that smx_backward reads, upstream
- * gradients, gradients. */
+/* The ports that are checked alike: outputs, outputs that smx_backward reads, upstream gradients,
+ * gradients. */
 typedef enum group { OUTPUTS, SAVED, UPSTREAM, GRADIENTS } group;
 
-/* In this order; the first clears *k. verb: the entry point, for errors without an operator. */
+/* To be called in this order; the first clears *k. verb: the entry point, for errors without an
+ * operator. */
 smx_status smx_check_params(checked *k, const char *verb, const smx_op *op, const smx_params *params);
 smx_status smx_check_x(checked *k, int32_t n_in, const smx_tensor *const *in, bool data);
 smx_status smx_check_count(const smx_op *op, const char *what, int32_t n, int32_t most);

@@ -1,17 +1,17 @@
-/* driver/direct.c - small calls without views and a job. See direct.h. What is refused here goes
- * the way of check.c, which says what is wrong. */
+/* driver/direct.c - small calls without views and a job. See direct.h. A call that is refused here
+ * goes to check.c, which finds out what is wrong. */
 #include "direct.h"
 #include "loss_reduction.h"
 #include "plan.h"
 
 enum { DIRECT_MOST = 65536 }; /* elements of x: one task of the driver, whatever the threads */
 
-/* A call under way. */
+/* The state of a call. */
 typedef struct direct {
   const smx_op *op;
   const row_pair *kernels;
   const smx_tensor *like; /* has the shape of x */
-  smx_dtype type;         /* of every port that holds no whole numbers */
+  smx_dtype type;         /* of every port but those of whole numbers */
   int64_t rows, n;
   int64_t counted; /* rows whose target is not ignored */
   double defaults[SMX_MAX_PARAMS];
@@ -38,19 +38,19 @@ static bool params_fit(direct *d, const smx_params *params) {
   return true;
 }
 
-/* A test may force a plan, and a call within a call may ask how much memory it takes. */
+/* Not when a test has forced a plan, nor when a purse measures (base.h). */
 static bool policies_fit(smx_context *ctx) {
   return !atomic_load_explicit(&smx_forced, memory_order_relaxed) && !smx_purse_asks(ctx, 0) &&
          smx_context_on_empty(ctx) != SMX_EMPTY_ERROR;
 }
 
 static bool begin(direct *d, const smx_op *op, smx_context *ctx, const smx_params *params) {
-  int room;
+  int family;
   size_t index;
   d->op = op;
-  if (!policies_fit(ctx) || !smx_op_place(op, &room, &index) || room == SMX_ROOM_COUNT) return false;
+  if (!policies_fit(ctx) || !smx_op_place(op, &family, &index) || family == SMX_FAMILY_COUNT) return false;
   const smx_isa *isa = smx_isa_current();
-  d->kernels = (d->type.bits == 64 ? &isa->f64 : &isa->f32)->room[room][index];
+  d->kernels = (d->type.bits == 64 ? &isa->f64 : &isa->f32)->family[family][index];
   smx_begin_call(&d->call, (size_t)d->rows, (size_t)d->n);
   d->call.on_empty = smx_context_on_empty(ctx), d->call.on_inf = smx_context_on_inf(ctx);
   return params_fit(d, params);
@@ -68,7 +68,7 @@ static ptrdiff_t step_of(const direct *d, const smx_port *port) { /* from row to
   return port->shape == SMX_SHAPE_FULL ? d->n : (port->flags & SMX_PORT_INT) && d->type.bits == 32 ? 2 : 1;
 }
 
-/* Kernels can use it there. */
+/* Whether kernels can use it in place. */
 static bool usable(const direct *d, const smx_port *port, const void *at) {
   if ((port->shape != SMX_SHAPE_FULL && port->shape != SMX_SHAPE_ROW) || (port->flags & SMX_PORT_MASK))
     return false;
@@ -89,7 +89,7 @@ static bool write_to(direct *d, int dst, const smx_port *port, const void *at) {
 
 /* Whether targets are classes; counts those that are not ignored. */
 static bool targets_fit(direct *d, const int64_t *target) {
-  int64_t ignore = INT64_MIN; /* no loss has it */
+  int64_t ignore = INT64_MIN; /* no loss has so many classes */
   for (int32_t i = 0; i < d->op->param_count && ignore == INT64_MIN; i++)
     if (!strcmp(d->op->params[i].name, "ignore_index")) ignore = (int64_t)d->call.params[i];
   for (int64_t r = 0; r < d->rows; r++) {
@@ -99,7 +99,7 @@ static bool targets_fit(direct *d, const int64_t *target) {
   return true;
 }
 
-/* Inputs that are read; of those that exclude each other there is one. */
+/* Checks the inputs; of those that exclude each other there must be one. */
 static bool read_inputs(direct *d, bool backward, const places *in) {
   int either = -1;
   d->counted = d->rows;
@@ -125,7 +125,7 @@ static bool apart(const direct *d, const smx_port *a, const void *at, const smx_
          q + (uintptr_t)(d->rows * length_of(d, b) * cell_of(d, b)) <= p;
 }
 
-/* Output `dst` against sources from `first` on; same: the source that it may be. */
+/* Checks output `dst` against sources from `first` on; same: the source that it may be. */
 static bool apart_from(const direct *d, const smx_port *port, int dst, int first, const smx_port *sources,
                        int32_t count, int same) {
   const char *at = d->call.dst[dst];
@@ -143,7 +143,7 @@ static bool apart_before(const direct *d, const smx_port *ports, int dst) {
 
 /* ---- the two directions ---- */
 
-/* What a gradient that is an output is multiplied by. */
+/* The factor of a gradient that is an output: its row's part in the reduced loss. */
 static double share_of(const direct *d) {
   for (int32_t i = 0; i < d->op->param_count; i++)
     if (!strcmp(d->op->params[i].name, "reduction"))
@@ -168,7 +168,7 @@ static bool forward(direct *d, const places *in, const places *out) {
   return true;
 }
 
-/* Outputs that are read again, and their gradients. */
+/* Checks outputs that are read again, and their gradients. */
 static bool read_outputs(direct *d, const places *out, const places *dout) {
   for (int32_t o = 0; o < d->op->output_count; o++) {
     const smx_port *port = d->op->outputs + o;
@@ -205,7 +205,7 @@ static bool backward(direct *d, const places *in, const places *out, const place
 
 /* ---- tensors ---- */
 
-/* Rows along the last axis, few enough, none of them empty. */
+/* Whether the call has rows along the last axis, few enough, none of them empty. */
 static bool few_rows(direct *d, const smx_tensor *x, int32_t axis) {
   int64_t total = 1;
   if (!x || x->ndim < 1 || x->ndim > SMX_MAX_DIMS || !x->shape || (axis != -1 && axis != x->ndim - 1))
@@ -221,7 +221,7 @@ static bool few_rows(direct *d, const smx_tensor *x, int32_t axis) {
   return true;
 }
 
-/* In C order, of a shape. */
+/* Whether a tensor has this shape, in C order. */
 static bool packed(const smx_tensor *t, const int64_t *shape) {
   int64_t step = 1;
   for (int32_t d = t->ndim - 1; d >= 0; step *= shape[d--])
@@ -229,7 +229,7 @@ static bool packed(const smx_tensor *t, const int64_t *shape) {
   return true;
 }
 
-/* Where tensors lie that are as the ports want them. */
+/* Collects the addresses of tensors that are as the ports want them. */
 static bool places_of(const direct *d, const smx_port *ports, int32_t count, int32_t n,
                       const smx_tensor *const *tensors, places *p) {
   if (n < 0 || n > count) return false;

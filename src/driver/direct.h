@@ -1,5 +1,5 @@
-/* driver/direct.h - small calls whose buffers kernels can use where they lie: without views and a
- * job, whose making takes longer than a short row. */
+/* driver/direct.h - small calls whose tensors kernels can use in place. They need no views and no
+ * job, which take longer to make than a short row takes to compute. */
 #ifndef SMX_DRIVER_DIRECT_H
 #define SMX_DRIVER_DIRECT_H
 #include "internal.h"

@@ -5,9 +5,9 @@
 #include "params.h"
 #include <string.h>
 
-/* false for one that is not of this library; SMX_ROOM_COUNT stands for the room of matrices, which
- * has no kernels */
-bool smx_op_place(const smx_op *op, int *room, size_t *index);
+/* false for an operator that is not of this library. SMX_FAMILY_COUNT stands for the operators on
+ * matrices, which have no kernels. */
+bool smx_op_place(const smx_op *op, int *family, size_t *index);
 
 /* A call of an operator on matrices, index of its table (api/matrix.c). NULL where there is no
  * tensor. */

@@ -1,4 +1,4 @@
-/* driver/job.h - a call that has been checked, as the verbs hand it to the driver. */
+/* driver/job.h - a checked call, as the driver runs it. */
 #ifndef SMX_DRIVER_JOB_H
 #define SMX_DRIVER_JOB_H
 #include "base/base.h"
@@ -7,16 +7,16 @@
 /* One buffer of a call. outer: its strides over the rows' dimensions; bytes of an element, strides
  * in elements. */
 typedef struct job_port {
-  char *data;                /* NULL = absent, or computed and thrown away */
+  char *data;                /* NULL = absent, or computed and discarded */
   bool present, full, whole; /* full: as long as the row; whole: of whole numbers */
-  bool same, direct;         /* same: holds what kernels see; direct: they can use it where it lies */
+  bool same, direct;         /* same: has the dtype that kernels use; direct: kernels can use it in place */
   row_store store;
   int64_t length; /* elements of a row: n, 1 or k */
   int64_t bytes, axis, outer[SMX_MAX_DIMS];
 } job_port;
 
-/* A kernel that has rows() alone, and no row program, gets its rows whole, and that many FULL
- * outputs that are nobody's: the last ones of dst. */
+/* A kernel without a row program gets whole rows, and that many scratch rows as further FULL
+ * outputs: the last ones of dst. */
 enum { SMX_WHOLE_SCRATCH = 4 };
 
 typedef struct job {
@@ -30,7 +30,7 @@ typedef struct job {
   int64_t dim[SMX_MAX_DIMS];
   int in_place;              /* which src the operator can overwrite with dst[0] */
   const job_port *offsets;   /* segments: where they start, or NULL */
-  int64_t segments, segment; /* segment: that of the row that SMX_ERR_EMPTY is about */
+  int64_t segments, segment; /* segment: the one that SMX_ERR_EMPTY is about */
   row_call call;             /* parameters and policies */
   job_port src[ROW_SRC], dst[ROW_DST];
 } job;

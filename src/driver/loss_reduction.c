@@ -1,10 +1,10 @@
-/* driver/loss_reduction.c - targets checked and counted, losses of rows summed: in an order that
- * depends on the number of rows alone. */
+/* driver/loss_reduction.c - checks and counts targets, and sums the losses of rows, in an order
+ * that depends on the number of rows alone. */
 #include "loss_reduction.h"
 
 enum { ROWS_A_BLOCK = 256 };
 
-/* A sum over rows as it grows. */
+/* A running sum over rows. */
 typedef struct row_sum {
   double blocks, block; /* block: of the real type, which a double holds */
   int64_t rows;

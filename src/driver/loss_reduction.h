@@ -1,5 +1,5 @@
-/* driver/loss_reduction.h - what is special about losses: targets that must be classes, and one
- * value for all rows. */
+/* driver/loss_reduction.h - what losses need besides other operators: targets that must be classes,
+ * and one value for all rows. */
 #ifndef SMX_DRIVER_LOSS_REDUCTION_H
 #define SMX_DRIVER_LOSS_REDUCTION_H
 #include "base/base.h"
@@ -16,7 +16,7 @@ typedef struct smx_targets {
   row_store store;
   smx_dtype dtype; /* of the weights */
   const dtype_io *io;
-  bool is_f64; /* summed in double */
+  bool is_f64; /* the sum, in double */
 } smx_targets;
 smx_status smx_targets_check(const smx_targets *t, double *total);
 

@@ -1,4 +1,5 @@
-/* driver/operator.c - a call of an operator: everything is checked, then a job runs its rows. */
+/* driver/operator.c - a call of an operator: checks everything, then makes a job that runs its
+ * rows. */
 #include "operator.h"
 #include "check.h"
 #include "direct.h"
@@ -69,7 +70,7 @@ static void add_inputs(job *j, const checked *k, job_port *offsets) {
 static smx_status finish(const checked *k, job *j, bool backward) {
   const smx_isa *isa = smx_isa_current();
   const smx_kernels *kernels = j->is_f64 ? &isa->f64 : &isa->f32;
-  const row_pair *pair = kernels->room[k->room][k->index];
+  const row_pair *pair = kernels->family[k->family][k->index];
   int64_t empty;
   j->kernel = backward ? pair->backward : pair->forward;
   for (int p = 0; !row_has_program(j->kernel) && p < SMX_WHOLE_SCRATCH;
@@ -94,8 +95,8 @@ static double param_named(const checked *k, const char *name) {
   return 0;
 }
 
-/* The weights of classes, if there are any, beside what else targets are checked with. They are at
- * least 0; a NaN is seen in the results. */
+/* Adds the weights of classes, if there are any, to the description of the targets. They must be at
+ * least 0; a NaN shows in the results. */
 static smx_status take_weights(const checked *k, const job *j, smx_targets *t) {
   *t = (smx_targets){.classes = j->n, .is_f64 = j->is_f64};
   t->io = j->is_f64 ? smx_isa_current()->f64.io : smx_isa_current()->f32.io;
@@ -150,8 +151,8 @@ static void put_reduced(const checked *k, const job *j, int32_t o, const void *l
   j->io->store(row_store_of(k->out[o].dtype), &value, 1, k->out[o].data, 1);
 }
 
-/* Runs the rows with the first output in memory of its own, in order; then the caller's are
- * written. */
+/* Runs the rows with the first output in memory of its own, in order; then stores the caller's
+ * outputs. */
 static smx_status finish_reduced(const checked *k, job *j, int32_t o, double total) {
   const job_port loss = j->dst[0];
   const int64_t bytes = j->is_f64 ? 8 : 4;
@@ -173,7 +174,7 @@ static smx_status finish_reduced(const checked *k, job *j, int32_t o, double tot
   return status;
 }
 
-/* Operators on matrices look at their tensors themselves. */
+/* Operators on matrices check their tensors themselves. */
 static smx_status run_matrix(matrix_runner *run, const checked *k, smx_context *ctx,
                              const smx_tensor *const *const list[4], const int32_t count[4], bool backward) {
   if (!run) return smx_fail(SMX_ERR_PARAM, "%s: is an operator on matrices, not on rows", k->op->name);
@@ -194,7 +195,7 @@ static smx_status checked_forward(matrix_runner *matrix, const smx_op *op, smx_c
   if (status == SMX_OK) status = smx_check_count(op, "n_in", n_in, op->input_count);
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
   if (status == SMX_OK) status = smx_check_x(k, n_in, in, true);
-  if (status == SMX_OK && k->room == SMX_ROOM_COUNT)
+  if (status == SMX_OK && k->family == SMX_FAMILY_COUNT)
     return run_matrix(matrix, k, ctx, (const smx_tensor *const *const[4]){in, out},
                       (const int32_t[4]){n_in, n_out}, false);
   if (status == SMX_OK) status = smx_check_inputs(k, n_in, in, false, true);
@@ -228,7 +229,7 @@ static smx_status checked_backward(matrix_runner *matrix, const smx_op *op, smx_
   if (status == SMX_OK) status = smx_check_count(op, "n_in", n_in, op->input_count);
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
   if (status == SMX_OK) status = smx_check_backward_axis(k, n_in, in, n_out, dout);
-  if (status == SMX_OK && k->room == SMX_ROOM_COUNT)
+  if (status == SMX_OK && k->family == SMX_FAMILY_COUNT)
     return run_matrix(matrix, k, ctx, (const smx_tensor *const *const[4]){in, out, dout, din},
                       (const int32_t[4]){n_in, n_out, n_out, n_in}, true);
   if (status == SMX_OK) status = smx_check_inputs(k, n_in, in, true, true);
@@ -249,7 +250,7 @@ static smx_status checked_backward(matrix_runner *matrix, const smx_op *op, smx_
   }
   for (int32_t g = 0; g < op->input_count; g++)
     if (k->has_din[g]) j.dst[g] = port_of(k, op->inputs + g, k->din + g, j.is_f64);
-  if (!k->has_din[0]) /* computed on the way, kept nowhere */
+  if (!k->has_din[0]) /* computed and discarded */
     j.dst[0] = (job_port){.present = true, .full = true, .length = j.n, .axis = 1};
   double total = 0;
   status = check_targets(k, &j, &total);
@@ -298,7 +299,7 @@ static smx_status along(int row, smx_context *ctx, int32_t axis, const smx_tenso
 }
 static smx_status along_backward(int row, smx_context *ctx, int32_t axis, const smx_tensor *y,
                                  const smx_tensor *dy, const smx_tensor *dx) {
-  const smx_tensor *x = NULL; /* y and dy are enough */
+  const smx_tensor *x = NULL; /* needs y and dy only */
   smx_params params;
   if (direct_backward(row_table + row, ctx, axis, NULL, 1, &x, 1, &y, &dy, &dx)) return SMX_OK;
   smx_params_init(row_table + row, &params);

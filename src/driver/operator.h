@@ -1,5 +1,5 @@
-/* driver/operator.h - calls of operators, for public functions and for directories whose arithmetic
- * is made of operators. The floating-point environment is the caller's business (base/enter.h). */
+/* driver/operator.h - calls of operators, for public functions and for functions that are composed
+ * of operators. The caller has set the floating-point environment (base/enter.h). */
 #ifndef SMX_DRIVER_OPERATOR_H
 #define SMX_DRIVER_OPERATOR_H
 #include "internal.h"

@@ -1,4 +1,4 @@
-/* driver/params.h - what a number is refused for, wherever an smx_param describes it. */
+/* driver/params.h - why a value of a parameter is refused, wherever an smx_param describes it. */
 #ifndef SMX_DRIVER_PARAMS_H
 #define SMX_DRIVER_PARAMS_H
 #include "base/base.h"

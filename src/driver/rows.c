@@ -1,11 +1,11 @@
 /* driver/rows.c - the driver of the row operators: takes the rows of checked tensors to the
  * kernels.
  *
- * Rows whose ports all hold the real type contiguously go to the kernel where they lie. Others are
- * brought into tiles of a few rows in scratch memory, computed there and stored back. Long rows
- * that cannot lie in a tile, or that several threads share, run the operator's row program group by
- * group. Scratch memory is bounded by constants, whatever the tensor, but for kernels without a row
- * program, whose rows must lie in one piece (job.h). How work is cut changes no bits. */
+ * Rows whose ports all hold the real type contiguously go to the kernel in place. Other rows are
+ * converted, a few at a time, into tiles of scratch memory, computed there and stored back. A long
+ * row that does not fit a tile, or that several threads share, runs as a row program, group by
+ * group. Scratch memory is bounded by constants, whatever the tensor, except for kernels without a
+ * row program, which need a whole row in one piece (job.h). No choice here changes a bit. */
 #include "job.h"
 #include "plan.h"
 #include "tile.h"
@@ -13,8 +13,9 @@
 #include <string.h>
 
 enum {
-  TILE = 8192,         /* elements of a tile of short rows */
-  TILE_WIDE = 262144,  /* elements of such a tile, which then has fewer rows, but whole lines */
+  TILE = 8192, /* elements of a tile of short rows */
+  /* elements of such a tile across the axis, which then has fewer rows, but whole cache lines */
+  TILE_WIDE = 262144,
   LONG_ROW = 32768,    /* elements from which a row that must be converted runs by groups */
   SPLIT_ROW = 131072,  /* elements from which threads share a row */
   TASK = 65536,        /* elements that are worth a task */
@@ -24,7 +25,7 @@ enum {
   RUN_GROUPS = 32      /* groups of a long row handed out together */
 };
 
-/* The ports that are there, one after another. */
+/* The ports that are present, one after another. */
 typedef struct port_list {
   int count;
   job_port *at[ROW_SRC + ROW_DST];
@@ -82,7 +83,7 @@ static int64_t run_length(const job *j, int64_t row, int64_t rows) {
 
 /* ---- many rows ---- */
 
-/* The output that decides how it is written. */
+/* The output whose size decides how outputs are written. */
 static int first_full(const job *j) {
   int p = 0;
   while (p + 1 < ROW_DST && !(j->dst[p].present && j->dst[p].full)) p++;
@@ -92,7 +93,7 @@ static int first_full(const job *j) {
 typedef struct parallel_job {
   const job *j;
   int64_t rows_a_task;
-  smx_scratch *scratch; /* or, of a part of a task, that task's */
+  smx_scratch *scratch; /* or, in a part of a task, the task's */
   char *own;
   _Atomic int64_t empty;
 } parallel_job;
@@ -116,8 +117,8 @@ static int64_t tile_rows(const job *j, int64_t rows) {
   return fit < rows ? fit : rows;
 }
 
-/* Rows are taken through the kernel as runs of the last dimension, as many at once as the tile has
- * room for. */
+/* Rows go through the kernel as runs of the last dimension, as many at once as the tile has room
+ * for. */
 static void rows_task(void *arg, int64_t task) {
   parallel_job *w = arg;
   const job *j = w->j;
@@ -164,7 +165,7 @@ static void long_task(void *arg, int64_t task) {
   give_place(w->w, t.memory);
 }
 
-/* The call that begins and folds a row taken in pieces: the ports that are not FULL, in memory of
+/* The call that begins and folds a row taken in pieces: ports that are not FULL are in memory of
  * its own. */
 static int64_t values_room(const job *j) {
   int64_t cells = 0;
@@ -236,11 +237,11 @@ static void long_rows(const parallel_job *w, char *memory, int64_t *empty) {
 static void choose_stores(job *j, bool strips, bool half) {
   const job_port *y = j->dst + first_full(j);
   const bool written = y->present && y->full && (y->direct || strips || half);
-  /* an absent port has none */
+  /* an absent port has no elements */
   const size_t bytes = written ? (size_t)j->rows * (size_t)j->n * (size_t)y->bytes : 0;
   bool kept = !written;
   for (int p = 0; p < ROW_SRC; p++) kept |= j->src[p].present && j->src[p].data == y->data;
-  j->call.bypass = smx_bypass_for(kept, bytes);
+  j->call.writing = smx_writing_for(kept, bytes);
   j->call.plan = (row_plan)smx_plan_get();
 }
 
@@ -268,7 +269,7 @@ static bool by_groups(const job *j) {
   return j->n > 0 && row_has_program(j->kernel) && scratch_length(j) > LONG_ROW;
 }
 
-/* What `rows` rows need of memory as if the kernel could not take them. */
+/* The scratch memory of `rows` rows if the kernel cannot take them as they are. */
 static size_t rows_bytes(const job *j, int64_t rows) {
   if (!scratched(j)) return 0;
   if (by_groups(j)) return (size_t)tile_bytes(j, tile_room(ROW_GROUP));
@@ -278,7 +279,7 @@ static size_t part_bytes(const job *j, int64_t rows) {
   return smx_whole_lines(sizeof(job)) + rows_bytes(j, rows) + (by_groups(j) ? long_bytes(j) : 0);
 }
 
-/* Rows row .. row + count - 1 so, on this thread. */
+/* Runs rows row .. row + count - 1 in strips, on this thread. */
 static void by_tiles(parallel_job *w, int64_t row, int64_t count, char *memory) {
   job *part = (job *)(void *)memory;
   int64_t empty = -1;
@@ -293,9 +294,8 @@ static void by_tiles(parallel_job *w, int64_t row, int64_t count, char *memory) 
   if (empty >= 0) smx_keep_least(&w->empty, row + empty);
 }
 
-/* Bytes of rows that are taken together. A strip makes the more of every page that is touched the
- * wider it is; but what short rows come to should stay in the second-level cache, and every thread
- * should have a strip. */
+/* Bytes of rows in a strip. A wider strip uses more of every memory page that is touched; but short
+ * rows of a strip should fit the second-level cache, and every thread should have a strip. */
 static int64_t strip_bytes(const job *j) {
   const int64_t most = j->n <= STRIP_SHORT ? ROW_STRIP / 8 : ROW_STRIP,
                 vectors = (j->rows * (int64_t)real_bytes(j) + 63) / 64;
@@ -324,15 +324,15 @@ static void strips_task(void *arg, int64_t task) {
       by_tiles(w, row, count, scratch + strip_room(j));
       continue;
     }
-    narrow = row + count; /* not all rows are ordinary: again, by fewer of them */
+    narrow = row + count; /* some row needs a rule: again, with fewer of them at once */
     most = count / 8 > lanes ? count / 8 / lanes * lanes : lanes;
     count = 0;
   }
   give_place(w, scratch);
 }
 
-/* Whether it can take them as f16 or bf16: x, or y and dy. Shorter rows fill tiles, where several
- * are computed at a time. */
+/* Whether the kernel can take rows of f16 or bf16 as they are: x, or y and dy. Shorter rows fill
+ * tiles, where several are computed at a time. */
 static const job_port *half_input(const job *j) { return j->src + (j->src[SRC_DY].present ? SRC_Y : 0); }
 static bool as_half(const job *j) {
   const row_store store = j->dst->store;
@@ -346,7 +346,7 @@ static bool as_half(const job *j) {
   return true;
 }
 
-/* A gradient keeps no terms. */
+/* A gradient stores no terms. */
 static size_t half_scratch(const job *j) {
   return smx_whole_lines((j->src[SRC_DY].present ? 0 : row_half_scratch((size_t)j->n)) * sizeof(float));
 }
@@ -359,7 +359,7 @@ static void half_task(void *arg, int64_t task) {
   const job_port *const x = half_input(j), *const dy = j->src + SRC_DY;
   char *scratch = take_place(w);
   half_rows h = {
-      .params = j->call.params, .type = x->store, .n = n, .bypass = j->call.bypass, .scratch = scratch};
+      .params = j->call.params, .type = x->store, .n = n, .writing = j->call.writing, .scratch = scratch};
   h.x_step = row_step(j, x), h.y_step = row_step(j, j->dst);
   if (dy->present) h.dy_step = row_step(j, dy);
   while (row < end) {
@@ -375,16 +375,16 @@ static void half_task(void *arg, int64_t task) {
 
 /* ---- which way ---- */
 
-/* Rows that follow one another are written while the next are summed, so a task should have many of
- * them or none; but no thread should wait long for others (1024 x 32768 on two threads:
- * 0.27 ns an element by two rows a task, 0.23 by 32). */
+/* A row is written while the next of its task is summed, so a task should have many rows or one;
+ * but no thread should wait long for others (1024 x 32768 on two threads: 0.27 ns an element with
+ * two rows a task, 0.23 with 32). */
 static int64_t rows_a_task(const job *j, int64_t threads) {
   const int64_t worth = j->n < TASK ? (TASK + j->n) / (j->n + 1) : 1,
                 share = j->rows / (threads * TASKS_A_THREAD);
   return share >= TASK_ROWS && share > worth ? share : worth;
 }
 
-/* How a call goes about its rows. */
+/* Chooses the code path of a call, and the rows of a task. */
 typedef enum way { BY_ROWS, BY_GROUPS, BY_STRIPS, BY_HALF } way;
 typedef struct plan {
   way way;
@@ -416,7 +416,7 @@ static size_t task_bytes(const job *j, const plan *p) {
   }
 }
 
-/* scratch, or in a part of a task memory of its own. */
+/* scratch memory; in a part of a task, memory of its own */
 static void even_rows(job *j, plan p, smx_scratch *scratch, char *own, int64_t *empty) {
   static void (*const tasks[])(void *arg, int64_t task) = {
       [BY_ROWS] = rows_task, [BY_STRIPS] = strips_task, [BY_HALF] = half_task};
@@ -436,7 +436,7 @@ static void part_rows(job *j, char *own, int64_t *empty) {
   even_rows(j, plan_of(j), NULL, own, empty);
 }
 
-/* What a call needs of memory, that of its longest segment. */
+/* The scratch memory of a call: that of its longest segment. */
 typedef struct need {
   size_t shared, task;
   int64_t tasks;

@@ -1,12 +1,12 @@
-/* driver/score_block.c - what the kinds of attention by score blocks share. Each product is the
- * engine of smx_attention_scores or of smx_attention_apply; dk and dv add up blocks of rows in
- * double, query heads in order. */
+/* driver/score_block.c - what the functions share that compute attention by score blocks. Each
+ * product is a call of the engine behind smx_attention_scores or smx_attention_apply; dk and dv add
+ * blocks of rows in double, query heads in order. */
 #include "score_block.h"
 #include "operator.h"
 #include <string.h>
 
-/* PAIRS: scores laid out at a time going forward, for each thread up to SHARES: score blocks that
- * the second-level cache holds. ROWS: rows going back. */
+/* PAIRS: scores stored at a time in a forward call, for each thread up to SHARES: blocks that the
+ * second-level cache holds. ROWS: rows of a block in a backward call. */
 enum { PAIRS = 1 << 18, SHARES = 8, ROWS = 256, ROOM = 64 };
 
 smx_view score_block_view(const attention_job *j, char *data, int64_t rows, int64_t columns,
@@ -21,7 +21,7 @@ smx_view score_block_view(const attention_job *j, char *data, int64_t rows, int6
 
 /* ---- products ---- */
 
-/* A call without anything but its tensors. */
+/* A copy of a call without masks, bias and options. */
 static attention_job bare(const attention_job *p) {
   attention_job n = *p;
   n.mask.data = n.bias.data = n.slopes.data = n.sinks.data = n.lse.data = NULL;
@@ -108,7 +108,7 @@ static smx_status run_operator(const block_job *m, score_block *s) {
   return status;
 }
 
-/* Which pairs there are: those whose score is not -inf. */
+/* Marks visible pairs: those whose score is not -inf. */
 static void note_visible(const block_job *m, const attention_job *p) {
   const float *f = (const float *)(const void *)m->z;
   const double *d = (const double *)(const void *)m->z;
@@ -216,7 +216,7 @@ bool block_job_take(block_job *m, void *field, int64_t bytes) {
   return p != NULL;
 }
 
-/* How many rows are laid out at once, in scores going forward. */
+/* How many rows of scores a forward call stores at once. */
 static void set_rows(block_job *m, bool backward) {
   const attention_job *j = m->j;
   const int32_t threads = smx_context_threads(j->ctx);
@@ -249,8 +249,8 @@ static void give_back(block_job *m) {
   for (int i = 0; i < m->used; i++) smx_free(m->j->ctx, m->owned[i]);
 }
 
-/* Every call that the steps can make with some rows: with a purse that asks, each stops where its
- * memory is known. */
+/* Makes every call that the steps can make with some rows, with a purse that is measuring: each
+ * stops when its memory is known. */
 static void ask_part(block_job *m, const attention_job *p, bool backward) {
   const smx_view *keys_values[] = {&p->k, &p->v};
   const smx_view to = score_block_view(p, m->z, p->lq, p->call.e, false);
@@ -308,8 +308,8 @@ smx_status block_job_run(block_job *m, bool backward) {
 
 /* ---- arguments ---- */
 
-/* *yes: whether a score of -inf is to the operator an element that does not exist. SMX_ERR_NOMEM,
- * or SMX_OK. */
+/* *yes: whether the operator takes a score of -inf as an element that does not exist.
+ * SMX_ERR_NOMEM, or SMX_OK. */
 static smx_status hides(const smx_op *op, const smx_params *params, bool *yes) {
   double x[] = {0, -__builtin_inf()}, y[2] = {0};
   int64_t two = 2;

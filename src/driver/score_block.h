@@ -1,6 +1,7 @@
-/* driver/score_block.h - attention by way of score blocks, matrices of scores of some rows of a
- * head with all keys. What all of its kinds share: scores, an operator on rows that makes weights
- * of them, products with keys and values, and sums over the rows of a key/value head. */
+/* driver/score_block.h - attention by score blocks: matrices that hold the scores of some rows of
+ * a head with all keys. Shared by all functions that work so: the scores, an operator on rows that
+ * makes weights of them, products with keys and values, and sums over the rows of a key/value
+ * head. */
 #ifndef SMX_DRIVER_SCORE_BLOCK_H
 #define SMX_DRIVER_SCORE_BLOCK_H
 #include "attention.h"
@@ -14,8 +15,8 @@ typedef struct score_block {
 
 typedef struct block_job block_job;
 
-/* What a kind of attention does with some rows of a query head, and before the first of a key/value
- * head. */
+/* The steps of such a function: on some rows of a query head, and before the first rows of a
+ * key/value head. */
 typedef struct block_job_steps {
   smx_status (*scores)(block_job *m, const attention_job *p); /* into z; NULL: those of <q, k> */
   smx_status (*forward)(block_job *m, const attention_job *p);
@@ -41,10 +42,11 @@ struct block_job {
   void *buffer;    /* of attention_store */
   void *owned[BLOCK_JOB_BUFFERS];
   int used;
-  bool writes_more; /* than tensors of the job */
+  bool writes_more; /* in place of tensors of the job */
 };
 
-/* Memory that block_job_run frees. field: where the pointer goes. False without memory. */
+/* Allocates memory that block_job_run frees. field: where the pointer is stored. False without
+ * memory. */
 bool block_job_take(block_job *m, void *field, int64_t bytes);
 
 /* Takes memory and runs the steps over all rows. */
@@ -60,11 +62,11 @@ smx_status score_block_products(const attention_job *p, const smx_view *a, const
 smx_status score_block_weighted(const block_job *m, const attention_job *p, char *w, bool transposed,
                                 const smx_view *b, const smx_view *out);
 
-/* Adds the turned product to the sums of a key/value head. */
+/* Adds the transposed product to the sums of a key/value head. */
 smx_status score_block_add_transposed(const block_job *m, const attention_job *p, char *w, const smx_view *b,
                                       double *sums);
 
-/* Scores, which pairs are visible, and weights: y[0]. */
+/* Computes scores, which pairs are visible, and weights: y[0]. */
 smx_status score_block_weights(block_job *m, const attention_job *p, score_block *s);
 
 /* dz from dy by the gradient of the operator; then that of <q, k>: dz (derivative of the cap)
@@ -72,10 +74,10 @@ smx_status score_block_weights(block_job *m, const attention_job *p, score_block
 smx_status score_block_gradient(const block_job *m, const attention_job *p, score_block *s);
 smx_status score_block_to_products(const block_job *m, const attention_job *p);
 
-/* dy of visible pairs, <do, v>, times what dropout makes of a weight. */
+/* dy of visible pairs, <do, v>, times the dropout factor of the weight. */
 smx_status score_block_upstream(const block_job *m, const attention_job *p);
 
-/* Dropout of a score block: the weights, or what they are multiplied by in the gradient. */
+/* Applies dropout to a score block: to its weights, or, in the gradient, to their gradients. */
 void score_block_drop(const attention_job *p, char *x);
 
 /* A matrix of the real type as a tensor of one head. */
@@ -90,8 +92,8 @@ static inline void put_real(const attention_job *j, char *x, int64_t i, double v
   else ((float *)(void *)x)[i] = (float)value;
 }
 
-/* What the kinds have in common with smx_attention_rows: options that make weights in another way
- * are refused; op NULL: softmax. */
+/* The checks shared with smx_attention_rows: options that make weights in another way are refused;
+ * op NULL: softmax. */
 smx_status score_block_check(block_job *m, const smx_attention_options *options, const smx_op *op,
                              const smx_params *params, const smx_tensor *q, const smx_tensor *k,
                              const smx_tensor *v);

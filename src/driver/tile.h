@@ -1,15 +1,15 @@
-/* driver/tile.h - pieces of tensors brought to where kernels can use them, and back: ports that lie
- * so already are used in place, others are converted into a tile of scratch memory. */
+/* driver/tile.h - moves pieces of tensors to where kernels can use them, and back. Ports that
+ * kernels can use are left in place, others are converted into a tile of scratch memory. */
 #ifndef SMX_DRIVER_TILE_H
 #define SMX_DRIVER_TILE_H
 #include "job.h"
 #include "transpose.h"
 
 enum {
-  /* rows of a tile when the axis is not contiguous: two cache lines for every page that is
+  /* rows of a tile when the axis is not contiguous: two cache lines of every memory page that is
    * touched */
   TILE_ROWS = 32,
-  AHEAD = 32 /* elements along a turned axis that are fetched ahead of their use */
+  AHEAD = 32 /* elements along an axis that is not contiguous which are prefetched */
 };
 
 static inline size_t real_bytes(const job *j) { return j->is_f64 ? 8 : 4; }
@@ -17,7 +17,7 @@ static inline size_t real_bytes(const job *j) { return j->is_f64 ? 8 : 4; }
 /* Bytes of an element of a port as kernels see it. */
 static inline int64_t cell_bytes(const job *j, const job_port *p) { return p->whole || j->is_f64 ? 8 : 4; }
 
-/* Element i of a row. The address of a port without elements may be NULL, to which nothing can be
+/* Element i of a row. A port without elements may have address NULL, to which nothing may be
  * added. */
 static inline char *address(const job *j, const job_port *p, int64_t row, int64_t i) {
   int64_t offset = i * p->axis;
@@ -33,8 +33,8 @@ static inline char *row_address(const job *j, const job_port *p, int64_t row) {
 
 static inline int64_t row_step(const job *j, const job_port *p) { return p->outer[j->dims - 1]; }
 
-/* What one task works with. A piece: elements start .. start + count - 1 of `rows` rows from `row`
- * on. */
+/* A piece of a tensor that one task works on: elements start .. start + count - 1 of `rows` rows
+ * from `row` on. */
 typedef struct piece {
   int64_t row, rows, start, count;
 } piece;
@@ -44,7 +44,7 @@ typedef struct tile {
   int64_t room; /* elements a port has */
 } tile;
 
-/* Whether dst[0] is computed where its input was brought to. */
+/* Whether dst[0] is computed in place of its input. */
 static inline bool overwrites(const job *j) {
   if (j->in_place < 0) return false;
   const job_port *x = j->src + j->in_place, *y = j->dst;
@@ -75,7 +75,8 @@ static inline int64_t scratch_length(const job *j) {
 
 static inline int64_t tile_room(int64_t elements) { return (elements + 63) / 64 * 64; }
 
-/* Elements between a port and memory that kernels can use; whole numbers are int64_t there. */
+/* Copies elements between a port and memory that kernels can use; whole numbers are int64_t
+ * there. */
 static inline void load(const job *j, const job_port *p, const char *at, int64_t stride, int64_t n,
                         char *to) {
   int64_t *whole = (int64_t *)(void *)to;
@@ -95,8 +96,8 @@ static inline void store(const job *j, const job_port *p, const char *from, int6
     for (int64_t i = 0; i < n; i++) ((int64_t *)(void *)at)[i * stride] = whole[i];
 }
 
-/* A piece whose rows are adjacent in memory: whole cache lines are transposed, through a buffer
- * where they must be converted. */
+/* A piece whose rows are adjacent in memory: whole cache lines are transposed, and converted
+ * through a buffer if needed. */
 static inline void move_columns(const job *j, const job_port *p, const piece *at, char *scratch, bool out) {
   double buffer[TRANSPOSE * TILE_ROWS];
   char *lines = (char *)buffer, *base = address(j, p, at->row, at->start);
@@ -144,7 +145,8 @@ static inline void move_piece(const job *j, const job_port *p, const piece *at, 
   }
 }
 
-/* What a port contributes to a piece: its part of the row, or all that it has for a row. */
+/* The part of a port in a piece: the piece's part of the row, or all that the port has for a
+ * row. */
 static inline piece part_of(const job_port *p, const piece *at) {
   return p->full ? *at : (piece){at->row, at->rows, 0, p->length};
 }
@@ -155,7 +157,8 @@ static inline void move_part(const job *j, const job_port *p, const piece *at, c
   else load(j, p, row_address(j, p, at->row), row_step(j, p), at->rows, scratch);
 }
 
-/* Where a kernel finds a port for a piece: in place, or in the tile, which is used up by it. */
+/* The address at which a kernel finds a port of a piece: in place, or in the tile, from which it
+ * then takes memory. */
 static inline char *open_port(const job *j, const job_port *p, const piece *at, int64_t room, char **scratch,
                               ptrdiff_t *step) {
   char *here = *scratch;
@@ -164,7 +167,7 @@ static inline char *open_port(const job *j, const job_port *p, const piece *at, 
     return address(j, p, at->row, p->full ? at->start : 0);
   }
   *step = part_of(p, at).count * cell_bytes(j, p) / (int64_t)real_bytes(j);
-  if (here) *scratch = here + room * cell_bytes(j, p); /* a call without elements has no scratch */
+  if (here) *scratch = here + room * cell_bytes(j, p); /* without elements there is no scratch memory */
   return here;
 }
 
@@ -191,7 +194,7 @@ static inline row_call open_call(const job *j, const tile *t, const piece *at, c
   return c;
 }
 
-/* Stores what a call left in the tile: all ports, or the FULL ones of a row that is taken in
+/* Stores the outputs that a call wrote into the tile: all ports, or the FULL ones of a row taken in
  * pieces. */
 static inline void close_call(const job *j, const row_call *c, const piece *at, bool all) {
   for (int p = 0; p < ROW_DST; p++) {

@@ -1,4 +1,4 @@
-/* driver/view.h - what the functions that take matrices share: arguments checked, rows as
+/* driver/view.h - shared by the functions that take matrices: checked arguments, and rows as
  * doubles. */
 #ifndef SMX_DRIVER_VIEW_H
 #define SMX_DRIVER_VIEW_H
@@ -18,7 +18,7 @@ static inline smx_status matrix_view(smx_label what, const smx_tensor *t, int32_
                     (int)v->ndim, ndim < 0 ? -ndim : ndim, ndim < 0 ? " or more" : "");
   return SMX_OK;
 }
-/* Checks that a tensor has the shape of another, too. */
+/* Checks also that a tensor has the shape of another. */
 static inline smx_status matrix_like(smx_label what, const smx_tensor *t, const smx_view *like, smx_view *v) {
   smx_status status = matrix_view(what, t, like->ndim, v);
   for (int32_t d = 0; status == SMX_OK && d < like->ndim; d++)
@@ -39,7 +39,7 @@ static inline smx_status matrix_output(smx_label what, const smx_tensor *t, cons
   return status;
 }
 
-/* Where the last `inner` dimensions of number `which` among the others begin. */
+/* The address of the last `inner` dimensions of number `which` among the others. */
 static inline char *matrix_at(const smx_view *v, int32_t inner, int64_t which) {
   int64_t offset = 0;
   for (int32_t d = v->ndim - inner - 1; d >= 0; d--) {
@@ -52,8 +52,8 @@ static inline char *matrix_at(const smx_view *v, int32_t inner, int64_t which) {
 static inline void matrix_load(const smx_view *v, const char *from, int64_t n, double *to) {
   smx_isa_current()->f64.io->load(row_store_of(v->dtype), from, v->strides[v->ndim - 1], (size_t)n, to);
 }
-/* Rounded to f32 first unless v holds f64, and 0 where that is below the smallest normal number; a
- * NaN is the canonical one. x is overwritten. */
+/* Stores x into v: rounded to f32 unless v holds f64, 0 where below the smallest normal number, the
+ * canonical NaN for a NaN. x is overwritten. */
 static inline void matrix_store(const smx_view *v, double *x, int64_t n, char *to) {
   const int64_t step = v->strides[v->ndim - 1] * smx_dtype_bytes(v->dtype);
   const bool is_f64 = v->dtype.bits == 64;

@@ -10,7 +10,7 @@ typedef struct argfind {
   size_t base;
   real value;
 } argfind;
-/* The index in the row, or -1 when the value is not in the group. */
+/* The index in the row of a value in the group, or -1. */
 int64_t argfind_in_group(const span *s, real value, size_t i, size_t n);
 /* v at an element of the row, 0 elsewhere. index: whole, or -1. */
 SMI vreal argfind_put(double index, const span *s, size_t i, vreal v) {

@@ -1,5 +1,4 @@
-/* engine/dtype_io.c - the conversions of one instruction set and real type, as the driver calls
- * them. */
+/* engine/dtype_io.c - conversions between dtypes and the real type (dtype_io.h). */
 #include "dtype_io.h"
 #include "convert.h"
 

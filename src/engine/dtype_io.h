@@ -1,5 +1,4 @@
-/* engine/dtype_io.h - the conversions of one instruction set and real type, as the driver calls
- * them. */
+/* engine/dtype_io.h - conversions between dtypes and the real type, as the driver calls them. */
 #ifndef SMX_ENGINE_DTYPE_IO_H
 #define SMX_ENGINE_DTYPE_IO_H
 #include "program.h"

@@ -1,18 +1,19 @@
 /* engine/exp.h - the exponential family: weights, their logarithms, and sums of e^score, over
  * scores that an operator forms.
  *
- * A score is h + l, two reals (l is 0 unless the operator scales). Its term is e = p 2^(k - ref):
- * (p, k) from v_exp_pair, and +0 when k - ref < MIN_EXP. The sum S of a row has ref = k(max) - 1;
- * scaling by powers of two commutes with rounding, so a sum taken with an earlier reference has the
- * same bits as long as neither overflows nor flushes another set of terms. A weight is
+ * A score is h + l, two reals (l is 0 unless the operator scales). Its term is e = p
+ * 2^(k - scale_exp): (p, k) from v_exp_pair, and +0 when k - scale_exp < MIN_EXP. The sum S of a
+ * row has scale_exp = k(max) - 1. Scaling by powers of two commutes with rounding, so a sum taken
+ * with an earlier scale_exp has the same bits as long as it neither overflows nor flushes other
+ * terms to 0. A weight is
  *     e < tiny ? 0 : e == S ? 1 : e (1 / S).
- * Where the largest score lies beyond +-2^19, the x it comes from is subtracted from every x before
- * anything else (`shift`), which is exact wherever the term is not 0, and no score overflows.
+ * Where the largest score lies beyond +-2^19, the x it comes from is subtracted from every x first
+ * (`shift`). That is exact wherever the term is not 0, and no score overflows.
  *
- * A way of forming scores is staged: its operators write scores, eight blocks at a time, into
- * buffers in L1, and shared loops (exp_stage.c) make terms, sums and weights of them. For a few it
- * is fused besides (exp_loops.h): score, exponential and sum in one loop.
- * The order of additions is the same. exp_program.c, exp_rows.c: the ways through a row. */
+ * Every operator can run staged: it writes the scores of eight blocks into buffers in L1, and
+ * shared loops (exp_stage.c) make terms, sums and weights of them. A few also have fused loops
+ * (exp_loops.h): score, exponential and sum in one. The order of additions is the same.
+ * exp_program.c runs a row of any length group by group, exp_rows.c rows in memory. */
 #ifndef SMX_ENGINE_EXP_H
 #define SMX_ENGINE_EXP_H
 #include "loops.h"
@@ -26,27 +27,27 @@ typedef struct exp_row {
   real shift, scale_exp;  /* of the terms; shift is an x */
   real tiny, inv, one;    /* of the weights */
   real top, top_l, log;   /* of the logarithms: y = (h - top) + (l - top_l) - log */
-  double max, top_x;      /* the largest score, shift and all, and the x it came from */
+  double max, top_x;      /* the largest score, shift included, and the x it came from */
   double sum_without_max; /* (S without the first largest term) / that term */
   double log1p;           /* log(1 + others) = log S - max; log is this, rounded */
   double moment, spread;  /* sum factor e / S, twice */
 } exp_row;
 
-/* Outputs of a row that are written while the next is summed: in order, a few lines at a time, with
- * streaming stores to y. */
+/* Outputs of a row that are written while the next is summed: in order, a few cache lines at a
+ * time, with streaming stores to y. */
 typedef struct deferred_store deferred_store;
 struct deferred_store {
   void (*write)(const deferred_store *deferred, size_t i, size_t n);
   const void *y;
   const real *stored; /* where its terms wait, or NULL */
-  size_t at, n, size; /* the elements that are left: none when at is n; bytes of one */
-  bool straight;      /* what is summed meanwhile is fetched straight on */
+  size_t at, n, size; /* the next element, the number of elements (at == n: all are written), bytes of one */
+  bool straight;      /* the input of the next row is prefetched in address order */
 };
-/* A core's stores leave in their order: more than eight lines at once on their way to memory hold
- * up the terms behind them (Xeon, 1024 x 32 768: a line at a time 0.89, eight 0.92, sixteen 1.00,
- * all 1.07 ns). Every second block writes as much as two. */
+/* Streaming stores leave a core in order: with more than eight lines in flight the terms of the
+ * next row wait (Xeon, 1024 x 32 768: one line at a time 0.89 ns an element, eight 0.92, sixteen
+ * 1.00, all 1.07). Every second block writes DEFERRED_ELEMENTS. */
 enum { DEFERRED_ELEMENTS = 2 * BLOCK };
-/* The next of them, up to the end of a line. */
+/* Writes the next of them, up to the end of a line. */
 SMI void deferred_store_write(deferred_store *deferred, size_t most) {
   const size_t left = deferred->n - deferred->at;
   if (!left) return;
@@ -55,11 +56,11 @@ SMI void deferred_store_write(deferred_store *deferred, size_t most) {
   deferred->write(deferred, deferred->at, n);
   deferred->at += n;
 }
-SMI deferred_store deferred_store_none(row_bypass how, size_t size) {
+SMI deferred_store deferred_store_none(row_writing how, size_t size) {
   return (deferred_store){.size = size, .straight = fetches_straight_beside(how)};
 }
-/* Outputs from y on, later. A line that two rows share is written through the caches; fetched by
- * then, it does not hold up the others. */
+/* Defers the outputs from y on. The last line, which the next row may share, is written with
+ * ordinary stores; prefetched here, it does not hold up the streaming ones. */
 SMI void deferred_store_begin(deferred_store *deferred,
                               void (*write)(const deferred_store *deferred, size_t i, size_t n),
                               const void *y, const real *stored, size_t n) {
@@ -68,7 +69,7 @@ SMI void deferred_store_begin(deferred_store *deferred,
   deferred->write = write, deferred->y = y, deferred->stored = stored;
   deferred->at = 0, deferred->n = n;
 }
-/* All of them before element `end`, and to the end of its line. */
+/* Writes all of them before element `end`, to the end of its line. */
 SMI void deferred_store_until(deferred_store *deferred, size_t end) {
   while (deferred->at < end && deferred->at < deferred->n)
     deferred_store_write(deferred, deferred->at + DEFERRED_ELEMENTS < end ? GROUP : DEFERRED_ELEMENTS);
@@ -77,42 +78,42 @@ SMI void deferred_store_rest(deferred_store *deferred) { deferred_store_until(de
 
 typedef struct exp_scores exp_scores;
 
-/* What one group is summed with. */
+/* The arguments of a sum over one group. */
 typedef struct exp_sum {
   const exp_scores *f;
   const span *s;
   const consts *k;
   real scale_exp, shift, center; /* center: what a moment is taken about */
-  real *store;                   /* e goes here too; NULL = nowhere */
+  real *store;                   /* where terms are stored, or NULL */
   /* bytes ahead of x to prefetch, or 0; sum_watch always fetches the next group, into a farther
    * cache */
   ptrdiff_t prefetch;
   size_t skip; /* element whose term is +0 instead, or SIZE_MAX */
-  /* found by sum_watch: the largest and the smallest score; by sum_low: the smallest that is not
+  /* results of sum_watch: the largest and the smallest score; of sum_low: the smallest that is not
    * flushed */
   real max, low;
-  real *lanes;              /* where sum_watch and sum_low leave their lanes, or NULL */
+  real *lanes;              /* where sum_watch and sum_low store their lanes, or NULL */
   const exp_row *r;         /* for moments */
-  deferred_store *deferred; /* for sum_deferred: what is written meanwhile */
+  deferred_store *deferred; /* for sum_deferred: the outputs written meanwhile */
 } exp_sum;
 
-/* What one group is written with. */
+/* The arguments of a write over one group. */
 typedef struct exp_write {
   const exp_scores *f;
   const span *s;
   const consts *k;
   const exp_row *r;
   const real *stored; /* the terms, or NULL = form them again */
-  bool may_be_one;    /* some term may be all of S */
-  row_bypass stream;
-  /* what is read next, which streaming stores fetch meanwhile; where that is nothing, something in
-   * the cache */
+  bool may_be_one;    /* some term may equal S, so that its weight is 1 */
+  row_writing stream;
+  /* what is read next, prefetched between streaming stores; where nothing is, some address in the
+   * cache */
   const real *next;
   const real *weights; /* staged: those of elements from `from` on */
   size_t from;
 } exp_write;
 
-/* The largest term is 2 p, p < 1.415: a term is all of S only where S is below this. */
+/* The largest term is 2 p, p < 1.415: a term can equal S only where S is below this. */
 #define MAY_BE_ONE ((real)2.83)
 
 typedef real exp_sum_fn(exp_sum *w, size_t i, size_t n);
@@ -151,7 +152,7 @@ struct exp_scores {
 #define exp_staged SMX_FN(exp_staged)
 #define exp_staged_low SMX_FN(exp_staged_low)
 extern const exp_loops exp_staged, exp_staged_low; /* low: scores have a low part */
-/* Those that rare rows alone need, which fused loops have staged too; _l: with low parts. */
+/* The loops that only rare rows need, staged for fused operators too; _l: with low parts. */
 #define exp_staged_sum_low SMX_FN(exp_staged_sum_low)
 #define exp_staged_sum_low_l SMX_FN(exp_staged_sum_low_l)
 #define exp_staged_sum_exact SMX_FN(exp_staged_sum_exact)
@@ -218,7 +219,7 @@ SMI void exp_page_of(score_fn *f, bool low, const span *on, const consts *with, 
   EXP_PAGE(name, score_name, true) \
   static const exp_scores name##_scores = {name##_page, &exp_staged_low, true};
 
-/* What is written, value by value, from exp_weight_at(): the write loop of an operator. */
+/* Writes value by value, from exp_weight_at(): the write loop of an operator. */
 typedef vreal exp_value_fn(const exp_write *w, size_t i, int cnt);
 SMI vreal exp_weight_at(const exp_write *w, size_t i) { return v_load(w->weights + (i - w->from)); }
 SMI void exp_write_staged_of(const exp_write *to, exp_value_fn *value, size_t first, size_t n) {
@@ -231,7 +232,7 @@ SMI void exp_write_staged_of(const exp_write *to, exp_value_fn *value, size_t fi
   for (size_t j = 0; j < n; j += LANES) {
     const int cnt = lanes_left(n - j);
     const vreal out = value(&q, first + j, cnt);
-    if (to->stream && cnt == LANES) put_past(y + first + j, out, to->stream);
+    if (to->stream && cnt == LANES) put_uncached(y + first + j, out, to->stream);
     else put(y, first + j, cnt, out);
   }
 }
@@ -289,7 +290,7 @@ exp_write_fn stored_write; /* weights from stored terms */
 
 /* ---- an operator of the family ---- */
 
-/* EXP_SUMS: an operator goes on from the sums; EXP_MAP: an write loop makes other values of
+/* EXP_SUMS: the operator continues with the sums; EXP_MAP: a write loop makes other values of
  * weights. */
 typedef enum exp_kind { EXP_WEIGHTS, EXP_LOGS, EXP_SCALAR, EXP_SUMS, EXP_MAP } exp_kind;
 
@@ -303,8 +304,8 @@ struct exp_body {
   real (*extra)(const span *s, const consts *k); /* a score that joins S only; NULL = none */
   exp_sum_fn *moment, *spread;                   /* exp_row.moment and .spread; NULL = not needed */
   void (*row)(const span *s, const consts *k, const exp_row *r); /* ROW outputs besides; NULL = none */
-  /* The minmax pass at a whole row in memory: its largest score, or NaN = the program; and its
-   * consts, at first those of the row before. NULL = max. */
+  /* The minmax pass over a whole row in memory: its largest score, or NaN = use the program. It
+   * also sets the row's consts, which are those of the row before at first. NULL = max. */
   real (*row_max)(const row_call *c, const span *s, consts *k);
   /* all rows, if they are short enough; NULL = never */
   bool (*small)(const exp_body *b, const row_kernel *kernel, row_call *c);
@@ -314,14 +315,14 @@ struct exp_body {
   void (*shared)(const span *s, const consts *k, size_t i, size_t n);
   exp_kind kind;
   bool scaled;          /* scores are x times v[0] + v[1] of the consts, and l is not 0 */
-  bool sum_without_max; /* needs exp_row.sum_without_max and max */
+  bool sum_without_max; /* needs exp_row.sum_without_max and exp_row.max */
   bool sinks;           /* `extra` takes all the weight of a row with nothing valid: that is no empty row */
   bool gradient;   /* empty rows get 0 whatever the policy, and so do those with +inf under SMX_INF_LIMIT */
-  bool mass;       /* but this gradient is dy times the weights, and the +inf share dy there */
+  bool mass;       /* this gradient is dy times the weights, and there the +inf elements share dy */
   real empty, inf; /* EXP_SCALAR: for a row with nothing valid, and for +inf under SMX_INF_LIMIT */
 };
 
-/* b as the call's plan wants it: with PLAN_STAGED a copy whose loops are staged, in `room`. */
+/* b, or with PLAN_STAGED a copy of it in `room` whose loops are staged. */
 typedef struct exp_staging {
   exp_body body;
   exp_scores scores;
@@ -332,7 +333,7 @@ const exp_body *exp_body_for(const exp_body *b, const row_call *c, exp_staging *
 SMI real k_of(real x) { return v_first(exp_k(v_set1(x))); }
 SMI bool in_range(real max) { return max >= (real)-524288 && max <= (real)524288; }
 
-/* What weights are made with, of all terms. */
+/* The sum of all terms as weights need it. */
 SMI void exp_finalize_sum(exp_row *r, double sum) {
   r->inv = (real)(1.0 / sum);
   r->tiny = (real)((double)R_TINY * sum);
@@ -376,12 +377,11 @@ void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *par
 void exp_merge(const row_call *c, row_state *st, const row_part *parts, size_t count);
 bool exp_next(const exp_body *b, const row_call *c, row_state *st);
 
-/* Groups summed one after another with a running reference, which comes from a score that was
- * seen. */
+/* Groups summed one after another with a running reference, taken from the scores seen so far. */
 typedef struct exp_run {
   real scale_exp;           /* for the next group; -inf = nothing seen yet */
-  real *store;              /* terms go here too, or NULL */
-  deferred_store *deferred; /* outputs to write meanwhile, or NULL */
+  real *store;              /* where terms are stored, or NULL */
+  deferred_store *deferred; /* the outputs written meanwhile, or NULL */
   row_part *top; /* the first of these groups that holds their largest score, or NULL; where it is */
   real best;
   size_t i, n;
@@ -392,29 +392,29 @@ exp_run exp_run_from(const exp_body *b, const span *s, const consts *k, size_t i
 void exp_run_group(const exp_body *b, const span *s, const consts *k, size_t i, size_t n, exp_run *run,
                    row_part *part);
 void exp_run_end(const exp_body *b, const span *s, const consts *k, exp_run *run);
-/* Brings the sums of a run to the row's own reference. False where they are not the row's: a NaN, a
- * term between two flush limits, no such reference. */
+/* Scales the sums of a run to the row's own reference. False if they could differ from the row's
+ * own sums: there is a NaN, a term between the two flush limits, or no such reference. */
 bool exp_run_finalize(row_state *st, real top);
 
 /* ---- rows in memory (exp_rows.c) ---- */
 
-/* Rows of more elements than EXP_CACHED take the program: summed from memory once, then computed
- * again while they are written. Weights that do not pass the caches keep their terms in the output
- * up to EXP_STORED. */
+/* Rows of more elements than EXP_CACHED take the program: they are summed from memory once, and
+ * terms are computed again for the output. Weights written with ordinary stores keep their terms in
+ * the output up to EXP_STORED. */
 enum { EXP_CACHED = SMX_REAL == 32 ? 131072 : 65536, EXP_STORED = 16 * EXP_CACHED };
 
-/* In calls of more elements than FOLLOW, short rows have the row AHEAD of them fetched while they
- * are summed. */
+/* In calls of more elements than FOLLOW, short rows have the row AHEAD of them prefetched while
+ * they are summed. */
 enum { FOLLOW = 262144, AHEAD = 4 };
 
-/* Rows of more elements than this that keep their terms are written while the next is summed;
- * below, the steps of each row cost more than that gains. */
+/* Rows of more elements than this whose terms are kept are written while the next is summed; for
+ * shorter rows the bookkeeping costs more than that gains. */
 enum { DEFERRED_FROM = PAGE + PAGE / 8 };
 
-/* The output of a row that is summed, for later. */
+/* The output of a summed row, to be written later. */
 typedef struct exp_output {
   deferred_store deferred;
-  row_bypass bypass;
+  row_writing writing;
   exp_write args;
   exp_write_fn *write;
   span s;
@@ -428,30 +428,29 @@ typedef struct exp_output {
 #define exp_run_row SMX_FN(exp_run_row)
 #define exp_deferred_row SMX_FN(exp_deferred_row)
 #define exp_rows SMX_FN(exp_rows)
-SMI exp_output exp_output_none(row_bypass bypass, size_t size) {
+SMI exp_output exp_output_none(row_writing writing, size_t size) {
   exp_output out;
-  out.deferred = deferred_store_none(bypass, size), out.bypass = bypass;
+  out.deferred = deferred_store_none(writing, size), out.writing = writing;
   return out;
 }
 void exp_output_of(exp_output *out, const exp_scores *f, const span *s, const consts *k, const exp_row *r,
                    const real *stored, exp_write_fn *write);
-/* A row that the caches hold, whose maximum is known: terms and their sum, output. The terms are
- * kept in `store` (the output or a scratch row), or formed again. Returns false, with nothing
- * written, when the row is not an ordinary one. */
-bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max, row_bypass bypass,
+/* A row in the caches whose maximum is known: terms, sum, output. Terms are kept in `store` (the
+ * output or a scratch row), or computed twice. Returns false, with nothing written, when the row
+ * needs a rule (NaN, infinities, nothing valid). */
+bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max, row_writing writing,
                     real *store, ptrdiff_t prefetch);
-/* Where the terms of row r wait: the places of the last row and the one before take turns, as long
- * as the second-level cache has room for both. */
+/* Where the terms of row r are kept: the places of the last row and the one before it alternate, as
+ * long as the second-level cache holds both. */
 real *exp_place(const row_call *c, size_t r);
-/* The sums of a row that comes from memory, as the program has them: one read with a running
- * reference. Where all groups had the same one, the terms are in *kept, relative to it, and
- * st->scale_exp is that one: at most 60 below the row's own, so that what follows from the sums is
- * the same number times a power of two. NULL: `store` holds nothing of use. False when the row is
- * not an ordinary one. */
+/* The sums of a row from memory, as the program has them, from one read with a running reference.
+ * If all groups had the same reference, *kept is the terms relative to it, and st->scale_exp is
+ * that reference: at most 60 below the row's own, so that results are the same numbers times a
+ * power of two. *kept NULL: `store` holds nothing useful. False when the row needs a rule. */
 bool exp_run_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store,
                  deferred_store *deferred, row_state *st, const real **kept);
-/* Such a row. write: its output, from its terms. That is left to `out`, which is written while the
- * next row is summed; the row before it is written by then. */
+/* Such a row and its output, from its terms. The output is left to `out`, which is written while
+ * the next row is summed; the output of the row before is complete by then. */
 bool exp_deferred_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store,
                       exp_write_fn *write, exp_output *out);
 void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c);

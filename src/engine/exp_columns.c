@@ -96,8 +96,7 @@ SMI void strip_lanes(strip *s, size_t first, size_t n, size_t q) {
     }
 }
 
-/* Adds one group's sums to the totals of the rows. Lanes that no element reaches are +0 and left
- * out. */
+/* Adds one group's sums to the totals of the rows. Lanes without elements are +0 and left out. */
 SMI void strip_group(strip *s, size_t first, size_t n) {
   const int live = n < BLOCK ? (int)n : BLOCK;
   for (size_t q = 0; q < (size_t)live; q += STRIP_PAIR) strip_lanes(s, first, n, q);
@@ -125,7 +124,7 @@ SMI vreal strip_rise(strip *s, int v) {
   return rise;
 }
 
-/* The sums of all rows; false when some might not be those of the row's own reference. */
+/* The sums of all rows; false when some might differ from those with the row's own reference. */
 SMI bool strip_sums(strip *s) {
   for (int r = 0; r < s->vectors * LANES; r++) s->total[r] = 0;
   s->low = v_set1(0);
@@ -189,7 +188,7 @@ bool exp_columns(const row_call *c, size_t count, const void *x, ptrdiff_t x_pit
                  ptrdiff_t y_pitch, void *scratch) {
   strip s = {.x = x, .y = y, .x_pitch = x_pitch, .y_pitch = y_pitch, .n = c->n, .lanes = scratch};
   s.vectors = (int)((count - 1) / LANES + 1), s.last = (int)(count - (size_t)(s.vectors - 1) * LANES);
-  s.stream = c->bypass && (uintptr_t)y % 64 == 0 && y_pitch % LANES == 0 && s.last == LANES;
+  s.stream = c->writing && (uintptr_t)y % 64 == 0 && y_pitch % LANES == 0 && s.last == LANES;
   s.lane_pitch = s.vectors | 1;
   s.max = s.lanes + BLOCK * s.lane_pitch, s.scale_exp = s.max + s.vectors;
   s.inv = s.scale_exp + s.vectors, s.tiny = s.inv + s.vectors, s.one = s.tiny + s.vectors;

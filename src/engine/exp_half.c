@@ -1,13 +1,13 @@
-/* engine/exp_half.c - softmax of rows of f16 or bf16. They are read and written as they are, by
- * the engine of real rows (exp.h): a score is widened when it is formed, a weight is rounded when
- * it is stored. The terms of a row that the caches hold wait in scratch memory between the two;
- * those of a longer row are formed again. Bits are those of the row in f32, rounded. */
+/* engine/exp_half.c - softmax of rows of f16 or bf16 without a converted copy, by the engine of
+ * real rows (exp.h): a score is widened when it is formed, a weight is rounded when it is stored.
+ * The terms of a row in the caches are kept in scratch memory; those of a longer row are computed
+ * twice. The bits are those of the row in f32, rounded. */
 #include "exp_half.h"
 #if SMX_REAL == 32
 #include "convert.h"
 #include "exp_loops.h"
 
-/* Only whole lines pass the caches. */
+/* Streaming stores write whole lines only. */
 SMI size_t half_to_line(const uint16_t *p) { return -(uintptr_t)p % 64 / sizeof *p; }
 
 /* src[0] and dst[0] of a span are arrays of the storage type. */
@@ -21,11 +21,11 @@ SMI void half_write_of(half_type type, const exp_write *to, exp_value_fn *value,
   const consts k = *to->k;
   const exp_row r = *to->r;
   const exp_write q = {.s = &s, .k = &k, .r = &r, .stored = to->stored, .may_be_one = to->may_be_one};
-  const row_bypass how = to->stream;
+  const row_writing how = to->stream;
   uint16_t *const y = (uint16_t *)(void *)s.dst[0];
   const uint16_t *const next = (const uint16_t *)(const void *)to->next;
   const size_t end = first + n;
-  if (how == BYPASS_PAST) {
+  if (how == WRITE_STREAMING) {
     for (const size_t line = first + half_to_line(y + first); first < line && first < end;) {
       const int cnt = lanes_left((line < end ? line : end) - first);
       put_half(type, y, first, cnt, value(&q, first, cnt));
@@ -44,7 +44,7 @@ SMI void half_write_of(half_type type, const exp_write *to, exp_value_fn *value,
 #define STEP(u, i, cnt) \
   { \
     if ((u)*LANES % HALF_LINE == 0) v_prefetch_far(next + (i)); \
-    if ((u)*LANES % HALF_LINE == 0 && how == BYPASS_THROUGH) \
+    if ((u)*LANES % HALF_LINE == 0 && how == WRITE_PREFETCHED) \
       v_prefetch((const char *)(y + (i)) + WRITE_AHEAD); \
     put_half(type, y, i, cnt, value(&q, i, cnt)); \
   }
@@ -91,9 +91,8 @@ static const exp_body f16_body = {.setup = setup_plain, .scores = &f16_scores, .
 static const row_kernel f16_kernel = {.engine = &exp_engine, .body = &f16_body},
                         bf16_kernel = {.engine = &exp_engine, .body = &bf16_body};
 
-/* A row that the caches hold. to_next: elements from its input to the one that is read after it,
- * which is prefetched. As with the others, false, with nothing written, when the row is not an
- * ordinary one. */
+/* A row in the caches. to_next: elements from its input to the one read after it, which is
+ * prefetched. False, with nothing written, when the row needs a rule. */
 static bool half_cached_row(const exp_body *b, exp_write_fn *write, const span *s, real *store,
                             ptrdiff_t to_next) {
   const consts k = {{0}};
@@ -113,15 +112,15 @@ static bool half_cached_row(const exp_body *b, exp_write_fn *write, const span *
                        .r = &r,
                        .stored = store,
                        .may_be_one = r.one < MAY_BE_ONE,
-                       .stream = bypass_near(s->stream),
+                       .stream = writing_of_half(s->stream),
                        .next = next};
   for (size_t g = 0; g < s->n; g += GROUP) write(&e, g, group_size(g, s->n));
   return true;
 }
 
-/* The row program up to the weights; what writes anything else belongs to another kind of row. */
+/* The row program, if it ends in weights; a row that ends otherwise needs a rule. */
 static bool half_long_row(const row_kernel *kernel, const span *s) {
-  const row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}, .bypass = s->stream};
+  const row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}, .writing = s->stream};
   row_state st;
   row_begin(kernel, &c, &st);
   do {
@@ -131,17 +130,17 @@ static bool half_long_row(const row_kernel *kernel, const span *s) {
   return true;
 }
 
-/* Rows that come from memory, or whose output goes there: the terms of two take turns where they
- * are short. */
+/* Rows from memory, or with outputs beyond the caches: the terms of two short rows alternate
+ * between two places. */
 static size_t half_deferred_rows(const exp_body *b, exp_write_fn *write, const half_rows *h) {
-  const bool past = h->bypass == BYPASS_PAST;
-  const row_call c = {.n = h->n, .rows = 1, .bypass = past ? BYPASS_PAST : BYPASS_NOT};
+  const bool past = h->writing == WRITE_STREAMING;
+  const row_call c = {.n = h->n, .rows = 1, .writing = past ? WRITE_STREAMING : WRITE_CACHED};
   const consts k = {{0}};
   const size_t second = row_half_two(h->n) ? row_half_place(h->n) : 0;
-  exp_output out = exp_output_none(h->bypass, sizeof(uint16_t));
+  exp_output out = exp_output_none(h->writing, sizeof(uint16_t));
   bool ordinary = true;
   size_t r = 0;
-  span s = {.n = h->n, .src = {h->x}, .dst = {h->y}, .stream = h->bypass};
+  span s = {.n = h->n, .src = {h->x}, .dst = {h->y}, .stream = h->writing};
   for (; r < h->rows && ordinary; r += ordinary, span_next_half(h, 0, &s)) {
     ordinary = exp_deferred_row(b, &c, &s, &k, (real *)h->scratch + r % 2 * second, write, &out);
     if (!past) deferred_store_rest(&out.deferred);
@@ -155,9 +154,9 @@ size_t exp_half(const half_rows *h) {
   const bool f16 = h->type == STORE_F16;
   const exp_body *const b = f16 ? &f16_body : &bf16_body;
   exp_write_fn *const write = f16 ? f16_stored : bf16_stored;
-  if (h->n <= ROW_HALF && h->n > (h->bypass == BYPASS_PAST ? DEFERRED_FROM : 2 * GROUP))
+  if (h->n <= ROW_HALF && h->n > (h->writing == WRITE_STREAMING ? DEFERRED_FROM : 2 * GROUP))
     return half_deferred_rows(b, write, h);
-  span s = {.n = h->n, .src = {h->x}, .dst = {h->y}, .stream = h->bypass};
+  span s = {.n = h->n, .src = {h->x}, .dst = {h->y}, .stream = h->writing};
   for (size_t r = 0; r < h->rows; r++, span_next_half(h, 0, &s)) {
     const ptrdiff_t to_next = r + 1 < h->rows ? h->x_step : 0;
     if (h->n > ROW_HALF ? !half_long_row(f16 ? &f16_kernel : &bf16_kernel, &s)

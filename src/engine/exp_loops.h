@@ -1,11 +1,11 @@
-/* engine/exp_loops.h - the loops of the exponential family over a group, fused: score, exponential
- * and sum in one. Included by what a benchmark asks for alone (list.h names it); exp_stage.c has
- * the same loops over scores that wait in L1. */
+/* engine/exp_loops.h - the fused loops of the exponential family over a group: score, exponential
+ * and sum in one. Only the operators that list.h names for a benchmark include it; exp_stage.c has
+ * the same loops over scores in L1. */
 #ifndef SMX_ENGINE_EXP_LOOPS_H
 #define SMX_ENGINE_EXP_LOOPS_H
 #include "exp.h"
 
-/* All sums; what a sum does besides is a constant where it is instantiated. */
+/* The kinds of sums; what a sum does besides is a constant where it is instantiated. */
 enum {
   SUM_SKIP = 1,
   SUM_STORE = 2,
@@ -16,8 +16,7 @@ enum {
   SUM_HALF = 64, /* src[0] is of 16 bits */
   SUM_DEFERRED = 128
 };
-/* What a vector of a group's sum goes through. The loop around it has q, s, acc, max, low, next,
- * odd. */
+/* One vector of a group's sum. The loop around it declares q, s, acc, max, low, next, odd. */
 #define EXP_SUM_STEP(score_of_it, low_part, does, bytes, u, i, cnt) \
   { \
     const score x = score_of_it; \
@@ -40,7 +39,7 @@ enum {
       deferred_store_write(q.deferred, DEFERRED_ELEMENTS); \
     acc[u] = v_add(acc[u], e); \
   }
-/* After the loop: what was found besides. */
+/* After the loop: the other results. */
 #define EXP_SUM_END(w, does) \
   if (does & SUM_WATCH) w->max = v_hmax(max); \
   if (does & (SUM_WATCH | SUM_LOW)) w->low = v_hmin(low); \
@@ -120,15 +119,15 @@ SMI void exp_write_fused_of(const exp_write *to, exp_value_fn *value, size_t fir
   { \
     const vreal out = value(&q, i, cnt); \
     v_prefetch_far(q.next + (i)); \
-    if ((cnt) == LANES) put_past(y + (i), out, q.stream); \
+    if ((cnt) == LANES) put_uncached(y + (i), out, q.stream); \
     else v_store_n(y + (i), cnt, out); \
   }
   FOR_EACH_VECTOR_OF_PAIR(first, n, STEP)
 #undef STEP
 }
 
-/* A lane of a group has PAGE / BLOCK elements of each page. Its terms are formed side by side, and
- * added in their order. */
+/* The sum of one lane. A lane of a group has PAGE / BLOCK elements of each page; its terms are
+ * formed side by side and added in their order. */
 typedef void exp_lane_score_fn(const exp_sum *w, size_t i, real *h, real *l);
 SMI real exp_lane_of(const exp_sum *w, exp_lane_score_fn *score_of, bool low_part, size_t first, size_t n) {
   real e[GROUP / BLOCK], l[GROUP / BLOCK], sum = 0;

@@ -1,9 +1,9 @@
-/* engine/exp_program.c - an operator of the exponential family as a row program, for rows of any
- * length and whoever holds them.
+/* engine/exp_program.c - an operator of the exponential family as a row program: rows of any
+ * length, in memory or taken in pieces by the driver.
  *
- * The program sums the row once with a running reference, never later than the row's own. Where
- * that pass cannot tell that its bits are those of the row's own reference (a term lies between
- * the two flush limits, a NaN, a score beyond +-2^19) the row is summed again exactly. */
+ * The program sums the row once with a running reference, never later than the row's own. If that
+ * pass cannot guarantee the bits of the row's own reference (a term between the two flush
+ * limits, a NaN, a score beyond +-2^19), the row is summed again with the reference known. */
 #include "exp.h"
 
 real exp_of(const exp_row *r, real h, real l) {
@@ -25,7 +25,8 @@ void exp_finalize(const exp_body *b, const span *s, const consts *k, exp_row *r,
   r->log = (real)r->log1p;
 }
 
-/* The order of the scores alone: x itself, or -x. Neither overflows where the scores would. */
+/* Something in the order of the scores: x itself, or -x. It does not overflow where scores
+ * would. */
 static consts exp_direction(const exp_body *b, const consts *k) {
   consts d = *k;
   if (b->scaled && k->v[0] != 0) d.v[0] = k->v[0] > 0 ? 1 : k->v[0] < 0 ? -1 : k->v[0], d.v[1] = 0;
@@ -82,7 +83,7 @@ exp_run exp_run_from(const exp_body *b, const span *s, const consts *k, size_t i
   return (exp_run){.scale_exp = max >= -R_MAX && max <= R_MAX ? k_of(max) - 1 : -R_INF, .best = -R_INF};
 }
 
-/* The reference of a group that begins with -inf; false where there is none, and nothing to sum. */
+/* The reference of a group that begins with -inf; false if it has none, and nothing to sum. */
 static bool exp_run_begin(const exp_body *b, const span *s, const consts *k, size_t i, size_t n, exp_run *run,
                           row_part *part) {
   if (run->scale_exp > -R_INF) return true;
@@ -113,7 +114,7 @@ void exp_run_group(const exp_body *b, const span *s, const consts *k, size_t i, 
   real sum = 0;
   if (!exp_run_begin(b, s, k, i, n, run, part)) return;
   if (run->deferred && run->store && run->deferred->stored == run->store)
-    deferred_store_until(run->deferred, i + n); /* these terms take their place */
+    deferred_store_until(run->deferred, i + n); /* these terms replace the former */
   for (;;) {
     w.scale_exp = run->scale_exp;
     sum = watch(&w, i, n);
@@ -193,7 +194,7 @@ void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *par
   exp_row r = st->mode == EXP_WRITE_PASS ? exp_row_of(b, &s, &k, st) : (exp_row){0};
   consts direction = exp_direction(b, &k);
   exp_write write = {
-      .f = b->scores, .s = &s, .k = &k, .r = &r, .stream = c->bypass, .next = s.src[0] + GROUP};
+      .f = b->scores, .s = &s, .k = &k, .r = &r, .stream = c->writing, .next = s.src[0] + GROUP};
   bool found = false;
   exp_run run;
   if (st->mode == EXP_RUN) run = exp_run_from(b, &s, &k, base, c->count);
@@ -221,7 +222,7 @@ void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *par
   if (write.stream && st->mode == EXP_WRITE_PASS) v_stream_end();
 }
 
-/* A running part joins: both sides are brought to the later reference, which is exact. */
+/* Adds a running part: both sides are scaled to the later reference, which is exact. */
 static void exp_merge_run(row_state *st, const row_part *p) {
   /* nothing but -inf, or scores so low that k overflows: those are summed exactly later */
   if (!(p->scale_exp > (double)-R_INF)) {
@@ -267,7 +268,7 @@ void exp_merge(const row_call *c, row_state *st, const row_part *parts, size_t c
   }
 }
 
-/* Goes to a pass that writes one value everywhere, or writes the row's value at once. */
+/* Chooses a pass that writes one value everywhere, or writes the row's value at once. */
 static bool exp_fill_with(const exp_body *b, const span *s, row_state *st, real value, real scalar) {
   if (b->kind == EXP_SCALAR) {
     s->dst[0][0] = scalar;
@@ -323,7 +324,7 @@ static bool exp_after_top(const exp_body *b, const consts *k, row_state *st) {
   return exp_go(st, EXP_EXACT);
 }
 
-/* The sums are known: what comes next. */
+/* The sums are known: chooses the next pass. */
 static bool exp_after_sums(const exp_body *b, const row_call *c, const span *s, const consts *k,
                            row_state *st) {
   if (b->moment && st->mode < EXP_MOMENT_PASS) {
@@ -343,8 +344,6 @@ static bool exp_after_sums(const exp_body *b, const row_call *c, const span *s, 
   return true;
 }
 
-/* Brings the sums of a run to the row's own reference. False where they are not the row's: a NaN,
- * a term between two flush limits, no such reference. */
 bool exp_run_finalize(row_state *st, real top) {
   const real scale_exp = k_of(in_range(top) ? top : 0) - 1;
   const bool same = !st->nan && in_range(top) && k_of((real)st->low) - scale_exp >= MIN_EXP;

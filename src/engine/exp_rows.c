@@ -1,6 +1,5 @@
-/* engine/exp_rows.c - the exponential family's ways through rows in memory: for rows that the
- * caches hold, for rows that come from memory, and the program for all others. All give the same
- * bits. */
+/* engine/exp_rows.c - the exponential family on rows in memory: rows in the caches, rows from
+ * memory, and the row program for all others. All give the same bits. */
 #include "exp.h"
 
 /* ---- what is written later ---- */
@@ -18,16 +17,16 @@ void exp_output_of(exp_output *out, const exp_scores *f, const span *s, const co
                           .r = &out->r,
                           .stored = stored,
                           .may_be_one = true,
-                          .stream = out->bypass};
+                          .stream = out->writing};
   out->args.next = stored ? stored : s->src[0];
   deferred_store_begin(&out->deferred, exp_output_write, s->dst[0], stored, s->n);
 }
 
 /* ---- rows ---- */
 
-/* The output, from the terms or from the scores again. */
+/* Writes the output, from the terms or from the scores again. */
 static void exp_finish(const exp_body *b, const span *s, const consts *k, const exp_row *r,
-                       const real *stored, row_bypass bypass) {
+                       const real *stored, row_writing writing) {
   if (b->kind == EXP_SCALAR) {
     s->dst[0][0] = r_clean(b->scalar(s, k, r, s->n));
     return;
@@ -38,15 +37,12 @@ static void exp_finish(const exp_body *b, const span *s, const consts *k, const 
                        .r = r,
                        .stored = stored,
                        .may_be_one = r->one < MAY_BE_ONE,
-                       .stream = bypass,
+                       .stream = writing,
                        .next = stored ? stored : s->src[0]};
   for (size_t g = 0; g < s->n; g += GROUP) (stored ? stored_write : b->write)(&e, g, group_size(g, s->n));
 }
 
-/* A row that the caches hold, whose maximum is known: terms and their sum, output. The terms are
- * kept in `store` (the output or a scratch row), or formed again. Returns false, with nothing
- * written, when the row is not an ordinary one. */
-bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max, row_bypass bypass,
+bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max, row_writing writing,
                     real *store, ptrdiff_t prefetch) {
   const size_t n = s->n;
   real sink = b->extra ? b->extra(s, k) : -R_INF, top = sink > max ? sink : max;
@@ -71,22 +67,15 @@ bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max,
     return true;
   }
   exp_finalize(b, s, k, &r, sum, sum);
-  exp_finish(b, s, k, &r, store, bypass);
+  exp_finish(b, s, k, &r, store, writing);
   return true;
 }
 
-/* Where the terms of row r wait: the places of the last row and the one before take turns, as long
- * as the second-level cache has room for both. */
 real *exp_place(const row_call *c, size_t r) {
   const bool two = 4 * c->n * sizeof(real) <= ROW_TERMS;
   return c->terms ? (real *)c->terms - (two ? (ptrdiff_t)((c->rows - 1 - r) % 2) * c->terms_step : 0) : NULL;
 }
 
-/* The sums of a row that comes from memory, as the program has them: one read with a running
- * reference. Where all groups had the same one, the terms are in *kept, relative to it, and
- * st->scale_exp is that one: at most 60 below the row's own, so that what follows from the sums is
- * the same number times a power of two. NULL: `store` holds nothing of use. False when the row is
- * not an ordinary one. */
 bool exp_run_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store,
                  deferred_store *deferred, row_state *st, const real **kept) {
   row_part parts[RUN];
@@ -110,13 +99,11 @@ bool exp_run_row(const exp_body *b, const row_call *c, const span *s, const cons
   st->other /= d_scale(1, -up);
   return true;
 }
-/* Such a row. write: its output, from its terms. That is left to `out`, which is written while the
- * next row is summed; the row before it is written by then. */
 bool exp_deferred_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store,
                       exp_write_fn *write, exp_output *out) {
   row_state st;
   const real *kept;
-  const bool ordinary = exp_run_row(b, c, s, k, store, c->bypass ? &out->deferred : NULL, &st, &kept);
+  const bool ordinary = exp_run_row(b, c, s, k, store, c->writing ? &out->deferred : NULL, &st, &kept);
   deferred_store_rest(&out->deferred);
   if (!ordinary) return false;
   exp_row r = {.scale_exp = (real)st.scale_exp, .top = (real)st.max, .top_l = (real)st.top_l};
@@ -130,9 +117,9 @@ static real exp_largest(const exp_body *b, const row_call *c, const span *s, con
   return b->row_max ? b->row_max(c, s, k) : exp_max(b->scores, s, k, 0, c->n);
 }
 
-/* The output holds the terms, or a row of scratch and streaming stores, or they are formed again;
- * rows that come from memory are read once with a running reference, and so, by the program, are
- * longer and extraordinary ones. */
+/* Chooses the path of each row. Terms are kept in the output, or, with streaming stores, in a
+ * scratch row, or they are computed twice. Rows from memory are read once with a running reference;
+ * longer rows and those that need a rule take the program. */
 void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   if (b->moment || b->row) {
     run_rows(kernel, c);
@@ -141,24 +128,24 @@ void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   if (c->rows == 0 || (b->small && c->plan == PLAN_AUTO && b->small(b, kernel, c))) return;
   real scratch[GROUP] __attribute__((aligned(64)));
   const bool weights = b->kind == EXP_WEIGHTS && !b->gradient;
-  const size_t most = weights && !c->bypass ? EXP_STORED : EXP_CACHED;
+  const size_t most = weights && !c->writing ? EXP_STORED : EXP_CACHED;
   const row_plan plan = c->plan != PLAN_AUTO ? c->plan
                         : c->n > most        ? PLAN_STREAM
-                        : c->bypass          ? PLAN_SCRATCH
+                        : c->writing         ? PLAN_SCRATCH
                                              : PLAN_CACHE;
   const bool scratched = plan == PLAN_SCRATCH && c->n <= GROUP;
   const bool many = c->rows * c->n > FOLLOW,
              follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && many;
   const bool deferred = c->plan == PLAN_AUTO && many &&
                         c->n > (weights && c->terms ? DEFERRED_FROM : 2 * GROUP) && c->n <= RUN * GROUP &&
-                        !b->row_max && (c->bypass || b->kind == EXP_SCALAR);
+                        !b->row_max && (c->writing || b->kind == EXP_SCALAR);
   const bool cached = plan != PLAN_STREAM && !deferred;
   span s = span_of(c, 0), next = s;
   consts k = b->setup(c, &s), next_k = k;
-  exp_output out = exp_output_none(c->bypass, sizeof(real));
+  exp_output out = exp_output_none(c->writing, sizeof(real));
   real max = cached ? exp_largest(b, c, &s, &k) : 0;
   for (size_t r = 0; r < c->rows; r++, s = next, k = next_k) {
-    real *store = !weights ? NULL : scratched ? scratch : plan == PLAN_CACHE && !c->bypass ? s.dst[0] : NULL;
+    real *store = !weights ? NULL : scratched ? scratch : plan == PLAN_CACHE && !c->writing ? s.dst[0] : NULL;
     ptrdiff_t ahead = follow && r + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
     const bool more = r + 1 < c->rows;
     if (more) {
@@ -167,12 +154,12 @@ void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
     }
     const bool done =
         deferred ? exp_deferred_row(b, c, &s, &k, weights ? exp_place(c, r) : NULL, stored_write, &out)
-        : cached ? exp_cached_row(b, &s, &k, max, c->bypass, store, ahead)
+        : cached ? exp_cached_row(b, &s, &k, max, c->writing, store, ahead)
                  : false;
-    /* At once: it only reads, while the stores of the row just written are still on their way. */
+    /* Not deferred: it only reads, while the stores of the row just written are still in flight. */
     if (cached && more) max = exp_largest(b, c, &next, &next_k);
     if (!done) run_row(kernel, c, r);
   }
   deferred_store_rest(&out.deferred);
-  if (c->bypass) v_stream_end();
+  if (c->writing) v_stream_end();
 }

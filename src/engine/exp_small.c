@@ -4,7 +4,7 @@
 void small_special_row(const small_rows *w, size_t row) {
   row_call c = {.first_empty = -1};
   if (w->c) c = *w->c;
-  c.n = w->n, c.rows = 1, c.bypass = BYPASS_NOT;
+  c.n = w->n, c.rows = 1, c.writing = WRITE_CACHED;
   c.src[0] = w->x + (ptrdiff_t)row * w->x_step, c.dst[0] = w->y + (ptrdiff_t)row * w->y_step;
   if (run_program(w->kernel, &c) && w->c && c.on_empty == SMX_EMPTY_ERROR && w->c->first_empty < 0)
     w->c->first_empty = (int64_t)row;
@@ -31,7 +31,7 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
 #pragma GCC unroll 16
     for (int v = 0; v < V; v++) {
       vreal weight = exp_share(e[a][v], inv[q], tiny[q], sum[q], true);
-      if (w->stream) put_past(y + v * LANES, weight, w->stream);
+      if (w->stream) put_uncached(y + v * LANES, weight, w->stream);
       else put(y, (size_t)v * LANES, v < V - 1 ? LANES : last, weight);
     }
   }
@@ -53,8 +53,9 @@ SMI void page_weights(real *y, size_t n, real inv, real tiny, real one, bool may
 #undef STEP
 }
 
-/* R <= 4 rows. scratch: room for the terms of one, R; its weights are left to `out`, to be written
- * with streaming stores while the next row is summed. NULL = the terms wait in y. */
+/* R <= 4 rows. scratch: memory for the terms of one row, with R = 1; its weights are left to
+ * `out`, which writes them with streaming stores while the next row is summed. NULL = terms are
+ * kept in y. */
 SMI void page_rows(const small_rows *w, size_t row, int R, real *scratch, bool follow, exp_output *out) {
   const real *x = w->x + (ptrdiff_t)row * w->x_step;
   real *y = w->y + (ptrdiff_t)row * w->y_step;
@@ -88,12 +89,12 @@ static __attribute__((noinline)) void page_rows_follow(const small_rows *w) {
   for (size_t row = 0; row < w->rows; row += ROW_BATCH)
     page_rows(w, row, w->rows - row < ROW_BATCH ? (int)(w->rows - row) : ROW_BATCH, NULL, true, NULL);
 }
-/* One row at a time: with four, their terms, those of the rows before and what is fetched meanwhile
- * are more than the first-level cache (Granite Rapids, softmax of 4096 x 1024 0.34 and 0.28 ns an
- * element, where memcpy takes 0.27). */
-static __attribute__((noinline)) void page_rows_bypass(const small_rows *w) {
+/* One row at a time: with four, their terms, the terms of the rows before and prefetched lines
+ * exceed the first-level cache (Granite Rapids, softmax of 4096 x 1024 0.34 and 0.28 ns an element,
+ * where memcpy takes 0.27). */
+static __attribute__((noinline)) void page_rows_deferred(const small_rows *w) {
   real scratch[2][PAGE + PAGE / 8] __attribute__((aligned(64)));
-  exp_output out = exp_output_none(w->bypass, sizeof(real));
+  exp_output out = exp_output_none(w->writing, sizeof(real));
   for (size_t row = 0; row < w->rows; row++) page_rows(w, row, 1, scratch[row % 2], true, &out);
   deferred_store_rest(&out.deferred);
 }
@@ -105,20 +106,20 @@ bool exp_small_rows(small_rows *w) {
   static void (*const by_vectors[])(const small_rows *) = {SMALL_ALL(SMALL_NAME)};
 #undef SMALL_NAME
   if (w->n == 0 || w->n > PAGE) return false;
-  w->stream = w->bypass && whole_lines(w->y, w->y_step, w->n) ? w->bypass : BYPASS_NOT;
-  const size_t deferred = w->bypass ? deferred_from() : SIZE_MAX;
+  w->stream = w->writing && whole_lines(w->y, w->y_step, w->n) ? w->writing : WRITE_CACHED;
+  const size_t deferred = w->writing ? deferred_from() : SIZE_MAX;
   if (w->n <= (size_t)SMALL_VECTORS * LANES && !(w->stream && w->n >= deferred))
     by_vectors[(w->n - 1) / LANES](w);
-  else if (deferred != SIZE_MAX) page_rows_bypass(w);
+  else if (deferred != SIZE_MAX) page_rows_deferred(w);
   else if (w->rows > FOLLOW / w->n) page_rows_follow(w);
   else page_rows_cached(w);
-  if (w->bypass) v_stream_end();
+  if (w->writing) v_stream_end();
   return true;
 }
 
 bool exp_small_call(const exp_body *b, const row_kernel *kernel, row_call *c) {
   (void)b;
-  small_rows w = {c->rows,        c->n, c->src[0], c->dst[0],          c->src_step[0],
-                  c->dst_step[0], c,    kernel,    .bypass = c->bypass};
+  small_rows w = {
+      c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel, .writing = c->writing};
   return exp_small_rows(&w);
 }

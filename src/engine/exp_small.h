@@ -1,7 +1,7 @@
-/* engine/exp_small.h - softmax of short rows, up to four at a time: their folds, and what follows
- * from them, share vectors, a quarter each. Rows that fit registers stay there; others, up to a
- * page, keep their terms in the output. Same lanes and fold as everywhere; lanes that no element
- * reaches are +0 and left out of the additions. */
+/* engine/exp_small.h - softmax of short rows, up to four at a time. Their folds, and the steps
+ * after them, share vectors, a quarter each. Rows that fit registers stay there; longer ones, up to
+ * a page, keep their terms in the output. Lanes and folds are the same as everywhere; lanes without
+ * elements are +0 and left out of the additions. */
 #ifndef SMX_ENGINE_EXP_SMALL_H
 #define SMX_ENGINE_EXP_SMALL_H
 #include "exp.h"
@@ -17,8 +17,8 @@ enum { SMALL_VECTORS = 16 };
 enum { SMALL_VECTORS = 8 };
 #endif
 
-/* Where rows lie. c: policies for rows that are not ordinary, NULL = the defaults. Outputs do not
- * overlap inputs, or are the same. */
+/* The rows. c: policies for rows that need a rule, NULL = the defaults. Outputs are the inputs, or
+ * do not overlap them. */
 typedef struct small_rows {
   size_t rows, n;
   const real *x;
@@ -26,11 +26,11 @@ typedef struct small_rows {
   ptrdiff_t x_step, y_step;
   row_call *c;
   const row_kernel *kernel;
-  row_bypass bypass;
-  row_bypass stream; /* the same where every row of y starts and ends at a cache line */
+  row_writing writing;
+  row_writing stream; /* the same where every row of y starts and ends at a cache line */
 } small_rows;
 
-/* A row with NaN, +inf, nothing valid or scores out of range: through the row program. */
+/* Runs a row with NaN, +inf, nothing valid or scores out of range through the row program. */
 #define small_special_row SMX_FN(small_special_row)
 void small_special_row(const small_rows *w, size_t row);
 
@@ -41,9 +41,9 @@ SMI vreal less_top(vreal term, vreal x, real top, vreal *count) {
   return v_select(largest, v_set1(0), term);
 }
 
-/* R rows of V vectors: their terms, to e, and the folds of those. top: the largest elements. tops:
- * the terms of those are left out of the sums, and *tops is how many they are; what lies `ahead`
- * bytes behind x is fetched. */
+/* R rows of V vectors: stores their terms in e and returns the folds of the terms. top: the largest
+ * elements. tops: if given, the terms of the largest elements are left out of the sums, and *tops
+ * is their number. What lies `ahead` bytes behind x is prefetched. */
 SMI vreal small_sums(const real *x, ptrdiff_t step, int last, const int V, const int R,
                      vreal e[ROW_BATCH][SMALL_VECTORS], vreal *top, vreal *tops, ptrdiff_t ahead) {
   vreal fold[ROW_BATCH], count[ROW_BATCH]; /* of e R and V are used: constants, so all of it is registers */
@@ -81,8 +81,8 @@ SMI vreal small_sums(const real *x, ptrdiff_t step, int last, const int V, const
 
 /* ---- rows of at most a page ---- */
 
-/* The terms go to e, unless that is NULL; their lanes are returned, folded to one vector. ahead:
- * bytes from x to what is fetched meanwhile; 0 = nothing. deferred: what is written meanwhile, or
+/* Stores the terms in e, unless that is NULL; returns their lanes, folded to one vector. ahead:
+ * distance in bytes of what is prefetched; 0 = nothing. deferred: outputs written meanwhile, or
  * NULL. tops: as in small_sums, of this row. */
 SMI vreal page_terms(const real *x, real *e, size_t n, real scale_exp, ptrdiff_t ahead,
                      deferred_store *deferred, real top, vreal *tops) {
@@ -104,8 +104,8 @@ SMI vreal page_terms(const real *x, real *e, size_t n, real scale_exp, ptrdiff_t
   return small_fold(acc, VPB);
 }
 
-/* As small_sums, of R <= 4 rows of at most a page. The terms of a row out of range are not formed.
- * deferred: as in page_terms. */
+/* As small_sums, of R <= 4 rows of at most a page. The terms of a row out of range are not
+ * computed. deferred: as in page_terms. */
 SMI vreal page_sums(const real *x, ptrdiff_t step, size_t n, int R, real *e, ptrdiff_t e_step,
                     ptrdiff_t ahead, deferred_store *deferred, vreal *top, vreal *tops) {
   vreal fold[ROW_BATCH], count[ROW_BATCH];
@@ -127,7 +127,7 @@ SMI vreal page_sums(const real *x, ptrdiff_t step, size_t n, int R, real *e, ptr
 
 /* ---- all of them ---- */
 
-/* True when the rows were short enough, and done. exp_small_call: as exp_body.small. */
+/* True if the rows were short enough and are done. exp_small_call: as exp_body.small. */
 #define exp_small_rows SMX_FN(exp_small_rows)
 #define exp_small_call SMX_FN(exp_small_call)
 bool exp_small_rows(small_rows *w);

@@ -1,7 +1,7 @@
-/* engine/exp_stage.c - the loops of the exponential family over scores that wait in L1. An
- * operator's page function writes the scores of eight blocks, one of each page of a group; what
- * is done with them is here, once for all operators. Terms enter the lanes in the order of the
- * contract, as in exp_loops.h. */
+/* engine/exp_stage.c - the staged loops of the exponential family. An operator's page function
+ * writes the scores of eight blocks, one of each page of a group, into a buffer in L1; everything
+ * after that is here, once for all operators. Terms enter the lanes in the order of the contract,
+ * as in exp_loops.h. */
 #include "exp_loops.h"
 
 typedef struct stage {
@@ -138,7 +138,7 @@ STAGED_LOOPS(exp_staged_low, _l, true)
 
 /* ---- weights and moments ---- */
 
-/* The terms of a stage, in the place of its scores. */
+/* Computes the terms of a stage in place of its scores. */
 static void stage_terms(stage *z, const exp_scores *f, real scale_exp, size_t n) {
   for (size_t j = 0; j < n; j += LANES) {
     vreal d;
@@ -151,8 +151,8 @@ static void stage_terms(stage *z, const exp_scores *f, real scale_exp, size_t n)
 SMI size_t before_line(const real *y) { return (64 - (uintptr_t)y % 64) % 64 / sizeof(real); }
 SMI size_t behind_line(const real *y) { return (uintptr_t)y % 64 / sizeof(real); }
 
-/* Stages begin where vectors do, which scores with noise need; streamed outputs where lines do.
- * What a stage has behind its last line waits for the next. */
+/* Stages begin where vectors do, because scores with noise need that; streamed outputs begin where
+ * cache lines do. The outputs of a stage behind its last whole line wait for the next stage. */
 void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, size_t n) {
   stage z;
   real weights[LANES + STAGE];
@@ -171,7 +171,7 @@ void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, siz
     }
     q.from = at - kept;
     if (done == first && head) {
-      q.stream = BYPASS_NOT;
+      q.stream = WRITE_CACHED;
       write(&q, done, head < n ? head : n);
       done += head < n ? head : n;
     }

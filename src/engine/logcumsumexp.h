@@ -10,7 +10,7 @@
 #define SMX_ENGINE_LOGCUMSUMEXP_H
 #include "loops.h"
 
-/* Its body: whether it runs backward. */
+/* The body of its kernels: whether it runs backward. */
 #define logcumsumexp_engine SMX_FN(logcumsumexp_engine)
 extern const row_engine logcumsumexp_engine;
 

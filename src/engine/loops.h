@@ -1,10 +1,10 @@
-/* engine/loops.h - what every engine stands on: the order in which a row is walked, spans, and the
+/* engine/loops.h - the basis of every engine: the order in which a row is visited, spans, and the
  * runner of row programs.
  *
  * The order is the contract (docs/numerics.md, section 2). A group is GROUP = 8192 elements, eight
- * pages of 1024. It is walked in steps of 64 elements, and in each step over the pages, because
- * eight pages read together come from DRAM 1.6 times as fast as one after another. Element q of a
- * block of 64 belongs to lane q. Nothing here depends on the instruction set. */
+ * pages of 1024. It is visited in steps of 64 elements, and in each step over the eight pages,
+ * because eight pages read together come from DRAM 1.6 times as fast as one after another.
+ * Element q of a block of 64 belongs to lane q. Nothing here depends on the instruction set. */
 #ifndef SMX_ENGINE_LOOPS_H
 #define SMX_ENGINE_LOOPS_H
 #include "fetch.h"
@@ -19,9 +19,9 @@ typedef struct span {
   const real *src[ROW_SRC];
   real *dst[ROW_DST];
   size_t n, origin;
-  row_bypass stream; /* of dst[0], which is aligned */
-  /* so many elements on, an output and its gradient are fetched while that is written; 0 =
-   * nothing */
+  row_writing stream; /* of dst[0], which is aligned */
+  /* the distance in elements at which an output and its gradient are prefetched while that is
+   * written; 0 = nothing */
   ptrdiff_t ahead;
 } span;
 
@@ -32,13 +32,13 @@ SMI void span_next_half(const half_rows *h, int x, span *s) {
   if (h->dy) s->src[SRC_DY] = (const void *)((const uint16_t *)(const void *)s->src[SRC_DY] + h->dy_step);
 }
 
-/* The parameters of the operator as its arithmetic wants them; what each means is the operator's
- * business. */
+/* Numbers that the arithmetic of an operator needs, made of its parameters; each operator defines
+ * their meaning. */
 typedef struct consts {
   real v[14];
 } consts;
 
-/* Of operators that have none, and of those whose only one is 1. */
+/* For operators that have none, and for those whose only one is 1. */
 SMI consts setup_plain(const row_call *c, const span *s) {
   (void)c;
   (void)s;
@@ -77,16 +77,16 @@ SMI void put(real *p, size_t i, int cnt, vreal x) {
 }
 /* The same for the first output, which streaming stores may write. */
 SMI void put_first(const span *s, size_t i, int cnt, vreal x) {
-  if (s->stream && cnt == LANES) put_past(s->dst[0] + i, x, s->stream);
+  if (s->stream && cnt == LANES) put_uncached(s->dst[0] + i, x, s->stream);
   else put(s->dst[0], i, cnt, x);
 }
 SMI int lanes_left(size_t left) { return left < LANES ? (int)left : LANES; }
 SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
 
-/* The steps of a block are written out where that pays: its lanes then stay in registers, and there
- * is nothing to count (8 % of a softmax with AVX2). With NEON a block takes sixteen registers of
- * 32, and steps need those; counted steps are no slower there, as far as an emulator can tell, and
- * a third of the code. Long steps need all registers with AVX2 too. */
+/* The steps of a block are unrolled where that pays: its lanes stay in registers, and no counter is
+ * needed (8 % of a softmax with AVX2). With NEON a block takes sixteen of 32 registers, and the
+ * steps need them; a counted loop is no slower there, as far as an emulator can tell, and a third
+ * of the code. Long steps need all registers with AVX2 too. */
 #if SMX_REAL == 32 && defined(__AVX512F__) && !defined(V_PORTABLE)
 #define UNROLL_BLOCK _Pragma("GCC unroll 4")
 #define UNROLL_LONG UNROLL_BLOCK
@@ -106,7 +106,7 @@ SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
 #define UNROLL_PAGE UNROLL_BLOCK
 #endif
 
-/* Walks elements base .. base + n - 1, n <= GROUP, in the order of the contract: STEP(u, i, cnt)
+/* Visits elements base .. base + n - 1, n <= GROUP, in the order of the contract: STEP(u, i, cnt)
  * sees vector u of a block, elements i .. i + cnt - 1, which belong to lanes u * LANES and on. A
  * macro, because only a loop around local variables keeps them in registers. */
 #define FOR_EACH_VECTOR_UNROLLED(unroll, base, n, STEP) \
@@ -126,22 +126,23 @@ SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
 #define FOR_EACH_VECTOR(base, n, STEP) FOR_EACH_VECTOR_UNROLLED(UNROLL_BLOCK, base, n, STEP)
 #define FOR_EACH_VECTOR_LONG(base, n, STEP) FOR_EACH_VECTOR_UNROLLED(UNROLL_LONG, base, n, STEP)
 
-/* The same elements where no order matters, in that of their indices: eight pages read and eight
- * written meet in the same sets of the first-level cache, and a walk over them takes 1.5 times as
- * long in cache and 1.8 times from memory (Zen 5, gradient of softmax). */
+/* The same elements in the order of their indices, where the order does not matter: eight pages
+ * read and eight written compete for the same sets of the first-level cache, and visiting them
+ * together takes 1.5 times as long in cache and 1.8 times from memory (Zen 5, gradient
+ * of softmax). */
 #define FOR_EACH_VECTOR_STRAIGHT_UNROLLED(unroll, base, n, STEP) \
   for (size_t at_ = 0; at_ < (n); at_ += BLOCK) FOR_EACH_VECTOR_OF_BLOCK(unroll, (base) + at_, (n)-at_, STEP)
 #define FOR_EACH_VECTOR_STRAIGHT(base, n, STEP) FOR_EACH_VECTOR_STRAIGHT_UNROLLED(UNROLL_BLOCK, base, n, STEP)
 #define FOR_EACH_VECTOR_STRAIGHT_LONG(base, n, STEP) \
   FOR_EACH_VECTOR_STRAIGHT_UNROLLED(UNROLL_LONG, base, n, STEP)
-/* Where only one array is read, two pages together: one core reads them faster than one, on Xeons
- * by a quarter. */
+/* Where only one array is read, two pages together: one core reads them faster than one page, on
+ * Xeons by a quarter. */
 #define FOR_EACH_VECTOR_OF_PAIR(base, n, STEP) \
   for (size_t page_ = 0; page_ < (n); page_ += 2 * PAGE) \
   FOR_EACH_VECTOR_UNROLLED(UNROLL_BLOCK, (base) + page_, (n)-page_ < 2 * PAGE ? (n)-page_ : 2 * PAGE, STEP)
 
-/* One copy of STEP, u and cnt known at run time alone: of operators that are not fused (exp.h),
- * whose code would fill the library otherwise. */
+/* With one copy of STEP, u and cnt known at run time only: for operators that are not fused
+ * (exp.h), whose unrolled code would multiply the size of the library. */
 #define FOR_EACH_VECTOR_COMPACT(base, n, STEP) \
   for (size_t step_ = 0, at_ = 0; step_ < PAGE && step_ < (n); \
        at_ = at_ + PAGE < (n) ? at_ + PAGE : (step_ += BLOCK)) { \
@@ -182,8 +183,8 @@ SMI void fill(real *y, size_t n, real value) {
 
 enum { RUN = 32 }; /* groups in a run */
 
-/* One pass over one row; all passes, true when the row is empty; row r of a call as a call of its
- * own, and through its program; all rows. */
+/* run_pass: one pass over one row; run_program: all passes, true when the row is empty; row_at:
+ * row r of a call as a call of its own; run_row: row r through its program; run_rows: all rows. */
 #define run_pass SMX_FN(run_pass)
 #define run_program SMX_FN(run_program)
 #define row_at SMX_FN(row_at)
@@ -193,10 +194,10 @@ void run_pass(const row_kernel *k, const row_call *row, row_state *st);
 bool run_program(const row_kernel *k, const row_call *row);
 row_call row_at(const row_call *c, size_t r);
 void run_row(const row_kernel *k, row_call *c, size_t r);
-void run_rows(const row_kernel *k, row_call *c); /* as row_engine.rows, where there is no shorter way */
+void run_rows(const row_kernel *k, row_call *c); /* for row_engine.rows, where there is no faster path */
 
-/* An operator with a program of its own. rows NULL: run_rows; alone, without a pass: it needs whole
- * rows. */
+/* An operator with a row program of its own. rows NULL: run_rows. Without a pass, it has rows only:
+ * it needs whole rows. */
 typedef struct row_program {
   void (*begin)(const row_call *c, row_state *st);
   void (*pass)(const row_call *c, row_state *st, row_part *parts);
@@ -233,13 +234,13 @@ typedef struct row_choice {
 #define choice_engine SMX_FN(choice_engine)
 extern const row_engine choice_engine;
 
-/* A kernel that sees another call: with parameters of the operator's own, or another row as its
- * first input. */
+/* A kernel that gets another call than the operator: with parameters of its own, or with another
+ * row as its first input. */
 enum { ROW_SETTINGS = 8 };
 typedef struct row_adapter {
   const row_kernel *inner;
   row_call (*call)(const row_call *c, double *settings);
-  bool by_row; /* the call is another one for each row */
+  bool by_row; /* the call differs from row to row */
 } row_adapter;
 #define adapter_engine SMX_FN(adapter_engine)
 extern const row_engine adapter_engine;

@@ -1,8 +1,8 @@
 /* engine/lse_short.c - the sums of short rows without their largest elements (lse_short.h). */
 #include "lse_short.h"
 
-/* R rows from x on, whose sums without their largest elements are known, and how many those are:
- * w's from `first` on. */
+/* The results of R rows from x on, whose sums without their largest elements are known, and how
+ * many of these each has; stored in w from `first` on. */
 SMI void lse_short_finalize(const lse_short_call *o, const real *x, int R, vreal top, vreal sum, vreal tops,
                             lse_short_rows *w, size_t first) {
   const vreal up = exp_k(top);
@@ -54,14 +54,12 @@ static __attribute__((noinline)) void nontarget_page(const lse_short_call *o, co
   lse_short_finalize(o, x, (int)rows, top, sum, tops, w, 0);
 }
 
-/* Of a call whose scores are x: several rows of at most a page, or one that fits registers. */
 bool lse_short_fit(const row_call *c, lse_short_call *o, const exp_body *b, const consts *k) {
   const bool fits = c->n <= (size_t)SMALL_VECTORS * LANES;
   *o = (lse_short_call){.b = b, .k = k, .c = c, .most = fits ? LSE_SHORT_ROWS : ROW_BATCH};
   return c->n > 0 && c->n <= PAGE && (fits || c->rows > 1);
 }
 
-/* Rows from `row` on, as many as are left but no more than `most`; how many they are. */
 size_t lse_short_sums(lse_short_call *o, size_t row, lse_short_rows *w) {
 #define LSE_SHORT_NAME(V, R) lse_short_small_##V,
   static void (*const by_vectors[])(const lse_short_call *, const real *, size_t,

@@ -1,5 +1,5 @@
-/* engine/program.c - row programs over rows in memory, and the engines that hand a row on: to a
- * program of the operator's own, to one of several kernels, to one after another. */
+/* engine/program.c - the runner of row programs over rows in memory, and the engines that pass a
+ * row on: to an operator's own program, to one of several kernels, to one kernel after another. */
 #include "compose.h"
 
 void run_pass(const row_kernel *k, const row_call *row, row_state *st) {
@@ -142,14 +142,14 @@ const row_engine adapter_engine = {adapter_begin, adapter_pass, adapter_merge, a
 
 /* ---- one after another (compose.h) ---- */
 
-/* The call as the first kernel sees it: its only output is the note, and no policy is its
- * business. */
+/* The call that the first kernel gets: its only output is the note, and policies do not apply to
+ * it. */
 static row_call compose_first(const row_call *c, double *note) {
   row_call one = *c;
   memset(one.dst, 0, sizeof one.dst);
   one.dst[0] = note;
   one.dst_step[0] = 0;
-  one.bypass = BYPASS_NOT;
+  one.writing = WRITE_CACHED;
   one.on_empty = SMX_EMPTY_ZERO;
   return one;
 }

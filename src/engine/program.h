@@ -1,10 +1,10 @@
-/* engine/program.h - how an operator of a room runs, as the rest of the library sees it.
+/* engine/program.h - how an operator runs, as the rest of the library sees it.
  *
- * It runs over rows of one real type (float or double) whose elements are contiguous. It is a row
- * program: a few passes over the row, each reading the row group by group in a fixed order, with a
- * step between passes that turns sums into scalars. Whoever holds the row (rows() itself for rows
- * in memory; the driver in api/ for rows that must be converted, are strided or split among
- * threads) runs the passes:
+ * A kernel runs over rows of one real type (float or double) whose elements are contiguous. It is a
+ * row program: a few passes over the row, each reading the row group by group in a fixed order,
+ * with a step between passes that turns sums into scalars. rows() runs the passes for rows in
+ * memory; the driver (src/driver) runs them for rows that must be converted, are strided or are
+ * split among threads:
  *
  *     begin(call, state);
  *     do  for each run of groups: pass(call, state, parts),
@@ -34,8 +34,9 @@ enum {
  * row. */
 static inline size_t row_strip_room(size_t bytes) { return 72 * (bytes + 64); }
 
-/* Elements up to which a row of f16 or bf16 is widened, so that several are computed at a time, and
- * up to which its terms are kept, or those of two rows; those of longer rows are formed twice. */
+/* Elements up to which a row of f16 or bf16 is widened, so that several are computed at a time; up
+ * to which its terms are kept; and up to which those of two rows are. The terms of longer rows are
+ * computed twice. */
 enum { ROW_HALF_WIDENED = 256, ROW_HALF = 196608 };
 static inline size_t row_half_place(size_t n) { return (n + 63) / 64 * 64; }
 static inline bool row_half_two(size_t n) { return n <= ROW_HALF / 4; }
@@ -43,36 +44,37 @@ static inline size_t row_half_scratch(size_t n) {
   return n > ROW_HALF ? 0 : row_half_place(n) * (row_half_two(n) ? 2 : 1);
 }
 
-/* A row whose terms may take up to so many bytes has them kept, where streaming stores write the
+/* The terms of a row are kept if they take at most so many bytes and streaming stores write the
  * output: in the second-level cache, or near it. */
 enum { ROW_TERMS = 786432, ROW_TERMS_FROM = 1024 };
 
-/* How softmax goes about a row; only speed depends on it. PLAN_STAGED: fused operators as if they
- * were not, for tests. */
+/* The code path of softmax; only speed depends on it. PLAN_STAGED: fused operators run staged, for
+ * tests. */
 typedef enum row_plan { PLAN_AUTO, PLAN_CACHE, PLAN_SCRATCH, PLAN_STREAM, PLAN_STAGED, PLAN_COUNT } row_plan;
 
-/* How an output is written that the caches do not hold: through them, each line fetched before its
- * turn, or past them, by non-temporal stores. BYPASS_NOT: they hold it. */
-typedef enum row_bypass { BYPASS_NOT, BYPASS_THROUGH, BYPASS_PAST } row_bypass;
+/* How an output is written. WRITE_CACHED: the caches hold it. Others do not fit them:
+ * WRITE_PREFETCHED prefetches each line before its store, WRITE_STREAMING uses non-temporal
+ * stores. */
+typedef enum row_writing { WRITE_CACHED, WRITE_PREFETCHED, WRITE_STREAMING } row_writing;
 
 typedef struct row_call {
   size_t n;    /* length of the row */
   size_t rows; /* for rows() */
   const void *src[ROW_SRC];
   void *dst[ROW_DST];
-  /* which of src and dst the whole call has, a bit each; next() sees no FULL ones */
+  /* which of src and dst the whole call has, a bit each; next() gets no FULL ones */
   uint32_t inputs, outputs;
   ptrdiff_t src_step[ROW_SRC], dst_step[ROW_DST]; /* from row to row, in elements of the real type */
   /* pass() covers elements start .. start + count - 1; start is a multiple of ROW_GROUP */
   size_t origin, start, count;
   const double *params;
-  double share; /* what a gradient that is an output is multiplied by: its part in the reduced loss */
+  double share; /* the factor of a gradient that is an output: its row's part in the reduced loss */
   smx_on_empty on_empty;
   smx_on_inf on_inf;
   row_plan plan;
-  row_bypass bypass;
-  /* room for those of a row, beyond ROW_TERMS_FROM elements, and so many real elements before it;
-   * NULL = there is none */
+  row_writing writing;
+  /* memory for the terms of a row, beyond ROW_TERMS_FROM elements, and as many real elements before
+   * it; NULL = none */
   void *terms;
   ptrdiff_t terms_step;
   int64_t first_empty; /* with SMX_EMPTY_ERROR: the first row with nothing valid, or -1; set by rows() */
@@ -80,7 +82,7 @@ typedef struct row_call {
 
 enum { ROW_SUMS = 4, ROW_STAGES = 6, ROW_COEFS = 8, ROW_HISTOGRAM = 2048 };
 
-/* What one group of a row contributes. */
+/* The contribution of one group of a row. */
 typedef struct row_part {
   /* lane sums, relative to 2^scale_exp; `other` without the row's first largest element */
   double sum, sum2, other;
@@ -88,7 +90,7 @@ typedef struct row_part {
   double top_l, top_x;        /* of the first largest element: low part of its score, and its x */
   int64_t index;              /* of the first element that was looked for, or -1 */
   bool nan;
-  bool hit;              /* the row's target is here: target_inputs holds what the inputs are there */
+  bool hit;              /* the group has the row's target: target_inputs holds the inputs at that element */
   double sums[ROW_SUMS]; /* of a loss */
   double target_inputs[SMX_MAX_PORTS];
 } row_part;
@@ -145,15 +147,15 @@ typedef enum row_store {
   STORE_I64
 } row_store;
 
-/* How a dtype that the library takes is stored. */
+/* The storage type of a dtype that the library takes. */
 static inline row_store row_store_of(smx_dtype t) {
   if (t.code == 4) return STORE_BF16;
   if (t.code == 2) return t.bits == 16 ? STORE_F16 : t.bits == 32 ? STORE_F32 : STORE_F64;
   return t.bits == 8 ? STORE_MASK : t.bits == 32 ? STORE_I32 : STORE_I64;
 }
 
-/* Contiguous rows of n elements of f16 or bf16 that are not brought into the real type first, so
- * many elements apart. A gradient's: x holds the weights. */
+/* Contiguous rows of n elements of f16 or bf16 that are computed without a converted copy. In a
+ * gradient x holds the weights. */
 typedef struct half_rows {
   const double *params;
   row_store type;
@@ -161,14 +163,14 @@ typedef struct half_rows {
   const void *x, *dy;
   void *y;
   ptrdiff_t x_step, dy_step, y_step;
-  row_bypass bypass;
+  row_writing writing;
   void *scratch; /* row_half_scratch(n) reals, aligned to 64 bytes */
 } half_rows;
 
-/* What an operator says, and the engine that runs it. */
+/* The arithmetic of an operator, and the engine that runs it. */
 typedef struct row_kernel row_kernel;
 
-/* Runs row programs of one kind. body: what an operator of that kind says. */
+/* Runs the row programs of one kind. body: the description of an operator of that kind. */
 typedef struct row_engine {
   void (*begin)(const void *body, const row_call *c, row_state *st);
   /* writes to st only when st->serial */
@@ -179,15 +181,15 @@ typedef struct row_engine {
 } row_engine;
 
 struct row_kernel {
-  const row_engine *engine; /* without a pass: it needs whole rows, and scratch memory */
+  const row_engine *engine; /* an engine without a pass needs whole rows, and scratch memory */
   const void *body;
-  /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is x[i * pitch
-   * + r]. scratch: row_strip_room(bytes of them, in whole vectors), aligned. False, with nothing
-   * written, when a row is not ordinary. NULL: there is no such way. */
+  /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is
+   * x[i * pitch + r]. scratch: row_strip_room(bytes of them, in whole vectors), aligned. False,
+   * with nothing written, when a row needs a rule. NULL: there is no such path. */
   bool (*columns)(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y,
                   ptrdiff_t y_pitch, void *scratch);
-  /* How many rows are done: those before the first that is not ordinary, of which nothing is
-   * written. NULL: there is no such way, as where the real type is double. */
+  /* Returns how many rows are done: those before the first that needs a rule, of which nothing is
+   * written. NULL: there is no such path, as where the real type is double. */
   size_t (*half)(const half_rows *h);
 };
 
@@ -211,17 +213,16 @@ static inline bool row_next(const row_kernel *k, const row_call *c, row_state *s
 }
 static inline void row_run(const row_kernel *k, row_call *c) { k->engine->rows(k, c); }
 
-/* n elements `stride` apart to or from contiguous ones of the real type; and softmax of contiguous
- * rows that fit registers or caches, with default parameters and policies, which is false when they
- * do not. */
+/* n elements `stride` apart to or from contiguous ones of the real type. softmax: contiguous rows
+ * that fit registers or caches, with default parameters and policies; false if they do not. */
 typedef struct dtype_io {
   void (*load)(row_store type, const void *src, ptrdiff_t stride, size_t n, void *dst);
   void (*store)(row_store type, const void *src, size_t n, void *dst, ptrdiff_t stride);
-  bool (*softmax)(size_t rows, size_t n, const void *x, void *y, row_bypass bypass);
+  bool (*softmax)(size_t rows, size_t n, const void *x, void *y, row_writing writing);
 } dtype_io;
 
-/* One row of smx_sample on its way through the processors; x and scratch hold n elements of the
- * real type each, room 8 (n + 1) bytes. */
+/* One row of smx_sample; x and scratch hold n elements of the real type each, room 8 (n + 1)
+ * bytes. */
 typedef struct sampler_row {
   size_t n;
   const void *x;
@@ -231,13 +232,13 @@ typedef struct sampler_row {
   smx_draw draw;
   uint64_t seed, stream;
   size_t draws;
-  int64_t index, *indices; /* what was drawn last, or -1; and all that was drawn */
-  double log;              /* of its probability among what was left */
-  void *logs;              /* of all, of the real type; or NULL */
+  int64_t index, *indices; /* the last draw, or -1; and all draws */
+  double log;              /* of its probability among the elements that were left */
+  void *logs;              /* of all draws, of the real type; or NULL */
   void *processed;         /* the scores that are drawn from; or NULL */
   smx_row_status status;
-  /* a guess that shows in the time alone: the mass is not in a few elements. Then what this row
-   * was, for the next */
+  /* a guess that only speed depends on: the mass is not in a few elements. Set by each row for the
+   * next. */
   bool spread;
 } sampler_row;
 

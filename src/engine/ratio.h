@@ -37,7 +37,7 @@ SMI real ratio_magnitude(const reduce_map_row *r) {
   return (r->max > -r->low ? r->max : -r->low) + 0;
 } /* never -0 */
 
-/* sum * 2^e for any whole e: 0 or inf where that is out of reach. */
+/* sum * 2^e for any whole e: 0 or inf where that is out of range. */
 SMI double ratio_scaled(double sum, int e) {
   if (e <= 0) return d_scale(sum, e);
   return sum > 0 ? sum / d_scale(1, -e) : 0;
@@ -58,7 +58,7 @@ SMI vreal ratio_value(const span *s, const consts *k, ratio_fn *f, size_t i, int
     w = v_select(v_lt(v_set1(-R_INF), at(s->src[0], i, cnt)), v_set1(k->v[RATIO_EVEN]), v_set1(0));
   return v_select(v_eq(y, v_set1(k->v[RATIO_ONE])), v_set1(1), v_flush(w, w, v_set1(R_TINY)));
 }
-/* Values that wait: -inf stands for an element that does not exist. */
+/* Values that are kept; -inf stands for an element that does not exist. */
 SMI void ratio_keep(const span *s, const consts *k, ratio_fn *f, bool whole, size_t i, int cnt,
                     reduce_map_acc *acc) {
   const vreal x = at(s->src[0], i, cnt), y = f(x, k);
@@ -90,14 +90,14 @@ SMI vreal ratio_grad_value(const span *s, const consts *k, ratio_fn *f, ratio_fn
   vreal away = v_sub(ratio_upstream(s, y, i, cnt), v_select(v_lt(zero, y), dot, v_sub(zero, dot)));
   return v_mul(v_mul(ratio_at(s, k, slope, i, cnt), v_set1(k->v[RATIO_INV])), away);
 }
-/* As a gradient of x; where that is out of range, the largest number there is. */
+/* A gradient by x; where it is out of range, the largest number there is. */
 SMI vreal ratio_unscaled(vreal dx, const consts *k) {
   vreal y = v_mul(dx, v_set1(k->v[RATIO_SCALE])), most = v_set1(R_MAX), least = v_set1(-R_MAX);
   return v_clean(v_select(v_lt(most, y), most, v_select(v_lt(y, least), least, y)));
 }
 
 /* The kernels NAME and NAME_grad from functions NAME_setup, NAME_finalize, NAME_f and NAME_slope.
- * near_f is the same as NAME_f for rows of which near() is true; they have no element of -inf. */
+ * near_f equals NAME_f for rows of which near() is true; these have no element of -inf. */
 #define RATIO_FORWARD(name) RATIO_FORWARD_OF(name, ratio_whole, name##_f)
 #define RATIO_FORWARD_OF(name, near, near_f) \
   SMI void name##_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt, \

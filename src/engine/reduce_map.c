@@ -1,5 +1,4 @@
-/* engine/reduce_map.c - the row program of reduce_map.h, and its straight way through rows in
- * memory. */
+/* engine/reduce_map.c - the row program of reduce_map.h, and the direct path for rows in memory. */
 #include "reduce_map.h"
 
 /* The extremes of a group without -inf. False when there is one. */
@@ -119,7 +118,7 @@ static reduce_map_group_fn *reduce_map_group_of(const reduce_map_body *b, int mo
                                     : reduce_map_share;
 }
 
-/* What a pass is told of the row: sums that it adds up itself are 0, however many of its groups
+/* What a pass is told of the row: the sums that it adds up itself are 0, however many of its groups
  * have been folded. */
 static reduce_map_row reduce_map_row_before(const row_state *st) {
   reduce_map_row r = sum_row_of(st);
@@ -189,8 +188,8 @@ static int reduce_map_after_minmax(const reduce_map_body *b, const row_call *c, 
   return -1;
 }
 
-/* The last step: what a row has besides its FULL outputs. post: what the write loop summed, or the
- * value of a fill. */
+/* The last step: the outputs of the row that are not FULL. post: the sum that the write loop made,
+ * or the value of a fill. */
 static bool reduce_map_finish(const reduce_map_body *b, const row_call *c, const row_state *st, double post) {
   span s = span_of(c, 0);
   reduce_map_row r = sum_row_of(st);
@@ -219,7 +218,6 @@ bool reduce_map_next(const reduce_map_body *b, const row_call *c, row_state *st)
 
 /* ---- rows in memory: the same without the program around it ---- */
 
-/* The minmax pass at a whole row. False when there is a NaN. */
 bool reduce_map_minmax_row(const span *s, reduce_map_row *r) {
   row_part part;
   bool nan = false;
@@ -233,7 +231,6 @@ bool reduce_map_minmax_row(const span *s, reduce_map_row *r) {
   return !nan;
 }
 
-/* Adds up what `sums` finds with what is known so far. False when there is a NaN. */
 bool reduce_map_plain_sums(reduce_map_group_fn *sums, const span *s, const consts *k, reduce_map_row *r,
                            double *sum, double *sum2) {
   const reduce_map_row before = *r;
@@ -247,7 +244,8 @@ bool reduce_map_plain_sums(reduce_map_group_fn *sums, const span *s, const const
   return !nan;
 }
 
-/* False, with nothing written, when the row needs a rule. store: where values may wait, or NULL. */
+/* False, with nothing written, when the row needs a rule. store: where values may be kept, or
+ * NULL. */
 static bool reduce_map_plain_row(const reduce_map_body *b, const row_call *c, const span *s, real *store) {
   reduce_map_row r = {.max = -R_INF, .low = R_INF, .index = -1};
   row_part part;
@@ -279,11 +277,11 @@ void reduce_map_rows(const reduce_map_body *b, const row_kernel *kernel, row_cal
   real scratch[GROUP] __attribute__((aligned(64)));
   span s = span_of(c, 0);
   for (size_t row = 0; row < c->rows; row++, span_next(c, &s)) {
-    real *const store = !b->keep ? NULL : !c->bypass ? s.dst[0] : c->n <= GROUP ? scratch : NULL;
+    real *const store = !b->keep ? NULL : !c->writing ? s.dst[0] : c->n <= GROUP ? scratch : NULL;
     s.stream = reduce_map_streams(c, &s), s.ahead = reduce_map_ahead(c, row, 1);
     if (c->n > 16 * GROUP || !reduce_map_plain_row(b, c, &s, store)) run_row(kernel, c, row);
   }
-  if (c->bypass) v_stream_end();
+  if (c->writing) v_stream_end();
 }
 
 /* ---- the engine ---- */

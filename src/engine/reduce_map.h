@@ -1,10 +1,10 @@
-/* engine/reduce_map.h - operators whose elements need at most a look at the row, an index and lane
- * sums: most gradients, hardmax, elementwise maps, weights f(x) / sum f(x).
+/* engine/reduce_map.h - operators that need at most the extremes of a row, an index and lane sums
+ * before they write: most gradients, hardmax, elementwise maps, weights f(x) / sum f(x).
  *
- * A row is read once to look at it (its extremes, how many elements are valid: if the operator
- * asks), once for its sums, once more for sums that need those, and once while its outputs are
- * written; a sum over what is written gives the gradient of a row's own parameter. A NaN that the
- * look or the sums meet makes every output of the row NaN. */
+ * The passes over a row are: minmax (its extremes, how many elements are valid), if the operator
+ * asks for it; `sums`; `more`, for sums that need those; and the write loop, which may sum too, for
+ * the gradient of a row's own parameter. A NaN that the minmax pass or the sums meet makes every
+ * output of the row NaN. */
 #ifndef SMX_ENGINE_REDUCE_MAP_H
 #define SMX_ENGINE_REDUCE_MAP_H
 #include "loops.h"
@@ -26,7 +26,7 @@ typedef struct reduce_map_acc {
 /* absent lanes must add +0 */
 typedef void reduce_map_add_fn(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                                reduce_map_acc *acc);
-/* stores; returns what `post` sums */
+/* stores; returns the term that `post` sums */
 typedef vreal reduce_map_write_fn(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt);
 /* of dst[0] */
 typedef vreal reduce_map_value_fn(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt);
@@ -40,8 +40,9 @@ struct reduce_map_body {
   void (*finalize)(consts *k, const span *s, const reduce_map_row *r);
   reduce_map_group_fn *sums, *more, *write; /* NULL = none */
   reduce_map_group_fn *ordinary; /* instead of write where constant 0 is 1 and the sum finite, or NULL */
-  /* The same as sums and write, for a minmax pass that finds every NaN: values formed once wait in
-   * dst[0], where kept finds them as src[SRC_Y], which may be dst[0]. NULL = formed twice. */
+  /* The same as sums and write for operators whose minmax pass finds every NaN: values are formed
+   * once and kept in dst[0], where `kept` reads them as src[SRC_Y], which may be dst[0].
+   * NULL = formed twice. */
   reduce_map_group_fn *keep, *kept;
   /* stores the ROW outputs; NULL = there are none */
   void (*row)(const span *s, const consts *k, const reduce_map_row *r, double post);
@@ -80,11 +81,12 @@ void reduce_map_begin(const reduce_map_body *b, const row_call *c, row_state *st
 void reduce_map_pass(const reduce_map_body *b, const row_call *c, row_state *st, row_part *parts);
 void reduce_map_merge(const row_call *c, row_state *st, const row_part *parts, size_t count);
 bool reduce_map_next(const reduce_map_body *b, const row_call *c, row_state *st);
-bool reduce_map_fill_with(row_state *st, real value); /* goes to a pass that writes it everywhere */
+bool reduce_map_fill_with(row_state *st, real value); /* chooses a pass that writes one value everywhere */
 void reduce_map_rows(const reduce_map_body *b, const row_kernel *kernel, row_call *c);
-/* The minmax pass at a whole row. False when there is a NaN. */
+/* The minmax pass over a whole row. False when there is a NaN. */
 bool reduce_map_minmax_row(const span *s, reduce_map_row *r);
-/* Adds up what `sums` finds with what is known so far. False when there is a NaN. */
+/* Adds the sums of `sums` to *r, with what is known of the row so far. False when there is a
+ * NaN. */
 bool reduce_map_plain_sums(reduce_map_group_fn *sums, const span *s, const consts *k, reduce_map_row *r,
                            double *sum, double *sum2);
 /* The largest elements share the mass: hardmax with ties split, and what SMX_INF_LIMIT asks for. */
@@ -93,23 +95,23 @@ reduce_map_group_fn reduce_map_ties, reduce_map_share;
 #define REDUCE_MAP_KERNEL(name) \
   static const row_kernel name##_kernel = {.engine = &reduce_map_engine, .body = &name##_body};
 
-/* Whether a gradient has nothing to look out for. */
+/* Whether a gradient has no NaN or infinity to check for. */
 SMI bool reduce_map_ordinary(const consts *k, double sum) {
   return k->v[0] == 1 && sum >= (double)-R_MAX && sum <= (double)R_MAX;
 }
 
-/* Whether elements of dst[0] may pass the caches: aligned as groups are. */
-SMI row_bypass reduce_map_streams(const row_call *c, const span *s) {
-  return (uintptr_t)s->dst[0] % 64 == 0 ? c->bypass : BYPASS_NOT;
+/* How dst[0] is written: streaming stores need it aligned as groups are. */
+SMI row_writing reduce_map_streams(const row_call *c, const span *s) {
+  return (uintptr_t)s->dst[0] % 64 == 0 ? c->writing : WRITE_CACHED;
 }
 
-/* How far on to fetch while a row of a gradient is written with streaming stores: so many rows, if
- * they follow one another and fit them. */
+/* The prefetch distance while a row of a gradient is written with streaming stores: so many rows,
+ * if they are contiguous and fit the distance. */
 enum { REDUCE_MAP_AHEAD_MOST = 65536 };
 SMI ptrdiff_t reduce_map_ahead(const row_call *c, size_t row, size_t rows) {
   const ptrdiff_t n = (ptrdiff_t)c->n;
   const bool follows = c->src[SRC_Y] && c->src_step[SRC_Y] == n && c->src[SRC_DY] && c->src_step[SRC_DY] == n;
-  return c->bypass && follows && c->n <= REDUCE_MAP_AHEAD_MOST && row + 2 * rows <= c->rows
+  return c->writing && follows && c->n <= REDUCE_MAP_AHEAD_MOST && row + 2 * rows <= c->rows
              ? (ptrdiff_t)rows * n
              : 0;
 }

@@ -1,6 +1,6 @@
-/* engine/reduce_map_short.h - rows of at most a page of operators that need one sum and no minmax
- * pass, four at a time (row_batch.h). What the constants of such a body are does not depend on the
- * row. */
+/* engine/reduce_map_short.h - rows of at most a page of operators that need one sum and no
+ * minmax pass, four at a time (row_batch.h). The constants of such an operator do not depend on
+ * the row. */
 #ifndef SMX_ENGINE_REDUCE_MAP_SHORT_H
 #define SMX_ENGINE_REDUCE_MAP_SHORT_H
 #include "reduce_map.h"
@@ -32,8 +32,8 @@ SMI vreal short_sum(const row_call *c, size_t row, reduce_map_add_fn *add) {
   return small_fold(sum, VPB);
 }
 
-/* Rows of less than a block do without those of reduce_map_values_of, which cost 16 elements a
- * fifth more instructions. ahead: as in a span. */
+/* Rows of less than a block without the machinery of reduce_map_values_of, which costs a fifth more
+ * instructions for 16 elements. ahead: as in a span. */
 SMI void short_values(const row_call *c, size_t row, const consts *with, real sum, ptrdiff_t ahead,
                       reduce_map_value_fn *value) {
   span s = short_span(c, row);
@@ -53,9 +53,9 @@ SMI void short_values(const row_call *c, size_t row, const consts *with, real su
   if (i < s.n) put_first(&s, i, (int)(s.n - i), value(&s, &k, &r, i, (int)(s.n - i)));
 }
 
-/* As reduce_map_body.small, of gradients. `add` uses no constants and does not look for NaN: one in
- * the sum reaches every value that it should. ordinary: the values of rows whose sum is finite, if
- * the first constant is 1, or NULL. */
+/* As reduce_map_body.small, for gradients. `add` uses no constants and does not check for NaN: a
+ * NaN in the sum reaches every value that it should. ordinary: the values of rows whose sum is
+ * finite, if the first constant is 1, or NULL. */
 SMI bool reduce_map_short_of(const reduce_map_body *b, row_call *c, reduce_map_add_fn *add,
                              reduce_map_value_fn *value, reduce_map_value_fn *ordinary) {
   if (c->n == 0 || c->n > PAGE) return false;
@@ -75,7 +75,7 @@ SMI bool reduce_map_short_of(const reduce_map_body *b, row_call *c, reduce_map_a
       else short_values(c, row + a, &k, of_row, ahead, value);
     }
   }
-  if (c->bypass) v_stream_end();
+  if (c->writing) v_stream_end();
   return true;
 }
 #define REDUCE_MAP_SHORT_OF(name, add, value, ordinary) \

@@ -1,5 +1,5 @@
-/* engine/ref.h - what the double reference of an operator is: one row, straight from the formula.
- * Used by tests only. */
+/* engine/ref.h - the interface of the double reference of an operator: one row, straight from the
+ * formula. Used by tests only. */
 #ifndef SMX_ENGINE_REF_H
 #define SMX_ENGINE_REF_H
 #include <stddef.h>
@@ -16,7 +16,7 @@ typedef struct row_ref_call {
 
 typedef void row_ref_fn(const row_ref_call *c);
 
-/* Every room has a table ROOM_refs, in the order of its list.h. */
+/* Every family has a table NAME_refs, in the order of its list.h. */
 extern row_ref_fn *const row_refs[], *const loss_refs[], *const sample_refs[];
 
 #endif

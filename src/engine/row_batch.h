@@ -1,12 +1,13 @@
-/* engine/row_batch.h - several short rows at a time: the steps across the lanes of a vector, some
- * 40 cycles a row, overlap, and share vectors, a quarter of the lanes each. */
+/* engine/row_batch.h - several short rows at a time: the steps across the lanes of a vector take
+ * some 40 cycles a row; of several rows they overlap, and share vectors, a quarter of the lanes
+ * each. */
 #ifndef SMX_ENGINE_ROW_BATCH_H
 #define SMX_ENGINE_ROW_BATCH_H
 #include "loops.h"
 
 enum { ROW_BATCH = 4, QUARTER_LANES = LANES / ROW_BATCH };
 
-/* The first steps of a row's fold, of V vectors that are of use: what is left is one vector. */
+/* The first steps of the fold of a row of V vectors; one vector is left. */
 SMI vreal small_fold(vreal *e, const int V) {
   int live = V < VPB ? V : VPB;
 #pragma GCC unroll 16

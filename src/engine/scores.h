@@ -26,8 +26,8 @@ SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n
   return lse_of(r);
 }
 
-/* A body that makes one number of the sum of plain scores and its largest term: -inf and +inf are
- * those of the row. */
+/* A body for one number made of the sum of plain scores and its largest term; it returns the row's
+ * value for -inf and +inf. */
 #define LSE_BODY(number) \
   .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .sum_without_max = true, \
   .scalar = number, .empty = -R_INF, .inf = R_INF
@@ -45,7 +45,7 @@ SMI score score_scaled(const span *s, const consts *k, const real *shift, size_t
   return (score){v_select(v_eq(x, v_set1(k->v[2])), v_set1(-R_INF), h), l};
 }
 
-/* What moments are taken of: how far x is from the centre, and the upstream gradient. */
+/* The factor of a moment: the distance of x from the centre, or the upstream gradient. */
 SMI vreal moment_away(const exp_sum *w, vreal e, size_t i, int cnt) {
   (void)e;
   return v_sub(at(w->s->src[0], i, cnt), v_set1(w->center));

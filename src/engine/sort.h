@@ -1,5 +1,5 @@
-/* engine/sort.h - a row in ascending order, for kernels that have the whole row and room for it: no
- * row program (program.h). A radix sort. */
+/* engine/sort.h - a radix sort of a row into ascending order, for kernels that need whole rows and
+ * scratch memory and have no row program (program.h). */
 #ifndef SMX_ENGINE_SORT_H
 #define SMX_ENGINE_SORT_H
 #include "radix_select.h"
@@ -14,7 +14,7 @@ enum { ROOM = ROW_DST - 1, ROOM_MORE = ROW_DST - 2, OTHER = ROW_DST - 3, OTHER_M
 typedef struct sorted {
   size_t m;            /* elements above -inf */
   real *x, *room;      /* their values, ascending */
-  real *with, *beside; /* what goes with them, or NULL */
+  real *with, *beside; /* values that are moved along, or NULL */
 } sorted;
 
 /* Equal values stay in the order of their indices. */

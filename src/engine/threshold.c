@@ -22,8 +22,8 @@ SMI double threshold_below(const threshold_shape *t, double at) {
   return threshold_near_one(t) ? at : (at - 1) / t->kappa;
 }
 
-/* How many powers of two a row of such an r is weighed larger; in floats alone, and out of the
- * reach of alpha up to 2. */
+/* The power of two by which a row with such an r is scaled; for floats only, and never for alpha up
+ * to 2. */
 enum { THRESHOLD_SMALL = -40, THRESHOLD_GROW_MOST = 2 * (EXP_BIAS - 1) };
 
 SMI int threshold_grow(const threshold_shape *t, double at) {
@@ -85,8 +85,8 @@ SMI void threshold_add_power(const span *s, const consts *k, const reduce_map_ro
 
 REDUCE_MAP_SUMS_OF(threshold_general, threshold_add_power)
 
-/* Whether x with d above -1 / kappa, and those a little below, are ordered. st->shift: the smallest
- * element. */
+/* Whether d of x can be corrected for rounding (threshold_lost) for all x with d above -1 / kappa
+ * and those a little below. st->shift: the smallest element. */
 SMI bool threshold_ordered(const threshold_shape *t, const row_state *st) {
   real top = (real)st->max, low = (real)st->shift;
   return top > 0 && (low >= 0 || r_exponent(-low) <= r_exponent(top) || t->kappa * st->max >= 1);
@@ -98,10 +98,11 @@ SMI reduce_map_group_fn *threshold_sums(double power, bool ordered) {
   return threshold_general;
 }
 
-/* The elements that may have a weight join the list. Once it is full the search is over the row,
- * and nobody needs to know how many they are. */
+/* Adds the elements that may have a weight to the list. Once it is full the search is over the row,
+ * and their number does not matter. */
 SMI void threshold_collect(const real *x, size_t n, double max, double width, row_state *st) {
-  const vreal bound = v_set1((real)(max - width)); /* rounded: the search drops what it lets in too much */
+  /* rounded, so it may let in too many: the search drops those */
+  const vreal bound = v_set1((real)(max - width));
   for (size_t i = 0; i < n && st->want <= THRESHOLD_LIST; i += LANES) {
     int cnt = lanes_left(n - i);
     vreal v = at(x, i, cnt);
@@ -123,8 +124,8 @@ SMI double threshold_term(double v, double power) {
 /* Whether r only comes down. */
 SMI bool threshold_falls(const threshold_shape *t) { return t->power * t->norm >= 1; }
 
-/* sum v^e and sum v^(e - 1) over the list. What has no weight leaves the list where it cannot get
- * one again. */
+/* sum v^e and sum v^(e - 1) over the list. Elements without a weight leave the list if they cannot
+ * get one again. */
 static double threshold_list_sum(const threshold_shape *t, row_state *st, double at, double power,
                                  double *slope) {
   double sum = 0, base = threshold_r(t, at);
@@ -143,8 +144,8 @@ static double threshold_list_sum(const threshold_shape *t, row_state *st, double
   return sum;
 }
 
-/* How much a sum of powers is too large: S - 1; of squares 2 sqrt(S) (sqrt(S) - 1), Newton on the
- * norm, which is convex too and nearly straight: some steps less, where each is a pass over the
+/* The excess of a sum of powers: S - 1; of squares 2 sqrt(S) (sqrt(S) - 1), which is Newton on the
+ * norm: convex too and nearly straight, so that it takes fewer steps, where each is a pass over the
  * row. */
 static double threshold_excess(double sum, double power, bool list) {
   return power == 2 && !list ? 2 * (sum - __builtin_sqrt(sum)) : sum - 1;
@@ -183,7 +184,8 @@ static void threshold_start(const threshold_shape *t, row_state *st) {
 }
 
 /* A full list holds the first elements of many. The root over a few of them is not below that over
- * the row, so the search comes down from there: some passes less. Only where a term is cheap. */
+ * the row, so the search starts there and comes down: some passes less. Only where a term is
+ * cheap. */
 static void threshold_narrow(const threshold_shape *t, row_state *st, double enough) {
   double power = t->power * t->norm, slope, sum;
   threshold_start(t, st);
@@ -196,8 +198,8 @@ static void threshold_narrow(const threshold_shape *t, row_state *st, double eno
   st->sum = st->scale_exp = root;
 }
 
-/* r is known, and the sum of the weights that it gives: what the write loop reads. Where kappa is
- * above 1 a weight as small as (2^-48)^(1 / kappa) can hang on the last bit of r; where that shows
+/* r is known, and the sum of the weights that it gives, which the write loop reads. Where kappa is
+ * above 1 a weight as small as (2^-48)^(1 / kappa) can depend on the last bit of r; if that shows
  * in the sum, weights are divided by it. */
 static bool threshold_write(const threshold_shape *t, row_state *st, double sum) {
   double at = st->sum;
@@ -212,7 +214,7 @@ static bool threshold_write(const threshold_shape *t, row_state *st, double sum)
   return st->writes = st->reverse = true;
 }
 
-/* The sum of the weights on the list as the write loop has them, whose r / kappa is a pair of
+/* The sum of the weights on the list as the write loop computes them, with r / kappa as a pair of
  * reals. */
 static double threshold_list_weights(const threshold_shape *t, const row_state *st) {
   real high, low;
@@ -278,7 +280,7 @@ bool threshold_next(const threshold_body *b, const row_call *c, row_state *st) {
       st->writes = st->reverse = false;
       st->serial = true;
       st->want = 0;
-      st->shift = st->low; /* which the search needs for something else */
+      st->shift = st->low; /* the search uses it for something else */
       return true;
     case THRESHOLD_COLLECT:
       if (st->want <= THRESHOLD_LIST) return threshold_solve_list(b, &t, st);

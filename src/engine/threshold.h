@@ -4,15 +4,17 @@
  *     d_i = x_i - max x,  v_i = [r + kappa d_i]+,  y_i = v_i^power,
  *     and r in (0, 1] such that sum_i v_i^(power norm) = 1.
  *
- * Only elements with d > -1 / kappa can have a weight. A row is looked at (maximum), then those
- * elements are collected, of which typical rows have few; Newton's method on them, in double and in
- * index order, gives r. Where they are more than LIST, every step of the search is a pass over the
- * row, summed in lanes like anything else, and the FEW first of them say where to start. Which of
- * the two it is depends on the row alone, so the bits do too. sum v^(power norm) is convex in r for
- * power norm >= 1: Newton from r = 1 comes down to the root and never passes it. Below, bisection.
- * For small kappa r is close to 1; what is kept then is u = (r - 1) / kappa. For large kappa r can
- * be as small as n^-kappa, out of the range of a float: a row of such an r is weighed as if it were
- * 2^grow times as large, r, d and v alike, and its weights are multiplied by 2^(-grow power). */
+ * Only elements with d > -1 / kappa can have a weight. The maximum is found first, then those
+ * elements are collected in a list; typical rows have few. Newton's method on the list, in double
+ * and in index order, gives r. If there are more than LIST, every step of the search is a pass over
+ * the row, summed in lanes as everywhere, and a search on the first FEW of them gives the start.
+ * Which of the two is used depends on the row alone, so the bits do too. sum v^(power norm) is
+ * convex in r for power norm >= 1: Newton from r = 1 comes down to the root and never passes it.
+ * Below 1 the search bisects.
+ *
+ * For small kappa r is close to 1; u = (r - 1) / kappa is kept in its place. For large kappa r can
+ * be as small as n^-kappa, out of the range of a float: such a row is computed as if it were 2^grow
+ * times as large, r, d and v alike, and its weights are multiplied by 2^(-grow power). */
 #ifndef SMX_ENGINE_THRESHOLD_H
 #define SMX_ENGINE_THRESHOLD_H
 #include "reduce_map.h"
@@ -93,7 +95,7 @@ SMI vreal threshold_lost(vreal x, vreal top, vreal d, bool ordered) {
   vreal back = v_sub(d, x);
   return v_sub(v_sub(x, v_sub(d, back)), v_add(top, back));
 }
-/* The same 2^grow times as large; what passes the range is no weight. */
+/* The same times 2^grow; an element beyond the range has no weight. */
 SMI vreal threshold_grown(vreal d, const consts *k) {
   const vreal grow = v_set1(k->v[THRESHOLD_GROW]);
   return v_mul(v_mul(d, grow), grow);
@@ -109,7 +111,7 @@ SMI vreal threshold_linear_v(vreal x, const consts *k) {
   return v_select(v_lt(v_set1(R_TINY), v), v, v_set1(0));
 }
 /* v = kappa (d + r / kappa) = 1 + kappa (d + u), 0 where there is no weight, and its logarithm,
- * with r and d as the row is weighed; without the logarithm as they are. */
+ * with r and d scaled by 2^grow; without the logarithm as they are. */
 SMI vreal threshold_v(vreal x, const consts *k, vreal *log) {
   if (!log) return threshold_linear_v(x, k);
   vreal top = v_set1(k->v[THRESHOLD_TOP]), kappa = v_set1(k->v[THRESHOLD_KAPPA]), far = v_sub(x, top);

@@ -1,6 +1,6 @@
-/* engine/tier.h - whose kernels of an operator a kernel set takes: its own, or those of the set
+/* engine/tier.h - which kernels of an operator a kernel set uses: its own, or those of the set
  * below it (SMX_BELOW, where CMakeLists.txt leaves files out). Both give the same bits. row/list.h
- * has the tiers. */
+ * explains the tiers. */
 #ifndef SMX_ENGINE_TIER_H
 #define SMX_ENGINE_TIER_H
 #include "vec/vec.h"

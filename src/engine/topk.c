@@ -41,7 +41,7 @@ real topk_bar(const real *x, size_t n, const real *y, size_t m, size_t k, real l
   return radix_value(from);
 }
 
-/* Keeps what is above the bar, and of its equals the first, as many as there is room for. */
+/* Keeps what is above the bar, and the first of those equal to it, as many as there is room for. */
 static size_t topk_keep(topk *p, size_t kept, const real *x, const int64_t *index, size_t n, real bar,
                         size_t *equals) {
   for (size_t i = 0; i < n; i += LANES) {
@@ -96,7 +96,7 @@ void topk_start(topk *p, size_t k, real *to_x, int64_t *to_index, const real *x,
   p->bar = bar > R_MAX ? R_MAX : bar - (bar < 0 ? -bar : bar) * (real)0x1p-20 - R_TINY;
 }
 
-/* Takes those whose bits are set. */
+/* Adds those whose bits are set to the buffer. */
 static __attribute__((noinline)) void topk_some(topk *p, const real *x, uint64_t above, int64_t index) {
   if (p->fresh + 4 * LANES > TOPK_FRESH) topk_cut(p);
   for (; above; above &= above - 1) {

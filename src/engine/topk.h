@@ -1,13 +1,13 @@
 /* engine/topk.h - the k best of a row, by value descending and index ascending, in one read.
  *
- * The row is looked at 64 elements at a time; those above the bar are put into a small buffer
- * behind the ones that are kept. When enough have come together, it is cut: the k best stay, and
- * the worst of them is the new bar. A later element equal to the bar loses against it, so `above`
- * is all there is to test. Everything stays in index order: of equals, the first are the better
- * ones. Whatever the cuts, the k best are the k best: nothing here shows in the result.
+ * The row is read 64 elements at a time; elements above the bar are added to a small buffer behind
+ * the ones that are kept. When the buffer is full it is cut: the k best stay, and the worst of them
+ * is the new bar. A later element equal to the bar is worse than it, so `above` is the only test
+ * needed. Everything stays in index order: of equal elements the first are better. Whatever the
+ * cuts, the k best are the same, so the result does not depend on them.
  *
- * -inf is never picked: such an element does not exist. With a NaN in the row, what is picked means
- * nothing. */
+ * -inf is never selected: such an element does not exist. With a NaN in the row, the selection has
+ * no meaning. */
 #ifndef SMX_ENGINE_TOPK_H
 #define SMX_ENGINE_TOPK_H
 #include "radix_select.h"
@@ -21,7 +21,7 @@
 #define topk_group SMX_FN(topk_group)
 #define topk_sort SMX_FN(topk_sort)
 
-/* beyond TOPK_MOST a cut would move too much for what it throws away */
+/* beyond TOPK_MOST a cut would move too much for the few elements it removes */
 enum { TOPK_FRESH = 4096, TOPK_MOST = 65536 };
 
 typedef struct topk {
@@ -45,11 +45,11 @@ real topk_bar(const real *x, size_t n, const real *y, size_t m, size_t k, real l
 void topk_cut(topk *p);
 
 /* The first bar: at least k of the first elements lie above it. Each of the maxima taken here is
- * one element, and the k-th largest of them is the bar, a little lowered. Only where that is cheap;
- * elsewhere the first k elements come in by themselves. */
+ * one element, and the k-th largest of them, a little lowered, is the bar. Used only where that is
+ * cheap; otherwise the first k elements enter without a bar. */
 void topk_start(topk *p, size_t k, real *to_x, int64_t *to_index, const real *x, size_t n);
 
-/* Looks at n elements, the first of which is number `index` of the row. */
+/* Reads n elements, the first of which is number `index` of the row. */
 void topk_group(topk *p, const real *x, size_t n, int64_t index);
 
 /* ---- sorting ---- */

@@ -1,7 +1,7 @@
 /* engine/topk_sum.c - the running sum of a row and its k best from one read (topk_sum.h). */
 #include "topk_sum.h"
 
-/* A run of groups; returns the reference to go on with. p NULL: nothing is picked. */
+/* A run of groups; returns the reference to continue with. p NULL: nothing is selected. */
 static real topk_sum_run(const exp_body *b, const row_call *c, row_state *st, topk *p, real scale_exp,
                          topk_sum_each *each, void *own) {
   const span s = span_of(c, 0);

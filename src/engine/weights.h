@@ -1,6 +1,6 @@
-/* engine/weights.h - the gradient that softmax and its kin share: dx_i = c y_i (dy_i - sum_j y_j
- * dy_j), from y and dy alone.
- * An element of weight 0 has gradient 0; its dy is not read as a number. */
+/* engine/weights.h - the gradient that softmax and similar operators share: dx_i = c y_i
+ * (dy_i - sum_j y_j dy_j), from y and dy alone. An element of weight 0 has gradient 0; its dy is
+ * not read as a number. */
 #ifndef SMX_ENGINE_WEIGHTS_H
 #define SMX_ENGINE_WEIGHTS_H
 #include "reduce_map_short.h"
@@ -16,7 +16,7 @@ SMI void weights_add(const span *s, const consts *k, const reduce_map_row *r, si
   vreal y = at(s->src[SRC_Y], i, cnt);
   acc->a = v_fma(y, upstream(s, y, i, cnt), acc->a);
 }
-/* sum y besides, for gradients of a sink. */
+/* sum y too, for gradients of a sink. */
 SMI void weights_and_total_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                                reduce_map_acc *acc) {
   weights_add(s, k, r, i, cnt, acc);
@@ -27,8 +27,8 @@ SMI vreal weights_ds(const span *s, const consts *k, const reduce_map_row *r, si
   vreal ds = v_mul(v_mul(v_set1(k->v[0]), y), v_sub(upstream(s, y, i, cnt), v_set1((real)r->sum)));
   return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), ds));
 }
-/* The same where c is 1 and the sum finite, and so every y and, where y is not 0, every dy: a
- * weight of 0 gives a 0 that is flushed, and nothing NaN. */
+/* The same where c is 1 and the sum finite. Then every y is finite and, where y is not 0, every dy;
+ * a weight of 0 gives 0, which is flushed, and nothing is NaN. */
 SMI vreal weights_slope(vreal y, vreal dy, real sum) {
   const vreal ds = v_mul(y, v_sub(where_weighted(y, dy), v_set1(sum)));
   return v_flush(ds, v_abs(ds), v_set1(R_TINY));
@@ -38,7 +38,7 @@ SMI vreal weights_ordinary(const span *s, const consts *k, const reduce_map_row 
   return weights_slope(at(s->src[SRC_Y], i, cnt), at(s->src[SRC_DY], i, cnt), (real)r->sum);
 }
 
-/* The loops of these, and the kernel (weights.c). */
+/* These loops as functions, and the kernel (weights.c). */
 #define weights_sums SMX_FN(weights_sums)
 #define weights_and_total SMX_FN(weights_and_total)
 #define weights_out SMX_FN(weights_out)

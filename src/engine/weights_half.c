@@ -1,6 +1,6 @@
-/* engine/weights_half.c - the gradient of softmax on rows of f16 or bf16, read and written as they
- * are: y and dy are widened as they are loaded, dx is rounded as it is stored. Sums and bits are
- * those of the row in f32 (weights.h), rounded. */
+/* engine/weights_half.c - the gradient of softmax on rows of f16 or bf16 without a converted
+ * copy: y and dy are widened when they are loaded, dx is rounded when it is stored. Sums and bits
+ * are those of the row in f32 (weights.h), rounded. */
 #include "exp_half.h"
 #if SMX_REAL == 32
 #include "convert.h"
@@ -16,7 +16,7 @@ SMI void half_weights_add(half_type type, const span *s, size_t i, int cnt, redu
 SMI void half_weights_out(half_type type, const span *on, real sum, size_t first, size_t n) {
   const span s = *on;
   uint16_t *const dx = (uint16_t *)(void *)s.dst[0];
-  const bool through = s.stream != BYPASS_NOT;
+  const bool through = s.stream != WRITE_CACHED;
 #define STEP(u, i, cnt) \
   { \
     if (through && (u)*LANES % HALF_LINE == 0) v_prefetch((const char *)(dx + (i)) + WRITE_AHEAD); \
@@ -70,7 +70,7 @@ size_t weights_half(const half_rows *h) {
   static const reduce_map_body of_f16 = {.sums = f16_weights_sums, .write = f16_weights_out},
                                of_bf16 = {.sums = bf16_weights_sums, .write = bf16_weights_out};
   const reduce_map_body *const b = h->type == STORE_F16 ? &of_f16 : &of_bf16;
-  span s = {.n = h->n, .src = {[SRC_Y] = h->x, [SRC_DY] = h->dy}, .dst = {h->y}, .stream = h->bypass};
+  span s = {.n = h->n, .src = {[SRC_Y] = h->x, [SRC_DY] = h->dy}, .dst = {h->y}, .stream = h->writing};
   for (size_t r = 0; r < h->rows; r++, span_next_half(h, SRC_Y, &s))
     if (!weights_half_row(b, &s)) return r;
   return h->rows;

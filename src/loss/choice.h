@@ -3,8 +3,8 @@
 #define SMX_LOSS_CHOICE_H
 #include "rows.h"
 
-/* The kernels NAME, of two losses: `one` where the parameters (of the call c) say so, or `other`.
- * */
+/* The kernels NAME, of two losses: `one` if the condition on the parameters (of the call c) holds,
+ * else `other`. */
 #define LOSS_CHOICE(name, when, one, other) \
   static const row_kernel *name##_dispatch(const row_call *c) { \
     return when ? &one##_kernel : &other##_kernel; \

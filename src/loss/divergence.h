@@ -6,8 +6,8 @@
 
 enum { TEACHER_PORT = 1 };
 
-/* weight times x, where a score of -inf takes no part; a weight too small for the type counts as 0,
- * unless x is infinite. */
+/* weight times x; an element with a score of -inf is left out. A weight too small for the type
+ * counts as 0, unless x is infinite. */
 SMI vreal add_where(vreal acc, vreal weight, vreal log_weight, vreal x) {
   vmask none = v_eq(weight, v_set1(0)), finite = v_lt(x, v_set1(R_INF));
   vreal term = v_select(none, v_select(finite, v_set1(0), x), v_mul(weight, x));

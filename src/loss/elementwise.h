@@ -1,5 +1,5 @@
-/* loss/elementwise.h - what losses are made of that are sums over the classes, each on its own: the
- * kernels around a body without weights. */
+/* loss/elementwise.h - the macros of losses that are sums over the classes, each on its own: the
+ * kernels around an arithmetic without weights. */
 #ifndef SMX_LOSS_ELEMENTWISE_H
 #define SMX_LOSS_ELEMENTWISE_H
 #include "logits.h"
@@ -7,7 +7,7 @@
 SMI vreal zero(void) { return v_set1(0); }
 SMI vreal one(void) { return v_set1(1); }
 
-/* mass times x, where no mass takes no part. */
+/* mass times x, 0 where the mass is 0 whatever x is. */
 SMI vreal no_less(vreal mass, vreal x) { return v_select(v_eq(mass, zero()), zero(), v_mul(mass, x)); }
 
 /* A loss of sums over the row alone: `late` adds them up. inputs: those that run along the

@@ -1,13 +1,14 @@
-/* loss/high.h - divergences between two rows of weights at a high temperature T, where both are
- * nearly even: p - q and the divergence are differences, whose rounding T and T^2 would blow up.
+/* loss/high.h - divergences between two rows of weights at a high temperature T. Both rows are
+ * nearly even then: p - q and the divergence are small differences, whose rounding errors T and T^2
+ * would multiply.
  *
  * With a_j = log q_j - log p_j, the sums of p and of q being 1,
  *
  *     D(q || p) = sum_j q_j (e^-a_j - 1 + a_j),  p_j - q_j = q_j (e^-a_j - 1),
  *
- * where nothing cancels, and T^2 D has (T a_j)^2 in it, which is of the size of logits.
- * a_j = l_j - c, l_j being how far both scores are apart, each below its largest, and
- * c = -log(1 + sum_j q_j (e^-l_j - 1)): that sum, times T, is sum 0 of STAGE_LATE. The error of
+ * where nothing cancels, and T^2 D contains (T a_j)^2, which is of the size of logits.
+ * a_j = l_j - c. l_j is the difference of both scores, each taken relative to its row's largest,
+ * and c = -log(1 + sum_j q_j (e^-l_j - 1)): that sum, times T, is sum 0 of STAGE_LATE. The error of
  * T^2 D is some units of the square of the spread of logits, at any T. */
 #ifndef SMX_LOSS_HIGH_H
 #define SMX_LOSS_HIGH_H
@@ -15,7 +16,8 @@
 #include "divergence.h"
 #include "scalars.h"
 
-#define HIGH_TEMPERATURE 8.0 /* from here on: below, p - q is as good, and done in one pass */
+/* the temperature from which this is used; below, p - q is as good, and needs one pass */
+#define HIGH_TEMPERATURE 8.0
 
 enum { C_CENTRE = ROW_COEFS - 3, C_CENTRE_T, C_HIGH }; /* coefficients: c, T c, T */
 enum { SUM_CENTRE = 0 };                               /* of STAGE_LATE */
@@ -34,7 +36,7 @@ SMI vreal high_or_none(vreal weight, vreal x) {
 typedef struct high {
   vreal p, q, away, lift; /* a_j and T a_j */
 } high;
-/* l_j; classes that neither row has are as far away in both. */
+/* l_j; 0 for classes that neither row has. */
 SMI vreal high_apart(const loss_row *r, score z, score u) {
   const vmask none = m_and(v_eq(z.h, v_set1(-R_INF)), v_eq(u.h, v_set1(-R_INF)));
   return v_select(none, v_set1(0), v_sub(loss_below(r, STUDENT, z), loss_below(r, TEACHER, u)));
@@ -57,7 +59,7 @@ SMI void high_centre_add(const loss_row *r, score_fn *f, real t, size_t i, int c
   const vreal far = v_mul(v_set1(t), v_sub(v_mul(loss_weight(r, STUDENT, z, true, i, cnt), v_set1(sums)), q));
   acc[SUM_CENTRE] = v_add(acc[SUM_CENTRE], v_select(high_near(apart), near, far));
 }
-/* c, and what else the passes behind STAGE_LATE need. */
+/* c, and the other numbers that the passes after STAGE_LATE need. */
 SMI void high_finalize_centre(const loss_row *r, double t, real *coef) {
   const double apart = r->total[STAGE_LATE][SUM_CENTRE] / t;
   const bool near = apart > -0.29 && apart < 0.4;
@@ -67,8 +69,8 @@ SMI void high_finalize_centre(const loss_row *r, double t, real *coef) {
   coef[C_HIGH] = (real)t;
 }
 
-/* T^2 times a term of D(q || p), or of D(p || q). Infinite where a class is there that the other
- * row does not have. */
+/* T^2 times a term of D(q || p), or of D(p || q). Infinite for a class that the other row does not
+ * have. */
 SMI vreal high_term(const high *w, bool reverse, vreal t) {
   const vreal zero = v_set1(0), away = reverse ? v_sub(zero, w->away) : w->away, own = reverse ? w->p : w->q,
               other = reverse ? w->q : w->p;
@@ -83,8 +85,8 @@ SMI vreal high_gap(const high *w, vreal t) {
   return v_select(high_near(w->away), v_sub(v_set1(0), near), v_mul(t, v_sub(w->p, w->q)));
 }
 
-/* The sums of a stage behind STAGE_LATE: add(r, i, cnt, acc), with what high_finalize_centre says
- * in the coefficients of r. */
+/* The sums of a stage after STAGE_LATE: add(r, i, cnt, acc), with the coefficients that
+ * high_finalize_centre sets in r. */
 #define HIGH_SUMS_OF(name, add, count, temperature) \
   NOINLINE void name(const loss_row *r, size_t i, size_t n, double *sums) { \
     loss_row own = *r; \

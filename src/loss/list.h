@@ -1,4 +1,4 @@
-/* loss/list.h - the losses, by name. Included wherever one entry an operator is needed; the only
+/* loss/list.h - the losses, by name, for every file that needs one entry an operator; the only
  * X-macro of the directory. LOSS_FUSED(name, case): as ROW_FUSED of row/list.h. LOSS_OP_F32,
  * LOSS_OP_AVX2: tiers, as there. */
 #ifndef LOSS_FUSED

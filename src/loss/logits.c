@@ -11,20 +11,20 @@ const exp_scores tempered_scores = {tempered_page, &exp_staged_low, true};
 EXP_PAGE(nontarget, score_nontarget, true)
 const exp_scores nontarget_scores = {nontarget_page, &exp_staged_low, true};
 
-static void plain_write(const loss_row *r, int side, const real *p, row_bypass stream, size_t i, size_t n) {
+static void plain_write(const loss_row *r, int side, const real *p, row_writing stream, size_t i, size_t n) {
   loss_write_of(r, side, loss_plain_value, p, stream, i, n);
 }
 void loss_plain_out(const loss_row *r, size_t i, size_t n) {
   loss_write_staged(r, STUDENT, plain_write, i, n);
 }
 
-/* loss_plain_value of the student, bit for bit, for coefficients that are finite and rows without a
- * shift, at the speed of memory: what is flushed is known from the terms, and the target is put
- * right in the end. peaked: some term may be all of S. */
+/* loss_plain_value of the student, bit for bit, at the speed of memory, for finite coefficients and
+ * rows without a shift: the terms show which values are flushed, and the target is corrected at the
+ * end. may_be_one: some term may equal S. */
 SMI void logit_parts(const loss_row *r, const bool may_be_one, size_t first, size_t n) {
   real *const y = r->dx[STUDENT];
   const real *const stored = r->stored;
-  const row_bypass stream = r->stream;
+  const row_writing stream = r->stream;
   const exp_row e = r->side[STUDENT];
   const span s = r->on[STUDENT];
   const consts k = r->k[STUDENT];
@@ -42,7 +42,7 @@ SMI void logit_parts(const loss_row *r, const bool may_be_one, size_t first, siz
   { \
     PART(i, cnt) \
     v_prefetch_far(next + (i)); \
-    if (stream && (cnt) == LANES) put_past(y + (i), v, stream); \
+    if (stream && (cnt) == LANES) put_uncached(y + (i), v, stream); \
     else put(y, i, cnt, v); \
   }
   if (before) {
@@ -67,7 +67,7 @@ static __attribute__((noinline)) void logit_parts_may_be_one(const loss_row *r, 
 }
 void logit_out(const loss_row *r, size_t i, size_t n) {
   if (!loss_parts_fit(r) || r->scores[STUDENT] != &logit_scores)
-    loss_plain_out(r, i, n); /* also where scores are to be staged */
+    loss_plain_out(r, i, n); /* also where scores are staged */
   else if (r->side[STUDENT].sum_without_max < 1) logit_parts_may_be_one(r, i, n);
   else logit_parts_any(r, i, n);
 }

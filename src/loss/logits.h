@@ -25,8 +25,8 @@ SMI score score_capped(const span *s, const consts *k, const real *shift, size_t
   return (score){loss_shifted(v_select(v_lt(v_abs(x), v_set1(R_INF)), h, x), shift), v_set1(0)};
 }
 
-/* These scores for all losses, and the gradient that is the weights times a coefficient, with
- * something else at the target; logits are fused (logits.c). */
+/* These scores for all losses, and the gradient of most: the weights times a coefficient, with
+ * another value at the target. Those of logits are fused (logits.c). */
 #define logit_scores SMX_FN(logit_scores)
 #define tempered_scores SMX_FN(tempered_scores)
 #define nontarget_scores SMX_FN(nontarget_scores)

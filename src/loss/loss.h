@@ -1,4 +1,4 @@
-/* loss/loss.h - what the room of losses shows: its table. */
+/* loss/loss.h - the table of the losses. */
 #ifndef SMX_LOSS_H
 #define SMX_LOSS_H
 #include <softmax.h>

@@ -1,7 +1,7 @@
-/* loss/nontarget.h - what losses share that tell the target from the other classes: weights p^ and
- * q^ of the others among themselves, and the target against them. The sides leave the target out,
- * so that no weight is a difference; with L = lse of the others, log p_y = -softplus(L - z_y) and
- * log(1 - p_y) = -softplus(z_y - L). */
+/* loss/nontarget.h - shared by losses that separate the target from the other classes: the weights
+ * p^ and q^ of the others among themselves, and the target against them. The sides leave the target
+ * out, so that no weight is a difference. With L = lse of the others, log p_y = -softplus(L - z_y)
+ * and log(1 - p_y) = -softplus(z_y - L). */
 #ifndef SMX_LOSS_NONTARGET_H
 #define SMX_LOSS_NONTARGET_H
 #include "high.h"
@@ -39,8 +39,8 @@ SMI double split_divergence(const split *p, const split *q) {
   return weigh(q->p, q->log_p - p->log_p) + weigh(q->q, q->log_q - p->log_q);
 }
 SMI double split_away(const split *p, const split *q) { return p->p < 0.5 ? p->p - q->p : q->q - p->q; }
-/* Both at a high temperature, times T^2 and T. What the other classes add to the distance is the
- * centre of high.h. */
+/* Both at a high temperature, times T^2 and T. The centre of high.h is what the other classes add
+ * to the distance. */
 SMI high_two split_high(const loss_row *r, const split *p, const split *q, double t) {
   const exp_row *a = &r->side[STUDENT], *b = &r->side[TEACHER];
   const bool masked = r->h[STUDENT] == -R_INF || r->h[TEACHER] == -R_INF;
@@ -58,7 +58,7 @@ SMI void nontarget_add(const loss_row *r, bool cross, size_t i, int cnt, vreal *
   acc[0] = add_where(acc[0], w.q, w.log_q, v_sub(cross ? v_set1(0) : w.log_q, w.log_p));
 }
 
-/* True, and all NaN, when the target's logit is no number in either row. */
+/* Returns true, and sets all to NaN, when the target's logit is no number in either row. */
 static inline bool nontarget_special(loss_row *r, const split *p, const split *q) {
   if (p->p == p->p && q->p == q->p) return false;
   loss_put(r, LOSS, (double)r_nan());

@@ -19,8 +19,8 @@ SMI vreal normal_tail(vreal a) {
   return v_div(y, v_add(a, v_set1(4)));
 }
 
-/* Phi(z) = p and Phi(-z) = q, each with its own digits, and e^(-z^2 / 2). Beyond +-40 there is
- * nothing left of the smaller one. */
+/* Phi(z) = p and Phi(-z) = q, each with full relative accuracy, and e^(-z^2 / 2). Beyond +-40 the
+ * smaller one is 0. */
 typedef struct normal_at {
   vreal p, q, density;
 } normal_at;

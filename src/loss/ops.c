@@ -1,6 +1,5 @@
-/* loss/ops.c - cross-entropy, the loss that everything else is measured by, forward and backward.
- * Compiled once per instruction set and real type. Formulas and sources are in table.c. Other
- * losses of the room: ops_*.c.
+/* loss/ops.c - cross-entropy, forward and backward. Compiled once per instruction set and real
+ * type. Formulas and sources are in table.c. Other losses: ops_*.c.
  *
  * With scores z = x / T or c tanh(x / c) / T, weights p = softmax(z), d = log1p(others), and a
  * target of masses a_j = w_j (K t_j + U):
@@ -8,9 +7,9 @@
  *     loss = sum_j a_j (top - z_j) + A d + Z lse^2,  A = sum_j a_j
  *     dloss / dz_j = (A + 2 Z lse) p_j - a_j
  *
- * A hard target is not summed: its part is a_y log p_y, and its gradient (B - a_y) - B
- * (1 - p_y), B = A + 2 Z lse, has no cancellation of its own. K and U are the label
- * smoothing: K = 1, U = 0 without. */
+ * A hard target needs no sum: its part is a_y log p_y, and its gradient (B - a_y) - B
+ * (1 - p_y), B = A + 2 Z lse, does not cancel. K and U are the label smoothing: K = 1, U = 0
+ * without. */
 #include "logits.h"
 #include "short.h"
 
@@ -48,8 +47,8 @@ static bool ce_brief(const loss_row *r) {
   return ce_terms_only(r) && (r->backward || !(r->outputs >> CLASS & 1));
 }
 
-/* The masses of the label smoothing: what a soft target is multiplied by, what everybody gets
- * besides, and all that a hard target has. */
+/* The masses of the label smoothing: the factor of a soft target, the mass that every class gets,
+ * and the whole mass of a hard target. */
 typedef struct ce_masses {
   double soft, each, hard;
 } ce_masses;
@@ -68,7 +67,7 @@ SMI ce_masses ce_masses_of(const loss_row *r) {
 SMI vreal ce_class_weight(const loss_row *r, size_t i, int cnt) {
   return loss_has(r, CLASS_WEIGHT) ? at(loss_in(r, CLASS_WEIGHT), i, cnt) : v_set1(1);
 }
-/* mass times distance, where no mass takes no part whatever the distance is. */
+/* mass times distance, 0 where the mass is 0 whatever the distance is. */
 SMI vreal ce_add(vreal acc, vreal mass, vreal away) {
   return v_select(v_eq(mass, v_set1(0)), acc, v_fma(mass, away, acc));
 }
@@ -82,7 +81,7 @@ SMI void ce_target_add(const loss_row *r, score z, size_t i, int cnt, vreal *acc
     acc[AWAY_SOFT] = ce_add(acc[AWAY_SOFT], mass, away);
   }
   if (!ce_smooth(r)) return;
-  weight = loss_at_target(r, weight, 0, i); /* a hard target is settled apart */
+  weight = loss_at_target(r, weight, 0, i); /* a hard target is added separately */
   if (r->q[OVER] != 0) weight = v_select(v_eq(z.h, v_set1(-R_INF)), v_set1(0), weight);
   acc[A_UNIFORM] = v_add(acc[A_UNIFORM], weight);
   acc[AWAY_UNIFORM] = ce_add(acc[AWAY_UNIFORM], weight, away);
@@ -200,7 +199,7 @@ SMI consts ce_capped_setup(const row_call *c, const span *s) {
   return (consts){{(real)c->params[SOFTCAP], (real)(c->params[SOFTCAP] / c->params[TEMPERATURE])}};
 }
 
-/* last: what becomes of v at the end; short_rows: its way with short rows, or NULL; hard_out: the
+/* last: the final step on v; short_rows: the function for short rows, or NULL; hard_out: the
  * gradient for hard targets without smoothing and without a gradient of the entropy. */
 #define CE(name, score_name, low, product, setup, last, short_rows, hard_out) \
   LOSS_SIDE(name, low, product, setup) \

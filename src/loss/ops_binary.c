@@ -3,7 +3,7 @@
 #include "normal.h"
 #include "elementwise.h"
 
-/* A sum, and what it is multiplied by, are all that most of these have. */
+/* Most of these have one sum and one factor. */
 static void sum_finalize(loss_row *r) {
   loss_put(r, LOSS, r->total[STAGE_LATE][0]);
   r->coef[0] = (real)r->g;
@@ -16,7 +16,8 @@ SMI vreal add_term(vreal acc, vreal x, vreal t, int cnt, vreal term) {
 
 enum { SOFT = 1 };
 
-/* The gradient of a soft target: 0 where the score is infinite, and that may be too. */
+/* The gradient of a soft target: 0 where the score is infinite, because the gradient could be
+ * too. */
 SMI vreal finite_at(vreal x, vreal by) { return v_select(v_eq(v_abs(x), v_set1(R_INF)), zero(), by); }
 /* TERMS of a loss whose soft target has a gradient. inputs: what runs along the row besides. */
 #define SOFT_TERMS(name, late, inputs) \
@@ -33,7 +34,7 @@ SMI vreal finite_at(vreal x, vreal by) { return v_select(v_eq(v_abs(x), v_set1(R
  * s(x)^g = e^(-g v_softplus(-x)) */
 
 enum { SF_GAMMA = 0, SF_ALPHA = 1 };
-/* What classes that are present weigh, and the others: below 0, neither is weighed. */
+/* The weights of classes that are present and of the others; both 1 if the parameter is below 0. */
 SMI real sf_yes(const loss_row *r) { return r->q[SF_ALPHA] < 0 ? 1 : (real)r->q[SF_ALPHA]; }
 SMI real sf_no(const loss_row *r) { return r->q[SF_ALPHA] < 0 ? 1 : (real)(1 - r->q[SF_ALPHA]); }
 
@@ -85,7 +86,7 @@ SOFT_TERMS(sf, sf_late, 1u)
 enum { BCE_POSITIVE = 2, BCE_WEIGHT = 3, BCE_OVER = 0 };
 
 typedef struct bce {
-  vreal x, t, yes, no; /* yes, no: what both parts count */
+  vreal x, t, yes, no; /* yes, no: the weights of both parts */
 } bce;
 SMI bce bce_at(const loss_row *r, size_t i, int cnt) {
   vreal x = at(loss_in(r, 0), i, cnt), t = at(loss_in(r, SOFT), i, cnt);
@@ -192,7 +193,7 @@ enum { FID_VARIANCE = 2, FID_EPSILON = 0 };
 enum { SUM_FIDELITY, SUM_BY_VARIANCE };
 enum { C_TRUTH = 1 };
 
-/* A square root, 0 of what is no normal number: one of Newton's steps from an estimate that is
+/* A square root, 0 for what is no normal number: one of Newton's steps from an estimate that is
  * nearly right. */
 SMI vreal root(vreal x) {
   vmask some = m_not(v_lt(x, v_set1(R_TINY)));
@@ -214,7 +215,7 @@ SMI fidelity_half fidelity_of(vreal p, vreal g, vreal e) {
   vreal square = v_mul(v_mul(away, away), v_set1((real)0.5));
   return (fidelity_half){v_sub(square, v_div(e, v_fma(a, b, all))), all};
 }
-/* What is no probability is NaN. */
+/* NaN for what is no probability. */
 SMI vreal fid_truth(const loss_row *r, size_t i, int cnt) {
   vreal g = at(loss_in(r, SOFT), i, cnt);
   return v_select(m_or(v_lt(g, zero()), v_lt(one(), g)), v_set1(r_nan()), g);
@@ -259,7 +260,7 @@ SMI vreal fid_value(const loss_out *w, vreal p, size_t i, int cnt) {
   (void)p;
   return v_mul(v_set1(w->coef[0]), fidelity_at(w->r, i, cnt).slope);
 }
-/* C_TRUTH: half of what the loss is multiplied by. */
+/* C_TRUTH: half the factor of the loss. */
 SMI vreal fid_target_value(const loss_out *w, vreal p, size_t i, int cnt) {
   (void)p;
   return v_mul(v_set1(w->coef[C_TRUTH]), fidelity_at(w->r, i, cnt).by_truth);
@@ -329,7 +330,7 @@ SMI void ge_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
   acc[LOGS_NEW] = v_add(acc[LOGS_NEW], v_select(old, zero(), logs));
 }
 LOSS_SUMS_OF(ge_late, ge_add, 4)
-/* One group: what it adds to the loss; its gradient is coef[0] + coef[1] log p. */
+/* One group: its part of the loss; its gradient is coef[0] + coef[1] log p. */
 static double ge_group(loss_row *r, double weight, double count, double mass, double logs, real *coef) {
   const bool some = mass > 0x1p-1000, inner = some && count > 1;
   const double log_mass = some ? d_log(mass, 0) : 0,

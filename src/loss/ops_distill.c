@@ -1,5 +1,5 @@
-/* loss/ops_distill.c - distillation of standardised logits, and the temperature that goes with
- * distillation as it proceeds. See ops.c. */
+/* loss/ops_distill.c - distillation of standardised logits, and a temperature that changes as
+ * distillation proceeds. See ops.c. */
 #include "engine/reduce_map.h"
 #include "high.h"
 #include "nontarget.h"
@@ -119,7 +119,7 @@ SMI vreal std_from_mean(const loss_row *r, vreal x) {
   const real *v = r->k[STUDENT].v;
   return v_sub(std_away(x, v[V_MEAN], v[V_INVERSE]), v_set1(v[V_SHIFT]));
 }
-/* term: of the loss; gap: p - q; whatever both are multiplied by. */
+/* term: of the loss; gap: p - q; both with the same factor. */
 SMI void std_sums_add(const loss_row *r, vreal term, vreal gap, size_t i, int cnt, vreal *acc) {
   const vreal x = at(loss_in(r, 0), i, cnt), zero = v_set1(0);
   const vmask counts = std_counts(x, cnt);
@@ -150,7 +150,7 @@ LOSS_SUMS_OF(std_late, std_late_add, 4)
 /* With G = T (p - q), s the deviation and w = s + e: dx_j = (G_j - mean G) / w - (x_j - mean) sum_i
  * G_i (x_i - mean) / ((n - 1) s w^2). */
 enum { C_GAP, C_EVEN, C_AWAY };
-/* t: what the sums have not been multiplied by yet. */
+/* t: the factor that the sums still lack. */
 SMI void std_finalize_from(loss_row *r, const double *sum, double t) {
   const double *m = r->total[STAGE_EARLY], width = std_width(m, r->q[STD_EPSILON]);
   const double slope = m[M_DEVIATION] == 0 ? 0 : r->g * t * m[M_INVERSE] / width;
@@ -215,7 +215,7 @@ SMI consts sdkd_teacher_setup(const row_call *c, const span *s) {
 LOSS_SIDE(sdkd_student, nontarget, true, sdkd_student_setup)
 LOSS_SIDE(sdkd_teacher, nontarget, true, sdkd_teacher_setup)
 
-/* term: of the loss of the others; gap: p^ - q^; whatever both are multiplied by. */
+/* term: of the loss of the others; gap: p^ - q^; both with the same factor. */
 SMI void sdkd_sums_add(const loss_row *r, vreal term, vreal p, vreal gap, size_t i, int cnt, vreal *acc) {
   const vreal x = at(loss_in(r, 0), i, cnt), zero = v_set1(0);
   const vmask counts = std_counts(x, cnt);
@@ -243,9 +243,9 @@ LOSS_SUMS_OF(sdkd_late, sdkd_add, 4)
 LOSS_SUMS_OF(sdkd_centre, sdkd_centre_add, 1)
 HIGH_SUMS_OF(sdkd_high_last, sdkd_high_add, 4, sdkd_temperature)
 
-/* own: T^2 times the target's divergence and T times p_y - q_y; the sums less the factor t, which
- * they lack of T. Gradients: the weights times C_STUDENT, less q^ times C_TEACHER, or, where far,
- * the gap of the others times C_TEACHER. */
+/* own: T^2 times the target's divergence and T times p_y - q_y; the sums lack the factor t of T.
+ * Gradients: the weights times C_STUDENT, less q^ times C_TEACHER, or, if far, the gap of the
+ * others times C_TEACHER. */
 SMI void sdkd_finalize_from(loss_row *r, const double *sum, high_two own, double t, bool far) {
   const double *m = r->total[STAGE_EARLY], alpha = r->q[SDKD_ALPHA], beta = r->q[SDKD_BETA];
   const double width = std_width(m, r->q[SDKD_EPSILON]),

@@ -1,15 +1,16 @@
-/* loss/ops_distill_heads.c - distillation that tells the classes which the teacher finds likeliest
- * from the others. See ops.c and teacher_topk.h. p and q are the weights of the student and the
- * teacher. */
+/* loss/ops_distill_heads.c - distillation that treats the classes which the teacher finds likeliest
+ * apart from the others. See ops.c and teacher_topk.h. p and q are the weights of the student and
+ * the teacher. */
 #include "teacher_topk.h"
 #include "scalars.h"
 
 enum { HEAD, TAIL, PARTS };
-/* constants of the scores: what is left out; of each part, whether its divergence is reverse */
+/* constants of the scores: which classes are left out; for each part, whether its divergence is
+ * reverse */
 enum { V_MASKED = 0, V_REVERSE = 1 };
 enum { NOTHING, THE_TAIL, THE_HEAD };
 
-/* A class that is left out is at -inf. What makes the row NaN stays. */
+/* A class that is left out has the score -inf. A NaN or +inf still makes the row NaN. */
 SMI score score_head(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   vreal x = at(s->src[0], i, cnt);
   if (k->v[V_MASKED] != NOTHING) {

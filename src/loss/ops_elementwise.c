@@ -118,7 +118,7 @@ static void gb_finalize(loss_row *r) {
   loss_put(r, LOSS, r->total[STAGE_LATE][0]);
   r->coef[0] = (real)r->g;
 }
-/* Nothing where x, or a part of the loss, is kept. */
+/* 0 where x, or a part of the loss, is clamped. */
 SMI vreal gb_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const gumbel_part g = gumbel_at(w->r, i, cnt);
   const vreal most = v_set1((real)w->r->q[GB_MOST]);
@@ -350,7 +350,7 @@ SMI void dice_own_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
 LOSS_SUMS_OF(dice_late, dice_own_add, 3)
 enum { C_ABOVE, C_BELOW, C_EQUAL, C_BY_OTHER = C_ABOVE, C_BY_OWN = C_BELOW, C_ALWAYS = C_EQUAL, C_SIDE };
 enum { C_OVERLAP = 2 * C_SIDE }; /* behind those by p and those by t */
-/* The fraction that is missing, `wrong / den`, and what is left of it, `top / den`. */
+/* The missing fraction `wrong / den`, and `top / den`, which is 1 less that. */
 typedef struct dice_share {
   double wrong, top, den;
 } dice_share;
@@ -370,7 +370,7 @@ SMI double dice_slope(const dice_weights *by, double g, double sign, const dice_
   double dtp = (1 - sign) / 2, dden = dtp + by->own * (1 - dtp) - by->other * dtp;
   return d->den == 0 || g == 0 ? 0 : -g * (dtp - d->top * dden / d->den) / d->den;
 }
-/* Where a pixel shares the product: dtp = t, dden = t (1 - a - b) + a, or + 2 a p. */
+/* Where the overlap is a product: dtp = t, dden = t (1 - a - b) + a, or + 2 a p. */
 static void product_slopes(real *coef, const dice_weights *by, bool square, double g, const dice_share *d) {
   const double a = by->own, each = d->den == 0 ? 0 : g / d->den, left = each == 0 ? 0 : d->top / d->den;
   coef[C_BY_OTHER] = (real)(each * (left * (1 - a - by->other) - 1));

@@ -9,7 +9,7 @@ enum { TARGET = 1 };
 enum { HINGE_WEIGHT = 2, HINGE_POWER = 1, HINGE_MARGIN = 2, HINGE_OVER = 3, HINGE_OF = 5 };
 enum { SUM_HINGE, SUM_SLOPE };
 
-/* Nothing but whether the row has a NaN or an infinity: the target's x is known after a pass. */
+/* Only whether the row has a NaN or an infinity: the target's x is known after a pass. */
 SMI void hinge_special_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
   vreal x = at(loss_in(r, 0), i, cnt);
   acc[0] = v_add(acc[0], v_sub(x, x));
@@ -43,8 +43,7 @@ SMI vreal hinge_all_value(const loss_out *w, vreal p, size_t i, int cnt) {
   return loss_hit_target(w, v_mul(hinge_slope(w->r, hinge_over(w->r, i, cnt)), v_set1(w->coef[0])), i);
 }
 
-/* The largest: a sum over the other classes, of which nothing is read but where their largest is.
- * */
+/* The largest: a sum over the other classes, of which only the place of their largest is used. */
 SMI score score_rivals(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   const int64_t *target = (const int64_t *)(const void *)s->src[TARGET];
   const uint64_t lane = (uint64_t)(*target - (int64_t)(s->origin + i));

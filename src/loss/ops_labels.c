@@ -1,5 +1,5 @@
-/* loss/ops_labels.c - soft targets, made of others: mixtures, teachers' weights, votes, scores with
- * a spread. No gradients: they are what the losses of soft targets are given. See ops.c;
+/* loss/ops_labels.c - soft targets made of other inputs: mixtures, teachers' weights, votes, scores
+ * with a spread. They are inputs of the losses with soft targets and have no gradients. See ops.c;
  * ops_ranks.c has those that depend on an order. */
 #include "engine/reduce_map.h"
 #include "engine/scores.h"
@@ -59,7 +59,7 @@ SMI consts ensemble_setup(const row_call *c, const span *s) {
   k.v[K_BEFORE] = (real)(1 - share), k.v[K_NEW] = (real)share;
   return k;
 }
-/* A NaN or an infinity of those before makes the row NaN. */
+/* A NaN or an infinity in the inputs before makes the row NaN. */
 SMI score score_ensemble(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   score z = score_scaled(s, k, shift, i, cnt);
   if (s->src[BEFORE]) z.h = v_select(no_number(at(s->src[BEFORE], i, cnt)), v_set1(r_nan()), z.h);
@@ -74,7 +74,7 @@ SMI vreal ensemble_value(const exp_write *w, size_t i, int cnt) {
   return ensemble_joined(w->s, w->k, exp_weight_at(w, i), i, cnt);
 }
 EXP_WRITE(ensemble_out, ensemble_value)
-/* Where +inf takes all: of the shares the same. */
+/* Where +inf takes all: the same with the shares. */
 static void ensemble_shared(const span *s, const consts *k, size_t i, size_t n) {
   for (size_t j = i; j < i + n; j += LANES) {
     int cnt = lanes_left(i + n - j);
@@ -131,7 +131,7 @@ REDUCE_MAP_KERNEL(adapt)
 
 enum { SCORE_MEAN = 1, SCORE_DEVIATION = 2, OUT_MEAN = 1 };
 enum { SCORE_DENSITY, SCORE_GAP, SCORE_LEAST };
-enum { SCORE_MOST = 1000 }; /* a beyond this is no correction any more */
+enum { SCORE_MOST = 1000 }; /* beyond this a is too large to be a correction */
 enum { K_MEAN, K_DEVIATION, K_GAP, K_CDF, K_A, K_B, K_SPLIT };
 
 SMI consts score_setup(const row_call *c, const span *s) {
@@ -141,7 +141,7 @@ SMI consts score_setup(const row_call *c, const span *s) {
                    (real)c->params[SCORE_DENSITY], 0, 0, deviation < (real)c->params[SCORE_LEAST]}};
 }
 SMI double d_abs(double x) { return x < 0 ? -x : x; }
-/* How many deviations a level is above the mean; and its density, up to a factor. */
+/* The number of deviations by which a level is above the mean; and its density, up to a factor. */
 SMI vreal score_away(const span *s, const consts *k, size_t i, int cnt, real by) {
   vreal x = v_sub(at(s->src[0], i, cnt), v_set1(k->v[K_MEAN]));
   return v_div(v_add(x, v_set1(by)), v_set1(k->v[K_DEVIATION]));

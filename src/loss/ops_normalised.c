@@ -13,8 +13,8 @@ static bool normalised_terms_only(const loss_row *r) {
 }
 LOSS_SIDE(normalised, logit, false, setup_plain)
 
-/* The gradient of -log y of the target, whose share is `rest` less than 1; the others' is the
- * weight of the side times `each`. */
+/* The gradient of -log y of the target, whose share is `rest` less than 1; the gradient of the
+ * others is the weight of the side times `each`. */
 SMI void normalised_finalize(loss_row *r, double loss, double each, double rest) {
   loss_put(r, LOSS, loss);
   r->coef[0] = (real)(r->g * each);
@@ -54,7 +54,7 @@ static void largest_begin(const row_call *c, row_state *st) {
 }
 static const loss_before largest_before = {largest_begin, radix_pass, teacher_topk_count_next};
 
-/* A score that is left out is at -inf. What makes the row NaN stays. */
+/* A class that is left out has the score -inf. A NaN or +inf still makes the row NaN. */
 SMI score score_largest(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   const double *head = (const double *)(const void *)s->src[SRC_SUMS] + STAGE_EARLY * ROW_SUMS;
   const vreal x = at(s->src[0], i, cnt);
@@ -87,7 +87,7 @@ static void ratio_loss_finalize(loss_row *r) {
   const loss_hit hit = loss_hit_of(r, STUDENT);
   normalised_finalize(r, -hit.log_p, 1, hit.q);
 }
-/* Infinities and NaN are scores as they are. */
+/* Infinities and NaN are passed on as scores. */
 SMI score ratio_score(vreal x, vreal z, const real *shift) {
   return (score){loss_shifted(v_select(v_lt(v_abs(x), v_set1(R_INF)), z, x), shift), v_set1(0)};
 }

@@ -8,7 +8,7 @@
 #include "engine/topk.h"
 
 enum { RANK_SELECT, RANK_COLLECT, RANK_WRITE, RANK_FILL };
-/* pairs of value and index, later of mass and index, that a row's state has room for */
+/* the pairs of value and index, later of mass and index, that the state of a row holds */
 enum { RANK_MOST = ROW_HISTOGRAM / 2 };
 
 /* Masses of `count` elements, best first, as pairs in list: on entry the mass is the value. *rest

@@ -128,7 +128,7 @@ SMI vreal mse_log(vreal x) {
   vreal log = v_log_scaled(v_select(usable, x, v_set1(1)), v_set1(0));
   return v_select(usable, log, v_select(none, v_set1(-R_INF), v_set1(r_nan())));
 }
-/* S / s_k, which is 1 where candidates have no variance of their own. */
+/* S / s_k, which is 1 if candidates have no variance of their own. */
 SMI vreal mse_part(const span *s, const consts *k, size_t i, int cnt) {
   if (!s->src[MSE_VARIANCE]) return v_set1(1);
   vreal v = at(s->src[MSE_VARIANCE], i, cnt), square = v_set1(k->v[K_SQUARE]);

@@ -1,16 +1,18 @@
-/* loss/ops_sparse.c - the losses that go with sparsemax and entmax: zero as soon as the target's
+/* loss/ops_sparse.c - the losses of sparsemax and entmax, which are 0 as soon as the target's
  * weight is 1. See ops.c and engine/threshold.h.
  *
  * With y the weights, q = alpha - 1, d = x - max x and u as in threshold.h, log
  * y_i = log(1 + q (d_i + u)) / q, and the Fenchel-Young loss of the Tsallis entropy,
  * H(y) + y.x - x_t, becomes
+ *
  *     ((y_t^alpha - 1) + sum_(j != t) y_j^alpha) / alpha - (d_t + u),  y_t^alpha - 1 by expm1,
- * in which nothing cancels but what is of second order. Its gradient is y - [j = t]. */
+ *
+ * in which only terms of second order cancel. Its gradient is y - [j = t]. */
 #include "engine/threshold.h"
 
 enum { LOSS_X, LOSS_TARGET, LOSS_SOFT }; /* inputs */
 enum { LOSS_VALUE, LOSS_DX };            /* outputs */
-/* of consts.v: what the gradient is multiplied by; whether it is all there is */
+/* of consts.v: the factor of the gradient; whether the gradient is the only output */
 enum { LOSS_G = THRESHOLD_DOWN + 1, LOSS_BACK };
 enum { NOTE_X, NOTE_RULE }; /* of row_state.note: x of the target; the loss of a row that needs a rule */
 
@@ -65,7 +67,7 @@ static inline void sparse_put(const threshold_body *b, const row_call *c, const 
   const span s = span_of(c, 0);
   const threshold_shape t = b->shape(c, &s);
   double alpha = t.kappa + 1, away = st->note[NOTE_X] - st->max + st->sum2;
-  double others = st->other * d_power_of_two(-(int)st->carry2); /* the v among them are grown */
+  double others = st->other * d_power_of_two(-(int)st->carry2); /* the v in it are scaled by 2^grow */
   double loss = st->mode == REDUCE_MAP_FILL ? st->note[NOTE_RULE]
                                             : (power_less_one(&t, away, alpha) + others) / alpha - away;
   s.dst[LOSS_VALUE][0] = r_clean(loss);
@@ -116,7 +118,7 @@ static const row_engine sparse_engine = {sparse_begin, sparse_pass, sparse_merge
 enum { SPARSE_SUMS = 200 };                         /* a mode, beside those of threshold.h */
 enum { SOFT_MASS, SOFT_RULE, SOFT_AWAY, SOFT_ALL }; /* of row_state.note; SOFT_RULE is NOTE_RULE */
 
-/* What the groups of a row know of it. */
+/* What is known of a row in its groups. */
 typedef struct soft_row {
   span s;
   consts k;
@@ -183,7 +185,8 @@ NOINLINE void soft_write(const soft_row *w, size_t first, size_t n) {
 
 /* W, from the sums. */
 static inline double soft_level(const threshold_shape *t, const row_state *st) {
-  const double all = st->note[SOFT_ALL] * d_power_of_two(-(int)st->carry2); /* the v in it are grown */
+  /* the v in it are scaled by 2^grow */
+  const double all = st->note[SOFT_ALL] * d_power_of_two(-(int)st->carry2);
   return (all - 1) / (t->kappa + 1) - st->sum2;
 }
 static inline void soft_pass(const threshold_body *b, const row_call *c, row_state *st, row_part *parts) {

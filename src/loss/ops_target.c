@@ -1,5 +1,5 @@
-/* loss/ops_target.c - losses of one class a row: functions of the target's log p, and of sums
- * beside it; and the soft form of one of them. See ops.c.
+/* loss/ops_target.c - losses of one class a row: functions of the target's log p, and of sums over
+ * the row; and the soft form of one of them. See ops.c.
  *
  * With u = log p_y a loss f(u) has the gradient f'(u) ([j = y] - p_j): the weights times -f', and
  * f' (1 - p_y) at the target. */
@@ -68,7 +68,7 @@ SMI poly_sum poly_sum_of(const double *e, double q) {
 
 static void poly_finalize(loss_row *r) {
   const loss_hit hit = loss_hit_of(r, STUDENT);
-  /* what came later stands behind the reduction */
+  /* parameters added later follow the reduction */
   const double *q = r->q, e[POLY_TERMS] = {q[1], q[2], q[4], q[5], q[6], q[7]};
   const poly_sum s = poly_sum_of(e, hit.q);
   hard_finalize(r, hit, -hit.log_p + s.value, -1 - hit.p * s.slope, 1);
@@ -226,7 +226,7 @@ SMI void ms_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
 }
 LOSS_SUMS_OF(ms_late, ms_add, 3)
 
-/* Nothing spread, nothing done: 0 times an infinite distance is 0. */
+/* 0 if no mass is spread, whatever the distance: 0 times infinity is not wanted. */
 SMI double times(double c, double x) { return c == 0 ? 0 : c * x; }
 
 static void ms_finalize(loss_row *r) {

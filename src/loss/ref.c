@@ -41,7 +41,7 @@ void cross_entropy_ref(const row_ref_call *c) {
     real x = c->in[0][j];
     r.z[j] = (isinf(cap) || isinf(x) ? x : cap * tanhl(x / cap)) / (real)c->q[CE_T];
   }
-  settle(&r);
+  finalize(&r);
   if (!ignored) ce_masses(c, &r, a);
   for (size_t j = 0; j < c->n; j++) bad |= isnan(a[j]);
   if (r.nan || r.empty || bad) {

@@ -29,8 +29,8 @@ static inline real *numbers(size_t n) {
   return v;
 }
 
-/* What z says, once it is filled. */
-static inline void settle(row *r) {
+/* What follows from z, once it is filled. */
+static inline void finalize(row *r) {
   r->max = -INFINITY;
   for (size_t j = 0; j < r->n; j++) {
     r->nan |= isnan(r->z[j]) || r->z[j] == INFINITY;
@@ -64,7 +64,7 @@ static inline void fill(double *out, size_t n, double v) {
   for (size_t j = 0; out && j < n; j++) out[j] = v;
 }
 
-/* mass x distance, where no mass takes no part. */
+/* mass x distance, 0 where the mass is 0. */
 static inline real part(real mass, real x) { return mass == 0 ? 0 : mass * x; }
 
 /* 1 - p of class y: the sum of the others. */
@@ -85,11 +85,11 @@ static inline void give(const row_ref_call *c, double value) {
 
 typedef real score_fn(const row_ref_call *c, size_t j);
 
-/* Reads a row. False when it is odd or ignored, and settled with that. */
+/* Reads a row. False when it needs a rule or is ignored; then its outputs are written. */
 static inline int open_hard(const row_ref_call *c, row *r, score_fn *score, size_t *y) {
   *r = open_row(c->n);
   for (size_t j = 0; j < c->n; j++) r->z[j] = score(c, j);
-  settle(r);
+  finalize(r);
   int ignored = c->in[1][0] == c->q[0];
   *y = ignored ? 0 : (size_t)c->in[1][0];
   if (!ignored && !r->nan && !r->empty) return 1;
@@ -113,7 +113,7 @@ static inline real logit(const row_ref_call *c, size_t j) { return c->in[0][j]; 
 static inline int open_free(const row_ref_call *c, row *r, real temperature) {
   *r = open_row(c->n);
   for (size_t j = 0; j < c->n; j++) r->z[j] = c->in[0][j] / temperature;
-  settle(r);
+  finalize(r);
   if (!r->nan && !r->empty) return 1;
   c->out[LOSS][0] = r->nan ? (double)NAN : 0;
   fill(c->out[DX], c->n, c->out[LOSS][0]);
@@ -141,15 +141,15 @@ static inline int open_two(const row_ref_call *c, two *w, real t_student, real t
     w->t.nan |= isnan(w->t.z[j]) || w->t.z[j] == INFINITY;
     if (j == skip) w->s.z[j] = w->t.z[j] = -INFINITY;
   }
-  settle(&w->s);
-  settle(&w->t);
+  finalize(&w->s);
+  finalize(&w->t);
   if (!w->s.nan && !w->t.nan && !w->s.empty && !w->t.empty) return 1;
   give(c, (w->s.nan || w->t.nan) ? (double)NAN : 0);
   close_two(w);
   return 0;
 }
 
-/* D(a || b), where a class without weight takes no part. */
+/* D(a || b); a class of weight 0 in a is left out. */
 static inline real divergence(const row *a, const row *b) {
   real sum = 0;
   for (size_t j = 0; j < a->n; j++)
@@ -225,8 +225,8 @@ static inline real even_own(const two *w, real z, real u, real *gap) {
 
 /* ---- sums over the classes ---- */
 
-/* False when the row is settled: ignored, or without elements, or with a NaN (infinite:
- * or an infinity). */
+/* False when the row needs no sums: ignored, or without elements, or with a NaN (infinite:
+ * or an infinity); then its outputs are written. */
 static inline int open_terms(const row_ref_call *c, const double *target, int infinite, size_t *y) {
   int bad = 0;
   for (size_t j = 0; j < c->n; j++) bad |= isnan(c->in[0][j]) || (infinite && isinf(c->in[0][j]));

@@ -1,7 +1,7 @@
 /* loss/ref_binary.c - more sums over the classes, each on its own. See ref.c. */
 #include "ref.h"
 
-/* Whether a NaN of x or t settles the row. */
+/* Whether a NaN of x or t makes the row NaN; then its outputs are written. */
 static int spoiled(const row_ref_call *c) {
   for (size_t j = 0; j < c->n; j++)
     if (isnan(c->in[0][j]) || isnan(c->in[1][j])) {

@@ -54,8 +54,8 @@ static void read_two(const row_ref_call *c, two *w, const int *in) {
     w->s.z[j] = out && !isnan(c->in[0][j]) && c->in[0][j] != INFINITY ? -(real)INFINITY : c->in[0][j];
     w->t.z[j] = out && !isnan(c->in[1][j]) && c->in[1][j] != INFINITY ? -(real)INFINITY : c->in[1][j];
   }
-  settle(&w->s);
-  settle(&w->t);
+  finalize(&w->s);
+  finalize(&w->t);
 }
 
 void kl_top_k_ref(const row_ref_call *c) {
@@ -164,8 +164,8 @@ void standardised_kd_ref(const row_ref_call *c) {
   real t = c->q[0], e = c->q[1], mean, s, gap = 0, gap_away = 0, count = moments(c->in[0], c->n, &mean, &s);
   standardised(&w.s, c->in[0], t, e);
   standardised(&w.t, c->in[1], t, e);
-  settle(&w.s);
-  settle(&w.t);
+  finalize(&w.s);
+  finalize(&w.t);
   if (!special(c, &w.s, &w.t)) {
     real at = constant(&w);
     c->out[LOSS][0] = (double)(t * t * even_divergence(&w, 0));
@@ -197,8 +197,8 @@ void standardised_dkd_ref(const row_ref_call *c) {
   for (size_t j = 0; j < c->n; j++)
     w.s.nan |= c->in[0][j] == (double)INFINITY, w.t.nan |= c->in[1][j] == (double)INFINITY;
   if (y < c->n) zs = w.s.z[y], zt = w.t.z[y], w.s.z[y] = w.t.z[y] = -(real)INFINITY;
-  settle(&w.s);
-  settle(&w.t);
+  finalize(&w.s);
+  finalize(&w.t);
   if (y == c->n) {
     give(c, 0);
   } else if (!special(c, &w.s, &w.t)) {
@@ -236,8 +236,8 @@ void universal_self_kd_ref(const row_ref_call *c) {
     others.z[j] = j == y ? -(real)INFINITY : r.z[j];
     mass += j == y ? 0 : c->in[1][j];
   }
-  settle(&r);
-  settle(&others);
+  finalize(&r);
+  finalize(&others);
   others.nan |= r.nan || isnan(mass) || isnan(a);
   if (others.nan || others.empty) {
     give(c, others.nan ? (double)NAN : 0);

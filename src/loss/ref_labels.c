@@ -3,7 +3,7 @@
 
 static void fill_label(const row_ref_call *c, double value) { fill(c->out[0], c->n, value); }
 
-/* Whether a number of this port settles the row as NaN. */
+/* Whether a number of this port makes the row NaN; then its outputs are written. */
 static int not_finite(const row_ref_call *c, const double *x) {
   for (size_t j = 0; x && j < c->n; j++)
     if (!isfinite(x[j])) {
@@ -30,7 +30,7 @@ void labels_ensemble_ref(const row_ref_call *c) {
   row r = open_row(c->n);
   real k = c->in[1] ? c->q[1] : 1;
   for (size_t j = 0; j < c->n; j++) r.z[j] = c->in[0][j] / (real)c->q[0];
-  settle(&r);
+  finalize(&r);
   if (r.nan || r.empty) fill_label(c, r.nan ? (double)NAN : 0);
   else if (!not_finite(c, c->in[1]))
     for (size_t j = 0; j < c->n; j++)
@@ -118,7 +118,7 @@ static place *places_of(const row_ref_call *c, size_t *count) {
   return list;
 }
 
-/* NaN, or nothing there: settled. */
+/* Whether the row is NaN or has no valid element; then its outputs are written. */
 static int unranked(const row_ref_call *c) {
   int nan = 0, some = 0;
   for (size_t j = 0; j < c->n; j++)

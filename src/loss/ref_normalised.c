@@ -28,7 +28,7 @@ void sparse_softmax_loss_ref(const row_ref_call *c) {
   size_t y;
   if (open_hard(c, &all, logit, &y)) {
     for (size_t j = 0; j < c->n; j++) r.z[j] = among(c, j) ? c->in[0][j] : -(real)INFINITY;
-    settle(&r);
+    finalize(&r);
     c->out[LOSS][0] = (double)(r.log_sum + (r.max - (real)c->in[0][y]));
     for (size_t j = 0; j < c->n; j++) {
       const real rest = among(c, y) ? without(&r, y) : 1;

@@ -32,7 +32,7 @@ void balanced_mse_ref(const row_ref_call *c) {
     real w = c->in[2] ? c->in[2][j] : 1, v = c->in[3] ? c->in[3][j] : 0;
     r.z[j] = w == 0 ? -(real)INFINITY : logl(w) + logl(s / (v + s)) / 2 - (real)c->in[0][j] / (2 * (v + s));
   }
-  settle(&r);
+  finalize(&r);
   if (isnan(own) || !(sigma > 0)) r.nan = 1;
   if (r.nan || r.empty) give(c, r.nan ? (double)NAN : 0);
   for (size_t j = 0; j < c->n && !r.nan && !r.empty; j++) {
@@ -50,8 +50,8 @@ void semantic_kd_ref(const row_ref_call *c) {
     w.s.z[j] = mine ? (real)c->in[0][j] : -(real)INFINITY;
     w.t.z[j] = mine ? (real)c->in[1][j] : -(real)INFINITY;
   }
-  settle(&w.s);
-  settle(&w.t);
+  finalize(&w.s);
+  finalize(&w.t);
   if (w.s.nan || w.t.nan || w.s.empty || w.t.empty) {
     give(c, w.s.nan || w.t.nan ? (double)NAN : 0);
     close_two(&w);

@@ -1,5 +1,5 @@
-/* loss/rows.h - how a loss goes through a row of logits: the stages of its program, and what its
- * arithmetic is given.
+/* loss/rows.h - the stages in which a loss goes through a row of logits, and what its arithmetic
+ * gets in each.
  *
  *     early sums   over the logits as they are: a mean, a deviation (if the loss asks for them),
  *                  or a program of the loss's own: moments of both rows, a choice of classes
@@ -12,9 +12,9 @@
  * `sum_without_max` is the sum of e^(z - top) without the first largest element and S = others + 1.
  * So a loss near 0 keeps its digits, and 1 - p of the target is a sum of the others.
  *
- * A row whose target is ignored gives loss 0 and gradient 0 whatever it holds; one with nothing
- * valid gives loss 0 (by on_empty) and gradient 0; one with a NaN gives NaN. Under SMX_INF_LIMIT a
- * row with +inf is shifted by +inf: 0 stays at those elements, -inf elsewhere.
+ * A row whose target is ignored gives loss 0 and gradient 0 whatever it holds; a row with nothing
+ * valid gives loss 0 (by on_empty) and gradient 0; a row with a NaN gives NaN. Under SMX_INF_LIMIT
+ * a row with +inf is shifted by +inf: those elements become 0, others -inf.
  *
  * Conventions: output 0 is the loss, output 1 the gradient of input 0; a loss with a target has
  * ignore_index as parameter 0. */
@@ -24,7 +24,8 @@
 
 enum { STUDENT, TEACHER, SIDES };
 enum { LOSS = 0, DX = 1 };
-enum { SRC_SUMS = SRC_Y }; /* no loss saves an output: early sums are there, for scores that need them */
+/* no loss saves an output, so the slot is free for early sums, for scores that need them */
+enum { SRC_SUMS = SRC_Y };
 enum {
   STAGE_EARLY,
   STAGE_CENTRED,
@@ -36,38 +37,38 @@ enum {
   STAGE_FILL
 };
 
-/* All that is known of a row when something is formed from it. */
+/* What is known of a row when its outputs are formed. */
 typedef struct loss_row {
   const double *q; /* the parameters */
   size_t n;
-  span on[SIDES]; /* the row as each side sees it: src[0] is the side's own */
+  span on[SIDES]; /* the row as each side gets it: src[0] is the side's own */
   consts k[SIDES];
   exp_row side[SIDES];
   const exp_scores *scores[SIDES]; /* NULL: no such side */
   int64_t top[SIDES];              /* the first largest element */
   int64_t target;                  /* or -1: none, or ignored */
   bool ignored, backward;
-  row_bypass stream;
-  double g;                    /* what the gradient of the loss is multiplied by */
+  row_writing stream;
+  double g;                    /* the factor of the gradient */
   double (*total)[ROW_SUMS];   /* the sums, by stage */
   const double *target_inputs; /* FULL and COLUMN inputs at the target, by port */
   const real *stored;          /* terms of the student, or NULL = form them again */
-  /* what is read next, fetched while a gradient is written; where that is nothing, something in the
-   * cache */
+  /* what is read next, prefetched while a gradient is written; where nothing is, some address in
+   * the cache */
   const real *next;
   real *dx[SIDES];                        /* where gradients go, or NULL */
   real h[SIDES], l[SIDES];                /* the target's score, once the side is summed */
   uint32_t inputs, outputs;               /* those of the call, a bit each */
-  bool wanted;                            /* somebody wants a gradient */
+  bool wanted;                            /* whether a gradient is wanted */
   real coef[ROW_COEFS], at_target, least; /* least: of loss_parts_of */
 } loss_row;
 
 typedef void loss_sums_fn(const loss_row *r, size_t i, size_t n, double *sums);
 typedef void loss_write_fn(const loss_row *r, size_t i, size_t n);
 
-/* What a loss finds out about its rows before anything else, in place of early sums: passes of its
- * own, one after another. The last next() leaves it in total[STAGE_EARLY] and total[STAGE_CENTRED],
- * where scores may look; a NaN in the first makes the row NaN. */
+/* The passes of a loss that needs more than early sums before anything else. The last next() stores
+ * the results in total[STAGE_EARLY] and total[STAGE_CENTRED], where scores may read them; a NaN in
+ * the first makes the row NaN. */
 typedef struct loss_before {
   void (*begin)(const row_call *c, row_state *st);
   void (*pass)(const row_call *c, row_state *st, row_part *parts);
@@ -79,23 +80,24 @@ struct loss_body {
   const loss_before *before;          /* NULL = none; such rows take the row program whatever their length */
   const exp_body *side[SIDES];        /* of kind EXP_SUMS; NULL = no sum over this side */
   loss_sums_fn *sums[STAGE_GRADIENT]; /* by stage */
-  /* whether this call needs those sums; of STAGE_STUDENT: for a row that is ignored; NULL = yes,
-   * no */
+  /* whether this call needs the sums of a stage; STAGE_STUDENT: of a row that is ignored;
+   * NULL = yes for sums, no for those */
   bool (*wants)(const loss_row *r, int stage);
-  /* Short rows, several at a time; false, with nothing written, when the call wants something else.
-   * NULL = there is no such way. brief: whether a row with a target needs the student's sum and
-   * nothing else, and of its largest element only whether the target is it. */
+  /* Short rows, several at a time; false, with nothing written, when the call needs something else.
+   * NULL = none. brief: whether a row with a target needs only the student's sum, and of its
+   * largest element only whether it is the target. */
   bool (*small)(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward);
   bool (*brief)(const loss_row *r);
-  /* whether nothing but the student's terms is read once they are formed; NULL = no */
+  /* whether only the student's terms are read once they are formed; NULL = no */
   bool (*terms_only)(const loss_row *r);
   void (*finalize)(loss_row *r); /* the loss, coef and at_target; not for rows that are NaN or empty */
   /* other outputs of such rows; NULL = there are none */
   void (*special)(const loss_row *r, bool nan, double none);
   loss_write_fn *write[SIDES];
-  uint32_t along;                  /* inputs that run along the row, a bit each */
-  int target, teacher;             /* ports, or 0 */
-  const exp_scores *target_scores; /* the target's, where the sides leave it out; NULL = those of the side */
+  uint32_t along;      /* inputs that run along the row, a bit each */
+  int target, teacher; /* ports, or 0 */
+  /* the target's scores, where the sides leave the target out; NULL = those of the side */
+  const exp_scores *target_scores;
 };
 
 /* ---- what arithmetic is made of ---- */
@@ -120,7 +122,7 @@ SMI void loss_put_whole(const loss_row *r, int output, int64_t value) {
   if (!r->backward && r->on[STUDENT].dst[output]) *(int64_t *)(void *)r->on[STUDENT].dst[output] = value;
 }
 
-/* x as a score: in a shifted row +inf, which is there in the limit only, is 0. */
+/* x as a score: in a shifted row +inf, which occurs under SMX_INF_LIMIT only, is 0. */
 SMI vreal loss_shifted(vreal x, const real *shift) {
   return shift ? v_select(v_eq(x, v_set1(R_INF)), v_set1(0), v_sub(x, v_set1(*shift))) : x;
 }
@@ -128,7 +130,7 @@ SMI vreal loss_shifted(vreal x, const real *shift) {
 SMI score loss_score(const loss_row *r, int side, score_fn *f, size_t i, int cnt) {
   return score_at(f, &r->on[side], &r->k[side], &r->side[side].shift, i, cnt);
 }
-/* Weights, from the score or from what is stored; and how far a score is below the largest. */
+/* Weights, from the score or from stored terms; and the distance of a score below the largest. */
 SMI vreal loss_weight(const loss_row *r, int side, score z, bool scaled, size_t i, int cnt) {
   vreal d, e = side == STUDENT && r->stored ? at(r->stored, i, cnt)
                                             : exp_term(z, scaled, r->side[side].scale_exp, &d);
@@ -192,27 +194,27 @@ SMI void loss_sums_of(const loss_row *r, loss_add_fn *add, const int count, size
     loss_sums_of(r, add, count, i, n, sums); \
   }
 
-/* Gradients from weights, which are 0 where a loss has no scores. What a value needs most is at
- * hand in a struct that no store can change, so that it stays in registers. */
+/* Gradients from weights, which are 0 where a loss has no scores. What every value needs is in a
+ * struct that no store can change, so that it stays in registers. */
 typedef struct loss_out {
   const loss_row *r;
   real coef[ROW_COEFS], at_target;
-  int64_t target; /* relative to the row that is seen */
+  int64_t target; /* relative to this row */
 } loss_out;
 typedef vreal loss_value_fn(const loss_out *w, vreal p, size_t i, int cnt);
 SMI vreal loss_hit_target(const loss_out *w, vreal v, size_t i) {
   uint64_t lane = (uint64_t)(w->target - (int64_t)i);
   return lane < LANES ? v_select(v_eq(v_iota(), v_set1((real)lane)), v_set1(w->at_target), v) : v;
 }
-/* What most gradients are: the weights times a coefficient, and something else at the target. */
+/* The gradient of most losses: the weights times a coefficient, and another value at the target. */
 SMI vreal loss_plain_value(const loss_out *w, vreal p, size_t i, int cnt) {
   (void)cnt;
   return loss_hit_target(w, v_mul(p, v_set1(w->coef[0])), i);
 }
 /* The write loop of a loss: elements first .. first + n - 1, whose weights are p. */
-typedef void loss_write_staged_fn(const loss_row *r, int side, const real *p, row_bypass stream, size_t first,
-                                  size_t n);
-SMI void loss_write_of(const loss_row *r, int side, loss_value_fn *value, const real *p, row_bypass stream,
+typedef void loss_write_staged_fn(const loss_row *r, int side, const real *p, row_writing stream,
+                                  size_t first, size_t n);
+SMI void loss_write_of(const loss_row *r, int side, loss_value_fn *value, const real *p, row_writing stream,
                        size_t first, size_t n) {
   real *const y = r->dx[side];
   loss_out out = {.r = r, .at_target = r->at_target, .target = r->target - (int64_t)r->on[STUDENT].origin};
@@ -222,14 +224,14 @@ SMI void loss_write_of(const loss_row *r, int side, loss_value_fn *value, const 
   for (size_t j = 0; j < n; j += LANES) {
     const int cnt = lanes_left(n - j);
     const vreal v = v_clean(value(&w, v_load(p + j), first + j, cnt));
-    if (stream && cnt == LANES) put_past(y + first + j, v, stream);
+    if (stream && cnt == LANES) put_uncached(y + first + j, v, stream);
     else put(y, first + j, cnt, v);
   }
 }
 #define loss_write_staged SMX_FN(loss_write_staged)
 void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write, size_t i, size_t n);
 #define LOSS_WRITE_OF(name, side, value) \
-  NOINLINE void name##_write(const loss_row *r, int s, const real *p, row_bypass stream, size_t i, \
+  NOINLINE void name##_write(const loss_row *r, int s, const real *p, row_writing stream, size_t i, \
                              size_t n) { \
     loss_write_of(r, s, value, p, stream, i, n); \
   } \
@@ -249,7 +251,7 @@ SMI real loss_least(const exp_row *e, real coef) {
 SMI bool loss_parts_fit(const loss_row *r) {
   return r->side[STUDENT].shift == 0 && r->coef[0] >= -R_MAX && r->coef[0] <= R_MAX;
 }
-/* What loss_parts_of needs to know of a row that is settled. */
+/* What loss_parts_of needs to know of a row whose scalars are known. */
 SMI void loss_ready(const loss_body *b, loss_row *r) {
   if (b->side[STUDENT] && r->wanted && loss_parts_fit(r))
     r->least = loss_least(&r->side[STUDENT], r->coef[0]);

@@ -3,7 +3,7 @@
 #define SMX_LOSS_SCALARS_H
 #include "rows.h"
 
-/* Nothing weighed, nothing counted: 0 times an infinite value is 0. */
+/* 0 if the weight is 0, also where the value is infinite. */
 SMI double weigh(double weight, double x) { return weight == 0 ? 0 : weight * x; }
 SMI double
 d_root(double x) { /* of a number from 0 to 1e300: Newton's steps from an estimate that is nearly right */

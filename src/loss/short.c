@@ -1,12 +1,12 @@
-/* loss/short.c - short rows of losses of a target whose scores are the logits: sums and logarithms
- * of up to sixteen rows side by side (engine/lse_short.h), then each row's scalars and its
- * gradient, whose terms are formed again. */
+/* loss/short.c - short rows of losses with a target whose scores are the logits: the sums and
+ * logarithms of up to sixteen rows side by side (engine/lse_short.h), then the scalars and the
+ * gradient of each row, whose terms are formed again. */
 #include "engine/lse_short.h"
 #include "short.h"
 #include "stages.h"
 
-/* The row that r->on shows, ordinary and with a target. Of its largest element only whether the
- * target is it is known. */
+/* The row r->on, which needs no rule and has a target. Of its largest element only whether it is
+ * the target is known. */
 static void loss_short_row(const loss_body *b, const row_call *c, loss_row *r, double *target_inputs,
                            const lse_short_rows *w, size_t a) {
   const real *x = r->on[STUDENT].src[0];
@@ -30,7 +30,7 @@ bool loss_short(const loss_body *b, const row_kernel *kernel, row_call *c, bool 
   loss_row r = {.q = c->params,
                 .n = c->n,
                 .backward = backward,
-                .stream = c->bypass,
+                .stream = c->writing,
                 .total = total,
                 .target_inputs = target_inputs};
   lse_short_call o;
@@ -48,6 +48,6 @@ bool loss_short(const loss_body *b, const row_kernel *kernel, row_call *c, bool 
       else loss_short_row(b, c, &r, target_inputs, &w, a);
     }
   }
-  if (c->bypass) v_stream_end();
+  if (c->writing) v_stream_end();
   return true;
 }

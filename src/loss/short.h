@@ -1,4 +1,4 @@
-/* loss/short.h - short rows of losses of a target whose scores are the logits. */
+/* loss/short.h - short rows of losses with a target whose scores are the logits. */
 #ifndef SMX_LOSS_SHORT_H
 #define SMX_LOSS_SHORT_H
 #include "rows.h"

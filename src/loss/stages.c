@@ -1,5 +1,5 @@
-/* loss/stages.c - the row program of a loss (rows.h says what its stages are), and the straight way
- * for rows in memory. */
+/* loss/stages.c - the row program of a loss (rows.h describes its stages), and the direct path for
+ * rows in memory. */
 #include "stages.h"
 
 /* ---- the row program ---- */
@@ -18,8 +18,7 @@ static exp_row loss_exp_row(const row_side *k) {
                    .sum_without_max = k->sum_without_max};
 }
 
-/* The call as a side sees it: its own row is input 0, and early sums are where a score may look for
- * them. */
+/* The call as a side gets it: its own row is input 0, and early sums are where scores read them. */
 static row_call loss_side_call(const loss_body *b, const row_call *c, row_state *st, int side) {
   row_call own = *c;
   if (side == TEACHER) own.src[0] = c->src[b->teacher];
@@ -27,7 +26,7 @@ static row_call loss_side_call(const loss_body *b, const row_call *c, row_state 
   return own;
 }
 
-/* The score of the target, formed as any other from what the inputs are there. */
+/* The score of the target, formed as any other, from the inputs at that element. */
 static void loss_target_score(const loss_body *b, const double *target_inputs, loss_row *r, int side) {
   real at_target[SMX_MAX_PORTS];
   span s = r->on[side];
@@ -45,7 +44,6 @@ void loss_find_target(const loss_body *b, const row_call *c, loss_row *r) {
   if (r->ignored) r->target = -1;
 }
 
-/* Where gradients go, and what they are multiplied by. */
 void loss_ways_out(const loss_body *b, const row_call *c, loss_row *r) {
   const bool backward = r->backward;
   r->dx[STUDENT] = r->on[STUDENT].dst[backward ? 0 : DX];
@@ -56,7 +54,7 @@ void loss_ways_out(const loss_body *b, const row_call *c, loss_row *r) {
 }
 
 static void loss_row_of(const loss_body *b, const row_call *c, row_state *st, bool backward, loss_row *r) {
-  r->q = c->params, r->n = c->n, r->backward = backward, r->stream = c->bypass;
+  r->q = c->params, r->n = c->n, r->backward = backward, r->stream = c->writing;
   for (int side = 0; side < SIDES; side++) {
     row_call own = loss_side_call(b, c, st, side);
     r->on[side] = span_of(&own, 0);
@@ -89,14 +87,14 @@ static bool loss_wants(const loss_body *b, const loss_row *r, int stage) {
   return loss_side_stage(stage) || (b->sums[stage] && (!b->wants || b->wants(r, stage)));
 }
 
-/* Ends with one value over the gradients, or at once when nobody wants them. */
+/* Ends with one value over the gradients, or at once when no gradient is wanted. */
 static bool loss_fill(const loss_row *r, row_state *st, double value) {
   st->kept.fill = value;
   st->stage = STAGE_FILL;
   return st->writes = r->wanted;
 }
 
-/* A row that is NaN, or empty. A target that its scores leave out may still make it NaN. */
+/* A row that is NaN, or empty. A target that the sides leave out may still make it NaN. */
 static bool loss_special(const loss_body *b, const row_call *c, row_state *st, const loss_row *r, bool nan) {
   if (r->target >= 0)
     nan |=
@@ -115,7 +113,7 @@ static bool loss_not_a_number(const loss_body *b, const row_call *c, row_state *
   return loss_special(b, c, st, &r, true);
 }
 
-/* The first stage from `stage` on that is wanted. */
+/* The first stage from `stage` on that this call needs. */
 static bool loss_go(const loss_body *b, const row_call *c, row_state *st, bool backward, int stage) {
   loss_row r;
   st->stage = stage;
@@ -140,11 +138,9 @@ static bool loss_go(const loss_body *b, const row_call *c, row_state *st, bool b
 
 static void loss_begin(const loss_body *b, const row_call *c, row_state *st, bool backward) {
   memset(&st->kept, 0, sizeof st->kept);
-  if (!loss_go(b, c, st, backward, STAGE_EARLY))
-    st->stage = STAGE_FILL; /* a pass that finds nothing to write */
+  if (!loss_go(b, c, st, backward, STAGE_EARLY)) st->stage = STAGE_FILL; /* a pass that writes nothing */
 }
 
-/* What the row holds at the target, if this piece of it does. */
 void loss_target_inputs(const loss_body *b, const loss_row *r, double *target_inputs) {
   const span *s = &r->on[STUDENT];
   for (int p = 0; p < SMX_MAX_PORTS; p++)
@@ -257,8 +253,8 @@ static void loss_weights(const loss_row *r, int side, size_t i, size_t n, real *
   }
 }
 
-/* Streamed outputs are written in whole lines: what a stage has behind its last one waits for the
- * next. */
+/* Streamed outputs are written in whole cache lines: the outputs of a stage behind its last whole
+ * line wait for the next stage. */
 void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write, size_t first, size_t n) {
   real p[LANES + STAGE] __attribute__((aligned(64)));
   real *const y = r->dx[side];
@@ -272,7 +268,7 @@ void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write,
     memcpy(p + kept, fresh, (m + LANES - 1) / LANES * LANES * sizeof *p);
     if (done == first && head) {
       const size_t some = head < n ? head : n;
-      write(r, side, p + (done - from), BYPASS_NOT, done, some);
+      write(r, side, p + (done - from), WRITE_CACHED, done, some);
       done += some;
     }
     const size_t to = r->stream && end < stop ? end - (uintptr_t)(y + end) % 64 / sizeof(real) : end;
@@ -284,7 +280,6 @@ void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write,
 
 /* ---- rows in memory ---- */
 
-/* Row `row` of the call, nothing of it known yet. */
 void loss_row_at(const loss_body *b, const row_call *c, size_t row, loss_row *r) {
   r->on[STUDENT] = span_of(c, row);
   r->on[STUDENT].src[SRC_SUMS] = (const real *)(const void *)r->total;
@@ -298,8 +293,8 @@ void loss_row_at(const loss_body *b, const row_call *c, size_t row, loss_row *r)
   loss_ways_out(b, c, r);
 }
 
-/* Where the student's terms may be kept: in the gradient's own row, in a row of scratch when
- * streaming stores write that, or nowhere. */
+/* Where the student's terms may be kept: in the gradient's own row; in a scratch row when streaming
+ * stores write the gradient; or nowhere. */
 static real *loss_store(const loss_body *b, const loss_row *r, real *scratch) {
   real *dx = r->dx[STUDENT];
   if (!dx || (!r->stream && r->n > EXP_CACHED)) return NULL;
@@ -309,7 +304,7 @@ static real *loss_store(const loss_body *b, const loss_row *r, real *scratch) {
   return !shared && (r->on[STUDENT].src[0] != dx || (b->terms_only && b->terms_only(r))) ? dx : NULL;
 }
 
-/* The sums of a side. SIDE_SPECIAL: not an ordinary row, and nothing has been written. */
+/* The sums of a side. SIDE_SPECIAL: the row needs a rule, and nothing has been written. */
 typedef enum side_found { SIDE_DONE, SIDE_NAN, SIDE_SPECIAL } side_found;
 static side_found loss_cached_side(const loss_body *b, const row_call *c, loss_row *r, int side, real *store,
                                    ptrdiff_t ahead) {
@@ -341,7 +336,7 @@ static side_found loss_cached_side(const loss_body *b, const row_call *c, loss_r
   return SIDE_DONE;
 }
 
-/* The gradient of a row that is summed, for later. */
+/* The gradient of a summed row, written later. */
 typedef struct loss_output {
   deferred_store deferred;
   loss_write_fn *write;
@@ -362,7 +357,7 @@ static void loss_output_of(loss_output *out, const loss_row *r, loss_write_fn *w
   deferred_store_begin(&out->deferred, loss_output_write, r->dx[STUDENT], r->stored, r->n);
 }
 
-/* The same of a row that comes from memory. out: the row before, or NULL. */
+/* The same of a row from memory. out: the row before, or NULL. */
 static side_found loss_run_side(const loss_body *b, const row_call *c, loss_row *r, int side, real *store,
                                 loss_output *out) {
   const exp_body *e = b->side[side];
@@ -401,13 +396,13 @@ static bool loss_cached_nan(const loss_body *b, loss_row *r) {
   return true;
 }
 
-/* A row that the caches hold, straight through its stages. False when it is not an ordinary one,
- * with the logits untouched. far: it comes from memory, and so does the next, which is `step`
- * elements on; then a gradient may be left to `out`. */
+/* A row straight through its stages. False when it needs a rule, with the logits unchanged.
+ * from_memory: it is not in the caches, nor is the next, which is `step` elements on; then its
+ * gradient may be left to `out`. */
 static bool loss_cached_row(const loss_body *b, const row_call *c, loss_row *r, size_t row, real *scratch,
                             ptrdiff_t ahead, bool deferred, ptrdiff_t step, loss_output *out) {
   double total[ROW_STAGES][ROW_SUMS] = {{0}},
-         target_inputs[SMX_MAX_PORTS] = {0}; /* sums that nobody wants are 0, as in the program */
+         target_inputs[SMX_MAX_PORTS] = {0}; /* sums that are not needed are 0, as in the program */
   r->total = total, r->target_inputs = target_inputs;
   loss_row_at(b, c, row, r);
   if (r->ignored) return false;
@@ -441,7 +436,7 @@ static bool loss_cached_row(const loss_body *b, const row_call *c, loss_row *r, 
       r->next = deferred && step && g < EXP_CACHED ? x + step : r->stored ? r->stored : x;
       b->write[side](r, g, group_size(g, r->n));
     }
-    r->stored = NULL; /* the gradient is there now */
+    r->stored = NULL; /* now it holds the gradient */
   }
   return true;
 }
@@ -453,9 +448,9 @@ static void loss_rows(const loss_body *b, const row_kernel *kernel, row_call *c,
   const bool cached =
       !b->before && c->n > 0 && c->plan != PLAN_STREAM && c->n <= (deferred ? RUN * GROUP : EXP_CACHED);
   const bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && many;
-  loss_row r = {.q = c->params, .n = c->n, .backward = backward, .stream = c->bypass};
+  loss_row r = {.q = c->params, .n = c->n, .backward = backward, .stream = c->writing};
   loss_output out;
-  out.deferred = deferred_store_none(c->bypass, sizeof(real));
+  out.deferred = deferred_store_none(c->writing, sizeof(real));
   for (size_t row = 0; row < c->rows; row++) {
     const ptrdiff_t ahead = follow && row + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
     const ptrdiff_t step = row + 1 < c->rows ? c->src_step[0] : 0;
@@ -466,12 +461,12 @@ static void loss_rows(const loss_body *b, const row_kernel *kernel, row_call *c,
     run_row(kernel, c, row);
   }
   deferred_store_rest(&out.deferred);
-  if (c->bypass) v_stream_end();
+  if (c->writing) v_stream_end();
 }
 
 /* ---- the engines ---- */
 
-/* b as the call's plan wants it (exp_body_for). */
+/* b, or its staged copy (exp_body_for). */
 typedef struct loss_staging {
   loss_body body;
   exp_staging side[SIDES];

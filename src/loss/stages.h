@@ -1,4 +1,4 @@
-/* loss/stages.h - what the program of a loss (stages.c) and its short rows (short.c) share. */
+/* loss/stages.h - shared by the program of a loss (stages.c) and its short rows (short.c). */
 #ifndef SMX_LOSS_STAGES_H
 #define SMX_LOSS_STAGES_H
 #include "rows.h"
@@ -7,12 +7,12 @@
 #define loss_find_target SMX_FN(loss_find_target)
 #define loss_ways_out SMX_FN(loss_ways_out)
 #define loss_target_inputs SMX_FN(loss_target_inputs)
-/* Row `row` of the call, nothing of it known yet. */
+/* Begins row `row` of the call. */
 void loss_row_at(const loss_body *b, const row_call *c, size_t row, loss_row *r);
 void loss_find_target(const loss_body *b, const row_call *c, loss_row *r);
-/* Where gradients go, and what they are multiplied by. */
+/* Sets where gradients are stored, and their factor. */
 void loss_ways_out(const loss_body *b, const row_call *c, loss_row *r);
-/* What the row holds at the target, if this piece of it does. */
+/* Reads the inputs at the target, if this piece of the row has it. */
 void loss_target_inputs(const loss_body *b, const loss_row *r, double *target_inputs);
 
 #endif

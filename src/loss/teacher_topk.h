@@ -1,10 +1,10 @@
 /* loss/teacher_topk.h - the head of a teacher's row: the k classes that it finds likeliest, or as
- * many of them as hold no more than a mass of their weights. Ties: the first. It is found as
- * engine/radix_select.h finds the k largest, digit by digit of the logits' keys; for a mass the
- * digits' weights are added in index order, in double, in place of counts.
+ * many as hold no more than a mass of its weights. Of equal classes the first count. It is found as
+ * engine/radix_select.h finds the k largest, digit by digit of the logits' keys; for a mass,
+ * weights are added in index order, in double, in place of counts.
  *
- * What is left in total[STAGE_EARLY]: the smallest logit of the head, and the index up to which
- * logits equal to it belong to it. */
+ * The result is left in total[STAGE_EARLY]: the smallest logit of the head, and the index up to
+ * which logits equal to it belong to the head. */
 #ifndef SMX_LOSS_TEACHER_TOPK_H
 #define SMX_LOSS_TEACHER_TOPK_H
 #include "engine/radix_select.h"
@@ -12,11 +12,12 @@
 
 enum { TEACHER_TOPK_VALUE, TEACHER_TOPK_LIMIT };
 enum { TEACHER_TOPK_SIZE = 0 };                                /* the parameter: k, or the mass */
-enum { TEACHER_TOPK_TOP = RADIX_DONE + 1, TEACHER_TOPK_MASS }; /* modes besides those of select.h */
+enum { TEACHER_TOPK_TOP = RADIX_DONE + 1, TEACHER_TOPK_MASS }; /* modes besides those of radix_select.h */
 
 SMI vmask teacher_topk_has(const double *head, size_t index, vreal u) {
   const vreal value = v_set1((real)head[TEACHER_TOPK_VALUE]);
-  const double equals = head[TEACHER_TOPK_LIMIT] - (double)index + 1; /* how many lanes may be equal to it */
+  /* number of lanes that may be equal to it */
+  const double equals = head[TEACHER_TOPK_LIMIT] - (double)index + 1;
   vmask early = v_lt(v_iota(), v_set1(equals < 0 ? 0 : equals < LANES ? (real)equals : LANES));
   return m_or(v_lt(value, u), m_and(v_eq(u, value), early));
 }
@@ -66,7 +67,7 @@ static inline void teacher_topk_mass_begin(const row_call *c, row_state *st) {
   radix_begin(st, 0);
   st->mode = TEACHER_TOPK_TOP;
   st->max = (double)-R_INF;
-  st->carry = st->carry2 = 0; /* the mass above the digits looked at, and the most that there may be */
+  st->carry = st->carry2 = 0; /* the mass above the digits fixed so far, and the most that there may be */
 }
 
 static inline void teacher_topk_top(const real *u, size_t n, row_state *st) {
@@ -103,8 +104,8 @@ static inline void teacher_topk_mass_pass(const row_call *c, row_state *st, row_
   else radix_ties(u, c->start, c->count, st);
 }
 
-/* The smallest logit that may belong is known, and how much all that are equal to it weigh: how
- * many of them there is room for. */
+/* The smallest logit that may belong is known, and the weight of all that are equal to it: computes
+ * how many of them belong. */
 static inline bool teacher_topk_share(row_state *st, double mass) {
   const double room = st->carry2 - st->carry,
                each = (double)v_first(teacher_topk_term(v_set1((real)st->cutoff.value), (real)st->max));
@@ -133,7 +134,7 @@ static inline bool teacher_topk_mass_next(const row_call *c, row_state *st) {
     st->key = st->key << width | digit;
     st->index = known - width;
     if (st->index == 0) {
-      /* 0: all of them together are not too much */
+      /* 0: all of them together are within the mass */
       st->cutoff.value = st->key > 0 ? (double)radix_value((rbits)st->key) : (double)-R_INF;
       return teacher_topk_share(st, st->list[digit]);
     }

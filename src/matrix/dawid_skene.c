@@ -1,13 +1,12 @@
-/* matrix/dawid_skene.c - what people who vote on the classes of items say about the items, and
- * about themselves.
+/* matrix/dawid_skene.c - classes of items, and the skills of workers, from the workers' votes.
  *
- * Agreement with the majority: a worker's skill is the share of his votes that the majority of
- * their items has, skill_w = sum [l = top_i] / sum 1, and an item's classes are the shares of skill
- * in its votes.
+ * Agreement with the majority: a worker's skill is the share of his votes that agree with the
+ * majority of the votes on their items, skill_w = sum [l = top_i] / sum 1, and an item's classes
+ * are the shares of skill in its votes.
  *
  * Dawid and Skene's model: an item has class k with probability prior_k, and a worker who sees it
- * says l with probability error_kl of his own. Both and the classes are found by expectation
- * maximisation, from each item's shares of votes on:
+ * votes l with probability error_kl of his own. Both and the classes are found by expectation
+ * maximisation, starting from each item's shares of votes:
  *
  *     prior_k = mean_i T_ik,  T_ik ~ prior_k prod error^w_kl,
  *     error^w_kl = sum T_ik over w's votes for l / the same over all his votes
@@ -68,8 +67,8 @@ static void shares_of_votes(election *e) {
     }
 }
 
-/* What is known of classes and workers, the items' classes being what they seem. A worker who has
- * no say about a class says anything. */
+/* The maximisation: prior and errors from the items' classes. A worker whose votes have no share in
+ * a class is taken to vote uniformly for it. */
 static void estimate(election *e) {
   const size_t c = e->classes;
   size_t voted = 0;
@@ -102,7 +101,7 @@ static void multiply_votes(election *e) {
     }
 }
 
-/* The items' classes, those being what they are; returns how far the farthest moved. */
+/* The expectation: the items' classes from prior and errors; returns the largest change. */
 static double judge(election *e) {
   const size_t c = e->classes;
   double change = 0;
@@ -125,7 +124,7 @@ static double judge(election *e) {
   return change;
 }
 
-/* Room for what the caller did not give, and for products. */
+/* Memory for outputs that the caller did not give, and for products. */
 static smx_status election_open(election *e, smx_context *ctx, char **memory) {
   const size_t most = PTRDIFF_MAX / 64;
   size_t cells, errors;
@@ -180,7 +179,7 @@ smx_status smx_dawid_skene(smx_context *ctx, const smx_dawid_skene_options *opti
   return SMX_OK;
 }
 
-/* What most of an item's votes say, the first of those that are equally many. */
+/* The majority of an item's votes; of equally many the first class. */
 static int64_t majority(const election *e, size_t item) {
   const double *share = e->posterior + item * e->classes;
   size_t top = 0;
@@ -198,7 +197,7 @@ static void agree(const election *e, double *skill) {
   for (size_t w = 0; w < e->workers; w++) skill[w] = e->power[w] ? skill[w] / (double)e->power[w] : 0;
 }
 
-/* Whoever is with an item's majority has some skill, so a sum of 0 is that of no votes. */
+/* A worker who agrees with an item's majority has some skill, so a sum of 0 means no votes. */
 static void weigh_votes(const election *e, const double *skill) {
   const size_t c = e->classes;
   memset(e->product, 0, e->items * c * sizeof *e->product);

@@ -36,7 +36,7 @@ static smx_status ballots_room(ballots *b) {
   return SMX_OK;
 }
 
-/* A list of the votes that there are, item by item. */
+/* The votes that are present, as a list, item by item. */
 static smx_status ballots_read(ballots *b) {
   for (int64_t i = 0; i < b->x.shape[0]; i++) {
     matrix_load(&b->x, matrix_at(&b->x, 1, i), b->x.shape[1], b->row);

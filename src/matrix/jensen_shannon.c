@@ -1,6 +1,6 @@
-/* matrix/jensen_shannon.c - several distributions over the same classes: how far apart they are,
- * and the one between them. All of it is in double; exponentials and logarithms are those of
- * softmax, log_softmax and logsumexp. */
+/* matrix/jensen_shannon.c - the Jensen-Shannon divergence and centroid of several distributions
+ * over the same classes, in double; exponentials and logarithms are those of softmax, log_softmax
+ * and logsumexp. */
 #include "base/enter.h"
 #include "driver/operator.h"
 #include "driver/view.h"
@@ -57,7 +57,7 @@ static void group_close(group *g) {
   smx_free(g->ctx, g->log_w);
 }
 
-/* Every kind of call that follows, with a purse that asks. */
+/* Makes every kind of call that follows, with a purse that is measuring. */
 static void ask_all(group *g, const smx_tensor *w, const smx_tensor *log_w) {
   int64_t shape[] = {g->m, g->n}, pairs[] = {g->m * g->n, 2};
   const smx_tensor rows = group_tensor(g->log_p, 2, shape), p = group_tensor(g->p, 2, shape),
@@ -70,7 +70,7 @@ static void ask_all(group *g, const smx_tensor *w, const smx_tensor *log_w) {
   softmax_along(g->purse, -1, &log_m, &y), log_softmax_along(g->purse, -1, &log_m, &log_m);
 }
 
-/* Checks mix and x, and makes room. */
+/* Checks mix and x, and allocates memory. */
 static smx_status group_open(group *g, const smx_tensor *mix, const smx_tensor *x) {
   const smx_view *vx = &g->x, *vm = &g->mix;
   int64_t cells, all;
@@ -104,7 +104,7 @@ static smx_status group_open(group *g, const smx_tensor *mix, const smx_tensor *
   return status;
 }
 
-/* What is left of x once its last `inner` dimensions are taken away. */
+/* The shape of x without its last `inner` dimensions. */
 static smx_view outer(const smx_view *x, int32_t inner, int64_t *count) {
   smx_view v = *x;
   v.ndim -= inner;
@@ -138,7 +138,7 @@ static void jensen_shannon_of(group *g, double bad, const smx_view *vl, const sm
       matrix_store(vd, dx, g->n,
                    matrix_at(vd, 2, which) + i * vd->strides[vd->ndim - 2] * smx_dtype_bytes(vd->dtype));
   }
-  smx_view one = *vl; /* with an axis for the one value to lie along */
+  smx_view one = *vl; /* with an axis that holds the one value */
   one.shape[one.ndim] = one.strides[one.ndim] = 1;
   one.ndim++;
   matrix_store(&one, &loss, 1, matrix_at(vl, 0, which));
@@ -180,7 +180,7 @@ enum { CENTROID_STEPS = 1000 };
 static smx_status centroid_step(group *g, double *change) {
   const int64_t cells = g->m * g->n;
   int64_t shape[] = {cells, 2};
-  double *pairs = g->room + cells; /* room for them after room for their sums */
+  double *pairs = g->room + cells; /* memory for them behind the memory for their sums */
   const smx_tensor both = group_tensor(pairs, 2, shape), sums = group_tensor(g->room, 1, shape);
   const smx_tensor y = group_tensor(g->y, 1, &g->n), log_y = group_tensor(g->log_m, 1, &g->n);
   for (int64_t k = 0; k < cells; k++) pairs[2 * k] = g->log_m[k % g->n], pairs[2 * k + 1] = g->log_p[k];

@@ -1,5 +1,5 @@
-/* matrix/matrix.h - what the room of operators on matrices shows: its table. Its arithmetic is
- * plain functions of softmax.h (src/api). */
+/* matrix/matrix.h - the table of the operators on matrices. Their arithmetic is the functions of
+ * softmax/matrix.h, in this directory. */
 #ifndef SMX_MATRIX_H
 #define SMX_MATRIX_H
 #include <softmax.h>

@@ -1,9 +1,9 @@
-/* matrix/objective.c - two functions of A x as an optimiser wants them: value, gradient, and second
- * derivatives times a vector.
+/* matrix/objective.c - two functions of A x for optimisers: value, gradient, and second derivatives
+ * times a vector.
  *
  * A [m, n] is read in blocks of 256 rows: once for z = A x - b and u = A v, once for sums w_i A_i
  * over its rows. All of it is in double: each z_i and u_i in index order, sums over rows in row
- * order within a block, blocks in order. So threads, which take blocks, change no bit. */
+ * order within a block, blocks in order. Threads take blocks, so their number changes no bit. */
 #include "base/enter.h"
 #include "driver/operator.h"
 #include "driver/view.h"
@@ -43,7 +43,7 @@ static void scores_task(void *arg, int64_t block) {
   smx_scratch_give(&q->scratch, row);
 }
 
-/* A row whose weight is 0 is not there. */
+/* A row whose weight is 0 is skipped. */
 static void sums_task(void *arg, int64_t block) {
   problem *q = arg;
   double *row = smx_scratch_take(&q->scratch);
@@ -138,7 +138,7 @@ static smx_status problem_weights(problem *q, bool minus_b, double *lse) {
   return status == SMX_OK ? logsumexp_along(q->ctx, -1, &z, &sum) : status;
 }
 
-/* The sums over the rows of A with the weights in w, and the end. */
+/* The sums over the rows of A with the weights in w, and the outputs. */
 static smx_status problem_close(problem *q, smx_status status) {
   if (status == SMX_OK) smx_parallel(q->ctx, q->blocks, sums_task, q);
   for (int s = 0; s < SUMS_MOST && status == SMX_OK; s++) {

@@ -1,10 +1,12 @@
-/* matrix/orthostochastic.c - doubly stochastic weights from a QR decomposition: x = Q R with R_kk >
- * 0, y = Q * Q elementwise.
+/* matrix/orthostochastic.c - doubly stochastic weights from a QR decomposition: x = Q R with
+ * R_kk > 0, y = Q * Q elementwise.
  *
  * Householder's reflections, in double and in index order, on columns divided by their largest
- * element, which Q does not see. The gradient: with B = 2 Q * dy and M = -B^T Q,
+ * element, which does not change Q. The gradient: with B = 2 Q * dy and M = -B^T Q,
+ *
  *     dx = (B + Q low(M)) R^-T,   low(M)_ij = M_max(i,j),min(i,j).
- * y depends on the last column of x through the others alone: its gradient is 0. */
+ *
+ * y depends on the last column of x only through the others: its gradient is 0. */
 #include "base/enter.h"
 #include "driver/view.h"
 

@@ -2,8 +2,8 @@
  * the log domain.
  *
  * A half step is log_softmax along one axis, and the last one is softmax: the operators of src/row
- * do all the arithmetic, so that the order of additions, masks, NaN, policies, layouts and threads
- * are theirs. */
+ * do all the arithmetic, so the order of additions, masks, NaN, policies, layouts and threads are
+ * theirs. */
 #include "base/enter.h"
 #include "driver/operator.h"
 #include "driver/view.h"
@@ -61,7 +61,7 @@ smx_status smx_sinkhorn(smx_context *ctx, int32_t steps, const smx_tensor *x, co
   return status;
 }
 
-/* Through the steps again, keeping what each leaves, and back. */
+/* Runs the steps again, keeps the result of each, and goes back through them. */
 smx_status smx_sinkhorn_backward(smx_context *ctx, int32_t steps, const smx_tensor *x, const smx_tensor *dy,
                                  const smx_tensor *dx) {
   SMX_ENTER(ctx);

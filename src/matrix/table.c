@@ -36,7 +36,7 @@ static const smx_port regression_out[] = {
     {"hessian_v", SMX_SHAPE_COLUMN, OPT, "the Hessian times v"},
 };
 
-static const smx_port opinions_in[] = {
+static const smx_port distributions_in[] = {
     {"x", SMX_SHAPE_FULL, 0, "rows of logits, or of logarithms of probabilities, over the same classes [m, "
                              "n]"},
     {"mix", SMX_SHAPE_ROW, OPT, "logits of how much each row counts, w = softmax(mix) [m]; all alike if "
@@ -136,7 +136,7 @@ const smx_op matrix_table[MATRIX_COUNT] = {
                  "problems at once.",
         .source = "Divergence Measures Based on the Shannon Entropy (Lin 1991)",
         .example = "softmax run jensen_shannon_divergence logits.npy mix.npy -o divergence.npz",
-        INPUTS(opinions_in), OUTPUTS(divergence_out)},
+        INPUTS(distributions_in), OUTPUTS(divergence_out)},
     [MATRIX_jensen_shannon_centroid] = {
         .id = 406, .name = "jensen_shannon_centroid", .family = "matrix", .flags = 0, .tolerance = 64,
         .title = "the distribution between several others",
@@ -148,7 +148,7 @@ const smx_op matrix_table[MATRIX_COUNT] = {
         .source = "On a Generalization of the Jensen-Shannon Divergence and the Jensen-Shannon Centroid "
                   "(Nielsen 2020)",
         .example = "softmax run jensen_shannon_centroid logits.npy",
-        INPUTS(opinions_in), OUTPUTS(centroid_out)},
+        INPUTS(distributions_in), OUTPUTS(centroid_out)},
     [MATRIX_dawid_skene] = {
         .id = 407, .name = "dawid_skene", .family = "matrix", .flags = 0, .tolerance = 64,
         .title = "classes from votes, where workers err each in a way of his own",

@@ -1,4 +1,4 @@
-/* row/kernels.c - the kernels of the room, in the order of list.h. */
+/* row/kernels.c - the kernels of the family, in the order of list.h. */
 #include "engine/program.h"
 #include "engine/tier.h"
 #include "row.h"

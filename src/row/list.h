@@ -1,13 +1,13 @@
-/* row/list.h - the row operators, by name. Included wherever one entry an operator is needed; the
+/* row/list.h - the row operators, by name, for every file that needs one entry an operator; the
  * only X-macro of the directory.
  *
  * ROW_FUSED(name, case): score, exponential and sum are one loop for it (engine/exp_loops.h),
- * because that benchmark asked for it. All other operators are staged (engine/exp_stage.c).
+ * because of that case of the benchmark. All other operators are staged (engine/exp_stage.c).
  *
  * ROW_OP(name): every kernel set has kernels of its own for it. ROW_OP_F32(name): AVX-512 has those
- * of f32, and takes those of AVX2 for f64. ROW_OP_AVX2(name): AVX-512 takes both from AVX2. It is a
- * matter of the file: all operators of one have the same tier, CMakeLists.txt lists the files, and
- * docs/design.md has the figures that decided. */
+ * of f32, and takes those of AVX2 for f64. ROW_OP_AVX2(name): AVX-512 takes both from AVX2. All
+ * operators of one file have the same tier; CMakeLists.txt lists the files, and docs/design.md has
+ * the figures behind the choice. */
 #ifndef ROW_FUSED
 #define ROW_FUSED(name, bench)
 #endif

@@ -1,11 +1,10 @@
-/* row/ops.c - the arithmetic of softmax and its next of kin, forward and backward. Compiled once
- * per instruction set and real type.
+/* row/ops.c - the arithmetic of softmax and operators close to it, forward and backward. Compiled
+ * once per instruction set and real type.
  *
- * An operator says how a score is formed (engine/exp.h) or what is summed and written
- * (engine/reduce_map.h); the engines do the rest. The forward kernel of every operator and its
- * gradient stand together. Formulas and sources are in table.c. Other operators of the room:
- * ops_masked.c (elements that do not exist), ops_sums.c (logsumexp and other numbers of a row),
- * ops_maps.c (element by element). */
+ * An operator describes how a score is formed (engine/exp.h), or what is summed and written
+ * (engine/reduce_map.h); the engines do the rest. Each forward kernel is followed by its gradient.
+ * Formulas and sources are in table.c. Other row operators: ops_masked.c (elements that do not
+ * exist), ops_sums.c (logsumexp and other numbers of a row), ops_maps.c (element by element). */
 #include "engine/exp_columns.h"
 #include "engine/exp_half.h"
 #include "engine/exp_loops.h"
@@ -21,7 +20,7 @@
 SMI double softmax_factor(double t, double base) {
   return (base == 2.718281828459045 ? 1 : d_log(base, 0)) / t;
 }
-/* T, which is 0 where its reciprocal is no number: the limit is the same. NaN below 0. */
+/* T, or 0 where 1 / T is out of range: the limit is the same. NaN below 0. */
 SMI double softmax_temperature(const double *params, const real *row) {
   double t = row ? (double)*row : params[0];
   if (!(t >= 0)) return (double)r_nan();
@@ -35,15 +34,15 @@ SMI consts softmax_setup(const row_call *c, const span *s) {
 static const exp_body softmax_plain_body = {
     .setup = setup_plain, .scores = &plain_scores, .write = plain_weights, .small = exp_small_call};
 EXP_KERNEL(softmax_plain)
-/* Contiguous rows without the making of a call. */
-static bool softmax_short(size_t rows, size_t n, const void *x, void *y, row_bypass bypass) {
-  small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel, .bypass = bypass};
+/* Contiguous rows without a row_call. */
+static bool softmax_short(size_t rows, size_t n, const void *x, void *y, row_writing writing) {
+  small_rows w = {rows, n, x, y, (ptrdiff_t)n, (ptrdiff_t)n, NULL, &softmax_plain_kernel, .writing = writing};
   if (exp_small_rows(&w)) return true;
   if (n > EXP_CACHED || rows > FOLLOW / n) return false;
   const consts k = {{0}};
   span s = {.n = n, .src = {x}, .dst = {y}};
   for (size_t r = 0; r < rows; r++, s.src[0] += n, s.dst[0] += n)
-    if (!exp_cached_row(&softmax_plain_body, &s, &k, exp_max(&plain_scores, &s, &k, 0, n), BYPASS_NOT,
+    if (!exp_cached_row(&softmax_plain_body, &s, &k, exp_max(&plain_scores, &s, &k, 0, n), WRITE_CACHED,
                         s.dst[0], 0))
       small_special_row(&w, r);
   return true;

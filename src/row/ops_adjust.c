@@ -1,5 +1,5 @@
-/* row/ops_adjust.c - softmax weights times their scores, and what the Jacobian of softmax comes to.
- * See ops.c. */
+/* row/ops_adjust.c - softmax weights times their scores, and norms of the Jacobian of softmax. See
+ * ops.c. */
 #include "engine/compose.h"
 #include "engine/argfind.h"
 #include "engine/scores.h"
@@ -24,7 +24,7 @@ SMI consts sa_consts(const row_call *c, double max, double min) {
 SMI consts sa_setup(const row_call *c, const span *s) {
   return sa_consts(c, (double)s->src[NOTE][MINMAX_MAX], (double)s->src[NOTE][MINMAX_LOW]);
 }
-/* What p is multiplied by; in the plain form times UNIT. */
+/* The factor of p; in the plain form times UNIT. */
 SMI vreal sa_factor(const span *s, const consts *k, size_t i, int cnt) {
   vreal x = at(s->src[0], i, cnt);
   if (k->v[SA_RANGE] == 0) return v_mul(x, v_set1(k->v[SA_UNIT]));
@@ -55,7 +55,7 @@ EXP_KERNEL(sa_weights)
 static const row_kernel sa_kernel = {
     .engine = &compose_engine, .body = &(const compose){.first = &minmax_kernel, .then = &sa_weights_kernel}};
 
-/* The extremes of a row and where they are first. st->want: 1 more than where the smallest is. */
+/* The extremes of a row and where each is first. */
 NOINLINE void extremes_where(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n,
                              row_part *part) {
   (void)k;
@@ -148,11 +148,11 @@ SMI consts capacity_setup(const row_call *c, const span *s) {
   k.v[3] = (real)(1 / c->params[0]);
   return k;
 }
-SMI bool capacity_peaked(const exp_row *r) { return r->sum_without_max < 1; }
+SMI bool capacity_may_be_one(const exp_row *r) { return r->sum_without_max < 1; }
 SMI vreal capacity_square(const exp_sum *w, vreal e, size_t i, int cnt) {
   vreal p = exp_weight(e, w->r, true);
   vmask top = v_eq(at(w->s->src[0], i, cnt), v_set1(w->s->src[NOTE][MINMAX_MAX]));
-  return capacity_peaked(w->r) ? v_select(top, v_set1(0), p) : p;
+  return capacity_may_be_one(w->r) ? v_select(top, v_set1(0), p) : p;
 }
 SMI vreal capacity_rest(const exp_sum *w, vreal e, size_t i, int cnt) {
   return v_mul(capacity_square(w, e, i, cnt), v_fma(exp_weight(e, w->r, true), v_set1(-2), v_set1(1)));
@@ -163,7 +163,7 @@ SMI void capacity_put(const span *s, int output, double value) {
   if (s->dst[output]) s->dst[output][0] = r_clean(value);
 }
 SMI double capacity_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
-  double top = capacity_peaked(r) ? 1 / (1 + r->sum_without_max) : 0, q = r->sum_without_max * top;
+  double top = capacity_may_be_one(r) ? 1 / (1 + r->sum_without_max) : 0, q = r->sum_without_max * top;
   double square = top * top * q * q + r->spread + 2 * top * top * r->moment + r->moment * r->moment;
   double gap = ((double)s->src[NOTE][MINMAX_MAX] - (double)s->src[NOTE][MINMAX_LOW]) * (double)k->v[3],
          count = (double)s->src[NOTE][MINMAX_VALID];

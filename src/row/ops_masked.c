@@ -26,7 +26,7 @@ static const exp_body masked_softmax_body = {
     .setup = value_setup, .scores = &masked_scores, .write = masked_weights};
 EXP_KERNEL(masked_softmax)
 
-/* Dropped elements weigh in the sum when the mask value is finite, but have no gradient. */
+/* With a finite mask value dropped elements count in the sum, but have no gradient. */
 SMI vreal masked_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vmask keep = v_eq(at(s->src[1], i, cnt), v_set1(0));
   return v_select(keep, weights_ds(s, k, r, i, cnt), v_set1(0));

@@ -45,7 +45,7 @@ SMI vreal sigmoid_value(const span *s, const consts *k, const reduce_map_row *r,
   return v_clean(v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), y));
 }
 REDUCE_MAP_VALUES_OF(sigmoid_any, sigmoid_value)
-/* The same without the cases that cannot be. */
+/* The same without the cases that cannot occur. */
 SMI vreal sigmoid_near_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal v = sigmoid_argument(at(s->src[0], i, cnt), k), n, p = v_exp_pair(v_sub(v_set1(0), v_abs(v)), &n),
         e = v_scale(p, n);

@@ -11,7 +11,7 @@
 
 enum { ANTIPIGNISTIC, MIN_SPECIFICITY }; /* parameter 0 */
 
-/* How many of the sorted values are at most x, or below it. */
+/* The number of sorted values that are at most x, or below it. */
 static size_t count_up_to(const sorted *q, real x, bool equal) {
   size_t low = 0, high = q->m;
   while (low < high) {
@@ -22,7 +22,7 @@ static size_t count_up_to(const sorted *q, real x, bool equal) {
   return low;
 }
 
-/* The row's valid elements; false, with everything written that is to be, when it needs a rule. */
+/* Sorts the row's valid elements; false, with all outputs written, when the row needs a rule. */
 static bool gather(row_call *c, size_t row, const span *s, bool backward, sorted *q) {
   bool nan = false;
   *q = (sorted){.x = s->dst[ROOM], .room = s->dst[ROOM_MORE]};

@@ -257,7 +257,7 @@ SMI void softplus_finalize(consts *k, const span *s, const reduce_map_row *r) {
   real low = r->max > -524288 ? r->max : -524288;
   bool far = low < -1;
   int n = r->max > 1 ? ratio_exponent(r->max) : far ? (int)v_first(exp_k(v_set1(low))) : 0;
-  if (k->v[0] > 0 && n < r_exponent(k->v[0])) n = r_exponent(k->v[0]); /* eps is most of the sum */
+  if (k->v[0] > 0 && n < r_exponent(k->v[0])) n = r_exponent(k->v[0]); /* then eps is most of the sum */
   n -= 24;
   k->v[1] = (real)n;
   k->v[2] = far ? 0 : r_power_of_two(-n);

@@ -1,5 +1,5 @@
-/* row/ops_scaled.c - softmax with something more in its sum, with a factor that depends on the row,
- * or with something done to its weights. See ops.c. */
+/* row/ops_scaled.c - softmax with another term in its sum, with a factor that depends on the row,
+ * or with changed weights. See ops.c. */
 #include "engine/compose.h"
 #include "engine/scores.h"
 #include "engine/weights.h"
@@ -95,14 +95,14 @@ static const exp_body ssmax_weights_body = {
     .setup = ssmax_setup, .scaled = true, .scores = &scaled_scores, .write = scaled_weights};
 EXP_KERNEL(ssmax_weights)
 
-/* Rows in memory with a factor above 0: the minmax pass at the row finds the largest score besides,
- * which is that of the largest element, and no element but those of -inf has a score of -inf. */
+/* Rows in memory with a factor above 0: the minmax pass also finds the largest score, which is that
+ * of the largest element, and only elements of -inf have the score -inf. */
 SMI score score_product(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   vreal x = shifted_by(at(s->src[0], i, cnt), shift), c = v_set1(k->v[0]), h = v_mul(x, c);
   return (score){h, v_fma(x, v_set1(k->v[1]), v_fma(x, c, v_sub(v_set1(0), h)))};
 }
 EXP_SCORES_LOW(product, score_product)
-/* The logarithm of the length waits in the consts, as a double. */
+/* The logarithm of the length is in the consts, as a double. */
 enum { SSMAX_LOG = 4 };
 SMI consts ssmax_whole_setup(const row_call *c, const span *s) {
   const double log_n = ssmax_log((real)c->n);

@@ -1,5 +1,5 @@
-/* row/ops_sparse.c - weights that are exactly zero below a threshold, and their gradients from y
- * alone. See ops.c and engine/threshold.h. */
+/* row/ops_sparse.c - weights that are exactly 0 below a threshold, and their gradients, which
+ * need y alone. See ops.c and engine/threshold.h. */
 #include "engine/scores.h"
 #include "engine/threshold.h"
 #include "engine/weights.h"
@@ -106,7 +106,7 @@ SMI void entmax_grad_finalize(consts *k, const span *s, const reduce_map_row *r)
   k->v[ENTMAX_MEAN] = r->sum > 0 ? (real)(r->sum2 / r->sum) : 0;
 }
 SMI vreal entmax_log(vreal y) { return v_log_scaled(v_select(v_lt(v_set1(0), y), y, v_set1(1)), v_set1(0)); }
-/* Weights of others may be so small that a slope of theirs is no number, or a group of slopes
+/* Other weights may be so small that their slope is out of range, or that the slopes of a group
  * cannot be added up. */
 #define ENTMAX_STEEPEST ((real)(SMX_REAL == 32 ? 77.5 : 629))
 SMI vreal entmax_slope(vreal y, const consts *k) {
@@ -176,15 +176,15 @@ static const reduce_map_body entmax_alpha_grad_body = {.setup = entmax_grad_setu
                                                        .full = 1};
 REDUCE_MAP_KERNEL(entmax_alpha_grad)
 
-/* Above alpha = 2 the slope of the smallest weight may be e^80 times that of others; R is then its
- * dy but for what rounding leaves, and rounding times such a slope is no gradient. So a first look
- * finds that weight, and what is summed is dy less its dy, c:  dx_i = s_i ((dy_i - c) - (R - c)),
- * which is exact where dy_i = c. Slopes are summed relative to its own. In reduce_map_row low is
- * the smallest weight, valid the largest, and max is c. */
+/* Above alpha = 2 the slope of the smallest weight may be e^80 times that of others. R is then its
+ * dy, up to rounding, and rounding errors times such a slope would be the gradient. So a first pass
+ * finds that weight, and dy less its dy, c, is summed: dx_i = s_i ((dy_i - c) - (R - c)), which is
+ * exact where dy_i = c. Slopes are summed relative to its own. In reduce_map_row low is the
+ * smallest weight, valid the largest, and max is c. */
 enum { STEEP_MINMAX = 100 };
 
-/* Of the lanes' smallest weights the smallest, and of equals that of the lowest lane; in a lane the
- * first in index order. */
+/* Of the smallest weights of the lanes the smallest; of equal ones that of the lowest lane; within
+ * a lane the first in index order. */
 NOINLINE void steep_scan_group(const span *s, size_t first, size_t n, row_part *part) {
   real low[BLOCK], there[BLOCK];
   for (int l = 0; l < BLOCK; l++) low[l] = R_INF, there[l] = 0;

@@ -1,11 +1,11 @@
 /* row/ops_topk.c - softmax_topk: the k best of a row with their weights, from one read of it
  * (Milakov, Gimelshein 2018). See ops.c.
  *
- * A row in memory is read once: of each group the exponentials are summed with a running reference
- * (engine/exp_program.h; the bits are those of logsumexp), and while it is in the nearest cache,
- * what lies above the bar is picked (engine/topk.h). Rows that are split, converted or have a very
- * large k go through the row program instead: a radix descent (engine/radix_select.h), the sum, and
- * a pass that collects. Both are exact, so they agree. */
+ * A row in memory is read once: the exponentials of each group are summed with a running reference
+ * (engine/exp_program.c; the bits are those of logsumexp), and elements above the bar are selected
+ * while the group is in L1 (engine/topk.h). Rows that are split or converted, or have a very
+ * large k, go through the row program instead: a radix descent (engine/radix_select.h), the sum,
+ * and a pass that collects. Both are exact, so they agree. */
 #include "engine/exp_loops.h"
 #include "engine/topk_sum.h"
 #include "engine/scores.h"
@@ -42,7 +42,7 @@ typedef struct topk_row {
   double rank; /* elements before it */
 } topk_row;
 
-/* One value for everything that is left over. */
+/* Writes one value to all remaining outputs. */
 static inline void topk_rest(const row_call *c, size_t from, real value, real log) {
   for (size_t i = from; i < topk_k(c); i++) {
     ((real *)c->dst[VALUE])[i] = value;
@@ -51,7 +51,8 @@ static inline void topk_rest(const row_call *c, size_t from, real value, real lo
   }
 }
 
-/* Weights among the kept only, which are in index order: so runs their sum, in double. */
+/* The weights among the kept elements only. These are in index order, and so is their sum, in
+ * double. */
 static inline void topk_renormalise(exp_row *r, const real *x, size_t kept) {
   double first = (double)exp_of(r, r->top, 0), sum_without_max = 0;
   size_t top = 0;
@@ -92,7 +93,7 @@ static inline void topk_limit(const row_call *c, size_t kept, double infinite) {
   }
 }
 
-/* st: the state that the sum was left in; p: what was kept. */
+/* st: the state after the sum; p: the kept elements. */
 static inline void topk_finish(const row_call *c, const row_state *st, topk *p, const topk_row *w) {
   const span s = span_of(c, 0);
   const consts k = {{0}};

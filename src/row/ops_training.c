@@ -1,5 +1,5 @@
-/* row/ops_training.c - what training does to weights, gradients and logits on their way: ST-3's
- * soft threshold, the gradient across the weights, noise on the target's logit. See ops.c. */
+/* row/ops_training.c - changes of weights, gradients and logits during training: ST-3's soft
+ * threshold, the gradient across the weights, noise on the target's logit. See ops.c. */
 #include "engine/compose.h"
 #include "engine/ratio.h"
 #include "philox.h"
@@ -30,7 +30,7 @@ SMI void shrink_finalize(consts *k, const span *s, const reduce_map_row *r) {
   (void)s;
   int e = ratio_exponent(ratio_magnitude(r));
   double joins = ratio_scaled(1e-6 * r->valid, -e), all = r->sum + joins;
-  /* inf: nothing but zeros, as far as 1e-6 can see */
+  /* inf: all zeros, as far as 1e-6 can tell */
   double rho = all > 0 && all < (double)__builtin_inf() ? (r->sum2 + joins) / all : 1;
   k->v[SHRINK_SCALE] = r_power_of_two(-e);
   k->v[SHRINK_RHO] = (real)rho;

@@ -37,7 +37,7 @@ static real log_softmax_score(const row_ref_call *c, size_t i) { return divide(c
 
 void log_softmax_ref(const row_ref_call *c) {
   real m = largest(c, log_softmax_score);
-  if (settled(c, c->n, m, -INFINITY)) return;
+  if (special_row(c, c->n, m, -INFINITY)) return;
   real log_sum = log1pl(sum_exp(c, log_softmax_score, m, 1));
   for (size_t i = 0; i < c->n; i++) c->out[0][i] = (double)(log_softmax_score(c, i) - m - log_sum);
 }
@@ -57,20 +57,20 @@ void hardmax_ref(const row_ref_call *c) { one_hot(c, plain, c->q[0] == 1); }
 
 void logsumexp_ref(const row_ref_call *c) {
   real m = largest(c, plain);
-  if (settled(c, 1, m, -INFINITY)) return;
+  if (special_row(c, 1, m, -INFINITY)) return;
   c->out[0][0] = (double)(m + log1pl(sum_exp(c, plain, m, 1)));
 }
 
 void softmax_collapse_rate_ref(const row_ref_call *c) {
   static const int digits[] = {11, 8, 24, 53};
   real m = largest(c, plain);
-  if (settled(c, 1, m, 0)) return;
+  if (special_row(c, 1, m, 0)) return;
   c->out[0][0] = sum_exp(c, plain, m, 1) <= ldexpl(1, -digits[(int)c->q[0]]);
 }
 
 void logmeanexp_ref(const row_ref_call *c) {
   real m = largest(c, plain);
-  if (settled(c, 1, m, -INFINITY)) return;
+  if (special_row(c, 1, m, -INFINITY)) return;
   c->out[0][0] = (double)(m + logl(sum_exp(c, plain, m, 0) / (real)c->n));
 }
 
@@ -80,7 +80,7 @@ static real mellowmax_score(const row_ref_call *c, size_t i) { return (real)c->q
  * small omega. */
 void mellowmax_ref(const row_ref_call *c) {
   real m = largest(c, mellowmax_score);
-  if (settled(c, 1, m, -INFINITY)) return;
+  if (special_row(c, 1, m, -INFINITY)) return;
   real less = 0;
   for (size_t i = 0; i < c->n; i++) less += expm1l(mellowmax_score(c, i) - m);
   less /= (real)c->n;
@@ -95,7 +95,7 @@ static real boltzmann_score(const row_ref_call *c, size_t i) {
 
 void boltzmann_operator_ref(const row_ref_call *c) {
   real m = largest(c, boltzmann_score);
-  if (settled(c, 1, m, 0)) return;
+  if (special_row(c, 1, m, 0)) return;
   real top = c->in[0][argmax(c, boltzmann_score, m)], sum = sum_exp(c, boltzmann_score, m, 0), part = 0;
   for (size_t i = 0; i < c->n; i++) {
     real e = expl(boltzmann_score(c, i) - m);
@@ -148,7 +148,7 @@ static void keep_largest(size_t n, const double *x, size_t k, double *kept) {
 
 void sparse_softmax_ref(const row_ref_call *c) {
   real m = largest(c, plain);
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   double *kept = malloc(c->n * sizeof *kept);
   if (!kept) abort();
   keep_largest(c->n, c->in[0], c->q[0] < (double)c->n ? (size_t)c->q[0] : c->n, kept);

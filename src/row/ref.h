@@ -43,8 +43,8 @@ static inline real sum_exp(const row_ref_call *c, score_fn *score, real m, int w
   return sum;
 }
 
-/* Writes what a row without a proper maximum gets, and says so. */
-static inline int settled(const row_ref_call *c, size_t count, real m, double empty) {
+/* Whether the row has no ordinary maximum (NaN, or nothing valid); if so, writes its outputs. */
+static inline int special_row(const row_ref_call *c, size_t count, real m, double empty) {
   if (isnan(m)) fill(c, count, (double)NAN);
   if (m == -INFINITY) fill(c, count, empty);
   return isnan(m) || m == -INFINITY;
@@ -54,7 +54,7 @@ static inline int settled(const row_ref_call *c, size_t count, real m, double em
 static inline void weights(const row_ref_call *c, score_fn *score, real sink) {
   real m = largest(c, score);
   if (isnan(sink) || sink == INFINITY) m = NAN;
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   real top = m > sink ? m : sink;
   real sum = sum_exp(c, score, top, 0) + expl(sink - top);
   for (size_t i = 0; i < c->n; i++) c->out[0][i] = (double)(expl(score(c, i) - top) / sum);
@@ -63,7 +63,7 @@ static inline void weights(const row_ref_call *c, score_fn *score, real sink) {
 /* y_i = [score_i = max] / #max, or all to the first. */
 static inline void one_hot(const row_ref_call *c, score_fn *score, int split) {
   real m = largest(c, score);
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   size_t count = 0, seen = 0;
   for (size_t i = 0; i < c->n; i++) count += score(c, i) == m;
   for (size_t i = 0; i < c->n; i++) {

@@ -26,7 +26,7 @@ static real clipped(double x, double pivot, real r) {
 }
 void budget_sparsemax_ref(const row_ref_call *c) {
   real budget = c->q[0], low = 0, high = 1, m = largest(c, plain);
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   double pivot = budget > (real)c->n ? -INFINITY : kth(c, (size_t)ceill(budget));
   for (size_t i = 0; pivot == -INFINITY && i < c->n; i++) c->out[0][i] = c->in[0][i] > -INFINITY;
   if (pivot == -INFINITY) return;
@@ -43,7 +43,7 @@ void budget_sparsemax_ref(const row_ref_call *c) {
 void batch_topk_ref(const row_ref_call *c) {
   real m = largest(c, plain);
   if (c->in[1] && isnan(c->in[1][0])) m = NAN;
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   double bar = c->in[1] ? c->in[1][0] : kth(c, (size_t)c->q[0]);
   size_t equals = (size_t)c->q[0];
   for (size_t i = 0; i < c->n; i++) equals -= !c->in[1] && c->in[0][i] > bar;

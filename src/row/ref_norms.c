@@ -22,7 +22,7 @@ void sigmoid_attention_ref(const row_ref_call *c) {
 /* y = gamma (u - mean) / (deviation + eps) + beta, or (u - mean) / sqrt(variance + eps). */
 static void standardise(const row_ref_call *c, int relu, real gamma, real beta, real eps) {
   real mean = 0, variance = 0, n = (real)valid(c);
-  if (settled(c, c->n, largest(c, plain), 0)) return;
+  if (special_row(c, c->n, largest(c, plain), 0)) return;
   for (size_t i = 0; i < c->n; i++)
     if (c->in[0][i] > -INFINITY) mean += (relu && c->in[0][i] < 0 ? 0 : (real)c->in[0][i]) / n;
   for (size_t i = 0; i < c->n; i++) {
@@ -39,7 +39,7 @@ void normalized_attention_ref(const row_ref_call *c) { standardise(c, 0, c->q[0]
 void relu_layernorm_weights_ref(const row_ref_call *c) { standardise(c, 1, 1, 0, c->q[0]); }
 
 void unnormalized_attention_ref(const row_ref_call *c) {
-  if (settled(c, c->n, largest(c, plain), 0)) return;
+  if (special_row(c, c->n, largest(c, plain), 0)) return;
   for (size_t i = 0; i < c->n; i++) {
     real x = c->in[0][i];
     c->out[0][i] =

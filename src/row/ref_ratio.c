@@ -35,7 +35,7 @@ static real softpick_f(const row_ref_call *c, real x, real top) {
 }
 void softpick_ref(const row_ref_call *c) {
   real m = largest(c, plain);
-  if (!settled(c, c->n, m, 0)) ratio(c, softpick_f, m > 0 ? m : 0, c->q[0], 0);
+  if (!special_row(c, c->n, m, 0)) ratio(c, softpick_f, m > 0 ? m : 0, c->q[0], 0);
 }
 
 static real taylor_f(const row_ref_call *c, real x, real top) {
@@ -45,7 +45,7 @@ static real taylor_f(const row_ref_call *c, real x, real top) {
   return sum;
 }
 void taylor_softmax_ref(const row_ref_call *c) {
-  if (!settled(c, c->n, largest(c, plain), 0)) ratio(c, taylor_f, 0, 0, 0);
+  if (!special_row(c, c->n, largest(c, plain), 0)) ratio(c, taylor_f, 0, 0, 0);
 }
 
 static real spherical_f(const row_ref_call *c, real x, real top) {
@@ -53,12 +53,12 @@ static real spherical_f(const row_ref_call *c, real x, real top) {
   return x * x + (real)c->q[0];
 }
 void spherical_softmax_ref(const row_ref_call *c) {
-  if (!settled(c, c->n, largest(c, plain), 0)) ratio(c, spherical_f, 0, 0, 1 / (real)valid(c));
+  if (!special_row(c, c->n, largest(c, plain), 0)) ratio(c, spherical_f, 0, 0, 1 / (real)valid(c));
 }
 
 static real power_f(const row_ref_call *c, real x, real top) { return powl(fabsl(x / top), (real)c->q[0]); }
 void power_softmax_ref(const row_ref_call *c) {
-  if (settled(c, c->n, largest(c, plain), 0)) return;
+  if (special_row(c, c->n, largest(c, plain), 0)) return;
   real share = c->q[1] > 0 ? 0 : 1 / (real)valid(c), top = magnitude(c);
   for (size_t i = 0; top == 0 && i < c->n; i++) c->out[0][i] = (double)(c->in[0][i] > -INFINITY ? share : 0);
   if (top != 0) ratio(c, power_f, top, (real)c->q[1] * (real)valid(c), 0);
@@ -70,7 +70,7 @@ static real stablemax_f(const row_ref_call *c, real x, real top) {
   return x >= 0 ? x + 1 : 1 / (1 - x);
 }
 void stablemax_ref(const row_ref_call *c) {
-  if (!settled(c, c->n, largest(c, plain), 0)) ratio(c, stablemax_f, 0, 0, 0);
+  if (!special_row(c, c->n, largest(c, plain), 0)) ratio(c, stablemax_f, 0, 0, 0);
 }
 
 /* log f rather than f, which may be below every number: log(1 + e^x) is e^x there. */
@@ -80,7 +80,7 @@ static real softplus_f(const row_ref_call *c, real x, real top) {
 }
 void softplus_l1_ref(const row_ref_call *c) {
   real m = largest(c, plain);
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   real low = m < 0 ? m : 0;
   ratio(c, softplus_f, low, c->q[0] > 0 ? (real)c->q[0] * expl(-low) : 0, 0);
 }
@@ -92,7 +92,7 @@ static real reweight_u(const row_ref_call *c, real x, real n) {
 }
 void reweight_ref(const row_ref_call *c) {
   real m = largest(c, plain), n = (real)valid(c);
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   real top = reweight_u(c, m, n), p = (real)c->q[0], sum = (real)c->q[2] / powl(top, p);
   for (size_t i = 0; top > 0 && i < c->n; i++)
     if (c->in[0][i] > -INFINITY) sum += powl(reweight_u(c, c->in[0][i], n) / top, p);

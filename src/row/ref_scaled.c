@@ -27,7 +27,7 @@ static void scaled_weights(const row_ref_call *c, real by) {
     if (isnan(top) || isnan(score) || score == INFINITY) top = NAN;
     else if (score > top) top = score;
   }
-  if (settled(c, c->n, top, 0)) return;
+  if (special_row(c, c->n, top, 0)) return;
   for (size_t i = 0; i < c->n; i++) sum += c->in[0][i] == -INFINITY ? 0 : expl(c->in[0][i] * by - top);
   for (size_t i = 0; i < c->n; i++)
     c->out[0][i] = c->in[0][i] == -INFINITY ? 0 : (double)(expl(c->in[0][i] * by - top) / sum);
@@ -42,7 +42,7 @@ void sdm_activation_ref(const row_ref_call *c) {
 
 void adaptive_temperature_softmax_ref(const row_ref_call *c) {
   real m = largest(c, plain), entropy = 0, beta = 0;
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   real sum = sum_exp(c, plain, m, 0);
   for (size_t i = 0; i < c->n; i++) {
     real p = expl(c->in[0][i] - m) / sum;
@@ -54,7 +54,7 @@ void adaptive_temperature_softmax_ref(const row_ref_call *c) {
 
 void clipped_softmax_ref(const row_ref_call *c) {
   real gamma = c->q[0], eta = c->q[1], m = largest(c, plain);
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   real sum = sum_exp(c, plain, m, 0);
   for (size_t i = 0; i < c->n; i++) {
     real y = (eta - gamma) * (expl(c->in[0][i] - m) / sum) + gamma;
@@ -64,7 +64,7 @@ void clipped_softmax_ref(const row_ref_call *c) {
 
 void context_aware_scaling_ref(const row_ref_call *c) {
   real m = largest(c, plain);
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   real sum = sum_exp(c, plain, m, 0), scale = 2 / (1 + expl(-(real)c->in[1][0]));
   for (size_t i = 0; i < c->n; i++) c->out[0][i] = (double)(scale * expl(c->in[0][i] - m) / sum);
 }

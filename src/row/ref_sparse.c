@@ -31,7 +31,7 @@ static real entmax_root(const row_ref_call *c, real m, real q) {
 static void entmax_of(const row_ref_call *c, real alpha) {
   real m = largest(c, plain), q = alpha - 1;
   if (!(alpha >= 1 && alpha <= 10)) m = NAN;
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   if (q == 0) {
     weights(c, plain, -INFINITY);
     return;
@@ -46,7 +46,7 @@ void entmax_ref(const row_ref_call *c) { entmax_of(c, c->in[1] ? c->in[1][0] : c
 
 void normmax_ref(const row_ref_call *c) {
   real m = largest(c, plain), a = c->q[0], low = 0, high = 1, total = 0;
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   for (int step = 0; step < 200; step++) {
     real middle = (low + high) / 2, sum = 0;
     for (size_t i = 0; i < c->n; i++) sum += power(c->in[0][i] - m + middle, a / (a - 1));

@@ -14,7 +14,7 @@ static real smallest(const row_ref_call *c) {
 
 void sa_softmax_ref(const row_ref_call *c) {
   real m = largest(c, plain), low = smallest(c);
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   real a = low < 0 ? low : 0, b = m > 0 ? m : 0, width = b - a + c->q[1], sum = sum_of_weights(c, m);
   for (size_t i = 0; i < c->n; i++) {
     real x = c->in[0][i], by = c->q[0] == 0 ? x : width == 0 ? 0 : (x - a + c->q[2]) / width;
@@ -49,7 +49,7 @@ void attention_capacity_metrics_ref(const row_ref_call *c) {
 void soft_threshold_ste_ref(const row_ref_call *c) {
   real t = c->in[1] ? c->in[1][0] : c->q[0], all = 0, kept = 0, n = 0, m = largest(c, plain);
   if (isnan(t)) m = NAN;
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   if (t < 0) t = 0;
   for (size_t i = 0; i < c->n; i++) {
     real size = fabsl((real)c->in[0][i]);
@@ -70,7 +70,7 @@ void perp_grad_ref(const row_ref_call *c) {
   real ww = 0, wx = 0, xx = 0, pp = 0, m = largest(c, plain);
   for (size_t i = 0; i < c->n; i++)
     if (isnan(w[i]) || w[i] == INFINITY) m = NAN;
-  if (settled(c, c->n, m, 0)) return;
+  if (special_row(c, c->n, m, 0)) return;
   for (size_t i = 0; i < c->n; i++)
     if (x[i] > -INFINITY && w[i] > -INFINITY)
       ww += (real)w[i] * w[i], wx += (real)w[i] * x[i], xx += (real)x[i] * x[i];
@@ -95,7 +95,7 @@ void noisy_softmax_ref(const row_ref_call *c) {
     if (c->in[0][i] > m) m = c->in[0][i];
   }
   if (counts && (isnan(a) || (a != 0 && isnan(c->in[2][0])))) m = NAN;
-  if (settled(c, c->n, m, -INFINITY)) return;
+  if (special_row(c, c->n, m, -INFINITY)) return;
   for (size_t i = 0; i < c->n; i++) {
     real x = c->in[0][i];
     int here = counts && (double)i == c->in[1][0] && a != 0;

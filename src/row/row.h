@@ -1,4 +1,4 @@
-/* row/row.h - what the room of row operators shows: its table. */
+/* row/row.h - the table of the row operators. */
 #ifndef SMX_ROW_H
 #define SMX_ROW_H
 #include <softmax.h>

@@ -1,4 +1,4 @@
-/* sample/decode.c - the start of a look at some named elements of a row (decode.h). */
+/* sample/decode.c - the first pass over some named elements of a row (decode.h). */
 #include "decode.h"
 
 void named_begin(const row_call *c, row_state *st) {

@@ -1,9 +1,10 @@
-/* sample/decode.h - what the operators of decoding share: sums in double, and the few best elements
+/* sample/decode.h - shared by the operators of decoding: sums in double, and the few best elements
  * of a row.
  *
- * These operators decide something about a row (keep a draft? commit a position?) and are a small
- * part of a decoding step, so they run in plain double arithmetic, in order, one thread a row. Sums
- * run in blocks of 256 elements from left to right, and the blocks are summed in order. */
+ * These operators decide something about a row (keep a draft? commit a position?) and are a
+ * small part of a decoding step, so they run in plain double arithmetic, in index order, one
+ * thread a row. Sums run in blocks of 256 elements from left to right, and the blocks are summed
+ * in order. */
 #ifndef SMX_SAMPLE_DECODE_H
 #define SMX_SAMPLE_DECODE_H
 #include "philox.h"
@@ -24,7 +25,7 @@ SMI const real *part_at(const row_call *c, int port) {
 }
 SMI real *part_to(const row_call *c, int port) { return (real *)c->dst[port] + (c->start - c->origin); }
 
-/* A program whose passes follow one another, and that writes when it says so. */
+/* A program whose passes are serial; it says itself which pass writes. */
 SMI void serial_begin(row_state *st) {
   st->stage = 0;
   st->mode = 0;
@@ -81,7 +82,8 @@ static inline bool named(const row_call *c, size_t j) {
 }
 #define named_begin SMX_FN(named_begin)
 void named_begin(const row_call *c, row_state *st);
-/* A look at nothing but them: list gets their x, -inf stays where an id names none. */
+/* A pass over the named elements only: list gets their x, and keeps -inf where an id names no
+ * element. */
 static inline void named_minmax(const row_call *c, row_state *st) {
   const int64_t *ids = c->src[NAMED_IDS];
   for (size_t j = 0; j < named_count(c); j++) {
@@ -152,7 +154,7 @@ static inline bool few_next(const row_call *c, row_state *st, size_t k) {
   st->stage = FEW_DONE;
   return false;
 }
-/* What was collected, best first. */
+/* The collected elements, best first. */
 static inline void few_sorted(const row_state *st, few *f) {
   f->count = (size_t)st->key;
   for (size_t i = 0; i < f->count; i++)

@@ -1,5 +1,5 @@
-/* sample/driver_decode.c - decoding beyond operators: a step of beam search, mixtures of
- * embeddings, the plan of a diffusion decoder. */
+/* sample/driver_decode.c - functions of decoding that are composed of operators: a step of beam
+ * search, mixtures of embeddings, the plan of a diffusion decoder. */
 #include "base/enter.h"
 #include "base/base.h"
 #include "cpu/cpu.h"

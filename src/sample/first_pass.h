@@ -1,10 +1,10 @@
 /* sample/first_pass.h - the first read of a row: it is copied, divided by a temperature, and
  * summed.
  *
- * A row that begins with a temperature and top-p and has the mass in its best few hundred is read
- * once and not copied at all (sampler_peaked). Others are gone through once for quotients, terms
- * and sums. Which of the two a row is shows late, so the one that the row before it was is tried
- * first. */
+ * A row that begins with a temperature and top-p, and whose best few hundred elements hold the
+ * mass, is read once and never copied (sampler_best_alone). For other rows, quotients, terms and
+ * sums of all elements are formed. Which of the two applies is known late, so the path of the row
+ * before is tried first. */
 #ifndef SMX_SAMPLE_FIRST_PASS_H
 #define SMX_SAMPLE_FIRST_PASS_H
 #include "top_p.h"
@@ -20,8 +20,8 @@ typedef struct opening {
   real scale_exp, max, low;
 } opening;
 
-/* A group is copied and divided, by a product if that is all, and its terms are formed: their sum,
- * and the largest and the smallest score. */
+/* Copies and divides a group, by a product where that is exact enough, and forms its terms: their
+ * sum, and the largest and the smallest score. */
 SMI real first_pass_sum(opening *q, bool product, size_t first, size_t n) {
   const opening o = *q;
   fetcher next = fetch_from(first, fetches_straight());
@@ -51,12 +51,13 @@ NOINLINE real first_pass_divided(opening *q, size_t first, size_t n) {
   return first_pass_sum(q, false, first, n);
 }
 
-/* So many elements as good as the best are no row without a peak. */
+/* With so many elements equal to the best, the best few hundred do not hold the mass. */
 enum { PEAK = 10 };
 
-/* The terms have the reference of the row's beginning, which is not above its own: sums are those
- * of the row's own reference, times a power of two, as long as the same terms are 0. Of a row that
- * is not so ordinary the sums are not known after it. False: `watch`, and there is a peak. */
+/* The terms have the reference of the row's beginning, which is not above the row's own: sums are
+ * those of the row's own reference, times a power of two, as long as the same terms are flushed.
+ * For a row where they are not, the sums are unknown afterwards. False: `watch` is set, and the
+ * best few hundred may hold the mass. */
 static bool first_pass_groups(sampler *w, opening *q, bool watch) {
   enum { HIGHER = 60 };
   const row_call c = {.n = w->n, .src = {w->z}};
@@ -93,7 +94,7 @@ static bool first_pass_groups(sampler *w, opening *q, bool watch) {
 }
 
 /* Copies the row, divided by a temperature; `sums`: forms its terms and sums as well. False, with
- * nothing done: `watch`, and there is a peak. */
+ * nothing done: `watch` is set, and the best few hundred may hold the mass. */
 static bool sampler_first_pass(sampler *w, double temperature, bool sums, bool watch) {
   enum { BEGINNING = 256 };
   const real *x = w->row->x;
@@ -110,12 +111,12 @@ static bool sampler_first_pass(sampler *w, double temperature, bool sums, bool w
   return true;
 }
 
-/* ---- a peaked row ---- */
+/* ---- a row whose best few hundred hold the mass ---- */
 
-/* Where among the best, which have these terms and this sum of them, the mass is reached; false if
- * they do not hold it and are not all there is. Of elements up to `floor` some may be missing. Most
- * of a peaked row's mass is in a few: the best is looked for again and again, which is sooner done
- * than sorting. */
+/* The place among the best, with these terms and this sum of them, where the mass is reached; false
+ * if they do not hold it and are not all elements of the row. Of elements up to `floor` some may be
+ * missing. The best few usually hold most of the mass: finding the next best again and again is
+ * faster than sorting. */
 NOINLINE bool top_p_among_best(const top_few *b, const real *terms, double all, double target, real floor,
                                struct row_cutoff *last) {
   real x[TOP_P_BEST + LANES];
@@ -155,8 +156,8 @@ EXP_SCORES(peak, score_peak)
 static const exp_body peak_body = {
     .setup = peak_setup, .scaled = true, .scores = &peak_scores, .kind = EXP_SUMS};
 
-/* What one group more says of the best: elements so far below the sum that n of them are not half
- * of what top-p leaves out are not wanted. */
+/* What one more group shows about the best: n elements so far below the sum that together they are
+ * less than half of what top-p leaves out are not needed. */
 typedef struct peak_floor {
   topk *p;
   real floor; /* elements up to it may be missing */
@@ -178,9 +179,9 @@ static inline void peak_each(void *own, size_t i, size_t n, const row_part *last
 }
 
 /* The first read of a row that begins with a temperature and top-p: its sums, and its best few
- * hundred. If those hold the mass, nothing but them is copied and divided, and the row is not
- * touched again. False, with nothing done, where they do not. */
-static bool sampler_peaked(sampler *w, double temperature, double share) {
+ * hundred. If those hold the mass, only they are copied and divided, and the row is not read again.
+ * False, with nothing done, if they do not. */
+static bool sampler_best_alone(sampler *w, double temperature, double share) {
   top_few best;
   real terms[TOP_P_BEST + LANES] = {0};
   struct row_cutoff last = {0, 0};

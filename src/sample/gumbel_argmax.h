@@ -1,10 +1,10 @@
-/* sample/gumbel_argmax.h - the argmax of perturbed scores: x / T + Gumbel, whose argmax is a draw
- * from softmax(x / T); or of x alone, which is greedy.
+/* sample/gumbel_argmax.h - the argmax of perturbed scores x / T + Gumbel, which is a draw from
+ * softmax(x / T); or the argmax of x alone, which is greedy.
  *
- * Keys are doubles, of equal ones the first wins. No other element's noise depends on which
- * elements take part, so truncation leaves the draw among the others as it was, and pieces of a row
- * can be searched apart. Most elements need no logarithm, many no random word: a Gumbel variate is
- * at most 36.75, and above d >= 0 only if 1 - u < e^-d. */
+ * Keys are doubles; of equal keys the first wins. The noise of an element does not depend on which
+ * others take part, so truncation leaves the draw among the others as it was, and pieces of a row
+ * can be searched separately. Most elements need no logarithm, many no random word: a Gumbel
+ * variate is at most 36.75, and above d >= 0 only if 1 - u < e^-d. */
 #ifndef SMX_SAMPLE_GUMBEL_ARGMAX_H
 #define SMX_SAMPLE_GUMBEL_ARGMAX_H
 #include "loops.h"
@@ -35,7 +35,7 @@ SMI double argmax_bound(double d) {
   return half * (2 - (t - k));
 }
 
-/* Puts an element with its random word up against the best so far. */
+/* Compares an element, with its random word, with the best so far. */
 SMI void argmax_try(search *b, double x, double score, int64_t index, uint64_t word) {
   double d = b->key - score;
   if (d >= 1 && 1 - uniform_of(word) >= argmax_bound(d)) return;
@@ -43,9 +43,9 @@ SMI void argmax_try(search *b, double x, double score, int64_t index, uint64_t w
   if (key > b->key || b->index < 0) b->key = key, b->index = index, b->x = x;
 }
 
-/* Which of WORDS ordinary elements may beat a best of ordinary size: those with 1 - u < e^-d,
- * formed in the real type with room for its rounding. What it lets through is put to the test in
- * double, so that nothing here shows. False: it is not for this. */
+/* Which of WORDS elements may beat the best so far: those with 1 - u < e^-d, computed in the real
+ * type with room for its rounding. Those that may are tested in double, so the filter does not
+ * change the result. False: some element or the best so far is out of the filter's range. */
 enum { ARGMAX_ORDINARY = 1000 };
 static inline bool argmax_sift(const real *x, double temperature, const draws *d, uint64_t block,
                                const search *b, uint32_t *may) {
@@ -73,7 +73,7 @@ static inline bool argmax_sift(const real *x, double temperature, const draws *d
   return true;
 }
 
-/* Elements first .. first + n - 1 against the best so far; an even one first. d NULL: greedy. */
+/* Compares elements first .. first + n - 1 with the best so far; first is even. d NULL: greedy. */
 static inline void argmax_few_of(const real *x, size_t n, int64_t first, double temperature, const draws *d,
                                  search *b) {
   uint32_t may[WORDS / LANES];
@@ -114,8 +114,7 @@ static inline search argmax_group(const real *x, size_t n, int64_t first, double
   return b;
 }
 
-/* A search as a row program: the state's carry, key, carry2, far and nan are key, index, x, far and
- * nan of the best. */
+/* A search as a row program: the state's argmax is the best so far. */
 SMI search argmax_in(const row_state *st) {
   return (search){.key = st->carry,
                   .index = (int64_t)st->key,

@@ -1,4 +1,4 @@
-/* sample/kernels.c - the kernels of the room, in the order of list.h. */
+/* sample/kernels.c - the kernels of the family, in the order of list.h. */
 #include "engine/program.h"
 #include "engine/tier.h"
 #include "sample.h"

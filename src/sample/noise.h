@@ -7,7 +7,7 @@
 
 /* inputs; the parameters of the call are handed to the scores as one more */
 enum { NOISE_X, NOISE_STREAM, NOISE_PARAMS = 7 };
-/* parameters; from PART, by which the noise is divided, they are none of the operator's */
+/* parameters; from PART on, the divisor of the noise, they are not the operator's own */
 enum { NOISE_TEMPERATURE, NOISE_SEED, NOISE_PART = 3, NOISE_PURPOSE, NOISE_SETTINGS };
 
 /* The call as the engines get it: `settings` holds its parameters. */
@@ -51,9 +51,9 @@ SMI void noise_add(const real *x, size_t cnt, uint64_t first, double shift, doub
     }
   }
 }
-/* In a row of huge scores the largest x is subtracted, and what is left of the largest is its
- * noise, which a low temperature can make overflow, or vanish with all the row: there scores are no
- * larger than this, and that of the largest x no smaller than its negative. */
+/* In a row of huge scores the largest x is subtracted, so that what is left of the largest score is
+ * its noise. A low temperature can make that overflow, or make all scores of the row vanish: there
+ * scores are at most this, and the score of the largest x is at least its negative. */
 #define NOISE_FAR 80
 SMI score score_relaxed(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   const double *params = (const double *)(const void *)s->src[NOISE_PARAMS];
@@ -68,7 +68,7 @@ SMI score score_relaxed(const span *s, const consts *k, const real *shift, size_
   return noise_pair(v);
 }
 
-/* A kernel around a body whose scores want the parameters; call_of makes the call of a row, or of
+/* A kernel around a body whose scores need the parameters; call_of makes the call of a row, or of
  * rows that share them. */
 #define NOISE_KERNEL(of_kind, own_body, call_of, by_row) \
   { \

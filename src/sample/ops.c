@@ -1,7 +1,7 @@
-/* sample/ops.c - categorical_sample: a draw from softmax(x / T), by the argmax of perturbed scores
- * (gumbel_argmax.h) or by the inverse of the distribution function, and its logarithm;
- * multi_token_sample, several such draws. Compiled once per instruction set and real type. Others
- * of the room: ops_relaxed.c, ops_sets.c, ops_maps.c. */
+/* sample/ops.c - categorical_sample: a draw from softmax(x / T) with its logarithm, by the argmax
+ * of perturbed scores (gumbel_argmax.h) or by the inverse of the distribution function; and
+ * multi_token_sample, several such draws. Compiled once per instruction set and real type. Other
+ * operators that draw: ops_relaxed.c, ops_sets.c, ops_maps.c. */
 #include "gumbel_argmax.h"
 #include "engine/scores.h"
 
@@ -9,7 +9,7 @@ enum { X, STREAM };                 /* inputs */
 enum { INDEX, LOG };                /* outputs */
 enum { TEMPERATURE, METHOD, SEED }; /* parameters */
 enum { GUMBEL, CDF };               /* METHOD */
-enum { BEST, SUM, TOTAL, WALK };    /* stages */
+enum { BEST, SUM, TOTAL, DRAW };    /* stages */
 
 SMI consts draw_setup(const row_call *c, const span *s) {
   (void)s;
@@ -27,7 +27,7 @@ static const exp_body draw_body = {.setup = draw_setup,
 SMI draws draws_of(const row_call *c, purpose p) {
   return (draws){(uint64_t)c->params[SEED], (uint64_t) * (const int64_t *)c->src[STREAM], p};
 }
-/* At T = 0, and where the reciprocal of T is no number: the limit is the same. */
+/* At T = 0, and where 1 / T is out of range: the limit is the same. */
 SMI bool greedy(const row_call *c) {
   const double t = c->params[TEMPERATURE];
   return t == 0 || 1 / t > (double)R_MAX;
@@ -69,7 +69,7 @@ static double block_sum(const real *terms, size_t n) {
   return sum;
 }
 
-/* Takes the sum of n terms further by blocks, up to the first element at which it exceeds `target`:
+/* Adds n terms to the sum by blocks, up to the first element at which it exceeds `target`: returns
  * that element, or -1. */
 static int64_t walk_find(const real *terms, size_t n, double *carry, double target) {
   for (size_t b = 0; b < n; b += WALK_BLOCK) {
@@ -170,11 +170,11 @@ static bool categorical_next(const row_call *c, row_state *st) {
   if (st->stage == SUM) return categorical_after_sum(c, st);
   if (st->stage == TOTAL) {
     st->cutoff.value = st->carry;
-    st->stage = WALK;
+    st->stage = DRAW;
     st->carry = 0;
     return true;
   }
-  if (st->stage == WALK) return draw_finish(c, st);
+  if (st->stage == DRAW) return draw_finish(c, st);
   if (st->nan || (st->has_pos_inf && c->on_inf != SMX_INF_LIMIT)) return draw_none(c, st, true);
   if ((int64_t)st->key < 0) return draw_none(c, st, false);
   if (!c->dst[LOG] || greedy(c)) return draw_finish(c, st);
@@ -218,7 +218,7 @@ static void many_group(const row_call *c, const real *x, const real *terms, size
   int64_t *index = c->dst[INDEX];
   double end = st->carry;
   walk_find(terms, n, &end, (double)R_INF);
-  for (size_t j = 0; st->stage == WALK && j < (size_t)c->params[DRAWS]; j++) {
+  for (size_t j = 0; st->stage == DRAW && j < (size_t)c->params[DRAWS]; j++) {
     double target = st->cutoff.value * uniform_of(draw_word(&d, j)), carry = st->carry;
     if (index[j] >= 0 || !(end > target)) continue;
     const int64_t at = walk_find(terms, n, &carry, target);
@@ -273,7 +273,7 @@ static bool many_next(const row_call *c, row_state *st) {
   real lse = -R_INF;
   row_call sum = own;
   sum.dst[0] = &lse;
-  if (st->stage == WALK) return many_finish(&own, st);
+  if (st->stage == DRAW) return many_finish(&own, st);
   if (st->stage == SUM) {
     if (exp_next(&draw_body, &sum, st)) return true;
     if (lse != lse || st->empty) return many_none(c, st, lse != lse);
@@ -284,7 +284,7 @@ static bool many_next(const row_call *c, row_state *st) {
   }
   st->cutoff.value = st->carry;
   st->carry = 0;
-  st->stage = st->stage == SUM ? TOTAL : WALK;
+  st->stage = st->stage == SUM ? TOTAL : DRAW;
   return true;
 }
 static const row_kernel many_kernel = PROGRAM(many);

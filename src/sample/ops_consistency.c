@@ -1,5 +1,5 @@
 /* sample/ops_consistency.c - answers that were sampled several times: soft_self_consistency scores
- * one of them, consistency_stop says how many are enough. See ops.c. */
+ * one of them, consistency_stop computes how many are enough. See ops.c. */
 #include "decode.h"
 
 /* ---- soft_self_consistency: a sequence scored by the log-probabilities of its tokens ---- */

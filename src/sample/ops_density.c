@@ -25,7 +25,7 @@ static double log_factorial(double n) {
 }
 
 static bool density_takes(const row_call *c, size_t i) { return part_at(c, LOGITS)[i] != -R_INF; }
-/* l_i; NaN where there is no such point. */
+/* l_i; NaN where y_i is not in the domain. */
 static double density_log(const row_call *c, size_t i) {
   const double y = (double)part_at(c, POINT)[i];
   if (!(y >= -(double)R_MAX && y <= (double)R_MAX)) return (double)r_nan();
@@ -198,7 +198,7 @@ OPERATOR(dirichlet_logpdf, dirichlet, dirichlet_grad)
 enum { MEAN = 1, SPREAD }; /* inputs */
 #define HALF_LOG_TWO_PI 0.91893853320467274178
 
-/* NaN where it is none. */
+/* NaN where it is not above 0. */
 static double normal_spread(const row_call *c) {
   const double sigma = c->src[SPREAD] ? (double)*(const real *)c->src[SPREAD] : c->params[0];
   return sigma >= SHAPE_LEAST && sigma <= (double)R_MAX ? sigma : (double)r_nan();

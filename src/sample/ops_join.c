@@ -88,7 +88,8 @@ static row_call fuse_call(const row_call *c, const row_state *st, real *lse) {
   return own;
 }
 
-/* What a row comes to: note holds lse and then lse of the layer, the largest x, and the bar. */
+/* The result of a row: note holds its lse and then the lse of the layer, the largest x, and the
+ * bar. */
 enum { FUSE_LSE, FUSE_LSE_LAYER, FUSE_BAR };
 
 static bool fuse_plausible(const row_state *st, real x, real l) {

@@ -36,7 +36,7 @@ static void mask_begin(const row_call *c, row_state *st) {
   serial_begin(st);
   st->stage = MASK_MINMAX;
 }
-/* The list takes what the choices have for scores, which lie in the first group. */
+/* The list gets the scores of the choices, which are in the first group. */
 static void mask_minmax(const row_call *c, row_state *st) {
   const real *x = part_at(c, X);
   const size_t count = choices_of(c).count;

@@ -1,6 +1,6 @@
-/* sample/ops_ordered.c - what an ordered sample without replacement is worth: gumbel_topk_logp, the
- * logarithm of its probability, and gumbel_topk_inclusion, how likely each element is to be in it.
- * See ops.c. */
+/* sample/ops_ordered.c - probabilities of ordered samples without replacement: gumbel_topk_logp,
+ * the logarithm of the probability of a sample, and gumbel_topk_inclusion, the probability of each
+ * element to be in it. See ops.c. */
 #include "decode.h"
 #include "engine/reduce_map.h"
 

@@ -1,19 +1,19 @@
-/* sample/ops_sampler.c - the chain of processors between logits and a draw, for one row
- * (smx_sample). Compiled once per instruction set and type.
+/* sample/ops_sampler.c - the chain of steps between logits and a draw, for one row (smx_sample).
+ * Compiled once per instruction set and real type.
  *
- * Nothing sorts the vocabulary but tail-free sampling, which is defined by it: most steps keep what
- * lies above a bar that follows from the row's largest score, its logsumexp or its entropy; steps
- * that keep a mass find theirs as top_p.h says. A row that begins with a temperature and top-p and
- * has the mass in its best few hundred is read once. */
+ * Only tail-free sampling, which is defined by it, sorts the vocabulary. Most steps keep what lies
+ * above a bar that follows from the row's largest score, its logsumexp or its entropy; steps that
+ * keep a mass find their bar as top_p.h describes. A row that begins with a temperature and top-p,
+ * and whose best few hundred elements hold the mass, is read once. */
 #include "first_pass.h"
 
 /* ---- keeping a mass ---- */
 
-/* A part of the target by which the best few hundred surely miss it, whatever way they are summed
- * in. */
+/* A margin, as a part of the target, by which the best few hundred miss it in whatever order they
+ * are summed. */
 #define TOP_P_SHORT 0x1p-6
 
-/* Whether that many elements as good as the best would not hold it. */
+/* Whether so many elements equal to the best would not hold the mass. */
 static bool top_p_beyond(const sampler *w, double target, double count) {
   return count * (double)exp_of(&w->r, w->r.top, 0) < target * (1 - TOP_P_SHORT);
 }
@@ -62,8 +62,7 @@ static bool top_p_keep(sampler *w, const real *keys, double target, real to, boo
   return true;
 }
 
-/* Keeps the first elements, best key first, that have the mass: all before whom there is less of
- * it. */
+/* Keeps the fewest elements, best key first, that hold the mass. */
 static void sampler_mass(sampler *w, const real *keys, double share) {
   const bool scores = keys == w->z;
   const double target = share * w->sum;
@@ -82,7 +81,7 @@ static void sampler_top_p(sampler *w, double share) {
   if (!w->invalid) sampler_mass(w, w->z, share);
 }
 
-/* Scores by how far -log p is from the entropy, the nearest first. */
+/* Keys by the distance of -log p from the entropy, the nearest first. */
 static void sampler_typical(sampler *w, double share) {
   if (share >= 1) return;
   sampler_sum(w, true);
@@ -128,8 +127,8 @@ static void sampler_step(sampler *w, const smx_step *s, const draws *coin) {
 
 enum { DRAW_BLOCK = 256, DRAW_SIDE = 8 };
 
-/* The sums of blocks of 256 terms, each from left to right; several blocks side by side, for none
- * of them waits for another. */
+/* The sums of blocks of 256 terms, each from left to right; several blocks are summed side by side,
+ * because they do not depend on each other. */
 NOINLINE void draw_sums(const real *terms, size_t n, double *sums) {
   const size_t whole = n / (DRAW_BLOCK * DRAW_SIDE) * DRAW_SIDE;
   for (size_t b = 0; b < whole; b += DRAW_SIDE) {
@@ -146,8 +145,8 @@ NOINLINE void draw_sums(const real *terms, size_t n, double *sums) {
   }
 }
 
-/* Of n terms, the first where the running sum is more than `bound`; n if there is none. sums: of
- * their blocks, and of what is before them. */
+/* Of n terms, the first at which the running sum exceeds `bound`; n if there is none. sums: the
+ * sums of their blocks, and the sum before each. */
 static size_t draw_where(const real *terms, size_t n, const double *sums, double before, double bound) {
   for (size_t b = 0; b * DRAW_BLOCK < n; before += sums[b++]) {
     if (!(before + sums[b] > bound)) continue;
@@ -160,8 +159,9 @@ static size_t draw_where(const real *terms, size_t n, const double *sums, double
   return n;
 }
 
-/* Where some are to leave, and all that are not have terms so alike that no sum of them in double
- * is rounded: the order of additions is free, and the groups' sums are there. SIZE_MAX: not so. */
+/* The same for a row whose remaining terms are so alike that no sum of them in double is rounded:
+ * the order of additions does not matter, and the groups' sums are known. SIZE_MAX: the row is not
+ * like that. */
 static size_t draw_cut(sampler *w, double u) {
   const sampler_sums *groups = w->room;
   /* a term may be a little less than that of a lower score */
@@ -196,8 +196,8 @@ static size_t draw_cdf(sampler *w, double u) {
   return drawn < w->n ? drawn : last;
 }
 
-/* What a term is multiplied by for a bound of 1 - u, above which its element cannot have a key
- * beyond this one (gumbel_argmax.h), with room for rounding. */
+/* The factor by which a term becomes a bound of 1 - u above which its element cannot have a larger
+ * key than this one (gumbel_argmax.h), with room for rounding. */
 static real draw_bound(const sampler *w, double key) {
   return (real)(1.01 * d_exp((double)w->r.shift + (double)w->r.scale_exp * 0.69314718055994530942 - key));
 }
@@ -262,7 +262,7 @@ static void sampler_draw(sampler *w, uint64_t seed) {
   row->status = SMX_ROW_OK;
 }
 
-/* The draws of a row, and what they are from. */
+/* The draws of a row, and the scores that they are drawn from. */
 #define DRAW_APART 0x9e3779b97f4a7c15u
 static void sampler_finish(sampler *w) {
   sampler_row *row = w->row;
@@ -284,7 +284,7 @@ static void sampler_show(sampler *w) {
   for (size_t i = 0; i < w->n && w->closed && row->status == SMX_ROW_OK; i++) out[w->at[i]] = w->z[i];
 }
 
-/* Why there was nothing to draw. */
+/* The reason why there was nothing to draw. */
 static smx_row_status sampler_verdict(const sampler *w) {
   bool nan = false, inf = false;
   for (size_t i = 0; i < w->n; i++) nan |= w->z[i] != w->z[i], inf |= w->z[i] > R_MAX;
@@ -305,8 +305,8 @@ static bool step_sums(const smx_step *s) {
   }
 }
 
-/* The same of a row that sampler_peaked() did not see: nor would the best hold the mass by its
- * terms, whose scores are rounded otherwise. False: they may. */
+/* The same for a row that did not go through sampler_best_alone(): the best do not hold the mass by
+ * their terms either, whose scores are rounded otherwise. False: they may. */
 static bool sampler_spread(sampler *w, double share, bool *done) {
   const double target = share * w->sum;
   if (!w->known || !(w->top <= 1024 && w->top >= -1024)) return false;
@@ -321,7 +321,7 @@ static bool sampler_begin(sampler *w, double temperature, double share) {
   bool done = false;
   const bool opened = w->row->spread && w->n > FEW && sampler_first_pass(w, temperature, true, true);
   if (opened && (w->invalid || sampler_spread(w, share, &done))) return done;
-  done = sampler_peaked(w, temperature, share);
+  done = sampler_best_alone(w, temperature, share);
   w->row->spread = w->beyond < R_INF;
   if (!done && !opened) sampler_first_pass(w, temperature, true, false);
   return done;
@@ -331,8 +331,7 @@ static bool divides(const smx_step *s) {
   return s->kind == SMX_STEP_TEMPERATURE || s->kind == SMX_STEP_DYNAMIC_TEMPERATURE;
 }
 
-/* Whether something was left to draw from. Not before the last attempt is the row overwritten in
- * vain. */
+/* Whether something was left to draw from. The row is overwritten in the last attempt only. */
 static bool sampler_try(sampler_row *row, bool careful, bool last) {
   sampler w = {.row = row,
                .careful = careful,

@@ -3,11 +3,11 @@
 #include "relaxed.h"
 #include "decode.h"
 
-enum { INDEX, KEY };         /* outputs */
-enum { K, SEED };            /* parameters; those of gumbel_khot follow those of gumbel_softmax */
-enum { LOOK, SELECT, TAKE }; /* stages of the program */
+enum { INDEX, KEY };           /* outputs */
+enum { K, SEED };              /* parameters; those of gumbel_khot follow those of gumbel_softmax */
+enum { MINMAX, SELECT, TAKE }; /* stages of the program */
 
-/* What is known of a row once it has been read: its largest x, and whether there is a NaN. */
+/* What a first read shows of a row: its largest x, and whether there is a NaN. */
 static void set_minmax(const real *x, size_t n, row_state *st) {
   for (size_t i = 0; i < n; i++) {
     st->nan |= x[i] != x[i];
@@ -15,8 +15,8 @@ static void set_minmax(const real *x, size_t n, row_state *st) {
   }
 }
 
-/* The keys of one group, less the row's largest x: so rounding them to the real type costs nothing,
- * and several +inf share the mass. */
+/* The keys of one group, relative to the row's largest x: then rounding them to the real type costs
+ * no accuracy, and several +inf share the mass. */
 static void keys_of(const row_call *c, const row_state *st, size_t start, size_t n, real *keys) {
   const real *x = (const real *)c->src[NOISE_X] + (start - c->origin);
   const draws d = {(uint64_t)c->params[SEED], (uint64_t) * (const int64_t *)c->src[NOISE_STREAM],
@@ -33,7 +33,7 @@ static bool set_invalid(const row_call *c, const row_state *st) {
   return st->nan || !(st->max > (double)-R_INF) || (st->max > (double)R_MAX && c->on_inf != SMX_INF_LIMIT);
 }
 
-/* p: what was picked; nothing of a invalid row. */
+/* p: the selected elements; none of an invalid row. */
 static void set_finish(const row_call *c, row_state *st, topk *p) {
   bool nan = set_invalid(c, st) && (st->nan || st->max > 0);
   int64_t *index = c->dst[INDEX];
@@ -48,7 +48,7 @@ static void set_finish(const row_call *c, row_state *st, topk *p) {
 
 static void set_begin(const row_call *c, row_state *st) {
   (void)c;
-  st->stage = LOOK;
+  st->stage = MINMAX;
   st->mode = 0;
   st->writes = st->reverse = st->empty = st->nan = false;
   st->serial = true;
@@ -60,7 +60,7 @@ static void set_pass(const row_call *c, row_state *st, row_part *parts) {
   for (size_t g = 0; g < c->count; g += GROUP) {
     size_t n = group_size(g, c->count);
     parts[g / GROUP] = (row_part){.index = -1};
-    if (st->stage == LOOK) {
+    if (st->stage == MINMAX) {
       set_minmax(x + g, n, st);
       continue;
     }
@@ -83,7 +83,7 @@ static void set_merge(const row_call *c, row_state *st, const row_part *parts, s
 }
 static bool set_next(const row_call *c, row_state *st) {
   topk p = {.k = (size_t)c->params[K], .x = c->dst[KEY], .index = c->dst[INDEX]};
-  if (st->stage == LOOK && !set_invalid(c, st)) {
+  if (st->stage == MINMAX && !set_invalid(c, st)) {
     st->stage = SELECT;
     radix_begin(st, p.k);
     return true;
@@ -100,7 +100,7 @@ static bool set_next(const row_call *c, row_state *st) {
 }
 static const row_kernel set_program = PROGRAM(set);
 
-/* Rows in memory: a look and a walk, if k is not huge. */
+/* Rows in memory: a first read and a search, if k is not huge. */
 static void set_row(row_call *c, row_state *st, topk *p) {
   real keys[GROUP] __attribute__((aligned(64)));
   set_begin(c, st);
@@ -166,7 +166,7 @@ static void khot_hard_pass(const row_call *c, row_state *st, row_part *parts) {
   }
 }
 #define khot_hard_merge set_merge
-/* A invalid row is the same everywhere. */
+/* An invalid row has the same value everywhere. */
 static bool khot_fill(const row_call *c, row_state *st, bool gradient) {
   const bool nan = st->nan || st->max > 0;
   st->empty = !nan && !gradient;
@@ -178,7 +178,7 @@ static bool khot_fill(const row_call *c, row_state *st, bool gradient) {
 static bool khot_hard_next(const row_call *c, row_state *st) {
   const double k = c->params[KHOT_K];
   if (st->writes) return false;
-  if (st->stage == LOOK && !set_invalid(c, st)) {
+  if (st->stage == MINMAX && !set_invalid(c, st)) {
     st->stage = SELECT;
     radix_begin(st, k < (double)c->n ? (size_t)k : c->n);
     return true;
@@ -209,7 +209,7 @@ OPERATOR(gumbel_khot, khot, khot_grad)
  * sum of the others, so that it keeps its digits, and it does not vanish: in logarithms it is as
  * far below 0 as the others are below the largest. ---- */
 
-enum { SUBSET_STEP = SELECT, SUBSET_BACK = KHOT_ALL + 1 }; /* stages besides LOOK, KHOT_WRITE, KHOT_ALL */
+enum { SUBSET_STEP = SELECT, SUBSET_BACK = KHOT_ALL + 1 }; /* stages besides MINMAX, KHOT_WRITE, KHOT_ALL */
 enum { SUBSET_MOST = 256 };                                /* steps */
 #define SUBSET_LEAST -1e290                                /* scores are no lower */
 
@@ -252,8 +252,8 @@ static double subset_walk(const subset_step *steps, size_t count, double index, 
   return a / t;
 }
 
-/* One more element of the step that is summed: carry, carry2: the largest score and its element;
- * sum e^low: that of the others. */
+/* Adds one element to the step that is summed: carry, carry2: the largest score and its element;
+ * sum e^low: the sum of the others. */
 SMI void subset_see(row_state *st, double s, double index) {
   double other = s;
   if (s > st->carry) {
@@ -279,8 +279,8 @@ static void subset_close(row_state *st) {
   step->rest = st->sum > 0 ? away + (d_log(st->sum, 0) - d_log1p(odds)) : 0;
 }
 
-/* What the steps behind step j leave of the gradient of a^j: A of the one after j (j = -1: the
- * gradient of x), from the last. */
+/* What the steps after step j contribute to the gradient of a^j: A of step j + 1 (j = -1: the
+ * gradient of x), starting from the last. */
 static double subset_return(const subset_step *steps, int64_t count, int64_t j, double index, double dy,
                             double t, const subset_way *w) {
   double back = 0;
@@ -337,7 +337,7 @@ static void subset_pass(const row_call *c, row_state *st, row_part *parts) {
                    PURPOSE_GUMBEL_TOPK};
   double h[LANES];
   serial_parts(c, parts);
-  if (st->stage == LOOK) subset_minmax(c, x, st);
+  if (st->stage == MINMAX) subset_minmax(c, x, st);
   else if (st->stage == KHOT_ALL) fill((real *)c->dst[0] + (c->start - c->origin), c->count, (real)st->sum);
   else
     for (size_t i = 0; i < c->count; i += LANES) {

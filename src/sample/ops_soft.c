@@ -1,5 +1,5 @@
-/* sample/ops_soft.c - soft tokens under Gumbel noise: soft_thinking_noise, what a token was made
- * of, and soft_thinking_logp, how likely that was. See ops.c. */
+/* sample/ops_soft.c - soft tokens under Gumbel noise: soft_thinking_noise, the mixture of a token,
+ * and soft_thinking_logp, the log-probability of a mixture. See ops.c. */
 #include "decode.h"
 
 enum { X, IDS, NOISED };                /* inputs */
@@ -9,7 +9,7 @@ enum { CUT = 3, LOW, HIGH };            /* of the log-probability */
 enum { SOFT_MINMAX, SOFT_WRITE };       /* stages */
 enum { SOFT_MOST = ROW_HISTOGRAM / 2 }; /* tokens of a mixture */
 
-/* p of each token among those named; 0 of what is none. Not of an empty row. */
+/* p of each token among those named; 0 for an id that names none. Not for an empty row. */
 static void soft_probabilities(const row_call *c, const row_state *st, double *p) {
   for (size_t j = 0; j < named_count(c); j++)
     p[j] = st->list[j] > (double)-R_INF ? minmax_away(st, st->list[j]) : (double)-R_INF;
@@ -79,7 +79,7 @@ static double soft_mean(const row_call *c, row_state *st) {
     st->list[j] = count > 0 ? (st->list[j] - p[j] * moment) / count : 0;
   return count > 0 ? sum / count : 0;
 }
-/* A NaN among what was stored of the tokens counts, too. */
+/* A NaN among the stored numbers of the tokens counts, too. */
 static bool soft_nan(const row_call *c, const row_state *st) {
   bool nan = minmax_nan(c, st);
   for (size_t j = 0; j < named_count(c); j++) {

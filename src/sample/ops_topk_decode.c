@@ -1,4 +1,4 @@
-/* sample/ops_topk_decode.c - operators that need no more of a row than its few best elements:
+/* sample/ops_topk_decode.c - operators that need only the few best elements of a row:
  * soft_thinking_token, subset_softmax_confidence, confidence_commit. See ops.c. */
 #include "decode.h"
 
@@ -12,7 +12,7 @@ enum { INDEX, WEIGHT }; /* outputs */
 enum { SOFT_K, TEMPERATURE, CANDIDATES, TOP_P, MIN_P, NOISE, CONCENTRATION, SCALE, NOISE_TEMPERATURE, SEED };
 enum { NOISE_NONE, NOISE_DIRICHLET, NOISE_GUMBEL }; /* NOISE */
 
-/* Logarithms, but for a constant, of what the candidates weigh: (x - max) / T. Of equal ones
+/* The logarithms, up to a constant, of the candidates' weights: (x - max) / T. Of equal ones
  * at T = 0, the first. */
 static void soft_scores(const row_call *c, const row_state *st, few *f, double *h) {
   const double t = c->params[TEMPERATURE];
@@ -23,8 +23,9 @@ static void soft_scores(const row_call *c, const row_state *st, few *f, double *
   }
 }
 
-/* How many top-p and min-p leave, best first: those before whom there is less than top-p of the
- * mass, and no less likely than min-p of the first. The first stays. */
+/* How many candidates top-p and min-p leave, best first: those before which there is less than
+ * top-p of the mass, and which are at least min-p times as likely as the first. The first always
+ * stays. */
 static size_t soft_survivors(const row_call *c, const double *p, size_t n) {
   size_t left = 1;
   double before = p[0];
@@ -66,7 +67,7 @@ static void soft_fill(const row_call *c, size_t from, real weight) {
   for (size_t i = from; i < (size_t)c->params[SOFT_K]; i++)
     ((int64_t *)c->dst[INDEX])[i] = -1, ((real *)c->dst[WEIGHT])[i] = weight;
 }
-#define SOFT_LEAST 1e-300 /* tokens of less weight are none */
+#define SOFT_LEAST 1e-300 /* tokens of less weight are left out */
 static void soft_finish(const row_call *c, row_state *st) {
   const size_t k = (size_t)c->params[SOFT_K];
   few f;

@@ -1,42 +1,42 @@
-/* sample/ops_verify.c - speculative decoding: which draft tokens stand, and what is drawn where
- * none does. See ops.c.
+/* sample/ops_verify.c - speculative decoding: which draft tokens are accepted, and what is drawn if
+ * none is. See ops.c.
  *
- * The target model says p, the draft model q, and drafts x_1 .. x_K were drawn from q. A draft is
- * tested by one uniform variate; where none stands, the token comes from a residual distribution,
- * such that the token that goes out is distributed as p, whatever q is:
+ * The target model gives p, the draft model q, and drafts x_1 .. x_K were drawn from q. A draft is
+ * tested by one uniform variate; if none is accepted, the token comes from a residual distribution,
+ * such that the resulting token is distributed as p, whatever q is:
  *
- *   rrs   r^1 = p;  x_j stands if u_j q(x_j) < r^j(x_j);
+ *   rrs   r^1 = p;  x_j is accepted if u_j q(x_j) < r^j(x_j);
  *         r^(j+1) = (r^j - q)_+, normalised: at last, a draw from it
  *   rrs without replacement   the same, and x_j leaves q, which is normalised again: drafts without
  *         repeats (gumbel_topk)
- *   kseq  x_j stands if u_j g q(x_j) < p(x_j);
+ *   kseq  x_j is accepted if u_j g q(x_j) < p(x_j);
  *         residual (p - min(q, p / g) (1 - (1 - b)^K) / b)_+, b = sum min(q, p / g), where g in
  *         [1, K] solves 1 - (1 - b)^K = g b
  *
- * Everything is formed in double from p and q as they are given, so nothing here depends on the
- * arithmetic type. */
+ * Everything is computed in double from p and q as they are given, so nothing here depends on the
+ * real type. */
 #include "decode.h"
 
-enum { P, Q, DRAFT, STREAM, POSITION };         /* inputs; POSITION of speculative_verify only */
-enum { INDEX, ACCEPTED };                       /* outputs */
-enum { VERIFY_K, METHOD, SEED };                /* parameters of multi_draft_verify */
-enum { RRS, RRS_DISTINCT, KSEQ };               /* METHOD */
-enum { LOOK, SUM, SEARCH, BOUND, TOTAL, WALK }; /* stages */
-enum { MOST = 64 };                             /* drafts */
+enum { P, Q, DRAFT, STREAM, POSITION };           /* inputs; POSITION of speculative_verify only */
+enum { INDEX, ACCEPTED };                         /* outputs */
+enum { VERIFY_K, METHOD, SEED };                  /* parameters of multi_draft_verify */
+enum { RRS, RRS_DISTINCT, KSEQ };                 /* METHOD */
+enum { MINMAX, SUM, SEARCH, BOUND, TOTAL, DRAW }; /* stages */
+enum { MOST = 64 };                               /* drafts */
 /* where the state's list holds, for each number of failed drafts, the sum of the residual and of
  * what is left of q; and p and q at each draft */
 enum { SUMS, REST = 128, AT_P = 256, AT_Q = 384 };
 /* the state's note: g is between LOW and HIGH, at the end HIGH; SHARE = (1 - (1 - b)^K) / b */
 enum { LOW, HIGH, SHARE };
 
-/* What an operator says about its drafts. */
+/* The drafts of an operator. */
 typedef struct drafts {
   const int64_t *token;
   size_t count; /* up to the first that is no element of the row */
   int method;
   uint64_t first; /* number of the first uniform variate */
   uint64_t seed;
-  int64_t accepted; /* what the output says of draft 0 */
+  int64_t accepted; /* the output's value for draft 0 */
 } drafts;
 
 static size_t drafts_count(const row_call *c, const int64_t *token, size_t most) {
@@ -129,9 +129,9 @@ static void verify_bound(const row_call *c, row_state *st) {
   const double g = st->carry;
   BLOCK_SUM(st->sum, c->count, i, (double)p[i] / g < (double)q[i] ? (double)p[i] / g : (double)q[i])
 }
-/* Goes on with the sum to the first element at which it exceeds the target; of a sum that never
- * does, the last element with a mass. */
-static void verify_walk(const row_call *c, const drafts *d, row_state *st) {
+/* Continues the sum to the first element at which it exceeds the target; if it never does, to the
+ * last element with a mass. */
+static void verify_draw(const row_call *c, const drafts *d, row_state *st) {
   const real *p = part_at(c, P), *q = part_at(c, Q);
   for (size_t b = 0; b < c->count && !st->has_pos_inf; b += 256) {
     double within = 0;
@@ -146,9 +146,9 @@ static void verify_walk(const row_call *c, const drafts *d, row_state *st) {
 
 static void verify_pass(const row_call *c, const drafts *d, row_state *st, row_part *parts) {
   serial_parts(c, parts);
-  if (st->stage == LOOK) verify_minmax(c, d, st);
+  if (st->stage == MINMAX) verify_minmax(c, d, st);
   else if (st->stage == SEARCH || st->stage == BOUND) verify_bound(c, st);
-  else if (st->stage == WALK) verify_walk(c, d, st);
+  else if (st->stage == DRAW) verify_draw(c, d, st);
   else verify_sum(c, d, st);
 }
 
@@ -159,14 +159,14 @@ static bool verify_go(row_state *st, int stage) {
   st->sum = st->sum2 = 0;
   return true;
 }
-/* draft: which one stands, or -1. */
+/* draft: the one that is accepted, or -1. */
 static bool verify_done(const row_call *c, const drafts *d, int64_t index, int64_t draft) {
   *(int64_t *)c->dst[INDEX] = index;
   if (c->dst[ACCEPTED]) *(int64_t *)c->dst[ACCEPTED] = draft + d->accepted;
   return false;
 }
 
-/* Tests draft after draft, as far as what is known goes; key counts those that failed. */
+/* Tests draft after draft, as far as the known sums allow; key counts the failed ones. */
 static bool verify_test(const row_call *c, const drafts *d, row_state *st) {
   while (st->key < d->count) {
     const size_t j = (size_t)st->key;
@@ -207,7 +207,7 @@ static bool verify_after_minmax(const row_call *c, const drafts *d, row_state *s
 
 static bool verify_next(const row_call *c, const drafts *d, row_state *st) {
   switch (st->stage) {
-    case LOOK: return verify_after_minmax(c, d, st);
+    case MINMAX: return verify_after_minmax(c, d, st);
     case SEARCH:
     case BOUND: return verify_search(c, d, st);
     case SUM:
@@ -218,7 +218,7 @@ static bool verify_next(const row_call *c, const drafts *d, row_state *st) {
     case TOTAL:
       if (st->sum > 0) {
         st->cutoff.value = st->sum * verify_uniform(c, d, PURPOSE_RESIDUAL, 0);
-        return verify_go(st, WALK);
+        return verify_go(st, DRAW);
       }
       if (st->key > 0) {
         st->key = 0;

@@ -1,5 +1,5 @@
-/* sample/relaxed.h - y = softmax((x + G) / T) and its gradient, for operators that draw with one
- * kind of noise or another. */
+/* sample/relaxed.h - y = softmax((x + G) / T) and its gradient, for operators that draw with
+ * different kinds of noise. */
 #ifndef SMX_SAMPLE_RELAXED_H
 #define SMX_SAMPLE_RELAXED_H
 #include "noise.h"

@@ -1,4 +1,4 @@
-/* sample/sample.h - what the room of sampling shows: its tables. */
+/* sample/sample.h - the tables of the sampling operators and steps. */
 #ifndef SMX_SAMPLE_H
 #define SMX_SAMPLE_H
 #include <softmax.h>

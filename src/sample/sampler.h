@@ -1,11 +1,12 @@
-/* sample/sampler.h - a row on its way through the processors of smx_sample: its scores, their sums,
- * and how elements leave it.
+/* sample/sampler.h - the state of a row in smx_sample: its scores, their sums, and how elements are
+ * removed.
  *
- * The row is copied once; every step changes the copy, and what it removes becomes -inf. When no
- * more than FEW of more elements are left they move together (`at` then says where they came from),
- * so that later steps cost nothing, and sums run over what is left. That happens where a step keeps
- * what lies above a bar, and depends on the row alone. What a mass leaves of more is not cleared at
- * once: the draw may be all that is to come. */
+ * The row is copied once; every step changes the copy, and removed elements become -inf. When at
+ * most FEW of more elements are left they are moved together (`at` then says where they came
+ * from), so that later steps are cheap, and sums run over what is left. That happens where a step
+ * keeps what lies above a bar, and depends on the row alone. Where more are left by a step that
+ * keeps a mass, the removed ones are not overwritten at once: the draw may be the only step that
+ * follows. */
 #ifndef SMX_SAMPLE_SAMPLER_H
 #define SMX_SAMPLE_SAMPLER_H
 #include "gumbel_argmax.h"
@@ -18,12 +19,12 @@ EXP_MOMENT(sampler_moment, moment_away)
 static const exp_body total_body = {LSE_BODY(lse_scalar)};
 static const exp_body entropy_body = {LSE_BODY(lse_scalar), .moment = sampler_moment};
 
-/* What a group's terms come to: in the lanes of the contract, and in double. */
+/* The sum of a group's terms: in the lanes of the contract, and in double. */
 typedef struct sampler_sums {
   double lanes, total;
 } sampler_sums;
 
-/* A row under way. */
+/* The state of a row. */
 typedef struct sampler {
   sampler_row *row;
   real *z, *terms, *keys; /* keys: for steps that need another order */
@@ -38,8 +39,8 @@ typedef struct sampler {
   double lse, top, sum; /* top: the largest score; sum: of the terms */
   size_t top_at;        /* the first of that score */
   double entropy;
-  /* what is below has left, though it is still there; or -inf. The groups' sums are in the room
-   * then */
+  /* elements below this have been removed, but are still in z; or -inf. The groups' sums are in
+   * room then */
   real bar;
   /* the best few hundred, none of them below this, do not hold the mass that the next step keeps;
    * or +inf */
@@ -106,7 +107,7 @@ static inline vreal sampler_term(const sampler *w, vreal z) {
   return exp_term((score){v_sub(z, v_set1(w->r.shift)), v_set1(0)}, false, w->r.scale_exp, &d);
 }
 
-/* The terms e^(z - ref) of a row whose sums are known. */
+/* The terms e^z 2^-scale_exp of a row whose sums are known. */
 NOINLINE void sampler_terms(sampler *w) {
   if (w->termed) return;
   for (size_t i = 0; i < w->n; i += LANES) {
@@ -131,7 +132,7 @@ static inline double sampler_lanes(const real *terms, size_t first, size_t n, si
   return (double)v_fold(acc);
 }
 
-/* The sums of the row from those of its groups, which are in the room: what sampler_sum() would
+/* The sums of the row from those of its groups, which are in room: what sampler_sum() would
  * find. */
 static inline void sampler_sum_groups(sampler *w) {
   const row_call c = {.n = w->n, .src = {w->z}};
@@ -149,7 +150,7 @@ static inline void sampler_sum_groups(sampler *w) {
   sampler_known(w, (double)r_clean(lse_of(&w->r)));
 }
 
-/* The same after some other than the best have left. */
+/* The same after elements other than the best have been removed. */
 NOINLINE void sampler_sum_terms(sampler *w) {
   sampler_sums *groups = w->room;
   for (size_t g = 0; g < w->n; g += GROUP)
@@ -159,7 +160,7 @@ NOINLINE void sampler_sum_terms(sampler *w) {
 
 /* ---- leaving ---- */
 
-/* Moves those that are left together. */
+/* Moves the remaining elements together. */
 NOINLINE void sampler_close(sampler *w) {
   size_t left = 0;
   for (size_t i = 0; i < w->n; i += LANES) {
@@ -215,8 +216,8 @@ static inline bool sampler_many(const sampler *w, real bar, size_t most) {
   return count > most;
 }
 
-/* Those below the bar are to leave, of a row of which many are left then; the groups' sums without
- * them are in the room. */
+/* Marks elements below the bar as removed, in a row of which many are left then; the groups' sums
+ * without them are in room. */
 static inline void sampler_cut(sampler *w, real bar) {
   const size_t group = w->top_at / GROUP * GROUP;
   sampler_clear(w, w->z, bar, INT64_MAX, group, group_size(group, w->n));
@@ -224,7 +225,7 @@ static inline void sampler_cut(sampler *w, real bar) {
   w->bar = bar;
 }
 
-/* They leave. */
+/* Overwrites the removed elements. */
 static inline void sampler_leave(sampler *w) {
   if (w->bar > -R_INF) sampler_clear(w, w->z, w->bar, INT64_MAX, 0, w->n);
   w->bar = -R_INF;

@@ -1,4 +1,4 @@
-/* sample/steps.h - the steps of smx_sample that neither keep a mass (ops_sampler.c) nor the k best
+/* sample/steps.h - the steps of smx_sample that keep neither a mass (ops_sampler.c) nor the k best
  * (sampler.h): temperatures, bars, penalties. */
 #ifndef SMX_SAMPLE_STEPS_H
 #define SMX_SAMPLE_STEPS_H
@@ -40,7 +40,7 @@ static size_t sampler_count(const sampler *w) {
   return n;
 }
 
-/* T between a - b and a + b, by how close the entropy is to its largest, to the power c. */
+/* T between a - b and a + b, by the ratio of the entropy to its largest value, to the power c. */
 static void sampler_dynamic(sampler *w, const smx_step *s) {
   const double low = s->b < s->a ? s->a - s->b : 0, high = s->a + s->b;
   double level = 0;

@@ -39,7 +39,7 @@ const smx_step_info step_table[SMX_STEP_KINDS] = {
         PARAMS({"k", "how many are kept", 40, -1, WHOLE_MOST, SMX_PARAM_REQUIRED | SMX_PARAM_INT, NULL})},
     [SMX_STEP_TOP_P] = {
         .id = SMX_STEP_TOP_P, .name = "top_p",
-        .title = "keep those before whom, best first, there is less mass than p",
+        .title = "keep the fewest most probable elements whose probabilities sum to p",
         .formula = "all i with sum of the larger p_j < p",
         .about = "1 keeps all, 0 the best.",
         .source = "The Curious Case of Neural Text Degeneration (Holtzman et al. 2020)",

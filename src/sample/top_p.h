@@ -1,12 +1,12 @@
-/* sample/top_p.h - the first elements, best key first, that have a share of a row's mass (top-p,
+/* sample/top_p.h - the first elements, best key first, that hold a share of a row's mass (top-p,
  * typical), without sorting the row.
  *
  * The bar is the largest number such that the terms whose key is not below it sum to the target.
  * The sum runs in the lanes of the contract and its groups are added in double; over fewer elements
- * of one row it is never larger, so the bar is well defined, and any guess can be checked by one
- * pass. A guess comes from a sample of the row: between which keys the bar must be, so that one
- * pass can sum what is above and put together what is between, a few per cent of the row, where the
- * search goes on. How it is found does not show in the result. */
+ * of a row it is never larger, so the bar is well defined, and any guess can be checked by one
+ * pass. A sample of the row gives an interval of keys that should contain the bar. One pass then
+ * sums the terms above the interval and collects the elements within it, a few per cent of the row,
+ * where the search continues. The result does not depend on how it is found. */
 #ifndef SMX_SAMPLE_TOP_P_H
 #define SMX_SAMPLE_TOP_P_H
 #include "sampler.h"
@@ -23,8 +23,8 @@ typedef struct top_p_search {
   const sampler *scores; /* whose scores the keys are, so that terms can be formed from them; or NULL */
 } top_p_search;
 
-/* The terms whose key is not below the bar, and above it. The room then has what the groups of the
- * former come to. */
+/* The sums of the terms whose key is not below the bar, and of those above it. The sums of the
+ * former's groups are then in room. */
 NOINLINE void top_p_at(const top_p_search *m, real bar, double sums[2]) {
   const vreal low = v_set1(bar), zero = v_set1(0);
   sampler_sums *groups = m->room;
@@ -50,7 +50,7 @@ NOINLINE void top_p_at(const top_p_search *m, real bar, double sums[2]) {
   }
 }
 
-/* Whether the bar is the one; if not, what that says of where it is. */
+/* Whether the bar is right; if not, on which side of it the right one is. */
 static inline bool top_p_is(top_p_search *m, rbits bar, double *above) {
   double sums[2];
   top_p_at(m, radix_value(bar), sums);
@@ -69,7 +69,7 @@ typedef struct top_p_part {
   size_t n;
 } top_p_part;
 
-/* What is known of where the bar is: between two keys. */
+/* What is known about the bar: it is between two keys. */
 typedef struct top_p_bracket {
   real low, high;
   double base; /* above the part of the row that is looked at */
@@ -92,8 +92,8 @@ NOINLINE void top_p_bars(const top_p_part *p, const real *bars, double *above) {
   }
 }
 
-/* Draws the bracket together, by bars from its upper end on: `least` is reached at its lower end,
- * `most` not above the upper one. */
+/* Narrows the bracket, by bars from its upper end on: `least` is reached at its lower end, `most`
+ * is not exceeded at the upper one. */
 static inline void top_p_draw_in(const top_p_part *p, double least, double most, top_p_bracket *k) {
   double sums[TOP_P_BARS];
   real bars[TOP_P_BARS];
@@ -117,9 +117,9 @@ NOINLINE top_p_bracket top_p_ends(const top_p_part *p) {
   return (top_p_bracket){v_hmin(least), v_hmax(top), 0};
 }
 
-/* The elements between the bracket's ends are put together in the room, keys and then terms; what
- * is above joins its base. False if there are more than half as many as there is room for. The part
- * may be in the room itself. */
+/* Collects the elements between the bracket's ends in room, keys and then terms; terms above are
+ * added to its base. False if there are more than half as many as there is memory for. The part may
+ * itself be in room. */
 NOINLINE bool top_p_gather(const top_p_search *m, top_p_part *p, top_p_bracket *k) {
   const size_t most = 4 * m->n / sizeof(real);
   const vreal low = v_set1(k->low), high = v_set1(k->high), zero = v_set1(0);
@@ -153,8 +153,8 @@ NOINLINE bool top_p_gather(const top_p_search *m, top_p_part *p, top_p_bracket *
   return true;
 }
 
-/* The bracket as a sample of the row has it: the sum of what is below the bar is known but for a
- * few deviations. */
+/* The bracket that a sample of the row gives: the sum of what is below the bar is known up to a few
+ * deviations. */
 NOINLINE void top_p_guess(const top_p_search *m, top_p_bracket *k) {
   enum { DEVIATIONS = 4 };
   real *keys = m->room, *terms = keys + TOP_P_SAMPLE;

@@ -21,9 +21,8 @@ SMI vreal v_two(__m256 low, __m256 high) {
 #endif
 }
 
-/* Four rows from p on need a register for it, step and 3 step, and those after them no more: the
- * compiler, which would keep sixteen pointers through a loop and has no place for them, is not told
- * that p is one of several. */
+/* Four rows from p on need registers for p, step and 3 step only. The compiler would keep sixteen
+ * pointers through a loop and has too few registers for them, so p is hidden from it. */
 SMI const char *row_at(const char *p) {
   __asm__("" : "+r"(p));
   return p;

@@ -1,10 +1,10 @@
-/* vec/compress.h - some lanes of a vector brought together, and sums of lanes in double. */
+/* vec/compress.h - selected lanes of a vector moved together, and sums of lanes in double. */
 #ifndef SMX_VEC_COMPRESS_H
 #define SMX_VEC_COMPRESS_H
 #include "vec.h"
 
-/* Puts the lanes of m together at p, in their order: how many they are. What follows them, up to a
- * whole vector, is written over. */
+/* Stores the lanes of m at p, in their order; returns their number. Lanes behind them, up to a
+ * whole vector, are overwritten. */
 #ifdef V /* vec_avx512.h */
 SMI int v_compress(real *p, vmask m, vreal x) {
   v_store(p, V(maskz_compress)(m, x)); /* the instruction itself is slow when it writes to memory */

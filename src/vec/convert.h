@@ -37,8 +37,8 @@ SMI uint16_t f16_of_f32(float f) {
   return (uint16_t)(sign | ((body - 0x38000000 + 0xfff + (body >> 13 & 1)) >> 13));
 }
 
-/* From double, rounded once: to float by rounding to odd, whose extra bits then decide as the
- * double's would. */
+/* From double, rounded once: to float by rounding to odd, whose extra bits decide as the double's
+ * would. */
 SMI float odd_of_f64(double d) {
   float f = (float)d;
   uint32_t u = bits_of_f32(f);
@@ -54,7 +54,7 @@ SMI float odd_of_f64(double d) {
 #define TO_F32(x) odd_of_f64(x)
 #endif
 
-/* Half precision, a vector at a time: by instructions, or as the scalar functions say. */
+/* Half precision, a vector at a time: by instructions, or by the scalar functions. */
 #ifndef V_HAS_HALF
 #define VECTOR_HALF(name) \
   SMI vreal v_load_##name(const uint16_t *p) { \
@@ -79,7 +79,7 @@ SMI void half_in(uint16_t *to, const uint16_t *p, int n) {
 SMI void half_out(uint16_t *p, const uint16_t *from, int n) { memcpy(p, from, (size_t)n * sizeof *p); }
 #endif
 
-enum { HALF_LINE = 64 / sizeof(uint16_t) }; /* of them in a line of the caches */
+enum { HALF_LINE = 64 / sizeof(uint16_t) }; /* numbers in a cache line */
 
 /* The storage type of an array in half precision; a constant, wherever loops must be fast. */
 typedef enum half_type { HALF_F16, HALF_BF16 } half_type;

@@ -27,8 +27,8 @@ SMI vreal divide_in_double(double t, vreal x) {
   return v_load(v);
 }
 #if SMX_REAL == 32 && defined(__FP_FAST_FMA)
-/* Where the bounds do not agree, which are `sure` where they do: zeros and infinities are their own
- * quotients, others are divided. */
+/* Where the two bounds differ. Zeros and infinities are their own quotients; other elements are
+ * divided. */
 static __attribute__((noinline, unused)) vreal divide_doubtful(const divisor *q, vreal x, vreal high,
                                                                vmask sure) {
   const vmask own = m_or(v_eq(x, v_set1(0)), v_eq(v_abs(x), v_set1(R_INF)));

@@ -1,6 +1,6 @@
 /* vec/gamma.h - the logarithm of the gamma function and its derivative, in double, for densities:
- * Stirling's series from 7 on, and below that by what gamma(x + 1) = x gamma(x) says. The first
- * term left out is below 8e-17.
+ * Stirling's series from 7 on, and below that gamma(x + 1) = x gamma(x). The first omitted term is
+ * below 8e-17.
  *
  * Worst errors of tests/vec/gamma.c against MPFR, in units of 2^-53 of the value or of 1, whichever
  * is larger: d_lgamma 34.8 at 0.87, d_digamma 9.9 at 0.97. */

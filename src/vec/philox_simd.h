@@ -1,5 +1,5 @@
 /* vec/philox_simd.h - the upper halves of the random words (philox.h) of some elements, side by
- * side: enough to see which of them matter. */
+ * side: enough to decide which elements need the whole word. */
 #ifndef SMX_VEC_PHILOX_SIMD_H
 #define SMX_VEC_PHILOX_SIMD_H
 #include "philox.h"

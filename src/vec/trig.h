@@ -1,5 +1,5 @@
-/* vec/trig.h - sine and cosine in double, the same on every machine. Here, beside math.h, because
- * few kernels want them. */
+/* vec/trig.h - sine and cosine in double, the same on every machine. Not in math.h, because few
+ * kernels need them. */
 #ifndef SMX_VEC_TRIG_H
 #define SMX_VEC_TRIG_H
 #include "math.h"

@@ -1,5 +1,5 @@
-/* vec/vec.h - the vector layer: picks the header of the instruction set and the real type this file
- * is being compiled for.
+/* vec/vec.h - the vector layer: includes the header of the instruction set and the real type that
+ * this file is being compiled for.
  *
  * A virtual vector is 64 bytes: LANES = 16 floats or 8 doubles (SMX_REAL = 32 or 64).
  * vec_portable.h defines what each function means; every other header computes the same bits.

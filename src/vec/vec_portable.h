@@ -1,10 +1,10 @@
 /* vec/vec_portable.h - the vector layer in portable C (vectors of GNU C, which the compiler lowers
- * to whatever there is). This is the specification: what a function does here, to the bit, every
- * other header does. */
+ * to the instructions of the machine). This is the specification: every other header computes the
+ * same bits. */
 #define V_PORTABLE 1
-#define SMI \
-  static inline __attribute__(( \
-      unused)) /* inlined where the compiler likes: written out everywhere it would be huge */
+/* The compiler decides what is inlined: with everything inlined the code would be five times as
+ * large. */
+#define SMI static inline __attribute__((unused))
 typedef real vreal __attribute__((vector_size(64)));
 #if SMX_REAL == 32
 typedef int32_t vint __attribute__((vector_size(64)));

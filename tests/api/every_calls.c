@@ -378,7 +378,7 @@ static void softmax_backward_tensor(stage *s) {
   CALL(s, smx_softmax_backward, s->ctx, -1, y, dy, to);
 }
 
-/* ---- matrices and opinions ---- */
+/* ---- matrices, distributions and votes ---- */
 
 static void sinkhorn(stage *s) {
   const smx_tensor *x = in_floats(s, s->t, SHAPE(3, 4, 5));

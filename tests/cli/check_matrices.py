@@ -66,7 +66,7 @@ def objectives():
 
 
 @test("matrices")
-def opinions():
+def distributions():
     put("x.npy", A.npy("f64", (3, 4), [2, 1, 0.1, -1, 0.5, -0.3, 1.2, 0, 0, 3, -2, 0.5]))
     put("mix.npy", A.npy("f64", (3,), [0.5, -1, 0.25]))
     run("run", "jensen_shannon_divergence", "x.npy", "mix.npy", "-o", "o.npz")

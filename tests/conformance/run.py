@@ -35,10 +35,10 @@ SUITES = [
     ("wheel", NUMPY + WHEEL, [sys.executable, "-B", str(HERE / "wheel.py")]),
     ("docs", NUMPY, [sys.executable, "-B", str(HERE / "docs.py")]),
     ("onnx", NUMPY + ["onnx==1.22.0"], [sys.executable, "-B", str(HERE / "onnx_nodes.py")]),  # the last release with its test data inside
-    ("scipy", NUMPY + ["scipy==1.17.1"], [sys.executable, "-B", str(HERE / "opinion_scipy.py")]),
-    ("jax", JAX, [sys.executable, "-B", str(HERE / "opinion_jax.py")]),
-    ("optax", JAX + ["optax==0.2.8"], [sys.executable, "-B", str(HERE / "opinion_optax.py")]),
-    ("onnxruntime", NUMPY + ["onnx==1.22.0", "onnxruntime==1.31.1"], [sys.executable, "-B", str(HERE / "opinion_onnxruntime.py")]),
+    ("scipy", NUMPY + ["scipy==1.17.1"], [sys.executable, "-B", str(HERE / "peer_scipy.py")]),
+    ("jax", JAX, [sys.executable, "-B", str(HERE / "peer_jax.py")]),
+    ("optax", JAX + ["optax==0.2.8"], [sys.executable, "-B", str(HERE / "peer_optax.py")]),
+    ("onnxruntime", NUMPY + ["onnx==1.22.0", "onnxruntime==1.31.1"], [sys.executable, "-B", str(HERE / "peer_onnxruntime.py")]),
 ]
 
 

@@ -194,13 +194,13 @@ static void rows_whose_terms_are_kept(void **state) {
 }
 
 /* Forward and backward, with outputs written in this way. */
-static void run_written(problem *p, const config *how, int bypass) {
-  smx_bypass_set(bypass);
+static void run_written(problem *p, const config *how, int writing) {
+  smx_writing_set(writing);
   int status = problem_run(p, how, FORWARD);
   if (!status) status = problem_run(p, how, BACKWARD);
-  smx_bypass_set(-1);
+  smx_writing_set(-1);
   if (status)
-    fail_msg("%s n %d: bypass %d: status %d (%s)", p->op->name, (int)p->n, bypass, status, smx_isa_name());
+    fail_msg("%s n %d: writing %d: status %d (%s)", p->op->name, (int)p->n, writing, status, smx_isa_name());
 }
 
 static void written_alike(const smx_op *op, int64_t n, int copies, int type, int where) {
@@ -208,14 +208,14 @@ static void written_alike(const smx_op *op, int64_t n, int copies, int type, int
   problem near, other;
   fill(&near, op, n, copies, float_dtypes[type]);
   problem_rows(&other, &near, near.rows, 0);
-  run_written(&near, &how, BYPASS_NOT);
-  for (int bypass = BYPASS_THROUGH; bypass <= BYPASS_PAST; bypass++) {
+  run_written(&near, &how, WRITE_CACHED);
+  for (int writing = WRITE_PREFETCHED; writing <= WRITE_STREAMING; writing++) {
     int64_t at = 0;
-    run_written(&other, &how, bypass);
+    run_written(&other, &how, writing);
     const int o = first_difference(&near, &other, float_dtypes[type], &at);
     if (o >= 0 || memcmp(near.din[0], other.din[0], (size_t)(near.rows * n) * dtype_size(float_dtypes[type])))
-      fail_msg("%s %s n %d: bypass %d differs in %s, element %d (%s)", op->name, float_dtype_names[type],
-               (int)n, bypass, o < 0 ? "the gradient" : op->outputs[o].name, (int)at, smx_isa_name());
+      fail_msg("%s %s n %d: writing %d differs in %s, element %d (%s)", op->name, float_dtype_names[type],
+               (int)n, writing, o < 0 ? "the gradient" : op->outputs[o].name, (int)at, smx_isa_name());
   }
   problem_free(&near);
   problem_free(&other);

@@ -198,7 +198,7 @@ static smx_status cad(call *c) {
                       (double)take(b, 1) / 254, call_whole(c), out);
 }
 
-/* ---- objectives and opinions ---- */
+/* ---- objectives, distributions and votes ---- */
 
 static smx_status objective(call *c) {
   bytes *b = &c->b;
@@ -214,7 +214,7 @@ static smx_status objective(call *c) {
   return smx_logsumexp_objective(c->ctx, mu, t[0], t[1], t[2], t[3], f, t[4], t[5], t[6], t[7]);
 }
 
-static smx_status opinions(call *c) {
+static smx_status distributions(call *c) {
   bytes *b = &c->b;
   const int64_t x[] = {pick(b, 4), pick(b, 6), pick(b, 12)}, y[] = {x[0], x[2]};
   const bool centroid = half(c);
@@ -228,7 +228,7 @@ static smx_status opinions(call *c) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static smx_status (*const functions[])(call * c) = {rows,  rope, keep_keys, merge,     votes,
-                                                      beams, mix,  cad,       objective, opinions};
+                                                      beams, mix,  cad,       objective, distributions};
   static call c;
   call_open(&c, data, size);
   const smx_status status = functions[pick(&c.b, sizeof functions / sizeof *functions)](&c);

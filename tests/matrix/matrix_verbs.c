@@ -346,7 +346,7 @@ static void verbs_are_the_functions(void **state) {
 
 /* The operators on several distributions and on votes are functions as well; a matrix of votes is a
  * list of those that there are. */
-static void opinions_are_the_functions(void **state) {
+static void distributions_are_the_functions(void **state) {
   (void)state;
   static call c;
   static smx_vote votes[CELLS];
@@ -460,7 +460,7 @@ static void bad_calls_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(results_are_those_of_references),
                                      cmocka_unit_test(verbs_are_the_functions),
-                                     cmocka_unit_test(opinions_are_the_functions),
+                                     cmocka_unit_test(distributions_are_the_functions),
                                      cmocka_unit_test(agreement_has_known_values),
                                      cmocka_unit_test(shapes_are_inferred),
                                      cmocka_unit_test(bad_calls_are_refused)};

@@ -12,8 +12,8 @@
 #include "unit.h"
 
 enum { PARAMS, INPUTS, OUTPUTS, UPSTREAM, GRADIENTS, FIELDS };
-#define VECTORS(room, a, b) SMX_SOURCE_DIR "/src/" #room "/vectors.txt",
-static const char *const files[] = {SMX_ROOMS(VECTORS, , )};
+#define VECTORS(family, a, b) SMX_SOURCE_DIR "/src/" #family "/vectors.txt",
+static const char *const files[] = {SMX_FAMILIES(VECTORS, , )};
 static char where[512];
 static int lines_of[256];
 

@@ -10,10 +10,10 @@
 
 static row_ref_fn *reference_of(const smx_op *op) {
 #define REFS(name, a, b) name##_refs,
-  static row_ref_fn *const *const refs[] = {SMX_ROOMS(REFS, , )};
-  int room;
+  static row_ref_fn *const *const refs[] = {SMX_FAMILIES(REFS, , )};
+  int family;
   size_t index;
-  return smx_op_place(op, &room, &index) ? refs[room][index] : NULL;
+  return smx_op_place(op, &family, &index) ? refs[family][index] : NULL;
 }
 
 /* Where a row starts in the values of a port; start: that far into a FULL one. */

@@ -1,4 +1,4 @@
-/* attention_sheets_bits.c - proves that the bits of Parallax, of local linear and of additive
+/* attention_score_blocks_bits.c - proves that the bits of Parallax, of local linear and of additive
  * attention depend on neither instruction set, threads, axes, rows beside a row nor the place of
  * keys, and that memory does not grow with rows. */
 #include "attention_kinds.h"

@@ -9,7 +9,7 @@ import optax
 from optax import losses
 
 import libsoftmax
-from opinions import Opinion, main
+from peers import Comparison, main
 
 jax.config.update("jax_enable_x64", True)
 
@@ -91,16 +91,16 @@ def ours(name):
     return ask
 
 
-def opinions():
+def comparisons():
     for name in LOSSES:
         ask = ours(name)
-        yield Opinion(name, lambda x, ask=ask: ask(x).loss, theirs(name, 0))
-        yield Opinion(name + ", gradient", lambda x, ask=ask: ask(x).dx, theirs(name, 1))
+        yield Comparison(name, lambda x, ask=ask: ask(x).loss, theirs(name, 0))
+        yield Comparison(name + ", gradient", lambda x, ask=ask: ask(x).dx, theirs(name, 1))
 
 
-OPINIONS = list(opinions())
+COMPARISONS = list(comparisons())
 
 ROWS = ("normal", "lengths", "wide", "almost flat", "ties for the largest")
 
 if __name__ == "__main__":
-    main("optax %s" % optax.__version__, OPINIONS, [], ROWS)
+    main("optax %s" % optax.__version__, COMPARISONS, [], ROWS)

@@ -4,7 +4,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 import libsoftmax
-from opinions import Difference, Opinion, main
+from peers import Difference, Comparison, main
 
 jax.config.update("jax_enable_x64", True)
 
@@ -35,16 +35,16 @@ def jitted(function, *extra):
 
 jax_logsumexp = jitted(lambda x: logsumexp(x, axis=-1))
 
-OPINIONS = [
-    Opinion("softmax", libsoftmax.softmax, jitted(jax.nn.softmax), ("float32", "float64", "float16", "bfloat16")),
-    Opinion("log_softmax", libsoftmax.log_softmax, jitted(jax.nn.log_softmax)),
-    Opinion("logsumexp", libsoftmax.logsumexp, jax_logsumexp),
-    Opinion("logsumexp, on_inf='limit'", lambda x: libsoftmax.logsumexp(x, on_inf="limit"), jax_logsumexp),
-    Opinion("softmax with where", lambda x: libsoftmax.masked_softmax(x, where(x)),
+COMPARISONS = [
+    Comparison("softmax", libsoftmax.softmax, jitted(jax.nn.softmax), ("float32", "float64", "float16", "bfloat16")),
+    Comparison("log_softmax", libsoftmax.log_softmax, jitted(jax.nn.log_softmax)),
+    Comparison("logsumexp", libsoftmax.logsumexp, jax_logsumexp),
+    Comparison("logsumexp, on_inf='limit'", lambda x: libsoftmax.logsumexp(x, on_inf="limit"), jax_logsumexp),
+    Comparison("softmax with where", lambda x: libsoftmax.masked_softmax(x, where(x)),
             jitted(lambda x, w: jax.nn.softmax(x, where=w), where), ("float32",)),
-    Opinion("logsumexp with where", lambda x: libsoftmax.logsumexp(np.where(where(x), x, -np.inf).astype(x.dtype)),
+    Comparison("logsumexp with where", lambda x: libsoftmax.logsumexp(np.where(where(x), x, -np.inf).astype(x.dtype)),
             jitted(lambda x, w: logsumexp(x, axis=-1, where=w), where), ("float32",)),
-    Opinion("logsumexp with weights b", weighted, jitted(lambda x, b: logsumexp(x, axis=-1, b=b), weights), ("float32",)),
+    Comparison("logsumexp with weights b", weighted, jitted(lambda x, b: logsumexp(x, axis=-1, b=b), weights), ("float32",)),
 ]
 
 DIFFERENCES = [
@@ -57,4 +57,4 @@ DIFFERENCES = [
 ]
 
 if __name__ == "__main__":
-    main("jax %s" % jax.__version__, OPINIONS, DIFFERENCES)
+    main("jax %s" % jax.__version__, COMPARISONS, DIFFERENCES)

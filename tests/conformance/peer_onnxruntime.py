@@ -6,7 +6,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 import libsoftmax
-from opinions import Difference, Opinion, main
+from peers import Difference, Comparison, main
 
 TYPES = {np.dtype("float32"): TensorProto.FLOAT, np.dtype("float64"): TensorProto.DOUBLE}
 onnxruntime.set_default_logger_severity(4)
@@ -24,12 +24,12 @@ def node(op, **attributes):
     return lambda x: session(op, x.dtype, tuple(attributes.items())).run(None, {"x": x})[0]
 
 
-OPINIONS = [
-    Opinion("Softmax", libsoftmax.softmax, node("Softmax")),
-    Opinion("Softmax along axis 0", lambda x: libsoftmax.softmax(x, axis=0), node("Softmax", axis=0)),
-    Opinion("LogSoftmax", libsoftmax.log_softmax, node("LogSoftmax")),
-    Opinion("Hardmax", libsoftmax.hardmax, node("Hardmax"), ("float32",)),
-    Opinion("ReduceLogSumExp", libsoftmax.logsumexp, node("ReduceLogSumExp", axes=(-1,), keepdims=0)),
+COMPARISONS = [
+    Comparison("Softmax", libsoftmax.softmax, node("Softmax")),
+    Comparison("Softmax along axis 0", lambda x: libsoftmax.softmax(x, axis=0), node("Softmax", axis=0)),
+    Comparison("LogSoftmax", libsoftmax.log_softmax, node("LogSoftmax")),
+    Comparison("Hardmax", libsoftmax.hardmax, node("Hardmax"), ("float32",)),
+    Comparison("ReduceLogSumExp", libsoftmax.logsumexp, node("ReduceLogSumExp", axes=(-1,), keepdims=0)),
 ]
 
 DIFFERENCES = [
@@ -46,4 +46,4 @@ DIFFERENCES = [
 ]
 
 if __name__ == "__main__":
-    main("onnxruntime %s" % onnxruntime.__version__, OPINIONS, DIFFERENCES)
+    main("onnxruntime %s" % onnxruntime.__version__, COMPARISONS, DIFFERENCES)

@@ -1,4 +1,4 @@
-"""Second opinions: what libsoftmax and another library say about the same rows, random and adversarial.
+"""What libsoftmax and another library compute for the same rows, random and adversarial.
 
 Where they differ by intent, a Difference says where and why. It is checked too: one that no longer shows is a failure, so that the list, and
 docs/conventions.md with it, stays true.
@@ -15,7 +15,7 @@ TOLERANCE = {"float32": 4e-6, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1.6
 
 
 @dataclass(frozen=True)
-class Opinion:
+class Comparison:
     name: str
     ours: Callable
     theirs: Callable
@@ -24,7 +24,7 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Difference:
-    opinions: tuple
+    comparisons: tuple
     rows: tuple
     why: str
 
@@ -89,30 +89,30 @@ def cast(x, dtype):
     return np.where(np.isfinite(x), np.clip(x, -LARGEST[dtype], LARGEST[dtype]), x).astype(dtype)
 
 
-def compare(opinion, x, dtype):
+def compare(comparison, x, dtype):
     given = cast(x, dtype)
-    ours, theirs = ask(opinion.ours, given), ask(opinion.theirs, given)
+    ours, theirs = ask(comparison.ours, given), ask(comparison.theirs, given)
     if ours[1] or theirs[1]:
         return None if ours[1] and theirs[1] else "ours: %s; theirs: %s" % (ours[1] or "a result", theirs[1] or "a result")
     return apart(ours[0], theirs[0], dtype)
 
 
-def report(title, opinions, differences, names):
+def report(title, comparisons, differences, names):
     """Prints a table; True if something is wrong. names: of the rows that are asked about, None for all."""
-    expected = {(o, r): d for d in differences for o in d.opinions for r in d.rows}
+    expected = {(o, r): d for d in differences for o in d.comparisons for r in d.rows}
     counts, seen = collections.defaultdict(collections.Counter), set()
-    for opinion in opinions:
+    for comparison in comparisons:
         for name, x in rows().items():
             if names and name not in names:
                 continue
-            for dtype in opinion.dtypes:
-                found, known = compare(opinion, x, dtype), expected.get((opinion.name, name))
+            for dtype in comparison.dtypes:
+                found, known = compare(comparison, x, dtype), expected.get((comparison.name, name))
                 verdict = "agree" if found is None else "explained" if known else "failed"
-                counts[opinion.name][verdict] += 1
+                counts[comparison.name][verdict] += 1
                 if found and known:
-                    seen.add((opinion.name, name))
+                    seen.add((comparison.name, name))
                 if verdict == "failed":
-                    print("%s, %s, %s: %s" % (opinion.name, name, dtype, found))
+                    print("%s, %s, %s: %s" % (comparison.name, name, dtype, found))
     stale = set(expected) - seen
     for name, row in sorted(stale):
         print("%s, %s: said to differ, but agrees" % (name, row))
@@ -124,5 +124,5 @@ def report(title, opinions, differences, names):
     return bool(stale) or any(count["failed"] for count in counts.values())
 
 
-def main(title, opinions, differences, names=None):
-    sys.exit(report(title, opinions, differences, names))
+def main(title, comparisons, differences, names=None):
+    sys.exit(report(title, comparisons, differences, names))

@@ -4,7 +4,7 @@ import scipy
 from scipy import special
 
 import libsoftmax
-from opinions import Difference, Opinion, main
+from peers import Difference, Comparison, main
 
 B = np.array([0.5, 2, 0, 1, 3])
 
@@ -20,13 +20,13 @@ def weighted(x):
         return libsoftmax.logsumexp(np.where(b > 0, x + np.log(b), -np.inf).astype(x.dtype))
 
 
-OPINIONS = [
-    Opinion("softmax", libsoftmax.softmax, lambda x: special.softmax(x, axis=-1)),
-    Opinion("softmax along axis 0", lambda x: libsoftmax.softmax(x, axis=0), lambda x: special.softmax(x, axis=0)),
-    Opinion("log_softmax", libsoftmax.log_softmax, lambda x: special.log_softmax(x, axis=-1)),
-    Opinion("logsumexp", libsoftmax.logsumexp, lambda x: special.logsumexp(x, axis=-1)),
-    Opinion("logsumexp, on_inf='limit'", lambda x: libsoftmax.logsumexp(x, on_inf="limit"), lambda x: special.logsumexp(x, axis=-1)),
-    Opinion("logsumexp with weights b", weighted, lambda x: special.logsumexp(x, axis=-1, b=weights(x))),
+COMPARISONS = [
+    Comparison("softmax", libsoftmax.softmax, lambda x: special.softmax(x, axis=-1)),
+    Comparison("softmax along axis 0", lambda x: libsoftmax.softmax(x, axis=0), lambda x: special.softmax(x, axis=0)),
+    Comparison("log_softmax", libsoftmax.log_softmax, lambda x: special.log_softmax(x, axis=-1)),
+    Comparison("logsumexp", libsoftmax.logsumexp, lambda x: special.logsumexp(x, axis=-1)),
+    Comparison("logsumexp, on_inf='limit'", lambda x: libsoftmax.logsumexp(x, on_inf="limit"), lambda x: special.logsumexp(x, axis=-1)),
+    Comparison("logsumexp with weights b", weighted, lambda x: special.logsumexp(x, axis=-1, b=weights(x))),
 ]
 
 DIFFERENCES = [
@@ -40,4 +40,4 @@ DIFFERENCES = [
 ]
 
 if __name__ == "__main__":
-    main("scipy %s" % scipy.__version__, OPINIONS, DIFFERENCES)
+    main("scipy %s" % scipy.__version__, COMPARISONS, DIFFERENCES)

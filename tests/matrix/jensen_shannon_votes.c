@@ -1,8 +1,8 @@
-/* opinions.c - proves the functions over several distributions: the Jensen-Shannon divergence of
- * many rows and its gradient, the centroid, and Dawid and Skene's classes. Values by mpmath from
- * the formulas, and those of the paper's example; gradients against differences; the same bits for
- * every instruction set, number of threads and layout; masks, NaN, rows that do not count, bad
- * arguments. */
+/* jensen_shannon_votes.c - proves the functions over several distributions: the Jensen-Shannon
+ * divergence of many rows and its gradient, the centroid, and Dawid and Skene's classes. Values by
+ * mpmath from the formulas, and those of the paper's example; gradients against differences; the
+ * same bits for every instruction set, number of threads and layout; masks, NaN, rows that do not
+ * count, bad arguments. */
 #include <math.h>
 #include <string.h>
 
@@ -141,7 +141,7 @@ static void the_same_bits(void **state) {
   }
 }
 
-static void bad_opinions(void **state) {
+static void bad_distributions(void **state) {
   (void)state;
   double loss[2], dx[M * N], y[N];
   int64_t four[] = {4}, line[] = {M * N};
@@ -251,7 +251,7 @@ int main(void) {
       cmocka_unit_test(what_does_not_count),
       cmocka_unit_test(centroid_has_known_values),
       cmocka_unit_test(the_same_bits),
-      cmocka_unit_test(bad_opinions),
+      cmocka_unit_test(bad_distributions),
       cmocka_unit_test(the_example_of_the_paper),
       cmocka_unit_test(many_votes_and_none),
       cmocka_unit_test(bad_votes),

@@ -1,6 +1,6 @@
-/* attention_sheets.c - proves Parallax, local linear and additive attention: known answers, values
- * against formulas in double that share nothing with the library, gradients against differences,
- * refusals. */
+/* attention_score_blocks.c - proves Parallax, local linear and additive attention: known answers,
+ * values against formulas in double that share nothing with the library, gradients against
+ * differences, refusals. */
 #include "attention_kinds.h"
 
 /* ---- the formulas ---- */
