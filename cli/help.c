@@ -46,14 +46,31 @@ void param_line(const smx_param *p, char *text, size_t size) {
   snprintf(text, size, "%s; %s%s", p->help, range, how);
 }
 
-bool takes_matrices(const smx_op *op) { return strcmp(op->family, "matrix") == 0; }
+bool has_rows(const smx_op *op) { return op->inputs[0].shape != SMX_SHAPE_DIMS; }
+
+/* "[..., n, d]", and what its whole numbers are. */
+static void dims_text(const char *dims, char *text, size_t size) {
+  const char *bar = strchr(dims, '|');
+  const size_t end = bar ? (size_t)(bar - dims) : strlen(dims);
+  size_t used = (size_t)snprintf(text, size, "[");
+  for (size_t i = 0; i < end && used + 3 < size; i++) {
+    if (dims[i] != ' ') text[used++] = dims[i];
+    else if (i + 1 < end) text[used++] = ',', text[used++] = ' ';
+  }
+  text[used] = 0;
+  if (!bar) snprintf(text + used, size - used, "]");
+  else if (strncmp(bar, "| <= ", 5) == 0)
+    snprintf(text + used, size - used, "], offsets from 0 to %s", bar + 5);
+  else snprintf(text + used, size - used, "], each below %s", bar + 4);
+}
 
 void port_text(const smx_op *op, const smx_port *port, char *text, size_t size) {
   static const char *const rules[] = {"the shape of x",   "one value a row",
                                       "a list",           "one value an element of the axis",
                                       "k along the axis", "one value for all rows"};
-  const char *rule =
-      port == &op->inputs[0] ? takes_matrices(op) ? "at least two dimensions" : "any" : rules[port->shape];
+  char dims[128];
+  const char *rule = port == &op->inputs[0] ? "any" : rules[has_rows(op) ? port->shape : 0];
+  if (!has_rows(op)) dims_text(port->dims, dims, sizeof dims), rule = dims;
   const char *type = port->flags & SMX_PORT_MASK  ? " Type: bool or u8."
                      : port->flags & SMX_PORT_INT ? " Type: i32 or i64."
                                                   : "";

@@ -57,8 +57,8 @@ int help_completion_fish(void);
 /* The operator, or NULL after a fault that says which name is near. */
 const smx_op *help_find(const char *name);
 
-/* Whether it runs over matrices, the last two dimensions of its first input, and not over rows. */
-bool takes_matrices(const smx_op *op);
+/* Whether rows run along an axis; otherwise the dimensions of its ports have names. */
+bool has_rows(const smx_op *op);
 
 /* A parameter's value as text: a choice's name, "inf", "0.5". */
 void param_text(const smx_param *p, double value, char *text, size_t size);

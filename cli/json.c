@@ -12,9 +12,9 @@ static json_t *number(double v) {
 }
 
 static json_t *port(const smx_port *p) {
-  static const char *const rules[] = {"full", "row", "offsets", "column", "k", "scalar"};
-  return json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:s}", "name", p->name, "shape",
-                   rules[p->shape], "optional", (int)(p->flags & SMX_PORT_OPTIONAL), "mask",
+  static const char *const rules[] = {"full", "row", "offsets", "column", "k", "scalar", "dims"};
+  return json_pack("{s:s, s:s, s:s?, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:s}", "name", p->name, "shape",
+                   rules[p->shape], "dims", p->dims, "optional", (int)(p->flags & SMX_PORT_OPTIONAL), "mask",
                    (int)(p->flags & SMX_PORT_MASK), "integer", (int)(p->flags & SMX_PORT_INT), "gradient",
                    (int)(p->flags & SMX_PORT_GRAD), "saved", (int)(p->flags & SMX_PORT_SAVED), "either",
                    (int)(p->flags & SMX_PORT_EITHER), "dx", (int)(p->flags & SMX_PORT_DX), "help", p->help);

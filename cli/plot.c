@@ -57,7 +57,7 @@ static int check_operator(const smx_op *op) {
     if (!(op->inputs[i].flags & SMX_PORT_OPTIONAL) || op->inputs[i].flags & SMX_PORT_EITHER)
       return fault(EXIT_USAGE, "plot %s: it needs the input '%s' beside the scores", op->name,
                    op->inputs[i].name);
-  if (y->shape != SMX_SHAPE_FULL || takes_matrices(op) || y->flags & SMX_PORT_INT)
+  if (y->shape != SMX_SHAPE_FULL || !has_rows(op) || y->flags & SMX_PORT_INT)
     return fault(EXIT_USAGE, "plot %s: it gives no weight to each element of a row", op->name);
   return EXIT_OK;
 }

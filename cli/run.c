@@ -43,8 +43,9 @@ typedef const smx_tensor *tensor_list[SMX_MAX_PORTS];
 
 /* ---- What will come out ---- */
 
-static int32_t axis_of(const smx_port *port, int32_t axis) {
+static int32_t axis_of(const smx_port *port, int32_t ndim, int32_t axis) {
   if (port->shape == SMX_SHAPE_COLUMN) return 0;
+  if (port->shape == SMX_SHAPE_DIMS) return ndim - 1;
   return port->shape == SMX_SHAPE_ROW || port->shape == SMX_SHAPE_SCALAR ? -1 : axis;
 }
 
@@ -75,17 +76,18 @@ static int infer_outputs(run *r) {
     /* one number for a person: not in half precision */
     bool told = r->request->see && shapes[i].ndim == 0 && out->type->bytes == 2;
     if (told) out->type = dtype_named("f32");
-    out->axis = axis_of(&r->op->outputs[i], r->axis);
+    out->axis = axis_of(&r->op->outputs[i], shapes[i].ndim, r->axis);
   }
   return EXIT_OK;
 }
 
-/* The shape of x, without the axis for one value a row. */
-static smx_shape gradient_shape(const run *r, const smx_port *port) {
-  const io_array *x = &r->b.in[0].array;
+/* The shape of x, without the axis for one value a row; its own where dimensions have names. */
+static smx_shape gradient_shape(const run *r, int32_t number) {
+  const smx_port *port = &r->op->inputs[number];
+  const io_array *x = &r->b.in[has_rows(r->op) ? 0 : number].array;
   smx_shape s = {.ndim = 0};
   for (int32_t i = 0; i < x->ndim; i++)
-    if (i != r->axis || port->shape == SMX_SHAPE_FULL) s.dim[s.ndim++] = x->shape[i];
+    if (i != r->axis || port->shape != SMX_SHAPE_ROW) s.dim[s.ndim++] = x->shape[i];
   return s;
 }
 
@@ -96,8 +98,8 @@ static void choose_gradients(run *r) {
     result *din = &r->din[i];
     snprintf(din->name, sizeof din->name, "d%s", port->name);
     din->type = r->o->type ? r->o->type : r->b.in[i].want;
-    din->whole = gradient_shape(r, port);
-    din->axis = axis_of(port, r->axis);
+    din->whole = gradient_shape(r, i);
+    din->axis = axis_of(port, din->whole.ndim, r->axis);
     r->shown[r->shown_count++] = din;
   }
 }
@@ -215,6 +217,7 @@ static int view_all(const run *r, input *inputs, const smx_port *ports, int32_t 
     list[i] = inputs[i].path ? &views[i].tensor : NULL;
     bool listed = ports[i].shape == SMX_SHAPE_OFFSETS || ports[i].shape == SMX_SHAPE_COLUMN;
     int32_t dims = listed ? 0 : ports[i].shape == SMX_SHAPE_ROW ? ndim - 1 : ndim;
+    if (ports[i].shape == SMX_SHAPE_DIMS) dims = inputs[i].array.ndim;
     int code = list[i] ? blocks_view(&r->blocks, &inputs[i], dims, &views[i]) : EXIT_OK;
     if (code) return code;
   }
@@ -274,23 +277,37 @@ static int compute_block(run *r) {
 
 /* ---- All of them ---- */
 
-/* A value for all rows, and a gradient of it, need all rows at once. */
+static bool is_stack(const smx_port *port) { return strncmp(port->dims, "...", 3) == 0; }
+
+/* A value for all rows, and a gradient of it, need all rows at once; named dimensions need all of a
+ * tensor, unless every one is a stack of such. */
 static bool needs_all(const run *r) {
-  for (int32_t i = 0; i < r->op->output_count; i++)
-    if (r->out[i].type &&
-        (r->op->outputs[i].shape == SMX_SHAPE_SCALAR || r->op->outputs[i].flags & SMX_PORT_DX))
+  const smx_op *op = r->op;
+  for (int32_t i = 0; i < op->output_count; i++)
+    if (r->out[i].type && (op->outputs[i].shape == SMX_SHAPE_SCALAR || op->outputs[i].flags & SMX_PORT_DX))
       return true;
+  for (int32_t i = 0; !has_rows(op) && i < op->input_count; i++)
+    if (r->b.in[i].path && !is_stack(&op->inputs[i])) return true;
+  for (int32_t i = 0; !has_rows(op) && i < op->output_count; i++)
+    if (r->out[i].type && !is_stack(&op->outputs[i])) return true;
   return false;
+}
+
+/* The first dimension of x that is whole in a block, with all that follow. */
+static int32_t first_whole(const run *r) {
+  if (has_rows(r->op)) return r->axis;
+  int32_t ndim = r->b.in[0].array.ndim;
+  for (const char *at = r->op->inputs[0].dims; *at && *at != '|'; at++)
+    if (*at == ' ' && at[1] != '|') ndim--; /* a name behind "..." */
+  return needs_all(r) || ndim < 0 ? 0 : ndim;
 }
 
 static int run_blocks(run *r) {
   const io_array *x = &r->b.in[0].array;
-  /* what is whole in a block, with all that follows */
-  const int32_t axis = takes_matrices(r->op) ? r->axis - 1 : r->axis;
   progress p;
   int code;
   int64_t done = 0;
-  blocks_begin(&r->blocks, x, r->b.in[0].want->bytes, axis, needs_all(r) ? INT64_MAX : r->o->block);
+  blocks_begin(&r->blocks, x, r->b.in[0].want->bytes, first_whole(r), needs_all(r) ? INT64_MAX : r->o->block);
   progress_begin(&p, r->blocks.total);
   do {
     code = compute_block(r);

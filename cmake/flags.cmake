@@ -2,7 +2,8 @@
 
 include(CheckCCompilerFlag)
 
-set(SMX_WARNINGS -Wall -Wextra -Wshadow -Wstrict-prototypes -Wpointer-arith -Wcast-qual -Wmissing-prototypes -Wno-psabi)
+set(SMX_WARNINGS -Wall -Wextra -Wshadow -Wstrict-prototypes -Wpointer-arith -Wcast-qual -Wmissing-prototypes
+    -Wno-psabi -Wno-missing-field-initializers) # tables leave out what is 0
 if(CMAKE_C_COMPILER_ID MATCHES "Clang")
   list(APPEND SMX_WARNINGS -Wno-pass-failed) # a loop that clang does not unroll as asked is slower, not wrong
 endif()

@@ -188,7 +188,8 @@ typedef enum smx_shape_rule {
   SMX_SHAPE_K = 4,
   /* an output of one value for all rows, ndim 0: the first output, reduced as the parameter
    * `reduction` says */
-  SMX_SHAPE_SCALAR = 5
+  SMX_SHAPE_SCALAR = 5,
+  SMX_SHAPE_DIMS = 6 /* the dimensions that smx_port.dims names; such an operator has no axis */
 } smx_shape_rule;
 
 enum {
@@ -211,6 +212,15 @@ typedef struct smx_port {
   smx_shape_rule shape;
   uint32_t flags; /* SMX_PORT_* */
   const char *help;
+  /* SMX_SHAPE_DIMS: the names of the dimensions, as in "... n d", else NULL. A name is the same
+   * number in all ports: that of the first input that has it, else the parameter of that name, else
+   * what smx_infer says.
+   *   ...   any dimensions in front, the same in all ports that have them
+   *   s*    as many dimensions as the parameter `spatial` says
+   *   n+1   one more than n
+   *   3     itself
+   * Behind a bar stands what whole numbers are: "| < c" 0..c-1, "| <= n" offsets from 0 to n. */
+  const char *dims;
 } smx_port;
 
 enum {
@@ -245,7 +255,7 @@ typedef struct smx_op {
   int32_t id;          /* stable for ever, never reused */
   uint32_t flags;      /* SMX_OP_* */
   const char *name;    /* "softmax" */
-  const char *family;  /* "row"; "matrix": rows and columns are the last two axes of the first input */
+  const char *family;  /* "row"; operators of one kind */
   const char *title;   /* a few words */
   const char *formula; /* y_i = ... */
   const char *about;   /* what it is for, edge cases; some sentences */
@@ -267,8 +277,8 @@ SMX_API const smx_op *smx_op_find(const char *name); /* NULL when there is none 
 
 /* The settings of one call. Fill with smx_params_init, then change. */
 typedef struct smx_params {
-  size_t size;                  /* sizeof(smx_params), set by smx_params_init */
-  int32_t axis;                 /* the axis rows run along; negative counts from the end; -1 by default */
+  size_t size;  /* sizeof(smx_params), set by smx_params_init */
+  int32_t axis; /* rows run along it; negative counts from the end; -1 by default, and without rows */
   double value[SMX_MAX_PARAMS]; /* in the order of op->params; a choice is its number */
 } smx_params;
 
@@ -312,10 +322,11 @@ SMX_API smx_status smx_forward(const smx_op *op, smx_context *ctx, const smx_par
                                const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out);
 
 /* Runs the gradient (vector-Jacobian product). in and out: those of the forward call, where their
- * ports are SMX_PORT_SAVED. dout: the upstream gradients, one an output; NULL counts as 0 (dout[0]
- * is required), and outputs of whole numbers have none. din: where to put the gradients, one an
- * input; NULL = not wanted. The gradient of a broadcast input has the full, not the broadcast
- * shape: sum it yourself. din[0] may be the buffer of dout[0] or of out[0]. */
+ * ports are SMX_PORT_SAVED. dout: the upstream gradients, one an output; NULL counts as 0, and
+ * outputs of whole numbers have none. dout[0] is required; where dimensions have names any one
+ * will do. din: where to put the gradients, one an input; NULL = not wanted. The gradient of a
+ * broadcast input has the full, not the broadcast shape: sum it yourself. On rows din[0] may be the
+ * buffer of dout[0] or of out[0]. */
 SMX_API smx_status smx_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
                                 const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
                                 const smx_tensor *const *dout, const smx_tensor *const *din);

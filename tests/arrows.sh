@@ -5,8 +5,8 @@ set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 
 # from: the places it may include. "own" is the folder the file is in. A room has three kinds of files:
-# facts (table.c and its parts, list.h, ROOM.h), kernel (ops.c and the like) and ref. Files driver_*.c, and all of matrix but its
-# facts, are a fourth, entry: public functions of a room that has no kernels of its own for them. So has engine: program (what a
+# facts (table.c and its parts, list.h, ROOM.h), kernel (ops.c and the like) and ref. Files driver_*.c and functions*.c, and all of
+# matrix but its facts, are a fourth, entry: functions of a room that has no kernels for rows. So has engine: program (what a
 # kernel is, and what this machine asks of its calls), kernel, and ref.
 allowed='
 include own
@@ -47,7 +47,7 @@ place() {
   case ${file##*/} in
     table.c | table_*.inc | list.h | "$folder.h") echo "$folder facts" ;;
     ref.c | ref_*.c | ref.h) echo "$folder ref" ;;
-    driver_*.c) echo "$folder entry" ;;
+    driver_*.[ch] | functions*.[ch]) echo "$folder entry" ;;
     *) if [ "$folder" = matrix ]; then echo "matrix entry"; else echo "$folder kernel"; fi ;;
   esac
 }
@@ -113,7 +113,7 @@ done < <(find include src cli bench python examples -name '*.[ch]' -o -name '*.c
 # What runs operators for others is the driver: nobody beneath the public functions calls one of theirs.
 while IFS= read -r call; do
   complain "$call: calls a public function; driver/operator.h has what it needs"
-done < <(grep -nEo '\bsmx_(forward|backward|infer|softmax|softmax_backward|log_softmax|logsumexp)\(' src/driver/*.[ch] src/matrix/*.c src/*/driver_*.c)
+done < <(grep -nEo '\bsmx_(forward|backward|infer|softmax|softmax_backward|log_softmax|logsumexp)\(' src/driver/*.[ch] src/matrix/*.c src/*/driver_*.c src/*/functions*.c)
 
 echo "$checked includes of our own files, $wrong wrong"
 [ "$checked" -gt 0 ] && [ "$wrong" -eq 0 ]

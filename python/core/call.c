@@ -62,6 +62,12 @@ static int check_classes(core_call *c, const smx_port *port, const smx_tensor *t
   return 0;
 }
 
+/* Where dimensions have names there is no axis. */
+static int take_axes(core_call *c, const smx_tensor *like) {
+  c->axes = (core_axes){0};
+  return c->op->inputs[0].shape == SMX_SHAPE_DIMS ? 0 : core_take_axes(c, like);
+}
+
 /* Inputs as the library is to see them. like: what has the shape of x. */
 static int arrange_inputs(core_call *c, const smx_tensor **in, const smx_tensor *like) {
   static const smx_port where_port = {"where", SMX_SHAPE_FULL, SMX_PORT_MASK, ""};
@@ -72,8 +78,9 @@ static int arrange_inputs(core_call *c, const smx_tensor **in, const smx_tensor 
   for (int32_t i = 0; like && i < c->op->input_count; i++) {
     const smx_port *port = c->op->inputs + i;
     if (!in[i] || in[i]->ndim > SMX_MAX_DIMS) continue;
-    if (i && (check_dimensions(c, port, in[i]) < 0 || check_classes(c, port, in[i]) < 0 ||
-              (is_target(port) && core_check_exact(c, port, in[i]) < 0)))
+    if (i && port->shape != SMX_SHAPE_DIMS &&
+        (check_dimensions(c, port, in[i]) < 0 || check_classes(c, port, in[i]) < 0 ||
+         (is_target(port) && core_check_exact(c, port, in[i]) < 0)))
       return -1;
     in[i] = core_arrange(c, in[i], port->shape, (core_label){c->op->name, "", port->name}, false);
     if (!in[i]) return -1;
@@ -159,7 +166,7 @@ PyObject *core_finish_forward(core_call *c, bool good) {
   const smx_tensor *in[SMX_MAX_PORTS] = {0};
   smx_shape shape[SMX_MAX_PORTS];
   good = good && open_inputs(c, false, in) == 0 && core_take_kind(c, c->value[SLOT_IN]) == 0 &&
-         core_take_axes(c, in[0]) == 0 && arrange_inputs(c, in, in[0]) == 0 && infer(c, in, shape) == 0 &&
+         take_axes(c, in[0]) == 0 && arrange_inputs(c, in, in[0]) == 0 && infer(c, in, shape) == 0 &&
          open_outputs(c, shape, &r) == 0 && run(c, in, r.tensor, NULL, NULL) == 0;
   core_close(c);
   PyObject *answer = good ? give_all(c, &r, c->op->output_count, c->op->output_count == 1) : NULL;
@@ -243,7 +250,7 @@ static const smx_tensor *like_x(const core_call *c, const gradient *g) {
 static int shape_of_gradient(core_call *c, const gradient *g, int32_t i, smx_shape *shape) {
   const smx_tensor *own = g->in[i];
   smx_shape_rule rule = c->op->inputs[i].shape;
-  bool broadcast = i == 0 || rule == SMX_SHAPE_FULL || rule == SMX_SHAPE_ROW;
+  bool broadcast = rule != SMX_SHAPE_DIMS && (i == 0 || rule == SMX_SHAPE_FULL || rule == SMX_SHAPE_ROW);
   const smx_tensor *like = broadcast ? like_x(c, g) : own;
   if (!like) return fail_missing(c, "", c->op->inputs[broadcast ? 0 : i].name);
   if (like->ndim > SMX_MAX_DIMS) {
@@ -285,7 +292,7 @@ PyObject *core_finish_backward(core_call *c, bool good) {
   gradient g = {0};
   smx_shape shape[SMX_MAX_PORTS];
   good = good && take_wanted(c, &g) == 0 && open_inputs(c, true, g.in) == 0 && open_saved(c, &g) == 0 &&
-         core_take_kind(c, c->value[SLOT_DOUT]) == 0 && core_take_axes(c, like_x(c, &g)) == 0 &&
+         core_take_kind(c, c->value[SLOT_DOUT]) == 0 && take_axes(c, like_x(c, &g)) == 0 &&
          shapes_of_gradients(c, &g, shape) == 0 && arrange_inputs(c, g.in, like_x(c, &g)) == 0 &&
          arrange_saved(c, &g) == 0 && open_gradients(c, &g, shape, &r) == 0 &&
          run(c, g.in, g.out, g.dout, g.din) == 0;
@@ -309,7 +316,7 @@ PyObject *core_infer(PyObject *module, PyObject *const *args, Py_ssize_t count) 
   const smx_tensor *in[SMX_MAX_PORTS] = {0};
   smx_shape shape[SMX_MAX_PORTS];
   bool good = core_take_arguments(&c, module, args, count) == 0 && core_take_params(&c) == 0 &&
-              open_inputs(&c, false, in) == 0 && core_take_axes(&c, in[0]) == 0 &&
+              open_inputs(&c, false, in) == 0 && take_axes(&c, in[0]) == 0 &&
               arrange_inputs(&c, in, in[0]) == 0 && infer(&c, in, shape) == 0;
   core_close(&c);
   PyObject *list = good ? PyList_New(0) : NULL;

@@ -5,8 +5,8 @@
 #define FLAG(value, flag) ((value) & (flag) ? Py_True : Py_False)
 
 static PyObject *port_record(const smx_port *p) {
-  return Py_BuildValue("{s:s,s:i,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:s}", "name", p->name, "shape",
-                       (int)p->shape, "optional", FLAG(p->flags, SMX_PORT_OPTIONAL), "mask",
+  return Py_BuildValue("{s:s,s:i,s:z,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:s}", "name", p->name, "shape",
+                       (int)p->shape, "dims", p->dims, "optional", FLAG(p->flags, SMX_PORT_OPTIONAL), "mask",
                        FLAG(p->flags, SMX_PORT_MASK), "integer", FLAG(p->flags, SMX_PORT_INT), "target",
                        FLAG(p->flags, SMX_PORT_TARGET), "weight", FLAG(p->flags, SMX_PORT_WEIGHT), "gradient",
                        FLAG(p->flags, SMX_PORT_GRAD), "saved", FLAG(p->flags, SMX_PORT_SAVED), "either",

@@ -6,7 +6,7 @@ from typing import Callable, NamedTuple
 
 import libsoftmax
 
-from . import _functions
+from . import _dims, _functions
 
 FULL, ROW, OFFSETS, COLUMN, K, SCALAR = range(6)  # smx_shape_rule of softmax.h
 
@@ -167,7 +167,13 @@ class Differentiable:
             upstream[0] = each if upstream[0] is None else upstream[0] + each
         elif upstream[0] is None:
             like = outputs[0] if self.op.outputs[0].saved else arrays[0]
-            shape = like.shape if self.op.outputs[0].shape in (FULL, K) else row_shape(like.shape, settings)
+            if not self.op.rows:
+                shapes = [None if a is None else a.shape for a in arrays]
+                shape = _dims.names(self.op, settings, (self.op.inputs, shapes)).shape(self.op.outputs[0])
+            elif self.op.outputs[0].shape in (FULL, K):
+                shape = like.shape
+            else:
+                shape = row_shape(like.shape, settings)
             upstream[0] = frame.expand(0.0, shape, like)
         return upstream
 

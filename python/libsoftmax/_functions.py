@@ -49,7 +49,7 @@ def _axis(kind):
 
 
 def _specials(op, out):
-    if any(p.shape == _text.ROW for p in op.outputs) and not op.matrices:
+    if any(p.shape == _text.ROW for p in op.outputs) and op.rows:
         yield Argument("keepdims", _core.SLOT_KEEPDIMS, NAMED, False, "flag",
                        "what has one value a row keeps the axes, of length 1")
     yield Argument("out", _core.SLOT_RESULT, NAMED, None, "out", out)
@@ -61,10 +61,10 @@ def _specials(op, out):
 
 def _needed(op):
     """Numbers of the inputs that a call cannot do without: those that are not optional, and the first of
-    those that exclude each other. Of matrices all come by position."""
+    those that exclude each other. Where dimensions have names all come by position."""
     either = [port.name for port in op.inputs if port.either]
     return [i for i, port in enumerate(op.inputs)
-            if op.matrices or not port.optional or port.name in either[:1]]
+            if not op.rows or not port.optional or port.name in either[:1]]
 
 
 def _input(op, i, kind):
@@ -82,7 +82,7 @@ def forward_arguments(op):
     The rest goes by name: inputs, parameters, what all operators take."""
     needed = _needed(op)
     yield from (_input(op, i, POSITIONAL) for i in needed)
-    if not op.matrices:
+    if op.rows:
         yield _axis(POSITIONAL if len(needed) == 1 else NAMED)
     yield from (_input(op, i, NAMED) for i in range(len(op.inputs)) if i not in needed)
     yield from _params(op, taken={port.name for port in op.inputs})
@@ -137,7 +137,7 @@ def backward_arguments(op):
     yield Argument("wanted", _core.SLOT_WANTED, NAMED, None, "names",
                    "the input whose gradient to give, or a tuple of inputs: %s; %s by default"
                    % (", ".join(p.name for p in op.inputs if p.gradient), op.inputs[0].name))
-    if not op.matrices:
+    if op.rows:
         yield _axis(NAMED)
     yield from _specials(op, "the array to write to; a tuple of arrays when wanted is a tuple")
 

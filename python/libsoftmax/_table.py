@@ -9,6 +9,7 @@ class Port:
     """An input or an output."""
     name: str
     shape: int  # smx_shape_rule of softmax.h
+    dims: str | None  # the names of its dimensions, as smx_port.dims has them; None where rows have an axis
     optional: bool
     mask: bool
     integer: bool
@@ -59,9 +60,9 @@ class Operator:
     params: tuple[Param, ...]
 
     @property
-    def matrices(self) -> bool:
-        """Whether it runs over matrices, the last two dimensions of its first input, and not over rows along an axis."""
-        return self.family == "matrix"
+    def rows(self) -> bool:
+        """Whether it runs over rows along an axis; otherwise the dimensions of its arrays have names."""
+        return self.inputs[0].dims is None
 
 
 @dataclass(frozen=True)

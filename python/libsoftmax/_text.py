@@ -36,11 +36,20 @@ def param(p):
     return "%s; %s" % (p.help, ", ".join(part for part in parts if part))
 
 
+def dims(text):
+    """"[..., n, d]", and what its whole numbers are."""
+    names, _, bound = text.partition("|")
+    shape = "[%s]" % ", ".join(names.split())
+    if not bound:
+        return shape
+    kind, limit = bound.split()
+    return "%s, %s %s" % (shape, "offsets from 0 to" if kind == "<=" else "each below", limit)
+
+
 def port(op, p):
     first = op.inputs[0]
-    whole = "at least two dimensions" if op.matrices else "any shape; rows run along the axis"
-    shape = whole if p is first else SHAPES.get(p.shape, "")
-    shape = shape % first.name if "%s" in shape else shape
+    shape = "any shape; rows run along the axis" if p is first else SHAPES.get(p.shape, "")
+    shape = dims(p.dims) if p.dims is not None else shape % first.name if "%s" in shape else shape
     dtype = "bool or uint8" if p.mask else "int32 or int64" if p.integer else ""
     choice = "one of " + " or ".join(q.name for q in op.inputs if q.either) if p.either else ""
     return "; ".join(part for part in (p.help, shape, dtype, choice) if part)

@@ -155,7 +155,7 @@ def _batched(d, settings, arrays):
     whole = any(p.dx or p.shape == _shared.SCALAR for p in asked)
     ranks = {_shared.FULL: x.ndim, _shared.ROW: x.ndim - 1}
     if (
-        d.op.matrices or whole or "seed" in d.params or not isinstance(axis, int)
+        not d.op.rows or whole or "seed" in d.params or not isinstance(axis, int)
         or not -x.ndim <= axis < x.ndim
         or any(a is not None and ranks.get(p.shape) != a.ndim for p, a in zip(d.op.inputs, arrays))
     ):

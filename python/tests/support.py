@@ -71,7 +71,7 @@ def params(op, n=SHAPE[-1]):
 def problems(**options):
     """(operator, inputs, parameters) for every operator on rows that inputs() knows to feed."""
     for op in libsoftmax.OPERATORS.values():
-        made = None if op.matrices else inputs(op, **options)
+        made = None if not op.rows else inputs(op, **options)
         if made is not None:
             yield op, made, params(op)
 

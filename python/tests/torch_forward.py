@@ -22,7 +22,7 @@ class Forward(unittest.TestCase):
         for op, given, settings in differentiable():
             given = {name: a.detach() for name, a in tensors(op, given)[0].items()}
             x = op.inputs[0].name
-            if op.matrices or not op.inputs[0].gradient:
+            if not op.rows or not op.inputs[0].gradient:
                 continue
 
             def function(a):

@@ -50,5 +50,5 @@ smx_status smx_cross_entropy_f32(smx_context *ctx, size_t rows, size_t n, const 
   set(&params, "softcap", (double)o.softcap);
   set(&params, "temperature", (double)o.temperature);
   set(&params, "reduction", o.reduction);
-  return operator_forward(NULL, op, ctx, &params, 4, in, 7, out);
+  return operator_forward(op, ctx, &params, 4, in, 7, out);
 }

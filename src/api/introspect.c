@@ -6,6 +6,7 @@
 #include "matrix/matrix.h"
 #include "row/row.h"
 #include "sample/sample.h"
+#include "tensor_families.h"
 #include <fenv.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,11 +16,12 @@
 static const struct family {
   const smx_op *table;
   size_t count;
+  const tensor_functions *functions; /* of operators on tensors */
 } families[] = {
     [SMX_FAMILY_row] = {row_table, ROW_COUNT},
     [SMX_FAMILY_loss] = {loss_table, LOSS_COUNT},
     [SMX_FAMILY_sample] = {sample_table, SAMPLE_COUNT},
-    [SMX_FAMILY_COUNT] = {matrix_table, MATRIX_COUNT},
+    [SMX_FAMILY_COUNT] = {matrix_table, MATRIX_COUNT, matrix_functions},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
@@ -38,6 +40,10 @@ const smx_op *smx_op_find(const char *name) {
   for (size_t i = 0; name && (op = smx_op_at(i)); i++)
     if (!strcmp(op->name, name)) return op;
   return NULL;
+}
+
+const tensor_functions *smx_tensor_functions(int family, size_t index) {
+  return families[family].functions + index;
 }
 
 /* ---- kinds of attention weights and of steps ---- */

@@ -1,22 +1,27 @@
 /* driver/check.c - the checks of a call, and their errors. See check.h. */
 #include "check.h"
 
-smx_status smx_check_params(checked *k, const char *verb, const smx_op *op, const smx_params *params) {
-  memset(k, 0, offsetof(checked, in)); /* not the views, which are large */
+smx_status smx_take_params(const char *verb, const smx_op *op, const smx_params *params, int *family,
+                           size_t *index, smx_params *taken) {
   if (!op) return smx_fail(SMX_ERR_NULL, "%s: op is NULL", verb);
-  if (!smx_op_place(op, &k->family, &k->index))
+  if (!smx_op_place(op, family, index))
     return smx_fail(SMX_ERR_NO_OP, "%s: op is not an operator of this library", verb);
-  k->op = op;
-  if (!params) return smx_params_init(op, &k->params);
+  if (!params) return smx_params_init(op, taken);
   if (params->size != sizeof *params)
     return smx_fail(SMX_ERR_STRUCT, "%s: params.size is %zu, not %zu", op->name, params->size,
                     sizeof *params);
-  k->params = *params;
+  *taken = *params;
   for (int32_t i = 0; i < op->param_count; i++) {
     smx_status status = smx_param_check(op, op->params + i, params->value[i]);
     if (status != SMX_OK) return status;
   }
   return SMX_OK;
+}
+
+smx_status smx_check_params(checked *k, const char *verb, const smx_op *op, const smx_params *params) {
+  memset(k, 0, offsetof(checked, in)); /* not the views, which are large */
+  k->op = op;
+  return smx_take_params(verb, op, params, &k->family, &k->index, &k->params);
 }
 
 /* The shape of the rows, from a tensor with the shape of x. */
@@ -27,9 +32,6 @@ static smx_status check_axis(checked *k, const smx_view *x, const char *name) {
     return smx_fail(SMX_ERR_SHAPE, "%s: axis is %d, not %d..%d", k->op->name, (int)axis, -(int)x->ndim,
                     (int)x->ndim - 1);
   k->axis = axis < 0 ? axis + x->ndim : axis;
-  if (k->family == SMX_FAMILY_COUNT && (x->ndim < 2 || k->axis != x->ndim - 1))
-    return smx_fail(SMX_ERR_SHAPE, "%s: %s: %d dimensions, axis %d: a matrix takes the last two", k->op->name,
-                    name, (int)x->ndim, (int)axis);
   k->ndim = x->ndim;
   k->row_ndim = 0;
   for (int32_t d = 0; d < x->ndim; d++) {
@@ -78,7 +80,7 @@ const int64_t *smx_shape_of(const checked *k, const smx_port *port, int32_t *ndi
   }
 }
 
-static smx_status check_dtype(const smx_port *port, const smx_view *v, smx_label what) {
+smx_status smx_check_dtype(const smx_port *port, const smx_view *v, smx_label what) {
   const bool mask = port->flags & SMX_PORT_MASK, whole = port->flags & SMX_PORT_INT;
   bool good = mask ? smx_is_mask(v->dtype) : whole ? smx_is_whole(v->dtype) : smx_is_float(v->dtype);
   if (good) return SMX_OK;
@@ -140,7 +142,7 @@ static smx_status check_column(const checked *k, smx_label what, smx_view *v) {
 static smx_status check_tensor(checked *k, const smx_port *port, const smx_tensor *t, smx_label what,
                                bool exact, bool data, smx_view *v) {
   smx_status status = smx_view_of(what, t, data, v);
-  if (status == SMX_OK) status = check_dtype(port, v, what);
+  if (status == SMX_OK) status = smx_check_dtype(port, v, what);
   if (status != SMX_OK) return status;
   if (port->shape == SMX_SHAPE_OFFSETS) return check_offsets(k, v, what, data);
   if (port->shape == SMX_SHAPE_COLUMN) return check_column(k, what, v);
@@ -154,22 +156,19 @@ smx_status smx_check_count(const smx_op *op, const char *what, int32_t n, int32_
   return smx_fail(SMX_ERR_SHAPE, "%s: %s is %d, not 0..%d", op->name, what, (int)n, (int)most);
 }
 
-/* Of the inputs that exclude each other, one must be there. */
-static smx_status check_either(const checked *k) {
+smx_status smx_check_either(const smx_op *op, const bool *has) {
   const smx_port *first = NULL, *given = NULL;
-  for (int32_t i = 0; i < k->op->input_count; i++) {
-    const smx_port *port = k->op->inputs + i;
+  for (int32_t i = 0; i < op->input_count; i++) {
+    const smx_port *port = op->inputs + i;
     if (!(port->flags & SMX_PORT_EITHER)) continue;
     if (!first) first = port;
-    if (!k->has_in[i]) continue;
+    if (!has[i]) continue;
     if (given)
-      return smx_fail(SMX_ERR_PARAM, "%s: %s and %s exclude each other", k->op->name, given->name,
-                      port->name);
+      return smx_fail(SMX_ERR_PARAM, "%s: %s and %s exclude each other", op->name, given->name, port->name);
     given = port;
   }
   if (first && !given)
-    return smx_fail(SMX_ERR_NULL, "%s: %s is NULL, and so is what may stand for it", k->op->name,
-                    first->name);
+    return smx_fail(SMX_ERR_NULL, "%s: %s is NULL, and so is what may stand for it", op->name, first->name);
   return SMX_OK;
 }
 
@@ -206,7 +205,7 @@ smx_status smx_check_inputs(checked *k, int32_t n_in, const smx_tensor *const *i
     status = check_tensor(k, port, t, LABEL("", port->name), i == 0, data, k->in + i);
     k->has_in[i] = true;
   }
-  return status == SMX_OK ? check_either(k) : status;
+  return status == SMX_OK ? smx_check_either(op, k->has_in) : status;
 }
 
 /* Whether a tensor of this port is required; *wanted: whether it is allowed. */
@@ -246,9 +245,8 @@ smx_status smx_check_outputs(checked *k, const char *prefix, group g, int32_t n,
 
 /* ---- aliasing ---- */
 
-/* Checks an output against one other buffer; equal: they may be the same. */
-static smx_status check_apart(smx_label what, const smx_view *out, const char *prefix, const char *name,
-                              const smx_view *other, bool equal) {
+smx_status smx_check_apart(smx_label what, const smx_view *out, const char *prefix, const char *name,
+                           const smx_view *other, bool equal) {
   if (!smx_view_overlap(out, other) || (equal && smx_view_same(out, other))) return SMX_OK;
   return smx_fail(SMX_ERR_ALIAS, SMX_LABEL ": overlaps %s%s", SMX_LABEL_ARGS(what), prefix, name);
 }
@@ -262,12 +260,13 @@ smx_status smx_check_forward_alias(const checked *k) {
       bool equal =
           i == 0 && ((o == 0 && (op->flags & SMX_OP_INPLACE)) || (op->outputs[o].flags & SMX_PORT_DX));
       smx_status status =
-          k->has_in[i] ? check_apart(what, k->out + o, "", op->inputs[i].name, k->in + i, equal) : SMX_OK;
+          k->has_in[i] ? smx_check_apart(what, k->out + o, "", op->inputs[i].name, k->in + i, equal) : SMX_OK;
       if (status != SMX_OK) return status;
     }
     for (int32_t p = 0; p < o; p++) {
-      smx_status status =
-          k->has_out[p] ? check_apart(what, k->out + o, "", op->outputs[p].name, k->out + p, false) : SMX_OK;
+      smx_status status = k->has_out[p]
+                              ? smx_check_apart(what, k->out + o, "", op->outputs[p].name, k->out + p, false)
+                              : SMX_OK;
       if (status != SMX_OK) return status;
     }
   }
@@ -281,15 +280,16 @@ smx_status smx_check_backward_alias(const checked *k) {
     smx_label what = LABEL("d", op->inputs[g].name);
     smx_status status = SMX_OK;
     for (int32_t i = 0; i < op->input_count && status == SMX_OK; i++) {
-      if (k->has_in[i]) status = check_apart(what, k->din + g, "", op->inputs[i].name, k->in + i, false);
+      if (k->has_in[i]) status = smx_check_apart(what, k->din + g, "", op->inputs[i].name, k->in + i, false);
       if (status == SMX_OK && i < g && k->has_din[i])
-        status = check_apart(what, k->din + g, "d", op->inputs[i].name, k->din + i, false);
+        status = smx_check_apart(what, k->din + g, "d", op->inputs[i].name, k->din + i, false);
     }
     for (int32_t o = 0; o < op->output_count && status == SMX_OK; o++) {
       bool equal = g == 0 && o == 0 && op->outputs[o].shape == SMX_SHAPE_FULL;
-      if (k->has_out[o]) status = check_apart(what, k->din + g, "", op->outputs[o].name, k->out + o, equal);
+      if (k->has_out[o])
+        status = smx_check_apart(what, k->din + g, "", op->outputs[o].name, k->out + o, equal);
       if (status == SMX_OK && k->has_dout[o])
-        status = check_apart(what, k->din + g, "d", op->outputs[o].name, k->dout + o, equal);
+        status = smx_check_apart(what, k->din + g, "d", op->outputs[o].name, k->dout + o, equal);
     }
     if (status != SMX_OK) return status;
   }

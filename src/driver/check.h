@@ -27,8 +27,21 @@ typedef struct checked {
  * gradients. */
 typedef enum group { OUTPUTS, SAVED, UPSTREAM, GRADIENTS } group;
 
-/* To be called in this order; the first clears *k. verb: the entry point, for errors without an
+/* The parameters of a call, defaults for NULL; verb: the entry point, for errors without an
  * operator. */
+smx_status smx_take_params(const char *verb, const smx_op *op, const smx_params *params, int *family,
+                           size_t *index, smx_params *taken);
+
+smx_status smx_check_dtype(const smx_port *port, const smx_view *v, smx_label what);
+
+/* Of the inputs that exclude each other, one must be there. */
+smx_status smx_check_either(const smx_op *op, const bool *has);
+
+/* An output against one other buffer; equal: the two may be one. */
+smx_status smx_check_apart(smx_label what, const smx_view *out, const char *prefix, const char *name,
+                           const smx_view *other, bool equal);
+
+/* To be called in this order; the first clears *k. */
 smx_status smx_check_params(checked *k, const char *verb, const smx_op *op, const smx_params *params);
 smx_status smx_check_x(checked *k, int32_t n_in, const smx_tensor *const *in, bool data);
 smx_status smx_check_count(const smx_op *op, const char *what, int32_t n, int32_t most);

@@ -48,7 +48,7 @@ static bool begin(direct *d, const smx_op *op, smx_context *ctx, const smx_param
   int family;
   size_t index;
   d->op = op;
-  if (!policies_fit(ctx) || !smx_op_place(op, &family, &index) || family == SMX_FAMILY_COUNT) return false;
+  if (!policies_fit(ctx) || !smx_op_place(op, &family, &index) || family >= SMX_FAMILY_COUNT) return false;
   const smx_isa *isa = smx_isa_current();
   d->kernels = (d->type.bits == 64 ? &isa->f64 : &isa->f32)->family[family][index];
   smx_begin_call(&d->call, (size_t)d->rows, (size_t)d->n);

@@ -5,6 +5,7 @@
 #include "direct.h"
 #include "loss_reduction.h"
 #include "row/row.h"
+#include "tensors.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -174,20 +175,8 @@ static smx_status finish_reduced(const checked *k, job *j, int32_t o, double tot
   return status;
 }
 
-/* Operators on matrices check their tensors themselves. */
-static smx_status run_matrix(matrix_runner *run, const checked *k, smx_context *ctx,
-                             const smx_tensor *const *const list[4], const int32_t count[4], bool backward) {
-  if (!run) return smx_fail(SMX_ERR_PARAM, "%s: is an operator on matrices, not on rows", k->op->name);
-  matrix_call c = {.ctx = ctx, .param = k->params.value};
-  const smx_tensor **const to[] = {c.in, c.out, c.dout, c.din};
-  for (int g = 0; g < 4; g++)
-    for (int32_t i = 0; list[g] && i < count[g]; i++) to[g][i] = list[g][i];
-  return run(k->index, &c, backward);
-}
-
-static smx_status checked_forward(matrix_runner *matrix, const smx_op *op, smx_context *ctx,
-                                  const smx_params *params, int32_t n_in, const smx_tensor *const *in,
-                                  int32_t n_out, const smx_tensor *const *out) {
+static smx_status checked_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
+                                  const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out) {
   checked check, *k = &check;
   job j;
   job_port offsets;
@@ -195,9 +184,6 @@ static smx_status checked_forward(matrix_runner *matrix, const smx_op *op, smx_c
   if (status == SMX_OK) status = smx_check_count(op, "n_in", n_in, op->input_count);
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
   if (status == SMX_OK) status = smx_check_x(k, n_in, in, true);
-  if (status == SMX_OK && k->family == SMX_FAMILY_COUNT)
-    return run_matrix(matrix, k, ctx, (const smx_tensor *const *const[4]){in, out},
-                      (const int32_t[4]){n_in, n_out}, false);
   if (status == SMX_OK) status = smx_check_inputs(k, n_in, in, false, true);
   if (status == SMX_OK) status = smx_check_outputs(k, "", OUTPUTS, n_out, out, k->has_out, k->out);
   if (status == SMX_OK) status = smx_check_forward_alias(k);
@@ -216,10 +202,9 @@ static smx_status checked_forward(matrix_runner *matrix, const smx_op *op, smx_c
   return scalar_output(k) < 0 ? finish(k, &j, false) : finish_reduced(k, &j, scalar_output(k), total);
 }
 
-static smx_status checked_backward(matrix_runner *matrix, const smx_op *op, smx_context *ctx,
-                                   const smx_params *params, int32_t n_in, const smx_tensor *const *in,
-                                   int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout,
-                                   const smx_tensor *const *din) {
+static smx_status checked_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
+                                   const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
+                                   const smx_tensor *const *dout, const smx_tensor *const *din) {
   checked check, *k = &check;
   job j;
   job_port offsets;
@@ -229,9 +214,6 @@ static smx_status checked_backward(matrix_runner *matrix, const smx_op *op, smx_
   if (status == SMX_OK) status = smx_check_count(op, "n_in", n_in, op->input_count);
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
   if (status == SMX_OK) status = smx_check_backward_axis(k, n_in, in, n_out, dout);
-  if (status == SMX_OK && k->family == SMX_FAMILY_COUNT)
-    return run_matrix(matrix, k, ctx, (const smx_tensor *const *const[4]){in, out, dout, din},
-                      (const int32_t[4]){n_in, n_out, n_out, n_in}, true);
   if (status == SMX_OK) status = smx_check_inputs(k, n_in, in, true, true);
   if (status == SMX_OK) status = smx_check_outputs(k, "", SAVED, n_out, out, k->has_out, k->out);
   if (status == SMX_OK) status = smx_check_outputs(k, "d", UPSTREAM, n_out, dout, k->has_dout, k->dout);
@@ -257,25 +239,37 @@ static smx_status checked_backward(matrix_runner *matrix, const smx_op *op, smx_
   return status == SMX_OK ? finish(k, &j, true) : status;
 }
 
-smx_status operator_forward(matrix_runner *matrix, const smx_op *op, smx_context *ctx,
-                            const smx_params *params, int32_t n_in, const smx_tensor *const *in,
-                            int32_t n_out, const smx_tensor *const *out) {
-  if (direct_forward(op, ctx, params ? params->axis : -1, params, n_in, in, n_out, out)) return SMX_OK;
-  return checked_forward(matrix, op, ctx, params, n_in, in, n_out, out);
+/* NULL: an operator on rows, or none of this library. */
+static const tensor_functions *functions_of(const smx_op *op) {
+  int family;
+  size_t index;
+  if (!op || !smx_op_place(op, &family, &index) || family < SMX_FAMILY_COUNT) return NULL;
+  return smx_tensor_functions(family, index);
 }
 
-smx_status operator_backward(matrix_runner *matrix, const smx_op *op, smx_context *ctx,
-                             const smx_params *params, int32_t n_in, const smx_tensor *const *in,
-                             int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout,
-                             const smx_tensor *const *din) {
+smx_status operator_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
+                            const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out) {
+  if (direct_forward(op, ctx, params ? params->axis : -1, params, n_in, in, n_out, out)) return SMX_OK;
+  const tensor_functions *f = functions_of(op);
+  if (f) return tensors_forward(op, f, ctx, params, n_in, in, n_out, out);
+  return checked_forward(op, ctx, params, n_in, in, n_out, out);
+}
+
+smx_status operator_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
+                             const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
+                             const smx_tensor *const *dout, const smx_tensor *const *din) {
   if (direct_backward(op, ctx, params ? params->axis : -1, params, n_in, in, n_out, out, dout, din))
     return SMX_OK;
-  return checked_backward(matrix, op, ctx, params, n_in, in, n_out, out, dout, din);
+  const tensor_functions *f = functions_of(op);
+  if (f) return tensors_backward(op, f, ctx, params, n_in, in, n_out, out, dout, din);
+  return checked_backward(op, ctx, params, n_in, in, n_out, out, dout, din);
 }
 
 smx_status operator_infer(const smx_op *op, const smx_params *params, int32_t n_in,
                           const smx_tensor *const *in, int32_t n_out, smx_shape *out) {
   checked check, *k = &check;
+  const tensor_functions *f = functions_of(op);
+  if (f) return tensors_infer(op, f, params, n_in, in, n_out, out);
   smx_status status = smx_check_params(k, "smx_infer", op, params);
   if (status == SMX_OK) status = smx_check_x(k, n_in, in, false);
   if (status == SMX_OK) status = smx_check_inputs(k, n_in, in, false, false);
@@ -295,7 +289,7 @@ static smx_status along(int row, smx_context *ctx, int32_t axis, const smx_tenso
   if (direct_forward(row_table + row, ctx, axis, NULL, 1, &x, 1, &y)) return SMX_OK;
   smx_params_init(row_table + row, &params);
   params.axis = axis;
-  return checked_forward(NULL, row_table + row, ctx, &params, 1, &x, 1, &y);
+  return checked_forward(row_table + row, ctx, &params, 1, &x, 1, &y);
 }
 static smx_status along_backward(int row, smx_context *ctx, int32_t axis, const smx_tensor *y,
                                  const smx_tensor *dy, const smx_tensor *dx) {
@@ -304,7 +298,7 @@ static smx_status along_backward(int row, smx_context *ctx, int32_t axis, const 
   if (direct_backward(row_table + row, ctx, axis, NULL, 1, &x, 1, &y, &dy, &dx)) return SMX_OK;
   smx_params_init(row_table + row, &params);
   params.axis = axis;
-  return checked_backward(NULL, row_table + row, ctx, &params, 1, &x, 1, &y, &dy, &dx);
+  return checked_backward(row_table + row, ctx, &params, 1, &x, 1, &y, &dy, &dx);
 }
 
 smx_status softmax_along(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y) {

@@ -4,18 +4,12 @@
 #define SMX_DRIVER_OPERATOR_H
 #include "internal.h"
 
-/* Runs operator `index` of the table of matrices. */
-typedef smx_status matrix_runner(size_t index, const matrix_call *c, bool backward);
-
-/* As smx_forward, smx_backward and smx_infer. matrix: what runs an operator on matrices; NULL: it
- * is refused. */
-smx_status operator_forward(matrix_runner *matrix, const smx_op *op, smx_context *ctx,
-                            const smx_params *params, int32_t n_in, const smx_tensor *const *in,
-                            int32_t n_out, const smx_tensor *const *out);
-smx_status operator_backward(matrix_runner *matrix, const smx_op *op, smx_context *ctx,
-                             const smx_params *params, int32_t n_in, const smx_tensor *const *in,
-                             int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout,
-                             const smx_tensor *const *din);
+/* As smx_forward, smx_backward and smx_infer. */
+smx_status operator_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
+                            const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out);
+smx_status operator_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
+                             const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
+                             const smx_tensor *const *dout, const smx_tensor *const *din);
 smx_status operator_infer(const smx_op *op, const smx_params *params, int32_t n_in,
                           const smx_tensor *const *in, int32_t n_out, smx_shape *out);
 

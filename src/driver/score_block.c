@@ -103,8 +103,8 @@ static smx_status run_operator(const block_job *m, score_block *s) {
     s->out[i] = s->y + i;
   }
   if (status == SMX_OK)
-    status = operator_forward(NULL, m->op, m->j->ctx, &m->params, m->op->input_count, s->in,
-                              m->op->output_count, s->out);
+    status = operator_forward(m->op, m->j->ctx, &m->params, m->op->input_count, s->in, m->op->output_count,
+                              s->out);
   return status;
 }
 
@@ -142,8 +142,8 @@ smx_status score_block_upstream(const block_job *m, const attention_job *p) {
 }
 
 smx_status score_block_gradient(const block_job *m, const attention_job *p, score_block *s) {
-  return operator_backward(NULL, m->op, p->ctx, &m->params, m->op->input_count, s->in, m->op->output_count,
-                           s->out, s->dout, s->din);
+  return operator_backward(m->op, p->ctx, &m->params, m->op->input_count, s->in, m->op->output_count, s->out,
+                           s->dout, s->din);
 }
 
 smx_status score_block_to_products(const block_job *m, const attention_job *p) {
@@ -319,7 +319,7 @@ static smx_status hides(const smx_op *op, const smx_params *params, bool *yes) {
   for (int32_t i = 1; i < op->input_count; i++)
     if (op->inputs[i].flags & SMX_PORT_MASK) return *yes = true, SMX_OK;
   const smx_status status =
-      op->output_count > 1 ? SMX_OK : operator_forward(NULL, op, NULL, params, 1, ins, 1, outs);
+      op->output_count > 1 ? SMX_OK : operator_forward(op, NULL, params, 1, ins, 1, outs);
   *yes = op->output_count > 1 || status != SMX_OK || y[0] == y[0];
   return status == SMX_ERR_NOMEM ? status : SMX_OK;
 }
@@ -336,7 +336,7 @@ smx_status score_block_check(block_job *m, const smx_attention_options *options,
                     j->sinks.data ? "sinks" : "options.weights",
                     op ? " beside op" : " here: weights are those of softmax");
   const smx_port *x = m->op->inputs, *y = m->op->outputs;
-  if (!strcmp(m->op->family, "matrix") || x->shape != SMX_SHAPE_FULL || y->shape != SMX_SHAPE_FULL ||
+  if (x->shape != SMX_SHAPE_FULL || y->shape != SMX_SHAPE_FULL ||
       (x->flags & (SMX_PORT_EITHER | SMX_PORT_INT)) || (y->flags & SMX_PORT_INT))
     return smx_fail(SMX_ERR_PARAM, "%s: op is %s, which does not make a row of weights of a row of scores",
                     j->name, m->op->name);

@@ -3,6 +3,7 @@
 #ifndef SMX_ENGINE_REF_H
 #define SMX_ENGINE_REF_H
 #include <stddef.h>
+#include <stdint.h>
 
 /* in[i], out[i]: in the order of op->inputs and op->outputs. A FULL port holds n values
  * (a mask: 1 keep, 0 drop), a ROW port one. An absent optional input is NULL. q: the parameters, in
@@ -15,6 +16,16 @@ typedef struct row_ref_call {
 } row_ref_call;
 
 typedef void row_ref_fn(const row_ref_call *c);
+
+/* The same of an operator on tensors: all of them, in C order. in_shape, out_shape: their sizes. */
+typedef struct tensor_ref_call {
+  const double *const *in;
+  double *const *out;
+  const double *q;
+  const int64_t *in_shape[8], *out_shape[8];
+} tensor_ref_call;
+
+typedef void tensor_ref_fn(const tensor_ref_call *c);
 
 /* Every family has a table NAME_refs, in the order of its list.h. */
 extern row_ref_fn *const row_refs[], *const loss_refs[], *const sample_refs[];

@@ -1,24 +1,16 @@
 /* matrix/dawid_skene_matrix.c - votes as a matrix [items, workers], for the operators that find
  * classes from them. */
 #include "driver/view.h"
+#include "votes.h"
 
 typedef struct ballots {
   const char *name;
-  const matrix_call *c;
+  const tensor_call *c;
   smx_view x, y;
   size_t count, classes;
   smx_vote *votes;
   double *posterior, *row; /* [items, classes]; room for the votes on an item */
 } ballots;
-
-static smx_status ballots_check(ballots *b) {
-  const smx_view *in[] = {&b->x};
-  smx_status status = matrix_view((smx_label){b->name, "", "x"}, b->c->in[0], 2, &b->x);
-  if (status != SMX_OK) return status;
-  smx_view like = b->x;
-  like.shape[1] = (int64_t)b->classes;
-  return matrix_output((smx_label){b->name, "", "y"}, b->c->out[0], &like, 1, in, &b->y);
-}
 
 static smx_status ballots_room(ballots *b) {
   int64_t votes, cells;
@@ -53,8 +45,8 @@ static smx_status ballots_read(ballots *b) {
 }
 
 static smx_status ballots_open(ballots *b) {
-  smx_status status = ballots_check(b);
-  if (status == SMX_OK) status = ballots_room(b);
+  b->x = b->c->in.view[0], b->y = b->c->out.view[0];
+  smx_status status = ballots_room(b);
   if (status == SMX_OK) status = ballots_read(b);
   return status;
 }
@@ -65,7 +57,7 @@ static smx_status ballots_close(ballots *b, smx_status status) {
   return status;
 }
 
-smx_status matrix_dawid_skene(const matrix_call *c) {
+smx_status matrix_dawid_skene(const tensor_call *c) {
   ballots b = {.name = "dawid_skene", .c = c, .classes = (size_t)c->param[0]};
   const smx_dawid_skene_options o = {sizeof o, (int64_t)c->param[1], c->param[2]};
   smx_status status = ballots_open(&b);
@@ -74,7 +66,7 @@ smx_status matrix_dawid_skene(const matrix_call *c) {
                              b.classes, b.posterior, NULL, NULL, NULL);
   return ballots_close(&b, status);
 }
-smx_status matrix_worker_agreement(const matrix_call *c) {
+smx_status matrix_worker_agreement(const tensor_call *c) {
   ballots b = {.name = "worker_agreement", .c = c, .classes = (size_t)c->param[0]};
   smx_status status = ballots_open(&b);
   if (status == SMX_OK)

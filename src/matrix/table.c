@@ -9,49 +9,47 @@
 
 enum { GRAD = SMX_PORT_GRAD, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL };
 
-static const smx_port scores_in[] = {{"x", SMX_SHAPE_FULL, GRAD | SAVED, "matrices of scores [.., rows, "
-                                                                         "columns]"}};
-static const smx_port square_in[] = {{"x", SMX_SHAPE_FULL, GRAD | SAVED, "square matrices [.., n, n]"}};
-static const smx_port weights_saved[] = {{"y", SMX_SHAPE_FULL, SAVED, "weights"}};
-static const smx_port weights_out[] = {{"y", SMX_SHAPE_FULL, 0, "weights"}};
+#define DIMS SMX_SHAPE_DIMS
+static const smx_port scores_in[] = {{"x", DIMS, GRAD | SAVED, "matrices of scores", "... r c"}};
+static const smx_port square_in[] = {{"x", DIMS, GRAD | SAVED, "square matrices", "... n n"}};
+static const smx_port weights_saved[] = {{"y", DIMS, SAVED, "weights", "... r c"}};
+static const smx_port weights_out[] = {{"y", DIMS, 0, "weights", "... n n"}};
 
 /* The rows of A are what softmax runs over, its columns go with x. */
-#define MATRIX_PORT {"a", SMX_SHAPE_FULL, 0, "the matrix A [m, n]"}
-#define POINT_PORT {"x", SMX_SHAPE_COLUMN, 0, "the point [n]"}
-#define DIRECTION_PORT {"v", SMX_SHAPE_COLUMN, OPT, "the direction [n]; 0 if absent"}
-static const smx_port affine_in[] = {MATRIX_PORT, {"b", SMX_SHAPE_ROW, 0, "what is subtracted from A x [m]"},
-                                     POINT_PORT, DIRECTION_PORT};
-static const smx_port regression_in[] = {MATRIX_PORT, {"b", SMX_SHAPE_ROW, 0, "the weights wanted [m]"},
-                                         POINT_PORT, DIRECTION_PORT};
+#define MATRIX_PORT {"a", DIMS, 0, "the matrix A", "m n"}
+#define POINT_PORT {"x", DIMS, 0, "the point", "n"}
+#define DIRECTION_PORT {"v", DIMS, OPT, "the direction; 0 if absent", "n"}
+static const smx_port affine_in[] = {
+    MATRIX_PORT, {"b", DIMS, 0, "what is subtracted from A x", "m"}, POINT_PORT, DIRECTION_PORT};
+static const smx_port regression_in[] = {
+    MATRIX_PORT, {"b", DIMS, 0, "the weights wanted", "m"}, POINT_PORT, DIRECTION_PORT};
 static const smx_port objective_out[] = {
-    {"f", SMX_SHAPE_SCALAR, 0, "the value"},
-    {"gradient", SMX_SHAPE_COLUMN, OPT, "A^T p"},
-    {"hessian_v", SMX_SHAPE_COLUMN, OPT, "A^T (p * (u - U)) / mu"},
-    {"gauss_newton_v", SMX_SHAPE_COLUMN, OPT, "A^T (p * u) / mu"},
-    {"third_vv", SMX_SHAPE_COLUMN, OPT, "A^T (p * ((u - U)^2 - p.(u - U)^2)) / mu^2"},
+    {"f", DIMS, 0, "the value", ""},
+    {"gradient", DIMS, OPT, "A^T p", "n"},
+    {"hessian_v", DIMS, OPT, "A^T (p * (u - U)) / mu", "n"},
+    {"gauss_newton_v", DIMS, OPT, "A^T (p * u) / mu", "n"},
+    {"third_vv", DIMS, OPT, "A^T (p * ((u - U)^2 - p.(u - U)^2)) / mu^2", "n"},
 };
 static const smx_port regression_out[] = {
-    {"f", SMX_SHAPE_SCALAR, 0, "the value"},
-    {"gradient", SMX_SHAPE_COLUMN, OPT, "A^T s"},
-    {"hessian_v", SMX_SHAPE_COLUMN, OPT, "the Hessian times v"},
+    {"f", DIMS, 0, "the value", ""},
+    {"gradient", DIMS, OPT, "A^T s", "n"},
+    {"hessian_v", DIMS, OPT, "the Hessian times v", "n"},
 };
 
 static const smx_port distributions_in[] = {
-    {"x", SMX_SHAPE_FULL, 0, "rows of logits, or of logarithms of probabilities, over the same classes [m, "
-                             "n]"},
-    {"mix", SMX_SHAPE_ROW, OPT, "logits of how much each row counts, w = softmax(mix) [m]; all alike if "
-                                "absent"},
+    {"x", DIMS, 0, "rows of logits, or of logarithms of probabilities, over the same classes", "m n"},
+    {"mix", DIMS, OPT, "logits of how much each row counts, w = softmax(mix); all alike if absent", "m"},
 };
 static const smx_port divergence_out[] = {
-    {"loss", SMX_SHAPE_SCALAR, 0, "the divergence, at most log m"},
-    {"dx", SMX_SHAPE_FULL, OPT, "its gradient by x"},
+    {"loss", DIMS, 0, "the divergence, at most log m", ""},
+    {"dx", DIMS, OPT, "its gradient by x", "m n"},
 };
-static const smx_port centroid_out[] = {{"y", SMX_SHAPE_COLUMN, 0, "probabilities"}};
+static const smx_port centroid_out[] = {{"y", DIMS, 0, "probabilities", "n"}};
 static const smx_port votes_in[] = {
-    {"x", SMX_SHAPE_FULL, 0, "votes [items, workers]: a class of 0..k-1, or a negative number or NaN where "
-                             "there is none"},
+    {"x", DIMS, 0, "votes: a class of 0..k-1, or a negative number or NaN where there is none",
+     "items workers"},
 };
-static const smx_port posterior_out[] = {{"y", SMX_SHAPE_K, 0, "the probability of each class [items, k]"}};
+static const smx_port posterior_out[] = {{"y", DIMS, 0, "the probability of each class", "items k"}};
 
 static const char *const ways[] = {"steps", "limit", NULL};
 static const smx_param sinkhorn_params[] = {

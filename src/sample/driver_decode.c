@@ -41,7 +41,7 @@ static smx_status best_tokens(smx_context *ctx, size_t beams, size_t n, size_t k
   const smx_tensor *in[] = {&x}, *out[] = {&v, &i};
   smx_params_init(op, &params);
   smx_status status = smx_params_set(op, &params, "k", (double)k);
-  return status == SMX_OK ? operator_forward(NULL, op, ctx, &params, 1, in, 2, out) : status;
+  return status == SMX_OK ? operator_forward(op, ctx, &params, 1, in, 2, out) : status;
 }
 
 /* The candidate at the head of a beam's list; token -1 at its end. */

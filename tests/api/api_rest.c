@@ -237,7 +237,8 @@ static void the_table(void **state) {
     assert_true(op->id > 0 && op->tolerance >= 0 && op->input_count >= 1 && op->output_count >= 1);
     assert_true(op->input_count <= SMX_MAX_PORTS && op->output_count <= SMX_MAX_PORTS &&
                 op->param_count <= SMX_MAX_PARAMS);
-    assert_true(op->inputs[0].shape == SMX_SHAPE_FULL && !(op->inputs[0].flags & SMX_PORT_OPTIONAL));
+    assert_true(op->inputs[0].shape == SMX_SHAPE_FULL || op->inputs[0].shape == SMX_SHAPE_DIMS);
+    assert_false(op->inputs[0].flags & SMX_PORT_OPTIONAL);
     for (int i = 0; i < op->input_count; i++) check_port(op, &op->inputs[i], 1);
     for (int i = 0; i < op->output_count; i++) check_port(op, &op->outputs[i], 0);
     for (int i = 0; i < op->param_count; i++) {

@@ -10,7 +10,24 @@ from harness import close, fails, get, operators, path, put, REFUSED, row_operat
 COUNT = 2  # what every parameter that counts elements is set to
 
 
+def named_array(port, sizes, otherwise):
+    """Of a port whose dimensions have names: sizes of some, the size of the others."""
+    names, _, bound = port["dims"].partition("|")
+    size = lambda name: int(name) if name.isdigit() else sizes.get(name, otherwise)  # noqa: E731
+    want = [size(name.partition("+")[0].rstrip("*")) + ("+" in name) for name in names.split() if name != "..."]
+    n = A.count(want)
+    if port["mask"]:
+        return "u8", tuple(want), [int(random.random() < 0.8) for _ in range(n)]
+    if bound.startswith(" <= "):
+        return "i64", tuple(want), [size(bound[4:]) * (i % want[-1]) // (want[-1] - 1) for i in range(n)]
+    if port["integer"]:
+        return "i64", tuple(want), [i % size(bound[3:]) if bound else 1 for i in range(n)]
+    return "f32", tuple(want), [round(random.uniform(0.1, 1), 2) for _ in range(n)]
+
+
 def port_array(port, shape, axis):
+    if port["shape"] == "dims":
+        return named_array(port, {"k": shape[axis]}, shape[axis])
     if port["shape"] == "offsets":
         n = shape[axis]
         return "i64", (4,), [0, n // 2, n // 2, n]

@@ -65,7 +65,7 @@ def every_operator_is_drawn_or_refused():
     drawn = 0
     for op in operators():
         needs = [p for p in op["inputs"][1:] if not p["optional"] or p["either"]]
-        fits = not needs and op["family"] != "matrix" and op["outputs"][0]["shape"] == "full" and not op["outputs"][0]["integer"]
+        fits = not needs and op["outputs"][0]["shape"] == "full" and not op["outputs"][0]["integer"]
         small = [p["name"] + "=2" for p in op["params"] if p["integer"] and not p.get("choices") and p["name"] == "k"]
         spec = op["name"] + (":" + ",".join(small) if small else "")
         if fits:

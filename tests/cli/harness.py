@@ -93,8 +93,8 @@ def operators():
 
 
 def row_operators():
-    """Those that take rows; the others take matrices."""
-    return [op for op in operators() if op["family"] != "matrix"]
+    """Those that take rows; the others take tensors whose dimensions have names."""
+    return [op for op in operators() if op["inputs"][0]["shape"] != "dims"]
 
 
 def reference(x, *options):

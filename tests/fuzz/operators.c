@@ -10,9 +10,12 @@ typedef struct operation {
   smx_params params;
   int32_t ndim, axis;
   int64_t shape[SMX_MAX_DIMS], k;
+  int64_t size['z' - 'A' + 1]; /* of a name of a dimension, by its first letter; -1: none yet */
   const smx_tensor *in[SMX_MAX_PORTS + 1], *out[SMX_MAX_PORTS + 1], *dout[SMX_MAX_PORTS + 1],
       *din[SMX_MAX_PORTS + 1];
 } operation;
+
+static bool has_rows(const operation *p) { return p->op->inputs[0].shape != SMX_SHAPE_DIMS; }
 
 static int64_t length(bytes *b, int64_t most) {
   const int64_t how = pick(b, 16);
@@ -21,10 +24,9 @@ static int64_t length(bytes *b, int64_t most) {
 
 static void shapes(operation *p, int64_t most) {
   bytes *b = &p->c->b;
-  const bool matrix = !strcmp(p->op->family, "matrix");
   p->ndim = 1 + (int32_t)pick(b, 4);
-  if (matrix && p->ndim < 2) p->ndim = 2;
-  p->axis = matrix || rarely(b, 2) ? p->ndim - 1 : (int32_t)pick(b, p->ndim);
+  p->axis = rarely(b, 2) ? p->ndim - 1 : (int32_t)pick(b, p->ndim);
+  for (size_t i = 0; i < sizeof p->size / sizeof *p->size; i++) p->size[i] = -1;
   for (int32_t d = 0; d < p->ndim; d++) p->shape[d] = d == p->axis ? length(b, most) : pick(b, 6);
   if (rarely(b, 8)) p->shape[pick(b, p->ndim)] = length(b, 40);
   bool any = true;
@@ -48,7 +50,7 @@ static void params(operation *p) {
   bytes *b = &p->c->b;
   const int32_t extremes[] = {INT32_MIN, INT32_MAX, p->ndim, -p->ndim - 1};
   smx_params_init(p->op, &p->params);
-  p->params.axis = rarely(b, 2) ? p->axis : p->axis - p->ndim;
+  p->params.axis = !has_rows(p) ? -1 : rarely(b, 2) ? p->axis : p->axis - p->ndim;
   if (rarely(b, 64)) p->params.axis = extremes[pick(b, 4)];
   if (rarely(b, 64)) p->params.size = (size_t)call_whole(p->c);
   p->k = 3;
@@ -61,8 +63,30 @@ static void params(operation *p) {
   }
 }
 
+/* A shape out of names: of "..." the first dimensions of x, of a name one size wherever it stands,
+ * now and then another. */
+static int32_t named_shape(operation *p, const char *dims, int64_t *shape) {
+  bytes *b = &p->c->b;
+  int32_t ndim = 0;
+  while (*dims && *dims != '|' && ndim + 3 < SMX_MAX_DIMS) {
+    int64_t *size = *dims >= 'A' && *dims <= 'z' ? p->size + (*dims - 'A') : NULL;
+    const bool star = strcspn(dims, "*") < strcspn(dims, " ");
+    if (size && *size < 0) *size = length(b, 24);
+    if (*dims == '.')
+      for (int32_t d = 0; d < p->ndim - 1 && d < 2; d++) shape[ndim++] = p->shape[d] % 4;
+    else if (*dims != ' ')
+      for (int64_t r = 0; r < (star ? 2 : 1); r++) shape[ndim++] = size ? *size : *dims - '0';
+    dims += strcspn(dims, " ");
+    if (*dims) dims++;
+  }
+  if (ndim && rarely(b, 32)) shape[pick(b, ndim)] = length(b, 24);
+  return ndim;
+}
+
 /* What the rule of a port makes of the shape of x. */
-static int32_t shape_of(const operation *p, smx_shape_rule rule, int64_t *shape) {
+static int32_t shape_of(operation *p, const smx_port *port, int64_t *shape) {
+  const smx_shape_rule rule = port->shape;
+  if (rule == SMX_SHAPE_DIMS) return named_shape(p, port->dims, shape);
   memcpy(shape, p->shape, sizeof p->shape);
   if (rule == SMX_SHAPE_SCALAR) return 0;
   if (rule == SMX_SHAPE_COLUMN) return shape[0] = p->ndim ? p->shape[p->axis] : 1, 1;
@@ -88,11 +112,21 @@ static const smx_tensor *offsets(operation *p) {
   return t;
 }
 
+/* Offsets that rise evenly to the size of the name behind "<=". */
+static void rise(operation *p, const smx_tensor *t, const char *name) {
+  guarded *g = &p->c->t[p->c->count - 1].g;
+  const int64_t size = p->size[*name - 'A'], last = t->ndim ? g->shape[t->ndim - 1] : 1;
+  for (int64_t i = 0; i < guard_count(g); i++) {
+    const int64_t at = last > 1 ? size * (i % last) / (last - 1) : 0;
+    memcpy(guard_element(g, i), &at, t->dtype.bits / 8);
+  }
+}
+
 static const smx_tensor *input(operation *p, int32_t i) {
   call *c = p->c;
   const smx_port *port = p->op->inputs + i;
   int64_t shape[SMX_MAX_DIMS];
-  const int32_t ndim = shape_of(p, port->shape, shape);
+  const int32_t ndim = shape_of(p, port, shape);
   const smx_tensor *t;
   if (port->flags & SMX_PORT_OPTIONAL && !half(p)) return NULL;
   const bool mask = port->flags & SMX_PORT_MASK, whole = port->flags & SMX_PORT_INT;
@@ -101,9 +135,11 @@ static const smx_tensor *input(operation *p, int32_t i) {
                                  : call_float(c);
   const values v = mask ? VALUES_MASK : whole ? VALUES_BELOW : VALUES_SCORES;
   if (port->shape == SMX_SHAPE_OFFSETS) t = offsets(p);
-  else if (i == 0 || port->shape == SMX_SHAPE_COLUMN)
+  else if (i == 0 || port->shape == SMX_SHAPE_COLUMN || port->shape == SMX_SHAPE_DIMS)
     t = call_input(c, type, ndim, shape, v, p->shape[p->axis]);
   else t = call_spread(c, type, ndim, shape, v, p->shape[p->axis]);
+  const char *upto = port->dims ? strstr(port->dims, "<= ") : NULL;
+  if (t && upto && p->size[upto[3] - 'A'] >= 0 && !rarely(&c->b, 16)) rise(p, t, upto + 3);
   if (t && (i == 0 || port->shape == SMX_SHAPE_OFFSETS)) c->t[c->count - 1].exact = false;
   return t;
 }
@@ -112,7 +148,7 @@ static const smx_tensor *output(operation *p, int32_t i, const smx_shape *known)
   call *c = p->c;
   const smx_port *port = p->op->outputs + i;
   int64_t shape[SMX_MAX_DIMS];
-  int32_t ndim = shape_of(p, port->shape, shape);
+  int32_t ndim = shape_of(p, port, shape);
   if (known) memcpy(shape, known[i].dim, sizeof shape), ndim = known[i].ndim;
   if (port->flags & SMX_PORT_OPTIONAL && !half(p)) return NULL;
   const smx_dtype type = port->flags & SMX_PORT_INT ? (half(p) ? SMX_I32 : SMX_I64) : call_float(c);
@@ -145,7 +181,7 @@ static void backward(operation *p) {
   for (int32_t i = 0; i < p->op->output_count; i++) {
     if (i && !half(p)) continue;
     int64_t shape[SMX_MAX_DIMS];
-    int32_t ndim = shape_of(p, p->op->outputs[i].shape, shape);
+    int32_t ndim = shape_of(p, p->op->outputs + i, shape);
     if (p->out[i] && p->out[i]->shape)
       ndim = p->out[i]->ndim, memcpy(shape, p->out[i]->shape, (size_t)ndim * sizeof *shape);
     p->dout[i] = call_input(c, call_float(c), ndim, shape, VALUES_SCORES, 0);
@@ -153,7 +189,7 @@ static void backward(operation *p) {
   }
   for (int32_t i = 0; i < p->op->input_count; i++) {
     int64_t shape[SMX_MAX_DIMS];
-    const int32_t ndim = shape_of(p, p->op->inputs[i].shape, shape);
+    const int32_t ndim = shape_of(p, p->op->inputs + i, shape);
     const uint32_t flags = p->op->inputs[i].flags;
     if (rarely(&c->b, flags & SMX_PORT_GRAD ? 4 : 32) == !(flags & SMX_PORT_GRAD))
       p->din[i] = call_output(c, call_float(c), ndim, shape);

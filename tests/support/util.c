@@ -10,7 +10,7 @@
 
 size_t row_op_count(void) {
   size_t count = 0;
-  while (smx_op_at(count) && strcmp(smx_op_at(count)->family, "matrix") != 0) count++;
+  while (smx_op_at(count) && smx_op_at(count)->inputs[0].shape != SMX_SHAPE_DIMS) count++;
   return count;
 }
 

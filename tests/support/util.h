@@ -8,8 +8,8 @@
 
 #define COUNT_OF(a) (sizeof(a) / sizeof *(a))
 
-/* How many operators take rows: the first ones of the table. The others take matrices
- * (matrix_verbs.c). */
+/* How many operators take rows: the first ones of the table. The dimensions of
+ * the others have names (tensors.c). */
 size_t row_op_count(void);
 
 /* splitmix64. The same numbers on every machine. */

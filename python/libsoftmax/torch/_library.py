@@ -7,7 +7,7 @@ that have one."""
 
 import torch
 
-from .. import _autograd
+from .. import _autograd, _dims
 from .._autograd import FULL, K, ROW, SCALAR, row_axes, row_shape
 from . import _double
 
@@ -87,6 +87,10 @@ def _shape_of(rule, shape, settings, k):
     return tuple(shape)
 
 
+def shapes_of(arrays):
+    return [None if a is None else tuple(a.shape) for a in arrays]
+
+
 def dtypes_of(d, x, dtype):
     """The dtype of every output. dtype: of the floating ones that are no gradient, None for that of
     x."""
@@ -100,6 +104,12 @@ def _fake(d):
     def fake(*args):
         arrays, (*packed, asked, dtype) = args[:len(d.inputs)], args[len(d.inputs):]
         x, settings = arrays[0], unpack(d, arrays, *packed)
+        if not d.op.rows:
+            found = _dims.names(d.op, settings, (d.op.inputs, shapes_of(arrays)))
+            shapes = [found.shape(p) for p in d.op.outputs]
+            made = [x.new_empty(shape if i in asked else (0,), dtype=kind)
+                    for i, (shape, kind) in enumerate(zip(shapes, dtypes_of(d, x, dtype)))]
+            return made[0] if len(made) == 1 else tuple(made)
         k = int(settings.get("k", 0))
         if not k:
             k = next(
@@ -156,7 +166,7 @@ def _setup(d):
         outputs = output if isinstance(output, tuple) else (output,)
         asked = inputs[-2]
         ctx.packed, ctx.asked = inputs[n:-2], asked
-        ctx.shapes = [None if a is None else tuple(a.shape) for a in inputs[:n]]
+        ctx.shapes = shapes_of(inputs[:n])
         ctx.dtypes = [None if a is None else a.dtype for a in inputs[:n]]
         ctx.mark_non_differentiable(*(y for i, y in enumerate(outputs) if i not in d.differentiable))
         ctx.set_materialize_grads(False)
@@ -225,7 +235,8 @@ def _fake_backward(d):
         settings, full, made = unpack(d, arrays, *packed), _full_shape(d, arrays, upstream), []
         for i in d.wanted:
             rule, own = (FULL if i == 0 else d.op.inputs[i].shape), arrays[i]
-            shape = _shape_of(rule, full, settings, 0) if rule in (FULL, ROW) else own.shape
+            by_row = d.op.rows and rule in (FULL, ROW)
+            shape = _shape_of(rule, full, settings, 0) if by_row else own.shape
             dtype = upstream[0].dtype if own is None else own.dtype
             made.append(upstream[0].new_empty(shape if i in wanted else (0,), dtype=dtype))
         return made[0] if len(made) == 1 else tuple(made)
@@ -409,7 +420,7 @@ def register(d):
     op = d.op
     tensors = ["Tensor%s %s" % ("" if i == 0 else "?", name) for i, name in enumerate(d.inputs)]
     special = {i for i, p in enumerate(op.outputs) if p.dx or p.shape == SCALAR}
-    rows = not op.matrices
+    rows = op.rows
     _define(
         d.name,
         tensors,

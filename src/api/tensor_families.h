@@ -1,0 +1,9 @@
+/* api/tensor_families.h - the functions of each family of operators on tensors, in the order of its
+ * table (src/FAMILY/functions.c). */
+#ifndef SMX_API_TENSOR_FAMILIES_H
+#define SMX_API_TENSOR_FAMILIES_H
+#include "driver/tensors.h"
+
+extern const tensor_functions matrix_functions[];
+
+#endif

@@ -1,0 +1,248 @@
+/* named.c - see named.h. */
+#define _POSIX_C_SOURCE 200809L
+#include "named.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *allocate(size_t bytes) {
+  void *p = malloc(bytes ? bytes : 1);
+  if (!p) abort();
+  return p;
+}
+
+const smx_op *named_at(size_t i) {
+  const smx_op *op;
+  for (size_t k = 0; (op = smx_op_at(k)); k++)
+    if (op->inputs[0].shape == SMX_SHAPE_DIMS && i-- == 0) return op;
+  return NULL;
+}
+
+smx_dtype named_dtype(const smx_port *port, smx_dtype t) {
+  if (port->flags & SMX_PORT_MASK) return SMX_BOOL;
+  return port->flags & SMX_PORT_INT ? SMX_I64 : t;
+}
+
+bool named_has_dout(const named *p, int o) {
+  return o < 4 && p->wanted[o] && !(p->op->outputs[o].flags & (SMX_PORT_INT | SMX_PORT_DX));
+}
+bool named_has_din(const named *p, int i) { return p->in[i] && p->op->inputs[i].flags & SMX_PORT_GRAD; }
+
+/* ---- sizes ---- */
+
+/* A size for every name of an input that has none: small, and different for different names. */
+static void choose_sizes(named *p, dims *d, const char *chosen, int64_t size) {
+  static const int64_t sizes[] = {3, 5, 4, 7, 2, 6, 9, 1, 8};
+  int count = 0;
+  d->lead = p->variant % 3;
+  for (int32_t i = 0; i < d->lead; i++) d->lead_shape[i] = 2 + i;
+  if (chosen && !strcmp(chosen, "...") && d->lead) d->lead_shape[0] = size;
+  for (int i = 0; i < p->op->input_count; i++) {
+    char *rest = NULL;
+    snprintf(p->words[i], sizeof p->words[i], "%s", p->op->inputs[i].dims);
+    for (char *w = strtok_r(p->words[i], " |<=", &rest); w; w = strtok_r(NULL, " |<=", &rest)) {
+      char *more = strchr(w, '+'), *star = strchr(w, '*');
+      if (more) *more = 0;
+      if (star) *star = 0;
+      if (*w == '.' || (*w >= '0' && *w <= '9')) continue;
+      for (int32_t r = 0; r < (star ? d->spatial : 1); r++) {
+        if (dims_value(d, w, r) >= 0) continue;
+        const bool this = chosen && !strcmp(chosen, w);
+        dims_set(d, w, r, this ? size : sizes[(count++ + p->variant) % (int)COUNT_OF(sizes)]);
+      }
+    }
+  }
+}
+
+/* ---- values ---- */
+
+static void sort(double *x, int64_t n) {
+  for (int64_t i = 1; i < n; i++)
+    for (int64_t k = i; k > 0 && x[k - 1] > x[k]; k--) {
+      const double swap = x[k];
+      x[k] = x[k - 1], x[k - 1] = swap;
+    }
+}
+
+static void offsets(rng *r, double *x, int64_t n, int64_t bound) {
+  for (int64_t i = 0; i < n; i++)
+    x[i] = i == 0 ? 0 : i == n - 1 ? (double)bound : (double)rng_below(r, bound + 1);
+  sort(x, n);
+}
+
+static double value_of(rng *r, const smx_port *port, int64_t bound) {
+  const bool below = strchr(port->dims, '|') != NULL;
+  if (port->flags & SMX_PORT_MASK) return rng_below(r, 4) != 0;
+  if (port->flags & SMX_PORT_INT)
+    return below ? (double)(bound > 0 ? rng_below(r, bound) : 0) : (double)rng_below(r, 3);
+  if (strstr(port->help, "votes")) return (double)rng_below(r, 2) - 1; /* k may be 1 */
+  if (strstr(port->help, "positive") || strstr(port->help, "probabilit"))
+    return 0.125 + 0.75 * rng_uniform(r);
+  return 2 * rng_normal(r);
+}
+
+static void fill(named *p, const dims *d, int i) {
+  const smx_port *port = p->op->inputs + i;
+  const smx_shape *s = p->in_shape + i;
+  int64_t bound = 0, count = named_count(s), last = s->ndim ? s->dim[s->ndim - 1] : 1;
+  const char bar = dims_bound(d, port, &bound);
+  p->in[i] = allocate((size_t)count * sizeof(double));
+  if (bar == 'o')
+    for (int64_t k = 0; last && k < count; k += last) offsets(&p->random, p->in[i] + k, last, bound);
+  else
+    for (int64_t k = 0; k < count; k++) p->in[i][k] = value_of(&p->random, port, bound);
+}
+
+/* ---- parameters ---- */
+
+/* Variant 0 has the defaults; others take the first of some likely numbers that a parameter may
+ * have, and choices in turn. */
+static void set_params(named *p) {
+  static const double likely[] = {0.7, 2, 3, 0.25, 1, 1.5};
+  const int count = (int)COUNT_OF(likely);
+  smx_params_init(p->op, &p->params);
+  for (int k = 0; p->variant > 0 && k < p->op->param_count; k++) {
+    const smx_param *q = p->op->params + k;
+    if (q->choices) smx_params_set(p->op, &p->params, q->name, p->variant % ((int)q->max + 1));
+    for (int t = 0; !q->choices && t < count; t++)
+      if (!smx_params_set(p->op, &p->params, q->name, likely[(p->variant + k + t) % count])) break;
+  }
+}
+
+/* ---- calls ---- */
+
+static smx_tensor shape_only(smx_shape *s, smx_dtype t) {
+  return (smx_tensor){.device = {1, 0}, .ndim = s->ndim, .dtype = t, .shape = s->dim};
+}
+
+static bool infer(named *p) {
+  smx_tensor t[SMX_MAX_PORTS];
+  const smx_tensor *in[SMX_MAX_PORTS] = {NULL};
+  for (int i = 0; i < p->op->input_count; i++)
+    if (p->in[i]) t[i] = shape_only(p->in_shape + i, named_dtype(p->op->inputs + i, SMX_F32)), in[i] = t + i;
+  return smx_infer(p->op, &p->params, p->op->input_count, in, p->op->output_count, p->out_shape) == SMX_OK;
+}
+
+bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const char *name, int64_t size) {
+  dims d;
+  *p = (named){.op = op, .variant = variant, .random = {seed}};
+  set_params(p);
+  dims_begin(&d, op, p->params.value);
+  choose_sizes(p, &d, name, size);
+  int either = 0;
+  for (int i = 0; i < op->input_count; i++) {
+    const uint32_t flags = op->inputs[i].flags;
+    bool wanted = variant == 1 || (variant > 1 && (variant + i) % 2);
+    if (flags & SMX_PORT_EITHER) wanted = either++ == variant % 2;
+    else if (!(flags & SMX_PORT_OPTIONAL)) wanted = true;
+    if (!wanted) continue;
+    if (!dims_shape(&d, op->inputs + i, &p->in_shape[i].ndim, p->in_shape[i].dim)) return false;
+    fill(p, &d, i);
+  }
+  if (!infer(p)) return false;
+  for (int o = 0; o < op->output_count; o++) {
+    p->wanted[o] = !(op->outputs[o].flags & SMX_PORT_OPTIONAL) || (variant + o) % 3 != 0;
+    if (!p->wanted[o]) continue;
+    const int64_t count = named_count(p->out_shape + o);
+    p->dout[o] = allocate((size_t)count * sizeof(double));
+    for (int64_t k = 0; k < count; k++) p->dout[o][k] = rng_normal(&p->random);
+  }
+  return true;
+}
+
+void named_free(named *p) {
+  for (int i = 0; i < SMX_MAX_PORTS; i++) {
+    free(p->in[i]), free(p->dout[i]);
+    free(p->out[i]), free(p->din[i]);
+  }
+  memset(p, 0, sizeof *p);
+}
+
+void named_round(named *p, smx_dtype t) {
+  for (int i = 0; i < p->op->input_count; i++)
+    for (int64_t k = 0; p->in[i] && k < named_count(p->in_shape + i); k++)
+      p->in[i][k] = dtype_round(named_dtype(p->op->inputs + i, t), p->in[i][k]);
+  for (int o = 0; o < p->op->output_count; o++)
+    for (int64_t k = 0; p->dout[o] && k < named_count(p->out_shape + o); k++)
+      p->dout[o][k] = dtype_round(t, p->dout[o][k]);
+}
+
+/* ---- memory ---- */
+
+static guard_layout layout_of(uint64_t layout, int port) {
+  rng r = {layout + 1000u * (uint64_t)port};
+  guard_layout how = {.low = port % 2};
+  if (!layout) return how;
+  how.order = (unsigned)rng_below(&r, 720);
+  how.gaps = (unsigned)rng_below(&r, 64), how.reversed = (unsigned)rng_below(&r, 64);
+  return how;
+}
+
+static const smx_tensor *open_one(guarded *g, const smx_shape *s, smx_dtype t, guard_layout how,
+                                  const double *values) {
+  guard_tensor(g, t, s->ndim, s->dim, how);
+  for (int64_t k = 0; values && k < named_count(s); k++) dtype_store(t, guard_element(g, k), values[k]);
+  return &g->t;
+}
+
+void named_open(const named *p, const named_how *how, named_call *c) {
+  const smx_op *op = p->op;
+  memset(c, 0, sizeof *c);
+  for (int i = 0; i < op->input_count; i++) {
+    const smx_dtype t = named_dtype(op->inputs + i, how->type);
+    if (p->in[i]) c->ins[i] = open_one(c->in + i, p->in_shape + i, t, layout_of(how->layout, i), p->in[i]);
+    if (named_has_din(p, i))
+      c->dins[i] = open_one(c->din + i, p->in_shape + i, t, layout_of(how->layout, 8 + i), NULL);
+  }
+  for (int o = 0; o < op->output_count; o++) {
+    const smx_dtype t = named_dtype(op->outputs + o, how->type);
+    if (p->wanted[o])
+      c->outs[o] = open_one(c->out + o, p->out_shape + o, t, layout_of(how->layout, 16 + o), NULL);
+    if (named_has_dout(p, o))
+      c->douts[o] = open_one(c->dout + o, p->out_shape + o, t, layout_of(how->layout, 24 + o), p->dout[o]);
+  }
+}
+
+smx_status named_forward(const named *p, smx_context *ctx, const named_call *c) {
+  return smx_forward(p->op, ctx, &p->params, p->op->input_count, c->ins, p->op->output_count, c->outs);
+}
+
+smx_status named_backward(const named *p, smx_context *ctx, const named_call *c) {
+  return smx_backward(p->op, ctx, &p->params, p->op->input_count, c->ins, p->op->output_count, c->outs,
+                      c->douts, c->dins);
+}
+
+void named_close(named_call *c) {
+  guarded *all[] = {c->in, c->out, c->dout, c->din};
+  for (int g = 0; g < 4; g++)
+    for (int i = 0; i < SMX_MAX_PORTS; i++)
+      if (all[g][i].block) guard_free(all[g][i].block);
+}
+
+static unsigned char *keep(unsigned char *old, const guarded *g) {
+  const size_t size = g->t.dtype.bits / 8u;
+  const int64_t count = guard_count(g);
+  free(old);
+  unsigned char *bytes = allocate((size_t)count * size);
+  for (int64_t k = 0; k < count; k++) memcpy(bytes + (size_t)k * size, guard_element(g, k), size);
+  return bytes;
+}
+
+smx_status named_run(named *p, const named_how *how, bool backward) {
+  named_call c;
+  named_open(p, how, &c);
+  for (int i = 0; i < p->op->input_count; i++)
+    if (c.ins[i]) guard_read_only(c.in[i].block);
+  smx_status status = named_forward(p, how->ctx, &c);
+  for (int o = 0; o < p->op->output_count && status == SMX_OK; o++)
+    if (c.outs[o]) p->out[o] = keep(p->out[o], c.out + o);
+  if (status == SMX_OK && backward && p->op->flags & SMX_OP_BACKWARD) {
+    status = named_backward(p, how->ctx, &c);
+    for (int i = 0; i < p->op->input_count && status == SMX_OK; i++)
+      if (c.dins[i]) p->din[i] = keep(p->din[i], c.din + i);
+  }
+  named_close(&c);
+  return status;
+}
