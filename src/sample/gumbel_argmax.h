@@ -104,9 +104,40 @@ static inline void argmax_few_of(const real *x, size_t n, int64_t first, double 
   }
 }
 
+/* The best without noise of elements below +inf: the largest, then where it is first. False: there
+ * is a NaN or +inf among them. */
+static inline bool argmax_plain(const real *x, size_t n, int64_t first, search *b) {
+  enum { SIDE = 4 };
+  vreal most[SIDE];
+  vmask bad = v_lt(v_set1(0), v_set1(0));
+  size_t i = 0;
+  if (b->has_pos_inf) return false;
+  for (int s = 0; s < SIDE; s++) most[s] = v_set1(-R_INF);
+  for (; i + SIDE * LANES <= n; i += SIDE * LANES)
+#pragma GCC unroll 4
+    for (size_t s = 0; s < SIDE; s++) {
+      const vreal v = v_load(x + i + s * LANES);
+      bad = m_or(bad, m_not(v_lt(v, v_set1(R_INF))));
+      most[s] = v_max(v, most[s]);
+    }
+  for (; i < n; i += LANES) {
+    const vreal v = n - i < LANES ? v_load_n(x + i, (int)(n - i), -R_INF) : v_load(x + i);
+    bad = m_or(bad, m_not(v_lt(v, v_set1(R_INF))));
+    most[0] = v_max(v, most[0]);
+  }
+  if (m_any(bad)) return false;
+  const real top = v_hmax(v_max(v_max(most[0], most[1]), v_max(most[2], most[3])));
+  if (!(top > -R_INF) || !((double)top > b->key || b->index < 0)) return true;
+  for (i = 0; x[i] != top;)
+    i += m_any(v_eq(v_load_n(x + i, n - i < LANES ? (int)(n - i) : LANES, -R_INF), v_set1(top))) ? 1 : LANES;
+  b->key = b->x = (double)x[i], b->index = first + (int64_t)i;
+  return true;
+}
+
 /* n elements of which the first is number `first`, an even one. */
 static inline search argmax_group(const real *x, size_t n, int64_t first, double temperature, const draws *d,
                                   search b) {
+  if (!d && argmax_plain(x, n, first, &b)) return b;
   for (size_t i = 0; i < n; i += WORDS) {
     size_t count = n - i < WORDS ? n - i : WORDS;
     argmax_few_of(x + i, count, first + (int64_t)i, temperature, d, &b);

@@ -86,9 +86,13 @@ static void sampler_typical(sampler *w, double share) {
   if (share >= 1) return;
   sampler_sum(w, true);
   if (w->invalid) return;
-  for (size_t i = 0; i < w->n; i++) {
-    double away = (double)w->z[i] - w->lse + w->entropy;
-    w->keys[i] = w->z[i] > -R_INF ? (real)(away < 0 ? away : -away) : -R_INF;
+  for (size_t i = 0; i < w->n; i += LANES) {
+    const int cnt = lanes_left(w->n - i);
+    const vreal z = at(w->z, i, cnt);
+    v_sum64 away = v_to64(z);
+    for (int p = 0; p < LANES / 8; p++) away.part[p] = away.part[p] - w->lse + w->entropy;
+    const vreal key = v_sub(v_set1((real)-0.0), v_abs(v_from64(away)));
+    put(w->keys, i, cnt, v_select(v_lt(v_set1(-R_INF), z), key, v_set1(-R_INF)));
   }
   sampler_mass(w, w->keys, share);
 }
@@ -202,6 +206,14 @@ static real draw_bound(const sampler *w, double key) {
   return (real)(1.01 * d_exp((double)w->r.shift + (double)w->r.scale_exp * 0.69314718055994530942 - key));
 }
 
+/* Whether any of WORDS elements is left. */
+static inline bool draw_any(const sampler *w, size_t first) {
+  vmask any = v_lt(v_set1(0), v_set1(0));
+  for (size_t i = first; i < w->n && i < first + WORDS; i += LANES)
+    any = m_or(any, v_lt(v_set1(0), at(w->terms, i, lanes_left(w->n - i))));
+  return m_any(any);
+}
+
 /* The place of the best score with noise, of many. The largest score has its noise first; e^-d
  * comes from the terms, so few have a logarithm. */
 NOINLINE size_t draw_noisy(sampler *w, const draws *d) {
@@ -211,6 +223,7 @@ NOINLINE size_t draw_noisy(sampler *w, const draws *d) {
   real rest[WORDS];
   sampler_terms(w);
   for (size_t first = 0; first < w->n; first += WORDS) {
+    if (!draw_any(w, first)) continue;
     philox_rest(d, (uint64_t)first >> 1, rest);
     for (size_t i = first; i < w->n && i < first + WORDS; i += LANES) {
       const int cnt = lanes_left(w->n - i);
@@ -227,20 +240,13 @@ NOINLINE size_t draw_noisy(sampler *w, const draws *d) {
   return best;
 }
 
-/* The place of the best score, with noise unless d is NULL. */
+/* The place of the best score with noise. */
 NOINLINE size_t draw_best(sampler *w, const draws *d) {
   search b = ARGMAX_NONE;
-  if (!w->closed && d) return draw_noisy(w, d);
-  if (!w->closed) {
-    for (size_t g = 0; g < w->n; g += GROUP)
-      b = argmax_group(w->z + g, group_size(g, w->n), (int64_t)g, 1, NULL, b);
-    return (size_t)b.index;
-  }
+  if (!w->closed) return draw_noisy(w, d);
   for (size_t i = 0; i < w->n; i++) {
     const double z = (double)w->z[i];
-    if (!(z > (double)-R_INF)) continue;
-    if (d) argmax_try(&b, z, z, (int64_t)i, draw_word(d, (uint64_t)w->at[i]));
-    else if (b.index < 0 || z > b.key) b.key = z, b.index = (int64_t)i;
+    if (z > (double)-R_INF) argmax_try(&b, z, z, (int64_t)i, draw_word(d, (uint64_t)w->at[i]));
   }
   return (size_t)b.index;
 }
@@ -254,7 +260,7 @@ static void sampler_draw(sampler *w, uint64_t seed) {
     drawn = draw_cdf(w, uniform_of(draw_word(&d, 0)));
   } else {
     d.purpose = PURPOSE_GUMBEL;
-    drawn = draw_best(w, row->draw == SMX_DRAW_GREEDY ? NULL : &d);
+    drawn = row->draw == SMX_DRAW_GREEDY ? w->top_at : draw_best(w, &d);
   }
   row->index = sampler_index(w, drawn);
   row->log =
@@ -350,7 +356,8 @@ static bool sampler_try(sampler_row *row, bool careful, bool last) {
   if (s < end && s->kind == SMX_STEP_TEMPERATURE && s->a != 0 &&
       !(careful && sampler_frozen(row->x, row->n, s->a)))
     temperature = s++->a;
-  if (s < end && s->kind == SMX_STEP_TOP_P && s->a < 1) s += sampler_begin(&w, temperature, s->a);
+  if (!row->step_count && row->draw == SMX_DRAW_GREEDY) w.z = (real *)(uintptr_t)row->x; /* read only */
+  else if (s < end && s->kind == SMX_STEP_TOP_P && s->a < 1) s += sampler_begin(&w, temperature, s->a);
   else sampler_first_pass(&w, temperature, s == end || step_sums(s), false);
   for (; s < end && !w.invalid; s++, w.beyond = R_INF) sampler_step(&w, s, &coin);
   if (!w.invalid) sampler_finish(&w);
@@ -359,9 +366,22 @@ static bool sampler_try(sampler_row *row, bool careful, bool last) {
   return !w.invalid;
 }
 
+/* The best alone, of which nothing else is wanted. False: there is none, or a NaN or +inf. */
+static bool sampler_greedy(sampler_row *row) {
+  search b = ARGMAX_NONE;
+  const real *x = row->x;
+  if (row->step_count || row->draw != SMX_DRAW_GREEDY || row->logs || row->processed) return false;
+  for (size_t g = 0; g < row->n; g += GROUP)
+    if (!argmax_plain(x + g, group_size(g, row->n), (int64_t)g, &b)) return false;
+  for (size_t j = 0; j < row->draws; j++) row->indices[j] = b.index;
+  row->index = b.index, row->status = SMX_ROW_OK;
+  return b.index >= 0;
+}
+
 void SMX_FN(sampler_run)(sampler_row *row);
 void SMX_FN(sampler_run)(sampler_row *row) {
   size_t i = 0;
+  if (sampler_greedy(row)) return;
   while (i < row->step_count && !divides(row->steps + i)) i++;
   const bool last = i == row->step_count;
   if (!sampler_try(row, false, last) && !last) sampler_try(row, true, true);

@@ -231,12 +231,15 @@ static inline void sampler_leave(sampler *w) {
   w->bar = -R_INF;
 }
 
+/* The least score that is not below the bar, or the best. */
+static inline real sampler_low(const sampler *w, double bar) {
+  const real low = (real)(bar < w->top ? bar : w->top);
+  /* rounded down: the next */
+  return (double)low < bar && (double)low < w->top ? radix_value(radix_key(low) + 1) : low;
+}
 /* Keeps z >= bar, and the best. */
 static inline void sampler_above(sampler *w, double bar) {
-  real low = (real)(bar < w->top ? bar : w->top);
-  /* rounded down: the next */
-  if ((double)low < bar && (double)low < w->top) low = radix_value(radix_key(low) + 1);
-  sampler_keep(w, w->z, low, INT64_MAX);
+  sampler_keep(w, w->z, sampler_low(w, bar), INT64_MAX);
 }
 
 /* ---- the best ---- */

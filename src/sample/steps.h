@@ -3,6 +3,7 @@
 #ifndef SMX_SAMPLE_STEPS_H
 #define SMX_SAMPLE_STEPS_H
 #include "sampler.h"
+#include "compress.h"
 #include "divide.h"
 
 /* ---- temperatures ---- */
@@ -149,32 +150,100 @@ static void sampler_mirostat(sampler *w, double mu) {
   if (log_k < log_n) sampler_top_k(w, log_k > 0 ? __builtin_floor(d_exp(log_k)) : 1);
 }
 
-/* The deviation of the scores that are left, of all of them or of a sample. */
+/* The scores that are left, less the largest: their number, sum, and the sum of their squares
+ * around the mean. The bar of top-n-sigma is made of sums in index order. */
+typedef struct sampler_spread_of {
+  double count, squares;
+  double doubt; /* by how much squares may differ from those in index order */
+} sampler_spread_of;
+NOINLINE sampler_spread_of spread_in_order(const sampler *w) {
+  double sum = 0;
+  sampler_spread_of s = {0};
+  for (size_t i = 0; i < w->n; i++)
+    if (w->z[i] > -R_INF) sum += (double)w->z[i] - w->top, s.count++;
+  for (size_t i = 0; i < w->n; i++) {
+    double away = (double)w->z[i] - w->top - sum / s.count;
+    if (w->z[i] > -R_INF) s.squares += away * away;
+  }
+  return s;
+}
+
+/* The same side by side, from one read: S2 - S1^2 / n. With u = 2^-53 the sums in index order are
+ * wrong by n u of the squares, and these by n u / 32 of S2 and S1^2 / n, three of them in all. */
+NOINLINE sampler_spread_of spread_side_by_side(const sampler *w) {
+  enum { SIDE = 2 };
+  v_sum64 sums[SIDE] = {0}, squares[SIDE] = {0};
+  const vreal gone = v_set1(-R_INF), top = v_set1((real)w->top);
+  sampler_spread_of s = {0};
+  for (size_t i = 0; i < w->n; i += LANES) {
+    const int cnt = lanes_left(w->n - i);
+    const vreal z = at(w->z, i, cnt);
+    const vmask left = m_and(v_lt(gone, z), lanes_below(cnt));
+    const v_sum64 d = v_to64(v_select(left, z, top));
+    const size_t side = i / LANES % SIDE;
+    s.count += __builtin_popcount(m_bits(left));
+    for (int p = 0; p < LANES / 8; p++) {
+      const v_eight away = d.part[p] - w->top;
+      sums[side].part[p] += away, squares[side].part[p] += away * away;
+    }
+  }
+  double s1 = 0, s2 = 0;
+  for (int side = 0; side < SIDE; side++)
+    s1 += v_sum64_total(sums + side), s2 += v_sum64_total(squares + side);
+  const double mean_part = s1 * s1 / s.count, n = (double)w->n;
+  s.squares = s2 - mean_part;
+  s.doubt = 0x1p-53 * ((n + 16) * (s.squares > 0 ? s.squares : 0) + (3 * n / 32 + 64) * (s2 + mean_part));
+  return s;
+}
+
+static double sigma_bar(const sampler *w, double sigmas, double ddof, double count, double squares) {
+  return w->top - sigmas * __builtin_sqrt((squares > 0 ? squares : 0) / (count - ddof));
+}
+
+/* The deviation of the scores that are left, of all of them or of a sample. Where the bar is the
+ * same number whatever the order of additions, any order will do. */
 static void sampler_top_n_sigma(sampler *w, double sigmas, double ddof) {
-  double sum = 0, squares = 0, count = 0;
   sampler_sum(w, false);
   if (w->invalid) return;
-  for (size_t i = 0; i < w->n; i++)
-    if (w->z[i] > -R_INF) sum += (double)w->z[i] - w->top, count++;
-  for (size_t i = 0; i < w->n; i++) {
-    double away = (double)w->z[i] - w->top - sum / count;
-    if (w->z[i] > -R_INF) squares += away * away;
+  sampler_spread_of s = spread_side_by_side(w);
+  if (!(s.count > ddof)) return;
+  const double most = 0x1p-49 * (w->top < 0 ? -w->top : w->top);
+  const real low = sampler_low(w, sigma_bar(w, sigmas, ddof, s.count, s.squares + s.doubt) - most),
+             high = sampler_low(w, sigma_bar(w, sigmas, ddof, s.count, s.squares - s.doubt) + most);
+  if (low == high) {
+    sampler_keep(w, w->z, low, INT64_MAX);
+    return;
   }
-  if (count > ddof) sampler_above(w, w->top - sigmas * __builtin_sqrt(squares / (count - ddof)));
+  s = spread_in_order(w);
+  sampler_above(w, sigma_bar(w, sigmas, ddof, s.count, s.squares));
 }
 
 /* With probability a: every element of probability b or more is removed but the least probable of
- * them. */
+ * them, the last of its equals. */
 static void sampler_xtc(sampler *w, double chance, double threshold, const draws *coin) {
   if (!(uniform_of(draw_word(coin, 0)) < chance)) return;
   sampler_sum(w, false);
   if (w->invalid) return;
-  real bar = (real)(w->lse + d_log(threshold, 0));
-  int64_t last = -1;
-  for (size_t i = 0; i < w->n; i++)
-    if (w->z[i] >= bar && (last < 0 || !(w->z[i] > w->z[last]))) last = (int64_t)i;
-  for (size_t i = 0; i < w->n; i++)
-    if (w->z[i] >= bar && (int64_t)i != last) w->z[i] = -R_INF;
+  const vreal bar = v_set1((real)(w->lse + d_log(threshold, 0)));
+  vreal least = v_set1(R_INF);
+  size_t last = w->n, above = 0;
+  for (size_t i = 0; i < w->n; i += LANES) {
+    const int cnt = lanes_left(w->n - i);
+    const vreal z = at(w->z, i, cnt);
+    const vmask more = m_and(m_not(v_lt(z, bar)), lanes_below(cnt));
+    above += (size_t)__builtin_popcount(m_bits(more));
+    least = v_min(v_select(more, z, v_set1(R_INF)), least);
+  }
+  if (above < 2) return;
+  const real value = v_hmin(least);
+  while (w->z[--last] != value) {}
+  const real keep = w->z[last]; /* with its sign, where that is all */
+  for (size_t i = 0; i < w->n; i += LANES) {
+    const int cnt = lanes_left(w->n - i);
+    const vreal z = at(w->z, i, cnt);
+    put(w->z, i, cnt, v_select(v_lt(z, bar), z, v_set1(-R_INF)));
+  }
+  w->z[last] = keep;
   sampler_changed(w);
 }
 

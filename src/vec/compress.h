@@ -25,18 +25,34 @@ typedef double v_eight __attribute__((vector_size(64)));
 typedef struct v_sum64 {
   v_eight part[LANES / 8];
 } v_sum64;
-SMI void v_sum64_add(v_sum64 *s, vreal x) {
+SMI v_sum64 v_to64(vreal x) {
+  v_sum64 d;
 #if SMX_REAL == 32
   typedef float v_half __attribute__((vector_size(32)));
   v_half half[2];
   memcpy(half, &x, 64);
-  s->part[0] += __builtin_convertvector(half[0], v_eight);
-  s->part[1] += __builtin_convertvector(half[1], v_eight);
+  d.part[0] = __builtin_convertvector(half[0], v_eight);
+  d.part[1] = __builtin_convertvector(half[1], v_eight);
 #else
-  v_eight all;
-  memcpy(&all, &x, 64);
-  s->part[0] += all;
+  memcpy(d.part, &x, 64);
 #endif
+  return d;
+}
+SMI vreal v_from64(v_sum64 d) { /* rounded */
+  vreal x;
+#if SMX_REAL == 32
+  typedef float v_half __attribute__((vector_size(32)));
+  const v_half half[2] = {__builtin_convertvector(d.part[0], v_half),
+                          __builtin_convertvector(d.part[1], v_half)};
+  memcpy(&x, half, 64);
+#else
+  memcpy(&x, d.part, 64);
+#endif
+  return x;
+}
+SMI void v_sum64_add(v_sum64 *s, vreal x) {
+  const v_sum64 d = v_to64(x);
+  for (int p = 0; p < LANES / 8; p++) s->part[p] += d.part[p];
 }
 SMI double v_sum64_total(const v_sum64 *s) {
   v_eight all = s->part[0];
