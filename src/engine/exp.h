@@ -444,7 +444,7 @@ bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max,
  * long as the second-level cache holds both. */
 real *exp_place(const row_call *c, size_t r);
 /* The sums of a row from memory, as the program has them, from one read with a running reference.
- * If all groups had the same reference, *kept is the terms relative to it, and st->scale_exp is
+ * If all groups had the same reference, *kept is the terms relative to it, and st->exp.scale_exp is
  * that reference: at most 60 below the row's own, so that results are the same numbers times a
  * power of two. *kept NULL: `store` holds nothing useful. False when the row needs a rule. */
 bool exp_run_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store,

@@ -56,26 +56,37 @@ SMI void half_stored(half_type type, const exp_write *w, size_t i, size_t n) {
   else half_write_of(type, w, stored_value, i, n);
 }
 
-/* Scores and program of one storage type. */
-#define HALF_KIND(name, type) \
-  SMI score name##_score(const span *s, const consts *k, const real *shift, size_t i, int cnt) { \
-    (void)k; \
-    return half_score(type, s, shift, i, cnt); \
-  } \
-  EXP_PAGE(name, name##_score, false) \
-  EXP_EXTREMES(name, name##_score) \
-  EXP_LOOP(name##_watch, name##_score, false, SUM_WATCH | SUM_STORE | SUM_HALF) \
-  EXP_LOOP(name##_deferred, name##_score, false, SUM_WATCH | SUM_STORE | SUM_HALF | SUM_DEFERRED) \
-  EXP_LOOP(name##_store, name##_score, false, SUM_STORE) \
-  static const exp_loops name##_own = { \
-      name##_max,   name##_find,     name##_store,       name##_store,         name##_store, \
-      name##_watch, name##_deferred, exp_staged_sum_low, exp_staged_sum_exact, NULL}; \
-  static const exp_scores name##_scores = {name##_page, &name##_own, false}; \
-  SMI vreal name##_weight(const exp_write *w, size_t i, int cnt) { \
-    return exp_weight_again(w, name##_score, false, i, cnt); \
-  }
-HALF_KIND(f16, HALF_F16)
-HALF_KIND(bf16, HALF_BF16)
+/* ---- scores and loops of each storage type ---- */
+
+SMI score f16_score(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  (void)k;
+  return half_score(HALF_F16, s, shift, i, cnt);
+}
+EXP_PAGE(f16, f16_score, false)
+#define EXP_LOOPS_NAME f16
+#define EXP_LOOPS_SCORE f16_score
+#define EXP_LOOPS_LOW false
+#define EXP_LOOPS_HALF 1
+#include "exp_loops.tmpl.h"
+static const exp_scores f16_scores = {f16_page, &f16_loops, false};
+SMI vreal f16_weight(const exp_write *w, size_t i, int cnt) {
+  return exp_weight_again(w, f16_score, false, i, cnt);
+}
+
+SMI score bf16_score(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  (void)k;
+  return half_score(HALF_BF16, s, shift, i, cnt);
+}
+EXP_PAGE(bf16, bf16_score, false)
+#define EXP_LOOPS_NAME bf16
+#define EXP_LOOPS_SCORE bf16_score
+#define EXP_LOOPS_LOW false
+#define EXP_LOOPS_HALF 1
+#include "exp_loops.tmpl.h"
+static const exp_scores bf16_scores = {bf16_page, &bf16_loops, false};
+SMI vreal bf16_weight(const exp_write *w, size_t i, int cnt) {
+  return exp_weight_again(w, bf16_score, false, i, cnt);
+}
 
 NOINLINE void f16_weights(const exp_write *w, size_t i, size_t n) {
   half_write_of(HALF_F16, w, f16_weight, i, n);

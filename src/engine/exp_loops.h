@@ -1,6 +1,7 @@
 /* engine/exp_loops.h - the fused loops of the exponential family over a group: score, exponential
  * and sum in one. Only the operators that list.h names for a benchmark include it; exp_stage.c has
- * the same loops over scores in L1. */
+ * the same loops over scores in L1. exp_loops.tmpl.h makes the functions of a way of forming
+ * scores. */
 #ifndef SMX_ENGINE_EXP_LOOPS_H
 #define SMX_ENGINE_EXP_LOOPS_H
 #include "exp.h"
@@ -154,44 +155,6 @@ SMI vreal stored_value(const exp_write *w, size_t i, int cnt) {
 SMI vreal stored_value_may_be_one(const exp_write *w, size_t i, int cnt) {
   return exp_weight(at(w->stored, i, cnt), w->r, true);
 }
-
-/* The fused loops NAME_loops of a way of forming scores. */
-#define EXP_EXTREMES(name, score_name) \
-  NOINLINE real name##_max(const exp_scores *f, const span *s, const consts *k, size_t i, size_t n) { \
-    (void)f; \
-    return exp_max_of(score_name, s, k, i, n); \
-  } \
-  SMI vmask name##_equals(const void *w, size_t i, int cnt) { return exp_equals_of(score_name, w, i, cnt); } \
-  NOINLINE size_t name##_find(const exp_scores *f, const span *s, const consts *k, real shift, size_t i, \
-                              size_t n, real value) { \
-    const exp_search w = {s, k, i, shift, value}; \
-    (void)f; \
-    return find_first(n, name##_equals, &w); \
-  }
-#define EXP_LOOPS(name, score_name, low) \
-  EXP_EXTREMES(name, score_name) \
-  EXP_LOOP(name##_sum, score_name, low, SUM_SKIP | SUM_AHEAD) \
-  EXP_LOOP(name##_sum_store, score_name, low, SUM_STORE | SUM_AHEAD) \
-  EXP_LOOP(name##_sum_keep, score_name, low, SUM_SKIP | SUM_STORE | SUM_AHEAD) \
-  EXP_LOOP(name##_sum_watch, score_name, low, SUM_WATCH | SUM_STORE) \
-  EXP_LOOP(name##_sum_deferred, score_name, low, SUM_WATCH | SUM_STORE | SUM_DEFERRED) \
-  SMI void name##_at(const exp_sum *w, size_t i, real *h, real *l) { \
-    const score x = score_name(w->s, w->k, NULL, i, 1); \
-    *h = v_first(x.h), *l = v_first(x.l); \
-  } \
-  NOINLINE real name##_lane(exp_sum *w, size_t i, size_t n) { return exp_lane_of(w, name##_at, low, i, n); } \
-  static const exp_loops name##_loops = {name##_max, \
-                                         name##_find, \
-                                         name##_sum, \
-                                         name##_sum_store, \
-                                         name##_sum_keep, \
-                                         name##_sum_watch, \
-                                         name##_sum_deferred, \
-                                         low ? exp_staged_sum_low_l : exp_staged_sum_low, \
-                                         low ? exp_staged_sum_exact_l : exp_staged_sum_exact, \
-                                         name##_lane};
-#define EXP_LOOP(name, score_name, low, does) \
-  NOINLINE real name(exp_sum *w, size_t i, size_t n) { return exp_sum_of(w, score_name, low, does, i, n); }
 
 /* A fused write loop, value by value. */
 #define EXP_WRITE_FUSED(name, value) \

@@ -40,20 +40,17 @@ void exp_begin(const exp_body *b, const row_call *c, row_state *st) {
   (void)c;
   st->mode = EXP_RUN;
   st->writes = st->reverse = st->serial = st->empty = st->nan = false;
-  st->sum = st->other = st->sum2 = st->sum3 = 0;
-  st->max = -R_INF, st->low = R_INF, st->scale_exp = -R_INF;
-  st->shift = st->top_l = st->top_x = 0;
-  st->index = -1;
+  st->exp = (exp_state){.max = -R_INF, .low = R_INF, .scale_exp = -R_INF, .index = -1};
 }
 
 exp_row exp_row_of(const exp_body *b, const span *s, const consts *k, const row_state *st) {
-  exp_row r = {.shift = (real)st->shift,
-               .scale_exp = (real)st->scale_exp,
-               .top = (real)st->max,
-               .top_l = (real)st->top_l,
-               .top_x = st->top_x};
-  exp_finalize(b, s, k, &r, st->sum, st->other);
-  r.moment = st->sum2 / st->sum, r.spread = st->sum3 / st->sum;
+  exp_row r = {.shift = (real)st->exp.shift,
+               .scale_exp = (real)st->exp.scale_exp,
+               .top = (real)st->exp.max,
+               .top_l = (real)st->exp.top_l,
+               .top_x = st->exp.top_x};
+  exp_finalize(b, s, k, &r, st->exp.sum, st->exp.other);
+  r.moment = st->exp.moment / st->exp.sum, r.spread = st->exp.spread / st->exp.sum;
   return r;
 }
 
@@ -153,11 +150,11 @@ static void exp_exact_group(const exp_body *b, const span *s, const consts *k, c
                .s = s,
                .k = k,
                .skip = SIZE_MAX,
-               .scale_exp = (real)st->scale_exp,
-               .shift = (real)st->shift};
+               .scale_exp = (real)st->exp.scale_exp,
+               .shift = (real)st->exp.shift};
   *part = (row_part){.sum = (double)b->scores->loops->sum_exact(&w, i, n), .index = -1};
   part->nan = !(part->sum <= (double)R_MAX);
-  if (b->sum_without_max && !found) exp_note_top(b, &w, i, n, (real)st->max, part);
+  if (b->sum_without_max && !found) exp_note_top(b, &w, i, n, (real)st->exp.max, part);
 }
 
 static void exp_moment_group(const exp_body *b, const span *s, const consts *k, const row_state *st, size_t i,
@@ -167,11 +164,12 @@ static void exp_moment_group(const exp_body *b, const span *s, const consts *k, 
                .s = s,
                .k = k,
                .r = &r,
-               .scale_exp = (real)st->scale_exp,
-               .shift = (real)st->shift,
-               .center = (real)st->top_x};
+               .scale_exp = (real)st->exp.scale_exp,
+               .shift = (real)st->exp.shift,
+               .center = (real)st->exp.top_x};
   exp_sum_fn *sum = b->moment;
-  if (st->mode == EXP_SPREAD_PASS) sum = b->spread, w.center = (real)(st->top_x + st->sum2 / st->sum);
+  if (st->mode == EXP_SPREAD_PASS)
+    sum = b->spread, w.center = (real)(st->exp.top_x + st->exp.moment / st->exp.sum);
   *part = (row_part){.sum = (double)sum(&w, i, n), .index = -1};
 }
 
@@ -180,9 +178,10 @@ static void exp_fill_group(const exp_body *b, const span *s, const consts *k, co
                            size_t n) {
   bool logs = b->kind == EXP_LOGS;
   double mass = b->mass ? (double)s->src[SRC_DY][0] : 1;
-  if (st->mode == EXP_FILL) fill(s->dst[0] + i, n, (real)st->sum);
+  if (st->mode == EXP_FILL) fill(s->dst[0] + i, n, (real)st->exp.fill);
   else
-    exp_inf_policy(b->scores, s, k, i, n, logs ? -(real)d_log1p(st->sum - 1) : (real)(mass / st->sum),
+    exp_inf_policy(b->scores, s, k, i, n,
+                   logs ? -(real)d_log1p(st->exp.infinite - 1) : (real)(mass / st->exp.infinite),
                    logs ? -R_INF : 0);
   if (st->mode != EXP_FILL && b->shared) b->shared(s, k, i, n);
 }
@@ -226,26 +225,27 @@ void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *par
 static void exp_merge_run(row_state *st, const row_part *p) {
   /* nothing but -inf, or scores so low that k overflows: those are summed exactly later */
   if (!(p->scale_exp > (double)-R_INF)) {
-    if (p->max > st->max) st->max = p->max;
+    if (p->max > st->exp.max) st->exp.max = p->max;
     return;
   }
-  double scale_exp = p->scale_exp > st->scale_exp ? p->scale_exp : st->scale_exp,
-         old = d_scale(st->sum, st->scale_exp - scale_exp), new = d_scale(p->sum, p->scale_exp - scale_exp);
-  bool record = p->max > st->max;
-  st->other = record ? old + d_scale(p->other, p->scale_exp - scale_exp)
-                     : d_scale(st->other, st->scale_exp - scale_exp) + new;
-  st->sum = old + new;
-  st->scale_exp = scale_exp;
+  double scale_exp = p->scale_exp > st->exp.scale_exp ? p->scale_exp : st->exp.scale_exp,
+         old = d_scale(st->exp.sum, st->exp.scale_exp - scale_exp),
+         new = d_scale(p->sum, p->scale_exp - scale_exp);
+  bool record = p->max > st->exp.max;
+  st->exp.other = record ? old + d_scale(p->other, p->scale_exp - scale_exp)
+                         : d_scale(st->exp.other, st->exp.scale_exp - scale_exp) + new;
+  st->exp.sum = old + new;
+  st->exp.scale_exp = scale_exp;
   if (!record) return;
-  st->max = p->max;
-  st->index = p->index, st->top_l = p->top_l, st->top_x = p->top_x;
+  st->exp.max = p->max;
+  st->exp.index = p->index, st->exp.top_l = p->top_l, st->exp.top_x = p->top_x;
 }
 
 static void exp_merge_exact(row_state *st, const row_part *p) {
-  bool first = p->index >= 0 && st->index < 0;
-  st->sum += p->sum;
-  st->other += first ? p->other : p->sum;
-  if (first) st->index = p->index, st->top_l = p->top_l, st->top_x = p->top_x;
+  bool first = p->index >= 0 && st->exp.index < 0;
+  st->exp.sum += p->sum;
+  st->exp.other += first ? p->other : p->sum;
+  if (first) st->exp.index = p->index, st->exp.top_l = p->top_l, st->exp.top_x = p->top_x;
 }
 
 void exp_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
@@ -255,14 +255,14 @@ void exp_merge(const row_call *c, row_state *st, const row_part *parts, size_t c
     st->nan |= p->nan;
     switch (st->mode) {
       case EXP_RUN:
-        if (p->low < st->low) st->low = p->low;
+        if (p->low < st->exp.low) st->exp.low = p->low;
         exp_merge_run(st, p);
         break;
       case EXP_EXACT: exp_merge_exact(st, p); break;
-      case EXP_MOMENT_PASS: st->sum2 += p->sum; break;
-      case EXP_SPREAD_PASS: st->sum3 += p->sum; break;
-      case EXP_CLASSIFY: st->sum += p->sum, st->sum2 += p->sum2; break;
-      case EXP_TOP: st->max = p->max > st->max ? p->max : st->max; break;
+      case EXP_MOMENT_PASS: st->exp.moment += p->sum; break;
+      case EXP_SPREAD_PASS: st->exp.spread += p->sum; break;
+      case EXP_CLASSIFY: st->exp.infinite += p->sum, st->exp.valid += p->sum2; break;
+      case EXP_TOP: st->exp.max = p->max > st->exp.max ? p->max : st->exp.max; break;
       default: break;
     }
   }
@@ -275,7 +275,7 @@ static bool exp_fill_with(const exp_body *b, const span *s, row_state *st, real 
     return false;
   }
   st->mode = EXP_FILL;
-  st->sum = (double)value;
+  st->exp.fill = (double)value;
   return st->writes = b->kind != EXP_SUMS;
 }
 
@@ -290,37 +290,37 @@ static bool exp_empty(const exp_body *b, const row_call *c, const span *s, const
 /* Another pass over the row, with its sums at 0. */
 static bool exp_go(row_state *st, int mode) {
   st->mode = mode;
-  st->sum = st->other = st->sum2 = 0;
+  st->exp.sum = st->exp.other = st->exp.moment = st->exp.infinite = st->exp.valid = 0;
   st->nan = false;
-  st->index = -1;
+  st->exp.index = -1;
   return true;
 }
 
 static bool exp_after_classify(const exp_body *b, const row_call *c, const span *s, const consts *k,
                                row_state *st) {
-  bool inf = st->sum > 0, valid = st->sum2 > 0;
+  bool inf = st->exp.infinite > 0, valid = st->exp.valid > 0;
   if (st->nan || (inf && c->on_inf != SMX_INF_LIMIT)) return exp_fill_with(b, s, st, r_nan(), r_nan());
   if (!valid) return exp_empty(b, c, s, k, st);
   if (!inf) { /* all finite, but the scores are not */
-    st->max = (double)-R_INF;
+    st->exp.max = (double)-R_INF;
     return exp_go(st, EXP_TOP);
   }
   if (b->kind == EXP_SCALAR) return exp_fill_with(b, s, st, 0, b->inf);
   if (b->kind == EXP_SUMS) {
-    st->shift = (double)R_INF, st->max = 0, st->scale_exp = -1;
+    st->exp.shift = (double)R_INF, st->exp.max = 0, st->exp.scale_exp = -1;
     return exp_go(st, EXP_EXACT);
   }
   if (b->gradient && !b->mass) return exp_fill_with(b, s, st, 0, 0);
-  if (b->share) st->sum = 1 / b->share(c, 1 / st->sum);
+  if (b->share) st->exp.infinite = 1 / b->share(c, 1 / st->exp.infinite);
   st->mode = EXP_INF_POLICY;
   return st->writes = true;
 }
 
 /* The x of the largest score is known: it is subtracted from now on, and the largest score is 0. */
 static bool exp_after_top(const exp_body *b, const consts *k, row_state *st) {
-  st->shift = b->scaled && k->v[0] < 0 ? -st->max : st->max;
-  st->max = 0;
-  st->scale_exp = -1;
+  st->exp.shift = b->scaled && k->v[0] < 0 ? -st->exp.max : st->exp.max;
+  st->exp.max = 0;
+  st->exp.scale_exp = -1;
   return exp_go(st, EXP_EXACT);
 }
 
@@ -346,25 +346,25 @@ static bool exp_after_sums(const exp_body *b, const row_call *c, const span *s, 
 
 bool exp_run_finalize(row_state *st, real top) {
   const real scale_exp = k_of(in_range(top) ? top : 0) - 1;
-  const bool same = !st->nan && in_range(top) && k_of((real)st->low) - scale_exp >= MIN_EXP;
-  st->sum = d_scale(st->sum, st->scale_exp - (double)scale_exp);
-  st->other = d_scale(st->other, st->scale_exp - (double)scale_exp);
-  st->scale_exp = (double)scale_exp;
+  const bool same = !st->nan && in_range(top) && k_of((real)st->exp.low) - scale_exp >= MIN_EXP;
+  st->exp.sum = d_scale(st->exp.sum, st->exp.scale_exp - (double)scale_exp);
+  st->exp.other = d_scale(st->exp.other, st->exp.scale_exp - (double)scale_exp);
+  st->exp.scale_exp = (double)scale_exp;
   return same;
 }
 
 static bool exp_after_run(const exp_body *b, const row_call *c, const span *s, const consts *k,
                           row_state *st) {
-  real max = (real)st->max, sink = b->extra ? b->extra(s, k) : -R_INF;
+  real max = (real)st->exp.max, sink = b->extra ? b->extra(s, k) : -R_INF;
   if (!(sink <= R_MAX)) return exp_fill_with(b, s, st, r_nan(), r_nan());
   if (!(max >= -R_MAX && max <= R_MAX)) return exp_go(st, EXP_CLASSIFY);
   if (b->scaled && !in_range(max)) {
-    st->max = (double)-R_INF;
+    st->exp.max = (double)-R_INF;
     return exp_go(st, EXP_TOP);
   }
   const real top = sink > max ? sink : max;
   if (exp_run_finalize(st, top)) return exp_after_sums(b, c, s, k, st);
-  if (!in_range(top)) st->shift = (double)top, st->max = (double)(max - top);
+  if (!in_range(top)) st->exp.shift = (double)top, st->exp.max = (double)(max - top);
   return exp_go(st, EXP_EXACT);
 }
 
@@ -374,7 +374,7 @@ bool exp_next(const exp_body *b, const row_call *c, row_state *st) {
   if (st->writes) {
     exp_row r = st->mode == EXP_WRITE_PASS ? exp_row_of(b, &s, &k, st)
                                            : (exp_row){.one = st->mode == EXP_INF_POLICY,
-                                                       .spread = st->mode == EXP_FILL ? st->sum : 0};
+                                                       .spread = st->mode == EXP_FILL ? st->exp.fill : 0};
     if (b->row) b->row(&s, &k, &r);
     return false;
   }

@@ -88,15 +88,15 @@ bool exp_run_row(const exp_body *b, const row_call *c, const span *s, const cons
   exp_run_end(b, s, k, &run);
   exp_begin(b, c, st);
   exp_merge(c, st, parts, groups);
-  const real max = (real)st->max, sink = b->extra ? b->extra(s, k) : -R_INF;
+  const real max = (real)st->exp.max, sink = b->extra ? b->extra(s, k) : -R_INF;
   if (!in_range(max) || !(sink <= R_MAX) || !exp_run_finalize(st, sink > max ? sink : max)) return false;
   while (same < groups && parts[same].scale_exp == parts[0].scale_exp) same++;
-  const double up = st->scale_exp - parts[0].scale_exp;
+  const double up = st->exp.scale_exp - parts[0].scale_exp;
   *kept = same == groups && up <= 60 ? store : NULL;
   if (!*kept) return true;
-  st->scale_exp -= up;
-  st->sum /= d_scale(1, -up);
-  st->other /= d_scale(1, -up);
+  st->exp.scale_exp -= up;
+  st->exp.sum /= d_scale(1, -up);
+  st->exp.other /= d_scale(1, -up);
   return true;
 }
 bool exp_deferred_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store,
@@ -106,8 +106,8 @@ bool exp_deferred_row(const exp_body *b, const row_call *c, const span *s, const
   const bool ordinary = exp_run_row(b, c, s, k, store, c->writing ? &out->deferred : NULL, &st, &kept);
   deferred_store_rest(&out->deferred);
   if (!ordinary) return false;
-  exp_row r = {.scale_exp = (real)st.scale_exp, .top = (real)st.max, .top_l = (real)st.top_l};
-  exp_finalize(b, s, k, &r, st.sum, st.other);
+  exp_row r = {.scale_exp = (real)st.exp.scale_exp, .top = (real)st.exp.max, .top_l = (real)st.exp.top_l};
+  exp_finalize(b, s, k, &r, st.exp.sum, st.exp.other);
   if (b->kind == EXP_SCALAR) s->dst[0][0] = r_clean(b->scalar(s, k, &r, s->n));
   else exp_output_of(out, b->scores, s, k, &r, kept, kept ? write : b->write);
   return true;

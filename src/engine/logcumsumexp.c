@@ -5,7 +5,7 @@ enum { LOGCUMSUMEXP_CHECK, LOGCUMSUMEXP_RUN, LOGCUMSUMEXP_FILL };
 
 static void logcumsumexp_forward_block(const span *s, size_t i, int cnt, row_state *st) {
   real x[LANES], away[LANES], e[LANES], m[LANES], d[LANES] = {0};
-  real max = (real)st->max;
+  real max = (real)st->cumulative.max;
   v_store(x, at(s->src[0], i, cnt));
   for (int j = 0; j < LANES; j++) {
     real up = x[j] - max; /* NaN only for -inf - -inf */
@@ -13,16 +13,16 @@ static void logcumsumexp_forward_block(const span *s, size_t i, int cnt, row_sta
     m[j] = max = x[j] > max ? x[j] : max;
   }
   v_store(e, v_exp(v_load(away)));
-  double sum = st->carry;
-  max = (real)st->max;
+  double sum = st->cumulative.sum;
+  max = (real)st->cumulative.max;
   for (int j = 0; j < cnt; j++) {
     if (x[j] <= max) sum += max > -R_INF ? (double)e[j] : 0;
     else sum = max > -R_INF ? (sum + 1) * (double)e[j] : 0;
     max = m[j];
     d[j] = (real)sum;
   }
-  st->carry = sum;
-  st->max = (double)max;
+  st->cumulative.sum = sum;
+  st->cumulative.max = (double)max;
   vreal top = v_load(m), y = v_add(top, v_log1p_pos(v_load(d)));
   y = v_select(v_eq(top, v_set1(-R_INF)), top, y);
   y = v_select(v_eq(top, v_set1(R_INF)), top, y);
@@ -33,14 +33,14 @@ static void logcumsumexp_backward_block(const span *s, size_t i, int cnt, row_st
   real y[LANES], next[LANES], r[LANES], g[LANES], v[LANES] = {0};
   vreal yv = at(s->src[SRC_Y], i, cnt), none = v_set1(-R_INF);
   v_store(y, yv);
-  for (int j = 0; j < LANES; j++) next[j] = j + 1 < cnt ? y[(j + 1) % LANES] : (real)st->carry2;
+  for (int j = 0; j < LANES; j++) next[j] = j + 1 < cnt ? y[(j + 1) % LANES] : (real)st->cumulative.next;
   vmask gone = v_eq(yv, none);
   v_store(r, v_exp(v_select(gone, none, v_sub(yv, v_load(next)))));
   v_store(g, at(s->src[SRC_DY], i, cnt));
-  double sum = st->carry;
+  double sum = st->cumulative.sum;
   for (int j = cnt - 1; j >= 0; j--) v[j] = (real)(sum = (double)g[j] + sum * (double)r[j]);
-  st->carry = sum;
-  st->carry2 = (double)y[0];
+  st->cumulative.sum = sum;
+  st->cumulative.next = (double)y[0];
   vreal weight = v_exp(v_select(gone, none, v_sub(at(s->src[0], i, cnt), yv)));
   put(s->dst[0], i, cnt, v_clean(v_mul(v_load(v), weight)));
 }
@@ -49,11 +49,8 @@ static void logcumsumexp_begin(const void *body, const row_call *c, row_state *s
   (void)body;
   (void)c;
   st->mode = LOGCUMSUMEXP_CHECK;
-  st->writes = st->reverse = st->serial = st->nan = st->empty = st->has_pos_inf = false;
-  st->carry = 0;
-  st->carry2 = (double)R_INF;
-  st->max = -R_INF;
-  st->index = -1;
+  st->writes = st->reverse = st->serial = st->nan = st->empty = false;
+  st->cumulative = (cumulative_state){.next = (double)R_INF, .max = -R_INF};
 }
 
 /* Looks for NaN in what is read and for +inf and valid elements in x. */
@@ -78,7 +75,7 @@ static void logcumsumexp_pass(const void *body, const row_call *c, row_state *st
     size_t g = st->reverse ? groups - 1 - j : j, i = base + g * GROUP, n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};
     if (st->mode == LOGCUMSUMEXP_CHECK) logcumsumexp_check_group(&s, i, n, backward, parts + g);
-    if (st->mode == LOGCUMSUMEXP_FILL) fill(s.dst[0] + i, n, (real)st->sum);
+    if (st->mode == LOGCUMSUMEXP_FILL) fill(s.dst[0] + i, n, (real)st->cumulative.fill);
     if (st->mode != LOGCUMSUMEXP_RUN) continue;
     size_t blocks = (n + LANES - 1) / LANES;
     for (size_t q = 0; q < blocks; q++) {
@@ -97,8 +94,8 @@ static void logcumsumexp_merge(const void *body, const row_call *c, row_state *s
   if (st->mode != LOGCUMSUMEXP_CHECK) return;
   for (size_t g = 0; g < count; g++) {
     st->nan |= parts[g].nan;
-    st->has_pos_inf |= parts[g].sum2 > 0;
-    if (parts[g].sum > 0) st->index = 0;
+    st->cumulative.infinite |= parts[g].sum2 > 0;
+    st->cumulative.valid |= parts[g].sum > 0;
   }
 }
 
@@ -109,14 +106,14 @@ static bool logcumsumexp_next(const void *body, const row_call *c, row_state *st
   st->mode = LOGCUMSUMEXP_RUN;
   st->serial = true;
   st->reverse = backward;
-  if (st->nan || (st->has_pos_inf && c->on_inf != SMX_INF_LIMIT)) {
+  if (st->nan || (st->cumulative.infinite && c->on_inf != SMX_INF_LIMIT)) {
     st->mode = LOGCUMSUMEXP_FILL, st->serial = false;
-    st->sum = (double)r_nan();
-  } else if (st->index < 0 && !backward) {
+    st->cumulative.fill = (double)r_nan();
+  } else if (!st->cumulative.valid && !backward) {
     st->empty = true;
     if (c->on_empty == SMX_EMPTY_ERROR) return false;
     st->mode = LOGCUMSUMEXP_FILL, st->serial = false;
-    st->sum = (double)(c->on_empty == SMX_EMPTY_NAN ? r_nan() : -R_INF);
+    st->cumulative.fill = (double)(c->on_empty == SMX_EMPTY_NAN ? r_nan() : -R_INF);
   }
   return true;
 }

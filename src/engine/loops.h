@@ -205,6 +205,13 @@ typedef struct row_program {
   bool (*next)(const row_call *c, row_state *st);
   void (*rows)(row_call *c);
 } row_program;
+/* NAME(st): the struct in which a program of an operator's own keeps what it needs from pass to
+ * pass. Its begin() sets it. */
+#define ROW_OWN_STATE(type, name) \
+  SMI type *name(const row_state *st) { \
+    _Static_assert(sizeof(type) <= sizeof st->own, "row_state.own has no room for it"); \
+    return (type *)(void *)(uintptr_t)st->own; \
+  }
 #define program_engine SMX_FN(program_engine)
 #define whole_engine SMX_FN(whole_engine)
 extern const row_engine program_engine, whole_engine;

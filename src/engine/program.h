@@ -80,7 +80,7 @@ typedef struct row_call {
   int64_t first_empty; /* with SMX_EMPTY_ERROR: the first row with nothing valid, or -1; set by rows() */
 } row_call;
 
-enum { ROW_SUMS = 4, ROW_STAGES = 6, ROW_COEFS = 8, ROW_HISTOGRAM = 2048 };
+enum { ROW_SUMS = 4, ROW_STAGES = 6, ROW_COEFS = 8, ROW_FOUND = 5, ROW_LIST = 2048, ROW_OWN = 128 };
 
 /* The contribution of one group of a row. */
 typedef struct row_part {
@@ -95,43 +95,104 @@ typedef struct row_part {
   double target_inputs[SMX_MAX_PORTS];
 } row_part;
 
-/* What a row of scores comes to, for an operator that goes on from there. */
+/* The sums of a row of scores, for an operator that continues with them. */
 typedef struct row_side {
   double shift, scale_exp, tiny, inv, one, top, top_l, log1p, max, sum_without_max;
   int64_t index;
 } row_side;
 
-/* What an operator of several stages keeps from one to the next. */
+/* What a loss keeps from one stage to the next (loss/rows.h). */
 typedef struct row_kept {
   row_side side[2];
   double total[ROW_STAGES][ROW_SUMS], target_inputs[SMX_MAX_PORTS], coef[ROW_COEFS], at_target, fill;
 } row_kept;
 
+/* ---- the state of a row program: one struct an engine ---- */
+
+/* exp_program.c. Sums are relative to 2^scale_exp, scores are those of x - shift. */
+typedef struct exp_state {
+  double scale_exp, shift;
+  double max, low;        /* the largest score, and the smallest that was not flushed */
+  double sum, other;      /* of the terms; `other` without the first largest element */
+  double moment, spread;  /* exp_body.moment and .spread, summed */
+  double infinite, valid; /* how many elements are +inf, and how many are above -inf */
+  double fill;            /* the value of a pass that writes one value everywhere */
+  double top_l, top_x;    /* of the first largest element: low part of its score, and its x */
+  int64_t index;          /* and its index, or -1 */
+} exp_state;
+
+/* reduce_map.c. */
+typedef struct reduce_state {
+  double sum, sum2, more, more2; /* of reduce_map_body.sums and .more */
+  double max, low, valid;        /* of the minmax pass */
+  double post;                   /* the sum that the write loop makes */
+  double fill;                   /* the value of a pass that writes one value everywhere */
+  double found[ROW_FOUND];       /* what an engine around this one leaves for its constants */
+  int64_t index;                 /* that `sums` looks for, or -1 */
+} reduce_state;
+
+/* The search for a number in a bracket, on a list of elements or by passes over the row:
+ * threshold.c and budget_sparsemax, which run the passes of reduce_map.c before and after it. */
+typedef struct search_state {
+  double at, low, high; /* the point of the next sums, and the bracket */
+  int steps;
+  double sum, slope; /* at that point */
+  double smallest;   /* element of the row */
+  uint64_t count;    /* of the list; more than it holds: passes over the row */
+  double list[ROW_LIST];
+} search_state;
+
+/* radix_select.c. */
+typedef struct select_state {
+  uint64_t key, want; /* the known digits of the key; how many elements are still to be found */
+  int unknown;        /* bits of the key */
+  /* loss/teacher_topk.h selects by mass: the largest element, the mass above the known digits, and
+   * the most that is selected */
+  double top, above, most;
+  union {
+    uint64_t histogram[ROW_LIST];
+    double mass[ROW_LIST];
+  };
+} select_state;
+
+/* logcumsumexp.c. */
+typedef struct cumulative_state {
+  double max, sum;      /* so far; backward: sum of the upstream gradients */
+  double next;          /* y of the element after the next block */
+  bool valid, infinite; /* whether an element is above -inf, and whether one is +inf */
+  double fill;
+} cumulative_state;
+
+/* The state of a row: what every engine has, what one stage leaves to the next, and the state of
+ * the engine that is running. */
 typedef struct row_state {
   int mode;    /* which pass; private to the engine */
   bool writes; /* this pass writes dst */
   /* this pass takes the runs of groups from last to first; a serial one the groups and elements
    * too */
   bool reverse;
-  bool serial;           /* runs of this pass follow one another: it carries state from run to run */
-  bool empty;            /* nothing valid in the row */
-  bool nan, has_pos_inf; /* a NaN was seen; a +inf was seen */
-  double scale_exp, max, low, shift;
-  double sum, sum2, sum3, other;
-  double top_l, top_x;
-  int64_t index;
-  double carry, carry2;
-  int stage; /* of an operator that runs one engine after another */
-  row_kept kept;
-  double note[4]; /* what the first leaves to the second */
+  bool serial;    /* runs of this pass follow one another: it carries state from run to run */
+  bool empty;     /* nothing valid in the row */
+  bool nan;       /* a NaN was seen */
+  int stage;      /* of an operator that runs one engine after another */
+  double note[4]; /* what the first kernel of a compose engine leaves to the second */
   struct row_cutoff {
     double value;  /* the smallest that is kept */
     int64_t limit; /* elements equal to it are kept up to this index */
-  } cutoff;
-  uint64_t key, want;
+  } cutoff;        /* what a selection leaves */
   union {
-    uint64_t histogram[ROW_HISTOGRAM];
-    double list[ROW_HISTOGRAM];
+    row_kept kept;
+    double own[ROW_OWN]; /* of an operator with a program of its own: ROW_OWN_STATE */
+  };
+  union {
+    exp_state exp;
+    struct {
+      reduce_state reduce;
+      search_state search;
+    };
+    select_state select;
+    cumulative_state cumulative;
+    double list[ROW_LIST]; /* numbers that an operator with a program of its own collects */
   };
 } row_state;
 

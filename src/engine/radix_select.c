@@ -5,24 +5,25 @@ void radix_begin(row_state *st, uint64_t k) {
   st->mode = RADIX_COUNT;
   st->writes = st->reverse = st->empty = st->nan = false;
   st->serial = true;
-  st->key = 0;
-  st->index = RADIX_BITS; /* bits of the key still unknown */
-  st->want = k;
-  memset(st->histogram, 0, sizeof st->histogram);
+  st->select.key = 0;
+  st->select.unknown = RADIX_BITS;
+  st->select.want = k;
+  memset(st->select.histogram, 0, sizeof st->select.histogram);
 }
 
 void radix_count(const real *x, size_t n, row_state *st) {
-  int known = (int)st->index, width = known < RADIX_DIGIT ? known : RADIX_DIGIT, shift = known - width;
+  int known = st->select.unknown, width = known < RADIX_DIGIT ? known : RADIX_DIGIT, shift = known - width;
   rbits mask = ((rbits)1 << width) - 1;
   for (size_t i = 0; i < n; i++) {
     rbits key = radix_key(x[i]);
-    if (known == RADIX_BITS || key >> known == (rbits)st->key) st->histogram[key >> shift & mask]++;
+    if (known == RADIX_BITS || key >> known == (rbits)st->select.key)
+      st->select.histogram[key >> shift & mask]++;
   }
 }
 
 void radix_ties(const real *x, size_t first, size_t n, row_state *st) {
-  for (size_t i = 0; i < n && st->want; i++)
-    if (x[i] == (real)st->cutoff.value && --st->want == 0) st->cutoff.limit = (int64_t)(first + i);
+  for (size_t i = 0; i < n && st->select.want; i++)
+    if (x[i] == (real)st->cutoff.value && --st->select.want == 0) st->cutoff.limit = (int64_t)(first + i);
 }
 
 void radix_pass(const row_call *c, row_state *st, row_part *parts) {
@@ -34,17 +35,18 @@ void radix_pass(const row_call *c, row_state *st, row_part *parts) {
 
 bool radix_next(row_state *st) {
   if (st->mode == RADIX_TIES) return false;
-  int known = (int)st->index, width = known < RADIX_DIGIT ? known : RADIX_DIGIT;
+  int known = st->select.unknown, width = known < RADIX_DIGIT ? known : RADIX_DIGIT;
   uint64_t digit = ((uint64_t)1 << width) - 1;
-  while (digit && st->histogram[digit] < st->want) st->want -= st->histogram[digit--];
-  st->key = st->key << width | digit;
-  st->index = known - width;
-  if (st->index == 0) {
-    st->cutoff.value = (double)radix_value((rbits)st->key);
+  while (digit && st->select.histogram[digit] < st->select.want)
+    st->select.want -= st->select.histogram[digit--];
+  st->select.key = st->select.key << width | digit;
+  st->select.unknown = known - width;
+  if (st->select.unknown == 0) {
+    st->cutoff.value = (double)radix_value((rbits)st->select.key);
     st->cutoff.limit = INT64_MAX;
-    if (st->histogram[digit] <= st->want) return false;
+    if (st->select.histogram[digit] <= st->select.want) return false;
     st->mode = RADIX_TIES;
   }
-  memset(st->histogram, 0, sizeof st->histogram);
+  memset(st->select.histogram, 0, sizeof st->select.histogram);
   return true;
 }

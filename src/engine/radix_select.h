@@ -26,7 +26,7 @@ SMI real radix_value(rbits key) {
 void radix_begin(row_state *st, uint64_t k);
 void radix_count(const real *x, size_t n, row_state *st);
 
-/* st->want more equal elements are to be kept: finds the index of the last. */
+/* st->select.want more equal elements are to be kept: finds the index of the last. */
 void radix_ties(const real *x, size_t first, size_t n, row_state *st);
 void radix_pass(const row_call *c, row_state *st, row_part *parts);
 

@@ -1,5 +1,5 @@
 /* engine/ratio.h - weights y_i = [f_i]+ / (sum_j |f_j| + extra), f_i = f(x_i), for any f: an
- * operator gives f and its derivative.
+ * operator gives f and its derivative, and ratio.tmpl.h makes its kernels.
  *
  * An element of -inf does not exist. f may be scaled by any power of two, so that nothing
  * overflows; `extra` is scaled the same way. Gradient, from x again: dx_i = f'(x_i) / S
@@ -95,67 +95,5 @@ SMI vreal ratio_unscaled(vreal dx, const consts *k) {
   vreal y = v_mul(dx, v_set1(k->v[RATIO_SCALE])), most = v_set1(R_MAX), least = v_set1(-R_MAX);
   return v_clean(v_select(v_lt(most, y), most, v_select(v_lt(y, least), least, y)));
 }
-
-/* The kernels NAME and NAME_grad from functions NAME_setup, NAME_finalize, NAME_f and NAME_slope.
- * near_f equals NAME_f for rows of which near() is true; these have no element of -inf. */
-#define RATIO_FORWARD(name) RATIO_FORWARD_OF(name, ratio_whole, name##_f)
-#define RATIO_FORWARD_OF(name, near, near_f) \
-  SMI void name##_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt, \
-                      reduce_map_acc *acc) { \
-    (void)r; \
-    ratio_add(s, k, name##_f, i, cnt, acc); \
-  } \
-  SMI vreal name##_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) { \
-    (void)r; \
-    return ratio_value(s, k, name##_f, i, cnt); \
-  } \
-  SMI void name##_keep_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt, \
-                           reduce_map_acc *acc) { \
-    (void)r; \
-    ratio_keep(s, k, name##_f, false, i, cnt, acc); \
-  } \
-  SMI void name##_keep_near(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt, \
-                            reduce_map_acc *acc) { \
-    (void)r; \
-    ratio_keep(s, k, near_f, true, i, cnt, acc); \
-  } \
-  REDUCE_MAP_SUMS_OF(name##_sums, name##_add) \
-  REDUCE_MAP_SUMS_OF(name##_keep_any, name##_keep_add) \
-  REDUCE_MAP_SUMS_OF(name##_keep_whole, name##_keep_near) \
-  static void name##_keep(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n, \
-                          row_part *part) { \
-    (near(s, r) ? name##_keep_whole : name##_keep_any)(s, k, r, i, n, part); \
-  } \
-  REDUCE_MAP_VALUES_OF(name##_values, name##_value) \
-  static const reduce_map_body name##_body = {.setup = name##_setup, \
-                                              .finalize = name##_finalize, \
-                                              .sums = name##_sums, \
-                                              .write = name##_values, \
-                                              .keep = name##_keep, \
-                                              .kept = ratio_kept, \
-                                              .full = 1, \
-                                              .max = true}; \
-  REDUCE_MAP_KERNEL(name)
-
-#define RATIO_BACKWARD(name) \
-  SMI void name##_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt, \
-                           reduce_map_acc *acc) { \
-    (void)r; \
-    ratio_grad_add(s, k, name##_f, i, cnt, acc); \
-  } \
-  SMI vreal name##_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) { \
-    (void)r; \
-    return ratio_unscaled(ratio_grad_value(s, k, name##_f, name##_slope, i, cnt), k); \
-  } \
-  REDUCE_MAP_SUMS_OF(name##_grad_sums, name##_grad_add) \
-  REDUCE_MAP_VALUES_OF(name##_grad_values, name##_grad_value) \
-  static const reduce_map_body name##_grad_body = {.setup = name##_setup, \
-                                                   .finalize = name##_finalize, \
-                                                   .sums = name##_grad_sums, \
-                                                   .write = name##_grad_values, \
-                                                   .full = 1, \
-                                                   .max = true, \
-                                                   .gradient = true}; \
-  REDUCE_MAP_KERNEL(name##_grad)
 
 #endif

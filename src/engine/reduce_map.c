@@ -82,20 +82,19 @@ void reduce_map_begin(const reduce_map_body *b, const row_call *c, row_state *st
   st->mode = b->max ? REDUCE_MAP_MINMAX : b->sums ? REDUCE_MAP_SUMS : REDUCE_MAP_WRITE;
   st->writes = st->mode == REDUCE_MAP_WRITE;
   st->reverse = st->serial = st->empty = st->nan = false;
-  st->sum = st->sum2 = st->sum3 = st->other = st->carry = st->carry2 = 0;
-  st->max = -R_INF, st->low = R_INF;
-  st->index = -1;
+  st->reduce = (reduce_state){.max = -R_INF, .low = R_INF, .index = -1};
 }
 
 static reduce_map_row sum_row_of(const row_state *st) {
-  return (reduce_map_row){.sum = st->sum,
-                          .sum2 = st->sum2,
-                          .more = st->carry,
-                          .more2 = st->carry2,
-                          .valid = st->sum3,
-                          .max = (real)st->max,
-                          .low = (real)st->low,
-                          .index = st->index};
+  return (reduce_map_row){.sum = st->reduce.sum,
+                          .sum2 = st->reduce.sum2,
+                          .more = st->reduce.more,
+                          .more2 = st->reduce.more2,
+                          .valid = st->reduce.valid,
+                          .max = (real)st->reduce.max,
+                          .low = (real)st->reduce.low,
+                          .found = st->reduce.found,
+                          .index = st->reduce.index};
 }
 
 /* The constants with all that is known of the row so far. */
@@ -136,7 +135,7 @@ void reduce_map_pass(const reduce_map_body *b, const row_call *c, row_state *st,
   for (size_t g = 0; g < groups; g++) {
     size_t n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};
-    if (st->mode == REDUCE_MAP_FILL) reduce_map_fill(b, &s, base + g * GROUP, n, (real)st->other);
+    if (st->mode == REDUCE_MAP_FILL) reduce_map_fill(b, &s, base + g * GROUP, n, (real)st->reduce.fill);
     else if (st->mode == REDUCE_MAP_MINMAX) reduce_map_minmax_group(&s, base + g * GROUP, n, parts + g);
     else reduce_map_group_of(b, st->mode, &k, r.sum)(&s, &k, &r, base + g * GROUP, n, parts + g);
   }
@@ -150,17 +149,17 @@ void reduce_map_merge(const row_call *c, row_state *st, const row_part *parts, s
     st->nan |= p->nan;
     switch (st->mode) {
       case REDUCE_MAP_MINMAX:
-        st->max = p->max > st->max ? p->max : st->max;
-        st->low = p->low < st->low ? p->low : st->low;
-        st->sum3 += p->sum;
+        st->reduce.max = p->max > st->reduce.max ? p->max : st->reduce.max;
+        st->reduce.low = p->low < st->reduce.low ? p->low : st->reduce.low;
+        st->reduce.valid += p->sum;
         break;
       case REDUCE_MAP_SUMS:
       case REDUCE_MAP_TIES:
-        st->sum += p->sum, st->sum2 += p->sum2;
-        if (st->index < 0) st->index = p->index;
+        st->reduce.sum += p->sum, st->reduce.sum2 += p->sum2;
+        if (st->reduce.index < 0) st->reduce.index = p->index;
         break;
-      case REDUCE_MAP_MORE: st->carry += p->sum, st->carry2 += p->sum2; break;
-      case REDUCE_MAP_WRITE: st->other += p->sum; break;
+      case REDUCE_MAP_MORE: st->reduce.more += p->sum, st->reduce.more2 += p->sum2; break;
+      case REDUCE_MAP_WRITE: st->reduce.post += p->sum; break;
       default: break;
     }
   }
@@ -168,20 +167,20 @@ void reduce_map_merge(const row_call *c, row_state *st, const row_part *parts, s
 
 bool reduce_map_fill_with(row_state *st, real value) {
   st->mode = REDUCE_MAP_FILL;
-  st->other = (double)value;
+  st->reduce.fill = (double)value;
   return st->writes = true;
 }
 
 /* After the minmax pass: a row with nothing valid, or with +inf, needs a rule. 1 = go on, 0 = stop,
  * -1 = the mode is chosen. */
 static int reduce_map_after_minmax(const reduce_map_body *b, const row_call *c, row_state *st) {
-  if (st->max == (double)-R_INF) {
+  if (st->reduce.max == (double)-R_INF) {
     st->empty = !b->gradient;
     if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return 0;
     reduce_map_fill_with(st, st->empty && c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
     return -1;
   }
-  if (!(st->max > (double)R_MAX) || b->bounded) return 1;
+  if (!(st->reduce.max > (double)R_MAX) || b->bounded) return 1;
   if (c->on_inf != SMX_INF_LIMIT) reduce_map_fill_with(st, r_nan());
   else if (b->gradient || !b->full) reduce_map_fill_with(st, b->gradient ? 0 : R_INF);
   else st->mode = REDUCE_MAP_TIES;
@@ -199,12 +198,13 @@ static bool reduce_map_finish(const reduce_map_body *b, const row_call *c, const
 }
 
 bool reduce_map_next(const reduce_map_body *b, const row_call *c, row_state *st) {
-  if (st->writes) return reduce_map_finish(b, c, st, st->other);
+  if (st->writes)
+    return reduce_map_finish(b, c, st, st->mode == REDUCE_MAP_FILL ? st->reduce.fill : st->reduce.post);
   int rule = st->nan ? -1 : st->mode == REDUCE_MAP_MINMAX ? reduce_map_after_minmax(b, c, st) : 1;
   if (rule == 0) return false;
   if (st->nan) reduce_map_fill_with(st, r_nan());
   if (st->mode == REDUCE_MAP_FILL)
-    return b->full ? true : (st->writes = false, reduce_map_finish(b, c, st, st->other));
+    return b->full ? true : (st->writes = false, reduce_map_finish(b, c, st, st->reduce.fill));
   if (rule < 0) return true;
   st->mode = st->mode == REDUCE_MAP_TIES                                                 ? REDUCE_MAP_SHARE
              : st->mode == REDUCE_MAP_MINMAX && b->sums                                  ? REDUCE_MAP_SUMS

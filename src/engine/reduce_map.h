@@ -10,11 +10,12 @@
 #include "loops.h"
 
 typedef struct reduce_map_row {
-  double sum, sum2;   /* of `sums` */
-  double more, more2; /* of `more` */
-  double valid;       /* elements above -inf */
-  real max, low;      /* of those */
-  int64_t index;      /* of the first largest element, where `sums` looks for it, or -1 */
+  double sum, sum2;    /* of `sums` */
+  double more, more2;  /* of `more` */
+  double valid;        /* elements above -inf */
+  real max, low;       /* of those */
+  const double *found; /* what an engine around this one has found (row_state) */
+  int64_t index;       /* of the first largest element, where `sums` looks for it, or -1 */
 } reduce_map_row;
 
 /* The accumulators of one vector. */

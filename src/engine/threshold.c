@@ -86,10 +86,10 @@ SMI void threshold_add_power(const span *s, const consts *k, const reduce_map_ro
 REDUCE_MAP_SUMS_OF(threshold_general, threshold_add_power)
 
 /* Whether d of x can be corrected for rounding (threshold_lost) for all x with d above -1 / kappa
- * and those a little below. st->shift: the smallest element. */
+ * and those a little below. st->search.smallest: the smallest element. */
 SMI bool threshold_ordered(const threshold_shape *t, const row_state *st) {
-  real top = (real)st->max, low = (real)st->shift;
-  return top > 0 && (low >= 0 || r_exponent(-low) <= r_exponent(top) || t->kappa * st->max >= 1);
+  real top = (real)st->reduce.max, low = (real)st->search.smallest;
+  return top > 0 && (low >= 0 || r_exponent(-low) <= r_exponent(top) || t->kappa * st->reduce.max >= 1);
 }
 
 SMI reduce_map_group_fn *threshold_sums(double power, bool ordered) {
@@ -103,13 +103,13 @@ SMI reduce_map_group_fn *threshold_sums(double power, bool ordered) {
 SMI void threshold_collect(const real *x, size_t n, double max, double width, row_state *st) {
   /* rounded, so it may let in too many: the search drops those */
   const vreal bound = v_set1((real)(max - width));
-  for (size_t i = 0; i < n && st->want <= THRESHOLD_LIST; i += LANES) {
+  for (size_t i = 0; i < n && st->search.count <= THRESHOLD_LIST; i += LANES) {
     int cnt = lanes_left(n - i);
     vreal v = at(x, i, cnt);
     for (uint32_t left = m_bits(m_and(m_not(v_lt(v, bound)), lanes_below(cnt))); left; left &= left - 1) {
       double d = (double)x[i + (size_t)__builtin_ctz(left)] - max;
-      if (st->want < THRESHOLD_LIST) st->list[st->want] = d;
-      st->want += d > -width;
+      if (st->search.count < THRESHOLD_LIST) st->search.list[st->search.count] = d;
+      st->search.count += d > -width;
     }
   }
 }
@@ -132,15 +132,15 @@ static double threshold_list_sum(const threshold_shape *t, row_state *st, double
   const bool falls = threshold_falls(t);
   uint64_t kept = 0;
   *slope = 0;
-  for (uint64_t i = 0; i < st->want; i++) {
-    double d = st->list[i], v = base + t->kappa * d;
+  for (uint64_t i = 0; i < st->search.count; i++) {
+    double d = st->search.list[i], v = base + t->kappa * d;
     if (!(v > 0x1p-1000)) continue;
     double y = threshold_term(v, power);
     sum += y;
     *slope += y / v;
-    if (falls) st->list[kept++] = d;
+    if (falls) st->search.list[kept++] = d;
   }
-  if (falls) st->want = kept;
+  if (falls) st->search.count = kept;
   return sum;
 }
 
@@ -154,17 +154,17 @@ static double threshold_excess(double sum, double power, bool list) {
 /* Between the ends of a bracket: half way, or, once both are small, half way between their
  * logarithms. */
 static double threshold_middle(const row_state *st) {
-  const double low = st->low > 0 ? st->low : d_power_of_two(-1000), high = st->scale_exp;
+  const double low = st->search.low > 0 ? st->search.low : d_power_of_two(-1000), high = st->search.high;
   const bool small = high < d_power_of_two(THRESHOLD_SMALL) && high > 4 * low;
-  return small ? d_exp(0.5 * (d_log(low, 0) + d_log(high, 0))) : st->low + (high - st->low) / 2;
+  return small ? d_exp(0.5 * (d_log(low, 0) + d_log(high, 0))) : st->search.low + (high - st->search.low) / 2;
 }
 
-/* One step from st->sum, with the sums there; st->low .. st->scale_exp bracket the root. enough: 0
- * on the list. True while there is more to do. */
+/* One step from search.at, with the sums there; search.low and .high bracket the root. enough: 0 on
+ * the list. True while there is more to do. */
 static bool threshold_step(const threshold_shape *t, row_state *st, double sum, double slope, double enough) {
-  double power = t->power * t->norm, gain = threshold_near_one(t) ? t->kappa : 1, at = st->sum, next;
-  if (sum - 1 > enough) st->scale_exp = at;
-  else st->low = at;
+  double power = t->power * t->norm, gain = threshold_near_one(t) ? t->kappa : 1, at = st->search.at, next;
+  if (sum - 1 > enough) st->search.high = at;
+  else st->search.low = at;
   if (power >= 1) {
     if (!(sum - 1 > enough)) return false;
     next = at - threshold_excess(sum, power, enough == 0) / (gain * power * slope);
@@ -172,15 +172,17 @@ static bool threshold_step(const threshold_shape *t, row_state *st, double sum, 
     if (sum - 1 <= enough && sum - 1 >= -enough) return false;
     next = threshold_middle(st);
   }
-  if (next == at || next == st->low || next == st->scale_exp || st->index++ == THRESHOLD_STEPS) return false;
-  st->sum = next;
+  if (next == at || next == st->search.low || next == st->search.high ||
+      st->search.steps++ == THRESHOLD_STEPS)
+    return false;
+  st->search.at = next;
   return true;
 }
 
 static void threshold_start(const threshold_shape *t, row_state *st) {
-  st->sum = st->scale_exp = threshold_near_one(t) ? 0 : 1;
-  st->low = threshold_near_one(t) ? -1 / t->kappa : 0;
-  st->index = 0;
+  st->search.at = st->search.high = threshold_near_one(t) ? 0 : 1;
+  st->search.low = threshold_near_one(t) ? -1 / t->kappa : 0;
+  st->search.steps = 0;
 }
 
 /* A full list holds the first elements of many. The root over a few of them is not below that over
@@ -190,25 +192,26 @@ static void threshold_narrow(const threshold_shape *t, row_state *st, double eno
   double power = t->power * t->norm, slope, sum;
   threshold_start(t, st);
   if (power != 1 && power != 2) return;
-  st->want = THRESHOLD_FEW;
-  do sum = threshold_list_sum(t, st, st->sum, power, &slope);
+  st->search.count = THRESHOLD_FEW;
+  do sum = threshold_list_sum(t, st, st->search.at, power, &slope);
   while (threshold_step(t, st, sum, slope, enough));
-  double root = st->sum;
+  double root = st->search.at;
   threshold_start(t, st);
-  st->sum = st->scale_exp = root;
+  st->search.at = st->search.high = root;
 }
 
 /* r is known, and the sum of the weights that it gives, which the write loop reads. Where kappa is
  * above 1 a weight as small as (2^-48)^(1 / kappa) can depend on the last bit of r; if that shows
  * in the sum, weights are divided by it. */
 static bool threshold_write(const threshold_shape *t, row_state *st, double sum) {
-  double at = st->sum;
+  double at = st->search.at;
   const bool off = sum > 1 + 0x1p-20 || sum < 1 - 0x1p-20;
   const int grow = threshold_grow(t, at);
-  st->sum = threshold_lift(t, at);
-  st->sum2 = threshold_below(t, at);
-  st->carry2 = grow;
-  st->low = threshold_down(grow, t->power) / (off && t->kappa > 1 && sum > 0 ? sum : 1);
+  st->reduce.found[THRESHOLD_LIFT] = threshold_lift(t, at);
+  st->reduce.found[THRESHOLD_BELOW] = threshold_below(t, at);
+  st->reduce.found[THRESHOLD_GROWN] = grow;
+  st->reduce.found[THRESHOLD_FACTOR] =
+      threshold_down(grow, t->power) / (off && t->kappa > 1 && sum > 0 ? sum : 1);
   st->mode = REDUCE_MAP_WRITE;
   st->serial = false;
   return st->writes = st->reverse = true;
@@ -218,10 +221,10 @@ static bool threshold_write(const threshold_shape *t, row_state *st, double sum)
  * reals. */
 static double threshold_list_weights(const threshold_shape *t, const row_state *st) {
   real high, low;
-  threshold_split(threshold_lift(t, st->sum), &high, &low);
+  threshold_split(threshold_lift(t, st->search.at), &high, &low);
   double sum = 0, lift = (double)high + (double)low;
-  for (uint64_t i = 0; i < st->want; i++) {
-    const double v = t->kappa * (st->list[i] + lift);
+  for (uint64_t i = 0; i < st->search.count; i++) {
+    const double v = t->kappa * (st->search.list[i] + lift);
     if (v > 0x1p-1000) sum += threshold_term(v, t->power);
   }
   return sum;
@@ -230,9 +233,9 @@ static double threshold_list_weights(const threshold_shape *t, const row_state *
 static bool threshold_solve_list(const threshold_body *b, const threshold_shape *t, row_state *st) {
   double power = t->power * t->norm, slope, sum;
   threshold_start(t, st);
-  do sum = threshold_list_sum(t, st, st->sum, power, &slope);
+  do sum = threshold_list_sum(t, st, st->search.at, power, &slope);
   while (threshold_step(t, st, sum, slope, 0));
-  if (b->scaled) st->carry = threshold_list_sum(t, st, st->sum, t->power, &slope);
+  if (b->scaled) st->reduce.found[THRESHOLD_SUM] = threshold_list_sum(t, st, st->search.at, t->power, &slope);
   return threshold_write(t, st, t->kappa > 1 ? threshold_list_weights(t, st) : 1);
 }
 
@@ -246,8 +249,8 @@ void threshold_pass(const threshold_body *b, const row_call *c, row_state *st, r
   double power = st->mode == THRESHOLD_SCALE ? t.power : t.power * t.norm;
   consts k = {{0}};
   threshold_shape_consts(&k, &t);
-  threshold_consts(&k, threshold_lift(&t, st->sum), threshold_below(&t, st->sum), threshold_grow(&t, st->sum),
-                   1, st->max);
+  threshold_consts(&k, threshold_lift(&t, st->search.at), threshold_below(&t, st->search.at),
+                   threshold_grow(&t, st->search.at), 1, st->reduce.max);
   k.v[THRESHOLD_POWER] = (real)power;
   reduce_map_row r = {0};
   size_t base = c->start - c->origin;
@@ -256,7 +259,7 @@ void threshold_pass(const threshold_body *b, const row_call *c, row_state *st, r
     size_t n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};
     if (st->mode == THRESHOLD_COLLECT)
-      threshold_collect(s.src[0] + base + g * GROUP, n, st->max, 1 / t.kappa, st);
+      threshold_collect(s.src[0] + base + g * GROUP, n, st->reduce.max, 1 / t.kappa, st);
     else threshold_sums(power, ordered)(&s, &k, &r, base + g * GROUP, n, parts + g);
   }
 }
@@ -264,7 +267,7 @@ void threshold_pass(const threshold_body *b, const row_call *c, row_state *st, r
 void threshold_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   if (st->mode < THRESHOLD_COLLECT) reduce_map_merge(c, st, parts, count);
   for (size_t g = 0; st->mode > THRESHOLD_COLLECT && g < count; g++)
-    st->carry += parts[g].sum, st->carry2 += parts[g].sum2;
+    st->search.sum += parts[g].sum, st->search.slope += parts[g].sum2;
 }
 
 bool threshold_next(const threshold_body *b, const row_call *c, row_state *st) {
@@ -279,25 +282,25 @@ bool threshold_next(const threshold_body *b, const row_call *c, row_state *st) {
       st->mode = THRESHOLD_COLLECT;
       st->writes = st->reverse = false;
       st->serial = true;
-      st->want = 0;
-      st->shift = st->low; /* the search uses it for something else */
+      st->search.count = 0;
+      st->search.smallest = st->reduce.low;
       return true;
     case THRESHOLD_COLLECT:
-      if (st->want <= THRESHOLD_LIST) return threshold_solve_list(b, &t, st);
+      if (st->search.count <= THRESHOLD_LIST) return threshold_solve_list(b, &t, st);
       threshold_narrow(&t, st, enough);
       st->mode = THRESHOLD_SEARCH;
       st->serial = false;
       break;
     case THRESHOLD_SEARCH:
-      st->carry *= threshold_down(threshold_grow(&t, st->sum), t.power * t.norm);
-      if (threshold_step(&t, st, st->carry, st->carry2, enough)) break;
-      if (!b->scaled) return threshold_write(&t, st, st->carry);
+      st->search.sum *= threshold_down(threshold_grow(&t, st->search.at), t.power * t.norm);
+      if (threshold_step(&t, st, st->search.sum, st->search.slope, enough)) break;
+      if (!b->scaled) return threshold_write(&t, st, st->search.sum);
       st->mode = THRESHOLD_SCALE;
       break;
-    case THRESHOLD_SCALE: return threshold_write(&t, st, 1);
+    case THRESHOLD_SCALE: st->reduce.found[THRESHOLD_SUM] = st->search.sum; return threshold_write(&t, st, 1);
     default: return reduce_map_next(&b->sum, c, st);
   }
-  st->carry = st->carry2 = 0;
+  st->search.sum = st->search.slope = 0;
   return true;
 }
 
@@ -320,7 +323,9 @@ const row_engine threshold_engine = {
 
 void threshold_finalize(consts *k, const span *s, const reduce_map_row *r) {
   (void)s;
-  threshold_consts(k, r->sum, r->sum2, (int)r->more2, (double)r->low, (double)r->max);
-  k->v[THRESHOLD_INV] = (real)(1 / r->more);
-  k->v[THRESHOLD_ONE] = (real)r->more;
+  const double *found = r->found;
+  threshold_consts(k, found[THRESHOLD_LIFT], found[THRESHOLD_BELOW], (int)found[THRESHOLD_GROWN],
+                   found[THRESHOLD_FACTOR], (double)r->max);
+  k->v[THRESHOLD_INV] = (real)(1 / found[THRESHOLD_SUM]);
+  k->v[THRESHOLD_ONE] = (real)found[THRESHOLD_SUM];
 }

@@ -30,18 +30,19 @@ typedef struct threshold_shape {
 
 typedef struct threshold_body {
   threshold_shape (*shape)(const row_call *c, const span *s);
-  /* the minmax pass, rows that need a rule, and the write loop, whose reduce_map_row has r / kappa
-   * in sum, u in sum2, the sum of y in more, how much r and d are grown in more2 and what that
-   * makes of a weight in low */
-  reduce_map_body sum;
-  bool scaled; /* the write loop needs reduce_map_row.more */
+  reduce_map_body sum; /* the minmax pass, rows that need a rule, and the write loop */
+  bool scaled;         /* the write loop needs THRESHOLD_SUM */
 } threshold_body;
+
+/* Of reduce_map_row.found in the write loop: r / kappa, u, the sum of y, grow, and the factor that
+ * makes a weight of a power of v. */
+enum { THRESHOLD_LIFT, THRESHOLD_BELOW, THRESHOLD_SUM, THRESHOLD_GROWN, THRESHOLD_FACTOR };
 
 enum {
   THRESHOLD_COLLECT = 100,
   THRESHOLD_SEARCH,
   THRESHOLD_SCALE,
-  THRESHOLD_LIST = ROW_HISTOGRAM,
+  THRESHOLD_LIST = ROW_LIST,
   THRESHOLD_FEW = 512,
   THRESHOLD_STEPS = 200
 };

@@ -8,7 +8,7 @@ static real topk_sum_run(const exp_body *b, const row_call *c, row_state *st, to
   const consts k = b->setup(c, &s);
   row_part parts[RUN];
   size_t groups = (c->count + GROUP - 1) / GROUP;
-  exp_run run = {.scale_exp = scale_exp, .best = (real)st->max};
+  exp_run run = {.scale_exp = scale_exp, .best = (real)st->exp.max};
   for (size_t g = 0; g < groups; g++) {
     size_t i = c->start + g * GROUP, n = group_size(g * GROUP, c->count);
     if (each) each(own, i, n, g ? parts + g - 1 : NULL);

@@ -4,7 +4,11 @@
 #include "nontarget.h"
 
 EXP_PAGE(logit, score_logit, false)
-EXP_LOOPS(logit, score_logit, false)
+#define EXP_LOOPS_NAME logit
+#define EXP_LOOPS_SCORE score_logit
+#define EXP_LOOPS_LOW false
+#define EXP_LOOPS_HALF 0
+#include "engine/exp_loops.tmpl.h"
 const exp_scores logit_scores = {logit_page, &logit_loops, false};
 EXP_PAGE(tempered, score_tempered, true)
 const exp_scores tempered_scores = {tempered_page, &exp_staged_low, true};

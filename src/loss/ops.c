@@ -199,50 +199,31 @@ SMI consts ce_capped_setup(const row_call *c, const span *s) {
   return (consts){{(real)c->params[SOFTCAP], (real)(c->params[SOFTCAP] / c->params[TEMPERATURE])}};
 }
 
-/* last: the final step on v; short_rows: the function for short rows, or NULL; hard_out: the
- * gradient for hard targets without smoothing and without a gradient of the entropy. */
-#define CE(name, score_name, low, product, setup, last, short_rows, hard_out) \
-  LOSS_SIDE(name, low, product, setup) \
-  SMI void name##_late_add(const loss_row *r, size_t i, int cnt, vreal *acc) { \
-    ce_target_add(r, loss_score(r, STUDENT, score_name, i, cnt), i, cnt, acc); \
-  } \
-  SMI void name##_last_add(const loss_row *r, size_t i, int cnt, vreal *acc) { \
-    ce_last_of(r, loss_score(r, STUDENT, score_name, i, cnt), true, i, cnt, acc); \
-  } \
-  SMI vreal name##_value(const loss_out *w, vreal p, size_t i, int cnt) { \
-    const vreal v = ce_value_of(w, score_name, p, i, cnt); \
-    return last; \
-  } \
-  LOSS_SUMS_OF(name##_late, name##_late_add, 4) \
-  LOSS_SUMS_OF(name##_last, name##_last_add, 3) \
-  SMI vreal name##_soft_value(const loss_out *w, vreal p, size_t i, int cnt) { \
-    (void)p; \
-    return ce_soft_value(w, score_name, i, cnt); \
-  } \
-  LOSS_WRITE_OF(name##_full_out, STUDENT, name##_value) \
-  LOSS_WRITE_OF(name##_soft_out, TEACHER, name##_soft_value) \
-  static void name##_out(const loss_row *r, size_t i, size_t n) { \
-    (ce_plain(r) ? hard_out : name##_full_out)(r, i, n); \
-  } \
-  static const loss_body name##_body = {.side = {&name##_side}, \
-                                        .sums = {[STAGE_LATE] = name##_late, [STAGE_LAST] = name##_last}, \
-                                        .wants = ce_wants, \
-                                        .small = short_rows, \
-                                        .brief = ce_brief, \
-                                        .terms_only = ce_terms_only, \
-                                        .finalize = ce_finalize, \
-                                        .special = ce_special, \
-                                        .write = {name##_out, name##_soft_out}, \
-                                        .along = 1u | 1u << SOFT | 1u << CLASS_WEIGHT, \
-                                        .target = TARGET, \
-                                        .teacher = SOFT}; \
-  LOSS_KERNEL(name)
+#define CE_NAME ce_logit
+#define CE_SCORE score_logit
+#define CE_SIDE logit
+#define CE_SETUP setup_plain
+#define CE_LOW false
+#define CE_SHORT loss_short
+#define CE_HARD_OUT logit_out
+#include "cross_entropy.tmpl.h"
+
+#define CE_NAME ce_tempered
+#define CE_SCORE score_tempered
+#define CE_SIDE tempered
+#define CE_SETUP ce_tempered_setup
+#define CE_LOW true
+#define CE_HARD_OUT loss_plain_out
+#include "cross_entropy.tmpl.h"
 
 EXP_SCORES(capped, score_capped)
-CE(ce_logit, score_logit, logit, false, setup_plain, v, loss_short, logit_out)
-CE(ce_tempered, score_tempered, tempered, true, ce_tempered_setup, v, NULL, loss_plain_out)
-CE(ce_capped, score_capped, capped, false, ce_capped_setup, ce_chained(w->r, v, i, cnt), NULL,
-   ce_capped_full_out)
+#define CE_NAME ce_capped
+#define CE_SCORE score_capped
+#define CE_SIDE capped
+#define CE_SETUP ce_capped_setup
+#define CE_LOW false
+#define CE_CHAINED ce_chained
+#include "cross_entropy.tmpl.h"
 
 static const row_kernel *cross_entropy_dispatch(const row_call *c) {
   if (ce_has_cap(c->params)) return &ce_capped_kernel;

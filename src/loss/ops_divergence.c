@@ -170,28 +170,46 @@ SMI vreal js_value(const loss_out *w, int side, score_fn *f, bool scaled, vreal 
   const vreal mix = side == STUDENT ? log_mix(r, own, rival) : log_mix(r, rival, own);
   return about_mean(w, c, own, v_sub(log, mix), w->coef[side == STUDENT ? C_MEAN_P : C_MEAN_Q]);
 }
-#define JS(name, score, scaled) \
-  SMI void name##_add(const loss_row *r, size_t i, int cnt, vreal *acc) { \
-    js_add(r, score, scaled, i, cnt, acc); \
-  } \
-  LOSS_SUMS_OF(name##_late, name##_add, 2) \
-  SMI vreal name##_student_value(const loss_out *w, vreal p, size_t i, int cnt) { \
-    return js_value(w, STUDENT, score, scaled, p, i, cnt); \
-  } \
-  SMI vreal name##_teacher_value(const loss_out *w, vreal q, size_t i, int cnt) { \
-    return js_value(w, TEACHER, score, scaled, q, i, cnt); \
-  } \
-  LOSS_WRITE_OF(name##_student_out, STUDENT, name##_student_value) \
-  LOSS_WRITE_OF(name##_teacher_out, TEACHER, name##_teacher_value) \
-  static const loss_body name##_body = {.side = {&name##_side, &name##_side}, \
-                                        .sums = {[STAGE_LATE] = name##_late}, \
-                                        .finalize = js_finalize, \
-                                        .write = {name##_student_out, name##_teacher_out}, \
-                                        .along = 1u | 1u << TEACHER_PORT, \
-                                        .teacher = TEACHER_PORT}; \
-  LOSS_KERNEL(name)
-JS(js_logit, score_logit, false)
-JS(js_tempered, score_tempered, true)
+SMI void js_logit_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  js_add(r, score_logit, false, i, cnt, acc);
+}
+SMI vreal js_logit_student(const loss_out *w, vreal p, size_t i, int cnt) {
+  return js_value(w, STUDENT, score_logit, false, p, i, cnt);
+}
+SMI vreal js_logit_teacher(const loss_out *w, vreal q, size_t i, int cnt) {
+  return js_value(w, TEACHER, score_logit, false, q, i, cnt);
+}
+LOSS_SUMS_OF(js_logit_late, js_logit_add, 2)
+LOSS_WRITE_OF(js_logit_student_out, STUDENT, js_logit_student)
+LOSS_WRITE_OF(js_logit_teacher_out, TEACHER, js_logit_teacher)
+static const loss_body js_logit_body = {.side = {&js_logit_side, &js_logit_side},
+                                        .sums = {[STAGE_LATE] = js_logit_late},
+                                        .finalize = js_finalize,
+                                        .write = {js_logit_student_out, js_logit_teacher_out},
+                                        .along = 1u | 1u << TEACHER_PORT,
+                                        .teacher = TEACHER_PORT};
+LOSS_KERNEL(js_logit)
+
+SMI void js_tempered_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
+  js_add(r, score_tempered, true, i, cnt, acc);
+}
+SMI vreal js_tempered_student(const loss_out *w, vreal p, size_t i, int cnt) {
+  return js_value(w, STUDENT, score_tempered, true, p, i, cnt);
+}
+SMI vreal js_tempered_teacher(const loss_out *w, vreal q, size_t i, int cnt) {
+  return js_value(w, TEACHER, score_tempered, true, q, i, cnt);
+}
+LOSS_SUMS_OF(js_tempered_late, js_tempered_add, 2)
+LOSS_WRITE_OF(js_tempered_student_out, STUDENT, js_tempered_student)
+LOSS_WRITE_OF(js_tempered_teacher_out, TEACHER, js_tempered_teacher)
+static const loss_body js_tempered_body = {.side = {&js_tempered_side, &js_tempered_side},
+                                           .sums = {[STAGE_LATE] = js_tempered_late},
+                                           .finalize = js_finalize,
+                                           .write = {js_tempered_student_out, js_tempered_teacher_out},
+                                           .along = 1u | 1u << TEACHER_PORT,
+                                           .teacher = TEACHER_PORT};
+LOSS_KERNEL(js_tempered)
+
 LOSS_CHOICE(js, c->params[JS_T] == 1, js_logit, js_tempered)
 
 /* ---- decoupled_kd and normalised_kd: the weights p^ and q^ of the other classes among themselves,

@@ -9,7 +9,12 @@
 
 enum { RANK_SELECT, RANK_COLLECT, RANK_WRITE, RANK_FILL };
 /* the pairs of value and index, later of mass and index, that the state of a row holds */
-enum { RANK_MOST = ROW_HISTOGRAM / 2 };
+enum { RANK_MOST = ROW_LIST / 2 };
+typedef struct rank_state {
+  double valid, fill; /* elements above -inf; the value of elements without a mass */
+  uint64_t count;     /* pairs in the list */
+} rank_state;
+ROW_OWN_STATE(rank_state, rank_state_of)
 
 /* Masses of `count` elements, best first, as pairs in list: on entry the mass is the value. *rest
  * is the mass of every other element, 0 unless it is set. Returns how many there are; negative: the
@@ -18,7 +23,7 @@ typedef int rank_masses_fn(const row_call *c, double *list, int count, double *r
 
 static void rank_begin(const row_call *c, row_state *st, double k) {
   st->stage = RANK_SELECT;
-  st->sum = 0;
+  *rank_state_of(st) = (rank_state){0};
   radix_begin(st, k < (double)c->n ? (uint64_t)k : (uint64_t)c->n);
 }
 
@@ -39,15 +44,15 @@ static void rank_collect(const row_call *c, row_state *st) {
   for (size_t i = 0; i < c->count; i++) {
     const int64_t index = (int64_t)(c->start + i);
     if (!(x[i] > least || (x[i] == least && index <= st->cutoff.limit)) || x[i] == -R_INF) continue;
-    st->list[2 * st->key] = (double)x[i], st->list[2 * st->key + 1] = (double)index;
-    st->key++;
+    const uint64_t k = rank_state_of(st)->count++;
+    st->list[2 * k] = (double)x[i], st->list[2 * k + 1] = (double)index;
   }
 }
 
 static void rank_write(const row_call *c, const row_state *st) {
   real *y = (real *)c->dst[0] + (c->start - c->origin);
-  fill(y, c->count, r_clean(st->other));
-  for (uint64_t k = 0; k < st->key && st->stage == RANK_WRITE; k++) {
+  fill(y, c->count, r_clean(rank_state_of(st)->fill));
+  for (uint64_t k = 0; k < rank_state_of(st)->count && st->stage == RANK_WRITE; k++) {
     const uint64_t at_y = (uint64_t)st->list[2 * k + 1] - c->start;
     if (at_y < c->count) y[at_y] = r_clean(st->list[2 * k]);
   }
@@ -68,12 +73,12 @@ static void rank_pass(const row_call *c, row_state *st, row_part *parts) {
 static void rank_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   (void)c;
   for (size_t g = 0; g < count && st->stage == RANK_SELECT; g++)
-    st->nan |= parts[g].nan, st->sum += parts[g].sum;
+    st->nan |= parts[g].nan, rank_state_of(st)->valid += parts[g].sum;
 }
 
 static bool rank_fill(row_state *st, real value) {
   st->stage = RANK_FILL;
-  st->other = (double)value;
+  rank_state_of(st)->fill = (double)value;
   st->serial = false;
   return st->writes = true;
 }
@@ -82,7 +87,7 @@ static bool rank_fill(row_state *st, real value) {
 static void rank_sort(row_state *st) {
   real x[RANK_MOST];
   int64_t index[RANK_MOST];
-  const size_t n = (size_t)st->key;
+  const size_t n = (size_t)rank_state_of(st)->count;
   for (size_t k = 0; k < n; k++) x[k] = (real)st->list[2 * k], index[k] = (int64_t)st->list[2 * k + 1];
   topk_sort(x, index, n);
   for (size_t k = 0; k < n; k++) st->list[2 * k] = (double)x[k], st->list[2 * k + 1] = (double)index[k];
@@ -92,20 +97,20 @@ static bool rank_next(const row_call *c, row_state *st, rank_masses_fn *masses) 
   if (st->writes) return false;
   if (st->stage == RANK_SELECT) {
     if (st->nan) return rank_fill(st, r_nan());
-    if (st->sum == 0) {
+    if (rank_state_of(st)->valid == 0) {
       st->empty = true;
       return c->on_empty != SMX_EMPTY_ERROR && rank_fill(st, c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0);
     }
     if (radix_next(st)) return true;
     st->stage = RANK_COLLECT;
-    st->key = 0;
+    rank_state_of(st)->count = 0;
     return true;
   }
   rank_sort(st);
-  st->other = 0;
-  const int count = masses(c, st->list, (int)st->key, &st->other);
+  rank_state_of(st)->fill = 0;
+  const int count = masses(c, st->list, (int)rank_state_of(st)->count, &rank_state_of(st)->fill);
   if (count < 0) return rank_fill(st, r_nan());
-  st->key = (uint64_t)count;
+  rank_state_of(st)->count = (uint64_t)count;
   st->stage = RANK_WRITE;
   st->serial = false;
   return st->writes = true;

@@ -14,7 +14,11 @@ enum { LOSS_X, LOSS_TARGET, LOSS_SOFT }; /* inputs */
 enum { LOSS_VALUE, LOSS_DX };            /* outputs */
 /* of consts.v: the factor of the gradient; whether the gradient is the only output */
 enum { LOSS_G = THRESHOLD_DOWN + 1, LOSS_BACK };
-enum { NOTE_X, NOTE_RULE }; /* of row_state.note: x of the target; the loss of a row that needs a rule */
+typedef struct sparse_state {
+  double target, rule; /* x of the target; the loss of a row that needs a rule */
+  double soft[ROW_SUMS];
+} sparse_state;
+ROW_OWN_STATE(sparse_state, sparse_state_of)
 
 SMI int64_t target_of(const void *port) { return *(const int64_t *)port; }
 
@@ -41,7 +45,8 @@ NOINLINE void sparse_group(const span *on, const consts *with, const reduce_map_
   const int64_t target = target_of(s.src[LOSS_TARGET]) - (int64_t)s.origin, here = target - (int64_t)first;
   const bool hit = here >= 0 && here < (int64_t)n;
   const real x = hit ? s.src[LOSS_X][target] : 0, g = k.v[LOSS_G];
-  const vreal own = v_set1(hit ? (real)power_less_one(&shape, (double)x - (double)r->max + r->sum2, 1) : 0);
+  const vreal own = v_set1(
+      hit ? (real)power_less_one(&shape, (double)x - (double)r->max + r->found[THRESHOLD_BELOW], 1) : 0);
   const vreal down = v_set1(k.v[THRESHOLD_DOWN]);
   real *const dx = k.v[LOSS_BACK] != 0 ? s.dst[LOSS_X] : s.dst[LOSS_DX];
   vreal acc[VPB];
@@ -66,10 +71,13 @@ NOINLINE void sparse_group(const span *on, const consts *with, const reduce_map_
 static inline void sparse_put(const threshold_body *b, const row_call *c, const row_state *st) {
   const span s = span_of(c, 0);
   const threshold_shape t = b->shape(c, &s);
-  double alpha = t.kappa + 1, away = st->note[NOTE_X] - st->max + st->sum2;
-  double others = st->other * d_power_of_two(-(int)st->carry2); /* the v in it are scaled by 2^grow */
-  double loss = st->mode == REDUCE_MAP_FILL ? st->note[NOTE_RULE]
-                                            : (power_less_one(&t, away, alpha) + others) / alpha - away;
+  const sparse_state *own = sparse_state_of(st);
+  const double *found = st->reduce.found;
+  double alpha = t.kappa + 1, away = own->target - st->reduce.max + found[THRESHOLD_BELOW];
+  /* the v in it are scaled by 2^grow */
+  double others = st->reduce.post * d_power_of_two(-(int)found[THRESHOLD_GROWN]);
+  double loss =
+      st->mode == REDUCE_MAP_FILL ? own->rule : (power_less_one(&t, away, alpha) + others) / alpha - away;
   s.dst[LOSS_VALUE][0] = r_clean(loss);
 }
 static bool sparse_step(const threshold_body *b, const row_call *c, row_state *st) {
@@ -78,8 +86,8 @@ static bool sparse_step(const threshold_body *b, const row_call *c, row_state *s
   own.on_inf = SMX_INF_NAN; /* the loss has no limit */
   bool more = threshold_next(b, &own, st);
   if (!wrote && st->mode == REDUCE_MAP_FILL) {
-    st->note[NOTE_RULE] = st->other;
-    if (st->empty) st->other = 0; /* the gradient */
+    sparse_state_of(st)->rule = st->reduce.fill;
+    if (st->empty) st->reduce.fill = 0; /* the gradient */
   }
   if (!wrote && st->mode == REDUCE_MAP_WRITE) st->reverse = false; /* the sum is in index order */
   if (wrote && !more && !b->sum.gradient) sparse_put(b, c, st);
@@ -88,6 +96,7 @@ static bool sparse_step(const threshold_body *b, const row_call *c, row_state *s
 
 /* The engine; a body is a threshold_body. */
 static void sparse_begin(const void *body, const row_call *c, row_state *st) {
+  *sparse_state_of(st) = (sparse_state){0};
   reduce_map_begin(&((const threshold_body *)body)->sum, c, st);
 }
 static void sparse_pass(const void *body, const row_call *c, row_state *st, row_part *parts) {
@@ -98,7 +107,7 @@ static void sparse_merge(const void *body, const row_call *c, row_state *st, con
   (void)body;
   threshold_merge(c, st, parts, count);
   for (size_t g = 0; st->mode == REDUCE_MAP_WRITE && g < count; g++)
-    if (parts[g].hit) st->note[NOTE_X] = parts[g].target_inputs[0];
+    if (parts[g].hit) sparse_state_of(st)->target = parts[g].target_inputs[0];
 }
 static bool sparse_next(const void *body, const row_call *c, row_state *st) {
   return sparse_step(body, c, st);
@@ -115,8 +124,8 @@ static const row_engine sparse_engine = {sparse_begin, sparse_pass, sparse_merge
  *
  * Between the search for the threshold and the write loop a pass sums A, W and the loss. */
 
-enum { SPARSE_SUMS = 200 };                         /* a mode, beside those of threshold.h */
-enum { SOFT_MASS, SOFT_RULE, SOFT_AWAY, SOFT_ALL }; /* of row_state.note; SOFT_RULE is NOTE_RULE */
+enum { SPARSE_SUMS = 200 };              /* a mode, beside those of threshold.h */
+enum { SOFT_MASS, SOFT_AWAY, SOFT_ALL }; /* of sparse_state.soft */
 
 /* What is known of a row in its groups. */
 typedef struct soft_row {
@@ -186,8 +195,9 @@ NOINLINE void soft_write(const soft_row *w, size_t first, size_t n) {
 /* W, from the sums. */
 static inline double soft_level(const threshold_shape *t, const row_state *st) {
   /* the v in it are scaled by 2^grow */
-  const double all = st->note[SOFT_ALL] * d_power_of_two(-(int)st->carry2);
-  return (all - 1) / (t->kappa + 1) - st->sum2;
+  const double all =
+      sparse_state_of(st)->soft[SOFT_ALL] * d_power_of_two(-(int)st->reduce.found[THRESHOLD_GROWN]);
+  return (all - 1) / (t->kappa + 1) - st->reduce.found[THRESHOLD_BELOW];
 }
 static inline void soft_pass(const threshold_body *b, const row_call *c, row_state *st, row_part *parts) {
   if (st->mode != SPARSE_SUMS && st->mode != REDUCE_MAP_WRITE) {
@@ -196,16 +206,12 @@ static inline void soft_pass(const threshold_body *b, const row_call *c, row_sta
   }
   soft_row w = {.s = span_of(c, 0), .back = b->sum.gradient};
   const threshold_shape t = b->shape(c, &w.s);
-  const reduce_map_row r = {.sum = st->sum,
-                            .sum2 = st->sum2,
-                            .more = st->carry,
-                            .more2 = st->carry2,
-                            .max = (real)st->max,
-                            .low = (real)st->low};
+  const reduce_map_row r = {.max = (real)st->reduce.max, .found = st->reduce.found};
   w.k = b->sum.setup(c, &w.s);
   threshold_finalize(&w.k, &w.s, &r);
   if (st->mode == REDUCE_MAP_WRITE)
-    w.mass = (real)st->note[SOFT_MASS], w.level = (real)(soft_level(&t, st) + 1 / (t.kappa + 1));
+    w.mass = (real)sparse_state_of(st)->soft[SOFT_MASS],
+    w.level = (real)(soft_level(&t, st) + 1 / (t.kappa + 1));
   const size_t base = c->start - c->origin;
   for (size_t g = 0; g * GROUP < c->count; g++) {
     const size_t i = base + g * GROUP, n = group_size(g * GROUP, c->count);
@@ -217,14 +223,15 @@ static inline void soft_pass(const threshold_body *b, const row_call *c, row_sta
 static void soft_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   if (st->mode != SPARSE_SUMS) threshold_merge(c, st, parts, count);
   for (size_t g = 0; st->mode == SPARSE_SUMS && g < count; g++)
-    for (int a = 0; a < ROW_SUMS; a++) st->note[a] += parts[g].sums[a];
+    for (int a = 0; a < ROW_SUMS; a++) sparse_state_of(st)->soft[a] += parts[g].sums[a];
 }
 static inline bool soft_next(const threshold_body *b, const row_call *c, row_state *st) {
   const bool back = b->sum.gradient;
   const span s = span_of(c, 0);
   const threshold_shape t = b->shape(c, &s);
   if (st->mode == SPARSE_SUMS) {
-    const double mass = st->note[SOFT_MASS], loss = mass * soft_level(&t, st) + st->note[SOFT_AWAY];
+    const double *sums = sparse_state_of(st)->soft;
+    const double mass = sums[SOFT_MASS], loss = mass * soft_level(&t, st) + sums[SOFT_AWAY];
     const bool nan = !(mass - mass == 0) || loss != loss;
     if (!back) s.dst[LOSS_VALUE][0] = nan ? r_nan() : r_clean(loss);
     if (nan) reduce_map_fill_with(st, r_nan());
@@ -236,12 +243,11 @@ static inline bool soft_next(const threshold_body *b, const row_call *c, row_sta
   own.on_inf = SMX_INF_NAN; /* the loss has no limit */
   const bool more = threshold_next(b, &own, st);
   if (st->mode == REDUCE_MAP_FILL) {
-    if (!back) s.dst[LOSS_VALUE][0] = r_clean(st->other);
-    if (st->empty) st->other = 0; /* the gradient */
+    if (!back) s.dst[LOSS_VALUE][0] = r_clean(st->reduce.fill);
+    if (st->empty) st->reduce.fill = 0; /* the gradient */
     return more && (c->outputs & b->sum.full) != 0;
   }
   if (st->mode == REDUCE_MAP_WRITE) {
-    for (int a = 0; a < ROW_SUMS; a++) st->note[a] = 0;
     st->mode = SPARSE_SUMS;
     st->writes = st->reverse = false;
   }
@@ -294,12 +300,32 @@ SMI consts sparse_setup(const row_call *c, const span *s, const threshold_shape 
   return k;
 }
 
-/* A kernel from KIND_shape: the loss with its gradient, or the gradient alone. */
-#define SPARSE_WAY(name, kind, back, outputs) \
-  static consts name##_setup(const row_call *c, const span *s) { \
-    const threshold_shape t = kind##_shape(c, s); \
-    return sparse_setup(c, s, &t, back); \
-  } \
+/* ---- the operators: the loss with its gradient, and the gradient alone ---- */
+
+SMI consts sparsemax_setup(const row_call *c, const span *s) {
+  const threshold_shape t = sparsemax_shape(c, s);
+  return sparse_setup(c, s, &t, false);
+}
+SMI consts sparsemax_grad_setup(const row_call *c, const span *s) {
+  const threshold_shape t = sparsemax_shape(c, s);
+  return sparse_setup(c, s, &t, true);
+}
+SMI consts entmax_setup(const row_call *c, const span *s) {
+  const threshold_shape t = entmax_shape(c, s);
+  return sparse_setup(c, s, &t, false);
+}
+SMI consts entmax_grad_setup(const row_call *c, const span *s) {
+  const threshold_shape t = entmax_shape(c, s);
+  return sparse_setup(c, s, &t, true);
+}
+
+/* Of a class, of a row that is ignored, of a distribution. */
+enum { SPARSE_HARD, SPARSE_IGNORED, SPARSE_SOFT, SPARSE_KERNELS };
+SMI int sparse_which(const row_call *c) {
+  return !c->src[LOSS_TARGET] ? SPARSE_SOFT : ignores(c) ? SPARSE_IGNORED : SPARSE_HARD;
+}
+/* The bodies and kernels NAME_kernels of KIND_shape. */
+#define SPARSE_KERNELS_OF(name, kind, back, outputs) \
   static const threshold_body name##_body = {.shape = kind##_shape, \
                                              .sum = {.setup = name##_setup, \
                                                      .finalize = threshold_finalize, \
@@ -309,18 +335,31 @@ SMI consts sparse_setup(const row_call *c, const span *s, const threshold_shape 
                                                      .gradient = back}}; \
   static const reduce_map_body name##_ignored = { \
       .setup = name##_setup, .write = ignored_out, .row = ignored_row, .full = outputs}; \
-  static const row_kernel name##_kernels[] = {{.engine = &sparse_engine, .body = &name##_body}, \
-                                              {.engine = &reduce_map_engine, .body = &name##_ignored}, \
-                                              {.engine = &soft_engine, .body = &name##_body}}; \
-  static const row_kernel *name##_dispatch(const row_call *c) { \
-    return name##_kernels + (c->src[LOSS_TARGET] ? ignores(c) : 2); \
-  } \
-  static const row_kernel name##_kernel = {.engine = &choice_engine, \
-                                           .body = &(const row_choice){name##_dispatch, LOSS_TARGET}};
-SPARSE_WAY(sparsemax, sparsemax, false, 1u << LOSS_DX)
-SPARSE_WAY(sparsemax_grad, sparsemax, true, 1u | 1u << LOSS_SOFT)
-SPARSE_WAY(entmax, entmax, false, 1u << LOSS_DX)
-SPARSE_WAY(entmax_grad, entmax, true, 1u | 1u << LOSS_SOFT)
+  static const row_kernel name##_kernels[SPARSE_KERNELS] = { \
+      [SPARSE_HARD] = {.engine = &sparse_engine, .body = &name##_body}, \
+      [SPARSE_IGNORED] = {.engine = &reduce_map_engine, .body = &name##_ignored}, \
+      [SPARSE_SOFT] = {.engine = &soft_engine, .body = &name##_body}};
+SPARSE_KERNELS_OF(sparsemax, sparsemax, false, 1u << LOSS_DX)
+SPARSE_KERNELS_OF(sparsemax_grad, sparsemax, true, 1u | 1u << LOSS_SOFT)
+SPARSE_KERNELS_OF(entmax, entmax, false, 1u << LOSS_DX)
+SPARSE_KERNELS_OF(entmax_grad, entmax, true, 1u | 1u << LOSS_SOFT)
+
+static const row_kernel *sparsemax_dispatch(const row_call *c) { return sparsemax_kernels + sparse_which(c); }
+static const row_kernel *sparsemax_grad_dispatch(const row_call *c) {
+  return sparsemax_grad_kernels + sparse_which(c);
+}
+static const row_kernel *entmax_dispatch(const row_call *c) { return entmax_kernels + sparse_which(c); }
+static const row_kernel *entmax_grad_dispatch(const row_call *c) {
+  return entmax_grad_kernels + sparse_which(c);
+}
+static const row_kernel sparsemax_kernel = {.engine = &choice_engine,
+                                            .body = &(const row_choice){sparsemax_dispatch, LOSS_TARGET}};
+static const row_kernel sparsemax_grad_kernel = {
+    .engine = &choice_engine, .body = &(const row_choice){sparsemax_grad_dispatch, LOSS_TARGET}};
+static const row_kernel entmax_kernel = {.engine = &choice_engine,
+                                         .body = &(const row_choice){entmax_dispatch, LOSS_TARGET}};
+static const row_kernel entmax_grad_kernel = {.engine = &choice_engine,
+                                              .body = &(const row_choice){entmax_grad_dispatch, LOSS_TARGET}};
 
 OPERATOR(sparsemax_loss, sparsemax, sparsemax_grad)
 OPERATOR(entmax_loss, entmax, entmax_grad)

@@ -217,12 +217,12 @@ static bool loss_next(const loss_body *b, const row_call *c, row_state *st, bool
     }
     span s = span_of(&own, 0);
     consts k = e->setup(&own, &s);
-    exp_row r = {.shift = (real)st->shift,
-                 .scale_exp = (real)st->scale_exp,
-                 .top = (real)st->max,
-                 .top_l = (real)st->top_l};
-    loss_finalize_side(e, &s, &k, &r, st->other);
-    st->kept.side[stage - STAGE_STUDENT] = loss_keep(&r, st->index);
+    exp_row r = {.shift = (real)st->exp.shift,
+                 .scale_exp = (real)st->exp.scale_exp,
+                 .top = (real)st->exp.max,
+                 .top_l = (real)st->exp.top_l};
+    loss_finalize_side(e, &s, &k, &r, st->exp.other);
+    st->kept.side[stage - STAGE_STUDENT] = loss_keep(&r, st->exp.index);
   } else {
     if (loss_before_stage(b, stage) && b->before->next(c, st)) return true;
     double sum = 0;
@@ -368,9 +368,10 @@ static side_found loss_run_side(const loss_body *b, const row_call *c, loss_row 
   const bool ordinary = exp_run_row(e, c, s, &k, store, out ? &out->deferred : NULL, &st, &kept);
   if (out) deferred_store_rest(&out->deferred);
   if (!ordinary) return SIDE_SPECIAL;
-  r->side[side] = (exp_row){.scale_exp = (real)st.scale_exp, .top = (real)st.max, .top_l = (real)st.top_l};
-  loss_finalize_side(e, s, &k, &r->side[side], st.other);
-  r->top[side] = st.index;
+  r->side[side] =
+      (exp_row){.scale_exp = (real)st.exp.scale_exp, .top = (real)st.exp.max, .top_l = (real)st.exp.top_l};
+  loss_finalize_side(e, s, &k, &r->side[side], st.exp.other);
+  r->top[side] = st.exp.index;
   if (side == STUDENT) r->stored = kept;
   if (r->target >= 0) loss_target_score(b, r->target_inputs, r, side);
   return SIDE_DONE;
@@ -479,26 +480,42 @@ static const loss_body *loss_body_for(const loss_body *b, const row_call *c, los
   return &room->body;
 }
 
-#define LOSS_ENGINE(name, back) \
-  static void name##_begin(const void *body, const row_call *c, row_state *st) { \
-    loss_begin(body, c, st, back); \
-  } \
-  static void name##_pass(const void *body, const row_call *c, row_state *st, row_part *parts) { \
-    loss_staging room; \
-    loss_pass(loss_body_for(body, c, &room), c, st, parts, back); \
-  } \
-  static bool name##_next(const void *body, const row_call *c, row_state *st) { \
-    return loss_next(body, c, st, back); \
-  } \
-  static void name##_rows(const row_kernel *k, row_call *c) { \
-    loss_staging room; \
-    loss_rows(loss_body_for(k->body, c, &room), k, c, back); \
-  } \
-  const row_engine name = {name##_begin, name##_pass, engine_merge, name##_next, name##_rows};
 static void engine_merge(const void *body, const row_call *c, row_state *st, const row_part *parts,
                          size_t count) {
   (void)body;
   loss_merge(c, st, parts, count);
 }
-LOSS_ENGINE(loss_engine, false)
-LOSS_ENGINE(loss_grad_engine, true)
+static void engine_pass_of(const void *body, const row_call *c, row_state *st, row_part *parts,
+                           bool backward) {
+  loss_staging room;
+  loss_pass(loss_body_for(body, c, &room), c, st, parts, backward);
+}
+static void engine_rows_of(const row_kernel *k, row_call *c, bool backward) {
+  loss_staging room;
+  loss_rows(loss_body_for(k->body, c, &room), k, c, backward);
+}
+
+static void forward_begin(const void *body, const row_call *c, row_state *st) {
+  loss_begin(body, c, st, false);
+}
+static void forward_pass(const void *body, const row_call *c, row_state *st, row_part *parts) {
+  engine_pass_of(body, c, st, parts, false);
+}
+static bool forward_next(const void *body, const row_call *c, row_state *st) {
+  return loss_next(body, c, st, false);
+}
+static void forward_rows(const row_kernel *k, row_call *c) { engine_rows_of(k, c, false); }
+const row_engine loss_engine = {forward_begin, forward_pass, engine_merge, forward_next, forward_rows};
+
+static void backward_begin(const void *body, const row_call *c, row_state *st) {
+  loss_begin(body, c, st, true);
+}
+static void backward_pass(const void *body, const row_call *c, row_state *st, row_part *parts) {
+  engine_pass_of(body, c, st, parts, true);
+}
+static bool backward_next(const void *body, const row_call *c, row_state *st) {
+  return loss_next(body, c, st, true);
+}
+static void backward_rows(const row_kernel *k, row_call *c) { engine_rows_of(k, c, true); }
+const row_engine loss_grad_engine = {backward_begin, backward_pass, engine_merge, backward_next,
+                                     backward_rows};

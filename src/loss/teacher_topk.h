@@ -66,32 +66,33 @@ static inline void teacher_topk_mass_begin(const row_call *c, row_state *st) {
   (void)c;
   radix_begin(st, 0);
   st->mode = TEACHER_TOPK_TOP;
-  st->max = (double)-R_INF;
-  st->carry = st->carry2 = 0; /* the mass above the digits fixed so far, and the most that there may be */
+  st->select.top = (double)-R_INF;
+  st->select.above = st->select.most = 0;
 }
 
 static inline void teacher_topk_top(const real *u, size_t n, row_state *st) {
-  vreal max = v_set1((real)st->max);
+  vreal max = v_set1((real)st->select.top);
   for (size_t i = 0; i < n; i += LANES) {
     int cnt = lanes_left(n - i);
     vreal v = at(u, i, cnt);
     st->nan |= m_any(m_not(v_eq(v, v)));
     max = v_max(v_select(lanes_below(cnt), v, v_set1(-R_INF)), max);
   }
-  st->max = (double)v_hmax(max);
+  st->select.top = (double)v_hmax(max);
 }
 
 static inline void teacher_topk_add(const real *u, size_t n, row_state *st) {
-  const int known = (int)st->index, width = known < RADIX_DIGIT ? known : RADIX_DIGIT, shift = known - width;
+  const int known = st->select.unknown, width = known < RADIX_DIGIT ? known : RADIX_DIGIT,
+            shift = known - width;
   const rbits mask = ((rbits)1 << width) - 1;
   real term[LANES];
   for (size_t i = 0; i < n; i += LANES) {
     int cnt = lanes_left(n - i);
-    v_store(term, teacher_topk_term(at(u, i, cnt), (real)st->max));
+    v_store(term, teacher_topk_term(at(u, i, cnt), (real)st->select.top));
     for (int j = 0; j < cnt; j++) {
       rbits key = radix_key(u[i + (size_t)j]);
-      if (known == RADIX_BITS || key >> known == (rbits)st->key)
-        st->list[key >> shift & mask] += (double)term[j];
+      if (known == RADIX_BITS || key >> known == (rbits)st->select.key)
+        st->select.mass[key >> shift & mask] += (double)term[j];
     }
   }
 }
@@ -107,12 +108,13 @@ static inline void teacher_topk_mass_pass(const row_call *c, row_state *st, row_
 /* The smallest logit that may belong is known, and the weight of all that are equal to it: computes
  * how many of them belong. */
 static inline bool teacher_topk_share(row_state *st, double mass) {
-  const double room = st->carry2 - st->carry,
-               each = (double)v_first(teacher_topk_term(v_set1((real)st->cutoff.value), (real)st->max));
+  const double room = st->select.most - st->select.above,
+               each =
+                   (double)v_first(teacher_topk_term(v_set1((real)st->cutoff.value), (real)st->select.top));
   if (!(mass > room)) return teacher_topk_found(st, (double)INT64_MAX);
-  st->want = (uint64_t)(room / each);
-  if (st->want == 0 && st->carry == 0) st->want = 1;
-  if (st->want == 0) return teacher_topk_found(st, -1);
+  st->select.want = (uint64_t)(room / each);
+  if (st->select.want == 0 && st->select.above == 0) st->select.want = 1;
+  if (st->select.want == 0) return teacher_topk_found(st, -1);
   st->cutoff.limit = INT64_MAX;
   st->mode = RADIX_TIES;
   return true;
@@ -123,24 +125,25 @@ static inline bool teacher_topk_mass_next(const row_call *c, row_state *st) {
   if (st->nan) return teacher_topk_found(st, -1);
   if (st->mode == RADIX_TIES) return teacher_topk_found(st, (double)st->cutoff.limit);
   if (st->mode == TEACHER_TOPK_MASS) {
-    const int known = (int)st->index, width = known < RADIX_DIGIT ? known : RADIX_DIGIT;
+    const int known = st->select.unknown, width = known < RADIX_DIGIT ? known : RADIX_DIGIT;
     uint64_t digit = ((uint64_t)1 << width) - 1;
     if (known == RADIX_BITS) {
       double sum = 0;
-      for (uint64_t d = digit + 1; d-- > 0;) sum += st->list[d];
-      st->carry2 = c->params[TEACHER_TOPK_SIZE] * sum;
+      for (uint64_t d = digit + 1; d-- > 0;) sum += st->select.mass[d];
+      st->select.most = c->params[TEACHER_TOPK_SIZE] * sum;
     }
-    while (digit > 0 && !(st->carry + st->list[digit] > st->carry2)) st->carry += st->list[digit--];
-    st->key = st->key << width | digit;
-    st->index = known - width;
-    if (st->index == 0) {
+    while (digit > 0 && !(st->select.above + st->select.mass[digit] > st->select.most))
+      st->select.above += st->select.mass[digit--];
+    st->select.key = st->select.key << width | digit;
+    st->select.unknown = known - width;
+    if (st->select.unknown == 0) {
       /* 0: all of them together are within the mass */
-      st->cutoff.value = st->key > 0 ? (double)radix_value((rbits)st->key) : (double)-R_INF;
-      return teacher_topk_share(st, st->list[digit]);
+      st->cutoff.value = st->select.key > 0 ? (double)radix_value((rbits)st->select.key) : (double)-R_INF;
+      return teacher_topk_share(st, st->select.mass[digit]);
     }
   }
   st->mode = TEACHER_TOPK_MASS;
-  memset(st->list, 0, sizeof st->list);
+  memset(st->select.mass, 0, sizeof st->select.mass);
   return true;
 }
 static const loss_before teacher_topk_by_mass = {teacher_topk_mass_begin, teacher_topk_mass_pass,

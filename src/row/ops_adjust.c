@@ -64,23 +64,28 @@ NOINLINE void extremes_where(const span *s, const consts *k, const reduce_map_ro
 }
 static const reduce_map_body extremes_body = {
     .setup = setup_plain, .sums = extremes_where, .max = true, .gradient = true, .bounded = true};
+typedef struct extremes_state {
+  double first_smallest; /* its index, or -1 */
+} extremes_state;
+ROW_OWN_STATE(extremes_state, extremes_state_of)
 static void extremes_begin(const row_call *c, row_state *st) {
   reduce_map_begin(&extremes_body, c, st);
-  st->want = 0;
+  extremes_state_of(st)->first_smallest = -1;
 }
 static void extremes_pass(const row_call *c, row_state *st, row_part *parts) {
   reduce_map_pass(&extremes_body, c, st, parts);
 }
 static void extremes_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
+  extremes_state *own = extremes_state_of(st);
   for (size_t g = 0; st->mode == REDUCE_MAP_SUMS && g < count; g++)
-    if (st->want == 0 && parts[g].low >= 0) st->want = (uint64_t)parts[g].low + 1;
+    if (own->first_smallest < 0) own->first_smallest = parts[g].low;
   reduce_map_merge(c, st, parts, count);
 }
 static bool extremes_next(const row_call *c, row_state *st) {
   double *note = c->dst[0];
   if (reduce_map_next(&extremes_body, c, st)) return true;
-  note[SA_MAX] = st->max, note[SA_MIN] = st->low, note[SA_ARGMAX] = (double)st->index,
-  note[SA_ARGMIN] = (double)st->want - 1;
+  note[SA_MAX] = st->reduce.max, note[SA_MIN] = st->reduce.low;
+  note[SA_ARGMAX] = (double)st->reduce.index, note[SA_ARGMIN] = extremes_state_of(st)->first_smallest;
   return false;
 }
 static const row_kernel extremes_kernel = PROGRAM(extremes);

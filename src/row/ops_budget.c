@@ -18,11 +18,12 @@ enum { BUDGET_SELECT, BUDGET_WEIGHTS }; /* stages */
 enum { BUDGET_COLLECT = 100, BUDGET_SEARCH, BUDGET_STEPS = 200 };
 
 SMI double budget_of(const row_call *c) { return c->params[0]; }
-SMI void budget_finalize(consts *k, const span *s, const reduce_map_row *r) { /* sum: r, more: the pivot */
+enum { BUDGET_R, BUDGET_PIVOT }; /* of reduce_map_row.found */
+SMI void budget_finalize(consts *k, const span *s, const reduce_map_row *r) {
   (void)s;
   k->v[THRESHOLD_KAPPA] = 1;
-  threshold_split(r->sum, k->v + THRESHOLD_H, k->v + THRESHOLD_L);
-  k->v[THRESHOLD_TOP] = (real)r->more;
+  threshold_split(r->found[BUDGET_R], k->v + THRESHOLD_H, k->v + THRESHOLD_L);
+  k->v[THRESHOLD_TOP] = (real)r->found[BUDGET_PIVOT];
 }
 SMI vreal budget_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   (void)r;
@@ -41,59 +42,68 @@ REDUCE_MAP_SUMS_OF(budget_sums, budget_add)
 static const reduce_map_body budget_body = {
     .setup = setup_plain, .finalize = budget_finalize, .write = budget_values, .full = 1, .max = true};
 
-/* st->key: elements that are at least 1 above the pivot; st->want: the others within 1 of it, of
- * which the list holds the first. */
+/* The search's list holds the elements within 1 of the pivot; of many, the first. */
+typedef struct budget_state {
+  double pivot;
+  uint64_t whole; /* elements at least 1 above it, which weigh 1 */
+} budget_state;
+ROW_OWN_STATE(budget_state, budget_state_of)
 SMI void budget_note(row_state *st, double d) {
-  if (d >= 1) st->key++;
+  if (d >= 1) budget_state_of(st)->whole++;
   if (!(d > -1 && d < 1)) return;
-  if (st->want < THRESHOLD_LIST) st->list[st->want] = d;
-  st->want++;
+  if (st->search.count < THRESHOLD_LIST) st->search.list[st->search.count] = d;
+  st->search.count++;
 }
 static inline void budget_collect(const real *x, size_t n, row_state *st) {
-  const double pivot = st->carry;
+  const double pivot = budget_state_of(st)->pivot;
   const vreal low = v_set1((real)-1.5), high = v_set1((real)1.5); /* rounded, but not as much */
   for (size_t i = 0; i < n; i += LANES) {
     int cnt = lanes_left(n - i);
     vreal d = v_sub(at(x, i, cnt), v_set1((real)pivot));
     uint32_t near = m_bits(m_and(m_and(v_lt(low, d), v_lt(d, high)), lanes_below(cnt)));
-    st->key += (uint64_t)__builtin_popcount(
+    budget_state_of(st)->whole += (uint64_t)__builtin_popcount(
         m_bits(m_and(m_not(v_lt(d, high)), m_and(v_eq(d, d), lanes_below(cnt)))));
     for (; near; near &= near - 1) budget_note(st, (double)x[i + (size_t)__builtin_ctz(near)] - pivot);
   }
 }
 static inline double budget_list_sum(const row_state *st, double r, double *slope) {
-  double sum = (double)st->key;
+  double sum = (double)budget_state_of(st)->whole;
   *slope = 0;
-  for (uint64_t i = 0; i < st->want; i++) {
-    double y = st->list[i] + r;
+  for (uint64_t i = 0; i < st->search.count; i++) {
+    double y = st->search.list[i] + r;
     sum += y >= 1 ? 1 : y > 0 ? y : 0;
     *slope += y > 0 && y < 1;
   }
   return sum;
 }
-/* One step from r = st->sum, which st->low and st->scale_exp bracket. Newton's, which ends on the
+/* One step from r = search.at, which search.low and .high bracket: Newton's, which ends on the
  * right piece of the line; every third bisects. */
 static inline bool budget_step(row_state *st, double budget, double sum, double slope, double enough) {
-  double at = st->sum, next = slope > 0 ? at - (sum - budget) / slope : -1;
+  double at = st->search.at, next = slope > 0 ? at - (sum - budget) / slope : -1;
   if (sum - budget <= enough && budget - sum <= enough) return false;
-  if (sum > budget) st->scale_exp = at;
-  else st->low = at;
-  if (!(next > st->low && next < st->scale_exp) || st->index % 3 == 2)
-    next = st->low + (st->scale_exp - st->low) / 2;
-  if (next == at || next == st->low || next == st->scale_exp || st->index++ == BUDGET_STEPS) return false;
-  st->sum = next;
+  if (sum > budget) st->search.high = at;
+  else st->search.low = at;
+  if (!(next > st->search.low && next < st->search.high) || st->search.steps % 3 == 2)
+    next = st->search.low + (st->search.high - st->search.low) / 2;
+  if (next == at || next == st->search.low || next == st->search.high || st->search.steps++ == BUDGET_STEPS)
+    return false;
+  st->search.at = next;
   return true;
 }
 static inline bool budget_write(row_state *st) {
+  st->reduce.found[BUDGET_R] = st->search.at;
+  st->reduce.found[BUDGET_PIVOT] = budget_state_of(st)->pivot;
   st->mode = REDUCE_MAP_WRITE;
   st->serial = false;
   return st->writes = st->reverse = true;
 }
-static inline void budget_start(row_state *st) { st->sum = st->scale_exp = 1, st->low = 0, st->index = 0; }
+static inline void budget_start(row_state *st) {
+  st->search.at = st->search.high = 1, st->search.low = 0, st->search.steps = 0;
+}
 static inline bool budget_solve_list(const row_call *c, row_state *st) {
   double slope, sum;
   budget_start(st);
-  do sum = budget_list_sum(st, st->sum, &slope);
+  do sum = budget_list_sum(st, st->search.at, &slope);
   while (budget_step(st, budget_of(c), sum, slope, 0));
   return budget_write(st);
 }
@@ -113,7 +123,8 @@ static void budget_pass(const row_call *c, row_state *st, row_part *parts) {
     return;
   }
   const span s = span_of(c, 0);
-  const reduce_map_row r = {.sum = st->sum, .more = st->carry};
+  const reduce_map_row r = {.found = (const double[ROW_FOUND]){
+                                [BUDGET_R] = st->search.at, [BUDGET_PIVOT] = budget_state_of(st)->pivot}};
   consts k = {{0}};
   size_t base = c->start - c->origin;
   budget_finalize(&k, &s, &r);
@@ -128,19 +139,19 @@ static void budget_merge(const row_call *c, row_state *st, const row_part *parts
   if (st->stage == BUDGET_SELECT) return;
   if (st->mode < BUDGET_COLLECT) reduce_map_merge(c, st, parts, count);
   for (size_t g = 0; st->mode == BUDGET_SEARCH && g < count; g++)
-    st->sum2 += parts[g].sum, st->other += parts[g].sum2;
+    st->search.sum += parts[g].sum, st->search.slope += parts[g].sum2;
 }
 /* After the minmax pass, of an ordinary row. */
 static bool budget_after_minmax(row_state *st) {
-  st->carry = st->cutoff.value;
-  if (!(st->carry > (double)-R_INF)) { /* not more elements than the budget: all get 1 */
-    st->carry = st->low, st->sum = 1;
+  *budget_state_of(st) = (budget_state){.pivot = st->cutoff.value};
+  if (!(st->cutoff.value > (double)-R_INF)) { /* not more elements than the budget: all get 1 */
+    budget_state_of(st)->pivot = st->reduce.low, st->search.at = 1;
     return budget_write(st);
   }
   st->mode = BUDGET_COLLECT;
   st->writes = st->reverse = false;
   st->serial = true;
-  st->want = st->key = 0;
+  st->search.count = 0;
   return true;
 }
 static bool budget_next(const row_call *c, row_state *st) {
@@ -157,23 +168,24 @@ static bool budget_next(const row_call *c, row_state *st) {
     }
     case REDUCE_MAP_TIES: { /* the +inf share the budget, at most 1 each */
       bool more = reduce_map_next(&budget_body, c, st);
-      st->sum = st->sum > budget_of(c) ? st->sum / budget_of(c) : 1; /* what 1 is divided by */
+      /* what 1 is divided by */
+      st->reduce.sum = st->reduce.sum > budget_of(c) ? st->reduce.sum / budget_of(c) : 1;
       return more;
     }
     case BUDGET_COLLECT:
-      if (st->want <= THRESHOLD_LIST) return budget_solve_list(c, st);
+      if (st->search.count <= THRESHOLD_LIST) return budget_solve_list(c, st);
       budget_start(st);
       st->mode = BUDGET_SEARCH;
       st->serial = false;
       break;
     case BUDGET_SEARCH:
-      if (!budget_step(st, budget_of(c), st->sum2, st->other,
+      if (!budget_step(st, budget_of(c), st->search.sum, st->search.slope,
                        budget_of(c) * (SMX_REAL == 32 ? 0x1p-22 : 0x1p-50)))
         return budget_write(st);
       break;
     default: return reduce_map_next(&budget_body, c, st);
   }
-  st->sum2 = st->other = 0;
+  st->search.sum = st->search.slope = 0;
   return true;
 }
 static const row_kernel budget_kernel = PROGRAM(budget);
@@ -206,10 +218,12 @@ REDUCE_MAP_KERNEL(budget_grad)
 
 enum { BATCH_THETA = 1 }; /* input */
 
-/* more: the smallest x that is kept, more2: the last place where an x equal to it is. */
+/* Of reduce_map_row.found: the smallest x that is kept, and the last place of an x equal to it. */
+enum { BATCH_VALUE, BATCH_LIMIT };
 SMI vreal batch_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  vreal x = at(s->src[0], i, cnt), bar = v_set1((real)r->more);
-  double left = r->more2 - (double)(s->origin + i); /* lanes up to this one may keep an equal x */
+  vreal x = at(s->src[0], i, cnt), bar = v_set1((real)r->found[BATCH_VALUE]);
+  double left =
+      r->found[BATCH_LIMIT] - (double)(s->origin + i); /* lanes up to this one may keep an equal x */
   vmask early = v_lt(v_iota(), v_set1(left < 0 ? 0 : left < LANES ? (real)(left + 1) : LANES));
   vmask keep = m_and(m_or(v_lt(bar, x), m_and(v_eq(x, bar), early)), v_lt(v_set1(0), x));
   (void)k;
@@ -239,7 +253,8 @@ static void batch_merge(const row_call *c, row_state *st, const row_part *parts,
 }
 static bool batch_next(const row_call *c, row_state *st) {
   if (st->stage == BUDGET_WEIGHTS) {
-    st->carry = st->cutoff.value, st->carry2 = (double)st->cutoff.limit;
+    st->reduce.found[BATCH_VALUE] = st->cutoff.value;
+    st->reduce.found[BATCH_LIMIT] = (double)st->cutoff.limit;
     return reduce_map_next(&batch_body, c, st);
   }
   if (radix_next(st)) return true;

@@ -16,7 +16,11 @@ SMI score score_masked(const span *s, const consts *k, const real *shift, size_t
   return (score){shifted_by(v_select(keep, at(s->src[0], i, cnt), v_set1(k->v[0])), shift), v_set1(0)};
 }
 EXP_PAGE(masked, score_masked, false)
-EXP_LOOPS(masked, score_masked, false)
+#define EXP_LOOPS_NAME masked
+#define EXP_LOOPS_SCORE score_masked
+#define EXP_LOOPS_LOW false
+#define EXP_LOOPS_HALF 0
+#include "engine/exp_loops.tmpl.h"
 static const exp_scores masked_scores = {masked_page, &masked_loops, false};
 SMI vreal masked_weight(const exp_write *w, size_t i, int cnt) {
   return exp_weight_again(w, score_masked, false, i, cnt);

@@ -42,7 +42,11 @@ SMI vreal softpick_slope(vreal x, const consts *k) {
   vreal v = softpick_argument(x, k), n = exp_k(v);
   return v_scale(exp_poly(exp_reduce(v, n)), v_sub(n, v_set1(k->v[2])));
 }
-RATIO_FORWARD_OF(softpick, softpick_near, softpick_of)
+#define RATIO_NAME softpick
+#define RATIO_NEAR softpick_near
+#define RATIO_NEAR_F softpick_of
+#define RATIO_FORWARD_ONLY
+#include "engine/ratio.tmpl.h"
 
 /* eps e^M in the sum moves with the largest score: its gradient, -D eps e^M / S, goes to the first
  * element that is as large. */
@@ -109,8 +113,8 @@ SMI vreal taylor_slope(vreal x, const consts *k) {
   }
   return d;
 }
-RATIO_FORWARD(taylor)
-RATIO_BACKWARD(taylor)
+#define RATIO_NAME taylor
+#include "engine/ratio.tmpl.h"
 
 /* ---- spherical_softmax: f = x^2 + eps. v[0]: eps, scaled as x^2 is ---- */
 
@@ -134,8 +138,8 @@ SMI vreal spherical_f(vreal x, const consts *k) {
 SMI vreal spherical_slope(vreal x, const consts *k) {
   return v_mul(v_mul(x, v_set1(k->v[RATIO_SCALE])), v_set1(2));
 }
-RATIO_FORWARD(spherical)
-RATIO_BACKWARD(spherical)
+#define RATIO_NAME spherical
+#include "engine/ratio.tmpl.h"
 
 /* ---- power_softmax: f = x^p, and eps n max|x|^p joins the sum. v[0]: p, v[1]: eps, v[2]: what the
  * gradient of max|x| is multiplied by, v[3]: max|x| ---- */
@@ -176,7 +180,9 @@ SMI vreal power_slope(vreal x, const consts *k) {
   vreal u = v_mul(x, v_set1(k->v[RATIO_SCALE]));
   return v_mul(whole_power(u, (int)k->v[0] - 1), v_set1(k->v[0]));
 }
-RATIO_FORWARD(power)
+#define RATIO_NAME power
+#define RATIO_FORWARD_ONLY
+#include "engine/ratio.tmpl.h"
 
 /* The sum holds eps n max|x|^p too, whose gradient goes to the first element that is as large. */
 typedef struct power_search {
@@ -241,8 +247,8 @@ SMI vreal stablemax_slope(vreal x, const consts *k) {
   vreal scale = v_set1(k->v[0]), below = v_sub(v_set1(1), v_min(x, v_set1(0)));
   return v_div(v_div(scale, below), below);
 }
-RATIO_FORWARD(stablemax)
-RATIO_BACKWARD(stablemax)
+#define RATIO_NAME stablemax
+#include "engine/ratio.tmpl.h"
 
 /* ---- softplus_l1: f = log(1 + e^x), times 2^(-N). v[0]: eps, v[1]: N, v[2]: 2^(-N), v[3]: all
  * scores are below -1. There f is e^x g(e^x) with g(t) = log1p(t) / t, and e^x is scaled before it
@@ -290,8 +296,8 @@ SMI vreal softplus_slope(vreal x, const consts *k) {
   vreal scaled, t = softplus_exp(x, k, &scaled);
   return v_div(v_select(v_lt(x, v_set1(0)), scaled, v_set1(k->v[2])), v_add(t, v_set1(1)));
 }
-RATIO_FORWARD(softplus)
-RATIO_BACKWARD(softplus)
+#define RATIO_NAME softplus
+#include "engine/ratio.tmpl.h"
 
 /* ---- reweight ----
  *

@@ -179,9 +179,9 @@ REDUCE_MAP_KERNEL(entmax_alpha_grad)
 /* Above alpha = 2 the slope of the smallest weight may be e^80 times that of others. R is then its
  * dy, up to rounding, and rounding errors times such a slope would be the gradient. So a first pass
  * finds that weight, and dy less its dy, c, is summed: dx_i = s_i ((dy_i - c) - (R - c)), which is
- * exact where dy_i = c. Slopes are summed relative to its own. In reduce_map_row low is the
- * smallest weight, valid the largest, and max is c. */
+ * exact where dy_i = c. Slopes are summed relative to its own. */
 enum { STEEP_MINMAX = 100 };
+enum { STEEP_LEAST, STEEP_MOST, STEEP_UPSTREAM }; /* of found: the smallest and the largest weight, and c */
 
 /* Of the smallest weights of the lanes the smallest; of equal ones that of the lowest lane; within
  * a lane the first in index order. */
@@ -213,7 +213,7 @@ SMI void steep_begin(const reduce_map_body *b, const row_call *c, row_state *st)
   reduce_map_begin(b, c, st);
   st->mode = STEEP_MINMAX;
   st->writes = false;
-  st->max = 0;
+  st->reduce.found[STEEP_LEAST] = (double)R_INF;
 }
 static inline void steep_pass(const reduce_map_body *b, const row_call *c, row_state *st, row_part *parts) {
   const span s = span_of(c, 0);
@@ -224,9 +224,11 @@ static inline void steep_pass(const reduce_map_body *b, const row_call *c, row_s
 }
 static inline void steep_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   reduce_map_merge(c, st, parts, count);
+  double *found = st->reduce.found;
   for (size_t g = 0; st->mode == STEEP_MINMAX && g < count; g++) {
-    if (parts[g].low < st->low) st->low = parts[g].low, st->max = parts[g].top_x;
-    if (parts[g].max > st->sum3) st->sum3 = parts[g].max;
+    if (parts[g].low < found[STEEP_LEAST])
+      found[STEEP_LEAST] = parts[g].low, found[STEEP_UPSTREAM] = parts[g].top_x;
+    if (parts[g].max > found[STEEP_MOST]) found[STEEP_MOST] = parts[g].max;
   }
 }
 static inline bool steep_next(const reduce_map_body *b, const row_call *c, row_state *st) {
@@ -247,7 +249,7 @@ static inline bool steep_next(const reduce_map_body *b, const row_call *c, row_s
 
 /* dy - c, 0 where there is no weight. */
 SMI vreal steep_away(const span *s, const reduce_map_row *r, vreal y, size_t i, int cnt) {
-  return where_weighted(y, v_sub(upstream(s, y, i, cnt), v_set1(r->max)));
+  return where_weighted(y, v_sub(upstream(s, y, i, cnt), v_set1((real)r->found[STEEP_UPSTREAM])));
 }
 /* The slope of y relative to that of a weight whose logarithm is k->v[STEEP_LOG]. */
 enum { STEEP_LOG = 4, STEEP_BEND }; /* of consts.v, behind those of entmax and normmax */
@@ -286,12 +288,12 @@ SMI void steep_bend_add(const span *s, const consts *k, const reduce_map_row *r,
 }
 SMI void entmax_steep_finalize(consts *k, const span *s, const reduce_map_row *r) {
   entmax_grad_finalize(k, s, r);
-  const double log = steep_log((double)r->low);
+  const double log = steep_log(r->found[STEEP_LEAST]);
   k->v[STEEP_LOG] = (real)log;
   k->v[STEEP_BEND] = (real)d_exp((double)k->v[ENTMAX_Q] * log);
 }
 SMI void entmax_steep_alpha_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
-  const double unit = d_exp(-(double)k->v[ENTMAX_Q] * steep_log((double)r->low));
+  const double unit = d_exp(-(double)k->v[ENTMAX_Q] * steep_log(r->found[STEEP_LEAST]));
   s->dst[1][0] = post != post ? r_nan() : r_clean(((double)k->v[ENTMAX_MEAN] * r->more - r->more2) * unit);
 }
 REDUCE_MAP_SUMS_OF(steep_sums, steep_add)
@@ -386,8 +388,9 @@ SMI void normmax_steep_finalize(consts *k, const span *s, const reduce_map_row *
   (void)s;
   k->v[NORMMAX_DOT] = (real)r->sum2;
   k->v[NORMMAX_AWAY] = (real)(r->more2 - r->sum2 * r->more);
-  k->v[NORMMAX_FACTOR] = r->sum > 0 ? (real)(d_exp(d_log(r->sum, 0) * q / (1 + q)) * r->valid / q) : 0;
-  k->v[STEEP_LOG] = (real)steep_log(r->valid);
+  const double most = r->found[STEEP_MOST];
+  k->v[NORMMAX_FACTOR] = r->sum > 0 ? (real)(d_exp(d_log(r->sum, 0) * q / (1 + q)) * most / q) : 0;
+  k->v[STEEP_LOG] = (real)steep_log(most);
 }
 SMI void normmax_steep_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                            reduce_map_acc *acc) {

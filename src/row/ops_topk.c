@@ -109,7 +109,7 @@ static inline void topk_finish(const row_call *c, const row_state *st, topk *p, 
   exp_row r = limit ? (exp_row){0} : exp_row_of(&lse_body, &s, &k, st);
   if (!limit && c->params[RENORMALISE] != 0) topk_renormalise(&r, p->x, p->kept);
   if (c->params[ORDER] == BEST_FIRST) topk_sort(p->x, p->index, p->kept);
-  if (limit) topk_limit(c, p->kept, st->sum);
+  if (limit) topk_limit(c, p->kept, st->exp.infinite);
   else topk_weights(c, &r, p->kept);
   topk_rest(c, p->kept, 0, -R_INF);
 }
@@ -153,24 +153,28 @@ static inline void topk_one_read(const row_call *row, row_state *st, topk *p, to
 /* ---- the program ---- */
 
 enum { TOPK_SELECT, TOPK_SUM, TOPK_COLLECT };
+typedef struct topk_state {
+  topk_row row;
+  uint64_t kept; /* elements that are collected */
+} topk_state;
+ROW_OWN_STATE(topk_state, topk_state_of)
 
 static void topk_begin(const row_call *c, row_state *st) {
   st->stage = TOPK_SELECT;
-  st->carry = (double)-R_INF;
+  *topk_state_of(st) = (topk_state){.row = {.token = -R_INF}};
   radix_begin(st, (uint64_t)topk_k(c));
 }
-/* carry: x of the token; carry2: lse; key: how many are collected; want: how many come before the
- * token. */
 static void topk_collect(const row_call *c, row_state *st) {
+  topk_state *own = topk_state_of(st);
   const real *x = (const real *)c->src[X] + (c->start - c->origin), value = (real)st->cutoff.value;
   const int64_t token = topk_token(c), first = (int64_t)c->start;
   real *to = c->dst[VALUE];
   for (size_t i = 0; i < c->count; i++) {
     int64_t index = first + (int64_t)i;
     if (!(x[i] > value || (x[i] == value && index <= st->cutoff.limit)) || !(x[i] > -R_INF)) continue;
-    to[st->key] = x[i], whole(c, INDEX)[st->key++] = index;
+    to[own->kept] = x[i], whole(c, INDEX)[own->kept++] = index;
   }
-  if (token >= 0) st->want += (uint64_t)topk_count_before(x, c->count, first, (real)st->carry, token);
+  if (token >= 0) own->row.rank += topk_count_before(x, c->count, first, own->row.token, token);
 }
 static void topk_pass(const row_call *c, row_state *st, row_part *parts) {
   const int64_t token = topk_token(c) - (int64_t)c->start;
@@ -181,7 +185,7 @@ static void topk_pass(const row_call *c, row_state *st, row_part *parts) {
   if (st->stage == TOPK_SELECT) radix_pass(c, st, parts);
   else topk_collect(c, st);
   if (token >= 0 && token < (int64_t)c->count)
-    st->carry = (double)((const real *)c->src[X])[c->start - c->origin + (size_t)token];
+    topk_state_of(st)->row.token = ((const real *)c->src[X])[c->start - c->origin + (size_t)token];
 }
 static void topk_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   if (st->stage == TOPK_SUM) exp_merge(c, st, parts, count);
@@ -195,17 +199,17 @@ static bool topk_next(const row_call *c, row_state *st) {
   }
   if (st->stage == TOPK_SUM) {
     real lse = -R_INF;
-    row_call sum = lse_call(c, &lse);
+    const row_call sum = lse_call(c, &lse);
     if (exp_next(&lse_body, &sum, st)) return true;
     if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
     st->stage = TOPK_COLLECT;
     st->serial = true;
-    st->carry2 = (double)lse;
-    st->key = st->want = 0;
+    topk_state_of(st)->row.lse = lse;
     return true;
   }
-  topk p = {.k = topk_k(c), .kept = st->key, .x = c->dst[VALUE], .index = whole(c, INDEX)};
-  topk_finish(c, st, &p, &(topk_row){(real)st->carry2, (real)st->carry, (double)st->want});
+  const topk_state *own = topk_state_of(st);
+  topk p = {.k = topk_k(c), .kept = own->kept, .x = c->dst[VALUE], .index = whole(c, INDEX)};
+  topk_finish(c, st, &p, &own->row);
   return false;
 }
 static const row_kernel topk_program = PROGRAM(topk);

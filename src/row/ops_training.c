@@ -255,7 +255,8 @@ static void noisy_merge(const row_call *c, row_state *st, const row_part *parts,
 static bool noisy_next(const row_call *c, row_state *st) {
   bool more = reduce_map_next(&noisy_body, c, st);
   /* logits, not weights */
-  if (more && st->empty && st->mode == REDUCE_MAP_FILL && st->other == 0) st->other = (double)-R_INF;
+  if (more && st->empty && st->mode == REDUCE_MAP_FILL && st->reduce.fill == 0)
+    st->reduce.fill = (double)-R_INF;
   return more;
 }
 static const row_kernel noisy_kernel = PROGRAM(noisy);

@@ -29,12 +29,8 @@ SMI real *part_to(const row_call *c, int port) { return (real *)c->dst[port] + (
 SMI void serial_begin(row_state *st) {
   st->stage = 0;
   st->mode = 0;
-  st->writes = st->reverse = st->empty = st->nan = st->has_pos_inf = false;
+  st->writes = st->reverse = st->empty = st->nan = false;
   st->serial = true;
-  st->sum = st->sum2 = st->sum3 = st->other = st->carry = st->carry2 = 0;
-  st->max = (double)-R_INF;
-  st->key = st->want = 0;
-  st->index = -1;
 }
 SMI void serial_parts(const row_call *c, row_part *parts) {
   for (size_t g = 0; g * GROUP < c->count; g++) parts[g] = (row_part){.index = -1};
@@ -53,19 +49,31 @@ static inline void serial_merge(const row_call *c, row_state *st, const row_part
 
 /* ---- a minmax pass at the row: its largest x, its first, a NaN ---- */
 
+/* The first member of the own struct of every operator that begins with such a pass. */
+typedef struct minmax {
+  double max;
+  int64_t index;
+} minmax;
+ROW_OWN_STATE(minmax, minmax_of)
+#define MINMAX_NONE ((minmax){(double)-R_INF, -1})
+
 static inline void minmax_part(const real *x, size_t n, size_t first, row_state *st) {
+  minmax *m = minmax_of(st);
   for (size_t i = 0; i < n; i++) {
     st->nan |= x[i] != x[i];
-    if ((double)x[i] > st->max) st->max = (double)x[i], st->index = (int64_t)(first + i);
+    if ((double)x[i] > m->max) m->max = (double)x[i], m->index = (int64_t)(first + i);
   }
 }
-SMI bool minmax_empty(const row_state *st) { return !st->nan && !(st->max > (double)-R_INF); }
+SMI bool minmax_empty(const row_state *st) { return !st->nan && !(minmax_of(st)->max > (double)-R_INF); }
 /* A NaN, or a +inf that does not take the mass. */
 SMI bool minmax_nan(const row_call *c, const row_state *st) {
-  return st->nan || (st->max > (double)R_MAX && c->on_inf != SMX_INF_LIMIT);
+  return st->nan || (minmax_of(st)->max > (double)R_MAX && c->on_inf != SMX_INF_LIMIT);
 }
 /* x less the largest; all +inf of a row are equal. */
-SMI double minmax_away(const row_state *st, double x) { return x == st->max ? 0 : x - st->max; }
+SMI double minmax_away(const row_state *st, double x) {
+  const double max = minmax_of(st)->max;
+  return x == max ? 0 : x - max;
+}
 
 /* ---- elements that the second input names; how many, says the first parameter ---- */
 
@@ -92,7 +100,7 @@ static inline void named_minmax(const row_call *c, row_state *st) {
     const double x = (double)part_at(c, 0)[i];
     st->list[j] = x;
     st->nan |= x != x;
-    st->max = x > st->max ? x : st->max;
+    if (x > minmax_of(st)->max) minmax_of(st)->max = x;
   }
 }
 
@@ -109,7 +117,7 @@ static inline void few_softmax(const double *h, size_t n, double *v) {
 
 /* ---- the few best ---- */
 
-enum { FEW_MOST = ROW_HISTOGRAM / 2 };
+enum { FEW_MOST = ROW_LIST / 2 };
 enum { FEW_MINMAX, FEW_SELECT, FEW_COLLECT, FEW_DONE }; /* stages; an operator's own follow */
 
 typedef struct few {
@@ -118,14 +126,24 @@ typedef struct few {
   int64_t index[FEW_MOST];
 } few;
 
-static inline void few_begin(row_state *st) { serial_begin(st); }
+typedef struct few_state {
+  minmax row;
+  size_t count; /* in the list: their x, and from FEW_MOST on their indices */
+} few_state;
+ROW_OWN_STATE(few_state, few_state_of)
+
+static inline void few_begin(row_state *st) {
+  serial_begin(st);
+  *few_state_of(st) = (few_state){.row = MINMAX_NONE};
+}
 
 static inline void few_collect(const real *x, size_t n, size_t first, row_state *st) {
   const real value = (real)st->cutoff.value;
   for (size_t i = 0; i < n; i++) {
     int64_t index = (int64_t)(first + i);
     if (!(x[i] > value || (x[i] == value && index <= st->cutoff.limit)) || !(x[i] > -R_INF)) continue;
-    st->list[st->key] = (double)x[i], st->list[FEW_MOST + st->key++] = (double)index;
+    const size_t k = few_state_of(st)->count++;
+    st->list[k] = (double)x[i], st->list[FEW_MOST + k] = (double)index;
   }
 }
 static inline void few_pass(const row_call *c, row_state *st, row_part *parts) {
@@ -148,7 +166,6 @@ static inline bool few_next(const row_call *c, row_state *st, size_t k) {
   if (st->stage == FEW_SELECT) {
     if (radix_next(st)) return true;
     st->stage = FEW_COLLECT;
-    st->key = 0;
     return true;
   }
   st->stage = FEW_DONE;
@@ -156,7 +173,7 @@ static inline bool few_next(const row_call *c, row_state *st, size_t k) {
 }
 /* The collected elements, best first. */
 static inline void few_sorted(const row_state *st, few *f) {
-  f->count = (size_t)st->key;
+  f->count = few_state_of(st)->count;
   for (size_t i = 0; i < f->count; i++)
     f->x[i] = (real)st->list[i], f->index[i] = (int64_t)st->list[FEW_MOST + i];
   topk_sort(f->x, f->index, f->count);

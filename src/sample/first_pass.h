@@ -198,7 +198,7 @@ static bool sampler_best_alone(sampler *w, double temperature, double share) {
   q.log_rest = d_log((1 - share) / (2 * (double)w->n), 0);
   topk_sum_pass(&peak_body, &c, &st, &p, peak_each, &q);
   while (exp_next(&peak_body, &c, &st)) run_pass(&kernel, &c, &st);
-  if (st.mode == EXP_FILL || !(st.max > (double)-R_INF)) return false;
+  if (st.mode == EXP_FILL || !(st.exp.max > (double)-R_INF)) return false;
   const exp_row r = exp_row_of(&peak_body, &s, &k, &st);
   const span few = {.src = {best.x}};
   const divisor by = divisor_of(temperature);
@@ -212,7 +212,7 @@ static bool sampler_best_alone(sampler *w, double temperature, double share) {
     v_store(terms + i, e);
     all += (double)v_hsum(e);
   }
-  if (!top_p_among_best(&best, terms, all, share * st.sum, q.floor, &last)) {
+  if (!top_p_among_best(&best, terms, all, share * st.exp.sum, q.floor, &last)) {
     if (best.n == TOP_P_BEST && last.limit < 0) w->beyond = (real)((double)(real)last.value / temperature);
     return false;
   }

@@ -145,22 +145,12 @@ static inline search argmax_group(const real *x, size_t n, int64_t first, double
   return b;
 }
 
-/* A search as a row program: the state's argmax is the best so far. */
-SMI search argmax_in(const row_state *st) {
-  return (search){.key = st->carry,
-                  .index = (int64_t)st->key,
-                  .x = st->carry2,
-                  .has_pos_inf = st->has_pos_inf,
-                  .nan = st->nan};
-}
-SMI void argmax_to(row_state *st, search b) {
-  st->carry = b.key, st->key = (uint64_t)b.index, st->carry2 = b.x;
-  st->has_pos_inf = b.has_pos_inf, st->nan = b.nan;
-}
+/* A search as a row program: the first member of the own struct is the best so far. */
+ROW_OWN_STATE(search, argmax_best)
 static inline void argmax_begin(row_state *st) {
-  argmax_to(st, ARGMAX_NONE);
+  *argmax_best(st) = ARGMAX_NONE;
   st->mode = 0;
-  st->writes = st->reverse = st->serial = st->empty = false;
+  st->writes = st->reverse = st->serial = st->empty = st->nan = false;
 }
 static inline void argmax_pass(const row_call *c, row_part *parts, double temperature, const draws *d) {
   const real *x = (const real *)c->src[0] + (c->start - c->origin);
@@ -172,14 +162,14 @@ static inline void argmax_pass(const row_call *c, row_part *parts, double temper
   }
 }
 static inline void argmax_merge(row_state *st, const row_part *parts, size_t count) {
-  search b = argmax_in(st);
+  search b = *argmax_best(st);
   for (size_t g = 0; g < count; g++) {
     const row_part *p = parts + g;
     b = argmax_of(
         b, (search){
                .key = p->other, .index = p->index, .x = p->top_x, .has_pos_inf = p->sum != 0, .nan = p->nan});
   }
-  argmax_to(st, b);
+  *argmax_best(st) = b;
 }
 
 #endif

@@ -42,6 +42,13 @@ SMI bool by_cdf(const row_call *c) { return c->params[METHOD] == CDF && !greedy(
 
 enum { WALK_BLOCK = 256 };
 
+typedef struct draw_state {
+  search best;       /* by perturbed scores; or what the inverse drew: its index and x */
+  bool shares;       /* the +inf of the row share the mass */
+  double sum, total; /* the running sum of terms, and that of all */
+} draw_state;
+ROW_OWN_STATE(draw_state, draw_state_of)
+
 /* The terms of n <= GROUP elements; +inf share the mass where there are some. */
 static void terms_of(const row_call *c, const row_state *st, const exp_row *r, size_t i, size_t n,
                      real *terms) {
@@ -50,7 +57,7 @@ static void terms_of(const row_call *c, const row_state *st, const exp_row *r, s
   for (size_t j = 0; j < n; j += LANES) {
     vreal d;
     int cnt = lanes_left(n - j);
-    vreal term = st->has_pos_inf
+    vreal term = draw_state_of(st)->shares
                      ? v_select(v_lt(v_set1(R_MAX), at(s.src[X], i + j, cnt)), v_set1(1), v_set1(0))
                      : exp_term(score_scaled(&s, &k, &r->shift, i + j, cnt), true, r->scale_exp, &d);
     put(terms, j, cnt, term);
@@ -60,7 +67,7 @@ static void terms_of(const row_call *c, const row_state *st, const exp_row *r, s
 SMI exp_row draw_row(const row_call *c, const row_state *st) {
   const span s = span_of(c, 0);
   const consts k = draw_setup(c, &s);
-  return st->has_pos_inf ? (exp_row){0} : exp_row_of(&draw_body, &s, &k, st);
+  return draw_state_of(st)->shares ? (exp_row){0} : exp_row_of(&draw_body, &s, &k, st);
 }
 
 static double block_sum(const real *terms, size_t n) {
@@ -71,12 +78,12 @@ static double block_sum(const real *terms, size_t n) {
 
 /* Adds n terms to the sum by blocks, up to the first element at which it exceeds `target`: returns
  * that element, or -1. */
-static int64_t walk_find(const real *terms, size_t n, double *carry, double target) {
+static int64_t walk_find(const real *terms, size_t n, double *sum, double target) {
   for (size_t b = 0; b < n; b += WALK_BLOCK) {
     size_t count = n - b < WALK_BLOCK ? n - b : WALK_BLOCK;
-    double before = *carry, within = 0;
-    *carry += block_sum(terms + b, count);
-    if (!(*carry > target)) continue;
+    double before = *sum, within = 0;
+    *sum += block_sum(terms + b, count);
+    if (!(*sum > target)) continue;
     for (size_t i = b; i < b + count; i++) {
       within += (double)terms[i];
       if (before + within > target && terms[i] > 0) return (int64_t)i;
@@ -85,14 +92,13 @@ static int64_t walk_find(const real *terms, size_t n, double *carry, double targ
   return -1;
 }
 
-/* Terms of one group, and where the running sum (carry) first exceeds `target`: in the state's key,
- * with its x in carry2. */
+/* Terms of one group, and where the running sum first exceeds `target`. */
 static void walk_group(const real *x, const real *terms, size_t n, int64_t first, double target,
                        row_state *st) {
-  int64_t at = (int64_t)st->key < 0
-                   ? walk_find(terms, n, &st->carry, st->stage == TOTAL ? (double)R_INF : target)
-                   : -1;
-  if (at >= 0) st->key = (uint64_t)(first + at), st->carry2 = (double)x[at];
+  draw_state *own = draw_state_of(st);
+  if (own->best.index >= 0) return;
+  const int64_t at = walk_find(terms, n, &own->sum, st->stage == TOTAL ? (double)R_INF : target);
+  if (at >= 0) own->best.index = first + at, own->best.x = (double)x[at];
 }
 
 static void walk_pass(const row_call *c, row_state *st) {
@@ -100,7 +106,7 @@ static void walk_pass(const row_call *c, row_state *st) {
   const draws d = draws_of(c, PURPOSE_UNIFORM);
   const real *x = (const real *)c->src[X];
   real terms[GROUP] __attribute__((aligned(64)));
-  double target = st->cutoff.value * uniform_of(draw_word(&d, 0));
+  double target = draw_state_of(st)->total * uniform_of(draw_word(&d, 0));
   for (size_t g = 0; g < c->count; g += GROUP) {
     size_t n = group_size(g, c->count), i = c->start - c->origin + g;
     terms_of(c, st, &r, i, n, terms);
@@ -112,6 +118,7 @@ static void walk_pass(const row_call *c, row_state *st) {
 
 static void categorical_begin(const row_call *c, row_state *st) {
   const bool cdf = by_cdf(c);
+  *draw_state_of(st) = (draw_state){0};
   argmax_begin(st);
   st->stage = cdf ? SUM : BEST;
   if (cdf) exp_begin(&draw_body, c, st);
@@ -136,15 +143,16 @@ static bool draw_none(const row_call *c, row_state *st, bool nan) {
   return false;
 }
 
-/* log p of what was drawn, whose x is in carry2. */
+/* The element that was drawn, and its log p. */
 static bool draw_finish(const row_call *c, row_state *st) {
-  *(int64_t *)c->dst[INDEX] = (int64_t)st->key;
+  const draw_state *own = draw_state_of(st);
+  *(int64_t *)c->dst[INDEX] = own->best.index;
   if (!c->dst[LOG]) return false;
   double log = 0;
-  if (st->has_pos_inf && !greedy(c)) log = -d_log1p(st->sum - 1);
+  if (own->shares && !greedy(c)) log = -d_log1p(st->exp.infinite - 1);
   else if (!greedy(c)) {
     const exp_row r = draw_row(c, st);
-    log = (st->carry2 - (double)r.shift) / c->params[TEMPERATURE] - ((double)r.top + (double)r.top_l) -
+    log = (own->best.x - (double)r.shift) / c->params[TEMPERATURE] - ((double)r.top + (double)r.top_l) -
           d_log1p(r.sum_without_max);
   }
   *(real *)c->dst[LOG] = r_clean(log);
@@ -157,26 +165,30 @@ static bool categorical_after_sum(const row_call *c, row_state *st) {
   sum.dst[0] = &lse;
   if (exp_next(&draw_body, &sum, st)) return true;
   if (lse != lse || st->empty) return draw_none(c, st, lse != lse);
-  /* or a finite score overflowed when it was divided */
-  st->has_pos_inf = lse > R_MAX && st->mode == EXP_CLASSIFY;
+  /* otherwise a finite score overflowed when it was divided */
+  draw_state_of(st)->shares = lse > R_MAX && st->mode == EXP_CLASSIFY;
   if (!by_cdf(c)) return draw_finish(c, st);
   st->stage = TOTAL;
   st->serial = true;
-  st->carry = 0, st->key = UINT64_MAX;
+  return true;
+}
+
+/* The sums have been added up: once for the total, once more for the draws. */
+static bool draw_again(row_state *st, int stage) {
+  draw_state *own = draw_state_of(st);
+  own->total = own->sum;
+  own->sum = 0;
+  st->stage = stage;
   return true;
 }
 
 static bool categorical_next(const row_call *c, row_state *st) {
+  const search *best = argmax_best(st);
   if (st->stage == SUM) return categorical_after_sum(c, st);
-  if (st->stage == TOTAL) {
-    st->cutoff.value = st->carry;
-    st->stage = DRAW;
-    st->carry = 0;
-    return true;
-  }
+  if (st->stage == TOTAL) return draw_again(st, DRAW);
   if (st->stage == DRAW) return draw_finish(c, st);
-  if (st->nan || (st->has_pos_inf && c->on_inf != SMX_INF_LIMIT)) return draw_none(c, st, true);
-  if ((int64_t)st->key < 0) return draw_none(c, st, false);
+  if (best->nan || (best->has_pos_inf && c->on_inf != SMX_INF_LIMIT)) return draw_none(c, st, true);
+  if (best->index < 0) return draw_none(c, st, false);
   if (!c->dst[LOG] || greedy(c)) return draw_finish(c, st);
   st->stage = SUM;
   exp_begin(&draw_body, c, st);
@@ -216,23 +228,23 @@ static void many_group(const row_call *c, const real *x, const real *terms, size
                        row_state *st) {
   const draws d = draws_of(c, PURPOSE_UNIFORM);
   int64_t *index = c->dst[INDEX];
-  double end = st->carry;
+  draw_state *own = draw_state_of(st);
+  double end = own->sum;
   walk_find(terms, n, &end, (double)R_INF);
   for (size_t j = 0; st->stage == DRAW && j < (size_t)c->params[DRAWS]; j++) {
-    double target = st->cutoff.value * uniform_of(draw_word(&d, j)), carry = st->carry;
+    double target = own->total * uniform_of(draw_word(&d, j)), sum = own->sum;
     if (index[j] >= 0 || !(end > target)) continue;
-    const int64_t at = walk_find(terms, n, &carry, target);
+    const int64_t at = walk_find(terms, n, &sum, target);
     if (at < 0) continue;
     index[j] = first + at;
     if (c->dst[LOG]) ((real *)c->dst[LOG])[j] = x[at];
   }
-  st->carry = end;
+  own->sum = end;
 }
 
 static void many_begin(const row_call *c, row_state *st) {
   st->stage = SUM;
-  st->has_pos_inf = false;
-  st->carry = 0;
+  *draw_state_of(st) = (draw_state){0};
   exp_begin(&draw_body, c, st);
 }
 static void many_pass(const row_call *c, row_state *st, row_part *parts) {
@@ -260,9 +272,10 @@ static bool many_finish(const row_call *c, row_state *st) {
   real *log = c->dst[LOG];
   const exp_row r = draw_row(c, st);
   for (size_t j = 0; log && j < k; j++) {
-    double value = st->has_pos_inf ? -d_log1p(st->sum - 1)
-                                   : ((double)log[j] - (double)r.shift) / c->params[TEMPERATURE] -
-                                         ((double)r.top + (double)r.top_l) - d_log1p(r.sum_without_max);
+    double value = draw_state_of(st)->shares
+                       ? -d_log1p(st->exp.infinite - 1)
+                       : ((double)log[j] - (double)r.shift) / c->params[TEMPERATURE] -
+                             ((double)r.top + (double)r.top_l) - d_log1p(r.sum_without_max);
     log[j] = r_clean(value);
   }
   return false;
@@ -277,15 +290,11 @@ static bool many_next(const row_call *c, row_state *st) {
   if (st->stage == SUM) {
     if (exp_next(&draw_body, &sum, st)) return true;
     if (lse != lse || st->empty) return many_none(c, st, lse != lse);
-    st->has_pos_inf = lse > R_MAX && st->mode == EXP_CLASSIFY;
+    draw_state_of(st)->shares = lse > R_MAX && st->mode == EXP_CLASSIFY;
     st->serial = true;
-    st->key = 0;
     for (size_t j = 0; j < (size_t)c->params[DRAWS]; j++) ((int64_t *)c->dst[INDEX])[j] = -1;
   }
-  st->cutoff.value = st->carry;
-  st->carry = 0;
-  st->stage = st->stage == SUM ? TOTAL : DRAW;
-  return true;
+  return draw_again(st, st->stage == SUM ? TOTAL : DRAW);
 }
 static const row_kernel many_kernel = PROGRAM(many);
 

@@ -14,34 +14,41 @@ static bool trial_has(const row_call *c, size_t i) { return !c->src[MASK] || par
 static double trial_log(real x) { return x > 0 ? 0 : (double)x; }
 static double trial_term(const row_call *c, double x) { return c->params[METHOD] == MEAN ? d_exp(x) : x; }
 
+typedef struct trial_state {
+  double sum, least; /* of the terms; the smallest log-probability */
+  int64_t first;     /* token that has it */
+  double tokens;
+} trial_state;
+ROW_OWN_STATE(trial_state, trial_of)
 static void trial_begin(const row_call *c, row_state *st) {
   (void)c;
   serial_begin(st);
-  st->low = (double)R_INF;
+  *trial_of(st) = (trial_state){.least = (double)R_INF, .first = -1};
 }
-/* sum: of the terms; key: how many tokens there are; low, index: the first smallest. */
 static void trial_pass(const row_call *c, row_state *st, row_part *parts) {
   const real *x = part_at(c, X);
+  trial_state *own = trial_of(st);
   serial_parts(c, parts);
   for (size_t i = 0; i < c->count; i++) {
     if (!trial_has(c, i)) continue;
-    st->key++;
+    own->tokens++;
     st->nan |= !(x[i] <= R_MAX);
-    if (trial_log(x[i]) < st->low || st->index < 0)
-      st->low = trial_log(x[i]), st->index = (int64_t)(c->start + i);
+    if (trial_log(x[i]) < own->least || own->first < 0)
+      own->least = trial_log(x[i]), own->first = (int64_t)(c->start + i);
   }
-  BLOCK_SUM(st->sum, c->count, i, trial_has(c, i) ? trial_term(c, trial_log(x[i])) : 0)
+  BLOCK_SUM(own->sum, c->count, i, trial_has(c, i) ? trial_term(c, trial_log(x[i])) : 0)
 }
 static double trial_value(const row_call *c, const row_state *st) {
+  const trial_state *own = trial_of(st);
   switch ((int)c->params[METHOD]) {
-    case MEAN: return st->sum / (double)st->key;
-    case LEAST: return d_exp(st->low);
-    case GEOMETRIC: return d_exp(st->sum / (double)st->key);
-    default: return st->sum;
+    case MEAN: return own->sum / own->tokens;
+    case LEAST: return d_exp(own->least);
+    case GEOMETRIC: return d_exp(own->sum / own->tokens);
+    default: return own->sum;
   }
 }
 static bool trial_next(const row_call *c, row_state *st) {
-  st->empty = st->key == 0;
+  st->empty = trial_of(st)->tokens == 0;
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
   *(real *)c->dst[0] = st->nan                        ? r_nan()
                        : !st->empty                   ? r_clean(trial_value(c, st))
@@ -56,9 +63,9 @@ SERIAL_KERNEL(trial)
 static double trial_slope(const row_call *c, const row_state *st, double x, int64_t index) {
   if (!(x > (double)-R_INF && x <= 0)) return 0;
   switch ((int)c->params[METHOD]) {
-    case MEAN: return d_exp(x) / (double)st->key;
-    case LEAST: return index == st->index ? d_exp(x) : 0;
-    case GEOMETRIC: return trial_value(c, st) / (double)st->key;
+    case MEAN: return d_exp(x) / trial_of(st)->tokens;
+    case LEAST: return index == trial_of(st)->first ? d_exp(x) : 0;
+    case GEOMETRIC: return trial_value(c, st) / trial_of(st)->tokens;
     default: return 1;
   }
 }
@@ -94,26 +101,34 @@ enum { SCORES = 1 };   /* input, beside X */
 enum { INDEX, COUNT }; /* outputs */
 enum { THRESHOLD };    /* parameter */
 
+typedef struct stop_state {
+  double sum, best; /* of x; the largest score so far */
+  int64_t index;    /* that has it */
+  int64_t count;    /* trials seen */
+  bool enough;
+} stop_state;
+ROW_OWN_STATE(stop_state, stop_of)
 static void stop_begin(const row_call *c, row_state *st) {
   (void)c;
   serial_begin(st);
+  *stop_of(st) = (stop_state){.index = -1, .best = (double)-R_INF};
 }
-/* far: enough has been seen. max, index: the best so far. */
 static void stop_pass(const row_call *c, row_state *st, row_part *parts) {
   const real *x = part_at(c, X), *score = c->src[SCORES] ? part_at(c, SCORES) : x;
+  stop_state *own = stop_of(st);
   serial_parts(c, parts);
-  for (size_t i = 0; i < c->count && !st->has_pos_inf; i++) {
-    st->key++;
-    st->sum += (double)x[i];
+  for (size_t i = 0; i < c->count && !own->enough; i++) {
+    own->count++;
+    own->sum += (double)x[i];
     st->nan |= x[i] != x[i] || score[i] != score[i];
-    if (st->index < 0 || (double)score[i] > st->max)
-      st->max = (double)score[i], st->index = (int64_t)(c->start + i);
-    st->has_pos_inf = st->sum >= c->params[THRESHOLD];
+    if (own->index < 0 || (double)score[i] > own->best)
+      own->best = (double)score[i], own->index = (int64_t)(c->start + i);
+    own->enough = own->sum >= c->params[THRESHOLD];
   }
 }
 static bool stop_next(const row_call *c, row_state *st) {
-  *(int64_t *)c->dst[INDEX] = st->nan ? -1 : st->index;
-  if (c->dst[COUNT]) *(int64_t *)c->dst[COUNT] = st->nan ? -1 : (int64_t)st->key;
+  *(int64_t *)c->dst[INDEX] = st->nan ? -1 : stop_of(st)->index;
+  if (c->dst[COUNT]) *(int64_t *)c->dst[COUNT] = st->nan ? -1 : stop_of(st)->count;
   return false;
 }
 SERIAL_KERNEL(stop)

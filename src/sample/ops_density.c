@@ -36,25 +36,35 @@ static double density_score(const row_call *c, size_t i, double t) {
   return (double)part_at(c, LOGITS)[i] - t * density_log(c, i);
 }
 
+typedef struct density_state {
+  double count;   /* classes or elements that take part */
+  double scores;  /* of gumbel_softmax_logpdf: the sum of z - (T + s) l */
+  double max;     /* the largest z - T l */
+  double terms;   /* and the sum of e^(z - T l - max) */
+  double shapes;  /* of dirichlet_logpdf: the sum of the concentrations, */
+  double logs;    /* and the sum of its terms */
+  double squares; /* of normal_logpdf: the sum of z^2 */
+} density_state;
+ROW_OWN_STATE(density_state, density_of)
 static void density_begin(const row_call *c, row_state *st) {
   (void)c;
   serial_begin(st);
   st->stage = DENSITY_MINMAX;
+  *density_of(st) = (density_state){.max = (double)-R_INF};
 }
-/* key: how many classes take part; max: their largest z - T l; sum: of z - (T + s) l; sum2: of
- * e^(z - T l - max). */
 static void density_sums(const row_call *c, row_state *st) {
+  density_state *d = density_of(st);
   const double t = c->params[DENSITY_TEMPERATURE], own = t + (c->params[SPACE] == ON_SIMPLEX ? 1 : 0);
   for (size_t i = 0; i < c->count && st->stage == DENSITY_MINMAX; i++) {
     if (!density_takes(c, i)) continue;
     const double h = density_score(c, i, t);
-    st->key++;
+    d->count++;
     st->nan |= !(h >= -1e300 && h <= 1e300);
-    if (h > st->max) st->max = h;
+    if (h > d->max) d->max = h;
   }
   if (st->stage == DENSITY_MINMAX)
-    BLOCK_SUM(st->sum, c->count, i, density_takes(c, i) ? density_score(c, i, own) : 0)
-  else BLOCK_SUM(st->sum2, c->count, i, density_takes(c, i) ? d_exp(density_score(c, i, t) - st->max) : 0)
+    BLOCK_SUM(d->scores, c->count, i, density_takes(c, i) ? density_score(c, i, own) : 0)
+  else BLOCK_SUM(d->terms, c->count, i, density_takes(c, i) ? d_exp(density_score(c, i, t) - d->max) : 0)
 }
 static void density_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
@@ -62,14 +72,15 @@ static void density_pass(const row_call *c, row_state *st, row_part *parts) {
 }
 /* True while there is more to sum; nan: also a row of which no class takes part. */
 static bool density_summed(row_state *st) {
-  st->nan |= st->key == 0;
+  st->nan |= density_of(st)->count == 0;
   return st->stage++ == DENSITY_MINMAX && !st->nan;
 }
 static bool density_next(const row_call *c, row_state *st) {
   if (density_summed(st)) return true;
-  const double n = (double)st->key, t = c->params[DENSITY_TEMPERATURE];
+  const density_state *d = density_of(st);
+  const double n = d->count, t = c->params[DENSITY_TEMPERATURE];
   const double log =
-      log_factorial(n - 1) + (n - 1) * d_log(t, 0) + st->sum - n * (st->max + d_log(st->sum2, 0));
+      log_factorial(n - 1) + (n - 1) * d_log(t, 0) + d->scores - n * (d->max + d_log(d->terms, 0));
   *(real *)c->dst[0] = st->nan ? r_nan() : r_clean(log);
   return false;
 }
@@ -83,13 +94,14 @@ static void density_grad_pass(const row_call *c, row_state *st, row_part *parts)
     density_sums(c, st);
     return;
   }
-  const double n = (double)st->key, t = c->params[DENSITY_TEMPERATURE],
+  const density_state *d = density_of(st);
+  const double n = d->count, t = c->params[DENSITY_TEMPERATURE],
                own = t + (c->params[SPACE] == ON_SIMPLEX ? 1 : 0);
   const double upstream = (double)*(const real *)c->src[SRC_DY];
   real *dy = part_to(c, POINT), *dz = c->dst[LOGITS] ? part_to(c, LOGITS) : NULL;
   for (size_t i = 0; i < c->count; i++) {
     const bool in = density_takes(c, i);
-    const double w = in && !st->nan ? d_exp(density_score(c, i, t) - st->max) / st->sum2 : 0;
+    const double w = in && !st->nan ? d_exp(density_score(c, i, t) - d->max) / d->terms : 0;
     const double slope =
         c->params[SPACE] == ON_SIMPLEX ? (n * t * w - own) / (double)part_at(c, POINT)[i] : n * t * w - own;
     dy[i] = st->nan ? r_nan() : in ? r_clean(upstream * slope) : 0;
@@ -139,20 +151,24 @@ static double dirichlet_term(const row_call *c, size_t i) {
   if (a == 0) return 0;
   return a == a ? dirichlet_power(c, a) * dirichlet_log(c, i) - d_lgamma(a) : a;
 }
-/* sum: of the terms; sum2: of the concentrations. */
 static void dirichlet_sums(const row_call *c, row_state *st) {
-  BLOCK_SUM(st->sum, c->count, i, dirichlet_term(c, i))
-  BLOCK_SUM(st->sum2, c->count, i, dirichlet_shape(c, i))
+  density_state *d = density_of(st);
+  BLOCK_SUM(d->logs, c->count, i, dirichlet_term(c, i))
+  BLOCK_SUM(d->shapes, c->count, i, dirichlet_shape(c, i))
 }
-/* Nor is a row anything of which no class takes part. */
-static bool dirichlet_nan(const row_state *st) { return !(st->sum == st->sum && st->sum2 > 0); }
+/* A row in which no class takes part is NaN, too. */
+static bool dirichlet_nan(const row_state *st) {
+  const density_state *d = density_of(st);
+  return !(d->logs == d->logs && d->shapes > 0);
+}
 
 static void dirichlet_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
   dirichlet_sums(c, st);
 }
 static bool dirichlet_next(const row_call *c, row_state *st) {
-  *(real *)c->dst[0] = dirichlet_nan(st) ? r_nan() : r_clean(d_lgamma(st->sum2) + st->sum);
+  *(real *)c->dst[0] =
+      dirichlet_nan(st) ? r_nan() : r_clean(d_lgamma(density_of(st)->shapes) + density_of(st)->logs);
   return false;
 }
 #define dirichlet_begin density_begin
@@ -167,7 +183,7 @@ static void dirichlet_grad_pass(const row_call *c, row_state *st, row_part *part
     return;
   }
   const double upstream = (double)*(const real *)c->src[SRC_DY],
-               all = dirichlet_nan(st) ? 0 : d_digamma(st->sum2);
+               all = dirichlet_nan(st) ? 0 : d_digamma(density_of(st)->shapes);
   real *dx = part_to(c, POINT), *da = c->dst[SHAPE] ? part_to(c, SHAPE) : NULL;
   for (size_t i = 0; i < c->count; i++) {
     const double a = dirichlet_nan(st) ? (double)r_nan() : dirichlet_shape(c, i),
@@ -215,11 +231,11 @@ static double normal_square(const row_call *c, size_t i, double sigma) {
   const double z = normal_away(c, i, sigma);
   return z * z;
 }
-/* key: elements; sum: of z^2. */
 static void normal_sums(const row_call *c, row_state *st) {
+  density_state *d = density_of(st);
   const double sigma = normal_spread(c);
-  for (size_t i = 0; i < c->count; i++) st->key += normal_takes(c, i);
-  BLOCK_SUM(st->sum, c->count, i, normal_takes(c, i) ? normal_square(c, i, sigma) : 0)
+  for (size_t i = 0; i < c->count; i++) d->count += normal_takes(c, i);
+  BLOCK_SUM(d->squares, c->count, i, normal_takes(c, i) ? normal_square(c, i, sigma) : 0)
 }
 static void normal_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
@@ -228,8 +244,9 @@ static void normal_pass(const row_call *c, row_state *st, row_part *parts) {
 /* The logarithm, as it is stored; NaN of a row that is. */
 static real normal_log(const row_call *c, const row_state *st) {
   const double sigma = normal_spread(c);
-  if (st->sum != st->sum || sigma != sigma) return r_nan();
-  return r_clean(-0.5 * st->sum - (double)st->key * (d_log(sigma, 0) + HALF_LOG_TWO_PI));
+  const density_state *d = density_of(st);
+  if (d->squares != d->squares || sigma != sigma) return r_nan();
+  return r_clean(-0.5 * d->squares - d->count * (d_log(sigma, 0) + HALF_LOG_TWO_PI));
 }
 static bool normal_next(const row_call *c, row_state *st) {
   *(real *)c->dst[0] = normal_log(c, st);
@@ -264,7 +281,8 @@ static void normal_grad_pass(const row_call *c, row_state *st, row_part *parts) 
 static bool normal_grad_next(const row_call *c, row_state *st) {
   const double slope = normal_slope(c, st);
   if (st->writes && c->dst[SPREAD])
-    *(real *)c->dst[SPREAD] = r_clean(slope == 0 ? 0 : slope * (st->sum - (double)st->key));
+    *(real *)c->dst[SPREAD] =
+        r_clean(slope == 0 ? 0 : slope * (density_of(st)->squares - density_of(st)->count));
   return once_next(st);
 }
 #define normal_grad_begin density_begin

@@ -49,19 +49,25 @@ static double set_upstream(const row_call *c, size_t j) {
   const real *value = c->src[VALUE], *dy = c->src[SRC_DY + WEIGHT], *dscore = c->src[SRC_DY + SCORE];
   return (double)dy[j] + (dscore ? (double)*dscore * (value ? (double)value[j] : (double)j) : 0);
 }
+typedef struct set_grad_state {
+  double mean; /* sum p a */
+} set_grad_state;
+ROW_OWN_STATE(set_grad_state, set_grad_of)
 static void set_grad_begin(const row_call *c, row_state *st) {
   const real *p = c->src[SRC_Y + WEIGHT];
   serial_begin(st);
-  BLOCK_SUM(st->sum, named_count(c), j, p[j] != 0 ? (double)p[j] * set_upstream(c, j) : 0)
+  set_grad_of(st)->mean = 0;
+  BLOCK_SUM(set_grad_of(st)->mean, named_count(c), j, p[j] != 0 ? (double)p[j] * set_upstream(c, j) : 0)
   st->writes = true;
 }
 static void set_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   const real *p = c->src[SRC_Y + WEIGHT];
+  const double mean = set_grad_of(st)->mean;
   serial_parts(c, parts);
-  fill(part_to(c, X), c->count, st->sum == st->sum ? 0 : r_nan());
-  for (size_t j = 0; j < named_count(c) && st->sum == st->sum; j++)
+  fill(part_to(c, X), c->count, mean == mean ? 0 : r_nan());
+  for (size_t j = 0; j < named_count(c) && mean == mean; j++)
     if (p[j] != 0 && named(c, j))
-      add_grad(c, X, ((const int64_t *)c->src[IDS])[j], (double)p[j] * (set_upstream(c, j) - st->sum));
+      add_grad(c, X, ((const int64_t *)c->src[IDS])[j], (double)p[j] * (set_upstream(c, j) - mean));
 }
 static bool set_grad_next(const row_call *c, row_state *st) {
   (void)c;
@@ -88,18 +94,23 @@ static row_call fuse_call(const row_call *c, const row_state *st, real *lse) {
   return own;
 }
 
-/* The result of a row: note holds its lse and then the lse of the layer, the largest x, and the
- * bar. */
-enum { FUSE_LSE, FUSE_LSE_LAYER, FUSE_BAR };
+enum { FUSE_ROW, FUSE_OTHER }; /* x, and the layer */
+typedef struct fuse_state {
+  double lse[2], bar; /* of x and of the layer; the smallest plausible x */
+  double fill;        /* of a row that has the same everywhere */
+  double upstream;    /* sum of g */
+} fuse_state;
+ROW_OWN_STATE(fuse_state, fuse_of)
 
 static bool fuse_plausible(const row_state *st, real x, real l) {
-  return (double)x >= st->note[FUSE_BAR] && x > -R_INF && l > -R_INF;
+  return (double)x >= fuse_of(st)->bar && x > -R_INF && l > -R_INF;
 }
-static double fuse_log(const row_state *st, real x, int which) { return (double)x - st->note[which]; }
+static double fuse_log(const row_state *st, real x, int which) { return (double)x - fuse_of(st)->lse[which]; }
 
 static void fuse_begin(const row_call *c, row_state *st) {
   exp_begin(&fuse_body, c, st);
   st->stage = FUSE_LAST;
+  *fuse_of(st) = (fuse_state){0};
 }
 static bool fuse_sums_pass(const row_call *c, row_state *st, row_part *parts) {
   if (st->stage != FUSE_LAST && st->stage != FUSE_LAYER) return false;
@@ -107,22 +118,22 @@ static bool fuse_sums_pass(const row_call *c, row_state *st, row_part *parts) {
   exp_pass(&fuse_body, &own, st, parts);
   return true;
 }
-/* 1: there is more to sum; 0: both rows are ordinary; -1: fill with st->sum. */
+/* 1: there is more to sum; 0: both rows are ordinary; -1: fill both. */
 static int fuse_sums_next(const row_call *c, row_state *st) {
   real lse = -R_INF;
   const row_call own = fuse_call(c, st, &lse);
   if (exp_next(&fuse_body, &own, st)) return 1;
   const bool last = st->stage == FUSE_LAST;
   st->empty = false;
-  st->sum = lse <= R_MAX ? (double)-R_INF : (double)r_nan();
+  fuse_of(st)->fill = lse <= R_MAX ? (double)-R_INF : (double)r_nan();
   if (!(lse > -R_INF && lse <= R_MAX)) return -1;
   const span s = span_of(&own, 0);
   const consts none = {{0}};
   const exp_row r = exp_row_of(&fuse_body, &s, &none, st);
-  st->note[last ? FUSE_LSE : FUSE_LSE_LAYER] = lse_of(&r);
+  fuse_of(st)->lse[last ? FUSE_ROW : FUSE_OTHER] = lse_of(&r);
   if (!last) return 0;
   const double th = c->params[FUSE_THRESHOLD];
-  st->note[FUSE_BAR] = th > 0 ? r.max + d_log(th, 0) : (double)-R_INF;
+  fuse_of(st)->bar = th > 0 ? r.max + d_log(th, 0) : (double)-R_INF;
   exp_begin(&fuse_body, c, st);
   st->stage = FUSE_LAYER;
   return 1;
@@ -135,11 +146,10 @@ static void fuse_pass(const row_call *c, row_state *st, row_part *parts) {
   real *y = part_to(c, 0);
   serial_parts(c, parts);
   for (size_t i = 0; i < c->count; i++) {
-    double v = st->sum;
+    double v = fuse_of(st)->fill;
     if (st->stage == FUSE_WRITE)
-      v = fuse_plausible(st, x[i], l[i])
-              ? fuse_log(st, x[i], FUSE_LSE) + a * fuse_log(st, l[i], FUSE_LSE_LAYER)
-              : (double)-R_INF;
+      v = fuse_plausible(st, x[i], l[i]) ? fuse_log(st, x[i], FUSE_ROW) + a * fuse_log(st, l[i], FUSE_OTHER)
+                                         : (double)-R_INF;
     y[i] = (real)v;
   }
 }
@@ -162,15 +172,16 @@ static void fuse_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   const double a = c->params[FUSE_WEIGHT];
   serial_parts(c, parts);
   if (st->stage == FUSE_SUM) {
-    BLOCK_SUM(st->sum, c->count, i, fuse_plausible(st, x[i], l[i]) ? (double)dy[i] : 0)
+    BLOCK_SUM(fuse_of(st)->upstream, c->count, i, fuse_plausible(st, x[i], l[i]) ? (double)dy[i] : 0)
     return;
   }
   real *dx = part_to(c, X), *dl = c->dst[LAYER] ? part_to(c, LAYER) : NULL;
+  const double sum = fuse_of(st)->upstream;
   for (size_t i = 0; i < c->count; i++) {
     const double g = fuse_plausible(st, x[i], l[i]) ? (double)dy[i] : 0;
-    double to_x = g - d_exp(fuse_log(st, x[i], FUSE_LSE)) * st->sum,
-           to_l = a * (g - d_exp(fuse_log(st, l[i], FUSE_LSE_LAYER)) * st->sum);
-    if (st->stage == FUSE_FILL) to_x = to_l = st->sum;
+    double to_x = g - d_exp(fuse_log(st, x[i], FUSE_ROW)) * sum,
+           to_l = a * (g - d_exp(fuse_log(st, l[i], FUSE_OTHER)) * sum);
+    if (st->stage == FUSE_FILL) to_x = to_l = fuse_of(st)->fill;
     dx[i] = r_clean(to_x);
     if (dl) dl[i] = r_clean(to_l);
   }
@@ -184,12 +195,11 @@ static bool fuse_grad_next(const row_call *c, row_state *st) {
   const int sums = fuse_sums_next(c, st);
   if (sums > 0) return true;
   if (sums < 0) {
-    if (st->sum == (double)-R_INF) st->sum = 0; /* nothing is plausible */
+    if (fuse_of(st)->fill == (double)-R_INF) fuse_of(st)->fill = 0; /* nothing is plausible */
     st->stage = FUSE_FILL;
     return st->writes = true;
   }
   st->serial = true;
-  st->sum = 0;
   st->stage = FUSE_SUM;
   return true;
 }
@@ -215,9 +225,16 @@ SMI uint64_t cross_rank(const row_call *c) {
   return rank == 0 ? n / 2 + 1 : rank < n ? rank : n;
 }
 
+typedef struct cross_state {
+  minmax row;
+  bool none; /* of the gradient: it is the same everywhere, */
+  real fill; /* this */
+} cross_state;
+ROW_OWN_STATE(cross_state, cross_of)
 static void cross_begin(const row_call *c, row_state *st) {
   (void)c;
   serial_begin(st);
+  *cross_of(st) = (cross_state){.row = MINMAX_NONE};
 }
 static void cross_pass(const row_call *c, row_state *st, row_part *parts) {
   real keys[GROUP] __attribute__((aligned(64)));
@@ -230,12 +247,11 @@ static void cross_pass(const row_call *c, row_state *st, row_part *parts) {
     else radix_ties(keys, c->start + g, n, st);
   }
 }
-/* True while the one of that rank is still looked for; carry and carry2 hold the largest and where
- * it is. */
+/* True while the one of that rank is still looked for. */
 static bool cross_find(const row_call *c, row_state *st) {
   if (st->stage == CROSS_MINMAX) {
-    st->carry = st->max, st->carry2 = (double)st->index;
-    if (st->nan || c->n == 0 || !(st->max > (double)-R_INF && st->max <= (double)R_MAX)) return false;
+    const double max = minmax_of(st)->max;
+    if (st->nan || c->n == 0 || !(max > (double)-R_INF && max <= (double)R_MAX)) return false;
     radix_begin(st, cross_rank(c));
     st->stage = CROSS_SELECT;
     return true;
@@ -245,7 +261,7 @@ static bool cross_find(const row_call *c, row_state *st) {
 static bool cross_next(const row_call *c, row_state *st) {
   if (cross_find(c, st)) return true;
   const bool special = st->stage == CROSS_MINMAX; /* NaN, or no largest one to compare with */
-  const double away = st->cutoff.value - st->carry;
+  const double away = st->cutoff.value - minmax_of(st)->max;
   *(real *)c->dst[0] = !special ? r_clean(away) : minmax_empty(st) ? -R_INF : r_nan();
   return false;
 }
@@ -271,10 +287,10 @@ static void cross_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   for (int port = X; port <= TOP; port++) {
     const double sign = port == X ? dy : -dy;
     if (!c->dst[port]) continue;
-    fill(part_to(c, port), c->count, (real)st->sum);
-    if (st->has_pos_inf) continue;
+    fill(part_to(c, port), c->count, cross_of(st)->fill);
+    if (cross_of(st)->none) continue;
     add_grad(c, port, st->cutoff.limit, sign);
-    add_grad(c, port, (int64_t)st->carry2, -sign);
+    add_grad(c, port, minmax_of(st)->index, -sign);
   }
 }
 static bool cross_grad_next(const row_call *c, row_state *st) {
@@ -286,8 +302,8 @@ static bool cross_grad_next(const row_call *c, row_state *st) {
     return true;
   }
   const bool special = st->stage == CROSS_MINMAX;
-  st->has_pos_inf = special || !(st->cutoff.value > (double)-R_INF);
-  st->sum = special && !minmax_empty(st) ? (double)r_nan() : 0;
+  cross_of(st)->none = special || !(st->cutoff.value > (double)-R_INF);
+  cross_of(st)->fill = special && !minmax_empty(st) ? r_nan() : 0;
   st->stage = CROSS_WRITE;
   return st->writes = true;
 }

@@ -31,10 +31,17 @@ static bool chosen(const row_call *c, uint32_t set, size_t j) {
   return set >> ((size_t)c->params[MASK_M] - 1 - j) & 1;
 }
 
+typedef struct mask_state {
+  minmax row;
+  bool nan;         /* of the gradient: the row is NaN */
+  size_t gradients; /* in the list */
+} mask_state;
+ROW_OWN_STATE(mask_state, mask_of)
 static void mask_begin(const row_call *c, row_state *st) {
   (void)c;
   serial_begin(st);
   st->stage = MASK_MINMAX;
+  *mask_of(st) = (mask_state){.row = MINMAX_NONE};
 }
 /* The list gets the scores of the choices, which are in the first group. */
 static void mask_minmax(const row_call *c, row_state *st) {
@@ -110,17 +117,17 @@ static void mask_grad_pass(const row_call *c, row_state *st, row_part *parts) {
     mask_minmax(c, st);
     return;
   }
+  const mask_state *own = mask_of(st);
   real *dx = part_to(c, X);
-  fill(dx, c->count, st->has_pos_inf ? r_nan() : 0);
-  for (size_t i = 0; c->start == 0 && !st->has_pos_inf && i < (size_t)st->key; i++)
-    dx[i] = r_clean(st->list[i]);
+  fill(dx, c->count, own->nan ? r_nan() : 0);
+  for (size_t i = 0; c->start == 0 && i < own->gradients; i++) dx[i] = r_clean(st->list[i]);
 }
-/* has_pos_inf: the row is NaN; key: how many gradients are in the list. */
 static bool mask_grad_next(const row_call *c, row_state *st) {
+  mask_state *own = mask_of(st);
   if (st->stage == MASK_WRITE) return false;
-  st->has_pos_inf = !minmax_empty(st) && minmax_nan(c, st);
-  if (!minmax_empty(st) && !st->has_pos_inf) {
-    st->key = choices_of(c).count;
+  own->nan = !minmax_empty(st) && minmax_nan(c, st);
+  if (!minmax_empty(st) && !own->nan) {
+    own->gradients = choices_of(c).count;
     mask_grad_list(c, st);
   }
   st->stage = MASK_WRITE;

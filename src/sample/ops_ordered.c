@@ -14,7 +14,7 @@
 enum { X, IDS };                                     /* inputs */
 enum { ORDERED_MINMAX, ORDERED_SUM, ORDERED_WRITE }; /* stages */
 /* elements of a sample: list holds their x, later their gradient */
-enum { ORDERED_MOST = ROW_HISTOGRAM / 2 };
+enum { ORDERED_MOST = ROW_LIST / 2 };
 
 /* The elements of one group, those that are drawn as -inf. */
 static void ordered_rest(const row_call *c, const real *x, size_t first, size_t n, real *rest) {
@@ -24,13 +24,20 @@ static void ordered_rest(const row_call *c, const real *x, size_t first, size_t 
     if (ids[j] >= (int64_t)first && ids[j] < (int64_t)(first + n)) rest[ids[j] - (int64_t)first] = -R_INF;
 }
 
+typedef struct ordered_state {
+  minmax rest; /* of what is not drawn */
+  double sum;  /* of e^(x - max) over it */
+  double last; /* L of the last place */
+  double all;  /* sum_j e^(last - L_j) over the places; 0 where nothing has a gradient */
+} ordered_state;
+ROW_OWN_STATE(ordered_state, ordered_of)
 static void ordered_begin(const row_call *c, row_state *st) {
   (void)c;
   serial_begin(st);
   st->stage = ORDERED_MINMAX;
-  st->low = 0;
+  *ordered_of(st) = (ordered_state){.rest = MINMAX_NONE};
 }
-/* max: of the rest; list: x of what is drawn; sum: over the rest of e^(x - max). */
+/* The sums, and in the list the x of what is drawn. */
 static void ordered_sums(const row_call *c, row_state *st) {
   const int64_t *ids = c->src[IDS];
   const real *x = part_at(c, X);
@@ -44,23 +51,25 @@ static void ordered_sums(const row_call *c, row_state *st) {
     for (size_t i = 0; i < n; i++) st->nan |= !(x[g + i] <= R_MAX);
     ordered_rest(c, x + g, c->start + g, n, rest);
     if (st->stage == ORDERED_MINMAX) minmax_part(rest, n, 0, st);
-    else BLOCK_SUM(st->sum, n, i, rest[i] > -R_INF ? d_exp((double)rest[i] - st->max) : 0)
+    else
+      BLOCK_SUM(ordered_of(st)->sum, n, i,
+                rest[i] > -R_INF ? d_exp((double)rest[i] - ordered_of(st)->rest.max) : 0)
   }
 }
 static void ordered_pass(const row_call *c, row_state *st, row_part *parts) {
   serial_parts(c, parts);
   ordered_sums(c, st);
 }
-/* The logarithm. carry: L of the last place, low: the sum of e^(carry - L_j), list: the gradients
- * of what is drawn, which are 1 - e^(x_m - L_m) A_m with A_m = 1 + e^(L_m - L_(m - 1)) A_(m - 1)
- * over the places before. */
+/* The logarithm. The list gets the gradients of what is drawn, 1 - e^(x_m - L_m) A_m with
+ * A_m = 1 + e^(L_m - L_(m - 1)) A_(m - 1) over the places before. */
 static double ordered_value(const row_call *c, row_state *st) {
-  double after[ORDERED_MOST], l = st->sum > 0 ? st->max + d_log(st->sum, 0) : (double)-R_INF, log = 0,
+  ordered_state *own = ordered_of(st);
+  double after[ORDERED_MOST], l = own->sum > 0 ? own->rest.max + d_log(own->sum, 0) : (double)-R_INF, log = 0,
                               places = 0, last = 0;
   for (size_t j = named_count(c); j-- > 0;) {
     if (!named(c, j)) continue;
     const double x = st->list[j], term = d_softplus(l - x);
-    if (x == (double)-R_INF) return x; /* nothing has a gradient: low is still 0 */
+    if (x == (double)-R_INF) return x; /* nothing has a gradient */
     log -= term;
     after[j] = l = x + term;
   }
@@ -70,8 +79,8 @@ static double ordered_value(const row_call *c, row_state *st) {
     last = after[j];
     st->list[j] = 1 - d_exp(st->list[j] - last) * places;
   }
-  st->carry = last;
-  st->low = places;
+  own->last = last;
+  own->all = places;
   return log;
 }
 /* True while there is more to sum. */
@@ -89,6 +98,7 @@ static void ordered_grad_pass(const row_call *c, row_state *st, row_part *parts)
   const int64_t *ids = c->src[IDS];
   const real *x = part_at(c, X);
   const double upstream = (double)*(const real *)c->src[SRC_DY];
+  const ordered_state *own = ordered_of(st);
   real *dx = part_to(c, X);
   serial_parts(c, parts);
   if (st->stage < ORDERED_WRITE) {
@@ -96,10 +106,10 @@ static void ordered_grad_pass(const row_call *c, row_state *st, row_part *parts)
     return;
   }
   for (size_t i = 0; i < c->count; i++) {
-    const double weight = st->low > 0 && x[i] > -R_INF ? st->low * d_exp((double)x[i] - st->carry) : 0;
+    const double weight = own->all > 0 && x[i] > -R_INF ? own->all * d_exp((double)x[i] - own->last) : 0;
     dx[i] = st->nan ? r_nan() : r_clean(-upstream * weight);
   }
-  for (size_t j = 0; st->low > 0 && !st->nan && j < named_count(c); j++) {
+  for (size_t j = 0; own->all > 0 && !st->nan && j < named_count(c); j++) {
     const int64_t i = ids[j] - (int64_t)c->start;
     if (i >= 0 && i < (int64_t)c->count && named(c, j)) dx[i] = r_clean(upstream * st->list[j]);
   }

@@ -13,6 +13,11 @@ static const row_kernel relaxed_grad_kernel = NOISE_KERNEL(exp_engine, relaxed_g
 
 /* Hard: a one-hot of the best, whatever T. */
 enum { HARD_SEARCH, HARD_WRITE, HARD_FILL };
+typedef struct hard_state {
+  search best;
+  real fill; /* of a row without one */
+} hard_state;
+ROW_OWN_STATE(hard_state, hard_of)
 
 static void hard_begin(const row_call *c, row_state *st) {
   (void)c;
@@ -27,8 +32,8 @@ static void hard_pass(const row_call *c, row_state *st, row_part *parts) {
     argmax_pass(c, parts, 1, &d);
     return;
   }
-  fill(y + (c->start - c->origin), c->count, st->stage == HARD_FILL ? (real)st->sum : 0);
-  int64_t at_best = (int64_t)st->key - (int64_t)c->start;
+  fill(y + (c->start - c->origin), c->count, st->stage == HARD_FILL ? hard_of(st)->fill : 0);
+  int64_t at_best = hard_of(st)->best.index - (int64_t)c->start;
   if (st->stage == HARD_WRITE && at_best >= 0 && at_best < (int64_t)c->count)
     y[c->start - c->origin + (size_t)at_best] = 1;
   for (size_t g = 0; g * GROUP < c->count; g++) parts[g] = (row_part){.index = -1};
@@ -39,11 +44,12 @@ static void hard_merge(const row_call *c, row_state *st, const row_part *parts, 
 }
 static bool hard_next(const row_call *c, row_state *st) {
   if (st->stage != HARD_SEARCH) return false;
-  bool nan = st->nan || (st->has_pos_inf && c->on_inf != SMX_INF_LIMIT);
-  st->empty = !nan && (int64_t)st->key < 0;
+  const search *best = argmax_best(st);
+  bool nan = best->nan || (best->has_pos_inf && c->on_inf != SMX_INF_LIMIT);
+  st->empty = !nan && best->index < 0;
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
   st->stage = nan || st->empty ? HARD_FILL : HARD_WRITE;
-  st->sum = nan || c->on_empty == SMX_EMPTY_NAN ? (double)r_nan() : 0;
+  hard_of(st)->fill = nan || c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0;
   return st->writes = true;
 }
 static const row_kernel hard_kernel = PROGRAM(hard);

@@ -7,13 +7,12 @@ enum { INDEX, KEY };           /* outputs */
 enum { K, SEED };              /* parameters; those of gumbel_khot follow those of gumbel_softmax */
 enum { MINMAX, SELECT, TAKE }; /* stages of the program */
 
-/* What a first read shows of a row: its largest x, and whether there is a NaN. */
-static void set_minmax(const real *x, size_t n, row_state *st) {
-  for (size_t i = 0; i < n; i++) {
-    st->nan |= x[i] != x[i];
-    if ((double)x[i] > st->max) st->max = (double)x[i];
-  }
-}
+typedef struct set_state {
+  minmax row;
+  size_t kept;
+  double fill; /* the value of a row that has the same everywhere */
+} set_state;
+ROW_OWN_STATE(set_state, set_of)
 
 /* The keys of one group, relative to the row's largest x: then rounding them to the real type costs
  * no accuracy, and several +inf share the mass. */
@@ -24,35 +23,32 @@ static void keys_of(const row_call *c, const row_state *st, size_t start, size_t
   double v[LANES];
   for (size_t i = 0; i < n; i += LANES) {
     size_t cnt = (size_t)lanes_left(n - i);
-    noise_add(x + i, cnt, start + i, st->max, 1, 1, &d, v);
+    noise_add(x + i, cnt, start + i, minmax_of(st)->max, 1, 1, &d, v);
     for (size_t j = 0; j < cnt; j++) keys[i + j] = (real)v[j];
   }
 }
 
 static bool set_invalid(const row_call *c, const row_state *st) {
-  return st->nan || !(st->max > (double)-R_INF) || (st->max > (double)R_MAX && c->on_inf != SMX_INF_LIMIT);
+  return minmax_empty(st) || minmax_nan(c, st);
 }
 
 /* p: the selected elements; none of an invalid row. */
 static void set_finish(const row_call *c, row_state *st, topk *p) {
-  bool nan = set_invalid(c, st) && (st->nan || st->max > 0);
+  bool nan = set_invalid(c, st) && (st->nan || minmax_of(st)->max > 0);
   int64_t *index = c->dst[INDEX];
   real *key = c->dst[KEY];
   st->empty = !nan && set_invalid(c, st);
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return;
   topk_sort(p->x, p->index, p->kept);
-  for (size_t i = 0; i < p->kept; i++) key[i] = r_clean((double)key[i] + st->max);
+  for (size_t i = 0; i < p->kept; i++) key[i] = r_clean((double)key[i] + minmax_of(st)->max);
   for (size_t i = p->kept; i < p->k; i++)
     index[i] = -1, key[i] = nan || (st->empty && c->on_empty == SMX_EMPTY_NAN) ? r_nan() : -R_INF;
 }
 
 static void set_begin(const row_call *c, row_state *st) {
   (void)c;
-  st->stage = MINMAX;
-  st->mode = 0;
-  st->writes = st->reverse = st->empty = st->nan = false;
-  st->serial = true;
-  st->max = (double)-R_INF;
+  serial_begin(st);
+  *set_of(st) = (set_state){.row = MINMAX_NONE};
 }
 static void set_pass(const row_call *c, row_state *st, row_part *parts) {
   real keys[GROUP] __attribute__((aligned(64)));
@@ -61,7 +57,7 @@ static void set_pass(const row_call *c, row_state *st, row_part *parts) {
     size_t n = group_size(g, c->count);
     parts[g / GROUP] = (row_part){.index = -1};
     if (st->stage == MINMAX) {
-      set_minmax(x + g, n, st);
+      minmax_part(x + g, n, c->start + g, st);
       continue;
     }
     keys_of(c, st, c->start + g, n, keys);
@@ -71,7 +67,8 @@ static void set_pass(const row_call *c, row_state *st, row_part *parts) {
       int64_t index = (int64_t)(c->start + g + i);
       bool equal = keys[i] == (real)st->cutoff.value && index <= st->cutoff.limit;
       if (!(keys[i] > (real)st->cutoff.value || equal) || !(keys[i] > -R_INF)) continue;
-      ((real *)c->dst[KEY])[st->key] = keys[i], ((int64_t *)c->dst[INDEX])[st->key++] = index;
+      const size_t k = set_of(st)->kept++;
+      ((real *)c->dst[KEY])[k] = keys[i], ((int64_t *)c->dst[INDEX])[k] = index;
     }
   }
 }
@@ -91,10 +88,9 @@ static bool set_next(const row_call *c, row_state *st) {
   if (st->stage == SELECT) {
     if (radix_next(st)) return true;
     st->stage = TAKE;
-    st->key = 0;
     return true;
   }
-  p.kept = st->stage == TAKE ? st->key : 0;
+  p.kept = set_of(st)->kept;
   set_finish(c, st, &p);
   return false;
 }
@@ -104,7 +100,7 @@ static const row_kernel set_program = PROGRAM(set);
 static void set_row(row_call *c, row_state *st, topk *p) {
   real keys[GROUP] __attribute__((aligned(64)));
   set_begin(c, st);
-  set_minmax(c->src[NOISE_X], c->n, st);
+  minmax_part(c->src[NOISE_X], c->n, 0, st);
   topk_start(p, (size_t)c->params[K], c->dst[KEY], c->dst[INDEX], keys, 0);
   for (size_t g = 0; g < c->n && !set_invalid(c, st); g += GROUP) {
     size_t n = group_size(g, c->n);
@@ -160,7 +156,7 @@ static void khot_hard_pass(const row_call *c, row_state *st, row_part *parts) {
     if (st->stage == KHOT_WRITE) keys_of(c, st, c->start + g, n, keys);
     for (size_t i = 0; i < n; i++) {
       bool equal = keys[i] == (real)st->cutoff.value && (int64_t)(c->start + g + i) <= st->cutoff.limit;
-      if (st->stage == KHOT_ALL) y[g + i] = (real)st->sum;
+      if (st->stage == KHOT_ALL) y[g + i] = (real)set_of(st)->fill;
       else y[g + i] = keys[i] > -R_INF && (keys[i] > (real)st->cutoff.value || equal) ? 1 : 0;
     }
   }
@@ -168,11 +164,11 @@ static void khot_hard_pass(const row_call *c, row_state *st, row_part *parts) {
 #define khot_hard_merge set_merge
 /* An invalid row has the same value everywhere. */
 static bool khot_fill(const row_call *c, row_state *st, bool gradient) {
-  const bool nan = st->nan || st->max > 0;
+  const bool nan = st->nan || minmax_of(st)->max > 0;
   st->empty = !nan && !gradient;
   if (st->empty && c->on_empty == SMX_EMPTY_ERROR) return false;
   st->stage = KHOT_ALL;
-  st->sum = nan || (st->empty && c->on_empty == SMX_EMPTY_NAN) ? (double)r_nan() : 0;
+  set_of(st)->fill = nan || (st->empty && c->on_empty == SMX_EMPTY_NAN) ? (double)r_nan() : 0;
   return st->writes = true;
 }
 static bool khot_hard_next(const row_call *c, row_state *st) {
@@ -252,31 +248,43 @@ static double subset_walk(const subset_step *steps, size_t count, double index, 
   return a / t;
 }
 
-/* Adds one element to the step that is summed: carry, carry2: the largest score and its element;
- * sum e^low: the sum of the others. */
+typedef struct subset_state {
+  set_state set;
+  double valid, infinite; /* elements of the row */
+  size_t steps;           /* that are summed */
+  size_t back;            /* the step whose pull and push are summed */
+  /* of the step that is summed: the largest score and its element, the largest of the others, and
+   * their sum of e^(score - second) */
+  double top, index, second, others;
+} subset_state;
+ROW_OWN_STATE(subset_state, subset_of)
+
+/* Adds one element to the step that is summed. */
 SMI void subset_see(row_state *st, double s, double index) {
+  subset_state *own = subset_of(st);
   double other = s;
-  if (s > st->carry) {
-    other = st->carry;
-    st->carry = s, st->carry2 = index;
+  if (s > own->top) {
+    other = own->top;
+    own->top = s, own->index = index;
   }
   if (!(other > (double)-R_INF)) return;
-  if (other > st->low) {
-    st->sum = st->sum * d_exp(st->low - other) + 1;
-    st->low = other;
-  } else st->sum += d_exp(other - st->low);
+  if (other > own->second) {
+    own->others = own->others * d_exp(own->second - other) + 1;
+    own->second = other;
+  } else own->others += d_exp(other - own->second);
 }
 static void subset_open(row_state *st) {
-  st->carry = st->low = (double)-R_INF;
-  st->sum = 0;
+  subset_state *own = subset_of(st);
+  own->top = own->second = (double)-R_INF;
+  own->others = 0;
 }
-/* key: how many steps are summed. */
 static void subset_close(row_state *st) {
-  subset_step *step = subset_steps(st) + st->key++;
-  const double away = st->low - st->carry, odds = st->sum > 0 ? st->sum * d_exp(away) : 0;
+  subset_state *own = subset_of(st);
+  subset_step *step = subset_steps(st) + own->steps++;
+  const double away = own->second - own->top, odds = own->others > 0 ? own->others * d_exp(away) : 0;
   *step = (subset_step){
-      .index = st->carry2, .top = st->carry, .all = 1 + odds, .second = st->low, .others = st->sum};
-  step->rest = st->sum > 0 ? away + (d_log(st->sum, 0) - d_log1p(odds)) : 0;
+      .index = own->index, .top = own->top, .all = 1 + odds, .second = own->second, .others = own->others};
+  step->rest = own->others > 0 ? away + (d_log(own->others, 0) - d_log1p(odds)) : 0;
 }
 
 /* What the steps after step j contribute to the gradient of a^j: A of step j + 1 (j = -1: the
@@ -292,24 +300,25 @@ static double subset_return(const subset_step *steps, int64_t count, int64_t j, 
   }
   return back;
 }
-/* want: the step whose pull and push are summed. */
 static void subset_back(row_state *st, double index, double dy, double t, const subset_way *w) {
-  subset_step *steps = subset_steps(st), *step = steps + st->want;
-  const double back = subset_return(steps, (int64_t)st->key, (int64_t)st->want, index, dy, t, w),
-               p = w->p[st->want];
+  const subset_state *own = subset_of(st);
+  subset_step *steps = subset_steps(st), *step = steps + own->back;
+  const double back = subset_return(steps, (int64_t)own->steps, (int64_t)own->back, index, dy, t, w),
+               p = w->p[own->back];
   if (p > 0) step->pull += p * dy;
   if (index == step->index) step->push = back * p;
   else step->pull -= back * (p / (1 - p));
 }
 
 static void subset_minmax(const row_call *c, const real *x, row_state *st) {
-  set_minmax(x, c->count, st);
-  /* how many are valid, and infinite */
-  for (size_t i = 0; i < c->count; i++) st->sum2 += x[i] > -R_INF, st->sum3 += x[i] > R_MAX;
+  subset_state *own = subset_of(st);
+  minmax_part(x, c->count, c->start, st);
+  for (size_t i = 0; i < c->count; i++) own->valid += x[i] > -R_INF, own->infinite += x[i] > R_MAX;
 }
 static void subset_elements(const row_call *c, row_state *st, const double *h, size_t first, size_t cnt) {
   const double t = c->params[NOISE_TEMPERATURE];
   const bool gradient = c->src[SRC_DY] != NULL;
+  const size_t steps = subset_of(st)->steps;
   real *to = (real *)c->dst[0] + (first - c->origin);
   const real *dy = gradient ? (const real *)c->src[SRC_DY] + (first - c->origin) : NULL;
   subset_way w;
@@ -317,16 +326,16 @@ static void subset_elements(const row_call *c, row_state *st, const double *h, s
     const bool valid = h[j] > (double)-R_INF;
     const double index = (double)(first + j), a = h[j] < SUBSET_LEAST ? SUBSET_LEAST : h[j];
     if (!valid && st->stage != KHOT_WRITE) continue;
-    const double s = valid ? subset_walk(subset_steps(st), st->key, index, a, t, gradient, &w) : 0;
+    const double s = valid ? subset_walk(subset_steps(st), steps, index, a, t, gradient, &w) : 0;
     if (st->stage == SUBSET_STEP) subset_see(st, s, index);
     else if (st->stage == SUBSET_BACK) subset_back(st, index, (double)dy[j], t, &w);
     else if (gradient)
-      to[j] =
-          valid ? r_clean(subset_return(subset_steps(st), (int64_t)st->key, -1, index, (double)dy[j], t, &w))
-                : 0;
+      to[j] = valid
+                  ? r_clean(subset_return(subset_steps(st), (int64_t)steps, -1, index, (double)dy[j], t, &w))
+                  : 0;
     else {
       double sum = 0;
-      for (size_t i = 0; valid && i < st->key; i++) sum += w.p[i];
+      for (size_t i = 0; valid && i < steps; i++) sum += w.p[i];
       to[j] = r_clean(sum);
     }
   }
@@ -338,27 +347,30 @@ static void subset_pass(const row_call *c, row_state *st, row_part *parts) {
   double h[LANES];
   serial_parts(c, parts);
   if (st->stage == MINMAX) subset_minmax(c, x, st);
-  else if (st->stage == KHOT_ALL) fill((real *)c->dst[0] + (c->start - c->origin), c->count, (real)st->sum);
+  else if (st->stage == KHOT_ALL)
+    fill((real *)c->dst[0] + (c->start - c->origin), c->count, (real)set_of(st)->fill);
   else
     for (size_t i = 0; i < c->count; i += LANES) {
       const size_t cnt = (size_t)lanes_left(c->count - i);
-      noise_add(x + i, cnt, c->start + i, st->max, 1, 1, &d, h);
+      noise_add(x + i, cnt, c->start + i, minmax_of(st)->max, 1, 1, &d, h);
       subset_elements(c, st, h, c->start + i, cnt);
     }
 }
 static void subset_begin(const row_call *c, row_state *st) {
   (void)c;
   serial_begin(st);
+  *subset_of(st) = (subset_state){.set = {.row = MINMAX_NONE}};
 }
 #define subset_merge serial_merge
 /* True while there are steps to sum: as many as there are valid elements, or +inf that share the
  * mass, at most. */
 static bool subset_summed(const row_call *c, row_state *st) {
-  const double valid = st->max > (double)R_MAX ? st->sum3 : st->sum2;
+  const subset_state *own = subset_of(st);
+  const double most = own->set.row.max > (double)R_MAX ? own->infinite : own->valid;
   if (st->stage == SUBSET_STEP) subset_close(st);
   st->stage = SUBSET_STEP;
   subset_open(st);
-  return (double)st->key < c->params[KHOT_K] && (double)st->key < valid;
+  return (double)own->steps < c->params[KHOT_K] && (double)own->steps < most;
 }
 static bool subset_next(const row_call *c, row_state *st) {
   if (st->writes) return false;
@@ -376,10 +388,10 @@ static bool subset_grad_next(const row_call *c, row_state *st) {
   if (set_invalid(c, st)) return khot_fill(c, st, true);
   if (st->stage != SUBSET_BACK) {
     if (subset_summed(c, st)) return true;
-    st->want = st->key;
+    subset_of(st)->back = subset_of(st)->steps;
     st->stage = SUBSET_BACK;
   }
-  if (st->want-- > 0) return true;
+  if (subset_of(st)->back-- > 0) return true;
   st->stage = KHOT_WRITE;
   return st->writes = true;
 }

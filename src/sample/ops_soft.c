@@ -2,12 +2,12 @@
  * and soft_thinking_logp, the log-probability of a mixture. See ops.c. */
 #include "decode.h"
 
-enum { X, IDS, NOISED };                /* inputs */
-enum { STREAM = 2 };                    /* input of soft_thinking_noise */
-enum { FLOOR = 1, SCALE, SEED };        /* parameters of both, and of the noise */
-enum { CUT = 3, LOW, HIGH };            /* of the log-probability */
-enum { SOFT_MINMAX, SOFT_WRITE };       /* stages */
-enum { SOFT_MOST = ROW_HISTOGRAM / 2 }; /* tokens of a mixture */
+enum { X, IDS, NOISED };           /* inputs */
+enum { STREAM = 2 };               /* input of soft_thinking_noise */
+enum { FLOOR = 1, SCALE, SEED };   /* parameters of both, and of the noise */
+enum { CUT = 3, LOW, HIGH };       /* of the log-probability */
+enum { SOFT_MINMAX, SOFT_WRITE };  /* stages */
+enum { SOFT_MOST = ROW_LIST / 2 }; /* tokens of a mixture */
 
 /* p of each token among those named; 0 for an id that names none. Not for an empty row. */
 static void soft_probabilities(const row_call *c, const row_state *st, double *p) {
@@ -96,8 +96,12 @@ static bool soft_next(const row_call *c, row_state *st) {
 #define soft_begin named_begin
 SERIAL_KERNEL(soft)
 
+typedef struct soft_state {
+  minmax named;
+  bool nan; /* the row is NaN */
+} soft_state;
+ROW_OWN_STATE(soft_state, soft_of)
 #define soft_grad_begin named_begin
-/* has_pos_inf: the row is NaN. */
 static void soft_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   const double upstream = (double)*(const real *)c->src[SRC_DY];
   const int64_t *ids = c->src[IDS];
@@ -107,16 +111,16 @@ static void soft_grad_pass(const row_call *c, row_state *st, row_part *parts) {
     return;
   }
   serial_parts(c, parts);
-  fill(dx, c->count, st->has_pos_inf ? r_nan() : 0);
-  for (size_t j = 0; j < named_count(c) && !st->has_pos_inf && !minmax_empty(st); j++) {
+  fill(dx, c->count, soft_of(st)->nan ? r_nan() : 0);
+  for (size_t j = 0; j < named_count(c) && !soft_of(st)->nan && !minmax_empty(st); j++) {
     const int64_t i = ids[j] - (int64_t)c->start;
     if (i >= 0 && i < (int64_t)c->count && named(c, j)) dx[i] = r_clean(upstream * st->list[j]);
   }
 }
 static bool soft_grad_next(const row_call *c, row_state *st) {
   if (st->writes) return false;
-  st->has_pos_inf = soft_nan(c, st);
-  if (!st->has_pos_inf && !minmax_empty(st)) soft_mean(c, st);
+  soft_of(st)->nan = soft_nan(c, st);
+  if (!soft_of(st)->nan && !minmax_empty(st)) soft_mean(c, st);
   st->stage = SOFT_WRITE;
   return st->writes = true;
 }

@@ -157,9 +157,16 @@ static void commit_prefix(const row_call *c, row_state *st) {
   while (n < f.count && (double)f.x[n] >= 1 - c->params[FACTOR] / (double)(n + 2)) n++;
   st->cutoff.value = (double)f.x[n - 1], st->cutoff.limit = f.index[n - 1];
 }
+typedef struct commit_state {
+  few_state few;
+  real fill;     /* of a row without a best */
+  int64_t count; /* elements that are filled */
+} commit_state;
+ROW_OWN_STATE(commit_state, commit_of)
 static void commit_begin(const row_call *c, row_state *st) {
   (void)c;
   few_begin(st);
+  commit_of(st)->count = 0;
 }
 static void commit_pass(const row_call *c, row_state *st, row_part *parts) {
   const real *x = part_at(c, X), value = (real)st->cutoff.value, bar = (real)c->params[THRESHOLD];
@@ -174,25 +181,25 @@ static void commit_pass(const row_call *c, row_state *st, row_part *parts) {
     bool yes = x[i] > value || (x[i] == value && index <= st->cutoff.limit) ||
                (c->params[RULE] == BY_THRESHOLD && x[i] >= bar);
     yes = yes && x[i] > -R_INF;
-    y[i] = st->stage == COMMIT_FILL ? (real)st->sum : yes ? 1 : 0;
-    st->want += st->stage == COMMIT_WRITE && yes;
+    y[i] = st->stage == COMMIT_FILL ? commit_of(st)->fill : yes ? 1 : 0;
+    commit_of(st)->count += st->stage == COMMIT_WRITE && yes;
   }
 }
 static bool commit_next(const row_call *c, row_state *st) {
   if (st->stage >= COMMIT_WRITE) {
-    if (c->dst[COUNT]) *(int64_t *)c->dst[COUNT] = st->nan ? -1 : (int64_t)st->want;
+    if (c->dst[COUNT]) *(int64_t *)c->dst[COUNT] = st->nan ? -1 : commit_of(st)->count;
     return false;
   }
   if (st->stage == FEW_MINMAX) {
     st->nan = minmax_nan(c, st);
-    st->cutoff.value = st->max, st->cutoff.limit = st->index; /* the best */
+    const minmax *best = minmax_of(st);
+    st->cutoff.value = best->max, st->cutoff.limit = best->index;
   }
   const bool ordinary = !st->nan && !minmax_empty(st), factor = c->params[RULE] == BY_FACTOR;
   if (ordinary && factor && few_next(c, st, FEW_MOST)) return true;
   if (ordinary && factor) commit_prefix(c, st);
-  st->sum = st->nan ? (double)r_nan() : 0;
+  commit_of(st)->fill = st->nan ? r_nan() : 0;
   st->stage = ordinary ? COMMIT_WRITE : COMMIT_FILL;
-  st->want = 0;
   return st->writes = true;
 }
 SERIAL_KERNEL(commit)

@@ -26,8 +26,17 @@ enum { MOST = 64 };                               /* drafts */
 /* where the state's list holds, for each number of failed drafts, the sum of the residual and of
  * what is left of q; and p and q at each draft */
 enum { SUMS, REST = 128, AT_P = 256, AT_Q = 384 };
-/* the state's note: g is between LOW and HIGH, at the end HIGH; SHARE = (1 - (1 - b)^K) / b */
-enum { LOW, HIGH, SHARE };
+typedef struct verify_state {
+  double low, high; /* of kseq: g is between these, at the end `high`, */
+  double at;        /* b is summed for this, */
+  double share;     /* and this is (1 - (1 - b)^K) / b */
+  double sum, left; /* of the pass: the residual, or b; what is left of q */
+  double target;    /* the draw is the first element at which the sum exceeds it */
+  size_t failed;    /* drafts */
+  int64_t index;    /* of the draw */
+  bool drawn;
+} verify_state;
+ROW_OWN_STATE(verify_state, verify_of)
 
 /* The drafts of an operator. */
 typedef struct drafts {
@@ -84,8 +93,8 @@ static double draft_left(const drafts *d, const row_state *st, size_t failed, do
 static double residual(const drafts *d, const row_state *st, size_t failed, double p, double q,
                        int64_t index) {
   if (d->method == KSEQ) {
-    double taken = p / st->note[HIGH];
-    taken = p - (taken < q ? taken : q) * st->note[SHARE];
+    double taken = p / verify_of(st)->high;
+    taken = p - (taken < q ? taken : q) * verify_of(st)->share;
     return failed == 0 ? p : taken > 0 ? taken : 0;
   }
   for (size_t j = 0; j < failed; j++) {
@@ -98,7 +107,7 @@ static double residual(const drafts *d, const row_state *st, size_t failed, doub
 static bool stands(const row_call *c, const drafts *d, const row_state *st, size_t j) {
   const double p = st->list[AT_P + j], q = st->list[AT_Q + j],
                u = verify_uniform(c, d, PURPOSE_ACCEPT, d->first + j);
-  if (d->method == KSEQ) return u * st->note[HIGH] * q < p;
+  if (d->method == KSEQ) return u * verify_of(st)->high * q < p;
   const double r = residual(d, st, j, p, q, d->token[j]);
   return u * draft_left(d, st, j, q, d->token[j]) < (j == 0 ? r : r / st->list[SUMS + j]);
 }
@@ -117,30 +126,33 @@ static void verify_minmax(const row_call *c, const drafts *d, row_state *st) {
 /* The sums of the residual and of what is left of q. */
 static void verify_sum(const row_call *c, const drafts *d, row_state *st) {
   const real *p = part_at(c, P), *q = part_at(c, Q);
-  const size_t failed = (size_t)st->key;
-  BLOCK_SUM(st->sum, c->count, i,
+  verify_state *own = verify_of(st);
+  const size_t failed = own->failed;
+  BLOCK_SUM(own->sum, c->count, i,
             residual(d, st, failed, (double)p[i], (double)q[i], (int64_t)(c->start + i)))
   if (d->method == RRS_DISTINCT)
-    BLOCK_SUM(st->sum2, c->count, i, drafted(d, failed, (int64_t)(c->start + i)) ? 0 : (double)q[i])
+    BLOCK_SUM(own->left, c->count, i, drafted(d, failed, (int64_t)(c->start + i)) ? 0 : (double)q[i])
 }
 /* b = sum min(q, p / g). */
 static void verify_bound(const row_call *c, row_state *st) {
   const real *p = part_at(c, P), *q = part_at(c, Q);
-  const double g = st->carry;
-  BLOCK_SUM(st->sum, c->count, i, (double)p[i] / g < (double)q[i] ? (double)p[i] / g : (double)q[i])
+  const double g = verify_of(st)->at;
+  BLOCK_SUM(verify_of(st)->sum, c->count, i,
+            (double)p[i] / g < (double)q[i] ? (double)p[i] / g : (double)q[i])
 }
 /* Continues the sum to the first element at which it exceeds the target; if it never does, to the
  * last element with a mass. */
 static void verify_draw(const row_call *c, const drafts *d, row_state *st) {
   const real *p = part_at(c, P), *q = part_at(c, Q);
-  for (size_t b = 0; b < c->count && !st->has_pos_inf; b += 256) {
+  verify_state *own = verify_of(st);
+  for (size_t b = 0; b < c->count && !own->drawn; b += 256) {
     double within = 0;
-    for (size_t i = b; i < c->count && i < b + 256 && !st->has_pos_inf; i++) {
-      const double r = residual(d, st, (size_t)st->key, (double)p[i], (double)q[i], (int64_t)(c->start + i));
+    for (size_t i = b; i < c->count && i < b + 256 && !own->drawn; i++) {
+      const double r = residual(d, st, own->failed, (double)p[i], (double)q[i], (int64_t)(c->start + i));
       within += r;
-      if (r > 0) st->index = (int64_t)(c->start + i), st->has_pos_inf = st->sum + within > st->cutoff.value;
+      if (r > 0) own->index = (int64_t)(c->start + i), own->drawn = own->sum + within > own->target;
     }
-    st->sum += within;
+    own->sum += within;
   }
 }
 
@@ -156,7 +168,7 @@ static void verify_pass(const row_call *c, const drafts *d, row_state *st, row_p
 
 static bool verify_go(row_state *st, int stage) {
   st->stage = stage;
-  st->sum = st->sum2 = 0;
+  verify_of(st)->sum = verify_of(st)->left = 0;
   return true;
 }
 /* draft: the one that is accepted, or -1. */
@@ -166,13 +178,14 @@ static bool verify_done(const row_call *c, const drafts *d, int64_t index, int64
   return false;
 }
 
-/* Tests draft after draft, as far as the known sums allow; key counts the failed ones. */
+/* Tests draft after draft, as far as the known sums allow. */
 static bool verify_test(const row_call *c, const drafts *d, row_state *st) {
-  while (st->key < d->count) {
-    const size_t j = (size_t)st->key;
+  verify_state *own = verify_of(st);
+  while (own->failed < d->count) {
+    const size_t j = own->failed;
     if (stands(c, d, st, j)) return verify_done(c, d, d->token[j], (int64_t)j);
-    st->key++;
-    if (d->method != KSEQ && st->key < d->count) return verify_go(st, SUM);
+    own->failed++;
+    if (d->method != KSEQ && own->failed < d->count) return verify_go(st, SUM);
   }
   return verify_go(st, TOTAL);
 }
@@ -184,70 +197,84 @@ static double verify_power(double base, size_t k) {
   return power;
 }
 static bool verify_search(const row_call *c, const drafts *d, row_state *st) {
-  const double any = 1 - verify_power(1 - st->sum, d->count);
+  verify_state *own = verify_of(st);
+  const double any = 1 - verify_power(1 - own->sum, d->count);
   if (st->stage == BOUND) {
-    st->note[SHARE] = st->sum > 0 ? any / st->sum : 0;
+    own->share = own->sum > 0 ? any / own->sum : 0;
     return verify_test(c, d, st);
   }
-  st->note[any > st->carry * st->sum ? LOW : HIGH] = st->carry;
-  const double middle = 0.5 * (st->note[LOW] + st->note[HIGH]);
-  const bool more = middle > st->note[LOW] && middle < st->note[HIGH];
-  st->carry = more ? middle : st->note[HIGH];
+  *(any > own->at * own->sum ? &own->low : &own->high) = own->at;
+  const double middle = 0.5 * (own->low + own->high);
+  const bool more = middle > own->low && middle < own->high;
+  own->at = more ? middle : own->high;
   return verify_go(st, more ? SEARCH : BOUND);
 }
 
 static bool verify_after_minmax(const row_call *c, const drafts *d, row_state *st) {
+  verify_state *own = verify_of(st);
   if (st->nan) return verify_done(c, d, -1, -1);
-  st->note[LOW] = st->note[HIGH] = st->note[SHARE] = 1;
+  own->low = own->high = own->share = 1;
   if (d->method != KSEQ || d->count < 2) return verify_test(c, d, st);
-  st->note[HIGH] = (double)d->count;
-  st->carry = 0.5 * (1 + st->note[HIGH]);
+  own->high = (double)d->count;
+  own->at = 0.5 * (1 + own->high);
   return verify_go(st, SEARCH);
 }
 
 static bool verify_next(const row_call *c, const drafts *d, row_state *st) {
+  verify_state *own = verify_of(st);
   switch (st->stage) {
     case MINMAX: return verify_after_minmax(c, d, st);
     case SEARCH:
     case BOUND: return verify_search(c, d, st);
     case SUM:
-      st->list[SUMS + st->key] = st->sum, st->list[REST + st->key] = st->sum2;
-      if (st->sum > 0) return verify_test(c, d, st);
-      st->key = 0; /* nothing is left, which only rounding can do: a draw from p */
+      st->list[SUMS + own->failed] = own->sum, st->list[REST + own->failed] = own->left;
+      if (own->sum > 0) return verify_test(c, d, st);
+      own->failed = 0; /* nothing is left, which only rounding can do: a draw from p */
       return verify_go(st, TOTAL);
     case TOTAL:
-      if (st->sum > 0) {
-        st->cutoff.value = st->sum * verify_uniform(c, d, PURPOSE_RESIDUAL, 0);
+      if (own->sum > 0) {
+        own->target = own->sum * verify_uniform(c, d, PURPOSE_RESIDUAL, 0);
         return verify_go(st, DRAW);
       }
-      if (st->key > 0) {
-        st->key = 0;
+      if (own->failed > 0) {
+        own->failed = 0;
         return verify_go(st, TOTAL);
       }
       st->empty = true;
       return c->on_empty != SMX_EMPTY_ERROR && verify_done(c, d, -1, -1);
-    default: return verify_done(c, d, st->index, -1);
+    default: return verify_done(c, d, own->index, -1);
   }
 }
 
-/* ---- the operators ---- */
+/* ---- the engine: a body is a drafts_fn ---- */
 
-#define VERIFY_KERNEL(name, drafts_of) \
-  static void name##_begin(const row_call *c, row_state *st) { \
-    (void)c; \
-    serial_begin(st); \
-  } \
-  static void name##_pass(const row_call *c, row_state *st, row_part *parts) { \
-    const drafts d = drafts_of(c); \
-    verify_pass(c, &d, st, parts); \
-  } \
-  static bool name##_next(const row_call *c, row_state *st) { \
-    const drafts d = drafts_of(c); \
-    return verify_next(c, &d, st); \
-  } \
-  SERIAL_KERNEL(name)
-VERIFY_KERNEL(single, one_draft)
-VERIFY_KERNEL(multi, many_drafts)
+typedef drafts drafts_fn(const row_call *c);
+static drafts drafts_of(const void *body, const row_call *c) { return (*(drafts_fn *const *)body)(c); }
+
+static void engine_begin(const void *body, const row_call *c, row_state *st) {
+  (void)body;
+  (void)c;
+  serial_begin(st);
+  *verify_of(st) = (verify_state){.index = -1};
+}
+static void engine_pass(const void *body, const row_call *c, row_state *st, row_part *parts) {
+  const drafts d = drafts_of(body, c);
+  verify_pass(c, &d, st, parts);
+}
+static void engine_merge(const void *body, const row_call *c, row_state *st, const row_part *parts,
+                         size_t count) {
+  (void)body;
+  serial_merge(c, st, parts, count);
+}
+static bool engine_next(const void *body, const row_call *c, row_state *st) {
+  const drafts d = drafts_of(body, c);
+  return verify_next(c, &d, st);
+}
+static const row_engine verify_engine = {engine_begin, engine_pass, engine_merge, engine_next, run_rows};
+
+static drafts_fn *const single_drafts = one_draft, *const multi_drafts = many_drafts;
+static const row_kernel single_kernel = {.engine = &verify_engine, .body = &single_drafts},
+                        multi_kernel = {.engine = &verify_engine, .body = &multi_drafts};
 
 FORWARD_OPERATOR(speculative_verify, single)
 FORWARD_OPERATOR(multi_draft_verify, multi)

@@ -83,11 +83,11 @@ static inline void sampler_finalize(sampler *w, const exp_body *b, const row_ker
   if (lse >= -R_MAX && lse <= R_MAX) {
     const exp_row r = exp_row_of(b, &s, &none, st);
     w->termed = w->termed && r.scale_exp == w->r.scale_exp && r.shift == w->r.shift;
-    w->r = r, w->sum = st->sum, w->top_at = (size_t)st->index;
+    w->r = r, w->sum = st->exp.sum, w->top_at = (size_t)st->exp.index;
   }
   sampler_known(w, (double)lse);
   if (w->known && b->moment)
-    w->entropy = d_log1p(w->r.sum_without_max) + w->top - (st->top_x + st->sum2 / st->sum);
+    w->entropy = d_log1p(w->r.sum_without_max) + w->top - (st->exp.top_x + st->exp.moment / st->exp.sum);
 }
 
 /* Sums, and with `entropy` H = lse - sum p z as well. */
