@@ -114,19 +114,16 @@ static int set_labels(options *o, const char *text) {
 }
 
 static int set_header(options *o, const char *text) {
-  (void)text;
   o->header = true;
   return EXIT_OK;
 }
 
 static int set_backward(options *o, const char *text) {
-  (void)text;
   o->backward = true;
   return EXIT_OK;
 }
 
 static int set_help(options *o, const char *text) {
-  (void)text;
   o->help = true;
   return EXIT_OK;
 }

@@ -38,7 +38,6 @@ static void say(const char *text) {
 }
 
 static void on_bus_error(int number, siginfo_t *info, void *context) {
-  (void)context;
   uintptr_t address = (uintptr_t)info->si_addr;
   for (int i = 0; i < WATCHES; i++) {
     if (address < watches[i].base || address - watches[i].base >= watches[i].size) continue;

@@ -162,7 +162,6 @@ int npy_read_start(const io_source *source, size_t size, io_array *array) {
 }
 
 int npy_read(const io_source *source, const io_hints *hints, io_array *array) {
-  (void)hints;
   return npy_read_start(source, source->size, array);
 }
 

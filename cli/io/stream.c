@@ -77,7 +77,6 @@ int stream_unnamed(const char *directory) {
 #ifdef O_TMPFILE
   return open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 #else
-  (void)directory;
   errno = EOPNOTSUPP;
   return -1;
 #endif

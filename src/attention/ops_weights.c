@@ -35,7 +35,6 @@ SMI vreal hide(vreal z, vreal w) { return v_select(v_hidden(z), v_set1(0), w); }
 
 static void softmax_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   LANE_SUM(sum);
-  (void)row;
   exp_open(c, w, -R_INF);
   EACH_SCORE(w, u, j) {
     const vreal e = exp_weight(v_load(w->z + j), w->scale_exp);
@@ -47,21 +46,16 @@ static void softmax_weigh(const attn_call *c, const attn_row *row, weighing *w) 
   const real top = w->scale_exp == R_INF || w->shift != 0 ? 0 : w->top;
   if (w->a[0] != v_first(exp_weight(v_set1(top), w->scale_exp))) return;
   w->gain = w->a[0];
-  EACH_SCORE(w, u, j) {
-    (void)u;
-    v_store(w->z + j, v_div(v_load(w->z + j), v_set1(w->gain)));
-  }
+  EACH_SCORE(w, u, j) { v_store(w->z + j, v_div(v_load(w->z + j), v_set1(w->gain))); }
   w->a[0] = 1;
 }
 static void softmax_finish(const attn_call *c, const attn_row *row, finished *f) {
   const double sum = row->a[0] * row->gain;
-  (void)c;
   f->factor[0] = inverse(row->a[0]);
   f->lse = f->silent ? sum : log_of(row->unit, sum);
 }
 /* dz = p (dp - delta) */
 SMI vreal softmax_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) {
-  (void)c;
   *w = v_exp(v_sub(z, lse));
   return v_mul(*w, v_sub(dp, delta));
 }
@@ -78,7 +72,6 @@ static double ssmax_scale(const attn_call *c, const attn_row *row) {
 
 static void credal_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   LANE_SUM(sum);
-  (void)row;
   exp_open(c, w, 0);
   const vreal prior = v_scale(v_set1(w->shift == 0 && w->scale_exp < R_INF ? (real)c->param[0] : 0),
                               v_set1(w->scale_exp < R_INF ? -w->scale_exp : 0));
@@ -111,7 +104,6 @@ SMI vreal expm1_weight(vreal z, real scale_exp, bool one) {
 
 static void softpick_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   LANE_SUM(sum);
-  (void)row;
   exp_open(c, w, 0);
   const bool one = w->shift == 0 && w->scale_exp < R_INF; /* e^0 is below the last bit of larger terms */
   EACH_SCORE(w, u, j) {
@@ -126,7 +118,6 @@ static void softpick_weigh(const attn_call *c, const attn_row *row, weighing *w)
 SMI vreal softpick_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) {
   vreal e = v_exp(v_sub(z, lse)), zero = v_set1(0);
   vmask up = v_lt(zero, z), none = v_eq(z, zero);
-  (void)c;
   *w = v_select(up, v_sub(e, v_exp(v_sub(zero, lse))), zero);
   vreal dz = v_mul(e, v_sub(v_select(up, dp, zero), v_copysign(delta, v_mul(z, delta))));
   return v_select(none, zero, dz);
@@ -137,7 +128,6 @@ GRAD(softpick)
 
 static void self_adjust_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   LANE_SUM(sum);
-  (void)row;
   exp_open(c, w, -R_INF);
   EACH_SCORE(w, u, j) {
     const vreal z = v_load(w->z + j), e = exp_weight(z, w->scale_exp);
@@ -149,7 +139,6 @@ static void self_adjust_weigh(const attn_call *c, const attn_row *row, weighing 
 /* dz = p ((1 + z) dp - delta) */
 SMI vreal self_adjust_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) {
   vreal p = v_exp(v_sub(z, lse));
-  (void)c;
   *w = v_mul(z, p);
   return v_mul(p, v_fma(v_add(z, v_set1(1)), dp, v_sub(v_set1(0), delta)));
 }
@@ -159,7 +148,6 @@ GRAD(self_adjust)
 static void self_adjust_range_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   LANE_SUM(sum);
   vreal most = v_set1(-R_INF), least = v_set1(R_INF);
-  (void)row;
   exp_open(c, w, -R_INF);
   EACH_SCORE(w, u, j) {
     const vreal x = v_load(w->z + j), e = exp_weight(x, w->scale_exp), z = v_add(x, v_set1(w->shift));
@@ -181,22 +169,12 @@ static void self_adjust_range_finish(const attn_call *c, const attn_row *row, fi
 /* ---- sigmoid, and other functions of one score ---- */
 
 SMI vreal sigmoid_of(const attn_call *c, vreal z) { return v_sigmoid(v_add(z, v_set1((real)c->param[0]))); }
-SMI vreal relu_of(const attn_call *c, vreal z) {
-  (void)c;
-  return v_select(v_lt(z, v_set1(0)), v_set1(0), z);
-}
+SMI vreal relu_of(const attn_call *c, vreal z) { return v_select(v_lt(z, v_set1(0)), v_set1(0), z); }
 SMI vreal elu_of(const attn_call *c, vreal z) {
-  (void)c;
   return v_select(v_lt(v_set1(0), z), v_add(z, v_set1(1)), v_exp(z));
 }
-SMI vreal identity_of(const attn_call *c, vreal z) {
-  (void)c;
-  return z;
-}
-SMI vreal softplus_of(const attn_call *c, vreal z) {
-  (void)c;
-  return v_softplus(z);
-}
+SMI vreal identity_of(const attn_call *c, vreal z) { return z; }
+SMI vreal softplus_of(const attn_call *c, vreal z) { return v_softplus(z); }
 /* 1 + z / 1 (1 + z / 2 (1 + ...)) */
 SMI vreal taylor_of(const attn_call *c, vreal z) {
   vreal t = v_set1(1);
@@ -215,7 +193,6 @@ SMI vreal exponential_of(const attn_call *c, vreal z) {
   static void name##_weigh(const attn_call *c, const attn_row *row, weighing *w) { \
     const bool absolute = negative && c->param[0] == SMX_ATTENTION_NORM_L1; \
     LANE_SUM(sum); \
-    (void)row; \
     direct_open(c, w); \
     EACH_SCORE(w, u, j) { \
       const vreal z = v_load(w->z + j), y = hide(z, name##_of(c, z)); \
@@ -239,7 +216,6 @@ static void divide(finished *f, double divisor, double sum) {
   f->lse = sum == sum ? log_of((attn_unit){0, 0}, divisor) : sum;
 }
 static void undivided_finish(const attn_call *c, const attn_row *row, finished *f) {
-  (void)c;
   divide(f, 1, row->a[0]);
 }
 static void normed_finish(const attn_call *c, const attn_row *row, finished *f) {
@@ -255,8 +231,6 @@ static void normed_finish(const attn_call *c, const attn_row *row, finished *f) 
 }
 /* dz = w (1 - w) dp */
 SMI vreal sigmoid_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) {
-  (void)lse;
-  (void)delta;
   *w = sigmoid_of(c, z);
   return v_mul(v_mul(*w, v_sigmoid(v_sub(v_set1((real)-c->param[0]), z))), dp);
 }
@@ -293,7 +267,6 @@ static void clipped_weigh(const attn_call *c, const attn_row *row, weighing *w) 
   w->a[0] = v_fold(sum);
 }
 static void clipped_finish(const attn_call *c, const attn_row *row, finished *f) {
-  (void)c;
   divide(f, 1, row->a[0]);
   if (f->lse == 0) f->lse = log_of(row->stat_unit, row->stat[0]);
 }
@@ -346,7 +319,6 @@ static void lssar_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   vreal most = v_set1(-R_INF);
   direct_open(c, w);
   EACH_SCORE(w, u, j) {
-    (void)u;
     const vreal z = v_load(w->z + j),
                 y = v_fma(softplus_of(c, z), v_set1((real)gain), v_set1(flat ? 0 : (real)-offset));
     const vreal t = v_mul(v_set1(flat ? 1 : (real)c->param[0]), v_log_scaled(v_max(y, v_set1(R_TINY)), zero));

@@ -63,7 +63,6 @@ SMI vreal load_as(int store, const char *p) {
   if (store == STORE_F16) return v_load_f16((const uint16_t *)(const void *)p);
   if (store == STORE_BF16) return v_load_bf16((const uint16_t *)(const void *)p);
 #endif
-  (void)store;
   return v_load((const real *)(const void *)p);
 }
 

@@ -23,13 +23,9 @@ struct smx_context {
 
 static void *default_alloc(void *user, size_t bytes, size_t alignment) {
   void *p = NULL;
-  (void)user;
   return posix_memalign(&p, alignment, bytes ? bytes : 1) ? NULL : p;
 }
-static void default_release(void *user, void *p) {
-  (void)user;
-  free(p);
-}
+static void default_release(void *user, void *p) { free(p); }
 
 static const smx_context_options defaults = {
     .size = sizeof defaults, .threads = 1, .alloc = default_alloc, .release = default_release};

@@ -9,18 +9,14 @@
 
 #ifdef SMX_NO_THREADS
 
-smx_pool *smx_pool_create(int32_t threads) {
-  (void)threads;
-  return malloc(1);
-}
+smx_pool *smx_pool_create(int32_t threads) { return malloc(1); }
 void smx_pool_run(smx_pool *pool, int64_t count, void (*task)(void *arg, int64_t i), void *arg) {
-  (void)pool;
   for (int64_t i = 0; i < count; i++) task(arg, i);
 }
 void smx_pool_destroy(smx_pool *pool) { free(pool); }
 int32_t smx_usable_cpus(void) { return 1; }
 int smx_cancel_off(void) { return SMX_CANCEL_KEPT; }
-void smx_cancel_back(int before) { (void)before; }
+void smx_cancel_back(int before) {}
 
 #else
 

@@ -59,7 +59,6 @@ SMI void half_stored(half_type type, const exp_write *w, size_t i, size_t n) {
 /* ---- scores and loops of each storage type ---- */
 
 SMI score f16_score(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
-  (void)k;
   return half_score(HALF_F16, s, shift, i, cnt);
 }
 EXP_PAGE(f16, f16_score, false)
@@ -74,7 +73,6 @@ SMI vreal f16_weight(const exp_write *w, size_t i, int cnt) {
 }
 
 SMI score bf16_score(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
-  (void)k;
   return half_score(HALF_BF16, s, shift, i, cnt);
 }
 EXP_PAGE(bf16, bf16_score, false)

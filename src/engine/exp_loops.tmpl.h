@@ -11,14 +11,12 @@
 #define LOOP(part) LOOP_IN(EXP_LOOPS_NAME, part)
 
 NOINLINE real LOOP(max)(const exp_scores *f, const span *s, const consts *k, size_t i, size_t n) {
-  (void)f;
   return exp_max_of(EXP_LOOPS_SCORE, s, k, i, n);
 }
 SMI vmask LOOP(equals)(const void *w, size_t i, int cnt) { return exp_equals_of(EXP_LOOPS_SCORE, w, i, cnt); }
 NOINLINE size_t LOOP(find)(const exp_scores *f, const span *s, const consts *k, real shift, size_t i,
                            size_t n, real value) {
   const exp_search w = {s, k, i, shift, value};
-  (void)f;
   return find_first(n, LOOP(equals), &w);
 }
 

@@ -36,8 +36,6 @@ static consts exp_direction(const exp_body *b, const consts *k) {
 /* ---- the row program ---- */
 
 void exp_begin(const exp_body *b, const row_call *c, row_state *st) {
-  (void)b;
-  (void)c;
   st->mode = EXP_RUN;
   st->writes = st->reverse = st->serial = st->empty = st->nan = false;
   st->exp = (exp_state){.max = -R_INF, .low = R_INF, .scale_exp = -R_INF, .index = -1};
@@ -249,7 +247,6 @@ static void exp_merge_exact(row_state *st, const row_part *p) {
 }
 
 void exp_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  (void)c;
   for (size_t g = 0; g < count; g++) {
     const row_part *p = parts + g;
     st->nan |= p->nan;
@@ -407,7 +404,6 @@ static void engine_pass(const void *body, const row_call *c, row_state *st, row_
 }
 static void engine_merge(const void *body, const row_call *c, row_state *st, const row_part *parts,
                          size_t count) {
-  (void)body;
   exp_merge(c, st, parts, count);
 }
 static bool engine_next(const void *body, const row_call *c, row_state *st) { return exp_next(body, c, st); }

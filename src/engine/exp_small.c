@@ -118,7 +118,6 @@ bool exp_small_rows(small_rows *w) {
 }
 
 bool exp_small_call(const exp_body *b, const row_kernel *kernel, row_call *c) {
-  (void)b;
   small_rows w = {
       c->rows, c->n, c->src[0], c->dst[0], c->src_step[0], c->dst_step[0], c, kernel, .writing = c->writing};
   return exp_small_rows(&w);

@@ -183,10 +183,7 @@ void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, siz
   }
 }
 
-static vreal weight_value(const exp_write *w, size_t i, int cnt) {
-  (void)cnt;
-  return exp_weight_at(w, i);
-}
+static vreal weight_value(const exp_write *w, size_t i, int cnt) { return exp_weight_at(w, i); }
 static void weights_write(const exp_write *w, size_t i, size_t n) {
   exp_write_staged_of(w, weight_value, i, n);
 }

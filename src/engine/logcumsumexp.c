@@ -46,8 +46,6 @@ static void logcumsumexp_backward_block(const span *s, size_t i, int cnt, row_st
 }
 
 static void logcumsumexp_begin(const void *body, const row_call *c, row_state *st) {
-  (void)body;
-  (void)c;
   st->mode = LOGCUMSUMEXP_CHECK;
   st->writes = st->reverse = st->serial = st->nan = st->empty = false;
   st->cumulative = (cumulative_state){.next = (double)R_INF, .max = -R_INF};
@@ -89,8 +87,6 @@ static void logcumsumexp_pass(const void *body, const row_call *c, row_state *st
 
 static void logcumsumexp_merge(const void *body, const row_call *c, row_state *st, const row_part *parts,
                                size_t count) {
-  (void)body;
-  (void)c;
   if (st->mode != LOGCUMSUMEXP_CHECK) return;
   for (size_t g = 0; g < count; g++) {
     st->nan |= parts[g].nan;

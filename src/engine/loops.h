@@ -39,16 +39,8 @@ typedef struct consts {
 } consts;
 
 /* For operators that have none, and for those whose only one is 1. */
-SMI consts setup_plain(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (consts){{0}};
-}
-SMI consts setup_one(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (consts){{1}};
-}
+SMI consts setup_plain(const row_call *c, const span *s) { return (consts){{0}}; }
+SMI consts setup_one(const row_call *c, const span *s) { return (consts){{1}}; }
 
 static inline span span_of(const row_call *c, size_t row) {
   span s = {.n = c->n, .origin = c->origin};

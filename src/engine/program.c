@@ -210,8 +210,6 @@ static void compose_rows(const row_kernel *kernel, row_call *c) {
 const row_engine compose_engine = {compose_begin, compose_pass, compose_merge, compose_next, compose_rows};
 
 static void minmax_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
-  (void)k;
-  (void)post;
   s->dst[0][MINMAX_VALID] = (real)r->valid;
   s->dst[0][MINMAX_MAX] = r->max;
   s->dst[0][MINMAX_LOW] = r->low;

@@ -70,7 +70,6 @@ SMI void ratio_keep(const span *s, const consts *k, ratio_fn *f, bool whole, siz
 SMI vreal ratio_kept_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   const vreal f = at(s->src[SRC_Y], i, cnt), y = v_max(f, v_set1(0));
   vreal w = v_mul(y, v_set1(k->v[RATIO_INV]));
-  (void)r;
   if (k->v[RATIO_EVEN] != 0) w = v_select(v_lt(v_set1(-R_INF), f), v_set1(k->v[RATIO_EVEN]), v_set1(0));
   return v_select(v_eq(y, v_set1(k->v[RATIO_ONE])), v_set1(1), v_flush(w, w, v_set1(R_TINY)));
 }

@@ -18,21 +18,17 @@
 
 SMI void RATIO(add)(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                     reduce_map_acc *acc) {
-  (void)r;
   ratio_add(s, k, RATIO(f), i, cnt, acc);
 }
 SMI vreal RATIO(value)(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   return ratio_value(s, k, RATIO(f), i, cnt);
 }
 SMI void RATIO(keep_add)(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                          reduce_map_acc *acc) {
-  (void)r;
   ratio_keep(s, k, RATIO(f), false, i, cnt, acc);
 }
 SMI void RATIO(keep_near)(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                           reduce_map_acc *acc) {
-  (void)r;
   ratio_keep(s, k, RATIO_NEAR_F, true, i, cnt, acc);
 }
 REDUCE_MAP_SUMS_OF(RATIO(sums), RATIO(add))
@@ -56,11 +52,9 @@ static const row_kernel RATIO(kernel) = {.engine = &reduce_map_engine, .body = &
 #ifndef RATIO_FORWARD_ONLY
 SMI void RATIO(grad_add)(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                          reduce_map_acc *acc) {
-  (void)r;
   ratio_grad_add(s, k, RATIO(f), i, cnt, acc);
 }
 SMI vreal RATIO(grad_value)(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   return ratio_unscaled(ratio_grad_value(s, k, RATIO(f), RATIO(slope), i, cnt), k);
 }
 REDUCE_MAP_SUMS_OF(RATIO(grad_sums), RATIO(grad_add))

@@ -54,11 +54,9 @@ static __attribute__((noinline)) void reduce_map_minmax_group(const span *s, siz
 SMI void reduce_map_ties_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                              reduce_map_acc *acc) {
   vmask hit = m_and(v_eq(at(s->src[0], i, cnt), v_set1(r->max)), lanes_below(cnt));
-  (void)k;
   acc->a = v_add(acc->a, v_select(hit, v_set1(1), v_set1(0)));
 }
 SMI vreal reduce_map_share_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)k;
   return v_select(v_eq(at(s->src[0], i, cnt), v_set1(r->max)), v_set1((real)(1 / r->sum)), v_set1(0));
 }
 void reduce_map_ties(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n,
@@ -78,7 +76,6 @@ static void reduce_map_fill(const reduce_map_body *b, const span *s, size_t i, s
 /* ---- the row program ---- */
 
 void reduce_map_begin(const reduce_map_body *b, const row_call *c, row_state *st) {
-  (void)c;
   st->mode = b->max ? REDUCE_MAP_MINMAX : b->sums ? REDUCE_MAP_SUMS : REDUCE_MAP_WRITE;
   st->writes = st->mode == REDUCE_MAP_WRITE;
   st->reverse = st->serial = st->empty = st->nan = false;
@@ -143,7 +140,6 @@ void reduce_map_pass(const reduce_map_body *b, const row_call *c, row_state *st,
 }
 
 void reduce_map_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  (void)c;
   for (size_t g = 0; g < count; g++) {
     const row_part *p = parts + g;
     st->nan |= p->nan;
@@ -294,7 +290,6 @@ static void engine_pass(const void *body, const row_call *c, row_state *st, row_
 }
 static void engine_merge(const void *body, const row_call *c, row_state *st, const row_part *parts,
                          size_t count) {
-  (void)body;
   reduce_map_merge(c, st, parts, count);
 }
 static bool engine_next(const void *body, const row_call *c, row_state *st) {

@@ -5,7 +5,6 @@
 #include "exp.h"
 
 SMI score score_plain(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
-  (void)k;
   return (score){shifted_by(at(s->src[0], i, cnt), shift), v_set1(0)};
 }
 
@@ -19,12 +18,7 @@ exp_write_fn plain_weights, scaled_weights;
 
 /* Of a body with `sum_without_max`. */
 SMI double lse_of(const exp_row *r) { return r->max + r->log1p; }
-SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
-  (void)s;
-  (void)k;
-  (void)n;
-  return lse_of(r);
-}
+SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n) { return lse_of(r); }
 
 /* A body for one number made of the sum of plain scores and its largest term; it returns the row's
  * value for -inf and +inf. */
@@ -47,11 +41,9 @@ SMI score score_scaled(const span *s, const consts *k, const real *shift, size_t
 
 /* The factor of a moment: the distance of x from the centre, or the upstream gradient. */
 SMI vreal moment_away(const exp_sum *w, vreal e, size_t i, int cnt) {
-  (void)e;
   return v_sub(at(w->s->src[0], i, cnt), v_set1(w->center));
 }
 SMI vreal moment_upstream(const exp_sum *w, vreal e, size_t i, int cnt) {
-  (void)e;
   return at(w->s->src[SRC_DY], i, cnt);
 }
 /* c p_i (h_i - sum p h), from scores: p is the weight again, the moment that of h. */

@@ -60,12 +60,10 @@ SMI void threshold_add_square_of(const span *s, const consts *k, bool ordered, s
 #define THRESHOLD_SUMS(name) \
   SMI void threshold_add_##name(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt, \
                                 reduce_map_acc *acc) { \
-    (void)r; \
     threshold_add_##name##_of(s, k, false, i, cnt, acc); \
   } \
   SMI void threshold_add_##name##_ordered(const span *s, const consts *k, const reduce_map_row *r, size_t i, \
                                           int cnt, reduce_map_acc *acc) { \
-    (void)r; \
     threshold_add_##name##_of(s, k, true, i, cnt, acc); \
   } \
   REDUCE_MAP_SUMS_OF(threshold_##name, threshold_add_##name) \
@@ -77,7 +75,6 @@ THRESHOLD_SUMS(square)
 
 SMI void threshold_add_power(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                              reduce_map_acc *acc) {
-  (void)r;
   vreal log, v = threshold_v(threshold_at(s, i, cnt), k, &log);
   acc->a = v_add(acc->a, threshold_power(v, log, k->v[THRESHOLD_POWER]));
   acc->b = v_add(acc->b, threshold_power(v, log, k->v[THRESHOLD_POWER] - 1));
@@ -312,7 +309,6 @@ static void engine_pass(const void *body, const row_call *c, row_state *st, row_
 }
 static void engine_merge(const void *body, const row_call *c, row_state *st, const row_part *parts,
                          size_t count) {
-  (void)body;
   threshold_merge(c, st, parts, count);
 }
 static bool engine_next(const void *body, const row_call *c, row_state *st) {
@@ -322,7 +318,6 @@ const row_engine threshold_engine = {
     .begin = engine_begin, .pass = engine_pass, .merge = engine_merge, .next = engine_next, .rows = run_rows};
 
 void threshold_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   const double *found = r->found;
   threshold_consts(k, found[THRESHOLD_LIFT], found[THRESHOLD_BELOW], (int)found[THRESHOLD_GROWN],
                    found[THRESHOLD_FACTOR], (double)r->max);

@@ -11,8 +11,6 @@ SMI vreal upstream(const span *s, vreal y, size_t i, int cnt) {
 }
 SMI void weights_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                      reduce_map_acc *acc) {
-  (void)k;
-  (void)r;
   vreal y = at(s->src[SRC_Y], i, cnt);
   acc->a = v_fma(y, upstream(s, y, i, cnt), acc->a);
 }
@@ -34,7 +32,6 @@ SMI vreal weights_slope(vreal y, vreal dy, real sum) {
   return v_flush(ds, v_abs(ds), v_set1(R_TINY));
 }
 SMI vreal weights_ordinary(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)k;
   return weights_slope(at(s->src[SRC_Y], i, cnt), at(s->src[SRC_DY], i, cnt), (real)r->sum);
 }
 

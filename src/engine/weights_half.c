@@ -30,28 +30,20 @@ SMI void half_weights_out(half_type type, const span *on, real sum, size_t first
 
 SMI void f16_weights_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                          reduce_map_acc *acc) {
-  (void)k;
-  (void)r;
   half_weights_add(HALF_F16, s, i, cnt, acc);
 }
 SMI void bf16_weights_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                           reduce_map_acc *acc) {
-  (void)k;
-  (void)r;
   half_weights_add(HALF_BF16, s, i, cnt, acc);
 }
 REDUCE_MAP_SUMS_FUSED(f16_weights_sums, f16_weights_add)
 REDUCE_MAP_SUMS_FUSED(bf16_weights_sums, bf16_weights_add)
 NOINLINE void f16_weights_out(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n,
                               row_part *part) {
-  (void)k;
-  (void)part;
   half_weights_out(HALF_F16, s, (real)r->sum, i, n);
 }
 NOINLINE void bf16_weights_out(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n,
                                row_part *part) {
-  (void)k;
-  (void)part;
   half_weights_out(HALF_BF16, s, (real)r->sum, i, n);
 }
 

@@ -41,7 +41,6 @@ SMI vreal CE(value)(const loss_out *w, vreal p, size_t i, int cnt) {
 #endif
 }
 SMI vreal CE(soft_value)(const loss_out *w, vreal p, size_t i, int cnt) {
-  (void)p;
   return ce_soft_value(w, CE_SCORE, i, cnt);
 }
 LOSS_SUMS_OF(CE(late), CE(late_add), 4)

@@ -5,7 +5,6 @@
 #include "rows.h"
 
 SMI score score_logit(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
-  (void)k;
   return (score){loss_shifted(at(s->src[0], i, cnt), shift), v_set1(0)};
 }
 

@@ -191,11 +191,9 @@ SMI vreal ce_soft_value(const loss_out *w, score_fn *f, size_t i, int cnt) {
 /* ---- the kernels, by the way scores are formed ---- */
 
 SMI consts ce_tempered_setup(const row_call *c, const span *s) {
-  (void)s;
   return loss_factor(1 / c->params[TEMPERATURE]);
 }
 SMI consts ce_capped_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){{(real)c->params[SOFTCAP], (real)(c->params[SOFTCAP] / c->params[TEMPERATURE])}};
 }
 

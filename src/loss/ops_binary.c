@@ -63,7 +63,6 @@ SMI vreal sf_value(const loss_out *w, vreal p, size_t i, int cnt) {
   vreal x = at(loss_in(r, 0), i, cnt), t = at(loss_in(r, SOFT), i, cnt);
   const side_of no = sf_side(r, x), yes = sf_side(r, v_sub(zero(), x));
   vreal a = v_mul(v_set1(sf_yes(r)), t), b = v_mul(v_set1(sf_no(r)), v_sub(one(), t));
-  (void)p;
   return v_mul(v_set1(w->coef[0]),
                v_sub(no_less(b, sf_slope(r, &no, &yes)), no_less(a, sf_slope(r, &yes, &no))));
 }
@@ -73,7 +72,6 @@ SMI vreal sf_target_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const side_of no = sf_side(r, x), yes = sf_side(r, v_sub(zero(), x));
   vreal present = v_mul(v_set1(sf_yes(r)), no_less(yes.power, yes.loss)),
         absent = v_mul(v_set1(sf_no(r)), no_less(no.power, no.loss));
-  (void)p;
   return finite_at(x, v_mul(v_set1(w->coef[0]), v_sub(present, absent)));
 }
 LOSS_WRITE_OF(sf_out, STUDENT, sf_value)
@@ -109,13 +107,11 @@ static void bce_finalize(loss_row *r) {
 SMI vreal bce_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const bce b = bce_at(w->r, i, cnt);
   const vreal no = no_less(v_mul(b.no, v_sub(one(), b.t)), v_sigmoid(b.x));
-  (void)p;
   return v_mul(v_set1(w->coef[0]), v_sub(no, no_less(v_mul(b.yes, b.t), v_sigmoid(v_sub(zero(), b.x)))));
 }
 SMI vreal bce_target_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const bce b = bce_at(w->r, i, cnt);
   const vreal yes = no_less(b.yes, v_softplus(v_sub(zero(), b.x)));
-  (void)p;
   const vreal by = v_mul(v_set1(w->coef[0]), v_sub(yes, no_less(b.no, v_softplus(b.x))));
   return finite_at(b.x, by);
 }
@@ -152,7 +148,6 @@ SMI vreal qf_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const double gamma = qf_gamma(r);
   vreal x = at(loss_in(r, 0), i, cnt), t = at(loss_in(r, SOFT), i, cnt), s = v_sigmoid(x), d = v_sub(s, t), v;
   vreal slope = v_mul(s, v_sigmoid(v_sub(zero(), x)));
-  (void)p;
   if (r->q[QF_FORM] == QF_SQUARED) {
     v = v_mul(v_mul(v_set1(2), d), slope);
   } else {
@@ -170,7 +165,6 @@ SMI vreal qf_target_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const double gamma = qf_gamma(r);
   vreal x = at(loss_in(r, 0), i, cnt), t = at(loss_in(r, SOFT), i, cnt), d = v_sub(v_sigmoid(x), t);
   vreal v = v_mul(v_set1(2), d);
-  (void)p;
   if (r->q[QF_FORM] != QF_SQUARED) {
     v = no_less(qf_power(v_abs(d), gamma), x);
     if (r->q[QF_DETACH] == 0 && gamma != 0) {
@@ -253,16 +247,13 @@ static void fid_finalize(loss_row *r) {
   r->coef[C_TRUTH] = (real)(r->g * 0.5);
 }
 static void fid_special(const loss_row *r, bool nan, double none) {
-  (void)nan;
   loss_put_gradient(r, FID_VARIANCE, none);
 }
 SMI vreal fid_value(const loss_out *w, vreal p, size_t i, int cnt) {
-  (void)p;
   return v_mul(v_set1(w->coef[0]), fidelity_at(w->r, i, cnt).slope);
 }
 /* C_TRUTH: half the factor of the loss. */
 SMI vreal fid_target_value(const loss_out *w, vreal p, size_t i, int cnt) {
-  (void)p;
   return v_mul(v_set1(w->coef[C_TRUTH]), fidelity_at(w->r, i, cnt).by_truth);
 }
 LOSS_WRITE_OF(fid_out, STUDENT, fid_value)
@@ -297,7 +288,6 @@ static void relu_finalize(loss_row *r) {
 }
 SMI vreal relu_value(const loss_out *w, vreal p, size_t i, int cnt) {
   vmask live = v_lt(zero(), at(loss_in(w->r, 0), i, cnt));
-  (void)p;
   return loss_hit_target(w, v_select(live, v_set1(w->coef[0]), zero()), i);
 }
 LOSS_WRITE_OF(relu_out, STUDENT, relu_value)
@@ -350,7 +340,6 @@ static void ge_finalize(loss_row *r) {
 SMI vreal ge_value(const loss_out *w, vreal none, size_t i, int cnt) {
   vreal p = at(loss_in(w->r, 0), i, cnt);
   vmask old = ge_old(w->r, i);
-  (void)none;
   vreal first = v_select(old, v_set1(w->coef[C_OLD]), v_set1(w->coef[C_NEW]));
   vreal second = v_select(old, v_set1(w->coef[C_OLD_LOG]), v_set1(w->coef[C_NEW_LOG]));
   return v_select(v_lt(p, v_set1(R_TINY)), zero(), v_fma(second, ge_log(p), first));

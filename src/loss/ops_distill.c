@@ -62,7 +62,6 @@ NOINLINE void std_second(const real *x, const double *known, size_t i, size_t n,
 }
 
 static inline void moments_begin(const row_call *c, row_state *st) {
-  (void)c;
   st->mode = 0;
   st->serial = true;
   for (int a = 0; a < SIDES * STD_SUMS; a++) st->list[a] = 0;
@@ -80,7 +79,6 @@ static inline void moments_pass(const row_call *c, row_state *st, row_part *part
   }
 }
 static inline bool moments_next(const row_call *c, row_state *st) {
-  (void)c;
   for (int side = 0; side < SIDES; side++) {
     const double *sum = st->list + side * STD_SUMS, count = sum[FIRST_COUNT] > 0 ? sum[FIRST_COUNT] : 1,
                  shift = sum[SECOND_AWAY] / count;
@@ -177,7 +175,6 @@ SMI vreal std_plain_value(const loss_out *w, vreal p, size_t i, int cnt) {
 }
 SMI vreal std_high_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const high at = high_at(w->r, w->coef, score_tempered, i, cnt);
-  (void)p;
   return std_value_of(w, high_gap(&at, v_set1(w->coef[C_HIGH])), i, cnt);
 }
 LOSS_WRITE_OF(std_plain_out, STUDENT, std_plain_value)
@@ -317,7 +314,6 @@ SMI double cos_of_pi(double t) { /* t from 0 to 1 */
 SMI consts dt_setup(const row_call *c, const span *s) {
   const double *q = c->params, done = q[DT_EPOCH] < q[DT_EPOCHS] ? q[DT_EPOCH] / q[DT_EPOCHS] : 1,
                momentum = q[DT_MOMENTUM];
-  (void)s;
   if (q[DT_VARIANT] != 0)
     return (consts){
         {0, (real)q[DT_LEAST], (real)q[DT_MOST], (real)(q[DT_START] * (0.5 + 0.5 * cos_of_pi(done))),
@@ -333,7 +329,6 @@ SMI double dt_factor(bool by_size, double x) {
 }
 NOINLINE void dt_out(const span *s, const consts *k, const reduce_map_row *r, size_t first, size_t n,
                      row_part *part) {
-  (void)r;
   *part = (row_part){.index = -1};
   for (size_t i = first; i < first + n; i++) {
     const bool by_size = k->v[V_BY_SIZE] != 0;
@@ -345,8 +340,6 @@ NOINLINE void dt_out(const span *s, const consts *k, const reduce_map_row *r, si
 }
 SMI void dt_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                 reduce_map_acc *acc) {
-  (void)k;
-  (void)r;
   vreal x = at(s->src[0], i, cnt);
   acc->nan = m_or(acc->nan, m_not(v_eq(x, x)));
 }

@@ -80,7 +80,6 @@ LOSS_SUMS_OF(parts_late, parts_add, PARTS *SUM_COUNT)
 enum { TOP_PART = 2, TOP_DIVERGENCE = 3 };
 SMI consts top_setup(const row_call *c, const span *s) {
   const real reverse = (real)c->params[TOP_DIVERGENCE];
-  (void)s;
   return (consts){{c->params[TOP_PART] == HEAD ? THE_TAIL : THE_HEAD, reverse, reverse}};
 }
 /* Forward: p_j - q_j. Reverse: p_j (log p_j / q_j - D), and 0 where D is infinite. */
@@ -97,7 +96,6 @@ HEAD_LOSS(top, teacher_topk_by_count, parts_late)
 
 enum { HT_WEIGHT = 1, HT_REVERSE = 2 }; /* parameters; HT_REVERSE of each part */
 SMI consts ht_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){{0, (real)c->params[HT_REVERSE + HEAD], (real)c->params[HT_REVERSE + TAIL]}};
 }
 /* Forward over a part I: p_j Q_I - q_j [j in I]. Reverse: p_j ([j in I] (log p_j / q_j + 1) - D -

@@ -20,11 +20,9 @@ SMI double kd_scale(const double *q) {
   return q[KD_SCALE] == 0 && same != 0 ? q[KD_T] * q[KD_T] : 1;
 }
 SMI consts kd_student_setup(const row_call *c, const span *s) {
-  (void)s;
   return loss_factor(1 / kd_temperature(c->params, STUDENT));
 }
 SMI consts kd_teacher_setup(const row_call *c, const span *s) {
-  (void)s;
   return loss_factor(1 / kd_temperature(c->params, TEACHER));
 }
 LOSS_SIDE(kd_student, tempered, true, kd_student_setup)
@@ -134,10 +132,7 @@ LOSS_CHOICE(kd, kd_is_high(c->params), kd_high, kd_plain)
 /* ---- jensen_shannon: b D(p || m) + (1 - b) D(q || m), m = b p + (1 - b) q ---- */
 
 enum { JS_BETA = 0, JS_T = 2 };
-SMI consts js_setup(const row_call *c, const span *s) {
-  (void)s;
-  return loss_factor(1 / c->params[JS_T]);
-}
+SMI consts js_setup(const row_call *c, const span *s) { return loss_factor(1 / c->params[JS_T]); }
 LOSS_SIDE(js_logit, logit, false, setup_plain)
 LOSS_SIDE(js_tempered, tempered, true, js_setup)
 
@@ -219,19 +214,9 @@ LOSS_CHOICE(js, c->params[JS_T] == 1, js_logit, js_tempered)
 
 enum { DKD_T = 1, DKD_ALPHA = 2, DKD_BETA = 3, NKD_GAMMA = 1, NKD_T = 3 };
 
-SMI consts dkd_setup(const row_call *c, const span *s) {
-  (void)s;
-  return loss_factor(1 / c->params[DKD_T]);
-}
-SMI consts one_setup(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return loss_factor(1);
-}
-SMI consts nkd_setup(const row_call *c, const span *s) {
-  (void)s;
-  return loss_factor(1 / c->params[NKD_T]);
-}
+SMI consts dkd_setup(const row_call *c, const span *s) { return loss_factor(1 / c->params[DKD_T]); }
+SMI consts one_setup(const row_call *c, const span *s) { return loss_factor(1); }
+SMI consts nkd_setup(const row_call *c, const span *s) { return loss_factor(1 / c->params[NKD_T]); }
 LOSS_SIDE(dkd, nontarget, true, dkd_setup)
 LOSS_SIDE(one, nontarget, true, one_setup)
 LOSS_SIDE(nkd, nontarget, true, nkd_setup)
@@ -397,7 +382,6 @@ SMI vreal uskd_mass_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const vreal log = loss_log(w->r, STUDENT, loss_score(w->r, STUDENT, score_nontarget, i, cnt));
   const vreal away = v_add(log, v_set1(w->coef[C_REST]));
   const vreal finite = v_select(v_lt(v_abs(away), v_set1(R_INF)), away, v_set1(0));
-  (void)p;
   return v_mul(v_set1(-w->coef[C_TEACHER]), loss_at_target(w->r, finite, 0, i));
 }
 LOSS_WRITE_OF(uskd_out, STUDENT, uskd_value)

@@ -20,10 +20,7 @@ static void nll_finalize(loss_row *r) {
   loss_put(r, LOSS, weight == 0 ? 0 : -weight * r->target_inputs[0]);
   r->at_target = (real)(-r->g * weight);
 }
-SMI vreal nll_value(const loss_out *w, vreal p, size_t i, int cnt) {
-  (void)p, (void)cnt;
-  return loss_hit_target(w, zero(), i);
-}
+SMI vreal nll_value(const loss_out *w, vreal p, size_t i, int cnt) { return loss_hit_target(w, zero(), i); }
 LOSS_WRITE_OF(nll_out, STUDENT, nll_value)
 TERMS(nll, nll_late, 1u | 1u << NLL_WEIGHT, TARGET, 0)
 
@@ -46,7 +43,6 @@ static void svm_finalize(loss_row *r) {
   r->at_target = (real)(-r->g * c * (square != 0 ? 2 * own : own > 0 ? 1 : 0));
 }
 SMI vreal svm_value(const loss_out *w, vreal p, size_t i, int cnt) {
-  (void)p;
   vreal over = v_max(v_add(one(), at(loss_in(w->r, 0), i, cnt)), zero());
   if (w->r->q[SVM_POWER] != 2) over = v_select(v_eq(over, zero()), over, one());
   return loss_hit_target(w, v_mul(over, v_set1(w->coef[0])), i);
@@ -85,7 +81,6 @@ static void gumbel_finalize(loss_row *r) {
   r->at_target = (real)(x < low || x > high ? 0 : -r->g * u);
 }
 SMI vreal gumbel_value(const loss_out *w, vreal p, size_t i, int cnt) {
-  (void)p;
   const double low = w->r->q[GUMBEL_LOW], high = w->r->q[GUMBEL_HIGH];
   vreal x = at(loss_in(w->r, 0), i, cnt), u = gumbel_u(x, low, high),
         v = v_mul(v_set1(w->coef[0]), v_div(u, v_expm1_pos(u)));
@@ -122,7 +117,6 @@ static void gb_finalize(loss_row *r) {
 SMI vreal gb_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const gumbel_part g = gumbel_at(w->r, i, cnt);
   const vreal most = v_set1((real)w->r->q[GB_MOST]);
-  (void)p;
   vreal yes = v_select(v_lt(most, g.u), zero(), g.u),
         no = v_select(v_lt(most, g.absent), zero(), v_div(g.u, v_expm1_pos(g.u)));
   vreal v = v_mul(g.weight, v_sub(v_mul(v_sub(one(), g.t), no), v_mul(g.t, yes)));
@@ -132,7 +126,6 @@ SMI vreal gb_target_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const gumbel_part g = gumbel_at(w->r, i, cnt);
   const vreal most = v_set1((real)w->r->q[GB_MOST]),
               by = no_less(g.weight, v_sub(v_min(g.u, most), v_min(g.absent, most)));
-  (void)p;
   return v_mul(v_set1(w->coef[0]), by);
 }
 LOSS_WRITE_OF(gb_out, STUDENT, gb_value)
@@ -187,7 +180,6 @@ static void bld_finalize(loss_row *r) {
 SMI vreal bld_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const loss_row *r = w->r;
   const bld t = bld_at(r, i, cnt);
-  (void)p;
   vreal v = v_sub(zero(), v_mul(t.weight, t.away)), s = at(loss_in(r, 0), i, cnt);
   if (r->q[BLD_DETACH] == 0) {
     vreal slope = v_mul(v_set1((real)r->q[BLD_BETA]), bld_power(v_abs(t.away), r->q[BLD_BETA] - 1));
@@ -253,7 +245,6 @@ static void zl_finalize(loss_row *r) {
   r->at_target = (real)(slope - slope / n + even * own);
 }
 SMI vreal zl_value(const loss_out *w, vreal p, size_t i, int cnt) {
-  (void)p;
   vreal away =
       v_mul(v_sub(at(loss_in(w->r, 0), i, cnt), v_set1(w->coef[C_CENTRE])), v_set1(w->coef[C_INVERSE]));
   away = v_sub(away, v_set1(w->coef[C_CENTRE_LOW]));
@@ -303,7 +294,6 @@ static void sphere_finalize(loss_row *r) {
   r->at_target = (real)(r->g * at_target);
 }
 SMI vreal sphere_value(const loss_out *w, vreal p, size_t i, int cnt) {
-  (void)p;
   vreal x = v_mul(at(loss_in(w->r, 0), i, cnt), v_set1(w->coef[C_INVERSE]));
   return loss_hit_target(w, v_fma(v_set1(w->coef[C_SLOPE]), x, v_set1(w->coef[C_EVEN])), i);
 }
@@ -409,11 +399,9 @@ SMI vreal dice_value_of(const loss_out *w, int side, size_t i, int cnt) {
                   v_select(v_lt(p, t), v_set1(coef[C_BELOW]), v_set1(coef[C_EQUAL])));
 }
 SMI vreal dice_value(const loss_out *w, vreal none, size_t i, int cnt) {
-  (void)none;
   return dice_value_of(w, STUDENT, i, cnt);
 }
 SMI vreal dice_target_value(const loss_out *w, vreal none, size_t i, int cnt) {
-  (void)none;
   return dice_value_of(w, TEACHER, i, cnt);
 }
 LOSS_WRITE_OF(dice_out, STUDENT, dice_value)

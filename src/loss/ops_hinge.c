@@ -39,7 +39,6 @@ static void hinge_all_finalize(loss_row *r) {
   r->at_target = (real)(-r->g * scale * sum[SUM_SLOPE]);
 }
 SMI vreal hinge_all_value(const loss_out *w, vreal p, size_t i, int cnt) {
-  (void)p;
   return loss_hit_target(w, v_mul(hinge_slope(w->r, hinge_over(w->r, i, cnt)), v_set1(w->coef[0])), i);
 }
 
@@ -66,7 +65,6 @@ static void hinge_largest_finalize(loss_row *r) {
 SMI vreal hinge_largest_value(const loss_out *w, vreal p, size_t i, int cnt) {
   const loss_row *r = w->r;
   const uint64_t lane = (uint64_t)(r->top[STUDENT] - (int64_t)(r->on[STUDENT].origin + i));
-  (void)p, (void)cnt;
   return loss_hit_target(
       w, lane < LANES ? v_select(v_eq(v_iota(), v_set1((real)lane)), v_set1(w->coef[0]), zero()) : zero(), i);
 }

@@ -29,7 +29,6 @@ SMI vreal mix_other(const span *s, size_t i, int cnt) {
 }
 SMI void mix_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                  reduce_map_acc *acc) {
-  (void)r;
   vmask bad = m_or(no_number(at(s->src[0], i, cnt)), no_number(mix_other(s, i, cnt)));
   acc->nan = m_or(acc->nan, m_or(bad, no_number(v_set1(k->v[K_SHARE]))));
 }
@@ -37,7 +36,6 @@ SMI vreal mix_phi(vreal t, real keep, real each) {
   return v_fma(t, v_set1(keep), v_mul(v_sub(v_set1(1), t), v_set1(each)));
 }
 SMI vreal mix_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vreal a = mix_phi(at(s->src[0], i, cnt), k->v[K_KEEP], k->v[K_EACH]);
   vreal b = mix_phi(mix_other(s, i, cnt), k->v[K_KEEP_OTHER], k->v[K_EACH_OTHER]);
   return v_clean(v_fma(a, v_set1(k->v[K_SHARE]), v_mul(b, v_set1(k->v[K_REST]))));
@@ -53,7 +51,6 @@ enum { BEFORE = 1, ENSEMBLE_T = 0, ENSEMBLE_COUNT = 1 };
 enum { K_BEFORE = 3, K_NEW = 4 }; /* after those of score_scaled */
 
 SMI consts ensemble_setup(const row_call *c, const span *s) {
-  (void)s;
   consts k = factor(1 / c->params[ENSEMBLE_T]);
   const double share = c->inputs >> BEFORE & 1 ? 1 / c->params[ENSEMBLE_COUNT] : 1;
   k.v[K_BEFORE] = (real)(1 - share), k.v[K_NEW] = (real)share;
@@ -160,7 +157,6 @@ SMI vreal score_density(const span *s, const consts *k, size_t i, int cnt) {
 SMI void score_means(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                      reduce_map_acc *acc) {
   vreal x = at(s->src[0], i, cnt), near = v_abs(score_away(s, k, i, cnt, 0));
-  (void)r;
   acc->nan = m_or(acc->nan, m_or(no_number(x), no_number(v_set1(k->v[K_MEAN]))));
   acc->a = v_add(acc->a, x);
   vmask mine = m_and(m_not(v_lt(v_set1(10), near)), lanes_below(cnt));
@@ -168,7 +164,6 @@ SMI void score_means(const span *s, const consts *k, const reduce_map_row *r, si
 }
 SMI void score_more(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                     reduce_map_acc *acc) {
-  (void)r;
   if (k->v[K_SPLIT] != 0) return;
   vreal density = v_select(lanes_below(cnt), score_density(s, k, i, cnt), v_set1(0));
   acc->a = v_add(acc->a, density);
@@ -186,7 +181,6 @@ static void score_finalize(consts *k, const span *s, const reduce_map_row *r) {
 }
 SMI vreal score_write(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal x = at(s->src[0], i, cnt), zero = v_set1(0), y;
-  (void)r;
   if (k->v[K_SPLIT] != 0)
     y = v_sub(v_set1(1), v_div(v_abs(v_sub(x, v_set1(k->v[K_MEAN]))), v_set1(k->v[K_GAP])));
   else y = v_fma(v_set1(k->v[K_A]), score_density(s, k, i, cnt), v_set1(k->v[K_B]));
@@ -195,8 +189,6 @@ SMI vreal score_write(const span *s, const consts *k, const reduce_map_row *r, s
   return v_select(lanes_below(cnt), v_mul(x, y), zero);
 }
 static void score_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
-  (void)k;
-  (void)r;
   if (s->dst[OUT_MEAN]) *s->dst[OUT_MEAN] = r_clean(post);
 }
 REDUCE_MAP_SUMS_OF(score_first, score_means)
@@ -217,7 +209,6 @@ enum { CROWD_OTHER = 1, CROWD_SMOOTHING = 0 };
 enum { K_SMOOTHING, K_INVERSE, K_EVEN };
 
 SMI consts crowd_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){{(real)c->params[CROWD_SMOOTHING]}};
 }
 SMI vreal crowd_at(const span *s, const consts *k, size_t i, int cnt) {
@@ -227,7 +218,6 @@ SMI vreal crowd_at(const span *s, const consts *k, size_t i, int cnt) {
 SMI void crowd_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                    reduce_map_acc *acc) {
   vreal f = crowd_at(s, k, i, cnt);
-  (void)r;
   acc->nan = m_or(acc->nan, m_or(no_number(f), v_lt(f, v_set1(0))));
   acc->a = v_add(acc->a, v_select(lanes_below(cnt), f, v_set1(0)));
 }
@@ -236,7 +226,6 @@ static void crowd_finalize(consts *k, const span *s, const reduce_map_row *r) {
   k->v[K_EVEN] = r->sum > 0 ? 0 : (real)(1 / (double)s->n);
 }
 SMI vreal crowd_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   return v_clean(v_fma(crowd_at(s, k, i, cnt), v_set1(k->v[K_INVERSE]), v_set1(k->v[K_EVEN])));
 }
 REDUCE_MAP_SUMS_OF(crowd_sums, crowd_add)

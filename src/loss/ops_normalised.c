@@ -7,10 +7,7 @@
 
 enum { TARGET = 1 };
 
-static bool normalised_terms_only(const loss_row *r) {
-  (void)r;
-  return true;
-}
+static bool normalised_terms_only(const loss_row *r) { return true; }
 LOSS_SIDE(normalised, logit, false, setup_plain)
 
 /* The gradient of -log y of the target, whose share is `rest` less than 1; the gradient of the
@@ -59,7 +56,6 @@ SMI score score_largest(const span *s, const consts *k, const real *shift, size_
   const double *head = (const double *)(const void *)s->src[SRC_SUMS] + STAGE_EARLY * ROW_SUMS;
   const vreal x = at(s->src[0], i, cnt);
   const vmask in = m_or(teacher_topk_has(head, s->origin + i, x), m_not(v_lt(x, v_set1(R_INF))));
-  (void)k;
   return (score){loss_shifted(v_select(in, x, v_set1(-R_INF)), shift), v_set1(0)};
 }
 EXP_SCORES(largest, score_largest)
@@ -110,7 +106,6 @@ SMI score ratio_score(vreal x, vreal z, const real *shift) {
 /* log s = log1p(x) for x >= 0 and -log1p(-x) below; s' / s = 1 / (1 + |x|). */
 SMI score score_stablemax(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   const vreal x = at(s->src[0], i, cnt);
-  (void)k;
   return ratio_score(x, v_copysign(v_log1p_pos(v_abs(x)), x), shift);
 }
 RATIO_LOSS(stablemax, setup_plain, v_div(v_set1(1), v_add(v_set1(1), v_abs(x))))
@@ -136,7 +131,6 @@ SMI vreal taylor_factor(const taylor_at *w, vreal away, const double *root) {
 SMI consts taylor_setup(const row_call *c, const span *s) {
   static const double inverse[TAYLOR_FACTORS_MOST] = {1.0 / 2, 1.0 / 24, 1.0 / 720, 1.0 / 40320};
   const int factors = (int)c->params[TAYLOR_ORDER] / 2;
-  (void)s;
   return (consts){{(real)factors, (real)inverse[factors - 1]}};
 }
 SMI score score_taylor(const span *s, const consts *k, const real *shift, size_t i, int cnt) {

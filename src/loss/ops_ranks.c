@@ -71,7 +71,6 @@ static void rank_pass(const row_call *c, row_state *st, row_part *parts) {
 }
 
 static void rank_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  (void)c;
   for (size_t g = 0; g < count && st->stage == RANK_SELECT; g++)
     st->nan |= parts[g].nan, rank_state_of(st)->valid += parts[g].sum;
 }
@@ -128,7 +127,6 @@ static bool rank_next(const row_call *c, row_state *st, rank_masses_fn *masses) 
 enum { ZIPF_TARGET = 1, ZIPF_IGNORE = 0, ZIPF_RANKS = 1 };
 
 static int zipf_masses(const row_call *c, double *list, int count, double *rest) {
-  (void)rest;
   const double target = (double)*(const int64_t *)c->src[ZIPF_TARGET];
   const bool without = target != c->params[ZIPF_IGNORE];
   double sum = 0;
@@ -148,7 +146,6 @@ RANK_KERNEL(zipf, c->params[ZIPF_RANKS])
 enum { TWO_SHARE = 1, TWO_RHO = 0 };
 
 static int two_masses(const row_call *c, double *list, int count, double *rest) {
-  (void)rest;
   const double rho = c->src[TWO_SHARE] ? (double)*(const real *)c->src[TWO_SHARE] : c->params[TWO_RHO];
   if (!(rho >= 0 && rho <= 1)) return -1;
   list[0] = count > 1 ? 1 - rho : 1;

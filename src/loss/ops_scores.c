@@ -14,7 +14,6 @@ enum { SUM_BELOW, SUM_COUNT };
 enum { C_WEIGHT, C_EACH };
 
 SMI consts level_setup(const row_call *c, const span *s) {
-  (void)c;
   return (consts){{(real) * (const int64_t *)(const void *)s->src[LEVEL]}};
 }
 SMI score score_level(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
@@ -167,7 +166,6 @@ static void mse_finalize(loss_row *r) {
   r->coef[0] = (real)-r->g;
 }
 static void mse_special(const loss_row *r, bool nan, double none) {
-  (void)nan;
   loss_put_gradient(r, MSE_OWN, none);
   loss_put_gradient(r, MSE_NOISE, none);
 }

@@ -104,7 +104,6 @@ static void sparse_pass(const void *body, const row_call *c, row_state *st, row_
 }
 static void sparse_merge(const void *body, const row_call *c, row_state *st, const row_part *parts,
                          size_t count) {
-  (void)body;
   threshold_merge(c, st, parts, count);
   for (size_t g = 0; st->mode == REDUCE_MAP_WRITE && g < count; g++)
     if (parts[g].hit) sparse_state_of(st)->target = parts[g].target_inputs[0];
@@ -259,7 +258,6 @@ static void soft_row_pass(const void *body, const row_call *c, row_state *st, ro
 }
 static void soft_row_merge(const void *body, const row_call *c, row_state *st, const row_part *parts,
                            size_t count) {
-  (void)body;
   soft_merge(c, st, parts, count);
 }
 static bool soft_row_next(const void *body, const row_call *c, row_state *st) {
@@ -270,26 +268,18 @@ static const row_engine soft_engine = {sparse_begin, soft_row_pass, soft_row_mer
 /* A row whose target is ignored: 0, whatever it holds. */
 SMI vreal ignored_write(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   real *dx = k->v[LOSS_BACK] != 0 ? s->dst[LOSS_X] : s->dst[LOSS_DX];
-  (void)r;
   if (dx) put(dx, i, cnt, v_set1(0));
   return v_set1(0);
 }
 REDUCE_MAP_WRITE_OF(ignored_out, ignored_write)
 SMI void ignored_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
-  (void)r;
-  (void)post;
   if (k->v[LOSS_BACK] == 0) s->dst[LOSS_VALUE][0] = 0;
 }
 SMI bool ignores(const row_call *c) { return (double)target_of(c->src[LOSS_TARGET]) == c->params[0]; }
 
-SMI threshold_shape sparsemax_shape(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (threshold_shape){1, 1, 1};
-}
+SMI threshold_shape sparsemax_shape(const row_call *c, const span *s) { return (threshold_shape){1, 1, 1}; }
 SMI threshold_shape entmax_shape(const row_call *c, const span *s) {
   double q = c->params[1] - 1;
-  (void)s;
   return (threshold_shape){.kappa = q, .power = 1 / q, .norm = 1};
 }
 SMI consts sparse_setup(const row_call *c, const span *s, const threshold_shape *t, bool back) {

@@ -8,10 +8,7 @@
 
 enum { TARGET = 1 };
 
-static bool hard_terms_only(const loss_row *r) {
-  (void)r;
-  return true;
-}
+static bool hard_terms_only(const loss_row *r) { return true; }
 LOSS_SIDE(hard, logit, false, setup_plain)
 
 /* f and f' of a loss, and its gradient divided by `scale`. */
@@ -126,7 +123,6 @@ SMI vreal soft_poly_target_value(const loss_out *w, vreal none, size_t i, int cn
   const score z = loss_score(r, STUDENT, score_logit, i, cnt);
   const vreal p = loss_weight(r, STUDENT, z, false, i, cnt), level = v_set1(w->coef[C_LEVEL]);
   const vreal by = v_fma(v_set1(w->coef[C_SLOPE]), rest_of(r, p, i), level);
-  (void)none;
   return v_select(v_eq(z.h, v_set1(-R_INF)), v_set1(0),
                   v_fnma(v_set1(w->coef[C_OWN]), loss_log(r, STUDENT, z), by));
 }
@@ -179,10 +175,7 @@ HARD(sel, 1u)
 
 enum { PRIOR = 2, TAU = 1 };
 
-SMI consts adjusted_setup(const row_call *c, const span *s) {
-  (void)s;
-  return (consts){{(real)c->params[TAU]}};
-}
+SMI consts adjusted_setup(const row_call *c, const span *s) { return (consts){{(real)c->params[TAU]}}; }
 /* The sum is rounded once. A class of prior 0 does not exist. */
 SMI score score_adjusted(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   vreal prior = at(s->src[PRIOR], i, cnt), x = at(s->src[0], i, cnt), zero = v_set1(0), tiny = v_set1(R_TINY);
@@ -294,10 +287,7 @@ LOSS_KERNEL(oe)
 
 enum { OUTLIER = 1, EM_T = 0, EM_IN = 1, EM_OUT = 2 };
 
-SMI consts em_setup(const row_call *c, const span *s) {
-  (void)s;
-  return loss_factor(1 / c->params[EM_T]);
-}
+SMI consts em_setup(const row_call *c, const span *s) { return loss_factor(1 / c->params[EM_T]); }
 static void em_finalize(loss_row *r) {
   const int64_t *outlier = (const int64_t *)(const void *)loss_in(r, OUTLIER);
   bool out = outlier && *outlier != 0;
@@ -341,10 +331,7 @@ static void rt_finalize(loss_row *r) {
   hard_finalize(r, hit, t * (spare - hit.log_p), -1, 1);
   loss_put_gradient(r, RT_TAU, r->g * (spare + r->side[STUDENT].log1p + r->total[STAGE_LATE][0]));
 }
-static void rt_special(const loss_row *r, bool nan, double none) {
-  (void)nan;
-  loss_put_gradient(r, RT_TAU, none);
-}
+static void rt_special(const loss_row *r, bool nan, double none) { loss_put_gradient(r, RT_TAU, none); }
 LOSS_SIDE(rt, tempered, true, rt_setup)
 static const loss_body rt_body = {.side = {&rt_side},
                                   .sums = {[STAGE_LATE] = rt_late},

@@ -208,7 +208,6 @@ SMI vreal loss_hit_target(const loss_out *w, vreal v, size_t i) {
 }
 /* The gradient of most losses: the weights times a coefficient, and another value at the target. */
 SMI vreal loss_plain_value(const loss_out *w, vreal p, size_t i, int cnt) {
-  (void)cnt;
   return loss_hit_target(w, v_mul(p, v_set1(w->coef[0])), i);
 }
 /* The write loop of a loss: elements first .. first + n - 1, whose weights are p. */

@@ -482,7 +482,6 @@ static const loss_body *loss_body_for(const loss_body *b, const row_call *c, los
 
 static void engine_merge(const void *body, const row_call *c, row_state *st, const row_part *parts,
                          size_t count) {
-  (void)body;
   loss_merge(c, st, parts, count);
 }
 static void engine_pass_of(const void *body, const row_call *c, row_state *st, row_part *parts,

@@ -63,7 +63,6 @@ SMI vreal teacher_topk_term(vreal u, real top) {
 }
 
 static inline void teacher_topk_mass_begin(const row_call *c, row_state *st) {
-  (void)c;
   radix_begin(st, 0);
   st->mode = TEACHER_TOPK_TOP;
   st->select.top = (double)-R_INF;

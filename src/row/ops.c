@@ -68,7 +68,6 @@ SMI vreal softmax_t_write(const span *s, const consts *k, const reduce_map_row *
   return v_select(none, v_set1(0), v_mul(v_log_scaled(v_select(none, v_set1(1), y), v_set1(0)), dx));
 }
 SMI void softmax_t_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
-  (void)r;
   s->dst[1][0] = r_clean((double)k->v[1] * post);
 }
 REDUCE_MAP_WRITE_OF(softmax_t_out, softmax_t_write)
@@ -83,12 +82,9 @@ REDUCE_MAP_KERNEL(softmax_t_grad)
 
 NOINLINE void hardmax_where(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n,
                             row_part *part) {
-  (void)k;
   *part = (row_part){.index = r->index < 0 ? argfind_in_group(s, r->max, i, n) : -1};
 }
 SMI vreal hardmax_first_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)k;
-  (void)cnt;
   return argfind_put((double)r->index, s, i, v_set1(1));
 }
 REDUCE_MAP_VALUES_OF(hardmax_first_out, hardmax_first_value)
@@ -107,11 +103,6 @@ static const row_kernel hardmax_kernel = {.engine = &choice_engine,
 
 /* Gradient: 0, or straight through softmax(x / T): p_i (dy_i - sum_j p_j dy_j) / T. */
 SMI vreal zero_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)k;
-  (void)r;
-  (void)s;
-  (void)i;
-  (void)cnt;
   return v_set1(0);
 }
 REDUCE_MAP_VALUES_OF(zero_out, zero_value)
@@ -121,7 +112,6 @@ static const reduce_map_body zero_body = {
 REDUCE_MAP_KERNEL(zero)
 
 SMI consts straight_setup(const row_call *c, const span *s) {
-  (void)s;
   consts k = factor(1 / c->params[2]);
   k.v[3] = (real)(1 / c->params[2]);
   return k;
@@ -159,16 +149,12 @@ static const row_kernel *softmax_grad_dispatch(const row_call *c) {
 
 /* ---- softmin ---- */
 
-SMI consts softmin_setup(const row_call *c, const span *s) {
-  (void)s;
-  return factor(-1 / c->params[0]);
-}
+SMI consts softmin_setup(const row_call *c, const span *s) { return factor(-1 / c->params[0]); }
 static const exp_body softmin_body = {
     .setup = softmin_setup, .scaled = true, .scores = &scaled_scores, .write = scaled_weights};
 EXP_KERNEL(softmin)
 
 SMI consts softmin_grad_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){{(real)(-1 / c->params[0])}};
 }
 static const reduce_map_body softmin_grad_body = {.setup = softmin_grad_setup,
@@ -181,7 +167,6 @@ REDUCE_MAP_KERNEL(softmin_grad)
 /* ---- log_softmax ---- */
 
 SMI consts inverse_setup(const row_call *c, const span *s) { /* 1 / T */
-  (void)s;
   return factor(1 / c->params[0]);
 }
 SMI vreal plain_log(const exp_write *w, size_t i, int cnt) {
@@ -230,8 +215,6 @@ SMI vreal logs_upstream(const span *s, vreal y, size_t i, int cnt) {
 }
 SMI void logs_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                   reduce_map_acc *acc) {
-  (void)k;
-  (void)r;
   acc->a = v_add(acc->a, logs_upstream(s, at(s->src[SRC_Y], i, cnt), i, cnt));
 }
 SMI vreal logs_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {

@@ -58,7 +58,6 @@ static const row_kernel sa_kernel = {
 /* The extremes of a row and where each is first. */
 NOINLINE void extremes_where(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n,
                              row_part *part) {
-  (void)k;
   *part = (row_part){.index = argfind_in_group(s, r->max, i, n),
                      .low = (double)argfind_in_group(s, r->low, i, n)};
 }
@@ -98,7 +97,6 @@ SMI consts sa_grad_setup(const row_call *c, const span *s) {
   return sa_consts(c, sa_note(s)[SA_MAX], sa_note(s)[SA_MIN]);
 }
 SMI vreal sa_upstream(const exp_sum *w, vreal e, size_t i, int cnt) {
-  (void)e;
   return v_mul(sa_factor(w->s, w->k, i, cnt), at(w->s->src[SRC_DY], i, cnt));
 }
 EXP_MOMENT(sa_moment, sa_upstream)
@@ -148,7 +146,6 @@ static const row_kernel sa_grad_kernel = {
 enum { CAPACITY_JACOBIAN, CAPACITY_LOW, CAPACITY_HIGH }; /* outputs */
 
 SMI consts capacity_setup(const row_call *c, const span *s) {
-  (void)s;
   consts k = factor(1 / c->params[0]);
   k.v[3] = (real)(1 / c->params[0]);
   return k;
@@ -173,7 +170,6 @@ SMI double capacity_scalar(const span *s, const consts *k, const exp_row *r, siz
   double gap = ((double)s->src[NOTE][MINMAX_MAX] - (double)s->src[NOTE][MINMAX_LOW]) * (double)k->v[3],
          count = (double)s->src[NOTE][MINMAX_VALID];
   double high = d_exp(gap) / count;
-  (void)n;
   capacity_put(s, CAPACITY_LOW, d_exp(-gap) / count);
   capacity_put(s, CAPACITY_HIGH, high < 1 ? high : 1);
   return __builtin_sqrt(square) * (double)k->v[3];

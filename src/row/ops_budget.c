@@ -20,13 +20,11 @@ enum { BUDGET_COLLECT = 100, BUDGET_SEARCH, BUDGET_STEPS = 200 };
 SMI double budget_of(const row_call *c) { return c->params[0]; }
 enum { BUDGET_R, BUDGET_PIVOT }; /* of reduce_map_row.found */
 SMI void budget_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   k->v[THRESHOLD_KAPPA] = 1;
   threshold_split(r->found[BUDGET_R], k->v + THRESHOLD_H, k->v + THRESHOLD_L);
   k->v[THRESHOLD_TOP] = (real)r->found[BUDGET_PIVOT];
 }
 SMI vreal budget_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   return v_min(threshold_v(at(s->src[0], i, cnt), k, NULL), v_set1(1));
 }
 /* sum y, and how many elements y moves at. */
@@ -196,8 +194,6 @@ SMI void budget_grad_add(const span *s, const consts *k, const reduce_map_row *r
                          reduce_map_acc *acc) {
   vreal y = at(s->src[SRC_Y], i, cnt), zero = v_set1(0);
   vmask moves = budget_moves(y);
-  (void)k;
-  (void)r;
   acc->nan = m_or(acc->nan, m_not(v_eq(y, y)));
   acc->a = v_add(acc->a, v_select(moves, v_set1(1), zero));
   acc->b = v_add(acc->b, v_select(moves, at(s->src[SRC_DY], i, cnt), zero));
@@ -205,7 +201,6 @@ SMI void budget_grad_add(const span *s, const consts *k, const reduce_map_row *r
 SMI vreal budget_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vmask moves = budget_moves(at(s->src[SRC_Y], i, cnt));
   real mean = r->sum > 0 ? (real)(r->sum2 / r->sum) : 0;
-  (void)k;
   return v_clean(v_select(moves, v_sub(at(s->src[SRC_DY], i, cnt), v_set1(mean)), v_set1(0)));
 }
 REDUCE_MAP_SUMS_OF(budget_grad_sums, budget_grad_add)
@@ -226,7 +221,6 @@ SMI vreal batch_value(const span *s, const consts *k, const reduce_map_row *r, s
       r->found[BATCH_LIMIT] - (double)(s->origin + i); /* lanes up to this one may keep an equal x */
   vmask early = v_lt(v_iota(), v_set1(left < 0 ? 0 : left < LANES ? (real)(left + 1) : LANES));
   vmask keep = m_and(m_or(v_lt(bar, x), m_and(v_eq(x, bar), early)), v_lt(v_set1(0), x));
-  (void)k;
   return v_clean(v_select(keep, x, v_set1(0)));
 }
 REDUCE_MAP_VALUES_OF(batch_values, batch_value)
@@ -268,13 +262,9 @@ static const row_kernel batch_kernel = PROGRAM(batch);
 SMI void kept_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                   reduce_map_acc *acc) {
   vreal y = at(s->src[SRC_Y], i, cnt);
-  (void)k;
-  (void)r;
   acc->nan = m_or(acc->nan, m_not(v_eq(y, y)));
 }
 SMI vreal kept_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)k;
-  (void)r;
   return v_clean(upstream(s, at(s->src[SRC_Y], i, cnt), i, cnt));
 }
 REDUCE_MAP_SUMS_OF(kept_sums, kept_add)

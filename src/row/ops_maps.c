@@ -5,8 +5,6 @@
 
 SMI void check_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                    reduce_map_acc *acc) {
-  (void)k;
-  (void)r;
   vreal x = at(s->src[0], i, cnt);
   acc->nan = m_or(acc->nan, m_not(v_eq(x, x)));
 }
@@ -16,17 +14,12 @@ SMI void check_both_add(const span *s, const consts *k, const reduce_map_row *r,
   vreal dy = at(s->src[SRC_DY], i, cnt);
   acc->nan = m_or(acc->nan, m_not(v_eq(dy, dy)));
 }
-SMI consts softcap_setup(const row_call *c, const span *s) {
-  (void)s;
-  return (consts){{(real)c->params[0]}};
-}
+SMI consts softcap_setup(const row_call *c, const span *s) { return (consts){{(real)c->params[0]}}; }
 SMI vreal softcap_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vreal x = at(s->src[0], i, cnt), cap = v_set1(k->v[0]);
   return v_clean(k->v[0] < R_INF ? v_mul(cap, v_tanh(v_div(x, cap))) : x);
 }
 SMI vreal softcap_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vreal x = at(s->src[0], i, cnt), dy = at(s->src[SRC_DY], i, cnt);
   return v_clean(k->v[0] < R_INF ? v_mul(dy, v_sech2(v_div(x, v_set1(k->v[0])))) : dy);
 }

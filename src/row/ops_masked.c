@@ -7,10 +7,7 @@
 
 /* ---- masked_softmax. The mask arrives as 0 (keep) or -inf (drop). ---- */
 
-SMI consts value_setup(const row_call *c, const span *s) {
-  (void)s;
-  return (consts){{(real)c->params[0]}};
-}
+SMI consts value_setup(const row_call *c, const span *s) { return (consts){{(real)c->params[0]}}; }
 SMI score score_masked(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   vmask keep = v_eq(at(s->src[1], i, cnt), v_set1(0));
   return (score){shifted_by(v_select(keep, at(s->src[0], i, cnt), v_set1(k->v[0])), shift), v_set1(0)};
@@ -63,10 +60,7 @@ SMI score score_attention(const span *s, const consts *k, const real *shift, siz
   return (score){v_select(gone, dead, shifted_by(v_fma(at(s->src[0], i, cnt), v_set1(k->v[0]), b), shift)),
                  zero};
 }
-SMI real sink_of(const span *s, const consts *k) {
-  (void)k;
-  return s->src[SINK] ? *s->src[SINK] : -R_INF;
-}
+SMI real sink_of(const span *s, const consts *k) { return s->src[SINK] ? *s->src[SINK] : -R_INF; }
 EXP_SCORES(attention, score_attention)
 static const exp_body scaled_masked_softmax_body = {.setup = attention_setup,
                                                     .scores = &attention_scores,
@@ -77,7 +71,6 @@ EXP_KERNEL(scaled_masked_softmax)
 
 /* dx = scale ds, dbias = ds, dsink = -y_sink sum y dy with y_sink = 1 - sum y */
 SMI consts attention_grad_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){{1, (real)c->params[0]}};
 }
 SMI vreal attention_write(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
@@ -87,7 +80,6 @@ SMI vreal attention_write(const span *s, const consts *k, const reduce_map_row *
   return v_set1(0);
 }
 SMI void attention_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
-  (void)k;
   double sink = r->sum2 < 1 ? 1 - r->sum2 : 0;
   if (s->dst[SINK]) s->dst[SINK][0] = post != post ? r_nan() : r_clean(-sink * r->sum);
 }
@@ -106,7 +98,6 @@ REDUCE_MAP_KERNEL(scaled_masked_softmax_grad)
 SMI score score_kept(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   const struct row_cutoff *cutoff = (const struct row_cutoff *)(const void *)s->src[1];
   vreal x = at(s->src[0], i, cnt), value = v_set1((real)cutoff->value);
-  (void)k;
   int64_t left = cutoff->limit - (int64_t)(s->origin + i); /* lanes up to this one may keep an equal score */
   vmask early = v_lt(v_iota(), v_set1(left < 0 ? 0 : left < LANES ? (real)(left + 1) : LANES));
   vmask keep = m_or(v_lt(value, x), m_and(v_eq(x, value), early));

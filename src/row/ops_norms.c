@@ -40,7 +40,6 @@ SMI vreal sigmoid_argument(vreal x, const consts *k) {
   return v_fma(x, v_set1(k->v[SIGMOID_SCALE]), v_set1(k->v[SIGMOID_BIAS]));
 }
 SMI vreal sigmoid_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vreal x = at(s->src[0], i, cnt), y = v_sigmoid(sigmoid_argument(x, k));
   return v_clean(v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), y));
 }
@@ -49,7 +48,6 @@ REDUCE_MAP_VALUES_OF(sigmoid_any, sigmoid_value)
 SMI vreal sigmoid_near_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal v = sigmoid_argument(at(s->src[0], i, cnt), k), n, p = v_exp_pair(v_sub(v_set1(0), v_abs(v)), &n),
         e = v_scale(p, n);
-  (void)r;
   return v_div(v_select(v_lt(v, v_set1(0)), e, v_set1(1)), v_add(v_set1(1), e));
 }
 REDUCE_MAP_VALUES_OF(sigmoid_near, sigmoid_near_value)
@@ -72,20 +70,17 @@ SMI vreal sigmoid_slope(const span *s, const consts *k, vreal x, size_t i, int c
 }
 SMI void sigmoid_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                      reduce_map_acc *acc) {
-  (void)r;
   vmask live;
   vreal x = norm_x(s, i, cnt, &live), h = norm_only(live, sigmoid_slope(s, k, x, i, cnt));
   acc->a = v_add(acc->a, h);
   acc->b = v_fma(v_select(v_eq(h, v_set1(0)), v_set1(0), v_mul(x, v_set1(k->v[SIGMOID_SCALE]))), h, acc->b);
 }
 SMI vreal sigmoid_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vmask live;
   vreal x = norm_x(s, i, cnt, &live);
   return v_clean(norm_only(live, v_mul(sigmoid_slope(s, k, x, i, cnt), v_set1(k->v[SIGMOID_SCALE]))));
 }
 SMI void sigmoid_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
-  (void)k;
   for (int p = 1; p < 3; p++)
     if (s->dst[p]) s->dst[p][0] = post != post ? r_nan() : r_clean(p == 1 ? r->sum : r->sum2);
 }
@@ -120,14 +115,12 @@ enum {
 };
 
 SMI consts nap_setup(const row_call *c, const span *s) {
-  (void)s;
   consts k = {{1}};
   k.v[NORM_BETA] = (real)c->params[1], k.v[NORM_EPS] = (real)c->params[2],
   k.v[NORM_GAMMA] = (real)c->params[0];
   return k;
 }
 SMI consts relu_setup(const row_call *c, const span *s) {
-  (void)s;
   consts k = {{1}};
   k.v[NORM_EPS] = (real)c->params[0], k.v[NORM_GAMMA] = k.v[NORM_RELU] = 1;
   return k;
@@ -135,7 +128,6 @@ SMI consts relu_setup(const row_call *c, const span *s) {
 /* r: sum is that of u, more that of (u - mean)^2; the gradient's sum2 and more2 are those of dy and
  * dy (u - mean). */
 SMI void norm_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   real largest = r->max > -r->low ? r->max : -r->low;
   int e = largest > 1 ? r_exponent(largest) : 0;
   if (e > EXP_BIAS - 1) e = EXP_BIAS - 1;
@@ -160,14 +152,12 @@ SMI vreal norm_u(const span *s, const consts *k, size_t i, int cnt, vmask *live)
 }
 SMI void norm_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                   reduce_map_acc *acc) {
-  (void)r;
   vmask live;
   acc->a = v_add(acc->a, norm_u(s, k, i, cnt, &live));
   if (s->src[SRC_DY]) acc->b = v_add(acc->b, norm_only(live, at(s->src[SRC_DY], i, cnt)));
 }
 SMI void norm_more(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                    reduce_map_acc *acc) {
-  (void)r;
   vmask live;
   vreal away = v_sub(norm_u(s, k, i, cnt, &live), v_set1(k->v[NORM_MEAN]));
   away = norm_only(live, away);
@@ -175,14 +165,12 @@ SMI void norm_more(const span *s, const consts *k, const reduce_map_row *r, size
   if (s->src[SRC_DY]) acc->b = v_fma(away, norm_only(live, at(s->src[SRC_DY], i, cnt)), acc->b);
 }
 SMI vreal norm_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vmask live;
   vreal away = v_sub(norm_u(s, k, i, cnt, &live), v_set1(k->v[NORM_MEAN]));
   return v_clean(norm_only(live, v_fma(away, v_set1(k->v[NORM_GAIN]), v_set1(k->v[NORM_BETA]))));
 }
 /* dx_i = gain (dy_i - mean dy - (u_i - mean) dot), 0 where u does not move. */
 SMI vreal norm_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vmask live;
   vreal u = norm_u(s, k, i, cnt, &live), away = v_sub(u, v_set1(k->v[NORM_MEAN]));
   vreal d = v_fnma(away, v_set1(k->v[NORM_DOT]), v_sub(at(s->src[SRC_DY], i, cnt), v_set1(k->v[NORM_DY])));
@@ -220,11 +208,9 @@ NORM_KERNELS(relu)
 
 enum { LENGTH_SHARE, LENGTH_POWER, LENGTH_RELU };
 SMI consts length_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){{0, (real)c->params[0], (real)c->params[1]}};
 }
 SMI void length_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   k->v[LENGTH_SHARE] = (real)d_exp(-(double)k->v[LENGTH_POWER] * (r->valid > 1 ? d_log(r->valid, 0) : 0));
 }
 SMI vreal length_u(const span *s, const consts *k, size_t i, int cnt, vmask *moves) {
@@ -234,12 +220,10 @@ SMI vreal length_u(const span *s, const consts *k, size_t i, int cnt, vmask *mov
   return norm_only(*moves, x);
 }
 SMI vreal length_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vmask moves;
   return v_clean(v_mul(length_u(s, k, i, cnt, &moves), v_set1(k->v[LENGTH_SHARE])));
 }
 SMI vreal length_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vmask moves;
   length_u(s, k, i, cnt, &moves);
   return v_clean(norm_only(moves, v_mul(at(s->src[SRC_DY], i, cnt), v_set1(k->v[LENGTH_SHARE]))));
@@ -265,7 +249,6 @@ SMI consts sinks_setup(const row_call *c, const span *s) {
 }
 /* So that sums of huge values stay in range. */
 SMI void sinks_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   k->v[SINK_SCALE] = r->max > 0x1p64 || r->low < -0x1p64 ? 0x1p-40 : 1;
 }
 SMI vmask sinks_seen(const span *s, const consts *k, size_t i) {
@@ -274,7 +257,6 @@ SMI vmask sinks_seen(const span *s, const consts *k, size_t i) {
 }
 SMI void sinks_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                    reduce_map_acc *acc) {
-  (void)r;
   vmask live, seen = sinks_seen(s, k, i);
   vreal x = norm_x(s, i, cnt, &live);
   acc->a = v_fma(norm_only(m_and(live, seen), x), v_set1(k->v[SINK_SCALE]), acc->a);

@@ -10,12 +10,8 @@
  * v[0]: eps, v[1]: what is subtracted from x, v[2]: N, v[3]: 2^(-N), v[4]: the part of eps e^M in
  * the sum ---- */
 
-SMI consts softpick_setup(const row_call *c, const span *s) {
-  (void)s;
-  return (consts){{ratio_eps(c->params[0])}};
-}
+SMI consts softpick_setup(const row_call *c, const span *s) { return (consts){{ratio_eps(c->params[0])}}; }
 SMI void softpick_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   real top = r->max > 0 ? r->max : 0, far = top > 524288 ? 1 : 0; /* then e^(-M) is 0 */
   vreal m = exp_k(v_set1(far ? 0 : top)), p = exp_poly(exp_reduce(v_set1(far ? 0 : top), m));
   k->v[1] = far ? top : 0;
@@ -52,7 +48,6 @@ SMI vreal softpick_slope(vreal x, const consts *k) {
  * element that is as large. */
 SMI void softpick_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                            reduce_map_acc *acc) {
-  (void)r;
   ratio_grad_add(s, k, softpick_f, i, cnt, acc);
 }
 NOINLINE void softpick_grad_sums(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n,
@@ -81,11 +76,9 @@ REDUCE_MAP_KERNEL(softpick_grad)
 enum { TAYLOR_FACTORS = RATIO_SCALE + 1 };
 
 SMI consts taylor_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){.v[TAYLOR_FACTORS] = (real)(c->params[0] / 2)};
 }
 SMI void taylor_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   int e = ratio_exponent(ratio_magnitude(r)), factors = (int)k->v[TAYLOR_FACTORS];
   if (e < 0) e = 0;
   double scale = d_scale(1, -e);
@@ -118,12 +111,8 @@ SMI vreal taylor_slope(vreal x, const consts *k) {
 
 /* ---- spherical_softmax: f = x^2 + eps. v[0]: eps, scaled as x^2 is ---- */
 
-SMI consts spherical_setup(const row_call *c, const span *s) {
-  (void)s;
-  return (consts){{ratio_eps(c->params[0])}};
-}
+SMI consts spherical_setup(const row_call *c, const span *s) { return (consts){{ratio_eps(c->params[0])}}; }
 SMI void spherical_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   real eps = k->v[0], largest = ratio_magnitude(r);
   int e = ratio_exponent(largest), low = eps > 0 ? (r_exponent(eps) - 1) / 2 : e;
   if (e < low) e = low;
@@ -145,7 +134,6 @@ SMI vreal spherical_slope(vreal x, const consts *k) {
  * gradient of max|x| is multiplied by, v[3]: max|x| ---- */
 
 SMI consts power_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){{(real)c->params[0], ratio_eps(c->params[1])}};
 }
 /* u^p for a whole p > 0, by squaring; the products come in an order that depends on p only. */
@@ -164,7 +152,6 @@ SMI double whole_power_of(double u, int p) {
   return y;
 }
 SMI void power_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   real largest = ratio_magnitude(r);
   int e = ratio_exponent(largest), p = (int)k->v[0];
   double u = (double)(largest * r_power_of_two(-e)), eps = (double)k->v[1] * r->valid;
@@ -197,7 +184,6 @@ SMI vmask power_minmax_hit(const void *ctx, size_t i, int cnt) {
 }
 SMI void power_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                         reduce_map_acc *acc) {
-  (void)r;
   ratio_grad_add(s, k, power_f, i, cnt, acc);
 }
 NOINLINE void power_grad_sums(const span *s, const consts *k, const reduce_map_row *r, size_t i, size_t n,
@@ -226,13 +212,8 @@ REDUCE_MAP_KERNEL(power_grad)
 
 /* ---- stablemax: f = x + 1 or 1 / (1 - x), times v[0], a power of two ---- */
 
-SMI consts stablemax_setup(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (consts){{1}};
-}
+SMI consts stablemax_setup(const row_call *c, const span *s) { return (consts){{1}}; }
 SMI void stablemax_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   int e = r->max > 1 ? -ratio_exponent(r->max) : r->max < -1 ? ratio_exponent(-r->max) : 0;
   k->v[0] = r_power_of_two(e);
   ratio_finalize(k, r, 1, 0);
@@ -254,12 +235,8 @@ SMI vreal stablemax_slope(vreal x, const consts *k) {
  * scores are below -1. There f is e^x g(e^x) with g(t) = log1p(t) / t, and e^x is scaled before it
  * underflows. v[4]: no score is so far from 0 that e^-|x| underflows ---- */
 
-SMI consts softplus_setup(const row_call *c, const span *s) {
-  (void)s;
-  return (consts){{ratio_eps(c->params[0])}};
-}
+SMI consts softplus_setup(const row_call *c, const span *s) { return (consts){{ratio_eps(c->params[0])}}; }
 SMI void softplus_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   real low = r->max > -524288 ? r->max : -524288;
   bool far = low < -1;
   int n = r->max > 1 ? ratio_exponent(r->max) : far ? (int)v_first(exp_k(v_set1(low))) : 0;
@@ -305,11 +282,9 @@ SMI vreal softplus_slope(vreal x, const consts *k) {
  * scale is n 2^-e */
 
 SMI consts reweight_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){{(real)c->params[0], (real)c->params[1], ratio_eps(c->params[2])}};
 }
 SMI void reweight_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   double offset = r->valid > 3 ? (double)k->v[1] : 0, n = r->valid;
   real top = (real)(n / 2 * (double)r->max - offset / 2); /* half of the largest, which is in range */
   int e = top > 0 ? ratio_exponent(top) + 1 : 0;
@@ -328,23 +303,19 @@ SMI vreal reweight_slope(vreal x, const consts *k) {
 }
 SMI void reweight_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                       reduce_map_acc *acc) {
-  (void)r;
   ratio_add(s, k, reweight_f, i, cnt, acc);
 }
 SMI vreal reweight_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal x = at(s->src[0], i, cnt);
-  (void)r;
   if (k->v[4] != 0) return v_clean(v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), x));
   return ratio_value(s, k, reweight_f, i, cnt);
 }
 SMI void reweight_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                            reduce_map_acc *acc) {
-  (void)r;
   ratio_grad_add(s, k, reweight_f, i, cnt, acc);
 }
 SMI vreal reweight_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal dy = at(s->src[SRC_DY], i, cnt);
-  (void)r;
   if (k->v[4] != 0) return v_clean(v_select(v_eq(at(s->src[0], i, cnt), v_set1(-R_INF)), v_set1(0), dy));
   return ratio_unscaled(ratio_grad_value(s, k, reweight_f, reweight_slope, i, cnt), k);
 }

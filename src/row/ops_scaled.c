@@ -8,25 +8,17 @@
 
 SMI consts softmax_n_setup(const row_call *c, const span *s) {
   double n = c->params[0];
-  (void)s;
   return (consts){{n > 0 ? (real)(n < 1 ? -d_log(1 / n, 0) : d_log(n, 0)) : -R_INF}};
 }
-SMI real softmax_n_extra(const span *s, const consts *k) {
-  (void)s;
-  return k->v[0];
-}
+SMI real softmax_n_extra(const span *s, const consts *k) { return k->v[0]; }
 static const exp_body softmax_n_body = {
     .setup = softmax_n_setup, .scores = &plain_scores, .write = plain_weights, .extra = softmax_n_extra};
 EXP_KERNEL(softmax_n)
 
 /* ---- sink_softmax: e^sink joins the sum, and its own weight is a second output ---- */
 
-SMI real sink_extra(const span *s, const consts *k) {
-  (void)k;
-  return *s->src[1];
-}
+SMI real sink_extra(const span *s, const consts *k) { return *s->src[1]; }
 SMI void sink_weight_row(const span *s, const consts *k, const exp_row *r) {
-  (void)k;
   real sink = *s->src[1], e = exp_of(r, sink - r->shift, 0), w = v_first(exp_weight(v_set1(e), r, true));
   bool ruled = r->inv == 0; /* no sums: the row was filled with r->spread */
   if (s->dst[1])
@@ -56,12 +48,10 @@ SMI void sink_finalize(consts *k, const span *s, const reduce_map_row *r) {
   k->v[SINK_WEIGHT] = (real)w;
 }
 SMI vreal sink_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vreal y = at(s->src[SRC_Y], i, cnt), ds = v_mul(y, v_sub(upstream(s, y, i, cnt), v_set1(k->v[SINK_DOT])));
   return v_clean(v_select(v_eq(y, v_set1(0)), v_set1(0), ds));
 }
 SMI void sink_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
-  (void)r;
   real dw = k->v[SINK_WEIGHT] > 0 && s->src[SRC_DY + 1] ? *s->src[SRC_DY + 1] : 0;
   real dsink = post != post ? r_nan() : k->v[SINK_WEIGHT] * (dw - k->v[SINK_DOT]);
   if (s->dst[1]) s->dst[1][0] = v_first(v_clean(v_set1(dsink)));
@@ -107,7 +97,6 @@ enum { SSMAX_LOG = 4 };
 SMI consts ssmax_whole_setup(const row_call *c, const span *s) {
   const double log_n = ssmax_log((real)c->n);
   consts k = {{0}};
-  (void)s;
   memcpy(k.v + SSMAX_LOG, &log_n, sizeof log_n);
   return k;
 }
@@ -141,7 +130,6 @@ SMI vreal ssmax_write(const span *s, const consts *k, const reduce_map_row *r, s
   return v_select(v_eq(ds, v_set1(0)), v_set1(0), v_mul(away, ds));
 }
 SMI void ssmax_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
-  (void)r;
   if (s->dst[SSMAX_S]) s->dst[SSMAX_S][0] = r_clean(post * (double)k->v[3]);
   if (s->dst[SSMAX_B]) s->dst[SSMAX_B][0] = r_clean(post);
 }
@@ -190,8 +178,6 @@ static const row_kernel sdm_grad_kernel = {
 enum { ENTROPY, ENTROPY_MAX, ENTROPY_LOG }; /* the note: log p = x - max - log */
 EXP_MOMENT(entropy_moment, moment_away)
 SMI double entropy_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
-  (void)k;
-  (void)n;
   s->dst[0][ENTROPY_MAX] = (real)r->top_x;
   s->dst[0][ENTROPY_LOG] = r->log;
   return r->log1p - r->moment;
@@ -230,7 +216,6 @@ SMI consts adaptive_grad_setup(const row_call *c, const span *s) {
   return (consts){{1, (real)beta, (real)slope}};
 }
 SMI void adaptive_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   k->v[ADAPTIVE_THROUGH] = (real)((double)k->v[ADAPTIVE_SLOPE] * r->more);
 }
 SMI vreal adaptive_away(const span *s, size_t i, int cnt) {
@@ -265,12 +250,10 @@ static const row_kernel adaptive_grad_kernel = {
  * y = clip((eta - gamma) p + gamma, 0, 1), where an element of -inf keeps 0 */
 
 SMI consts clipped_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){{(real)c->params[0], (real)(c->params[1] - c->params[0])}};
 }
 SMI vreal clipped_raw(vreal p, const consts *k) { return v_fma(p, v_set1(k->v[1]), v_set1(k->v[0])); }
 SMI vreal clipped_value(const exp_write *w, size_t i, int cnt) {
-  (void)cnt;
   vreal raw = clipped_raw(exp_weight_at(w, i), w->k), y = v_min(v_max(raw, v_set1(0)), v_set1(1));
   return v_clean(y);
 }
@@ -311,14 +294,12 @@ EXP_KERNEL(clipped_grad)
 /* ---- context_aware_scaling: y = 2 sigmoid(gate) p ---- */
 
 SMI consts gated_setup(const row_call *c, const span *s) {
-  (void)c;
   vreal g = v_set1(*s->src[1]), e = v_exp_down(v_sub(v_set1(0), v_abs(g))), up = v_add(e, v_set1(1));
   real scale = v_first(v_div(v_select(v_lt(g, v_set1(0)), v_mul(e, v_set1(2)), v_set1(2)), up));
   real other = v_first(v_div(v_select(v_lt(g, v_set1(0)), v_set1(1), e), up)); /* 1 - sigmoid */
   return (consts){{*s->src[1] == *s->src[1] ? scale : r_nan(), other}};
 }
 SMI vreal gated_value(const exp_write *w, size_t i, int cnt) {
-  (void)cnt;
   return v_clean(v_mul(exp_weight_at(w, i), v_set1(w->k->v[0])));
 }
 EXP_WRITE(gated_out, gated_value)

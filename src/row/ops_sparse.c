@@ -14,16 +14,8 @@ SMI threshold_shape entmax_shape(const row_call *c, const span *s) {
   double a = s->src[1] ? (double)*s->src[1] : c->params[0], q = a >= 1 && a <= 10 ? a - 1 : (double)r_nan();
   return (threshold_shape){.kappa = q, .power = 1 / q, .norm = 1};
 }
-SMI threshold_shape sparsemax_shape(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (threshold_shape){1, 1, 1};
-}
-SMI threshold_shape entmax15_shape(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (threshold_shape){0.5, 2, 1};
-}
+SMI threshold_shape sparsemax_shape(const row_call *c, const span *s) { return (threshold_shape){1, 1, 1}; }
+SMI threshold_shape entmax15_shape(const row_call *c, const span *s) { return (threshold_shape){0.5, 2, 1}; }
 #define SHAPE_SETUP(name) \
   SMI consts name##_setup(const row_call *c, const span *s) { \
     consts k = {{0}}; \
@@ -36,16 +28,13 @@ SHAPE_SETUP(sparsemax)
 SHAPE_SETUP(entmax15)
 
 SMI vreal sparsemax_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   return threshold_v(at(s->src[0], i, cnt), k, NULL);
 }
 SMI vreal entmax15_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vreal v = threshold_v(at(s->src[0], i, cnt), k, NULL);
   return v_clean(v_mul(v, v));
 }
 SMI vreal entmax_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vreal log, v = threshold_v(at(s->src[0], i, cnt), k, &log);
   return v_clean(v_mul(threshold_power(v, log, k->v[THRESHOLD_POWER]), v_set1(k->v[THRESHOLD_DOWN])));
 }
@@ -96,13 +85,8 @@ SMI consts entmax_grad_setup(const row_call *c, const span *s) {
   double a = s->src[1] ? (double)*s->src[1] : c->params[0];
   return (consts){{(real)(a - 1)}};
 }
-SMI consts entmax15_grad_setup(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (consts){{(real)0.5}};
-}
+SMI consts entmax15_grad_setup(const row_call *c, const span *s) { return (consts){{(real)0.5}}; }
 SMI void entmax_grad_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   k->v[ENTMAX_MEAN] = r->sum > 0 ? (real)(r->sum2 / r->sum) : 0;
 }
 SMI vreal entmax_log(vreal y) { return v_log_scaled(v_select(v_lt(v_set1(0), y), y, v_set1(1)), v_set1(0)); }
@@ -116,14 +100,12 @@ SMI vreal entmax_slope(vreal y, const consts *k) {
 }
 SMI void entmax_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                          reduce_map_acc *acc) {
-  (void)r;
   vreal y = at(s->src[SRC_Y], i, cnt), slope = entmax_slope(y, k);
   acc->nan = m_or(acc->nan, m_not(v_eq(y, y)));
   acc->a = v_add(acc->a, slope);
   acc->b = v_fma(slope, upstream(s, y, i, cnt), acc->b);
 }
 SMI vreal entmax_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vreal y = at(s->src[SRC_Y], i, cnt);
   return v_clean(v_mul(entmax_slope(y, k), v_sub(upstream(s, y, i, cnt), v_set1(k->v[ENTMAX_MEAN]))));
 }
@@ -138,7 +120,6 @@ SMI vreal entmax_bend(vreal y, const consts *k) {
 }
 SMI void entmax_bend_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                          reduce_map_acc *acc) {
-  (void)r;
   vreal y = at(s->src[SRC_Y], i, cnt), f = entmax_bend(y, k);
   acc->a = v_add(acc->a, f);
   acc->b = v_fma(f, upstream(s, y, i, cnt), acc->b);
@@ -324,12 +305,10 @@ static const row_kernel entmax_grad_kernel = {.engine = &choice_engine,
 /* ---- normmax: p = v^(1 / q) with kappa = 1 and sum p^alpha = 1, y = p / sum p ---- */
 
 SMI threshold_shape normmax_shape(const row_call *c, const span *s) {
-  (void)s;
   return (threshold_shape){.kappa = 1, .power = 1 / (c->params[0] - 1), .norm = c->params[0]};
 }
 SHAPE_SETUP(normmax)
 SMI vreal normmax_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vreal log, v = threshold_v(at(s->src[0], i, cnt), k, &log),
              p = threshold_power(v, log, k->v[THRESHOLD_POWER]);
   return v_select(v_eq(p, v_set1(k->v[THRESHOLD_ONE])), v_set1(1),
@@ -350,7 +329,6 @@ static const row_kernel normmax_kernel = {.engine = &threshold_engine, .body = &
 enum { NORMMAX_Q, NORMMAX_DOT, NORMMAX_AWAY, NORMMAX_FACTOR };
 
 SMI void normmax_grad_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   double q = (double)k->v[NORMMAX_Q];
   k->v[NORMMAX_DOT] = (real)r->sum2;
   k->v[NORMMAX_AWAY] = (real)(r->more2 - r->sum2 * r->more);
@@ -358,14 +336,12 @@ SMI void normmax_grad_finalize(consts *k, const span *s, const reduce_map_row *r
 }
 SMI void normmax_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                           reduce_map_acc *acc) {
-  (void)r;
   vreal y = at(s->src[SRC_Y], i, cnt), power = v_exp(v_mul(entmax_log(y), v_set1(1 + k->v[NORMMAX_Q])));
   acc->nan = m_or(acc->nan, m_not(v_eq(y, y)));
   acc->a = v_add(acc->a, v_select(v_lt(v_set1(0), y), power, v_set1(0)));
   acc->b = v_fma(y, upstream(s, y, i, cnt), acc->b);
 }
 SMI vreal normmax_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  (void)r;
   vreal y = at(s->src[SRC_Y], i, cnt), away = v_sub(upstream(s, y, i, cnt), v_set1(k->v[NORMMAX_DOT]));
   vreal dx = v_fnma(y, v_set1(k->v[NORMMAX_AWAY]), v_mul(entmax_slope(y, k), away));
   return v_clean(v_mul(dx, v_set1(k->v[NORMMAX_FACTOR])));
@@ -385,7 +361,6 @@ REDUCE_MAP_KERNEL(normmax_grad)
  * (sum w^alpha)^(q / alpha) / q. */
 SMI void normmax_steep_finalize(consts *k, const span *s, const reduce_map_row *r) {
   const double q = (double)k->v[NORMMAX_Q];
-  (void)s;
   k->v[NORMMAX_DOT] = (real)r->sum2;
   k->v[NORMMAX_AWAY] = (real)(r->more2 - r->sum2 * r->more);
   const double most = r->found[STEEP_MOST];

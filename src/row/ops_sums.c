@@ -8,18 +8,14 @@
 /* ---- logsumexp and its kin: max + log1p(others / largest) ---- */
 
 SMI double lme_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
-  (void)s;
-  (void)k;
   return r->max + (r->log1p - d_log1p((double)n - 1));
 }
 SMI double mellow_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
-  (void)s;
   return (lse_of(r) - d_log1p((double)n - 1)) / ((double)k->v[0] + (double)k->v[1]);
 }
 /* Next to 0 the mean has all digits, and an omega of 0 none. */
 SMI consts omega_setup(const row_call *c, const span *s) {
   const double omega = c->params[0], least = omega < 0 ? -1e-30 : 1e-30;
-  (void)s;
   return factor(omega < 1e-30 && omega > -1e-30 ? least : omega);
 }
 static const exp_body logsumexp_body = {LSE_BODY(lse_scalar), .small = lse_short_scalars};
@@ -43,12 +39,9 @@ EXP_KERNEL(mellowmax)
 SMI consts collapse_setup(const row_call *c, const span *s) {
   /* as precisions in table.c */
   static const real half_ulp[] = {(real)0x1p-11, (real)0x1p-8, (real)0x1p-24, (real)0x1p-53};
-  (void)s;
   return (consts){{half_ulp[(int)c->params[0]]}};
 }
 SMI double collapse_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
-  (void)s;
-  (void)n;
   return r->sum_without_max <= (double)k->v[0];
 }
 static const exp_body collapse_body = {.setup = collapse_setup,
@@ -68,7 +61,6 @@ SMI vreal lse_grad_value(const exp_write *w, size_t i, int cnt) {
   return times_upstream(exp_weight_again(w, score_plain, false, i, cnt), w);
 }
 SMI vreal mellowmax_grad_value(const exp_write *w, size_t i, int cnt) {
-  (void)cnt;
   return times_upstream(exp_weight_at(w, i), w);
 }
 EXP_WRITE_FUSED(lse_grad_out, lse_grad_value)
@@ -99,9 +91,6 @@ SMI vreal boltzmann_square(const exp_sum *w, vreal e, size_t i, int cnt) {
 EXP_MOMENT(boltzmann_moment, moment_away)
 EXP_MOMENT(boltzmann_spread, boltzmann_square)
 SMI double boltzmann_scalar(const span *s, const consts *k, const exp_row *r, size_t n) {
-  (void)s;
-  (void)k;
-  (void)n;
   return r->top_x + r->moment;
 }
 static const exp_body boltzmann_operator_body = {.setup = alpha_setup,
@@ -123,7 +112,6 @@ SMI vreal boltzmann_grad_value(const exp_write *w, size_t i, int cnt) {
 }
 EXP_WRITE(boltzmann_grad_out, boltzmann_grad_value)
 SMI void boltzmann_row(const span *s, const consts *k, const exp_row *r) {
-  (void)k;
   if (s->dst[1]) s->dst[1][0] = r_clean((double)s->src[SRC_DY][0] * r->spread);
 }
 static const exp_body boltzmann_grad_body = {.setup = alpha_setup,

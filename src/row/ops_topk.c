@@ -131,7 +131,6 @@ typedef struct topk_ranking {
 static inline void topk_each(void *own, size_t i, size_t n, const row_part *last) {
   const topk_ranking *q = own;
   const int64_t token = topk_token(q->c);
-  (void)last;
   if (token >= 0 && q->c->dst[RANK])
     q->w->rank += topk_count_before((const real *)q->c->src[X] + i, n, (int64_t)i, q->w->token, token);
 }

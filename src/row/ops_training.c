@@ -27,7 +27,6 @@ SMI bool shrink_rescales(const consts *k) { return (int)k->v[SHRINK_HOW] & HOW_R
 /* sum: sum |x|, sum2: that of |x| > t, more: sum dy sign(x) [|x| - t]+, all times SCALE; more2: sum
  * dy sign(x) [|x| > t]. */
 SMI void shrink_finalize(consts *k, const span *s, const reduce_map_row *r) {
-  (void)s;
   int e = ratio_exponent(ratio_magnitude(r));
   double joins = ratio_scaled(1e-6 * r->valid, -e), all = r->sum + joins;
   /* inf: all zeros, as far as 1e-6 can tell */
@@ -52,7 +51,6 @@ SMI vreal shrink_excess(vreal x, const consts *k) {
 SMI void shrink_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                     reduce_map_acc *acc) {
   vreal x, zero = v_set1(0);
-  (void)r;
   shrink_live(s, i, cnt, &x);
   vreal size = v_mul(v_abs(x), v_set1(k->v[SHRINK_SCALE]));
   acc->a = v_add(acc->a, size);
@@ -60,7 +58,6 @@ SMI void shrink_add(const span *s, const consts *k, const reduce_map_row *r, siz
 }
 SMI vreal shrink_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal x;
-  (void)r;
   shrink_live(s, i, cnt, &x);
   return v_clean(v_copysign(v_mul(v_max(shrink_excess(x, k), v_set1(0)), v_set1(k->v[SHRINK_C])), x));
 }
@@ -79,7 +76,6 @@ REDUCE_MAP_KERNEL(shrink)
 SMI void shrink_more_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                          reduce_map_acc *acc) {
   vreal x, zero = v_set1(0);
-  (void)r;
   shrink_live(s, i, cnt, &x);
   vreal over = shrink_excess(x, k), dy = v_select(v_lt(zero, over), at(s->src[SRC_DY], i, cnt), zero);
   dy = v_select(v_lt(x, zero), v_sub(zero, dy), dy);
@@ -89,7 +85,6 @@ SMI void shrink_more_add(const span *s, const consts *k, const reduce_map_row *r
 SMI vreal shrink_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal x, dy = at(s->src[SRC_DY], i, cnt), zero = v_set1(0);
   vmask live = shrink_live(s, i, cnt, &x), over = v_lt(zero, shrink_excess(x, k));
-  (void)r;
   if ((int)k->v[SHRINK_HOW] & HOW_STRAIGHT) return v_clean(v_select(live, dy, zero));
   vreal part =
       v_mul(v_set1(k->v[SHRINK_K]), v_sub(v_select(over, v_set1(1), zero), v_set1(k->v[SHRINK_RHO])));
@@ -123,7 +118,6 @@ enum { PERP_SX, PERP_SW, PERP_HIGH, PERP_LOW, PERP_GAIN, PERP_BACK, PERP_KEEPS }
 
 /* The minmax pass at w, whose extremes the note takes. */
 static row_call perp_of_w(const row_call *c, double *settings) {
-  (void)settings;
   row_call own = *c;
   own.src[0] = c->src[PERP_W], own.src_step[0] = c->src_step[PERP_W];
   return own;
@@ -142,7 +136,6 @@ SMI consts perp_setup(const row_call *c, const span *s) {
 SMI void perp_finalize(consts *k, const span *s, const reduce_map_row *r) {
   int e = ratio_exponent(ratio_magnitude(r));
   double sw = (double)k->v[PERP_SW], sx = d_scale(1, -e), joins = 1e-30 * sw * sw, all = r->sum + joins;
-  (void)s;
   if (e < 0) sx = (double)r_power_of_two(-e);
   const bool sound = all > 0 && all < (double)__builtin_inf();
   /* w.p of the formula */
@@ -172,7 +165,6 @@ SMI vreal perp_part(vreal x, vreal w, const consts *k) {
 SMI void perp_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                   reduce_map_acc *acc) {
   vreal x, w;
-  (void)r;
   perp_pair(s, k, i, cnt, &x, &w);
   acc->nan = m_or(acc->nan, m_not(v_lt(w, v_set1(R_INF))));
   acc->a = v_fma(w, w, acc->a);
@@ -181,7 +173,6 @@ SMI void perp_add(const span *s, const consts *k, const reduce_map_row *r, size_
 SMI void perp_more_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                        reduce_map_acc *acc) {
   vreal x, w;
-  (void)r;
   perp_pair(s, k, i, cnt, &x, &w);
   vreal p = perp_part(x, w, k);
   acc->a = v_fma(w, p, acc->a);
@@ -189,7 +180,6 @@ SMI void perp_more_add(const span *s, const consts *k, const reduce_map_row *r, 
 }
 SMI vreal perp_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal x, w;
-  (void)r;
   perp_pair(s, k, i, cnt, &x, &w);
   return v_clean(v_mul(v_mul(perp_part(x, w, k), v_set1(k->v[PERP_GAIN])), v_set1(k->v[PERP_BACK])));
 }
@@ -233,7 +223,6 @@ SMI vreal noisy_at(const span *s, size_t i, vreal v, vreal otherwise) {
 }
 SMI vreal noisy_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal x = at(s->src[0], i, cnt), a = v_set1(k->v[NOISY_A]);
-  (void)r;
   if (k->v[NOISY_A] == 0) return v_clean(x);
   return v_clean(noisy_at(s, i, v_fma(a, v_sub(x, v_set1(*s->src[NOISY_BOUND])), x), x));
 }
@@ -266,14 +255,11 @@ static const row_kernel noisy_kernel = PROGRAM(noisy);
 SMI void noisy_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                    reduce_map_acc *acc) {
   vreal zero = v_set1(0), dy = noisy_at(s, i, at(s->src[SRC_DY], i, cnt), zero);
-  (void)k;
-  (void)r;
   vmask live = m_and(v_lt(v_set1(-R_INF), at(s->src[0], i, cnt)), lanes_below(cnt));
   acc->a = v_add(acc->a, v_select(live, dy, zero));
 }
 SMI vreal noisy_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal dy = at(s->src[SRC_DY], i, cnt), x = at(s->src[0], i, cnt);
-  (void)r;
   return v_clean(
       v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), noisy_at(s, i, v_fma(dy, v_set1(k->v[NOISY_A]), dy), dy)));
 }

@@ -30,7 +30,6 @@ static real magnitude(const row_ref_call *c) {
 
 /* e^x - 1 times e^-M. */
 static real softpick_f(const row_ref_call *c, real x, real top) {
-  (void)c;
   return x < 1 && x > -1 ? expl(-top) * expm1l(x) : expl(x - top) - expl(-top);
 }
 void softpick_ref(const row_ref_call *c) {
@@ -40,7 +39,6 @@ void softpick_ref(const row_ref_call *c) {
 
 static real taylor_f(const row_ref_call *c, real x, real top) {
   real term = 1, sum = 1;
-  (void)top;
   for (int m = 1; m <= (int)c->q[0]; m++) sum += term = term * x / m;
   return sum;
 }
@@ -48,10 +46,7 @@ void taylor_softmax_ref(const row_ref_call *c) {
   if (!special_row(c, c->n, largest(c, plain), 0)) ratio(c, taylor_f, 0, 0, 0);
 }
 
-static real spherical_f(const row_ref_call *c, real x, real top) {
-  (void)top;
-  return x * x + (real)c->q[0];
-}
+static real spherical_f(const row_ref_call *c, real x, real top) { return x * x + (real)c->q[0]; }
 void spherical_softmax_ref(const row_ref_call *c) {
   if (!special_row(c, c->n, largest(c, plain), 0)) ratio(c, spherical_f, 0, 0, 1 / (real)valid(c));
 }
@@ -64,18 +59,13 @@ void power_softmax_ref(const row_ref_call *c) {
   if (top != 0) ratio(c, power_f, top, (real)c->q[1] * (real)valid(c), 0);
 }
 
-static real stablemax_f(const row_ref_call *c, real x, real top) {
-  (void)c;
-  (void)top;
-  return x >= 0 ? x + 1 : 1 / (1 - x);
-}
+static real stablemax_f(const row_ref_call *c, real x, real top) { return x >= 0 ? x + 1 : 1 / (1 - x); }
 void stablemax_ref(const row_ref_call *c) {
   if (!special_row(c, c->n, largest(c, plain), 0)) ratio(c, stablemax_f, 0, 0, 0);
 }
 
 /* log f rather than f, which may be below every number: log(1 + e^x) is e^x there. */
 static real softplus_f(const row_ref_call *c, real x, real top) {
-  (void)c;
   return x < -50 ? expl(x - top) : (x > 0 ? x + log1pl(expl(-x)) : log1pl(expl(x))) * expl(-top);
 }
 void softplus_l1_ref(const row_ref_call *c) {

@@ -35,12 +35,7 @@ SMI void serial_begin(row_state *st) {
 SMI void serial_parts(const row_call *c, row_part *parts) {
   for (size_t g = 0; g * GROUP < c->count; g++) parts[g] = (row_part){.index = -1};
 }
-static inline void serial_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  (void)c;
-  (void)st;
-  (void)parts;
-  (void)count;
-}
+static inline void serial_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {}
 /* Around NAME_begin, NAME_pass and NAME_next. */
 #define SERIAL_KERNEL(name) \
   static const row_kernel name##_kernel = { \

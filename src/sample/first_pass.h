@@ -145,10 +145,7 @@ NOINLINE bool top_p_among_best(const top_few *b, const real *terms, double all, 
 }
 
 /* Sums alone, of the scores x (1 / t) in one rounding. */
-SMI consts peak_setup(const row_call *c, const span *s) {
-  (void)s;
-  return (consts){{(real)(1 / c->params[0])}};
-}
+SMI consts peak_setup(const row_call *c, const span *s) { return (consts){{(real)(1 / c->params[0])}}; }
 SMI score score_peak(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   return (score){v_mul(shifted_by(at(s->src[0], i, cnt), shift), v_set1(k->v[0])), v_set1(0)};
 }
@@ -166,8 +163,6 @@ typedef struct peak_floor {
 } peak_floor;
 static inline void peak_each(void *own, size_t i, size_t n, const row_part *last) {
   peak_floor *q = own;
-  (void)i;
-  (void)n;
   if (!last || !(last->scale_exp > (double)-R_INF) || last->nan) return;
   const double scale_exp = last->scale_exp > q->scale_exp ? last->scale_exp : q->scale_exp;
   q->sum = d_scale(q->sum, q->scale_exp - scale_exp) + d_scale(last->sum, last->scale_exp - scale_exp),

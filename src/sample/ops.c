@@ -11,10 +11,7 @@ enum { TEMPERATURE, METHOD, SEED }; /* parameters */
 enum { GUMBEL, CDF };               /* METHOD */
 enum { BEST, SUM, TOTAL, DRAW };    /* stages */
 
-SMI consts draw_setup(const row_call *c, const span *s) {
-  (void)s;
-  return factor(1 / c->params[TEMPERATURE]);
-}
+SMI consts draw_setup(const row_call *c, const span *s) { return factor(1 / c->params[TEMPERATURE]); }
 static const exp_body draw_body = {.setup = draw_setup,
                                    .scaled = true,
                                    .scores = &scaled_scores,

@@ -21,7 +21,6 @@ typedef struct trial_state {
 } trial_state;
 ROW_OWN_STATE(trial_state, trial_of)
 static void trial_begin(const row_call *c, row_state *st) {
-  (void)c;
   serial_begin(st);
   *trial_of(st) = (trial_state){.least = (double)R_INF, .first = -1};
 }
@@ -84,7 +83,6 @@ static void trial_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   }
 }
 static bool trial_grad_next(const row_call *c, row_state *st) {
-  (void)c;
   if (st->stage == TRIAL_WRITE) return false;
   st->stage = TRIAL_WRITE;
   return st->writes = true;
@@ -109,7 +107,6 @@ typedef struct stop_state {
 } stop_state;
 ROW_OWN_STATE(stop_state, stop_of)
 static void stop_begin(const row_call *c, row_state *st) {
-  (void)c;
   serial_begin(st);
   *stop_of(st) = (stop_state){.index = -1, .best = (double)-R_INF};
 }

@@ -47,7 +47,6 @@ typedef struct density_state {
 } density_state;
 ROW_OWN_STATE(density_state, density_of)
 static void density_begin(const row_call *c, row_state *st) {
-  (void)c;
   serial_begin(st);
   st->stage = DENSITY_MINMAX;
   *density_of(st) = (density_state){.max = (double)-R_INF};
@@ -115,7 +114,6 @@ static bool once_next(row_state *st) {
   return st->writes = true;
 }
 static bool density_grad_next(const row_call *c, row_state *st) {
-  (void)c;
   return (!st->writes && density_summed(st)) || once_next(st);
 }
 #define density_grad_begin density_begin
@@ -197,10 +195,7 @@ static void dirichlet_grad_pass(const row_call *c, row_state *st, row_part *part
     dx[i] = a != a ? r_nan() : io ? r_clean(upstream * slope) : 0;
   }
 }
-static bool dirichlet_grad_next(const row_call *c, row_state *st) {
-  (void)c;
-  return once_next(st);
-}
+static bool dirichlet_grad_next(const row_call *c, row_state *st) { return once_next(st); }
 #define dirichlet_grad_begin density_begin
 SERIAL_KERNEL(dirichlet_grad)
 

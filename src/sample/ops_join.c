@@ -69,11 +69,7 @@ static void set_grad_pass(const row_call *c, row_state *st, row_part *parts) {
     if (p[j] != 0 && named(c, j))
       add_grad(c, X, ((const int64_t *)c->src[IDS])[j], (double)p[j] * (set_upstream(c, j) - mean));
 }
-static bool set_grad_next(const row_call *c, row_state *st) {
-  (void)c;
-  (void)st;
-  return false;
-}
+static bool set_grad_next(const row_call *c, row_state *st) { return false; }
 SERIAL_KERNEL(set_grad)
 
 /* ---- layer_fuse_logits ----
@@ -232,7 +228,6 @@ typedef struct cross_state {
 } cross_state;
 ROW_OWN_STATE(cross_state, cross_of)
 static void cross_begin(const row_call *c, row_state *st) {
-  (void)c;
   serial_begin(st);
   *cross_of(st) = (cross_state){.row = MINMAX_NONE};
 }

@@ -10,25 +10,20 @@
 enum { C, U }; /* inputs */
 
 SMI consts cfg_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){{(real)c->params[0], (real)(1 - c->params[0])}};
 }
 SMI void cfg_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                  reduce_map_acc *acc) {
   vreal x = at(s->src[C], i, cnt), u = at(s->src[U], i, cnt);
-  (void)k;
-  (void)r;
   acc->nan = m_or(acc->nan, m_not(m_and(v_lt(x, v_set1(R_INF)), v_lt(u, v_set1(R_INF)))));
 }
 SMI vreal cfg_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal x = at(s->src[C], i, cnt), u = at(s->src[U], i, cnt), dead = v_set1(-R_INF);
-  (void)r;
   vreal z = v_fma(v_set1(k->v[0]), v_sub(x, u), u);
   return v_clean(v_select(m_or(v_eq(x, dead), v_eq(u, dead)), dead, z));
 }
 SMI vreal cfg_grad_write(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal dz = at(s->src[SRC_DY], i, cnt), dead = v_set1(-R_INF);
-  (void)r;
   vmask gone = m_or(v_eq(at(s->src[C], i, cnt), dead), v_eq(at(s->src[U], i, cnt), dead));
   put(s->dst[C], i, cnt, v_clean(v_select(gone, v_set1(0), v_mul(v_set1(k->v[0]), dz))));
   if (s->dst[U]) put(s->dst[U], i, cnt, v_clean(v_select(gone, v_set1(0), v_mul(v_set1(k->v[1]), dz))));
@@ -75,7 +70,6 @@ SMI void flow_check(const span *s, const consts *k, size_t i, int cnt, vreal gai
 SMI void flow_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                   reduce_map_acc *acc) {
   vreal gain = flow_gain(s, k, i, cnt), x = at(s->src[FLOW_X], i, cnt);
-  (void)r;
   flow_check(s, k, i, cnt, gain, acc);
   acc->a = v_fma(x, gain, acc->a);
   if (s->src[SRC_DY]) acc->b = v_fma(x, at(s->src[SRC_DY], i, cnt), acc->b);

@@ -38,7 +38,6 @@ typedef struct mask_state {
 } mask_state;
 ROW_OWN_STATE(mask_state, mask_of)
 static void mask_begin(const row_call *c, row_state *st) {
-  (void)c;
   serial_begin(st);
   st->stage = MASK_MINMAX;
   *mask_of(st) = (mask_state){.row = MINMAX_NONE};

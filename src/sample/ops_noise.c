@@ -41,8 +41,6 @@ SMI void added_noise(const span *s, size_t i, int cnt, double *v) {
 SMI void added_check(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                      reduce_map_acc *acc) {
   const double size = added_size(s);
-  (void)k;
-  (void)r;
   vmask fine = v_lt(at(s->src[NOISE_X], i, cnt), v_set1(R_INF));
   if (!(size >= 0 && size <= (double)R_MAX)) fine = v_lt(v_set1(0), v_set1(0));
   acc->nan = m_or(acc->nan, m_not(fine));
@@ -51,8 +49,6 @@ SMI vreal added_value(const span *s, const consts *k, const reduce_map_row *r, s
   const double size = added_size(s);
   double v[LANES];
   real y[LANES] = {0};
-  (void)k;
-  (void)r;
   added_noise(s, i, cnt, v);
   for (int j = 0; j < cnt; j++) y[j] = (real)((double)s->src[NOISE_X][i + (size_t)j] + size * v[j]);
   return v_clean(v_load(y));
@@ -63,16 +59,12 @@ SMI vreal added_grad_write(const span *s, const consts *k, const reduce_map_row 
   real moment[LANES] = {0};
   vreal dy =
       v_select(v_lt(v_set1(-R_INF), at(s->src[NOISE_X], i, cnt)), at(s->src[SRC_DY], i, cnt), v_set1(0));
-  (void)k;
-  (void)r;
   if (s->dst[SIGMA]) added_noise(s, i, cnt, v);
   for (int j = 0; s->dst[SIGMA] && j < cnt; j++) moment[j] = (real)v[j];
   put(s->dst[NOISE_X], i, cnt, v_clean(dy));
   return v_mul(dy, v_load(moment));
 }
 SMI void added_grad_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
-  (void)k;
-  (void)r;
   if (s->dst[SIGMA]) *s->dst[SIGMA] = r_clean(post);
 }
 REDUCE_MAP_SUMS_OF(added_sums, added_check)

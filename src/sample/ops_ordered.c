@@ -32,7 +32,6 @@ typedef struct ordered_state {
 } ordered_state;
 ROW_OWN_STATE(ordered_state, ordered_of)
 static void ordered_begin(const row_call *c, row_state *st) {
-  (void)c;
   serial_begin(st);
   st->stage = ORDERED_MINMAX;
   *ordered_of(st) = (ordered_state){.rest = MINMAX_NONE};
@@ -135,13 +134,11 @@ enum { KAPPA = 1 }; /* input */
 
 SMI consts inclusion_setup(const row_call *c, const span *s) {
   const real kappa = *s->src[KAPPA];
-  (void)c;
   return (consts){{kappa < -R_MAX ? -R_MAX : kappa}};
 }
 SMI void inclusion_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                        reduce_map_acc *acc) {
   vreal x = at(s->src[X], i, cnt), kappa = v_set1(k->v[0]);
-  (void)r;
   acc->nan = m_or(acc->nan, m_not(m_and(v_lt(x, v_set1(R_INF)), v_eq(kappa, kappa))));
 }
 #define INCLUSION_MOST 80                         /* e^-e^80 is 0 */
@@ -151,13 +148,11 @@ SMI vreal inclusion_away(const span *s, const consts *k, size_t i, int cnt) {
 }
 SMI vreal inclusion_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   const vreal w = v_min(v_exp(inclusion_away(s, k, i, cnt)), v_set1(INCLUSION_SURE)), grown = v_expm1_pos(w);
-  (void)r;
   return v_clean(v_div(grown, v_add(v_set1(1), grown))); /* (e^w - 1) / e^w */
 }
 /* dx = dy e^(d - e^d), d = x - kappa; kappa is taken as given. */
 SMI vreal inclusion_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal d = inclusion_away(s, k, i, cnt), slope = v_exp(v_sub(d, v_exp(d)));
-  (void)r;
   return v_clean(v_select(v_eq(slope, v_set1(0)), v_set1(0), v_mul(slope, at(s->src[SRC_DY], i, cnt))));
 }
 REDUCE_MAP_SUMS_OF(inclusion_check, inclusion_add)

@@ -20,7 +20,6 @@ typedef struct hard_state {
 ROW_OWN_STATE(hard_state, hard_of)
 
 static void hard_begin(const row_call *c, row_state *st) {
-  (void)c;
   argmax_begin(st);
   st->stage = HARD_SEARCH;
 }
@@ -39,7 +38,6 @@ static void hard_pass(const row_call *c, row_state *st, row_part *parts) {
   for (size_t g = 0; g * GROUP < c->count; g++) parts[g] = (row_part){.index = -1};
 }
 static void hard_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  (void)c;
   if (st->stage == HARD_SEARCH) argmax_merge(st, parts, count);
 }
 static bool hard_next(const row_call *c, row_state *st) {
@@ -89,7 +87,6 @@ SMI score score_gamma(const span *s, const consts *k, const real *shift, size_t 
   const double *params = (const double *)(const void *)s->src[NOISE_PARAMS];
   const uint64_t stream = (uint64_t) * (const int64_t *)(const void *)s->src[NOISE_STREAM];
   double v[LANES] = {0};
-  (void)k;
   for (int j = 0; j < cnt; j++) {
     double a = (double)s->src[NOISE_X][i + (size_t)j];
     bool proper = a > 0 && a <= (double)R_MAX;
@@ -99,11 +96,7 @@ SMI score score_gamma(const span *s, const consts *k, const real *shift, size_t 
   }
   return noise_pair(v);
 }
-SMI consts gamma_setup(const row_call *c, const span *s) {
-  (void)c;
-  (void)s;
-  return (consts){{1, 1}};
-}
+SMI consts gamma_setup(const row_call *c, const span *s) { return (consts){{1, 1}}; }
 EXP_SCORES_LOW(gamma, score_gamma)
 static const exp_body dirichlet_body = {
     .setup = gamma_setup, .scaled = true, .scores = &gamma_scores, .write = exp_weights};
@@ -121,20 +114,16 @@ SMI score binary_score(const span *s, size_t i, int cnt) {
   return noise_pair(h);
 }
 SMI consts binary_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){{(real)c->params[HARD], (real)(0.25 / c->params[NOISE_TEMPERATURE])}};
 }
 SMI void binary_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                     reduce_map_acc *acc) {
-  (void)k;
-  (void)r;
   vreal x = at(s->src[NOISE_X], i, cnt);
   acc->nan = m_or(acc->nan, m_not(v_eq(x, x)));
 }
 SMI vreal binary_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   score h = binary_score(s, i, cnt);
   vreal one = v_set1(1), hard = v_select(v_lt(v_set1(0), h.h), one, v_set1(0));
-  (void)r;
   vreal q = v_mul(v_exp(v_sub(v_set1(0), h.h)), v_sub(one, h.l)); /* e^-(h + l) */
   vreal soft = v_clean(v_div(one, v_add(one, q)));
   return v_select(v_eq(v_set1(k->v[0]), v_set1(0)), soft, hard);
@@ -143,7 +132,6 @@ SMI vreal binary_value(const span *s, const consts *k, const reduce_map_row *r, 
 SMI vreal binary_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vreal h = binary_score(s, i, cnt).h, slope = v_mul(v_sech2(v_mul(h, v_set1((real)0.5))), v_set1(k->v[1]));
   vreal dy = at(s->src[SRC_DY], i, cnt);
-  (void)r;
   return v_clean(v_select(v_eq(slope, v_set1(0)), v_set1(0), v_mul(slope, dy)));
 }
 REDUCE_MAP_SUMS_OF(binary_check, binary_add)

@@ -46,7 +46,6 @@ static void set_finish(const row_call *c, row_state *st, topk *p) {
 }
 
 static void set_begin(const row_call *c, row_state *st) {
-  (void)c;
   serial_begin(st);
   *set_of(st) = (set_state){.row = MINMAX_NONE};
 }
@@ -72,12 +71,7 @@ static void set_pass(const row_call *c, row_state *st, row_part *parts) {
     }
   }
 }
-static void set_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  (void)c;
-  (void)st;
-  (void)parts;
-  (void)count;
-}
+static void set_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {}
 static bool set_next(const row_call *c, row_state *st) {
   topk p = {.k = (size_t)c->params[K], .x = c->dst[KEY], .index = c->dst[INDEX]};
   if (st->stage == MINMAX && !set_invalid(c, st)) {
@@ -357,7 +351,6 @@ static void subset_pass(const row_call *c, row_state *st, row_part *parts) {
     }
 }
 static void subset_begin(const row_call *c, row_state *st) {
-  (void)c;
   serial_begin(st);
   *subset_of(st) = (subset_state){.set = {.row = MINMAX_NONE}};
 }

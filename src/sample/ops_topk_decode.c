@@ -88,10 +88,7 @@ static void soft_finish(const row_call *c, row_state *st) {
   soft_fill(c, f.count, 0);
 }
 
-static void soft_begin(const row_call *c, row_state *st) {
-  (void)c;
-  few_begin(st);
-}
+static void soft_begin(const row_call *c, row_state *st) { few_begin(st); }
 static void soft_pass(const row_call *c, row_state *st, row_part *parts) { few_pass(c, st, parts); }
 static bool soft_next(const row_call *c, row_state *st) {
   if (few_next(c, st, (size_t)c->params[CANDIDATES])) return true;
@@ -124,10 +121,7 @@ static void named_subset_finish(const row_call *c, const row_state *st) {
   *(real *)c->dst[CONFIDENCE] = r_clean(at_token / sum);
   if (c->dst[CERTAINTY]) *(real *)c->dst[CERTAINTY] = r_clean(1 / (1 + (d_log(sum, 0) - moment / sum)));
 }
-static void named_subset_begin(const row_call *c, row_state *st) {
-  (void)c;
-  few_begin(st);
-}
+static void named_subset_begin(const row_call *c, row_state *st) { few_begin(st); }
 static void named_subset_pass(const row_call *c, row_state *st, row_part *parts) { few_pass(c, st, parts); }
 static bool named_subset_next(const row_call *c, row_state *st) {
   if (few_next(c, st, (size_t)c->params[SUBSET_K])) return true;
@@ -164,7 +158,6 @@ typedef struct commit_state {
 } commit_state;
 ROW_OWN_STATE(commit_state, commit_of)
 static void commit_begin(const row_call *c, row_state *st) {
-  (void)c;
   few_begin(st);
   commit_of(st)->count = 0;
 }

@@ -252,8 +252,6 @@ typedef drafts drafts_fn(const row_call *c);
 static drafts drafts_of(const void *body, const row_call *c) { return (*(drafts_fn *const *)body)(c); }
 
 static void engine_begin(const void *body, const row_call *c, row_state *st) {
-  (void)body;
-  (void)c;
   serial_begin(st);
   *verify_of(st) = (verify_state){.index = -1};
 }
@@ -263,7 +261,6 @@ static void engine_pass(const void *body, const row_call *c, row_state *st, row_
 }
 static void engine_merge(const void *body, const row_call *c, row_state *st, const row_part *parts,
                          size_t count) {
-  (void)body;
   serial_merge(c, st, parts, count);
 }
 static bool engine_next(const void *body, const row_call *c, row_state *st) {

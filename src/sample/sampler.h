@@ -273,12 +273,7 @@ static inline void sampler_close_to(sampler *w, const top_few *b, struct row_cut
   sampler_changed(w);
 }
 
-static void radix_select_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
-  (void)c;
-  (void)st;
-  (void)parts;
-  (void)count;
-}
+static void radix_select_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {}
 static inline void sampler_top_k(sampler *w, double k) {
   if (k >= (double)w->n || k <= 0) return;
   if (k <= FEW && w->n > FEW) {
