@@ -9,8 +9,8 @@
 /* NULL, 0: the default. */
 static void set(smx_params *p, const char *name, double value) {
   const smx_op *op = loss_table + LOSS_cross_entropy;
-  for (int32_t i = 0; i < op->param_count; i++)
-    if (value != 0 && !strcmp(op->params[i].name, name)) p->value[i] = value;
+  for (int32_t i = 0; value != 0 && i < op->param_count; i++)
+    if (*op->params[i].name == *name && !strcmp(op->params[i].name, name)) p->value[i] = value;
 }
 
 smx_status smx_cross_entropy_f32(smx_context *ctx, size_t rows, size_t n, const float *x,
@@ -27,9 +27,21 @@ smx_status smx_cross_entropy_f32(smx_context *ctx, size_t rows, size_t n, const 
   if (rows > INT64_MAX || n > INT64_MAX)
     return smx_fail(SMX_ERR_SHAPE, "smx_cross_entropy_f32: rows * n = %zu * %zu overflows", rows, n);
   if (rows && !loss) return smx_fail(SMX_ERR_NULL, "smx_cross_entropy_f32: loss is NULL");
-  const void *const from[SMX_MAX_PORTS] = {x, target};
-  void *const to[SMX_MAX_PORTS] = {loss, dx, o.lse};
-  if (!options && !reduced && direct_rows(op, ctx, NULL, rows, n, from, to)) return SMX_OK;
+  smx_params params;
+  if (options) {
+    smx_params_init(op, &params);
+    set(&params, "ignore_index", (double)o.ignore_index);
+    if (o.ignore_zero && !o.ignore_index) smx_params_set(op, &params, "ignore_index", 0);
+    set(&params, "label_smoothing", (double)o.label_smoothing);
+    set(&params, "z_weight", (double)o.z_weight);
+    set(&params, "softcap", (double)o.softcap);
+    set(&params, "temperature", (double)o.temperature);
+    set(&params, "reduction", o.reduction);
+  }
+  const smx_params *given = options ? &params : NULL;
+  const void *const from[SMX_MAX_PORTS] = {x, target, NULL, o.class_weight};
+  void *const to[SMX_MAX_PORTS] = {loss, dx, o.lse, NULL, NULL, NULL, reduced};
+  if (direct_rows(op, ctx, given, rows, n, from, to)) return SMX_OK;
   int64_t shape[2] = {(int64_t)rows, (int64_t)n};
   smx_tensor tensors[] = {smx_tensor_of(x, SMX_F32, 2, shape, NULL),
                           smx_tensor_of(target, SMX_I64, 1, shape, NULL),
@@ -41,14 +53,5 @@ smx_status smx_cross_entropy_f32(smx_context *ctx, size_t rows, size_t n, const 
   const smx_tensor *in[] = {tensors, tensors + 1, NULL, o.class_weight ? tensors + 2 : NULL};
   const smx_tensor *out[] = {tensors + 3, dx ? tensors + 4 : NULL,     o.lse ? tensors + 5 : NULL, NULL, NULL,
                              NULL,        reduced ? tensors + 6 : NULL};
-  smx_params params;
-  smx_params_init(op, &params);
-  set(&params, "ignore_index", (double)o.ignore_index);
-  if (o.ignore_zero && !o.ignore_index) smx_params_set(op, &params, "ignore_index", 0);
-  set(&params, "label_smoothing", (double)o.label_smoothing);
-  set(&params, "z_weight", (double)o.z_weight);
-  set(&params, "softcap", (double)o.softcap);
-  set(&params, "temperature", (double)o.temperature);
-  set(&params, "reduction", o.reduction);
-  return operator_forward(op, ctx, &params, 4, in, 7, out);
+  return operator_forward(op, ctx, given, 4, in, 7, out);
 }

@@ -68,10 +68,10 @@ static ptrdiff_t step_of(const direct *d, const smx_port *port) { /* from row to
   return port->shape == SMX_SHAPE_FULL ? d->n : (port->flags & SMX_PORT_INT) && d->type.bits == 32 ? 2 : 1;
 }
 
-/* Whether kernels can use it in place. */
+/* Whether it can be used in place: by kernels, or what is one value for all rows. */
 static bool usable(const direct *d, const smx_port *port, const void *at) {
-  if ((port->shape != SMX_SHAPE_FULL && port->shape != SMX_SHAPE_ROW) || (port->flags & SMX_PORT_MASK))
-    return false;
+  const bool one = port->shape == SMX_SHAPE_ROW || port->shape == SMX_SHAPE_SCALAR;
+  if ((port->shape != SMX_SHAPE_FULL && !one) || (port->flags & SMX_PORT_MASK)) return false;
   return ((uintptr_t)at & (uintptr_t)(cell_of(d, port) - 1)) == 0;
 }
 static bool read_from(direct *d, int src, const smx_port *port, const void *at) {
@@ -87,11 +87,16 @@ static bool write_to(direct *d, int dst, const smx_port *port, const void *at) {
   return usable(d, port, at);
 }
 
+/* Most names differ in their first letter. */
+static double param_named(const direct *d, const char *name, double otherwise) {
+  for (int32_t i = 0; i < d->op->param_count; i++)
+    if (*d->op->params[i].name == *name && !strcmp(d->op->params[i].name, name)) return d->call.params[i];
+  return otherwise;
+}
+
 /* Whether targets are classes; counts those that are not ignored. */
 static bool targets_fit(direct *d, const int64_t *target) {
-  int64_t ignore = INT64_MIN; /* no loss has so many classes */
-  for (int32_t i = 0; i < d->op->param_count && ignore == INT64_MIN; i++)
-    if (!strcmp(d->op->params[i].name, "ignore_index")) ignore = (int64_t)d->call.params[i];
+  const int64_t ignore = (int64_t)param_named(d, "ignore_index", -0x1p62); /* no class */
   for (int64_t r = 0; r < d->rows; r++) {
     if (target[r] == ignore) d->counted--;
     else if (target[r] < 0 || target[r] >= d->n) return false;
@@ -143,17 +148,19 @@ static bool apart_before(const direct *d, const smx_port *ports, int dst) {
 
 /* ---- the two directions ---- */
 
-/* The factor of a gradient that is an output: its row's part in the reduced loss. */
-static double share_of(const direct *d) {
-  for (int32_t i = 0; i < d->op->param_count; i++)
-    if (!strcmp(d->op->params[i].name, "reduction"))
-      return smx_share((smx_reduction)d->call.params[i], (double)d->counted);
-  return 1;
+/* One value for all rows, of their losses. */
+static void put_reduced(const direct *d, void *to) {
+  const bool is_f64 = d->type.bits == 64;
+  const smx_reduction how = (smx_reduction)param_named(d, "reduction", SMX_REDUCE_NONE);
+  const double v = smx_reduced(how, d->call.dst[0], d->rows, (double)d->counted, is_f64);
+  if (is_f64) *(double *)to = v;
+  else *(float *)to = (float)v;
 }
 
 static bool forward(direct *d, const places *in, const places *out) {
   const smx_op *op = d->op;
   if (!row_has_program(d->kernels->forward) || !read_inputs(d, false, in)) return false;
+  int32_t reduced = -1;
   for (int32_t o = 0; o < op->output_count; o++) {
     const smx_port *port = op->outputs + o;
     const bool dx = port->flags & SMX_PORT_DX,
@@ -162,9 +169,16 @@ static bool forward(direct *d, const places *in, const places *out) {
     if (!out->at[o] || !write_to(d, o, port, out->at[o])) return false;
     if (!apart_from(d, port, o, 0, op->inputs, op->input_count, over_x ? 0 : -1)) return false;
     if (!apart_before(d, op->outputs, o)) return false;
-    if (dx) d->call.share = share_of(d);
+    /* a gradient that is an output: its row's part in the reduced loss */
+    if (dx)
+      d->call.share =
+          smx_share((smx_reduction)param_named(d, "reduction", SMX_REDUCE_NONE), (double)d->counted);
+    if (port->shape == SMX_SHAPE_SCALAR) reduced = o;
   }
+  void *all = reduced < 0 ? NULL : d->call.dst[reduced]; /* not for the kernel */
+  if (all) d->call.dst[reduced] = NULL, d->call.outputs &= ~((uint32_t)1 << reduced);
   row_run(d->kernels->forward, &d->call);
+  if (all) put_reduced(d, all);
   return true;
 }
 
@@ -240,7 +254,10 @@ static bool places_of(const direct *d, const smx_port *ports, int32_t count, int
     const smx_dtype type = ports[i].flags & SMX_PORT_INT ? SMX_I64 : d->type;
     if (!t->data || t->device.device_type < 0 || t->device.device_type > 1) return false;
     if (!smx_same_dtype(t->dtype, type)) return false;
-    if (t->ndim != d->like->ndim - (ports[i].shape != SMX_SHAPE_FULL) || (t->ndim && !t->shape)) return false;
+    const int32_t less = ports[i].shape == SMX_SHAPE_FULL     ? 0
+                         : ports[i].shape == SMX_SHAPE_SCALAR ? d->like->ndim
+                                                              : 1;
+    if (t->ndim != d->like->ndim - less || (t->ndim && !t->shape)) return false;
     if (!packed(t, d->like->shape)) return false;
     p->at[i] = (const void *)((uintptr_t)t->data + (uintptr_t)t->byte_offset);
   }

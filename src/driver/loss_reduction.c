@@ -79,10 +79,11 @@ smx_status smx_targets_check(const smx_targets *t, double *total) {
   return SMX_OK;
 }
 
-double smx_reduced(smx_reduction how, double sum, double total) {
-  if (how < SMX_REDUCE_MEAN) return sum;
-  if (total == 0) return how == SMX_REDUCE_MEAN ? __builtin_nan("") : 0;
-  return sum / total;
+double smx_reduced(smx_reduction how, const void *losses, int64_t rows, double total, bool is_f64) {
+  const double tiny = is_f64 ? 0x1p-1022 : 0x1p-126;
+  double v = smx_rows_sum(losses, rows, is_f64);
+  if (how >= SMX_REDUCE_MEAN) v = total != 0 ? v / total : how == SMX_REDUCE_MEAN ? __builtin_nan("") : 0;
+  return v != v ? __builtin_nan("") : v < tiny && v > -tiny ? 0 : v;
 }
 
 double smx_share(smx_reduction how, double total) {

@@ -27,9 +27,9 @@ int64_t smx_weights_negative(const smx_targets *t, double *weight);
  * type, folded in double. */
 double smx_rows_sum(const void *values, int64_t rows, bool is_f64);
 
-/* What a sum over the rows becomes, and what each row's gradient is multiplied by, when the rows
- * count `total` together. */
-double smx_reduced(smx_reduction how, double sum, double total);
+/* What the losses of all rows become, as a number of the real type, and what each row's gradient is
+ * multiplied by, when the rows count `total` together. */
+double smx_reduced(smx_reduction how, const void *losses, int64_t rows, double total, bool is_f64);
 double smx_share(smx_reduction how, double total);
 
 #endif

@@ -142,11 +142,7 @@ static void put_reduced(const checked *k, const job *j, int32_t o, const void *l
     float f;
     double d;
   } value;
-  double v = smx_reduced((smx_reduction)param_named(k, "reduction"), smx_rows_sum(losses, j->rows, j->is_f64),
-                         total);
-  double tiny = j->is_f64 ? 0x1p-1022 : 0x1p-126;
-  if (v != v) v = __builtin_nan("");
-  if (v < tiny && v > -tiny) v = 0;
+  const double v = smx_reduced((smx_reduction)param_named(k, "reduction"), losses, j->rows, total, j->is_f64);
   if (j->is_f64) value.d = v;
   else value.f = (float)v;
   j->io->store(row_store_of(k->out[o].dtype), &value, 1, k->out[o].data, 1);
