@@ -37,7 +37,8 @@ extern "C" {
  *     int64_t shape[2] = {2, 2};
  *     smx_tensor tx = {x, {1, 0}, 2, SMX_F32, shape, NULL, 0}, ty = tx;
  *     ty.data = y;
- *     smx_sinkhorn(NULL, 20, &tx, &ty);  // y = 0.1824 0.8176 0.8176 0.1824 */
+ *     smx_sinkhorn(NULL, 20, &tx, &ty);  // y = 0.1824 0.8176 0.8176 0.1824
+ */
 SMX_API smx_status smx_sinkhorn(smx_context *ctx, int32_t steps, const smx_tensor *x, const smx_tensor *y);
 SMX_API smx_status smx_sinkhorn_backward(smx_context *ctx, int32_t steps, const smx_tensor *x,
                                          const smx_tensor *dy, const smx_tensor *dx);

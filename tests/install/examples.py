@@ -3,7 +3,8 @@ it says. CC and CXX are the compilers.
 
 A line of a comment that is indented by five spaces is code. `// y = 0.25 0.75` at its end says what the array y begins
 with then, `// y[1] = 0.75` what one number is; they are compared as they are printed. Paragraphs of one comment go on
-with each other, so that the second may use what the first declares."""
+with each other, so that the second may use what the first declares. A line that looks like code and is indented in
+another way, a result that cannot be read, and a comment with `*/` behind code are refused."""
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ from pathlib import Path
 
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 CODE = re.compile(r"^ \*     (?=\S)(.*)$")
+LIKE_CODE = re.compile(r"^ \*? *(smx_\w+\(|(const )?(double|float|u?int\d+_t|smx_\w+) \*?\w+(\[\w*\])*( = .*)?;).*(;|\{)( */[/*].*)?$")
 RESULT = re.compile(r"^(.*?)\s*// (\S+) = ([-0-9. ]+)$")
 
 PROGRAM = """#include <softmax.h>
@@ -40,6 +42,19 @@ def examples(header):
         lines = [m.group(1) for m in map(CODE.match, comment.group(0).splitlines()) if m]
         if lines:
             yield text.count("\n", 0, comment.start()) + 1, lines
+
+
+def missed(header):
+    """Lines of comments that look like code and would not be compiled, or not be compared."""
+    text = header.read_text()
+    for comment in COMMENT.finditer(text):
+        first = text.count("\n", 0, comment.start()) + 1
+        for i, line in enumerate(comment.group(0).splitlines()):
+            code = CODE.match(line)
+            if (code and (line.endswith("*/") or ("=" in line.partition("//")[2] and not RESULT.match(code.group(1))))) or (
+                not code and LIKE_CODE.match(line)
+            ):
+                yield first + i, line
 
 
 def body(lines):
@@ -73,6 +88,12 @@ def main(include, library):
         if not found:
             failed += 1
             print("%s: no example" % header)
+        lost = list(missed(header))
+        for line, text in lost:
+            print("%s:%d is no example that can be run: %s" % (header, line, text))
+        if lost:
+            failed += 1
+            continue
         for line, lines in found:
             code, wanted = body(lines)
             for compiler, flags, name in compilers:
