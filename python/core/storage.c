@@ -56,7 +56,6 @@ static int take_memory(storage *s) {
 static PyObject *storage_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   PyObject *shape;
   const char *name;
-  (void)kwargs;
   if (!PyArg_ParseTuple(args, "O!s:Storage", &PyTuple_Type, &shape, &name)) return NULL;
   allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
   storage *s = (storage *)alloc(type, 0);
@@ -164,7 +163,6 @@ static PyObject *storage_dlpack(PyObject *self, PyObject *args, PyObject *kwargs
 }
 
 static PyObject *storage_device(PyObject *self, PyObject *unused) {
-  (void)self, (void)unused;
   return Py_BuildValue("(ii)", DLPACK_CPU, 0);
 }
 
@@ -173,13 +171,11 @@ static PyObject *storage_device(PyObject *self, PyObject *unused) {
 static PyObject *storage_shape(PyObject *self, void *unused) {
   storage *s = (storage *)self;
   smx_shape shape = {.ndim = s->ndim};
-  (void)unused;
   memcpy(shape.dim, s->shape, sizeof shape.dim);
   return core_dims(&shape);
 }
 
 static PyObject *storage_dtype(PyObject *self, void *unused) {
-  (void)unused;
   return PyUnicode_FromString(core_dtype_name(((storage *)self)->dtype));
 }
 

@@ -65,7 +65,6 @@ static PyObject *op_record(const smx_op *op) {
 
 PyObject *core_operators(PyObject *module, PyObject *unused) {
   PyObject *list = PyList_New(0);
-  (void)module, (void)unused;
   for (size_t i = 0; list && i < smx_op_count(); i++) list = add(list, op_record(smx_op_at(i)));
   return list;
 }
@@ -80,7 +79,6 @@ static PyObject *kind_record(const smx_attention_kind *k) {
 
 PyObject *core_attention_kinds(PyObject *module, PyObject *unused) {
   PyObject *list = PyList_New(0);
-  (void)module, (void)unused;
   for (size_t i = 0; list && i < smx_attention_kind_count(); i++)
     list = add(list, kind_record(smx_attention_kind_at(i)));
   return list;
@@ -96,7 +94,6 @@ static PyObject *step_record(const smx_step_info *s) {
 
 PyObject *core_sampling_steps(PyObject *module, PyObject *unused) {
   PyObject *list = PyList_New(0);
-  (void)module, (void)unused;
   for (size_t i = 0; list && i < smx_step_count(); i++) list = add(list, step_record(smx_step_at(i)));
   return list;
 }

@@ -192,7 +192,5 @@ static void *handle(xla_frame *f) {
 }
 
 PyObject *core_xla(PyObject *module, PyObject *unused) {
-  (void)module;
-  (void)unused;
   return PyCapsule_New((void *)handle, "xla._CUSTOM_CALL_TARGET", NULL);
 }

@@ -54,7 +54,7 @@ static smx_status run(call *c) {
 }
 
 #define CHANGE(name) static void name(call *c)
-CHANGE(nothing) { (void)c; }
+CHANGE(nothing) {}
 CHANGE(backward) { c->backward = 1; }
 CHANGE(no_op) { c->op = NULL; }
 CHANGE(no_x) { c->in[0] = NULL; }
@@ -196,7 +196,6 @@ static int untouched(const tensor *t) {
 }
 
 static void wrong_calls(void **state) {
-  (void)state;
   int bad = 0;
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
     static call c;

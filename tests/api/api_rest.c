@@ -14,7 +14,6 @@ static void refused(smx_status got, smx_status want, const char *word) {
 }
 
 static void plain_functions(void **state) {
-  (void)state;
   float x[8] = {1, 2, 3, 4, 1, 2, 3, 4}, y[8] = {0};
   double d[2] = {1, 1};
   uint16_t h[2] = {0, 0};
@@ -46,7 +45,6 @@ static void plain_functions(void **state) {
 
 /* An error without an operator begins with the entry point that was called. */
 static void errors_name_what_was_called(void **state) {
-  (void)state;
   smx_op foreign = {.name = "foreign"};
   const smx_op *ops[] = {NULL, &foreign};
   const char *const parts[] = {"op is NULL", "op is not an operator"};
@@ -64,7 +62,6 @@ static void errors_name_what_was_called(void **state) {
 
 /* The plain functions and the operators of the table are the same thing. */
 static void plain_functions_are_the_operators(void **state) {
-  (void)state;
   float x[2][5] = {{1, 2, 3, 4, 5}, {-1, 7, 0, 2, 2}}, a[10], b[10], lse[2], lse_op[2];
   int64_t shape[2] = {2, 5}, row[1] = {2};
   smx_tensor tx = {x, {1, 0}, 2, {2, 32, 1}, shape, NULL, 0}, tb = {b, {1, 0}, 2, {2, 32, 1}, shape, NULL, 0},
@@ -93,7 +90,6 @@ static void plain_functions_are_the_operators(void **state) {
 
 /* A byte offset moves a view. */
 static void byte_offset(void **state) {
-  (void)state;
   float x[5] = {100, 0, 1, 2, 100}, y[5] = {0}, want[3];
   int64_t shape[1] = {3};
   smx_tensor tx = {x, {1, 0}, 1, {2, 32, 1}, shape, NULL, 4}, ty = {y, {1, 0}, 1, {2, 32, 1}, shape, NULL, 8};
@@ -103,15 +99,11 @@ static void byte_offset(void **state) {
   assert_true(y[0] == 0 && y[1] == 0);
 }
 
-static void *grudging(void *user, size_t bytes, size_t alignment) {
-  (void)user, (void)bytes, (void)alignment;
-  return NULL;
-}
+static void *grudging(void *user, size_t bytes, size_t alignment) { return NULL; }
 
-static void give_back(void *user, void *p) { (void)user, (void)p; }
+static void give_back(void *user, void *p) {}
 
 static void contexts(void **state) {
-  (void)state;
   smx_context *ctx = NULL;
   smx_context_options o = {.size = sizeof o};
   refused(smx_context_create(&o, NULL), SMX_ERR_NULL, "out");
@@ -143,7 +135,6 @@ static void contexts(void **state) {
 }
 
 static void parameters(void **state) {
-  (void)state;
   const smx_op *op = smx_op_find("softmax"), *hard = smx_op_find("hardmax");
   smx_params p, h;
   refused(smx_params_init(NULL, &p), SMX_ERR_NULL, "op");
@@ -169,7 +160,6 @@ static void parameters(void **state) {
 }
 
 static void infer(void **state) {
-  (void)state;
   int64_t shape[3] = {4, 12, 6};
   smx_tensor x = {NULL, {1, 0}, 3, {4, 16, 1}, shape, NULL, 0};
   smx_tensor auxiliary[SMX_MAX_PORTS];
@@ -223,7 +213,6 @@ static void check_port(const smx_op *op, const smx_port *port, int input) {
 }
 
 static void the_table(void **state) {
-  (void)state;
   assert_true(smx_op_count() > 0 && smx_op_at(smx_op_count()) == NULL && smx_op_find("nosuch") == NULL &&
               smx_op_find(NULL) == NULL);
   for (size_t o = 0; o < smx_op_count(); o++) {
@@ -253,7 +242,6 @@ static void the_table(void **state) {
 }
 
 static void words(void **state) {
-  (void)state;
   for (int s = 0; s >= -13; s--) assert_true(smx_strerror((smx_status)s) && *smx_strerror((smx_status)s));
   char version[32];
   snprintf(version, sizeof version, "%d.%d.%d", SMX_VERSION_MAJOR, SMX_VERSION_MINOR, SMX_VERSION_PATCH);
@@ -263,7 +251,6 @@ static void words(void **state) {
 
 /* tests/api/ids.txt lists every id that was ever given out. */
 static void ids_are_for_ever(void **state) {
-  (void)state;
   FILE *f = fopen(SMX_SOURCE_DIR "/tests/api/ids.txt", "r");
   char line[256], name[128], gone[8];
   int id, last = 0, listed = 0;

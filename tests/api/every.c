@@ -87,7 +87,7 @@ static void prove(const char *what, smx_context *ctx, const proof *p, visit_fn *
   if (faults) fail_msg("%s: %d faults", what, faults);
 }
 
-static void nothing(stage *s) { (void)s; }
+static void nothing(stage *s) {}
 static const proof no_proof = {nothing, nothing};
 
 /* Runs a case and says whether it called anything. */
@@ -155,7 +155,6 @@ static const char *const headers[] = {
     SMX_SOURCE_DIR "/include/softmax/sampling.h", SMX_SOURCE_DIR "/include/softmax/matrix.h"};
 
 static void names(void **state) {
-  (void)state;
   char line[512], name[128];
   int missing = 0, found = 0;
   prove("names", NULL, &no_proof, note_name, small, 1);
@@ -222,7 +221,7 @@ static control read_control(void) { return (control){fegetround()}; }
 static void write_control(const control *c) { fesetround(c->round); }
 static bool same_control(const control *a, const control *b) { return a->round == b->round; }
 enum { FLUSH, ZERO_INPUTS };
-static void flush(int bits) { (void)bits; }
+static void flush(int bits) {}
 #endif
 
 static const struct mode {
@@ -245,7 +244,6 @@ static sigjmp_buf trapped;
 static pthread_t caller;
 
 static void enter_mode(stage *s) {
-  (void)s;
   mine = read_control();
   fesetround(mode->round);
   flush(mode->flush);
@@ -254,13 +252,11 @@ static void enter_mode(stage *s) {
   theirs = read_control();
 }
 static void leave_mode(stage *s) {
-  (void)s;
   const control now = read_control();
   changed = !same_control(&now, &theirs);
   write_control(&mine);
 }
 static void on_trap(int signal_) {
-  (void)signal_;
   if (!pthread_equal(pthread_self(), caller)) _exit(99); /* a worker */
   write_control(&mine);
   siglongjmp(trapped, 1);
@@ -299,12 +295,8 @@ static void modes_with(smx_context *ctx, int isas) {
   smx_isa_set(smx_isa_at(0));
   sigaction(SIGFPE, &before, NULL);
 }
-static void modes_alone(void **state) {
-  (void)state;
-  modes_with(NULL, smx_isa_count());
-}
+static void modes_alone(void **state) { modes_with(NULL, smx_isa_count()); }
 static void modes_of_workers(void **state) {
-  (void)state;
   smx_context *ctx = context((smx_context_options){.threads = 3});
   modes_with(ctx, 1);
   smx_context_destroy(ctx);
@@ -333,26 +325,20 @@ void *__wrap_malloc(size_t bytes) { return refused() ? NULL : __real_malloc(byte
 
 static void *lend(void *user, size_t bytes, size_t alignment) {
   void *p = NULL;
-  (void)user;
   if (posix_memalign(&p, alignment, bytes ? bytes : 1)) return NULL;
   live++;
   return p;
 }
 static void take_back(void *user, void *p) {
-  (void)user;
   live--;
   free(p);
 }
 
 static void count_from_here(stage *s) {
-  (void)s;
   asked = 0;
   counting = true;
 }
-static void count_no_more(stage *s) {
-  (void)s;
-  counting = false;
-}
+static void count_no_more(stage *s) { counting = false; }
 
 static void refuse_each(stage *s, const every_case *c) {
   kept before;
@@ -386,12 +372,8 @@ static void memory_with(smx_context *ctx) {
   free(s.in), free(s.out), free(s.own);
   if (faults) fail_msg("memory: %d faults", faults);
 }
-static void memory_alone(void **state) {
-  (void)state;
-  memory_with(NULL);
-}
+static void memory_alone(void **state) { memory_with(NULL); }
 static void memory_of_contexts(void **state) {
-  (void)state;
   smx_context *ctx = context((smx_context_options){.threads = 3, .alloc = lend, .release = take_back});
   memory_with(ctx);
   smx_context_destroy(ctx);
@@ -409,14 +391,12 @@ static __attribute__((noinline)) void paint(void) {
   stack_low = (uintptr_t)area;
 }
 static void paint_stack(stage *s) {
-  (void)s;
   paint();
   stack_top = (uintptr_t)__builtin_frame_address(0);
 }
 static __attribute__((noinline)) void measure_stack(stage *s) {
   const volatile unsigned char *low = (const volatile unsigned char *)stack_low;
   size_t clean = 0;
-  (void)s;
   while (clean < PAINT && low[clean] == PAINT_WITH) clean++;
   deepest = stack_top - (stack_low + clean);
 }
@@ -463,12 +443,8 @@ static void stacks_with(smx_context *ctx) {
   smx_isa_set(smx_isa_at(0));
   prove("a thread of 64 KB", ctx, &no_proof, on_a_small_stack, large, COUNT_OF(large));
 }
-static void stack_alone(void **state) {
-  (void)state;
-  stacks_with(NULL);
-}
+static void stack_alone(void **state) { stacks_with(NULL); }
 static void stack_of_callers(void **state) {
-  (void)state;
   smx_context *ctx = context((smx_context_options){.threads = 3});
   stacks_with(ctx);
   smx_context_destroy(ctx);
@@ -477,14 +453,8 @@ static void stack_of_callers(void **state) {
 /* ---- cancel ---- */
 
 static bool returned;
-static void cancel_me(stage *s) {
-  (void)s;
-  pthread_cancel(pthread_self());
-}
-static void came_back(stage *s) {
-  (void)s;
-  returned = true;
-}
+static void cancel_me(stage *s) { pthread_cancel(pthread_self()); }
+static void came_back(stage *s) { returned = true; }
 static void *run_cancelled(void *arg) {
   visiting *v = arg;
   run(v->s, v->c);
@@ -498,7 +468,6 @@ static void *lend_slowly(void *user, size_t bytes, size_t alignment) {
   return lend(user, bytes, alignment);
 }
 static void loop_slowly(void *user, int64_t count, void (*task)(void *arg, int64_t i), void *arg) {
-  (void)user;
   for (int64_t i = 0; i < count; i++) {
     pthread_testcancel();
     task(arg, i);
@@ -536,7 +505,6 @@ static void try_cancel(stage *s, const every_case *c) {
 }
 static void cancel(void **state) {
   static const extent one[] = {{30, 3000}};
-  (void)state;
   for (size_t i = 0; i < COUNT_OF(cancel_options); i++) {
     cancelled_with = cancel_options + i;
     prove("cancel", NULL, &no_proof, try_cancel, one, 1);

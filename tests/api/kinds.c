@@ -62,7 +62,6 @@ static void check_facts(size_t count, facts (*at)(size_t), int most) {
 }
 
 static void the_tables_are_whole(void **state) {
-  (void)state;
   check_facts(smx_attention_kind_count(), kind_at, SMX_ATTENTION_PARAMS);
   check_facts(smx_step_count(), step_at, 3);
   for (size_t i = 0; i < SMX_ATTENTION_KINDS; i++) {
@@ -114,7 +113,6 @@ static void refused(smx_status got, smx_status want, const char *part) {
 }
 
 static void weights_have_their_defaults(void **state) {
-  (void)state;
   for (int w = 0; w < SMX_ATTENTION_KINDS; w++) {
     const smx_attention_kind *kind = smx_attention_kind_at((size_t)w);
     small s;
@@ -139,7 +137,6 @@ static void weights_have_their_defaults(void **state) {
 /* A number beyond either end of each parameter, one that is not whole, NaN, and one that the kind
  * does not have. */
 static void weights_refuse_other_numbers(void **state) {
-  (void)state;
   for (int w = 0; w < SMX_ATTENTION_KINDS; w++) {
     const smx_attention_kind *kind = smx_attention_kind_at((size_t)w);
     for (int i = 0; i < SMX_ATTENTION_PARAMS; i++) {
@@ -167,7 +164,6 @@ static void weights_refuse_other_numbers(void **state) {
 /* The default that depends on the call is -ln of the keys, pages or not, and not to be had where
  * keys are split. */
 static void the_shift_of_sigmoid(void **state) {
-  (void)state;
   small by_default, given;
   int32_t pages[KEYS] = {0, 1, 2, 3, 4};
   int64_t lengths[] = {KEYS - 1}, one[] = {1}, table[] = {1, KEYS}, cache[] = {KEYS, 1, 1, WIDTH};
@@ -214,7 +210,6 @@ static smx_status draw(const smx_step_info *info, double a, double b, double c) 
 }
 
 static void steps_take_the_numbers_of_their_table(void **state) {
-  (void)state;
   for (size_t i = 0; i < smx_step_count(); i++) {
     const smx_step_info *info = smx_step_at(i);
     double v[3] = {0};

@@ -25,7 +25,6 @@ const char *__tsan_default_options(void) { return "die_after_fork=0"; }
 #endif
 
 static int prepare(void **state) {
-  (void)state;
   rng r = {5};
   for (int i = 0; i < ROWS * N; i++) x[i] = (float)(5 * rng_normal(&r));
   return smx_softmax_f32(ROWS, N, x, want);
@@ -68,7 +67,6 @@ static void call_from_many_threads(smx_context *shared) {
 }
 
 static void many_callers(void **state) {
-  (void)state;
   for (int32_t threads = 1; threads <= 7; threads += 3) {
     smx_context *shared = context((smx_context_options){.threads = threads});
     call_from_many_threads(shared);
@@ -77,7 +75,6 @@ static void many_callers(void **state) {
 }
 
 static void contexts_come_and_go(void **state) {
-  (void)state;
   for (int i = 0; i < 50; i++) {
     smx_context *ctx = context((smx_context_options){.threads = 1 + i % 5});
     if (i % 10 == 0) assert_true(same(ctx));
@@ -86,7 +83,6 @@ static void contexts_come_and_go(void **state) {
 }
 
 static void a_child_goes_on(void **state) {
-  (void)state;
   smx_context *ctx = context((smx_context_options){.threads = 3});
   assert_true(same(ctx));
   for (int i = 0; i < 3; i++) {
@@ -130,7 +126,6 @@ static void expect_alike(const problem *a, const problem *b) {
 /* Every operator on rows that lie where kernels can use them, which takes no scratch memory: of one
  * run of groups, and of two. */
 static void long_rows_are_shared(void **state) {
-  (void)state;
   static const int64_t lengths[] = {131072, 262145};
   static const kind any[] = {KIND_NORMAL};
   smx_context *ctx = context((smx_context_options){.threads = 3});
@@ -174,7 +169,6 @@ static void two_threads(void *user, int64_t count, void (*task)(void *arg, int64
 }
 
 static void the_callers_threads(void **state) {
-  (void)state;
   int64_t tasks = 0;
   smx_context *ctx =
       context((smx_context_options){.threads = 2, .parallel_for = two_threads, .parallel_user = &tasks});
@@ -210,7 +204,6 @@ static void take_back(void *user, void *p) {
 
 /* Contiguous f32 rows allocate nothing, and what a context takes it gives back. */
 static void the_callers_memory(void **state) {
-  (void)state;
   ledger l = {.lock = PTHREAD_MUTEX_INITIALIZER};
   smx_context *ctx =
       context((smx_context_options){.threads = 2, .alloc = lend, .release = take_back, .alloc_user = &l});
@@ -248,7 +241,6 @@ enum { HOSTILE = FE_UPWARD };
 #endif
 
 static void environment(void **state) {
-  (void)state;
   smx_context *contexts[] = {NULL, context((smx_context_options){.threads = 3})};
   control mine = read_control();
   for (size_t i = 0; i < COUNT_OF(contexts); i++) {

@@ -117,7 +117,6 @@ static void visibility(acase *a, int which) {
 }
 
 static void values_are_those_of_the_reference(void **state) {
-  (void)state;
   static const int64_t shapes[][7] = {
       {1, 1, 1, 1, 1, 1, 1},      {2, 4, 2, 5, 70, 8, 5},      {1, 3, 1, 50, 200, 33, 17},
       {1, 2, 2, 7, 1100, 16, 24}, {2, 2, 1, 70, 64, 64, 64},   {1, 8, 1, 1, 2200, 24, 32},
@@ -147,7 +146,6 @@ static void values_are_those_of_the_reference(void **state) {
 }
 
 static void other_dtypes(void **state) {
-  (void)state;
   /* a half is rounded once more */
   static const double bound[FLOAT_DTYPES] = {64, 64 * 0x1p-29, 0x1p14, 0x1p17};
   for (int t = 0; t < FLOAT_DTYPES; t++)
@@ -164,7 +162,6 @@ static void other_dtypes(void **state) {
 
 /* Scores to and beyond +-2^19, where they are shifted. */
 static void scores_of_any_size(void **state) {
-  (void)state;
   static const double sizes[] = {1e-20, 30, 3000, 1e6, 1e12, 1e30};
   for (size_t s = 0; s < COUNT_OF(sizes); s++) {
     acase a = acase_new(1, 1, 1, 20, 3000, 1, 3); /* d = 1: scores without rounding of a chain */
@@ -209,7 +206,6 @@ static double lse_error(acase *a) {
 }
 
 static void lse_within_two_ulp(void **state) {
-  (void)state;
   static const int64_t shapes[][4] = {
       {40, 1, 8, 8}, {40, 7, 64, 8}, {30, 1000, 64, 8}, {5, 4100, 128, 16}, {3, 9000, 32, 8}};
   static const double sizes[] = {0.01, 1, 12, 1e4, 1e7};
@@ -236,7 +232,6 @@ typedef struct answer {
 } answer;
 
 static void known_answers(void **state) {
-  (void)state;
   static const answer answers[] = {
       {SMX_ATTENTION_SOFTMAX, {0}, {0.657204095482, 0.511817832575}, 1.42417343007, 0},
       {SMX_ATTENTION_SOFTMAX_N, {1}, {0.529701141432, 0.412520999160}, NAN, 0},

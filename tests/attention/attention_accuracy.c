@@ -92,7 +92,6 @@ static shares measure(int kind, int64_t d, int64_t lk) {
 }
 
 static void errors_are_within_their_bounds(void **state) {
-  (void)state;
   static const int64_t widths[] = {1, 8, 32, 64, 127, 128, 200, 256, 512};
   int failures = 0;
   for (int kind = 0; kind < KINDS_OF_ROWS; kind++)
@@ -118,7 +117,6 @@ static void read_rows(FILE *file, double *x, int64_t count) {
 }
 
 static void activations_are_within_the_bounds(void **state) {
-  (void)state;
   enum { TOKENS = 64, WIDTH = 32 };
   static const char *const heads[] = {"layer 0, head 2", "layer 1, head 11", "layer 5, head 10"};
   FILE *file = fopen(SMX_SOURCE_DIR "/tests/attention/activations/minilm.f32", "rb");
@@ -147,7 +145,6 @@ static void activations_are_within_the_bounds(void **state) {
 /* Root mean square of the error of scores in units of u |q||k| scale: one chain over 512 columns
  * has some 9. */
 static void wide_heads_are_no_worse_than_narrow_ones(void **state) {
-  (void)state;
   double square[2] = {0, 0};
   static const int64_t widths[] = {127, 512};
   for (int w = 0; w < 2; w++) {

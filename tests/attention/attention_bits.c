@@ -47,7 +47,6 @@ static void set_kind(acase *a, int which) {
 /* ---- against the same call made otherwise ---- */
 
 static void instruction_sets_threads_and_orders(void **state) {
-  (void)state;
   static const int64_t shapes[][7] = {{1, 2, 1, 5, 2100, 64, 64},
                                       {2, 4, 2, 61, 130, 33, 20},
                                       {1, 1, 1, 1, 5000, 16, 128},
@@ -78,7 +77,6 @@ static void instruction_sets_threads_and_orders(void **state) {
 
 /* One row alone: of one sequence, one head, with the query at its place. */
 static void rows_alone_prefill_and_decode(void **state) {
-  (void)state;
   for (int which = 0; which < SMX_ATTENTION_KINDS; which++) {
     acase a = acase_new(2, 4, 2, 55, 1090, 24, 40);
     set_kind(&a, which);
@@ -108,7 +106,6 @@ static void rows_alone_prefill_and_decode(void **state) {
 /* Keys that causality and the window hide, hidden by a mask or a bias instead, with NaN behind
  * it. */
 static void ways_to_hide_a_key(void **state) {
-  (void)state;
   for (int which = 0; which < 2 * SMX_ATTENTION_KINDS; which++) {
     acase a = acase_new(1, 2, 1, 30, 1200, 16, 32);
     set_kind(&a, which % SMX_ATTENTION_KINDS);
@@ -169,7 +166,6 @@ static void close_call(call *c, const char *what, smx_context *ctx, const result
 
 /* With dropout and sinks, neither of which the padding moves. */
 static void padded_keys(void **state) {
-  (void)state;
   acase a = acase_new(2, 2, 2, 20, 1030, 16, 24);
   a.with_sinks = 1;
   a.options.dropout = 0.25, a.options.seed = 11, a.options.stream = 40;
@@ -201,7 +197,6 @@ static void padded_keys(void **state) {
 
 /* Key j of sequence b in page table[b][j / size], pages in any order, of both layouts. */
 static void paged_keys(void **state) {
-  (void)state;
   static const int64_t sizes[] = {1, 16, 64, 100, 1024};
   acase a = acase_new(2, 4, 2, 3, 1500, 20, 32);
   a.options.causal = 1;
@@ -240,7 +235,6 @@ static void paged_keys(void **state) {
 
 /* Three sequences end to end give what each gives alone. */
 static void packed_sequences(void **state) {
-  (void)state;
   static double streams[] = {100, 7, 55};
   static const double q_at[] = {0, 7, 7, 60}, k_at[] = {0, 30, 35, 1200};
   acase a = acase_new(1, 2, 1, 60, 1200, 12, 16);
@@ -279,7 +273,6 @@ static void packed_sequences(void **state) {
 
 /* Keys in three pieces, their states merged in two calls' worth of tensors. */
 static void split_keys(void **state) {
-  (void)state;
   for (int which = 0; which < SMX_ATTENTION_KINDS; which++) {
     static const int64_t cuts[] = {0, 1024, 3072, 3500};
     if (which == SMX_ATTENTION_SSMAX || which == SMX_ATTENTION_CLIPPED || which == SMX_ATTENTION_CENTRED ||
@@ -370,7 +363,6 @@ static void specified_case(int64_t lq, int64_t lk, int64_t d) {
 
 /* One row and thirteen: keys as they lie, and packed. */
 static void chains_and_splits_are_as_specified(void **state) {
-  (void)state;
   static const int64_t widths[] = {37, 64, 127, 128, 136, 193, 256, 512};
   for (size_t w = 0; w < COUNT_OF(widths); w++) {
     specified_case(13, w ? 1100 : 2500, widths[w]);
@@ -379,12 +371,10 @@ static void chains_and_splits_are_as_specified(void **state) {
 }
 
 static int open_contexts(void **state) {
-  (void)state;
   smx_context_options two = {.size = sizeof two, .threads = 2}, seven = {.size = sizeof seven, .threads = 7};
   return smx_context_create(&two, &threads2) || smx_context_create(&seven, &threads7);
 }
 static int close_contexts(void **state) {
-  (void)state;
   smx_context_destroy(threads2);
   smx_context_destroy(threads7);
   return 0;

@@ -7,35 +7,31 @@
   static smx_status name(smx_context *ctx, const smx_attention_options *o, const attention_more *m, \
                          const smx_tensor *const *t)
 
-CALL(attention) { return (void)m, smx_attention(ctx, o, t[0], t[1], t[2], t[3], t[4]); }
+CALL(attention) { return smx_attention(ctx, o, t[0], t[1], t[2], t[3], t[4]); }
 CALL(backward) {
-  (void)m;
   return smx_attention_backward(ctx, o, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9]);
 }
 CALL(backward_bias) {
-  (void)m;
   return smx_attention_backward_bias(ctx, o, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9]);
 }
 CALL(rows) { return smx_attention_rows(ctx, o, m->op, m->params, t[0], t[1], t[2], t[3]); }
 CALL(rows_backward) {
   return smx_attention_rows_backward(ctx, o, m->op, m->params, t[0], t[1], t[2], t[3], t[4], t[5], t[6]);
 }
-CALL(column_mass) { return (void)m, smx_attention_column_mass(ctx, o, t[0], t[1], t[2], t[3], t[4]); }
-CALL(states) { return (void)m, smx_attention_states(ctx, o, t[0], t[1], t[2], t[3]); }
+CALL(column_mass) { return smx_attention_column_mass(ctx, o, t[0], t[1], t[2], t[3], t[4]); }
+CALL(states) { return smx_attention_states(ctx, o, t[0], t[1], t[2], t[3]); }
 CALL(scores) { return smx_attention_scores(ctx, o, (smx_attention_stage)m->stage, t[0], t[1], t[2]); }
-CALL(apply) { return (void)m, smx_attention_apply(ctx, o, t[0], t[1], t[2]); }
-CALL(parallax) { return (void)m, smx_attention_parallax(ctx, o, t[0], t[1], t[2], t[3], t[4]); }
+CALL(apply) { return smx_attention_apply(ctx, o, t[0], t[1], t[2]); }
+CALL(parallax) { return smx_attention_parallax(ctx, o, t[0], t[1], t[2], t[3], t[4]); }
 CALL(parallax_backward) {
-  (void)m;
   return smx_attention_parallax_backward(ctx, o, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
 }
 CALL(local_linear) { return smx_attention_local_linear(ctx, o, m->ridge, t[0], t[1], t[2], t[3]); }
 CALL(local_linear_backward) {
   return smx_attention_local_linear_backward(ctx, o, m->ridge, t[0], t[1], t[2], t[3], t[4], t[5], t[6]);
 }
-CALL(additive) { return (void)m, smx_attention_additive(ctx, o, t[0], t[1], t[2], t[3], t[4]); }
+CALL(additive) { return smx_attention_additive(ctx, o, t[0], t[1], t[2], t[3], t[4]); }
 CALL(additive_backward) {
-  (void)m;
   return smx_attention_additive_backward(ctx, o, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
 }
 CALL(tropical) { return smx_attention_tropical(ctx, o, m->symmetric, t[0], t[1], t[2], t[3], t[4]); }

@@ -63,7 +63,6 @@ static void expect(const char *what, small *s, int status, const char *message) 
   } while (0)
 
 static void bad_shapes(void **state) {
-  (void)state;
   BAD(s.q.shape[1] = 3, SMX_ERR_SHAPE, "q: shape[1] is 3, not a multiple of the 2 heads of k");
   BAD(s.k.shape[3] = 3, SMX_ERR_SHAPE, "k: shape[3] is 3, not 4");
   BAD(s.v.shape[2] = 4, SMX_ERR_SHAPE, "v: shape[2] is 4, not 5");
@@ -81,7 +80,6 @@ static void bad_shapes(void **state) {
 }
 
 static void bad_options(void **state) {
-  (void)state;
   BAD(s.options.size = 8, SMX_ERR_STRUCT, "options.size is 8");
   BAD(s.options.weights = SMX_ATTENTION_KINDS, SMX_ERR_PARAM, "options.weights");
   BAD(s.options.window_left = -2, SMX_ERR_PARAM, "options.window_left is -2");
@@ -109,7 +107,6 @@ static void with_ints(small *s, placed *p, smx_dtype t, int32_t ndim, const int6
 #define OFFSETS(n, ...) with_ints(&s, &s.extra, SMX_I32, 1, (int64_t[]){n}, (double[]){__VA_ARGS__})
 
 static void bad_lengths_and_pages(void **state) {
-  (void)state;
   BAD((OFFSETS(2, 5, 6), s.options.lengths = &s.extra.t), SMX_ERR_SHAPE, "lengths: number 1 is 6, not 0..5");
   BAD((OFFSETS(3, 5, 5, 5), s.options.lengths = &s.extra.t), SMX_ERR_SHAPE, "lengths: shape[0] is 3, not 2");
   BAD((OFFSETS(3, 5, 5, 5), s.options.streams = &s.extra.t), SMX_ERR_SHAPE, "streams: shape[0] is 3, not 2");
@@ -129,7 +126,6 @@ static void bad_lengths_and_pages(void **state) {
 }
 
 static void bad_gradients_and_states(void **state) {
-  (void)state;
   small s = small_call();
   fix(&s);
   const smx_tensor *o = &s.o.t, *none = NULL;
@@ -154,7 +150,6 @@ static void bad_gradients_and_states(void **state) {
 /* ---- rows that see nothing ---- */
 
 static void empty_rows(void **state) {
-  (void)state;
   for (int policy = 0; policy < 3; policy++) {
     smx_context *ctx;
     smx_context_options how = {.size = sizeof how, .on_empty = (smx_on_empty)policy};
@@ -187,7 +182,6 @@ static void empty_rows(void **state) {
 }
 
 static void sinks_alone(void **state) {
-  (void)state;
   small s = small_call();
   fix(&s);
   OFFSETS(2, 5, 0);
@@ -207,7 +201,6 @@ static void sinks_alone(void **state) {
 /* ---- NaN and infinities ---- */
 
 static void nan_and_infinity(void **state) {
-  (void)state;
   for (int limit = 0; limit < 2; limit++) {
     smx_context *ctx;
     smx_context_options how = {.size = sizeof how, .on_inf = limit ? SMX_INF_LIMIT : SMX_INF_NAN};
@@ -239,7 +232,6 @@ static void nan_and_infinity(void **state) {
 /* Dropout: a share of the weights is 0, the others are divided by what is left, and lse is as
  * without. */
 static void dropped_weights(void **state) {
-  (void)state;
   static const double shares[] = {0, 0x1p-33, 0.1, 0.5, 0.9};
   enum { ROWS = 40, KEYS = 1500 };
   acase a = acase_new(1, 2, 1, ROWS, KEYS, 4, 1);
@@ -282,7 +274,6 @@ static void dropped_weights(void **state) {
 }
 
 static void empty_shapes(void **state) {
-  (void)state;
   small s = small_call();
   fix(&s);
   s.q.shape[2] = s.o.shape[2] = s.lse.shape[2] = 0;

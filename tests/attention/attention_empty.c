@@ -156,7 +156,6 @@ static int weights_of(const attention_call *f) {
 }
 
 static void every_function(void **state) {
-  (void)state;
   guard_heap heap = {.left = -1};
   for (int threads = 1; threads <= 3; threads += 2) {
     heap.low = threads > 1;
@@ -226,7 +225,6 @@ static void rows_of_nothing(smx_context *ctx) {
 }
 
 static void others(void **state) {
-  (void)state;
   for (int32_t threads = 1; threads <= 3; threads += 2) {
     const smx_context_options options = {.size = sizeof options, .threads = threads};
     smx_context *ctx = NULL;

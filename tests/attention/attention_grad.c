@@ -117,7 +117,6 @@ static double loss(const acase *a, const grads *g) {
 }
 
 static void gradients_are_differences(void **state) {
-  (void)state;
   static const int64_t shapes[][7] = {{1, 2, 1, 3, 5, 3, 2}, {2, 2, 2, 7, 4, 2, 3}, {1, 4, 2, 5, 9, 5, 4}};
   double worst = 0;
   for (int w = 0; w < GRADS; w++)
@@ -158,7 +157,6 @@ static void gradients_are_differences(void **state) {
 }
 
 static void bits_do_not_depend_on_how(void **state) {
-  (void)state;
   static const int64_t shapes[][7] = {{1, 4, 2, 70, 1100, 20, 16},
                                       {2, 2, 1, 300, 90, 33, 40},
                                       {1, 2, 2, 600, 130, 64, 64},
@@ -200,7 +198,6 @@ static void bits_do_not_depend_on_how(void **state) {
 
 /* What is broadcast has the sum of the gradients of its copies. */
 static void broadcast_gradients_are_sums(void **state) {
-  (void)state;
   acase a = acase_new(2, 4, 2, 300, 70, 8, 6);
   grads g;
   placed_case in;
@@ -245,7 +242,6 @@ static void broadcast_gradients_are_sums(void **state) {
 /* Rows 0..9 and keys from 20 on have no visible pair with the others: whatever they hold, by heads
  * on one thread or by rows and keys on seven. */
 static void what_is_hidden_has_no_gradient(void **state) {
-  (void)state;
   smx_context *seven;
   assert_int_equal(
       smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven),
@@ -314,7 +310,6 @@ static void packed_call(float *const *at, smx_context *ctx, const smx_attention_
 
 /* Each has the bits of a call of its own, in the guarded memory of the context. */
 static void packed_sequences_may_be_empty(void **state) {
-  (void)state;
   int64_t count = SEQUENCES + 1, q[SEQUENCES + 1], k[SEQUENCES + 1];
   memcpy(q, packed_q, sizeof q), memcpy(k, packed_k, sizeof k);
   const smx_tensor tq = {.data = q, .ndim = 1, .dtype = SMX_I64, .shape = &count},

@@ -87,7 +87,6 @@ static double score(const acase *a, smx_attention_stage stage, int64_t b, int64_
 }
 
 static void scores_of_every_stage(void **state) {
-  (void)state;
   double worst = 0;
   for (int which = 0; which < 24; which++) {
     acase a = new_case(which, SMX_ATTENTION_SOFTMAX);
@@ -112,7 +111,6 @@ static void scores_of_every_stage(void **state) {
 /* o is w v, and what is hidden has weight 0: values that differ from key to key show each
  * weight. */
 static void weights_make_the_output(void **state) {
-  (void)state;
   for (int kind = 0; kind < SMX_ATTENTION_KINDS; kind++)
     for (int which = kind % 3; which < 12; which += 3) {
       acase a = new_case(which, kind);
@@ -140,7 +138,6 @@ static void weights_make_the_output(void **state) {
 /* The mass of a key is the sum of its column of weights, those of the heads that share it
  * together. */
 static void mass_is_the_sum_of_weights(void **state) {
-  (void)state;
   for (int which = 0; which < 12; which++) {
     acase a = new_case(which, which % 2 ? SMX_ATTENTION_SIGMOID : SMX_ATTENTION_SOFTMAX);
     const int64_t rows[] = {a.batch, a.heads, a.lq}, keys[] = {a.batch, a.kv_heads, a.lk},
@@ -179,7 +176,6 @@ static void mass_is_the_sum_of_weights(void **state) {
 /* ---- bits ---- */
 
 static void bits_do_not_depend_on_how(void **state) {
-  (void)state;
   const char *fastest = smx_isa_name();
   smx_context *seven;
   assert_int_equal(
@@ -214,7 +210,6 @@ static void bits_do_not_depend_on_how(void **state) {
 /* ---- edges ---- */
 
 static void what_is_hidden_does_no_harm(void **state) {
-  (void)state;
   acase a = acase_new(1, 1, 1, 2, 3, 1, 2);
   double w[] = {0.25, 0.5, NAN, 1, INFINITY, 2};
   size_t bytes;
@@ -234,7 +229,6 @@ static void what_is_hidden_does_no_harm(void **state) {
 }
 
 static void bad_input(void **state) {
-  (void)state;
   acase a = acase_new(1, 2, 1, 3, 4, 2, 2);
   placed_case in;
   placed out;

@@ -53,7 +53,6 @@ static void attend(const smx_attention_options *options, double *q, double *k, d
 /* ssmax and lssa with all of them against softmax and softplus whose scale is that number times as
  * large. */
 static void lengths_multiply_the_scale_alone(void **state) {
-  (void)state;
   double bias[] = {0.3, -0.2, 0.6}, slope[] = {0.25}, plain[2], same[2], lse[2], check[2];
   int64_t one = 1, shape[] = {1, 1, 1, 3};
   const smx_tensor tb = smx_tensor_of(bias, SMX_F64, 4, shape, NULL),
@@ -81,7 +80,6 @@ static void lengths_multiply_the_scale_alone(void **state) {
 
 /* A cache whose pages hold one key each: the list is a row of its table. */
 static void a_list_of_keys_is_a_table_of_pages(void **state) {
-  (void)state;
   enum { N = 1300, LISTED = 1100, D = 8, E = 16, HEADS = 4, KV = 2, ROWS = 3 };
   acase a = acase_new(1, HEADS, KV, ROWS, N, D, E);
   acase_fill(&a, 1, 1);
@@ -126,7 +124,6 @@ static void a_list_of_keys_is_a_table_of_pages(void **state) {
 /* Re-ttention: weights on a list of keys times rho = e^(lse of the list - lse of all) are those
  * among all keys. */
 static void the_share_of_a_list(void **state) {
-  (void)state;
   double o[2], list, all, w[3], part[3];
   matrix mq, mk, mw;
   attend(NULL, Q, K, V, 3, 2, 2, o, &all);
@@ -145,7 +142,6 @@ static void the_share_of_a_list(void **state) {
 /* Prefix-tuning: states of prefix and content, each at a multiple of 1024, merged; alpha is the
  * weight of the prefix. */
 static void a_prefix_is_merged(void **state) {
-  (void)state;
   const int64_t width = smx_attention_state_width(2);
   int64_t shape[] = {1, 1, 1, 1, width};
   double *one = malloc(sizeof *one * (size_t)width), *two = malloc(sizeof *two * (size_t)width), o[2], lse,
@@ -185,7 +181,6 @@ static void slot_states(double *q, double *k, double *v, int64_t n, int64_t key_
  * softmax. Of keys 1, 2, 3 and a window of one key, the slot is a decaying mean of the first two;
  * without slots it is attention over the window. */
 static void a_window_and_slots(void **state) {
-  (void)state;
   const int64_t width = smx_attention_state_width(1);
   int64_t shape[] = {1, 1, 1, 1, width};
   double *one = malloc(sizeof *one * (size_t)width), *two = malloc(sizeof *two * (size_t)width), o, lse[3],
@@ -219,7 +214,6 @@ static void a_window_and_slots(void **state) {
 
 /* q' = (q, -|q|^2 / 2, 1), k' = (k, 1, -|k|^2 / 2): scores -|q - k|^2 / (2 c). */
 static void gaussian(void **state) {
-  (void)state;
   double q[] = {1, 0.5, -0.625, 1}, k[] = {1, 0, 1, -0.5, 0, 1, 1, -0.5, -1, 1, 1, -1}, o[2];
   smx_attention_options options = defaults();
   options.scale = 1;
@@ -233,7 +227,6 @@ static void gaussian(void **state) {
 
 /* Forgetting attention: z += c_i - c_j by two columns, which is the bias without its memory. */
 static void forgetting(void **state) {
-  (void)state;
   const double c[] = {-0.1, -0.7, -0.9}, scale = 1 / sqrt(2);
   double q[] = {Q[0] * scale, Q[1] * scale, -0.9, 1}, k[12], b[3], o[2], want[2];
   matrix mb;
@@ -252,7 +245,6 @@ static void forgetting(void **state) {
 
 /* SWAT: sigmoid, ALiBi with slopes of either sign, and RoPE before (here at position 0). */
 static void swat(void **state) {
-  (void)state;
   double slope = 0.5, o[2];
   int64_t one[] = {1};
   const smx_tensor slopes = smx_tensor_of(&slope, SMX_F64, 1, one, NULL);
@@ -264,7 +256,6 @@ static void swat(void **state) {
 
 /* FlashDecoding++: e^(z - phi) without a maximum, phi by a bias. */
 static void unified_maximum(void **state) {
-  (void)state;
   for (double phi = -50; phi <= 10; phi += 30) {
     double minus = -phi, o[2];
     int64_t one[] = {1};
@@ -280,7 +271,6 @@ static void unified_maximum(void **state) {
 /* DAB-DETR: heads are (content, position), positions are (1, 0, 1, 0 ..) turned by 2 pi x, those of
  * queries times a ratio of widths. */
 static void box_modulated(void **state) {
-  (void)state;
   const double x[] = {0.5, 0.1, 0.8, 0.33}, ratio = 1.7, two_pi = 6.283185307179586;
   double ones[] = {1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0}, at[4], pe[16], q[6], k[18], b[3], o[2],
          want[2];
@@ -311,7 +301,6 @@ static void box_modulated(void **state) {
 
 /* A learnt key is one more key; with a value of 0 it is a sink whose score depends on the query. */
 static void a_learnt_key(void **state) {
-  (void)state;
   double k[8] = {0.5, 0.5}, v[8] = {0}, o[2];
   memcpy(k + 2, K, sizeof K), memcpy(v + 2, V, sizeof V);
   attend(NULL, Q, k, v, 4, 2, 2, o, NULL);
@@ -321,7 +310,6 @@ static void a_learnt_key(void **state) {
 /* Fourier attention and a divisor of the row's own: the identity without a norm, then a product
  * with each row. */
 static void products_over_a_divisor(void **state) {
-  (void)state;
   double o[2], lse;
   smx_attention_options options = defaults();
   options.weights = SMX_ATTENTION_IDENTITY, options.param[0] = SMX_ATTENTION_NORM_NONE;
@@ -331,7 +319,6 @@ static void products_over_a_divisor(void **state) {
 
 /* UniAttn: weights of another layer from its q, k and lse, for values of this one. */
 static void shared_weights(void **state) {
-  (void)state;
   double other[] = {3, -1, 0.5, 2, -2, 4}, w[3], o[2], want[2], lse;
   matrix mq, mk, mw, mv, mo;
   attend(NULL, Q, K, other, 3, 2, 2, want, &lse);
@@ -344,7 +331,6 @@ static void shared_weights(void **state) {
 /* H2O, SnapKV, FastKV: the mass of keys under the rows of a window, here of two rows, the last keys
  * being theirs. */
 static void mass_of_a_window(void **state) {
-  (void)state;
   double z[] = {0, 1, 0, 2, 0, -INFINITY, 1, 0, 0, 2, 0, 0}, zeros[24] = {0}, o[2], lse[2], mass[6];
   const double want[] = {0.26897881021, 0.278271358601, 0.147178238245, 1.08750825893};
   smx_attention_options options = defaults();
@@ -373,7 +359,6 @@ static void select_from(const smx_attention_select_options *options, const doubl
 /* SnapKV: the mass of a window of rows, pooled; each key head goes on with a list of its own, as a
  * sequence of its own. */
 static void each_head_keeps_its_keys(void **state) {
-  (void)state;
   enum { HEADS = 4, KV = 2, N = 300, WINDOW = 8, KEEP = 40, D = 8 };
   acase a = acase_new(1, HEADS, KV, WINDOW, N, D, D);
   a.dtype = SMX_F64, a.options.causal = 1;
@@ -421,7 +406,6 @@ static void each_head_keeps_its_keys(void **state) {
 /* TokenSelect: the votes of all heads on the keys between the first and the last ones, by softmax
  * over these alone. */
 static void heads_vote(void **state) {
-  (void)state;
   enum { HEADS = 3, N = 50, FIRST = 4, LAST = 6, KEEP = 20, D = 4 };
   acase a = acase_new(1, HEADS, HEADS, 1, N, D, 1);
   a.dtype = SMX_F64;
@@ -466,7 +450,6 @@ static void heads_vote(void **state) {
 /* DynamicKV, and budgets of heads: of the best of all layers together a layer keeps as many as are
  * its own, and these very ones. */
 static void layers_share_a_budget(void **state) {
-  (void)state;
   enum { LAYERS = 5, N = 200, ALL = 100 };
   rng r = {3};
   double mass[LAYERS * N];
@@ -487,7 +470,6 @@ static void layers_share_a_budget(void **state) {
 /* PrefixKV: all layers keep one share of their mass, such that together they keep so many keys:
  * those with the least share before them. */
 static void layers_keep_one_share(void **state) {
-  (void)state;
   const double sorted[2][6] = {{0.7, 0.1, 0.05, 0.05, 0.05, 0.05}, {0.2, 0.2, 0.2, 0.2, 0.1, 0.1}};
   double before[12];
   int32_t all[7], kept[2] = {0};

@@ -11,7 +11,6 @@
 #include "unit.h"
 
 static void known_answers(void **state) {
-  (void)state;
   static const struct {
     const char *op;
     double o[2];
@@ -101,7 +100,6 @@ static double loss(const acase *a, const smx_op *op, const double *d_o) {
 }
 
 static void gradients_are_differences(void **state) {
-  (void)state;
   static const char *const ops[] = {
       "softmax",           "stablemax",  "entmax15", "entmax", "softpick", "scaled_masked_softmax",
       "sigmoid_attention", "softplus_l1"};
@@ -136,7 +134,6 @@ static void gradients_are_differences(void **state) {
 }
 
 static void every_operator_that_fits(void **state) {
-  (void)state;
   int fits = 0;
   for (size_t i = 0; i < smx_op_count(); i++) {
     const smx_op *op = smx_op_at(i);
@@ -163,7 +160,6 @@ static void every_operator_that_fits(void **state) {
 }
 
 static void bits_do_not_depend_on_how(void **state) {
-  (void)state;
   static const char *const ops[] = {"entmax15", "sparsemax", "softpick", "entmax"};
   const char *fastest = smx_isa_name();
   smx_context *seven;
@@ -195,7 +191,6 @@ static void bits_do_not_depend_on_how(void **state) {
 }
 
 static void bad_input(void **state) {
-  (void)state;
   acase a = new_case(0);
   placed_case in;
   acase_fill(&a, 1, 1);

@@ -95,7 +95,6 @@ static void reference_row(const kcase *k, int64_t b, int64_t h, int64_t i, const
 }
 
 static void values_are_those_of_the_formulas(void **state) {
-  (void)state;
   double worst[2] = {0};
   for (int way = 0; way < 60; way++) {
     kcase k = new_kind((kind)(way % KINDS), way);
@@ -144,7 +143,6 @@ static void answer(kind which, double ridge, double *q, double *k, double *v, in
 }
 
 static void known_answers(void **state) {
-  (void)state;
   double q[] = {1, 0.5}, k[] = {1, 0, 0, 1, -1, 1}, v[] = {1, 0, 0, 1, 1, 1}, fit[6], inside[] = {0.1, 0.2};
   const double softmax[] = {0.657204095482, 0.511817832575}, local[] = {0.565098966166, 0.316044891551};
   answer(PARALLAX, 0, q, k, v, 3, (double[]){0, 0}, softmax);
@@ -177,7 +175,6 @@ static double loss(const kcase *k, const double *d_o) {
 }
 
 static void gradients_are_differences(void **state) {
-  (void)state;
   double worst = 0;
   for (int way = 0; way < 36; way++) {
     kcase k = new_kind((kind)(way % KINDS), way / 2);
@@ -209,7 +206,6 @@ static void gradients_are_differences(void **state) {
 /* ---- bad input ---- */
 
 static void bad_input(void **state) {
-  (void)state;
   placed_case in;
   placed o, extra;
   int64_t more[4];

@@ -5,7 +5,6 @@
 #include "cpu/cpu.h"
 
 static void bits_do_not_depend_on_how(void **state) {
-  (void)state;
   const char *fastest = smx_isa_name();
   smx_context *seven;
   assert_int_equal(
@@ -38,7 +37,6 @@ static void bits_do_not_depend_on_how(void **state) {
 /* A row has the bits that it has alone, of keys in pages, and whatever lies in keys that it does
  * not see. */
 static void rows_do_not_depend_on_others(void **state) {
-  (void)state;
   enum { LQ = 5, LK = 1100, D = 6, E = 3, PAGE = 8 };
   for (int which = 0; which < KINDS; which++) {
     kcase k = {.a = acase_new(1, 1, 1, LQ, LK, D, E), .kind = (kind)which, .ridge = 0.1};
@@ -63,7 +61,6 @@ static void rows_do_not_depend_on_others(void **state) {
 }
 
 static void pages_are_keys(void **state) {
-  (void)state;
   enum { LQ = 3, PAGE = 4, PAGES = 5, LK = PAGE * PAGES - 2, D = 3, E = 2 };
   for (int which = 0; which < KINDS; which++) {
     kcase k = {.a = acase_new(1, 2, 1, LQ, LK, D, E), .kind = (kind)which, .ridge = 0.1};
@@ -114,7 +111,6 @@ static double *packed(const double *a, int64_t n, const double *b, int64_t m, in
 /* Sequences of 3 queries and 5 keys, 2 and 4, one after another: o and gradients are those of two
  * calls. */
 static void packed_sequences_are_calls(void **state) {
-  (void)state;
   enum { HEADS = 2, D = 3, E = 2 };
   for (int which = 0; which < KINDS; which++) {
     kcase k[2];
@@ -185,7 +181,6 @@ static void packed_sequences_are_calls(void **state) {
 
 /* No key at all: zeros, and gradients of 0. */
 static void no_keys(void **state) {
-  (void)state;
   for (int which = 0; which < KINDS; which++) {
     kcase k = {.a = acase_new(2, 2, 1, 3, 0, 3, 2), .kind = (kind)which, .ridge = 0.1};
     fill(&k, 1);
@@ -224,7 +219,6 @@ static void metered_free(void *user, void *p) {
 /* Twice the rows take no more memory, where a matrix of weights would have taken 64 MiB and then
  * 128. */
 static void memory_does_not_grow_with_rows(void **state) {
-  (void)state;
   for (int which = 0; which < KINDS; which++) {
     size_t most[2];
     for (int i = 0; i < 2; i++) {

@@ -32,7 +32,6 @@ static void expect_list(const smx_attention_select_options *options, const doubl
 
 /* The masses of four keys under a window of two rows, whose own keys are the last two. */
 static void known_answers(void **state) {
-  (void)state;
   static const double mass[] = {0.26897881021, 0.278271358601, 0.147178238245, 1.08750825893, 0.1, 0.1};
   smx_attention_select_options o = defaults();
   expect_list(NULL, mass, 6, (int32_t[]){1, 3}, 2, 2);
@@ -56,7 +55,6 @@ static void known_answers(void **state) {
 
 /* -0 and 0 are equal, NaN comes with -inf after every number. */
 static void special_values(void **state) {
-  (void)state;
   const double mass[] = {NAN, -0.0, 0, -INFINITY, INFINITY, -1, -NAN};
   smx_attention_select_options o = defaults();
   expect_list(NULL, mass, 7, (int32_t[]){1, 4}, 2, 2);
@@ -166,7 +164,6 @@ static void check_list(const lists *l, int64_t b, int64_t h, const found *f, cha
 }
 
 static void every_list(void **state) {
-  (void)state;
   for (int way = 0; way < 420; way++) {
     lists l = new_lists(way);
     found f = run(&l, NULL, way % ORDERS);
@@ -178,7 +175,6 @@ static void every_list(void **state) {
 }
 
 static void bits_do_not_depend_on_how(void **state) {
-  (void)state;
   const char *fastest = smx_isa_name();
   smx_context *seven;
   assert_int_equal(
@@ -203,7 +199,6 @@ static void bits_do_not_depend_on_how(void **state) {
 /* ---- bad input ---- */
 
 static void bad_input(void **state) {
-  (void)state;
   static const double some[24] = {1, 2, 3};
   enum { B = 2, H = 3, LK = 4, K = 2 };
   placed mass, keys, kept, lengths, budgets;

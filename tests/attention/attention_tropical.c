@@ -68,7 +68,6 @@ static double formula(const acase *a, int symmetric, int64_t head, int64_t i, in
 }
 
 static void known_answers(void **state) {
-  (void)state;
   static const double want[2][2] = {{-1.5, -2.5}, {-0.5, -1.5}};
   double q[] = {1, 0.5, -1}, k[] = {1, 0, 0, 0, 1, 2, -1, 1, 0.5}, v[] = {1, 0, 0, 1, 1, 1};
   for (int symmetric = 0; symmetric < 2; symmetric++) {
@@ -84,7 +83,6 @@ static const int64_t shapes[][7] = {
     {1, 2, 1, 4, 6, 3, 2}, {2, 4, 2, 7, 5, 17, 20}, {1, 1, 1, 60, 150, 33, 40}, {1, 2, 2, 1, 1100, 64, 16}};
 
 static void values_and_winners(void **state) {
-  (void)state;
   for (int way = 0; way < WAYS; way++)
     for (int symmetric = 0; symmetric < 2; symmetric++) {
       acase a = new_case(way, shapes[way % 4]);
@@ -113,7 +111,6 @@ static double loss(const acase *a, int symmetric, const double *d_o) {
 }
 
 static void gradients_are_differences(void **state) {
-  (void)state;
   double worst = 0;
   for (int way = 0; way < WAYS; way++)
     for (int symmetric = 0; symmetric < 2; symmetric++) {
@@ -156,7 +153,6 @@ static void gradients_are_differences(void **state) {
 
 /* Instruction sets, threads, layouts, and a row alone. */
 static void bits_do_not_depend_on_how(void **state) {
-  (void)state;
   const char *fastest = smx_isa_name();
   smx_context *seven;
   assert_int_equal(
@@ -191,7 +187,6 @@ static void bits_do_not_depend_on_how(void **state) {
 
 /* Pages in reverse order, longer than the sequence, NaN behind its end. */
 static void paged_keys(void **state) {
-  (void)state;
   enum { SIZE = 16 };
   acase a = new_case(9, shapes[2]);
   const int64_t pages = (a.lk + SIZE - 1) / SIZE;
@@ -227,7 +222,6 @@ static void paged_keys(void **state) {
 /* Two sequences of their own lengths, NaN behind their ends: each is a call over its keys alone, to
  * whose end its rows are aligned. */
 static void padded_keys(void **state) {
-  (void)state;
   acase a = acase_new(2, 4, 2, 7, 150, 9, 20);
   static const double lengths[] = {150, 67};
   a.options.causal = 1, a.options.window_left = 90;
@@ -264,7 +258,6 @@ static void padded_keys(void **state) {
 /* Ragged sequences one after another, one of them without rows and one without keys. Winners count
  * from the first key of their sequence. */
 static void packed_sequences(void **state) {
-  (void)state;
   static const double q_at[] = {0, 7, 7, 40, 43}, k_at[] = {0, 30, 35, 300, 300};
   acase a = acase_new(1, 2, 1, 43, 300, 12, 16);
   a.options.causal = 1, a.options.window_left = 40;
@@ -299,7 +292,6 @@ static void packed_sequences(void **state) {
 }
 
 static void edges_and_bad_input(void **state) {
-  (void)state;
   acase a = new_case(0, shapes[0]);
   acase_fill(&a, 1, 1);
   a.v[1] = NAN;                                         /* key 0, column 1 */

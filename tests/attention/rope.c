@@ -123,7 +123,6 @@ static void formula(const rope_case *c, double *y, long double *most) {
 }
 
 static void known_answers(void **state) {
-  (void)state;
   const double want[] = {-3.14403911702, 1.91960534656, -0.339143082816, 4.03919736005};
   double x[] = {1, 2, 3, 4}, y[4];
   int64_t shape[] = {1, 1, 1, 4};
@@ -137,7 +136,6 @@ static void known_answers(void **state) {
 
 /* x = (1, 0) becomes (cos w, sin w). */
 static void sines_and_cosines(void **state) {
-  (void)state;
   enum { N = 20000 };
   double *x = calloc(2 * N, sizeof *x), *y = calloc(2 * N, sizeof *x), *w = calloc(N, sizeof *w), worst = 0,
          at = 0;
@@ -165,7 +163,6 @@ static void sines_and_cosines(void **state) {
 }
 
 static void values_are_those_of_the_formula(void **state) {
-  (void)state;
   double worst[FLOAT_DTYPES] = {0};
   for (int way = 0; way < WAYS; way++)
     for (int t = 0; t < FLOAT_DTYPES; t++) {
@@ -203,7 +200,6 @@ static long double loss(const rope_case *c, const double *dy) {
 }
 
 static void gradients_are_differences(void **state) {
-  (void)state;
   double worst = 0, *dy = store[5];
   for (int way = 0; way < WAYS; way++) {
     rope_case c = new_case(way);
@@ -246,7 +242,6 @@ static void gradients_are_differences(void **state) {
 /* ---- bits ---- */
 
 static void bits_do_not_depend_on_how(void **state) {
-  (void)state;
   const char *fastest = smx_isa_name();
   smx_context *seven;
   assert_int_equal(
@@ -276,7 +271,6 @@ static void bits_do_not_depend_on_how(void **state) {
 
 /* A token at a time, from what the one before carried, as decoding does. */
 static void rows_one_by_one(void **state) {
-  (void)state;
   for (int way = 0; way < WAYS; way += 5) {
     static float want[MOST], row[B * H * D];
     static double carry[B * H * D], position[B * H * D], x[B * H * D];
@@ -322,7 +316,6 @@ static void rows_one_by_one(void **state) {
   } while (0)
 
 static void bad_input(void **state) {
-  (void)state;
   BAD(p.options.size = 4, SMX_ERR_STRUCT, "options.size is 4");
   BAD(p.options.layout = 7, SMX_ERR_PARAM, "options.layout is 7");
   BAD(p.options.dims = 7, SMX_ERR_PARAM, "options.dims is 7, not an even number of 2..12");
@@ -353,7 +346,6 @@ static void bad_input(void **state) {
 /* The cosines and sines of another program, here those of the angles themselves, and some of no
  * angle (ONNX's tests). */
 static void tables_in_place_of_angles(void **state) {
-  (void)state;
   enum { ROWS_OF_X = 9, WIDTH = 8, HALF = WIDTH / 2 };
   float x[ROWS_OF_X][WIDTH], want[ROWS_OF_X][WIDTH], got[ROWS_OF_X][WIDTH];
   double c[ROWS_OF_X][HALF], s[ROWS_OF_X][HALF];

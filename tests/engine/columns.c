@@ -83,7 +83,6 @@ static void one(smx_context *ctx, smx_dtype t, int64_t rows, int64_t n, int64_t 
 }
 
 static void same_bits_as_rows(void **state) {
-  (void)state;
   smx_context *three;
   smx_context_options options = {.size = sizeof options, .threads = 3};
   assert_int_equal(smx_context_create(&options, &three), SMX_OK);
@@ -103,7 +102,6 @@ static void same_bits_as_rows(void **state) {
 }
 
 static void the_empty_column_is_named_and_left_alone(void **state) {
-  (void)state;
   enum { N = 9, ROWS = 50 };
   static float x[N * ROWS], y[N * ROWS];
   matrix a, b;

@@ -77,7 +77,6 @@ static void backward_pair(const smx_op *op, int64_t n, int variant, smx_dtype t)
 }
 
 static void every_mixture_forward(void **state) {
-  (void)state;
   for (size_t o = 0; o < row_op_count(); o++)
     for (size_t l = 0; l < COUNT_OF(lengths); l++)
       for (int in = 0; in < FLOAT_DTYPES; in++)
@@ -90,7 +89,6 @@ static void every_mixture_forward(void **state) {
 }
 
 static void half_types_backward(void **state) {
-  (void)state;
   for (size_t o = 0; o < row_op_count(); o++)
     for (size_t l = 0; l < COUNT_OF(lengths); l++)
       for (int t = 2; t < FLOAT_DTYPES && smx_op_at(o)->flags & SMX_OP_BACKWARD; t++)
@@ -100,7 +98,6 @@ static void half_types_backward(void **state) {
 
 /* The conversions that the tests trust, against the compiler's own. */
 static void conversions_are_right(void **state) {
-  (void)state;
   for (uint32_t bits = 0; bits < 0x10000; bits++)
     for (int t = 2; t < FLOAT_DTYPES; t++) {
       uint16_t h = (uint16_t)bits, back;
@@ -173,7 +170,6 @@ static void plain_rows(smx_dtype t, int64_t n) {
 static void plain_calls_round_the_f32_result(void **state) {
   static const int64_t some[] = {1,    15,   16,   17,   100,   256,    257,    303,
                                  1024, 4095, 4097, 8193, 40007, 196608, 196609, 230003};
-  (void)state;
   for (int isa = 0; isa < smx_isa_count(); isa++) {
     smx_isa_set(smx_isa_at(isa));
     const bool slow = !strcmp(smx_isa_at(isa), "portable");

@@ -36,7 +36,6 @@ static unsigned char *repeated(size_t bytes) {
 }
 
 static void logsumexp_of_one_row(void **state) {
-  (void)state;
   float lse = 0;
   int64_t shape[] = {many};
   smx_tensor x = tensor(zeros((size_t)many * 2), SMX_BF16, 1, shape), y = tensor(&lse, SMX_F32, 0, NULL);
@@ -47,7 +46,6 @@ static void logsumexp_of_one_row(void **state) {
 }
 
 static void softmax_of_one_row(void **state) {
-  (void)state;
   int64_t shape[] = {many};
   smx_tensor x = tensor(zeros((size_t)many * 2), SMX_BF16, 1, shape),
              y = tensor(repeated((size_t)many * 2), SMX_BF16, 1, shape);
@@ -61,7 +59,6 @@ static void softmax_of_one_row(void **state) {
 /* Many rows: row and byte offsets beyond 32 bits. Every row is the same, so the window holds one
  * pattern. */
 static void softmax_of_many_rows(void **state) {
-  (void)state;
   enum { N = 1024 };
   int64_t shape[] = {many / N, N};
   unsigned char *in = repeated((size_t)many * 2), *out = repeated((size_t)many * 2);
@@ -82,7 +79,6 @@ static void softmax_of_many_rows(void **state) {
 /* The target's index is beyond 2^31, and it is the only logit that is not 0. The gradient elsewhere
  * is its weight. */
 static void loss_of_one_row(void **state) {
-  (void)state;
   float loss = 0;
   int64_t shape[] = {many}, target = many - 5;
   smx_tensor x = tensor(zeros((size_t)many * 2), SMX_BF16, 1, shape), y = tensor(&target, SMX_I64, 0, NULL);
@@ -104,7 +100,6 @@ static void loss_of_one_row(void **state) {
 /* Many rows, all the same, so that the window holds one pattern: losses, gradients and their
  * mean. */
 static void loss_of_many_rows(void **state) {
-  (void)state;
   enum { N = 1024 };
   int64_t shape[] = {many / N, N}, *target = malloc((size_t)shape[0] * sizeof *target), one = 3;
   float *loss = malloc((size_t)shape[0] * sizeof *loss), want, mean;
@@ -149,7 +144,6 @@ static void loss_of_many_rows(void **state) {
 
 /* Few elements, far apart: strides beyond 32 bits, forwards and backwards. */
 static void huge_strides(void **state) {
-  (void)state;
   enum { N = 5 };
   const int64_t step = (INT64_C(1) << 30) + 512, row_step = step * N + 1024;
   size_t bytes = (size_t)(row_step + N * step) * sizeof(float);

@@ -30,25 +30,19 @@ static double rising(int64_t i, int64_t n, rng *r) {
 static double falling(int64_t i, int64_t n, rng *r) { return rising(n - i, n, r); }
 static double drop(int64_t i, int64_t n, rng *r) { return (i < n / 3 ? 4000 : 0) + 5 * rng_normal(r); }
 static double jump(int64_t i, int64_t n, rng *r) { return (i > n - 3 ? 4000 : 0) + 5 * rng_normal(r); }
-static double holes(int64_t i, int64_t n, rng *r) {
-  return (void)i, (void)n, rng_below(r, 3) ? 5 * rng_normal(r) : -INFINITY;
-}
+static double holes(int64_t i, int64_t n, rng *r) { return rng_below(r, 3) ? 5 * rng_normal(r) : -INFINITY; }
 static double late(int64_t i, int64_t n, rng *r) { return i < n - 1 ? -INFINITY : rng_normal(r); }
 static double vanishing(int64_t i, int64_t n, rng *r) { return i == n / 2 ? 0 : -86 - 44 * rng_uniform(r); }
-static double far(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, 1e6 + 20 * rng_normal(r); }
+static double far(int64_t i, int64_t n, rng *r) { return 1e6 + 20 * rng_normal(r); }
 static double edge_of_far(int64_t i, int64_t n, rng *r) {
   return i == n - 1 ? 524289 : 524280 + 8 * rng_uniform(r);
 }
-static double far_below(int64_t i, int64_t n, rng *r) {
-  return (void)i, (void)n, -3e30 * (1 + rng_uniform(r));
-}
-static double both_ends(int64_t i, int64_t n, rng *r) {
-  return (void)n, (i % 2 ? 1 : -1) * 3e38 * rng_uniform(r);
-}
-static double equal(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, (void)r, 7; }
+static double far_below(int64_t i, int64_t n, rng *r) { return -3e30 * (1 + rng_uniform(r)); }
+static double both_ends(int64_t i, int64_t n, rng *r) { return (i % 2 ? 1 : -1) * 3e38 * rng_uniform(r); }
+static double equal(int64_t i, int64_t n, rng *r) { return 7; }
 static double poisoned(int64_t i, int64_t n, rng *r) { return i == n - 1 ? NAN : rng_normal(r); }
 static double infinite(int64_t i, int64_t n, rng *r) { return i == n / 2 ? INFINITY : rng_normal(r); }
-static double plain(int64_t i, int64_t n, rng *r) { return (void)i, (void)n, 5 * rng_normal(r); }
+static double plain(int64_t i, int64_t n, rng *r) { return 5 * rng_normal(r); }
 
 static double (*const shapes[])(int64_t, int64_t, rng *) = {
     rising,      falling,   drop,      jump,  holes,    late,     vanishing, far,
@@ -112,7 +106,6 @@ static void over_everything(const char *isa, smx_context *ctx) {
 }
 
 static void every_plan_gives_one_result(void **state) {
-  (void)state;
   for (int i = 0; i < smx_isa_count(); i++) over_everything(smx_isa_at(i), NULL);
 }
 
@@ -156,7 +149,6 @@ static void staged_alike(const smx_op *op, int64_t n, int type) {
 }
 
 static void fused_and_staged(void **state) {
-  (void)state;
   for (int i = 0; i < smx_isa_count(); i++) {
     const int slow = !strcmp(smx_isa_at(i), "portable");
     assert_int_equal(smx_isa_set(smx_isa_at(i)), 0);
@@ -167,7 +159,6 @@ static void fused_and_staged(void **state) {
 }
 
 static void also_with_threads(void **state) {
-  (void)state;
   smx_context_options options = {.size = sizeof options, .threads = 3};
   smx_context *ctx = NULL;
   assert_int_equal(smx_context_create(&options, &ctx), SMX_OK);
@@ -178,7 +169,6 @@ static void also_with_threads(void **state) {
 /* The output of 15 such rows passes the caches, and their terms fit the room that a call has for
  * those of a row. */
 static void rows_whose_terms_are_kept(void **state) {
-  (void)state;
   static const struct {
     int64_t n;
     int bits;
@@ -225,7 +215,6 @@ static void written_alike(const smx_op *op, int64_t n, int copies, int type, int
  * the next is summed, from two places that take turns, with odd rows in between, at the end of a
  * page and off any boundary. Some plans are for calls of many rows only. */
 static void however_outputs_are_written(void **state) {
-  (void)state;
   static const char *const some[] = {"softmax", "softmin", "log_softmax", "scaled_masked_softmax",
                                      "cross_entropy"};
   static const int64_t sizes[] = {17, 100, 192, 256, 300, 1000, 1024, 1100, 2100, 5001, 8192, 20001, 60000};

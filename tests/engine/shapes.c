@@ -116,7 +116,6 @@ static void run_laid_out(problem *p, const smx_tensor *const *in, int axis, int 
 }
 
 static void any_axis(void **state) {
-  (void)state;
   static const kind kinds[] = {KIND_NORMAL, KIND_HOLES, KIND_EMPTY};
   for (size_t o = 0; o < row_op_count(); o++)
     for (int axis = 0; axis < NDIM; axis++)
@@ -174,7 +173,6 @@ static void narrow(problem *p, int i, const int *keep, int strides, array *a) {
 }
 
 static void broadcast(void **state) {
-  (void)state;
   static const kind kinds[] = {KIND_NORMAL};
   for (size_t o = 0; o < row_op_count(); o++)
     for (size_t k = 0; k < 4 * COUNT_OF(keeps); k++) {

@@ -54,7 +54,6 @@ static double blocks(const float *v) {
 }
 
 static void reductions_are_blocks_of_rows(void **state) {
-  (void)state;
   make_rows();
   for (int weighted = 0; weighted < 2; weighted++) {
     float counts[ROWS], sum, mean, own[N];
@@ -72,7 +71,6 @@ static void reductions_are_blocks_of_rows(void **state) {
 }
 
 static void nothing_counts(void **state) {
-  (void)state;
   float value;
   make_rows();
   for (int i = 0; i < ROWS; i++) target[i] = -100;
@@ -84,7 +82,6 @@ static void nothing_counts(void **state) {
 }
 
 static void targets_are_classes(void **state) {
-  (void)state;
   float value = 9;
   make_rows();
   target[41] = N, target[350] = -7;
@@ -112,7 +109,6 @@ static void targets_are_classes(void **state) {
 }
 
 static void one_kind_of_target(void **state) {
-  (void)state;
   int64_t shape[] = {2, 3}, t[] = {0, 1};
   float v[6] = {0}, l[2];
   smx_tensor X = tensor(v, SMX_F32, 2, shape), T = tensor(t, SMX_I64, 1, shape),
@@ -127,7 +123,6 @@ static void one_kind_of_target(void **state) {
 /* The target is so far ahead that 1 - p is 1e-12 and less: the loss is that, and the gradients are
  * right to some ULP. */
 static void small_losses_keep_their_digits(void **state) {
-  (void)state;
   enum { M = 300 };
   float v[M], d[M], l;
   int64_t y = 170;
@@ -176,7 +171,6 @@ static int a_loss(size_t at, int variant, problem *p, int *port, int *reduced) {
 static const config plain = {NULL, {2, 32, 1}, {2, 32, 1}, LAYOUT_C, PLACE_END, APART};
 
 static void all_rows_ignored(void **state) {
-  (void)state;
   int seen = 0, port, reduced;
   for (size_t i = 0; i < row_op_count(); i++)
     for (int how = NONE; how <= MEAN_SAFE; how++) {
@@ -205,7 +199,6 @@ static void all_rows_ignored(void **state) {
 /* Rows have upstream gradients of their own: dx is each row's gradient times its own. Powers of
  * two, so that nothing is rounded but differently. */
 static void a_gradient_for_each_row(void **state) {
-  (void)state;
   static const double up[FEW] = {1, -2, 0, 0.5};
   int seen = 0, port, reduced;
   for (size_t i = 0; i < row_op_count(); i++)
@@ -252,7 +245,6 @@ static void run_whole(const problem *p, smx_dtype whole, float *to) {
 }
 
 static void targets_of_either_size(void **state) {
-  (void)state;
   int seen = 0, port, reduced;
   for (size_t i = 0; i < row_op_count(); i++) {
     float narrow[FEW * (WIDTH + 1)], wide[FEW * (WIDTH + 1)];
@@ -278,7 +270,6 @@ static __attribute__((noinline)) void leave_nan(void) {
 
 /* lse is logsumexp, bit for bit; and the plain function is the operator. */
 static void the_plain_function_is_the_operator(void **state) {
-  (void)state;
   static float plain_loss[ROWS], plain_dx[ROWS * N], plain_lse[ROWS];
   float mean, value;
   make_rows();
@@ -309,7 +300,6 @@ static void the_plain_function_is_the_operator(void **state) {
 /* Every loss whose class weights count in the mean refuses those below 0, by name, and writes
  * nothing. */
 static void negative_weights_are_refused(void **state) {
-  (void)state;
   float weights[N], losses[ROWS];
   int64_t seen = 0, rows = ROWS, shape[] = {ROWS, N};
   make_rows();
@@ -339,7 +329,6 @@ static void negative_weights_are_refused(void **state) {
 
 /* Class 0 as padding, and a caller who does not know of it. */
 static void padding_is_class_zero(void **state) {
-  (void)state;
   const float rows[2][3] = {{1, 2, 3}, {3, 2, 1}};
   const int64_t targets[2] = {0, 1};
   float value, losses[2], gradients[6];
@@ -390,7 +379,6 @@ static void short_rows(size_t rows, size_t n, const float *logits, const int64_t
 }
 
 static void short_rows_are_rows(void **state) {
-  (void)state;
   enum { SOME = 37, MOST = 1030 };
   static float logits[SOME * MOST], losses[2][SOME], grads[2][SOME * MOST];
   static int64_t t[SOME];

@@ -15,7 +15,6 @@ static double three[M * N] = {2, 1, 0.1, -1, 0.5, -0.3, 1.2, 0, 0, 3, -2, 0.5}, 
 static int64_t rows[] = {M, N};
 
 static void divergence_has_known_values(void **state) {
-  (void)state;
   static const double want[] = {0.126633517156539,   -0.10122176056873,    -0.0125423142293213,
                                 -0.0128694423584869, -0.0283509447936973,  -0.0257906566165909,
                                 0.0498806172442828,  0.00426098416600538,  -0.0436599265418424,
@@ -38,7 +37,6 @@ static void divergence_has_known_values(void **state) {
 
 /* Two rows are the operator; what it has in f32. */
 static void two_rows_are_the_operator(void **state) {
-  (void)state;
   enum { BATCH = 50, LONG = 37 };
   static float pairs[BATCH * 2 * LONG], dx[BATCH * 2 * LONG], loss[BATCH], one[BATCH], d1[BATCH * LONG];
   int64_t shape[] = {BATCH, 2, LONG}, side[] = {BATCH, LONG}, strides[] = {2 * LONG, 1};
@@ -60,7 +58,6 @@ static void two_rows_are_the_operator(void **state) {
 }
 
 static void what_does_not_count(void **state) {
-  (void)state;
   double x[M * N], loss[2], dx[M * N], two[2 * N], dx2[2 * N], mix[] = {0, -INFINITY, 0};
   int64_t pair[] = {2, N};
   memcpy(x, three, sizeof x);
@@ -89,7 +86,6 @@ static void what_does_not_count(void **state) {
 
 /* By mpmath; at both the gradient of the mean divergence vanishes to 30 digits. */
 static void centroid_has_known_values(void **state) {
-  (void)state;
   static const double want[] = {0.3817990767729276, 0.2779476483669856, 0.3402532748600869};
   static const double mixed[] = {0.3567273730062621, 0.4922408579865097, 0.08511268405975726,
                                  0.06591908494747096};
@@ -126,7 +122,6 @@ static void everything(smx_context *ctx, float *x, int64_t *strides, float *out)
 }
 
 static void the_same_bits(void **state) {
-  (void)state;
   static float x[CELLS], turned[CELLS], want[RESULTS], have[RESULTS];
   int64_t strides[] = {MANY * LONG, 1, MANY};
   rng r = {3};
@@ -142,7 +137,6 @@ static void the_same_bits(void **state) {
 }
 
 static void bad_distributions(void **state) {
-  (void)state;
   double loss[2], dx[M * N], y[N];
   int64_t four[] = {4}, line[] = {M * N};
   smx_tensor x = F64(three, 2, rows), l = F64(loss, 0, NULL), d = F64(dx, 2, rows), Y = F64(y, 1, rows + 1),
@@ -179,7 +173,6 @@ static void example(smx_vote *votes) {
 }
 
 static void the_example_of_the_paper(void **state) {
-  (void)state;
   static const double rounded[] = {0.40, 0.42, 0.11, 0.07}; /* table 2 */
   static const double exact[] = {0.39955475288215847, 0.42198339191386862, 0.11179518853730624,
                                  0.066666666666666667};
@@ -210,7 +203,6 @@ static void the_example_of_the_paper(void **state) {
 /* A thousand votes on an item would leave the range of double without the power kept beside; an
  * item without votes has the prior. */
 static void many_votes_and_none(void **state) {
-  (void)state;
   enum { ITEMS = 3, EACH = 4000 };
   static smx_vote votes[2 * EACH];
   double posterior[ITEMS * 2], prior[2];
@@ -224,7 +216,6 @@ static void many_votes_and_none(void **state) {
 }
 
 static void bad_votes(void **state) {
-  (void)state;
   smx_vote votes[] = {{0, 0, 1}, {1, 2, 0}};
   double posterior[4] = {9};
   smx_dawid_skene_options o = {.size = sizeof o, .tolerance = -1};

@@ -14,7 +14,6 @@ static int64_t square[] = {3, 3};
 
 /* By mpmath from the formulas. */
 static void sinkhorn_has_known_values(void **state) {
-  (void)state;
   static const double third[] = {0.09749818656, 0.2814193518, 0.6210824616};
   static const double limit[] = {0.0994305659, 0.2881185326, 0.6124509015, 0.2113586348, 0.6124509015,
                                  0.1761904637, 0.6892107993, 0.0994305659, 0.2113586348};
@@ -35,7 +34,6 @@ static void sinkhorn_has_known_values(void **state) {
 
 /* dx of sum dy y against differences in f64, for few steps and a matrix that is not square. */
 static void sinkhorn_has_the_gradient_of_its_steps(void **state) {
-  (void)state;
   enum { R = 4, C = 7 };
   int64_t shape[] = {R, C};
   double x[R * C], dy[R * C], dx[R * C], y[R * C];
@@ -71,7 +69,6 @@ static void sinkhorn_has_the_gradient_of_its_steps(void **state) {
 /* Blocks that do not touch have a constant of their own each; the gradient of the whole is that of
  * its blocks. */
 static void blocks_do_not_touch(void **state) {
-  (void)state;
   int64_t whole[] = {4, 4}, part[] = {2, 2};
   double x[16], dy[16], y[16], dx[16], px[4], pg[4], py[4], pd[4];
   for (int i = 0; i < 16; i++)
@@ -104,7 +101,6 @@ static void sinkhorn_all(smx_context *ctx, float *x, float *dy, int64_t *strides
 }
 
 static void sinkhorn_has_the_same_bits(void **state) {
-  (void)state;
   static float x[CELLS], dy[CELLS], tx[CELLS], tdy[CELLS], want[3 * CELLS], have[3 * CELLS];
   int64_t turned[] = {ROWS * COLUMNS, 1, ROWS};
   rng r = {3};
@@ -127,7 +123,6 @@ static void sinkhorn_has_the_same_bits(void **state) {
 }
 
 static void sinkhorn_refuses(void **state) {
-  (void)state;
   double y[9] = {7}, dx[9];
   int64_t other[] = {3, 2}, one[] = {9};
   smx_tensor X = F64(cost, 2, square), Y = F64(y, 2, square), Z = F64(y, 2, other), V = F64(cost, 1, one),
@@ -158,7 +153,6 @@ static void sinkhorn_refuses(void **state) {
 /* ---- Q * Q ---- */
 
 static void orthostochastic_has_known_values(void **state) {
-  (void)state;
   static const double want[] = {0.2, 0.609523809524, 0.190476190476, 0, 0.238095238095, 0.761904761905,
                                 0.8, 0.152380952381, 0.047619047619};
   static const double slope[] = {1.87265306122449, 0.73469387755102, -0.936326530612245};
@@ -173,7 +167,6 @@ static void orthostochastic_has_known_values(void **state) {
 /* Two matrices, the second far larger: gradients against differences, sums of rows and columns, the
  * same bits from threads and strides. */
 static void orthostochastic_holds(void **state) {
-  (void)state;
   enum { K = 6, ALL = 2 * K * K };
   int64_t shape[] = {2, K, K}, turn[] = {K * K, 1, K};
   double x[ALL], dy[ALL], y[ALL], dx[ALL], tx[ALL], tdy[ALL], have[2 * ALL];
@@ -230,7 +223,6 @@ static double a32[] = {1, 2, 0, -1, 3, 1}, x2[] = {0.2, -0.1}, v2[] = {1, -2};
 static int64_t s32[] = {3, 2}, s3[] = {3}, s2[] = {2};
 
 static void objectives_have_known_values(void **state) {
-  (void)state;
   static const double g[] = {0.751863174830844, -0.0601710314614451},
                       h[] = {-1.31155799832323, -4.27096860981199}, b[] = {0, -4.37593158741542},
                       t[] = {0.43774185636448, 20.25416775635};
@@ -266,7 +258,6 @@ static void objectives_all(smx_context *ctx, float *a, int64_t *strides, double 
 }
 
 static void objectives_have_the_same_bits(void **state) {
-  (void)state;
   int64_t strides[] = {1, M};
   float want[6 * N], have[6 * N];
   double f[2], g[2];
@@ -294,7 +285,6 @@ static void objectives_have_the_same_bits(void **state) {
 
 /* Gradients are the differences of f, and Hessians those of gradients. */
 static void objectives_fit_their_differences(void **state) {
-  (void)state;
   double b3[] = {0.5, 0, 1}, c3[] = {0.2, 0.3, 0.5}, x[2], d[2][4][2], out[4][2], f[2], h = 1e-6;
   smx_tensor A = F64(a32, 2, s32), B[] = {F64(b3, 1, s3), F64(c3, 1, s3)}, X = F64(x, 1, s2),
              V = F64(v2, 1, s2);
@@ -319,7 +309,6 @@ static void objectives_fit_their_differences(void **state) {
 }
 
 static void objectives_refuse(void **state) {
-  (void)state;
   double f = 7, out[3] = {7}, b3[] = {0, 0, 0};
   int64_t none[] = {0, 2}, zero[] = {0};
   smx_tensor A = F64(a32, 2, s32), B = F64(b3, 1, s3), X = F64(x2, 1, s2), O = F64(out, 1, s2),

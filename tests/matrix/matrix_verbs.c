@@ -281,7 +281,6 @@ static double scale_of(const call *c, int p, const long double *want, int count)
 }
 
 static void results_are_those_of_references(void **state) {
-  (void)state;
   static const smx_dtype types[] = {{2, 32, 1}, {2, 64, 1}, {2, 16, 1}};
   static const double units[] = {0x1p-24, 0x1p-50, 0x1p-11};
   static call c;
@@ -311,7 +310,6 @@ static void results_are_those_of_references(void **state) {
 
 /* The verbs give what the functions give. */
 static void verbs_are_the_functions(void **state) {
-  (void)state;
   static call c;
   double want[CELLS], f;
   smx_tensor Y = {want, {1, 0}, 2, SMX_F64, square, NULL, 0}, G = {want, {1, 0}, 1, SMX_F64, line, NULL, 0};
@@ -347,7 +345,6 @@ static void verbs_are_the_functions(void **state) {
 /* The operators on several distributions and on votes are functions as well; a matrix of votes is a
  * list of those that there are. */
 static void distributions_are_the_functions(void **state) {
-  (void)state;
   static call c;
   static smx_vote votes[CELLS];
   double loss, want[CELLS];
@@ -376,7 +373,6 @@ static void distributions_are_the_functions(void **state) {
 /* Three workers, of whom the first errs once and the last is right once, on three items: skills
  * 2 / 3, 1 and 1 / 3. The fourth has no votes. */
 static void agreement_has_known_values(void **state) {
-  (void)state;
   double votes[] = {1, 1, 0, 2, 2, 1, 1, 0, 0, -1, NAN, -2}, y[12];
   static const double want[] = {1.0 / 6, 5.0 / 6, 0, 0,       1.0 / 6, 5.0 / 6,
                                 2.0 / 3, 1.0 / 3, 0, 1.0 / 3, 1.0 / 3, 1.0 / 3};
@@ -392,7 +388,6 @@ static void agreement_has_known_values(void **state) {
 }
 
 static void shapes_are_inferred(void **state) {
-  (void)state;
   static call c;
   smx_shape shape[MOST];
   for (size_t o = 0; matrix_op(o); o++) {
@@ -413,7 +408,6 @@ static void refused(smx_status got, smx_status want, const char *word) {
 }
 
 static void bad_calls_are_refused(void **state) {
-  (void)state;
   static call c;
   for (size_t o = 0; matrix_op(o); o++) {
     call_make(&c, matrix_op(o), SMX_F32, 1);

@@ -83,15 +83,9 @@ static void within_tolerance(smx_dtype t, const char *name) {
   assert_int_equal(failures, 0);
 }
 
-static void f32(void **state) {
-  (void)state;
-  within_tolerance(SMX_F32, "f32");
-}
+static void f32(void **state) { within_tolerance(SMX_F32, "f32"); }
 
-static void f64(void **state) {
-  (void)state;
-  within_tolerance(SMX_F64, "f64");
-}
+static void f64(void **state) { within_tolerance(SMX_F64, "f64"); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(f32), cmocka_unit_test(f64)};

@@ -100,7 +100,6 @@ static int beyond_f32(const problem *p, smx_dtype t) {
 }
 
 static void rows_with_a_rule(void **state) {
-  (void)state;
   int bad = 0;
   for (size_t o = 0; o < row_op_count(); o++)
     for (size_t w = 0; w < COUNT_OF(rows); w++)
@@ -161,7 +160,6 @@ static int check_gradients(problem *p, size_t w, int variant) {
 }
 
 static void gradients_of_rows_with_a_rule(void **state) {
-  (void)state;
   int bad = 0;
   for (size_t o = 0; o < row_op_count(); o++)
     for (size_t w = 0; w < COUNT_OF(rows) && smx_op_at(o)->flags & SMX_OP_BACKWARD; w++) {
@@ -199,7 +197,6 @@ static int competing(const smx_op *op) {
 }
 
 static void empty_rows_by_policy(void **state) {
-  (void)state;
   smx_context *nan = context(SMX_EMPTY_NAN, SMX_INF_NAN), *error = context(SMX_EMPTY_ERROR, SMX_INF_NAN);
   for (size_t o = 0; o < row_op_count(); o++) {
     double *want[SMX_MAX_PORTS] = {NULL};
@@ -228,7 +225,6 @@ static void empty_rows_by_policy(void **state) {
 
 /* The first empty row is named, its output stays as it was. */
 static void the_empty_row_is_left_alone(void **state) {
-  (void)state;
   smx_context *error = context(SMX_EMPTY_ERROR, SMX_INF_NAN);
   float x[6] = {1, 2, -INFINITY, -INFINITY, -INFINITY, -INFINITY}, y[6] = {9, 9, 9, 9, 9, 9};
   assert_int_equal(smx_softmax_strided_f32(error, 3, 2, x, 2, y, 2), SMX_ERR_EMPTY);
@@ -240,7 +236,6 @@ static void the_empty_row_is_left_alone(void **state) {
 /* With the limit, a row of weights that would be NaN because of one +inf is one-hot there, and a
  * value of the row is +inf. */
 static void the_limit_of_infinity(void **state) {
-  (void)state;
   smx_context *limit = context(SMX_EMPTY_ZERO, SMX_INF_LIMIT);
   for (size_t o = 0; o < row_op_count(); o++) {
     double *want[SMX_MAX_PORTS] = {NULL};
@@ -273,7 +268,6 @@ static void the_limit_of_infinity(void **state) {
 
 /* What an operator makes of weights, it makes of the shares too. */
 static void the_limit_goes_through_the_map(void **state) {
-  (void)state;
   smx_context *limit = context(SMX_EMPTY_ZERO, SMX_INF_LIMIT);
   static const struct {
     const char *name;
@@ -301,7 +295,6 @@ static void the_limit_goes_through_the_map(void **state) {
 /* A number that is given for each row in place of a parameter, and lies outside the range of that:
  * the row is NaN, and its gradients are. */
 static void numbers_of_a_row_have_a_range(void **state) {
-  (void)state;
   static const struct {
     const char *name, *port;
     double value;
@@ -328,7 +321,6 @@ static void numbers_of_a_row_have_a_range(void **state) {
 /* With the limit, the gradient of a sum that +inf takes all of goes there; where weights stay as
  * they are whatever the logits, it is 0. */
 static void the_limit_has_gradients(void **state) {
-  (void)state;
   smx_context *limit = context(SMX_EMPTY_ZERO, SMX_INF_LIMIT);
   static const struct {
     const char *name;
@@ -354,7 +346,6 @@ static void the_limit_has_gradients(void **state) {
 /* Values from 0 to 120 below the maximum in small steps: every result on its way to 0 is normal or
  * 0. */
 static void nothing_is_subnormal(void **state) {
-  (void)state;
   enum { N = 4000 };
   static const kind rising[] = {KIND_RISING};
   for (size_t o = 0; o < row_op_count(); o++) {
@@ -377,7 +368,6 @@ static void nothing_is_subnormal(void **state) {
 
 /* Equal scores get equal bits; rows without elements and calls without rows are fine. */
 static void equal_scores_and_nothing_at_all(void **state) {
-  (void)state;
   static const kind any[] = {KIND_NORMAL};
   float x[77], y[77];
   for (int i = 0; i < 77; i++) x[i] = 0.1f;

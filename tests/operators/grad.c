@@ -195,17 +195,14 @@ static int check(const char *title, void (*against)(problem *p, int variant, wor
 }
 
 static void f64_is_the_derivative(void **state) {
-  (void)state;
   assert_int_equal(check("f64 against differences", against_reference, allowed_f64), 0);
 }
 
 static void f32_is_near_f64(void **state) {
-  (void)state;
   assert_int_equal(check("f32 against f64", against_f64, allowed_f32), 0);
 }
 
 static void some_operator_has_none_or_says_so(void **state) {
-  (void)state;
   for (size_t i = 0; i < row_op_count(); i++) {
     const smx_op *op = smx_op_at(i);
     int ports = 0;

@@ -134,7 +134,6 @@ static int check(size_t n, double shift, const errors *e, double allowed) {
 }
 
 static void rows_and_shifts(void **state) {
-  (void)state;
   int failures = 0;
   rng r = {1};
   for (size_t p = 0; p < COUNT_OF(plans); p++)
@@ -147,7 +146,6 @@ static void rows_and_shifts(void **state) {
 }
 
 static void a_million(void **state) {
-  (void)state;
   rng r = {2};
   errors e = {0};
   measure(&r, 1000000, 0, &e);
@@ -156,7 +154,6 @@ static void a_million(void **state) {
 
 /* The largest is far above the rest: the logarithms are close to 0 and must keep their digits. */
 static void close_to_certain(void **state) {
-  (void)state;
   static const float gaps[] = {1, 5, 10, 17, 20, 40, 80};
   int failures = 0;
   for (size_t k = 0; k < COUNT_OF(gaps); k++) {
@@ -175,7 +172,6 @@ static void close_to_certain(void **state) {
 }
 
 static void half_types_round_once(void **state) {
-  (void)state;
   enum { N = 1024 };
   smx_status (*const half[])(size_t, size_t, const uint16_t *, uint16_t *) = {smx_softmax_f16,
                                                                               smx_softmax_bf16};

@@ -75,7 +75,6 @@ static void close_values(double **out) {
 }
 
 static void values_are_those_of_the_reference(void **state) {
-  (void)state;
   static const smx_dtype types[] = {{2, 32, 1}, {2, 64, 1}};
   named p;
   FOR_EACH_NAMED(p) {
@@ -127,7 +126,6 @@ static double objective(named *p, double **out) {
 }
 
 static void gradients_are_differences(void **state) {
-  (void)state;
   named p;
   FOR_EACH_NAMED(p) {
     double *out[SMX_MAX_PORTS];
@@ -177,7 +175,6 @@ static void expect_bytes(const named *a, const named *b, const char *how) {
 }
 
 static void the_same_bits(void **state) {
-  (void)state;
   named p;
   FOR_EACH_NAMED(p) {
     named_round(&p, SMX_F32);
@@ -199,7 +196,6 @@ static void the_same_bits(void **state) {
 
 /* f16 and bf16 are widened, and results are those of f32, rounded once. */
 static void half_precision_is_rounded_once(void **state) {
-  (void)state;
   static const smx_dtype halves[] = {{2, 16, 1}, {4, 16, 1}};
   named made;
   FOR_EACH_NAMED(made)
@@ -248,7 +244,6 @@ static void refused(const named *p, named_call *c, smx_context *ctx, bool backwa
 }
 
 static void wrong_tensors(void **state) {
-  (void)state;
   named p;
   FOR_EACH_NAMED(p) {
     named_call c;
@@ -298,7 +293,6 @@ static void wrong_tensors(void **state) {
 
 /* Whole numbers that are no classes, and offsets that do not rise. */
 static void wrong_numbers(void **state) {
-  (void)state;
   named p;
   FOR_EACH_NAMED(p)
   for (int i = 0; i < p.op->input_count; i++) {
@@ -317,7 +311,6 @@ static void wrong_numbers(void **state) {
 
 /* Every allocation failing in turn. */
 static void no_memory(void **state) {
-  (void)state;
   named p;
   FOR_EACH_NAMED(p)
   for (int backward = 0; backward <= !!(p.op->flags & SMX_OP_BACKWARD); backward++)
@@ -343,7 +336,6 @@ static void no_memory(void **state) {
 
 /* Every name of a dimension 0, and 1, in turn: done, or refused with a line. */
 static void empty_dimensions(void **state) {
-  (void)state;
   for (size_t n = 0; named_at(n); n++)
     for (int i = 0; i < named_at(n)->input_count; i++) {
       char words[128], *rest = NULL;
@@ -365,7 +357,6 @@ static void empty_dimensions(void **state) {
 
 /* Ports with a gradient are saved: bindings need their shapes. Most variants can be called. */
 static void the_table(void **state) {
-  (void)state;
   for (size_t n = 0; named_at(n); n++) {
     const smx_op *op = named_at(n);
     int made = 0;

@@ -177,19 +177,14 @@ static void count_line(known *k) {
 static void check_f64(known *k) { check_library(k, SMX_F64, 2e-14); }
 static void check_f32(known *k) { check_library(k, SMX_F32, UNIT_F32); }
 
-static void references(void **state) {
-  (void)state;
-  for_each_line(check_reference);
-}
+static void references(void **state) { for_each_line(check_reference); }
 
 static void library(void **state) {
-  (void)state;
   for_each_line(check_f64);
   for_each_line(check_f32);
 }
 
 static void every_operator_has_one(void **state) {
-  (void)state;
   for_each_line(count_line);
   for (size_t i = 0; i < row_op_count(); i++)
     if (!lines_of[i]) fail_msg("%s has no known answer", smx_op_at(i)->name);

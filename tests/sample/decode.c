@@ -86,7 +86,6 @@ static int64_t accepted_count(int64_t least) {
 }
 
 static void one_draft_keeps_the_distribution(void **state) {
-  (void)state;
   static const double p[] = {0.5, 0.3, 0.2}, q[] = {0.2, 0.3, 0.5};
   static const int64_t want[] = {50128, 29832, 20040};
   int64_t counts[3];
@@ -105,7 +104,6 @@ static void one_draft_keeps_the_distribution(void **state) {
 /* Acceptance as the formulas have it: 0.76, 0.82 and 0.7913553 for these distributions and two
  * drafts; a deviation is 0.0014. */
 static void several_drafts_keep_the_distribution(void **state) {
-  (void)state;
   static const double p3[] = {0.5, 0.3, 0.2}, q3[] = {0.2, 0.3, 0.5};
   static const double p8[] = {0.3, 0.05, 0.05, 0.2, 0.1, 0.1, 0.15, 0.05},
                       q8[] = {0.1, 0.2, 0.15, 0.05, 0.1, 0.2, 0.1, 0.1};
@@ -134,7 +132,6 @@ static void several_drafts_keep_the_distribution(void **state) {
 
 /* Whatever the inputs, the token has a probability, or there is none. */
 static void any_input(void **state) {
-  (void)state;
   static const char *const methods[] = {"rrs", "rrs-distinct", "kseq"};
   rng r = {5};
   for (int round = 0; round < 3000; round++) {
@@ -157,7 +154,6 @@ static void any_input(void **state) {
 /* ---- inputs of shape K ---- */
 
 static void the_length_of_an_input(void **state) {
-  (void)state;
   float x[6] = {1, 2, 0.5F, 0, -1, 3}, y[3] = {0};
   int64_t ids[3] = {5, 0, 2}, full[1] = {6}, three[1] = {3}, two[1] = {2};
   smx_tensor tx = matrix(x, SMX_F32, full, 1), ti = matrix(ids, SMX_I64, three, 1),
@@ -181,7 +177,6 @@ static void the_length_of_an_input(void **state) {
 /* ---- beam search ---- */
 
 static void a_step(void **state) {
-  (void)state;
   static const double p[2][3] = {{0.5, 0.3, 0.2}, {0.1, 0.6, 0.3}}, score[] = {-1, -1.2};
   float log_p[6];
   smx_beam next[2], finished[2];
@@ -209,7 +204,6 @@ static void a_step(void **state) {
 /* Three tokens, length three, 27 beams: the search is exhaustive and finds the best of all
  * sequences. */
 static void an_exhaustive_search(void **state) {
-  (void)state;
   enum { V = 3, B = 27 };
   float step[4][V][V]; /* log-probability of a token after another, by position */
   double best = -INFINITY, score[B];
@@ -236,7 +230,6 @@ static void an_exhaustive_search(void **state) {
 /* ---- mixtures ---- */
 
 static void mixtures(void **state) {
-  (void)state;
   enum { N = 5, WIDTH = 300, K = 3 };
   static float table[N][WIDTH], out[2][WIDTH], dout[2][WIDTH];
   int64_t index[2][K] = {{4, 0, -1}, {2, 2, 1}};
@@ -269,7 +262,6 @@ static void mixtures(void **state) {
 /* ---- CadLLM ---- */
 
 static void plans(void **state) {
-  (void)state;
   static const double falling[] = {0.9, 0.85, 0.7}, three_quarters[] = {0.75, 0.75};
   smx_cad plan;
   assert_int_equal(smx_cad_plan(NULL, 0, NULL, 0.1, 0, 1000, &plan), SMX_OK);

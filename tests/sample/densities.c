@@ -49,7 +49,6 @@ static void mean_is_0(const char *what, const double *x, int64_t width) {
 }
 
 static void dirichlet(void **state) {
-  (void)state;
   static const double shapes[] = {0.5, 2, 4.5};
   int64_t shape[] = {ROWS, 3};
   smx_tensor a = full(shape, parameter), x = full(shape, point), dx = full(shape, unused),
@@ -66,7 +65,6 @@ static void dirichlet(void **state) {
 }
 
 static void normal(void **state) {
-  (void)state;
   static const double means[] = {1, -2, 0.5};
   int64_t shape[] = {ROWS, 3};
   smx_tensor m = full(shape, parameter), y = full(shape, point), dx = full(shape, unused),
@@ -86,7 +84,6 @@ static void normal(void **state) {
 
 /* Without floor, cut and limits. */
 static void soft_thinking(void **state) {
-  (void)state;
   static const double x[WIDTH] = {0, 0.5, 1, 1.5, 2, -1, -0.5, 0.25};
   static const char *const names[] = {"floor", "scale", "cut", "low", "high"};
   static const double values[] = {0, 0.5, -1e30, -80, 80};
@@ -107,7 +104,6 @@ static void soft_thinking(void **state) {
 }
 
 static void weights_of_soft_tokens(void **state) {
-  (void)state;
   static const double x[WIDTH] = {0, 0.5, 1, 1.5, 2, -1, -0.5, 0.25};
   static const char *const names[] = {"noise", "top_p", "min_p", "k", "scale", "noise_temperature"},
                            *const noises[] = {"floor", "scale"};
@@ -131,7 +127,6 @@ static void weights_of_soft_tokens(void **state) {
 
 /* By the midpoints of ROWS cells: beta densities, and a bell from 8 sigma below to 8 above. */
 static void integrals(void **state) {
-  (void)state;
   double beta = 0, bell = 0;
   int64_t two[] = {ROWS, 2}, single[] = {ROWS, 1};
   smx_tensor x = full(two, point), a = full(two, parameter), log = column(two, value, SMX_F64);

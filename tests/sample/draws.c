@@ -134,7 +134,6 @@ static void draw_way(const struct way *w, const double *x, size_t n, int64_t row
 }
 
 static void operators_that_draw_an_element(void **state) {
-  (void)state;
   static const int64_t gumbel[] = {5102, 8410, 13873, 22918, 38042, 1820, 3086, 6749};
   static const int64_t cdf[] = {5132, 8434, 13926, 22937, 37706, 1934, 3262, 6669};
   double p[8];
@@ -149,7 +148,6 @@ static void operators_that_draw_an_element(void **state) {
 
 /* An element 9 nats below the other: 62 of half a million. */
 static void tails_of_operators(void **state) {
-  (void)state;
   static const double x[] = {0, -9};
   double p[2];
   softmax_of(x, 2, p);
@@ -162,7 +160,6 @@ static void tails_of_operators(void **state) {
 
 /* 512 elements are two blocks of the distribution function; neighbours are counted together. */
 static void long_rows(void **state) {
-  (void)state;
   static double x[WIDEST], p[WIDEST / 2];
   static int64_t counts[WIDEST], pairs[WIDEST / 2];
   rng r = {4};
@@ -176,7 +173,6 @@ static void long_rows(void **state) {
 }
 
 static void several_draws_of_a_row(void **state) {
-  (void)state;
   static int64_t pairs[64];
   static const setting with[] = {{"seed", 7}, {"k", 4}}, without[] = {{"seed", 8}, {"k", 2}};
   double gentle[8], p[8], joint[64], ordered[64], sum = 0;
@@ -204,7 +200,6 @@ static void several_draws_of_a_row(void **state) {
 
 /* Masks are those of the list. */
 static void masks_of_subsets(void **state) {
-  (void)state;
   static int64_t drawn[TRIALS * 3];
   static const setting list[] = {{"seed", 17}, {"k", 3}}, mask[] = {{"seed", 17}, {"hard", 1}, {"k", 3}};
   draw_rows("gumbel_topk", list, 2, eight, 8, TRIALS, 3);
@@ -222,7 +217,6 @@ static void masks_of_subsets(void **state) {
 /* At a low temperature a relaxed subset is nearly its mask, and sums to k whatever the
  * temperature. */
 static void relaxed_subsets(void **state) {
-  (void)state;
   enum { SOME = 5000 };
   static double hard[SOME * 8];
   static const setting mask[] = {{"seed", 17}, {"k", 3}, {"hard", 1}},
@@ -246,7 +240,6 @@ static void relaxed_subsets(void **state) {
 /* Elements weighed by p / inclusion have the sum over all elements as their mean: here that of
  * p_i i. The third key is that of the first which is not drawn. */
 static void inclusion_is_unbiased(void **state) {
-  (void)state;
   enum { DRAWN = 2 };
   static double kept[TRIALS * 8], kappa[TRIALS];
   static const setting set[] = {{"seed", 18}, {"k", DRAWN + 1}};
@@ -281,7 +274,6 @@ static void inclusion_is_unbiased(void **state) {
 
 /* The six masks of 2 of 4, whose rank is that of their first kept neighbours. */
 static void masks(void **state) {
-  (void)state;
   static const setting set[] = {{"seed", 9}, {"hard", 1}};
   static const double x[] = {0.7, 0, -0.5, 1, 0.2, -1};
   static const int code[] = {12, 10, 9, 6, 5, 3};
@@ -301,7 +293,6 @@ static void masks(void **state) {
 }
 
 static void gates(void **state) {
-  (void)state;
   static const setting set[] = {{"seed", 10}, {"hard", 1}, {"temperature", 0.7}};
   static const double x[] = {0.7, -2, -7};
   draw_rows("binary_concrete", set, 3, x, 3, MOST, 3);
@@ -345,7 +336,6 @@ static void distance(const char *what, double *x, double (*distribution)(double 
 /* Marginals are beta distributions: that of two ones uniform, that of two halves the arcsine;
  * moments of three. */
 static void weights_that_are_drawn(void **state) {
-  (void)state;
   static double first[TRIALS];
   static const double ones[] = {1, 1}, halves[] = {0.5, 0.5}, three[] = {0.5, 2, 4.5}, even[] = {0, 0};
   static const setting seed[] = {{"seed", 11}},
@@ -372,7 +362,6 @@ static void weights_that_are_drawn(void **state) {
 
 /* Noise on a vector, whose second element is looked at. */
 static void noise_on_vectors(void **state) {
-  (void)state;
   static double second[TRIALS];
   static const double x[] = {5, -3, 1};
   static const setting normal[] = {{"seed", 20}, {"sigma", 2}},
@@ -401,7 +390,6 @@ static void count_chain(const smx_step *steps, size_t count, smx_draw draw, int6
 
 /* What is left keeps its proportions, whatever removed the rest. */
 static void chains(void **state) {
-  (void)state;
   static const int64_t banned[] = {4};
   static const struct {
     const char *name;
@@ -426,7 +414,6 @@ static void chains(void **state) {
 
 /* The coin falls once in four; then the best goes, for the second is probable enough too. */
 static void the_coin_of_xtc(void **state) {
-  (void)state;
   static const smx_step step = {.kind = SMX_STEP_XTC, .a = 0.25, .b = 0.2};
   double p[8], without[8], sum = 0;
   int64_t counts[8];
@@ -438,7 +425,6 @@ static void the_coin_of_xtc(void **state) {
 }
 
 static void greedy(void **state) {
-  (void)state;
   static const setting set[] = {{"temperature", 0}};
   int64_t counts[8];
   draw_rows("categorical_sample", set, 1, eight, 8, 100, 1);
@@ -451,7 +437,6 @@ static void greedy(void **state) {
 /* What draws by the distribution function rely on: the largest u times any sum is less than the
  * sum. */
 static void the_largest_variate_stays_below(void **state) {
-  (void)state;
   rng r = {14};
   for (int i = 0; i < 1000000; i++) {
     const double u = 1 - 0x1p-53, z = i == 0   ? 1

@@ -33,7 +33,6 @@ static void count_draws(const double *z, size_t n, smx_sample_options o, size_t 
 static const double eight[] = {0, 0.5, 1, 1.5, 2, -1, -0.5, 0.25};
 
 static void counts_are_those_of_the_definition(void **state) {
-  (void)state;
   static const int64_t gumbel[] = {5102, 8410, 13873, 22918, 38042, 1820, 3086, 6749};
   static const int64_t cdf[] = {5132, 8434, 13926, 22937, 37706, 1934, 3262, 6669};
   int64_t counts[8];
@@ -45,7 +44,6 @@ static void counts_are_those_of_the_definition(void **state) {
 
 /* The operator draws the same. */
 static void the_operator_agrees(void **state) {
-  (void)state;
   enum { ROWS = 5000 };
   static double x[ROWS][8];
   static int64_t stream[ROWS], index[ROWS], direct[ROWS];
@@ -70,7 +68,6 @@ static void the_operator_agrees(void **state) {
 
 /* 32768 elements 18 nats below the best together have a probability of 5.0e-4. */
 static void the_tail_appears_at_its_rate(void **state) {
-  (void)state;
   enum { N = 32769, TRIES = 20000 };
   static double z[N];
   static int64_t counts[N];
@@ -104,7 +101,6 @@ static unsigned kept(const smx_step *steps, size_t count) {
 }
 
 static void steps_keep_what_the_catalogue_says(void **state) {
-  (void)state;
   static const int64_t three[] = {2};
   static const struct {
     const char *name;
@@ -143,7 +139,6 @@ static void steps_keep_what_the_catalogue_says(void **state) {
 }
 
 static void penalties(void **state) {
-  (void)state;
   static const double z[] = {2, -1, 0.5, 0}, counts[] = {3, 1};
   static const int64_t seen[] = {0, 1};
   static const smx_step steps[] = {
@@ -196,7 +191,6 @@ static double reference_mass(item *v, size_t n, double share, double entropy, do
 }
 
 static void masses_of_long_rows(void **state) {
-  (void)state;
   enum { N = 20000 };
   static double z[N], left[N];
   static item v[N];
@@ -226,7 +220,6 @@ static void masses_of_long_rows(void **state) {
 /* Rows of f32 with and without a peak, several in a call: what is drawn was left, is as probable as
  * it should be, and lies where the same uniform variate falls among EVEN equal elements. */
 static void draws_of_long_rows(void **state) {
-  (void)state;
   enum { N = 40000, EVEN = 65536, ROWS = 16 };
   static const double temperatures[] = {0.8, 0.7, 1.0 / 3};
   static float x[ROWS * N], even[EVEN];
@@ -271,7 +264,6 @@ static void fill_rows(rng *r, float *x, size_t rows, size_t n) {
 }
 
 static void a_draw_depends_on_nothing_else(void **state) {
-  (void)state;
   enum { ROWS = 12 };
   static const size_t lengths[] = {1, 5, 64, 1000, 9000, 40000};
   static const smx_step chains[][5] = {
@@ -328,7 +320,6 @@ static int among(const int64_t *tokens, int count, int64_t token) {
 /* Any chain on any row: what is drawn has a probability, and a row with nothing to draw gives
  * -1. */
 static void random_chains(void **state) {
-  (void)state;
   enum { N = 300 };
   rng r = {8};
   for (int round = 0; round < 4000; round++) {
@@ -371,7 +362,6 @@ static void random_chains(void **state) {
 }
 
 static void wrong_calls(void **state) {
-  (void)state;
   static const int64_t outside[] = {4};
   static const smx_step bad[] = {{.kind = (smx_step_kind)99},
                                  {.kind = SMX_STEP_TOP_K, .a = -2},

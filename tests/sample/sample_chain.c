@@ -57,7 +57,6 @@ static const int64_t text[] = {0, 1, 2, 0, 1}, broken[] = {0, 1, 2, 0, -1, 1};
 /* Differences of 0.5 0.25 0.15 0.07 0.03: 0.25 0.1 0.08 0.04, and again 0.15 0.02 0.04, 0.21 in
  * all. */
 static void steps_that_remove(void **state) {
-  (void)state;
   static const struct {
     const char *name;
     smx_step step;
@@ -92,7 +91,6 @@ static void steps_that_remove(void **state) {
 }
 
 static void steps_that_change(void **state) {
-  (void)state;
   static const double z[] = {3, 2, 1, 0, -1}, counts[] = {2, 1, 1};
   static const int64_t seen[] = {1, 0, 1};
   const double t = 1.1213182553; /* 0.5 + H / log 5, H = 0.99999 ... */
@@ -129,7 +127,6 @@ static void steps_that_change(void **state) {
 }
 
 static void dry(void **state) {
-  (void)state;
   static const double z[] = {1, 0.5, 1.5, 0, 0.5};
   static const struct {
     const char *name;
@@ -161,7 +158,6 @@ static double run_before(const int64_t *t, size_t n, size_t i) {
 }
 
 static void dry_of_any_text(void **state) {
-  (void)state;
   rng r = {12};
   for (int round = 0; round < 60; round++) {
     int64_t t[40];
@@ -179,7 +175,6 @@ static void dry_of_any_text(void **state) {
 /* ---- rows ---- */
 
 static void rows_have_a_status_and_a_seed(void **state) {
-  (void)state;
   static const float x[][3] = {
       {1, 2, 3}, {-INFINITY, -INFINITY, -INFINITY}, {1, NAN, 2}, {1, INFINITY, 0}, {INFINITY, NAN, 0}};
   static const smx_row_status want[] = {SMX_ROW_OK, SMX_ROW_EMPTY, SMX_ROW_NAN, SMX_ROW_INF, SMX_ROW_NAN};
@@ -225,7 +220,6 @@ static void rows_have_a_status_and_a_seed(void **state) {
 /* A short row among thousands of elements without a chance: the draws are the same elements, with
  * all but the same probability. */
 static void long_rows_are_treated_as_short_ones(void **state) {
-  (void)state;
   enum { SHORT = 40, LONG = 9000 };
   static float far[LONG];
   rng r = {21};
@@ -255,7 +249,6 @@ static void long_rows_are_treated_as_short_ones(void **state) {
 }
 
 static void wrong_numbers(void **state) {
-  (void)state;
   static const int64_t outside[] = {-1};
   static const smx_step bad[] = {{.kind = SMX_STEP_DYNAMIC_TEMPERATURE, .a = 1, .b = -1},
                                  {.kind = SMX_STEP_QUADRATIC, .a = 1},

@@ -39,7 +39,6 @@ static void fill(float *x) {
 }
 
 static void draws_are_those_of_calls_of_their_own(void **state) {
-  (void)state;
   static float x[ROWS * N], log_p[ROWS * DRAWS];
   static int64_t index[ROWS * DRAWS];
   fill(x);
@@ -61,19 +60,10 @@ static void draws_are_those_of_calls_of_their_own(void **state) {
   }
 }
 
-static void *refuse(void *user, size_t bytes, size_t alignment) {
-  (void)user;
-  (void)bytes;
-  (void)alignment;
-  return NULL;
-}
-static void release(void *user, void *p) {
-  (void)user;
-  (void)p;
-}
+static void *refuse(void *user, size_t bytes, size_t alignment) { return NULL; }
+static void release(void *user, void *p) {}
 
 static void memory_of_the_caller_is_enough(void **state) {
-  (void)state;
   static float x[ROWS * N];
   int64_t want[ROWS], got[ROWS];
   smx_context *ctx;
@@ -95,7 +85,6 @@ static void memory_of_the_caller_is_enough(void **state) {
 }
 
 static void masks_rows_apart_and_the_processed_row(void **state) {
-  (void)state;
   enum { STRIDE = N + 7 };
   static float x[ROWS * STRIDE], hidden[ROWS * N], whole[ROWS * N], log_a[ROWS], log_b[ROWS], out[ROWS * N];
   static uint32_t masks[ROWS * (WORDS + 1)];
@@ -137,7 +126,6 @@ static void masks_rows_apart_and_the_processed_row(void **state) {
 }
 
 static void a_caller_of_before_is_served(void **state) {
-  (void)state;
   static float x[ROWS * N];
   int64_t a[ROWS], b[ROWS];
   smx_sample_options o = options(SMX_DRAW_CDF);
@@ -165,7 +153,6 @@ static int left(smx_step step) {
 }
 
 static void ties_are_decided_as_the_header_says(void **state) {
-  (void)state;
   assert_int_equal(left((smx_step){.kind = SMX_STEP_MIN_P, .a = 1}), 100);
   assert_int_equal(left((smx_step){.kind = SMX_STEP_EPSILON, .a = 0.5}), 100);
   assert_int_equal(left((smx_step){.kind = SMX_STEP_SURPRISE, .a = 2}),
@@ -181,7 +168,6 @@ static void ties_are_decided_as_the_header_says(void **state) {
 /* Quotients that are no numbers: the best, as at a temperature of 0, and not nothing. Where they
  * are numbers a draw is one. */
 static void a_temperature_next_to_0_is_0(void **state) {
-  (void)state;
   static const double near[] = {5e-324, 1e-310, 1e-300, 1e-45, 1e-40, 1e-38, 1e-37, 1e-36, 1e-30};
   static const float rows[][4] = {
       {100, 300, 200, -300}, {-300, -100, -200, -400}, {1e30f, 3e38f, -1e38f, 0}, {0, 1e-3f, 0, 0}};

@@ -18,7 +18,6 @@ static void expect(const char *what, double got, double want) {
 
 /* Seed 42, stream 7. */
 static void values_of_the_definition(void **state) {
-  (void)state;
   static const double u[] = {0.285360922337926, 0.6633674519997382, 0.14442078498086108, 0.9958201052183037};
   static const double e[] = {1.254000505746067, 0.4104262160789672, 1.9350241225711513, 0.00418865496149791};
   static const double g[] = {-0.22633884551692118, 0.8905591078310597, -0.6601197928490791,
@@ -45,7 +44,6 @@ static void values_of_the_definition(void **state) {
 }
 
 static void extreme_words(void **state) {
-  (void)state;
   const uint64_t low = 0, high = UINT64_MAX;
   assert_true(uniform_of(low) == 0x1p-53 && uniform_of(high) == 1 - 0x1p-53);
   expect("exponential of the lowest", exponential_of(low), 53 * log(2));
@@ -75,7 +73,6 @@ static double of_logistic(double x) { return 1 / (1 + exp(-x)); }
 static double of_normal(double x) { return 0.5 * erfc(-x / sqrt(2)); }
 
 static void distances(void **state) {
-  (void)state;
   static const struct {
     const char *name;
     double (*variate)(uint64_t word), (*distribution)(double x);

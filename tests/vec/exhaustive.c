@@ -97,7 +97,6 @@ static void one_side(size_t which, const vec_function *f, uint32_t sign, uint32_
 }
 
 static void within_their_errors(void **state) {
-  (void)state;
   int bad = 0;
   uint32_t step = getenv("SMX_TEST_FULL") ? 1 : SAMPLE;
   const char *isa = smx_isa_at(0);
