@@ -43,6 +43,12 @@ def _plain(masked):
     return masked.data
 
 
+def unmasked(object):
+    """The object; of a masked array its data, where nothing is masked."""
+    numpy = sys.modules.get("numpy")
+    return _plain(object) if numpy and isinstance(object, numpy.ma.MaskedArray) else object
+
+
 def _apart(masked, keep):
     """(array, which elements exist) of a masked array and what was given as the latter; None for all."""
     import numpy

@@ -3,7 +3,8 @@ of the results have gradients."""
 
 import inspect
 
-from . import _attention as _plain
+from . import _attention as _plain, _text
+from ._autograd import DETACHED, refuse
 
 # function -> (its results, those of its inputs that have gradients)
 SPECS = {
@@ -55,8 +56,9 @@ class Entry:
     def present(self, names, arrays):
         return {n: a for n, a in zip(names, arrays) if a is not None}
 
-    def check(self, settings, arrays, wants):
-        """Refuses gradients that there are not. wants(array): whether one is asked for."""
+    def check(self, settings, arrays, wants, instead=DETACHED):
+        """Refuses gradients that there are not. wants(array): whether one is asked for. instead: as of
+        refuse()."""
         paged = "block_table" in self.tensors and arrays[self.tensors.index("block_table")] is not None
         if paged and any(a is not None and wants(a) for a in arrays):
             raise RuntimeError("%s: block_table: there are no gradients with pages of keys" % self.name)
@@ -64,10 +66,7 @@ class Entry:
             if a is not None and wants(a):
                 rows = settings.get("weights", "softmax") not in _plain.KINDS and name not in ("q", "k", "v")
                 if name not in self.gradients or rows:
-                    raise RuntimeError(
-                        "%s: %s: there is no gradient with respect to it: give %s.detach()"
-                        % (self.name, name, name)
-                    )
+                    refuse(self.name, name, instead)
 
     def bind(self, args, kwargs, as_array):
         """(the arrays in their order, the settings, which results are asked for) of a call."""
@@ -80,7 +79,7 @@ class Entry:
             if name in given:
                 raise TypeError("%s: %s is given twice" % (self.name, name))
             if name not in self.names:
-                raise TypeError("%s: no argument named %r" % (self.name, name))
+                raise TypeError(_text.unknown(self.name, name, self.names))
         given.update(kwargs)
         for name in self.required:
             if given.get(name) is None:

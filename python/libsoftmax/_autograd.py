@@ -6,9 +6,18 @@ from typing import Callable, NamedTuple
 
 import libsoftmax
 
-from . import _dims, _functions
+from . import _dims, _functions, _text
 
 FULL, ROW, OFFSETS, COLUMN, K, SCALAR = range(6)  # smx_shape_rule of softmax.h
+
+
+DETACHED = "%s.detach()"  # what to give where there is no gradient, as PyTorch writes it
+
+
+def refuse(function, name, instead):
+    raise RuntimeError(
+        "%s: %s: there is no gradient with respect to it: give %s" % (function, name, instead % name)
+    )
 
 
 class Differentiable:
@@ -52,10 +61,8 @@ class Differentiable:
         """Whether there is one of input i."""
         return self.op.inputs[i].gradient
 
-    def refuse(self, name):
-        raise RuntimeError(
-            "%s: %s: there is no gradient with respect to it: give %s.detach()" % (self.name, name, name)
-        )
+    def refuse(self, name, instead=DETACHED):
+        refuse(self.name, name, instead)
 
     # ---- calls ----
 
@@ -68,7 +75,7 @@ class Differentiable:
         given = dict(zip(self.positional, args))
         for name, value in kwargs.items():
             if name not in self.names:
-                raise TypeError("%s: no argument named %r" % (self.name, name))
+                raise TypeError(_text.unknown(self.name, name, self.names))
             if name in given:
                 raise TypeError("%s: %s is given twice" % (self.name, name))
             given[name] = value
@@ -84,10 +91,17 @@ class Differentiable:
         for name in self.inputs:
             value = given.get(name)
             number = name in self.params and isinstance(value, (int, float))
-            arrays.append(None if value is None or number else as_array(value))
+            arrays.append(None if value is None or number else self.array(name, value, as_array))
             if not number:
                 given.pop(name, None)
         return arrays, {name: value for name, value in given.items() if value is not None or name == "axis"}
+
+    def array(self, name, value, as_array):
+        """An argument as an array."""
+        try:
+            return as_array(value)
+        except ValueError as error:
+            raise ValueError("%s: %s: %s" % (self.name, name, error)) from None
 
     def reduction(self, settings):
         """The word for what a loss becomes."""

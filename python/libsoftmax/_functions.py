@@ -96,12 +96,15 @@ def forward_arguments(op):
 
 
 def framework_arguments(op, framework):
-    """Arguments of the functions with automatic gradients. In PyTorch losses are means, as its own are,
-    their gradients may take the place of the logits, and results may have another dtype."""
+    """Arguments of the functions with automatic gradients: results may have another dtype, and in PyTorch
+    losses are means, as its own are, whose gradients may take the place of the logits. framework: torch, jax,
+    or None for what both have."""
     arguments = [a for a in forward_arguments(op) if a.name != "out"]
-    if framework != "torch":
+    if framework is None:
         return arguments
     dtype = Argument("dtype", -1, NAMED, None, "dtype", "of the results; by default that of the first input")
+    if framework == "jax":
+        return [*arguments, dtype]
     donate = Argument("donate_logits", -1, NAMED, False, "flag",
                       "x is given away: its gradient takes its memory, and it is empty afterwards")
     more = [dtype, donate] if any(p.dx for p in op.outputs) else [dtype]

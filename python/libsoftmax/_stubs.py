@@ -305,7 +305,7 @@ def framework_attention(array):
 
 
 FRAMEWORKS = (("torch", "torch/__init__.pyi", "torch import Tensor, dtype", "Tensor", ".."),
-              ("jax", "jax.pyi", "jax import Array", "Array", "."))
+              ("jax", "jax.pyi", "jax import Array\nfrom jax.typing import DTypeLike as dtype", "Array", "."))
 
 
 def main(folder):

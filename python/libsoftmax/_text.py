@@ -18,7 +18,8 @@ MEANT = {  # what others call it -> what it is called here
     "mask": "where", "T": "temperature", "tau": "temperature", "temp": "temperature",
     "typical_p": "typical", "repetition_penalty": "repetition", "frequency_penalty": "frequency",
     "presence_penalty": "frequency", "logit_bias": "bias", "no_repeat_ngram_size": "no_repeat",
-    "num_samples": "draws", "size": "draws", "generator": "seed", "rng": "seed",
+    "num_samples": "draws", "size": "draws", "generator": "seed", "rng": "seed", "random_state": "seed",
+    "key": "seed",
 }  # elsewhere -> here
 
 

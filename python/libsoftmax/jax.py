@@ -9,7 +9,8 @@ attention_additive, attention_tropical, rope.
 
 On the CPU programs call them directly (jax.ffi), elsewhere by jax.pure_callback; they work under jit
 and vmap, and differentiate in reverse mode (custom_vjp), once: gradients of gradients are an error.
-A loss gives that of every row, or with reduction= the value for all rows."""
+A loss gives that of every row, or with reduction= the value for all rows. Where there is no gradient,
+asking for it is an error."""
 
 import functools as _functools
 import json as _json
@@ -18,7 +19,7 @@ import jax as _jax
 import jax.numpy as _jnp
 import numpy as _np
 
-from . import _attention as _plain_attention, _autograd as _shared, _core
+from . import _attention as _plain_attention, _autograd as _shared, _core, _functions
 from ._attention_autograd import ENTRIES as _ENTRIES, WHOLE as _WHOLE
 
 _FRAME = _shared.Frame(
@@ -34,12 +35,13 @@ def _shape(a):
     return None if a is None else _np.broadcast_to(_np.zeros((), a.dtype), a.shape)
 
 
-def _infer(d, arrays, settings):
-    """What the outputs that are asked for look like to pure_callback."""
+def _infer(d, arrays, settings, dtype):
+    """What the outputs that are asked for look like to pure_callback. dtype: of those that are
+    floating and no gradient, None for their own."""
     found = d.infer([_shape(a) for a in arrays], settings)
     return tuple(
-        _jax.ShapeDtypeStruct(shape, dtype)
-        for (shape, dtype), asked in zip(found, d.asked(settings))
+        _jax.ShapeDtypeStruct(shape, own if dtype is None or p.integer or p.dx else dtype)
+        for (shape, own), p, asked in zip(found, d.op.outputs, d.asked(settings))
         if asked
     )
 
@@ -163,14 +165,40 @@ def _batched(d, settings, arrays):
     return {**settings, "axis": axis - x.ndim if axis >= 0 else axis}, "broadcast_all"
 
 
-def _run(d, settings, arrays):
-    result = _infer(d, arrays, settings)
+def _run(d, settings, dtype, arrays):
+    result = _infer(d, arrays, settings, dtype)
     settings, batch = _batched(d, settings, arrays)
     return _on_host("forward", d.name, settings, None, result, arrays, batch)
 
 
-def _gradients(d, settings, arrays, outputs, upstream):
-    wanted = [i for i, port in enumerate(d.op.inputs) if port.gradient and _floating(arrays[i])]
+_STOPPED = "jax.lax.stop_gradient(%s)"  # what to give where there is no gradient
+
+
+def _moves(a):
+    """Whether a gradient of this argument of a forward rule is asked for."""
+    return a is not None and a.perturbed and _floating(a.value)
+
+
+def _values(arguments):
+    return [a if a is None else a.value for a in arguments]
+
+
+def _noted(wanted):
+    """Numbers as what a forward rule may leave to the backward rule: a structure without arrays."""
+    return tuple(() if i in wanted else None for i in range(max(wanted, default=-1) + 1))
+
+
+def _wanted(noted):
+    return [i for i, mark in enumerate(noted) if mark is not None]
+
+
+def _cotangents(outputs, upstream):
+    """Upstream gradients, None of what has none."""
+    zero = _jax.custom_derivatives.SymbolicZero
+    return [g if _floating(y) and not isinstance(g, zero) else None for g, y in zip(upstream, outputs)]
+
+
+def _gradients(d, settings, arrays, outputs, upstream, wanted):
     result = tuple(_jax.ShapeDtypeStruct(arrays[i].shape, arrays[i].dtype) for i in wanted)
     settings, batch = _batched(d, settings, arrays)
     all_arrays = [*arrays, *outputs, *upstream]
@@ -179,42 +207,52 @@ def _gradients(d, settings, arrays, outputs, upstream):
 
 
 @_functools.lru_cache(maxsize=None)
-def _differentiable(d, settings):
+def _differentiable(d, settings, dtype):
     """The custom_vjp function of an operator with these settings; JAX wants the same function for
     the same settings."""
     settings = dict(settings)
 
     @_jax.custom_vjp
     def function(*arrays):
-        return _run(d, settings, arrays)
+        return _run(d, settings, dtype, arrays)
 
-    def forward(*arrays):
-        outputs = _run(d, settings, arrays)
-        return outputs, (arrays, outputs)
+    def forward(*arguments):
+        wanted = [i for i, a in enumerate(arguments) if _moves(a)]
+        for i in wanted:
+            if not d.may_have_gradient(i):
+                d.refuse(d.inputs[i], _STOPPED)
+        arrays = _values(arguments)
+        outputs = _run(d, settings, dtype, arrays)
+        return outputs, (arrays, outputs, _noted(wanted))
 
     def backward(kept, upstream):
-        arrays, outputs = kept[0], _spread(d, settings, kept[1])
-        upstream = [g if _floating(y) else None for g, y in zip(_spread(d, settings, upstream), outputs)]
-        return _gradients(d, settings, arrays, outputs, upstream)
+        arrays, outputs, wanted = kept[0], _spread(d, settings, kept[1]), _wanted(kept[2])
+        upstream = _cotangents(outputs, _spread(d, settings, upstream))
+        return _gradients(d, settings, arrays, outputs, upstream, wanted)
 
-    function.defvjp(forward, backward)
+    function.defvjp(forward, backward, symbolic_zeros=True)
     return function
 
 
 def _make(d):
-    def function(*args, **kwargs):
+    def function(*args, dtype=None, **kwargs):
         given, settings = d.split(d.bind(args, kwargs), _jnp.asarray)
+        dtype = None if dtype is None else _jnp.dtype(dtype).name
+        if dtype == "float64":  # the arithmetic is that of the scores
+            given[0] = given[0].astype(dtype)
+        elif dtype not in (None, "float32", "float16", "bfloat16"):
+            raise TypeError("%s: dtype: %s is none of float16, bfloat16, float32, float64" % (d.name, dtype))
         asked = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in d.ask(settings).items()
         }
-        outputs = _spread(d, asked, _differentiable(d, tuple(sorted(asked.items())))(*given))
+        outputs = _spread(d, asked, _differentiable(d, tuple(sorted(asked.items())), dtype)(*given))
         outputs = [
             y if y is None or i in d.differentiable else _jax.lax.stop_gradient(y)
             for i, y in enumerate(outputs)
         ]
         return d.give(outputs, settings)
-    return _shared.dress(function, d)
+    return _shared.dress(function, d, _functions.signature(_functions.framework_arguments(d.op, "jax")))
 
 
 # ---- attention ----
@@ -264,23 +302,23 @@ def _attention(entry, settings):
         result = tuple(_struct(entry, s, given, arrays[0]) for s in entry.shapes(given, settings) if s)
         return _on_host("attention", entry.name, settings, None, result, arrays)
 
-    def forward(*arrays):
+    def forward(*arguments):
+        entry.check(settings, arguments, _moves, _STOPPED)
+        moved = {name for name, a in zip(entry.tensors, arguments) if _moves(a)}
+        wanted = [i for i, name in enumerate(entry.gradients) if name in moved]
+        arrays = _values(arguments)
         outputs = function(*arrays)
-        return outputs, (arrays, outputs)
+        return outputs, (arrays, outputs, _noted(wanted))
 
     def backward(kept, upstream):
-        arrays, outputs = kept
+        arrays, outputs, wanted = kept[0], kept[1], _wanted(kept[2])
         given = entry.present(entry.tensors, arrays)
-        rows = settings.get("weights", "softmax") not in _plain_attention.KINDS
-        wanted = [
-            i
-            for i, name in enumerate(entry.gradients)
-            if _floating(given.get(name)) and not (rows and name not in ("q", "k", "v"))
-        ]
         upstream = [
-            g if _floating(y) and "d" + r in entry.given_back else None
-            for g, y, r in zip(upstream, outputs, entry.results)
+            g if "d" + r in entry.given_back else None
+            for g, r in zip(_cotangents(outputs, upstream), entry.results)
         ]
+        if upstream[0] is None:
+            upstream[0] = _jnp.zeros(outputs[0].shape, outputs[0].dtype)
         names = [entry.gradients[i] for i in wanted]
         result = tuple(_struct(entry, (given[n].shape, None), given, given[n]) for n in names)
         all_arrays = [*arrays, *outputs, *upstream]
@@ -288,7 +326,7 @@ def _attention(entry, settings):
         found = dict(zip(names, made))
         return tuple(found.get(name) for name in entry.tensors)
 
-    function.defvjp(forward, backward)
+    function.defvjp(forward, backward, symbolic_zeros=True)
     return function
 
 

@@ -92,6 +92,35 @@ class Jax(unittest.TestCase):
             0,
         )
 
+    def test_a_gradient_that_there_is_not_is_an_error(self):
+        """With respect to every input that has none, beside those that have: never zeros."""
+        import libsoftmax.jax as wrapped
+        jax, refused = self.jax, 0
+        for op, given, settings in differentiable():
+            call = floating(given, np.asarray)
+            names = [n for n, a in call.items() if a.dtype.kind == "f"]
+
+            def f(*arrays):
+                y = getattr(wrapped, op.name)(**{**call, **dict(zip(names, arrays))}, **settings)
+                return (y[0] if isinstance(y, tuple) else y).sum()
+            for i, port in [(names.index(p.name), p) for p in op.inputs if p.name in names]:
+                with self.subTest(op.name, of=port.name):
+                    gradient = jax.jit(jax.grad(f, i))
+                    if port.gradient:
+                        gradient(*(call[n] for n in names))
+                        continue
+                    refused += 1
+                    with self.assertRaisesRegex(RuntimeError, "%s: %s: there is no gradient with respect to it:"
+                                                " give jax.lax.stop_gradient" % (op.name, port.name)):
+                        gradient(*(call[n] for n in names))
+        self.assertGreater(refused, 20)
+        q, k, bias = np.ones((1, 1, 2, 4)), np.ones((1, 1, 3, 4)), np.zeros((2, 3))
+        with self.assertRaisesRegex(RuntimeError, "attention: bias: there is no gradient"):
+            jax.grad(lambda b: wrapped.attention(q, k, k, bias=b, weights="sparsemax").sum())(bias)
+        table = np.int32([[0]])
+        with self.assertRaisesRegex(RuntimeError, "attention: block_table: there are no gradients"):
+            jax.grad(lambda q: wrapped.attention(q, k, k, block_table=table, lengths=[2]).sum())(q)
+
     def test_gradients_of_gradients_are_refused(self):
         import libsoftmax.jax as wrapped
         first = self.jax.grad(lambda x: (wrapped.softmax(x) ** 2).sum())
@@ -114,6 +143,30 @@ class Jax(unittest.TestCase):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
         mask = x > 0
         self.assertEqual(wrapped.masked_softmax(x, mask, axis=1).shape, x.shape)
+
+    def test_dtype(self):
+        """A loss in float32 of logits in bfloat16: the number before it is rounded."""
+        import libsoftmax.jax as wrapped
+        jax, jnp = self.jax, self.jax.numpy
+        half = jnp.asarray(np.random.default_rng(0).standard_normal((3, 1000)), jnp.bfloat16)
+        t = jnp.asarray([0, 1, 2])
+
+        def loss(x, **more):
+            return wrapped.cross_entropy(x, t, reduction="mean", **more)
+        value, gradient = jax.jit(jax.value_and_grad(lambda x: loss(x, dtype=jnp.float32)))(half)
+        expected, whole = jax.value_and_grad(loss)(half.astype(jnp.float32))
+        self.assertEqual((value.dtype, gradient.dtype), (jnp.float32, jnp.bfloat16))
+        self.assertEqual(float(value), float(expected))
+        np.testing.assert_array_equal(gradient, whole.astype(jnp.bfloat16))
+        found = wrapped.cross_entropy(half, t, dtype="float32", return_dx=True, return_class=True)
+        self.assertEqual([a.dtype for a in found[:2]], [jnp.float32, jnp.bfloat16])
+        self.assertEqual(found.class_.dtype, "int64")
+        value, gradient = jax.value_and_grad(lambda x: loss(x, dtype=jnp.float64))(half)
+        self.assertEqual((value.dtype, gradient.dtype), (jnp.float64, jnp.bfloat16))
+        with self.assertRaisesRegex(TypeError, "softmax: dtype: int32 is none of"):
+            wrapped.softmax(half, dtype="int32")
+        with self.assertRaisesRegex(TypeError, "no argument named 'dim'; here it is 'axis'"):
+            wrapped.softmax(half, dim=0)
 
     def test_direct_calls(self):
         """Compiled programs call the core itself; by callbacks, as with a GPU, results are the

@@ -91,6 +91,40 @@ class Tensors(unittest.TestCase):
         torch.testing.assert_close(wrapped.softmax(x), torch.softmax(x, 0))
         with self.assertRaisesRegex(TypeError, "softmax: x"):
             libsoftmax.softmax(torch.tensor([1j, 2]).conj())
+        x, q = torch.randn(2, 3, requires_grad=True), torch.randn(1, 1, 2, 4, requires_grad=True)
+        for a, f in (
+            (x, wrapped.softmax),
+            (x, lambda x: wrapped.sink_softmax(x, torch.zeros(2))[1]),
+            (x, lambda x: wrapped.cross_entropy(x, torch.tensor([0, 1]), reduction="none")),
+            (q, lambda q: wrapped.attention(q, q, q)),
+        ):
+            y = f(a)
+            lazily, at_once = torch._neg_view(torch.ones_like(y)), -torch.ones_like(y)
+            found, expected = (torch.autograd.grad(f(a), a, up)[0] for up in (lazily, at_once))
+            self.assertTrue(torch.equal(found, expected))
+
+    def test_masked_arrays(self):
+        """Of NumPy: PyTorch would drop the mask without a word."""
+        x = np.ma.array([[1.0, 2.0, 3.0]], mask=[[False, True, False]])
+        for call, name in (
+            (lambda: wrapped.softmax(x), "softmax: x"),
+            (lambda: wrapped.cross_entropy(torch.ones(1, 3), soft_target=x), "cross_entropy: soft_target"),
+            (lambda: wrapped.attention(x.reshape(1, 1, 1, 3), *[torch.ones(1, 1, 1, 3)] * 2), ""),
+        ):
+            with self.assertRaisesRegex(ValueError, name + ".*some elements are masked"):
+                call()
+        torch.testing.assert_close(wrapped.softmax(np.ma.array([1.0, 2])), torch.tensor([1.0, 2]).double().softmax(0))
+
+    def test_words_of_others(self):
+        x = torch.randn(2, 3)
+        torch.testing.assert_close(wrapped.logsumexp(x, dim=0, keepdim=True), x.logsumexp(0, keepdim=True))
+        for wrong, here, f in (
+            ("weight", "class_weight", lambda **w: wrapped.cross_entropy(x, torch.tensor([0, 1]), **w)),
+            ("temprature", "temperature", lambda **w: wrapped.softmax(x, **w)),
+            ("is_causal", "causal", lambda **w: wrapped.attention(*[x.reshape(1, 1, 2, 3)] * 3, **w)),
+        ):
+            with self.assertRaisesRegex(TypeError, "no argument named '%s'; here it is '%s'" % (wrong, here)):
+                f(**{wrong: 1})
 
 
 @unittest.skipUnless(HERE, "PyTorch is not installed")

@@ -2,6 +2,7 @@
 
 import torch
 
+from .. import _arrays
 from .._attention_autograd import ENTRIES, WHOLE
 from . import _eager, _forward, _library
 
@@ -234,7 +235,8 @@ class _Function(torch.autograd.Function):
 def _upstream(entry, upstream, o):
     """The upstream gradients that count, that of the first result always; None if there are none."""
     given = [
-        g if g is not None and f"d{r}" in entry.given_back else None for r, g in zip(entry.results, upstream)
+        g.resolve_neg() if g is not None and f"d{r}" in entry.given_back else None
+        for r, g in zip(entry.results, upstream)
     ]
     if all(g is None for g in given):
         return None
@@ -263,7 +265,7 @@ def _make(entry):
 
 
 def _tensor(value):
-    value = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    value = value if isinstance(value, torch.Tensor) else torch.as_tensor(_arrays.unmasked(value))
     return (value.long() if value.dtype in (torch.int8, torch.int16) else value).resolve_neg()
 
 

@@ -328,6 +328,7 @@ def _once(plan, saved, upstream, needs, shapes):
     if upstream[0] is not None and all(g is None for g in upstream[1:]):
         made = plan.back(tuple([d.op.inputs[i].name for i in wanted]), upstream[0], saved)
     else:
+        upstream = [g if g is None else g.resolve_neg() for g in upstream]
         made = d.gradients(
             *_spread(plan, _library.detached(saved)), upstream, plan.asked, wanted, _library.FRAME
         )

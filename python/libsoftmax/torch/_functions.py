@@ -1,14 +1,15 @@
 """The functions: an operator's arguments as PyTorch's users write them."""
 import torch
 
-from .. import _autograd, _functions
+from .. import _arrays, _autograd, _functions, _text
 from . import _eager, _library
 
 LOSS_DTYPE = torch.float32  # of a loss under autocast, as in PyTorch
 
 
 def _as_tensor(value):
-    value = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    if not isinstance(value, torch.Tensor):
+        value = torch.as_tensor(_arrays.unmasked(value))
     return value.resolve_neg()
 
 
@@ -45,10 +46,12 @@ def _wide(arrays, dtype):
 
 def _read(d, args, kwargs, dtype):
     """(arrays, settings, dtype of the results or None) of a call."""
-    if "dim" in kwargs and "axis" not in kwargs:
-        kwargs["axis"] = kwargs.pop("dim")
+    for theirs, ours in (("dim", "axis"), ("keepdim", "keepdims")):
+        if theirs in kwargs and ours not in kwargs:
+            kwargs[ours] = kwargs.pop(theirs)
     given = d.bind(args, kwargs)
-    x = given[d.inputs[0]] = _as_tensor(given[d.inputs[0]])
+    first = d.inputs[0]
+    x = given[first] = d.array(first, given[first], _as_tensor)
     _classes_first(d, given, x)
     _soft(d, given)
     arrays, settings = d.split(given, _as_tensor)
@@ -67,7 +70,7 @@ def make(d):
 
     def function(*args, dtype=None, donate_logits=False, **kwargs):
         if donate_logits and d.dx is None:
-            raise TypeError("%s: no argument named 'donate_logits'" % d.name)
+            raise TypeError(_text.unknown(d.name, "donate_logits", d.names))
         plan, tensors = plans.find(args, kwargs) if dtype is None else (None, None)
         if plan is None:
             arrays, settings, dtype = _read(d, args, kwargs, dtype)
