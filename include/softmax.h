@@ -203,7 +203,8 @@ enum {
   SMX_PORT_WEIGHT = 128, /* a mean over the rows divides by the sum of these at the targets */
   /* an output that is the gradient of x, and may be in the buffer of x, with the same strides and
    * dtype */
-  SMX_PORT_DX = 256
+  SMX_PORT_DX = 256,
+  SMX_PORT_NOT_NEGATIVE = 512 /* of SMX_SHAPE_COLUMN: a value below 0 is SMX_ERR_PARAM, with its class */
   /* Only the first four outputs can be saved, or have upstream gradients. */
 };
 

@@ -96,21 +96,32 @@ static double param_named(const checked *k, const char *name) {
   return 0;
 }
 
-/* Adds the weights of classes, if there are any, to the description of the targets. They must be at
- * least 0; a NaN shows in the results. */
-static smx_status take_weights(const checked *k, const job *j, smx_targets *t) {
-  *t = (smx_targets){.classes = j->n, .is_f64 = j->is_f64};
-  t->io = j->is_f64 ? smx_isa_current()->f64.io : smx_isa_current()->f32.io;
+/* Input w, one value for each class. */
+static void take_classes(const checked *k, int32_t w, smx_targets *t) {
+  t->weights = k->in[w].data, t->dtype = k->in[w].dtype, t->store = row_store_of(t->dtype);
+  t->step = k->in[w].strides[k->axis] * smx_dtype_bytes(t->dtype);
+}
+
+/* What targets are checked with, and the weights of classes that they count, if there are any. */
+static smx_targets targets_of(const checked *k, const job *j) {
+  smx_targets t = {.classes = j->n, .is_f64 = j->is_f64};
+  t.io = j->is_f64 ? smx_isa_current()->f64.io : smx_isa_current()->f32.io;
+  for (int32_t w = 0; w < k->op->input_count; w++)
+    if (k->op->inputs[w].flags & SMX_PORT_WEIGHT && k->has_in[w]) take_classes(k, w, &t);
+  return t;
+}
+
+/* Values of classes that are at least 0. A NaN is seen in the results. */
+static smx_status check_classes(const checked *k, const smx_targets *like) {
   for (int32_t w = 0; w < k->op->input_count; w++) {
-    double weight;
-    if (!(k->op->inputs[w].flags & SMX_PORT_WEIGHT) || !k->has_in[w]) continue;
-    t->weights = k->in[w].data, t->dtype = k->in[w].dtype, t->store = row_store_of(t->dtype);
-    t->step = k->in[w].strides[k->axis] * smx_dtype_bytes(t->dtype);
-    t->what = LABEL("", k->op->inputs[w].name);
-    const int64_t y = smx_weights_negative(t, &weight);
+    smx_targets t = *like;
+    double value;
+    if (!(k->op->inputs[w].flags & SMX_PORT_NOT_NEGATIVE) || !k->has_in[w]) continue;
+    take_classes(k, w, &t);
+    const int64_t y = smx_weights_negative(&t, &value);
     if (y >= 0)
-      return smx_fail(SMX_ERR_PARAM, SMX_LABEL ": class %lld has %g, not at least 0", SMX_LABEL_ARGS(t->what),
-                      (long long)y, weight);
+      return smx_fail(SMX_ERR_PARAM, "%s: %s: class %lld has %g, not at least 0", k->op->name,
+                      k->op->inputs[w].name, (long long)y, value);
   }
   return SMX_OK;
 }
@@ -118,8 +129,8 @@ static smx_status take_weights(const checked *k, const job *j, smx_targets *t) {
 /* Checks weights and targets; *total is what the rows count together. */
 static smx_status check_targets(const checked *k, const job *j, double *total) {
   const smx_op *op = k->op;
-  smx_targets t;
-  smx_status status = take_weights(k, j, &t);
+  smx_targets t = targets_of(k, j);
+  smx_status status = check_classes(k, &t);
   *total = (double)j->rows;
   for (int32_t i = 0; status == SMX_OK && i < op->input_count; i++) {
     if (!(op->inputs[i].flags & SMX_PORT_TARGET) || !k->has_in[i]) continue;

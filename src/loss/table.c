@@ -16,6 +16,7 @@ enum {
   SAVED = SMX_PORT_SAVED,
   OPT = SMX_PORT_OPTIONAL,
   INT = SMX_PORT_INT,
+  NOT_NEGATIVE = SMX_PORT_NOT_NEGATIVE,
   TARGET = SMX_PORT_TARGET | SMX_PORT_INT | SMX_PORT_SAVED,
   EITHER = SMX_PORT_EITHER | SMX_PORT_OPTIONAL,
   DX = SMX_PORT_DX | SMX_PORT_OPTIONAL
@@ -27,7 +28,8 @@ enum {
 
 #define LOGITS {"x", SMX_SHAPE_FULL, GRAD | SAVED, "logits"}
 #define CLASS_WEIGHT \
-  {"class_weight", SMX_SHAPE_COLUMN, OPT | SAVED | SMX_PORT_WEIGHT, "a weight for each class; at least 0"}
+  {"class_weight", SMX_SHAPE_COLUMN, OPT | SAVED | NOT_NEGATIVE | SMX_PORT_WEIGHT, \
+   "a weight for each class; at least 0"}
 
 #define LOSS_VALUE {"loss", SMX_SHAPE_ROW, 0, "the loss of each row"}
 #define DX_OF_X {"dx", SMX_SHAPE_FULL, DX, "gradient of the reduced loss"}
@@ -89,7 +91,8 @@ static const smx_port either_in[] = {
 static const smx_port nll_in[] = {{"x", SMX_SHAPE_FULL, GRAD | SAVED, "logarithms of probabilities"},
                                   HARD_TARGET, CLASS_WEIGHT};
 static const smx_port focal_in[] = {
-    LOGITS, HARD_TARGET, {"class_weight", SMX_SHAPE_COLUMN, OPT | SAVED, "multiplies alpha, by class"}};
+    LOGITS, HARD_TARGET,
+    {"class_weight", SMX_SHAPE_COLUMN, OPT | SAVED | NOT_NEGATIVE, "multiplies alpha, by class; at least 0"}};
 static const smx_port sel_in[] = {LOGITS, HARD_TARGET,
                                   {"probability", SMX_SHAPE_ROW, SAVED, "what the teacher gives the class"}};
 static const smx_port prior_in[] = {LOGITS, HARD_TARGET,

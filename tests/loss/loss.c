@@ -297,34 +297,57 @@ static void the_plain_function_is_the_operator(void **state) {
   assert_int_equal(smx_cross_entropy_f32(NULL, 0, N, NULL, NULL, NULL, NULL, NULL, NULL), SMX_OK);
 }
 
-/* Every loss whose class weights count in the mean refuses those below 0, by name, and writes
- * nothing. */
+/* Every loss refuses class weights below 0, by name, forward and backward, and writes nothing. */
 static void negative_weights_are_refused(void **state) {
-  float weights[N], losses[ROWS];
+  float weights[N], losses[ROWS], up[ROWS] = {0}, soft[ROWS * N], ones[N];
+  static int64_t zeros[ROWS];
   int64_t seen = 0, rows = ROWS, shape[] = {ROWS, N};
   make_rows();
+  for (size_t i = 0; i < N; i++) ones[i] = 1;
+  for (size_t i = 0; i < ROWS * N; i++) soft[i] = 0.5f;
   for (size_t at = 0; at < smx_op_count(); at++) {
     const smx_op *op = smx_op_at(at);
     for (int32_t w = 0; w < op->input_count; w++) {
-      if (!(op->inputs[w].flags & SMX_PORT_WEIGHT)) continue;
-      smx_tensor tensors[] = {{x, {1, 0}, 2, SMX_F32, shape, NULL, 0},
-                              {target, {1, 0}, 1, SMX_I64, &rows, NULL, 0},
-                              {weights, {1, 0}, 1, SMX_F32, shape + 1, NULL, 0},
-                              {losses, {1, 0}, 1, SMX_F32, &rows, NULL, 0}};
-      const smx_tensor *in[SMX_MAX_PORTS] = {tensors, tensors + 1}, *out[] = {tensors + 3};
-      in[w] = tensors + 2;
+      const smx_port *port = op->inputs + w;
+      if (!strstr(port->name, "_weight") || port->shape != SMX_SHAPE_COLUMN) continue;
+      enum { X, TARGET, LEVEL, SOFT, ONES, WEIGHTS, LOSSES, UP, DX };
+      smx_tensor t[] = {[X] = {x, {1, 0}, 2, SMX_F32, shape, NULL, 0},
+                        [TARGET] = {target, {1, 0}, 1, SMX_I64, &rows, NULL, 0},
+                        [LEVEL] = {zeros, {1, 0}, 1, SMX_I64, &rows, NULL, 0},
+                        [SOFT] = {soft, {1, 0}, 2, SMX_F32, shape, NULL, 0},
+                        [ONES] = {ones, {1, 0}, 1, SMX_F32, shape + 1, NULL, 0},
+                        [WEIGHTS] = {weights, {1, 0}, 1, SMX_F32, shape + 1, NULL, 0},
+                        [LOSSES] = {losses, {1, 0}, 1, SMX_F32, &rows, NULL, 0},
+                        [UP] = {up, {1, 0}, 1, SMX_F32, &rows, NULL, 0},
+                        [DX] = {dx, {1, 0}, 2, SMX_F32, shape, NULL, 0}};
+      const smx_tensor *in[SMX_MAX_PORTS] = {t}, *out[] = {t + LOSSES}, *dout[] = {t + UP};
+      const smx_tensor *din[SMX_MAX_PORTS] = {t + DX};
+      for (int32_t i = 1; i < op->input_count; i++) {
+        const smx_port *other = op->inputs + i;
+        const bool hard = other->flags & SMX_PORT_TARGET, either = other->flags & SMX_PORT_EITHER;
+        if (either ? hard : !(other->flags & SMX_PORT_OPTIONAL))
+          in[i] = hard                               ? t + TARGET
+                  : other->flags & SMX_PORT_INT      ? t + LEVEL
+                  : other->shape == SMX_SHAPE_COLUMN ? t + ONES
+                                                     : t + SOFT;
+      }
+      in[w] = t + WEIGHTS;
       for (size_t i = 0; i < N; i++) weights[i] = 1;
       assert_int_equal(smx_forward(op, NULL, NULL, op->input_count, in, 1, out), SMX_OK);
       weights[N - 1] = -0.5f;
-      for (size_t r = 0; r < ROWS; r++) losses[r] = 7;
-      assert_int_equal(smx_forward(op, NULL, NULL, op->input_count, in, 1, out), SMX_ERR_PARAM);
-      assert_non_null(strstr(smx_last_error(), "class_weight: class "));
-      assert_non_null(strstr(smx_last_error(), " has -0.5, not at least 0"));
-      for (size_t r = 0; r < ROWS; r++) assert_true(losses[r] == 7);
+      for (size_t r = 0; r < ROWS; r++) losses[r] = dx[r] = 7;
+      for (int backward = 0; backward < 2; backward++) {
+        smx_status status = backward ? smx_backward(op, NULL, NULL, op->input_count, in, 1, out, dout, din)
+                                     : smx_forward(op, NULL, NULL, op->input_count, in, 1, out);
+        if (status != SMX_ERR_PARAM) fail_msg("%s: %s: status %d", op->name, port->name, (int)status);
+        assert_non_null(strstr(smx_last_error(), port->name));
+        assert_non_null(strstr(smx_last_error(), " has -0.5, not at least 0"));
+      }
+      for (size_t r = 0; r < ROWS; r++) assert_true(losses[r] == 7 && dx[r] == 7);
       seen++;
     }
   }
-  assert_true(seen >= 2);
+  assert_true(seen >= 7);
 }
 
 /* Class 0 as padding, and a caller who does not know of it. */
