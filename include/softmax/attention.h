@@ -113,11 +113,12 @@ typedef struct smx_attention_options {
   int64_t window_left, window_right;
   int64_t key_start; /* logical index of the first key of k and v, a multiple of 1024; default 0 */
   /* Optional tensors. Broadcast by NumPy's rules to the shape given here. */
-  const smx_tensor *mask;    /* [B, Hq, Lq, Lk] bool or u8: nonzero = visible */
-  const smx_tensor *bias;    /* [B, Hq, Lq, Lk] float, added to the scores; -inf hides a key */
-  const smx_tensor *slopes;  /* [B, Hq] float: ALiBi */
-  const smx_tensor *sinks;   /* [B, Hq] float: the score of one more key that has no value */
-  const smx_tensor *lengths; /* [B] i32 or i64: how many keys of each sequence there are */
+  const smx_tensor *mask;   /* [B, Hq, Lq, Lk] bool or u8: nonzero = visible */
+  const smx_tensor *bias;   /* [B, Hq, Lq, Lk] float, added to the scores; -inf hides a key */
+  const smx_tensor *slopes; /* [B, Hq] float: ALiBi */
+  const smx_tensor *sinks;  /* [B, Hq] float: the score of one more key that has no value */
+  /* [B] i32 or i64: how many keys of each sequence there are, of those that it has room for */
+  const smx_tensor *lengths;
   /* Sequences packed one after another: B + 1 offsets, i32 or i64, from 0 to the length of the
    * axis. Tensors have a batch axis of 1 then, and B counts sequences; mask and bias are not
    * possible. */

@@ -81,7 +81,7 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
         bias: [B, Hq, Lq, Lk] or what broadcasts to it: added to the scores; -inf hides a key
         slopes: [B, Hq] or [Hq]: ALiBi
         sinks: [B, Hq] or [Hq]: the score of one more key that has no value
-        lengths: [B]: how many keys of each sequence there are
+        lengths: [B]: how many keys of each sequence there are: the first of those that it has room for, with key_offsets too
         query_offsets: [B + 1]: where sequences begin that lie one after another along the axis of rows
         key_offsets: [B + 1]: the same for keys
         block_table: [B, pages]: k and v are pages [pages, Hkv, page size, d or e] of a cache

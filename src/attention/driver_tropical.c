@@ -120,8 +120,7 @@ static void head_task(void *arg, int64_t at) {
   const attention_job *j = w->j;
   const int64_t b = at / j->kv_heads, kv = at % j->kv_heads, d = j->call.d, e = j->call.e;
   head_sums s = {.h = attention_head(j, b, kv)};
-  const int64_t keys = j->key_offsets.data ? s.h.lk : j->lk,
-                room = ATTN_MAX_HEAD + 64; /* beyond the length of a sequence gradients are 0 */
+  const int64_t keys = attention_room(j, b), room = ATTN_MAX_HEAD + 64;
   double *memory = smx_scratch_take(&w->scratch);
   memset(memory, 0, (size_t)(keys * (d + e) + 5 * room) * sizeof *memory);
   double *buffer = memory + 4 * room;

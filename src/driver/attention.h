@@ -35,15 +35,18 @@ static inline int64_t attention_int(const smx_view *v, int64_t i) {
   return smx_whole_at(v->data + i * v->strides[0] * bytes, bytes);
 }
 
-/* How many queries and keys sequence b has. */
+/* How many queries and keys sequence b has, and how many keys there is room for: beyond the last
+ * gradients are 0. */
 static inline int64_t attention_queries(const attention_job *j, int64_t b) {
   return j->query_offsets.data ? attention_int(&j->query_offsets, b + 1) - attention_int(&j->query_offsets, b)
                                : j->lq;
 }
-static inline int64_t attention_keys(const attention_job *j, int64_t b) {
-  if (j->lengths.data) return attention_int(&j->lengths, b);
+static inline int64_t attention_room(const attention_job *j, int64_t b) {
   return j->key_offsets.data ? attention_int(&j->key_offsets, b + 1) - attention_int(&j->key_offsets, b)
                              : j->lk;
+}
+static inline int64_t attention_keys(const attention_job *j, int64_t b) {
+  return j->lengths.data ? attention_int(&j->lengths, b) : attention_room(j, b);
 }
 
 /* The stream of random numbers of a head. */

@@ -177,10 +177,11 @@ static smx_status check_offsets(attention_job *j, const char *port, const smx_te
   return SMX_OK;
 }
 
-static smx_status check_lengths(attention_job *j, const smx_tensor *t, int64_t most) {
+/* At most the pages, or the room, of each sequence. */
+static smx_status check_lengths(attention_job *j, const smx_tensor *t) {
   smx_status status = attention_tensor(j, "lengths", t, WHOLES, 1, &j->batch, &j->lengths);
   for (int64_t b = 0; status == SMX_OK && b < j->batch; b++) {
-    int64_t n = attention_int(&j->lengths, b);
+    int64_t n = attention_int(&j->lengths, b), most = attention_room(j, b);
     if (n < 0 || n > most)
       return smx_fail(SMX_ERR_SHAPE, "%s: lengths: number %lld is %lld, not 0..%lld", j->name, (long long)b,
                       (long long)n, (long long)most);
@@ -199,7 +200,7 @@ static smx_status check_pages(attention_job *j, const smx_attention_options *o) 
   if (!smx_multiply(j->block_table.shape[1], j->page_size, &j->lk) || j->lk > INT64_MAX / 16)
     return smx_fail(SMX_ERR_SHAPE, "%s: block_table: shape[1] is %lld, too many pages", j->name,
                     (long long)j->block_table.shape[1]);
-  status = check_lengths(j, o->lengths, j->lk);
+  status = check_lengths(j, o->lengths);
   for (int64_t b = 0; status == SMX_OK && b < j->batch; b++)
     for (int64_t p = 0; p * j->page_size < attention_int(&j->lengths, b); p++) {
       const smx_view *t = &j->block_table;
@@ -254,9 +255,7 @@ static smx_status check_inputs(attention_job *j, const smx_attention_options *o,
     return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[0] is %lld, not %lld", j->name, k_name,
                     (long long)j->k.shape[0], (long long)j->batch);
   if (o->block_table) return check_pages(j, o);
-  if (!o->lengths) return SMX_OK;
-  if (o->key_offsets) return smx_fail(SMX_ERR_PARAM, "%s: lengths is not possible with key_offsets", j->name);
-  return check_lengths(j, o->lengths, j->lk);
+  return o->lengths ? check_lengths(j, o->lengths) : SMX_OK;
 }
 
 static smx_status check_optional(attention_job *j, const smx_attention_options *o) {

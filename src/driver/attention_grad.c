@@ -30,9 +30,7 @@ static void list_units(parallel_job *w, int64_t chunk, bool keys) {
   const attention_job *j = w->j;
   w->count = 0;
   for (int64_t b = 0; b < j->batch; b++) {
-    /* beyond the length of a sequence gradients are 0 */
-    int64_t own = j->key_offsets.data ? attention_keys(j, b) : j->lk;
-    int64_t rows = keys ? own : attention_queries(j, b) * groups_of(j),
+    int64_t rows = keys ? attention_room(j, b) : attention_queries(j, b) * groups_of(j),
             chunks = chunk == WHOLE ? 1 : (rows + chunk - 1) / chunk;
     for (int64_t i = 0; i < j->kv_heads * chunks; i++) {
       int64_t first = i % chunks * chunk, left = rows - first;

@@ -169,11 +169,12 @@ static void store_keys(const block_job *m, const smx_view *to, const double *sum
 
 /* Keys beyond the length of a sequence have gradient 0. */
 static void clear_rest(const block_job *m, const smx_view *v, int64_t b, int64_t kv, int64_t from) {
+  const attention_job *j = m->j;
   const double zeros[ATTN_MAX_HEAD + ROOM] = {0};
-  const int64_t bytes = smx_dtype_bytes(v->dtype);
-  for (int64_t i = from; v->data && !m->j->key_offsets.data && i < v->shape[2]; i++)
-    attention_store(m->j, v->data + (b * v->strides[0] + kv * v->strides[1] + i * v->strides[2]) * bytes,
-                    v->strides[3], v->dtype, zeros, v->shape[3], m->buffer);
+  const int64_t row = j->key_offsets.data ? attention_int(&j->key_offsets, b) : 0;
+  const attn_rows to = attention_rows_of(v, j->key_offsets.data ? 0 : b, kv, row);
+  for (int64_t i = from; to.data && i < attention_room(j, b); i++)
+    attention_store(j, to.data + i * to.step, to.stride, v->dtype, zeros, v->shape[3], m->buffer);
 }
 
 /* ---- all parts ---- */

@@ -233,16 +233,24 @@ static void paged_keys(void **state) {
   acase_free(&a);
 }
 
-/* Three sequences end to end give what each gives alone. */
-static void packed_sequences(void **state) {
+/* Three sequences end to end give what each gives alone, with all their keys or the first of them
+ * before NaN. */
+static void packed_sequences_of(const double *lengths) {
   static double streams[] = {100, 7, 55};
   static const double q_at[] = {0, 7, 7, 60}, k_at[] = {0, 30, 35, 1200};
   acase a = acase_new(1, 2, 1, 60, 1200, 12, 16);
   a.options.causal = 1;
   a.options.dropout = 0.5;
   acase_fill(&a, 6, 1);
+  for (int s = 0; s < 3 && lengths; s++)
+    for (int64_t j = (int64_t)(k_at[s] + lengths[s]); j < (int64_t)k_at[s + 1]; j++) {
+      for (int64_t x = 0; x < a.d; x++) a.k[j * a.d + x] = NAN;
+      for (int64_t x = 0; x < a.e; x++) a.v[j * a.e + x] = NAN;
+    }
   call c;
   open_call(&c, &a);
+  placed used;
+  if (lengths) place(&used, 8, ORDER_BHLD, SMX_I32, 1, (int64_t[]){3}, lengths), c.options.lengths = &used.t;
   place(&c.k, 1, ORDER_BHLD, a.dtype, 4, (int64_t[]){1, 1, a.lk, a.d}, a.k);
   place(&c.v, 2, ORDER_BHLD, a.dtype, 4, (int64_t[]){1, 1, a.lk, a.e}, a.v);
   place(&c.extra, 5, ORDER_BHLD, SMX_I32, 1, (int64_t[]){4}, q_at);
@@ -258,7 +266,7 @@ static void packed_sequences(void **state) {
   for (int s = 0; s < 3; s++)
     for (int64_t h = 0; h < 2; h++) {
       int64_t q0 = (int64_t)q_at[s], n = (int64_t)q_at[s + 1] - q0, k0 = (int64_t)k_at[s];
-      acase one = acase_new(1, 1, 1, n, (int64_t)k_at[s + 1] - k0, a.d, a.e);
+      acase one = acase_new(1, 1, 1, n, lengths ? (int64_t)lengths[s] : (int64_t)k_at[s + 1] - k0, a.d, a.e);
       one.options = a.options;
       one.options.stream = (uint64_t)streams[s] + (uint64_t)h;
       one.q = a.q + (h * a.lq + q0) * a.d, one.k = a.k + k0 * a.d, one.v = a.v + k0 * a.e;
@@ -269,6 +277,11 @@ static void packed_sequences(void **state) {
     }
   free(got);
   acase_free(&a);
+}
+
+static void packed_sequences(void **state) {
+  packed_sequences_of(NULL);
+  packed_sequences_of((double[]){20, 0, 1100});
 }
 
 /* Keys in three pieces, their states merged in two calls' worth of tensors. */

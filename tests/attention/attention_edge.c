@@ -109,6 +109,9 @@ static void with_ints(small *s, placed *p, smx_dtype t, int32_t ndim, const int6
 static void bad_lengths_and_pages(void **state) {
   BAD((OFFSETS(2, 5, 6), s.options.lengths = &s.extra.t), SMX_ERR_SHAPE, "lengths: number 1 is 6, not 0..5");
   BAD((OFFSETS(3, 5, 5, 5), s.options.lengths = &s.extra.t), SMX_ERR_SHAPE, "lengths: shape[0] is 3, not 2");
+  BAD((s.k.shape[0] = s.v.shape[0] = 1, OFFSETS(3, 0, 2, 5), s.options.key_offsets = &s.extra.t,
+       with_ints(&s, &s.more, SMX_I32, 1, (int64_t[]){2}, (double[]){2, 4}), s.options.lengths = &s.more.t),
+      SMX_ERR_SHAPE, "lengths: number 1 is 4, not 0..3");
   BAD((OFFSETS(3, 5, 5, 5), s.options.streams = &s.extra.t), SMX_ERR_SHAPE, "streams: shape[0] is 3, not 2");
   BAD((s.q.shape[0] = s.o.shape[0] = s.lse.shape[0] = 1, OFFSETS(3, 0, 2, 2),
        s.options.query_offsets = &s.extra.t),

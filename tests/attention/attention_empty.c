@@ -22,6 +22,7 @@ static const struct {
     {"no queries", {2, 4, 2, 0, 300, 20, 12, 0, 0, 0, 0, 0}},
     {"no keys", {2, 4, 2, 70, 0, 20, 12, 0, 0, 0, 0, 0}},
     {"neither", {2, 4, 2, 0, 0, 20, 12, 0, 0, 0, 0, 0}},
+    {"no keys in use", {2, 4, 2, 70, 300, 20, 12, 0, 0, 0, 0, 0}},
     {"no sequences", {0, 4, 2, 7, 9, 20, 12, 0, 0, 0, 0, 0}},
     {"no heads", {2, 0, 0, 7, 9, 20, 12, 0, 0, 0, 0, 0}},
     {"one query, no keys", {1, 1, 1, 1, 0, 1, 1, 1024, 0, 0, 0, 0}},
@@ -29,9 +30,20 @@ static const struct {
 };
 
 /* How sequences lie in the tensors. */
-typedef enum pack { PLAIN, LENGTHS, PACKED_QUERIES, PACKED_KEYS, PACKED_BOTH, PAGES, PACKS } pack;
-static const char *const pack_names[] = {"plain",       "lengths", "packed queries",
-                                         "packed keys", "packed",  "pages"};
+typedef enum pack {
+  PLAIN,
+  LENGTHS,
+  PACKED_QUERIES,
+  PACKED_KEYS,
+  PACKED_LENGTHS,
+  PACKED_BOTH,
+  PAGES,
+  PACKS
+} pack;
+static const char *const pack_names[] = {
+    "plain", "lengths", "packed queries", "packed keys", "packed keys, lengths", "packed", "pages"};
+
+static bool with_lengths(pack how) { return how == LENGTHS || how == PACKED_LENGTHS || how == PAGES; }
 
 static const guard_layout layouts[] = {
     {0}, {.order = 2, .low = true}, {.gaps = 15, .order = 5}, {.reversed = 15}};
@@ -68,10 +80,10 @@ static void place_ints(call *c, int i, int32_t ndim, const int64_t *shape) {
 static void pack_options(call *c, pack how) {
   const int64_t batch[] = {c->n.batch}, offsets[] = {c->n.batch + 1}, pages[] = {c->n.batch, 3};
   for (int i = 0; i < 3 && how != PLAIN; i++)
-    place_ints(c, i, i == 2 ? 2 : 1, i == 2 ? pages : how == LENGTHS || how == PAGES ? batch : offsets);
+    place_ints(c, i, i == 2 ? 2 : 1, i == 2 ? pages : with_lengths(how) && i == 0 ? batch : offsets);
   c->n.packed_queries = how == PACKED_QUERIES || how == PACKED_BOTH;
-  c->n.packed_keys = how == PACKED_KEYS || how == PACKED_BOTH;
-  if (how == LENGTHS || how == PAGES) c->options.lengths = &c->ints[0].t;
+  c->n.packed_keys = how == PACKED_KEYS || how == PACKED_LENGTHS || how == PACKED_BOTH;
+  if (with_lengths(how)) c->options.lengths = &c->ints[0].t;
   if (how == PAGES) c->n.pages = 4, c->n.page = 5, c->n.lk = 15, c->options.block_table = &c->ints[2].t;
   int32_t *q = (int32_t *)(void *)c->ints[0].block, *k = (int32_t *)(void *)c->ints[1].block;
   if (c->n.packed_queries) q[c->n.batch] = (int32_t)c->n.lq, c->options.query_offsets = &c->ints[0].t;
@@ -119,12 +131,13 @@ static void expect_empty(const call *c, const char *what) {
 
 /* Whether a call can be: a packed sequence without heads is one, a page without keys is not. */
 static bool possible(const attention_call *f, const attention_sizes *n, pack how) {
+  const bool packed =
+      how == PACKED_QUERIES || how == PACKED_KEYS || how == PACKED_LENGTHS || how == PACKED_BOTH;
   if (n->batch == MANY && (how != PLAIN || strchr(f->ports, 'U')))
     return false; /* these have an element a sequence */
-  if (how == LENGTHS || how == PAGES) return n->lk && (how == LENGTHS || f->flags & CALL_PAGED);
-  if (how == PLAIN) return true;
-  return f->flags & CALL_PACKED && (n->batch || (!n->lq && !n->lk)) &&
-         (n->lq == 0 || n->lk == 0 || n->heads == 0); /* otherwise rows see keys */
+  if (!with_lengths(how) && n->batch && n->heads && n->lq && n->lk) return false; /* rows see keys */
+  if ((with_lengths(how) && !n->lk) || (how == PAGES && !(f->flags & CALL_PAGED))) return false;
+  return !packed || (f->flags & CALL_PACKED && (n->batch || (!n->lq && !n->lk)));
 }
 
 static void run(const attention_call *f, int which, pack how, int layout, smx_context *ctx, int weights) {
