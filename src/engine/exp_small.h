@@ -101,7 +101,7 @@ SMI vreal page_terms(const real *x, real *e, size_t n, real scale_exp, ptrdiff_t
   FOR_EACH_VECTOR_UNROLLED(UNROLL_PAGE, 0, n, STEP)
 #undef STEP
   if (tops) *tops = count;
-  return small_fold(acc, VPB);
+  return v_fold_block(acc);
 }
 
 /* As small_sums, of R <= 4 rows of at most a page. The terms of a row out of range are not

@@ -240,6 +240,20 @@ bool reduce_map_plain_sums(reduce_map_group_fn *sums, const span *s, const const
   return !nan;
 }
 
+/* False, with nothing written: there may be something that is no number. */
+static bool reduce_map_modest_row(const reduce_map_body *b, const row_call *c, const span *s) {
+  reduce_map_row r = {.index = -1};
+  row_part part;
+  double sum = 0, sum2 = 0;
+  const consts k = b->setup(c, s);
+  if (!b->plain_sums || k.v[0] != 1) return false;
+  reduce_map_plain_sums(b->plain_sums, s, &k, &r, &sum, &sum2);
+  if (!reduce_map_modest(&k, sum)) return false;
+  r.sum = sum;
+  for (size_t g = 0; g < s->n; g += GROUP) b->plain_write(s, &k, &r, g, group_size(g, s->n), &part);
+  return true;
+}
+
 /* False, with nothing written, when the row needs a rule. store: where values may be kept, or
  * NULL. */
 static bool reduce_map_plain_row(const reduce_map_body *b, const row_call *c, const span *s, real *store) {
@@ -275,7 +289,9 @@ void reduce_map_rows(const reduce_map_body *b, const row_kernel *kernel, row_cal
   for (size_t row = 0; row < c->rows; row++, span_next(c, &s)) {
     real *const store = !b->keep ? NULL : !c->writing ? s.dst[0] : c->n <= GROUP ? scratch : NULL;
     s.stream = reduce_map_streams(c, &s), s.ahead = reduce_map_ahead(c, row, 1);
-    if (c->n > 16 * GROUP || !reduce_map_plain_row(b, c, &s, store)) run_row(kernel, c, row);
+    if (c->n <= 16 * GROUP && (reduce_map_modest_row(b, c, &s) || reduce_map_plain_row(b, c, &s, store)))
+      continue;
+    run_row(kernel, c, row);
   }
   if (c->writing) v_stream_end();
 }

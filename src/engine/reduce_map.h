@@ -41,6 +41,9 @@ struct reduce_map_body {
   void (*finalize)(consts *k, const span *s, const reduce_map_row *r);
   reduce_map_group_fn *sums, *more, *write; /* NULL = none */
   reduce_map_group_fn *ordinary; /* instead of write where constant 0 is 1 and the sum finite, or NULL */
+  /* The same as sums and write without a look at what is no number, for rows in memory whose sum is
+   * then modest (reduce_map_modest) and constant 0 is 1; or NULL. */
+  reduce_map_group_fn *plain_sums, *plain_write;
   /* The same as sums and write for operators whose minmax pass finds every NaN: values are formed
    * once and kept in dst[0], where `kept` reads them as src[SRC_Y], which may be dst[0].
    * NULL = formed twice. */
@@ -99,6 +102,12 @@ reduce_map_group_fn reduce_map_ties, reduce_map_share;
 /* Whether a gradient has no NaN or infinity to check for. */
 SMI bool reduce_map_ordinary(const consts *k, double sum) {
   return k->v[0] == 1 && sum >= (double)-R_MAX && sum <= (double)R_MAX;
+}
+
+/* Whether no difference between a finite number and the sum overflows either. */
+#define R_MODEST (SMX_REAL == 32 ? 0x1p100 : 0x1p960)
+SMI bool reduce_map_modest(const consts *k, double sum) {
+  return k->v[0] == 1 && sum >= -R_MODEST && sum <= R_MODEST;
 }
 
 /* How dst[0] is written: streaming stores need it aligned as groups are. */

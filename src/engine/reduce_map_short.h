@@ -27,9 +27,9 @@ SMI vreal short_sum(const row_call *c, size_t row, reduce_map_add_fn *add) {
     add(&s, &unknown, &none, i, cnt, &acc); \
     sum[u] = acc.a; \
   }
-  FOR_EACH_VECTOR(0, s.n, STEP)
+  for (size_t i = 0; i < s.n; i += BLOCK) FOR_EACH_VECTOR_OF_BLOCK(UNROLL_BLOCK, i, s.n - i, STEP)
 #undef STEP
-  return small_fold(sum, VPB);
+  return v_fold_block(sum);
 }
 
 /* Rows of less than a block without the machinery of reduce_map_values_of, which costs a fifth more
@@ -53,34 +53,41 @@ SMI void short_values(const row_call *c, size_t row, const consts *with, real su
   if (i < s.n) put_first(&s, i, (int)(s.n - i), value(&s, &k, &r, i, (int)(s.n - i)));
 }
 
-/* As reduce_map_body.small, for gradients. `add` uses no constants and does not check for NaN: a
- * NaN in the sum reaches every value that it should. ordinary: the values of rows whose sum is
- * finite, if the first constant is 1, or NULL. */
-SMI bool reduce_map_short_of(const reduce_map_body *b, row_call *c, reduce_map_add_fn *add,
-                             reduce_map_value_fn *value, reduce_map_value_fn *ordinary) {
+/* What a short gradient adds and writes. Neither `add` uses constants or checks for NaN: a NaN in
+ * the sum reaches every value that it should. */
+typedef struct short_gradient {
+  reduce_map_add_fn *add;
+  reduce_map_value_fn *value;
+  reduce_map_add_fn *plain_add; /* as reduce_map_body.plain_sums, or NULL */
+  reduce_map_value_fn *plain_value;
+} short_gradient;
+
+/* As reduce_map_body.small. */
+SMI bool reduce_map_short_of(const reduce_map_body *b, row_call *c, const short_gradient g) {
   if (c->n == 0 || c->n > PAGE) return false;
   const span s = span_of(c, 0);
   const consts k = b->setup(c, &s);
+  const bool plain = g.plain_add && k.v[0] == 1;
   real sum[LANES];
   for (size_t row = 0, rows; row < c->rows; row += rows) {
     vreal fold[ROW_BATCH];
     rows = c->rows - row < ROW_BATCH ? c->rows - row : ROW_BATCH;
-    for (size_t a = 0; a < ROW_BATCH; a++) fold[a] = a < rows ? short_sum(c, row + a, add) : fold[0];
+    for (size_t a = 0; a < ROW_BATCH; a++)
+      fold[a] = a >= rows ? fold[0]
+                : plain   ? short_sum(c, row + a, g.plain_add)
+                          : short_sum(c, row + a, g.add);
     v_store(sum, v_hsums(fold[0], fold[1], fold[2], fold[3]));
     const ptrdiff_t ahead = reduce_map_ahead(c, row, ROW_BATCH);
     for (size_t a = 0; a < rows; a++) {
       const real of_row = sum[a * QUARTER_LANES];
-      if (ordinary && reduce_map_ordinary(&k, (double)of_row))
-        short_values(c, row + a, &k, of_row, ahead, ordinary);
-      else short_values(c, row + a, &k, of_row, ahead, value);
+      if (plain && reduce_map_modest(&k, (double)of_row))
+        short_values(c, row + a, &k, of_row, ahead, g.plain_value);
+      else
+        short_values(c, row + a, &k, plain ? v_hsum(short_sum(c, row + a, g.add)) : of_row, ahead, g.value);
     }
   }
   if (c->writing) v_stream_end();
   return true;
 }
-#define REDUCE_MAP_SHORT_OF(name, add, value, ordinary) \
-  NOINLINE bool name(const reduce_map_body *b, row_call *c) { \
-    return reduce_map_short_of(b, c, add, value, ordinary); \
-  }
 
 #endif

@@ -29,10 +29,21 @@ SMI vreal weights_ds(const span *s, const consts *k, const reduce_map_row *r, si
  * a weight of 0 gives 0, which is flushed, and nothing is NaN. */
 SMI vreal weights_slope(vreal y, vreal dy, real sum) {
   const vreal ds = v_mul(y, v_sub(where_weighted(y, dy), v_set1(sum)));
-  return v_flush(ds, v_abs(ds), v_set1(R_TINY));
+  return v_flush_tiny(ds);
 }
 SMI vreal weights_ordinary(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   return weights_slope(at(s->src[SRC_Y], i, cnt), at(s->src[SRC_DY], i, cnt), (real)r->sum);
+}
+
+/* Where the sum of y dy over all elements is modest, every y and dy is finite: 0 dy adds 0, and
+ * y (dy - sum) is 0 where y is. */
+SMI void weights_plain_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                           reduce_map_acc *acc) {
+  acc->a = v_fma(at(s->src[SRC_Y], i, cnt), at(s->src[SRC_DY], i, cnt), acc->a);
+}
+SMI vreal weights_plain_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
+  return v_flush_tiny(
+      v_mul(at(s->src[SRC_Y], i, cnt), v_sub(at(s->src[SRC_DY], i, cnt), v_set1((real)r->sum))));
 }
 
 /* These loops as functions, and the kernel (weights.c). */

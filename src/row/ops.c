@@ -173,7 +173,7 @@ SMI vreal plain_log(const exp_write *w, size_t i, int cnt) {
   const exp_row *r = w->r; /* the row has no NaN, and -inf stays what it is */
   vreal x = at(w->s->src[0], i, cnt),
         y = v_sub(v_sub(v_sub(x, v_set1(r->shift)), v_set1(r->top)), v_set1(r->log));
-  return v_flush(y, v_abs(y), v_set1(R_TINY));
+  return v_flush_tiny(y);
 }
 /* At half size, so that x - shift cannot overflow where y does not. */
 SMI vreal scaled_log(const exp_write *w, size_t i, int cnt) {
@@ -218,13 +218,16 @@ SMI void logs_add(const span *s, const consts *k, const reduce_map_row *r, size_
   acc->a = v_add(acc->a, logs_upstream(s, at(s->src[SRC_Y], i, cnt), i, cnt));
 }
 SMI vreal logs_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  vreal y = at(s->src[SRC_Y], i, cnt);
-  vreal dx = v_fnma(v_exp(y), v_set1((real)r->sum), logs_upstream(s, y, i, cnt));
+  const vreal y = at(s->src[SRC_Y], i, cnt), up = logs_upstream(s, y, i, cnt);
+  const vreal e = m_any(v_lt(v_set1(0), y)) ? v_exp(y) : v_exp_down(y); /* as log-weights are */
+  const vreal dx = v_fnma(e, v_set1((real)r->sum), up);
   return v_clean(v_mul(dx, v_set1(k->v[0])));
 }
 REDUCE_MAP_SUMS_FUSED(logs_sums, logs_add)
 REDUCE_MAP_VALUES_FUSED(logs_out, logs_value)
-REDUCE_MAP_SHORT_OF(logs_short, logs_add, logs_value, NULL)
+static bool logs_short(const reduce_map_body *b, row_call *c) {
+  return reduce_map_short_of(b, c, (short_gradient){logs_add, logs_value, NULL, NULL});
+}
 static const reduce_map_body log_softmax_grad_body = {
     .setup = inverse_setup, .sums = logs_sums, .write = logs_out, .small = logs_short, .full = 1};
 REDUCE_MAP_KERNEL(log_softmax_grad)

@@ -150,7 +150,7 @@ SMI vreal v_softplus(vreal x) {
 /* Results below the smallest normal number are +0, and a NaN is the canonical one: what every
  * kernel does before it stores. */
 SMI vreal v_clean(vreal x) {
-  x = v_flush(x, v_abs(x), v_set1(R_TINY));
+  x = v_flush_tiny(x);
   return v_select(v_eq(x, x), x, v_set1(r_nan()));
 }
 SMI real r_clean(double x) { return v_first(v_clean(v_set1((real)x))); } /* as it is stored */

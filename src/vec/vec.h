@@ -49,12 +49,17 @@ SMI rbits r_bits(real r) {
 }
 SMI real r_nan(void) { return r_from(R_NAN_BITS); }
 
+/* Zeros and subnormal numbers become +0. */
+#ifndef V_FLUSH_TINY
+SMI vreal v_flush_tiny(vreal x) { return v_flush(x, v_abs(x), v_set1(R_TINY)); }
+#endif
 /* p * 2^d for a whole number d; exactly +0 when d < MIN_EXP. |p| in [0.5, 2], d <= EXP_BIAS; a NaN
  * in p or d gives NaN. */
 SMI vreal v_scale(vreal p, vreal d) { return v_flush(v_scale_near(p, d), d, v_set1(MIN_EXP)); }
 
-/* Folds 64 lanes pairwise: l += l + 32, 16, 8, 4, 2, 1. */
-SMI real v_fold(const vreal *acc) {
+/* Folds 64 lanes pairwise: l += l + 32, 16, 8, 4, 2, 1; v_fold_block() until a vector is left. It
+ * takes a copy, or GCC would keep the caller's sums in memory from the first. */
+SMI vreal v_fold_block(const vreal *acc) {
   vreal a[VPB];
 #pragma GCC unroll 8
   for (int j = 0; j < VPB; j++) a[j] = acc[j];
@@ -62,7 +67,8 @@ SMI real v_fold(const vreal *acc) {
   for (int h = VPB / 2; h; h /= 2)
 #pragma GCC unroll 4
     for (int j = 0; j < h; j++) a[j] = v_add(a[j], a[j + h]);
-  return v_hsum(a[0]);
+  return a[0];
 }
+SMI real v_fold(const vreal *acc) { return v_hsum(v_fold_block(acc)); }
 
 #endif

@@ -69,6 +69,15 @@ SMI int m_any(vmask a) { return a != 0; }
 SMI uint32_t m_bits(vmask a) { return a; }
 SMI vreal v_select(vmask m, vreal x, vreal y) { return V(mask_blend)(m, y, x); }
 SMI vreal v_flush(vreal y, vreal x, vreal limit) { return V(maskz_mov)(M(cmp)(x, limit, _CMP_NLT_UQ), y); }
+/* Zeros and subnormal numbers become +0. */
+#if SMX_REAL == 32
+SMI vreal v_flush_tiny(vreal x) {
+  return _mm512_maskz_mov_ps((__mmask16)~_mm512_fpclass_ps_mask(x, 0x26), x);
+}
+#else
+SMI vreal v_flush_tiny(vreal x) { return _mm512_maskz_mov_pd((__mmask8)~_mm512_fpclass_pd_mask(x, 0x26), x); }
+#endif
+#define V_FLUSH_TINY
 SMI vreal v_scale_near(vreal p, vreal d) { return V(scalef)(p, d); }
 SMI vreal v_exponent(vreal x) { return V(getexp)(x); }
 SMI vreal v_mantissa(vreal x) { return V(getmant)(x, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero); }
