@@ -7,7 +7,6 @@
 #include "row/row.h"
 #include "sample/sample.h"
 #include "tensor_families.h"
-#include <fenv.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,10 +129,9 @@ smx_status smx_params_parse(const smx_op *op, smx_params *params, const char *na
   for (int32_t c = 0; op->params[i].choices && op->params[i].choices[c]; c++)
     if (!strcmp(text, op->params[i].choices[c])) return smx_params_set(op, params, name, c);
   char *end;
-  const int round = fegetround(); /* libc's strtod depends on the control word of the x87 */
-  fesetround(FE_TONEAREST);
-  double value = strtod(text, &end);
-  fesetround(round);
+  const uint16_t env = smx_fpenv_text_enter();
+  const double value = strtod(text, &end);
+  smx_fpenv_text_leave(env);
   if (end == text || *end)
     return smx_fail(SMX_ERR_PARAM, "%s: %s: '%s' is not a number%s", op->name, name, text,
                     op->params[i].choices ? " or a choice" : "");

@@ -1,5 +1,6 @@
 /* base/status.c - status texts, the last error of a thread, the version. */
 #include "base.h"
+#include "fpenv.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -37,7 +38,9 @@ char *smx_error_text(void) { return last_error; }
 smx_status smx_fail(smx_status status, const char *format, ...) {
   va_list args;
   va_start(args, format);
+  const uint16_t env = smx_fpenv_text_enter();
   vsnprintf(last_error, sizeof last_error, format, args);
+  smx_fpenv_text_leave(env);
   va_end(args);
   return status;
 }

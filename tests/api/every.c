@@ -302,6 +302,35 @@ static void modes_of_workers(void **state) {
   smx_context_destroy(ctx);
 }
 
+/* Numbers in error lines are made by libc, which may round as yet another control word says. */
+static void modes_of_error_lines(void **state) {
+  static const double wrong[] = {0.9, -0.9, 1e30 / 3, -1e300, 2e307 / 3, 1.0000005};
+  (void)state;
+  stage s = {0};
+  int lines = 0, others = 0;
+  for (size_t i = 0; i < smx_op_count() * COUNT_OF(wrong); i++) {
+    const smx_op *op = smx_op_at(i / COUNT_OF(wrong));
+    smx_params p;
+    char plain[512];
+    for (int32_t k = 0; k < op->param_count; k++) {
+      smx_params_init(op, &p);
+      if (smx_params_set(op, &p, op->params[k].name, wrong[i % COUNT_OF(wrong)]) == SMX_OK) continue;
+      snprintf(plain, sizeof plain, "%s", smx_last_error());
+      for (size_t m = 0; m < COUNT_OF(modes); m++) {
+        mode = modes + m;
+        enter_mode(&s);
+        smx_params_set(op, &p, op->params[k].name, wrong[i % COUNT_OF(wrong)]);
+        leave_mode(&s);
+        lines++;
+        if (!strcmp(plain, smx_last_error()) && !changed) continue;
+        if (others++ < 5) printf("%s: '%s', not '%s'\n", mode->name, smx_last_error(), plain);
+      }
+    }
+  }
+  assert_true(lines > 1000);
+  assert_int_equal(others, 0);
+}
+
 /* ---- memory ---- */
 
 static _Atomic int64_t asked, refuse; /* the number of the allocation that fails, from 0; -1: none */
@@ -516,6 +545,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(names),
       cmocka_unit_test(modes_alone),
       cmocka_unit_test(modes_of_workers),
+      cmocka_unit_test(modes_of_error_lines),
       cmocka_unit_test(memory_alone),
       cmocka_unit_test(memory_of_contexts),
       cmocka_unit_test(stack_alone),

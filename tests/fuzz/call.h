@@ -56,7 +56,7 @@ void call_spoil(call *c, const smx_tensor **given, int count);
 /* Before the call: inputs become read-only, outputs are remembered. After it: what an error
  * promises. */
 void call_ready(call *c);
-void call_check(call *c, smx_status status, bool unless_written);
+void call_check(call *c, smx_status status);
 
 /* A number that options may have: small, whole, huge or none. */
 double call_number(call *c);

@@ -144,7 +144,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   call_spoil(&a->c, given, ports);
   call_ready(&a->c);
   const smx_status status = a->f->run(a->c.ctx, rarely(b, 16) ? NULL : &a->o, &a->more, given);
-  call_check(&a->c, status, status == SMX_ERR_NOMEM);
+  call_check(&a->c, status);
   call_close(&a->c);
   return 0;
 }

@@ -1,6 +1,6 @@
 /* fuzz_function.c - any bytes as a call of a function that is no operator and whose tensors do not
- * follow from those of attention: rows by pointers, rotary positions, what caches keep, states,
- * votes, beams, mixtures, objectives. */
+ * follow from those of attention: rows by pointers, tensors by name, draws, rotary positions, what
+ * caches keep, states, votes, beams, mixtures, objectives, settings by name. */
 #include "call.h"
 
 #include <string.h>
@@ -55,6 +55,138 @@ static smx_status rows(call *c) {
   }
 }
 
+/* ---- tensors by name ---- */
+
+static smx_status matrices(call *c, int which, const smx_tensor *const *t) {
+  const int32_t steps = half(c) ? 3 : (int32_t)call_whole(c);
+  switch (which) {
+    case 0: return smx_sinkhorn(c->ctx, steps > 9 ? 9 : steps, t[0], t[2]);
+    case 1: return smx_sinkhorn_backward(c->ctx, steps > 9 ? 9 : steps, t[0], t[1], t[2]);
+    case 2: return smx_sinkhorn_implicit(c->ctx, t[0], t[1], t[2]);
+    case 3: return smx_orthostochastic(c->ctx, t[0], t[2]);
+    default: return smx_orthostochastic_backward(c->ctx, t[0], t[1], t[2]);
+  }
+}
+
+static smx_status tensors(call *c) {
+  bytes *b = &c->b;
+  const int which = (int)pick(b, 9);
+  int64_t shape[4], reduced[4];
+  const int32_t ndim = which < 5 ? 2 + (int32_t)pick(b, 3) : 1 + (int32_t)pick(b, 4);
+  for (int32_t d = 0; d < ndim; d++) shape[d] = rarely(b, 8) ? pick(b, 1200) : pick(b, 9);
+  if (which < 5) shape[ndim - 2] = pick(b, 9), shape[ndim - 1] = half(c) ? shape[ndim - 2] : pick(b, 9);
+  const int32_t along = (int32_t)pick(b, ndim), axis = rarely(b, 16) ? (int32_t)call_whole(c)
+                                                       : half(c)     ? along
+                                                                     : along - ndim;
+  for (int32_t d = 0; d < ndim; d++) reduced[d] = shape[d < along ? d : d + 1 < ndim ? d + 1 : d];
+  const bool sum = which == 7;
+  const smx_tensor *t[3] = {floats_of(c, ndim, shape, false), floats_of(c, ndim, shape, false),
+                            floats_of(c, ndim - sum, sum ? reduced : shape, true)};
+  spoil(c, t, 3);
+  call_ready(c);
+  switch (which) {
+    case 5: return smx_softmax(c->ctx, axis, t[0], t[2]);
+    case 6: return smx_log_softmax(c->ctx, axis, t[0], t[2]);
+    case 7: return smx_logsumexp(c->ctx, axis, t[0], t[2]);
+    case 8: return smx_softmax_backward(c->ctx, axis, t[0], t[1], t[2]);
+    default: return matrices(c, which, t);
+  }
+}
+
+/* ---- draws ---- */
+
+static void step(call *c, smx_step *s, int64_t n) {
+  bytes *b = &c->b;
+  const int64_t count = pick(b, 9);
+  *s = (smx_step){.kind = (smx_step_kind)(rarely(b, 32) ? call_whole(c) : pick(b, SMX_STEP_KINDS))};
+  const smx_step_info *info = smx_step_at((size_t)s->kind);
+  double *const numbers[] = {&s->a, &s->b, &s->c};
+  for (int32_t i = 0; i < 3; i++) {
+    const bool known = info && i < info->param_count;
+    *numbers[i] = known && !rarely(b, 3) ? info->params[i].def : call_number(c);
+  }
+  if (!info || !(info->flags & SMX_STEP_HAS_TOKENS)) return;
+  s->token_count = (size_t)count;
+  s->tokens = rarely(b, 32) ? NULL : call_array(c, SMX_I64, count, false, VALUES_BELOW, n);
+  s->values = half(c) ? NULL : call_array(c, SMX_F64, count, false, VALUES_SCORES, 0);
+}
+
+/* Memory for a call with all threads of its context. */
+static void lend(call *c, smx_sample_options *o, int64_t n, bool wide) {
+  o->scratch_bytes = smx_sample_scratch(c->ctx, (size_t)n, wide);
+  if (rarely(&c->b, 8) && o->scratch_bytes) o->scratch_bytes -= 64;
+  o->scratch = array(c, SMX_I64, (int64_t)o->scratch_bytes / 8, true);
+}
+
+static smx_status draws(call *c) {
+  enum { STEPS = 5 };
+  bytes *b = &c->b;
+  const bool wide = half(c), in_place = rarely(b, 4);
+  const smx_dtype t = wide ? SMX_F64 : SMX_F32;
+  const int64_t r = pick(b, 5), n = rarely(b, 4) ? pick(b, 5000) : pick(b, 80);
+  const int64_t gap = !in_place && rarely(b, 4) ? pick(b, 9) : 0, each = rarely(b, 4) ? pick(b, 70) : 0;
+  const int64_t all = r ? r * (n + gap) - gap : 0, words = (n + 31) / 32 + pick(b, 2),
+                drawn = r * (each + !each);
+  smx_step steps[STEPS];
+  smx_sample_options o = {.size = sizeof o, .steps = steps, .step_count = (size_t)pick(b, STEPS + 1)};
+  for (size_t i = 0; i < o.step_count; i++) step(c, steps + i, n);
+  o.draw = (smx_draw)pick(b, 3), o.seed = take(b, 2), o.stream = take(b, 2);
+  if (rarely(b, 64)) o.draw = (smx_draw)call_whole(c);
+  if (gap || half(c)) o.row_stride = (size_t)(n + gap);
+  o.draws = (size_t)each;
+  if (rarely(b, 3)) o.seeds = call_array(c, SMX_I64, r, false, VALUES_BELOW, 1000);
+  if (rarely(b, 3)) o.streams = call_array(c, SMX_I64, r, false, VALUES_BELOW, 1000);
+  if (rarely(b, 3)) o.masks = call_array(c, SMX_I32, r * words, false, VALUES_BELOW, INT32_MAX);
+  if (o.masks) o.mask_stride = (size_t)words;
+  if (rarely(b, 3)) lend(c, &o, n, wide);
+  if (half(c)) o.status = array(c, SMX_I32, r, true);
+  void *x = array(c, t, all, in_place), *log_p = half(c) ? array(c, t, drawn, true) : NULL;
+  int64_t *index = array(c, SMX_I64, drawn, true);
+  o.processed = in_place ? x : half(c) ? array(c, t, r * n, true) : NULL;
+  if (rarely(b, 8)) o.size = half(c) ? offsetof(smx_sample_options, draws) : (size_t)call_whole(c);
+  const size_t rows_ = (size_t)r;
+  call_ready(c);
+  return wide ? smx_sample_f64(c->ctx, rarely(b, 16) ? NULL : &o, rows_, (size_t)n, x, index, log_p)
+              : smx_sample_f32(c->ctx, rarely(b, 16) ? NULL : &o, rows_, (size_t)n, x, index, log_p);
+}
+
+/* ---- settings by name ---- */
+
+/* A text with its end, of the table or of any bytes. */
+static const char *text(call *c, const char *known) {
+  bytes *b = &c->b;
+  const int64_t length = rarely(b, 3) || !known ? pick(b, 12) : (int64_t)strlen(known);
+  char *to = call_array(c, SMX_U8, length + 1, false, VALUES_NONE, 0);
+  for (int64_t i = 0; i < length; i++)
+    to[i] = known && (size_t)length == strlen(known) ? known[i] : (char)(1 + take(b, 1) % 255);
+  to[length] = 0;
+  return rarely(b, 64) ? NULL : to;
+}
+
+static smx_status settings(call *c) {
+  static const char *const values_[] = {"0.5",  "1e400",    "-nan", "0x1p-3",
+                                        "mean", "infinity", "  3",  "1e-320"};
+  bytes *b = &c->b;
+  const smx_op *op = smx_op_at((size_t)pick(b, (int64_t)smx_op_count()));
+  const bool weights = rarely(b, 4);
+  const int64_t size = weights ? (int64_t)sizeof(smx_attention_options) : (int64_t)sizeof(smx_params);
+  void *to = call_array(c, SMX_I64, size / 8, true, VALUES_NONE, 0);
+  const int64_t which = op->param_count ? pick(b, op->param_count) : 0;
+  const char *name = text(c, op->param_count ? op->params[which].name : NULL),
+             *value = text(c, values_[pick(b, 8)]);
+  const double number = call_number(c);
+  if (weights) {
+    const smx_attention_weights kind = (smx_attention_weights)(half(c) ? call_whole(c) : pick(b, 20));
+    if (half(c)) smx_attention_init(to);
+    call_ready(c);
+    return smx_attention_set_weights(to, kind);
+  }
+  if (!rarely(b, 8)) smx_params_init(op, to);
+  if (rarely(b, 32)) op = NULL;
+  call_ready(c);
+  return half(c) ? smx_params_set(op, to, name, number) : smx_params_parse(op, to, name, value);
+}
+
 /* ---- rotary positions ---- */
 
 static smx_status rope(call *c) {
@@ -73,6 +205,8 @@ static smx_status rope(call *c) {
                               half(c) ? VALUES_BELOW : VALUES_SCORES, 9);
   if (rarely(b, 3)) o.frequencies = call_spread(c, call_float(c), 3, each, VALUES_SCORES, 0);
   if (rarely(b, 3)) o.carry = call_spread(c, call_float(c), 3, each, VALUES_SCORES, 0);
+  if (rarely(b, 4)) o.cosines = call_spread(c, call_float(c), 4, pairs, VALUES_SCORES, 0);
+  if (o.cosines || rarely(b, 16)) o.sines = call_spread(c, call_float(c), 4, pairs, VALUES_SCORES, 0);
   const smx_tensor *t[5] = {floats_of(c, 4, x, false), floats_of(c, 4, x, true)};
   const bool back = half(c);
   if (back) {
@@ -185,17 +319,18 @@ static smx_status mix(call *c) {
 static smx_status cad(call *c) {
   bytes *b = &c->b;
   smx_cad_options o = {.size = sizeof o};
-  int64_t *const fields[] = {&o.block_min, &o.block_max,      &o.block_base,    &o.steps_base,
-                             &o.steps_max, &o.vocabulary_min, &o.vocabulary_max};
+  int64_t *const fields[] = {&o.block_min, &o.block_max,      &o.block_base,      &o.steps_base,
+                             &o.steps_max, &o.vocabulary_min, &o.vocabulary_base, &o.vocabulary_max};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
     if (rarely(b, 3)) *fields[i] = call_whole(c);
   const int64_t count = pick(b, 9);
   double *confidence = call_array(c, SMX_F64, count, false, VALUES_NONE, 0);
   for (int64_t i = 0; i < count; i++) confidence[i] = (double)take(b, 1) / 254;
+  const double progress = (double)take(b, 1) / 254, repetition = (double)take(b, 1) / 254;
   smx_cad *out = array(c, SMX_I64, 3, true);
   call_ready(c);
-  return smx_cad_plan(half(c) ? &o : NULL, (size_t)count, confidence, (double)take(b, 1) / 254,
-                      (double)take(b, 1) / 254, call_whole(c), out);
+  return smx_cad_plan(half(c) ? &o : NULL, (size_t)count, confidence, progress, repetition, call_whole(c),
+                      out);
 }
 
 /* ---- objectives, distributions and votes ---- */
@@ -227,12 +362,13 @@ static smx_status distributions(call *c) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static smx_status (*const functions[])(call * c) = {rows,  rope, keep_keys, merge,     votes,
-                                                      beams, mix,  cad,       objective, distributions};
+  static smx_status (*const functions[])(call * c) = {rows,    rope,  keep_keys, merge,     votes,
+                                                      beams,   mix,   cad,       objective, distributions,
+                                                      tensors, draws, settings};
   static call c;
   call_open(&c, data, size);
   const smx_status status = functions[pick(&c.b, sizeof functions / sizeof *functions)](&c);
-  call_check(&c, status, status == SMX_ERR_NOMEM);
+  call_check(&c, status);
   call_close(&c);
   return 0;
 }
