@@ -119,7 +119,12 @@ static const smx_tensor *port(attempt *a, int i) {
   if ((how == '?' || how == '~') && !rarely(&a->c.b, 2)) return NULL;
   const smx_dtype t = letter == 'W' ? SMX_I32 : call_float(&a->c);
   if (letter == 'U' && how == ' ') return call_spread(&a->c, t, ndim, shape, VALUES_SCORES, 0);
-  if (how == '=' || how == '~') return call_output(&a->c, t, ndim, shape);
+  if (how == '=' || how == '~') {
+    smx_tensor *to = call_output(&a->c, t, ndim, shape);
+    if (to && strchr("SH", letter))
+      a->c.t[a->c.count - 1].exact = false; /* sums may have a 1 where there is 0 */
+    return to;
+  }
   return call_input(&a->c, t, ndim, shape, letter == 'W' ? VALUES_BELOW : VALUES_SCORES, a->n.lk);
 }
 
