@@ -70,15 +70,21 @@ static int take_masked(core_call *c, PyObject *slots) {
   return 0;
 }
 
-int core_begin(core_call *c, PyObject *module, PyObject *index) {
+void core_clear(core_call *c, PyObject *module, const smx_op *op) {
   c->used = 0;
-  c->plain = NULL;
+  c->torch = NULL;
+  c->handed = -1;
+  c->opened_count = 0;
   c->kind = c->unmasked = NULL;
   c->scratch = NULL;
   c->axes.several = c->axes.keep = false;
   c->state = PyModule_GetState(module);
+  c->op = op;
+}
+
+int core_begin(core_call *c, PyObject *module, PyObject *index) {
+  core_clear(c, module, smx_op_at(PyLong_AsSize_t(index)));
   memset(c->value, 0, sizeof c->value);
-  c->op = smx_op_at(PyLong_AsSize_t(index));
   if (PyErr_Occurred()) return -1;
   if (!c->op) return core_raise(SMX_ERR_NO_OP), -1;
   smx_params_init(c->op, &c->params);

@@ -113,8 +113,10 @@ static int pick_out(core_call *c, int32_t i, int32_t n, bool single, PyObject **
   return 0;
 }
 
+/* A tuple, or one output by itself: the only one that there is, or that is asked for. */
 static PyObject *give_all(core_call *c, core_results *r, int32_t n, bool single) {
-  if (single) return core_give(c, r, 0);
+  for (int32_t i = 0; i < n; i++)
+    if (single || (uint32_t)c->handed == UINT32_C(1) << i) return core_give(c, r, i);
   PyObject *all = PyTuple_New(n);
   for (int32_t i = 0; all && i < n; i++) {
     PyObject *one = core_give(c, r, i);
@@ -133,8 +135,12 @@ static int open_outputs(core_call *c, const smx_shape *shape, core_results *r) {
     PyObject *given, *asked = c->value[SLOT_OUT + i];
     if (pick_out(c, i, n, n == 1, &given) < 0) return -1;
     int wanted = given || !(port->flags & SMX_PORT_OPTIONAL) ? 1 : asked ? PyObject_IsTrue(asked) : 0;
-    if (wanted < 0 || (wanted && core_open_result(c, r, i, given, shape + i, "", port->name) < 0)) return -1;
+    if (wanted < 0) return -1;
     if (!wanted) continue;
+    if (c->handed >> i & 1
+            ? core_open_result(c, r, i, given, shape + i, "", port->name) < 0
+            : !(r->tensor[i] = core_make_scratch(c, shape[i].ndim, shape[i].dim, shape[i].dtype)))
+      return -1;
     r->tensor[i] =
         core_arrange_row(c, r->tensor[i], port->shape, (core_label){c->op->name, "", port->name}, true);
     if (!r->tensor[i]) return -1;

@@ -20,17 +20,16 @@ typedef struct core_scratch {
   struct core_scratch *before;
 } core_scratch;
 
-/* Types whose objects are opened by their viewer, without a question (prepared.c). Tensors of
- * PyTorch that it cannot open, for their dimensions or their layout, go the long way without
- * their gradient. */
-typedef struct core_plain {
-  core_viewer *view; /* NULL: an older PyTorch */
-  PyObject *types;   /* a tuple */
-} core_plain;
-
 typedef struct core_call {
   core_state *state;
-  const core_plain *plain; /* NULL: every array is asked what it is */
+  /* What plain tensors of PyTorch are opened and made by, without a question; those that cannot be
+   * opened so, for their dimensions or their layout, go the long way without their gradient. NULL:
+   * every array is asked what it is. */
+  const struct core_torch *torch;
+  int32_t handed;       /* bit i: output i is handed out; of others that are needed the memory is scratch */
+  int32_t opened_count; /* arrays of the caller that are open already, and stay so */
+  PyObject *const *given;
+  core_array *const *opened;
   const smx_op *op;
   smx_params params;
   PyObject *value[SLOTS]; /* the arguments, borrowed; NULL: not given, or None */
@@ -49,8 +48,9 @@ int core_take_arguments(core_call *c, PyObject *module, PyObject *const *args, P
 int core_take_params(core_call *c);
 int core_take_named(core_call *c, PyObject *slots, PyObject *kwargs); /* the last of the above alone */
 
-/* A call without arguments. */
+/* A call without arguments, and the same without parameters. */
 int core_begin(core_call *c, PyObject *module, PyObject *index);
+void core_clear(core_call *c, PyObject *module, const smx_op *op);
 
 /* ---- call.c ---- */
 

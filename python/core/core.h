@@ -19,6 +19,7 @@ typedef struct core_state {
   PyObject *adopters;  /* dict: type of an array -> None, or what makes an array of it that can be opened */
   PyObject *versioned; /* {"max_version": (1, 0)}, for __dlpack__ */
   PyObject *contexts[POLICIES]; /* capsules; NULL until one is needed */
+  struct core_torch *torch;     /* torch.h; NULL until libsoftmax.torch is imported */
   int32_t threads;
 } core_state;
 
@@ -118,7 +119,7 @@ PyObject *core_forward(PyObject *module, PyObject *const *args, Py_ssize_t count
 PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *core_infer(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
-/* ---- prepared.c: calls that are alike ---- */
+/* ---- prepared.c, attention_prepared.c: calls that are alike ---- */
 
 PyObject *core_prepare(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *core_run_prepared(PyObject *module, PyObject *const *args, Py_ssize_t count);

@@ -1,6 +1,6 @@
 /* module.c - libsoftmax._core: the operator table and the verbs of the library for Python. What
  * users call is made from these in Python. */
-#include "core.h"
+#include "torch.h"
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
@@ -10,9 +10,21 @@ static PyMethodDef methods[] = {
     {"backward", FAST(core_backward), METH_FASTCALL,
      "backward(operator, slots, order, args, kwargs): gradients of its inputs."},
     {"prepare", FAST(core_prepare), METH_FASTCALL,
-     "prepare(backward, operator, slots, order, kwargs, types): what run() takes, for arguments that are "
-     "plain tensors of these types."},
+     "prepare(backward, operator, slots, order, kwargs, handed): what run() takes; bit i of handed: output i "
+     "is "
+     "handed out."},
     {"run", FAST(core_run_prepared), METH_FASTCALL, "run(prepared, *tensors): outputs, or gradients."},
+    {"open_torch", core_open_torch, METH_O, "open_torch({...}): tells what PyTorch is (torch.c)."},
+    {"forms", core_forms, METH_NOARGS, "forms(): a function for calls of known forms (forms.c)."},
+    {"learn", FAST(core_learn), METH_FASTCALL,
+     "learn(forms, args, names, places, prepared, function, subject): one more form."},
+    {"plan", FAST(core_plan), METH_FASTCALL,
+     "plan(forward, backward, tensors, result, inputs, outputs, places, owner): of function_forward()."},
+    {"function_forward", FAST(core_function_forward), METH_FASTCALL,
+     "function_forward(ctx, plan, *tensors): forward of a torch.autograd.Function."},
+    {"function_backward", FAST(core_function_backward), METH_FASTCALL,
+     "function_backward(ctx, *upstream): backward of a torch.autograd.Function."},
+    {"hasten", core_hasten, METH_O, "hasten(type of a ctx): its apply() is function_backward()."},
     {"infer", FAST(core_infer), METH_FASTCALL,
      "infer(operator, slots, order, args, kwargs): [(shape, dtype)] of its outputs; no data is read."},
     {"xla", core_xla, METH_NOARGS, "xla(): what jax.ffi.register_ffi_target() takes."},

@@ -1,23 +1,20 @@
 /* results.c - arrays of a call: opened, made where the caller gives none, closed, and handed
  * back as the caller's kind. */
 #include "call.h"
+#include "torch.h"
 #if defined __linux__
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
 
-static bool is_plain(const core_call *c, PyObject *object) {
-  for (Py_ssize_t i = 0; c->plain && i < PyTuple_Size(c->plain->types); i++)
-    if ((PyObject *)Py_TYPE(object) == PyTuple_GetItem(c->plain->types, i)) return true;
-  return false;
-}
-
 const smx_tensor *core_open(core_call *c, PyObject *object, const char *prefix, const char *port,
                             bool write) {
   core_array *a = c->arrays + c->used;
   const core_label label = {c->op->name, prefix, port};
-  const bool plain = is_plain(c, object);
-  if (plain && c->plain->view && core_array_view(a, c->plain->view, object)) {
+  for (int32_t i = 0; i < c->opened_count; i++)
+    if (c->given[i] == object) return &c->opened[i]->tensor;
+  const bool plain = c->torch && core_is_plain(c->torch, object);
+  if (plain && c->torch->view && core_array_view(a, c->torch->view, object)) {
     a->adopted = Py_NewRef(object);
     c->used++;
     return &a->tensor;
@@ -75,13 +72,14 @@ static PyObject *find_alike(const core_call *c, const smx_shape *shape) {
     bool same =
         t->ndim == shape->ndim && t->dtype.code == shape->dtype.code && t->dtype.bits == shape->dtype.bits;
     for (int32_t d = 0; same && d < t->ndim; d++) same = t->shape[d] == shape->dim[d];
-    if (same && core_is_packed(t) && is_plain(c, c->arrays[i].adopted)) return c->arrays[i].adopted;
+    if (same && core_is_packed(t) && core_is_plain(c->torch, c->arrays[i].adopted))
+      return c->arrays[i].adopted;
   }
   return NULL;
 }
 
 static PyObject *make_array(core_call *c, const smx_shape *shape) {
-  PyObject *alike = c->plain && PyTuple_Size(c->kind) > 2 ? find_alike(c, shape) : NULL;
+  PyObject *alike = c->torch && PyTuple_Size(c->kind) > 2 ? find_alike(c, shape) : NULL;
   if (alike) return PyObject_CallFunctionObjArgs(PyTuple_GetItem(c->kind, 2), alike, NULL);
   const char *name = core_dtype_name(shape->dtype);
   if (!name)
@@ -113,6 +111,13 @@ static void expect_large_pages(const smx_tensor *t) {
 int core_open_result(core_call *c, core_results *r, int32_t i, PyObject *given, const smx_shape *shape,
                      const char *prefix, const char *port) {
   r->made[i] = !given;
+  core_array *a = c->arrays + c->used;
+  r->object[i] = !given && c->torch ? core_torch_make(c->torch, shape, a) : NULL;
+  if (r->object[i]) {
+    c->used++;
+    r->tensor[i] = &a->tensor;
+    return 0;
+  }
   r->object[i] = given ? Py_NewRef(given) : make_array(c, shape);
   r->tensor[i] = r->object[i] ? core_open(c, r->object[i], prefix, port, true) : NULL;
   if (r->made[i] && r->tensor[i]) expect_large_pages(r->tensor[i]);

@@ -225,11 +225,21 @@ class _Function(torch.autograd.Function):
         wanted = [i for i, place in enumerate(at) if ctx.needs_input_grad[2 + place]]
         given = _upstream(entry, upstream, outputs[0])
         if wanted and given:
-            made = entry.gradients_of(arrays, outputs, _library.detached(given), ctx.settings, wanted)
-            for i, g in zip(wanted, made):
+            for i, g in zip(wanted, _gradients(entry, arrays, outputs, given, ctx.settings, wanted)):
                 like = arrays[at[i]]
                 found[at[i]] = _library._autograd.sum_to(g, like.shape).to(like.dtype)
         return (None, None, *found)
+
+
+def _gradients(entry, arrays, outputs, given, settings, wanted):
+    """Those that are wanted. By the operator under vmap over torch.autograd.grad."""
+    if _eager._opens(given):
+        return entry.gradients_of(arrays, outputs, _library.detached(given), settings, wanted)
+    room = [None] * (len(entry.results) - len(outputs))
+    made = _library.call(
+        entry.name + "_backward", *arrays, *outputs, *room, *given, *room, *_pack(entry, settings), wanted
+    )
+    return [made[i] for i in wanted]
 
 
 def _upstream(entry, upstream, o):

@@ -140,6 +140,11 @@ def _cross_entropy(d, arrays, upstream, settings):
     return (*made, *([] if soft else [None]))
 
 
+def of_loss(d):
+    """Whether a loss has gradients of gradients, which need its inputs."""
+    return d.name == "cross_entropy"
+
+
 # name -> formula(d, inputs, the first output, its upstream gradient, settings) -> gradients of
 # the inputs that have one
 FORMULAS = {
@@ -161,7 +166,7 @@ FORMULAS = {
 def gradients(d, arrays, outputs, upstream, settings):
     """Gradients of the inputs that have one, as far as the formulas go, or None where there is no
     formula."""
-    if d.name == "cross_entropy":
+    if of_loss(d):
         return _cross_entropy(d, arrays, upstream, settings)
     if d.name not in FORMULAS or (d.name == "entmax" and arrays[1] is not None):
         return None

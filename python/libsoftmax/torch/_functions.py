@@ -1,9 +1,10 @@
 """The functions: an operator's arguments as PyTorch's users write them."""
 import torch
 
-from .. import _arrays, _autograd, _functions, _text
+from .. import _arrays, _autograd, _core, _functions, _text
 from . import _eager, _library
 
+dynamo = torch.compiler.is_dynamo_compiling  # which torch.compile takes for true
 LOSS_DTYPE = torch.float32  # of a loss under autocast, as in PyTorch
 
 
@@ -44,8 +45,12 @@ def _wide(arrays, dtype):
     return None if dtype == arrays[0].dtype else dtype
 
 
-def _read(d, args, kwargs, dtype):
-    """(arrays, settings, dtype of the results or None) of a call."""
+def _read(d, args, kwargs):
+    """(arrays, settings, dtype of the results or None, whether the logits are given away) of a
+    call."""
+    dtype, donated = kwargs.pop("dtype", None), kwargs.pop("donate_logits", False)
+    if donated and d.dx is None:
+        raise TypeError(_text.unknown(d.name, "donate_logits", d.names))
     for theirs, ours in (("dim", "axis"), ("keepdim", "keepdims")):
         if theirs in kwargs and ours not in kwargs:
             kwargs[ours] = kwargs.pop(theirs)
@@ -61,26 +66,27 @@ def _read(d, args, kwargs, dtype):
     half = d.loss and x.dtype in (torch.float16, torch.bfloat16)
     if dtype is None and half and torch.is_autocast_enabled("cpu"):
         dtype = LOSS_DTYPE
-    return arrays, settings, _wide(arrays, dtype)
+    return arrays, settings, _wide(arrays, dtype), donated
 
 
 def make(d):
     _library.register(d)
-    plans = _eager.Plans(d)
+    known = _core.forms()
 
-    def function(*args, dtype=None, donate_logits=False, **kwargs):
-        if donate_logits and d.dx is None:
-            raise TypeError(_text.unknown(d.name, "donate_logits", d.names))
-        plan, tensors = plans.find(args, kwargs) if dtype is None else (None, None)
-        if plan is None:
-            arrays, settings, dtype = _read(d, args, kwargs, dtype)
-            asked = d.ask(settings)
-            if not _eager.plain(arrays):
-                return d.give(_traced(d, arrays, asked, dtype), settings)
-            plan = _eager.Plan(d, arrays, asked, dtype, settings)
-            plans.keep(plan, tensors, arrays)
-            tensors = [a for a in arrays if a is not None]
-        return _eager.answer(plan, tensors, donate_logits)
+    def read(args, kwargs):
+        return _read(d, args, dict(kwargs))
+
+    def function(*args, **kwargs):
+        if not dynamo():
+            made = known(*args, **kwargs)
+            if made is not None:
+                return made
+        arrays, settings, dtype, donated = read(args, kwargs)
+        if not _eager.plain(arrays):
+            return d.give(_traced(d, arrays, d.ask(settings), dtype), settings)
+        return _eager.call(
+            d, known, args, kwargs, arrays, settings, dtype, donated, lambda *given: read(*given)[0]
+        )
     return _autograd.dress(function, d, _functions.signature(_functions.framework_arguments(d.op, "torch")))
 
 
