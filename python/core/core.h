@@ -119,7 +119,7 @@ PyObject *core_forward(PyObject *module, PyObject *const *args, Py_ssize_t count
 PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *core_infer(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
-/* ---- prepared.c, attention_prepared.c: calls that are alike ---- */
+/* ---- prepared.c: calls that are alike ---- */
 
 PyObject *core_prepare(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *core_run_prepared(PyObject *module, PyObject *const *args, Py_ssize_t count);
@@ -131,6 +131,7 @@ PyObject *core_xla(PyObject *module, PyObject *unused);
 /* ---- attention.c ---- */
 
 PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *core_prepare_attention(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* ---- sample.c ---- */
 

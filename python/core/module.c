@@ -30,6 +30,8 @@ static PyMethodDef methods[] = {
     {"xla", core_xla, METH_NOARGS, "xla(): what jax.ffi.register_ffi_target() takes."},
     {"attention", FAST(core_attention), METH_FASTCALL,
      "attention(entry point, arguments): a tuple of six results."},
+    {"prepare_attention", FAST(core_prepare_attention), METH_FASTCALL,
+     "prepare_attention(entry point, arguments but arrays, names of arrays, handed): what run() takes."},
     {"sample", core_sample, METH_O, "sample(arguments): (index, log, status)."},
     {"threads", FAST(core_threads), METH_FASTCALL,
      "threads(n): sets the number of threads of all calls, and tells it."},

@@ -62,6 +62,9 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
     Memory grows with the number of keys, not with their number times that of queries. The result of a row depends only on its query and on the
     keys that it sees: prefill, decoding one token at a time, padded and paged caches give the same bits.
 
+    Instead of the one axis B there may be several, which broadcast among q, k and v, or none; arrays of two axes have one head. So have the other
+    functions of attention.
+
     Args:
         q: queries [B, Hq, Lq, d]; any strides, so that other orders of the axes are transposed views
         k: keys [B, Hkv, Lk, d]; Hq is a multiple of Hkv, and query head h uses key head h // (Hq // Hkv)

@@ -16,6 +16,21 @@ SPECS = {
     "rope": (("y", "carry"), _plain._TURNED),
 }
 WHOLE = ("winners", "carry")  # results that have no gradient
+# How many of an array's axes are not of the batch: of those that make the batch together, and of
+# those that broadcast to it.
+_MAKES = {"q": 3, "k": 3, "v": 3, "r": 3}
+_BROADCAST = {"u": 2, "bias": 3, "slopes": 1, "sinks": 1, "positions": 3, "frequencies": 2}
+
+
+def _broadcast_shapes(shapes):
+    """The shape that these have together, of as many axes. None: there is none."""
+    found = []
+    for sizes in zip(*shapes):
+        others = [n for n in sizes if n != 1]
+        if any(n != others[0] for n in others):
+            return None
+        found.append(others[0] if others else 1)
+    return tuple(found)
 
 
 class Entry:
@@ -68,8 +83,9 @@ class Entry:
                 if name not in self.gradients or rows:
                     refuse(self.name, name, instead)
 
-    def bind(self, args, kwargs, as_array):
-        """(the arrays in their order, the settings, which results are asked for) of a call."""
+    def bind(self, args, kwargs, as_array, expand):
+        """(the arrays in their order, the settings, which results are asked for) of a call.
+        expand(array, shape): the array broadcast to that shape."""
         given = dict(zip(self.required, args))
         if len(args) > len(self.required):
             raise TypeError(
@@ -86,10 +102,35 @@ class Entry:
                 raise TypeError("%s: %s is missing" % (self.name, name))
         arrays = [None if given.get(name) is None else as_array(given[name]) for name in self.tensors]
         return (
-            arrays,
+            self._spread(arrays, expand),
             {n: given[n] for n in self.settings if given.get(n) is not None},
             [given.get("return_" + r, False) for r in self.results],
         )
+
+    def _spread(self, arrays, expand):
+        """The arrays with the whole batch, where they do not have it and gradients are to be of that
+        shape."""
+        names = dict(zip(self.tensors, arrays))
+        paged = names.get("block_table") is not None
+        makes = [n for n in names if n in _MAKES and not (paged and n in "kv")]
+        shapes = [tuple(names[n].shape) for n in makes]
+        most = max((len(shape) for shape in shapes), default=0)
+        if most < 2 or (most == 4 and all(len(s) == 4 and s[0] == shapes[0][0] for s in shapes)):
+            return arrays
+        leads = [((1,) * most + shape)[-most:][:-3] for shape in shapes]
+        batch = _broadcast_shapes(leads)
+        if batch is None or min(map(len, shapes)) < 2:  # which the package says
+            return arrays
+        for n, shape in zip(makes, shapes):
+            full = (*batch, *((1,) * most + shape)[-min(most, 3):])
+            names[n] = names[n] if shape == full else expand(names[n], full)
+        for n, own in _BROADCAST.items() if len(batch) > 1 else ():
+            a = names.get(n)
+            lead = () if a is None else tuple(a.shape[:max(len(a.shape) - own, 0)])
+            full = (1,) * (len(batch) - len(lead)) + lead
+            if lead and lead != batch and len(full) == len(batch) and _broadcast_shapes([full, batch]) == batch:
+                names[n] = expand(a, (*batch, *a.shape[len(lead):]))
+        return [names[n] for n in self.tensors]
 
     def give(self, outputs, asked, settings):
         """What the function gives: its first result, or a named tuple where more is asked for."""
@@ -109,21 +150,24 @@ class Entry:
         (wide)."""
         first = next(iter(given.values())).shape
         if self.name == "rope":
-            both = [(first, None), ((*first[:2], (settings.get("dims", 0) or first[3]) // 2), "float64")]
+            both = [
+                (first, None),
+                ((*first[:-2], (settings.get("dims", 0) or first[-1]) // 2), "float64"),
+            ]
         else:
-            o = (*first[:3], given["v"].shape[3])
+            o = (*first[:-1], given["v"].shape[-1])
             both = [
                 (o, None),
-                *({"lse": (first[:3], "wide"), "winners": (o, "int32")}[r] for r in self.results[1:]),
+                *({"lse": (first[:-1], "wide"), "winners": (o, "int32")}[r] for r in self.results[1:]),
             ]
         return [both[0], *(b if self.flagged(settings) else None for b in both[1:])]
 
     def gradient_shape(self, name, given, up):
         """(shape, dtype) of the gradient of an input; dtype: that of the input (None), or real."""
         if self.name == "rope" and name != "x":
-            return (*up.shape[:3 if name == "positions" else 2], given[name].shape[-1]), "real"
+            return (*up.shape[:-1 if name == "positions" else -2], given[name].shape[-1]), "real"
         return (
-            (*given["q"].shape[:2], given["q"].shape[3])
+            (*given["q"].shape[:-2], given["q"].shape[-1])
             if name == "u"
             else given[name if name in given else "x"].shape
         ), None

@@ -255,7 +255,7 @@ def _upstream(entry, upstream, o):
 
 def _make(entry):
     def function(*args, **kwargs):
-        arrays, settings, asked = entry.bind(args, kwargs, _tensor)
+        arrays, settings, asked = entry.bind(args, kwargs, _tensor, torch.Tensor.expand)
         needs = torch.is_grad_enabled() and any([a is not None and a.requires_grad for a in arrays])
         if needs:
             entry.check(settings, arrays, lambda a: a.requires_grad)

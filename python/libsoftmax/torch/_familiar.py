@@ -140,8 +140,8 @@ def flash_attn_varlen_func(
     """flash_attn.flash_attn_varlen_func: q, k and v are [rows of all sequences, H, d]; cu_seqlens_q
     and cu_seqlens_k say where sequences begin. With block_table [B, pages of a sequence] k and v
     are pages [pages, page size, H, d] of a cache, and there are no gradients of them. seqused_k
-    [B]: only so many of the first keys of each sequence count. The longest lengths are not needed.
-    With return_attn_probs a tuple (o, lse [H, rows], None)."""
+    [B] (lengths of attention): only so many of the first keys of each sequence count. The longest
+    lengths are not needed. With return_attn_probs a tuple (o, lse [H, rows], None)."""
     q, scale = _scaled(q, softmax_scale)
     where = {"query_offsets": cu_seqlens_q}
     if block_table is not None:
@@ -149,10 +149,7 @@ def flash_attn_varlen_func(
         where.update(block_table=block_table, lengths=used)
         k, v = (a.transpose(1, 2) for a in (k, v))
     else:
-        if seqused_k is not None:
-            rows, cu_seqlens_k = _used(cu_seqlens_k, seqused_k)
-            k, v = k[rows], v[rows]
-        where["key_offsets"] = cu_seqlens_k
+        where.update(key_offsets=cu_seqlens_k, lengths=seqused_k)
         k, v = (a.transpose(0, 1).unsqueeze(0) for a in (k, v))
     o, lse = attention(
         q.transpose(0, 1).unsqueeze(0),
@@ -164,16 +161,6 @@ def flash_attn_varlen_func(
     )
     o = o.squeeze(0).transpose(0, 1)
     return (o, lse.squeeze(0), None) if return_attn_probs else o
-
-
-def _used(offsets, used):
-    """(numbers of the rows that count, where sequences begin among them) of packed keys."""
-    offsets, used = torch.as_tensor(offsets).long(), torch.as_tensor(used).long()
-    if used.shape != offsets[1:].shape or (used < 0).any() or (used > offsets.diff()).any():
-        raise ValueError("flash_attn_varlen_func: seqused_k: %s of sequences of %s keys"
-                         % (used.tolist(), offsets.diff().tolist()))
-    rows = [torch.arange(int(first), int(first + n)) for first, n in zip(offsets, used)]
-    return torch.cat(rows), torch.cat([offsets[:1] * 0, used.cumsum(0)])
 
 
 # ---- FlexAttention ----
