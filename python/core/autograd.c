@@ -13,7 +13,7 @@ typedef struct plan {
   PyObject *module;
   int32_t tensors, result, inputs, outputs, gradients;
   int32_t input[TENSORS], output[TENSORS]; /* which of them are saved */
-  int32_t place[TENSORS];                  /* of the tensor that each gradient is of */
+  int32_t place[TENSORS];                  /* of the tensor that each gradient is of; -1: of none */
 } plan;
 
 static void forget(PyObject *capsule) {
@@ -95,7 +95,8 @@ static PyObject *spread(const plan *p, PyObject *made) {
   PyObject *all = PyTuple_New(1 + p->tensors);
   for (int32_t i = 0; all && i <= p->tensors; i++) PyTuple_SetItem(all, i, Py_NewRef(Py_None));
   for (int32_t i = 0; all && i < p->gradients; i++) {
-    PyObject *one = at(made, i);
+    PyObject *one = p->place[i] < 0 ? NULL : at(made, i);
+    if (p->place[i] < 0) continue;
     if (!one || PyTuple_SetItem(all, 1 + p->place[i], Py_NewRef(one)) < 0) Py_CLEAR(all);
   }
   return all;

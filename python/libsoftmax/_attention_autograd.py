@@ -83,9 +83,8 @@ class Entry:
                 if name not in self.gradients or rows:
                     refuse(self.name, name, instead)
 
-    def bind(self, args, kwargs, as_array, expand):
-        """(the arrays in their order, the settings, which results are asked for) of a call.
-        expand(array, shape): the array broadcast to that shape."""
+    def bind(self, args, kwargs, as_array):
+        """(the arrays in their order, the settings, which results are asked for) of a call."""
         given = dict(zip(self.required, args))
         if len(args) > len(self.required):
             raise TypeError(
@@ -102,14 +101,14 @@ class Entry:
                 raise TypeError("%s: %s is missing" % (self.name, name))
         arrays = [None if given.get(name) is None else as_array(given[name]) for name in self.tensors]
         return (
-            self._spread(arrays, expand),
+            arrays,
             {n: given[n] for n in self.settings if given.get(n) is not None},
             [given.get("return_" + r, False) for r in self.results],
         )
 
-    def _spread(self, arrays, expand):
+    def spread(self, arrays, expand):
         """The arrays with the whole batch, where they do not have it and gradients are to be of that
-        shape."""
+        shape. expand(array, shape): the array broadcast to that shape."""
         names = dict(zip(self.tensors, arrays))
         paged = names.get("block_table") is not None
         makes = [n for n in names if n in _MAKES and not (paged and n in "kv")]

@@ -332,7 +332,8 @@ def _attention(entry, settings):
 
 def _make_attention(entry):
     def function(*args, **kwargs):
-        arrays, settings, asked = entry.bind(args, kwargs, _jnp.asarray, _jnp.broadcast_to)
+        arrays, settings, asked = entry.bind(args, kwargs, _jnp.asarray)
+        arrays = entry.spread(arrays, _jnp.broadcast_to)
         settings = {
             name: tuple(sorted(value.items())) if name == "params" else value
             for name, value in settings.items()

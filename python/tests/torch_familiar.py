@@ -1,6 +1,7 @@
 """libsoftmax.torch's attention in the words of FlashAttention and FlexAttention: caches of pages,
 keys that are used in part, what is done to scores by name."""
 
+import sys
 import unittest
 
 import torch
@@ -47,6 +48,53 @@ class Familiar(unittest.TestCase):
             self.assertTrue(torch.equal(found, wanted))
         with self.assertRaisesRegex(RuntimeError, "attention: block_table: there are no gradients"):
             wrapped.flash_attn_varlen_func(q.requires_grad_(), k_pages, v_pages, rows, keys, block_table=table)
+
+    def test_known_forms(self):
+        """What is learnt of one call holds for other shapes of the same form."""
+        torch.manual_seed(0)
+
+        def some(batch, heads, rows, grad):
+            return torch.randn(batch, heads, rows, 8, dtype=torch.float64, requires_grad=grad)
+        for grad in (False, True):
+            for function, given in (
+                (wrapped.scaled_dot_product_attention, {}),
+                (wrapped.scaled_dot_product_attention, {"is_causal": True}),
+                (wrapped.scaled_dot_product_attention, {"attn_mask": torch.randn(1, 1, 1, 1).double().requires_grad_()}),
+                (wrapped.attention, {}),
+            ):
+                for b, h, n in ((2, 4, 5), (1, 2, 7), (2, 4, 5)):
+                    q, k, v = (some(b, h, n, grad) for _ in range(3))
+                    o, wanted = function(q, k, v, **given), F.scaled_dot_product_attention(q, k, v, **given)
+                    torch.testing.assert_close(o, wanted)
+                    if not grad:
+                        continue
+                    up = torch.randn_like(o)
+                    for a, b_ in zip(*(torch.autograd.grad(y, (q, k, v), up) for y in (o, wanted))):
+                        torch.testing.assert_close(a, b_)
+                q, k = some(3, 4, 5, grad), some(1, 4, 6, grad)
+                o = function(q, k, k, **given)
+                torch.testing.assert_close(o, F.scaled_dot_product_attention(q, k, k, **given))
+                if grad:
+                    self.assertEqual(torch.autograd.grad(o.sum(), k)[0].shape, k.shape)
+                if function is not wrapped.attention:
+                    with self.assertRaisesRegex(ValueError, "key: 2 heads for 4 of the queries"):
+                        function(q, k[:, :2], k[:, :2], **given)
+
+    def test_known_forms_save_work(self):
+        q, names = torch.randn(2, 4, 5, 8, requires_grad=True), []
+
+        def count(frame, event, argument):
+            if event == "call":
+                names.append(frame.f_code.co_name)
+        for function in (wrapped.scaled_dot_product_attention, wrapped.attention):
+            function(q, q, q)
+            sys.setprofile(count)
+            try:
+                function(q, q, q).sum().backward()
+            finally:
+                sys.setprofile(None)
+            self.assertNotIn("bind", names)
+            self.assertFalse([n for n in names if n in ("gradients_of", "attention_backward")], names)
 
     def test_keys_used_in_part(self):
         q, k, v, rows, keys = packed(grad=True)

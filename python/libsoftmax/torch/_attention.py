@@ -2,7 +2,7 @@
 
 import torch
 
-from .. import _arrays
+from .. import _arrays, _attention as _plain, _core
 from .._attention_autograd import ENTRIES, WHOLE
 from . import _eager, _forward, _library
 
@@ -253,22 +253,100 @@ def _upstream(entry, upstream, o):
     return [torch.zeros_like(o) if given[0] is None else given[0], *given[1:]]
 
 
+# ---- plans, as of _eager.py ----
+
+
+class Plan:
+    """What calls of attention of one form have in common, of which o alone is asked."""
+
+    def __init__(self, entry, arrays, settings, needs):
+        self.entry, self.settings = entry, settings
+        self.there = [i for i, a in enumerate(arrays) if a is not None]
+        names = tuple(entry.tensors[i] for i in self.there)
+        self.wanted = [i for i, n in enumerate(entry.gradients) if needs[entry.tensors.index(n)]]
+        self.places = [names.index(n) if n in names else -1 for n in entry.gradients]
+        saved = entry.saved if self.wanted and entry.flagged(settings) else ()
+        words = {**entry.settings, **settings, **{"return_" + r: True for r in saved[1:]}}
+        self.forward = self._prepare(entry.name, words, names, -1 if saved else 1)
+        if self.wanted:
+            words.update(("d" + entry.gradients[i], True) for i in self.wanted)
+            back = self._prepare(entry.name + "_backward", words, ("d" + entry.results[0], *names, *saved), -1)
+            self.apply, self.plan = _eager.planned(
+                entry.name, self.forward, back, len(names), 0, tuple(range(len(names))),
+                tuple(range(len(saved))), tuple(self.places[:self.wanted[-1] + 1]), self,
+            )
+
+    def _prepare(self, name, words, names, handed):
+        return _core.prepare_attention(name, _plain._weights(name, words), names, handed)
+
+    def route(self):
+        return (None, _recorded, self) if self.wanted else (self.forward, None, None)
+
+    def backward(self, ctx, upstream):
+        """The long way back."""
+        entry, saved, count = self.entry, _library.detached(ctx.saved_tensors), len(self.there)
+        if torch.is_grad_enabled():
+            _refuse(entry)(ctx, upstream)
+        arrays, found = [None] * len(entry.tensors), [None] * count
+        for i, a in zip(self.there, saved):
+            arrays[i] = a
+        given = [upstream.resolve_neg(), *[None] * (len(entry.results) - 1)]
+        made = _gradients(entry, arrays, saved[count:], given, self.settings, self.wanted)
+        for i, g in zip(self.wanted, made):
+            found[self.places[i]] = g
+        return (None, *found)
+
+
+def _recorded(plan, *tensors):
+    q, k, v = tensors[:3]
+    if q.ndim == k.ndim == v.ndim == 4 and q.shape[0] == k.shape[0] == v.shape[0]:
+        return plan.apply(plan.plan, *tensors)
+    entry, arrays = plan.entry, dict(zip(plan.there, tensors))
+    arrays = entry.spread([arrays.get(i) for i in range(len(entry.tensors))], torch.Tensor.expand)
+    return _Function.apply(entry, plan.settings, *arrays)[0]
+
+
+def call(entry, arrays, settings, asked, remember):
+    """A call whose arguments are read. remember(tensors, route): what calls of the same form are to
+    do, where only o is asked for."""
+    entry.check_asked(asked, settings)
+    needs = [False] * len(arrays)
+    if torch.is_grad_enabled():
+        needs = [a is not None and a.requires_grad for a in arrays]
+    if any(needs):
+        entry.check(settings, arrays, lambda a: a.requires_grad)
+    if not _eager.plain(arrays):
+        spread = entry.spread(arrays, torch.Tensor.expand)
+        made = _library.call(entry.name, *spread, *_pack(entry, settings))
+    elif entry.name == "attention" and not any(asked) and not settings.get("dropout"):
+        route = Plan(entry, arrays, settings, needs).route()
+        tensors = [a for a in arrays if a is not None]
+        remember(tensors, route)
+        return _eager.perform(route, tensors)
+    elif any(needs):
+        made = _Function.apply(entry, settings, *entry.spread(arrays, torch.Tensor.expand))
+    else:
+        flags = {"return_" + r: True for r, a in zip(entry.results, asked) if a}
+        return entry.forward(**entry.present(entry.tensors, _library.detached(arrays)), **settings, **flags)
+    return entry.give(made, asked, settings)
+
+
 def _make(entry):
+    known = _core.forms()
+
+    def read(args, kwargs):
+        return entry.bind(args, kwargs, _tensor)[0]
+
     def function(*args, **kwargs):
-        arrays, settings, asked = entry.bind(args, kwargs, _tensor, torch.Tensor.expand)
-        needs = torch.is_grad_enabled() and any([a is not None and a.requires_grad for a in arrays])
-        if needs:
-            entry.check(settings, arrays, lambda a: a.requires_grad)
-        if not _eager.plain(arrays):
-            made = _library.call(entry.name, *arrays, *_pack(entry, settings))
-        elif needs:
-            made = _Function.apply(entry, settings, *arrays)
-        else:
-            entry.check_asked(asked, settings)
-            flags = {"return_" + r: True for r, a in zip(entry.results, asked) if a}
-            given = entry.present(entry.tensors, _library.detached(arrays))
-            return entry.forward(**given, **settings, **flags)
-        return entry.give(made, asked, settings)
+        if not _eager.dynamo():
+            made = known(*args, **kwargs)
+            if made is not None:
+                return made
+        arrays, settings, asked = entry.bind(args, kwargs, _tensor)
+
+        def remember(tensors, route):
+            _eager.learn(known, args, kwargs, read, tensors, route)
+        return call(entry, arrays, settings, asked, remember)
     function.__name__ = function.__qualname__ = entry.name
     function.__doc__, function.__signature__ = entry.forward.__doc__, entry.signature
     return function

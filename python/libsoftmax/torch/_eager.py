@@ -25,6 +25,7 @@ _WRAPPED = [
 ]
 _HALF = (torch.float16, torch.bfloat16)
 run = _core.run
+dynamo = torch.compiler.is_dynamo_compiling  # which torch.compile takes for true
 
 
 def _watched():

@@ -6,8 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import _core
+from .._attention_autograd import ENTRIES
 from .._table import ATTENTION_KINDS, OPERATORS
-from ._attention import FUNCTIONS
+from . import _eager
+from ._attention import FUNCTIONS, _tensor, call
 
 attention = FUNCTIONS["attention"]
 Flash = Tensor | tuple[Tensor, Tensor, None]
@@ -30,6 +33,48 @@ def _scaled(q, scale):
     return (q * 0, 1.0) if scale == 0 else (q, 0.0 if scale is None else float(scale))
 
 
+def _given(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, more):
+    """Arguments of attention, and the shape of the result where it is another."""
+    if attn_mask is not None and is_causal:
+        raise ValueError("scaled_dot_product_attention: attn_mask: is given, and is_causal too")
+    lead = query.shape[:-3] if query.ndim > 3 else query.shape[:-2]
+    q, k, v, batch, shape = query, key, value, lead, None
+    if not query.ndim == key.ndim == value.ndim == 4:
+        others = [a.shape[:-3] if a.ndim > 3 else a.shape[:-2] for a in (key, value)]
+        batch = torch.broadcast_shapes(lead, *others) or (1,)
+        q, k, v = (_heads(a, batch) for a in (query, key, value))
+        rows = (q.shape[1], q.shape[2]) if query.ndim > 3 else (q.shape[2],)
+        shape = (*(batch if lead or batch != (1,) else ()), *rows, v.shape[-1])
+    if not enable_gqa:
+        _same_heads(None, q, k)
+    q, scale = _scaled(q, scale)
+    given = {"q": q, "k": k, "v": v, "scale": scale, **({"causal": True, "query_start": 0} if is_causal else {})}
+    if attn_mask is not None:
+        mask = attn_mask
+        if mask.ndim < 2:
+            mask = mask.reshape([1] * (2 - mask.ndim) + list(mask.shape))
+        if mask.ndim > 2 and query.ndim < 4:
+            mask = mask.unsqueeze(-3)
+        if mask.ndim > 4 or (mask.ndim > 2 and len(batch) > 1):
+            mask = mask.reshape([1] * (4 - mask.ndim) + list(mask.shape))
+            mask = mask.expand(*batch, *mask.shape[-3:]).reshape(-1, *mask.shape[-3:])
+        given["mask" if mask.dtype == torch.bool else "bias"] = mask
+    return {**given, "dropout": dropout_p, "seed": _seed(dropout_p), **more}, shape
+
+
+def _same_heads(route, q, k, *others):
+    """The same call, unless queries share heads of keys."""
+    if q.shape[1] != k.shape[1]:
+        raise ValueError(
+            "scaled_dot_product_attention: key: %d heads for %d of the queries, and enable_gqa is False"
+            % (k.shape[1], q.shape[1])
+        )
+    return route and _eager.perform(route, (q, k, *others))
+
+
+_ENTRY, _KNOWN = ENTRIES["attention"], _core.forms()
+
+
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -44,40 +89,24 @@ def scaled_dot_product_attention(
     """torch.nn.functional.scaled_dot_product_attention: causal means that row i sees the keys j <=
     i, whatever their number. Other arguments are those of libsoftmax.attention: softcap, slopes,
     sinks, window_left, weights ..."""
-    if attn_mask is not None and is_causal:
-        raise ValueError("scaled_dot_product_attention: attn_mask: is given, and is_causal too")
-    lead = query.shape[:-3] if query.ndim > 3 else query.shape[:-2]
-    others = [a.shape[:-3] if a.ndim > 3 else a.shape[:-2] for a in (key, value)]
-    if query.ndim == key.ndim == value.ndim == 4 and lead == others[0] == others[1]:
-        batch, q, k, v = lead, query, key, value
-    else:
-        batch = torch.broadcast_shapes(lead, *others) or (1,)
-        q, k, v = (_heads(a, batch) for a in (query, key, value))
-    if q.shape[1] != k.shape[1] and not enable_gqa:
-        raise ValueError(
-            "scaled_dot_product_attention: key: %d heads for %d of the queries, and enable_gqa is False"
-            % (k.shape[1], q.shape[1])
-        )
-    q, scale = _scaled(q, scale)
-    given = {"causal": True, "query_start": 0} if is_causal else {}
-    if attn_mask is not None:
-        mask = (
-            attn_mask.reshape([1] * (2 - attn_mask.ndim) + list(attn_mask.shape))
-            if attn_mask.ndim < 2
-            else attn_mask
-        )
-        if mask.ndim > 2 and query.ndim < 4:
-            mask = mask.unsqueeze(-3)
-        mask = mask.reshape([1] * (4 - mask.ndim) + list(mask.shape)) if mask.ndim < 4 else mask
-        if mask.ndim > 4 or len(batch) > 1:
-            mask = mask.expand(*batch, *mask.shape[-3:]).reshape(-1, *mask.shape[-3:])
-        given["mask" if mask.dtype == torch.bool else "bias"] = mask
-    o = attention(
-        q, k, v, scale=scale, dropout=dropout_p, seed=_seed(dropout_p), **{**given, **more}
-    )
-    return o if o.shape[:-1] == query.shape[:-1] else o.reshape(
-        *(batch if lead or batch != (1,) else ()), *(o.shape[1:] if query.ndim > 3 else o.shape[2:])
-    )
+    args = (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if not _eager.dynamo():
+        made = _KNOWN(*args, **more)
+        if made is not None:
+            return made
+    given, shape = _given(*args, more)
+    arrays, settings, asked = _ENTRY.bind((), given, _tensor)
+
+    def read(args, more):
+        return _ENTRY.bind((), _given(*args, more)[0], _tensor)[0]
+
+    def remember(tensors, route):
+        if shape is None:
+            _eager.learn(
+                _KNOWN, args, more, read, tensors, route if enable_gqa else (None, _same_heads, route)
+            )
+    o = call(_ENTRY, arrays, settings, asked, remember)
+    return o if shape is None or any(asked) else o.reshape(shape)
 
 
 def _flash(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes):

@@ -4,7 +4,6 @@ import torch
 from .. import _arrays, _autograd, _core, _functions, _text
 from . import _eager, _library
 
-dynamo = torch.compiler.is_dynamo_compiling  # which torch.compile takes for true
 LOSS_DTYPE = torch.float32  # of a loss under autocast, as in PyTorch
 
 
@@ -77,7 +76,7 @@ def make(d):
         return _read(d, args, dict(kwargs))
 
     def function(*args, **kwargs):
-        if not dynamo():
+        if not _eager.dynamo():
             made = known(*args, **kwargs)
             if made is not None:
                 return made
