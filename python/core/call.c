@@ -317,6 +317,17 @@ PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t coun
 /* ---- infer ---- */
 
 /* A list of (shape, name of the dtype), one an output. */
+static PyObject *list_shapes(const core_call *c, const smx_shape *shape) {
+  PyObject *list = PyList_New(0);
+  for (int32_t i = 0; list && i < c->op->output_count; i++) {
+    PyObject *dims = core_dims(shape + i),
+             *pair = dims ? Py_BuildValue("(Ns)", dims, core_dtype_name(shape[i].dtype)) : NULL;
+    if (!pair || PyList_Append(list, pair) < 0) Py_CLEAR(list);
+    Py_XDECREF(pair);
+  }
+  return list;
+}
+
 PyObject *core_infer(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   core_call c;
   const smx_tensor *in[SMX_MAX_PORTS] = {0};
@@ -325,12 +336,41 @@ PyObject *core_infer(PyObject *module, PyObject *const *args, Py_ssize_t count) 
               open_inputs(&c, false, in) == 0 && take_axes(&c, in[0]) == 0 &&
               arrange_inputs(&c, in, in[0]) == 0 && infer(&c, in, shape) == 0;
   core_close(&c);
-  PyObject *list = good ? PyList_New(0) : NULL;
-  for (int32_t i = 0; list && i < c.op->output_count; i++) {
-    PyObject *dims = core_dims(shape + i),
-             *pair = dims ? Py_BuildValue("(Ns)", dims, core_dtype_name(shape[i].dtype)) : NULL;
-    if (!pair || PyList_Append(list, pair) < 0) Py_CLEAR(list);
-    Py_XDECREF(pair);
+  return good ? list_shapes(&c, shape) : NULL;
+}
+
+/* A tensor without data of (shape, name of the dtype). */
+static int describe(PyObject *pair, smx_tensor *t, int64_t *dim) {
+  PyObject *shape = PyTuple_Check(pair) && PyTuple_Size(pair) == 2 ? PyTuple_GetItem(pair, 0) : NULL;
+  const char *name = shape ? PyUnicode_AsUTF8AndSize(PyTuple_GetItem(pair, 1), NULL) : NULL;
+  const Py_ssize_t n = name && PyTuple_Check(shape) ? PyTuple_Size(shape) : -1;
+  *t = (smx_tensor){.device = {DLPACK_CPU, 0}, .ndim = (int32_t)n, .shape = dim};
+  if (n < 0 || n > SMX_MAX_DIMS || !core_dtype_named(name, &t->dtype)) {
+    if (!PyErr_Occurred()) PyErr_BadInternalCall();
+    return -1;
   }
-  return list;
+  for (Py_ssize_t d = 0; d < n; d++) dim[d] = PyLong_AsLongLong(PyTuple_GetItem(shape, d));
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+/* shapes(operator, slots, settings, inputs): what infer() gives for inputs of which only the shape
+ * and the dtype are known, None for those that are not given. The operator has no axis. */
+PyObject *core_shapes(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  core_call c;
+  smx_tensor tensor[SMX_MAX_PORTS];
+  int64_t dim[SMX_MAX_PORTS][SMX_MAX_DIMS];
+  const smx_tensor *in[SMX_MAX_PORTS] = {0};
+  smx_shape shape[SMX_MAX_PORTS];
+  if (count != 4 || !PyDict_Check(args[1]) || !PyDict_Check(args[2]) || !PyTuple_Check(args[3]))
+    return PyErr_BadInternalCall(), NULL;
+  if (core_begin(&c, module, args[0]) < 0 || core_take_named(&c, args[1], args[2]) < 0 ||
+      core_take_params(&c) < 0)
+    return NULL;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(args[3]) && i < c.op->input_count; i++) {
+    PyObject *pair = PyTuple_GetItem(args[3], i);
+    if (pair == Py_None) continue;
+    if (describe(pair, tensor + i, dim[i]) < 0) return NULL;
+    in[i] = tensor + i;
+  }
+  return infer(&c, in, shape) == 0 ? list_shapes(&c, shape) : NULL;
 }

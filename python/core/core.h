@@ -118,6 +118,7 @@ extern PyType_Spec core_storage_spec;
 PyObject *core_forward(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *core_infer(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *core_shapes(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* ---- prepared.c: calls that are alike ---- */
 

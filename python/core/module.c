@@ -27,6 +27,8 @@ static PyMethodDef methods[] = {
     {"hasten", core_hasten, METH_O, "hasten(type of a ctx): its apply() is function_backward()."},
     {"infer", FAST(core_infer), METH_FASTCALL,
      "infer(operator, slots, order, args, kwargs): [(shape, dtype)] of its outputs; no data is read."},
+    {"shapes", FAST(core_shapes), METH_FASTCALL,
+     "shapes(operator, slots, settings, inputs): the same of the (shape, dtype) of inputs alone."},
     {"xla", core_xla, METH_NOARGS, "xla(): what jax.ffi.register_ffi_target() takes."},
     {"attention", FAST(core_attention), METH_FASTCALL,
      "attention(entry point, arguments): a tuple of six results."},

@@ -6,7 +6,7 @@ from typing import Callable, NamedTuple
 
 import libsoftmax
 
-from . import _dims, _functions, _text
+from . import _core, _dims, _functions, _text
 
 FULL, ROW, OFFSETS, COLUMN, K, SCALAR = range(6)  # smx_shape_rule of softmax.h
 
@@ -126,6 +126,22 @@ class Differentiable:
         """[(shape, name of the dtype)] of all outputs."""
         return libsoftmax.infer(self.name, **self._present(self.inputs, arrays), **settings)
 
+    def shapes(self, arrays, settings):
+        """The shapes of the outputs of an operator whose dimensions have names. Sizes may be
+        symbolic, but for an output that has one which is no size of an input and no parameter: the
+        core computes those, from numbers."""
+        given = [None if a is None else tuple(a.shape) for a in arrays]
+        names = _dims.names(self.op, settings, (self.op.inputs, given))
+        found = [names.shape(p) for p in self.op.outputs]
+        if None not in found:
+            return found
+        inputs = tuple(
+            None if a is None else (tuple(map(int, shape)), str(a.dtype).rpartition(".")[2])
+            for a, shape in zip(arrays, given)
+        )
+        made = _core.shapes(self.op.index, self.slots, settings, inputs)
+        return [shape if known is None else known for known, (shape, _) in zip(found, made)]
+
     def give(self, outputs, settings):
         """What the function of the operator gives for these outputs. settings: those of the caller.
         A loss is one array unless more was asked for: with a reduction it is the value for all
@@ -182,8 +198,7 @@ class Differentiable:
         elif upstream[0] is None:
             like = outputs[0] if self.op.outputs[0].saved else arrays[0]
             if not self.op.rows:
-                shapes = [None if a is None else a.shape for a in arrays]
-                shape = _dims.names(self.op, settings, (self.op.inputs, shapes)).shape(self.op.outputs[0])
+                shape = self.shapes(arrays, settings)[0]
             elif self.op.outputs[0].shape in (FULL, K):
                 shape = like.shape
             else:

@@ -34,7 +34,7 @@ class Names:
             self._sizes.setdefault((name, number), size - more)
 
     def shape(self, port):
-        """The shape of a port; None where a name is not known."""
+        """The shape of a port; None where a size is neither that of an input nor a parameter."""
         found = []
         for name, number, more in _words(port, self._spatial):
             if name == "...":

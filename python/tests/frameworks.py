@@ -6,11 +6,12 @@ import math
 from support import block, flat, problems
 
 
-def differentiable(dtype="float64"):
-    """(operator, inputs, parameters) where the gradient is the derivative."""
+def differentiable(dtype="float64", exact=True):
+    """(operator, inputs, parameters) where the gradient is the derivative; without exact also where
+    it is defined to differ from that."""
     for op, given, settings in problems(dtype=dtype):
-        if not op.backward or op.detached or "gradient" in {p.name for p in op.params}:
-            continue  # the last two are defined to differ from it
+        if not op.backward or (exact and (op.detached or "gradient" in {p.name for p in op.params})):
+            continue
         settings |= {p.name: "no" for p in op.params if p.name in ("detach", "straight_through")}
         if op.name == "fidelity_loss":  # its targets are probabilities
             given["soft_target"] = block(

@@ -7,7 +7,7 @@ that have one."""
 
 import torch
 
-from .. import _autograd, _dims
+from .. import _autograd
 from .._autograd import FULL, K, ROW, SCALAR, row_axes, row_shape
 from . import _double
 
@@ -105,8 +105,7 @@ def _fake(d):
         arrays, (*packed, asked, dtype) = args[:len(d.inputs)], args[len(d.inputs):]
         x, settings = arrays[0], unpack(d, arrays, *packed)
         if not d.op.rows:
-            found = _dims.names(d.op, settings, (d.op.inputs, shapes_of(arrays)))
-            shapes = [found.shape(p) for p in d.op.outputs]
+            shapes = d.shapes(arrays, settings)
             made = [x.new_empty(shape if i in asked else (0,), dtype=kind)
                     for i, (shape, kind) in enumerate(zip(shapes, dtypes_of(d, x, dtype)))]
             return made[0] if len(made) == 1 else tuple(made)
