@@ -117,6 +117,26 @@ class Familiar(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "lengths: "):
                 wrapped.flash_attn_varlen_func(q, k, v, rows, keys, seqused_k=wrong)
 
+    def test_dropout(self):
+        """Other weights each time, by PyTorch's generator; torch.compile has those of eager calls."""
+        torch.manual_seed(0)
+        q = torch.randn(2, 3, 4, 8, requires_grad=True)
+        rows, offsets = torch.randn(5, 2, 8, requires_grad=True), torch.tensor([0, 2, 5], dtype=torch.int32)
+        for function, leaf in (
+            (lambda q: wrapped.scaled_dot_product_attention(q, q, q, dropout_p=0.5), q),
+            (lambda q: wrapped.flash_attn_func(q, q, q, dropout_p=0.5), q),
+            (lambda q: wrapped.flash_attn_varlen_func(q, q, q, offsets, offsets, dropout_p=0.5), rows),
+        ):
+            torch._dynamo.reset()
+            compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+            found = []
+            for f in (function, compiled):
+                torch.manual_seed(1)
+                o = f(leaf)
+                found += [o, *torch.autograd.grad(o.square().sum(), leaf)]
+                self.assertFalse(torch.equal(o, f(leaf)))
+            torch.testing.assert_close(found[:2], found[2:])
+
     def test_scores_by_name(self):
         """Against the scores as a matrix."""
         torch.manual_seed(0)

@@ -16,9 +16,10 @@ attention = FUNCTIONS["attention"]
 Flash = Tensor | tuple[Tensor, Tensor, None]
 
 
-def _seed(dropout):
-    """A seed from PyTorch's generator, where one is needed."""
-    return int(torch.randint(0, 2**53, ())) if dropout else 0
+def _dropped(dropout, sequences):
+    """Arguments of attention: random numbers from PyTorch's generator, where some are needed. As a
+    tensor, which torch.compile can follow."""
+    return {"dropout": dropout, "streams": torch.randint(0, 2**53, (sequences,))} if dropout else {}
 
 
 def _heads(a, batch):
@@ -59,7 +60,7 @@ def _given(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
             mask = mask.reshape([1] * (4 - mask.ndim) + list(mask.shape))
             mask = mask.expand(*batch, *mask.shape[-3:]).reshape(-1, *mask.shape[-3:])
         given["mask" if mask.dtype == torch.bool else "bias"] = mask
-    return {**given, "dropout": dropout_p, "seed": _seed(dropout_p), **more}, shape
+    return {**given, **_dropped(dropout_p, q.shape[0]), **more}, shape
 
 
 def _same_heads(route, q, k, *others):
@@ -109,10 +110,9 @@ def scaled_dot_product_attention(
     return o if shape is None or any(asked) else o.reshape(shape)
 
 
-def _flash(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes):
+def _flash(sequences, dropout_p, causal, window_size, softcap, alibi_slopes):
     return {
-        "dropout": dropout_p,
-        "seed": _seed(dropout_p),
+        **_dropped(dropout_p, sequences),
         "causal": causal,
         "window_left": window_size[0],
         "window_right": window_size[1],
@@ -142,7 +142,7 @@ def flash_attn_func(
     o, lse = attention(
         *(a.transpose(1, 2) for a in (q, k, v)),
         scale=scale,
-        **_flash(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes),
+        **_flash(q.shape[0], dropout_p, causal, window_size, softcap, alibi_slopes),
     )
     return (o.transpose(1, 2), lse, None) if return_attn_probs else o.transpose(1, 2)
 
@@ -186,7 +186,7 @@ def flash_attn_varlen_func(
         v,
         scale=scale,
         **where,
-        **_flash(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes),
+        **_flash(len(cu_seqlens_q) - 1, dropout_p, causal, window_size, softcap, alibi_slopes),
     )
     o = o.squeeze(0).transpose(0, 1)
     return (o, lse.squeeze(0), None) if return_attn_probs else o
