@@ -42,6 +42,8 @@ class Differentiable:
         self.dx = self._find(op.outputs, lambda p: p.dx)
         self.target = self._find(op.inputs, lambda p: p.target)
         self.weight = self._find(op.inputs, lambda p: p.weight)
+        self.mask = self._find(op.inputs, lambda p: p.mask)
+        self.whole = self._find(op.inputs, lambda p: p.integer and not p.target)
         self.differentiable = tuple(
             i for i, p in enumerate(op.outputs) if i in self.upstream or i == self.reduced
         )
@@ -103,10 +105,17 @@ class Differentiable:
         except ValueError as error:
             raise ValueError("%s: %s: %s" % (self.name, name, error)) from None
 
+    def word(self, name, settings):
+        """The word for a choice; None where there is no such parameter."""
+        param = self.params.get(name)
+        if param is None or not param.choices:
+            return None
+        value = settings.get(name, param.default)
+        return value if isinstance(value, str) else param.choices[int(value)]
+
     def reduction(self, settings):
         """The word for what a loss becomes."""
-        value, choices = settings.get("reduction", "none"), self.params["reduction"].choices
-        return value if isinstance(value, str) else choices[int(value)]
+        return self.word("reduction", settings)
 
     def ask(self, settings):
         """The settings of the call below: a loss that is reduced asks for that."""
@@ -159,21 +168,48 @@ class Differentiable:
 
     # ---- gradients ----
 
-    def share(self, arrays, settings, double):
+    def share(self, arrays, settings, frame):
         """What the gradient of each row's loss is multiplied by, where the upstream gradient is
         that of the reduced loss."""
         if self.reduction(settings) in ("none", "sum"):
             return 1.0
+        rows = math.prod(row_shape(arrays[0].shape, settings))
+        if self.word("over", settings) == "all":
+            total = frame.double(self.kept(arrays, settings, frame))
+            return (total != 0) / (total + (total == 0))
+        if self.word("sets", settings) == "apart" and arrays[self.whole] is not None:
+            other = frame.double(arrays[self.whole] != 0)
+            count = other.sum()
+            first, second = rows - count + (count == rows), count + (count == 0)
+            return (1 - other) / first + other / second
         target = arrays[self.target] if self.target is not None else None
         if target is None:
-            rows = math.prod(row_shape(arrays[0].shape, settings))
             return 1 / rows if rows else 0.0
         counted = target != settings.get("ignore_index", self.params["ignore_index"].default)
         weights = arrays[self.weight] if self.weight is not None else None
         if weights is not None:
             counted = weights[(target * counted).reshape(-1)].reshape(target.shape) * counted
-        total = double(counted).sum()
+        total = frame.double(counted).sum()
         return (total != 0) / (total + (total == 0))
+
+    def kept(self, arrays, settings, frame):
+        """How many elements of all rows the masks and lengths of a loss keep."""
+        mask, length = (None if i is None else arrays[i] for i in (self.mask, self.whole))
+        shape, kept = tuple(arrays[0].shape), None
+        if length is not None:
+            axes = row_axes(len(shape), settings)
+            n = math.prod(shape[d] for d in axes)
+            place = frame.arange(n, length).reshape(tuple(shape[d] if d in axes else 1 for d in range(len(shape))))
+            rows = (1,) * (len(row_shape(shape, settings)) - length.ndim) + tuple(length.shape)
+            if not settings.get("keepdims", False):
+                left = iter(rows)
+                rows = tuple(1 if d in axes else next(left) for d in range(len(shape)))
+            kept = place < length.reshape(rows)
+        if mask is not None:
+            kept = mask != 0 if kept is None else kept & (mask != 0)
+        if kept is None:
+            return frame.arange(1, arrays[0]).sum() + math.prod(shape)
+        return frame.double(kept).sum() * (math.prod(shape) // max(math.prod(kept.shape), 1))
 
     def gradients(self, arrays, outputs, upstream, settings, wanted, frame, **out):
         """Gradients of the inputs with these numbers, in the full shape. outputs and upstream: one
@@ -192,7 +228,7 @@ class Differentiable:
         and that of the first output is there."""
         upstream = list(upstream)
         if self.loss and upstream[self.reduced] is not None:
-            each = upstream[self.reduced] * self.share(arrays, settings, frame.double)
+            each = upstream[self.reduced] * self.share(arrays, settings, frame)
             each = frame.expand(each, row_shape(arrays[0].shape, settings), arrays[0])
             upstream[0] = each if upstream[0] is None else upstream[0] + each
         elif upstream[0] is None:
@@ -212,6 +248,7 @@ class Frame(NamedTuple):
     double: Callable  # array -> the same in float64
     # (number, shape, like) -> that number everywhere, in float64 if `like` has that, else in float32
     expand: Callable
+    arange: Callable  # (n, like) -> 0, 1 .. n - 1 where `like` is
 
 
 def row_axes(ndim, settings):

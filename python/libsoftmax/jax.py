@@ -27,6 +27,7 @@ _FRAME = _shared.Frame(
     lambda value, shape, like: _np.broadcast_to(
         _np.asarray(value, "f8" if like.dtype == "f8" else "f4"), shape
     ),
+    lambda n, like: _np.arange(n),
 )
 
 

@@ -33,6 +33,7 @@ static bool params_fit(direct *d, const smx_params *params) {
     d->defaults[i] = p->def;
     if (((p->flags & SMX_PARAM_MAX_N) && v > (double)d->n) || (v != p->def && smx_param_why_not(p, v)))
       return false;
+    if (v != p->def && smx_mean_of(p, v) != SMX_MEAN_ROWS) return false;
   }
   d->call.params = params ? params->value : d->defaults;
   return true;
@@ -171,7 +172,7 @@ static bool forward(direct *d, const places *in, const places *out) {
     if (!apart_before(d, op->outputs, o)) return false;
     /* a gradient that is an output: its row's part in the reduced loss */
     if (dx)
-      d->call.share =
+      d->call.share = d->call.share_other =
           smx_share((smx_reduction)param_named(d, "reduction", SMX_REDUCE_NONE), (double)d->counted);
     if (port->shape == SMX_SHAPE_SCALAR) reduced = o;
   }

@@ -42,7 +42,7 @@ static void job_shape(job *j, const checked *k, smx_context *ctx) {
   j->call.on_empty = smx_context_on_empty(ctx);
   j->call.on_inf = smx_context_on_inf(ctx);
   j->call.first_empty = -1;
-  j->call.share = 1;
+  j->call.share = j->call.share_other = 1;
 }
 
 static bool any_double(const smx_view *v, const bool *has, int32_t n) {
@@ -126,20 +126,49 @@ static smx_status check_classes(const checked *k, const smx_targets *like) {
   return SMX_OK;
 }
 
-/* Checks weights and targets; *total is what the rows count together. */
-static smx_status check_targets(const checked *k, const job *j, double *total) {
+/* What a mean divides by: the count of all rows, or of two sets of them. */
+typedef struct counted {
+  smx_mean about;
+  double total, other;
+  const smx_view *set; /* a number for each row, 0 in the first set; or NULL */
+} counted;
+
+/* A mean that is about something else than rows. */
+static void count_otherwise(const checked *k, const job *j, counted *c) {
+  const smx_op *op = k->op;
+  const smx_view *mask = NULL, *whole = NULL;
+  for (int32_t i = 0; i < op->param_count; i++) {
+    const smx_mean about = smx_mean_of(op->params + i, k->params.value[i]);
+    if (about != SMX_MEAN_ROWS) c->about = about;
+  }
+  for (int32_t i = 0; c->about != SMX_MEAN_ROWS && i < op->input_count; i++) {
+    if (k->has_in[i] && (op->inputs[i].flags & SMX_PORT_MASK)) mask = k->in + i;
+    if (k->has_in[i] && (op->inputs[i].flags & SMX_PORT_INT)) whole = k->in + i;
+  }
+  if (c->about == SMX_MEAN_ELEMENTS) c->total = smx_elements_kept(mask, k->axis, whole, j->rows, j->n);
+  if (c->about != SMX_MEAN_SETS) return;
+  c->set = whole;
+  c->other = smx_rows_other(whole);
+  c->total -= c->other;
+}
+
+/* Checks weights and targets; what the rows count together goes to *c. */
+static smx_status check_targets(const checked *k, const job *j, counted *c) {
   const smx_op *op = k->op;
   smx_targets t = targets_of(k, j);
   smx_status status = check_classes(k, &t);
-  *total = (double)j->rows;
+  *c = (counted){.total = (double)j->rows};
   for (int32_t i = 0; status == SMX_OK && i < op->input_count; i++) {
     if (!(op->inputs[i].flags & SMX_PORT_TARGET) || !k->has_in[i]) continue;
     t.what = LABEL("", op->inputs[i].name), t.index = k->in + i;
     t.ignore = (int64_t)param_named(k, "ignore_index");
-    return smx_targets_check(&t, total);
+    return smx_targets_check(&t, &c->total);
   }
+  if (status == SMX_OK) count_otherwise(k, j, c);
   return status;
 }
+
+static smx_reduction reduction_of(const checked *k) { return (smx_reduction)param_named(k, "reduction"); }
 
 /* The output that is one value for all rows, or -1. */
 static int32_t scalar_output(const checked *k) {
@@ -148,12 +177,15 @@ static int32_t scalar_output(const checked *k) {
   return -1;
 }
 
-static void put_reduced(const checked *k, const job *j, int32_t o, const void *losses, double total) {
+static void put_reduced(const checked *k, const job *j, int32_t o, const void *losses, const counted *c) {
   union {
     float f;
     double d;
   } value;
-  const double v = smx_reduced((smx_reduction)param_named(k, "reduction"), losses, j->rows, total, j->is_f64);
+  const smx_reduction how = reduction_of(k);
+  const double v = c->about == SMX_MEAN_SETS
+                       ? smx_reduced_sets(how, losses, c->set, j->rows, c->total, c->other, j->is_f64)
+                       : smx_reduced(how, losses, j->rows, c->total, j->is_f64);
   if (j->is_f64) value.d = v;
   else value.f = (float)v;
   j->io->store(row_store_of(k->out[o].dtype), &value, 1, k->out[o].data, 1);
@@ -161,7 +193,7 @@ static void put_reduced(const checked *k, const job *j, int32_t o, const void *l
 
 /* Runs the rows with the first output in memory of its own, in order; then stores the caller's
  * outputs. */
-static smx_status finish_reduced(const checked *k, job *j, int32_t o, double total) {
+static smx_status finish_reduced(const checked *k, job *j, int32_t o, const counted *c) {
   const job_port loss = j->dst[0];
   const int64_t bytes = j->is_f64 ? 8 : 4;
   char *losses = smx_alloc(j->ctx, (size_t)(j->rows * bytes + 1));
@@ -177,7 +209,7 @@ static smx_status finish_reduced(const checked *k, job *j, int32_t o, double tot
       at += left % k->row_shape[d] * loss.outer[d];
     j->io->store(loss.store, losses + r * bytes, 1, loss.data + at * loss.bytes, 1);
   }
-  if (status == SMX_OK) put_reduced(k, j, o, losses, total);
+  if (status == SMX_OK) put_reduced(k, j, o, losses, c);
   smx_free(j->ctx, losses);
   return status;
 }
@@ -202,11 +234,12 @@ static smx_status checked_forward(const smx_op *op, smx_context *ctx, const smx_
   for (int32_t o = 0; o < op->output_count; o++)
     if (k->has_out[o] && op->outputs[o].shape != SMX_SHAPE_SCALAR)
       j.dst[o] = port_of(k, op->outputs + o, k->out + o, j.is_f64);
-  double total = 0;
-  status = check_targets(k, &j, &total);
+  counted rows;
+  status = check_targets(k, &j, &rows);
   if (status != SMX_OK) return status;
-  j.call.share = smx_share((smx_reduction)param_named(k, "reduction"), total);
-  return scalar_output(k) < 0 ? finish(k, &j, false) : finish_reduced(k, &j, scalar_output(k), total);
+  j.call.share = smx_share(reduction_of(k), rows.total);
+  j.call.share_other = smx_share(reduction_of(k), rows.about == SMX_MEAN_SETS ? rows.other : rows.total);
+  return scalar_output(k) < 0 ? finish(k, &j, false) : finish_reduced(k, &j, scalar_output(k), &rows);
 }
 
 static smx_status checked_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
@@ -241,8 +274,8 @@ static smx_status checked_backward(const smx_op *op, smx_context *ctx, const smx
     if (k->has_din[g]) j.dst[g] = port_of(k, op->inputs + g, k->din + g, j.is_f64);
   if (!k->has_din[0]) /* computed and discarded */
     j.dst[0] = (job_port){.present = true, .full = true, .length = j.n, .axis = 1};
-  double total = 0;
-  status = check_targets(k, &j, &total);
+  counted rows;
+  status = check_targets(k, &j, &rows);
   return status == SMX_OK ? finish(k, &j, true) : status;
 }
 

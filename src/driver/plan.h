@@ -32,7 +32,7 @@ static inline void smx_begin_call(row_call *c, size_t rows, size_t n) {
   c->inputs = c->outputs = 0;
   c->origin = c->start = 0;
   c->params = NULL;
-  c->share = 1;
+  c->share = c->share_other = 1;
   c->on_empty = SMX_EMPTY_ZERO, c->on_inf = SMX_INF_NAN;
   c->plan = PLAN_AUTO, c->writing = WRITE_CACHED;
   c->terms = NULL, c->terms_step = 0;

@@ -68,7 +68,8 @@ typedef struct row_call {
   /* pass() covers elements start .. start + count - 1; start is a multiple of ROW_GROUP */
   size_t origin, start, count;
   const double *params;
-  double share; /* the factor of a gradient that is an output: its row's part in the reduced loss */
+  double share;       /* the factor of a gradient that is an output: its row's part in the reduced loss */
+  double share_other; /* the same of rows of another set, which a mean takes apart */
   smx_on_empty on_empty;
   smx_on_inf on_inf;
   row_plan plan;

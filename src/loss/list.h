@@ -63,6 +63,12 @@ LOSS_OP_F32(softmax_n_loss)
 LOSS_OP_F32(sparse_softmax_loss)
 LOSS_OP_F32(stablemax_loss)
 LOSS_OP_F32(taylor_softmax_loss)
+LOSS_OP_F32(dpo_loss)
+LOSS_OP_F32(cpo_loss)
+LOSS_OP_F32(kto_loss)
+LOSS_OP_F32(policy_loss)
+LOSS_OP_F32(soft_gated_policy_loss)
+LOSS_OP_F32(cispo_loss)
 
 LOSS_FUSED(cross_entropy, "cross_entropy/f32/8192x32000")
 #undef LOSS_FUSED

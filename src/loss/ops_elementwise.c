@@ -24,9 +24,9 @@ SMI vreal nll_value(const loss_out *w, vreal p, size_t i, int cnt) { return loss
 LOSS_WRITE_OF(nll_out, STUDENT, nll_value)
 TERMS(nll, nll_late, 1u | 1u << NLL_WEIGHT, TARGET, 0)
 
-/* ---- l2_svm_loss: c / n sum max(0, 1 - t x)^power, t = 1 at the target and -1 elsewhere ---- */
+/* ---- l2_svm_loss: c sum max(0, 1 - t x)^power, or that over n, t_y = 1, the others -1 ---- */
 
-enum { SVM_POWER = 1, SVM_C = 2 };
+enum { SVM_POWER = 1, SVM_C = 2, SVM_OVER = 4 };
 
 SMI void svm_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
   vreal over = v_max(v_add(one(), at(loss_in(r, 0), i, cnt)), zero()), x = at(loss_in(r, 0), i, cnt);
@@ -36,7 +36,8 @@ SMI void svm_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
 }
 LOSS_SUMS_OF(svm_late, svm_add, 1)
 static void svm_finalize(loss_row *r) {
-  double c = r->q[SVM_C] / (double)r->n, own = 1 - r->target_inputs[0], square = r->q[SVM_POWER] == 2;
+  double c = r->q[SVM_OVER] != 0 ? r->q[SVM_C] / (double)r->n : r->q[SVM_C], own = 1 - r->target_inputs[0],
+         square = r->q[SVM_POWER] == 2;
   if (own < 0) own = 0;
   loss_put(r, LOSS, c * (r->total[STAGE_LATE][0] + (square != 0 ? own * own : own)));
   r->coef[0] = (real)(r->g * c * (square != 0 ? 2 : 1));

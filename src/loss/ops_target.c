@@ -295,7 +295,7 @@ static void em_finalize(loss_row *r) {
          over = out ? r->q[EM_OUT] - energy : energy - r->q[EM_IN];
   if (!(over > 0)) over = 0;
   loss_put(r, LOSS, over * over);
-  r->coef[0] = (real)(r->g * (out ? 2 : -2) * over);
+  r->coef[0] = (real)(out ? 2 * r->g_other * over : -2 * r->g * over);
 }
 LOSS_SIDE(em, tempered, true, em_setup)
 static const loss_body em_body = {.side = {&em_side},

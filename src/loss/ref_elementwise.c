@@ -11,7 +11,7 @@ void nll_loss_ref(const row_ref_call *c) {
 
 void l2_svm_loss_ref(const row_ref_call *c) {
   size_t y;
-  real sum = 0, scale = (real)c->q[2] / (real)c->n;
+  real sum = 0, scale = (real)c->q[2] / (c->q[4] == 1 ? (real)c->n : 1);
   if (!open_terms(c, c->in[1], 1, &y)) return;
   for (size_t j = 0; j < c->n; j++) {
     real sign = j == y ? 1 : -1, over = fmaxl(0, 1 - sign * c->in[0][j]);

@@ -49,7 +49,7 @@ typedef struct loss_row {
   int64_t target;                  /* or -1: none, or ignored */
   bool ignored, backward;
   row_writing stream;
-  double g;                    /* the factor of the gradient */
+  double g, g_other;           /* the factor of the gradient, and that of rows of the other set */
   double (*total)[ROW_SUMS];   /* the sums, by stage */
   const double *target_inputs; /* FULL and COLUMN inputs at the target, by port */
   const real *stored;          /* terms of the student, or NULL = form them again */

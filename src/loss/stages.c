@@ -51,6 +51,7 @@ void loss_ways_out(const loss_body *b, const row_call *c, loss_row *r) {
   r->inputs = c->inputs, r->outputs = c->outputs;
   r->wanted = (backward ? 1u | (b->teacher ? 1u << b->teacher : 0) : 1u << DX) & c->outputs;
   r->g = r->ignored ? 0 : backward ? loss_upstream(r, LOSS) : c->share;
+  r->g_other = backward ? r->g : c->share_other;
 }
 
 static void loss_row_of(const loss_body *b, const row_call *c, row_state *st, bool backward, loss_row *r) {

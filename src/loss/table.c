@@ -154,11 +154,14 @@ static const smx_param ms_params[] = {
     REDUCTION,
 };
 static const smx_param oe_params[] = {OVER, REDUCTION};
+static const char *const set_means[] = {"together", "apart", NULL};
 static const smx_param em_params[] = {
     {"temperature", "of the energy -T lse(x / T)", 1, 1e-30, 1e30, 0, NULL},
     {"m_in", "energy that rows should stay below", -25, -1e30, 1e30, 0, NULL},
     {"m_out", "energy that outliers should stay above", -7, -1e30, 1e30, 0, NULL},
     REDUCTION,
+    {"sets", "a mean is over all rows together, or that over outliers is added to that over the others", 0, 0,
+     1, SMX_PARAM_INT, set_means},
 };
 static const smx_param rt_params[] = {
     IGNORE,
@@ -259,12 +262,15 @@ static const smx_param dynamic_params[] = {
 
 /* ---- sums over the classes ---- */
 
+static const char *const one_n[] = {"one", "n", NULL};
+
 static const smx_param nll_params[] = {IGNORE, REDUCTION};
 static const smx_param svm_params[] = {
     IGNORE,
     {"power", "2 = squared hinge, 1 = hinge", 2, 1, 2, SMX_PARAM_INT, NULL},
     {"c", "multiplies the loss", 1, 0, 1e30, 0, NULL},
     REDUCTION,
+    {"over", "what the sum is divided by: one, or the number of classes", 1, 0, 1, SMX_PARAM_INT, one_n},
 };
 static const smx_param gumbel_params[] = {
     IGNORE,
@@ -308,8 +314,10 @@ static const char *const quality_forms[] = {"focal", "squared", "plain", NULL};
 static const char *const densities[] = {"density", "distribution", NULL};
 static const char *const tversky_forms[] = {"power", "log", NULL};
 static const char *const hinges[] = {"all", "largest", NULL};
-static const char *const one_n[] = {"one", "n", NULL};
 static const char *const rests[] = {"even", "nothing", NULL};
+
+
+#include "table_answers.h"
 
 enum { BACKWARD = SMX_OP_BACKWARD, DETACHED = SMX_OP_DETACHED };
 
@@ -398,8 +406,9 @@ const smx_op loss_table[LOSS_COUNT] = {
         .title = "squared hinge on the energy of a row",
         .formula = "loss = max(0, E - m_in)^2, or max(0, m_out - E)^2 for an outlier;  E = -T lse(x / T)",
         .about = "Pushes the energy of known rows down and that of outliers up; added to cross-entropy with "
-                 "a weight of 0.1. Gradient: -2 max(0, E - m_in) p_j, or 2 max(0, m_out - E) p_j, with p = "
-                 "softmax(x / T).",
+                 "a weight of 0.1. The paper adds the mean over outliers to that over the others: sets = "
+                 "apart with reduction = mean; where there are none, that part is 0. Gradient: -2 max(0, E - "
+                 "m_in) p_j, or 2 max(0, m_out - E) p_j, with p = softmax(x / T).",
         .source = "Energy-based Out-of-distribution Detection (Liu et al. 2020)",
         .example = "softmax run energy_margin logits.npy --m_in -23 --m_out -5",
         INPUTS(outlier_in), OUTPUTS(plain_out), PARAMS(em_params)},
@@ -479,9 +488,10 @@ const smx_op loss_table[LOSS_COUNT] = {
     [LOSS_l2_svm_loss] = {
         .id = 230, .name = "l2_svm_loss", .family = "loss", .flags = BACKWARD, .tolerance = 32,
         .title = "one-against-rest hinge",
-        .formula = "loss = (c / n) sum_j max(0, 1 - t_j x_j)^power,  t_y = 1, the others -1",
-        .about = "The last layer of a support vector machine. The regulariser of the weights is the "
-                 "caller's. A row with an infinite logit is NaN.",
+        .formula = "loss = (c / n) sum_j max(0, 1 - t_j x_j)^power, or that times n,  t_y = 1, the others -1",
+        .about = "The last layer of a support vector machine. The papers write a sum over the classes "
+                 "(over = one), the published program of the first takes their mean. The regulariser of "
+                 "the weights is the caller's. A row with an infinite logit is NaN.",
         .source = "An Architecture Combining CNN and SVM for Image Classification (Agarap 2017); Deep "
                   "Learning using Linear Support Vector Machines (Tang 2013)",
         .example = "softmax run l2_svm_loss scores.npy labels.npy",
@@ -550,4 +560,6 @@ const smx_op loss_table[LOSS_COUNT] = {
 #include "table_labels.inc"
 #include "table_target.inc"
 #include "table_normalised.inc"
+#include "table_preference.inc"
+#include "table_policy.inc"
 };

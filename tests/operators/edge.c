@@ -193,6 +193,7 @@ static size_t row_named(const char *name) {
 /* The elements of a row share something: it can be empty (the reference gives an all -inf row
  * zeros, or -inf), and +inf can take it all. */
 static int competing(const smx_op *op) {
+  if (strstr(op->inputs[0].help, "log-probabilities")) return 0; /* of tokens, or of answers */
   return strcmp(op->family, "sample") || strstr(op->inputs[0].help, "scores");
 }
 

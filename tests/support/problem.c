@@ -107,6 +107,24 @@ static void positives(rng *r, double *x, int64_t n) {
   for (int64_t i = 0; i < n; i++) x[i] = 0.25 + rng_uniform(r);
 }
 
+/* Log-probabilities of answers: ordinary ones are below 0. */
+static void below_zero(double *x, int64_t n, kind k) {
+  for (int64_t i = 0; i < n && k <= KIND_WIDE; i++) x[i] = -fabs(x[i]);
+}
+
+/* What x is compared with: half a unit away. */
+static void near(rng *r, const problem *p, const smx_port *port, double *x) {
+  for (int64_t i = 0; i < port_count(p, port); i++) {
+    const double by = p->in[0][i];
+    x[i] = 0.5 * rng_normal(r) + (isfinite(by) ? by : 0);
+  }
+}
+
+/* Of either sign. */
+static void normals(rng *r, double *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] = rng_normal(r);
+}
+
 static void offsets(rng *r, const problem *p, double *x) {
   for (int64_t s = 0; s <= p->segments; s++)
     x[s] = s == p->segments ? (double)p->n : s == 0 ? 0 : (double)rng_below(r, p->n + 1);
@@ -125,6 +143,8 @@ static void port_values(rng *r, problem *p, int i, const kind *kinds, int kind_c
   if (port->flags & SMX_PORT_MASK) masks(r, x, port_count(p, port));
   else if (port->shape == SMX_SHAPE_OFFSETS) offsets(r, p, x);
   else if (port->flags & SMX_PORT_TARGET) classes(r, p, x);
+  else if (strstr(port->help, "near x")) near(r, p, port, x);
+  else if (strstr(port->help, "advantage")) normals(r, x, port_count(p, port));
   else if (strstr(port->help, "level of")) levels(r, x, port_count(p, port));
   else if (strstr(port->help, "evenly spaced")) steps(p, x);
   else if (port->flags & SMX_PORT_INT) indices(r, p, port, x);
@@ -135,8 +155,11 @@ static void port_values(rng *r, problem *p, int i, const kind *kinds, int kind_c
   else if (port->shape == SMX_SHAPE_COLUMN) positives(r, x, p->n);
   else if (port->shape == SMX_SHAPE_ROW) row_values(r, p, port, x);
   else
-    for (int64_t row = 0, length = port_length(p, port); row < p->rows; row++)
-      scores(r, x + row * length, length, i == 0 ? kinds[row % kind_count] : auxiliary[row % 2]);
+    for (int64_t row = 0, length = port_length(p, port); row < p->rows; row++) {
+      const kind k = i == 0 ? kinds[row % kind_count] : auxiliary[row % 2];
+      scores(r, x + row * length, length, k);
+      if (strstr(port->help, "summed")) below_zero(x + row * length, length, k);
+    }
 }
 
 int problem_possible(const smx_op *op, int64_t n) {
@@ -145,8 +168,14 @@ int problem_possible(const smx_op *op, int64_t n) {
   return 1;
 }
 
-/* How many parameters there were at first. */
+/* How many parameters there were at first: in losses up to `reduction`, in others so many. */
 static int first_params(const smx_op *op) {
+  static const struct {
+    const char *name;
+    int count;
+  } grown[] = {{"soft_thinking_noise", 4}, {"soft_thinking_token", 10}};
+  for (size_t i = 0; i < COUNT_OF(grown); i++)
+    if (!strcmp(op->name, grown[i].name)) return grown[i].count;
   for (int k = 0; k < op->param_count; k++)
     if (!strcmp(op->params[k].name, "reduction")) return k + 1;
   return op->param_count;

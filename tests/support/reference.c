@@ -41,7 +41,32 @@ static const double *find_offsets(const problem *p) {
 
 /* What the rows of a loss count together, and what each row's gradient is multiplied by. */
 enum { REDUCE_MEAN = 2 };
-static double total(const problem *p) {
+static int has_choice(const problem *p, const char *param, const char *choice) {
+  for (int k = 0; k < p->op->param_count; k++)
+    if (!strcmp(p->op->params[k].name, param) && p->op->params[k].choices)
+      return !strcmp(p->op->params[k].choices[(int)p->params.value[k]], choice);
+  return 0;
+}
+/* The second set of two that a mean takes apart: rows with a whole number other than 0. */
+static int in_other_set(const problem *p, int64_t r) {
+  const double *set = NULL;
+  for (int i = 0; i < p->op->input_count; i++)
+    if (p->op->inputs[i].flags & SMX_PORT_INT) set = p->in[i];
+  return set && has_choice(p, "sets", "apart") && set[r] != 0;
+}
+static double kept(const problem *p, int64_t r) {
+  const double *mask = NULL, *length = NULL;
+  double count = 0;
+  for (int i = 0; i < p->op->input_count; i++) {
+    if (p->op->inputs[i].flags & SMX_PORT_MASK) mask = p->in[i];
+    if (p->op->inputs[i].flags & SMX_PORT_INT) length = p->in[i];
+  }
+  for (int64_t k = 0; k < p->n; k++)
+    if (!mask || mask[r * p->n + k] != 0) count += !length || (double)k < length[r];
+  return count;
+}
+/* Of the set that row `of` is in. */
+static double total(const problem *p, int64_t of) {
   const double *target = NULL, *weight = NULL;
   double sum = 0;
   for (int i = 0; i < p->op->input_count; i++) {
@@ -50,29 +75,33 @@ static double total(const problem *p) {
   }
   for (int64_t r = 0; r < p->rows; r++) {
     int ignored = target && target[r] == param_or(p, "ignore_index", -100);
-    sum += ignored ? 0 : weight && target ? weight[(int64_t)target[r]] : 1;
+    if (in_other_set(p, r) != in_other_set(p, of)) continue;
+    if (has_choice(p, "over", "all")) sum += kept(p, r);
+    else sum += ignored ? 0 : weight && target ? weight[(int64_t)target[r]] : 1;
   }
   return sum;
 }
 
-static double share(const problem *p, double sum) {
-  double reduction = param_or(p, "reduction", 0);
-  return reduction < REDUCE_MEAN ? 1 : sum == 0 ? 0 : 1 / sum;
+static double share(const problem *p, int64_t row) {
+  if (param_or(p, "reduction", 0) < REDUCE_MEAN) return 1;
+  const double sum = total(p, row);
+  return sum == 0 ? 0 : 1 / sum;
 }
 
 static void reduce(const problem *p, double **values) {
-  double count = total(p), reduction = param_or(p, "reduction", 0);
+  double reduction = param_or(p, "reduction", 0);
   for (int i = 0; i < p->op->output_count; i++) {
     const smx_port *port = &p->op->outputs[i];
-    for (int64_t k = 0; port->flags & SMX_PORT_DX && k < port_count(p, port); k++)
-      values[i][k] *= share(p, count);
+    for (int64_t r = 0; r < p->rows && port->flags & SMX_PORT_DX; r++) {
+      const double by = share(p, r);
+      for (int64_t k = 0; k < p->n; k++) values[i][r * p->n + k] *= by;
+    }
     if (port->shape != SMX_SHAPE_SCALAR) continue;
-    double sum = 0; /* of the first output, which then has one value a row */
-    for (int64_t r = 0; r < p->rows; r++) sum += values[0][r];
-    values[i][0] = reduction < REDUCE_MEAN    ? sum
-                   : count != 0               ? sum / count
-                   : reduction == REDUCE_MEAN ? NAN
-                                              : 0;
+    double sum = 0, count = 0; /* of the first output, which then has one value a row */
+    for (int64_t r = 0; r < p->rows; r++)
+      if (reduction < REDUCE_MEAN || total(p, r) != 0) sum += values[0][r] * share(p, r);
+    for (int64_t r = 0; r < p->rows; r++) count += total(p, r);
+    values[i][0] = reduction < REDUCE_MEAN || count != 0 ? sum : reduction == REDUCE_MEAN ? NAN : 0;
   }
 }
 
@@ -140,7 +169,7 @@ scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtyp
   s.row = fmax(largest(p, "x", row), p->n > 0 ? log((double)p->n) : 0);
   if (s.whole && isfinite(param_or(p, "softcap", INFINITY))) s.growth = INFINITY;
   if (!(port->flags & SMX_PORT_DX)) return s;
-  s.row = share(p, total(p));
+  s.row = share(p, row);
   for (int64_t i = row * p->n; i < (row + 1) * p->n; i++)
     if (isfinite(want[i])) s.row = fmax(s.row, fabs(want[i]));
   return s;

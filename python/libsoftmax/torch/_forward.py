@@ -54,7 +54,7 @@ def jvp(d, arrays, outputs, tangents, settings, asked):
     for i in (i for i in d.differentiable if i in asked):
         rule = d.op.outputs[i].shape
         if rule == SCALAR:  # after the rows' own loss
-            share = d.share(arrays, settings, _library.FRAME.double)
+            share = d.share(arrays, settings, _library.FRAME)
             rows = found[0].double() * share
             found[i] = rows.sum().to(outputs[i].dtype).reshape(outputs[i].shape)
         elif rule == ROW:

@@ -14,7 +14,8 @@ from . import _double
 LIBRARY = torch.library.Library("libsoftmax", "DEF")
 SETTINGS = "float[] params, int[] axis, bool keepdims, str on_empty, str on_inf"
 FRAME = _autograd.Frame(lambda a: a.double(),
-                        lambda value, shape, like: _full(value, shape, like))
+                        lambda value, shape, like: _full(value, shape, like),
+                        lambda n, like: torch.arange(n, device=like.device))
 
 
 def _full(value, shape, like):
