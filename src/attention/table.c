@@ -52,7 +52,9 @@ const smx_attention_kind attention_table[SMX_ATTENTION_KINDS] = {
         .title = "sigmoid",
         .formula = "w = 1 / (1 + e^-(z + shift))",
         .about = "Each key by itself: the weights of a row do not compete. With the default shift those of n "
-                 "scores of 0 sum to n / (n + 1).",
+                 "scores of 0 sum to n / (n + 1). The shift is the same for all rows of a sequence, so that "
+                 "causal rows do not differ by their place; sigmoid_attention, which sees one row "
+                 "alone, counts its elements above -inf.",
         .source = "Theory, Analysis, and Best Practices for Sigmoid Self-Attention (Ramapuram et al. 2024)",
         PARAMS(REAL("shift", "is added to the scores; -ln of the keys that a sequence may have, unless given",
                     (double)__builtin_nan(""), -MOST))},

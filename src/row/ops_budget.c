@@ -230,7 +230,7 @@ static const reduce_map_body batch_body = {
 static void batch_begin(const row_call *c, row_state *st) {
   st->stage = c->src[BATCH_THETA] ? BUDGET_WEIGHTS : BUDGET_SELECT;
   if (st->stage == BUDGET_SELECT) {
-    radix_begin(st, (uint64_t)c->params[0]);
+    radix_begin(st, c->params[0] < (double)c->n ? (uint64_t)c->params[0] : (uint64_t)c->n);
     return;
   }
   double theta = (double)*(const real *)c->src[BATCH_THETA];

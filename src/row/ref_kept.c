@@ -44,8 +44,8 @@ void batch_topk_ref(const row_ref_call *c) {
   real m = largest(c, plain);
   if (c->in[1] && isnan(c->in[1][0])) m = NAN;
   if (special_row(c, c->n, m, 0)) return;
-  double bar = c->in[1] ? c->in[1][0] : kth(c, (size_t)c->q[0]);
-  size_t equals = (size_t)c->q[0];
+  size_t k = c->q[0] < (double)c->n ? (size_t)c->q[0] : c->n, equals = k;
+  double bar = c->in[1] ? c->in[1][0] : kth(c, k);
   for (size_t i = 0; i < c->n; i++) equals -= !c->in[1] && c->in[0][i] > bar;
   for (size_t i = 0; i < c->n; i++) {
     double x = c->in[0][i];

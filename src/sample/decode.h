@@ -101,6 +101,12 @@ static inline void named_minmax(const row_call *c, row_state *st) {
 
 /* ---- a few numbers ---- */
 
+/* Gumbel noise, kept within low .. high. */
+SMI double gumbel_within(uint64_t word, double low, double high) {
+  const double g = gumbel_of(word);
+  return g < low ? low : g > high ? high : g;
+}
+
 /* v_i = e^(h_i - max h) / sum: in double, in the order given. */
 static inline void few_softmax(const double *h, size_t n, double *v) {
   double max = (double)-R_INF, sum = 0;

@@ -2,12 +2,12 @@
  * and soft_thinking_logp, the log-probability of a mixture. See ops.c. */
 #include "decode.h"
 
-enum { X, IDS, NOISED };           /* inputs */
-enum { STREAM = 2 };               /* input of soft_thinking_noise */
-enum { FLOOR = 1, SCALE, SEED };   /* parameters of both, and of the noise */
-enum { CUT = 3, LOW, HIGH };       /* of the log-probability */
-enum { SOFT_MINMAX, SOFT_WRITE };  /* stages */
-enum { SOFT_MOST = ROW_LIST / 2 }; /* tokens of a mixture */
+enum { X, IDS, NOISED };                                /* inputs */
+enum { STREAM = 2 };                                    /* input of soft_thinking_noise */
+enum { FLOOR = 1, SCALE, SEED, NOISE_LOW, NOISE_HIGH }; /* parameters of both, and of the noise */
+enum { CUT = 3, LOW, HIGH };                            /* of the log-probability */
+enum { SOFT_MINMAX, SOFT_WRITE };                       /* stages */
+enum { SOFT_MOST = ROW_LIST / 2 };                      /* tokens of a mixture */
 
 /* p of each token among those named; 0 for an id that names none. Not for an empty row. */
 static void soft_probabilities(const row_call *c, const row_state *st, double *p) {
@@ -33,7 +33,8 @@ static void noised_write(const row_call *c, const row_state *st) {
   for (size_t j = 0; j < named_count(c); j++) {
     if (!(p[j] > 0)) continue;
     const uint64_t index = (uint64_t)((const int64_t *)c->src[IDS])[j];
-    ((real *)c->dst[0])[j] = r_clean(soft_log(c, p[j]) + c->params[SCALE] * gumbel_of(draw_word(&d, index)));
+    const double g = gumbel_within(draw_word(&d, index), c->params[NOISE_LOW], c->params[NOISE_HIGH]);
+    ((real *)c->dst[0])[j] = r_clean(soft_log(c, p[j]) + c->params[SCALE] * g);
   }
 }
 static bool noised_next(const row_call *c, row_state *st) {

@@ -9,7 +9,20 @@
 enum { X, STREAM };     /* inputs */
 enum { INDEX, WEIGHT }; /* outputs */
 /* parameters */
-enum { SOFT_K, TEMPERATURE, CANDIDATES, TOP_P, MIN_P, NOISE, CONCENTRATION, SCALE, NOISE_TEMPERATURE, SEED };
+enum {
+  SOFT_K,
+  TEMPERATURE,
+  CANDIDATES,
+  TOP_P,
+  MIN_P,
+  NOISE,
+  CONCENTRATION,
+  SCALE,
+  NOISE_TEMPERATURE,
+  SEED,
+  LOW,
+  HIGH
+};
 enum { NOISE_NONE, NOISE_DIRICHLET, NOISE_GUMBEL }; /* NOISE */
 
 /* The logarithms, up to a constant, of the candidates' weights: (x - max) / T. Of equal ones
@@ -42,7 +55,8 @@ static void soft_noise(const row_call *c, const few *f, const double *p, double 
     const uint64_t index = (uint64_t)f->index[i];
     if (!(p[i] > 0)) h[i] = (double)-R_INF;
     else if (c->params[NOISE] == NOISE_GUMBEL)
-      h[i] = (d_log(p[i], 0) + c->params[SCALE] * gumbel_of(draw_word(&d, index))) /
+      h[i] = (d_log(p[i], 0) +
+              c->params[SCALE] * gumbel_within(draw_word(&d, index), c->params[LOW], c->params[HIGH])) /
              c->params[NOISE_TEMPERATURE];
     else h[i] = log_gamma_of(seed, stream, index, c->params[CONCENTRATION] * p[i]);
   }

@@ -276,7 +276,9 @@ enum {
   SOFT_CONCENTRATION,
   SOFT_SCALE,
   SOFT_NOISE_T,
-  SOFT_SEED
+  SOFT_SEED,
+  SOFT_LOW,
+  SOFT_HIGH
 };
 
 void soft_thinking_token_ref(const row_ref_call *c) {
@@ -301,7 +303,9 @@ void soft_thinking_token_ref(const row_ref_call *c) {
     if (q[SOFT_NOISE] == 1 && p > 0)
       v[i].x = log_gamma(seed, stream_of(c), v[i].index, q[SOFT_CONCENTRATION] * p);
     if (q[SOFT_NOISE] == 2)
-      v[i].x = (log(p) + q[SOFT_SCALE] * gumbel(seed, stream_of(c), 4, v[i].index)) / q[SOFT_NOISE_T];
+      v[i].x = (log(p) + q[SOFT_SCALE] * fmin(fmax(gumbel(seed, stream_of(c), 4, v[i].index), q[SOFT_LOW]),
+                                              q[SOFT_HIGH])) /
+               q[SOFT_NOISE_T];
   }
   qsort(v, left, sizeof *v, best_first);
   if (left > k) left = k;

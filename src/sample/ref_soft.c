@@ -32,7 +32,7 @@ void soft_thinking_noise_ref(const row_ref_call *c) {
     if (isnan(most) || !(p[j] > 1e-304)) continue;
     const double noise =
         gumbel((uint64_t)c->q[SEED], (uint64_t)(int64_t)c->in[2][0], 4, (uint64_t)c->in[1][j]);
-    c->out[0][j] = log(p[j] + c->q[FLOOR]) + c->q[SCALE] * noise;
+    c->out[0][j] = log(p[j] + c->q[FLOOR]) + c->q[SCALE] * fmin(fmax(noise, c->q[SEED + 1]), c->q[SEED + 2]);
   }
   free(p);
 }

@@ -23,6 +23,9 @@ enum { GRAD = SMX_PORT_GRAD, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL, IN
   "which random numbers the row gets; a number for each, which the caller keeps: (request << 32) + step, " \
   "say"
 #define SEED {"seed", "of the random numbers", 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL}
+#define NOISE_LIMITS \
+  {"low", "the least G of gumbel noise", -(double)__builtin_inf(), -(double)__builtin_inf(), 0, 0, NULL}, \
+      {"high", "the largest", (double)__builtin_inf(), 0, (double)__builtin_inf(), 0, NULL}
 
 static const smx_port logits_in[] = {
     {"x", SMX_SHAPE_FULL, 0, "scores (logits)"},
