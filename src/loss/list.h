@@ -69,6 +69,12 @@ LOSS_OP_F32(kto_loss)
 LOSS_OP_F32(policy_loss)
 LOSS_OP_F32(soft_gated_policy_loss)
 LOSS_OP_F32(cispo_loss)
+LOSS_OP_F32(sequence_logp)
+LOSS_OP_AVX2(group_advantage)
+LOSS_OP_AVX2(quantile_advantage)
+LOSS_OP_AVX2(curriculum_softmax)
+LOSS_OP_AVX2(candidate_ranking_loss)
+LOSS_OP_AVX2(anchored_preference_loss)
 
 LOSS_FUSED(cross_entropy, "cross_entropy/f32/8192x32000")
 #undef LOSS_FUSED

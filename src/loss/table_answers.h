@@ -55,4 +55,9 @@ static const smx_port policy_out[] = {
       {"over", "what the sum over the tokens is divided by", 0, 0, 3, SMX_PARAM_INT, token_means}, { \
     "max_length", "what over = length divides by; 0 = n", 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL \
   }
+static const char *const pair_means[] = {"gap_mean", "sum", NULL};
+static const char *const baselines[] = {"mean", "others", NULL}, *const advantage_scales[] = {"deviation",
+                                                                                              "none", NULL};
+static const char *const quantile_kinds[] = {"reward", "linear", NULL};
+
 #endif

@@ -99,6 +99,11 @@ static void targets_are_classes(void **state) {
       if (op->inputs[k].flags & SMX_PORT_TARGET) port = k;
     if (port < 0) continue;
     problem_make(&p, op, 3, 5, 0, 1, any, 1);
+    for (int variant = 1; !p.in[port]; variant++) { /* something else stands for it */
+      problem_free(&p);
+      problem_make(&p, op, 3, 5, variant, 1, any, 1);
+      smx_params_init(op, &p.params);
+    }
     p.in[port][1] = 5;
     assert_int_equal(problem_run(&p, &how, FORWARD), SMX_ERR_TARGET);
     if (op->flags & SMX_OP_BACKWARD) assert_int_equal(problem_run(&p, &how, BACKWARD), SMX_ERR_TARGET);

@@ -125,6 +125,11 @@ static void normals(rng *r, double *x, int64_t n) {
   for (int64_t i = 0; i < n; i++) x[i] = rng_normal(r);
 }
 
+/* Whole, from 0 on. */
+static void counts(rng *r, double *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] = (double)rng_below(r, 100);
+}
+
 static void offsets(rng *r, const problem *p, double *x) {
   for (int64_t s = 0; s <= p->segments; s++)
     x[s] = s == p->segments ? (double)p->n : s == 0 ? 0 : (double)rng_below(r, p->n + 1);
@@ -145,6 +150,7 @@ static void port_values(rng *r, problem *p, int i, const kind *kinds, int kind_c
   else if (port->flags & SMX_PORT_TARGET) classes(r, p, x);
   else if (strstr(port->help, "near x")) near(r, p, port, x);
   else if (strstr(port->help, "advantage")) normals(r, x, port_count(p, port));
+  else if (strstr(port->help, "how many samples")) counts(r, x, port_count(p, port));
   else if (strstr(port->help, "level of")) levels(r, x, port_count(p, port));
   else if (strstr(port->help, "evenly spaced")) steps(p, x);
   else if (port->flags & SMX_PORT_INT) indices(r, p, port, x);
@@ -223,10 +229,11 @@ void problem_make(problem *p, const smx_op *op, int64_t rows, int64_t n, int var
   rng r = {seed};
   *p = (problem){.op = op, .rows = rows, .n = n, .segments = n < 4 ? 2 : 5};
   set_params(p, variant);
-  int either = 0; /* of two that exclude each other, one */
+  int either = 0, choices = 0; /* of those that exclude each other, one */
+  for (int i = 0; i < op->input_count; i++) choices += (op->inputs[i].flags & SMX_PORT_EITHER) != 0;
   for (int i = 0; i < op->input_count; i++) {
     int wanted = variant == 1 || (variant > 1 && (variant + i) % 2);
-    if (op->inputs[i].flags & SMX_PORT_EITHER) wanted = either++ == variant % 2;
+    if (op->inputs[i].flags & SMX_PORT_EITHER) wanted = either++ == variant % choices;
     if (variant < VARIANTS && came_later(op, &op->inputs[i])) wanted = 0;
     if (op->inputs[i].flags & SMX_PORT_OPTIONAL && !wanted) continue;
     p->in[i] = allocate((size_t)port_count(p, &op->inputs[i]) * sizeof(double));
