@@ -263,7 +263,6 @@ static int take_places(prepared *p, PyObject *names) {
 
 /* prepare_attention(entry point, arguments but arrays, names of the arrays, handed) */
 PyObject *core_prepare_attention(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-  (void)module;
   if (count != 4 || !PyDict_Check(args[1]) || !PyTuple_Check(args[2]) || !PyLong_Check(args[3]))
     return PyErr_BadInternalCall(), NULL;
   const attention_entry *entry = find_entry(args[0]);

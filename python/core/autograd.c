@@ -154,7 +154,6 @@ static PyObject *backward(PyObject *ctx, PyObject *const *upstream, Py_ssize_t c
 }
 
 PyObject *core_function_backward(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-  (void)module;
   return count ? backward(args[0], args + 1, count - 1) : (PyErr_BadInternalCall(), NULL);
 }
 
@@ -163,7 +162,6 @@ static PyMethodDef apply = {"apply", (PyCFunction)(void (*)(void))backward, METH
 
 /* PyTorch's own apply() looks for the function's backward() each time. */
 PyObject *core_hasten(PyObject *module, PyObject *type) {
-  (void)module;
   PyObject *method = PyType_Check(type) ? PyDescr_NewMethod((PyTypeObject *)type, &apply) : NULL;
   const int bad = method ? PyObject_SetAttrString(type, "apply", method) : -1;
   Py_XDECREF(method);

@@ -152,7 +152,6 @@ static PyMethodDef known_def = {
     "known(*args, **kwargs): the result of a call whose form was learnt, None for any other."};
 
 PyObject *core_forms(PyObject *module, PyObject *unused) {
-  (void)unused;
   if (!((core_state *)PyModule_GetState(module))->torch)
     return PyErr_SetString(PyExc_TypeError, "libsoftmax._core: open_torch() comes first"), NULL;
   forms *all = PyMem_Calloc(1, sizeof *all);

@@ -104,7 +104,6 @@ static void expect_large_pages(const smx_tensor *t) {
   const uintptr_t first = (begin + page - 1) / page * page, last = (begin + bytes) / page * page;
   madvise((void *)first, last - first, MADV_HUGEPAGE); /* a hint: whatever comes of it will do */
 #else
-  (void)t;
 #endif
 }
 

@@ -126,7 +126,6 @@ static void policy_finalize(loss_row *r) {
   r->coef[C_ROW] = (real)(r->g * (sum[SUM_SLOPE] / some / over));
 }
 static void policy_special(const loss_row *r, bool nan, double none) {
-  (void)nan;
   loss_put_whole(r, TOKENS, -1);
   loss_put(r, KL_MEAN, none);
   loss_put(r, CLIPPED, none);
@@ -148,7 +147,6 @@ SMI vreal policy_value(const loss_out *w, token_fn *f, const bool whole, bool by
   } \
   LOSS_SUMS_OF(name##_late, name##_add, 4) \
   SMI vreal name##_value(const loss_out *w, vreal none, size_t i, int cnt) { \
-    (void)none; \
     return policy_value(w, token_name, whole, by_row, i, cnt); \
   } \
   LOSS_WRITE_OF(name##_out, STUDENT, name##_value) \
@@ -175,7 +173,6 @@ SMI token token_clipped(const loss_row *r, vreal x, vreal ratio, vreal a) {
   const vreal kept = v_select(good, v_min(ratio, most), v_min(v_max(ratio, least), dual));
   const vmask free = v_eq(kept, ratio);
   const vreal loss = negative(no_less(a, kept));
-  (void)x;
   return (token){loss, v_select(free, loss, zero()), v_select(m_or(free, v_eq(a, zero())), zero(), one())};
 }
 POLICY(clip_token, token_clipped, policy_counted, false, false)
@@ -191,7 +188,6 @@ SMI token token_gated(const loss_row *r, vreal x, vreal ratio, vreal a) {
       v_select(v_lt(zero(), a), v_set1((real)r->q[TAU_POSITIVE]), v_set1((real)r->q[TAU_NEGATIVE]));
   const vreal u = v_mul(t, v_sub(ratio, one())), yes = v_sigmoid(u), no = v_sigmoid(negative(u)),
               four = v_set1(4);
-  (void)x;
   return (token){negative(no_less(a, v_mul(v_div(four, t), yes))),
                  negative(no_less(a, no_less(v_mul(four, v_mul(yes, no)), ratio))), zero()};
 }

@@ -177,7 +177,6 @@ static void pairs_finalize(loss_row *r) {
   r->coef[0] = (real)(r->n > 0 ? r->g * pairs_scale(r) : 0);
 }
 static void pairs_special(const loss_row *r, bool nan, double none) {
-  (void)nan;
   loss_put_whole(r, PAIRS_RIGHT, -1);
   loss_put(r, PAIRS_MARGIN, none);
 }
@@ -197,12 +196,10 @@ SMI void dpo_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
 LOSS_SUMS_OF(dpo_late, dpo_add, 3)
 SMI vreal dpo_value(const loss_out *w, vreal none, size_t i, int cnt) {
   const dpo p = dpo_at(w->r, i, cnt);
-  (void)none;
   return pairs_value(w, &p, true);
 }
 SMI vreal dpo_rejected_value(const loss_out *w, vreal none, size_t i, int cnt) {
   const dpo p = dpo_at(w->r, i, cnt);
-  (void)none;
   return pairs_value(w, &p, false);
 }
 LOSS_WRITE_OF(dpo_out, STUDENT, dpo_value)
@@ -254,12 +251,10 @@ SMI void cpo_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
 LOSS_SUMS_OF(cpo_late, cpo_add, 3)
 SMI vreal cpo_value(const loss_out *w, vreal none, size_t i, int cnt) {
   const dpo p = cpo_at(w->r, i, cnt);
-  (void)none;
   return pairs_value(w, &p, true);
 }
 SMI vreal cpo_rejected_value(const loss_out *w, vreal none, size_t i, int cnt) {
   const dpo p = cpo_at(w->r, i, cnt);
-  (void)none;
   return pairs_value(w, &p, false);
 }
 LOSS_WRITE_OF(cpo_out, STUDENT, cpo_value)
@@ -310,7 +305,6 @@ SMI vreal kto_value(const loss_out *w, vreal none, size_t i, int cnt) {
   const bool bco = w->r->q[KTO_FORM] == KTO_BCO;
   const vreal both = v_mul(k.l.yes, k.l.no);
   const vreal slope = kto_mix(w->r, &k, negative(bco ? k.l.no : both), bco ? k.l.yes : both);
-  (void)none;
   return finite(v_mul(v_set1(w->coef[0]), v_mul(v_set1((real)w->r->q[KTO_BETA]), slope)));
 }
 SMI vreal kto_target_value(const loss_out *w, vreal none, size_t i, int cnt) {
@@ -318,7 +312,6 @@ SMI vreal kto_target_value(const loss_out *w, vreal none, size_t i, int cnt) {
   const bool bco = w->r->q[KTO_FORM] == KTO_BCO;
   const vreal yes = no_less(v_set1((real)w->r->q[KTO_YES]), bco ? k.l.log_yes : k.l.no),
               no = no_less(v_set1((real)w->r->q[KTO_NO]), bco ? k.l.log_no : k.l.yes);
-  (void)none;
   return finite(v_mul(v_set1(w->coef[0]), v_sub(yes, no)));
 }
 LOSS_WRITE_OF(kto_out, STUDENT, kto_value)

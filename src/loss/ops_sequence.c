@@ -7,7 +7,6 @@ enum { COUNT = 1 };        /* output */
 enum { K_ALPHA };          /* the parameter */
 
 SMI consts sequence_setup(const row_call *c, const span *s) {
-  (void)s;
   return (consts){{(real)c->params[0]}};
 }
 SMI vmask sequence_there(const span *s, size_t i, int cnt) {

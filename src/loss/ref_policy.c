@@ -64,7 +64,6 @@ static void policy(const row_ref_call *c, token_of *f, int whole, int shared) {
 static token clipped_token(const row_ref_call *c, real x, real ratio, real a) {
   real low = 1 - (real)c->q[OWN + 1], high = 1 + (real)c->q[OWN + 2], dual = c->q[OWN + 3];
   real kept = a > 0 ? fminl(ratio, high) : fminl(fmaxl(ratio, low), dual), loss = -part(a, kept);
-  (void)x;
   return (token){loss, kept == ratio ? loss : 0, kept != ratio && a != 0};
 }
 void policy_loss_ref(const row_ref_call *c) {
@@ -73,7 +72,6 @@ void policy_loss_ref(const row_ref_call *c) {
 }
 static token gated_token(const row_ref_call *c, real x, real ratio, real a) {
   real tau = a > 0 ? c->q[OWN] : c->q[OWN + 1], u = tau * (ratio - 1);
-  (void)x;
   return (token){-part(a, 4 / tau * sigmoid(u)), -part(a, part(4 * sigmoid(u) * sigmoid(-u), ratio)), 0};
 }
 void soft_gated_policy_loss_ref(const row_ref_call *c) { policy(c, gated_token, 0, 0); }

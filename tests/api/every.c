@@ -305,7 +305,6 @@ static void modes_of_workers(void **state) {
 /* Numbers in error lines are made by libc, which may round as yet another control word says. */
 static void modes_of_error_lines(void **state) {
   static const double wrong[] = {0.9, -0.9, 1e30 / 3, -1e300, 2e307 / 3, 1.0000005};
-  (void)state;
   stage s = {0};
   int lines = 0, others = 0;
   for (size_t i = 0; i < smx_op_count() * COUNT_OF(wrong); i++) {

@@ -73,14 +73,12 @@ static void the_same_bits(const char *name, const char *param, const char *choic
 
 static void a_mean_over_all_tokens(void **state) {
   static const char *const names[] = {"policy_loss", "soft_gated_policy_loss", "cispo_loss"};
-  (void)state;
   for (size_t i = 0; i < COUNT_OF(names); i++) {
     in_every_layout(names[i], "over", "all");
     the_same_bits(names[i], "over", "all");
   }
 }
 static void a_mean_over_each_set(void **state) {
-  (void)state;
   in_every_layout("energy_margin", "sets", "apart");
   the_same_bits("energy_margin", "sets", "apart");
 }
@@ -95,7 +93,6 @@ static double reduced_value(problem *p) {
 /* Lengths of 0 and below, and beyond the row; masks that drop everything. */
 static void tokens_that_do_not_exist(void **state) {
   enum { MASK = 5, LENGTH = 6 };
-  (void)state;
   for (int reduction = MEAN; reduction <= MEAN_SAFE; reduction++) {
     problem p = made("policy_loss", 3, N, 1, "over", "all", reduction);
     const config how = {NULL, SMX_F64, SMX_F64, LAYOUT_C, PLACE_END, APART};
@@ -111,7 +108,6 @@ static void tokens_that_do_not_exist(void **state) {
 }
 
 static void a_set_without_rows(void **state) {
-  (void)state;
   for (int of = 0; of < 2; of++) { /* nothing but rows; nothing but outliers */
     problem p = made("energy_margin", 4, N, 1, "sets", "apart", MEAN);
     for (int r = 0; r < 4; r++) p.in[1][r] = of;
