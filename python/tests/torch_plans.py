@@ -1,6 +1,7 @@
 """What libsoftmax.torch keeps of a call for calls of the same form: never more than they share. And
 what becomes of a gradient that was formed with its loss."""
 
+import gc
 import sys
 import unittest
 
@@ -135,6 +136,21 @@ class Plans(unittest.TestCase):
         self.assertEqual(sum(a > b for a, b in zip(kept, alone)), MOST)
         for heat in heats:
             torch.testing.assert_close(wrapped.softmin(x, temperature=heat), torch.softmax(-x / heat, -1))
+
+    def test_what_is_forgotten_is_gone(self):
+        """The torch.autograd.Function of a form too."""
+        x, q = torch.randn(2, 3, requires_grad=True), torch.randn(1, 2, 3, 4, requires_grad=True)
+
+        def count():
+            gc.collect()
+            return len(torch.autograd.Function.__subclasses__())
+        for function in (
+            lambda heat: wrapped.softmin(x, temperature=heat), lambda heat: wrapped.attention(q, q, q, scale=heat)
+        ):
+            before = count()
+            for i in range(4 * MOST):
+                function(2.0 + i).sum().backward()
+            self.assertLessEqual(count() - before, MOST)
 
     def test_they_save_work(self):
         """A call of a known form runs no Python but its own function; its gradient none at all."""

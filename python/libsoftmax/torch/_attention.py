@@ -256,34 +256,15 @@ def _upstream(entry, upstream, o):
 # ---- plans, as of _eager.py ----
 
 
-class Plan:
-    """What calls of attention of one form have in common, of which o alone is asked."""
+class Back:
+    """The long way back of calls of one form. there: the numbers of the tensors that there are;
+    wanted: those of the gradients; places: of each gradient among the tensors that there are, -1: none.
+    (It knows nothing of the torch.autograd.Function that has it, or both would live for ever.)"""
 
-    def __init__(self, entry, arrays, settings, needs):
-        self.entry, self.settings = entry, settings
-        self.there = [i for i, a in enumerate(arrays) if a is not None]
-        names = tuple(entry.tensors[i] for i in self.there)
-        self.wanted = [i for i, n in enumerate(entry.gradients) if needs[entry.tensors.index(n)]]
-        self.places = [names.index(n) if n in names else -1 for n in entry.gradients]
-        saved = entry.saved if self.wanted and entry.flagged(settings) else ()
-        words = {**entry.settings, **settings, **{"return_" + r: True for r in saved[1:]}}
-        self.forward = self._prepare(entry.name, words, names, -1 if saved else 1)
-        if self.wanted:
-            words.update(("d" + entry.gradients[i], True) for i in self.wanted)
-            back = self._prepare(entry.name + "_backward", words, ("d" + entry.results[0], *names, *saved), -1)
-            self.apply, self.plan = _eager.planned(
-                entry.name, self.forward, back, len(names), 0, tuple(range(len(names))),
-                tuple(range(len(saved))), tuple(self.places[:self.wanted[-1] + 1]), self,
-            )
-
-    def _prepare(self, name, words, names, handed):
-        return _core.prepare_attention(name, _plain._weights(name, words), names, handed)
-
-    def route(self):
-        return (None, _recorded, self) if self.wanted else (self.forward, None, None)
+    def __init__(self, entry, settings, there, wanted, places):
+        self.entry, self.settings, self.there, self.wanted, self.places = entry, settings, there, wanted, places
 
     def backward(self, ctx, upstream):
-        """The long way back."""
         entry, saved, count = self.entry, _library.detached(ctx.saved_tensors), len(self.there)
         if torch.is_grad_enabled():
             _refuse(entry)(ctx, upstream)
@@ -297,6 +278,29 @@ class Plan:
         return (None, *found)
 
 
+def _prepare(name, settings, names, handed):
+    return _core.prepare_attention(name, _plain._weights(name, settings), names, handed)
+
+
+class Recorded:
+    """What calls of attention of one form that want gradients have in common."""
+
+    def __init__(self, entry, settings, there, needs):
+        self.entry, self.settings, self.there = entry, settings, there
+        names = tuple(entry.tensors[i] for i in there)
+        wanted = [i for i, n in enumerate(entry.gradients) if needs[entry.tensors.index(n)]]
+        at = tuple(names.index(n) if n in names else -1 for n in entry.gradients)
+        saved = entry.saved if entry.flagged(settings) else ()
+        words = {**entry.settings, **settings, **{"return_" + r: True for r in saved[1:]}}
+        forward = _prepare(entry.name, words, names, -1 if saved else 1)
+        words.update(("d" + entry.gradients[i], True) for i in wanted)
+        back = _prepare(entry.name + "_backward", words, ("d" + entry.results[0], *names, *saved), -1)
+        self.apply, self.plan = _eager.planned(
+            entry.name, forward, back, len(names), 0, tuple(range(len(names))), tuple(range(len(saved))),
+            at[:wanted[-1] + 1], Back(entry, settings, there, wanted, at),
+        )
+
+
 def _recorded(plan, *tensors):
     q, k, v = tensors[:3]
     if q.ndim == k.ndim == v.ndim == 4 and q.shape[0] == k.shape[0] == v.shape[0]:
@@ -306,9 +310,18 @@ def _recorded(plan, *tensors):
     return _Function.apply(entry, plan.settings, *arrays)[0]
 
 
-def call(entry, arrays, settings, asked, remember):
-    """A call whose arguments are read. remember(tensors, route): what calls of the same form are to
-    do, where only o is asked for."""
+def _route(entry, arrays, settings, needs):
+    """What calls of attention of this form are to do, as of _eager.py. Of them o alone is asked."""
+    there = [i for i, a in enumerate(arrays) if a is not None]
+    if any(needs):
+        return None, _recorded, Recorded(entry, settings, there, needs)
+    names = tuple(entry.tensors[i] for i in there)
+    return _prepare(entry.name, {**entry.settings, **settings}, names, 1), None, None
+
+
+def call(entry, arrays, settings, asked, known, args, kwargs, read, wrap=None):
+    """A call whose arguments are read, and are kept as a form where that can be. known, args, kwargs,
+    read: as of _eager.py. wrap(route): what calls of the same form are to do."""
     entry.check_asked(asked, settings)
     needs = [False] * len(arrays)
     if torch.is_grad_enabled():
@@ -317,18 +330,19 @@ def call(entry, arrays, settings, asked, remember):
         entry.check(settings, arrays, lambda a: a.requires_grad)
     if not _eager.plain(arrays):
         spread = entry.spread(arrays, torch.Tensor.expand)
-        made = _library.call(entry.name, *spread, *_pack(entry, settings))
-    elif entry.name == "attention" and not any(asked) and not settings.get("dropout"):
-        route = Plan(entry, arrays, settings, needs).route()
-        tensors = [a for a in arrays if a is not None]
-        remember(tensors, route)
-        return _eager.perform(route, tensors)
-    elif any(needs):
+        return entry.give(_library.call(entry.name, *spread, *_pack(entry, settings)), asked, settings)
+    tensors = [a for a in arrays if a is not None]
+    if entry.name == "attention" and known is not None and not any(asked):
+        found = _eager.places(args, kwargs, read, tensors)
+        if found is not None:
+            route = _route(entry, arrays, settings, needs)
+            _eager.learn(known, args, kwargs, found, wrap(route) if wrap else route)
+            return _eager.perform(route, tensors)
+    if any(needs):
         made = _Function.apply(entry, settings, *entry.spread(arrays, torch.Tensor.expand))
-    else:
-        flags = {"return_" + r: True for r, a in zip(entry.results, asked) if a}
-        return entry.forward(**entry.present(entry.tensors, _library.detached(arrays)), **settings, **flags)
-    return entry.give(made, asked, settings)
+        return entry.give(made, asked, settings)
+    flags = {"return_" + r: True for r, a in zip(entry.results, asked) if a}
+    return entry.forward(**entry.present(entry.tensors, _library.detached(arrays)), **settings, **flags)
 
 
 def _make(entry):
@@ -344,9 +358,7 @@ def _make(entry):
                 return made
         arrays, settings, asked = entry.bind(args, kwargs, _tensor)
 
-        def remember(tensors, route):
-            _eager.learn(known, args, kwargs, read, tensors, route)
-        return call(entry, arrays, settings, asked, remember)
+        return call(entry, arrays, settings, asked, known, args, kwargs, read)
     function.__name__ = function.__qualname__ = entry.name
     function.__doc__, function.__signature__ = entry.forward.__doc__, entry.signature
     return function

@@ -55,9 +55,9 @@ def _opens(upstream):
 # ---- forms ----
 
 
-def learn(known, args, kwargs, read, tensors, route):
-    """Has calls of this form do the same. read(args, kwargs): the arrays of a call; what it converts
-    is read each time."""
+def places(args, kwargs, read, tensors):
+    """Where among the arguments of a call its tensors are, which read(args, kwargs) tells; None: other
+    calls of this form may have others, since what it converts is read each time."""
     values = [*args, *kwargs.values()]
     stand_ins = [
         torch.empty(a.shape, dtype=a.dtype, device="meta") if _usual(a) else a for a in values
@@ -65,12 +65,17 @@ def learn(known, args, kwargs, read, tensors, route):
     try:
         hash(tuple(a for a in values if not _usual(a)))
     except TypeError:  # a list may be another one next time
-        return
+        return None
     numbers = {id(a): i for i, (a, b) in enumerate(zip(stand_ins, values)) if a is not b}
     arrays = read(stand_ins[:len(args)], dict(zip(kwargs, stand_ins[len(args):])))
-    places = [numbers.get(id(a)) for a in arrays if a is not None]
-    if None not in places and len(places) == len(numbers) == len(tensors):
-        _core.learn(known, tuple(values), tuple(kwargs), tuple(places), *route)
+    found = [numbers.get(id(a)) for a in arrays if a is not None]
+    return tuple(found) if None not in found and len(found) == len(numbers) == len(tensors) else None
+
+
+def learn(known, args, kwargs, found, route):
+    """Has calls of this form do the same. found: what places() gave."""
+    if found is not None:
+        _core.learn(known, (*args, *kwargs.values()), tuple(kwargs), found, *route)
 
 
 def perform(route, tensors):
@@ -211,7 +216,7 @@ def call(d, known, args, kwargs, arrays, settings, dtype, donated, read):
     recorded = torch.is_grad_enabled()
     route = plan.route([recorded and a.requires_grad for a in tensors])
     if not (d.loss and arrays[0].dtype in _HALF):  # of which autocast decides
-        learn(known, args, kwargs, read, tensors, route)
+        learn(known, args, kwargs, places(args, kwargs, read, tensors), route)
     return perform(route, tensors)
 
 

@@ -101,12 +101,10 @@ def scaled_dot_product_attention(
     def read(args, more):
         return _ENTRY.bind((), _given(*args, more)[0], _tensor)[0]
 
-    def remember(tensors, route):
-        if shape is None:
-            _eager.learn(
-                _KNOWN, args, more, read, tensors, route if enable_gqa else (None, _same_heads, route)
-            )
-    o = call(_ENTRY, arrays, settings, asked, remember)
+    def checked(route):
+        return route if enable_gqa else (None, _same_heads, route)
+    known = None if dropout_p or shape is not None else _KNOWN  # None: not to be kept
+    o = call(_ENTRY, arrays, settings, asked, known, args, more, read, checked)
     return o if shape is None or any(asked) else o.reshape(shape)
 
 
