@@ -12,26 +12,30 @@
  *   kseq  x_j is accepted if u_j g q(x_j) < p(x_j);
  *         residual (p - min(q, p / g) (1 - (1 - b)^K) / b)_+, b = sum min(q, p / g), where g in
  *         [1, K] solves 1 - (1 - b)^K = g b
+ *   is2   one of two drafts is chosen, e with probability s(e) (two_drafts.h), and accepted if
+ *         u s(e) < p(e); residual (p - s)_+
  *
  * Everything is computed in double from p and q as they are given, so nothing here depends on the
  * real type. */
-#include "decode.h"
+#include "two_drafts.h"
 
-enum { P, Q, DRAFT, STREAM, POSITION };           /* inputs; POSITION of speculative_verify only */
-enum { INDEX, ACCEPTED };                         /* outputs */
-enum { VERIFY_K, METHOD, SEED };                  /* parameters of multi_draft_verify */
-enum { RRS, RRS_DISTINCT, KSEQ };                 /* METHOD */
-enum { MINMAX, SUM, SEARCH, BOUND, TOTAL, DRAW }; /* stages */
-enum { MOST = 64 };                               /* drafts */
+enum { P, Q, DRAFT, STREAM, POSITION }; /* inputs; POSITION of speculative_verify only */
+enum { INDEX, ACCEPTED };               /* outputs */
+enum { VERIFY_K, METHOD, SEED };        /* parameters of multi_draft_verify */
+enum { RRS, RRS_DISTINCT, KSEQ, IS2 };  /* METHOD */
+enum { MINMAX, SUM, SEARCH, BOUND, RATIOS, MASSES, TOTAL, DRAW }; /* stages */
+enum { MOST = 64 };                                               /* drafts */
 /* where the state's list holds, for each number of failed drafts, the sum of the residual and of
  * what is left of q; and p and q at each draft */
-enum { SUMS, REST = 128, AT_P = 256, AT_Q = 384 };
+enum { SUMS, REST = 128, AT_P = 256, AT_Q = 384, AT_GROUPS = 512 };
 typedef struct verify_state {
   double low, high; /* of kseq: g is between these, at the end `high`, */
   double at;        /* b is summed for this, */
   double share;     /* and this is (1 - (1 - b)^K) / b */
   double sum, left; /* of the pass: the residual, or b; what is left of q */
   double target;    /* the draw is the first element at which the sum exceeds it */
+  double all;       /* of is2: the sum of q */
+  size_t edges;     /* of its groups */
   size_t failed;    /* drafts */
   int64_t index;    /* of the draw */
   bool drawn;
@@ -64,17 +68,27 @@ static drafts one_draft(const row_call *c) {
 }
 static drafts many_drafts(const row_call *c) {
   const int64_t *token = c->src[DRAFT];
-  return (drafts){token,
-                  drafts_count(c, token, (size_t)c->params[VERIFY_K]),
-                  (int)c->params[METHOD],
-                  0,
-                  (uint64_t)c->params[SEED],
-                  0};
+  const size_t count = drafts_count(c, token, (size_t)c->params[VERIFY_K]);
+  const int method = (int)c->params[METHOD];
+  return (drafts){token, count, method == IS2 && count < 2 ? RRS : method, 0, (uint64_t)c->params[SEED], 0};
 }
 
 static double verify_uniform(const row_call *c, const drafts *d, purpose what, uint64_t index) {
   const draws from = {d->seed, (uint64_t) * (const int64_t *)c->src[STREAM], what};
   return uniform_of(draw_word(&from, index));
+}
+
+/* ---- the choice between two drafts ---- */
+
+static draft_groups groups_of(row_state *st) {
+  double *list = st->list + AT_GROUPS;
+  return (draft_groups){list, list + DRAFT_GROUPS, list + 2 * DRAFT_GROUPS, list + 3 * DRAFT_GROUPS,
+                        verify_of(st)->edges};
+}
+/* s of a token. */
+static double chosen(const row_state *st, double p, double q) {
+  const double *edge = st->list + AT_GROUPS, *ratio = edge + DRAFT_GROUPS;
+  return q > 0 ? ratio[draft_group(edge, verify_of(st)->edges, p / q)] * (q / verify_of(st)->all) : 0;
 }
 
 /* ---- distributions after `failed` drafts ---- */
@@ -92,6 +106,10 @@ static double draft_left(const drafts *d, const row_state *st, size_t failed, do
 }
 static double residual(const drafts *d, const row_state *st, size_t failed, double p, double q,
                        int64_t index) {
+  if (d->method == IS2) {
+    p -= failed == 0 ? 0 : chosen(st, p, q);
+    return p > 0 ? p : 0;
+  }
   if (d->method == KSEQ) {
     double taken = p / verify_of(st)->high;
     taken = p - (taken < q ? taken : q) * verify_of(st)->share;
@@ -133,6 +151,23 @@ static void verify_sum(const row_call *c, const drafts *d, row_state *st) {
   if (d->method == RRS_DISTINCT)
     BLOCK_SUM(own->left, c->count, i, drafted(d, failed, (int64_t)(c->start + i)) ? 0 : (double)q[i])
 }
+/* The ratios p / q of a row that has few, and the masses of groups of them. */
+static void verify_ratios(const row_call *c, row_state *st) {
+  const real *p = part_at(c, P), *q = part_at(c, Q);
+  draft_groups g = groups_of(st);
+  for (size_t i = 0; i < c->count; i++)
+    if (q[i] > 0) g.edge[g.edges++] = (double)p[i] / (double)q[i];
+  verify_of(st)->edges = g.edges;
+}
+static void verify_masses(const row_call *c, row_state *st) {
+  const real *p = part_at(c, P), *q = part_at(c, Q);
+  const draft_groups g = groups_of(st);
+  for (size_t i = 0; i < c->count; i++) {
+    if (!(q[i] > 0)) continue;
+    const size_t at = draft_group(g.edge, g.edges, (double)p[i] / (double)q[i]);
+    g.p[at] += (double)p[i], g.q[at] += (double)q[i];
+  }
+}
 /* b = sum min(q, p / g). */
 static void verify_bound(const row_call *c, row_state *st) {
   const real *p = part_at(c, P), *q = part_at(c, Q);
@@ -161,6 +196,8 @@ static void verify_pass(const row_call *c, const drafts *d, row_state *st, row_p
   if (st->stage == MINMAX) verify_minmax(c, d, st);
   else if (st->stage == SEARCH || st->stage == BOUND) verify_bound(c, st);
   else if (st->stage == DRAW) verify_draw(c, d, st);
+  else if (st->stage == RATIOS) verify_ratios(c, st);
+  else if (st->stage == MASSES) verify_masses(c, st);
   else verify_sum(c, d, st);
 }
 
@@ -190,6 +227,37 @@ static bool verify_test(const row_call *c, const drafts *d, row_state *st) {
   return verify_go(st, TOTAL);
 }
 
+/* Where q is 0 there is no ratio; without any, no draft came from q. */
+static bool groups_begin(const row_call *c, row_state *st) {
+  draft_groups g = groups_of(st);
+  for (size_t i = 0; i < DRAFT_GROUPS; i++) g.p[i] = g.q[i] = 0;
+  if (c->n < DRAFT_GROUPS) return verify_go(st, RATIOS);
+  draft_grid(&g);
+  verify_of(st)->edges = g.edges;
+  return verify_go(st, MASSES);
+}
+static bool groups_sort(row_state *st) {
+  draft_groups g = groups_of(st);
+  draft_sort(&g);
+  return verify_go(st, MASSES);
+}
+/* Chooses a draft and tests it. */
+static bool groups_test(const row_call *c, const drafts *d, row_state *st) {
+  verify_state *own = verify_of(st);
+  draft_groups g = groups_of(st);
+  const double *p = st->list + AT_P, *q = st->list + AT_Q;
+  own->all = draft_choose(&g);
+  int one = q[0] > 0 ? 0 : 1; /* a draft that q does not have was not drawn from it */
+  if (q[0] > 0 && q[1] > 0)
+    one = draft_preferred(&g, draft_group(g.edge, g.edges, p[0] / q[0]),
+                          draft_group(g.edge, g.edges, p[1] / q[1]),
+                          verify_uniform(c, d, PURPOSE_ACCEPT, d->first));
+  if (verify_uniform(c, d, PURPOSE_ACCEPT, d->first + 1) * chosen(st, p[one], q[one]) < p[one])
+    return verify_done(c, d, d->token[one], one);
+  own->failed = 2;
+  return verify_go(st, TOTAL);
+}
+
 /* g by bisection: 1 - (1 - b)^K - g b is not negative at 1, not positive at K. */
 static double verify_power(double base, size_t k) {
   double power = 1;
@@ -214,6 +282,7 @@ static bool verify_after_minmax(const row_call *c, const drafts *d, row_state *s
   verify_state *own = verify_of(st);
   if (st->nan) return verify_done(c, d, -1, -1);
   own->low = own->high = own->share = 1;
+  if (d->method == IS2) return groups_begin(c, st);
   if (d->method != KSEQ || d->count < 2) return verify_test(c, d, st);
   own->high = (double)d->count;
   own->at = 0.5 * (1 + own->high);
@@ -226,6 +295,8 @@ static bool verify_next(const row_call *c, const drafts *d, row_state *st) {
     case MINMAX: return verify_after_minmax(c, d, st);
     case SEARCH:
     case BOUND: return verify_search(c, d, st);
+    case RATIOS: return groups_sort(st);
+    case MASSES: return groups_test(c, d, st);
     case SUM:
       st->list[SUMS + own->failed] = own->sum, st->list[REST + own->failed] = own->left;
       if (own->sum > 0) return verify_test(c, d, st);

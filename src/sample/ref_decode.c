@@ -1,5 +1,6 @@
 /* sample/ref_decode.c - the operators of decoding, straight from their formulas. See ref.c. */
 #include "ref.h"
+#include <float.h>
 
 static int unlikely(double v) { return !(v >= 0 && v < INFINITY); } /* no probability */
 
@@ -39,7 +40,7 @@ static double sequential(const double *p, const double *q, size_t n, size_t k, d
   return high;
 }
 
-enum { RRS, DISTINCT, KSEQ };
+enum { RRS, DISTINCT, KSEQ, IS2 };
 
 typedef struct trial {
   const double *p, *q, *draft;
@@ -48,6 +49,117 @@ typedef struct trial {
   uint64_t seed, stream, first;
 } trial;
 
+/* ---- the choice between two drafts: see two_drafts.h ---- */
+
+enum { GROUPS = 384 };
+typedef struct choice {
+  size_t groups;
+  double edge[GROUPS];
+  long double p[GROUPS], q[GROUPS], s[GROUPS], mark[GROUPS];
+} choice;
+
+static size_t group_of(const choice *c, double ratio) {
+  size_t at = 0;
+  while (at + 1 < c->groups && c->edge[at] < ratio) at++;
+  return at;
+}
+static int rising(const void *a, const void *b) {
+  double u = *(const double *)a, v = *(const double *)b;
+  return (u > v) - (u < v);
+}
+static void make_groups(const trial *t, choice *c) {
+  long double all = 0;
+  size_t edges = 0;
+  if (t->n < GROUPS) {
+    for (size_t i = 0; i < t->n; i++)
+      if (t->q[i] > 0) c->edge[edges++] = t->p[i] / t->q[i];
+    qsort(c->edge, edges, sizeof *c->edge, rising);
+  } else {
+    for (int e = -5; e < 5; e++)
+      for (int i = 0, parts = e >= -1 && e < 1 ? 128 : 16; i < parts && edges < GROUPS - 1; i++)
+        c->edge[edges++] = ldexp(1 + (double)i / parts, e);
+  }
+  c->groups = edges + 1;
+  for (size_t i = 0; i < t->n; i++) {
+    if (!(t->q[i] > 0)) continue;
+    const size_t at = group_of(c, t->p[i] / t->q[i]);
+    c->p[at] += t->p[i], c->q[at] += t->q[i], all += t->q[i];
+  }
+  for (size_t i = 0; i < c->groups; i++) c->q[i] /= all;
+}
+/* Borders within groups first .. end - 1 by following their shares through time; s is l p, or by q
+ * where there is no p. */
+static void follow_borders(choice *c, size_t first, size_t end, long double l) {
+  long double had[GROUPS] = {0}, now = 0;
+  for (size_t i = first; i < end; i++) c->mark[i] = c->q[i] > 0 ? 1 : 0;
+  for (;;) {
+    long double soonest = 1 - now, mass[GROUPS] = {0};
+    size_t which = 0;
+    for (size_t i = first, below = first; i < end; i++) { /* mass of the run that each border begins */
+      if (c->mark[i] == 1) below = i;
+      mass[below] += c->q[i];
+    }
+    for (size_t i = first, below = first, one = first; i < end; i++) {
+      if (c->q[i] == 0) continue;
+      if (i > first && c->mark[i] == 1 && c->q[one] > 0) {
+        const long double left = l * (c->p[i] / c->q[i] - c->p[one] / c->q[one]) - had[i],
+                          rate = mass[below] + mass[i];
+        if (left / rate < soonest) soonest = left / rate, which = i;
+      }
+      if (c->mark[i] == 1) below = i;
+      one = i;
+    }
+    for (size_t i = first, below = first; i < end; i++) {
+      if (c->mark[i] != 1) continue;
+      had[i] += soonest * (mass[below] + mass[i]), below = i;
+    }
+    now += soonest;
+    if (!which) return;
+    c->mark[which] = fminl(now, 1 - LDBL_EPSILON);
+  }
+}
+static void choose(const trial *t, choice *c) {
+  memset(c, 0, sizeof *c);
+  make_groups(t, c);
+  long double before = 0;
+  for (size_t first = 0, end; first < c->groups; first = end) {
+    long double p = 0, q = 0, best = -1, mass = 0;
+    end = first + 1;
+    for (size_t i = first; i < c->groups; i++) { /* the steepest chord; of equal ones, the longest */
+      p += c->p[i], q += c->q[i];
+      const long double slope = q == 0 ? 0 : p > 0 ? q * (2 * before + q) / p : (long double)INFINITY;
+      if (c->q[i] > 0 && slope >= best * (1 - 1e-15L)) best = slope, end = i + 1, mass = q;
+    }
+    const int bare = isinf((double)best);
+    for (size_t i = first; i < end; i++)
+      if (c->q[i] > 0) c->s[i] = bare ? 2 * before + mass : best * c->p[i] / c->q[i];
+    follow_borders(c, first, end, bare ? 0 : best);
+    before += mass;
+  }
+}
+static long double chosen(const choice *c, const trial *t, size_t i) {
+  long double all = 0;
+  for (size_t k = 0; k < t->n; k++) all += t->q[k];
+  return t->q[i] > 0 ? c->s[group_of(c, t->p[i] / t->q[i])] * (t->q[i] / all) : 0;
+}
+/* The draft that is tested, and the residual if it does not stand. */
+static size_t choose_draft(const trial *t, double *r) {
+  choice *c = malloc(sizeof *c);
+  const size_t x = (size_t)t->draft[0], y = (size_t)t->draft[1];
+  long double most = 0;
+  choose(t, c);
+  const size_t a = group_of(c, t->p[x] / t->q[x]), b = group_of(c, t->p[y] / t->q[y]);
+  for (size_t i = (a < b ? a : b) + 1; i <= (a > b ? a : b); i++) most = fmaxl(most, c->mark[i]);
+  size_t one = b > a && uniform(t->seed, t->stream, 9, 0) < (double)most;
+  if (t->q[x] == 0) one = 1;
+  else if (t->q[y] == 0) one = 0;
+  for (size_t i = 0; i < t->n; i++) r[i] = (double)fmaxl(t->p[i] - chosen(c, t, i), 0);
+  const size_t at = (size_t)t->draft[one];
+  one |= uniform(t->seed, t->stream, 9, 1) * (double)chosen(c, t, at) < t->p[at] ? 0 : 2;
+  free(c);
+  return one; /* 2 and more: it falls */
+}
+
 static void verify(const trial *t, double *index, double *accepted) {
   double *r = room_for(t->n), *q = room_for(t->n), g = 1, share = 1;
   size_t k = 0;
@@ -55,7 +167,12 @@ static void verify(const trial *t, double *index, double *accepted) {
   while (k < t->k && t->draft[k] >= 0 && t->draft[k] < (double)t->n) k++;
   if (t->method == KSEQ && k > 1) g = sequential(t->p, t->q, t->n, k, &share);
   for (size_t i = 0; i < t->n; i++) r[i] = t->p[i], q[i] = t->q[i];
-  for (size_t j = 0; j < k && *accepted < 0; j++) {
+  const int two = t->method == IS2 && k > 1;
+  if (two) {
+    const size_t one = choose_draft(t, r);
+    if (one < 2) *index = t->draft[one], *accepted = (double)one;
+  }
+  for (size_t j = 0; j < k && *accepted < 0 && !two; j++) {
     size_t x = (size_t)t->draft[j];
     double u = uniform(t->seed, t->stream, 9, t->first + j);
     if (u * (t->method == KSEQ ? g : 1) * q[x] < r[x]) {

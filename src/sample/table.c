@@ -84,7 +84,7 @@ static const smx_param cfg_params[] = {
      1.5, 0, 1e6, 0, NULL},
 };
 
-static const char *const draft_methods[] = {"rrs", "rrs-distinct", "kseq", NULL};
+static const char *const draft_methods[] = {"rrs", "rrs-distinct", "kseq", "is2", NULL};
 static const char *const trial_scores[] = {"mean", "min", "geometric", "sum", NULL};
 static const char *const commit_rules[] = {"threshold", "factor", NULL};
 static const char *const density_spaces[] = {"simplex", "logarithms", NULL};
