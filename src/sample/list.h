@@ -36,5 +36,6 @@ SAMPLE_OP_F32(normal_noise)
 SAMPLE_OP_F32(embedding_noise)
 SAMPLE_OP_AVX2(soft_thinking_noise)
 SAMPLE_OP_AVX2(soft_thinking_logp)
+SAMPLE_OP(soft_cfg_weights)
 #undef SAMPLE_OP_F32
 #undef SAMPLE_OP_AVX2

@@ -1,5 +1,5 @@
-/* sample/ops_maps.c - operators that work element by element: cfg_logits, gumbel_flow_velocity. See
- * ops.c. */
+/* sample/ops_maps.c - operators that work element by element: cfg_logits, soft_cfg_weights,
+ * gumbel_flow_velocity. See ops.c. */
 #include "engine/reduce_map.h"
 
 /* ---- cfg_logits ----
@@ -39,6 +39,37 @@ static const reduce_map_body cfg_grad_body = {
 REDUCE_MAP_KERNEL(cfg_grad)
 
 OPERATOR(cfg_logits, cfg, cfg_grad)
+
+/* ---- soft_cfg_weights: y_i = 1 - x_i min(1, bound / sum x). -inf is no token, and has 1 ---- */
+
+SMI consts soft_cfg_setup(const row_call *c, const span *s) { return (consts){{1, (real)c->params[0]}}; }
+SMI void soft_cfg_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                      reduce_map_acc *acc) {
+  const vreal x = at(s->src[0], i, cnt);
+  const vmask none = v_eq(x, v_set1(-R_INF)),
+              fine = m_and(m_not(v_lt(x, v_set1(0))), m_not(v_lt(v_set1(1), x)));
+  acc->a = v_add(acc->a, v_select(none, v_set1(0), x));
+  acc->nan = m_or(acc->nan, m_not(m_or(none, m_and(fine, v_eq(x, x)))));
+}
+static void soft_cfg_limit(consts *k, const span *s, const reduce_map_row *r) {
+  const double bound = (double)k->v[1];
+  k->v[0] = (real)(r->sum > bound ? bound / r->sum : 1);
+}
+SMI vreal soft_cfg_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
+  const vreal x = at(s->src[0], i, cnt);
+  const vreal y = v_fma(v_set1(-k->v[0]), x, v_set1(1));
+  return v_clean(v_select(v_eq(x, v_set1(-R_INF)), v_set1(1), y));
+}
+REDUCE_MAP_SUMS_OF(soft_cfg_sums, soft_cfg_add)
+REDUCE_MAP_VALUES_OF(soft_cfg_out, soft_cfg_value)
+static const reduce_map_body soft_cfg_body = {.setup = soft_cfg_setup,
+                                              .finalize = soft_cfg_limit,
+                                              .sums = soft_cfg_sums,
+                                              .write = soft_cfg_out,
+                                              .full = 1};
+REDUCE_MAP_KERNEL(soft_cfg)
+
+FORWARD_OPERATOR(soft_cfg_weights, soft_cfg)
 
 /* ---- gumbel_flow_velocity: u_i = c x_i (g_i - m), m = sum x g, where g is the model's p
  * and c = lambda / tau(t), or, without a model, g = log x and c = lambda: the derivative of

@@ -84,6 +84,20 @@ void cfg_logits_ref(const row_ref_call *c) {
   }
 }
 
+void soft_cfg_weights_ref(const row_ref_call *c) {
+  long double sum = 0;
+  int bad = 0;
+  for (size_t i = 0; i < c->n; i++) {
+    if (c->in[0][i] == -INFINITY) continue;
+    bad |= !(c->in[0][i] >= 0 && c->in[0][i] <= 1);
+    sum += c->in[0][i];
+  }
+  for (size_t i = 0; i < c->n; i++) {
+    long double x = c->in[0][i] == -INFINITY ? 0 : c->in[0][i];
+    c->out[0][i] = bad ? NAN : (double)(1 - x * (sum > c->q[0] ? c->q[0] / sum : 1));
+  }
+}
+
 row_ref_fn *const sample_refs[] = {
 #define SAMPLE_OP(name) name##_ref,
 #include "list.h"
