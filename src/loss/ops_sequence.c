@@ -6,9 +6,7 @@ enum { MASK = 1, LENGTH }; /* inputs */
 enum { COUNT = 1 };        /* output */
 enum { K_ALPHA };          /* the parameter */
 
-SMI consts sequence_setup(const row_call *c, const span *s) {
-  return (consts){{(real)c->params[0]}};
-}
+SMI consts sequence_setup(const row_call *c, const span *s) { return (consts){{(real)c->params[0]}}; }
 SMI vmask sequence_there(const span *s, size_t i, int cnt) {
   const int64_t *length = (const int64_t *)(const void *)s->src[LENGTH];
   const int64_t left = length ? *length - (int64_t)(s->origin + i) : cnt;
