@@ -36,16 +36,24 @@ int stream_inherit(int fd) {
   return fcntl(given, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 }
 
+/* Whether a directory is that of the descriptors of this process, or of this thread of it. */
+static bool holds_own(const char *found) {
+  static const char *const folders[] = {OWN_DESCRIPTORS, "/proc/thread-self/fd"};
+  char own[PATH_MAX];
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+    if (realpath(folders[i], own) && strcmp(found, own) == 0) return true;
+  return false;
+}
+
 int stream_number(const char *path) {
   const char *slash = strrchr(path, '/'), *digits = slash ? slash + 1 : path;
   size_t n = strspn(digits, "0123456789");
-  char directory[PATH_MAX], found[PATH_MAX], own[PATH_MAX];
+  char directory[PATH_MAX], found[PATH_MAX];
   if (!n || n > DIGITS_MAX || digits[n]) return -1;
   size_t length = (size_t)(digits - path);
   if (length + 1 >= sizeof directory) return -1;
   snprintf(directory, sizeof directory, "%.*s.", (int)length, path);
-  if (!realpath(directory, found) || !realpath(OWN_DESCRIPTORS, own) || strcmp(found, own) != 0) return -1;
-  return atoi(digits);
+  return realpath(directory, found) && holds_own(found) ? atoi(digits) : -1;
 }
 
 int stream_write(int fd, const char *name, const void *data, size_t bytes) {

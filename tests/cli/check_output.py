@@ -167,8 +167,8 @@ def inherited_descriptors_are_written_where_they_stand():
     put("a.npy", A.npy("f32", *X))
     csv, npz = (run("a.npy", "-o", "-", "--out-format", form)[0] for form in ("csv", "npz"))
     os.symlink("/dev/stdout", path("link.csv"))
-    for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/dev/../dev/fd/1", "link.csv", "-",
-                 "/dev/fd/7"):
+    for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/proc/thread-self/fd/1", "/dev/../dev/fd/1",
+                 "link.csv", "-", "/dev/fd/7"):
         for form, data in (("csv", csv), ("npz", npz)):
             for mode in ("ab", "r+b"):
                 put("app.log", b"before\n")
