@@ -6,7 +6,8 @@ smx_status smx_attention(smx_context *ctx, const smx_attention_options *options,
                          const smx_tensor *k, const smx_tensor *v, const smx_tensor *o,
                          const smx_tensor *lse) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention", .ctx = ctx}, *j = &job;
+  SMX_OWN(attention_job, j, ctx);
+  if (!attention_open(j, "smx_attention", ctx)) return SMX_ERR_NOMEM;
   smx_status status = attention_check(j, options, q, k, v);
   if (status != SMX_OK) return status;
   int64_t shape[4] = {j->q.shape[0], j->heads, j->lq, j->call.e};
@@ -23,7 +24,8 @@ smx_status smx_attention_backward(smx_context *ctx, const smx_attention_options 
                                   const smx_tensor *lse, const smx_tensor *d_o, const smx_tensor *d_lse,
                                   const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_backward", .ctx = ctx}, *j = &job;
+  SMX_OWN(attention_job, j, ctx);
+  if (!attention_open(j, "smx_attention_backward", ctx)) return SMX_ERR_NOMEM;
   smx_status status = attention_check_gradient(j, options, q, k, v, o, lse, d_o, d_lse);
   if (status == SMX_OK) status = attention_check_gradients(j, dq, dk, dv);
   return status == SMX_OK ? attention_run_gradients(j) : status;

@@ -102,7 +102,9 @@ typedef struct attn_rotate {
   /* with other: other_a y_b - other_b y_a, the gradients of the angles of one head,
    * [rows][pairs] */
   double *cross;
+  void *room; /* ATTN_ROTATE_ROOM reals, aligned to 64 bytes */
 } attn_rotate;
+enum { ATTN_ROTATE_PARTS = 7, ATTN_ROTATE_ROOM = ATTN_ROTATE_PARTS * (ATTN_MAX_HEAD + 16) };
 
 /* Additive scores of some rows, z_ij = sum_c u_c tanh(q_ic + k_jc), and their gradients, all in the
  * real type. Keys are transposed, so that keys lie side by side, and filled up to `pitch`, a

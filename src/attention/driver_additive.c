@@ -33,8 +33,7 @@ static void open_head(block_job *m, int64_t b, int64_t kv) {
   const attention_job *j = m->j;
   const attn_head h = attention_head(j, b, kv);
   const int64_t d = j->call.d, bytes = j->real_bytes;
-  double space[ATTN_MAX_HEAD];
-  char *row = (char *)space;
+  char *const row = (char *)m->row;
   for (int64_t i = 0; i < h.lk; i++) {
     dtype_io_of(j)->load((row_store)h.k.store, attention_key(&h, i), h.k.stride, (size_t)d, row);
     for (int64_t c = 0; c < d; c++)
@@ -77,20 +76,20 @@ static smx_status lay_out(block_job *m, const attention_job *p) {
   open_part(w, p);
   smx_parallel(p->ctx, (p->lq + CHUNK - 1) / CHUNK, score_rows, w);
   if (p->bias.data) add_bias(w, p);
-  attention_job n = *p;
-  n.q = n.k = score_block_view(p, (char *)(uintptr_t)&zero, p->lq, 1, false);
-  n.k.shape[2] = p->lk;
-  n.q.strides[2] = n.q.strides[3] = n.k.strides[2] = n.k.strides[3] = 0;
-  n.v = n.k, n.call.d = n.call.e = 1;
-  n.lengths.data = n.block_table.data = NULL;
-  n.bias = score_block_view(p, w->raw, p->lq, p->lk, false);
-  n.scores = score_block_view(p, m->z, p->lq, p->lk, false);
-  return attention_run(&n);
+  attention_job *const n = m->inner;
+  *n = *p;
+  n->q = n->k = score_block_view(p, (char *)(uintptr_t)&zero, p->lq, 1, false);
+  n->k.shape[2] = p->lk;
+  n->q.strides[2] = n->q.strides[3] = n->k.strides[2] = n->k.strides[3] = 0;
+  n->v = n->k, n->call.d = n->call.e = 1;
+  n->lengths.data = n->block_table.data = NULL;
+  n->bias = score_block_view(p, w->raw, p->lq, p->lk, false);
+  n->scores = score_block_view(p, m->z, p->lq, p->lk, false);
+  return attention_run(n);
 }
 
 static smx_status forward_part(block_job *m, const attention_job *p) {
-  score_block s;
-  smx_status status = p->lk ? score_block_weights(m, p, &s) : SMX_OK;
+  smx_status status = p->lk ? score_block_weights(m, p) : SMX_OK;
   if (status == SMX_OK) score_block_drop(p, m->y[0]);
   return status == SMX_OK ? score_block_weighted(m, p, m->y[0], false, &p->v, &p->o) : status;
 }
@@ -106,7 +105,7 @@ static void column_gradient(void *arg, int64_t column) {
 static void score_gradients(adding *w, const attention_job *p) {
   block_job *m = &w->m;
   const int64_t d = p->call.d, pitch = w->scores.pitch;
-  double row[ATTN_MAX_HEAD + ATTN_PANEL] = {0}, *sums = w->sums + (m->sequence * m->j->heads + m->head) * d;
+  double *const row = m->row, *const sums = w->sums + (m->sequence * m->j->heads + m->head) * d;
   for (int64_t i = 0; i < p->lq * p->lk; i++)
     if (!m->visible[i]) put_real(p, m->dz, i, 0);
   memset(w->du, 0, (size_t)(d * p->real_bytes)), memset(w->dk, 0, (size_t)(d * pitch * p->real_bytes));
@@ -124,10 +123,9 @@ static void score_gradients(adding *w, const attention_job *p) {
 }
 
 static smx_status backward_part(block_job *m, const attention_job *p) {
-  score_block s;
-  smx_status status = score_block_weights(m, p, &s);
+  smx_status status = score_block_weights(m, p);
   if (status == SMX_OK) status = score_block_upstream(m, p);
-  if (status == SMX_OK) status = score_block_gradient(m, p, &s);
+  if (status == SMX_OK) status = score_block_gradient(m, p);
   if (status != SMX_OK) return status;
   score_gradients((adding *)(void *)m, p);
   score_block_drop(p, m->y[0]);
@@ -159,7 +157,6 @@ static const block_job_steps steps = {
 static smx_status check(adding *w, const smx_attention_options *options, const smx_tensor *u,
                         const smx_tensor *q, const smx_tensor *k, const smx_tensor *v) {
   attention_job *j = w->m.j;
-  w->m.steps = &steps;
   smx_status status = score_block_check(&w->m, options, NULL, NULL, q, k, v);
   if (status == SMX_OK && options && (options->scale != 0 || options->softcap != 0))
     return smx_fail(SMX_ERR_PARAM, "%s: options.%s is %g, which is not possible with additive scores",
@@ -175,11 +172,11 @@ smx_status smx_attention_additive(smx_context *ctx, const smx_attention_options 
                                   const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
                                   const smx_tensor *o) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_additive", .ctx = ctx};
-  adding w = {.m = {.j = &job}};
-  smx_status status = check(&w, options, u, q, k, v);
-  if (status == SMX_OK) status = score_block_check_output(&w.m, o);
-  return status == SMX_OK ? block_job_run(&w.m, false) : status;
+  SMX_OWN(adding, w, ctx);
+  if (!block_job_open(w ? &w->m : NULL, "smx_attention_additive", ctx, &steps)) return SMX_ERR_NOMEM;
+  smx_status status = check(w, options, u, q, k, v);
+  if (status == SMX_OK) status = score_block_check_output(&w->m, o);
+  return status == SMX_OK ? block_job_run(&w->m, false) : status;
 }
 
 static void store_sums(const adding *w, const smx_view *du, void *buffer) {
@@ -199,21 +196,22 @@ smx_status smx_attention_additive_backward(smx_context *ctx, const smx_attention
                                            const smx_tensor *v, const smx_tensor *d_o, const smx_tensor *du,
                                            const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_additive_backward", .ctx = ctx}, *j = &job;
-  adding w = {.m = {.j = j}};
+  SMX_OWN(adding, w, ctx);
+  if (!block_job_open(w ? &w->m : NULL, "smx_attention_additive_backward", ctx, &steps)) return SMX_ERR_NOMEM;
+  attention_job *const j = w->m.j;
   smx_view to = {0};
-  smx_status status = check(&w, options, u, q, k, v);
-  if (status == SMX_OK) status = score_block_check_gradients(&w.m, d_o, dq, dk, dv);
+  smx_status status = check(w, options, u, q, k, v);
+  if (status == SMX_OK) status = score_block_check_gradients(&w->m, d_o, dq, dk, dv);
   if (status == SMX_OK && du)
     status = attention_output(j, "du", du, 3, (int64_t[]){j->batch, j->heads, j->call.d}, &to);
   if (status != SMX_OK) return status;
   const size_t sums = (size_t)(j->batch * j->heads * j->call.d), room = ATTN_MAX_HEAD + ATTN_PANEL;
-  w.sums = smx_alloc(ctx, (sums + room) * sizeof *w.sums);
-  if (!w.sums) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for the gradient of u", j->name);
-  memset(w.sums, 0, sums * sizeof *w.sums);
-  w.m.writes_more = to.data != NULL;
-  status = block_job_run(&w.m, true);
-  if (status == SMX_OK && to.data) store_sums(&w, &to, w.sums + sums);
-  smx_free(ctx, w.sums);
+  w->sums = smx_alloc(ctx, (sums + room) * sizeof *w->sums);
+  if (!w->sums) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for the gradient of u", j->name);
+  memset(w->sums, 0, sums * sizeof *w->sums);
+  w->m.writes_more = to.data != NULL;
+  status = block_job_run(&w->m, true);
+  if (status == SMX_OK && to.data) store_sums(w, &to, w->sums + sums);
+  smx_free(ctx, w->sums);
   return status;
 }

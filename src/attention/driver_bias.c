@@ -20,6 +20,7 @@ typedef struct adding {
   char *scores; /* gradients of the scores of a part */
   double *sinks_of_rows, *row;
   void *buffer;
+  attention_job part;
 } adding;
 
 static bool open_sums(const attention_job *j, sums *s, int32_t ndim) {
@@ -68,18 +69,19 @@ static smx_view matrix_of(const attention_job *p, char *data, int64_t columns) {
                     .strides = {0, 0, columns, 1}};
 }
 
-static smx_status add_head(const adding *a, int64_t b, int64_t h, int64_t chunk) {
+static smx_status add_head(adding *a, int64_t b, int64_t h, int64_t chunk) {
+  attention_job *const p = &a->part;
   smx_status status = SMX_OK;
   const int64_t lq = attention_queries(a->j, b);
   for (int64_t i = 0; i < lq && status == SMX_OK; i += chunk) {
-    attention_job p = attention_part(a->j, b, h, i, lq - i < chunk ? lq - i : chunk);
-    p.scores = matrix_of(&p, a->scores, p.lk);
-    p.d_sink = matrix_of(&p, (char *)a->sinks_of_rows, 1);
-    p.d_sink.dtype = SMX_F64;
-    if (p.lk == 0) p.scores.data = NULL;
-    status = attention_run_gradients(&p);
+    attention_part(a->j, b, h, i, lq - i < chunk ? lq - i : chunk, p);
+    p->scores = matrix_of(p, a->scores, p->lk);
+    p->d_sink = matrix_of(p, (char *)a->sinks_of_rows, 1);
+    p->d_sink.dtype = SMX_F64;
+    if (p->lk == 0) p->scores.data = NULL;
+    status = attention_run_gradients(p);
     if (status != SMX_OK) break;
-    add_part(a, &p, b, h, i);
+    add_part(a, p, b, h, i);
   }
   return status;
 }
@@ -139,16 +141,19 @@ smx_status smx_attention_backward_bias(smx_context *ctx, const smx_attention_opt
                                        const smx_tensor *d_lse, const smx_tensor *d_bias,
                                        const smx_tensor *d_slopes, const smx_tensor *d_sinks) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_backward_bias", .ctx = ctx}, *j = &job;
-  adding a = {.j = j};
+  SMX_OWN(attention_job, j, ctx);
+  if (!attention_open(j, "smx_attention_backward_bias", ctx)) return SMX_ERR_NOMEM;
+  SMX_OWN(adding, a, ctx);
+  if (!a) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for a call", j->name);
+  a->j = j;
   smx_status status = attention_check_gradient(j, options, q, k, v, o, lse, d_o, d_lse);
   if (status == SMX_OK && d_bias && (j->query_offsets.data || j->key_offsets.data))
     status = smx_fail(SMX_ERR_PARAM, "%s: d_bias is not possible with offsets", j->name);
   if (status == SMX_OK && d_sinks && !j->sinks.data)
     status = smx_fail(SMX_ERR_NULL, "%s: sinks is NULL: d_sinks needs them", j->name);
   const int64_t full[4] = {j->batch, j->heads, j->lq, j->lk};
-  if (status == SMX_OK) status = check_output(j, "d_bias", d_bias, 4, full, &a.bias.to);
-  if (status == SMX_OK) status = check_output(j, "d_slopes", d_slopes, 2, full, &a.slopes.to);
-  if (status == SMX_OK) status = check_output(j, "d_sinks", d_sinks, 2, full, &a.sinks.to);
-  return status == SMX_OK ? run(&a) : status;
+  if (status == SMX_OK) status = check_output(j, "d_bias", d_bias, 4, full, &a->bias.to);
+  if (status == SMX_OK) status = check_output(j, "d_slopes", d_slopes, 2, full, &a->slopes.to);
+  if (status == SMX_OK) status = check_output(j, "d_sinks", d_sinks, 2, full, &a->sinks.to);
+  return status == SMX_OK ? run(a) : status;
 }

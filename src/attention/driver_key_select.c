@@ -232,17 +232,20 @@ smx_status smx_attention_select(smx_context *ctx, const smx_attention_select_opt
                                 const smx_tensor *mass, const smx_tensor *keys, const smx_tensor *kept) {
   SMX_ENTER(ctx);
   static const smx_attention_select_options defaults = {.size = sizeof defaults};
-  selection s = {.j = {.name = "smx_attention_select", .ctx = ctx}, .options = options ? options : &defaults};
-  smx_status status = check_inputs(&s, mass, keys);
-  if (status == SMX_OK) status = check_apart(&s, "keys", &s.keys);
+  SMX_OWN(selection, s, ctx);
+  if (!attention_open(s ? &s->j : NULL, "smx_attention_select", ctx)) return SMX_ERR_NOMEM;
+  s->options = options ? options : &defaults;
+  smx_status status = check_inputs(s, mass, keys);
+  if (status == SMX_OK) status = check_apart(s, "keys", &s->keys);
   if (status == SMX_OK && kept)
-    status = attention_tensor(&s.j, "kept", kept, PAGES, 2, (int64_t[]){s.batch, s.lists}, &s.kept);
-  if (status == SMX_OK && kept) status = check_apart(&s, "kept", &s.kept);
-  const smx_view *const outputs[] = {&s.keys, &s.kept};
+    status = attention_tensor(&s->j, "kept", kept, PAGES, 2, (int64_t[]){s->batch, s->lists}, &s->kept);
+  if (status == SMX_OK && kept) status = check_apart(s, "kept", &s->kept);
+  const smx_view *const outputs[] = {&s->keys, &s->kept};
   if (status != SMX_OK || !attention_writes_any(outputs, sizeof outputs / sizeof *outputs)) return status;
-  if (!smx_scratch_open(&s.scratch, ctx, 0, (size_t)(3 * s.length + 1) * sizeof(double), s.batch * s.lists))
-    return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld keys", s.j.name, (long long)s.length);
-  smx_parallel(ctx, s.batch * s.lists, select_task, &s);
-  smx_scratch_close(&s.scratch);
+  if (!smx_scratch_open(&s->scratch, ctx, 0, (size_t)(3 * s->length + 1) * sizeof(double),
+                        s->batch * s->lists))
+    return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld keys", s->j.name, (long long)s->length);
+  smx_parallel(ctx, s->batch * s->lists, select_task, s);
+  smx_scratch_close(&s->scratch);
   return SMX_OK;
 }

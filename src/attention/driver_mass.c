@@ -8,7 +8,8 @@ smx_status smx_attention_column_mass(smx_context *ctx, const smx_attention_optio
                                      const smx_tensor *row_weights, const smx_tensor *mass) {
   SMX_ENTER(ctx);
   static const float one = 1;
-  attention_job job = {.name = "smx_attention_column_mass", .ctx = ctx}, *j = &job;
+  SMX_OWN(attention_job, j, ctx);
+  if (!attention_open(j, "smx_attention_column_mass", ctx)) return SMX_ERR_NOMEM;
   /* values are only multiplied by 0 */
   smx_status status = attention_check(j, options, q, k, k);
   if (status != SMX_OK) return status;

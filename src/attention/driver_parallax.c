@@ -167,21 +167,20 @@ static void fit(tilting *w, const attention_job *p) {
 /* ---- forward ---- */
 
 /* Weights and t of a part; *r becomes the view of the vectors that y is made with. */
-static smx_status tilted_weights(tilting *w, const attention_job *p, score_block *s, smx_view *r) {
-  smx_status status = score_block_weights(&w->m, p, s);
+static smx_status tilted_weights(tilting *w, const attention_job *p, smx_view *r) {
+  smx_status status = score_block_weights(&w->m, p);
   if (status != SMX_OK) return status;
   *r = p->r;
   if (w->local) fit(w, p), *r = score_block_view(p, w->r, p->lq, p->call.d, false);
-  status = score_block_products(p, r, &p->k, w->y);
+  status = score_block_products(&w->m, p, r, &p->k, w->y);
   if (status == SMX_OK) tilt(w, p);
   return status;
 }
 
 static smx_status forward_part(block_job *m, const attention_job *p) {
   tilting *w = (tilting *)(void *)m;
-  score_block s;
   smx_view r;
-  smx_status status = p->lk ? tilted_weights(w, p, &s, &r) : SMX_OK;
+  smx_status status = p->lk ? tilted_weights(w, p, &r) : SMX_OK;
   if (status == SMX_OK) score_block_drop(p, w->t);
   return status == SMX_OK ? score_block_weighted(m, p, w->t, false, &p->v, &p->o) : status;
 }
@@ -204,7 +203,7 @@ static void untilt(const tilting *w, const attention_job *p) {
 /* u from dr, in its place; `more` gets dq less u. */
 static void solve_rows(tilting *w, const attention_job *p) {
   const int64_t d = p->call.d;
-  double x[ATTN_MAX_HEAD];
+  double *const x = w->m.row;
   for (int64_t i = 0; i < p->lq; i++) {
     for (int64_t a = 0; a < d; a++) x[a] = real_at(p, w->u, i * d + a);
     solve(w->factor + i * d * d, d, x);
@@ -236,7 +235,7 @@ static smx_status backward_fit(tilting *w, const attention_job *p, const smx_vie
   if (status != SMX_OK) return status;
   solve_rows(w, p);
   if (p->dk.data) status = score_block_add_transposed(m, p, w->g, r, m->dk);
-  if (status == SMX_OK) status = score_block_products(p, &u, &p->k, w->g);
+  if (status == SMX_OK) status = score_block_products(m, p, &u, &p->k, w->g);
   if (status != SMX_OK) return status;
   through_fit(w, p);
   if (p->dk.data) status = score_block_add_transposed(m, p, w->g, r, m->dk);
@@ -248,7 +247,7 @@ static smx_status store_queries(const tilting *w, const attention_job *p) {
   const block_job *m = &w->m;
   const int64_t d = p->call.d, bytes = smx_dtype_bytes(p->dq.dtype);
   const smx_view more = score_block_view(p, w->more, p->lq, d, false);
-  double row[ATTN_MAX_HEAD + ROOM] = {0};
+  double *const row = m->row;
   smx_status status = score_block_weighted(m, p, m->dz, false, &p->k, &more);
   for (int64_t i = 0; status == SMX_OK && i < p->lq; i++) {
     for (int64_t a = 0; a < d; a++) row[a] = real_at(p, w->more, i * d + a) - real_at(p, w->u, i * d + a);
@@ -260,9 +259,8 @@ static smx_status store_queries(const tilting *w, const attention_job *p) {
 
 static smx_status backward_part(block_job *m, const attention_job *p) {
   tilting *w = (tilting *)(void *)m;
-  score_block s;
   smx_view r;
-  smx_status status = tilted_weights(w, p, &s, &r);
+  smx_status status = tilted_weights(w, p, &r);
   if (status == SMX_OK) status = score_block_upstream(m, p);
   if (status != SMX_OK) return status;
   untilt(w, p);
@@ -271,7 +269,7 @@ static smx_status backward_part(block_job *m, const attention_job *p) {
   if (status == SMX_OK && p->dr.data) status = score_block_weighted(m, p, w->g, false, &p->k, &p->dr);
   if (status == SMX_OK && w->local) status = backward_fit(w, p, &r);
   else if (status == SMX_OK && p->dk.data) status = score_block_add_transposed(m, p, w->g, &r, m->dk);
-  if (status == SMX_OK) status = score_block_gradient(m, p, &s);
+  if (status == SMX_OK) status = score_block_gradient(m, p);
   if (status == SMX_OK) status = score_block_to_products(m, p);
   if (status == SMX_OK && p->dk.data) status = score_block_add_transposed(m, p, m->dz, &p->q, m->dk);
   if (status != SMX_OK || !p->dq.data) return status;
@@ -302,7 +300,6 @@ static const block_job_steps steps = {
 static smx_status check(tilting *w, const smx_attention_options *options, const smx_tensor *q,
                         const smx_tensor *k, const smx_tensor *v, const smx_tensor *r) {
   attention_job *j = w->m.j;
-  w->m.steps = &steps;
   smx_status status = score_block_check(&w->m, options, NULL, NULL, q, k, v);
   if (status == SMX_OK && !w->local) status = attention_tensor(j, "r", r, FLOATS, 4, j->q.shape, &j->r);
   if (status == SMX_OK && w->local && !(w->ridge >= 0 && w->ridge <= 0x1p127))
@@ -314,11 +311,11 @@ smx_status smx_attention_parallax(smx_context *ctx, const smx_attention_options 
                                   const smx_tensor *k, const smx_tensor *v, const smx_tensor *r,
                                   const smx_tensor *o) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_parallax", .ctx = ctx};
-  tilting w = {.m = {.j = &job}};
-  smx_status status = check(&w, options, q, k, v, r);
-  if (status == SMX_OK) status = score_block_check_output(&w.m, o);
-  return status == SMX_OK ? block_job_run(&w.m, false) : status;
+  SMX_OWN(tilting, w, ctx);
+  if (!block_job_open(w ? &w->m : NULL, "smx_attention_parallax", ctx, &steps)) return SMX_ERR_NOMEM;
+  smx_status status = check(w, options, q, k, v, r);
+  if (status == SMX_OK) status = score_block_check_output(&w->m, o);
+  return status == SMX_OK ? block_job_run(&w->m, false) : status;
 }
 
 smx_status smx_attention_parallax_backward(smx_context *ctx, const smx_attention_options *options,
@@ -326,23 +323,24 @@ smx_status smx_attention_parallax_backward(smx_context *ctx, const smx_attention
                                            const smx_tensor *r, const smx_tensor *d_o, const smx_tensor *dq,
                                            const smx_tensor *dk, const smx_tensor *dv, const smx_tensor *dr) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_parallax_backward", .ctx = ctx};
-  tilting w = {.m = {.j = &job}};
-  smx_status status = check(&w, options, q, k, v, r);
-  if (status == SMX_OK) status = score_block_check_gradients(&w.m, d_o, dq, dk, dv);
-  if (status == SMX_OK && dr) status = attention_output(&job, "dr", dr, 4, job.q.shape, &job.dr);
-  return status == SMX_OK ? block_job_run(&w.m, true) : status;
+  SMX_OWN(tilting, w, ctx);
+  if (!block_job_open(w ? &w->m : NULL, "smx_attention_parallax_backward", ctx, &steps)) return SMX_ERR_NOMEM;
+  smx_status status = check(w, options, q, k, v, r);
+  if (status == SMX_OK) status = score_block_check_gradients(&w->m, d_o, dq, dk, dv);
+  if (status == SMX_OK && dr) status = attention_output(w->m.j, "dr", dr, 4, w->m.j->q.shape, &w->m.j->dr);
+  return status == SMX_OK ? block_job_run(&w->m, true) : status;
 }
 
 smx_status smx_attention_local_linear(smx_context *ctx, const smx_attention_options *options, double ridge,
                                       const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
                                       const smx_tensor *o) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_local_linear", .ctx = ctx};
-  tilting w = {.m = {.j = &job}, .local = true, .ridge = ridge};
-  smx_status status = check(&w, options, q, k, v, NULL);
-  if (status == SMX_OK) status = score_block_check_output(&w.m, o);
-  return status == SMX_OK ? block_job_run(&w.m, false) : status;
+  SMX_OWN(tilting, w, ctx);
+  if (!block_job_open(w ? &w->m : NULL, "smx_attention_local_linear", ctx, &steps)) return SMX_ERR_NOMEM;
+  w->local = true, w->ridge = ridge;
+  smx_status status = check(w, options, q, k, v, NULL);
+  if (status == SMX_OK) status = score_block_check_output(&w->m, o);
+  return status == SMX_OK ? block_job_run(&w->m, false) : status;
 }
 
 smx_status smx_attention_local_linear_backward(smx_context *ctx, const smx_attention_options *options,
@@ -351,9 +349,11 @@ smx_status smx_attention_local_linear_backward(smx_context *ctx, const smx_atten
                                                const smx_tensor *dq, const smx_tensor *dk,
                                                const smx_tensor *dv) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_local_linear_backward", .ctx = ctx};
-  tilting w = {.m = {.j = &job}, .local = true, .ridge = ridge};
-  smx_status status = check(&w, options, q, k, v, NULL);
-  if (status == SMX_OK) status = score_block_check_gradients(&w.m, d_o, dq, dk, dv);
-  return status == SMX_OK ? block_job_run(&w.m, true) : status;
+  SMX_OWN(tilting, w, ctx);
+  if (!block_job_open(w ? &w->m : NULL, "smx_attention_local_linear_backward", ctx, &steps))
+    return SMX_ERR_NOMEM;
+  w->local = true, w->ridge = ridge;
+  smx_status status = check(w, options, q, k, v, NULL);
+  if (status == SMX_OK) status = score_block_check_gradients(&w->m, d_o, dq, dk, dv);
+  return status == SMX_OK ? block_job_run(&w->m, true) : status;
 }

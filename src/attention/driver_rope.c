@@ -28,6 +28,7 @@ typedef struct walk {
   /* [ROWS][pairs], [ROWS][pairs], [pairs], [pairs] with the scale */
   double *phases, *angles, *sums, *frequencies;
   double *cross, *d_frequencies; /* [rows][pairs], [pairs]; NULL: not wanted */
+  double *room;                  /* of the kernel */
 } walk;
 
 /* ---- tasks ---- */
@@ -75,7 +76,8 @@ static void rotate_rows(walk *w, int64_t first, int64_t rows) {
                    .columns = r->columns,
                    .pairs = r->pairs,
                    .back = r->back,
-                   .angles = w->angles};
+                   .angles = w->angles,
+                   .room = w->room};
   if (r->cosines.data) t.cosines = w->phases;
   t.near = half ? 1 : 2, t.far = half ? r->pairs : 1;
   t.x = attention_rows_of(&r->x, w->b, w->h, first), t.y = attention_rows_of(&r->y, w->b, w->h, first);
@@ -112,7 +114,8 @@ static void rope_task(void *arg, int64_t at) {
                 room = (2 * ROWS + 3) * r->pairs;
   const bool gradients = r->d_positions.data || r->d_frequencies.data;
   walk w = {.r = r, .b = at / r->chunks / groups, .h = at / r->chunks % groups * r->together};
-  w.phases = smx_scratch_take(&r->scratch);
+  w.room = smx_scratch_take(&r->scratch);
+  w.phases = w.room + ATTN_ROTATE_ROOM;
   w.angles = w.phases + ROWS * r->pairs, w.sums = w.angles + ROWS * r->pairs;
   w.frequencies = w.sums + r->pairs, w.d_frequencies = w.frequencies + r->pairs;
   if (gradients) w.cross = w.phases + room;
@@ -122,7 +125,7 @@ static void rope_task(void *arg, int64_t at) {
   for (int64_t g = 0; g < r->together && r->carry_out.data; g++)
     memcpy(pairs_at(&r->carry_out, w.b, w.h + g, 0), w.sums, (size_t)r->pairs * sizeof(double));
   if (gradients) store_gradients(&w);
-  smx_scratch_give(&r->scratch, w.phases);
+  smx_scratch_give(&r->scratch, w.room);
 }
 
 /* ---- arguments ---- */
@@ -244,7 +247,7 @@ static smx_status run(rope *r) {
   r->chunks = gradients || r->options->cumulative ? 1 : (r->length + CHUNK - 1) / CHUNK;
   r->kernels->frequencies(r->options->base == 0 ? 10000 : r->options->base, r->pairs, r->powers);
   const int64_t tasks = r->batch * (r->heads / r->together) * r->chunks;
-  const int64_t cells = (2 * ROWS + 3 + (gradients ? r->length : 0)) * r->pairs;
+  const int64_t cells = ATTN_ROTATE_ROOM + (2 * ROWS + 3 + (gradients ? r->length : 0)) * r->pairs;
   if (!smx_scratch_open(&r->scratch, r->j.ctx, 0, (size_t)cells * sizeof(double), tasks))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for angles", r->j.name);
   smx_parallel(r->j.ctx, tasks, rope_task, r);
@@ -255,23 +258,24 @@ static smx_status run(rope *r) {
 smx_status smx_rope(smx_context *ctx, const smx_rope_options *options, const smx_tensor *x,
                     const smx_tensor *y, const smx_tensor *carry) {
   SMX_ENTER(ctx);
-  rope r = {.j = {.name = "smx_rope", .ctx = ctx}};
-  smx_status status = check(&r, options, x, "x", y, "y");
+  SMX_OWN(rope, r, ctx);
+  if (!attention_open(r ? &r->j : NULL, "smx_rope", ctx)) return SMX_ERR_NOMEM;
+  smx_status status = check(r, options, x, "x", y, "y");
   if (status == SMX_OK && carry) {
-    status = attention_tensor(&r.j, "carry", carry, FLOATS, 3, (int64_t[]){r.batch, r.heads, r.pairs},
-                              &r.carry_out);
-    if (status == SMX_OK && !r.options->cumulative)
-      status = smx_fail(SMX_ERR_PARAM, "%s: carry is not possible without cumulative", r.j.name);
-    if (status == SMX_OK && !smx_same_dtype(r.carry_out.dtype, SMX_F64))
-      status = smx_fail(SMX_ERR_DTYPE, "%s: carry: dtype is %s, not f64", r.j.name,
-                        smx_dtype_name(r.carry_out.dtype));
-    if (status == SMX_OK && r.carry_out.strides[2] != 1)
-      status = smx_fail(SMX_ERR_SHAPE, "%s: carry: strides[2] is %lld, not 1", r.j.name,
-                        (long long)r.carry_out.strides[2]);
-    if (status == SMX_OK) status = check_apart(&r, "carry", &r.carry_out);
+    status = attention_tensor(&r->j, "carry", carry, FLOATS, 3, (int64_t[]){r->batch, r->heads, r->pairs},
+                              &r->carry_out);
+    if (status == SMX_OK && !r->options->cumulative)
+      status = smx_fail(SMX_ERR_PARAM, "%s: carry is not possible without cumulative", r->j.name);
+    if (status == SMX_OK && !smx_same_dtype(r->carry_out.dtype, SMX_F64))
+      status = smx_fail(SMX_ERR_DTYPE, "%s: carry: dtype is %s, not f64", r->j.name,
+                        smx_dtype_name(r->carry_out.dtype));
+    if (status == SMX_OK && r->carry_out.strides[2] != 1)
+      status = smx_fail(SMX_ERR_SHAPE, "%s: carry: strides[2] is %lld, not 1", r->j.name,
+                        (long long)r->carry_out.strides[2]);
+    if (status == SMX_OK) status = check_apart(r, "carry", &r->carry_out);
   }
-  if (status == SMX_OK) status = check_apart(&r, "y", &r.y);
-  return status == SMX_OK ? run(&r) : status;
+  if (status == SMX_OK) status = check_apart(r, "y", &r->y);
+  return status == SMX_OK ? run(r) : status;
 }
 
 static smx_status check_gradient(rope *r, const char *port, const smx_tensor *t, int32_t ndim,
@@ -289,14 +293,16 @@ smx_status smx_rope_backward(smx_context *ctx, const smx_rope_options *options, 
                              const smx_tensor *x, const smx_tensor *dx, const smx_tensor *d_positions,
                              const smx_tensor *d_frequencies) {
   SMX_ENTER(ctx);
-  rope r = {.j = {.name = "smx_rope_backward", .ctx = ctx}, .back = true};
-  smx_status status = check(&r, options, dy, "dy", dx, "dx");
+  SMX_OWN(rope, r, ctx);
+  if (!attention_open(r ? &r->j : NULL, "smx_rope_backward", ctx)) return SMX_ERR_NOMEM;
+  r->back = true;
+  smx_status status = check(r, options, dy, "dy", dx, "dx");
   if (status != SMX_OK) return status;
-  const int64_t full[] = {r.batch, r.heads, r.length, r.pairs}, state[] = {r.batch, r.heads, r.pairs};
-  if (x) status = attention_tensor(&r.j, "x", x, FLOATS, 4, r.x.shape, &r.other);
-  if (status == SMX_OK) status = check_gradient(&r, "d_positions", d_positions, 4, full, &r.d_positions);
+  const int64_t full[] = {r->batch, r->heads, r->length, r->pairs}, state[] = {r->batch, r->heads, r->pairs};
+  if (x) status = attention_tensor(&r->j, "x", x, FLOATS, 4, r->x.shape, &r->other);
+  if (status == SMX_OK) status = check_gradient(r, "d_positions", d_positions, 4, full, &r->d_positions);
   if (status == SMX_OK)
-    status = check_gradient(&r, "d_frequencies", d_frequencies, 3, state, &r.d_frequencies);
-  if (status == SMX_OK) status = check_apart(&r, "dx", &r.y);
-  return status == SMX_OK ? run(&r) : status;
+    status = check_gradient(r, "d_frequencies", d_frequencies, 3, state, &r->d_frequencies);
+  if (status == SMX_OK) status = check_apart(r, "dx", &r->y);
+  return status == SMX_OK ? run(r) : status;
 }

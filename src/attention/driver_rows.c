@@ -8,17 +8,15 @@
 #include "driver/score_block.h"
 
 static smx_status forward_part(block_job *m, const attention_job *p) {
-  score_block s;
-  smx_status status = p->lk ? score_block_weights(m, p, &s) : SMX_OK;
+  smx_status status = p->lk ? score_block_weights(m, p) : SMX_OK;
   if (status == SMX_OK) score_block_drop(p, m->y[0]);
   return status == SMX_OK ? score_block_weighted(m, p, m->y[0], false, &p->v, &p->o) : status;
 }
 
 static smx_status backward_part(block_job *m, const attention_job *p) {
-  score_block s;
-  smx_status status = score_block_weights(m, p, &s);
+  smx_status status = score_block_weights(m, p);
   if (status == SMX_OK) status = score_block_upstream(m, p);
-  if (status == SMX_OK) status = score_block_gradient(m, p, &s);
+  if (status == SMX_OK) status = score_block_gradient(m, p);
   if (status == SMX_OK) status = score_block_to_products(m, p);
   if (status == SMX_OK) score_block_drop(p, m->y[0]);
   if (status == SMX_OK && p->dq.data) status = score_block_weighted(m, p, m->dz, false, &p->k, &p->dq);
@@ -37,12 +35,12 @@ smx_status smx_attention_rows(smx_context *ctx, const smx_attention_options *opt
                               const smx_params *params, const smx_tensor *q, const smx_tensor *k,
                               const smx_tensor *v, const smx_tensor *o) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_rows", .ctx = ctx};
-  block_job m = {.j = &job, .steps = &steps};
-  if (!op) return no_operator(&m);
-  smx_status status = score_block_check(&m, options, op, params, q, k, v);
-  if (status == SMX_OK) status = score_block_check_output(&m, o);
-  return status == SMX_OK ? block_job_run(&m, false) : status;
+  SMX_OWN(block_job, m, ctx);
+  if (!block_job_open(m, "smx_attention_rows", ctx, &steps)) return SMX_ERR_NOMEM;
+  if (!op) return no_operator(m);
+  smx_status status = score_block_check(m, options, op, params, q, k, v);
+  if (status == SMX_OK) status = score_block_check_output(m, o);
+  return status == SMX_OK ? block_job_run(m, false) : status;
 }
 
 smx_status smx_attention_rows_backward(smx_context *ctx, const smx_attention_options *options,
@@ -50,10 +48,10 @@ smx_status smx_attention_rows_backward(smx_context *ctx, const smx_attention_opt
                                        const smx_tensor *k, const smx_tensor *v, const smx_tensor *d_o,
                                        const smx_tensor *dq, const smx_tensor *dk, const smx_tensor *dv) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_rows_backward", .ctx = ctx};
-  block_job m = {.j = &job, .steps = &steps};
-  if (!op) return no_operator(&m);
-  smx_status status = score_block_check(&m, options, op, params, q, k, v);
-  if (status == SMX_OK) status = score_block_check_gradients(&m, d_o, dq, dk, dv);
-  return status == SMX_OK ? block_job_run(&m, true) : status;
+  SMX_OWN(block_job, m, ctx);
+  if (!block_job_open(m, "smx_attention_rows_backward", ctx, &steps)) return SMX_ERR_NOMEM;
+  if (!op) return no_operator(m);
+  smx_status status = score_block_check(m, options, op, params, q, k, v);
+  if (status == SMX_OK) status = score_block_check_gradients(m, d_o, dq, dk, dv);
+  return status == SMX_OK ? block_job_run(m, true) : status;
 }

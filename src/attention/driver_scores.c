@@ -7,7 +7,8 @@ smx_status smx_attention_scores(smx_context *ctx, const smx_attention_options *o
                                 smx_attention_stage stage, const smx_tensor *q, const smx_tensor *k,
                                 const smx_tensor *scores) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_scores", .ctx = ctx}, *j = &job;
+  SMX_OWN(attention_job, j, ctx);
+  if (!attention_open(j, "smx_attention_scores", ctx)) return SMX_ERR_NOMEM;
   smx_status status = attention_check(j, options, q, k, k); /* no value is read */
   if (status != SMX_OK) return status;
   if ((int)stage < 0 || stage > SMX_ATTENTION_WEIGHTS)
@@ -69,7 +70,10 @@ smx_attention_options attention_hiding(const smx_attention_options *options) {
 smx_status smx_attention_apply(smx_context *ctx, const smx_attention_options *options, const smx_tensor *w,
                                const smx_tensor *v, const smx_tensor *o) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_apply", .ctx = ctx, .q_name = "w", .k_name = "v"}, *j = &job;
+  SMX_OWN(attention_job, j, ctx);
+  if (!attention_open(j, "smx_attention_apply", ctx)) return SMX_ERR_NOMEM;
+  j->q_name = "w";
+  j->k_name = "v";
   first_column q, k;
   smx_attention_options own = attention_hiding(options);
   smx_status status = attention_check(j, &own, column_of(w, &q), column_of(v, &k), v);

@@ -35,7 +35,9 @@ static smx_status check_weights(const attention_job *j) {
 smx_status smx_attention_states(smx_context *ctx, const smx_attention_options *options, const smx_tensor *q,
                                 const smx_tensor *k, const smx_tensor *v, const smx_tensor *states) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_states", .ctx = ctx, .split = true}, *j = &job;
+  SMX_OWN(attention_job, j, ctx);
+  if (!attention_open(j, "smx_attention_states", ctx)) return SMX_ERR_NOMEM;
+  j->split = true;
   smx_status status = attention_check(j, options, q, k, v);
   if (status == SMX_OK) status = check_weights(j);
   if (status == SMX_OK && (j->query_offsets.data || j->key_offsets.data))
@@ -131,7 +133,8 @@ static smx_status merge(merging *m) {
 smx_status smx_attention_merge(smx_context *ctx, const smx_attention_options *options, int32_t count,
                                const smx_tensor *const *states, const smx_tensor *o, const smx_tensor *lse) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_merge", .ctx = ctx}, *j = &job;
+  SMX_OWN(attention_job, j, ctx);
+  if (!attention_open(j, "smx_attention_merge", ctx)) return SMX_ERR_NOMEM;
   merging m = {.j = j, .count = count, .empty = -1};
   if (count < 1) return smx_fail(SMX_ERR_PARAM, "%s: count is %d, not at least 1", j->name, (int)count);
   if (!states) return smx_fail(SMX_ERR_NULL, "%s: states is NULL", j->name);

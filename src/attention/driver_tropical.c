@@ -22,7 +22,8 @@ smx_status smx_attention_tropical(smx_context *ctx, const smx_attention_options 
                                   const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
                                   const smx_tensor *o, const smx_tensor *winners) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_tropical", .ctx = ctx}, *j = &job;
+  SMX_OWN(attention_job, j, ctx);
+  if (!attention_open(j, "smx_attention_tropical", ctx)) return SMX_ERR_NOMEM;
   smx_status status = check(j, options, symmetric, q, k, v);
   if (status != SMX_OK) return status;
   if (winners) status = check_winners(j, winners, &j->winners);
@@ -139,7 +140,8 @@ smx_status smx_attention_tropical_backward(smx_context *ctx, const smx_attention
                                            const smx_tensor *d_o, const smx_tensor *dq, const smx_tensor *dk,
                                            const smx_tensor *dv) {
   SMX_ENTER(ctx);
-  attention_job job = {.name = "smx_attention_tropical_backward", .ctx = ctx}, *j = &job;
+  SMX_OWN(attention_job, j, ctx);
+  if (!attention_open(j, "smx_attention_tropical_backward", ctx)) return SMX_ERR_NOMEM;
   back w = {.j = j, .wrong = -1};
   smx_status status = check(j, options, symmetric, q, k, v);
   if (status == SMX_OK) status = attention_check_d_o(j, d_o);

@@ -8,6 +8,21 @@
 #include "dropout.h"
 #include "engine.h"
 
+/* The contribution of one split to one row. */
+typedef struct part {
+  bool any;
+  attn_unit unit;
+  double gain, a[ATTN_SCALARS];
+} part;
+
+/* Some rows of the task, in blocks, against one split. */
+typedef struct tile {
+  int64_t first, rows;
+  int count; /* of blocks */
+  block blocks[ATTN_TILE / ATTN_BLOCK];
+  part parts[ATTN_TILE];
+} tile;
+
 /* Scratch memory of a task. */
 typedef struct work {
   attn_task *t;
@@ -22,13 +37,15 @@ typedef struct work {
   double *sums; /* o of each row, `width` numbers each */
   panels keys, values;
   real *q, *buffer, *z, *second, *o, *top;
+  real *keep; /* which weights of a row are not dropped */
+  tile *tile;
   uint64_t *visible; /* ATTN_PANELS a row of the tile; made only beside values that are not finite */
   int64_t split;
 } work;
 
 /* Divides scratch memory into arrays; with NULL it only counts bytes. */
 static size_t carve(work *w, char *base, const attn_call *c, int64_t rows) {
-  int64_t all = round_up(rows, ATTN_BLOCK), tile = all < ATTN_TILE ? all : ATTN_TILE,
+  int64_t all = round_up(rows, ATTN_BLOCK), high = all < ATTN_TILE ? all : ATTN_TILE,
           kept = rows > ATTN_TILE ? ATTN_PANELS : 1;
   size_t at = 0;
   w->c = c;
@@ -46,11 +63,13 @@ static size_t carve(work *w, char *base, const attn_call *c, int64_t rows) {
   TAKE(keys.packed, kept * ATTN_PANEL * c->d)
   TAKE(values.staged, kept * ATTN_PANEL * w->values.padded)
   TAKE(buffer, PACKED * ATTN_MAX_HEAD)
-  TAKE(z, tile * PITCH)
-  TAKE(second, w->op->values > 1 ? tile * PITCH : 0)
-  TAKE(o, tile * w->width)
-  TAKE(top, tile * LANES)
-  TAKE(visible, tile * ATTN_PANELS)
+  TAKE(z, high * PITCH)
+  TAKE(second, w->op->values > 1 ? high * PITCH : 0)
+  TAKE(o, high * w->width)
+  TAKE(top, high * LANES)
+  TAKE(keep, c->dropout > 0 ? ATTN_SPLIT : 0)
+  TAKE(tile, 1)
+  TAKE(visible, high * ATTN_PANELS)
 #undef TAKE
   w->keys.buffer = w->values.buffer = w->buffer;
   return at;
@@ -130,13 +149,6 @@ static void pack_queries(work *w) {
 }
 
 /* ---- sums ---- */
-
-/* The contribution of one split to one row. */
-typedef struct part {
-  bool any;
-  attn_unit unit;
-  double gain, a[ATTN_SCALARS];
-} part;
 
 /* o NULL: zeros. */
 static void fold_part(const work *w, attn_row *row, double *sums, const part *p, const real *o) {
@@ -265,10 +277,9 @@ static void score_panel(work *w, block *b, int64_t tile_row, int p, const key_pa
 static void drop_row(const work *w, const attn_row *row, const weighing *one) {
   const drop_pairs pairs = {w->h->stream + (uint64_t)row->g, row->at, one->first + one->from,
                             one->to - one->from, false};
-  real keep[ATTN_SPLIT];
-  drop_mask(w->c, &pairs, keep);
-  drop(keep, pairs.n, one->z + one->from);
-  if (w->op->values > 1) drop(keep, pairs.n, one->second + one->from);
+  drop_mask(w->c, &pairs, w->keep);
+  drop(w->keep, pairs.n, one->z + one->from);
+  if (w->op->values > 1) drop(w->keep, pairs.n, one->second + one->from);
 }
 
 /* Scores to weights for one row, or to its statistic. */
@@ -319,14 +330,6 @@ static void keep_part(work *w, int64_t r, const part *p, const real *o) {
   for (int i = 0; i < ATTN_SCALARS; i++) state[4 + i] = (real)p->a[i];
   memcpy(state + ATTN_STATE_HEAD, o, (size_t)w->width * sizeof *state);
 }
-
-/* Some rows of the task, in blocks, against one split. */
-typedef struct tile {
-  int64_t first, rows;
-  int count; /* of blocks */
-  block blocks[ATTN_TILE / ATTN_BLOCK];
-  part parts[ATTN_TILE];
-} tile;
 
 static void open_tile(const work *w, tile *t, int64_t first, int64_t rows) {
   int64_t start = w->split * ATTN_SPLIT;
@@ -416,15 +419,15 @@ static void write_row(work *w, const tile *t, int64_t r) {
 typedef enum goal { STATISTIC, SUMS, NORMALISER, SCORES } goal;
 
 static void tile_split(work *w, int64_t first, int64_t rows, goal what) {
-  tile t;
-  open_tile(w, &t, first, rows);
-  score_tile(w, &t);
-  if (what != SCORES || w->t->weights) weigh_tile(w, &t, what == STATISTIC);
+  tile *const t = w->tile;
+  open_tile(w, t, first, rows);
+  score_tile(w, t);
+  if (what != SCORES || w->t->weights) weigh_tile(w, t, what == STATISTIC);
   if (what == STATISTIC) return;
-  if (what == SUMS) sum_tile(w, &t);
+  if (what == SUMS) sum_tile(w, t);
   for (int64_t r = 0; r < rows; r++) {
-    if (what == SCORES) write_row(w, &t, r);
-    else keep_part(w, first + r, t.parts + r, what == SUMS ? w->o + r * w->width : NULL);
+    if (what == SCORES) write_row(w, t, r);
+    else keep_part(w, first + r, t->parts + r, what == SUMS ? w->o + r * w->width : NULL);
   }
 }
 
@@ -482,9 +485,10 @@ static void store(const attn_rows *to, const double *sums, int64_t n, void *scra
 }
 
 static void drop_weights(const attn_call *c, uint64_t stream, int64_t at, int64_t key, int64_t n, void *row) {
-  real keep[ATTN_SPLIT];
-  for (int64_t j = 0; j < n; j += ATTN_SPLIT) {
-    const int64_t some = clamp(n - j, 0, ATTN_SPLIT);
+  enum { SOME = 4 * ATTN_PANEL };
+  real keep[SOME];
+  for (int64_t j = 0; j < n; j += SOME) {
+    const int64_t some = clamp(n - j, 0, SOME);
     drop_mask(c, &(drop_pairs){stream, at, key + j, round_up(some, ATTN_PANEL), false}, keep);
     drop(keep, some, (real *)row + j);
   }

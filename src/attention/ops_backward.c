@@ -23,6 +23,12 @@ enum {
   STAT_SCALE = 2
 };
 
+/* What a block of rows of one query head consists of. */
+typedef struct row_block {
+  int64_t g, first, rows;
+  real lse[ROWS], delta[ROWS], scale[ROWS];
+} row_block;
+
 typedef struct work {
   attn_task *t;
   const attn_call *c;
@@ -34,8 +40,10 @@ typedef struct work {
   double *sums, *sums_b;
   real *q, *g; /* packed rows of the task: queries and gradients of o; in the second walk keys and values */
   real *z, *dp, *bend, *o, *o_b, *buffer;
-  double *dq_sums; /* gradients of all queries of the head: over the splits before, */
-  real *dq;        /* and over this one */
+  real *keep;       /* which weights of a row, or of a key, are not dropped */
+  row_block *block; /* of the second walk */
+  double *dq_sums;  /* gradients of all queries of the head: over the splits before, */
+  real *dq;         /* and over this one */
   uint64_t *visible;
   bool together;      /* the second walk has the gradients of queries too; */
   bool finite;        /* the keys of its tile are numbers that a weight of 0 makes 0 */
@@ -73,6 +81,8 @@ static size_t carve(work *w, char *base, const attn_call *c, int64_t rows, const
   TAKE(z, tile * PITCH)
   TAKE(dp, tile * PITCH)
   TAKE(bend, c->softcap > 0 ? tile * PITCH : 0)
+  TAKE(keep, c->dropout > 0 ? ATTN_SPLIT : 0)
+  TAKE(block, 1)
   TAKE(o, tile * w->a.padded)
   TAKE(o_b, tile * w->b.padded)
   TAKE(visible, tile * ATTN_PANELS)
@@ -139,18 +149,17 @@ static void prepare(attn_task *t, void *scratch) {
  * start. */
 static void grade(const work *w, int64_t tile_row, const block *b, const real *stats[3], drop_pairs pairs) {
   const bool vary = pairs.vary, drops = w->c->dropout > 0;
-  real keep[ATTN_SPLIT];
   int from = (int)(b->low / ATTN_PANEL * ATTN_PANEL), n = (int)round_up(b->high, ATTN_PANEL) - from;
   int64_t at = tile_row * PITCH + from;
   grading g = {.z = w->z + at, .dp = w->dp + at, .n = n, .vary = vary};
   g.lse = stats[STAT_LSE] + (vary ? from : 0), g.delta = stats[STAT_DELTA] + (vary ? from : 0);
   if (drops) {
     pairs.n = n, pairs.at += vary ? from : 0, pairs.key += vary ? 0 : from;
-    drop_mask(w->c, &pairs, keep);
-    drop(keep, n, g.dp);
+    drop_mask(w->c, &pairs, w->keep);
+    drop(w->keep, n, g.dp);
   }
   w->op->grad(w->c, &g);
-  if (drops) drop(keep, n, g.z);
+  if (drops) drop(w->keep, n, g.z);
   if (w->h->scores.data) return; /* the gradients of the scores themselves are wanted */
   for (int j = 0; j < n; j += LANES) {
     vreal ds = v_load(g.dp + j),
@@ -273,12 +282,6 @@ static void grad_queries(attn_task *t, void *scratch) {
 }
 
 /* ---- second walk: keys against blocks of rows ---- */
-
-/* What a block of rows of one query head consists of. */
-typedef struct row_block {
-  int64_t g, first, rows;
-  real lse[ROWS], delta[ROWS], scale[ROWS];
-} row_block;
 
 static void load_rows(const attn_rows *m, int64_t g, int64_t i, int64_t count, int64_t key, real *out) {
   int64_t bytes = store_bytes(m->store);
@@ -420,15 +423,16 @@ static void key_tile(work *w, const row_block *n) {
 
 static void rows_against_keys(work *w, int64_t g, int64_t first) {
   const attn_head *h = w->h;
-  row_block n = {.g = g, .first = first, .rows = clamp(h->lq - first, 0, ROWS)};
-  for (int64_t i = 0; i < n.rows; i++) {
+  row_block *const n = w->block;
+  n->g = g, n->first = first, n->rows = clamp(h->lq - first, 0, ROWS);
+  for (int64_t i = 0; i < n->rows; i++) {
     const real *s = stats_of(h, first + i, g);
-    n.lse[i] = s[STAT_LSE], n.delta[i] = s[STAT_DELTA], n.scale[i] = s[STAT_SCALE];
+    n->lse[i] = s[STAT_LSE], n->delta[i] = s[STAT_DELTA], n->scale[i] = s[STAT_SCALE];
   }
-  for (int64_t i = n.rows; i < ROWS; i++) n.lse[i] = n.delta[i] = n.scale[i] = 0;
+  for (int64_t i = n->rows; i < ROWS; i++) n->lse[i] = n->delta[i] = n->scale[i] = 0;
   panels_at(&w->a, first);
   panels_at(&w->b, first);
-  key_tile(w, &n);
+  key_tile(w, n);
 }
 
 /* Keys first .. first + rows - 1 of the head, rows at most ATTN_KEYS. Those beyond its end have

@@ -8,7 +8,10 @@
 #include "engine.h"
 #include "vec/trig.h"
 
-enum { ROOM = ATTN_MAX_HEAD + LANES };
+/* A part of the room: numbers of a row, filled up to whole vectors. */
+enum { ROOM = ATTN_ROTATE_ROOM / ATTN_ROTATE_PARTS };
+enum { COSINE, SINE, FIRST, SECOND, REST, OTHER, OTHER_SECOND };
+static real *part_of(const attn_rotate *t, int which) { return (real *)t->room + which * ROOM; }
 
 void SMX_FN(attention_rotate)(const attn_rotate *t);
 void SMX_FN(attention_frequencies)(double base, int64_t pairs, double *out);
@@ -28,14 +31,14 @@ static void load_part(const attn_rows *m, int64_t i, int64_t g, int64_t n, real 
 }
 
 /* One row of one head; cross: NULL, or where the gradients of its angles go. */
-static void rotate_row(const attn_rotate *t, int64_t i, int64_t g, const real *cosine, const real *sine,
-                       double *cross) {
+static void rotate_row(const attn_rotate *t, int64_t i, int64_t g, double *cross) {
   const attn_rows xa = columns_of(&t->x, 0, t->near), xb = columns_of(&t->x, t->far, t->near),
                   rest = columns_of(&t->x, 2 * t->pairs, 1);
   const attn_rows ya = columns_of(&t->y, 0, t->near), yb = columns_of(&t->y, t->far, t->near),
                   kept = columns_of(&t->y, 2 * t->pairs, 1);
   const int64_t n = t->pairs, more = t->columns - 2 * n;
-  real a[ROOM], b[ROOM], left[ROOM];
+  const real *const cosine = part_of(t, COSINE), *const sine = part_of(t, SINE);
+  real *const a = part_of(t, FIRST), *const b = part_of(t, SECOND), *const left = part_of(t, REST);
   load_part(&xa, i, g, n, a), load_part(&xb, i, g, n, b), load_part(&rest, i, g, more, left);
   for (int64_t p = 0; p < n; p += LANES) {
     const vreal x = v_load(a + p), y = v_load(b + p), c = v_load(cosine + p), s = v_load(sine + p);
@@ -44,7 +47,7 @@ static void rotate_row(const attn_rotate *t, int64_t i, int64_t g, const real *c
   }
   if (cross) {
     const attn_rows oa = columns_of(&t->other, 0, t->near), ob = columns_of(&t->other, t->far, t->near);
-    real u[ROOM], v[ROOM];
+    real *const u = part_of(t, OTHER), *const v = part_of(t, OTHER_SECOND);
     load_part(&oa, i, g, n, u), load_part(&ob, i, g, n, v);
     for (int64_t p = 0; p < n; p++) cross[p] = (double)u[p] * (double)b[p] - (double)v[p] * (double)a[p];
   }
@@ -52,7 +55,8 @@ static void rotate_row(const attn_rotate *t, int64_t i, int64_t g, const real *c
 }
 
 void SMX_FN(attention_rotate)(const attn_rotate *t) {
-  real cosine[ROOM] = {0}, sine[ROOM] = {0};
+  real *const cosine = part_of(t, COSINE), *const sine = part_of(t, SINE);
+  for (int64_t p = t->pairs; p < round_up(t->pairs, LANES); p++) cosine[p] = sine[p] = 0;
   for (int64_t i = 0; i < t->rows; i++) {
     for (int64_t p = 0; p < t->pairs; p++) {
       double s = t->angles[i * t->pairs + p], c;
@@ -61,7 +65,7 @@ void SMX_FN(attention_rotate)(const attn_rotate *t) {
       cosine[p] = (real)c, sine[p] = (real)(t->back ? -s : s);
     }
     for (int64_t g = 0; g < t->heads; g++)
-      rotate_row(t, i, g, cosine, sine, t->other.data ? t->cross + i * t->pairs : NULL);
+      rotate_row(t, i, g, t->other.data ? t->cross + i * t->pairs : NULL);
   }
 }
 

@@ -121,6 +121,18 @@ bool smx_purse_fill(smx_context *purse);
 void smx_purse_close(smx_context *purse);
 bool smx_purse_asks(smx_context *ctx, size_t bytes); /* whether it is still measuring */
 
+/* Allocates a zeroed object from the context and frees it when the function returns; NULL: no
+ * memory. For what is large: a public function has 16 KB of stack, with all that it calls. */
+typedef struct smx_owned {
+  smx_context *ctx;
+  void *memory;
+} smx_owned;
+smx_owned smx_own(smx_context *ctx, size_t bytes);
+void smx_disown(const smx_owned *o);
+#define SMX_OWN(type, name, ctx) \
+  __attribute__((cleanup(smx_disown))) const smx_owned name##_owned = smx_own(ctx, sizeof(type)); \
+  type *const name = name##_owned.memory
+
 char *smx_error_text(void); /* of this thread: SMX_ERROR_BYTES */
 enum { SMX_ERROR_BYTES = 256 };
 

@@ -2,6 +2,14 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base.h"
 #include <sched.h>
+#include <string.h>
+
+smx_owned smx_own(smx_context *ctx, size_t bytes) {
+  const smx_owned o = {ctx, smx_alloc(ctx, bytes)};
+  if (o.memory) memset(o.memory, 0, bytes);
+  return o;
+}
+void smx_disown(const smx_owned *o) { smx_free(o->ctx, o->memory); }
 
 /* A byte for each place says whether it is taken. */
 bool smx_scratch_open(smx_scratch *s, smx_context *ctx, size_t shared, size_t place, int64_t tasks) {

@@ -55,6 +55,9 @@ static inline uint64_t attention_stream(const attention_job *j, int64_t b, int64
          (uint64_t)head;
 }
 
+/* Names a zeroed job. False, with SMX_ERR_NOMEM as the last error, if j is NULL. */
+bool attention_open(attention_job *j, const char *name, smx_context *ctx);
+
 /* Checks the options and inputs of a call and fills *j. */
 smx_status attention_check(attention_job *j, const smx_attention_options *options, const smx_tensor *q,
                            const smx_tensor *k, const smx_tensor *v);
@@ -125,7 +128,8 @@ smx_status attention_run_gradients(const attention_job *j);
 
 /* Rows first .. first + rows - 1 of query head `head` of sequence b as a call of its own, with all
  * the keys of the sequence. */
-attention_job attention_part(const attention_job *j, int64_t b, int64_t head, int64_t first, int64_t rows);
+void attention_part(const attention_job *j, int64_t b, int64_t head, int64_t first, int64_t rows,
+                    attention_job *part);
 
 /* n sums rounded to the arithmetic type and stored. sums and buffer have room for 64 more. */
 void attention_store(const attention_job *j, char *to, int64_t stride, smx_dtype dtype, const double *sums,

@@ -79,6 +79,12 @@ static smx_status fill_params(attention_job *j) {
   return SMX_OK;
 }
 
+bool attention_open(attention_job *j, const char *name, smx_context *ctx) {
+  if (j) j->name = name, j->ctx = ctx;
+  else smx_fail(SMX_ERR_NOMEM, "%s: no memory for a call", name);
+  return j != NULL;
+}
+
 smx_status attention_check_options(attention_job *j, const smx_attention_options *o) {
   if (o->size != sizeof *o)
     return smx_fail(SMX_ERR_STRUCT, "%s: options.size is %zu, not %zu", j->name, o->size, sizeof *o);

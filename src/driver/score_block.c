@@ -22,43 +22,49 @@ smx_view score_block_view(const attention_job *j, char *data, int64_t rows, int6
 /* ---- products ---- */
 
 /* A copy of a call without masks, bias and options. */
-static attention_job bare(const attention_job *p) {
-  attention_job n = *p;
-  n.mask.data = n.bias.data = n.slopes.data = n.sinks.data = n.lse.data = NULL;
-  n.call.causal = false, n.call.left = n.call.right = -1;
-  n.call.softcap = n.call.dropout = 0;
+static attention_job *whole(const block_job *m, const attention_job *p) {
+  *m->inner = *p;
+  return m->inner;
+}
+static attention_job *bare(const block_job *m, const attention_job *p) {
+  attention_job *const n = whole(m, p);
+  n->mask.data = n->bias.data = n->slopes.data = n->sinks.data = n->lse.data = NULL;
+  n->call.causal = false, n->call.left = n->call.right = -1;
+  n->call.softcap = n->call.dropout = 0;
   return n;
 }
 
-smx_status score_block_lay_out(const attention_job *p, smx_attention_stage stage, char *x) {
-  attention_job n = stage == SMX_ATTENTION_SCORES ? *p : bare(p);
-  n.call.softcap = p->call.softcap;
-  n.v = n.k, n.call.e = n.call.d;
-  n.scores = score_block_view(p, x, p->lq, p->lk, false);
-  return attention_run(&n);
+smx_status score_block_lay_out(const block_job *m, const attention_job *p, smx_attention_stage stage,
+                               char *x) {
+  attention_job *const n = stage == SMX_ATTENTION_SCORES ? whole(m, p) : bare(m, p);
+  n->call.softcap = p->call.softcap;
+  n->v = n->k, n->call.e = n->call.d;
+  n->scores = score_block_view(p, x, p->lq, p->lk, false);
+  return attention_run(n);
 }
 
-smx_status score_block_products(const attention_job *p, const smx_view *a, const smx_view *b, char *x) {
-  attention_job n = bare(p);
-  n.q = *a, n.k = n.v = *b;
-  n.call.d = n.call.e = b->shape[3], n.call.scale = 1;
-  n.scores = score_block_view(p, x, p->lq, p->lk, false);
-  return attention_run(&n);
+smx_status score_block_products(const block_job *m, const attention_job *p, const smx_view *a,
+                                const smx_view *b, char *x) {
+  attention_job *const n = bare(m, p);
+  n->q = *a, n->k = n->v = *b;
+  n->call.d = n->call.e = b->shape[3], n->call.scale = 1;
+  n->scores = score_block_view(p, x, p->lq, p->lk, false);
+  return attention_run(n);
 }
 
 smx_status score_block_weighted(const block_job *m, const attention_job *p, char *w, bool transposed,
                                 const smx_view *b, const smx_view *out) {
-  attention_job n = bare(p);
+  attention_job *const n = bare(m, p);
   const int64_t rows = transposed ? p->lk : p->lq, columns = transposed ? p->lq : p->lk;
-  n.call.weights = SMX_ATTENTION_IDENTITY, n.call.e = b->shape[3], n.call.d = 1;
-  n.given = score_block_view(p, w, rows, columns, transposed);
-  n.mask = n.given, n.mask.data = m->visible, n.mask.dtype = SMX_BOOL;
-  n.q.data = n.k.data = NULL;
-  n.v = *b, n.o = *out;
-  n.lq = rows, n.lk = columns;
-  if (transposed) n.key_start = 0;
-  if (out != &p->o) n.call.on_empty = SMX_EMPTY_ZERO; /* of gradients */
-  return attention_run(&n);
+  n->call.weights = SMX_ATTENTION_IDENTITY, n->call.e = b->shape[3], n->call.d = 1;
+  n->given = score_block_view(p, w, rows, columns, transposed);
+  n->mask = n->given, n->mask.data = m->visible, n->mask.dtype = SMX_BOOL;
+  n->q.data = n->k.data = NULL;
+  n->v = *b, n->o = *out;
+  n->lq = rows, n->lk = columns;
+  if (transposed) n->key_start = 0;
+  if (out != &p->o) n->call.on_empty = SMX_EMPTY_ZERO; /* of gradients */
+  return attention_run(n);
 }
 
 static void add(const block_job *m, double *sums, int64_t n) {
@@ -76,7 +82,8 @@ smx_status score_block_add_transposed(const block_job *m, const attention_job *p
 
 /* ---- the operator on a score block ---- */
 
-static void open_score_block(const block_job *m, const attention_job *p, score_block *s) {
+static void open_score_block(block_job *m, const attention_job *p) {
+  score_block *const s = &m->block;
   const smx_dtype real = m->j->real_bytes == 8 ? SMX_F64 : SMX_F32;
   *s = (score_block){.shape = {p->lq, p->lk}};
   const smx_tensor full = {.data = m->z, .device = {1, 0}, .ndim = 2, .dtype = real, .shape = s->shape};
@@ -88,7 +95,8 @@ static void open_score_block(const block_job *m, const attention_job *p, score_b
     if (m->op->inputs[i].flags & SMX_PORT_MASK) s->in[i] = &s->mask;
 }
 
-static smx_status run_operator(const block_job *m, score_block *s) {
+static smx_status run_operator(block_job *m) {
+  score_block *const s = &m->block;
   smx_shape shapes[SMX_MAX_PORTS];
   smx_status status =
       operator_infer(m->op, &m->params, m->op->input_count, s->in, m->op->output_count, shapes);
@@ -116,13 +124,13 @@ static void note_visible(const block_job *m, const attention_job *p) {
   for (int64_t i = 0; p->real_bytes == 8 && i < p->lq * p->lk; i++) m->visible[i] = d[i] != -__builtin_inf();
 }
 
-smx_status score_block_weights(block_job *m, const attention_job *p, score_block *s) {
+smx_status score_block_weights(block_job *m, const attention_job *p) {
   smx_status status =
-      m->steps->scores ? m->steps->scores(m, p) : score_block_lay_out(p, SMX_ATTENTION_SCORES, m->z);
+      m->steps->scores ? m->steps->scores(m, p) : score_block_lay_out(m, p, SMX_ATTENTION_SCORES, m->z);
   if (status != SMX_OK) return status;
   note_visible(m, p);
-  open_score_block(m, p, s);
-  return run_operator(m, s);
+  open_score_block(m, p);
+  return run_operator(m);
 }
 
 void score_block_drop(const attention_job *p, char *x) {
@@ -134,21 +142,22 @@ void score_block_drop(const attention_job *p, char *x) {
 /* ---- gradients ---- */
 
 smx_status score_block_upstream(const block_job *m, const attention_job *p) {
-  smx_status status = score_block_products(p, &p->d_o, &p->v, m->dy);
+  smx_status status = score_block_products(m, p, &p->d_o, &p->v, m->dy);
   for (int64_t i = 0; status == SMX_OK && i < p->lq * p->lk; i++)
     if (!m->visible[i]) put_real(p, m->dy, i, 0);
   if (status == SMX_OK) score_block_drop(p, m->dy);
   return status;
 }
 
-smx_status score_block_gradient(const block_job *m, const attention_job *p, score_block *s) {
+smx_status score_block_gradient(const block_job *m, const attention_job *p) {
+  const score_block *const s = &m->block;
   return operator_backward(m->op, p->ctx, &m->params, m->op->input_count, s->in, m->op->output_count, s->out,
                            s->dout, s->din);
 }
 
 smx_status score_block_to_products(const block_job *m, const attention_job *p) {
   const double cap = p->call.softcap, scale = p->call.scale;
-  smx_status status = cap > 0 ? score_block_lay_out(p, SMX_ATTENTION_CAPPED, m->cap) : SMX_OK;
+  smx_status status = cap > 0 ? score_block_lay_out(m, p, SMX_ATTENTION_CAPPED, m->cap) : SMX_OK;
   if (status != SMX_OK) return status;
   for (int64_t i = 0; i < p->lq * p->lk; i++) {
     const double ratio = cap > 0 ? real_at(p, m->cap, i) / cap : 0;
@@ -159,10 +168,9 @@ smx_status score_block_to_products(const block_job *m, const attention_job *p) {
 
 static void store_keys(const block_job *m, const smx_view *to, const double *sums, int64_t keys) {
   const int64_t columns = to->shape[3], bytes = smx_dtype_bytes(to->dtype);
-  double row[ATTN_MAX_HEAD + ROOM] = {0};
   for (int64_t i = 0; i < keys && to->data; i++) {
-    memcpy(row, sums + i * columns, (size_t)columns * sizeof *row);
-    attention_store(m->j, to->data + i * to->strides[2] * bytes, to->strides[3], to->dtype, row, columns,
+    memcpy(m->row, sums + i * columns, (size_t)columns * sizeof *m->row);
+    attention_store(m->j, to->data + i * to->strides[2] * bytes, to->strides[3], to->dtype, m->row, columns,
                     m->buffer);
   }
 }
@@ -170,7 +178,7 @@ static void store_keys(const block_job *m, const smx_view *to, const double *sum
 /* Keys beyond the length of a sequence have gradient 0. */
 static void clear_rest(const block_job *m, const smx_view *v, int64_t b, int64_t kv, int64_t from) {
   const attention_job *j = m->j;
-  const double zeros[ATTN_MAX_HEAD + ROOM] = {0};
+  static const double zeros[ATTN_MAX_HEAD + ROOM];
   const int64_t row = j->key_offsets.data ? attention_int(&j->key_offsets, b) : 0;
   const attn_rows to = attention_rows_of(v, j->key_offsets.data ? 0 : b, kv, row);
   for (int64_t i = from; to.data && i < attention_room(j, b); i++)
@@ -189,7 +197,7 @@ static smx_status clear_queries(const block_job *m, const attention_job *p) {
 }
 
 static smx_status run_head(block_job *m, int64_t b, int64_t kv, bool backward) {
-  attention_job *j = m->j;
+  attention_job *j = m->j, *const p = m->part_job;
   const int64_t groups = j->heads / j->kv_heads, lq = attention_queries(j, b), lk = attention_keys(j, b);
   smx_status status = SMX_OK;
   if (m->dk) memset(m->dk, 0, (size_t)(lk * j->call.d) * sizeof *m->dk);
@@ -197,17 +205,24 @@ static smx_status run_head(block_job *m, int64_t b, int64_t kv, bool backward) {
   if (m->steps->open) m->steps->open(m, b, kv);
   for (int64_t g = 0; g < groups; g++)
     for (int64_t i = 0; i < lq && status == SMX_OK; i += m->rows) {
-      attention_job p = attention_part(j, b, kv * groups + g, i, lq - i < m->rows ? lq - i : m->rows);
+      attention_part(j, b, kv * groups + g, i, lq - i < m->rows ? lq - i : m->rows, p);
       m->sequence = b, m->head = kv * groups + g;
-      if (!backward) status = m->steps->forward(m, &p);
-      else if (p.lk) status = m->steps->backward(m, &p);
-      else status = clear_queries(m, &p);
+      if (!backward) status = m->steps->forward(m, p);
+      else if (p->lk) status = m->steps->backward(m, p);
+      else status = clear_queries(m, p);
     }
   if (!backward || status != SMX_OK) return status;
-  const attention_job p = attention_part(j, b, kv * groups, 0, 0);
-  store_keys(m, &p.dk, m->dk, lk), store_keys(m, &p.dv, m->dv, lk);
+  attention_part(j, b, kv * groups, 0, 0, p);
+  store_keys(m, &p->dk, m->dk, lk), store_keys(m, &p->dv, m->dv, lk);
   clear_rest(m, &j->dk, b, kv, lk), clear_rest(m, &j->dv, b, kv, lk);
   return SMX_OK;
+}
+
+bool block_job_open(block_job *m, const char *name, smx_context *ctx, const block_job_steps *steps) {
+  if (!attention_open(m ? m->room : NULL, name, ctx)) return false;
+  m->j = m->room, m->part_job = m->room + 1, m->inner = m->room + 2;
+  m->steps = steps;
+  return true;
 }
 
 bool block_job_take(block_job *m, void *field, int64_t bytes) {
@@ -235,7 +250,9 @@ static bool take_all(block_job *m, bool backward) {
     if (!(m->op->outputs[i].flags & SMX_PORT_OPTIONAL) ||
         (backward && (m->op->outputs[i].flags & SMX_PORT_SAVED)))
       good = block_job_take(m, &m->y[i], pairs * 8);
-  if (good) good = block_job_take(m, &m->buffer, ATTN_MAX_HEAD * 8);
+  if (good)
+    good = block_job_take(m, &m->buffer, ATTN_MAX_HEAD * 8) && block_job_take(m, &m->row, ATTN_MAX_HEAD * 8);
+  if (good) memset(m->row, 0, (ATTN_MAX_HEAD + ROOM) * sizeof *m->row);
   if (!backward || !good) return good;
   good = block_job_take(m, &m->dy, pairs * j->real_bytes) &&
          block_job_take(m, &m->dz, pairs * j->real_bytes) &&
@@ -255,16 +272,15 @@ static void give_back(block_job *m) {
 static void ask_part(block_job *m, const attention_job *p, bool backward) {
   const smx_view *keys_values[] = {&p->k, &p->v};
   const smx_view to = score_block_view(p, m->z, p->lq, p->call.e, false);
-  score_block s;
-  score_block_lay_out(p, SMX_ATTENTION_SCORES, m->z);
+  score_block_lay_out(m, p, SMX_ATTENTION_SCORES, m->z);
   for (int i = 0; i < 2; i++) {
-    score_block_products(p, &p->q, keys_values[i], m->z);
+    score_block_products(m, p, &p->q, keys_values[i], m->z);
     score_block_weighted(m, p, m->z, false, keys_values[i], i ? &p->o : &to);
     if (backward) score_block_weighted(m, p, m->z, true, i ? &p->d_o : &p->q, &to);
   }
-  open_score_block(m, p, &s);
-  run_operator(m, &s);
-  if (backward) score_block_gradient(m, p, &s);
+  open_score_block(m, p);
+  run_operator(m);
+  if (backward) score_block_gradient(m, p);
 }
 
 /* The same for every size of part that there is. */
@@ -276,10 +292,11 @@ static void ask_parts(block_job *m, bool backward) {
     if (lq == 0 || (lq == rows && lk == keys)) continue;
     rows = lq, keys = lk;
     const int64_t rest = lq % m->rows;
-    const attention_job whole = attention_part(j, b, 0, 0, lq < m->rows ? lq : m->rows);
-    ask_part(m, &whole, backward);
-    const attention_job last = attention_part(j, b, 0, lq - rest, rest);
-    if (rest && lq > m->rows) ask_part(m, &last, backward);
+    attention_part(j, b, 0, 0, lq < m->rows ? lq : m->rows, m->part_job);
+    ask_part(m, m->part_job, backward);
+    if (!rest || lq <= m->rows) continue;
+    attention_part(j, b, 0, lq - rest, rest, m->part_job);
+    ask_part(m, m->part_job, backward);
   }
 }
 

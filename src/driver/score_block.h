@@ -30,9 +30,13 @@ enum { BLOCK_JOB_BUFFERS = 32 };
 
 struct block_job {
   attention_job *j;
+  /* the part at hand, and a call made of it; both point to room */
+  attention_job *part_job, *inner;
+  attention_job room[3];
   const block_job_steps *steps;
   const smx_op *op;
   smx_params params;
+  score_block block;                 /* of the part at hand, as the operator sees it */
   int64_t rows;                      /* of a score block, at most */
   int64_t sequence, head;            /* of the part at hand */
   char *z, *visible, *dy, *dz, *cap; /* [rows][lk], visible in bytes */
@@ -40,10 +44,14 @@ struct block_job {
   char *part;      /* what a block of rows gives to dk or dv, [lk][d or e] */
   double *dk, *dv; /* sums of a key/value head */
   void *buffer;    /* of attention_store */
+  double *row;     /* for it: of ATTN_MAX_HEAD and what it wants behind them */
   void *owned[BLOCK_JOB_BUFFERS];
   int used;
   bool writes_more; /* in place of tensors of the job */
 };
+
+/* Begins a call with a zeroed m. False, with SMX_ERR_NOMEM as the last error, if m is NULL. */
+bool block_job_open(block_job *m, const char *name, smx_context *ctx, const block_job_steps *steps);
 
 /* Allocates memory that block_job_run frees. field: where the pointer is stored. False without
  * memory. */
@@ -53,10 +61,12 @@ bool block_job_take(block_job *m, void *field, int64_t bytes);
 smx_status block_job_run(block_job *m, bool backward);
 
 /* Scores of the part's rows into x; stage as smx_attention_scores has it. */
-smx_status score_block_lay_out(const attention_job *p, smx_attention_stage stage, char *x);
+smx_status score_block_lay_out(const block_job *m, const attention_job *p, smx_attention_stage stage,
+                               char *x);
 
 /* <a_i, b_j> of rows a with keys or values b. */
-smx_status score_block_products(const attention_job *p, const smx_view *a, const smx_view *b, char *x);
+smx_status score_block_products(const block_job *m, const attention_job *p, const smx_view *a,
+                                const smx_view *b, char *x);
 
 /* out_i = sum_j w_ij b_j over visible pairs; transposed: out_j = sum_i w_ij b_i. */
 smx_status score_block_weighted(const block_job *m, const attention_job *p, char *w, bool transposed,
@@ -67,11 +77,11 @@ smx_status score_block_add_transposed(const block_job *m, const attention_job *p
                                       double *sums);
 
 /* Computes scores, which pairs are visible, and weights: y[0]. */
-smx_status score_block_weights(block_job *m, const attention_job *p, score_block *s);
+smx_status score_block_weights(block_job *m, const attention_job *p);
 
 /* dz from dy by the gradient of the operator; then that of <q, k>: dz (derivative of the cap)
  * scale, 0 where a pair is hidden. */
-smx_status score_block_gradient(const block_job *m, const attention_job *p, score_block *s);
+smx_status score_block_gradient(const block_job *m, const attention_job *p);
 smx_status score_block_to_products(const block_job *m, const attention_job *p);
 
 /* dy of visible pairs, <do, v>, times the dropout factor of the weight. */
