@@ -41,7 +41,8 @@ smx_status smx_cross_entropy_f32(smx_context *ctx, size_t rows, size_t n, const 
   const smx_params *given = options ? &params : NULL;
   const void *const from[SMX_MAX_PORTS] = {x, target, NULL, o.class_weight};
   void *const to[SMX_MAX_PORTS] = {loss, dx, o.lse, NULL, NULL, NULL, reduced};
-  if (direct_rows(op, ctx, given, rows, n, from, to)) return SMX_OK;
+  const direct_end end = direct_rows(op, ctx, given, rows, n, from, to);
+  if (end != DIRECT_NOT) return direct_status(op, end);
   int64_t shape[2] = {(int64_t)rows, (int64_t)n};
   smx_tensor tensors[] = {smx_tensor_of(x, SMX_F32, 2, shape, NULL),
                           smx_tensor_of(target, SMX_I64, 1, shape, NULL),

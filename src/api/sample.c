@@ -20,13 +20,14 @@ typedef struct sampling {
 } sampling;
 
 /* Scratch memory of a row: 8 (n + 1) bytes, three or four rows of n elements (the last for a masked
- * row), and its draws. */
+ * row), and what the sampler keeps besides. */
 enum { ALIGNED = 64, ROWS_OF_SCRATCH = 4 };
 static size_t place_bytes(size_t n, size_t bytes) { return smx_whole_lines((n + 1) * bytes); }
 static size_t row_scratch(size_t n, size_t bytes) {
   size_t most;
-  if (__builtin_mul_overflow(n, (size_t)64, &most) || most > PTRDIFF_MAX - 4096) return 0;
-  return place_bytes(n, sizeof(double)) + ROWS_OF_SCRATCH * place_bytes(n, bytes);
+  const size_t work = bytes == sizeof(double) ? SAMPLER_WORK_F64 : SAMPLER_WORK_F32;
+  if (__builtin_mul_overflow(n, (size_t)64, &most) || most > PTRDIFF_MAX - 4096 - work) return 0;
+  return place_bytes(n, sizeof(double)) + ROWS_OF_SCRATCH * place_bytes(n, bytes) + work;
 }
 size_t smx_sample_scratch(const smx_context *ctx, size_t n, int32_t is_f64) {
   const size_t one = row_scratch(n, is_f64 ? sizeof(double) : sizeof(float));
@@ -70,6 +71,7 @@ static bool sample_row(const sampling *w, int64_t r, char *scratch, bool spread)
                      .spread = spread};
   row.room = scratch;
   for (size_t i = 0; i < 3; i++) row.scratch[i] = rows + i * place;
+  row.work = rows + ROWS_OF_SCRATCH * place;
   row.x = w->n ? masked_row(w, r, rows + 3 * place) : NULL;
   row.seed = o->seeds ? o->seeds[r] : o->seed;
   row.stream = o->streams ? o->streams[r] : o->stream + (uint64_t)r;

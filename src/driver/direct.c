@@ -4,7 +4,8 @@
 #include "loss_reduction.h"
 #include "plan.h"
 
-enum { DIRECT_MOST = 65536 }; /* elements of x: one task of the driver, whatever the threads */
+/* elements of x: one task of the driver, whatever the threads; numbers of a list on the stack */
+enum { DIRECT_MOST = 65536, DIRECT_LIST = 16 };
 
 /* The state of a call. */
 typedef struct direct {
@@ -147,6 +148,31 @@ static bool apart_before(const direct *d, const smx_port *ports, int dst) {
   return true;
 }
 
+/* ---- what kernels ask for ---- */
+
+/* A list that is short enough for the stack. */
+static __attribute__((noinline)) direct_end run_with_list(direct *d, const row_kernel *kernel) {
+  double list[DIRECT_LIST];
+  d->call.list = list;
+  row_run(kernel, &d->call);
+  return DIRECT_DONE;
+}
+static __attribute__((noinline)) direct_end run_with(direct *d, smx_context *ctx, const row_kernel *kernel) {
+  const size_t list = smx_whole_lines(d->kernels->list * sizeof(double));
+  if (!d->kernels->work && d->kernels->list <= DIRECT_LIST) return run_with_list(d, kernel);
+  char *memory = smx_alloc(ctx, list + d->kernels->work);
+  if (!memory) return DIRECT_NO_MEMORY;
+  d->call.list = (double *)(void *)memory, d->call.work = memory + list;
+  row_run(kernel, &d->call);
+  smx_free(ctx, memory);
+  return DIRECT_DONE;
+}
+static direct_end run(direct *d, smx_context *ctx, const row_kernel *kernel) {
+  if (d->kernels->list || d->kernels->work) return run_with(d, ctx, kernel);
+  row_run(kernel, &d->call);
+  return DIRECT_DONE;
+}
+
 /* ---- the two directions ---- */
 
 /* One value for all rows, of their losses. */
@@ -158,18 +184,18 @@ static void put_reduced(const direct *d, void *to) {
   else *(float *)to = (float)v;
 }
 
-static bool forward(direct *d, const places *in, const places *out) {
+static direct_end forward(direct *d, smx_context *ctx, const places *in, const places *out) {
   const smx_op *op = d->op;
-  if (!row_has_program(d->kernels->forward) || !read_inputs(d, false, in)) return false;
+  if (!row_has_program(d->kernels->forward) || !read_inputs(d, false, in)) return DIRECT_NOT;
   int32_t reduced = -1;
   for (int32_t o = 0; o < op->output_count; o++) {
     const smx_port *port = op->outputs + o;
     const bool dx = port->flags & SMX_PORT_DX,
                over_x = port->shape == SMX_SHAPE_FULL && (dx || (o == 0 && (op->flags & SMX_OP_INPLACE)));
     if (!out->at[o] && (port->flags & SMX_PORT_OPTIONAL)) continue;
-    if (!out->at[o] || !write_to(d, o, port, out->at[o])) return false;
-    if (!apart_from(d, port, o, 0, op->inputs, op->input_count, over_x ? 0 : -1)) return false;
-    if (!apart_before(d, op->outputs, o)) return false;
+    if (!out->at[o] || !write_to(d, o, port, out->at[o])) return DIRECT_NOT;
+    if (!apart_from(d, port, o, 0, op->inputs, op->input_count, over_x ? 0 : -1)) return DIRECT_NOT;
+    if (!apart_before(d, op->outputs, o)) return DIRECT_NOT;
     /* a gradient that is an output: its row's part in the reduced loss */
     if (dx)
       d->call.share = d->call.share_other =
@@ -178,9 +204,9 @@ static bool forward(direct *d, const places *in, const places *out) {
   }
   void *all = reduced < 0 ? NULL : d->call.dst[reduced]; /* not for the kernel */
   if (all) d->call.dst[reduced] = NULL, d->call.outputs &= ~((uint32_t)1 << reduced);
-  row_run(d->kernels->forward, &d->call);
-  if (all) put_reduced(d, all);
-  return true;
+  const direct_end end = run(d, ctx, d->kernels->forward);
+  if (all && end == DIRECT_DONE) put_reduced(d, all);
+  return end;
 }
 
 /* Checks outputs that are read again, and their gradients. */
@@ -197,25 +223,25 @@ static bool read_outputs(direct *d, const places *out, const places *dout) {
   return d->call.src[SRC_DY] != NULL;
 }
 
-static bool backward(direct *d, const places *in, const places *out, const places *dout, const places *din) {
+static direct_end backward(direct *d, smx_context *ctx, const places *in, const places *out,
+                           const places *dout, const places *din) {
   const smx_op *op = d->op;
   const int32_t outs = op->output_count < ROW_OUTS ? op->output_count : ROW_OUTS;
   if (!row_has_program(d->kernels->backward) || !din->at[0] || !read_inputs(d, true, in) ||
       !read_outputs(d, out, dout))
-    return false;
+    return DIRECT_NOT;
   for (int32_t g = 0; g < op->input_count; g++) {
     const smx_port *port = op->inputs + g;
     const bool over_y = g == 0 && op->outputs[0].shape == SMX_SHAPE_FULL && port->shape == SMX_SHAPE_FULL;
     if (!din->at[g]) continue;
-    if (!(port->flags & SMX_PORT_GRAD) || !write_to(d, g, port, din->at[g])) return false;
+    if (!(port->flags & SMX_PORT_GRAD) || !write_to(d, g, port, din->at[g])) return DIRECT_NOT;
     if (!apart_from(d, port, g, 0, op->inputs, op->input_count, -1) ||
         !apart_from(d, port, g, SRC_Y, op->outputs, outs, over_y ? SRC_Y : -1) ||
         !apart_from(d, port, g, SRC_DY, op->outputs, outs, over_y ? SRC_DY : -1) ||
         !apart_before(d, op->inputs, g))
-      return false;
+      return DIRECT_NOT;
   }
-  row_run(d->kernels->backward, &d->call);
-  return true;
+  return run(d, ctx, d->kernels->backward);
 }
 
 /* ---- tensors ---- */
@@ -265,35 +291,39 @@ static bool places_of(const direct *d, const smx_port *ports, int32_t count, int
   return true;
 }
 
-bool direct_forward(const smx_op *op, smx_context *ctx, int32_t axis, const smx_params *params, int32_t n_in,
-                    const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out) {
+direct_end direct_forward(const smx_op *op, smx_context *ctx, int32_t axis, const smx_params *params,
+                          int32_t n_in, const smx_tensor *const *in, int32_t n_out,
+                          const smx_tensor *const *out) {
   direct d;
   places from, to;
-  if (!op || n_in < 1 || !in || !few_rows(&d, in[0], axis) || !begin(&d, op, ctx, params)) return false;
-  return places_of(&d, op->inputs, op->input_count, n_in, in, &from) &&
-         places_of(&d, op->outputs, op->output_count, n_out, out, &to) && forward(&d, &from, &to);
+  if (!op || n_in < 1 || !in || !few_rows(&d, in[0], axis) || !begin(&d, op, ctx, params)) return DIRECT_NOT;
+  const bool plain = places_of(&d, op->inputs, op->input_count, n_in, in, &from) &&
+                     places_of(&d, op->outputs, op->output_count, n_out, out, &to);
+  return plain ? forward(&d, ctx, &from, &to) : DIRECT_NOT;
 }
 
-bool direct_backward(const smx_op *op, smx_context *ctx, int32_t axis, const smx_params *params, int32_t n_in,
-                     const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
-                     const smx_tensor *const *dout, const smx_tensor *const *din) {
+direct_end direct_backward(const smx_op *op, smx_context *ctx, int32_t axis, const smx_params *params,
+                           int32_t n_in, const smx_tensor *const *in, int32_t n_out,
+                           const smx_tensor *const *out, const smx_tensor *const *dout,
+                           const smx_tensor *const *din) {
   direct d;
   places x, y, dy, dx;
-  if (!op || n_out < 1 || !dout || !(op->flags & SMX_OP_BACKWARD)) return false;
+  if (!op || n_out < 1 || !dout || !(op->flags & SMX_OP_BACKWARD)) return DIRECT_NOT;
   if (!few_rows(&d, n_in > 0 && in && in[0] ? in[0] : dout[0], axis) || !begin(&d, op, ctx, params))
-    return false;
-  return places_of(&d, op->inputs, op->input_count, n_in, in, &x) &&
-         places_of(&d, op->outputs, op->output_count, n_out, out, &y) &&
-         places_of(&d, op->outputs, op->output_count, n_out, dout, &dy) &&
-         places_of(&d, op->inputs, op->input_count, n_in, din, &dx) && backward(&d, &x, &y, &dy, &dx);
+    return DIRECT_NOT;
+  const bool plain = places_of(&d, op->inputs, op->input_count, n_in, in, &x) &&
+                     places_of(&d, op->outputs, op->output_count, n_out, out, &y) &&
+                     places_of(&d, op->outputs, op->output_count, n_out, dout, &dy) &&
+                     places_of(&d, op->inputs, op->input_count, n_in, din, &dx);
+  return plain ? backward(&d, ctx, &x, &y, &dy, &dx) : DIRECT_NOT;
 }
 
-bool direct_rows(const smx_op *op, smx_context *ctx, const smx_params *params, size_t rows, size_t n,
-                 const void *const *in, void *const *out) {
+direct_end direct_rows(const smx_op *op, smx_context *ctx, const smx_params *params, size_t rows, size_t n,
+                       const void *const *in, void *const *out) {
   direct d = {.type = SMX_F32, .rows = (int64_t)rows, .n = (int64_t)n};
   places from, to;
-  if (rows < 1 || n < 1 || rows > DIRECT_MOST || n > DIRECT_MOST || rows * n > DIRECT_MOST) return false;
+  if (rows < 1 || n < 1 || rows > DIRECT_MOST || n > DIRECT_MOST || rows * n > DIRECT_MOST) return DIRECT_NOT;
   memcpy(from.at, in, (size_t)op->input_count * sizeof *in);
   memcpy(to.at, out, (size_t)op->output_count * sizeof *out);
-  return begin(&d, op, ctx, params) && forward(&d, &from, &to);
+  return begin(&d, op, ctx, params) ? forward(&d, ctx, &from, &to) : DIRECT_NOT;
 }

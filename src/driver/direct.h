@@ -4,19 +4,28 @@
 #define SMX_DRIVER_DIRECT_H
 #include "internal.h"
 
-/* These return false, with nothing written, where a call is not one of them or there is something
- * wrong with it. params NULL: the defaults. */
+/* How such a call ends. DIRECT_NOT: the call is not one of them or there is something wrong with
+ * it. Nothing has been written unless it is DIRECT_DONE. */
+typedef enum direct_end { DIRECT_NOT, DIRECT_DONE, DIRECT_NO_MEMORY } direct_end;
+
+static inline smx_status direct_status(const smx_op *op, direct_end end) {
+  return end == DIRECT_DONE ? SMX_OK : smx_fail(SMX_ERR_NOMEM, "%s: no memory for a row", op->name);
+}
+
+/* params NULL: the defaults. */
 
 /* As operator_forward and operator_backward; rows run along `axis`. */
-bool direct_forward(const smx_op *op, smx_context *ctx, int32_t axis, const smx_params *params, int32_t n_in,
-                    const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out);
-bool direct_backward(const smx_op *op, smx_context *ctx, int32_t axis, const smx_params *params, int32_t n_in,
-                     const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
-                     const smx_tensor *const *dout, const smx_tensor *const *din);
+direct_end direct_forward(const smx_op *op, smx_context *ctx, int32_t axis, const smx_params *params,
+                          int32_t n_in, const smx_tensor *const *in, int32_t n_out,
+                          const smx_tensor *const *out);
+direct_end direct_backward(const smx_op *op, smx_context *ctx, int32_t axis, const smx_params *params,
+                           int32_t n_in, const smx_tensor *const *in, int32_t n_out,
+                           const smx_tensor *const *out, const smx_tensor *const *dout,
+                           const smx_tensor *const *din);
 
 /* Forward, rows of n elements of f32 one after another: a buffer for each port of the operator, or
  * NULL. */
-bool direct_rows(const smx_op *op, smx_context *ctx, const smx_params *params, size_t rows, size_t n,
-                 const void *const *in, void *const *out);
+direct_end direct_rows(const smx_op *op, smx_context *ctx, const smx_params *params, size_t rows, size_t n,
+                       const void *const *in, void *const *out);
 
 #endif

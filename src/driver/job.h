@@ -28,12 +28,23 @@ typedef struct job {
   int64_t n, rows;
   int32_t dims; /* of the rows */
   int64_t dim[SMX_MAX_DIMS];
+  size_t list, work;         /* row_pair's */
   int in_place;              /* which src the operator can overwrite with dst[0] */
   const job_port *offsets;   /* segments: where they start, or NULL */
   int64_t segments, segment; /* segment: the one that SMX_ERR_EMPTY is about */
   row_call call;             /* parameters and policies */
   job_port src[ROW_SRC], dst[ROW_DST];
 } job;
+
+/* What kernels ask for beside the rows, before all else of a thread's memory. */
+static inline size_t smx_job_list(const job *j) { return smx_whole_lines(j->list * sizeof(double)); }
+static inline size_t smx_job_own(const job *j) { return smx_job_list(j) + smx_whole_lines(j->work); }
+/* Hands it to a call; returns what is behind. */
+static inline char *smx_job_lend(const job *j, char *memory, row_call *c) {
+  c->list = j->list ? (double *)(void *)memory : NULL;
+  c->work = j->work ? memory + smx_job_list(j) : NULL;
+  return memory ? memory + smx_job_own(j) : NULL;
+}
 
 /* Runs the job. SMX_ERR_NOMEM, or SMX_ERR_EMPTY with the row in *empty. */
 smx_status job_run(job *j, int64_t *empty);

@@ -74,6 +74,7 @@ static smx_status finish(const checked *k, job *j, bool backward) {
   const row_pair *pair = kernels->family[k->family][k->index];
   int64_t empty;
   j->kernel = backward ? pair->backward : pair->forward;
+  j->list = pair->list, j->work = pair->work;
   for (int p = 0; !row_has_program(j->kernel) && p < SMX_WHOLE_SCRATCH;
        p++) /* no row program: it needs the whole row, and room */
     j->dst[ROW_DST - 1 - p] = (job_port){.present = true, .full = true, .length = j->n, .axis = 1};
@@ -214,11 +215,18 @@ static smx_status finish_reduced(const checked *k, job *j, int32_t o, const coun
   return status;
 }
 
-static smx_status checked_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
-                                  const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out) {
-  checked check, *k = &check;
-  job j;
+/* A call, in memory of its own: it is too large for a stack that may have 16 KB in all. */
+typedef struct operation {
+  checked check;
+  job job;
   job_port offsets;
+} operation;
+
+static smx_status run_forward(operation *o, const smx_op *op, smx_context *ctx, const smx_params *params,
+                              int32_t n_in, const smx_tensor *const *in, int32_t n_out,
+                              const smx_tensor *const *out) {
+  checked *const k = &o->check;
+  job *const j = &o->job;
   smx_status status = smx_check_params(k, "smx_forward", op, params);
   if (status == SMX_OK) status = smx_check_count(op, "n_in", n_in, op->input_count);
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
@@ -227,27 +235,27 @@ static smx_status checked_forward(const smx_op *op, smx_context *ctx, const smx_
   if (status == SMX_OK) status = smx_check_outputs(k, "", OUTPUTS, n_out, out, k->has_out, k->out);
   if (status == SMX_OK) status = smx_check_forward_alias(k);
   if (status != SMX_OK) return status;
-  job_shape(&j, k, ctx);
-  j.is_f64 = any_double(k->in, k->has_in, op->input_count);
-  j.in_place = op->flags & SMX_OP_INPLACE ? 0 : -1;
-  add_inputs(&j, k, &offsets);
-  for (int32_t o = 0; o < op->output_count; o++)
-    if (k->has_out[o] && op->outputs[o].shape != SMX_SHAPE_SCALAR)
-      j.dst[o] = port_of(k, op->outputs + o, k->out + o, j.is_f64);
+  job_shape(j, k, ctx);
+  j->is_f64 = any_double(k->in, k->has_in, op->input_count);
+  j->in_place = op->flags & SMX_OP_INPLACE ? 0 : -1;
+  add_inputs(j, k, &o->offsets);
+  for (int32_t i = 0; i < op->output_count; i++)
+    if (k->has_out[i] && op->outputs[i].shape != SMX_SHAPE_SCALAR)
+      j->dst[i] = port_of(k, op->outputs + i, k->out + i, j->is_f64);
   counted rows;
-  status = check_targets(k, &j, &rows);
+  status = check_targets(k, j, &rows);
   if (status != SMX_OK) return status;
-  j.call.share = smx_share(reduction_of(k), rows.total);
-  j.call.share_other = smx_share(reduction_of(k), rows.about == SMX_MEAN_SETS ? rows.other : rows.total);
-  return scalar_output(k) < 0 ? finish(k, &j, false) : finish_reduced(k, &j, scalar_output(k), &rows);
+  j->call.share = smx_share(reduction_of(k), rows.total);
+  j->call.share_other = smx_share(reduction_of(k), rows.about == SMX_MEAN_SETS ? rows.other : rows.total);
+  return scalar_output(k) < 0 ? finish(k, j, false) : finish_reduced(k, j, scalar_output(k), &rows);
 }
 
-static smx_status checked_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
-                                   const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
-                                   const smx_tensor *const *dout, const smx_tensor *const *din) {
-  checked check, *k = &check;
-  job j;
-  job_port offsets;
+static smx_status run_backward(operation *o, const smx_op *op, smx_context *ctx, const smx_params *params,
+                               int32_t n_in, const smx_tensor *const *in, int32_t n_out,
+                               const smx_tensor *const *out, const smx_tensor *const *dout,
+                               const smx_tensor *const *din) {
+  checked *const k = &o->check;
+  job *const j = &o->job;
   smx_status status = smx_check_params(k, "smx_backward", op, params);
   if (status == SMX_OK && !(op->flags & SMX_OP_BACKWARD))
     status = smx_fail(SMX_ERR_NO_BACKWARD, "%s: has no gradient", op->name);
@@ -260,23 +268,44 @@ static smx_status checked_backward(const smx_op *op, smx_context *ctx, const smx
   if (status == SMX_OK) status = smx_check_outputs(k, "d", GRADIENTS, n_in, din, k->has_din, k->din);
   if (status == SMX_OK) status = smx_check_backward_alias(k);
   if (status != SMX_OK) return status;
-  job_shape(&j, k, ctx);
-  j.is_f64 = any_double(k->in, k->has_in, op->input_count) ||
-             any_double(k->out, k->has_out, op->output_count) ||
-             any_double(k->dout, k->has_dout, op->output_count);
-  j.in_place = op->outputs[0].shape == SMX_SHAPE_FULL && op->inputs[0].shape == SMX_SHAPE_FULL ? SRC_DY : -1;
-  add_inputs(&j, k, &offsets);
-  for (int32_t o = 0; o < op->output_count && o < ROW_OUTS; o++) {
-    if (k->has_out[o]) j.src[SRC_Y + o] = port_of(k, op->outputs + o, k->out + o, j.is_f64);
-    if (k->has_dout[o]) j.src[SRC_DY + o] = port_of(k, op->outputs + o, k->dout + o, j.is_f64);
+  job_shape(j, k, ctx);
+  j->is_f64 = any_double(k->in, k->has_in, op->input_count) ||
+              any_double(k->out, k->has_out, op->output_count) ||
+              any_double(k->dout, k->has_dout, op->output_count);
+  j->in_place = op->outputs[0].shape == SMX_SHAPE_FULL && op->inputs[0].shape == SMX_SHAPE_FULL ? SRC_DY : -1;
+  add_inputs(j, k, &o->offsets);
+  for (int32_t i = 0; i < op->output_count && i < ROW_OUTS; i++) {
+    if (k->has_out[i]) j->src[SRC_Y + i] = port_of(k, op->outputs + i, k->out + i, j->is_f64);
+    if (k->has_dout[i]) j->src[SRC_DY + i] = port_of(k, op->outputs + i, k->dout + i, j->is_f64);
   }
   for (int32_t g = 0; g < op->input_count; g++)
-    if (k->has_din[g]) j.dst[g] = port_of(k, op->inputs + g, k->din + g, j.is_f64);
+    if (k->has_din[g]) j->dst[g] = port_of(k, op->inputs + g, k->din + g, j->is_f64);
   if (!k->has_din[0]) /* computed and discarded */
-    j.dst[0] = (job_port){.present = true, .full = true, .length = j.n, .axis = 1};
+    j->dst[0] = (job_port){.present = true, .full = true, .length = j->n, .axis = 1};
   counted rows;
-  status = check_targets(k, &j, &rows);
-  return status == SMX_OK ? finish(k, &j, true) : status;
+  status = check_targets(k, j, &rows);
+  return status == SMX_OK ? finish(k, j, true) : status;
+}
+
+static smx_status no_call(const char *verb) {
+  return smx_fail(SMX_ERR_NOMEM, "%s: no memory for a call", verb);
+}
+static smx_status checked_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
+                                  const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out) {
+  operation *const o = smx_alloc(ctx, sizeof *o);
+  if (!o) return no_call("smx_forward");
+  const smx_status status = run_forward(o, op, ctx, params, n_in, in, n_out, out);
+  smx_free(ctx, o);
+  return status;
+}
+static smx_status checked_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
+                                   const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
+                                   const smx_tensor *const *dout, const smx_tensor *const *din) {
+  operation *const o = smx_alloc(ctx, sizeof *o);
+  if (!o) return no_call("smx_backward");
+  const smx_status status = run_backward(o, op, ctx, params, n_in, in, n_out, out, dout, din);
+  smx_free(ctx, o);
+  return status;
 }
 
 /* NULL: an operator on rows, or none of this library. */
@@ -289,7 +318,8 @@ static const tensor_functions *functions_of(const smx_op *op) {
 
 smx_status operator_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
                             const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out) {
-  if (direct_forward(op, ctx, params ? params->axis : -1, params, n_in, in, n_out, out)) return SMX_OK;
+  const direct_end end = direct_forward(op, ctx, params ? params->axis : -1, params, n_in, in, n_out, out);
+  if (end != DIRECT_NOT) return direct_status(op, end);
   const tensor_functions *f = functions_of(op);
   if (f) return tensors_forward(op, f, ctx, params, n_in, in, n_out, out);
   return checked_forward(op, ctx, params, n_in, in, n_out, out);
@@ -298,8 +328,9 @@ smx_status operator_forward(const smx_op *op, smx_context *ctx, const smx_params
 smx_status operator_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
                              const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
                              const smx_tensor *const *dout, const smx_tensor *const *din) {
-  if (direct_backward(op, ctx, params ? params->axis : -1, params, n_in, in, n_out, out, dout, din))
-    return SMX_OK;
+  const direct_end end =
+      direct_backward(op, ctx, params ? params->axis : -1, params, n_in, in, n_out, out, dout, din);
+  if (end != DIRECT_NOT) return direct_status(op, end);
   const tensor_functions *f = functions_of(op);
   if (f) return tensors_backward(op, f, ctx, params, n_in, in, n_out, out, dout, din);
   return checked_backward(op, ctx, params, n_in, in, n_out, out, dout, din);
@@ -326,7 +357,8 @@ smx_status operator_infer(const smx_op *op, const smx_params *params, int32_t n_
 
 static smx_status along(int row, smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y) {
   smx_params params;
-  if (direct_forward(row_table + row, ctx, axis, NULL, 1, &x, 1, &y)) return SMX_OK;
+  const direct_end end = direct_forward(row_table + row, ctx, axis, NULL, 1, &x, 1, &y);
+  if (end != DIRECT_NOT) return direct_status(row_table + row, end);
   smx_params_init(row_table + row, &params);
   params.axis = axis;
   return checked_forward(row_table + row, ctx, &params, 1, &x, 1, &y);
@@ -335,7 +367,8 @@ static smx_status along_backward(int row, smx_context *ctx, int32_t axis, const 
                                  const smx_tensor *dy, const smx_tensor *dx) {
   const smx_tensor *x = NULL; /* needs y and dy only */
   smx_params params;
-  if (direct_backward(row_table + row, ctx, axis, NULL, 1, &x, 1, &y, &dy, &dx)) return SMX_OK;
+  const direct_end end = direct_backward(row_table + row, ctx, axis, NULL, 1, &x, 1, &y, &dy, &dx);
+  if (end != DIRECT_NOT) return direct_status(row_table + row, end);
   smx_params_init(row_table + row, &params);
   params.axis = axis;
   return checked_backward(row_table + row, ctx, &params, 1, &x, 1, &y, &dy, &dx);

@@ -36,6 +36,7 @@ static inline void smx_begin_call(row_call *c, size_t rows, size_t n) {
   c->on_empty = SMX_EMPTY_ZERO, c->on_inf = SMX_INF_NAN;
   c->plan = PLAN_AUTO, c->writing = WRITE_CACHED;
   c->terms = NULL, c->terms_step = 0;
+  c->list = NULL, c->work = NULL;
   c->first_empty = -1;
 }
 
@@ -44,8 +45,7 @@ static inline void smx_begin_call(row_call *c, size_t rows, size_t n) {
  * rows, and it stays in the caches; so does the row before it. NULL if an empty row may have to be
  * left as it is. */
 static inline void smx_keep_terms(row_call *c, int y, size_t bytes) {
-  const bool fit = c->writing && c->rows > 1 && c->n > ROW_TERMS_FROM && c->n <= ROW_TERMS / bytes &&
-                   c->on_empty != SMX_EMPTY_ERROR;
+  const bool fit = c->writing && c->rows > 1 && c->n <= ROW_TERMS / bytes && c->on_empty != SMX_EMPTY_ERROR;
   c->terms_step = c->dst_step[y];
   c->terms = fit ? (char *)c->dst[y] + (ptrdiff_t)(c->rows - 1) * c->terms_step * (ptrdiff_t)bytes : NULL;
 }

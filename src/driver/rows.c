@@ -124,10 +124,13 @@ static void rows_task(void *arg, int64_t task) {
   const job *j = w->j;
   int64_t row = task * w->rows_a_task, end = row + w->rows_a_task < j->rows ? row + w->rows_a_task : j->rows;
   const int64_t fit = tile_rows(j, end - row);
-  const tile t = {take_place(w), tile_room(fit * scratch_length(j))};
+  char *const place = take_place(w);
+  row_call c;
+  const tile t = {smx_job_lend(j, place, &c), tile_room(fit * scratch_length(j))};
   while (row < end) {
     piece at = {row, run_length(j, row, end - row < fit ? end - row : fit), 0, j->n};
-    row_call c = open_call(j, &t, &at, NULL);
+    open_call(j, &t, &at, NULL, &c);
+    smx_job_lend(j, place, &c);
     c.first_empty = -1;
     smx_keep_terms(&c, first_full(j), real_bytes(j));
     row_run(j->kernel, &c);
@@ -135,7 +138,7 @@ static void rows_task(void *arg, int64_t task) {
     else close_call(j, &c, &at, true);
     row += at.rows;
   }
-  give_place(w, t.memory);
+  give_place(w, place);
 }
 
 /* ---- long rows: the row program by runs of groups ---- */
@@ -154,15 +157,18 @@ static void long_task(void *arg, int64_t task) {
   const job *j = w->j;
   int64_t from = task * w->run, end = from + w->run < j->n ? from + w->run : j->n;
   int64_t size = scratched(j) ? ROW_GROUP : w->run, pieces = (end - from + size - 1) / size;
-  const tile t = {take_place(w->w), tile_room(ROW_GROUP)};
+  char *const place = take_place(w->w);
+  row_call c;
+  const tile t = {smx_job_lend(j, place, &c), tile_room(ROW_GROUP)};
   for (int64_t i = 0; i < pieces; i++) {
     int64_t start = from + (w->st->reverse ? pieces - 1 - i : i) * size;
     piece at = {w->row, 1, start, end - start < size ? end - start : size};
-    row_call c = open_call(j, &t, &at, w->values);
+    open_call(j, &t, &at, w->values, &c);
+    smx_job_lend(j, place, &c);
     row_pass(j->kernel, &c, w->st, w->parts + start / ROW_GROUP);
     if (w->st->writes) close_call(j, &c, &at, false);
   }
-  give_place(w->w, t.memory);
+  give_place(w->w, place);
 }
 
 /* The call that begins and folds a row taken in pieces: ports that are not FULL are in memory of
@@ -196,20 +202,23 @@ static void close_values(const job *j, int64_t row, const row_call *c) {
     if (j->dst[p].present && !j->dst[p].full) move_part(j, j->dst + p, &at, c->dst[p], true);
 }
 
-/* The program of a long row: state, parts and cells, one after another. */
+/* The program of a long row: what kernels ask for, state, parts and cells, one after another. */
 static int64_t groups_of(const job *j) { return (j->n + ROW_GROUP - 1) / ROW_GROUP; }
 static size_t long_bytes(const job *j) {
   const size_t cells = (size_t)(values_room(j) + 1) * sizeof(double);
-  return smx_whole_lines(sizeof(row_state)) + smx_whole_lines((size_t)groups_of(j) * sizeof(row_part)) +
-         smx_whole_lines(cells);
+  return smx_job_own(j) + smx_whole_lines(sizeof(row_state)) +
+         smx_whole_lines((size_t)groups_of(j) * sizeof(row_part)) + smx_whole_lines(cells);
 }
 
 static void long_row_run(const parallel_job *owner, char *memory, int64_t row, int64_t *empty) {
   const job *j = owner->j;
-  row_state *st = (row_state *)(void *)memory;
-  row_part *parts = (row_part *)(void *)(memory + smx_whole_lines(sizeof *st));
+  char *const behind = memory + smx_job_own(j);
+  row_state *st = (row_state *)(void *)behind;
+  row_part *parts = (row_part *)(void *)(behind + smx_whole_lines(sizeof *st));
   double *cells = (double *)(void *)((char *)parts + smx_whole_lines((size_t)groups_of(j) * sizeof *parts));
   row_call values = open_values(j, row, cells);
+  smx_job_lend(j, memory, &values);
+  st->list = values.list;
   long_row w = {.w = owner,
                 .j = j,
                 .st = st,
@@ -271,9 +280,9 @@ static bool by_groups(const job *j) {
 
 /* The scratch memory of `rows` rows if the kernel cannot take them as they are. */
 static size_t rows_bytes(const job *j, int64_t rows) {
-  if (!scratched(j)) return 0;
-  if (by_groups(j)) return (size_t)tile_bytes(j, tile_room(ROW_GROUP));
-  return (size_t)tile_bytes(j, tile_room(tile_rows(j, rows) * scratch_length(j)));
+  if (!scratched(j)) return smx_job_own(j);
+  if (by_groups(j)) return smx_job_own(j) + (size_t)tile_bytes(j, tile_room(ROW_GROUP));
+  return smx_job_own(j) + (size_t)tile_bytes(j, tile_room(tile_rows(j, rows) * scratch_length(j)));
 }
 static size_t part_bytes(const job *j, int64_t rows) {
   return smx_whole_lines(sizeof(job)) + rows_bytes(j, rows) + (by_groups(j) ? long_bytes(j) : 0);
@@ -409,7 +418,7 @@ static plan plan_of(const job *j) {
 static size_t task_bytes(const job *j, const plan *p) {
   const int64_t lanes = 64 / (int64_t)real_bytes(j);
   switch (p->way) {
-    case BY_GROUPS: return (size_t)tile_bytes(j, tile_room(ROW_GROUP));
+    case BY_GROUPS: return smx_job_own(j) + (size_t)tile_bytes(j, tile_room(ROW_GROUP));
     case BY_STRIPS: return strip_room(j) + part_bytes(j, lanes);
     case BY_HALF: return half_scratch(j) + part_bytes(j, 1);
     default: return rows_bytes(j, p->rows_a_task);

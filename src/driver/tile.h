@@ -173,25 +173,25 @@ static inline char *open_port(const job *j, const job_port *p, const piece *at, 
 
 /* The call for a piece, its inputs loaded. values: where the ports that are not FULL are, of a row
  * that is taken in pieces; or NULL. */
-static inline row_call open_call(const job *j, const tile *t, const piece *at, const row_call *values) {
-  row_call c = values ? *values : j->call;
+static inline void open_call(const job *j, const tile *t, const piece *at, const row_call *values,
+                             row_call *c) {
   char *scratch = t->memory;
-  c.n = (size_t)j->n, c.rows = (size_t)at->rows;
-  c.origin = c.start = (size_t)at->start, c.count = (size_t)at->count;
+  *c = values ? *values : j->call;
+  c->n = (size_t)j->n, c->rows = (size_t)at->rows;
+  c->origin = c->start = (size_t)at->start, c->count = (size_t)at->count;
   for (int p = 0; p < ROW_SRC; p++) {
     const job_port *q = j->src + p;
     if (!q->present || (values && !q->full)) continue;
-    char *here = open_port(j, q, at, t->room, &scratch, c.src_step + p);
-    c.src[p] = here;
+    char *here = open_port(j, q, at, t->room, &scratch, c->src_step + p);
+    c->src[p] = here;
     if (!q->direct) move_part(j, q, at, here, false);
   }
   for (int p = 0; p < ROW_DST; p++) {
     if (!j->dst[p].present || (values && !j->dst[p].full)) continue;
     if (p == 0 && overwrites(j))
-      c.dst[0] = (void *)(uintptr_t)c.src[j->in_place], c.dst_step[0] = c.src_step[j->in_place];
-    else c.dst[p] = open_port(j, j->dst + p, at, t->room, &scratch, c.dst_step + p);
+      c->dst[0] = (void *)(uintptr_t)c->src[j->in_place], c->dst_step[0] = c->src_step[j->in_place];
+    else c->dst[p] = open_port(j, j->dst + p, at, t->room, &scratch, c->dst_step + p);
   }
-  return c;
 }
 
 /* Stores the outputs that a call wrote into the tile: all ports, or the FULL ones of a row taken in

@@ -261,7 +261,13 @@ SMI void exp_factors_of(const exp_sum *w, exp_factor *factor, const real *e, siz
 
 /* ---- what is shared over scores (exp_stage.c) ---- */
 
-enum { STAGE = GROUP / PAGE * BLOCK }; /* elements: one block of each page */
+/* Elements: 2 KB, which is a block of each page, or of every second page; one block where vectors
+ * are arrays, because those take stack too. */
+#ifdef V_PORTABLE
+enum { STAGE = BLOCK };
+#else
+enum { STAGE = 2048 / sizeof(real) };
+#endif
 
 #define exp_write_staged SMX_FN(exp_write_staged)
 #define exp_moment_staged SMX_FN(exp_moment_staged)
@@ -409,7 +415,7 @@ enum { FOLLOW = 262144, AHEAD = 4 };
 
 /* Rows of more elements than this whose terms are kept are written while the next is summed; for
  * shorter rows the bookkeeping costs more than that gains. */
-enum { DEFERRED_FROM = PAGE + PAGE / 8 };
+enum { DEFERRED_FROM = PAGE + PAGE / 8, DEFERRED_GROUPS = 32 /* of such a row at most */ };
 
 /* The output of a summed row, to be written later. */
 typedef struct exp_output {

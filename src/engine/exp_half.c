@@ -129,7 +129,7 @@ static bool half_cached_row(const exp_body *b, exp_write_fn *write, const span *
 
 /* The row program, if it ends in weights; a row that ends otherwise needs a rule. */
 static bool half_long_row(const row_kernel *kernel, const span *s) {
-  const row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}, .writing = s->stream};
+  row_call c = {.n = s->n, .rows = 1, .src = {s->src[0]}, .dst = {s->dst[0]}, .writing = s->stream};
   row_state st;
   row_begin(kernel, &c, &st);
   do {

@@ -76,22 +76,54 @@ real *exp_place(const row_call *c, size_t r) {
   return c->terms ? (real *)c->terms - (two ? (ptrdiff_t)((c->rows - 1 - r) % 2) * c->terms_step : 0) : NULL;
 }
 
+/* What merging needs of a group. The group of the largest score needs all of its row_part. */
+typedef struct exp_found {
+  real sum, scale_exp, max, low;
+  bool nan;
+} exp_found;
+typedef struct exp_groups {
+  exp_found at[DEFERRED_GROUPS];
+  row_part top;
+  size_t top_at;
+} exp_groups;
+
+static void exp_run_groups(const exp_body *b, const span *s, const consts *k, exp_run *run, exp_groups *to) {
+  for (size_t g = 0; g * GROUP < s->n; g++) {
+    row_part part;
+    exp_run_group(b, s, k, g * GROUP, group_size(g * GROUP, s->n), run, &part);
+    to->at[g] = (exp_found){(real)part.sum, (real)part.scale_exp, (real)part.max, (real)part.low, part.nan};
+    if (run->top == &part) to->top = part, to->top_at = g, run->top = &to->top;
+  }
+  exp_run_end(b, s, k, run);
+}
+static void exp_merge_groups(const row_call *c, const exp_run *run, const exp_groups *from, size_t groups,
+                             row_state *st) {
+  for (size_t g = 0; g < groups; g++) {
+    const exp_found *f = from->at + g;
+    const row_part part = {.sum = (double)f->sum,
+                           .scale_exp = (double)f->scale_exp,
+                           .max = (double)f->max,
+                           .low = (double)f->low,
+                           .index = -1,
+                           .nan = f->nan};
+    exp_merge(c, st, run->top && g == from->top_at ? &from->top : &part, 1);
+  }
+}
+
 bool exp_run_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store,
                  deferred_store *deferred, row_state *st, const real **kept) {
-  row_part parts[RUN];
+  exp_groups found;
   const size_t groups = (s->n + GROUP - 1) / GROUP;
   size_t same = 1;
   exp_run run = exp_run_from(b, s, k, 0, s->n);
   run.store = store, run.deferred = deferred;
-  for (size_t g = 0; g < groups; g++)
-    exp_run_group(b, s, k, g * GROUP, group_size(g * GROUP, s->n), &run, parts + g);
-  exp_run_end(b, s, k, &run);
+  exp_run_groups(b, s, k, &run, &found);
   exp_begin(b, c, st);
-  exp_merge(c, st, parts, groups);
+  exp_merge_groups(c, &run, &found, groups, st);
   const real max = (real)st->exp.max, sink = b->extra ? b->extra(s, k) : -R_INF;
   if (!in_range(max) || !(sink <= R_MAX) || !exp_run_finalize(st, sink > max ? sink : max)) return false;
-  while (same < groups && parts[same].scale_exp == parts[0].scale_exp) same++;
-  const double up = st->exp.scale_exp - parts[0].scale_exp;
+  while (same < groups && found.at[same].scale_exp == found.at[0].scale_exp) same++;
+  const double up = st->exp.scale_exp - (double)found.at[0].scale_exp;
   *kept = same == groups && up <= 60 ? store : NULL;
   if (!*kept) return true;
   st->exp.scale_exp -= up;
@@ -117,16 +149,12 @@ static real exp_largest(const exp_body *b, const row_call *c, const span *s, con
   return b->row_max ? b->row_max(c, s, k) : exp_max(b->scores, s, k, 0, c->n);
 }
 
-/* Chooses the path of each row. Terms are kept in the output, or, with streaming stores, in a
- * scratch row, or they are computed twice. Rows from memory are read once with a running reference;
- * longer rows and those that need a rule take the program. */
-void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
-  if (b->moment || b->row) {
-    run_rows(kernel, c);
-    return;
-  }
-  if (c->rows == 0 || (b->small && c->plan == PLAN_AUTO && b->small(b, kernel, c))) return;
-  real scratch[GROUP] __attribute__((aligned(64)));
+/* How the rows of a call go. */
+typedef struct exp_way {
+  row_plan plan;
+  bool weights, scratched, follow, deferred, cached;
+} exp_way;
+static exp_way exp_way_of(const exp_body *b, const row_call *c) {
   const bool weights = b->kind == EXP_WEIGHTS && !b->gradient;
   const size_t most = weights && !c->writing ? EXP_STORED : EXP_CACHED;
   const row_plan plan = c->plan != PLAN_AUTO ? c->plan
@@ -136,30 +164,54 @@ void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   const bool scratched = plan == PLAN_SCRATCH && c->n <= GROUP;
   const bool many = c->rows * c->n > FOLLOW,
              follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && many;
-  const bool deferred = c->plan == PLAN_AUTO && many &&
-                        c->n > (weights && c->terms ? DEFERRED_FROM : 2 * GROUP) && c->n <= RUN * GROUP &&
-                        !b->row_max && (c->writing || b->kind == EXP_SCALAR);
-  const bool cached = plan != PLAN_STREAM && !deferred;
-  span s = span_of(c, 0), next = s;
+  const bool deferred =
+      c->plan == PLAN_AUTO && many && c->n > (weights && c->terms ? DEFERRED_FROM : 2 * GROUP) &&
+      c->n <= DEFERRED_GROUPS * GROUP && !b->row_max && (c->writing || b->kind == EXP_SCALAR);
+  return (exp_way){plan, weights, scratched, follow, deferred, plan != PLAN_STREAM && !deferred};
+}
+
+/* Computes rows from r on, up to one that needs a rule: returns which that is, or how many there
+ * are. A function of its own: its stack is free again when the program runs that row. */
+NOINLINE size_t exp_ordinary_rows(const exp_body *b, const row_call *c, const exp_way *way, size_t r) {
+  span s = span_of(c, r), next = s;
   consts k = b->setup(c, &s), next_k = k;
   exp_output out = exp_output_none(c->writing, sizeof(real));
-  real max = cached ? exp_largest(b, c, &s, &k) : 0;
-  for (size_t r = 0; r < c->rows; r++, s = next, k = next_k) {
-    real *store = !weights ? NULL : scratched ? scratch : plan == PLAN_CACHE && !c->writing ? s.dst[0] : NULL;
-    ptrdiff_t ahead = follow && r + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
+  real max = way->cached ? exp_largest(b, c, &s, &k) : 0;
+  for (; r < c->rows; r++, s = next, k = next_k) {
+    real *store = !way->weights                            ? NULL
+                  : way->scratched                         ? c->terms
+                  : way->plan == PLAN_CACHE && !c->writing ? s.dst[0]
+                                                           : NULL;
+    ptrdiff_t ahead = way->follow && r + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
     const bool more = r + 1 < c->rows;
     if (more) {
       span_next(c, &next);
       if (!b->row_max) next_k = b->setup(c, &next);
     }
-    const bool done =
-        deferred ? exp_deferred_row(b, c, &s, &k, weights ? exp_place(c, r) : NULL, stored_write, &out)
-        : cached ? exp_cached_row(b, &s, &k, max, c->writing, store, ahead)
-                 : false;
+    const bool done = way->deferred ? exp_deferred_row(b, c, &s, &k, way->weights ? exp_place(c, r) : NULL,
+                                                       stored_write, &out)
+                                    : exp_cached_row(b, &s, &k, max, c->writing, store, ahead);
+    if (!done) break;
     /* Not deferred: it only reads, while the stores of the row just written are still in flight. */
-    if (cached && more) max = exp_largest(b, c, &next, &next_k);
-    if (!done) run_row(kernel, c, r);
+    if (way->cached && more) max = exp_largest(b, c, &next, &next_k);
   }
   deferred_store_rest(&out.deferred);
+  return r;
+}
+
+/* Chooses the path of each row. Terms are kept in the output, or, with streaming stores, in the
+ * place of its last row, or they are computed twice. Rows from memory are read once with a running
+ * reference; longer rows and those that need a rule take the program. */
+void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
+  if (b->moment || b->row) {
+    run_rows(kernel, c);
+    return;
+  }
+  if (c->rows == 0 || (b->small && c->plan == PLAN_AUTO && b->small(b, kernel, c))) return;
+  const exp_way way = exp_way_of(b, c);
+  for (size_t r = 0; r < c->rows; r++) {
+    if (way.cached || way.deferred) r = exp_ordinary_rows(b, c, &way, r);
+    if (r < c->rows) run_row(kernel, c, r);
+  }
   if (c->writing) v_stream_end();
 }

@@ -25,11 +25,9 @@ SMI void exp_small(const small_rows *w, size_t row, const int V, const int R) {
   v_store(sum, total);
   v_store(inv, v_div(v_set1(1), total));
   v_store(tiny, v_mul(v_set1(R_TINY), total));
-#pragma GCC unroll 16
-  for (int a = 0; a < R; a++, y += w->y_step) {
+  UNROLL_SMALL for (int a = 0; a < R; a++, y += w->y_step) {
     const int q = a * QUARTER_LANES;
-#pragma GCC unroll 16
-    for (int v = 0; v < V; v++) {
+    UNROLL_SMALL for (int v = 0; v < V; v++) {
       vreal weight = exp_share(e[a][v], inv[q], tiny[q], sum[q], true);
       if (w->stream) put_uncached(y + v * LANES, weight, w->stream);
       else put(y, (size_t)v * LANES, v < V - 1 ? LANES : last, weight);
@@ -91,11 +89,12 @@ static __attribute__((noinline)) void page_rows_follow(const small_rows *w) {
 }
 /* One row at a time: with four, their terms, the terms of the rows before and prefetched lines
  * exceed the first-level cache (Granite Rapids, softmax of 4096 x 1024 0.34 and 0.28 ns an element,
- * where memcpy takes 0.27). */
+ * where memcpy takes 0.27). Terms are kept in the places of the last two rows. */
 static __attribute__((noinline)) void page_rows_deferred(const small_rows *w) {
-  real scratch[2][PAGE + PAGE / 8] __attribute__((aligned(64)));
   exp_output out = exp_output_none(w->writing, sizeof(real));
-  for (size_t row = 0; row < w->rows; row++) page_rows(w, row, 1, scratch[row % 2], true, &out);
+  real *const last = w->y + (ptrdiff_t)(w->rows - 1) * w->y_step;
+  for (size_t row = 0; row < w->rows; row++)
+    page_rows(w, row, 1, last - (ptrdiff_t)((w->rows - 1 - row) % 2) * w->y_step, true, &out);
   deferred_store_rest(&out.deferred);
 }
 
@@ -107,7 +106,9 @@ bool exp_small_rows(small_rows *w) {
 #undef SMALL_NAME
   if (w->n == 0 || w->n > PAGE) return false;
   w->stream = w->writing && whole_lines(w->y, w->y_step, w->n) ? w->writing : WRITE_CACHED;
-  const size_t deferred = w->writing ? deferred_from() : SIZE_MAX;
+  /* A row that is empty may have to be left as it is. */
+  const bool places = w->rows > 1 && !(w->c && w->c->on_empty == SMX_EMPTY_ERROR);
+  const size_t deferred = w->writing && places ? deferred_from() : SIZE_MAX;
   if (w->n <= (size_t)SMALL_VECTORS * LANES && !(w->stream && w->n >= deferred))
     by_vectors[(w->n - 1) / LANES](w);
   else if (deferred != SIZE_MAX) page_rows_deferred(w);

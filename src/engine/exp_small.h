@@ -16,6 +16,12 @@ enum { SMALL_VECTORS = 16 };
 #define SMALL_ALL(D) SMALL_EIGHT(D)
 enum { SMALL_VECTORS = 8 };
 #endif
+/* Portable vectors are arrays in memory: unrolled, each step would have its own on the stack. */
+#ifdef V_PORTABLE
+#define UNROLL_SMALL _Pragma("GCC unroll 1")
+#else
+#define UNROLL_SMALL _Pragma("GCC unroll 16")
+#endif
 
 /* The rows. c: policies for rows that need a rule, NULL = the defaults. Outputs are the inputs, or
  * do not overlap them. */
@@ -48,27 +54,21 @@ SMI vreal small_sums(const real *x, ptrdiff_t step, int last, const int V, const
                      vreal e[ROW_BATCH][SMALL_VECTORS], vreal *top, vreal *tops, ptrdiff_t ahead) {
   vreal fold[ROW_BATCH], count[ROW_BATCH]; /* of e R and V are used: constants, so all of it is registers */
   real scale_exp[LANES], most[LANES];
-#pragma GCC unroll 16
-  for (int a = 0; a < R; a++, x += step) {
-#pragma GCC unroll 16
-    for (int v = 0; v < V - 1; v++) e[a][v] = v_load(x + v * LANES);
+  UNROLL_SMALL for (int a = 0; a < R; a++, x += step) {
+    UNROLL_SMALL for (int v = 0; v < V - 1; v++) e[a][v] = v_load(x + v * LANES);
     e[a][V - 1] = last == LANES ? v_load(x + (V - 1) * LANES) : v_load_n(x + (V - 1) * LANES, last, -R_INF);
     fold[a] = e[a][0];
-#pragma GCC unroll 16
-    for (int v = 1; v < V; v++) fold[a] = v_max(e[a][v], fold[a]);
-#pragma GCC unroll 16
-    for (int v = 0; tops && v < V; v++) v_prefetch((const char *)(x + v * LANES) + ahead);
+    UNROLL_SMALL for (int v = 1; v < V; v++) fold[a] = v_max(e[a][v], fold[a]);
+    UNROLL_SMALL for (int v = 0; tops && v < V; v++) v_prefetch((const char *)(x + v * LANES) + ahead);
   }
   *top = v_hmaxs(fold[0], fold[1 % R], fold[2 % R], fold[3 % R]);
   v_store(scale_exp, v_sub(exp_k(*top), v_set1(1)));
   if (tops) v_store(most, *top);
-#pragma GCC unroll 16
-  for (int a = 0; a < R; a++) {
+  UNROLL_SMALL for (int a = 0; a < R; a++) {
     const vreal from = v_set1(scale_exp[a * QUARTER_LANES]);
     vreal acc[SMALL_VECTORS];
     if (tops) count[a] = v_set1(0);
-#pragma GCC unroll 16
-    for (int v = 0; v < V; v++) {
+    UNROLL_SMALL for (int v = 0; v < V; v++) {
       const vreal x_v = e[a][v], k = exp_k(x_v);
       acc[v] = e[a][v] = v_scale(exp_poly(exp_reduce(x_v, k)), v_sub(k, from));
       if (tops) acc[v] = less_top(acc[v], x_v, most[a * QUARTER_LANES], count + a);

@@ -8,35 +8,39 @@ typedef struct stage {
   real h[STAGE] __attribute__((aligned(64))), l[STAGE] __attribute__((aligned(64)));
 } stage;
 
-SMI score stage_at(const stage *z, bool low_part, size_t j) {
-  return (score){v_load(z->h + j), low_part ? v_load(z->l + j) : v_set1(0)};
-}
-
 /* How many elements there are in the blocks that begin at `step` of each page of a group of n. */
 SMI size_t stage_count(size_t step, size_t n) {
   const size_t pages = (n - step - 1) / PAGE, last = n - step - pages * PAGE;
   return pages * BLOCK + (last < BLOCK ? last : BLOCK);
 }
 
+/* Walks these elements a stage at a time: `count` of them, behind `from` others. */
+#define EACH_STAGE_OF_PAGES(from, count, step, n) \
+  for (size_t all_ = stage_count(step, n), from = 0, count; \
+       count = all_ - from < STAGE ? all_ - from : STAGE, from < all_; from += STAGE)
+
 /* ---- sums ---- */
 
-SMI real staged_sum_of(exp_sum *w, bool low_part, int does, size_t first, size_t n) {
+/* l: NULL where scores have no low part. */
+SMI real staged_sum_of(exp_sum *w, int does, size_t first, size_t n, real *h, real *l) {
   const exp_sum q = *w;
   const span s = *w->s;
-  stage z;
   fetcher next = fetch_from(first, w->deferred ? w->deferred->straight : fetches_straight());
   bool odd = false;
   vreal acc[VPB], max = v_set1(-R_INF), low = v_set1(R_INF);
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
   for (size_t step = 0; step < PAGE && step < n; step += BLOCK) {
-    const size_t count = stage_count(step, n);
-    q.f->page(q.s, q.k, does & SUM_SHIFT ? &q.shift : NULL, first + step, PAGE, count, z.h, z.l);
-    for (size_t j = 0; j < count; j += BLOCK) {
-      const size_t base = first + step + j / BLOCK * PAGE;
+    EACH_STAGE_OF_PAGES(from, count, step, n) {
+      const size_t start = first + step + from / BLOCK * PAGE;
+      q.f->page(q.s, q.k, does & SUM_SHIFT ? &q.shift : NULL, start, PAGE, count, h, l);
+      for (size_t j = 0; j < count; j += BLOCK) {
+        const size_t base = start + j / BLOCK * PAGE;
 #define STEP(u, i, cnt) \
-  EXP_SUM_STEP(stage_at(&z, low_part, j + (i)-base), low_part, does, sizeof(real), u, i, cnt)
-      FOR_EACH_VECTOR_OF_BLOCK(UNROLL_BLOCK, base, count - j, STEP)
+  EXP_SUM_STEP(((score){v_load(h + (j + (i)-base)), l ? v_load(l + (j + (i)-base)) : v_set1(0)}), l != NULL, \
+               does, sizeof(real), u, i, cnt)
+        FOR_EACH_VECTOR_OF_BLOCK(UNROLL_BLOCK, base, count - j, STEP)
 #undef STEP
+      }
     }
   }
   EXP_SUM_END(w, does)
@@ -102,10 +106,9 @@ void exp_inf_policy(const exp_scores *f, const span *s, const consts *k, size_t 
 
 void exp_score_one(const exp_scores *f, const span *s, const consts *k, real shift, size_t i, real *h,
                    real *l) {
-  stage z;
-  v_store(z.l, v_set1(0));
-  f->page(s, k, &shift, i, BLOCK, 1, z.h, z.l);
-  *h = z.h[0], *l = z.l[0];
+  real one_h[LANES], one_l[LANES] = {0};
+  f->page(s, k, &shift, i, BLOCK, 1, one_h, one_l);
+  *h = one_h[0], *l = one_l[0];
 }
 
 static void staged_at(const exp_sum *w, size_t i, real *h, real *l) {
@@ -114,8 +117,12 @@ static void staged_at(const exp_sum *w, size_t i, real *h, real *l) {
 
 /* ---- the two sets of loops ---- */
 
+#define BUFFER_1(l) real l[STAGE] __attribute__((aligned(64)));
+#define BUFFER_0(l) real *const l = NULL;
 #define STAGED_SUM(name, low_part, does) \
-  real name(exp_sum *w, size_t i, size_t n) { return staged_sum_of(w, low_part, does, i, n); }
+  real name(exp_sum *w, size_t i, size_t n) { \
+    BUFFER_1(h) BUFFER_##low_part(l) return staged_sum_of(w, does, i, n, h, l); \
+  }
 #define STATIC_SUM(name, low_part, does) static STAGED_SUM(name, low_part, does)
 /* clang-format off */
 #define STAGED_LOOPS(name, l, low_part) \
@@ -133,17 +140,16 @@ static void staged_at(const exp_sum *w, size_t i, real *h, real *l) {
                           staged_sum_watch##l, staged_sum_deferred##l, exp_staged_sum_low##l, \
                           exp_staged_sum_exact##l, staged_lane##l};
 /* clang-format on */
-STAGED_LOOPS(exp_staged, , false)
-STAGED_LOOPS(exp_staged_low, _l, true)
+STAGED_LOOPS(exp_staged, , 0)
+STAGED_LOOPS(exp_staged_low, _l, 1)
 
 /* ---- weights and moments ---- */
 
 /* Computes the terms of a stage in place of its scores. */
-static void stage_terms(stage *z, const exp_scores *f, real scale_exp, size_t n) {
+static void stage_terms(real *h, const real *l, const exp_scores *f, real scale_exp, size_t n) {
   for (size_t j = 0; j < n; j += LANES) {
     vreal d;
-    v_store(z->h + j,
-            exp_term((score){v_load(z->h + j), f->low ? v_load(z->l + j) : v_set1(0)}, true, scale_exp, &d));
+    v_store(h + j, exp_term((score){v_load(h + j), f->low ? v_load(l + j) : v_set1(0)}, true, scale_exp, &d));
   }
 }
 
@@ -152,21 +158,23 @@ SMI size_t before_line(const real *y) { return (64 - (uintptr_t)y % 64) % 64 / s
 SMI size_t behind_line(const real *y) { return (uintptr_t)y % 64 / sizeof(real); }
 
 /* Stages begin where vectors do, because scores with noise need that; streamed outputs begin where
- * cache lines do. The outputs of a stage behind its last whole line wait for the next stage. */
+ * cache lines do. The outputs of a stage behind its last whole line, less than a vector, wait in
+ * front of the next stage. */
 void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, size_t n) {
-  stage z;
-  real weights[LANES + STAGE];
+  real room[LANES + STAGE] __attribute__((aligned(64))), l[STAGE] __attribute__((aligned(64)));
+  real *const h = room + LANES;
   exp_write q = *w;
   real *const y = w->s->dst[0];
   const size_t stop = first + n, head = w->stream ? before_line(y + first) : 0;
   size_t done = first, kept = 0;
-  q.weights = weights;
   for (size_t at = first - first % LANES; at < stop; at += STAGE) {
     const size_t m = stop - at < STAGE ? stop - at : STAGE, end = at + m;
-    w->f->page(w->s, w->k, &w->r->shift, at, BLOCK, m, z.h, z.l);
-    stage_terms(&z, w->f, w->r->scale_exp, m);
+    real *const weights = h - kept;
+    q.weights = weights;
+    w->f->page(w->s, w->k, &w->r->shift, at, BLOCK, m, h, l);
+    stage_terms(h, l, w->f, w->r->scale_exp, m);
     for (size_t j = 0; j < m; j += LANES) {
-      v_store(weights + kept + j, exp_weight(v_load(z.h + j), w->r, true));
+      v_store(h + j, exp_weight(v_load(h + j), w->r, true));
       if (w->stream) v_prefetch_far(w->next + at + j);
     }
     q.from = at - kept;
@@ -179,7 +187,7 @@ void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, siz
     const size_t to = w->stream && end < stop ? end - behind_line(y + end) : end;
     if (to > done) write(&q, done, to - done), done = to;
     kept = end - done;
-    memcpy(weights, weights + (done - q.from), kept * sizeof *weights);
+    memmove(h - kept, weights + (done - q.from), kept * sizeof *weights);
   }
 }
 
@@ -194,18 +202,20 @@ real exp_moment_staged(exp_sum *w, exp_factors_fn *factors, size_t first, size_t
   vreal acc[VPB];
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
   for (size_t step = 0; step < PAGE && step < n; step += BLOCK) {
-    const size_t count = stage_count(step, n);
-    w->f->page(w->s, w->k, &w->shift, first + step, PAGE, count, z.h, z.l);
-    stage_terms(&z, w->f, w->scale_exp, count);
-    factors(w, z.h, first + step, PAGE, count, z.l);
-    for (size_t j = 0; j < count; j += BLOCK) {
+    EACH_STAGE_OF_PAGES(from, count, step, n) {
+      const size_t start = first + step + from / BLOCK * PAGE;
+      w->f->page(w->s, w->k, &w->shift, start, PAGE, count, z.h, z.l);
+      stage_terms(z.h, z.l, w->f, w->scale_exp, count);
+      factors(w, z.h, start, PAGE, count, z.l);
+      for (size_t j = 0; j < count; j += BLOCK) {
 #define STEP(u, i, cnt) \
   { \
     const vreal e = v_load(z.h + (i)); \
     acc[u] = v_fma(v_select(v_eq(e, v_set1(0)), v_set1(0), v_load(z.l + (i))), e, acc[u]); \
   }
-      FOR_EACH_VECTOR_OF_BLOCK(UNROLL_BLOCK, j, count - j, STEP)
+        FOR_EACH_VECTOR_OF_BLOCK(UNROLL_BLOCK, j, count - j, STEP)
 #undef STEP
+      }
     }
   }
   return v_fold(acc);

@@ -173,7 +173,7 @@ SMI void fill(real *y, size_t n, real value) {
 
 /* ---- row programs over rows in memory (program.c) ---- */
 
-enum { RUN = 32 }; /* groups in a run */
+enum { RUN = 2 }; /* groups in a run: their parts are on the stack */
 
 /* run_pass: one pass over one row; run_program: all passes, true when the row is empty; row_at:
  * row r of a call as a call of its own; run_row: row r through its program; run_rows: all rows. */
@@ -182,8 +182,8 @@ enum { RUN = 32 }; /* groups in a run */
 #define row_at SMX_FN(row_at)
 #define run_row SMX_FN(run_row)
 #define run_rows SMX_FN(run_rows)
-void run_pass(const row_kernel *k, const row_call *row, row_state *st);
-bool run_program(const row_kernel *k, const row_call *row);
+void run_pass(const row_kernel *k, row_call *row, row_state *st);
+bool run_program(const row_kernel *k, row_call *row);
 row_call row_at(const row_call *c, size_t r);
 void run_row(const row_kernel *k, row_call *c, size_t r);
 void run_rows(const row_kernel *k, row_call *c); /* for row_engine.rows, where there is no faster path */
@@ -244,8 +244,12 @@ typedef struct row_adapter {
 #define adapter_engine SMX_FN(adapter_engine)
 extern const row_engine adapter_engine;
 
-#define OPERATOR(name, forward, backward) \
-  const row_pair SMX_FN(op_##name) = {&forward##_kernel, &backward##_kernel};
-#define FORWARD_OPERATOR(name, forward) const row_pair SMX_FN(op_##name) = {&forward##_kernel, NULL};
+#define OPERATOR(name, forward, backward) OPERATOR_WITH(name, forward, backward, 0, 0)
+#define FORWARD_OPERATOR(name, forward) FORWARD_OPERATOR_WITH(name, forward, 0, 0)
+/* With so many numbers of row_state.list, and bytes of row_call.work. */
+#define OPERATOR_WITH(name, forward, backward, list, work) \
+  const row_pair SMX_FN(op_##name) = {&forward##_kernel, &backward##_kernel, list, work};
+#define FORWARD_OPERATOR_WITH(name, forward, list, work) \
+  const row_pair SMX_FN(op_##name) = {&forward##_kernel, NULL, list, work};
 
 #endif

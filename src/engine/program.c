@@ -2,20 +2,22 @@
  * row on: to an operator's own program, to one of several kernels, to one kernel after another. */
 #include "compose.h"
 
-void run_pass(const row_kernel *k, const row_call *row, row_state *st) {
+void run_pass(const row_kernel *k, row_call *c, row_state *st) {
   row_part parts[RUN];
-  row_call c = *row;
-  const size_t stride = (size_t)RUN * GROUP, runs = c.n ? (c.n - 1) / stride + 1 : 0;
+  const size_t start = c->start, count = c->count, stride = (size_t)RUN * GROUP,
+               runs = c->n ? (c->n - 1) / stride + 1 : 0;
   for (size_t r = 0; r < runs; r++) {
-    c.start = (st->reverse ? runs - 1 - r : r) * stride;
-    c.count = row->n - c.start < stride ? row->n - c.start : stride;
-    row_pass(k, &c, st, parts);
-    row_merge(k, &c, st, parts, (c.count + GROUP - 1) / GROUP);
+    c->start = (st->reverse ? runs - 1 - r : r) * stride;
+    c->count = c->n - c->start < stride ? c->n - c->start : stride;
+    row_pass(k, c, st, parts);
+    row_merge(k, c, st, parts, (c->count + GROUP - 1) / GROUP);
   }
+  c->start = start, c->count = count;
 }
 
-bool run_program(const row_kernel *k, const row_call *row) {
+bool run_program(const row_kernel *k, row_call *row) {
   row_state st;
+  st.list = row->list;
   row_begin(k, row, &st);
   do run_pass(k, row, &st);
   while (row_next(k, row, &st));
@@ -37,7 +39,7 @@ static void note_empty(row_call *c, size_t r) {
 }
 
 void run_row(const row_kernel *k, row_call *c, size_t r) {
-  const row_call row = row_at(c, r);
+  row_call row = row_at(c, r);
   if (run_program(k, &row) && c->on_empty == SMX_EMPTY_ERROR) note_empty(c, r);
 }
 

@@ -46,7 +46,7 @@ static inline size_t row_half_scratch(size_t n) {
 
 /* The terms of a row are kept if they take at most so many bytes and streaming stores write the
  * output: in the second-level cache, or near it. */
-enum { ROW_TERMS = 786432, ROW_TERMS_FROM = 1024 };
+enum { ROW_TERMS = 786432 };
 
 /* The code path of softmax; only speed depends on it. PLAN_STAGED: fused operators run staged, for
  * tests. */
@@ -74,25 +74,39 @@ typedef struct row_call {
   smx_on_inf on_inf;
   row_plan plan;
   row_writing writing;
-  /* memory for the terms of a row, beyond ROW_TERMS_FROM elements, and as many real elements before
-   * it; NULL = none */
+  /* memory for the terms of a row, and as many real elements before it; NULL = none */
   void *terms;
   ptrdiff_t terms_step;
+  /* memory of the thread, as row_pair asks: row_state.list of a row, and a work area of passes;
+   * NULL = none. It is not on the stack, of which a public function takes 16 KB at most. */
+  double *list;
+  void *work;
   int64_t first_empty; /* with SMX_EMPTY_ERROR: the first row with nothing valid, or -1; set by rows() */
 } row_call;
 
-enum { ROW_SUMS = 4, ROW_STAGES = 6, ROW_COEFS = 8, ROW_FOUND = 5, ROW_LIST = 2048, ROW_OWN = 128 };
+enum {
+  ROW_SUMS = 4,
+  ROW_STAGES = 6,
+  ROW_COEFS = 8,
+  ROW_FOUND = 5,
+  ROW_LIST = 2048 /* of a list the most */,
+  ROW_OWN = 128
+};
 
 /* The contribution of one group of a row. */
 typedef struct row_part {
-  /* lane sums, relative to 2^scale_exp; `other` without the row's first largest element */
-  double sum, sum2, other;
-  double scale_exp, max, low; /* low: the smallest score that was not flushed */
-  double top_l, top_x;        /* of the first largest element: low part of its score, and its x */
-  int64_t index;              /* of the first element that was looked for, or -1 */
+  union {
+    struct {
+      /* lane sums, relative to 2^scale_exp; `other` without the row's first largest element */
+      double sum, sum2, other, scale_exp;
+    };
+    double sums[ROW_SUMS]; /* of a loss, in stages of its own */
+  };
+  double max, low;     /* low: the smallest score that was not flushed */
+  double top_l, top_x; /* of the first largest element: low part of its score, and its x */
+  int64_t index;       /* of the first element that was looked for, or -1 */
   bool nan;
-  bool hit;              /* the group has the row's target: target_inputs holds the inputs at that element */
-  double sums[ROW_SUMS]; /* of a loss */
+  bool hit; /* the row's target is here: target_inputs holds the inputs at it */
   double target_inputs[SMX_MAX_PORTS];
 } row_part;
 
@@ -140,7 +154,6 @@ typedef struct search_state {
   double sum, slope; /* at that point */
   double smallest;   /* element of the row */
   uint64_t count;    /* of the list; more than it holds: passes over the row */
-  double list[ROW_LIST];
 } search_state;
 
 /* radix_select.c. */
@@ -150,10 +163,6 @@ typedef struct select_state {
   /* loss/teacher_topk.h selects by mass: the largest element, the mass above the known digits, and
    * the most that is selected */
   double top, above, most;
-  union {
-    uint64_t histogram[ROW_LIST];
-    double mass[ROW_LIST];
-  };
 } select_state;
 
 /* logcumsumexp.c. */
@@ -193,7 +202,12 @@ typedef struct row_state {
     };
     select_state select;
     cumulative_state cumulative;
-    double list[ROW_LIST]; /* numbers that an operator with a program of its own collects */
+  };
+  /* numbers that an engine or an operator with a program of its own collects, as many as row_pair
+   * says, of whoever made the state; NULL: none */
+  union {
+    double *list;
+    uint64_t *histogram;
   };
 } row_state;
 
@@ -255,8 +269,11 @@ struct row_kernel {
   size_t (*half)(const half_rows *h);
 };
 
+/* An operator: its kernels, and what memory they need beside the rows: numbers of row_state.list,
+ * and bytes of row_call.work, aligned to 64. */
 typedef struct row_pair {
   const row_kernel *forward, *backward; /* backward NULL: there is no gradient */
+  size_t list, work;
 } row_pair;
 
 static inline bool row_has_program(const row_kernel *k) { return k->engine->pass != NULL; }
@@ -283,12 +300,13 @@ typedef struct dtype_io {
   bool (*softmax)(size_t rows, size_t n, const void *x, void *y, row_writing writing);
 } dtype_io;
 
-/* One row of smx_sample; x and scratch hold n elements of the real type each, room 8 (n + 1)
- * bytes. */
+/* One row of smx_sample; x and scratch hold n elements of the real type each, room 8 (n + 1) bytes,
+ * work a sampler_work (sample/sampler.h). */
+enum { SAMPLER_WORK_F32 = 72 << 10, SAMPLER_WORK_F64 = 92 << 10 };
 typedef struct sampler_row {
   size_t n;
   const void *x;
-  void *scratch[3], *room;
+  void *scratch[3], *room, *work;
   const smx_step *steps;
   size_t step_count;
   smx_draw draw;

@@ -8,7 +8,7 @@ void radix_begin(row_state *st, uint64_t k) {
   st->select.key = 0;
   st->select.unknown = RADIX_BITS;
   st->select.want = k;
-  memset(st->select.histogram, 0, sizeof st->select.histogram);
+  memset(st->histogram, 0, ROW_LIST * sizeof *st->histogram);
 }
 
 void radix_count(const real *x, size_t n, row_state *st) {
@@ -16,8 +16,7 @@ void radix_count(const real *x, size_t n, row_state *st) {
   rbits mask = ((rbits)1 << width) - 1;
   for (size_t i = 0; i < n; i++) {
     rbits key = radix_key(x[i]);
-    if (known == RADIX_BITS || key >> known == (rbits)st->select.key)
-      st->select.histogram[key >> shift & mask]++;
+    if (known == RADIX_BITS || key >> known == (rbits)st->select.key) st->histogram[key >> shift & mask]++;
   }
 }
 
@@ -37,16 +36,15 @@ bool radix_next(row_state *st) {
   if (st->mode == RADIX_TIES) return false;
   int known = st->select.unknown, width = known < RADIX_DIGIT ? known : RADIX_DIGIT;
   uint64_t digit = ((uint64_t)1 << width) - 1;
-  while (digit && st->select.histogram[digit] < st->select.want)
-    st->select.want -= st->select.histogram[digit--];
+  while (digit && st->histogram[digit] < st->select.want) st->select.want -= st->histogram[digit--];
   st->select.key = st->select.key << width | digit;
   st->select.unknown = known - width;
   if (st->select.unknown == 0) {
     st->cutoff.value = (double)radix_value((rbits)st->select.key);
     st->cutoff.limit = INT64_MAX;
-    if (st->select.histogram[digit] <= st->select.want) return false;
+    if (st->histogram[digit] <= st->select.want) return false;
     st->mode = RADIX_TIES;
   }
-  memset(st->select.histogram, 0, sizeof st->select.histogram);
+  memset(st->histogram, 0, ROW_LIST * sizeof *st->histogram);
   return true;
 }

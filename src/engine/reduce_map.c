@@ -284,10 +284,9 @@ static bool reduce_map_plain_row(const reduce_map_body *b, const row_call *c, co
 
 void reduce_map_rows(const reduce_map_body *b, const row_kernel *kernel, row_call *c) {
   if (b->small && b->small(b, c)) return;
-  real scratch[GROUP] __attribute__((aligned(64)));
   span s = span_of(c, 0);
   for (size_t row = 0; row < c->rows; row++, span_next(c, &s)) {
-    real *const store = !b->keep ? NULL : !c->writing ? s.dst[0] : c->n <= GROUP ? scratch : NULL;
+    real *const store = !b->keep ? NULL : !c->writing ? s.dst[0] : c->n <= GROUP ? c->terms : NULL;
     s.stream = reduce_map_streams(c, &s), s.ahead = reduce_map_ahead(c, row, 1);
     if (c->n <= 16 * GROUP && (reduce_map_modest_row(b, c, &s) || reduce_map_plain_row(b, c, &s, store)))
       continue;

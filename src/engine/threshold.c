@@ -105,7 +105,7 @@ SMI void threshold_collect(const real *x, size_t n, double max, double width, ro
     vreal v = at(x, i, cnt);
     for (uint32_t left = m_bits(m_and(m_not(v_lt(v, bound)), lanes_below(cnt))); left; left &= left - 1) {
       double d = (double)x[i + (size_t)__builtin_ctz(left)] - max;
-      if (st->search.count < THRESHOLD_LIST) st->search.list[st->search.count] = d;
+      if (st->search.count < THRESHOLD_LIST) st->list[st->search.count] = d;
       st->search.count += d > -width;
     }
   }
@@ -130,12 +130,12 @@ static double threshold_list_sum(const threshold_shape *t, row_state *st, double
   uint64_t kept = 0;
   *slope = 0;
   for (uint64_t i = 0; i < st->search.count; i++) {
-    double d = st->search.list[i], v = base + t->kappa * d;
+    double d = st->list[i], v = base + t->kappa * d;
     if (!(v > 0x1p-1000)) continue;
     double y = threshold_term(v, power);
     sum += y;
     *slope += y / v;
-    if (falls) st->search.list[kept++] = d;
+    if (falls) st->list[kept++] = d;
   }
   if (falls) st->search.count = kept;
   return sum;
@@ -221,7 +221,7 @@ static double threshold_list_weights(const threshold_shape *t, const row_state *
   threshold_split(threshold_lift(t, st->search.at), &high, &low);
   double sum = 0, lift = (double)high + (double)low;
   for (uint64_t i = 0; i < st->search.count; i++) {
-    const double v = t->kappa * (st->search.list[i] + lift);
+    const double v = t->kappa * (st->list[i] + lift);
     if (v > 0x1p-1000) sum += threshold_term(v, t->power);
   }
   return sum;

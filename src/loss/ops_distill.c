@@ -348,6 +348,6 @@ static const reduce_map_body dt_body = {
     .setup = dt_setup, .sums = dt_check, .write = dt_out, .full = 1, .bounded = true};
 REDUCE_MAP_KERNEL(dt)
 
-OPERATOR(standardised_kd, std, std_grad)
-OPERATOR(standardised_dkd, sdkd, sdkd_grad)
+OPERATOR_WITH(standardised_kd, std, std_grad, SIDES *STD_SUMS, 0)
+OPERATOR_WITH(standardised_dkd, sdkd, sdkd_grad, SIDES *STD_SUMS, 0)
 FORWARD_OPERATOR(dynamic_temperature, dt)

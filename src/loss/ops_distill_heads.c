@@ -150,6 +150,6 @@ static void akl_finalize(loss_row *r) {
 #define akl_setup setup_plain
 HEAD_LOSS(akl, teacher_topk_by_mass, akl_late)
 
-OPERATOR(kl_top_k, top, top_grad)
-OPERATOR(head_tail_kl, ht, ht_grad)
-OPERATOR(adaptive_kl, akl, akl_grad)
+OPERATOR_WITH(kl_top_k, top, top_grad, ROW_LIST, 0)
+OPERATOR_WITH(head_tail_kl, ht, ht_grad, ROW_LIST, 0)
+OPERATOR_WITH(adaptive_kl, akl, akl_grad, ROW_LIST, 0)

@@ -161,6 +161,6 @@ SMI vreal taylor_slope(const loss_row *r, vreal x) {
 RATIO_LOSS(taylor, taylor_setup, taylor_slope(w->r, x))
 
 OPERATOR(softmax_n_loss, softmax_n_loss, softmax_n_loss_grad)
-OPERATOR(sparse_softmax_loss, sparse_softmax_loss, sparse_softmax_loss_grad)
+OPERATOR_WITH(sparse_softmax_loss, sparse_softmax_loss, sparse_softmax_loss_grad, ROW_LIST, 0)
 OPERATOR(stablemax_loss, stablemax_loss, stablemax_loss_grad)
 OPERATOR(taylor_softmax_loss, taylor_loss, taylor_loss_grad)

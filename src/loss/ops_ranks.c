@@ -82,14 +82,17 @@ static bool rank_fill(row_state *st, real value) {
   return st->writes = true;
 }
 
-/* Best first. */
-static void rank_sort(row_state *st) {
+typedef struct rank_work {
   real x[RANK_MOST];
   int64_t index[RANK_MOST];
+} rank_work;
+
+/* Best first. */
+static void rank_sort(row_state *st, rank_work *w) {
   const size_t n = (size_t)rank_state_of(st)->count;
-  for (size_t k = 0; k < n; k++) x[k] = (real)st->list[2 * k], index[k] = (int64_t)st->list[2 * k + 1];
-  topk_sort(x, index, n);
-  for (size_t k = 0; k < n; k++) st->list[2 * k] = (double)x[k], st->list[2 * k + 1] = (double)index[k];
+  for (size_t k = 0; k < n; k++) w->x[k] = (real)st->list[2 * k], w->index[k] = (int64_t)st->list[2 * k + 1];
+  topk_sort(w->x, w->index, n);
+  for (size_t k = 0; k < n; k++) st->list[2 * k] = (double)w->x[k], st->list[2 * k + 1] = (double)w->index[k];
 }
 
 static bool rank_next(const row_call *c, row_state *st, rank_masses_fn *masses) {
@@ -105,7 +108,7 @@ static bool rank_next(const row_call *c, row_state *st, rank_masses_fn *masses) 
     rank_state_of(st)->count = 0;
     return true;
   }
-  rank_sort(st);
+  rank_sort(st, c->work);
   rank_state_of(st)->fill = 0;
   const int count = masses(c, st->list, (int)rank_state_of(st)->count, &rank_state_of(st)->fill);
   if (count < 0) return rank_fill(st, r_nan());
@@ -176,6 +179,6 @@ static int recover_masses(const row_call *c, double *list, int count, double *re
 }
 RANK_KERNEL(recover, c->params[RECOVER_K])
 
-FORWARD_OPERATOR(labels_zipf, zipf)
-FORWARD_OPERATOR(labels_top_two, two)
-FORWARD_OPERATOR(labels_recover, recover)
+FORWARD_OPERATOR_WITH(labels_zipf, zipf, ROW_LIST, sizeof(rank_work))
+FORWARD_OPERATOR_WITH(labels_top_two, two, ROW_LIST, sizeof(rank_work))
+FORWARD_OPERATOR_WITH(labels_recover, recover, ROW_LIST, sizeof(rank_work))

@@ -351,5 +351,5 @@ static const row_kernel entmax_kernel = {.engine = &choice_engine,
 static const row_kernel entmax_grad_kernel = {.engine = &choice_engine,
                                               .body = &(const row_choice){entmax_grad_dispatch, LOSS_TARGET}};
 
-OPERATOR(sparsemax_loss, sparsemax, sparsemax_grad)
-OPERATOR(entmax_loss, entmax, entmax_grad)
+OPERATOR_WITH(sparsemax_loss, sparsemax, sparsemax_grad, THRESHOLD_LIST, 0)
+OPERATOR_WITH(entmax_loss, entmax, entmax_grad, THRESHOLD_LIST, 0)

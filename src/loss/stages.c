@@ -148,17 +148,20 @@ void loss_target_inputs(const loss_body *b, const loss_row *r, double *target_in
     if (b->along >> p & 1 && s->src[p]) target_inputs[p] = (double)s->src[p][r->target - (int64_t)s->origin];
 }
 
-static void loss_pass(const loss_body *b, const row_call *c, row_state *st, row_part *parts, bool backward) {
+/* The sums of a side; sums of other stages, and gradients; the inputs at the target. Each is a
+ * function of its own: the stack of one is free again for the next. */
+NOINLINE void loss_side_pass(const loss_body *b, const row_call *c, row_state *st, row_part *parts) {
+  const int side = st->stage - STAGE_STUDENT;
+  const row_call own = loss_side_call(b, c, st, side);
+  exp_pass(b->side[side], &own, st, parts);
+}
+NOINLINE void loss_group_pass(const loss_body *b, const row_call *c, row_state *st, row_part *parts,
+                              bool backward) {
   loss_row r;
   loss_row_of(b, c, st, backward, &r);
   const int stage = st->stage;
   size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
-  if (loss_side_stage(stage)) {
-    row_call own = loss_side_call(b, c, st, stage - STAGE_STUDENT);
-    exp_pass(b->side[stage - STAGE_STUDENT], &own, st, parts);
-  }
-  if (loss_before_stage(b, stage)) b->before->pass(c, st, parts);
-  for (size_t g = 0; g < groups && !loss_side_stage(stage) && !loss_before_stage(b, stage); g++) {
+  for (size_t g = 0; g < groups; g++) {
     size_t i = base + g * GROUP, n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};
     if (stage < STAGE_GRADIENT) b->sums[stage](&r, i, n, parts[g].sums);
@@ -169,11 +172,21 @@ static void loss_pass(const loss_body *b, const row_call *c, row_state *st, row_
     }
   }
   if (r.stream && stage == STAGE_GRADIENT) v_stream_end();
-  uint64_t ahead = (uint64_t)(r.target - (int64_t)c->start);
-  if (r.target >= 0 && ahead < c->count) {
-    parts[ahead / GROUP].hit = true;
-    loss_target_inputs(b, &r, parts[ahead / GROUP].target_inputs);
-  }
+}
+NOINLINE void loss_target_pass(const loss_body *b, const row_call *c, row_part *parts) {
+  loss_row r;
+  r.on[STUDENT] = span_of(c, 0);
+  loss_find_target(b, c, &r);
+  const uint64_t ahead = (uint64_t)(r.target - (int64_t)c->start);
+  if (r.target < 0 || ahead >= c->count) return;
+  parts[ahead / GROUP].hit = true;
+  loss_target_inputs(b, &r, parts[ahead / GROUP].target_inputs);
+}
+static void loss_pass(const loss_body *b, const row_call *c, row_state *st, row_part *parts, bool backward) {
+  if (loss_side_stage(st->stage)) loss_side_pass(b, c, st, parts);
+  else if (loss_before_stage(b, st->stage)) b->before->pass(c, st, parts);
+  else loss_group_pass(b, c, st, parts, backward);
+  loss_target_pass(b, c, parts);
 }
 
 static void loss_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
@@ -237,11 +250,10 @@ static bool loss_next(const loss_body *b, const row_call *c, row_state *st, bool
 /* ---- staged gradients: the weights of eight blocks wait in L1, an operator's loop makes a
  * gradient of them ---- */
 
-static void loss_weights(const loss_row *r, int side, size_t i, size_t n, real *p) {
+static void loss_weights(const loss_row *r, int side, size_t i, size_t n, real *p, real *low) {
   const exp_row *e = &r->side[side];
   const exp_scores *f = r->scores[side];
   const real *stored = side == STUDENT ? r->stored : NULL;
-  real low[STAGE] __attribute__((aligned(64)));
   if (!stored && f) f->page(&r->on[side], &r->k[side], &e->shift, i, BLOCK, n, p, low);
   for (size_t j = 0; j < n; j += LANES) {
     const int cnt = lanes_left(n - j);
@@ -255,18 +267,17 @@ static void loss_weights(const loss_row *r, int side, size_t i, size_t n, real *
 }
 
 /* Streamed outputs are written in whole cache lines: the outputs of a stage behind its last whole
- * line wait for the next stage. */
+ * line, less than a vector, wait in front of the next stage. */
 void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write, size_t first, size_t n) {
-  real p[LANES + STAGE] __attribute__((aligned(64)));
-  real *const y = r->dx[side];
+  real room[LANES + STAGE] __attribute__((aligned(64))), low[STAGE] __attribute__((aligned(64)));
+  real *const y = r->dx[side], *const fresh = room + LANES;
   const size_t stop = first + n,
                head = r->stream ? (64 - (uintptr_t)(y + first) % 64) % 64 / sizeof(real) : 0;
   size_t done = first, kept = 0;
   for (size_t at = first - first % LANES; at < stop; at += STAGE) {
     const size_t m = stop - at < STAGE ? stop - at : STAGE, end = at + m, from = at - kept;
-    real fresh[STAGE] __attribute__((aligned(64)));
-    loss_weights(r, side, at, m, fresh);
-    memcpy(p + kept, fresh, (m + LANES - 1) / LANES * LANES * sizeof *p);
+    real *const p = fresh - kept;
+    loss_weights(r, side, at, m, fresh, low);
     if (done == first && head) {
       const size_t some = head < n ? head : n;
       write(r, side, p + (done - from), WRITE_CACHED, done, some);
@@ -275,7 +286,7 @@ void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write,
     const size_t to = r->stream && end < stop ? end - (uintptr_t)(y + end) % 64 / sizeof(real) : end;
     if (to > done) write(r, side, p + (done - from), r->stream, done, to - done), done = to;
     kept = end - done;
-    memcpy(p, p + (done - from), kept * sizeof *p);
+    memmove(fresh - kept, p + (done - from), kept * sizeof *p);
   }
 }
 
@@ -294,8 +305,8 @@ void loss_row_at(const loss_body *b, const row_call *c, size_t row, loss_row *r)
   loss_ways_out(b, c, r);
 }
 
-/* Where the student's terms may be kept: in the gradient's own row; in a scratch row when streaming
- * stores write the gradient; or nowhere. */
+/* Where the student's terms may be kept: in the gradient's own row; in the place of its last row
+ * when streaming stores write the gradient; or nowhere. */
 static real *loss_store(const loss_body *b, const loss_row *r, real *scratch) {
   real *dx = r->dx[STUDENT];
   if (!dx || (!r->stream && r->n > EXP_CACHED)) return NULL;
@@ -307,8 +318,8 @@ static real *loss_store(const loss_body *b, const loss_row *r, real *scratch) {
 
 /* The sums of a side. SIDE_SPECIAL: the row needs a rule, and nothing has been written. */
 typedef enum side_found { SIDE_DONE, SIDE_NAN, SIDE_SPECIAL } side_found;
-static side_found loss_cached_side(const loss_body *b, const row_call *c, loss_row *r, int side, real *store,
-                                   ptrdiff_t ahead) {
+NOINLINE side_found loss_cached_side(const loss_body *b, const row_call *c, loss_row *r, int side,
+                                     real *store, ptrdiff_t ahead) {
   const exp_body *l = b->side[side];
   const exp_scores *f = l->scores;
   const span *s = &r->on[side];
@@ -359,8 +370,8 @@ static void loss_output_of(loss_output *out, const loss_row *r, loss_write_fn *w
 }
 
 /* The same of a row from memory. out: the row before, or NULL. */
-static side_found loss_run_side(const loss_body *b, const row_call *c, loss_row *r, int side, real *store,
-                                loss_output *out) {
+NOINLINE side_found loss_run_side(const loss_body *b, const row_call *c, loss_row *r, int side, real *store,
+                                  loss_output *out) {
   const exp_body *e = b->side[side];
   const span *s = &r->on[side];
   row_state st;
@@ -399,10 +410,10 @@ static bool loss_cached_nan(const loss_body *b, loss_row *r) {
 }
 
 /* A row straight through its stages. False when it needs a rule, with the logits unchanged.
- * from_memory: it is not in the caches, nor is the next, which is `step` elements on; then its
- * gradient may be left to `out`. */
+ * out: the row is not in the caches, nor is the next, which is `step` elements on, and its gradient
+ * may be left to this; or NULL. */
 static bool loss_cached_row(const loss_body *b, const row_call *c, loss_row *r, size_t row, real *scratch,
-                            ptrdiff_t ahead, bool deferred, ptrdiff_t step, loss_output *out) {
+                            ptrdiff_t ahead, ptrdiff_t step, loss_output *out) {
   double total[ROW_STAGES][ROW_SUMS] = {{0}},
          target_inputs[SMX_MAX_PORTS] = {0}; /* sums that are not needed are 0, as in the program */
   r->total = total, r->target_inputs = target_inputs;
@@ -415,27 +426,27 @@ static bool loss_cached_row(const loss_body *b, const row_call *c, loss_row *r, 
     if (loss_side_stage(stage)) {
       const int side = stage - STAGE_STUDENT;
       real *store = side == STUDENT ? loss_store(b, r, scratch) : NULL;
-      found = deferred && (r->stream || !store)
+      found = out && (r->stream || !store)
                   ? loss_run_side(b, c, r, side, store, side == STUDENT && r->stream ? out : NULL)
                   : loss_cached_side(b, c, r, side, store, ahead);
     } else if (!loss_cached_sums(b, r, stage)) {
       found = SIDE_NAN;
     }
-    if (found == SIDE_NAN) deferred_store_rest(&out->deferred);
+    if (found == SIDE_NAN && out) deferred_store_rest(&out->deferred);
     if (found == SIDE_NAN) return loss_cached_nan(b, r);
     if (found == SIDE_SPECIAL) return false;
   }
   const real *const x = r->on[STUDENT].src[0];
   b->finalize(r);
   loss_ready(b, r);
-  if (deferred && r->stream && r->dx[STUDENT] && !r->dx[TEACHER] && b->side[STUDENT]) {
+  if (out && r->stream && r->dx[STUDENT] && !r->dx[TEACHER] && b->side[STUDENT]) {
     r->next = r->stored ? r->stored : x;
     loss_output_of(out, r, b->write[STUDENT]);
     return true;
   }
   for (int side = 0; side < SIDES; side++) {
     for (size_t g = 0; r->dx[side] && g < r->n; g += GROUP) {
-      r->next = deferred && step && g < EXP_CACHED ? x + step : r->stored ? r->stored : x;
+      r->next = out && step && g < EXP_CACHED ? x + step : r->stored ? r->stored : x;
       b->write[side](r, g, group_size(g, r->n));
     }
     r->stored = NULL; /* now it holds the gradient */
@@ -443,26 +454,43 @@ static bool loss_cached_row(const loss_body *b, const row_call *c, loss_row *r, 
   return true;
 }
 
-static void loss_rows(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward) {
-  if (c->rows == 0 || (b->small && b->small(b, kernel, c, backward))) return;
-  real scratch[GROUP] __attribute__((aligned(64)));
-  const bool many = c->rows * c->n > FOLLOW, deferred = c->n > 2 * GROUP && many;
-  const bool cached =
-      !b->before && c->n > 0 && c->plan != PLAN_STREAM && c->n <= (deferred ? RUN * GROUP : EXP_CACHED);
-  const bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && many;
+static bool loss_many(const row_call *c) { return c->rows * c->n > FOLLOW; }
+static bool loss_deferred(const row_call *c) { return c->n > 2 * GROUP && loss_many(c); }
+static bool loss_cached(const loss_body *b, const row_call *c) {
+  return !b->before && c->n > 0 && c->plan != PLAN_STREAM &&
+         c->n <= (loss_deferred(c) ? DEFERRED_GROUPS * GROUP : EXP_CACHED);
+}
+
+/* Computes rows that the caches hold from `row` on, up to one that needs a rule: returns which that
+ * is, or how many there are. A function of its own: its stack is free again when the program runs
+ * that row. out: of loss_cached_row. */
+NOINLINE size_t loss_cached_rows(const loss_body *b, row_call *c, bool backward, size_t row,
+                                 loss_output *out) {
+  const bool follow = c->n <= 2 * GROUP && c->src_step[0] == (ptrdiff_t)c->n && loss_many(c);
   loss_row r = {.q = c->params, .n = c->n, .backward = backward, .stream = c->writing};
-  loss_output out;
-  out.deferred = deferred_store_none(c->writing, sizeof(real));
-  for (size_t row = 0; row < c->rows; row++) {
+  for (; row < c->rows; row++) {
     const ptrdiff_t ahead = follow && row + AHEAD < c->rows ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0;
     const ptrdiff_t step = row + 1 < c->rows ? c->src_step[0] : 0;
-    if (cached && loss_cached_row(b, c, &r, row, c->n > GROUP ? exp_place(c, row) : scratch, ahead, deferred,
-                                  step, &out))
-      continue;
-    deferred_store_rest(&out.deferred);
-    run_row(kernel, c, row);
+    if (!loss_cached_row(b, c, &r, row, c->n > GROUP ? exp_place(c, row) : c->terms, ahead, step, out)) break;
   }
+  return row;
+}
+NOINLINE size_t loss_deferred_rows(const loss_body *b, row_call *c, bool backward, size_t row) {
+  loss_output out;
+  out.deferred = deferred_store_none(c->writing, sizeof(real));
+  row = loss_cached_rows(b, c, backward, row, &out);
   deferred_store_rest(&out.deferred);
+  return row;
+}
+
+static void loss_rows(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward) {
+  if (c->rows == 0 || (b->small && b->small(b, kernel, c, backward))) return;
+  const bool cached = loss_cached(b, c), deferred = loss_deferred(c);
+  for (size_t row = 0; row < c->rows; row++) {
+    if (cached)
+      row = deferred ? loss_deferred_rows(b, c, backward, row) : loss_cached_rows(b, c, backward, row, NULL);
+    if (row < c->rows) run_row(kernel, c, row);
+  }
   if (c->writing) v_stream_end();
 }
 

@@ -91,7 +91,7 @@ static inline void teacher_topk_add(const real *u, size_t n, row_state *st) {
     for (int j = 0; j < cnt; j++) {
       rbits key = radix_key(u[i + (size_t)j]);
       if (known == RADIX_BITS || key >> known == (rbits)st->select.key)
-        st->select.mass[key >> shift & mask] += (double)term[j];
+        st->list[key >> shift & mask] += (double)term[j];
     }
   }
 }
@@ -128,21 +128,21 @@ static inline bool teacher_topk_mass_next(const row_call *c, row_state *st) {
     uint64_t digit = ((uint64_t)1 << width) - 1;
     if (known == RADIX_BITS) {
       double sum = 0;
-      for (uint64_t d = digit + 1; d-- > 0;) sum += st->select.mass[d];
+      for (uint64_t d = digit + 1; d-- > 0;) sum += st->list[d];
       st->select.most = c->params[TEACHER_TOPK_SIZE] * sum;
     }
-    while (digit > 0 && !(st->select.above + st->select.mass[digit] > st->select.most))
-      st->select.above += st->select.mass[digit--];
+    while (digit > 0 && !(st->select.above + st->list[digit] > st->select.most))
+      st->select.above += st->list[digit--];
     st->select.key = st->select.key << width | digit;
     st->select.unknown = known - width;
     if (st->select.unknown == 0) {
       /* 0: all of them together are within the mass */
       st->cutoff.value = st->select.key > 0 ? (double)radix_value((rbits)st->select.key) : (double)-R_INF;
-      return teacher_topk_share(st, st->select.mass[digit]);
+      return teacher_topk_share(st, st->list[digit]);
     }
   }
   st->mode = TEACHER_TOPK_MASS;
-  memset(st->select.mass, 0, sizeof st->select.mass);
+  memset(st->list, 0, ROW_LIST * sizeof *st->list);
   return true;
 }
 static const loss_before teacher_topk_by_mass = {teacher_topk_mass_begin, teacher_topk_mass_pass,

@@ -49,7 +49,7 @@ ROW_OWN_STATE(budget_state, budget_state_of)
 SMI void budget_note(row_state *st, double d) {
   if (d >= 1) budget_state_of(st)->whole++;
   if (!(d > -1 && d < 1)) return;
-  if (st->search.count < THRESHOLD_LIST) st->search.list[st->search.count] = d;
+  if (st->search.count < THRESHOLD_LIST) st->list[st->search.count] = d;
   st->search.count++;
 }
 static inline void budget_collect(const real *x, size_t n, row_state *st) {
@@ -68,7 +68,7 @@ static inline double budget_list_sum(const row_state *st, double r, double *slop
   double sum = (double)budget_state_of(st)->whole;
   *slope = 0;
   for (uint64_t i = 0; i < st->search.count; i++) {
-    double y = st->search.list[i] + r;
+    double y = st->list[i] + r;
     sum += y >= 1 ? 1 : y > 0 ? y : 0;
     *slope += y > 0 && y < 1;
   }
@@ -273,5 +273,5 @@ static const reduce_map_body batch_grad_body = {
     .setup = setup_plain, .sums = kept_sums, .write = kept_values, .full = 1};
 REDUCE_MAP_KERNEL(batch_grad)
 
-OPERATOR(budget_sparsemax, budget, budget_grad)
-OPERATOR(batch_topk, batch, batch_grad)
+OPERATOR_WITH(budget_sparsemax, budget, budget_grad, ROW_LIST, 0)
+OPERATOR_WITH(batch_topk, batch, batch_grad, ROW_LIST, 0)

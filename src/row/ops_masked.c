@@ -140,4 +140,4 @@ static const row_kernel sparse_kernel = PROGRAM(sparse);
 
 OPERATOR(masked_softmax, masked_softmax, masked_softmax_grad)
 OPERATOR(scaled_masked_softmax, scaled_masked_softmax, scaled_masked_softmax_grad)
-OPERATOR(sparse_softmax, sparse, weights)
+OPERATOR_WITH(sparse_softmax, sparse, weights, ROW_LIST, 0)

@@ -394,7 +394,7 @@ static const row_kernel *normmax_back_dispatch(const row_call *c) {
 static const row_kernel normmax_back_kernel = {.engine = &choice_engine,
                                                .body = &(const row_choice){normmax_back_dispatch, -1}};
 
-OPERATOR(sparsemax, sparsemax, sparsemax_grad)
-OPERATOR(entmax15, entmax15, entmax15_grad)
-OPERATOR(entmax, entmax, entmax_grad)
-OPERATOR(normmax, normmax, normmax_back)
+OPERATOR_WITH(sparsemax, sparsemax, sparsemax_grad, THRESHOLD_LIST, 0)
+OPERATOR_WITH(entmax15, entmax15, entmax15_grad, THRESHOLD_LIST, 0)
+OPERATOR_WITH(entmax, entmax, entmax_grad, THRESHOLD_LIST, 0)
+OPERATOR_WITH(normmax, normmax, normmax_back, THRESHOLD_LIST, 0)

@@ -207,8 +207,9 @@ static bool topk_next(const row_call *c, row_state *st) {
     return true;
   }
   const topk_state *own = topk_state_of(st);
-  topk p = {.k = topk_k(c), .kept = own->kept, .x = c->dst[VALUE], .index = whole(c, INDEX)};
-  topk_finish(c, st, &p, &own->row);
+  topk *p = c->work;
+  p->k = topk_k(c), p->kept = own->kept, p->x = c->dst[VALUE], p->index = whole(c, INDEX);
+  topk_finish(c, st, p, &own->row);
   return false;
 }
 static const row_kernel topk_program = PROGRAM(topk);
@@ -221,10 +222,9 @@ static void topk_rows(row_call *c) {
   for (size_t r = 0; r < c->rows; r++) {
     row_call row = row_at(c, r);
     row_state st;
-    topk p;
     topk_row w = {.token = -R_INF};
-    topk_one_read(&row, &st, &p, &w);
-    if (!st.empty || c->on_empty != SMX_EMPTY_ERROR) topk_finish(&row, &st, &p, &w);
+    topk_one_read(&row, &st, c->work, &w);
+    if (!st.empty || c->on_empty != SMX_EMPTY_ERROR) topk_finish(&row, &st, c->work, &w);
     else if (c->first_empty < 0) c->first_empty = (int64_t)r;
   }
 }
@@ -280,4 +280,4 @@ static bool topk_grad_next(const row_call *c, row_state *st) { return exp_next(&
 static const row_kernel topk_grad_kernel = PROGRAM(topk_grad);
 
 static const row_kernel topk_kernel = PROGRAM_WITH_ROWS(topk);
-OPERATOR(softmax_topk, topk, topk_grad)
+OPERATOR_WITH(softmax_topk, topk, topk_grad, ROW_LIST, sizeof(topk))

@@ -177,41 +177,41 @@ static inline void peak_each(void *own, size_t i, size_t n, const row_part *last
  * hundred. If those hold the mass, only they are copied and divided, and the row is not read again.
  * False, with nothing done, if they do not. */
 static bool sampler_best_alone(sampler *w, double temperature, double share) {
-  top_few best;
+  top_few *const best = &w->work->best;
+  topk *const p = &w->work->p;
   real terms[TOP_P_BEST + LANES] = {0};
   struct row_cutoff last = {0, 0};
   row_state st;
-  topk p;
   const row_kernel kernel = {.engine = &exp_engine, .body = &peak_body};
-  const row_call c = {.n = w->n, .rows = 1, .src = {w->row->x}, .params = &temperature};
+  row_call c = {.n = w->n, .rows = 1, .src = {w->row->x}, .params = &temperature};
   const span s = span_of(&c, 0);
   const consts k = peak_setup(&c, &s);
   if (w->n <= FEW) return false;
   exp_begin(&peak_body, &c, &st);
-  topk_start(&p, TOP_P_BEST, best.x, best.place, w->row->x, w->n);
-  peak_floor q = {.p = &p, .floor = -R_INF, .scale_exp = (double)-R_INF, .temperature = temperature};
+  topk_start(p, TOP_P_BEST, best->x, best->place, w->row->x, w->n);
+  peak_floor q = {.p = p, .floor = -R_INF, .scale_exp = (double)-R_INF, .temperature = temperature};
   q.log_rest = d_log((1 - share) / (2 * (double)w->n), 0);
-  topk_sum_pass(&peak_body, &c, &st, &p, peak_each, &q);
+  topk_sum_pass(&peak_body, &c, &st, p, peak_each, &q);
   while (exp_next(&peak_body, &c, &st)) run_pass(&kernel, &c, &st);
   if (st.mode == EXP_FILL || !(st.exp.max > (double)-R_INF)) return false;
   const exp_row r = exp_row_of(&peak_body, &s, &k, &st);
-  const span few = {.src = {best.x}};
+  const span few = {.src = {best->x}};
   const divisor by = divisor_of(temperature);
   double all = 0;
-  best.n = p.kept;
-  for (size_t i = 0; i < best.n; i += LANES) {
+  best->n = p->kept;
+  for (size_t i = 0; i < best->n; i += LANES) {
     vreal d, e;
-    int cnt = lanes_left(best.n - i);
+    int cnt = lanes_left(best->n - i);
     e = v_select(lanes_below(cnt), exp_term(score_peak(&few, &k, &r.shift, i, cnt), false, r.scale_exp, &d),
                  v_set1(0));
     v_store(terms + i, e);
     all += (double)v_hsum(e);
   }
-  if (!top_p_among_best(&best, terms, all, share * st.exp.sum, q.floor, &last)) {
-    if (best.n == TOP_P_BEST && last.limit < 0) w->beyond = (real)((double)(real)last.value / temperature);
+  if (!top_p_among_best(best, terms, all, share * st.exp.sum, q.floor, &last)) {
+    if (best->n == TOP_P_BEST && last.limit < 0) w->beyond = (real)((double)(real)last.value / temperature);
     return false;
   }
-  sampler_close_to(w, &best, last);
+  sampler_close_to(w, best, last);
   for (size_t i = 0; i < w->n; i += LANES) {
     int cnt = lanes_left(w->n - i);
     put(w->z, i, cnt, divide_by(&by, at(w->z, i, cnt)));

@@ -37,7 +37,7 @@ SMI bool by_cdf(const row_call *c) { return c->params[METHOD] == CDF && !greedy(
  * of the distance from Z to the number below it (or all of it, at a power of two), so u Z never
  * rounds to Z; and the second walk adds up to the Z of the first ---- */
 
-enum { WALK_BLOCK = 256 };
+enum { WALK_BLOCK = 256, WALK_PIECE = 2 * WALK_BLOCK };
 
 typedef struct draw_state {
   search best;       /* by perturbed scores; or what the inverse drew: its index and x */
@@ -46,7 +46,7 @@ typedef struct draw_state {
 } draw_state;
 ROW_OWN_STATE(draw_state, draw_state_of)
 
-/* The terms of n <= GROUP elements; +inf share the mass where there are some. */
+/* The terms of n elements; +inf share the mass where there are some. */
 static void terms_of(const row_call *c, const row_state *st, const exp_row *r, size_t i, size_t n,
                      real *terms) {
   const span s = span_of(c, 0);
@@ -89,8 +89,8 @@ static int64_t walk_find(const real *terms, size_t n, double *sum, double target
   return -1;
 }
 
-/* Terms of one group, and where the running sum first exceeds `target`. */
-static void walk_group(const real *x, const real *terms, size_t n, int64_t first, double target,
+/* Terms of one piece, and where the running sum first exceeds `target`. */
+static void walk_piece(const real *x, const real *terms, size_t n, int64_t first, double target,
                        row_state *st) {
   draw_state *own = draw_state_of(st);
   if (own->best.index >= 0) return;
@@ -102,12 +102,12 @@ static void walk_pass(const row_call *c, row_state *st) {
   const exp_row r = draw_row(c, st);
   const draws d = draws_of(c, PURPOSE_UNIFORM);
   const real *x = (const real *)c->src[X];
-  real terms[GROUP] __attribute__((aligned(64)));
+  real terms[WALK_PIECE];
   double target = draw_state_of(st)->total * uniform_of(draw_word(&d, 0));
-  for (size_t g = 0; g < c->count; g += GROUP) {
-    size_t n = group_size(g, c->count), i = c->start - c->origin + g;
+  for (size_t g = 0; g < c->count; g += WALK_PIECE) {
+    size_t n = c->count - g < WALK_PIECE ? c->count - g : WALK_PIECE, i = c->start - c->origin + g;
     terms_of(c, st, &r, i, n, terms);
-    walk_group(x + i, terms, n, (int64_t)(c->start + g), target, st);
+    walk_piece(x + i, terms, n, (int64_t)(c->start + g), target, st);
   }
 }
 
@@ -252,7 +252,7 @@ static void many_pass(const row_call *c, row_state *st, row_part *parts) {
     return;
   }
   const exp_row r = draw_row(&own, st);
-  real terms[GROUP] __attribute__((aligned(64)));
+  real *const terms = c->work; /* of a group */
   for (size_t g = 0; g < c->count; g += GROUP) {
     size_t n = group_size(g, c->count), i = c->start - c->origin + g;
     parts[g / GROUP] = (row_part){.index = -1};
@@ -295,4 +295,4 @@ static bool many_next(const row_call *c, row_state *st) {
 }
 static const row_kernel many_kernel = PROGRAM(many);
 
-FORWARD_OPERATOR(multi_token_sample, many)
+FORWARD_OPERATOR_WITH(multi_token_sample, many, 0, sizeof(real[GROUP]))

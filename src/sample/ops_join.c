@@ -231,11 +231,13 @@ static void cross_begin(const row_call *c, row_state *st) {
   serial_begin(st);
   *cross_of(st) = (cross_state){.row = MINMAX_NONE};
 }
+enum { CROSS_PIECE = 512 }; /* elements at a time */
+static size_t cross_size(size_t g, size_t n) { return n - g < CROSS_PIECE ? n - g : CROSS_PIECE; }
 static void cross_pass(const row_call *c, row_state *st, row_part *parts) {
-  real keys[GROUP] __attribute__((aligned(64)));
+  real keys[CROSS_PIECE];
   serial_parts(c, parts);
-  for (size_t g = 0; g < c->count; g += GROUP) {
-    const size_t n = group_size(g, c->count);
+  for (size_t g = 0; g < c->count; g += CROSS_PIECE) {
+    const size_t n = cross_size(g, c->count);
     cross_keys(c, g, n, keys);
     if (st->stage == CROSS_MINMAX) minmax_part(keys, n, c->start + g, st);
     else if (st->mode == RADIX_COUNT) radix_count(keys, n, st);
@@ -270,9 +272,9 @@ static void cross_grad_pass(const row_call *c, row_state *st, row_part *parts) {
   }
   serial_parts(c, parts);
   if (st->stage == CROSS_INDEX) {
-    real keys[GROUP] __attribute__((aligned(64)));
-    for (size_t g = 0; g < c->count; g += GROUP) {
-      const size_t n = group_size(g, c->count);
+    real keys[CROSS_PIECE];
+    for (size_t g = 0; g < c->count; g += CROSS_PIECE) {
+      const size_t n = cross_size(g, c->count);
       cross_keys(c, g, n, keys);
       radix_ties(keys, c->start + g, n, st);
     }
@@ -305,6 +307,6 @@ static bool cross_grad_next(const row_call *c, row_state *st) {
 #define cross_grad_begin cross_begin
 SERIAL_KERNEL(cross_grad)
 
-OPERATOR(closed_set_softmax, set, set_grad)
+OPERATOR_WITH(closed_set_softmax, set, set_grad, ROW_LIST, 0)
 OPERATOR(layer_fuse_logits, fuse, fuse_grad)
-OPERATOR(crossmax, cross, cross_grad)
+OPERATOR_WITH(crossmax, cross, cross_grad, ROW_LIST, 0)

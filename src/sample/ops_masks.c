@@ -135,4 +135,4 @@ static bool mask_grad_next(const row_call *c, row_state *st) {
 #define mask_grad_begin mask_begin
 SERIAL_KERNEL(mask_grad)
 
-OPERATOR(nm_mask_sample, mask, mask_grad)
+OPERATOR_WITH(nm_mask_sample, mask, mask_grad, MASK_MOST, 0)

@@ -13,10 +13,11 @@
 
 enum { X, IDS };                                     /* inputs */
 enum { ORDERED_MINMAX, ORDERED_SUM, ORDERED_WRITE }; /* stages */
-/* elements of a sample: list holds their x, later their gradient */
+/* elements of a sample: list holds their x, later their gradient, and behind these L */
 enum { ORDERED_MOST = ROW_LIST / 2 };
+enum { ORDERED_PIECE = 1024 }; /* elements at a time: whole blocks of a sum */
 
-/* The elements of one group, those that are drawn as -inf. */
+/* The elements of a piece, those that are drawn as -inf. */
 static void ordered_rest(const row_call *c, const real *x, size_t first, size_t n, real *rest) {
   const int64_t *ids = c->src[IDS];
   memcpy(rest, x, n * sizeof *rest);
@@ -40,13 +41,13 @@ static void ordered_begin(const row_call *c, row_state *st) {
 static void ordered_sums(const row_call *c, row_state *st) {
   const int64_t *ids = c->src[IDS];
   const real *x = part_at(c, X);
-  real rest[GROUP] __attribute__((aligned(64)));
+  real rest[ORDERED_PIECE];
   for (size_t j = 0; st->stage == ORDERED_MINMAX && j < named_count(c); j++) {
     const int64_t i = ids[j] - (int64_t)c->start;
     if (i >= 0 && i < (int64_t)c->count) st->list[j] = (double)x[i];
   }
-  for (size_t g = 0; g < c->count; g += GROUP) {
-    const size_t n = group_size(g, c->count);
+  for (size_t g = 0; g < c->count; g += ORDERED_PIECE) {
+    const size_t n = c->count - g < ORDERED_PIECE ? c->count - g : ORDERED_PIECE;
     for (size_t i = 0; i < n; i++) st->nan |= !(x[g + i] <= R_MAX);
     ordered_rest(c, x + g, c->start + g, n, rest);
     if (st->stage == ORDERED_MINMAX) minmax_part(rest, n, 0, st);
@@ -63,8 +64,8 @@ static void ordered_pass(const row_call *c, row_state *st, row_part *parts) {
  * A_m = 1 + e^(L_m - L_(m - 1)) A_(m - 1) over the places before. */
 static double ordered_value(const row_call *c, row_state *st) {
   ordered_state *own = ordered_of(st);
-  double after[ORDERED_MOST], l = own->sum > 0 ? own->rest.max + d_log(own->sum, 0) : (double)-R_INF, log = 0,
-                              places = 0, last = 0;
+  double *after = st->list + ORDERED_MOST, log = 0, places = 0, last = 0,
+         l = own->sum > 0 ? own->rest.max + d_log(own->sum, 0) : (double)-R_INF;
   for (size_t j = named_count(c); j-- > 0;) {
     if (!named(c, j)) continue;
     const double x = st->list[j], term = d_softplus(l - x);
@@ -123,7 +124,7 @@ static bool ordered_grad_next(const row_call *c, row_state *st) {
 #define ordered_grad_begin ordered_begin
 SERIAL_KERNEL(ordered_grad)
 
-OPERATOR(gumbel_topk_logp, ordered, ordered_grad)
+OPERATOR_WITH(gumbel_topk_logp, ordered, ordered_grad, ROW_LIST, 0)
 
 /* ---- gumbel_topk_inclusion: q_i = 1 - e^-e^(x_i - kappa), the probability that x_i + Gumbel noise
  * is above kappa ----

@@ -19,9 +19,8 @@ static bool top_p_beyond(const sampler *w, double target, double count) {
 }
 
 /* The best few hundred by some keys and their terms: the sum of these. */
-static double top_p_of_best(const sampler *w, const real *keys, top_few *best, real *terms) {
+static double top_p_of_best(const sampler *w, const top_few *best, real *terms) {
   double all = 0;
-  sampler_best(keys, w->n, TOP_P_BEST, best);
   for (size_t i = 0; i < best->n; i++) terms[i] = w->z[best->place[i]];
   for (size_t i = 0; i < best->n; i += LANES) {
     int cnt = lanes_left(best->n - i);
@@ -35,11 +34,11 @@ static double top_p_of_best(const sampler *w, const real *keys, top_few *best, r
 /* Whether they hold the mass: then they alone are kept, up to the last that is wanted; else `last`
  * is a key that the bar is not above. */
 static bool top_p_best(sampler *w, const real *keys, double target, struct row_cutoff *last) {
-  top_few best;
+  const top_few *const best = sampler_best(w, keys, TOP_P_BEST);
   real terms[TOP_P_BEST + LANES] = {0};
-  const double all = top_p_of_best(w, keys, &best, terms);
-  if (!top_p_among_best(&best, terms, all, target, -R_INF, last)) return false;
-  if (keys == w->z && w->n > FEW) sampler_close_to(w, &best, *last);
+  const double all = top_p_of_best(w, best, terms);
+  if (!top_p_among_best(best, terms, all, target, -R_INF, last)) return false;
+  if (keys == w->z && w->n > FEW) sampler_close_to(w, best, *last);
   else sampler_keep(w, keys, (real)last->value, last->limit);
   return true;
 }
@@ -339,15 +338,18 @@ static bool divides(const smx_step *s) {
 
 /* Whether something was left to draw from. The row is overwritten in the last attempt only. */
 static bool sampler_try(sampler_row *row, bool careful, bool last) {
-  sampler w = {.row = row,
-               .careful = careful,
-               .z = row->scratch[0],
-               .terms = row->scratch[1],
-               .keys = row->scratch[2],
-               .room = row->room,
-               .n = row->n,
-               .bar = -R_INF,
-               .beyond = R_INF};
+  sampler_work *const work = row->work;
+  sampler *const w = &work->own;
+  *w = (sampler){.row = row,
+                 .work = work,
+                 .careful = careful,
+                 .z = row->scratch[0],
+                 .terms = row->scratch[1],
+                 .keys = row->scratch[2],
+                 .room = row->room,
+                 .n = row->n,
+                 .bar = -R_INF,
+                 .beyond = R_INF};
   const draws coin = {row->seed, row->stream, PURPOSE_COIN};
   const smx_step *s = row->steps, *end = s + row->step_count;
   double temperature = 1;
@@ -356,14 +358,14 @@ static bool sampler_try(sampler_row *row, bool careful, bool last) {
   if (s < end && s->kind == SMX_STEP_TEMPERATURE && s->a != 0 &&
       !(careful && sampler_frozen(row->x, row->n, s->a)))
     temperature = s++->a;
-  if (!row->step_count && row->draw == SMX_DRAW_GREEDY) w.z = (real *)(uintptr_t)row->x; /* read only */
-  else if (s < end && s->kind == SMX_STEP_TOP_P && s->a < 1) s += sampler_begin(&w, temperature, s->a);
-  else sampler_first_pass(&w, temperature, s == end || step_sums(s), false);
-  for (; s < end && !w.invalid; s++, w.beyond = R_INF) sampler_step(&w, s, &coin);
-  if (!w.invalid) sampler_finish(&w);
-  if (w.invalid) row->status = sampler_verdict(&w);
-  if (last || !w.invalid) sampler_show(&w);
-  return !w.invalid;
+  if (!row->step_count && row->draw == SMX_DRAW_GREEDY) w->z = (real *)(uintptr_t)row->x; /* read only */
+  else if (s < end && s->kind == SMX_STEP_TOP_P && s->a < 1) s += sampler_begin(w, temperature, s->a);
+  else sampler_first_pass(w, temperature, s == end || step_sums(s), false);
+  for (; s < end && !w->invalid; s++, w->beyond = R_INF) sampler_step(w, s, &coin);
+  if (!w->invalid) sampler_finish(w);
+  if (w->invalid) row->status = sampler_verdict(w);
+  if (last || !w->invalid) sampler_show(w);
+  return !w->invalid;
 }
 
 /* The best alone, of which nothing else is wanted. False: there is none, or a NaN or +inf. */

@@ -13,6 +13,12 @@ typedef struct set_state {
   double fill; /* the value of a row that has the same everywhere */
 } set_state;
 ROW_OWN_STATE(set_state, set_of)
+/* row_call.work: what is picked, and the keys of a group. */
+typedef struct set_work {
+  topk p;
+  real keys[GROUP];
+} set_work;
+static real *set_keys(const row_call *c) { return ((set_work *)c->work)->keys; }
 
 /* The keys of one group, relative to the row's largest x: then rounding them to the real type costs
  * no accuracy, and several +inf share the mass. */
@@ -50,7 +56,7 @@ static void set_begin(const row_call *c, row_state *st) {
   *set_of(st) = (set_state){.row = MINMAX_NONE};
 }
 static void set_pass(const row_call *c, row_state *st, row_part *parts) {
-  real keys[GROUP] __attribute__((aligned(64)));
+  real *const keys = set_keys(c);
   const real *x = (const real *)c->src[NOISE_X] + (c->start - c->origin);
   for (size_t g = 0; g < c->count; g += GROUP) {
     size_t n = group_size(g, c->count);
@@ -73,10 +79,11 @@ static void set_pass(const row_call *c, row_state *st, row_part *parts) {
 }
 static void set_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {}
 static bool set_next(const row_call *c, row_state *st) {
-  topk p = {.k = (size_t)c->params[K], .x = c->dst[KEY], .index = c->dst[INDEX]};
+  topk *const p = &((set_work *)c->work)->p;
+  p->k = (size_t)c->params[K], p->x = c->dst[KEY], p->index = c->dst[INDEX];
   if (st->stage == MINMAX && !set_invalid(c, st)) {
     st->stage = SELECT;
-    radix_begin(st, p.k);
+    radix_begin(st, p->k);
     return true;
   }
   if (st->stage == SELECT) {
@@ -84,15 +91,16 @@ static bool set_next(const row_call *c, row_state *st) {
     st->stage = TAKE;
     return true;
   }
-  p.kept = set_of(st)->kept;
-  set_finish(c, st, &p);
+  p->kept = set_of(st)->kept;
+  set_finish(c, st, p);
   return false;
 }
 static const row_kernel set_program = PROGRAM(set);
 
 /* Rows in memory: a first read and a search, if k is not huge. */
-static void set_row(row_call *c, row_state *st, topk *p) {
-  real keys[GROUP] __attribute__((aligned(64)));
+static void set_row(row_call *c, row_state *st) {
+  topk *const p = &((set_work *)c->work)->p;
+  real *const keys = set_keys(c);
   set_begin(c, st);
   minmax_part(c->src[NOISE_X], c->n, 0, st);
   topk_start(p, (size_t)c->params[K], c->dst[KEY], c->dst[INDEX], keys, 0);
@@ -113,14 +121,13 @@ static void set_rows(row_call *c) {
   for (size_t r = 0; r < c->rows; r++) {
     row_call row = row_at(c, r);
     row_state st;
-    topk p;
-    set_row(&row, &st, &p);
+    set_row(&row, &st);
     if (st.empty && c->on_empty == SMX_EMPTY_ERROR && c->first_empty < 0) c->first_empty = (int64_t)r;
   }
 }
 
 static const row_kernel set_kernel = PROGRAM_WITH_ROWS(set);
-FORWARD_OPERATOR(gumbel_topk, set)
+FORWARD_OPERATOR_WITH(gumbel_topk, set, ROW_LIST, sizeof(set_work))
 
 /* ---- gumbel_khot: hard: 1 for what gumbel_topk draws, 0 for the rest; soft: softmax((x + G) / T)
  * with the same noise, whose gradient both have ---- */
@@ -138,7 +145,7 @@ static const row_kernel khot_grad_kernel = NOISE_KERNEL(exp_engine, relaxed_grad
 
 #define khot_hard_begin set_begin
 static void khot_hard_pass(const row_call *c, row_state *st, row_part *parts) {
-  real keys[GROUP] __attribute__((aligned(64)));
+  real *const keys = set_keys(c);
   real *y = (real *)c->dst[0] + (c->start - c->origin);
   if (st->stage < KHOT_WRITE) {
     set_pass(c, st, parts);
@@ -188,7 +195,7 @@ static const row_kernel *khot_dispatch(const row_call *c) {
 static const row_kernel khot_kernel = {.engine = &choice_engine,
                                        .body = &(const row_choice){khot_dispatch, -1}};
 
-OPERATOR(gumbel_khot, khot, khot_grad)
+OPERATOR_WITH(gumbel_khot, khot, khot_grad, ROW_LIST, sizeof(set_work))
 
 /* ---- relaxed_khot: y = p^1 + ... + p^k, p^j = softmax(a^j / T), a^1 = x + G,
  * a^(j + 1) = a^j + log(1 - p^j); hard: as gumbel_khot
@@ -396,4 +403,4 @@ static const row_kernel *relaxed_khot_dispatch(const row_call *c) {
 static const row_kernel relaxed_khot_kernel = {.engine = &choice_engine,
                                                .body = &(const row_choice){relaxed_khot_dispatch, -1}};
 
-OPERATOR(relaxed_khot, relaxed_khot, subset_grad)
+OPERATOR_WITH(relaxed_khot, relaxed_khot, subset_grad, ROW_LIST, sizeof(set_work))

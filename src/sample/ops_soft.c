@@ -9,11 +9,14 @@ enum { CUT = 3, LOW, HIGH };                            /* of the log-probabilit
 enum { SOFT_MINMAX, SOFT_WRITE };                       /* stages */
 enum { SOFT_MOST = ROW_LIST / 2 };                      /* tokens of a mixture */
 
-/* p of each token among those named; 0 for an id that names none. Not for an empty row. */
-static void soft_probabilities(const row_call *c, const row_state *st, double *p) {
+/* p of each token among those named, behind their x in the list; 0 for an id that names none. Not
+ * for an empty row. */
+static const double *soft_probabilities(const row_call *c, const row_state *st) {
+  double *p = st->list + SOFT_MOST;
   for (size_t j = 0; j < named_count(c); j++)
     p[j] = st->list[j] > (double)-R_INF ? minmax_away(st, st->list[j]) : (double)-R_INF;
   few_softmax(p, named_count(c), p);
+  return p;
 }
 static double soft_log(const row_call *c, double p) { return d_log(p + c->params[FLOOR], 0); }
 
@@ -28,8 +31,7 @@ static void noised_fill(const row_call *c, real value) { fill(c->dst[0], named_c
 
 static void noised_write(const row_call *c, const row_state *st) {
   const draws d = {(uint64_t)c->params[SEED], (uint64_t) * (const int64_t *)c->src[STREAM], PURPOSE_RELAXED};
-  double p[SOFT_MOST];
-  soft_probabilities(c, st, p);
+  const double *p = soft_probabilities(c, st);
   for (size_t j = 0; j < named_count(c); j++) {
     if (!(p[j] > 0)) continue;
     const uint64_t index = (uint64_t)((const int64_t *)c->src[IDS])[j];
@@ -68,8 +70,8 @@ static bool soft_term(const row_call *c, size_t j, double p, double *term, doubl
 }
 /* The mean. list: the gradient of each x named. */
 static double soft_mean(const row_call *c, row_state *st) {
-  double p[SOFT_MOST], sum = 0, count = 0, moment = 0;
-  soft_probabilities(c, st, p);
+  const double *p = soft_probabilities(c, st);
+  double sum = 0, count = 0, moment = 0;
   for (size_t j = 0; j < named_count(c); j++) {
     double term = 0, slope = 0;
     if (soft_term(c, j, p[j], &term, &slope)) sum += term, count++;
@@ -127,5 +129,5 @@ static bool soft_grad_next(const row_call *c, row_state *st) {
 }
 SERIAL_KERNEL(soft_grad)
 
-FORWARD_OPERATOR(soft_thinking_noise, noised)
-OPERATOR(soft_thinking_logp, soft, soft_grad)
+FORWARD_OPERATOR_WITH(soft_thinking_noise, noised, ROW_LIST, 0)
+OPERATOR_WITH(soft_thinking_logp, soft, soft_grad, ROW_LIST, 0)

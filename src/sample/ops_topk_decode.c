@@ -2,6 +2,13 @@
  * soft_thinking_token, subset_softmax_confidence, confidence_commit. See ops.c. */
 #include "decode.h"
 
+/* row_call.work. */
+typedef struct few_work {
+  few f;
+  double h[FEW_MOST], p[FEW_MOST], sorted[FEW_MOST];
+  int64_t place[FEW_MOST], index[FEW_MOST];
+} few_work;
+
 /* ---- soft_thinking_token ----
  *
  * of the best candidates, those that top-p and min-p leave; noise; the k best of what comes out */
@@ -63,10 +70,10 @@ static void soft_noise(const row_call *c, const few *f, const double *p, double 
 }
 
 /* Keeps the k best of the new scores and puts them in order. */
-static void soft_order(few *f, double *h, size_t k) {
-  double sorted[FEW_MOST];
-  int64_t place[FEW_MOST], index[FEW_MOST];
-  double max = (double)-R_INF;
+static void soft_order(few_work *w, size_t k) {
+  few *const f = &w->f;
+  double *const h = w->h, *const sorted = w->sorted, max = (double)-R_INF;
+  int64_t *const place = w->place, *const index = w->index;
   for (size_t i = 0; i < f->count; i++) max = h[i] > max ? h[i] : max;
   for (size_t i = 0; i < f->count; i++) f->x[i] = (real)(h[i] - max), place[i] = (int64_t)i;
   /* candidates stand in the order of their probability: so are ties decided */
@@ -84,22 +91,23 @@ static void soft_fill(const row_call *c, size_t from, real weight) {
 #define SOFT_LEAST 1e-300 /* tokens of less weight are left out */
 static void soft_finish(const row_call *c, row_state *st) {
   const size_t k = (size_t)c->params[SOFT_K];
-  few f;
-  double h[FEW_MOST] = {0}, p[FEW_MOST];
-  few_sorted(st, &f);
-  soft_scores(c, st, &f, h);
-  few_softmax(h, f.count, p);
-  f.count = soft_survivors(c, p, f.count);
+  few_work *const w = c->work;
+  few *const f = &w->f;
+  double *const h = w->h, *const p = w->p;
+  few_sorted(st, f);
+  soft_scores(c, st, f, h);
+  few_softmax(h, f->count, p);
+  f->count = soft_survivors(c, p, f->count);
   /* the published order: the k best first */
-  if (c->params[NOISE] == NOISE_GUMBEL && f.count > k) f.count = k;
-  few_softmax(h, f.count, p);
-  soft_noise(c, &f, p, h);
-  soft_order(&f, h, k);
-  few_softmax(h, f.count, p);
-  while (!(p[f.count - 1] >= SOFT_LEAST)) f.count--;
-  for (size_t i = 0; i < f.count; i++)
-    ((int64_t *)c->dst[INDEX])[i] = f.index[i], ((real *)c->dst[WEIGHT])[i] = r_clean(p[i]);
-  soft_fill(c, f.count, 0);
+  if (c->params[NOISE] == NOISE_GUMBEL && f->count > k) f->count = k;
+  few_softmax(h, f->count, p);
+  soft_noise(c, f, p, h);
+  soft_order(w, k);
+  few_softmax(h, f->count, p);
+  while (!(p[f->count - 1] >= SOFT_LEAST)) f->count--;
+  for (size_t i = 0; i < f->count; i++)
+    ((int64_t *)c->dst[INDEX])[i] = f->index[i], ((real *)c->dst[WEIGHT])[i] = r_clean(p[i]);
+  soft_fill(c, f->count, 0);
 }
 
 static void soft_begin(const row_call *c, row_state *st) { few_begin(st); }
@@ -123,15 +131,16 @@ enum { CONFIDENCE, CERTAINTY };   /* outputs */
 
 static void named_subset_finish(const row_call *c, const row_state *st) {
   const int64_t token = *(const int64_t *)c->src[TOKEN];
-  few f;
-  double e[FEW_MOST], sum = 0, moment = 0, at_token = 0;
-  few_sorted(st, &f);
-  for (size_t i = 0; i < f.count; i++) {
-    e[i] = d_exp(minmax_away(st, (double)f.x[i]));
-    if (f.index[i] == token) at_token = e[i];
+  few_work *const w = c->work;
+  const few *const f = &w->f;
+  double *const e = w->h, sum = 0, moment = 0, at_token = 0;
+  few_sorted(st, &w->f);
+  for (size_t i = 0; i < f->count; i++) {
+    e[i] = d_exp(minmax_away(st, (double)f->x[i]));
+    if (f->index[i] == token) at_token = e[i];
   }
-  BLOCK_SUM(sum, f.count, i, e[i])
-  BLOCK_SUM(moment, f.count, i, e[i] > 0 ? e[i] * minmax_away(st, (double)f.x[i]) : 0)
+  BLOCK_SUM(sum, f->count, i, e[i])
+  BLOCK_SUM(moment, f->count, i, e[i] > 0 ? e[i] * minmax_away(st, (double)f->x[i]) : 0)
   *(real *)c->dst[CONFIDENCE] = r_clean(at_token / sum);
   if (c->dst[CERTAINTY]) *(real *)c->dst[CERTAINTY] = r_clean(1 / (1 + (d_log(sum, 0) - moment / sum)));
 }
@@ -159,11 +168,11 @@ enum { COMMIT_WRITE = FEW_DONE + 1, COMMIT_FILL }; /* stages */
 
 /* The longest prefix of the best whose n-th is at least 1 - f / (n + 1); sets where it ends. */
 static void commit_prefix(const row_call *c, row_state *st) {
-  few f;
+  few *const f = &((few_work *)c->work)->f;
   size_t n = 1;
-  few_sorted(st, &f);
-  while (n < f.count && (double)f.x[n] >= 1 - c->params[FACTOR] / (double)(n + 2)) n++;
-  st->cutoff.value = (double)f.x[n - 1], st->cutoff.limit = f.index[n - 1];
+  few_sorted(st, f);
+  while (n < f->count && (double)f->x[n] >= 1 - c->params[FACTOR] / (double)(n + 2)) n++;
+  st->cutoff.value = (double)f->x[n - 1], st->cutoff.limit = f->index[n - 1];
 }
 typedef struct commit_state {
   few_state few;
@@ -211,6 +220,6 @@ static bool commit_next(const row_call *c, row_state *st) {
 }
 SERIAL_KERNEL(commit)
 
-FORWARD_OPERATOR(soft_thinking_token, soft)
-FORWARD_OPERATOR(subset_softmax_confidence, named_subset)
-FORWARD_OPERATOR(confidence_commit, commit)
+FORWARD_OPERATOR_WITH(soft_thinking_token, soft, ROW_LIST, sizeof(few_work))
+FORWARD_OPERATOR_WITH(subset_softmax_confidence, named_subset, ROW_LIST, sizeof(few_work))
+FORWARD_OPERATOR_WITH(confidence_commit, commit, ROW_LIST, sizeof(few_work))

@@ -27,7 +27,7 @@ enum { MINMAX, SUM, SEARCH, BOUND, RATIOS, MASSES, TOTAL, DRAW }; /* stages */
 enum { MOST = 64 };                                               /* drafts */
 /* where the state's list holds, for each number of failed drafts, the sum of the residual and of
  * what is left of q; and p and q at each draft */
-enum { SUMS, REST = 128, AT_P = 256, AT_Q = 384, AT_GROUPS = 512 };
+enum { SUMS, REST = 128, AT_P = 256, AT_Q = 384, LISTED = 512, LISTED_GROUPS = LISTED + 4 * DRAFT_GROUPS };
 typedef struct verify_state {
   double low, high; /* of kseq: g is between these, at the end `high`, */
   double at;        /* b is summed for this, */
@@ -81,13 +81,13 @@ static double verify_uniform(const row_call *c, const drafts *d, purpose what, u
 /* ---- the choice between two drafts ---- */
 
 static draft_groups groups_of(row_state *st) {
-  double *list = st->list + AT_GROUPS;
+  double *list = st->list + LISTED;
   return (draft_groups){list, list + DRAFT_GROUPS, list + 2 * DRAFT_GROUPS, list + 3 * DRAFT_GROUPS,
                         verify_of(st)->edges};
 }
 /* s of a token. */
 static double chosen(const row_state *st, double p, double q) {
-  const double *edge = st->list + AT_GROUPS, *ratio = edge + DRAFT_GROUPS;
+  const double *edge = st->list + LISTED, *ratio = edge + DRAFT_GROUPS;
   return q > 0 ? ratio[draft_group(edge, verify_of(st)->edges, p / q)] * (q / verify_of(st)->all) : 0;
 }
 
@@ -246,7 +246,7 @@ static bool groups_test(const row_call *c, const drafts *d, row_state *st) {
   verify_state *own = verify_of(st);
   draft_groups g = groups_of(st);
   const double *p = st->list + AT_P, *q = st->list + AT_Q;
-  own->all = draft_choose(&g);
+  own->all = draft_choose(&g, c->work);
   int one = q[0] > 0 ? 0 : 1; /* a draft that q does not have was not drawn from it */
   if (q[0] > 0 && q[1] > 0)
     one = draft_preferred(&g, draft_group(g.edge, g.edges, p[0] / q[0]),
@@ -344,5 +344,5 @@ static drafts_fn *const single_drafts = one_draft, *const multi_drafts = many_dr
 static const row_kernel single_kernel = {.engine = &verify_engine, .body = &single_drafts},
                         multi_kernel = {.engine = &verify_engine, .body = &multi_drafts};
 
-FORWARD_OPERATOR(speculative_verify, single)
-FORWARD_OPERATOR(multi_draft_verify, multi)
+FORWARD_OPERATOR_WITH(speculative_verify, single, LISTED, 0)
+FORWARD_OPERATOR_WITH(multi_draft_verify, multi, LISTED_GROUPS, sizeof(draft_work))

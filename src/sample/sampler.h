@@ -24,9 +24,17 @@ typedef struct sampler_sums {
   double lanes, total;
 } sampler_sums;
 
+/* Some of the best, in the order of the row. */
+typedef struct top_few {
+  size_t n;
+  real x[FEW];
+  int64_t place[FEW];
+} top_few;
+
 /* The state of a row. */
 typedef struct sampler {
   sampler_row *row;
+  struct sampler_work *work;
   real *z, *terms, *keys; /* keys: for steps that need another order */
   void *room;             /* 8 (n + 1) bytes */
   size_t n;               /* elements of z */
@@ -47,6 +55,17 @@ typedef struct sampler {
   real beyond;
   int64_t at[FEW];
 } sampler;
+
+/* sampler_row.work. */
+typedef struct sampler_work {
+  sampler own;
+  top_few best;
+  union {
+    topk p;
+    uint64_t histogram[ROW_LIST];
+  };
+} sampler_work;
+_Static_assert(sizeof(sampler_work) <= (SMX_REAL == 64 ? SAMPLER_WORK_F64 : SAMPLER_WORK_F32), "too large");
 
 static inline int64_t sampler_index(const sampler *w, size_t i) { return w->closed ? w->at[i] : (int64_t)i; }
 
@@ -244,20 +263,15 @@ static inline void sampler_above(sampler *w, double bar) {
 
 /* ---- the best ---- */
 
-/* Some of the best, in the order of the row. */
-typedef struct top_few {
-  size_t n;
-  real x[FEW];
-  int64_t place[FEW];
-} top_few;
-
-/* The k best by these keys; -inf is none of them. */
-NOINLINE void sampler_best(const real *keys, size_t n, size_t k, top_few *b) {
-  topk p;
-  topk_start(&p, k, b->x, b->place, keys, n);
-  for (size_t g = 0; g < n; g += GROUP) topk_group(&p, keys + g, group_size(g, n), (int64_t)g);
-  topk_cut(&p);
-  b->n = p.kept;
+/* The k best by these keys, valid until the next call; -inf is none of them. */
+NOINLINE top_few *sampler_best(const sampler *w, const real *keys, size_t k) {
+  topk *const p = &w->work->p;
+  top_few *const b = &w->work->best;
+  topk_start(p, k, b->x, b->place, keys, w->n);
+  for (size_t g = 0; g < w->n; g += GROUP) topk_group(p, keys + g, group_size(g, w->n), (int64_t)g);
+  topk_cut(p);
+  b->n = p->kept;
+  return b;
 }
 
 /* Keeps, of a row of more than FEW, some of its best alone: those not behind `last`. */
@@ -277,15 +291,14 @@ static void radix_select_merge(const row_call *c, row_state *st, const row_part 
 static inline void sampler_top_k(sampler *w, double k) {
   if (k >= (double)w->n || k <= 0) return;
   if (k <= FEW && w->n > FEW) {
-    top_few b;
-    sampler_best(w->z, w->n, (size_t)k, &b);
-    sampler_close_to(w, &b, (struct row_cutoff){(double)-R_INF, 0});
+    sampler_close_to(w, sampler_best(w, w->z, (size_t)k), (struct row_cutoff){(double)-R_INF, 0});
     return;
   }
   row_state st;
   row_call c = {.n = w->n, .src = {w->z}};
   static const row_program by_digits = {.pass = radix_pass, .merge = radix_select_merge};
   static const row_kernel select = {.engine = &program_engine, .body = &by_digits};
+  st.histogram = w->work->histogram;
   radix_begin(&st, (uint64_t)k);
   do run_pass(&select, &c, &st);
   while (radix_next(&st));

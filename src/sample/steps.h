@@ -103,11 +103,10 @@ enum { BEST_MANY = 100 };
 
 /* The scores of the best hundred, best first: how many there are. */
 static size_t sampler_hundred(const sampler *w, real *z) {
-  top_few b;
-  sampler_best(w->z, w->n, BEST_MANY, &b);
-  topk_sort(b.x, b.place, b.n);
-  memcpy(z, b.x, b.n * sizeof *z);
-  return b.n;
+  top_few *const b = sampler_best(w, w->z, BEST_MANY);
+  topk_sort(b->x, b->place, b->n);
+  memcpy(z, b->x, b->n * sizeof *z);
+  return b->n;
 }
 
 static void sampler_top_h(sampler *w, double share) {

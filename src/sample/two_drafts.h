@@ -64,6 +64,14 @@ typedef struct draft_section {
   size_t first;
   double p, q, before; /* before: the mass of q in earlier sections */
 } draft_section;
+/* Memory to choose in. The last four are of the borders of a section: the mass of q in the run above
+ * one, when it is given up, and its neighbours. */
+typedef struct draft_work {
+  draft_section section[DRAFT_GROUPS];
+  size_t at[DRAFT_GROUPS];
+  double mass[DRAFT_GROUPS], end[DRAFT_GROUPS];
+  size_t below[DRAFT_GROUPS + 1], above[DRAFT_GROUPS];
+} draft_work;
 static inline double section_gain(const draft_section *s) { return s->q * (2 * s->before + s->q); }
 
 /* The hull, from the left. Returns how many sections there are. */
@@ -84,10 +92,9 @@ static size_t draft_hull(const draft_groups *g, const size_t *at, size_t count, 
 }
 
 /* Borders of the section of groups at[0..count-1], of which g->p is s / q already. */
-static void draft_borders(const draft_groups *g, const size_t *at, size_t count) {
-  double mass[DRAFT_GROUPS], end[DRAFT_GROUPS]; /* of the run above a border; when it is given up */
-  size_t below[DRAFT_GROUPS + 1], above[DRAFT_GROUPS];
-  double now = 0;
+static void draft_borders(const draft_groups *g, draft_work *w, const size_t *at, size_t count) {
+  double *const mass = w->mass, *const end = w->end, now = 0;
+  size_t *const below = w->below, *const above = w->above;
   for (size_t i = 0; i < count; i++) {
     mass[i] = g->q[at[i]], below[i] = i > 0 ? i - 1 : 0, above[i] = i + 1;
     if (i > 0) end[i] = (g->p[at[i]] - g->p[at[i - 1]]) / (mass[i - 1] + mass[i]);
@@ -114,9 +121,9 @@ static void draft_borders(const draft_groups *g, const size_t *at, size_t count)
 }
 
 /* s / q and the marks, from the masses. Returns the sum of q. */
-static double draft_choose(draft_groups *g) {
-  draft_section section[DRAFT_GROUPS];
-  size_t at[DRAFT_GROUPS], count = 0;
+static double draft_choose(draft_groups *g, draft_work *w) {
+  draft_section *const section = w->section;
+  size_t *const at = w->at, count = 0;
   double all = 0;
   for (size_t i = 0; i <= g->edges && i < DRAFT_GROUPS; i++) {
     g->mark[i] = 0;
@@ -130,7 +137,7 @@ static double draft_choose(draft_groups *g) {
     const double gain = section_gain(s);
     for (size_t i = s->first; i < end; i++)
       g->p[at[i]] = s->p > 0 ? gain * (g->p[at[i]] / s->p) / g->q[at[i]] : gain / s->q;
-    draft_borders(g, at + s->first, end - s->first);
+    draft_borders(g, w, at + s->first, end - s->first);
     g->mark[at[s->first]] = 1;
   }
   return all;
