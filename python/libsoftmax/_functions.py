@@ -104,7 +104,7 @@ def framework_arguments(op, framework):
         return arguments
     dtype = Argument("dtype", -1, NAMED, None, "dtype", "of the results; by default that of the first input")
     if framework == "jax":
-        return [*arguments, dtype]
+        return [*arguments, *masks(op), dtype]
     donate = Argument("donate_logits", -1, NAMED, False, "flag",
                       "x is given away: its gradient takes its memory, and it is empty afterwards")
     more = [dtype, donate] if any(p.dx for p in op.outputs) else [dtype]
@@ -149,7 +149,7 @@ WHERE = ("softmax", "log_softmax", "logsumexp")  # what SciPy and JAX mask
 
 
 def masks(op):
-    """where=, of functions for arrays of NumPy; those for PyTorch and JAX are without it."""
+    """where=, of functions for arrays of NumPy and JAX; those for PyTorch are without it, as its own are."""
     if op.name in WHERE:
         yield Argument("where", _core.SLOT_WHERE, NAMED, None, "array",
                        "which elements exist, as the mask of numpy.ma has those that do not; broadcasts to x;"

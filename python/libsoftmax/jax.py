@@ -235,9 +235,27 @@ def _differentiable(d, settings, dtype):
     return function
 
 
+def _hidden(d, x, where):
+    """x, -inf where an element does not exist."""
+    where = _jnp.asarray(where)
+    if where.dtype not in ("bool", "uint8"):
+        raise TypeError("%s: where: dtype is %s, not bool or uint8" % (d.name, where.dtype))
+    fits = all(n in (1, whole) for n, whole in zip(where.shape[::-1], x.shape[::-1]))
+    if where.ndim > x.ndim or not fits:
+        raise ValueError(
+            "%s: where: shape is %s, which does not broadcast to %s" % (d.name, where.shape, x.shape)
+        )
+    return _jnp.where(where != 0, x, -_jnp.inf)
+
+
 def _make(d):
+    masked = any(True for _ in _functions.masks(d.op))
+
     def function(*args, dtype=None, **kwargs):
+        where = kwargs.pop("where", None) if masked else None
         given, settings = d.split(d.bind(args, kwargs), _jnp.asarray)
+        if where is not None:
+            given[0] = _hidden(d, given[0], where)
         dtype = None if dtype is None else _jnp.dtype(dtype).name
         if dtype == "float64":  # the arithmetic is that of the scores
             given[0] = given[0].astype(dtype)

@@ -127,6 +127,32 @@ class Jax(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "JVP|differentiat"):
             self.jax.grad(lambda x: (first(x) ** 2).sum())(self.jax.numpy.linspace(-1, 1, 5))
 
+    def test_where(self):
+        import libsoftmax.jax as wrapped
+        jax, jnp = self.jax, self.jax.numpy
+        x = jnp.asarray(np.random.default_rng(5).standard_normal((3, 4, 5)))
+        keep = jnp.asarray(np.random.default_rng(6).random((3, 4, 5)) < 0.6).at[:, 0, 0].set(True)
+        for name in ("softmax", "log_softmax", "logsumexp"):
+            ours, theirs = getattr(wrapped, name), getattr(jax.nn, name)
+            for axis in (-1, 0, (0, 2), None):
+                for where in (keep, keep[:1], keep[0, :, :1]):
+                    def value(function, x):
+                        y = function(x, axis=axis, where=where)
+                        return y if name == "logsumexp" else jnp.where(where, y, 0)
+                    expected = np.asarray(value(theirs, x))
+                    full = np.isfinite(expected)  # JAX has NaN, or a sum of nothing, where all is hidden
+                    np.testing.assert_allclose(np.asarray(value(ours, x))[full], expected[full], rtol=1e-12)
+                    if full.all() and where is keep:
+                        np.testing.assert_allclose(
+                            *(jax.jit(jax.grad(lambda x: (value(f, x) ** 2).sum()))(x) for f in (ours, theirs)),
+                            rtol=1e-9, atol=1e-12)
+        with self.assertRaisesRegex(TypeError, "softmax: where: dtype is float64, not bool or uint8"):
+            wrapped.softmax(x, where=x)
+        with self.assertRaisesRegex(ValueError, r"where: shape is \(3,\), which does not broadcast"):
+            wrapped.softmax(x, where=keep[:, 0, 0])
+        with self.assertRaisesRegex(TypeError, "sparsemax: no argument named 'where'"):
+            wrapped.sparsemax(x, where=keep)
+
     def test_transformations(self):
         import libsoftmax.jax as wrapped
         jax, jnp = self.jax, self.jax.numpy
