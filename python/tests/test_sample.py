@@ -1,8 +1,11 @@
 """sample() and Sampler: steps by name and as a list, seeds, streams, what is remembered, and arrays of every
 kind."""
 import copy
+import importlib.util
+import pathlib
 import pickle
 import random
+import runpy
 import unittest
 
 import ml_dtypes
@@ -271,6 +274,22 @@ class Remembering(unittest.TestCase):
         for other in (copy.deepcopy(draw), pickle.loads(pickle.dumps(draw))):
             alike = copy.deepcopy(draw)
             self.assertEqual([other(x).tolist() for _ in range(3)], [alike(x).tolist() for _ in range(3)])
+
+
+@unittest.skipUnless(importlib.util.find_spec("scipy"), "SciPy is not installed")
+class BasisAware(unittest.TestCase):
+    def test_example(self):
+        """The answers that are known; and a token in doubt comes out only where the basis proves it."""
+        example = runpy.run_path(str(pathlib.Path(__file__).parent.parent.parent / "examples/basis_aware.py"))
+        example["check"]()
+        rng = np.random.default_rng(2)
+        basis = np.linalg.svd(rng.standard_normal((40, 8)), full_matrices=False)[0]
+        logits, eta = 2 * basis @ rng.standard_normal(8) * 3, 0.03
+        p = libsoftmax.softmax(logits)
+        fine = {t for t in range(40) if example["accept"](p, basis, t, eta)}
+        drawn = {example["sample"](logits, basis, eta, 1, i) for i in range(60)}
+        self.assertTrue({t for t in range(40) if p[t] >= eta} < fine < set(range(40)))
+        self.assertTrue(drawn <= fine | {int(p.argmax())})
 
 
 if __name__ == "__main__":
