@@ -3,6 +3,8 @@ ways to call it."""
 
 import math
 
+from libsoftmax._text import SCALAR
+
 from support import block, flat, problems
 
 
@@ -20,6 +22,12 @@ def differentiable(dtype="float64", exact=True):
                 dtype,
             )
         yield op, given, settings
+
+
+def has_gradient(op, i):
+    """Whether there is one of output i: others are metrics, or gradients themselves."""
+    port = op.outputs[i]
+    return not (port.integer or port.dx) and (i < 4 or port.shape == SCALAR)
 
 
 def variants(op):

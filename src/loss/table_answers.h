@@ -23,7 +23,9 @@ static const smx_port pairs_out[] = {
     DX_OF_X,
     REDUCED,
     {"right", SMX_SHAPE_ROW, OPT | INT, "how many chosen answers have the larger score"},
-    {"reward_margin", SMX_SHAPE_ROW, OPT, "mean of beta (a - b); what is infinite counts as 0"},
+    {"reward_margin", SMX_SHAPE_ROW, OPT,
+     "mean of beta (a - b), a metric without gradient; what is infinite "
+     "counts as 0"},
 };
 
 static const char *const policy_forms[] = {"token", "sequence", NULL}, *const estimators[] = {"k1", "k2",
@@ -46,8 +48,8 @@ static const smx_port policy_out[] = {
     DX_OF_X,
     REDUCED,
     {"tokens", SMX_SHAPE_ROW, OPT | INT, "how many tokens there are"},
-    {"kl", SMX_SHAPE_ROW, OPT, "mean of k over them"},
-    {"clipped", SMX_SHAPE_ROW, OPT, "share of them whose ratio is limited"},
+    {"kl", SMX_SHAPE_ROW, OPT, "mean of k over them, a metric without gradient"},
+    {"clipped", SMX_SHAPE_ROW, OPT, "share of them whose ratio is limited, a metric too"},
 };
 #define POLICY_PARAMS \
   {"kl_weight", "b, of the divergence from the reference", 0, 0, 1e30, 0, NULL}, \
