@@ -20,6 +20,11 @@ WHOLE = ("winners", "carry")  # results that have no gradient
 # those that broadcast to it.
 _MAKES = {"q": 3, "k": 3, "v": 3, "r": 3}
 _BROADCAST = {"u": 2, "bias": 3, "slopes": 1, "sinks": 1, "positions": 3, "frequencies": 2}
+# How many of all arrays, results and their gradients.
+OWN = {
+    **_MAKES, **_BROADCAST, "x": 3, "mask": 3, "lengths": 0, "streams": 0, "carry": 2, "o": 3, "lse": 2,
+    "winners": 3, "y": 3,
+}
 
 
 def _broadcast_shapes(shapes):

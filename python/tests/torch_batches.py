@@ -1,6 +1,7 @@
 """Attention on any number of axes of batches: against calls of each sequence, in PyTorch and out
 of it."""
 import unittest
+import unittest.mock
 
 import numpy as np
 import torch
@@ -104,6 +105,31 @@ class Batches(unittest.TestCase):
             for a, b in zip(found, again):
                 torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
             torch._dynamo.reset()
+
+    def test_vmap(self):
+        """One more axis of batches in one call, over any of the arrays."""
+        calls = []
+        for name, arrays, batch, settings in self.cases():
+            function, names = getattr(wrapped, name), [n for n in arrays if arrays[n].is_floating_point()]
+            rest = {n: a for n, a in arrays.items() if n not in names}
+
+            def loss(*given):
+                return function(**dict(zip(names, given)), **rest, **settings).square().sum()
+            for moved in filter(None, (names, names[:1], names[1:])):
+                dims = tuple(-1 if n in moved else None for n in names)
+                given = [torch.stack([arrays[n], arrays[n].flip(0)], -1) if n in moved else arrays[n] for n in names]
+                for what in (loss, torch.func.grad(loss, tuple(range(len(names))))):
+                    found = torch.vmap(what, dims)(*given)
+                    each = [
+                        what(*(a if dim is None else a.select(-1, b) for a, dim in zip(given, dims)))
+                        for b in range(2)
+                    ]
+                    for a, *b in zip(*[y if isinstance(y, tuple) else (y,) for y in (found, *each)]):
+                        torch.testing.assert_close(a, torch.stack(b), rtol=1e-12, atol=1e-12)
+        q, core = torch.randn(5, 2, 3, 4), libsoftmax._core.attention
+        with unittest.mock.patch.object(libsoftmax._core, "attention", lambda *a: calls.append(a) or core(*a)):
+            torch.vmap(lambda q: wrapped.attention(q, q, q))(q)
+        self.assertEqual(len(calls), 1)
 
     def test_one_head(self):
         q, k, v = torch.randn(5, 6), torch.randn(7, 6), torch.randn(7, 3)

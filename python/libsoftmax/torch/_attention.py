@@ -3,9 +3,10 @@
 import torch
 
 from .. import _arrays, _attention as _plain, _core
-from .._attention_autograd import ENTRIES, WHOLE
+from .._attention_autograd import ENTRIES, OWN, WHOLE
 from . import _eager, _forward, _library
 
+MOST_BATCHES = 4  # axes of batches that a call takes
 KINDS = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
@@ -146,22 +147,63 @@ def _refuse(entry):
     return backward
 
 
-def _loop(name, count):
-    """vmap, one after another."""
-    def rule(info, in_dims, *args):
-        calls = [
-            _library.call(
-                name,
-                *(
-                    a if dim is None or a is None else a.select(dim, b)
-                    for a, dim in zip(args[:count], in_dims)
-                ),
-                *args[count:],
-            )
-            for b in range(info.batch_size)
+def _in_front(a, dim, own, batch, size):
+    """An array with the axis of vmap as the first of its batch, which has all axes. own: how many axes
+    are not of the batch; batch: the axes without that of vmap."""
+    a = a.unsqueeze(0).expand(size, *a.shape) if dim is None else a.movedim(dim, 0)
+    lead = a.ndim - 1 - own
+    a = a.reshape(size, *[1] * (len(batch) - lead), *a.shape[1:])
+    return a.expand(size, *batch, *a.shape[a.ndim - own:]) if a.numel() else a
+
+
+def _own(name):
+    """Axes of an array that are not of the batch: of results, and of their gradients, too. None: it has
+    no batch."""
+    name = name.removeprefix("saved_")
+    return OWN.get(name, OWN.get(name[1:]))
+
+
+def _vmap(entry, name, tensors):
+    """vmap: one more axis of the batch, or where there can be none one call after another. tensors: the
+    names of the arrays, with those of results and of gradients."""
+    count, own = len(tensors), [_own(t) for t in tensors]
+
+    def together(info, in_dims, args):
+        given = dict(zip(tensors, args[:count]))
+        settings = _unpack(entry, args[count:count + len(entry.settings)])
+        ranks = [0 if a is None else a.ndim - (dim is not None) for a, dim in zip(args, in_dims[:count])]
+        axes_of_batch = ranks[0] - 3
+        apart = any(given.get(n) is not None for n in ("query_offsets", "key_offsets", "block_table"))
+        more = any(rank - axes > axes_of_batch for rank, axes in zip(ranks, own) if axes is not None)
+        if not 0 <= axes_of_batch < MOST_BATCHES or apart or more or settings.get("dropout"):
+            return None
+        first = args[0] if in_dims[0] is None else args[0].movedim(in_dims[0], -1)
+        batch = first.shape[:axes_of_batch]
+        arrays = [
+            a if a is None else _in_front(a, dim, axes, batch, info.batch_size)
+            for a, dim, axes in zip(args[:count], in_dims, own)
         ]
-        made = tuple(torch.stack(y) for y in zip(*calls))
-        return (made[0], 0) if len(made) == 1 else (made, (0,) * len(made))
+        return _library.call(name, *arrays, *args[count:])
+
+    def rule(info, in_dims, *args):
+        made = together(info, in_dims, args)
+        if made is None:
+            calls = [
+                _library.call(
+                    name,
+                    *(
+                        a if dim is None or a is None else a.select(dim, b)
+                        for a, dim in zip(args[:count], in_dims)
+                    ),
+                    *args[count:],
+                )
+                for b in range(info.batch_size)
+            ]
+            made = [torch.stack(y) for y in zip(*calls)]
+        else:  # what there is not is empty, once an element
+            size = info.batch_size
+            made = [y if y.ndim > 1 or y.shape[0] else y.new_empty(size, 0) for y in made]
+        return (made[0], 0) if len(made) == 1 else (tuple(made), (0,) * len(made))
     return rule
 
 
@@ -180,12 +222,11 @@ def _register(entry):
         _fake(entry),
         _setup(entry),
         _backward(entry),
-        _loop(entry.name, len(tensors)),
+        _vmap(entry, entry.name, entry.tensors),
         _forward.refused(entry.name),
     )
-    more = [
-        "Tensor? " + n for n in (*("saved_" + r for r in entry.results), *("d" + r for r in entry.results))
-    ]
+    names = [*("saved_" + r for r in entry.results), *("d" + r for r in entry.results)]
+    more = ["Tensor? " + n for n in names]
     _library._define(
         entry.name + "_backward",
         [*tensors, *more],
@@ -195,7 +236,7 @@ def _register(entry):
         _fake_backward(entry),
         lambda ctx, inputs, output: None,
         _refuse(entry),
-        _loop(entry.name + "_backward", len(tensors) + len(more)),
+        _vmap(entry, entry.name + "_backward", [*entry.tensors, *names]),
         _forward.refused(entry.name),
     )
 
