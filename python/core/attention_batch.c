@@ -177,8 +177,12 @@ int attention_gradient(attention_call *a, int32_t i, const char *name, int64_t w
   if (!wanted) return 0;
   if (!t)
     return PyErr_Format(PyExc_TypeError, "%s: %s is missing", a->op.name, attention_array_names[of]), -1;
+  if (t->ndim > SMX_MAX_DIMS)
+    return PyErr_Format(PyExc_ValueError, "%s: %s: ndim is %d, not 0..%d", a->op.name,
+                        attention_array_names[of], (int)t->ndim, SMX_MAX_DIMS),
+           -1;
   smx_shape s = {.ndim = t->ndim, .dtype = t->dtype};
-  core_copy_dims(s.dim, t->shape, t->ndim < SMX_MAX_DIMS ? t->ndim : SMX_MAX_DIMS);
+  core_copy_dims(s.dim, t->shape, t->ndim);
   if (core_open_result(&a->c, &a->results, i, NULL, &s, "", name) < 0) return -1;
   if (a->array[of] == t) return 0;
   int64_t own = 1, all = 1;

@@ -162,6 +162,13 @@ class Batches(unittest.TestCase):
             wrapped.attention(q, q, q, lengths=torch.ones(2, 2, dtype=torch.int64))
         with self.assertRaisesRegex(ValueError, r"attention: bias: shape is \(2, 1, 5, 5\)"):
             wrapped.attention(q, q, q, bias=torch.ones(2, 1, 5, 5))
+        bias = np.zeros([1] * 8 + [5, 5])  # more axes than there can be
+        for function in (
+            lambda q: libsoftmax.attention(q, q, q, bias=bias),
+            lambda q: libsoftmax.attention_backward(q, q=q, k=q, v=q, o=q, lse=q[..., 0], bias=bias, wanted="bias"),
+        ):
+            with self.assertRaisesRegex(ValueError, r"bias: ndim is 10, not 0\.\.8"):
+                function(np.zeros((1, 4, 5, 6)))
         with self.assertRaisesRegex(ValueError, "attention_backward: q: is broadcast"):
             a = q.numpy()
             o, lse = libsoftmax.attention(a[:1], a, a, return_lse=True)
