@@ -8,6 +8,7 @@
 #include "tile.h"
 #include "weights.h"
 
+#define packed_panel SMX_FN(packed_panel)
 #define find_rows SMX_FN(find_rows)
 #define add_panel SMX_FN(add_panel)
 
@@ -55,16 +56,8 @@ static inline int addresses(const panels *s, int p, const char *at[ATTN_PANEL]) 
   return (int)n;
 }
 
-/* [column][64] */
-static inline const real *packed_panel(panels *s, int p) {
-  real *out = s->packed + (s->keep ? p : 0) * ATTN_PANEL * s->columns;
-  const char *at[ATTN_PANEL];
-  ahead none = {0};
-  if (s->keep && (s->is_packed >> p & 1)) return out;
-  s->is_packed |= 1u << p;
-  pack_rows(&s->m, at, addresses(s, p, at), s->columns, out, s->buffer, s->next ? s->next : &none);
-  return out;
-}
+/* The rows of panel p as [column][64]. */
+const real *packed_panel(panels *s, int p);
 
 /* The rows of panel p as they lie, where vectors can be loaded from them: returns how many there
  * are, or 0. */

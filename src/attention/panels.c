@@ -1,6 +1,16 @@
 /* attention/panels.c - keys and values as panels of rows, found and added (engine.h). */
 #include "engine.h"
 
+const real *packed_panel(panels *s, int p) {
+  real *out = s->packed + (s->keep ? p : 0) * ATTN_PANEL * s->columns;
+  const char *at[ATTN_PANEL];
+  ahead none = {0};
+  if (s->keep && (s->is_packed >> p & 1)) return out;
+  s->is_packed |= 1u << p;
+  pack_rows(&s->m, at, addresses(s, p, at), s->columns, out, s->buffer, s->next ? s->next : &none);
+  return out;
+}
+
 void find_rows(panels *s, int p) {
   real *out = s->staged + (s->keep ? p : 0) * ATTN_PANEL * s->padded;
   const char *at[ATTN_PANEL];
