@@ -51,20 +51,27 @@ SMI void noise_add(const real *x, size_t cnt, uint64_t first, double shift, doub
     }
   }
 }
-/* In a row of huge scores the largest x is subtracted, so that what is left of the largest score is
- * its noise. A low temperature can make that overflow, or make all scores of the row vanish: there
- * scores are at most this, and the score of the largest x is at least its negative. */
-#define NOISE_FAR 80
+/* In a row of huge scores the largest x + G is subtracted, rounded to a real. The rest of the
+ * rounding, divided by a low temperature, can overflow, or make all scores of the row vanish: there
+ * scores are at most this, and those of what is largest as a real at least its negative. */
+#define NOISE_FAR 60
+SMI void noise_bound(const real *x, size_t cnt, uint64_t first, real largest, double part, const draws *d,
+                     double *scores) {
+  double sum[LANES];
+  noise_add(x, cnt, first, 0, part, 1, d, sum);
+  for (size_t j = 0; j < cnt; j++) {
+    if (scores[j] > NOISE_FAR) scores[j] = NOISE_FAR;
+    if (scores[j] < -NOISE_FAR && (real)sum[j] == largest) scores[j] = -NOISE_FAR;
+  }
+}
 SMI score score_relaxed(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   const double *params = (const double *)(const void *)s->src[NOISE_PARAMS];
   const draws d = noise_draws(s, (purpose)params[NOISE_PURPOSE]);
+  const real *x = s->src[NOISE_X] + i;
   double v[LANES] = {0};
-  noise_add(s->src[NOISE_X] + i, (size_t)cnt, s->origin + i, shift ? (double)*shift : 0, params[NOISE_PART],
+  noise_add(x, (size_t)cnt, s->origin + i, shift ? (double)*shift : 0, params[NOISE_PART],
             k->v[1] != 0 ? params[NOISE_TEMPERATURE] : 1, &d, v);
-  for (int j = 0; shift && *shift != 0 && j < cnt; j++) {
-    if (v[j] > NOISE_FAR) v[j] = NOISE_FAR;
-    if (v[j] < -NOISE_FAR && s->src[NOISE_X][i + (size_t)j] == *shift) v[j] = -NOISE_FAR;
-  }
+  if (shift && *shift != 0) noise_bound(x, (size_t)cnt, s->origin + i, *shift, params[NOISE_PART], &d, v);
   return noise_pair(v);
 }
 
