@@ -14,10 +14,14 @@
  * are more than LIST, every step is a pass over the row. Which of the two it is depends on the row
  * alone. ---- */
 
+enum { BUDGET_OWN = 1 };                /* input, and its gradient */
 enum { BUDGET_SELECT, BUDGET_WEIGHTS }; /* stages */
 enum { BUDGET_COLLECT = 100, BUDGET_SEARCH, BUDGET_STEPS = 200 };
 
-SMI double budget_of(const row_call *c) { return c->params[0]; }
+/* That of the row, or the parameter. */
+SMI double budget_of(const row_call *c) {
+  return c->src[BUDGET_OWN] ? (double)*(const real *)c->src[BUDGET_OWN] : c->params[0];
+}
 enum { BUDGET_R, BUDGET_PIVOT }; /* of reduce_map_row.found */
 SMI void budget_finalize(consts *k, const span *s, const reduce_map_row *r) {
   k->v[THRESHOLD_KAPPA] = 1;
@@ -107,9 +111,16 @@ static inline bool budget_solve_list(const row_call *c, row_state *st) {
 }
 
 static void budget_begin(const row_call *c, row_state *st) {
-  uint64_t whole = (uint64_t)budget_of(c);
+  const double budget = budget_of(c);
+  if (!(budget > 0 && budget <= 0x1p53)) { /* that of a row may be anything */
+    st->stage = BUDGET_WEIGHTS;
+    reduce_map_begin(&budget_body, c, st);
+    st->nan = true;
+    return;
+  }
+  const uint64_t whole = (uint64_t)budget;
   st->stage = BUDGET_SELECT;
-  radix_begin(st, (double)whole < budget_of(c) ? whole + 1 : whole);
+  radix_begin(st, (double)whole < budget ? whole + 1 : whole);
 }
 static void budget_pass(const row_call *c, row_state *st, row_part *parts) {
   if (st->stage == BUDGET_SELECT) {
@@ -198,15 +209,22 @@ SMI void budget_grad_add(const span *s, const consts *k, const reduce_map_row *r
   acc->a = v_add(acc->a, v_select(moves, v_set1(1), zero));
   acc->b = v_add(acc->b, v_select(moves, at(s->src[SRC_DY], i, cnt), zero));
 }
+SMI real budget_mean(const reduce_map_row *r) { return r->sum > 0 ? (real)(r->sum2 / r->sum) : 0; }
 SMI vreal budget_grad_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vmask moves = budget_moves(at(s->src[SRC_Y], i, cnt));
-  real mean = r->sum > 0 ? (real)(r->sum2 / r->sum) : 0;
-  return v_clean(v_select(moves, v_sub(at(s->src[SRC_DY], i, cnt), v_set1(mean)), v_set1(0)));
+  return v_clean(v_select(moves, v_sub(at(s->src[SRC_DY], i, cnt), v_set1(budget_mean(r))), v_set1(0)));
+}
+/* What the budget adds is shared by the elements that move. */
+SMI void budget_grad_row(const span *s, const consts *k, const reduce_map_row *r, double post) {
+  if (s->dst[BUDGET_OWN]) s->dst[BUDGET_OWN][0] = post != post ? r_nan() : r_clean((double)budget_mean(r));
 }
 REDUCE_MAP_SUMS_OF(budget_grad_sums, budget_grad_add)
 REDUCE_MAP_VALUES_OF(budget_grad_values, budget_grad_value)
-static const reduce_map_body budget_grad_body = {
-    .setup = setup_plain, .sums = budget_grad_sums, .write = budget_grad_values, .full = 1};
+static const reduce_map_body budget_grad_body = {.setup = setup_plain,
+                                                 .sums = budget_grad_sums,
+                                                 .write = budget_grad_values,
+                                                 .row = budget_grad_row,
+                                                 .full = 1};
 REDUCE_MAP_KERNEL(budget_grad)
 
 /* ---- batch_topk: y_i = [x_i]+ of the k largest, or of those above theta ---- */

@@ -25,7 +25,8 @@ static real clipped(double x, double pivot, real r) {
   return y < 1e-17L ? 0 : y > 1 ? 1 : y;
 }
 void budget_sparsemax_ref(const row_ref_call *c) {
-  real budget = c->q[0], low = 0, high = 1, m = largest(c, plain);
+  real budget = c->in[1] ? c->in[1][0] : c->q[0], low = 0, high = 1, m = largest(c, plain);
+  if (!(budget > 0 && budget <= 0x1p53L)) m = NAN;
   if (special_row(c, c->n, m, 0)) return;
   double pivot = budget > (real)c->n ? -INFINITY : kth(c, (size_t)ceill(budget));
   for (size_t i = 0; pivot == -INFINITY && i < c->n; i++) c->out[0][i] = c->in[0][i] > -INFINITY;
