@@ -35,7 +35,7 @@ SMI void span_next_half(const half_rows *h, int x, span *s) {
 /* Numbers that the arithmetic of an operator needs, made of its parameters; each operator defines
  * their meaning. */
 typedef struct consts {
-  real v[14];
+  real v[16];
 } consts;
 
 /* For operators that have none, and for those whose only one is 1. */
@@ -173,7 +173,7 @@ SMI void fill(real *y, size_t n, real value) {
 
 /* ---- row programs over rows in memory (program.c) ---- */
 
-enum { RUN = 16 }; /* groups in a run: their parts are on the stack */
+enum { RUN = 8 }; /* groups in a run: their parts are on the stack */
 
 /* run_pass: one pass over one row; run_program: all passes, true when the row is empty; row_at:
  * row r of a call as a call of its own; run_row: row r through its program; run_rows: all rows. */

@@ -88,7 +88,7 @@ enum {
   ROW_SUMS = 4,
   ROW_STAGES = 6,
   ROW_COEFS = 8,
-  ROW_FOUND = 5,
+  ROW_FOUND = 6,
   ROW_LIST = 2048 /* of a list the most */,
   ROW_OWN = 128
 };
@@ -153,7 +153,10 @@ typedef struct search_state {
   int steps;
   double sum, slope; /* at that point */
   double smallest;   /* element of the row */
-  uint64_t count;    /* of the list; more than it holds: passes over the row */
+  /* threshold.c: whether elements are counted from the edge, and what is known while it is found */
+  bool edged;
+  double top, bound, tried, edge, whole, weight;
+  uint64_t count; /* of the list; more than it holds: passes over the row */
 } search_state;
 
 /* radix_select.c. */

@@ -23,13 +23,16 @@ SMI double threshold_below(const threshold_shape *t, double at) {
 }
 
 /* The power of two by which a row with such an r is scaled; for floats only, and never for alpha up
- * to 2. */
-enum { THRESHOLD_SMALL = -40, THRESHOLD_GROW_MOST = 2 * (EXP_BIAS - 1) };
+ * to 2. The largest v stays in range. */
+enum { THRESHOLD_SMALL = -40, THRESHOLD_LARGE = 100, THRESHOLD_GROW_MOST = 2 * (EXP_BIAS - 1) };
 
-SMI int threshold_grow(const threshold_shape *t, double at) {
+static int threshold_grow(const threshold_shape *t, const row_state *st) {
+  const double at = st->search.at;
   if (SMX_REAL == 64 || threshold_near_one(t) || !(at > 0 && at < d_power_of_two(THRESHOLD_SMALL))) return 0;
-  const int grow = -d_exponent(at) & ~1;
-  return grow < THRESHOLD_GROW_MOST ? grow : THRESHOLD_GROW_MOST;
+  const double most = st->search.edged ? at + t->kappa * (st->search.top - st->reduce.max) : at;
+  const int wanted = -d_exponent(at), possible = THRESHOLD_LARGE - d_exponent(most);
+  const int grow = wanted < possible ? wanted : possible > 0 ? possible : 0;
+  return (grow < THRESHOLD_GROW_MOST ? grow : THRESHOLD_GROW_MOST) & ~1;
 }
 
 SMI double threshold_down(int grow, double power) {
@@ -75,9 +78,11 @@ THRESHOLD_SUMS(square)
 
 SMI void threshold_add_power(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                              reduce_map_acc *acc) {
-  vreal log, v = threshold_v(threshold_at(s, i, cnt), k, &log);
-  acc->a = v_add(acc->a, threshold_power(v, log, k->v[THRESHOLD_POWER]));
-  acc->b = v_add(acc->b, threshold_power(v, log, k->v[THRESHOLD_POWER] - 1));
+  threshold_pair log;
+  const vreal v = threshold_v(threshold_at(s, i, cnt), k, &log);
+  const real power = k->v[THRESHOLD_POWER], low = k->v[THRESHOLD_POWER_L];
+  acc->a = v_add(acc->a, threshold_power(v, log, power, low));
+  acc->b = v_add(acc->b, threshold_power(v, log, power - 1, low));
 }
 
 REDUCE_MAP_SUMS_OF(threshold_general, threshold_add_power)
@@ -95,8 +100,8 @@ SMI reduce_map_group_fn *threshold_sums(double power, bool ordered) {
   return threshold_general;
 }
 
-/* Adds the elements that may have a weight to the list. Once it is full the search is over the row,
- * and their number does not matter. */
+/* Adds the elements that may have a weight, less than `width` below max, to the list. Once it is
+ * full the search is over the row, and their number does not matter. */
 SMI void threshold_collect(const real *x, size_t n, double max, double width, row_state *st) {
   /* rounded, so it may let in too many: the search drops those */
   const vreal bound = v_set1((real)(max - width));
@@ -104,22 +109,25 @@ SMI void threshold_collect(const real *x, size_t n, double max, double width, ro
     int cnt = lanes_left(n - i);
     vreal v = at(x, i, cnt);
     for (uint32_t left = m_bits(m_and(m_not(v_lt(v, bound)), lanes_below(cnt))); left; left &= left - 1) {
-      double d = (double)x[i + (size_t)__builtin_ctz(left)] - max;
-      if (st->search.count < THRESHOLD_LIST) st->list[st->search.count] = d;
-      st->search.count += d > -width;
+      const double value = (double)x[i + (size_t)__builtin_ctz(left)];
+      if (st->search.count < THRESHOLD_LIST) st->list[st->search.count] = value;
+      st->search.count += value - max > -width;
     }
   }
 }
 
-SMI double threshold_term(double v, double power) {
-  if (power == 1) return v;
-  if (power == 2) return v * v;
-  double w = v - 1;
-  return d_exp(power * (w > -0.29 ? d_log_1pf(w, 0, 0) : d_log(v, 0)));
+SMI double threshold_power_of(double v, double w, double power) { /* v = 1 + w */
+  return d_exp(power * (w > -0.29 && w < 0.42 ? d_log_1pf(w, 0, 0) : d_log(v, 0)));
+}
+SMI double threshold_term(const threshold_shape *t, double v, double w, double power) {
+  return power == 1   ? v
+         : power == 2 ? v * v
+                      : threshold_power_of(v, threshold_near_one(t) ? w : v - 1, power);
 }
 
-/* Whether r only comes down. */
+/* Whether an element without a weight never gets one again, since r only comes down. */
 SMI bool threshold_falls(const threshold_shape *t) { return t->power * t->norm >= 1; }
+SMI bool threshold_convex(const threshold_shape *t) { return threshold_falls(t) || t->kappa < 0; }
 
 /* sum v^e and sum v^(e - 1) over the list. Elements without a weight leave the list if they cannot
  * get one again. */
@@ -130,12 +138,12 @@ static double threshold_list_sum(const threshold_shape *t, row_state *st, double
   uint64_t kept = 0;
   *slope = 0;
   for (uint64_t i = 0; i < st->search.count; i++) {
-    double d = st->list[i], v = base + t->kappa * d;
-    if (!(v > 0x1p-1000)) continue;
-    double y = threshold_term(v, power);
+    const double x = st->list[i], d = x - st->reduce.max, v = base + t->kappa * d;
+    if (!(v > 0x1p-1000) || (st->search.edged && x < st->reduce.max)) continue;
+    const double y = threshold_term(t, v, t->kappa * (d + at), power);
     sum += y;
     *slope += y / v;
-    if (falls) st->list[kept++] = d;
+    if (falls) st->list[kept++] = x;
   }
   if (falls) st->search.count = kept;
   return sum;
@@ -162,7 +170,7 @@ static bool threshold_step(const threshold_shape *t, row_state *st, double sum, 
   double power = t->power * t->norm, gain = threshold_near_one(t) ? t->kappa : 1, at = st->search.at, next;
   if (sum - 1 > enough) st->search.high = at;
   else st->search.low = at;
-  if (power >= 1) {
+  if (threshold_convex(t)) {
     if (!(sum - 1 > enough)) return false;
     next = at - threshold_excess(sum, power, enough == 0) / (gain * power * slope);
   } else {
@@ -178,8 +186,9 @@ static bool threshold_step(const threshold_shape *t, row_state *st, double sum, 
 
 static void threshold_start(const threshold_shape *t, row_state *st) {
   st->search.at = st->search.high = threshold_near_one(t) ? 0 : 1;
-  st->search.low = threshold_near_one(t) ? -1 / t->kappa : 0;
+  st->search.low = !threshold_near_one(t) ? 0 : t->kappa > 0 ? -1 / t->kappa : (double)-R_INF;
   st->search.steps = 0;
+  st->search.edged = false;
 }
 
 /* A full list holds the first elements of many. The root over a few of them is not below that over
@@ -197,22 +206,87 @@ static void threshold_narrow(const threshold_shape *t, row_state *st, double eno
   st->search.at = st->search.high = root;
 }
 
-/* r is known, and the sum of the weights that it gives, which the write loop reads. Where kappa is
- * above 1 a weight as small as (2^-48)^(1 / kappa) can depend on the last bit of r; if that shows
- * in the sum, weights are divided by it. */
+/* Whether the sum of the weights, in reals or on the list in double, is off by more than its own
+ * rounding. */
+SMI bool threshold_shows(double sum, bool list) {
+  const double off = SMX_REAL == 64 ? 0x1p-46 : list ? 0x1p-30 : 0x1p-20;
+  return sum > 1 + off || sum < 1 - off;
+}
+
+/* r is known, and the sum of the weights that it gives, which the write loop reads. */
 static bool threshold_write(const threshold_shape *t, row_state *st, double sum) {
-  double at = st->search.at;
-  const bool off = sum > 1 + 0x1p-20 || sum < 1 - 0x1p-20;
-  const int grow = threshold_grow(t, at);
-  st->reduce.found[THRESHOLD_LIFT] = threshold_lift(t, at);
-  st->reduce.found[THRESHOLD_BELOW] = threshold_below(t, at);
-  st->reduce.found[THRESHOLD_GROWN] = grow;
-  st->reduce.found[THRESHOLD_FACTOR] =
-      threshold_down(grow, t->power) / (off && t->kappa > 1 && sum > 0 ? sum : 1);
+  double *const found = st->reduce.found, at = st->search.at;
+  const int grow = threshold_grow(t, st);
+  found[THRESHOLD_LIFT] = threshold_lift(t, at);
+  found[THRESHOLD_BELOW] = threshold_below(t, at);
+  found[THRESHOLD_GROWN] = grow;
+  found[THRESHOLD_FACTOR] =
+      threshold_down(grow, t->power) / (t->kappa > 1 && sum > 0 && threshold_shows(sum, false) ? sum : 1);
+  found[THRESHOLD_EDGED] = st->search.edged;
   st->mode = REDUCE_MAP_WRITE;
   st->serial = false;
   return st->writes = st->reverse = true;
 }
+
+/* ---- the edge ---- */
+
+/* r is known to a double: the edge is the smallest element above max - r / kappa, or above one that
+ * was tried. */
+static void threshold_edge_start(const threshold_shape *t, row_state *st) {
+  search_state *const s = &st->search;
+  s->top = st->reduce.max, s->bound = threshold_lift(t, s->at) * (1 + 0x1p-46);
+  s->tried = (double)-R_INF, s->edge = (double)R_INF;
+}
+
+/* d is counted from the edge from now on, and its v is 0. False where none was found, since r /
+ * kappa is too small for a real. */
+static bool threshold_edge_try(row_state *st) {
+  search_state *const s = &st->search;
+  if (!(s->edge < (double)R_INF)) return false;
+  st->reduce.max = s->edge;
+  s->at = 0, s->edged = true;
+  return true;
+}
+
+/* sum: of the weights above an edge whose v is 0. If it is 1 or more the threshold is higher, and
+ * the next element is to be found. */
+static bool threshold_edge_again(row_state *st, double sum) {
+  search_state *const s = &st->search;
+  if (sum < 1) return false;
+  s->tried = s->edge, s->edge = (double)R_INF, s->edged = false;
+  st->reduce.max = s->top;
+  return true;
+}
+
+SMI double threshold_positive_power(double x, double power) { return x > 0 ? d_exp(power * d_log(x, 0)) : 0; }
+
+/* The weight of the edge is searched for; r is its power. The start is the weight at the bound. */
+static void threshold_edge_search(const threshold_shape *t, row_state *st) {
+  search_state *const s = &st->search;
+  const double v = t->kappa * ((s->edge - s->top) + s->bound), y = threshold_positive_power(v, t->power);
+  s->weight = y < 1 && y > 0 ? y : 1;
+  s->low = 0, s->high = 1, s->steps = 0;
+  s->at = threshold_positive_power(s->weight, t->kappa);
+}
+
+/* One step of Newton on the weight of the edge. steep: the slope times the v of the edge. True
+ * while there is more to do. */
+static bool threshold_edge_step(const threshold_shape *t, row_state *st, double sum, double steep,
+                                double enough) {
+  search_state *const s = &st->search;
+  const double y = s->weight;
+  if (sum - 1 <= enough && 1 - sum <= enough) return false;
+  if (sum > 1) s->high = y;
+  else s->low = y;
+  double next = y - (sum - 1) * y / steep;
+  if (!(next > s->low && next < s->high)) next = s->low + (s->high - s->low) / 2;
+  if (next == y || next == s->low || next == s->high || s->steps++ == THRESHOLD_STEPS) return false;
+  s->weight = next;
+  s->at = threshold_positive_power(next, t->kappa);
+  return true;
+}
+
+/* ---- the list ---- */
 
 /* The sum of the weights on the list as the write loop computes them, with r / kappa as a pair of
  * reals. */
@@ -221,9 +295,31 @@ static double threshold_list_weights(const threshold_shape *t, const row_state *
   threshold_split(threshold_lift(t, st->search.at), &high, &low);
   double sum = 0, lift = (double)high + (double)low;
   for (uint64_t i = 0; i < st->search.count; i++) {
-    const double v = t->kappa * (st->list[i] + lift);
-    if (v > 0x1p-1000) sum += threshold_term(v, t->power);
+    const double v = t->kappa * ((st->list[i] - st->reduce.max) + lift);
+    if (v > 0x1p-1000) sum += threshold_power_of(v, v - 1, t->power);
   }
+  return sum;
+}
+
+static void threshold_list_edge(row_state *st) {
+  search_state *const s = &st->search;
+  for (uint64_t i = 0; i < s->count; i++) {
+    const double x = s->list[i];
+    if (x - s->top > -s->bound && x > s->tried && x < s->edge) s->edge = x;
+  }
+}
+
+/* The search goes on from the edge. Returns the sum of the weights. */
+static double threshold_solve_edge(const threshold_shape *t, row_state *st) {
+  double slope, sum;
+  threshold_edge_start(t, st);
+  do {
+    threshold_list_edge(st);
+    threshold_edge_try(st); /* the largest element is one at the latest */
+  } while (threshold_edge_again(st, threshold_list_sum(t, st, 0, t->power, &slope)));
+  threshold_edge_search(t, st);
+  do sum = threshold_list_sum(t, st, st->search.at, t->power, &slope);
+  while (threshold_edge_step(t, st, sum, slope * st->search.at, 0x1p-52));
   return sum;
 }
 
@@ -233,7 +329,26 @@ static bool threshold_solve_list(const threshold_body *b, const threshold_shape 
   do sum = threshold_list_sum(t, st, st->search.at, power, &slope);
   while (threshold_step(t, st, sum, slope, 0));
   if (b->scaled) st->reduce.found[THRESHOLD_SUM] = threshold_list_sum(t, st, st->search.at, t->power, &slope);
-  return threshold_write(t, st, t->kappa > 1 ? threshold_list_weights(t, st) : 1);
+  sum = t->kappa > 1 ? threshold_list_weights(t, st) : 1;
+  return threshold_write(t, st, threshold_shows(sum, true) ? threshold_solve_edge(t, st) : sum);
+}
+
+/* ---- the row program ---- */
+
+/* The smallest element above max - r / kappa, and above `tried`. */
+NOINLINE void threshold_edge_group(const span *s, const consts *k, real tried, size_t first, size_t n,
+                                   row_part *part) {
+  vreal low = v_set1(R_INF);
+  const vreal than = v_set1(tried);
+#define STEP(u, i, cnt) \
+  { \
+    const vreal x = threshold_at(s, i, cnt); \
+    const vmask above = m_and(v_lt(v_set1(0), threshold_signed(x, k, false)), v_lt(than, x)); \
+    low = v_select(m_and(above, v_lt(x, low)), x, low); \
+  }
+  FOR_EACH_VECTOR_STRAIGHT(first, n, STEP)
+#undef STEP
+  *part = (row_part){.index = -1, .low = (double)v_hmin(low)};
 }
 
 void threshold_pass(const threshold_body *b, const row_call *c, row_state *st, row_part *parts) {
@@ -246,9 +361,11 @@ void threshold_pass(const threshold_body *b, const row_call *c, row_state *st, r
   double power = st->mode == THRESHOLD_SCALE ? t.power : t.power * t.norm;
   consts k = {{0}};
   threshold_shape_consts(&k, &t);
-  threshold_consts(&k, threshold_lift(&t, st->search.at), threshold_below(&t, st->search.at),
-                   threshold_grow(&t, st->search.at), 1, st->reduce.max);
-  k.v[THRESHOLD_POWER] = (real)power;
+  if (st->mode == THRESHOLD_EDGE_FIND) threshold_consts(&k, st->search.bound, 0, 0, 1, st->search.top, false);
+  else
+    threshold_consts(&k, threshold_lift(&t, st->search.at), threshold_below(&t, st->search.at),
+                     threshold_grow(&t, st), 1, st->reduce.max, st->search.edged);
+  threshold_power_consts(&k, power);
   reduce_map_row r = {0};
   size_t base = c->start - c->origin;
   bool ordered = threshold_ordered(&t, st);
@@ -256,15 +373,20 @@ void threshold_pass(const threshold_body *b, const row_call *c, row_state *st, r
     size_t n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};
     if (st->mode == THRESHOLD_COLLECT)
-      threshold_collect(s.src[0] + base + g * GROUP, n, st->reduce.max, 1 / t.kappa, st);
+      threshold_collect(s.src[0] + base + g * GROUP, n, st->reduce.max,
+                        t.kappa > 0 ? 1 / t.kappa : (double)R_INF, st);
+    else if (st->mode == THRESHOLD_EDGE_FIND)
+      threshold_edge_group(&s, &k, (real)st->search.tried, base + g * GROUP, n, parts + g);
     else threshold_sums(power, ordered)(&s, &k, &r, base + g * GROUP, n, parts + g);
   }
 }
 
 void threshold_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {
   if (st->mode < THRESHOLD_COLLECT) reduce_map_merge(c, st, parts, count);
-  for (size_t g = 0; st->mode > THRESHOLD_COLLECT && g < count; g++)
+  for (size_t g = 0; st->mode > THRESHOLD_COLLECT && g < count; g++) {
     st->search.sum += parts[g].sum, st->search.slope += parts[g].sum2;
+    if (st->mode == THRESHOLD_EDGE_FIND && parts[g].low < st->search.edge) st->search.edge = parts[g].low;
+  }
 }
 
 bool threshold_next(const threshold_body *b, const row_call *c, row_state *st) {
@@ -280,6 +402,7 @@ bool threshold_next(const threshold_body *b, const row_call *c, row_state *st) {
       st->writes = st->reverse = false;
       st->serial = true;
       st->search.count = 0;
+      st->search.edged = false;
       st->search.smallest = st->reduce.low;
       return true;
     case THRESHOLD_COLLECT:
@@ -289,11 +412,35 @@ bool threshold_next(const threshold_body *b, const row_call *c, row_state *st) {
       st->serial = false;
       break;
     case THRESHOLD_SEARCH:
-      st->search.sum *= threshold_down(threshold_grow(&t, st->search.at), t.power * t.norm);
+      st->search.sum *= threshold_down(threshold_grow(&t, st), t.power * t.norm);
       if (threshold_step(&t, st, st->search.sum, st->search.slope, enough)) break;
-      if (!b->scaled) return threshold_write(&t, st, st->search.sum);
-      st->mode = THRESHOLD_SCALE;
+      if (b->scaled) {
+        st->mode = THRESHOLD_SCALE;
+        break;
+      }
+      if (!(t.kappa > 1 && threshold_shows(st->search.sum, false)))
+        return threshold_write(&t, st, st->search.sum);
+      threshold_edge_start(&t, st);
+      st->search.whole = st->search.sum;
+      st->mode = THRESHOLD_EDGE_FIND;
       break;
+    case THRESHOLD_EDGE_FIND:
+      if (!threshold_edge_try(st)) return threshold_write(&t, st, st->search.whole);
+      st->mode = THRESHOLD_EDGE_TRY;
+      break;
+    case THRESHOLD_EDGE_TRY:
+      st->mode = THRESHOLD_EDGE_FIND;
+      if (threshold_edge_again(st, st->search.sum)) break;
+      threshold_edge_search(&t, st);
+      st->mode = THRESHOLD_EDGE_SEARCH;
+      break;
+    case THRESHOLD_EDGE_SEARCH: {
+      const int grow = threshold_grow(&t, st);
+      const double down = threshold_down(grow, t.power);
+      const double steep = st->search.slope * down * (st->search.at * d_power_of_two(grow));
+      if (threshold_edge_step(&t, st, st->search.sum * down, steep, 4 * enough)) break;
+      return threshold_write(&t, st, st->search.sum * down);
+    }
     case THRESHOLD_SCALE: st->reduce.found[THRESHOLD_SUM] = st->search.sum; return threshold_write(&t, st, 1);
     default: return reduce_map_next(&b->sum, c, st);
   }
@@ -320,7 +467,7 @@ const row_engine threshold_engine = {
 void threshold_finalize(consts *k, const span *s, const reduce_map_row *r) {
   const double *found = r->found;
   threshold_consts(k, found[THRESHOLD_LIFT], found[THRESHOLD_BELOW], (int)found[THRESHOLD_GROWN],
-                   found[THRESHOLD_FACTOR], (double)r->max);
+                   found[THRESHOLD_FACTOR], (double)r->max, found[THRESHOLD_EDGED] != 0);
   k->v[THRESHOLD_INV] = (real)(1 / found[THRESHOLD_SUM]);
   k->v[THRESHOLD_ONE] = (real)found[THRESHOLD_SUM];
 }

@@ -1,5 +1,5 @@
-/* loss/ops_sparse.c - the losses of sparsemax and entmax, which are 0 as soon as the target's
- * weight is 1. See ops.c and engine/threshold.h.
+/* loss/ops_sparse.c - the losses of sparsemax, entmax and normmax, which are 0 as soon as the
+ * target's weight is 1. See ops.c and engine/threshold.h.
  *
  * With y the weights, q = alpha - 1, d = x - max x and u as in threshold.h, log
  * y_i = log(1 + q (d_i + u)) / q, and the Fenchel-Young loss of the Tsallis entropy,
@@ -7,7 +7,8 @@
  *
  *     ((y_t^alpha - 1) + sum_(j != t) y_j^alpha) / alpha - (d_t + u),  y_t^alpha - 1 by expm1,
  *
- * in which only terms of second order cancel. Its gradient is y - [j = t]. */
+ * in which only terms of second order cancel. That of normmax, 1 - |y|_alpha + y.x - x_t, is
+ * -(d_t + u). The gradient is y - [j = t]. */
 #include "engine/threshold.h"
 
 enum { LOSS_X, LOSS_TARGET, LOSS_SOFT }; /* inputs */
@@ -28,35 +29,45 @@ SMI double d_expm1(double z) {
   for (int m = 15; m > 1; m--) sum = (sum + 1) * z / m; /* e^z = 1 + z (1 + z / 2 (1 + z / 3 (...))) */
   return z * (1 + sum);
 }
-/* y^power - 1, from d + u. */
-SMI double power_less_one(const threshold_shape *t, double away, double power) {
-  double w = t->kappa * away;
-  if (!(w > -1)) return -1;
-  return d_expm1(power * t->power * (w > -0.29 ? d_log_1pf(w, 0, 0) : d_log(1 + w, 0)));
+/* y^power - 1, from d, r / kappa and u. */
+SMI double power_less_one(const threshold_shape *t, double d, const double *found, double power) {
+  const double v = t->kappa * (d + found[THRESHOLD_LIFT]), w = t->kappa * (d + found[THRESHOLD_BELOW]);
+  if (!(v > 0)) return -1;
+  return d_expm1(power * t->power * (w > -0.29 ? d_log_1pf(w, 0, 0) : d_log(v, 0)));
+}
+/* The weight of the target less 1; that of normmax is divided by the sum of all. */
+SMI double target_less_one(const consts *k, const reduce_map_row *r, double x, bool norm) {
+  const threshold_shape t = {.kappa = (double)k->v[THRESHOLD_KAPPA] + (double)k->v[THRESHOLD_KAPPA_L],
+                             .power = (double)k->v[THRESHOLD_POWER] + (double)k->v[THRESHOLD_POWER_L]};
+  const double less = power_less_one(&t, x - (double)r->max, r->found, 1);
+  return norm ? (less + (1 - r->found[THRESHOLD_SUM])) / r->found[THRESHOLD_SUM] : less;
+}
+SMI vreal sparse_weight(vreal x, const consts *k, bool norm, vreal *v) {
+  const real power = k->v[THRESHOLD_POWER];
+  threshold_pair log = {0};
+  *v = threshold_v(x, k, !norm && (power == 1 || power == 2) ? NULL : &log);
+  if (norm) return v_mul(threshold_weight(*v, log, k), v_set1(k->v[THRESHOLD_INV]));
+  return power == 1   ? *v
+         : power == 2 ? v_mul(*v, *v)
+                      : v_mul(threshold_weight(*v, log, k), v_set1(k->v[THRESHOLD_DOWN]));
 }
 
-NOINLINE void sparse_group(const span *on, const consts *with, const reduce_map_row *r, size_t first,
-                           size_t n, row_part *part) {
+SMI void sparse_group_of(const span *on, const consts *with, const reduce_map_row *r, bool norm, size_t first,
+                         size_t n, row_part *part) {
   const span s = *on;
   const consts k = *with;
-  const real power = k.v[THRESHOLD_POWER];
-  const threshold_shape shape = {.kappa = (double)k.v[THRESHOLD_KAPPA],
-                                 .power = 1 / (double)k.v[THRESHOLD_KAPPA]};
   const int64_t target = target_of(s.src[LOSS_TARGET]) - (int64_t)s.origin, here = target - (int64_t)first;
   const bool hit = here >= 0 && here < (int64_t)n;
   const real x = hit ? s.src[LOSS_X][target] : 0, g = k.v[LOSS_G];
-  const vreal own = v_set1(
-      hit ? (real)power_less_one(&shape, (double)x - (double)r->max + r->found[THRESHOLD_BELOW], 1) : 0);
-  const vreal down = v_set1(k.v[THRESHOLD_DOWN]);
+  const vreal own = v_set1(hit ? (real)target_less_one(&k, r, (double)x, norm) : 0);
   real *const dx = k.v[LOSS_BACK] != 0 ? s.dst[LOSS_X] : s.dst[LOSS_DX];
   vreal acc[VPB];
   UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
 #define STEP(u, i, cnt) \
   { \
-    vreal log = v_set1(0), score = at(s.src[LOSS_X], i, cnt), \
-          v = threshold_v((cnt) < LANES ? v_select(lanes_below(cnt), score, v_set1(-R_INF)) : score, &k, \
-                          power == 1 || power == 2 ? NULL : &log); \
-    vreal y = power == 1 ? v : power == 2 ? v_mul(v, v) : v_mul(threshold_power(v, log, power), down); \
+    const vreal score = at(s.src[LOSS_X], i, cnt), \
+                there = (cnt) < LANES ? v_select(lanes_below(cnt), score, v_set1(-R_INF)) : score; \
+    vreal v, y = sparse_weight(there, &k, norm, &v); \
     vmask is_target = v_eq(v_iota(), v_set1((real)(target - (int64_t)(i)))); \
     acc[u] = v_add(acc[u], v_select(is_target, v_set1(0), v_mul(y, v))); \
     if (dx) put(dx, i, cnt, v_clean(v_mul(v_select(is_target, own, y), v_set1(g)))); \
@@ -64,6 +75,14 @@ NOINLINE void sparse_group(const span *on, const consts *with, const reduce_map_
   FOR_EACH_VECTOR(first, n, STEP)
 #undef STEP
   *part = (row_part){.index = -1, .sum = (double)v_fold(acc), .hit = hit, .target_inputs = {(double)x}};
+}
+NOINLINE void sparse_group(const span *s, const consts *k, const reduce_map_row *r, size_t first, size_t n,
+                           row_part *part) {
+  sparse_group_of(s, k, r, false, first, n, part);
+}
+NOINLINE void norm_group(const span *s, const consts *k, const reduce_map_row *r, size_t first, size_t n,
+                         row_part *part) {
+  sparse_group_of(s, k, r, true, first, n, part);
 }
 
 /* ---- the row program: that of threshold.h, and the loss at its end ---- */
@@ -73,11 +92,12 @@ static inline void sparse_put(const threshold_body *b, const row_call *c, const 
   const threshold_shape t = b->shape(c, &s);
   const sparse_state *own = sparse_state_of(st);
   const double *found = st->reduce.found;
-  double alpha = t.kappa + 1, away = own->target - st->reduce.max + found[THRESHOLD_BELOW];
+  const double alpha = t.kappa + 1, d = own->target - st->reduce.max, away = d + found[THRESHOLD_BELOW];
   /* the v in it are scaled by 2^grow */
-  double others = st->reduce.post * d_power_of_two(-(int)found[THRESHOLD_GROWN]);
-  double loss =
-      st->mode == REDUCE_MAP_FILL ? own->rule : (power_less_one(&t, away, alpha) + others) / alpha - away;
+  const double others = st->reduce.post * d_power_of_two(-(int)found[THRESHOLD_GROWN]);
+  const double loss = st->mode == REDUCE_MAP_FILL ? own->rule
+                      : b->scaled                 ? -away
+                                  : (power_less_one(&t, d, found, alpha) + others) / alpha - away;
   s.dst[LOSS_VALUE][0] = r_clean(loss);
 }
 static bool sparse_step(const threshold_body *b, const row_call *c, row_state *st) {
@@ -144,17 +164,8 @@ SMI vreal soft_less_one(vreal q, real kappa) {
   const vreal r = v_select(v_lt(t, zero), v_sub(zero, v_div(e, v_add(e, one))), e);
   return v_select(some, r, v_select(v_lt(q, zero), v_set1(r_nan()), v_set1(-1)));
 }
-/* How far x is below the largest, and the weight of x; *v: y^kappa. */
+/* How far x is below the largest. */
 SMI vreal soft_away(const soft_row *w, vreal x) { return v_sub(v_set1(w->k.v[THRESHOLD_TOP]), x); }
-SMI vreal soft_weight(const soft_row *w, vreal x, vreal *v) {
-  const real power = w->k.v[THRESHOLD_POWER];
-  vreal log = v_set1(0);
-  *v = threshold_v(x, &w->k, power == 1 || power == 2 ? NULL : &log);
-  return power == 1   ? *v
-         : power == 2 ? v_mul(*v, *v)
-                      : v_mul(threshold_power(*v, log, power), v_set1(w->k.v[THRESHOLD_DOWN]));
-}
-
 NOINLINE void soft_sums(const soft_row *w, size_t first, size_t n, double *sums) {
   const real kappa = w->k.v[THRESHOLD_KAPPA];
   const vreal per = v_set1(1 / (kappa * (kappa + 1))), zero = v_set1(0);
@@ -164,7 +175,8 @@ NOINLINE void soft_sums(const soft_row *w, size_t first, size_t n, double *sums)
   { \
     vreal v, x = at(w->s.src[LOSS_X], i, cnt), q = at(w->s.src[LOSS_SOFT], i, cnt); \
     x = v_select(lanes_below(cnt), x, v_set1(-R_INF)), q = v_select(lanes_below(cnt), q, zero); \
-    const vreal y = soft_weight(w, x, &v), term = v_fma(soft_less_one(q, kappa), per, soft_away(w, x)); \
+    const vreal y = sparse_weight(x, &w->k, false, &v), \
+                term = v_fma(soft_less_one(q, kappa), per, soft_away(w, x)); \
     mass[u] = v_add(mass[u], q); \
     away[u] = v_select(v_eq(q, zero), away[u], v_fma(q, term, away[u])); \
     all[u] = v_fma(y, v, all[u]); \
@@ -184,7 +196,7 @@ NOINLINE void soft_write(const soft_row *w, size_t first, size_t n) {
   for (size_t j = first; j < first + n; j += LANES) {
     const int cnt = lanes_left(first + n - j);
     const vreal x = at(w->s.src[LOSS_X], j, cnt), q = at(w->s.src[LOSS_SOFT], j, cnt);
-    vreal v, y = soft_weight(w, x, &v);
+    vreal v, y = sparse_weight(x, &w->k, false, &v);
     const vreal by = v_add(v_fma(soft_less_one(q, kappa), per, soft_away(w, x)), level);
     if (dx) put(dx, j, cnt, v_clean(v_mul(v_fma(mass, y, v_sub(v_set1(0), q)), g)));
     if (dq) put(dq, j, cnt, v_clean(v_select(v_eq(x, v_set1(-R_INF)), v_set1(0), v_mul(by, g))));
@@ -282,6 +294,9 @@ SMI threshold_shape entmax_shape(const row_call *c, const span *s) {
   double q = c->params[1] - 1;
   return (threshold_shape){.kappa = q, .power = 1 / q, .norm = 1};
 }
+SMI threshold_shape normmax_shape(const row_call *c, const span *s) {
+  return (threshold_shape){.kappa = 1, .power = 1 / (c->params[1] - 1), .norm = c->params[1]};
+}
 SMI consts sparse_setup(const row_call *c, const span *s, const threshold_shape *t, bool back) {
   consts k = {{0}};
   threshold_shape_consts(&k, t);
@@ -308,18 +323,27 @@ SMI consts entmax_grad_setup(const row_call *c, const span *s) {
   const threshold_shape t = entmax_shape(c, s);
   return sparse_setup(c, s, &t, true);
 }
+SMI consts normmax_setup(const row_call *c, const span *s) {
+  const threshold_shape t = normmax_shape(c, s);
+  return sparse_setup(c, s, &t, false);
+}
+SMI consts normmax_grad_setup(const row_call *c, const span *s) {
+  const threshold_shape t = normmax_shape(c, s);
+  return sparse_setup(c, s, &t, true);
+}
 
-/* Of a class, of a row that is ignored, of a distribution. */
+/* Of a class, of a row that is ignored, of a distribution, which normmax_loss has not. */
 enum { SPARSE_HARD, SPARSE_IGNORED, SPARSE_SOFT, SPARSE_KERNELS };
 SMI int sparse_which(const row_call *c) {
   return !c->src[LOSS_TARGET] ? SPARSE_SOFT : ignores(c) ? SPARSE_IGNORED : SPARSE_HARD;
 }
 /* The bodies and kernels NAME_kernels of KIND_shape. */
-#define SPARSE_KERNELS_OF(name, kind, back, outputs) \
+#define SPARSE_KERNELS_OF(name, kind, back, groups, divided, outputs) \
   static const threshold_body name##_body = {.shape = kind##_shape, \
+                                             .scaled = divided, \
                                              .sum = {.setup = name##_setup, \
                                                      .finalize = threshold_finalize, \
-                                                     .write = sparse_group, \
+                                                     .write = groups, \
                                                      .full = outputs, \
                                                      .max = true, \
                                                      .gradient = back}}; \
@@ -329,10 +353,12 @@ SMI int sparse_which(const row_call *c) {
       [SPARSE_HARD] = {.engine = &sparse_engine, .body = &name##_body}, \
       [SPARSE_IGNORED] = {.engine = &reduce_map_engine, .body = &name##_ignored}, \
       [SPARSE_SOFT] = {.engine = &soft_engine, .body = &name##_body}};
-SPARSE_KERNELS_OF(sparsemax, sparsemax, false, 1u << LOSS_DX)
-SPARSE_KERNELS_OF(sparsemax_grad, sparsemax, true, 1u | 1u << LOSS_SOFT)
-SPARSE_KERNELS_OF(entmax, entmax, false, 1u << LOSS_DX)
-SPARSE_KERNELS_OF(entmax_grad, entmax, true, 1u | 1u << LOSS_SOFT)
+SPARSE_KERNELS_OF(sparsemax, sparsemax, false, sparse_group, false, 1u << LOSS_DX)
+SPARSE_KERNELS_OF(sparsemax_grad, sparsemax, true, sparse_group, false, 1u | 1u << LOSS_SOFT)
+SPARSE_KERNELS_OF(entmax, entmax, false, sparse_group, false, 1u << LOSS_DX)
+SPARSE_KERNELS_OF(entmax_grad, entmax, true, sparse_group, false, 1u | 1u << LOSS_SOFT)
+SPARSE_KERNELS_OF(normmax, normmax, false, norm_group, true, 1u << LOSS_DX)
+SPARSE_KERNELS_OF(normmax_grad, normmax, true, norm_group, true, 1u)
 
 static const row_kernel *sparsemax_dispatch(const row_call *c) { return sparsemax_kernels + sparse_which(c); }
 static const row_kernel *sparsemax_grad_dispatch(const row_call *c) {
@@ -342,6 +368,10 @@ static const row_kernel *entmax_dispatch(const row_call *c) { return entmax_kern
 static const row_kernel *entmax_grad_dispatch(const row_call *c) {
   return entmax_grad_kernels + sparse_which(c);
 }
+static const row_kernel *normmax_dispatch(const row_call *c) { return normmax_kernels + sparse_which(c); }
+static const row_kernel *normmax_grad_dispatch(const row_call *c) {
+  return normmax_grad_kernels + sparse_which(c);
+}
 static const row_kernel sparsemax_kernel = {.engine = &choice_engine,
                                             .body = &(const row_choice){sparsemax_dispatch, LOSS_TARGET}};
 static const row_kernel sparsemax_grad_kernel = {
@@ -350,6 +380,11 @@ static const row_kernel entmax_kernel = {.engine = &choice_engine,
                                          .body = &(const row_choice){entmax_dispatch, LOSS_TARGET}};
 static const row_kernel entmax_grad_kernel = {.engine = &choice_engine,
                                               .body = &(const row_choice){entmax_grad_dispatch, LOSS_TARGET}};
+static const row_kernel normmax_kernel = {.engine = &choice_engine,
+                                          .body = &(const row_choice){normmax_dispatch, LOSS_TARGET}};
+static const row_kernel normmax_grad_kernel = {
+    .engine = &choice_engine, .body = &(const row_choice){normmax_grad_dispatch, LOSS_TARGET}};
 
 OPERATOR_WITH(sparsemax_loss, sparsemax, sparsemax_grad, THRESHOLD_LIST, 0)
 OPERATOR_WITH(entmax_loss, entmax, entmax_grad, THRESHOLD_LIST, 0)
+OPERATOR_WITH(normmax_loss, normmax, normmax_grad, THRESHOLD_LIST, 0)

@@ -6,12 +6,13 @@
 
 /* ---- entmax: y = v^(1 / q), q = alpha - 1 = kappa. sparsemax is q = 1, entmax15 q = 1/2 ---- */
 
-SMI double entmax_alpha(const row_call *c) {
-  double a = c->src[1] ? (double)*(const real *)c->src[1] : c->params[0];
-  return a >= 1 && a <= 10 ? a : (double)r_nan();
+SMI double entmax_alpha_of(const real *own, double param) {
+  const double a = own ? (double)*own : param;
+  return a >= 0 && a <= 10 ? a : (double)r_nan();
 }
+SMI double entmax_alpha(const row_call *c) { return entmax_alpha_of(c->src[1], c->params[0]); }
 SMI threshold_shape entmax_shape(const row_call *c, const span *s) {
-  double a = s->src[1] ? (double)*s->src[1] : c->params[0], q = a >= 1 && a <= 10 ? a - 1 : (double)r_nan();
+  const double q = entmax_alpha_of(s->src[1], c->params[0]) - 1;
   return (threshold_shape){.kappa = q, .power = 1 / q, .norm = 1};
 }
 SMI threshold_shape sparsemax_shape(const row_call *c, const span *s) { return (threshold_shape){1, 1, 1}; }
@@ -35,8 +36,9 @@ SMI vreal entmax15_value(const span *s, const consts *k, const reduce_map_row *r
   return v_clean(v_mul(v, v));
 }
 SMI vreal entmax_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  vreal log, v = threshold_v(at(s->src[0], i, cnt), k, &log);
-  return v_clean(v_mul(threshold_power(v, log, k->v[THRESHOLD_POWER]), v_set1(k->v[THRESHOLD_DOWN])));
+  threshold_pair log;
+  const vreal v = threshold_v(at(s->src[0], i, cnt), k, &log);
+  return v_clean(v_mul(threshold_weight(v, log, k), v_set1(k->v[THRESHOLD_DOWN])));
 }
 REDUCE_MAP_VALUES_OF(sparsemax_values, sparsemax_value)
 REDUCE_MAP_VALUES_OF(entmax15_values, entmax15_value)
@@ -109,11 +111,11 @@ SMI vreal entmax_grad_value(const span *s, const consts *k, const reduce_map_row
   vreal y = at(s->src[SRC_Y], i, cnt);
   return v_clean(v_mul(entmax_slope(y, k), v_sub(upstream(s, y, i, cnt), v_set1(k->v[ENTMAX_MEAN]))));
 }
-/* (e^t - 1 - t) / t^2 for t >= 0, times t^2 / q^2 = log^2 y. */
+/* (e^t - 1 - t) / t^2, times t^2 / q^2 = log^2 y. */
 SMI vreal entmax_bend(vreal y, const consts *k) {
   vreal log = entmax_log(y), t = v_mul(log, v_set1(-k->v[ENTMAX_Q])), series = v_set1(exp_coefficients[0]);
   for (int i = 1; i < EXP_TERMS - 2; i++) series = v_fma(series, t, v_set1(exp_coefficients[i]));
-  vmask small = v_lt(t, v_set1((real)0.35));
+  vmask small = v_lt(v_abs(t), v_set1((real)0.35));
   vreal far = v_select(small, v_set1(1), t), e = v_exp(v_min(far, v_set1(ENTMAX_STEEPEST)));
   vreal h = v_select(small, series, v_div(v_sub(v_sub(e, v_set1(1)), far), v_mul(far, far)));
   return v_mul(v_mul(y, v_mul(log, log)), h);
@@ -309,8 +311,8 @@ SMI threshold_shape normmax_shape(const row_call *c, const span *s) {
 }
 SHAPE_SETUP(normmax)
 SMI vreal normmax_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  vreal log, v = threshold_v(at(s->src[0], i, cnt), k, &log),
-             p = threshold_power(v, log, k->v[THRESHOLD_POWER]);
+  threshold_pair log;
+  const vreal v = threshold_v(at(s->src[0], i, cnt), k, &log), p = threshold_weight(v, log, k);
   return v_select(v_eq(p, v_set1(k->v[THRESHOLD_ONE])), v_set1(1),
                   v_clean(v_mul(p, v_set1(k->v[THRESHOLD_INV]))));
 }

@@ -103,22 +103,35 @@ SMI vreal v_sech2(vreal x) {
 
 /* log(1 + f) for f in [-0.3, 0.42]: f - (f^2/2 - s (f^2/2 + R)), s = f / (2 + f), R = 2
  * (s^2/3 + s^4/5 + ...). */
-SMI vreal log_1pf(vreal f) {
+SMI vreal log_1pf_pair(vreal f, vreal *low) {
   enum { TERMS = SMX_REAL == 32 ? 5 : 11 };
   vreal s = v_div(f, v_add(f, v_set1(2))), z = v_mul(s, s), r = v_set1((real)2 / (2 * TERMS + 1));
   for (int i = TERMS - 1; i > 0; i--) r = v_fma(r, z, v_set1((real)2 / (real)(2 * i + 1)));
   vreal half = v_mul(v_mul(f, f), v_set1((real)0.5));
-  return v_sub(f, v_sub(half, v_mul(s, v_fma(r, z, half))));
+  const vreal less = v_sub(half, v_mul(s, v_fma(r, z, half))), log = v_sub(f, less);
+  *low = v_sub(v_sub(f, log), less);
+  return log;
+}
+SMI vreal log_1pf(vreal f) {
+  vreal low;
+  return log_1pf_pair(f, &low);
 }
 
-/* log(x 2^n) for a positive normal x and a whole number n. */
-SMI vreal v_log_scaled(vreal x, vreal n) {
-  vreal e = v_exponent(x), m = v_mantissa(x);
+/* log(x 2^n) for a positive normal x and a whole number n; *low is what rounding takes from it. */
+SMI vreal v_log_scaled_pair(vreal x, vreal n, vreal *low) {
+  vreal e = v_exponent(x), m = v_mantissa(x), rest;
   vmask high = v_lt(v_set1((real)1.41421356237309505), m);
   m = v_select(high, v_mul(m, v_set1((real)0.5)), m);
   vreal k = v_add(v_add(e, v_select(high, v_set1(1), v_set1(0))), n);
-  vreal low = v_fma(k, v_set1(LN2_LO), log_1pf(v_sub(m, v_set1(1))));
-  return v_fma(k, v_set1(LN2_HI), low);
+  const vreal part = log_1pf_pair(v_sub(m, v_set1(1)), &rest), sum = v_fma(k, v_set1(LN2_LO), part),
+              log = v_fma(k, v_set1(LN2_HI), sum);
+  const vreal lost = v_sub(sum, v_fnma(k, v_set1(LN2_HI), log)); /* k LN2_HI is exact */
+  *low = v_add(lost, v_add(v_fma(k, v_set1(LN2_LO), v_sub(part, sum)), rest));
+  return log;
+}
+SMI vreal v_log_scaled(vreal x, vreal n) {
+  vreal low;
+  return v_log_scaled_pair(x, n, &low);
 }
 
 /* log1p(d), d >= 0 and finite; of inf it is that of the largest finite number. */

@@ -165,8 +165,10 @@ scale scale_of_row(const problem *p, const smx_port *port, int64_t row, smx_dtyp
              .growth = growth(p, row, t),
              .type = t};
   /* a weight next to its threshold, which is a double */
-  if (t.bits == 64 && !isnan(param_or(p, "budget", NAN))) s.floor = 1;
+  if (t.bits == 64 && (!isnan(param_or(p, "budget", NAN)) || !strcmp(p->op->name, "entmax"))) s.floor = 1;
   s.row = fmax(largest(p, "x", row), p->n > 0 ? log((double)p->n) : 0);
+  for (int64_t r = 0; port->shape == SMX_SHAPE_SCALAR && r < p->rows; r++)
+    s.row = fmax(s.row, largest(p, "x", r)), s.growth = fmax(s.growth, growth(p, r, t));
   if (s.whole && isfinite(param_or(p, "softcap", INFINITY))) s.growth = INFINITY;
   if (!(port->flags & SMX_PORT_DX)) return s;
   s.row = share(p, row);
