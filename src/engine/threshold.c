@@ -304,7 +304,7 @@ static double threshold_list_weights(const threshold_shape *t, const row_state *
 static void threshold_list_edge(row_state *st) {
   search_state *const s = &st->search;
   for (uint64_t i = 0; i < s->count; i++) {
-    const double x = s->list[i];
+    const double x = st->list[i];
     if (x - s->top > -s->bound && x > s->tried && x < s->edge) s->edge = x;
   }
 }

@@ -25,7 +25,7 @@ static bool candidates_special(row_call *c, size_t row, const span *s, int kind,
   return true;
 }
 /* Where a gradient is formed: dx may be x, which is read until the last element is known. */
-static real *gradient_room(const span *s) { return s->dst[ROW_DST - 1]; }
+static real *gradient_scratch(const span *s) { return s->dst[ROW_DST - 1]; }
 /* What the gradient of the loss is multiplied by. */
 static double candidates_upstream(const row_call *c, const span *s, bool backward) {
   return backward ? (double)*s->src[SRC_DY] : c->share;
@@ -44,7 +44,7 @@ enum { GAPS_MOST = 4096 };
 typedef struct ranking {
   const real *x;
   size_t n, gaps, count; /* count: of candidates */
-  double margin, each[GAPS_MOST + 1];
+  double margin, *each;  /* each: GAPS_MOST + 1 numbers */
 } ranking;
 
 static bool there(const ranking *r, size_t i) { return r->x[i] > -R_INF; }
@@ -55,7 +55,7 @@ static double too_good(const ranking *r, size_t better, size_t worse) {
 }
 static void ranking_open(const row_call *c, const span *s, ranking *r) {
   const double *q = c->params;
-  r->x = s->src[0], r->n = s->n, r->margin = q[RANK_MARGIN], r->count = 0;
+  r->x = s->src[0], r->n = s->n, r->margin = q[RANK_MARGIN], r->count = 0, r->each = c->work;
   r->gaps = s->n == 0 ? 0 : (double)(s->n - 1) < q[GAPS] ? s->n - 1 : (size_t)q[GAPS];
   for (size_t i = 0; i < s->n; i++) r->count += there(r, i);
   for (size_t g = 1; g <= r->gaps; g++) {
@@ -102,12 +102,12 @@ static void ranking_row(row_call *c, size_t row, bool backward) {
   for (size_t i = 0; by_gold > 0 && i < s.n; i++)
     over += beats_gold(c, &s, i), ahead += beats_gold(c, &s, i) > 0;
   if (!backward) *s.dst[LOSS] = r_clean(ranking_value(&r) + by_gold * over);
-  real *const dx = s.dst[backward ? 0 : DX], *const room = gradient_room(&s);
+  real *const dx = s.dst[backward ? 0 : DX], *const scratch = gradient_scratch(&s);
   for (size_t i = 0; dx && i < s.n; i++) {
     const double more = by_gold > 0 && beats_gold(c, &s, i) > 0 ? by_gold : 0;
-    room[i] = r_clean(g * (ranking_slope(&r, i) + more));
+    scratch[i] = r_clean(g * (ranking_slope(&r, i) + more));
   }
-  if (dx) memcpy(dx, room, s.n * sizeof *dx);
+  if (dx) memcpy(dx, scratch, s.n * sizeof *dx);
   if (backward && s.dst[GOLD]) *s.dst[GOLD] = r_clean(-g * by_gold * ahead);
 }
 static void ranking_rows(row_call *c) {
@@ -242,7 +242,7 @@ static double anchored_value(const row_call *c, const anchored *a) {
   return loss + (kl > 0 ? c->params[KL_WEIGHT] * kl / count : 0);
 }
 static void anchored_gradients(const row_call *c, const anchored *a, double g, real *dx, real *dsoft) {
-  real *const room = gradient_room(a->s);
+  real *const scratch = gradient_scratch(a->s);
   double count = 0;
   for (size_t i = 0; i < a->s->n; i++) count += candidate(a, i);
   for (size_t i = 0; i < a->s->n; i++) {
@@ -252,10 +252,10 @@ static void anchored_gradients(const row_call *c, const anchored *a, double g, r
       const double more = c->params[KL_WEIGHT] / count * raised_slope(-moved(a, i));
       v += more < MOST && more > -MOST ? more : 0; /* in either type */
     }
-    room[i] = r_clean(g * v);
+    scratch[i] = r_clean(g * v);
     if (dsoft) dsoft[i] = candidate(a, i) ? r_clean(-g * log) : 0;
   }
-  if (dx) memcpy(dx, room, a->s->n * sizeof *dx);
+  if (dx) memcpy(dx, scratch, a->s->n * sizeof *dx);
 }
 static void anchored_row(row_call *c, size_t row, bool backward) {
   const span s = span_of(c, row);
@@ -283,5 +283,5 @@ static const row_kernel ranking_kernel = WHOLE_ROWS(ranking_rows),
                         ranking_grad_kernel = WHOLE_ROWS(ranking_grad_rows),
                         anchored_kernel = WHOLE_ROWS(anchored_rows),
                         anchored_grad_kernel = WHOLE_ROWS(anchored_grad_rows);
-OPERATOR(candidate_ranking_loss, ranking, ranking_grad)
+OPERATOR_WITH(candidate_ranking_loss, ranking, ranking_grad, 0, (GAPS_MOST + 1) * sizeof(double))
 OPERATOR(anchored_preference_loss, anchored, anchored_grad)
