@@ -7,10 +7,6 @@
 
 enum { ELEMENTS = 2048, ARRAYS = 12 };
 
-static bool is_target(const smx_port *port) {
-  return port->flags & SMX_PORT_TARGET || !strcmp(port->name, "soft_target");
-}
-
 void core_brief_settle(core_brief *b, PyObject *const *value) {
   const smx_op *op = b->op;
   const int odd[] = {SLOT_RESULT, SLOT_KEEPDIMS, SLOT_WHERE, SLOT_ON_EMPTY, SLOT_ON_INF};
@@ -77,7 +73,7 @@ static bool fits(brief *c, const smx_tensor *like) {
     const smx_tensor *t = c->in[i];
     if (!t) continue;
     if (t->ndim == 0 && port->shape == SMX_SHAPE_FULL) return false;
-    if (!is_target(port)) continue;
+    if (!core_is_target(port)) continue;
     const bool row = port->shape == SMX_SHAPE_ROW;
     if (t->ndim != like->ndim - row) return false;
     for (int32_t d = 0; d < t->ndim; d++)

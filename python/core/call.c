@@ -44,9 +44,9 @@ static int check_dimensions(core_call *c, const smx_port *port, const smx_tensor
   return -1;
 }
 
-/* Masses of classes are targets too, by their name. */
-static bool is_target(const smx_port *port) {
-  return port->flags & SMX_PORT_TARGET || !strcmp(port->name, "soft_target");
+bool core_is_target(const smx_port *port) {
+  return port->flags & SMX_PORT_TARGET || !strcmp(port->name, "soft_target") ||
+         !strcmp(port->name, "teacher");
 }
 
 /* Shares of classes where a class goes, as PyTorch takes them. */
@@ -80,7 +80,7 @@ static int arrange_inputs(core_call *c, const smx_tensor **in, const smx_tensor 
     if (!in[i] || in[i]->ndim > SMX_MAX_DIMS) continue;
     if (i && port->shape != SMX_SHAPE_DIMS &&
         (check_dimensions(c, port, in[i]) < 0 || check_classes(c, port, in[i]) < 0 ||
-         (is_target(port) && core_check_exact(c, port, in[i]) < 0)))
+         (core_is_target(port) && core_check_exact(c, port, in[i]) < 0)))
       return -1;
     in[i] = core_arrange(c, in[i], port->shape, (core_label){c->op->name, "", port->name}, false);
     if (!in[i]) return -1;

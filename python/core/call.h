@@ -54,6 +54,9 @@ void core_clear(core_call *c, PyObject *module, const smx_op *op);
 
 /* ---- call.c ---- */
 
+/* What a row is compared with: classes, masses of classes and a teacher's logits, the last two by
+ * their name. They are given for each row, and never broadcast. */
+bool core_is_target(const smx_port *port);
 /* The call once its arguments and parameters are taken, or (good is false) only its end. */
 PyObject *core_finish_forward(core_call *c, bool good);
 PyObject *core_finish_backward(core_call *c, bool good);

@@ -197,7 +197,7 @@ class Targets(Case):
         for op, given, settings in problems(optional=False):
             for p in op.inputs:
                 call = {k: np.array(a) for k, a in given.items()}
-                if p.name not in call or not (p.target or p.name == "soft_target"):
+                if p.name not in call or not (p.target or p.name in ("soft_target", "teacher")):
                     continue
                 function, full = getattr(libsoftmax, op.name), call[p.name]
                 with self.subTest(op=op.name, port=p.name):
