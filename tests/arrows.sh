@@ -45,7 +45,7 @@ place() {
     include | base | cpu | vec | driver | api | cli | bench | python | examples | tests) echo "$folder $folder"; return ;;
   esac
   case ${file##*/} in
-    table.c | table_*.inc | list.h | "$folder.h") echo "$folder facts" ;;
+    table.c | table_*.inc | table_*.h | list.h | "$folder.h") echo "$folder facts" ;;
     ref.c | ref_*.c | ref.h) echo "$folder ref" ;;
     driver_*.[ch] | functions*.[ch]) echo "$folder entry" ;;
     *) if [ "$folder" = matrix ]; then echo "matrix entry"; else echo "$folder kernel"; fi ;;

@@ -272,7 +272,7 @@ class Errors(unittest.TestCase):
             self.refused(wrong, "softmax: x: list shows no array by the buffer protocol or DLPack, and there is no NumPy to make one of it",
                          soft, [1, 2])
         self.refused(wrong, "masked_softmax: mask: 0 is a number, not an array", libsoftmax.masked_softmax, x, 0)
-        self.refused(wrong, "budget_sparsemax: budget: is one number for all rows, not an array", libsoftmax.budget_sparsemax, x, budget=x)
+        self.refused(wrong, "softmin: temperature: is one number for all rows, not an array", libsoftmax.softmin, x, temperature=x)
         self.refused(wrong, "softmax: base: '2' is not a number", soft, x, base="2")
         self.refused(wrong, "softmax: wanted: 3 is no name of an input, nor a tuple of them", libsoftmax.softmax_backward, x, y=x, wanted=3)
         self.refused(wrong, "softmax: on_inf: 1 is not 'nan', 'limit'", soft, x, on_inf=1)
