@@ -1,5 +1,6 @@
 /* extremes.c - walks every parameter of every operator to both ends of its range, over flat rows,
- * ties, neighbours and ordinary rows of several lengths, and proves that there too, in f32:
+ * ties, neighbours, one score just above the others, scores far from 0 and ordinary rows of several
+ * lengths, and proves that there too, in f32:
  *   - results stay within the operator's tolerance of the double reference (reference.h says
  *     in which units);
  *   - weights sum to 1 where those of the reference do;
@@ -21,11 +22,15 @@ static const int64_t lengths[] = {1, 2, 3, 17, 300, 8300}; /* the last: two grou
 
 /* ---- rows ---- */
 
-enum { FLAT_ZERO, FLAT, TIES, NEAR, ORDINARY, ROWS };
-static const char *const row_names[ROWS] = {"zeros", "flat", "ties", "neighbours", "ordinary"};
+enum { FLAT_ZERO, FLAT, TIES, NEAR, LEADER, FAR, ORDINARY, ROWS };
+static const char *const row_names[ROWS] = {"zeros",  "flat", "ties",    "neighbours",
+                                            "leader", "far",  "ordinary"};
 
-static double score(rng *r, int row) {
+/* Element i of n. */
+static double score(rng *r, int row, int64_t i, int64_t n) {
   if (row == FLAT_ZERO) return 0;
+  if (row == LEADER) return i == n / 2 ? 0x1p-10 : 0;
+  if (row == FAR) return 1e4 + (double)rng_below(r, 3);
   if (row == FLAT) return 3.5;
   if (row == TIES) return (double)rng_below(r, 3);
   return row == NEAR ? 3 + 0.1 * rng_normal(r) : 2 * rng_normal(r);
@@ -41,13 +46,13 @@ static bool distils(const smx_op *op) {
   return false;
 }
 
-/* The problem of five such rows. What is not a row of scores is as problem_make has it. */
+/* The problem of such rows. What is not a row of scores is as problem_make has it. */
 static void make(problem *p, const smx_op *op, int64_t n, uint64_t seed, int variant) {
   static const kind ordinary[] = {KIND_NORMAL};
   problem_make(p, op, ROWS, n, variant, seed, ordinary, 1);
   rng r = {seed};
   if (!strstr(op->inputs[0].help, "probability") && !(op->inputs[0].flags & (SMX_PORT_INT | SMX_PORT_MASK)))
-    for (int64_t i = 0; i < ROWS * n; i++) p->in[0][i] = score(&r, (int)(i / n));
+    for (int64_t i = 0; i < ROWS * n; i++) p->in[0][i] = score(&r, (int)(i / n), i % n, n);
   for (int64_t i = 0; distils(op) && i < ROWS * n; i++)
     if (isinf(p->in[1][i])) p->in[1][i] = -2;
   problem_round(p, SMX_F32);
@@ -68,15 +73,29 @@ static double end_of(const smx_param *param, int end) {
   return ends[end];
 }
 
+/* Of operators that divide a row by its spread: the reciprocal of that of x, at least 1. */
+static double narrowness(const problem *p, int64_t row) {
+  static const char *const names[] = {"power_softmax", "sa_softmax", "z_loss", "standardised_kd",
+                                      "standardised_dkd"};
+  double low = INFINITY, high = -INFINITY;
+  for (size_t i = 0; i < COUNT_OF(names); i++)
+    for (int64_t k = row * p->n; !strcmp(p->op->name, names[i]) && k < (row + 1) * p->n; k++)
+      if (isfinite(p->in[0][k])) low = fmin(low, p->in[0][k]), high = fmax(high, p->in[0][k]);
+  if (!strcmp(p->op->name, "power_softmax") || !strcmp(p->op->name, "sa_softmax"))
+    low = fmin(low, 0), high = fmax(high, 0);
+  return high > low ? fmax(1, 1 / (high - low)) : 1;
+}
+
 /* By how much rounding of weights shows where a parameter divides scores, or multiplies results or
- * differences. */
-static double amplification(const problem *p) {
-  static const char *const names[] = {"temperature", "beta", "gamma", "rate", "sigma",
-                                      "eps",         "c4",   "theta", "tau",  "tau_max"};
+ * differences, or where a row is narrow. */
+static double amplification(const problem *p, int64_t row) {
+  static const char *const names[] = {
+      "temperature", "beta", "gamma",   "rate",    "sigma",  "eps",    "c4",
+      "theta",       "tau",  "tau_max", "between", "of_old", "of_new", "teacher_temperature"};
   const double alpha = strstr(p->op->name, "max")
                            ? 1
                            : fabs(param_or(p, "alpha", 1)); /* a weight, but for entmax and its kin */
-  double most = fmax(1, alpha * alpha);
+  double most = fmax(narrowness(p, row), alpha * alpha);
   const bool even = distils(p->op);
   for (size_t i = 0; i < COUNT_OF(names); i++) {
     const double v = fabs(param_or(p, names[i], 1));
@@ -143,8 +162,8 @@ static void against_reference(problem *p, worst at, worst *values, worst *sums) 
       double *shares = i == 0 && s.relative ? slope_shares(p, want[i] + row * length, length) : NULL;
       for (int64_t k = row * length; k < (row + 1) * length; k++) {
         if (shares) s.floor = shares[k - row * length];
-        at.error = distance(s, got[k], want[i][k], UNIT_F32) / amplification(p), at.got = got[k],
-        at.want = want[i][k];
+        at.error = distance(s, got[k], want[i][k], UNIT_F32) / amplification(p, row);
+        at.got = got[k], at.want = want[i][k];
         if (!(fabs(got[k] - want[i][k]) < near_threshold(p))) note(values, at);
         sum += got[k], expected += want[i][k];
       }
@@ -192,8 +211,9 @@ static void against_f64(problem *p, worst at, worst *w) {
            *want = problem_values(&q, port, q.din[i], SMX_F64);
     const int64_t length = port_length(p, port), outs = port_length(p, &p->op->outputs[0]);
     for (int64_t row = 0; row < p->rows; row++) {
-      const double size =
-          (largest(p->dout[0] + row * outs, outs) + largest(want + row * length, length)) * amplification(p);
+      const double growth = scale_of_row(p, &p->op->outputs[0], row, SMX_F32, NULL).growth;
+      const double size = (largest(p->dout[0] + row * outs, outs) + largest(want + row * length, length)) *
+                          growth * amplification(p, row);
       at.row = (int)row;
       for (int64_t k = row * length; k < (row + 1) * length; k++) {
         if (fabs(want[k]) > 3e38) continue; /* no float */
