@@ -173,7 +173,7 @@ SMI void fill(real *y, size_t n, real value) {
 
 /* ---- row programs over rows in memory (program.c) ---- */
 
-enum { RUN = 6 }; /* groups in a run: their parts are on the stack */
+enum { RUN = 8 }; /* groups in a run: their parts are on the stack */
 
 /* run_pass: one pass over one row; run_program: all passes, true when the row is empty; row_at:
  * row r of a call as a call of its own; run_row: row r through its program; run_rows: all rows. */

@@ -109,21 +109,22 @@ static size_t sampler_hundred(const sampler *w, real *z) {
   return b->n;
 }
 
+SMI double sampler_entropy_of(double p) { return p > 0 ? -p * d_log(p, 0) : 0; }
 static void sampler_top_h(sampler *w, double share) {
-  real z[BEST_MANY + LANES] = {0}, e[BEST_MANY + LANES];
-  double mass = 0, entropy = 0, sum = 0, part[BEST_MANY];
+  real z[BEST_MANY + LANES] = {0}, e[BEST_MANY + LANES] = {0};
+  double mass = 0, entropy = 0;
   sampler_sum(w, false);
   if (w->invalid) return;
   const size_t n = sampler_hundred(w, z);
   for (size_t i = 0; i < n; i += LANES) v_store(e + i, sampler_term(w, v_load(z + i)));
   for (size_t i = 0; i < n; i++) mass += (double)e[i];
-  for (size_t i = 0; i < n; i++) {
-    double p = (double)e[i] / mass;
-    part[i] = p > 0 ? -p * d_log(p, 0) : 0;
-    entropy += part[i];
-  }
+  for (size_t i = 0; i < n; i++) entropy += sampler_entropy_of((double)e[i] / mass);
   size_t kept = 1;
-  for (sum = part[0]; kept < n && sum + part[kept] <= share * entropy; kept++) sum += part[kept];
+  double sum = sampler_entropy_of((double)e[0] / mass), next;
+  for (; kept < n; kept++, sum += next) {
+    next = sampler_entropy_of((double)e[kept] / mass);
+    if (!(sum + next <= share * entropy)) break;
+  }
   sampler_top_k(w, (double)kept);
 }
 

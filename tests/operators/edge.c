@@ -301,7 +301,7 @@ static void numbers_of_a_row_have_a_range(void **state) {
     const char *name, *port;
     double value;
   } known[] = {{"softmax", "temperature", -1}, {"softmax", "temperature", NAN}, {"entmax", "alpha", -0.5},
-               {"entmax", "alpha", -1e-4},    {"entmax", "alpha", 11},         {"entmax", "alpha", NAN},
+               {"entmax", "alpha", -1e-4},     {"entmax", "alpha", 11},         {"entmax", "alpha", NAN},
                {"sdm_activation", "d", -0.25}, {"sdm_activation", "d", 1.25},   {"sdm_activation", "d", NAN}};
   for (size_t o = 0; o < COUNT_OF(known); o++) {
     problem p = one_row(smx_op_find(known[o].name), row_named("dominated"), 1);
