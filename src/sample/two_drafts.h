@@ -64,8 +64,8 @@ typedef struct draft_section {
   size_t first;
   double p, q, before; /* before: the mass of q in earlier sections */
 } draft_section;
-/* Memory to choose in. The last four are of the borders of a section: the mass of q in the run above
- * one, when it is given up, and its neighbours. */
+/* Memory to choose in. The last four are of the borders of a section: the mass of q in the run
+ * above one, when it is given up, and its neighbours. */
 typedef struct draft_work {
   draft_section section[DRAFT_GROUPS];
   size_t at[DRAFT_GROUPS];
