@@ -6,6 +6,7 @@
 
 SMI vreal zero(void) { return v_set1(0); }
 SMI vreal one(void) { return v_set1(1); }
+SMI vreal negative(vreal x) { return v_sub(zero(), x); }
 
 /* mass times x, 0 where the mass is 0 whatever x is. */
 SMI vreal no_less(vreal mass, vreal x) { return v_select(v_eq(mass, zero()), zero(), v_mul(mass, x)); }

@@ -16,9 +16,6 @@ enum { SUM_COUNT, SUM_LOG_RATIO };                     /* sums of STAGE_EARLY */
 enum { SUM_TERM, SUM_KL, SUM_CLIPPED, SUM_SLOPE };     /* of STAGE_LATE */
 enum { C_TERM, C_KL, C_ROW };                          /* coefficients */
 
-SMI vreal negative(vreal x) { return v_sub(zero(), x); }
-SMI vreal finite(vreal x) { return v_select(v_lt(v_abs(x), v_set1(R_INF)), x, zero()); }
-
 /* ---- which tokens there are ---- */
 
 SMI int64_t policy_length(const loss_row *r) {

@@ -4,7 +4,6 @@
 #include "choice.h"
 #include "elementwise.h"
 
-SMI vreal negative(vreal x) { return v_sub(zero(), x); }
 /* A gradient that would not be finite is 0. */
 SMI vreal finite(vreal x) { return v_select(v_lt(v_abs(x), v_set1(R_INF)), x, zero()); }
 
@@ -160,11 +159,13 @@ SMI dpo dpo_at(const loss_row *r, size_t i, int cnt) {
 SMI vreal spoiled(vreal term, vreal v) { return v_select(v_eq(v, v), term, v); }
 /* What the sum is multiplied by: each term, so that the sum of many stays in range. */
 SMI double pairs_scale(const loss_row *r) { return r->q[OVER] != 0 ? 1 / (double)r->n : 1; }
-SMI void pairs_add(const dpo *p, const loss_row *r, int cnt, vreal *acc) {
-  const vreal ahead = v_sub(p->a.s, p->b.s), in = v_select(lanes_below(cnt), one(), zero());
-  vreal term = no_less(p->weight, p->f.loss);
-  if (r->q[NLL] != 0) term = v_sub(term, v_mul(v_set1((real)r->q[NLL]), p->x));
-  term = v_mul(spoiled(spoiled(spoiled(term, ahead), p->x), p->weight), v_set1((real)pairs_scale(r)));
+typedef dpo pair_fn(const loss_row *r, size_t i, int cnt);
+SMI void pairs_add(const loss_row *r, pair_fn *pair, size_t i, int cnt, vreal *acc) {
+  const dpo p = pair(r, i, cnt);
+  const vreal ahead = v_sub(p.a.s, p.b.s), in = v_select(lanes_below(cnt), one(), zero());
+  vreal term = no_less(p.weight, p.f.loss);
+  if (r->q[NLL] != 0) term = v_sub(term, v_mul(v_set1((real)r->q[NLL]), p.x));
+  term = v_mul(spoiled(spoiled(spoiled(term, ahead), p.x), p.weight), v_set1((real)pairs_scale(r)));
   acc[SUM_PAIRS] = v_add(acc[SUM_PAIRS], v_select(lanes_below(cnt), term, zero()));
   acc[SUM_AHEAD] = v_add(acc[SUM_AHEAD], v_select(v_lt(zero(), ahead), in, zero()));
   acc[SUM_REWARD] = v_fma(v_mul(in, v_set1((real)(1 / (double)r->n))), finite(ahead), acc[SUM_REWARD]);
@@ -180,30 +181,14 @@ static void pairs_special(const loss_row *r, bool nan, double none) {
   loss_put_whole(r, PAIRS_RIGHT, -1);
   loss_put(r, PAIRS_MARGIN, none);
 }
-SMI vreal pairs_value(const loss_out *w, const dpo *p, bool chosen) {
-  const divergence_score *own = chosen ? &p->a : &p->b;
-  vreal v = no_less(own->slope, no_less(p->weight, chosen ? p->f.by_a : p->f.by_b));
+SMI vreal pairs_value(const loss_out *w, pair_fn *pair, bool chosen, size_t i, int cnt) {
+  const dpo p = pair(w->r, i, cnt);
+  const divergence_score *own = chosen ? &p.a : &p.b;
+  vreal v = no_less(own->slope, no_less(p.weight, chosen ? p.f.by_a : p.f.by_b));
   if (chosen) v = v_sub(v, v_set1((real)w->r->q[NLL]));
   return finite(v_mul(v_set1(w->coef[0]), v));
 }
 
-/* ---- dpo_loss ---- */
-
-SMI void dpo_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
-  const dpo p = dpo_at(r, i, cnt);
-  pairs_add(&p, r, cnt, acc);
-}
-LOSS_SUMS_OF(dpo_late, dpo_add, 3)
-SMI vreal dpo_value(const loss_out *w, vreal none, size_t i, int cnt) {
-  const dpo p = dpo_at(w->r, i, cnt);
-  return pairs_value(w, &p, true);
-}
-SMI vreal dpo_rejected_value(const loss_out *w, vreal none, size_t i, int cnt) {
-  const dpo p = dpo_at(w->r, i, cnt);
-  return pairs_value(w, &p, false);
-}
-LOSS_WRITE_OF(dpo_out, STUDENT, dpo_value)
-LOSS_WRITE_OF(dpo_rejected_out, TEACHER, dpo_rejected_value)
 #define PAIRS(name, inputs) \
   static const loss_body name##_body = {.sums = {[STAGE_LATE] = name##_late}, \
                                         .finalize = pairs_finalize, \
@@ -212,6 +197,19 @@ LOSS_WRITE_OF(dpo_rejected_out, TEACHER, dpo_rejected_value)
                                         .along = inputs, \
                                         .teacher = REJECTED}; \
   LOSS_KERNEL(name)
+
+/* ---- dpo_loss ---- */
+
+SMI void dpo_add(const loss_row *r, size_t i, int cnt, vreal *acc) { pairs_add(r, dpo_at, i, cnt, acc); }
+LOSS_SUMS_OF(dpo_late, dpo_add, 3)
+SMI vreal dpo_value(const loss_out *w, vreal none, size_t i, int cnt) {
+  return pairs_value(w, dpo_at, true, i, cnt);
+}
+SMI vreal dpo_rejected_value(const loss_out *w, vreal none, size_t i, int cnt) {
+  return pairs_value(w, dpo_at, false, i, cnt);
+}
+LOSS_WRITE_OF(dpo_out, STUDENT, dpo_value)
+LOSS_WRITE_OF(dpo_rejected_out, TEACHER, dpo_rejected_value)
 PAIRS(dpo,
       1u | 1u << REJECTED | 1u << REFERENCE | 1u << REFERENCE_REJECTED | 1u << OFFSET | 1u << PAIR_WEIGHT)
 
@@ -244,18 +242,13 @@ SMI dpo cpo_at(const loss_row *r, size_t i, int cnt) {
   f.loss = v_mul(v_set1(beta), f.loss);
   return (dpo){x, weight, a, b, f};
 }
-SMI void cpo_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
-  const dpo p = cpo_at(r, i, cnt);
-  pairs_add(&p, r, cnt, acc);
-}
+SMI void cpo_add(const loss_row *r, size_t i, int cnt, vreal *acc) { pairs_add(r, cpo_at, i, cnt, acc); }
 LOSS_SUMS_OF(cpo_late, cpo_add, 3)
 SMI vreal cpo_value(const loss_out *w, vreal none, size_t i, int cnt) {
-  const dpo p = cpo_at(w->r, i, cnt);
-  return pairs_value(w, &p, true);
+  return pairs_value(w, cpo_at, true, i, cnt);
 }
 SMI vreal cpo_rejected_value(const loss_out *w, vreal none, size_t i, int cnt) {
-  const dpo p = cpo_at(w->r, i, cnt);
-  return pairs_value(w, &p, false);
+  return pairs_value(w, cpo_at, false, i, cnt);
 }
 LOSS_WRITE_OF(cpo_out, STUDENT, cpo_value)
 LOSS_WRITE_OF(cpo_rejected_out, TEACHER, cpo_rejected_value)

@@ -297,9 +297,9 @@ SMI threshold_shape entmax_shape(const row_call *c, const span *s) {
 SMI threshold_shape normmax_shape(const row_call *c, const span *s) {
   return (threshold_shape){.kappa = 1, .power = 1 / (c->params[1] - 1), .norm = c->params[1]};
 }
-SMI consts sparse_setup(const row_call *c, const span *s, const threshold_shape *t, bool back) {
+SMI consts sparse_setup(const row_call *c, const span *s, const threshold_shape t, bool back) {
   consts k = {{0}};
-  threshold_shape_consts(&k, t);
+  threshold_shape_consts(&k, &t);
   k.v[LOSS_G] = back ? *s->src[SRC_DY] : (real)c->share;
   k.v[LOSS_BACK] = back;
   return k;
@@ -308,28 +308,22 @@ SMI consts sparse_setup(const row_call *c, const span *s, const threshold_shape 
 /* ---- the operators: the loss with its gradient, and the gradient alone ---- */
 
 SMI consts sparsemax_setup(const row_call *c, const span *s) {
-  const threshold_shape t = sparsemax_shape(c, s);
-  return sparse_setup(c, s, &t, false);
+  return sparse_setup(c, s, sparsemax_shape(c, s), false);
 }
 SMI consts sparsemax_grad_setup(const row_call *c, const span *s) {
-  const threshold_shape t = sparsemax_shape(c, s);
-  return sparse_setup(c, s, &t, true);
+  return sparse_setup(c, s, sparsemax_shape(c, s), true);
 }
 SMI consts entmax_setup(const row_call *c, const span *s) {
-  const threshold_shape t = entmax_shape(c, s);
-  return sparse_setup(c, s, &t, false);
+  return sparse_setup(c, s, entmax_shape(c, s), false);
 }
 SMI consts entmax_grad_setup(const row_call *c, const span *s) {
-  const threshold_shape t = entmax_shape(c, s);
-  return sparse_setup(c, s, &t, true);
+  return sparse_setup(c, s, entmax_shape(c, s), true);
 }
 SMI consts normmax_setup(const row_call *c, const span *s) {
-  const threshold_shape t = normmax_shape(c, s);
-  return sparse_setup(c, s, &t, false);
+  return sparse_setup(c, s, normmax_shape(c, s), false);
 }
 SMI consts normmax_grad_setup(const row_call *c, const span *s) {
-  const threshold_shape t = normmax_shape(c, s);
-  return sparse_setup(c, s, &t, true);
+  return sparse_setup(c, s, normmax_shape(c, s), true);
 }
 
 /* Of a class, of a row that is ignored, of a distribution, which normmax_loss has not. */
