@@ -44,11 +44,13 @@ SMI vreal token_advantage(const loss_row *r, size_t i, int cnt) {
       loss_has(r, ADVANTAGE) ? v_set1(*loss_in(r, ADVANTAGE)) : at(loss_in(r, TOKEN_ADVANTAGE), i, cnt);
   return v_add(a, v_sub(a, a)); /* an infinite one is NaN */
 }
+SMI vreal log_ratio_at(const loss_row *r, const bool whole, size_t i, int cnt) {
+  const double count = policy_count(r);
+  return whole ? v_set1((real)(r->total[STAGE_EARLY][SUM_LOG_RATIO] / (count > 0 ? count : 1)))
+               : v_sub(at(loss_in(r, 0), i, cnt), at(loss_in(r, OLD), i, cnt));
+}
 SMI token token_at(const loss_row *r, token_fn *f, const bool whole, size_t i, int cnt) {
-  const vreal x = at(loss_in(r, 0), i, cnt), away = v_sub(x, at(loss_in(r, OLD), i, cnt));
-  const vreal mean =
-      v_set1((real)(r->total[STAGE_EARLY][SUM_LOG_RATIO] / (policy_count(r) > 0 ? policy_count(r) : 1)));
-  const vreal ratio = v_exp(whole ? mean : away);
+  const vreal x = at(loss_in(r, 0), i, cnt), ratio = v_exp(log_ratio_at(r, whole, i, cnt));
   token t = f(r, x, ratio, token_advantage(r, i, cnt));
   t.loss = v_select(v_eq(ratio, ratio), t.loss, ratio);
   if (!loss_has(r, WEIGHT)) return t;
@@ -57,7 +59,8 @@ SMI token token_at(const loss_row *r, token_fn *f, const bool whole, size_t i, i
   return t;
 }
 
-/* The estimate of the divergence from the reference, or from `old`, and its derivative. */
+/* The estimate of the divergence from the reference, or from `old`, and its derivative, which is 0
+ * where an infinite logarithm leaves none. */
 typedef struct estimate {
   vreal k, slope;
 } estimate;
@@ -65,11 +68,14 @@ NOINLINE estimate estimate_at(const loss_row *r, size_t i, int cnt) {
   const vreal x = at(loss_in(r, 0), i, cnt),
               t = v_sub(at(loss_in(r, loss_has(r, REFERENCE) ? REFERENCE : OLD), i, cnt), x);
   if (r->q[ESTIMATOR] == K1) return (estimate){negative(t), one()};
-  if (r->q[ESTIMATOR] == K2) return (estimate){v_mul(v_mul(t, t), v_set1((real)0.5)), negative(t)};
+  if (r->q[ESTIMATOR] == K2)
+    return (estimate){v_mul(v_mul(t, t), v_set1((real)0.5)),
+                      v_select(v_lt(v_abs(t), v_set1(R_INF)), negative(t), zero())};
   const vreal e = v_exp(t), lift = v_sub(e, one()), far = v_select(v_eq(t, v_set1(R_INF)), t, v_sub(lift, t));
   const vmask near = high_near(t);
+  const vreal slope = negative(v_select(near, v_mul(t, high_series(t, 1)), lift));
   return (estimate){v_select(near, v_mul(v_mul(t, t), high_series(t, 2)), far),
-                    negative(v_select(near, v_mul(t, high_series(t, 1)), lift))};
+                    v_select(v_lt(t, v_set1(R_INF)), slope, zero())};
 }
 SMI bool policy_estimates(const loss_row *r) {
   return r->q[KL_WEIGHT] != 0 || (!r->backward && r->outputs >> KL_MEAN & 1);
@@ -127,13 +133,15 @@ static void policy_special(const loss_row *r, bool nan, double none) {
   loss_put(r, KL_MEAN, none);
   loss_put(r, CLIPPED, none);
 }
-/* by_row: the derivative is that of the row's ratio, the same for every token. */
+/* by_row: the derivative is that of the row's ratio, the same for every token. A ratio beyond what
+ * a real holds has an infinite one; one whose logarithm is infinite has none: 0. */
 SMI vreal policy_value(const loss_out *w, token_fn *f, const bool whole, bool by_row, size_t i, int cnt) {
   const loss_row *r = w->r;
   vreal v =
-      by_row ? v_set1(w->coef[C_ROW]) : v_mul(v_set1(w->coef[C_TERM]), token_at(r, f, whole, i, cnt).slope);
-  v = finite(v);
-  if (w->coef[C_KL] != 0) v = v_add(v, finite(v_mul(v_set1(w->coef[C_KL]), estimate_at(r, i, cnt).slope)));
+      by_row ? v_set1(w->coef[C_ROW]) : no_less(v_set1(w->coef[C_TERM]), token_at(r, f, whole, i, cnt).slope);
+  const vreal worst = v_min(v_abs(log_ratio_at(r, whole, i, cnt)), v_abs(v));
+  v = v_select(v_lt(worst, v_set1(R_INF)), v, zero());
+  if (w->coef[C_KL] != 0) v = v_add(v, v_mul(v_set1(w->coef[C_KL]), estimate_at(r, i, cnt).slope));
   return v_select(policy_there(r, i, cnt), v, zero());
 }
 

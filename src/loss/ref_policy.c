@@ -5,6 +5,8 @@
 static real raised(real t) { return fabsl(t) < 0.01L ? bend(t) : isinf(t) && t > 0 ? t : expl(t) - 1 - t; }
 /* What a derivative is where it has no number. */
 static double number(real x) { return isfinite(x) ? (double)x : 0; }
+/* That of a function of e^away: infinite where e^away overflows, unless `away` is. */
+static double number_of(real x, real away) { return isfinite(away) ? (double)x : number(x); }
 
 /* ---- policy gradients ---- */
 
@@ -53,10 +55,13 @@ static void policy(const row_ref_call *c, token_of *f, int whole, int shared) {
   c->out[TOKENS][0] = nan ? -1 : (double)count;
   c->out[KL_MEAN][0] = nan ? (double)NAN : (double)(kl / some);
   c->out[CLIPPED][0] = nan ? (double)NAN : (double)(clipped / some);
-  for (size_t t = 0; t < c->n && !nan; t++)
-    c->out[DX][t] =
-        !there(c, t) ? 0
-                     : number((shared ? all / some : slope[t]) / over) + number(part(weight, bent[t]) / over);
+  for (size_t t = 0; t < c->n && !nan; t++) {
+    real x = c->in[X][t], away = whole ? mean : x - c->in[OLD][t];
+    real up = c->in[c->in[REFERENCE] ? REFERENCE : OLD][t] - x;
+    c->out[DX][t] = !there(c, t) ? 0
+                                 : number_of((shared ? all / some : slope[t]) / over, away) +
+                                       number_of(part(weight, bent[t]) / over, up);
+  }
   free(slope);
   free(bent);
 }

@@ -51,7 +51,7 @@ static void make(problem *p, const smx_op *op, int64_t n, uint64_t seed, int var
   static const kind ordinary[] = {KIND_NORMAL};
   problem_make(p, op, ROWS, n, variant, seed, ordinary, 1);
   rng r = {seed};
-  if (!strstr(op->inputs[0].help, "probabilit") && !(op->inputs[0].flags & (SMX_PORT_INT | SMX_PORT_MASK)))
+  if (!strstr(op->inputs[0].help, "probability") && !(op->inputs[0].flags & (SMX_PORT_INT | SMX_PORT_MASK)))
     for (int64_t i = 0; i < ROWS * n; i++) p->in[0][i] = score(&r, (int)(i / n), i % n, n);
   for (int64_t i = 0; distils(op) && i < ROWS * n; i++)
     if (isinf(p->in[1][i])) p->in[1][i] = -2;
