@@ -21,7 +21,7 @@ smx_view score_block_view(const attention_job *j, char *data, int64_t rows, int6
 
 /* ---- products ---- */
 
-/* A copy of a call without masks, bias and options. */
+/* A copy of a call, and one without masks, bias and options. */
 static attention_job *whole(const block_job *m, const attention_job *p) {
   *m->inner = *p;
   return m->inner;

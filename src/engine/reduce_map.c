@@ -245,8 +245,9 @@ static bool reduce_map_modest_row(const reduce_map_body *b, const row_call *c, c
   reduce_map_row r = {.index = -1};
   row_part part;
   double sum = 0, sum2 = 0;
+  if (!b->plain_sums) return false;
   const consts k = b->setup(c, s);
-  if (!b->plain_sums || k.v[0] != 1) return false;
+  if (k.v[0] != 1) return false;
   reduce_map_plain_sums(b->plain_sums, s, &k, &r, &sum, &sum2);
   if (!reduce_map_modest(&k, sum)) return false;
   r.sum = sum;
