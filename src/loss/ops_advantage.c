@@ -2,37 +2,8 @@
  * to the same question, and which sources of questions to draw from. See ops.c. Groups are small:
  * everything is plain double, in index order. An element of -inf does not exist. */
 #include "engine/sort.h"
-#include "scalars.h"
+#include "spread.h"
 
-/* What a group comes to: how many there are, whether one is NaN or +inf. Rewards are taken relative
- * to the first, so that equal ones have a deviation of exactly 0. */
-typedef struct group {
-  size_t count;
-  bool bad;
-  double first, mean, deviation;
-} group;
-
-static group group_of(const span *s) {
-  group g = {0};
-  double sum = 0, size = 0, squares = 0;
-  for (size_t i = 0; i < s->n; i++) {
-    const double x = (double)s->src[0][i];
-    if (x == (double)-R_INF) continue;
-    if (g.count++ == 0) g.first = x;
-    g.bad |= !(x <= (double)R_MAX);
-    sum += x - g.first, size += x < g.first ? g.first - x : x - g.first;
-  }
-  if (g.count < 2 || g.bad) return g;
-  g.mean = sum / (double)g.count;
-  const double inverse = d_inverse_size(size / (double)g.count); /* no square leaves the range */
-  for (size_t i = 0; i < s->n; i++) {
-    const double x = (double)s->src[0][i], away = (x - g.first - g.mean) * inverse;
-    if (x > (double)-R_INF) squares += away * away;
-  }
-  const double variance = squares / (double)(g.count - 1);
-  g.deviation = variance > 0x1p-900 ? d_root(variance) / inverse : 0;
-  return g;
-}
 /* Rows that need a rule; true when that is done. */
 static bool group_special(row_call *c, size_t row, const span *s, bool bad, size_t count) {
   if (!bad && count > 0) return false;
@@ -46,7 +17,7 @@ static bool group_special(row_call *c, size_t row, const span *s, bool bad, size
 
 enum { BY_DEVIATION, BY_NOTHING }; /* scales */
 
-static double group_scale(const group *g, double scale, double epsilon) {
+static double group_scale(const spread *g, double scale, double epsilon) {
   if (scale == BY_NOTHING) return 1;
   return g->deviation > 0 ? 1 / (g->deviation + epsilon) : 0;
 }
@@ -59,7 +30,7 @@ enum { OF_ALL, OF_OTHERS };                    /* BASELINE */
 static void advantage_rows(row_call *c) {
   for (size_t row = 0; row < c->rows; row++) {
     const span s = span_of(c, row);
-    const group g = group_of(&s);
+    const spread g = spread_of(s.src[0], NULL, s.n);
     if (group_special(c, row, &s, g.bad, g.count)) continue;
     const double n = (double)g.count, others = g.count > 1 ? n / (n - 1) : 0, /* x - mean of the others */
         by = group_scale(&g, c->params[GROUP_SCALE], c->params[GROUP_EPSILON]) *
@@ -93,7 +64,7 @@ static double quantile_of(const sorted *q, double k, double interpolation) {
 static void quantile_rows(row_call *c) {
   for (size_t row = 0; row < c->rows; row++) {
     const span s = span_of(c, row);
-    const group g = group_of(&s);
+    const spread g = spread_of(s.src[0], NULL, s.n);
     if (group_special(c, row, &s, g.bad, g.count)) continue;
     sorted q = {.x = s.dst[ROOM], .room = s.dst[ROOM_MORE]};
     for (size_t i = 0; i < s.n; i++)

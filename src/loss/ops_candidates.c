@@ -2,7 +2,7 @@
  * ops.c. Rows are short: everything is plain double, in index order, and a candidate of -inf does
  * not exist. */
 #include "engine/loops.h"
-#include "scalars.h"
+#include "spread.h"
 #include <string.h>
 
 enum { NO_NUMBER = -1, NOTHING, SOMETHING }; /* what a row is */
@@ -173,27 +173,13 @@ static double anchored_tau(const row_call *c, const span *s) {
  * infinite. */
 static bool anchored_rewards(const row_call *c, anchored *a) {
   const real *reward = a->s->src[REWARD];
-  double first = 0, sum = 0, size = 0, squares = 0, count = 0;
-  for (size_t i = 0; i < a->s->n; i++) {
-    if (candidate(a, i) && !(reward[i] <= R_MAX)) return false;
-    if (!rewarded(a, i)) continue;
-    const double x = (double)reward[i];
-    if (count++ == 0) first = a->reward_top = x;
-    sum += x - first, size += x < first ? first - x : x - first;
-    a->reward_top = x > a->reward_top ? x : a->reward_top;
-  }
-  if (count == 0) return true;
-  const double mean = sum / count, inverse = d_inverse_size(size / count);
-  for (size_t i = 0; i < a->s->n; i++) {
-    const double away = rewarded(a, i) ? ((double)reward[i] - first - mean) * inverse : 0;
-    squares += away * away;
-  }
-  const double variance = count > 1 ? squares / (count - 1) : 0;
+  const spread g = spread_of(reward, a->s->src[0], a->s->n);
+  a->reward_top = g.largest;
   /* equal rewards are equal at any temperature */
-  a->reward_t = c->params[BETA] * (variance > 0x1p-900 ? d_root(variance) / inverse : 1);
-  for (size_t i = 0; i < a->s->n; i++)
+  a->reward_t = c->params[BETA] * (g.deviation > 0 ? g.deviation : 1);
+  for (size_t i = 0; i < a->s->n && !g.bad; i++)
     if (rewarded(a, i)) a->reward_sum += d_exp(((double)reward[i] - a->reward_top) / a->reward_t);
-  return true;
+  return !g.bad;
 }
 static int anchored_open(const row_call *c, const span *s, anchored *a) {
   *a = (anchored){.s = s, .target = -1, .tau = anchored_tau(c, s)};
