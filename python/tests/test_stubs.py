@@ -117,8 +117,9 @@ class Stubs(unittest.TestCase):
             self.assertEqual(set(found), operators | attention)
             for name, some in found.items():
                 op = libsoftmax.OPERATORS.get(name)
-                others = () if not op else _functions.weights(op) if framework == "jax" else (
-                    *_functions.masks(op), *_functions.weights(op))
+                others = [*_functions.weights(op)] if op else []
+                if op and framework == "torch":
+                    others += _functions.masks(op)
                 left_out = {"out", *(a.name for a in others)}
                 expected = [a for a in described(getattr(libsoftmax, name)) if a[0] not in left_out]
                 if framework == "torch" and name in operators:
