@@ -9,14 +9,14 @@ import torch
 import libsoftmax
 import libsoftmax.torch as wrapped
 
-OWN = {"q": 3, "k": 3, "v": 3, "r": 3, "u": 2, "x": 3, "bias": 3, "mask": 3, "slopes": 1, "sinks": 1, "lengths": 0,
-       "positions": 3, "frequencies": 2}
+OWN = {"q": 3, "k": 3, "v": 3, "r": 3, "u": 2, "x": 3, "bias": 3, "mask": 3, "slopes": 1, "sinks": 1,
+       "lengths": 0, "positions": 3, "frequencies": 2}
 
 
 def some(name, batch, heads=4):
-    rows = {"q": (heads, 5, 6), "k": (2, 7, 6), "v": (2, 7, 3), "r": (heads, 5, 6), "u": (heads, 6), "x": (heads, 5, 6),
-            "bias": (heads, 5, 7), "mask": (1, 5, 7), "slopes": (heads,), "sinks": (heads,), "lengths": (),
-            "positions": (1, 5, 3), "frequencies": (heads, 3)}[name]
+    rows = {"q": (heads, 5, 6), "k": (2, 7, 6), "v": (2, 7, 3), "r": (heads, 5, 6), "u": (heads, 6),
+            "x": (heads, 5, 6), "bias": (heads, 5, 7), "mask": (1, 5, 7), "slopes": (heads,),
+            "sinks": (heads,), "lengths": (), "positions": (1, 5, 3), "frequencies": (heads, 3)}[name]
     if name == "lengths":
         return torch.randint(3, 8, batch)
     if name == "mask":
@@ -28,10 +28,14 @@ def one(arrays, batch, at):
     """The arrays of one sequence, [1, ...]."""
     found = {}
     for name, a in arrays.items():
-        lead = a.ndim - OWN[name]
-        index = tuple(0 if n == 1 else i for n, i in zip(a.shape[:lead], at[len(batch) - lead:])) if lead > 0 else ()
+        lead = max(a.ndim - OWN[name], 0)
+        index = tuple(0 if n == 1 else i for n, i in zip(a.shape[:lead], at[len(batch) - lead:]))
         found[name] = a[index].unsqueeze(0)
     return found
+
+
+def with_gaps(a):
+    return np.repeat(a, 2, -1)[..., ::2] if a.ndim else a
 
 
 # name, arguments with the batch of each, other settings
@@ -43,7 +47,8 @@ CASES = [
     ("attention", {"q": (), "k": (), "v": (), "bias": (), "slopes": ()}, {}),
     ("attention", {"q": (2, 3), "k": (2, 3), "v": (2, 3), "bias": (3,), "mask": (2, 1), "slopes": (2, 3),
                    "sinks": (1, 3), "lengths": (2, 3)}, {}),
-    ("attention", {"q": (2, 3), "k": (2, 3), "v": (2, 3), "bias": (), "mask": (), "slopes": (), "sinks": ()}, {}),
+    ("attention", {"q": (2, 3), "k": (2, 3), "v": (2, 3), "bias": (), "mask": (), "slopes": (), "sinks": ()},
+     {}),
     ("attention", {"q": (2, 1, 2), "k": (1, 3, 1), "v": (2, 3, 2)}, {"weights": "sparsemax"}),
     ("attention_parallax", {"q": (2, 3), "k": (3,), "v": (1, 3), "r": (2, 1)}, {}),
     ("attention_local_linear", {"q": (2, 3), "k": (3,), "v": (3,)}, {"ridge": 0.5}),
@@ -64,7 +69,8 @@ class Batches(unittest.TestCase):
     def cases(self):
         for name, batches, settings in CASES:
             with self.subTest(function=name, batches=batches, settings=settings):
-                batch = torch.broadcast_shapes(*[b for n, b in batches.items() if n in ("q", "k", "v", "r", "x")])
+                makes = [b for n, b in batches.items() if n in ("q", "k", "v", "r", "x")]
+                batch = torch.broadcast_shapes(*makes)
                 yield name, {n: some(n, b) for n, b in batches.items()}, batch, settings
 
     def test_values(self):
@@ -77,12 +83,12 @@ class Batches(unittest.TestCase):
             for at in np.ndindex(*batch):
                 alone = function(**one(arrays, batch, at), **settings)[0]
                 self.assertTrue(torch.equal(whole[at], alone))
-            for lay in (lambda a: a, lambda a: np.asfortranarray(a), lambda a: np.repeat(a, 2, -1)[..., ::2] if a.ndim else a):
-                plain = getattr(libsoftmax, name)(**{n: lay(a.numpy()) for n, a in arrays.items()}, **settings)
+            function, given = getattr(libsoftmax, name), {n: a.numpy() for n, a in arrays.items()}
+            for lay in (np.asarray, np.asfortranarray, with_gaps):
+                plain = function(**{n: lay(a) for n, a in given.items()}, **settings)
                 self.assertTrue(np.array_equal(plain, whole.numpy()))
                 out = lay(np.full(plain.shape, np.nan))
-                self.assertIs(
-                    getattr(libsoftmax, name)(**{n: a.numpy() for n, a in arrays.items()}, **settings, out=out), out)
+                self.assertIs(function(**given, **settings, out=out), out)
                 self.assertTrue(np.array_equal(plain, out))
 
     def test_gradients(self):
@@ -100,7 +106,8 @@ class Batches(unittest.TestCase):
                     w += g
             for a, b in zip(found, wanted):
                 torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
-            traced = torch.compile(lambda **given: function(**given, **settings), fullgraph=True, backend="aot_eager")
+            traced = torch.compile(
+                lambda **given: function(**given, **settings), fullgraph=True, backend="aot_eager")
             again = torch.autograd.grad(traced(**arrays), leaves, up)
             for a, b in zip(found, again):
                 torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
@@ -117,7 +124,10 @@ class Batches(unittest.TestCase):
                 return function(**dict(zip(names, given)), **rest, **settings).square().sum()
             for moved in filter(None, (names, names[:1], names[1:])):
                 dims = tuple(-1 if n in moved else None for n in names)
-                given = [torch.stack([arrays[n], arrays[n].flip(0)], -1) if n in moved else arrays[n] for n in names]
+                given = [
+                    torch.stack([arrays[n], arrays[n].flip(0)], -1) if n in moved else arrays[n]
+                    for n in names
+                ]
                 for what in (loss, torch.func.grad(loss, tuple(range(len(names))))):
                     found = torch.vmap(what, dims)(*given)
                     each = [
@@ -127,7 +137,8 @@ class Batches(unittest.TestCase):
                     for a, *b in zip(*[y if isinstance(y, tuple) else (y,) for y in (found, *each)]):
                         torch.testing.assert_close(a, torch.stack(b), rtol=1e-12, atol=1e-12)
         q, core = torch.randn(5, 2, 3, 4), libsoftmax._core.attention
-        with unittest.mock.patch.object(libsoftmax._core, "attention", lambda *a: calls.append(a) or core(*a)):
+        patch = unittest.mock.patch.object
+        with patch(libsoftmax._core, "attention", lambda *a: calls.append(a) or core(*a)):
             torch.vmap(lambda q: wrapped.attention(q, q, q))(q)
         self.assertEqual(len(calls), 1)
 
@@ -156,7 +167,8 @@ class Batches(unittest.TestCase):
 
     def test_refused(self):
         q, k = torch.randn(2, 3, 4, 5, 6), torch.randn(2, 2, 4, 7, 6)
-        with self.assertRaisesRegex(ValueError, r"attention: k: shape is \(2, 2, 4, 7, 6\), which does not go with the"):
+        wrong = r"attention: k: shape is \(2, 2, 4, 7, 6\), which does not go with the"
+        with self.assertRaisesRegex(ValueError, wrong):
             wrapped.attention(q, k, k)
         with self.assertRaisesRegex(ValueError, r"attention: lengths: shape is \(2, 2\)"):
             wrapped.attention(q, q, q, lengths=torch.ones(2, 2, dtype=torch.int64))
@@ -165,7 +177,8 @@ class Batches(unittest.TestCase):
         bias = np.zeros([1] * 8 + [5, 5])  # more axes than there can be
         for function in (
             lambda q: libsoftmax.attention(q, q, q, bias=bias),
-            lambda q: libsoftmax.attention_backward(q, q=q, k=q, v=q, o=q, lse=q[..., 0], bias=bias, wanted="bias"),
+            lambda q: libsoftmax.attention_backward(
+                q, q=q, k=q, v=q, o=q, lse=q[..., 0], bias=bias, wanted="bias"),
         ):
             with self.assertRaisesRegex(ValueError, r"bias: ndim is 10, not 0\.\.8"):
                 function(np.zeros((1, 4, 5, 6)))
