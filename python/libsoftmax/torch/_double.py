@@ -80,7 +80,7 @@ def cross_entropy(d, arrays, settings):
     if len(axes) > 1:
         raise RuntimeError("cross_entropy: gradients of gradients are along one axis only")
     value, axis, n = (lambda name: settings.get(name, d.params[name].default)), axes[0], x.shape[axes[0]]
-    cap, word = value("softcap"), (lambda name: _word(d, settings, name))
+    cap, word = value("softcap"), (lambda name: d.word(name, settings))
     z = (cap * (x / cap).tanh() if cap != math.inf else x) / value("temperature")
     lse = z.logsumexp(axis)
     log_p = z - lse.unsqueeze(axis)
@@ -109,11 +109,6 @@ def cross_entropy(d, arrays, settings):
     log_p = torch.where((mass != 0) | (log_p > -math.inf), log_p, 0)
     loss = (-mass * log_p).sum(axis) + value("z_weight") * lse ** 2
     return [torch.where(ignored, 0, loss), lse, entropy]
-
-
-def _word(d, settings, name):
-    value, choices = settings.get(name, d.params[name].default), d.params[name].choices
-    return value if isinstance(value, str) else choices[int(value)]
 
 
 CROSS_ENTROPY_OUTPUTS = (0, 2, 3)  # where loss, lse and entropy are among the outputs
