@@ -249,7 +249,7 @@ def _hidden(d, x, where):
 
 
 def _make(d):
-    masked = any(True for _ in _functions.masks(d.op))
+    masked = d.op.name in _functions.WHERE
 
     def function(*args, dtype=None, **kwargs):
         where = kwargs.pop("where", None) if masked else None
