@@ -139,7 +139,7 @@ class Differentiable:
         """The shapes of the outputs of an operator whose dimensions have names. Sizes may be
         symbolic, but for an output that has one which is no size of an input and no parameter: the
         core computes those, from numbers."""
-        given = [None if a is None else tuple(a.shape) for a in arrays]
+        given = shapes_of(arrays)
         names = _dims.names(self.op, settings, (self.op.inputs, given))
         found = [names.shape(p) for p in self.op.outputs]
         if None not in found:
@@ -175,8 +175,7 @@ class Differentiable:
             return 1.0
         rows = math.prod(row_shape(arrays[0].shape, settings))
         if self.word("over", settings) == "all":
-            total = frame.double(self.kept(arrays, settings, frame))
-            return (total != 0) / (total + (total == 0))
+            return _inverse(frame.double(self.kept(arrays, settings, frame)))
         if self.word("sets", settings) == "apart" and arrays[self.whole] is not None:
             other = frame.double(arrays[self.whole] != 0)
             count = other.sum()
@@ -189,8 +188,7 @@ class Differentiable:
         weights = arrays[self.weight] if self.weight is not None else None
         if weights is not None:
             counted = weights[(target * counted).reshape(-1)].reshape(target.shape) * counted
-        total = frame.double(counted).sum()
-        return (total != 0) / (total + (total == 0))
+        return _inverse(frame.double(counted).sum())
 
     def kept(self, arrays, settings, frame):
         """How many elements of all rows the masks and lengths of a loss keep."""
@@ -249,6 +247,15 @@ class Frame(NamedTuple):
     # (number, shape, like) -> that number everywhere, in float64 if `like` has that, else in float32
     expand: Callable
     arange: Callable  # (n, like) -> 0, 1 .. n - 1 where `like` is
+
+
+def _inverse(total):
+    """1 / total, or 0 of 0."""
+    return (total != 0) / (total + (total == 0))
+
+
+def shapes_of(arrays):
+    return [None if a is None else tuple(a.shape) for a in arrays]
 
 
 def row_axes(ndim, settings):

@@ -8,7 +8,7 @@ that have one."""
 import torch
 
 from .. import _autograd
-from .._autograd import FULL, K, ROW, SCALAR, row_axes, row_shape
+from .._autograd import FULL, K, ROW, SCALAR, row_axes, row_shape, shapes_of
 from . import _double
 
 LIBRARY = torch.library.Library("libsoftmax", "DEF")
@@ -86,10 +86,6 @@ def _shape_of(rule, shape, settings, k):
             else (*row_shape(shape, settings), k)
         )
     return tuple(shape)
-
-
-def shapes_of(arrays):
-    return [None if a is None else tuple(a.shape) for a in arrays]
 
 
 def dtypes_of(d, x, dtype):
