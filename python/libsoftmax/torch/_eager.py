@@ -23,7 +23,7 @@ _WRAPPED = [
     for name in ("is_functorch_wrapped_tensor", "is_legacy_batchedtensor")
     if hasattr(torch._C._functorch, name)
 ]
-_HALF = (torch.float16, torch.bfloat16)
+HALF = (torch.float16, torch.bfloat16)
 run = _core.run
 dynamo = torch.compiler.is_dynamo_compiling  # which torch.compile takes for true
 
@@ -215,7 +215,7 @@ def call(d, known, args, kwargs, arrays, settings, dtype, donated, read):
     tensors = [a for a in arrays if a is not None]
     recorded = torch.is_grad_enabled()
     route = plan.route([recorded and a.requires_grad for a in tensors])
-    if not (d.loss and arrays[0].dtype in _HALF):  # of which autocast decides
+    if not (d.loss and arrays[0].dtype in HALF):  # of which autocast decides
         learn(known, args, kwargs, places(args, kwargs, read, tensors), route)
     return perform(route, tensors)
 

@@ -62,7 +62,7 @@ def _read(d, args, kwargs):
     if d.loss:
         settings.setdefault("reduction", "mean")
     arrays = [a if a is None else _narrow(a, p) for a, p in zip(arrays, d.op.inputs)]
-    half = d.loss and x.dtype in (torch.float16, torch.bfloat16)
+    half = d.loss and x.dtype in _eager.HALF
     if dtype is None and half and torch.is_autocast_enabled("cpu"):
         dtype = LOSS_DTYPE
     return arrays, settings, _wide(arrays, dtype), donated
