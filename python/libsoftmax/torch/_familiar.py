@@ -46,8 +46,8 @@ def _given(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
         q, k, v = (_heads(a, batch) for a in (query, key, value))
         rows = (q.shape[1], q.shape[2]) if query.ndim > 3 else (q.shape[2],)
         shape = (*(batch if lead or batch != (1,) else ()), *rows, v.shape[-1])
-    if not enable_gqa:
-        _same_heads(None, q, k)
+    if not enable_gqa and q.shape[1] != k.shape[1]:
+        _refuse_heads("scaled_dot_product_attention", q, k)
     q, scale = _scaled(q, scale)
     given = {"q": q, "k": k, "v": v, "scale": scale, **({"causal": True, "query_start": 0} if is_causal else {})}
     if attn_mask is not None:
@@ -63,14 +63,17 @@ def _given(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
     return {**given, **_dropped(dropout_p, q.shape[0]), **more}, shape
 
 
+def _refuse_heads(name, q, k):
+    raise ValueError(
+        "%s: key: %d heads for %d of the queries, and enable_gqa is False" % (name, k.shape[1], q.shape[1])
+    )
+
+
 def _same_heads(route, q, k, *others):
     """The same call, unless queries share heads of keys."""
     if q.shape[1] != k.shape[1]:
-        raise ValueError(
-            "scaled_dot_product_attention: key: %d heads for %d of the queries, and enable_gqa is False"
-            % (k.shape[1], q.shape[1])
-        )
-    return route and _eager.perform(route, (q, k, *others))
+        _refuse_heads("scaled_dot_product_attention", q, k)
+    return _eager.perform(route, (q, k, *others))
 
 
 _ENTRY, _KNOWN = ENTRIES["attention"], _core.forms()
@@ -245,8 +248,7 @@ def flex_attention(
     if block_mask is not None and not isinstance(block_mask, Tensor):
         raise TypeError("flex_attention: block_mask: %s is not a tensor of bool" % type(block_mask).__name__)
     if query.shape[1] != key.shape[1] and not enable_gqa:
-        raise ValueError("flex_attention: key: %d heads for %d of the queries, and enable_gqa is False"
-                         % (key.shape[1], query.shape[1]))
+        _refuse_heads("flex_attention", query, key)
     q, scale = _scaled(query, scale)
     made = attention(q, key, value, scale=scale, mask=block_mask, return_lse=return_lse, **given)
     return tuple(made) if return_lse else made
