@@ -184,13 +184,13 @@ static void fill_options(attention_call *a) {
 /* Runs what has begun and got its objects; a tuple of all results, or the `handed` one. */
 static PyObject *finish(attention_call *a) {
   const attention_settings *s = a->s;
-  a->keeper = NULL;
-  bool good = core_context(a->c.state, a->op.name, s->on_empty, s->on_inf, &a->keeper, &a->ctx) == 0 &&
+  PyObject *keeper = NULL;
+  bool good = core_context(a->c.state, a->op.name, s->on_empty, s->on_inf, &keeper, &a->ctx) == 0 &&
               open_arrays(a) == 0;
   if (good) fill_options(a);
   good = good && s->entry->run(a) == 0;
   if (good) core_copy_back(&a->c);
-  Py_XDECREF(a->keeper);
+  Py_XDECREF(keeper);
   core_close(&a->c);
   PyObject *answer = NULL;
   for (int i = 0; good && i < ATTENTION_RESULTS; i++)

@@ -77,7 +77,6 @@ typedef struct attention_call {
   const smx_tensor *array[ATTENTION_ARRAYS]; /* as the library is to see them, [B, ...] */
   PyObject *out, *states;                    /* borrowed, or NULL */
   smx_attention_options options;
-  PyObject *keeper;
   smx_context *ctx;
   /* of q and its like: 2 dimensions are one head, 3 have no batch, more have several axes of it */
   int32_t rank, lead;

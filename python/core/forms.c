@@ -30,11 +30,10 @@ typedef struct forms {
 } forms;
 
 static void free_form(form *f) {
-  for (int i = 0; f && i < ARGUMENTS; i++) {
+  for (int i = 0; i < ARGUMENTS; i++) {
     Py_XDECREF(f->argument[i].value);
     Py_XDECREF(f->name[i]);
   }
-  if (!f) return;
   Py_XDECREF(f->prepared);
   Py_XDECREF(f->function);
   Py_XDECREF(f->subject);

@@ -10,9 +10,8 @@ static PyMethodDef methods[] = {
     {"backward", FAST(core_backward), METH_FASTCALL,
      "backward(operator, slots, order, args, kwargs): gradients of its inputs."},
     {"prepare", FAST(core_prepare), METH_FASTCALL,
-     "prepare(backward, operator, slots, order, kwargs, handed): what run() takes; bit i of handed: output i "
-     "is "
-     "handed out."},
+     "prepare(backward, operator, slots, order, kwargs, handed): what run() takes; bit i of handed: "
+     "output i is handed out."},
     {"run", FAST(core_run_prepared), METH_FASTCALL, "run(prepared, *tensors): outputs, or gradients."},
     {"open_torch", core_open_torch, METH_O, "open_torch({...}): tells what PyTorch is (torch.c)."},
     {"forms", core_forms, METH_NOARGS, "forms(): a function for calls of known forms (forms.c)."},

@@ -103,7 +103,6 @@ static void expect_large_pages(const smx_tensor *t) {
   const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)t->data + t->byte_offset;
   const uintptr_t first = (begin + page - 1) / page * page, last = (begin + bytes) / page * page;
   madvise((void *)first, last - first, MADV_HUGEPAGE); /* a hint: whatever comes of it will do */
-#else
 #endif
 }
 

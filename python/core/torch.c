@@ -117,7 +117,6 @@ PyObject *core_open_torch(PyObject *module, PyObject *given) {
   t->requires_grad = PyUnicode_InternFromString("requires_grad");
   t->to_save = PyUnicode_InternFromString("to_save");
   t->saved_tensors = PyUnicode_InternFromString("saved_tensors");
-  t->plan = PyUnicode_InternFromString("plan");
   PyObject *maker = PyDict_GetItemString(given, "maker"), *quiet = PyDict_GetItemString(given, "quiet");
   if (!quiet || take_quiet(t, quiet) < 0 || (maker && maker != Py_None && take_maker(t, maker) < 0))
     return NULL;

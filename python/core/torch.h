@@ -26,7 +26,7 @@ typedef struct core_torch {
   PyObject *grad_enabled;      /* function: whether gradients are recorded */
   PyObject *keep_graph;        /* function: whether the graph stays for another gradient, or NULL */
   PyObject *is_neg;            /* method of tensors */
-  PyObject *requires_grad, *to_save, *saved_tensors, *plan; /* names */
+  PyObject *requires_grad, *to_save, *saved_tensors; /* names */
   int quiet_count;
   torch_quiet quiet[TORCH_QUIET];
   torch_empty *empty; /* NULL, as the next ones are: an older PyTorch */
