@@ -157,9 +157,7 @@ static int open_arrays(attention_call *a) {
     const char *name = attention_array_names[i];
     if (a->object[i]) a->given[i] = core_open(&a->c, a->object[i], "", name, false);
     if (a->object[i] && !a->given[i]) return -1;
-    if (a->object[i] || !(a->s->entry->required >> i & 1)) continue;
-    PyErr_Format(PyExc_TypeError, LABEL_TEXT " is missing", a->op.name, "", name);
-    return -1;
+    if (!a->object[i] && a->s->entry->required >> i & 1) return core_missing(&a->c, "", name);
   }
   return attention_lay_out(a);
 }

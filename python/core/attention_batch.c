@@ -175,8 +175,7 @@ int attention_result(attention_call *a, int32_t i, const char *name, PyObject *g
 int attention_gradient(attention_call *a, int32_t i, const char *name, int64_t wanted, attention_array of) {
   const smx_tensor *t = a->given[of];
   if (!wanted) return 0;
-  if (!t)
-    return PyErr_Format(PyExc_TypeError, "%s: %s is missing", a->op.name, attention_array_names[of]), -1;
+  if (!t) return core_missing(&a->c, "", attention_array_names[of]);
   if (t->ndim > SMX_MAX_DIMS)
     return PyErr_Format(PyExc_ValueError, "%s: %s: ndim is %d, not 0..%d", a->op.name,
                         attention_array_names[of], (int)t->ndim, SMX_MAX_DIMS),

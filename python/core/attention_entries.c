@@ -60,8 +60,7 @@ static int run_backward(attention_call *a) {
   const attention_numbers *n = &s->n;
   const smx_tensor *const *t = a->array, *const *d = a->results.tensor;
   for (int i = O; i <= LSE && !s->op; i++)
-    if (!t[i])
-      return PyErr_Format(PyExc_TypeError, "%s: %s is missing", a->op.name, attention_array_names[i]), -1;
+    if (!t[i]) return core_missing(&a->c, "", attention_array_names[i]);
   if (take_kind(a, D_O) < 0 || attention_gradient(a, 0, "dq", n->dq, Q) < 0 ||
       attention_gradient(a, 1, "dk", n->dk, K) < 0 || attention_gradient(a, 2, "dv", n->dv, V) < 0 ||
       attention_gradient(a, 3, "dbias", n->dbias, BIAS) < 0 ||

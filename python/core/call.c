@@ -13,7 +13,7 @@ PyObject *core_raise(smx_status status) {
   return NULL;
 }
 
-static int fail_missing(core_call *c, const char *prefix, const char *port) {
+int core_missing(const core_call *c, const char *prefix, const char *port) {
   PyErr_Format(PyExc_TypeError, LABEL_TEXT " is missing", c->op->name, prefix, port);
   return -1;
 }
@@ -21,7 +21,7 @@ static int fail_missing(core_call *c, const char *prefix, const char *port) {
 /* One argument for a port, if there is one. */
 static int open_port(core_call *c, int slot, const char *prefix, const smx_port *port, bool required,
                      const smx_tensor **tensor) {
-  if (!c->value[slot]) return required ? fail_missing(c, prefix, port->name) : 0;
+  if (!c->value[slot]) return required ? core_missing(c, prefix, port->name) : 0;
   *tensor = core_open_port(c, slot, prefix, port);
   return *tensor ? 0 : -1;
 }
@@ -258,7 +258,7 @@ static int shape_of_gradient(core_call *c, const gradient *g, int32_t i, smx_sha
   smx_shape_rule rule = c->op->inputs[i].shape;
   bool broadcast = rule != SMX_SHAPE_DIMS && (i == 0 || rule == SMX_SHAPE_FULL || rule == SMX_SHAPE_ROW);
   const smx_tensor *like = broadcast ? like_x(c, g) : own;
-  if (!like) return fail_missing(c, "", c->op->inputs[broadcast ? 0 : i].name);
+  if (!like) return core_missing(c, "", c->op->inputs[broadcast ? 0 : i].name);
   if (like->ndim > SMX_MAX_DIMS) {
     PyErr_Format(PyExc_ValueError, "%s: ndim is %d, not 0..%d", c->op->name, (int)like->ndim, SMX_MAX_DIMS);
     return -1;

@@ -54,6 +54,9 @@ void core_clear(core_call *c, PyObject *module, const smx_op *op);
 
 /* ---- call.c ---- */
 
+/* Says that an array is missing; -1. */
+int core_missing(const core_call *c, const char *prefix, const char *port);
+
 /* What a row is compared with: classes, masses of classes and a teacher's logits, the last two by
  * their name. They are given for each row, and never broadcast. */
 bool core_is_target(const smx_port *port);
