@@ -190,14 +190,7 @@ static PyObject *finish(attention_call *a) {
   if (good) core_copy_back(&a->c);
   Py_XDECREF(keeper);
   core_close(&a->c);
-  PyObject *answer = NULL;
-  for (int i = 0; good && i < ATTENTION_RESULTS; i++)
-    if ((uint32_t)a->c.handed == UINT32_C(1) << i) answer = core_give(&a->c, &a->results, i);
-  if (good && !answer) answer = PyTuple_New(ATTENTION_RESULTS);
-  for (int i = 0; answer && PyTuple_Check(answer) && i < ATTENTION_RESULTS; i++) {
-    PyObject *one = core_give(&a->c, &a->results, i);
-    if (!one || PyTuple_SetItem(answer, i, one) < 0) Py_CLEAR(answer);
-  }
+  PyObject *answer = good ? core_give_all(&a->c, &a->results, ATTENTION_RESULTS, false) : NULL;
   core_drop(&a->results);
   return answer;
 }

@@ -113,18 +113,6 @@ static int pick_out(core_call *c, int32_t i, int32_t n, bool single, PyObject **
   return 0;
 }
 
-/* A tuple, or one output by itself: the only one that there is, or that is asked for. */
-static PyObject *give_all(core_call *c, core_results *r, int32_t n, bool single) {
-  for (int32_t i = 0; i < n; i++)
-    if (single || (uint32_t)c->handed == UINT32_C(1) << i) return core_give(c, r, i);
-  PyObject *all = PyTuple_New(n);
-  for (int32_t i = 0; all && i < n; i++) {
-    PyObject *one = core_give(c, r, i);
-    if (!one || PyTuple_SetItem(all, i, one) < 0) Py_CLEAR(all);
-  }
-  return all;
-}
-
 /* ---- forward ---- */
 
 /* All outputs but the optional ones that nobody asked for. */
@@ -175,7 +163,7 @@ PyObject *core_finish_forward(core_call *c, bool good) {
          take_axes(c, in[0]) == 0 && arrange_inputs(c, in, in[0]) == 0 && infer(c, in, shape) == 0 &&
          open_outputs(c, shape, &r) == 0 && run(c, in, r.tensor, NULL, NULL) == 0;
   core_close(c);
-  PyObject *answer = good ? give_all(c, &r, c->op->output_count, c->op->output_count == 1) : NULL;
+  PyObject *answer = good ? core_give_all(c, &r, c->op->output_count, c->op->output_count == 1) : NULL;
   core_drop(&r);
   return answer;
 }
@@ -303,7 +291,7 @@ PyObject *core_finish_backward(core_call *c, bool good) {
          arrange_saved(c, &g) == 0 && open_gradients(c, &g, shape, &r) == 0 &&
          run(c, g.in, g.out, g.dout, g.din) == 0;
   core_close(c);
-  PyObject *answer = good ? give_all(c, &r, g.count, g.single) : NULL;
+  PyObject *answer = good ? core_give_all(c, &r, g.count, g.single) : NULL;
   core_drop(&r);
   return answer;
 }

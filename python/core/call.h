@@ -131,8 +131,9 @@ int core_open_result(core_call *c, core_results *r, int32_t i, PyObject *given, 
 /* Closes all arrays: to be done before results are handed back. */
 void core_close(core_call *c);
 
-/* Result i as the caller's kind of array, a new reference; None if it was not wanted. */
-PyObject *core_give(core_call *c, core_results *r, int32_t i);
+/* The n results as the caller's kind of arrays, a new reference: a tuple with None for those that
+ * were not wanted, or one by itself, the only one that there is (single) or that is handed out. */
+PyObject *core_give_all(core_call *c, core_results *r, int32_t n, bool single);
 
 void core_drop(core_results *r);
 

@@ -129,11 +129,23 @@ void core_close(core_call *c) {
   Py_CLEAR(c->unmasked);
 }
 
-PyObject *core_give(core_call *c, core_results *r, int32_t i) {
+/* Result i as the caller's kind of array, a new reference; None if it was not wanted. */
+static PyObject *give(core_call *c, core_results *r, int32_t i) {
   if (!r->object[i]) return Py_NewRef(Py_None);
   PyObject *wrap = r->made[i] ? PyTuple_GetItem(c->kind, 1) : Py_None;
   if (wrap == Py_None) return Py_NewRef(r->object[i]);
   return wrap ? PyObject_CallFunctionObjArgs(wrap, r->object[i], NULL) : NULL;
+}
+
+PyObject *core_give_all(core_call *c, core_results *r, int32_t n, bool single) {
+  for (int32_t i = 0; i < n; i++)
+    if (single || (uint32_t)c->handed == UINT32_C(1) << i) return give(c, r, i);
+  PyObject *all = PyTuple_New(n);
+  for (int32_t i = 0; all && i < n; i++) {
+    PyObject *one = give(c, r, i);
+    if (!one || PyTuple_SetItem(all, i, one) < 0) Py_CLEAR(all);
+  }
+  return all;
 }
 
 void core_drop(core_results *r) {

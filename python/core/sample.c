@@ -251,18 +251,14 @@ static int run(sampling *s) {
 }
 
 PyObject *core_sample(PyObject *module, PyObject *given) {
-  sampling s = {.c = {.state = PyModule_GetState(module)}, .op = {.name = "sample"}, .given = given};
-  s.c.op = &s.op;
+  sampling s = {.op = {.name = "sample"}, .given = given};
+  core_clear(&s.c, module, &s.op);
   if (!PyDict_Check(given))
     return PyErr_SetString(PyExc_TypeError, "libsoftmax._core: takes (arguments)"), NULL;
   bool good = take_chains(&s) == 0 && take_rows(&s) == 0 && take_options(&s) == 0 && make_results(&s) == 0 &&
               run(&s) == 0;
   core_close(&s.c);
-  PyObject *answer = good ? PyTuple_New(RESULTS) : NULL;
-  for (int i = 0; answer && i < RESULTS; i++) {
-    PyObject *one = core_give(&s.c, &s.results, i);
-    if (!one || PyTuple_SetItem(answer, i, one) < 0) Py_CLEAR(answer);
-  }
+  PyObject *answer = good ? core_give_all(&s.c, &s.results, RESULTS, false) : NULL;
   core_drop(&s.results);
   return answer;
 }
