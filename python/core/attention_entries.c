@@ -25,6 +25,19 @@ static int rows_result(attention_call *a, int32_t i, const char *name, PyObject 
   return attention_result(a, i, name, given, dtype, size_of(a, like, 1), columns < 0 ? 1 : 2, dim);
 }
 
+/* The output of what has q, k and v, and the gradients of these. */
+static int make_o(attention_call *a) {
+  return take_kind(a, Q) < 0 ? -1 : rows_result(a, 0, "o", a->out, Q, size_of(a, V, 3), a->array[Q]->dtype);
+}
+
+static int make_gradients(attention_call *a) {
+  const attention_numbers *n = &a->s->n;
+  return take_kind(a, D_O) < 0 || attention_gradient(a, 0, "dq", n->dq, Q) < 0 ||
+                 attention_gradient(a, 1, "dk", n->dk, K) < 0 || attention_gradient(a, 2, "dv", n->dv, V) < 0
+             ? -1
+             : 0;
+}
+
 /* Whether a call of a framework is over before another thread could begin. */
 static bool is_brief(const attention_call *a) {
   enum { PRODUCTS = 1 << 15 };
@@ -49,37 +62,39 @@ static bool is_brief(const attention_call *a) {
 
 static int run_forward(attention_call *a) {
   const smx_tensor *q = a->array[Q], *k = a->array[K], *v = a->array[V], *const *y = a->results.tensor;
-  if (take_kind(a, Q) < 0 || rows_result(a, 0, "o", a->out, Q, size_of(a, V, 3), q->dtype) < 0) return -1;
+  if (make_o(a) < 0) return -1;
   if (a->s->n.return_lse && rows_result(a, 1, "lse", NULL, Q, -1, real_of(a)) < 0) return -1;
   RETURN_CALL(a->s->op ? smx_attention_rows(a->ctx, &a->options, a->s->op, &a->s->op_params, q, k, v, y[0])
                        : smx_attention(a->ctx, &a->options, q, k, v, y[0], y[1]));
 }
 
-static int run_backward(attention_call *a) {
+/* The library has the gradients of the arrays and those of biases in two functions. */
+static smx_status differentiate(attention_call *a) {
   const attention_settings *s = a->s;
-  const attention_numbers *n = &s->n;
   const smx_tensor *const *t = a->array, *const *d = a->results.tensor;
-  for (int i = O; i <= LSE && !s->op; i++)
-    if (!t[i]) return core_missing(&a->c, "", attention_array_names[i]);
-  if (take_kind(a, D_O) < 0 || attention_gradient(a, 0, "dq", n->dq, Q) < 0 ||
-      attention_gradient(a, 1, "dk", n->dk, K) < 0 || attention_gradient(a, 2, "dv", n->dv, V) < 0 ||
-      attention_gradient(a, 3, "dbias", n->dbias, BIAS) < 0 ||
-      attention_gradient(a, 4, "dslopes", n->dslopes, SLOPES) < 0 ||
-      attention_gradient(a, 5, "dsinks", n->dsinks, SINKS) < 0)
-    return -1;
-  PyThreadState *released = is_brief(a) ? NULL : PyEval_SaveThread();
+  const bool biases = d[3] || d[4] || d[5];
   smx_status status = SMX_OK;
   if (s->op)
     status = smx_attention_rows_backward(a->ctx, &a->options, s->op, &s->op_params, t[Q], t[K], t[V], t[D_O],
                                          d[0], d[1], d[2]);
-  else if (d[0] || d[1] || d[2] || !(d[3] || d[4] || d[5]))
+  else if (d[0] || d[1] || d[2] || !biases)
     status = smx_attention_backward(a->ctx, &a->options, t[Q], t[K], t[V], t[O], t[LSE], t[D_O], t[D_LSE],
                                     d[0], d[1], d[2]);
-  if (status == SMX_OK && (d[3] || d[4] || d[5]))
+  if (status == SMX_OK && biases)
     status = smx_attention_backward_bias(a->ctx, &a->options, t[Q], t[K], t[V], t[O], t[LSE], t[D_O],
                                          t[D_LSE], d[3], d[4], d[5]);
-  if (released) PyEval_RestoreThread(released);
-  return status == SMX_OK ? 0 : (core_raise(status), -1);
+  return status;
+}
+
+static int run_backward(attention_call *a) {
+  const attention_numbers *n = &a->s->n;
+  for (int i = O; i <= LSE && !a->s->op; i++)
+    if (!a->array[i]) return core_missing(&a->c, "", attention_array_names[i]);
+  if (make_gradients(a) < 0 || attention_gradient(a, 3, "dbias", n->dbias, BIAS) < 0 ||
+      attention_gradient(a, 4, "dslopes", n->dslopes, SLOPES) < 0 ||
+      attention_gradient(a, 5, "dsinks", n->dsinks, SINKS) < 0)
+    return -1;
+  RETURN_CALL(differentiate(a));
 }
 
 /* ---- scores, weights, and what is made of them ---- */
@@ -176,18 +191,6 @@ static int run_merge(attention_call *a) {
 }
 
 /* ---- other scores, other weights ---- */
-
-static int make_o(attention_call *a) {
-  return take_kind(a, Q) < 0 ? -1 : rows_result(a, 0, "o", a->out, Q, size_of(a, V, 3), a->array[Q]->dtype);
-}
-
-static int make_gradients(attention_call *a) {
-  const attention_numbers *n = &a->s->n;
-  return take_kind(a, D_O) < 0 || attention_gradient(a, 0, "dq", n->dq, Q) < 0 ||
-                 attention_gradient(a, 1, "dk", n->dk, K) < 0 || attention_gradient(a, 2, "dv", n->dv, V) < 0
-             ? -1
-             : 0;
-}
 
 static int run_parallax(attention_call *a) {
   const smx_tensor *const *t = a->array;
