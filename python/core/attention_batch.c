@@ -86,13 +86,14 @@ static int take_batch(attention_call *a) {
   return 0;
 }
 
-/* Whether the library takes an array as it is. */
+/* Whether the library takes an array as it is. One number a sequence may come as [B], B sequences
+ * of all axes of the batch. */
 static bool is_laid_out(const attention_call *a, int i) {
   const smx_tensor *t = a->given[i];
   const int role = role_of(a, i);
   const int32_t plain = arrays[i].own + 1;
   if (role == APART || t->ndim > SMX_MAX_DIMS) return true;
-  if (a->lead > 1) return role == BROADCAST ? t->ndim < plain : false;
+  if (a->lead > 1) return role == BROADCAST ? t->ndim < plain : plain == 1 && t->ndim == 1;
   if (role == BROADCAST) return t->ndim <= plain;
   return t->ndim == plain && (a->lead == 0 || t->shape[0] == a->batch[0] || role != MAKES);
 }
@@ -147,9 +148,7 @@ int attention_lay_out(attention_call *a) {
   for (int i = 0; i < ATTENTION_ARRAYS; i++) {
     const smx_tensor *t = a->given[i];
     if (!t) continue;
-    const bool whole = a->lead > 1 && arrays[i].own == 0 && role_of(a, i) == EACH
-    &&t->ndim == 1;
-    a->array[i] = whole || is_laid_out(a, i) ? t : flatten(a, i, t, arrays[i].own, false);
+    a->array[i] = is_laid_out(a, i) ? t : flatten(a, i, t, arrays[i].own, false);
     if (!a->array[i]) return -1;
   }
   return 0;
