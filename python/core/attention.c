@@ -222,7 +222,8 @@ typedef struct prepared {
   core_prepared base;
   attention_settings settings;
   PyObject *given; /* kept: the settings borrow from it */
-  int32_t place[ATTENTION_ARRAYS], handed;
+  int32_t place[ATTENTION_ARRAYS];
+  uint32_t handed; /* see core_call */
 } prepared;
 
 static PyObject *run(PyObject *module, const core_prepared *base, PyObject *const *arrays,
@@ -230,9 +231,7 @@ static PyObject *run(PyObject *module, const core_prepared *base, PyObject *cons
   const prepared *p = (const prepared *)base;
   attention_call a;
   begin(&a, module, &p->settings);
-  a.c.torch = a.c.state->torch;
-  a.c.given = arrays, a.c.opened = opened, a.c.opened_count = opened ? base->count : 0;
-  a.c.handed = p->handed;
+  core_take_prepared(&a.c, base, p->handed, arrays, opened);
   for (int32_t i = 0; i < base->count; i++) a.object[p->place[i]] = arrays[i];
   return finish(&a);
 }
@@ -261,7 +260,7 @@ PyObject *core_prepare_attention(PyObject *module, PyObject *const *args, Py_ssi
   if (!p) return entry ? PyErr_NoMemory() : NULL;
   p->base.run = run, p->base.forget = forget;
   p->given = PyDict_Copy(args[1]);
-  p->handed = (int32_t)PyLong_AsLong(args[3]);
+  p->handed = (uint32_t)PyLong_AsLong(args[3]);
   PyObject *capsule = core_prepared_capsule(&p->base);
   if (capsule &&
       (!p->given || take_places(p, args[2]) < 0 || take_settings(&p->settings, entry, p->given) < 0))

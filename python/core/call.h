@@ -26,7 +26,7 @@ typedef struct core_call {
    * opened so, for their dimensions or their layout, go the long way without their gradient. NULL:
    * every array is asked what it is. */
   const struct core_torch *torch;
-  int32_t handed;       /* bit i: output i is handed out; of others that are needed the memory is scratch */
+  uint32_t handed;      /* bit i: output i is handed out; of others that are needed the memory is scratch */
   int32_t opened_count; /* arrays of the caller that are open already, and stay so */
   PyObject *const *given;
   core_array *const *opened;

@@ -17,6 +17,13 @@ PyObject *core_prepared_capsule(core_prepared *p) {
   return NULL;
 }
 
+void core_take_prepared(core_call *c, const core_prepared *p, uint32_t handed, PyObject *const *arrays,
+                        core_array *const *opened) {
+  c->torch = c->state->torch;
+  c->given = arrays, c->opened = opened, c->opened_count = opened ? p->count : 0;
+  c->handed = handed;
+}
+
 PyObject *core_run(PyObject *module, PyObject *prepared, PyObject *const *arrays, core_array *const *opened,
                    Py_ssize_t count) {
   const core_prepared *p = PyCapsule_GetPointer(prepared, PREPARED);
@@ -46,9 +53,7 @@ static PyObject *run(PyObject *module, const core_prepared *base, PyObject *cons
   if (made || PyErr_Occurred()) return made;
   core_call c;
   core_clear(&c, module, p->call.op);
-  c.torch = c.state->torch;
-  c.given = arrays, c.opened = opened, c.opened_count = opened ? base->count : 0;
-  c.handed = (int32_t)p->call.handed;
+  core_take_prepared(&c, base, p->call.handed, arrays, opened);
   c.params = p->call.params;
   memcpy(c.value, p->value, sizeof c.value);
   for (int32_t i = 0; i < base->count; i++) c.value[p->call.slot[i]] = arrays[i];

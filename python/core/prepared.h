@@ -17,6 +17,10 @@ typedef struct core_prepared {
  * is freed then. */
 PyObject *core_prepared_capsule(core_prepared *p);
 
+/* Such a call after core_clear(): its arrays, and how they are opened and made. */
+void core_take_prepared(core_call *c, const core_prepared *p, uint32_t handed, PyObject *const *arrays,
+                        core_array *const *opened);
+
 /* Runs what a capsule holds. opened: the same arrays, or NULL where they are not open. */
 PyObject *core_run(PyObject *module, PyObject *prepared, PyObject *const *arrays, core_array *const *opened,
                    Py_ssize_t count);

@@ -139,7 +139,7 @@ static PyObject *give(core_call *c, core_results *r, int32_t i) {
 
 PyObject *core_give_all(core_call *c, core_results *r, int32_t n, bool single) {
   for (int32_t i = 0; i < n; i++)
-    if (single || (uint32_t)c->handed == UINT32_C(1) << i) return give(c, r, i);
+    if (single || c->handed == UINT32_C(1) << i) return give(c, r, i);
   PyObject *all = PyTuple_New(n);
   for (int32_t i = 0; all && i < n; i++) {
     PyObject *one = give(c, r, i);
