@@ -111,9 +111,8 @@ static PyObject *gradients(PyObject *module, const core_torch *t, const plan *p,
   if (recorded) return recorded < 0 ? NULL : Py_NewRef(Py_None);
   if (!core_is_plain(t, upstream) || !t->view || !core_array_view(&opened, t->view, upstream))
     return Py_NewRef(Py_None);
-  PyObject *negated = PyObject_CallFunctionObjArgs(t->is_neg, upstream, NULL);
-  Py_XDECREF(negated);
-  if (negated != Py_False) return negated ? Py_NewRef(Py_None) : NULL;
+  const int negated = core_torch_negated(t, upstream);
+  if (negated) return negated < 0 ? NULL : Py_NewRef(Py_None);
   const int ready = p->backward ? 1 : may_hand_out(t, &opened);
   if (ready <= 0) return ready < 0 ? NULL : Py_NewRef(Py_None);
   PyObject *saved = PyObject_GetAttr(ctx, t->saved_tensors);

@@ -53,9 +53,7 @@ static void free_forms(PyObject *capsule) {
 static bool describe(const core_torch *t, PyObject *tensor, argument *a, core_array *opened) {
   if (!t->view || !core_array_view(opened, t->view, tensor)) return false;
   a->dtype = opened->tensor.dtype, a->ndim = opened->tensor.ndim;
-  PyObject *negated = PyObject_CallFunctionObjArgs(t->is_neg, tensor, NULL);
-  const bool plain = negated == Py_False && opened->tensor.device.device_type == DLPACK_CPU;
-  Py_XDECREF(negated);
+  const bool plain = core_torch_negated(t, tensor) == 0 && opened->tensor.device.device_type == DLPACK_CPU;
   PyErr_Clear();
   return plain;
 }

@@ -30,11 +30,17 @@ PyObject *core_torch_make(const core_torch *t, const smx_shape *shape, core_arra
 
 /* ---- looking around ---- */
 
-int core_torch_ask(PyObject *function) {
-  PyObject *answer = PyObject_CallNoArgs(function);
+/* What an answer says; it is given back. */
+static int read_answer(PyObject *answer) {
   const int yes = answer ? answer == Py_True || (answer != Py_False && PyObject_IsTrue(answer)) : -1;
   Py_XDECREF(answer);
   return yes;
+}
+
+int core_torch_ask(PyObject *function) { return read_answer(PyObject_CallNoArgs(function)); }
+
+int core_torch_negated(const core_torch *t, PyObject *tensor) {
+  return read_answer(PyObject_CallFunctionObjArgs(t->is_neg, tensor, NULL));
 }
 
 int core_torch_records(const core_torch *t) {

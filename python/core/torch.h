@@ -56,6 +56,9 @@ int core_torch_records(const core_torch *t);
 /* 1 when nobody looks on, 0, or -1 with an exception. */
 int core_torch_quiet(const core_torch *t);
 
+/* Whether a tensor is a lazily negated view: 1, 0, or -1 with an exception. */
+int core_torch_negated(const core_torch *t, PyObject *tensor);
+
 /* What a function without arguments says: 1 or 0, -1 with an exception. */
 int core_torch_ask(PyObject *function);
 
