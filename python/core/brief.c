@@ -43,7 +43,7 @@ typedef struct brief {
 static bool is_ordinary(const smx_port *port, const smx_tensor *t) {
   if (port->flags & SMX_PORT_INT) return t->dtype.code == 0 && t->dtype.bits >= 32;
   if (port->flags & SMX_PORT_MASK) return true;
-  return t->dtype.code == 2 || t->dtype.code == 4;
+  return core_is_floating(t->dtype);
 }
 
 static bool open_all(brief *c, PyObject *const *arrays, core_array *const *opened) {
@@ -135,7 +135,7 @@ static PyObject *forward(brief *c) {
 
 static PyObject *backward(brief *c) {
   const smx_op *op = c->b->op;
-  const smx_tensor *like = c->in[0] || op->outputs[0].shape != SMX_SHAPE_FULL ? c->in[0] : c->dout[0];
+  const smx_tensor *like = core_like_x(op, c->in, c->dout);
   core_array result;
   if (!c->dout[0] || !fits(c, like)) return NULL;
   smx_shape shape = shape_of(c, op->inputs, like);

@@ -51,7 +51,7 @@ bool core_is_target(const smx_port *port) {
 
 /* Shares of classes where a class goes, as PyTorch takes them. */
 static int check_classes(core_call *c, const smx_port *port, const smx_tensor *t) {
-  const bool whole = t->dtype.code != 2 && t->dtype.code != 4;
+  const bool whole = !core_is_floating(t->dtype);
   for (int32_t i = 1; i < c->op->input_count && !whole && port->flags & SMX_PORT_TARGET; i++) {
     if (strcmp(c->op->inputs[i].name, "soft_target") != 0) continue;
     PyErr_Format(PyExc_TypeError,
@@ -233,9 +233,8 @@ static int arrange_saved(core_call *c, gradient *g) {
   return 0;
 }
 
-/* What has the shape of x: x itself, or where it is not needed the first upstream gradient. */
-static const smx_tensor *like_x(const core_call *c, const gradient *g) {
-  return g->in[0] || c->op->outputs[0].shape != SMX_SHAPE_FULL ? g->in[0] : g->dout[0];
+const smx_tensor *core_like_x(const smx_op *op, const smx_tensor *const *in, const smx_tensor *const *dout) {
+  return in[0] || op->outputs[0].shape != SMX_SHAPE_FULL ? in[0] : dout[0];
 }
 
 /* Gradients of FULL and ROW inputs have the shape they broadcast to, taken from x, or from the
@@ -245,7 +244,7 @@ static int shape_of_gradient(core_call *c, const gradient *g, int32_t i, smx_sha
   const smx_tensor *own = g->in[i];
   smx_shape_rule rule = c->op->inputs[i].shape;
   bool broadcast = rule != SMX_SHAPE_DIMS && (i == 0 || rule == SMX_SHAPE_FULL || rule == SMX_SHAPE_ROW);
-  const smx_tensor *like = broadcast ? like_x(c, g) : own;
+  const smx_tensor *like = broadcast ? core_like_x(c->op, g->in, g->dout) : own;
   if (!like) return core_missing(c, "", c->op->inputs[broadcast ? 0 : i].name);
   if (like->ndim > SMX_MAX_DIMS) {
     PyErr_Format(PyExc_ValueError, "%s: ndim is %d, not 0..%d", c->op->name, (int)like->ndim, SMX_MAX_DIMS);
@@ -286,10 +285,10 @@ PyObject *core_finish_backward(core_call *c, bool good) {
   gradient g = {0};
   smx_shape shape[SMX_MAX_PORTS];
   good = good && take_wanted(c, &g) == 0 && open_inputs(c, true, g.in) == 0 && open_saved(c, &g) == 0 &&
-         core_take_kind(c, c->value[SLOT_DOUT]) == 0 && take_axes(c, like_x(c, &g)) == 0 &&
-         shapes_of_gradients(c, &g, shape) == 0 && arrange_inputs(c, g.in, like_x(c, &g)) == 0 &&
-         arrange_saved(c, &g) == 0 && open_gradients(c, &g, shape, &r) == 0 &&
-         run(c, g.in, g.out, g.dout, g.din) == 0;
+         core_take_kind(c, c->value[SLOT_DOUT]) == 0 && take_axes(c, core_like_x(c->op, g.in, g.dout)) == 0 &&
+         shapes_of_gradients(c, &g, shape) == 0 &&
+         arrange_inputs(c, g.in, core_like_x(c->op, g.in, g.dout)) == 0 && arrange_saved(c, &g) == 0 &&
+         open_gradients(c, &g, shape, &r) == 0 && run(c, g.in, g.out, g.dout, g.din) == 0;
   core_close(c);
   PyObject *answer = good ? core_give_all(c, &r, g.count, g.single) : NULL;
   core_drop(&r);

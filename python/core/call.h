@@ -60,6 +60,11 @@ int core_missing(const core_call *c, const char *prefix, const char *port);
 /* What a row is compared with: classes, masses of classes and a teacher's logits, the last two by
  * their name. They are given for each row, and never broadcast. */
 bool core_is_target(const smx_port *port);
+
+/* What has the shape of x in a gradient: x itself, or where it is not needed the first upstream
+ * gradient. */
+const smx_tensor *core_like_x(const smx_op *op, const smx_tensor *const *in, const smx_tensor *const *dout);
+
 /* The call once its arguments and parameters are taken, or (good is false) only its end. */
 PyObject *core_finish_forward(core_call *c, bool good);
 PyObject *core_finish_backward(core_call *c, bool good);

@@ -69,6 +69,7 @@ PyObject *core_adopter(core_state *state, PyObject *object);
 /* The exception that is set gets the label in front of its text. */
 void core_prefix(core_label label);
 
+static inline bool core_is_floating(smx_dtype t) { return t.code == 2 || t.code == 4; }
 const char *core_dtype_name(smx_dtype t); /* "float32"; NULL for one that the library does not have */
 bool core_dtype_named(const char *name, smx_dtype *out); /* false: there is none of that name */
 char core_dtype_format(smx_dtype t); /* of the buffer protocol; 0: it has none (bfloat16) */

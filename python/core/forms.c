@@ -59,7 +59,7 @@ static bool describe(const core_torch *t, PyObject *tensor, argument *a, core_ar
 }
 
 static bool wants_gradient(const core_torch *t, PyObject *tensor, const argument *a) {
-  if (a->dtype.code != 2 && a->dtype.code != 4) return false;
+  if (!core_is_floating(a->dtype)) return false;
   PyObject *flag = PyObject_GetAttr(tensor, t->requires_grad);
   Py_XDECREF(flag);
   PyErr_Clear();
