@@ -136,7 +136,7 @@ static PyObject *known(PyObject *self, PyObject *const *args, Py_ssize_t count, 
   core_array opened[ARGUMENTS];
   form f;
   f.by_name = (int32_t)by_name;
-  if (count + by_name > ARGUMENTS) return Py_NewRef(Py_None);
+  if (!all->count || count + by_name > ARGUMENTS) return Py_NewRef(Py_None);
   const int quiet = core_torch_quiet(t);
   if (quiet > 0 && take_form(t, args, (int32_t)(count + by_name), &f, opened))
     for (int i = 0; i < all->count; i++)
