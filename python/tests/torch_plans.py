@@ -11,6 +11,8 @@ import torch.nn.functional as F
 import libsoftmax
 import libsoftmax.torch as wrapped
 
+from frameworks import functions_run
+
 MOST = 16  # forms of a function that are kept
 
 
@@ -154,26 +156,13 @@ class Plans(unittest.TestCase):
 
     def test_they_save_work(self):
         """A call of a known form runs no Python but its own function; its gradient none at all."""
-        x, names = torch.randn(3, 3).requires_grad_(), []
-
-        def calls(function):
-            names.clear()
-
-            def count(frame, event, argument):
-                if event == "call":
-                    names.append(frame.f_code.co_name)
-            sys.setprofile(count)
-            try:
-                made = function()
-            finally:
-                sys.setprofile(None)
-            return made
+        x = torch.randn(3, 3).requires_grad_()
         for function in (wrapped.softmax, lambda x: wrapped.cross_entropy(x, torch.arange(3))):
             function(x)
-            y = calls(lambda: function(x))
+            y, names = functions_run(lambda: function(x))
             self.assertNotIn("bind", names)
             self.assertLessEqual(len(names), 4, names)
-            calls(lambda: y.sum().backward())
+            _, names = functions_run(lambda: y.sum().backward())
             self.assertFalse([n for n in names if n in ("forward", "apply", "gradients")], names)
 
 
