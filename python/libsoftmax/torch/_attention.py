@@ -150,7 +150,7 @@ def _refuse(entry):
 def _in_front(a, dim, own, batch, size):
     """An array with the axis of vmap as the first of its batch, which has all axes. own: how many axes
     are not of the batch; batch: the axes without that of vmap."""
-    a = a.unsqueeze(0).expand(size, *a.shape) if dim is None else a.movedim(dim, 0)
+    a = _library.in_front(a, dim, size)
     lead = a.ndim - 1 - own
     a = a.reshape(size, *[1] * (len(batch) - lead), *a.shape[1:])
     return a.expand(size, *batch, *a.shape[a.ndim - own:]) if a.numel() else a
@@ -186,24 +186,12 @@ def _vmap(entry, name, tensors):
         return _library.call(name, *arrays, *args[count:])
 
     def rule(info, in_dims, *args):
-        made = together(info, in_dims, args)
+        made, size = together(info, in_dims, args), info.batch_size
         if made is None:
-            calls = [
-                _library.call(
-                    name,
-                    *(
-                        a if dim is None or a is None else a.select(dim, b)
-                        for a, dim in zip(args[:count], in_dims)
-                    ),
-                    *args[count:],
-                )
-                for b in range(info.batch_size)
-            ]
-            made = [torch.stack(y) for y in zip(*calls)]
+            made = _library.one_by_one(name, args[:count], in_dims, args[count:], size)
         else:  # what there is not is empty, once an element
-            size = info.batch_size
             made = [y if y.ndim > 1 or y.shape[0] else y.new_empty(size, 0) for y in made]
-        return (made[0], 0) if len(made) == 1 else (tuple(made), (0,) * len(made))
+        return _library.in_batches(made)
     return rule
 
 

@@ -292,10 +292,32 @@ def _backward_again(d):
 # ---- vmap ----
 
 
+def in_front(a, dim, size):
+    """The array with the axis of the batch in front."""
+    return a.unsqueeze(0).expand(size, *a.shape) if dim is None else a.movedim(dim, 0)
+
+
+def one_by_one(name, tensors, dims, others, size):
+    """The results of a call for each element of the batch, with its axis in front."""
+    calls = [
+        call(
+            name,
+            *(a if dim is None or a is None else a.select(dim, b) for a, dim in zip(tensors, dims)),
+            *others,
+        )
+        for b in range(size)
+    ]
+    return [torch.stack(y) for y in zip(*calls)]
+
+
+def in_batches(made):
+    """What a rule of vmap gives, for results with the axis of the batch in front."""
+    return (made[0], 0) if len(made) == 1 else (tuple(made), (0,) * len(made))
+
+
 def _front(a, dim, port, full_ndim, axes, size):
-    """The array with the axis of the batch in front, and the dimensions that broadcasting would put
-    there."""
-    a = a.unsqueeze(0).expand(size, *a.shape) if dim is None else a.movedim(dim, 0)
+    """The same, with the dimensions that broadcasting would put in front."""
+    a = in_front(a, dim, size)
     ndim = full_ndim - axes * (port.shape == ROW)
     missing = ndim + 1 - a.ndim
     return a.reshape(a.shape[0], *([1] * missing), *a.shape[1:]) if missing > 0 else a
@@ -336,21 +358,13 @@ def _vmapped(d, name, ports, full, rows_only):
                 for a, p, dim in zip(tensors, ports, dims)
             ]
             made = call(name, *moved, *others)
-            made = tuple(
+            made = [
                 y if y.ndim and y.shape[0] == info.batch_size else y.new_empty(info.batch_size, 0)
                 for y in made
-            )
-        else:
-            calls = [
-                call(
-                    name,
-                    *(a if dim is None or a is None else a.select(dim, b) for a, dim in zip(tensors, dims)),
-                    *others,
-                )
-                for b in range(info.batch_size)
             ]
-            made = tuple(torch.stack(y) for y in zip(*calls))
-        return (made[0], 0) if len(made) == 1 else (made, (0,) * len(made))
+        else:
+            made = one_by_one(name, tensors, dims, others, info.batch_size)
+        return in_batches(made)
     return rule
 
 
