@@ -72,8 +72,8 @@ static PyObject *find_alike(const core_call *c, const smx_shape *shape) {
     bool same =
         t->ndim == shape->ndim && t->dtype.code == shape->dtype.code && t->dtype.bits == shape->dtype.bits;
     for (int32_t d = 0; same && d < t->ndim; d++) same = t->shape[d] == shape->dim[d];
-    if (same && core_is_packed(t) && core_is_plain(c->torch, c->arrays[i].adopted))
-      return c->arrays[i].adopted;
+    PyObject *const array = c->arrays[i].adopted; /* NULL: a result of this call */
+    if (same && array && core_is_packed(t) && core_is_plain(c->torch, array)) return array;
   }
   return NULL;
 }
