@@ -8,6 +8,12 @@ SMI vreal zero(void) { return v_set1(0); }
 SMI vreal one(void) { return v_set1(1); }
 SMI vreal negative(vreal x) { return v_sub(zero(), x); }
 
+/* A log-probability that is +inf is none. */
+SMI vreal log_probability(const real *x, size_t i, int cnt) {
+  const vreal v = at(x, i, cnt);
+  return v_select(v_eq(v, v_set1(R_INF)), v_set1(r_nan()), v);
+}
+
 /* mass times x, 0 where the mass is 0 whatever x is. */
 SMI vreal no_less(vreal mass, vreal x) { return v_select(v_eq(mass, zero()), zero(), v_mul(mass, x)); }
 

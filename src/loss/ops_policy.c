@@ -47,7 +47,7 @@ SMI vreal token_advantage(const loss_row *r, size_t i, int cnt) {
 SMI vreal log_ratio_at(const loss_row *r, const bool whole, size_t i, int cnt) {
   const double count = policy_count(r);
   return whole ? v_set1((real)(r->total[STAGE_EARLY][SUM_LOG_RATIO] / (count > 0 ? count : 1)))
-               : v_sub(at(loss_in(r, 0), i, cnt), at(loss_in(r, OLD), i, cnt));
+               : v_sub(log_probability(loss_in(r, 0), i, cnt), log_probability(loss_in(r, OLD), i, cnt));
 }
 SMI token token_at(const loss_row *r, token_fn *f, const bool whole, size_t i, int cnt) {
   const vreal x = at(loss_in(r, 0), i, cnt), ratio = v_exp(log_ratio_at(r, whole, i, cnt));
@@ -65,8 +65,8 @@ typedef struct estimate {
   vreal k, slope;
 } estimate;
 NOINLINE estimate estimate_at(const loss_row *r, size_t i, int cnt) {
-  const vreal x = at(loss_in(r, 0), i, cnt),
-              t = v_sub(at(loss_in(r, loss_has(r, REFERENCE) ? REFERENCE : OLD), i, cnt), x);
+  const vreal x = log_probability(loss_in(r, 0), i, cnt),
+              t = v_sub(log_probability(loss_in(r, loss_has(r, REFERENCE) ? REFERENCE : OLD), i, cnt), x);
   if (r->q[ESTIMATOR] == K1) return (estimate){negative(t), one()};
   if (r->q[ESTIMATOR] == K2)
     return (estimate){v_mul(v_mul(t, t), v_set1((real)0.5)),
@@ -87,7 +87,7 @@ SMI void policy_count_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
   acc[SUM_COUNT] = v_add(acc[SUM_COUNT], v_select(policy_there(r, i, cnt), one(), zero()));
 }
 SMI void policy_ratio_add(const loss_row *r, size_t i, int cnt, vreal *acc) {
-  const vreal away = v_sub(at(loss_in(r, 0), i, cnt), at(loss_in(r, OLD), i, cnt));
+  const vreal away = log_ratio_at(r, false, i, cnt);
   policy_count_add(r, i, cnt, acc);
   acc[SUM_LOG_RATIO] = v_add(acc[SUM_LOG_RATIO], v_select(policy_there(r, i, cnt), away, zero()));
 }

@@ -66,7 +66,9 @@ SMI pair_loss pair_exo(const double *q, const logistic *l, vreal z) {
   const real log_e = e > 0 ? (real)d_log(e, 0) : -R_INF, log_rest = (real)d_log_1pf(-e, 0, 0);
   const vreal loss = v_sub(negative(no_less(l->yes, v_add(l->log_yes, v_set1(log_rest)))),
                            no_less(l->no, v_add(l->log_no, v_set1(log_e))));
-  return pair_by_z((real)q[BETA], loss, no_less(v_mul(l->yes, l->no), v_sub(z, v_set1(log_rest - log_e))));
+  const vreal none = v_select(v_lt(z, v_set1(R_INF)), v_set1(R_INF), loss); /* a mass that has no share */
+  return pair_by_z((real)q[BETA], e > 0 ? loss : v_select(v_eq(z, z), none, z),
+                   no_less(v_mul(l->yes, l->no), v_sub(z, v_set1(log_rest - log_e))));
 }
 /* -log s(z) s(-z / t) + e^-z s(z / t) */
 SMI pair_loss pair_discopop(const double *q, const logistic *l, vreal z) {
@@ -148,8 +150,10 @@ typedef struct dpo {
   pair_loss f;
 } dpo;
 SMI dpo dpo_at(const loss_row *r, size_t i, int cnt) {
-  const vreal x = at(loss_in(r, 0), i, cnt), first = v_sub(x, at(loss_in(r, REFERENCE), i, cnt)),
-              second = v_sub(at(loss_in(r, REJECTED), i, cnt), at(loss_in(r, REFERENCE_REJECTED), i, cnt));
+  const vreal x = log_probability(loss_in(r, 0), i, cnt),
+              first = v_sub(x, log_probability(loss_in(r, REFERENCE), i, cnt)),
+              second = v_sub(log_probability(loss_in(r, REJECTED), i, cnt),
+                             log_probability(loss_in(r, REFERENCE_REJECTED), i, cnt));
   const vreal offset = loss_has(r, OFFSET) ? at(loss_in(r, OFFSET), i, cnt) : zero(),
               weight = loss_has(r, PAIR_WEIGHT) ? at(loss_in(r, PAIR_WEIGHT), i, cnt) : one();
   const divergence_score a = score_of_ratio(r->q, first), b = score_of_ratio(r->q, second);
@@ -228,7 +232,7 @@ NOINLINE divergence_score log_odds(vreal x) {
   return (divergence_score){v_select(m_and(good, v_eq(x, x)), s, v_set1(r_nan())), slope};
 }
 SMI dpo cpo_at(const loss_row *r, size_t i, int cnt) {
-  const vreal x = at(loss_in(r, 0), i, cnt), y = at(loss_in(r, REJECTED), i, cnt);
+  const vreal x = log_probability(loss_in(r, 0), i, cnt), y = log_probability(loss_in(r, REJECTED), i, cnt);
   const vreal offset = loss_has(r, FREE_OFFSET) ? at(loss_in(r, FREE_OFFSET), i, cnt) : zero(),
               weight = loss_has(r, FREE_WEIGHT) ? at(loss_in(r, FREE_WEIGHT), i, cnt) : one();
   if (r->q[FORM] != ODDS) {
@@ -270,7 +274,8 @@ SMI real kto_centre(const loss_row *r) {
   return r->q[KTO_FORM] == KTO_SIGMOID && z < 0 ? 0 : z;
 }
 SMI kto kto_at(const loss_row *r, size_t i, int cnt) {
-  const vreal x = at(loss_in(r, 0), i, cnt), away = v_sub(x, at(loss_in(r, KTO_REFERENCE), i, cnt));
+  const vreal x = log_probability(loss_in(r, 0), i, cnt),
+              away = v_sub(x, log_probability(loss_in(r, KTO_REFERENCE), i, cnt));
   const vreal u = v_mul(v_set1((real)r->q[KTO_BETA]), v_sub(away, v_set1(kto_centre(r))));
   return (kto){x, at(loss_in(r, DESIRABLE), i, cnt), away, logistic_of(u)};
 }

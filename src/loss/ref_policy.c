@@ -3,6 +3,8 @@
 
 /* e^t - 1 - t */
 static real raised(real t) { return fabsl(t) < 0.01L ? bend(t) : isinf(t) && t > 0 ? t : expl(t) - 1 - t; }
+/* A log-probability that is +inf is none. */
+static real log_p(double x) { return isinf(x) && x > 0 ? (real)NAN : (real)x; }
 /* What a derivative is where it has no number. */
 static double number(real x) { return isfinite(x) ? (double)x : 0; }
 /* That of a function of e^away: infinite where e^away overflows, unless `away` is. */
@@ -29,14 +31,15 @@ static void policy(const row_ref_call *c, token_of *f, int whole, int shared) {
   real *slope = numbers(c->n), *bent = numbers(c->n);
   int nan = 0;
   for (size_t t = 0; t < c->n; t++)
-    if (there(c, t)) count++, mean += (real)c->in[X][t] - c->in[OLD][t];
+    if (there(c, t)) count++, mean += log_p(c->in[X][t]) - log_p(c->in[OLD][t]);
   real some = count > 0 ? count : 1;
   mean /= some;
   for (size_t t = 0; t < c->n; t++) {
     if (!there(c, t)) continue;
-    real x = c->in[X][t], a = c->in[ADVANTAGE] ? c->in[ADVANTAGE][0] : c->in[TOKEN_ADVANTAGE][t];
-    real w = c->in[WEIGHT] ? c->in[WEIGHT][t] : 1, ratio = expl(whole ? mean : x - c->in[OLD][t]);
-    real up = c->in[c->in[REFERENCE] ? REFERENCE : OLD][t] - x;
+    real x = log_p(c->in[X][t]), old = log_p(c->in[OLD][t]),
+         a = c->in[ADVANTAGE] ? c->in[ADVANTAGE][0] : c->in[TOKEN_ADVANTAGE][t];
+    real w = c->in[WEIGHT] ? c->in[WEIGHT][t] : 1, ratio = expl(whole ? mean : x - old);
+    real up = log_p(c->in[c->in[REFERENCE] ? REFERENCE : OLD][t]) - x;
     token k = f(c, x, ratio, a);
     nan |= isnan(ratio) || !isfinite(a) || isnan(w) || (weight != 0 && isnan(up));
     loss += part(w, k.loss);
@@ -166,9 +169,9 @@ void dpo_loss_ref(const row_ref_call *c) {
   if (!p) abort();
   for (size_t j = 0; j < c->n; j++) {
     pair_at *k = p + j;
-    k->x = c->in[0][j], k->w = c->in[5] ? c->in[5][j] : 1;
-    k->a = divergence_of(c->q, k->x - c->in[2][j], &k->slope_a);
-    k->b = divergence_of(c->q, (real)c->in[1][j] - c->in[3][j], &k->slope_b);
+    k->x = log_p(c->in[0][j]), k->w = c->in[5] ? c->in[5][j] : 1;
+    k->a = divergence_of(c->q, k->x - log_p(c->in[2][j]), &k->slope_a);
+    k->b = divergence_of(c->q, log_p(c->in[1][j]) - log_p(c->in[3][j]), &k->slope_b);
     k->f = dpo_form((int)c->q[FORM], c->q, k->a, k->b, (real)c->q[MARGIN] + (c->in[4] ? c->in[4][j] : 0));
   }
   pairs(c, p);
@@ -188,7 +191,7 @@ void cpo_loss_ref(const row_ref_call *c) {
     pair_at *k = p + j;
     real m = (real)c->q[MARGIN] + (c->in[2] ? c->in[2][j] : 0);
     double one[TAU + 1] = {0};
-    k->x = k->a = c->in[0][j], k->b = c->in[1][j], k->w = c->in[3] ? c->in[3][j] : 1;
+    k->x = k->a = log_p(c->in[0][j]), k->b = log_p(c->in[1][j]), k->w = c->in[3] ? c->in[3][j] : 1;
     k->slope_a = k->slope_b = 1;
     for (int q = 0; q < TAU; q++) one[q] = c->q[q];
     one[TAU] = 1;
@@ -207,7 +210,7 @@ void kto_loss_ref(const row_ref_call *c) {
   int bco = c->q[0] == 1, nan = 0;
   if (!bco && z < 0) z = 0;
   for (size_t j = 0; j < c->n; j++) {
-    real t = c->in[2][j], u = beta * ((real)c->in[0][j] - c->in[1][j] - z), d = part(yes, t),
+    real t = c->in[2][j], u = beta * (log_p(c->in[0][j]) - log_p(c->in[1][j]) - z), d = part(yes, t),
          e = part(no, 1 - t);
     sum += part(d, bco ? -log_s(u) : sigmoid(-u)) + part(e, bco ? -log_s(-u) : sigmoid(u));
     nan |= isnan(u) || isnan(t);
