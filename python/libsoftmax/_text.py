@@ -108,9 +108,14 @@ def forward(op, arguments):
     return "\n\n".join([*parts, *_closing(op)]) + "\n"
 
 
+def _argument_of_gradient(a):
+    return (a.name, "changes nothing here: gradients are of the loss of each row, times what is upstream of it"
+            if a.name == "reduction" else a.help)
+
+
 def backward(op, arguments):
     parts = ["Gradients of %s: %s." % (op.name, op.title), _wrap(op.formula, "    "), _wrap(op.about),
-             _section("Args", [(a.name, a.help) for a in arguments]),
+             _section("Args", map(_argument_of_gradient, arguments)),
              _wrap("Returns the gradient of the wanted input, or a tuple of gradients when wanted is a tuple. The gradient of an input that "
                    "was broadcast has the shape it was broadcast to.")]
     return "\n\n".join([*parts, *_closing(op)]) + "\n"
