@@ -1,7 +1,7 @@
 /* matrix/dawid_skene_matrix.c - votes as a matrix [items, workers], for the operators that find
  * classes from them. */
 #include "driver/view.h"
-#include "votes.h"
+#include "functions.h"
 
 typedef struct ballots {
   const char *name;

@@ -3,7 +3,7 @@
 #include "driver/tensors.h"
 #include "driver/view.h"
 #include "matrix.h"
-#include "votes.h"
+#include "functions.h"
 
 typedef smx_status objective_fn(const tensor_call *c, const smx_tensor *v, double *f);
 
@@ -65,4 +65,5 @@ const tensor_functions matrix_functions[MATRIX_COUNT] = {
     [MATRIX_jensen_shannon_centroid] = {jensen_shannon_centroid},
     [MATRIX_dawid_skene] = {matrix_dawid_skene},
     [MATRIX_worker_agreement] = {matrix_worker_agreement},
+    [MATRIX_basis_aware_accept] = {.forward = matrix_basis_aware_accept, .packed = true},
 };

@@ -13,6 +13,7 @@ enum {
   MATRIX_jensen_shannon_centroid,
   MATRIX_dawid_skene,
   MATRIX_worker_agreement,
+  MATRIX_basis_aware_accept,
   MATRIX_COUNT
 };
 extern const smx_op matrix_table[MATRIX_COUNT];

@@ -7,7 +7,7 @@
 #define OUTPUTS(a) .outputs = a, .output_count = COUNT(a)
 #define PARAMS(a) .params = a, .param_count = COUNT(a)
 
-enum { GRAD = SMX_PORT_GRAD, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL };
+enum { GRAD = SMX_PORT_GRAD, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL, INT = SMX_PORT_INT };
 
 #define DIMS SMX_SHAPE_DIMS
 static const smx_port scores_in[] = {{"x", DIMS, GRAD | SAVED, "matrices of scores", "... r c"}};
@@ -51,6 +51,17 @@ static const smx_port votes_in[] = {
 };
 static const smx_port posterior_out[] = {{"y", DIMS, 0, "the probability of each class", "items k"}};
 
+static const smx_port basis_in[] = {
+    {"x", DIMS, 0, "probabilities of the classes (tokens)", "... n"},
+    {"basis", DIMS, 0, "what the model can tell apart: left singular vectors of its output embedding", "n c"},
+    {"token", DIMS, INT, "tokens in doubt; what is no token is not accepted", "... k"},
+};
+static const smx_port basis_out[] = {
+    {"accepted", DIMS, INT, "1 = the token may go out", "... k"},
+    {"index", DIMS, INT | OPT, "the first token that may, else the likeliest; -1: there are no probabilities",
+     "..."},
+};
+
 static const char *const ways[] = {"steps", "limit", NULL};
 static const smx_param sinkhorn_params[] = {
     {"steps", "half steps; 1 = softmax of the rows", 5, 1, 1000, SMX_PARAM_INT, NULL},
@@ -67,6 +78,10 @@ static const smx_param skene_params[] = {
     {"tolerance", "done when no probability moved more in a step", 1e-9, 0, 1, SMX_PARAM_OPEN_MIN, NULL},
 };
 static const smx_param agreement_params[] = {CLASSES_PARAM};
+static const smx_param basis_params[] = {
+    {"eta", "a true probability is below that of the model over 1 - eta; tokens from eta on are accepted",
+     1e-3, 0, 1, 0, NULL},
+};
 
 enum { BACKWARD = SMX_OP_BACKWARD, INPLACE = SMX_OP_INPLACE };
 
@@ -169,4 +184,23 @@ const smx_op matrix_table[MATRIX_COUNT] = {
         .source = "Learning from Crowds with Crowd-Kit (Ustalov, Pavlichenko, Tseitlin 2024)",
         .example = "softmax run worker_agreement votes.csv --k 4",
         INPUTS(votes_in), OUTPUTS(posterior_out), PARAMS(agreement_params)},
+    [MATRIX_basis_aware_accept] = {
+        .id = 426, .name = "basis_aware_accept", .family = "matrix", .flags = 0, .tolerance = 1,
+        .title = "which tokens are possible for certain, by what a model can tell apart",
+        .formula = "accepted: x_t >= eta, or no q has q_t = 0, 0 <= q <= x / (1 - eta), sum q = sum x, "
+                   "basis^T q = basis^T x",
+        .about = "A model whose logits are a product with an embedding cannot give every distribution: a "
+                 "likely token may be wrong, an unlikely one certain. If the true distribution agrees with x "
+                 "on the basis and is nowhere above x / (1 - eta), a token that no such q can do without is "
+                 "possible. Without columns it is the threshold eta. One linear program for each token below "
+                 "eta, by the simplex method in double: some 3 c steps, each over n (c + 1) numbers. A proof "
+                 "is checked with a tolerance of 1e-9 before it counts; without one, also where steps run "
+                 "out, the token does not go out, as the paper states (its two published programs decide "
+                 "differently). A token of probability 0 is never accepted; a negative number, infinity or "
+                 "NaN in a row or in the basis leaves nothing accepted. The paper's way to draw: ten tokens "
+                 "of gumbel_topk, then index.",
+        .source = "Closing the Curious Case of Neural Text Degeneration (Finlayson, Hewitt, Koller, "
+                  "Swayamdipta, Sabharwal 2023)",
+        .example = "softmax run basis_aware_accept p.npy --basis basis.npy --token drafts.npy --eta 0.002",
+        INPUTS(basis_in), OUTPUTS(basis_out), PARAMS(basis_params)},
 };

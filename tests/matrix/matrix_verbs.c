@@ -246,7 +246,11 @@ static smx_status backward(const call *c) {
                       c->list[1], c->list[2], c->list[3]);
 }
 
-static const smx_op *matrix_op(size_t i) { return smx_op_at(row_op_count() + i); }
+/* Those whose tensors are all of one dtype. */
+static const smx_op *matrix_op(size_t i) {
+  const smx_op *op = smx_op_at(row_op_count() + i);
+  return op && !strcmp(op->family, "matrix") && !(op->outputs[0].flags & SMX_PORT_INT) ? op : NULL;
+}
 
 static double mu_of(const call *c) {
   return strcmp(c->op->name, "logsumexp_objective") ? 1 : c->params.value[0];
