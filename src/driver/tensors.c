@@ -304,21 +304,28 @@ static void pack_end(pack *p) {
     }
 }
 
-static smx_status run_packed(tensor_call *c, bool backward, smx_status (*function)(const tensor_call *c)) {
-  pack p;
-  pack_begin(&p, c, backward);
-  const size_t bytes = pack_each(&p, NULL);
+static smx_status run_packed(pack *p, tensor_call *c, bool backward,
+                             smx_status (*function)(const tensor_call *c)) {
+  pack_begin(p, c, backward);
+  const size_t bytes = pack_each(p, NULL);
   if (bytes == 0) return function(c);
   char *memory = smx_alloc(c->ctx, bytes);
   if (!memory) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %zu bytes", c->op->name, bytes);
-  pack_each(&p, memory);
+  pack_each(p, memory);
   smx_status status = function(c);
-  if (status == SMX_OK) pack_end(&p);
+  if (status == SMX_OK) pack_end(p);
   smx_free(c->ctx, memory);
   return status;
 }
 
 /* ---- the verbs ---- */
+
+/* What describes a call; memory of its own, since functions go deep. */
+typedef struct tensor_work {
+  tensor_call call;
+  smx_params taken;
+  pack pack;
+} tensor_work;
 
 static smx_status begin(tensor_call *c, const char *verb, const smx_op *op, smx_context *ctx,
                         const smx_params *params, smx_params *taken) {
@@ -344,46 +351,49 @@ static bool any_f64(const smx_port *ports, int32_t count, const tensor_ports *t)
 smx_status tensors_forward(const smx_op *op, const tensor_functions *f, smx_context *ctx,
                            const smx_params *params, int32_t n_in, const smx_tensor *const *in, int32_t n_out,
                            const smx_tensor *const *out) {
-  tensor_call c;
-  smx_params taken;
-  smx_status status = begin(&c, "smx_forward", op, ctx, params, &taken);
+  SMX_OWN(tensor_work, w, ctx);
+  if (!w) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for a call", op->name);
+  tensor_call *const c = &w->call;
+  smx_status status = begin(c, "smx_forward", op, ctx, params, &w->taken);
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
-  if (status == SMX_OK) status = take_inputs(&c, n_in, in, false, true);
-  if (status == SMX_OK && f->sizes) status = f->sizes(&c.dims);
+  if (status == SMX_OK) status = take_inputs(c, n_in, in, false, true);
+  if (status == SMX_OK && f->sizes) status = f->sizes(&c->dims);
   const tensor_group outputs = {op->outputs, op->output_count, "", any_port, required};
-  if (status == SMX_OK) status = take_group(&c, &outputs, n_out, out, &c.out);
-  if (status == SMX_OK) status = check_values(&c, false);
-  if (status == SMX_OK) status = check_outputs(&c);
+  if (status == SMX_OK) status = take_group(c, &outputs, n_out, out, &c->out);
+  if (status == SMX_OK) status = check_values(c, false);
+  if (status == SMX_OK) status = check_outputs(c);
   if (status != SMX_OK) return status;
-  c.is_f64 = any_f64(op->inputs, op->input_count, &c.in);
-  return f->packed ? run_packed(&c, false, f->forward) : f->forward(&c);
+  c->is_f64 = any_f64(op->inputs, op->input_count, &c->in);
+  return f->packed ? run_packed(&w->pack, c, false, f->forward) : f->forward(c);
 }
 
 smx_status tensors_backward(const smx_op *op, const tensor_functions *f, smx_context *ctx,
                             const smx_params *params, int32_t n_in, const smx_tensor *const *in,
                             int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout,
                             const smx_tensor *const *din) {
-  tensor_call c;
-  smx_params taken;
-  smx_status status = begin(&c, "smx_backward", op, ctx, params, &taken);
+  SMX_OWN(tensor_work, w, ctx);
+  if (!w) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for a call", op->name);
+  tensor_call *const c = &w->call;
+  smx_status status = begin(c, "smx_backward", op, ctx, params, &w->taken);
   if (status == SMX_OK && !f->backward)
     status = smx_fail(SMX_ERR_NO_BACKWARD, "%s: has no gradient", op->name);
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
-  if (status == SMX_OK) status = take_inputs(&c, n_in, in, true, true);
+  if (status == SMX_OK) status = take_inputs(c, n_in, in, true, true);
   const tensor_group groups[] = {{op->outputs, op->output_count, "", saved, saved_required},
                                  {op->outputs, op->output_count, "d", any_port, no_port},
                                  {op->inputs, op->input_count, "d", any_port, no_port}};
-  if (status == SMX_OK) status = take_group(&c, groups, n_out, out, &c.out);
-  if (status == SMX_OK && f->sizes) status = f->sizes(&c.dims);
-  if (status == SMX_OK) status = take_group(&c, groups + 1, n_out, dout, &c.dout);
-  if (status == SMX_OK) status = take_group(&c, groups + 2, n_in, din, &c.din);
-  if (status == SMX_OK) status = check_upstream(&c);
-  if (status == SMX_OK) status = check_values(&c, true);
-  if (status == SMX_OK) status = check_gradients(&c);
+  if (status == SMX_OK) status = take_group(c, groups, n_out, out, &c->out);
+  if (status == SMX_OK && f->sizes) status = f->sizes(&c->dims);
+  if (status == SMX_OK) status = take_group(c, groups + 1, n_out, dout, &c->dout);
+  if (status == SMX_OK) status = take_group(c, groups + 2, n_in, din, &c->din);
+  if (status == SMX_OK) status = check_upstream(c);
+  if (status == SMX_OK) status = check_values(c, true);
+  if (status == SMX_OK) status = check_gradients(c);
   if (status != SMX_OK) return status;
-  c.is_f64 = any_f64(op->inputs, op->input_count, &c.in) || any_f64(op->outputs, op->output_count, &c.out) ||
-             any_f64(op->outputs, op->output_count, &c.dout);
-  return f->packed ? run_packed(&c, true, f->backward) : f->backward(&c);
+  c->is_f64 = any_f64(op->inputs, op->input_count, &c->in) ||
+              any_f64(op->outputs, op->output_count, &c->out) ||
+              any_f64(op->outputs, op->output_count, &c->dout);
+  return f->packed ? run_packed(&w->pack, c, true, f->backward) : f->backward(c);
 }
 
 /* The dtype of results: that of the first float input. */
