@@ -124,7 +124,7 @@ typedef struct smx_tensor {
 /* Threads, memory and policies. NULL is a valid context everywhere: one thread, malloc, the default
  * policies. A context may be used by many threads at once; one of them gets the workers (256 KB of
  * stack each), the others run alone. A child after fork() may go on using it. A thread that is
- * cancelled ends its call first. A call takes 16 KB of stack at most, 24 with portable kernels. */
+ * cancelled ends its call first. A call takes 16 KB of stack at most. */
 typedef struct smx_context smx_context;
 
 typedef enum smx_on_empty {

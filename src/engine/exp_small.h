@@ -16,7 +16,7 @@ enum { SMALL_VECTORS = 16 };
 #define SMALL_ALL(D) SMALL_EIGHT(D)
 enum { SMALL_VECTORS = 8 };
 #endif
-/* Portable vectors are arrays in memory: unrolled, each step would have its own on the stack. */
+/* Portable code is built for size, and its rows lie in memory: nothing is gained by unrolling. */
 #ifdef V_PORTABLE
 #define UNROLL_SMALL _Pragma("GCC unroll 1")
 #else

@@ -3,7 +3,7 @@
  *   names    it is a case here: one of the public headers that is not is refused;
  *   modes    the caller's rounding, flush-to-zero and traps change no byte, and stay as they were;
  *   memory   whichever allocation fails, the status is SMX_ERR_NOMEM and no output is touched;
- *   stack    it takes at most 16 KB of stack (portable kernels: 24), and runs on a thread of 64;
+ *   stack    it takes at most 16 KB of stack, and runs on a thread of 64;
  *   cancel   a thread that is cancelled finishes its call first, and its context can be freed. */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -409,14 +409,7 @@ static void memory_of_contexts(void **state) {
 
 /* ---- stack ---- */
 
-/* Portable vectors are arrays, which a compiler keeps in memory. */
-enum {
-  STACK_MOST = 16 << 10,
-  STACK_PORTABLE = 24 << 10,
-  PAINT = 256 << 10,
-  PAINT_WITH = 0x5c,
-  SMALL_STACK = 64 << 10
-};
+enum { STACK_MOST = 16 << 10, PAINT = 256 << 10, PAINT_WITH = 0x5c, SMALL_STACK = 64 << 10 };
 static uintptr_t stack_low, stack_top;
 static size_t deepest;
 
@@ -442,8 +435,8 @@ static void try_stack(stage *s, const every_case *c) {
   run(s, c); /* what the linker resolves */
   if (!run(s, c)) return;
   if (getenv("SMX_TEST_STACKS"))
-    printf("%zu %s %s %s\n", deepest, s->function, c->name, s->op ? s->op->name : "");
-  if (deepest <= (strcmp(smx_isa_name(), "portable") ? STACK_MOST : STACK_PORTABLE)) return;
+    printf("%zu %s %s %s %s\n", deepest, smx_isa_name(), s->function, c->name, s->op ? s->op->name : "");
+  if (deepest <= STACK_MOST) return;
   snprintf(what, sizeof what, "%zu bytes of stack", deepest);
   fault(s, c, what);
 }
