@@ -66,7 +66,7 @@ set(SMX_HEADER_avx512 vec_avx512.h)
 set(SMX_FLAGS_avx512 -mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx2 -mfma -mf16c)
 set(SMX_HEADER_avx2 vec_avx2.h)
 set(SMX_FLAGS_avx2 -mavx2 -mfma -mf16c)
-# Portable kernels are built for size: a fifth of the code of -O2, whose speed emulated FMA decides
+# Portable kernels are built for size: two thirds of the code of -O2, whose speed emulated FMA decides
 # anyway; their many functions would take an eighth of that again for tables of unwinding. (gcc 12
 # then takes arrays that are filled in counted loops for uninitialised.)
 set(SMX_FLAGS_portable $<$<NOT:$<CONFIG:Debug>>:-Os;-fno-asynchronous-unwind-tables>
