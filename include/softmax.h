@@ -204,7 +204,8 @@ enum {
   /* an output that is the gradient of x, and may be in the buffer of x, with the same strides and
    * dtype */
   SMX_PORT_DX = 256,
-  SMX_PORT_NOT_NEGATIVE = 512 /* of SMX_SHAPE_COLUMN: a value below 0 is SMX_ERR_PARAM, with its class */
+  SMX_PORT_NOT_NEGATIVE = 512, /* of SMX_SHAPE_COLUMN: a value below 0 is SMX_ERR_PARAM, with its class */
+  SMX_PORT_LENGTH = 1024       /* each value is 0..n; anything else is SMX_ERR_SHAPE, with its row */
   /* Only the first four outputs can be saved, or have upstream gradients. */
 };
 

@@ -91,10 +91,9 @@ double smx_elements_kept(const smx_view *mask, int32_t axis, const smx_view *len
                          int64_t n) {
   double sum = 0;
   for (int64_t r = 0; r < rows; r++) {
-    const int64_t given = length ? whole_of(length, r) : n, end = given < n ? given : n;
+    const int64_t end = length ? whole_of(length, r) : n;
     const char *at = mask ? mask_row(mask, axis, r) : NULL;
-    int64_t kept = end > 0 ? end : 0;
-    if (mask) kept = 0;
+    int64_t kept = mask ? 0 : end;
     for (int64_t i = 0; mask && i < end; i++) kept += at[i * mask->strides[axis]] != 0;
     sum += (double)kept;
   }
@@ -119,6 +118,16 @@ smx_status smx_targets_check(const smx_targets *t, double *total) {
     add_row(&s, ignored ? 0 : counts(t, y));
   }
   *total = s.blocks + s.block;
+  return SMX_OK;
+}
+
+smx_status smx_lengths_check(smx_label what, const smx_view *length, int64_t n) {
+  for (int64_t r = 0, rows = smx_view_elements(length); r < rows; r++) {
+    const int64_t l = whole_of(length, r);
+    if (l < 0 || l > n)
+      return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": row %lld has %lld, not 0..%lld", SMX_LABEL_ARGS(what),
+                      (long long)r, (long long)l, (long long)n);
+  }
   return SMX_OK;
 }
 

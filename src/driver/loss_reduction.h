@@ -20,6 +20,9 @@ typedef struct smx_targets {
 } smx_targets;
 smx_status smx_targets_check(const smx_targets *t, double *total);
 
+/* Lengths of all rows: SMX_ERR_SHAPE names the first that is not 0..n. */
+smx_status smx_lengths_check(smx_label what, const smx_view *length, int64_t n);
+
 /* What a mean may be about besides the rows that count, by parameters of the loss: `over` = all,
  * all elements that its masks and lengths keep; `sets` = apart, rows whose whole number is 0, and
  * the others. */

@@ -153,11 +153,20 @@ static void count_otherwise(const checked *k, const job *j, counted *c) {
   c->total -= c->other;
 }
 
-/* Checks weights and targets; what the rows count together goes to *c. */
+static smx_status check_lengths(const checked *k, int64_t n) {
+  smx_status status = SMX_OK;
+  for (int32_t i = 0; status == SMX_OK && i < k->op->input_count; i++)
+    if ((k->op->inputs[i].flags & SMX_PORT_LENGTH) && k->has_in[i])
+      status = smx_lengths_check(LABEL("", k->op->inputs[i].name), k->in + i, n);
+  return status;
+}
+
+/* Checks weights, lengths and targets; what the rows count together goes to *c. */
 static smx_status check_targets(const checked *k, const job *j, counted *c) {
   const smx_op *op = k->op;
   smx_targets t = targets_of(k, j);
   smx_status status = check_classes(k, &t);
+  if (status == SMX_OK) status = check_lengths(k, j->n);
   *c = (counted){.total = (double)j->rows};
   for (int32_t i = 0; status == SMX_OK && i < op->input_count; i++) {
     if (!(op->inputs[i].flags & SMX_PORT_TARGET) || !k->has_in[i]) continue;

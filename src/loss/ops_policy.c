@@ -19,8 +19,8 @@ enum { C_TERM, C_KL, C_ROW };                          /* coefficients */
 /* ---- which tokens there are ---- */
 
 SMI int64_t policy_length(const loss_row *r) {
-  const int64_t n = (int64_t)r->n, *length = (const int64_t *)(const void *)loss_in(r, LENGTH);
-  return !length || *length > n ? n : *length < 0 ? 0 : *length;
+  const int64_t *length = (const int64_t *)(const void *)loss_in(r, LENGTH);
+  return length ? *length : (int64_t)r->n;
 }
 SMI vmask policy_there(const loss_row *r, size_t i, int cnt) {
   const int64_t left = policy_length(r) - (int64_t)(r->on[STUDENT].origin + i);

@@ -39,8 +39,8 @@ static const smx_port policy_in[] = {
     {"reference", SMX_SHAPE_FULL, OPT | SAVED,
      "log-probabilities by the model that the policy is held to, near x"},
     {"mask", SMX_SHAPE_FULL, OPT | SAVED | SMX_PORT_MASK, "nonzero = a token, 0 = padding"},
-    {"length", SMX_SHAPE_ROW, OPT | INT | SAVED,
-     "how many tokens of each answer, from the first on, there are"},
+    {"length", SMX_SHAPE_ROW, OPT | INT | SAVED | LENGTH,
+     "how many tokens of each answer, from the first on, there are: 0 to n"},
     {"weight", SMX_SHAPE_FULL, OPT | SAVED, "w of each token; 1 where it is not given"},
 };
 static const smx_port policy_out[] = {

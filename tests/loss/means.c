@@ -90,13 +90,13 @@ static double reduced_value(problem *p) {
   return dtype_load(SMX_F64, p->out[o]);
 }
 
-/* Lengths of 0 and below, and beyond the row; masks that drop everything. */
+/* Lengths of 0 and of the whole row; masks that drop everything. */
 static void tokens_that_do_not_exist(void **state) {
   enum { MASK = 5, LENGTH = 6 };
   for (int reduction = MEAN; reduction <= MEAN_SAFE; reduction++) {
     problem p = made("policy_loss", 3, N, 1, "over", "all", reduction);
     const config how = {NULL, SMX_F64, SMX_F64, LAYOUT_C, PLACE_END, APART};
-    static const double lengths[] = {0, -3, 1e6};
+    static const double lengths[] = {0, 1, N};
     memcpy(p.in[LENGTH], lengths, sizeof lengths);
     is_the_reference(&p, &how);
     for (int64_t k = 0; k < 3 * N; k++) p.in[MASK][k] = 0, p.in[0][k] = NAN;
@@ -105,6 +105,33 @@ static void tokens_that_do_not_exist(void **state) {
     for (int64_t k = 0; k < 3 * N; k++) assert_true(dtype_load(SMX_F64, p.out[1] + 8 * k) == 0);
     problem_free(&p);
   }
+}
+
+/* A length that no row has is an error of every operator that takes lengths, and writes nothing. */
+static void lengths_of_no_row(void **state) {
+  static const double wrong[] = {-1, N + 1, -9223372036854775808.0};
+  static const char *const words[] = {"length: row 2 has -1, not 0..9", "length: row 2 has 10, not 0..9",
+                                      "length: row 2 has -9223372036854775808, not 0..9"};
+  const config how = {NULL, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};
+  int seen = 0;
+  for (size_t k = 0; k < smx_op_count(); k++) {
+    const smx_op *op = smx_op_at(k);
+    for (int i = 0; i < op->input_count; i++) {
+      if (!(op->inputs[i].flags & SMX_PORT_LENGTH)) continue;
+      static const kind kinds[] = {KIND_NORMAL};
+      problem p;
+      problem_make(&p, op, 4, N, 1, 1, kinds, 1);
+      assert_non_null(p.in[i]);
+      for (int w = 0; w < 3; w++) {
+        p.in[i][2] = wrong[w];
+        assert_int_equal(problem_run(&p, &how, FORWARD), SMX_ERR_SHAPE);
+        assert_non_null(strstr(smx_last_error(), words[w]));
+      }
+      problem_free(&p);
+      seen++;
+    }
+  }
+  assert_true(seen >= 4);
 }
 
 static void a_set_without_rows(void **state) {
@@ -126,9 +153,8 @@ static void a_set_without_rows(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_mean_over_all_tokens),
-      cmocka_unit_test(a_mean_over_each_set),
-      cmocka_unit_test(tokens_that_do_not_exist),
+      cmocka_unit_test(a_mean_over_all_tokens),   cmocka_unit_test(a_mean_over_each_set),
+      cmocka_unit_test(tokens_that_do_not_exist), cmocka_unit_test(lengths_of_no_row),
       cmocka_unit_test(a_set_without_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
