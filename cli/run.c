@@ -293,13 +293,28 @@ static bool needs_all(const run *r) {
   return false;
 }
 
+/* How many dimensions s* stands for. */
+static int32_t spatial_of(const run *r) {
+  for (int32_t i = 0; i < r->op->param_count; i++)
+    if (!strcmp(r->op->params[i].name, "spatial")) return (int32_t)r->b.params.value[i];
+  return 1;
+}
+
+/* How many dimensions the names behind "..." are. */
+static int32_t named_dimensions(const run *r) {
+  int32_t count = 0;
+  for (const char *at = r->op->inputs[0].dims; *at && *at != '|'; at++) {
+    if (*at == ' ' && at[1] != '|') count++;
+    if (*at == '*') count += spatial_of(r) - 1;
+  }
+  return count;
+}
+
 /* The first dimension of x that is whole in a block, with all that follow. */
 static int32_t first_whole(const run *r) {
   if (has_rows(r->op)) return r->axis;
-  int32_t ndim = r->b.in[0].array.ndim;
-  for (const char *at = r->op->inputs[0].dims; *at && *at != '|'; at++)
-    if (*at == ' ' && at[1] != '|') ndim--; /* a name behind "..." */
-  return needs_all(r) || ndim < 0 ? 0 : ndim;
+  const int32_t first = r->b.in[0].array.ndim - named_dimensions(r);
+  return needs_all(r) || first < 0 ? 0 : first;
 }
 
 static int run_blocks(run *r) {

@@ -4,6 +4,7 @@
 #include "attention/attention.h"
 #include "loss/loss.h"
 #include "matrix/matrix.h"
+#include "pool/pool.h"
 #include "row/row.h"
 #include "sample/sample.h"
 #include "tensor_families.h"
@@ -21,6 +22,7 @@ static const struct family {
     [SMX_FAMILY_loss] = {loss_table, LOSS_COUNT},
     [SMX_FAMILY_sample] = {sample_table, SAMPLE_COUNT},
     [SMX_FAMILY_COUNT] = {matrix_table, MATRIX_COUNT, matrix_functions},
+    {pool_table, POOL_COUNT, pool_functions},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 

@@ -11,10 +11,10 @@ COUNT = 2  # what every parameter that counts elements is set to
 
 
 def named_array(port, sizes, otherwise):
-    """Of a port whose dimensions have names: sizes of some, the size of the others."""
+    """Of a port whose dimensions have names: sizes of some, the size of the others; s* are two."""
     names, _, bound = port["dims"].partition("|")
     size = lambda name: int(name) if name.isdigit() else sizes.get(name, otherwise)  # noqa: E731
-    want = [size(name.partition("+")[0].rstrip("*")) + ("+" in name) for name in names.split() if name != "..."]
+    want = [size(name.partition("+")[0].rstrip("*")) + ("+" in name) for name in names.split() if name != "..." for _ in range(1 + ("*" in name))]
     n = A.count(want)
     if port["mask"]:
         return "u8", tuple(want), [int(random.random() < 0.8) for _ in range(n)]

@@ -111,6 +111,27 @@ static void set_params(named *p) {
   }
 }
 
+static void set_each(named *p, const char *const *names, const int *values) {
+  for (int k = 0; names[k]; k++) smx_params_set(p->op, &p->params, names[k], values[k]);
+}
+
+/* Windows and bins that fit the tensors of each variant; the first takes the defaults. */
+static void fit_windows(named *p) {
+  static const char *const windows[] = {"spatial",  "kernel",   "kernel_h", "kernel_d",  "stride",
+                                        "stride_h", "stride_d", "padding",  "padding_h", "padding_d",
+                                        "dilation", "ceil",     NULL};
+  static const char *const bins[] = {"spatial", "size", "size_h", "size_d", NULL};
+  static const int window_values[][12] = {{2, 3, 2, 0, 2, 1, 0, 1, 0, -1, 1, 1},
+                                          {1, 3, 0, 0, 1, 0, 0, 1, -1, -1, 1, 0},
+                                          {3, 2, 3, 1, 1, 2, 0, 1, 1, 0, 1, 0},
+                                          {2, 2, 0, 0, 3, 0, 0, 1, -1, -1, 2, 1}};
+  static const int bin_values[][4] = {{2, 3, 2, 0}, {1, 5, 0, 0}, {3, 2, 0, 1}, {2, 4, 9, 0}};
+  if (p->variant == 0 || strcmp(p->op->family, "pool")) return;
+  if (smx_params_set(p->op, &p->params, "kernel", 2) == SMX_OK)
+    set_each(p, windows, window_values[(p->variant - 1) % 4]);
+  else set_each(p, bins, bin_values[(p->variant - 1) % 4]);
+}
+
 /* ---- calls ---- */
 
 static smx_tensor shape_only(smx_shape *s, smx_dtype t) {
@@ -129,6 +150,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   dims d;
   *p = (named){.op = op, .variant = variant, .random = {seed}};
   set_params(p);
+  fit_windows(p);
   dims_begin(&d, op, p->params.value);
   choose_sizes(p, &d, name, size);
   int either = 0;

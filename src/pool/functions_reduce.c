@@ -1,0 +1,158 @@
+/* pool/functions_reduce.c - maximum, mean, and a mixture of both. A sum is in double, in the order
+ * of the cells. */
+#include <string.h>
+
+#include "functions.h"
+#include "functions_lines.h"
+
+enum {
+  RANGE = 256,   /* outputs of a row that are reduced together */
+  OUTPUTS = 4096 /* of a task, about */
+};
+
+/* A call. mix: how much of the maximum, 1 - mix of the mean. */
+typedef struct reduce_call {
+  const tensor_call *c;
+  pool_shape s;
+  const pool_lines *lines;
+  double mix, divisor;
+  bool padded;
+  int64_t rows, task_rows, bytes; /* rows of outputs of a plane, and of a task; bytes of a cell */
+} reduce_call;
+
+/* Outputs begin..end-1 of a row, and what is known of them. */
+typedef struct part {
+  int64_t row, begin, end;
+  double sum[RANGE], divisor[RANGE], largest[RANGE]; /* largest: of the real type */
+  int64_t index[RANGE];
+} part;
+
+static double at(const void *data, int64_t i, bool is_f64) {
+  return is_f64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+}
+/* What the means of a part divide by. */
+static void divisors_of(const reduce_call *r, part *p) {
+  const pool_axis *a = r->s.axis;
+  const pool_span depth = pool_span_of(a, p->row / a[1].outputs),
+                  height = pool_span_of(a + 1, p->row % a[1].outputs);
+  const int64_t rows =
+      r->padded ? depth.padded * height.padded : (depth.end - depth.begin) * (height.end - height.begin);
+  for (int64_t o = p->begin; o < p->end; o++) {
+    const int64_t first = o * a[2].stride - a[2].padding;
+    const bool whole = !a[2].adaptive && first >= 0 && first + (a[2].kernel - 1) * a[2].step < a[2].n;
+    const pool_span s =
+        whole ? (pool_span){.end = a[2].kernel, .padded = a[2].kernel} : pool_span_of(a + 2, o);
+    const int64_t n = rows * (r->padded ? s.padded : s.end - s.begin);
+    p->divisor[o - p->begin] = r->divisor > 0 ? r->divisor : (double)n;
+  }
+}
+
+static void look_for_largest(const reduce_call *r, part *p, const void *x, bool indexed) {
+  range all = {.x = x, .largest = p->largest, .index = p->index};
+  const int64_t n = p->end - p->begin;
+  for (int64_t i = 0; i < n; i++) {
+    if (r->c->is_f64) p->largest[i] = -__builtin_inf();
+    else ((float *)(void *)p->largest)[i] = -__builtin_inff();
+    p->index[i] = -1;
+  }
+  pool_each_line(&r->s, p->row, p->begin, p->end, indexed ? r->lines->largest : r->lines->larger, &all);
+  for (int64_t i = 0; indexed && i < n; i++) {
+    const double v = at(p->largest, i, r->c->is_f64);
+    if (v != v) p->index[i] = -1;
+  }
+}
+
+/* p->sum becomes the means. */
+static void take_means(const reduce_call *r, part *p, const void *x) {
+  range all = {.x = x, .sum = p->sum};
+  const int64_t n = p->end - p->begin;
+  memset(p->sum, 0, (size_t)n * sizeof *p->sum);
+  pool_each_line(&r->s, p->row, p->begin, p->end, r->lines->sum, &all);
+  divisors_of(r, p);
+  for (int64_t i = 0; i < n; i++) p->sum[i] /= p->divisor[i];
+}
+
+static void forward_part(const reduce_call *r, int64_t plane, part *p) {
+  const tensor_call *c = r->c;
+  const bool indexed = c->op->output_count > 1 && c->out.given[1];
+  const char *x = c->in.view[0].data + plane * r->s.cells * r->bytes;
+  const int64_t first = plane * r->s.outputs + p->row * r->s.axis[2].outputs + p->begin,
+                n = p->end - p->begin;
+  if (r->mix != 0) look_for_largest(r, p, x, indexed);
+  if (r->mix != 1) take_means(r, p, x);
+  if (r->mix == 1) r->lines->copy(p->largest, n, p->sum);
+  else if (r->mix != 0) r->lines->mix(p->largest, r->mix, n, p->sum);
+  r->lines->put(p->sum, n, c->out.view[0].data + first * r->bytes);
+  if (indexed) memcpy(c->out.view[1].data + first * 8, p->index, (size_t)n * 8);
+}
+
+/* Windows add to their cells row by row, and in a row place by place. */
+static void backward_part(const reduce_call *r, int64_t plane, part *p) {
+  const tensor_call *c = r->c;
+  const int64_t offset = plane * r->s.cells * r->bytes, n = p->end - p->begin;
+  const int64_t first = plane * r->s.outputs + p->row * r->s.axis[2].outputs + p->begin;
+  range all = {.dx = c->din.view[0].data + offset, .sum = p->sum, .index = p->index};
+  r->lines->copy(c->dout.view[0].data + first * r->bytes, n, p->sum);
+  if (r->mix != 0) {
+    look_for_largest(r, p, c->in.view[0].data + offset, true);
+    r->lines->give(&all, r->mix, n);
+  }
+  if (r->mix == 1) return;
+  divisors_of(r, p);
+  for (int64_t i = 0; i < n; i++) p->sum[i] = (1 - r->mix) * p->sum[i] / p->divisor[i];
+  pool_each_line(&r->s, p->row, p->begin, p->end, r->lines->mean, &all);
+}
+
+static void each_part(const reduce_call *r, int64_t plane, int64_t row, int64_t end_row,
+                      void (*run)(const reduce_call *r, int64_t plane, part *p)) {
+  const int64_t outputs = r->s.axis[2].outputs;
+  part p;
+  for (p.row = row; p.row < end_row; p.row++)
+    for (p.begin = 0; p.begin < outputs; p.begin = p.end) {
+      p.end = outputs - p.begin < RANGE ? outputs : p.begin + RANGE;
+      run(r, plane, &p);
+    }
+}
+
+static int64_t tasks_of(const reduce_call *r) { return (r->rows + r->task_rows - 1) / r->task_rows; }
+
+static void forward_task(void *arg, int64_t task) {
+  const reduce_call *r = arg;
+  const int64_t row = task % tasks_of(r) * r->task_rows, left = r->rows - row;
+  each_part(r, task / tasks_of(r), row, row + (left < r->task_rows ? left : r->task_rows), forward_part);
+}
+static void backward_task(void *arg, int64_t plane) {
+  const reduce_call *r = arg;
+  char *dx = r->c->din.view[0].data + plane * r->s.cells * r->bytes;
+  memset(dx, 0, (size_t)(r->s.cells * r->bytes));
+  each_part(r, plane, 0, r->rows, backward_part);
+  r->lines->clean(dx, r->s.cells);
+}
+
+static double param_or(const tensor_call *c, const char *name, double missing) {
+  for (int32_t i = 0; i < c->op->param_count; i++)
+    if (!strcmp(c->op->params[i].name, name)) return c->param[i];
+  return missing;
+}
+
+static reduce_call call_of(const tensor_call *c) {
+  const bool largest = c->op == pool_table + POOL_max_pool || c->op == pool_table + POOL_adaptive_max_pool;
+  reduce_call r = {
+      .c = c, .s = pool_shape_of(c), .lines = pool_lines_of + c->is_f64, .bytes = c->is_f64 ? 8 : 4};
+  r.mix = param_or(c, "mix", largest), r.divisor = param_or(c, "divisor", 0);
+  r.padded = param_or(c, "count", 0) != 0;
+  r.rows = r.s.axis[0].outputs * r.s.axis[1].outputs;
+  r.task_rows = r.s.axis[2].outputs < OUTPUTS ? OUTPUTS / (r.s.axis[2].outputs + 1) + 1 : 1;
+  return r;
+}
+
+smx_status pool_reduce(const tensor_call *c) {
+  reduce_call r = call_of(c);
+  if (r.s.planes > 0 && r.s.outputs > 0) smx_parallel(c->ctx, r.s.planes * tasks_of(&r), forward_task, &r);
+  return SMX_OK;
+}
+smx_status pool_reduce_backward(const tensor_call *c) {
+  reduce_call r = call_of(c);
+  if (c->din.given[0]) smx_parallel(c->ctx, r.s.planes, backward_task, &r);
+  return SMX_OK;
+}

@@ -1,0 +1,153 @@
+/* pool/functions_rows.c - pooling by a softmax: the cells of each window are a row of it, an absent
+ * cell is -inf. So NaN, infinities, instruction sets and threads are those of softmax and
+ * logsumexp. */
+#include <string.h>
+
+#include "driver/operator.h"
+#include "functions.h"
+#include "functions_lines.h"
+
+enum {
+  CHUNK = 1 << 16, /* elements of a chunk of windows, which stay in the second-level cache */
+  COLUMNS = 64     /* windows of fewer cells are columns, side by side */
+};
+
+typedef enum { LSE, MEAN, MEAN_BACK, WEIGHTS_BACK } way;
+
+typedef struct rows_call {
+  const tensor_call *c;
+  pool_shape s;
+  const pool_lines *lines;
+  smx_context *purse; /* of the softmax */
+  char *x, *weights;  /* windows of cells, then of weights and gradients */
+  double *sum;
+  double beta;
+  way what;
+  bool hidden;                /* windows may have absent cells */
+  int64_t most, first, count; /* outputs of a chunk */
+  int64_t bytes;              /* of a cell */
+} rows_call;
+
+/* Where place k of window i of the chunk is: k place + i window. */
+static windows windows_of(const rows_call *r, void *matrix) {
+  const bool columns = r->s.window < COLUMNS;
+  return (windows){.matrix = matrix, .place = columns ? r->count : 1, .window = columns ? 1 : r->s.window};
+}
+
+/* Calls f for what a chunk has of a plane, some outputs of a row at a time. */
+static void each_line(const rows_call *r, int64_t plane, const windows *w, pool_line_fn *f) {
+  const int64_t length = r->s.axis[2].outputs, all = plane * r->s.outputs;
+  const int64_t stop = all + r->s.outputs, last = r->first + r->count < stop ? r->first + r->count : stop;
+  for (int64_t o = r->first > all ? r->first : all, end; o < last; o = end) {
+    const int64_t row = (o - all) / length, begin = (o - all) % length;
+    end = o - begin + length < last ? o - begin + length : last;
+    windows part = *w;
+    part.matrix = (char *)part.matrix + (o - r->first) * w->window * r->bytes;
+    pool_each_line(&r->s, row, begin, begin + end - o, f, &part);
+  }
+}
+
+static int64_t planes_of(const rows_call *r) {
+  return (r->first + r->count - 1) / r->s.outputs - r->first / r->s.outputs + 1;
+}
+
+/* Tasks are what a chunk has of a plane. */
+static void gather_plane(void *arg, int64_t task) {
+  const rows_call *r = arg;
+  const int64_t plane = r->first / r->s.outputs + task;
+  windows w = windows_of(r, r->x);
+  w.x = r->c->in.view[0].data + plane * r->s.cells * r->bytes;
+  each_line(r, plane, &w, r->lines->gather);
+}
+/* Windows add to their cells row by row, and in a row place by place. */
+static void scatter_plane(void *arg, int64_t task) {
+  const rows_call *r = arg;
+  const int64_t plane = r->first / r->s.outputs + task;
+  windows w = windows_of(r, r->weights);
+  w.dx = r->c->din.view[0].data + plane * r->s.cells * r->bytes;
+  each_line(r, plane, &w, r->lines->scatter);
+}
+
+/* The windows of the chunk as rows, with the axis of their cells. */
+static smx_status call_softmax(rows_call *r) {
+  const smx_dtype type = r->c->is_f64 ? SMX_F64 : SMX_F32;
+  const int axis = r->s.window >= COLUMNS;
+  int64_t shape[2];
+  shape[axis] = r->s.window, shape[!axis] = r->count;
+  const smx_tensor x = smx_tensor_of(r->x, type, 2, shape, NULL),
+                   w = smx_tensor_of(r->weights, type, 2, shape, NULL);
+  if (r->what != LSE) return softmax_along(r->purse, axis, &w, &w);
+  const smx_tensor y =
+      smx_tensor_of(r->c->out.view[0].data + r->first * r->bytes, type, 1, shape + !axis, NULL);
+  return logsumexp_along(r->purse, axis, &x, &y);
+}
+
+static smx_status run_chunk(rows_call *r) {
+  const int64_t n = r->count * r->s.window;
+  const windows w = windows_of(r, r->x);
+  if (r->hidden) r->lines->hide(r->x, n);
+  smx_parallel(r->c->ctx, planes_of(r), gather_plane, r);
+  if (r->what != LSE) r->lines->scale(r->x, r->beta, n, r->weights);
+  smx_status status = call_softmax(r);
+  if (status != SMX_OK || r->what == LSE) return status;
+  if (r->what != WEIGHTS_BACK) r->lines->fold(&w, r->weights, r->s.window, r->count, r->sum);
+  if (r->what == MEAN)
+    return r->lines->put(r->sum, r->count, r->c->out.view[0].data + r->first * r->bytes), SMX_OK;
+  r->lines->weigh(&w, r->weights, r->s.window, r->count, r->beta, r->what == WEIGHTS_BACK ? NULL : r->sum,
+                  r->c->dout.view[0].data + r->first * r->bytes);
+  smx_parallel(r->c->ctx, planes_of(r), scatter_plane, r);
+  return SMX_OK;
+}
+
+/* All chunks of `all` outputs, after the memory for a whole one and for the last is there. */
+static smx_status run_chunks(rows_call *r, int64_t all) {
+  r->count = r->most, call_softmax(r);
+  r->count = all % r->most;
+  if (r->count) call_softmax(r);
+  if (!smx_purse_fill(r->purse)) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for rows", r->c->op->name);
+  if (r->what >= MEAN_BACK) memset(r->c->din.view[0].data, 0, (size_t)(r->s.planes * r->s.cells * r->bytes));
+  smx_status status = SMX_OK;
+  for (r->first = 0; r->first < all && status == SMX_OK; r->first += r->count) {
+    r->count = all - r->first < r->most ? all - r->first : r->most;
+    status = run_chunk(r);
+  }
+  if (status == SMX_OK && r->what >= MEAN_BACK)
+    r->lines->clean(r->c->din.view[0].data, r->s.planes * r->s.cells);
+  return status;
+}
+
+static bool may_be_absent(const pool_axis *a) {
+  return a->adaptive || a->padding > 0 || (a->outputs - 1) * a->stride + a->step * (a->kernel - 1) >= a->n;
+}
+
+static smx_status run(const tensor_call *c, way what, double beta) {
+  rows_call r = {
+      .c = c, .s = pool_shape_of(c), .lines = pool_lines_of + c->is_f64, .beta = beta, .what = what};
+  const int64_t all = r.s.planes * r.s.outputs;
+  int64_t bytes;
+  if (what >= MEAN_BACK && !c->din.given[0]) return SMX_OK;
+  if (all == 0) return SMX_OK;
+  r.bytes = c->is_f64 ? 8 : 4;
+  for (int a = 0; a < POOL_AXES; a++) r.hidden |= may_be_absent(r.s.axis + a);
+  r.most = r.s.window < CHUNK ? CHUNK / r.s.window : 1;
+  if (r.most > all) r.most = all;
+  if (!smx_multiply(r.most * 2 * r.bytes, r.s.window, &bytes) || bytes > INT64_MAX / 2)
+    return smx_fail(SMX_ERR_SHAPE, "%s: windows of %lld cells are too large", c->op->name,
+                    (long long)r.s.window);
+  double *memory = smx_alloc(c->ctx, (size_t)(bytes + 8 * r.most));
+  r.purse = memory ? smx_purse_open(c->ctx) : NULL;
+  r.sum = memory, r.x = (char *)(memory + r.most), r.weights = r.x + bytes / 2;
+  smx_status status =
+      r.purse ? run_chunks(&r, all)
+              : smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld bytes", c->op->name, (long long)bytes);
+  if (memory) smx_purse_close(r.purse);
+  smx_free(c->ctx, memory);
+  return status;
+}
+
+smx_status pool_soft(const tensor_call *c) { return run(c, MEAN, tensor_param(c, "beta")); }
+smx_status pool_soft_backward(const tensor_call *c) {
+  return run(c, tensor_param(c, "gradient") != 0 ? WEIGHTS_BACK : MEAN_BACK, tensor_param(c, "beta"));
+}
+smx_status pool_lse(const tensor_call *c) { return run(c, LSE, 1); }
+smx_status pool_lse_backward(const tensor_call *c) { return run(c, WEIGHTS_BACK, 1); }

@@ -1,0 +1,156 @@
+/* pool/functions_window.c - see functions_window.h. */
+#include <string.h>
+
+#include "functions_window.h"
+
+/* The ending of a parameter's name for each axis. A parameter of height or depth that is at its
+ * default means that of the width, which has no ending. */
+static const char *const endings[POOL_AXES] = {"_d", "_h", ""};
+
+static bool is_named(const char *name, const char *stem, const char *ending) {
+  const size_t n = strlen(stem);
+  return !strncmp(name, stem, n) && !strcmp(name + n, ending);
+}
+
+static double value_of(const dims *d, const char *stem, const char *ending, double missing) {
+  for (int32_t i = 0; i < d->op->param_count; i++)
+    if (is_named(d->op->params[i].name, stem, ending)) return d->param[i];
+  return missing;
+}
+
+/* least: what is below is no value of this axis, but says that it is that of the width. */
+static int64_t of_axis(const dims *d, const char *stem, int a, double least, double missing) {
+  const double own = value_of(d, stem, endings[a], -1);
+  return (int64_t)(own >= least ? own : value_of(d, stem, "", missing));
+}
+
+static int64_t ceiling(int64_t a, int64_t b) { return a / b + (a % b > 0); }
+
+/* Everything but the number of outputs. */
+static pool_axis axis_of(const dims *d, int a, int64_t n) {
+  pool_axis x = {.n = n, .step = 1};
+  const int64_t size = of_axis(d, "size", a, 1, 0);
+  if (size > 0) {
+    x.adaptive = true, x.outputs = size;
+    x.window = n / size + (n % size ? 2 : 0);
+    if (x.window > n) x.window = n;
+    return x;
+  }
+  x.window = x.kernel = of_axis(d, "kernel", a, 1, 1);
+  const int64_t stride = of_axis(d, "stride", a, 1, 0);
+  x.stride = stride > 0 ? stride : x.kernel;
+  x.padding = of_axis(d, "padding", a, 0, 0);
+  x.step = of_axis(d, "dilation", a, 1, 1);
+  return x;
+}
+
+/* The number of windows along an axis. The last one begins at a cell or in the padding before. */
+static smx_status count_windows(const dims *d, int a, pool_axis *x) {
+  static const char *const names[] = {"depth", "height", "width"};
+  const int64_t reach = x->step * (x->kernel - 1) + 1, cells = x->n + 2 * x->padding;
+  if (2 * x->padding > x->kernel)
+    return smx_fail(SMX_ERR_PARAM, "%s: padding: %lld is more than half of the kernel of %lld", d->op->name,
+                    (long long)x->padding, (long long)x->kernel);
+  if (reach > cells)
+    return smx_fail(SMX_ERR_SHAPE,
+                    "%s: kernel: reaches over %lld cells, and the %s has %lld with its padding", d->op->name,
+                    (long long)reach, names[a], (long long)cells);
+  const bool up = value_of(d, "ceil", "", 0) != 0;
+  x->outputs = (up ? ceiling(cells - reach, x->stride) : (cells - reach) / x->stride) + 1;
+  if (up && (x->outputs - 1) * x->stride >= x->n + x->padding) x->outputs--;
+  return SMX_OK;
+}
+
+/* A parameter of an axis that there is not must be left alone. */
+static smx_status check_endings(const dims *d, int32_t spatial) {
+  for (int a = 0; a < POOL_AXES - spatial; a++)
+    for (int32_t i = 0; i < d->op->param_count; i++) {
+      const smx_param *p = d->op->params + i;
+      const size_t n = strlen(p->name), m = strlen(endings[a]);
+      if (n > m && !strcmp(p->name + n - m, endings[a]) && d->param[i] != p->def)
+        return smx_fail(SMX_ERR_PARAM, "%s: %s: is %g, and there are no such windows with spatial = %d",
+                        d->op->name, p->name, d->param[i], (int)spatial);
+    }
+  return SMX_OK;
+}
+
+static int32_t spatial_of(const dims *d) { return (int32_t)value_of(d, "spatial", "", 1); }
+
+smx_status pool_sizes(dims *d) {
+  const int32_t spatial = spatial_of(d);
+  smx_status status = check_endings(d, spatial);
+  for (int32_t r = 0; r < spatial && status == SMX_OK; r++) {
+    const int a = POOL_AXES - spatial + r;
+    pool_axis x = axis_of(d, a, dims_value(d, "s", r));
+    if (!x.adaptive) status = count_windows(d, a, &x);
+    else if (x.n < 1) status = smx_fail(SMX_ERR_SHAPE, "%s: x: has no cells to make bins of", d->op->name);
+    if (status == SMX_OK) dims_set(d, "o", r, x.outputs);
+  }
+  return status;
+}
+
+pool_shape pool_shape_of(const tensor_call *c) {
+  const int32_t spatial = spatial_of(&c->dims);
+  pool_shape s = {.planes = c->dims.lead_count, .cells = 1, .outputs = 1, .window = 1};
+  for (int a = 0; a < POOL_AXES; a++) {
+    const int32_t r = a - (POOL_AXES - spatial);
+    pool_axis *x = s.axis + a;
+    *x = (pool_axis){.n = 1, .outputs = 1, .window = 1, .kernel = 1, .stride = 1, .step = 1};
+    if (r >= 0) {
+      *x = axis_of(&c->dims, a, dims_value(&c->dims, "s", r));
+      x->outputs = dims_value(&c->dims, "o", r);
+    }
+    s.cells *= x->n, s.outputs *= x->outputs, s.window *= x->window;
+  }
+  return s;
+}
+
+pool_span pool_span_of(const pool_axis *a, int64_t output) {
+  if (a->adaptive) {
+    const int64_t first = output * a->n / a->outputs;
+    const int64_t cells = ceiling((output + 1) * a->n, a->outputs) - first;
+    return (pool_span){first, 0, cells, cells};
+  }
+  const int64_t first = output * a->stride - a->padding;
+  pool_span s = {.first = first, .begin = first < 0 ? ceiling(-first, a->step) : 0, .end = a->kernel};
+  if (first + (s.end - 1) * a->step >= a->n) s.end = first < a->n ? ceiling(a->n - first, a->step) : 0;
+  if (s.end < s.begin) s.end = s.begin;
+  s.padded = ceiling(a->n + a->padding - first, a->step);
+  if (s.padded > a->kernel) s.padded = a->kernel;
+  return s;
+}
+
+/* One place of all windows: cells that are as far apart as the windows are. */
+static void line_of_place(const pool_axis *a, int64_t j, int64_t begin, int64_t end, pool_line l,
+                          pool_line_fn *f, void *arg) {
+  const int64_t at = j * a->step - a->padding; /* the cell of output 0 */
+  const int64_t low = at < 0 ? ceiling(-at, a->stride) : 0,
+                high = at < a->n ? (a->n - 1 - at) / a->stride + 1 : 0;
+  const int64_t from = low > begin ? low : begin, to = high < end ? high : end;
+  l.k += j, l.cell += at + from * a->stride, l.cell_step = a->stride;
+  l.out = from - begin, l.out_step = 1, l.count = to - from;
+  if (from < to) f(arg, &l);
+}
+
+static void line_of_bin(const pool_axis *a, int64_t output, int64_t begin, pool_line l, pool_line_fn *f,
+                        void *arg) {
+  const pool_span bin = pool_span_of(a, output);
+  l.k_step = 1, l.cell += bin.first, l.cell_step = 1, l.out = output - begin, l.count = bin.end;
+  f(arg, &l);
+}
+
+void pool_each_line(const pool_shape *s, int64_t row, int64_t begin, int64_t end, pool_line_fn *f,
+                    void *arg) {
+  const pool_axis *a = s->axis;
+  const pool_span depth = pool_span_of(a, row / a[1].outputs),
+                  height = pool_span_of(a + 1, row % a[1].outputs);
+  for (int64_t d = depth.begin; d < depth.end; d++)
+    for (int64_t h = height.begin; h < height.end; h++) {
+      const int64_t line = (depth.first + d * a[0].step) * a[1].n + height.first + h * a[1].step;
+      const pool_line l = {.k = (d * a[1].window + h) * a[2].window, .cell = line * a[2].n};
+      if (a[2].adaptive)
+        for (int64_t o = begin; o < end; o++) line_of_bin(a + 2, o, begin, l, f, arg);
+      else
+        for (int64_t j = 0; j < a[2].kernel; j++) line_of_place(a + 2, j, begin, end, l, f, arg);
+    }
+}

@@ -1,0 +1,128 @@
+/* pool/ref.c - pooling straight from the formulas, for tests. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "engine/ref.h"
+
+enum { AXES = 3 };
+
+/* The cells of output o along an axis, by number; -1: absent. Returns how many places there are. */
+typedef struct axis {
+  int64_t n, m;
+  const double *q; /* the parameters of windows, or NULL */
+  int64_t kernel, stride, padding, dilation;
+} axis;
+
+static int64_t first_of(const axis *a, int64_t o) {
+  return a->q ? o * a->stride - a->padding : (int64_t)floor((double)o * (double)a->n / (double)a->m);
+}
+static int64_t places_of(const axis *a, int64_t o) {
+  return a->q ? a->kernel : (int64_t)ceil((double)(o + 1) * (double)a->n / (double)a->m) - first_of(a, o);
+}
+
+typedef struct window {
+  double *x; /* the cells that are there */
+  int64_t *cell;
+  int64_t count, padded;
+} window;
+
+static void collect(const axis *a, const int64_t *o, const double *plane, window *w) {
+  int64_t first[AXES], places[AXES], at[AXES];
+  w->count = w->padded = 0;
+  for (int k = 0; k < AXES; k++) first[k] = first_of(a + k, o[k]), places[k] = places_of(a + k, o[k]);
+  for (at[0] = 0; at[0] < places[0]; at[0]++)
+    for (at[1] = 0; at[1] < places[1]; at[1]++)
+      for (at[2] = 0; at[2] < places[2]; at[2]++) {
+        int64_t cell = 0, there = 1, padded = 1;
+        for (int k = 0; k < AXES; k++) {
+          const int64_t c = first[k] + at[k] * a[k].dilation;
+          there &= c >= 0 && c < a[k].n, padded &= c < a[k].n + a[k].padding;
+          cell = cell * a[k].n + c;
+        }
+        w->padded += padded;
+        if (there) w->x[w->count] = plane[cell], w->cell[w->count++] = cell;
+      }
+}
+
+/* The value of a window; *index: its largest cell. */
+typedef double value_fn(const window *w, const double *own, int64_t *index);
+
+static double largest(const window *w, const double *own, int64_t *index) {
+  double y = -INFINITY;
+  *index = -1;
+  for (int64_t i = 0; i < w->count; i++)
+    if (w->x[i] > y) y = w->x[i], *index = w->cell[i];
+  return y;
+}
+static double mean(const window *w, const double *own, int64_t *index) {
+  double sum = 0;
+  for (int64_t i = 0; i < w->count; i++) sum += w->x[i];
+  return sum / (own && own[1] > 0 ? own[1] : (double)(own && own[0] != 0 ? w->padded : w->count));
+}
+static double soft(const window *w, const double *own, int64_t *index) {
+  const double beta = own[0], most = largest(w, own, index);
+  double sum = 0, all = 0;
+  for (int64_t i = 0; i < w->count; i++) {
+    const double e = exp(beta * (w->x[i] - most));
+    sum += e * w->x[i], all += e;
+  }
+  return sum / all;
+}
+static double lse(const window *w, const double *own, int64_t *index) {
+  const double most = largest(w, own, index);
+  double all = 0;
+  for (int64_t i = 0; i < w->count; i++) all += exp(w->x[i] - most);
+  return most + log(all);
+}
+static double mixed(const window *w, const double *own, int64_t *index) {
+  return own[0] * largest(w, own, index) + (1 - own[0]) * mean(w, NULL, index);
+}
+
+/* A parameter of the height or depth that means that of the width. */
+static int64_t of(const double *q, int least, int a) {
+  const double own = q[AXES - 1 - a];
+  return (int64_t)(a < AXES - 1 && own < least ? q[0] : own);
+}
+
+static void run(const tensor_ref_call *c, value_fn *value, int adaptive) {
+  const int spatial = (int)c->q[0];
+  int ndim = 0;
+  axis a[AXES];
+  int64_t planes = 1, cells = 1, outputs = 1;
+  while (ndim < 8 && c->in_shape[0][ndim] > 0) ndim++;
+  for (int k = 0; k < AXES; k++) {
+    const int d = ndim - AXES + k, here = k >= AXES - spatial;
+    a[k] = (axis){here ? c->in_shape[0][d] : 1, here ? c->out_shape[0][d] : 1, NULL, 1, 1, 0, 1};
+    if (here && !adaptive) {
+      const int64_t kernel = of(c->q + 1, 1, k), stride = of(c->q + 4, 1, k);
+      a[k] = (axis){a[k].n,           a[k].m, c->q, kernel, stride > 0 ? stride : kernel, of(c->q + 7, 0, k),
+                    (int64_t)c->q[10]};
+    }
+    cells *= a[k].n, outputs *= a[k].m;
+  }
+  for (int d = 0; d < ndim - spatial; d++) planes *= c->in_shape[0][d];
+  window w = {calloc((size_t)cells, sizeof(double)), calloc((size_t)cells, sizeof(int64_t)), 0, 0};
+  for (int64_t p = 0; p < planes; p++)
+    for (int64_t i = 0; i < outputs; i++) {
+      const int64_t o[AXES] = {i / (a[1].m * a[2].m), i / a[2].m % a[1].m, i % a[2].m};
+      int64_t index = -1;
+      collect(a, o, c->in[0] + p * cells, &w);
+      c->out[0][p * outputs + i] = value(&w, c->q + (adaptive ? 4 : 12), &index);
+      if (c->out[1]) c->out[1][p * outputs + i] = (double)index;
+    }
+  free(w.x), free(w.cell);
+}
+
+static double plain_mean(const window *w, const double *own, int64_t *index) { return mean(w, NULL, index); }
+
+static void max_pool(const tensor_ref_call *c) { run(c, largest, 0); }
+static void avg_pool(const tensor_ref_call *c) { run(c, mean, 0); }
+static void soft_pool(const tensor_ref_call *c) { run(c, soft, 0); }
+static void lse_pool(const tensor_ref_call *c) { run(c, lse, 0); }
+static void mixed_pool(const tensor_ref_call *c) { run(c, mixed, 0); }
+static void adaptive_max_pool(const tensor_ref_call *c) { run(c, largest, 1); }
+static void adaptive_avg_pool(const tensor_ref_call *c) { run(c, plain_mean, 1); }
+static void adaptive_soft_pool(const tensor_ref_call *c) { run(c, soft, 1); }
+
+tensor_ref_fn *const pool_refs[] = {max_pool,   avg_pool,          soft_pool,         lse_pool,
+                                    mixed_pool, adaptive_max_pool, adaptive_avg_pool, adaptive_soft_pool};

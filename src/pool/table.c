@@ -1,0 +1,160 @@
+/* pool/table.c - the facts about each operator that pools. The command, the bindings, the tests and
+ * the manual all read this. */
+#include "pool.h"
+
+#define COUNT(a) ((int32_t)(sizeof(a) / sizeof *(a)))
+#define INPUTS(a) .inputs = a, .input_count = COUNT(a)
+#define OUTPUTS(a) .outputs = a, .output_count = COUNT(a)
+#define PARAMS(a) .params = a, .param_count = COUNT(a)
+#define DIMS SMX_SHAPE_DIMS
+
+enum { GRAD = SMX_PORT_GRAD, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL, INT = SMX_PORT_INT };
+
+static const smx_port x_in[] = {
+    {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"}};
+static const smx_port y_out[] = {{"y", DIMS, 0, "an output for each window", "... o*"}};
+static const smx_port y_saved[] = {{"y", DIMS, SAVED, "an output for each window", "... o*"}};
+static const smx_port max_out[] = {
+    {"y", DIMS, 0, "an output for each window", "... o*"},
+    {"index", DIMS, INT | OPT, "the first of the largest cells, counted through its plane; -1: there is none",
+     "... o*"},
+};
+
+static const char *const no_yes[] = {"no", "yes", NULL}, *const counts[] = {"present", "padded", NULL},
+                  *const gradients[] = {"exact", "weights", NULL};
+
+#define WHOLE SMX_PARAM_INT, NULL
+#define MOST 1e9
+#define SPATIAL {"spatial", "how many dimensions, the last ones, have windows", 2, 1, 3, WHOLE}
+#define WINDOW \
+  SPATIAL, {"kernel", "cells of a window, along each dimension", 2, 1, MOST, WHOLE}, \
+      {"kernel_h", "along the height; 0 = kernel", 0, 0, MOST, WHOLE}, \
+      {"kernel_d", "along the depth; 0 = kernel", 0, 0, MOST, WHOLE}, \
+      {"stride", "cells from one window to the next; 0 = the kernel", 0, 0, MOST, WHOLE}, \
+      {"stride_h", "along the height; 0 = stride", 0, 0, MOST, WHOLE}, \
+      {"stride_d", "along the depth; 0 = stride", 0, 0, MOST, WHOLE}, \
+      {"padding", "absent cells before and behind, at most half of a kernel", 0, 0, MOST, WHOLE}, \
+      {"padding_h", "along the height; -1 = padding", -1, -1, MOST, WHOLE}, \
+      {"padding_d", "along the depth; -1 = padding", -1, -1, MOST, WHOLE}, \
+      {"dilation", "from one cell of a window to the next", 1, 1, MOST, WHOLE}, \
+      {"ceil", "a last window that is not whole counts too", 0, 0, 1, SMX_PARAM_INT, no_yes}
+#define BINS \
+  SPATIAL, {"size", "outputs along each dimension", 1, 1, MOST, WHOLE}, \
+      {"size_h", "along the height; 0 = size", 0, 0, MOST, WHOLE}, \
+      {"size_d", "along the depth; 0 = size", 0, 0, MOST, WHOLE}
+#define BETA \
+  {"beta", "0 = the mean, large = the maximum, below 0 towards the minimum", 1, -1e30, 1e30, 0, NULL}
+#define GRADIENT \
+  {"gradient", "exact, or with the weights as constants, as the paper has it", 0, 0, 1, SMX_PARAM_INT, \
+   gradients}
+
+static const smx_param window_params[] = {WINDOW}, bin_params[] = {BINS};
+static const smx_param mean_params[] = {
+    WINDOW,
+    {"count", "what a mean divides by: cells that are there, or those of the padding too", 0, 0, 1,
+     SMX_PARAM_INT, counts},
+    {"divisor", "divides by this number instead; 0: it does not", 0, 0, 9007199254740992.0, WHOLE}};
+static const smx_param soft_params[] = {WINDOW, BETA, GRADIENT}, soft_bin_params[] = {BINS, BETA, GRADIENT};
+static const smx_param mixed_params[] = {
+    WINDOW, {"mix", "a, how much of the maximum; 1 - a of the mean", 0.5, -1e30, 1e30, 0, NULL}};
+
+enum { BACKWARD = SMX_OP_BACKWARD };
+
+#define GEOMETRY \
+  "Output o of a dimension takes the cells o stride - padding + j dilation, j < kernel, and there are (n " \
+  "+ 2 " \
+  "padding - dilation (kernel - 1) - 1) / stride + 1 of them, rounded down, or up with ceil = yes as " \
+  "long as the " \
+  "last window begins at a cell or before. Cells of the padding are absent. "
+#define BIN_GEOMETRY \
+  "Output o of m takes the cells from o n / m, rounded down, to (o + 1) n / m, rounded up: bins differ " \
+  "by a cell " \
+  "at most, may share one, and repeat cells where there are more outputs than cells. "
+#define NAN_GRADIENT "A NaN makes its window NaN, without a gradient. "
+
+const smx_op pool_table[POOL_COUNT] = {
+    [POOL_max_pool] = {
+        .id = 427, .name = "max_pool", .family = "pool", .flags = BACKWARD, .tolerance = 1,
+        .title = "the largest cell of each window",
+        .formula = "y = max_i x_i",
+        .about = GEOMETRY NAN_GRADIENT "Gradient: to the first of the largest cells. A window of nothing "
+                                       "above -inf is "
+                 "-inf, with index -1 and without a gradient.",
+        .source = "standard; sizes and names as in PyTorch's MaxPool1d, 2d and 3d",
+        .example = "softmax run max_pool images.npy --kernel 3 --stride 2 --padding 1",
+        INPUTS(x_in), OUTPUTS(max_out), PARAMS(window_params)},
+    [POOL_avg_pool] = {
+        .id = 428, .name = "avg_pool", .family = "pool", .flags = BACKWARD, .tolerance = 4,
+        .title = "the mean of each window",
+        .formula = "y = sum_i x_i / N",
+        .about = GEOMETRY "N counts the cells that are there; with count = padded also those of the "
+                          "padding, as "
+                 "PyTorch's count_include_pad = True does, which is its default. The sum is in double. "
+                 "" NAN_GRADIENT
+                 "Gradient: dy / N to each cell.",
+        .source = "standard; sizes and names as in PyTorch's AvgPool1d, 2d and 3d",
+        .example = "softmax run avg_pool images.npy --kernel 2",
+        INPUTS(x_in), OUTPUTS(y_out), PARAMS(mean_params)},
+    [POOL_soft_pool] = {
+        .id = 429, .name = "soft_pool", .family = "pool", .flags = BACKWARD, .tolerance = 64,
+        .title = "the mean of each window under its own softmax",
+        .formula = "y = sum_i w_i x_i,  w = softmax(beta x) over the window",
+        .about = GEOMETRY "It is boltzmann_operator over the cells of a window, each plane by itself, so "
+                          "cells may be "
+                 "negative. Gradient: dx_i = dy w_i (1 + beta (x_i - y)); with gradient = weights dy w_i, "
+                 "which is "
+                 "what the authors' kernels have.",
+        .source = "Refining activation downsampling with SoftPool (Stergiou, Poppe, Kalliatakis 2021)",
+        .example = "softmax run soft_pool images.npy --kernel 2 --stride 2",
+        INPUTS(x_in), OUTPUTS(y_saved), PARAMS(soft_params)},
+    [POOL_lse_pool] = {
+        .id = 430, .name = "lse_pool", .family = "pool", .flags = BACKWARD, .tolerance = 32,
+        .title = "the logarithm of the sum of exponentials of each window",
+        .formula = "y = log sum_i e^x_i",
+        .about = GEOMETRY "It is logsumexp over the cells of a window. Gradient: dx = dy softmax(x).",
+        .source = "standard; as pooling: From Image-level to Pixel-level Labeling with Convolutional "
+                  "Networks "
+                  "(Pinheiro, Collobert 2015), whose mean is less log N",
+        .example = "softmax run lse_pool images.npy --kernel 2",
+        INPUTS(x_in), OUTPUTS(y_saved), PARAMS(window_params)},
+    [POOL_mixed_pool] = {
+        .id = 431, .name = "mixed_pool", .family = "pool", .flags = BACKWARD, .tolerance = 8,
+        .title = "a mixture of maximum and mean of each window",
+        .formula = "y = a max_i x_i + (1 - a) sum_i x_i / N",
+        .about = GEOMETRY NAN_GRADIENT "N counts the cells that are there. Gradient: a dy to the first of "
+                                       "the largest "
+                 "cells, and (1 - a) dy / N to each.",
+        .source = "Generalizing Pooling Functions in Convolutional Neural Networks: Mixed, Gated, and Tree "
+                  "(Lee, "
+                  "Gallagher, Tu 2015)",
+        .example = "softmax run mixed_pool images.npy --kernel 3 --stride 2 --mix 0.3",
+        INPUTS(x_in), OUTPUTS(y_out), PARAMS(mixed_params)},
+    [POOL_adaptive_max_pool] = {
+        .id = 432, .name = "adaptive_max_pool", .family = "pool", .flags = BACKWARD, .tolerance = 1,
+        .title = "the largest cell of each bin, for a given number of bins",
+        .formula = "y = max_i x_i",
+        .about = BIN_GEOMETRY NAN_GRADIENT "Gradient: to the first of the largest cells.",
+        .source = "standard; bins as in PyTorch's AdaptiveMaxPool1d, 2d and 3d. Levels 6, 3, 2, 1 side by "
+                  "side are "
+                  "Spatial Pyramid Pooling (He et al. 2014)",
+        .example = "softmax run adaptive_max_pool images.npy --size 7",
+        INPUTS(x_in), OUTPUTS(max_out), PARAMS(bin_params)},
+    [POOL_adaptive_avg_pool] = {
+        .id = 433, .name = "adaptive_avg_pool", .family = "pool", .flags = BACKWARD, .tolerance = 4,
+        .title = "the mean of each bin, for a given number of bins",
+        .formula = "y = sum_i x_i / N",
+        .about = BIN_GEOMETRY NAN_GRADIENT "The sum is in double. Gradient: dy / N to each cell.",
+        .source = "standard; bins as in PyTorch's AdaptiveAvgPool1d, 2d and 3d; of images and videos "
+                  "before a language "
+                  "model: PLLaVA (Xu et al. 2024), TokenFLEX (2025)",
+        .example = "softmax run adaptive_avg_pool images.npy --size 1",
+        INPUTS(x_in), OUTPUTS(y_out), PARAMS(bin_params)},
+    [POOL_adaptive_soft_pool] = {
+        .id = 434, .name = "adaptive_soft_pool", .family = "pool", .flags = BACKWARD, .tolerance = 64,
+        .title = "the mean of each bin under its own softmax, for a given number of bins",
+        .formula = "y = sum_i w_i x_i,  w = softmax(beta x) over the bin",
+        .about = BIN_GEOMETRY "Everything else is as in soft_pool.",
+        .source = "the windows of soft_pool (Stergiou et al. 2021) with the bins of adaptive pooling",
+        .example = "softmax run adaptive_soft_pool images.npy --size 7",
+        INPUTS(x_in), OUTPUTS(y_saved), PARAMS(soft_bin_params)},
+};
