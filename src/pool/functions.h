@@ -14,4 +14,8 @@ smx_status pool_soft_backward(const tensor_call *c);
 smx_status pool_lse(const tensor_call *c);
 smx_status pool_lse_backward(const tensor_call *c);
 
+/* Boxes that overlap. */
+smx_status pool_nms(const tensor_call *c);
+smx_status pool_soft_nms(const tensor_call *c);
+
 #endif

@@ -1,5 +1,5 @@
 /* pool/pool.h - the table of the operators that pool: many elements become one, over windows or
- * bins. */
+ * bins; of many boxes that overlap the best stay. */
 #ifndef SMX_POOL_H
 #define SMX_POOL_H
 #include <softmax.h>
@@ -13,6 +13,8 @@ enum {
   POOL_adaptive_max_pool,
   POOL_adaptive_avg_pool,
   POOL_adaptive_soft_pool,
+  POOL_nms,
+  POOL_soft_nms,
   POOL_COUNT
 };
 extern const smx_op pool_table[POOL_COUNT];

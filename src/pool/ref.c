@@ -124,5 +124,75 @@ static void adaptive_max_pool(const tensor_ref_call *c) { run(c, largest, 1); }
 static void adaptive_avg_pool(const tensor_ref_call *c) { run(c, plain_mean, 1); }
 static void adaptive_soft_pool(const tensor_ref_call *c) { run(c, soft, 1); }
 
+/* ---- boxes ---- */
+
+static double overlap(const double *a, const double *b, double pixel) {
+  const double w = fmin(a[2], b[2]) - fmax(a[0], b[0]) + pixel,
+               h = fmin(a[3], b[3]) - fmax(a[1], b[1]) + pixel;
+  const double inter = fmax(w, 0) * fmax(h, 0);
+  const double area_a = fmax(a[2] - a[0] + pixel, 0) * fmax(a[3] - a[1] + pixel, 0);
+  const double area_b = fmax(b[2] - b[0] + pixel, 0) * fmax(b[3] - b[1] + pixel, 0);
+  const double all = area_a + area_b - inter;
+  return all > 0 ? inter / all : 0;
+}
+
+/* What a box that goes next leaves another of its score; below 0: nothing, it is gone. */
+typedef double factor_fn(const double *q, double iou);
+
+static double hard_factor(const double *q, double iou) {
+  return iou > 0 && (iou > q[0] || (q[4] != 0 && iou == q[0])) ? -1 : 1;
+}
+static double soft_factor(const double *q, double iou) {
+  if (q[0] == 2) return exp(-iou * iou / q[2]);
+  return iou <= q[1] ? 1 : q[0] == 1 ? 1 - iou : 0;
+}
+
+/* Where the results of an image go, and what it has. */
+typedef struct image {
+  const double *boxes, *class_of;
+  double *score, *index, *kept;
+  int64_t n;
+} image;
+
+static int64_t suppress_image(const image *m, const double *q, factor_fn *factor,
+                              const double *least_most_pixel) {
+  for (int64_t k = 0; k < m->n; k++) {
+    int64_t best = -1;
+    for (int64_t i = 0; i < m->n; i++)
+      if (m->score[i] >= least_most_pixel[0] && (best < 0 || m->score[i] > m->score[best])) best = i;
+    if (best < 0 || (least_most_pixel[1] != 0 && (double)k >= least_most_pixel[1])) return k;
+    m->index[k] = (double)best;
+    if (m->kept) m->kept[k] = m->score[best];
+    for (int64_t i = 0; i < m->n; i++) {
+      const double f = factor(q, overlap(m->boxes + best * 4, m->boxes + i * 4, least_most_pixel[2]));
+      if (!m->class_of || m->class_of[i] == m->class_of[best]) m->score[i] = f < 0 ? NAN : m->score[i] * f;
+    }
+    m->score[best] = NAN;
+  }
+  return m->n;
+}
+
+static void suppress(const tensor_ref_call *c, factor_fn *factor, const double *least_most_pixel) {
+  int ndim = 0;
+  int64_t images = 1;
+  while (ndim < 8 && c->in_shape[1][ndim] > 0) ndim++;
+  const int64_t n = c->in_shape[1][ndim - 1];
+  for (int d = 0; d < ndim - 1; d++) images *= c->in_shape[1][d];
+  double *score = calloc((size_t)n, sizeof *score);
+  for (int64_t at = 0; at < images; at++) {
+    const image m = {c->in[0] + at * n * 4, c->in[2] ? c->in[2] + at * n : NULL,   score,
+                     c->out[0] + at * n,    c->out[2] ? c->out[2] + at * n : NULL, n};
+    for (int64_t i = 0; i < n; i++) score[i] = c->in[1][at * n + i], m.index[i] = -1;
+    for (int64_t i = 0; m.kept && i < n; i++) m.kept[i] = 0;
+    const int64_t kept = suppress_image(&m, c->q, factor, least_most_pixel);
+    if (c->out[1]) c->out[1][at] = (double)kept;
+  }
+  free(score);
+}
+
+static void nms(const tensor_ref_call *c) { suppress(c, hard_factor, c->q + 1); }
+static void soft_nms(const tensor_ref_call *c) { suppress(c, soft_factor, c->q + 3); }
+
 tensor_ref_fn *const pool_refs[] = {max_pool,   avg_pool,          soft_pool,         lse_pool,
-                                    mixed_pool, adaptive_max_pool, adaptive_avg_pool, adaptive_soft_pool};
+                                    mixed_pool, adaptive_max_pool, adaptive_avg_pool, adaptive_soft_pool,
+                                    nms,        soft_nms};

@@ -23,6 +23,7 @@ static const smx_port max_out[] = {
 static const char *const no_yes[] = {"no", "yes", NULL}, *const counts[] = {"present", "padded", NULL},
                   *const gradients[] = {"exact", "weights", NULL};
 
+#define INF ((double)__builtin_inf())
 #define WHOLE SMX_PARAM_INT, NULL
 #define MOST 1e9
 #define SPATIAL {"spatial", "how many dimensions, the last ones, have windows", 2, 1, 3, WHOLE}
@@ -57,6 +58,30 @@ static const smx_param mean_params[] = {
 static const smx_param soft_params[] = {WINDOW, BETA, GRADIENT}, soft_bin_params[] = {BINS, BETA, GRADIENT};
 static const smx_param mixed_params[] = {
     WINDOW, {"mix", "a, how much of the maximum; 1 - a of the mean", 0.5, -1e30, 1e30, 0, NULL}};
+
+static const smx_port boxes_in[] = {
+    {"boxes", DIMS, 0, "x1, y1, x2, y2 of each box, with x1 <= x2 and y1 <= y2", "... n 4"},
+    {"score", DIMS, 0, "of each box", "... n"},
+    {"label", DIMS, INT | OPT, "the class of each box: those of different ones do not overlap", "... n"},
+};
+static const smx_port boxes_out[] = {
+    {"index", DIMS, INT, "the boxes that stay, the best first; then -1", "... n"},
+    {"count", DIMS, INT | OPT, "how many stay", "..."},
+    {"kept", DIMS, OPT, "their scores; then 0", "... n"},
+};
+static const char *const methods[] = {"hard", "linear", "gaussian", NULL};
+#define PIXELS \
+  {"pixels", "added to every width and height: 1 where the far edges are the last pixels", 0, 0, 1, WHOLE}
+#define MOST_BOXES {"most", "how many may stay; 0 = all", 0, 0, MOST, WHOLE}
+static const smx_param nms_params[] = {
+    {"threshold", "the largest overlap of two boxes that stay", 0.5, 0, 1, 0, NULL},
+    {"least", "boxes of smaller scores do not exist", -INF, -INF, INF, 0, NULL}, MOST_BOXES, PIXELS,
+    {"inclusive", "an overlap of the threshold is too large as well", 0, 0, 1, SMX_PARAM_INT, no_yes}};
+static const smx_param soft_nms_params[] = {
+    {"method", "how scores fall", 1, 0, 2, SMX_PARAM_INT, methods},
+    {"threshold", "overlaps up to it leave scores alone; gaussian has none", 0.3, 0, 1, 0, NULL},
+    {"sigma", "of gaussian", 0.5, 1e-30, 1e30, 0, NULL},
+    {"least", "what falls below it goes", 0.001, -INF, INF, 0, NULL}, MOST_BOXES, PIXELS};
 
 enum { BACKWARD = SMX_OP_BACKWARD };
 
@@ -157,4 +182,38 @@ const smx_op pool_table[POOL_COUNT] = {
         .source = "the windows of soft_pool (Stergiou et al. 2021) with the bins of adaptive pooling",
         .example = "softmax run adaptive_soft_pool images.npy --size 7",
         INPUTS(x_in), OUTPUTS(y_saved), PARAMS(soft_bin_params)},
+    [POOL_nms] = {
+        .id = 435, .name = "nms", .family = "pool", .tolerance = 1,
+        .title = "non-maximum suppression: of boxes that overlap the best stays",
+        .formula = "box i stays if no j that stays is before it with inter_ij > threshold (area_i + area_j - "
+                   "inter_ij)",
+        .about = "Larger scores are before smaller ones, and of equal ones the smaller number. The overlap "
+                 "is the "
+                 "intersection over the union, 0 where the union is empty. With a class for each box they "
+                 "are "
+                 "kept class by class, exactly, and listed by score. Boxes and scores with a NaN do not "
+                 "exist. All "
+                 "arithmetic is in double. No gradient.",
+        .source = "standard; Fast R-CNN's (Girshick 2015) for pixels = 1, torchvision.ops.nms and "
+                  "batched_nms for 0",
+        .example = "softmax run nms boxes.npy scores.npy --threshold 0.5",
+        INPUTS(boxes_in), OUTPUTS(boxes_out), PARAMS(nms_params)},
+    [POOL_soft_nms] = {
+        .id = 436, .name = "soft_nms", .family = "pool", .tolerance = 16,
+        .title = "Soft-NMS: the scores of boxes that overlap fall",
+        .formula = "the best box m goes next, and s_i *= f(iou_mi):  linear 1 - iou above the threshold, "
+                   "gaussian "
+                   "e^(-iou^2 / sigma), hard 0 above the threshold",
+        .about = "Until no score of at least `least` is left, or `most` boxes are. Of equal scores the "
+                 "smaller number "
+                 "goes first; boxes of other classes are left alone. The authors' code compares with the "
+                 "least score "
+                 "only where a score has just fallen, so that lone boxes below it stay there; here they "
+                 "go. Boxes "
+                 "and scores with a NaN do not exist. All arithmetic is in double. No gradient.",
+        .source = "Soft-NMS: Improving Object Detection With One Line of Code (Bodla, Singh, Chellappa, "
+                  "Davis 2017); "
+                  "authors' code: pixels = 1",
+        .example = "softmax run soft_nms boxes.npy scores.npy --method gaussian",
+        INPUTS(boxes_in), OUTPUTS(boxes_out), PARAMS(soft_nms_params)},
 };

@@ -153,6 +153,23 @@ def global_pool(name):
     return run
 
 
+def non_max_suppression(node, inputs):
+    """Image by image and class by class; corners in any order, or centres with sizes."""
+    boxes, scores, most, threshold, least = (*inputs, None, None, None)[:5]
+    most, threshold, least = (0 if v is None else np.ravel(v)[0] for v in (most, threshold, least))
+    if node.get("center_point_box", 0):
+        centre, size = boxes[..., :2], boxes[..., 2:]
+        boxes = np.concatenate([centre - size / 2, centre + size / 2], -1)
+    corners = np.stack([boxes[..., :2], boxes[..., 2:]])
+    boxes = np.concatenate([corners.min(0), corners.max(0)], -1)
+    found = []
+    for b, image in enumerate(scores):
+        for c, row in enumerate(image):
+            index = libsoftmax.nms(boxes[b], row, threshold=threshold, most=int(most), least=least if least else -np.inf).index if most else []
+            found += [(b, c, i) for i in index if i >= 0]
+    return [np.array(found, np.int64).reshape(-1, 3)]
+
+
 # node -> (operator that it needs, call)
 CALLS = {
     "Softmax": ("softmax", along_axis("softmax")),
@@ -165,6 +182,7 @@ CALLS = {
     "SoftmaxCrossEntropyLoss": ("cross_entropy", softmax_cross_entropy),
     "MaxPool": ("max_pool", max_pool),
     "AveragePool": ("avg_pool", avg_pool),
+    "NonMaxSuppression": ("nms", non_max_suppression),
     "GlobalAveragePool": ("adaptive_avg_pool", global_pool("adaptive_avg_pool")),
     "GlobalMaxPool": ("adaptive_max_pool", lambda node, inputs: [global_pool("adaptive_max_pool")(node, inputs)[0].y]),
 }
