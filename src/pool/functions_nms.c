@@ -182,7 +182,8 @@ static smx_status keep_soft(image *m, smx_context *purse, int64_t count, int64_t
 
 /* ---- calls ---- */
 
-static size_t image_bytes(int64_t n) { return (size_t)n * (1 + 1 + 2 + 10 + 4) * sizeof(double); }
+/* 18 numbers a box; some memory without boxes too. */
+static size_t image_bytes(int64_t n) { return ((size_t)n * 18 + 1) * sizeof(double); }
 
 static image image_in(const nms_call *n, void *memory) {
   double *at = memory;

@@ -135,12 +135,12 @@ static smx_status run(const tensor_call *c, way what, double beta) {
     return smx_fail(SMX_ERR_SHAPE, "%s: windows of %lld cells are too large", c->op->name,
                     (long long)r.s.window);
   double *memory = smx_alloc(c->ctx, (size_t)(bytes + 8 * r.most));
-  r.purse = memory ? smx_purse_open(c->ctx) : NULL;
+  if (!memory) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld bytes", c->op->name, (long long)bytes);
   r.sum = memory, r.x = (char *)(memory + r.most), r.weights = r.x + bytes / 2;
+  r.purse = smx_purse_open(c->ctx);
   smx_status status =
-      r.purse ? run_chunks(&r, all)
-              : smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld bytes", c->op->name, (long long)bytes);
-  if (memory) smx_purse_close(r.purse);
+      r.purse ? run_chunks(&r, all) : smx_fail(SMX_ERR_NOMEM, "%s: no memory for rows", c->op->name);
+  if (r.purse) smx_purse_close(r.purse);
   smx_free(c->ctx, memory);
   return status;
 }
