@@ -346,6 +346,7 @@ static const job_port *half_input(const job *j) { return j->src + (j->src[SRC_DY
 static bool as_half(const job *j) {
   const row_store store = j->dst->store;
   if (!j->kernel->half || j->plain || j->n <= ROW_HALF_WIDENED || store > STORE_BF16) return false;
+  if (!j->dst->data) return false; /* a result that nobody wants */
   for (int p = 0; p < ROW_SRC + ROW_DST; p++) {
     const job_port *port = p < ROW_SRC ? j->src + p : j->dst + (p - ROW_SRC);
     const bool used = port == half_input(j) || port == j->src + SRC_DY || port == j->dst;

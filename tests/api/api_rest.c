@@ -206,6 +206,44 @@ static void infer(void **state) {
   }
 }
 
+static smx_dtype element_of(const smx_port *port, smx_dtype t) {
+  return port->flags & SMX_PORT_INT ? SMX_I64 : port->flags & SMX_PORT_MASK ? SMX_U8 : t;
+}
+
+/* A backward call that asks for no gradient at all does nothing, and says so, in every dtype. */
+static void no_gradient_is_wanted(void **state) {
+  enum { ROWS = 3, N = 300 };
+  static const smx_dtype types[] = {{2, 16, 1}, {4, 16, 1}, {2, 32, 1}, {2, 64, 1}};
+  static double zeros[ROWS * N];
+  int64_t full[] = {ROWS, N};
+  int seen = 0;
+  for (size_t k = 0; k < row_op_count() * COUNT_OF(types); k++) {
+    const smx_op *op = smx_op_at(k / COUNT_OF(types));
+    const smx_dtype t = types[k % COUNT_OF(types)];
+    smx_tensor made[3][SMX_MAX_PORTS];
+    const smx_tensor *given[3][SMX_MAX_PORTS] = {{NULL}}, *din[SMX_MAX_PORTS] = {NULL};
+    int fits = (op->flags & SMX_OP_BACKWARD) != 0;
+    for (int g = 0; g < 3; g++) /* inputs, outputs, upstream gradients */
+      for (int i = 0; i < (g ? op->output_count : op->input_count); i++) {
+        const smx_port *port = (g ? op->outputs : op->inputs) + i;
+        const int wanted =
+            g == 2 ? i == 0 : (port->flags & SMX_PORT_SAVED) && !(port->flags & SMX_PORT_OPTIONAL);
+        if (!wanted) continue;
+        fits &= port->shape == SMX_SHAPE_FULL || port->shape == SMX_SHAPE_ROW;
+        made[g][i] = (smx_tensor){
+            zeros, {1, 0}, port->shape == SMX_SHAPE_ROW ? 1 : 2, element_of(port, t), full, NULL, 0};
+        given[g][i] = &made[g][i];
+      }
+    for (int i = 0; i < op->input_count; i++) fits &= !(op->inputs[i].flags & SMX_PORT_EITHER);
+    if (!fits) continue;
+    if (smx_backward(op, NULL, NULL, op->input_count, given[0], op->output_count, given[1], given[2], din) !=
+        SMX_OK)
+      fail_msg("%s: %s", op->name, smx_last_error());
+    seen++;
+  }
+  assert_true(seen > 4 * 30);
+}
+
 static void check_port(const smx_op *op, const smx_port *port, int input) {
   if (!port->name || !*port->name || !port->help || !*port->help)
     fail_msg("%s: a port without name or help", op->name);
@@ -280,6 +318,7 @@ int main(void) {
       cmocka_unit_test(contexts),
       cmocka_unit_test(parameters),
       cmocka_unit_test(infer),
+      cmocka_unit_test(no_gradient_is_wanted),
       cmocka_unit_test(the_table),
       cmocka_unit_test(words),
       cmocka_unit_test(ids_are_for_ever),
