@@ -382,8 +382,8 @@ smx_status tensors_backward(const smx_op *op, const tensor_functions *f, smx_con
   const tensor_group groups[] = {{op->outputs, op->output_count, "", saved, saved_required},
                                  {op->outputs, op->output_count, "d", any_port, no_port},
                                  {op->inputs, op->input_count, "d", any_port, no_port}};
+  if (status == SMX_OK && f->sizes) status = f->sizes(&c->dims); /* before a saved output says its own */
   if (status == SMX_OK) status = take_group(c, groups, n_out, out, &c->out);
-  if (status == SMX_OK && f->sizes) status = f->sizes(&c->dims);
   if (status == SMX_OK) status = take_group(c, groups + 1, n_out, dout, &c->dout);
   if (status == SMX_OK) status = take_group(c, groups + 2, n_in, din, &c->din);
   if (status == SMX_OK) status = check_upstream(c);

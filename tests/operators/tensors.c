@@ -274,6 +274,8 @@ static void wrong_tensors(void **state) {
       for (int32_t d = 0; d < t->ndim; d++) {
         t->shape[d]++;
         refused(&p, &c, NULL, false, SMX_ERR_SHAPE, p.op->outputs[o].name);
+        const bool read = p.op->flags & SMX_OP_BACKWARD && p.op->outputs[o].flags & SMX_PORT_SAVED;
+        if (read) refused(&p, &c, NULL, true, SMX_ERR_SHAPE, p.op->outputs[o].name);
         t->shape[d]--;
       }
       void *kept = t->data;
