@@ -24,7 +24,8 @@ typedef struct problem {
 /* ---- the two walks over A ---- */
 
 static void load_row(const problem *q, int64_t i, double *to) {
-  matrix_load(&q->a, q->a.data + i * q->a.strides[0] * smx_dtype_bytes(q->a.dtype), q->n, to);
+  const char *from = q->n ? q->a.data + i * q->a.strides[0] * smx_dtype_bytes(q->a.dtype) : NULL;
+  matrix_load(&q->a, from, q->n, to);
 }
 
 static void scores_task(void *arg, int64_t block) {
