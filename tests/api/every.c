@@ -41,7 +41,7 @@ typedef void visit_fn(stage *s, const every_case *c);
 typedef struct extent {
   int64_t rows, n;
 } extent;
-static const extent small[] = {{5, 19}}, large[] = {{5, 19}, {30, 3000}, {8, 40000}};
+static const extent small[] = {{5, 19}}, large[] = {{5, 19}, {30, 3000}, {2, 40000}};
 
 static void visit_dtypes(stage *s, const every_case *c, visit_fn *visit) {
   const int step = c->kind == CASE_OPERATOR && s->n > 1000 ? 2 : 1; /* f32 and f16 */
