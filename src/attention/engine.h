@@ -29,6 +29,7 @@ typedef struct panels {
   int64_t first, end;      /* panel p holds rows first + 64 p and on, below end */
   bool keep;               /* every panel has a place of its own; otherwise all share one */
   bool raw;                /* rows in half precision may stay as they lie */
+  bool few;                /* packed for score_few: as wide as the rows that there are */
   ahead *next;             /* what is fetched meanwhile, or NULL */
   real *packed, *staged, *buffer;
   uint32_t is_packed, is_staged, known, finite; /* bit p */
@@ -56,14 +57,23 @@ static inline int addresses(const panels *s, int p, const char *at[ATTN_PANEL]) 
   return (int)n;
 }
 
-/* The rows of panel p as [column][64]. */
+/* How many rows panel p has, and how far its columns are apart. */
+static inline int panel_count(const panels *s, int p) {
+  return (int)clamp(s->end - s->first - p * ATTN_PANEL, 0, ATTN_PANEL);
+}
+static inline int64_t panel_pitch(const panels *s, int p) {
+  return s->few ? round_up(panel_count(s, p), PACKED) : ATTN_PANEL;
+}
+
+/* The rows of panel p as [column][row] (pack_rows). */
 const real *packed_panel(panels *s, int p);
 
 /* The rows of panel p as they lie, where vectors can be loaded from them: returns how many there
  * are, or 0. */
 static inline int panel_as_it_lies(const panels *s, int p, rows_at *rows) {
   const int64_t first = s->first + p * ATTN_PANEL;
-  const char *at[ATTN_PANEL] = {s->m.data + first * s->m.step};
+  const char *at[ATTN_PANEL];
+  at[0] = s->m.data + first * s->m.step;
   if (s->m.stride != 1 || !loads_directly(s->m.store)) return 0;
   const int n = s->pages ? addresses(s, p, at) : (int)clamp(s->end - first, 0, ATTN_PANEL);
   const int64_t step = s->pages && n > 1 ? at[1] - at[0] : s->m.step;
@@ -149,16 +159,22 @@ static inline int64_t count_keys(const attn_head *h, const attn_row *row) {
   return count;
 }
 
+/* Row i of query head g of a head, into zeros. */
+static inline void fill_row(const attn_call *c, const attn_head *h, const weigher *op, int64_t i, int64_t g,
+                            attn_row *row) {
+  const sight s = row_sight(c, h, i);
+  row->i = i, row->g = g, row->at = i + h->offset;
+  row->low = s.low, row->high = s.high;
+  row->sink = h->sinks.data ? (double)head_value(&h->sinks, g) : -(double)R_INF;
+  if (h->slopes.data) row->slope = head_value(&h->slopes, g);
+  if (op->counts) row->count = (double)count_keys(h, row);
+  row->scale = (real)(c->scale * (op->scale ? op->scale(c, row) : 1));
+}
+
 /* Row r of a head, in the order i * groups + g. */
 static inline attn_row open_row(const attn_call *c, const attn_head *h, const weigher *op, int64_t r) {
-  attn_row row = {
-      .i = r / h->groups, .g = r % h->groups, .at = r / h->groups + h->offset, .sink = -(double)R_INF};
-  sight s = row_sight(c, h, row.i);
-  row.low = s.low, row.high = s.high;
-  if (h->slopes.data) row.slope = head_value(&h->slopes, row.g);
-  if (h->sinks.data) row.sink = (double)head_value(&h->sinks, row.g);
-  if (op->counts) row.count = (double)count_keys(h, &row);
-  row.scale = (real)(c->scale * (op->scale ? op->scale(c, &row) : 1));
+  attn_row row = {0};
+  fill_row(c, h, op, r / h->groups, r % h->groups, &row);
   return row;
 }
 
@@ -226,8 +242,14 @@ typedef struct block {
   uint32_t mixed;            /* bit p: rows of the block differ in what they see of panel p */
 } block;
 
+static inline void start_block(block *b, int64_t row, int64_t rows, int64_t most) {
+  b->rows = (int)rows, b->row = row, b->mixed = 0;
+  b->low = b->all_high = most, b->high = b->all_low = 0;
+}
 static inline block open_block(int64_t row, int64_t rows, int64_t most) {
-  return (block){.rows = (int)rows, .row = row, .low = most, .all_high = most};
+  block b;
+  start_block(&b, row, rows, most);
+  return b;
 }
 static inline void widen_block(block *b, int64_t low, int64_t high) {
   if (low < high && low < b->low) b->low = low;
@@ -244,6 +266,10 @@ static inline int block_reach(const block *b, int p) {
 }
 static inline bool block_agrees(const block *b, int p) {
   return b->all_low <= p * ATTN_PANEL && b->all_high >= (p + 1) * ATTN_PANEL;
+}
+/* Whether all rows see the same keys of panel p, from its first on. */
+static inline bool block_is_even(const block *b, int p) {
+  return b->all_low <= p * ATTN_PANEL && (b->all_high == b->high || b->all_high >= (p + 1) * ATTN_PANEL);
 }
 
 /* Which of 64 scores are visible. */
@@ -300,12 +326,17 @@ static inline void round_sums(const double *sum, real *out, int64_t n, double fa
   }
 }
 
-/* Clean numbers (v_clean) of one row to where it belongs; x has room for whole vectors. */
-static inline void store_clean(const attn_rows *m, int64_t i, int64_t g, real *x, int64_t columns) {
+/* Clean numbers (v_clean) of one row to where it belongs; x has room for whole vectors, and its
+ * numbers are not used again. */
+SMI void store_clean(const attn_rows *m, int64_t i, int64_t g, real *x, int64_t columns) {
   char *to = cell(m, i, g);
-  for (int64_t c = 0; c < columns; c += LANES) v_store(x + c, v_clean(v_load(x + c)));
-  if (m->store == REAL_STORE && m->stride == 1) memcpy(to, x, (size_t)columns * sizeof *x);
-  else dtype_store((row_store)m->store, x, (size_t)columns, to, m->stride);
+  const bool direct = m->store == REAL_STORE && m->stride == 1;
+  const int64_t whole = direct ? columns / LANES * LANES : 0;
+  real *const out = (real *)(void *)to;
+  for (int64_t c = 0; c < whole; c += LANES) v_store(out + c, v_clean(v_load(x + c)));
+  for (int64_t c = whole; c < columns; c += LANES) v_store(x + c, v_clean(v_load(x + c)));
+  if (!direct) dtype_store((row_store)m->store, x, (size_t)columns, to, m->stride);
+  else if (whole < columns) memcpy(out + whole, x + whole, (size_t)(columns - whole) * sizeof *x);
 }
 
 #endif

@@ -18,7 +18,8 @@ typedef struct part {
 /* Some rows of the task, in blocks, against one split. */
 typedef struct tile {
   int64_t first, rows;
-  int count; /* of blocks */
+  int count;  /* of blocks */
+  int panels; /* of the split, that some block sees, and those before it */
   block blocks[ATTN_TILE / ATTN_BLOCK];
   part parts[ATTN_TILE];
 } tile;
@@ -33,6 +34,8 @@ typedef struct work {
   int64_t low, high;  /* rows of keys and values that some row of the task may see */
   ahead next;         /* what is prefetched, where few rows wait for memory */
   bool has_score_mod; /* scores need more than the scale */
+  bool few;           /* all keys are in one panel */
+  bool alone;         /* a block without others: its keys are packed only where a panel is not full */
   attn_row *rows;
   double *sums; /* o of each row, `width` numbers each */
   panels keys, values;
@@ -88,8 +91,14 @@ static void open_work(work *w, attn_task *t, void *scratch) {
   w->keys.m = h->k, w->values.m = h->v;
   w->keys.end = w->values.end = h->lk;
   if (h->table) w->keys.pages = w->values.pages = h, w->keys.page = h->k_page, w->values.page = h->v_page;
-  for (int64_t r = 0; r < t->rows; r++) w->rows[r] = open_row(t->call, h, w->op, t->first + r);
-  for (int64_t r = t->rows; r < round_up(t->rows, ATTN_BLOCK); r++) w->rows[r] = (attn_row){0};
+  w->few = h->lk <= ATTN_PANEL;
+  w->alone = t->rows <= ATTN_BLOCK && w->c->d % COLUMNS == 0;
+  w->keys.few = w->few || w->alone;
+  memset(w->rows, 0, (size_t)round_up(t->rows, ATTN_BLOCK) * sizeof *w->rows);
+  for (int64_t r = 0, i = t->first / h->groups, g = t->first % h->groups; r < t->rows; r++) {
+    fill_row(t->call, h, w->op, i, g, w->rows + r);
+    if (++g == h->groups) g = 0, i++;
+  }
   t->first_empty = -1;
   if (w->keys.keep) return;
   w->keys.next = w->values.next = &w->next;
@@ -133,7 +142,7 @@ static bool look_near(work *w, const panels *s, int p) {
 /* Before panel p of s is computed: prefetches the next panels of the split, or the first ones of
  * what follows it. */
 static void look_ahead(work *w, const panels *s, int p, const panels *then, int64_t then_first) {
-  if (!s->next) return;
+  if (!s->next || w->few) return;
   if (fetches_straight() && look_near(w, s, p)) return;
   if (p % BLOCK_PANELS) return;
   const int64_t first = s->first + (p + BLOCK_PANELS) * ATTN_PANEL;
@@ -141,10 +150,24 @@ static void look_ahead(work *w, const panels *s, int p, const panels *then, int6
   aim(w, more ? s : then, more ? first : then_first, BLOCK_ROWS, fetches_straight() ? 1 : STREAMS);
 }
 
+static bool queries_lie(const work *w) { return w->h->q.stride == 1 && w->h->q.store == REAL_STORE; }
+static const char *query_cell(const work *w, int64_t r) { return cell(&w->h->q, w->rows[r].i, w->rows[r].g); }
+
+/* Queries in blocks; beside few keys row by row, where they cannot be read as they lie. */
 static void pack_queries(work *w) {
-  for (int64_t r = 0; r < round_up(w->t->rows, ATTN_BLOCK); r++) {
-    const char *at = r < w->t->rows ? cell(&w->h->q, w->rows[r].i, w->rows[r].g) : NULL;
-    pack_row(&w->h->q, at, w->c->d, w->q + r / ATTN_BLOCK * ATTN_BLOCK * w->c->d + r % ATTN_BLOCK, w->buffer);
+  const int64_t d = w->c->d, rows = w->t->rows;
+  for (int64_t r = 0; r < rows && w->keys.few && !queries_lie(w); r++)
+    row_reals(&w->h->q, query_cell(w, r), d, w->q + r * d);
+  for (int64_t r = 0; r < round_up(rows, ATTN_BLOCK) && !w->keys.few; r++)
+    pack_row(&w->h->q, r < rows ? query_cell(w, r) : NULL, d,
+             w->q + r / ATTN_BLOCK * ATTN_BLOCK * d + r % ATTN_BLOCK, w->buffer);
+}
+
+/* The queries of a block row by row; behind the last, that one again. */
+static void find_queries(const work *w, const block *b, const real *at[ATTN_BLOCK]) {
+  for (int r = 0; r < ATTN_BLOCK; r++) {
+    const int64_t own = b->row + (r < b->rows ? r : b->rows - 1);
+    at[r] = queries_lie(w) ? (const real *)(const void *)query_cell(w, own) : w->q + own * w->c->d;
   }
 }
 
@@ -190,41 +213,44 @@ static void add_sinks(const work *w, attn_row *row, double *sums) {
 
 /* ---- output ---- */
 
-static void store_values(work *w, const attn_row *row, real lse) {
-  const attn_head *h = w->h;
-  store_clean(&h->o, row->i, row->g, w->buffer, w->c->e);
-  lse = v_first(v_clean(v_set1(lse)));
-  if (h->lse.data) dtype_store((row_store)h->lse.store, &lse, 1, cell(&h->lse, row->i, row->g), 1);
-}
-
-static void store_empty(work *w, attn_row *row, double *sums) {
-  finished f = {.lse = -(double)R_INF};
-  if (w->c->on_empty == SMX_EMPTY_ERROR) {
+/* Rounds row r to o, with its lse. False: it sees nothing, which is an error. */
+static bool finish_row(work *w, int64_t r, real *o, real *lse) {
+  attn_row *row = w->rows + r;
+  double *sums = w->sums + r * w->width;
+  const int64_t n = w->values.padded;
+  const bool seen = row->any;
+  finished f = {.lse = -(double)R_INF, .silent = !w->h->lse.data};
+  if (!seen && w->c->on_empty == SMX_EMPTY_ERROR) {
     if (w->t->first_empty < 0) w->t->first_empty = row->i * w->h->groups + row->g;
-    return;
+    return false;
   }
   add_sinks(w, row, sums);
   if (row->any) w->op->finish(w->c, row, &f);
-  for (int64_t i = 0; i < w->values.padded; i++) w->buffer[i] = w->c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0;
-  store_values(w, row, (real)f.lse);
+  for (int64_t i = 0; i < n && seen && w->op->values > 1; i++)
+    sums[i] = sums[i] * f.factor[0] + sums[n + i] * f.factor[1];
+  if (seen) round_sums(sums, o, n, w->op->values > 1 ? 1 : f.factor[0]);
+  for (int64_t i = 0; i < n && (!seen || f.lse != f.lse); i++)
+    o[i] = seen || w->c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0;
+  *lse = v_first(v_clean(v_set1((real)f.lse)));
+  return true;
 }
 
-static void store_row(work *w, int64_t r) {
-  attn_row *row = w->rows + r;
-  double *sums = w->sums + r * w->width;
-  finished f = {.silent = !w->h->lse.data};
-  if (!row->any) {
-    store_empty(w, row, sums);
-    return;
+/* Some rows are rounded before the first is stored, because what was just written in parts is slow
+ * to read as a whole. */
+static void store_rows(work *w) {
+  const attn_head *h = w->h;
+  for (int64_t first = 0; first < w->t->rows; first += PACKED) {
+    const int64_t rows = clamp(w->t->rows - first, 0, PACKED);
+    real lse[PACKED], *o = w->buffer;
+    bool there[PACKED];
+    for (int64_t r = 0; r < rows; r++) there[r] = finish_row(w, first + r, o + r * w->values.padded, lse + r);
+    for (int64_t r = 0; r < rows; r++) {
+      const attn_row *row = w->rows + first + r;
+      if (!there[r]) continue;
+      store_clean(&h->o, row->i, row->g, o + r * w->values.padded, w->c->e);
+      if (h->lse.data) dtype_store((row_store)h->lse.store, lse + r, 1, cell(&h->lse, row->i, row->g), 1);
+    }
   }
-  add_sinks(w, row, sums);
-  w->op->finish(w->c, row, &f);
-  const int64_t n = w->values.padded;
-  for (int64_t i = 0; i < n && w->op->values > 1; i++)
-    sums[i] = sums[i] * f.factor[0] + sums[n + i] * f.factor[1];
-  round_sums(sums, w->buffer, n, w->op->values > 1 ? 1 : f.factor[0]);
-  for (int64_t i = 0; i < n && f.lse != f.lse; i++) w->buffer[i] = r_nan();
-  store_values(w, row, (real)f.lse);
 }
 
 /* ---- a tile and a split ---- */
@@ -249,37 +275,62 @@ typedef struct key_panel {
 /* Scores of panel p with the rows of a block, as far as one of them sees it. */
 static real score_keys(const work *w, const block *b, int p, const key_panel *k, const real *scale, real *z,
                        real *top) {
-  const real *q = w->q + b->row * w->c->d;
-  if (k->packed) return score_block(b->rows, q, k->packed, block_reach(b, p), w->c->d, scale, z, top);
-  return score_rows(b->rows, q, &k->rows, w->c->d, scale, z, top);
+  const real *q = w->q + b->row * w->c->d, *at[ATTN_BLOCK];
+  const int reach = block_reach(b, p);
+  if (!w->keys.few) return score_block(b->rows, q, k->packed, reach, w->c->d, scale, z, top);
+  find_queries(w, b, at);
+  if (k->packed)
+    return score_few(b->rows, at, k->packed, panel_pitch(&w->keys, p), reach, w->c->d, scale, z, top);
+  return score_rows(b->rows, at, &k->rows, w->c->d, scale, z, top);
+}
+
+/* Hides the keys that a row does not see of panel p. */
+static void trim_row(const work *w, const block *b, int r, int p, real *z, real *top) {
+  const attn_row *row = w->rows + b->row + r;
+  const int64_t j0 = w->split * ATTN_SPLIT + p * ATTN_PANEL;
+  const vreal from = v_set1((real)clamp(row->low - j0, 0, ATTN_PANEL)),
+              to = v_set1((real)clamp(row->high - j0, 0, ATTN_PANEL));
+  vreal most = v_load(top);
+  for (int j = 0; j < block_reach(b, p); j += LANES) {
+    const vreal lane = v_add(v_iota(), v_set1((real)j));
+    const vreal x = v_select(m_and(m_not(v_lt(lane, from)), v_lt(lane, to)), v_load(z + j), v_set1(-R_INF));
+    most = v_max(x, most);
+    v_store(z + j, x);
+  }
+  v_store(top, most);
 }
 
 static void score_panel(work *w, block *b, int64_t tile_row, int p, const key_panel *k) {
   real *z = w->z + tile_row * PITCH + p * ATTN_PANEL, *top = w->top + tile_row * LANES, scale[ATTN_BLOCK],
        unused[ATTN_BLOCK * LANES];
   for (int r = 0; r < ATTN_BLOCK; r++) scale[r] = w->rows[b->row + r].scale;
-  if (!w->has_score_mod && block_agrees(b, p)) {
+  const bool alike = w->keys.few && k->packed ? block_is_even(b, p) : block_agrees(b, p);
+  if (!w->has_score_mod && alike) {
     if (score_keys(w, b, p, k, scale, z, top) > -R_INF) return;
   } else {
-    for (int i = 0; i < ATTN_BLOCK * LANES; i++) unused[i] = 0;
+    for (int r = 0; r < ATTN_BLOCK; r++) v_store(unused + r * LANES, v_set1(0));
     if (w->h->given.data) load_given(w, b, p, z);
     else score_keys(w, b, p, k, scale, z, unused);
     for (int r = 0; r < b->rows; r++)
-      dress_row(w->c, w->h, w->rows + b->row + r, w->split * ATTN_SPLIT + p * ATTN_PANEL, z + r * PITCH,
-                top + r * LANES, NULL);
+      if (!w->has_score_mod) trim_row(w, b, r, p, z + r * PITCH, top + r * LANES);
+      else
+        dress_row(w->c, w->h, w->rows + b->row + r, w->split * ATTN_SPLIT + p * ATTN_PANEL, z + r * PITCH,
+                  top + r * LANES, NULL);
   }
   b->mixed |= 1u << p;
   if (finite_panel(&w->values, p)) return;
+  const uint64_t there = ~UINT64_C(0) >> (ATTN_PANEL - block_reach(b, p));
   for (int r = 0; r < b->rows; r++)
-    w->visible[(tile_row + r) * ATTN_PANELS + p] = visible_bits(z + r * PITCH);
+    w->visible[(tile_row + r) * ATTN_PANELS + p] = visible_bits(z + r * PITCH) & there;
 }
 
 static void drop_row(const work *w, const attn_row *row, const weighing *one) {
+  const int64_t n = one->to - one->from;
   const drop_pairs pairs = {w->h->stream + (uint64_t)row->g, row->at, one->first + one->from,
-                            one->to - one->from, false};
+                            round_up(n, ATTN_PANEL), false};
   drop_mask(w->c, &pairs, w->keep);
-  drop(w->keep, pairs.n, one->z + one->from);
-  if (w->op->values > 1) drop(w->keep, pairs.n, one->second + one->from);
+  drop(w->keep, n, one->z + one->from);
+  if (w->op->values > 1) drop(w->keep, n, one->second + one->from);
 }
 
 /* Scores to weights for one row, or to its statistic. */
@@ -288,7 +339,7 @@ static void weigh_row(work *w, const block *b, int r, int64_t tile_row, part *p,
   weighing one = {.z = w->z + (tile_row + r) * PITCH,
                   .second = w->second + (w->op->values > 1 ? (tile_row + r) * PITCH : 0)};
   one.from = (int)(b->low / ATTN_PANEL * ATTN_PANEL);
-  one.to = (int)round_up(b->high, ATTN_PANEL);
+  one.to = (int)round_up(b->high, LANES);
   one.gain = 1;
   one.first = w->split * ATTN_SPLIT;
   one.top = v_hmax(v_load(w->top + (tile_row + r) * LANES));
@@ -306,7 +357,7 @@ static void weigh_row(work *w, const block *b, int r, int64_t tile_row, part *p,
   }
   w->op->weigh(w->c, row, &one);
   if (w->c->dropout > 0) drop_row(w, row, &one);
-  *p = (part){.any = true, .unit = {(double)one.scale_exp, (double)one.shift}, .gain = (double)one.gain};
+  p->unit.scale_exp = (double)one.scale_exp, p->unit.shift = (double)one.shift, p->gain = (double)one.gain;
   for (int i = 0; i < ATTN_SCALARS; i++) p->a[i] = (double)one.a[i];
 }
 
@@ -333,27 +384,30 @@ static void keep_part(work *w, int64_t r, const part *p, const real *o) {
 
 static void open_tile(const work *w, tile *t, int64_t first, int64_t rows) {
   int64_t start = w->split * ATTN_SPLIT;
-  *t = (tile){.first = first, .rows = rows, .count = (int)((rows + ATTN_BLOCK - 1) / ATTN_BLOCK)};
+  t->first = first, t->rows = rows, t->panels = 0;
+  t->count = (int)((rows + ATTN_BLOCK - 1) / ATTN_BLOCK);
+  for (int64_t r = 0; r < rows; r++) t->parts[r].any = false;
   for (int b = 0; b < t->count; b++) {
     block *own = t->blocks + b;
-    *own = open_block(first + b * ATTN_BLOCK, clamp(rows - b * ATTN_BLOCK, 0, ATTN_BLOCK), ATTN_SPLIT);
+    start_block(own, first + b * ATTN_BLOCK, clamp(rows - b * ATTN_BLOCK, 0, ATTN_BLOCK), ATTN_SPLIT);
     for (const attn_row *row = w->rows + own->row; row < w->rows + own->row + own->rows; row++) {
       int64_t low = clamp(row->low - start, 0, ATTN_SPLIT);
       widen_block(own, low, clamp(row->high - start, low, ATTN_SPLIT));
     }
+    const int seen = own->low < own->high ? (int)((own->high + ATTN_PANEL - 1) / ATTN_PANEL) : 0;
+    if (seen > t->panels) t->panels = seen;
   }
 }
 
 static void score_tile(work *w, tile *t) {
-  const bool alone = t->count == 1 && !w->keys.keep && w->c->d % COLUMNS == 0;
-  for (int64_t i = 0; i < t->count * ATTN_BLOCK * LANES; i++) w->top[i] = -R_INF;
-  for (int p = 0; p < ATTN_PANELS; p++) {
+  for (int64_t r = 0; r < t->count * ATTN_BLOCK; r++) v_store(w->top + r * LANES, v_set1(-R_INF));
+  for (int p = 0; p < t->panels; p++) {
     key_panel k = {0};
     bool there = w->h->given.data != NULL;
     look_ahead(w, &w->keys, p, &w->values, w->values.first);
     for (int b = 0; b < t->count; b++) {
       if (!block_sees(t->blocks + b, p)) continue;
-      if (!there && !(alone && panel_as_it_lies(&w->keys, p, &k.rows) == ATTN_PANEL))
+      if (!there && !(w->alone && panel_as_it_lies(&w->keys, p, &k.rows) == ATTN_PANEL))
         k.packed = packed_panel(&w->keys, p);
       there = true;
       score_panel(w, t->blocks + b, b * ATTN_BLOCK, p, &k);
@@ -371,7 +425,7 @@ static void weigh_tile(work *w, tile *t, bool stat) {
 
 static void sum_tile(work *w, const tile *t) {
   memset(w->o, 0, (size_t)(t->count * ATTN_BLOCK * w->width) * sizeof *w->o);
-  for (int p = 0; p < ATTN_PANELS; p++) {
+  for (int p = 0; p < t->panels; p++) {
     look_ahead(w, &w->values, p, &w->keys, w->keys.first + ATTN_SPLIT);
     for (int b = 0; b < t->count; b++) {
       if (!block_sees(t->blocks + b, p)) continue;
@@ -392,7 +446,7 @@ static void write_row(work *w, const tile *t, int64_t r) {
   const attn_row *row = w->rows + t->first + r;
   const int64_t start = w->split * ATTN_SPLIT - w->h->key_start,
                 n = clamp(w->t->columns - start, 0, ATTN_SPLIT);
-  const int64_t from = b->low / ATTN_PANEL * ATTN_PANEL, to = round_up(b->high, ATTN_PANEL);
+  const int64_t from = b->low / ATTN_PANEL * ATTN_PANEL, to = round_up(b->high, LANES);
   const bool weights = w->t->weights, two = w->op->values > 1;
   real *z = w->z + r * PITCH, *second = w->second + (two ? r * PITCH : 0);
   attn_rows m = w->h->scores;
@@ -446,7 +500,7 @@ static void forward(attn_task *t, void *scratch) {
   if (!w.h->given.data) pack_queries(&w);
   if (w.op->stat) each_split(&w, STATISTIC);
   each_split(&w, SUMS);
-  for (int64_t r = 0; r < t->rows && !t->states; r++) store_row(&w, r);
+  if (!t->states) store_rows(&w);
 }
 
 static void merge(attn_task *t, void *scratch) {
@@ -461,8 +515,8 @@ static void merge(attn_task *t, void *scratch) {
       for (int i = 0; i < ATTN_SCALARS; i++) p.a[i] = (double)state[4 + i];
       fold_part(&w, row, w.sums + r * w.width, &p, state + ATTN_STATE_HEAD);
     }
-    store_row(&w, r);
   }
+  store_rows(&w);
 }
 
 static void scores(attn_task *t, void *scratch) {

@@ -101,45 +101,80 @@ static inline bool rows_are_even(const char *const *at, int n, int64_t step) {
 
 enum { PACKED = 16 }; /* rows that are packed together */
 
-SMI void pack_columns(int store, const char *p, int64_t step, int64_t columns, real *out, ahead *next) {
+SMI void pack_columns(int store, const char *p, int64_t step, int64_t columns, int64_t pitch, real *out,
+                      ahead *next) {
   for (int64_t x = 0; x + COLUMNS <= columns; x += COLUMNS)
     for (int r = 0; r < PACKED; r += LANES) {
       vreal c[COLUMNS];
       columns_as(store, p + x * store_bytes(store) + r * step, step, c);
       fetch(next, LANES * COLUMNS * store_bytes(store));
-      for (int i = 0; i < COLUMNS; i++) v_store(out + (x + i) * ATTN_PANEL + r, c[i]);
+      for (int i = 0; i < COLUMNS; i++) v_store(out + (x + i) * pitch + r, c[i]);
     }
 }
 
-/* PACKED rows, n of which are there: out[column][row]. */
-static inline void pack_some(const attn_rows *m, const char *const *at, int n, int64_t columns, real *out,
-                             real *buffer, ahead *next) {
-  const int64_t whole = columns / COLUMNS * COLUMNS;
-  const int64_t step = n == PACKED ? at[1] - at[0] : 0;
-  if (n == PACKED && whole == columns && m->stride == 1 && loads_directly(m->store) &&
-      rows_are_even(at, n, step)) {
-    if (m->store == REAL_STORE) pack_columns(REAL_STORE, at[0], step, columns, out, next);
-    else if (m->store == STORE_F16) pack_columns(STORE_F16, at[0], step, columns, out, next);
-    else pack_columns(STORE_BF16, at[0], step, columns, out, next);
-    return;
-  }
-  const int64_t pitch = round_up(columns, COLUMNS);
-  for (int r = 0; r < PACKED; r++) {
-    if (r < n) dtype_load((row_store)m->store, at[r], m->stride, (size_t)columns, buffer + r * pitch);
-    else memset(buffer + r * pitch, 0, (size_t)columns * sizeof *buffer);
-    fetch(next, next->bytes);
-  }
-  pack_columns(REAL_STORE, (const char *)buffer, pitch * (int64_t)sizeof *buffer, columns, out, &(ahead){0});
-  for (int64_t x = whole; x < columns; x++)
-    for (int r = 0; r < PACKED; r++) out[x * ATTN_PANEL + r] = buffer[r * pitch + x];
+static inline void load_row(const attn_rows *m, const char *at, int64_t columns, real *out) {
+  const real *x = (const real *)(const void *)at;
+  if (m->stride != 1 || m->store != REAL_STORE || columns % LANES)
+    dtype_load((row_store)m->store, at, m->stride, (size_t)columns, out);
+  else
+    for (int64_t i = 0; i < columns; i += LANES) v_store(out + i, v_load(x + i));
 }
 
-/* Packs n rows, at most 64, whose addresses are at[]: out[column][row], rows from n on are
- * 0. buffer: PACKED rows. */
-static inline void pack_rows(const attn_rows *m, const char *const *at, int n, int64_t columns, real *out,
-                             real *buffer, ahead *next) {
-  for (int r = 0; r < ATTN_PANEL; r += PACKED)
-    pack_some(m, at + r, n - r < 0 ? 0 : n - r < PACKED ? n - r : PACKED, columns, out + r, buffer, next);
+/* Fewer than PACKED rows of reals. The rows that are missing are others once more: rows are read
+ * four at a time, so copies of them begin with a whole four. */
+static inline void pack_few(const char *p, int64_t step, int n, int64_t columns, int64_t pitch, real *out) {
+  const char *fours[PACKED / 4];
+  for (int i = 0; i < PACKED / 4; i++) fours[i] = p + (4 * i < n ? 4 * i : 0) * step;
+  for (int64_t x = 0; x < columns; x += REAL_STEP) {
+    for (int r = 0; r < PACKED; r += LANES) {
+      vreal c[REAL_STEP];
+      v_columns_fours(fours + r / 4, step, c);
+      for (int i = 0; i < REAL_STEP; i++) v_store(out + (x + i) * pitch + r, c[i]);
+    }
+    for (int i = 0; i < PACKED / 4; i++) fours[i] += REAL_STEP * sizeof *out;
+  }
+}
+
+/* PACKED rows, n of which are there: out[column][row], columns `pitch` reals apart. Rows that are
+ * not there have the numbers of others. */
+static inline void pack_some(const attn_rows *m, const char *const *at, int n, int64_t columns, int64_t pitch,
+                             real *out, real *buffer, ahead *next) {
+  const int64_t whole = columns / COLUMNS * COLUMNS, wide = round_up(columns, COLUMNS);
+  const int64_t step = n > 1 ? at[1] - at[0] : 0;
+  const bool plain =
+      whole == columns && m->stride == 1 && loads_directly(m->store) && rows_are_even(at, n, step);
+  if (plain && n == PACKED) {
+    if (m->store == REAL_STORE) pack_columns(REAL_STORE, at[0], step, columns, pitch, out, next);
+    else if (m->store == STORE_F16) pack_columns(STORE_F16, at[0], step, columns, pitch, out, next);
+    else pack_columns(STORE_BF16, at[0], step, columns, pitch, out, next);
+    return;
+  }
+  if (plain && m->store == REAL_STORE && (n % 4 == 0 || n == 1)) {
+    pack_few(at[0], step, n, columns, pitch, out);
+    return;
+  }
+  for (int r = 0; r < round_up(n, 4); r++)
+    if (r < n) load_row(m, at[r], columns, buffer + r * wide);
+    else memcpy(buffer + r * wide, buffer + (r - 1) * wide, (size_t)columns * sizeof *buffer);
+  fetch(next, n * next->bytes);
+  pack_few((const char *)buffer, wide * (int64_t)sizeof *buffer, n, whole, pitch, out);
+  for (int64_t x = whole; x < columns; x++)
+    for (int r = 0; r < PACKED; r++) out[x * pitch + r] = buffer[(r < n ? r : 0) * wide + x];
+}
+
+/* Packs n rows, at most 64, whose addresses are at[]: out[column][row], columns `pitch` apart, a
+ * multiple of PACKED. Rows from n on are 0, or others once more. The last PACKED rows are packed
+ * together, whatever was packed of them before. buffer: PACKED rows. */
+static inline void pack_rows(const attn_rows *m, const char *const *at, int n, int64_t pitch, int64_t columns,
+                             real *out, real *buffer, ahead *next) {
+  const int blank = n < PACKED ? PACKED : n / PACKED * PACKED;
+  for (int64_t x = 0; x < columns && blank < pitch; x++)
+    for (int r = blank; r < pitch; r += LANES) v_store(out + x * pitch + r, v_set1(0));
+  for (int r = 0; r < n; r += PACKED) {
+    const int first = n - r >= PACKED || n < PACKED ? r : n - PACKED;
+    pack_some(m, at + first, n - first < PACKED ? n - first : PACKED, columns, pitch, out + first, buffer,
+              next);
+  }
 }
 
 #endif

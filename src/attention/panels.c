@@ -7,7 +7,8 @@ const real *packed_panel(panels *s, int p) {
   ahead none = {0};
   if (s->keep && (s->is_packed >> p & 1)) return out;
   s->is_packed |= 1u << p;
-  pack_rows(&s->m, at, addresses(s, p, at), s->columns, out, s->buffer, s->next ? s->next : &none);
+  const int n = addresses(s, p, at);
+  pack_rows(&s->m, at, n, panel_pitch(s, p), s->columns, out, s->buffer, s->next ? s->next : &none);
   return out;
 }
 

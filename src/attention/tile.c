@@ -6,7 +6,13 @@ real score_block(int rows, const real *q, const real *k, int keys, int64_t d, co
   return BY_HEIGHT(rows, score_some, q, k, keys, d, scale, z, top);
 }
 
-real score_rows(int rows, const real *q, const rows_at *k, int64_t d, const real *scale, real *z, real *top) {
+real score_few(int rows, const real *const *q, const real *k, int64_t pitch, int keys, int64_t d,
+               const real *scale, real *z, real *top) {
+  return BY_HEIGHT(rows, score_narrow, q, k, pitch, keys, d, scale, z, top);
+}
+
+real score_rows(int rows, const real *const *q, const rows_at *k, int64_t d, const real *scale, real *z,
+                real *top) {
   return BY_STORE(rows, k->store, score_direct, q, k, d, scale, z, top);
 }
 

@@ -12,15 +12,16 @@
 #include "vec/math.h"
 
 #define score_block SMX_FN(score_block)
+#define score_few SMX_FN(score_few)
 #define score_rows SMX_FN(score_rows)
 #define values_block SMX_FN(values_block)
 
 /* Vectors that a row of a block has in registers: 6 x 4 accumulators where there are 32 registers
- * of 64 bytes, 6 x 1 elsewhere. */
+ * of 64 bytes, 6 x 1 elsewhere; and beside few keys, which would leave most of those empty. */
 #if defined(__AVX512F__) && !defined(V_PORTABLE)
-enum { COLS = 4 };
+enum { COLS = 4, FEW_COLS = 2 };
 #else
-enum { COLS = 1 };
+enum { COLS = 1, FEW_COLS = 1 };
 #endif
 /* for one or two rows, where memory decides the speed: values are then read in address order */
 enum { WIDE = 8 };
@@ -31,17 +32,21 @@ enum { PITCH = ATTN_SPLIT + 16 }; /* of the scores of a row: not a multiple of a
 
 /* ---- scores ---- */
 
-/* n scores of some rows, vectors of keys: z = scale a. top: the largest of each row, a vector each,
- * carried along. Returns the smallest of low and these. NaN is passed over by both. */
-SMI vreal put_scores(int rows, int n, vreal a[ATTN_BLOCK][COLS], const real *scale, real *z, real *top,
-                     vreal low) {
+/* n scores of some rows, vectors of keys, of which the first `seen` keys are not hidden: z = scale
+ * a. top: the largest of each row, a vector each, carried along. Returns the smallest of low and
+ * these. NaN is passed over by both. */
+SMI vreal put_scores(int rows, int n, int seen, vreal a[ATTN_BLOCK][COLS], const real *scale, real *z,
+                     real *top, vreal low) {
   ALL_ROWS(r, rows) {
     vreal m = v_load(top + r * LANES), s = v_set1(scale[r]);
     ALL_COLS(c, n) {
       const vreal y = v_mul(a[r][c], s);
-      v_store(z + r * PITCH + c * LANES, y);
-      m = v_max(y, m);
-      low = v_min(y, low);
+      const vmask in = v_lt(v_iota(), v_set1((real)(seen - c * LANES)));
+      const bool all = seen >= n * LANES;
+      const vreal shown = all ? y : v_select(in, y, v_set1(-R_INF));
+      v_store(z + r * PITCH + c * LANES, shown);
+      m = v_max(shown, m);
+      low = v_min(all ? y : v_select(in, y, v_set1(R_INF)), low);
     }
     v_store(top + r * LANES, m);
   }
@@ -53,46 +58,76 @@ SMI vreal put_scores(int rows, int n, vreal a[ATTN_BLOCK][COLS], const real *sca
 enum { CHAIN = 64, CHAINED = 128 };
 SMI int64_t chain_end(int64_t x, int64_t d) { return d < CHAINED || d - x < CHAIN ? d : x + CHAIN; }
 
+/* The queries of a block: packed, or each where it lies. */
+typedef struct query_rows {
+  const real *packed, *row[ATTN_BLOCK];
+} query_rows;
+SMI real query_at(const query_rows *q, int r, int64_t x) {
+  return q->packed ? q->packed[x * ATTN_BLOCK + r] : q->row[r][x];
+}
+
 /* One chain of a block with some vectors of a packed panel. */
-SMI void score_chain(int rows, const real *q, const real *k, int64_t x, int64_t end,
-                     vreal a[ATTN_BLOCK][COLS]) {
-  ALL_ROWS(r, ATTN_BLOCK) ALL_COLS(c, COLS) a[r][c] = v_set1(0);
+SMI void score_chain(int rows, int cols, const query_rows *q, const real *k, int64_t pitch, int64_t x,
+                     int64_t end, vreal a[ATTN_BLOCK][COLS]) {
+  ALL_ROWS(r, ATTN_BLOCK) ALL_COLS(c, cols) a[r][c] = v_set1(0);
   for (; x < end; x++) {
     vreal b[COLS];
-    ALL_COLS(c, COLS) b[c] = v_load(k + x * ATTN_PANEL + c * LANES);
+    ALL_COLS(c, cols) b[c] = v_load(k + x * pitch + c * LANES);
     ALL_ROWS(r, rows) {
-      const vreal s = v_set1(q[x * ATTN_BLOCK + r]);
-      ALL_COLS(c, COLS) a[r][c] = v_fma(s, b[c], a[r][c]);
+      const vreal s = v_set1(query_at(q, r, x));
+      ALL_COLS(c, cols) a[r][c] = v_fma(s, b[c], a[r][c]);
     }
   }
 }
 /* The chains after the first, whose sums join a. */
-SMI void score_later_chains(int rows, const real *q, const real *k, int64_t d, vreal a[ATTN_BLOCK][COLS]) {
+SMI void score_later_chains(int rows, int cols, const query_rows *q, const real *k, int64_t pitch, int64_t d,
+                            vreal a[ATTN_BLOCK][COLS]) {
   for (int64_t x = CHAIN; x < d; x += CHAIN) {
     vreal next[ATTN_BLOCK][COLS];
-    score_chain(rows, q, k, x, chain_end(x, d), next);
-    ALL_ROWS(r, rows) ALL_COLS(c, COLS) a[r][c] = v_add(a[r][c], next[r][c]);
+    score_chain(rows, cols, q, k, pitch, x, chain_end(x, d), next);
+    ALL_ROWS(r, rows) ALL_COLS(c, cols) a[r][c] = v_add(a[r][c], next[r][c]);
   }
+}
+
+/* The scores of a block with `cols` vectors of a packed panel, of which the first `seen` keys are
+ * not hidden. Returns the smallest of low and these. */
+SMI vreal score_vectors(int rows, int cols, int seen, const query_rows *q, const real *k, int64_t pitch,
+                        int64_t d, const real *scale, real *z, real *top, vreal low) {
+  vreal a[ATTN_BLOCK][COLS];
+  score_chain(rows, cols, q, k, pitch, 0, chain_end(0, d), a);
+  if (d >= CHAINED) score_later_chains(rows, cols, q, k, pitch, d, a);
+  return put_scores(rows, cols, seen, a, scale, z, top, low);
 }
 
 /* z[row][0..63] = scale[row] <q_row, k_key>, for `rows` rows of a block and a packed panel, of
  * which the first `keys` are seen. Returns the smallest score of the block. */
 SMI real score_some(int rows, const real *q, const real *k, int keys, int64_t d, const real *scale, real *z,
                     real *top) {
+  const query_rows own = {.packed = q};
   vreal low = v_set1(R_INF);
-  for (int at = 0; at < VPB && at * LANES < keys; at += COLS) {
-    vreal a[ATTN_BLOCK][COLS];
-    score_chain(rows, q, k + at * LANES, 0, chain_end(0, d), a);
-    if (d >= CHAINED) score_later_chains(rows, q, k + at * LANES, d, a);
-    low = put_scores(rows, COLS, a, scale, z + at * LANES, top, low);
-  }
+  for (int at = 0; at < keys; at += COLS * LANES)
+    low = score_vectors(rows, COLS, COLS * LANES, &own, k + at, ATTN_PANEL, d, scale, z + at, top, low);
+  return v_hmin(low);
+}
+
+/* The same with few keys, and queries as they lie: keys from `keys` on have a score of -inf, up to
+ * whole vectors. */
+SMI real score_narrow(int rows, const real *const *q, const real *k, int64_t pitch, int keys, int64_t d,
+                      const real *scale, real *z, real *top) {
+  query_rows own = {.packed = NULL};
+  vreal low = v_set1(R_INF);
+  int at = 0;
+  ALL_ROWS(r, rows) own.row[r] = q[r];
+  for (; keys - at > (FEW_COLS - 1) * LANES; at += FEW_COLS * LANES)
+    low = score_vectors(rows, FEW_COLS, keys - at, &own, k + at, pitch, d, scale, z + at, top, low);
+  if (at < keys) low = score_vectors(rows, 1, keys - at, &own, k + at, pitch, d, scale, z + at, top, low);
   return v_hmin(low);
 }
 
 /* The same with keys that are not packed, but transposed in registers; d is a multiple of COLUMNS.
  * For a block that is alone: packing a panel would cost more than its products do. */
-SMI real score_direct(int rows, int store, const real *q, const rows_at *k, int64_t d, const real *scale,
-                      real *z, real *top) {
+SMI real score_direct(int rows, int store, const real *const *q, const rows_at *k, int64_t d,
+                      const real *scale, real *z, real *top) {
   const int64_t bytes = store_bytes(store);
   vreal low = v_set1(R_INF);
   ahead next = *k->next;
@@ -108,14 +143,14 @@ SMI real score_direct(int rows, int store, const real *q, const rows_at *k, int6
         if (read) read_lines(read + x * LANES * bytes, COLUMNS * LANES * bytes);
         columns_as(store, k->at + at * LANES * k->step + x * bytes, k->step, b);
         _Pragma("GCC unroll 8") for (int i = 0; i < COLUMNS; i++) {
-          ALL_ROWS(r, rows) a[r] = v_fma(v_set1(q[(x + i) * ATTN_BLOCK + r]), b[i], a[r]);
+          ALL_ROWS(r, rows) a[r] = v_fma(v_set1(q[r][x + i]), b[i], a[r]);
           if (i * LANES * bytes % PAIR == 0) fetch(&next, PAIR);
         }
       }
       ALL_ROWS(r, rows) sum[r][0] = v_add(sum[r][0], a[r]);
     }
     if (read) next.read += LANES * k->step;
-    low = put_scores(rows, 1, sum, scale, z + at * LANES, top, low);
+    low = put_scores(rows, 1, LANES, sum, scale, z + at * LANES, top, low);
   }
   *k->next = next;
   return v_hmin(low);
@@ -187,7 +222,12 @@ SMI void values_rows(int rows, int store, bool fetches, const real *w, lay by, c
 
 real score_block(int rows, const real *q, const real *k, int keys, int64_t d, const real *scale, real *z,
                  real *top);
-real score_rows(int rows, const real *q, const rows_at *k, int64_t d, const real *scale, real *z, real *top);
+/* For a panel of another pitch (panel_pitch), of which the keys from `keys` on are hidden. A block
+ * of 3 or 5 rows reads one more query, which has an address too. */
+real score_few(int rows, const real *const *q, const real *k, int64_t pitch, int keys, int64_t d,
+               const real *scale, real *z, real *top);
+real score_rows(int rows, const real *const *q, const rows_at *k, int64_t d, const real *scale, real *z,
+                real *top);
 /* Half precision is read directly only where something is prefetched. */
 void values_block(int rows, const real *w, const rows_at *v, int keys, real *o, int64_t o_pitch,
                   int64_t columns);

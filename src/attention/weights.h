@@ -47,7 +47,7 @@ typedef struct attn_row {
 typedef struct weighing {
   real *z, *second;      /* in: scores; out: weights of both channels */
   int64_t first;         /* logical index of the key of z[0] */
-  int from, to;          /* of the split; multiples of ATTN_PANEL */
+  int from, to;          /* of the split; from is a multiple of ATTN_PANEL, to of LANES */
   real top;              /* the largest score */
   real scale_exp, shift; /* out: the unit of what follows, */
   real gain;             /* and a factor that is still to be applied (1 unless set) */
@@ -141,7 +141,8 @@ static inline void direct_open(const attn_call *c, weighing *w) {
   for (int j = w->from; j < w->to; j++) w->z[j] = w->z[j] == R_INF ? r_nan() : w->z[j];
 }
 
-/* Walks the scores of a row: u is the vector of the lanes, j the key. */
+/* Walks the scores of a row: u is the vector of the lanes, j the key. Keys from `to` on would add
+ * +0 to their lanes. */
 #if SMX_REAL == 32 && !defined(V_PORTABLE)
 #define UNROLL_LANES _Pragma("GCC unroll 4")
 #else
@@ -149,6 +150,6 @@ static inline void direct_open(const attn_call *c, weighing *w) {
 #endif
 #define EACH_SCORE(w, u, j) \
   for (int panel_ = (w)->from; panel_ < (w)->to; panel_ += ATTN_PANEL) \
-  UNROLL_LANES for (int u = 0, j = panel_; u < VPB; u++, j += LANES)
+  UNROLL_LANES for (int u = 0, j = panel_; u < VPB; u++, j += LANES) if (j < (w)->to)
 
 #endif

@@ -36,41 +36,50 @@ attn_rows attention_rows_of(const smx_view *v, int64_t batch, int64_t head, int6
   return m;
 }
 
-attn_head attention_head(const attention_job *j, int64_t b, int64_t kv) {
+/* Into zeros. */
+static void find_head(const attention_job *j, int64_t b, int64_t kv, attn_head *h) {
   int64_t groups = j->heads / j->kv_heads, head = kv * groups,
           kb = j->block_table.data || j->key_offsets.data ? 0 : b;
   int64_t q_row = j->query_offsets.data ? attention_int(&j->query_offsets, b) : 0,
           qb = j->query_offsets.data ? 0 : b;
   int64_t k_row = j->key_offsets.data ? attention_int(&j->key_offsets, b) : 0;
-  attn_head h = {
-      .lq = attention_queries(j, b), .lk = attention_keys(j, b), .groups = groups, .key_start = j->key_start};
-  h.offset = j->query_start == SMX_ATTENTION_END ? h.key_start + h.lk - h.lq : j->query_start;
-  h.stream = attention_stream(j, b, head);
-  h.q = attention_rows_of(&j->q, qb, head, q_row);
-  h.o = attention_rows_of(&j->o, qb, head, q_row);
-  h.lse = attention_rows_of(&j->lse, qb, head, q_row);
-  h.k = attention_rows_of(&j->k, kb, kv, k_row);
-  h.v = attention_rows_of(&j->v, kb, kv, k_row);
-  h.d_o = attention_rows_of(&j->d_o, qb, head, q_row);
-  h.d_lse = attention_rows_of(&j->d_lse, qb, head, q_row);
-  h.dq = attention_rows_of(&j->dq, qb, head, q_row);
-  h.dk = attention_rows_of(&j->dk, kb, kv, k_row);
-  h.dv = attention_rows_of(&j->dv, kb, kv, k_row);
-  h.mask = attention_rows_of(&j->mask, b, head, 0);
-  h.bias = attention_rows_of(&j->bias, b, head, 0);
-  h.slopes = attention_rows_of(&j->slopes, b, head, 0);
-  h.sinks = attention_rows_of(&j->sinks, b, head, 0);
-  h.given = attention_rows_of(&j->given, b, head, 0);
-  h.scores = attention_rows_of(&j->scores, b, head, 0);
-  h.winners = attention_rows_of(&j->winners, qb, head, q_row);
-  h.d_sink = attention_rows_of(&j->d_sink, b, head, 0);
+  h->lq = attention_queries(j, b), h->lk = attention_keys(j, b), h->groups = groups;
+  h->key_start = j->key_start;
+  h->offset = j->query_start == SMX_ATTENTION_END ? h->key_start + h->lk - h->lq : j->query_start;
+  h->stream = attention_stream(j, b, head);
+#define PUT(field, batch, head, row) \
+  if (j->field.data) h->field = attention_rows_of(&j->field, batch, head, row);
+  PUT(q, qb, head, q_row)
+  PUT(o, qb, head, q_row)
+  PUT(lse, qb, head, q_row)
+  PUT(k, kb, kv, k_row)
+  PUT(v, kb, kv, k_row)
+  PUT(d_o, qb, head, q_row)
+  PUT(d_lse, qb, head, q_row)
+  PUT(dq, qb, head, q_row)
+  PUT(dk, kb, kv, k_row)
+  PUT(dv, kb, kv, k_row)
+  PUT(mask, b, head, 0)
+  PUT(bias, b, head, 0)
+  PUT(slopes, b, head, 0)
+  PUT(sinks, b, head, 0)
+  PUT(given, b, head, 0)
+  PUT(scores, b, head, 0)
+  PUT(winners, qb, head, q_row)
+  PUT(d_sink, b, head, 0)
+#undef PUT
   if (j->block_table.data) {
-    h.table = j->block_table.data + b * j->block_table.strides[0] * 4;
-    h.table_step = j->block_table.strides[1] * 4;
-    h.page_size = j->page_size;
-    h.k_page = j->k.strides[0] * smx_dtype_bytes(j->k.dtype);
-    h.v_page = j->v.strides[0] * smx_dtype_bytes(j->v.dtype);
+    h->table = j->block_table.data + b * j->block_table.strides[0] * 4;
+    h->table_step = j->block_table.strides[1] * 4;
+    h->page_size = j->page_size;
+    h->k_page = j->k.strides[0] * smx_dtype_bytes(j->k.dtype);
+    h->v_page = j->v.strides[0] * smx_dtype_bytes(j->v.dtype);
   }
+}
+
+attn_head attention_head(const attention_job *j, int64_t b, int64_t kv) {
+  attn_head h = {0};
+  find_head(j, b, kv, &h);
   return h;
 }
 
@@ -82,13 +91,13 @@ static void note_empty(parallel_job *w, const unit *u, int64_t row) {
   smx_keep_least(&w->empty, (u->sequence * j->heads + head) * j->lq + i);
 }
 
-static attn_task task_of(const parallel_job *w, const unit *u) {
+static void open_task(const parallel_job *w, const unit *u, attn_task *t) {
   const attention_job *j = w->j;
-  attn_task t = {
-      .call = &j->call, .head = attention_head(j, u->sequence, u->head), .first = u->first, .rows = u->rows};
-  t.split = j->key_start / ATTN_SPLIT;
-  t.splits = attention_splits(j, t.head.lk) - t.split;
-  return t;
+  memset(t, 0, sizeof *t);
+  find_head(j, u->sequence, u->head, &t->head);
+  t->call = &j->call, t->first = u->first, t->rows = u->rows;
+  t->split = j->key_start / ATTN_SPLIT;
+  t->splits = attention_splits(j, t->head.lk) - t->split;
 }
 
 void attention_task(smx_scratch *s, attn_task *t, attention_kernel *kernel) {
@@ -112,7 +121,8 @@ static void run_task(parallel_job *w, const unit *u, attn_task *t, attention_ker
 static void whole_task(void *arg, int64_t i) {
   parallel_job *w = arg;
   const attention_job *j = w->j;
-  attn_task t = task_of(w, w->units + i);
+  attn_task t;
+  open_task(w, w->units + i, &t);
   if (j->states.data) {
     const int64_t *s = j->states.strides;
     t.states = j->states.data +
@@ -139,7 +149,8 @@ static void states_of(const parallel_job *w, const unit *u, attn_task *t) {
 static void piece_task(void *arg, int64_t i) {
   parallel_job *w = arg;
   const unit *u = w->units + i / w->pieces;
-  attn_task t = task_of(w, u);
+  attn_task t;
+  open_task(w, u, &t);
   int64_t skip = i % w->pieces * w->piece;
   if (skip >= t.splits) return;
   states_of(w, u, &t);
@@ -152,7 +163,8 @@ static void piece_task(void *arg, int64_t i) {
 
 static void merge_task(void *arg, int64_t i) {
   parallel_job *w = arg;
-  attn_task t = task_of(w, w->units + i);
+  attn_task t;
+  open_task(w, w->units + i, &t);
   states_of(w, w->units + i, &t);
   run_task(w, w->units + i, &t, w->j->kernels->merge);
 }

@@ -1,7 +1,8 @@
 /* vec/columns.h - columns of LANES rows as vectors: pieces of a matrix are transposed in registers.
  *
  *     v_columns        out[c] has in lane r the number at p + r step, column c of 4
- *     v_columns_f16    the same of 8 columns in half precision, widened; v_columns_bf16 likewise
+ *     v_columns_fours  the same of rows that lie in fours: lane 4 i + r is at fours[i] + r step
+ *     v_columns_f16    as v_columns, 8 columns in half precision, widened; v_columns_bf16 likewise
  *                      (both where V_HAS_HALF)
  *
  * step is in bytes. Numbers are moved as they are. */
@@ -33,8 +34,7 @@ SMI __m256 two_rows(const char *p, const char *q) {
   return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)(const void *)p)),
                               _mm_loadu_ps((const float *)(const void *)q), 1);
 }
-SMI void columns_of_eight(const char *p, int64_t step, __m256 out[REAL_STEP]) {
-  const char *q = row_at(p + 4 * step);
+SMI void columns_of_eight(const char *p, const char *q, int64_t step, __m256 out[REAL_STEP]) {
   const __m256 a = two_rows(p, q), b = two_rows(p + step, q + step);
   const __m256 c = two_rows(p + 2 * step, q + 2 * step), d = two_rows(p + 3 * step, q + 3 * step);
   const __m256 ab = _mm256_unpacklo_ps(a, b), ba = _mm256_unpackhi_ps(a, b);
@@ -45,8 +45,16 @@ SMI void columns_of_eight(const char *p, int64_t step, __m256 out[REAL_STEP]) {
 SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
   __m256 low[REAL_STEP], high[REAL_STEP];
   p = row_at(p);
-  columns_of_eight(p, step, low);
-  columns_of_eight(row_at(p + 8 * step), step, high);
+  columns_of_eight(p, row_at(p + 4 * step), step, low);
+  p = row_at(p + 8 * step);
+  columns_of_eight(p, row_at(p + 4 * step), step, high);
+#pragma GCC unroll 4
+  for (int c = 0; c < REAL_STEP; c++) out[c] = v_two(low[c], high[c]);
+}
+SMI void v_columns_fours(const char *const fours[LANES / 4], int64_t step, vreal out[REAL_STEP]) {
+  __m256 low[REAL_STEP], high[REAL_STEP];
+  columns_of_eight(fours[0], fours[1], step, low);
+  columns_of_eight(fours[2], fours[3], step, high);
 #pragma GCC unroll 4
   for (int c = 0; c < REAL_STEP; c++) out[c] = v_two(low[c], high[c]);
 }
@@ -116,9 +124,10 @@ typedef rbits quad_index __attribute__((vector_size(4 * sizeof(rbits))));
 #define SHUFFLE(x, y, a, b, c, d) __builtin_shuffle(x, y, (quad_index){a, b, c, d})
 #endif
 
-SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
+SMI void v_columns_fours(const char *const fours[LANES / 4], int64_t step, vreal out[REAL_STEP]) {
   real t[REAL_STEP][LANES];
-  for (int r = 0; r < LANES; r += 4, p += 4 * step) {
+  for (int r = 0; r < LANES; r += 4) {
+    const char *p = fours[r / 4];
     quad a = quad_load(p), b = quad_load(p + step), c = quad_load(p + 2 * step), d = quad_load(p + 3 * step);
     quad ab = SHUFFLE(a, b, 0, 4, 1, 5), ba = SHUFFLE(a, b, 2, 6, 3, 7);
     quad cd = SHUFFLE(c, d, 0, 4, 1, 5), dc = SHUFFLE(c, d, 2, 6, 3, 7);
@@ -130,6 +139,11 @@ SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
   for (int c = 0; c < REAL_STEP; c++) out[c] = v_load(t[c]);
 }
 #undef SHUFFLE
+SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
+  const char *fours[LANES / 4];
+  for (int i = 0; i < LANES / 4; i++) fours[i] = p + 4 * i * step;
+  v_columns_fours(fours, step, out);
+}
 
 #define WIDENED_COLUMNS(type) \
   SMI void v_columns_##type(const char *p, int64_t step, vreal out[HALF_STEP]) { \

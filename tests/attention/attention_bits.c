@@ -47,10 +47,10 @@ static void set_kind(acase *a, int which) {
 /* ---- against the same call made otherwise ---- */
 
 static void instruction_sets_threads_and_orders(void **state) {
-  static const int64_t shapes[][7] = {{1, 2, 1, 5, 2100, 64, 64},
-                                      {2, 4, 2, 61, 130, 33, 20},
-                                      {1, 1, 1, 1, 5000, 16, 128},
-                                      {1, 1, 1, 389, 70, 8, 16}};
+  static const int64_t shapes[][7] = {{1, 2, 1, 5, 2100, 64, 64},  {2, 4, 2, 61, 130, 33, 20},
+                                      {1, 1, 1, 1, 5000, 16, 128}, {1, 1, 1, 389, 70, 8, 16},
+                                      {3, 4, 2, 4, 4, 64, 64},     {2, 2, 2, 17, 33, 32, 40},
+                                      {1, 3, 1, 49, 49, 136, 24}};
   const char *fastest = smx_isa_name();
   long runs = 0;
   for (int which = 0; which < 2 * SMX_ATTENTION_KINDS; which++) {
@@ -96,6 +96,32 @@ static void rows_alone_prefill_and_decode(void **state) {
       if (memcmp(got.o, want.o + (size_t)(row * a.e) * 4, got.o_bytes) ||
           memcmp(got.lse, want.lse + (size_t)row * 4, 4))
         fail_msg("weights %d row %d", which, (int)row);
+      results_free(&got);
+    }
+    results_free(&want);
+    acase_free(&a);
+  }
+}
+
+/* The last rows of a short sequence, as a call of their own and in a longer causal one. */
+static void short_sequences_and_prefill(void **state) {
+  static const int64_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 11, 15, 16, 17, 31, 32, 33, 48, 49, 63, 64, 65, 97};
+  for (int which = 0; which < SMX_ATTENTION_KINDS; which++) {
+    acase a = acase_new(1, 1, 1, 130, 130, which % 2 ? 64 : 29, 40);
+    set_kind(&a, which);
+    a.with_mask = a.with_bias = a.with_slopes = 0;
+    a.options.causal = 1;
+    acase_fill(&a, (uint64_t)which + 50, which % 3 ? 1 : 20);
+    results want = run_case(&a, NULL, ORDER_BHLD);
+    for (size_t i = 0; i < 2 * COUNT_OF(lengths); i++) {
+      const int64_t n = lengths[i / 2], rows = i % 2 && n > 9 ? 9 : i % 2 ? n : 1, first = n - rows;
+      acase one = acase_new(1, 1, 1, rows, n, a.d, a.e);
+      one.options = a.options;
+      one.q = a.q + first * a.d, one.k = a.k, one.v = a.v;
+      results got = run_case(&one, NULL, (int)i % ORDERS);
+      if (memcmp(got.o, want.o + (size_t)(first * a.e) * 4, got.o_bytes) ||
+          memcmp(got.lse, want.lse + (size_t)first * 4, got.lse_bytes))
+        fail_msg("weights %d, %d rows of %d keys", which, (int)rows, (int)n);
       results_free(&got);
     }
     results_free(&want);
@@ -398,6 +424,7 @@ int main(void) {
       cmocka_unit_test(chains_and_splits_are_as_specified),
       cmocka_unit_test(instruction_sets_threads_and_orders),
       cmocka_unit_test(rows_alone_prefill_and_decode),
+      cmocka_unit_test(short_sequences_and_prefill),
       cmocka_unit_test(ways_to_hide_a_key),
       cmocka_unit_test(padded_keys),
       cmocka_unit_test(paged_keys),
