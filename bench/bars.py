@@ -4,6 +4,7 @@ import re
 ONE_ROW = r"softmax/f32/1x(4194304|67108864)/t\d"
 BATCHES = r"softmax/f32/(4096x1024|1024x32768|64x151936)/t\d"
 OTHERS = r"(log_softmax|logsumexp|softmax_backward)/f32/(1x4194304|1x67108864|4096x1024|1024x32768)/t\d"
+LONG = r"\d+x(1024|4096)x.*"
 HALF = r"softmax/(bf16|f16)/%s/t\d"
 IN_CACHE, OUT_OF_CACHE = "1x(1024|16384)", "(1x4194304|1x67108864|4096x1024|1024x32768|64x151936)"
 
@@ -64,11 +65,13 @@ BARS = (
     ("columns: of memcpy", r"softmax/f32/.*@\d/t\d", of_memcpy, 0.45),
     ("AVX2 in cache: of AVX-512", r"softmax/f32/1x(1024|16384)/t1", of_avx512, 0.70),
     ("AVX2 out of cache: of AVX-512", r"softmax/f32/(1x4194304|1x67108864|1024x32768)/t1", of_avx512, 0.95),
-    ("attention: of the arithmetic", r"attention_full/f32/.*", of_bound, 0.65),
-    ("causal attention: of the arithmetic", r"attention_causal/f32/.*", of_bound, 0.60),
+    ("attention: of the arithmetic", r"attention_full/f32/" + LONG, of_bound, 0.65),
+    ("causal attention: of the arithmetic", r"attention_causal/f32/" + LONG, of_bound, 0.60),
     ("gradients of attention: of the arithmetic", r"attention_(full|causal)_dx/f32/.*", of_bound, 0.50),
-    ("attention on AVX2: of its arithmetic", r"attention_(full|causal)/f32/.*", of_avx2_bound, 0.60),
-    ("attention, one query a head: of the reading", r"attention_decode/.*", of_bound, 0.85),
+    ("attention on AVX2: of its arithmetic", r"attention_(full|causal)/f32/" + LONG, of_avx2_bound, 0.60),
+    ("attention, one query a head: of the reading", r"attention_decode/.*x8192x.*", of_bound, 0.85),
+    ("attention of 4 to 49 rows: the best peer's time / ours", r"attention_(full|causal)/f32/\d+x(4|8|16|32|49)x\d+/t1", of_best_peer, 1 / 0.9),
+    ("attention, one query a head, 16 to 256 keys: the best peer's time / ours", r"attention_decode/f32/\d+x(16|64|256)x\d+/t1", of_best_peer, 1 / 0.9),
     ("attention by sigmoid and softpick: softmax's time / theirs", r"attention_(sigmoid|softpick)/f32/.*", of_softmax_weights, 1 / 1.1),
 )
 

@@ -38,6 +38,9 @@ const Cases table[] = {
      "attention_softpick",
      "f32", "8x1024x64 8x1024x128 2x4096x64 2x4096x128"},
     {"attention_decode", "f32 f16", "32x8192x128"},
+    {"attention_full attention_causal", "f32",
+     "1024x1x64 512x4x64 256x8x64 128x16x64 64x32x64 96x16x32 64x32x32 96x49x32"},
+    {"attention_decode", "f32", "512x1x64 256x16x64 256x64x64 64x256x64 64x256x128"},
 };
 
 enum { MIN_PARALLEL = 1 << 18 }; /* elements from which two threads are worth a line */

@@ -264,9 +264,11 @@ def pytorch(case, x, _):
         import torch as lib
     except ImportError:
         raise Refused from None
-    if case.verb not in ("softmax", "log_softmax", "logsumexp") or case.dtype not in ("f32", "f64"):
+    if case.verb not in ("softmax", "log_softmax", "logsumexp") and not case.attention or case.dtype not in ("f32", "f64"):
         raise Refused
     lib.set_num_threads(case.threads)
+    if case.attention:
+        return peers_attention.torch(case, x, lib)
     shape = case.shape[:1] if case.verb == "logsumexp" else case.shape
     there, function, out = lib.from_numpy(x), getattr(lib, case.verb), lib.from_numpy(at_page(shape, x.dtype))
     return lambda: function(there, -1, out=out)

@@ -1,10 +1,12 @@
-"""Attention in peers.py: ONNX Runtime's operator and JAX's function beside the library. Inputs are q, k, v and the gradient of o."""
+"""Attention in peers.py: the operator of ONNX Runtime, the functions of JAX and PyTorch beside the library. Inputs are q, k, v and the gradient of o."""
 import ctypes
 
 KINDS = {"full": (0, 0), "causal": (1, 0), "full_dx": (0, 1), "causal_dx": (1, 1), "decode": (0, 0)}  # causal, gradients
 SHAPES = "8x1024x64 8x1024x128 2x4096x64 2x4096x128".split()
-DECODE_SHAPE = "32x8192x128"
-CASES = [("attention_" + kind, "f32", shape) for kind in KINDS if kind != "decode" for shape in SHAPES] + [("attention_decode", "f32", DECODE_SHAPE)]
+SHORT = "1024x1x64 512x4x64 256x8x64 128x16x64 64x32x64 96x16x32 64x32x32 96x49x32".split()
+DECODE = "32x8192x128 512x1x64 256x16x64 256x64x64 64x256x64 64x256x128".split()
+CASES = [("attention_" + kind, "f32", shape) for kind in KINDS if kind != "decode" for shape in SHAPES]
+CASES += [("attention_" + kind, "f32", shape) for kind in ("full", "causal") for shape in SHORT] + [("attention_decode", "f32", shape) for shape in DECODE]
 
 
 def kind_of(case):
@@ -39,9 +41,10 @@ def libsoftmax(case, x, lib, context, tensor, at_page, check):
     at = [ctypes.byref(tensor(a)) for a in arrays]
     forward = (context, ctypes.byref(options), *at[:5])
     backward = (*forward, at[5], None, *at[6:])
+    alone = (*forward[:-1], None)  # the peers give no lse
 
     def call():
-        check(lib, lib.smx_attention_backward(*backward) if gradients else lib.smx_attention(*forward))
+        check(lib, lib.smx_attention_backward(*backward) if gradients else lib.smx_attention(*alone))
         return arrays[6:] if gradients else arrays[3]  # a tensor does not keep its array: this does
     check(lib, lib.smx_attention(*forward))
     return call
@@ -94,3 +97,19 @@ def jax(case, x):
         result = lib.block_until_ready(compiled(*there))
         return tuple(Turned(a) for a in result) if gradients else Turned(result)
     return call
+
+
+def torch(case, x, lib):
+    """The function of PyTorch, and its gradients by autograd, which has a forward pass in it."""
+    causal, gradients = kind_of(case)
+    q, k, v, d_o = (lib.from_numpy(a) for a in x)
+    function = lib.nn.functional.scaled_dot_product_attention
+
+    def forward():
+        with lib.inference_mode():
+            return function(q, k, v, is_causal=bool(causal))
+
+    def backward():
+        inputs = [a.detach().requires_grad_() for a in (q, k, v)]
+        return lib.autograd.grad(function(*inputs, is_causal=bool(causal)), inputs, d_o)
+    return backward if gradients else forward
