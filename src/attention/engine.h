@@ -62,7 +62,7 @@ static inline int panel_count(const panels *s, int p) {
   return (int)clamp(s->end - s->first - p * ATTN_PANEL, 0, ATTN_PANEL);
 }
 static inline int64_t panel_pitch(const panels *s, int p) {
-  return s->few ? round_up(panel_count(s, p), PACKED) : ATTN_PANEL;
+  return s->few ? few_pitch(panel_count(s, p)) : ATTN_PANEL;
 }
 
 /* The rows of panel p as [column][row] (pack_rows). */
@@ -322,6 +322,13 @@ static inline void start_sums(double *sum, const real *o, int64_t n) {
 static inline void round_sums(const double *sum, real *out, int64_t n, double factor) {
   EACH_EIGHT(i, n) {
     eight_reals x = __builtin_convertvector(eight_at(sum + i) * factor, eight_reals);
+    memcpy(out + i, &x, sizeof x);
+  }
+}
+/* The same of sums that are one part: out = o factor, in double */
+static inline void round_part(const real *o, real *out, int64_t n, double factor) {
+  EACH_EIGHT(i, n) {
+    eight_reals x = __builtin_convertvector(widened(o + i) * factor, eight_reals);
     memcpy(out + i, &x, sizeof x);
   }
 }

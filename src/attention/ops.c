@@ -21,7 +21,8 @@ typedef struct tile {
   int count;  /* of blocks */
   int panels; /* of the split, that some block sees, and those before it */
   block blocks[ATTN_TILE / ATTN_BLOCK];
-  part parts[ATTN_TILE];
+  bool any[ATTN_TILE]; /* whether a row sees a key of the split; then */
+  weighing ones[ATTN_TILE];
 } tile;
 
 /* Scratch memory of a task. */
@@ -35,7 +36,8 @@ typedef struct work {
   ahead next;         /* what is prefetched, where few rows wait for memory */
   bool has_score_mod; /* scores need more than the scale */
   bool few;           /* all keys are in one panel */
-  bool alone;         /* a block without others: its keys are packed only where a panel is not full */
+  bool alone;         /* a block without others: its keys are packed only where they are very few */
+  bool once;          /* one split with one channel: rows are stored as soon as its tile is done */
   attn_row *rows;
   double *sums; /* o of each row, `width` numbers each */
   panels keys, values;
@@ -94,6 +96,7 @@ static void open_work(work *w, attn_task *t, void *scratch) {
   w->few = h->lk <= ATTN_PANEL;
   w->alone = t->rows <= ATTN_BLOCK && w->c->d % COLUMNS == 0;
   w->keys.few = w->few || w->alone;
+  w->once = t->splits == 1 && !t->states && w->op->values == 1;
   memset(w->rows, 0, (size_t)round_up(t->rows, ATTN_BLOCK) * sizeof *w->rows);
   for (int64_t r = 0, i = t->first / h->groups, g = t->first % h->groups; r < t->rows; r++) {
     fill_row(t->call, h, w->op, i, g, w->rows + r);
@@ -206,6 +209,7 @@ static void add_sink(const work *w, attn_row *row, double *sums, double score) {
   part p = {.any = true, .unit = {(double)v_first(k), far ? score : 0}, .gain = 1, .a = {(double)v_first(e)}};
   fold_part(w, row, sums, &p, NULL);
 }
+static bool has_sinks(const work *w) { return w->h->sinks.data || w->op->constant; }
 static void add_sinks(const work *w, attn_row *row, double *sums) {
   add_sink(w, row, sums, row->sink);
   if (w->op->constant) add_sink(w, row, sums, w->op->constant(w->c));
@@ -213,8 +217,9 @@ static void add_sinks(const work *w, attn_row *row, double *sums) {
 
 /* ---- output ---- */
 
-/* Rounds row r to o, with its lse. False: it sees nothing, which is an error. */
-static bool finish_row(work *w, int64_t r, real *o, real *lse) {
+/* Rounds row r to o, with its lse: its sums, or the only part of them. False: it sees nothing,
+ * which is an error. */
+static bool finish_row(work *w, int64_t r, const real *only, real *o, real *lse) {
   attn_row *row = w->rows + r;
   double *sums = w->sums + r * w->width;
   const int64_t n = w->values.padded;
@@ -224,11 +229,15 @@ static bool finish_row(work *w, int64_t r, real *o, real *lse) {
     if (w->t->first_empty < 0) w->t->first_empty = row->i * w->h->groups + row->g;
     return false;
   }
-  add_sinks(w, row, sums);
+  if (has_sinks(w)) {
+    if (only && seen) start_sums(sums, only, w->width);
+    add_sinks(w, row, sums), only = NULL;
+  }
   if (row->any) w->op->finish(w->c, row, &f);
   for (int64_t i = 0; i < n && seen && w->op->values > 1; i++)
     sums[i] = sums[i] * f.factor[0] + sums[n + i] * f.factor[1];
-  if (seen) round_sums(sums, o, n, w->op->values > 1 ? 1 : f.factor[0]);
+  if (seen && only) round_part(only, o, n, f.factor[0]);
+  else if (seen) round_sums(sums, o, n, w->op->values > 1 ? 1 : f.factor[0]);
   for (int64_t i = 0; i < n && (!seen || f.lse != f.lse); i++)
     o[i] = seen || w->c->on_empty == SMX_EMPTY_NAN ? r_nan() : 0;
   *lse = v_first(v_clean(v_set1((real)f.lse)));
@@ -237,13 +246,16 @@ static bool finish_row(work *w, int64_t r, real *o, real *lse) {
 
 /* Some rows are rounded before the first is stored, because what was just written in parts is slow
  * to read as a whole. */
-static void store_rows(work *w) {
+static void store_rows(work *w, int64_t from, int64_t to) {
   const attn_head *h = w->h;
-  for (int64_t first = 0; first < w->t->rows; first += PACKED) {
-    const int64_t rows = clamp(w->t->rows - first, 0, PACKED);
+  for (int64_t first = from; first < to; first += PACKED) {
+    const int64_t rows = clamp(to - first, 0, PACKED);
     real lse[PACKED], *o = w->buffer;
     bool there[PACKED];
-    for (int64_t r = 0; r < rows; r++) there[r] = finish_row(w, first + r, o + r * w->values.padded, lse + r);
+    for (int64_t r = 0; r < rows; r++) {
+      const real *only = w->once ? w->o + (first - from + r) * w->width : NULL;
+      there[r] = finish_row(w, first + r, only, o + r * w->values.padded, lse + r);
+    }
     for (int64_t r = 0; r < rows; r++) {
       const attn_row *row = w->rows + first + r;
       if (!there[r]) continue;
@@ -270,6 +282,7 @@ static void load_given(const work *w, const block *b, int p, real *z) {
 typedef struct key_panel {
   const real *packed;
   rows_at rows;
+  int keys; /* of the rows as they lie */
 } key_panel;
 
 /* Scores of panel p with the rows of a block, as far as one of them sees it. */
@@ -281,7 +294,7 @@ static real score_keys(const work *w, const block *b, int p, const key_panel *k,
   find_queries(w, b, at);
   if (k->packed)
     return score_few(b->rows, at, k->packed, panel_pitch(&w->keys, p), reach, w->c->d, scale, z, top);
-  return score_rows(b->rows, at, &k->rows, w->c->d, scale, z, top);
+  return score_rows(b->rows, at, &k->rows, k->keys, w->c->d, scale, z, top);
 }
 
 /* Hides the keys that a row does not see of panel p. */
@@ -304,8 +317,10 @@ static void score_panel(work *w, block *b, int64_t tile_row, int p, const key_pa
   real *z = w->z + tile_row * PITCH + p * ATTN_PANEL, *top = w->top + tile_row * LANES, scale[ATTN_BLOCK],
        unused[ATTN_BLOCK * LANES];
   for (int r = 0; r < ATTN_BLOCK; r++) scale[r] = w->rows[b->row + r].scale;
-  const bool alike = w->keys.few && k->packed ? block_is_even(b, p) : block_agrees(b, p);
-  if (!w->has_score_mod && alike) {
+  const bool even = k->packed && !w->keys.few ? block_agrees(b, p)
+                    : k->packed               ? block_is_even(b, p)
+                                              : block_is_even(b, p) && block_reach(b, p) == k->keys;
+  if (!w->has_score_mod && even) {
     if (score_keys(w, b, p, k, scale, z, top) > -R_INF) return;
   } else {
     for (int r = 0; r < ATTN_BLOCK; r++) v_store(unused + r * LANES, v_set1(0));
@@ -333,40 +348,62 @@ static void drop_row(const work *w, const attn_row *row, const weighing *one) {
   if (w->op->values > 1) drop(w->keep, n, one->second + one->from);
 }
 
-/* Scores to weights for one row, or to its statistic. */
-static void weigh_row(work *w, const block *b, int r, int64_t tile_row, part *p, bool stat) {
-  attn_row *row = w->rows + b->row + r;
-  weighing one = {.z = w->z + (tile_row + r) * PITCH,
-                  .second = w->second + (w->op->values > 1 ? (tile_row + r) * PITCH : 0)};
-  one.from = (int)(b->low / ATTN_PANEL * ATTN_PANEL);
-  one.to = (int)round_up(b->high, LANES);
-  one.gain = 1;
-  one.first = w->split * ATTN_SPLIT;
-  one.top = v_hmax(v_load(w->top + (tile_row + r) * LANES));
-  p->any = one.top > -R_INF;
-  for (int j = one.from; j < one.to && !p->any; j++) p->any = one.z[j] != one.z[j]; /* only NaN */
-  if (!p->any) {
-    for (int j = one.from; j < one.to; j++) one.z[j] = 0;
-    for (int j = one.from; j < one.to && w->op->values > 1; j++) one.second[j] = 0;
+/* Scores to weights for one row of the tile, or to its statistic. What the weights are relative to
+ * stays in the tile: it is read once it is no longer on its way to memory. */
+static void weigh_row(work *w, tile *t, const block *b, int64_t r, bool stat) {
+  attn_row *row = w->rows + t->first + r;
+  weighing *one = t->ones + r;
+  bool any;
+  one->z = w->z + r * PITCH, one->second = w->second + (w->op->values > 1 ? r * PITCH : 0);
+  one->from = (int)(b->low / ATTN_PANEL * ATTN_PANEL), one->to = (int)round_up(b->high, LANES);
+  one->gain = 1;
+  for (int i = 0; i < ATTN_SCALARS; i++) one->a[i] = 0;
+  one->first = w->split * ATTN_SPLIT;
+  one->top = v_hmax(v_load(w->top + r * LANES));
+  any = one->top > -R_INF;
+  for (int j = one->from; j < one->to && !any; j++) any = one->z[j] != one->z[j]; /* only NaN */
+  if (!any) {
+    for (int j = one->from; j < one->to; j++) one->z[j] = 0;
+    for (int j = one->from; j < one->to && w->op->values > 1; j++) one->second[j] = 0;
     return;
   }
-  if (one.top == -R_INF) one.top = 0;
+  if (one->top == -R_INF) one->top = 0;
   if (stat) {
-    w->op->stat(w->c, row, &one);
+    w->op->stat(w->c, row, one);
     return;
   }
-  w->op->weigh(w->c, row, &one);
-  if (w->c->dropout > 0) drop_row(w, row, &one);
-  p->unit.scale_exp = (double)one.scale_exp, p->unit.shift = (double)one.shift, p->gain = (double)one.gain;
-  for (int i = 0; i < ATTN_SCALARS; i++) p->a[i] = (double)one.a[i];
+  w->op->weigh(w->c, row, one);
+  if (w->c->dropout > 0) drop_row(w, row, one);
+  t->any[r] = true;
+}
+
+/* What row r of the tile got from the split. */
+static void part_of(const tile *t, int64_t r, part *p) {
+  const weighing *one = t->ones + r;
+  p->any = t->any[r];
+  if (!p->any) return;
+  p->unit.scale_exp = (double)one->scale_exp, p->unit.shift = (double)one->shift, p->gain = (double)one->gain;
+  for (int i = 0; i < ATTN_SCALARS; i++) p->a[i] = (double)one->a[i];
+}
+
+/* The same into a row that has no other part. */
+static void take_part(const tile *t, int64_t r, attn_row *row) {
+  const weighing *one = t->ones + r;
+  row->any = t->any[r];
+  if (!row->any) return;
+  row->unit.scale_exp = (double)one->scale_exp, row->unit.shift = (double)one->shift;
+  row->gain = (double)one->gain;
+  for (int i = 0; i < ATTN_SCALARS; i++) row->a[i] = (double)one->a[i];
 }
 
 /* Folds the contribution of a split into the row, or stores it in t->states. */
-static void keep_part(work *w, int64_t r, const part *p, const real *o) {
+static void keep_part(work *w, const tile *own, int64_t r, const real *o) {
   const attn_task *t = w->t;
-  const attn_row *row = w->rows + r;
+  attn_row *row = w->rows + own->first + r;
+  part p_, *p = &p_;
+  part_of(own, r, p);
   if (!t->states) {
-    fold_part(w, w->rows + r, w->sums + r * w->width, p, o);
+    fold_part(w, row, w->sums + (own->first + r) * w->width, p, o);
     return;
   }
   real *state = (real *)t->states + row->i * t->state_rows + row->g * t->state_heads +
@@ -386,7 +423,7 @@ static void open_tile(const work *w, tile *t, int64_t first, int64_t rows) {
   int64_t start = w->split * ATTN_SPLIT;
   t->first = first, t->rows = rows, t->panels = 0;
   t->count = (int)((rows + ATTN_BLOCK - 1) / ATTN_BLOCK);
-  for (int64_t r = 0; r < rows; r++) t->parts[r].any = false;
+  memset(t->any, 0, sizeof t->any);
   for (int b = 0; b < t->count; b++) {
     block *own = t->blocks + b;
     start_block(own, first + b * ATTN_BLOCK, clamp(rows - b * ATTN_BLOCK, 0, ATTN_BLOCK), ATTN_SPLIT);
@@ -407,8 +444,10 @@ static void score_tile(work *w, tile *t) {
     look_ahead(w, &w->keys, p, &w->values, w->values.first);
     for (int b = 0; b < t->count; b++) {
       if (!block_sees(t->blocks + b, p)) continue;
-      if (!there && !(w->alone && panel_as_it_lies(&w->keys, p, &k.rows) == ATTN_PANEL))
-        k.packed = packed_panel(&w->keys, p);
+      if (!there) {
+        k.keys = w->alone ? panel_as_it_lies(&w->keys, p, &k.rows) : 0;
+        if (k.keys < LANES) k.packed = packed_panel(&w->keys, p);
+      }
       there = true;
       score_panel(w, t->blocks + b, b * ATTN_BLOCK, p, &k);
     }
@@ -419,7 +458,7 @@ static void weigh_tile(work *w, tile *t, bool stat) {
   for (int b = 0; b < t->count; b++) {
     const block *own = t->blocks + b;
     for (int r = 0; r < own->rows && own->low < own->high; r++)
-      weigh_row(w, own, r, b * ATTN_BLOCK, t->parts + b * ATTN_BLOCK + r, stat);
+      weigh_row(w, t, own, b * ATTN_BLOCK + r, stat);
   }
 }
 
@@ -453,10 +492,12 @@ static void write_row(work *w, const tile *t, int64_t r) {
   finished f = {.silent = true};
   double mine = 1, its = 1;
   if (weights && row->any) w->op->finish(w->c, row, &f);
-  if (t->parts[r].any) {
+  part own;
+  part_of(t, r, &own);
+  if (own.any) {
     attn_unit unit = row->unit; /* the largest of all splits */
-    align(&unit, t->parts[r].unit, &mine, &its);
-    its *= t->parts[r].gain / row->gain;
+    align(&unit, own.unit, &mine, &its);
+    its *= own.gain / row->gain;
   }
   const bool bad = f.lse != f.lse || (weights && !row->any && w->c->on_empty == SMX_EMPTY_NAN);
   for (int64_t j = 0; j < n; j++) {
@@ -481,8 +522,10 @@ static void tile_split(work *w, int64_t first, int64_t rows, goal what) {
   if (what == SUMS) sum_tile(w, t);
   for (int64_t r = 0; r < rows; r++) {
     if (what == SCORES) write_row(w, t, r);
-    else keep_part(w, first + r, t->parts + r, what == SUMS ? w->o + r * w->width : NULL);
+    else if (what == SUMS && w->once) take_part(t, r, w->rows + first + r);
+    else keep_part(w, t, r, what == SUMS ? w->o + r * w->width : NULL);
   }
+  if (what == SUMS && w->once) store_rows(w, first, first + rows);
 }
 
 static void each_split(work *w, goal what) {
@@ -500,7 +543,7 @@ static void forward(attn_task *t, void *scratch) {
   if (!w.h->given.data) pack_queries(&w);
   if (w.op->stat) each_split(&w, STATISTIC);
   each_split(&w, SUMS);
-  if (!t->states) store_rows(&w);
+  if (!t->states && !w.once) store_rows(&w, 0, t->rows);
 }
 
 static void merge(attn_task *t, void *scratch) {
@@ -516,7 +559,7 @@ static void merge(attn_task *t, void *scratch) {
       fold_part(&w, row, w.sums + r * w.width, &p, state + ATTN_STATE_HEAD);
     }
   }
-  store_rows(&w);
+  store_rows(&w, 0, t->rows);
 }
 
 static void scores(attn_task *t, void *scratch) {

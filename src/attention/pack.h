@@ -112,64 +112,63 @@ SMI void pack_columns(int store, const char *p, int64_t step, int64_t columns, i
     }
 }
 
-static inline void load_row(const attn_rows *m, const char *at, int64_t columns, real *out) {
-  const real *x = (const real *)(const void *)at;
-  if (m->stride != 1 || m->store != REAL_STORE || columns % LANES)
-    dtype_load((row_store)m->store, at, m->stride, (size_t)columns, out);
-  else
-    for (int64_t i = 0; i < columns; i += LANES) v_store(out + i, v_load(x + i));
-}
-
-/* Fewer than PACKED rows of reals. The rows that are missing are others once more: rows are read
- * four at a time, so copies of them begin with a whole four. */
-static inline void pack_few(const char *p, int64_t step, int n, int64_t columns, int64_t pitch, real *out) {
-  const char *fours[PACKED / 4];
-  for (int i = 0; i < PACKED / 4; i++) fours[i] = p + (4 * i < n ? 4 * i : 0) * step;
-  for (int64_t x = 0; x < columns; x += REAL_STEP) {
-    for (int r = 0; r < PACKED; r += LANES) {
-      vreal c[REAL_STEP];
-      v_columns_fours(fours + r / 4, step, c);
-      for (int i = 0; i < REAL_STEP; i++) v_store(out + (x + i) * pitch + r, c[i]);
-    }
-    for (int i = 0; i < PACKED / 4; i++) fours[i] += REAL_STEP * sizeof *out;
+/* n rows of reals, four at a time; the last once more where there are no four. */
+static inline void pack_fours(const char *const *at, int n, int64_t columns, int64_t pitch, real *out) {
+  for (int r = 0; r < n; r += 4) {
+    const char *p[4];
+    for (int i = 0; i < 4; i++) p[i] = at[r + i < n ? r + i : n - 1];
+    for (int64_t x = 0; x < columns; x += REAL_STEP)
+      v_four_columns(p, x * (int64_t)sizeof *out, out + x * pitch + r, pitch);
   }
 }
 
-/* PACKED rows, n of which are there: out[column][row], columns `pitch` reals apart. Rows that are
- * not there have the numbers of others. */
+/* n rows, at most PACKED: out[column][row], columns `pitch` reals apart. */
 static inline void pack_some(const attn_rows *m, const char *const *at, int n, int64_t columns, int64_t pitch,
                              real *out, real *buffer, ahead *next) {
   const int64_t whole = columns / COLUMNS * COLUMNS, wide = round_up(columns, COLUMNS);
-  const int64_t step = n > 1 ? at[1] - at[0] : 0;
-  const bool plain =
-      whole == columns && m->stride == 1 && loads_directly(m->store) && rows_are_even(at, n, step);
-  if (plain && n == PACKED) {
-    if (m->store == REAL_STORE) pack_columns(REAL_STORE, at[0], step, columns, pitch, out, next);
-    else if (m->store == STORE_F16) pack_columns(STORE_F16, at[0], step, columns, pitch, out, next);
-    else pack_columns(STORE_BF16, at[0], step, columns, pitch, out, next);
-    return;
+  const int64_t step = n == PACKED ? at[1] - at[0] : 0;
+  const char *copies[PACKED];
+  if (whole == columns && m->stride == 1 && loads_directly(m->store)) {
+    if (n == PACKED && rows_are_even(at, n, step)) {
+      if (m->store == REAL_STORE) pack_columns(REAL_STORE, at[0], step, columns, pitch, out, next);
+      else if (m->store == STORE_F16) pack_columns(STORE_F16, at[0], step, columns, pitch, out, next);
+      else pack_columns(STORE_BF16, at[0], step, columns, pitch, out, next);
+      return;
+    }
+    if (m->store == REAL_STORE) {
+      pack_fours(at, n, columns, pitch, out);
+      return;
+    }
   }
-  if (plain && m->store == REAL_STORE && (n % 4 == 0 || n == 1)) {
-    pack_few(at[0], step, n, columns, pitch, out);
-    return;
+  for (int r = 0; r < n; r++) {
+    copies[r] = (const char *)(buffer + r * wide);
+    dtype_load((row_store)m->store, at[r], m->stride, (size_t)columns, buffer + r * wide);
+    fetch(next, next->bytes);
   }
-  for (int r = 0; r < round_up(n, 4); r++)
-    if (r < n) load_row(m, at[r], columns, buffer + r * wide);
-    else memcpy(buffer + r * wide, buffer + (r - 1) * wide, (size_t)columns * sizeof *buffer);
-  fetch(next, n * next->bytes);
-  pack_few((const char *)buffer, wide * (int64_t)sizeof *buffer, n, whole, pitch, out);
+  pack_fours(copies, n, whole, pitch, out);
   for (int64_t x = whole; x < columns; x++)
-    for (int r = 0; r < PACKED; r++) out[x * pitch + r] = buffer[(r < n ? r : 0) * wide + x];
+    for (int r = 0; r < round_up(n, 4); r++) out[x * pitch + r] = buffer[(r < n ? r : n - 1) * wide + x];
 }
 
-/* Packs n rows, at most 64, whose addresses are at[]: out[column][row], columns `pitch` apart, a
- * multiple of PACKED. Rows from n on are 0, or others once more. The last PACKED rows are packed
- * together, whatever was packed of them before. buffer: PACKED rows. */
+/* How far the columns of a panel of n rows are apart that is packed by itself. */
+static inline int64_t few_pitch(int n) {
+  return n < 2 ? n : n < PACKED ? round_up(n, 4) : round_up(n, PACKED);
+}
+
+/* Packs n rows, at most 64, whose addresses are at[]: out[column][row], columns `pitch` apart: 64,
+ * or few_pitch(n). Between rows n and `pitch`, and behind the last column, there are numbers: 0,
+ * or those of others. The last PACKED rows are packed together, whatever was packed of them
+ * before. buffer: PACKED rows. */
 static inline void pack_rows(const attn_rows *m, const char *const *at, int n, int64_t pitch, int64_t columns,
                              real *out, real *buffer, ahead *next) {
-  const int blank = n < PACKED ? PACKED : n / PACKED * PACKED;
-  for (int64_t x = 0; x < columns && blank < pitch; x++)
-    for (int r = blank; r < pitch; r += LANES) v_store(out + x * pitch + r, v_set1(0));
+  const int64_t blank = n / PACKED * PACKED;
+  for (int64_t x = 0; x < columns && pitch >= PACKED; x++)
+    for (int64_t r = blank; r < pitch; r += LANES) v_store(out + x * pitch + r, v_set1(0));
+  for (int r = 0; r < PACKED && pitch < PACKED; r += LANES) v_store(out + columns * pitch + r, v_set1(0));
+  if (pitch == 1) {
+    dtype_load((row_store)m->store, at[0], m->stride, (size_t)columns, out);
+    return;
+  }
   for (int r = 0; r < n; r += PACKED) {
     const int first = n - r >= PACKED || n < PACKED ? r : n - PACKED;
     pack_some(m, at + first, n - first < PACKED ? n - first : PACKED, columns, pitch, out + first, buffer,

@@ -11,9 +11,9 @@ real score_few(int rows, const real *const *q, const real *k, int64_t pitch, int
   return BY_HEIGHT(rows, score_narrow, q, k, pitch, keys, d, scale, z, top);
 }
 
-real score_rows(int rows, const real *const *q, const rows_at *k, int64_t d, const real *scale, real *z,
-                real *top) {
-  return BY_STORE(rows, k->store, score_direct, q, k, d, scale, z, top);
+real score_rows(int rows, const real *const *q, const rows_at *k, int keys, int64_t d, const real *scale,
+                real *z, real *top) {
+  return BY_STORE(rows, k->store, score_direct, q, k, keys, d, scale, z, top);
 }
 
 void values_block(int rows, const real *w, const rows_at *v, int keys, real *o, int64_t o_pitch,

@@ -124,14 +124,17 @@ SMI real score_narrow(int rows, const real *const *q, const real *k, int64_t pit
   return v_hmin(low);
 }
 
-/* The same with keys that are not packed, but transposed in registers; d is a multiple of COLUMNS.
+/* The same with `keys` keys, at least LANES, that are not packed, but transposed in registers; the
+ * last LANES of them together, whatever was computed of them before. d is a multiple of COLUMNS.
  * For a block that is alone: packing a panel would cost more than its products do. */
-SMI real score_direct(int rows, int store, const real *const *q, const rows_at *k, int64_t d,
+SMI real score_direct(int rows, int store, const real *const *q, const rows_at *k, int keys, int64_t d,
                       const real *scale, real *z, real *top) {
   const int64_t bytes = store_bytes(store);
   vreal low = v_set1(R_INF);
   ahead next = *k->next;
-  for (int at = 0; at < VPB; at++) {
+  ALL_ROWS(r, rows) if (keys % LANES) v_store(z + r * PITCH + keys / LANES * LANES, v_set1(-R_INF));
+  for (int from = 0; from < keys; from += LANES) {
+    const int at = from + LANES < keys ? from : keys - LANES;
     vreal sum[ATTN_BLOCK][COLS], a[ATTN_BLOCK];
     ALL_ROWS(r, ATTN_BLOCK) sum[r][0] = v_set1(0);
     const char *read = next.end - next.read >= LANES * k->step ? next.read : NULL;
@@ -141,7 +144,7 @@ SMI real score_direct(int rows, int store, const real *const *q, const rows_at *
       for (; x < end; x += COLUMNS) {
         vreal b[COLUMNS];
         if (read) read_lines(read + x * LANES * bytes, COLUMNS * LANES * bytes);
-        columns_as(store, k->at + at * LANES * k->step + x * bytes, k->step, b);
+        columns_as(store, k->at + at * k->step + x * bytes, k->step, b);
         _Pragma("GCC unroll 8") for (int i = 0; i < COLUMNS; i++) {
           ALL_ROWS(r, rows) a[r] = v_fma(v_set1(q[r][x + i]), b[i], a[r]);
           if (i * LANES * bytes % PAIR == 0) fetch(&next, PAIR);
@@ -150,7 +153,7 @@ SMI real score_direct(int rows, int store, const real *const *q, const rows_at *
       ALL_ROWS(r, rows) sum[r][0] = v_add(sum[r][0], a[r]);
     }
     if (read) next.read += LANES * k->step;
-    low = put_scores(rows, 1, LANES, sum, scale, z + at * LANES, top, low);
+    low = put_scores(rows, 1, LANES, sum, scale, z + at, top, low);
   }
   *k->next = next;
   return v_hmin(low);
@@ -226,8 +229,8 @@ real score_block(int rows, const real *q, const real *k, int keys, int64_t d, co
  * of 3 or 5 rows reads one more query, which has an address too. */
 real score_few(int rows, const real *const *q, const real *k, int64_t pitch, int keys, int64_t d,
                const real *scale, real *z, real *top);
-real score_rows(int rows, const real *const *q, const rows_at *k, int64_t d, const real *scale, real *z,
-                real *top);
+real score_rows(int rows, const real *const *q, const rows_at *k, int keys, int64_t d, const real *scale,
+                real *z, real *top);
 /* Half precision is read directly only where something is prefetched. */
 void values_block(int rows, const real *w, const rows_at *v, int keys, real *o, int64_t o_pitch,
                   int64_t columns);

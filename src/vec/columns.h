@@ -1,9 +1,10 @@
 /* vec/columns.h - columns of LANES rows as vectors: pieces of a matrix are transposed in registers.
  *
  *     v_columns        out[c] has in lane r the number at p + r step, column c of 4
- *     v_columns_fours  the same of rows that lie in fours: lane 4 i + r is at fours[i] + r step
- *     v_columns_f16    as v_columns, 8 columns in half precision, widened; v_columns_bf16 likewise
+ *     v_columns_f16    the same of 8 columns in half precision, widened; v_columns_bf16 likewise
  *                      (both where V_HAS_HALF)
+ *     v_four_columns   stores four columns of four rows: that at p[r] + at goes to out[r], the next
+ *                      in each row `pitch` reals on
  *
  * step is in bytes. Numbers are moved as they are. */
 #ifndef SMX_VEC_COLUMNS_H
@@ -11,6 +12,34 @@
 #include "vec.h"
 
 enum { REAL_STEP = 4, HALF_STEP = 8 }; /* columns of reals, and in half precision */
+
+typedef real quad __attribute__((vector_size(4 * sizeof(real))));
+
+SMI quad quad_load(const char *p) {
+  quad q;
+  memcpy(&q, p, sizeof q);
+  return q;
+}
+SMI void quad_store(real *p, quad q) { memcpy(p, &q, sizeof q); }
+
+#ifdef __clang__
+#define SHUFFLE(x, y, a, b, c, d) __builtin_shufflevector(x, y, a, b, c, d)
+#else
+typedef rbits quad_index __attribute__((vector_size(4 * sizeof(rbits))));
+#define SHUFFLE(x, y, a, b, c, d) __builtin_shuffle(x, y, (quad_index){a, b, c, d})
+#endif
+
+SMI void v_four_columns(const char *const p[4], int64_t at, real *out, int64_t pitch) {
+  const quad a = quad_load(p[0] + at), b = quad_load(p[1] + at), c = quad_load(p[2] + at),
+             d = quad_load(p[3] + at);
+  const quad ab = SHUFFLE(a, b, 0, 4, 1, 5), ba = SHUFFLE(a, b, 2, 6, 3, 7);
+  const quad cd = SHUFFLE(c, d, 0, 4, 1, 5), dc = SHUFFLE(c, d, 2, 6, 3, 7);
+  quad_store(out, SHUFFLE(ab, cd, 0, 1, 4, 5));
+  quad_store(out + pitch, SHUFFLE(ab, cd, 2, 3, 6, 7));
+  quad_store(out + 2 * pitch, SHUFFLE(ba, dc, 0, 1, 4, 5));
+  quad_store(out + 3 * pitch, SHUFFLE(ba, dc, 2, 3, 6, 7));
+}
+#undef SHUFFLE
 
 #if defined(__AVX2__) && SMX_REAL == 32 && !defined(V_PORTABLE)
 
@@ -34,7 +63,8 @@ SMI __m256 two_rows(const char *p, const char *q) {
   return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)(const void *)p)),
                               _mm_loadu_ps((const float *)(const void *)q), 1);
 }
-SMI void columns_of_eight(const char *p, const char *q, int64_t step, __m256 out[REAL_STEP]) {
+SMI void columns_of_eight(const char *p, int64_t step, __m256 out[REAL_STEP]) {
+  const char *q = row_at(p + 4 * step);
   const __m256 a = two_rows(p, q), b = two_rows(p + step, q + step);
   const __m256 c = two_rows(p + 2 * step, q + 2 * step), d = two_rows(p + 3 * step, q + 3 * step);
   const __m256 ab = _mm256_unpacklo_ps(a, b), ba = _mm256_unpackhi_ps(a, b);
@@ -45,16 +75,8 @@ SMI void columns_of_eight(const char *p, const char *q, int64_t step, __m256 out
 SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
   __m256 low[REAL_STEP], high[REAL_STEP];
   p = row_at(p);
-  columns_of_eight(p, row_at(p + 4 * step), step, low);
-  p = row_at(p + 8 * step);
-  columns_of_eight(p, row_at(p + 4 * step), step, high);
-#pragma GCC unroll 4
-  for (int c = 0; c < REAL_STEP; c++) out[c] = v_two(low[c], high[c]);
-}
-SMI void v_columns_fours(const char *const fours[LANES / 4], int64_t step, vreal out[REAL_STEP]) {
-  __m256 low[REAL_STEP], high[REAL_STEP];
-  columns_of_eight(fours[0], fours[1], step, low);
-  columns_of_eight(fours[2], fours[3], step, high);
+  columns_of_eight(p, step, low);
+  columns_of_eight(row_at(p + 8 * step), step, high);
 #pragma GCC unroll 4
   for (int c = 0; c < REAL_STEP; c++) out[c] = v_two(low[c], high[c]);
 }
@@ -108,41 +130,11 @@ SMI vreal widened_bf16(__m256i x) {
 
 #else
 
-typedef real quad __attribute__((vector_size(4 * sizeof(real))));
-
-SMI quad quad_load(const char *p) {
-  quad q;
-  memcpy(&q, p, sizeof q);
-  return q;
-}
-SMI void quad_store(real *p, quad q) { memcpy(p, &q, sizeof q); }
-
-#ifdef __clang__
-#define SHUFFLE(x, y, a, b, c, d) __builtin_shufflevector(x, y, a, b, c, d)
-#else
-typedef rbits quad_index __attribute__((vector_size(4 * sizeof(rbits))));
-#define SHUFFLE(x, y, a, b, c, d) __builtin_shuffle(x, y, (quad_index){a, b, c, d})
-#endif
-
-SMI void v_columns_fours(const char *const fours[LANES / 4], int64_t step, vreal out[REAL_STEP]) {
-  real t[REAL_STEP][LANES];
-  for (int r = 0; r < LANES; r += 4) {
-    const char *p = fours[r / 4];
-    quad a = quad_load(p), b = quad_load(p + step), c = quad_load(p + 2 * step), d = quad_load(p + 3 * step);
-    quad ab = SHUFFLE(a, b, 0, 4, 1, 5), ba = SHUFFLE(a, b, 2, 6, 3, 7);
-    quad cd = SHUFFLE(c, d, 0, 4, 1, 5), dc = SHUFFLE(c, d, 2, 6, 3, 7);
-    quad_store(t[0] + r, SHUFFLE(ab, cd, 0, 1, 4, 5));
-    quad_store(t[1] + r, SHUFFLE(ab, cd, 2, 3, 6, 7));
-    quad_store(t[2] + r, SHUFFLE(ba, dc, 0, 1, 4, 5));
-    quad_store(t[3] + r, SHUFFLE(ba, dc, 2, 3, 6, 7));
-  }
-  for (int c = 0; c < REAL_STEP; c++) out[c] = v_load(t[c]);
-}
-#undef SHUFFLE
 SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
-  const char *fours[LANES / 4];
-  for (int i = 0; i < LANES / 4; i++) fours[i] = p + 4 * i * step;
-  v_columns_fours(fours, step, out);
+  real t[REAL_STEP][LANES];
+  for (int r = 0; r < LANES; r += 4, p += 4 * step)
+    v_four_columns((const char *[]){p, p + step, p + 2 * step, p + 3 * step}, 0, t[0] + r, LANES);
+  for (int c = 0; c < REAL_STEP; c++) out[c] = v_load(t[c]);
 }
 
 #define WIDENED_COLUMNS(type) \

@@ -128,7 +128,8 @@ typedef struct shape {
 static const shape along_rows[] = {{1, 16}, {1, 64}, {1, 1024}, {1, 16384}, {1, MOST}, {256, 16}, {64, 128}};
 static const shape shortest[] = {{1, 16}, {1, 64}}, one_row[] = {{1, 16384}};
 static const shape along_columns[] = {{256, 16}, {1024, 256}};
-static const shape prefills[] = {{1, 256}}, decodes[] = {{2, 2048}};
+static const shape prefills[] = {{1, 256}, {16, 4}, {16, 16}}, decodes[] = {{2, 2048}, {16, 1}, {16, 16}};
+static const shape longer[] = {{1, 256}};
 
 static const struct {
   const char *name, *dtype;
@@ -153,7 +154,7 @@ static const struct {
     {"sample_greedy", "f32", greedy_f32, one_row, COUNT_OF(one_row), ""},
     {"softmax", "f32", columns_f32, along_columns, COUNT_OF(along_columns), "@0"},
     {"attention_causal", "f32", prefill_f32, prefills, COUNT_OF(prefills), "x64"},
-    {"attention_causal_dx", "f32", gradients_f32, prefills, COUNT_OF(prefills), "x64"},
+    {"attention_causal_dx", "f32", gradients_f32, longer, COUNT_OF(longer), "x64"},
     {"attention_decode", "f32", decode_f32, decodes, COUNT_OF(decodes), "x64"},
     {"attention_decode", "f16", decode_f16, decodes, COUNT_OF(decodes), "x64"},
 };
