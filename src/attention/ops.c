@@ -129,15 +129,17 @@ static void aim(work *w, const panels *s, int64_t first, int64_t n, int streams)
   if (rows > 0 && s->m.data && !s->pages && s->m.stride == 1) w->next.at = s->m.data + from * s->m.step;
 }
 
-/* Prefetch in address order: keys are read before they are transposed, values are prefetched NEAR
- * bytes ahead (Zen 4: half a kilobyte to 4 alike, 8 a tenth slower). */
-enum { NEAR = 1024 };
+/* Prefetch in address order: up to Zen 4 keys are read before they are transposed, and values are
+ * prefetched NEAR bytes ahead (Zen 4: half a kilobyte to 4 alike, 8 a tenth slower). Later both are
+ * prefetched FAR bytes ahead (Zen 5: 8 to 32 kilobytes alike). */
+enum { NEAR = 1024, FAR = 16384 };
 static bool look_near(work *w, const panels *s, int p) {
   const int64_t step = s->m.step, first = s->first + p * ATTN_PANEL;
-  const bool keys = s == &w->keys;
+  const bool reads = s == &w->keys && reads_before();
+  const int64_t ahead_of = reads_before() ? NEAR : FAR;
   if (step != s->columns * store_bytes(s->m.store)) return false;
-  aim(w, s, first + (keys ? PACKED : (NEAR + step - 1) / step), ATTN_PANEL, 1);
-  if (keys && w->next.at)
+  aim(w, s, first + (reads ? PACKED : (ahead_of + step - 1) / step), ATTN_PANEL, 1);
+  if (reads && w->next.at)
     w->next.read = w->next.at, w->next.end = w->next.at + w->next.left * step, w->next.at = NULL;
   return true;
 }

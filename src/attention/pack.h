@@ -18,7 +18,8 @@ static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to
  * one, but slow down with many at once. An AMD core prefetches by itself where it sees lines read
  * or prefetched in address order, a little before their use. Keys are transposed 16 at a time,
  * which is another order, so the lines of the next 16 are read before (Zen 4, as a share of the
- * rate of reading alone: 0.93 to 1.05; by prefetch instructions at any distance 0.65 to 0.85). */
+ * rate of reading alone: 0.93 to 1.05; by prefetch instructions at any distance 0.65 to 0.85), or
+ * prefetched well ahead (reads_before). */
 enum { LINE = 64, STREAMS = 4, PAIR = 2 * LINE };
 typedef struct ahead {
   const char *at;           /* NULL: nothing is fetched */

@@ -41,15 +41,60 @@ SMI void v_four_columns(const char *const p[4], int64_t at, real *out, int64_t p
 }
 #undef SHUFFLE
 
-#if defined(__AVX2__) && SMX_REAL == 32 && !defined(V_PORTABLE)
+#if defined(__AVX512F__) && SMX_REAL == 32 && !defined(V_PORTABLE)
 
-SMI vreal v_two(__m256 low, __m256 high) {
-#ifdef __AVX512F__
-  return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
-#else
-  return (vreal){low, high};
-#endif
+/* Four bases and step, 3 step are all the registers that sixteen rows need; the compiler would keep
+ * sixteen pointers through a loop, so the bases are hidden from it. */
+SMI const char *row_at(const char *p) {
+  __asm__("" : "+r"(p));
+  return p;
 }
+
+/* Sixteen bytes each of rows r, r + 4, r + 8 and r + 12: merged as they are loaded, so that no
+ * shuffle is needed for it. */
+SMI __m512 rows_in_fours(const char *const p[4], int64_t at) {
+  const __m512 x = _mm512_castps128_ps512(_mm_loadu_ps((const float *)(const void *)(p[0] + at)));
+#define MERGED(x, i, mask) \
+  _mm512_mask_broadcast_f32x4(x, mask, _mm_loadu_ps((const float *)(const void *)(p[i] + at)))
+  return MERGED(MERGED(MERGED(x, 1, 0x00f0), 2, 0x0f00), 3, 0xf000);
+#undef MERGED
+}
+SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
+  const char *const fours[4] = {row_at(p), row_at(p + 4 * step), row_at(p + 8 * step), row_at(p + 12 * step)};
+  const __m512 a = rows_in_fours(fours, 0), b = rows_in_fours(fours, step);
+  const __m512 c = rows_in_fours(fours, 2 * step), d = rows_in_fours(fours, 3 * step);
+  const __m512 ab = _mm512_unpacklo_ps(a, b), ba = _mm512_unpackhi_ps(a, b);
+  const __m512 cd = _mm512_unpacklo_ps(c, d), dc = _mm512_unpackhi_ps(c, d);
+  out[0] = _mm512_shuffle_ps(ab, cd, 0x44), out[1] = _mm512_shuffle_ps(ab, cd, 0xee);
+  out[2] = _mm512_shuffle_ps(ba, dc, 0x44), out[3] = _mm512_shuffle_ps(ba, dc, 0xee);
+}
+
+/* Pairs of numbers in half precision are moved as one; the first is in the lower half. */
+SMI void v_columns_f16(const char *p, int64_t step, vreal out[HALF_STEP]) {
+  vreal pairs[REAL_STEP];
+  v_columns(p, step, pairs);
+#pragma GCC unroll 4
+  for (int c = 0; c < REAL_STEP; c++) {
+    const __m512i x = _mm512_castps_si512(pairs[c]);
+    out[2 * c] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
+    out[2 * c + 1] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(x, 16)));
+  }
+}
+SMI void v_columns_bf16(const char *p, int64_t step, vreal out[HALF_STEP]) {
+  vreal pairs[REAL_STEP];
+  v_columns(p, step, pairs);
+#pragma GCC unroll 4
+  for (int c = 0; c < REAL_STEP; c++) {
+    const __m512i x = _mm512_castps_si512(pairs[c]);
+    out[2 * c] = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+    out[2 * c + 1] = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000)));
+  }
+}
+#define WIDENED_COLUMNS(type)
+
+#elif defined(__AVX2__) && SMX_REAL == 32 && !defined(V_PORTABLE)
+
+SMI vreal v_two(__m256 low, __m256 high) { return (vreal){low, high}; }
 
 /* Four rows from p on need registers for p, step and 3 step only. The compiler would keep sixteen
  * pointers through a loop and has too few registers for them, so p is hidden from it. */
@@ -108,11 +153,7 @@ SMI void columns_of_half(const char *p, int64_t step, __m256i out[HALF_STEP]) {
 #undef WORDS
 
 SMI vreal widened_f16(__m256i x) {
-#ifdef __AVX512F__
-  return _mm512_cvtph_ps(x);
-#else
   return (vreal){_mm256_cvtph_ps(_mm256_castsi256_si128(x)), _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1))};
-#endif
 }
 SMI __m256 eight_bf16(__m128i x) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
