@@ -359,7 +359,12 @@ class Library(unittest.TestCase):
         self.assertGreater(len(named), 1)
         for op in named:
             with self.subTest(op.name):
-                x, function = torch.rand(2, 4, 4), getattr(wrapped, op.name)
+                x, whole = torch.rand(2, 4, 4), getattr(wrapped, op.name)
+
+                def function(x, whole=whole):
+                    made = whole(x)
+                    return made[0] if isinstance(made, tuple) else made
+
                 shapes = _autograd.Differentiable(op).shapes
                 expected, made = [tuple(shape) for shape in shapes([x], {})], function(x)
                 with unittest.mock.patch.object(_dims.Names, "shape", lambda names, port: None):
