@@ -99,7 +99,8 @@ SMI vreal expm1_weight(vreal z, real scale_exp, bool one) {
   for (int i = 1; i < EXP_TERMS - 1; i++) q = v_fma(q, r, v_set1(exp_coefficients[i]));
   vreal unit = v_scale(v_set1(1), v_sub(k, v_set1(scale_exp)));
   vreal less = one ? v_scale(v_set1(1), v_set1(-scale_exp)) : v_set1(0);
-  return v_select(v_eq(unit, v_set1(0)), v_sub(v_set1(0), less), v_fma(unit, v_mul(q, r), v_sub(unit, less)));
+  const vmask nothing = m_and(v_eq(unit, v_set1(0)), v_eq(z, z)); /* what a NaN is scaled to differs */
+  return v_select(nothing, v_sub(v_set1(0), less), v_fma(unit, v_mul(q, r), v_sub(unit, less)));
 }
 
 static void softpick_weigh(const attn_call *c, const attn_row *row, weighing *w) {

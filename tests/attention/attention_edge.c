@@ -232,6 +232,20 @@ static void nan_and_infinity(void **state) {
   }
 }
 
+/* A NaN in a key is seen, and nothing else: every kind of weights has a NaN for every query. */
+static void nan_in_a_key(void **state) {
+  for (size_t k = 0; k < smx_attention_kind_count(); k++) {
+    small s = small_call();
+    fix(&s);
+    s.options.weights = (smx_attention_weights)smx_attention_kind_at(k)->id;
+    if (run(NULL, &s) != SMX_OK) continue; /* wants parameters */
+    for (int64_t h = 0; h < 2 * KV; h++) *row_of(&s.k, h * LK + 1, D) = NAN;
+    assert_int_equal(run(NULL, &s), SMX_OK);
+    for (int64_t r = 0; r < 2 * HEADS * LQ; r++)
+      if (!isnan(*row_of(&s.o, r, E))) fail_msg("%s: row %d", smx_attention_kind_at(k)->name, (int)r);
+  }
+}
+
 /* Dropout: a share of the weights is 0, the others are divided by what is left, and lse is as
  * without. */
 static void dropped_weights(void **state) {
@@ -303,6 +317,7 @@ int main(void) {
       cmocka_unit_test(empty_rows),
       cmocka_unit_test(sinks_alone),
       cmocka_unit_test(nan_and_infinity),
+      cmocka_unit_test(nan_in_a_key),
       cmocka_unit_test(dropped_weights),
       cmocka_unit_test(empty_shapes),
   };
