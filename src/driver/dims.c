@@ -50,6 +50,10 @@ static double param_of(const dims *d, const char *name, size_t length, double ot
   return otherwise;
 }
 
+double dims_param(const dims *d, const char *name, double otherwise) {
+  return param_of(d, name, strlen(name), otherwise);
+}
+
 /* A name without a value is a parameter that is not 0, or unknown. */
 static int64_t value_of(const dims *d, const char *name, size_t length, int32_t number) {
   const struct dims_named *n = find(d, name, length, number);
@@ -69,7 +73,7 @@ void dims_set(dims *d, const char *name, int32_t number, int64_t value) {
 
 void dims_begin(dims *d, const smx_op *op, const double *param) {
   *d = (dims){.op = op, .param = param, .lead = DIMS_UNKNOWN, .lead_count = 1};
-  d->spatial = (int32_t)param_of(d, "spatial", strlen("spatial"), 1);
+  d->spatial = (int32_t)dims_param(d, "spatial", 1);
 }
 
 /* ---- shapes ---- */

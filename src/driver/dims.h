@@ -44,6 +44,9 @@ bool dims_shape(const dims *d, const smx_port *port, int32_t *ndim, int64_t *sha
 int64_t dims_value(const dims *d, const char *name, int32_t number);
 void dims_set(dims *d, const char *name, int32_t number, int64_t value);
 
+/* The value of a parameter; otherwise: the operator has none of that name. */
+double dims_param(const dims *d, const char *name, double otherwise);
+
 /* The bar of a port: '<', 'o' for offsets, or 0 for none; *bound: what its whole numbers stay
  * below, or end with. */
 char dims_bound(const dims *d, const smx_port *port, int64_t *bound);

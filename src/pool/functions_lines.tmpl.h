@@ -1,7 +1,7 @@
 /* pool/functions_lines.tmpl.h - the loops over cells, for one type of them. Before it: REAL, the
  * type, and NAME(x), the name of its functions; both end here. */
 
-/* The larger one, and its cell; the first of equals, and a NaN for ever. */
+/* The larger one, and its cell, -1 of a NaN; the first of equals, and a NaN for ever. */
 static void NAME(take_largest)(void *arg, const pool_line *l) {
   const range *r = arg;
   const REAL *x = (const REAL *)r->x + l->cell;
@@ -10,7 +10,7 @@ static void NAME(take_largest)(void *arg, const pool_line *l) {
   for (int64_t i = 0; i < l->count; i++) {
     const int64_t to = i * l->out_step;
     const REAL v = x[i * l->cell_step];
-    if (v > largest[to] || v != v) largest[to] = v, index[to] = l->cell + i * l->cell_step;
+    if (v > largest[to] || v != v) largest[to] = v, index[to] = v == v ? l->cell + i * l->cell_step : -1;
   }
 }
 static void NAME(take_larger)(void *arg, const pool_line *l) { /* without its cell */
@@ -64,13 +64,17 @@ static void NAME(give)(const range *r, double a, int64_t n) {
     if (r->index[i] >= 0) dx[r->index[i]] += (REAL)(a * r->sum[i]);
 }
 
-/* What range.sum has become, as the contract has results: no subnormal numbers, one NaN. */
-static void NAME(put)(const double *v, int64_t n, void *to) {
+/* As the contract has results: no subnormal numbers, one NaN. */
+static inline REAL NAME(cleaned)(REAL x) {
   const REAL tiny = sizeof(REAL) == 4 ? (REAL)0x1p-126 : (REAL)0x1p-1022;
-  for (int64_t i = 0; i < n; i++) {
-    const REAL f = (REAL)v[i];
-    ((REAL *)to)[i] = f != f ? (REAL)__builtin_nan("") : f < tiny && f > -tiny ? 0 : f;
-  }
+  return x != x ? (REAL)__builtin_nan("") : x < tiny && x > -tiny ? 0 : x;
+}
+static void NAME(put)(const double *v, int64_t n, void *to) {
+  for (int64_t i = 0; i < n; i++) ((REAL *)to)[i] = NAME(cleaned)((REAL)v[i]);
+}
+static void NAME(clean)(void *data, int64_t n) {
+  REAL *x = data;
+  for (int64_t i = 0; i < n; i++) x[i] = NAME(cleaned)(x[i]);
 }
 /* a x + (1 - a) v */
 static void NAME(mix)(const void *x, double a, int64_t n, double *v) {
@@ -78,14 +82,6 @@ static void NAME(mix)(const void *x, double a, int64_t n, double *v) {
 }
 static void NAME(copy)(const void *x, int64_t n, double *v) {
   for (int64_t i = 0; i < n; i++) v[i] = (double)((const REAL *)x)[i];
-}
-
-/* Gradients as the contract has them. */
-static void NAME(clean)(void *data, int64_t n) {
-  const REAL tiny = sizeof(REAL) == 4 ? (REAL)0x1p-126 : (REAL)0x1p-1022;
-  REAL *x = data;
-  for (int64_t i = 0; i < n; i++)
-    x[i] = x[i] != x[i] ? (REAL)__builtin_nan("") : x[i] < tiny && x[i] > -tiny ? 0 : x[i];
 }
 
 /* ---- windows as a matrix ---- */

@@ -6,6 +6,7 @@
 
 #include "driver/operator.h"
 #include "functions.h"
+#include "functions_lines.h"
 
 enum { HARD, LINEAR, GAUSSIAN };
 
@@ -15,7 +16,7 @@ typedef struct nms_call {
   int64_t n, most;
   double threshold, sigma, least, pixel;
   int method;
-  bool inclusive, soft;
+  bool inclusive;
 } nms_call;
 
 /* Boxes side by side: x1, y1, x2, y2, area; in some order. */
@@ -30,15 +31,10 @@ typedef struct image {
   double *score;
   int64_t *class_of, *order, *merged;
   box_list all, kept;
-  double *pair, *pair_y; /* of gaussian decays: 2 n each */
+  double *pair, *pair_y; /* of gaussian decays, then of scores: 2 n each */
 } image;
 
 /* ---- boxes ---- */
-
-static double load(const tensor_call *c, int port, int64_t i) {
-  const char *data = c->in.view[port].data;
-  return c->is_f64 ? ((const double *)(const void *)data)[i] : (double)((const float *)(const void *)data)[i];
-}
 
 static double above_zero(double x) { return x > 0 ? x : 0; }
 
@@ -59,13 +55,14 @@ static double inter_of(const box_list *a, int64_t i, const box_list *b, int64_t 
 static int64_t load_image(image *m, int64_t at) {
   const nms_call *n = m->call;
   const tensor_call *c = n->c;
+  const int64_t bytes = c->is_f64 ? 8 : 4;
   int64_t count = 0;
+  pool_lines_of[c->is_f64].copy(c->in.view[1].data + at * n->n * bytes, n->n, m->score);
   for (int64_t i = 0; i < n->n; i++) {
-    double box[4], sum = 0;
-    for (int s = 0; s < 4; s++) sum += box[s] = load(c, 0, (at * n->n + i) * 4 + s);
-    for (int s = 0; s < 4; s++) m->all.side[s][i] = box[s], sum = box[s] != box[s] ? box[s] : sum;
+    double box[4];
+    pool_lines_of[c->is_f64].copy(c->in.view[0].data + (at * n->n + i) * 4 * bytes, 4, box);
+    for (int s = 0; s < 4; s++) m->all.side[s][i] = box[s];
     m->all.area[i] = above_zero(box[2] - box[0] + n->pixel) * above_zero(box[3] - box[1] + n->pixel);
-    m->score[i] = load(c, 1, at * n->n + i);
     m->class_of[i] = c->in.given[2] ? ((const int64_t *)(const void *)c->in.view[2].data)[at * n->n + i] : 0;
     const bool there = box[0] == box[0] && box[1] == box[1] && box[2] == box[2] && box[3] == box[3];
     if (there && m->score[i] >= n->least) m->order[count++] = i;
@@ -202,11 +199,9 @@ static void write_kept(const image *m, int64_t at, int64_t kept) {
   int64_t *index = (int64_t *)(void *)c->out.view[0].data + at * n;
   for (int64_t k = 0; k < n; k++) index[k] = k < kept ? m->order[k] : -1;
   if (c->out.given[1]) ((int64_t *)(void *)c->out.view[1].data)[at] = kept;
-  for (int64_t k = 0; c->out.given[2] && k < n; k++) {
-    const double s = k < kept ? m->score[m->order[k]] : 0;
-    if (c->is_f64) ((double *)(void *)c->out.view[2].data)[at * n + k] = s;
-    else ((float *)(void *)c->out.view[2].data)[at * n + k] = (float)s;
-  }
+  if (!c->out.given[2]) return;
+  for (int64_t k = 0; k < n; k++) m->pair[k] = k < kept ? m->score[m->order[k]] : 0;
+  pool_lines_of[c->is_f64].put(m->pair, n, c->out.view[2].data + at * n * (c->is_f64 ? 8 : 4));
 }
 
 static void nms_task(void *arg, int64_t at) {
@@ -237,7 +232,7 @@ static smx_status run_soft(nms_call *n, smx_context *purse, int64_t images) {
 
 static smx_status open_call(nms_call *n, const tensor_call *c, bool soft) {
   const double most = tensor_param(c, "most");
-  *n = (nms_call){.c = c, .n = tensor_dim(c, "n"), .soft = soft, .threshold = tensor_param(c, "threshold")};
+  *n = (nms_call){.c = c, .n = tensor_dim(c, "n"), .threshold = tensor_param(c, "threshold")};
   n->most = most > 0 ? (int64_t)most : INT64_MAX;
   n->least = tensor_param(c, "least"), n->pixel = tensor_param(c, "pixels");
   if (soft) n->method = (int)tensor_param(c, "method"), n->sigma = tensor_param(c, "sigma");

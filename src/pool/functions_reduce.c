@@ -27,9 +27,6 @@ typedef struct part {
   int64_t index[RANGE];
 } part;
 
-static double at(const void *data, int64_t i, bool is_f64) {
-  return is_f64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
-}
 /* What the means of a part divide by. */
 static void divisors_of(const reduce_call *r, part *p) {
   const pool_axis *a = r->s.axis;
@@ -50,16 +47,9 @@ static void divisors_of(const reduce_call *r, part *p) {
 static void look_for_largest(const reduce_call *r, part *p, const void *x, bool indexed) {
   range all = {.x = x, .largest = p->largest, .index = p->index};
   const int64_t n = p->end - p->begin;
-  for (int64_t i = 0; i < n; i++) {
-    if (r->c->is_f64) p->largest[i] = -__builtin_inf();
-    else ((float *)(void *)p->largest)[i] = -__builtin_inff();
-    p->index[i] = -1;
-  }
+  r->lines->hide(p->largest, n);
+  for (int64_t i = 0; i < n; i++) p->index[i] = -1;
   pool_each_line(&r->s, p->row, p->begin, p->end, indexed ? r->lines->largest : r->lines->larger, &all);
-  for (int64_t i = 0; indexed && i < n; i++) {
-    const double v = at(p->largest, i, r->c->is_f64);
-    if (v != v) p->index[i] = -1;
-  }
 }
 
 /* p->sum becomes the means. */
@@ -129,18 +119,12 @@ static void backward_task(void *arg, int64_t plane) {
   r->lines->clean(dx, r->s.cells);
 }
 
-static double param_or(const tensor_call *c, const char *name, double missing) {
-  for (int32_t i = 0; i < c->op->param_count; i++)
-    if (!strcmp(c->op->params[i].name, name)) return c->param[i];
-  return missing;
-}
-
 static reduce_call call_of(const tensor_call *c) {
   const bool largest = c->op == pool_table + POOL_max_pool || c->op == pool_table + POOL_adaptive_max_pool;
   reduce_call r = {
       .c = c, .s = pool_shape_of(c), .lines = pool_lines_of + c->is_f64, .bytes = c->is_f64 ? 8 : 4};
-  r.mix = param_or(c, "mix", largest), r.divisor = param_or(c, "divisor", 0);
-  r.padded = param_or(c, "count", 0) != 0;
+  r.mix = dims_param(&c->dims, "mix", largest), r.divisor = dims_param(&c->dims, "divisor", 0);
+  r.padded = dims_param(&c->dims, "count", 0) != 0;
   r.rows = r.s.axis[0].outputs * r.s.axis[1].outputs;
   r.task_rows = r.s.axis[2].outputs < OUTPUTS ? OUTPUTS / (r.s.axis[2].outputs + 1) + 1 : 1;
   return r;

@@ -34,38 +34,33 @@ static windows windows_of(const rows_call *r, void *matrix) {
   return (windows){.matrix = matrix, .place = columns ? r->count : 1, .window = columns ? 1 : r->s.window};
 }
 
-/* Calls f for what a chunk has of a plane, some outputs of a row at a time. */
-static void each_line(const rows_call *r, int64_t plane, const windows *w, pool_line_fn *f) {
-  const int64_t length = r->s.axis[2].outputs, all = plane * r->s.outputs;
-  const int64_t stop = all + r->s.outputs, last = r->first + r->count < stop ? r->first + r->count : stop;
-  for (int64_t o = r->first > all ? r->first : all, end; o < last; o = end) {
-    const int64_t row = (o - all) / length, begin = (o - all) % length;
-    end = o - begin + length < last ? o - begin + length : last;
-    windows part = *w;
-    part.matrix = (char *)part.matrix + (o - r->first) * w->window * r->bytes;
-    pool_each_line(&r->s, row, begin, begin + end - o, f, &part);
-  }
-}
-
 static int64_t planes_of(const rows_call *r) {
   return (r->first + r->count - 1) / r->s.outputs - r->first / r->s.outputs + 1;
 }
 
-/* Tasks are what a chunk has of a plane. */
-static void gather_plane(void *arg, int64_t task) {
+/* Calls f for what the chunk has of one of its planes, some outputs of a row at a time. */
+static void each_line(const rows_call *r, int64_t number, void *matrix, pool_line_fn *f) {
+  const int64_t plane = r->first / r->s.outputs + number, offset = plane * r->s.cells * r->bytes;
+  const int64_t length = r->s.axis[2].outputs, all = plane * r->s.outputs;
+  const int64_t stop = all + r->s.outputs, last = r->first + r->count < stop ? r->first + r->count : stop;
+  windows w = windows_of(r, matrix);
+  w.x = r->c->in.view[0].data + offset;
+  w.dx = r->what >= MEAN_BACK ? r->c->din.view[0].data + offset : NULL;
+  for (int64_t o = r->first > all ? r->first : all, end; o < last; o = end) {
+    const int64_t row = (o - all) / length, begin = (o - all) % length;
+    end = o - begin + length < last ? o - begin + length : last;
+    w.matrix = (char *)matrix + (o - r->first) * w.window * r->bytes;
+    pool_each_line(&r->s, row, begin, begin + end - o, f, &w);
+  }
+}
+static void gather_plane(void *arg, int64_t number) {
   const rows_call *r = arg;
-  const int64_t plane = r->first / r->s.outputs + task;
-  windows w = windows_of(r, r->x);
-  w.x = r->c->in.view[0].data + plane * r->s.cells * r->bytes;
-  each_line(r, plane, &w, r->lines->gather);
+  each_line(r, number, r->x, r->lines->gather);
 }
 /* Windows add to their cells row by row, and in a row place by place. */
-static void scatter_plane(void *arg, int64_t task) {
+static void scatter_plane(void *arg, int64_t number) {
   const rows_call *r = arg;
-  const int64_t plane = r->first / r->s.outputs + task;
-  windows w = windows_of(r, r->weights);
-  w.dx = r->c->din.view[0].data + plane * r->s.cells * r->bytes;
-  each_line(r, plane, &w, r->lines->scatter);
+  each_line(r, number, r->weights, r->lines->scatter);
 }
 
 /* The windows of the chunk as rows, with the axis of their cells. */
@@ -125,8 +120,7 @@ static smx_status run(const tensor_call *c, way what, double beta) {
       .c = c, .s = pool_shape_of(c), .lines = pool_lines_of + c->is_f64, .beta = beta, .what = what};
   const int64_t all = r.s.planes * r.s.outputs;
   int64_t bytes;
-  if (what >= MEAN_BACK && !c->din.given[0]) return SMX_OK;
-  if (all == 0) return SMX_OK;
+  if (all == 0 || (what >= MEAN_BACK && !c->din.given[0])) return SMX_OK;
   r.bytes = c->is_f64 ? 8 : 4;
   for (int a = 0; a < POOL_AXES; a++) r.hidden |= may_be_absent(r.s.axis + a);
   r.most = r.s.window < CHUNK ? CHUNK / r.s.window : 1;

@@ -3,25 +3,17 @@
 
 #include "functions_window.h"
 
-/* The ending of a parameter's name for each axis. A parameter of height or depth that is at its
- * default means that of the width, which has no ending. */
-static const char *const endings[POOL_AXES] = {"_d", "_h", ""};
+/* Parameters by axis. One of height or depth that is at its default means that of the width. */
+static const char *const sizes[] = {"size_d", "size_h", "size"},
+                         *const kernels[] = {"kernel_d", "kernel_h", "kernel"},
+                         *const strides[] = {"stride_d", "stride_h", "stride"},
+                         *const paddings[] = {"padding_d", "padding_h", "padding"};
+static const char *const *const by_axis[] = {sizes, kernels, strides, paddings};
 
-static bool is_named(const char *name, const char *stem, const char *ending) {
-  const size_t n = strlen(stem);
-  return !strncmp(name, stem, n) && !strcmp(name + n, ending);
-}
-
-static double value_of(const dims *d, const char *stem, const char *ending, double missing) {
-  for (int32_t i = 0; i < d->op->param_count; i++)
-    if (is_named(d->op->params[i].name, stem, ending)) return d->param[i];
-  return missing;
-}
-
-/* least: what is below is no value of this axis, but says that it is that of the width. */
-static int64_t of_axis(const dims *d, const char *stem, int a, double least, double missing) {
-  const double own = value_of(d, stem, endings[a], -1);
-  return (int64_t)(own >= least ? own : value_of(d, stem, "", missing));
+/* least: what is below is no value of this axis. missing: the operator has no such parameter. */
+static int64_t of_axis(const dims *d, const char *const *names, int a, double least, double missing) {
+  const double own = dims_param(d, names[a], missing);
+  return (int64_t)(own >= least ? own : dims_param(d, names[POOL_AXES - 1], missing));
 }
 
 static int64_t ceiling(int64_t a, int64_t b) { return a / b + (a % b > 0); }
@@ -29,18 +21,18 @@ static int64_t ceiling(int64_t a, int64_t b) { return a / b + (a % b > 0); }
 /* Everything but the number of outputs. */
 static pool_axis axis_of(const dims *d, int a, int64_t n) {
   pool_axis x = {.n = n, .step = 1};
-  const int64_t size = of_axis(d, "size", a, 1, 0);
+  const int64_t size = of_axis(d, sizes, a, 1, 0);
   if (size > 0) {
     x.adaptive = true, x.outputs = size;
     x.window = n / size + (n % size ? 2 : 0);
     if (x.window > n) x.window = n;
     return x;
   }
-  x.window = x.kernel = of_axis(d, "kernel", a, 1, 1);
-  const int64_t stride = of_axis(d, "stride", a, 1, 0);
+  x.window = x.kernel = of_axis(d, kernels, a, 1, 1);
+  const int64_t stride = of_axis(d, strides, a, 1, 0);
   x.stride = stride > 0 ? stride : x.kernel;
-  x.padding = of_axis(d, "padding", a, 0, 0);
-  x.step = of_axis(d, "dilation", a, 1, 1);
+  x.padding = of_axis(d, paddings, a, 0, 0);
+  x.step = (int64_t)dims_param(d, "dilation", 1);
   return x;
 }
 
@@ -55,32 +47,29 @@ static smx_status count_windows(const dims *d, int a, pool_axis *x) {
     return smx_fail(SMX_ERR_SHAPE,
                     "%s: kernel: reaches over %lld cells, and the %s has %lld with its padding", d->op->name,
                     (long long)reach, names[a], (long long)cells);
-  const bool up = value_of(d, "ceil", "", 0) != 0;
+  const bool up = dims_param(d, "ceil", 0) != 0;
   x->outputs = (up ? ceiling(cells - reach, x->stride) : (cells - reach) / x->stride) + 1;
   if (up && (x->outputs - 1) * x->stride >= x->n + x->padding) x->outputs--;
   return SMX_OK;
 }
 
 /* A parameter of an axis that there is not must be left alone. */
-static smx_status check_endings(const dims *d, int32_t spatial) {
-  for (int a = 0; a < POOL_AXES - spatial; a++)
-    for (int32_t i = 0; i < d->op->param_count; i++) {
-      const smx_param *p = d->op->params + i;
-      const size_t n = strlen(p->name), m = strlen(endings[a]);
-      if (n > m && !strcmp(p->name + n - m, endings[a]) && d->param[i] != p->def)
-        return smx_fail(SMX_ERR_PARAM, "%s: %s: is %g, and there are no such windows with spatial = %d",
-                        d->op->name, p->name, d->param[i], (int)spatial);
-    }
+static smx_status check_left_alone(const dims *d) {
+  for (int a = 0; a < POOL_AXES - d->spatial; a++)
+    for (size_t k = 0; k < sizeof by_axis / sizeof *by_axis; k++)
+      for (int32_t i = 0; i < d->op->param_count; i++) {
+        const smx_param *p = d->op->params + i;
+        if (!strcmp(p->name, by_axis[k][a]) && d->param[i] != p->def)
+          return smx_fail(SMX_ERR_PARAM, "%s: %s: is %g, and there are no such windows with spatial = %d",
+                          d->op->name, p->name, d->param[i], (int)d->spatial);
+      }
   return SMX_OK;
 }
 
-static int32_t spatial_of(const dims *d) { return (int32_t)value_of(d, "spatial", "", 1); }
-
 smx_status pool_sizes(dims *d) {
-  const int32_t spatial = spatial_of(d);
-  smx_status status = check_endings(d, spatial);
-  for (int32_t r = 0; r < spatial && status == SMX_OK; r++) {
-    const int a = POOL_AXES - spatial + r;
+  smx_status status = check_left_alone(d);
+  for (int32_t r = 0; r < d->spatial && status == SMX_OK; r++) {
+    const int a = POOL_AXES - d->spatial + r;
     pool_axis x = axis_of(d, a, dims_value(d, "s", r));
     if (!x.adaptive) status = count_windows(d, a, &x);
     else if (x.n < 1) status = smx_fail(SMX_ERR_SHAPE, "%s: x: has no cells to make bins of", d->op->name);
@@ -90,10 +79,9 @@ smx_status pool_sizes(dims *d) {
 }
 
 pool_shape pool_shape_of(const tensor_call *c) {
-  const int32_t spatial = spatial_of(&c->dims);
   pool_shape s = {.planes = c->dims.lead_count, .cells = 1, .outputs = 1, .window = 1};
   for (int a = 0; a < POOL_AXES; a++) {
-    const int32_t r = a - (POOL_AXES - spatial);
+    const int32_t r = a - (POOL_AXES - c->dims.spatial);
     pool_axis *x = s.axis + a;
     *x = (pool_axis){.n = 1, .outputs = 1, .window = 1, .kernel = 1, .stride = 1, .step = 1};
     if (r >= 0) {

@@ -87,14 +87,11 @@ enum { BACKWARD = SMX_OP_BACKWARD };
 
 #define GEOMETRY \
   "Output o of a dimension takes the cells o stride - padding + j dilation, j < kernel, and there are (n " \
-  "+ 2 " \
-  "padding - dilation (kernel - 1) - 1) / stride + 1 of them, rounded down, or up with ceil = yes as " \
-  "long as the " \
-  "last window begins at a cell or before. Cells of the padding are absent. "
+  "+ 2 padding - dilation (kernel - 1) - 1) / stride + 1 of them, rounded down, or up with ceil = yes as " \
+  "long as the last window begins at a cell or before. Cells of the padding are absent. "
 #define BIN_GEOMETRY \
-  "Output o of m takes the cells from o n / m, rounded down, to (o + 1) n / m, rounded up: bins differ " \
-  "by a cell " \
-  "at most, may share one, and repeat cells where there are more outputs than cells. "
+  "Output o of m takes the cells from o n / m, rounded down, to (o + 1) n / m, rounded up: bins differ by " \
+  "a cell at most, may share one, and repeat cells where there are more outputs than cells. "
 #define NAN_GRADIENT "A NaN makes its window NaN, without a gradient. "
 
 const smx_op pool_table[POOL_COUNT] = {
@@ -102,9 +99,9 @@ const smx_op pool_table[POOL_COUNT] = {
         .id = 427, .name = "max_pool", .family = "pool", .flags = BACKWARD, .tolerance = 1,
         .title = "the largest cell of each window",
         .formula = "y = max_i x_i",
-        .about = GEOMETRY NAN_GRADIENT "Gradient: to the first of the largest cells. A window of nothing "
-                                       "above -inf is "
-                 "-inf, with index -1 and without a gradient.",
+        .about = GEOMETRY NAN_GRADIENT
+                 "Gradient: to the first of the largest cells. A window of nothing above -inf is -inf, "
+                 "with index -1 and without a gradient.",
         .source = "standard; sizes and names as in PyTorch's MaxPool1d, 2d and 3d",
         .example = "softmax run max_pool images.npy --kernel 3 --stride 2 --padding 1",
         INPUTS(x_in), OUTPUTS(max_out), PARAMS(window_params)},
@@ -112,11 +109,10 @@ const smx_op pool_table[POOL_COUNT] = {
         .id = 428, .name = "avg_pool", .family = "pool", .flags = BACKWARD, .tolerance = 4,
         .title = "the mean of each window",
         .formula = "y = sum_i x_i / N",
-        .about = GEOMETRY "N counts the cells that are there; with count = padded also those of the "
-                          "padding, as "
+        .about = GEOMETRY
+                 "N counts the cells that are there; with count = padded also those of the padding, as "
                  "PyTorch's count_include_pad = True does, which is its default. The sum is in double. "
-                 "" NAN_GRADIENT
-                 "Gradient: dy / N to each cell.",
+                 "Gradient: dy / N to each cell, whatever they hold.",
         .source = "standard; sizes and names as in PyTorch's AvgPool1d, 2d and 3d",
         .example = "softmax run avg_pool images.npy --kernel 2",
         INPUTS(x_in), OUTPUTS(y_out), PARAMS(mean_params)},
@@ -124,11 +120,10 @@ const smx_op pool_table[POOL_COUNT] = {
         .id = 429, .name = "soft_pool", .family = "pool", .flags = BACKWARD, .tolerance = 64,
         .title = "the mean of each window under its own softmax",
         .formula = "y = sum_i w_i x_i,  w = softmax(beta x) over the window",
-        .about = GEOMETRY "It is boltzmann_operator over the cells of a window, each plane by itself, so "
-                          "cells may be "
-                 "negative. Gradient: dx_i = dy w_i (1 + beta (x_i - y)); with gradient = weights dy w_i, "
-                 "which is "
-                 "what the authors' kernels have.",
+        .about = GEOMETRY
+                 "It is boltzmann_operator over the cells of a window, each plane by itself, so cells may "
+                 "be negative. Gradient: dx_i = dy w_i (1 + beta (x_i - y)); with gradient = weights dy "
+                 "w_i, which is what the authors' kernels have.",
         .source = "Refining activation downsampling with SoftPool (Stergiou, Poppe, Kalliatakis 2021)",
         .example = "softmax run soft_pool images.npy --kernel 2 --stride 2",
         INPUTS(x_in), OUTPUTS(y_saved), PARAMS(soft_params)},
@@ -138,20 +133,18 @@ const smx_op pool_table[POOL_COUNT] = {
         .formula = "y = log sum_i e^x_i",
         .about = GEOMETRY "It is logsumexp over the cells of a window. Gradient: dx = dy softmax(x).",
         .source = "standard; as pooling: From Image-level to Pixel-level Labeling with Convolutional "
-                  "Networks "
-                  "(Pinheiro, Collobert 2015), whose mean is less log N",
+                  "Networks (Pinheiro, Collobert 2015), whose mean is less log N",
         .example = "softmax run lse_pool images.npy --kernel 2",
         INPUTS(x_in), OUTPUTS(y_saved), PARAMS(window_params)},
     [POOL_mixed_pool] = {
         .id = 431, .name = "mixed_pool", .family = "pool", .flags = BACKWARD, .tolerance = 8,
         .title = "a mixture of maximum and mean of each window",
         .formula = "y = a max_i x_i + (1 - a) sum_i x_i / N",
-        .about = GEOMETRY NAN_GRADIENT "N counts the cells that are there. Gradient: a dy to the first of "
-                                       "the largest "
-                 "cells, and (1 - a) dy / N to each.",
+        .about = GEOMETRY
+                 "N counts the cells that are there. Gradient: a dy to the first of the largest cells, of "
+                 "a window without a NaN, and (1 - a) dy / N to each.",
         .source = "Generalizing Pooling Functions in Convolutional Neural Networks: Mixed, Gated, and Tree "
-                  "(Lee, "
-                  "Gallagher, Tu 2015)",
+                  "(Lee, Gallagher, Tu 2015)",
         .example = "softmax run mixed_pool images.npy --kernel 3 --stride 2 --mix 0.3",
         INPUTS(x_in), OUTPUTS(y_out), PARAMS(mixed_params)},
     [POOL_adaptive_max_pool] = {
@@ -160,18 +153,16 @@ const smx_op pool_table[POOL_COUNT] = {
         .formula = "y = max_i x_i",
         .about = BIN_GEOMETRY NAN_GRADIENT "Gradient: to the first of the largest cells.",
         .source = "standard; bins as in PyTorch's AdaptiveMaxPool1d, 2d and 3d. Levels 6, 3, 2, 1 side by "
-                  "side are "
-                  "Spatial Pyramid Pooling (He et al. 2014)",
+                  "side are Spatial Pyramid Pooling (He et al. 2014)",
         .example = "softmax run adaptive_max_pool images.npy --size 7",
         INPUTS(x_in), OUTPUTS(max_out), PARAMS(bin_params)},
     [POOL_adaptive_avg_pool] = {
         .id = 433, .name = "adaptive_avg_pool", .family = "pool", .flags = BACKWARD, .tolerance = 4,
         .title = "the mean of each bin, for a given number of bins",
         .formula = "y = sum_i x_i / N",
-        .about = BIN_GEOMETRY NAN_GRADIENT "The sum is in double. Gradient: dy / N to each cell.",
+        .about = BIN_GEOMETRY "The sum is in double. Gradient: dy / N to each cell, whatever they hold.",
         .source = "standard; bins as in PyTorch's AdaptiveAvgPool1d, 2d and 3d; of images and videos "
-                  "before a language "
-                  "model: PLLaVA (Xu et al. 2024), TokenFLEX (2025)",
+                  "before a language model: PLLaVA (Xu et al. 2024), TokenFLEX (2025)",
         .example = "softmax run adaptive_avg_pool images.npy --size 1",
         INPUTS(x_in), OUTPUTS(y_out), PARAMS(bin_params)},
     [POOL_adaptive_soft_pool] = {
@@ -185,15 +176,12 @@ const smx_op pool_table[POOL_COUNT] = {
     [POOL_nms] = {
         .id = 435, .name = "nms", .family = "pool", .tolerance = 1,
         .title = "non-maximum suppression: of boxes that overlap the best stays",
-        .formula = "box i stays if no j that stays is before it with inter_ij > threshold (area_i + area_j - "
-                   "inter_ij)",
+        .formula = "box i stays if no j that stays is before it with inter_ij > threshold (area_i + area_j "
+                   "- inter_ij)",
         .about = "Larger scores are before smaller ones, and of equal ones the smaller number. The overlap "
-                 "is the "
-                 "intersection over the union, 0 where the union is empty. With a class for each box they "
-                 "are "
-                 "kept class by class, exactly, and listed by score. Boxes and scores with a NaN do not "
-                 "exist. All "
-                 "arithmetic is in double. No gradient.",
+                 "is the intersection over the union, 0 where the union is empty. With a class for each "
+                 "box they are kept class by class, exactly, and listed by score. Boxes and scores with a "
+                 "NaN do not exist. All arithmetic is in double. No gradient.",
         .source = "standard; Fast R-CNN's (Girshick 2015) for pixels = 1, torchvision.ops.nms and "
                   "batched_nms for 0",
         .example = "softmax run nms boxes.npy scores.npy --threshold 0.5",
@@ -202,18 +190,14 @@ const smx_op pool_table[POOL_COUNT] = {
         .id = 436, .name = "soft_nms", .family = "pool", .tolerance = 16,
         .title = "Soft-NMS: the scores of boxes that overlap fall",
         .formula = "the best box m goes next, and s_i *= f(iou_mi):  linear 1 - iou above the threshold, "
-                   "gaussian "
-                   "e^(-iou^2 / sigma), hard 0 above the threshold",
+                   "gaussian e^(-iou^2 / sigma), hard 0 above the threshold",
         .about = "Until no score of at least `least` is left, or `most` boxes are. Of equal scores the "
-                 "smaller number "
-                 "goes first; boxes of other classes are left alone. The authors' code compares with the "
-                 "least score "
-                 "only where a score has just fallen, so that lone boxes below it stay there; here they "
-                 "go. Boxes "
-                 "and scores with a NaN do not exist. All arithmetic is in double. No gradient.",
+                 "smaller number goes first; boxes of other classes are left alone. The authors' code "
+                 "compares with the least score only where a score has just fallen, so that lone boxes "
+                 "below it stay there; here they go. Boxes and scores with a NaN do not exist. All "
+                 "arithmetic is in double. No gradient.",
         .source = "Soft-NMS: Improving Object Detection With One Line of Code (Bodla, Singh, Chellappa, "
-                  "Davis 2017); "
-                  "authors' code: pixels = 1",
+                  "Davis 2017); authors' code: pixels = 1",
         .example = "softmax run soft_nms boxes.npy scores.npy --method gaussian",
         INPUTS(boxes_in), OUTPUTS(boxes_out), PARAMS(soft_nms_params)},
 };

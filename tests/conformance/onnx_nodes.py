@@ -108,7 +108,7 @@ def before_and_behind(node, shape, kernel):
 
 
 def windows(node, x):
-    """x, and the parameters of its windows. Padding that is not the same on both sides, or beyond half of a kernel, becomes cells: `hidden`."""
+    """The parameters of the windows of x, and the cells to add before and behind where padding is not the same there, or beyond half of a kernel."""
     kernel = node["kernel_shape"]
     axes = len(kernel)
     pads = before_and_behind(node, x.shape[-axes:], kernel)

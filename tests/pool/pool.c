@@ -155,6 +155,9 @@ static void special_cells(void **state) {
   made(&p, "soft_pool", settings, 1, (int64_t[]){8}, x), run(&p);
   assert_true(isnan(p.y[0]) && p.y[1] == 0 && p.y[2] == 3 && isnan(p.y[3]));
   assert_true(p.dx[2] == 0 && p.dx[3] == 0 && p.dx[4] == 1 && p.dx[5] == 0);
+  made(&p, "avg_pool", settings, 1, (int64_t[]){8}, x), run(&p);
+  assert_true(isnan(p.y[0]) && p.y[1] == -INFINITY && p.y[2] == -INFINITY && p.y[3] == INFINITY);
+  for (int i = 0; i < 8; i++) assert_true(p.dx[i] == 0.5);
   made(&p, "lse_pool", settings, 1, (int64_t[]){8}, x), run(&p);
   assert_true(isnan(p.y[0]) && p.y[1] == -INFINITY && p.y[2] == 3);
 }
