@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int32_t find_param(const smx_op *op, const char *name) {
+int32_t find_param(const smx_op *op, const char *name) {
   for (int32_t i = 0; i < op->param_count; i++)
     if (strcmp(op->params[i].name, name) == 0) return i;
   return -1;

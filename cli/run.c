@@ -295,9 +295,8 @@ static bool needs_all(const run *r) {
 
 /* How many dimensions s* stands for. */
 static int32_t spatial_of(const run *r) {
-  for (int32_t i = 0; i < r->op->param_count; i++)
-    if (!strcmp(r->op->params[i].name, "spatial")) return (int32_t)r->b.params.value[i];
-  return 1;
+  const int32_t spatial = find_param(r->op, "spatial");
+  return spatial < 0 ? 1 : (int32_t)r->b.params.value[spatial];
 }
 
 /* How many dimensions the names behind "..." are. */
