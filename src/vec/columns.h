@@ -70,27 +70,21 @@ SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
 }
 
 /* Pairs of numbers in half precision are moved as one; the first is in the lower half. */
-SMI void v_columns_f16(const char *p, int64_t step, vreal out[HALF_STEP]) {
-  vreal pairs[REAL_STEP];
-  v_columns(p, step, pairs);
-#pragma GCC unroll 4
-  for (int c = 0; c < REAL_STEP; c++) {
-    const __m512i x = _mm512_castps_si512(pairs[c]);
-    out[2 * c] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
-    out[2 * c + 1] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(x, 16)));
-  }
+SMI vreal first_f16(__m512i x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
+SMI vreal second_f16(__m512i x) { return first_f16(_mm512_srli_epi32(x, 16)); }
+SMI vreal first_bf16(__m512i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
+SMI vreal second_bf16(__m512i x) {
+  return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000)));
 }
-SMI void v_columns_bf16(const char *p, int64_t step, vreal out[HALF_STEP]) {
-  vreal pairs[REAL_STEP];
-  v_columns(p, step, pairs);
-#pragma GCC unroll 4
-  for (int c = 0; c < REAL_STEP; c++) {
-    const __m512i x = _mm512_castps_si512(pairs[c]);
-    out[2 * c] = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
-    out[2 * c + 1] = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000)));
+#define WIDENED_COLUMNS(type) \
+  SMI void v_columns_##type(const char *p, int64_t step, vreal out[HALF_STEP]) { \
+    vreal pairs[REAL_STEP]; \
+    v_columns(p, step, pairs); \
+    _Pragma("GCC unroll 4") for (int c = 0; c < REAL_STEP; c++) { \
+      const __m512i x = _mm512_castps_si512(pairs[c]); \
+      out[2 * c] = first_##type(x), out[2 * c + 1] = second_##type(x); \
+    } \
   }
-}
-#define WIDENED_COLUMNS(type)
 
 #elif defined(__AVX2__) && SMX_REAL == 32 && !defined(V_PORTABLE)
 
