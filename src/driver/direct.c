@@ -106,6 +106,12 @@ static bool targets_fit(direct *d, const int64_t *target) {
   return true;
 }
 
+static bool lengths_fit(const direct *d, const int64_t *length) {
+  for (int64_t r = 0; r < d->rows; r++)
+    if (length[r] < 0 || length[r] > d->n) return false;
+  return true;
+}
+
 /* Checks the inputs; of those that exclude each other there must be one. */
 static bool read_inputs(direct *d, bool backward, const places *in) {
   int either = -1;
@@ -120,6 +126,7 @@ static bool read_inputs(direct *d, bool backward, const places *in) {
     if (port->flags & SMX_PORT_EITHER) either = either < 0 ? at != NULL : either + (at != NULL);
     if (at ? !read_from(d, i, port, at) : !(port->flags & SMX_PORT_OPTIONAL)) return false;
     if (at && (port->flags & SMX_PORT_TARGET) && !targets_fit(d, at)) return false;
+    if (at && (port->flags & SMX_PORT_LENGTH) && !lengths_fit(d, at)) return false;
   }
   return either < 0 || either == 1;
 }
