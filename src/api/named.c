@@ -130,24 +130,28 @@ static smx_status one_row(smx_context *ctx, smx_dtype dtype, size_t n, const uin
 
 enum { HALF_TILE = 2048 }; /* elements of f32 on the stack */
 
+/* Rows of which one needs a rule. */
+static __attribute__((noinline)) void widened_by_program(size_t rows, size_t n, float *tile) {
+  row_call c;
+  begin_weights(&c, rows, n, sizeof *tile, tile, tile);
+  c.params = no_params;
+  row_run(smx_isa_current()->f32.family[SMX_FAMILY_row][ROW_softmax]->forward, &c);
+}
+
 /* Rows that fit a tile: widened to f32, computed there, rounded. */
-static void widened(row_store type, size_t rows, size_t n, const uint16_t *x, uint16_t *y, float *tile,
-                    size_t room) {
-  const smx_kernels *kernels = &smx_isa_current()->f32;
+static inline void widened(row_store type, size_t rows, size_t n, const uint16_t *x, uint16_t *y, float *tile,
+                           size_t room) {
+  const dtype_io *const io = smx_isa_current()->f32.io;
   for (size_t some; rows; rows -= some, x += some * n, y += some * n) {
-    some = rows < room / n ? rows : room / n;
-    kernels->io->load(type, x, 1, some * n, tile);
-    if (!kernels->io->softmax(some, n, tile, tile, WRITE_CACHED)) {
-      row_call c;
-      begin_weights(&c, some, n, sizeof *tile, tile, tile);
-      c.params = no_params;
-      row_run(kernels->family[SMX_FAMILY_row][ROW_softmax]->forward, &c);
-    }
-    kernels->io->store(type, tile, some * n, y, 1);
+    some = rows * n <= room ? rows : room / n;
+    io->load(type, x, 1, some * n, tile);
+    if (!io->softmax(some, n, tile, tile, WRITE_CACHED)) widened_by_program(some, n, tile);
+    io->store(type, tile, some * n, y, 1);
   }
 }
 
-static void short_half(row_store type, size_t rows, size_t n, const uint16_t *x, uint16_t *y) {
+static __attribute__((noinline)) void short_half(row_store type, size_t rows, size_t n, const uint16_t *x,
+                                                 uint16_t *y) {
   float tile[HALF_TILE] __attribute__((aligned(64)));
   widened(type, rows, n, x, y, tile, HALF_TILE);
 }

@@ -30,7 +30,9 @@ SMI void special_rows(const small_rows *w, size_t row, unsigned which) {
 /* Rows of V vectors, R at a time; returns which of them are special and wait. 1 / S as a division
  * of reals is that of doubles, rounded: 53 bits are more than twice 24. */
 SMI unsigned exp_small(const small_rows *w, size_t row, const int V, const int R) {
-  real *y = w->y + (ptrdiff_t)row * w->y_step;
+  const ptrdiff_t y_step = w->y_step; /* vector stores alias *w: read before them */
+  const row_writing stream = w->stream;
+  real *y = w->y + (ptrdiff_t)row * y_step;
   const int last = (int)(w->n - (size_t)(V - 1) * LANES);
   vreal e[ROW_BATCH][SMALL_VECTORS], top;
   real sum[LANES], inv[LANES], tiny[LANES];
@@ -40,11 +42,11 @@ SMI unsigned exp_small(const small_rows *w, size_t row, const int V, const int R
   v_store(sum, total);
   v_store(inv, v_div(v_set1(1), total));
   v_store(tiny, v_mul(v_set1(R_TINY), total));
-  UNROLL_SMALL for (int a = 0; a < R; a++, y += w->y_step) {
+  UNROLL_SMALL for (int a = 0; a < R; a++, y += y_step) {
     const int q = a * QUARTER_LANES;
     UNROLL_SMALL for (int v = 0; v < V; v++) {
       vreal weight = exp_share(e[a][v], inv[q], tiny[q], sum[q], true);
-      if (w->stream) put_uncached(y + v * LANES, weight, w->stream);
+      if (stream) put_uncached(y + v * LANES, weight, stream);
       else put(y, (size_t)v * LANES, v < V - 1 ? LANES : last, weight);
     }
   }
