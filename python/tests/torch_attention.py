@@ -29,6 +29,16 @@ def problems():
         "entmax15",
     ):
         yield "attention", {"q": q, "k": k, "v": v}, {"weights": kind, "causal": True}
+    for kind, params in (
+        ("relu", {"epsilon": 0.1}),
+        ("elu", {"norm": "count"}),
+        ("identity", {}),
+        ("softplus", {"norm": "clamp"}),
+        ("taylor", {}),
+        ("exp", {"norm": "l1"}),
+        ("lssa", {"norm": "none"}),
+    ):
+        yield "attention", {"q": q, "k": k, "v": v}, {"weights": kind, "params": params}
     yield "attention", {
         "q": q,
         "k": k,

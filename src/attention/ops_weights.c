@@ -177,11 +177,12 @@ SMI vreal elu_of(const attn_call *c, vreal z) {
 SMI vreal identity_of(const attn_call *c, vreal z) { return z; }
 SMI vreal softplus_of(const attn_call *c, vreal z) { return v_softplus(z); }
 /* 1 + z / 1 (1 + z / 2 (1 + ...)) */
-SMI vreal taylor_of(const attn_call *c, vreal z) {
-  vreal t = v_set1(1);
-  for (int r = (int)c->param[1] - 1; r > 0; r--) t = v_fma(v_mul(z, v_set1((real)(1.0 / r))), t, v_set1(1));
+SMI vreal taylor_terms(int terms, vreal z) {
+  vreal t = v_set1(terms > 0);
+  for (int r = terms - 1; r > 0; r--) t = v_fma(v_mul(z, v_set1((real)(1.0 / r))), t, v_set1(1));
   return t;
 }
+SMI vreal taylor_of(const attn_call *c, vreal z) { return taylor_terms((int)c->param[1], z); }
 
 /* e^min(z, c) */
 SMI vreal exponential_of(const attn_call *c, vreal z) {
@@ -230,6 +231,45 @@ static void normed_finish(const attn_call *c, const attn_row *row, finished *f) 
                                             : 1,
          sum);
 }
+/* w = f / N, dz = f' / N (dp - s delta): N is e^lse, and s the sign of f for l1, 1 for clamp where
+ * N is above 1 (the driver refuses sums that may be below 0), else 0. Where all of a row is 0, N is
+ * 0 too: no weights. */
+SMI vreal normed_grad(const attn_call *c, vreal f, vreal slope, vreal dp, vreal lse, vreal delta, vreal *w) {
+  const vreal zero = v_set1(0);
+  const vreal inv = v_select(v_hidden(lse), zero, v_exp(v_sub(zero, lse)));
+  const int norm = (int)c->param[0];
+  vreal share = zero;
+  if (norm == SMX_ATTENTION_NORM_L1)
+    share = v_select(v_eq(f, zero), zero, v_select(v_lt(f, zero), v_sub(zero, delta), delta));
+  if (norm == SMX_ATTENTION_NORM_CLAMP) share = v_select(v_lt(zero, lse), delta, zero);
+  *w = v_mul(f, inv);
+  return v_mul(v_mul(slope, inv), v_sub(dp, share));
+}
+SMI vreal relu_slope(const attn_call *c, vreal z, vreal f) {
+  return v_select(v_lt(v_set1(0), z), v_set1(1), v_set1(0));
+}
+SMI vreal elu_slope(const attn_call *c, vreal z, vreal f) {
+  return v_select(v_lt(v_set1(0), z), v_set1(1), v_exp(z));
+}
+SMI vreal identity_slope(const attn_call *c, vreal z, vreal f) { return v_set1(1); }
+SMI vreal softplus_slope(const attn_call *c, vreal z, vreal f) { return v_sigmoid(z); }
+SMI vreal taylor_slope(const attn_call *c, vreal z, vreal f) { return taylor_terms((int)c->param[1] - 1, z); }
+SMI vreal exponential_slope(const attn_call *c, vreal z, vreal f) {
+  return v_select(v_lt(v_set1((real)c->param[2]), z), v_set1(0), f);
+}
+#define NORMED_GRAD(name) \
+  SMI vreal name##_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) { \
+    const vreal f = name##_of(c, z); \
+    return normed_grad(c, f, name##_slope(c, z, f), dp, lse, delta, w); \
+  } \
+  GRAD(name)
+NORMED_GRAD(relu)
+NORMED_GRAD(elu)
+NORMED_GRAD(identity)
+NORMED_GRAD(softplus)
+NORMED_GRAD(taylor)
+NORMED_GRAD(exponential)
+
 /* dz = w (1 - w) dp */
 SMI vreal sigmoid_pair(const attn_call *c, vreal z, vreal dp, vreal lse, vreal delta, vreal *w) {
   *w = sigmoid_of(c, z);
@@ -359,7 +399,7 @@ static void centred_weigh(const attn_call *c, const attn_row *row, weighing *w) 
 }
 
 #define NORMED(name) \
-  { .values = 1, .counts = true, .weigh = name##_weigh, .finish = normed_finish }
+  { .values = 1, .counts = true, .weigh = name##_weigh, .finish = normed_finish, .grad = name##_grad }
 const weigher SMX_FN(attn_weighers)[SMX_ATTENTION_KINDS] = {
     [SMX_ATTENTION_SOFTMAX] = {.values = 1,
                                .weigh = softmax_weigh,
@@ -408,8 +448,12 @@ const weigher SMX_FN(attn_weighers)[SMX_ATTENTION_KINDS] = {
                               .grad = credal_grad},
     [SMX_ATTENTION_SHAPED] =
         {.values = 1, .counts = true, .stat = clipped_stat, .weigh = shaped_weigh, .finish = clipped_finish},
-    [SMX_ATTENTION_LSSA] =
-        {.values = 1, .counts = true, .scale = lssa_scale, .weigh = softplus_weigh, .finish = normed_finish},
+    [SMX_ATTENTION_LSSA] = {.values = 1,
+                            .counts = true,
+                            .scale = lssa_scale,
+                            .weigh = softplus_weigh,
+                            .finish = normed_finish,
+                            .grad = softplus_grad},
     [SMX_ATTENTION_LSSAR] = {.values = 1,
                              .counts = true,
                              .scale = lssa_scale,

@@ -78,35 +78,35 @@ const smx_attention_kind attention_table[SMX_ATTENTION_KINDS] = {
         .about = "Weights are 0 where h = l.",
         .source = SELF_ADJUST},
     [SMX_ATTENTION_RELU] = {
-        .id = SMX_ATTENTION_RELU, .name = "relu", .flags = STATES,
+        .id = SMX_ATTENTION_RELU, .name = "relu", .flags = BACKWARD | STATES,
         .title = "relu over a norm",
         .formula = "w = max(z, 0) / N",
         .about = "Sparse weights.",
         .source = SINK_VIEW,
         NORMED},
     [SMX_ATTENTION_ELU] = {
-        .id = SMX_ATTENTION_ELU, .name = "elu", .flags = STATES,
+        .id = SMX_ATTENTION_ELU, .name = "elu", .flags = BACKWARD | STATES,
         .title = "elu + 1 over a norm",
         .formula = "w = (z > 0 ? z + 1 : e^z) / N",
         .about = "Positive weights that grow with the score, not with its exponential.",
         .source = SINK_VIEW,
         NORMED},
     [SMX_ATTENTION_IDENTITY] = {
-        .id = SMX_ATTENTION_IDENTITY, .name = "identity", .flags = STATES,
+        .id = SMX_ATTENTION_IDENTITY, .name = "identity", .flags = BACKWARD | STATES,
         .title = "the scores over a norm",
         .formula = "w = z / N",
         .about = "Weights may be negative.",
         .source = SINK_VIEW,
         NORMED},
     [SMX_ATTENTION_SOFTPLUS] = {
-        .id = SMX_ATTENTION_SOFTPLUS, .name = "softplus", .flags = STATES,
+        .id = SMX_ATTENTION_SOFTPLUS, .name = "softplus", .flags = BACKWARD | STATES,
         .title = "softplus over a norm",
         .formula = "w = log(1 + e^z) / N",
         .about = "Positive weights that grow with the score, not with its exponential.",
         .source = "standard",
         NORMED},
     [SMX_ATTENTION_TAYLOR] = {
-        .id = SMX_ATTENTION_TAYLOR, .name = "taylor", .flags = STATES,
+        .id = SMX_ATTENTION_TAYLOR, .name = "taylor", .flags = BACKWARD | STATES,
         .title = "a Taylor series of e^z over a norm",
         .formula = "w = t(z) / N, t(z) = sum_{r < terms} z^r / r!",
         .about = "An odd number of terms keeps the weights positive.",
@@ -131,7 +131,7 @@ const smx_attention_kind attention_table[SMX_ATTENTION_KINDS] = {
                REAL("shift", "is added to the weights", 0, -MOST),
                REAL("epsilon", "is added to the deviation", 1e-3, 0))},
     [SMX_ATTENTION_EXP] = {
-        .id = SMX_ATTENTION_EXP, .name = "exp", .flags = STATES,
+        .id = SMX_ATTENTION_EXP, .name = "exp", .flags = BACKWARD | STATES,
         .title = "exponentials over a norm",
         .formula = "w = e^min(z, most) / N",
         .about = "With q' = (q, -|q|^2 / 2, 1), k' = (k, 1, -|k|^2 / 2) and most = 0 it is the Gaussian of "
@@ -158,7 +158,7 @@ const smx_attention_kind attention_table[SMX_ATTENTION_KINDS] = {
                REAL("gain", "factor of softmax", 1, -MOST),
                REAL("mean", "is taken from all weights, divided by n", 1, -MOST))},
     [SMX_ATTENTION_LSSA] = {
-        .id = SMX_ATTENTION_LSSA, .name = "lssa", .flags = 0,
+        .id = SMX_ATTENTION_LSSA, .name = "lssa", .flags = BACKWARD,
         .title = "length-scaled softplus over a norm",
         .formula = "w = log(1 + e^z) / N, where the scale of <q, k> is multiplied by ln d ln n",
         .about = "Cap, bias and slopes come after it. For rows of q and k of length 1, and scale 1.",

@@ -122,6 +122,14 @@ smx_status attention_run_gradients(const attention_job *j) {
   return SMX_OK;
 }
 
+/* Under the norm clamp the sign of the sum is needed, which lse does not tell. A Taylor polynomial
+ * of even degree is positive. */
+static bool sum_may_be_negative(const attn_call *c) {
+  if (c->param[0] != SMX_ATTENTION_NORM_CLAMP) return false;
+  return c->weights == SMX_ATTENTION_IDENTITY ||
+         (c->weights == SMX_ATTENTION_TAYLOR && (int)c->param[1] % 2 == 0);
+}
+
 smx_status attention_check_gradient(attention_job *j, const smx_attention_options *options,
                                     const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
                                     const smx_tensor *o, const smx_tensor *lse, const smx_tensor *d_o,
@@ -131,6 +139,12 @@ smx_status attention_check_gradient(attention_job *j, const smx_attention_option
   if (!(attention_table[j->call.weights].flags & SMX_ATTENTION_BACKWARD))
     return smx_fail(SMX_ERR_NO_BACKWARD, "%s: options.weights is %d, which has no gradient", j->name,
                     j->call.weights);
+  if (sum_may_be_negative(&j->call))
+    return smx_fail(
+        SMX_ERR_NO_BACKWARD,
+        "%s: options.weights is %d with the norm clamp, and its sums may be below 0: no gradient; "
+        "the norms l1 and count have one",
+        j->name, j->call.weights);
   status = attention_check_d_o(j, d_o);
   int64_t shape[4] = {j->q.shape[0], j->heads, j->lq, j->call.e};
   if (status == SMX_OK) status = attention_tensor(j, "o", o, FLOATS, 4, shape, &j->o);

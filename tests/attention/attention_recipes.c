@@ -254,18 +254,26 @@ static void swat(void **state) {
   expect_near("o", o, (double[]){0.839816706365, 0.875974639765}, 2);
 }
 
-/* FlashDecoding++: e^(z - phi) without a maximum, phi by a bias. */
+/* FlashDecoding++: e^(z - phi) without a maximum, whose fallback recomputes a row with a score out
+ * of range. Softmax has the value of both: within range it is that of weights without a maximum,
+ * phi by a bias, and beyond, scores times 300, that of the largest. */
 static void unified_maximum(void **state) {
+  smx_attention_options options = defaults();
+  double far[2] = {Q[0] * 300, Q[1] * 300}, o[2];
+  attend(&options, Q, K, V, 3, 2, 2, o, NULL);
+  expect_near("o", o, (double[]){0.657204095482, 0.511817832575}, 2);
   for (double phi = -50; phi <= 10; phi += 30) {
-    double minus = -phi, o[2];
+    double minus = -phi;
     int64_t one[] = {1};
     const smx_tensor bias = smx_tensor_of(&minus, SMX_F64, 1, one, NULL);
-    smx_attention_options options = defaults();
     options.weights = SMX_ATTENTION_EXP, options.param[0] = SMX_ATTENTION_NORM_L1, options.param[2] = 80,
     options.bias = &bias;
     attend(&options, Q, K, V, 3, 2, 2, o, NULL);
     expect_near("o", o, (double[]){0.657204095482, 0.511817832575}, 2);
   }
+  options = defaults();
+  attend(&options, far, K, V, 3, 2, 2, o, NULL);
+  expect_near("o", o, V, 2);
 }
 
 /* DAB-DETR: heads are (content, position), positions are (1, 0, 1, 0 ..) turned by 2 pi x, those of
