@@ -23,8 +23,13 @@ enum { COLS = 4, FEW_COLS = 2 };
 #else
 enum { COLS = 1, FEW_COLS = 1 };
 #endif
-/* for one or two rows, where memory decides the speed: values are then read in address order */
+/* For one or two rows, where memory decides the speed: values are then read in address order. Where
+ * FMA is emulated it never does. */
+#ifdef V_PORTABLE
+enum { WIDE = 1 };
+#else
 enum { WIDE = 8 };
+#endif
 enum { PITCH = ATTN_SPLIT + 16 }; /* of the scores of a row: not a multiple of a page */
 
 #define ALL_COLS(c, n) _Pragma("GCC unroll 8") for (int c = 0; c < (n); c++)
