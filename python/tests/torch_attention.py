@@ -37,6 +37,11 @@ def problems():
         ("taylor", {}),
         ("exp", {"norm": "l1"}),
         ("lssa", {"norm": "none"}),
+        ("lssar", {"power": 2}),
+        ("self_adjust_range", {}),
+        ("clipped", {"low": -0.1, "high": 1.2}),
+        ("centred", {}),
+        ("shaped", {"gain": 1.5, "mean": 0.5}),
     ):
         yield "attention", {"q": q, "k": k, "v": v}, {"weights": kind, "params": params}
     yield "attention", {

@@ -23,7 +23,8 @@ enum {
    * scalars */
   ATTN_STATE_HEAD = 16,
   ATTN_SCALARS = 3,
-  ATTN_STATS = 3
+  ATTN_MEASURES = 6,
+  ATTN_STATS = 7
 };
 
 /* Rows of one head in memory. Row (i, g) of a tensor that has query heads is at data + i step + g
@@ -119,13 +120,16 @@ typedef struct attn_additive {
 /* The facts about each kind of weights, by its number. */
 extern const smx_attention_kind attention_table[SMX_ATTENTION_KINDS];
 
-/* The gradients. First `prepare` for every row of a head. Then either `queries` and `keys` in any
+/* The gradients. First `prepare` for every row of a head, and `measure` for kinds that want more of
+ * a row (weights.h). Then either `queries` and `keys` in any
  * order, or `all`, which computes less. `keys` takes keys in place of rows, at most ATTN_KEYS of
  * them; `all` takes all keys of a head and ignores the rows that the task names. */
 typedef struct attention_grads {
   size_t (*scratch)(const attn_call *call, int64_t rows);              /* scratch bytes of each of these, */
   size_t (*all_scratch)(const attn_call *call, const attn_head *head); /* and of `all` */
   void (*prepare)(attn_task *t, void *scratch);
+  bool (*measures)(const attn_call *call);
+  void (*measure)(attn_task *t, void *scratch);
   void (*queries)(attn_task *t, void *scratch);
   void (*keys)(attn_task *t, void *scratch);
   void (*all)(attn_task *t, void *scratch);

@@ -9,10 +9,6 @@ static double log_of(attn_unit unit, double s) {
   return unit.scale_exp == (double)R_INF ? unit.scale_exp
                                          : d_log(s, 0) + unit.scale_exp * ATTN_LN2 + unit.shift;
 }
-static double inverse(double s) { return s == 0 ? 0 : 1 / s; }
-
-SMI vreal hide(vreal z, vreal w) { return v_select(v_hidden(z), v_set1(0), w); }
-
 /* Lanes of a sum, from 0. */
 #define LANE_SUM(name) \
   vreal name[VPB]; \
@@ -23,8 +19,7 @@ SMI vreal hide(vreal z, vreal w) { return v_select(v_hidden(z), v_set1(0), w); }
 #define GRAD(name) \
   static void name##_grad(const attn_call *c, const grading *g) { \
     for (int j = 0; j < g->n; j += LANES) { \
-      vreal z = v_load(g->z + j), w, lse = g->vary ? v_load(g->lse + j) : v_set1(*g->lse); \
-      vreal delta = g->vary ? v_load(g->delta + j) : v_set1(*g->delta); \
+      vreal z = v_load(g->z + j), w, lse = graded(g, STAT_LSE, j), delta = graded(g, STAT_DELTA, j); \
       vreal dz = name##_pair(c, z, v_load(g->dp + j), lse, delta, &w); \
       v_store(g->z + j, hide(z, w)); \
       v_store(g->dp + j, hide(z, dz)); \
@@ -36,7 +31,7 @@ SMI vreal hide(vreal z, vreal w) { return v_select(v_hidden(z), v_set1(0), w); }
 static void softmax_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   LANE_SUM(sum);
   exp_open(c, w, -R_INF);
-  EACH_SCORE(w, u, j) {
+  EACH_SCORE_UNROLLED(w, u, j) {
     const vreal e = exp_weight(v_load(w->z + j), w->scale_exp);
     sum[u] = v_add(sum[u], e);
     v_store(w->z + j, e);
@@ -46,7 +41,7 @@ static void softmax_weigh(const attn_call *c, const attn_row *row, weighing *w) 
   const real top = w->scale_exp == R_INF || w->shift != 0 ? 0 : w->top;
   if (w->a[0] != v_first(exp_weight(v_set1(top), w->scale_exp))) return;
   w->gain = w->a[0];
-  EACH_SCORE(w, u, j) { v_store(w->z + j, v_div(v_load(w->z + j), v_set1(w->gain))); }
+  EACH_SCORE_UNROLLED(w, u, j) { v_store(w->z + j, v_div(v_load(w->z + j), v_set1(w->gain))); }
   w->a[0] = 1;
 }
 static void softmax_finish(const attn_call *c, const attn_row *row, finished *f) {
@@ -107,7 +102,7 @@ static void softpick_weigh(const attn_call *c, const attn_row *row, weighing *w)
   LANE_SUM(sum);
   exp_open(c, w, 0);
   const bool one = w->shift == 0 && w->scale_exp < R_INF; /* e^0 is below the last bit of larger terms */
-  EACH_SCORE(w, u, j) {
+  EACH_SCORE_UNROLLED(w, u, j) {
     const vreal z = v_load(w->z + j),
                 t = hide(z, expm1_weight(z, w->scale_exp < R_INF ? w->scale_exp : 0, one));
     sum[u] = v_add(sum[u], v_abs(t));
@@ -191,25 +186,26 @@ SMI vreal exponential_of(const attn_call *c, vreal z) {
 }
 
 /* Weights and their sum; of the absolute values for the norm l1, where they may be negative. */
-#define DIRECT(name, negative) \
+#define DIRECT(name, negative, EACH) \
   static void name##_weigh(const attn_call *c, const attn_row *row, weighing *w) { \
     const bool absolute = negative && c->param[0] == SMX_ATTENTION_NORM_L1; \
     LANE_SUM(sum); \
     direct_open(c, w); \
-    EACH_SCORE(w, u, j) { \
+    EACH(w, u, j) \
+    { \
       const vreal z = v_load(w->z + j), y = hide(z, name##_of(c, z)); \
       sum[u] = v_add(sum[u], absolute ? v_abs(y) : y); \
       v_store(w->z + j, y); \
     } \
     w->a[0] = v_fold(sum); \
   }
-DIRECT(sigmoid, false)
-DIRECT(relu, false)
-DIRECT(elu, false)
-DIRECT(identity, true)
-DIRECT(softplus, false)
-DIRECT(taylor, true)
-DIRECT(exponential, false)
+DIRECT(sigmoid, false, EACH_SCORE_UNROLLED)
+DIRECT(relu, false, EACH_SCORE)
+DIRECT(elu, false, EACH_SCORE)
+DIRECT(identity, true, EACH_SCORE)
+DIRECT(softplus, false, EACH_SCORE)
+DIRECT(taylor, true, EACH_SCORE)
+DIRECT(exponential, false, EACH_SCORE)
 
 /* f->lse is that of a divisor which the sum of the weights may not be; a NaN among the weights is
  * one in their sum. */
@@ -355,7 +351,7 @@ static void lssar_stat(const attn_call *c, attn_row *row, weighing *w) {
 static void lssar_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   const double gain = row->count * inverse(row->stat[0]),
                offset = row->count <= c->param[2] ? 0 : c->param[1];
-  const bool flat = gain * row->stat[1] - offset <= 0x1p-16;
+  const bool flat = gain * row->stat[1] - offset <= LSSAR_FLAT;
   const vreal zero = v_set1(0);
   vreal most = v_set1(-R_INF);
   direct_open(c, w);
@@ -431,7 +427,8 @@ const weigher SMX_FN(attn_weighers)[SMX_ATTENTION_KINDS] = {
     [SMX_ATTENTION_SELF_ADJUST_RANGE] = {.values = 2,
                                          .scalar = {FOLD_SCALED, FOLD_MAX, FOLD_MAX},
                                          .weigh = self_adjust_range_weigh,
-                                         .finish = self_adjust_range_finish},
+                                         .finish = self_adjust_range_finish,
+                                         MEASURES(self_adjust_range, 1)},
     [SMX_ATTENTION_RELU] = NORMED(relu),
     [SMX_ATTENTION_ELU] = NORMED(elu),
     [SMX_ATTENTION_IDENTITY] = NORMED(identity),
@@ -440,14 +437,19 @@ const weigher SMX_FN(attn_weighers)[SMX_ATTENTION_KINDS] = {
     [SMX_ATTENTION_CLIPPED] = {.values = 1,
                                .stat = clipped_stat,
                                .weigh = clipped_weigh,
-                               .finish = clipped_finish},
+                               .finish = clipped_finish,
+                               MEASURES(clipped, 1)},
     [SMX_ATTENTION_EXP] = NORMED(exponential),
     [SMX_ATTENTION_CREDAL] = {.values = 1,
                               .weigh = credal_weigh,
                               .finish = softmax_finish,
                               .grad = credal_grad},
-    [SMX_ATTENTION_SHAPED] =
-        {.values = 1, .counts = true, .stat = clipped_stat, .weigh = shaped_weigh, .finish = clipped_finish},
+    [SMX_ATTENTION_SHAPED] = {.values = 1,
+                              .counts = true,
+                              .stat = clipped_stat,
+                              .weigh = shaped_weigh,
+                              .finish = clipped_finish,
+                              MEASURES(shaped, 1)},
     [SMX_ATTENTION_LSSA] = {.values = 1,
                             .counts = true,
                             .scale = lssa_scale,
@@ -459,9 +461,11 @@ const weigher SMX_FN(attn_weighers)[SMX_ATTENTION_KINDS] = {
                              .scale = lssa_scale,
                              .stat = lssar_stat,
                              .weigh = lssar_weigh,
-                             .finish = softmax_finish},
+                             .finish = softmax_finish,
+                             MEASURES(lssar, 2)},
     [SMX_ATTENTION_CENTRED] = {.values = 1,
                                .stat = centred_stat,
                                .weigh = centred_weigh,
-                               .finish = undivided_finish},
+                               .finish = undivided_finish,
+                               MEASURES(centred, 1)},
 };

@@ -72,7 +72,7 @@ const smx_attention_kind attention_table[SMX_ATTENTION_KINDS] = {
         .about = "Meant to keep a gradient where softmax is nearly 0 or 1. Weights may be negative.",
         .source = SELF_ADJUST},
     [SMX_ATTENTION_SELF_ADJUST_RANGE] = {
-        .id = SMX_ATTENTION_SELF_ADJUST_RANGE, .name = "self_adjust_range", .flags = STATES,
+        .id = SMX_ATTENTION_SELF_ADJUST_RANGE, .name = "self_adjust_range", .flags = BACKWARD | STATES,
         .title = "self-adjust softmax, normalised",
         .formula = "w = (z - l) / (h - l) p, l = min(z.., 0), h = max(z.., 0), p = softmax(z)",
         .about = "Weights are 0 where h = l.",
@@ -113,7 +113,7 @@ const smx_attention_kind attention_table[SMX_ATTENTION_KINDS] = {
         .source = "standard",
         PARAMS(NORM(SMX_ATTENTION_NORM_L1), {"terms", "of the series", 3, 1, 64, SMX_PARAM_INT, NULL})},
     [SMX_ATTENTION_CLIPPED] = {
-        .id = SMX_ATTENTION_CLIPPED, .name = "clipped", .flags = 0,
+        .id = SMX_ATTENTION_CLIPPED, .name = "clipped", .flags = BACKWARD,
         .title = "clipped softmax",
         .formula = "w = clip((high - low) p + low, 0, 1), p = softmax(z)",
         .about = "Weights that are exactly 0 or 1 within reach of finite scores.",
@@ -122,7 +122,7 @@ const smx_attention_kind attention_table[SMX_ATTENTION_KINDS] = {
         PARAMS({"low", "what a weight of 0 becomes before the clip", -0.03, -MOST, 0, 0, NULL},
                REAL("high", "what a weight of 1 becomes", 1, 1))},
     [SMX_ATTENTION_CENTRED] = {
-        .id = SMX_ATTENTION_CENTRED, .name = "centred", .flags = 0,
+        .id = SMX_ATTENTION_CENTRED, .name = "centred", .flags = BACKWARD,
         .title = "scores less their mean, over their deviation",
         .formula = "w = gain (z - mean z) / (deviation of z + epsilon) + shift",
         .about = "Weights that do not sum to 1 and may be negative.",
@@ -148,7 +148,7 @@ const smx_attention_kind attention_table[SMX_ATTENTION_KINDS] = {
                   "(2025)",
         PARAMS(REAL("prior", "is added to each exponential", 1, 0))},
     [SMX_ATTENTION_SHAPED] = {
-        .id = SMX_ATTENTION_SHAPED, .name = "shaped", .flags = 0,
+        .id = SMX_ATTENTION_SHAPED, .name = "shaped", .flags = BACKWARD,
         .title = "softmax against the plain mean",
         .formula = "w_j = identity [j is the key where the row stands] + gain p_j - mean / n, p = softmax(z)",
         .about = "With 1, 1, 1 and scores near 0 the output is the value where the row stands.",
@@ -165,7 +165,7 @@ const smx_attention_kind attention_table[SMX_ATTENTION_KINDS] = {
         .source = REWEIGHTING,
         NORMED},
     [SMX_ATTENTION_LSSAR] = {
-        .id = SMX_ATTENTION_LSSAR, .name = "lssar", .flags = 0,
+        .id = SMX_ATTENTION_LSSAR, .name = "lssar", .flags = BACKWARD,
         .title = "length-scaled softplus, re-weighted",
         .formula = "w = y^power / sum y^power, y = max(n u - offset, 0), u = lssa with the norm l1",
         .about = "Where no y is above 2^-16, w = u.",

@@ -9,6 +9,8 @@
  *             them relative to e^shift 2^scale_exp
  *     finish  once a row: what o is multiplied by, and the logarithm of the normaliser
  *     grad    weights and gradients of scores from scores, lse, and two dot products
+ *     measure, settle   optional: walks over all splits of the row before, if the gradient depends
+ *             on more of it; sums over its pairs, then what grad reads of them
  *
  * A score of -inf is a key that is not visible: its weight is +0. exp_open handles the shift, the
  * reference and NaN, so most kinds are a few lines. */
@@ -60,14 +62,19 @@ typedef struct finished {
   bool silent; /* lse is not an output: only whether it is NaN is used */
 } finished;
 
-/* n pairs of a row and keys, or of a key and rows (vary): in scores and <do, v>; out weights and
+/* Numbers of a row that its gradient needs. DELTA is <do, o> - dlse; the last are the kind's. */
+enum { STAT_LSE, STAT_DELTA, STAT_SCALE, STAT_A, STAT_B, STAT_C, STAT_D };
+
+/* n pairs of a row and keys, or of a key and rows: in scores and <do, v>; out weights and
  * gradients of the scores. */
 typedef struct grading {
   real *z, *dp;
-  const real *lse, *delta; /* delta = <do, o> - dlse */
-  int n;                   /* a multiple of ATTN_PANEL */
-  bool vary;               /* lse and delta are arrays */
+  const real *stat[ATTN_STATS]; /* of pair j at j * step: step is 1, or 0 for LANES times one number */
+  int n, step;                  /* n is a multiple of ATTN_PANEL */
+  int64_t own;                  /* the pair whose row stands at its key, unless below 0 or from n on */
 } grading;
+
+SMI vreal graded(const grading *g, int which, int j) { return v_load(g->stat[which] + j * g->step); }
 
 typedef struct weigher {
   int values; /* channels: 1 or 2 */
@@ -80,9 +87,31 @@ typedef struct weigher {
   void (*weigh)(const attn_call *c, const attn_row *row, weighing *w);
   void (*finish)(const attn_call *c, const attn_row *row, finished *f);
   void (*grad)(const attn_call *c, const grading *g);
+  int walks; /* of measure */
+  /* Adds the pairs of one row and one split to ATTN_MEASURES sums, which start from 0. */
+  void (*measure)(const attn_call *c, int walk, const grading *g, double *sums);
+  void (*settle)(const attn_call *c, int walk, const attn_row *row, double dlse, double *sums, real *stat);
 } weigher;
 
 extern const weigher SMX_FN(attn_weighers)[];
+
+/* Of kinds that measure (ops_weights_grad.c). */
+#define MEASURED(name) \
+  void SMX_FN(name##_measure)(const attn_call *c, int walk, const grading *g, double *sums); \
+  void SMX_FN(name##_settle)(const attn_call *c, int walk, const attn_row *row, double dlse, double *sums, \
+                             real *stat); \
+  void SMX_FN(name##_grad)(const attn_call *c, const grading *g);
+MEASURED(clipped)
+MEASURED(shaped)
+MEASURED(self_adjust_range)
+MEASURED(centred)
+MEASURED(lssar)
+#define MEASURES(name, count) \
+  .walks = count, .measure = SMX_FN(name##_measure), .settle = SMX_FN(name##_settle), \
+  .grad = SMX_FN(name##_grad)
+
+/* lssar is flat where no y is above this, which may be by rounding. */
+#define LSSAR_FLAT 0x1p-16
 
 /* ---- units ---- */
 
@@ -107,6 +136,8 @@ static inline void align(attn_unit *to, attn_unit from, double *mine, double *it
 /* ---- helpers of operators ---- */
 
 SMI vmask v_hidden(vreal z) { return v_eq(z, v_set1(-R_INF)); }
+SMI vreal hide(vreal z, vreal x) { return v_select(v_hidden(z), v_set1(0), x); }
+static inline double inverse(double s) { return s == 0 ? 0 : 1 / s; }
 
 /* Sets shift and scale_exp of a split whose weights are sums of e^score, and of e^floor where the
  * kind has such a term. */
@@ -142,14 +173,17 @@ static inline void direct_open(const attn_call *c, weighing *w) {
 }
 
 /* Walks the scores of a row: u is the vector of the lanes, j the key. Keys from `to` on would add
- * +0 to their lanes. */
-#if SMX_REAL == 32 && !defined(V_PORTABLE)
-#define UNROLL_LANES _Pragma("GCC unroll 4")
-#else
-#define UNROLL_LANES _Pragma("GCC unroll 1")
-#endif
-#define EACH_SCORE(w, u, j) \
+ * +0 to their lanes. The unrolled form is for what most calls are: it is a twentieth faster, in
+ * twice the code. */
+#define EACH_SCORE_BY(unroll, w, u, j) \
   for (int panel_ = (w)->from; panel_ < (w)->to; panel_ += ATTN_PANEL) \
-  UNROLL_LANES for (int u = 0, j = panel_; u < VPB; u++, j += LANES) if (j < (w)->to)
+  unroll for (int u = 0, j = panel_; u < VPB; u++, j += LANES) if (j < (w)->to)
+#define ROLLED _Pragma("GCC unroll 1")
+#define EACH_SCORE(w, u, j) EACH_SCORE_BY(ROLLED, w, u, j)
+#if SMX_REAL == 32 && !defined(V_PORTABLE)
+#define EACH_SCORE_UNROLLED(w, u, j) EACH_SCORE_BY(_Pragma("GCC unroll 4"), w, u, j)
+#else
+#define EACH_SCORE_UNROLLED EACH_SCORE
+#endif
 
 #endif

@@ -1,5 +1,5 @@
 /* driver/attention_grad.c - the gradient of attention: checks, then rounds of tasks. The first
- * round stores a few numbers of each row. Then, if there are enough heads for the threads, a task
+ * rounds store a few numbers of each row. Then, if there are enough heads for the threads, a task
  * is a head. Otherwise pairs of rows and keys are visited twice: by chunks of rows for dq, by
  * blocks of keys for dk and dv. Tasks share no output, and every division gives the same bits. */
 #include "attention.h"
@@ -115,6 +115,7 @@ smx_status attention_run_gradients(const attention_job *j) {
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows", j->name, (long long)rows);
   w.stats = w.scratch.shared, w.units = (unit *)(void *)(w.stats + stats);
   run_round(&w, CHUNK, false, grads->prepare);
+  if (grads->measures(&j->call)) run_round(&w, CHUNK, false, grads->measure);
   if (all) run_round(&w, WHOLE, true, grads->all);
   if (queries) run_round(&w, CHUNK, false, grads->queries);
   if (keys) run_round(&w, ATTN_KEYS, true, grads->keys);

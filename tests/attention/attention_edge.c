@@ -136,13 +136,13 @@ static void bad_gradients_and_states(void **state) {
       smx_attention_backward(NULL, &s.options, &s.q.t, &s.k.t, &s.v.t, o, NULL, o, NULL, NULL, NULL, NULL),
       SMX_ERR_NULL);
   assert_non_null(strstr(smx_last_error(), "lse: is NULL"));
-  s.options.weights = SMX_ATTENTION_CENTRED;
+  s.options.weights = SMX_ATTENTION_IDENTITY, s.options.param[0] = SMX_ATTENTION_NORM_CLAMP;
   assert_int_equal(smx_attention_backward(NULL, &s.options, &s.q.t, &s.k.t, &s.v.t, o, &s.lse.t, o, NULL,
                                           NULL, NULL, NULL),
                    SMX_ERR_NO_BACKWARD);
   s.options.weights = SMX_ATTENTION_CENTRED;
   assert_int_equal(smx_attention_states(NULL, &s.options, &s.q.t, &s.k.t, &s.v.t, o), SMX_ERR_PARAM);
-  s.options.weights = SMX_ATTENTION_SOFTMAX;
+  s.options.weights = SMX_ATTENTION_SOFTMAX, s.options.param[0] = 0;
   assert_int_equal(smx_attention_states(NULL, &s.options, &s.q.t, &s.k.t, &s.v.t, o), SMX_ERR_SHAPE);
   assert_int_equal(smx_attention_merge(NULL, &s.options, 0, &none, o, NULL), SMX_ERR_PARAM);
   assert_int_equal(smx_attention_merge(NULL, &s.options, 1, &none, o, NULL), SMX_ERR_NULL);

@@ -23,13 +23,28 @@ enum {
 static const struct {
   smx_attention_weights weights;
   double param[SMX_ATTENTION_PARAMS];
-} kinds[] = {
-    {SMX_ATTENTION_SOFTMAX, {0}},       {SMX_ATTENTION_SOFTMAX_N, {1.5}},  {SMX_ATTENTION_SSMAX, {0.43, 0.1}},
-    {SMX_ATTENTION_SIGMOID, {-1}},      {SMX_ATTENTION_SOFTPICK, {0}},     {SMX_ATTENTION_SELF_ADJUST, {0}},
-    {SMX_ATTENTION_CREDAL, {0.8}},      {SMX_ATTENTION_RELU, {L1, 0.1}},   {SMX_ATTENTION_ELU, {COUNT}},
-    {SMX_ATTENTION_IDENTITY, {L1, 0}},  {SMX_ATTENTION_SOFTPLUS, {CLAMP}}, {SMX_ATTENTION_TAYLOR, {L1, 4}},
-    {SMX_ATTENTION_EXP, {L1, 0, 1}},    {SMX_ATTENTION_LSSA, {L1, 0}},     {SMX_ATTENTION_RELU, {CLAMP}},
-    {SMX_ATTENTION_TAYLOR, {CLAMP, 3}}, {SMX_ATTENTION_IDENTITY, {NONE}}};
+} kinds[] = {{SMX_ATTENTION_SOFTMAX, {0}},
+             {SMX_ATTENTION_SOFTMAX_N, {1.5}},
+             {SMX_ATTENTION_SSMAX, {0.43, 0.1}},
+             {SMX_ATTENTION_SIGMOID, {-1}},
+             {SMX_ATTENTION_SOFTPICK, {0}},
+             {SMX_ATTENTION_SELF_ADJUST, {0}},
+             {SMX_ATTENTION_CREDAL, {0.8}},
+             {SMX_ATTENTION_RELU, {L1, 0.1}},
+             {SMX_ATTENTION_ELU, {COUNT}},
+             {SMX_ATTENTION_IDENTITY, {L1, 0}},
+             {SMX_ATTENTION_SOFTPLUS, {CLAMP}},
+             {SMX_ATTENTION_TAYLOR, {L1, 4}},
+             {SMX_ATTENTION_EXP, {L1, 0, 1}},
+             {SMX_ATTENTION_LSSA, {L1, 0}},
+             {SMX_ATTENTION_RELU, {CLAMP}},
+             {SMX_ATTENTION_TAYLOR, {CLAMP, 3}},
+             {SMX_ATTENTION_IDENTITY, {NONE}},
+             {SMX_ATTENTION_SELF_ADJUST_RANGE, {0}},
+             {SMX_ATTENTION_CLIPPED, {-0.1, 1.2}},
+             {SMX_ATTENTION_CENTRED, {1.2, 0.3, 1e-3}},
+             {SMX_ATTENTION_SHAPED, {0.7, 1.2, 0.9}},
+             {SMX_ATTENTION_LSSAR, {3, 1, 3}}};
 enum { GRADS = COUNT_OF(kinds) };
 
 static void set_kind(acase *a, int w) {

@@ -1,0 +1,243 @@
+/* attention/ops_weights_grad.c - gradients of the kinds of attention weights that depend on more of
+ * a row than lse and <do, o> tell: first measure and settle, then grad (weights.h). p is
+ * e^(z - lse), dlse the gradient of lse; sums go over the visible keys of the row. Compiled once
+ * per instruction set and real type. */
+#include "engine.h"
+
+SMI vreal v_zero(void) { return v_set1(0); }
+
+/* Pairs j .. of the lanes u of a row. */
+#define EACH_PAIR(g, u, j) \
+  for (int panel_ = 0; panel_ < (g)->n; panel_ += ATTN_PANEL) \
+  ROLLED for (int u = 0, j = panel_; u < VPB; u++, j += LANES)
+
+typedef struct lanes {
+  vreal sum[VPB];
+} lanes;
+SMI lanes no_sum(void) {
+  lanes s;
+  for (int u = 0; u < VPB; u++) s.sum[u] = v_zero();
+  return s;
+}
+
+/* w and dz of all pairs by `pair`, which sees one vector of them. */
+#define GRAD_PAIRS(g, pair) \
+  for (int j = 0; j < (g)->n; j += LANES) { \
+    const vreal z = v_load((g)->z + j), dp = v_load((g)->dp + j); \
+    vreal w, dz = pair(c, g, j, z, dp, &w); \
+    v_store((g)->z + j, hide(z, w)); \
+    v_store((g)->dp + j, hide(z, dz)); \
+  }
+
+SMI vreal softmax_of(const grading *g, int j, vreal z) { return v_exp(v_sub(z, graded(g, STAT_LSE, j))); }
+
+/* ---- clipped softmax ----
+ *
+ * dz = p (g - sum p g + dlse), g = (high - low) dp where the clip leaves the weight as it is, or
+ * 0 */
+
+/* w, and g */
+SMI vreal clipped_of(const attn_call *c, vreal p, vreal dp, vreal *g) {
+  const real low = (real)c->param[0], span = (real)(c->param[1] - c->param[0]);
+  const vreal one = v_set1(1), y = v_fma(p, v_set1(span), v_set1(low));
+  const vmask cut = m_or(v_lt(y, v_zero()), v_lt(one, y));
+  *g = v_select(cut, v_zero(), v_mul(dp, v_set1(span)));
+  return v_min(one, v_max(v_zero(), y));
+}
+void SMX_FN(clipped_measure)(const attn_call *c, int walk, const grading *g, double *sums) {
+  lanes s = no_sum();
+  EACH_PAIR(g, u, j) {
+    const vreal z = v_load(g->z + j), p = softmax_of(g, j, z);
+    vreal part;
+    clipped_of(c, p, v_load(g->dp + j), &part);
+    s.sum[u] = v_add(s.sum[u], hide(z, v_mul(p, part)));
+  }
+  sums[0] += (double)v_fold(s.sum);
+}
+void SMX_FN(clipped_settle)(const attn_call *c, int walk, const attn_row *row, double dlse, double *sums,
+                            real *stat) {
+  stat[STAT_DELTA] = (real)(sums[0] - dlse);
+}
+SMI vreal clipped_pair(const attn_call *c, const grading *g, int j, vreal z, vreal dp, vreal *w) {
+  const vreal p = softmax_of(g, j, z);
+  vreal part;
+  *w = clipped_of(c, p, dp, &part);
+  return v_mul(p, v_sub(part, graded(g, STAT_DELTA, j)));
+}
+void SMX_FN(clipped_grad)(const attn_call *c, const grading *g) { GRAD_PAIRS(g, clipped_pair) }
+
+/* ---- shaped: dz = p (gain (dp - sum p dp) + dlse); A is what is taken from all weights ---- */
+
+void SMX_FN(shaped_measure)(const attn_call *c, int walk, const grading *g, double *sums) {
+  lanes s = no_sum();
+  EACH_PAIR(g, u, j) {
+    const vreal z = v_load(g->z + j);
+    s.sum[u] = v_add(s.sum[u], hide(z, v_mul(softmax_of(g, j, z), v_load(g->dp + j))));
+  }
+  sums[0] += (double)v_fold(s.sum);
+}
+void SMX_FN(shaped_settle)(const attn_call *c, int walk, const attn_row *row, double dlse, double *sums,
+                           real *stat) {
+  stat[STAT_DELTA] = (real)(c->param[1] * sums[0] - dlse);
+  stat[STAT_A] = (real)(-c->param[2] * inverse(row->count));
+}
+SMI vreal shaped_pair(const attn_call *c, const grading *g, int j, vreal z, vreal dp, vreal *w) {
+  const vreal p = softmax_of(g, j, z), gain = v_set1((real)c->param[1]);
+  *w = v_fma(p, gain, graded(g, STAT_A, j));
+  return v_mul(p, v_fma(gain, dp, v_sub(v_zero(), graded(g, STAT_DELTA, j))));
+}
+void SMX_FN(shaped_grad)(const attn_call *c, const grading *g) {
+  const bool seen = g->own >= 0 && g->own < g->n && g->z[g->own] != -R_INF;
+  GRAD_PAIRS(g, shaped_pair)
+  if (seen) g->z[g->own] += (real)c->param[0];
+}
+
+/* ---- self_adjust_range: w = (z - l) / (h - l) p ----
+ *
+ * dz = p ((z + 1 - l) / (h - l) dp - delta), and what l and h give to the keys that attain them, in
+ * equal parts: dl = sum p dp (z - h) / (h - l)^2, dh = -sum p dp (z - l) / (h - l)^2 */
+
+enum { LEAST, MOST, AT_LEAST, AT_MOST, SUM, PRODUCT };
+
+/* The smallest (sign 1) or, of -z, the largest number so far, and how often it is there. */
+static __attribute__((noinline)) void attain(const grading *g, real sign, double *best, double *count) {
+  vreal least = v_set1((real)*best), times = v_zero();
+  EACH_PAIR(g, u, j) {
+    const vreal z = v_load(g->z + j);
+    least = v_min(v_select(v_hidden(z), least, v_mul(z, v_set1(sign))), least);
+  }
+  const real found = v_hmin(least);
+  EACH_PAIR(g, u, j) {
+    const vreal z = v_load(g->z + j),
+                here = v_select(v_eq(v_mul(z, v_set1(sign)), v_set1(found)), v_set1(1), v_zero());
+    times = v_add(times, hide(z, here));
+  }
+  real each[LANES];
+  double sum = 0;
+  v_store(each, times);
+  for (int i = 0; i < LANES; i++) sum += (double)each[i];
+  *count = (double)found == *best ? *count + sum : sum;
+  *best = (double)found;
+}
+void SMX_FN(self_adjust_range_measure)(const attn_call *c, int walk, const grading *g, double *sums) {
+  lanes s = no_sum(), t = no_sum();
+  EACH_PAIR(g, u, j) {
+    const vreal z = v_load(g->z + j), part = hide(z, v_mul(softmax_of(g, j, z), v_load(g->dp + j)));
+    s.sum[u] = v_add(s.sum[u], part);
+    t.sum[u] = v_add(t.sum[u], hide(z, v_mul(z, part)));
+  }
+  attain(g, 1, sums + LEAST, sums + AT_LEAST);
+  attain(g, -1, sums + MOST, sums + AT_MOST);
+  sums[SUM] += (double)v_fold(s.sum), sums[PRODUCT] += (double)v_fold(t.sum);
+}
+void SMX_FN(self_adjust_range_settle)(const attn_call *c, int walk, const attn_row *row, double dlse,
+                                      double *sums, real *stat) {
+  const double l = sums[LEAST], h = -sums[MOST], inv = inverse(h - l);
+  stat[STAT_A] = (real)l, stat[STAT_B] = (real)h;
+  stat[STAT_C] = (real)(l < 0 ? (sums[PRODUCT] - h * sums[SUM]) * inv * inv / sums[AT_LEAST] : 0);
+  stat[STAT_D] = (real)(h > 0 ? (l * sums[SUM] - sums[PRODUCT]) * inv * inv / sums[AT_MOST] : 0);
+}
+SMI vreal self_adjust_range_pair(const attn_call *c, const grading *g, int j, vreal z, vreal dp, vreal *w) {
+  const vreal p = softmax_of(g, j, z), l = graded(g, STAT_A, j), h = graded(g, STAT_B, j);
+  const vreal range = v_sub(h, l), inv = v_select(v_eq(range, v_zero()), v_zero(), v_div(v_set1(1), range));
+  const vreal u = v_mul(v_sub(z, l), inv);
+  *w = v_mul(u, p);
+  vreal dz = v_mul(p, v_fma(v_add(u, inv), dp, v_sub(v_zero(), graded(g, STAT_DELTA, j))));
+  dz = v_add(dz, v_select(v_eq(z, l), graded(g, STAT_C, j), v_zero()));
+  return v_add(dz, v_select(v_eq(z, h), graded(g, STAT_D, j), v_zero()));
+}
+void SMX_FN(self_adjust_range_grad)(const attn_call *c, const grading *g) {
+  GRAD_PAIRS(g, self_adjust_range_pair)
+}
+
+/* ---- centred: w = B (z - A) + shift, B = gain / (s + epsilon), A the mean, s the deviation ----
+ *
+ * dz = B (dp - C - (z - A) D), C = mean dp, D = sum dp (z - A) / (n s (s + epsilon)) */
+
+enum { COUNT, Z, ZZ, DP, DPZ };
+
+/* In double, as the forward engine has them: what is left of the variance may be small. */
+void SMX_FN(centred_measure)(const attn_call *c, int walk, const grading *g, double *sums) {
+  eight all[DPZ + 1] = {0};
+  double each[8];
+  for (int panel = 0; panel < g->n; panel += ATTN_PANEL) {
+    real one[ATTN_PANEL], z[ATTN_PANEL], dp[ATTN_PANEL];
+    for (int j = 0; j < ATTN_PANEL; j += LANES) {
+      const vreal x = v_load(g->z + panel + j);
+      v_store(one + j, hide(x, v_set1(1)));
+      v_store(z + j, hide(x, x));
+      v_store(dp + j, hide(x, v_load(g->dp + panel + j)));
+    }
+    EACH_EIGHT(j, ATTN_PANEL) {
+      const eight x = widened(z + j), y = widened(dp + j);
+      all[COUNT] += widened(one + j), all[Z] += x, all[ZZ] += x * x, all[DP] += y, all[DPZ] += x * y;
+    }
+  }
+  for (int i = 0; i <= DPZ; i++) {
+    memcpy(each, all + i, sizeof each);
+    for (int x = 0; x < 8; x++) sums[i] += each[x];
+  }
+}
+void SMX_FN(centred_settle)(const attn_call *c, int walk, const attn_row *row, double dlse, double *sums,
+                            real *stat) {
+  const double n = sums[COUNT], mean = sums[Z] / n, variance = sums[ZZ] / n - mean * mean;
+  const double s = __builtin_sqrt(variance > 0 ? variance : 0), below = inverse(s + c->param[2]);
+  stat[STAT_A] = (real)mean, stat[STAT_B] = (real)(c->param[0] * below), stat[STAT_C] = (real)(sums[DP] / n);
+  stat[STAT_D] = (real)((sums[DPZ] - mean * sums[DP]) / n * inverse(s) * below);
+}
+SMI vreal centred_pair(const attn_call *c, const grading *g, int j, vreal z, vreal dp, vreal *w) {
+  const vreal x = v_sub(z, graded(g, STAT_A, j)), gain = graded(g, STAT_B, j);
+  *w = v_fma(x, gain, v_set1((real)c->param[1]));
+  return v_mul(gain, v_fnma(x, graded(g, STAT_D, j), v_sub(dp, graded(g, STAT_C, j))));
+}
+void SMX_FN(centred_grad)(const attn_call *c, const grading *g){GRAD_PAIRS(g, centred_pair)}
+
+/* ---- lssar: w = y^power / sum y^power, y = A s - offset, A = n / sum s, s = softplus(z) ----
+ *
+ * The first walk has A, B = -offset and C, the power; 0 and 1 where w = s / sum s. With
+ * X = C w / y (dp - delta) where y > 0: dz = sigmoid(z) A (X - D), D = sum X A s / n */
+
+/* w, and X */
+SMI vreal lssar_part(const grading *g, int j, vreal z, vreal dp, vreal *w) {
+  const vreal y = v_fma(v_softplus(z), graded(g, STAT_A, j), graded(g, STAT_B, j)),
+              power = graded(g, STAT_C, j);
+  const vreal t = v_mul(power, v_log_scaled(v_max(y, v_set1(R_TINY)), v_zero()));
+  const vreal e = v_exp(v_sub(t, graded(g, STAT_LSE, j)));
+  const vmask none = m_or(v_lt(y, v_zero()), v_eq(y, v_zero()));
+  *w = v_select(none, v_zero(), e);
+  const vreal x = v_mul(v_div(v_mul(power, e), y), v_sub(dp, graded(g, STAT_DELTA, j)));
+  return v_select(none, v_zero(), x);
+}
+void SMX_FN(lssar_measure)(const attn_call *c, int walk, const grading *g, double *sums) {
+  lanes s = no_sum();
+  vreal most = v_zero();
+  EACH_PAIR(g, u, j) {
+    const vreal z = v_load(g->z + j), y = hide(z, v_softplus(z));
+    most = v_max(y, most);
+    if (walk == 0) {
+      s.sum[u] = v_add(s.sum[u], y);
+      continue;
+    }
+    vreal w, part = lssar_part(g, j, z, v_load(g->dp + j), &w);
+    s.sum[u] = v_add(s.sum[u], hide(z, v_mul(part, v_mul(y, graded(g, STAT_A, j)))));
+  }
+  const double top = (double)v_hmax(most);
+  sums[0] += (double)v_fold(s.sum);
+  sums[1] = top > sums[1] ? top : sums[1];
+}
+void SMX_FN(lssar_settle)(const attn_call *c, int walk, const attn_row *row, double dlse, double *sums,
+                          real *stat) {
+  if (walk == 1) {
+    stat[STAT_D] = (real)(sums[0] * inverse(row->count));
+    return;
+  }
+  const double gain = row->count * inverse(sums[0]), offset = row->count <= c->param[2] ? 0 : c->param[1];
+  const bool flat = gain * sums[1] - offset <= LSSAR_FLAT;
+  stat[STAT_A] = (real)gain, stat[STAT_B] = flat ? 0 : (real)-offset,
+  stat[STAT_C] = flat ? 1 : (real)c->param[0];
+}
+SMI vreal lssar_pair(const attn_call *c, const grading *g, int j, vreal z, vreal dp, vreal *w) {
+  const vreal part = lssar_part(g, j, z, dp, w);
+  return v_mul(v_mul(v_sigmoid(z), graded(g, STAT_A, j)), v_sub(part, graded(g, STAT_D, j)));
+}
+void SMX_FN(lssar_grad)(const attn_call *c, const grading *g) { GRAD_PAIRS(g, lssar_pair) }
