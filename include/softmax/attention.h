@@ -167,8 +167,9 @@ SMX_API smx_status smx_attention(smx_context *ctx, const smx_attention_options *
 
 /* The gradients of q, k and v, from o and lse of the forward call and the gradients of both (d_lse
  * may be NULL); those that are NULL are not wanted. Memory is O(L). For kinds with
- * SMX_ATTENTION_BACKWARD, not for a paged cache: SMX_ERR_NO_BACKWARD. dk and dv add up rows in
- * blocks of 256, query heads in order. */
+ * SMX_ATTENTION_BACKWARD, not for a paged cache, nor under the norm CLAMP for identity and for
+ * Taylor series with an even number of terms: SMX_ERR_NO_BACKWARD. dk and dv add up rows in blocks
+ * of 256, query heads in order. */
 SMX_API smx_status smx_attention_backward(smx_context *ctx, const smx_attention_options *options,
                                           const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
                                           const smx_tensor *o, const smx_tensor *lse, const smx_tensor *d_o,
