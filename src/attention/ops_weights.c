@@ -9,21 +9,10 @@ static double log_of(attn_unit unit, double s) {
   return unit.scale_exp == (double)R_INF ? unit.scale_exp
                                          : d_log(s, 0) + unit.scale_exp * ATTN_LN2 + unit.shift;
 }
-/* Lanes of a sum, from 0. */
-#define LANE_SUM(name) \
-  vreal name[VPB]; \
-  for (int u_ = 0; u_ < VPB; u_++) name[u_] = v_set1(0)
-
-/* name_grad from name_pair(c, z, dp, lse, delta, &w), which returns the gradient of the score. A
- * hidden pair has weight and gradient 0. */
+/* name_grad from name_pair(c, z, dp, lse, delta, &w), which returns the gradient of the score. */
 #define GRAD(name) \
   static void name##_grad(const attn_call *c, const grading *g) { \
-    for (int j = 0; j < g->n; j += LANES) { \
-      vreal z = v_load(g->z + j), w, lse = graded(g, STAT_LSE, j), delta = graded(g, STAT_DELTA, j); \
-      vreal dz = name##_pair(c, z, v_load(g->dp + j), lse, delta, &w); \
-      v_store(g->z + j, hide(z, w)); \
-      v_store(g->dp + j, hide(z, dz)); \
-    } \
+    GRAD_PAIRS(g, name##_pair(c, z, dp, graded(g, STAT_LSE, j), graded(g, STAT_DELTA, j), &w)) \
   }
 
 /* ---- softmax, with more in the sum or another scale ---- */
@@ -346,19 +335,15 @@ static void lssar_stat(const attn_call *c, attn_row *row, weighing *w) {
   row->stat[0] += (double)v_fold(sum);
   row->stat[1] = top > row->stat[1] ? top : row->stat[1];
 }
-/* y = n softplus(z) / S - offset; w = y^p / sum y^p as e^(p log y). Where no y is above 0 but by
- * rounding: softplus(z) / S. */
+/* y^p as e^(p log y) */
 static void lssar_weigh(const attn_call *c, const attn_row *row, weighing *w) {
-  const double gain = row->count * inverse(row->stat[0]),
-               offset = row->count <= c->param[2] ? 0 : c->param[1];
-  const bool flat = gain * row->stat[1] - offset <= LSSAR_FLAT;
+  const lssar_terms of = lssar_of(c, row->count, row->stat[0], row->stat[1]);
   const vreal zero = v_set1(0);
   vreal most = v_set1(-R_INF);
   direct_open(c, w);
   EACH_SCORE(w, u, j) {
-    const vreal z = v_load(w->z + j),
-                y = v_fma(softplus_of(c, z), v_set1((real)gain), v_set1(flat ? 0 : (real)-offset));
-    const vreal t = v_mul(v_set1(flat ? 1 : (real)c->param[0]), v_log_scaled(v_max(y, v_set1(R_TINY)), zero));
+    const vreal z = v_load(w->z + j), y = v_fma(softplus_of(c, z), v_set1(of.gain), v_set1(of.less));
+    const vreal t = v_mul(v_set1(of.power), v_log_scaled(v_max(y, v_set1(R_TINY)), zero));
     const vreal x =
         v_select(v_eq(z, z), v_select(m_and(v_lt(zero, y), m_not(v_hidden(z))), t, v_set1(-R_INF)), z);
     most = v_max(x, most);
@@ -380,9 +365,9 @@ static void centred_stat(const attn_call *c, attn_row *row, weighing *w) {
   }
 }
 static void centred_weigh(const attn_call *c, const attn_row *row, weighing *w) {
-  double n = row->stat[0], mean = row->stat[1] / n, variance = row->stat[2] / n - mean * mean;
+  const double n = row->stat[0], mean = row->stat[1] / n;
   const real centre = (real)mean,
-             gain = (real)(c->param[0] * inverse(__builtin_sqrt(variance > 0 ? variance : 0) + c->param[2]));
+             gain = (real)(c->param[0] * inverse(deviation(n, mean, row->stat[2]) + c->param[2]));
   LANE_SUM(sum);
   direct_open(c, w);
   EACH_SCORE(w, u, j) {

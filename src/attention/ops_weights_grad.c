@@ -4,30 +4,7 @@
  * per instruction set and real type. */
 #include "engine.h"
 
-SMI vreal v_zero(void) { return v_set1(0); }
-
-/* Pairs j .. of the lanes u of a row. */
-#define EACH_PAIR(g, u, j) \
-  for (int panel_ = 0; panel_ < (g)->n; panel_ += ATTN_PANEL) \
-  ROLLED for (int u = 0, j = panel_; u < VPB; u++, j += LANES)
-
-typedef struct lanes {
-  vreal sum[VPB];
-} lanes;
-SMI lanes no_sum(void) {
-  lanes s;
-  for (int u = 0; u < VPB; u++) s.sum[u] = v_zero();
-  return s;
-}
-
-/* w and dz of all pairs by `pair`, which sees one vector of them. */
-#define GRAD_PAIRS(g, pair) \
-  for (int j = 0; j < (g)->n; j += LANES) { \
-    const vreal z = v_load((g)->z + j), dp = v_load((g)->dp + j); \
-    vreal w, dz = pair(c, g, j, z, dp, &w); \
-    v_store((g)->z + j, hide(z, w)); \
-    v_store((g)->dp + j, hide(z, dz)); \
-  }
+#define EACH_PAIR(g, u, j) EACH_VECTOR(ROLLED, 0, (g)->n, u, j)
 
 SMI vreal softmax_of(const grading *g, int j, vreal z) { return v_exp(v_sub(z, graded(g, STAT_LSE, j))); }
 
@@ -40,19 +17,19 @@ SMI vreal softmax_of(const grading *g, int j, vreal z) { return v_exp(v_sub(z, g
 SMI vreal clipped_of(const attn_call *c, vreal p, vreal dp, vreal *g) {
   const real low = (real)c->param[0], span = (real)(c->param[1] - c->param[0]);
   const vreal one = v_set1(1), y = v_fma(p, v_set1(span), v_set1(low));
-  const vmask cut = m_or(v_lt(y, v_zero()), v_lt(one, y));
-  *g = v_select(cut, v_zero(), v_mul(dp, v_set1(span)));
-  return v_min(one, v_max(v_zero(), y));
+  const vmask cut = m_or(v_lt(y, v_set1(0)), v_lt(one, y));
+  *g = v_select(cut, v_set1(0), v_mul(dp, v_set1(span)));
+  return v_min(one, v_max(v_set1(0), y));
 }
 void SMX_FN(clipped_measure)(const attn_call *c, int walk, const grading *g, double *sums) {
-  lanes s = no_sum();
+  LANE_SUM(sum);
   EACH_PAIR(g, u, j) {
     const vreal z = v_load(g->z + j), p = softmax_of(g, j, z);
     vreal part;
     clipped_of(c, p, v_load(g->dp + j), &part);
-    s.sum[u] = v_add(s.sum[u], hide(z, v_mul(p, part)));
+    sum[u] = v_add(sum[u], hide(z, v_mul(p, part)));
   }
-  sums[0] += (double)v_fold(s.sum);
+  sums[0] += (double)v_fold(sum);
 }
 void SMX_FN(clipped_settle)(const attn_call *c, int walk, const attn_row *row, double dlse, double *sums,
                             real *stat) {
@@ -64,17 +41,19 @@ SMI vreal clipped_pair(const attn_call *c, const grading *g, int j, vreal z, vre
   *w = clipped_of(c, p, dp, &part);
   return v_mul(p, v_sub(part, graded(g, STAT_DELTA, j)));
 }
-void SMX_FN(clipped_grad)(const attn_call *c, const grading *g) { GRAD_PAIRS(g, clipped_pair) }
+void SMX_FN(clipped_grad)(const attn_call *c, const grading *g) {
+  GRAD_PAIRS(g, clipped_pair(c, g, j, z, dp, &w))
+}
 
 /* ---- shaped: dz = p (gain (dp - sum p dp) + dlse); A is what is taken from all weights ---- */
 
 void SMX_FN(shaped_measure)(const attn_call *c, int walk, const grading *g, double *sums) {
-  lanes s = no_sum();
+  LANE_SUM(sum);
   EACH_PAIR(g, u, j) {
     const vreal z = v_load(g->z + j);
-    s.sum[u] = v_add(s.sum[u], hide(z, v_mul(softmax_of(g, j, z), v_load(g->dp + j))));
+    sum[u] = v_add(sum[u], hide(z, v_mul(softmax_of(g, j, z), v_load(g->dp + j))));
   }
-  sums[0] += (double)v_fold(s.sum);
+  sums[0] += (double)v_fold(sum);
 }
 void SMX_FN(shaped_settle)(const attn_call *c, int walk, const attn_row *row, double dlse, double *sums,
                            real *stat) {
@@ -84,11 +63,11 @@ void SMX_FN(shaped_settle)(const attn_call *c, int walk, const attn_row *row, do
 SMI vreal shaped_pair(const attn_call *c, const grading *g, int j, vreal z, vreal dp, vreal *w) {
   const vreal p = softmax_of(g, j, z), gain = v_set1((real)c->param[1]);
   *w = v_fma(p, gain, graded(g, STAT_A, j));
-  return v_mul(p, v_fma(gain, dp, v_sub(v_zero(), graded(g, STAT_DELTA, j))));
+  return v_mul(p, v_fma(gain, dp, v_sub(v_set1(0), graded(g, STAT_DELTA, j))));
 }
 void SMX_FN(shaped_grad)(const attn_call *c, const grading *g) {
   const bool seen = g->own >= 0 && g->own < g->n && g->z[g->own] != -R_INF;
-  GRAD_PAIRS(g, shaped_pair)
+  GRAD_PAIRS(g, shaped_pair(c, g, j, z, dp, &w))
   if (seen) g->z[g->own] += (real)c->param[0];
 }
 
@@ -101,7 +80,8 @@ enum { LEAST, MOST, AT_LEAST, AT_MOST, SUM, PRODUCT };
 
 /* The smallest (sign 1) or, of -z, the largest number so far, and how often it is there. */
 static __attribute__((noinline)) void attain(const grading *g, real sign, double *best, double *count) {
-  vreal least = v_set1((real)*best), times = v_zero();
+  vreal least = v_set1((real)*best);
+  LANE_SUM(times);
   EACH_PAIR(g, u, j) {
     const vreal z = v_load(g->z + j);
     least = v_min(v_select(v_hidden(z), least, v_mul(z, v_set1(sign))), least);
@@ -109,26 +89,24 @@ static __attribute__((noinline)) void attain(const grading *g, real sign, double
   const real found = v_hmin(least);
   EACH_PAIR(g, u, j) {
     const vreal z = v_load(g->z + j),
-                here = v_select(v_eq(v_mul(z, v_set1(sign)), v_set1(found)), v_set1(1), v_zero());
-    times = v_add(times, hide(z, here));
+                here = v_select(v_eq(v_mul(z, v_set1(sign)), v_set1(found)), v_set1(1), v_set1(0));
+    times[u] = v_add(times[u], hide(z, here));
   }
-  real each[LANES];
-  double sum = 0;
-  v_store(each, times);
-  for (int i = 0; i < LANES; i++) sum += (double)each[i];
+  const double sum = (double)v_fold(times);
   *count = (double)found == *best ? *count + sum : sum;
   *best = (double)found;
 }
 void SMX_FN(self_adjust_range_measure)(const attn_call *c, int walk, const grading *g, double *sums) {
-  lanes s = no_sum(), t = no_sum();
+  LANE_SUM(sum);
+  LANE_SUM(product);
   EACH_PAIR(g, u, j) {
     const vreal z = v_load(g->z + j), part = hide(z, v_mul(softmax_of(g, j, z), v_load(g->dp + j)));
-    s.sum[u] = v_add(s.sum[u], part);
-    t.sum[u] = v_add(t.sum[u], hide(z, v_mul(z, part)));
+    sum[u] = v_add(sum[u], part);
+    product[u] = v_add(product[u], hide(z, v_mul(z, part)));
   }
   attain(g, 1, sums + LEAST, sums + AT_LEAST);
   attain(g, -1, sums + MOST, sums + AT_MOST);
-  sums[SUM] += (double)v_fold(s.sum), sums[PRODUCT] += (double)v_fold(t.sum);
+  sums[SUM] += (double)v_fold(sum), sums[PRODUCT] += (double)v_fold(product);
 }
 void SMX_FN(self_adjust_range_settle)(const attn_call *c, int walk, const attn_row *row, double dlse,
                                       double *sums, real *stat) {
@@ -139,15 +117,15 @@ void SMX_FN(self_adjust_range_settle)(const attn_call *c, int walk, const attn_r
 }
 SMI vreal self_adjust_range_pair(const attn_call *c, const grading *g, int j, vreal z, vreal dp, vreal *w) {
   const vreal p = softmax_of(g, j, z), l = graded(g, STAT_A, j), h = graded(g, STAT_B, j);
-  const vreal range = v_sub(h, l), inv = v_select(v_eq(range, v_zero()), v_zero(), v_div(v_set1(1), range));
+  const vreal range = v_sub(h, l), inv = v_select(v_eq(range, v_set1(0)), v_set1(0), v_div(v_set1(1), range));
   const vreal u = v_mul(v_sub(z, l), inv);
   *w = v_mul(u, p);
-  vreal dz = v_mul(p, v_fma(v_add(u, inv), dp, v_sub(v_zero(), graded(g, STAT_DELTA, j))));
-  dz = v_add(dz, v_select(v_eq(z, l), graded(g, STAT_C, j), v_zero()));
-  return v_add(dz, v_select(v_eq(z, h), graded(g, STAT_D, j), v_zero()));
+  vreal dz = v_mul(p, v_fma(v_add(u, inv), dp, v_sub(v_set1(0), graded(g, STAT_DELTA, j))));
+  dz = v_add(dz, v_select(v_eq(z, l), graded(g, STAT_C, j), v_set1(0)));
+  return v_add(dz, v_select(v_eq(z, h), graded(g, STAT_D, j), v_set1(0)));
 }
 void SMX_FN(self_adjust_range_grad)(const attn_call *c, const grading *g) {
-  GRAD_PAIRS(g, self_adjust_range_pair)
+  GRAD_PAIRS(g, self_adjust_range_pair(c, g, j, z, dp, &w))
 }
 
 /* ---- centred: w = B (z - A) + shift, B = gain / (s + epsilon), A the mean, s the deviation ----
@@ -180,8 +158,8 @@ void SMX_FN(centred_measure)(const attn_call *c, int walk, const grading *g, dou
 }
 void SMX_FN(centred_settle)(const attn_call *c, int walk, const attn_row *row, double dlse, double *sums,
                             real *stat) {
-  const double n = sums[COUNT], mean = sums[Z] / n, variance = sums[ZZ] / n - mean * mean;
-  const double s = __builtin_sqrt(variance > 0 ? variance : 0), below = inverse(s + c->param[2]);
+  const double n = sums[COUNT], mean = sums[Z] / n, s = deviation(n, mean, sums[ZZ]);
+  const double below = inverse(s + c->param[2]);
   stat[STAT_A] = (real)mean, stat[STAT_B] = (real)(c->param[0] * below), stat[STAT_C] = (real)(sums[DP] / n);
   stat[STAT_D] = (real)((sums[DPZ] - mean * sums[DP]) / n * inverse(s) * below);
 }
@@ -190,39 +168,38 @@ SMI vreal centred_pair(const attn_call *c, const grading *g, int j, vreal z, vre
   *w = v_fma(x, gain, v_set1((real)c->param[1]));
   return v_mul(gain, v_fnma(x, graded(g, STAT_D, j), v_sub(dp, graded(g, STAT_C, j))));
 }
-void SMX_FN(centred_grad)(const attn_call *c, const grading *g){GRAD_PAIRS(g, centred_pair)}
+void SMX_FN(centred_grad)(const attn_call *c,
+                          const grading *g){GRAD_PAIRS(g, centred_pair(c, g, j, z, dp, &w))}
 
 /* ---- lssar: w = y^power / sum y^power, y = A s - offset, A = n / sum s, s = softplus(z) ----
  *
- * The first walk has A, B = -offset and C, the power; 0 and 1 where w = s / sum s. With
+ * The first walk has A, B and C, the terms of lssar_of. With
  * X = C w / y (dp - delta) where y > 0: dz = sigmoid(z) A (X - D), D = sum X A s / n */
 
 /* w, and X */
 SMI vreal lssar_part(const grading *g, int j, vreal z, vreal dp, vreal *w) {
   const vreal y = v_fma(v_softplus(z), graded(g, STAT_A, j), graded(g, STAT_B, j)),
               power = graded(g, STAT_C, j);
-  const vreal t = v_mul(power, v_log_scaled(v_max(y, v_set1(R_TINY)), v_zero()));
+  const vreal t = v_mul(power, v_log_scaled(v_max(y, v_set1(R_TINY)), v_set1(0)));
   const vreal e = v_exp(v_sub(t, graded(g, STAT_LSE, j)));
-  const vmask none = m_or(v_lt(y, v_zero()), v_eq(y, v_zero()));
-  *w = v_select(none, v_zero(), e);
+  const vmask none = m_or(v_lt(y, v_set1(0)), v_eq(y, v_set1(0)));
+  *w = v_select(none, v_set1(0), e);
   const vreal x = v_mul(v_div(v_mul(power, e), y), v_sub(dp, graded(g, STAT_DELTA, j)));
-  return v_select(none, v_zero(), x);
+  return v_select(none, v_set1(0), x);
 }
 void SMX_FN(lssar_measure)(const attn_call *c, int walk, const grading *g, double *sums) {
-  lanes s = no_sum();
-  vreal most = v_zero();
+  LANE_SUM(sum);
+  vreal most = v_set1(0);
   EACH_PAIR(g, u, j) {
     const vreal z = v_load(g->z + j), y = hide(z, v_softplus(z));
+    vreal w, term = y;
     most = v_max(y, most);
-    if (walk == 0) {
-      s.sum[u] = v_add(s.sum[u], y);
-      continue;
-    }
-    vreal w, part = lssar_part(g, j, z, v_load(g->dp + j), &w);
-    s.sum[u] = v_add(s.sum[u], hide(z, v_mul(part, v_mul(y, graded(g, STAT_A, j)))));
+    if (walk == 1)
+      term = hide(z, v_mul(lssar_part(g, j, z, v_load(g->dp + j), &w), v_mul(y, graded(g, STAT_A, j))));
+    sum[u] = v_add(sum[u], term);
   }
   const double top = (double)v_hmax(most);
-  sums[0] += (double)v_fold(s.sum);
+  sums[0] += (double)v_fold(sum);
   sums[1] = top > sums[1] ? top : sums[1];
 }
 void SMX_FN(lssar_settle)(const attn_call *c, int walk, const attn_row *row, double dlse, double *sums,
@@ -231,13 +208,13 @@ void SMX_FN(lssar_settle)(const attn_call *c, int walk, const attn_row *row, dou
     stat[STAT_D] = (real)(sums[0] * inverse(row->count));
     return;
   }
-  const double gain = row->count * inverse(sums[0]), offset = row->count <= c->param[2] ? 0 : c->param[1];
-  const bool flat = gain * sums[1] - offset <= LSSAR_FLAT;
-  stat[STAT_A] = (real)gain, stat[STAT_B] = flat ? 0 : (real)-offset,
-  stat[STAT_C] = flat ? 1 : (real)c->param[0];
+  const lssar_terms of = lssar_of(c, row->count, sums[0], sums[1]);
+  stat[STAT_A] = of.gain, stat[STAT_B] = of.less, stat[STAT_C] = of.power;
 }
 SMI vreal lssar_pair(const attn_call *c, const grading *g, int j, vreal z, vreal dp, vreal *w) {
   const vreal part = lssar_part(g, j, z, dp, w);
   return v_mul(v_mul(v_sigmoid(z), graded(g, STAT_A, j)), v_sub(part, graded(g, STAT_D, j)));
 }
-void SMX_FN(lssar_grad)(const attn_call *c, const grading *g) { GRAD_PAIRS(g, lssar_pair) }
+void SMX_FN(lssar_grad)(const attn_call *c, const grading *g) {
+  GRAD_PAIRS(g, lssar_pair(c, g, j, z, dp, &w))
+}

@@ -110,9 +110,6 @@ MEASURED(lssar)
   .walks = count, .measure = SMX_FN(name##_measure), .settle = SMX_FN(name##_settle), \
   .grad = SMX_FN(name##_grad)
 
-/* lssar is flat where no y is above this, which may be by rounding. */
-#define LSSAR_FLAT 0x1p-16
-
 /* ---- units ---- */
 
 #define ATTN_FAR ((real)0x1p19) /* scores beyond are shifted first */
@@ -138,6 +135,39 @@ static inline void align(attn_unit *to, attn_unit from, double *mine, double *it
 SMI vmask v_hidden(vreal z) { return v_eq(z, v_set1(-R_INF)); }
 SMI vreal hide(vreal z, vreal x) { return v_select(v_hidden(z), v_set1(0), x); }
 static inline double inverse(double s) { return s == 0 ? 0 : 1 / s; }
+
+/* Lanes of a sum, from 0. */
+#define LANE_SUM(name) \
+  vreal name[VPB]; \
+  for (int u_ = 0; u_ < VPB; u_++) name[u_] = v_set1(0)
+
+/* Weights and gradients of all pairs: `pair` gives dz and sets w, from z and dp, a vector of them
+ * each, which stand at j. A hidden pair has weight and gradient 0. */
+#define GRAD_PAIRS(g, pair) \
+  for (int j = 0; j < (g)->n; j += LANES) { \
+    const vreal z = v_load((g)->z + j), dp = v_load((g)->dp + j); \
+    vreal w, dz = pair; \
+    v_store((g)->z + j, hide(z, w)); \
+    v_store((g)->dp + j, hide(z, dz)); \
+  }
+
+/* What lssar's weights are of s = softplus(z): y^power over its sum, y = gain s + less. From the
+ * number of keys, and the sum and the largest s. Where no y is above 0 but by rounding, they are
+ * s / sum. */
+typedef struct lssar_terms {
+  real gain, less, power;
+} lssar_terms;
+static inline lssar_terms lssar_of(const attn_call *c, double count, double sum, double most) {
+  const double gain = count * inverse(sum), offset = count <= c->param[2] ? 0 : c->param[1];
+  const bool flat = gain * most - offset <= 0x1p-16;
+  return (lssar_terms){(real)gain, flat ? 0 : (real)-offset, flat ? 1 : (real)c->param[0]};
+}
+
+/* The deviation of n numbers from their mean and the sum of their squares. */
+static inline double deviation(double n, double mean, double squares) {
+  const double variance = squares / n - mean * mean;
+  return __builtin_sqrt(variance > 0 ? variance : 0);
+}
 
 /* Sets shift and scale_exp of a split whose weights are sums of e^score, and of e^floor where the
  * kind has such a term. */
@@ -172,13 +202,15 @@ static inline void direct_open(const attn_call *c, weighing *w) {
   for (int j = w->from; j < w->to; j++) w->z[j] = w->z[j] == R_INF ? r_nan() : w->z[j];
 }
 
-/* Walks the scores of a row: u is the vector of the lanes, j the key. Keys from `to` on would add
- * +0 to their lanes. The unrolled form is for what most calls are: it is a twentieth faster, in
- * twice the code. */
-#define EACH_SCORE_BY(unroll, w, u, j) \
-  for (int panel_ = (w)->from; panel_ < (w)->to; panel_ += ATTN_PANEL) \
-  unroll for (int u = 0, j = panel_; u < VPB; u++, j += LANES) if (j < (w)->to)
+/* Walks whole panels: u is the vector of the lanes, j the key. */
+#define EACH_VECTOR(unroll, from, to, u, j) \
+  for (int panel_ = from; panel_ < (to); panel_ += ATTN_PANEL) \
+  unroll for (int u = 0, j = panel_; u < VPB; u++, j += LANES)
 #define ROLLED _Pragma("GCC unroll 1")
+
+/* Walks the scores of a row. Keys from `to` on would add +0 to their lanes. Unrolled, a function is
+ * two to three times as long, which is for what most calls are. */
+#define EACH_SCORE_BY(unroll, w, u, j) EACH_VECTOR(unroll, (w)->from, (w)->to, u, j) if (j < (w)->to)
 #define EACH_SCORE(w, u, j) EACH_SCORE_BY(ROLLED, w, u, j)
 #if SMX_REAL == 32 && !defined(V_PORTABLE)
 #define EACH_SCORE_UNROLLED(w, u, j) EACH_SCORE_BY(_Pragma("GCC unroll 4"), w, u, j)
