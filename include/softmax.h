@@ -1,8 +1,8 @@
 /* softmax.h - the public interface of libsoftmax.
  *
  * This file has the status, tensors, the context, operators as data, and the functions that most
- * programs use. It includes the other parts at its end: softmax/attention.h, softmax/sampling.h and
- * softmax/matrix.h. A part may also be included alone.
+ * programs use. It includes the other parts at its end: softmax/attention.h, softmax/heads.h,
+ * softmax/sampling.h and softmax/matrix.h. A part may also be included alone.
  *
  * libsoftmax turns rows of scores (logits) into weights, sums and decisions: softmax and the
  * operators around it, forward and backward.
@@ -400,6 +400,7 @@ SMX_API smx_status smx_softmax_backward(smx_context *ctx, int32_t axis, const sm
 #endif
 
 #include "softmax/attention.h"
+#include "softmax/heads.h"
 #include "softmax/matrix.h"
 #include "softmax/sampling.h"
 

@@ -16,6 +16,7 @@ typedef struct smx_kernels {
   const row_pair *const *family[SMX_FAMILY_COUNT];
   const dtype_io *io;
   const struct attention_kernels *attention;
+  const struct head_kernels *head;
   void (*sampler)(sampler_row *row);
 } smx_kernels;
 

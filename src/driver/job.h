@@ -19,7 +19,15 @@ typedef struct job_port {
  * outputs: the last ones of dst. */
 enum { SMX_WHOLE_SCRATCH = 4 };
 
-typedef struct job {
+/* Runs a job whose x, and with a gradient dst[0], is not in memory as a whole, by jobs on parts of
+ * its rows; as job_run. */
+typedef struct job job;
+typedef struct job_source {
+  smx_status (*run)(const struct job_source *self, const job *j, int64_t *empty);
+} job_source;
+
+struct job {
+  const job_source *source; /* of x; NULL: memory */
   const row_kernel *kernel;
   const dtype_io *io;
   smx_context *ctx;
@@ -34,7 +42,7 @@ typedef struct job {
   int64_t segments, segment; /* segment: the one that SMX_ERR_EMPTY is about */
   row_call call;             /* parameters and policies */
   job_port src[ROW_SRC], dst[ROW_DST];
-} job;
+};
 
 /* What kernels ask for beside the rows, before all else of a thread's memory. */
 static inline size_t smx_job_list(const job *j) { return smx_whole_lines(j->list * sizeof(double)); }

@@ -79,7 +79,7 @@ static smx_status finish(const checked *k, job *j, bool backward) {
        p++) /* no row program: it needs the whole row, and room */
     j->dst[ROW_DST - 1 - p] = (job_port){.present = true, .full = true, .length = j->n, .axis = 1};
   j->io = kernels->io;
-  smx_status status = job_run(j, &empty);
+  smx_status status = j->source ? j->source->run(j->source, j, &empty) : job_run(j, &empty);
   if (status == SMX_ERR_NOMEM) return smx_fail(status, "%s: no memory for scratch rows", k->op->name);
   if (status == SMX_ERR_EMPTY && j->offsets)
     return smx_fail(status, "%s: row %lld, segment %lld has nothing valid", k->op->name, (long long)empty,
@@ -226,6 +226,7 @@ static smx_status finish_reduced(const checked *k, job *j, int32_t o, const coun
 
 /* A call, in memory of its own: it is too large for a stack that may have 16 KB in all. */
 typedef struct operation {
+  const job_source *source;
   checked check;
   job job;
   job_port offsets;
@@ -245,6 +246,7 @@ static smx_status run_forward(operation *o, const smx_op *op, smx_context *ctx, 
   if (status == SMX_OK) status = smx_check_forward_alias(k);
   if (status != SMX_OK) return status;
   job_shape(j, k, ctx);
+  j->source = o->source;
   j->is_f64 = any_double(k->in, k->has_in, op->input_count);
   j->in_place = op->flags & SMX_OP_INPLACE ? 0 : -1;
   add_inputs(j, k, &o->offsets);
@@ -278,6 +280,7 @@ static smx_status run_backward(operation *o, const smx_op *op, smx_context *ctx,
   if (status == SMX_OK) status = smx_check_backward_alias(k);
   if (status != SMX_OK) return status;
   job_shape(j, k, ctx);
+  j->source = o->source;
   j->is_f64 = any_double(k->in, k->has_in, op->input_count) ||
               any_double(k->out, k->has_out, op->output_count) ||
               any_double(k->dout, k->has_dout, op->output_count);
@@ -299,19 +302,23 @@ static smx_status run_backward(operation *o, const smx_op *op, smx_context *ctx,
 static smx_status no_call(const char *verb) {
   return smx_fail(SMX_ERR_NOMEM, "%s: no memory for a call", verb);
 }
-static smx_status checked_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
-                                  const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out) {
+smx_status operator_forward_from(const job_source *source, const smx_op *op, smx_context *ctx,
+                                 const smx_params *params, int32_t n_in, const smx_tensor *const *in,
+                                 int32_t n_out, const smx_tensor *const *out) {
   operation *const o = smx_alloc(ctx, sizeof *o);
   if (!o) return no_call("smx_forward");
+  o->source = source;
   const smx_status status = run_forward(o, op, ctx, params, n_in, in, n_out, out);
   smx_free(ctx, o);
   return status;
 }
-static smx_status checked_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
-                                   const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
-                                   const smx_tensor *const *dout, const smx_tensor *const *din) {
+smx_status operator_backward_from(const job_source *source, const smx_op *op, smx_context *ctx,
+                                  const smx_params *params, int32_t n_in, const smx_tensor *const *in,
+                                  int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout,
+                                  const smx_tensor *const *din) {
   operation *const o = smx_alloc(ctx, sizeof *o);
   if (!o) return no_call("smx_backward");
+  o->source = source;
   const smx_status status = run_backward(o, op, ctx, params, n_in, in, n_out, out, dout, din);
   smx_free(ctx, o);
   return status;
@@ -331,7 +338,7 @@ smx_status operator_forward(const smx_op *op, smx_context *ctx, const smx_params
   if (end != DIRECT_NOT) return direct_status(op, end);
   const tensor_functions *f = functions_of(op);
   if (f) return tensors_forward(op, f, ctx, params, n_in, in, n_out, out);
-  return checked_forward(op, ctx, params, n_in, in, n_out, out);
+  return operator_forward_from(NULL, op, ctx, params, n_in, in, n_out, out);
 }
 
 smx_status operator_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
@@ -342,7 +349,7 @@ smx_status operator_backward(const smx_op *op, smx_context *ctx, const smx_param
   if (end != DIRECT_NOT) return direct_status(op, end);
   const tensor_functions *f = functions_of(op);
   if (f) return tensors_backward(op, f, ctx, params, n_in, in, n_out, out, dout, din);
-  return checked_backward(op, ctx, params, n_in, in, n_out, out, dout, din);
+  return operator_backward_from(NULL, op, ctx, params, n_in, in, n_out, out, dout, din);
 }
 
 smx_status operator_infer(const smx_op *op, const smx_params *params, int32_t n_in,
@@ -370,7 +377,7 @@ static smx_status along(int row, smx_context *ctx, int32_t axis, const smx_tenso
   if (end != DIRECT_NOT) return direct_status(row_table + row, end);
   smx_params_init(row_table + row, &params);
   params.axis = axis;
-  return checked_forward(row_table + row, ctx, &params, 1, &x, 1, &y);
+  return operator_forward_from(NULL, row_table + row, ctx, &params, 1, &x, 1, &y);
 }
 static smx_status along_backward(int row, smx_context *ctx, int32_t axis, const smx_tensor *y,
                                  const smx_tensor *dy, const smx_tensor *dx) {
@@ -380,7 +387,7 @@ static smx_status along_backward(int row, smx_context *ctx, int32_t axis, const 
   if (end != DIRECT_NOT) return direct_status(row_table + row, end);
   smx_params_init(row_table + row, &params);
   params.axis = axis;
-  return checked_backward(row_table + row, ctx, &params, 1, &x, 1, &y, &dy, &dx);
+  return operator_backward_from(NULL, row_table + row, ctx, &params, 1, &x, 1, &y, &dy, &dx);
 }
 
 smx_status softmax_along(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y) {

@@ -45,7 +45,7 @@ SMI void v_four_columns(const char *const p[4], int64_t at, real *out, int64_t p
 
 /* Four bases and step, 3 step are all the registers that sixteen rows need; the compiler would keep
  * sixteen pointers through a loop, so the bases are hidden from it. */
-SMI const char *row_at(const char *p) {
+SMI const char *base_at(const char *p) {
   __asm__("" : "+r"(p));
   return p;
 }
@@ -60,7 +60,7 @@ SMI __m512 rows_in_fours(const char *const p[4], int64_t at) {
 #undef MERGED
 }
 SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
-  const char *const fours[4] = {row_at(p), row_at(p + 4 * step), row_at(p + 8 * step), row_at(p + 12 * step)};
+  const char *const fours[4] = {base_at(p), base_at(p + 4 * step), base_at(p + 8 * step), base_at(p + 12 * step)};
   const __m512 a = rows_in_fours(fours, 0), b = rows_in_fours(fours, step);
   const __m512 c = rows_in_fours(fours, 2 * step), d = rows_in_fours(fours, 3 * step);
   const __m512 ab = _mm512_unpacklo_ps(a, b), ba = _mm512_unpackhi_ps(a, b);
@@ -92,7 +92,7 @@ SMI vreal v_two(__m256 low, __m256 high) { return (vreal){low, high}; }
 
 /* Four rows from p on need registers for p, step and 3 step only. The compiler would keep sixteen
  * pointers through a loop and has too few registers for them, so p is hidden from it. */
-SMI const char *row_at(const char *p) {
+SMI const char *base_at(const char *p) {
   __asm__("" : "+r"(p));
   return p;
 }
@@ -103,7 +103,7 @@ SMI __m256 two_rows(const char *p, const char *q) {
                               _mm_loadu_ps((const float *)(const void *)q), 1);
 }
 SMI void columns_of_eight(const char *p, int64_t step, __m256 out[REAL_STEP]) {
-  const char *q = row_at(p + 4 * step);
+  const char *q = base_at(p + 4 * step);
   const __m256 a = two_rows(p, q), b = two_rows(p + step, q + step);
   const __m256 c = two_rows(p + 2 * step, q + 2 * step), d = two_rows(p + 3 * step, q + 3 * step);
   const __m256 ab = _mm256_unpacklo_ps(a, b), ba = _mm256_unpackhi_ps(a, b);
@@ -113,9 +113,9 @@ SMI void columns_of_eight(const char *p, int64_t step, __m256 out[REAL_STEP]) {
 }
 SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
   __m256 low[REAL_STEP], high[REAL_STEP];
-  p = row_at(p);
+  p = base_at(p);
   columns_of_eight(p, step, low);
-  columns_of_eight(row_at(p + 8 * step), step, high);
+  columns_of_eight(base_at(p + 8 * step), step, high);
 #pragma GCC unroll 4
   for (int c = 0; c < REAL_STEP; c++) out[c] = v_two(low[c], high[c]);
 }
@@ -124,10 +124,10 @@ SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
 #define WORDS(high_or_low, bits, x, y) _mm256_unpack##high_or_low##_epi##bits(x, y)
 SMI void columns_of_half(const char *p, int64_t step, __m256i out[HALF_STEP]) {
   __m256i a[HALF_STEP], b[HALF_STEP];
-  p = row_at(p);
+  p = base_at(p);
 #pragma GCC unroll 2
-  for (int half = 0; half < 2; half++, p = row_at(p + 4 * step)) {
-    const char *q = row_at(p + 8 * step);
+  for (int half = 0; half < 2; half++, p = base_at(p + 4 * step)) {
+    const char *q = base_at(p + 8 * step);
 #pragma GCC unroll 4
     for (int r = 0; r < 4; r++) a[4 * half + r] = _mm256_castps_si256(two_rows(p + r * step, q + r * step));
   }

@@ -1,0 +1,229 @@
+/* head/driver_products.c - the three products of a linear layer over a block of rows,
+ *
+ *     z = h w^T,   dh = dz w,   dw += dz^T h,
+ *
+ * each split into tasks of which no two write the same sum. */
+#include "driver_linear.h"
+
+/* A task's memory: tiles of a slab, room to turn one, and sums of a slab of dh. */
+typedef struct place {
+  char *tiles, *room, *sums;
+  double *totals;
+} place;
+static size_t carve(const linear_run *l, char *at, place *p) {
+  const size_t tile = (size_t)(HEAD_TILE * l->bytes), sums = l->p->dh.data ? (size_t)(l->most * l->slab) : 0;
+  const size_t tiles = tile * (size_t)(l->p->dh.data ? l->slab / HEAD_PANEL : 1);
+  p->tiles = at, p->room = at + tiles, p->sums = p->room + tile;
+  p->totals = (double *)(void *)(p->sums + sums * (size_t)l->bytes);
+  return tiles + tile + sums * ((size_t)l->bytes + sizeof(double));
+}
+size_t linear_place(const linear_run *l) {
+  static char nowhere[1];
+  place p;
+  return carve(l, nowhere, &p);
+}
+static place take_place(linear_run *l) {
+  place p;
+  carve(l, smx_scratch_take(&l->scratch), &p);
+  return p;
+}
+static void give_place(linear_run *l, const place *p) { smx_scratch_give(&l->scratch, p->tiles); }
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static char *element(const smx_view *v, int64_t row, int64_t column) {
+  return v->data + (row * v->strides[0] + column * v->strides[1]) * smx_dtype_bytes(v->dtype);
+}
+
+/* Rows row.. and columns column.. of a matrix, as far as a tile goes. */
+static head_tile tile_of(const smx_view *v, int64_t row, int64_t column, bool turned) {
+  return (head_tile){.data = element(v, row, column),
+                     .row = v->strides[0] * smx_dtype_bytes(v->dtype),
+                     .column = v->strides[1],
+                     .store = row_store_of(v->dtype),
+                     .rows = least(HEAD_PANEL, v->shape[0] - row),
+                     .columns = least(HEAD_PANEL, v->shape[1] - column),
+                     .turned = turned};
+}
+
+/* The same rows and columns, or those of the next panel, or nothing, as what is read soon. */
+static head_fetch next_tile(const smx_view *v, int64_t row, int64_t column) {
+  if (column >= v->shape[1]) row += HEAD_PANEL, column = 0;
+  if (row >= v->shape[0]) return (head_fetch){NULL, 0, 0};
+  const head_tile t = tile_of(v, row, column, false);
+  return (head_fetch){t.data, t.row, t.rows};
+}
+
+/* h of this block: where it is, or a copy. */
+static char *block_h(const linear_run *l, int64_t *step) {
+  const smx_view *h = &l->p->h;
+  *step = l->h ? l->width : h->strides[0];
+  return l->h ? l->h : element(h, l->first, 0);
+}
+
+static void copy_row(void *arg, int64_t row) {
+  linear_run *l = arg;
+  const smx_view *h = &l->p->h;
+  l->kernels->io->load(row_store_of(h->dtype), element(h, l->first + row, 0), h->strides[1], (size_t)l->width,
+                       l->h + row * l->width * l->bytes);
+}
+
+/* ---- z ---- */
+
+static void logits_task(void *arg, int64_t panel) {
+  linear_run *l = arg;
+  const head_kernels *k = l->kernels->head;
+  const int64_t class = panel * HEAD_PANEL, columns = least(HEAD_PANEL, l->classes - class);
+  char *const z = l->z + class * l->bytes;
+  place at = take_place(l);
+  head_product p = {.rows = l->rows, .columns = columns, .a_depth = 1, .b = at.tiles, .c = z, .factor = 1};
+  char *const h = block_h(l, &p.a_row);
+  p.c_row = l->pitch, p.first = true;
+  for (int64_t x = 0; x < l->width || p.first; x += HEAD_CHAIN, p.first = false) {
+    if (l->width) {
+      head_tile t = tile_of(&l->p->w, class, x, true);
+      t.tile = at.tiles, t.room = at.room;
+      k->pack(&t);
+    }
+    p.a = h + x * l->bytes, p.depth = least(HEAD_CHAIN, l->width - x);
+    p.fetch[0] = next_tile(&l->p->w, class, x + HEAD_CHAIN);
+    k->product(&p);
+  }
+  for (int64_t r = 0; r < l->rows; r++)
+    k->finish(z + r * l->pitch * l->bytes, columns, l->p->scale, l->bias ? l->bias + class * l->bytes : NULL,
+              l->p->softcap);
+  give_place(l, &at);
+}
+
+void linear_block_logits(linear_run *l) {
+  if (l->h) smx_parallel(l->ctx, l->rows, copy_row, l);
+  smx_parallel(l->ctx, linear_tiles(l->classes), logits_task, l);
+}
+
+/* ---- dh ---- */
+
+/* Adds dz w of one split of classes to the totals of a slab of columns. */
+static void dh_split(const linear_run *l, const place *at, int64_t x, int64_t columns, int64_t from,
+                     int64_t to) {
+  const head_kernels *k = l->kernels->head;
+  for (int64_t class = from; class < to; class += HEAD_CHAIN)
+    for (int64_t s = 0; s < columns; s += HEAD_PANEL) {
+      char *const tile = at->tiles + s * HEAD_CHAIN * l->bytes;
+      head_tile t = tile_of(&l->p->w, class, x + s, false);
+      head_product p = {.rows = l->rows, .columns = t.columns, .a_row = l->pitch, .a_depth = 1, .factor = 1};
+      t.tile = tile, t.room = at->room;
+      k->pack(&t);
+      p.depth = t.rows, p.a = l->dz + class * l->bytes, p.b = tile;
+      p.c = at->sums + s * l->bytes, p.c_row = l->slab, p.first = class == from;
+      if (class + HEAD_CHAIN < l->classes) {
+        p.fetch[0] = next_tile(&l->p->w, class + HEAD_CHAIN, x + s);
+        if (s == 0)
+          p.fetch[1] = (head_fetch){(const char *)p.a + HEAD_CHAIN * l->bytes, l->pitch * l->bytes, l->rows};
+      }
+      k->product(&p);
+    }
+  for (int64_t r = 0; r < l->rows; r++) {
+    double *const total = at->totals + r * l->slab;
+    const char *const sum = at->sums + r * l->slab * l->bytes;
+    if (l->is_f64)
+      for (int64_t i = 0; i < columns; i++) total[i] += ((const double *)(const void *)sum)[i];
+    else
+      for (int64_t i = 0; i < columns; i++) total[i] += (double)((const float *)(const void *)sum)[i];
+  }
+}
+
+static void dh_task(void *arg, int64_t slab) {
+  linear_run *l = arg;
+  const smx_view *dh = &l->p->dh;
+  const int64_t x = slab * l->slab, columns = least(l->slab, l->width - x);
+  place at = take_place(l);
+  for (int64_t i = 0; i < l->rows * l->slab; i++) at.totals[i] = 0;
+  for (int64_t class = 0; class < l->classes; class += LINEAR_SPLIT)
+    dh_split(l, &at, x, columns, class, least(class + LINEAR_SPLIT, l->classes));
+  for (int64_t r = 0; r < l->rows; r++) {
+    l->kernels->head->round(at.totals + r * l->slab, l->p->scale, columns, at.sums);
+    l->kernels->io->store(row_store_of(dh->dtype), at.sums, (size_t)columns, element(dh, l->first + r, x),
+                          dh->strides[1]);
+  }
+  give_place(l, &at);
+}
+
+/* ---- dw and dbias ---- */
+
+/* h of the block as tiles, [column of tiles][row of tiles]. */
+static char *h_tile(const linear_run *l, int64_t x, int64_t row) {
+  return l->packed + (x * linear_tiles(l->rows) + row) * HEAD_TILE * l->bytes;
+}
+static void pack_task(void *arg, int64_t x) {
+  linear_run *l = arg;
+  for (int64_t row = 0; row < linear_tiles(l->rows); row++) {
+    head_tile t = tile_of(&l->p->h, l->first + row * HEAD_PANEL, x * HEAD_PANEL, false);
+    t.tile = h_tile(l, x, row);
+    l->kernels->head->pack(&t);
+  }
+}
+
+/* Without rows there is one tile of no terms, which makes sums of 0. */
+static int64_t row_tiles(const linear_run *l) { return l->rows ? linear_tiles(l->rows) : 1; }
+static bool is_last(const linear_run *l) { return l->first + l->rows == l->n; }
+
+/* Where dw is summed. */
+static char *dw_sums(const linear_run *l, int64_t class, int64_t *step) {
+  const smx_view *dw = &l->p->dw;
+  *step = l->w_sums ? l->width : dw->strides[0];
+  return l->w_sums ? l->w_sums + class * l->width * l->bytes : element(dw, class, 0);
+}
+
+static void dw_task(void *arg, int64_t task) {
+  linear_run *l = arg;
+  const smx_view *dw = &l->p->dw;
+  const int64_t class = task * HEAD_PANEL, tiles = row_tiles(l);
+  head_product p = {.rows = least(HEAD_PANEL, l->classes - class), .a_row = 1, .a_depth = l->pitch};
+  char *const sums = dw_sums(l, class, &p.c_row);
+  p.factor = l->p->scale;
+  for (int64_t row = 0; row < tiles; row++) {
+    p.a = l->dz + (row * HEAD_CHAIN * l->pitch + class) * l->bytes;
+    p.depth = least(HEAD_CHAIN, l->rows - row * HEAD_CHAIN);
+    p.first = l->first + row == 0, p.last = is_last(l) && row == tiles - 1;
+    for (int64_t x = 0; x < linear_tiles(l->width); x++) {
+      p.b = h_tile(l, x, row), p.c = sums + x * HEAD_PANEL * l->bytes;
+      p.columns = least(HEAD_PANEL, l->width - x * HEAD_PANEL);
+      p.fetch[0] =
+          (head_fetch){x || row == tiles - 1 ? NULL : (const char *)p.a + HEAD_CHAIN * l->pitch * l->bytes,
+                       l->pitch * l->bytes, HEAD_CHAIN};
+      l->kernels->head->product(&p);
+    }
+  }
+  for (int64_t c = 0; l->w_sums && is_last(l) && c < p.rows; c++)
+    l->kernels->io->store(row_store_of(dw->dtype), sums + c * l->width * l->bytes, (size_t)l->width,
+                          element(dw, class + c, 0), dw->strides[1]);
+}
+
+static void dbias_task(void *arg, int64_t panel) {
+  linear_run *l = arg;
+  const smx_view *to = &l->p->dbias;
+  const int64_t class = panel * HEAD_PANEL, classes = least(HEAD_PANEL, l->classes - class),
+                tiles = row_tiles(l);
+  char *const sums = l->bias_sums + class * l->bytes;
+  for (int64_t row = 0; row < tiles; row++)
+    l->kernels->head->sum_rows(l->dz + (row * HEAD_CHAIN * l->pitch + class) * l->bytes, l->pitch,
+                               least(HEAD_CHAIN, l->rows - row * HEAD_CHAIN), classes, sums,
+                               l->first + row == 0, is_last(l) && row == tiles - 1);
+  if (is_last(l))
+    l->kernels->io->store(row_store_of(to->dtype), sums, (size_t)classes,
+                          to->data + class * to->strides[0] * smx_dtype_bytes(to->dtype), to->strides[0]);
+}
+
+static void uncap_row(void *arg, int64_t row) {
+  linear_run *l = arg;
+  const int64_t at = row * l->pitch * l->bytes;
+  l->kernels->head->uncap(l->dz + at, l->z + at, l->classes, l->p->softcap);
+}
+
+void linear_block_gradients(linear_run *l) {
+  if (l->p->softcap > 0) smx_parallel(l->ctx, l->rows, uncap_row, l);
+  if (l->p->dbias.data) smx_parallel(l->ctx, linear_tiles(l->classes), dbias_task, l);
+  if (l->p->dh.data && l->rows) smx_parallel(l->ctx, (l->width + l->slab - 1) / l->slab, dh_task, l);
+  if (!l->p->dw.data || !l->width) return;
+  smx_parallel(l->ctx, linear_tiles(l->width), pack_task, l);
+  smx_parallel(l->ctx, (l->classes + HEAD_PANEL - 1) / HEAD_PANEL, dw_task, l);
+}

@@ -1,0 +1,64 @@
+/* head/head.h - the contract between the heads and the kernels of one instruction set and real
+ * type: products of matrices, a tile at a time.
+ *
+ *     c_rx = sum_k a_rk b_kx
+ *
+ * A sum is made of chains: HEAD_CHAIN terms that start at a multiple of HEAD_CHAIN, added by FMA in
+ * index order from 0. Chains are added in order. So neither the height of a tile, nor what lies
+ * beside it, nor the width of a vector changes a result; a loop of fma() is the specification. */
+#ifndef SMX_HEAD_H
+#define SMX_HEAD_H
+#include <softmax.h>
+#include <stdbool.h>
+
+enum {
+  HEAD_CHAIN = 64,
+  HEAD_PANEL = 64 /* columns of a tile */
+};
+
+/* Rows of HEAD_PANEL reals that are read soon, and so prefetched meanwhile; at NULL: none. */
+typedef struct head_fetch {
+  const char *at;
+  int64_t step, rows; /* bytes from row to row */
+} head_fetch;
+
+/* One chain of each element of a tile of rows x columns. Steps are in elements. */
+typedef struct head_product {
+  int64_t rows, columns, depth; /* columns <= HEAD_PANEL; depth <= HEAD_CHAIN, the terms of the chain */
+  const void *a;
+  int64_t a_row, a_depth;
+  const void *b; /* [depth][HEAD_PANEL], aligned: a packed tile */
+  void *c;
+  int64_t c_row;
+  bool first, last; /* whether the chain is the first, which c is set to, or the last of its sum */
+  double factor;    /* of the whole sum */
+  head_fetch fetch[2];
+} head_product;
+
+/* A piece of a matrix as a packed tile, filled up with zeros: rows become rows of the tile, or its
+ * columns where it is turned. At most HEAD_PANEL of both. */
+typedef struct head_tile {
+  const char *data; /* the first element */
+  int64_t row;      /* bytes from row to row */
+  ptrdiff_t column; /* elements from column to column */
+  int store;        /* row_store */
+  int64_t rows, columns;
+  bool turned;
+  void *tile, *room; /* HEAD_TILE elements each, aligned */
+} head_tile;
+enum { HEAD_TILE = HEAD_CHAIN * HEAD_PANEL };
+
+typedef struct head_kernels {
+  void (*pack)(const head_tile *t);
+  void (*product)(const head_product *p);
+  /* n scores: z = scale z + bias, then cap tanh(z / cap); bias NULL: none, cap 0: none */
+  void (*finish)(void *z, int64_t n, double scale, const void *bias, double cap);
+  /* gradients of what a cap made: dz = dz (1 - (z / cap)^2) */
+  void (*uncap)(void *dz, const void *z, int64_t n, double cap);
+  /* n sums over `rows` rows, one chain of additions of each */
+  void (*sum_rows)(const void *x, int64_t row, int64_t rows, int64_t n, void *sum, bool first, bool last);
+  /* n results from sums in double */
+  void (*round)(const double *sum, double factor, int64_t n, void *out);
+} head_kernels;
+
+#endif
