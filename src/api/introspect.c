@@ -2,6 +2,7 @@
 #include "base/enter.h"
 #include "driver/internal.h"
 #include "attention/attention.h"
+#include "head/head.h"
 #include "loss/loss.h"
 #include "matrix/matrix.h"
 #include "pool/pool.h"
@@ -23,6 +24,7 @@ static const struct family {
     [SMX_FAMILY_sample] = {sample_table, SAMPLE_COUNT},
     [SMX_FAMILY_COUNT] = {matrix_table, MATRIX_COUNT, matrix_functions},
     {pool_table, POOL_COUNT, pool_functions},
+    {head_table, HEAD_COUNT, head_functions},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 

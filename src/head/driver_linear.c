@@ -60,7 +60,6 @@ static smx_status check(const char *verb, const smx_linear *l, bool gradients, l
     return smx_fail(SMX_ERR_STRUCT, "%s: linear.size is %zu, not %zu", verb, l->size, sizeof *l);
   if (!gradients && (l->dh || l->dw || l->dbias))
     return smx_fail(SMX_ERR_PARAM, "%s: dh, dw or dbias is given, which this function does not make", verb);
-  if (l->dbias && !l->bias) return smx_fail(SMX_ERR_NULL, "%s: dbias is given, and bias is NULL", verb);
   if (!(l->scale - l->scale == 0))
     return smx_fail(SMX_ERR_PARAM, "%s: scale is %g, not a finite number", verb, l->scale);
   if (!(l->softcap >= 0) || l->softcap - l->softcap != 0)

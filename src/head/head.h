@@ -11,6 +11,10 @@
 #include <softmax.h>
 #include <stdbool.h>
 
+/* The operators of the family `head`. */
+enum { HEAD_linear_cross_entropy, HEAD_linear_cross_entropy_gradient, HEAD_COUNT };
+extern const smx_op head_table[HEAD_COUNT];
+
 enum {
   HEAD_CHAIN = 64,
   HEAD_PANEL = 64 /* columns of a tile */

@@ -60,7 +60,8 @@ SMI __m512 rows_in_fours(const char *const p[4], int64_t at) {
 #undef MERGED
 }
 SMI void v_columns(const char *p, int64_t step, vreal out[REAL_STEP]) {
-  const char *const fours[4] = {base_at(p), base_at(p + 4 * step), base_at(p + 8 * step), base_at(p + 12 * step)};
+  const char *const fours[4] = {base_at(p), base_at(p + 4 * step), base_at(p + 8 * step),
+                                base_at(p + 12 * step)};
   const __m512 a = rows_in_fours(fours, 0), b = rows_in_fours(fours, step);
   const __m512 c = rows_in_fours(fours, 2 * step), d = rows_in_fours(fours, 3 * step);
   const __m512 ab = _mm512_unpacklo_ps(a, b), ba = _mm512_unpackhi_ps(a, b);

@@ -31,7 +31,7 @@ static double value_at(const smx_port *port, smx_dtype t, const unsigned char *b
 
 /* ---- references ---- */
 
-#define SMX_TENSOR_REFS(REF) REF(pool) /* for each directory with references */
+#define SMX_TENSOR_REFS(REF) REF(pool) REF(head) /* for each directory with references */
 #define EXTERN(family) extern tensor_ref_fn *const family##_refs[];
 SMX_TENSOR_REFS(EXTERN)
 
@@ -74,6 +74,14 @@ static void close_values(double **out) {
   for (int o = 0; o < SMX_MAX_PORTS; o++) free(out[o]);
 }
 
+/* Scores that a softcap has rounded may change places, as in support/reference.h. */
+static bool may_change_places(const named *p, const smx_port *port) {
+  for (int k = 0; k < p->op->param_count; k++)
+    if (!strcmp(p->op->params[k].name, "softcap"))
+      return port->flags & SMX_PORT_INT && p->params.value[k] < 1e300;
+  return false;
+}
+
 static void values_are_those_of_the_reference(void **state) {
   static const smx_dtype types[] = {{2, 32, 1}, {2, 64, 1}};
   named p;
@@ -87,7 +95,8 @@ static void values_are_those_of_the_reference(void **state) {
       const double unit = p.op->tolerance * (t ? 0x1p-50 : 0x1p-24);
       assert_int_equal(named_run(&p, &(named_how){.type = types[t]}, false), SMX_OK);
       for (int o = 0; o < p.op->output_count; o++) {
-        const int64_t count = p.wanted[o] ? named_count(p.out_shape + o) : 0;
+        const bool any = may_change_places(&p, p.op->outputs + o);
+        const int64_t count = p.wanted[o] && !any ? named_count(p.out_shape + o) : 0;
         double scale = 0x1p-100;
         for (int64_t k = 0; k < count; k++)
           scale = isfinite(want[o][k]) ? fmax(scale, fabs(want[o][k])) : scale;

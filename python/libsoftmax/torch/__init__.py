@@ -18,11 +18,12 @@ to scores by name. libsoftmax.torch.nn has modules with the names and arguments 
 importing libsoftmax.torch.transformers makes attn_implementation="libsoftmax" known there."""
 
 from .. import _autograd as _shared
-from . import _attention, _familiar, _functions, _library
+from . import _attention, _familiar, _functions, _heads, _library
 
 _operators = _shared.operators()
 _made = {name: _functions.make(d) for name, d in _operators.items()}
-_all = {module: module.__all__ for module in (_attention, _familiar)}
+_heads.rows = _made["linear_cross_entropy"]
+_all = {module: module.__all__ for module in (_attention, _familiar, _heads)}
 _made.update({name: getattr(module, name) for module, names in _all.items() for name in names})
 globals().update(_made)
 __all__ = [*_made]

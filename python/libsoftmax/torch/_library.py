@@ -232,7 +232,7 @@ def _fake_backward(d):
         for i in d.wanted:
             rule, own = (FULL if i == 0 else d.op.inputs[i].shape), arrays[i]
             by_row = d.op.rows and rule in (FULL, ROW)
-            shape = _shape_of(rule, full, settings, 0) if by_row else own.shape
+            shape = _shape_of(rule, full, settings, 0) if by_row else (0,) if own is None else own.shape
             dtype = upstream[0].dtype if own is None else own.dtype
             made.append(upstream[0].new_empty(shape if i in wanted else (0,), dtype=dtype))
         return made[0] if len(made) == 1 else tuple(made)

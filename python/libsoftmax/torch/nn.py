@@ -101,6 +101,47 @@ class CrossEntropyLoss(_Loss):
         )
 
 
+class LinearCrossEntropyLoss(_Loss):
+    """torch.nn.LinearCrossEntropyLoss, and with z_weight, softcap, temperature, scale and keep what
+    libsoftmax.torch.linear_cross_entropy has. out_features, more losses a row, is not possible."""
+
+    def __init__(
+        self,
+        in_features,
+        num_classes,
+        *,
+        out_features=(),
+        bias=False,
+        device=None,
+        dtype=None,
+        reduction="mean",
+        weight=None,
+        ignore_index=None,
+        label_smoothing=0.0,
+        options=None,
+        **more,
+    ):
+        super().__init__(weight, None, None, reduction)
+        if out_features:
+            raise TypeError("LinearCrossEntropyLoss: out_features: %r, and one loss a row is all there is" % (out_features,))
+        self.linear = torch.nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
+        self.ignore_index, self.label_smoothing, self.options, self.more = ignore_index, label_smoothing, options, more
+
+    def forward(self, input, target):
+        return _package.linear_cross_entropy(
+            input,
+            self.linear.weight,
+            target,
+            linear_bias=self.linear.bias,
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            options=self.options,
+            **self.more,
+        )
+
+
 class NLLLoss(_Loss):
     """torch.nn.NLLLoss"""
 
@@ -344,6 +385,7 @@ __all__ = [
     "Entmax15",
     "Entmax",
     "CrossEntropyLoss",
+    "LinearCrossEntropyLoss",
     "NLLLoss",
     "MultiMarginLoss",
     "KLDivLoss",

@@ -1,0 +1,97 @@
+"""libsoftmax.torch's losses of a linear layer: PyTorch's composition and its gradients, the same bits
+whatever is kept, tracers and transforms, and what is refused."""
+
+import itertools
+import unittest
+
+import torch
+import torch.nn.functional as F
+
+import libsoftmax
+import libsoftmax.torch as wrapped
+
+TARGET = torch.randint(0, 50, (2, 70), generator=torch.Generator().manual_seed(1)).index_fill(1, torch.tensor([3]), -100)
+
+
+def composed(h, w, b, target, **given):
+    """The definition, with all logits in memory."""
+    made = F.cross_entropy(F.linear(h, w, b).flatten(0, -2), target.flatten(), **given)
+    return made.reshape(target.shape) if given["reduction"] == "none" else made
+
+
+def gradients(function, *arrays):
+    arrays = [a if a is None else a.clone().requires_grad_() for a in arrays]
+    made = function(*arrays)
+    (made * torch.linspace(1, 3, made.numel(), dtype=made.dtype).reshape(made.shape)).sum().backward()
+    return [made.detach(), *(a.grad for a in arrays if a is not None)]
+
+
+class Heads(unittest.TestCase):
+    def test_composition(self):
+        torch.manual_seed(0)
+        within = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 3e-2}
+        for dtype, reduction, bias, weight in itertools.product(within, ("mean", "sum", "none"), *[(False, True)] * 2):
+            h, w = torch.randn(2, 70, 33, dtype=dtype), torch.randn(50, 33, dtype=dtype) * 0.3
+            b, classes = torch.randn(50, dtype=dtype) if bias else None, torch.rand(50).to(dtype) + 0.5 if weight else None
+            given = dict(weight=classes, reduction=reduction, label_smoothing=0.1)
+            ours = gradients(lambda h, w, b: wrapped.linear_cross_entropy(h, w, TARGET, linear_bias=b, **given), h, w, b)
+            theirs = gradients(lambda h, w, b: composed(h, w, b, TARGET, **given), h, w, b)
+            for a, e in zip(ours, theirs):
+                self.assertEqual((a.shape, a.dtype), (e.shape, e.dtype))
+                self.assertLess((a - e).abs().max(), within[dtype] * e.abs().max())
+
+    def test_same_bits(self):
+        h, w = torch.randn(200, 90), torch.randn(300, 90)
+        target = torch.randint(0, 300, (200,))
+        made = [gradients(lambda h, w: wrapped.linear_cross_entropy(h, w, target, keep=keep), h, w) for keep in (1e-6, 1, 32)]
+        for other in made[1:]:
+            self.assertTrue(all(torch.equal(a, b) for a, b in zip(made[0], other)))
+        rows = wrapped.linear_cross_entropy(h, w, target, reduction="none")
+        self.assertTrue(torch.equal(rows[7:9], wrapped.linear_cross_entropy(h[7:9], w, target[7:9], reduction="none")))
+        self.assertTrue(torch.equal(rows, libsoftmax.linear_cross_entropy(h, w, target).loss))
+
+    def test_gradcheck(self):
+        arrays = [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((5, 7), (6, 7), (6,))]
+        target = torch.tensor([0, 1, 5, -100, 2])
+        for reduction in ("mean", "sum", "none"):
+            self.assertTrue(torch.autograd.gradcheck(lambda h, w, b: wrapped.linear_cross_entropy(
+                h, w, target, linear_bias=b, reduction=reduction, z_weight=0.1, softcap=3.0, scale=0.7), arrays))
+
+    def test_transforms(self):
+        h, w, target = torch.randn(5, 7), torch.randn(6, 7), torch.tensor([0, 1, 5, -100, 2])
+        plain = gradients(lambda h: wrapped.linear_cross_entropy(h, w, target), h)
+        traced = torch.compile(lambda h: wrapped.linear_cross_entropy(h, w, target), fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(gradients(traced, h), plain)
+        torch.testing.assert_close(torch.func.grad(lambda h: wrapped.linear_cross_entropy(h, w, target))(h), plain[1])
+
+    def test_module(self):
+        torch.manual_seed(0)
+        ours = wrapped.nn.LinearCrossEntropyLoss(7, 6, bias=True, label_smoothing=0.2)
+        h, target = torch.randn(3, 4, 7), torch.randint(0, 6, (3, 4))
+        expected = composed(h, ours.linear.weight, ours.linear.bias, target, label_smoothing=0.2, reduction="mean")
+        torch.testing.assert_close(ours(h, target), expected)
+        self.assertEqual(sorted(ours.state_dict()), ["linear.bias", "linear.weight"])
+
+    def test_sizes_and_dtypes(self):
+        w = torch.randn(6, 7, requires_grad=True)
+        self.assertEqual(wrapped.linear_cross_entropy(torch.randn(7), w, torch.tensor(3)).shape, ())
+        self.assertTrue(wrapped.linear_cross_entropy(torch.randn(0, 7), w, torch.tensor([], dtype=torch.long)).isnan())
+        wrapped.linear_cross_entropy(torch.randn(2, 7, dtype=torch.bfloat16), w, torch.tensor([1, 2], dtype=torch.uint8)).backward()
+        self.assertEqual(w.grad.dtype, torch.float32)
+        masses = torch.softmax(torch.randn(4, 6), -1)
+        h = torch.randn(4, 7)
+        torch.testing.assert_close(wrapped.linear_cross_entropy(h, w, masses), F.cross_entropy(F.linear(h, w), masses))
+
+    def test_refused(self):
+        h, w, t = torch.randn(5, 7), torch.randn(6, 7), torch.tensor([0, 1, 5, -100, 2])
+        for word, call in (("target", lambda: wrapped.linear_cross_entropy(h, w, t[:3])),
+                           ("shape", lambda: wrapped.linear_cross_entropy(h, w[:, :3], t)),
+                           ("0..5", lambda: wrapped.linear_cross_entropy(h, w, t + 1)),
+                           ("reduction", lambda: wrapped.linear_cross_entropy(h, w, t, reduction="some")),
+                           ("foo", lambda: wrapped.linear_cross_entropy(h, w, t, foo=1))):
+            with self.assertRaisesRegex((TypeError, ValueError), word):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main()

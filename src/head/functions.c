@@ -1,0 +1,71 @@
+/* head/functions.c - the operators of src/head: cross-entropy with the logits of a linear layer as
+ * its x (driver_linear.c). */
+#include "driver/tensors.h"
+#include "head.h"
+#include <string.h>
+
+enum { H, W, TARGET, BIAS, CLASS_WEIGHT }; /* inputs */
+enum { LOSS, LSE, ENTROPY, CLASS };        /* outputs of linear_cross_entropy, */
+enum { REDUCED = 1, DH, DW, DBIAS };       /* after the loss, of linear_cross_entropy_gradient */
+enum { CE_LOSS, CE_LSE = 2, CE_ENTROPY, CE_CLASS, CE_REDUCED = 6, CE_PORTS }; /* of cross_entropy */
+
+/* cross_entropy, its parameters and its inputs, and the layer. */
+typedef struct head_call {
+  const smx_op *op;
+  smx_params params;
+  smx_linear linear;
+  const smx_tensor *in[4], *out[CE_PORTS];
+} head_call;
+
+static void take_params(const tensor_call *c, head_call *h) {
+  smx_params_init(h->op, &h->params);
+  for (int32_t i = 0; i < c->op->param_count; i++)
+    for (int32_t k = 0; k < h->op->param_count; k++)
+      if (!strcmp(c->op->params[i].name, h->op->params[k].name)) h->params.value[k] = c->param[i];
+}
+
+static head_call head_of(const tensor_call *c) {
+  head_call h = {.op = smx_op_find("cross_entropy")};
+  const double keep = tensor_param(c, "keep") * (1 << 20);
+  take_params(c, &h);
+  h.linear = (smx_linear){.size = sizeof h.linear,
+                          .h = c->in.given[H],
+                          .w = c->in.given[W],
+                          .bias = c->in.given[BIAS],
+                          .scale = tensor_param(c, "scale"),
+                          .keep_bytes = keep < 1 ? 1 : (size_t)keep};
+  h.in[1] = c->in.given[TARGET], h.in[3] = c->in.given[CLASS_WEIGHT];
+  h.out[CE_LOSS] = c->out.given[LOSS];
+  return h;
+}
+
+static smx_status linear_cross_entropy(const tensor_call *c) {
+  head_call h = head_of(c);
+  h.out[CE_LSE] = c->out.given[LSE], h.out[CE_ENTROPY] = c->out.given[ENTROPY];
+  h.out[CE_CLASS] = c->out.given[CLASS];
+  return smx_linear_forward(h.op, c->ctx, &h.params, &h.linear, 4, h.in, CE_PORTS, h.out);
+}
+
+static smx_status linear_cross_entropy_backward(const tensor_call *c) {
+  head_call h = head_of(c);
+  const float zero = 0;
+  int64_t n = tensor_dim(c, "n"), still = 0;
+  const smx_tensor none = smx_tensor_of(&zero, SMX_F32, 1, &n, &still), *dout[CE_PORTS] = {NULL};
+  dout[CE_LOSS] = c->dout.given[LOSS] ? c->dout.given[LOSS] : &none;
+  dout[CE_LSE] = c->dout.given[LSE], dout[CE_ENTROPY] = c->dout.given[ENTROPY];
+  h.linear.dh = c->din.given[H], h.linear.dw = c->din.given[W], h.linear.dbias = c->din.given[BIAS];
+  if (!h.linear.dh && !h.linear.dw && !h.linear.dbias) return SMX_OK;
+  return smx_linear_backward(h.op, c->ctx, &h.params, &h.linear, 4, h.in, CE_PORTS, NULL, dout, NULL);
+}
+
+static smx_status linear_cross_entropy_gradient(const tensor_call *c) {
+  head_call h = head_of(c);
+  h.out[CE_REDUCED] = c->out.given[REDUCED];
+  h.linear.dh = c->out.given[DH], h.linear.dw = c->out.given[DW], h.linear.dbias = c->out.given[DBIAS];
+  return smx_linear_forward(h.op, c->ctx, &h.params, &h.linear, 4, h.in, CE_PORTS, h.out);
+}
+
+const tensor_functions head_functions[HEAD_COUNT] = {
+    [HEAD_linear_cross_entropy] = {linear_cross_entropy, linear_cross_entropy_backward},
+    [HEAD_linear_cross_entropy_gradient] = {.forward = linear_cross_entropy_gradient},
+};
