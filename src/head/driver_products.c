@@ -76,7 +76,7 @@ static void logits_task(void *arg, int64_t panel) {
   char *const z = l->z + class * l->bytes;
   place at = take_place(l);
   head_product p = {.rows = l->rows, .columns = columns, .a_depth = 1, .b = at.tiles, .c = z, .factor = 1};
-  char *const h = block_h(l, &p.a_row);
+  const char *const h = l->width ? block_h(l, &p.a_row) : at.tiles; /* without columns there may be no h */
   p.c_row = l->pitch, p.first = true;
   for (int64_t x = 0; x < l->width || p.first; x += HEAD_CHAIN, p.first = false) {
     if (l->width) {
