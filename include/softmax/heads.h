@@ -68,10 +68,9 @@ SMX_API smx_status smx_linear_backward(const smx_op *op, smx_context *ctx, const
  * [classes] or NULL, contiguous. dh, dw, dbias and reduced may be NULL; the gradients are those of
  * the reduced loss. options as there; softcap caps the logits.
  *
- *     float h[2] = {1, 2}, w[6] = {1, 0, 0, 1, 1, 1}, loss, dh[2];
- *     int64_t target[1] = {2};
- *     smx_linear_cross_entropy_f32(NULL, 1, 3, 2, h, w, NULL, target, NULL, &loss, dh, NULL, NULL,
- *                                  NULL);
+ *     float h[2] = {1, 2}, w[6] = {1, 0, 0, 1, 1, 1}, loss, g[2];
+ *     int64_t t[1] = {2};
+ *     smx_linear_cross_entropy_f32(NULL, 1, 3, 2, h, w, NULL, t, NULL, &loss, g, NULL, NULL, NULL);
  *     // loss = 0.4076
  */
 SMX_API smx_status smx_linear_cross_entropy_f32(smx_context *ctx, size_t rows, size_t classes, size_t width,
