@@ -57,6 +57,15 @@ class Heads(unittest.TestCase):
             self.assertTrue(torch.autograd.gradcheck(lambda h, w, b: wrapped.linear_cross_entropy(
                 h, w, target, linear_bias=b, reduction=reduction, z_weight=0.1, softcap=3.0, scale=0.7), arrays))
 
+    def test_repeated(self):
+        """A graph that is kept gives the same gradients again."""
+        h, w, t = torch.randn(5, 7), torch.randn(6, 7, requires_grad=True), torch.tensor([0, 1, 5, -100, 2])
+        loss = wrapped.linear_cross_entropy(h, w, t)
+        g, = torch.autograd.grad(loss, w, retain_graph=True)
+        for _ in range(3):
+            loss.backward(retain_graph=True)
+        torch.testing.assert_close(w.grad, 3 * g)
+
     def test_transforms(self):
         h, w, target = torch.randn(5, 7), torch.randn(6, 7), torch.tensor([0, 1, 5, -100, 2])
         plain = gradients(lambda h: wrapped.linear_cross_entropy(h, w, target), h)
@@ -78,6 +87,7 @@ class Heads(unittest.TestCase):
         self.assertTrue(wrapped.linear_cross_entropy(torch.randn(0, 7), w, torch.tensor([], dtype=torch.long)).isnan())
         wrapped.linear_cross_entropy(torch.randn(2, 7, dtype=torch.bfloat16), w, torch.tensor([1, 2], dtype=torch.uint8)).backward()
         self.assertEqual(w.grad.dtype, torch.float32)
+        self.assertEqual(wrapped.linear_cross_entropy(torch.randn(3, 0), torch.randn(6, 0), torch.tensor([1, 2, 3])), torch.tensor(6.0).log())
         masses = torch.softmax(torch.randn(4, 6), -1)
         h = torch.randn(4, 7)
         torch.testing.assert_close(wrapped.linear_cross_entropy(h, w, masses), F.cross_entropy(F.linear(h, w), masses))
@@ -88,8 +98,9 @@ class Heads(unittest.TestCase):
                            ("shape", lambda: wrapped.linear_cross_entropy(h, w[:, :3], t)),
                            ("0..5", lambda: wrapped.linear_cross_entropy(h, w, t + 1)),
                            ("reduction", lambda: wrapped.linear_cross_entropy(h, w, t, reduction="some")),
+                           ("weight", lambda: wrapped.linear_cross_entropy(h, w, t, weight=torch.ones(6, requires_grad=True))),
                            ("foo", lambda: wrapped.linear_cross_entropy(h, w, t, foo=1))):
-            with self.assertRaisesRegex((TypeError, ValueError), word):
+            with self.assertRaisesRegex((TypeError, ValueError, RuntimeError), word):
                 call()
 
 

@@ -6,6 +6,7 @@
  * same order. */
 #include "driver_linear.h"
 #include "base/enter.h"
+#include "driver/check.h"
 #include <string.h>
 
 enum { KEEP = 32 << 20 };
@@ -14,9 +15,7 @@ enum { KEEP = 32 << 20 };
 
 static smx_status take(smx_label what, const smx_tensor *t, int32_t ndim, smx_view *v) {
   smx_status status = smx_view_of(what, t, true, v);
-  if (status == SMX_OK && !smx_is_float(v->dtype))
-    status = smx_fail(SMX_ERR_DTYPE, SMX_LABEL ": dtype is %s, not f16, bf16, f32 or f64",
-                      SMX_LABEL_ARGS(what), smx_dtype_name(v->dtype));
+  if (status == SMX_OK) status = smx_check_dtype(&(smx_port){.name = what.port}, v, what);
   if (status == SMX_OK && v->ndim != ndim)
     status = smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": ndim is %d, not %d", SMX_LABEL_ARGS(what), (int)v->ndim,
                       (int)ndim);
@@ -119,12 +118,13 @@ static void divide(linear_run *l, carver *c, bool two) {
   l->bias_sums = p->dbias.data ? carve(c, 1, l->classes, l->bytes) : NULL;
 }
 
-/* How many rows of logits are kept: whole chains of 64. */
+/* How many rows of logits are kept: whole chains of 64, or all there are. */
 static int64_t rows_kept(const linear_run *l, bool two) {
-  const int64_t all = l->n > HEAD_CHAIN ? (l->n + HEAD_CHAIN - 1) / HEAD_CHAIN * HEAD_CHAIN : HEAD_CHAIN;
   const int64_t row = l->pitch * l->bytes * (two ? 2 : 1), fit = (int64_t)(l->p->keep / (size_t)row);
-  const int64_t most = fit < LINEAR_MOST ? fit / HEAD_CHAIN * HEAD_CHAIN : LINEAR_MOST;
-  return most < HEAD_CHAIN ? HEAD_CHAIN : most < all ? most : all;
+  const int64_t most = fit < HEAD_CHAIN    ? HEAD_CHAIN
+                       : fit < LINEAR_MOST ? fit / HEAD_CHAIN * HEAD_CHAIN
+                                           : LINEAR_MOST;
+  return l->n > most ? most : l->n > 0 ? l->n : 1;
 }
 
 /* Columns of dh of a task: many, so that gradients are read few times, but some for each thread. */
@@ -245,27 +245,47 @@ static void stand_in_open(stand_in *s, const linear_ports *p) {
   s->x = smx_tensor_of(&s->zero, is_f64 ? SMX_F64 : SMX_F32, 2, s->shape, s->strides);
 }
 
-/* The inputs of the operator with the stand-in as the first. */
-static smx_status take_inputs(const char *verb, const smx_op *op, const smx_params *params, int32_t *n_in,
-                              const smx_tensor *const *in, const smx_tensor *x, const smx_tensor **all) {
+/* A call, checked: the layer, and the inputs of the operator with the stand-in as the first. */
+typedef struct linear_call {
+  linear_ports ports;
+  stand_in x;
+  const smx_tensor *in[SMX_MAX_PORTS];
+  int32_t n_in;
+  bool gradients; /* wanted */
+} linear_call;
+
+static smx_status take_inputs(const char *verb, const smx_op *op, const smx_params *params, int32_t n_in,
+                              const smx_tensor *const *in, linear_call *c) {
   int family;
   size_t index;
-  if (!op) return smx_fail(SMX_ERR_NULL, "%s: op is NULL", verb);
-  if (!smx_op_place(op, &family, &index))
-    return smx_fail(SMX_ERR_NO_OP, "%s: op is not an operator of this library", verb);
+  smx_params taken;
+  const smx_status status = smx_take_params(verb, op, params, &family, &index, &taken);
+  if (status != SMX_OK) return status;
   if (family >= SMX_FAMILY_COUNT || (op->inputs[0].flags & (SMX_PORT_INT | SMX_PORT_MASK)))
     return smx_fail(SMX_ERR_PARAM, "%s: op is %s, which is no operator on rows of scores", verb, op->name);
-  if (params && params->size == sizeof *params && params->axis != -1 && params->axis != 1)
-    return smx_fail(SMX_ERR_PARAM, "%s: axis is %d, not -1 or 1", verb, (int)params->axis);
-  if (*n_in < 0 || *n_in > op->input_count)
-    return smx_fail(SMX_ERR_SHAPE, "%s: n_in is %d, not 0..%d", verb, (int)*n_in, (int)op->input_count);
-  if (*n_in > 0 && !in) return smx_fail(SMX_ERR_NULL, "%s: in is NULL", verb);
-  if (*n_in > 0 && in[0])
+  if (taken.axis != -1 && taken.axis != 1)
+    return smx_fail(SMX_ERR_PARAM, "%s: axis is %d, not -1 or 1", verb, (int)taken.axis);
+  if (n_in < 0 || n_in > op->input_count)
+    return smx_fail(SMX_ERR_SHAPE, "%s: n_in is %d, not 0..%d", verb, (int)n_in, (int)op->input_count);
+  if (n_in > 0 && !in) return smx_fail(SMX_ERR_NULL, "%s: in is NULL", verb);
+  if (n_in > 0 && in[0])
     return smx_fail(SMX_ERR_PARAM, "%s: in[0] is given, but x is the logits of the layer", verb);
-  for (int32_t i = 1; i < SMX_MAX_PORTS; i++) all[i] = i < *n_in ? in[i] : NULL;
-  all[0] = x;
-  if (*n_in < 1) *n_in = 1;
+  for (int32_t i = 1; i < SMX_MAX_PORTS; i++) c->in[i] = i < n_in ? in[i] : NULL;
+  c->in[0] = &c->x.x, c->n_in = n_in > 1 ? n_in : 1;
   return SMX_OK;
+}
+
+static smx_status open_call(const char *verb, const smx_op *op, const smx_params *params,
+                            const smx_linear *given, int32_t n_in, const smx_tensor *const *in, int32_t n_out,
+                            const smx_tensor *const *out, linear_call *c) {
+  memset(c, 0, sizeof *c);
+  smx_status status = check(verb, given, true, &c->ports);
+  if (status != SMX_OK) return status;
+  stand_in_open(&c->x, &c->ports);
+  c->gradients = given->dh || given->dw || given->dbias;
+  status = take_inputs(verb, op, params, n_in, in, c);
+  if (status == SMX_OK) status = check_apart(verb, &c->ports, c->n_in - 1, c->in + 1);
+  return status == SMX_OK ? check_apart(verb, &c->ports, n_out, out) : status;
 }
 
 /* The output that takes the gradient of x in a forward call; 0: there is none. */
@@ -280,22 +300,17 @@ smx_status smx_linear_forward(const smx_op *op, smx_context *ctx, const smx_para
                               int32_t n_out, const smx_tensor *const *out) {
   SMX_ENTER(ctx);
   static const char verb[] = "smx_linear_forward";
-  linear_ports p = {.keep = 0};
-  stand_in x;
-  const smx_tensor *all[SMX_MAX_PORTS];
-  smx_status status = check(verb, linear, true, &p);
-  if (status == SMX_OK) stand_in_open(&x, &p), status = take_inputs(verb, op, params, &n_in, in, &x.x, all);
-  if (status == SMX_OK) status = check_apart(verb, &p, n_in - 1, all + 1);
-  if (status == SMX_OK) status = check_apart(verb, &p, n_out, out);
+  linear_call c;
+  const smx_status status = open_call(verb, op, params, linear, n_in, in, n_out, out, &c);
   if (status != SMX_OK) return status;
-  const linear_source s = {{run_source}, &p, dx_output(op), linear->dh || linear->dw || linear->dbias};
+  const linear_source s = {{run_source}, &c.ports, dx_output(op), c.gradients};
   if (s.gradients && !s.dx)
     return smx_fail(SMX_ERR_NO_BACKWARD,
                     "%s: %s has no output dx: its gradients are those of smx_linear_backward", verb,
                     op->name);
   if (s.gradients && out && s.dx < n_out && out[s.dx])
     return smx_fail(SMX_ERR_PARAM, "%s: dx is given beside dh, dw or dbias, which take its place", verb);
-  return operator_forward_from(&s.source, op, ctx, params, n_in, all, n_out, out);
+  return operator_forward_from(&s.source, op, ctx, params, c.n_in, c.in, n_out, out);
 }
 
 smx_status smx_linear_backward(const smx_op *op, smx_context *ctx, const smx_params *params,
@@ -304,22 +319,16 @@ smx_status smx_linear_backward(const smx_op *op, smx_context *ctx, const smx_par
                                const smx_tensor *const *din) {
   SMX_ENTER(ctx);
   static const char verb[] = "smx_linear_backward";
-  linear_ports p = {.keep = 0};
-  stand_in x;
-  const smx_tensor *all[SMX_MAX_PORTS];
-  smx_status status = check(verb, linear, true, &p);
-  const int32_t n_din = n_in;
-  if (status == SMX_OK) stand_in_open(&x, &p), status = take_inputs(verb, op, params, &n_in, in, &x.x, all);
-  if (status == SMX_OK && n_din > 0 && din && din[0])
+  linear_call c;
+  smx_status status = open_call(verb, op, params, linear, n_in, in, n_out, out, &c);
+  if (status == SMX_OK && n_in > 0 && din && din[0])
     status =
         smx_fail(SMX_ERR_PARAM, "%s: din[0] is given, but the gradient of x becomes dh, dw and dbias", verb);
-  if (status == SMX_OK) status = check_apart(verb, &p, n_in - 1, all + 1);
-  if (status == SMX_OK) status = check_apart(verb, &p, n_out, out);
-  if (status == SMX_OK) status = check_apart(verb, &p, n_out, dout);
-  if (status == SMX_OK) status = check_apart(verb, &p, n_din, din);
+  if (status == SMX_OK) status = check_apart(verb, &c.ports, n_out, dout);
+  if (status == SMX_OK) status = check_apart(verb, &c.ports, n_in, din);
   if (status != SMX_OK) return status;
-  const linear_source s = {{run_source}, &p, -1, linear->dh || linear->dw || linear->dbias};
-  return operator_backward_from(&s.source, op, ctx, params, n_in, all, n_out, out, dout, din);
+  const linear_source s = {{run_source}, &c.ports, -1, c.gradients};
+  return operator_backward_from(&s.source, op, ctx, params, c.n_in, c.in, n_out, out, dout, din);
 }
 
 /* ---- the logits: those of an operator that leaves x alone ---- */

@@ -22,7 +22,7 @@ from . import _attention, _familiar, _functions, _heads, _library
 
 _operators = _shared.operators()
 _made = {name: _functions.make(d) for name, d in _operators.items()}
-_heads.rows = _made["linear_cross_entropy"]
+_heads.made.update(_made)
 _all = {module: module.__all__ for module in (_attention, _familiar, _heads)}
 _made.update({name: getattr(module, name) for module, names in _all.items() for name in names})
 globals().update(_made)

@@ -9,11 +9,11 @@ from torch import Tensor
 import libsoftmax as _base
 
 from .._table import OPERATORS
-from . import _eager
+from . import _eager, _library
 
 _OUTPUTS = [port.name for port in OPERATORS["linear_cross_entropy_gradient"].outputs]
 
-rows: Any = None  # the operator: losses of rows
+made: dict[str, Any] = {}  # functions of operators, by name
 
 
 class _Reduced(torch.autograd.Function):
@@ -26,7 +26,7 @@ class _Reduced(torch.autograd.Function):
             if wanted:
                 asked["return_" + name] = True
                 out[_OUTPUTS.index(name)] = torch.empty(a.shape, dtype=a.dtype)
-        h, w, bias, class_weight = (a if a is None else a.detach() for a in (h, w, bias, class_weight))
+        h, w, bias, class_weight = _library.detached_all((h, w, bias, class_weight))
         result = _base.linear_cross_entropy_gradient(
             h, w, target, bias, class_weight, return_reduced=True, out=tuple(out), **asked, **settings
         )
@@ -36,9 +36,8 @@ class _Reduced(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, g):
-        one = g.item() == 1
-        made = [a if a is None or one else a * g.to(a.dtype) for a in ctx.saved_tensors]
-        return *made, None, None, None
+        found = [a if a is None else a * g.to(a.dtype) for a in ctx.saved_tensors]
+        return *found, None, None, None
 
 
 def _reduce(loss, target, class_weight, ignore_index, reduction):
@@ -91,30 +90,28 @@ def linear_cross_entropy(
         if ignore_index is not None or more:
             raise TypeError("linear_cross_entropy: %s: not beside class probabilities"
                             % (["ignore_index", *more][ignore_index is None]))
-        logits = F.linear(input, linear_weight, linear_bias).flatten(0, -2)
-        made = _package().cross_entropy(
-            logits, target.flatten(0, -2), class_weight=weight, label_smoothing=label_smoothing, reduction=reduction
+        logits = F.linear(input, linear_weight, linear_bias)
+        loss = made["cross_entropy"](
+            logits.reshape(-1, logits.shape[-1]), target.reshape(-1, target.shape[-1]), class_weight=weight,
+            label_smoothing=label_smoothing, reduction=reduction
         )
-        return made.reshape(input.shape[:-1]) if reduction == "none" else made
+        return loss.reshape(input.shape[:-1]) if reduction == "none" else loss
     _check(input, linear_weight, target, reduction)
+    if weight is not None and weight.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError("linear_cross_entropy: weight: there is no gradient of it; detach it")
     settings = {"ignore_index": -100 if ignore_index is None else ignore_index, "label_smoothing": label_smoothing, **more}
-    h, classes = input.reshape(-1, input.shape[-1]), target.reshape(-1).long()
+    h, classes = input.reshape(target.numel(), input.shape[-1]), target.reshape(-1).long()
     arrays = [h, linear_weight, linear_bias, classes, weight]
     if reduction == "none":
-        return rows(h, linear_weight, classes, linear_bias, weight, **settings).loss.reshape(input.shape[:-1])
+        return made["linear_cross_entropy"](h, linear_weight, classes, linear_bias, weight, **settings).loss.reshape(input.shape[:-1])
     if not _eager.plain(arrays):
-        loss = rows(h, linear_weight, classes, linear_bias, weight, **settings).loss
+        loss = made["linear_cross_entropy"](h, linear_weight, classes, linear_bias, weight, **settings).loss
         return _reduce(loss, classes, weight, settings["ignore_index"], reduction)
     settings["reduction"] = reduction
     if torch.is_grad_enabled() and any(a is not None and a.requires_grad for a in arrays):
         return _Reduced.apply(h, linear_weight, linear_bias, classes, weight, settings)
-    h, w, bias, class_weight = (a if a is None else a.detach() for a in (h, linear_weight, linear_bias, weight))
+    h, w, bias, class_weight = _library.detached_all((h, linear_weight, linear_bias, weight))
     return _base.linear_cross_entropy_gradient(h, w, classes, bias, class_weight, return_reduced=True, **settings).reduced
-
-
-def _package():
-    from .. import torch
-    return torch
 
 
 __all__ = ["linear_cross_entropy"]
