@@ -2,6 +2,7 @@
 #include "base/enter.h"
 #include "driver/internal.h"
 #include "attention/attention.h"
+#include "gate/gate.h"
 #include "head/head.h"
 #include "loss/loss.h"
 #include "matrix/matrix.h"
@@ -25,6 +26,7 @@ static const struct family {
     [SMX_FAMILY_COUNT] = {matrix_table, MATRIX_COUNT, matrix_functions},
     {pool_table, POOL_COUNT, pool_functions},
     {head_table, HEAD_COUNT, head_functions},
+    {gate_table, GATE_COUNT, gate_functions},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 

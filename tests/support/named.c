@@ -132,6 +132,18 @@ static void fit_windows(named *p) {
   else set_each(p, bins, bin_values[(p->variant - 1) % 4]);
 }
 
+/* Routers of 6 experts, so that groups of them have one size; an order by weights where there are
+ * some. */
+static void fit_experts(named *p, dims *d, const char *chosen) {
+  static const int orders[] = {0, 3, 2, 1, 0, 1};
+  static const char *const names[] = {"k", "groups", "top_groups", NULL};
+  static const int values[][3] = {{2, 1, 0}, {2, 3, 2}, {3, 2, 1}, {1, 3, 1}};
+  if (strcmp(p->op->family, "gate")) return;
+  if (!chosen || strcmp(chosen, "e")) dims_set(d, "e", 0, 6);
+  if (smx_params_set(p->op, &p->params, "groups", 1) == SMX_OK) set_each(p, names, values[p->variant % 4]);
+  smx_params_set(p->op, &p->params, "order", orders[p->variant % 6]);
+}
+
 /* ---- calls ---- */
 
 static smx_tensor shape_only(smx_shape *s, smx_dtype t) {
@@ -152,6 +164,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   set_params(p);
   fit_windows(p);
   dims_begin(&d, op, p->params.value);
+  fit_experts(p, &d, name);
   choose_sizes(p, &d, name, size);
   int either = 0;
   for (int i = 0; i < op->input_count; i++) {

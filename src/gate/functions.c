@@ -1,0 +1,14 @@
+/* gate/functions.c - the operators of src/gate: their functions, by number. */
+#include "functions.h"
+
+const tensor_functions gate_functions[GATE_COUNT] = {
+    [GATE_gate_topk] = {gate_topk, gate_topk_backward, gate_topk_sizes, true},
+    [GATE_gate_expert_choice] = {gate_expert_choice, gate_expert_choice_backward, gate_expert_sizes, true},
+    [GATE_gate_relu] = {gate_relu, gate_relu_backward, NULL, true},
+    [GATE_moe_permutation] = {gate_permutation, NULL, gate_permutation_sizes, true},
+    [GATE_moe_dispatch] = {gate_dispatch, gate_dispatch_backward, NULL, true},
+    [GATE_moe_combine] = {gate_combine, gate_combine_backward, NULL, true},
+    [GATE_load_balancing_loss] = {gate_load_balancing, gate_load_balancing_backward, NULL, true},
+    [GATE_router_z_loss] = {gate_z_loss, gate_z_loss_backward, NULL, true},
+    [GATE_expert_bias_update] = {.forward = gate_bias_update, .packed = true},
+};

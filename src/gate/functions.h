@@ -1,0 +1,32 @@
+/* gate/functions.h - the functions of the operators of src/gate. */
+#ifndef SMX_GATE_FUNCTIONS_H
+#define SMX_GATE_FUNCTIONS_H
+#include "driver/tensors.h"
+#include "gate.h"
+
+/* Who takes a token. */
+smx_status gate_topk(const tensor_call *c);
+smx_status gate_topk_backward(const tensor_call *c);
+smx_status gate_topk_sizes(dims *d);
+smx_status gate_expert_choice(const tensor_call *c);
+smx_status gate_expert_choice_backward(const tensor_call *c);
+smx_status gate_expert_sizes(dims *d);
+smx_status gate_relu(const tensor_call *c);
+smx_status gate_relu_backward(const tensor_call *c);
+
+/* Where it goes, and how it comes back. */
+smx_status gate_permutation(const tensor_call *c);
+smx_status gate_permutation_sizes(dims *d);
+smx_status gate_dispatch(const tensor_call *c);
+smx_status gate_dispatch_backward(const tensor_call *c);
+smx_status gate_combine(const tensor_call *c);
+smx_status gate_combine_backward(const tensor_call *c);
+
+/* What keeps experts busy alike. */
+smx_status gate_load_balancing(const tensor_call *c);
+smx_status gate_load_balancing_backward(const tensor_call *c);
+smx_status gate_z_loss(const tensor_call *c);
+smx_status gate_z_loss_backward(const tensor_call *c);
+smx_status gate_bias_update(const tensor_call *c);
+
+#endif

@@ -1,0 +1,138 @@
+/* gate/functions_move.c - moe_dispatch and moe_combine: tokens go to the rows of their experts, and
+ * come back as sums. Both and their gradients are sums of rows that a list names; a gradient turns
+ * the list around, so that every row of a result is written by one task, in index order. */
+#include "functions_move.h"
+#include "driver/operator.h"
+#include "functions.h"
+#include <string.h>
+
+enum { LANES = 8, TASK = 1 << 14 /* elements of a task */ };
+
+#define REAL float
+#define NAME(x) x##_f32
+#include "functions_move.tmpl.h"
+
+#define REAL double
+#define NAME(x) x##_f64
+#include "functions_move.tmpl.h"
+
+const gate_moves gate_moves_of[2] = {{add_f32, dot_f32}, {add_f64, dot_f64}};
+
+enum { X, SOURCE };          /* inputs of moe_dispatch; its output is the rows */
+enum { ROWS, SLOT, WEIGHT }; /* inputs of moe_combine; its output is a row for each token */
+
+typedef struct move_call {
+  const tensor_call *c;
+  gate_move move;
+  const void *other; /* of products: */
+  void *weight;
+  int64_t rows, rows_a_task;
+} move_call;
+
+static void add_task(void *arg, int64_t task) {
+  const move_call *m = arg;
+  const int64_t from = task * m->rows_a_task, end = from + m->rows_a_task;
+  gate_moves_of[m->c->is_f64].add(&m->move, from, end < m->rows ? end : m->rows);
+}
+static void dot_task(void *arg, int64_t task) {
+  const move_call *m = arg;
+  const int64_t from = task * m->rows_a_task, end = from + m->rows_a_task;
+  gate_moves_of[m->c->is_f64].dot(&m->move, m->other, m->weight, from, end < m->rows ? end : m->rows);
+}
+
+/* Rows of no elements may have no address. */
+static void run_rows(move_call *m, int64_t rows, void (*task)(void *arg, int64_t i)) {
+  const int64_t width = m->move.width;
+  if (width == 0 && m->weight && rows > 0) memset(m->weight, 0, (size_t)rows * (m->c->is_f64 ? 8 : 4));
+  if (width == 0) return;
+  m->rows = rows, m->rows_a_task = width < TASK ? TASK / width : 1;
+  smx_parallel(m->c->ctx, (rows + m->rows_a_task - 1) / m->rows_a_task, task, m);
+}
+
+static const int64_t *whole(const tensor_call *c, int port) {
+  return (const int64_t *)(const void *)c->in.view[port].data;
+}
+
+/* Which items name each of `rows` rows, in index order: start [rows + 1], then item [items]. */
+static int64_t *turn_around(const tensor_call *c, const int64_t *slot, int64_t items, int64_t rows) {
+  int64_t bytes;
+  int64_t *start = smx_multiply(rows + 2 + items, (int64_t)sizeof *start, &bytes)
+                       ? smx_alloc(c->ctx, (size_t)bytes)
+                       : NULL;
+  if (!start) {
+    smx_fail(SMX_ERR_NOMEM, "%s: no memory for lists of %lld rows", c->op->name, (long long)rows);
+    return NULL;
+  }
+  int64_t *item = start + rows + 2, *next = start + 1; /* next_i: where the next item of row i goes */
+  memset(start, 0, (size_t)(rows + 2) * sizeof *start);
+  for (int64_t p = 0; p < items; p++)
+    if (slot[p] >= 0) start[slot[p] + 2]++;
+  for (int64_t i = 2; i < rows + 2; i++) start[i] += start[i - 1];
+  for (int64_t p = 0; p < items; p++)
+    if (slot[p] >= 0) item[next[slot[p]]++] = p;
+  return start;
+}
+
+smx_status gate_dispatch(const tensor_call *c) {
+  move_call m = {.c = c};
+  m.move = (gate_move){.from = c->in.view[X].data,
+                       .to = c->out.view[0].data,
+                       .width = tensor_dim(c, "d"),
+                       .per = 1,
+                       .slot = whole(c, SOURCE)};
+  run_rows(&m, tensor_dim(c, "rows"), add_task);
+  return SMX_OK;
+}
+
+smx_status gate_dispatch_backward(const tensor_call *c) {
+  const int64_t tokens = tensor_dim(c, "t"), rows = tensor_dim(c, "rows");
+  move_call m = {.c = c};
+  if (!c->din.given[X]) return SMX_OK;
+  int64_t *start = turn_around(c, whole(c, SOURCE), rows, tokens);
+  if (!start) return SMX_ERR_NOMEM;
+  m.move = (gate_move){.from = c->dout.view[0].data,
+                       .to = c->din.view[X].data,
+                       .width = tensor_dim(c, "d"),
+                       .start = start,
+                       .item = start + tokens + 2,
+                       .share = 1};
+  run_rows(&m, tokens, add_task);
+  smx_free(c->ctx, start);
+  return SMX_OK;
+}
+
+static const void *weights_of(const tensor_call *c) {
+  return c->in.given[WEIGHT] ? c->in.view[WEIGHT].data : NULL;
+}
+
+smx_status gate_combine(const tensor_call *c) {
+  move_call m = {.c = c};
+  m.move = (gate_move){.from = c->in.view[ROWS].data,
+                       .to = c->out.view[0].data,
+                       .width = tensor_dim(c, "d"),
+                       .per = tensor_dim(c, "k"),
+                       .slot = whole(c, SLOT),
+                       .weight = weights_of(c)};
+  run_rows(&m, tensor_dim(c, "t"), add_task);
+  return SMX_OK;
+}
+
+smx_status gate_combine_backward(const tensor_call *c) {
+  const int64_t k = tensor_dim(c, "k"), pairs = tensor_dim(c, "t") * k, rows = tensor_dim(c, "rows");
+  move_call m = {.c = c, .other = c->in.view[ROWS].data, .weight = c->din.view[WEIGHT].data};
+  const gate_move from = {.from = c->dout.view[0].data, .width = tensor_dim(c, "d"), .share = k};
+  int64_t *start = NULL;
+  if (c->din.given[ROWS]) {
+    start = turn_around(c, whole(c, SLOT), pairs, rows);
+    if (!start) return SMX_ERR_NOMEM;
+    m.move = from, m.move.to = c->din.view[ROWS].data, m.move.weight = weights_of(c);
+    m.move.start = start, m.move.item = start + rows + 2;
+    run_rows(&m, rows, add_task);
+  }
+  if (c->din.given[WEIGHT]) {
+    m.move = from, m.move.slot = whole(c, SLOT);
+    run_rows(&m, pairs, dot_task);
+  }
+  smx_free(c->ctx, start);
+  return SMX_OK;
+}

@@ -1,0 +1,181 @@
+/* gate/functions_places.c - moe_permutation: which row of which expert each token becomes.
+ *
+ * Pairs of a token and an expert are served in some order; an expert's rows are in that order, and
+ * it serves no more than its capacity. Whole numbers only, so one thread counts. */
+#include <string.h>
+
+#include "driver/operator.h"
+#include "functions.h"
+#include "functions_choose.h"
+
+enum { INDEX, WEIGHT };                                      /* inputs */
+enum { SLOT, SOURCE, OFFSET, COUNT, DROPPED, EXPERT, PAIR }; /* outputs */
+enum { POSITION, CHOICE, PRIORITY, SCORE };                  /* the parameter `order` */
+
+typedef struct places {
+  const tensor_call *c;
+  int64_t tokens, k, pairs, experts, capacity, block, rows; /* capacity INT64_MAX: none */
+  bool fixed;
+  int64_t *order, *merged, *rank, *count, *offset; /* order: pairs, or tokens, as they are served */
+  double *key;
+} places;
+
+static const int64_t *index_of(const places *p) {
+  return (const int64_t *)(const void *)p->c->in.view[INDEX].data;
+}
+static int64_t *out_of(const places *p, int port) {
+  return p->c->out.given[port] ? (int64_t *)(void *)p->c->out.view[port].data : NULL;
+}
+
+/* ---- sizes ---- */
+
+/* Tokens that an expert takes. */
+static int64_t capacity_of(const dims *d, int64_t pairs, int64_t experts) {
+  const double capacity = dims_param(d, "capacity", 0), factor = dims_param(d, "factor", 0);
+  if (capacity > 0) return (int64_t)capacity;
+  if (factor == 0) return INT64_MAX;
+  const double share = (double)pairs * factor / (double)experts;
+  const int64_t whole = share < 9e15 ? (int64_t)share : (int64_t)9e15;
+  return (double)whole < share || whole == 0 ? whole + 1 : whole;
+}
+
+static int64_t whole_blocks(int64_t n, int64_t block) { return (n + block - 1) / block * block; }
+
+smx_status gate_permutation_sizes(dims *d) {
+  const int64_t tokens = dims_value(d, "t", 0), k = dims_value(d, "k", 0);
+  const int64_t experts = dims_value(d, "experts", 0), block = (int64_t)dims_param(d, "block", 1);
+  const int64_t capacity = capacity_of(d, tokens * k, experts);
+  int64_t pairs, rows, fixed;
+  const bool is_fixed = dims_param(d, "layout", 0) != 0;
+  if (is_fixed && capacity == INT64_MAX)
+    return smx_fail(SMX_ERR_PARAM, "%s: layout is fixed, but there is neither capacity nor factor",
+                    d->op->name);
+  if (!smx_multiply(tokens, k, &pairs) || !smx_multiply(experts, block, &rows) ||
+      __builtin_add_overflow(pairs, rows, &rows) || rows > INT64_MAX / 64 ||
+      (is_fixed && (capacity > INT64_MAX / 2 ||
+                    !smx_multiply(experts, whole_blocks(capacity, block), &fixed) || fixed > INT64_MAX / 64)))
+    return smx_fail(SMX_ERR_SHAPE, "%s: %lld tokens of %lld experts are too many rows", d->op->name,
+                    (long long)tokens, (long long)experts);
+  /* an expert without tokens has no block, so there are no more blocks than pairs either */
+  const int64_t most = whole_blocks(pairs + (pairs < experts ? pairs : experts) * (block - 1), block);
+  dims_set(d, "rows", 0, is_fixed ? fixed : most);
+  return SMX_OK;
+}
+
+/* ---- the order of service ---- */
+
+/* Larger keys first, of equal ones the smaller number; a NaN last. Merges runs, twice as long each
+ * time. */
+static bool is_before(const double *key, int64_t a, int64_t b) {
+  if (key[a] != key[b] && !(key[a] != key[a] && key[b] != key[b])) return key[a] > key[b] || key[b] != key[b];
+  return a < b;
+}
+static void sort_order(places *p, int64_t count) {
+  for (int64_t i = 0; i < count; i++) p->order[i] = i;
+  for (int64_t run = 1; run < count; run *= 2) {
+    for (int64_t begin = 0; begin < count; begin += 2 * run) {
+      const int64_t middle = begin + run < count ? begin + run : count,
+                    end = middle + run < count ? middle + run : count;
+      int64_t a = begin, b = middle;
+      for (int64_t i = begin; i < end; i++)
+        p->merged[i] = b == end || (a < middle && is_before(p->key, p->order[a], p->order[b]))
+                           ? p->order[a++]
+                           : p->order[b++];
+    }
+    int64_t *swap = p->order;
+    p->order = p->merged, p->merged = swap;
+  }
+}
+
+static void take_keys(places *p) {
+  gate_lines_of[p->c->is_f64].load(p->c->in.view[WEIGHT].data, p->pairs, p->key);
+}
+/* The largest weight of each token. */
+static void take_token_keys(places *p) {
+  take_keys(p);
+  for (int64_t t = 0; t < p->tokens; t++) {
+    double best = -__builtin_inf();
+    for (int64_t j = 0; j < p->k; j++) best = p->key[t * p->k + j] > best ? p->key[t * p->k + j] : best;
+    p->key[t] = best;
+  }
+}
+
+/* The next free row of the pair's expert, if the capacity leaves one. */
+static void serve(places *p, int64_t pair) {
+  const int64_t expert = index_of(p)[pair];
+  int64_t rank = -1;
+  if (expert >= 0) {
+    rank = p->count[expert]++;
+    if (rank >= p->capacity) rank = -1;
+  }
+  p->rank[pair] = rank;
+}
+
+static void serve_all(places *p, int order) {
+  if (order == PRIORITY) take_token_keys(p), sort_order(p, p->tokens);
+  if (order == SCORE) take_keys(p), sort_order(p, p->pairs);
+  if (order == POSITION || order == SCORE)
+    for (int64_t i = 0; i < p->pairs; i++) serve(p, order == SCORE ? p->order[i] : i);
+  else
+    for (int64_t j = 0; j < p->k; j++)
+      for (int64_t t = 0; t < p->tokens; t++) serve(p, (order == PRIORITY ? p->order[t] : t) * p->k + j);
+}
+
+/* ---- rows ---- */
+
+/* Every expert's rows follow those of the one before, in whole blocks. */
+static int64_t put_offsets(places *p) {
+  int64_t kept = 0;
+  p->offset[0] = 0;
+  for (int64_t e = 0; e < p->experts; e++) {
+    const int64_t n = p->count[e] < p->capacity ? p->count[e] : p->capacity;
+    p->offset[e + 1] = p->offset[e] + whole_blocks(p->fixed ? p->capacity : n, p->block);
+    kept += n;
+  }
+  return kept;
+}
+
+static void fill_rows(const places *p, int port, int64_t divisor) {
+  int64_t *row = out_of(p, port);
+  for (int64_t i = 0; row && i < p->rows; i++) row[i] = -1;
+  for (int64_t i = 0; row && i < p->pairs; i++)
+    if (p->rank[i] >= 0) row[p->offset[index_of(p)[i]] + p->rank[i]] = i / divisor;
+}
+
+static void write_all(places *p) {
+  int64_t *slot = out_of(p, SLOT), *expert = out_of(p, EXPERT), served = 0;
+  const int64_t kept = put_offsets(p);
+  fill_rows(p, SOURCE, p->k ? p->k : 1);
+  fill_rows(p, PAIR, 1);
+  for (int64_t i = 0; expert && i < p->rows; i++) expert[i] = -1;
+  for (int64_t e = 0; e < p->experts; e++) {
+    for (int64_t i = p->offset[e]; expert && i < p->offset[e + 1]; i++) expert[i] = e;
+    served += p->count[e];
+  }
+  for (int64_t i = 0; i < p->pairs; i++)
+    slot[i] = p->rank[i] < 0 ? -1 : p->offset[index_of(p)[i]] + p->rank[i];
+  if (out_of(p, OFFSET)) memcpy(out_of(p, OFFSET), p->offset, (size_t)(p->experts + 1) * sizeof *p->offset);
+  if (out_of(p, COUNT)) memcpy(out_of(p, COUNT), p->count, (size_t)p->experts * sizeof *p->count);
+  if (out_of(p, DROPPED)) *out_of(p, DROPPED) = served - kept;
+}
+
+smx_status gate_permutation(const tensor_call *c) {
+  places p = {.c = c, .tokens = tensor_dim(c, "t"), .k = tensor_dim(c, "k"), .rows = tensor_dim(c, "rows")};
+  const int order = (int)tensor_param(c, "order");
+  if (order >= PRIORITY && !c->in.given[WEIGHT])
+    return smx_fail(SMX_ERR_NULL, "%s: weight is NULL, which this order is by", c->op->name);
+  p.pairs = p.tokens * p.k, p.experts = tensor_dim(c, "experts");
+  p.capacity = capacity_of(&c->dims, p.pairs, p.experts);
+  p.block = (int64_t)tensor_param(c, "block"), p.fixed = tensor_param(c, "layout") != 0;
+  const int64_t sorted = order < PRIORITY ? 0 : p.k ? p.pairs : p.tokens; /* what is sorted, at most */
+  int64_t *memory = smx_alloc(c->ctx, (size_t)(p.pairs + 3 * sorted + 2 * p.experts + 1) * sizeof *memory);
+  if (!memory)
+    return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld pairs", c->op->name, (long long)p.pairs);
+  p.count = memory, p.offset = p.count + p.experts, p.rank = p.offset + p.experts + 1;
+  p.order = p.rank + p.pairs, p.merged = p.order + sorted, p.key = (double *)(void *)(p.merged + sorted);
+  memset(p.count, 0, (size_t)p.experts * sizeof *p.count);
+  serve_all(&p, order);
+  write_all(&p);
+  smx_free(c->ctx, memory);
+  return SMX_OK;
+}

@@ -1,0 +1,311 @@
+/* gate/functions_topk.c - gate_topk: which k experts take each token, and with what weights.
+ *
+ * softmax and sigmoid of src/row make the scores, of all experts or of the chosen ones, for a chunk
+ * of tokens at a time; a task chooses for some tokens of the chunk. So NaN, infinities, instruction
+ * sets and threads are those of the rows, and a token's bits do not depend on the others. */
+#include "driver/operator.h"
+#include "functions.h"
+#include "functions_choose.h"
+
+enum {
+  CHUNK = 1 << 17, /* scores of a chunk, which stay in the second-level cache */
+  TASK = 64        /* tokens of a task */
+};
+enum { LOGITS, BIAS };     /* inputs */
+enum { WEIGHT, INDEX };    /* outputs */
+enum { SOFTMAX, SIGMOID }; /* the parameter `score` */
+enum { AUTO, BEST, TWO };  /* the parameter `group` */
+
+typedef struct route {
+  const tensor_call *c;
+  gate_choice choice;
+  const gate_lines *lines;
+  smx_context *purse; /* of the rows */
+  smx_scratch scratch;
+  int64_t bytes, tokens, most, first, count; /* of a real; a chunk of most, or count, from first */
+  bool sigmoid, shared, scored; /* shared: weights of a token sum to scale; scored: not logits choose */
+  double scale, divisor;
+  const char *logits;          /* of the chunk, over the temperature */
+  char *scaled, *score, *part; /* [most, experts] each; [most, k] */
+  const smx_op *sigmoid_op;
+} route;
+
+/* ---- rows ---- */
+
+static smx_status sigmoid_of(const route *r, const smx_tensor *x, const smx_tensor *y) {
+  smx_params params;
+  const smx_tensor *in[] = {x}, *out[] = {y};
+  smx_params_init(r->sigmoid_op, &params);
+  smx_params_parse(r->sigmoid_op, &params, "length", "fixed"); /* of no bias */
+  return operator_forward(r->sigmoid_op, r->purse, &params, 1, in, 1, out);
+}
+
+/* softmax or sigmoid of the rows of the chunk, n long. */
+static smx_status score_rows(const route *r, const char *x, int64_t n, char *y) {
+  int64_t shape[] = {r->count, n};
+  const smx_dtype type = r->c->is_f64 ? SMX_F64 : SMX_F32;
+  const smx_tensor in = smx_tensor_of(x, type, 2, shape, NULL), out = smx_tensor_of(y, type, 2, shape, NULL);
+  return r->sigmoid ? sigmoid_of(r, &in, &out) : softmax_along(r->purse, -1, &in, &out);
+}
+
+static const char *row_of(const route *r, const char *matrix, int64_t i, int64_t n) {
+  return matrix + i * n * r->bytes;
+}
+
+static void each_task(route *r, void (*task)(void *arg, int64_t i)) {
+  smx_parallel(r->c->ctx, (r->count + TASK - 1) / TASK, task, r);
+}
+static int64_t task_end(const route *r, int64_t task) {
+  return (task + 1) * TASK < r->count ? (task + 1) * TASK : r->count;
+}
+
+static void scale_task(void *arg, int64_t task) {
+  const route *r = arg;
+  const int64_t n = r->choice.experts, from = task * TASK;
+  const char *x = r->c->in.view[LOGITS].data + (r->first + from) * n * r->bytes;
+  r->lines->scale(x, 1 / r->divisor, (task_end(r, task) - from) * n, r->scaled + from * n * r->bytes);
+}
+
+static void take_logits(route *r) {
+  r->logits = r->c->in.view[LOGITS].data + r->first * r->choice.experts * r->bytes;
+  if (r->divisor == 1) return;
+  each_task(r, scale_task);
+  r->logits = r->scaled;
+}
+
+/* ---- the choice ---- */
+
+static int64_t *index_of(const route *r, int64_t i) {
+  return (int64_t *)(void *)r->c->out.view[INDEX].data + (r->first + i) * r->choice.k;
+}
+
+/* What becomes a row of weights. Of a token without experts: anything but -inf. */
+static void gather_part(const route *r, int64_t i, bool nan) {
+  const int64_t *index = index_of(r, i), k = r->choice.k;
+  const bool scores = r->scored && !(r->shared && !r->sigmoid);
+  const double absent = nan ? __builtin_nan("") : scores || index[0] < 0 ? 0 : -__builtin_inf();
+  r->lines->gather(row_of(r, scores ? r->score : r->logits, i, r->choice.experts), index, k, absent,
+                   r->part + i * k * r->bytes);
+}
+
+static void choose_task(void *arg, int64_t task) {
+  route *r = arg;
+  const int64_t n = r->choice.experts;
+  const void *bias = r->c->in.given[BIAS] ? r->c->in.view[BIAS].data : NULL;
+  void *work = smx_scratch_take(&r->scratch);
+  for (int64_t i = task * TASK; i < task_end(r, task); i++)
+    gather_part(r, i,
+                !r->lines->choose(&r->choice, row_of(r, r->logits, i, n),
+                                  r->scored ? row_of(r, r->score, i, n) : NULL, bias, work, index_of(r, i)));
+  smx_scratch_give(&r->scratch, work);
+}
+
+/* ---- weights ---- */
+
+static double sum_of(const double *x, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += x[i];
+  return sum;
+}
+
+/* What a sum of sigmoids is divided by: they may all be 0. */
+static double whole_of(const route *r, const double *w) {
+  return r->shared && r->sigmoid ? sum_of(w, r->choice.k) + 1e-20 : 1;
+}
+
+static void weigh_task(void *arg, int64_t task) {
+  route *r = arg;
+  const int64_t k = r->choice.k;
+  const double empty = smx_context_on_empty(r->c->ctx) == SMX_EMPTY_NAN ? __builtin_nan("") : 0;
+  double *w = smx_scratch_take(&r->scratch);
+  for (int64_t i = task * TASK; i < task_end(r, task); i++) {
+    r->lines->load(row_of(r, r->part, i, k), k, w);
+    const bool none = index_of(r, i)[0] < 0 && w[0] == w[0];
+    const double factor = r->scale / whole_of(r, w);
+    for (int64_t j = 0; j < k; j++) w[j] = none ? empty : w[j] * factor;
+    r->lines->store(w, k, r->c->out.view[WEIGHT].data + (r->first + i) * k * r->bytes);
+  }
+  smx_scratch_give(&r->scratch, w);
+}
+
+static smx_status run_forward(route *r) {
+  const bool from_logits = !r->scored || (r->shared && !r->sigmoid);
+  smx_status status = SMX_OK;
+  take_logits(r);
+  if (r->scored) status = score_rows(r, r->logits, r->choice.experts, r->score);
+  if (status != SMX_OK) return status;
+  each_task(r, choose_task);
+  if (from_logits) status = score_rows(r, r->part, r->choice.k, r->part);
+  if (status == SMX_OK) each_task(r, weigh_task);
+  return status;
+}
+
+/* ---- the gradient ---- */
+
+/* With u the scores of the chosen, g = scale dw over what the weights are divided by, A = sum g u:
+ * of a softmax dz = u (g - A), over the chosen or over all; of a sigmoid dz = u (1 - u) (g - B),
+ * B = A / sum u where weights are shared. To g. */
+static void chosen_gradient(const route *r, const double *u, double *g) {
+  const int64_t k = r->choice.k;
+  double whole = whole_of(r, u), dot = 0;
+  for (int64_t j = 0; j < k; j++) g[j] *= r->scale / whole, dot += g[j] * u[j];
+  const double less = r->sigmoid ? (r->shared ? dot / whole : 0) : dot;
+  for (int64_t j = 0; j < k; j++)
+    g[j] = r->sigmoid ? u[j] * (1 - u[j]) * (g[j] - less) : r->shared ? u[j] * (g[j] - less) : u[j] * g[j];
+}
+
+/* Where an index of the caller's says, if it says anything. */
+static bool is_expert(const route *r, int64_t index) { return index >= 0 && index < r->choice.experts; }
+
+static void gradient_row(const route *r, int64_t i, double *work) {
+  const int64_t n = r->choice.experts, k = r->choice.k, *index = index_of(r, i);
+  double *dx = work, *u = work + n, *g = u + k, dot = 0;
+  const bool all = !r->sigmoid && !r->shared; /* the softmax is over all */
+  if (all) r->lines->load(row_of(r, r->score, i, n), n, dx);
+  r->lines->load(row_of(r, r->part, i, k), k, u);
+  r->lines->load(r->c->dout.view[WEIGHT].data + (r->first + i) * k * r->bytes, k, g);
+  for (int64_t j = 0; j < k; j++) u[j] = is_expert(r, index[j]) ? u[j] : 0;
+  chosen_gradient(r, u, g);
+  for (int64_t j = 0; j < k; j++) dot += is_expert(r, index[j]) ? g[j] : 0;
+  for (int64_t j = 0; j < n; j++) dx[j] = all && is_expert(r, index[0]) ? -dot * dx[j] : 0;
+  for (int64_t j = 0; j < k; j++)
+    if (is_expert(r, index[j])) dx[index[j]] += g[j];
+  for (int64_t j = 0; j < n; j++) dx[j] /= r->divisor;
+  r->lines->store(dx, n, r->c->din.view[LOGITS].data + (r->first + i) * n * r->bytes);
+}
+
+static void part_task(void *arg, int64_t task) {
+  route *r = arg;
+  const int64_t n = r->choice.experts, k = r->choice.k;
+  int64_t *there = smx_scratch_take(&r->scratch);
+  const bool all = !r->sigmoid && !r->shared;
+  for (int64_t i = task * TASK; i < task_end(r, task); i++) {
+    const int64_t *index = index_of(r, i);
+    for (int64_t j = 0; j < k; j++) there[j] = is_expert(r, index[j]) ? index[j] : -1;
+    r->lines->gather(row_of(r, all ? r->score : r->logits, i, n), there, k,
+                     all || there[0] < 0 ? 0 : -__builtin_inf(), r->part + i * k * r->bytes);
+  }
+  smx_scratch_give(&r->scratch, there);
+}
+static void gradient_task(void *arg, int64_t task) {
+  route *r = arg;
+  double *work = smx_scratch_take(&r->scratch);
+  for (int64_t i = task * TASK; i < task_end(r, task); i++) gradient_row(r, i, work);
+  smx_scratch_give(&r->scratch, work);
+}
+
+static smx_status run_backward(route *r) {
+  const bool all = !r->sigmoid && !r->shared;
+  smx_status status = SMX_OK;
+  take_logits(r);
+  if (all) status = score_rows(r, r->logits, r->choice.experts, r->score);
+  if (status != SMX_OK) return status;
+  each_task(r, part_task);
+  if (!all) status = score_rows(r, r->part, r->choice.k, r->part);
+  if (status == SMX_OK) each_task(r, gradient_task);
+  return status;
+}
+
+/* ---- calls ---- */
+
+static smx_status no_memory(const tensor_call *c) {
+  return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld tokens", c->op->name, (long long)c->dims.lead_count);
+}
+
+/* The memory of a chunk, of all rows' calls and of a task. */
+static smx_status reserve(route *r) {
+  const gate_choice *g = &r->choice;
+  const int64_t rest = r->tokens % r->most;
+  const size_t task = gate_choice_bytes(g) + (size_t)g->k * sizeof(double);
+  int64_t part, bytes;
+  if (!smx_multiply(r->most * r->bytes, 2 * g->experts + g->k, &bytes) || bytes > INT64_MAX / 2)
+    return no_memory(r->c);
+  part = r->most * g->experts * r->bytes;
+  if (!smx_scratch_open(&r->scratch, r->c->ctx, (size_t)bytes, task, r->most / TASK + 1))
+    return no_memory(r->c);
+  r->score = r->scratch.shared, r->scaled = r->score + part, r->part = r->scaled + part;
+  r->purse = smx_purse_open(r->c->ctx);
+  for (int last = 0; r->purse && last < 2; last++) {
+    r->count = last ? rest : r->most;
+    if (r->count) score_rows(r, r->score, g->experts, r->score), score_rows(r, r->part, g->k, r->part);
+  }
+  if (r->purse && smx_purse_fill(r->purse)) return SMX_OK;
+  return no_memory(r->c);
+}
+
+static void release(route *r) {
+  if (r->purse) smx_purse_close(r->purse);
+  smx_scratch_close(&r->scratch);
+}
+
+/* SMX_EMPTY_ERROR: a token without experts has to be found before anything is written. */
+static smx_status check_empty(const route *r) {
+  const int64_t n = r->choice.experts;
+  if (smx_context_on_empty(r->c->ctx) != SMX_EMPTY_ERROR) return SMX_OK;
+  for (int64_t t = 0; t < r->tokens; t++) {
+    bool any = false;
+    for (int64_t i = 0; i < n && !any; i++) {
+      double x;
+      r->lines->load(row_of(r, r->c->in.view[LOGITS].data, t * n + i, 1), 1, &x);
+      any = !(x == -__builtin_inf());
+    }
+    if (!any) return smx_fail(SMX_ERR_EMPTY, "%s: token %lld has no experts", r->c->op->name, (long long)t);
+  }
+  return SMX_OK;
+}
+
+static route route_of(const tensor_call *c) {
+  const int64_t experts = tensor_dim(c, "e"), top = (int64_t)tensor_param(c, "top_groups");
+  route r = {
+      .c = c, .lines = gate_lines_of + c->is_f64, .bytes = c->is_f64 ? 8 : 4, .tokens = c->dims.lead_count};
+  r.choice = (gate_choice){experts, tensor_dim(c, "k"), (int64_t)tensor_param(c, "groups"), top, false};
+  if (top == 0) r.choice.groups = 1;
+  const double group = tensor_param(c, "group");
+  r.choice.two = r.choice.groups > 1 && (group == TWO || (group == AUTO && c->in.given[BIAS]));
+  r.sigmoid = tensor_param(c, "score") == SIGMOID;
+  r.shared = tensor_param(c, "renormalise") != 0;
+  r.scored = c->in.given[BIAS] || r.choice.two || (!r.sigmoid && !r.shared);
+  r.scale = tensor_param(c, "scale"), r.divisor = tensor_param(c, "temperature");
+  r.most = experts < CHUNK ? CHUNK / experts : 1;
+  if (r.most > r.tokens) r.most = r.tokens;
+  r.sigmoid_op = smx_op_find("sigmoid_attention");
+  return r;
+}
+
+static smx_status run(const tensor_call *c, smx_status (*chunk)(route *r)) {
+  route r = route_of(c);
+  if (r.tokens == 0) return SMX_OK;
+  smx_status status = check_empty(&r);
+  if (status != SMX_OK) return status;
+  status = reserve(&r);
+  for (r.first = 0; r.first < r.tokens && status == SMX_OK; r.first += r.count) {
+    r.count = r.tokens - r.first < r.most ? r.tokens - r.first : r.most;
+    status = chunk(&r);
+  }
+  release(&r);
+  return status;
+}
+
+smx_status gate_topk(const tensor_call *c) { return run(c, run_forward); }
+smx_status gate_topk_backward(const tensor_call *c) {
+  return c->din.given[LOGITS] ? run(c, run_backward) : SMX_OK;
+}
+
+smx_status gate_topk_sizes(dims *d) {
+  const int64_t experts = dims_value(d, "e", 0), k = (int64_t)dims_param(d, "k", 1);
+  const int64_t groups = (int64_t)dims_param(d, "groups", 1), top = (int64_t)dims_param(d, "top_groups", 0);
+  const char *name = d->op->name;
+  if (k > experts)
+    return smx_fail(SMX_ERR_PARAM, "%s: k is %lld, but there are %lld experts", name, (long long)k,
+                    (long long)experts);
+  if (experts % groups != 0)
+    return smx_fail(SMX_ERR_PARAM, "%s: groups is %lld, which does not divide %lld experts", name,
+                    (long long)groups, (long long)experts);
+  if (top > groups)
+    return smx_fail(SMX_ERR_PARAM, "%s: top_groups is %lld, but groups is %lld", name, (long long)top,
+                    (long long)groups);
+  if (top > 0 && k > top * (experts / groups))
+    return smx_fail(SMX_ERR_PARAM, "%s: k is %lld, but %lld groups have %lld experts", name, (long long)k,
+                    (long long)top, (long long)(top * (experts / groups)));
+  return SMX_OK;
+}
