@@ -7,6 +7,7 @@
 #include "nearest.h"
 #include "options.h"
 #include "plot.h"
+#include "route.h"
 #include "run.h"
 #include "sample.h"
 #include "signals.h"
@@ -158,6 +159,16 @@ const verb verbs[] = {
      .work = work_topk,
      .groups = FOR_RUN | FOR_LABELS,
      .own = topk_settings},
+    {.name = "route",
+     .arguments = "LOGITS [-k K] [--bias FILE] [OPTIONS]",
+     .help =
+         "Which K experts take each token, by the logits of a router [..., experts]: how many tokens each "
+         "expert has, its share of them and its mean weight, the busiest first; and with -o the weights "
+         "and experts of each token as a file of several arrays.",
+     .runs = ROUTE_OPERATOR,
+     .work = work_route,
+     .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_OPERATOR,
+     .own = route_settings},
     {.name = "sample",
      .arguments = "FILE [--seed N] [--draws N] [STEPS] [OPTIONS]",
      .help = "Draws from the softmax of each row, after the steps that the options name, in their order. "

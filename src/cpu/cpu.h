@@ -17,6 +17,7 @@ typedef struct smx_kernels {
   const dtype_io *io;
   const struct attention_kernels *attention;
   const struct head_kernels *head;
+  const struct gate_kernels *gate;
   void (*sampler)(sampler_row *row);
 } smx_kernels;
 

@@ -4,7 +4,7 @@
 
 #include "driver/operator.h"
 #include "functions.h"
-#include "functions_choose.h"
+#include "functions_lines.h"
 #include "functions_rows.h"
 
 enum { LOGITS };        /* inputs */

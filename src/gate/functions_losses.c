@@ -1,7 +1,7 @@
 /* gate/functions_losses.c - what keeps experts busy alike: losses of a router, and the steps of
  * those that have none. Sums over tokens are in double and in their order. */
 #include "functions.h"
-#include "functions_choose.h"
+#include "functions_lines.h"
 #include "functions_rows.h"
 
 enum { LOGITS, INDEX };                     /* inputs */

@@ -6,7 +6,7 @@
 
 #include "driver/operator.h"
 #include "functions.h"
-#include "functions_choose.h"
+#include "functions_lines.h"
 
 enum { INDEX, WEIGHT };                                      /* inputs */
 enum { SLOT, SOURCE, OFFSET, COUNT, DROPPED, EXPERT, PAIR }; /* outputs */
@@ -154,7 +154,7 @@ static void write_all(places *p) {
   }
   for (int64_t i = 0; i < p->pairs; i++)
     slot[i] = p->rank[i] < 0 ? -1 : p->offset[index_of(p)[i]] + p->rank[i];
-  if (out_of(p, OFFSET)) memcpy(out_of(p, OFFSET), p->offset, (size_t)(p->experts + 1) * sizeof *p->offset);
+  memcpy(out_of(p, OFFSET), p->offset, (size_t)(p->experts + 1) * sizeof *p->offset);
   if (out_of(p, COUNT)) memcpy(out_of(p, COUNT), p->count, (size_t)p->experts * sizeof *p->count);
   if (out_of(p, DROPPED)) *out_of(p, DROPPED) = served - kept;
 }

@@ -1,6 +1,6 @@
 /* gate/functions_rows.c - see functions_rows.h. */
 #include "functions_rows.h"
-#include "functions_choose.h"
+#include "functions_lines.h"
 #include <string.h>
 
 enum { CHUNK = 1 << 16 }; /* elements, which stay in the second-level cache */

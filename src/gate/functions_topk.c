@@ -3,12 +3,14 @@
  * softmax and sigmoid of src/row make the scores, of all experts or of the chosen ones, for a chunk
  * of tokens at a time; a task chooses for some tokens of the chunk. So NaN, infinities, instruction
  * sets and threads are those of the rows, and a token's bits do not depend on the others. */
+#include "cpu/cpu.h"
 #include "driver/operator.h"
 #include "functions.h"
-#include "functions_choose.h"
+#include "functions_lines.h"
 
 enum {
-  CHUNK = 1 << 17, /* scores of a chunk, which stay in the second-level cache */
+  CHUNK = 1 << 17, /* scores of a chunk, which stay in the second-level cache of one thread */
+  SHARED = 8,      /* chunks that several threads share are so many times as large */
   TASK = 64        /* tokens of a task */
 };
 enum { LOGITS, BIAS };     /* inputs */
@@ -20,6 +22,7 @@ typedef struct route {
   const tensor_call *c;
   gate_choice choice;
   const gate_lines *lines;
+  const gate_kernels *kernels;
   smx_context *purse; /* of the rows */
   smx_scratch scratch;
   int64_t bytes, tokens, most, first, count; /* of a real; a chunk of most, or count, from first */
@@ -95,8 +98,9 @@ static void choose_task(void *arg, int64_t task) {
   void *work = smx_scratch_take(&r->scratch);
   for (int64_t i = task * TASK; i < task_end(r, task); i++)
     gather_part(r, i,
-                !r->lines->choose(&r->choice, row_of(r, r->logits, i, n),
-                                  r->scored ? row_of(r, r->score, i, n) : NULL, bias, work, index_of(r, i)));
+                !r->kernels->choose(&r->choice, row_of(r, r->logits, i, n),
+                                    r->scored ? row_of(r, r->score, i, n) : NULL, bias, work,
+                                    index_of(r, i)));
   smx_scratch_give(&r->scratch, work);
 }
 
@@ -266,8 +270,10 @@ static route route_of(const tensor_call *c) {
   r.shared = tensor_param(c, "renormalise") != 0;
   r.scored = c->in.given[BIAS] || r.choice.two || (!r.sigmoid && !r.shared);
   r.scale = tensor_param(c, "scale"), r.divisor = tensor_param(c, "temperature");
-  r.most = experts < CHUNK ? CHUNK / experts : 1;
+  const int64_t chunk = smx_context_threads(c->ctx) > 1 ? SHARED * CHUNK : CHUNK;
+  r.most = experts < chunk ? chunk / experts : 1;
   if (r.most > r.tokens) r.most = r.tokens;
+  r.kernels = c->is_f64 ? smx_isa_current()->f64.gate : smx_isa_current()->f32.gate;
   r.sigmoid_op = smx_op_find("sigmoid_attention");
   return r;
 }

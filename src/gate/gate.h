@@ -1,8 +1,10 @@
 /* gate/gate.h - the table of the operators that route: which experts take a token, where it goes
- * and how it comes back, and what keeps experts busy alike. */
+ * and how it comes back, and what keeps experts busy alike. And the contract with the kernel of one
+ * instruction set and real type that chooses. */
 #ifndef SMX_GATE_H
 #define SMX_GATE_H
 #include <softmax.h>
+#include <stdbool.h>
 
 enum {
   GATE_gate_topk,
@@ -17,5 +19,26 @@ enum {
   GATE_COUNT
 };
 extern const smx_op gate_table[GATE_COUNT];
+
+typedef struct gate_choice {
+  int64_t experts, k, groups, top_groups;
+  bool two; /* a group counts by the sum of its two best, not by its best */
+} gate_choice;
+
+typedef struct gate_kernels {
+  /* The index of the k best experts of a token, the best first, then -1; all -1 for a NaN, which
+   * false says. Best is by score and bias, then the smaller number; -inf is never among them. score
+   * NULL: the logits. bias: of each expert, or NULL. work: gate_choice_bytes. */
+  bool (*choose)(const gate_choice *g, const void *logits, const void *score, const void *bias, void *work,
+                 int64_t *index);
+} gate_kernels;
+
+/* Whole vectors of any instruction set. */
+static inline int64_t gate_padded(int64_t n) { return (n + 15) / 16 * 16; }
+
+static inline size_t gate_choice_bytes(const gate_choice *g) {
+  const int64_t groups = gate_padded(g->groups);
+  return (size_t)(gate_padded(g->experts) + gate_padded(g->k) + 3 * groups) * sizeof(double);
+}
 
 #endif

@@ -66,8 +66,8 @@ static const smx_port places_in[] = {
     {"weight", DIMS, OPT, "what priority and score go by", "t k"}};
 static const smx_port places_out[] = {
     {"slot", DIMS, INT, "the row of each token and expert; -1: none", "t k"},
-    {"source", DIMS, INT | OPT, "the token of each row; -1: none", "rows"},
-    {"offset", DIMS, INT | OPT, "the first row of each expert, and the end of the last", "experts+1"},
+    {"source", DIMS, INT, "the token of each row; -1: none", "rows"},
+    {"offset", DIMS, INT, "the first row of each expert, and the end of the last", "experts+1"},
     {"count", DIMS, INT | OPT, "tokens that wanted each expert", "experts"},
     {"dropped", DIMS, INT | OPT, "how many found it full", ""},
     {"expert", DIMS, INT | OPT, "the expert of each row; -1 behind the last", "rows"},

@@ -1,5 +1,5 @@
-"""The operators of libsoftmax for PyTorch: those that have a gradient, with the arguments they have
-in libsoftmax, without out=.
+"""The operators of libsoftmax for PyTorch, with the arguments they have in libsoftmax, without out=
+where they have a gradient.
 
     from libsoftmax.torch import softmax, cross_entropy
     cross_entropy(logits, classes, label_smoothing=0.1).backward()
@@ -17,6 +17,8 @@ flash_attn_func and flash_attn_varlen_func with FlashAttention's, flex_attention
 to scores by name. libsoftmax.torch.nn has modules with the names and arguments of torch.nn's;
 importing libsoftmax.torch.transformers makes attn_implementation="libsoftmax" known there."""
 
+import libsoftmax as _numbers
+
 from .. import _autograd as _shared
 from . import _attention, _familiar, _functions, _heads, _library
 
@@ -24,6 +26,7 @@ _operators = _shared.operators()
 _made = {name: _functions.make(d) for name, d in _operators.items()}
 _heads.made.update(_made)
 _all = {module: module.__all__ for module in (_attention, _familiar, _heads)}
+_made.update({name: getattr(_numbers, name) for name in _numbers.OPERATORS if name not in _operators})
 _made.update({name: getattr(module, name) for module, names in _all.items() for name in names})
 globals().update(_made)
 __all__ = [*_made]
