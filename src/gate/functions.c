@@ -11,4 +11,5 @@ const tensor_functions gate_functions[GATE_COUNT] = {
     [GATE_load_balancing_loss] = {gate_load_balancing, gate_load_balancing_backward, NULL, true},
     [GATE_router_z_loss] = {gate_z_loss, gate_z_loss_backward, NULL, true},
     [GATE_expert_bias_update] = {.forward = gate_bias_update, .packed = true},
+    [GATE_soft_moe] = {gate_soft_moe, gate_soft_moe_backward, NULL, true},
 };

@@ -13,6 +13,8 @@ smx_status gate_expert_choice_backward(const tensor_call *c);
 smx_status gate_expert_sizes(dims *d);
 smx_status gate_relu(const tensor_call *c);
 smx_status gate_relu_backward(const tensor_call *c);
+smx_status gate_soft_moe(const tensor_call *c);
+smx_status gate_soft_moe_backward(const tensor_call *c);
 
 /* Where it goes, and how it comes back. */
 smx_status gate_permutation(const tensor_call *c);

@@ -16,6 +16,7 @@ enum {
   GATE_load_balancing_loss,
   GATE_router_z_loss,
   GATE_expert_bias_update,
+  GATE_soft_moe,
   GATE_COUNT
 };
 extern const smx_op gate_table[GATE_COUNT];

@@ -245,6 +245,37 @@ static void expert_bias_update(const tensor_ref_call *c) {
   }
 }
 
-tensor_ref_fn *const gate_refs[] = {gate_topk,           gate_expert_choice, gate_relu,
-                                    moe_permutation,     moe_dispatch,       moe_combine,
-                                    load_balancing_loss, router_z_loss,      expert_bias_update};
+static void soft_moe(const tensor_ref_call *c) {
+  const int dims = dims_of(c->in_shape[0]);
+  const int64_t d = last_of(c->in_shape[0]), t = c->in_shape[0][dims - 2], s = c->in_shape[1][0];
+  double *z = calloc((size_t)(2 * t * s + t), sizeof *z), *p = z + t * s, *column = p + t * s;
+  for (int64_t b = 0; b < others_of(c->in_shape[0]) / t; b++) {
+    const double *x = c->in[0] + b * t * d, *mask = c->in[3] ? c->in[3] + b * t : NULL;
+    for (int64_t i = 0; i < t * s; i++) {
+      double dot = 0, xx = 1e-6, pp = 1e-6;
+      for (int64_t k = 0; k < d; k++) {
+        const double u = x[i / s * d + k], v = c->in[1][i % s * d + k];
+        dot += u * v, xx += u * u, pp += v * v;
+      }
+      z[i] = (c->in[2] ? *c->in[2] : 1) * dot / (c->q[0] != 0 ? sqrt(xx) * sqrt(pp) : 1);
+    }
+    for (int64_t i = 0; i < t; i++) {
+      softmax_row(z + i * s, s, p);
+      for (int64_t k = 0; k < s; k++) c->out[1][(b * t + i) * s + k] = mask && mask[i] == 0 ? 0 : p[k];
+    }
+    for (int64_t k = 0; k < s; k++) {
+      int any = 0;
+      for (int64_t i = 0; i < t; i++) {
+        column[i] = mask && mask[i] == 0 ? -INFINITY : z[i * s + k];
+        any |= column[i] > -INFINITY;
+      }
+      softmax_row(column, t, p);
+      for (int64_t i = 0; i < t; i++) c->out[0][(b * t + i) * s + k] = any ? p[i] : 0;
+    }
+  }
+  free(z);
+}
+
+tensor_ref_fn *const gate_refs[] = {
+    gate_topk,   gate_expert_choice,  gate_relu,     moe_permutation,    moe_dispatch,
+    moe_combine, load_balancing_loss, router_z_loss, expert_bias_update, soft_moe};

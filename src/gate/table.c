@@ -110,6 +110,17 @@ static const smx_port bias_in[] = {{"bias", DIMS, 0, "of each expert, as gate_to
 static const smx_port bias_out[] = {{"next", DIMS, 0, "the bias of the next step", "e"}};
 static const smx_param bias_params[] = {{"rate", "u, the step", 0.001, 0, 1e30, 0, NULL}};
 
+static const smx_port soft_in[] = {
+    {"x", DIMS, GRAD, "tokens", "... t d"},
+    {"phi", DIMS, GRAD, "what each slot looks for", "s d"},
+    {"gain", DIMS, GRAD | OPT, "of the logits; 1 without", ""},
+    {"mask", DIMS, SMX_PORT_MASK | OPT | SAVED, "nonzero = the token is there", "... t"}};
+static const smx_port soft_out[] = {
+    {"dispatch", DIMS, SAVED, "of the tokens in each slot", "... t s"},
+    {"combine", DIMS, SAVED, "of the slots in each token", "... t s"}};
+static const smx_param soft_params[] = {
+    {"normalise", "x and phi become unit rows", 1, 0, 1, SMX_PARAM_INT, no_yes}};
+
 enum { BACKWARD = SMX_OP_BACKWARD };
 
 const smx_op gate_table[GATE_COUNT] = {
@@ -229,4 +240,19 @@ const smx_op gate_table[GATE_COUNT] = {
                   "2024); DeepSeek-V3 (2024), rate 0.001",
         .example = "softmax run expert_bias_update bias.npy count.npy",
         INPUTS(bias_in), OUTPUTS(bias_out), PARAMS(bias_params)},
+    [GATE_soft_moe] = {
+        .id = 448, .name = "soft_moe", .family = "gate", .flags = BACKWARD, .tolerance = 64,
+        .title = "Soft MoE: every slot is a mean of tokens, every token one of slots",
+        .formula = "dispatch = softmax of z over the tokens, combine = softmax of z over the slots, z "
+                   "= gain x^ phi^",
+        .about = "x^ = x / sqrt(|x|^2 + 1e-6), phi^ alike; or normalise = no. An expert has some of "
+                 "the slots: its input is sum_t dispatch_ts x_t, and y_t = sum_s combine_ts out_s. A "
+                 "token that the mask hides has weights 0 in both, and changes nothing; a slot without "
+                 "tokens has weights 0. Sums of x phi are those of smx_linear_logits. Gradients of phi "
+                 "and gain are sums over all tokens.",
+        .source = "From Sparse to Soft Mixtures of Experts (Puigcerver et al. 2023; "
+                  "google-research/vmoe); in reinforcement learning: Don't flatten, tokenize! (Sokar "
+                  "et al. 2024); of adapters: Soft-MoA (Cappellazzo et al. 2024)",
+        .example = "softmax run soft_moe x.npy phi.npy",
+        INPUTS(soft_in), OUTPUTS(soft_out), PARAMS(soft_params)},
 };
