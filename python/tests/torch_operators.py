@@ -50,6 +50,18 @@ def call(op, given, settings, reduction_axis=-1):
     return getattr(wrapped, op.name)(**given, **settings)
 
 
+def named_shape(port):
+    """Of an input whose dimensions have names: 4 each, of planes where they are any number."""
+    words = {"...": (2,), "s*": (4, 4)}
+    return tuple(n for w in port.dims.split("|")[0].split() for n in words.get(w, (int(w) if w.isdigit() else 4,)))
+
+
+def named_inputs(op):
+    """Those that such an operator needs."""
+    return {p.name: np.random.randint(0, 4, named_shape(p)) if p.integer else np.random.rand(*named_shape(p))
+            for p in op.inputs if not p.optional}
+
+
 def listed(y):
     return y if isinstance(y, tuple) else (y,)
 
@@ -360,7 +372,7 @@ class Library(unittest.TestCase):
         self.assertGreater(len(named), 1)
         for op in named:
             with self.subTest(op.name):
-                x, whole = torch.rand(2, 4, 4), getattr(wrapped, op.name)
+                x, whole = torch.rand(named_shape(op.inputs[0])), getattr(wrapped, op.name)
 
                 def function(x, whole=whole):
                     made = whole(x)
@@ -380,9 +392,7 @@ class Library(unittest.TestCase):
 
     def test_opcheck(self):
         """torch.library's own test of every operator."""
-        head = {"h": np.random.rand(3, 4), "w": np.random.rand(5, 4), "target": np.array([0, 4, 2])}
-        named = [(op, head if op.family == "head" else {"x": np.random.rand(2, 4, 4)}, {})
-                 for op in libsoftmax.OPERATORS.values() if not op.rows]
+        named = [(op, named_inputs(op), {}) for op in libsoftmax.OPERATORS.values() if not op.rows]
         for op, given, settings in [*differentiable(exact=False), *named]:
             if not op.backward:
                 continue

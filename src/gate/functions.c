@@ -11,5 +11,8 @@ const tensor_functions gate_functions[GATE_COUNT] = {
     [GATE_load_balancing_loss] = {gate_load_balancing, gate_load_balancing_backward, NULL, true},
     [GATE_router_z_loss] = {gate_z_loss, gate_z_loss_backward, NULL, true},
     [GATE_expert_bias_update] = {.forward = gate_bias_update, .packed = true},
+    [GATE_gate_noisy_topk] = {gate_noisy, gate_noisy_backward, gate_noisy_sizes, true},
+    [GATE_moe_gaussian_nll] = {gate_gaussian_nll, gate_gaussian_nll_backward, NULL, true},
+    [GATE_moe_multinomial_nll] = {gate_multinomial_nll, gate_multinomial_nll_backward, NULL, true},
     [GATE_soft_moe] = {gate_soft_moe, gate_soft_moe_backward, NULL, true},
 };

@@ -8,6 +8,9 @@
 smx_status gate_topk(const tensor_call *c);
 smx_status gate_topk_backward(const tensor_call *c);
 smx_status gate_topk_sizes(dims *d);
+smx_status gate_noisy(const tensor_call *c);
+smx_status gate_noisy_backward(const tensor_call *c);
+smx_status gate_noisy_sizes(dims *d);
 smx_status gate_expert_choice(const tensor_call *c);
 smx_status gate_expert_choice_backward(const tensor_call *c);
 smx_status gate_expert_sizes(dims *d);
@@ -30,5 +33,9 @@ smx_status gate_load_balancing_backward(const tensor_call *c);
 smx_status gate_z_loss(const tensor_call *c);
 smx_status gate_z_loss_backward(const tensor_call *c);
 smx_status gate_bias_update(const tensor_call *c);
+smx_status gate_gaussian_nll(const tensor_call *c);
+smx_status gate_gaussian_nll_backward(const tensor_call *c);
+smx_status gate_multinomial_nll(const tensor_call *c);
+smx_status gate_multinomial_nll_backward(const tensor_call *c);
 
 #endif

@@ -17,6 +17,9 @@ enum {
   GATE_router_z_loss,
   GATE_expert_bias_update,
   GATE_soft_moe,
+  GATE_moe_gaussian_nll,
+  GATE_moe_multinomial_nll,
+  GATE_gate_noisy_topk,
   GATE_COUNT
 };
 extern const smx_op gate_table[GATE_COUNT];
@@ -32,6 +35,18 @@ typedef struct gate_kernels {
    * NULL: the logits. bias: of each expert, or NULL. work: gate_choice_bytes. */
   bool (*choose)(const gate_choice *g, const void *logits, const void *score, const void *bias, void *work,
                  int64_t *index);
+  /* -log sum_i pi_i e^term_i with pi the softmax of n logits z, and the share of each in the sum;
+   * an expert of logit -inf has none. */
+  double (*mixture)(const double *z, const double *term, int64_t n, double *pi, double *share);
+  /* Logarithms of n normal densities at y, with q = (y - mean) / s and inverse = 1 / s. */
+  void (*gaussian)(double y, const double *mean, const double *log_s, int64_t n, double *term, double *q,
+                   double *inverse);
+  /* n standard normal numbers (Philox), of indices 0..n - 1 */
+  void (*noise)(uint64_t seed, uint64_t stream, int64_t n, double *noise);
+  /* s = softplus(spread) + least, and its derivative */
+  void (*deviation)(const double *spread, double least, int64_t n, double *s, double *slope);
+  /* the normal distribution function and its density, of the real type */
+  void (*normal)(const void *z, int64_t n, void *p, void *density);
 } gate_kernels;
 
 /* Whole vectors of any instruction set. */

@@ -2,7 +2,7 @@
  * type. Only comparisons, so nothing here rounds but a score with its bias, and the sum of a
  * group's two best. */
 #include "engine/loops.h"
-#include "gate.h"
+#include "mixture.h"
 
 /* Each of SURE maxima is one element, so the k-th of them is a bar that k elements reach; NEAR:
  * elements that usually do. */
@@ -150,4 +150,9 @@ static bool choose(const gate_choice *g, const void *logits, const void *score, 
   return good;
 }
 
-const gate_kernels SMX_FN(gate_kernels) = {choose};
+const gate_kernels SMX_FN(gate_kernels) = {choose,
+                                           SMX_FN(gate_mixture),
+                                           SMX_FN(gate_gaussian),
+                                           SMX_FN(gate_noise),
+                                           SMX_FN(gate_deviation),
+                                           SMX_FN(gate_normal)};

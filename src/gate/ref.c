@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/ref.h"
+#include "engine/ref_draws.h"
 
 static int dims_of(const int64_t *shape) {
   int n = 0;
@@ -80,6 +81,38 @@ static void gate_topk(const tensor_ref_call *c) {
   int64_t *index = calloc((size_t)c->q[K], sizeof *index);
   for (int64_t row = 0; row < others_of(c->in_shape[0]); row++) topk_row(c, row, work, index);
   free(work), free(index);
+}
+
+/* ---- gate_noisy_topk ---- */
+
+static void noisy_row(const tensor_ref_call *c, int64_t row, int64_t n, double *h, double *s) {
+  const int64_t k = (int64_t)c->q[0], more = k < n ? k + 1 : k;
+  const double *z = c->in[0] + row * n;
+  double *key = s + n, sum = 0;
+  int64_t *index = calloc((size_t)more, sizeof *index);
+  for (int64_t i = 0; i < n; i++) {
+    const uint64_t stream = (uint64_t)(c->in[2] ? c->in[2][row] : (double)row);
+    s[i] = c->in[1] ? log(1 + exp(c->in[1][row * n + i])) + c->q[1] : c->q[2] / (double)n;
+    h[i] = z[i] + s[i] * normal(uniform((uint64_t)c->q[3], stream, 5, (uint64_t)i));
+    key[i] = h[i];
+  }
+  best_of(key, n, more, index);
+  for (int64_t j = 0; j < k; j++) sum += exp(h[index[j]] - h[index[0]]);
+  for (int64_t j = 0; j < k; j++) {
+    c->out[0][row * k + j] = exp(h[index[j]] - h[index[0]]) / sum;
+    c->out[1][row * k + j] = (double)index[j];
+  }
+  for (int64_t i = 0; c->out[2] && i < n; i++) {
+    const double threshold = more > k && h[i] > h[index[k]] ? h[index[k]] : h[index[k - 1]];
+    c->out[2][row * n + i] = more > k ? 0.5 * erfc(-(z[i] - threshold) / s[i] / sqrt(2)) : 1;
+  }
+  free(index);
+}
+static void gate_noisy_topk(const tensor_ref_call *c) {
+  const int64_t n = last_of(c->in_shape[0]);
+  double *work = calloc((size_t)(3 * n), sizeof *work);
+  for (int64_t row = 0; row < others_of(c->in_shape[0]); row++) noisy_row(c, row, n, work, work + n);
+  free(work);
 }
 
 /* ---- the other gates ---- */
@@ -276,6 +309,38 @@ static void soft_moe(const tensor_ref_call *c) {
   free(z);
 }
 
+/* ---- mixtures ---- */
+
+/* Tokens of the router's logits; terms of a token come from its number. */
+static void mixture(const tensor_ref_call *c,
+                    double (*term)(const tensor_ref_call *c, int64_t token, int64_t e)) {
+  const int64_t n = last_of(c->in_shape[0]);
+  double *p = calloc((size_t)n, sizeof *p);
+  for (int64_t t = 0; t < others_of(c->in_shape[0]); t++) {
+    double sum = 0;
+    softmax_row(c->in[0] + t * n, n, p);
+    for (int64_t e = 0; e < n; e++) sum += p[e] * exp(term(c, t, e));
+    c->out[0][t] = -log(sum);
+  }
+  free(p);
+}
+static double normal_term(const tensor_ref_call *c, int64_t t, int64_t e) {
+  const int64_t at = t * last_of(c->in_shape[0]) + e;
+  const double q = (c->in[3][t] - c->in[1][at]) / exp(c->in[2][at]);
+  return -0.5 * log(2 * 3.14159265358979323846) - c->in[2][at] - 0.5 * q * q;
+}
+static double class_term(const tensor_ref_call *c, int64_t t, int64_t e) {
+  const int64_t classes = last_of(c->in_shape[1]);
+  const double *z = c->in[1] + (t * last_of(c->in_shape[0]) + e) * classes;
+  double most = -INFINITY, sum = 0;
+  for (int64_t i = 0; i < classes; i++) most = fmax(most, z[i]);
+  for (int64_t i = 0; i < classes; i++) sum += exp(z[i] - most);
+  return z[(int64_t)c->in[2][t]] - most - log(sum);
+}
+static void moe_gaussian_nll(const tensor_ref_call *c) { mixture(c, normal_term); }
+static void moe_multinomial_nll(const tensor_ref_call *c) { mixture(c, class_term); }
+
 tensor_ref_fn *const gate_refs[] = {
-    gate_topk,   gate_expert_choice,  gate_relu,     moe_permutation,    moe_dispatch,
-    moe_combine, load_balancing_loss, router_z_loss, expert_bias_update, soft_moe};
+    gate_topk,        gate_expert_choice,  gate_relu,      moe_permutation,    moe_dispatch,
+    moe_combine,      load_balancing_loss, router_z_loss,  expert_bias_update, soft_moe,
+    moe_gaussian_nll, moe_multinomial_nll, gate_noisy_topk};

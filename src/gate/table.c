@@ -41,6 +41,20 @@ static const smx_param topk_params[] = {
     {"scale", "the weights are multiplied by it", 1, -1e30, 1e30, 0, NULL},
     {"temperature", "the logits are divided by it", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL}};
 
+static const smx_port noisy_in[] = {
+    {"logits", DIMS, GRAD, "of a router, of each token and expert", "... e"},
+    {"spread", DIMS, GRAD | OPT, "s = softplus(spread) + least, the deviation of the noise", "... e"},
+    {"stream", DIMS, INT | OPT | SAVED, "which random numbers each token gets; its number without", "..."}};
+static const smx_port noisy_out[] = {
+    {"weight", DIMS, 0, "of the chosen, the best first", "... k"},
+    {"index", DIMS, INT, "the chosen experts; -1 where there are fewer", "... k"},
+    {"chance", DIMS, OPT, "how likely each expert is chosen, if its own noise is drawn again", "... e"}};
+static const smx_param noisy_params[] = {
+    {"k", "experts of a token", 2, 1, MOST, WHOLE},
+    {"least", "of the deviation", 0.01, 0, 1e30, 0, NULL},
+    {"noise", "without spread s = noise / e; 0: there is none", 1, 0, 1e30, 0, NULL},
+    {"seed", "of the random numbers", 0, 0, 9007199254740992.0, WHOLE}};
+
 static const smx_port tokens_in[] = {{"logits", DIMS, GRAD, "of a router, of each token and expert", "t e"}};
 static const smx_port expert_out[] = {
     {"weight", DIMS, 0, "of the tokens of each expert, the best first", "e capacity"},
@@ -120,6 +134,17 @@ static const smx_port soft_out[] = {
     {"combine", DIMS, SAVED, "of the slots in each token", "... t s"}};
 static const smx_param soft_params[] = {
     {"normalise", "x and phi become unit rows", 1, 0, 1, SMX_PARAM_INT, no_yes}};
+
+static const smx_port gaussian_in[] = {
+    {"logits", DIMS, GRAD, "of a router", "... e"},
+    {"mean", DIMS, GRAD, "of each expert", "... e"},
+    {"log_s", DIMS, GRAD, "the logarithm of each expert's deviation", "... e"},
+    {"y", DIMS, GRAD, "what is to be explained", "..."}};
+static const smx_port multinomial_in[] = {
+    {"logits", DIMS, GRAD, "of a router", "... e"},
+    {"scores", DIMS, GRAD, "logits of each expert for the classes", "... e c"},
+    {"target", DIMS, TARGET | SAVED, "the class of each token; -1: it has none, and loss 0", "... | < c"}};
+static const smx_port nll_out[] = {{"loss", DIMS, 0, "of each token", "..."}};
 
 enum { BACKWARD = SMX_OP_BACKWARD };
 
@@ -240,6 +265,48 @@ const smx_op gate_table[GATE_COUNT] = {
                   "2024); DeepSeek-V3 (2024), rate 0.001",
         .example = "softmax run expert_bias_update bias.npy count.npy",
         INPUTS(bias_in), OUTPUTS(bias_out), PARAMS(bias_params)},
+    [GATE_gate_noisy_topk] = {
+        .id = 451, .name = "gate_noisy_topk", .family = "gate", .flags = BACKWARD, .tolerance = 64,
+        .title = "the k best experts of each token under noise, and how likely that was",
+        .formula = "h = logits + s N, index = the k best of h, w = softmax(h_index), chance = "
+                   "Phi((logits - threshold) / s)",
+        .about = "N are standard normal numbers of seed, stream and expert. The threshold of an expert "
+                 "is the (k + 1)-th largest h, or the k-th where it is not above that; where all are "
+                 "chosen chances are 1. The sum of chance over the tokens is the load of an expert, "
+                 "that of the weights its importance; the losses of both are their squared coefficient "
+                 "of variation. Best is by h, then the smaller number. In double. Without noise at "
+                 "evaluation: gate_topk. A logit of -inf is an expert that does not exist; a NaN makes "
+                 "its token NaN, with index -1. Gradients: of weights and chances, through noise and "
+                 "threshold.",
+        .source = "Outrageously Large Neural Networks (Shazeer et al. 2017); M3ViT (Liang et al. 2022; "
+                  "VITA-Group/M3ViT), Edge-MoE (Sarkar et al. 2023); without spread: V-MoE (Riquelme "
+                  "et al. 2021)",
+        .example = "softmax run gate_noisy_topk logits.npy --k 2 --seed 1",
+        INPUTS(noisy_in), OUTPUTS(noisy_out), PARAMS(noisy_params)},
+    [GATE_moe_gaussian_nll] = {
+        .id = 449, .name = "moe_gaussian_nll", .family = "gate", .flags = BACKWARD, .tolerance = 16,
+        .title = "negative log-likelihood of a mixture of normal experts",
+        .formula = "loss = -log sum_i pi_i N(y; mean_i, s_i), pi = softmax(logits)",
+        .about = "In double. An expert with logit -inf is absent (outside the top k, say); without any "
+                 "the loss is inf. NaN and a logit of +inf make the token NaN. Gradients, with r_i the "
+                 "share of expert i in the sum and q = (y - mean) / s: logits pi - r, mean -r q / s, "
+                 "log_s r (1 - q^2), y sum r q / s.",
+        .source = "standard; Demystifying Softmax Gating Function in Gaussian Mixture of Experts "
+                  "(Nguyen et al. 2023)",
+        .example = "softmax run moe_gaussian_nll logits.npy mean.npy log_s.npy y.npy",
+        INPUTS(gaussian_in), OUTPUTS(nll_out)},
+    [GATE_moe_multinomial_nll] = {
+        .id = 450, .name = "moe_multinomial_nll", .family = "gate", .flags = BACKWARD, .tolerance = 64,
+        .title = "negative log-likelihood of a mixture of classifiers",
+        .formula = "loss = -log sum_i pi_i softmax(scores_i)_target, pi = softmax(logits)",
+        .about = "An expert with logit -inf is absent; without any the loss is inf. NaN and a logit of "
+                 "+inf make the token NaN. Gradients, with r_i the share of expert i in the sum: "
+                 "logits pi - r, scores r_i (softmax(scores_i) - [class is target]).",
+        .source = "standard; A General Theory for Softmax Gating Multinomial Logistic Mixture of "
+                  "Experts (Nguyen et al. 2023), whose modified gate is that of unit or bounded "
+                  "features before the router",
+        .example = "softmax run moe_multinomial_nll logits.npy scores.npy target.npy",
+        INPUTS(multinomial_in), OUTPUTS(nll_out)},
     [GATE_soft_moe] = {
         .id = 448, .name = "soft_moe", .family = "gate", .flags = BACKWARD, .tolerance = 64,
         .title = "Soft MoE: every slot is a mean of tokens, every token one of slots",

@@ -1,6 +1,6 @@
 /* loss/ops_binary.c - more sums over the classes, each on its own: focal losses of independent
  * classes, pairs of scores, rectified outputs, and the entropy of groups. See ops_elementwise.c. */
-#include "normal.h"
+#include "engine/normal.h"
 #include "elementwise.h"
 
 /* Most of these have one sum and one factor. */

@@ -1,9 +1,9 @@
 /* loss/ops_labels.c - soft targets made of other inputs: mixtures, teachers' weights, votes, scores
  * with a spread. They are inputs of the losses with soft targets and have no gradients. See ops.c;
  * ops_ranks.c has those that depend on an order. */
+#include "engine/normal.h"
 #include "engine/reduce_map.h"
 #include "engine/scores.h"
-#include "normal.h"
 
 SMI vmask no_number(vreal x) { return m_not(v_lt(v_abs(x), v_set1(R_INF))); }
 

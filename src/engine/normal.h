@@ -1,7 +1,7 @@
-/* loss/normal.h - the normal distribution function, for losses and labels that compare scores with
- * noise. */
-#ifndef SMX_LOSS_NORMAL_H
-#define SMX_LOSS_NORMAL_H
+/* engine/normal.h - the normal distribution function, for what compares scores
+ * with noise. */
+#ifndef SMX_ENGINE_NORMAL_H
+#define SMX_ENGINE_NORMAL_H
 #include "math.h"
 
 /* The smaller of Phi(z) and Phi(-z) divided by e^(-z^2 / 2), a = |z|: a polynomial in
