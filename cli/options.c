@@ -219,6 +219,7 @@ typedef struct option_table {
   struct poptOption *options;
   const setting **settings;
   const char **given; /* what each was given so far, NULL if it was not */
+  const char **names; /* what it is another spelling of, itself in memory of its own; or NULL */
   int count;
 } option_table;
 
@@ -230,6 +231,35 @@ static void add_option(option_table *t, const setting *s, const char *name) {
   t->count++;
 }
 
+static bool has_setting(const setting *list, const char *name) {
+  for (; list && list->name; list++)
+    if (strcmp(list->name, name) == 0) return true;
+  return false;
+}
+
+/* The verb that has an option of this name, for itself or of the groups it takes; NULL when none
+ * has. */
+static const verb *verb_with(const char *name) {
+  for (size_t i = 0; i < verb_count; i++) {
+    if (has_setting(verbs[i].own, name)) return &verbs[i];
+    for (size_t k = 0; k < SETTINGS; k++)
+      if (settings[k].group & verbs[i].groups && strcmp(settings[k].name, name) == 0) return &verbs[i];
+  }
+  return NULL;
+}
+
+/* top-groups for top_groups, unless a verb has an option of that name. */
+static void add_spelling(option_table *t, const char *name) {
+  char *dashed = strchr(name, '_') ? strdup(name) : NULL;
+  for (char *c = dashed; c && *c; c++) *c = *c == '_' ? '-' : *c;
+  if (!dashed || verb_with(dashed)) {
+    free(dashed);
+    return;
+  }
+  add_option(t, NULL, dashed);
+  t->names[t->count - 1] = name;
+}
+
 /* The names of all operators' parameters and inputs, each once. */
 static void add_operator_names(option_table *t) {
   const int first = t->count;
@@ -238,7 +268,9 @@ static void add_operator_names(option_table *t) {
     for (int32_t i = 0; (name = own_name_at(smx_op_at(k), i)); i++) {
       int at = first;
       while (at < t->count && strcmp(t->options[at].longName, name) != 0) at++;
-      if (at == t->count) add_option(t, NULL, name);
+      if (at < t->count) continue;
+      add_option(t, NULL, name);
+      add_spelling(t, name);
     }
 }
 
@@ -247,12 +279,13 @@ static int make_table(option_table *t, uint32_t groups, const setting *own) {
   size_t room = SETTINGS + 1;
   for (size_t i = 0; own && own[i].name; i++) room++;
   for (size_t k = 0; k < smx_op_count(); k++)
-    room += (size_t)(smx_op_at(k)->param_count + smx_op_at(k)->input_count);
+    room += 2 * (size_t)(smx_op_at(k)->param_count + smx_op_at(k)->input_count);
   t->options = calloc(room, sizeof *t->options);
   t->settings = calloc(room, sizeof *t->settings);
   t->given = calloc(room, sizeof *t->given);
+  t->names = calloc(room, sizeof *t->names);
   t->count = 0;
-  if (!t->options || !t->settings || !t->given) return fault_memory(room * sizeof *t->options);
+  if (!t->options || !t->settings || !t->given || !t->names) return fault_memory(room * sizeof *t->options);
   for (size_t i = 0; own && own[i].name; i++) add_option(t, &own[i], own[i].name);
   for (size_t i = 0; i < SETTINGS; i++)
     if (settings[i].group & groups) add_option(t, &settings[i], settings[i].name);
@@ -275,7 +308,8 @@ static int apply(options *o, const option_table *t, int value, char *text) {
   int code = check_once(t, value - 1, text ? text : "");
   if (code) return code;
   if (s && s->set) return s->set(o, text ? text : "");
-  o->named[o->named_count++] = (named_value){t->options[value - 1].longName, text ? text : ""};
+  const char *name = t->names[value - 1] ? t->names[value - 1] : t->options[value - 1].longName;
+  o->named[o->named_count++] = (named_value){name, text ? text : ""};
   return EXIT_OK;
 }
 
@@ -288,23 +322,6 @@ static int collect_files(options *o, poptContext c) {
     o->files[o->file_count++] = copy;
   }
   return EXIT_OK;
-}
-
-static bool has_setting(const setting *list, const char *name) {
-  for (; list && list->name; list++)
-    if (strcmp(list->name, name) == 0) return true;
-  return false;
-}
-
-/* The verb that has an option of this name, for itself or of the groups it takes; NULL when none
- * has. */
-static const verb *verb_with(const char *name) {
-  for (size_t i = 0; i < verb_count; i++) {
-    if (has_setting(verbs[i].own, name)) return &verbs[i];
-    for (size_t k = 0; k < SETTINGS; k++)
-      if (settings[k].group & verbs[i].groups && strcmp(settings[k].name, name) == 0) return &verbs[i];
-  }
-  return NULL;
 }
 
 /* An option that nobody knows here, with the one that may be meant. */
@@ -332,6 +349,15 @@ static int read_all(options *o, poptContext c, const option_table *table) {
   return collect_files(o, c);
 }
 
+static void free_table(option_table *t) {
+  for (int i = 0; t->names && i < t->count; i++)
+    if (t->names[i]) free((char *)(uintptr_t)t->options[i].longName);
+  free(t->options);
+  free(t->settings);
+  free(t->given);
+  free(t->names);
+}
+
 int options_parse(options *o, uint32_t groups, const setting *own, int argc, const char **argv) {
   size_t room = (size_t)argc + 1;
   option_table table;
@@ -346,9 +372,7 @@ int options_parse(options *o, uint32_t groups, const setting *own, int argc, con
   bool good = o->files && o->named && o->texts && c;
   if (!code) code = good ? read_all(o, c, &table) : fault_memory(room);
   poptFreeContext(c);
-  free(table.options);
-  free(table.settings);
-  free(table.given);
+  free_table(&table);
   return code;
 }
 

@@ -1,4 +1,4 @@
-"""The examples of docs/pytorch.md, and examples/reproducible.py."""
+"""The examples of docs/pytorch.md, and examples/reproducible.py and mixture_of_experts.py."""
 import doctest
 import pathlib
 import re
@@ -27,6 +27,14 @@ class Docs(unittest.TestCase):
         program = "import reproducible as r; r.GROUP = 16; print(*[r.train(4, size)[2] for size in (16, 8)])"
         p = subprocess.run([sys.executable, "-B", "-c", program], text=True, capture_output=True, cwd=path.parent)
         self.assertEqual(len(set(p.stdout.split())), 2, p.stdout + p.stderr)
+
+    def test_mixture_of_experts(self):
+        """The layer that routes and the one that does not lose alike, and less from step to step."""
+        program = "import mixture_of_experts as m; [print(*losses) for losses in m.main(6)]"
+        p = subprocess.run([sys.executable, "-B", "-c", program], text=True, capture_output=True, cwd=ROOT / "examples")
+        routed, plain = [[float(word) for word in line.split()] for line in p.stdout.splitlines()[-2:]]
+        self.assertEqual((len(routed), sorted(routed, reverse=True)), (6, routed))
+        self.assertTrue(all(abs(a - b) < 1e-12 for a, b in zip(routed, plain)), p.stdout + p.stderr)
 
 
 if __name__ == "__main__":

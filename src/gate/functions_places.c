@@ -43,7 +43,7 @@ static int64_t whole_blocks(int64_t n, int64_t block) { return (n + block - 1) /
 
 smx_status gate_permutation_sizes(dims *d) {
   const int64_t tokens = dims_value(d, "t", 0), k = dims_value(d, "k", 0);
-  const int64_t experts = dims_value(d, "experts", 0), block = (int64_t)dims_param(d, "block", 1);
+  const int64_t experts = dims_value(d, "experts", 0), block = (int64_t)dims_param(d, "align", 1);
   const int64_t capacity = capacity_of(d, tokens * k, experts);
   int64_t pairs, rows, fixed;
   const bool is_fixed = dims_param(d, "layout", 0) != 0;
@@ -166,7 +166,7 @@ smx_status gate_permutation(const tensor_call *c) {
     return smx_fail(SMX_ERR_NULL, "%s: weight is NULL, which this order is by", c->op->name);
   p.pairs = p.tokens * p.k, p.experts = tensor_dim(c, "experts");
   p.capacity = capacity_of(&c->dims, p.pairs, p.experts);
-  p.block = (int64_t)tensor_param(c, "block"), p.fixed = tensor_param(c, "layout") != 0;
+  p.block = (int64_t)tensor_param(c, "align"), p.fixed = tensor_param(c, "layout") != 0;
   const int64_t sorted = order < PRIORITY ? 0 : p.k ? p.pairs : p.tokens; /* what is sorted, at most */
   int64_t *memory = smx_alloc(c->ctx, (size_t)(p.pairs + 3 * sorted + 2 * p.experts + 1) * sizeof *memory);
   if (!memory)

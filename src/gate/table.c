@@ -93,7 +93,7 @@ static const smx_param places_params[] = {
     {"capacity", "tokens that an expert takes; 0 = t k factor / experts, rounded up", 0, 0, MOST, WHOLE},
     {"factor", "of the capacity; 0 = there is none", 0, 0, 1e9, 0, NULL},
     {"order", "who is served first", 0, 0, 3, SMX_PARAM_INT, orders},
-    {"block", "an expert's rows are a multiple of it", 1, 1, MOST, WHOLE},
+    {"align", "an expert's rows are a multiple of it", 1, 1, MOST, WHOLE},
     {"layout", "experts have the rows they need, or all the same number", 0, 0, 1, SMX_PARAM_INT, layouts}};
 
 static const smx_port dispatch_in[] = {
@@ -207,13 +207,13 @@ const smx_op gate_table[GATE_COUNT] = {
                  "token; priority: as choice, but the token with the larger largest weight; score: the "
                  "larger weight. Of equal ones the earlier; NaN last. Rows of an expert are in the "
                  "order of service. Experts begin at whole blocks; rows that no token fills, and those "
-                 "behind the last expert, have source -1. There are t k + min(t k, experts) (block - "
+                 "behind the last expert, have source -1. There are t k + min(t k, experts) (align - "
                  "1) rows, rounded up to blocks, or experts times the capacity, rounded up to blocks, "
                  "where the layout is fixed. No gradient.",
         .source = "capacity and order: GShard (Lepikhin et al. 2020), Switch (Fedus et al. 2021), "
                   "V-MoE (Riquelme et al. 2021; google-research/vmoe); blocks: MegaBlocks (Gale et al. "
                   "2022)",
-        .example = "softmax run moe_permutation index.npy --experts 64 --block 16",
+        .example = "softmax run moe_permutation index.npy --experts 64 --align 16",
         INPUTS(places_in), OUTPUTS(places_out), PARAMS(places_params)},
     [GATE_moe_dispatch] = {
         .id = 443, .name = "moe_dispatch", .family = "gate", .flags = BACKWARD, .tolerance = 8,
