@@ -2,7 +2,7 @@
  *
  * This file has the status, tensors, the context, operators as data, and the functions that most
  * programs use. It includes the other parts at its end: softmax/attention.h, softmax/heads.h,
- * softmax/sampling.h and softmax/matrix.h. A part may also be included alone.
+ * softmax/sampling.h, softmax/matrix.h and softmax/routing.h. A part may also be included alone.
  *
  * libsoftmax turns rows of scores (logits) into weights, sums and decisions: softmax and the
  * operators around it, forward and backward.
@@ -198,7 +198,9 @@ enum {
   SMX_PORT_INT = 4,      /* i32 or i64 */
   SMX_PORT_GRAD = 8,     /* smx_backward can give the gradient of this input */
   SMX_PORT_SAVED = 16,   /* smx_backward reads this input or output; ports without it may be NULL there */
-  SMX_PORT_TARGET = 32,  /* each value is a class, 0..n-1, or ignore_index; anything else is SMX_ERR_TARGET */
+  /* each value is a class, 0..n-1, or ignore_index, where that is no parameter -1; anything else is
+   * SMX_ERR_TARGET */
+  SMX_PORT_TARGET = 32,
   SMX_PORT_EITHER = 64,  /* exactly one of the inputs with this flag is given */
   SMX_PORT_WEIGHT = 128, /* a mean over the rows divides by the sum of these at the targets */
   /* an output that is the gradient of x, and may be in the buffer of x, with the same strides and
@@ -402,6 +404,7 @@ SMX_API smx_status smx_softmax_backward(smx_context *ctx, int32_t axis, const sm
 #include "softmax/attention.h"
 #include "softmax/heads.h"
 #include "softmax/matrix.h"
+#include "softmax/routing.h"
 #include "softmax/sampling.h"
 
 #endif
