@@ -72,6 +72,8 @@ BARS = (
     ("attention, one query a head: of the reading", r"attention_decode/.*x8192x.*", of_bound, 0.85),
     ("attention of 4 to 49 rows: the best peer's time / ours", r"attention_(full|causal)/f32/\d+x(4|8|16|32|49)x\d+/t1", of_best_peer, 1 / 0.9),
     ("attention, one query a head, 16 to 256 keys: the best peer's time / ours", r"attention_decode/f32/\d+x(16|64|256)x\d+/t1", of_best_peer, 1 / 0.9),
+    ("cross-entropy of a linear layer: of the arithmetic", r"linear_cross_entropy/f32/.*", of_bound, 0.65),
+    ("the same with gradients: of the arithmetic", r"linear_cross_entropy_dx/f32/.*", of_bound, 0.60),
     ("attention by sigmoid and softpick: softmax's time / theirs", r"attention_(sigmoid|softpick)/f32/.*", of_softmax_weights, 1 / 1.1),
 )
 

@@ -40,6 +40,7 @@ const Cases table[] = {
     {"attention_decode", "f32 f16", "32x8192x128"},
     {"attention_full attention_causal", "f32",
      "1024x1x64 512x4x64 256x8x64 128x16x64 64x32x64 96x16x32 64x32x32 96x49x32"},
+    {"linear_cross_entropy linear_cross_entropy_dx", "f32", "2048x1024"},
     {"attention_decode", "f32", "512x1x64 256x16x64 256x64x64 64x256x64 64x256x128"},
 };
 
@@ -109,8 +110,8 @@ bool row_stays_in_cache(const Problem &p, const Verb &v) {
 } // namespace
 
 Least least_work(const Problem &p) {
-  Least attention;
-  if (attention_work(p, &attention)) return attention;
+  Least own;
+  if (attention_work(p, &own) || heads_work(p, &own)) return own;
   if (const smx_op *op = p.op()) return operator_work(op, p.gradient());
   for (const Verb &v : verbs)
     if (p.verb == v.name) {
@@ -164,7 +165,7 @@ std::vector<std::string> verbs_meant(const std::string &verb) {
   if (verb != "op" && verb != "grad") return {verb};
   std::vector<std::string> out;
   for (size_t i = 0; i < smx_op_count(); i++)
-    if (smx_op_at(i)->family != std::string("matrix") &&
+    if (smx_op_at(i)->inputs[0].shape != SMX_SHAPE_DIMS && /* no rows of this shape */
         (verb == "op" || smx_op_at(i)->flags & SMX_OP_BACKWARD))
       out.push_back(verb + ":" + smx_op_at(i)->name);
   return out;

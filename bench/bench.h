@@ -11,7 +11,7 @@
 struct Problem {
   /* "softmax", "log_softmax", "logsumexp", "softmax_backward", "cross_entropy", "cross_entropy_dx"
    * (the loss with its gradient); "op:NAME" or "grad:NAME" of the operator table; "attention_..."
-   * (attention.cc) */
+   * (attention.cc), "linear_cross_entropy", "linear_cross_entropy_dx" (heads.cc) */
   std::string verb;
   std::vector<int64_t> shape;
   int axis = -1; /* -1 or an index */
@@ -57,6 +57,10 @@ Call operator_call(const Problem &p, bool optional);
 /* Attention, by the verbs "attention_..."; threads 0: without a context. */
 Call attention_call(const Problem &p, int threads);
 
+/* Cross-entropy of a linear layer, alike. */
+bool is_head(const Problem &p);
+Call heads_call(const Problem &p, int threads);
+
 /* What any implementation does at least, per element. Inputs are read once if a row stays in the
  * second-level cache, else twice. */
 struct Least {
@@ -65,5 +69,6 @@ struct Least {
 };
 Least least_work(const Problem &p);
 bool attention_work(const Problem &p, Least *least); /* whether it is such a verb */
+bool heads_work(const Problem &p, Least *least);
 
 #endif

@@ -15,6 +15,7 @@ import sys
 import time
 
 import peers_attention
+import peers_heads
 
 SHAPES = "1x1024 1x16384 1x262144 1x4194304 65536x16 4096x128 4096x1024 1024x32768 64x151936 8192x32000 512x151936".split()
 VERBS = ("softmax", "log_softmax", "logsumexp", "cross_entropy", "cross_entropy_dx")
@@ -30,6 +31,7 @@ class Case:
         self.threads = int(threads[1:])
         self.elements = math.prod(self.shape)
         self.attention = self.verb.startswith("attention_")
+        self.head = self.verb.startswith("linear_")
 
 
 class Refused(Exception):
@@ -76,6 +78,8 @@ def libsoftmax(case, x, library):
     lib.smx_last_error.restype = ctypes.c_char_p
     if case.attention:
         return peers_attention.libsoftmax(case, x, lib, context_of(case, lib), lambda a: Tensor.of(a, case), at_page, check)
+    if case.head:
+        return peers_heads.libsoftmax(case, x, lib, context_of(case, lib), at_page, check)
     if case.verb.startswith("cross_entropy"):
         return libsoftmax_loss(case, x, lib)
     if case.verb in SORTED:
@@ -124,7 +128,7 @@ def libsoftmax_operator(case, x, lib):
 
 def numpy(case, x, _):
     import numpy as np
-    if case.dtype == "bf16" or case.attention:
+    if case.dtype == "bf16" or case.attention or case.head:
         raise Refused  # a dtype of an extension; a formula that nobody uses
     if case.verb in SORTED:
         return numpy_sorted(case, x)
@@ -203,7 +207,7 @@ def onnxruntime(case, x, _):
     import onnxruntime as ort
     from onnx import TensorProto, helper
     types = {"f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "f16": TensorProto.FLOAT16}
-    if case.dtype not in types or case.verb.startswith("cross_entropy") or case.verb in SORTED or case.verb.endswith("_dx"):
+    if case.dtype not in types or case.verb.startswith("cross_entropy") or case.verb in SORTED or case.verb.endswith("_dx") or case.head:
         raise Refused
 
     def session_of(model):
@@ -235,7 +239,7 @@ def onnxruntime(case, x, _):
 def jax(case, x, _):
     import jax as lib
     lib.config.update("jax_enable_x64", True)
-    if case.verb in SORTED:
+    if case.verb in SORTED or case.head:
         raise Refused
     if case.attention:
         return peers_attention.jax(case, x)
@@ -264,11 +268,13 @@ def pytorch(case, x, _):
         import torch as lib
     except ImportError:
         raise Refused from None
-    if case.verb not in ("softmax", "log_softmax", "logsumexp") and not case.attention or case.dtype not in ("f32", "f64"):
+    if case.verb not in ("softmax", "log_softmax", "logsumexp") and not case.attention and not case.head or case.dtype not in ("f32", "f64"):
         raise Refused
     lib.set_num_threads(case.threads)
     if case.attention:
         return peers_attention.torch(case, x, lib)
+    if case.head:
+        return peers_heads.torch(case, x, lib)
     shape = case.shape[:1] if case.verb == "logsumexp" else case.shape
     there, function, out = lib.from_numpy(x), getattr(lib, case.verb), lib.from_numpy(at_page(shape, x.dtype))
     return lambda: function(there, -1, out=out)
@@ -291,6 +297,8 @@ def at_page(shape, dtype):
 def scores(case):
     if case.attention:
         return peers_attention.inputs(case, at_page)
+    if case.head:
+        return peers_heads.inputs(case, at_page)
     import ml_dtypes  # comes with JAX
     import numpy as np
     x = at_page(case.shape, {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[case.dtype])
@@ -359,7 +367,7 @@ def main():
     args = p.parse_args()
     if args.list:
         cases = [(v, d, s) for v in VERBS for d in DTYPES for s in SHAPES] + [(v, "f32", SORTED_SHAPE) for v in SORTED]
-        cases += peers_attention.CASES
+        cases += peers_attention.CASES + peers_heads.CASES
         print("\n".join("%s/%s/%s/t%d" % (*case, t) for case in cases for t in (1, 2)))
         return
     case = Case(args.case)
