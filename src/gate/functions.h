@@ -8,9 +8,9 @@
 smx_status gate_topk(const tensor_call *c);
 smx_status gate_topk_backward(const tensor_call *c);
 smx_status gate_topk_sizes(dims *d);
+smx_status gate_k_sizes(dims *d); /* no more experts for a token than there are */
 smx_status gate_noisy(const tensor_call *c);
 smx_status gate_noisy_backward(const tensor_call *c);
-smx_status gate_noisy_sizes(dims *d);
 smx_status gate_expert_choice(const tensor_call *c);
 smx_status gate_expert_choice_backward(const tensor_call *c);
 smx_status gate_expert_sizes(dims *d);

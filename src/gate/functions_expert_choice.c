@@ -2,9 +2,7 @@
  * then softmax_topk of src/row along the tokens, for where they are. */
 #include <string.h>
 
-#include "driver/operator.h"
 #include "functions.h"
-#include "functions_lines.h"
 #include "functions_rows.h"
 
 enum { LOGITS };        /* inputs */
@@ -90,31 +88,24 @@ static void expert_close(expert_call *x) {
 
 /* A token without experts is nobody's. */
 static void hide_empty(const expert_call *x) {
+  const double none = -__builtin_inf();
   for (int64_t t = 0; t < x->tokens; t++) {
-    bool any = false;
-    for (int64_t e = 0; e < x->experts && !any; e++) {
-      double z;
-      gate_lines_of[x->c->is_f64].load(x->c->in.view[LOGITS].data + (t * x->experts + e) * x->bytes, 1, &z);
-      any = !(z == -__builtin_inf());
-    }
-    for (int64_t e = 0; e < x->experts && !any; e++) {
-      const double none = -__builtin_inf();
-      gate_lines_of[x->c->is_f64].store(&none, 1, x->p + (t * x->experts + e) * x->bytes);
-    }
+    const bool empty = gate_is_empty(x->c, t, x->experts);
+    for (int64_t e = 0; e < x->experts && empty; e++)
+      smx_reals_store(x->c->is_f64, &none, 1, x->p + (t * x->experts + e) * x->bytes);
   }
 }
 
 /* The weights of an expert, at its index. */
 static void put_weights(const expert_call *x, int64_t e) {
-  const gate_lines *lines = gate_lines_of + x->c->is_f64;
-  const int64_t *index = (const int64_t *)(const void *)x->c->out.view[INDEX].data + e * x->capacity;
-  char *weight = x->c->out.view[WEIGHT].data + e * x->capacity * x->bytes;
-  for (int64_t i = 0; i < x->capacity; i++) {
+  const tensor_call *c = x->c;
+  const int64_t *index = (const int64_t *)(const void *)c->out.view[INDEX].data;
+  for (int64_t i = e * x->capacity; i < (e + 1) * x->capacity; i++) {
     double w;
-    lines->load(weight + i * x->bytes, 1, &w);
+    gate_load(c, c->out.view + WEIGHT, i, 1, &w);
     if (w == w) w = 0; /* no NaN, if there is no such token */
-    if (index[i] >= 0) lines->load(x->p + (index[i] * x->experts + e) * x->bytes, 1, &w);
-    lines->store(&w, 1, weight + i * x->bytes);
+    if (index[i] >= 0) smx_reals_load(c->is_f64, x->p + (index[i] * x->experts + e) * x->bytes, 1, &w);
+    gate_store(c, c->out.view + WEIGHT, i, 1, &w);
   }
 }
 

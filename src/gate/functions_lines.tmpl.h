@@ -8,12 +8,6 @@ static void NAME(gather)(const void *from, const int64_t *index, int64_t k, doub
 static void NAME(scale)(const void *x, double by, int64_t n, void *to) {
   for (int64_t i = 0; i < n; i++) ((REAL *)to)[i] = (REAL)(((const REAL *)x)[i] * by);
 }
-static void NAME(load)(const void *x, int64_t n, double *to) {
-  for (int64_t i = 0; i < n; i++) to[i] = (double)((const REAL *)x)[i];
-}
-static void NAME(store)(const double *x, int64_t n, void *to) {
-  for (int64_t i = 0; i < n; i++) ((REAL *)to)[i] = (REAL)x[i];
-}
 
 #undef REAL
 #undef NAME

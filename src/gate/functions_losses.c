@@ -1,7 +1,6 @@
 /* gate/functions_losses.c - what keeps experts busy alike: losses of a router, and the steps of
  * those that have none. Sums over tokens are in double and in their order. */
 #include "functions.h"
-#include "functions_lines.h"
 #include "functions_rows.h"
 
 enum { LOGITS, INDEX };                     /* inputs */
@@ -9,15 +8,17 @@ enum { LOSS, COUNT, MEAN };                 /* outputs of load_balancing_loss */
 enum { WEIGHT, RELU_LOSS, SPARSITY, NEXT }; /* of gate_relu */
 enum { BIAS, LOAD };                        /* inputs of expert_bias_update */
 
-static const gate_lines *lines_of(const tensor_call *c) { return gate_lines_of + c->is_f64; }
-
 static double upstream(const tensor_call *c, int port) {
   double d = 0;
-  if (c->dout.given[port]) lines_of(c)->load(c->dout.view[port].data, 1, &d);
+  if (c->dout.given[port]) gate_load(c, c->dout.view + port, 0, 1, &d);
   return d;
 }
 static void put(const tensor_call *c, int port, const double *x, int64_t n) {
-  if (c->out.given[port]) lines_of(c)->store(x, n, c->out.view[port].data);
+  if (c->out.given[port]) gate_store(c, c->out.view + port, 0, n, x);
+}
+
+static void load_softmax(const gate_rows *r, int64_t i, double *row) {
+  smx_reals_load(r->c->is_f64, r->p + i * r->experts * r->bytes, r->experts, row);
 }
 
 /* ---- load_balancing_loss ---- */
@@ -26,7 +27,6 @@ typedef struct balance {
   const int64_t *index;
   int64_t k, live; /* tokens that have an expert */
   double *count, *sum, *row;
-  double upstream;
 } balance;
 
 static bool is_live(const balance *b, int64_t t) {
@@ -62,7 +62,7 @@ static void add_probabilities(gate_rows *r, void *arg) {
   const balance *b = arg;
   for (int64_t i = 0; i < r->count; i++) {
     if (!is_live(b, r->first + i)) continue;
-    lines_of(r->c)->load(r->p + i * r->experts * r->bytes, r->experts, b->row);
+    load_softmax(r, i, b->row);
     for (int64_t e = 0; e < r->experts; e++) b->sum[e] += b->row[e];
   }
 }
@@ -92,11 +92,10 @@ static void balance_rows(gate_rows *r, void *arg) {
   for (int64_t i = 0; i < r->count; i++) {
     const bool live = is_live(b, r->first + i);
     double dot = 0;
-    lines_of(r->c)->load(r->p + i * r->experts * r->bytes, r->experts, b->row);
+    load_softmax(r, i, b->row);
     for (int64_t e = 0; e < r->experts; e++) dot += b->row[e] * b->sum[e];
     for (int64_t e = 0; e < r->experts; e++) b->row[e] = live ? b->row[e] * (b->sum[e] - dot) : 0;
-    lines_of(r->c)->store(b->row, r->experts,
-                          r->c->din.view[LOGITS].data + (r->first + i) * r->experts * r->bytes);
+    gate_store(r->c, r->c->din.view + LOGITS, (r->first + i) * r->experts, r->experts, b->row);
   }
 }
 
@@ -107,7 +106,7 @@ smx_status gate_load_balancing_backward(const tensor_call *c) {
   smx_status status = open_balance(&r, &b, c);
   if (status != SMX_OK) return status;
   const double factor = balance_factor(&r, &b) * upstream(c, LOSS);
-  if (c->dout.given[MEAN]) lines_of(c)->load(c->dout.view[MEAN].data, r.experts, b.sum);
+  if (c->dout.given[MEAN]) gate_load(c, c->dout.view + MEAN, 0, r.experts, b.sum);
   for (int64_t e = 0; e < r.experts; e++)
     b.sum[e] = b.sum[e] / (b.live ? (double)b.live : 1) + b.count[e] * factor;
   status = gate_rows_each(&r, false, balance_rows, &b);
@@ -117,36 +116,37 @@ smx_status gate_load_balancing_backward(const tensor_call *c) {
 
 /* ---- router_z_loss ---- */
 
-/* own: lse of the chunk in double, and a row. */
 typedef struct z_sum {
   double sum, factor;
   int64_t live;
 } z_sum;
 
+static double lse_of(const gate_rows *r, int64_t i) {
+  double lse;
+  smx_reals_load(r->c->is_f64, r->lse + i * r->bytes, 1, &lse);
+  return lse;
+}
+
 static void add_squares(gate_rows *r, void *arg) {
   z_sum *z = arg;
-  lines_of(r->c)->load(r->lse, r->count, r->own);
   for (int64_t i = 0; i < r->count; i++) {
-    if (r->own[i] == -__builtin_inf()) continue;
-    z->sum += r->own[i] * r->own[i], z->live++;
+    const double lse = lse_of(r, i);
+    if (lse != -__builtin_inf()) z->sum += lse * lse, z->live++;
   }
 }
 static void square_rows(gate_rows *r, void *arg) {
   const z_sum *z = arg;
-  double *row = r->own + r->most;
-  lines_of(r->c)->load(r->lse, r->count, r->own);
+  double *row = r->own;
   for (int64_t i = 0; i < r->count; i++) {
-    const double by = r->own[i] == -__builtin_inf() ? 0 : 2 * z->factor * r->own[i];
-    lines_of(r->c)->load(r->p + i * r->experts * r->bytes, r->experts, row);
+    const double lse = lse_of(r, i), by = lse == -__builtin_inf() ? 0 : 2 * z->factor * lse;
+    load_softmax(r, i, row);
     for (int64_t e = 0; e < r->experts; e++) row[e] *= by;
-    lines_of(r->c)->store(row, r->experts,
-                          r->c->din.view[LOGITS].data + (r->first + i) * r->experts * r->bytes);
+    gate_store(r->c, r->c->din.view + LOGITS, (r->first + i) * r->experts, r->experts, row);
   }
 }
 
 static smx_status open_z(gate_rows *r, const tensor_call *c) {
-  const int64_t tokens = c->dims.lead_count, experts = tensor_dim(c, "e");
-  return gate_rows_open(r, c, tokens, experts, (tokens > 0 ? tokens : 1) + experts);
+  return gate_rows_open(r, c, c->dims.lead_count, tensor_dim(c, "e"), tensor_dim(c, "e"));
 }
 
 smx_status gate_z_loss(const tensor_call *c) {
@@ -184,9 +184,6 @@ typedef struct relu_call {
 
 static smx_status open_relu(relu_call *r, const tensor_call *c) {
   *r = (relu_call){.c = c, .tokens = tensor_dim(c, "t"), .experts = tensor_dim(c, "e")};
-  if (tensor_param(c, "k") > (double)r->experts)
-    return smx_fail(SMX_ERR_PARAM, "%s: k is %lld, but there are %lld experts", c->op->name,
-                    (long long)tensor_param(c, "k"), (long long)r->experts);
   r->active = smx_alloc(c->ctx, (size_t)(3 * r->experts) * sizeof(double));
   if (!r->active)
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld experts", c->op->name, (long long)r->experts);
@@ -195,24 +192,16 @@ static smx_status open_relu(relu_call *r, const tensor_call *c) {
   return SMX_OK;
 }
 
-static void load_row(const relu_call *r, int64_t t) {
-  const int64_t bytes = r->c->is_f64 ? 8 : 4;
-  lines_of(r->c)->load(r->c->in.view[LOGITS].data + t * r->experts * bytes, r->experts, r->row);
-}
-static void store_row(const relu_call *r, char *to, int64_t t) {
-  lines_of(r->c)->store(r->row, r->experts, to + t * r->experts * (r->c->is_f64 ? 8 : 4));
-}
-
 /* Counts, and sums of weights; the weights themselves go to `to`. */
-static void relu_rows(relu_call *r, char *to) {
+static void relu_rows(relu_call *r, const smx_view *to) {
   for (int64_t t = 0; t < r->tokens; t++) {
-    load_row(r, t);
+    gate_load(r->c, r->c->in.view + LOGITS, t * r->experts, r->experts, r->row);
     for (int64_t e = 0; e < r->experts; e++) {
       r->active[e] += r->row[e] > 0;
       r->row[e] = r->row[e] > 0 || r->row[e] != r->row[e] ? r->row[e] : 0;
       r->sum[e] += r->row[e];
     }
-    if (to) store_row(r, to, t);
+    if (to) gate_store(r->c, to, t * r->experts, r->experts, r->row);
   }
 }
 
@@ -227,7 +216,7 @@ smx_status gate_relu(const tensor_call *c) {
   relu_call r;
   const smx_status status = open_relu(&r, c);
   if (status != SMX_OK) return status;
-  relu_rows(&r, c->out.view[WEIGHT].data);
+  relu_rows(&r, c->out.view + WEIGHT);
   double loss = 0, active = 0;
   for (int64_t e = 0; e < r.experts; e++) loss += r.active[e] * r.sum[e], active += r.active[e];
   loss *= relu_factor(&r);
@@ -245,17 +234,16 @@ smx_status gate_relu_backward(const tensor_call *c) {
   if (!c->din.given[LOGITS]) return SMX_OK;
   const smx_status status = open_relu(&r, c);
   if (status != SMX_OK) return status;
-  const int64_t bytes = c->is_f64 ? 8 : 4;
   relu_rows(&r, NULL);
   const double factor = relu_factor(&r) * upstream(c, RELU_LOSS);
   double *g = r.sum; /* the sums are not wanted */
   for (int64_t t = 0; t < r.tokens; t++) {
-    load_row(&r, t);
+    const int64_t at = t * r.experts;
+    gate_load(c, c->in.view + LOGITS, at, r.experts, r.row);
     for (int64_t e = 0; e < r.experts; e++) g[e] = 0;
-    if (c->dout.given[WEIGHT])
-      lines_of(c)->load(c->dout.view[WEIGHT].data + t * r.experts * bytes, r.experts, g);
+    if (c->dout.given[WEIGHT]) gate_load(c, c->dout.view + WEIGHT, at, r.experts, g);
     for (int64_t e = 0; e < r.experts; e++) r.row[e] = r.row[e] > 0 ? g[e] + factor * r.active[e] : 0;
-    store_row(&r, c->din.view[LOGITS].data, t);
+    gate_store(c, c->din.view + LOGITS, at, r.experts, r.row);
   }
   smx_free(c->ctx, r.active);
   return SMX_OK;
@@ -265,15 +253,14 @@ smx_status gate_relu_backward(const tensor_call *c) {
 
 smx_status gate_bias_update(const tensor_call *c) {
   const int64_t experts = tensor_dim(c, "e"), *load = (const int64_t *)(const void *)c->in.view[LOAD].data;
-  const int64_t bytes = c->is_f64 ? 8 : 4;
   double all = 0;
   for (int64_t e = 0; e < experts; e++) all += (double)load[e];
   for (int64_t e = 0; e < experts; e++) {
     const double less = all / (double)experts - (double)load[e];
     double bias;
-    lines_of(c)->load(c->in.view[BIAS].data + e * bytes, 1, &bias);
+    gate_load(c, c->in.view + BIAS, e, 1, &bias);
     bias += tensor_param(c, "rate") * ((less > 0) - (less < 0));
-    lines_of(c)->store(&bias, 1, c->out.view[0].data + e * bytes);
+    gate_store(c, c->out.view, e, 1, &bias);
   }
   return SMX_OK;
 }

@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "cpu/cpu.h"
-#include "driver/operator.h"
 #include "functions.h"
 #include "functions_lines.h"
+#include "functions_rows.h"
 
 enum { GATE, MEAN, LOG_S, Y, LOGITS = MEAN, TARGET = LOG_S }; /* inputs of both */
-enum { TASK = 64, ARRAYS = 9 };                               /* tokens; arrays of a task, experts long */
+enum { ARRAYS = 9 };                                          /* of a task, experts long */
 
 typedef struct mixture {
   const tensor_call *c;
@@ -27,13 +27,6 @@ typedef struct token {
   int64_t target;
 } token;
 
-static void load(const mixture *m, const smx_view *v, int64_t at, int64_t n, double *to) {
-  m->lines->load(v->data + at * m->bytes, n, to);
-}
-static void store(const mixture *m, const smx_view *v, int64_t at, int64_t n, const double *from) {
-  m->lines->store(from, n, v->data + at * m->bytes);
-}
-
 static token token_in(const mixture *m, double *memory) {
   token k;
   double **arrays[] = {&k.z, &k.mean, &k.log_s, &k.term, &k.q, &k.inverse, &k.pi, &k.share, &k.out};
@@ -45,17 +38,18 @@ static token token_in(const mixture *m, double *memory) {
 static void take_terms(const mixture *m, token *k, int64_t t) {
   const tensor_call *c = m->c;
   const int64_t e = m->experts;
-  load(m, c->in.view + GATE, t * e, e, k->z);
+  gate_load(m->c, c->in.view + GATE, t * e, e, k->z);
   if (!m->lse) {
-    load(m, c->in.view + MEAN, t * e, e, k->mean), load(m, c->in.view + LOG_S, t * e, e, k->log_s);
-    load(m, c->in.view + Y, t, 1, &k->y);
+    gate_load(m->c, c->in.view + MEAN, t * e, e, k->mean),
+        gate_load(m->c, c->in.view + LOG_S, t * e, e, k->log_s);
+    gate_load(m->c, c->in.view + Y, t, 1, &k->y);
     m->kernels->gaussian(k->y, k->mean, k->log_s, e, k->term, k->q, k->inverse);
     return;
   }
   k->target = ((const int64_t *)(const void *)c->in.view[TARGET].data)[t];
-  m->lines->load(m->lse + t * e * m->bytes, e, k->q);
+  smx_reals_load(m->c->is_f64, m->lse + t * e * m->bytes, e, k->q);
   for (int64_t i = 0; i < e && k->target >= 0; i++) {
-    load(m, c->in.view + LOGITS, (t * e + i) * m->classes + k->target, 1, k->term + i);
+    gate_load(m->c, c->in.view + LOGITS, (t * e + i) * m->classes + k->target, 1, k->term + i);
     k->term[i] -= k->q[i];
   }
 }
@@ -71,17 +65,13 @@ static double loss_of(const mixture *m, token *k, int64_t t) {
   return m->kernels->mixture(k->z, k->term, m->experts, k->pi, k->share);
 }
 
-static int64_t task_end(const mixture *m, int64_t task) {
-  return (task + 1) * TASK < m->tokens ? (task + 1) * TASK : m->tokens;
-}
-
 static void loss_task(void *arg, int64_t task) {
   mixture *m = arg;
   double *memory = smx_scratch_take(&m->scratch);
   token k = token_in(m, memory);
-  for (int64_t t = task * TASK; t < task_end(m, task); t++) {
+  for (int64_t t = task * GATE_TASK; t < gate_task_end(task, m->tokens); t++) {
     const double loss = loss_of(m, &k, t);
-    store(m, m->c->out.view, t, 1, &loss);
+    gate_store(m->c, m->c->out.view, t, 1, &loss);
   }
   smx_scratch_give(&m->scratch, memory);
 }
@@ -96,9 +86,9 @@ static void give_gaussian(const mixture *m, token *k, int64_t t) {
     k->mean[i] = -slope, dy += slope;
     k->log_s[i] = k->share[i] > 0 ? g * (1 - k->q[i] * k->q[i]) : g;
   }
-  if (c->din.given[MEAN]) store(m, c->din.view + MEAN, t * e, e, k->mean);
-  if (c->din.given[LOG_S]) store(m, c->din.view + LOG_S, t * e, e, k->log_s);
-  if (c->din.given[Y]) store(m, c->din.view + Y, t, 1, &dy);
+  if (c->din.given[MEAN]) gate_store(m->c, c->din.view + MEAN, t * e, e, k->mean);
+  if (c->din.given[LOG_S]) gate_store(m->c, c->din.view + LOG_S, t * e, e, k->log_s);
+  if (c->din.given[Y]) gate_store(m->c, c->din.view + Y, t, 1, &dy);
 }
 
 /* dlogits = g r (softmax - one at the target); the softmax is there. */
@@ -112,10 +102,11 @@ static void give_classes(const mixture *m, token *k, int64_t t) {
       continue;
     }
     double at;
-    m->lines->load(row + k->target * m->bytes, 1, &at);
+    smx_reals_load(m->c->is_f64, row + k->target * m->bytes, 1, &at);
     m->lines->scale(row, g, n, row);
+    smx_reals_clean(m->c->is_f64, row, n);
     at = g * (at - 1);
-    m->lines->store(&at, 1, row + k->target * m->bytes);
+    smx_reals_store(m->c->is_f64, &at, 1, row + k->target * m->bytes);
   }
 }
 
@@ -124,11 +115,11 @@ static void gradient_task(void *arg, int64_t task) {
   const tensor_call *c = m->c;
   double *memory = smx_scratch_take(&m->scratch);
   token k = token_in(m, memory);
-  for (int64_t t = task * TASK; t < task_end(m, task); t++) {
+  for (int64_t t = task * GATE_TASK; t < gate_task_end(task, m->tokens); t++) {
     loss_of(m, &k, t);
-    load(m, c->dout.view, t, 1, &k.upstream);
+    gate_load(m->c, c->dout.view, t, 1, &k.upstream);
     for (int64_t i = 0; i < m->experts; i++) k.out[i] = k.upstream * (k.pi[i] - k.share[i]);
-    if (c->din.given[GATE]) store(m, c->din.view + GATE, t * m->experts, m->experts, k.out);
+    if (c->din.given[GATE]) gate_store(m->c, c->din.view + GATE, t * m->experts, m->experts, k.out);
     if (!m->lse) give_gaussian(m, &k, t);
     else if (c->din.given[LOGITS]) give_classes(m, &k, t);
   }
@@ -152,7 +143,7 @@ static smx_status run(const tensor_call *c, bool classes, bool backward) {
   m.experts = tensor_dim(c, "e"), m.classes = classes ? tensor_dim(c, "c") : 0, m.bytes = c->is_f64 ? 8 : 4;
   const int64_t rows = classes ? m.tokens * m.experts : 0;
   const size_t place = (size_t)(ARRAYS * m.experts) * sizeof(double);
-  if (!smx_scratch_open(&m.scratch, c->ctx, (size_t)(rows * m.bytes) + 1, place + 1, m.tokens / TASK + 1))
+  if (!smx_scratch_open(&m.scratch, c->ctx, (size_t)(rows * m.bytes) + 1, place + 1, gate_tasks(m.tokens)))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld experts", c->op->name, (long long)m.experts);
   smx_status status = SMX_OK;
   if (classes) {
@@ -161,8 +152,7 @@ static smx_status run(const tensor_call *c, bool classes, bool backward) {
     const bool wanted = backward && c->din.given[LOGITS] && rows * m.classes > 0;
     if (status == SMX_OK && wanted) status = run_rows(&m, NULL, c->din.view[LOGITS].data);
   }
-  if (status == SMX_OK)
-    smx_parallel(c->ctx, (m.tokens + TASK - 1) / TASK, backward ? gradient_task : loss_task, &m);
+  if (status == SMX_OK) smx_parallel(c->ctx, gate_tasks(m.tokens), backward ? gradient_task : loss_task, &m);
   smx_scratch_close(&m.scratch);
   return status;
 }

@@ -2,7 +2,7 @@
  * come back as sums. Both and their gradients are sums of rows that a list names; a gradient turns
  * the list around, so that every row of a result is written by one task, in index order. */
 #include "functions_move.h"
-#include "driver/operator.h"
+#include "driver/reals.h"
 #include "functions.h"
 #include <string.h>
 

@@ -18,14 +18,15 @@ static void NAME(add)(const gate_move *m, int64_t first, int64_t end) {
     REAL *to = (REAL *)m->to + i * m->width;
     const int64_t from = m->start ? m->start[i] : i * m->per,
                   stop = m->start ? m->start[i + 1] : from + m->per;
-    bool none = true;
+    bool none = true, copied = false;
     for (int64_t q = from; q < stop; q++) {
       const int64_t p = m->item ? m->item[q] : q, row = m->slot ? m->slot[p] : p / m->share;
       if (row < 0) continue;
       NAME(add_row)(to, (const REAL *)m->from + row * m->width, weight ? weight + p : NULL, m->width, none);
-      none = false;
+      copied = none && !weight, none = false;
     }
     if (none) memset(to, 0, (size_t)m->width * sizeof *to);
+    else if (!copied) smx_reals_clean(sizeof(REAL) == 8, to, m->width);
   }
 }
 
@@ -41,11 +42,12 @@ static double NAME(product)(const REAL *x, const REAL *y, int64_t n) {
   return lane[0];
 }
 static void NAME(dot)(const gate_move *m, const void *other, void *weight, int64_t first, int64_t end) {
-  for (int64_t p = first; p < end; p++)
-    ((REAL *)weight)[p] = m->slot[p] < 0
-                              ? 0
-                              : (REAL)NAME(product)((const REAL *)m->from + p / m->share * m->width,
-                                                    (const REAL *)other + m->slot[p] * m->width, m->width);
+  for (int64_t p = first; p < end; p++) {
+    const REAL *x = (const REAL *)m->from + p / m->share * m->width;
+    const double sum =
+        m->slot[p] < 0 ? 0 : NAME(product)(x, (const REAL *)other + m->slot[p] * m->width, m->width);
+    smx_reals_store(sizeof(REAL) == 8, &sum, 1, (REAL *)weight + p);
+  }
 }
 
 #undef REAL

@@ -3,22 +3,19 @@
 #include <string.h>
 
 #include "cpu/cpu.h"
-#include "driver/operator.h"
 #include "functions.h"
-#include "functions_lines.h"
 #include "functions_rows.h"
 
 enum { LOGITS, SPREAD, STREAM }; /* inputs */
 enum { WEIGHT, INDEX, CHANCE };  /* outputs */
-enum { TASK = 64, ARRAYS = 11 }; /* tokens; arrays of a task, experts long */
+enum { ARRAYS = 11 };            /* of a task, experts long */
 
 typedef struct noisy {
   const tensor_call *c;
-  const gate_lines *lines;
   const gate_kernels *kernels; /* of double */
   smx_scratch scratch;
   gate_choice choice; /* of one more than k, which is the threshold of the others */
-  int64_t tokens, k, bytes;
+  int64_t tokens, k;
   double deviation, least;
   uint64_t seed;
 } noisy;
@@ -43,13 +40,6 @@ static token token_in(const noisy *n, double *memory) {
   return t;
 }
 
-static void load(const noisy *n, const smx_view *v, int64_t at, int64_t count, double *to) {
-  n->lines->load(v->data + at * n->bytes, count, to);
-}
-static void store(const noisy *n, const smx_view *v, int64_t at, int64_t count, const double *from) {
-  n->lines->store(from, count, v->data + at * n->bytes);
-}
-
 /* The logits with their noise, the k + 1 best and the softmax of the k best. False: a NaN. */
 static bool choose(const noisy *n, token *t, int64_t i) {
   const tensor_call *c = n->c;
@@ -57,8 +47,8 @@ static bool choose(const noisy *n, token *t, int64_t i) {
   const uint64_t stream = c->in.given[STREAM]
                               ? (uint64_t)((const int64_t *)(const void *)c->in.view[STREAM].data)[i]
                               : (uint64_t)i;
-  load(n, c->in.view + LOGITS, i * e, e, t->clean);
-  if (c->in.given[SPREAD]) load(n, c->in.view + SPREAD, i * e, e, t->spread);
+  gate_load(n->c, c->in.view + LOGITS, i * e, e, t->clean);
+  if (c->in.given[SPREAD]) gate_load(n->c, c->in.view + SPREAD, i * e, e, t->spread);
   if (c->in.given[SPREAD]) n->kernels->deviation(t->spread, n->least, e, t->s, t->slope);
   else
     for (int64_t j = 0; j < e; j++) t->s[j] = n->deviation;
@@ -95,28 +85,24 @@ static void take_chances(const noisy *n, token *t) {
   }
 }
 
-static int64_t task_end(const noisy *n, int64_t task) {
-  return (task + 1) * TASK < n->tokens ? (task + 1) * TASK : n->tokens;
-}
-
 static void write_token(const noisy *n, token *t, int64_t i, bool good) {
   const tensor_call *c = n->c;
   const int64_t e = n->choice.experts;
   const bool hollow = t->index[0] < 0 && smx_context_on_empty(c->ctx) == SMX_EMPTY_NAN;
   for (int64_t j = 0; j < n->k && (!good || hollow); j++) t->weight[j] = __builtin_nan("");
-  store(n, c->out.view + WEIGHT, i * n->k, n->k, t->weight);
+  gate_store(n->c, c->out.view + WEIGHT, i * n->k, n->k, t->weight);
   memcpy((int64_t *)(void *)c->out.view[INDEX].data + i * n->k, t->index, (size_t)n->k * sizeof *t->index);
   if (!c->out.given[CHANCE]) return;
   if (good) take_chances(n, t);
   for (int64_t j = 0; j < e && !good; j++) t->chance[j] = __builtin_nan("");
-  store(n, c->out.view + CHANCE, i * e, e, t->chance);
+  gate_store(n->c, c->out.view + CHANCE, i * e, e, t->chance);
 }
 
 static void forward_task(void *arg, int64_t task) {
   noisy *n = arg;
   double *memory = smx_scratch_take(&n->scratch);
   token t = token_in(n, memory);
-  for (int64_t i = task * TASK; i < task_end(n, task); i++) {
+  for (int64_t i = task * GATE_TASK; i < gate_task_end(task, n->tokens); i++) {
     const bool good = choose(n, &t, i);
     write_token(n, &t, i, good);
   }
@@ -128,7 +114,7 @@ static void forward_task(void *arg, int64_t task) {
 /* Of the weights: dnoisy_index = w (g - sum g w), to clean; of s: times the noise, to s. */
 static void weight_gradient(const noisy *n, token *t, int64_t i, double *ds) {
   double *g = t->none, dot = 0;
-  load(n, n->c->dout.view + WEIGHT, i * n->k, n->k, g);
+  gate_load(n->c, n->c->dout.view + WEIGHT, i * n->k, n->k, g);
   for (int64_t j = 0; j < n->k; j++) dot += g[j] * t->weight[j];
   for (int64_t j = 0; j < n->k; j++) {
     if (t->index[j] < 0) continue;
@@ -140,7 +126,7 @@ static void weight_gradient(const noisy *n, token *t, int64_t i, double *ds) {
 /* Of the chances, to their own expert and to the one that is the threshold. */
 static void chance_gradient(const noisy *n, token *t, int64_t i, double *ds) {
   const int64_t e = n->choice.experts;
-  load(n, n->c->dout.view + CHANCE, i * e, e, t->none);
+  gate_load(n->c, n->c->dout.view + CHANCE, i * e, e, t->none);
   for (int64_t j = 0; j < e; j++) {
     const int64_t at = threshold_of(n, t, j);
     const double d = t->density[j] == 0 ? 0 : t->none[j] * t->density[j] / t->s[j];
@@ -157,15 +143,15 @@ static void gradient_task(void *arg, int64_t task) {
   double *memory = smx_scratch_take(&n->scratch);
   token t = token_in(n, memory);
   double *ds = t.spread; /* what it held is in s and slope */
-  for (int64_t i = task * TASK; i < task_end(n, task); i++) {
+  for (int64_t i = task * GATE_TASK; i < gate_task_end(task, n->tokens); i++) {
     const bool good = choose(n, &t, i), chances = good && c->dout.given[CHANCE];
     if (chances) take_chances(n, &t);
     for (int64_t j = 0; j < e; j++) t.clean[j] = ds[j] = 0;
     if (good && c->dout.given[WEIGHT]) weight_gradient(n, &t, i, ds);
     if (chances) chance_gradient(n, &t, i, ds);
-    if (c->din.given[LOGITS]) store(n, c->din.view + LOGITS, i * e, e, t.clean);
+    if (c->din.given[LOGITS]) gate_store(n->c, c->din.view + LOGITS, i * e, e, t.clean);
     for (int64_t j = 0; j < e; j++) ds[j] *= c->in.given[SPREAD] ? t.slope[j] : 0;
-    if (c->din.given[SPREAD]) store(n, c->din.view + SPREAD, i * e, e, ds);
+    if (c->din.given[SPREAD]) gate_store(n->c, c->din.view + SPREAD, i * e, e, ds);
   }
   smx_scratch_give(&n->scratch, memory);
 }
@@ -173,17 +159,17 @@ static void gradient_task(void *arg, int64_t task) {
 /* ---- calls ---- */
 
 static smx_status run(const tensor_call *c, void (*task)(void *arg, int64_t i)) {
-  noisy n = {.c = c, .lines = gate_lines_of + c->is_f64, .kernels = smx_isa_current()->f64.gate};
+  noisy n = {.c = c, .kernels = smx_isa_current()->f64.gate};
   const int64_t e = tensor_dim(c, "e");
-  n.tokens = c->dims.lead_count, n.k = tensor_dim(c, "k"), n.bytes = c->is_f64 ? 8 : 4;
+  n.tokens = c->dims.lead_count, n.k = tensor_dim(c, "k");
   n.choice = (gate_choice){e, n.k < e ? n.k + 1 : e, 1, 1, false};
   n.deviation = tensor_param(c, "noise") / (double)e, n.least = tensor_param(c, "least");
   n.seed = (uint64_t)tensor_param(c, "seed");
   smx_status status = gate_check_empty(c, n.tokens, e);
   if (status != SMX_OK) return status;
-  if (!smx_scratch_open(&n.scratch, c->ctx, 0, token_bytes(&n), n.tokens / TASK + 1))
+  if (!smx_scratch_open(&n.scratch, c->ctx, 0, token_bytes(&n), gate_tasks(n.tokens)))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld experts", c->op->name, (long long)e);
-  smx_parallel(c->ctx, (n.tokens + TASK - 1) / TASK, task, &n);
+  smx_parallel(c->ctx, gate_tasks(n.tokens), task, &n);
   smx_scratch_close(&n.scratch);
   return SMX_OK;
 }
@@ -191,7 +177,7 @@ static smx_status run(const tensor_call *c, void (*task)(void *arg, int64_t i)) 
 smx_status gate_noisy(const tensor_call *c) { return run(c, forward_task); }
 smx_status gate_noisy_backward(const tensor_call *c) { return run(c, gradient_task); }
 
-smx_status gate_noisy_sizes(dims *d) {
+smx_status gate_k_sizes(dims *d) {
   const int64_t experts = dims_value(d, "e", 0), k = (int64_t)dims_param(d, "k", 1);
   if (k <= experts) return SMX_OK;
   return smx_fail(SMX_ERR_PARAM, "%s: k is %lld, but there are %lld experts", d->op->name, (long long)k,

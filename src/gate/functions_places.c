@@ -4,9 +4,9 @@
  * it serves no more than its capacity. Whole numbers only, so one thread counts. */
 #include <string.h>
 
-#include "driver/operator.h"
+#include "driver/merge_sort.h"
+#include "driver/reals.h"
 #include "functions.h"
-#include "functions_lines.h"
 
 enum { INDEX, WEIGHT };                                      /* inputs */
 enum { SLOT, SOURCE, OFFSET, COUNT, DROPPED, EXPERT, PAIR }; /* outputs */
@@ -44,14 +44,15 @@ static int64_t whole_blocks(int64_t n, int64_t block) { return (n + block - 1) /
 smx_status gate_permutation_sizes(dims *d) {
   const int64_t tokens = dims_value(d, "t", 0), k = dims_value(d, "k", 0);
   const int64_t experts = dims_value(d, "experts", 0), block = (int64_t)dims_param(d, "align", 1);
-  const int64_t capacity = capacity_of(d, tokens * k, experts);
-  int64_t pairs, rows, fixed;
   const bool is_fixed = dims_param(d, "layout", 0) != 0;
-  if (is_fixed && capacity == INT64_MAX)
+  int64_t pairs, rows, fixed;
+  const bool many = !smx_multiply(tokens, k, &pairs);
+  const int64_t capacity = many ? INT64_MAX : capacity_of(d, pairs, experts);
+  if (is_fixed && !many && capacity == INT64_MAX)
     return smx_fail(SMX_ERR_PARAM, "%s: layout is fixed, but there is neither capacity nor factor",
                     d->op->name);
-  if (!smx_multiply(tokens, k, &pairs) || !smx_multiply(experts, block, &rows) ||
-      __builtin_add_overflow(pairs, rows, &rows) || rows > INT64_MAX / 64 ||
+  if (many || !smx_multiply(experts, block, &rows) || __builtin_add_overflow(pairs, rows, &rows) ||
+      rows > INT64_MAX / 64 ||
       (is_fixed && (capacity > INT64_MAX / 2 ||
                     !smx_multiply(experts, whole_blocks(capacity, block), &fixed) || fixed > INT64_MAX / 64)))
     return smx_fail(SMX_ERR_SHAPE, "%s: %lld tokens of %lld experts are too many rows", d->op->name,
@@ -64,31 +65,19 @@ smx_status gate_permutation_sizes(dims *d) {
 
 /* ---- the order of service ---- */
 
-/* Larger keys first, of equal ones the smaller number; a NaN last. Merges runs, twice as long each
- * time. */
-static bool is_before(const double *key, int64_t a, int64_t b) {
+/* Larger keys first, of equal ones the smaller number; a NaN last. */
+static bool is_before(const void *keys, int64_t a, int64_t b) {
+  const double *key = keys;
   if (key[a] != key[b] && !(key[a] != key[a] && key[b] != key[b])) return key[a] > key[b] || key[b] != key[b];
   return a < b;
 }
 static void sort_order(places *p, int64_t count) {
   for (int64_t i = 0; i < count; i++) p->order[i] = i;
-  for (int64_t run = 1; run < count; run *= 2) {
-    for (int64_t begin = 0; begin < count; begin += 2 * run) {
-      const int64_t middle = begin + run < count ? begin + run : count,
-                    end = middle + run < count ? middle + run : count;
-      int64_t a = begin, b = middle;
-      for (int64_t i = begin; i < end; i++)
-        p->merged[i] = b == end || (a < middle && is_before(p->key, p->order[a], p->order[b]))
-                           ? p->order[a++]
-                           : p->order[b++];
-    }
-    int64_t *swap = p->order;
-    p->order = p->merged, p->merged = swap;
-  }
+  p->order = smx_merge_sort(p->order, p->merged, count, is_before, p->key);
 }
 
 static void take_keys(places *p) {
-  gate_lines_of[p->c->is_f64].load(p->c->in.view[WEIGHT].data, p->pairs, p->key);
+  smx_reals_load(p->c->is_f64, p->c->in.view[WEIGHT].data, p->pairs, p->key);
 }
 /* The largest weight of each token. */
 static void take_token_keys(places *p) {

@@ -1,22 +1,24 @@
 /* gate/functions_rows.c - see functions_rows.h. */
 #include "functions_rows.h"
-#include "functions_lines.h"
 #include <string.h>
 
 enum { CHUNK = 1 << 16 }; /* elements, which stay in the second-level cache */
 
-smx_status gate_check_empty(const tensor_call *c, int64_t tokens, int64_t experts) {
-  const int64_t bytes = c->is_f64 ? 8 : 4;
-  if (smx_context_on_empty(c->ctx) != SMX_EMPTY_ERROR) return SMX_OK;
-  for (int64_t t = 0; t < tokens; t++) {
-    bool any = false;
-    for (int64_t i = 0; i < experts && !any; i++) {
-      double x;
-      gate_lines_of[c->is_f64].load(c->in.view[0].data + (t * experts + i) * bytes, 1, &x);
-      any = !(x == -__builtin_inf());
-    }
-    if (!any) return smx_fail(SMX_ERR_EMPTY, "%s: token %lld has no experts", c->op->name, (long long)t);
+bool gate_is_empty(const tensor_call *c, int64_t token, int64_t experts) {
+  bool empty = true;
+  for (int64_t e = 0; e < experts && empty; e++) {
+    double z;
+    gate_load(c, c->in.view, token * experts + e, 1, &z);
+    empty = z == -__builtin_inf();
   }
+  return empty;
+}
+
+smx_status gate_check_empty(const tensor_call *c, int64_t tokens, int64_t experts) {
+  if (smx_context_on_empty(c->ctx) != SMX_EMPTY_ERROR) return SMX_OK;
+  for (int64_t t = 0; t < tokens; t++)
+    if (gate_is_empty(c, t, experts))
+      return smx_fail(SMX_ERR_EMPTY, "%s: token %lld has no experts", c->op->name, (long long)t);
   return SMX_OK;
 }
 

@@ -5,9 +5,8 @@
  * become unit rows, and gradients go back through that. */
 #include <string.h>
 
-#include "driver/operator.h"
 #include "functions.h"
-#include "functions_lines.h"
+#include "functions_rows.h"
 
 enum { X, PHI, GAIN, MASK }; /* inputs */
 enum { DISPATCH, COMBINE };  /* outputs */
@@ -16,7 +15,6 @@ enum { DISPATCH, COMBINE };  /* outputs */
 
 typedef struct soft_call {
   const tensor_call *c;
-  const gate_lines *lines;
   int64_t items, tokens, slots, width, bytes; /* tokens of an item */
   bool unit;
   double gain;
@@ -40,10 +38,10 @@ static double shrink_of(const soft_call *s, const double *x) {
 static void make_unit(const soft_call *s, const char *from, int64_t rows, double gain, char *to) {
   const int64_t step = s->width * s->bytes;
   for (int64_t r = 0; r < rows; r++) {
-    s->lines->load(from + r * step, s->width, s->row);
+    smx_reals_load(s->c->is_f64, from + r * step, s->width, s->row);
     const double by = shrink_of(s, s->row) * gain;
     for (int64_t i = 0; i < s->width; i++) s->row[i] *= by;
-    s->lines->store(s->row, s->width, to + r * step);
+    smx_reals_store(s->c->is_f64, s->row, s->width, to + r * step);
   }
 }
 
@@ -53,11 +51,12 @@ static void leave_unit(const soft_call *s, const char *from, int64_t rows, doubl
   const int64_t step = s->width * s->bytes;
   for (int64_t r = 0; r < rows; r++) {
     double dot = 0;
-    s->lines->load(from + r * step, s->width, s->row), s->lines->load(g + r * step, s->width, s->other);
+    smx_reals_load(s->c->is_f64, from + r * step, s->width, s->row),
+        smx_reals_load(s->c->is_f64, g + r * step, s->width, s->other);
     const double by = shrink_of(s, s->row);
     for (int64_t i = 0; i < s->width; i++) s->other[i] *= gain * by, dot += s->other[i] * s->row[i];
     for (int64_t i = 0; i < s->width && s->unit; i++) s->other[i] -= by * by * dot * s->row[i];
-    s->lines->store(s->other, s->width, to + r * step);
+    smx_reals_store(s->c->is_f64, s->other, s->width, to + r * step);
   }
 }
 
@@ -65,9 +64,10 @@ static void leave_unit(const soft_call *s, const char *from, int64_t rows, doubl
 static void add(const soft_call *s, char *a, const char *b, int64_t rows) {
   const int64_t step = s->width * s->bytes;
   for (int64_t r = 0; r < rows; r++) {
-    s->lines->load(a + r * step, s->width, s->row), s->lines->load(b + r * step, s->width, s->other);
+    smx_reals_load(s->c->is_f64, a + r * step, s->width, s->row),
+        smx_reals_load(s->c->is_f64, b + r * step, s->width, s->other);
     for (int64_t i = 0; i < s->width; i++) s->row[i] += s->other[i];
-    s->lines->store(s->row, s->width, a + r * step);
+    smx_reals_store(s->c->is_f64, s->row, s->width, a + r * step);
   }
 }
 
@@ -136,11 +136,11 @@ static smx_status check_mask(const tensor_call *c) {
 }
 
 static smx_status soft_open(soft_call *s, const tensor_call *c, bool backward) {
-  *s = (soft_call){.c = c, .lines = gate_lines_of + c->is_f64, .items = c->dims.lead_count, .gain = 1};
+  *s = (soft_call){.c = c, .items = c->dims.lead_count, .gain = 1};
   s->tokens = tensor_dim(c, "t"), s->slots = tensor_dim(c, "s"), s->width = tensor_dim(c, "d");
   s->bytes = c->is_f64 ? 8 : 4, s->unit = tensor_param(c, "normalise") != 0;
   s->softmax = smx_op_find("softmax"), s->masked = smx_op_find("masked_softmax");
-  if (c->in.given[GAIN]) s->lines->load(c->in.view[GAIN].data, 1, &s->gain);
+  if (c->in.given[GAIN]) smx_reals_load(s->c->is_f64, c->in.view[GAIN].data, 1, &s->gain);
   const int64_t x = s->items * s->tokens * s->width, phi = s->slots * s->width, item = s->tokens * s->width;
   const int64_t y = s->items * s->tokens * s->slots;
   const int64_t reals = backward ? 2 * x + item + 4 * phi : x + 2 * phi + 2 * y;
@@ -163,8 +163,8 @@ static smx_status soft_open(soft_call *s, const tensor_call *c, bool backward) {
 smx_status gate_soft_moe(const tensor_call *c) {
   soft_call s;
   layer l;
-  smx_status status = check_mask(c);
   if (c->dims.lead_count * tensor_dim(c, "t") * tensor_dim(c, "s") == 0) return SMX_OK;
+  smx_status status = check_mask(c);
   if (status == SMX_OK) status = soft_open(&s, c, false);
   if (status != SMX_OK) return status;
   open_tokens(&s, &l);
@@ -205,7 +205,8 @@ static double gain_gradient(const soft_call *s) {
   double sum = 0;
   for (int64_t r = 0; r < s->slots; r++) {
     const int64_t at = r * s->width * s->bytes;
-    s->lines->load(s->phi + at, s->width, s->row), s->lines->load(s->dphi + at, s->width, s->other);
+    smx_reals_load(s->c->is_f64, s->phi + at, s->width, s->row),
+        smx_reals_load(s->c->is_f64, s->dphi + at, s->width, s->other);
     for (int64_t i = 0; i < s->width; i++) sum += s->row[i] * s->other[i];
   }
   return sum;
@@ -219,7 +220,7 @@ smx_status gate_soft_moe_backward(const tensor_call *c) {
   status = add_layers(&s);
   if (status == SMX_OK) {
     const double gain = gain_gradient(&s);
-    if (c->din.given[GAIN]) s.lines->store(&gain, 1, c->din.view[GAIN].data);
+    if (c->din.given[GAIN]) gate_store(c, c->din.view + GAIN, 0, 1, &gain);
     if (c->din.given[X]) leave_unit(&s, c->in.view[X].data, s.items * s.tokens, 1, s.dx, c->din.view[X].data);
     if (c->din.given[PHI])
       leave_unit(&s, c->in.view[PHI].data, s.slots, s.gain, s.dphi, c->din.view[PHI].data);

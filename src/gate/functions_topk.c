@@ -4,14 +4,13 @@
  * of tokens at a time; a task chooses for some tokens of the chunk. So NaN, infinities, instruction
  * sets and threads are those of the rows, and a token's bits do not depend on the others. */
 #include "cpu/cpu.h"
-#include "driver/operator.h"
 #include "functions.h"
 #include "functions_lines.h"
+#include "functions_rows.h"
 
 enum {
   CHUNK = 1 << 17, /* scores of a chunk, which stay in the second-level cache of one thread */
-  SHARED = 8,      /* chunks that several threads share are so many times as large */
-  TASK = 64        /* tokens of a task */
+  SHARED = 8       /* chunks that several threads share are so many times as large */
 };
 enum { LOGITS, BIAS };     /* inputs */
 enum { WEIGHT, INDEX };    /* outputs */
@@ -32,6 +31,10 @@ typedef struct route {
   char *scaled, *score, *part; /* [most, experts] each; [most, k] */
   const smx_op *sigmoid_op;
 } route;
+
+/* Whether weights are a softmax of the chosen, and whether they are one of all. */
+static bool of_chosen(const route *r) { return r->shared && !r->sigmoid; }
+static bool of_all(const route *r) { return !r->shared && !r->sigmoid; }
 
 /* ---- rows ---- */
 
@@ -56,17 +59,15 @@ static const char *row_of(const route *r, const char *matrix, int64_t i, int64_t
 }
 
 static void each_task(route *r, void (*task)(void *arg, int64_t i)) {
-  smx_parallel(r->c->ctx, (r->count + TASK - 1) / TASK, task, r);
-}
-static int64_t task_end(const route *r, int64_t task) {
-  return (task + 1) * TASK < r->count ? (task + 1) * TASK : r->count;
+  smx_parallel(r->c->ctx, gate_tasks(r->count), task, r);
 }
 
 static void scale_task(void *arg, int64_t task) {
   const route *r = arg;
-  const int64_t n = r->choice.experts, from = task * TASK;
+  const int64_t n = r->choice.experts, from = task * GATE_TASK;
   const char *x = r->c->in.view[LOGITS].data + (r->first + from) * n * r->bytes;
-  r->lines->scale(x, 1 / r->divisor, (task_end(r, task) - from) * n, r->scaled + from * n * r->bytes);
+  r->lines->scale(x, 1 / r->divisor, (gate_task_end(task, r->count) - from) * n,
+                  r->scaled + from * n * r->bytes);
 }
 
 static void take_logits(route *r) {
@@ -85,7 +86,7 @@ static int64_t *index_of(const route *r, int64_t i) {
 /* What becomes a row of weights. Of a token without experts: anything but -inf. */
 static void gather_part(const route *r, int64_t i, bool nan) {
   const int64_t *index = index_of(r, i), k = r->choice.k;
-  const bool scores = r->scored && !(r->shared && !r->sigmoid);
+  const bool scores = r->scored && !of_chosen(r);
   const double absent = nan ? __builtin_nan("") : scores || index[0] < 0 ? 0 : -__builtin_inf();
   r->lines->gather(row_of(r, scores ? r->score : r->logits, i, r->choice.experts), index, k, absent,
                    r->part + i * k * r->bytes);
@@ -96,7 +97,7 @@ static void choose_task(void *arg, int64_t task) {
   const int64_t n = r->choice.experts;
   const void *bias = r->c->in.given[BIAS] ? r->c->in.view[BIAS].data : NULL;
   void *work = smx_scratch_take(&r->scratch);
-  for (int64_t i = task * TASK; i < task_end(r, task); i++)
+  for (int64_t i = task * GATE_TASK; i < gate_task_end(task, r->count); i++)
     gather_part(r, i,
                 !r->kernels->choose(&r->choice, row_of(r, r->logits, i, n),
                                     r->scored ? row_of(r, r->score, i, n) : NULL, bias, work,
@@ -122,18 +123,18 @@ static void weigh_task(void *arg, int64_t task) {
   const int64_t k = r->choice.k;
   const double empty = smx_context_on_empty(r->c->ctx) == SMX_EMPTY_NAN ? __builtin_nan("") : 0;
   double *w = smx_scratch_take(&r->scratch);
-  for (int64_t i = task * TASK; i < task_end(r, task); i++) {
-    r->lines->load(row_of(r, r->part, i, k), k, w);
+  for (int64_t i = task * GATE_TASK; i < gate_task_end(task, r->count); i++) {
+    smx_reals_load(r->c->is_f64, row_of(r, r->part, i, k), k, w);
     const bool none = index_of(r, i)[0] < 0 && w[0] == w[0];
     const double factor = r->scale / whole_of(r, w);
     for (int64_t j = 0; j < k; j++) w[j] = none ? empty : w[j] * factor;
-    r->lines->store(w, k, r->c->out.view[WEIGHT].data + (r->first + i) * k * r->bytes);
+    gate_store(r->c, r->c->out.view + WEIGHT, (r->first + i) * k, k, w);
   }
   smx_scratch_give(&r->scratch, w);
 }
 
 static smx_status run_forward(route *r) {
-  const bool from_logits = !r->scored || (r->shared && !r->sigmoid);
+  const bool from_logits = !r->scored || of_chosen(r);
   smx_status status = SMX_OK;
   take_logits(r);
   if (r->scored) status = score_rows(r, r->logits, r->choice.experts, r->score);
@@ -164,10 +165,10 @@ static bool is_expert(const route *r, int64_t index) { return index >= 0 && inde
 static void gradient_row(const route *r, int64_t i, double *work) {
   const int64_t n = r->choice.experts, k = r->choice.k, *index = index_of(r, i);
   double *dx = work, *u = work + n, *g = u + k, dot = 0;
-  const bool all = !r->sigmoid && !r->shared; /* the softmax is over all */
-  if (all) r->lines->load(row_of(r, r->score, i, n), n, dx);
-  r->lines->load(row_of(r, r->part, i, k), k, u);
-  r->lines->load(r->c->dout.view[WEIGHT].data + (r->first + i) * k * r->bytes, k, g);
+  const bool all = of_all(r);
+  if (all) smx_reals_load(r->c->is_f64, row_of(r, r->score, i, n), n, dx);
+  smx_reals_load(r->c->is_f64, row_of(r, r->part, i, k), k, u);
+  gate_load(r->c, r->c->dout.view + WEIGHT, (r->first + i) * k, k, g);
   for (int64_t j = 0; j < k; j++) u[j] = is_expert(r, index[j]) ? u[j] : 0;
   chosen_gradient(r, u, g);
   for (int64_t j = 0; j < k; j++) dot += is_expert(r, index[j]) ? g[j] : 0;
@@ -175,15 +176,15 @@ static void gradient_row(const route *r, int64_t i, double *work) {
   for (int64_t j = 0; j < k; j++)
     if (is_expert(r, index[j])) dx[index[j]] += g[j];
   for (int64_t j = 0; j < n; j++) dx[j] /= r->divisor;
-  r->lines->store(dx, n, r->c->din.view[LOGITS].data + (r->first + i) * n * r->bytes);
+  gate_store(r->c, r->c->din.view + LOGITS, (r->first + i) * n, n, dx);
 }
 
 static void part_task(void *arg, int64_t task) {
   route *r = arg;
   const int64_t n = r->choice.experts, k = r->choice.k;
   int64_t *there = smx_scratch_take(&r->scratch);
-  const bool all = !r->sigmoid && !r->shared;
-  for (int64_t i = task * TASK; i < task_end(r, task); i++) {
+  const bool all = of_all(r);
+  for (int64_t i = task * GATE_TASK; i < gate_task_end(task, r->count); i++) {
     const int64_t *index = index_of(r, i);
     for (int64_t j = 0; j < k; j++) there[j] = is_expert(r, index[j]) ? index[j] : -1;
     r->lines->gather(row_of(r, all ? r->score : r->logits, i, n), there, k,
@@ -194,12 +195,12 @@ static void part_task(void *arg, int64_t task) {
 static void gradient_task(void *arg, int64_t task) {
   route *r = arg;
   double *work = smx_scratch_take(&r->scratch);
-  for (int64_t i = task * TASK; i < task_end(r, task); i++) gradient_row(r, i, work);
+  for (int64_t i = task * GATE_TASK; i < gate_task_end(task, r->count); i++) gradient_row(r, i, work);
   smx_scratch_give(&r->scratch, work);
 }
 
 static smx_status run_backward(route *r) {
-  const bool all = !r->sigmoid && !r->shared;
+  const bool all = of_all(r);
   smx_status status = SMX_OK;
   take_logits(r);
   if (all) status = score_rows(r, r->logits, r->choice.experts, r->score);
@@ -225,7 +226,7 @@ static smx_status reserve(route *r) {
   if (!smx_multiply(r->most * r->bytes, 2 * g->experts + g->k, &bytes) || bytes > INT64_MAX / 2)
     return no_memory(r->c);
   part = r->most * g->experts * r->bytes;
-  if (!smx_scratch_open(&r->scratch, r->c->ctx, (size_t)bytes, task, r->most / TASK + 1))
+  if (!smx_scratch_open(&r->scratch, r->c->ctx, (size_t)bytes, task, gate_tasks(r->most)))
     return no_memory(r->c);
   r->score = r->scratch.shared, r->scaled = r->score + part, r->part = r->scaled + part;
   r->purse = smx_purse_open(r->c->ctx);
@@ -242,22 +243,6 @@ static void release(route *r) {
   smx_scratch_close(&r->scratch);
 }
 
-/* SMX_EMPTY_ERROR: a token without experts has to be found before anything is written. */
-static smx_status check_empty(const route *r) {
-  const int64_t n = r->choice.experts;
-  if (smx_context_on_empty(r->c->ctx) != SMX_EMPTY_ERROR) return SMX_OK;
-  for (int64_t t = 0; t < r->tokens; t++) {
-    bool any = false;
-    for (int64_t i = 0; i < n && !any; i++) {
-      double x;
-      r->lines->load(row_of(r, r->c->in.view[LOGITS].data, t * n + i, 1), 1, &x);
-      any = !(x == -__builtin_inf());
-    }
-    if (!any) return smx_fail(SMX_ERR_EMPTY, "%s: token %lld has no experts", r->c->op->name, (long long)t);
-  }
-  return SMX_OK;
-}
-
 static route route_of(const tensor_call *c) {
   const int64_t experts = tensor_dim(c, "e"), top = (int64_t)tensor_param(c, "top_groups");
   route r = {
@@ -268,20 +253,20 @@ static route route_of(const tensor_call *c) {
   r.choice.two = r.choice.groups > 1 && (group == TWO || (group == AUTO && c->in.given[BIAS]));
   r.sigmoid = tensor_param(c, "score") == SIGMOID;
   r.shared = tensor_param(c, "renormalise") != 0;
-  r.scored = c->in.given[BIAS] || r.choice.two || (!r.sigmoid && !r.shared);
+  r.scored = c->in.given[BIAS] || r.choice.two || of_all(&r);
   r.scale = tensor_param(c, "scale"), r.divisor = tensor_param(c, "temperature");
   const int64_t chunk = smx_context_threads(c->ctx) > 1 ? SHARED * CHUNK : CHUNK;
   r.most = experts < chunk ? chunk / experts : 1;
   if (r.most > r.tokens) r.most = r.tokens;
   r.kernels = c->is_f64 ? smx_isa_current()->f64.gate : smx_isa_current()->f32.gate;
-  r.sigmoid_op = smx_op_find("sigmoid_attention");
+  if (r.sigmoid) r.sigmoid_op = smx_op_find("sigmoid_attention");
   return r;
 }
 
 static smx_status run(const tensor_call *c, smx_status (*chunk)(route *r)) {
   route r = route_of(c);
   if (r.tokens == 0) return SMX_OK;
-  smx_status status = check_empty(&r);
+  smx_status status = gate_check_empty(c, r.tokens, r.choice.experts);
   if (status != SMX_OK) return status;
   status = reserve(&r);
   for (r.first = 0; r.first < r.tokens && status == SMX_OK; r.first += r.count) {
@@ -301,9 +286,8 @@ smx_status gate_topk_sizes(dims *d) {
   const int64_t experts = dims_value(d, "e", 0), k = (int64_t)dims_param(d, "k", 1);
   const int64_t groups = (int64_t)dims_param(d, "groups", 1), top = (int64_t)dims_param(d, "top_groups", 0);
   const char *name = d->op->name;
-  if (k > experts)
-    return smx_fail(SMX_ERR_PARAM, "%s: k is %lld, but there are %lld experts", name, (long long)k,
-                    (long long)experts);
+  const smx_status status = gate_k_sizes(d);
+  if (status != SMX_OK) return status;
   if (experts % groups != 0)
     return smx_fail(SMX_ERR_PARAM, "%s: groups is %lld, which does not divide %lld experts", name,
                     (long long)groups, (long long)experts);

@@ -6,7 +6,7 @@
 
 /* Each of SURE maxima is one element, so the k-th of them is a bar that k elements reach; NEAR:
  * elements that usually do. */
-enum { SURE = LANES > 16 ? LANES : 16, SUMS = SURE / LANES, NEAR = 64 };
+enum { SURE = 16, SUMS = SURE / LANES, NEAR = 64 };
 #define EACH_SUM(u) _Pragma("GCC unroll 16") for (int u = 0; u < SUMS; u++)
 
 /* Some elements in index order, with -inf behind them. */

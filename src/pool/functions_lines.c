@@ -14,8 +14,7 @@ enum { LANES = 8 };
 
 #define LINES(type) \
   { \
-    take_largest_##type, take_larger_##type, take_sum_##type, give_mean_##type, give_##type, put_##type, \
-        clean_##type, copy_##type, mix_##type, gather_##type, scatter_##type, hide_##type, scale_##type, \
-        fold_##type, weigh_##type \
+    take_largest_##type, take_larger_##type, take_sum_##type, give_mean_##type, give_##type, mix_##type, \
+        gather_##type, scatter_##type, hide_##type, scale_##type, fold_##type, weigh_##type \
   }
 const pool_lines pool_lines_of[2] = {LINES(f32), LINES(f64)};

@@ -21,9 +21,6 @@ typedef struct windows {
 typedef struct pool_lines {
   pool_line_fn *largest, *larger, *sum, *mean; /* arg: a range; larger: without the cell */
   void (*give)(const range *r, double a, int64_t n);
-  void (*put)(const double *v, int64_t n, void *to);
-  void (*clean)(void *data, int64_t n);
-  void (*copy)(const void *x, int64_t n, double *v);
   void (*mix)(const void *x, double a, int64_t n, double *v);
   pool_line_fn *gather, *scatter; /* arg: windows */
   void (*hide)(void *matrix, int64_t n);

@@ -64,24 +64,9 @@ static void NAME(give)(const range *r, double a, int64_t n) {
     if (r->index[i] >= 0) dx[r->index[i]] += (REAL)(a * r->sum[i]);
 }
 
-/* As the contract has results: no subnormal numbers, one NaN. */
-static inline REAL NAME(cleaned)(REAL x) {
-  const REAL tiny = sizeof(REAL) == 4 ? (REAL)0x1p-126 : (REAL)0x1p-1022;
-  return x != x ? (REAL)__builtin_nan("") : x < tiny && x > -tiny ? 0 : x;
-}
-static void NAME(put)(const double *v, int64_t n, void *to) {
-  for (int64_t i = 0; i < n; i++) ((REAL *)to)[i] = NAME(cleaned)((REAL)v[i]);
-}
-static void NAME(clean)(void *data, int64_t n) {
-  REAL *x = data;
-  for (int64_t i = 0; i < n; i++) x[i] = NAME(cleaned)(x[i]);
-}
 /* a x + (1 - a) v */
 static void NAME(mix)(const void *x, double a, int64_t n, double *v) {
   for (int64_t i = 0; i < n; i++) v[i] = a * (double)((const REAL *)x)[i] + (1 - a) * v[i];
-}
-static void NAME(copy)(const void *x, int64_t n, double *v) {
-  for (int64_t i = 0; i < n; i++) v[i] = (double)((const REAL *)x)[i];
 }
 
 /* ---- windows as a matrix ---- */

@@ -4,9 +4,10 @@
  * (area + area - inter), so that nothing is divided. Boxes and scores with a NaN do not exist. */
 #include <string.h>
 
+#include "driver/merge_sort.h"
 #include "driver/operator.h"
+#include "driver/reals.h"
 #include "functions.h"
-#include "functions_lines.h"
 
 enum { HARD, LINEAR, GAUSSIAN };
 
@@ -57,10 +58,10 @@ static int64_t load_image(image *m, int64_t at) {
   const tensor_call *c = n->c;
   const int64_t bytes = c->is_f64 ? 8 : 4;
   int64_t count = 0;
-  pool_lines_of[c->is_f64].copy(c->in.view[1].data + at * n->n * bytes, n->n, m->score);
+  smx_reals_load(c->is_f64, c->in.view[1].data + at * n->n * bytes, n->n, m->score);
   for (int64_t i = 0; i < n->n; i++) {
     double box[4];
-    pool_lines_of[c->is_f64].copy(c->in.view[0].data + (at * n->n + i) * 4 * bytes, 4, box);
+    smx_reals_load(c->is_f64, c->in.view[0].data + (at * n->n + i) * 4 * bytes, 4, box);
     for (int s = 0; s < 4; s++) m->all.side[s][i] = box[s];
     m->all.area[i] = above_zero(box[2] - box[0] + n->pixel) * above_zero(box[3] - box[1] + n->pixel);
     m->class_of[i] = c->in.given[2] ? ((const int64_t *)(const void *)c->in.view[2].data)[at * n->n + i] : 0;
@@ -71,24 +72,15 @@ static int64_t load_image(image *m, int64_t at) {
 }
 
 /* Larger scores first; of equal ones the smaller number. */
-static bool is_before(const image *m, int64_t a, int64_t b) {
+static bool is_before(const void *image_, int64_t a, int64_t b) {
+  const image *m = image_;
   return m->score[a] != m->score[b] ? m->score[a] > m->score[b] : a < b;
 }
 
-/* Merges runs of the order, twice as long each time. */
 static void sort_order(image *m, int64_t count) {
-  for (int64_t run = 1; run < count; run *= 2) {
-    for (int64_t begin = 0; begin < count; begin += 2 * run) {
-      const int64_t middle = begin + run < count ? begin + run : count,
-                    end = middle + run < count ? middle + run : count;
-      int64_t a = begin, b = middle;
-      for (int64_t i = begin; i < end; i++)
-        m->merged[i] = b == end || (a < middle && is_before(m, m->order[a], m->order[b])) ? m->order[a++]
-                                                                                          : m->order[b++];
-    }
-    int64_t *swap = m->order;
-    m->order = m->merged, m->merged = swap;
-  }
+  int64_t *sorted = smx_merge_sort(m->order, m->merged, count, is_before, m);
+  m->merged = sorted == m->order ? m->merged : m->order;
+  m->order = sorted;
 }
 
 /* ---- boxes go, or stay as they are ---- */
@@ -201,7 +193,7 @@ static void write_kept(const image *m, int64_t at, int64_t kept) {
   if (c->out.given[1]) ((int64_t *)(void *)c->out.view[1].data)[at] = kept;
   if (!c->out.given[2]) return;
   for (int64_t k = 0; k < n; k++) m->pair[k] = k < kept ? m->score[m->order[k]] : 0;
-  pool_lines_of[c->is_f64].put(m->pair, n, c->out.view[2].data + at * n * (c->is_f64 ? 8 : 4));
+  smx_reals_store(c->is_f64, m->pair, n, c->out.view[2].data + at * n * (c->is_f64 ? 8 : 4));
 }
 
 static void nms_task(void *arg, int64_t at) {

@@ -2,6 +2,7 @@
  * of the cells. */
 #include <string.h>
 
+#include "driver/reals.h"
 #include "functions.h"
 #include "functions_lines.h"
 
@@ -70,9 +71,9 @@ static void forward_part(const reduce_call *r, int64_t plane, part *p) {
                 n = p->end - p->begin;
   if (r->mix != 0) look_for_largest(r, p, x, indexed);
   if (r->mix != 1) take_means(r, p, x);
-  if (r->mix == 1) r->lines->copy(p->largest, n, p->sum);
+  if (r->mix == 1) smx_reals_load(c->is_f64, p->largest, n, p->sum);
   else if (r->mix != 0) r->lines->mix(p->largest, r->mix, n, p->sum);
-  r->lines->put(p->sum, n, c->out.view[0].data + first * r->bytes);
+  smx_reals_store(c->is_f64, p->sum, n, c->out.view[0].data + first * r->bytes);
   if (indexed) memcpy(c->out.view[1].data + first * 8, p->index, (size_t)n * 8);
 }
 
@@ -82,7 +83,7 @@ static void backward_part(const reduce_call *r, int64_t plane, part *p) {
   const int64_t offset = plane * r->s.cells * r->bytes, n = p->end - p->begin;
   const int64_t first = plane * r->s.outputs + p->row * r->s.axis[2].outputs + p->begin;
   range all = {.dx = c->din.view[0].data + offset, .sum = p->sum, .index = p->index};
-  r->lines->copy(c->dout.view[0].data + first * r->bytes, n, p->sum);
+  smx_reals_load(c->is_f64, c->dout.view[0].data + first * r->bytes, n, p->sum);
   if (r->mix != 0) {
     look_for_largest(r, p, c->in.view[0].data + offset, true);
     r->lines->give(&all, r->mix, n);
@@ -116,7 +117,7 @@ static void backward_task(void *arg, int64_t plane) {
   char *dx = r->c->din.view[0].data + plane * r->s.cells * r->bytes;
   memset(dx, 0, (size_t)(r->s.cells * r->bytes));
   each_part(r, plane, 0, r->rows, backward_part);
-  r->lines->clean(dx, r->s.cells);
+  smx_reals_clean(r->c->is_f64, dx, r->s.cells);
 }
 
 static reduce_call call_of(const tensor_call *c) {

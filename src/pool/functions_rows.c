@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "driver/operator.h"
+#include "driver/reals.h"
 #include "functions.h"
 #include "functions_lines.h"
 
@@ -87,7 +88,8 @@ static smx_status run_chunk(rows_call *r) {
   if (status != SMX_OK || r->what == LSE) return status;
   if (r->what != WEIGHTS_BACK) r->lines->fold(&w, r->weights, r->s.window, r->count, r->sum);
   if (r->what == MEAN)
-    return r->lines->put(r->sum, r->count, r->c->out.view[0].data + r->first * r->bytes), SMX_OK;
+    return smx_reals_store(r->c->is_f64, r->sum, r->count, r->c->out.view[0].data + r->first * r->bytes),
+           SMX_OK;
   r->lines->weigh(&w, r->weights, r->s.window, r->count, r->beta, r->what == WEIGHTS_BACK ? NULL : r->sum,
                   r->c->dout.view[0].data + r->first * r->bytes);
   smx_parallel(r->c->ctx, planes_of(r), scatter_plane, r);
@@ -107,7 +109,7 @@ static smx_status run_chunks(rows_call *r, int64_t all) {
     status = run_chunk(r);
   }
   if (status == SMX_OK && r->what >= MEAN_BACK)
-    r->lines->clean(r->c->din.view[0].data, r->s.planes * r->s.cells);
+    smx_reals_clean(r->c->is_f64, r->c->din.view[0].data, r->s.planes * r->s.cells);
   return status;
 }
 

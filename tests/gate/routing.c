@@ -304,6 +304,31 @@ static void there_and_back(void **state) {
   free(source), free(made);
 }
 
+/* No subnormal numbers, and one NaN, whatever instruction made it. */
+static void results_are_clean(void **state) {
+  float rows[] = {INFINITY, 0x1p-100f}, w[] = {0, 0x1p-40f}, y[2], scores[] = {1, 0};
+  int64_t slot[] = {0}, one[] = {1, 1}, wide[] = {1, 2}, two = 2, index[2];
+  uint32_t bits;
+  const smx_tensor tr = {rows, {1, 0}, 2, SMX_F32, wide, NULL, 0},
+                   ty = {y, {1, 0}, 2, SMX_F32, wide, NULL, 0};
+  smx_tensor tw = {w, {1, 0}, 2, SMX_F32, one, NULL, 0};
+  const smx_tensor ts = wholes(slot, 2, one), ti = wholes(index, 1, &two);
+  const smx_tensor tz = {scores, {1, 0}, 1, SMX_F32, &two, NULL, 0},
+                   tk = {y, {1, 0}, 1, SMX_F32, &two, NULL, 0};
+  for (way way_of = {0}; next_way(&way_of);) {
+    tw.data = w;
+    good(smx_moe_combine(way_of.ctx, &tr, &ts, &tw, &ty));
+    memcpy(&bits, y, sizeof bits);
+    assert_int_equal(bits, 0x7fc00000);
+    tw.data = w + 1;
+    good(smx_moe_combine(way_of.ctx, &tr, &ts, &tw, &ty));
+    assert_true(y[0] == INFINITY && y[1] == 0);
+    const smx_gate gate = {.size = sizeof gate, .scale = 0x1p-126};
+    good(smx_gate_topk(way_of.ctx, &gate, &tz, NULL, &tk, &ti));
+    assert_true(y[0] == 0 && y[1] == 0);
+  }
+}
+
 static void wrong_calls(void **state) {
   double z[4] = {1, 2, 3, 4}, w[4];
   int64_t i[4] = {0}, four = 4, rows;
@@ -316,7 +341,7 @@ static void wrong_calls(void **state) {
   gate.groups = 2;
   refused(smx_gate_topk(NULL, &gate, &tz, NULL, &tw, &ti), SMX_ERR_PARAM, "k is 4, but 1 groups have 2");
   gate.size = 8;
-  refused(smx_gate_topk(NULL, &gate, &tz, NULL, &tw, &ti), SMX_ERR_PARAM, "gate.size is 8");
+  refused(smx_gate_topk(NULL, &gate, &tz, NULL, &tw, &ti), SMX_ERR_STRUCT, "gate.size is 8");
   refused(smx_gate_topk(NULL, NULL, NULL, NULL, &tw, &ti), SMX_ERR_NULL, "logits");
   refused(smx_moe_rows(&moe, 1, 1, &rows), SMX_ERR_PARAM, "experts");
   refused(smx_moe_rows(NULL, 1, 1, &rows), SMX_ERR_NULL, "moe");
@@ -332,6 +357,7 @@ int main(void) {
       cmocka_unit_test(the_choice_is_that_of_a_search),
       cmocka_unit_test(there_and_back),
       cmocka_unit_test(wrong_calls),
+      cmocka_unit_test(results_are_clean),
       cmocka_unit_test(many_tokens_have_the_same_bits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
