@@ -8,16 +8,11 @@ static void set(const smx_op *op, smx_params *params, const char *name, double v
   if (*status == SMX_OK && value != 0) *status = smx_params_set(op, params, name, value);
 }
 
-static smx_status check_size(const char *what, const size_t *size, size_t is) {
-  if (!size || *size == is) return SMX_OK;
-  return smx_fail(SMX_ERR_PARAM, "%s is %zu, not %zu", what, *size, is);
-}
-
 static smx_status gate_params(const smx_op *op, const smx_gate *gate, smx_params *params) {
   smx_status status = smx_params_init(op, params);
-  if (status == SMX_OK)
-    status = check_size("smx_gate_topk: gate.size", gate ? &gate->size : NULL, sizeof *gate);
-  if (status != SMX_OK || !gate) return status;
+  if (!gate || status != SMX_OK) return status;
+  if (gate->size != sizeof *gate)
+    return smx_fail(SMX_ERR_STRUCT, "%s: gate.size is %zu, not %zu", op->name, gate->size, sizeof *gate);
   set(op, params, "k", (double)gate->k, &status);
   set(op, params, "score", gate->score, &status);
   if (gate->raw && status == SMX_OK) status = smx_params_set(op, params, "renormalise", 0);
@@ -53,8 +48,9 @@ smx_status smx_gate_topk_backward(smx_context *ctx, const smx_gate *gate, const 
 
 static smx_status moe_params(const smx_op *op, const smx_moe *moe, smx_params *params) {
   smx_status status = smx_params_init(op, params);
-  if (!moe) return smx_fail(SMX_ERR_NULL, "smx_moe_permutation: moe is NULL");
-  if (status == SMX_OK) status = check_size("smx_moe_permutation: moe.size", &moe->size, sizeof *moe);
+  if (!moe) return smx_fail(SMX_ERR_NULL, "moe_permutation: moe is NULL");
+  if (moe->size != sizeof *moe)
+    return smx_fail(SMX_ERR_STRUCT, "%s: moe.size is %zu, not %zu", op->name, moe->size, sizeof *moe);
   if (status == SMX_OK) status = smx_params_set(op, params, "experts", (double)moe->experts);
   set(op, params, "capacity", (double)moe->capacity, &status);
   set(op, params, "factor", moe->factor, &status);
