@@ -30,8 +30,7 @@ class Case:
         self.shape = tuple(int(size) for size in shape.split("x"))
         self.threads = int(threads[1:])
         self.elements = math.prod(self.shape)
-        self.attention = self.verb.startswith("attention_")
-        self.head = self.verb.startswith("linear_")
+        self.own = next((m for m in (peers_attention, peers_heads) if self.verb.startswith(m.PREFIX)), None)  # whose case it is, if not of rows
 
 
 class Refused(Exception):
@@ -76,10 +75,8 @@ def targets(case):
 def libsoftmax(case, x, library):
     lib = ctypes.CDLL(library)
     lib.smx_last_error.restype = ctypes.c_char_p
-    if case.attention:
-        return peers_attention.libsoftmax(case, x, lib, context_of(case, lib), lambda a: Tensor.of(a, case), at_page, check)
-    if case.head:
-        return peers_heads.libsoftmax(case, x, lib, context_of(case, lib), at_page, check)
+    if case.own:
+        return case.own.libsoftmax(case, x, lib, context_of(case, lib), lambda a: Tensor.of(a, case), at_page, check)
     if case.verb.startswith("cross_entropy"):
         return libsoftmax_loss(case, x, lib)
     if case.verb in SORTED:
@@ -128,7 +125,7 @@ def libsoftmax_operator(case, x, lib):
 
 def numpy(case, x, _):
     import numpy as np
-    if case.dtype == "bf16" or case.attention or case.head:
+    if case.dtype == "bf16" or case.own:
         raise Refused  # a dtype of an extension; a formula that nobody uses
     if case.verb in SORTED:
         return numpy_sorted(case, x)
@@ -207,7 +204,7 @@ def onnxruntime(case, x, _):
     import onnxruntime as ort
     from onnx import TensorProto, helper
     types = {"f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "f16": TensorProto.FLOAT16}
-    if case.dtype not in types or case.verb.startswith("cross_entropy") or case.verb in SORTED or case.verb.endswith("_dx") or case.head:
+    if case.dtype not in types or case.verb.startswith("cross_entropy") or case.verb in SORTED or case.verb.endswith("_dx") or case.own is peers_heads:
         raise Refused
 
     def session_of(model):
@@ -218,8 +215,8 @@ def onnxruntime(case, x, _):
             return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         except Exception as e:  # its own kinds: no kernel for this dtype
             raise Refused from e
-    if case.attention:
-        return peers_attention.onnxruntime(case, x, session_of, at_page)
+    if case.own:
+        return case.own.onnxruntime(case, x, session_of, at_page)
     operator, attributes, shape = {"softmax": ("Softmax", {"axis": -1}, case.shape), "log_softmax": ("LogSoftmax", {"axis": -1}, case.shape),
                                    "logsumexp": ("ReduceLogSumExp", {"keepdims": 0, "axes": [-1]}, case.shape[:-1])}[case.verb]
     kind = types[case.dtype]
@@ -239,10 +236,10 @@ def onnxruntime(case, x, _):
 def jax(case, x, _):
     import jax as lib
     lib.config.update("jax_enable_x64", True)
-    if case.verb in SORTED or case.head:
+    if case.verb in SORTED or case.own is peers_heads:
         raise Refused
-    if case.attention:
-        return peers_attention.jax(case, x)
+    if case.own:
+        return case.own.jax(case, x)
     if case.verb.startswith("cross_entropy"):
         return jax_loss(case, x, lib)
     function = {"softmax": lib.nn.softmax, "log_softmax": lib.nn.log_softmax, "logsumexp": lib.nn.logsumexp}[case.verb]
@@ -268,13 +265,11 @@ def pytorch(case, x, _):
         import torch as lib
     except ImportError:
         raise Refused from None
-    if case.verb not in ("softmax", "log_softmax", "logsumexp") and not case.attention and not case.head or case.dtype not in ("f32", "f64"):
+    if case.verb not in ("softmax", "log_softmax", "logsumexp") and not case.own or case.dtype not in ("f32", "f64"):
         raise Refused
     lib.set_num_threads(case.threads)
-    if case.attention:
-        return peers_attention.torch(case, x, lib)
-    if case.head:
-        return peers_heads.torch(case, x, lib)
+    if case.own:
+        return case.own.torch(case, x, lib)
     shape = case.shape[:1] if case.verb == "logsumexp" else case.shape
     there, function, out = lib.from_numpy(x), getattr(lib, case.verb), lib.from_numpy(at_page(shape, x.dtype))
     return lambda: function(there, -1, out=out)
@@ -295,10 +290,8 @@ def at_page(shape, dtype):
 
 
 def scores(case):
-    if case.attention:
-        return peers_attention.inputs(case, at_page)
-    if case.head:
-        return peers_heads.inputs(case, at_page)
+    if case.own:
+        return case.own.inputs(case, at_page)
     import ml_dtypes  # comes with JAX
     import numpy as np
     x = at_page(case.shape, {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[case.dtype])

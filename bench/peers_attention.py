@@ -1,6 +1,7 @@
 """Attention in peers.py: the operator of ONNX Runtime, the functions of JAX and PyTorch beside the library. Inputs are q, k, v and the gradient of o."""
 import ctypes
 
+PREFIX = "attention_"
 KINDS = {"full": (0, 0), "causal": (1, 0), "full_dx": (0, 1), "causal_dx": (1, 1), "decode": (0, 0)}  # causal, gradients
 SHAPES = "8x1024x64 8x1024x128 2x4096x64 2x4096x128".split()
 SHORT = "1024x1x64 512x4x64 256x8x64 128x16x64 64x32x64 96x16x32 64x32x32 96x49x32".split()

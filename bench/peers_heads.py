@@ -1,6 +1,7 @@
 """Cross-entropy of a linear layer in peers.py: PyTorch's composition beside the library. Inputs are features and weights of 32 000 classes."""
 import ctypes
 
+PREFIX = "linear_"
 CLASSES = 32000
 CASES = [(verb, "f32", "2048x1024") for verb in ("linear_cross_entropy", "linear_cross_entropy_dx")]
 
@@ -20,7 +21,7 @@ def targets(case):
     return np.arange(case.shape[0]) * 7919 % CLASSES
 
 
-def libsoftmax(case, x, lib, context, at_page, check):
+def libsoftmax(case, x, lib, context, _, at_page, check):
     import numpy as np
     (h, w), target, loss = x, targets(case), np.empty(case.shape[0], np.float32)
     grads = [at_page(a.shape, a.dtype) for a in x] if case.verb.endswith("dx") else [None, None]

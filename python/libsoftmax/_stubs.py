@@ -304,6 +304,12 @@ def framework_attention(array):
             yield from overloads(made) if len(made) > 1 else made
 
 
+def without_gradient():
+    """libsoftmax.torch has them as the package does."""
+    names = (op.name for op in OPERATORS.values() if not op.backward)
+    return "from .. import %s\n" % ", ".join("%s as %s" % (name, name) for name in names)
+
+
 FRAMEWORKS = (("torch", "torch/__init__.pyi", "torch import Tensor, dtype", "Tensor", ".."),
               ("jax", "jax.pyi", "jax import Array\nfrom jax.typing import DTypeLike as dtype", "Array", "."))
 
@@ -314,7 +320,7 @@ def main(folder):
     (folder / "torch").mkdir(exist_ok=True)
     for name, file, source, array, package_name in FRAMEWORKS:
         text = [*framework(name, source, array, package_name), ATTENTION % package_name, *framework_attention(array)]
-        (folder / file).write_text("".join(text) + (TORCH if name == "torch" else ""))
+        (folder / file).write_text("".join(text) + (TORCH + without_gradient() if name == "torch" else ""))
 
 
 if __name__ == "__main__":
