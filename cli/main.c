@@ -196,10 +196,11 @@ const verb verbs[] = {
                         "are the scores of the n keys that a query sees:",
      .entry = attend_entry},
     {.name = "plot",
-     .arguments = "OPERATOR[:NAME=VALUE,...]... [--row FILE] [-o OUT.svg]",
+     .arguments = "OPERATOR[:NAME=VALUE,...]... [--row FILE] [-o OUT.svg] | --load FILE [-o OUT.svg]",
      .help = "A drawing (SVG) of how operators weigh the same scores: the weight of one element while its "
              "score moves, and with --row the weights of a row of a file. Up to eight operators, each with "
-             "parameters of its own; they differ in dashes and marks, so that it can be printed. Without -o "
+             "parameters of its own; they differ in dashes and marks, so that it can be printed. --load "
+             "draws how many tokens each expert has instead, from the indices that route wrote. Without -o "
              "it goes to standard output.",
      .operators = "",
      .work = work_plot,

@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { POINTS = 241, MOST_OTHERS = 64, BEST = 50, MOST_BEST = 10000 };
-enum { LEFT = 70, TOP = 40, WIDTH = 620, HEIGHT = 300, GAP = 80, LINE = 20, BOTTOM = 60 };
+enum { TOP = 40, GAP = 80, LINE = 20, BOTTOM = 60 };
 
 const setting plot_settings[] = {
     {"row", 0, "FILE", "scores to weigh in a second panel: a row of an array of any shape", FOR_OPERATOR,
@@ -27,6 +27,10 @@ const setting plot_settings[] = {
     {"to", 0, "B", "where the sweep ends; 6 by default", FOR_OPERATOR, NULL, NULL},
     {"others", 0, "S,...", "the other scores of the row whose first is swept; 1,0,-1 by default",
      FOR_OPERATOR, NULL, NULL},
+    {"load", 0, "FILE", "instead: the tokens of each expert, from the output index of route (o.npz:index)",
+     FOR_OPERATOR, NULL, NULL},
+    {"experts", 0, "N", "how many experts --load has; as many as it names by default", FOR_OPERATOR, NULL,
+     NULL},
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };
 
@@ -201,7 +205,7 @@ static int weigh(const plot *p, panel *a) {
 
 /* From 0, or below where a weight is, to a little above the largest. */
 static svg_frame frame_of(const plot *p, const panel *a, double top) {
-  svg_frame f = {LEFT, top, WIDTH, HEIGHT, a->x[0], a->x[a->count - 1], 0, 0};
+  svg_frame f = {PLOT_LEFT, top, PLOT_WIDTH, PLOT_HEIGHT, a->x[0], a->x[a->count - 1], 0, 0};
   for (int i = 0; i < p->count * a->count; i++) {
     if (!isfinite(a->y[i])) continue;
     if (a->y[i] < f.y0) f.y0 = a->y[i];
@@ -227,9 +231,10 @@ static void sweep_words(const plot *p, char *text, size_t size) {
 static int draw(const plot *p, const panel *first, const panel *second) {
   char words[192];
   svg s;
-  double legend = TOP + (HEIGHT + GAP) * (second ? 2 : 1) - GAP + BOTTOM,
+  double legend = TOP + (PLOT_HEIGHT + GAP) * (second ? 2 : 1) - GAP + BOTTOM,
          height = legend + LINE * p->count + 10;
-  int code = svg_begin(&s, LEFT + WIDTH + 30, height, "The weight of an element while its score moves", NULL);
+  int code = svg_begin(&s, PLOT_LEFT + PLOT_WIDTH + 30, height,
+                       "The weight of an element while its score moves", NULL);
   if (code) return code;
   sweep_words(p, words, sizeof words);
   draw_panel(&s, p, first, TOP, words, "weight");
@@ -237,9 +242,10 @@ static int draw(const plot *p, const panel *first, const panel *second) {
     snprintf(words, sizeof words,
              "elements of row %" PRId64 " of %.60s (%" PRId64 " in all), largest score first", p->number,
              options_own(p->o, "row"), p->n);
-    draw_panel(&s, p, second, TOP + HEIGHT + GAP, words, "weight");
+    draw_panel(&s, p, second, TOP + PLOT_HEIGHT + GAP, words, "weight");
   }
-  for (int k = 0; k < p->count; k++) svg_legend(&s, LEFT, legend - 10 + LINE * (k + 1), k, p->curves[k].text);
+  for (int k = 0; k < p->count; k++)
+    svg_legend(&s, PLOT_LEFT, legend - 10 + LINE * (k + 1), k, p->curves[k].text);
   code = svg_write(&s, p->o->out ? p->o->out : "-");
   svg_free(&s);
   return code;
@@ -255,7 +261,9 @@ static int make_panel(panel *a, int count, int curves) {
 int work_plot(const options *o) {
   plot p = {.o = o};
   panel first = {0}, second = {0};
-  int code = read_curves(&p);
+  if (options_own(o, "load")) return plot_load(o);
+  int code = options_own(o, "experts") ? fault(EXIT_USAGE, "--experts: --load FILE is missing") : EXIT_OK;
+  if (!code) code = read_curves(&p);
   if (!code) code = read_own(&p);
   if (!code) code = read_row(&p);
   if (!code) code = make_panel(&first, POINTS, p.count);

@@ -61,12 +61,14 @@ static int compare(const void *a, const void *b) {
 
 static void print_load(load *l) {
   const double mean = (double)l->chosen / (double)(l->count ? l->count : 1);
-  double squares = 0;
+  double squares = 0, entropy = 0;
   qsort(l->experts, (size_t)l->count, sizeof *l->experts, compare);
   printf("%7s %9s %7s %9s\n", "expert", "tokens", "share", "weight");
   for (int64_t i = 0; i < l->count; i++) {
     const expert *e = l->experts + i;
     squares += ((double)e->tokens - mean) * ((double)e->tokens - mean);
+    if (e->tokens)
+      entropy -= (double)e->tokens / (double)l->chosen * log((double)e->tokens / (double)l->chosen);
     if (i >= LINES) continue;
     const int bar =
         l->experts[0].tokens ? (int)((double)e->tokens * COLUMNS / (double)l->experts[0].tokens) : 0;
@@ -80,8 +82,10 @@ static void print_load(load *l) {
   printf("%" PRId64 " token%s, %" PRId64 " of %" PRId64 " experts each", l->tokens, l->tokens == 1 ? "" : "s",
          l->k, l->count);
   if (l->chosen)
-    printf("; the busiest has %.2f times the mean, the deviation is %.2f of it",
-           (double)l->experts[0].tokens / mean, sqrt(squares / (double)l->count) / mean);
+    printf(
+        "; the busiest has %.2f times the mean, the deviation is %.2f of it, the entropy %.3f of %.3f nats",
+        (double)l->experts[0].tokens / mean, sqrt(squares / (double)l->count) / mean, entropy,
+        log((double)l->count));
   if (l->with_nan) printf("; %" PRId64 " with NaN", l->with_nan);
   if (l->empty) printf("; %" PRId64 " without experts", l->empty);
   putchar('\n');

@@ -95,6 +95,50 @@ class Gates(unittest.TestCase):
         a, b = torch.autograd.grad(want, x, up.T)[0], torch.autograd.grad(got, x, up)[0]
         torch.testing.assert_close(b, a)
 
+    def test_dense_to_sparse(self):
+        x, bias, gain = (torch.randn(s, dtype=torch.float64, requires_grad=True) for s in ((90, 8), (8,), ()))
+        for activation, f in (("none", lambda v: v), ("tanh", torch.tanh), ("sigmoid", torch.sigmoid), ("gelu", F.gelu), ("relu", torch.relu)):
+            p = (gain * (f(x) + bias) / 0.7).softmax(-1)
+            want, index = p.topk(8, dim=-1)
+            stays = (want >= 0.1) | (torch.arange(8) == 0)
+            want = want.where(stays, 0.0)
+            for renormalise in ("no", "yes"):
+                want = want / want.sum(-1, keepdim=True) if renormalise == "yes" else want
+                got, chosen = S.gate_dense_to_sparse(x, bias=bias, gain=gain, temperature=0.7, threshold=0.1, activation=activation, renormalise=renormalise)
+                torch.testing.assert_close(got, want)
+                self.assertTrue(torch.equal(chosen, index.where(stays, -1)))
+                up = torch.randn_like(want)
+                for a, b in zip(torch.autograd.grad(want, (x, bias, gain), up, retain_graph=True), torch.autograd.grad(got, (x, bias, gain), up)):
+                    torch.testing.assert_close(b, a)
+
+    def test_noise_is_gumbel(self):
+        """With noise the best is a draw of the softmax."""
+        x = torch.tensor([0.0, 1.0, 2.0]).expand(20000, 3).contiguous()
+        index = S.gate_dense_to_sparse(x, noise="gumbel", seed=3, k=1)[1]
+        share = torch.bincount(index[:, 0], minlength=3) / 20000
+        torch.testing.assert_close(share, x[0].softmax(0), atol=0.015, rtol=0)
+
+    def test_modified_features(self):
+        x = torch.randn(30, 7, dtype=torch.float64, requires_grad=True)
+        for transform, want in (("unit", F.normalize(x, dim=-1)), ("tanh", x.tanh())):
+            got, up = S.gate_modified(x, transform=transform), torch.randn(30, 7, dtype=torch.float64)
+            torch.testing.assert_close(got, want)
+            torch.testing.assert_close(torch.autograd.grad(got, x, up)[0], torch.autograd.grad(want, x, up)[0])
+
+    def test_importance_and_load(self):
+        x = torch.randn(60, 5, dtype=torch.float64, requires_grad=True)
+        weight, index, chance = S.gate_noisy_topk(x, k=2, return_chance=True)
+        dense = torch.zeros(60, 5, dtype=torch.float64).scatter(1, index, weight)
+        for got, v in (
+            (S.importance_loss(weight, index=index, experts=5, scale=0.1), dense.sum(0)),
+            (S.importance_loss(chance, scale=0.1), chance.sum(0)),
+        ):
+            got = got[0] if isinstance(got, tuple) else got
+            want = 0.1 * v.var() / (v.mean() ** 2 + 1e-10)
+            torch.testing.assert_close(got, want)
+            a, b = (torch.autograd.grad(y, x, retain_graph=True)[0] for y in (want, got))
+            torch.testing.assert_close(b, a)
+
     def test_losses(self):
         x = torch.randn(200, 12, dtype=torch.float64, requires_grad=True)
         index = x.topk(2, dim=-1)[1]

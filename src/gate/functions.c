@@ -14,5 +14,8 @@ const tensor_functions gate_functions[GATE_COUNT] = {
     [GATE_gate_noisy_topk] = {gate_noisy, gate_noisy_backward, gate_k_sizes, true},
     [GATE_moe_gaussian_nll] = {gate_gaussian_nll, gate_gaussian_nll_backward, NULL, true},
     [GATE_moe_multinomial_nll] = {gate_multinomial_nll, gate_multinomial_nll_backward, NULL, true},
+    [GATE_gate_dense_to_sparse] = {gate_dense, gate_dense_backward, gate_dense_sizes, true},
+    [GATE_gate_modified] = {gate_modified, gate_modified_backward, NULL, true},
+    [GATE_importance_loss] = {gate_importance, gate_importance_backward, gate_importance_sizes, true},
     [GATE_soft_moe] = {gate_soft_moe, gate_soft_moe_backward, NULL, true},
 };

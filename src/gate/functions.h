@@ -8,6 +8,11 @@
 smx_status gate_topk(const tensor_call *c);
 smx_status gate_topk_backward(const tensor_call *c);
 smx_status gate_topk_sizes(dims *d);
+smx_status gate_dense(const tensor_call *c);
+smx_status gate_dense_backward(const tensor_call *c);
+smx_status gate_dense_sizes(dims *d);
+smx_status gate_modified(const tensor_call *c);
+smx_status gate_modified_backward(const tensor_call *c);
 smx_status gate_k_sizes(dims *d); /* no more experts for a token than there are */
 smx_status gate_noisy(const tensor_call *c);
 smx_status gate_noisy_backward(const tensor_call *c);
@@ -32,6 +37,9 @@ smx_status gate_load_balancing(const tensor_call *c);
 smx_status gate_load_balancing_backward(const tensor_call *c);
 smx_status gate_z_loss(const tensor_call *c);
 smx_status gate_z_loss_backward(const tensor_call *c);
+smx_status gate_importance(const tensor_call *c);
+smx_status gate_importance_backward(const tensor_call *c);
+smx_status gate_importance_sizes(dims *d);
 smx_status gate_bias_update(const tensor_call *c);
 smx_status gate_gaussian_nll(const tensor_call *c);
 smx_status gate_gaussian_nll_backward(const tensor_call *c);

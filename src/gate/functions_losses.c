@@ -1,10 +1,11 @@
 /* gate/functions_losses.c - what keeps experts busy alike: losses of a router, and the steps of
  * those that have none. Sums over tokens are in double and in their order. */
+#include "cpu/cpu.h"
 #include "functions.h"
 #include "functions_rows.h"
 
 enum { LOGITS, INDEX };                     /* inputs */
-enum { LOSS, COUNT, MEAN };                 /* outputs of load_balancing_loss */
+enum { LOSS, COUNT, MEAN, ENTROPY };        /* outputs of load_balancing_loss */
 enum { WEIGHT, RELU_LOSS, SPARSITY, NEXT }; /* of gate_relu */
 enum { BIAS, LOAD };                        /* inputs of expert_bias_update */
 
@@ -78,7 +79,8 @@ smx_status gate_load_balancing(const tensor_call *c) {
   loss *= balance_factor(&r, &b);
   for (int64_t e = 0; e < r.experts; e++) b.sum[e] /= b.live ? (double)b.live : 1;
   if (status == SMX_OK) {
-    put(c, LOSS, &loss, 1), put(c, MEAN, b.sum, r.experts);
+    const double entropy = smx_isa_current()->f64.gate->entropy(b.count, r.experts);
+    put(c, LOSS, &loss, 1), put(c, MEAN, b.sum, r.experts), put(c, ENTROPY, &entropy, 1);
     for (int64_t e = 0; c->out.given[COUNT] && e < r.experts; e++)
       ((int64_t *)(void *)c->out.view[COUNT].data)[e] = (int64_t)b.count[e];
   }

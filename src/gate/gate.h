@@ -20,6 +20,9 @@ enum {
   GATE_moe_gaussian_nll,
   GATE_moe_multinomial_nll,
   GATE_gate_noisy_topk,
+  GATE_gate_dense_to_sparse,
+  GATE_gate_modified,
+  GATE_importance_loss,
   GATE_COUNT
 };
 extern const smx_op gate_table[GATE_COUNT];
@@ -28,6 +31,8 @@ typedef struct gate_choice {
   int64_t experts, k, groups, top_groups;
   bool two; /* a group counts by the sum of its two best, not by its best */
 } gate_choice;
+
+typedef enum gate_activation { GATE_PLAIN, GATE_TANH, GATE_SIGMOID, GATE_GELU, GATE_RELU } gate_activation;
 
 typedef struct gate_kernels {
   /* The index of the k best experts of a token, the best first, then -1; all -1 for a NaN, which
@@ -47,6 +52,12 @@ typedef struct gate_kernels {
   void (*deviation)(const double *spread, double least, int64_t n, double *s, double *slope);
   /* the normal distribution function and its density, of the real type */
   void (*normal)(const void *z, int64_t n, void *p, void *density);
+  /* n numbers of the Gumbel distribution */
+  void (*gumbel)(uint64_t seed, uint64_t stream, int64_t n, double *noise);
+  /* y = a(x) and its derivative, of the real type; y may be x */
+  void (*activate)(int activation, const void *x, int64_t n, void *y, void *slope);
+  /* -sum p log p, p = count / sum count; 0 where all are 0 */
+  double (*entropy)(const double *count, int64_t n);
 } gate_kernels;
 
 /* Whole vectors of any instruction set. */

@@ -10,5 +10,8 @@ void SMX_FN(gate_gaussian)(double y, const double *mean, const double *log_s, in
 void SMX_FN(gate_noise)(uint64_t seed, uint64_t stream, int64_t n, double *noise);
 void SMX_FN(gate_deviation)(const double *spread, double least, int64_t n, double *s, double *slope);
 void SMX_FN(gate_normal)(const void *z, int64_t n, void *p, void *density);
+void SMX_FN(gate_gumbel)(uint64_t seed, uint64_t stream, int64_t n, double *noise);
+void SMX_FN(gate_activate)(int activation, const void *x, int64_t n, void *y, void *slope);
+double SMX_FN(gate_entropy)(const double *count, int64_t n);
 
 #endif

@@ -155,4 +155,7 @@ const gate_kernels SMX_FN(gate_kernels) = {choose,
                                            SMX_FN(gate_gaussian),
                                            SMX_FN(gate_noise),
                                            SMX_FN(gate_deviation),
-                                           SMX_FN(gate_normal)};
+                                           SMX_FN(gate_normal),
+                                           SMX_FN(gate_gumbel),
+                                           SMX_FN(gate_activate),
+                                           SMX_FN(gate_entropy)};

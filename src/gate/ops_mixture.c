@@ -35,3 +35,11 @@ void SMX_FN(gate_gaussian)(double y, const double *mean, const double *log_s, in
     term[i] = -HALF_LOG_TWO_PI - log_s[i] - 0.5 * q[i] * q[i];
   }
 }
+
+double SMX_FN(gate_entropy)(const double *count, int64_t n) {
+  double all = 0, sum = 0;
+  for (int64_t i = 0; i < n; i++) all += count[i];
+  for (int64_t i = 0; i < n; i++)
+    if (count[i] > 0) sum -= count[i] / all * d_log(count[i] / all, 0);
+  return sum;
+}

@@ -5,13 +5,18 @@
 #include "mixture.h"
 #include "philox.h"
 
-void SMX_FN(gate_noise)(uint64_t seed, uint64_t stream, int64_t n, double *noise) {
-  const draws d = {seed, stream, PURPOSE_NORMAL};
+SMI void make_noise(const draws *d, int64_t n, double (*of)(uint64_t word), double *noise) {
   for (int64_t i = 0; i < n; i += 2) {
     uint64_t words[2];
-    draw_block(&d, (uint64_t)i >> 1, words);
-    for (int64_t j = i; j < n && j < i + 2; j++) noise[j] = normal_of(words[j - i]);
+    draw_block(d, (uint64_t)i >> 1, words);
+    for (int64_t j = i; j < n && j < i + 2; j++) noise[j] = of(words[j - i]);
   }
+}
+void SMX_FN(gate_noise)(uint64_t seed, uint64_t stream, int64_t n, double *noise) {
+  make_noise(&(draws){seed, stream, PURPOSE_NORMAL}, n, normal_of, noise);
+}
+void SMX_FN(gate_gumbel)(uint64_t seed, uint64_t stream, int64_t n, double *noise) {
+  make_noise(&(draws){seed, stream, PURPOSE_RELAXED}, n, gumbel_of, noise);
 }
 
 /* s = softplus(spread) + least, slope = ds / dspread */

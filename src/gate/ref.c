@@ -115,6 +115,52 @@ static void gate_noisy_topk(const tensor_ref_call *c) {
   free(work);
 }
 
+/* ---- gate_dense_to_sparse, gate_modified ---- */
+
+static double activated(int kind, double x) {
+  const double functions[] = {x, tanh(x), 1 / (1 + exp(-x)), 0.5 * x * erfc(-x / sqrt(2)), fmax(x, 0)};
+  return functions[kind];
+}
+
+enum { DENSE_K, DENSE_TEMPERATURE, THRESHOLD, DENSE_RENORMALISE, ACTIVATION, NOISE, DENSE_SEED };
+
+static void gate_dense_to_sparse(const tensor_ref_call *c) {
+  const int64_t n = last_of(c->in_shape[0]), k = c->q[DENSE_K] > 0 ? (int64_t)c->q[DENSE_K] : n;
+  double *p = calloc((size_t)(2 * n), sizeof *p), *key = p + n;
+  int64_t *index = calloc((size_t)k, sizeof *index);
+  for (int64_t t = 0; t < others_of(c->in_shape[0]); t++) {
+    double whole = 0;
+    for (int64_t i = 0; i < n; i++) {
+      const uint64_t stream = (uint64_t)(c->in[3] ? c->in[3][t] : (double)t);
+      key[i] = activated((int)c->q[ACTIVATION], c->in[0][t * n + i]) + (c->in[1] ? c->in[1][i] : 0);
+      if (c->q[NOISE] != 0) key[i] += gumbel((uint64_t)c->q[DENSE_SEED], stream, 4, (uint64_t)i);
+      key[i] *= (c->in[2] ? *c->in[2] : 1) / c->q[DENSE_TEMPERATURE];
+    }
+    softmax_row(key, n, p);
+    best_of(key, n, k, index);
+    for (int64_t j = 0; j < k; j++) {
+      if (j > 0 && index[j] >= 0 && (index[j - 1] < 0 || p[index[j]] < c->q[THRESHOLD])) index[j] = -1;
+      whole += index[j] < 0 ? 0 : p[index[j]];
+    }
+    for (int64_t j = 0; j < k; j++) {
+      c->out[0][t * k + j] = index[j] < 0 ? 0 : p[index[j]] / (c->q[DENSE_RENORMALISE] != 0 ? whole : 1);
+      c->out[1][t * k + j] = (double)index[j];
+    }
+  }
+  free(p), free(index);
+}
+
+static void gate_modified(const tensor_ref_call *c) {
+  const int64_t n = last_of(c->in_shape[0]);
+  for (int64_t t = 0; t < others_of(c->in_shape[0]); t++) {
+    const double *x = c->in[0] + t * n;
+    double square = 0;
+    for (int64_t i = 0; i < n; i++) square += x[i] * x[i];
+    for (int64_t i = 0; i < n; i++)
+      c->out[0][t * n + i] = c->q[0] != 0 ? tanh(x[i]) : x[i] / fmax(sqrt(square), 1e-12);
+  }
+}
+
 /* ---- the other gates ---- */
 
 static void gate_expert_choice(const tensor_ref_call *c) {
@@ -239,6 +285,7 @@ static void moe_combine(const tensor_ref_call *c) {
 static void load_balancing_loss(const tensor_ref_call *c) {
   const int64_t tokens = c->in_shape[0][0], e = c->in_shape[0][1], k = c->in_shape[1][1];
   double *p = calloc((size_t)(3 * e), sizeof *p), *mean = p + e, *count = mean + e, live = 0, loss = 0;
+  double all = 0, entropy = 0;
   for (int64_t t = 0; t < tokens; t++) {
     int any = 0;
     for (int64_t j = 0; j < k; j++)
@@ -247,6 +294,9 @@ static void load_balancing_loss(const tensor_ref_call *c) {
     for (int64_t i = 0; i < e; i++) mean[i] += any ? p[i] : 0;
     live += any;
   }
+  for (int64_t i = 0; i < e; i++) all += count[i];
+  for (int64_t i = 0; i < e; i++) entropy += count[i] > 0 ? -count[i] / all * log(count[i] / all) : 0;
+  if (c->out[3]) *c->out[3] = entropy;
   for (int64_t i = 0; i < e; i++) {
     mean[i] /= live > 0 ? live : 1, loss += live > 0 ? count[i] / (live * (double)k) * mean[i] : 0;
     if (c->out[1]) c->out[1][i] = count[i];
@@ -254,6 +304,22 @@ static void load_balancing_loss(const tensor_ref_call *c) {
   }
   *c->out[0] = c->q[0] * (double)e * loss;
   free(p);
+}
+
+static void importance_loss(const tensor_ref_call *c) {
+  const int64_t tokens = c->in_shape[0][0], k = c->in_shape[0][1];
+  const int64_t n = c->q[0] > 0 ? (int64_t)c->q[0] : k;
+  double *v = calloc((size_t)n, sizeof *v), mean = 0, variance = 0;
+  for (int64_t i = 0; i < tokens * k; i++) {
+    const double e = c->in[1] ? c->in[1][i] : (double)(i % k);
+    if (e >= 0) v[(int64_t)e] += c->in[0][i];
+  }
+  for (int64_t e = 0; e < n; e++) mean += v[e] / (double)n;
+  for (int64_t e = 0; e < n; e++) variance += (v[e] - mean) * (v[e] - mean);
+  variance /= c->q[2] != 0 || n == 1 ? (double)n : (double)(n - 1);
+  *c->out[0] = c->q[1] * variance / (mean * mean + 1e-10);
+  for (int64_t e = 0; c->out[1] && e < n; e++) c->out[1][e] = v[e];
+  free(v);
 }
 
 static void router_z_loss(const tensor_ref_call *c) {
@@ -341,6 +407,7 @@ static void moe_gaussian_nll(const tensor_ref_call *c) { mixture(c, normal_term)
 static void moe_multinomial_nll(const tensor_ref_call *c) { mixture(c, class_term); }
 
 tensor_ref_fn *const gate_refs[] = {
-    gate_topk,        gate_expert_choice,  gate_relu,      moe_permutation,    moe_dispatch,
-    moe_combine,      load_balancing_loss, router_z_loss,  expert_bias_update, soft_moe,
-    moe_gaussian_nll, moe_multinomial_nll, gate_noisy_topk};
+    gate_topk,        gate_expert_choice,  gate_relu,       moe_permutation,      moe_dispatch,
+    moe_combine,      load_balancing_loss, router_z_loss,   expert_bias_update,   soft_moe,
+    moe_gaussian_nll, moe_multinomial_nll, gate_noisy_topk, gate_dense_to_sparse, gate_modified,
+    importance_loss};

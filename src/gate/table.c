@@ -55,6 +55,31 @@ static const smx_param noisy_params[] = {
     {"noise", "without spread s = noise / e; 0: there is none", 1, 0, 1e30, 0, NULL},
     {"seed", "of the random numbers", 0, 0, 9007199254740992.0, WHOLE}};
 
+static const smx_port dense_in[] = {
+    {"logits", DIMS, GRAD, "of a router, of each token and expert", "... e"},
+    {"bias", DIMS, GRAD | OPT, "added behind the activation", "e"},
+    {"gain", DIMS, GRAD | OPT, "a learned inverse of a temperature; 1 without", ""},
+    {"stream", DIMS, INT | OPT | SAVED, "which random numbers each token gets; its number without", "..."}};
+static const smx_port dense_out[] = {
+    {"weight", DIMS, 0, "of the experts that stay, the best first", "... k"},
+    {"index", DIMS, INT, "those experts; -1 where there are fewer", "... k"}};
+static const char *const activations[] = {"none", "tanh", "sigmoid", "gelu", "relu", NULL},
+                  *const noises[] = {"none", "gumbel", NULL};
+static const smx_param dense_params[] = {
+    {"k", "experts of a token, at most; 0 = all", 0, 0, MOST, WHOLE},
+    {"temperature", "the scores are divided by it", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL},
+    {"threshold", "experts of less weight are left out, but not the best", 0, 0, 1, 0, NULL},
+    {"renormalise", "divides the weights of a token by their sum", 0, 0, 1, SMX_PARAM_INT, no_yes},
+    {"activation", "of the logits, before the bias", 0, 0, 4, SMX_PARAM_INT, activations},
+    {"noise", "gumbel: in training, so that other experts are tried", 0, 0, 1, SMX_PARAM_INT, noises},
+    {"seed", "of the random numbers", 0, 0, 9007199254740992.0, WHOLE}};
+
+static const smx_port modified_in[] = {{"x", DIMS, GRAD, "features of tokens", "... d"}};
+static const smx_port modified_out[] = {{"y", DIMS, 0, "what the layer of the router sees", "... d"}};
+static const char *const transforms[] = {"unit", "tanh", NULL};
+static const smx_param modified_params[] = {
+    {"transform", "rows of length 1, or each feature within -1 and 1", 0, 0, 1, SMX_PARAM_INT, transforms}};
+
 static const smx_port tokens_in[] = {{"logits", DIMS, GRAD, "of a router, of each token and expert", "t e"}};
 static const smx_port expert_out[] = {
     {"weight", DIMS, 0, "of the tokens of each expert, the best first", "e capacity"},
@@ -115,10 +140,24 @@ static const smx_port balance_in[] = {
 static const smx_port balance_out[] = {
     {"loss", DIMS, 0, "scale where all is balanced, more where it is not", ""},
     {"count", DIMS, INT | OPT, "tokens of each expert", "e"},
-    {"mean", DIMS, OPT, "the mean probability of each expert", "e"}};
+    {"mean", DIMS, OPT, "the mean probability of each expert", "e"},
+    {"entropy", DIMS, OPT, "of the shares of the experts in count, in nats; log e where all are equal", ""}};
 static const smx_param scale_params[] = {{"scale", "the loss is multiplied by it", 1, -1e30, 1e30, 0, NULL}};
 static const smx_port z_in[] = {{"logits", DIMS, GRAD, "of a router, of each token and expert", "... e"}};
 static const smx_port z_out[] = {{"loss", DIMS, 0, "the mean of the squares", ""}};
+static const smx_port importance_in[] = {
+    {"weight", DIMS, GRAD, "of the experts of each token, or the probability of each expert", "t k"},
+    {"index", DIMS, TARGET | OPT | SAVED, "these experts; -1: none. Without: all, in their order",
+     "t k | < experts"}};
+static const smx_port importance_out[] = {
+    {"loss", DIMS, 0, "0 where all are alike", ""},
+    {"importance", DIMS, OPT, "the sum of each expert", "experts"}};
+static const char *const variances[] = {"unbiased", "population", NULL};
+static const smx_param importance_params[] = {
+    {"experts", "how many there are; 0 = k", 0, 0, MOST, WHOLE},
+    {"scale", "the loss is multiplied by it", 1, -1e30, 1e30, 0, NULL},
+    {"variance", "unbiased: squares over experts - 1 (M3ViT); population: over experts (V-MoE)", 0, 0, 1,
+     SMX_PARAM_INT, variances}};
 static const smx_port bias_in[] = {{"bias", DIMS, 0, "of each expert, as gate_topk takes it", "e"},
                                    {"count", DIMS, INT, "tokens of each expert", "e"}};
 static const smx_port bias_out[] = {{"next", DIMS, 0, "the bias of the next step", "e"}};
@@ -273,8 +312,8 @@ const smx_op gate_table[GATE_COUNT] = {
         .about = "N are standard normal numbers of seed, stream and expert. The threshold of an expert "
                  "is the (k + 1)-th largest h, or the k-th where it is not above that; where all are "
                  "chosen chances are 1. The sum of chance over the tokens is the load of an expert, "
-                 "that of the weights its importance; the losses of both are their squared coefficient "
-                 "of variation. Best is by h, then the smaller number. In double. Without noise at "
+                 "that of the weights its importance; importance_loss of either keeps experts busy "
+                 "alike. Best is by h, then the smaller number. In double. Without noise at "
                  "evaluation: gate_topk. A logit of -inf is an expert that does not exist; a NaN makes "
                  "its token NaN, with index -1. Gradients: of weights and chances, through noise and "
                  "threshold.",
@@ -303,8 +342,7 @@ const smx_op gate_table[GATE_COUNT] = {
                  "+inf make the token NaN. Gradients, with r_i the share of expert i in the sum: "
                  "logits pi - r, scores r_i (softmax(scores_i) - [class is target]).",
         .source = "standard; A General Theory for Softmax Gating Multinomial Logistic Mixture of "
-                  "Experts (Nguyen et al. 2023), whose modified gate is that of unit or bounded "
-                  "features before the router",
+                  "Experts (Nguyen et al. 2023); its gate of bounded features: gate_modified",
         .example = "softmax run moe_multinomial_nll logits.npy scores.npy target.npy",
         INPUTS(multinomial_in), OUTPUTS(nll_out)},
     [GATE_soft_moe] = {
@@ -322,4 +360,45 @@ const smx_op gate_table[GATE_COUNT] = {
                   "et al. 2024); of adapters: Soft-MoA (Cappellazzo et al. 2024)",
         .example = "softmax run soft_moe x.npy phi.npy",
         INPUTS(soft_in), OUTPUTS(soft_out), PARAMS(soft_params)},
+    [GATE_gate_dense_to_sparse] = {
+        .id = 452, .name = "gate_dense_to_sparse", .family = "gate", .flags = BACKWARD, .tolerance = 64,
+        .title = "every expert of enough weight; the temperature says how many that are",
+        .formula = "p = softmax(gain (a(logits) + bias + G) / temperature), w_i = p_i where p_i >= threshold "
+                   "or p_i is the largest",
+        .about = "Best is by score, then the smaller number. From a high temperature, where all experts "
+                 "learn, down to a low one, where a token has one: the caller lowers it. a is none, tanh, "
+                 "sigmoid, gelu (x Phi(x)) or relu; G are Gumbel numbers of seed, stream and expert "
+                 "(noise = gumbel). A logit of -inf is an expert that does not exist, whatever the "
+                 "activation. A token with a NaN or a score of +inf has NaN weights, index -1 and no "
+                 "gradient. In double. Gradients: of the softmax, through the weights of those that stay; "
+                 "of bias and gain they are sums over the tokens. Weight and index are what "
+                 "moe_permutation and moe_combine take.",
+        .source = "EvoMoE (Nie et al. 2021); Is Temperature Sample Efficient for Softmax Gaussian Mixture "
+                  "of Experts? (Nguyen, Akbarian, Ho 2024), with its activation gate",
+        .example = "softmax run gate_dense_to_sparse logits.npy --temperature 0.5 --threshold 0.05",
+        INPUTS(dense_in), OUTPUTS(dense_out), PARAMS(dense_params)},
+    [GATE_gate_modified] = {
+        .id = 453, .name = "gate_modified", .family = "gate", .flags = BACKWARD, .tolerance = 16,
+        .title = "features of a bounded size, for a router",
+        .formula = "unit: y = x / max(|x|, 1e-12);  tanh: y = tanh(x)",
+        .about = "The modified gate is softmax(W y + b): y goes through the layer of the router, its logits "
+                 "to gate_topk or softmax. In double; |x| does not overflow. A NaN makes its row NaN; of an "
+                 "infinite element unit is NaN. Gradient of unit: (g - (g y) y) / |x|.",
+        .source = "A General Theory for Softmax Gating Multinomial Logistic Mixture of Experts (Nguyen et "
+                  "al. 2023), which asks of the transform that it is bounded",
+        .example = "softmax run gate_modified x.npy",
+        INPUTS(modified_in), OUTPUTS(modified_out), PARAMS(modified_params)},
+    [GATE_importance_loss] = {
+        .id = 454, .name = "importance_loss", .family = "gate", .flags = BACKWARD, .tolerance = 32,
+        .title = "the squared coefficient of variation of what experts have",
+        .formula = "loss = scale Var(v) / (mean(v)^2 + 1e-10), v_e = the sum over the tokens of the weights "
+                   "of expert e",
+        .about = "With weight and index of a gate it is the importance loss, with chance of "
+                 "gate_noisy_topk as weight and without index the load loss. Sums are in double, in the "
+                 "order of the tokens. One expert has loss 0. Gradient: of the loss with respect to v_e, "
+                 "the same for every weight of an expert; of importance too.",
+        .source = "Outrageously Large Neural Networks (Shazeer et al. 2017), scale 0.1 there; V-MoE "
+                  "(Riquelme et al. 2021), population",
+        .example = "softmax run importance_loss weight.npy --index index.npy --experts 64",
+        INPUTS(importance_in), OUTPUTS(importance_out), PARAMS(importance_params)},
 };

@@ -52,7 +52,9 @@ def every_drawing_of_the_command():
         if name == "small.svg":
             put("few.npy", A.npy("f32", (5, 4), [random.Random(2).gauss(0, 1) for _ in range(20)]))
         run("attention", *(["few.npy"] * 2 if name == "small.svg" else ["q.npy", "k.npy"]), *arguments, "--map", name)
-    for name in ("plot.svg", "rows.svg", "small.svg"):
+    run("route", "x.npy", "-o", "route.npz")
+    run("plot", "--load", "route.npz:index", "-o", "load.svg")
+    for name in ("plot.svg", "rows.svg", "small.svg", "load.svg"):
         is_drawn(name)
 
 

@@ -16,6 +16,7 @@ class Drawing:
         self.texts = list(tree.iter(NAMESPACE + "text"))
         self.words = [t.text for t in self.texts]
         self.curves = [p for p in tree.iter(NAMESPACE + "path") if p.get("class") == "curve"]
+        self.cells = [r for r in tree.iter(NAMESPACE + "rect") if r.get("x")]
 
     def scale(self, anchor, place, low, high):
         """From a pixel to a number, by the first and the last tick between two heights."""
@@ -94,3 +95,23 @@ def wrong_plots():
     fails(UNWRITABLE, "plot", "softmax", "-o", "missing/no.svg", says="missing/no.svg")
     assert not os.path.exists(path("no.svg"))
     nothing_left()
+
+
+@test("plot")
+def the_load_of_experts():
+    put("x.npy", A.npy("f32", (50, 6), scores((50, 6))))
+    run("route", "x.npy", "-k", "2", "-o", "o.npz")
+    tokens = {int(line.split()[0]): int(line.split()[1]) for line in run("route", "x.npy", "-k", "2")[0].decode().splitlines()[1:-1]}
+    run("plot", "--load", "o.npz:index", "--experts", "8", "-o", "o.svg")
+    d = Drawing(get("o.svg"))
+    base = d.scale("end", "y", 0, 1e9)
+    bars = [(float(r.get("x")), base(float(r.get("y")) + 4)) for r in d.cells]
+    close([n for _, n in bars], [tokens[e] for e in range(6) if tokens[e]], 0.3)
+    assert bars == sorted(bars) and "mean 12.5" in d.words and any("50 tokens" in w and "2 of 8 have none" in w for w in d.words), d.words
+    put("i.npy", A.npy("i64", (3,), [0, 7, -1]))
+    assert b"of 8 have none" in run("plot", "--load", "i.npy")[0]
+    fails(REFUSED, "plot", "--load", "i.npy", "--experts", "7", says=["i.npy", "element 1 is 7", "of 7"])
+    put("odd.npy", A.npy("f32", (2,), [0.5, 1]))
+    fails(REFUSED, "plot", "--load", "odd.npy", says="odd.npy")
+    fails(USAGE, "plot", "softmax", "--load", "i.npy", says="softmax")
+    fails(USAGE, "plot", "softmax", "--experts", "7", says="--load FILE")

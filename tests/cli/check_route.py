@@ -1,4 +1,6 @@
 """Tests of the command: the verb route."""
+import math
+
 import arrays as A
 from harness import fails, get, put, REFUSED, run, scores, test, USAGE
 
@@ -20,6 +22,8 @@ def the_load_of_the_experts():
     rows = [line.split() for line in lines[1:]]
     assert [(int(r[0]), int(r[1])) for r in rows] == sorted(enumerate(want), key=lambda p: (-p[1], p[0])), (rows, want)
     assert rows[0][2] == "%.2f%%" % max(want) and len(rows[0][4]) == 40, rows
+    entropy = -sum(n / 100 * math.log(n / 100) for n in want if n)
+    assert last.endswith("the entropy %.3f of %.3f nats" % (entropy, math.log(6))), last
     assert last.startswith("50 tokens, 2 of 6 experts each; the busiest has %.2f times the mean" % (max(want) / (100 / 6))), last
     run("run", "gate_topk", "x.npy", "-o", "same.npz")
     assert get("o.npz") == get("same.npz")

@@ -102,6 +102,62 @@ static void losses(void **state) {
   near_all(&loss, (double[]){1.13359}, 1, 1e-5);
 }
 
+/* Chances 1, 2, 4 of three experts; weights of two with an index. */
+static void importance(void **state) {
+  double v[] = {1, 2, 4}, loss, sum[4], dw[3], w[] = {.75, .25, 1, 0};
+  int64_t row[] = {1, 3}, pairs[] = {2, 2}, index[] = {1, 0, 1, -1}, three = 3, four = 4;
+  const smx_tensor tv = doubles(v, 2, row), tl = doubles(&loss, 0, NULL), ts = doubles(sum, 1, &three),
+                   tdw = doubles(dw, 2, row), *in[] = {&tv, NULL};
+  call("importance_loss", "", 1, in, 2, (const smx_tensor *[]){&tl, &ts});
+  near_all((double[]){loss, sum[2]}, (double[]){.428571, 4}, 2, 1e-6);
+  call("importance_loss", "variance=population", 1, in, 2, (const smx_tensor *[]){&tl, NULL});
+  near_all(&loss, (double[]){.285714}, 1, 1e-6);
+  const smx_op *op = smx_op_find("importance_loss");
+  smx_params params;
+  smx_params_init(op, &params);
+  good(smx_params_set(op, &params, "variance", 1));
+  double one = 1;
+  const smx_tensor up = doubles(&one, 0, NULL);
+  const smx_tensor *dout[] = {&up, NULL}, *din[] = {&tdw, NULL}, *out[] = {NULL, NULL};
+  good(smx_backward(op, NULL, &params, 2, in, 2, out, dout, din));
+  near_all(dw, (double[]){-.244898, -.122449, .122449}, 3, 1e-6);
+  const smx_tensor tw = doubles(w, 2, pairs), ti = wholes(index, 2, pairs), tf = doubles(sum, 1, &four);
+  call("importance_loss", "experts=4", 2, (const smx_tensor *[]){&tw, &ti}, 2,
+       (const smx_tensor *[]){&tl, &tf});
+  near_all(sum, (double[]){.25, 1.75, 0, 0}, 4, 1e-15);
+  smx_params_init(op, &params);
+  good(smx_params_set(op, &params, "experts", 4));
+  refused(smx_forward(op, NULL, &params, 1, in, 2, (const smx_tensor *[]){&tl, &tf}), SMX_ERR_SHAPE,
+          "experts is 4");
+}
+
+/* The experts that stay, at temperatures from low to high. */
+static void dense_to_sparse(void **state) {
+  double z[] = {0, 1, -INFINITY, 3}, w[4], y[4];
+  int64_t index[4], four = 4;
+  const smx_tensor tz = doubles(z, 1, &four), tw = doubles(w, 1, &four), ti = wholes(index, 1, &four),
+                   ty = doubles(y, 1, &four), *in[] = {&tz}, *out[] = {&tw, &ti};
+  for (way w_of = {0}; next_way(&w_of);) {
+    call("gate_dense_to_sparse", "temperature=1e-3", 1, in, 2, out);
+    near_all(w, (double[]){1, 0, 0, 0}, 4, 1e-15);
+    assert_memory_equal(index, ((int64_t[]){3, 1, 0, -1}), sizeof index);
+    call("gate_dense_to_sparse", "temperature=1e9", 1, in, 2, out);
+    near_all(w, (double[]){1. / 3, 1. / 3, 1. / 3, 0}, 4, 1e-8);
+    call("gate_dense_to_sparse", "threshold=0.1", 1, in, 2, out);
+    near_all(w, (double[]){.843794734, .114195199, 0, 0}, 4, 1e-8);
+    assert_memory_equal(index, ((int64_t[]){3, 1, -1, -1}), sizeof index);
+    call("gate_dense_to_sparse", "threshold=1 renormalise=yes", 1, in, 2, out);
+    near_all(w, (double[]){1, 0, 0, 0}, 4, 0);
+    assert_memory_equal(index, ((int64_t[]){3, -1, -1, -1}), sizeof index);
+    call("gate_dense_to_sparse", "activation=gelu noise=gumbel", 1, in, 2, out);
+    assert_true(index[3] == -1 && fabs(w[0] + w[1] + w[2] - 1) < 1e-15);
+  }
+  double far[] = {3e300, -4e300, 0, 0};
+  const smx_tensor tx = doubles(far, 1, &four);
+  call("gate_modified", "", 1, (const smx_tensor *[]){&tx}, 1, (const smx_tensor *[]){&ty});
+  near_all(y, (double[]){.6, -.8, 0, 0}, 4, 1e-15);
+}
+
 static void soft(void **state) {
   double x[] = {1, 0, 0, 1, 1, 1}, phi[] = {1, 0, -1, 2}, d[6], c[6];
   int64_t tokens[] = {3, 2}, slots[] = {2, 2};
@@ -240,6 +296,9 @@ static void many_tokens_have_the_same_bits(void **state) {
       {"gate_topk", "z", {"score", "groups", "top_groups", "group"}, {1, 8, 4, 2}},
       {"gate_topk", "z", {"k", "renormalise", "temperature"}, {3, 0, 0.5}},
       {"gate_noisy_topk", "zz", {"k"}, {3}},
+      {"gate_dense_to_sparse", "z", {"k", "noise", "activation"}, {3, 1, 3}},
+      {"gate_modified", "x", {NULL}, {0}},
+      {"importance_loss", "z", {NULL}, {0}},
       {"gate_expert_choice", "z", {NULL}, {0}},
       {"moe_dispatch", "xs", {NULL}, {0}},
       {"moe_combine", "xi", {NULL}, {0}},
@@ -353,6 +412,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gates),
       cmocka_unit_test(losses),
+      cmocka_unit_test(importance),
+      cmocka_unit_test(dense_to_sparse),
       cmocka_unit_test(soft),
       cmocka_unit_test(the_choice_is_that_of_a_search),
       cmocka_unit_test(there_and_back),

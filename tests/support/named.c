@@ -132,6 +132,11 @@ static void fit_windows(named *p) {
   else set_each(p, bins, bin_values[(p->variant - 1) % 4]);
 }
 
+/* Whether a variant has an optional input: the first has none, the second all. */
+static bool has_optional(const named *p, int i) {
+  return p->variant == 1 || (p->variant > 1 && (p->variant + i) % 2);
+}
+
 /* Routers of 6 experts, so that groups of them have one size; an order by weights where there are
  * some. */
 static void fit_experts(named *p, dims *d, const char *chosen) {
@@ -142,6 +147,8 @@ static void fit_experts(named *p, dims *d, const char *chosen) {
   if (!chosen || strcmp(chosen, "e")) dims_set(d, "e", 0, 6);
   if (smx_params_set(p->op, &p->params, "groups", 1) == SMX_OK) set_each(p, names, values[p->variant % 4]);
   smx_params_set(p->op, &p->params, "order", orders[p->variant % 6]);
+  if (!strcmp(p->op->name, "importance_loss"))
+    smx_params_set(p->op, &p->params, "experts", has_optional(p, 1) ? 6 : 0);
 }
 
 /* ---- calls ---- */
@@ -169,7 +176,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   int either = 0;
   for (int i = 0; i < op->input_count; i++) {
     const uint32_t flags = op->inputs[i].flags;
-    bool wanted = variant == 1 || (variant > 1 && (variant + i) % 2);
+    bool wanted = has_optional(p, i);
     if (flags & SMX_PORT_EITHER) wanted = either++ == variant % 2;
     else if (!(flags & SMX_PORT_OPTIONAL)) wanted = true;
     if (!wanted) continue;
