@@ -1,43 +1,34 @@
 /* gate/functions_move.c - moe_dispatch and moe_combine: tokens go to the rows of their experts, and
  * come back as sums. Both and their gradients are sums of rows that a list names; a gradient turns
  * the list around, so that every row of a result is written by one task, in index order. */
-#include "functions_move.h"
-#include "driver/reals.h"
-#include "functions.h"
 #include <string.h>
 
-enum { LANES = 8, TASK = 1 << 14 /* elements of a task */ };
+#include "cpu/cpu.h"
+#include "functions.h"
 
-#define REAL float
-#define NAME(x) x##_f32
-#include "functions_move.tmpl.h"
-
-#define REAL double
-#define NAME(x) x##_f64
-#include "functions_move.tmpl.h"
-
-const gate_moves gate_moves_of[2] = {{add_f32, dot_f32}, {add_f64, dot_f64}};
+enum { TASK = 1 << 14 }; /* elements of a task */
 
 enum { X, SOURCE };          /* inputs of moe_dispatch; its output is the rows */
 enum { ROWS, SLOT, WEIGHT }; /* inputs of moe_combine; its output is a row for each token */
 
 typedef struct move_call {
   const tensor_call *c;
+  const gate_kernels *kernels;
   gate_move move;
   const void *other; /* of products: */
   void *weight;
-  int64_t rows, rows_a_task;
+  int64_t rows_a_task;
 } move_call;
 
 static void add_task(void *arg, int64_t task) {
   const move_call *m = arg;
   const int64_t from = task * m->rows_a_task, end = from + m->rows_a_task;
-  gate_moves_of[m->c->is_f64].add(&m->move, from, end < m->rows ? end : m->rows);
+  m->kernels->add(&m->move, from, end < m->move.rows ? end : m->move.rows);
 }
 static void dot_task(void *arg, int64_t task) {
   const move_call *m = arg;
   const int64_t from = task * m->rows_a_task, end = from + m->rows_a_task;
-  gate_moves_of[m->c->is_f64].dot(&m->move, m->other, m->weight, from, end < m->rows ? end : m->rows);
+  m->kernels->dot(&m->move, m->other, m->weight, from, end < m->move.rows ? end : m->move.rows);
 }
 
 /* Rows of no elements may have no address. */
@@ -45,7 +36,8 @@ static void run_rows(move_call *m, int64_t rows, void (*task)(void *arg, int64_t
   const int64_t width = m->move.width;
   if (width == 0 && m->weight && rows > 0) memset(m->weight, 0, (size_t)rows * (m->c->is_f64 ? 8 : 4));
   if (width == 0) return;
-  m->rows = rows, m->rows_a_task = width < TASK ? TASK / width : 1;
+  m->kernels = m->c->is_f64 ? smx_isa_current()->f64.gate : smx_isa_current()->f32.gate;
+  m->move.rows = rows, m->rows_a_task = width < TASK ? TASK / width : 1;
   smx_parallel(m->c->ctx, (rows + m->rows_a_task - 1) / m->rows_a_task, task, m);
 }
 

@@ -1,8 +1,9 @@
 /* gate/functions_topk.c - gate_topk: which k experts take each token, and with what weights.
  *
- * softmax and sigmoid of src/row make the scores, of all experts or of the chosen ones, for a chunk
- * of tokens at a time; a task chooses for some tokens of the chunk. So NaN, infinities, instruction
- * sets and threads are those of the rows, and a token's bits do not depend on the others. */
+ * softmax of src/row makes the scores, of all experts or of the chosen ones, for a chunk of tokens
+ * at a time; sigmoids are made by the kernel that chooses. A task chooses for some tokens of the
+ * chunk. So NaN, infinities, instruction sets and threads are those of the rows, and a token's bits
+ * do not depend on the others. */
 #include "cpu/cpu.h"
 #include "functions.h"
 #include "functions_lines.h"
@@ -29,7 +30,6 @@ typedef struct route {
   double scale, divisor;
   const char *logits;          /* of the chunk, over the temperature */
   char *scaled, *score, *part; /* [most, experts] each; [most, k] */
-  const smx_op *sigmoid_op;
 } route;
 
 /* Whether weights are a softmax of the chosen, and whether they are one of all. */
@@ -38,20 +38,12 @@ static bool of_all(const route *r) { return !r->shared && !r->sigmoid; }
 
 /* ---- rows ---- */
 
-static smx_status sigmoid_of(const route *r, const smx_tensor *x, const smx_tensor *y) {
-  smx_params params;
-  const smx_tensor *in[] = {x}, *out[] = {y};
-  smx_params_init(r->sigmoid_op, &params);
-  smx_params_parse(r->sigmoid_op, &params, "length", "fixed"); /* of no bias */
-  return operator_forward(r->sigmoid_op, r->purse, &params, 1, in, 1, out);
-}
-
-/* softmax or sigmoid of the rows of the chunk, n long. */
-static smx_status score_rows(const route *r, const char *x, int64_t n, char *y) {
+/* softmax of the rows of the chunk, n long. */
+static smx_status softmax_rows(const route *r, const char *x, int64_t n, char *y) {
   int64_t shape[] = {r->count, n};
   const smx_dtype type = r->c->is_f64 ? SMX_F64 : SMX_F32;
   const smx_tensor in = smx_tensor_of(x, type, 2, shape, NULL), out = smx_tensor_of(y, type, 2, shape, NULL);
-  return r->sigmoid ? sigmoid_of(r, &in, &out) : softmax_along(r->purse, -1, &in, &out);
+  return softmax_along(r->purse, -1, &in, &out);
 }
 
 static const char *row_of(const route *r, const char *matrix, int64_t i, int64_t n) {
@@ -83,25 +75,28 @@ static int64_t *index_of(const route *r, int64_t i) {
   return (int64_t *)(void *)r->c->out.view[INDEX].data + (r->first + i) * r->choice.k;
 }
 
-/* What becomes a row of weights. Of a token without experts: anything but -inf. */
-static void gather_part(const route *r, int64_t i, bool nan) {
+/* What becomes a row of weights. Of a token without experts: anything but -inf. score: of its
+ * experts. */
+static void gather_part(const route *r, int64_t i, bool nan, const char *score) {
   const int64_t *index = index_of(r, i), k = r->choice.k;
+  char *part = r->part + i * k * r->bytes;
   const bool scores = r->scored && !of_chosen(r);
   const double absent = nan ? __builtin_nan("") : scores || index[0] < 0 ? 0 : -__builtin_inf();
-  r->lines->gather(row_of(r, scores ? r->score : r->logits, i, r->choice.experts), index, k, absent,
-                   r->part + i * k * r->bytes);
+  r->lines->gather(scores ? score : row_of(r, r->logits, i, r->choice.experts), index, k, absent, part);
+  if (r->sigmoid && !scores) r->kernels->sigmoid(part, k, part);
 }
 
 static void choose_task(void *arg, int64_t task) {
   route *r = arg;
   const int64_t n = r->choice.experts;
   const void *bias = r->c->in.given[BIAS] ? r->c->in.view[BIAS].data : NULL;
-  void *work = smx_scratch_take(&r->scratch);
-  for (int64_t i = task * GATE_TASK; i < gate_task_end(task, r->count); i++)
-    gather_part(r, i,
-                !r->kernels->choose(&r->choice, row_of(r, r->logits, i, n),
-                                    r->scored ? row_of(r, r->score, i, n) : NULL, bias, work,
-                                    index_of(r, i)));
+  char *work = smx_scratch_take(&r->scratch), *own = work + gate_choice_bytes(&r->choice);
+  for (int64_t i = task * GATE_TASK; i < gate_task_end(task, r->count); i++) {
+    char *score = !r->scored ? NULL : r->sigmoid ? own : r->score + i * n * r->bytes;
+    const bool nan =
+        !r->kernels->choose(&r->choice, row_of(r, r->logits, i, n), score, bias, work, index_of(r, i));
+    gather_part(r, i, nan, score);
+  }
   smx_scratch_give(&r->scratch, work);
 }
 
@@ -134,13 +129,12 @@ static void weigh_task(void *arg, int64_t task) {
 }
 
 static smx_status run_forward(route *r) {
-  const bool from_logits = !r->scored || of_chosen(r);
   smx_status status = SMX_OK;
   take_logits(r);
-  if (r->scored) status = score_rows(r, r->logits, r->choice.experts, r->score);
+  if (r->scored && !r->sigmoid) status = softmax_rows(r, r->logits, r->choice.experts, r->score);
   if (status != SMX_OK) return status;
   each_task(r, choose_task);
-  if (from_logits) status = score_rows(r, r->part, r->choice.k, r->part);
+  if (of_chosen(r)) status = softmax_rows(r, r->part, r->choice.k, r->part);
   if (status == SMX_OK) each_task(r, weigh_task);
   return status;
 }
@@ -186,9 +180,11 @@ static void part_task(void *arg, int64_t task) {
   const bool all = of_all(r);
   for (int64_t i = task * GATE_TASK; i < gate_task_end(task, r->count); i++) {
     const int64_t *index = index_of(r, i);
+    char *part = r->part + i * k * r->bytes;
     for (int64_t j = 0; j < k; j++) there[j] = is_expert(r, index[j]) ? index[j] : -1;
     r->lines->gather(row_of(r, all ? r->score : r->logits, i, n), there, k,
-                     all || there[0] < 0 ? 0 : -__builtin_inf(), r->part + i * k * r->bytes);
+                     all || there[0] < 0 ? 0 : -__builtin_inf(), part);
+    if (r->sigmoid) r->kernels->sigmoid(part, k, part);
   }
   smx_scratch_give(&r->scratch, there);
 }
@@ -203,10 +199,10 @@ static smx_status run_backward(route *r) {
   const bool all = of_all(r);
   smx_status status = SMX_OK;
   take_logits(r);
-  if (all) status = score_rows(r, r->logits, r->choice.experts, r->score);
+  if (all) status = softmax_rows(r, r->logits, r->choice.experts, r->score);
   if (status != SMX_OK) return status;
   each_task(r, part_task);
-  if (!all) status = score_rows(r, r->part, r->choice.k, r->part);
+  if (of_chosen(r)) status = softmax_rows(r, r->part, r->choice.k, r->part);
   if (status == SMX_OK) each_task(r, gradient_task);
   return status;
 }
@@ -221,7 +217,7 @@ static smx_status no_memory(const tensor_call *c) {
 static smx_status reserve(route *r) {
   const gate_choice *g = &r->choice;
   const int64_t rest = r->tokens % r->most;
-  const size_t task = gate_choice_bytes(g) + (size_t)g->k * sizeof(double);
+  const size_t task = gate_choice_bytes(g) + (size_t)(g->experts + 2 * g->k) * sizeof(double);
   int64_t part, bytes;
   if (!smx_multiply(r->most * r->bytes, 2 * g->experts + g->k, &bytes) || bytes > INT64_MAX / 2)
     return no_memory(r->c);
@@ -232,7 +228,7 @@ static smx_status reserve(route *r) {
   r->purse = smx_purse_open(r->c->ctx);
   for (int last = 0; r->purse && last < 2; last++) {
     r->count = last ? rest : r->most;
-    if (r->count) score_rows(r, r->score, g->experts, r->score), score_rows(r, r->part, g->k, r->part);
+    if (r->count) softmax_rows(r, r->score, g->experts, r->score), softmax_rows(r, r->part, g->k, r->part);
   }
   if (r->purse && smx_purse_fill(r->purse)) return SMX_OK;
   return no_memory(r->c);
@@ -259,7 +255,7 @@ static route route_of(const tensor_call *c) {
   r.most = experts < chunk ? chunk / experts : 1;
   if (r.most > r.tokens) r.most = r.tokens;
   r.kernels = c->is_f64 ? smx_isa_current()->f64.gate : smx_isa_current()->f32.gate;
-  if (r.sigmoid) r.sigmoid_op = smx_op_find("sigmoid_attention");
+  r.choice.sigmoid = r.sigmoid;
   return r;
 }
 

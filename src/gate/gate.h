@@ -6,6 +6,8 @@
 #include <softmax.h>
 #include <stdbool.h>
 
+#include "move.h"
+
 enum {
   GATE_gate_topk,
   GATE_gate_expert_choice,
@@ -29,7 +31,8 @@ extern const smx_op gate_table[GATE_COUNT];
 
 typedef struct gate_choice {
   int64_t experts, k, groups, top_groups;
-  bool two; /* a group counts by the sum of its two best, not by its best */
+  bool two;     /* a group counts by the sum of its two best, not by its best */
+  bool sigmoid; /* scores are sigmoids of the logits */
 } gate_choice;
 
 typedef enum gate_activation { GATE_PLAIN, GATE_TANH, GATE_SIGMOID, GATE_GELU, GATE_RELU } gate_activation;
@@ -37,8 +40,9 @@ typedef enum gate_activation { GATE_PLAIN, GATE_TANH, GATE_SIGMOID, GATE_GELU, G
 typedef struct gate_kernels {
   /* The index of the k best experts of a token, the best first, then -1; all -1 for a NaN, which
    * false says. Best is by score and bias, then the smaller number; -inf is never among them. score
-   * NULL: the logits. bias: of each expert, or NULL. work: gate_choice_bytes. */
-  bool (*choose)(const gate_choice *g, const void *logits, const void *score, const void *bias, void *work,
+   * NULL: the logits; it is written where scores are sigmoids. bias: of each expert, or NULL. work:
+   * gate_choice_bytes. */
+  bool (*choose)(const gate_choice *g, const void *logits, void *score, const void *bias, void *work,
                  int64_t *index);
   /* -log sum_i pi_i e^term_i with pi the softmax of n logits z, and the share of each in the sum;
    * an expert of logit -inf has none. */
@@ -56,6 +60,13 @@ typedef struct gate_kernels {
   void (*gumbel)(uint64_t seed, uint64_t stream, int64_t n, double *noise);
   /* y = a(x) and its derivative, of the real type; y may be x */
   void (*activate)(int activation, const void *x, int64_t n, void *y, void *slope);
+  /* of n numbers of the real type; y may be x */
+  void (*sigmoid)(const void *x, int64_t n, void *y);
+  /* Rows first..end - 1 of sums (move.h). */
+  void (*add)(const gate_move *m, int64_t first, int64_t end);
+  /* weight_p becomes the product of row p / share of `from` and row slot_p of `other`, in double; 0
+   * without a slot. */
+  void (*dot)(const gate_move *m, const void *other, void *weight, int64_t first, int64_t end);
   /* -sum p log p, p = count / sum count; 0 where all are 0 */
   double (*entropy)(const double *count, int64_t n);
 } gate_kernels;

@@ -12,6 +12,9 @@ void SMX_FN(gate_deviation)(const double *spread, double least, int64_t n, doubl
 void SMX_FN(gate_normal)(const void *z, int64_t n, void *p, void *density);
 void SMX_FN(gate_gumbel)(uint64_t seed, uint64_t stream, int64_t n, double *noise);
 void SMX_FN(gate_activate)(int activation, const void *x, int64_t n, void *y, void *slope);
+void SMX_FN(gate_sigmoid)(const void *x, int64_t n, void *y);
+void SMX_FN(gate_add)(const gate_move *m, int64_t first, int64_t end);
+void SMX_FN(gate_dot)(const gate_move *m, const void *other, void *weight, int64_t first, int64_t end);
 double SMX_FN(gate_entropy)(const double *count, int64_t n);
 
 #endif

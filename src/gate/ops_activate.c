@@ -37,3 +37,10 @@ void SMX_FN(gate_activate)(int activation, const void *x, int64_t n, void *y, vo
     put(y, (size_t)i, cnt, a.y), put(slope, (size_t)i, cnt, a.slope);
   }
 }
+
+void SMX_FN(gate_sigmoid)(const void *x, int64_t n, void *y) {
+  for (int64_t i = 0; i < n; i += LANES) {
+    const int cnt = lanes_left((size_t)(n - i));
+    put(y, (size_t)i, cnt, v_sigmoid(at(x, (size_t)i, cnt)));
+  }
+}
