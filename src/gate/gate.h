@@ -6,8 +6,6 @@
 #include <softmax.h>
 #include <stdbool.h>
 
-#include "move.h"
-
 enum {
   GATE_gate_topk,
   GATE_gate_expert_choice,
@@ -37,6 +35,19 @@ typedef struct gate_choice {
 
 typedef enum gate_activation { GATE_PLAIN, GATE_TANH, GATE_SIGMOID, GATE_GELU, GATE_RELU } gate_activation;
 
+/* Row i of `to`, of `rows`, is the sum of its items in their order: of item_q with start_i <= q <
+ * start_(i+1), or without a list of the numbers i per..(i + 1) per - 1. Item p is row slot_p of
+ * `from`, none for -1, or row p / share without slots; times weight_p, if there are weights. */
+typedef struct gate_move {
+  const void *from;
+  void *to;
+  int64_t rows, width;
+  const int64_t *start, *item;
+  int64_t per, share;
+  const int64_t *slot;
+  const void *weight;
+} gate_move;
+
 typedef struct gate_kernels {
   /* The index of the k best experts of a token, the best first, then -1; all -1 for a NaN, which
    * false says. Best is by score and bias, then the smaller number; -inf is never among them. score
@@ -62,7 +73,7 @@ typedef struct gate_kernels {
   void (*activate)(int activation, const void *x, int64_t n, void *y, void *slope);
   /* of n numbers of the real type; y may be x */
   void (*sigmoid)(const void *x, int64_t n, void *y);
-  /* Rows first..end - 1 of sums (move.h). */
+  /* Rows first..end - 1 of sums. */
   void (*add)(const gate_move *m, int64_t first, int64_t end);
   /* weight_p becomes the product of row p / share of `from` and row slot_p of `other`, in double; 0
    * without a slot. */

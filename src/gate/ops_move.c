@@ -1,4 +1,4 @@
-/* gate/ops_move.c - sums of rows, and products of them (move.h). */
+/* gate/ops_move.c - sums of rows, and products of them (gate.h). */
 #include "compress.h"
 #include "engine/loops.h"
 #include "mixture.h"
