@@ -16,7 +16,9 @@ import time
 
 import peers_attention
 import peers_heads
+import peers_routing
 
+OF_PYTORCH = (peers_heads, peers_routing)  # cases that have no other peer
 SHAPES = "1x1024 1x16384 1x262144 1x4194304 65536x16 4096x128 4096x1024 1024x32768 64x151936 8192x32000 512x151936".split()
 VERBS = ("softmax", "log_softmax", "logsumexp", "cross_entropy", "cross_entropy_dx")
 SORTED = ("op:sparsemax", "op:entmax15")
@@ -30,7 +32,7 @@ class Case:
         self.shape = tuple(int(size) for size in shape.split("x"))
         self.threads = int(threads[1:])
         self.elements = math.prod(self.shape)
-        self.own = next((m for m in (peers_attention, peers_heads) if self.verb.startswith(m.PREFIX)), None)  # whose case it is, if not of rows
+        self.own = next((m for m in (peers_attention, *OF_PYTORCH) if self.verb.startswith(m.PREFIX)), None)  # whose case it is, if not of rows
 
 
 class Refused(Exception):
@@ -204,7 +206,7 @@ def onnxruntime(case, x, _):
     import onnxruntime as ort
     from onnx import TensorProto, helper
     types = {"f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "f16": TensorProto.FLOAT16}
-    if case.dtype not in types or case.verb.startswith("cross_entropy") or case.verb in SORTED or case.verb.endswith("_dx") or case.own is peers_heads:
+    if case.dtype not in types or case.verb.startswith("cross_entropy") or case.verb in SORTED or case.verb.endswith("_dx") or case.own in OF_PYTORCH:
         raise Refused
 
     def session_of(model):
@@ -236,7 +238,7 @@ def onnxruntime(case, x, _):
 def jax(case, x, _):
     import jax as lib
     lib.config.update("jax_enable_x64", True)
-    if case.verb in SORTED or case.own is peers_heads:
+    if case.verb in SORTED or case.own in OF_PYTORCH:
         raise Refused
     if case.own:
         return case.own.jax(case, x)
@@ -303,8 +305,8 @@ def as_array(y):
     import numpy as np
     if isinstance(y, tuple) and len(y) == 3:  # the gradients of attention
         return np.concatenate([as_array(a).ravel() for a in y])
-    if isinstance(y, tuple):  # a loss, and some rows of its gradient
-        return np.concatenate([as_array(y[0]), as_array(y[1][::1024]).ravel()])
+    if isinstance(y, tuple):  # a loss and some rows of its gradient; weights and some rows of indices
+        return np.concatenate([as_array(y[0]).ravel(), as_array(y[1][::1024]).ravel()])
     return np.asarray(y.numpy() if hasattr(y, "numpy") else y).astype(np.float64)
 
 
@@ -360,7 +362,7 @@ def main():
     args = p.parse_args()
     if args.list:
         cases = [(v, d, s) for v in VERBS for d in DTYPES for s in SHAPES] + [(v, "f32", SORTED_SHAPE) for v in SORTED]
-        cases += peers_attention.CASES + peers_heads.CASES
+        cases += peers_attention.CASES + peers_heads.CASES + peers_routing.CASES
         print("\n".join("%s/%s/%s/t%d" % (*case, t) for case in cases for t in (1, 2)))
         return
     case = Case(args.case)
