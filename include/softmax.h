@@ -2,7 +2,8 @@
  *
  * This file has the status, tensors, the context, operators as data, and the functions that most
  * programs use. It includes the other parts at its end: softmax/attention.h, softmax/heads.h,
- * softmax/sampling.h, softmax/matrix.h and softmax/routing.h. A part may also be included alone.
+ * softmax/sampling.h, softmax/matrix.h, softmax/routing.h and softmax/scores.h. A part may also be
+ * included alone.
  *
  * libsoftmax turns rows of scores (logits) into weights, sums and decisions: softmax and the
  * operators around it, forward and backward.
@@ -406,5 +407,6 @@ SMX_API smx_status smx_softmax_backward(smx_context *ctx, int32_t axis, const sm
 #include "softmax/matrix.h"
 #include "softmax/routing.h"
 #include "softmax/sampling.h"
+#include "softmax/scores.h"
 
 #endif

@@ -9,6 +9,7 @@
 #include "pool/pool.h"
 #include "row/row.h"
 #include "sample/sample.h"
+#include "score/score.h"
 #include "tensor_families.h"
 #include <math.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ static const struct family {
     {pool_table, POOL_COUNT, pool_functions},
     {head_table, HEAD_COUNT, head_functions},
     {gate_table, GATE_COUNT, gate_functions},
+    {score_table, SCORE_COUNT, score_functions},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 

@@ -4,6 +4,7 @@
 #define SMX_API_TENSOR_FAMILIES_H
 #include "driver/tensors.h"
 
-extern const tensor_functions matrix_functions[], pool_functions[], head_functions[], gate_functions[];
+extern const tensor_functions matrix_functions[], pool_functions[], head_functions[], gate_functions[],
+    score_functions[];
 
 #endif

@@ -18,6 +18,7 @@ typedef struct smx_kernels {
   const struct attention_kernels *attention;
   const struct head_kernels *head;
   const struct gate_kernels *gate;
+  const struct score_kernels *score;
   void (*sampler)(sampler_row *row);
 } smx_kernels;
 

@@ -333,7 +333,10 @@ static smx_status begin(tensor_call *c, const char *verb, const smx_op *op, smx_
   size_t index;
   memset(c, 0, sizeof *c);
   c->op = op, c->ctx = ctx, c->param = taken->value;
-  smx_status status = smx_take_params(verb, op, params, &family, &index, taken);
+  /* an operator without parameters may be one of no table, of a function that made it for a call */
+  smx_status status = SMX_OK;
+  if (params || op->param_count) status = smx_take_params(verb, op, params, &family, &index, taken);
+  else *taken = (smx_params){.size = sizeof *taken, .axis = -1};
   if (status == SMX_OK && taken->axis != -1)
     status = smx_fail(SMX_ERR_PARAM, "%s: axis is %d, but there is none: dimensions have names", op->name,
                       (int)taken->axis);

@@ -1,0 +1,26 @@
+/* score/functions.c - the operators of src/score: their functions, by number. */
+#include "functions.h"
+
+#define ROWS \
+  { score_forward, score_backward, NULL, true }
+
+const tensor_functions score_functions[SCORE_COUNT] = {
+    [SCORE_msp] = ROWS,
+    [SCORE_least_confidence] = ROWS,
+    [SCORE_margin] = ROWS,
+    [SCORE_ratio] = ROWS,
+    [SCORE_max_logit] = ROWS,
+    [SCORE_logit_margin] = ROWS,
+    [SCORE_energy] = ROWS,
+    [SCORE_entropy] = ROWS,
+    [SCORE_renyi_entropy] = ROWS,
+    [SCORE_tsallis_entropy] = ROWS,
+    [SCORE_gini] = ROWS,
+    [SCORE_kl_to_uniform] = ROWS,
+    [SCORE_kl_from_uniform] = ROWS,
+    [SCORE_logit_variance] = ROWS,
+    [SCORE_label_non_uniformity] = ROWS,
+    [SCORE_doctor_alpha] = ROWS,
+    [SCORE_doctor_beta] = ROWS,
+    [SCORE_true_class_probability] = ROWS,
+};

@@ -1,0 +1,245 @@
+/* score/ops.c - sums of a row of logits, and their gradients (score.h). Compiled once per
+ * instruction set and real type. A row is walked once from memory and then from the nearest cache:
+ * first for its largest element, then for sums that are relative to it. Lanes are summed over a
+ * page, pages in double. */
+#include "compress.h"
+#include "engine/loops.h"
+#include "math.h"
+#include "score.h"
+
+#define LOW (SMX_REAL == 32 ? -87 : -708) /* e^d below is less than the smallest normal number: 0 */
+
+typedef struct walk {
+  const real *z;
+  real *e; /* room for the exponentials, or NULL: they are made again */
+  int64_t n;
+  vreal max, by, a, b;
+} walk;
+
+SMI vreal distance(const walk *w, vreal z) { return v_mul(v_sub(z, w->max), w->by); }
+SMI vmask is_valid(vreal z) { return v_lt(v_set1(-R_INF), z); }
+
+/* d, no less than LOW, and 0 of the largest, which may be infinite. */
+SMI vreal bounded(const walk *w, vreal z) {
+  return v_select(v_eq(z, w->max), v_set1(0), v_max(distance(w, z), v_set1(LOW)));
+}
+/* e^x, x <= 0 and no less than LOW; 0 of that, which stands for all below. */
+SMI vreal exp_of(vreal x) {
+  vreal k;
+  const vreal p = v_exp_pair(x, &k);
+  return v_select(v_lt(v_set1(LOW), x), v_scale_near(p, k), v_set1(0));
+}
+
+/* ---- the largest ---- */
+
+typedef struct tops {
+  vreal first, second;
+  vmask good;
+  int64_t invalid;
+} tops;
+
+static tops find_tops(const real *z, int64_t n) {
+  const vreal none = v_set1(-R_INF);
+  tops t = {none, none, v_eq(none, none), 0};
+  for (int64_t i = 0; i < n; i += LANES) {
+    const int cnt = lanes_left((size_t)(n - i));
+    v_prefetch(z + n + i); /* the next row's */
+    const vreal x = cnt == LANES ? v_load(z + i) : v_load_n(z + i, cnt, -R_INF);
+    const vmask absent = v_eq(x, none);
+    t.good = m_and(t.good, v_eq(x, x));
+    t.second = v_max(t.second, v_min(t.first, x));
+    t.first = v_max(t.first, x);
+    if (m_any(absent)) t.invalid += __builtin_popcount(m_bits(absent));
+  }
+  t.invalid -= (LANES - n % LANES) % LANES;
+  return t;
+}
+
+/* The first element that is x, but not number `but`. */
+static int64_t find(const real *z, int64_t n, real x, int64_t but) {
+  for (int64_t i = 0; i < n; i += LANES) {
+    const int cnt = lanes_left((size_t)(n - i));
+    uint32_t bits = m_bits(v_eq(v_load_n(z + i, cnt, -R_INF), v_set1(x))) & ((1u << cnt) - 1);
+    if (but >= i && but < i + LANES) bits &= ~(1u << (but - i));
+    if (bits) return i + __builtin_ctz(bits);
+  }
+  return -1;
+}
+
+static void take_tops(const real *z, int64_t n, const score_row *r, score_sums *s) {
+  const tops t = find_tops(z, n);
+  const real max = v_hmax(t.first);
+  s->nan = m_any(m_not(t.good)) || (max == R_INF && !r->limit);
+  s->max = (double)max, s->valid = (double)(n - t.invalid), s->second = -__builtin_inf();
+  s->index = s->next = -1;
+  if (s->nan || t.invalid == n) return;
+  const int lane = __builtin_ctz(m_bits(v_eq(t.first, v_set1(max))));
+  const real second = v_hmax(v_select(v_eq(v_iota(), v_set1((real)lane)), t.second, t.first));
+  s->second = (double)second;
+  if (!(r->sums & SCORE_PLACES)) return;
+  s->index = find(z, n, max, -1);
+  if (second > -R_INF) s->next = find(z, n, second, s->index);
+}
+
+/* ---- sums ---- */
+
+enum { TERMS = 5 };
+typedef void term_fn(const walk *w, int64_t i, vreal z, vreal *sum);
+
+/* The sums of up to TERMS terms. Two vectors have sums of their own, so that additions do not wait
+ * for one another. */
+SMI void sum_terms(const walk *w, int count, term_fn *add, double *total) {
+  v_sum64 all[TERMS] = {{{{0}}}};
+  for (int64_t page = 0; page < w->n; page += PAGE) {
+    const int64_t end = page + PAGE < w->n ? page + PAGE : w->n;
+    vreal sum[2][TERMS];
+    int64_t i = page;
+    for (int k = 0; k < count; k++) sum[0][k] = sum[1][k] = v_set1(0);
+    for (; i + 2 * LANES <= end; i += 2 * LANES)
+      add(w, i, v_load(w->z + i), sum[0]), add(w, i + LANES, v_load(w->z + i + LANES), sum[1]);
+    for (int u = 0; i < end; i += LANES, u++)
+      add(w, i, v_load_n(w->z + i, lanes_left((size_t)(end - i)), -R_INF), sum[u]);
+    for (int k = 0; k < count; k++) v_sum64_add(all + k, v_add(sum[0][k], sum[1][k]));
+  }
+  for (int k = 0; k < count; k++) total[k] = v_sum64_total(all + k);
+}
+
+/* e, e d and e^2 of what is below the largest, how many are the largest, and d. */
+enum { BELOW, MOMENT, SQUARES, TIES, DISTANCE };
+SMI void exp_terms(const walk *w, int64_t i, vreal z, vreal *sum) {
+  const vreal zero = v_set1(0), raw = distance(w, z), d = v_max(raw, v_set1(LOW));
+  const vmask top = v_eq(z, w->max);
+  const vreal e = v_select(top, zero, exp_of(d));
+  if (w->e) v_store(w->e + i, v_select(top, v_set1(1), e));
+  sum[BELOW] = v_add(sum[BELOW], e), sum[MOMENT] = v_fma(e, v_select(top, zero, d), sum[MOMENT]);
+  sum[SQUARES] = v_fma(e, e, sum[SQUARES]), sum[TIES] = v_add(sum[TIES], v_select(top, v_set1(1), zero));
+  sum[DISTANCE] = v_add(sum[DISTANCE], v_select(is_valid(z), raw, zero));
+}
+SMI void variance_terms(const walk *w, int64_t i, vreal z, vreal *sum) { /* a: the mean */
+  const vreal q = v_select(is_valid(z), v_sub(distance(w, z), w->a), v_set1(0));
+  sum[0] = v_fma(q, q, sum[0]);
+}
+SMI vreal exp_at(const walk *w, int64_t i, vreal z) {
+  return w->e ? v_load(w->e + i) : exp_of(bounded(w, z));
+}
+SMI void absolute_terms(const walk *w, int64_t i, vreal z, vreal *sum) { /* a: 1 / s, b: 1 / n */
+  const vreal zero = v_set1(0), p = v_mul(exp_at(w, i, z), w->a);
+  const vreal q = v_select(is_valid(z), v_sub(p, w->b), zero);
+  sum[0] = v_add(sum[0], v_abs(q));
+  sum[1] = v_add(sum[1], v_select(v_lt(zero, q), p, v_select(v_lt(q, zero), v_sub(zero, p), zero)));
+}
+SMI void power_terms(const walk *w, int64_t i, vreal z, vreal *sum) { /* a: the order */
+  const vmask other = m_and(is_valid(z), m_not(v_eq(z, w->max)));
+  const vreal x = v_max(v_mul(distance(w, z), w->a), v_set1(LOW));
+  sum[0] = v_add(sum[0], v_select(other, exp_of(x), v_set1(0)));
+}
+/* e^x - 1, |x| < 80 */
+SMI vreal expm1_of(vreal x) {
+  const vreal e = v_expm1_pos(v_min(v_abs(x), v_set1(79)));
+  return v_select(v_lt(x, v_set1(0)), v_sub(v_set1(0), v_div(e, v_add(e, v_set1(1)))), e);
+}
+/* e expm1((order - 1) (d - log s)): sum p^order = 1 + its sum / s, without cancelling near 1. a:
+ * order - 1, b: log s */
+SMI void near_terms(const walk *w, int64_t i, vreal z, vreal *sum) {
+  const vreal d = bounded(w, z), e = v_select(is_valid(z), exp_of(d), v_set1(0));
+  sum[0] = v_fma(e, expm1_of(v_mul(v_sub(d, w->b), w->a)), sum[0]);
+}
+
+static void sum_power(walk *w, const score_row *r, score_sums *s) {
+  double total[TERMS];
+  if (score_is_near(r->order)) {
+    w->a = v_set1((real)(r->order - 1)), w->b = v_set1((real)s->log_sum);
+    sum_terms(w, 1, near_terms, total);
+    const double less = total[0] / (s->rest + 1);
+    s->power = less < 0 ? -d_log1p(-less / (1 + less)) : d_log1p(less);
+    return;
+  }
+  w->a = v_set1((real)r->order), total[0] = s->squares;
+  if (r->order != 2) sum_terms(w, 1, power_terms, total);
+  s->power = d_log1p(total[0] + (s->ties - 1)) - r->order * s->log_sum;
+}
+
+static void sums(const score_row *r, const void *z, int64_t n, void *work, score_sums *s) {
+  walk w = {.z = z, .n = n, .by = v_set1((real)(1 / r->temperature))};
+  double total[TERMS];
+  *s = (score_sums){0};
+  take_tops(z, n, r, s);
+  if (s->nan || s->valid == 0) return;
+  w.max = v_set1((real)s->max), w.e = r->sums & SCORE_ABSOLUTE && n <= SCORE_ROOM ? work : NULL;
+  if (w.e) sum_terms(&w, TERMS, exp_terms, total);
+  else
+    w.e = NULL, sum_terms(&w, TERMS, exp_terms, total); /* another copy of the loop, which stores nothing */
+  s->below = total[BELOW], s->moment = total[MOMENT], s->squares = total[SQUARES], s->ties = total[TIES];
+  s->rest = s->below + (s->ties - 1), s->log_sum = d_log1p(s->rest), s->mean = total[DISTANCE] / s->valid;
+  s->log_valid = d_log1p(s->valid - 1);
+  w.a = v_set1((real)s->mean);
+  if (r->sums & SCORE_VARIANCE)
+    sum_terms(&w, 1, variance_terms, total), s->variance = total[0] / (s->valid - 1);
+  w.a = v_set1((real)(1 / (s->rest + 1))), w.b = v_set1((real)(1 / s->valid));
+  if (r->sums & SCORE_ABSOLUTE)
+    sum_terms(&w, 2, absolute_terms, total), s->absolute = total[0], s->sign = total[1];
+  if (r->sums & SCORE_POWER) sum_power(&w, r, s);
+}
+
+/* ---- gradients ---- */
+
+typedef struct slopes {
+  vreal inverse, uniform, a, b, c, sign, power, level, slope, order, shift;
+  bool near, powers;
+} slopes;
+
+static slopes slopes_of(const score_row *r, const score_sums *s, const score_slope *g) {
+  return (slopes){.inverse = v_set1((real)(1 / (s->rest + 1))),
+                  .uniform = v_set1((real)(1 / s->valid)),
+                  .a = v_set1((real)g->a),
+                  .b = v_set1((real)g->b),
+                  .c = v_set1((real)g->c),
+                  .sign = v_set1((real)g->sign),
+                  .power = v_set1((real)g->power),
+                  .level = v_set1((real)g->level),
+                  .slope = v_set1((real)g->slope),
+                  .order = v_set1((real)(g->near ? r->order - 1 : r->order)),
+                  .shift = v_set1((real)(g->near ? s->log_sum + g->at : s->power + r->order * s->log_sum)),
+                  .near = g->near,
+                  .powers = g->power != 0};
+}
+
+/* What the powers add: q = e^(order d - log sum e^(order d)), or p expm1(...). */
+SMI vreal power_slope(const slopes *k, vreal d, vreal p) {
+  if (k->near) return v_mul(p, expm1_of(v_mul(k->order, v_sub(d, k->shift))));
+  const vreal x = v_sub(v_mul(k->order, d), k->shift);
+  return v_sub(exp_of(v_min(v_max(x, v_set1(LOW)), v_set1(0))), p);
+}
+
+SMI vreal slope_at(const slopes *k, const walk *w, vreal z) {
+  const vreal zero = v_set1(0), d = bounded(w, z), p = v_mul(exp_of(d), k->inverse);
+  const vreal q = v_sub(p, k->uniform), one = v_set1(1), minus = v_set1(-1);
+  const vreal sign = v_select(v_lt(zero, q), one, v_select(v_lt(q, zero), minus, zero));
+  vreal y = v_fma(k->sign, sign, v_fma(k->c, p, v_fma(k->b, d, k->a)));
+  y = v_fma(p, y, v_fma(k->slope, v_select(v_eq(z, w->max), zero, distance(w, z)), k->level));
+  if (k->powers) y = v_fma(k->power, power_slope(k, d, p), y);
+  return v_select(is_valid(z), v_clean(y), zero);
+}
+
+static void gradient(const score_row *r, const void *z, int64_t n, const score_sums *s, const score_slope *g,
+                     void *dz) {
+  const slopes k = slopes_of(r, s, g);
+  const walk w = {.z = z, .n = n, .by = v_set1((real)(1 / r->temperature)), .max = v_set1((real)s->max)};
+  for (int64_t i = 0; i < n; i += LANES) {
+    const int cnt = lanes_left((size_t)(n - i));
+    v_store_n((real *)dz + i, cnt, slope_at(&k, &w, v_load_n(w.z + i, cnt, -R_INF)));
+  }
+}
+
+static double plain_exp(double x) { return d_exp(x); }
+/* Where e^x - 1 would cancel: x (1 + x / 2 (1 + x / 3 (...))). */
+static double plain_expm1(double x) {
+  static const double inverse[] = {1.0 / 2, 1.0 / 3,  1.0 / 4,  1.0 / 5,  1.0 / 6,  1.0 / 7,  1.0 / 8,
+                                   1.0 / 9, 1.0 / 10, 1.0 / 11, 1.0 / 12, 1.0 / 13, 1.0 / 14, 1.0 / 15};
+  if (!(x > -0.5 && x < 0.5)) return d_exp(x) - 1;
+  double y = 1;
+  for (int i = 13; i >= 0; i--) y = 1 + y * x * inverse[i];
+  return x * y;
+}
+
+const score_kernels SMX_FN(score_kernels) = {sums, gradient, plain_exp, plain_expm1};

@@ -1,0 +1,152 @@
+/* score/ref.c - scores straight from the formulas, for tests. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "engine/ref.h"
+#include "score.h"
+
+static int64_t last_of(const int64_t *shape) {
+  int n = 0;
+  while (n < 8 && shape[n] > 0) n++;
+  return shape[n - 1];
+}
+static int64_t rows_of(const int64_t *shape) {
+  int64_t rows = 1;
+  for (int d = 0; d < 8 && shape[d] > 0; d++) rows *= shape[d];
+  return rows / last_of(shape);
+}
+
+/* In long double, because small scores cancel in these formulas. A row: logits z, log-probabilities
+ * l, probabilities p; first and second are where the largest are; q: the second parameter. */
+typedef struct ref_row {
+  const double *z;
+  long double *l, *p, q, temperature, lse;
+  int64_t n, first, second, target;
+} ref_row;
+
+static void make_row(ref_row *r) {
+  long double sum = 0;
+  r->first = 0, r->second = -1;
+  for (int64_t i = 1; i < r->n; i++)
+    if (r->z[i] > r->z[r->first]) r->first = i;
+  for (int64_t i = 0; i < r->n; i++)
+    if (i != r->first && (r->second < 0 || r->z[i] > r->z[r->second])) r->second = i;
+  for (int64_t i = 0; i < r->n; i++) sum += expl((r->z[i] - r->z[r->first]) / r->temperature);
+  r->lse = r->z[r->first] / r->temperature + logl(sum);
+  for (int64_t i = 0; i < r->n; i++) r->l[i] = r->z[i] / r->temperature - r->lse, r->p[i] = expl(r->l[i]);
+}
+
+static long double sum_of(const ref_row *r, long double (*term)(const ref_row *r, int64_t i)) {
+  long double sum = 0;
+  for (int64_t i = 0; i < r->n; i++) sum += term(r, i);
+  return sum;
+}
+static long double second_of(const ref_row *r) { return r->second < 0 ? 0 : r->p[r->second]; }
+static long double power_term(const ref_row *r, int64_t i) { return expl(r->q * r->l[i]); }
+static long double entropy_term(const ref_row *r, int64_t i) { return -r->p[i] * r->l[i]; }
+static long double other_term(const ref_row *r, int64_t i) { return i == r->first ? 0 : r->p[i]; }
+static long double two_term(const ref_row *r, int64_t i) { return r->p[i] * (1 - r->p[i]); }
+static long double same_term(const ref_row *r, int64_t i) { return r->p[i] * r->p[i]; }
+static long double logit_term(const ref_row *r, int64_t i) {
+  return r->z[i] / r->temperature / (long double)r->n;
+}
+static long double uniform_term(const ref_row *r, int64_t i) {
+  return fabsl(r->p[i] - 1 / (long double)r->n);
+}
+static long double square_term(const ref_row *r, int64_t i) {
+  const long double d = r->z[i] / r->temperature - sum_of(r, logit_term);
+  return d * d / (long double)(r->n - 1);
+}
+
+static long double msp(const ref_row *r) { return r->p[r->first]; }
+static long double least_confidence(const ref_row *r) {
+  if (r->n == 1) return 0;
+  return sum_of(r, other_term) / (r->q != 0 ? 1 - 1 / (long double)r->n : 1);
+}
+static long double margin(const ref_row *r) { return r->p[r->first] - second_of(r); }
+static long double ratio(const ref_row *r) { return second_of(r) / r->p[r->first]; }
+static long double max_logit(const ref_row *r) { return r->z[r->first]; }
+static long double logit_margin(const ref_row *r) {
+  return r->second < 0 ? INFINITY : r->z[r->first] - r->z[r->second];
+}
+static long double energy(const ref_row *r) { return r->temperature * r->lse; }
+static long double entropy(const ref_row *r) {
+  if (r->n == 1) return 0;
+  return sum_of(r, entropy_term) / (r->q != 0 ? logl((long double)r->n) : 1);
+}
+static long double renyi(const ref_row *r) {
+  return r->q == 1 ? sum_of(r, entropy_term) : logl(sum_of(r, power_term)) / (1 - r->q);
+}
+static long double tsallis(const ref_row *r) {
+  return r->q == 1 ? sum_of(r, entropy_term) : (1 - sum_of(r, power_term)) / (r->q - 1);
+}
+static long double gini(const ref_row *r) { return sum_of(r, two_term); }
+static long double kl_to(const ref_row *r) { return logl((long double)r->n) - sum_of(r, entropy_term); }
+static long double kl_from(const ref_row *r) {
+  return r->lse - sum_of(r, logit_term) - logl((long double)r->n);
+}
+static long double variance(const ref_row *r) { return r->n == 1 ? NAN : sum_of(r, square_term); }
+static long double non_uniformity(const ref_row *r) { return sum_of(r, uniform_term) / (r->q != 0 ? 2 : 1); }
+static long double doctor_alpha(const ref_row *r) { return gini(r) / sum_of(r, same_term); }
+static long double doctor_beta(const ref_row *r) { return sum_of(r, other_term) / r->p[r->first]; }
+static long double true_class(const ref_row *r) { return r->p[r->target] / (r->q != 0 ? r->p[r->first] : 1); }
+
+static long double (*const scores[SCORE_COUNT])(const ref_row *r) = {
+    msp,     least_confidence, margin,         ratio,        max_logit,   logit_margin,
+    energy,  entropy,          renyi,          tsallis,      gini,        kl_to,
+    kl_from, variance,         non_uniformity, doctor_alpha, doctor_beta, true_class};
+
+static void each_row(const tensor_ref_call *c, int which) {
+  const int64_t n = last_of(c->in_shape[0]);
+  long double *work = calloc((size_t)(2 * n), sizeof *work);
+  const bool second = which == SCORE_least_confidence || which == SCORE_entropy ||
+                      which == SCORE_renyi_entropy || which == SCORE_tsallis_entropy ||
+                      which == SCORE_label_non_uniformity || which == SCORE_true_class_probability;
+  for (int64_t i = 0; i < rows_of(c->in_shape[0]); i++) {
+    ref_row r = {c->in[0] + i * n, work, work + n, second ? c->q[1] : 0, c->q[0]};
+    r.n = n, r.target = which == SCORE_true_class_probability ? (int64_t)c->in[1][i] : 0;
+    make_row(&r);
+    c->out[0][i] = (double)scores[which](&r);
+  }
+  free(work);
+}
+
+#define REF(name) \
+  static void name##_ref(const tensor_ref_call *c) { each_row(c, SCORE_##name); }
+REF(msp)
+REF(least_confidence)
+REF(margin)
+REF(ratio)
+REF(max_logit)
+REF(logit_margin)
+REF(energy)
+REF(entropy)
+REF(renyi_entropy)
+REF(tsallis_entropy)
+REF(gini)
+REF(kl_to_uniform)
+REF(kl_from_uniform)
+REF(logit_variance)
+REF(label_non_uniformity)
+REF(doctor_alpha)
+REF(doctor_beta)
+REF(true_class_probability)
+
+tensor_ref_fn *const score_refs[] = {msp_ref,
+                                     least_confidence_ref,
+                                     margin_ref,
+                                     ratio_ref,
+                                     max_logit_ref,
+                                     logit_margin_ref,
+                                     energy_ref,
+                                     entropy_ref,
+                                     renyi_entropy_ref,
+                                     tsallis_entropy_ref,
+                                     gini_ref,
+                                     kl_to_uniform_ref,
+                                     kl_from_uniform_ref,
+                                     logit_variance_ref,
+                                     label_non_uniformity_ref,
+                                     doctor_alpha_ref,
+                                     doctor_beta_ref,
+                                     true_class_probability_ref};

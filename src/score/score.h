@@ -1,0 +1,81 @@
+/* score/score.h - the table of the operators that say how sure a row of logits is, and the contract
+ * with the kernels of one instruction set and real type that sum a row for them. */
+#ifndef SMX_SCORE_H
+#define SMX_SCORE_H
+#include <softmax.h>
+#include <stdbool.h>
+
+/* Scores of a row, which the same sums give; the order is that of the table. */
+enum {
+  SCORE_msp,
+  SCORE_least_confidence,
+  SCORE_margin,
+  SCORE_ratio,
+  SCORE_max_logit,
+  SCORE_logit_margin,
+  SCORE_energy,
+  SCORE_entropy,
+  SCORE_renyi_entropy,
+  SCORE_tsallis_entropy,
+  SCORE_gini,
+  SCORE_kl_to_uniform,
+  SCORE_kl_from_uniform,
+  SCORE_logit_variance,
+  SCORE_label_non_uniformity,
+  SCORE_doctor_alpha,
+  SCORE_doctor_beta,
+  SCORE_true_class_probability,
+  SCORE_COUNT
+};
+extern const smx_op score_table[SCORE_COUNT];
+
+/* smx_scores of softmax/scores.h (functions_rows.c). */
+smx_status scores_forward(smx_context *ctx, int32_t count, const smx_op *const *scores,
+                          const smx_params *params, const smx_tensor *logits, const smx_tensor *target,
+                          const smx_tensor *out);
+
+/* Which sums a score needs, a bit each. Sums of exponentials are always made. */
+enum { SCORE_VARIANCE = 1, SCORE_ABSOLUTE = 2, SCORE_POWER = 4, SCORE_PLACES = 8 };
+
+enum { SCORE_ROOM = 16384 }; /* elements of a work area, in whole vectors: longer rows have none */
+
+typedef struct score_row {
+  double temperature, order; /* order: of SCORE_POWER */
+  uint32_t sums;             /* bits as above */
+  bool limit;                /* +inf entries share the mass; else they make the row NaN */
+} score_row;
+
+/* With n elements above -inf, d = (z - max) / temperature, e = e^d, s = sum e, p = e / s. */
+typedef struct score_sums {
+  bool nan;                        /* then nothing else counts */
+  double valid, ties;              /* n, and how many are the largest */
+  double max, second;              /* of the logits; second is -inf where there is no other */
+  int64_t index, next;             /* where they are first, of SCORE_PLACES; -1 */
+  double rest, log_sum, log_valid; /* s - 1, log s, log n */
+  double below, moment, squares;   /* sums of e, e d and e^2 of what is below the largest */
+  double mean, variance;           /* of d; the variance divides by n - 1 */
+  double absolute, sign;           /* sums of |p - 1/n|, and of p where it is above 1/n less those below */
+  double power;                    /* the logarithm of sum p^order */
+} score_sums;
+
+/* dz = p (a + b d + c p + sign sgn(p - 1/n)) + power (q - p) + level + slope d; q is the softmax of
+ * order times d, and near = true: power p expm1((order - 1) (log p - at)) instead. */
+typedef struct score_slope {
+  double a, b, c, sign, power, level, slope, at;
+  bool near;
+} score_slope;
+
+typedef struct score_kernels {
+  /* work: room for n rounded up to whole vectors, SCORE_ROOM at most, of the real type. */
+  void (*sums)(const score_row *r, const void *z, int64_t n, void *work, score_sums *s);
+  /* Adds up nothing: writes all n of dz. */
+  void (*gradient)(const score_row *r, const void *z, int64_t n, const score_sums *s, const score_slope *g,
+                   void *dz);
+  double (*exp)(double x); /* in double, as everywhere */
+  double (*expm1)(double x);
+} score_kernels;
+
+/* From this distance of the order to 1 on sums of powers do not cancel. */
+static inline bool score_is_near(double order) { return order > 0.5 && order < 1.5; }
+
+#endif

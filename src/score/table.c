@@ -1,0 +1,202 @@
+/* score/table.c - the facts about each operator that says how sure a row is. The command, the
+ * bindings, the tests and the manual all read this. */
+#include "score.h"
+
+#define COUNT(a) ((int32_t)(sizeof(a) / sizeof *(a)))
+#define INPUTS(a) .inputs = a, .input_count = COUNT(a)
+#define OUTPUTS(a) .outputs = a, .output_count = COUNT(a)
+#define PARAMS(a) .params = a, .param_count = COUNT(a)
+#define DIMS SMX_SHAPE_DIMS
+
+enum {
+  GRAD = SMX_PORT_GRAD | SMX_PORT_SAVED,
+  TARGET = SMX_PORT_INT | SMX_PORT_TARGET | SMX_PORT_SAVED,
+  BACKWARD = SMX_OP_BACKWARD
+};
+
+static const smx_port logits_in[] = {{"logits", DIMS, GRAD, "of the classes", "... c"}};
+static const smx_port target_in[] = {
+    {"logits", DIMS, GRAD, "of the classes", "... c"},
+    {"target", DIMS, TARGET, "the class of each row; -1: it has none, and score NaN", "... | < c"}};
+static const smx_port score_out[] = {{"score", DIMS, 0, "of each row", "..."}};
+
+static const char *const no_yes[] = {"no", "yes", NULL}, *const forms[] = {"l1", "tv", NULL};
+#define TEMPERATURE {"temperature", "the logits are divided by it", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL}
+#define ORDER {"order", "a; 1: the entropy of Shannon, from which it does not jump", 2, 0, 1e6, 0, NULL}
+#define NORMALISE(what, choices) {"normalise", what, 0, 0, 1, SMX_PARAM_INT, choices}
+
+static const smx_param plain_params[] = {TEMPERATURE}, order_params[] = {TEMPERATURE, ORDER};
+static const smx_param least_params[] = {TEMPERATURE,
+                                         NORMALISE("divides by the most it can be, (c - 1) / c", no_yes)};
+static const smx_param entropy_params[] = {TEMPERATURE,
+                                           NORMALISE("divides by the most it can be, log c", no_yes)};
+static const smx_param uniform_params[] = {
+    TEMPERATURE, NORMALISE("l1: the sum, at most 2 (1 - 1/c); tv: its half, the total variation", forms)};
+static const smx_param true_params[] = {TEMPERATURE, NORMALISE("divides by the largest probability", no_yes)};
+
+#define SCORE(name_, id_) .id = id_, .name = #name_, .family = "score", .flags = BACKWARD, OUTPUTS(score_out)
+
+const smx_op score_table[SCORE_COUNT] = {
+    [SCORE_msp] = {
+        SCORE(msp, 455), .tolerance = 16,
+        .title = "the largest probability",
+        .formula = "score = max p, p = softmax(z), z = logits / temperature",
+        .about = "Large is sure. Between 1/c and 1. What holds for every score of a row: classes with "
+                 "logit -inf are absent, and c counts the others; a row with a NaN is NaN, one with "
+                 "+inf too, or with on_inf = limit the score of a row whose +inf entries share the "
+                 "mass; a row without classes is NaN (energy and max_logit: -inf), without a gradient. "
+                 "Of equal largest logits the first has the gradient. Sums are in double, page by page "
+                 "of 1024 elements.",
+        .source = "A Baseline for Detecting Misclassified and Out-of-Distribution Examples (Hendrycks, "
+                  "Gimpel 2017); OpenOOD",
+        .example = "softmax run msp logits.npy",
+        INPUTS(logits_in), PARAMS(plain_params)},
+    [SCORE_least_confidence] = {
+        SCORE(least_confidence, 456), .tolerance = 16,
+        .title = "1 less the largest probability",
+        .formula = "score = 1 - max p, p = softmax(z), z = logits / temperature",
+        .about = "Large is unsure. Without cancelling: the sum of the other probabilities, 8e-18 where "
+                 "max p rounds to 1. One class: 0.",
+        .source = "A Survey on Active Learning (Settles 2009); small-text",
+        .example = "softmax run least_confidence logits.npy",
+        INPUTS(logits_in), PARAMS(least_params)},
+    [SCORE_margin] = {
+        SCORE(margin, 457), .tolerance = 16,
+        .title = "the largest probability less the next",
+        .formula = "score = p(1) - p(2), p = softmax(z), z = logits / temperature",
+        .about = "Large is sure. Without cancelling. One class: 1; equal largest ones: 0.",
+        .source = "Active Hidden Markov Models (Scheffer et al. 2001); breaking ties in small-text",
+        .example = "softmax run margin logits.npy",
+        INPUTS(logits_in), PARAMS(plain_params)},
+    [SCORE_ratio] = {
+        SCORE(ratio, 458), .tolerance = 16,
+        .title = "the second largest probability over the largest",
+        .formula = "score = p(2) / p(1) = e^(z(2) - z(1)), z = logits / temperature",
+        .about = "Large is unsure. One class: 0.",
+        .source = "A Survey on Active Learning (Settles 2009)",
+        .example = "softmax run ratio logits.npy",
+        INPUTS(logits_in), PARAMS(plain_params)},
+    [SCORE_max_logit] = {
+        SCORE(max_logit, 459), .tolerance = 1,
+        .title = "the largest logit",
+        .formula = "score = max logits",
+        .about = "Large is sure. Not divided by the temperature.",
+        .source = "Scaling Out-of-Distribution Detection for Real-World Settings (Hendrycks et al. "
+                  "2022)",
+        .example = "softmax run max_logit logits.npy",
+        INPUTS(logits_in), PARAMS(plain_params)},
+    [SCORE_logit_margin] = {
+        SCORE(logit_margin, 460), .tolerance = 2,
+        .title = "the largest logit less the next",
+        .formula = "score = logits(1) - logits(2) = temperature log(p(1) / p(2))",
+        .about = "Large is sure. One class: inf.",
+        .source = "Scaling Out-of-Distribution Detection for Real-World Settings (Hendrycks et al. "
+                  "2022)",
+        .example = "softmax run logit_margin logits.npy",
+        INPUTS(logits_in), PARAMS(plain_params)},
+    [SCORE_energy] = {
+        SCORE(energy, 461), .tolerance = 16,
+        .title = "the negative energy of a row, which is large for what is known",
+        .formula = "score = temperature logsumexp(logits / temperature)",
+        .about = "Large is sure: this is -E, as the paper scores with. pytorch-ood and the energy "
+                 "itself have the other sign.",
+        .source = "Energy-based Out-of-distribution Detection (Liu et al. 2020); wetliu/energy_ood",
+        .example = "softmax run energy logits.npy",
+        INPUTS(logits_in), PARAMS(plain_params)},
+    [SCORE_entropy] = {
+        SCORE(entropy, 462), .tolerance = 32,
+        .title = "the entropy of the probabilities, in nats",
+        .formula = "score = -sum p log p, p = softmax(z), z = logits / temperature",
+        .about = "Large is unsure. Never below 0, and 0 log 0 is 0. One class: 0.",
+        .source = "A Mathematical Theory of Communication (Shannon 1948); scipy.stats.entropy",
+        .example = "softmax run entropy logits.npy --normalise yes",
+        INPUTS(logits_in), PARAMS(entropy_params)},
+    [SCORE_renyi_entropy] = {
+        SCORE(renyi_entropy, 463), .tolerance = 64,
+        .title = "the entropy of Renyi",
+        .formula = "score = log(sum p^a) / (1 - a), p = softmax(z), z = logits / temperature",
+        .about = "Large is unsure. a = 0: the logarithm of how many classes there are; 1: the entropy "
+                 "of Shannon; large: -log max p. Near 1 without cancelling.",
+        .source = "On Measures of Entropy and Information (Renyi 1961)",
+        .example = "softmax run renyi_entropy logits.npy --order 2",
+        INPUTS(logits_in), PARAMS(order_params)},
+    [SCORE_tsallis_entropy] = {
+        SCORE(tsallis_entropy, 464), .tolerance = 64,
+        .title = "the entropy of Tsallis",
+        .formula = "score = (1 - sum p^a) / (a - 1), p = softmax(z), z = logits / temperature",
+        .about = "Large is unsure. a = 2: gini; 1: the entropy of Shannon. Near 1 without cancelling.",
+        .source = "Possible Generalization of Boltzmann-Gibbs Statistics (Tsallis 1988)",
+        .example = "softmax run tsallis_entropy logits.npy --order 1.5",
+        INPUTS(logits_in), PARAMS(order_params)},
+    [SCORE_gini] = {
+        SCORE(gini, 465), .tolerance = 32,
+        .title = "how likely two draws differ",
+        .formula = "score = 1 - sum p^2 = sum p (1 - p), p = softmax(z), z = logits / temperature",
+        .about = "Large is unsure. Without cancelling.",
+        .source = "Classification and Regression Trees (Breiman et al. 1984)",
+        .example = "softmax run gini logits.npy",
+        INPUTS(logits_in), PARAMS(plain_params)},
+    [SCORE_kl_to_uniform] = {
+        SCORE(kl_to_uniform, 466), .tolerance = 32,
+        .title = "how far the probabilities are from equal ones",
+        .formula = "score = sum p log(p c) = log c - entropy, p = softmax(z), z = logits / temperature",
+        .about = "Large is sure. Never below 0.",
+        .source = "Deep Anomaly Detection with Outlier Exposure (Hendrycks et al. 2019)",
+        .example = "softmax run kl_to_uniform logits.npy",
+        INPUTS(logits_in), PARAMS(plain_params)},
+    [SCORE_kl_from_uniform] = {
+        SCORE(kl_from_uniform, 467), .tolerance = 32,
+        .title = "how far equal probabilities are from those of the row",
+        .formula = "score = -sum log(p c) / c = logsumexp(z) - mean(z) - log c, p = softmax(z), z = "
+                   "logits / temperature",
+        .about = "Large is sure. Never below 0.",
+        .source = "On the Importance of Gradients for Detecting Distributional Shifts in the Wild "
+                  "(Huang et al. 2021)",
+        .example = "softmax run kl_from_uniform logits.npy",
+        INPUTS(logits_in), PARAMS(plain_params)},
+    [SCORE_logit_variance] = {
+        SCORE(logit_variance, 468), .tolerance = 32,
+        .title = "the variance of the logits, which is that of the log-probabilities",
+        .formula = "score = sum (z - mean(z))^2 / (c - 1), z = logits / temperature",
+        .about = "Large is sure. One class: NaN, as a variance of one number is.",
+        .source = "Self-Evaluation of Large Language Model based on Glass-box Features (Huang et al. "
+                  "2024)",
+        .example = "softmax run logit_variance logits.npy",
+        INPUTS(logits_in), PARAMS(plain_params)},
+    [SCORE_label_non_uniformity] = {
+        SCORE(label_non_uniformity, 469), .tolerance = 64,
+        .title = "the distance of the probabilities from equal ones",
+        .formula = "score = sum |p - 1/c|, p = softmax(z), z = logits / temperature",
+        .about = "Large is sure. Gradient: with sgn(0) = 0.",
+        .source = "Leveraging Label Non-Uniformity for Node Classification in Graph Neural Networks "
+                  "(Ji et al. 2023); amblee0306/label-non-uniformity-gnn",
+        .example = "softmax run label_non_uniformity logits.npy",
+        INPUTS(logits_in), PARAMS(uniform_params)},
+    [SCORE_doctor_alpha] = {
+        SCORE(doctor_alpha, 470), .tolerance = 32,
+        .title = "DOCTOR: how likely two draws differ, over how likely they agree",
+        .formula = "score = (1 - g) / g, g = sum p^2, p = softmax(z), z = logits / temperature",
+        .about = "Large is unsure. Without cancelling.",
+        .source = "DOCTOR: A Simple Method for Detecting Misclassification Errors (Granese et al. "
+                  "2021)",
+        .example = "softmax run doctor_alpha logits.npy",
+        INPUTS(logits_in), PARAMS(plain_params)},
+    [SCORE_doctor_beta] = {
+        SCORE(doctor_beta, 471), .tolerance = 32,
+        .title = "DOCTOR: the odds that the largest is wrong",
+        .formula = "score = (1 - max p) / max p, p = softmax(z), z = logits / temperature",
+        .about = "Large is unsure. Without cancelling.",
+        .source = "DOCTOR: A Simple Method for Detecting Misclassification Errors (Granese et al. "
+                  "2021)",
+        .example = "softmax run doctor_beta logits.npy",
+        INPUTS(logits_in), PARAMS(plain_params)},
+    [SCORE_true_class_probability] = {
+        SCORE(true_class_probability, 472), .tolerance = 32,
+        .title = "the probability of the class that is true",
+        .formula = "score = p_target, or p_target / max p, p = softmax(z), z = logits / temperature",
+        .about = "Large is right and sure; what a confidence is trained on.",
+        .source = "Addressing Failure Prediction by Learning Model Confidence (Corbiere et al. 2019); "
+                  "valeoai/ConfidNet",
+        .example = "softmax run true_class_probability logits.npy target.npy",
+        INPUTS(target_in), PARAMS(true_params)},
+};

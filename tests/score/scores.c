@@ -1,0 +1,193 @@
+/* scores.c - proves scores of rows on the worked examples of the catalogue of papers, several at
+ * once against each alone, and rows with nothing, NaN and +inf. */
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+#include "tensors.h"
+#include "unit.h"
+#include "util.h"
+#include <softmax.h>
+
+enum { SCORES = 17 }; /* of a row alone */
+static const char *const names[SCORES + 1] = {"msp",
+                                              "least_confidence",
+                                              "margin",
+                                              "ratio",
+                                              "max_logit",
+                                              "logit_margin",
+                                              "energy",
+                                              "entropy",
+                                              "renyi_entropy",
+                                              "tsallis_entropy",
+                                              "gini",
+                                              "kl_to_uniform",
+                                              "kl_from_uniform",
+                                              "logit_variance",
+                                              "label_non_uniformity",
+                                              "doctor_alpha",
+                                              "doctor_beta",
+                                              "true_class_probability"};
+
+static void good(smx_status status) {
+  if (status != SMX_OK) fail_msg("%s", smx_last_error());
+}
+static void refused(smx_status status, smx_status wanted, const char *word) {
+  assert_int_equal(status, wanted);
+  if (!strstr(smx_last_error(), word)) fail_msg("%s: has no %s", smx_last_error(), word);
+}
+static smx_tensor tensor_of(void *data, smx_dtype type, int32_t ndim, int64_t *shape) {
+  return (smx_tensor){data, {1, 0}, ndim, type, shape, NULL, 0};
+}
+
+/* A score of one row. */
+static double score(const char *name, const char *parameter, double value, int n, const double *z) {
+  const smx_op *op = smx_op_find(name);
+  double copy[64], y;
+  int64_t shape[] = {n};
+  memcpy(copy, z, (size_t)n * sizeof *z);
+  const smx_tensor tz = tensor_of(copy, SMX_F64, 1, shape), ty = tensor_of(&y, SMX_F64, 0, NULL);
+  smx_params params;
+  good(smx_params_init(op, &params));
+  if (parameter) good(smx_params_set(op, &params, parameter, value));
+  good(smx_forward(op, NULL, &params, 1, (const smx_tensor *[]){&tz}, 1, (const smx_tensor *[]){&ty}));
+  return y;
+}
+static void is(const char *name, const char *parameter, double value, int n, const double *z, double want) {
+  const double got = score(name, parameter, value, n, z);
+  if (!(fabs(got - want) <= 1e-9 * fmax(1e-9, fabs(want))))
+    fail_msg("%s is %.12g, not %.12g", name, got, want);
+}
+
+static void worked_examples(void **state) {
+  static const double z[] = {2, 1, 0, -1}, flat[] = {.5, .4, .3, .2}, sure[] = {40, 0, 0};
+  is("msp", NULL, 0, 4, z, .64391425988797);
+  is("msp", NULL, 0, 4, flat, .28865140516);
+  is("least_confidence", NULL, 0, 3, sure, 8.496708510583193e-18);
+  is("least_confidence", "normalise", 1, 4, z, .47478098682);
+  is("margin", NULL, 0, 4, z, .4070314418);
+  is("margin", NULL, 0, 4, flat, .027468813);
+  is("ratio", NULL, 0, 4, z, .36787944117);
+  is("logit_margin", NULL, 0, 4, flat, .1);
+  is("energy", NULL, 0, 4, z, 2.4401896986);
+  is("energy", "temperature", 2, 4, z, 3.5746773434);
+  is("entropy", NULL, 0, 4, z, .947536964);
+  is("entropy", "normalise", 1, 4, z, .6835034395);
+  is("renyi_entropy", NULL, 0, 4, z, .73530145816);
+  is("gini", NULL, 0, 4, z, .52063907007);
+  is("tsallis_entropy", NULL, 0, 4, z, .52063907007);
+  is("kl_to_uniform", NULL, 0, 4, z, .4387573971);
+  is("kl_from_uniform", NULL, 0, 4, z, .5538953374);
+  is("logit_variance", NULL, 0, 4, z, 1.6666666667);
+  is("label_non_uniformity", NULL, 0, 4, z, .7878285198);
+  is("label_non_uniformity", "normalise", 1, 4, flat, .0996679946 / 2);
+  is("doctor_alpha", NULL, 0, 4, z, 1.0861107728);
+  is("doctor_beta", NULL, 0, 4, z, .55300179278);
+}
+
+/* Orders on both sides of where the formula changes, and of 1. */
+static void entropies_do_not_jump(void **state) {
+  static const double z[] = {2, 1, 0, -1, 3.5}, orders[] = {0.5, 1, 1.5};
+  for (int k = 0; k < 3; k++)
+    for (int s = 8; s <= 9; s++) {
+      const double at = score(names[s], "order", orders[k], 5, z);
+      for (double step = 1e-13; step < 1e-6; step *= 10) {
+        const double up = score(names[s], "order", orders[k] + step, 5, z);
+        const double down = score(names[s], "order", orders[k] - step, 5, z);
+        if (!(fabs(up - at) < 5 * step + 1e-14 && fabs(down - at) < 5 * step + 1e-14 && down >= up - 1e-14))
+          fail_msg("%s jumps at %g: %.17g %.17g %.17g", names[s], orders[k], down, at, up);
+      }
+    }
+  is("renyi_entropy", "order", 0, 5, z, log(5));
+  is("renyi_entropy", "order", 1e6, 5, z, -log(score("msp", NULL, 0, 5, z)) * 1e6 / (1e6 - 1));
+}
+
+static void special_rows(void **state) {
+  const double inf = INFINITY, none[] = {-inf, -inf}, nan[] = {1, NAN}, one[] = {3},
+               hidden[] = {2, -inf, 1, 0, -1, -inf};
+  const double all[] = {2, 1, 0, -1}, two[] = {inf, 1, inf, -inf};
+  for (int s = 0; s < SCORES; s++) {
+    const double empty = score(names[s], NULL, 0, 2, none);
+    assert_true(s == 4 || s == 6 ? empty == -inf : isnan(empty));
+    assert_true(isnan(score(names[s], NULL, 0, 2, nan)) && isnan(score(names[s], NULL, 0, 4, two)));
+    is(names[s], NULL, 0, 6, hidden, score(names[s], NULL, 0, 4, all));
+  }
+  is("entropy", NULL, 0, 1, one, 0), is("margin", NULL, 0, 1, one, 1), is("ratio", NULL, 0, 1, one, 0);
+  assert_true(isnan(score("logit_variance", NULL, 0, 1, one)) &&
+              score("logit_margin", NULL, 0, 1, one) == inf);
+  smx_context *ctx;
+  good(smx_context_create(
+      &(smx_context_options){.size = sizeof(smx_context_options), .threads = 1, .on_inf = SMX_INF_LIMIT},
+      &ctx));
+  double row[] = {inf, 1, inf, -inf}, y[3];
+  int64_t shape[] = {4}, three = 3;
+  const smx_tensor tz = tensor_of(row, SMX_F64, 1, shape), ty = tensor_of(y, SMX_F64, 1, &three);
+  const smx_op *ops[] = {smx_op_find("msp"), smx_op_find("entropy"), smx_op_find("energy")};
+  good(smx_scores(ctx, 3, ops, NULL, &tz, NULL, &ty));
+  assert_true(y[0] == .5 && fabs(y[1] - log(2)) < 1e-15 && y[2] == inf);
+  smx_context_destroy(ctx);
+}
+
+/* Several at once are each alone, to the bit, with every instruction set and number of threads, for
+ * rows of several lengths, one of them longer than the work area. */
+static void together_as_alone(void **state) {
+  static const int64_t lengths[] = {1, 5, 16, 63, 1000, 1025, 20011};
+  rng r = {5};
+  for (size_t l = 0; l < COUNT_OF(lengths); l++) {
+    const int64_t n = lengths[l], rows = n < 2000 ? 133 : 3;
+    float *z = malloc((size_t)(rows * n) * sizeof *z), *y = malloc((size_t)rows * 18 * sizeof *y),
+          *first = NULL;
+    float *alone = malloc((size_t)rows * sizeof *alone);
+    int64_t *target = malloc((size_t)rows * sizeof *target), shape[] = {rows, n}, columns[] = {rows, 18};
+    for (int64_t i = 0; i < rows * n; i++) z[i] = (float)(3 * rng_normal(&r));
+    for (int64_t i = 0; i < rows; i++) target[i] = (int64_t)rng_below(&r, n);
+    const smx_tensor tz = tensor_of(z, SMX_F32, 2, shape), tt = tensor_of(target, SMX_I64, 1, shape),
+                     ty = tensor_of(y, SMX_F32, 2, columns), ta = tensor_of(alone, SMX_F32, 1, shape);
+    const smx_op *ops[18];
+    for (int s = 0; s < 18; s++) ops[s] = smx_op_find(names[s]);
+    for (way w = {0}; next_way(&w);) {
+      good(smx_scores(w.ctx, 18, ops, NULL, &tz, &tt, &ty));
+      if (!first) first = memcpy(malloc((size_t)rows * 18 * sizeof *y), y, (size_t)rows * 18 * sizeof *y);
+      assert_memory_equal(y, first, (size_t)rows * 18 * sizeof *y);
+      for (int s = 0; s < 18; s++) {
+        good(smx_forward(ops[s], w.ctx, NULL, s == 17 ? 2 : 1, (const smx_tensor *[]){&tz, &tt}, 1,
+                         (const smx_tensor *[]){&ta}));
+        for (int64_t i = 0; i < rows; i++)
+          if (memcmp(alone + i, y + i * 18 + s, sizeof *y))
+            fail_msg("%s of row %d of %d", names[s], (int)i, (int)n);
+      }
+    }
+    free(z), free(y), free(first), free(alone), free(target);
+  }
+}
+
+static void wrong_calls(void **state) {
+  float z[] = {1, 2}, y[2];
+  int64_t shape[] = {2};
+  const smx_tensor tz = tensor_of(z, SMX_F32, 1, shape), ty = tensor_of(y, SMX_F32, 1, shape);
+  const smx_op *ops[] = {smx_op_find("msp"), smx_op_find("softmax")},
+               *fine[] = {ops[0], smx_op_find("entropy")};
+  refused(smx_scores(NULL, 2, ops, NULL, &tz, NULL, &ty), SMX_ERR_PARAM, "number 1, softmax, is no score");
+  refused(smx_scores(NULL, 0, fine, NULL, &tz, NULL, &ty), SMX_ERR_PARAM, "count is 0");
+  refused(smx_scores(NULL, 2, NULL, NULL, &tz, NULL, &ty), SMX_ERR_NULL, "scores is NULL");
+  refused(smx_scores(NULL, 2, fine, NULL, NULL, NULL, &ty), SMX_ERR_NULL, "logits is NULL");
+  refused(smx_scores(NULL, 1, fine, NULL, &tz, NULL, &ty), SMX_ERR_SHAPE, "out");
+  smx_params params[2];
+  for (int i = 0; i < 2; i++) good(smx_params_init(fine[i], params + i));
+  good(smx_params_set(fine[1], params + 1, "temperature", 2));
+  refused(smx_scores(NULL, 2, fine, params, &tz, NULL, &ty), SMX_ERR_PARAM, "temperature of entropy is 2");
+  fine[1] = smx_op_find("true_class_probability");
+  refused(smx_scores(NULL, 2, fine, NULL, &tz, NULL, &ty), SMX_ERR_NULL, "target is NULL");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(worked_examples), cmocka_unit_test(entropies_do_not_jump),
+      cmocka_unit_test(special_rows),    cmocka_unit_test(together_as_alone),
+      cmocka_unit_test(wrong_calls),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
