@@ -13,6 +13,22 @@ static int64_t product(const int64_t *shape, int32_t from, int32_t to) {
   return p;
 }
 
+int blocks_axis_last(input *in, int32_t axis, int32_t *place) {
+  io_array *a = &in->array;
+  *place = axis < 0 ? axis + a->ndim : axis;
+  if (*place < 0 || *place >= a->ndim)
+    return fault(EXIT_REFUSED, "%s: axis is %d, the array has %d dimensions", in->path, (int)axis,
+                 (int)a->ndim);
+  const int64_t n = a->shape[*place], stride = a->strides[*place];
+  for (int32_t i = *place; i + 1 < a->ndim; i++) {
+    a->shape[i] = a->shape[i + 1];
+    a->strides[i] = a->strides[i + 1];
+  }
+  a->shape[a->ndim - 1] = n;
+  a->strides[a->ndim - 1] = stride;
+  return EXIT_OK;
+}
+
 void blocks_begin(blocks *b, const io_array *x, uint32_t element, int32_t axis, int64_t bytes) {
   memset(b, 0, sizeof *b);
   b->ndim = x->ndim;

@@ -15,6 +15,9 @@ typedef struct blocks {
   int64_t shape[SMX_MAX_DIMS], start[SMX_MAX_DIMS], count[SMX_MAX_DIMS];
 } blocks;
 
+/* The axis, which may count from the end, goes to the end; *place: where it was. */
+int blocks_axis_last(input *in, int32_t axis, int32_t *place);
+
 /* axis: of x, not negative. bytes: how much of x a block may have. The first block is then the
  * current one. */
 void blocks_begin(blocks *b, const io_array *x, uint32_t element, int32_t axis, int64_t bytes);

@@ -10,6 +10,7 @@
 #include "route.h"
 #include "run.h"
 #include "sample.h"
+#include "score.h"
 #include "signals.h"
 #include "steps.h"
 #include "topk.h"
@@ -169,6 +170,16 @@ const verb verbs[] = {
      .work = work_route,
      .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_OPERATOR,
      .own = route_settings},
+    {.name = "score",
+     .arguments = "SCORE[,SCORE...] FILE [--targets FILE] [OPTIONS]",
+     .help = "How sure rows of logits are: msp, entropy, energy, margin and other operators of the family "
+             "score, of rows along the last axis, all from one read. Tells the mean, the least and the most "
+             "of each; or with -o writes them, an array for each score. A parameter, say --temperature 2, "
+             "goes to every score that has it.",
+     .operators = "score",
+     .work = work_score,
+     .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_ROWS | FOR_OPERATOR,
+     .own = score_settings},
     {.name = "sample",
      .arguments = "FILE [--seed N] [--draws N] [STEPS] [OPTIONS]",
      .help = "Draws from the softmax of each row, after the steps that the options name, in their order. "
@@ -196,7 +207,7 @@ const verb verbs[] = {
                         "are the scores of the n keys that a query sees:",
      .entry = attend_entry},
     {.name = "plot",
-     .arguments = "OPERATOR[:NAME=VALUE,...]... [--row FILE] [-o OUT.svg] | --load FILE [-o OUT.svg]",
+     .arguments = "OPERATOR[:NAME=VALUE,...]... [--row FILE] [-o OUT.svg]",
      .help = "A drawing (SVG) of how operators weigh the same scores: the weight of one element while its "
              "score moves, and with --row the weights of a row of a file. Up to eight operators, each with "
              "parameters of its own; they differ in dashes and marks, so that it can be printed. --load "

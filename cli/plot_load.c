@@ -14,16 +14,6 @@ typedef struct load {
   int64_t *count, experts, tokens, chosen; /* count: of each expert */
 } load;
 
-/* Element i of the array, in C order. */
-static double element(const io_array *a, int64_t i) {
-  const unsigned char *at = a->data;
-  for (int32_t d = a->ndim - 1; d >= 0; d--) {
-    at += i % a->shape[d] * a->strides[d] * (int64_t)a->type->bytes;
-    i /= a->shape[d];
-  }
-  return io_get(a, at);
-}
-
 /* experts: 0 where nobody said how many there are: as many as the largest number asks for. */
 static int count_tokens(load *l, const input *in) {
   const io_array *a = &in->array;
@@ -35,7 +25,7 @@ static int count_tokens(load *l, const input *in) {
   l->count = calloc((size_t)most, sizeof *l->count);
   if (!l->count) return fault_memory((size_t)most * sizeof *l->count);
   for (int64_t i = 0; i < n; i++) {
-    const double e = element(a, i);
+    const double e = io_element(a, i);
     if (e == -1) continue;
     if (!(e >= 0 && e < (double)most && e == (double)(int64_t)e))
       return fault(EXIT_REFUSED, "%s: element %" PRId64 " is %g, no expert of %" PRId64 " and not -1",

@@ -103,21 +103,12 @@ static int read_logits(sampler *s) {
   int code = input_read(&s->x, &port, o, NULL);
   if (code) return code;
   io_array *a = &s->x.array;
-  s->axis = o->axis < 0 ? o->axis + a->ndim : o->axis;
-  if (s->axis < 0 || s->axis >= a->ndim)
-    return fault(EXIT_REFUSED, "%s: axis is %d, the array has %d dimensions", s->x.path, (int)o->axis,
-                 (int)a->ndim);
   s->whole.ndim = a->ndim;
   memcpy(s->whole.dim, a->shape, sizeof s->whole.dim);
-  s->n = a->shape[s->axis];
+  code = blocks_axis_last(&s->x, o->axis, &s->axis);
+  if (code) return code;
+  s->n = a->shape[a->ndim - 1];
   s->x.want = dtype_named(s->x.want->type.bits == 64 ? "f64" : "f32");
-  int64_t stride = a->strides[s->axis];
-  for (int32_t i = s->axis; i + 1 < a->ndim; i++) {
-    a->shape[i] = a->shape[i + 1];
-    a->strides[i] = a->strides[i + 1];
-  }
-  a->shape[a->ndim - 1] = s->n;
-  a->strides[a->ndim - 1] = stride;
   if (o->labels) code = labels_check(&s->names, s->n, s->x.path);
   int64_t more = s->draws * 16 / (s->n * s->x.want->bytes + 1); /* what a row's draws need, in rows */
   blocks_begin(&s->blocks, a, s->x.want->bytes, a->ndim - 1, o->block / (more + 1));

@@ -119,6 +119,15 @@ double io_get(const io_array *array, const unsigned char *element) {
   return array->type->get(native);
 }
 
+double io_element(const io_array *array, int64_t i) {
+  const unsigned char *at = array->data;
+  for (int32_t d = array->ndim - 1; d >= 0; d--) {
+    at += i % array->shape[d] * array->strides[d] * (int64_t)array->type->bytes;
+    i /= array->shape[d];
+  }
+  return io_get(array, at);
+}
+
 /* Whether an empty array has more rows than anything can be done with: each costs time, and no byte
  * of the file. */
 static bool many_empty(const io_array *array) {

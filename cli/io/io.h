@@ -93,6 +93,9 @@ int io_layout(const io_source *source, io_array *array, bool fortran, size_t byt
 /* An element as a double, whatever its byte order; and as its bytes, in the order of this
  * machine. */
 double io_get(const io_array *array, const unsigned char *element);
+
+/* Element i in C order. */
+double io_element(const io_array *array, int64_t i);
 void io_copy(const io_array *array, const unsigned char *element, unsigned char *to);
 
 /* The bytes of a contiguous array, or false on overflow. */

@@ -16,6 +16,7 @@ import check_pictures  # noqa: F401
 import check_plot  # noqa: F401
 import check_readme  # noqa: F401
 import check_route  # noqa: F401
+import check_score  # noqa: F401
 import check_sample  # noqa: F401
 import check_screen  # noqa: F401
 import check_text  # noqa: F401

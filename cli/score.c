@@ -1,0 +1,234 @@
+/* score.c - the verb `score`: several scores of each row of a file, from one read, block by block. */
+#include "score.h"
+
+#include "bind.h"
+#include "blocks.h"
+#include "fault.h"
+#include "parse.h"
+#include "write.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const setting score_settings[] = {
+    {"targets", 0, "FILE", "the class of each row, for true_class_probability", FOR_OPERATOR, NULL, NULL},
+    {NULL, 0, NULL, NULL, 0, NULL, NULL},
+};
+
+enum { MOST = 32, NAME = 64 };
+
+/* What is told of a score: over the rows whose score is a number. */
+typedef struct summary {
+  double sum, least, most;
+  int64_t rows, others;
+} summary;
+
+typedef struct scorer {
+  const options *o;
+  char names[MOST][NAME];
+  const smx_op *ops[MOST];
+  smx_params params[MOST];
+  summary told[MOST];
+  int count;
+  input x, target;
+  blocks blocks;
+  smx_context *context;
+  result_file file;
+  const dtype *type; /* of results */
+  int64_t n, row;    /* of a row; that the block starts with */
+  int64_t *classes;  /* of the rows of the file, or NULL */
+  unsigned char *out;
+} scorer;
+
+/* ---- Which scores ---- */
+
+static int take_name(scorer *s, const char *name, size_t length) {
+  if (s->count == MOST) return fault(EXIT_USAGE, "score: more than %d scores", MOST);
+  if (length >= NAME) length = NAME - 1;
+  memcpy(s->names[s->count], name, length);
+  int code = bind_operator("score", s->names[s->count], &s->ops[s->count], &s->params[s->count]);
+  if (!code && strcmp(s->ops[s->count]->family, "score"))
+    code =
+        fault(EXIT_USAGE, "score %s: it is no score of a row; softmax list shows those of the family score",
+              s->names[s->count]);
+  s->count++;
+  return code;
+}
+
+static int read_names(scorer *s) {
+  int code = EXIT_OK;
+  for (const char *at = s->o->files[0], *end; !code; at = end + 1) {
+    end = strchr(at, ',');
+    code = take_name(s, at, end ? (size_t)(end - at) : strlen(at));
+    if (!end) break;
+  }
+  return code;
+}
+
+/* A parameter goes to every score that has it. */
+static int set_params(scorer *s) {
+  int code = EXIT_OK;
+  for (int i = 0; !code && i < s->o->named_count; i++) {
+    const named_value *v = s->o->named + i;
+    bool taken = !strcmp(v->name, "targets");
+    for (int k = 0; !code && k < s->count; k++) {
+      if (find_param(s->ops[k], v->name) < 0) continue;
+      taken = true;
+      if (smx_params_parse(s->ops[k], &s->params[k], v->name, v->text) != SMX_OK)
+        code = fault(EXIT_USAGE, "--%s %s: %s", v->name, v->text, smx_last_error());
+    }
+    if (!code && !taken)
+      code = fault(EXIT_USAGE, "--%s: none of %s has such a parameter", v->name, s->o->files[0]);
+  }
+  return code;
+}
+
+/* ---- Input ---- */
+
+static int read_logits(scorer *s) {
+  static const smx_port port = {"logits", SMX_SHAPE_FULL, 0, "logits"};
+  s->x.path = s->o->files[1];
+  int code = input_read(&s->x, &port, s->o, NULL);
+  int32_t place;
+  if (!code) code = blocks_axis_last(&s->x, s->o->axis, &place);
+  if (code) return code;
+  const io_array *a = &s->x.array;
+  s->n = a->shape[a->ndim - 1];
+  s->type = s->o->type ? s->o->type : dtype_named(s->x.want->type.bits == 64 ? "f64" : "f32");
+  s->x.want = dtype_named(s->x.want->type.bits == 64 ? "f64" : "f32");
+  blocks_begin(&s->blocks, a, s->x.want->bytes, a->ndim - 1, s->o->block);
+  return EXIT_OK;
+}
+
+static int read_targets(scorer *s) {
+  static const smx_port port = {"target", SMX_SHAPE_FULL, SMX_PORT_INT, "the class of each row"};
+  int64_t rows, count;
+  const io_array *a = &s->target.array;
+  s->target.path = options_own(s->o, "targets");
+  for (int k = 0; !s->target.path && k < s->count; k++)
+    if (s->ops[k]->input_count > 1)
+      return fault(EXIT_USAGE, "score %s: --targets FILE is missing", s->names[k]);
+  if (!s->target.path) return EXIT_OK;
+  int code = input_read(&s->target, &port, s->o, NULL);
+  if (code) return code;
+  if (!count_elements(s->x.array.ndim - 1, s->x.array.shape, &rows) ||
+      !count_elements(a->ndim, a->shape, &count) || rows != count)
+    return fault(EXIT_REFUSED, "%s: it has not a class for each row of %s", s->target.path, s->x.path);
+  s->classes = malloc((size_t)rows * sizeof *s->classes + 1);
+  if (!s->classes) return fault_memory((size_t)rows * sizeof *s->classes);
+  for (int64_t i = 0; i < rows; i++) s->classes[i] = (int64_t)io_element(a, i);
+  return code;
+}
+
+/* ---- Output ---- */
+
+static int open_output(scorer *s) {
+  io_spec specs[MOST];
+  if (!s->o->out) return EXIT_OK;
+  for (int k = 0; k < s->count; k++) {
+    specs[k] = (io_spec){.name = s->names[k], .type = s->type, .ndim = s->x.array.ndim - 1};
+    memcpy(specs[k].shape, s->x.array.shape, sizeof specs[k].shape);
+    specs[k].column = true;
+  }
+  return write_begin(&s->file, s->o, s->count, specs);
+}
+
+static void tell(summary *t, double value) {
+  if (isnan(value)) {
+    t->others++;
+    return;
+  }
+  t->sum += value;
+  t->least = t->rows == 0 || value < t->least ? value : t->least;
+  t->most = t->rows == 0 || value > t->most ? value : t->most;
+  t->rows++;
+}
+
+static int emit(scorer *s, int64_t rows) {
+  int code = EXIT_OK;
+  const size_t column = (size_t)rows * s->type->bytes;
+  for (int k = 0; !code && k < s->count; k++) {
+    const unsigned char *at = s->out + (size_t)k * column;
+    if (s->file.open) code = write_put(&s->file, k, at, column);
+    for (int64_t r = 0; r < rows; r++) tell(&s->told[k], s->type->get(at + r * (int64_t)s->type->bytes));
+  }
+  return code;
+}
+
+static void print_report(const scorer *s) {
+  printf("%-24s %13s %13s %13s\n", "score", "mean", "least", "most");
+  for (int k = 0; k < s->count; k++) {
+    const summary *t = &s->told[k];
+    printf("%-24s %13.6g %13.6g %13.6g", s->names[k], t->sum / (double)t->rows, t->rows ? t->least : NAN,
+           t->rows ? t->most : NAN);
+    if (t->others) printf("  %" PRId64 " without", t->others);
+    putchar('\n');
+  }
+  printf("%" PRId64 " row%s of %" PRId64 " classes, %s\n", s->row, s->row == 1 ? "" : "s", s->n,
+         s->x.array.type->name);
+}
+
+/* ---- All of it ---- */
+
+static int64_t rows_of(const scorer *s) {
+  int64_t rows = 1;
+  for (int32_t i = 0; i + 1 < s->blocks.ndim; i++) rows *= s->blocks.count[i];
+  return rows;
+}
+
+/* Columns lie one after another, so that each is a piece of its array. */
+static int score_block(scorer *s) {
+  const int64_t rows = rows_of(s);
+  int64_t shape[] = {rows, s->n}, columns[] = {rows, s->count}, strides[] = {1, rows};
+  view x;
+  int code = blocks_rows(&s->blocks, &s->x, &x);
+  if (code) return code;
+  const smx_tensor logits = {x.tensor.data, {1, 0}, 2, s->x.want->type, shape, NULL, 0};
+  const smx_tensor out = {s->out, {1, 0}, 2, s->type->type, columns, strides, 0};
+  const smx_tensor target = {s->classes ? s->classes + s->row : NULL, {1, 0}, 1, SMX_I64, shape, NULL, 0};
+  const smx_status status =
+      smx_scores(s->context, s->count, s->ops, s->params, &logits, s->classes ? &target : NULL, &out);
+  if (status != SMX_OK) return fault(EXIT_REFUSED, "%s: %s", s->x.path, smx_last_error());
+  code = emit(s, rows);
+  s->row += rows;
+  return code;
+}
+
+static int score_blocks(scorer *s) {
+  const smx_context_options c = {
+      .size = sizeof c, .threads = s->o->threads, .on_empty = s->o->on_empty, .on_inf = s->o->on_inf};
+  const size_t bytes = ((size_t)rows_of(s) + 1) * (size_t)s->count * s->type->bytes;
+  if (smx_context_create(&c, &s->context) != SMX_OK)
+    return fault(EXIT_REFUSED, "score: %s", smx_last_error());
+  s->out = malloc(bytes);
+  int code = s->out ? EXIT_OK : fault_memory(bytes);
+  do {
+    if (!code) code = score_block(s);
+  } while (!code && blocks_next(&s->blocks));
+  return code;
+}
+
+int work_score(const options *o) {
+  if (o->file_count < 2)
+    return fault(EXIT_USAGE, "score: %s; softmax help score tells more",
+                 o->file_count ? "no input file" : "no scores");
+  if (o->file_count > 2) return fault(EXIT_USAGE, "%s: one input too many: score takes 1", o->files[2]);
+  scorer *s = calloc(1, sizeof *s);
+  if (!s) return fault_memory(sizeof *s);
+  s->o = o;
+  int code = read_names(s);
+  if (!code) code = set_params(s);
+  if (!code) code = read_logits(s);
+  if (!code) code = read_targets(s);
+  if (!code) code = open_output(s);
+  if (!code) code = score_blocks(s);
+  if (!code && o->out) code = write_end(&s->file);
+  if (!code && !o->out) print_report(s);
+  write_drop(&s->file);
+  smx_context_destroy(s->context);
+  input_free(&s->x), input_free(&s->target);
+  free(s->classes), free(s->out), free(s);
+  return code;
+}
