@@ -1,4 +1,4 @@
-/* score.c - the verb `score`: several scores of each row of a file, from one read, block by block. */
+/* score.c - the verb `score`: several scores of each row of a file, from one read, by blocks. */
 #include "score.h"
 
 #include "bind.h"
