@@ -23,4 +23,5 @@ const tensor_functions score_functions[SCORE_COUNT] = {
     [SCORE_doctor_alpha] = ROWS,
     [SCORE_doctor_beta] = ROWS,
     [SCORE_true_class_probability] = ROWS,
+    [SCORE_ensemble_scores] = {score_ensemble_forward, score_ensemble_backward, NULL, true},
 };

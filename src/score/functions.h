@@ -25,6 +25,8 @@ typedef struct score_spikes {
 void score_derivative(const score_kernels *k, const score_row *r, const score_item *item, const score_sums *s,
                       double z_target, double g, score_slope *slope, score_spikes *spikes);
 
+smx_status score_ensemble_forward(const tensor_call *c);
+smx_status score_ensemble_backward(const tensor_call *c);
 smx_status score_forward(const tensor_call *c);
 smx_status score_backward(const tensor_call *c);
 

@@ -43,7 +43,7 @@ static int64_t end_of(const row_scores *x, int64_t task) {
 static void forward_task(void *arg, int64_t task) {
   row_scores *x = arg;
   void *work = smx_scratch_take(&x->scratch);
-  double value[SCORE_COUNT];
+  double value[SCORE_ROWS];
   score_sums s;
   for (int64_t row = task * x->rows_a_task; row < end_of(x, task); row++) {
     const double z = logit_at(x, row, target_of(x, row));
@@ -152,7 +152,7 @@ smx_status score_backward(const tensor_call *c) { return run_one(c, true); }
 /* An operator that is not in the table: its output has a column for each score. */
 typedef struct several {
   smx_op op;
-  score_item items[SCORE_COUNT];
+  score_item items[SCORE_ROWS];
   int count;
   score_row row;
 } several;
@@ -172,7 +172,7 @@ static smx_status take_score(several *s, int32_t i, const smx_op *op, const smx_
   size_t index;
   const smx_status status = smx_take_params("smx_scores", op, params, &family, &index, &taken);
   if (status != SMX_OK) return status;
-  if (strcmp(op->family, "score"))
+  if (strcmp(op->family, "score") || op - score_table >= SCORE_ROWS)
     return smx_fail(SMX_ERR_PARAM, "smx_scores: number %d, %s, is no score of a row", (int)i, op->name);
   if (op == score_table + SCORE_true_class_probability && !target)
     return smx_fail(SMX_ERR_NULL, "smx_scores: target is NULL, which %s needs", op->name);
@@ -205,8 +205,8 @@ smx_status scores_forward(smx_context *ctx, int32_t count, const smx_op *const *
                       .output_count = 1},
                .count = (int)count};
   smx_status status = SMX_OK;
-  if (count < 1 || count > SCORE_COUNT)
-    return smx_fail(SMX_ERR_PARAM, "smx_scores: count is %d, not 1..%d", (int)count, SCORE_COUNT);
+  if (count < 1 || count > SCORE_ROWS)
+    return smx_fail(SMX_ERR_PARAM, "smx_scores: count is %d, not 1..%d", (int)count, SCORE_ROWS);
   if (!ops) return smx_fail(SMX_ERR_NULL, "smx_scores: scores is NULL");
   for (int32_t i = 0; i < count && status == SMX_OK; i++)
     status = take_score(&s, i, ops[i], params ? params + i : NULL, target != NULL);

@@ -4,7 +4,7 @@
 #define INF __builtin_inf()
 
 uint32_t score_needs(int which) {
-  static const uint32_t needs[SCORE_COUNT] = {
+  static const uint32_t needs[SCORE_ROWS] = {
       [SCORE_renyi_entropy] = SCORE_POWER,
       [SCORE_tsallis_entropy] = SCORE_POWER,
       [SCORE_logit_variance] = SCORE_VARIANCE,

@@ -242,4 +242,5 @@ static double plain_expm1(double x) {
   return x * y;
 }
 
-const score_kernels SMX_FN(score_kernels) = {sums, gradient, plain_exp, plain_expm1};
+const score_kernels SMX_FN(score_kernels) = {
+    sums, gradient, SMX_FN(score_ensemble_values), SMX_FN(score_ensemble_gradient), plain_exp, plain_expm1};

@@ -91,7 +91,7 @@ static long double doctor_alpha(const ref_row *r) { return gini(r) / sum_of(r, s
 static long double doctor_beta(const ref_row *r) { return sum_of(r, other_term) / r->p[r->first]; }
 static long double true_class(const ref_row *r) { return r->p[r->target] / (r->q != 0 ? r->p[r->first] : 1); }
 
-static long double (*const scores[SCORE_COUNT])(const ref_row *r) = {
+static long double (*const scores[SCORE_ROWS])(const ref_row *r) = {
     msp,     least_confidence, margin,         ratio,        max_logit,   logit_margin,
     energy,  entropy,          renyi,          tsallis,      gini,        kl_to,
     kl_from, variance,         non_uniformity, doctor_alpha, doctor_beta, true_class};
@@ -109,6 +109,59 @@ static void each_row(const tensor_ref_call *c, int which) {
     c->out[0][i] = (double)scores[which](&r);
   }
   free(work);
+}
+
+/* ---- ensemble_scores ---- */
+
+static long double log_or_0(long double p) { return p > 0 ? logl(p) : 0; }
+
+static void ensemble_row(const double *z, int64_t m, int64_t n, double temperature, long double *p,
+                         long double *y) {
+  long double *mean = p + m * n, most = 0;
+  for (int64_t i = 0; i < n; i++) mean[i] = 0;
+  for (int o = 0; o < SCORE_ENSEMBLE; o++) y[o] = 0;
+  for (int64_t k = 0; k < m; k++) {
+    long double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += p[k * n + i] = expl(z[k * n + i] / (long double)temperature);
+    for (int64_t i = 0; i < n; i++) p[k * n + i] /= sum, mean[i] += p[k * n + i] / (long double)m;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    long double votes = 0;
+    y[SCORE_OF_MEAN] -= mean[i] * log_or_0(mean[i]);
+    for (int64_t a = 0; a < m; a++) {
+      const long double pa = p[a * n + i];
+      int64_t best = 0;
+      for (int64_t c = 1; c < n; c++)
+        if (z[a * n + c] > z[a * n + best]) best = c;
+      votes += best == i;
+      y[SCORE_EXPECTED] -= pa * log_or_0(pa) / (long double)m;
+      y[SCORE_SPREAD] += (pa - mean[i]) * (pa - mean[i]) / (long double)m;
+      for (int64_t b = 0; b < m; b++) {
+        const long double pb = p[b * n + i], pairs = (long double)(m * (m - 1));
+        if (a != b)
+          y[SCORE_SIMILARITY] += pa * pb / pairs,
+              y[SCORE_PAIRWISE] += pa * (log_or_0(pa) - log_or_0(pb)) / pairs;
+      }
+    }
+    most = fmaxl(most, votes / (long double)m);
+    y[SCORE_VOTES] -= votes / (long double)m * log_or_0(votes / (long double)m);
+  }
+  y[SCORE_INFORMATION] = y[SCORE_OF_MEAN] - y[SCORE_EXPECTED], y[SCORE_VARIATION] = 1 - most;
+  if (m == 1) y[SCORE_SIMILARITY] = y[SCORE_PAIRWISE] = NAN;
+}
+
+static void ensemble_scores_ref(const tensor_ref_call *c) {
+  const int64_t n = last_of(c->in_shape[0]);
+  int dims = 0;
+  while (dims < 8 && c->in_shape[0][dims] > 0) dims++;
+  const int64_t m = c->in_shape[0][dims - 2], rows = rows_of(c->in_shape[0]) / m;
+  long double *p = calloc((size_t)((m + 1) * n), sizeof *p), y[SCORE_ENSEMBLE];
+  for (int64_t r = 0; r < rows; r++) {
+    ensemble_row(c->in[0] + r * m * n, m, n, c->q[0], p, y);
+    for (int o = 0; o < SCORE_ENSEMBLE; o++)
+      if (c->out[o]) c->out[o][r] = (double)y[o];
+  }
+  free(p);
 }
 
 #define REF(name) \
@@ -149,4 +202,5 @@ tensor_ref_fn *const score_refs[] = {msp_ref,
                                      label_non_uniformity_ref,
                                      doctor_alpha_ref,
                                      doctor_beta_ref,
-                                     true_class_probability_ref};
+                                     true_class_probability_ref,
+                                     ensemble_scores_ref};

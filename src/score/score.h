@@ -25,6 +25,8 @@ enum {
   SCORE_doctor_alpha,
   SCORE_doctor_beta,
   SCORE_true_class_probability,
+  SCORE_ROWS, /* those are scores of a row */
+  SCORE_ensemble_scores = SCORE_ROWS,
   SCORE_COUNT
 };
 extern const smx_op score_table[SCORE_COUNT];
@@ -65,17 +67,46 @@ typedef struct score_slope {
   bool near;
 } score_slope;
 
+/* The outputs of ensemble_scores. */
+enum {
+  SCORE_INFORMATION,
+  SCORE_OF_MEAN,
+  SCORE_EXPECTED,
+  SCORE_SIMILARITY,
+  SCORE_SPREAD,
+  SCORE_VARIATION,
+  SCORE_VOTES,
+  SCORE_PAIRWISE,
+  SCORE_ENSEMBLE
+};
+/* Predictions of one row: logits and probabilities [members, classes], and the mean of these. */
+typedef struct score_ensemble {
+  const double *z;
+  double *p, *mean;
+  int64_t members, classes;
+  double temperature;
+} score_ensemble;
+
 typedef struct score_kernels {
   /* work: room for n rounded up to whole vectors, SCORE_ROOM at most, of the real type. */
   void (*sums)(const score_row *r, const void *z, int64_t n, void *work, score_sums *s);
   /* Adds up nothing: writes all n of dz. */
   void (*gradient)(const score_row *r, const void *z, int64_t n, const score_sums *s, const score_slope *g,
                    void *dz);
+  /* Makes p, mean and the values; false: a NaN, +inf, or a prediction without classes. */
+  bool (*ensemble)(const score_ensemble *e, double *value);
+  /* up: of the values, of which the last four have none. */
+  void (*ensemble_gradient)(const score_ensemble *e, const double *up, double *dz);
   double (*exp)(double x); /* in double, as everywhere */
   double (*expm1)(double x);
 } score_kernels;
 
 /* From this distance of the order to 1 on sums of powers do not cancel. */
 static inline bool score_is_near(double order) { return order > 0.5 && order < 1.5; }
+
+#ifdef SMX_FN /* in kernels */
+bool SMX_FN(score_ensemble_values)(const score_ensemble *e, double *value);
+void SMX_FN(score_ensemble_gradient)(const score_ensemble *e, const double *up, double *dz);
+#endif
 
 #endif

@@ -34,6 +34,18 @@ static const smx_param uniform_params[] = {
     TEMPERATURE, NORMALISE("l1: the sum, at most 2 (1 - 1/c); tv: its half, the total variation", forms)};
 static const smx_param true_params[] = {TEMPERATURE, NORMALISE("divides by the largest probability", no_yes)};
 
+static const smx_port ensemble_in[] = {
+    {"logits", DIMS, GRAD, "of each prediction and class", "... m c"}};
+static const smx_port ensemble_out[] = {
+    {"information", DIMS, 0, "mutual information (BALD): what the predictions disagree about", "..."},
+    {"entropy", DIMS, SMX_PORT_OPTIONAL, "of the mean of the probabilities", "..."},
+    {"expected", DIMS, SMX_PORT_OPTIONAL, "the mean of the entropies", "..."},
+    {"similarity", DIMS, SMX_PORT_OPTIONAL, "the mean of p_a p_b over two different predictions", "..."},
+    {"variance", DIMS, SMX_PORT_OPTIONAL, "of the probabilities, added up over the classes", "..."},
+    {"variation", DIMS, SMX_PORT_OPTIONAL, "the share of the votes that the first class does not have", "..."},
+    {"votes", DIMS, SMX_PORT_OPTIONAL, "the entropy of the votes", "..."},
+    {"pairwise", DIMS, SMX_PORT_OPTIONAL, "the mean of KL(p_a || p_b) over two different ones", "..."}};
+
 #define SCORE(name_, id_) .id = id_, .name = #name_, .family = "score", .flags = BACKWARD, OUTPUTS(score_out)
 
 const smx_op score_table[SCORE_COUNT] = {
@@ -199,4 +211,20 @@ const smx_op score_table[SCORE_COUNT] = {
                   "valeoai/ConfidNet",
         .example = "softmax run true_class_probability logits.npy target.npy",
         INPUTS(target_in), PARAMS(true_params)},
+    [SCORE_ensemble_scores] = {
+        .id = 473, .name = "ensemble_scores", .family = "score", .flags = BACKWARD, .tolerance = 64,
+        .title = "what several predictions of a row agree about, and what not",
+        .formula = "information = entropy - expected = sum_m KL(p_m || mean p) / m, p_m = softmax(logits_m / "
+                   "temperature)",
+        .about = "Predictions of an ensemble, or of one network with dropout. Large information, variance, "
+                 "votes and pairwise are unsure; large similarity is sure. In double; information does not "
+                 "cancel, and none is below 0. A vote is for the first of the largest logits. With one "
+                 "prediction similarity and pairwise are NaN. A NaN, +inf or a prediction without classes "
+                 "makes its row NaN. Gradients: of information, entropy, expected and similarity.",
+        .source = "BALD (Houlsby et al. 2011); vote entropy: Dagan, Engelson 1995; similarity: Leveraging "
+                  "Ensemble Diversity for Robust Self-Training (Odonnat et al. 2024; ambroiseodt/tsim); know "
+                  "your limits (Ulmer, Cina 2021)",
+        .example = "softmax run ensemble_scores logits.npy",
+        INPUTS(ensemble_in), .outputs = ensemble_out, .output_count = COUNT(ensemble_out),
+        PARAMS(plain_params)},
 };

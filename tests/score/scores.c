@@ -88,6 +88,28 @@ static void worked_examples(void **state) {
   is("doctor_beta", NULL, 0, 4, z, .55300179278);
 }
 
+/* Three predictions of three classes, as logarithms of probabilities; and two that hardly differ. */
+static void ensembles(void **state) {
+  static const double p[] = {.7, .2, .1, .5, .4, .1, .1, .8, .1};
+  static const double want[] = {.1535650759007, .9482980107415578, .7947329348408511, .35333333333333333,
+                                .12444444444,   1.0 / 3,           .6365141682948128, .5210467711231619};
+  double z[9], y[8];
+  int64_t shape[] = {3, 3}, near_shape[] = {2, 2};
+  smx_tensor out[8];
+  const smx_tensor *outs[8];
+  for (int i = 0; i < 9; i++) z[i] = log(p[i]);
+  for (int o = 0; o < 8; o++) out[o] = tensor_of(y + o, SMX_F64, 0, NULL), outs[o] = out + o;
+  const smx_op *op = smx_op_find("ensemble_scores");
+  const smx_tensor tz = tensor_of(z, SMX_F64, 2, shape), *in[] = {&tz};
+  good(smx_forward(op, NULL, NULL, 1, in, 8, outs));
+  for (int o = 0; o < 8; o++)
+    if (!(fabs(y[o] - want[o]) < 1e-10)) fail_msg("%s is %.14g", op->outputs[o].name, y[o]);
+  double near[] = {log(.5), log(.5), log(.5 + 1e-7), log(.5 - 1e-7)};
+  const smx_tensor tn = tensor_of(near, SMX_F64, 2, near_shape), *near_in[] = {&tn};
+  good(smx_forward(op, NULL, NULL, 1, near_in, 8, outs));
+  assert_true(fabs(y[0] - 5e-15) < 1e-22);
+}
+
 /* Orders on both sides of where the formula changes, and of 1. */
 static void entropies_do_not_jump(void **state) {
   static const double z[] = {2, 1, 0, -1, 3.5}, orders[] = {0.5, 1, 1.5};
@@ -185,9 +207,9 @@ static void wrong_calls(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(worked_examples), cmocka_unit_test(entropies_do_not_jump),
-      cmocka_unit_test(special_rows),    cmocka_unit_test(together_as_alone),
-      cmocka_unit_test(wrong_calls),
+      cmocka_unit_test(worked_examples),       cmocka_unit_test(ensembles),
+      cmocka_unit_test(entropies_do_not_jump), cmocka_unit_test(special_rows),
+      cmocka_unit_test(together_as_alone),     cmocka_unit_test(wrong_calls),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

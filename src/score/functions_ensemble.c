@@ -1,0 +1,78 @@
+/* score/functions_ensemble.c - ensemble_scores: how much several predictions of a row differ. */
+#include "cpu/cpu.h"
+#include "driver/reals.h"
+#include "functions.h"
+
+typedef struct ensemble_call {
+  const tensor_call *c;
+  const score_kernels *kernels; /* of double */
+  smx_scratch scratch;
+  int64_t rows, members, classes, bytes;
+  bool backward;
+} ensemble_call;
+
+static size_t row_bytes(const ensemble_call *x) {
+  return (size_t)((3 * x->members + 1) * x->classes + 1) * sizeof(double);
+}
+
+static void load_upstream(const ensemble_call *x, int64_t row, double *up) {
+  for (int o = 0; o < SCORE_ENSEMBLE; o++) {
+    up[o] = 0;
+    if (x->c->dout.given[o])
+      smx_reals_load(x->c->is_f64, x->c->dout.view[o].data + row * x->bytes, 1, up + o);
+  }
+}
+
+static void task(void *arg, int64_t row) {
+  ensemble_call *x = arg;
+  const tensor_call *c = x->c;
+  const int64_t count = x->members * x->classes, at = row * count * x->bytes;
+  double *memory = smx_scratch_take(&x->scratch), *dz = memory + 2 * count + x->classes;
+  const score_ensemble e = {memory,     memory + count, memory + 2 * count,
+                            x->members, x->classes,     tensor_param(c, "temperature")};
+  double value[SCORE_ENSEMBLE], up[SCORE_ENSEMBLE];
+  smx_reals_load(c->is_f64, c->in.view->data + at, count, memory);
+  const bool good = x->kernels->ensemble(&e, value);
+  for (int o = 0; o < SCORE_ENSEMBLE && !x->backward; o++) {
+    if (!good) value[o] = __builtin_nan("");
+    if (c->out.given[o]) smx_reals_store(c->is_f64, value + o, 1, c->out.view[o].data + row * x->bytes);
+  }
+  if (x->backward) {
+    load_upstream(x, row, up);
+    if (good) x->kernels->ensemble_gradient(&e, up, dz);
+    for (int64_t i = 0; i < count && !good; i++) dz[i] = __builtin_nan("");
+    smx_reals_store(c->is_f64, dz, count, c->din.view->data + at);
+  }
+  smx_scratch_give(&x->scratch, memory);
+}
+
+/* SMX_EMPTY_ERROR: a prediction without classes. */
+static smx_status check_empty(const ensemble_call *x) {
+  if (smx_context_on_empty(x->c->ctx) != SMX_EMPTY_ERROR) return SMX_OK;
+  for (int64_t row = 0; row < x->rows * x->members; row++) {
+    bool empty = true;
+    for (int64_t i = 0; i < x->classes && empty; i++) {
+      double z;
+      smx_reals_load(x->c->is_f64, x->c->in.view->data + (row * x->classes + i) * x->bytes, 1, &z);
+      empty = z == -__builtin_inf();
+    }
+    if (empty) return smx_fail(SMX_ERR_EMPTY, "%s: row %lld has no classes", x->c->op->name, (long long)row);
+  }
+  return SMX_OK;
+}
+
+static smx_status run(const tensor_call *c, bool backward) {
+  ensemble_call x = {.c = c, .kernels = smx_isa_current()->f64.score, .backward = backward};
+  x.rows = c->dims.lead_count, x.members = tensor_dim(c, "m"), x.classes = tensor_dim(c, "c");
+  x.bytes = c->is_f64 ? 8 : 4;
+  const smx_status status = check_empty(&x);
+  if (status != SMX_OK || (backward && !c->din.given[0])) return status;
+  if (!smx_scratch_open(&x.scratch, c->ctx, 0, row_bytes(&x), x.rows))
+    return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld classes", c->op->name, (long long)x.classes);
+  smx_parallel(c->ctx, x.rows, task, &x);
+  smx_scratch_close(&x.scratch);
+  return SMX_OK;
+}
+
+smx_status score_ensemble_forward(const tensor_call *c) { return run(c, false); }
+smx_status score_ensemble_backward(const tensor_call *c) { return run(c, true); }
