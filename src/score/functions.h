@@ -27,6 +27,8 @@ void score_derivative(const score_kernels *k, const score_row *r, const score_it
 
 smx_status score_ensemble_forward(const tensor_call *c);
 smx_status score_ensemble_backward(const tensor_call *c);
+smx_status score_tokens_forward(const tensor_call *c);
+smx_status score_tokens_backward(const tensor_call *c);
 smx_status score_forward(const tensor_call *c);
 smx_status score_backward(const tensor_call *c);
 

@@ -164,6 +164,30 @@ static void ensemble_scores_ref(const tensor_ref_call *c) {
   free(p);
 }
 
+/* ---- glassbox_features ---- */
+
+static void glassbox_features_ref(const tensor_ref_call *c) {
+  const int64_t n = last_of(c->in_shape[0]), length = last_of(c->in_shape[1]);
+  long double *work = calloc((size_t)(2 * n), sizeof *work);
+  for (int64_t i = 0; i < rows_of(c->in_shape[1]); i++) {
+    long double y[6] = {0};
+    for (int64_t t = i * length; t < (i + 1) * length; t++) {
+      ref_row r = {c->in[0] + t * n, work, work + n, 0, c->q[0]};
+      if (c->in[1][t] < 0) continue;
+      r.n = n, r.target = (int64_t)c->in[1][t];
+      make_row(&r);
+      const long double l = r.l[r.target];
+      y[0] += l, y[1] += sum_of(&r, entropy_term), y[2] += n > 1 ? sum_of(&r, square_term) : NAN;
+      y[3] = y[5] == 0 ? l : fminl(y[3], l), y[5]++;
+    }
+    for (int k = 0; k < 3; k++) y[k] /= y[5];
+    y[4] = expl(-y[0]);
+    for (int o = 0; o < 6; o++)
+      if (c->out[o]) c->out[o][i] = (double)y[o];
+  }
+  free(work);
+}
+
 #define REF(name) \
   static void name##_ref(const tensor_ref_call *c) { each_row(c, SCORE_##name); }
 REF(msp)
@@ -203,4 +227,5 @@ tensor_ref_fn *const score_refs[] = {msp_ref,
                                      doctor_alpha_ref,
                                      doctor_beta_ref,
                                      true_class_probability_ref,
-                                     ensemble_scores_ref};
+                                     ensemble_scores_ref,
+                                     glassbox_features_ref};

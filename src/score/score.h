@@ -27,6 +27,7 @@ enum {
   SCORE_true_class_probability,
   SCORE_ROWS, /* those are scores of a row */
   SCORE_ensemble_scores = SCORE_ROWS,
+  SCORE_glassbox_features,
   SCORE_COUNT
 };
 extern const smx_op score_table[SCORE_COUNT];

@@ -46,6 +46,17 @@ static const smx_port ensemble_out[] = {
     {"votes", DIMS, SMX_PORT_OPTIONAL, "the entropy of the votes", "..."},
     {"pairwise", DIMS, SMX_PORT_OPTIONAL, "the mean of KL(p_a || p_b) over two different ones", "..."}};
 
+static const smx_port tokens_in[] = {
+    {"logits", DIMS, GRAD, "of each token of a sequence, and class", "... t v"},
+    {"token", DIMS, TARGET, "the token that followed; -1: it does not count, as those of a prompt", "... t | < v"}};
+static const smx_port tokens_out[] = {
+    {"log_probability", DIMS, 0, "the mean of those of the tokens", "..."},
+    {"entropy", DIMS, SMX_PORT_OPTIONAL, "the mean over the tokens", "..."},
+    {"variance", DIMS, SMX_PORT_OPTIONAL, "the mean of that of the log-probabilities of a row", "..."},
+    {"least", DIMS, SMX_PORT_OPTIONAL, "the least log-probability", "..."},
+    {"perplexity", DIMS, SMX_PORT_OPTIONAL, "e^-log_probability", "..."},
+    {"length", DIMS, SMX_PORT_INT | SMX_PORT_OPTIONAL, "how many tokens count", "..."}};
+
 #define SCORE(name_, id_) .id = id_, .name = #name_, .family = "score", .flags = BACKWARD, OUTPUTS(score_out)
 
 const smx_op score_table[SCORE_COUNT] = {
@@ -227,4 +238,17 @@ const smx_op score_table[SCORE_COUNT] = {
         .example = "softmax run ensemble_scores logits.npy",
         INPUTS(ensemble_in), .outputs = ensemble_out, .output_count = COUNT(ensemble_out),
         PARAMS(plain_params)},
+    [SCORE_glassbox_features] = {
+        .id = 474, .name = "glassbox_features", .family = "score", .flags = BACKWARD, .tolerance = 64,
+        .title = "how sure a language model was of the tokens of a sequence",
+        .formula = "log_probability = mean_t log p_t,token, entropy = mean_t -sum p log p, variance = mean_t "
+                   "var(log p_t), p_t = softmax(logits_t / temperature)",
+        .about = "Large log_probability, least and variance are sure, large entropy and perplexity are not "
+                 "(the authors take the entropy with the other sign). The variance divides by v - 1; classes "
+                 "with logit -inf are left out of it. A sequence without tokens has NaN and length 0. "
+                 "Gradients: of the first four; of least through the first of the least.",
+        .source = "Self-Evaluation of Large Language Model based on Glass-box Features (Huang et al. 2024; "
+                  "HuihuiChyan/SelfEval)",
+        .example = "softmax run glassbox_features logits.npy tokens.npy",
+        INPUTS(tokens_in), .outputs = tokens_out, .output_count = COUNT(tokens_out), PARAMS(plain_params)},
 };

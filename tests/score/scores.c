@@ -110,6 +110,27 @@ static void ensembles(void **state) {
   assert_true(fabs(y[0] - 5e-15) < 1e-22);
 }
 
+/* Three tokens, and one that does not count; tokens of no sequence. */
+static void sequences(void **state) {
+  double z[] = {2, 1, 0, -1, 9, 9, 9, NAN, .5, .4, .3, .2, 5, -5, -5, -5}, y[5];
+  int64_t token[] = {0, -1, 0, 0}, length, shape[] = {4, 4};
+  smx_tensor out[6];
+  const smx_tensor *outs[6];
+  for (int o = 0; o < 5; o++) out[o] = tensor_of(y + o, SMX_F64, 0, NULL), outs[o] = out + o;
+  out[5] = tensor_of(&length, SMX_I64, 0, NULL), outs[5] = out + 5;
+  const smx_op *op = smx_op_find("glassbox_features");
+  const smx_tensor tz = tensor_of(z, SMX_F64, 2, shape), tt = tensor_of(token, SMX_I64, 1, shape),
+                   *in[] = {&tz, &tt};
+  good(smx_forward(op, NULL, NULL, 2, in, 6, outs));
+  assert_true(length == 3 && fabs(y[0] + .5609538061770988) < 1e-14 &&
+              fabs(y[1] - .7763685927164826) < 1e-14);
+  assert_true(fabs(y[2] - 8.894444444444444) < 1e-14 && fabs(y[4] - exp(.5609538061770988)) < 1e-14);
+  assert_true(fabs(y[3] - log(.28865140516)) < 1e-10);
+  for (int i = 0; i < 4; i++) token[i] = -1;
+  good(smx_forward(op, NULL, NULL, 2, in, 6, outs));
+  assert_true(length == 0 && isnan(y[0]) && isnan(y[3]) && isnan(y[4]));
+}
+
 /* Orders on both sides of where the formula changes, and of 1. */
 static void entropies_do_not_jump(void **state) {
   static const double z[] = {2, 1, 0, -1, 3.5}, orders[] = {0.5, 1, 1.5};
@@ -207,9 +228,10 @@ static void wrong_calls(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(worked_examples),       cmocka_unit_test(ensembles),
-      cmocka_unit_test(entropies_do_not_jump), cmocka_unit_test(special_rows),
-      cmocka_unit_test(together_as_alone),     cmocka_unit_test(wrong_calls),
+      cmocka_unit_test(worked_examples), cmocka_unit_test(ensembles),
+      cmocka_unit_test(sequences),       cmocka_unit_test(entropies_do_not_jump),
+      cmocka_unit_test(special_rows),    cmocka_unit_test(together_as_alone),
+      cmocka_unit_test(wrong_calls),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
