@@ -46,6 +46,11 @@ def of_softmax_weights(r, cases):
     return same and r["ours"] and same["ours"] / r["ours"]
 
 
+def of_logsumexp(r, cases):
+    same = cases.get(r["case"].replace("scores_all", "logsumexp"))
+    return same and r["ours"] and same["ours"] / r["ours"]
+
+
 def of_avx512(r, _):
     ns = r["ns"]
     return ns["smx"] / ns["smx-avx2"] if "smx" in ns and "smx-avx2" in ns else None
@@ -74,6 +79,7 @@ BARS = (
     ("attention, one query a head, 16 to 256 keys: the best peer's time / ours", r"attention_decode/f32/\d+x(16|64|256)x\d+/t1", of_best_peer, 1 / 0.9),
     ("cross-entropy of a linear layer: of the arithmetic", r"linear_cross_entropy/f32/.*", of_bound, 0.65),
     ("the same with gradients: of the arithmetic", r"linear_cross_entropy_dx/f32/.*", of_bound, 0.60),
+    ("all scores of a row: logsumexp's time / theirs", r"scores_all/f32/.*/t1", of_logsumexp, 1 / 2.5),
     ("the choice of 8 of 256 experts: of one read", r"route_(softmax|groups)/f32/.*/t1", of_bound, 1 / 3),
     ("the same: the best peer's time / ours", r"route_(softmax|groups)/f32/.*/t1", of_best_peer, 5),
     ("rows to experts and back: of their bytes", r"route_(dispatch|combine)/f32/.*/t1", of_bound, 0.80),

@@ -12,7 +12,7 @@ struct Problem {
   /* "softmax", "log_softmax", "logsumexp", "softmax_backward", "cross_entropy", "cross_entropy_dx"
    * (the loss with its gradient); "op:NAME" or "grad:NAME" of the operator table; "attention_..."
    * (attention.cc), "linear_cross_entropy", "linear_cross_entropy_dx" (heads.cc), "route_..."
-   * (routing.cc) */
+   * (routing.cc), "scores_all" (scores.cc) */
   std::string verb;
   std::vector<int64_t> shape;
   int axis = -1; /* -1 or an index */
@@ -66,6 +66,9 @@ Call heads_call(const Problem &p, int threads);
 bool is_routing(const Problem &p);
 Call routing_call(const Problem &p, int threads);
 
+bool is_scores(const Problem &p);
+Call scores_call(const Problem &p, int threads);
+
 /* What any implementation does at least, per element. Inputs are read once if a row stays in the
  * second-level cache, else twice. */
 struct Least {
@@ -76,5 +79,6 @@ Least least_work(const Problem &p);
 bool attention_work(const Problem &p, Least *least); /* whether it is such a verb */
 bool heads_work(const Problem &p, Least *least);
 bool routing_work(const Problem &p, Least *least);
+bool scores_work(const Problem &p, Least *least);
 
 #endif

@@ -29,6 +29,11 @@ smx_status score_ensemble_forward(const tensor_call *c);
 smx_status score_ensemble_backward(const tensor_call *c);
 smx_status score_tokens_forward(const tensor_call *c);
 smx_status score_tokens_backward(const tensor_call *c);
+/* SMX_EMPTY_ERROR: a row of the first input without classes is found before anything is written. */
+smx_status score_check_empty(const tensor_call *c, int64_t rows, int64_t classes);
+
+smx_status score_evidence_forward(const tensor_call *c);
+smx_status score_evidence_backward(const tensor_call *c);
 smx_status score_forward(const tensor_call *c);
 smx_status score_backward(const tensor_call *c);
 

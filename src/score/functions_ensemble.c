@@ -46,26 +46,11 @@ static void task(void *arg, int64_t row) {
   smx_scratch_give(&x->scratch, memory);
 }
 
-/* SMX_EMPTY_ERROR: a prediction without classes. */
-static smx_status check_empty(const ensemble_call *x) {
-  if (smx_context_on_empty(x->c->ctx) != SMX_EMPTY_ERROR) return SMX_OK;
-  for (int64_t row = 0; row < x->rows * x->members; row++) {
-    bool empty = true;
-    for (int64_t i = 0; i < x->classes && empty; i++) {
-      double z;
-      smx_reals_load(x->c->is_f64, x->c->in.view->data + (row * x->classes + i) * x->bytes, 1, &z);
-      empty = z == -__builtin_inf();
-    }
-    if (empty) return smx_fail(SMX_ERR_EMPTY, "%s: row %lld has no classes", x->c->op->name, (long long)row);
-  }
-  return SMX_OK;
-}
-
 static smx_status run(const tensor_call *c, bool backward) {
   ensemble_call x = {.c = c, .kernels = smx_isa_current()->f64.score, .backward = backward};
   x.rows = c->dims.lead_count, x.members = tensor_dim(c, "m"), x.classes = tensor_dim(c, "c");
   x.bytes = c->is_f64 ? 8 : 4;
-  const smx_status status = check_empty(&x);
+  const smx_status status = score_check_empty(c, x.rows * x.members, x.classes);
   if (status != SMX_OK || (backward && !c->din.given[0])) return status;
   if (!smx_scratch_open(&x.scratch, c->ctx, 0, row_bytes(&x), x.rows))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld classes", c->op->name, (long long)x.classes);

@@ -94,12 +94,16 @@ static void gradient_task(void *arg, int64_t task) {
 
 /* ---- calls ---- */
 
-static smx_status check_empty(const row_scores *x) {
-  if (smx_context_on_empty(x->c->ctx) != SMX_EMPTY_ERROR) return SMX_OK;
-  for (int64_t row = 0; row < x->rows; row++) {
+smx_status score_check_empty(const tensor_call *c, int64_t rows, int64_t classes) {
+  if (smx_context_on_empty(c->ctx) != SMX_EMPTY_ERROR) return SMX_OK;
+  for (int64_t row = 0; row < rows; row++) {
     bool empty = true;
-    for (int64_t i = 0; i < x->classes && empty; i++) empty = logit_at(x, row, i) == -__builtin_inf();
-    if (empty) return smx_fail(SMX_ERR_EMPTY, "%s: row %lld has no classes", x->c->op->name, (long long)row);
+    for (int64_t i = 0; i < classes && empty; i++) {
+      double z;
+      smx_reals_load(c->is_f64, c->in.view->data + (row * classes + i) * (c->is_f64 ? 8 : 4), 1, &z);
+      empty = z == -__builtin_inf();
+    }
+    if (empty) return smx_fail(SMX_ERR_EMPTY, "%s: row %lld has no classes", c->op->name, (long long)row);
   }
   return SMX_OK;
 }
@@ -113,7 +117,7 @@ static smx_status run(const tensor_call *c, const score_item *items, int count, 
   x.row.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
   for (int i = 0; i < count; i++) x.row.sums |= score_needs(items[i].which);
   if (backward) x.row.sums |= SCORE_PLACES;
-  const smx_status status = check_empty(&x);
+  const smx_status status = score_check_empty(c, x.rows, x.classes);
   if (status != SMX_OK || (backward && !c->din.given[LOGITS])) return status;
   const int64_t tasks = (x.rows + x.rows_a_task - 1) / x.rows_a_task;
   const int64_t room =

@@ -1,5 +1,5 @@
-/* score/functions_tokens.c - glassbox_features: how sure a model was of a sequence of tokens. Rows are
- * summed by many tasks; what sequences have is added up in the order of their tokens. */
+/* score/functions_tokens.c - glassbox_features: how sure a model was of a sequence of tokens. Rows
+ * are summed by many tasks; what sequences have is added up in the order of their tokens. */
 #include "cpu/cpu.h"
 #include "driver/reals.h"
 #include "functions.h"
@@ -17,7 +17,8 @@ typedef struct tokens_call {
   int64_t sequences, length, classes, rows, bytes, rows_a_task;
 } tokens_call;
 
-/* What a sequence is made of: its live tokens, sums over them, and which has the least probability. */
+/* What a sequence is made of: its live tokens, sums over them, and which has the least
+ * probability. */
 typedef struct sequence {
   double live, sum[OF_ROW], least;
   int64_t at;

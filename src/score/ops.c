@@ -232,6 +232,7 @@ static void gradient(const score_row *r, const void *z, int64_t n, const score_s
 }
 
 static double plain_exp(double x) { return d_exp(x); }
+static double plain_softplus(double x) { return d_softplus(x); }
 /* Where e^x - 1 would cancel: x (1 + x / 2 (1 + x / 3 (...))). */
 static double plain_expm1(double x) {
   static const double inverse[] = {1.0 / 2, 1.0 / 3,  1.0 / 4,  1.0 / 5,  1.0 / 6,  1.0 / 7,  1.0 / 8,
@@ -243,4 +244,5 @@ static double plain_expm1(double x) {
 }
 
 const score_kernels SMX_FN(score_kernels) = {
-    sums, gradient, SMX_FN(score_ensemble_values), SMX_FN(score_ensemble_gradient), plain_exp, plain_expm1};
+    sums,           gradient,   SMX_FN(score_ensemble_values), SMX_FN(score_ensemble_gradient), plain_exp,
+    plain_softplus, plain_expm1};

@@ -40,7 +40,7 @@ static double information_of(const score_ensemble *e) {
   return sum / (double)e->members;
 }
 
-/* The mean of <p_a, p_b> over a != b: (|sum p|^2 - sum |p|^2) / (m (m - 1)) as a sum of products. */
+/* The mean of p_a p_b over a != b: (|sum p|^2 - sum |p|^2) / (m (m - 1)) as a sum of products. */
 static double similarity_of(const score_ensemble *e) {
   double sum = 0;
   for (int64_t i = 0; i < e->classes; i++) {
@@ -112,8 +112,8 @@ bool SMX_FN(score_ensemble_values)(const score_ensemble *e, double *value) {
   return true;
 }
 
-/* dz_mj = p_mj (g_mj - sum_k g_mk p_mk) / T, g: the derivative by p_mj, but for what is the same for
- * all j. To z. */
+/* dz_mj = p_mj (g_mj - sum_k g_mk p_mk) / T, g: the derivative by p_mj, but for what is the same
+ * for all j. */
 void SMX_FN(score_ensemble_gradient)(const score_ensemble *e, const double *up, double *dz) {
   const int64_t n = e->classes;
   const double m = (double)e->members;

@@ -188,6 +188,24 @@ static void glassbox_features_ref(const tensor_ref_call *c) {
   free(work);
 }
 
+/* ---- evidential_score ---- */
+
+static void evidential_score_ref(const tensor_ref_call *c) {
+  const int64_t n = last_of(c->in_shape[0]);
+  for (int64_t r = 0; r < rows_of(c->in_shape[0]); r++) {
+    const double *z = c->in[0] + r * n;
+    double sum = 0;
+    for (int pass = 0; pass < 2; pass++)
+      for (int64_t i = 0; i < n; i++) {
+        const double forms[] = {fmax(z[i], 0), log1p(exp(z[i])), exp(fmin(fmax(z[i], -10), 10))};
+        const double alpha = forms[(int)c->q[0]] + 1;
+        if (pass == 0) sum += alpha;
+        else c->out[0][r * n + i] = alpha / sum;
+      }
+    if (c->out[1]) c->out[1][r] = (double)n / sum;
+  }
+}
+
 #define REF(name) \
   static void name##_ref(const tensor_ref_call *c) { each_row(c, SCORE_##name); }
 REF(msp)
@@ -228,4 +246,5 @@ tensor_ref_fn *const score_refs[] = {msp_ref,
                                      doctor_beta_ref,
                                      true_class_probability_ref,
                                      ensemble_scores_ref,
-                                     glassbox_features_ref};
+                                     glassbox_features_ref,
+                                     evidential_score_ref};

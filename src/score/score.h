@@ -28,6 +28,7 @@ enum {
   SCORE_ROWS, /* those are scores of a row */
   SCORE_ensemble_scores = SCORE_ROWS,
   SCORE_glassbox_features,
+  SCORE_evidential_score,
   SCORE_COUNT
 };
 extern const smx_op score_table[SCORE_COUNT];
@@ -99,6 +100,7 @@ typedef struct score_kernels {
   /* up: of the values, of which the last four have none. */
   void (*ensemble_gradient)(const score_ensemble *e, const double *up, double *dz);
   double (*exp)(double x); /* in double, as everywhere */
+  double (*softplus)(double x);
   double (*expm1)(double x);
 } score_kernels;
 

@@ -42,13 +42,14 @@ static const smx_port ensemble_out[] = {
     {"expected", DIMS, SMX_PORT_OPTIONAL, "the mean of the entropies", "..."},
     {"similarity", DIMS, SMX_PORT_OPTIONAL, "the mean of p_a p_b over two different predictions", "..."},
     {"variance", DIMS, SMX_PORT_OPTIONAL, "of the probabilities, added up over the classes", "..."},
-    {"variation", DIMS, SMX_PORT_OPTIONAL, "the share of the votes that the first class does not have", "..."},
+    {"variation", DIMS, SMX_PORT_OPTIONAL, "the share of votes that the first class does not have", "..."},
     {"votes", DIMS, SMX_PORT_OPTIONAL, "the entropy of the votes", "..."},
     {"pairwise", DIMS, SMX_PORT_OPTIONAL, "the mean of KL(p_a || p_b) over two different ones", "..."}};
 
 static const smx_port tokens_in[] = {
     {"logits", DIMS, GRAD, "of each token of a sequence, and class", "... t v"},
-    {"token", DIMS, TARGET, "the token that followed; -1: it does not count, as those of a prompt", "... t | < v"}};
+    {"token", DIMS, TARGET, "the token that followed; -1: it does not count, as those of a prompt",
+     "... t | < v"}};
 static const smx_port tokens_out[] = {
     {"log_probability", DIMS, 0, "the mean of those of the tokens", "..."},
     {"entropy", DIMS, SMX_PORT_OPTIONAL, "the mean over the tokens", "..."},
@@ -56,6 +57,13 @@ static const smx_port tokens_out[] = {
     {"least", DIMS, SMX_PORT_OPTIONAL, "the least log-probability", "..."},
     {"perplexity", DIMS, SMX_PORT_OPTIONAL, "e^-log_probability", "..."},
     {"length", DIMS, SMX_PORT_INT | SMX_PORT_OPTIONAL, "how many tokens count", "..."}};
+
+static const smx_port evidence_out[] = {
+    {"probability", DIMS, 0, "the mean of the Dirichlet distribution", "... c"},
+    {"vacuity", DIMS, SMX_PORT_OPTIONAL, "1 without evidence, near 0 with much", "..."}};
+static const char *const evidences[] = {"relu", "softplus", "exp", NULL};
+static const smx_param evidence_params[] = {
+    {"evidence", "of a logit; exp: of one within -10 and 10", 0, 0, 2, SMX_PARAM_INT, evidences}};
 
 #define SCORE(name_, id_) .id = id_, .name = #name_, .family = "score", .flags = BACKWARD, OUTPUTS(score_out)
 
@@ -251,4 +259,16 @@ const smx_op score_table[SCORE_COUNT] = {
                   "HuihuiChyan/SelfEval)",
         .example = "softmax run glassbox_features logits.npy tokens.npy",
         INPUTS(tokens_in), .outputs = tokens_out, .output_count = COUNT(tokens_out), PARAMS(plain_params)},
+    [SCORE_evidential_score] = {
+        .id = 475, .name = "evidential_score", .family = "score", .flags = BACKWARD, .tolerance = 16,
+        .title = "probabilities from evidence, and how little of it there is",
+        .formula = "alpha = e(logits) + 1, probability = alpha / sum alpha, vacuity = c / sum alpha",
+        .about = "A Dirichlet distribution over the classes. Large vacuity is unsure. In double. A class "
+                 "with logit -inf is absent and has probability 0. A NaN makes its row NaN. Gradients: of "
+                 "both; relu has slope 0 at 0, exp beyond its bounds.",
+        .source = "Evidential Deep Learning to Quantify Classification Uncertainty (Sensoy, Kaplan, Kandemir "
+                  "2018)",
+        .example = "softmax run evidential_score logits.npy --evidence softplus",
+        INPUTS(logits_in), .outputs = evidence_out, .output_count = COUNT(evidence_out),
+        PARAMS(evidence_params)},
 };

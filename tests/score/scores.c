@@ -88,7 +88,7 @@ static void worked_examples(void **state) {
   is("doctor_beta", NULL, 0, 4, z, .55300179278);
 }
 
-/* Three predictions of three classes, as logarithms of probabilities; and two that hardly differ. */
+/* Three predictions of three classes, as logarithms of probabilities; two that hardly differ. */
 static void ensembles(void **state) {
   static const double p[] = {.7, .2, .1, .5, .4, .1, .1, .8, .1};
   static const double want[] = {.1535650759007, .9482980107415578, .7947329348408511, .35333333333333333,
@@ -108,6 +108,18 @@ static void ensembles(void **state) {
   const smx_tensor tn = tensor_of(near, SMX_F64, 2, near_shape), *near_in[] = {&tn};
   good(smx_forward(op, NULL, NULL, 1, near_in, 8, outs));
   assert_true(fabs(y[0] - 5e-15) < 1e-22);
+}
+
+static void evidence(void **state) {
+  double z[] = {2, 1, 0, -1}, p[4], u;
+  int64_t shape[] = {4};
+  const smx_tensor tz = tensor_of(z, SMX_F64, 1, shape), tp = tensor_of(p, SMX_F64, 1, shape),
+                   tu = tensor_of(&u, SMX_F64, 0, NULL), *in[] = {&tz}, *out[] = {&tp, &tu};
+  good(smx_forward(smx_op_find("evidential_score"), NULL, NULL, 1, in, 2, out));
+  assert_true(p[0] == 3.0 / 7 && p[1] == 2.0 / 7 && p[2] == 1.0 / 7 && p[3] == 1.0 / 7 && u == 4.0 / 7);
+  z[2] = -INFINITY;
+  good(smx_forward(smx_op_find("evidential_score"), NULL, NULL, 1, in, 2, out));
+  assert_true(p[0] == 3.0 / 6 && p[2] == 0 && u == 3.0 / 6);
 }
 
 /* Three tokens, and one that does not count; tokens of no sequence. */
@@ -228,9 +240,13 @@ static void wrong_calls(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(worked_examples), cmocka_unit_test(ensembles),
-      cmocka_unit_test(sequences),       cmocka_unit_test(entropies_do_not_jump),
-      cmocka_unit_test(special_rows),    cmocka_unit_test(together_as_alone),
+      cmocka_unit_test(worked_examples),
+      cmocka_unit_test(ensembles),
+      cmocka_unit_test(sequences),
+      cmocka_unit_test(evidence),
+      cmocka_unit_test(entropies_do_not_jump),
+      cmocka_unit_test(special_rows),
+      cmocka_unit_test(together_as_alone),
       cmocka_unit_test(wrong_calls),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
