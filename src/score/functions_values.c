@@ -54,6 +54,7 @@ double score_value(const score_kernels *k, const score_row *r, const score_item 
     case SCORE_entropy: return of_most(item, s, entropy_of(s));
     case SCORE_renyi_entropy: return r->order == 1 ? entropy_of(s) : at_least_0(s->power / (1 - r->order));
     case SCORE_tsallis_entropy:
+      if (r->order == 2) return other_of(s) / whole / whole;
       return r->order == 1 ? entropy_of(s) : at_least_0(-k->expm1(s->power) / (r->order - 1));
     case SCORE_gini: return other_of(s) / whole / whole;
     case SCORE_kl_to_uniform: return at_least_0(s->log_valid - entropy_of(s));

@@ -13,11 +13,19 @@ typedef struct walk {
   const real *z;
   real *e; /* room for the exponentials, or NULL: they are made again */
   int64_t n;
-  vreal max, by, a, b;
+  vreal max, by, mean, inverse, uniform, a, b; /* inverse: 1 / s, uniform: 1 / n */
+  bool plain; /* the usual row, for which loops are copied: all classes are there, temperature 1 */
 } walk;
 
-SMI vreal distance(const walk *w, vreal z) { return v_mul(v_sub(z, w->max), w->by); }
+SMI vreal distance(const walk *w, vreal z) {
+  const vreal d = v_sub(z, w->max);
+  return w->plain ? d : v_mul(d, w->by);
+}
 SMI vmask is_valid(vreal z) { return v_lt(v_set1(-R_INF), z); }
+/* x, and 0 of a class that is absent; behind the end of a row there are such too. */
+SMI vreal if_valid(const walk *w, vreal z, vreal x, bool whole) {
+  return w->plain && whole ? x : v_select(is_valid(z), x, v_set1(0));
+}
 
 /* d, no less than LOW, and 0 of the largest, which may be infinite. */
 SMI vreal bounded(const walk *w, vreal z) {
@@ -38,20 +46,27 @@ typedef struct tops {
   int64_t invalid;
 } tops;
 
+SMI void top_step(tops *t, vreal x) {
+  const vmask absent = v_eq(x, v_set1(-R_INF));
+  t->good = m_and(t->good, v_eq(x, x));
+  t->second = v_max(t->second, v_min(t->first, x));
+  t->first = v_max(t->first, x);
+  if (m_any(absent)) t->invalid += __builtin_popcount(m_bits(absent));
+}
+
+/* Two vectors at a time, which do not wait for one another. */
 static tops find_tops(const real *z, int64_t n) {
   const vreal none = v_set1(-R_INF);
-  tops t = {none, none, v_eq(none, none), 0};
-  for (int64_t i = 0; i < n; i += LANES) {
-    const int cnt = lanes_left((size_t)(n - i));
-    v_prefetch(z + n + i); /* the next row's */
-    const vreal x = cnt == LANES ? v_load(z + i) : v_load_n(z + i, cnt, -R_INF);
-    const vmask absent = v_eq(x, none);
-    t.good = m_and(t.good, v_eq(x, x));
-    t.second = v_max(t.second, v_min(t.first, x));
-    t.first = v_max(t.first, x);
-    if (m_any(absent)) t.invalid += __builtin_popcount(m_bits(absent));
+  tops t = {none, none, v_eq(none, none), 0}, u = t;
+  int64_t i = 0;
+  for (; i + 2 * LANES <= n; i += 2 * LANES) {
+    v_prefetch(z + n + i), v_prefetch(z + n + i + LANES); /* the next row's */
+    top_step(&t, v_load(z + i)), top_step(&u, v_load(z + i + LANES));
   }
-  t.invalid -= (LANES - n % LANES) % LANES;
+  for (; i < n; i += LANES) top_step(&t, v_load_n(z + i, lanes_left((size_t)(n - i)), -R_INF));
+  t.second = v_max(v_max(t.second, u.second), v_min(t.first, u.first));
+  t.first = v_max(t.first, u.first), t.good = m_and(t.good, u.good);
+  t.invalid += u.invalid - (LANES - n % LANES) % LANES;
   return t;
 }
 
@@ -84,7 +99,7 @@ static void take_tops(const real *z, int64_t n, const score_row *r, score_sums *
 /* ---- sums ---- */
 
 enum { TERMS = 5 };
-typedef void term_fn(const walk *w, int64_t i, vreal z, vreal *sum);
+typedef void term_fn(const walk *w, int64_t i, vreal z, bool whole, vreal *sum); /* whole: LANES elements */
 
 /* The sums of up to TERMS terms. Two vectors have sums of their own, so that additions do not wait
  * for one another. */
@@ -96,9 +111,9 @@ SMI void sum_terms(const walk *w, int count, term_fn *add, double *total) {
     int64_t i = page;
     for (int k = 0; k < count; k++) sum[0][k] = sum[1][k] = v_set1(0);
     for (; i + 2 * LANES <= end; i += 2 * LANES)
-      add(w, i, v_load(w->z + i), sum[0]), add(w, i + LANES, v_load(w->z + i + LANES), sum[1]);
+      add(w, i, v_load(w->z + i), true, sum[0]), add(w, i + LANES, v_load(w->z + i + LANES), true, sum[1]);
     for (int u = 0; i < end; i += LANES, u++)
-      add(w, i, v_load_n(w->z + i, lanes_left((size_t)(end - i)), -R_INF), sum[u]);
+      add(w, i, v_load_n(w->z + i, lanes_left((size_t)(end - i)), -R_INF), false, sum[u]);
     for (int k = 0; k < count; k++) v_sum64_add(all + k, v_add(sum[0][k], sum[1][k]));
   }
   for (int k = 0; k < count; k++) total[k] = v_sum64_total(all + k);
@@ -106,29 +121,34 @@ SMI void sum_terms(const walk *w, int count, term_fn *add, double *total) {
 
 /* e, e d and e^2 of what is below the largest, how many are the largest, and d. */
 enum { BELOW, MOMENT, SQUARES, TIES, DISTANCE };
-SMI void exp_terms(const walk *w, int64_t i, vreal z, vreal *sum) {
-  const vreal zero = v_set1(0), raw = distance(w, z), d = v_max(raw, v_set1(LOW));
+SMI void exp_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) {
+  const vreal zero = v_set1(0), raw = distance(w, z), any = v_max(raw, v_set1(LOW));
   const vmask top = v_eq(z, w->max);
-  const vreal e = v_select(top, zero, exp_of(d));
-  if (w->e) v_store(w->e + i, v_select(top, v_set1(1), e));
-  sum[BELOW] = v_add(sum[BELOW], e), sum[MOMENT] = v_fma(e, v_select(top, zero, d), sum[MOMENT]);
+  const vreal d = w->plain ? any : v_select(top, zero, any); /* where the largest is +inf */
+  const vreal all = exp_of(d), e = v_select(top, zero, all);
+  if (w->e) v_store(w->e + i, all);
+  sum[BELOW] = v_add(sum[BELOW], e), sum[MOMENT] = v_fma(e, d, sum[MOMENT]);
   sum[SQUARES] = v_fma(e, e, sum[SQUARES]), sum[TIES] = v_add(sum[TIES], v_select(top, v_set1(1), zero));
-  sum[DISTANCE] = v_add(sum[DISTANCE], v_select(is_valid(z), raw, zero));
+  sum[DISTANCE] = v_add(sum[DISTANCE], if_valid(w, z, raw, whole));
 }
-SMI void variance_terms(const walk *w, int64_t i, vreal z, vreal *sum) { /* a: the mean */
-  const vreal q = v_select(is_valid(z), v_sub(distance(w, z), w->a), v_set1(0));
-  sum[0] = v_fma(q, q, sum[0]);
+enum { SQUARE, ABSOLUTE, SIGN };
+SMI void variance_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) {
+  const vreal q = if_valid(w, z, v_sub(distance(w, z), w->mean), whole);
+  sum[SQUARE] = v_fma(q, q, sum[SQUARE]);
 }
 SMI vreal exp_at(const walk *w, int64_t i, vreal z) {
   return w->e ? v_load(w->e + i) : exp_of(bounded(w, z));
 }
-SMI void absolute_terms(const walk *w, int64_t i, vreal z, vreal *sum) { /* a: 1 / s, b: 1 / n */
-  const vreal zero = v_set1(0), p = v_mul(exp_at(w, i, z), w->a);
-  const vreal q = v_select(is_valid(z), v_sub(p, w->b), zero);
-  sum[0] = v_add(sum[0], v_abs(q));
-  sum[1] = v_add(sum[1], v_select(v_lt(zero, q), p, v_select(v_lt(q, zero), v_sub(zero, p), zero)));
+SMI void absolute_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) {
+  const vreal zero = v_set1(0), p = v_mul(exp_at(w, i, z), w->inverse);
+  const vreal q = if_valid(w, z, v_sub(p, w->uniform), whole);
+  const vreal sign = v_select(v_lt(zero, q), p, v_select(v_lt(q, zero), v_sub(zero, p), zero));
+  sum[ABSOLUTE] = v_add(sum[ABSOLUTE], v_abs(q)), sum[SIGN] = v_add(sum[SIGN], sign);
 }
-SMI void power_terms(const walk *w, int64_t i, vreal z, vreal *sum) { /* a: the order */
+SMI void both_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) {
+  variance_terms(w, i, z, whole, sum), absolute_terms(w, i, z, whole, sum);
+}
+SMI void power_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) { /* a: the order */
   const vmask other = m_and(is_valid(z), m_not(v_eq(z, w->max)));
   const vreal x = v_max(v_mul(distance(w, z), w->a), v_set1(LOW));
   sum[0] = v_add(sum[0], v_select(other, exp_of(x), v_set1(0)));
@@ -140,7 +160,7 @@ SMI vreal expm1_of(vreal x) {
 }
 /* e expm1((order - 1) (d - log s)): sum p^order = 1 + its sum / s, without cancelling near 1. a:
  * order - 1, b: log s */
-SMI void near_terms(const walk *w, int64_t i, vreal z, vreal *sum) {
+SMI void near_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) {
   const vreal d = bounded(w, z), e = v_select(is_valid(z), exp_of(d), v_set1(0));
   sum[0] = v_fma(e, expm1_of(v_mul(v_sub(d, w->b), w->a)), sum[0]);
 }
@@ -159,25 +179,31 @@ static void sum_power(walk *w, const score_row *r, score_sums *s) {
   s->power = d_log1p(total[0] + (s->ties - 1)) - r->order * s->log_sum;
 }
 
+SMI void sum_all(walk *w, const score_row *r, score_sums *s) {
+  double total[TERMS];
+  if (w->e) sum_terms(w, TERMS, exp_terms, total);
+  else
+    w->e = NULL, sum_terms(w, TERMS, exp_terms, total); /* another copy of the loop, which stores nothing */
+  s->below = total[BELOW], s->moment = total[MOMENT], s->squares = total[SQUARES], s->ties = total[TIES];
+  s->rest = s->below + (s->ties - 1), s->log_sum = d_log1p(s->rest), s->mean = total[DISTANCE] / s->valid;
+  s->log_valid = d_log1p(s->valid - 1);
+  w->mean = v_set1((real)s->mean), w->inverse = v_set1((real)(1 / (s->rest + 1)));
+  w->uniform = v_set1((real)(1 / s->valid));
+  if (r->sums & SCORE_ABSOLUTE) {
+    sum_terms(w, 3, both_terms, total);
+    s->absolute = total[ABSOLUTE], s->sign = total[SIGN];
+  } else if (r->sums & SCORE_VARIANCE) sum_terms(w, 1, variance_terms, total);
+  s->variance = total[SQUARE] / (s->valid - 1); /* of nothing, where nobody asked */
+}
+
 static void sums(const score_row *r, const void *z, int64_t n, void *work, score_sums *s) {
   walk w = {.z = z, .n = n, .by = v_set1((real)(1 / r->temperature))};
-  double total[TERMS];
   *s = (score_sums){0};
   take_tops(z, n, r, s);
   if (s->nan || s->valid == 0) return;
   w.max = v_set1((real)s->max), w.e = r->sums & SCORE_ABSOLUTE && n <= SCORE_ROOM ? work : NULL;
-  if (w.e) sum_terms(&w, TERMS, exp_terms, total);
-  else
-    w.e = NULL, sum_terms(&w, TERMS, exp_terms, total); /* another copy of the loop, which stores nothing */
-  s->below = total[BELOW], s->moment = total[MOMENT], s->squares = total[SQUARES], s->ties = total[TIES];
-  s->rest = s->below + (s->ties - 1), s->log_sum = d_log1p(s->rest), s->mean = total[DISTANCE] / s->valid;
-  s->log_valid = d_log1p(s->valid - 1);
-  w.a = v_set1((real)s->mean);
-  if (r->sums & SCORE_VARIANCE)
-    sum_terms(&w, 1, variance_terms, total), s->variance = total[0] / (s->valid - 1);
-  w.a = v_set1((real)(1 / (s->rest + 1))), w.b = v_set1((real)(1 / s->valid));
-  if (r->sums & SCORE_ABSOLUTE)
-    sum_terms(&w, 2, absolute_terms, total), s->absolute = total[0], s->sign = total[1];
+  if (s->valid == (double)n && r->temperature == 1 && s->max < R_INF) w.plain = true, sum_all(&w, r, s);
+  else w.plain = false, sum_all(&w, r, s);
   if (r->sums & SCORE_POWER) sum_power(&w, r, s);
 }
 
