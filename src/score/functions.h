@@ -32,6 +32,11 @@ smx_status score_tokens_backward(const tensor_call *c);
 /* SMX_EMPTY_ERROR: a row of the first input without classes is found before anything is written. */
 smx_status score_check_empty(const tensor_call *c, int64_t rows, int64_t classes);
 
+/* Metrics of sets. */
+smx_status score_ranking(const tensor_call *c);
+smx_status score_calibration(const tensor_call *c);
+smx_status score_risk(const tensor_call *c);
+
 smx_status score_evidence_forward(const tensor_call *c);
 smx_status score_evidence_backward(const tensor_call *c);
 smx_status score_forward(const tensor_call *c);

@@ -2,8 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/ref.h"
-#include "score.h"
+#include "ref.h"
 
 static int64_t last_of(const int64_t *shape) {
   int n = 0;
@@ -247,4 +246,7 @@ tensor_ref_fn *const score_refs[] = {msp_ref,
                                      true_class_probability_ref,
                                      ensemble_scores_ref,
                                      glassbox_features_ref,
-                                     evidential_score_ref};
+                                     evidential_score_ref,
+                                     ranking_metrics_ref,
+                                     calibration_error_ref,
+                                     risk_coverage_ref};

@@ -29,6 +29,9 @@ enum {
   SCORE_ensemble_scores = SCORE_ROWS,
   SCORE_glassbox_features,
   SCORE_evidential_score,
+  SCORE_ranking_metrics,
+  SCORE_calibration_error,
+  SCORE_risk_coverage,
   SCORE_COUNT
 };
 extern const smx_op score_table[SCORE_COUNT];

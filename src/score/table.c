@@ -65,6 +65,43 @@ static const char *const evidences[] = {"relu", "softplus", "exp", NULL};
 static const smx_param evidence_params[] = {
     {"evidence", "of a logit; exp: of one within -10 and 10", 0, 0, 2, SMX_PARAM_INT, evidences}};
 
+#define OPT SMX_PORT_OPTIONAL
+static const smx_port ranking_in[] = {
+    {"score", DIMS, 0, "of each row: large means positive", "... n"},
+    {"positive", DIMS, SMX_PORT_MASK, "nonzero = the row is one of those to be found", "... n"}};
+static const smx_port ranking_out[] = {
+    {"auroc", DIMS, 0, "how likely a positive is above a negative; half where they are equal", "..."},
+    {"average_precision", DIMS, OPT, "the sum over thresholds of the gain of recall times precision", "..."},
+    {"average_precision_negative", DIMS, OPT, "that of the negatives, whose scores are small", "..."},
+    {"fpr", DIMS, OPT, "the least false positive rate where the true positive rate is at least tpr", "..."},
+    {"detection_error", DIMS, OPT, "the least mean of both error rates", "..."}};
+static const smx_param ranking_params[] = {{"tpr", "the true positive rate of fpr", 0.95, 0, 1, 0, NULL}};
+
+static const smx_port calibration_in[] = {
+    {"confidence", DIMS, 0, "the probability of the class that was chosen, of each row", "... n"},
+    {"correct", DIMS, SMX_PORT_MASK, "nonzero = it was right", "... n"}};
+static const smx_port calibration_out[] = {
+    {"ece", DIMS, 0, "the mean of |accuracy - confidence| over the bins, by their rows", "..."},
+    {"mce", DIMS, OPT, "the largest of them", "..."},
+    {"rms", DIMS, OPT, "the root of the mean of their squares, by their rows", "..."},
+    {"adaptive", DIMS, OPT, "ece of as many bins with as many rows each", "..."},
+    {"ks", DIMS, OPT, "without bins: the largest |sum of correct - confidence| / n to a confidence", "..."},
+    {"count", DIMS, SMX_PORT_INT | OPT, "rows of each bin", "... bins"},
+    {"mean", DIMS, OPT, "the mean confidence of each bin; NaN of none", "... bins"},
+    {"accuracy", DIMS, OPT, "of each bin; NaN of none", "... bins"}};
+static const char *const sides[] = {"right", "left", NULL};
+static const smx_param calibration_params[] = {
+    {"bins", "of equal width", 15, 1, 1e6, SMX_PARAM_INT, NULL},
+    {"closed", "right: (a, b], and 0; left: [a, b), and 1", 0, 0, 1, SMX_PARAM_INT, sides}};
+
+static const smx_port risk_in[] = {
+    {"confidence", DIMS, 0, "of each row: large is served first", "... n"},
+    {"loss", DIMS, 0, "of each row, 1 for an error, say", "... n"}};
+static const smx_port risk_out[] = {
+    {"aurc", DIMS, 0, "the mean of the risks", "..."},
+    {"excess", DIMS, OPT, "what it is above that of the best order", "..."},
+    {"risk", DIMS, OPT, "the mean loss of the 1, 2, ... n most confident rows", "... n"}};
+
 #define SCORE(name_, id_) .id = id_, .name = #name_, .family = "score", .flags = BACKWARD, OUTPUTS(score_out)
 
 const smx_op score_table[SCORE_COUNT] = {
@@ -271,4 +308,43 @@ const smx_op score_table[SCORE_COUNT] = {
         .example = "softmax run evidential_score logits.npy --evidence softplus",
         INPUTS(logits_in), .outputs = evidence_out, .output_count = COUNT(evidence_out),
         PARAMS(evidence_params)},
+    [SCORE_ranking_metrics] = {
+        .id = 476, .name = "ranking_metrics", .family = "score", .tolerance = 8,
+        .title = "how well a score tells positives from negatives",
+        .formula = "auroc = (pairs with s_positive > s_negative + half of those with equal ones) / pairs",
+        .about = "Exact: sorted, a threshold at every different score, counts in whole numbers. Without "
+                 "positives, or negatives, or with a NaN, the metrics of the set are NaN. AUROC and average "
+                 "precision are scikit-learn's, fpr is OpenOOD's FPR@95 (with in-distribution as positive). "
+                 "No gradient.",
+        .source = "Hanley, McNeil 1982; OpenOOD; scikit-learn (roc_auc_score, average_precision_score)",
+        .example = "softmax run ranking_metrics score.npy positive.npy",
+        INPUTS(ranking_in), .outputs = ranking_out, .output_count = COUNT(ranking_out),
+        PARAMS(ranking_params)},
+    [SCORE_calibration_error] = {
+        .id = 477, .name = "calibration_error", .family = "score", .tolerance = 16,
+        .title = "how far confidence is from accuracy",
+        .formula = "ece = sum_b n_b / n |accuracy_b - confidence_b|, edges of bin b: b / bins and (b + 1) / "
+                   "bins",
+        .about = "The edges are these quotients in double. Which side of a bin is closed changes results: "
+                 "Guo et al. take (a, b] (and drop a confidence of 0, which counts here), netcal [a, b); "
+                 "torchmetrics has a hidden bin for 1. A confidence outside 0..1 is an error; a NaN, or no "
+                 "rows, make the errors NaN. adaptive takes rows in the order of confidence, equal ones in "
+                 "reverse; the first bins have one row more. No gradient.",
+        .source = "On Calibration of Modern Neural Networks (Guo et al. 2017); adaptive: Nguyen, O'Connor "
+                  "2015; ks: Calibration of Neural Networks using Splines (Gupta et al. 2021)",
+        .example = "softmax run calibration_error confidence.npy correct.npy --bins 10",
+        INPUTS(calibration_in), .outputs = calibration_out, .output_count = COUNT(calibration_out),
+        PARAMS(calibration_params)},
+    [SCORE_risk_coverage] = {
+        .id = 478, .name = "risk_coverage", .family = "score", .tolerance = 16,
+        .title = "what risk is left when the least confident rows are left out",
+        .formula = "risk_k = sum of the losses of the k most confident / k, aurc = mean risk",
+        .about = "Rows of equal confidence have the mean over their orders: risk_k = (losses before + losses "
+                 "of the block j / m) / k at place j of m, so no order of the file changes a result. excess "
+                 "is aurc less that of rows in the order of their losses (the paper has an approximation of "
+                 "it). With a NaN, or without rows, NaN. No gradient.",
+        .source = "Selective Classification for Deep Neural Networks (Geifman, El-Yaniv 2017); Bias-Reduced "
+                  "Uncertainty Estimation (Geifman et al. 2019)",
+        .example = "softmax run risk_coverage confidence.npy loss.npy",
+        INPUTS(risk_in), .outputs = risk_out, .output_count = COUNT(risk_out)},
 };

@@ -1,0 +1,11 @@
+/* score/ref.h - the references that are in files of their own. */
+#ifndef SMX_SCORE_REF_H
+#define SMX_SCORE_REF_H
+#include "engine/ref.h"
+#include "score.h"
+
+void ranking_metrics_ref(const tensor_ref_call *c);
+void calibration_error_ref(const tensor_ref_call *c);
+void risk_coverage_ref(const tensor_ref_call *c);
+
+#endif
