@@ -351,6 +351,13 @@ static bool any_f64(const smx_port *ports, int32_t count, const tensor_ports *t)
   return false;
 }
 
+/* Where no input is, the outputs say which arithmetic it is. */
+static bool any_float(const tensor_call *c) {
+  for (int32_t i = 0; i < c->op->input_count; i++)
+    if (c->in.given[i] && smx_is_float(c->in.view[i].dtype)) return true;
+  return false;
+}
+
 smx_status tensors_forward(const smx_op *op, const tensor_functions *f, smx_context *ctx,
                            const smx_params *params, int32_t n_in, const smx_tensor *const *in, int32_t n_out,
                            const smx_tensor *const *out) {
@@ -366,7 +373,8 @@ smx_status tensors_forward(const smx_op *op, const tensor_functions *f, smx_cont
   if (status == SMX_OK) status = check_values(c, false);
   if (status == SMX_OK) status = check_outputs(c);
   if (status != SMX_OK) return status;
-  c->is_f64 = any_f64(op->inputs, op->input_count, &c->in);
+  c->is_f64 = any_f64(op->inputs, op->input_count, &c->in) ||
+              (!any_float(c) && any_f64(op->outputs, op->output_count, &c->out));
   return f->packed ? run_packed(&w->pack, c, false, f->forward) : f->forward(c);
 }
 

@@ -23,10 +23,12 @@ const tensor_functions score_functions[SCORE_COUNT] = {
     [SCORE_doctor_alpha] = ROWS,
     [SCORE_doctor_beta] = ROWS,
     [SCORE_true_class_probability] = ROWS,
+    [SCORE_brier_score] = ROWS,
     [SCORE_evidential_score] = {score_evidence_forward, score_evidence_backward, NULL, true},
     [SCORE_ranking_metrics] = {.forward = score_ranking, .packed = true},
     [SCORE_calibration_error] = {.forward = score_calibration, .packed = true},
     [SCORE_risk_coverage] = {.forward = score_risk, .packed = true},
+    [SCORE_classification_metrics] = {.forward = score_confusion, .packed = true},
     [SCORE_glassbox_features] = {score_tokens_forward, score_tokens_backward, NULL, true},
     [SCORE_ensemble_scores] = {score_ensemble_forward, score_ensemble_backward, NULL, true},
 };

@@ -36,6 +36,7 @@ smx_status score_check_empty(const tensor_call *c, int64_t rows, int64_t classes
 smx_status score_ranking(const tensor_call *c);
 smx_status score_calibration(const tensor_call *c);
 smx_status score_risk(const tensor_call *c);
+smx_status score_confusion(const tensor_call *c);
 
 smx_status score_evidence_forward(const tensor_call *c);
 smx_status score_evidence_backward(const tensor_call *c);

@@ -78,7 +78,7 @@ static void gradient_row(const row_scores *x, int64_t row, void *work) {
   }
   const int64_t target = target_of(x, row);
   const double z = logit_at(x, row, target);
-  if (x->items->which == SCORE_true_class_probability && target < 0) g = 0;
+  if (x->c->op->input_count > 1 && target < 0) g = 0;
   score_derivative(x->kernels, &x->row, x->items, &s, g == 0 ? s.max : z, g, &slope, &spikes);
   x->kernels->gradient(&x->row, row_at(x, x->c->in.view + LOGITS, row, x->classes), x->classes, &s, &slope,
                        dz);
@@ -178,7 +178,7 @@ static smx_status take_score(several *s, int32_t i, const smx_op *op, const smx_
   if (status != SMX_OK) return status;
   if (strcmp(op->family, "score") || op - score_table >= SCORE_ROWS)
     return smx_fail(SMX_ERR_PARAM, "smx_scores: number %d, %s, is no score of a row", (int)i, op->name);
-  if (op == score_table + SCORE_true_class_probability && !target)
+  if (op->input_count > 1 && !target)
     return smx_fail(SMX_ERR_NULL, "smx_scores: target is NULL, which %s needs", op->name);
   const double *param = taken.value;
   const score_row row = row_of(op, param);

@@ -37,6 +37,13 @@ static double of_most(const score_item *item, const score_sums *s, double x) {
   return s->valid == 1 ? 0 : x / most_of(item, s);
 }
 
+/* sum (p_i - o_i)^2 with e of the target and s: ((s - e)^2 + sum of the other e^2) / s^2. */
+static double brier_of(const score_kernels *k, const score_row *r, const score_sums *s, double z_target) {
+  const double whole = s->rest + 1, e = k->exp(distance(r, s, z_target)), less = e == 1 ? s->rest : whole - e;
+  const double others = e == 1 ? s->squares + (s->ties - 1) : same_of(s) - e * e;
+  return less / whole * (less / whole) + others / whole / whole;
+}
+
 double score_value(const score_kernels *k, const score_row *r, const score_item *item, const score_sums *s,
                    double z_target) {
   const double whole = s->rest + 1;
@@ -63,6 +70,7 @@ double score_value(const score_kernels *k, const score_row *r, const score_item 
     case SCORE_label_non_uniformity: return item->normalise ? s->absolute / 2 : s->absolute;
     case SCORE_doctor_alpha: return other_of(s) / same_of(s);
     case SCORE_doctor_beta: return s->rest;
+    case SCORE_brier_score: return brier_of(k, r, s, z_target);
     default: return k->exp(distance(r, s, z_target)) / (item->normalise ? 1 : whole);
   }
 }
@@ -113,6 +121,9 @@ static void derivative(const score_kernels *k, const score_row *r, const score_i
       break;
     case SCORE_doctor_alpha: slope->a += 2 * g / q, slope->c -= 2 * g / q / q; break;
     case SCORE_doctor_beta: softmax_spike(slope, &spikes->largest, -g * whole); break;
+    case SCORE_brier_score: /* 2 p_i (p_i - q - [i = target] + p_target) */
+      slope->c += 2 * g, slope->a += 2 * g * (p * target - q), spikes->target -= 2 * g * p * target;
+      break;
     default:
       if (!item->normalise) softmax_spike(slope, &spikes->target, g * p * target);
       else spikes->target += g * target, spikes->largest -= g * target;

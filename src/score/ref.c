@@ -88,12 +88,17 @@ static long double variance(const ref_row *r) { return r->n == 1 ? NAN : sum_of(
 static long double non_uniformity(const ref_row *r) { return sum_of(r, uniform_term) / (r->q != 0 ? 2 : 1); }
 static long double doctor_alpha(const ref_row *r) { return gini(r) / sum_of(r, same_term); }
 static long double doctor_beta(const ref_row *r) { return sum_of(r, other_term) / r->p[r->first]; }
+static long double brier(const ref_row *r) {
+  long double sum = 0;
+  for (int64_t i = 0; i < r->n; i++) sum += (r->p[i] - (i == r->target)) * (r->p[i] - (i == r->target));
+  return sum;
+}
 static long double true_class(const ref_row *r) { return r->p[r->target] / (r->q != 0 ? r->p[r->first] : 1); }
 
 static long double (*const scores[SCORE_ROWS])(const ref_row *r) = {
-    msp,     least_confidence, margin,         ratio,        max_logit,   logit_margin,
-    energy,  entropy,          renyi,          tsallis,      gini,        kl_to,
-    kl_from, variance,         non_uniformity, doctor_alpha, doctor_beta, true_class};
+    msp,         least_confidence, margin, ratio, max_logit, logit_margin, energy,         entropy,
+    renyi,       tsallis,          gini,   kl_to, kl_from,   variance,     non_uniformity, doctor_alpha,
+    doctor_beta, true_class,       brier};
 
 static void each_row(const tensor_ref_call *c, int which) {
   const int64_t n = last_of(c->in_shape[0]);
@@ -103,7 +108,7 @@ static void each_row(const tensor_ref_call *c, int which) {
                       which == SCORE_label_non_uniformity || which == SCORE_true_class_probability;
   for (int64_t i = 0; i < rows_of(c->in_shape[0]); i++) {
     ref_row r = {c->in[0] + i * n, work, work + n, second ? c->q[1] : 0, c->q[0]};
-    r.n = n, r.target = which == SCORE_true_class_probability ? (int64_t)c->in[1][i] : 0;
+    r.n = n, r.target = which >= SCORE_true_class_probability ? (int64_t)c->in[1][i] : 0;
     make_row(&r);
     c->out[0][i] = (double)scores[which](&r);
   }
@@ -225,6 +230,7 @@ REF(label_non_uniformity)
 REF(doctor_alpha)
 REF(doctor_beta)
 REF(true_class_probability)
+REF(brier_score)
 
 tensor_ref_fn *const score_refs[] = {msp_ref,
                                      least_confidence_ref,
@@ -244,9 +250,11 @@ tensor_ref_fn *const score_refs[] = {msp_ref,
                                      doctor_alpha_ref,
                                      doctor_beta_ref,
                                      true_class_probability_ref,
+                                     brier_score_ref,
                                      ensemble_scores_ref,
                                      glassbox_features_ref,
                                      evidential_score_ref,
                                      ranking_metrics_ref,
                                      calibration_error_ref,
-                                     risk_coverage_ref};
+                                     risk_coverage_ref,
+                                     classification_metrics_ref};

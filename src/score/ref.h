@@ -7,5 +7,6 @@
 void ranking_metrics_ref(const tensor_ref_call *c);
 void calibration_error_ref(const tensor_ref_call *c);
 void risk_coverage_ref(const tensor_ref_call *c);
+void classification_metrics_ref(const tensor_ref_call *c);
 
 #endif

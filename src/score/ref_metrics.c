@@ -148,3 +148,49 @@ void risk_coverage_ref(const tensor_ref_call *c) {
   }
   free(best);
 }
+
+/* ---- classification_metrics ---- */
+
+static double count_where(const double *p, const double *t, int64_t n, double of, bool predicted,
+                          bool is_true) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++)
+    if (p[i] >= 0 && t[i] >= 0) sum += (!predicted || p[i] == of) && (!is_true || t[i] == of);
+  return sum;
+}
+
+/* The correlation of the indicators of classes, as covariances of them. */
+static double matthews_of(const double *p, const double *t, int64_t n, int64_t classes) {
+  const double all = count_where(p, t, n, 0, false, false);
+  double pt = 0, pp = 0, tt = 0;
+  for (int64_t k = 0; k < classes; k++) {
+    const double of = (double)k, a = count_where(p, t, n, of, true, false) / all,
+                 b = count_where(p, t, n, of, false, true) / all;
+    pt += count_where(p, t, n, of, true, true) / all - a * b, pp += a * (1 - a), tt += b * (1 - b);
+  }
+  return pp * tt > 1e-12 ? pt / sqrt(pp * tt) : 0;
+}
+
+void classification_metrics_ref(const tensor_ref_call *c) {
+  const int64_t n = last_of(c->in_shape[0]), classes = (int64_t)c->q[0];
+  for (int64_t s = 0; s < sets_of(c->in_shape[0]); s++) {
+    const double *p = c->in[0] + s * n, *t = c->in[1] + s * n;
+    double right = 0, f1 = 0, some = 0, recalls = 0, there = 0;
+    const double all = count_where(p, t, n, 0, false, false);
+    for (int64_t k = 0; k < classes; k++) {
+      const double of = (double)k, hit = count_where(p, t, n, of, true, true),
+                   taken = count_where(p, t, n, of, true, false), is = count_where(p, t, n, of, false, true);
+      const double own = taken + is > 0 ? 2 * hit / (taken + is) : 0, recall = is > 0 ? hit / is : 0;
+      right += hit, f1 += own, some += taken + is > 0, recalls += recall, there += is > 0;
+      put(c, 5, s * classes + k, taken > 0 ? hit / taken : 0), put(c, 6, s * classes + k, recall);
+      put(c, 7, s * classes + k, own);
+      for (int64_t j = 0; j < classes; j++) {
+        double both = 0;
+        for (int64_t i = 0; i < n; i++) both += t[i] == of && p[i] == (double)j;
+        put(c, 4, (s * classes + k) * classes + j, both);
+      }
+    }
+    put(c, 0, s, right / all), put(c, 1, s, f1 / some), put(c, 2, s, recalls / there);
+    put(c, 3, s, matthews_of(p, t, n, classes));
+  }
+}

@@ -25,6 +25,7 @@ enum {
   SCORE_doctor_alpha,
   SCORE_doctor_beta,
   SCORE_true_class_probability,
+  SCORE_brier_score,
   SCORE_ROWS, /* those are scores of a row */
   SCORE_ensemble_scores = SCORE_ROWS,
   SCORE_glassbox_features,
@@ -32,6 +33,7 @@ enum {
   SCORE_ranking_metrics,
   SCORE_calibration_error,
   SCORE_risk_coverage,
+  SCORE_classification_metrics,
   SCORE_COUNT
 };
 extern const smx_op score_table[SCORE_COUNT];

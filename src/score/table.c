@@ -102,6 +102,23 @@ static const smx_port risk_out[] = {
     {"excess", DIMS, OPT, "what it is above that of the best order", "..."},
     {"risk", DIMS, OPT, "the mean loss of the 1, 2, ... n most confident rows", "... n"}};
 
+static const smx_port confusion_in[] = {
+    {"prediction", DIMS, SMX_PORT_INT | SMX_PORT_TARGET, "the class that was chosen", "... n | < classes"},
+    {"target", DIMS, SMX_PORT_INT | SMX_PORT_TARGET, "the true class; -1: the row does not count",
+     "... n | < classes"}};
+static const smx_port confusion_out[] = {
+    {"accuracy", DIMS, 0, "the share of rows that are right, which is micro F1 too", "..."},
+    {"macro_f1", DIMS, OPT, "the mean of f1 over the classes that are predicted or true", "..."},
+    {"balanced_accuracy", DIMS, OPT, "the mean of recall over the true classes", "..."},
+    {"matthews", DIMS, OPT, "the correlation of predictions and targets", "..."},
+    {"confusion", DIMS, SMX_PORT_INT | OPT, "rows of each target (rows) and prediction (columns)",
+     "... classes classes"},
+    {"precision", DIMS, OPT, "of each class; 0 of what is never predicted", "... classes"},
+    {"recall", DIMS, OPT, "of each class; 0 of what is never true", "... classes"},
+    {"f1", DIMS, OPT, "of each class", "... classes"}};
+static const smx_param confusion_params[] = {
+    {"classes", "how many there are", 10, 1, 1e5, SMX_PARAM_INT, NULL}};
+
 #define SCORE(name_, id_) .id = id_, .name = #name_, .family = "score", .flags = BACKWARD, OUTPUTS(score_out)
 
 const smx_op score_table[SCORE_COUNT] = {
@@ -267,55 +284,67 @@ const smx_op score_table[SCORE_COUNT] = {
                   "valeoai/ConfidNet",
         .example = "softmax run true_class_probability logits.npy target.npy",
         INPUTS(target_in), PARAMS(true_params)},
+    [SCORE_brier_score] = {
+        SCORE(brier_score, 479), .tolerance = 32,
+        .title = "the squared distance of the probabilities from the truth",
+        .formula = "score = sum_i (p_i - [i = target])^2, p = softmax(z), z = logits / temperature",
+        .about = "Small is right and sure: between 0 and 2, and with two classes twice the score of "
+                 "scikit-learn's brier_score_loss. Without cancelling where the target is the largest. "
+                 "A proper score: its mean is least for the true probabilities.",
+        .source = "Verification of Forecasts Expressed in Terms of Probability (Brier 1950)",
+        .example = "softmax run brier_score logits.npy target.npy",
+        INPUTS(target_in), PARAMS(plain_params)},
     [SCORE_ensemble_scores] = {
         .id = 473, .name = "ensemble_scores", .family = "score", .flags = BACKWARD, .tolerance = 64,
         .title = "what several predictions of a row agree about, and what not",
-        .formula = "information = entropy - expected = sum_m KL(p_m || mean p) / m, p_m = softmax(logits_m / "
-                   "temperature)",
-        .about = "Predictions of an ensemble, or of one network with dropout. Large information, variance, "
-                 "votes and pairwise are unsure; large similarity is sure. In double; information does not "
-                 "cancel, and none is below 0. A vote is for the first of the largest logits. With one "
-                 "prediction similarity and pairwise are NaN. A NaN, +inf or a prediction without classes "
-                 "makes its row NaN. Gradients: of information, entropy, expected and similarity.",
-        .source = "BALD (Houlsby et al. 2011); vote entropy: Dagan, Engelson 1995; similarity: Leveraging "
-                  "Ensemble Diversity for Robust Self-Training (Odonnat et al. 2024; ambroiseodt/tsim); know "
-                  "your limits (Ulmer, Cina 2021)",
+        .formula = "information = entropy - expected = sum_m KL(p_m || mean p) / m, p_m = "
+                   "softmax(logits_m / temperature)",
+        .about = "Predictions of an ensemble, or of one network with dropout. Large information, "
+                 "variance, votes and pairwise are unsure; large similarity is sure. In double; "
+                 "information does not cancel, and none is below 0. A vote is for the first of the "
+                 "largest logits. With one prediction similarity and pairwise are NaN. A NaN, +inf or "
+                 "a prediction without classes makes its row NaN. Gradients: of information, entropy, "
+                 "expected and similarity.",
+        .source = "BALD (Houlsby et al. 2011); vote entropy: Dagan, Engelson 1995; similarity: "
+                  "Leveraging Ensemble Diversity for Robust Self-Training (Odonnat et al. 2024; "
+                  "ambroiseodt/tsim); know your limits (Ulmer, Cina 2021)",
         .example = "softmax run ensemble_scores logits.npy",
         INPUTS(ensemble_in), .outputs = ensemble_out, .output_count = COUNT(ensemble_out),
         PARAMS(plain_params)},
     [SCORE_glassbox_features] = {
         .id = 474, .name = "glassbox_features", .family = "score", .flags = BACKWARD, .tolerance = 64,
         .title = "how sure a language model was of the tokens of a sequence",
-        .formula = "log_probability = mean_t log p_t,token, entropy = mean_t -sum p log p, variance = mean_t "
-                   "var(log p_t), p_t = softmax(logits_t / temperature)",
-        .about = "Large log_probability, least and variance are sure, large entropy and perplexity are not "
-                 "(the authors take the entropy with the other sign). The variance divides by v - 1; classes "
-                 "with logit -inf are left out of it. A sequence without tokens has NaN and length 0. "
-                 "Gradients: of the first four; of least through the first of the least.",
-        .source = "Self-Evaluation of Large Language Model based on Glass-box Features (Huang et al. 2024; "
-                  "HuihuiChyan/SelfEval)",
+        .formula = "log_probability = mean_t log p_t,token, entropy = mean_t -sum p log p, variance = "
+                   "mean_t var(log p_t), p_t = softmax(logits_t / temperature)",
+        .about = "Large log_probability, least and variance are sure, large entropy and perplexity are "
+                 "not (the authors take the entropy with the other sign). The variance divides by v - "
+                 "1; classes with logit -inf are left out of it. A sequence without tokens has NaN and "
+                 "length 0. Gradients: of the first four; of least through the first of the least.",
+        .source = "Self-Evaluation of Large Language Model based on Glass-box Features (Huang et al. "
+                  "2024; HuihuiChyan/SelfEval)",
         .example = "softmax run glassbox_features logits.npy tokens.npy",
         INPUTS(tokens_in), .outputs = tokens_out, .output_count = COUNT(tokens_out), PARAMS(plain_params)},
     [SCORE_evidential_score] = {
         .id = 475, .name = "evidential_score", .family = "score", .flags = BACKWARD, .tolerance = 16,
         .title = "probabilities from evidence, and how little of it there is",
         .formula = "alpha = e(logits) + 1, probability = alpha / sum alpha, vacuity = c / sum alpha",
-        .about = "A Dirichlet distribution over the classes. Large vacuity is unsure. In double. A class "
-                 "with logit -inf is absent and has probability 0. A NaN makes its row NaN. Gradients: of "
-                 "both; relu has slope 0 at 0, exp beyond its bounds.",
-        .source = "Evidential Deep Learning to Quantify Classification Uncertainty (Sensoy, Kaplan, Kandemir "
-                  "2018)",
+        .about = "A Dirichlet distribution over the classes. Large vacuity is unsure. In double. A "
+                 "class with logit -inf is absent and has probability 0. A NaN makes its row NaN. "
+                 "Gradients: of both; relu has slope 0 at 0, exp beyond its bounds.",
+        .source = "Evidential Deep Learning to Quantify Classification Uncertainty (Sensoy, Kaplan, "
+                  "Kandemir 2018)",
         .example = "softmax run evidential_score logits.npy --evidence softplus",
         INPUTS(logits_in), .outputs = evidence_out, .output_count = COUNT(evidence_out),
         PARAMS(evidence_params)},
     [SCORE_ranking_metrics] = {
         .id = 476, .name = "ranking_metrics", .family = "score", .tolerance = 8,
         .title = "how well a score tells positives from negatives",
-        .formula = "auroc = (pairs with s_positive > s_negative + half of those with equal ones) / pairs",
-        .about = "Exact: sorted, a threshold at every different score, counts in whole numbers. Without "
-                 "positives, or negatives, or with a NaN, the metrics of the set are NaN. AUROC and average "
-                 "precision are scikit-learn's, fpr is OpenOOD's FPR@95 (with in-distribution as positive). "
-                 "No gradient.",
+        .formula = "auroc = (pairs with s_positive > s_negative + half of those with equal ones) / "
+                   "pairs",
+        .about = "Exact: sorted, a threshold at every different score, counts in whole numbers. "
+                 "Without positives, or negatives, or with a NaN, the metrics of the set are NaN. "
+                 "AUROC and average precision are scikit-learn's, fpr is OpenOOD's FPR@95 (with "
+                 "in-distribution as positive). No gradient.",
         .source = "Hanley, McNeil 1982; OpenOOD; scikit-learn (roc_auc_score, average_precision_score)",
         .example = "softmax run ranking_metrics score.npy positive.npy",
         INPUTS(ranking_in), .outputs = ranking_out, .output_count = COUNT(ranking_out),
@@ -323,15 +352,15 @@ const smx_op score_table[SCORE_COUNT] = {
     [SCORE_calibration_error] = {
         .id = 477, .name = "calibration_error", .family = "score", .tolerance = 16,
         .title = "how far confidence is from accuracy",
-        .formula = "ece = sum_b n_b / n |accuracy_b - confidence_b|, edges of bin b: b / bins and (b + 1) / "
-                   "bins",
-        .about = "The edges are these quotients in double. Which side of a bin is closed changes results: "
-                 "Guo et al. take (a, b] (and drop a confidence of 0, which counts here), netcal [a, b); "
-                 "torchmetrics has a hidden bin for 1. A confidence outside 0..1 is an error; a NaN, or no "
-                 "rows, make the errors NaN. adaptive takes rows in the order of confidence, equal ones in "
-                 "reverse; the first bins have one row more. No gradient.",
-        .source = "On Calibration of Modern Neural Networks (Guo et al. 2017); adaptive: Nguyen, O'Connor "
-                  "2015; ks: Calibration of Neural Networks using Splines (Gupta et al. 2021)",
+        .formula = "ece = sum_b n_b / n |accuracy_b - confidence_b|, edges of bin b: b / bins and (b + "
+                   "1) / bins",
+        .about = "The edges are these quotients in double. Which side of a bin is closed changes "
+                 "results: Guo et al. take (a, b] (and drop a confidence of 0, which counts here), "
+                 "netcal [a, b); torchmetrics has a hidden bin for 1. A confidence outside 0..1 is an "
+                 "error; a NaN, or no rows, make the errors NaN. adaptive takes rows in the order of "
+                 "confidence, equal ones in reverse; the first bins have one row more. No gradient.",
+        .source = "On Calibration of Modern Neural Networks (Guo et al. 2017); adaptive: Nguyen, "
+                  "O'Connor 2015; ks: Calibration of Neural Networks using Splines (Gupta et al. 2021)",
         .example = "softmax run calibration_error confidence.npy correct.npy --bins 10",
         INPUTS(calibration_in), .outputs = calibration_out, .output_count = COUNT(calibration_out),
         PARAMS(calibration_params)},
@@ -339,12 +368,26 @@ const smx_op score_table[SCORE_COUNT] = {
         .id = 478, .name = "risk_coverage", .family = "score", .tolerance = 16,
         .title = "what risk is left when the least confident rows are left out",
         .formula = "risk_k = sum of the losses of the k most confident / k, aurc = mean risk",
-        .about = "Rows of equal confidence have the mean over their orders: risk_k = (losses before + losses "
-                 "of the block j / m) / k at place j of m, so no order of the file changes a result. excess "
-                 "is aurc less that of rows in the order of their losses (the paper has an approximation of "
-                 "it). With a NaN, or without rows, NaN. No gradient.",
-        .source = "Selective Classification for Deep Neural Networks (Geifman, El-Yaniv 2017); Bias-Reduced "
-                  "Uncertainty Estimation (Geifman et al. 2019)",
+        .about = "Rows of equal confidence have the mean over their orders: risk_k = (losses before + "
+                 "losses of the block j / m) / k at place j of m, so no order of the file changes a "
+                 "result. excess is aurc less that of rows in the order of their losses (the paper has "
+                 "an approximation of it). With a NaN, or without rows, NaN. No gradient.",
+        .source = "Selective Classification for Deep Neural Networks (Geifman, El-Yaniv 2017); "
+                  "Bias-Reduced Uncertainty Estimation (Geifman et al. 2019)",
         .example = "softmax run risk_coverage confidence.npy loss.npy",
         INPUTS(risk_in), .outputs = risk_out, .output_count = COUNT(risk_out)},
+    [SCORE_classification_metrics] = {
+        .id = 480, .name = "classification_metrics", .family = "score", .tolerance = 16,
+        .title = "who was taken for whom: accuracy, F1, balanced accuracy, Matthews, the confusion",
+        .formula = "f1_k = 2 right_k / (predicted_k + true_k), matthews = (right n - sum predicted_k "
+                   "true_k) / sqrt((n^2 - sum predicted_k^2) (n^2 - sum true_k^2))",
+        .about = "Counts are whole numbers. Rows whose target or prediction is -1 do not count; "
+                 "without rows the metrics are NaN. A quotient of nothing is 0, as in scikit-learn, "
+                 "whose labels are those that occur: so here. Without floats among the inputs, float "
+                 "outputs decide the precision. No gradient.",
+        .source = "scikit-learn (confusion_matrix, f1_score, balanced_accuracy_score, "
+                  "matthews_corrcoef)",
+        .example = "softmax run classification_metrics prediction.npy target.npy --classes 10",
+        INPUTS(confusion_in), .outputs = confusion_out, .output_count = COUNT(confusion_out),
+        PARAMS(confusion_params)},
 };

@@ -92,6 +92,36 @@ static void risk(void **state) {
   near_all(&again, out, 1);
 }
 
+/* Six rows, one of which does not count; and the score of Brier. */
+static void confusion(void **state) {
+  int64_t prediction[] = {0, 2, 1, 1, 2, 0}, target[] = {0, 1, 1, 2, 2, -1}, n = 6, three[] = {3, 3}, cell[9];
+  double accuracy, f1, recall[3];
+  const smx_tensor tp = {prediction, {1, 0}, 1, SMX_I64, &n, NULL, 0},
+                   tt = {target, {1, 0}, 1, SMX_I64, &n, NULL, 0},
+                   ta = {&accuracy, {1, 0}, 0, SMX_F64, NULL, NULL, 0},
+                   tf = {&f1, {1, 0}, 0, SMX_F64, NULL, NULL, 0},
+                   tc = {cell, {1, 0}, 2, SMX_I64, three, NULL, 0},
+                   tr = {recall, {1, 0}, 1, SMX_F64, three, NULL, 0};
+  const smx_tensor *in[] = {&tp, &tt}, *out[] = {&ta, &tf, NULL, NULL, &tc, NULL, &tr, NULL};
+  const smx_op *op = smx_op_find("classification_metrics");
+  smx_params params;
+  good(smx_params_init(op, &params));
+  good(smx_params_set(op, &params, "classes", 3));
+  good(smx_forward(op, NULL, &params, 2, in, 8, out));
+  assert_memory_equal(cell, ((int64_t[]){1, 0, 0, 0, 1, 1, 0, 1, 1}), sizeof cell);
+  near_all((double[]){accuracy, f1, recall[1]}, (double[]){.6, 2.0 / 3, .5}, 3);
+  double p[] = {.7, .2, .1, .1, .6, .3, .3, .3, .4, .2, .5, .3}, brier[4], mean = 0;
+  int64_t shape[] = {4, 3}, label[] = {0, 1, 0, 2};
+  for (int i = 0; i < 12; i++) p[i] = log(p[i]);
+  const smx_tensor tz = {p, {1, 0}, 2, SMX_F64, shape, NULL, 0},
+                   tl = {label, {1, 0}, 1, SMX_I64, shape, NULL, 0},
+                   tb = {brier, {1, 0}, 1, SMX_F64, shape, NULL, 0};
+  const smx_tensor *rows[] = {&tz, &tl}, *scores[] = {&tb};
+  good(smx_forward(smx_op_find("brier_score"), NULL, NULL, 2, rows, 1, scores));
+  for (int i = 0; i < 4; i++) mean += brier[i] / 4;
+  near_all(&mean, (double[]){.48}, 1);
+}
+
 /* Many rows of few different scores, both signs of zero among them: how many changes nothing. */
 static void many_rows(void **state) {
   enum { N = 1 << 20 };
@@ -116,10 +146,8 @@ static void many_rows(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranking),
-      cmocka_unit_test(calibration),
-      cmocka_unit_test(risk),
-      cmocka_unit_test(many_rows),
+      cmocka_unit_test(ranking),   cmocka_unit_test(calibration), cmocka_unit_test(risk),
+      cmocka_unit_test(confusion), cmocka_unit_test(many_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
