@@ -387,7 +387,7 @@ const smx_op score_table[SCORE_COUNT] = {
                  "outputs decide the precision. No gradient.",
         .source = "scikit-learn (confusion_matrix, f1_score, balanced_accuracy_score, "
                   "matthews_corrcoef)",
-        .example = "softmax run classification_metrics prediction.npy target.npy --classes 10",
+        .example = "softmax run classification_metrics prediction.npy target.npy --classes 100",
         INPUTS(confusion_in), .outputs = confusion_out, .output_count = COUNT(confusion_out),
         PARAMS(confusion_params)},
 };
