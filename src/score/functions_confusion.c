@@ -71,6 +71,13 @@ static double matthews_of(const confusion *f) {
   return by > 0 ? ((double)f->right * all - both) / __builtin_sqrt(by) : 0;
 }
 
+static void put_cells(const confusion *f) {
+  const int64_t count = f->classes * f->classes;
+  if (!f->c->out.given[CONFUSION]) return;
+  int64_t *to = (int64_t *)(void *)f->c->out.view[CONFUSION].data + f->set * count;
+  for (int64_t i = 0; i < count; i++) to[i] = f->cell[i];
+}
+
 smx_status score_confusion(const tensor_call *c) {
   confusion f;
   const smx_status status = confusion_open(&f, c);
@@ -82,8 +89,7 @@ smx_status score_confusion(const tensor_call *c) {
     write_classes(&f, &f1, &balanced);
     put(&f, ACCURACY, f.set, f.all ? share_of(f.right, f.all) : nan), put(&f, F1, f.set, f.all ? f1 : nan);
     put(&f, BALANCED, f.set, f.all ? balanced : nan), put(&f, MATTHEWS, f.set, f.all ? matthews_of(&f) : nan);
-    int64_t *to = (int64_t *)(void *)c->out.view[CONFUSION].data + f.set * f.classes * f.classes;
-    for (int64_t i = 0; c->out.given[CONFUSION] && i < f.classes * f.classes; i++) to[i] = f.cell[i];
+    put_cells(&f);
   }
   smx_free(c->ctx, f.cell);
   return SMX_OK;
