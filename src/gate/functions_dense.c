@@ -48,10 +48,10 @@ static void take_scores(const dense *d, token *t, int64_t i) {
   const int64_t e = d->choice.experts;
   uint64_t stream = (uint64_t)i;
   if (c->in.given[STREAM]) stream = (uint64_t)((const int64_t *)(const void *)c->in.view[STREAM].data)[i];
-  gate_load(c, c->in.view + LOGITS, i * e, e, t->logits);
+  tensor_load(c, c->in.view + LOGITS, i * e, e, t->logits);
   d->kernels->activate(d->activation, t->logits, e, t->sum, t->own);
   if (c->in.given[BIAS]) {
-    gate_load(c, c->in.view + BIAS, 0, e, t->g);
+    tensor_load(c, c->in.view + BIAS, 0, e, t->g);
     for (int64_t j = 0; j < e; j++) t->sum[j] += t->g[j];
   }
   if (d->noise) {
@@ -95,7 +95,7 @@ static void forward_task(void *arg, int64_t task) {
     const bool hollow = good && t.kept == 0 && smx_context_on_empty(c->ctx) == SMX_EMPTY_NAN;
     for (int64_t j = 0; j < k; j++)
       t.g[j] = !good || hollow ? __builtin_nan("") : j < t.kept ? t.p[t.index[j]] : 0;
-    gate_store(c, c->out.view + WEIGHT, i * k, k, t.g);
+    tensor_store(c, c->out.view + WEIGHT, i * k, k, t.g);
     memcpy((int64_t *)(void *)c->out.view[INDEX].data + i * k, t.index, (size_t)k * sizeof *t.index);
   }
   smx_scratch_give(&d->scratch, memory);
@@ -107,7 +107,7 @@ static void forward_task(void *arg, int64_t task) {
 static void score_gradient(const dense *d, token *t, int64_t i) {
   const int64_t e = d->choice.experts, k = d->choice.k;
   double dot = 0;
-  gate_load(d->c, d->c->dout.view + WEIGHT, i * k, k, t->slope);
+  tensor_load(d->c, d->c->dout.view + WEIGHT, i * k, k, t->slope);
   memset(t->g, 0, (size_t)e * sizeof *t->g);
   for (int64_t j = 0; j < t->kept; j++) t->g[t->index[j]] = t->slope[j];
   for (int64_t j = 0; j < e; j++) dot += t->p[j] * t->g[j];
@@ -131,7 +131,7 @@ static void gradient_task(void *arg, int64_t task) {
       sums[e] += t.g[j] == 0 ? 0 : t.g[j] * t.sum[j];
       sums[j] += dsum, t.g[j] = dsum == 0 ? 0 : dsum * t.own[j];
     }
-    if (c->din.given[LOGITS]) gate_store(c, c->din.view + LOGITS, i * e, e, t.g);
+    if (c->din.given[LOGITS]) tensor_store(c, c->din.view + LOGITS, i * e, e, t.g);
   }
   smx_scratch_give(&d->scratch, memory);
 }
@@ -144,9 +144,9 @@ static void add_sums(const dense *d) {
   for (int64_t j = 0; j <= e; j++) {
     double sum = 0;
     for (int64_t task = 0; task < tasks; task++) sum += sums[task * (e + 1) + j];
-    if (j < e && c->din.given[BIAS]) gate_store(c, c->din.view + BIAS, j, 1, &sum);
+    if (j < e && c->din.given[BIAS]) tensor_store(c, c->din.view + BIAS, j, 1, &sum);
     sum *= j == e && d->gain != 0 ? d->factor / d->gain : 1 / tensor_param(c, "temperature");
-    if (j == e && c->din.given[GAIN]) gate_store(c, c->din.view + GAIN, 0, 1, &sum);
+    if (j == e && c->din.given[GAIN]) tensor_store(c, c->din.view + GAIN, 0, 1, &sum);
   }
 }
 
@@ -156,13 +156,13 @@ static smx_status run(const tensor_call *c, bool backward) {
   dense d = {.c = c, .kernels = smx_isa_current()->f64.gate, .tokens = c->dims.lead_count, .gain = 1};
   const int64_t e = tensor_dim(c, "e");
   d.choice = (gate_choice){e, tensor_dim(c, "k"), 1, 1, false};
-  if (c->in.given[GAIN]) gate_load(c, c->in.view + GAIN, 0, 1, &d.gain);
+  if (c->in.given[GAIN]) tensor_load(c, c->in.view + GAIN, 0, 1, &d.gain);
   d.factor = d.gain / tensor_param(c, "temperature"), d.threshold = tensor_param(c, "threshold");
   d.activation = (int)tensor_param(c, "activation");
   d.noise = tensor_param(c, "noise") != 0, d.shared = tensor_param(c, "renormalise") != 0;
   d.seed = (uint64_t)tensor_param(c, "seed");
   const int64_t tasks = gate_tasks(d.tokens);
-  smx_status status = gate_check_empty(c, d.tokens, e);
+  smx_status status = tensor_check_empty(c, d.tokens, e, "token", "experts");
   if (status != SMX_OK) return status;
   const size_t sums = backward ? (size_t)(tasks * (e + 1)) * sizeof(double) : 0;
   if (!smx_scratch_open(&d.scratch, c->ctx, sums, token_bytes(&d), tasks))

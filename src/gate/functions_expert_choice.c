@@ -65,7 +65,7 @@ static smx_status expert_open(expert_call *x, const tensor_call *c, bool backwar
                      .experts = tensor_dim(c, "e"),
                      .capacity = tensor_dim(c, "capacity"),
                      .bytes = c->is_f64 ? 8 : 4};
-  smx_status status = gate_check_empty(c, x->tokens, x->experts);
+  smx_status status = tensor_check_empty(c, x->tokens, x->experts, "token", "experts");
   if (status != SMX_OK) return status;
   x->shape[0] = x->tokens, x->shape[1] = x->experts;
   const size_t bytes = (size_t)(x->tokens * x->experts * x->bytes);
@@ -90,7 +90,7 @@ static void expert_close(expert_call *x) {
 static void hide_empty(const expert_call *x) {
   const double none = -__builtin_inf();
   for (int64_t t = 0; t < x->tokens; t++) {
-    const bool empty = gate_is_empty(x->c, t, x->experts);
+    const bool empty = tensor_row_is_empty(x->c, t, x->experts);
     for (int64_t e = 0; e < x->experts && empty; e++)
       smx_reals_store(x->c->is_f64, &none, 1, x->p + (t * x->experts + e) * x->bytes);
   }
@@ -102,10 +102,10 @@ static void put_weights(const expert_call *x, int64_t e) {
   const int64_t *index = (const int64_t *)(const void *)c->out.view[INDEX].data;
   for (int64_t i = e * x->capacity; i < (e + 1) * x->capacity; i++) {
     double w;
-    gate_load(c, c->out.view + WEIGHT, i, 1, &w);
+    tensor_load(c, c->out.view + WEIGHT, i, 1, &w);
     if (w == w) w = 0; /* no NaN, if there is no such token */
     if (index[i] >= 0) smx_reals_load(c->is_f64, x->p + (index[i] * x->experts + e) * x->bytes, 1, &w);
-    gate_store(c, c->out.view + WEIGHT, i, 1, &w);
+    tensor_store(c, c->out.view + WEIGHT, i, 1, &w);
   }
 }
 

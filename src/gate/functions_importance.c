@@ -33,7 +33,7 @@ static smx_status open(importance *m, const tensor_call *c) {
   m->row = m->sum + m->experts;
   for (int64_t e = 0; e < m->experts; e++) m->sum[e] = 0;
   for (int64_t t = 0; t < m->tokens; t++) {
-    gate_load(c, c->in.view + WEIGHT, t * m->k, m->k, m->row);
+    tensor_load(c, c->in.view + WEIGHT, t * m->k, m->k, m->row);
     for (int64_t j = 0; j < m->k; j++)
       if (expert_of(m, t, j) >= 0) m->sum[expert_of(m, t, j)] += m->row[j];
   }
@@ -61,8 +61,8 @@ smx_status gate_importance(const tensor_call *c) {
   if (status != SMX_OK) return status;
   const spread s = spread_of(&m);
   const double loss = m.experts ? tensor_param(c, "scale") * s.squares / s.variance_by / s.by : 0;
-  if (c->out.given[LOSS]) gate_store(c, c->out.view + LOSS, 0, 1, &loss);
-  if (c->out.given[IMPORTANCE]) gate_store(c, c->out.view + IMPORTANCE, 0, m.experts, m.sum);
+  tensor_put(c, LOSS, 0, loss);
+  if (c->out.given[IMPORTANCE]) tensor_store(c, c->out.view + IMPORTANCE, 0, m.experts, m.sum);
   smx_free(c->ctx, m.sum);
   return SMX_OK;
 }
@@ -75,19 +75,16 @@ smx_status gate_importance_backward(const tensor_call *c) {
   const smx_status status = open(&m, c);
   if (status != SMX_OK) return status;
   const spread s = spread_of(&m);
-  double up = 0;
-  if (c->dout.given[LOSS]) gate_load(c, c->dout.view + LOSS, 0, 1, &up);
-  up *= tensor_param(c, "scale");
+  const double up = tensor_upstream(c, LOSS, 0) * tensor_param(c, "scale");
   for (int64_t e = 0; e < m.experts; e++) {
-    double own = 0;
-    if (c->dout.given[IMPORTANCE]) gate_load(c, c->dout.view + IMPORTANCE, e, 1, &own);
-    const double d = 2 * (m.sum[e] - s.mean) / s.variance_by / s.by -
+    const double own = tensor_upstream(c, IMPORTANCE, e),
+                 d = 2 * (m.sum[e] - s.mean) / s.variance_by / s.by -
                      2 * s.mean * (s.squares / s.variance_by) / s.n / s.by / s.by;
     m.sum[e] = up == 0 ? own : own + up * d;
   }
   for (int64_t t = 0; t < m.tokens; t++) {
     for (int64_t j = 0; j < m.k; j++) m.row[j] = expert_of(&m, t, j) < 0 ? 0 : m.sum[expert_of(&m, t, j)];
-    gate_store(c, c->din.view + WEIGHT, t * m.k, m.k, m.row);
+    tensor_store(c, c->din.view + WEIGHT, t * m.k, m.k, m.row);
   }
   smx_free(c->ctx, m.sum);
   return SMX_OK;

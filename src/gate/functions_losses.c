@@ -9,13 +9,8 @@ enum { LOSS, COUNT, MEAN, ENTROPY };        /* outputs of load_balancing_loss */
 enum { WEIGHT, RELU_LOSS, SPARSITY, NEXT }; /* of gate_relu */
 enum { BIAS, LOAD };                        /* inputs of expert_bias_update */
 
-static double upstream(const tensor_call *c, int port) {
-  double d = 0;
-  if (c->dout.given[port]) gate_load(c, c->dout.view + port, 0, 1, &d);
-  return d;
-}
 static void put(const tensor_call *c, int port, const double *x, int64_t n) {
-  if (c->out.given[port]) gate_store(c, c->out.view + port, 0, n, x);
+  if (c->out.given[port]) tensor_store(c, c->out.view + port, 0, n, x);
 }
 
 static void load_softmax(const gate_rows *r, int64_t i, double *row) {
@@ -80,7 +75,7 @@ smx_status gate_load_balancing(const tensor_call *c) {
   for (int64_t e = 0; e < r.experts; e++) b.sum[e] /= b.live ? (double)b.live : 1;
   if (status == SMX_OK) {
     const double entropy = smx_isa_current()->f64.gate->entropy(b.count, r.experts);
-    put(c, LOSS, &loss, 1), put(c, MEAN, b.sum, r.experts), put(c, ENTROPY, &entropy, 1);
+    tensor_put(c, LOSS, 0, loss), put(c, MEAN, b.sum, r.experts), tensor_put(c, ENTROPY, 0, entropy);
     for (int64_t e = 0; c->out.given[COUNT] && e < r.experts; e++)
       ((int64_t *)(void *)c->out.view[COUNT].data)[e] = (int64_t)b.count[e];
   }
@@ -97,7 +92,7 @@ static void balance_rows(gate_rows *r, void *arg) {
     load_softmax(r, i, b->row);
     for (int64_t e = 0; e < r->experts; e++) dot += b->row[e] * b->sum[e];
     for (int64_t e = 0; e < r->experts; e++) b->row[e] = live ? b->row[e] * (b->sum[e] - dot) : 0;
-    gate_store(r->c, r->c->din.view + LOGITS, (r->first + i) * r->experts, r->experts, b->row);
+    tensor_store(r->c, r->c->din.view + LOGITS, (r->first + i) * r->experts, r->experts, b->row);
   }
 }
 
@@ -107,8 +102,8 @@ smx_status gate_load_balancing_backward(const tensor_call *c) {
   if (!c->din.given[LOGITS]) return SMX_OK;
   smx_status status = open_balance(&r, &b, c);
   if (status != SMX_OK) return status;
-  const double factor = balance_factor(&r, &b) * upstream(c, LOSS);
-  if (c->dout.given[MEAN]) gate_load(c, c->dout.view + MEAN, 0, r.experts, b.sum);
+  const double factor = balance_factor(&r, &b) * tensor_upstream(c, LOSS, 0);
+  if (c->dout.given[MEAN]) tensor_load(c, c->dout.view + MEAN, 0, r.experts, b.sum);
   for (int64_t e = 0; e < r.experts; e++)
     b.sum[e] = b.sum[e] / (b.live ? (double)b.live : 1) + b.count[e] * factor;
   status = gate_rows_each(&r, false, balance_rows, &b);
@@ -143,7 +138,7 @@ static void square_rows(gate_rows *r, void *arg) {
     const double lse = lse_of(r, i), by = lse == -__builtin_inf() ? 0 : 2 * z->factor * lse;
     load_softmax(r, i, row);
     for (int64_t e = 0; e < r->experts; e++) row[e] *= by;
-    gate_store(r->c, r->c->din.view + LOGITS, (r->first + i) * r->experts, r->experts, row);
+    tensor_store(r->c, r->c->din.view + LOGITS, (r->first + i) * r->experts, r->experts, row);
   }
 }
 
@@ -158,7 +153,7 @@ smx_status gate_z_loss(const tensor_call *c) {
   if (status != SMX_OK) return status;
   status = gate_rows_each(&r, true, add_squares, &z);
   const double loss = z.live ? tensor_param(c, "scale") * z.sum / (double)z.live : 0;
-  if (status == SMX_OK) put(c, LOSS, &loss, 1);
+  if (status == SMX_OK) tensor_put(c, LOSS, 0, loss);
   gate_rows_close(&r);
   return status;
 }
@@ -170,7 +165,7 @@ smx_status gate_z_loss_backward(const tensor_call *c) {
   smx_status status = open_z(&r, c);
   if (status != SMX_OK) return status;
   status = gate_rows_each(&r, true, add_squares, &z);
-  z.factor = z.live ? tensor_param(c, "scale") * upstream(c, LOSS) / (double)z.live : 0;
+  z.factor = z.live ? tensor_param(c, "scale") * tensor_upstream(c, LOSS, 0) / (double)z.live : 0;
   if (status == SMX_OK) status = gate_rows_each(&r, true, square_rows, &z);
   gate_rows_close(&r);
   return status;
@@ -197,13 +192,13 @@ static smx_status open_relu(relu_call *r, const tensor_call *c) {
 /* Counts, and sums of weights; the weights themselves go to `to`. */
 static void relu_rows(relu_call *r, const smx_view *to) {
   for (int64_t t = 0; t < r->tokens; t++) {
-    gate_load(r->c, r->c->in.view + LOGITS, t * r->experts, r->experts, r->row);
+    tensor_load(r->c, r->c->in.view + LOGITS, t * r->experts, r->experts, r->row);
     for (int64_t e = 0; e < r->experts; e++) {
       r->active[e] += r->row[e] > 0;
       r->row[e] = r->row[e] > 0 || r->row[e] != r->row[e] ? r->row[e] : 0;
       r->sum[e] += r->row[e];
     }
-    if (to) gate_store(r->c, to, t * r->experts, r->experts, r->row);
+    if (to) tensor_store(r->c, to, t * r->experts, r->experts, r->row);
   }
 }
 
@@ -226,7 +221,7 @@ smx_status gate_relu(const tensor_call *c) {
   const double target = 1 - tensor_param(c, "k") / (double)r.experts;
   const double lambda = tensor_param(c, "lambda"), alpha = tensor_param(c, "alpha");
   const double next = sparsity < target ? lambda * alpha : lambda / alpha;
-  put(c, RELU_LOSS, &loss, 1), put(c, SPARSITY, &sparsity, 1), put(c, NEXT, &next, 1);
+  tensor_put(c, RELU_LOSS, 0, loss), tensor_put(c, SPARSITY, 0, sparsity), tensor_put(c, NEXT, 0, next);
   smx_free(c->ctx, r.active);
   return SMX_OK;
 }
@@ -237,15 +232,15 @@ smx_status gate_relu_backward(const tensor_call *c) {
   const smx_status status = open_relu(&r, c);
   if (status != SMX_OK) return status;
   relu_rows(&r, NULL);
-  const double factor = relu_factor(&r) * upstream(c, RELU_LOSS);
+  const double factor = relu_factor(&r) * tensor_upstream(c, RELU_LOSS, 0);
   double *g = r.sum; /* the sums are not wanted */
   for (int64_t t = 0; t < r.tokens; t++) {
     const int64_t at = t * r.experts;
-    gate_load(c, c->in.view + LOGITS, at, r.experts, r.row);
+    tensor_load(c, c->in.view + LOGITS, at, r.experts, r.row);
     for (int64_t e = 0; e < r.experts; e++) g[e] = 0;
-    if (c->dout.given[WEIGHT]) gate_load(c, c->dout.view + WEIGHT, at, r.experts, g);
+    if (c->dout.given[WEIGHT]) tensor_load(c, c->dout.view + WEIGHT, at, r.experts, g);
     for (int64_t e = 0; e < r.experts; e++) r.row[e] = r.row[e] > 0 ? g[e] + factor * r.active[e] : 0;
-    gate_store(c, c->din.view + LOGITS, at, r.experts, r.row);
+    tensor_store(c, c->din.view + LOGITS, at, r.experts, r.row);
   }
   smx_free(c->ctx, r.active);
   return SMX_OK;
@@ -260,9 +255,9 @@ smx_status gate_bias_update(const tensor_call *c) {
   for (int64_t e = 0; e < experts; e++) {
     const double less = all / (double)experts - (double)load[e];
     double bias;
-    gate_load(c, c->in.view + BIAS, e, 1, &bias);
+    tensor_load(c, c->in.view + BIAS, e, 1, &bias);
     bias += tensor_param(c, "rate") * ((less > 0) - (less < 0));
-    gate_store(c, c->out.view, e, 1, &bias);
+    tensor_store(c, c->out.view, e, 1, &bias);
   }
   return SMX_OK;
 }

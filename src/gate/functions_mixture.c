@@ -38,18 +38,18 @@ static token token_in(const mixture *m, double *memory) {
 static void take_terms(const mixture *m, token *k, int64_t t) {
   const tensor_call *c = m->c;
   const int64_t e = m->experts;
-  gate_load(m->c, c->in.view + GATE, t * e, e, k->z);
+  tensor_load(m->c, c->in.view + GATE, t * e, e, k->z);
   if (!m->lse) {
-    gate_load(m->c, c->in.view + MEAN, t * e, e, k->mean),
-        gate_load(m->c, c->in.view + LOG_S, t * e, e, k->log_s);
-    gate_load(m->c, c->in.view + Y, t, 1, &k->y);
+    tensor_load(m->c, c->in.view + MEAN, t * e, e, k->mean),
+        tensor_load(m->c, c->in.view + LOG_S, t * e, e, k->log_s);
+    tensor_load(m->c, c->in.view + Y, t, 1, &k->y);
     m->kernels->gaussian(k->y, k->mean, k->log_s, e, k->term, k->q, k->inverse);
     return;
   }
   k->target = ((const int64_t *)(const void *)c->in.view[TARGET].data)[t];
   smx_reals_load(m->c->is_f64, m->lse + t * e * m->bytes, e, k->q);
   for (int64_t i = 0; i < e && k->target >= 0; i++) {
-    gate_load(m->c, c->in.view + LOGITS, (t * e + i) * m->classes + k->target, 1, k->term + i);
+    tensor_load(m->c, c->in.view + LOGITS, (t * e + i) * m->classes + k->target, 1, k->term + i);
     k->term[i] -= k->q[i];
   }
 }
@@ -71,7 +71,7 @@ static void loss_task(void *arg, int64_t task) {
   token k = token_in(m, memory);
   for (int64_t t = task * GATE_TASK; t < gate_task_end(task, m->tokens); t++) {
     const double loss = loss_of(m, &k, t);
-    gate_store(m->c, m->c->out.view, t, 1, &loss);
+    tensor_store(m->c, m->c->out.view, t, 1, &loss);
   }
   smx_scratch_give(&m->scratch, memory);
 }
@@ -86,9 +86,9 @@ static void give_gaussian(const mixture *m, token *k, int64_t t) {
     k->mean[i] = -slope, dy += slope;
     k->log_s[i] = k->share[i] > 0 ? g * (1 - k->q[i] * k->q[i]) : g;
   }
-  if (c->din.given[MEAN]) gate_store(m->c, c->din.view + MEAN, t * e, e, k->mean);
-  if (c->din.given[LOG_S]) gate_store(m->c, c->din.view + LOG_S, t * e, e, k->log_s);
-  if (c->din.given[Y]) gate_store(m->c, c->din.view + Y, t, 1, &dy);
+  if (c->din.given[MEAN]) tensor_store(m->c, c->din.view + MEAN, t * e, e, k->mean);
+  if (c->din.given[LOG_S]) tensor_store(m->c, c->din.view + LOG_S, t * e, e, k->log_s);
+  if (c->din.given[Y]) tensor_store(m->c, c->din.view + Y, t, 1, &dy);
 }
 
 /* dlogits = g r (softmax - one at the target); the softmax is there. */
@@ -117,9 +117,9 @@ static void gradient_task(void *arg, int64_t task) {
   token k = token_in(m, memory);
   for (int64_t t = task * GATE_TASK; t < gate_task_end(task, m->tokens); t++) {
     loss_of(m, &k, t);
-    gate_load(m->c, c->dout.view, t, 1, &k.upstream);
+    tensor_load(m->c, c->dout.view, t, 1, &k.upstream);
     for (int64_t i = 0; i < m->experts; i++) k.out[i] = k.upstream * (k.pi[i] - k.share[i]);
-    if (c->din.given[GATE]) gate_store(m->c, c->din.view + GATE, t * m->experts, m->experts, k.out);
+    if (c->din.given[GATE]) tensor_store(m->c, c->din.view + GATE, t * m->experts, m->experts, k.out);
     if (!m->lse) give_gaussian(m, &k, t);
     else if (c->din.given[LOGITS]) give_classes(m, &k, t);
   }

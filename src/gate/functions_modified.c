@@ -48,11 +48,11 @@ static void task(void *arg, int64_t number) {
   const tensor_call *c = m->c;
   double *x = smx_scratch_take(&m->scratch), *g = x + m->width, *slope = g + m->width;
   for (int64_t i = number * GATE_TASK; i < gate_task_end(number, m->rows); i++) {
-    gate_load(c, c->in.view, i * m->width, m->width, x);
-    if (m->backward) gate_load(c, c->dout.view, i * m->width, m->width, g);
+    tensor_load(c, c->in.view, i * m->width, m->width, x);
+    if (m->backward) tensor_load(c, c->dout.view, i * m->width, m->width, g);
     if (tensor_param(c, "transform") == UNIT) unit_row(m, x, g);
     else tanh_row(m, x, g, slope);
-    gate_store(c, m->backward ? c->din.view : c->out.view, i * m->width, m->width, m->backward ? g : x);
+    tensor_store(c, m->backward ? c->din.view : c->out.view, i * m->width, m->width, m->backward ? g : x);
   }
   smx_scratch_give(&m->scratch, x);
 }

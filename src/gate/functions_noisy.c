@@ -47,8 +47,8 @@ static bool choose(const noisy *n, token *t, int64_t i) {
   const uint64_t stream = c->in.given[STREAM]
                               ? (uint64_t)((const int64_t *)(const void *)c->in.view[STREAM].data)[i]
                               : (uint64_t)i;
-  gate_load(n->c, c->in.view + LOGITS, i * e, e, t->clean);
-  if (c->in.given[SPREAD]) gate_load(n->c, c->in.view + SPREAD, i * e, e, t->spread);
+  tensor_load(n->c, c->in.view + LOGITS, i * e, e, t->clean);
+  if (c->in.given[SPREAD]) tensor_load(n->c, c->in.view + SPREAD, i * e, e, t->spread);
   if (c->in.given[SPREAD]) n->kernels->deviation(t->spread, n->least, e, t->s, t->slope);
   else
     for (int64_t j = 0; j < e; j++) t->s[j] = n->deviation;
@@ -90,12 +90,12 @@ static void write_token(const noisy *n, token *t, int64_t i, bool good) {
   const int64_t e = n->choice.experts;
   const bool hollow = t->index[0] < 0 && smx_context_on_empty(c->ctx) == SMX_EMPTY_NAN;
   for (int64_t j = 0; j < n->k && (!good || hollow); j++) t->weight[j] = __builtin_nan("");
-  gate_store(n->c, c->out.view + WEIGHT, i * n->k, n->k, t->weight);
+  tensor_store(n->c, c->out.view + WEIGHT, i * n->k, n->k, t->weight);
   memcpy((int64_t *)(void *)c->out.view[INDEX].data + i * n->k, t->index, (size_t)n->k * sizeof *t->index);
   if (!c->out.given[CHANCE]) return;
   if (good) take_chances(n, t);
   for (int64_t j = 0; j < e && !good; j++) t->chance[j] = __builtin_nan("");
-  gate_store(n->c, c->out.view + CHANCE, i * e, e, t->chance);
+  tensor_store(n->c, c->out.view + CHANCE, i * e, e, t->chance);
 }
 
 static void forward_task(void *arg, int64_t task) {
@@ -114,7 +114,7 @@ static void forward_task(void *arg, int64_t task) {
 /* Of the weights: dnoisy_index = w (g - sum g w), to clean; of s: times the noise, to s. */
 static void weight_gradient(const noisy *n, token *t, int64_t i, double *ds) {
   double *g = t->none, dot = 0;
-  gate_load(n->c, n->c->dout.view + WEIGHT, i * n->k, n->k, g);
+  tensor_load(n->c, n->c->dout.view + WEIGHT, i * n->k, n->k, g);
   for (int64_t j = 0; j < n->k; j++) dot += g[j] * t->weight[j];
   for (int64_t j = 0; j < n->k; j++) {
     if (t->index[j] < 0) continue;
@@ -126,7 +126,7 @@ static void weight_gradient(const noisy *n, token *t, int64_t i, double *ds) {
 /* Of the chances, to their own expert and to the one that is the threshold. */
 static void chance_gradient(const noisy *n, token *t, int64_t i, double *ds) {
   const int64_t e = n->choice.experts;
-  gate_load(n->c, n->c->dout.view + CHANCE, i * e, e, t->none);
+  tensor_load(n->c, n->c->dout.view + CHANCE, i * e, e, t->none);
   for (int64_t j = 0; j < e; j++) {
     const int64_t at = threshold_of(n, t, j);
     const double d = t->density[j] == 0 ? 0 : t->none[j] * t->density[j] / t->s[j];
@@ -149,9 +149,9 @@ static void gradient_task(void *arg, int64_t task) {
     for (int64_t j = 0; j < e; j++) t.clean[j] = ds[j] = 0;
     if (good && c->dout.given[WEIGHT]) weight_gradient(n, &t, i, ds);
     if (chances) chance_gradient(n, &t, i, ds);
-    if (c->din.given[LOGITS]) gate_store(n->c, c->din.view + LOGITS, i * e, e, t.clean);
+    if (c->din.given[LOGITS]) tensor_store(n->c, c->din.view + LOGITS, i * e, e, t.clean);
     for (int64_t j = 0; j < e; j++) ds[j] *= c->in.given[SPREAD] ? t.slope[j] : 0;
-    if (c->din.given[SPREAD]) gate_store(n->c, c->din.view + SPREAD, i * e, e, ds);
+    if (c->din.given[SPREAD]) tensor_store(n->c, c->din.view + SPREAD, i * e, e, ds);
   }
   smx_scratch_give(&n->scratch, memory);
 }
@@ -165,7 +165,7 @@ static smx_status run(const tensor_call *c, void (*task)(void *arg, int64_t i)) 
   n.choice = (gate_choice){e, n.k < e ? n.k + 1 : e, 1, 1, false};
   n.deviation = tensor_param(c, "noise") / (double)e, n.least = tensor_param(c, "least");
   n.seed = (uint64_t)tensor_param(c, "seed");
-  smx_status status = gate_check_empty(c, n.tokens, e);
+  smx_status status = tensor_check_empty(c, n.tokens, e, "token", "experts");
   if (status != SMX_OK) return status;
   if (!smx_scratch_open(&n.scratch, c->ctx, 0, token_bytes(&n), gate_tasks(n.tokens)))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld experts", c->op->name, (long long)e);

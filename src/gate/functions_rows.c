@@ -4,24 +4,6 @@
 
 enum { CHUNK = 1 << 16 }; /* elements, which stay in the second-level cache */
 
-bool gate_is_empty(const tensor_call *c, int64_t token, int64_t experts) {
-  bool empty = true;
-  for (int64_t e = 0; e < experts && empty; e++) {
-    double z;
-    gate_load(c, c->in.view, token * experts + e, 1, &z);
-    empty = z == -__builtin_inf();
-  }
-  return empty;
-}
-
-smx_status gate_check_empty(const tensor_call *c, int64_t tokens, int64_t experts) {
-  if (smx_context_on_empty(c->ctx) != SMX_EMPTY_ERROR) return SMX_OK;
-  for (int64_t t = 0; t < tokens; t++)
-    if (gate_is_empty(c, t, experts))
-      return smx_fail(SMX_ERR_EMPTY, "%s: token %lld has no experts", c->op->name, (long long)t);
-  return SMX_OK;
-}
-
 /* softmax and logsumexp of the chunk */
 static smx_status rows_of(const gate_rows *r, bool lse) {
   int64_t shape[] = {r->count, r->experts};
@@ -49,7 +31,7 @@ static bool measure(gate_rows *r) {
 
 smx_status gate_rows_open(gate_rows *r, const tensor_call *c, int64_t tokens, int64_t experts, int64_t own) {
   *r = (gate_rows){.c = c, .experts = experts, .tokens = tokens, .bytes = c->is_f64 ? 8 : 4};
-  smx_status status = gate_check_empty(c, tokens, experts);
+  smx_status status = tensor_check_empty(c, tokens, experts, "token", "experts");
   if (status != SMX_OK) return status;
   r->most = experts < CHUNK && experts > 0 ? CHUNK / experts : 1;
   if (r->most > tokens) r->most = tokens > 0 ? tokens : 1;

@@ -2,8 +2,7 @@
 #ifndef SMX_GATE_FUNCTIONS_ROWS_H
 #define SMX_GATE_FUNCTIONS_ROWS_H
 #include "driver/operator.h"
-#include "driver/reals.h"
-#include "driver/tensors.h"
+#include "driver/tensor_reals.h"
 
 /* x: the first input, [tokens, experts]. A chunk is its tokens from `first`, `count` of them. */
 typedef struct gate_rows {
@@ -21,26 +20,11 @@ void gate_rows_close(gate_rows *r);
 /* Calls f for every chunk, after its softmax, and where that is asked for logsumexp, are there. */
 smx_status gate_rows_each(gate_rows *r, bool lse, void (*f)(gate_rows *r, void *arg), void *arg);
 
-/* Whether a token has no expert: all of its logits, of the first input, are -inf. */
-bool gate_is_empty(const tensor_call *c, int64_t token, int64_t experts);
-
-/* SMX_EMPTY_ERROR: a token without experts has to be found before anything is written. */
-smx_status gate_check_empty(const tensor_call *c, int64_t tokens, int64_t experts);
-
 /* Tokens of a task, and where those of a task end. */
 enum { GATE_TASK = 64 };
 static inline int64_t gate_task_end(int64_t task, int64_t tokens) {
   return (task + 1) * GATE_TASK < tokens ? (task + 1) * GATE_TASK : tokens;
 }
 static inline int64_t gate_tasks(int64_t tokens) { return (tokens + GATE_TASK - 1) / GATE_TASK; }
-
-/* n numbers of a tensor from number `at` on, to double and back. */
-static inline void gate_load(const tensor_call *c, const smx_view *v, int64_t at, int64_t n, double *to) {
-  smx_reals_load(c->is_f64, v->data + at * (c->is_f64 ? 8 : 4), n, to);
-}
-static inline void gate_store(const tensor_call *c, const smx_view *v, int64_t at, int64_t n,
-                              const double *from) {
-  smx_reals_store(c->is_f64, from, n, v->data + at * (c->is_f64 ? 8 : 4));
-}
 
 #endif

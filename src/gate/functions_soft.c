@@ -140,7 +140,7 @@ static smx_status soft_open(soft_call *s, const tensor_call *c, bool backward) {
   s->tokens = tensor_dim(c, "t"), s->slots = tensor_dim(c, "s"), s->width = tensor_dim(c, "d");
   s->bytes = c->is_f64 ? 8 : 4, s->unit = tensor_param(c, "normalise") != 0;
   s->softmax = smx_op_find("softmax"), s->masked = smx_op_find("masked_softmax");
-  if (c->in.given[GAIN]) smx_reals_load(s->c->is_f64, c->in.view[GAIN].data, 1, &s->gain);
+  if (c->in.given[GAIN]) tensor_load(c, c->in.view + GAIN, 0, 1, &s->gain);
   const int64_t x = s->items * s->tokens * s->width, phi = s->slots * s->width, item = s->tokens * s->width;
   const int64_t y = s->items * s->tokens * s->slots;
   const int64_t reals = backward ? 2 * x + item + 4 * phi : x + 2 * phi + 2 * y;
@@ -220,7 +220,7 @@ smx_status gate_soft_moe_backward(const tensor_call *c) {
   status = add_layers(&s);
   if (status == SMX_OK) {
     const double gain = gain_gradient(&s);
-    if (c->din.given[GAIN]) gate_store(c, c->din.view + GAIN, 0, 1, &gain);
+    if (c->din.given[GAIN]) tensor_store(c, c->din.view + GAIN, 0, 1, &gain);
     if (c->din.given[X]) leave_unit(&s, c->in.view[X].data, s.items * s.tokens, 1, s.dx, c->din.view[X].data);
     if (c->din.given[PHI])
       leave_unit(&s, c->in.view[PHI].data, s.slots, s.gain, s.dphi, c->din.view[PHI].data);

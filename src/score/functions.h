@@ -1,7 +1,7 @@
 /* score/functions.h - the functions of the operators of src/score. */
 #ifndef SMX_SCORE_FUNCTIONS_H
 #define SMX_SCORE_FUNCTIONS_H
-#include "driver/tensors.h"
+#include "driver/tensor_reals.h"
 #include "score.h"
 
 /* One score of a row, with the parameters that it has. */
@@ -25,14 +25,33 @@ typedef struct score_spikes {
 void score_derivative(const score_kernels *k, const score_row *r, const score_item *item, const score_sums *s,
                       double z_target, double g, score_slope *slope, score_spikes *spikes);
 
+/* Rows by tasks of some 2^16 elements: how many a task has, how many tasks there are, and where the
+ * rows of one end. */
+static inline int64_t score_rows_a_task(int64_t n) { return n > 0 && n < 1 << 16 ? (1 << 16) / n : 1; }
+static inline int64_t score_tasks(int64_t rows, int64_t n) {
+  return (rows + score_rows_a_task(n) - 1) / score_rows_a_task(n);
+}
+static inline int64_t score_task_end(int64_t task, int64_t rows, int64_t n) {
+  const int64_t end = (task + 1) * score_rows_a_task(n);
+  return end < rows ? end : rows;
+}
+
+/* All of a row of the gradient of the first input; and one element more, which may be -1: none. */
+static inline void score_fill(const tensor_call *c, int64_t row, int64_t n, double value) {
+  for (int64_t i = 0; i < n; i++) tensor_store(c, c->din.view, row * n + i, 1, &value);
+}
+static inline void score_add(const tensor_call *c, int64_t row, int64_t n, int64_t i, double g) {
+  double value;
+  if (i < 0 || g == 0) return;
+  tensor_load(c, c->din.view, row * n + i, 1, &value);
+  value += g;
+  tensor_store(c, c->din.view, row * n + i, 1, &value);
+}
+
 smx_status score_ensemble_forward(const tensor_call *c);
 smx_status score_ensemble_backward(const tensor_call *c);
 smx_status score_tokens_forward(const tensor_call *c);
 smx_status score_tokens_backward(const tensor_call *c);
-/* SMX_EMPTY_ERROR: a row of the first input without classes is found before anything is written. */
-smx_status score_check_empty(const tensor_call *c, int64_t rows, int64_t classes);
-
-/* Metrics of sets. */
 smx_status score_ranking(const tensor_call *c);
 smx_status score_calibration(const tensor_call *c);
 smx_status score_risk(const tensor_call *c);

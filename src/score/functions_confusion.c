@@ -1,6 +1,5 @@
 /* score/functions_confusion.c - classification_metrics: who was taken for whom, and what follows.
  * Counts are whole numbers. */
-#include "driver/reals.h"
 #include "functions.h"
 
 enum { PREDICTION, TARGET };                                                       /* inputs */
@@ -37,11 +36,6 @@ static void count_all(confusion *f) {
   }
 }
 
-static void put(const confusion *f, int port, int64_t at, double value) {
-  if (f->c->out.given[port])
-    smx_reals_store(f->c->is_f64, &value, 1, f->c->out.view[port].data + at * (f->c->is_f64 ? 8 : 4));
-}
-
 /* Quotients of nothing are 0, as in scikit-learn; a class that is neither predicted nor true takes
  * no part in the means. */
 static double share_of(int64_t part, int64_t whole) { return whole ? (double)part / (double)whole : 0; }
@@ -53,8 +47,9 @@ static void write_classes(const confusion *f, double *f1, double *balanced) {
     const int64_t right = f->cell[k * f->classes + k], both = f->taken[k] + f->there[k];
     const double own = share_of(2 * right, both), recall = share_of(right, f->there[k]);
     *f1 += own, some += both > 0, *balanced += recall, true_ones += f->there[k] > 0;
-    put(f, PRECISION, f->set * f->classes + k, share_of(right, f->taken[k]));
-    put(f, RECALL, f->set * f->classes + k, recall), put(f, OF_CLASS, f->set * f->classes + k, own);
+    tensor_put(f->c, PRECISION, f->set * f->classes + k, share_of(right, f->taken[k]));
+    tensor_put(f->c, RECALL, f->set * f->classes + k, recall);
+    tensor_put(f->c, OF_CLASS, f->set * f->classes + k, own);
   }
   *f1 /= some, *balanced /= true_ones;
 }
@@ -87,8 +82,10 @@ smx_status score_confusion(const tensor_call *c) {
     double f1, balanced;
     count_all(&f);
     write_classes(&f, &f1, &balanced);
-    put(&f, ACCURACY, f.set, f.all ? share_of(f.right, f.all) : nan), put(&f, F1, f.set, f.all ? f1 : nan);
-    put(&f, BALANCED, f.set, f.all ? balanced : nan), put(&f, MATTHEWS, f.set, f.all ? matthews_of(&f) : nan);
+    tensor_put(c, ACCURACY, f.set, f.all ? share_of(f.right, f.all) : nan);
+    tensor_put(c, F1, f.set, f.all ? f1 : nan);
+    tensor_put(c, BALANCED, f.set, f.all ? balanced : nan);
+    tensor_put(c, MATTHEWS, f.set, f.all ? matthews_of(&f) : nan);
     put_cells(&f);
   }
   smx_free(c->ctx, f.cell);

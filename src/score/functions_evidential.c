@@ -1,7 +1,6 @@
 /* score/functions_evidential.c - evidential_score: the mean of a Dirichlet distribution whose
  * parameters are the evidence for each class + 1, and how little evidence there is. In double. */
 #include "cpu/cpu.h"
-#include "driver/reals.h"
 #include "functions.h"
 
 enum { PROBABILITY, VACUITY }; /* outputs */
@@ -12,7 +11,7 @@ typedef struct evidence_call {
   const tensor_call *c;
   const score_kernels *kernels; /* of double */
   smx_scratch scratch;
-  int64_t rows, classes, bytes;
+  int64_t rows, classes;
   int form;
   bool backward;
 } evidence_call;
@@ -57,32 +56,29 @@ static void gradient(const evidence_call *x, const double *alpha, const double *
 static void task(void *arg, int64_t row) {
   evidence_call *x = arg;
   const tensor_call *c = x->c;
-  const int64_t n = x->classes, at = row * n * x->bytes;
-  double *z = smx_scratch_take(&x->scratch), *slope = z + n, *g = slope + n, valid, up = 0;
-  smx_reals_load(c->is_f64, c->in.view->data + at, n, z);
+  const int64_t n = x->classes, at = row * n;
+  double *z = smx_scratch_take(&x->scratch), *slope = z + n, *g = slope + n, valid;
+  tensor_load(c, c->in.view, at, n, z);
   const double sum = take_alpha(x, z, slope, &valid), vacuity = valid / sum;
   if (x->backward) {
     for (int64_t i = 0; i < n; i++) g[i] = 0;
-    if (c->dout.given[PROBABILITY]) smx_reals_load(c->is_f64, c->dout.view[PROBABILITY].data + at, n, g);
-    if (c->dout.given[VACUITY])
-      smx_reals_load(c->is_f64, c->dout.view[VACUITY].data + row * x->bytes, 1, &up);
-    gradient(x, z, slope, sum, valid, up, g);
-    smx_reals_store(c->is_f64, g, n, c->din.view->data + at);
+    if (c->dout.given[PROBABILITY]) tensor_load(c, c->dout.view + PROBABILITY, at, n, g);
+    gradient(x, z, slope, sum, valid, tensor_upstream(c, VACUITY, row), g);
+    tensor_store(c, c->din.view, at, n, g);
   } else {
     for (int64_t i = 0; i < n; i++)
       g[i] = valid > 0 ? z[i] / sum : smx_context_on_empty(c->ctx) == SMX_EMPTY_NAN ? sum / sum : 0;
-    smx_reals_store(c->is_f64, g, n, c->out.view[PROBABILITY].data + at);
-    if (c->out.given[VACUITY])
-      smx_reals_store(c->is_f64, &vacuity, 1, c->out.view[VACUITY].data + row * x->bytes);
+    tensor_store(c, c->out.view + PROBABILITY, at, n, g);
+    tensor_put(c, VACUITY, row, vacuity);
   }
   smx_scratch_give(&x->scratch, z);
 }
 
 static smx_status run(const tensor_call *c, bool backward) {
   evidence_call x = {.c = c, .kernels = smx_isa_current()->f64.score, .backward = backward};
-  x.rows = c->dims.lead_count, x.classes = tensor_dim(c, "c"), x.bytes = c->is_f64 ? 8 : 4;
+  x.rows = c->dims.lead_count, x.classes = tensor_dim(c, "c");
   x.form = (int)tensor_param(c, "evidence");
-  const smx_status status = score_check_empty(c, x.rows, x.classes);
+  const smx_status status = tensor_check_empty(c, x.rows, x.classes, "row", "classes");
   if (status != SMX_OK || (backward && !c->din.given[0])) return status;
   if (!smx_scratch_open(&x.scratch, c->ctx, 0, (size_t)(3 * x.classes + 1) * sizeof(double), x.rows))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld classes", c->op->name, (long long)x.classes);

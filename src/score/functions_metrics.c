@@ -1,7 +1,6 @@
 /* score/functions_metrics.c - metrics of a set of rows: how well a score ranks, how far confidence
  * is from accuracy, and what risk is left at every coverage. Exact: sorted, with equal numbers as
  * the definitions have them. In double, in the order of the rows. */
-#include "driver/reals.h"
 #include "functions.h"
 #include "functions_sort.h"
 
@@ -13,8 +12,8 @@ enum { AURC, EXCESS, RISK };                                                   /
 /* A set of n rows: a number of each, and its order, the largest first. */
 typedef struct metric_set {
   const tensor_call *c;
-  int64_t n, number, bytes; /* number: of the set */
-  double *x, *y;            /* the inputs; y: 0 and 1 of a mask */
+  int64_t n, number; /* number: of the set */
+  double *x, *y;     /* the inputs; y: 0 and 1 of a mask */
   score_entry *room[2], *order;
   score_counts *counts;
   bool nan;
@@ -22,7 +21,7 @@ typedef struct metric_set {
 
 static smx_status set_open(metric_set *s, const tensor_call *c) {
   int64_t bytes;
-  *s = (metric_set){.c = c, .n = tensor_dim(c, "n"), .bytes = c->is_f64 ? 8 : 4};
+  *s = (metric_set){.c = c, .n = tensor_dim(c, "n")};
   const int64_t each = 2 * (int64_t)(sizeof(double) + sizeof(score_entry));
   s->x = smx_multiply(s->n + 1, each, &bytes) && bytes < INT64_MAX / 2
              ? smx_alloc(c->ctx, (size_t)bytes + sizeof *s->counts)
@@ -42,8 +41,7 @@ static void sort_by(metric_set *s, const double *x) {
 static void load(const metric_set *s, int port, double *to) {
   const smx_view *v = s->c->in.view + port;
   const int64_t at = s->number * s->n;
-  if (!(s->c->op->inputs[port].flags & SMX_PORT_MASK))
-    smx_reals_load(s->c->is_f64, v->data + at * s->bytes, s->n, to);
+  if (!(s->c->op->inputs[port].flags & SMX_PORT_MASK)) tensor_load(s->c, v, at, s->n, to);
   else
     for (int64_t i = 0; i < s->n; i++) to[i] = v->data[at + i];
 }
@@ -65,10 +63,7 @@ static int64_t block_end(const metric_set *s, int64_t from) {
   return end;
 }
 
-static void put(const metric_set *s, int port, const double *x, int64_t n) {
-  if (s->c->out.given[port])
-    smx_reals_store(s->c->is_f64, x, n, s->c->out.view[port].data + s->number * n * s->bytes);
-}
+static void put(const metric_set *s, int port, double value) { tensor_put(s->c, port, s->number, value); }
 
 /* ---- ranking_metrics ---- */
 
@@ -120,9 +115,9 @@ static void write_ranking(metric_set *s) {
   const bool none = s->nan || r.positives == 0 || r.negatives == 0;
   if (!none) sort_by(s, s->x), rank_downwards(s, tensor_param(s->c, "tpr"), &r), rank_upwards(s, &r);
   const double auroc = (double)r.pairs / (2 * (double)r.positives * (double)r.negatives);
-  put(s, AUROC, none ? &nan : &auroc, 1), put(s, PRECISION, none ? &nan : &r.precision, 1);
-  put(s, OTHER_PRECISION, none ? &nan : &r.other, 1), put(s, FPR, none ? &nan : &r.fpr, 1);
-  put(s, DETECTION, none ? &nan : &r.detection, 1);
+  put(s, AUROC, none ? nan : auroc), put(s, PRECISION, none ? nan : r.precision);
+  put(s, OTHER_PRECISION, none ? nan : r.other), put(s, FPR, none ? nan : r.fpr);
+  put(s, DETECTION, none ? nan : r.detection);
 }
 
 /* ---- calibration_error ---- */
@@ -169,11 +164,9 @@ static double distance_of(const metric_set *s) {
 }
 
 static void write_bin(const metric_set *s, const bin *b, int64_t number, int64_t bins) {
-  const double values[] = {b->confidence / b->count, b->correct / b->count};
   const int64_t at = s->number * bins + number;
-  for (int k = 0; k < 2; k++)
-    if (s->c->out.given[BIN_CONFIDENCE + k])
-      smx_reals_store(s->c->is_f64, values + k, 1, s->c->out.view[BIN_CONFIDENCE + k].data + at * s->bytes);
+  tensor_put(s->c, BIN_CONFIDENCE, at, b->confidence / b->count);
+  tensor_put(s->c, BIN_ACCURACY, at, b->correct / b->count);
   if (s->c->out.given[BIN_COUNT]) ((int64_t *)(void *)s->c->out.view[BIN_COUNT].data)[at] = (int64_t)b->count;
 }
 
@@ -196,15 +189,15 @@ static void write_calibration(metric_set *s, bin *bins, int64_t count) {
   if (sorted) sort_by(s, s->x);
   const double nan = __builtin_nan(""), adaptive = sorted ? adaptive_of(s, count) : nan;
   const double ks = sorted ? distance_of(s) : nan;
-  put(s, ECE, none ? &nan : &ece, 1), put(s, MCE, none ? &nan : &mce, 1), put(s, RMS, none ? &nan : &rms, 1);
-  put(s, ADAPTIVE, &adaptive, 1), put(s, KS, &ks, 1);
+  put(s, ECE, none ? nan : ece), put(s, MCE, none ? nan : mce), put(s, RMS, none ? nan : rms);
+  put(s, ADAPTIVE, adaptive), put(s, KS, ks);
 }
 
 static smx_status check_confidence(const tensor_call *c) {
   const int64_t all = c->dims.lead_count * tensor_dim(c, "n");
   for (int64_t i = 0; i < all; i++) {
     double x;
-    smx_reals_load(c->is_f64, c->in.view->data + i * (c->is_f64 ? 8 : 4), 1, &x);
+    tensor_load(c, c->in.view, i, 1, &x);
     if (x < 0 || x > 1)
       return smx_fail(SMX_ERR_PARAM, "%s: confidence: number %lld is %g, not 0..1", c->op->name, (long long)i,
                       x);
@@ -233,6 +226,10 @@ static double risks_of(const metric_set *s, double *risk) {
   return all / (double)s->n;
 }
 
+static void put_risks(const metric_set *s) {
+  if (s->c->out.given[RISK]) tensor_store(s->c, s->c->out.view + RISK, s->number * s->n, s->n, s->x);
+}
+
 static void write_risks(metric_set *s) {
   const bool none = s->nan || s->n == 0;
   const double nan = __builtin_nan("");
@@ -240,14 +237,14 @@ static void write_risks(metric_set *s) {
   if (!none) {
     sort_by(s, s->x);
     aurc = risks_of(s, s->x); /* what it held is in the order */
-    put(s, RISK, s->x, s->n);
+    put_risks(s);
     for (int64_t i = 0; i < s->n; i++) s->x[i] = -s->y[i]; /* the best order: the least losses first */
     sort_by(s, s->x);
     excess = aurc - risks_of(s, NULL);
   }
   for (int64_t i = 0; i < s->n && none; i++) s->x[i] = nan;
-  if (none) put(s, RISK, s->x, s->n);
-  put(s, AURC, &aurc, 1), put(s, EXCESS, &excess, 1);
+  if (none) put_risks(s);
+  put(s, AURC, aurc), put(s, EXCESS, excess);
 }
 
 /* ---- calls ---- */

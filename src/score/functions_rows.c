@@ -3,24 +3,23 @@
 
 #include "cpu/cpu.h"
 #include "driver/check.h"
-#include "driver/reals.h"
 #include "functions.h"
 
 enum { LOGITS, TARGET }; /* inputs */
-enum { TASK = 1 << 16 /* elements of a task */, LANES_MOST = 16 };
+enum { LANES_MOST = 16 };
 
 typedef struct row_scores {
   const tensor_call *c;
   const score_kernels *kernels;
   score_row row;
   const score_item *items;
-  int64_t rows, classes, bytes, rows_a_task;
+  int64_t rows, classes;
   int count;
   smx_scratch scratch;
 } row_scores;
 
-static const void *row_at(const row_scores *x, const smx_view *v, int64_t row, int64_t n) {
-  return v->data + row * n * x->bytes;
+static const void *row_at(const row_scores *x, int64_t row) {
+  return x->c->in.view[LOGITS].data + row * x->classes * (x->c->is_f64 ? 8 : 4);
 }
 
 static int64_t target_of(const row_scores *x, int64_t row) {
@@ -28,101 +27,70 @@ static int64_t target_of(const row_scores *x, int64_t row) {
 }
 static double logit_at(const row_scores *x, int64_t row, int64_t i) {
   double z = __builtin_nan("");
-  if (i >= 0) smx_reals_load(x->c->is_f64, row_at(x, x->c->in.view + LOGITS, row * x->classes + i, 1), 1, &z);
+  if (i >= 0) tensor_load(x->c, x->c->in.view + LOGITS, row * x->classes + i, 1, &z);
   return z;
 }
 
 static void row_sums(const row_scores *x, int64_t row, void *work, score_sums *s) {
-  x->kernels->sums(&x->row, row_at(x, x->c->in.view + LOGITS, row, x->classes), x->classes, work, s);
-}
-
-static int64_t end_of(const row_scores *x, int64_t task) {
-  return (task + 1) * x->rows_a_task < x->rows ? (task + 1) * x->rows_a_task : x->rows;
+  x->kernels->sums(&x->row, row_at(x, row), x->classes, work, s);
 }
 
 static void forward_task(void *arg, int64_t task) {
   row_scores *x = arg;
+  const int64_t first = task * score_rows_a_task(x->classes), end = score_task_end(task, x->rows, x->classes);
   void *work = smx_scratch_take(&x->scratch);
   double value[SCORE_ROWS];
   score_sums s;
-  for (int64_t row = task * x->rows_a_task; row < end_of(x, task); row++) {
+  for (int64_t row = first; row < end; row++) {
     const double z = logit_at(x, row, target_of(x, row));
     row_sums(x, row, work, &s);
     for (int i = 0; i < x->count; i++) value[i] = score_value(x->kernels, &x->row, x->items + i, &s, z);
-    smx_reals_store(x->c->is_f64, value, x->count, x->c->out.view->data + row * x->count * x->bytes);
+    tensor_store(x->c, x->c->out.view, row * x->count, x->count, value);
   }
   smx_scratch_give(&x->scratch, work);
 }
 
-static void add_at(const row_scores *x, char *dz, int64_t i, double g) {
-  double value;
-  if (i < 0 || g == 0) return;
-  smx_reals_load(x->c->is_f64, dz + i * x->bytes, 1, &value);
-  value += g;
-  smx_reals_store(x->c->is_f64, &value, 1, dz + i * x->bytes);
-}
-
 static void gradient_row(const row_scores *x, int64_t row, void *work) {
-  const smx_view *to = x->c->din.view + LOGITS;
-  char *dz = to->data + row * x->classes * x->bytes;
-  double g, nan = __builtin_nan("");
+  const tensor_call *c = x->c;
+  const int64_t target = target_of(x, row), n = x->classes;
+  double g = tensor_upstream(c, 0, row);
   score_sums s;
   score_slope slope;
   score_spikes spikes;
-  smx_reals_load(x->c->is_f64, row_at(x, x->c->dout.view, row, 1), 1, &g);
   row_sums(x, row, work, &s);
-  if (s.nan || s.valid == 0) {
-    for (int64_t i = 0; i < x->classes; i++)
-      smx_reals_store(x->c->is_f64, s.nan ? &nan : &(double){0}, 1, dz + i * x->bytes);
-    return;
-  }
-  const int64_t target = target_of(x, row);
-  const double z = logit_at(x, row, target);
-  if (x->c->op->input_count > 1 && target < 0) g = 0;
-  score_derivative(x->kernels, &x->row, x->items, &s, g == 0 ? s.max : z, g, &slope, &spikes);
-  x->kernels->gradient(&x->row, row_at(x, x->c->in.view + LOGITS, row, x->classes), x->classes, &s, &slope,
-                       dz);
-  add_at(x, dz, s.index, spikes.largest), add_at(x, dz, s.next, spikes.second);
-  add_at(x, dz, target, spikes.target);
+  if (s.nan || s.valid == 0) return score_fill(c, row, n, s.nan ? __builtin_nan("") : 0);
+  if (c->op->input_count > 1 && target < 0) g = 0;
+  const double z = g == 0 ? s.max : logit_at(x, row, target);
+  score_derivative(x->kernels, &x->row, x->items, &s, z, g, &slope, &spikes);
+  x->kernels->gradient(&x->row, row_at(x, row), n, &s, &slope,
+                       c->din.view[LOGITS].data + row * n * (c->is_f64 ? 8 : 4));
+  score_add(c, row, n, s.index, spikes.largest), score_add(c, row, n, s.next, spikes.second);
+  score_add(c, row, n, target, spikes.target);
 }
 static void gradient_task(void *arg, int64_t task) {
   row_scores *x = arg;
+  const int64_t first = task * score_rows_a_task(x->classes), end = score_task_end(task, x->rows, x->classes);
   void *work = smx_scratch_take(&x->scratch);
-  for (int64_t row = task * x->rows_a_task; row < end_of(x, task); row++) gradient_row(x, row, work);
+  for (int64_t row = first; row < end; row++) gradient_row(x, row, work);
   smx_scratch_give(&x->scratch, work);
 }
 
 /* ---- calls ---- */
 
-smx_status score_check_empty(const tensor_call *c, int64_t rows, int64_t classes) {
-  if (smx_context_on_empty(c->ctx) != SMX_EMPTY_ERROR) return SMX_OK;
-  for (int64_t row = 0; row < rows; row++) {
-    bool empty = true;
-    for (int64_t i = 0; i < classes && empty; i++) {
-      double z;
-      smx_reals_load(c->is_f64, c->in.view->data + (row * classes + i) * (c->is_f64 ? 8 : 4), 1, &z);
-      empty = z == -__builtin_inf();
-    }
-    if (empty) return smx_fail(SMX_ERR_EMPTY, "%s: row %lld has no classes", c->op->name, (long long)row);
-  }
-  return SMX_OK;
-}
-
 static smx_status run(const tensor_call *c, const score_item *items, int count, const score_row *row,
                       bool backward) {
   row_scores x = {.c = c, .items = items, .count = count, .row = *row, .rows = c->dims.lead_count};
   x.kernels = c->is_f64 ? smx_isa_current()->f64.score : smx_isa_current()->f32.score;
-  x.classes = tensor_dim(c, "c"), x.bytes = c->is_f64 ? 8 : 4;
-  x.rows_a_task = x.classes < TASK && x.classes > 0 ? TASK / x.classes : 1;
+  x.classes = tensor_dim(c, "c");
   x.row.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
   for (int i = 0; i < count; i++) x.row.sums |= score_needs(items[i].which);
   if (backward) x.row.sums |= SCORE_PLACES;
-  const smx_status status = score_check_empty(c, x.rows, x.classes);
+  const smx_status status = tensor_check_empty(c, x.rows, x.classes, "row", "classes");
   if (status != SMX_OK || (backward && !c->din.given[LOGITS])) return status;
-  const int64_t tasks = (x.rows + x.rows_a_task - 1) / x.rows_a_task;
+  const int64_t tasks = score_tasks(x.rows, x.classes);
   const int64_t room =
       x.classes < SCORE_ROOM ? (x.classes + LANES_MOST - 1) / LANES_MOST * LANES_MOST : SCORE_ROOM;
-  if (!smx_scratch_open(&x.scratch, c->ctx, 0, (size_t)(room * x.bytes), tasks))
+  if (!smx_scratch_open(&x.scratch, c->ctx, 0, (size_t)(room * (c->is_f64 ? 8 : 4)), tasks))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld classes", c->op->name, (long long)x.classes);
   smx_parallel(c->ctx, tasks, backward ? gradient_task : forward_task, &x);
   smx_scratch_close(&x.scratch);

@@ -1,20 +1,18 @@
 /* score/functions_tokens.c - glassbox_features: how sure a model was of a sequence of tokens. Rows
  * are summed by many tasks; what sequences have is added up in the order of their tokens. */
 #include "cpu/cpu.h"
-#include "driver/reals.h"
 #include "functions.h"
 
 enum { LOGITS, TOKEN };                                      /* inputs */
 enum { MEAN, ENTROPY, VARIANCE, LEAST, PERPLEXITY, LENGTH }; /* outputs */
 enum { LOG_P, ROW_ENTROPY, ROW_VARIANCE, OF_ROW };           /* of a row */
-enum { TASK = 1 << 16 };                                     /* elements of a task */
 
 typedef struct tokens_call {
   const tensor_call *c;
   const score_kernels *kernels;
   smx_scratch scratch; /* shared: OF_ROW numbers of each row */
   score_row row;
-  int64_t sequences, length, classes, rows, bytes, rows_a_task;
+  int64_t sequences, length, classes, rows;
 } tokens_call;
 
 /* What a sequence is made of: its live tokens, sums over them, and which has the least
@@ -28,15 +26,11 @@ static int64_t token_of(const tokens_call *x, int64_t row) {
   return ((const int64_t *)(const void *)x->c->in.view[TOKEN].data)[row];
 }
 static const char *logits_of(const tokens_call *x, int64_t row) {
-  return x->c->in.view[LOGITS].data + row * x->classes * x->bytes;
+  return x->c->in.view[LOGITS].data + row * x->classes * (x->c->is_f64 ? 8 : 4);
 }
 static double *numbers_of(const tokens_call *x, int64_t row) {
   return (double *)(void *)x->scratch.shared + row * OF_ROW;
 }
-static int64_t end_of(const tokens_call *x, int64_t task) {
-  return (task + 1) * x->rows_a_task < x->rows ? (task + 1) * x->rows_a_task : x->rows;
-}
-
 static const score_item entropy_item = {.which = SCORE_entropy},
                         variance_item = {.which = SCORE_logit_variance};
 
@@ -47,12 +41,13 @@ static double log_p_of(const tokens_call *x, const score_sums *s, double z) {
 
 static void sums_task(void *arg, int64_t task) {
   const tokens_call *x = arg;
+  const int64_t first = task * score_rows_a_task(x->classes), end = score_task_end(task, x->rows, x->classes);
   score_sums s;
-  for (int64_t row = task * x->rows_a_task; row < end_of(x, task); row++) {
+  for (int64_t row = first; row < end; row++) {
     double z, *to = numbers_of(x, row);
     const int64_t token = token_of(x, row);
     if (token < 0) continue;
-    smx_reals_load(x->c->is_f64, logits_of(x, row) + token * x->bytes, 1, &z);
+    tensor_load(x->c, x->c->in.view + LOGITS, row * x->classes + token, 1, &z);
     x->kernels->sums(&x->row, logits_of(x, row), x->classes, NULL, &s);
     to[ROW_ENTROPY] = score_value(x->kernels, &x->row, &entropy_item, &s, z);
     to[ROW_VARIANCE] = score_value(x->kernels, &x->row, &variance_item, &s, z);
@@ -73,58 +68,41 @@ static sequence sequence_of(const tokens_call *x, int64_t number) {
   return q;
 }
 
-static void put(const tokens_call *x, int port, int64_t at, double value) {
-  if (x->c->out.given[port])
-    smx_reals_store(x->c->is_f64, &value, 1, x->c->out.view[port].data + at * x->bytes);
-}
-
 static void write_sequence(const tokens_call *x, int64_t i) {
   const sequence q = sequence_of(x, i);
   const double mean = q.sum[LOG_P] / q.live;
-  put(x, MEAN, i, mean), put(x, ENTROPY, i, q.sum[ROW_ENTROPY] / q.live);
-  put(x, VARIANCE, i, q.sum[ROW_VARIANCE] / q.live), put(x, LEAST, i, q.at < 0 ? mean : q.least);
-  put(x, PERPLEXITY, i, x->kernels->exp(-mean));
+  tensor_put(x->c, MEAN, i, mean), tensor_put(x->c, ENTROPY, i, q.sum[ROW_ENTROPY] / q.live);
+  tensor_put(x->c, VARIANCE, i, q.sum[ROW_VARIANCE] / q.live);
+  tensor_put(x->c, LEAST, i, q.at < 0 ? mean : q.least);
+  tensor_put(x->c, PERPLEXITY, i, x->kernels->exp(-mean));
   if (x->c->out.given[LENGTH]) ((int64_t *)(void *)x->c->out.view[LENGTH].data)[i] = (int64_t)q.live;
 }
 
 /* ---- the gradient ---- */
 
-static double upstream(const tokens_call *x, int port, int64_t i) {
-  double g = 0;
-  if (x->c->dout.given[port]) smx_reals_load(x->c->is_f64, x->c->dout.view[port].data + i * x->bytes, 1, &g);
-  return g;
-}
-
-static void fill_row(const tokens_call *x, char *dz, double value) {
-  for (int64_t i = 0; i < x->classes; i++) smx_reals_store(x->c->is_f64, &value, 1, dz + i * x->bytes);
-}
-
 /* d log p_token = [i = token] - p, and those of entropy and variance. */
 static void gradient_row(const tokens_call *x, int64_t row, const sequence *q, const double *up) {
-  char *dz = x->c->din.view[LOGITS].data + row * x->classes * x->bytes;
+  char *dz = x->c->din.view[LOGITS].data + row * x->classes * (x->c->is_f64 ? 8 : 4);
   const int64_t token = token_of(x, row);
   const double g = ((row == q->at ? up[LEAST] : 0) + up[MEAN] / q->live) / x->row.temperature;
   score_sums s;
   score_slope slope, more;
   score_spikes none;
-  double spike;
-  if (token < 0) return fill_row(x, dz, 0);
+  if (token < 0) return score_fill(x->c, row, x->classes, 0);
   x->kernels->sums(&x->row, logits_of(x, row), x->classes, NULL, &s);
-  if (s.nan || s.valid == 0) return fill_row(x, dz, s.nan ? __builtin_nan("") : 0);
+  if (s.nan || s.valid == 0) return score_fill(x->c, row, x->classes, s.nan ? __builtin_nan("") : 0);
   score_derivative(x->kernels, &x->row, &entropy_item, &s, s.max, up[ENTROPY] / q->live, &slope, &none);
   score_derivative(x->kernels, &x->row, &variance_item, &s, s.max, up[VARIANCE] / q->live, &more, &none);
   slope.a -= g, slope.level += more.level, slope.slope += more.slope;
   x->kernels->gradient(&x->row, logits_of(x, row), x->classes, &s, &slope, dz);
-  smx_reals_load(x->c->is_f64, dz + token * x->bytes, 1, &spike);
-  spike += g;
-  smx_reals_store(x->c->is_f64, &spike, 1, dz + token * x->bytes);
+  score_add(x->c, row, x->classes, token, g);
 }
 
 static void gradient_task(void *arg, int64_t i) {
   const tokens_call *x = arg;
   const sequence q = sequence_of(x, i);
-  const double up[] = {upstream(x, MEAN, i), upstream(x, ENTROPY, i), upstream(x, VARIANCE, i),
-                       upstream(x, LEAST, i)};
+  const double up[] = {tensor_upstream(x->c, MEAN, i), tensor_upstream(x->c, ENTROPY, i),
+                       tensor_upstream(x->c, VARIANCE, i), tensor_upstream(x->c, LEAST, i)};
   for (int64_t row = i * x->length; row < (i + 1) * x->length; row++) gradient_row(x, row, &q, up);
 }
 
@@ -146,13 +124,12 @@ static smx_status run(const tensor_call *c, bool backward) {
   x.kernels = c->is_f64 ? smx_isa_current()->f64.score : smx_isa_current()->f32.score;
   x.row.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
   x.sequences = c->dims.lead_count, x.length = tensor_dim(c, "t"), x.classes = tensor_dim(c, "v");
-  x.rows = x.sequences * x.length, x.bytes = c->is_f64 ? 8 : 4;
-  x.rows_a_task = x.classes < TASK && x.classes > 0 ? TASK / x.classes : 1;
+  x.rows = x.sequences * x.length;
   const smx_status status = check_empty(&x);
   if (status != SMX_OK || (backward && !c->din.given[LOGITS])) return status;
   if (!smx_scratch_open(&x.scratch, c->ctx, (size_t)(x.rows * OF_ROW) * sizeof(double), 0, 0))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld tokens", c->op->name, (long long)x.rows);
-  smx_parallel(c->ctx, (x.rows + x.rows_a_task - 1) / x.rows_a_task, sums_task, &x);
+  smx_parallel(c->ctx, score_tasks(x.rows, x.classes), sums_task, &x);
   for (int64_t i = 0; i < x.sequences && !backward; i++) write_sequence(&x, i);
   if (backward) smx_parallel(c->ctx, x.sequences, gradient_task, &x);
   smx_scratch_close(&x.scratch);
