@@ -123,7 +123,7 @@ static void weigh_task(void *arg, int64_t task) {
     const bool none = index_of(r, i)[0] < 0 && w[0] == w[0];
     const double factor = r->scale / whole_of(r, w);
     for (int64_t j = 0; j < k; j++) w[j] = none ? empty : w[j] * factor;
-    gate_store(r->c, r->c->out.view + WEIGHT, (r->first + i) * k, k, w);
+    tensor_store(r->c, r->c->out.view + WEIGHT, (r->first + i) * k, k, w);
   }
   smx_scratch_give(&r->scratch, w);
 }
@@ -162,7 +162,7 @@ static void gradient_row(const route *r, int64_t i, double *work) {
   const bool all = of_all(r);
   if (all) smx_reals_load(r->c->is_f64, row_of(r, r->score, i, n), n, dx);
   smx_reals_load(r->c->is_f64, row_of(r, r->part, i, k), k, u);
-  gate_load(r->c, r->c->dout.view + WEIGHT, (r->first + i) * k, k, g);
+  tensor_load(r->c, r->c->dout.view + WEIGHT, (r->first + i) * k, k, g);
   for (int64_t j = 0; j < k; j++) u[j] = is_expert(r, index[j]) ? u[j] : 0;
   chosen_gradient(r, u, g);
   for (int64_t j = 0; j < k; j++) dot += is_expert(r, index[j]) ? g[j] : 0;
@@ -170,7 +170,7 @@ static void gradient_row(const route *r, int64_t i, double *work) {
   for (int64_t j = 0; j < k; j++)
     if (is_expert(r, index[j])) dx[index[j]] += g[j];
   for (int64_t j = 0; j < n; j++) dx[j] /= r->divisor;
-  gate_store(r->c, r->c->din.view + LOGITS, (r->first + i) * n, n, dx);
+  tensor_store(r->c, r->c->din.view + LOGITS, (r->first + i) * n, n, dx);
 }
 
 static void part_task(void *arg, int64_t task) {
@@ -218,17 +218,20 @@ static smx_status reserve(route *r) {
   const gate_choice *g = &r->choice;
   const int64_t rest = r->tokens % r->most;
   const size_t task = gate_choice_bytes(g) + (size_t)(g->experts + 2 * g->k) * sizeof(double);
+  const bool scores = r->scored && !r->sigmoid;
+  const int64_t wide = scores + (r->divisor != 1); /* matrices of all experts */
   int64_t part, bytes;
-  if (!smx_multiply(r->most * r->bytes, 2 * g->experts + g->k, &bytes) || bytes > INT64_MAX / 2)
+  if (!smx_multiply(r->most * r->bytes, wide * g->experts + g->k, &bytes) || bytes > INT64_MAX / 2)
     return no_memory(r->c);
   part = r->most * g->experts * r->bytes;
   if (!smx_scratch_open(&r->scratch, r->c->ctx, (size_t)bytes, task, gate_tasks(r->most)))
     return no_memory(r->c);
-  r->score = r->scratch.shared, r->scaled = r->score + part, r->part = r->scaled + part;
+  r->score = r->scratch.shared, r->scaled = r->score + scores * part, r->part = r->score + wide * part;
   r->purse = smx_purse_open(r->c->ctx);
   for (int last = 0; r->purse && last < 2; last++) {
     r->count = last ? rest : r->most;
-    if (r->count) softmax_rows(r, r->score, g->experts, r->score), softmax_rows(r, r->part, g->k, r->part);
+    if (r->count && scores) softmax_rows(r, r->score, g->experts, r->score);
+    if (r->count && of_chosen(r)) softmax_rows(r, r->part, g->k, r->part);
   }
   if (r->purse && smx_purse_fill(r->purse)) return SMX_OK;
   return no_memory(r->c);
@@ -262,7 +265,7 @@ static route route_of(const tensor_call *c) {
 static smx_status run(const tensor_call *c, smx_status (*chunk)(route *r)) {
   route r = route_of(c);
   if (r.tokens == 0) return SMX_OK;
-  smx_status status = gate_check_empty(c, r.tokens, r.choice.experts);
+  smx_status status = tensor_check_empty(c, r.tokens, r.choice.experts, "token", "experts");
   if (status != SMX_OK) return status;
   status = reserve(&r);
   for (r.first = 0; r.first < r.tokens && status == SMX_OK; r.first += r.count) {
