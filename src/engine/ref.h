@@ -25,6 +25,18 @@ typedef struct tensor_ref_call {
   const int64_t *in_shape[8], *out_shape[8];
 } tensor_ref_call;
 
+/* The last size, and all the others multiplied: of a shape that ends with a 0, or has 8. */
+static inline int64_t ref_last(const int64_t *shape) {
+  int n = 0;
+  while (n < 8 && shape[n] > 0) n++;
+  return shape[n - 1];
+}
+static inline int64_t ref_rows(const int64_t *shape) {
+  int64_t rows = 1;
+  for (int d = 0; d + 1 < 8 && shape[d] > 0 && shape[d + 1] > 0; d++) rows *= shape[d];
+  return rows;
+}
+
 typedef void tensor_ref_fn(const tensor_ref_call *c);
 
 /* Every family has a table NAME_refs, in the order of its list.h. */

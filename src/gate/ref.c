@@ -11,13 +11,6 @@ static int dims_of(const int64_t *shape) {
   while (n < 8 && shape[n] > 0) n++;
   return n;
 }
-static int64_t last_of(const int64_t *shape) { return shape[dims_of(shape) - 1]; }
-static int64_t others_of(const int64_t *shape) {
-  int64_t n = 1;
-  for (int d = 0; d + 1 < dims_of(shape); d++) n *= shape[d];
-  return n;
-}
-
 static void softmax_row(const double *z, int64_t n, double *p) {
   double most = -INFINITY, sum = 0;
   for (int64_t i = 0; i < n; i++) most = fmax(most, z[i]);
@@ -60,7 +53,7 @@ static void leave_groups(const double *q, int two, double *key, int64_t n) {
 }
 
 static void topk_row(const tensor_ref_call *c, int64_t row, double *work, int64_t *index) {
-  const int64_t n = last_of(c->in_shape[0]), k = (int64_t)c->q[K];
+  const int64_t n = ref_last(c->in_shape[0]), k = (int64_t)c->q[K];
   double *z = work, *s = work + n, *key = s + n, whole = 0;
   for (int64_t i = 0; i < n; i++) z[i] = c->in[0][row * n + i] / c->q[TEMPERATURE];
   softmax_row(z, n, s);
@@ -76,10 +69,10 @@ static void topk_row(const tensor_ref_call *c, int64_t row, double *work, int64_
 }
 
 static void gate_topk(const tensor_ref_call *c) {
-  const int64_t n = last_of(c->in_shape[0]);
+  const int64_t n = ref_last(c->in_shape[0]);
   double *work = calloc((size_t)(3 * n), sizeof *work);
   int64_t *index = calloc((size_t)c->q[K], sizeof *index);
-  for (int64_t row = 0; row < others_of(c->in_shape[0]); row++) topk_row(c, row, work, index);
+  for (int64_t row = 0; row < ref_rows(c->in_shape[0]); row++) topk_row(c, row, work, index);
   free(work), free(index);
 }
 
@@ -109,9 +102,9 @@ static void noisy_row(const tensor_ref_call *c, int64_t row, int64_t n, double *
   free(index);
 }
 static void gate_noisy_topk(const tensor_ref_call *c) {
-  const int64_t n = last_of(c->in_shape[0]);
+  const int64_t n = ref_last(c->in_shape[0]);
   double *work = calloc((size_t)(3 * n), sizeof *work);
-  for (int64_t row = 0; row < others_of(c->in_shape[0]); row++) noisy_row(c, row, n, work, work + n);
+  for (int64_t row = 0; row < ref_rows(c->in_shape[0]); row++) noisy_row(c, row, n, work, work + n);
   free(work);
 }
 
@@ -125,10 +118,10 @@ static double activated(int kind, double x) {
 enum { DENSE_K, DENSE_TEMPERATURE, THRESHOLD, DENSE_RENORMALISE, ACTIVATION, NOISE, DENSE_SEED };
 
 static void gate_dense_to_sparse(const tensor_ref_call *c) {
-  const int64_t n = last_of(c->in_shape[0]), k = c->q[DENSE_K] > 0 ? (int64_t)c->q[DENSE_K] : n;
+  const int64_t n = ref_last(c->in_shape[0]), k = c->q[DENSE_K] > 0 ? (int64_t)c->q[DENSE_K] : n;
   double *p = calloc((size_t)(2 * n), sizeof *p), *key = p + n;
   int64_t *index = calloc((size_t)k, sizeof *index);
-  for (int64_t t = 0; t < others_of(c->in_shape[0]); t++) {
+  for (int64_t t = 0; t < ref_rows(c->in_shape[0]); t++) {
     double whole = 0;
     for (int64_t i = 0; i < n; i++) {
       const uint64_t stream = (uint64_t)(c->in[3] ? c->in[3][t] : (double)t);
@@ -151,8 +144,8 @@ static void gate_dense_to_sparse(const tensor_ref_call *c) {
 }
 
 static void gate_modified(const tensor_ref_call *c) {
-  const int64_t n = last_of(c->in_shape[0]);
-  for (int64_t t = 0; t < others_of(c->in_shape[0]); t++) {
+  const int64_t n = ref_last(c->in_shape[0]);
+  for (int64_t t = 0; t < ref_rows(c->in_shape[0]); t++) {
     const double *x = c->in[0] + t * n;
     double square = 0;
     for (int64_t i = 0; i < n; i++) square += x[i] * x[i];
@@ -323,7 +316,7 @@ static void importance_loss(const tensor_ref_call *c) {
 }
 
 static void router_z_loss(const tensor_ref_call *c) {
-  const int64_t n = last_of(c->in_shape[0]), tokens = others_of(c->in_shape[0]);
+  const int64_t n = ref_last(c->in_shape[0]), tokens = ref_rows(c->in_shape[0]);
   double sum = 0;
   for (int64_t t = 0; t < tokens; t++) {
     double most = -INFINITY, all = 0;
@@ -346,9 +339,9 @@ static void expert_bias_update(const tensor_ref_call *c) {
 
 static void soft_moe(const tensor_ref_call *c) {
   const int dims = dims_of(c->in_shape[0]);
-  const int64_t d = last_of(c->in_shape[0]), t = c->in_shape[0][dims - 2], s = c->in_shape[1][0];
+  const int64_t d = ref_last(c->in_shape[0]), t = c->in_shape[0][dims - 2], s = c->in_shape[1][0];
   double *z = calloc((size_t)(2 * t * s + t), sizeof *z), *p = z + t * s, *column = p + t * s;
-  for (int64_t b = 0; b < others_of(c->in_shape[0]) / t; b++) {
+  for (int64_t b = 0; b < ref_rows(c->in_shape[0]) / t; b++) {
     const double *x = c->in[0] + b * t * d, *mask = c->in[3] ? c->in[3] + b * t : NULL;
     for (int64_t i = 0; i < t * s; i++) {
       double dot = 0, xx = 1e-6, pp = 1e-6;
@@ -380,9 +373,9 @@ static void soft_moe(const tensor_ref_call *c) {
 /* Tokens of the router's logits; terms of a token come from its number. */
 static void mixture(const tensor_ref_call *c,
                     double (*term)(const tensor_ref_call *c, int64_t token, int64_t e)) {
-  const int64_t n = last_of(c->in_shape[0]);
+  const int64_t n = ref_last(c->in_shape[0]);
   double *p = calloc((size_t)n, sizeof *p);
-  for (int64_t t = 0; t < others_of(c->in_shape[0]); t++) {
+  for (int64_t t = 0; t < ref_rows(c->in_shape[0]); t++) {
     double sum = 0;
     softmax_row(c->in[0] + t * n, n, p);
     for (int64_t e = 0; e < n; e++) sum += p[e] * exp(term(c, t, e));
@@ -391,13 +384,13 @@ static void mixture(const tensor_ref_call *c,
   free(p);
 }
 static double normal_term(const tensor_ref_call *c, int64_t t, int64_t e) {
-  const int64_t at = t * last_of(c->in_shape[0]) + e;
+  const int64_t at = t * ref_last(c->in_shape[0]) + e;
   const double q = (c->in[3][t] - c->in[1][at]) / exp(c->in[2][at]);
   return -0.5 * log(2 * 3.14159265358979323846) - c->in[2][at] - 0.5 * q * q;
 }
 static double class_term(const tensor_ref_call *c, int64_t t, int64_t e) {
-  const int64_t classes = last_of(c->in_shape[1]);
-  const double *z = c->in[1] + (t * last_of(c->in_shape[0]) + e) * classes;
+  const int64_t classes = ref_last(c->in_shape[1]);
+  const double *z = c->in[1] + (t * ref_last(c->in_shape[0]) + e) * classes;
   double most = -INFINITY, sum = 0;
   for (int64_t i = 0; i < classes; i++) most = fmax(most, z[i]);
   for (int64_t i = 0; i < classes; i++) sum += exp(z[i] - most);

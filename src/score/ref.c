@@ -4,17 +4,6 @@
 
 #include "ref.h"
 
-static int64_t last_of(const int64_t *shape) {
-  int n = 0;
-  while (n < 8 && shape[n] > 0) n++;
-  return shape[n - 1];
-}
-static int64_t rows_of(const int64_t *shape) {
-  int64_t rows = 1;
-  for (int d = 0; d < 8 && shape[d] > 0; d++) rows *= shape[d];
-  return rows / last_of(shape);
-}
-
 /* In long double, because small scores cancel in these formulas. A row: logits z, log-probabilities
  * l, probabilities p; first and second are where the largest are; q: the second parameter. */
 typedef struct ref_row {
@@ -101,12 +90,12 @@ static long double (*const scores[SCORE_ROWS])(const ref_row *r) = {
     doctor_beta, true_class,       brier};
 
 static void each_row(const tensor_ref_call *c, int which) {
-  const int64_t n = last_of(c->in_shape[0]);
+  const int64_t n = ref_last(c->in_shape[0]);
   long double *work = calloc((size_t)(2 * n), sizeof *work);
   const bool second = which == SCORE_least_confidence || which == SCORE_entropy ||
                       which == SCORE_renyi_entropy || which == SCORE_tsallis_entropy ||
                       which == SCORE_label_non_uniformity || which == SCORE_true_class_probability;
-  for (int64_t i = 0; i < rows_of(c->in_shape[0]); i++) {
+  for (int64_t i = 0; i < ref_rows(c->in_shape[0]); i++) {
     ref_row r = {c->in[0] + i * n, work, work + n, second ? c->q[1] : 0, c->q[0]};
     r.n = n, r.target = which >= SCORE_true_class_probability ? (int64_t)c->in[1][i] : 0;
     make_row(&r);
@@ -155,10 +144,10 @@ static void ensemble_row(const double *z, int64_t m, int64_t n, double temperatu
 }
 
 static void ensemble_scores_ref(const tensor_ref_call *c) {
-  const int64_t n = last_of(c->in_shape[0]);
+  const int64_t n = ref_last(c->in_shape[0]);
   int dims = 0;
   while (dims < 8 && c->in_shape[0][dims] > 0) dims++;
-  const int64_t m = c->in_shape[0][dims - 2], rows = rows_of(c->in_shape[0]) / m;
+  const int64_t m = c->in_shape[0][dims - 2], rows = ref_rows(c->in_shape[0]) / m;
   long double *p = calloc((size_t)((m + 1) * n), sizeof *p), y[SCORE_ENSEMBLE];
   for (int64_t r = 0; r < rows; r++) {
     ensemble_row(c->in[0] + r * m * n, m, n, c->q[0], p, y);
@@ -171,9 +160,9 @@ static void ensemble_scores_ref(const tensor_ref_call *c) {
 /* ---- glassbox_features ---- */
 
 static void glassbox_features_ref(const tensor_ref_call *c) {
-  const int64_t n = last_of(c->in_shape[0]), length = last_of(c->in_shape[1]);
+  const int64_t n = ref_last(c->in_shape[0]), length = ref_last(c->in_shape[1]);
   long double *work = calloc((size_t)(2 * n), sizeof *work);
-  for (int64_t i = 0; i < rows_of(c->in_shape[1]); i++) {
+  for (int64_t i = 0; i < ref_rows(c->in_shape[1]); i++) {
     long double y[6] = {0};
     for (int64_t t = i * length; t < (i + 1) * length; t++) {
       ref_row r = {c->in[0] + t * n, work, work + n, 0, c->q[0]};
@@ -195,8 +184,8 @@ static void glassbox_features_ref(const tensor_ref_call *c) {
 /* ---- evidential_score ---- */
 
 static void evidential_score_ref(const tensor_ref_call *c) {
-  const int64_t n = last_of(c->in_shape[0]);
-  for (int64_t r = 0; r < rows_of(c->in_shape[0]); r++) {
+  const int64_t n = ref_last(c->in_shape[0]);
+  for (int64_t r = 0; r < ref_rows(c->in_shape[0]); r++) {
     const double *z = c->in[0] + r * n;
     double sum = 0;
     for (int pass = 0; pass < 2; pass++)

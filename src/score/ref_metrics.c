@@ -5,16 +5,6 @@
 
 #include "ref.h"
 
-static int64_t last_of(const int64_t *shape) {
-  int n = 0;
-  while (n < 8 && shape[n] > 0) n++;
-  return shape[n - 1];
-}
-static int64_t sets_of(const int64_t *shape) {
-  int64_t rows = 1;
-  for (int d = 0; d < 8 && shape[d] > 0; d++) rows *= shape[d];
-  return rows / last_of(shape);
-}
 static void put(const tensor_ref_call *c, int port, int64_t at, double value) {
   if (c->out[port]) c->out[port][at] = value;
 }
@@ -45,8 +35,8 @@ static double precision_of(const double *x, const double *y, int64_t n, bool bel
 }
 
 void ranking_metrics_ref(const tensor_ref_call *c) {
-  const int64_t n = last_of(c->in_shape[0]);
-  for (int64_t s = 0; s < sets_of(c->in_shape[0]); s++) {
+  const int64_t n = ref_last(c->in_shape[0]);
+  for (int64_t s = 0; s < ref_rows(c->in_shape[0]); s++) {
     const double *x = c->in[0] + s * n, *y = c->in[1] + s * n;
     double positives = 0, pairs = 0, fpr = 1, detection = .5;
     for (int64_t i = 0; i < n; i++) positives += y[i] != 0;
@@ -86,8 +76,8 @@ static int64_t *places_of(const double *x, int64_t n) {
 }
 
 void calibration_error_ref(const tensor_ref_call *c) {
-  const int64_t n = last_of(c->in_shape[0]), bins = (int64_t)c->q[0];
-  for (int64_t s = 0; s < sets_of(c->in_shape[0]); s++) {
+  const int64_t n = ref_last(c->in_shape[0]), bins = (int64_t)c->q[0];
+  for (int64_t s = 0; s < ref_rows(c->in_shape[0]); s++) {
     const double *x = c->in[0] + s * n, *y = c->in[1] + s * n;
     double ece = 0, mce = 0, rms = 0, adaptive = 0, ks = 0;
     int64_t *place = places_of(x, n), from = 0;
@@ -138,9 +128,9 @@ static double risks_of(const double *x, const double *loss, int64_t n, double *r
 }
 
 void risk_coverage_ref(const tensor_ref_call *c) {
-  const int64_t n = last_of(c->in_shape[0]);
+  const int64_t n = ref_last(c->in_shape[0]);
   double *best = calloc((size_t)n + 1, sizeof *best);
-  for (int64_t s = 0; s < sets_of(c->in_shape[0]); s++) {
+  for (int64_t s = 0; s < ref_rows(c->in_shape[0]); s++) {
     const double *loss = c->in[1] + s * n;
     for (int64_t i = 0; i < n; i++) best[i] = -loss[i];
     const double aurc = risks_of(c->in[0] + s * n, loss, n, c->out[2] ? c->out[2] + s * n : NULL);
@@ -172,8 +162,8 @@ static double matthews_of(const double *p, const double *t, int64_t n, int64_t c
 }
 
 void classification_metrics_ref(const tensor_ref_call *c) {
-  const int64_t n = last_of(c->in_shape[0]), classes = (int64_t)c->q[0];
-  for (int64_t s = 0; s < sets_of(c->in_shape[0]); s++) {
+  const int64_t n = ref_last(c->in_shape[0]), classes = (int64_t)c->q[0];
+  for (int64_t s = 0; s < ref_rows(c->in_shape[0]); s++) {
     const double *p = c->in[0] + s * n, *t = c->in[1] + s * n;
     double right = 0, f1 = 0, some = 0, recalls = 0, there = 0;
     const double all = count_where(p, t, n, 0, false, false);
