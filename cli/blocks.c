@@ -46,6 +46,8 @@ void blocks_begin(blocks *b, const io_array *x, uint32_t element, int32_t axis, 
   b->total = product(x->shape, 0, b->depth) * ((x->shape[b->depth] - 1) / b->step + 1);
 }
 
+int64_t blocks_row_count(const blocks *b) { return product(b->count, 0, b->ndim - 1); }
+
 bool blocks_next(blocks *b) {
   if (b->step == 0) return false;
   for (int32_t i = b->depth; i >= 0; i--) {

@@ -22,6 +22,9 @@ int blocks_axis_last(input *in, int32_t axis, int32_t *place);
  * current one. */
 void blocks_begin(blocks *b, const io_array *x, uint32_t element, int32_t axis, int64_t bytes);
 
+/* Rows along the last axis that the current block has. */
+int64_t blocks_row_count(const blocks *b);
+
 /* Moves on; false after the last block. */
 bool blocks_next(blocks *b);
 

@@ -115,12 +115,6 @@ static int read_logits(sampler *s) {
   return code;
 }
 
-static int64_t rows_of(const sampler *s) {
-  int64_t rows = 1;
-  for (int32_t i = 0; i + 1 < s->blocks.ndim; i++) rows *= s->blocks.count[i];
-  return rows;
-}
-
 static smx_status draw(sampler *s, int64_t rows, const void *logits) {
   size_t count = (size_t)rows, n = (size_t)s->n;
   if (s->x.want->bytes == 8)
@@ -232,7 +226,7 @@ static void print_report(sampler *s) {
 /* ---- All of it ---- */
 
 static int make_room(sampler *s) {
-  size_t rows = (size_t)rows_of(s) + 1, count;
+  size_t rows = (size_t)blocks_row_count(&s->blocks) + 1, count;
   if (__builtin_mul_overflow(rows, (size_t)s->draws, &count) || count > SIZE_MAX / 16)
     return fault_memory(SIZE_MAX);
   s->streams = malloc(rows * sizeof *s->streams);
@@ -250,7 +244,7 @@ static int make_room(sampler *s) {
 
 static int draw_block(sampler *s) {
   view x;
-  int64_t rows = rows_of(s);
+  int64_t rows = blocks_row_count(&s->blocks);
   int code = blocks_rows(&s->blocks, &s->x, &x);
   for (int64_t d = 0; !code && d < s->draws; d++) {
     for (int64_t r = 0; r < rows; r++)

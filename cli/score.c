@@ -172,15 +172,9 @@ static void print_report(const scorer *s) {
 
 /* ---- All of it ---- */
 
-static int64_t rows_of(const scorer *s) {
-  int64_t rows = 1;
-  for (int32_t i = 0; i + 1 < s->blocks.ndim; i++) rows *= s->blocks.count[i];
-  return rows;
-}
-
 /* Columns lie one after another, so that each is a piece of its array. */
 static int score_block(scorer *s) {
-  const int64_t rows = rows_of(s);
+  const int64_t rows = blocks_row_count(&s->blocks);
   int64_t shape[] = {rows, s->n}, columns[] = {rows, s->count}, strides[] = {1, rows};
   view x;
   int code = blocks_rows(&s->blocks, &s->x, &x);
@@ -199,7 +193,7 @@ static int score_block(scorer *s) {
 static int score_blocks(scorer *s) {
   const smx_context_options c = {
       .size = sizeof c, .threads = s->o->threads, .on_empty = s->o->on_empty, .on_inf = s->o->on_inf};
-  const size_t bytes = ((size_t)rows_of(s) + 1) * (size_t)s->count * s->type->bytes;
+  const size_t bytes = ((size_t)blocks_row_count(&s->blocks) + 1) * (size_t)s->count * s->type->bytes;
   if (smx_context_create(&c, &s->context) != SMX_OK)
     return fault(EXIT_REFUSED, "score: %s", smx_last_error());
   s->out = malloc(bytes);
