@@ -5,13 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "unit.h"
+#include "status.h"
 #include "util.h"
-
-static void refused(smx_status got, smx_status want, const char *word) {
-  if (got != want || !strstr(smx_last_error(), word))
-    fail_msg("status %d, want %d; \"%s\" should have \"%s\"", got, want, smx_last_error(), word);
-}
 
 static void plain_functions(void **state) {
   float x[8] = {1, 2, 3, 4, 1, 2, 3, 4}, y[8] = {0};

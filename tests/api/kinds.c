@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "unit.h"
+#include "status.h"
 #include "util.h"
 
 /* What smx_attention_kind and smx_step_info have in common. */
@@ -105,11 +105,6 @@ static void begin(small *s) {
 
 static smx_status forward(small *s) {
   return smx_attention(NULL, &s->options, &s->tq, &s->tk, &s->tk, &s->to, &s->tl);
-}
-
-static void refused(smx_status got, smx_status want, const char *part) {
-  if (got != want || !strstr(smx_last_error(), part))
-    fail_msg("status %d: %s, not %d: %s", got, smx_last_error(), want, part);
 }
 
 static void weights_have_their_defaults(void **state) {

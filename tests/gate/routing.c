@@ -10,7 +10,7 @@
 
 #include "cpu/cpu.h"
 #include "tensors.h"
-#include "unit.h"
+#include "status.h"
 #include "util.h"
 #include <softmax.h>
 
@@ -19,17 +19,6 @@ static smx_tensor doubles(double *data, int32_t ndim, int64_t *shape) {
 }
 static smx_tensor wholes(int64_t *data, int32_t ndim, int64_t *shape) {
   return (smx_tensor){data, {1, 0}, ndim, SMX_I64, shape, NULL, 0};
-}
-static void good(smx_status status) {
-  if (status != SMX_OK) fail_msg("%s", smx_last_error());
-}
-static void refused(smx_status status, smx_status wanted, const char *word) {
-  assert_int_equal(status, wanted);
-  if (!strstr(smx_last_error(), word)) fail_msg("%s: has no %s", smx_last_error(), word);
-}
-static void near_all(const double *is, const double *should, int n, double tolerance) {
-  for (int i = 0; i < n; i++)
-    if (!(fabs(is[i] - should[i]) <= tolerance)) fail_msg("number %d is %.9g, not %.9g", i, is[i], should[i]);
 }
 
 /* An operator with these parameters, "k=2 score=sigmoid". */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "problem.h"
-#include "unit.h"
+#include "status.h"
 
 enum { R = 9, C = 9, CELLS = R * C, MOST = 5, K = 3 };
 
@@ -404,11 +404,6 @@ static void shapes_are_inferred(void **state) {
       assert_int_equal(shape[p].dtype.bits, 16);
     }
   }
-}
-
-static void refused(smx_status got, smx_status want, const char *word) {
-  assert_int_equal(got, want);
-  if (!strstr(smx_last_error(), word)) fail_msg("'%s' does not say %s", smx_last_error(), word);
 }
 
 static void bad_calls_are_refused(void **state) {

@@ -8,7 +8,7 @@
 
 #include "cpu/cpu.h"
 #include "tensors.h"
-#include "unit.h"
+#include "status.h"
 #include "util.h"
 #include <softmax.h>
 
@@ -32,13 +32,6 @@ static const char *const names[SCORES + 1] = {"msp",
                                               "doctor_beta",
                                               "true_class_probability"};
 
-static void good(smx_status status) {
-  if (status != SMX_OK) fail_msg("%s", smx_last_error());
-}
-static void refused(smx_status status, smx_status wanted, const char *word) {
-  assert_int_equal(status, wanted);
-  if (!strstr(smx_last_error(), word)) fail_msg("%s: has no %s", smx_last_error(), word);
-}
 static smx_tensor tensor_of(void *data, smx_dtype type, int32_t ndim, int64_t *shape) {
   return (smx_tensor){data, {1, 0}, ndim, type, shape, NULL, 0};
 }
