@@ -32,7 +32,8 @@ class Case:
         self.shape = tuple(int(size) for size in shape.split("x"))
         self.threads = int(threads[1:])
         self.elements = math.prod(self.shape)
-        self.own = next((m for m in (peers_attention, *OF_PYTORCH) if self.verb.startswith(m.PREFIX)), None)  # whose case it is, if not of rows
+        # whose case it is, if not of rows
+        self.own = next((m for m in (peers_attention, *OF_PYTORCH) if self.verb.startswith(m.PREFIX)), None)
 
 
 class Refused(Exception):
@@ -206,7 +207,8 @@ def onnxruntime(case, x, _):
     import onnxruntime as ort
     from onnx import TensorProto, helper
     types = {"f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "f16": TensorProto.FLOAT16}
-    if case.dtype not in types or case.verb.startswith("cross_entropy") or case.verb in SORTED or case.verb.endswith("_dx") or case.own in OF_PYTORCH:
+    others = case.verb in SORTED or case.own in OF_PYTORCH
+    if case.dtype not in types or case.verb.startswith("cross_entropy") or case.verb.endswith("_dx") or others:
         raise Refused
 
     def session_of(model):

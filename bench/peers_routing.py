@@ -1,4 +1,6 @@
-"""The choice of experts in peers.py: PyTorch's composition beside the library. Inputs are logits; the 8 best of all experts, or by sigmoids and a bias those of the 4 best of 8 groups."""
+"""The choice of experts in peers.py: PyTorch's composition beside the library.
+
+Inputs are logits; chosen are the 8 best of all experts, or by sigmoids and a bias those of the 4 best of 8 groups."""
 import ctypes
 
 PREFIX = "route_"
@@ -7,8 +9,9 @@ CASES = [(verb, "f32", "65536x256") for verb in ("route_softmax", "route_groups"
 
 
 class Gate(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("k", ctypes.c_int64), ("score", ctypes.c_int32), ("raw", ctypes.c_int32), ("groups", ctypes.c_int64),
-                ("top_groups", ctypes.c_int64), ("group", ctypes.c_int32), ("scale", ctypes.c_double), ("temperature", ctypes.c_double)]
+    _fields_ = [("size", ctypes.c_size_t), ("k", ctypes.c_int64), ("score", ctypes.c_int32), ("raw", ctypes.c_int32),
+                ("groups", ctypes.c_int64), ("top_groups", ctypes.c_int64), ("group", ctypes.c_int32),
+                ("scale", ctypes.c_double), ("temperature", ctypes.c_double)]
 
 
 def inputs(case, at_page):

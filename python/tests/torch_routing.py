@@ -97,18 +97,21 @@ class Gates(unittest.TestCase):
 
     def test_dense_to_sparse(self):
         x, bias, gain = (torch.randn(s, dtype=torch.float64, requires_grad=True) for s in ((90, 8), (8,), ()))
-        for activation, f in (("none", lambda v: v), ("tanh", torch.tanh), ("sigmoid", torch.sigmoid), ("gelu", F.gelu), ("relu", torch.relu)):
+        functions = {"none": lambda v: v, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "gelu": F.gelu, "relu": torch.relu}
+        for activation, f in functions.items():
             p = (gain * (f(x) + bias) / 0.7).softmax(-1)
             want, index = p.topk(8, dim=-1)
             stays = (want >= 0.1) | (torch.arange(8) == 0)
             want = want.where(stays, 0.0)
             for renormalise in ("no", "yes"):
                 want = want / want.sum(-1, keepdim=True) if renormalise == "yes" else want
-                got, chosen = S.gate_dense_to_sparse(x, bias=bias, gain=gain, temperature=0.7, threshold=0.1, activation=activation, renormalise=renormalise)
+                how = {"temperature": 0.7, "threshold": 0.1, "activation": activation, "renormalise": renormalise}
+                got, chosen = S.gate_dense_to_sparse(x, bias=bias, gain=gain, **how)
                 torch.testing.assert_close(got, want)
                 self.assertTrue(torch.equal(chosen, index.where(stays, -1)))
                 up = torch.randn_like(want)
-                for a, b in zip(torch.autograd.grad(want, (x, bias, gain), up, retain_graph=True), torch.autograd.grad(got, (x, bias, gain), up)):
+                wanted = torch.autograd.grad(want, (x, bias, gain), up, retain_graph=True)
+                for a, b in zip(wanted, torch.autograd.grad(got, (x, bias, gain), up)):
                     torch.testing.assert_close(b, a)
 
     def test_noise_is_gumbel(self):
