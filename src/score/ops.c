@@ -31,6 +31,10 @@ SMI vreal if_valid(const walk *w, vreal z, vreal x, bool whole) {
 SMI vreal bounded(const walk *w, vreal z) {
   return v_select(v_eq(z, w->max), v_set1(0), v_max(distance(w, z), v_set1(LOW)));
 }
+/* The same, but for powers, where e^(order d) is a number long after e^d: finite. */
+SMI vreal finite_of(const walk *w, vreal z) {
+  return v_select(v_eq(z, w->max), v_set1(0), v_max(distance(w, z), v_set1(-R_MAX)));
+}
 /* e^x, x <= 0 and no less than LOW; 0 of that, which stands for all below. */
 SMI vreal exp_of(vreal x) {
   vreal k;
@@ -150,7 +154,7 @@ SMI void both_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) {
 }
 SMI void power_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) { /* a: the order */
   const vmask other = m_and(is_valid(z), m_not(v_eq(z, w->max)));
-  const vreal x = v_max(v_mul(distance(w, z), w->a), v_set1(LOW));
+  const vreal x = v_max(v_mul(finite_of(w, z), w->a), v_set1(LOW));
   sum[0] = v_add(sum[0], v_select(other, exp_of(x), v_set1(0)));
 }
 /* e^x - 1, |x| < 80 */
@@ -211,7 +215,7 @@ static void sums(const score_row *r, const void *z, int64_t n, void *work, score
 
 typedef struct slopes {
   vreal inverse, uniform, a, b, c, sign, power, level, slope, order, shift;
-  bool near, powers;
+  bool near, powers, straight; /* straight: d takes part, which may be -inf */
 } slopes;
 
 static slopes slopes_of(const score_row *r, const score_sums *s, const score_slope *g) {
@@ -227,13 +231,14 @@ static slopes slopes_of(const score_row *r, const score_sums *s, const score_slo
                   .order = v_set1((real)(g->near ? r->order - 1 : r->order)),
                   .shift = v_set1((real)(g->near ? s->log_sum + g->at : s->power + r->order * s->log_sum)),
                   .near = g->near,
-                  .powers = g->power != 0};
+                  .powers = g->power != 0,
+                  .straight = g->slope != 0};
 }
 
 /* What the powers add: q = e^(order d - log sum e^(order d)), or p expm1(...). */
-SMI vreal power_slope(const slopes *k, vreal d, vreal p) {
+SMI vreal power_slope(const slopes *k, const walk *w, vreal z, vreal d, vreal p) {
   if (k->near) return v_mul(p, expm1_of(v_mul(k->order, v_sub(d, k->shift))));
-  const vreal x = v_sub(v_mul(k->order, d), k->shift);
+  const vreal x = v_sub(v_mul(k->order, finite_of(w, z)), k->shift);
   return v_sub(exp_of(v_min(v_max(x, v_set1(LOW)), v_set1(0))), p);
 }
 
@@ -242,8 +247,10 @@ SMI vreal slope_at(const slopes *k, const walk *w, vreal z) {
   const vreal q = v_sub(p, k->uniform), one = v_set1(1), minus = v_set1(-1);
   const vreal sign = v_select(v_lt(zero, q), one, v_select(v_lt(q, zero), minus, zero));
   vreal y = v_fma(k->sign, sign, v_fma(k->c, p, v_fma(k->b, d, k->a)));
-  y = v_fma(p, y, v_fma(k->slope, v_select(v_eq(z, w->max), zero, distance(w, z)), k->level));
-  if (k->powers) y = v_fma(k->power, power_slope(k, d, p), y);
+  vreal all = k->level;
+  if (k->straight) all = v_fma(k->slope, v_select(v_eq(z, w->max), zero, distance(w, z)), all);
+  y = v_fma(p, y, all);
+  if (k->powers) y = v_fma(k->power, power_slope(k, w, z, d, p), y);
   return v_select(is_valid(z), v_clean(y), zero);
 }
 

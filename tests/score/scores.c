@@ -212,6 +212,54 @@ static void together_as_alone(void **state) {
   }
 }
 
+/* Logits that are further apart than the largest number: gradients stay numbers. */
+static void far_logits(void **state) {
+  float z[] = {1e38f, -1e38f, 3e38f}, dz[3], one = 1;
+  int64_t shape[] = {3};
+  const smx_tensor tz = tensor_of(z, SMX_F32, 1, shape), td = tensor_of(dz, SMX_F32, 1, shape),
+                   tg = tensor_of(&one, SMX_F32, 0, NULL);
+  const smx_tensor *in[] = {&tz}, *dout[] = {&tg}, *din[] = {&td}, *out[] = {NULL};
+  for (int s = 0; s < SCORES; s++) {
+    if (!strcmp(names[s], "logit_variance")) continue; /* it is larger than the largest number */
+    for (way w = {0}; next_way(&w);) {
+      good(smx_backward(smx_op_find(names[s]), w.ctx, NULL, 1, in, 1, out, dout, din));
+      for (int i = 0; i < 3; i++)
+        if (!isfinite(dz[i])) fail_msg("%s: gradient %d is %g", names[s], i, (double)dz[i]);
+    }
+  }
+}
+
+/* A small order gives weight to what has none in the softmax: gradients are differences. */
+static void small_orders(void **state) {
+  static const double orders[] = {0, .01, .3};
+  double z[] = {0, -200, -900, -3}, dz[4], one = 1;
+  int64_t shape[] = {4};
+  const smx_tensor tz = tensor_of(z, SMX_F64, 1, shape), td = tensor_of(dz, SMX_F64, 1, shape),
+                   tg = tensor_of(&one, SMX_F64, 0, NULL);
+  const smx_tensor *in[] = {&tz}, *dout[] = {&tg}, *din[] = {&td}, *out[] = {NULL};
+  float far[] = {3e38f, -3e38f}, y;
+  int64_t two = 2;
+  const smx_tensor tf = tensor_of(far, SMX_F32, 1, &two), ty = tensor_of(&y, SMX_F32, 0, NULL);
+  for (int k = 0; k < 6; k++) {
+    const char *name = names[8 + k % 2];
+    const smx_op *op = smx_op_find(name);
+    smx_params params;
+    good(smx_params_init(op, &params));
+    good(smx_params_set(op, &params, "order", orders[k / 2]));
+    good(smx_backward(op, NULL, &params, 1, in, 1, out, dout, din));
+    for (int i = 0; i < 4; i++) {
+      double up[4], down[4];
+      memcpy(up, z, sizeof z), memcpy(down, z, sizeof z), up[i] += 1e-4, down[i] -= 1e-4;
+      const double is =
+          (score(name, "order", orders[k / 2], 4, up) - score(name, "order", orders[k / 2], 4, down)) / 2e-4;
+      if (!(fabs(is - dz[i]) < 1e-7))
+        fail_msg("%s of order %g: %d is %g, not %g", name, orders[k / 2], i, dz[i], is);
+    }
+    good(smx_forward(op, NULL, &params, 1, (const smx_tensor *[]){&tf}, 1, (const smx_tensor *[]){&ty}));
+    assert_true(isfinite(y));
+  }
+}
+
 static void wrong_calls(void **state) {
   float z[] = {1, 2}, y[2];
   int64_t shape[] = {2};
@@ -240,6 +288,8 @@ int main(void) {
       cmocka_unit_test(entropies_do_not_jump),
       cmocka_unit_test(special_rows),
       cmocka_unit_test(together_as_alone),
+      cmocka_unit_test(far_logits),
+      cmocka_unit_test(small_orders),
       cmocka_unit_test(wrong_calls),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
