@@ -81,6 +81,9 @@ static smx_status fail_reach(smx_label what, const smx_view *v) {
                   SMX_LABEL_ARGS(what), (int)worst, (long long)v->strides[worst]);
 }
 
+/* The address of a tensor that has no elements and no data: those of its rows may be formed. */
+static _Alignas(8) char nowhere[8];
+
 smx_status smx_view_of(smx_label what, const smx_tensor *t, bool need_data, smx_view *v) {
   if (!t) return smx_fail(SMX_ERR_NULL, SMX_LABEL ": is NULL", SMX_LABEL_ARGS(what));
   if (t->device.device_type != 1 && t->device.device_type != 0)
@@ -102,7 +105,7 @@ smx_status smx_view_of(smx_label what, const smx_tensor *t, bool need_data, smx_
     return smx_fail(SMX_ERR_NULL, SMX_LABEL ": data is NULL", SMX_LABEL_ARGS(what));
   int64_t low, high;
   if (any && !byte_range(v, &low, &high)) return fail_reach(what, v);
-  v->data = t->data ? (char *)((uintptr_t)t->data + (uintptr_t)t->byte_offset) : NULL;
+  v->data = t->data ? (char *)((uintptr_t)t->data + (uintptr_t)t->byte_offset) : any ? NULL : nowhere;
   if (need_data && any && (uintptr_t)v->data % (uintptr_t)smx_dtype_bytes(v->dtype))
     return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": data is not aligned to its dtype (%d bytes)",
                     SMX_LABEL_ARGS(what), (int)smx_dtype_bytes(v->dtype));

@@ -150,7 +150,7 @@ void guard_tensor(guarded *g, smx_dtype t, int32_t ndim, const int64_t *shape, g
   }
   g->bytes = any ? (size_t)(span * size) : 0;
   g->block = guard_alloc(g->bytes, (size_t)size, how.low);
-  g->t.data = g->block + first * size;
+  g->t.data = any ? g->block + first * size : NULL; /* what is empty may be nowhere */
 }
 
 int64_t guard_count(const guarded *g) {
