@@ -2,6 +2,7 @@
 #include "base/enter.h"
 #include "driver/internal.h"
 #include "attention/attention.h"
+#include "fit/fit.h"
 #include "gate/gate.h"
 #include "head/head.h"
 #include "loss/loss.h"
@@ -29,6 +30,7 @@ static const struct family {
     {head_table, HEAD_COUNT, head_functions},
     {gate_table, GATE_COUNT, gate_functions},
     {score_table, SCORE_COUNT, score_functions},
+    {fit_table, FIT_COUNT, fit_functions},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 

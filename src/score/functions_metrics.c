@@ -1,8 +1,9 @@
 /* score/functions_metrics.c - metrics of a set of rows: how well a score ranks, how far confidence
  * is from accuracy, and what risk is left at every coverage. Exact: sorted, with equal numbers as
  * the definitions have them. In double, in the order of the rows. */
+#include "driver/bins.h"
+#include "driver/number_sort.h"
 #include "functions.h"
-#include "functions_sort.h"
 
 enum { FIRST, SECOND };                                                        /* inputs */
 enum { AUROC, PRECISION, OTHER_PRECISION, FPR, DETECTION };                    /* of ranking_metrics */
@@ -14,28 +15,28 @@ typedef struct metric_set {
   const tensor_call *c;
   int64_t n, number; /* number: of the set */
   double *x, *y;     /* the inputs; y: 0 and 1 of a mask */
-  score_entry *room[2], *order;
-  score_counts *counts;
+  sort_entry *room[2], *order;
+  sort_counts *counts;
   bool nan;
 } metric_set;
 
 static smx_status set_open(metric_set *s, const tensor_call *c) {
   int64_t bytes;
   *s = (metric_set){.c = c, .n = tensor_dim(c, "n")};
-  const int64_t each = 2 * (int64_t)(sizeof(double) + sizeof(score_entry));
+  const int64_t each = 2 * (int64_t)(sizeof(double) + sizeof(sort_entry));
   s->x = smx_multiply(s->n + 1, each, &bytes) && bytes < INT64_MAX / 2
              ? smx_alloc(c->ctx, (size_t)bytes + sizeof *s->counts)
              : NULL;
   if (!s->x) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows", c->op->name, (long long)s->n);
   s->y = s->x + s->n;
-  s->room[0] = (score_entry *)(void *)(s->y + s->n), s->room[1] = s->room[0] + s->n;
-  s->counts = (score_counts *)(void *)(s->room[1] + s->n);
+  s->room[0] = (sort_entry *)(void *)(s->y + s->n), s->room[1] = s->room[0] + s->n;
+  s->counts = (sort_counts *)(void *)(s->room[1] + s->n);
   return SMX_OK;
 }
 
 static void sort_by(metric_set *s, const double *x) {
-  for (int64_t i = 0; i < s->n; i++) s->room[0][i] = (score_entry){score_key_descending(x[i]), s->y[i]};
-  s->order = score_sort(s->room[0], s->room[1], s->n, s->counts);
+  for (int64_t i = 0; i < s->n; i++) s->room[0][i] = (sort_entry){sort_key_descending(x[i]), s->y[i]};
+  s->order = sort_numbers(s->room[0], s->room[1], s->n, s->counts);
 }
 
 static void load(const metric_set *s, int port, double *to) {
@@ -54,7 +55,7 @@ static void set_take(metric_set *s, int64_t number) {
 }
 
 static double y_at(const metric_set *s, int64_t place) { return s->order[place].y; }
-static double x_at(const metric_set *s, int64_t place) { return score_of_key(s->order[place].key); }
+static double x_at(const metric_set *s, int64_t place) { return sort_number(s->order[place].key); }
 
 /* Where the block of equal numbers that begins at a place ends. */
 static int64_t block_end(const metric_set *s, int64_t from) {
@@ -121,16 +122,6 @@ static void write_ranking(metric_set *s) {
 }
 
 /* ---- calibration_error ---- */
-
-/* Bin b of k has (b/k, (b+1)/k], the first 0 too, or [b/k, (b+1)/k), the last 1 too. */
-static int64_t bin_of(double x, int64_t k, bool left) {
-  const double bins = (double)k;
-  int64_t b = (int64_t)(x * bins);
-  if (b >= k) b = k - 1;
-  while (b > 0 && (left ? x < (double)b / bins : x <= (double)b / bins)) b--;
-  while (b + 1 < k && (left ? x >= (double)(b + 1) / bins : x > (double)(b + 1) / bins)) b++;
-  return b;
-}
 
 typedef struct bin {
   double count, confidence, correct; /* sums */

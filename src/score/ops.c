@@ -276,6 +276,15 @@ static double plain_expm1(double x) {
   return x * y;
 }
 
-const score_kernels SMX_FN(score_kernels) = {
-    sums,           gradient,   SMX_FN(score_ensemble_values), SMX_FN(score_ensemble_gradient), plain_exp,
-    plain_softplus, plain_expm1};
+static double plain_log(double x) {
+  return x > 0 ? d_log(x, 0) : x == 0 ? -__builtin_inf() : __builtin_nan("");
+}
+
+const score_kernels SMX_FN(score_kernels) = {sums,
+                                             gradient,
+                                             SMX_FN(score_ensemble_values),
+                                             SMX_FN(score_ensemble_gradient),
+                                             plain_exp,
+                                             plain_softplus,
+                                             plain_expm1,
+                                             plain_log};

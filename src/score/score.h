@@ -107,6 +107,7 @@ typedef struct score_kernels {
   double (*exp)(double x); /* in double, as everywhere */
   double (*softplus)(double x);
   double (*expm1)(double x);
+  double (*log)(double x); /* of what is no less than 2^-1022; 0: -inf */
 } score_kernels;
 
 /* From this distance of the order to 1 on sums of powers do not cancel. */

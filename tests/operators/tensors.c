@@ -31,7 +31,8 @@ static double value_at(const smx_port *port, smx_dtype t, const unsigned char *b
 
 /* ---- references ---- */
 
-#define SMX_TENSOR_REFS(REF) REF(pool) REF(head) REF(gate) REF(score) /* for each directory with references */
+/* For each directory with references. */
+#define SMX_TENSOR_REFS(REF) REF(pool) REF(head) REF(gate) REF(score) REF(fit)
 #define EXTERN(family) extern tensor_ref_fn *const family##_refs[];
 SMX_TENSOR_REFS(EXTERN)
 

@@ -151,6 +151,11 @@ static void fit_experts(named *p, dims *d, const char *chosen) {
     smx_params_set(p->op, &p->params, "experts", has_optional(p, 1) ? 6 : 0);
 }
 
+/* A curve rises. */
+static void fit_curve(named *p) {
+  if (!strcmp(p->op->name, "isotonic")) sort(p->in[1], named_count(p->in_shape + 1));
+}
+
 /* ---- calls ---- */
 
 static smx_tensor shape_only(smx_shape *s, smx_dtype t) {
@@ -183,6 +188,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
     if (!dims_shape(&d, op->inputs + i, &p->in_shape[i].ndim, p->in_shape[i].dim)) return false;
     fill(p, &d, i);
   }
+  fit_curve(p);
   if (!infer(p)) return false;
   for (int o = 0; o < op->output_count; o++) {
     p->wanted[o] = !(op->outputs[o].flags & SMX_PORT_OPTIONAL) || (variant + o) % 3 != 0;

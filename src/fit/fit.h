@@ -1,0 +1,26 @@
+/* fit/fit.h - the table of the operators that are fitted to rows whose class is known: maps that
+ * calibrate, and thresholds that promise a coverage. */
+#ifndef SMX_FIT_H
+#define SMX_FIT_H
+#include <softmax.h>
+
+enum {
+  FIT_temperature_fit,
+  FIT_vector_scaling_fit,
+  FIT_matrix_scaling_fit,
+  FIT_vector_scaling,
+  FIT_matrix_scaling,
+  FIT_platt_fit,
+  FIT_beta_fit,
+  FIT_platt_scaling,
+  FIT_beta_scaling,
+  FIT_isotonic_fit,
+  FIT_isotonic,
+  FIT_histogram_binning,
+  FIT_conformal_fit,
+  FIT_conformal_sets,
+  FIT_COUNT
+};
+extern const smx_op fit_table[FIT_COUNT];
+
+#endif

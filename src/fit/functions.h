@@ -1,0 +1,36 @@
+/* fit/functions.h - the functions of the operators of src/fit. */
+#ifndef SMX_FIT_FUNCTIONS_H
+#define SMX_FIT_FUNCTIONS_H
+#include "cpu/cpu.h"
+#include "driver/tensor_reals.h"
+#include "fit.h"
+#include "score/score.h"
+
+/* Functions of one number in double, the same on every machine. */
+static inline const score_kernels *fit_math(void) { return smx_isa_current()->f64.score; }
+
+static inline const int64_t *fit_whole(const tensor_call *c, int port) {
+  return (const int64_t *)(const void *)c->in.view[port].data;
+}
+
+/* count doubles of the context's memory; NULL, with an error: there are none. */
+double *fit_reserve(const tensor_call *c, int64_t count);
+
+smx_status fit_temperature(const tensor_call *c);
+smx_status fit_vector(const tensor_call *c);
+smx_status fit_matrix(const tensor_call *c);
+smx_status fit_apply_vector(const tensor_call *c);
+smx_status fit_apply_vector_backward(const tensor_call *c);
+smx_status fit_apply_matrix(const tensor_call *c);
+smx_status fit_apply_matrix_backward(const tensor_call *c);
+smx_status fit_platt(const tensor_call *c);
+smx_status fit_beta(const tensor_call *c);
+smx_status fit_apply_binary(const tensor_call *c);
+smx_status fit_apply_binary_backward(const tensor_call *c);
+smx_status fit_isotonic(const tensor_call *c);
+smx_status fit_apply_isotonic(const tensor_call *c);
+smx_status fit_apply_bins(const tensor_call *c);
+smx_status fit_conformal(const tensor_call *c);
+smx_status fit_apply_conformal(const tensor_call *c);
+
+#endif

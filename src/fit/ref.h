@@ -1,0 +1,12 @@
+/* fit/ref.h - the references that are in a file of their own. */
+#ifndef SMX_FIT_REF_H
+#define SMX_FIT_REF_H
+#include "engine/ref.h"
+
+void isotonic_fit_ref(const tensor_ref_call *c);
+void isotonic_ref(const tensor_ref_call *c);
+void histogram_binning_ref(const tensor_ref_call *c);
+void conformal_fit_ref(const tensor_ref_call *c);
+void conformal_sets_ref(const tensor_ref_call *c);
+
+#endif
