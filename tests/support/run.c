@@ -80,11 +80,15 @@ static void write_values(const view *v, const double *x) {
 
 /* Copies a row between its place and packed bytes. */
 static void move_row(const view *v, int64_t row, unsigned char *packed, int out) {
-  size_t size = dtype_size(v->tensor.dtype), bytes = v->step == 1 ? (size_t)v->length * size : size;
+  const smx_dtype t = v->tensor.dtype;
+  const size_t size = dtype_size(t);
   unsigned char *at = row_start(v, row);
-  for (int64_t i = 0; i < (v->step == 1 ? v->length > 0 : v->length);
-       i++, at += step_bytes(v), packed += size)
-    memcpy(out ? packed : at, out ? at : packed, bytes);
+  if (v->step == 1) {
+    memcpy(out ? packed : at, out ? at : packed, (size_t)v->length * size);
+    return;
+  }
+  for (int64_t i = 0; i < v->length; i++, at += step_bytes(v), packed += size)
+    dtype_copy(t, out ? packed : at, out ? at : packed);
 }
 
 static void write_bytes(const view *v, unsigned char *bytes) {
@@ -116,12 +120,13 @@ static size_t margin_span(const view *v) {
 
 /* Whether every painted byte that is not of an element is still there. Spoils the elements. */
 static int gaps_intact(const view *v) {
+  static const unsigned char paint[] = {CANARY, CANARY, CANARY, CANARY, CANARY, CANARY, CANARY, CANARY};
   const unsigned char *low = margin_low(v);
-  size_t size = dtype_size(v->tensor.dtype);
+  const smx_dtype t = v->tensor.dtype;
   for (int64_t r = 0; r < row_count(v); r++) {
     unsigned char *at = row_start(v, r);
-    if (v->step == 1) memset(at, CANARY, (size_t)v->length * size);
-    for (int64_t i = 0; v->step != 1 && i < v->length; i++, at += step_bytes(v)) memset(at, CANARY, size);
+    if (v->step == 1) memset(at, CANARY, (size_t)v->length * dtype_size(t));
+    for (int64_t i = 0; v->step != 1 && i < v->length; i++, at += step_bytes(v)) dtype_copy(t, at, paint);
   }
   return margin_span(v) == 0 || (low[0] == CANARY && !memcmp(low, low + 1, margin_span(v) - 1));
 }

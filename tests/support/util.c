@@ -23,13 +23,14 @@ uint64_t rng_bits(rng *r) {
 
 double rng_uniform(rng *r) { return (double)(rng_bits(r) >> 32) * 0x1p-32; }
 
+/* Twelve numbers of 32 bits, added as whole numbers: exact, as their sum in double would be. */
 double rng_normal(rng *r) {
-  double sum = -6;
+  uint64_t sum = 0;
   for (int i = 0; i < 6; i++) {
     uint64_t bits = rng_bits(r);
-    sum += (double)(bits >> 32) * 0x1p-32 + (double)(bits & 0xffffffffu) * 0x1p-32;
+    sum += (bits >> 32) + (bits & 0xffffffffu);
   }
-  return sum;
+  return (double)(int64_t)sum * 0x1p-32 - 6;
 }
 
 int64_t rng_below(rng *r, int64_t n) { return (int64_t)(rng_bits(r) % (uint64_t)n); }
@@ -88,9 +89,16 @@ typedef union element {
   uint8_t b;
 } element;
 
+void dtype_copy(smx_dtype t, void *to, const void *from) {
+  if (t.bits == 64) memcpy(to, from, 8);
+  else if (t.bits == 32) memcpy(to, from, 4);
+  else if (t.bits == 16) memcpy(to, from, 2);
+  else memcpy(to, from, 1);
+}
+
 double dtype_load(smx_dtype t, const void *p) {
   element u;
-  memcpy(&u, p, dtype_size(t));
+  dtype_copy(t, &u, p);
   if (t.code == 4) return widen16(u.h, 8);
   if (t.code == 2) return t.bits == 64 ? u.d : t.bits == 32 ? u.f : widen16(u.h, 5);
   return t.bits == 64 ? (double)u.l : t.bits == 32 ? u.i : u.b;
@@ -107,7 +115,7 @@ void dtype_store(smx_dtype t, void *p, double v) {
   else if (t.bits == 64) u.l = v != v ? 0 : (int64_t)v;
   else if (t.bits == 32) u.i = v != v ? 0 : (int32_t)v;
   else u.b = v != 0;
-  memcpy(p, &u, dtype_size(t));
+  dtype_copy(t, p, &u);
 }
 
 void dtype_store_many(smx_dtype t, unsigned char *out, int64_t step, const double *v, int64_t n) {

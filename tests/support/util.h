@@ -27,6 +27,7 @@ int64_t rng_below(rng *r, int64_t n); /* 0 .. n - 1 */
 extern const smx_dtype float_dtypes[FLOAT_DTYPES]; /* f32 f64 f16 bf16 */
 extern const char *const float_dtype_names[FLOAT_DTYPES];
 size_t dtype_size(smx_dtype t);
+void dtype_copy(smx_dtype t, void *to, const void *from); /* one element */
 double dtype_load(smx_dtype t, const void *p);
 void dtype_store(smx_dtype t, void *p, double v);
 /* step in bytes */
