@@ -167,14 +167,25 @@ typedef struct ports {
   const smx_tensor *in[SMX_MAX_PORTS], *out[SMX_MAX_PORTS], *dout[SMX_MAX_PORTS], *din[SMX_MAX_PORTS];
 } ports;
 
+/* Kept until another is asked for: proofs run a case many times. */
+static const problem *problem_of(const stage *s) {
+  static const kind kinds[] = {KIND_NORMAL, KIND_HOLES, KIND_WIDE, KIND_NORMAL, KIND_TIES};
+  static problem p;
+  static int variant;
+  if (p.op != s->op || p.rows != s->rows || p.n != s->n || variant != s->variant) {
+    problem_free(&p);
+    problem_make(&p, s->op, s->rows, s->n, variant = s->variant, 7, kinds, 5);
+  }
+  return &p;
+}
+
 /* Inputs of a row operator; operators on matrices have a table of their own. False where the shape
  * cannot be. */
 static bool open_ports(stage *s, ports *q) {
-  static const kind kinds[] = {KIND_NORMAL, KIND_HOLES, KIND_WIDE, KIND_NORMAL, KIND_TIES};
   int64_t shape[2];
   memset(q, 0, sizeof *q);
   if (!problem_possible(s->op, s->n)) return false;
-  problem_make(&q->p, s->op, s->rows, s->n, s->variant, 7, kinds, 5);
+  q->p = *problem_of(s);
   for (int i = 0; i < s->op->input_count; i++) {
     if (!q->p.in[i]) continue;
     const int ndim = port_shape(&q->p, s->op->inputs + i, shape);
@@ -196,7 +207,6 @@ static void forward(stage *s) {
     open_outputs(s, &q);
     CALL(s, smx_forward, s->op, s->ctx, &q.p.params, s->op->input_count, q.in, s->op->output_count, q.out);
   }
-  problem_free(&q.p);
 }
 
 static void backward(stage *s) {
@@ -214,7 +224,6 @@ static void backward(stage *s) {
         q.din[i] = out_tensor(s, s->t, port_shape(&q.p, s->op->inputs + i, shape), shape);
     CALL(s, smx_backward, s->op, s->ctx, &q.p.params, s->op->input_count, q.in, s->op->output_count, q.out,
          q.dout, q.din);
-    problem_free(&q.p);
   }
 }
 
