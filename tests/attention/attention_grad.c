@@ -136,10 +136,13 @@ static double loss_of_head(const acase *a, const grads *g, int64_t b, int64_t h)
     if (lse[i] > -INFINITY) sum += lse[i] * g->d_lse[head * a->lq + i];
   return sum;
 }
-static double loss(const acase *a, const grads *g) {
+/* Of the heads that use one of `of` equal parts of an input: the others' losses do not change with
+ * it. */
+static double loss(const acase *a, const grads *g, int64_t part, int64_t of) {
+  const int64_t heads = a->batch * a->heads / of;
   double sum = 0;
-  for (int64_t b = 0; b < a->batch; b++)
-    for (int64_t h = 0; h < a->heads; h++) sum += loss_of_head(a, g, b, h);
+  for (int64_t i = part * heads; i < (part + 1) * heads; i++)
+    sum += loss_of_head(a, g, i / a->heads, i % a->heads);
   return sum;
 }
 
@@ -163,20 +166,24 @@ static void gradients_are_differences(void **state) {
       upstream(&a, &g, (uint64_t)way, w != SMX_ATTENTION_SIGMOID && way % 2);
       backward(&a, &g, NULL, way % ORDERS);
       double *value[] = {a.q, a.k, a.v, a.bias, a.slopes, a.sinks};
-      for (int i = 0; i < 6; i++)
-        for (size_t x = 0; x < g.size[i] / 8; x++) {
-          double h = 0x1p-16, at = value[i][x], got = result_at(SMX_F64, g.bytes[i], (int64_t)x);
+      for (int i = 0; i < 6; i++) {
+        const int64_t count = (int64_t)g.size[i] / 8,
+                      of = a.batch * (i == 1 || i == 2 ? a.kv_heads : a.heads);
+        for (int64_t x = 0; x < count; x++) {
+          double h = 0x1p-16, at = value[i][x], got = result_at(SMX_F64, g.bytes[i], x);
+          const int64_t part = x / (count / of);
           if (isinf(at)) continue;
           value[i][x] = at + h;
-          double up = loss(&a, &g);
+          double up = loss(&a, &g, part, of);
           value[i][x] = at - h;
-          double want = (up - loss(&a, &g)) / (2 * h), e = fabs(got - want) / fmax(1, fabs(want));
+          double want = (up - loss(&a, &g, part, of)) / (2 * h), e = fabs(got - want) / fmax(1, fabs(want));
           value[i][x] = at;
           if (!(e < 1e-6))
             fail_msg("weights %d way %d: d%c[%d] is %.9g, differences say %.9g", w, way, "qkvbls"[i], (int)x,
                      got, want);
           worst = fmax(worst, e);
         }
+      }
       free_grads(&g);
       acase_free(&a);
     }
