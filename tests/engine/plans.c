@@ -10,7 +10,7 @@
 #include "problem.h"
 #include "unit.h"
 
-enum { PLANS = PLAN_COUNT, ALL_PLANS = (1 << PLANS) - 1 }; /* 0 is the automatic choice */
+enum { PLANS = PLAN_COUNT }; /* 0 is the automatic choice */
 static const char *const operators[] = {"softmax",
                                         "softmin",
                                         "log_softmax",
@@ -58,6 +58,17 @@ static void fill(problem *p, const smx_op *op, int64_t n, int copies, smx_dtype 
   problem_round(p, t);
 }
 
+/* The same for every instruction set: kept until another is asked for. */
+static problem *filled(const smx_op *op, int64_t n, int copies, int type) {
+  static problem p;
+  static int of_type;
+  if (p.op != op || p.n != n || p.rows != SHAPES * copies || of_type != type) {
+    problem_free(&p);
+    fill(&p, op, n, copies, float_dtypes[of_type = type]);
+  }
+  return &p;
+}
+
 /* In an output; *at: where. */
 static int first_difference(const problem *a, const problem *b, smx_dtype t, int64_t *at) {
   for (int o = 0; o < a->op->output_count; o++) {
@@ -69,45 +80,45 @@ static int first_difference(const problem *a, const problem *b, smx_dtype t, int
   return -1;
 }
 
-static void one_result(const smx_op *op, int64_t n, int copies, int type, smx_context *ctx, unsigned plans) {
+/* Without a context plan 0 is the call that the others are compared with. */
+static void one_result(const smx_op *op, int64_t n, int type, smx_context *ctx) {
   config how = {NULL, float_dtypes[type], float_dtypes[type], LAYOUT_C, PLACE_END, APART};
-  problem automatic, planned;
-  fill(&automatic, op, n, copies, float_dtypes[type]);
-  problem_rows(&planned, &automatic, automatic.rows, 0);
+  problem *automatic = filled(op, n, 1, type), planned;
+  problem_rows(&planned, automatic, automatic->rows, 0);
   smx_plan_set(0);
-  assert_int_equal(problem_run(&automatic, &how, FORWARD), SMX_OK);
+  assert_int_equal(problem_run(automatic, &how, FORWARD), SMX_OK);
   how.ctx = ctx;
-  for (int plan = 0; plan < PLANS; plan++) {
-    if (!(plans >> plan & 1)) continue;
+  for (int plan = !ctx; plan < PLANS; plan++) {
     smx_plan_set(plan);
     int64_t at = 0;
     int status = problem_run(&planned, &how, FORWARD),
-        o = status ? 0 : first_difference(&automatic, &planned, float_dtypes[type], &at);
+        o = status ? 0 : first_difference(automatic, &planned, float_dtypes[type], &at);
     smx_plan_set(0);
     if (status || o >= 0)
       fail_msg("%s %s n %d: plan %d differs in element %d of %s (status %d, %s)", op->name,
                float_dtype_names[type], (int)n, plan, (int)at, op->outputs[o].name, status, smx_isa_name());
   }
-  problem_free(&automatic);
   problem_free(&planned);
 }
 
-/* Slow: portable, whose fused multiply-add may be software, takes f32 and rows of at most one group
- * and a bit. */
-static void over_everything(const char *isa, smx_context *ctx) {
-  int slow = !strcmp(isa, "portable");
-  assert_int_equal(smx_isa_set(isa), 0);
-  for (size_t o = 0; o < COUNT_OF(operators); o++)
-    for (size_t l = 0; l < COUNT_OF(lengths) && (!slow || lengths[l] <= 8193); l++)
-      for (int type = 0; type < (slow || lengths[l] > 10000 ? 1 : FLOAT_DTYPES); type++)
-        one_result(smx_op_find(operators[o]), lengths[l], 1, type, ctx, ALL_PLANS);
-  printf("%s: %s\n", isa,
-         slow ? "f32, rows of up to 8193" : "all types, rows of up to 50257 (above 10000 in f32)");
+/* Takes the set of that number. Slow: portable, whose fused multiply-add may be software. */
+static bool slow_set(int isa) {
+  assert_int_equal(smx_isa_set(smx_isa_at(isa)), 0);
+  return !strcmp(smx_isa_name(), "portable");
 }
 
-static void every_plan_gives_one_result(void **state) {
-  for (int i = 0; i < smx_isa_count(); i++) over_everything(smx_isa_at(i), NULL);
+/* All types, those above 10000 in f32; what is slow takes f32 and rows of at most one group and a
+ * bit. */
+static void over_everything(int sets, smx_context *ctx) {
+  for (size_t o = 0; o < COUNT_OF(operators); o++)
+    for (size_t l = 0; l < COUNT_OF(lengths); l++)
+      for (int type = 0; type < (lengths[l] > 10000 ? 1 : FLOAT_DTYPES); type++)
+        for (int isa = 0; isa < sets; isa++)
+          if (!slow_set(isa) || (lengths[l] <= 8193 && type == 0))
+            one_result(smx_op_find(operators[o]), lengths[l], type, ctx);
 }
+
+static void every_plan_gives_one_result(void **state) { over_everything(smx_isa_count(), NULL); }
 
 /* Operators with loops of their own, run as all the others are: every output and gradient has the
  * same bytes. list.h names them. */
@@ -133,36 +144,32 @@ static void run_planned(problem *p, const config *how, int plan) {
 
 static void staged_alike(const smx_op *op, int64_t n, int type) {
   config how = {NULL, float_dtypes[type], float_dtypes[type], LAYOUT_C, PLACE_END, APART};
-  problem own, staged;
-  fill(&own, op, n, 1, float_dtypes[type]);
-  problem_rows(&staged, &own, own.rows, 0);
-  run_planned(&own, &how, 0);
+  problem *own = filled(op, n, 1, type), staged;
+  problem_rows(&staged, own, own->rows, 0);
+  run_planned(own, &how, 0);
   run_planned(&staged, &how, PLAN_STAGED);
   int64_t at = 0;
-  const int o = first_difference(&own, &staged, float_dtypes[type], &at);
-  const size_t bytes = (size_t)(own.rows * n) * dtype_size(float_dtypes[type]);
-  if (o >= 0 || (op->flags & SMX_OP_BACKWARD && memcmp(own.din[0], staged.din[0], bytes)))
+  const int o = first_difference(own, &staged, float_dtypes[type], &at);
+  const size_t bytes = (size_t)(own->rows * n) * dtype_size(float_dtypes[type]);
+  if (o >= 0 || (op->flags & SMX_OP_BACKWARD && memcmp(own->din[0], staged.din[0], bytes)))
     fail_msg("%s %s n %d: staged, %s differs in element %d (%s)", op->name, float_dtype_names[type], (int)n,
              o < 0 ? "the gradient" : op->outputs[o].name, (int)at, smx_isa_name());
-  problem_free(&own);
   problem_free(&staged);
 }
 
 static void fused_and_staged(void **state) {
-  for (int i = 0; i < smx_isa_count(); i++) {
-    const int slow = !strcmp(smx_isa_at(i), "portable");
-    assert_int_equal(smx_isa_set(smx_isa_at(i)), 0);
-    for (size_t o = 0; o < COUNT_OF(fused); o++)
-      for (size_t l = 0; l < COUNT_OF(lengths) && (!slow || lengths[l] <= 8193); l++)
-        for (int type = 0; type < FLOAT_DTYPES; type++) staged_alike(smx_op_find(fused[o]), lengths[l], type);
-  }
+  for (size_t o = 0; o < COUNT_OF(fused); o++)
+    for (size_t l = 0; l < COUNT_OF(lengths); l++)
+      for (int type = 0; type < FLOAT_DTYPES; type++)
+        for (int isa = 0; isa < smx_isa_count(); isa++)
+          if (!slow_set(isa) || lengths[l] <= 8193) staged_alike(smx_op_find(fused[o]), lengths[l], type);
 }
 
 static void also_with_threads(void **state) {
   smx_context_options options = {.size = sizeof options, .threads = 3};
   smx_context *ctx = NULL;
   assert_int_equal(smx_context_create(&options, &ctx), SMX_OK);
-  over_everything(smx_isa_at(0), ctx);
+  over_everything(1, ctx);
   smx_context_destroy(ctx);
 }
 
@@ -173,14 +180,11 @@ static void rows_whose_terms_are_kept(void **state) {
     int64_t n;
     int bits;
   } sizes[] = {{140001, 32}, {70001, 64}};
-  for (int i = 0; i < smx_isa_count(); i++) {
-    assert_int_equal(smx_isa_set(smx_isa_at(i)), 0);
-    for (size_t o = 0; strcmp(smx_isa_at(i), "portable") && o < COUNT_OF(operators); o++)
-      for (int type = 0; type < FLOAT_DTYPES; type++)
-        for (size_t s = 0; s < COUNT_OF(sizes); s++)
-          if (float_dtypes[type].bits == sizes[s].bits)
-            one_result(smx_op_find(operators[o]), sizes[s].n, 1, type, NULL, ALL_PLANS);
-  }
+  for (size_t o = 0; o < COUNT_OF(operators); o++)
+    for (int type = 0; type < FLOAT_DTYPES; type++)
+      for (size_t s = 0; s < COUNT_OF(sizes); s++)
+        for (int isa = 0; float_dtypes[type].bits == sizes[s].bits && isa < smx_isa_count(); isa++)
+          if (!slow_set(isa)) one_result(smx_op_find(operators[o]), sizes[s].n, type, NULL);
 }
 
 /* Forward and backward, with outputs written in this way. */
@@ -195,19 +199,18 @@ static void run_written(problem *p, const config *how, int writing) {
 
 static void written_alike(const smx_op *op, int64_t n, int copies, int type, int where) {
   config how = {NULL, float_dtypes[type], float_dtypes[type], LAYOUT_C, where, APART};
-  problem near, other;
-  fill(&near, op, n, copies, float_dtypes[type]);
-  problem_rows(&other, &near, near.rows, 0);
-  run_written(&near, &how, WRITE_CACHED);
+  problem *near = filled(op, n, copies, type), other;
+  problem_rows(&other, near, near->rows, 0);
+  run_written(near, &how, WRITE_CACHED);
   for (int writing = WRITE_PREFETCHED; writing <= WRITE_STREAMING; writing++) {
     int64_t at = 0;
     run_written(&other, &how, writing);
-    const int o = first_difference(&near, &other, float_dtypes[type], &at);
-    if (o >= 0 || memcmp(near.din[0], other.din[0], (size_t)(near.rows * n) * dtype_size(float_dtypes[type])))
+    const int o = first_difference(near, &other, float_dtypes[type], &at);
+    if (o >= 0 ||
+        memcmp(near->din[0], other.din[0], (size_t)(near->rows * n) * dtype_size(float_dtypes[type])))
       fail_msg("%s %s n %d: writing %d differs in %s, element %d (%s)", op->name, float_dtype_names[type],
                (int)n, writing, o < 0 ? "the gradient" : op->outputs[o].name, (int)at, smx_isa_name());
   }
-  problem_free(&near);
   problem_free(&other);
 }
 
@@ -222,16 +225,15 @@ static void however_outputs_are_written(void **state) {
     int64_t n;
     int copies, type;
   } many[] = {{192, 100, 0}, {1000, 19, 0}, {5001, 4, 0}, {20001, 8, 0}, {2100, 9, 1}};
-  for (int i = 0; i < smx_isa_count(); i++) {
-    assert_int_equal(smx_isa_set(smx_isa_at(i)), 0);
-    for (size_t o = 0; strcmp(smx_isa_at(i), "portable") && o < COUNT_OF(some); o++) {
-      const smx_op *op = smx_op_find(some[o]);
-      for (size_t s = 0; s < COUNT_OF(sizes); s++)
-        for (int type = 0; type < FLOAT_DTYPES; type++)
-          written_alike(op, sizes[s], 1, type, s % 2 ? PLACE_END : PLACE_ODD);
-      for (size_t s = 0; s < COUNT_OF(many); s++)
-        written_alike(op, many[s].n, many[s].copies, many[s].type, PLACE_END);
-    }
+  for (size_t o = 0; o < COUNT_OF(some); o++) {
+    const smx_op *op = smx_op_find(some[o]);
+    for (size_t s = 0; s < COUNT_OF(sizes); s++)
+      for (int type = 0; type < FLOAT_DTYPES; type++)
+        for (int isa = 0; isa < smx_isa_count(); isa++)
+          if (!slow_set(isa)) written_alike(op, sizes[s], 1, type, s % 2 ? PLACE_END : PLACE_ODD);
+    for (size_t s = 0; s < COUNT_OF(many); s++)
+      for (int isa = 0; isa < smx_isa_count(); isa++)
+        if (!slow_set(isa)) written_alike(op, many[s].n, many[s].copies, many[s].type, PLACE_END);
   }
 }
 
