@@ -4,8 +4,10 @@
 #include "help.h"
 #include "io/stream.h"
 #include "loss.h"
+#include "metrics.h"
 #include "nearest.h"
 #include "options.h"
+#include "page.h"
 #include "plot.h"
 #include "route.h"
 #include "run.h"
@@ -180,6 +182,24 @@ const verb verbs[] = {
      .work = work_score,
      .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_ROWS | FOR_OPERATOR,
      .own = score_settings},
+    {.name = "metrics",
+     .arguments = "LOGITS --targets FILE [--compare FILE] [--ood FILE] [OPTIONS]",
+     .help = "How right rows of logits are, and how rightly sure: accuracy, top-k accuracy, F1, log loss, "
+             "Brier score, calibration errors, and how well confidence tells right rows from wrong ones. "
+             "Intervals of 95 %: Wilson's for the accuracy, normal for means. A second model is compared "
+             "by McNemar's exact test, and outliers are told apart by msp, energy and max_logit.",
+     .work = work_metrics,
+     .groups = FOR_INPUT | FOR_OUTPUT | FOR_THREADS | FOR_ROWS | FOR_INF,
+     .own = metrics_settings},
+    {.name = "report",
+     .arguments = "LOGITS --targets FILE [--compare FILE] [--ood FILE] [--labels FILE] -o OUT.html",
+     .help = "The metrics as one page for a browser, which needs no network: calibration, with a slider for "
+             "the temperature, confidence of right and wrong rows, risk by coverage, confused classes, the "
+             "most confident errors, a table of the classes; and outliers, or a second model beside the "
+             "first. --json gives the numbers instead.",
+     .work = work_report,
+     .groups = FOR_INPUT | FOR_OUTPUT | FOR_THREADS | FOR_ROWS | FOR_INF | FOR_LABELS,
+     .own = page_settings},
     {.name = "sample",
      .arguments = "FILE [--seed N] [--draws N] [STEPS] [OPTIONS]",
      .help = "Draws from the softmax of each row, after the steps that the options name, in their order. "

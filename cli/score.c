@@ -4,7 +4,7 @@
 #include "bind.h"
 #include "blocks.h"
 #include "fault.h"
-#include "parse.h"
+#include "targets.h"
 #include "write.h"
 
 #include <inttypes.h>
@@ -103,23 +103,11 @@ static int read_logits(scorer *s) {
 }
 
 static int read_targets(scorer *s) {
-  static const smx_port port = {"target", SMX_SHAPE_FULL, SMX_PORT_INT, "the class of each row"};
-  int64_t rows, count;
-  const io_array *a = &s->target.array;
   s->target.path = options_own(s->o, "targets");
   for (int k = 0; !s->target.path && k < s->count; k++)
     if (s->ops[k]->input_count > 1)
       return fault(EXIT_USAGE, "score %s: --targets FILE is missing", s->names[k]);
-  if (!s->target.path) return EXIT_OK;
-  int code = input_read(&s->target, &port, s->o, NULL);
-  if (code) return code;
-  if (!count_elements(s->x.array.ndim - 1, s->x.array.shape, &rows) ||
-      !count_elements(a->ndim, a->shape, &count) || rows != count)
-    return fault(EXIT_REFUSED, "%s: it has not a class for each row of %s", s->target.path, s->x.path);
-  s->classes = malloc((size_t)rows * sizeof *s->classes + 1);
-  if (!s->classes) return fault_memory((size_t)rows * sizeof *s->classes);
-  for (int64_t i = 0; i < rows; i++) s->classes[i] = (int64_t)io_element(a, i);
-  return code;
+  return s->target.path ? targets_read(&s->target, s->o, &s->x, &s->classes) : EXIT_OK;
 }
 
 /* ---- Output ---- */

@@ -1,0 +1,234 @@
+/* measure.c - the metrics of a set. Sums go over the rows in their order, in double. */
+#include "measure.h"
+
+#include "fault.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define Z95 1.959963984540054 /* 95 % of a normal distribution are within so many deviations */
+
+/* ---- Operators of a set ---- */
+
+/* An output that is wanted: its name, and where it goes. */
+typedef struct wanted {
+  const char *name;
+  void *to;
+  smx_dtype type;
+  int64_t count; /* 0: one number */
+} wanted;
+
+/* An operator on two inputs of n numbers; of the second, a mask where `mask`. */
+static int run_set(smx_context *context, const char *name, const smx_params *given, int64_t n,
+                   const double *x, const void *y, bool mask, int count, const wanted *want) {
+  const smx_op *op = smx_op_find(name);
+  smx_params params;
+  int64_t shape[] = {n};
+  smx_tensor inputs[] = {{(void *)(uintptr_t)x, {1, 0}, 1, SMX_F64, shape, NULL, 0},
+                         {(void *)(uintptr_t)y, {1, 0}, 1, mask ? SMX_U8 : SMX_F64, shape, NULL, 0}};
+  smx_tensor results[SMX_MAX_PORTS];
+  const smx_tensor *in[] = {&inputs[0], &inputs[1]}, *out[SMX_MAX_PORTS] = {NULL};
+  smx_params_init(op, &params);
+  for (int k = 0; k < count; k++)
+    for (int32_t i = 0; i < op->output_count; i++) {
+      if (strcmp(op->outputs[i].name, want[k].name) != 0) continue;
+      results[i] = (smx_tensor){
+          want[k].to, {1, 0}, want[k].count ? 1 : 0, want[k].type, (int64_t *)(uintptr_t)&want[k].count,
+          NULL,       0};
+      out[i] = &results[i];
+    }
+  const smx_status status = smx_forward(op, context, given ? given : &params, 2, in, op->output_count, out);
+  return status == SMX_OK ? EXIT_OK : fault(EXIT_REFUSED, "%s", smx_last_error());
+}
+
+static int calibrate(measures *m, smx_context *context, const judged *j, const unsigned char *right) {
+  const smx_op *op = smx_op_find("calibration_error");
+  smx_params params;
+  smx_params_init(op, &params);
+  smx_params_set(op, &params, "bins", (double)m->bin_count);
+  const wanted want[] = {{"ece", &m->ece, SMX_F64, 0},
+                         {"mce", &m->mce, SMX_F64, 0},
+                         {"rms", &m->rms, SMX_F64, 0},
+                         {"adaptive", &m->adaptive, SMX_F64, 0},
+                         {"ks", &m->ks, SMX_F64, 0},
+                         {"count", m->bin_rows, SMX_I64, m->bin_count},
+                         {"mean", m->bin_mean, SMX_F64, m->bin_count},
+                         {"accuracy", m->bin_accuracy, SMX_F64, m->bin_count}};
+  return run_set(context, op->name, &params, j->rows, j->score[JUDGE_MSP], right, true,
+                 sizeof want / sizeof *want, want);
+}
+
+static int rank(double *auroc, double *precision, double *other, double *fpr, double *error,
+                smx_context *context, int64_t n, const double *score, const unsigned char *positive) {
+  const wanted want[] = {{"auroc", auroc, SMX_F64, 0},
+                         {"average_precision", precision, SMX_F64, 0},
+                         {"average_precision_negative", other, SMX_F64, 0},
+                         {"fpr", fpr, SMX_F64, 0},
+                         {"detection_error", error, SMX_F64, 0}};
+  return run_set(context, "ranking_metrics", NULL, n, score, positive, true, error ? 5 : 4, want);
+}
+
+static int cover(measures *m, smx_context *context, const judged *j, const unsigned char *right) {
+  double *wrong = malloc((size_t)j->rows * sizeof *wrong + 1);
+  if (!wrong) return fault_memory((size_t)j->rows * sizeof *wrong);
+  for (int64_t i = 0; i < j->rows; i++) wrong[i] = !right[i];
+  const wanted want[] = {{"aurc", &m->aurc, SMX_F64, 0},
+                         {"excess", &m->excess, SMX_F64, 0},
+                         {"risk", m->risk, SMX_F64, j->rows}};
+  int code = run_set(context, "risk_coverage", NULL, j->rows, j->score[JUDGE_MSP], wrong, false, 3, want);
+  free(wrong);
+  return code;
+}
+
+/* ---- Means and their intervals ---- */
+
+static double mean_of(const double *x, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += x[i];
+  return sum / (double)n;
+}
+
+/* Of a share of n, by Wilson's score. */
+static interval wilson(double share, int64_t n) {
+  const double count = (double)n, by = 1 + Z95 * Z95 / count, middle = (share + Z95 * Z95 / (2 * count)) / by,
+               half = Z95 * sqrt(share * (1 - share) / count + Z95 * Z95 / (4 * count * count)) / by;
+  return (interval){fmax(0, middle - half), fmin(1, middle + half)};
+}
+
+/* Of a mean of n numbers, by the normal distribution; of fewer than two, or of some that are not
+ * finite, NaN. */
+static interval normal(double mean, double squares, int64_t n) {
+  const double half = n > 1 ? Z95 * sqrt(squares / (double)(n - 1) / (double)n) : NAN;
+  return (interval){mean - half, mean + half};
+}
+
+static interval interval_of(const double *x, double mean, int64_t n) {
+  double squares = 0;
+  for (int64_t i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
+  return normal(mean, squares, n);
+}
+
+/* ---- Classes ---- */
+
+static void count_classes(measures *m, const judged *j) {
+  for (int64_t i = 0; i < j->rows; i++) {
+    class_count *taken = m->of_class + j->predicted[i];
+    m->of_class[j->target[i]].there++;
+    taken->taken++, taken->right += j->predicted[i] == j->target[i];
+    taken->confidence += j->score[JUDGE_MSP][i];
+  }
+}
+
+/* What classification_metrics has, whose table of who was taken for whom is too large for the
+ * classes of a vocabulary. A quotient of nothing is 0; classes that do not occur take no part. */
+static void average_classes(measures *m) {
+  const double all = (double)m->rows;
+  double right = 0, both = 0, taken = 0, there = 0, some = 0, true_ones = 0, f1 = 0, recall = 0;
+  for (int64_t k = 0; k < m->classes; k++) {
+    const class_count *c = m->of_class + k;
+    const double p = (double)c->taken, t = (double)c->there, r = (double)c->right;
+    right += r, both += p * t, taken += p * p, there += t * t;
+    if (c->taken || c->there) some++, f1 += 2 * r / (p + t);
+    if (c->there) true_ones++, recall += r / t;
+  }
+  const double by = (all * all - taken) * (all * all - there);
+  m->macro_f1 = f1 / some, m->balanced = recall / true_ones;
+  m->matthews = by > 0 ? (right * all - both) / sqrt(by) : 0;
+}
+
+/* ---- All of it ---- */
+
+static int reserve(measures *m) {
+  const size_t bins = (size_t)m->bin_count;
+  m->of_class = calloc((size_t)m->classes, sizeof *m->of_class);
+  m->bin_rows = calloc(bins, sizeof *m->bin_rows);
+  m->bin_mean = calloc(2 * bins + (size_t)m->rows, sizeof *m->bin_mean);
+  if (!m->of_class || !m->bin_rows || !m->bin_mean)
+    return fault_memory((size_t)m->classes * sizeof *m->of_class + (size_t)m->rows * sizeof *m->bin_mean);
+  m->bin_accuracy = m->bin_mean + bins, m->risk = m->bin_accuracy + bins;
+  return EXIT_OK;
+}
+
+static void average(measures *m, const judged *j, const unsigned char *right) {
+  int64_t good = 0, near = 0;
+  for (int64_t i = 0; i < j->rows; i++) good += right[i], near += j->rank[i] < m->k;
+  m->accuracy = (double)good / (double)j->rows, m->top_k = (double)near / (double)j->rows;
+  m->log_loss = mean_of(j->loss, j->rows), m->brier = mean_of(j->score[JUDGE_BRIER], j->rows);
+  m->confidence = mean_of(j->score[JUDGE_MSP], j->rows);
+  m->entropy = mean_of(j->score[JUDGE_ENTROPY], j->rows);
+  m->mean[0] = wilson(m->accuracy, j->rows);
+  m->mean[1] = interval_of(j->loss, m->log_loss, j->rows);
+  m->mean[2] = interval_of(j->score[JUDGE_BRIER], m->brier, j->rows);
+}
+
+int measure(measures *m, const judged *j, smx_context *context, double temperature, int64_t k, int64_t bins) {
+  *m = (measures){.rows = j->rows, .all = j->all, .classes = j->classes, .bin_count = bins};
+  m->k = k < j->classes ? k : j->classes, m->temperature = temperature;
+  unsigned char *right = malloc((size_t)j->rows);
+  int code = right ? reserve(m) : fault_memory((size_t)j->rows);
+  for (int64_t i = 0; !code && i < j->rows; i++) right[i] = j->predicted[i] == j->target[i];
+  if (!code) average(m, j, right), count_classes(m, j), average_classes(m);
+  if (!code) code = calibrate(m, context, j, right);
+  if (!code)
+    code = rank(&m->auroc, &m->precision, &m->other_precision, &m->fpr, NULL, context, j->rows,
+                j->score[JUDGE_MSP], right);
+  if (!code) code = cover(m, context, j, right);
+  free(right);
+  return code;
+}
+
+void measure_free(measures *m) { free(m->of_class), free(m->bin_rows), free(m->bin_mean); }
+
+/* ---- Outliers ---- */
+
+int measure_outliers(outliers *u, const judged *in, const judged *out, smx_context *context) {
+  const int64_t n = in->rows + out->rows;
+  int code = EXIT_OK;
+  double *score = malloc((size_t)n * sizeof *score);
+  unsigned char *inside = malloc((size_t)n);
+  *u = (outliers){.inside = in->rows, .outside = out->rows};
+  if (!score || !inside) code = fault_memory((size_t)n * sizeof *score);
+  for (int64_t i = 0; !code && i < n; i++) inside[i] = i < in->rows;
+  for (int k = 0; !code && k < JUDGE_SURE; k++) {
+    memcpy(score, in->score[k], (size_t)in->rows * sizeof *score);
+    memcpy(score + in->rows, out->score[k], (size_t)out->rows * sizeof *score);
+    code = rank(&u->auroc[k], &u->precision[k], &u->other_precision[k], &u->fpr[k], &u->error[k], context, n,
+                score, inside);
+  }
+  free(score), free(inside);
+  return code;
+}
+
+/* ---- Two models ---- */
+
+/* The probability of at most `few` heads of n tosses, doubled: the terms get smaller from `few`
+ * down, each by a ratio of whole numbers. */
+static double mcnemar(int64_t few, int64_t n) {
+  double sum = 1, term = 1;
+  if (2 * few >= n) return 1;
+  for (int64_t i = few; i > 0 && term > sum * 0x1p-60; i--)
+    term *= (double)i / (double)(n - i + 1), sum += term;
+  const double log_first = lgamma((double)n + 1) - lgamma((double)few + 1) - lgamma((double)(n - few) + 1);
+  return fmin(1, 2 * sum * exp(log_first - (double)n * log(2)));
+}
+
+int measure_comparison(comparison *c, const judged *a, const judged *b) {
+  double losses = 0, squares = 0;
+  *c = (comparison){0};
+  for (int64_t i = 0; i < a->rows; i++) {
+    const bool first = a->rank[i] == 0, second = b->rank[i] == 0;
+    ++*(first ? (second ? &c->both : &c->first) : second ? &c->second : &c->neither);
+    losses += b->loss[i] - a->loss[i];
+  }
+  const double n = (double)a->rows, moved = (double)(c->first + c->second);
+  c->accuracy = (double)(c->second - c->first) / n, c->log_loss = losses / n;
+  for (int64_t i = 0; i < a->rows; i++) {
+    const double d = b->loss[i] - a->loss[i] - c->log_loss;
+    squares += d * d;
+  }
+  c->p = mcnemar(c->first < c->second ? c->first : c->second, c->first + c->second);
+  c->accuracy_range = normal(c->accuracy, moved - n * c->accuracy * c->accuracy, a->rows);
+  c->log_loss_range = normal(c->log_loss, squares, a->rows);
+  return EXIT_OK;
+}
