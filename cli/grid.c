@@ -69,7 +69,8 @@ static double logit_of(const judge_block *b, int64_t row) {
 }
 
 static void add_losses(grid *g, work *w, const judge_block *b, int t) {
-  const double *msp = w->score + MSP * b->rows, *own = w->score + TRUE * b->rows,
+  const bool usual = b->given && t == GRID_TEMPERATURES / 2;
+  const double *msp = usual ? b->given : w->score + MSP * b->rows, *own = w->score + TRUE * b->rows,
                *energy = w->score + ENERGY * b->rows, temperature = g->temperature[t];
   int64_t kept = 0;
   for (int64_t i = 0; i < b->rows; i++) {

@@ -22,7 +22,7 @@ typedef struct judging {
   input x, target;
   blocks blocks;
   int64_t *classes, row; /* classes: of all rows; row: that the block begins with */
-  double *logs;          /* of a block of probabilities */
+  double *logs, *given;  /* of a block of probabilities: their logarithms, the largest of each row */
   smx_params scores[JUDGE_SCORES], loss;
   const smx_op *ops[JUDGE_SCORES], *cross_entropy;
 } judging;
@@ -126,27 +126,34 @@ static int read_targets(judging *g) {
   return code ? code : check_targets(g);
 }
 
-/* The logarithms of a block of probabilities, whose softmax has the same proportions. */
-static int take_logs(judging *g, judge_block *b) {
+static int take_row(judging *g, const judge_block *b, int64_t row) {
   const int64_t n = g->j->classes;
-  const size_t bytes = (size_t)(b->rows * n) * sizeof *g->logs;
-  const double *p = b->logits.data;
+  const double *p = (const double *)b->logits.data + row * n;
+  double sum = 0, most = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (!(p[i] >= 0))
+      return fault(EXIT_REFUSED, "%s: row %" PRId64 ": %g is no probability", g->j->path, b->first + row, p[i]);
+    sum += p[i], most = fmax(most, p[i]), g->logs[row * n + i] = log(p[i]);
+  }
+  g->given[row] = fmin(most, 1);
+  return fabs(sum - 1) <= MASS_TOLERANCE
+             ? EXIT_OK
+             : fault(EXIT_REFUSED, "%s: row %" PRId64 ": the probabilities sum to %.9g, not to 1", g->j->path,
+                     b->first + row, sum);
+}
+
+/* The logarithms of a block of probabilities, whose softmax has the same proportions. The largest
+ * are kept as they are: one that lies on the edge of a bin stays there. */
+static int take_logs(judging *g, judge_block *b) {
+  const size_t bytes = (size_t)(b->rows * (g->j->classes + 1)) * sizeof *g->logs;
+  int code = EXIT_OK;
   if (!g->logs) g->logs = malloc(bytes); /* the first block is the largest */
   if (!g->logs) return fault_memory(bytes);
-  for (int64_t r = 0; r < b->rows; r++) {
-    double sum = 0;
-    for (int64_t i = r * n; i < (r + 1) * n; i++) {
-      if (!(p[i] >= 0))
-        return fault(EXIT_REFUSED, "%s: row %" PRId64 ": %g is no probability", g->j->path, b->first + r,
-                     p[i]);
-      sum += p[i], g->logs[i] = log(p[i]);
-    }
-    if (!(fabs(sum - 1) <= MASS_TOLERANCE))
-      return fault(EXIT_REFUSED, "%s: row %" PRId64 ": the probabilities sum to %.9g, not to 1", g->j->path,
-                   b->first + r, sum);
-  }
+  g->given = g->logs + b->rows * g->j->classes;
+  for (int64_t r = 0; !code && r < b->rows; r++) code = take_row(g, b, r);
   b->logits.data = g->logs;
-  return EXIT_OK;
+  if (g->r->temperature == 1) b->given = g->given;
+  return code;
 }
 
 /* ---- Rows ---- */
@@ -185,6 +192,7 @@ static int judge_rows(judging *g) {
   b.logits = tensor_of(x.tensor.data, g->x.want->type, 2, shape);
   if (g->r->probabilities) code = take_logs(g, &b);
   if (!code) code = score_rows(g, &b);
+  if (!code && b.given) memcpy(g->j->score[JUDGE_MSP] + b.first, b.given, (size_t)rows * sizeof *b.given);
   if (!code) code = check_rows(g, &b);
   if (!code && g->classes) code = lose_rows(g, &b);
   if (!code && g->r->see) code = g->r->see(g->r->user, &b);

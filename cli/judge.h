@@ -22,6 +22,7 @@ typedef struct judge_block {
   smx_tensor logits;
   int64_t first, rows;
   const int64_t *target, *rank; /* target: -1 of a row that is left out; rank: 0 where it is right */
+  const double *given;          /* largest probabilities as the file has them, at temperature 1; or NULL */
 } judge_block;
 
 typedef struct judged {

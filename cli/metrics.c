@@ -4,6 +4,7 @@
 #include "fault.h"
 #include "write.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,13 +66,18 @@ int metrics_options(metrics_request *q, const char *verb, const options *o) {
   return code ? code : check_files(q);
 }
 
+static int check_classes(const judged *j, const judged *first) {
+  return j->classes == first->classes
+             ? EXIT_OK
+             : fault(EXIT_REFUSED, "%s: %" PRId64 " classes, but %s has %" PRId64, j->path, j->classes,
+                     first->path, first->classes);
+}
+
 static int take_second(metrics_result *m, const metrics_request *q, void *see) {
   judge_request r = q->rows;
   r.path = q->second, r.user = see;
   int code = judge(&m->second, &r);
-  if (!code && m->second.classes != m->first.classes)
-    code = fault(EXIT_REFUSED, "%s: %lld classes, but %s has %lld", r.path, (long long)m->second.classes,
-                 q->rows.path, (long long)m->first.classes);
+  if (!code) code = check_classes(&m->second, &m->first);
   if (!code) code = measure(&m->of_second, &m->second, r.context, r.temperature, q->k, q->bins);
   return code ? code : measure_comparison(&m->compared, &m->first, &m->second);
 }
@@ -80,6 +86,7 @@ static int take_outside(metrics_result *m, const metrics_request *q) {
   judge_request r = q->rows;
   r.path = q->outside, r.targets = NULL, r.see = NULL;
   int code = judge(&m->outside, &r);
+  if (!code) code = check_classes(&m->outside, &m->first);
   return code ? code : measure_outliers(&m->found, &m->first, &m->outside, r.context);
 }
 

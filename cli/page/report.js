@@ -204,6 +204,16 @@
     legend(c, [["line-first", "line", (b ? "first, " : "") + "AURC " + number(model.metrics.aurc)]].concat(
       b ? [["line-second", "line", "second, AURC " + number(second.metrics.aurc)]] : []));
     byId("risk").replaceChildren(c.svg);
+    const columns = [{ title: "coverage", number: true, value: (v) => v, text: (v) => `${100 * v} %` },
+      { title: second ? "first" : "error rate", number: true, value: (v) => riskAt(a, v), text: (v) => percent(riskAt(a, v)) }];
+    if (b) columns.push({ title: "second", number: true, value: (v) => riskAt(b, v), text: (v) => percent(riskAt(b, v)) });
+    byId("coverages").replaceChildren(table("Error rate at a coverage", columns, [0.5, 0.7, 0.8, 0.9, 0.95, 1]));
+  }
+
+  // At the last point that is not beyond a coverage.
+  function riskAt(curve, coverage) {
+    const beyond = curve.coverage.findIndex((v) => v > coverage + 1e-9);
+    return curve.risk[(beyond < 0 ? curve.risk.length : beyond) - 1];
   }
 
   // ---- Outliers ----

@@ -10,11 +10,13 @@ import check_formats  # noqa: F401
 import check_hostile  # noqa: F401
 import check_loss  # noqa: F401
 import check_matrices  # noqa: F401
+import check_metrics  # noqa: F401
 import check_operators  # noqa: F401
 import check_output  # noqa: F401
 import check_pictures  # noqa: F401
 import check_plot  # noqa: F401
 import check_readme  # noqa: F401
+import check_report  # noqa: F401
 import check_route  # noqa: F401
 import check_score  # noqa: F401
 import check_sample  # noqa: F401
