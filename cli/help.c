@@ -151,6 +151,8 @@ const example examples[] = {
     {"softmax loss cross_entropy logits.npy --targets labels.npy",
      "the mean loss, the accuracy and the mean entropy"},
     {"softmax score msp,entropy,energy logits.npy", "how sure the rows are"},
+    {"softmax metrics logits.npy --targets labels.npy", "how right, and how rightly sure"},
+    {"softmax report logits.npy --targets labels.npy -o report.html", "the same as a page for a browser"},
     {"softmax top-k -k 5 logits.npy --labels names.txt", "the five best of each row, with their names"},
     {"softmax sample --temperature 0.8 --top-p 0.95 --seed 1 --draws 10 logits.npy", "ten draws of each row"},
     {"softmax attention q.npy k.npy v.npy --causal -o o.npy",

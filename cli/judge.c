@@ -132,7 +132,8 @@ static int take_row(judging *g, const judge_block *b, int64_t row) {
   double sum = 0, most = 0;
   for (int64_t i = 0; i < n; i++) {
     if (!(p[i] >= 0))
-      return fault(EXIT_REFUSED, "%s: row %" PRId64 ": %g is no probability", g->j->path, b->first + row, p[i]);
+      return fault(EXIT_REFUSED, "%s: row %" PRId64 ": %g is no probability", g->j->path, b->first + row,
+                   p[i]);
     sum += p[i], most = fmax(most, p[i]), g->logs[row * n + i] = log(p[i]);
   }
   g->given[row] = fmin(most, 1);

@@ -183,16 +183,17 @@ const verb verbs[] = {
      .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_ROWS | FOR_OPERATOR,
      .own = score_settings},
     {.name = "metrics",
-     .arguments = "LOGITS --targets FILE [--compare FILE] [--ood FILE] [OPTIONS]",
+     .arguments = "LOGITS --targets FILE [OPTIONS]",
      .help = "How right rows of logits are, and how rightly sure: accuracy, top-k accuracy, F1, log loss, "
              "Brier score, calibration errors, and how well confidence tells right rows from wrong ones. "
              "Intervals of 95 %: Wilson's for the accuracy, normal for means. A second model is compared "
-             "by McNemar's exact test, and outliers are told apart by msp, energy and max_logit.",
+             "by McNemar's exact test (--compare), and outliers (--ood) are told apart by msp, energy and "
+             "max_logit.",
      .work = work_metrics,
      .groups = FOR_INPUT | FOR_OUTPUT | FOR_THREADS | FOR_ROWS | FOR_INF,
      .own = metrics_settings},
     {.name = "report",
-     .arguments = "LOGITS --targets FILE [--compare FILE] [--ood FILE] [--labels FILE] -o OUT.html",
+     .arguments = "LOGITS --targets FILE -o OUT.html [OPTIONS]",
      .help = "The metrics as one page for a browser, which needs no network: calibration, with a slider for "
              "the temperature, confidence of right and wrong rows, risk by coverage, confused classes, the "
              "most confident errors, a table of the classes; and outliers, or a second model beside the "

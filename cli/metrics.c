@@ -11,17 +11,7 @@
 enum { BINS = 15, TOP = 5 };
 
 const setting metrics_settings[] = {
-    {"targets", 0, "FILE", "the class of each row", FOR_OPERATOR, NULL, NULL},
-    {"ood", 0, "FILE", "logits of outliers: how well scores tell them from the rows of LOGITS", FOR_OPERATOR,
-     NULL, NULL},
-    {"compare", 0, "FILE", "logits of a second model, of the same rows", FOR_OPERATOR, NULL, NULL},
-    {"bins", 0, "N", "of the calibration errors and curves; 15 by default", FOR_OPERATOR, NULL, NULL},
-    {"k", 'k', "K", "of the top-k accuracy; 5 by default, at most the classes there are", FOR_OPERATOR, NULL,
-     NULL},
-    {"temperature", 0, "T", "divides the logits; 1 by default", FOR_OPERATOR, NULL, NULL},
-    {"ignore_index", 0, "N", "the target of rows that do not count; -100 by default", FOR_OPERATOR, NULL,
-     NULL},
-    {"probabilities", 0, NULL, "the files have probabilities, not logits", FOR_OPERATOR, NULL, NULL},
+    METRICS_SETTINGS,
     {"json", 0, NULL, "the numbers as JSON", FOR_OPERATOR, NULL, NULL},
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };
@@ -61,16 +51,15 @@ int metrics_options(metrics_request *q, const char *verb, const options *o) {
   if (!q->rows.targets) return fault(EXIT_USAGE, "%s: --targets FILE is missing", verb);
   int code = whole_number(o, "bins", BINS, 1, MEASURE_BINS_MOST, &q->bins);
   if (!code) code = whole_number(o, "k", TOP, 1, INT64_MAX, &q->k);
-  if (!code) code = whole_number(o, "ignore_index", -100, -(1LL << 53), 1LL << 53, &q->rows.ignore);
+  if (!code) code = whole_number(o, "ignore-index", -100, -(1LL << 53), 1LL << 53, &q->rows.ignore);
   if (!code) code = read_temperature(o, &q->rows.temperature);
   return code ? code : check_files(q);
 }
 
 static int check_classes(const judged *j, const judged *first) {
-  return j->classes == first->classes
-             ? EXIT_OK
-             : fault(EXIT_REFUSED, "%s: %" PRId64 " classes, but %s has %" PRId64, j->path, j->classes,
-                     first->path, first->classes);
+  return j->classes == first->classes ? EXIT_OK
+                                      : fault(EXIT_REFUSED, "%s: %" PRId64 " classes, but %s has %" PRId64,
+                                              j->path, j->classes, first->path, first->classes);
 }
 
 static int take_second(metrics_result *m, const metrics_request *q, void *see) {

@@ -6,6 +6,22 @@
 #include "measure.h"
 #include "options.h"
 
+/* What both verbs take. */
+/* clang-format off */
+#define METRICS_SETTINGS                                                                                 \
+  {"targets", 0, "FILE", "the class of each row", FOR_OPERATOR, NULL, NULL},                             \
+  {"compare", 0, "FILE", "logits of a second model, of the same rows", FOR_OPERATOR, NULL, NULL},        \
+  {"ood", 0, "FILE", "logits of outliers: how well scores tell them from the rows of LOGITS",            \
+   FOR_OPERATOR, NULL, NULL},                                                                            \
+  {"bins", 0, "N", "of the calibration errors and curves; 15 by default", FOR_OPERATOR, NULL, NULL},     \
+  {"k", 'k', "K", "of the top-k accuracy; 5 by default, at most the classes there are", FOR_OPERATOR,    \
+   NULL, NULL},                                                                                          \
+  {"temperature", 0, "T", "divides the logits; 1 by default", FOR_OPERATOR, NULL, NULL},                 \
+  {"ignore-index", 0, "N", "the target of rows that do not count; -100 by default", FOR_OPERATOR, NULL,  \
+   NULL},                                                                                                \
+  {"probabilities", 0, NULL, "the files have probabilities, not logits", FOR_OPERATOR, NULL, NULL}
+/* clang-format on */
+
 extern const setting metrics_settings[];
 
 int work_metrics(const options *o);

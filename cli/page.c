@@ -14,18 +14,8 @@
 enum { BLOCK = 1 << 21, DIGITS = 6 }; /* a block is read for each temperature: the caches should hold it */
 
 const setting page_settings[] = {
-    {"targets", 0, "FILE", "the class of each row", FOR_OPERATOR, NULL, NULL},
-    {"compare", 0, "FILE", "logits of a second model, of the same rows", FOR_OPERATOR, NULL, NULL},
-    {"ood", 0, "FILE", "logits of outliers: how well scores tell them from the rows of LOGITS", FOR_OPERATOR,
-     NULL, NULL},
-    {"title", 0, "TEXT", "of the page", FOR_OPERATOR, NULL, NULL},
-    {"bins", 0, "N", "of the calibration errors and curves; 15 by default", FOR_OPERATOR, NULL, NULL},
-    {"k", 'k', "K", "of the top-k accuracy; 5 by default, at most the classes there are", FOR_OPERATOR, NULL,
-     NULL},
-    {"temperature", 0, "T", "divides the logits; 1 by default", FOR_OPERATOR, NULL, NULL},
-    {"ignore_index", 0, "N", "the target of rows that do not count; -100 by default", FOR_OPERATOR, NULL,
-     NULL},
-    {"probabilities", 0, NULL, "the files have probabilities, not logits", FOR_OPERATOR, NULL, NULL},
+    METRICS_SETTINGS,
+    {"title", 0, "TEXT", "of the page; the name of the file by default", FOR_OPERATOR, NULL, NULL},
     {"json", 0, NULL, "the numbers as JSON, without the page", FOR_OPERATOR, NULL, NULL},
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };

@@ -80,10 +80,10 @@ class Browser:
             self.order("Input.dispatchKeyEvent", type=kind, key=key, code=key, text=text if kind == "keyDown" else "",
                        windowsVirtualKeyCode={"Enter": 13, "ArrowRight": 39}.get(key, 0))
 
-    def picture(self, png):
+    def picture(self, png, scale=1.0):
         """All of the page, also what is below the window."""
         size = self.order("Page.getLayoutMetrics")["cssContentSize"]
-        data = self.order("Page.captureScreenshot", captureBeyondViewport=True, clip=dict(size, scale=1))["data"]
+        data = self.order("Page.captureScreenshot", captureBeyondViewport=True, clip=dict(size, scale=scale))["data"]
         with open(png, "wb") as f:
             f.write(base64.b64decode(data))
 

@@ -134,7 +134,7 @@ def numbers_of_the_definitions():
         assert (got["rows"], got["classes"], got["left_out"], got["k"], got["temperature"]) == (300, 7, 0, 3, temperature)
     mixed = [x[i // 2] if i % 2 else [math.nan] * 7 for i in range(600)]
     put_rows("mixed.npy", mixed)
-    for options, none in (([], -100), (["--ignore_index", "7"], 7)):
+    for options, none in (([], -100), (["--ignore-index", "7"], 7)):
         put_classes("mixed-t.npy", [y[i // 2] if i % 2 else none for i in range(600)])
         half = numbers("mixed.npy", "--targets", "mixed-t.npy", "--temperature", "1.7", "-k", "3", *options)
         assert half["left_out"] == 300 and half["metrics"] == got["metrics"], half

@@ -208,7 +208,7 @@ def page_in_a_browser():
         accessible(b)
         for scheme, media, width in (("light", "", 1000), ("dark", "", 1000), ("dark", "print", 760), ("light", "", 380)):
             b.open(path("page.html"), scheme, media, width)
-            b.picture(path("page.png"))
+            b.picture(path("page.png"), 0.25)
             part, paper, greys = look(path("page.png"))
             dark = scheme == "dark" and not media
             assert (paper < 40 if dark else paper > 250) and .3 < part < .99 and greys >= 4, (scheme, media, part, paper, greys)
