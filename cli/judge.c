@@ -126,10 +126,16 @@ static int read_targets(judging *g) {
   return code ? code : check_targets(g);
 }
 
+/* A row that is left out is not looked at. */
 static int take_row(judging *g, const judge_block *b, int64_t row) {
   const int64_t n = g->j->classes;
   const double *p = (const double *)b->logits.data + row * n;
   double sum = 0, most = 0;
+  if (b->target && b->target[row] == LEFT_OUT) {
+    for (int64_t i = 0; i < n; i++) g->logs[row * n + i] = 0;
+    g->given[row] = 0;
+    return EXIT_OK;
+  }
   for (int64_t i = 0; i < n; i++) {
     if (!(p[i] >= 0))
       return fault(EXIT_REFUSED, "%s: row %" PRId64 ": %g is no probability", g->j->path, b->first + row,

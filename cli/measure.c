@@ -93,7 +93,7 @@ static double mean_of(const double *x, int64_t n) {
 static interval wilson(double share, int64_t n) {
   const double count = (double)n, by = 1 + Z95 * Z95 / count, middle = (share + Z95 * Z95 / (2 * count)) / by,
                half = Z95 * sqrt(share * (1 - share) / count + Z95 * Z95 / (4 * count * count)) / by;
-  return (interval){fmax(0, middle - half), fmin(1, middle + half)};
+  return (interval){share > 0 ? middle - half : 0, share < 1 ? middle + half : 1}; /* exact at the ends */
 }
 
 /* Of a mean of n numbers, by the normal distribution; of fewer than two, or of some that are not

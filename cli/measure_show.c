@@ -30,12 +30,12 @@ static const shown metrics[] = {
     {"entropy", "mean entropy", "nats", AT(entropy), -1},
     {"ece", "ECE", "bins (a, b] of equal width", AT(ece), -1},
     {"mce", "MCE", "the largest gap of a bin", AT(mce), -1},
-    {"rms_ce", "RMS calibration error", "", AT(rms), -1},
+    {"rms_ce", "RMS calibration error", "the root of the mean squared gap", AT(rms), -1},
     {"adaptive_ece", "adaptive ECE", "bins of as many rows each", AT(adaptive), -1},
     {"ks", "KS", "without bins", AT(ks), -1},
     {"auroc", "AUROC", "right rows above wrong ones, by confidence", AT(auroc), -1},
-    {"aupr_right", "AUPR right", "", AT(precision), -1},
-    {"aupr_wrong", "AUPR wrong", "", AT(other_precision), -1},
+    {"aupr_right", "AUPR right", "right rows as those to be found", AT(precision), -1},
+    {"aupr_wrong", "AUPR wrong", "wrong rows as those to be found", AT(other_precision), -1},
     {"fpr95", "FPR95", "wrong rows above a threshold that 95 % of the right ones reach", AT(fpr), -1},
     {"aurc", "AURC", "the mean error rate over all coverages", AT(aurc), -1},
     {"e_aurc", "E-AURC", "AURC above that of the best order", AT(excess), -1},
@@ -66,14 +66,14 @@ static void print_line(FILE *to, const char *name, double v, const interval *ran
     snprintf(both, sizeof both, "%s to %s", low, high);
   }
   fprintf(to, "%-*s %10s", NAME_COLUMNS, name, number);
-  if (*about) fprintf(to, "  %-24s%s", both, about);
+  if (*about) fprintf(to, "  %-25s %s", both, about);
   else if (*both) fprintf(to, "  %s", both);
   fputc('\n', to);
 }
 
 void measure_print(FILE *to, const measures *m) {
   char text[TEXT];
-  fprintf(to, "%-*s %10s  %-24s%s\n", NAME_COLUMNS, "metric", "value", "95 % interval", "what it is");
+  fprintf(to, "%-*s %10s  %-25s %s\n", NAME_COLUMNS, "metric", "value", "95 % interval", "what it is");
   for (int i = 0; i < METRICS; i++) {
     const shown *s = metrics + i;
     const bool top = s->at == AT(top_k);

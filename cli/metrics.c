@@ -9,6 +9,8 @@
 #include <string.h>
 
 enum { BINS = 15, TOP = 5 };
+#define TEMPERATURE_LEAST 1e-20 /* with four times as much and a fourth, operators take them */
+#define TEMPERATURE_MOST 1e20
 
 const setting metrics_settings[] = {
     METRICS_SETTINGS,
@@ -27,8 +29,8 @@ static int read_temperature(const options *o, double *value) {
   const char *text = options_own(o, "temperature");
   *value = 1;
   int code = text ? options_number("temperature", text, value) : EXIT_OK;
-  return code || (*value >= 1e-30 && *value <= 1e30) ? code
-                                                     : options_refuse("temperature", text, "not above 0");
+  if (code || (*value >= TEMPERATURE_LEAST && *value <= TEMPERATURE_MOST)) return code;
+  return options_refuse("temperature", text, "not within 1e-20 and 1e20");
 }
 
 /* Each input is read for itself, so standard input can be one of them. */

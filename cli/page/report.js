@@ -301,7 +301,7 @@
     byId("about").textContent = `${model.file}: ${model.rows} row${model.rows === 1 ? "" : "s"} of ${model.classes} classes, ${model.type}` +
       (model.left_out ? `; ${model.left_out} left out` : "") + (model.temperature !== 1 ? `; temperature ${number(model.temperature)}` : "") + ".";
     byId("made").textContent = `${data.program} ${data.version}`;
-    byId("summary").append(card("Accuracy", percent(m.accuracy), range(i.accuracy, percent)),
+    byId("summary").append(card("Accuracy", percent(m.accuracy), range(i.accuracy, (v) => (100 * v).toFixed(2)) + " %"),
       card(`Top-${model.k} accuracy`, percent(m.top_k_accuracy), ""),
       card("Log loss", number(m.log_loss), range(i.log_loss, number)),
       card("ECE", number(m.ece), model.bins.count.length + " bins"),

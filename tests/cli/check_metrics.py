@@ -199,7 +199,9 @@ def sets_at_the_edge():
     assert "AUROC                           -" in run("metrics", "one.csv", "--targets", "t.csv")[0].decode()
     put("wrong.csv", b"3,1,0\n0,5,0\n")
     put("wrong-t.csv", b"2\n2\n")
-    m = numbers("wrong.csv", "--targets", "wrong-t.csv")["metrics"]
+    wrong = numbers("wrong.csv", "--targets", "wrong-t.csv")
+    m = wrong["metrics"]
+    assert wrong["intervals"]["accuracy"][0] == 0 and one["intervals"]["accuracy"][1] == 1
     assert m["accuracy"] == m["macro_f1"] == 0 and m["aurc"] == 1 and m["e_aurc"] == 0 and m["auroc"] is None, m
     put("flat.csv", b"0,0\n0,0\n0,0\n0,0\n")
     put("flat-t.csv", b"0\n1\n0\n1\n")
@@ -223,6 +225,9 @@ def wrong_calls():
                        ("empty.csv", b"1,2\n-inf,-inf\n2,2\n"), ("single.csv", b"1\n3\n2\n"), ("three.csv", b"1,2,3\n3,1,3\n2,2,3\n"),
                        ("p.csv", b".5,.5\n.2,.7\n1,0\n"), ("minus.csv", b".5,.5\n1.2,-.2\n1,0\n")):
         put(name, text)
+    put("left.csv", b"0\n-100\n0\n")
+    run("metrics", "p.csv", "--targets", "left.csv", "--probabilities")
+    run("report", "p.csv", "--targets", "left.csv", "--probabilities", "-o", "p.html")
     put("rows.npy", A.npy("f32", (0, 3), []))
     put("no-t.npy", A.npy("i64", (0,), []))
 
@@ -234,7 +239,8 @@ def wrong_calls():
     fails(USAGE, "metrics", "x.csv", "t.csv", says=["t.csv", "one input too many"])
     refused(USAGE, "x.csv", "t.csv", "--bins", "0", says="--bins 0")
     refused(USAGE, "x.csv", "t.csv", "--temperature", "0", says="--temperature 0")
-    refused(USAGE, "x.csv", "t.csv", "--temperature", "nan", says="--temperature nan")
+    for temperature in ("nan", "-1", "1e21"):
+        refused(USAGE, "x.csv", "t.csv", "--temperature", temperature, says="--temperature " + temperature)
     refused(USAGE, "x.csv", "t.csv", "-k", "0", says="--k 0")
     refused(UNREADABLE, "missing.npy", "t.csv", says="missing.npy")
     refused(REFUSED, "x.csv", "two.csv", says=["two.csv", "a class for each row of x.csv"])
