@@ -255,9 +255,11 @@
     const fill = (id, list, none, caption, columns) =>
       byId(id).replaceChildren(list.length ? table(caption, columns, list) : html("p", {}, none));
     fill("confused", model.confused, "Every row is right.", "True class and the class it was taken for",
-      [target, taken, column("count", "rows"), { title: "of the class", number: true, value: (r) => r.share, text: (r) => percent(r.share) }]);
+      [target, taken, column("count", "rows"),
+        { title: "of the class", number: true, value: (r) => r.share, text: (r) => percent(r.share) }]);
     fill("errors", model.errors, "Every row is right.", "Wrong rows, the most confident first",
-      [{ title: "row", short: true, value: (r) => r.row }, target, taken, column("confidence", "confidence"), column("probability", "p of the true class")]);
+      [{ title: "row", short: true, value: (r) => r.row }, target, taken, column("confidence", "confidence"),
+        column("probability", "p of the true class")]);
     fill("classes", model.per_class, "", "Classes that occur", [
       { title: "class", value: (r) => r.class, text: (r) => className(r.class, r.name) }, column("rows", "rows"),
       column("predicted", "predicted"), column("precision", "precision"), column("recall", "recall"), column("f1", "F1"),
@@ -298,8 +300,9 @@
   function summary() {
     const m = model.metrics, i = model.intervals, name = data.title || "Report on " + model.file;
     document.title = byId("title").textContent = name;
-    byId("about").textContent = `${model.file}: ${model.rows} row${model.rows === 1 ? "" : "s"} of ${model.classes} classes, ${model.type}` +
-      (model.left_out ? `; ${model.left_out} left out` : "") + (model.temperature !== 1 ? `; temperature ${number(model.temperature)}` : "") + ".";
+    byId("about").textContent = `${model.file}: ${model.rows} row${model.rows === 1 ? "" : "s"} of ${model.classes} classes, ` +
+      model.type + (model.left_out ? `; ${model.left_out} left out` : "") +
+      (model.temperature !== 1 ? `; temperature ${number(model.temperature)}` : "") + ".";
     byId("made").textContent = `${data.program} ${data.version}`;
     byId("summary").append(card("Accuracy", percent(m.accuracy), range(i.accuracy, (v) => (100 * v).toFixed(2)) + " %"),
       card(`Top-${model.k} accuracy`, percent(m.top_k_accuracy), ""),

@@ -180,8 +180,10 @@ def slides(browser, grid):
 
 
 def accessible(browser):
-    for what, none in (("svg:not([aria-label]):not([aria-hidden])", "a drawing without a name"), ("th:not([scope])", "a heading of nothing"),
-                       ("table:not(:has(caption))", "a table without a caption"), ("section:not([aria-label]):not([aria-labelledby])", "a section")):
+    for what, none in (("svg:not([aria-label]):not([aria-hidden])", "a drawing without a name"),
+                       ("th:not([scope])", "a heading of nothing"),
+                       ("table:not(:has(caption))", "a table without a caption"),
+                       ("section:not([aria-label]):not([aria-labelledby])", "a section")):
         assert browser.run("document.querySelectorAll('%s').length" % what) == 0, none
     assert browser.run("document.documentElement.lang") == "en" and browser.run("document.querySelectorAll('h1').length") == 1
 
