@@ -78,6 +78,15 @@ exp_run exp_run_from(const exp_body *b, const span *s, const consts *k, size_t i
   return (exp_run){.scale_exp = max >= -R_MAX && max <= R_MAX ? k_of(max) - 1 : -R_INF, .best = -R_INF};
 }
 
+/* Whether there is a NaN among elements whose largest is -inf: a maximum passes over it. */
+static bool exp_hides_nan(const exp_body *b, const span *s, const consts *k, size_t i, size_t n) {
+  const consts direction = exp_direction(b, k);
+  double infinite = 0, valid = 0;
+  bool nan = false;
+  exp_count(b->scores, s, &direction, i, n, &infinite, &valid, &nan);
+  return nan;
+}
+
 /* The reference of a group that begins with -inf; false if it has none, and nothing to sum. */
 static bool exp_run_begin(const exp_body *b, const span *s, const consts *k, size_t i, size_t n, exp_run *run,
                           row_part *part) {
@@ -87,7 +96,7 @@ static bool exp_run_begin(const exp_body *b, const span *s, const consts *k, siz
                      .max = (double)max,
                      .low = (double)R_INF,
                      .index = -1,
-                     .nan = !(max <= R_MAX)};
+                     .nan = !(max <= R_MAX) || (!(max >= -R_MAX) && exp_hides_nan(b, s, k, i, n))};
   if (!(max >= -R_MAX && max <= R_MAX)) return false;
   run->scale_exp = k_of(max) - 1;
   part->nan |= !(run->scale_exp > -R_INF);

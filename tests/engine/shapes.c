@@ -1,5 +1,6 @@
 /* shapes.c - proves that every operator works along any axis of a tensor of any order in memory,
  * and that a broadcast auxiliary input gives the bits of the same input written out in full. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,7 +197,30 @@ static void broadcast(void **state) {
     }
 }
 
+/* A NaN among -inf that fill the first group of a row which is taken group by group, as it is not
+ * contiguous. */
+static void a_nan_behind_nothing(void **state) {
+  enum { LONG = 40000 };
+  static const char *const names[] = {"softmax", "log_softmax", "softmin", "logsumexp"};
+  static float x[2 * LONG], y[LONG];
+  int64_t shape[] = {LONG}, strides[] = {2};
+  for (int i = 0; i < LONG; i++) x[2 * i] = i == 5000 ? NAN : i < 8192 ? -INFINITY : 1;
+  for (size_t o = 0; o < COUNT_OF(names); o++) {
+    const smx_op *const op = smx_op_find(names[o]);
+    const smx_tensor tx = {.data = x, .ndim = 1, .dtype = SMX_F32, .shape = shape, .strides = strides},
+                     ty = {.data = y,
+                           .ndim = op->outputs[0].shape == SMX_SHAPE_FULL,
+                           .dtype = SMX_F32,
+                           .shape = shape};
+    const smx_tensor *in[] = {&tx}, *out[] = {&ty};
+    assert_int_equal(smx_forward(op, NULL, NULL, 1, in, 1, out), SMX_OK);
+    for (int i = 0; i < (ty.ndim ? LONG : 1); i++)
+      if (!isnan(y[i])) fail_msg("%s: element %d is %g", op->name, i, (double)y[i]);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(any_axis), cmocka_unit_test(broadcast)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(any_axis), cmocka_unit_test(broadcast),
+                                     cmocka_unit_test(a_nan_behind_nothing)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
