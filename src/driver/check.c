@@ -38,13 +38,17 @@ static smx_status check_axis(checked *k, const smx_view *x, const char *name) {
     k->shape[d] = x->shape[d];
     if (d != k->axis) k->row_shape[k->row_ndim++] = x->shape[d];
   }
-  int64_t n = k->column[0] = x->shape[k->axis];
+  k->column[0] = x->shape[k->axis];
+  if (!k->part) k->n = x->shape[k->axis];
+  if (k->first > k->n - x->shape[k->axis])
+    return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[%d] is %lld, but behind column %lld of %lld", k->op->name,
+                    name, (int)k->axis, (long long)x->shape[k->axis], (long long)k->first, (long long)k->n);
   memcpy(k->k_shape, k->shape, sizeof k->shape);
   for (int32_t i = 0; i < k->op->param_count; i++) {
     if (!strcmp(k->op->params[i].name, "k")) k->k_shape[k->axis] = (int64_t)k->params.value[i];
-    if ((k->op->params[i].flags & SMX_PARAM_MAX_N) && k->params.value[i] > (double)n)
+    if ((k->op->params[i].flags & SMX_PARAM_MAX_N) && k->params.value[i] > (double)k->n)
       return smx_fail(SMX_ERR_PARAM, "%s: %s: %g is more than the %lld elements of a row", k->op->name,
-                      k->op->params[i].name, k->params.value[i], (long long)n);
+                      k->op->params[i].name, k->params.value[i], (long long)k->n);
   }
   return SMX_OK;
 }

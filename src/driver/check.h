@@ -10,6 +10,9 @@ typedef struct checked {
   int family; /* the family, which has its kernels */
   size_t index;
   smx_params params;
+  /* rows have n elements, and x those from `first` on; part: as the caller said, not as x has */
+  bool part;
+  int64_t n, first;
   int32_t axis, ndim;
   int64_t shape[SMX_MAX_DIMS]; /* of x */
   int32_t row_ndim;

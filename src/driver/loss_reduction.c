@@ -34,7 +34,8 @@ static double counts(const smx_targets *t, int64_t y) {
     double d;
   } weight;
   if (!t->weights) return 1;
-  t->io->load(t->store, t->weights + y * t->step, 1, 1, &weight);
+  if (y < t->first || y - t->first >= t->held) return 0;
+  t->io->load(t->store, t->weights + (y - t->first) * t->step, 1, 1, &weight);
   return t->is_f64 ? weight.d : (double)weight.f;
 }
 
@@ -44,13 +45,13 @@ int64_t smx_weights_negative(const smx_targets *t, double *weight) {
     float f[BLOCK];
     double d[BLOCK];
   } block;
-  for (int64_t first = 0; first < t->classes; first += BLOCK) {
-    const int64_t left = t->classes - first, n = left < BLOCK ? left : BLOCK;
+  for (int64_t first = 0; first < t->held; first += BLOCK) {
+    const int64_t left = t->held - first, n = left < BLOCK ? left : BLOCK;
     t->io->load(t->store, t->weights + first * t->step, t->step / smx_dtype_bytes(t->dtype), (size_t)n,
                 &block);
     for (int64_t y = 0; y < n; y++) {
       *weight = t->is_f64 ? block.d[y] : (double)block.f[y];
-      if (*weight < 0) return first + y;
+      if (*weight < 0) return t->first + first + y;
     }
   }
   return -1;
@@ -88,10 +89,12 @@ static const char *mask_row(const smx_view *v, int32_t axis, int64_t r) {
   return v->data + offset;
 }
 double smx_elements_kept(const smx_view *mask, int32_t axis, const smx_view *length, int64_t rows,
-                         int64_t n) {
+                         int64_t first, int64_t held) {
   double sum = 0;
   for (int64_t r = 0; r < rows; r++) {
-    const int64_t end = length ? whole_of(length, r) : n;
+    const int64_t below = length ? whole_of(length, r) - first : held, end = below < 0      ? 0
+                                                                             : below < held ? below
+                                                                                            : held;
     const char *at = mask ? mask_row(mask, axis, r) : NULL;
     int64_t kept = mask ? 0 : end;
     for (int64_t i = 0; mask && i < end; i++) kept += at[i * mask->strides[axis]] != 0;
@@ -119,6 +122,11 @@ smx_status smx_targets_check(const smx_targets *t, double *total) {
   }
   *total = s.blocks + s.block;
   return SMX_OK;
+}
+
+double smx_target_counts(const smx_targets *t, int64_t row) {
+  const int64_t y = whole_of(t->index, row);
+  return y == t->ignore ? 0 : counts(t, y);
 }
 
 smx_status smx_lengths_check(smx_label what, const smx_view *length, int64_t n) {

@@ -13,12 +13,15 @@ typedef struct smx_targets {
   int64_t classes, ignore;
   const char *weights; /* of the classes, or NULL: each target counts 1 */
   int64_t step;        /* bytes from one to the next */
+  int64_t first, held; /* the weights are those of so many classes, `first` and those behind it */
   row_store store;
   smx_dtype dtype; /* of the weights */
   const dtype_io *io;
   bool is_f64; /* the sum, in double */
 } smx_targets;
 smx_status smx_targets_check(const smx_targets *t, double *total);
+/* What the target of a row counts, 0 where its class is not held. */
+double smx_target_counts(const smx_targets *t, int64_t row);
 
 /* Lengths of all rows: SMX_ERR_SHAPE names the first that is not 0..n. */
 smx_status smx_lengths_check(smx_label what, const smx_view *length, int64_t n);
@@ -30,8 +33,10 @@ typedef enum smx_mean { SMX_MEAN_ROWS, SMX_MEAN_ELEMENTS, SMX_MEAN_SETS } smx_me
 smx_mean smx_mean_of(const smx_param *param, double value);
 
 /* How many elements of the rows a mask keeps, below the length of each row; either may be NULL.
- * axis: of the mask, which rows run along. */
-double smx_elements_kept(const smx_view *mask, int32_t axis, const smx_view *length, int64_t rows, int64_t n);
+ * axis: of the mask, which rows run along. Of the elements first .. first + held - 1, which the
+ * mask has. */
+double smx_elements_kept(const smx_view *mask, int32_t axis, const smx_view *length, int64_t rows,
+                         int64_t first, int64_t held);
 /* How many rows have a number other than 0; NULL: none. */
 double smx_rows_other(const smx_view *set);
 

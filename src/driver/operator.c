@@ -1,9 +1,8 @@
 /* driver/operator.c - a call of an operator: checks everything, then makes a job that runs its
  * rows. */
 #include "operator.h"
-#include "check.h"
 #include "direct.h"
-#include "loss_reduction.h"
+#include "operation.h"
 #include "row/row.h"
 #include "tensors.h"
 #include <stdio.h>
@@ -27,6 +26,9 @@ static job_port port_of(const checked *k, const smx_port *port, const smx_view *
     p.axis = v->shape[d] > 1 ? v->strides[d] : 1;
     p.length = v->shape[d];
   }
+  /* where column 0 would be */
+  if (p.full && p.data && k->first)
+    p.data = (char *)((uintptr_t)p.data - (uintptr_t)(k->first * p.axis * p.bytes));
   p.same = p.store == (p.whole ? STORE_I64 : is_f64 ? STORE_F64 : STORE_F32);
   p.direct = p.same && p.axis == 1;
   return p;
@@ -36,7 +38,7 @@ static void job_shape(job *j, const checked *k, smx_context *ctx) {
   memset(j, 0, offsetof(job, src));
   for (int p = 0; p < ROW_SRC; p++) j->src[p].present = false;
   for (int p = 0; p < ROW_DST; p++) j->dst[p].present = false;
-  j->ctx = ctx, j->n = k->shape[k->axis], j->rows = 1, j->dims = k->row_ndim;
+  j->ctx = ctx, j->n = k->n, j->rows = 1, j->dims = k->row_ndim;
   for (int32_t d = 0; d < k->row_ndim; d++) j->rows *= j->dim[d] = k->row_shape[d];
   j->call.params = k->params.value;
   j->call.on_empty = smx_context_on_empty(ctx);
@@ -68,25 +70,35 @@ static void add_inputs(job *j, const checked *k, job_port *offsets) {
   }
 }
 
-static smx_status finish(const checked *k, job *j, bool backward) {
+static void take_kernel(operation *o) {
+  job *const j = &o->job;
   const smx_isa *isa = smx_isa_current();
   const smx_kernels *kernels = j->is_f64 ? &isa->f64 : &isa->f32;
-  const row_pair *pair = kernels->family[k->family][k->index];
-  int64_t empty;
-  j->kernel = backward ? pair->backward : pair->forward;
+  const row_pair *pair = kernels->family[o->check.family][o->check.index];
+  j->kernel = o->backward ? pair->backward : pair->forward;
   j->list = pair->list, j->work = pair->work;
   for (int p = 0; !row_has_program(j->kernel) && p < SMX_WHOLE_SCRATCH;
        p++) /* no row program: it needs the whole row, and room */
     j->dst[ROW_DST - 1 - p] = (job_port){.present = true, .full = true, .length = j->n, .axis = 1};
   j->io = kernels->io;
-  smx_status status = j->source ? j->source->run(j->source, j, &empty) : job_run(j, &empty);
-  if (status == SMX_ERR_NOMEM) return smx_fail(status, "%s: no memory for scratch rows", k->op->name);
-  if (status == SMX_ERR_EMPTY && j->offsets)
-    return smx_fail(status, "%s: row %lld, segment %lld has nothing valid", k->op->name, (long long)empty,
-                    (long long)j->segment);
+}
+
+smx_status operation_error(const operation *o, smx_status status, int64_t empty) {
+  const char *const name = o->check.op->name;
+  if (status == SMX_ERR_NOMEM) return smx_fail(status, "%s: no memory for scratch rows", name);
+  if (status == SMX_ERR_EMPTY && o->job.offsets)
+    return smx_fail(status, "%s: row %lld, segment %lld has nothing valid", name, (long long)empty,
+                    (long long)o->job.segment);
   if (status == SMX_ERR_EMPTY)
-    return smx_fail(status, "%s: row %lld has nothing valid", k->op->name, (long long)empty);
+    return smx_fail(status, "%s: row %lld has nothing valid", name, (long long)empty);
   return status;
+}
+
+static smx_status run_rows(operation *o) {
+  int64_t empty;
+  job *const j = &o->job;
+  const smx_status status = j->source ? j->source->run(j->source, j, &empty) : job_run(j, &empty);
+  return operation_error(o, status, empty);
 }
 
 /* ---- losses: targets and reductions ---- */
@@ -101,6 +113,7 @@ static double param_named(const checked *k, const char *name) {
 static void take_classes(const checked *k, int32_t w, smx_targets *t) {
   t->weights = k->in[w].data, t->dtype = k->in[w].dtype, t->store = row_store_of(t->dtype);
   t->step = k->in[w].strides[k->axis] * smx_dtype_bytes(t->dtype);
+  t->first = k->first, t->held = k->shape[k->axis];
 }
 
 /* What targets are checked with, and the weights of classes that they count, if there are any. */
@@ -127,13 +140,6 @@ static smx_status check_classes(const checked *k, const smx_targets *like) {
   return SMX_OK;
 }
 
-/* What a mean divides by: the count of all rows, or of two sets of them. */
-typedef struct counted {
-  smx_mean about;
-  double total, other;
-  const smx_view *set; /* a number for each row, 0 in the first set; or NULL */
-} counted;
-
 /* A mean that is about something else than rows. */
 static void count_otherwise(const checked *k, const job *j, counted *c) {
   const smx_op *op = k->op;
@@ -146,7 +152,8 @@ static void count_otherwise(const checked *k, const job *j, counted *c) {
     if (k->has_in[i] && (op->inputs[i].flags & SMX_PORT_MASK)) mask = k->in + i;
     if (k->has_in[i] && (op->inputs[i].flags & SMX_PORT_INT)) whole = k->in + i;
   }
-  if (c->about == SMX_MEAN_ELEMENTS) c->total = smx_elements_kept(mask, k->axis, whole, j->rows, j->n);
+  if (c->about == SMX_MEAN_ELEMENTS)
+    c->total = smx_elements_kept(mask, k->axis, whole, j->rows, k->first, k->shape[k->axis]);
   if (c->about != SMX_MEAN_SETS) return;
   c->set = whole;
   c->other = smx_rows_other(whole);
@@ -161,17 +168,22 @@ static smx_status check_lengths(const checked *k, int64_t n) {
   return status;
 }
 
-/* Checks weights, lengths and targets; what the rows count together goes to *c. */
-static smx_status check_targets(const checked *k, const job *j, counted *c) {
-  const smx_op *op = k->op;
+/* Checks weights, lengths and targets, and counts what the rows count together. */
+static smx_status check_targets(operation *o) {
+  const checked *const k = &o->check;
+  const job *const j = &o->job;
+  const smx_op *const op = k->op;
+  counted *const c = &o->counted;
   smx_targets t = targets_of(k, j);
   smx_status status = check_classes(k, &t);
   if (status == SMX_OK) status = check_lengths(k, j->n);
   *c = (counted){.total = (double)j->rows};
+  o->targets.index = NULL;
   for (int32_t i = 0; status == SMX_OK && i < op->input_count; i++) {
     if (!(op->inputs[i].flags & SMX_PORT_TARGET) || !k->has_in[i]) continue;
     t.what = LABEL("", op->inputs[i].name), t.index = k->in + i;
     t.ignore = (int64_t)param_named(k, "ignore_index");
+    o->targets = t;
     return smx_targets_check(&t, &c->total);
   }
   if (status == SMX_OK) count_otherwise(k, j, c);
@@ -187,57 +199,71 @@ static int32_t scalar_output(const checked *k) {
   return -1;
 }
 
-static void put_reduced(const checked *k, const job *j, int32_t o, const void *losses, const counted *c) {
+void operation_share(operation *o) {
+  const smx_reduction how = reduction_of(&o->check);
+  const counted *const c = &o->counted;
+  if (o->backward) return; /* the upstream gradients say it */
+  o->job.call.share = smx_share(how, c->total);
+  o->job.call.share_other = smx_share(how, c->about == SMX_MEAN_SETS ? c->other : c->total);
+}
+
+/* The rows run with the first output in memory of their own, in order. */
+smx_status operation_open(operation *o) {
+  const checked *const k = &o->check;
+  job *const j = &o->job;
+  const int64_t bytes = j->is_f64 ? 8 : 4;
+  o->losses = NULL;
+  o->scalar = o->backward ? -1 : scalar_output(k);
+  if (o->scalar < 0) return SMX_OK;
+  o->losses = smx_alloc(j->ctx, (size_t)(j->rows * bytes + 1));
+  if (!o->losses) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for the losses of the rows", k->op->name);
+  o->loss = j->dst[0];
+  j->dst[0] =
+      (job_port){.present = true, .direct = true, .data = o->losses, .bytes = bytes, .length = 1, .axis = 1};
+  j->dst[0].store = j->is_f64 ? STORE_F64 : STORE_F32;
+  for (int64_t d = k->row_ndim - 1, step = 1; d >= 0; step *= k->row_shape[d--]) j->dst[0].outer[d] = step;
+  return SMX_OK;
+}
+
+static void put_reduced(operation *o) {
   union {
     float f;
     double d;
   } value;
+  const checked *const k = &o->check;
+  const job *const j = &o->job;
+  const counted *const c = &o->counted;
   const smx_reduction how = reduction_of(k);
   const double v = c->about == SMX_MEAN_SETS
-                       ? smx_reduced_sets(how, losses, c->set, j->rows, c->total, c->other, j->is_f64)
-                       : smx_reduced(how, losses, j->rows, c->total, j->is_f64);
+                       ? smx_reduced_sets(how, o->losses, c->set, j->rows, c->total, c->other, j->is_f64)
+                       : smx_reduced(how, o->losses, j->rows, c->total, j->is_f64);
   if (j->is_f64) value.d = v;
   else value.f = (float)v;
-  j->io->store(row_store_of(k->out[o].dtype), &value, 1, k->out[o].data, 1);
+  j->io->store(row_store_of(k->out[o->scalar].dtype), &value, 1, k->out[o->scalar].data, 1);
 }
 
-/* Runs the rows with the first output in memory of its own, in order; then stores the caller's
- * outputs. */
-static smx_status finish_reduced(const checked *k, job *j, int32_t o, const counted *c) {
-  const job_port loss = j->dst[0];
-  const int64_t bytes = j->is_f64 ? 8 : 4;
-  char *losses = smx_alloc(j->ctx, (size_t)(j->rows * bytes + 1));
-  if (!losses) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for the losses of the rows", k->op->name);
-  j->dst[0] =
-      (job_port){.present = true, .direct = true, .data = losses, .bytes = bytes, .length = 1, .axis = 1};
-  j->dst[0].store = j->is_f64 ? STORE_F64 : STORE_F32;
-  for (int64_t d = k->row_ndim - 1, step = 1; d >= 0; step *= k->row_shape[d--]) j->dst[0].outer[d] = step;
-  smx_status status = finish(k, j, false);
-  for (int64_t r = 0; r < j->rows && status == SMX_OK; r++) {
+void operation_close(operation *o, smx_status status) {
+  const checked *const k = &o->check;
+  const job *const j = &o->job;
+  for (int64_t r = 0; o->losses && r < j->rows && status == SMX_OK; r++) {
     int64_t at = 0;
     for (int64_t d = k->row_ndim - 1, left = r; d >= 0; left /= k->row_shape[d--])
-      at += left % k->row_shape[d] * loss.outer[d];
-    j->io->store(loss.store, losses + r * bytes, 1, loss.data + at * loss.bytes, 1);
+      at += left % k->row_shape[d] * o->loss.outer[d];
+    j->io->store(o->loss.store, o->losses + r * (j->is_f64 ? 8 : 4), 1, o->loss.data + at * o->loss.bytes, 1);
   }
-  if (status == SMX_OK) put_reduced(k, j, o, losses, c);
-  smx_free(j->ctx, losses);
-  return status;
+  if (o->losses && status == SMX_OK) put_reduced(o);
+  smx_free(j->ctx, o->losses);
+  o->losses = NULL;
 }
 
-/* A call, in memory of its own: it is too large for a stack that may have 16 KB in all. */
-typedef struct operation {
-  const job_source *source;
-  checked check;
-  job job;
-  job_port offsets;
-} operation;
-
-static smx_status run_forward(operation *o, const smx_op *op, smx_context *ctx, const smx_params *params,
-                              int32_t n_in, const smx_tensor *const *in, int32_t n_out,
-                              const smx_tensor *const *out) {
+smx_status operation_forward(operation *o, const operation_columns *columns, const smx_op *op,
+                             smx_context *ctx, const smx_params *params, int32_t n_in,
+                             const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out) {
   checked *const k = &o->check;
   job *const j = &o->job;
   smx_status status = smx_check_params(k, "smx_forward", op, params);
+  if (columns) k->part = true, k->n = columns->n, k->first = columns->first;
+  o->backward = false;
   if (status == SMX_OK) status = smx_check_count(op, "n_in", n_in, op->input_count);
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
   if (status == SMX_OK) status = smx_check_x(k, n_in, in, true);
@@ -253,21 +279,19 @@ static smx_status run_forward(operation *o, const smx_op *op, smx_context *ctx, 
   for (int32_t i = 0; i < op->output_count; i++)
     if (k->has_out[i] && op->outputs[i].shape != SMX_SHAPE_SCALAR)
       j->dst[i] = port_of(k, op->outputs + i, k->out + i, j->is_f64);
-  counted rows;
-  status = check_targets(k, j, &rows);
-  if (status != SMX_OK) return status;
-  j->call.share = smx_share(reduction_of(k), rows.total);
-  j->call.share_other = smx_share(reduction_of(k), rows.about == SMX_MEAN_SETS ? rows.other : rows.total);
-  return scalar_output(k) < 0 ? finish(k, j, false) : finish_reduced(k, j, scalar_output(k), &rows);
+  take_kernel(o);
+  return check_targets(o);
 }
 
-static smx_status run_backward(operation *o, const smx_op *op, smx_context *ctx, const smx_params *params,
-                               int32_t n_in, const smx_tensor *const *in, int32_t n_out,
-                               const smx_tensor *const *out, const smx_tensor *const *dout,
-                               const smx_tensor *const *din) {
+smx_status operation_backward(operation *o, const operation_columns *columns, const smx_op *op,
+                              smx_context *ctx, const smx_params *params, int32_t n_in,
+                              const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
+                              const smx_tensor *const *dout, const smx_tensor *const *din) {
   checked *const k = &o->check;
   job *const j = &o->job;
   smx_status status = smx_check_params(k, "smx_backward", op, params);
+  if (columns) k->part = true, k->n = columns->n, k->first = columns->first;
+  o->backward = true;
   if (status == SMX_OK && !(op->flags & SMX_OP_BACKWARD))
     status = smx_fail(SMX_ERR_NO_BACKWARD, "%s: has no gradient", op->name);
   if (status == SMX_OK) status = smx_check_count(op, "n_in", n_in, op->input_count);
@@ -294,9 +318,17 @@ static smx_status run_backward(operation *o, const smx_op *op, smx_context *ctx,
     if (k->has_din[g]) j->dst[g] = port_of(k, op->inputs + g, k->din + g, j->is_f64);
   if (!k->has_din[0]) /* computed and discarded */
     j->dst[0] = (job_port){.present = true, .full = true, .length = j->n, .axis = 1};
-  counted rows;
-  status = check_targets(k, j, &rows);
-  return status == SMX_OK ? finish(k, j, true) : status;
+  take_kernel(o);
+  return check_targets(o);
+}
+
+static smx_status run(operation *o) {
+  smx_status status = operation_open(o);
+  if (status != SMX_OK) return status;
+  operation_share(o);
+  status = run_rows(o);
+  operation_close(o, status);
+  return status;
 }
 
 static smx_status no_call(const char *verb) {
@@ -308,7 +340,8 @@ smx_status operator_forward_from(const job_source *source, const smx_op *op, smx
   operation *const o = smx_alloc(ctx, sizeof *o);
   if (!o) return no_call("smx_forward");
   o->source = source;
-  const smx_status status = run_forward(o, op, ctx, params, n_in, in, n_out, out);
+  smx_status status = operation_forward(o, NULL, op, ctx, params, n_in, in, n_out, out);
+  if (status == SMX_OK) status = run(o);
   smx_free(ctx, o);
   return status;
 }
@@ -319,7 +352,8 @@ smx_status operator_backward_from(const job_source *source, const smx_op *op, sm
   operation *const o = smx_alloc(ctx, sizeof *o);
   if (!o) return no_call("smx_backward");
   o->source = source;
-  const smx_status status = run_backward(o, op, ctx, params, n_in, in, n_out, out, dout, din);
+  smx_status status = operation_backward(o, NULL, op, ctx, params, n_in, in, n_out, out, dout, din);
+  if (status == SMX_OK) status = run(o);
   smx_free(ctx, o);
   return status;
 }

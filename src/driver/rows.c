@@ -7,8 +7,8 @@
  * group. Scratch memory is bounded by constants, whatever the tensor, except for kernels without a
  * row program, which need a whole row in one piece (job.h). No choice here changes a bit. */
 #include "job.h"
+#include "long_row.h"
 #include "plan.h"
-#include "tile.h"
 #include <stdatomic.h>
 #include <string.h>
 
@@ -21,8 +21,7 @@ enum {
   TASK = 65536,        /* elements that are worth a task */
   TASKS_A_THREAD = 16, /* of many rows */
   TASK_ROWS = 8,       /* as a share of all rows, a task has so many or more */
-  STRIP_SHORT = 2048,  /* elements up to which rows side by side are taken in narrow strips */
-  RUN_GROUPS = 32      /* groups of a long row handed out together */
+  STRIP_SHORT = 2048   /* elements up to which rows side by side are taken in narrow strips */
 };
 
 /* The ports that are present, one after another. */
@@ -154,58 +153,17 @@ typedef struct long_row {
 
 static void long_task(void *arg, int64_t task) {
   long_row *w = arg;
-  const job *j = w->j;
-  int64_t from = task * w->run, end = from + w->run < j->n ? from + w->run : j->n;
-  int64_t size = scratched(j) ? ROW_GROUP : w->run, pieces = (end - from + size - 1) / size;
+  const int64_t from = task * w->run, end = from + w->run < w->j->n ? from + w->run : w->j->n;
   char *const place = take_place(w->w);
-  row_call c;
-  const tile t = {smx_job_lend(j, place, &c), tile_room(ROW_GROUP)};
-  for (int64_t i = 0; i < pieces; i++) {
-    int64_t start = from + (w->st->reverse ? pieces - 1 - i : i) * size;
-    piece at = {w->row, 1, start, end - start < size ? end - start : size};
-    open_call(j, &t, &at, w->values, &c);
-    smx_job_lend(j, place, &c);
-    row_pass(j->kernel, &c, w->st, w->parts + start / ROW_GROUP);
-    if (w->st->writes) close_call(j, &c, &at, false);
-  }
+  long_row_pass(w->j, place, w->values, w->st, &(piece){w->row, 1, from, end - from},
+                w->parts + from / ROW_GROUP);
   give_place(w->w, place);
 }
 
-/* The call that begins and folds a row taken in pieces: ports that are not FULL are in memory of
- * its own. */
-static int64_t values_room(const job *j) {
-  int64_t cells = 0;
-  for (int p = 0; p < ROW_SRC; p++) cells += j->src[p].present && !j->src[p].full ? j->src[p].length : 0;
-  for (int p = 0; p < ROW_DST; p++) cells += j->dst[p].present && !j->dst[p].full ? j->dst[p].length : 0;
-  return cells;
-}
-static row_call open_values(const job *j, int64_t row, double *cells) {
-  const piece at = {row, 1, 0, j->n};
-  row_call c = j->call;
-  c.n = (size_t)j->n, c.rows = 1;
-  for (int p = 0; p < ROW_SRC; p++) {
-    if (!j->src[p].present || j->src[p].full) continue;
-    move_part(j, j->src + p, &at, (char *)cells, false);
-    c.src[p] = cells;
-    cells += j->src[p].length;
-  }
-  for (int p = 0; p < ROW_DST; p++) {
-    if (!j->dst[p].present || j->dst[p].full) continue;
-    c.dst[p] = cells;
-    cells += j->dst[p].length;
-  }
-  return c;
-}
-static void close_values(const job *j, int64_t row, const row_call *c) {
-  const piece at = {row, 1, 0, j->n};
-  for (int p = 0; p < ROW_DST; p++)
-    if (j->dst[p].present && !j->dst[p].full) move_part(j, j->dst + p, &at, c->dst[p], true);
-}
-
 /* The program of a long row: what kernels ask for, state, parts and cells, one after another. */
-static int64_t groups_of(const job *j) { return (j->n + ROW_GROUP - 1) / ROW_GROUP; }
+static int64_t groups_of(const job *j) { return long_row_groups(j->n); }
 static size_t long_bytes(const job *j) {
-  const size_t cells = (size_t)(values_room(j) + 1) * sizeof(double);
+  const size_t cells = (size_t)(long_row_cells(j) + 1) * sizeof(double);
   return smx_job_own(j) + smx_whole_lines(sizeof(row_state)) +
          smx_whole_lines((size_t)groups_of(j) * sizeof(row_part)) + smx_whole_lines(cells);
 }
@@ -216,7 +174,7 @@ static void long_row_run(const parallel_job *owner, char *memory, int64_t row, i
   row_state *st = (row_state *)(void *)behind;
   row_part *parts = (row_part *)(void *)(behind + smx_whole_lines(sizeof *st));
   double *cells = (double *)(void *)((char *)parts + smx_whole_lines((size_t)groups_of(j) * sizeof *parts));
-  row_call values = open_values(j, row, cells);
+  row_call values = long_row_open(j, row, cells);
   smx_job_lend(j, memory, &values);
   st->list = values.list;
   long_row w = {.w = owner,
@@ -234,7 +192,7 @@ static void long_row_run(const parallel_job *owner, char *memory, int64_t row, i
     else run_tasks(j, tasks, long_task, &w);
     row_merge(j->kernel, &values, st, parts, (size_t)groups_of(j));
   } while (row_next(j->kernel, &values, st));
-  if (!st->empty || j->call.on_empty != SMX_EMPTY_ERROR) close_values(j, row, &values);
+  if (!st->empty || j->call.on_empty != SMX_EMPTY_ERROR) long_row_close(j, row, &values);
   else if (*empty < 0) *empty = row;
 }
 
@@ -281,7 +239,7 @@ static bool by_groups(const job *j) {
 /* The scratch memory of `rows` rows if the kernel cannot take them as they are. */
 static size_t rows_bytes(const job *j, int64_t rows) {
   if (!scratched(j)) return smx_job_own(j);
-  if (by_groups(j)) return smx_job_own(j) + (size_t)tile_bytes(j, tile_room(ROW_GROUP));
+  if (by_groups(j)) return long_row_place(j);
   return smx_job_own(j) + (size_t)tile_bytes(j, tile_room(tile_rows(j, rows) * scratch_length(j)));
 }
 static size_t part_bytes(const job *j, int64_t rows) {
@@ -419,7 +377,7 @@ static plan plan_of(const job *j) {
 static size_t task_bytes(const job *j, const plan *p) {
   const int64_t lanes = 64 / (int64_t)real_bytes(j);
   switch (p->way) {
-    case BY_GROUPS: return smx_job_own(j) + (size_t)tile_bytes(j, tile_room(ROW_GROUP));
+    case BY_GROUPS: return long_row_place(j);
     case BY_STRIPS: return strip_room(j) + part_bytes(j, lanes);
     case BY_HALF: return half_scratch(j) + part_bytes(j, 1);
     default: return rows_bytes(j, p->rows_a_task);
@@ -499,16 +457,21 @@ static bool writes(const job *j) {
   return any;
 }
 
+void job_prepare(job *j) {
+  for (int p = 0; p < ROW_SRC; p++) j->call.inputs |= (uint32_t)j->src[p].present << p;
+  for (int p = 0; p < ROW_DST; p++) j->call.outputs |= (uint32_t)j->dst[p].present << p;
+  if (j->rows == 0) return;
+  if (j->n == 0 && !writes(j)) j->rows = 1; /* all rows are alike: there may be any number of them */
+  merge_dims(j);
+}
+
 smx_status job_run(job *j, int64_t *empty) {
   smx_scratch scratch;
   need n = {0};
   plan whole = {0};
   *empty = -1;
-  for (int p = 0; p < ROW_SRC; p++) j->call.inputs |= (uint32_t)j->src[p].present << p;
-  for (int p = 0; p < ROW_DST; p++) j->call.outputs |= (uint32_t)j->dst[p].present << p;
+  job_prepare(j);
   if (j->rows == 0) return SMX_OK;
-  if (j->n == 0 && !writes(j)) j->rows = 1; /* all rows are alike: there may be any number of them */
-  merge_dims(j);
   if (j->offsets) segment_needs(j, &n);
   else whole = add_need(&n, j);
   if (!smx_scratch_open(&scratch, j->ctx, n.shared, n.task, n.tasks)) return SMX_ERR_NOMEM;
