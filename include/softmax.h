@@ -2,8 +2,8 @@
  *
  * This file has the status, tensors, the context, operators as data, and the functions that most
  * programs use. It includes the other parts at its end: softmax/attention.h, softmax/heads.h,
- * softmax/sampling.h, softmax/matrix.h, softmax/routing.h and softmax/scores.h. A part may also be
- * included alone.
+ * softmax/sampling.h, softmax/matrix.h, softmax/routing.h, softmax/scores.h and softmax/split.h. A
+ * part may also be included alone.
  *
  * libsoftmax turns rows of scores (logits) into weights, sums and decisions: softmax and the
  * operators around it, forward and backward.
@@ -72,7 +72,10 @@ typedef enum smx_status {
   SMX_ERR_DEVICE = -10,     /* a tensor that is not in CPU memory */
   SMX_ERR_STRUCT = -11,     /* the size field of a struct is not one this library knows */
   SMX_ERR_THREAD = -12,     /* a thread could not be started */
-  SMX_ERR_TARGET = -13      /* a row's target is no class of it; nothing has been written */
+  SMX_ERR_TARGET = -13,     /* a row's target is no class of it; nothing has been written */
+  /* what came from another rank is no message of this call and this version, or the transport
+   * failed: softmax/split.h, softmax/mpi.h */
+  SMX_ERR_BACKEND = -14
 } smx_status;
 
 /* The status in a few words: "wrong shape". Never NULL. */
@@ -82,6 +85,10 @@ SMX_API const char *smx_strerror(smx_status status);
  * x: shape[1] is -3". It stays until the next failing call of the same thread; "" before the first.
  * Never NULL. */
 SMX_API const char *smx_last_error(void);
+
+/* Makes text what smx_last_error() says, as much of it as fits; NULL: the status in words. Returns
+ * status. For libraries on top of this one, so that their callers look in one place. */
+SMX_API smx_status smx_set_error(smx_status status, const char *text);
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
@@ -391,6 +398,10 @@ SMX_API smx_status smx_cross_entropy_f32(smx_context *ctx, size_t rows, size_t n
                                          const int64_t *target, const smx_cross_entropy_options *options,
                                          float *loss, float *dx, float *reduced);
 
+/* The same options as parameters of the operator cross_entropy; NULL: the defaults. class_weight
+ * and lse are ports of it. Errors: SMX_ERR_NULL, SMX_ERR_STRUCT. */
+SMX_API smx_status smx_cross_entropy_params(const smx_cross_entropy_options *options, smx_params *params);
+
 /* Any axis, strides and float dtypes; y may be x. Otherwise as smx_forward. */
 SMX_API smx_status smx_softmax(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y);
 SMX_API smx_status smx_log_softmax(smx_context *ctx, int32_t axis, const smx_tensor *x, const smx_tensor *y);
@@ -408,5 +419,6 @@ SMX_API smx_status smx_softmax_backward(smx_context *ctx, int32_t axis, const sm
 #include "softmax/routing.h"
 #include "softmax/sampling.h"
 #include "softmax/scores.h"
+#include "softmax/split.h"
 
 #endif

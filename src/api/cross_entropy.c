@@ -34,6 +34,15 @@ static smx_status take_options(const char *verb, const smx_cross_entropy_options
   return SMX_OK;
 }
 
+smx_status smx_cross_entropy_params(const smx_cross_entropy_options *options, smx_params *params) {
+  SMX_ENTER(NULL);
+  smx_cross_entropy_options o;
+  static const char verb[] = "smx_cross_entropy_params";
+  if (!params) return smx_fail(SMX_ERR_NULL, "%s: params is NULL", verb);
+  smx_params_init(loss_table + LOSS_cross_entropy, params);
+  return take_options(verb, options, &o, params);
+}
+
 smx_status smx_cross_entropy_f32(smx_context *ctx, size_t rows, size_t n, const float *x,
                                  const int64_t *target, const smx_cross_entropy_options *options, float *loss,
                                  float *dx, float *reduced) {

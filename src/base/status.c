@@ -24,6 +24,7 @@ static const struct {
     {SMX_ERR_STRUCT, "unknown struct size"},
     {SMX_ERR_THREAD, "a thread could not be started"},
     {SMX_ERR_TARGET, "a target is no class"},
+    {SMX_ERR_BACKEND, "a message of another kind, or none"},
 };
 
 const char *smx_strerror(smx_status status) {
@@ -43,6 +44,10 @@ smx_status smx_fail(smx_status status, const char *format, ...) {
   smx_fpenv_text_leave(env);
   va_end(args);
   return status;
+}
+
+smx_status smx_set_error(smx_status status, const char *text) {
+  return smx_fail(status, "%s", text ? text : smx_strerror(status));
 }
 
 #define TEXT(x) #x

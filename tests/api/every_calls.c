@@ -89,6 +89,7 @@ static void last_error(stage *s) { /* each thread has its own */
   const char *text = smx_last_error();
   stage_end(s, text ? SMX_OK : SMX_ERR_NULL);
 }
+static void set_error(stage *s) { CALL(s, smx_set_error, SMX_OK, "a text"); }
 static void op_count(stage *s) { GIVES(s, smx_op_count, size_t, ); }
 static void op_at(stage *s) { GIVES(s, smx_op_at, const smx_op *, 3); }
 static void op_find(stage *s) { GIVES(s, smx_op_find, const smx_op *, "entmax"); }
@@ -347,6 +348,12 @@ static void cross_entropy_f32(stage *s) {
   o->z_weight = 1e-4f, o->temperature = 0.7f;
   CALL(s, smx_cross_entropy_f32, s->ctx, ROWS, N, x, target, o, loss, dx, sum);
 }
+static void cross_entropy_params(stage *s) {
+  smx_cross_entropy_options *o = stage_in(s, sizeof *o);
+  smx_params *to = stage_out(s, sizeof *to);
+  *o = (smx_cross_entropy_options){.size = sizeof *o, .reduction = SMX_REDUCE_MEAN, .z_weight = 1e-4f};
+  CALL(s, smx_cross_entropy_params, o, to);
+}
 static void softmax_tensor(stage *s) {
   const smx_tensor *x = in_floats(s, s->t, SHAPE(s->rows, s->n));
   smx_tensor *to = out_tensor(s, s->t, SHAPE(s->rows, s->n));
@@ -552,6 +559,7 @@ const every_case every_calls[] = {
     {"isa_name", isa_name, CASE_ONCE},
     {"strerror", strerror_, CASE_ONCE},
     {"last_error", last_error, CASE_ONCE},
+    {"set_error", set_error, CASE_ONCE},
     {"op_count", op_count, CASE_ONCE},
     {"op_at", op_at, CASE_ONCE},
     {"op_find", op_find, CASE_ONCE},
@@ -595,6 +603,7 @@ const every_case every_calls[] = {
     {"softmax_backward_f32", softmax_backward_f32, CASE_ONCE},
     {"softmax_strided_f32", strided_f32, CASE_ONCE},
     {"cross_entropy_f32", cross_entropy_f32, CASE_ONCE},
+    {"cross_entropy_params", cross_entropy_params, CASE_ONCE},
     {"softmax", softmax_tensor, CASE_ROWS},
     {"softmax of columns", softmax_across, CASE_ROWS},
     {"softmax of columns, an odd one", softmax_across_odd, CASE_ONCE},

@@ -15,7 +15,8 @@ program() {
 }
 
 source=$1
-mapfile -t headers < <(cd "$source/include" && find . -name '*.h' | sed 's|^\./||' | sort)
+# softmax/mpi.h is of another library, whose tests (tests/mpi) compile it.
+mapfile -t headers < <(cd "$source/include" && find . -name '*.h' ! -name mpi.h | sed 's|^\./||' | sort)
 [ ${#headers[@]} -ge 4 ] || { echo "only ${#headers[@]} headers"; exit 1; }
 for header in "${headers[@]}"; do "$CC" -std=c11 -Wstrict-prototypes "${flags[@]}" -x c - <<<"$(program "$header")"; done
 echo "C11: ${headers[*]}"

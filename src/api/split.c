@@ -1,0 +1,89 @@
+/* api/split.c - the functions of softmax/split.h. */
+#include "base/enter.h"
+#include "driver/split.h"
+#include <softmax/split.h>
+
+smx_status smx_split_shard(int64_t n, int64_t ranks, int64_t rank, int64_t *first, int64_t *count) {
+  SMX_ENTER(NULL);
+  return split_shard(n, ranks, rank, first, count);
+}
+
+smx_status smx_split_plan(int64_t n, int64_t ranks, const int64_t *bounds, int64_t *owned) {
+  SMX_ENTER(NULL);
+  return split_plan(n, ranks, bounds, owned);
+}
+
+/* A split that has what there is of a call, whatever its status. */
+static smx_status opened(smx_split *s, smx_status status, const smx_split_part *part) {
+  if (status == SMX_OK) status = split_open(s, part);
+  return s->status = status;
+}
+
+smx_status smx_split_forward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
+                             const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
+                             const smx_split_part *part, smx_split **split) {
+  SMX_ENTER(ctx);
+  static const char verb[] = "smx_split_forward";
+  operation_columns columns;
+  if (!split) return smx_fail(SMX_ERR_NULL, "%s: split is NULL", verb);
+  smx_split *const s = split_new(ctx);
+  *split = s ? s : split_no_memory();
+  if (!s) return SMX_ERR_NOMEM;
+  smx_status status = split_check_part(verb, op, part, &columns);
+  if (status == SMX_OK) status = operation_forward(&s->o, &columns, op, ctx, params, n_in, in, n_out, out);
+  return opened(s, status, part);
+}
+
+smx_status smx_split_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
+                              const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
+                              const smx_tensor *const *dout, const smx_tensor *const *din,
+                              const smx_split_part *part, smx_split **split) {
+  SMX_ENTER(ctx);
+  static const char verb[] = "smx_split_backward";
+  operation_columns columns;
+  if (!split) return smx_fail(SMX_ERR_NULL, "%s: split is NULL", verb);
+  smx_split *const s = split_new(ctx);
+  *split = s ? s : split_no_memory();
+  if (!s) return SMX_ERR_NOMEM;
+  smx_status status = split_check_part(verb, op, part, &columns);
+  if (status == SMX_OK)
+    status = operation_backward(&s->o, &columns, op, ctx, params, n_in, in, n_out, out, dout, din);
+  return opened(s, status, part);
+}
+
+int64_t smx_split_blocks(const smx_split *split) { return split && split->blocks ? split->blocks : 1; }
+
+int32_t smx_split_next(const smx_split *split, int64_t block) {
+  return split ? split_next(split, block) : SMX_SPLIT_DONE;
+}
+
+size_t smx_split_bytes(const smx_split *split, int64_t block, int64_t groups) {
+  return split ? split_bytes(split, block, groups) : 0;
+}
+
+smx_status smx_split_pass(smx_split *split, int64_t block, void *message) {
+  if (!split || !message)
+    return smx_fail(SMX_ERR_NULL, "smx_split_pass: %s is NULL", split ? "message" : "split");
+  SMX_ENTER(split->ctx);
+  return split_pass(split, block, message);
+}
+
+smx_status smx_split_fold(smx_split *split, int64_t block, const void *messages, size_t bytes) {
+  if (!split || !messages)
+    return smx_fail(SMX_ERR_NULL, "smx_split_fold: %s is NULL", split ? "messages" : "split");
+  SMX_ENTER(split->ctx);
+  return split_fold(split, block, messages, bytes);
+}
+
+smx_status smx_split_carry(smx_split *split, int64_t block, int32_t take, void *state, size_t *bytes) {
+  if (!split || !bytes)
+    return smx_fail(SMX_ERR_NULL, "smx_split_carry: %s is NULL", split ? "bytes" : "split");
+  SMX_ENTER(split->ctx);
+  return split_carry(split, block, take != 0, state, bytes);
+}
+
+void smx_split_close(smx_split *split) {
+  if (!split) return;
+  SMX_ENTER(split->ctx);
+  split_close(split);
+}

@@ -1,0 +1,110 @@
+/* driver/split.h - rows whose columns lie on several ranks (softmax/split.h): a call of an operator
+ * whose row program runs in rounds. split.c opens and closes it, split_rounds.c runs its rounds,
+ * split_message.c has what travels. */
+#ifndef SMX_DRIVER_SPLIT_H
+#define SMX_DRIVER_SPLIT_H
+#include "long_row.h"
+#include "operation.h"
+
+/* A row under way; its list is before it in memory, its cells are behind it. */
+typedef struct split_row {
+  bool done;
+  row_state st;
+  row_call values;
+} split_row;
+
+/* The rows of one block, in a slot of memory. */
+typedef struct split_block {
+  int64_t number; /* 0: none */
+  int64_t first, rows, left;
+  int64_t round;
+  int32_t next;   /* SMX_SPLIT_DONE .. SMX_SPLIT_RELAY_BACK */
+  int64_t taking; /* how many rows take part in the next round, and which */
+  int64_t *which;
+  char *memory;
+  row_part *parts; /* of own groups, of the rows that take part */
+} split_block;
+
+struct smx_split {
+  smx_status status; /* not SMX_OK: nothing more is done */
+  smx_context *ctx;
+  operation o;
+  uint64_t call;      /* a hash of what is the same on all ranks */
+  int64_t own, first; /* groups */
+  int64_t block, blocks, done;
+  int64_t slots;
+  int64_t opening; /* its next round, or -1: it is over */
+  bool weighted;
+  void *counts; /* weighted: what the target of each row counts, of the real type */
+  int64_t empty;
+  size_t row_bytes;
+  smx_scratch scratch;
+  char *memory, *work;
+  row_part *parts; /* of all groups of a row */
+  split_block *slot;
+};
+
+static inline split_row *split_row_at(const smx_split *s, const split_block *b, int64_t row) {
+  return (split_row *)(void *)(b->memory + (size_t)row * s->row_bytes + smx_job_list(&s->o.job));
+}
+static inline double *split_cells(split_row *r) {
+  return (double *)(void *)((char *)r + smx_whole_lines(sizeof *r));
+}
+static inline split_block *split_slot(const smx_split *s, int64_t block) {
+  return s->slot + (block - 1) % s->slots;
+}
+/* The block's slot, if the block is under way there. */
+static inline split_block *split_under_way(const smx_split *s, int64_t block) {
+  if (s->status != SMX_OK || s->opening >= 0 || block < 1 || block >= s->blocks) return NULL;
+  split_block *const b = split_slot(s, block);
+  return b->number == block ? b : NULL;
+}
+
+/* ---- split_message.c ---- */
+
+/* What every message and every state begins with. */
+typedef struct split_head {
+  uint32_t magic, version;
+  uint64_t call;
+  int64_t block, round, first, groups; /* groups of the rank */
+  double elements;                     /* that masks keep of its columns */
+  int32_t status, kind;
+} split_head;
+enum { SPLIT_MESSAGE, SPLIT_STATE };
+
+split_head split_head_of(const smx_split *s, int64_t block, int kind);
+smx_status split_check_head(const smx_split *s, int64_t block, int kind, const split_head *h, int64_t which);
+uint64_t split_call_hash(const smx_split *s, double *cells); /* cells: room for those of a row */
+
+/* Messages one behind another; at: of the next one, and left: the bytes from there on. */
+typedef struct split_walk {
+  const char *at, *body; /* body: what is behind the head of the last one */
+  size_t left;
+  split_head head;
+} split_walk;
+/* The next message; false where there is none, or not all of one. */
+bool split_walk_on(const smx_split *s, int64_t block, split_walk *w);
+/* Whether the messages of all ranks are there and belong together, and no rank has failed. */
+smx_status split_check(const smx_split *s, int64_t block, const void *messages, size_t bytes);
+
+/* ---- split.c, and the functions of softmax/split.h ---- */
+
+smx_status split_shard(int64_t n, int64_t ranks, int64_t rank, int64_t *first, int64_t *count);
+smx_status split_plan(int64_t n, int64_t ranks, const int64_t *bounds, int64_t *owned);
+
+/* A split without a call; NULL: no memory for it. */
+smx_split *split_new(smx_context *ctx);
+/* Before the operation is made in the split, and behind that. */
+smx_status split_check_part(const char *verb, const smx_op *op, const smx_split_part *part,
+                            operation_columns *columns);
+smx_status split_open(smx_split *s, const smx_split_part *part);
+smx_split *split_no_memory(void); /* stands for what could not be made */
+void split_close(smx_split *s);
+
+int32_t split_next(const smx_split *s, int64_t block);
+size_t split_bytes(const smx_split *s, int64_t block, int64_t groups);
+smx_status split_pass(smx_split *s, int64_t block, char *message);
+smx_status split_fold(smx_split *s, int64_t block, const void *messages, size_t bytes);
+smx_status split_carry(smx_split *s, int64_t block, bool take, char *state, size_t *bytes);
+
+#endif
