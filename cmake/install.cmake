@@ -2,7 +2,7 @@
 include(CMakePackageConfigHelpers)
 
 set(targets)
-foreach(target softmax_shared softmax_static)
+foreach(target softmax_shared softmax_static softmax_mpi)
   if(TARGET ${target})
     list(APPEND targets ${target})
   endif()
@@ -10,7 +10,11 @@ endforeach()
 install(TARGETS ${targets} EXPORT softmaxTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+set(left_out)
+if(NOT SMX_MPI)
+  set(left_out PATTERN mpi.h EXCLUDE)
+endif()
+install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" ${left_out})
 
 # The installed command finds the library beside itself, except in /usr, where the system knows.
 if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr" AND NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
@@ -50,8 +54,14 @@ set(pc_static)
 if(NOT SMX_SHARED) # whoever links gets the static library, whatever he asks for
   set(pc_static " ${pc_private}")
 endif()
-configure_file(cmake/softmax.pc.in softmax.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/softmax.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+set(pc_files softmax.pc)
+if(SMX_MPI) # whoever compiles with mpicc has MPI's flags already
+  list(APPEND pc_files softmax-mpi.pc)
+endif()
+foreach(pc IN LISTS pc_files)
+  configure_file(cmake/${pc}.in ${pc} @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${pc} DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
 # `cmake --build DIR --target uninstall` removes what was installed last from that build folder.
 if(top)

@@ -21,6 +21,7 @@ facts   facts=own base include
 program program include
 kernel  kernel=own facts=own engine program vec
 ref     ref=own facts=own ref=engine
+mpi     own include
 cli     own include
 bench   own include
 python  own include
@@ -42,7 +43,7 @@ place() {
         *) echo "engine engine" ;;
       esac
       return ;;
-    include | base | cpu | vec | driver | api | cli | bench | python | examples | tests) echo "$folder $folder"; return ;;
+    include | base | cpu | vec | driver | api | mpi | cli | bench | python | examples | tests) echo "$folder $folder"; return ;;
   esac
   case ${file##*/} in
     table.c | table_*.inc | table_*.h | list.h | "$folder.h") echo "$folder facts" ;;

@@ -133,9 +133,10 @@ SMX_API smx_status smx_split_pass(smx_split *split, int64_t block, void *message
  * together, and gives SMX_ERR_EMPTY as smx_forward does. */
 SMX_API smx_status smx_split_fold(smx_split *split, int64_t block, const void *messages, size_t bytes);
 
-/* The state of a relayed round. Exports it (take 0) to state, which has *bytes of room, and says
- * in *bytes how many there are; state NULL: only says, and with block -1 the most of any. Imports *bytes of it (take 1). Errors:
- * SMX_ERR_NULL, SMX_ERR_PARAM (no relay, or no room), SMX_ERR_BACKEND. */
+/* The state of a relayed round. Exports it (take 0) to state, which has *bytes of room, and says in
+ * *bytes how many there are; state NULL: only says, and with block -1 the most of any. Imports
+ * *bytes of it (take 1). Errors: SMX_ERR_NULL, SMX_ERR_PARAM (no relay, or no room),
+ * SMX_ERR_BACKEND. */
 SMX_API smx_status smx_split_carry(smx_split *split, int64_t block, int32_t take, void *state, size_t *bytes);
 
 /* Ends a call, at any time. NULL is allowed. */

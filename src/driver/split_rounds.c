@@ -1,5 +1,5 @@
-/* driver/split_rounds.c - the rounds of a call whose rows lie on several ranks: what comes next, the
- * pass over own groups, the fold of the groups of all ranks. See split.h.
+/* driver/split_rounds.c - the rounds of a call whose rows lie on several ranks: what comes next,
+ * the pass over own groups, the fold of the groups of all ranks. See split.h.
  *
  * All ranks hold the state of every row and fold the same parts in the same order, so all of them
  * know which rows take part in a round, and how many bytes each message has. */

@@ -1,0 +1,62 @@
+/* softmax/mpi.h - rows whose columns lie on the ranks of an MPI communicator, with the bits of one
+ * process. A library of its own, libsoftmax_mpi (pkg-config softmax-mpi), on MPI-3 and
+ * softmax/split.h; softmax.h does not include this file.
+ *
+ *   smx_mpi_forward, smx_mpi_backward   any operator on rows
+ *   smx_mpi_cross_entropy_f32           a loss over a vocabulary
+ *
+ * A rank holds `count` columns of every row, `first` and those behind it, in the order of ranks.
+ * Any cut will do. At multiples of SMX_SPLIT_GROUP nothing is copied; elsewhere the columns of a group
+ * that two ranks share travel to the one that holds most of it, and each rank has a copy of its
+ * columns while the call runs.
+ *
+ *     // mpicc train.c $(pkg-config --cflags --libs softmax-mpi); mpirun -n 4 ./a.out
+ *     float x[2 * 1000] = {0}, loss[2];       // 2 rows, 1000 columns of each on this rank
+ *     int64_t target[2] = {17, 2500}, rank;   // the same on every rank
+ *     smx_mpi_cross_entropy_f32(MPI_COMM_WORLD, NULL, 2, 4000, 1000 * rank, 1000, x, target, NULL,
+ *                               loss, NULL, NULL);
+ *
+ * All functions are collective: every rank of comm calls them, with the same op, params, shapes of
+ * rows, policies and tensors, and gets the same status. An error on one rank is one on all, and is
+ * found before anything is written; SMX_ERR_BACKEND stands for an error of MPI too. comm needs no
+ * more than MPI_THREAD_FUNNELED; calls on different communicators are independent.
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef SOFTMAX_MPI_H
+#define SOFTMAX_MPI_H
+
+#include <mpi.h>
+
+#include "../softmax.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* smx_forward and smx_backward on rows of n elements. Tensors as long as the row, or with one value
+ * a column, have this rank's columns, from `first` on; the others are whole, and outputs that are
+ * not as long as the row are written on every rank. Operators without a row program give
+ * SMX_ERR_PARAM. Memory: the states of 512 rows, messages, and where a cut is no multiple of
+ * SMX_SPLIT_GROUP a copy of the columns. */
+SMX_API smx_status smx_mpi_forward(MPI_Comm comm, const smx_op *op, smx_context *ctx,
+                                   const smx_params *params, int32_t n_in, const smx_tensor *const *in,
+                                   int32_t n_out, const smx_tensor *const *out, int64_t n, int64_t first);
+SMX_API smx_status smx_mpi_backward(MPI_Comm comm, const smx_op *op, smx_context *ctx,
+                                    const smx_params *params, int32_t n_in, const smx_tensor *const *in,
+                                    int32_t n_out, const smx_tensor *const *out,
+                                    const smx_tensor *const *dout, const smx_tensor *const *din, int64_t n,
+                                    int64_t first);
+
+/* smx_cross_entropy_f32: x and dx have rows x count elements, options->class_weight has count;
+ * target, loss, options->lse and reduced are whole on every rank, and targets are classes of all n.
+ * Errors: as above, and those of smx_cross_entropy_f32. */
+SMX_API smx_status smx_mpi_cross_entropy_f32(MPI_Comm comm, smx_context *ctx, size_t rows, int64_t n,
+                                             int64_t first, size_t count, const float *x,
+                                             const int64_t *target, const smx_cross_entropy_options *options,
+                                             float *loss, float *dx, float *reduced);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,60 @@
+/* mpi/call.h - a call over the ranks of a communicator. call.c has the public functions, ports.c
+ * what ranks agree on before columns move, columns.c moves them to the ranks of their groups and
+ * back, rounds.c runs the rounds of softmax/split.h. */
+#ifndef SMX_MPI_CALL_H
+#define SMX_MPI_CALL_H
+#include <mpi.h>
+#include <softmax.h>
+#include <stdbool.h>
+
+/* The tensors of a call, in the order of smx_backward. */
+enum { IN, OUT, DOUT, DIN, SETS };
+
+/* A tensor with columns of its own on every rank; those of this rank's groups are in `own`. */
+typedef struct mpi_port {
+  bool moves;
+  int32_t axis;
+  int64_t rows;
+  smx_tensor own;
+  int64_t shape[SMX_MAX_DIMS], strides[SMX_MAX_DIMS];
+} mpi_port;
+
+typedef struct mpi_call {
+  MPI_Comm comm;
+  int me, ranks;
+  const smx_op *op;
+  smx_context *ctx;
+  const smx_params *params;
+  bool backward;
+  int32_t n_in, n_out;
+  const smx_tensor *given[SETS][SMX_MAX_PORTS], *used[SETS][SMX_MAX_PORTS];
+  mpi_port port[SETS][SMX_MAX_PORTS];
+  int64_t n, first, count;
+  int64_t *bounds, *owned; /* of all ranks, as smx_split_plan has them */
+  int *numbers;            /* room for 4 * ranks */
+  bool apart;              /* some columns are not with their group */
+  /* columns on their way: elements of a row at most, rows at once, and room */
+  int64_t chunk;
+  char *sent, *come;
+} mpi_call;
+
+/* Whether the call writes them: a gradient reads the outputs. */
+static inline bool mpi_writes(const mpi_call *c, int set) { return set == (c->backward ? DIN : OUT); }
+
+/* Whether the call has a tensor with columns there; *port: the operator's. */
+const smx_tensor *mpi_column_port(const mpi_call *c, int set, int p, const smx_port **port);
+
+/* Makes a rank's status that of all: the first that is not SMX_OK. */
+smx_status mpi_agree(const mpi_call *c, smx_status status);
+
+/* Collective; SMX_OK on all ranks or on none. */
+smx_status mpi_ports(mpi_call *c);
+smx_status mpi_columns_open(mpi_call *c);
+smx_status mpi_columns_move(mpi_call *c, bool back);
+smx_status mpi_rounds(mpi_call *c);
+void mpi_columns_close(mpi_call *c);
+
+/* SMX_OK, or what MPI says. */
+smx_status mpi_status(int code, const char *what);
+
+#endif
