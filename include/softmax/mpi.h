@@ -6,13 +6,15 @@
  *   smx_mpi_cross_entropy_f32           a loss over a vocabulary
  *
  * A rank holds `count` columns of every row, `first` and those behind it, in the order of ranks.
- * Any cut will do. At multiples of SMX_SPLIT_GROUP nothing is copied; elsewhere the columns of a group
- * that two ranks share travel to the one that holds most of it, and each rank has a copy of its
- * columns while the call runs.
+ * Any cut will do. At multiples of SMX_SPLIT_GROUP nothing is copied; elsewhere the columns of a
+ * group that two ranks share travel to the one that holds most of it, and each rank has a copy of
+ * its columns while the call runs.
  *
  *     // mpicc train.c $(pkg-config --cflags --libs softmax-mpi); mpirun -n 4 ./a.out
- *     float x[2 * 1000] = {0}, loss[2];       // 2 rows, 1000 columns of each on this rank
- *     int64_t target[2] = {17, 2500}, rank;   // the same on every rank
+ *     float x[2 * 1000] = {0}, loss[2];  // 2 rows of 4000, of which each of 4 ranks has 1000 columns
+ *     int64_t target[2] = {17, 2500};    // the same on every rank
+ *     int rank;
+ *     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
  *     smx_mpi_cross_entropy_f32(MPI_COMM_WORLD, NULL, 2, 4000, 1000 * rank, 1000, x, target, NULL,
  *                               loss, NULL, NULL);
  *

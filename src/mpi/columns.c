@@ -106,13 +106,21 @@ static smx_status move_rows(mpi_call *c, const mpi_port *q, const smx_tensor *gi
   int *const count = c->numbers, *const at = count + c->ranks, *const got = at + c->ranks,
              *const place = got + c->ranks;
   int64_t column, n, sent = 0, come = 0;
+  /* what stays goes by way of a row of room */
+  n = common(from[c->me], from[c->me + 1], to[c->me], to[c->me + 1], &column);
+  for (int64_t i = 0; i < rows && n; i++) {
+    move_row(source, q->axis, first + i, column - from[c->me], n, c->come, true);
+    move_row(target, q->axis, first + i, column - to[c->me], n, c->come, false);
+  }
   for (int r = 0; r < c->ranks; r++) {
+    at[r] = (int)sent, place[r] = (int)come, count[r] = got[r] = 0;
+    if (r == c->me) continue;
     n = common(from[c->me], from[c->me + 1], to[r], to[r + 1], &column);
-    at[r] = (int)sent, count[r] = (int)(rows * n);
+    count[r] = (int)(rows * n);
     for (int64_t i = 0; i < rows && n; i++, sent += n)
       move_row(source, q->axis, first + i, column - from[c->me], n, c->sent + (size_t)sent * size, true);
     n = common(from[r], from[r + 1], to[c->me], to[c->me + 1], &column);
-    place[r] = (int)come, got[r] = (int)(rows * n);
+    got[r] = (int)(rows * n);
     come += rows * n;
   }
   MPI_Datatype cell;
@@ -123,6 +131,7 @@ static smx_status move_rows(mpi_call *c, const mpi_port *q, const smx_tensor *gi
   MPI_Type_free(&cell);
   come = 0;
   for (int r = 0; r < c->ranks && status == SMX_OK; r++) {
+    if (r == c->me) continue;
     n = common(from[r], from[r + 1], to[c->me], to[c->me + 1], &column);
     for (int64_t i = 0; i < rows && n; i++, come += n)
       move_row(target, q->axis, first + i, column - to[c->me], n, c->come + (size_t)come * size, false);

@@ -84,10 +84,10 @@ static void every_operator(void) {
 
 static void shapes(void) {
   static const char *const names[] = {"softmax", "logsumexp", "cross_entropy", "softmax_topk"};
-  static const int64_t lengths[] = {1, 5, 8193, 20000};
+  static const int64_t lengths[] = {1, 8193, 20000};
   for (size_t o = 0; o < COUNT_OF(names); o++)
     for (size_t l = 0; l < COUNT_OF(lengths); l++)
-      for (int how = 0; how < CUTS; how++) {
+      for (int how = lengths[l] > 9000 ? 1 : 0; how < (lengths[l] > 9000 ? 2 : CUTS); how++) {
         const smx_op *const op = smx_op_find(names[o]);
         if (problem_possible(op, lengths[l])) same_bytes(MPI_COMM_WORLD, op, KINDS, lengths[l], 0, 0, how, l);
       }
@@ -111,7 +111,7 @@ static void communicators(void) {
 /* ---- cross-entropy as a plain function ---- */
 
 static void cross_entropy(void) {
-  enum { ROWS = 300, N = 9001 };
+  enum { ROWS = 260, N = 8300 };
   rng g = {7};
   float *const x = malloc(sizeof(float) * ROWS * N), *const dx = malloc(sizeof(float) * ROWS * N),
                *const mine = malloc(sizeof(float) * ROWS * N + 1),
