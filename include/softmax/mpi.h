@@ -11,7 +11,7 @@
  * its columns while the call runs.
  *
  *     // mpicc train.c $(pkg-config --cflags --libs softmax-mpi); mpirun -n 4 ./a.out
- *     float x[2 * 1000] = {0}, loss[2];  // 2 rows of 4000, of which each of 4 ranks has 1000 columns
+ *     float x[2 * 1000] = {0}, loss[2];  // 2 rows of 4000, 1000 columns of each on this rank
  *     int64_t target[2] = {17, 2500};    // the same on every rank
  *     int rank;
  *     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
