@@ -1,5 +1,6 @@
 /* main.c - the softmax command: its verbs, and the one place that prints a fault. */
 #include "attend.h"
+#include "calibrate.h"
 #include "fault.h"
 #include "help.h"
 #include "io/stream.h"
@@ -201,6 +202,18 @@ const verb verbs[] = {
      .work = work_report,
      .groups = FOR_INPUT | FOR_OUTPUT | FOR_THREADS | FOR_ROWS | FOR_INF | FOR_LABELS,
      .own = page_settings},
+    {.name = "calibrate",
+     .arguments = "fit METHOD FILE | apply FIT.json FILE [OPTIONS]",
+     .help = "Fits a map to rows whose class is known (--targets), and applies it to new ones; -o is where "
+             "the fit, a "
+             "JSON file, or the result goes. Of logits [rows, classes]: "
+             "temperature, vector, matrix, dirichlet, and conformal, whose result is 1 for each class of a "
+             "row's set. Of one number a row: platt, beta, isotonic, histogram. Settings are the parameters "
+             "of the fit's operator: temperature_fit, vector_scaling_fit, matrix_scaling_fit, conformal_fit, "
+             "platt_fit, beta_fit, isotonic_fit, calibration_error.",
+     .work = work_calibrate,
+     .groups = FOR_INPUT | FOR_OUTPUT | FOR_FORMAT | FOR_THREADS | FOR_OPERATOR,
+     .own = calibrate_settings},
     {.name = "sample",
      .arguments = "FILE [--seed N] [--draws N] [STEPS] [OPTIONS]",
      .help = "Draws from the softmax of each row, after the steps that the options name, in their order. "

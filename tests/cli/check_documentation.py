@@ -38,7 +38,7 @@ def examples_name_their_operator():
         assert set(options) <= {"axis"} | {p["name"] for p in op["params"] + op["inputs"]}, words
 
 
-VERBS = ("run", "loss", "top-k", "metrics", "report", "sample", "attention", "plot")
+VERBS = ("run", "loss", "top-k", "metrics", "report", "calibrate", "sample", "attention", "plot")
 
 
 @test("docs")
