@@ -1,6 +1,6 @@
-/* calibrate.h - the verb `calibrate`: fits maps of logits or of scores, and applies them. A fit is a
- * JSON file: {"format": "softmax-fit", "version": 1, "method", "settings": {...}, "fitted": {...}},
- * with null for NaN and "inf" for infinity. */
+/* calibrate.h - the verb `calibrate`: fits maps of logits or of scores, and applies them. A fit is
+ * a JSON file: {"format": "softmax-fit", "version": 1, "method", "settings": {...}, "fitted":
+ * {...}}, with null for NaN and "inf" for infinity. */
 #ifndef CLI_CALIBRATE_H
 #define CLI_CALIBRATE_H
 

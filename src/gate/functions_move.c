@@ -111,7 +111,7 @@ smx_status gate_combine(const tensor_call *c) {
 
 smx_status gate_combine_backward(const tensor_call *c) {
   const int64_t k = tensor_dim(c, "k"), pairs = tensor_dim(c, "t") * k, rows = tensor_dim(c, "rows");
-  move_call m = {.c = c, .other = c->in.view[ROWS].data, .weight = c->din.view[WEIGHT].data};
+  move_call m = {.c = c, .other = c->in.view[ROWS].data};
   const gate_move from = {.from = c->dout.view[0].data, .width = tensor_dim(c, "d"), .share = k};
   int64_t *start = NULL;
   if (c->din.given[ROWS]) {
@@ -122,7 +122,7 @@ smx_status gate_combine_backward(const tensor_call *c) {
     run_rows(&m, rows, add_task);
   }
   if (c->din.given[WEIGHT]) {
-    m.move = from, m.move.slot = whole(c, SLOT);
+    m.move = from, m.move.slot = whole(c, SLOT), m.weight = c->din.view[WEIGHT].data;
     run_rows(&m, pairs, dot_task);
   }
   smx_free(c->ctx, start);

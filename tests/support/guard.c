@@ -95,7 +95,7 @@ void guard_free(void *p) {
 
 static void *heap_alloc(void *user, size_t bytes, size_t alignment) {
   guard_heap *heap = user;
-  if (bytes >> 32) return NULL; /* more than a test should need */
+  if (bytes >> 29) return NULL; /* more than a test should need */
   if (atomic_load(&heap->left) >= 0 && atomic_fetch_sub(&heap->left, 1) <= 0) {
     atomic_store(&heap->left, 0);
     return NULL;
