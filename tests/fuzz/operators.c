@@ -43,7 +43,7 @@ static void set_param(operation *p, int32_t i) {
                          (double)pick(b, 8), call_number(p->c), floor(call_number(p->c))};
   double value = param->choices ? (double)pick(b, (int64_t)param->max + 1) : near[pick(b, 6)];
   if (!p->c->ctx && param->flags & SMX_PARAM_INT && value > 300) value = 300; /* it may size a matrix */
-  if (rarely(b, 32)) p->params.value[i] = value; /* whatever it is */
+  if (rarely(b, 32)) p->params.value[i] = value;                              /* whatever it is */
   else smx_params_set(p->op, &p->params, param->name, value);
 }
 
