@@ -37,6 +37,15 @@ static inline int64_t ref_rows(const int64_t *shape) {
   return rows;
 }
 
+static inline int64_t ref_count(const int64_t *shape) {
+  return shape[0] > 0 ? ref_rows(shape) * ref_last(shape) : 1;
+}
+
+/* One number of an output, if it is wanted. */
+static inline void ref_put(const tensor_ref_call *c, int port, int64_t at, double value) {
+  if (c->out[port]) c->out[port][at] = value;
+}
+
 typedef void tensor_ref_fn(const tensor_ref_call *c);
 
 /* Every family has a table NAME_refs, in the order of its list.h. */

@@ -13,6 +13,12 @@ static inline const int64_t *fit_whole(const tensor_call *c, int port) {
   return (const int64_t *)(const void *)c->in.view[port].data;
 }
 
+/* Work on n items, so many a task: how many tasks there are, and where the items of one end. */
+static inline int64_t fit_tasks(int64_t n, int64_t each) { return (n + each - 1) / each; }
+static inline int64_t fit_task_end(int64_t task, int64_t n, int64_t each) {
+  return (task + 1) * each < n ? (task + 1) * each : n;
+}
+
 /* count doubles of the context's memory; NULL, with an error: there are none. */
 double *fit_reserve(const tensor_call *c, int64_t count);
 

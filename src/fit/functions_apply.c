@@ -6,11 +6,6 @@ enum { LOGITS, SCALE, BIAS }; /* inputs; the matrix is in the place of the scale
 enum { ROWS = 64, COLUMNS = 64 };
 #define INF __builtin_inf()
 
-static int64_t tasks_of(int64_t n, int64_t each) { return (n + each - 1) / each; }
-static int64_t end_of(int64_t task, int64_t n, int64_t each) {
-  return (task + 1) * each < n ? (task + 1) * each : n;
-}
-
 /* ---- a scale and a bias ---- */
 
 typedef struct apply_call {
@@ -34,9 +29,10 @@ static bool apply_open(apply_call *x, const tensor_call *c) {
 static void forward_task(void *arg, int64_t task) {
   const apply_call *x = arg;
   double z[COLUMNS];
-  for (int64_t row = task * ROWS; row < end_of(task, x->rows, ROWS); row++)
+  for (int64_t row = task * ROWS; row < fit_task_end(task, x->rows, ROWS); row++)
     for (int64_t from = 0; from < x->classes; from += COLUMNS) {
-      const int64_t n = end_of(from / COLUMNS, x->classes, COLUMNS) - from, at = row * x->classes + from;
+      const int64_t n = fit_task_end(from / COLUMNS, x->classes, COLUMNS) - from,
+                    at = row * x->classes + from;
       tensor_load(x->c, x->c->in.view + LOGITS, at, n, z);
       for (int64_t j = 0; j < n; j++)
         if (z[j] != -INF) z[j] = x->scale[from + j] * z[j] + x->bias[from + j];
@@ -48,9 +44,10 @@ static void forward_task(void *arg, int64_t task) {
 static void logits_task(void *arg, int64_t task) {
   const apply_call *x = arg;
   double z[COLUMNS], g[COLUMNS];
-  for (int64_t row = task * ROWS; row < end_of(task, x->rows, ROWS); row++)
+  for (int64_t row = task * ROWS; row < fit_task_end(task, x->rows, ROWS); row++)
     for (int64_t from = 0; from < x->classes; from += COLUMNS) {
-      const int64_t n = end_of(from / COLUMNS, x->classes, COLUMNS) - from, at = row * x->classes + from;
+      const int64_t n = fit_task_end(from / COLUMNS, x->classes, COLUMNS) - from,
+                    at = row * x->classes + from;
       tensor_load(x->c, x->c->in.view + LOGITS, at, n, z);
       tensor_load(x->c, x->c->dout.view, at, n, g);
       for (int64_t j = 0; j < n; j++) g[j] = z[j] == -INF ? 0 : g[j] * x->scale[from + j];
@@ -61,7 +58,7 @@ static void logits_task(void *arg, int64_t task) {
 /* Those of some columns of the scale and of the bias, over the rows in order. */
 static void columns_task(void *arg, int64_t task) {
   const apply_call *x = arg;
-  const int64_t from = task * COLUMNS, n = end_of(task, x->classes, COLUMNS) - from;
+  const int64_t from = task * COLUMNS, n = fit_task_end(task, x->classes, COLUMNS) - from;
   double z[COLUMNS], g[COLUMNS], *scale = x->dscale + from, *bias = x->dbias + from;
   for (int64_t j = 0; j < n; j++) scale[j] = bias[j] = 0;
   for (int64_t row = 0; row < x->rows; row++) {
@@ -75,7 +72,7 @@ static void columns_task(void *arg, int64_t task) {
 smx_status fit_apply_vector(const tensor_call *c) {
   apply_call x;
   if (!apply_open(&x, c)) return SMX_ERR_NOMEM;
-  smx_parallel(c->ctx, tasks_of(x.rows, ROWS), forward_task, &x);
+  smx_parallel(c->ctx, fit_tasks(x.rows, ROWS), forward_task, &x);
   smx_free(c->ctx, x.scale);
   return SMX_OK;
 }
@@ -83,9 +80,9 @@ smx_status fit_apply_vector(const tensor_call *c) {
 smx_status fit_apply_vector_backward(const tensor_call *c) {
   apply_call x;
   if (!apply_open(&x, c)) return SMX_ERR_NOMEM;
-  if (c->din.given[LOGITS]) smx_parallel(c->ctx, tasks_of(x.rows, ROWS), logits_task, &x);
+  if (c->din.given[LOGITS]) smx_parallel(c->ctx, fit_tasks(x.rows, ROWS), logits_task, &x);
   if (c->din.given[SCALE] || c->din.given[BIAS])
-    smx_parallel(c->ctx, tasks_of(x.classes, COLUMNS), columns_task, &x);
+    smx_parallel(c->ctx, fit_tasks(x.classes, COLUMNS), columns_task, &x);
   if (c->din.given[SCALE]) tensor_store(c, c->din.view + SCALE, 0, x.classes, x.dscale);
   if (c->din.given[BIAS]) tensor_store(c, c->din.view + BIAS, 0, x.classes, x.dbias);
   smx_free(c->ctx, x.scale);
@@ -131,7 +128,7 @@ smx_status fit_apply_matrix_backward(const tensor_call *c) {
   if (c->din.given[LOGITS] && count && n) status = product(c, &g, &wt, NULL, &dz);
   if (status == SMX_OK && c->din.given[SCALE] && n) status = product(c, &gt, &zt, NULL, &dw);
   if (status == SMX_OK && c->din.given[BIAS]) {
-    smx_parallel(c->ctx, tasks_of(n, COLUMNS), columns_task, &x);
+    smx_parallel(c->ctx, fit_tasks(n, COLUMNS), columns_task, &x);
     tensor_store(c, c->din.view + BIAS, 0, n, x.dbias);
   }
   smx_free(c->ctx, x.dscale);

@@ -34,7 +34,7 @@ static double sigmoid(double u) { return fit_math()->exp(-fit_math()->softplus(-
 /* The loss log(1 + e^u) - t u of a block, its gradient and its second derivatives. */
 static void block_task(void *arg, int64_t task) {
   const binary_fit *b = arg;
-  const int64_t end = (task + 1) * BLOCK < b->rows ? (task + 1) * BLOCK : b->rows;
+  const int64_t end = fit_task_end(task, b->rows, BLOCK);
   const unsigned char *positive = (const unsigned char *)b->c->in.view[POSITIVE].data;
   double *to = b->sums + task * SUMS, x[FEATURES];
   for (int k = 0; k < SUMS; k++) to[k] = 0;
@@ -52,7 +52,7 @@ static void block_task(void *arg, int64_t task) {
 }
 
 static void sums_of(binary_fit *b, double *to) {
-  const int64_t blocks = (b->rows + BLOCK - 1) / BLOCK;
+  const int64_t blocks = fit_tasks(b->rows, BLOCK);
   smx_parallel(b->c->ctx, blocks, block_task, b);
   for (int k = 0; k < SUMS; k++) to[k] = 0;
   for (int64_t i = 0; i < blocks; i++)
@@ -140,7 +140,7 @@ static double fit_exponents(binary_fit *b) {
  * least loss where a threshold parts the rows. */
 static smx_status fit(const tensor_call *c, bool beta, double *w, double *loss) {
   binary_fit b = {.c = c, .rows = tensor_dim(c, "n"), .beta = beta};
-  const int64_t blocks = (b.rows + BLOCK - 1) / BLOCK;
+  const int64_t blocks = fit_tasks(b.rows, BLOCK);
   int64_t positives = 0;
   bool nan = b.rows == 0;
   b.x = fit_reserve(c, b.rows + blocks * SUMS);
@@ -190,7 +190,7 @@ static double slope_of(const binary_map *m, double x) { /* du / dx */
 
 static void map_task(void *arg, int64_t task) {
   const binary_map *m = arg;
-  const int64_t end = (task + 1) * BLOCK < m->count ? (task + 1) * BLOCK : m->count;
+  const int64_t end = fit_task_end(task, m->count, BLOCK);
   for (int64_t i = task * BLOCK; i < end; i++) {
     double x, f[FEATURES], y;
     tensor_load(m->c, m->c->in.view + X, i, 1, &x);
@@ -208,7 +208,7 @@ static smx_status map(const tensor_call *c, bool backward) {
   if (m.beta) m.w[0] = tensor_param(c, "a"), m.w[1] = tensor_param(c, "b"), m.w[2] = tensor_param(c, "c");
   else m.w[0] = -tensor_param(c, "slope"), m.w[2] = -tensor_param(c, "offset");
   if (backward && !c->din.given[X]) return SMX_OK;
-  smx_parallel(c->ctx, (m.count + BLOCK - 1) / BLOCK, map_task, &m);
+  smx_parallel(c->ctx, fit_tasks(m.count, BLOCK), map_task, &m);
   return SMX_OK;
 }
 smx_status fit_apply_binary(const tensor_call *c) { return map(c, false); }

@@ -12,6 +12,7 @@ typedef struct conformal {
   const tensor_call *c;
   int64_t rows, classes;
   bool adaptive; /* of cumulative probability; else of the probability alone */
+  bool empty;    /* a set may be */
   double penalty, rank, threshold;
   int noise;     /* the port of the uniform numbers */
   double *score; /* of each row's target */
@@ -71,7 +72,7 @@ static void scores_task(void *arg, int64_t task) {
   conformal *x = arg;
   void *work = smx_scratch_take(&x->scratch);
   ranked r;
-  for (int64_t row = task * ROWS; row < (task + 1) * ROWS && row < x->rows; row++) {
+  for (int64_t row = task * ROWS; row < fit_task_end(task, x->rows, ROWS); row++) {
     const int64_t target = fit_whole(x->c, SECOND)[row];
     if (target < 0) continue;
     x->score[row] =
@@ -105,7 +106,7 @@ static smx_status conformal_open(conformal *x, const tensor_call *c, int64_t row
   x->adaptive = tensor_param(c, "method") != 0;
   x->penalty = tensor_param(c, "penalty"), x->rank = tensor_param(c, "rank");
   const bool fits = smx_multiply(x->classes, 24, &place);
-  if (fits && smx_scratch_open(&x->scratch, c->ctx, 0, (size_t)place + 8, (rows + ROWS - 1) / ROWS))
+  if (fits && smx_scratch_open(&x->scratch, c->ctx, 0, (size_t)place + 8, fit_tasks(rows, ROWS)))
     return SMX_OK;
   return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld classes", c->op->name, (long long)x->classes);
 }
@@ -124,7 +125,7 @@ smx_status fit_conformal(const tensor_call *c) {
   if (status != SMX_OK) return status;
   x.score = fit_reserve(c, 3 * n);
   if (x.score) {
-    smx_parallel(c->ctx, (n + ROWS - 1) / ROWS, scores_task, &x);
+    smx_parallel(c->ctx, fit_tasks(n, ROWS), scores_task, &x);
     const double q = quantile_of(&x, tensor_param(c, "coverage"), (int64_t *)(void *)(x.score + n));
     tensor_put(c, 0, 0, rounded(c, q));
     smx_free(c->ctx, x.score);
@@ -135,34 +136,31 @@ smx_status fit_conformal(const tensor_call *c) {
 
 /* ---- sets ---- */
 
-static void take(const conformal *x, int64_t row, int64_t class, int64_t *size) {
-  if (x->c->out.given[MEMBER]) ((int64_t *)(void *)x->c->out.view[MEMBER].data)[row * x->classes + class] = 1;
-  ++*size;
-}
-
-static void take_classes(const conformal *x, const ranked *r, int64_t row, int64_t *size) {
+/* Fills member, which is 0, of one row; returns its sum. */
+static int64_t take_classes(const conformal *x, const ranked *r, int64_t row, int64_t *member) {
   double sum = 0;
   const double u = noise_of(x, row);
-  int64_t first = 0;
+  int64_t first = 0, size = 0;
   for (int64_t k = 0; k < x->classes; k++) {
     const int64_t class = r->order[k];
     sum += r->p[class];
     const double score = x->adaptive ? adaptive_score(x, sum, r->p[class], u, k) : -r->p[class];
-    if (score <= x->threshold) take(x, row, class, size);
+    size += member[class] = score <= x->threshold;
     if (is_larger(r->p, class, first)) first = class;
   }
-  if (*size == 0 && tensor_param(x->c, "empty") == 0) take(x, row, first, size);
+  if (size == 0 && !x->empty) size = member[first] = 1;
+  return size;
 }
 
 static void sets_task(void *arg, int64_t task) {
   conformal *x = arg;
   void *work = smx_scratch_take(&x->scratch);
   ranked r;
-  for (int64_t row = task * ROWS; row < (task + 1) * ROWS && row < x->rows; row++) {
-    int64_t size = 0, *member = (int64_t *)(void *)x->c->out.view[MEMBER].data;
-    for (int64_t i = 0; i < x->classes && x->c->out.given[MEMBER]; i++) member[row * x->classes + i] = 0;
-    if (rank_row(x, row, work, &r)) take_classes(x, &r, row, &size);
-    if (x->c->out.given[SIZE]) ((int64_t *)(void *)x->c->out.view[SIZE].data)[row] = size;
+  for (int64_t row = task * ROWS; row < fit_task_end(task, x->rows, ROWS); row++) {
+    int64_t *size = (int64_t *)(void *)x->c->out.view[SIZE].data + row,
+            *member = (int64_t *)(void *)x->c->out.view[MEMBER].data + row * x->classes;
+    for (int64_t i = 0; i < x->classes; i++) member[i] = 0;
+    *size = rank_row(x, row, work, &r) ? take_classes(x, &r, row, member) : 0;
   }
   smx_scratch_give(&x->scratch, work);
 }
@@ -171,8 +169,8 @@ smx_status fit_apply_conformal(const tensor_call *c) {
   conformal x;
   const smx_status status = conformal_open(&x, c, c->dims.lead_count, SECOND);
   if (status != SMX_OK) return status;
-  x.threshold = tensor_param(c, "threshold");
-  smx_parallel(c->ctx, (x.rows + ROWS - 1) / ROWS, sets_task, &x);
+  x.threshold = tensor_param(c, "threshold"), x.empty = tensor_param(c, "empty") != 0;
+  smx_parallel(c->ctx, fit_tasks(x.rows, ROWS), sets_task, &x);
   smx_scratch_close(&x.scratch);
   return SMX_OK;
 }

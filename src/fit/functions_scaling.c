@@ -37,11 +37,6 @@ static smx_status set_open(fit_set *s, const tensor_call *c, int64_t more) {
   return SMX_OK;
 }
 
-static int64_t tasks_of(int64_t n, int64_t each) { return (n + each - 1) / each; }
-static int64_t end_of(int64_t task, int64_t n, int64_t each) {
-  return (task + 1) * each < n ? (task + 1) * each : n;
-}
-
 /* ---- a temperature ----
  *
  * With b = 1 / T and z' = z - max: loss(b) = mean(log sum e^(b z') - b z'_target) is convex, and
@@ -59,7 +54,7 @@ static void temperature_task(void *arg, int64_t task) {
   const fit_set *s = t->s;
   const score_row row = {.temperature = 1 / t->inverse};
   score_sums sums;
-  for (int64_t i = task * ROWS; i < end_of(task, s->rows, ROWS); i++) {
+  for (int64_t i = task * ROWS; i < fit_task_end(task, s->rows, ROWS); i++) {
     const int64_t target = fit_whole(s->c, TARGET)[i];
     const double *z = s->z + i * s->classes;
     double *to = s->moved + 2 * i;
@@ -76,7 +71,7 @@ static void temperature_task(void *arg, int64_t task) {
 static double temperature_slope(fit_set *s, double inverse) {
   temperature_set t = {s, inverse};
   double slope = 0;
-  smx_parallel(s->c->ctx, tasks_of(s->rows, ROWS), temperature_task, &t);
+  smx_parallel(s->c->ctx, fit_tasks(s->rows, ROWS), temperature_task, &t);
   s->loss = 0;
   for (int64_t i = 0; i < s->rows; i++) s->loss += s->moved[2 * i], slope += s->moved[2 * i + 1];
   s->loss /= (double)s->counted;
@@ -104,9 +99,10 @@ static double root_between(fit_set *s, double a, double fa, double b, double fb)
   return a;
 }
 
-/* From 1 on by powers of 2 to where the sign changes, or to the end of the range. */
-static double best_inverse(fit_set *s) {
-  double a = 1, fa = temperature_slope(s, 1);
+/* From 1 on, where the slope is fa, by powers of 2 to where its sign changes, or to the end of the
+ * range. */
+static double best_inverse(fit_set *s, double fa) {
+  double a = 1;
   const bool up = fa < 0;
   if (fa == 0) return 1;
   for (int k = 1; k <= (up ? MOST_INVERSE : -LEAST_INVERSE); k++) {
@@ -122,10 +118,10 @@ smx_status fit_temperature(const tensor_call *c) {
   const double nan = __builtin_nan("");
   const smx_status status = set_open(&s, c, 2 * tensor_dim(c, "n"));
   if (status != SMX_OK) return status;
-  double inverse = 1, before = nan;
+  double inverse = 1, before = nan, slope = nan;
   s.loss = nan;
-  if (s.counted > 0) (void)temperature_slope(&s, 1), before = s.loss;
-  if (before - before == 0) inverse = best_inverse(&s), (void)temperature_slope(&s, inverse);
+  if (s.counted > 0) slope = temperature_slope(&s, 1), before = s.loss;
+  if (before - before == 0) inverse = best_inverse(&s, slope), (void)temperature_slope(&s, inverse);
   tensor_put(c, TEMPERATURE, 0, 1 / inverse);
   tensor_put(c, T_LOSS, 0, s.loss), tensor_put(c, T_BEFORE, 0, before);
   smx_free(c->ctx, s.z);
@@ -137,7 +133,8 @@ smx_status fit_temperature(const tensor_call *c) {
 static void move_task(void *arg, int64_t task) {
   const fit_set *s = arg;
   const double *scale = s->map, *bias = s->map + s->classes;
-  for (int64_t i = task * ROWS * s->classes; i < end_of(task, s->rows, ROWS) * s->classes; i += s->classes)
+  for (int64_t i = task * ROWS * s->classes; i < fit_task_end(task, s->rows, ROWS) * s->classes;
+       i += s->classes)
     for (int64_t j = 0; j < s->classes; j++) {
       const double z = s->z[i + j];
       s->moved[i + j] = z == -__builtin_inf() ? z : scale[j] * z + bias[j];
@@ -146,7 +143,7 @@ static void move_task(void *arg, int64_t task) {
 
 static void slope_task(void *arg, int64_t task) {
   const fit_set *s = arg;
-  const int64_t first = task * COLUMNS, end = end_of(task, s->classes, COLUMNS);
+  const int64_t first = task * COLUMNS, end = fit_task_end(task, s->classes, COLUMNS);
   double *scale = s->slope, *bias = s->slope + s->classes;
   for (int64_t j = first; j < end; j++) scale[j] = bias[j] = 0;
   for (int64_t i = 0; i < s->rows * s->classes; i += s->classes)
@@ -185,10 +182,10 @@ static smx_status vector_loss(void *arg, const double *x, double *f, double *g) 
                    *in[] = {&z, s->c->in.given[TARGET]},
                    *out[CE_PORTS] = {[CE_LOSS] = &each, [CE_DX] = &z, [CE_REDUCED] = &one};
   s->map = x, s->slope = g;
-  smx_parallel(s->c->ctx, tasks_of(s->rows, ROWS), move_task, s);
+  smx_parallel(s->c->ctx, fit_tasks(s->rows, ROWS), move_task, s);
   const smx_status status = operator_forward(op, s->c->ctx, &params, 2, in, CE_PORTS, out);
   if (status != SMX_OK) return status;
-  smx_parallel(s->c->ctx, tasks_of(c, COLUMNS), slope_task, s);
+  smx_parallel(s->c->ctx, fit_tasks(c, COLUMNS), slope_task, s);
   *f = s->loss;
   *f += penalty(s, x, g, c, s->l2 / (double)c, 1);
   *f += penalty(s, x + c, g + c, c, s->l2_bias / (double)c, 0);
@@ -250,7 +247,7 @@ static smx_status fit_map(fit_set *s, fit_function *function, int64_t scales) {
   }
   if (status == SMX_OK) {
     tensor_store(s->c, s->c->out.view + SCALE, 0, scales, x);
-    if (s->c->out.given[BIAS]) tensor_store(s->c, s->c->out.view + BIAS, 0, c, x + scales);
+    tensor_store(s->c, s->c->out.view + BIAS, 0, c, x + scales);
     tensor_put(s->c, LOSS, 0, s->loss), tensor_put(s->c, BEFORE, 0, before);
   }
   smx_free(s->c->ctx, x);

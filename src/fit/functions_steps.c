@@ -57,7 +57,7 @@ static void write_knots(const tensor_call *c, const block *all, int64_t count, i
       x = end ? all[b].last : all[b].first, y = mean_of(all + b);
       tensor_put(c, KNOT_X, knots, x), tensor_put(c, KNOT_Y, knots++, y);
     }
-  if (c->out.given[COUNT]) *(int64_t *)(void *)c->out.view[COUNT].data = knots;
+  *(int64_t *)(void *)c->out.view[COUNT].data = knots;
   for (; knots < n; knots++) tensor_put(c, KNOT_X, knots, x), tensor_put(c, KNOT_Y, knots, y);
 }
 
@@ -125,7 +125,7 @@ static double bin_value(const steps_map *m, double x) {
 static void map_task(void *arg, int64_t task) {
   const steps_map *m = arg;
   const bool bins = m->c->op - fit_table == FIT_histogram_binning;
-  for (int64_t i = task * TASK; i < (task + 1) * TASK && i < m->count; i++) {
+  for (int64_t i = task * TASK; i < fit_task_end(task, m->count, TASK); i++) {
     const double x = number(m->c, X, i, 0);
     tensor_put(m->c, 0, i, bins ? bin_value(m, x) : isotonic_of(m, x));
   }
@@ -136,7 +136,7 @@ static smx_status map(const tensor_call *c, const char *knots) {
   if (m.count && m.knots == 0)
     return smx_fail(SMX_ERR_SHAPE, "%s: %s: shape[0] is 0, not at least 1", c->op->name,
                     c->op->inputs[AT].name);
-  smx_parallel(c->ctx, (m.count + TASK - 1) / TASK, map_task, &m);
+  smx_parallel(c->ctx, fit_tasks(m.count, TASK), map_task, &m);
   return SMX_OK;
 }
 smx_status fit_apply_isotonic(const tensor_call *c) { return map(c, "k"); }

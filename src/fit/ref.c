@@ -9,10 +9,6 @@
 #include "fit.h"
 #include "ref.h"
 
-static void put(const tensor_ref_call *c, int port, int64_t at, double value) {
-  if (c->out[port]) c->out[port][at] = value;
-}
-
 /* ---- temperature_fit ---- */
 
 /* The mean loss of softmax(b z), and its derivative by b. */
@@ -42,7 +38,7 @@ static void temperature_fit_ref(const tensor_ref_call *c) {
   }
   (void)loss_at(c, 0x1p-10, &slope);
   const double b = slope > 0 ? 0x1p-10 : high > 0x1p10 * (1 - 1e-14) ? 0x1p10 : high;
-  put(c, 0, 0, 1 / b), put(c, 1, 0, loss_at(c, b, &slope)), put(c, 2, 0, loss_at(c, 1, &slope));
+  ref_put(c, 0, 0, 1 / b), ref_put(c, 1, 0, loss_at(c, b, &slope)), ref_put(c, 2, 0, loss_at(c, 1, &slope));
 }
 
 /* ---- maps that are linear in their parameters ---- */
@@ -171,8 +167,8 @@ static void map_fit_ref(const tensor_ref_call *c, bool matrix) {
   }
   double loss = least(&l, x);
   for (int64_t k = 0; k < l.n; k++) loss -= l.penalty[k] * (x[k] - l.from[k]) * (x[k] - l.from[k]);
-  for (int64_t k = 0; k < l.n; k++) put(c, k >= scales, k >= scales ? k - scales : k, x[k]);
-  put(c, 2, 0, loss), put(c, 3, 0, loss_at(c, 1, &slope));
+  for (int64_t k = 0; k < l.n; k++) ref_put(c, k >= scales, k >= scales ? k - scales : k, x[k]);
+  ref_put(c, 2, 0, loss), ref_put(c, 3, 0, loss_at(c, 1, &slope));
   free(x);
 }
 static void vector_scaling_fit_ref(const tensor_ref_call *c) { map_fit_ref(c, false); }
@@ -186,7 +182,7 @@ static void map_ref(const tensor_ref_call *c, bool matrix) {
     double sum = c->in[2] ? c->in[2][i % n] : 0;
     if (!matrix) sum += c->in[1][i % n] * z[i % n];
     for (int64_t j = 0; matrix && j < n; j++) sum += c->in[1][i % n * n + j] * z[j];
-    put(c, 0, i, sum);
+    ref_put(c, 0, i, sum);
   }
 }
 static void vector_scaling_ref(const tensor_ref_call *c) { map_ref(c, false); }
@@ -217,7 +213,7 @@ static void platt_fit_ref(const tensor_ref_call *c) {
   for (int64_t i = 1; i < ref_last(c->in_shape[0]); i++) use[0] |= c->in[1][i] != c->in[1][0];
   const linear_ref l = {c, ref_last(c->in_shape[0]), 2, 2, platt_part, smooth_target, none, none, use};
   const double loss = least(&l, x);
-  put(c, 0, 0, x[0]), put(c, 1, 0, x[1]), put(c, 2, 0, loss);
+  ref_put(c, 0, 0, x[0]), ref_put(c, 1, 0, x[1]), ref_put(c, 2, 0, loss);
 }
 
 /* The least of the four choices of exponents that are 0, among those without a negative one. */
@@ -229,20 +225,19 @@ static void beta_fit_ref(const tensor_ref_call *c) {
     double x[3] = {0};
     const double loss = least(&l, x);
     if (x[0] < 0 || x[1] < 0 || !(loss < best - 1e-13)) continue;
-    best = loss, put(c, 3, 0, loss);
-    for (int k = 0; k < 3; k++) put(c, k, 0, fabs(x[k]) < 1e-14 ? 0 : x[k]);
+    best = loss, ref_put(c, 3, 0, loss);
+    for (int k = 0; k < 3; k++) ref_put(c, k, 0, fabs(x[k]) < 1e-14 ? 0 : x[k]);
   }
 }
 
-static int64_t count_of(const int64_t *shape) { return shape[0] > 0 ? ref_rows(shape) * ref_last(shape) : 1; }
 static void platt_scaling_ref(const tensor_ref_call *c) {
-  for (int64_t i = 0; i < count_of(c->in_shape[0]); i++)
-    put(c, 0, i, 1 / (1 + exp(c->q[0] * c->in[0][i] + c->q[1])));
+  for (int64_t i = 0; i < ref_count(c->in_shape[0]); i++)
+    ref_put(c, 0, i, 1 / (1 + exp(c->q[0] * c->in[0][i] + c->q[1])));
 }
 static void beta_scaling_ref(const tensor_ref_call *c) {
-  for (int64_t i = 0; i < count_of(c->in_shape[0]); i++) {
+  for (int64_t i = 0; i < ref_count(c->in_shape[0]); i++) {
     const double u = c->q[0] * log_of(c->in[0][i]) - c->q[1] * other_log(c->in[0][i]) + c->q[2];
-    put(c, 0, i, 1 / (1 + exp(-u)));
+    ref_put(c, 0, i, 1 / (1 + exp(-u)));
   }
 }
 

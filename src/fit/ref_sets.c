@@ -7,11 +7,6 @@
 #include "fit.h"
 #include "ref.h"
 
-static void put(const tensor_ref_call *c, int port, int64_t at, double value) {
-  if (c->out[port]) c->out[port][at] = value;
-}
-static int64_t count_of(const int64_t *shape) { return shape[0] > 0 ? ref_rows(shape) * ref_last(shape) : 1; }
-
 /* ---- isotonic regression ---- */
 
 static double weight_of(const tensor_ref_call *c, int64_t i) { return c->in[2] ? c->in[2][i] : 1; }
@@ -53,34 +48,34 @@ void isotonic_fit_ref(const tensor_ref_call *c) {
   for (int64_t i = 0; i < n; i++) { /* where the value is another than before, or after */
     const bool begins = i == 0 || fabs(y[i] - y[i - 1]) > 1e-12,
                ends = i == n - 1 || fabs(y[i] - y[i + 1]) > 1e-12;
-    if (begins || ends) put(c, 0, knots, x[i]), put(c, 1, knots++, y[i]);
+    if (begins || ends) ref_put(c, 0, knots, x[i]), ref_put(c, 1, knots++, y[i]);
   }
-  put(c, 2, 0, (double)knots);
-  for (; knots < n; knots++) put(c, 0, knots, x[n - 1]), put(c, 1, knots, y[n - 1]);
+  ref_put(c, 2, 0, (double)knots);
+  for (; knots < n; knots++) ref_put(c, 0, knots, x[n - 1]), ref_put(c, 1, knots, y[n - 1]);
   free(x), free(y);
 }
 
 void isotonic_ref(const tensor_ref_call *c) {
   const int64_t k = ref_last(c->in_shape[1]);
   const double *x = c->in[1], *y = c->in[2];
-  for (int64_t i = 0; i < count_of(c->in_shape[0]); i++) {
+  for (int64_t i = 0; i < ref_count(c->in_shape[0]); i++) {
     const double s = c->in[0][i];
     double value = s <= x[0] ? y[0] : y[k - 1];
     for (int64_t j = 0; j + 1 < k; j++)
       if (s > x[0] && s < x[k - 1] && s >= x[j] && s < x[j + 1])
         value = y[j] + (s - x[j]) / (x[j + 1] - x[j]) * (y[j + 1] - y[j]);
-    put(c, 0, i, value);
+    ref_put(c, 0, i, value);
   }
 }
 
 void histogram_binning_ref(const tensor_ref_call *c) {
   const int64_t bins = ref_last(c->in_shape[1]);
-  for (int64_t i = 0; i < count_of(c->in_shape[0]); i++)
+  for (int64_t i = 0; i < ref_count(c->in_shape[0]); i++)
     for (int64_t b = 0; b < bins; b++) {
       const double x = c->in[0][i], low = (double)b / (double)bins, high = (double)(b + 1) / (double)bins;
       const bool in =
           c->q[0] != 0 ? x >= low && (x < high || b == bins - 1) : (x > low || b == 0) && x <= high;
-      if (in) put(c, 0, i, c->in[1][b]);
+      if (in) ref_put(c, 0, i, c->in[1][b]);
     }
 }
 
@@ -102,7 +97,7 @@ void conformal_fit_ref(const tensor_ref_call *c) {
     score[i] = score_of(c->in[0] + i * k, k, (int64_t)c->in[1][i], c->in[2] ? c->in[2][i] : 0, c->q + 1);
   qsort(score, (size_t)n, sizeof *score, by_size);
   const double place = ceil(((double)n + 1) * c->q[0] - 1e-9);
-  put(c, 0, 0, place > (double)n ? INFINITY : score[place < 1 ? 0 : (int64_t)place - 1]);
+  ref_put(c, 0, 0, place > (double)n ? INFINITY : score[place < 1 ? 0 : (int64_t)place - 1]);
   free(score);
 }
 
@@ -113,10 +108,10 @@ void conformal_sets_ref(const tensor_ref_call *c) {
     int64_t size = 0, first = 0;
     for (int64_t j = 0; j < k; j++) {
       const bool in = score_of(z, k, j, c->in[1] ? c->in[1][row] : 0, c->q + 1) <= c->q[0];
-      put(c, 0, row * k + j, in), size += in;
+      ref_put(c, 0, row * k + j, in), size += in;
       if (z[j] > z[first]) first = j;
     }
-    if (size == 0 && c->q[4] == 0) put(c, 0, row * k + first, size = 1);
-    put(c, 1, row, (double)size);
+    if (size == 0 && c->q[4] == 0) ref_put(c, 0, row * k + first, size = 1);
+    ref_put(c, 1, row, (double)size);
   }
 }

@@ -5,10 +5,6 @@
 
 #include "ref.h"
 
-static void put(const tensor_ref_call *c, int port, int64_t at, double value) {
-  if (c->out[port]) c->out[port][at] = value;
-}
-
 /* ---- ranking_metrics ---- */
 
 /* Rows that are predicted at a threshold: true ones, and all. */
@@ -50,10 +46,10 @@ void ranking_metrics_ref(const tensor_ref_call *c) {
       detection = fmin(detection, .5 * (1 - hits / positives + (all - hits) / negatives));
     }
     const bool none = positives == 0 || negatives == 0;
-    put(c, 0, s, none ? NAN : pairs / positives / negatives);
-    put(c, 1, s, none ? NAN : precision_of(x, y, n, false, 1, positives));
-    put(c, 2, s, none ? NAN : precision_of(x, y, n, true, 0, negatives));
-    put(c, 3, s, none ? NAN : fpr), put(c, 4, s, none ? NAN : detection);
+    ref_put(c, 0, s, none ? NAN : pairs / positives / negatives);
+    ref_put(c, 1, s, none ? NAN : precision_of(x, y, n, false, 1, positives));
+    ref_put(c, 2, s, none ? NAN : precision_of(x, y, n, true, 0, negatives));
+    ref_put(c, 3, s, none ? NAN : fpr), ref_put(c, 4, s, none ? NAN : detection);
   }
 }
 
@@ -90,8 +86,8 @@ void calibration_error_ref(const tensor_ref_call *c) {
       const double gap = fabs(correct - confidence) / count;
       if (count > 0)
         ece += gap * count / (double)n, mce = fmax(mce, gap), rms += gap * gap * count / (double)n;
-      put(c, 5, s * bins + b, count), put(c, 6, s * bins + b, confidence / count);
-      put(c, 7, s * bins + b, correct / count);
+      ref_put(c, 5, s * bins + b, count), ref_put(c, 6, s * bins + b, confidence / count);
+      ref_put(c, 7, s * bins + b, correct / count);
       const int64_t end = from + n / bins + (b < n % bins);
       for (; from < end; from++) own += (y[place[from]] != 0) - x[place[from]];
       adaptive += fabs(own) / (double)n;
@@ -102,7 +98,8 @@ void calibration_error_ref(const tensor_ref_call *c) {
         if (x[i] <= x[k]) sum += (y[i] != 0) - x[i];
       ks = fmax(ks, fabs(sum) / (double)n);
     }
-    put(c, 0, s, ece), put(c, 1, s, mce), put(c, 2, s, sqrt(rms)), put(c, 3, s, adaptive), put(c, 4, s, ks);
+    ref_put(c, 0, s, ece), ref_put(c, 1, s, mce), ref_put(c, 2, s, sqrt(rms)), ref_put(c, 3, s, adaptive),
+        ref_put(c, 4, s, ks);
     free(place);
   }
 }
@@ -134,7 +131,7 @@ void risk_coverage_ref(const tensor_ref_call *c) {
     const double *loss = c->in[1] + s * n;
     for (int64_t i = 0; i < n; i++) best[i] = -loss[i];
     const double aurc = risks_of(c->in[0] + s * n, loss, n, c->out[2] ? c->out[2] + s * n : NULL);
-    put(c, 0, s, aurc), put(c, 1, s, aurc - risks_of(best, loss, n, NULL));
+    ref_put(c, 0, s, aurc), ref_put(c, 1, s, aurc - risks_of(best, loss, n, NULL));
   }
   free(best);
 }
@@ -172,15 +169,15 @@ void classification_metrics_ref(const tensor_ref_call *c) {
                    taken = count_where(p, t, n, of, true, false), is = count_where(p, t, n, of, false, true);
       const double own = taken + is > 0 ? 2 * hit / (taken + is) : 0, recall = is > 0 ? hit / is : 0;
       right += hit, f1 += own, some += taken + is > 0, recalls += recall, there += is > 0;
-      put(c, 5, s * classes + k, taken > 0 ? hit / taken : 0), put(c, 6, s * classes + k, recall);
-      put(c, 7, s * classes + k, own);
+      ref_put(c, 5, s * classes + k, taken > 0 ? hit / taken : 0), ref_put(c, 6, s * classes + k, recall);
+      ref_put(c, 7, s * classes + k, own);
       for (int64_t j = 0; j < classes; j++) {
         double both = 0;
         for (int64_t i = 0; i < n; i++) both += t[i] == of && p[i] == (double)j;
-        put(c, 4, (s * classes + k) * classes + j, both);
+        ref_put(c, 4, (s * classes + k) * classes + j, both);
       }
     }
-    put(c, 0, s, right / all), put(c, 1, s, f1 / some), put(c, 2, s, recalls / there);
-    put(c, 3, s, matthews_of(p, t, n, classes));
+    ref_put(c, 0, s, right / all), ref_put(c, 1, s, f1 / some), ref_put(c, 2, s, recalls / there);
+    ref_put(c, 3, s, matthews_of(p, t, n, classes));
   }
 }
