@@ -15,6 +15,12 @@ int32_t find_param(const smx_op *op, const char *name) {
   return -1;
 }
 
+int32_t find_output(const smx_op *op, const char *name) {
+  for (int32_t i = 0; i < op->output_count; i++)
+    if (strcmp(op->outputs[i].name, name) == 0) return i;
+  return -1;
+}
+
 static int32_t find_input(const smx_op *op, const char *name) {
   for (int32_t i = 0; i < op->input_count; i++)
     if (strcmp(op->inputs[i].name, name) == 0) return i;

@@ -30,8 +30,9 @@ void bind_free(binding *b);
 int input_read(input *in, const smx_port *port, const options *o, const dtype *x);
 void input_free(input *in);
 
-/* The number of a parameter of that name; -1: there is none. */
+/* The number of a parameter, or of an output, of that name; -1: there is none. */
 int32_t find_param(const smx_op *op, const char *name);
+int32_t find_output(const smx_op *op, const char *name);
 
 /* The status of a library call on these inputs: a fault that names the file of the argument. */
 int bind_fault(const binding *b, smx_status status);

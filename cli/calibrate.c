@@ -3,6 +3,7 @@
 
 #include "fault.h"
 #include "io/io.h"
+#include "numbers.h"
 #include "targets.h"
 #include "write.h"
 
@@ -162,14 +163,9 @@ static int run_fit(fitting *f, smx_context *context) {
 
 /* ---- The file ---- */
 
-static json_t *number(double v) {
-  if (isnan(v)) return json_null();
-  return isinf(v) ? json_string(v < 0 ? "-inf" : "inf") : json_real(v);
-}
-
 /* Numbers as the shape nests them. */
 static json_t *nested(const double **at, int32_t ndim, const int64_t *dim) {
-  if (ndim == 0) return number(*(*at)++);
+  if (ndim == 0) return json_number(*(*at)++);
   json_t *list = json_array();
   for (int64_t i = 0; i < dim[0]; i++) json_array_append_new(list, nested(at, ndim - 1, dim + 1));
   return list;
@@ -182,7 +178,7 @@ static json_t *settings_of(const fitting *f) {
     const double v = f->params.value[i];
     json_t *value = p->choices                 ? json_string(p->choices[(int)v])
                     : p->flags & SMX_PARAM_INT ? json_integer((json_int_t)v)
-                                               : number(v);
+                                               : json_number(v);
     json_object_set_new(all, p->name, value);
   }
   return all;
@@ -212,12 +208,9 @@ static int write_fit(fitting *f) {
   }
   all = json_pack("{s:s, s:i, s:s, s:o, s:o}", "format", "softmax-fit", "version", 1, "method", f->m->name,
                   "settings", settings_of(f), "fitted", fitted);
-  char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
-  json_decref(all);
-  if (!text) return fault_memory(0);
-  const size_t length = strlen(text);
-  text[length] = '\n'; /* in the place of its end */
-  const int code = write_text(f->o->out, text, length + 1);
+  size_t length = 0;
+  char *text = json_lines(all, &length);
+  const int code = text ? write_text(f->o->out, text, length) : fault_memory(0);
   free(text);
   if (code) return code;
   printf("%s of %" PRId64 " rows", f->m->name, f->x.in.array.shape[0]);

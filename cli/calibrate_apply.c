@@ -3,6 +3,7 @@
 
 #include "fault.h"
 #include "io/io.h"
+#include "numbers.h"
 #include "write.h"
 
 #include <math.h>
@@ -45,17 +46,6 @@ static int load(applying *a) {
   return EXIT_OK;
 }
 
-/* A number, null for NaN, or a word for infinity. */
-static bool number_of(const json_t *j, double *v) {
-  const char *word = json_string_value(j);
-  if (json_is_number(j)) *v = json_number_value(j);
-  else if (json_is_null(j)) *v = NAN;
-  else if (word && !strcmp(word, "inf")) *v = INFINITY;
-  else if (word && !strcmp(word, "-inf")) *v = -INFINITY;
-  else return false;
-  return true;
-}
-
 static int refuse(const applying *a, const char *name) {
   return fault(EXIT_REFUSED, "%s: \"%s\" is not there, or is not what %s has", a->path, name, a->m->name);
 }
@@ -72,7 +62,7 @@ static int take_list(applying *a, int port) {
   for (size_t i = 0; i < rows * columns; i++) {
     const json_t *row = json_array_get(list, i / columns),
                  *one = square ? json_array_get(row, i % columns) : row;
-    if ((square && json_array_size(row) != columns) || !number_of(one, a->numbers[port] + i))
+    if ((square && json_array_size(row) != columns) || !json_number_read(one, a->numbers[port] + i))
       return refuse(a, name);
   }
   a->shape[port][0] = (int64_t)rows, a->shape[port][1] = square ? (int64_t)columns : 0;
@@ -87,8 +77,8 @@ static int take_param(applying *a, const smx_param *p) {
   if (!j) return EXIT_OK;
   const bool word = p->choices && json_is_string(j);
   const smx_status status = word ? smx_params_parse(a->op, &a->params, p->name, json_string_value(j))
-                            : number_of(j, &v) ? smx_params_set(a->op, &a->params, p->name, v)
-                                               : SMX_ERR_PARAM;
+                            : json_number_read(j, &v) ? smx_params_set(a->op, &a->params, p->name, v)
+                                                      : SMX_ERR_PARAM;
   return status == SMX_OK ? EXIT_OK : refuse(a, p->name);
 }
 
@@ -106,7 +96,7 @@ static int take_fit(applying *a) {
 
 static int divide(applying *a) {
   double by;
-  if (!number_of(json_object_get(a->fitted, "temperature"), &by) || !(by > 0))
+  if (!json_number_read(json_object_get(a->fitted, "temperature"), &by) || !(by > 0))
     return refuse(a, "temperature");
   for (int64_t i = 0; i < a->x.count; i++) {
     if (a->x.wide) ((double *)a->x.data)[i] /= by;

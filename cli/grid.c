@@ -2,8 +2,10 @@
  * calibration_error, a set for each temperature, and are added up over the blocks. */
 #include "grid.h"
 
+#include "bind.h"
 #include "fault.h"
 #include "measure.h"
+#include "numbers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -93,12 +95,10 @@ static int add_bins(grid *g, const work *w) {
   smx_tensor results[4];
   smx_params params;
   smx_params_init(op, &params), smx_params_set(op, &params, "bins", (double)g->bins);
-  for (int k = 0; k < 4; k++)
-    for (int32_t i = 0; i < op->output_count; i++) {
-      if (strcmp(op->outputs[i].name, names[k]) != 0) continue;
-      results[k] = (smx_tensor){data[k], {1, 0}, k ? 2 : 1, k == 1 ? SMX_I64 : SMX_F64, bins, NULL, 0};
-      out[i] = &results[k];
-    }
+  for (int k = 0; k < 4; k++) {
+    results[k] = (smx_tensor){data[k], {1, 0}, k ? 2 : 1, k == 1 ? SMX_I64 : SMX_F64, bins, NULL, 0};
+    out[find_output(op, names[k])] = &results[k];
+  }
   if (smx_forward(op, g->context, &params, 2, in, op->output_count, out) != SMX_OK)
     return fault(EXIT_REFUSED, "%s", smx_last_error());
   for (int64_t i = 0; i < GRID_TEMPERATURES * g->bins; i++) {
@@ -141,18 +141,18 @@ json_t *grid_json(const grid *g) {
   for (int t = 0; t < GRID_TEMPERATURES; t++) {
     double ece, mce;
     errors_of(g, t, &ece, &mce);
-    json_array_append_new(loss, measure_number(g->loss[t] / (double)g->rows));
-    json_array_append_new(eces, measure_number(ece)), json_array_append_new(mces, measure_number(mce));
+    json_array_append_new(loss, json_number(g->loss[t] / (double)g->rows));
+    json_array_append_new(eces, json_number(ece)), json_array_append_new(mces, json_number(mce));
     json_t *count = json_array(), *right = json_array(), *confidence = json_array();
     for (int64_t b = t * g->bins; b < (t + 1) * g->bins; b++) {
       json_array_append_new(count, json_integer((json_int_t)g->count[b]));
       json_array_append_new(right, json_integer((json_int_t)lround(g->right[b])));
-      json_array_append_new(confidence, measure_number(g->confidence[b] / g->count[b]));
+      json_array_append_new(confidence, json_number(g->confidence[b] / g->count[b]));
     }
     json_array_append_new(
         bins, json_pack("{s:o, s:o, s:o}", "count", count, "right", right, "confidence", confidence));
   }
   return json_pack("{s:o, s:o, s:o, s:o, s:o}", "temperature",
-                   measure_numbers(g->temperature, GRID_TEMPERATURES), "log_loss", loss, "ece", eces, "mce",
+                   json_numbers(g->temperature, GRID_TEMPERATURES), "log_loss", loss, "ece", eces, "mce",
                    mces, "bins", bins);
 }

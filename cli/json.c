@@ -1,14 +1,13 @@
-/* json.c - the operator table as JSON, for programs. Numbers that JSON does not have are the
- * strings "inf" and "-inf". */
+/* json.c - the operator table as JSON, for programs. */
 #include "fault.h"
 #include "help.h"
+#include "numbers.h"
 
 #include <jansson.h>
 #include <math.h>
 
 static json_t *number(double v) {
-  if (isinf(v)) return json_string(v < 0 ? "-inf" : "inf");
-  return v == floor(v) && fabs(v) < 1e15 ? json_integer((json_int_t)v) : json_real(v);
+  return v == floor(v) && fabs(v) < 1e15 ? json_integer((json_int_t)v) : json_number(v);
 }
 
 static json_t *port(const smx_port *p) {

@@ -66,12 +66,10 @@ static int lose_rows(const judging *g, const judge_block *b) {
   smx_tensor target = tensor_of((void *)(uintptr_t)b->target, SMX_I64, 1, shape), results[3];
   const smx_tensor *in[] = {&b->logits, &target}, *out[SMX_MAX_PORTS] = {NULL};
   const smx_op *op = g->cross_entropy;
-  for (int k = 0; k < 3; k++)
-    for (int32_t i = 0; i < op->output_count; i++) {
-      if (strcmp(op->outputs[i].name, names[k]) != 0) continue;
-      results[k] = tensor_of(data[k], k == LOSS ? SMX_F64 : SMX_I64, 1, shape);
-      out[i] = &results[k];
-    }
+  for (int k = 0; k < 3; k++) {
+    results[k] = tensor_of(data[k], k == LOSS ? SMX_F64 : SMX_I64, 1, shape);
+    out[find_output(op, names[k])] = &results[k];
+  }
   const smx_status status = smx_forward(op, g->r->context, &g->loss, 2, in, op->output_count, out);
   return status == SMX_OK ? EXIT_OK : fault(EXIT_REFUSED, "%s: %s", g->x.path, smx_last_error());
 }

@@ -1,6 +1,7 @@
 /* measure.c - the metrics of a set. Sums go over the rows in their order, in double. */
 #include "measure.h"
 
+#include "bind.h"
 #include "fault.h"
 
 #include <math.h>
@@ -30,14 +31,11 @@ static int run_set(smx_context *context, const char *name, const smx_params *giv
   smx_tensor results[SMX_MAX_PORTS];
   const smx_tensor *in[] = {&inputs[0], &inputs[1]}, *out[SMX_MAX_PORTS] = {NULL};
   smx_params_init(op, &params);
-  for (int k = 0; k < count; k++)
-    for (int32_t i = 0; i < op->output_count; i++) {
-      if (strcmp(op->outputs[i].name, want[k].name) != 0) continue;
-      results[i] = (smx_tensor){
-          want[k].to, {1, 0}, want[k].count ? 1 : 0, want[k].type, (int64_t *)(uintptr_t)&want[k].count,
-          NULL,       0};
-      out[i] = &results[i];
-    }
+  for (int k = 0; k < count; k++) {
+    int64_t *length = (int64_t *)(uintptr_t)&want[k].count;
+    results[k] = (smx_tensor){want[k].to, {1, 0}, want[k].count ? 1 : 0, want[k].type, length, NULL, 0};
+    out[find_output(op, want[k].name)] = &results[k];
+  }
   const smx_status status = smx_forward(op, context, given ? given : &params, 2, in, op->output_count, out);
   return status == SMX_OK ? EXIT_OK : fault(EXIT_REFUSED, "%s", smx_last_error());
 }

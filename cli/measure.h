@@ -67,8 +67,5 @@ json_t *measure_json_definitions(void); /* key, title and meaning of each metric
 json_t *measure_json_outliers(const outliers *u);
 json_t *measure_json_comparison(const comparison *c);
 json_t *measure_text(const char *text); /* a name that need not be UTF-8 */
-json_t *measure_number(double v);
-json_t *measure_numbers(const double *v, int64_t count);
-json_t *measure_counts(const int64_t *v, int64_t count);
 
 #endif

@@ -1,6 +1,7 @@
 /* measure_show.c - metrics as a table for the screen, and as JSON. */
 #include "measure.h"
 
+#include "numbers.h"
 #include "utf8.h"
 
 #include <inttypes.h>
@@ -115,40 +116,23 @@ json_t *measure_text(const char *text) {
   return string;
 }
 
-json_t *measure_number(double v) {
-  if (isnan(v)) return json_null();
-  return isinf(v) ? json_string(v < 0 ? "-inf" : "inf") : json_real(v);
-}
-
-json_t *measure_numbers(const double *v, int64_t count) {
-  json_t *array = json_array();
-  for (int64_t i = 0; i < count; i++) json_array_append_new(array, measure_number(v[i]));
-  return array;
-}
-
-json_t *measure_counts(const int64_t *v, int64_t count) {
-  json_t *array = json_array();
-  for (int64_t i = 0; i < count; i++) json_array_append_new(array, json_integer(v[i]));
-  return array;
-}
-
 static json_t *range_json(const interval *r) {
-  return json_pack("[o, o]", measure_number(r->low), measure_number(r->high));
+  return json_pack("[o, o]", json_number(r->low), json_number(r->high));
 }
 
 json_t *measure_json(const measures *m) {
   json_t *values = json_object(), *ranges = json_object();
   for (int i = 0; i < METRICS; i++) {
     const shown *s = metrics + i;
-    json_object_set_new(values, s->key, measure_number(value_of(m, s)));
+    json_object_set_new(values, s->key, json_number(value_of(m, s)));
     if (s->mean >= 0) json_object_set_new(ranges, s->key, range_json(&m->mean[s->mean]));
   }
   return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:{s:o, s:o, s:o}}", "rows", (json_int_t)m->rows,
                    "left_out", (json_int_t)(m->all - m->rows), "classes", (json_int_t)m->classes, "k",
-                   (json_int_t)m->k, "temperature", measure_number(m->temperature), "metrics", values,
-                   "intervals", ranges, "bins", "count", measure_counts(m->bin_rows, m->bin_count),
-                   "confidence", measure_numbers(m->bin_mean, m->bin_count), "accuracy",
-                   measure_numbers(m->bin_accuracy, m->bin_count));
+                   (json_int_t)m->k, "temperature", json_number(m->temperature), "metrics", values,
+                   "intervals", ranges, "bins", "count", json_counts(m->bin_rows, m->bin_count), "confidence",
+                   json_numbers(m->bin_mean, m->bin_count), "accuracy",
+                   json_numbers(m->bin_accuracy, m->bin_count));
 }
 
 json_t *measure_json_definitions(void) {
@@ -163,10 +147,10 @@ json_t *measure_json_outliers(const outliers *u) {
   json_t *scores = json_object();
   for (int k = 0; k < JUDGE_SURE; k++)
     json_object_set_new(scores, score_titles[k],
-                        json_pack("{s:o, s:o, s:o, s:o, s:o}", "auroc", measure_number(u->auroc[k]),
-                                  "aupr_in", measure_number(u->precision[k]), "aupr_out",
-                                  measure_number(u->other_precision[k]), "fpr95", measure_number(u->fpr[k]),
-                                  "detection_error", measure_number(u->error[k])));
+                        json_pack("{s:o, s:o, s:o, s:o, s:o}", "auroc", json_number(u->auroc[k]), "aupr_in",
+                                  json_number(u->precision[k]), "aupr_out",
+                                  json_number(u->other_precision[k]), "fpr95", json_number(u->fpr[k]),
+                                  "detection_error", json_number(u->error[k])));
   return json_pack("{s:I, s:I, s:o}", "inside", (json_int_t)u->inside, "outside", (json_int_t)u->outside,
                    "scores", scores);
 }
@@ -175,7 +159,7 @@ json_t *measure_json_comparison(const comparison *c) {
   return json_pack("{s:{s:I, s:I, s:I, s:I}, s:s, s:o, s:{s:o, s:o}, s:{s:o, s:o}}", "right", "both",
                    (json_int_t)c->both, "first", (json_int_t)c->first, "second", (json_int_t)c->second,
                    "neither", (json_int_t)c->neither, "test", "McNemar, exact, two sides", "p",
-                   measure_number(c->p), "accuracy", "difference", measure_number(c->accuracy), "interval",
-                   range_json(&c->accuracy_range), "log_loss", "difference", measure_number(c->log_loss),
+                   json_number(c->p), "accuracy", "difference", json_number(c->accuracy), "interval",
+                   range_json(&c->accuracy_range), "log_loss", "difference", json_number(c->log_loss),
                    "interval", range_json(&c->log_loss_range));
 }

@@ -2,6 +2,7 @@
 #include "metrics.h"
 
 #include "fault.h"
+#include "numbers.h"
 #include "write.h"
 
 #include <inttypes.h>
@@ -134,12 +135,9 @@ static int print_json(const metrics_result *m, const metrics_request *q) {
     json_object_set_new(all, "comparison", measure_json_comparison(&m->compared));
   }
   if (q->outside) json_object_set_new(all, "ood", measure_json_outliers(&m->found));
-  char *text = json_dumps(all, JSON_INDENT(1));
-  json_decref(all);
-  if (!text) return fault_memory(0);
-  const size_t length = strlen(text);
-  text[length] = '\n'; /* in place of its end */
-  int code = metrics_put(q->rows.o, text, length + 1);
+  size_t length = 0;
+  char *text = json_lines(all, &length);
+  int code = text ? metrics_put(q->rows.o, text, length) : fault_memory(0);
   free(text);
   return code;
 }

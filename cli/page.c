@@ -3,6 +3,7 @@
 #include "page.h"
 
 #include "fault.h"
+#include "numbers.h"
 #include "grid.h"
 #include "metrics.h"
 #include "page_model.h"
@@ -89,19 +90,23 @@ static void put_page(FILE *to, const char *data) {
   fputs(at, to);
 }
 
+/* The page with the numbers in it; frees them. NULL: no memory. */
+static char *page_text(json_t *all, size_t *length) {
+  char *text = NULL,
+       *data = all ? json_dumps(all, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(DIGITS)) : NULL;
+  FILE *to = data ? open_memstream(&text, length) : NULL;
+  json_decref(all);
+  if (to) put_page(to, data);
+  free(data);
+  if (to && fclose(to) == 0) return text;
+  free(text);
+  return NULL;
+}
+
 static int put_all(const reporting *r, bool json) {
   size_t length = 0;
-  char *text = NULL;
-  json_t *all = all_json(r);
-  char *data = all ? json_dumps(all, json ? JSON_INDENT(1)
-                                          : JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(DIGITS))
-                   : NULL;
-  FILE *to = data ? open_memstream(&text, &length) : NULL;
-  json_decref(all);
-  if (to && json) fprintf(to, "%s\n", data);
-  else if (to) put_page(to, data);
-  free(data);
-  int code = to && fclose(to) == 0 ? metrics_put(r->o, text, length) : fault_memory(length);
+  char *text = json ? json_lines(all_json(r), &length) : page_text(all_json(r), &length);
+  const int code = text ? metrics_put(r->o, text, length) : fault_memory(length);
   free(text);
   return code;
 }

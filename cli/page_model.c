@@ -2,6 +2,8 @@
  * number of rows and classes. */
 #include "page_model.h"
 
+#include "numbers.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -21,8 +23,8 @@ static json_t *risks(const measures *m) {
   const int64_t points = m->rows < RISKS ? m->rows : RISKS;
   for (int64_t i = 1; i <= points; i++) {
     const int64_t k = (int64_t)((double)m->rows * (double)i / (double)points);
-    json_array_append_new(coverage, measure_number((double)k / (double)m->rows));
-    json_array_append_new(risk, measure_number(m->risk[k - 1]));
+    json_array_append_new(coverage, json_number((double)k / (double)m->rows));
+    json_array_append_new(risk, json_number(m->risk[k - 1]));
   }
   return json_pack("{s:o, s:o}", "coverage", coverage, "risk", risk);
 }
@@ -64,10 +66,9 @@ static json_t *pairs(const judged *j, const measures *m, const labels *names) {
   const int64_t count = find_pairs(j, list);
   json_t *array = json_array();
   for (int64_t i = 0; i < count && i < PAIRS; i++) {
-    json_t *one =
-        json_pack("{s:I, s:I, s:I, s:o}", "target", (json_int_t)list[i].target, "predicted",
-                  (json_int_t)list[i].predicted, "count", (json_int_t)list[i].count, "share",
-                  measure_number((double)list[i].count / (double)m->of_class[list[i].target].there));
+    json_t *one = json_pack("{s:I, s:I, s:I, s:o}", "target", (json_int_t)list[i].target, "predicted",
+                            (json_int_t)list[i].predicted, "count", (json_int_t)list[i].count, "share",
+                            json_number((double)list[i].count / (double)m->of_class[list[i].target].there));
     add_name(one, "target_name", names, list[i].target);
     add_name(one, "predicted_name", names, list[i].predicted);
     json_array_append_new(array, one);
@@ -99,10 +100,9 @@ static json_t *errors(const judged *j, const labels *names) {
   json_t *array = json_array();
   for (int64_t k = 0; k < count && k < ERRORS; k++) {
     const int64_t i = list[k].row;
-    json_t *one =
-        json_pack("{s:I, s:I, s:I, s:o, s:o}", "row", (json_int_t)j->number[i], "target",
-                  (json_int_t)j->target[i], "predicted", (json_int_t)j->predicted[i], "confidence",
-                  measure_number(list[k].confidence), "probability", measure_number(exp(-j->loss[i])));
+    json_t *one = json_pack("{s:I, s:I, s:I, s:o, s:o}", "row", (json_int_t)j->number[i], "target",
+                            (json_int_t)j->target[i], "predicted", (json_int_t)j->predicted[i], "confidence",
+                            json_number(list[k].confidence), "probability", json_number(exp(-j->loss[i])));
     add_name(one, "target_name", names, j->target[i]);
     add_name(one, "predicted_name", names, j->predicted[i]);
     json_array_append_new(array, one);
@@ -116,12 +116,11 @@ static json_t *errors(const judged *j, const labels *names) {
 static double share(int64_t part, int64_t whole) { return whole ? (double)part / (double)whole : NAN; }
 
 static json_t *class_json(const class_count *c, int64_t class, const labels *names) {
-  json_t *one = json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "class", (json_int_t) class, "rows",
-                          (json_int_t)c->there, "predicted", (json_int_t)c->taken, "precision",
-                          measure_number(share(c->right, c->taken)), "recall",
-                          measure_number(share(c->right, c->there)), "f1",
-                          measure_number(share(2 * c->right, c->there + c->taken)), "confidence",
-                          measure_number(c->confidence / (double)c->taken));
+  json_t *one = json_pack(
+      "{s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "class", (json_int_t) class, "rows", (json_int_t)c->there,
+      "predicted", (json_int_t)c->taken, "precision", json_number(share(c->right, c->taken)), "recall",
+      json_number(share(c->right, c->there)), "f1", json_number(share(2 * c->right, c->there + c->taken)),
+      "confidence", json_number(c->confidence / (double)c->taken));
   add_name(one, "name", names, class);
   return one;
 }
@@ -177,7 +176,7 @@ static json_t *counts(const judged *j, int score, double low, double high) {
     const double at = high > low ? (j->score[score][i] - low) / (high - low) * HISTOGRAM : 0;
     count[at < 0 ? 0 : at < HISTOGRAM ? (int)at : HISTOGRAM - 1]++;
   }
-  return measure_counts(count, HISTOGRAM);
+  return json_counts(count, HISTOGRAM);
 }
 
 json_t *page_histograms(const judged *in, const judged *out) {
@@ -186,9 +185,8 @@ json_t *page_histograms(const judged *in, const judged *out) {
     double low = INFINITY, high = -INFINITY;
     range_of(in, k, &low, &high), range_of(out, k, &low, &high);
     json_object_set_new(all, judge_scores[k],
-                        json_pack("{s:o, s:o, s:o, s:o}", "low", measure_number(low), "high",
-                                  measure_number(high), "inside", counts(in, k, low, high), "outside",
-                                  counts(out, k, low, high)));
+                        json_pack("{s:o, s:o, s:o, s:o}", "low", json_number(low), "high", json_number(high),
+                                  "inside", counts(in, k, low, high), "outside", counts(out, k, low, high)));
   }
   return all;
 }
