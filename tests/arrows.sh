@@ -7,7 +7,8 @@ cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 # from: the places it may include. "own" is the folder the file is in. A room has three kinds of files:
 # facts (table.c and its parts, list.h, ROOM.h), kernel (ops.c and the like) and ref. Files driver_*.c and functions*.c, and all of
 # matrix but its facts, are a fourth, entry: functions of a room that has no kernels for rows. So has engine: program (what a
-# kernel is, and what this machine asks of its calls), kernel, and ref. The sums of a row that src/score makes are there for the entries of others.
+# kernel is, and what this machine asks of its calls), kernel, and ref. The sums of a row that src/score makes are there for the
+# entries of others.
 allowed='
 include own
 base    own include

@@ -13,14 +13,12 @@ Rows are anything that numpy.asarray takes, PyTorch tensors among them; results 
 """
 import json
 
-from . import _functions
-from ._table import OPERATORS
+from . import _made as _call  # the functions of the operators, by name
 
 __all__ = ["BetaCalibration", "ConformalClassifier", "DirichletCalibration", "HistogramBinning", "IsotonicCalibration", "MatrixScaling",
            "PlattScaling", "TemperatureScaling", "VectorScaling", "load"]
 
 FORMAT, VERSION = "softmax-fit", 1
-_call = _functions.make(OPERATORS)
 
 
 def _array(rows, dims, name):
@@ -237,7 +235,8 @@ class HistogramBinning(_Binary):
 
     def fit(self, x, y):
         """y: nonzero where the row is right."""
-        return self._keep(_call["calibration_error"](_array(x, 1, "confidence"), _targets(y, "y") != 0, return_accuracy=True, **self.get_params()))
+        x, right = _array(x, 1, "confidence"), _targets(y, "y") != 0
+        return self._keep(_call["calibration_error"](x, right, return_accuracy=True, **self.get_params()))
 
     def _map(self, x):
         return _call["histogram_binning"](x, self.accuracy_.astype(x.dtype), closed=self.closed)

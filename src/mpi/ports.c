@@ -21,16 +21,19 @@ static smx_status fail_on(smx_status status, int rank, const char *what) {
   return smx_set_error(status, text);
 }
 
-/* The first status that is not SMX_OK. The rank itself has a text that says more. */
+/* The status of rank r, which is not SMX_OK. The rank itself has a text that says more. */
+static smx_status status_of(const mpi_call *c, int r, smx_status status) {
+  return r == c->me ? status : fail_on(status, r, smx_strerror(status));
+}
+
+/* The first status that is not SMX_OK. */
 smx_status mpi_agree(const mpi_call *c, smx_status status) {
   int mine = (int)status;
   const smx_status sent =
       mpi_status(MPI_Allgather(&mine, 1, MPI_INT, c->numbers, 1, MPI_INT, c->comm), "Allgather");
   if (sent != SMX_OK) return sent;
-  for (int r = 0; r < c->ranks; r++) {
-    const smx_status one = (smx_status)c->numbers[r];
-    if (one != SMX_OK) return r == c->me ? one : fail_on(one, r, smx_strerror(one));
-  }
+  for (int r = 0; r < c->ranks; r++)
+    if (c->numbers[r] != SMX_OK) return status_of(c, r, (smx_status)c->numbers[r]);
   return SMX_OK;
 }
 
@@ -135,10 +138,8 @@ static smx_status check_port(mpi_call *c, const facts *all, int set, int p) {
 }
 
 static smx_status check_facts(mpi_call *c, const facts *all) {
-  for (int r = 0; r < c->ranks; r++) {
-    const smx_status one = (smx_status)all[r].status;
-    if (one != SMX_OK) return r == c->me ? one : fail_on(one, r, smx_strerror(one));
-  }
+  for (int r = 0; r < c->ranks; r++)
+    if (all[r].status != SMX_OK) return status_of(c, r, (smx_status)all[r].status);
   smx_status status = check_bounds(c, all);
   for (int set = 0; set < SETS; set++)
     for (int p = 0; p < SMX_MAX_PORTS && status == SMX_OK; p++) status = check_port(c, all, set, p);

@@ -111,7 +111,8 @@ def wrong_calls():
     put("narrow.npy", A.npy("f64", (1, 2), [1, 2]))
     fails(REFUSED, "calibrate", "apply", "vector.json", "narrow.npy", "-o", "o.npy", says=["narrow.npy", "vector.json", "scale"])
     kept = json.loads(get("vector.json"))
-    for name, value, says in (("version", 2, "version is 2"), ("method", "x", 'method is "x"'), ("fitted", {}, '"scale"'), ("format", "y", "no fit"),
+    for name, value, says in (("version", 2, "version is 2"), ("method", "x", 'method is "x"'), ("format", "y", "no fit"),
+                              ("fitted", {}, '"scale"'),
                               ("fitted", {"scale": [1, "two", 3], "bias": [0, 0, 0]}, '"scale"')):
         put("bad.json", json.dumps({**kept, name: value}).encode())
         fails(REFUSED, "calibrate", "apply", "bad.json", "z.npy", "-o", "o.npy", says=["bad.json", says])

@@ -11,7 +11,8 @@ trap 'rm -rf "$work"' EXIT
 fail() { echo "FAIL: $*"; exit 1; }
 defined() { "${NM:-nm}" -g --defined-only "$1" | awk 'NF == 3 {print $3}' | sort -u; }
 
-declared=$(find "$source/include" -name '*.h' ! -name mpi.h -exec cat {} + | tr '\n' ' ' | grep -oE 'SMX_API [^;(]*\(' | grep -oE 'smx_[a-z0-9_]+ *\($' | tr -d ' (' | sort)
+declared=$(find "$source/include" -name '*.h' ! -name mpi.h -exec cat {} + |
+  tr '\n' ' ' | grep -oE 'SMX_API [^;(]*\(' | grep -oE 'smx_[a-z0-9_]+ *\($' | tr -d ' (' | sort)
 diff <(echo "$declared") <(defined "$archive") || fail "< declared in softmax.h, > defined by $archive"
 
 # A program that has all of the internal names, each a function that ends it.

@@ -5,7 +5,8 @@
 set -euo pipefail
 library=$1 include=$2
 
-declared=$(find "$include" -name '*.h' ! -name mpi.h -exec cat {} + | tr '\n' ' ' | grep -oE 'SMX_API [^;(]*\(' | grep -oE 'smx_[a-z0-9_]+ *\($' | tr -d ' (' | sort)
+declared=$(find "$include" -name '*.h' ! -name mpi.h -exec cat {} + |
+  tr '\n' ' ' | grep -oE 'SMX_API [^;(]*\(' | grep -oE 'smx_[a-z0-9_]+ *\($' | tr -d ' (' | sort)
 exported=$(nm -D --defined-only "$library" | awk '$2 != "A" {sub(/@.*/, "", $3); print $3}' | sort)
 if ! diff <(echo "$declared") <(echo "$exported"); then
   echo "FAIL: < declared in $include, > exported by $library"
