@@ -184,27 +184,37 @@ static json_t *settings_of(const fitting *f) {
   return all;
 }
 
-/* The bends of a curve are as many as its output count says. */
-static void cut(fitting *f) {
+/* How many bends a curve has; -1: the fit is no curve. */
+static int64_t bends_of(const fitting *f) {
+  const int32_t i = find_output(f->op, "count");
+  int64_t count = -1;
+  if (i >= 0 && f->out[i] && f->shape[i].ndim == 0) memcpy(&count, f->out[i], sizeof count);
+  return count;
+}
+
+/* Whether there is a fit: one of no rows, or of a NaN, has none. */
+static int check_fit(const fitting *f) {
+  bool none = bends_of(f) == 0;
   for (int i = 0; i < f->op->output_count; i++)
-    if (!strcmp(f->op->outputs[i].name, "count") && f->out[i] && f->shape[i].ndim == 0) {
-      int64_t count;
-      memcpy(&count, f->out[i], sizeof count);
-      for (int k = 0; k < i; k++) f->shape[k].dim[0] = count;
-    }
+    none |=
+        f->out[i] && f->shape[i].ndim == 0 && !(f->op->outputs[i].flags & SMX_PORT_INT) && isnan(*f->out[i]);
+  return none ? fault(EXIT_REFUSED,
+                      "%s: no row counts, or a number is not finite, or a target is at -inf: there is no fit",
+                      f->x.in.path)
+              : EXIT_OK;
 }
 
 static int write_fit(fitting *f) {
   json_t *fitted = json_object(), *all;
   double loss[2] = {NAN, NAN};
-  cut(f);
+  const int64_t bends = bends_of(f);
   for (int i = 0; i < f->op->output_count; i++) {
     const char *name = f->op->outputs[i].name;
     const double *at = f->out[i];
     if (at && !strcmp(name, "loss")) loss[1] = *at;
     if (at && !strcmp(name, "before")) loss[0] = *at;
     if (at && is_kept(f, name))
-      json_object_set_new(fitted, name, nested(&at, f->shape[i].ndim, f->shape[i].dim));
+      json_object_set_new(fitted, name, nested(&at, f->shape[i].ndim, bends < 0 ? f->shape[i].dim : &bends));
   }
   all = json_pack("{s:s, s:i, s:s, s:o, s:o}", "format", "softmax-fit", "version", 1, "method", f->m->name,
                   "settings", settings_of(f), "fitted", fitted);
@@ -212,8 +222,9 @@ static int write_fit(fitting *f) {
   char *text = json_lines(all, &length);
   const int code = text ? write_text(f->o->out, text, length) : fault_memory(0);
   free(text);
-  if (code) return code;
-  printf("%s of %" PRId64 " rows", f->m->name, f->x.in.array.shape[0]);
+  if (code || !strcmp(f->o->out, "-")) return code;
+  const int64_t rows = f->x.in.array.shape[0];
+  printf("%s of %" PRId64 " row%s", f->m->name, rows, rows == 1 ? "" : "s");
   if (!isnan(loss[0])) printf("; log loss %g before, %g after", loss[0], loss[1]);
   printf("\n");
   return EXIT_OK;
@@ -231,6 +242,7 @@ static int fit(const options *o, smx_context *context) {
   if (!code) code = read_target(&f);
   if (!code) code = calibrate_prepare(f.m, &f.x, context);
   if (!code) code = run_fit(&f, context);
+  if (!code) code = check_fit(&f);
   if (!code) code = write_fit(&f);
   calibrate_free(&f.x), input_free(&f.target);
   free(f.classes), free(f.positive), free(f.value);

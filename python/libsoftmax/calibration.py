@@ -83,7 +83,11 @@ class _Fit:
             raise ValueError(f"{type(self).__name__}: fit comes first")
 
     def _keep(self, result, names=None):
-        for name in names or self._fitted:
+        import numpy as np
+        names = names or self._fitted
+        if any(not np.all(np.isfinite(getattr(result, name))) for name in names if name != "accuracy"):
+            raise ValueError(f"{type(self).__name__}: no row counts, or a number is not finite, or a target is at -inf")
+        for name in names:
             setattr(self, name + "_", getattr(result, name))
         return self
 
@@ -256,6 +260,8 @@ class ConformalClassifier(_Fit):
         return self._keep_threshold(_call["conformal_fit"](logits, _targets(y, "y"), noise, coverage=self.coverage, **self._how()))
 
     def _keep_threshold(self, threshold):
+        if threshold != threshold:
+            raise ValueError("ConformalClassifier: a row that counts has a NaN, +inf, or no class")
         self.threshold_ = threshold
         return self
 

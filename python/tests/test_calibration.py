@@ -103,6 +103,14 @@ class Fits(unittest.TestCase):
             TemperatureScaling().fit(LOGITS, np.array(Y) * 1.0)
         with self.assertRaisesRegex(ValueError, "target"):
             TemperatureScaling().fit(LOGITS, [0, 1, 3, 0, 0, 0, 0, 0, 0])
+        nan = np.where(LOGITS > 2.5, np.nan, LOGITS)
+        for fit in (TemperatureScaling(), VectorScaling(), MatrixScaling(), ConformalClassifier()):
+            with self.assertRaisesRegex(ValueError, "not finite|NaN"):
+                fit.fit(nan, Y)
+        with self.assertRaisesRegex(ValueError, "no row counts"):
+            TemperatureScaling().fit(LOGITS, [-1] * 9)
+        with self.assertRaisesRegex(ValueError, "no row counts"):
+            PlattScaling().fit([], np.zeros(0, int))
         with self.assertRaisesRegex(TypeError, "no setting 'l1'"):
             VectorScaling(l1=0)
         with self.assertRaisesRegex(ValueError, "l2"):

@@ -98,7 +98,8 @@ typedef struct steps_map {
   int64_t count, knots;
 } steps_map;
 
-/* Linear between knots, the first and the last value beyond them. */
+/* Linear between knots, the first and the last value beyond them. Every number is as far as can be
+ * from a knot at infinity: it has the other knot's value. */
 static double isotonic_of(const steps_map *m, double x) {
   int64_t low = 0, high = m->knots - 1;
   if (x != x || m->knots == 0) return __builtin_nan("");
@@ -109,8 +110,10 @@ static double isotonic_of(const steps_map *m, double x) {
     if (number(m->c, AT, middle, 0) <= x) low = middle;
     else high = middle;
   }
-  const double a = number(m->c, AT, low, 0), b = number(m->c, AT, high, 0), y = number(m->c, TO, low, 0);
-  return y + (x - a) / (b - a) * (number(m->c, TO, high, 0) - y);
+  const double a = number(m->c, AT, low, 0) / 2, b = number(m->c, AT, high, 0) / 2; /* b - a is finite */
+  const double y = number(m->c, TO, low, 0), z = number(m->c, TO, high, 0);
+  if (b == __builtin_inf()) return y;
+  return a == -__builtin_inf() ? z : y + (x / 2 - a) / (b - a) * (z - y);
 }
 
 /* The value of the bin of x, or the bin's middle where there were no rows. */

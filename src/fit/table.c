@@ -212,7 +212,8 @@ const smx_op fit_table[FIT_COUNT] = {
         FITTED(isotonic, 491), .tolerance = 16,
         .title = "the curve of isotonic_fit",
         .formula = "value = y at score, linear between the x, and y's first and last beyond them",
-        .about = "A NaN stays one. It takes the outputs of isotonic_fit as they are.",
+        .about = "A NaN stays one. Beside a bend at infinity it has the value of the other one. It takes the "
+                 "outputs of isotonic_fit as they are.",
         .source = "scikit-learn's IsotonicRegression(out_of_bounds=\"clip\")",
         .example = "softmax run isotonic scores.npy --x x.npy --y y.npy",
         INPUTS(curve_in), OUTPUTS(value_out)},

@@ -48,6 +48,7 @@ def maps_of_logits():
         assert after < before and told.endswith(f"log loss {before:g} before, {after:g} after\n"), told
     kept, _ = fit("vector", "z.npy", "y.npy", "--l2", "0.03", "--l2_bias", "0.03")
     assert kept["settings"] == {"l2": 0.03, "l2_bias": 0.03}
+    assert json.loads(run("calibrate", "fit", "temperature", "z.npy", "--targets", "y.npy", "-o", "-")[0])["fitted"] == {"temperature": t}
     close(kept["fitted"]["scale"], [1.404146934494, .739155093373, 2.662291034999], 1e-6)
 
 
@@ -107,6 +108,10 @@ def wrong_calls():
     fails(USAGE, "calibrate", "fit", "temperature", "z.npy", "--targets", "y.npy", "-o", "f.json", "--l2", "1", says=["--l2"])
     fails(REFUSED, "calibrate", "fit", "vector", "x.csv", "--targets", "y.npy", "-o", "f.json", says=["x.csv"])
     fails(REFUSED, "calibrate", "fit", "platt", "z.npy", "--targets", "y.npy", "-o", "f.json", says=["2 dimensions"])
+    put("none.npy", A.npy("i64", (9,), [-1] * 9))
+    put("nan.csv", b"1,2,nan\n" * 9)
+    for method, z, y in (("temperature", "z.npy", "none.npy"), ("vector", "nan.csv", "y.npy"), ("conformal", "nan.csv", "y.npy")):
+        fails(REFUSED, "calibrate", "fit", method, z, "--targets", y, "-o", "f.json", says=[z, "there is no fit"])
     fit("vector")
     put("narrow.npy", A.npy("f64", (1, 2), [1, 2]))
     fails(REFUSED, "calibrate", "apply", "vector.json", "narrow.npy", "-o", "o.npy", says=["narrow.npy", "vector.json", "scale"])

@@ -172,6 +172,20 @@ static void isotonic(void **state) {
   refused(smx_forward(op, NULL, &params, 3, in, 3, to), SMX_ERR_PARAM, "weight: number 2 is -1");
 }
 
+/* Bends at infinity, and farther apart than numbers reach. */
+static void isotonic_at_infinity(void **state) {
+  double x[] = {-INFINITY, 0, 1, INFINITY}, y[] = {0, .25, .5, 1}, at[] = {-INFINITY, -5, .5, 7, INFINITY},
+         out[5];
+  double wide[] = {-1.5e308, 1.5e308}, ends[] = {0, 1}, middle[] = {0, 7.5e307}, got[2];
+  int64_t n = 4, m = 5, two = 2;
+  const smx_tensor s = floats(at, 1, &m), kx = floats(x, 1, &n), ky = floats(y, 1, &n),
+                   a = floats(middle, 1, &two), wx = floats(wide, 1, &two), wy = floats(ends, 1, &two);
+  call("isotonic", NULL, 3, (const smx_tensor *[]){&s, &kx, &ky}, out);
+  near_all(out, (double[]){0, .25, .375, .5, 1}, 5, 0);
+  call("isotonic", NULL, 3, (const smx_tensor *[]){&a, &wx, &wy}, got);
+  near_all(got, (double[]){.5, .75}, 2, 1e-15);
+}
+
 static void bins(void **state) {
   double x[] = {0, .2, .21, 1, -1, 2}, accuracy[] = {.1, NAN, .3, .4, .5}, y[6];
   int64_t n = 6, k = 5;
@@ -252,6 +266,7 @@ int main(void) {
       cmocka_unit_test(platt),
       cmocka_unit_test(beta),
       cmocka_unit_test(isotonic),
+      cmocka_unit_test(isotonic_at_infinity),
       cmocka_unit_test(bins),
       cmocka_unit_test(conformal),
       cmocka_unit_test(sets_cover),
