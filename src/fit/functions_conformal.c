@@ -86,8 +86,8 @@ static bool is_smaller(const void *arg, int64_t a, int64_t b) {
   return score[a] < score[b];
 }
 
-/* The k-th smallest score of n, k = ceil((n + 1) coverage); inf where k is above n. The product is
- * lowered by what rounding may have added to it. */
+/* The k-th smallest score of n, k = ceil((n + 1) coverage), at least 1; inf where k is above n. The
+ * product is lowered by what rounding may have added to it. */
 static double quantile_of(const conformal *x, double coverage, int64_t *order) {
   int64_t n = 0;
   for (int64_t i = 0; i < x->rows; i++)
@@ -95,9 +95,10 @@ static double quantile_of(const conformal *x, double coverage, int64_t *order) {
   for (int64_t i = 0; i < n; i++)
     if (x->score[order[i]] != x->score[order[i]]) return __builtin_nan("");
   const double whole = ((double)n + 1) * coverage;
-  const int64_t k = (int64_t)__builtin_ceil(whole - 1e-12 * whole);
+  const double least = __builtin_ceil(whole - 1e-12 * whole);
+  const int64_t k = least < 1 ? 1 : (int64_t)least;
   if (k > n) return __builtin_inf();
-  return x->score[smx_merge_sort(order, order + x->rows, n, is_smaller, x->score)[k < 1 ? 0 : k - 1]];
+  return x->score[smx_merge_sort(order, order + x->rows, n, is_smaller, x->score)[k - 1]];
 }
 
 static smx_status conformal_open(conformal *x, const tensor_call *c, int64_t rows, int noise) {

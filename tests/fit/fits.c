@@ -224,6 +224,20 @@ static void conformal(void **state) {
   }
 }
 
+/* Of no rows that count, the threshold lets every class in, whatever the coverage. */
+static void conformal_of_nothing(void **state) {
+  double p[] = {.6, .3, .1, .5, .4, .1}, q;
+  int64_t y[] = {-1, -1}, shape[] = {2, 3};
+  for (int rows = 0; rows < 3; rows++)
+    for (int coverage = 0; coverage < 2; coverage++) {
+      shape[0] = rows;
+      const smx_tensor a = floats(p, 2, shape), t = classes_of(y, shape);
+      call("conformal_fit", (setting[]){{"coverage", coverage}, {NULL, 0}}, 2, (const smx_tensor *[]){&a, &t},
+           &q);
+      assert_true(q == HUGE_VAL);
+    }
+}
+
 /* Of many fits, the mean share of new rows whose class is in the set is the coverage. */
 static void sets_cover(void **state) {
   enum { FITS = 400, ROWS = 99, NEW = 50, CLASSES = 5 };
@@ -269,6 +283,7 @@ int main(void) {
       cmocka_unit_test(isotonic_at_infinity),
       cmocka_unit_test(bins),
       cmocka_unit_test(conformal),
+      cmocka_unit_test(conformal_of_nothing),
       cmocka_unit_test(sets_cover),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

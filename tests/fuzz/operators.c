@@ -1,7 +1,9 @@
 /* operators.c - see operators.h. */
+#define _POSIX_C_SOURCE 200809L
 #include "operators.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct operation {
@@ -123,6 +125,25 @@ static void rise(operation *p, const smx_tensor *t, const char *name) {
   }
 }
 
+/* Whether every name of input i is one of another tensor too, which has to be there: then a size that
+ * is too large for the memory is an error. */
+static bool is_tied(const smx_op *op, int32_t i) {
+  char words[96], *rest = NULL;
+  snprintf(words, sizeof words, "%s", op->inputs[i].dims);
+  words[strcspn(words, "|")] = 0;
+  for (char *w = strtok_r(words, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) {
+    bool found = false;
+    for (int32_t k = 0; k < op->input_count + op->output_count; k++) {
+      const smx_port *other = k < op->input_count ? op->inputs + k : op->outputs + (k - op->input_count);
+      char padded[96], word[32];
+      snprintf(padded, sizeof padded, " %s ", other->dims ? other->dims : ""), snprintf(word, sizeof word, " %s ", w);
+      found |= k != i && !(other->flags & SMX_PORT_OPTIONAL) && strstr(padded, word);
+    }
+    if (!found) return false;
+  }
+  return true;
+}
+
 static const smx_tensor *input(operation *p, int32_t i) {
   call *c = p->c;
   const smx_port *port = p->op->inputs + i;
@@ -141,7 +162,8 @@ static const smx_tensor *input(operation *p, int32_t i) {
   else t = call_spread(c, type, ndim, shape, v, p->shape[p->axis]);
   const char *upto = port->dims ? strstr(port->dims, "<= ") : NULL;
   if (t && upto && p->size[upto[3] - 'A'] >= 0 && !rarely(&c->b, 16)) rise(p, t, upto + 3);
-  if (t && (i == 0 || port->shape == SMX_SHAPE_OFFSETS)) c->t[c->count - 1].exact = false;
+  if (t && (i == 0 || port->shape == SMX_SHAPE_OFFSETS || (port->dims && !is_tied(p->op, i))))
+    c->t[c->count - 1].exact = false;
   return t;
 }
 
