@@ -5,6 +5,7 @@
 #include "fit/fit.h"
 #include "gate/gate.h"
 #include "head/head.h"
+#include "linear_attention/linear_attention.h"
 #include "loss/loss.h"
 #include "matrix/matrix.h"
 #include "pool/pool.h"
@@ -29,6 +30,7 @@ static const struct family {
     {pool_table, POOL_COUNT, pool_functions},
     {head_table, HEAD_COUNT, head_functions},
     {gate_table, GATE_COUNT, gate_functions},
+    {linear_attention_table, LINEAR_ATTENTION_COUNT, linear_attention_functions},
     {score_table, SCORE_COUNT, score_functions},
     {fit_table, FIT_COUNT, fit_functions},
 };

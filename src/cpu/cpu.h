@@ -19,6 +19,7 @@ typedef struct smx_kernels {
   const struct head_kernels *head;
   const struct gate_kernels *gate;
   const struct score_kernels *score;
+  const struct linear_attention_kernels *linear_attention;
   void (*sampler)(sampler_row *row);
 } smx_kernels;
 

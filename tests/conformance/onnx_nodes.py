@@ -14,7 +14,8 @@ from onnx.backend.test.loader import load_model_tests
 import libsoftmax
 
 FAMILIES = ["Softmax", "LogSoftmax", "Hardmax", "ReduceLogSumExp", "TopK", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss",
-            "Attention", "AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "NonMaxSuppression"]
+            "Attention", "LinearAttention", "AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool",
+            "NonMaxSuppression"]
 
 # Largest error, in parts of the largest value; ONNX asks for 1e-3. The expected values are those of NumPy in the dtype of the node.
 TOLERANCE = {"float64": 1e-12, "float32": 2e-6, "float16": 1e-3}
@@ -95,6 +96,18 @@ def attention(node, inputs):
     stage = ("products", "capped", "scores", "weights")[node.get("qk_matmul_output_mode", 0)]
     y = y.transpose(0, 2, 1, 3).reshape(q.shape[0], q.shape[2], -1) if packed else y
     return [y, k, v, libsoftmax.attention_scores(q, k, stage=stage, **settings)]
+
+
+def linear_attention(node, inputs):
+    """Query, key, value, past state, decay, beta. decay: of every head, or of each element of its key; beta: of every head, or of all."""
+    q, k, v, past, decay, beta = (*inputs, *[None] * 3)[:6]
+    groups = node["kv_num_heads"]
+    if beta is not None:
+        beta = np.broadcast_to(beta.transpose(0, 2, 1), (len(k), groups, k.shape[1]))
+    q, k, v = heads(q, node["q_num_heads"]), heads(k, groups), heads(v, groups)
+    y, state = libsoftmax.linear_attention(q, k, v, decay=None if decay is None else heads(decay, groups), beta=beta, past=past,
+                                           scale=node.get("scale", 0.0))
+    return [y.transpose(0, 2, 1, 3).reshape(q.shape[0], q.shape[2], -1), state]
 
 
 def before_and_behind(node, shape, kernel):
@@ -179,6 +192,7 @@ CALLS = {
     "TopK": ("softmax_topk", top_k),
     "NegativeLogLikelihoodLoss": ("nll_loss", loss("nll_loss")),
     "Attention": ("attention", attention),
+    "LinearAttention": ("linear_attention", linear_attention),
     "SoftmaxCrossEntropyLoss": ("cross_entropy", softmax_cross_entropy),
     "MaxPool": ("max_pool", max_pool),
     "AveragePool": ("avg_pool", avg_pool),

@@ -125,8 +125,8 @@ static void rise(operation *p, const smx_tensor *t, const char *name) {
   }
 }
 
-/* Whether every name of input i is one of another tensor too, which has to be there: then a size that
- * is too large for the memory is an error. */
+/* Whether every name of input i is one of another tensor too, which has to be there: then a size
+ * that is too large for the memory is an error. */
 static bool is_tied(const smx_op *op, int32_t i) {
   char words[96], *rest = NULL;
   snprintf(words, sizeof words, "%s", op->inputs[i].dims);
@@ -136,7 +136,8 @@ static bool is_tied(const smx_op *op, int32_t i) {
     for (int32_t k = 0; k < op->input_count + op->output_count; k++) {
       const smx_port *other = k < op->input_count ? op->inputs + k : op->outputs + (k - op->input_count);
       char padded[96], word[32];
-      snprintf(padded, sizeof padded, " %s ", other->dims ? other->dims : ""), snprintf(word, sizeof word, " %s ", w);
+      snprintf(padded, sizeof padded, " %s ", other->dims ? other->dims : "");
+      snprintf(word, sizeof word, " %s ", w);
       found |= k != i && !(other->flags & SMX_PORT_OPTIONAL) && strstr(padded, word);
     }
     if (!found) return false;

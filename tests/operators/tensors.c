@@ -32,7 +32,7 @@ static double value_at(const smx_port *port, smx_dtype t, const unsigned char *b
 /* ---- references ---- */
 
 /* For each directory with references. */
-#define SMX_TENSOR_REFS(REF) REF(pool) REF(head) REF(gate) REF(score) REF(fit)
+#define SMX_TENSOR_REFS(REF) REF(pool) REF(head) REF(gate) REF(score) REF(fit) REF(linear_attention)
 #define EXTERN(family) extern tensor_ref_fn *const family##_refs[];
 SMX_TENSOR_REFS(EXTERN)
 
@@ -271,7 +271,7 @@ static void wrong_tensors(void **state) {
       refused(&p, &c, NULL, false, SMX_ERR_DEVICE, port->name);
       t->device.device_type = 1;
       const smx_dtype type = t->dtype;
-      t->dtype = (smx_dtype){0, 32, 1};
+      t->dtype = port->flags & SMX_PORT_MASK ? (smx_dtype){2, 8, 1} : (smx_dtype){0, 32, 1}; /* aligned */
       if (!(port->flags & SMX_PORT_INT)) refused(&p, &c, NULL, false, SMX_ERR_DTYPE, port->name);
       t->dtype = type;
       t->ndim = SMX_MAX_DIMS + 1;

@@ -80,6 +80,7 @@ static double value_of(rng *r, const smx_port *port, int64_t bound) {
   if (strstr(port->help, "votes")) return (double)rng_below(r, 2) - 1; /* k may be 1 */
   if (strstr(port->help, "positive") || strstr(port->help, "probabilit"))
     return 0.125 + 0.75 * rng_uniform(r);
+  if (strstr(port->help, "at most 0")) return -fabs(rng_normal(r));
   return 2 * rng_normal(r);
 }
 
@@ -151,6 +152,33 @@ static void fit_experts(named *p, dims *d, const char *chosen) {
     smx_params_set(p->op, &p->params, "experts", has_optional(p, 1) ? 6 : 0);
 }
 
+/* As many tokens of queries as of keys where order counts, a decay of 1 or all elements, and
+ * parts that go together: variants with a norm have no delta rule. */
+static void fit_tokens(named *p, dims *d, const char *chosen, int64_t size) {
+  static const char *const names[] = {"map", "norm", "causal", NULL};
+  static const int values[][3] = {{0, 0, 1}, {5, 0, 1}, {1, 1, 1}, {3, 3, 0}, {4, 4, 1}, {2, 2, 0}};
+  const int *v = values[p->variant % 6];
+  const bool norm = v[1] != 0, causal = v[2] != 0;
+  if (strcmp(p->op->family, "linear_attention")) return;
+  set_each(p, names, v);
+  struct {
+    const char *name;
+    int64_t size;
+  } all[] = {{"g", 2}, {"h", p->variant % 2 ? 4 : 2}, {"d", 3}, {"t", 5}, {"e", 4}, {"l", 4}};
+  for (size_t i = 0; i < COUNT_OF(all); i++) {
+    if (chosen && !strcmp(chosen, all[i].name)) all[i].size = size;
+    dims_set(d, all[i].name, 0, all[i].size);
+  }
+  if (causal) dims_set(d, "l", 0, all[3].size);
+  dims_set(d, "w", 0, p->variant == 1 ? all[2].size : 1);
+  dims_set(d, "m", 0, all[2].size + norm), dims_set(d, "n", 0, all[4].size + norm);
+}
+static bool goes_with_tokens(const named *p, const smx_port *port) {
+  const int norm = p->variant % 6;
+  if (strcmp(p->op->family, "linear_attention") || norm < 2) return true;
+  return strcmp(port->name, "beta") != 0 && (norm == 2 || strcmp(port->name, "decay") != 0);
+}
+
 /* A curve rises. */
 static void fit_curve(named *p) {
   if (!strcmp(p->op->name, "isotonic")) sort(p->in[1], named_count(p->in_shape + 1));
@@ -177,6 +205,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   fit_windows(p);
   dims_begin(&d, op, p->params.value);
   fit_experts(p, &d, name);
+  fit_tokens(p, &d, name, size);
   choose_sizes(p, &d, name, size);
   int either = 0;
   for (int i = 0; i < op->input_count; i++) {
@@ -184,7 +213,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
     bool wanted = has_optional(p, i);
     if (flags & SMX_PORT_EITHER) wanted = either++ == variant % 2;
     else if (!(flags & SMX_PORT_OPTIONAL)) wanted = true;
-    if (!wanted) continue;
+    if (!wanted || !goes_with_tokens(p, op->inputs + i)) continue;
     if (!dims_shape(&d, op->inputs + i, &p->in_shape[i].ndim, p->in_shape[i].dim)) return false;
     fill(p, &d, i);
   }

@@ -1,0 +1,130 @@
+/* linear_attention/functions_forward.c - linear_attention: y of every token, and the state.
+ *
+ *   S_t = a_t S_(t-1) + k_t u_t,  u_t = v_t or beta_t (v_t - k_t a_t S_(t-1)),  out_t = q_t S_t
+ *
+ * A head of keys is a task, with the heads of queries that share it: its state is formed for each
+ * of them. Without causal order all keys come before the first query. */
+#include <string.h>
+
+#include "functions.h"
+#include "functions_walks.h"
+
+enum { CHUNK = 64 }; /* tokens, staged together */
+
+typedef struct forward_call {
+  state_call s;
+  smx_scratch scratch;
+} forward_call;
+
+/* What a task works in. */
+typedef struct forward_work {
+  state_tokens t;
+  char *state, *out, *all, *delta, *recall;
+  state_made made;
+  double *y;
+} forward_work;
+
+static size_t work_of(const state_call *s, char *memory, forward_work *w) {
+  const int64_t rows = CHUNK * s->wide_n, tokens = state_tokens_size(s, CHUNK, false);
+  const int64_t reals = tokens + s->m * s->wide_n + (s->delta ? 4 : 2) * rows;
+  if (!memory) return (size_t)(reals * s->bytes) + (size_t)(4 * s->wide_n) * sizeof(double);
+  w->t = state_tokens_at(s, CHUNK, false, memory), memory += tokens * s->bytes;
+  w->state = memory, w->out = w->state + s->m * s->wide_n * s->bytes, w->all = w->out + rows * s->bytes;
+  w->delta = w->all + rows * s->bytes, w->recall = w->delta + rows * s->bytes;
+  w->made.out = (double *)(void *)(w->all + (s->delta ? 3 : 1) * rows * s->bytes);
+  w->made.all = w->made.out + s->wide_n, w->y = w->made.all + s->wide_n;
+  return 0;
+}
+
+static char *y_rows(const state_call *s, int64_t item, int64_t head, int64_t first) {
+  return state_rows(s, s->c->out.view + OUT_Y, item, s->groups * s->per, head, s->queries, first, s->e);
+}
+
+static void write_queries(const state_call *s, int64_t item, int64_t head, int64_t first, int64_t count,
+                          forward_work *w) {
+  const bool f64 = s->c->is_f64;
+  char *to = y_rows(s, item, head, first);
+  if (s->norm == NORM_NONE) {
+    for (int64_t i = 0; i < count && w->out != to; i++)
+      memcpy(to + i * s->e * s->bytes, state_at(s, w->out, i, s->wide_n), (size_t)(s->e * s->bytes));
+    smx_reals_clean(f64, to, count * s->e);
+    return;
+  }
+  for (int64_t i = 0; i < count; i++, to += s->e * s->bytes) {
+    smx_reals_load(f64, state_at(s, w->out, i, s->wide_n), s->n, w->made.out);
+    smx_reals_load(f64,
+                   s->causal ? state_at(s, w->all, i, s->wide_n) : state_at(s, w->state, s->d, s->wide_n),
+                   s->n, w->made.all);
+    state_norm_of(s, &w->made, w->y);
+    smx_reals_store(f64, w->y, s->e, to);
+  }
+}
+
+/* Tokens of one chunk: their keys are added to the state, their queries read it. */
+static void walk_chunk(const state_call *s, forward_work *w, int64_t count, bool keys, bool queries) {
+  state_walk walk = walk_of(w->state, s->d, s->wide_n, s->wide_d, count);
+  if (s->n > s->e && keys) {
+    state_walk sums = walk_of(state_at(s, w->state, s->d, s->wide_n), 1, s->wide_n, 1, count);
+    sums.step[0] = (state_step){w->t.kept, w->t.v, queries ? w->t.one : NULL, w->all};
+    s->kernels->walk(&sums);
+  }
+  walk_shrinks(s, &walk, &w->t, false);
+  if (s->delta) {
+    walk.step[0] = (state_step){NULL, NULL, w->t.k, w->recall};
+    walk.step[1] = (state_step){w->t.k, w->delta, w->t.q, w->out};
+    walk.two = true, walk.rule = STATE_DELTA, walk.beta = w->t.beta, walk.value = w->t.v;
+  } else {
+    walk.step[0] = (state_step){keys ? w->t.k : NULL, w->t.v, queries ? w->t.q : NULL, w->out};
+  }
+  s->kernels->walk(&walk);
+}
+
+/* `out` is y itself where its rows are wide. */
+static void open_queries(const state_call *s, int64_t item, int64_t head, int64_t first, int64_t count,
+                         forward_work *w) {
+  state_stage_queries(s, item, head, first, count, &w->t);
+  if (s->e == s->wide_n) w->out = y_rows(s, item, head, first);
+}
+
+static void walk_head(const state_call *s, int64_t item, int64_t group, int64_t head, forward_work *w) {
+  const char *past = s->c->in.given[IN_PAST] ? s->c->in.view[IN_PAST].data : NULL;
+  state_load(s, item, group, past, w->state);
+  for (int64_t first = 0; first < s->keys; first += CHUNK) {
+    const int64_t count = s->keys - first < CHUNK ? s->keys - first : CHUNK;
+    state_stage_keys(s, item, group, first, count, &w->t);
+    if (s->causal) open_queries(s, item, head, first, count, w);
+    walk_chunk(s, w, count, true, s->causal);
+    if (s->causal) write_queries(s, item, head, first, count, w);
+  }
+  for (int64_t first = 0; !s->causal && first < s->queries; first += CHUNK) {
+    const int64_t count = s->queries - first < CHUNK ? s->queries - first : CHUNK;
+    open_queries(s, item, head, first, count, w);
+    walk_chunk(s, w, count, false, true);
+    write_queries(s, item, head, first, count, w);
+  }
+}
+
+static void task(void *arg, int64_t number) {
+  forward_call *f = arg;
+  const state_call *s = &f->s;
+  const int64_t item = number / s->groups, group = number % s->groups;
+  char *memory = smx_scratch_take(&f->scratch);
+  forward_work w = {0};
+  work_of(s, memory, &w);
+  for (int64_t r = 0; r < s->per; r++) walk_head(s, item, group, group * s->per + r, &w);
+  state_store(s, item, group, w.state, s->c->out.view[OUT_STATE].data);
+  smx_scratch_give(&f->scratch, memory);
+}
+
+smx_status linear_attention_forward(const tensor_call *c) {
+  forward_call f;
+  const smx_status status = state_open(&f.s, c);
+  if (status != SMX_OK) return status;
+  const int64_t tasks = c->dims.lead_count * f.s.groups;
+  if (!smx_scratch_open(&f.scratch, c->ctx, 0, work_of(&f.s, NULL, NULL), tasks))
+    return smx_fail(SMX_ERR_NOMEM, "%s: no memory for states of %lld x %lld", c->op->name, (long long)f.s.m,
+                    (long long)f.s.n);
+  smx_parallel(c->ctx, tasks, task, &f);
+  smx_scratch_close(&f.scratch);
+  return SMX_OK;
+}

@@ -1,0 +1,68 @@
+/* linear_attention/linear_attention.h - the table of the operators whose attention has a state
+ * instead of a matrix of weights, and the contract with the kernel of one instruction set and real
+ * type that moves the state. */
+#ifndef SMX_LINEAR_ATTENTION_H
+#define SMX_LINEAR_ATTENTION_H
+#include <softmax.h>
+#include <stdbool.h>
+
+enum { LINEAR_ATTENTION_linear_attention, LINEAR_ATTENTION_COUNT };
+extern const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT];
+
+typedef enum state_map {
+  STATE_IDENTITY,
+  STATE_ELU1,
+  STATE_RELU,
+  STATE_SQUARE, /* of relu */
+  STATE_EXP,
+  STATE_SILU
+} state_map;
+
+/* Widths of rows in memory: whole vectors of any instruction set. */
+static inline int64_t state_padded(int64_t n) { return (n + 15) / 16 * 16; }
+
+/* What a step does with the state S of a token: S += x y, then out = z S. x, z: [tokens][x_step];
+ * y, out: [tokens][width]. NULL: not that. */
+typedef struct state_step {
+  const void *x;
+  void *y;
+  const void *z;
+  void *out;
+} state_step;
+
+/* How the y of the second step follows from the out of the first. */
+typedef enum state_rule {
+  STATE_GIVEN, /* it does not */
+  STATE_DELTA, /* y = beta (value - out) */
+  STATE_BACK   /* y = -beta out */
+} state_rule;
+
+/* One walk over tokens with a state [rows][width]. A token shrinks the state, S = decay S, and
+ * takes its steps; backward, from the last token to the first, it takes its steps and then
+ * shrinks it. Every element of the state has its own sums, over tokens; every element of `out`
+ * is a sum over the rows in their order. So no bit depends on how tokens are cut into walks. */
+typedef struct state_walk {
+  void *state;
+  int64_t rows, width, x_step, tokens; /* width: padded */
+  state_step step[2];
+  bool two, backward; /* two: steps */
+  state_rule rule;
+  const void *beta;  /* [tokens] */
+  const void *value; /* [tokens][width] */
+  /* NULL, or decay[token decay_token + row decay_row], or with `lanes` one for each column. */
+  const void *decay;
+  int64_t decay_token, decay_row;
+  bool lanes;
+  /* NULL, or where the states before the tokens go, [tokens][rows][width], or are; NULL, or
+   * [tokens][width]: the sum over the rows of S times the state before. */
+  void *before;
+  void *product;
+} state_walk;
+
+typedef struct linear_attention_kernels {
+  void (*walk)(const state_walk *w);
+  /* y = scale map(x), and its derivative, if slope is not NULL. */
+  void (*map)(int map, double scale, const void *x, int64_t n, void *y, void *slope);
+} linear_attention_kernels;
+
+#endif

@@ -1,0 +1,106 @@
+/* linear_attention/ref.c - attention with a state straight from the formulas, one token after
+ * another, for tests. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/ref.h"
+
+enum { Q, K, V, DECAY, BETA, PAST, MASK };
+enum { MAP, NORM, CAUSAL, SCALE, EPS };
+enum { NONE, SUM, COUNTED, MALA, INLINE };
+
+/* The size `back` from the end. */
+static int64_t size_at(const int64_t *shape, int back) {
+  int n = 0;
+  while (n < 8 && shape[n] > 0) n++;
+  return shape[n - back];
+}
+
+static double phi(int map, double x) {
+  switch (map) {
+    case 1: return x > 0 ? x + 1 : exp(x);
+    case 2: return x > 0 ? x : 0;
+    case 3: return x > 0 ? x * x : 0;
+    case 4: return exp(x);
+    case 5: return x / (1 + exp(-x));
+    default: return x;
+  }
+}
+
+typedef struct sizes {
+  int64_t h, l, d, g, t, e, w, m, n;
+} sizes;
+
+static sizes sizes_of(const tensor_ref_call *c) {
+  sizes s = {size_at(c->in_shape[Q], 3), size_at(c->in_shape[Q], 2), size_at(c->in_shape[Q], 1),
+             size_at(c->in_shape[K], 3), size_at(c->in_shape[K], 2), size_at(c->in_shape[V], 1)};
+  s.w = c->in[DECAY] ? size_at(c->in_shape[DECAY], 1) : 0;
+  s.m = s.d + (c->q[NORM] != NONE), s.n = s.e + (c->q[NORM] != NONE);
+  return s;
+}
+
+/* One token: the state [m][n] of a head. */
+static void step(const tensor_ref_call *c, const sizes *s, int64_t item, int64_t group, int64_t t,
+                 double *state) {
+  const int64_t row = (item * s->g + group) * s->t + t;
+  if (c->in[MASK] && c->in[MASK][item * s->t + t] == 0) return;
+  for (int64_t i = 0; i < s->d && s->w; i++)
+    for (int64_t j = 0; j < s->n; j++)
+      state[i * s->n + j] *= exp(c->in[DECAY][row * s->w + (s->w == 1 ? 0 : i)]);
+  for (int64_t j = 0; j < s->n; j++) {
+    double u = j < s->e ? c->in[V][row * s->e + j] : 1, seen = 0;
+    for (int64_t i = 0; i < s->d; i++)
+      seen += phi((int)c->q[MAP], c->in[K][row * s->d + i]) * state[i * s->n + j];
+    if (c->in[BETA]) u = c->in[BETA][row] * (u - seen);
+    for (int64_t i = 0; i < s->d; i++)
+      state[i * s->n + j] += phi((int)c->q[MAP], c->in[K][row * s->d + i]) * u;
+    if (s->m > s->d) state[s->d * s->n + j] += u;
+  }
+}
+
+static double over(double x, double by) { return by == 0 ? 0 : x / by; }
+
+static void answer(const tensor_ref_call *c, const sizes *s, const double *q, const double *state,
+                   double *y) {
+  const double scale = c->q[SCALE] == 0 ? 1 / sqrt((double)s->d) : c->q[SCALE];
+  const double *last = state + s->d * s->n;
+  double sum = 0;
+  for (int64_t i = 0; i < s->d && s->n > s->e; i++)
+    sum += scale * phi((int)c->q[MAP], q[i]) * state[i * s->n + s->e];
+  for (int64_t j = 0; j < s->e; j++) {
+    double out = 0;
+    for (int64_t i = 0; i < s->d; i++) out += scale * phi((int)c->q[MAP], q[i]) * state[i * s->n + j];
+    y[j] = out;
+    if (c->q[NORM] == NONE) continue;
+    const double count = last[s->e], z = over(sum, count), mean = over(last[j], count);
+    if (c->q[NORM] == SUM) y[j] = over(out, sum + c->q[EPS]);
+    if (c->q[NORM] == COUNTED) y[j] = over(out, count);
+    if (c->q[NORM] == MALA) y[j] = (1 + over(1, z + c->q[EPS])) * over(out, count) - z * mean;
+    if (c->q[NORM] == INLINE) y[j] = over(out, count) + (1 - z) * mean;
+  }
+}
+
+static void head(const tensor_ref_call *c, const sizes *s, int64_t item, int64_t h, double *state) {
+  const int64_t group = h / (s->h / s->g), first = (item * s->h + h) * s->l, size = s->m * s->n;
+  if (c->in[PAST]) memcpy(state, c->in[PAST] + (item * s->g + group) * size, (size_t)size * sizeof *state);
+  else memset(state, 0, (size_t)size * sizeof *state);
+  for (int64_t t = 0; t < s->t; t++) {
+    step(c, s, item, group, t, state);
+    if (c->q[CAUSAL] != 0) answer(c, s, c->in[Q] + (first + t) * s->d, state, c->out[0] + (first + t) * s->e);
+  }
+  for (int64_t l = 0; l < s->l && c->q[CAUSAL] == 0; l++)
+    answer(c, s, c->in[Q] + (first + l) * s->d, state, c->out[0] + (first + l) * s->e);
+  if (h % (s->h / s->g) == 0)
+    memcpy(c->out[1] + (item * s->g + group) * size, state, (size_t)size * sizeof *state);
+}
+
+static void linear_attention(const tensor_ref_call *c) {
+  const sizes s = sizes_of(c);
+  double *state = calloc((size_t)(s.m * s.n), sizeof *state);
+  const int64_t items = ref_count(c->in_shape[Q]) / (s.h * s.l * s.d);
+  for (int64_t i = 0; i < items * s.h; i++) head(c, &s, i / s.h, i % s.h, state);
+  free(state);
+}
+
+tensor_ref_fn *const linear_attention_refs[] = {linear_attention};

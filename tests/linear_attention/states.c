@@ -1,0 +1,352 @@
+/* states.c - proves linear_attention on the worked examples of the catalogue of papers, that its
+ * bits do not depend on how tokens are cut into calls, on threads and instruction sets, that its
+ * gradients are differences over several chunks, and that hidden keys change nothing. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "status.h"
+#include "tensors.h"
+#include "util.h"
+
+enum { IN = 7, OUT = 2 };
+
+/* A call: q [heads, queries, d], k, v of `groups` heads. */
+typedef struct call_of {
+  const char *map, *norm;
+  int causal, decay; /* decay: 0 none, 1 of a head, 2 of each element */
+  bool beta, past, mask;
+  int64_t heads, groups, queries, keys, d, e;
+} call_of;
+
+/* Its tensors; `in` and `out` in the order of the operator. */
+typedef struct made_call {
+  smx_params params;
+  int64_t shape[IN + OUT][3];
+  double *x[IN + OUT];
+  smx_tensor t[IN + OUT];
+  const smx_tensor *given[IN], *out[OUT];
+} made_call;
+
+static const smx_op *op(void) { return smx_op_find("linear_attention"); }
+static int64_t count_of(const smx_tensor *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->ndim; i++) n *= t->shape[i];
+  return n;
+}
+
+static void set(smx_params *p, const char *name, const char *value) {
+  good(smx_params_parse(op(), p, name, value));
+}
+
+static void make(const call_of *c, rng *r, made_call *m) {
+  const bool norm = strcmp(c->norm, "none") != 0,
+             there[] = {true, true, true, c->decay > 0, c->beta, c->past, c->mask};
+  const int64_t g = c->groups, rows = c->d + norm, columns = c->e + norm;
+  const int64_t shapes[][3] = {{c->heads, c->queries, c->d},
+                               {g, c->keys, c->d},
+                               {g, c->keys, c->e},
+                               {g, c->keys, c->decay == 2 ? c->d : 1},
+                               {g, c->keys},
+                               {g, rows, columns},
+                               {c->keys},
+                               {c->heads, c->queries, c->e},
+                               {g, rows, columns}};
+  static const int ndim[] = {3, 3, 3, 3, 2, 3, 1, 3, 3};
+  memset(m, 0, sizeof *m);
+  smx_params_init(op(), &m->params);
+  set(&m->params, "map", c->map), set(&m->params, "norm", c->norm),
+      set(&m->params, "causal", c->causal ? "yes" : "no");
+  for (int i = 0; i < IN + OUT; i++) {
+    memcpy(m->shape[i], shapes[i], sizeof shapes[i]);
+    m->t[i] = F64(NULL, ndim[i], m->shape[i]);
+    const int64_t n = count_of(m->t + i);
+    m->t[i].data = m->x[i] = calloc((size_t)n + 1, sizeof(double));
+    for (int64_t j = 0; j < n && i < IN; j++) m->x[i][j] = i == 4 ? rng_uniform(r) : rng_normal(r) / 2;
+    for (int64_t j = 0; j < n && i == 3; j++) m->x[i][j] = -fabs(m->x[i][j]) / 4;
+    for (int64_t j = 0; j < n && i == 6; j++) m->x[i][j] = rng_below(r, 4) != 0;
+    if (i >= IN) m->out[i - IN] = m->t + i;
+    else if (there[i]) m->given[i] = m->t + i;
+  }
+}
+static void drop(made_call *m) {
+  for (int i = 0; i < IN + OUT; i++) free(m->x[i]);
+}
+/* A mask is bytes. */
+static void run_with(made_call *m, smx_context *ctx) {
+  unsigned char *mask = calloc((size_t)m->shape[6][0] + 1, 1);
+  for (int64_t j = 0; j < m->shape[6][0]; j++) mask[j] = m->x[6][j] != 0;
+  m->t[6].dtype = SMX_U8, m->t[6].data = mask;
+  good(smx_forward(op(), ctx, &m->params, IN, m->given, OUT, m->out));
+  m->t[6].data = NULL;
+  free(mask);
+}
+
+/* ---- worked examples ---- */
+
+static void the_four_rules(void **state) {
+  static const struct {
+    bool decay, beta;
+    double y[2], left[2];
+  } rules[] = {{false, false, {2, 2.2}, {2.6, .8}},
+               {true, false, {2, 1.6}, {1.6, .8}},
+               {false, true, {1, .8}, {1.12, .16}},
+               {true, true, {1, .65}, {.71, .28}}};
+  double k[] = {1, 0, .6, .8}, v[] = {2, 1}, decay[] = {0, -0.69314718055994530942}, beta[] = {.5, .5}, y[2],
+         left[2];
+  int64_t keys[] = {1, 2, 2}, values[] = {1, 2, 1}, rates[] = {1, 2}, rest[] = {1, 2, 1};
+  const smx_tensor tk = F64(k, 3, keys), tv = F64(v, 3, values), ta = F64(decay, 3, values),
+                   tb = F64(beta, 2, rates), ty = F64(y, 3, values), ts = F64(left, 3, rest);
+  for (size_t i = 0; i < COUNT_OF(rules); i++) {
+    smx_params p;
+    smx_params_init(op(), &p);
+    set(&p, "scale", "1");
+    good(smx_forward(
+        op(), NULL, &p, 5,
+        (const smx_tensor *[]){&tk, &tk, &tv, rules[i].decay ? &ta : NULL, rules[i].beta ? &tb : NULL}, 2,
+        (const smx_tensor *[]){&ty, &ts}));
+    near(y, rules[i].y, 2, 1e-15), near(left, rules[i].left, 2, 1e-15);
+  }
+}
+
+/* One query (1, 1/2), keys (1, 0), (0, 1), (-1, 1), values (1, 0), (0, 1), (1, 1). */
+static void the_norms(void **state) {
+  static const struct {
+    const char *map, *norm, *eps;
+    double y[2];
+  } all[] = {{"elu1", "sum", "0", {.648771797744, .613648977518}},
+             {"elu1", "mala", "1e-6", {.588727151419, .435753211463}},
+             {"identity", "inline", "0", {.627382956601, .509531826403}},
+             {"identity", "count", "0", {0.117851130198, 0}}};
+  double q[] = {1, .5}, k[] = {1, 0, 0, 1, -1, 1}, v[] = {1, 0, 0, 1, 1, 1}, y[2], left[9];
+  int64_t one[] = {1, 1, 2}, three[] = {1, 3, 2}, rest[] = {1, 3, 3};
+  const smx_tensor tq = F64(q, 3, one), tk = F64(k, 3, three), tv = F64(v, 3, three), ty = F64(y, 3, one),
+                   ts = F64(left, 3, rest);
+  for (size_t i = 0; i < COUNT_OF(all); i++) {
+    smx_params p;
+    smx_params_init(op(), &p);
+    set(&p, "causal", "no"), set(&p, "map", all[i].map), set(&p, "norm", all[i].norm),
+        set(&p, "eps", all[i].eps);
+    good(smx_forward(op(), NULL, &p, 3, (const smx_tensor *[]){&tq, &tk, &tv}, 2,
+                     (const smx_tensor *[]){&ty, &ts}));
+    near(y, all[i].y, 2, 2e-12);
+  }
+}
+
+/* ---- many tokens ---- */
+
+static const call_of calls[] = {
+    {"identity", "none", 1, 0, false, true, true, 4, 2, 150, 150, 5, 17},
+    {"silu", "none", 1, 1, false, true, true, 2, 1, 131, 131, 18, 3},
+    {"identity", "none", 1, 2, false, true, false, 2, 2, 97, 97, 4, 16},
+    {"identity", "none", 1, 0, true, true, true, 2, 2, 70, 70, 3, 5},
+    {"identity", "none", 1, 2, true, true, true, 4, 2, 75, 75, 3, 16},
+    {"elu1", "sum", 1, 1, false, true, true, 2, 1, 140, 140, 6, 7},
+    {"relu2", "count", 1, 0, false, false, true, 2, 1, 80, 80, 6, 7},
+    {"elu1", "mala", 1, 0, false, true, false, 2, 2, 90, 90, 6, 7},
+    {"exp", "inline", 1, 0, false, true, true, 1, 1, 90, 90, 6, 7},
+    {"elu1", "sum", 0, 0, false, true, true, 4, 2, 67, 150, 6, 7},
+    {"elu1", "mala", 0, 0, false, false, true, 2, 2, 80, 33, 5, 6},
+};
+#define EACH_CALL(c) for (const call_of *c = calls; c < calls + COUNT_OF(calls); c++)
+
+/* Tokens first..end - 1 of a call in f32, its state in and out. */
+static void run_part(const made_call *m, float *const *x, int64_t first, int64_t end, float *past,
+                     float *state, float *y) {
+  smx_tensor t[IN + OUT];
+  int64_t shape[IN + OUT][3];
+  const smx_tensor *given[IN] = {NULL};
+  for (int i = 0; i < IN + OUT; i++) {
+    static const int axis[] = {1, 1, 1, 1, 1, -1, 0, 1, -1};
+    memcpy(shape[i], m->shape[i], sizeof shape[i]);
+    t[i] = m->t[i], t[i].dtype = i == 6 ? SMX_U8 : SMX_F32, t[i].shape = shape[i];
+    t[i].data = i == 5 ? past : i == 7 ? y : i == 8 ? state : x[i];
+    if (axis[i] >= 0) {
+      const int64_t width = t[i].ndim == 3 ? shape[i][2] : 1, size = i == 6 ? 1 : 4;
+      int64_t *strides = calloc(3, sizeof *strides);
+      strides[0] = t[i].ndim == 1 ? 1 : shape[i][1] * width, strides[1] = width, strides[2] = 1;
+      shape[i][axis[i]] = end - first, t[i].strides = strides;
+      t[i].data = (char *)t[i].data + first * width * size;
+    }
+    if (i < IN && (m->given[i] || (i == 5 && past))) given[i] = t + i;
+  }
+  good(smx_forward(op(), NULL, &m->params, IN, given, OUT, (const smx_tensor *[]){t + 7, t + 8}));
+  for (int i = 0; i < IN + OUT; i++)
+    if (i != 5 && i != 8) free(t[i].strides);
+}
+
+static void the_same_bits_in_parts(void **state) {
+  EACH_CALL(c) {
+    if (!c->causal) continue;
+    made_call m;
+    float *x[IN + OUT], *y[3], *left[3];
+    make(c, &(rng){7}, &m);
+    for (int i = 0; i < IN + OUT; i++) {
+      const int64_t n = count_of(m.t + i);
+      x[i] = calloc((size_t)n + 1, sizeof(float));
+      for (int64_t j = 0; j < n; j++)
+        if (i == 6) ((unsigned char *)x[i])[j] = m.x[i][j] != 0;
+        else x[i][j] = (float)m.x[i][j];
+    }
+    const int64_t steps[] = {c->keys, 1, 37}, ny = count_of(m.t + 7), ns = count_of(m.t + 8);
+    for (int how = 0; how < 3; how++) {
+      y[how] = calloc((size_t)ny + 1, sizeof(float)), left[how] = calloc((size_t)ns + 1, sizeof(float));
+      float *past = calloc((size_t)ns + 1, sizeof(float));
+      if (c->past) memcpy(past, x[5], (size_t)ns * sizeof(float));
+      for (int64_t first = 0; first < c->keys; first += steps[how]) {
+        const int64_t end = first + steps[how] < c->keys ? first + steps[how] : c->keys;
+        run_part(&m, x, first, end, past, left[how], y[how]);
+        memcpy(past, left[how], (size_t)ns * sizeof(float));
+      }
+      free(past);
+      if (memcmp(y[how], y[0], (size_t)ny * sizeof(float)) ||
+          memcmp(left[how], left[0], (size_t)ns * sizeof(float)))
+        fail_msg("%s %s, decay %d, beta %d: other bits in parts of %d", c->map, c->norm, c->decay, c->beta,
+                 (int)steps[how]);
+    }
+    for (int how = 0; how < 3; how++) free(y[how]), free(left[how]);
+    for (int i = 0; i < IN + OUT; i++) free(x[i]);
+    drop(&m);
+  }
+}
+
+static void the_same_bits_every_way(void **state) {
+  EACH_CALL(c) {
+    made_call m;
+    make(c, &(rng){3}, &m);
+    uint64_t hash = 0;
+    for (way w = {0}; next_way(&w);) {
+      run_with(&m, w.ctx);
+      uint64_t is = FNV1A_START;
+      for (int o = IN; o < IN + OUT; o++) is = fnv1a(is, m.x[o], (size_t)count_of(m.t + o) * sizeof(double));
+      if (w.number == 1) hash = is;
+      assert_true(is == hash);
+    }
+    drop(&m);
+  }
+}
+
+/* ---- gradients: along a random direction of one input, the difference of sum dy y + sum ds
+ * state ---- */
+
+static double objective(made_call *m, double *const *upstream) {
+  double sum = 0;
+  run_with(m, NULL);
+  for (int o = 0; o < OUT; o++)
+    for (int64_t j = 0; j < count_of(m->t + IN + o); j++) sum += upstream[o][j] * m->x[IN + o][j];
+  return sum;
+}
+
+static double difference(made_call *m, int input, const double *direction, double *const *upstream) {
+  static const double places[] = {1, -1, 2, -2}, weights[] = {8, -8, -1, 1};
+  const double h = 1e-4;
+  const int64_t n = count_of(m->t + input);
+  double sum = 0, *kept = malloc((size_t)(n + 1) * sizeof *kept);
+  memcpy(kept, m->x[input], (size_t)n * sizeof *kept);
+  for (int i = 0; i < 4; i++) {
+    for (int64_t j = 0; j < n; j++) m->x[input][j] = kept[j] + places[i] * h * direction[j];
+    sum += weights[i] * objective(m, upstream);
+  }
+  memcpy(m->x[input], kept, (size_t)n * sizeof *kept);
+  free(kept);
+  return sum / (12 * h);
+}
+
+static void backward(made_call *m, double *const *upstream, double **grad) {
+  smx_tensor g[IN], d[OUT];
+  const smx_tensor *gs[IN] = {NULL}, *ds[] = {d, d + 1};
+  for (int i = 0; i < IN; i++) {
+    g[i] = m->t[i], g[i].data = grad[i] = calloc((size_t)count_of(m->t + i) + 1, sizeof(double));
+    if (m->given[i] && i < 6) gs[i] = g + i;
+  }
+  for (int o = 0; o < OUT; o++) d[o] = m->t[IN + o], d[o].data = upstream[o];
+  unsigned char *mask = calloc((size_t)m->shape[6][0] + 1, 1);
+  for (int64_t j = 0; j < m->shape[6][0]; j++) mask[j] = m->x[6][j] != 0;
+  m->t[6].dtype = SMX_U8, m->t[6].data = mask;
+  good(smx_backward(op(), NULL, &m->params, IN, m->given, OUT, m->out, ds, gs));
+  free(mask);
+}
+
+static void gradients_are_differences(void **state) {
+  EACH_CALL(c) {
+    made_call m;
+    rng r = {11};
+    double *upstream[OUT], *grad[IN];
+    make(c, &r, &m);
+    for (int o = 0; o < OUT; o++) {
+      upstream[o] = malloc((size_t)(count_of(m.t + IN + o) + 1) * sizeof(double));
+      for (int64_t j = 0; j < count_of(m.t + IN + o); j++) upstream[o][j] = rng_normal(&r);
+    }
+    run_with(&m, NULL);
+    backward(&m, upstream, grad);
+    for (int i = 0; i < 6; i++) {
+      if (!m.given[i]) continue;
+      const int64_t n = count_of(m.t + i);
+      double *direction = malloc((size_t)(n + 1) * sizeof *direction), is = 0;
+      for (int64_t j = 0; j < n; j++) direction[j] = rng_normal(&r), is += direction[j] * grad[i][j];
+      const double want = difference(&m, i, direction, upstream);
+      if (!(fabs(is - want) <= 1e-6 * (1 + fabs(want))))
+        fail_msg("%s %s, decay %d, beta %d: along input %d %.12g, not %.12g", c->map, c->norm, c->decay,
+                 c->beta, i, is, want);
+      free(direction);
+    }
+    for (int o = 0; o < OUT; o++) free(upstream[o]);
+    for (int i = 0; i < IN; i++) free(grad[i]);
+    drop(&m);
+  }
+}
+
+/* ---- what is hidden or wrong ---- */
+
+static void hidden_keys_change_nothing(void **state) {
+  EACH_CALL(c) {
+    if (!c->mask) continue;
+    made_call a, b;
+    make(c, &(rng){5}, &a), make(c, &(rng){5}, &b);
+    static const int inputs[] = {1, 2, 3, 4};
+    for (int64_t t = 0; t < c->keys; t++)
+      for (int64_t g = 0; g < c->groups && b.x[6][t] == 0; g++)
+        for (size_t i = 0; i < COUNT_OF(inputs); i++) {
+          const int in = inputs[i];
+          const int64_t width = b.t[in].ndim == 3 ? b.shape[in][2] : 1;
+          for (int64_t j = 0; j < width; j++) b.x[in][(g * c->keys + t) * width + j] = NAN;
+        }
+    run_with(&a, NULL), run_with(&b, NULL);
+    for (int o = IN; o < IN + OUT; o++)
+      assert_memory_equal(a.x[o], b.x[o], (size_t)count_of(a.t + o) * sizeof(double));
+    drop(&a), drop(&b);
+  }
+}
+
+static void refused_call(const call_of *c, smx_status status, const char *text) {
+  made_call m;
+  make(c, &(rng){1}, &m);
+  refused(smx_forward(op(), NULL, &m.params, IN, m.given, OUT, m.out), status, text);
+  drop(&m);
+}
+
+static void wrong_calls(void **state) {
+  refused_call(&(call_of){"identity", "none", 1, 0, false, false, false, 3, 2, 4, 4, 2, 2}, SMX_ERR_SHAPE,
+               "q has 3 heads, which is no multiple of the 2 of k");
+  refused_call(&(call_of){"identity", "none", 1, 0, false, false, false, 2, 2, 4, 5, 2, 2}, SMX_ERR_SHAPE,
+               "causal: q has 4 tokens, k has 5");
+  refused_call(&(call_of){"identity", "sum", 1, 0, true, false, false, 2, 2, 4, 4, 2, 2}, SMX_ERR_PARAM,
+               "beta: norm is to be none, not sum");
+  refused_call(&(call_of){"identity", "mala", 1, 1, false, false, false, 2, 2, 4, 4, 2, 2}, SMX_ERR_PARAM,
+               "decay: norm is to be none or sum, not mala");
+  refused_call(&(call_of){"identity", "none", 0, 1, false, false, false, 2, 2, 4, 4, 2, 2}, SMX_ERR_PARAM,
+               "causal is no: there is no decay and no beta");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_four_rules),
+      cmocka_unit_test(the_norms),
+      cmocka_unit_test(the_same_bits_in_parts),
+      cmocka_unit_test(the_same_bits_every_way),
+      cmocka_unit_test(gradients_are_differences),
+      cmocka_unit_test(hidden_keys_change_nothing),
+      cmocka_unit_test(wrong_calls),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
