@@ -215,7 +215,8 @@ enum {
    * dtype */
   SMX_PORT_DX = 256,
   SMX_PORT_NOT_NEGATIVE = 512, /* of SMX_SHAPE_COLUMN: a value below 0 is SMX_ERR_PARAM, with its class */
-  SMX_PORT_LENGTH = 1024       /* each value is 0..n; anything else is SMX_ERR_SHAPE, with its row */
+  SMX_PORT_LENGTH = 1024,      /* each value is 0..n; anything else is SMX_ERR_SHAPE, with its row */
+  SMX_PORT_STATE = 2048        /* sums that a later call goes on with: smx_infer gives f32 for f16 and bf16 */
   /* Only the first four outputs can be saved, or have upstream gradients. */
 };
 

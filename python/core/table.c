@@ -5,12 +5,13 @@
 #define FLAG(value, flag) ((value) & (flag) ? Py_True : Py_False)
 
 static PyObject *port_record(const smx_port *p) {
-  return Py_BuildValue("{s:s,s:i,s:z,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:s}", "name", p->name, "shape",
+  return Py_BuildValue("{s:s,s:i,s:z,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:s}", "name", p->name, "shape",
                        (int)p->shape, "dims", p->dims, "optional", FLAG(p->flags, SMX_PORT_OPTIONAL), "mask",
                        FLAG(p->flags, SMX_PORT_MASK), "integer", FLAG(p->flags, SMX_PORT_INT), "target",
                        FLAG(p->flags, SMX_PORT_TARGET), "weight", FLAG(p->flags, SMX_PORT_WEIGHT), "gradient",
                        FLAG(p->flags, SMX_PORT_GRAD), "saved", FLAG(p->flags, SMX_PORT_SAVED), "either",
-                       FLAG(p->flags, SMX_PORT_EITHER), "dx", FLAG(p->flags, SMX_PORT_DX), "help", p->help);
+                       FLAG(p->flags, SMX_PORT_EITHER), "dx", FLAG(p->flags, SMX_PORT_DX), "state",
+                       FLAG(p->flags, SMX_PORT_STATE), "help", p->help);
 }
 
 /* A tuple of names, or None. */

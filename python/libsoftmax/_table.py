@@ -19,6 +19,7 @@ class Port:
     saved: bool  # the backward function reads it
     either: bool  # exactly one of the inputs with this is given
     dx: bool  # an output that is the gradient of x
+    state: bool  # an output that a later call goes on with: never in half precision
     help: str
 
 

@@ -424,7 +424,9 @@ smx_status tensors_infer(const smx_op *op, const tensor_functions *f, const smx_
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
   if (status == SMX_OK && n_out > 0 && !out) status = smx_fail(SMX_ERR_NULL, "%s: out is NULL", op->name);
   for (int32_t o = 0; o < n_out && status == SMX_OK; o++) {
-    out[o].dtype = op->outputs[o].flags & SMX_PORT_INT ? SMX_I64 : natural(&c);
+    const uint32_t flags = op->outputs[o].flags;
+    out[o].dtype = flags & SMX_PORT_INT ? SMX_I64 : natural(&c);
+    if (flags & SMX_PORT_STATE && out[o].dtype.bits < 32) out[o].dtype = SMX_F32;
     if (!dims_shape(&c.dims, op->outputs + o, &out[o].ndim, out[o].dim))
       status = smx_fail(SMX_ERR_SHAPE, "%s: the shape of %s needs an input that is not there", op->name,
                         op->outputs[o].name);

@@ -9,6 +9,10 @@
 const tensor_functions linear_attention_functions[LINEAR_ATTENTION_COUNT] = {
     [LINEAR_ATTENTION_linear_attention] = {linear_attention_forward, linear_attention_backward,
                                            linear_attention_sizes, true},
+    [LINEAR_ATTENTION_taylor_features] = {taylor_forward, taylor_backward, taylor_sizes, true},
+    [LINEAR_ATTENTION_cosformer_features] = {cosformer_forward, cosformer_backward, twice_sizes, true},
+    [LINEAR_ATTENTION_nala_features] = {nala_forward, nala_backward, twice_sizes, true},
+    [LINEAR_ATTENTION_performer_features] = {performer_forward, performer_backward, performer_sizes, true},
 };
 
 /* ---- what is asked for ---- */

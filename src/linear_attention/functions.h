@@ -66,6 +66,19 @@ static inline char *state_rows(const state_call *s, const smx_view *v, int64_t i
   return v->data + (((item * heads + head) * tokens + token) * width) * s->bytes;
 }
 
+/* Features of queries and keys. */
+smx_status taylor_sizes(dims *d);
+smx_status taylor_forward(const tensor_call *c);
+smx_status taylor_backward(const tensor_call *c);
+smx_status twice_sizes(dims *d); /* as many features again as elements */
+smx_status cosformer_forward(const tensor_call *c);
+smx_status cosformer_backward(const tensor_call *c);
+smx_status nala_forward(const tensor_call *c);
+smx_status nala_backward(const tensor_call *c);
+smx_status performer_sizes(dims *d);
+smx_status performer_forward(const tensor_call *c);
+smx_status performer_backward(const tensor_call *c);
+
 smx_status linear_attention_sizes(dims *d);
 smx_status linear_attention_forward(const tensor_call *c);
 smx_status linear_attention_backward(const tensor_call *c);

@@ -6,7 +6,14 @@
 #include <softmax.h>
 #include <stdbool.h>
 
-enum { LINEAR_ATTENTION_linear_attention, LINEAR_ATTENTION_COUNT };
+enum {
+  LINEAR_ATTENTION_linear_attention,
+  LINEAR_ATTENTION_taylor_features,
+  LINEAR_ATTENTION_cosformer_features,
+  LINEAR_ATTENTION_nala_features,
+  LINEAR_ATTENTION_performer_features,
+  LINEAR_ATTENTION_COUNT
+};
 extern const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT];
 
 typedef enum state_map {
@@ -63,6 +70,18 @@ typedef struct linear_attention_kernels {
   void (*walk)(const state_walk *w);
   /* y = scale map(x), and its derivative, if slope is not NULL. */
   void (*map)(int map, double scale, const void *x, int64_t n, void *y, void *slope);
+  /* In double, as everywhere. */
+  double (*exp)(double x);
+  double (*log)(double x);
+  void (*sin_cos)(double x, double *sine, double *cosine);
+  void (*normal)(uint64_t seed, uint64_t stream, int64_t n, double *noise);
 } linear_attention_kernels;
+
+#ifdef SMX_FN /* in kernels */
+double SMX_FN(state_exp)(double x);
+double SMX_FN(state_log)(double x);
+void SMX_FN(state_sin_cos)(double x, double *sine, double *cosine);
+void SMX_FN(state_normal)(uint64_t seed, uint64_t stream, int64_t n, double *noise);
+#endif
 
 #endif

@@ -4,18 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/ref.h"
+#include "ref.h"
 
 enum { Q, K, V, DECAY, BETA, PAST, MASK };
 enum { MAP, NORM, CAUSAL, SCALE, EPS };
 enum { NONE, SUM, COUNTED, MALA, INLINE };
-
-/* The size `back` from the end. */
-static int64_t size_at(const int64_t *shape, int back) {
-  int n = 0;
-  while (n < 8 && shape[n] > 0) n++;
-  return shape[n - back];
-}
 
 static double phi(int map, double x) {
   switch (map) {
@@ -33,9 +26,9 @@ typedef struct sizes {
 } sizes;
 
 static sizes sizes_of(const tensor_ref_call *c) {
-  sizes s = {size_at(c->in_shape[Q], 3), size_at(c->in_shape[Q], 2), size_at(c->in_shape[Q], 1),
-             size_at(c->in_shape[K], 3), size_at(c->in_shape[K], 2), size_at(c->in_shape[V], 1)};
-  s.w = c->in[DECAY] ? size_at(c->in_shape[DECAY], 1) : 0;
+  sizes s = {ref_size(c->in_shape[Q], 3), ref_size(c->in_shape[Q], 2), ref_size(c->in_shape[Q], 1),
+             ref_size(c->in_shape[K], 3), ref_size(c->in_shape[K], 2), ref_size(c->in_shape[V], 1)};
+  s.w = c->in[DECAY] ? ref_size(c->in_shape[DECAY], 1) : 0;
   s.m = s.d + (c->q[NORM] != NONE), s.n = s.e + (c->q[NORM] != NONE);
   return s;
 }
@@ -103,4 +96,5 @@ static void linear_attention(const tensor_ref_call *c) {
   free(state);
 }
 
-tensor_ref_fn *const linear_attention_refs[] = {linear_attention};
+tensor_ref_fn *const linear_attention_refs[] = {linear_attention, ref_taylor_features, ref_cosformer_features,
+                                                ref_nala_features, ref_performer_features};

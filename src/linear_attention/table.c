@@ -25,13 +25,33 @@ static const smx_port linear_in[] = {
     {"mask", DIMS, SMX_PORT_MASK | OPT | SAVED, "nonzero = the key is there", "... t"}};
 static const smx_port linear_out[] = {
     {"y", DIMS, 0, "of every query", "... h l e"},
-    {"state", DIMS, 0, "for the tokens that follow", "... g m n"}};
+    {"state", DIMS, SMX_PORT_STATE, "for the tokens that follow; f32 where q is narrower", "... g m n"}};
 static const smx_param linear_params[] = {
     {"map", "phi, of every element of q and k", 0, 0, 5, SMX_PARAM_INT, maps},
     {"norm", "what y is divided by", 0, 0, 4, SMX_PARAM_INT, norms},
     {"causal", "a token sees itself and those before it", 1, 0, 1, SMX_PARAM_INT, no_yes},
     {"scale", "of phi(q); 0: 1 / sqrt(d)", 0, -1e30, 1e30, 0, NULL},
     {"eps", "is added to sums that y is divided by", 1e-6, 0, 1, 0, NULL}};
+
+static const smx_port features_in[] = {{"x", DIMS, GRAD, "queries or keys", "... t d"}};
+static const smx_port features_out[] = {{"y", DIMS, 0, "features, for linear_attention", "... t r"}};
+static const smx_param cosformer_params[] = {
+    {"length", "no position is beyond it; 0: the last one here", 0, 0, 1e9, SMX_PARAM_INT, NULL},
+    {"start", "the position of the first token, from 0", 0, 0, 1e9, SMX_PARAM_INT, NULL}};
+static const char *const sides[] = {"query", "key", NULL};
+static const smx_param nala_params[] = {{"side", "what x is", 0, 0, 1, SMX_PARAM_INT, sides}};
+static const smx_port performer_in[] = {
+    {"x", DIMS, GRAD, "queries or keys", "... t d"},
+    {"omega", DIMS, OPT | SAVED, "directions, one a feature; drawn by seed without", "m d"}};
+static const smx_port performer_out[] = {{"y", DIMS, 0, "features, for linear_attention", "... t m"}};
+static const char *const kernels[] = {"exp", "relu", "none", NULL},
+                  *const shifts[] = {"none", "row", "all", NULL};
+static const smx_param performer_params[] = {
+    {"features", "how many are drawn; 0: d ln d", 0, 0, 1e6, SMX_PARAM_INT, NULL},
+    {"map", "of what x is along a direction", 0, 0, 2, SMX_PARAM_INT, kernels},
+    {"shift", "takes off the largest, so that exponentials are in range", 0, 0, 2, SMX_PARAM_INT, shifts},
+    {"eps", "is added to each", 1e-4, 0, 1, 0, NULL},
+    {"seed", "of the directions", 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL}};
 
 const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT] = {
     [LINEAR_ATTENTION_linear_attention] = {
@@ -43,19 +63,74 @@ const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT] = {
         .about = "decay is log a: retention and gated linear attention; beta: the delta rule; both: "
                  "gated delta net. elu1 is elu(x) + 1, relu2 relu(x)^2. Norms, with w_j = scale phi(q) "
                  "phi(k_j) and N keys: sum y = (sum w v) / (sum w + eps); count y = (sum w v) / N "
-                 "(Galerkin attention); mala (1 + 1 / (z + eps)) (sum w v) / N - z mean(v), z = sum w / "
-                 "N; inline (sum w v) / N + (1 - z) mean(v). What would be divided by 0 is 0. The state "
-                 "has d rows and e columns, and with a norm one more of each for the sums of phi(k), v "
-                 "and 1: m = d + 1, n = e + 1. Every element of it is one sum in the order of the "
-                 "tokens, with one rounding a token, so y has the same bits for all tokens at once, in "
-                 "parts with past, or one by one. A key that the mask hides changes nothing. Without "
-                 "causal order all keys come before the first query; no decay and no beta then. h / g "
-                 "heads of queries share a head of keys. Gradients of all but the mask, of state too.",
+                 "(Galerkin attention); mala (1 + 1 / (z + eps)) (sum w v) / N - z mean(v), z = sum w "
+                 "/ N; inline (sum w v) / N + (1 - z) mean(v). What would be divided by 0 is 0. The "
+                 "state has d rows and e columns, and with a norm one more of each for the sums of "
+                 "phi(k), v and 1: m = d + 1, n = e + 1. Every element of it is one sum in the order "
+                 "of the tokens, with one rounding a token, so y has the same bits for all tokens at "
+                 "once, in parts with past, or one by one. A key that the mask hides changes nothing. "
+                 "Without causal order all keys come before the first query; no decay and no beta "
+                 "then. h / g heads of queries share a head of keys. Gradients of all but the mask, of "
+                 "state too.",
         .source = "Transformers are RNNs (Katharopoulos et al. 2020); Retentive Network (Sun et al. "
-                  "2023); GLA (Yang et al. 2023); Parallelizing Linear Transformers with the Delta Rule "
-                  "(Yang et al. 2024); Gated Delta Networks (Yang et al. 2024); Choose a Transformer: "
-                  "Fourier or Galerkin (Cao 2021); Rectifying Magnitude Neglect in Linear Attention "
-                  "(Fan et al. 2025); Bridging the Divide (Han et al. 2024); ONNX LinearAttention",
+                  "2023); GLA (Yang et al. 2023); Parallelizing Linear Transformers with the Delta "
+                  "Rule (Yang et al. 2024); Gated Delta Networks (Yang et al. 2024); Choose a "
+                  "Transformer: Fourier or Galerkin (Cao 2021); Rectifying Magnitude Neglect in Linear "
+                  "Attention (Fan et al. 2025); Bridging the Divide (Han et al. 2024); ONNX "
+                  "LinearAttention",
         .example = "softmax run linear_attention q.npy k.npy v.npy --map elu1 --norm sum",
         INPUTS(linear_in), OUTPUTS(linear_out), PARAMS(linear_params)},
+    [LINEAR_ATTENTION_taylor_features] = {
+        .id = 496, .name = "taylor_features", .family = "linear_attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 4,
+        .title = "features whose products are 1 + s + s^2 / 2, s = q k / sqrt(d)",
+        .formula = "y = (1, x / d^(1/4), x_i x_j / sqrt(2 d) for all i, j); r = 1 + d + d^2",
+        .about = "linear_attention of such features of q and of k, with norm = sum and scale = 1, is "
+                 "softmax attention whose exponential is its Taylor series to the second term; weights "
+                 "are at least 1/2. In double.",
+        .source = "Simple linear attention language models balance the recall-throughput tradeoff "
+                  "(Arora et al. 2024, Based)",
+        .example = "softmax run taylor_features q.npy",
+        INPUTS(features_in), OUTPUTS(features_out)},
+    [LINEAR_ATTENTION_cosformer_features] = {
+        .id = 497, .name = "cosformer_features", .family = "linear_attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 4,
+        .title = "features whose products are relu(q) relu(k) cos(pi (i - j) / (2 length))",
+        .formula = "y = (relu(x) sin a_i, relu(x) cos a_i), a_i = pi (start + i) / (2 length), i = "
+                   "1..t; r = 2 d",
+        .about = "linear_attention of them, with norm = sum and scale = 1, is cosFormer, whose code has "
+                 "max(sum, 1e-6) for sum + eps. Near tokens weigh more. Where tokens come one by one, length "
+                 "is to be that of the whole. In double.",
+        .source = "cosFormer: Rethinking Softmax in Attention (Qin et al. 2022)",
+        .example = "softmax run cosformer_features q.npy --length 4096",
+        INPUTS(features_in), OUTPUTS(features_out), PARAMS(cosformer_params)},
+    [LINEAR_ATTENTION_nala_features] = {
+        .id = 498, .name = "nala_features", .family = "linear_attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 64,
+        .title = "features that know the norm of a query",
+        .formula = "query: y = ((relu(x) / |x|)^p, (relu(-x) / |x|)^p), p = 3 (1/2 + tanh |x|); key: y "
+                   "= (relu(x^3), relu(-x^3)); r = 2 d",
+        .about = "Queries of a larger norm have sharper weights. linear_attention of the features of q "
+                 "and of k, with norm = sum and scale = 1, is the attention of the authors' code "
+                 "without its rotary positions. A query of zeros has features 0. In double.",
+        .source = "NaLaFormer: Norm-Aware Linear Attention for Transformer Models (Meng et al. 2025), "
+                  "as its code has it",
+        .example = "softmax run nala_features q.npy --side query",
+        INPUTS(features_in), OUTPUTS(features_out), PARAMS(nala_params)},
+    [LINEAR_ATTENTION_performer_features] = {
+        .id = 499, .name = "performer_features", .family = "linear_attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 64,
+        .title = "positive orthogonal random features (FAVOR+), whose products estimate e^(q k / "
+                 "sqrt(d))",
+        .formula = "exp: y_r = (e^(omega_r x' - |x'|^2 / 2 - c) + eps) / sqrt(m); relu: y_r = "
+                   "relu(omega_r x') + eps; none: y_r = omega_r x'; x' = x / d^(1/4)",
+        .about = "c = 0, the largest omega_r x' of the row (shift = row, as the authors have it for "
+                 "queries), or of all rows (all, for keys); it has no gradient, and falls out of norm "
+                 "= sum but for eps. With all, features of a token depend on the others. omega: rows "
+                 "orthogonal in blocks of d, as long as rows of d normal numbers, the same for every "
+                 "seed, d and m; gradients of x only. eps is 1e-3 with relu in the authors' code. "
+                 "omega x' are sums of the real type in index order.",
+        .source = "Rethinking Attention with Performers (Choromanski et al. 2020)",
+        .example = "softmax run performer_features q.npy --features 64 --shift row",
+        INPUTS(performer_in), OUTPUTS(performer_out), PARAMS(performer_params)},
 };

@@ -107,7 +107,7 @@ def linear_attention(node, inputs):
     q, k, v = heads(q, node["q_num_heads"]), heads(k, groups), heads(v, groups)
     y, state = libsoftmax.linear_attention(q, k, v, decay=None if decay is None else heads(decay, groups), beta=beta, past=past,
                                            scale=node.get("scale", 0.0))
-    return [y.transpose(0, 2, 1, 3).reshape(q.shape[0], q.shape[2], -1), state]
+    return [y.transpose(0, 2, 1, 3).reshape(q.shape[0], q.shape[2], -1), state.astype(q.dtype if past is None else past.dtype)]
 
 
 def before_and_behind(node, shape, kernel):

@@ -296,6 +296,61 @@ static void gradients_are_differences(void **state) {
   }
 }
 
+/* ---- random features ---- */
+
+enum { ROWS = 70, WIDE = 6, MANY = 15 };
+
+static void performer(const char *shift, const char *map, const double *x, const double *dy, double *y,
+                      double *dx) {
+  const smx_op *features = smx_op_find("performer_features");
+  int64_t of_x[] = {ROWS, WIDE}, of_y[] = {ROWS, MANY};
+  const smx_tensor tx = F64((double *)(uintptr_t)x, 2, of_x), ty = F64(y, 2, of_y), tdx = F64(dx, 2, of_x),
+                   tdy = F64((double *)(uintptr_t)dy, 2, of_y);
+  smx_params p;
+  smx_params_init(features, &p);
+  good(smx_params_parse(features, &p, "shift", shift)), good(smx_params_parse(features, &p, "map", map));
+  good(smx_params_set(features, &p, "features", MANY)), good(smx_params_set(features, &p, "eps", 0));
+  good(smx_forward(features, NULL, &p, 2, (const smx_tensor *[]){&tx, NULL}, 1, (const smx_tensor *[]){&ty}));
+  if (dx)
+    good(smx_backward(features, NULL, &p, 2, (const smx_tensor *[]){&tx, NULL}, 1,
+                      (const smx_tensor *[]){&ty}, (const smx_tensor *[]){&tdy},
+                      (const smx_tensor *[]){&tdx, NULL}));
+}
+
+/* A shift divides the features of a row by a number, which has no gradient. */
+static void a_shift_is_a_factor(void **state) {
+  static double x[ROWS * WIDE], y[2][ROWS * MANY], dy[2][ROWS * MANY], dx[2][ROWS * WIDE];
+  rng r = {17};
+  for (int i = 0; i < ROWS * WIDE; i++) x[i] = rng_normal(&r);
+  for (int i = 0; i < ROWS * MANY; i++) dy[1][i] = rng_normal(&r);
+  for (int all = 0; all < 2; all++) {
+    performer(all ? "all" : "row", "exp", x, dy[1], y[1], dx[1]);
+    performer("none", "exp", x, dy[1], y[0], NULL);
+    for (int i = 0; i < ROWS * MANY; i++) {
+      const double factor = y[1][i - i % MANY] / y[0][i - i % MANY];
+      dy[0][i] = dy[1][i] * factor;
+      assert_true(fabs(y[1][i] - factor * y[0][i]) <= 1e-13 * y[1][i]);
+      assert_true(y[1][i] <= 1 / sqrt(MANY));
+    }
+    performer("none", "exp", x, dy[0], y[0], dx[0]);
+    near(dx[1], dx[0], ROWS * WIDE, 1e-12);
+  }
+}
+
+/* Rows of omega, from the features of unit vectors, are orthogonal in blocks of d. */
+static void directions_are_orthogonal(void **state) {
+  static double x[ROWS * WIDE], omega[ROWS * MANY];
+  for (int i = 0; i < WIDE; i++) x[i * WIDE + i] = sqrt(sqrt(WIDE));
+  performer("none", "none", x, NULL, omega, NULL);
+  for (int a = 0; a < MANY; a++)
+    for (int b = 0; b < MANY; b++) {
+      double dot = 0;
+      for (int i = 0; i < WIDE; i++) dot += omega[i * MANY + a] * omega[i * MANY + b];
+      if (a == b) assert_true(dot > 0.1 && dot < 40);
+      else if (a / WIDE == b / WIDE) assert_true(fabs(dot) < 1e-14);
+    }
+}
+
 /* ---- what is hidden or wrong ---- */
 
 static void hidden_keys_change_nothing(void **state) {
@@ -345,6 +400,8 @@ int main(void) {
       cmocka_unit_test(the_same_bits_in_parts),
       cmocka_unit_test(the_same_bits_every_way),
       cmocka_unit_test(gradients_are_differences),
+      cmocka_unit_test(a_shift_is_a_factor),
+      cmocka_unit_test(directions_are_orthogonal),
       cmocka_unit_test(hidden_keys_change_nothing),
       cmocka_unit_test(wrong_calls),
   };

@@ -116,6 +116,11 @@ static void set_each(named *p, const char *const *names, const int *values) {
   for (int k = 0; names[k]; k++) smx_params_set(p->op, &p->params, names[k], values[k]);
 }
 
+/* Whether a variant has an optional input: the first has none, the second all. */
+static bool has_optional(const named *p, int i) {
+  return p->variant == 1 || (p->variant > 1 && (p->variant + i) % 2);
+}
+
 /* Windows and bins that fit the tensors of each variant; the first takes the defaults. */
 static void fit_windows(named *p) {
   static const char *const windows[] = {"spatial",  "kernel",   "kernel_h", "kernel_d",  "stride",
@@ -133,11 +138,6 @@ static void fit_windows(named *p) {
   else set_each(p, bins, bin_values[(p->variant - 1) % 4]);
 }
 
-/* Whether a variant has an optional input: the first has none, the second all. */
-static bool has_optional(const named *p, int i) {
-  return p->variant == 1 || (p->variant > 1 && (p->variant + i) % 2);
-}
-
 /* Routers of 6 experts, so that groups of them have one size; an order by weights where there are
  * some. */
 static void fit_experts(named *p, dims *d, const char *chosen) {
@@ -152,6 +152,16 @@ static void fit_experts(named *p, dims *d, const char *chosen) {
     smx_params_set(p->op, &p->params, "experts", has_optional(p, 1) ? 6 : 0);
 }
 
+/* No token is beyond the length; directions are given or drawn. */
+static void fit_features(named *p) {
+  if (!strcmp(p->op->name, "cosformer_features"))
+    smx_params_set(p->op, &p->params, "length", p->variant % 2 ? 40 : 0);
+  if (!strcmp(p->op->name, "performer_features"))
+    smx_params_set(p->op, &p->params, "features", has_optional(p, 1) ? 0 : 2 * p->variant);
+  if (!strcmp(p->op->name, "performer_features")) /* a shift has no gradient */
+    smx_params_set(p->op, &p->params, "shift", 0);
+}
+
 /* As many tokens of queries as of keys where order counts, a decay of 1 or all elements, and
  * parts that go together: variants with a norm have no delta rule. */
 static void fit_tokens(named *p, dims *d, const char *chosen, int64_t size) {
@@ -159,7 +169,7 @@ static void fit_tokens(named *p, dims *d, const char *chosen, int64_t size) {
   static const int values[][3] = {{0, 0, 1}, {5, 0, 1}, {1, 1, 1}, {3, 3, 0}, {4, 4, 1}, {2, 2, 0}};
   const int *v = values[p->variant % 6];
   const bool norm = v[1] != 0, causal = v[2] != 0;
-  if (strcmp(p->op->family, "linear_attention")) return;
+  if (strcmp(p->op->name, "linear_attention")) return;
   set_each(p, names, v);
   struct {
     const char *name;
@@ -175,7 +185,7 @@ static void fit_tokens(named *p, dims *d, const char *chosen, int64_t size) {
 }
 static bool goes_with_tokens(const named *p, const smx_port *port) {
   const int norm = p->variant % 6;
-  if (strcmp(p->op->family, "linear_attention") || norm < 2) return true;
+  if (strcmp(p->op->name, "linear_attention") || norm < 2) return true;
   return strcmp(port->name, "beta") != 0 && (norm == 2 || strcmp(port->name, "decay") != 0);
 }
 
@@ -203,6 +213,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   *p = (named){.op = op, .variant = variant, .random = {seed}};
   set_params(p);
   fit_windows(p);
+  fit_features(p);
   dims_begin(&d, op, p->params.value);
   fit_experts(p, &d, name);
   fit_tokens(p, &d, name, size);

@@ -91,10 +91,11 @@ def _shape_of(rule, shape, settings, k):
 def dtypes_of(d, x, dtype):
     """The dtype of every output. dtype: of the floating ones that are no gradient, None for that of
     x."""
-    return [
+    own = [
         torch.int64 if p.integer else dtype if dtype is not None and not p.dx else x.dtype
         for p in d.op.outputs
     ]
+    return [torch.float32 if p.state and kind.itemsize < 4 else kind for p, kind in zip(d.op.outputs, own)]
 
 
 def _fake(d):
