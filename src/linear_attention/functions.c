@@ -177,14 +177,13 @@ void state_stage_queries(const state_call *s, int64_t item, int64_t head, int64_
 
 void state_load(const state_call *s, int64_t item, int64_t head, const char *from, char *state) {
   const int64_t first = (item * s->groups + head) * s->m;
-  memset(state, 0, (size_t)(s->m * s->wide_n * s->bytes));
-  for (int64_t i = 0; from && i < s->m; i++)
-    memcpy(state + i * s->wide_n * s->bytes, from + (first + i) * s->n * s->bytes, (size_t)(s->n * s->bytes));
+  if (!from || s->n != s->wide_n) memset(state, 0, (size_t)(s->m * s->wide_n * s->bytes));
+  if (from) copy_rows(s, from + first * s->n * s->bytes, s->m, s->n, s->wide_n, state);
 }
 
 void state_store(const state_call *s, int64_t item, int64_t head, const char *state, char *to) {
   const int64_t first = (item * s->groups + head) * s->m;
-  for (int64_t i = 0; i < s->m; i++)
+  for (int64_t i = 0; i < s->m && s->n != s->wide_n; i++)
     memcpy(to + (first + i) * s->n * s->bytes, state + i * s->wide_n * s->bytes, (size_t)(s->n * s->bytes));
   smx_reals_clean(s->c->is_f64, to + first * s->n * s->bytes, s->m * s->n);
 }

@@ -48,8 +48,9 @@ void state_stage_keys(const state_call *s, int64_t item, int64_t head, int64_t f
 void state_stage_queries(const state_call *s, int64_t item, int64_t head, int64_t first, int64_t count,
                          const state_tokens *to);
 
-/* A state in memory of wide rows, from the tensor at port `past`, or of zeros; and back. */
+/* A state in memory of wide rows, from the tensor at port `past`, or of zeros; and to an output. */
 void state_load(const state_call *s, int64_t item, int64_t head, const char *from, char *state);
+/* Where rows are as wide as the output, `state` is already there. */
 void state_store(const state_call *s, int64_t item, int64_t head, const char *state, char *to);
 
 /* y of a token; the gradients of out and all for dy. */

@@ -111,6 +111,7 @@ static void task(void *arg, int64_t number) {
   char *memory = smx_scratch_take(&f->scratch);
   forward_work w = {0};
   work_of(s, memory, &w);
+  if (s->n == s->wide_n) w.state = s->c->out.view[OUT_STATE].data + number * s->m * s->n * s->bytes;
   for (int64_t r = 0; r < s->per; r++) walk_head(s, item, group, group * s->per + r, &w);
   state_store(s, item, group, w.state, s->c->out.view[OUT_STATE].data);
   smx_scratch_give(&f->scratch, memory);
