@@ -13,6 +13,7 @@ const tensor_functions linear_attention_functions[LINEAR_ATTENTION_COUNT] = {
     [LINEAR_ATTENTION_cosformer_features] = {cosformer_forward, cosformer_backward, twice_sizes, true},
     [LINEAR_ATTENTION_nala_features] = {nala_forward, nala_backward, twice_sizes, true},
     [LINEAR_ATTENTION_performer_features] = {performer_forward, performer_backward, performer_sizes, true},
+    [LINEAR_ATTENTION_gated_slot_attention] = {slots_forward, slots_backward, NULL, true},
 };
 
 /* ---- what is asked for ---- */

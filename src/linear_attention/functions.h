@@ -67,6 +67,9 @@ static inline char *state_rows(const state_call *s, const smx_view *v, int64_t i
   return v->data + (((item * heads + head) * tokens + token) * width) * s->bytes;
 }
 
+smx_status slots_forward(const tensor_call *c);
+smx_status slots_backward(const tensor_call *c);
+
 /* Features of queries and keys. */
 smx_status taylor_sizes(dims *d);
 smx_status taylor_forward(const tensor_call *c);

@@ -96,5 +96,37 @@ static void linear_attention(const tensor_ref_call *c) {
   free(state);
 }
 
-tensor_ref_fn *const linear_attention_refs[] = {linear_attention, ref_taylor_features, ref_cosformer_features,
-                                                ref_nala_features, ref_performer_features};
+/* Slots [m][n] of an item after a token's row x [n], with its decay [m]. */
+static void remember(double *slots, const double *decay, const double *x, int64_t m, int64_t n) {
+  for (int64_t j = 0; j < m; j++)
+    for (int64_t i = 0; i < n; i++)
+      slots[j * n + i] = exp(decay[j]) * slots[j * n + i] + (1 - exp(decay[j])) * x[i];
+}
+
+static void gated_slot_attention(const tensor_ref_call *c) {
+  const int64_t t = ref_size(c->in_shape[0], 2), d = ref_last(c->in_shape[0]), e = ref_last(c->in_shape[2]),
+                m = ref_last(c->in_shape[3]), items = ref_rows(c->in_shape[0]) / t;
+  const double scale = c->q[0] == 0 ? 1 / sqrt((double)d) : c->q[0];
+  double *keys = c->out[1], *values = c->out[2], *p = calloc((size_t)m, sizeof *p);
+  for (int64_t i = 0; i < items * m * d; i++) keys[i] = c->in[4] ? c->in[4][i] : 0;
+  for (int64_t i = 0; i < items * m * e; i++) values[i] = c->in[5] ? c->in[5][i] : 0;
+  for (int64_t row = 0; row < items * t; row++) {
+    double *own = keys + row / t * m * d, *other = values + row / t * m * e, sum = 0;
+    remember(own, c->in[3] + row * m, c->in[1] + row * d, m, d);
+    remember(other, c->in[3] + row * m, c->in[2] + row * e, m, e);
+    for (int64_t j = 0; j < m; j++) {
+      double logit = 0;
+      for (int64_t i = 0; i < d; i++) logit += scale * c->in[0][row * d + i] * own[j * d + i];
+      sum += p[j] = exp(logit);
+    }
+    ref_put(c, 3, row, log(sum));
+    for (int64_t i = 0; i < e; i++) c->out[0][row * e + i] = 0;
+    for (int64_t j = 0; j < m; j++)
+      for (int64_t i = 0; i < e; i++) c->out[0][row * e + i] += p[j] / sum * other[j * e + i];
+  }
+  free(p);
+}
+
+tensor_ref_fn *const linear_attention_refs[] = {linear_attention,       ref_taylor_features,
+                                                ref_cosformer_features, ref_nala_features,
+                                                ref_performer_features, gated_slot_attention};

@@ -53,6 +53,21 @@ static const smx_param performer_params[] = {
     {"eps", "is added to each", 1e-4, 0, 1, 0, NULL},
     {"seed", "of the directions", 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL}};
 
+static const smx_port slots_in[] = {
+    {"q", DIMS, GRAD, "queries", "... t d"},
+    {"k", DIMS, GRAD, "keys", "... t d"},
+    {"v", DIMS, GRAD, "values", "... t e"},
+    {"decay", DIMS, GRAD, "log a, at most 0: what each slot keeps", "... t m"},
+    {"past_k", DIMS, GRAD | OPT, "keys of the slots that earlier tokens left; 0 without", "... m d"},
+    {"past_v", DIMS, GRAD | OPT, "values of the slots", "... m e"}};
+static const smx_port slots_out[] = {
+    {"y", DIMS, 0, "of every query", "... t e"},
+    {"state_k", DIMS, SMX_PORT_STATE, "keys of the slots, for the tokens that follow", "... m d"},
+    {"state_v", DIMS, SMX_PORT_STATE, "values of the slots", "... m e"},
+    {"lse", DIMS, OPT, "of the logits of the slots, to merge y with other keys", "... t"}};
+static const smx_param slots_params[] = {
+    {"scale", "of the logits; 0: 1 / sqrt(d)", 0, -1e30, 1e30, 0, NULL}};
+
 const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT] = {
     [LINEAR_ATTENTION_linear_attention] = {
         .id = 495, .name = "linear_attention", .family = "linear_attention", .flags = SMX_OP_BACKWARD,
@@ -133,4 +148,18 @@ const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT] = {
         .source = "Rethinking Attention with Performers (Choromanski et al. 2020)",
         .example = "softmax run performer_features q.npy --features 64 --shift row",
         INPUTS(performer_in), OUTPUTS(performer_out), PARAMS(performer_params)},
+    [LINEAR_ATTENTION_gated_slot_attention] = {
+        .id = 500, .name = "gated_slot_attention", .family = "linear_attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 64,
+        .title = "softmax attention over m slots, each of which remembers a mean of keys and values",
+        .formula = "K_t = a_t K_(t-1) + (1 - a_t) k_t, V_t = a_t V_(t-1) + (1 - a_t) v_t, y_t = "
+                   "softmax(scale q_t K_t) V_t, a_t = e^decay_t",
+        .about = "decay has a number for each slot. Logits and sums of values are of the real type, in "
+                 "index order, the softmax is in double. y has the same bits for all tokens at once, in "
+                 "parts with past, or one by one. With lse it can be merged with attention over a "
+                 "window. The authors take decay = logsigmoid(f) / 8, and silu of q, k and v. Gradients "
+                 "of all inputs, for all outputs.",
+        .source = "Gated Slot Attention (Zhang et al. 2024); Native Hybrid Attention (Du et al. 2025)",
+        .example = "softmax run gated_slot_attention q.npy k.npy v.npy decay.npy",
+        INPUTS(slots_in), OUTPUTS(slots_out), PARAMS(slots_params)},
 };

@@ -296,6 +296,62 @@ static void gradients_are_differences(void **state) {
   }
 }
 
+/* ---- slots ---- */
+
+/* Tokens first..end - 1 of a call with 2 items, its states in and out. */
+static void slots_part(float *const *x, int64_t first, int64_t end, float *const *past, float *const *state,
+                       float *y) {
+  enum { TOKENS = 70, D = 5, E = 17, SLOTS = 3 };
+  static const int64_t width[] = {D, D, E, SLOTS, E};
+  const smx_op *slots = smx_op_find("gated_slot_attention");
+  int64_t shape[5][3], strides[5][3], states[2][3] = {{2, SLOTS, D}, {2, SLOTS, E}};
+  smx_tensor t[5], before[2], behind[2];
+  for (int i = 0; i < 5; i++) {
+    const int64_t of[] = {2, end - first, width[i]}, by[] = {TOKENS * width[i], width[i], 1};
+    memcpy(shape[i], of, sizeof of), memcpy(strides[i], by, sizeof by);
+    t[i] = tensor((i < 4 ? x[i] : y) + first * width[i], SMX_F32, 3, shape[i]), t[i].strides = strides[i];
+  }
+  for (int i = 0; i < 2; i++)
+    before[i] = tensor(past[i], SMX_F32, 3, states[i]), behind[i] = tensor(state[i], SMX_F32, 3, states[i]);
+  good(smx_forward(slots, NULL, NULL, 6, (const smx_tensor *[]){t, t + 1, t + 2, t + 3, before, before + 1},
+                   4, (const smx_tensor *[]){t + 4, behind, behind + 1, NULL}));
+}
+
+static void slots_in_parts(void **state) {
+  static float q[700], k[700], v[2380], decay[420], keys[2][30], values[2][102], y[3][2380], end[3][132];
+  float *const x[] = {q, k, v, decay}, *const all[] = {keys[0], values[0], keys[1], values[1]};
+  const int steps[] = {70, 1, 37};
+  rng r = {23};
+  for (int i = 0; i < 700; i++) q[i] = (float)rng_normal(&r), k[i] = (float)rng_normal(&r);
+  for (int i = 0; i < 2380; i++) v[i] = (float)rng_normal(&r);
+  for (int i = 0; i < 420; i++) decay[i] = -(float)fabs(rng_normal(&r)) / 4;
+  for (int how = 0; how < 3; how++) {
+    memset(keys, 0, sizeof keys), memset(values, 0, sizeof values);
+    for (int first = 0; first < 70; first += steps[how]) {
+      slots_part(x, first, first + steps[how] < 70 ? first + steps[how] : 70, all, all + 2, y[how]);
+      memcpy(keys[0], keys[1], sizeof keys[0]), memcpy(values[0], values[1], sizeof values[0]);
+    }
+    memcpy(end[how], keys[0], sizeof keys[0]), memcpy(end[how] + 30, values[0], sizeof values[0]);
+    assert_memory_equal(y[how], y[0], sizeof y[0]);
+    assert_memory_equal(end[how], end[0], sizeof end[0]);
+  }
+}
+
+/* Of one slot that keeps half: keys 1, 2 and values 10, 20 leave 1.25 and 12.5. */
+static void one_slot(void **state) {
+  double q[] = {1, 1}, k[] = {1, 2}, v[] = {10, 20},
+         decay[] = {-0.69314718055994530942, -0.69314718055994530942}, y[2], left[2], lse[2];
+  int64_t two[] = {2, 1}, one[] = {1, 1};
+  const smx_tensor tq = F64(q, 2, two), tk = F64(k, 2, two), tv = F64(v, 2, two), ta = F64(decay, 2, two),
+                   ty = F64(y, 2, two), ts = F64(left, 2, one), tz = F64(left + 1, 2, one),
+                   tl = F64(lse, 1, two);
+  good(smx_forward(smx_op_find("gated_slot_attention"), NULL, NULL, 4,
+                   (const smx_tensor *[]){&tq, &tk, &tv, &ta}, 4,
+                   (const smx_tensor *[]){&ty, &ts, &tz, &tl}));
+  near(y, (double[]){5, 12.5}, 2, 1e-14), near(left, (double[]){1.25, 12.5}, 2, 1e-14);
+  near(lse, (double[]){.5, 1.25}, 2, 1e-15);
+}
+
 /* ---- random features ---- */
 
 enum { ROWS = 70, WIDE = 6, MANY = 15 };
@@ -400,6 +456,8 @@ int main(void) {
       cmocka_unit_test(the_same_bits_in_parts),
       cmocka_unit_test(the_same_bits_every_way),
       cmocka_unit_test(gradients_are_differences),
+      cmocka_unit_test(slots_in_parts),
+      cmocka_unit_test(one_slot),
       cmocka_unit_test(a_shift_is_a_factor),
       cmocka_unit_test(directions_are_orthogonal),
       cmocka_unit_test(hidden_keys_change_nothing),
