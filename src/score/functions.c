@@ -29,6 +29,10 @@ const tensor_functions score_functions[SCORE_COUNT] = {
     [SCORE_calibration_error] = {.forward = score_calibration, .packed = true},
     [SCORE_risk_coverage] = {.forward = score_risk, .packed = true},
     [SCORE_classification_metrics] = {.forward = score_confusion, .packed = true},
+    [SCORE_generalised_entropy] = {score_generalised_forward, score_generalised_backward, NULL, true},
+    [SCORE_react] = {score_react, score_react_backward, NULL, true},
+    [SCORE_ash] = {.forward = score_ash, .packed = true},
+    [SCORE_odin_perturb] = {.forward = score_odin, .packed = true},
     [SCORE_glassbox_features] = {score_tokens_forward, score_tokens_backward, NULL, true},
     [SCORE_ensemble_scores] = {score_ensemble_forward, score_ensemble_backward, NULL, true},
 };

@@ -57,6 +57,13 @@ smx_status score_calibration(const tensor_call *c);
 smx_status score_risk(const tensor_call *c);
 smx_status score_confusion(const tensor_call *c);
 
+smx_status score_generalised_forward(const tensor_call *c);
+smx_status score_generalised_backward(const tensor_call *c);
+smx_status score_react(const tensor_call *c);
+smx_status score_react_backward(const tensor_call *c);
+smx_status score_ash(const tensor_call *c);
+smx_status score_odin(const tensor_call *c);
+
 smx_status score_evidence_forward(const tensor_call *c);
 smx_status score_evidence_backward(const tensor_call *c);
 smx_status score_forward(const tensor_call *c);

@@ -246,4 +246,8 @@ tensor_ref_fn *const score_refs[] = {msp_ref,
                                      ranking_metrics_ref,
                                      calibration_error_ref,
                                      risk_coverage_ref,
-                                     classification_metrics_ref};
+                                     classification_metrics_ref,
+                                     generalised_entropy_ref,
+                                     react_ref,
+                                     ash_ref,
+                                     odin_perturb_ref};

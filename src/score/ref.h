@@ -8,5 +8,9 @@ void ranking_metrics_ref(const tensor_ref_call *c);
 void calibration_error_ref(const tensor_ref_call *c);
 void risk_coverage_ref(const tensor_ref_call *c);
 void classification_metrics_ref(const tensor_ref_call *c);
+void generalised_entropy_ref(const tensor_ref_call *c);
+void react_ref(const tensor_ref_call *c);
+void ash_ref(const tensor_ref_call *c);
+void odin_perturb_ref(const tensor_ref_call *c);
 
 #endif

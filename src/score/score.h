@@ -34,6 +34,10 @@ enum {
   SCORE_calibration_error,
   SCORE_risk_coverage,
   SCORE_classification_metrics,
+  SCORE_generalised_entropy,
+  SCORE_react,
+  SCORE_ash,
+  SCORE_odin_perturb,
   SCORE_COUNT
 };
 extern const smx_op score_table[SCORE_COUNT];

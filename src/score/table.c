@@ -119,6 +119,27 @@ static const smx_port confusion_out[] = {
 static const smx_param confusion_params[] = {
     {"classes", "how many there are", 10, 1, 1e5, SMX_PARAM_INT, NULL}};
 
+static const smx_param generalised_params[] = {
+    TEMPERATURE,
+    {"gamma", "the power g; a small one tells apart what is unlikely", 0.1, 0, 1, SMX_PARAM_OPEN_MIN, NULL},
+    {"top", "how many classes count, the most probable ones", 100, 1, 1e9, SMX_PARAM_INT, NULL}};
+static const smx_port features_in[] = {{"features", DIMS, 0, "of each row", "... d"}};
+static const smx_port rectified_out[] = {{"rectified", DIMS, 0, "the new features", "... d"}};
+static const char *const ash_forms[] = {"p", "b", "s", "scale", NULL};
+static const smx_param ash_params[] = {
+    {"percentile", "the share of a row, in percent, that is not kept", 65, 0, 100, 0, NULL},
+    {"form", "p: prunes; b: and levels; s: and scales; scale: all are scaled", 0, 0, 3, SMX_PARAM_INT,
+     ash_forms}};
+static const smx_port react_in[] = {{"features", DIMS, GRAD, "any numbers", "..."}};
+static const smx_port react_out[] = {{"rectified", DIMS, 0, "the new features", "..."}};
+static const smx_param react_params[] = {{"threshold", "of react_fit", 1, -1e30, 1e30, 0, NULL}};
+static const smx_port odin_in[] = {
+    {"x", DIMS, 0, "what the network reads", "..."},
+    {"gradient", DIMS, 0, "that of the loss by x", "..."},
+    {"scale", DIMS, OPT, "positive: the deviation that x was divided by; 1 without", "..."}};
+static const smx_port odin_out[] = {{"perturbed", DIMS, 0, "what the network is to read instead", "..."}};
+static const smx_param odin_params[] = {{"step", "how far", 0.0014, 0, 1e30, 0, NULL}};
+
 #define SCORE(name_, id_) .id = id_, .name = #name_, .family = "score", .flags = BACKWARD, OUTPUTS(score_out)
 
 const smx_op score_table[SCORE_COUNT] = {
@@ -390,4 +411,49 @@ const smx_op score_table[SCORE_COUNT] = {
         .example = "softmax run classification_metrics prediction.npy target.npy --classes 100",
         INPUTS(confusion_in), .outputs = confusion_out, .output_count = COUNT(confusion_out),
         PARAMS(confusion_params)},
+    [SCORE_generalised_entropy] = {
+        SCORE(generalised_entropy, 501), .tolerance = 32,
+        .title = "the negative sum of powers of p (1 - p) over the most probable classes",
+        .formula = "score = -sum_top p^g (1 - p)^g, p = softmax(z), z = logits / temperature",
+        .about = "Large is sure, at most 0 (GEN). A small g tells apart rows whose small probabilities "
+                 "differ. 1 - p does not cancel. Of equal logits the first count. One class: 0.",
+        .source = "GEN: Pushing the Limits of Softmax-Based Out-of-Distribution Detection (Liu et al. "
+                  "2023); OpenOOD",
+        .example = "softmax run generalised_entropy logits.npy --top 10",
+        INPUTS(logits_in), PARAMS(generalised_params)},
+    [SCORE_react] = {
+        .id = 502, .name = "react", .family = "score", .flags = BACKWARD, .tolerance = 1,
+        .title = "features that are cut at a threshold, before the last layer",
+        .formula = "rectified = min(features, threshold)",
+        .about = "What is out of distribution has units of great activation. The threshold is a percentile "
+                 "of the features of known rows, which react_fit finds. Then the last layer and energy.",
+        .source = "ReAct: Out-of-distribution Detection With Rectified Activations (Sun, Guo, Li 2021)",
+        .example = "softmax run react features.npy --threshold 1.5",
+        INPUTS(react_in), .outputs = react_out, .output_count = COUNT(react_out), PARAMS(react_params)},
+    [SCORE_ash] = {
+        .id = 503, .name = "ash", .family = "score", .tolerance = 64,
+        .title = "the largest features of a row alone, before the last layer",
+        .formula = "p: h of the k largest, else 0; b: s1 / k of these; s: h e^(s1 / s2) of these; scale: "
+                   "h e^(s1 / s2) of all",
+        .about = "k = d - round(d percentile / 100), a half to the even number; s1 is the sum of the row, s2 "
+                 "that of the k largest, of equal ones the first. Where s2 is 0, s and scale leave the row "
+                 "as it is. A NaN makes its row NaN. Features are those behind a ReLU. Then the last layer "
+                 "and energy. OpenOOD's code overwrites its input; here it stays.",
+        .source = "Extremely Simple Activation Shaping (Djurisic et al. 2023); SCALE: Scaling for Training "
+                  "Time and Post-hoc OOD Detection Enhancement (Xu et al. 2024); OpenOOD",
+        .example = "softmax run ash features.npy --percentile 90 --form s",
+        INPUTS(features_in), .outputs = rectified_out, .output_count = COUNT(rectified_out),
+        PARAMS(ash_params)},
+    [SCORE_odin_perturb] = {
+        .id = 504, .name = "odin_perturb", .family = "score", .tolerance = 4,
+        .title = "an input that is moved a step towards more confidence",
+        .formula = "perturbed = x - step sgn(gradient) / scale, sgn(0) = 1",
+        .about = "gradient is that of the loss -log softmax(z / T) of the most probable class by x; its "
+                 "share by the logits is what cross_entropy with that class as target gives. Run the "
+                 "network again, then msp with that temperature, T = 1000 in the paper, in f64. Mahalanobis "
+                 "scores move inputs the same way. A NaN in the gradient stays one.",
+        .source = "Enhancing The Reliability of Out-of-distribution Image Detection in Neural Networks "
+                  "(Liang, Li, Srikant 2018); facebookresearch/odin",
+        .example = "softmax run odin_perturb x.npy --gradient g.npy --step 0.002",
+        INPUTS(odin_in), .outputs = odin_out, .output_count = COUNT(odin_out), PARAMS(odin_params)},
 };
