@@ -1,5 +1,5 @@
 /* fit/fit.h - the table of the operators that are fitted to rows whose class is known: maps that
- * calibrate, and thresholds that promise a coverage. */
+ * calibrate, thresholds that promise a coverage, and what tells rows that are other. */
 #ifndef SMX_FIT_H
 #define SMX_FIT_H
 #include <softmax.h>
@@ -19,6 +19,13 @@ enum {
   FIT_histogram_binning,
   FIT_conformal_fit,
   FIT_conformal_sets,
+  FIT_react_fit,
+  FIT_kl_matching_fit,
+  FIT_kl_matching,
+  FIT_centroid_fit,
+  FIT_centroid_distance,
+  FIT_relative_uncertainty_fit,
+  FIT_relative_uncertainty,
   FIT_COUNT
 };
 extern const smx_op fit_table[FIT_COUNT];

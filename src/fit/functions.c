@@ -1,5 +1,6 @@
 /* fit/functions.c - the operators of src/fit: their functions, by number. */
 #include "functions.h"
+#include "driver/internal.h"
 
 const tensor_functions fit_functions[FIT_COUNT] = {
     [FIT_temperature_fit] = {.forward = fit_temperature, .packed = true},
@@ -16,6 +17,13 @@ const tensor_functions fit_functions[FIT_COUNT] = {
     [FIT_histogram_binning] = {.forward = fit_apply_bins, .packed = true},
     [FIT_conformal_fit] = {.forward = fit_conformal, .packed = true},
     [FIT_conformal_sets] = {.forward = fit_apply_conformal, .packed = true},
+    [FIT_react_fit] = {.forward = fit_percentile, .packed = true},
+    [FIT_kl_matching_fit] = {.forward = fit_templates, .packed = true},
+    [FIT_kl_matching] = {.forward = fit_matching, .packed = true},
+    [FIT_centroid_fit] = {.forward = fit_centroid, .packed = true},
+    [FIT_centroid_distance] = {.forward = fit_centroid_distance, .packed = true},
+    [FIT_relative_uncertainty_fit] = {.forward = fit_relation, .packed = true},
+    [FIT_relative_uncertainty] = {fit_relation_apply, fit_relation_backward, NULL, true},
 };
 
 double *fit_reserve(const tensor_call *c, int64_t count) {
@@ -23,4 +31,14 @@ double *fit_reserve(const tensor_call *c, int64_t count) {
   double *room = smx_multiply(count + 1, 8, &bytes) ? smx_alloc(c->ctx, (size_t)bytes) : NULL;
   if (!room) (void)smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld numbers", c->op->name, (long long)count);
   return room;
+}
+
+smx_status fit_product(smx_context *ctx, int64_t m, int64_t n, int64_t d, const double *a, const double *b,
+                       bool turned, double *to) {
+  int64_t of_a[] = {m, d}, of_b[] = {n, d}, of_to[] = {m, n}, down_a[] = {1, m}, down_b[] = {1, n};
+  const smx_tensor h = smx_tensor_of(a, SMX_F64, 2, of_a, turned ? down_a : NULL),
+                   w = smx_tensor_of(b, SMX_F64, 2, of_b, turned ? down_b : NULL),
+                   z = smx_tensor_of(to, SMX_F64, 2, of_to, NULL);
+  const smx_linear linear = {.size = sizeof linear, .h = &h, .w = &w};
+  return smx_linear_logits(ctx, &linear, &z);
 }

@@ -22,6 +22,11 @@ static inline int64_t fit_task_end(int64_t task, int64_t n, int64_t each) {
 /* count doubles of the context's memory; NULL, with an error: there are none. */
 double *fit_reserve(const tensor_call *c, int64_t count);
 
+/* to [m, n] = a b^T of a [m, d] and b [n, d], as smx_linear_logits has it; turned: a and b lie as
+ * [d, m] and [d, n]. No size is 0. */
+smx_status fit_product(smx_context *ctx, int64_t m, int64_t n, int64_t d, const double *a, const double *b,
+                       bool turned, double *to);
+
 smx_status fit_temperature(const tensor_call *c);
 smx_status fit_vector(const tensor_call *c);
 smx_status fit_matrix(const tensor_call *c);
@@ -38,5 +43,13 @@ smx_status fit_apply_isotonic(const tensor_call *c);
 smx_status fit_apply_bins(const tensor_call *c);
 smx_status fit_conformal(const tensor_call *c);
 smx_status fit_apply_conformal(const tensor_call *c);
+smx_status fit_percentile(const tensor_call *c);
+smx_status fit_templates(const tensor_call *c);
+smx_status fit_matching(const tensor_call *c);
+smx_status fit_centroid(const tensor_call *c);
+smx_status fit_centroid_distance(const tensor_call *c);
+smx_status fit_relation(const tensor_call *c);
+smx_status fit_relation_apply(const tensor_call *c);
+smx_status fit_relation_backward(const tensor_call *c);
 
 #endif

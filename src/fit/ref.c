@@ -256,4 +256,11 @@ tensor_ref_fn *const fit_refs[FIT_COUNT] = {
     [FIT_histogram_binning] = histogram_binning_ref,
     [FIT_conformal_fit] = conformal_fit_ref,
     [FIT_conformal_sets] = conformal_sets_ref,
+    [FIT_react_fit] = react_fit_ref,
+    [FIT_kl_matching_fit] = kl_matching_fit_ref,
+    [FIT_kl_matching] = kl_matching_ref,
+    [FIT_centroid_fit] = centroid_fit_ref,
+    [FIT_centroid_distance] = centroid_distance_ref,
+    [FIT_relative_uncertainty_fit] = relative_uncertainty_fit_ref,
+    [FIT_relative_uncertainty] = relative_uncertainty_ref,
 };

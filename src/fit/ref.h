@@ -8,5 +8,12 @@ void isotonic_ref(const tensor_ref_call *c);
 void histogram_binning_ref(const tensor_ref_call *c);
 void conformal_fit_ref(const tensor_ref_call *c);
 void conformal_sets_ref(const tensor_ref_call *c);
+void react_fit_ref(const tensor_ref_call *c);
+void kl_matching_fit_ref(const tensor_ref_call *c);
+void kl_matching_ref(const tensor_ref_call *c);
+void centroid_fit_ref(const tensor_ref_call *c);
+void centroid_distance_ref(const tensor_ref_call *c);
+void relative_uncertainty_fit_ref(const tensor_ref_call *c);
+void relative_uncertainty_ref(const tensor_ref_call *c);
 
 #endif

@@ -109,6 +109,44 @@ static const smx_param sets_params[] = {
     {"threshold", "of conformal_fit, by the same method", 0, -1e30, __builtin_inf(), 0, NULL}, METHOD,
     {"empty", "whether a set may be; else it has the most probable class", 0, 0, 1, SMX_PARAM_INT, no_yes}};
 
+static const smx_port numbers_in[] = {{"features", DIMS, 0, "of rows that are known", "..."}};
+static const smx_port cut_out[] = {{"threshold", DIMS, 0, "of react", ""}};
+static const smx_param cut_params[] = {
+    {"percentile", "the share of all numbers, in percent, that is below", 90, 0, 100, 0, NULL}};
+
+#define TEMPERATURE {"temperature", "the logits are divided by it", 1, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL}
+#define COUNTS {"count", DIMS, SMX_PORT_INT, "how many rows each class has", "c"}
+static const smx_port score_out[] = {{"score", DIMS, 0, "of each row", "..."}};
+static const smx_port templates_in[] = {
+    {"logits", DIMS, 0, "of each row and class", "n c"},
+    {"target", DIMS, TARGET | OPT, "the class whose template a row goes to; -1: none", "n | < c"}};
+static const smx_port templates_out[] = {
+    {"template", DIMS, 0, "the mean of the probabilities of each class; 0 without rows", "c c"}, COUNTS};
+static const smx_port matching_in[] = {
+    {"logits", DIMS, 0, "of the classes", "... c"},
+    {"template", DIMS, 0, "probabilities, a row for each template", "k c"}};
+static const smx_port matching_out[] = {
+    {"score", DIMS, 0, "of each row", "..."},
+    {"nearest", DIMS, SMX_PORT_INT | OPT, "the template with the least divergence; -1: none", "..."}};
+static const smx_port centroid_out[] = {
+    {"mean", DIMS, 0, "of the probabilities of the right rows of each class", "c c"},
+    {"threshold", DIMS, 0, "the least distance of a wrong row of each class; inf: none", "c"}, COUNTS};
+static const smx_port centroid_in[] = {
+    {"logits", DIMS, 0, "of the classes", "... c"},
+    {"mean", DIMS, 0, "of each class", "c c"},
+    {"threshold", DIMS, 0, "of each class", "c"}};
+static const smx_port distance_out[] = {
+    {"score", DIMS, 0, "of each row", "..."},
+    {"accepted", DIMS, SMX_PORT_INT, "1 where the distance is below the threshold of the class", "..."}};
+static const smx_port relation_out[] = {
+    {"matrix", DIMS, 0, "D, symmetric, of norm 1", "c c"}};
+static const smx_port relation_in[] = {
+    {"logits", DIMS, GRAD, "of the classes", "... c"},
+    {"matrix", DIMS, SMX_PORT_SAVED, "D", "c c"}};
+static const smx_param relation_params[] = {
+    TEMPERATURE, {"lambda", "the weight of wrong rows, 1 - lambda that of right ones", 0.5, 0, 1, 0, NULL}};
+static const smx_param temperature_params[] = {TEMPERATURE};
+
 #define FITTED(name_, id_) .id = id_, .name = #name_, .family = "fit"
 
 const smx_op fit_table[FIT_COUNT] = {
@@ -249,4 +287,76 @@ const smx_op fit_table[FIT_COUNT] = {
                   "and Adaptive Coverage (Romano et al. 2020)",
         .example = "softmax run conformal_sets logits.npy --threshold -0.3",
         INPUTS(sets_in), OUTPUTS(sets_out), PARAMS(sets_params)},
+    [FIT_react_fit] = {
+        FITTED(react_fit, 505), .tolerance = 4,
+        .title = "the threshold of react, a percentile of the features of known rows",
+        .formula = "threshold = the percentile of all numbers, linear between two of them",
+        .about = "As numpy.percentile. Without numbers, or with a NaN: NaN. 90 in the paper and OpenOOD.",
+        .source = "ReAct: Out-of-distribution Detection With Rectified Activations (Sun, Guo, Li 2021)",
+        .example = "softmax run react_fit features.npy --percentile 95",
+        INPUTS(numbers_in), OUTPUTS(cut_out), PARAMS(cut_params)},
+    [FIT_kl_matching_fit] = {
+        FITTED(kl_matching_fit, 506), .tolerance = 16,
+        .title = "the typical probabilities of each class",
+        .formula = "template_k = mean of softmax(logits) over the rows of class k",
+        .about = "Without target a row goes to the class of its largest logit, as in OpenOOD; pytorch-ood "
+                 "takes the target. A class without rows has zeros, which are infinitely far from every "
+                 "row. A NaN, or no class, in a row that counts: NaN.",
+        .source = "Scaling Out-of-Distribution Detection for Real-World Settings (Hendrycks et al. 2022)",
+        .example = "softmax run kl_matching_fit logits.npy",
+        INPUTS(templates_in), OUTPUTS(templates_out)},
+    [FIT_kl_matching] = {
+        FITTED(kl_matching, 507), .tolerance = 64,
+        .title = "how near the probabilities are to some class's typical ones",
+        .formula = "score = -min_k sum p log(p / template_k), p = softmax(logits)",
+        .about = "Large is known. 0 log 0 is 0; a template of 0 where p is not is infinitely far, one with "
+                 "a NaN is left out. A row with a NaN or without classes is NaN, one with +inf too, but "
+                 "for on_inf = limit. No gradient.",
+        .source = "Scaling Out-of-Distribution Detection for Real-World Settings (Hendrycks et al. 2022); "
+                  "OpenOOD, haoqiwang/vim",
+        .example = "softmax run kl_matching logits.npy --template templates.npy",
+        INPUTS(matching_in), OUTPUTS(matching_out)},
+    [FIT_centroid_fit] = {
+        FITTED(centroid_fit, 508), .tolerance = 64,
+        .title = "the mean probabilities of right rows, and the distance at which errors begin",
+        .formula = "mean_k = mean of p over rows with argmax p = target = k; threshold_k = min |p - mean_k| "
+                   "over rows with argmax p = k that are wrong",
+        .about = "p = softmax(logits). A class without right rows has its corner as mean: 1 at the class. A "
+                 "class without wrong rows has threshold inf. A NaN in a row that counts: NaN. From the "
+                 "abstract of the paper, whose code is not public.",
+        .source = "When to Accept Automated Predictions and When to Defer to Human Judgment? (2024)",
+        .example = "softmax run centroid_fit logits.npy --target targets.npy",
+        INPUTS(set_in), OUTPUTS(centroid_out)},
+    [FIT_centroid_distance] = {
+        FITTED(centroid_distance, 509), .tolerance = 64,
+        .title = "how near the probabilities are to those of right rows of the same class",
+        .formula = "score = -|p - mean_k|, k = argmax p, p = softmax(logits); accepted: |p - mean_k| < "
+                   "threshold_k",
+        .about = "Large is sure. Of equal probabilities the first class. A row with a NaN or without classes "
+                 "is NaN and is not accepted. No gradient.",
+        .source = "When to Accept Automated Predictions and When to Defer to Human Judgment? (2024)",
+        .example = "softmax run centroid_distance logits.npy --mean mean.npy --threshold threshold.npy",
+        INPUTS(centroid_in), OUTPUTS(distance_out)},
+    [FIT_relative_uncertainty_fit] = {
+        FITTED(relative_uncertainty_fit, 510), .tolerance = 64,
+        .title = "which classes are taken for each other where rows are wrong",
+        .formula = "D = max(0, lambda mean_wrong p p^T - (1 - lambda) mean_right p p^T) off the diagonal, "
+                   "over its norm",
+        .about = "p = softmax(logits / temperature); wrong: argmax p is not the target. Without a positive "
+                 "element, so too without wrong rows, all off the diagonal are equal: the score of gini. A "
+                 "NaN in a row that counts: NaN.",
+        .source = "A Data-Driven Measure of Relative Uncertainty for Misclassification Detection (Dias et al."
+                  " 2024); edadaltocg/relative-uncertainty",
+        .example = "softmax run relative_uncertainty_fit logits.npy --target targets.npy",
+        INPUTS(set_in), OUTPUTS(relation_out), PARAMS(relation_params)},
+    [FIT_relative_uncertainty] = {
+        FITTED(relative_uncertainty, 511), .flags = BACKWARD, .tolerance = 64,
+        .title = "how much of the probability is spread over classes that are taken for each other",
+        .formula = "score = p^T D p, p = softmax(logits / temperature)",
+        .about = "Large is unsure. A row with a NaN or without classes is NaN, one with +inf too, but for "
+                 "on_inf = limit. Gradient: of the logits.",
+        .source = "A Data-Driven Measure of Relative Uncertainty for Misclassification Detection (Dias et al."
+                  " 2024)",
+        .example = "softmax run relative_uncertainty logits.npy --matrix d.npy",
+        INPUTS(relation_in), OUTPUTS(score_out), PARAMS(temperature_params)},
 };

@@ -100,7 +100,7 @@ static bool take_row(const feature_call *x, int64_t row, double *work, entropy_r
   return true;
 }
 
-/* p, and log(1 - p), where 1 - p does not cancel: (s - e) / s, whose s has another e, of 1. */
+/* p and log(1 - p), where 1 - p does not cancel: (s - e) / s, s has another e, of 1. */
 static double other_log(const feature_call *x, const entropy_row *r, int64_t i, double *p) {
   const double whole = 1 + r->rest, e = x->kernels->exp(r->d[i]);
   *p = e / whole;
@@ -119,7 +119,7 @@ static void entropy_row_forward(const feature_call *x, int64_t row, double *work
 }
 
 /* q = (p (1 - p))^g, w = -g (1 - 2 p) q / (1 - p) what the score gains with log p:
- * dz_i = (w_i - p_i sum w) / temperature, of the largest w_i (1 - p_i) - p_i (sum of the others). */
+ * dz_i = (w_i - p_i sum w) / temperature, of the largest w_i (1 - p_i) - p_i (sum of others). */
 static void entropy_row_backward(const feature_call *x, int64_t row, double *work) {
   entropy_row r;
   double *w = work + x->n, *p = w + x->n, others = 0;
