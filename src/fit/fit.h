@@ -26,6 +26,12 @@ enum {
   FIT_centroid_distance,
   FIT_relative_uncertainty_fit,
   FIT_relative_uncertainty,
+  FIT_mahalanobis_fit,
+  FIT_mahalanobis,
+  FIT_vim_fit,
+  FIT_vim,
+  FIT_knn_score,
+  FIT_trust_score,
   FIT_COUNT
 };
 extern const smx_op fit_table[FIT_COUNT];

@@ -24,6 +24,12 @@ const tensor_functions fit_functions[FIT_COUNT] = {
     [FIT_centroid_distance] = {.forward = fit_centroid_distance, .packed = true},
     [FIT_relative_uncertainty_fit] = {.forward = fit_relation, .packed = true},
     [FIT_relative_uncertainty] = {fit_relation_apply, fit_relation_backward, NULL, true},
+    [FIT_mahalanobis_fit] = {.forward = fit_mahalanobis, .packed = true},
+    [FIT_mahalanobis] = {fit_distances, fit_distances_backward, NULL, true},
+    [FIT_vim_fit] = {.forward = fit_vim, .packed = true},
+    [FIT_vim] = {.forward = fit_vim_apply, .packed = true},
+    [FIT_knn_score] = {.forward = fit_knn, .packed = true},
+    [FIT_trust_score] = {.forward = fit_trust, .packed = true},
 };
 
 double *fit_reserve(const tensor_call *c, int64_t count) {
@@ -33,11 +39,11 @@ double *fit_reserve(const tensor_call *c, int64_t count) {
   return room;
 }
 
-smx_status fit_product(smx_context *ctx, int64_t m, int64_t n, int64_t d, const double *a, const double *b,
-                       bool turned, double *to) {
+smx_status fit_product(smx_context *ctx, int64_t m, int64_t n, int64_t d, const double *a, bool a_turned,
+                       const double *b, bool b_turned, double *to) {
   int64_t of_a[] = {m, d}, of_b[] = {n, d}, of_to[] = {m, n}, down_a[] = {1, m}, down_b[] = {1, n};
-  const smx_tensor h = smx_tensor_of(a, SMX_F64, 2, of_a, turned ? down_a : NULL),
-                   w = smx_tensor_of(b, SMX_F64, 2, of_b, turned ? down_b : NULL),
+  const smx_tensor h = smx_tensor_of(a, SMX_F64, 2, of_a, a_turned ? down_a : NULL),
+                   w = smx_tensor_of(b, SMX_F64, 2, of_b, b_turned ? down_b : NULL),
                    z = smx_tensor_of(to, SMX_F64, 2, of_to, NULL);
   const smx_linear linear = {.size = sizeof linear, .h = &h, .w = &w};
   return smx_linear_logits(ctx, &linear, &z);

@@ -22,10 +22,10 @@ static inline int64_t fit_task_end(int64_t task, int64_t n, int64_t each) {
 /* count doubles of the context's memory; NULL, with an error: there are none. */
 double *fit_reserve(const tensor_call *c, int64_t count);
 
-/* to [m, n] = a b^T of a [m, d] and b [n, d], as smx_linear_logits has it; turned: a and b lie as
- * [d, m] and [d, n]. No size is 0. */
-smx_status fit_product(smx_context *ctx, int64_t m, int64_t n, int64_t d, const double *a, const double *b,
-                       bool turned, double *to);
+/* to [m, n] = a b^T of a [m, d] and b [n, d], as smx_linear_logits has it; turned: it lies as
+ * [d, m], or [d, n]. No size is 0. */
+smx_status fit_product(smx_context *ctx, int64_t m, int64_t n, int64_t d, const double *a, bool a_turned,
+                       const double *b, bool b_turned, double *to);
 
 smx_status fit_temperature(const tensor_call *c);
 smx_status fit_vector(const tensor_call *c);
@@ -51,5 +51,12 @@ smx_status fit_centroid_distance(const tensor_call *c);
 smx_status fit_relation(const tensor_call *c);
 smx_status fit_relation_apply(const tensor_call *c);
 smx_status fit_relation_backward(const tensor_call *c);
+smx_status fit_mahalanobis(const tensor_call *c);
+smx_status fit_distances(const tensor_call *c);
+smx_status fit_distances_backward(const tensor_call *c);
+smx_status fit_vim(const tensor_call *c);
+smx_status fit_vim_apply(const tensor_call *c);
+smx_status fit_knn(const tensor_call *c);
+smx_status fit_trust(const tensor_call *c);
 
 #endif

@@ -295,7 +295,7 @@ static smx_status relation_of(class_fit *f, const double *weight, double *weight
         if (f->group[i] < 0) f->p[i * n + j] = 0;
         weighted[i * n + j] = f->group[i] < 0 ? 0 : weight[f->group[i]] * f->p[i * n + j];
       }
-    status = fit_product(f->c->ctx, n, n, f->count, weighted, f->p, true, product);
+    status = fit_product(f->c->ctx, n, n, f->count, weighted, true, f->p, true, product);
     for (int64_t j = 0; j < n * n; j++) f->sums[j] += product[j];
   }
   return status;
@@ -387,7 +387,7 @@ static smx_status relation_apply(const tensor_call *c, bool backward) {
   for (; x.from < rows && status == SMX_OK; x.from += x.count) {
     x.count = rows - x.from < BLOCK ? rows - x.from : BLOCK;
     smx_parallel(c->ctx, fit_tasks(x.count, ROWS), relation_load_task, &x);
-    if (n > 0) status = fit_product(c->ctx, x.count, n, n, x.p, x.m, false, x.mp);
+    if (n > 0) status = fit_product(c->ctx, x.count, n, n, x.p, false, x.m, false, x.mp);
     if (status == SMX_OK) smx_parallel(c->ctx, fit_tasks(x.count, ROWS), relation_task, &x);
   }
   smx_free(c->ctx, x.m);

@@ -263,4 +263,10 @@ tensor_ref_fn *const fit_refs[FIT_COUNT] = {
     [FIT_centroid_distance] = centroid_distance_ref,
     [FIT_relative_uncertainty_fit] = relative_uncertainty_fit_ref,
     [FIT_relative_uncertainty] = relative_uncertainty_ref,
+    [FIT_mahalanobis_fit] = mahalanobis_fit_ref,
+    [FIT_mahalanobis] = mahalanobis_ref,
+    [FIT_vim_fit] = vim_fit_ref,
+    [FIT_vim] = vim_ref,
+    [FIT_knn_score] = knn_score_ref,
+    [FIT_trust_score] = trust_score_ref,
 };

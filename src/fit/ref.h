@@ -15,5 +15,11 @@ void centroid_fit_ref(const tensor_ref_call *c);
 void centroid_distance_ref(const tensor_ref_call *c);
 void relative_uncertainty_fit_ref(const tensor_ref_call *c);
 void relative_uncertainty_ref(const tensor_ref_call *c);
+void mahalanobis_fit_ref(const tensor_ref_call *c);
+void mahalanobis_ref(const tensor_ref_call *c);
+void vim_fit_ref(const tensor_ref_call *c);
+void vim_ref(const tensor_ref_call *c);
+void knn_score_ref(const tensor_ref_call *c);
+void trust_score_ref(const tensor_ref_call *c);
 
 #endif

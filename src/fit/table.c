@@ -147,6 +147,62 @@ static const smx_param relation_params[] = {
     TEMPERATURE, {"lambda", "the weight of wrong rows, 1 - lambda that of right ones", 0.5, 0, 1, 0, NULL}};
 static const smx_param temperature_params[] = {TEMPERATURE};
 
+static const smx_port space_in[] = {
+    {"features", DIMS, 0, "of each row", "n d"},
+    {"target", DIMS, TARGET, "the class of each row; -1: the row does not count", "n | < classes"}};
+static const smx_port space_out[] = {
+    {"mean", DIMS, 0, "of the features of each class", "classes d"},
+    {"whiten", DIMS, 0, "what makes the covariance around them 1", "d d"},
+    {"count", DIMS, SMX_PORT_INT, "how many rows each class has", "classes"},
+    {"mean_all", DIMS, OPT, "of the features of all rows", "d"},
+    {"whiten_all", DIMS, OPT, "what makes the covariance around it 1", "d d"}};
+#define CLASSES {"classes", "how many there are", 10, 1, 1e5, SMX_PARAM_INT, NULL}
+static const smx_param space_params[] = {
+    CLASSES, PENALTY("ridge", "times the mean variance, added to each variance; 0: the paper's", 1e-6)};
+static const smx_port whitened_in[] = {
+    {"features", DIMS, GRAD, "of each row", "... d"},
+    {"mean", DIMS, SMX_PORT_SAVED, "of each class", "k d"},
+    {"whiten", DIMS, SMX_PORT_SAVED, "of mahalanobis_fit", "d d"},
+    {"mean_all", DIMS, SMX_PORT_SAVED | OPT, "of all rows, for the relative score", "d"},
+    {"whiten_all", DIMS, SMX_PORT_SAVED | OPT, "the same", "d d"}};
+static const smx_port nearest_out[] = {
+    {"score", DIMS, 0, "of each row", "..."},
+    {"nearest", DIMS, SMX_PORT_INT | OPT, "the class whose mean is nearest; -1: none", "..."}};
+static const smx_port vim_fit_in[] = {
+    {"features", DIMS, 0, "of each row, before the last layer", "n d"},
+    {"weight", DIMS, 0, "of the last layer", "c d"},
+    {"bias", DIMS, OPT, "of the last layer", "c"}};
+static const smx_port vim_fit_out[] = {
+    {"origin", DIMS, 0, "u, where the logits are nearest to 0", "d"},
+    {"residual", DIMS, 0, "the projector on what known features leave free", "d d"},
+    {"alpha", DIMS, 0, "what a length there counts", ""}};
+static const smx_param vim_fit_params[] = {
+    {"dim", "of the space of known features; 0: 1000 of 2048, 512 of 768, else half", 0, 0, 1e6,
+     SMX_PARAM_INT, NULL}};
+static const smx_port vim_in[] = {
+    {"features", DIMS, 0, "of each row", "... d"},
+    {"origin", DIMS, 0, "of vim_fit", "d"},
+    {"residual", DIMS, 0, "of vim_fit", "d d"},
+    {"logits", DIMS, OPT, "of the classes", "... c"}};
+static const smx_port vim_out[] = {
+    {"score", DIMS, 0, "of each row", "..."},
+    {"norm", DIMS, OPT, "|residual (features - origin)|", "..."}};
+static const smx_param vim_params[] = {PENALTY("alpha", "of vim_fit", 1)};
+static const char *const metrics[] = {"distance", "square", NULL};
+static const smx_port bank_in[] = {
+    {"features", DIMS, 0, "of each row", "... d"},
+    {"bank", DIMS, 0, "features of known rows", "n d"}};
+static const smx_param knn_params[] = {
+    {"k", "which neighbour counts", 50, 1, 1e9, SMX_PARAM_INT, NULL},
+    {"metric", "the distance, or its square as FAISS has it", 0, 0, 1, SMX_PARAM_INT, metrics},
+    {"normalise", "divides features by their length", 1, 0, 1, SMX_PARAM_INT, no_yes}};
+static const smx_port trust_in[] = {
+    {"features", DIMS, 0, "of each row", "... d"},
+    {"bank", DIMS, 0, "features of known rows", "n d"},
+    {"label", DIMS, TARGET, "the class of each of them; -1: it does not count", "n | < classes"},
+    {"chosen", DIMS, TARGET, "the class that was chosen for each row; -1: none", "... | < classes"}};
+static const smx_param trust_params[] = {CLASSES};
+
 #define FITTED(name_, id_) .id = id_, .name = #name_, .family = "fit"
 
 const smx_op fit_table[FIT_COUNT] = {
@@ -359,4 +415,5 @@ const smx_op fit_table[FIT_COUNT] = {
                   " 2024)",
         .example = "softmax run relative_uncertainty logits.npy --matrix d.npy",
         INPUTS(relation_in), OUTPUTS(score_out), PARAMS(temperature_params)},
+#include "table_space.inc"
 };
