@@ -63,6 +63,14 @@ smx_status score_react(const tensor_call *c);
 smx_status score_react_backward(const tensor_call *c);
 smx_status score_ash(const tensor_call *c);
 smx_status score_odin(const tensor_call *c);
+smx_status score_decomposition(const tensor_call *c);
+smx_status score_classwise(const tensor_call *c);
+smx_status score_interval(const tensor_call *c);
+smx_status score_paired(const tensor_call *c);
+
+/* Confidences are within 0..1, weights not below 0; a NaN is either. */
+smx_status score_check_confidence(const tensor_call *c);
+smx_status score_check_weight(const tensor_call *c, int port);
 
 smx_status score_evidence_forward(const tensor_call *c);
 smx_status score_evidence_backward(const tensor_call *c);

@@ -184,7 +184,7 @@ static void write_calibration(metric_set *s, bin *bins, int64_t count) {
   put(s, ADAPTIVE, adaptive), put(s, KS, ks);
 }
 
-static smx_status check_confidence(const tensor_call *c) {
+smx_status score_check_confidence(const tensor_call *c) {
   const int64_t all = c->dims.lead_count * tensor_dim(c, "n");
   for (int64_t i = 0; i < all; i++) {
     double x;
@@ -251,7 +251,7 @@ smx_status score_ranking(const tensor_call *c) {
 smx_status score_calibration(const tensor_call *c) {
   metric_set s;
   const int64_t count = tensor_dim(c, "bins");
-  smx_status status = check_confidence(c);
+  smx_status status = score_check_confidence(c);
   if (status == SMX_OK) status = set_open(&s, c);
   if (status != SMX_OK) return status;
   bin *bins = smx_alloc(c->ctx, (size_t)count * sizeof *bins);

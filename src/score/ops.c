@@ -5,6 +5,7 @@
 #include "compress.h"
 #include "engine/loops.h"
 #include "math.h"
+#include "philox.h"
 #include "score.h"
 
 #define LOW (SMX_REAL == 32 ? -87 : -708) /* e^d below is less than the smallest normal number: 0 */
@@ -280,6 +281,11 @@ static double plain_log(double x) {
   return x > 0 ? d_log(x, 0) : x == 0 ? -__builtin_inf() : __builtin_nan("");
 }
 
+static void plain_draw(uint64_t seed, uint64_t stream, bool signs, uint64_t block, uint64_t words[2]) {
+  const draws d = {seed, stream, signs ? PURPOSE_SIGNS : PURPOSE_BOOTSTRAP};
+  draw_block(&d, block, words);
+}
+
 const score_kernels SMX_FN(score_kernels) = {sums,
                                              gradient,
                                              SMX_FN(score_ensemble_values),
@@ -287,4 +293,5 @@ const score_kernels SMX_FN(score_kernels) = {sums,
                                              plain_exp,
                                              plain_softplus,
                                              plain_expm1,
-                                             plain_log};
+                                             plain_log,
+                                             plain_draw};

@@ -250,4 +250,8 @@ tensor_ref_fn *const score_refs[] = {msp_ref,
                                      generalised_entropy_ref,
                                      react_ref,
                                      ash_ref,
-                                     odin_perturb_ref};
+                                     odin_perturb_ref,
+                                     brier_decomposition_ref,
+                                     classwise_calibration_error_ref,
+                                     mean_interval_ref,
+                                     paired_test_ref};

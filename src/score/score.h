@@ -38,6 +38,10 @@ enum {
   SCORE_react,
   SCORE_ash,
   SCORE_odin_perturb,
+  SCORE_brier_decomposition,
+  SCORE_classwise_calibration_error,
+  SCORE_mean_interval,
+  SCORE_paired_test,
   SCORE_COUNT
 };
 extern const smx_op score_table[SCORE_COUNT];
@@ -112,6 +116,8 @@ typedef struct score_kernels {
   double (*softplus)(double x);
   double (*expm1)(double x);
   double (*log)(double x); /* of what is no less than 2^-1022; 0: -inf */
+  /* Two random words; signs: of other numbers than those that choose rows. */
+  void (*draw)(uint64_t seed, uint64_t stream, bool signs, uint64_t block, uint64_t words[2]);
 } score_kernels;
 
 /* From this distance of the order to 1 on sums of powers do not cancel. */

@@ -24,7 +24,9 @@ typedef enum purpose {
   PURPOSE_RESIDUAL = 10,
   PURPOSE_COIN = 14, /* exclude top choices */
   PURPOSE_DROPOUT = 16,
-  PURPOSE_EMBEDDING = 17 /* uniform noise on embeddings */
+  PURPOSE_EMBEDDING = 17, /* uniform noise on embeddings */
+  PURPOSE_BOOTSTRAP = 18, /* rows of a set, drawn with replacement */
+  PURPOSE_SIGNS = 19      /* of differences, in a test by permutations */
 } purpose;
 
 typedef struct draws {

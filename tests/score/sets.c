@@ -1,0 +1,145 @@
+/* sets.c - proves parts of the Brier score, calibration of every class, intervals and tests by
+ * draws on the worked examples of the catalogue of papers, on what they promise, and on sets with
+ * nothing, NaN and weights. */
+#include <stdlib.h>
+
+#include "outputs.h"
+#include "util.h"
+
+enum { OUTS = 7 };
+
+static void all_nan(const double *x, int n) {
+  for (int i = 0; i < n; i++)
+    if (!isnan(x[i])) fail_msg("number %d is %g", i, x[i]);
+}
+static smx_tensor mask_of(unsigned char *x, int64_t *n) {
+  return (smx_tensor){x, {1, 0}, 1, SMX_BOOL, n, NULL, 0};
+}
+
+static void decomposition(void **state) {
+  double f[] = {.1, .1, .4, .4, .4, .8, .8, .8, .8, .8}, y[OUTS], same[OUTS], w[10];
+  unsigned char o[] = {0, 0, 0, 1, 0, 1, 1, 1, 0, 1};
+  int64_t n = 10, none = 0;
+  const smx_tensor tf = floats(f, 1, &n), to = mask_of(o, &n), tw = floats(w, 1, &n),
+                   te = floats(NULL, 1, &none), to0 = mask_of(NULL, &none);
+  const smx_tensor *in[] = {&tf, &to, &tw};
+  call("brier_decomposition", NULL, 2, in, y);
+  near_all(y, (double[]){.15, .0033333333, .1033333333, .25, 0, .04}, 6, 1e-10);
+  /* debiased: gaps .1, 1/15, 0; o (1 - o) / (n - 1): 0, 1/9, .04 */
+  const double square = .2 * .01 + .3 * (1 / 225.0 - 1 / 9.0) + .5 * -.04;
+  near_all(y + 6, (double[]){square > 0 ? sqrt(square) : 0}, 1, 1e-12);
+  /* a weight of 2 is a row twice; one of 0 is none */
+  double twice[] = {.1, .4, .4, .8, .8};
+  unsigned char of_twice[] = {0, 1, 0, 1, 0};
+  int64_t five = 5;
+  const smx_tensor t5 = floats(twice, 1, &five), o5 = mask_of(of_twice, &five), w5 = floats(w, 1, &five);
+  for (int i = 0; i < 5; i++) w[i] = i == 1 ? 0 : 2;
+  call("brier_decomposition", NULL, 3, (const smx_tensor *[]){&t5, &o5, &w5}, y);
+  double rows[] = {.1, .1, .4, .4, .8, .8, .8, .8};
+  unsigned char of_rows[] = {0, 0, 0, 0, 1, 1, 0, 0};
+  int64_t eight = 8;
+  const smx_tensor t8 = floats(rows, 1, &eight), o8 = mask_of(of_rows, &eight);
+  call("brier_decomposition", NULL, 2, (const smx_tensor *[]){&t8, &o8}, same);
+  near_all(y, same, 6, 1e-15);
+  /* with bins the parts still add up */
+  call("brier_decomposition", (setting[]){{"bins", 2}, {NULL, 0}}, 2, in, y);
+  near_all(y, (double[]){y[1] - y[2] + y[3] + y[4]}, 1, 1e-15);
+  assert_true(y[4] != 0);
+  call("brier_decomposition", NULL, 2, (const smx_tensor *[]){&te, &to0}, y), all_nan(y, OUTS);
+  for (int i = 0; i < 10; i++) w[i] = 0;
+  call("brier_decomposition", NULL, 3, in, y), all_nan(y, OUTS);
+  f[3] = NAN, call("brier_decomposition", NULL, 2, in, y), all_nan(y, OUTS);
+  w[4] = -1;
+  smx_tensor out[4];
+  const smx_tensor *list[OUTS] = {NULL};
+  for (int k = 0; k < 4; k++) out[k] = floats(y + k, 0, NULL), list[k] = out + k;
+  refused(smx_forward(smx_op_find("brier_decomposition"), NULL, NULL, 3, in, OUTS, list), SMX_ERR_PARAM,
+          "weight: number 4 is -1");
+  f[3] = 1.5;
+  refused(smx_forward(smx_op_find("brier_decomposition"), NULL, NULL, 2, in, OUTS, list), SMX_ERR_PARAM,
+          "confidence: number 3 is 1.5");
+}
+
+static void every_class(void **state) {
+  double z[] = {.7, .2, .1, .1, .6, .3, .3, .3, .4, .2, .5, .3}, y[5];
+  int64_t target[] = {0, 1, 0, 2}, shape[] = {4, 3};
+  for (int i = 0; i < 12; i++) z[i] = log(z[i]);
+  const smx_tensor tz = floats(z, 2, shape), tt = classes_of(target, shape), *in[] = {&tz, &tt};
+  const setting bins[] = {{"bins", 7}, {NULL, 0}}; /* of 5 some probabilities lie on an edge */
+  call("classwise_calibration_error", bins, 2, in, y);
+  near_all(y, (double[]){.7 / 3, .35, .325, .35, .025}, 5, 1e-15);
+  z[4] = NAN, call("classwise_calibration_error", bins, 2, in, y), all_nan(y, 5);
+  target[1] = -1, call("classwise_calibration_error", bins, 2, in, y);
+  assert_true(isfinite(y[0]));
+  for (int i = 0; i < 4; i++) target[i] = -1;
+  call("classwise_calibration_error", bins, 2, in, y), all_nan(y, 2);
+}
+
+/* Of many sets of normal numbers the interval has the mean in nine of ten; its deviation is the
+ * standard error. */
+static void intervals(void **state) {
+  enum { ROWS = 60, SETS = 400 };
+  static double x[SETS * ROWS], y[4 * SETS];
+  int64_t shape[] = {SETS, ROWS};
+  double covered = 0, spread = 0;
+  rng r = {9};
+  for (int i = 0; i < SETS * ROWS; i++) x[i] = 3 + 2 * rng_normal(&r);
+  const smx_tensor tx = floats(x, 2, shape), *in[] = {&tx};
+  call("mean_interval", (setting[]){{"level", .9}, {"seed", 5}, {NULL, 0}}, 1, in, y);
+  for (int s = 0; s < SETS; s++)
+    covered += y[SETS + s] <= 3 && y[2 * SETS + s] >= 3, spread += y[3 * SETS + s] / SETS;
+  if (!(fabs(covered / SETS - .89) < .05)) fail_msg("%g of the intervals have the mean", covered / SETS);
+  if (!(fabs(spread / (2 / sqrt(ROWS)) - 1) < .03)) fail_msg("standard error %g", spread);
+}
+
+/* Rows of weight 0 do not count, whatever they are; a seed has its own numbers. */
+static void weights(void **state) {
+  double x[] = {1, NAN, 0, 1, 4}, w[] = {1, 0, 2, 1, 0}, kept[] = {1, 0, 1}, of_kept[] = {1, 2, 1}, a[4],
+         b[4];
+  int64_t n = 5, three = 3, none = 0;
+  const smx_tensor tx = floats(x, 1, &n), tw = floats(w, 1, &n), tk = floats(kept, 1, &three),
+                   tv = floats(of_kept, 1, &three), te = floats(NULL, 1, &none);
+  call("mean_interval", NULL, 2, (const smx_tensor *[]){&tx, &tw}, a);
+  call("mean_interval", NULL, 2, (const smx_tensor *[]){&tk, &tv}, b);
+  near_all(a, b, 4, 0), assert_true(a[0] == .5 && a[1] >= 0 && a[2] <= 1);
+  call("mean_interval", (setting[]){{"seed", 1}, {NULL, 0}}, 2, (const smx_tensor *[]){&tk, &tv}, b);
+  assert_true(a[0] == b[0] && a[3] != b[3]);
+  call("mean_interval", NULL, 1, (const smx_tensor *[]){&tx}, a), all_nan(a, 4);
+  call("mean_interval", NULL, 1, (const smx_tensor *[]){&te}, a), all_nan(a, 4);
+}
+
+/* Exact where all signs are taken, and near that with draws; equal models, and a NaN. */
+static void permutations(void **state) {
+  double x[130], y[130], out[2], near[2];
+  int64_t n = 4;
+  const double first[] = {1, 1, 1, 0}, second[] = {0, 0, 0, 0};
+  memcpy(x, first, sizeof first), memcpy(y, second, sizeof second);
+  smx_tensor tx = floats(x, 1, &n), ty = floats(y, 1, &n);
+  const smx_tensor *in[] = {&tx, &ty};
+  call("paired_test", NULL, 2, in, out); /* of 16 signs 4 are as far */
+  near_all(out, (double[]){.75, .25}, 2, 0);
+  call("paired_test", NULL, 2, (const smx_tensor *[]){&tx, &tx}, out);
+  near_all(out, (double[]){0, 1}, 2, 0);
+  rng r = {4};
+  for (int i = 0; i < 130; i++) x[i] = rng_normal(&r) + .3, y[i] = rng_normal(&r);
+  n = 13;
+  call("paired_test", NULL, 2, in, out);
+  call("paired_test", (setting[]){{"draws", 8000}, {NULL, 0}}, 2, in, near);
+  assert_true(out[0] == near[0] && fabs(out[1] - near[1]) < .02);
+  n = 130; /* more rows than a block has signs: next to the normal distribution */
+  call("paired_test", NULL, 2, in, out);
+  double sum = 0, squares = 0;
+  for (int i = 0; i < 130; i++) sum += x[i] - y[i], squares += (x[i] - y[i]) * (x[i] - y[i]);
+  const double p = erfc(fabs(sum) / sqrt(2 * squares));
+  if (!(fabs(out[1] - p) < .01)) fail_msg("p is %g, not %g", out[1], p);
+  x[7] = INFINITY, call("paired_test", NULL, 2, in, out), all_nan(out, 2);
+  n = 0, call("paired_test", NULL, 2, in, out), all_nan(out, 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(decomposition), cmocka_unit_test(every_class),  cmocka_unit_test(intervals),
+      cmocka_unit_test(weights),       cmocka_unit_test(permutations),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
