@@ -67,8 +67,11 @@ smx_status score_decomposition(const tensor_call *c);
 smx_status score_classwise(const tensor_call *c);
 smx_status score_interval(const tensor_call *c);
 smx_status score_paired(const tensor_call *c);
+smx_status score_select(const tensor_call *c);
+smx_status score_stream(const tensor_call *c);
 
-/* Confidences are within 0..1, weights not below 0; a NaN is either. */
+/* Confidences are within 0..1, weights or costs not below 0; a NaN is
+ * either. */
 smx_status score_check_confidence(const tensor_call *c);
 smx_status score_check_weight(const tensor_call *c, int port);
 

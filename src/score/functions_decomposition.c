@@ -122,7 +122,8 @@ smx_status score_check_weight(const tensor_call *c, int port) {
     double w;
     tensor_load(c, c->in.view + port, i, 1, &w);
     if (w < 0)
-      return smx_fail(SMX_ERR_PARAM, "%s: weight: number %lld is %g, below 0", c->op->name, (long long)i, w);
+      return smx_fail(SMX_ERR_PARAM, "%s: %s: number %lld is %g, below 0", c->op->name,
+                      c->op->inputs[port].name, (long long)i, w);
   }
   return SMX_OK;
 }

@@ -254,4 +254,6 @@ tensor_ref_fn *const score_refs[] = {msp_ref,
                                      brier_decomposition_ref,
                                      classwise_calibration_error_ref,
                                      mean_interval_ref,
-                                     paired_test_ref};
+                                     paired_test_ref,
+                                     budget_select_ref,
+                                     stream_query_ref};

@@ -16,5 +16,7 @@ void brier_decomposition_ref(const tensor_ref_call *c);
 void classwise_calibration_error_ref(const tensor_ref_call *c);
 void mean_interval_ref(const tensor_ref_call *c);
 void paired_test_ref(const tensor_ref_call *c);
+void budget_select_ref(const tensor_ref_call *c);
+void stream_query_ref(const tensor_ref_call *c);
 
 #endif

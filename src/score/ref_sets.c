@@ -129,3 +129,49 @@ void paired_test_ref(const tensor_ref_call *c) {
     ref_put(c, 1, s, every ? count / (double)draws : (1 + count) / (1 + (double)draws));
   }
 }
+
+/* q: budget, rank, lambda, clip. */
+void budget_select_ref(const tensor_ref_call *c) {
+  const int64_t n = ref_last(c->in_shape[0]);
+  double *x = calloc((size_t)n, sizeof *x);
+  for (int64_t s = 0; s < ref_rows(c->in_shape[0]); s++) {
+    const double *score = c->in[0] + s * n;
+    double left = c->q[0], spent = 0;
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) x[i] = score[i], ref_put(c, 0, s * n + i, 0);
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    const double most = quantile_of(x, n, c->q[3]);
+    for (int64_t i = 0; i < n; i++) {
+      const double cost = c->in[1] ? c->in[1][s * n + i] : 1;
+      const double worth[] = {score[i], score[i] / cost, score[i] - c->q[2] * cost};
+      x[i] = score[i] <= most + 1e-12 ? worth[(int)c->q[1]] : -INFINITY;
+    }
+    for (int64_t turn = 0; turn < n; turn++) {
+      int64_t best = 0;
+      for (int64_t i = 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
+      const double cost = c->in[1] ? c->in[1][s * n + best] : 1;
+      if (x[best] > -INFINITY && cost <= left)
+        left -= cost, spent += cost, ref_put(c, 0, s * n + best, 1),
+            ref_put(c, 1, s * n + count++, (double)best);
+      x[best] = -INFINITY;
+    }
+    for (; count < n; count++) ref_put(c, 1, s * n + count, -1);
+    ref_put(c, 2, s, spent);
+  }
+  free(x);
+}
+
+/* q: threshold, step, budget. */
+void stream_query_ref(const tensor_ref_call *c) {
+  const int64_t n = ref_last(c->in_shape[0]);
+  for (int64_t s = 0; s < ref_rows(c->in_shape[0]); s++) {
+    double theta = c->q[0], spent = 0;
+    for (int64_t i = 0; i < n; i++) {
+      const bool paid = spent >= c->q[2] * (double)(i + 1), ask = !paid && c->in[0][s * n + i] < theta;
+      ref_put(c, 0, s * n + i, ask), spent += ask;
+      if (!paid) theta += (ask ? -theta : theta) * c->q[1];
+    }
+    ref_put(c, 1, s, theta);
+  }
+}

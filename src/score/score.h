@@ -42,6 +42,8 @@ enum {
   SCORE_classwise_calibration_error,
   SCORE_mean_interval,
   SCORE_paired_test,
+  SCORE_budget_select,
+  SCORE_stream_query,
   SCORE_COUNT
 };
 extern const smx_op score_table[SCORE_COUNT];

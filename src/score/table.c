@@ -140,54 +140,7 @@ static const smx_port odin_in[] = {
 static const smx_port odin_out[] = {{"perturbed", DIMS, 0, "what the network is to read instead", "..."}};
 static const smx_param odin_params[] = {{"step", "how far", 0.0014, 0, 1e30, 0, NULL}};
 
-#define OF_ROW_WEIGHT {"weight", DIMS, OPT, "of each row, positive or 0; 1 without", "... n"}
-static const smx_port decomposition_in[] = {
-    {"confidence", DIMS, 0, "the probability that was given to each row", "... n"},
-    {"correct", DIMS, SMX_PORT_MASK, "nonzero = what the probability is of came true", "... n"},
-    OF_ROW_WEIGHT};
-static const smx_port decomposition_out[] = {
-    {"brier", DIMS, 0, "the mean of (confidence - correct)^2", "..."},
-    {"reliability", DIMS, 0, "how far the groups are from their rates; small is good", "..."},
-    {"resolution", DIMS, 0, "how far the rates of the groups are from that of all", "..."},
-    {"uncertainty", DIMS, 0, "that of a forecast of the rate of all", "..."},
-    {"within", DIMS, OPT, "what confidences differ by within a bin; 0 without bins", "..."},
-    {"ece", DIMS, OPT, "the mean of |rate - confidence| over the groups", "..."},
-    {"debiased", DIMS, OPT, "the root of reliability less what chance makes of it", "..."}};
-static const smx_param decomposition_params[] = {
-    {"bins", "of equal width; 0: a group for every different confidence", 0, 0, 1e6, SMX_PARAM_INT, NULL},
-    {"closed", "right: (a, b], and 0; left: [a, b), and 1", 0, 0, 1, SMX_PARAM_INT, sides}};
-static const smx_port classwise_in[] = {
-    {"logits", DIMS, 0, "of each row and class", "n c"},
-    {"target", DIMS, SMX_PORT_INT | SMX_PORT_TARGET, "the class of each row; -1: it does not count",
-     "n | < c"}};
-static const smx_port classwise_out[] = {
-    {"mean", DIMS, 0, "over the classes", ""},
-    {"largest", DIMS, OPT, "of all classes", ""},
-    {"each", DIMS, OPT, "of each class", "c"}};
-static const smx_param classwise_params[] = {
-    TEMPERATURE, {"bins", "of equal width", 15, 1, 1e6, SMX_PARAM_INT, NULL},
-    {"closed", "right: (a, b], and 0; left: [a, b), and 1", 0, 0, 1, SMX_PARAM_INT, sides}};
-#define SEED {"seed", "of the random numbers", 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL}
-static const smx_port interval_in[] = {
-    {"values", DIMS, 0, "a number of each row, 1 where it is right, say", "... n"}, OF_ROW_WEIGHT};
-static const smx_port interval_out[] = {
-    {"mean", DIMS, 0, "by weight", "..."},
-    {"low", DIMS, 0, "where the interval begins", "..."},
-    {"high", DIMS, 0, "where it ends", "..."},
-    {"deviation", DIMS, OPT, "the standard error", "..."}};
-static const smx_param interval_params[] = {
-    {"draws", "how many sets are drawn", 1000, 1, 1e6, SMX_PARAM_INT, NULL},
-    {"level", "the share of the draws that is within", 0.95, 0, 1, 0, NULL}, SEED};
-static const smx_port paired_in[] = {
-    {"first", DIMS, 0, "a number of each row from one model", "... n"},
-    {"second", DIMS, 0, "the same of the same rows from another", "... n"}};
-static const smx_port paired_out[] = {
-    {"difference", DIMS, 0, "the mean of first less that of second", "..."},
-    {"p", DIMS, 0, "how likely chance alone makes as large a one, either way", "..."}};
-static const smx_param paired_params[] = {
-    {"draws", "of signs; where there are no more signs than that, all are taken", 10000, 1, 1e6,
-     SMX_PARAM_INT, NULL},
-    SEED};
+#include "table_sets_ports.inc"
 
 #define OF_SET(name_, id_) .id = id_, .name = #name_, .family = "score"
 #define SCORE(name_, id_) .id = id_, .name = #name_, .family = "score", .flags = BACKWARD, OUTPUTS(score_out)

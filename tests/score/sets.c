@@ -136,10 +136,58 @@ static void permutations(void **state) {
   n = 0, call("paired_test", NULL, 2, in, out), all_nan(out, 2);
 }
 
+/* Chosen 0..n-1, order, spent. */
+static void budgets(void **state) {
+  double x[] = {.8, .5, .4, .1}, cost[] = {8, 1, 4, 0}, out[9];
+  int64_t n = 4;
+  const smx_tensor tx = floats(x, 1, &n), tc = floats(cost, 1, &n), *in[] = {&tx, &tc};
+  const int64_t *is = (const int64_t *)(const void *)out;
+  static const struct {
+    setting set[4];
+    int costs;
+    int64_t order[4];
+    double spent;
+  } cases[] = {
+      {{{"budget", 1}}, 0, {0, -1, -1, -1}, 1},
+      {{{"budget", 1}, {"clip", .75}}, 0, {1, -1, -1, -1}, 1}, /* the most uncertain is left out */
+      {{{"budget", 8}}, 1, {0, 3, -1, -1}, 8},
+      {{{"budget", 8}, {"rank", 1}}, 1, {3, 1, 2, -1}, 5}, /* of cost 0 first */
+      {{{"budget", 100}, {"rank", 2}, {"lambda", .1}}, 1, {1, 3, 2, 0}, 13.5},
+      {{{"budget", 0}}, 1, {3, -1, -1, -1}, 0},
+  };
+  for (size_t k = 0; k < COUNT_OF(cases); k++) {
+    if (k == 3) cost[0] = 8.5;
+    call("budget_select", cases[k].set, 1 + cases[k].costs, in, out);
+    for (int i = 0; i < 4; i++)
+      if (is[4 + i] != cases[k].order[i]) fail_msg("case %d: place %d is row %d", (int)k, i, (int)is[4 + i]);
+    near_all(out + 8, &cases[k].spent, 1, 0);
+  }
+  x[0] = NAN, cost[1] = INFINITY;
+  call("budget_select", (setting[]){{"budget", 9}, {NULL, 0}}, 2, in, out);
+  assert_true(is[0] == 0 && is[1] == 0 && is[2] == 1 && is[3] == 1 && is[4] == 2 && is[6] == -1);
+}
+
+static void streams(void **state) {
+  double x[] = {.5, .99, .95, .999, .98}, nan[] = {NAN, .2}, out[6];
+  static const int64_t want[] = {1, 0, 1, 0, 1};
+  int64_t n = 5, two = 2;
+  const smx_tensor tx = floats(x, 1, &n), tn = floats(nan, 1, &two);
+  const int64_t *is = (const int64_t *)(const void *)out;
+  call("stream_query", NULL, 1, (const smx_tensor *[]){&tx}, out);
+  for (int i = 0; i < 5; i++) assert_true(is[i] == want[i]);
+  near_all(out + 5, (double[]){.9898020099}, 1, 1e-15);
+  call("stream_query", (setting[]){{"step", 0}, {"budget", .4}, {NULL, 0}}, 1, (const smx_tensor *[]){&tx},
+       out);
+  assert_true(is[0] == 1 && is[1] == 0 && is[2] == 1 && is[3] == 0 && is[4] == 0 && out[5] == 1);
+  call("stream_query", NULL, 1, (const smx_tensor *[]){&tn}, out);
+  assert_true(is[0] == 0 && is[1] == 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(decomposition), cmocka_unit_test(every_class),  cmocka_unit_test(intervals),
-      cmocka_unit_test(weights),       cmocka_unit_test(permutations),
+      cmocka_unit_test(weights),       cmocka_unit_test(permutations), cmocka_unit_test(budgets),
+      cmocka_unit_test(streams),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
