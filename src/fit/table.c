@@ -345,7 +345,7 @@ const smx_op fit_table[FIT_COUNT] = {
         INPUTS(sets_in), OUTPUTS(sets_out), PARAMS(sets_params)},
     [FIT_react_fit] = {
         FITTED(react_fit, 505), .tolerance = 4,
-        .title = "the threshold of react, a percentile of the features of known rows",
+        .title = "the threshold of react, a percentile of features",
         .formula = "threshold = the percentile of all numbers, linear between two of them",
         .about = "As numpy.percentile. Without numbers, or with a NaN: NaN. 90 in the paper and OpenOOD.",
         .source = "ReAct: Out-of-distribution Detection With Rectified Activations (Sun, Guo, Li 2021)",
@@ -374,7 +374,7 @@ const smx_op fit_table[FIT_COUNT] = {
         INPUTS(matching_in), OUTPUTS(matching_out)},
     [FIT_centroid_fit] = {
         FITTED(centroid_fit, 508), .tolerance = 64,
-        .title = "the mean probabilities of right rows, and the distance at which errors begin",
+        .title = "mean p of right rows, and where errors begin",
         .formula = "mean_k = mean of p over rows with argmax p = target = k; threshold_k = min |p - mean_k| "
                    "over rows with argmax p = k that are wrong",
         .about = "p = softmax(logits). A class without right rows has its corner as mean: 1 at the class. A "
@@ -385,7 +385,7 @@ const smx_op fit_table[FIT_COUNT] = {
         INPUTS(set_in), OUTPUTS(centroid_out)},
     [FIT_centroid_distance] = {
         FITTED(centroid_distance, 509), .tolerance = 64,
-        .title = "how near the probabilities are to those of right rows of the same class",
+        .title = "how near p is to that of right rows",
         .formula = "score = -|p - mean_k|, k = argmax p, p = softmax(logits); accepted: |p - mean_k| < "
                    "threshold_k",
         .about = "Large is sure. Of equal probabilities the first class. A row with a NaN or without classes "
@@ -395,7 +395,7 @@ const smx_op fit_table[FIT_COUNT] = {
         INPUTS(centroid_in), OUTPUTS(distance_out)},
     [FIT_relative_uncertainty_fit] = {
         FITTED(relative_uncertainty_fit, 510), .tolerance = 64,
-        .title = "which classes are taken for each other where rows are wrong",
+        .title = "classes taken for each other",
         .formula = "D = max(0, lambda mean_wrong p p^T - (1 - lambda) mean_right p p^T) off the diagonal, "
                    "over its norm",
         .about = "p = softmax(logits / temperature); wrong: argmax p is not the target. Without a positive "
@@ -407,7 +407,7 @@ const smx_op fit_table[FIT_COUNT] = {
         INPUTS(set_in), OUTPUTS(relation_out), PARAMS(relation_params)},
     [FIT_relative_uncertainty] = {
         FITTED(relative_uncertainty, 511), .flags = BACKWARD, .tolerance = 64,
-        .title = "how much of the probability is spread over classes that are taken for each other",
+        .title = "spread of p over classes taken for each other",
         .formula = "score = p^T D p, p = softmax(logits / temperature)",
         .about = "Large is unsure. A row with a NaN or without classes is NaN, one with +inf too, but for "
                  "on_inf = limit. Gradient: of the logits.",

@@ -416,7 +416,7 @@ const smx_op score_table[SCORE_COUNT] = {
         PARAMS(confusion_params)},
     [SCORE_generalised_entropy] = {
         SCORE(generalised_entropy, 501), .tolerance = 32,
-        .title = "the negative sum of powers of p (1 - p) over the most probable classes",
+        .title = "GEN: -sum of powers of p (1 - p), largest p",
         .formula = "score = -sum_top p^g (1 - p)^g, p = softmax(z), z = logits / temperature",
         .about = "Large is sure, at most 0 (GEN). A small g tells apart rows whose small probabilities "
                  "differ. 1 - p does not cancel. Of equal logits the first count. One class: 0.",
