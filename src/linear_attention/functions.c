@@ -117,11 +117,13 @@ static void copy_rows(const state_call *s, const char *from, int64_t rows, int64
 static void map_rows(const state_call *s, int map, double scale, const char *from, int64_t rows,
                      int64_t width, int64_t wide, char *to, char *slope) {
   const int64_t at_once = width == wide ? rows : 1;
-  if (map == STATE_IDENTITY && scale == 1 && !slope) copy_rows(s, from, rows, width, wide, to);
-  else
-    for (int64_t i = 0; i < rows; i += at_once)
-      s->kernels->map(map, scale, from + i * width * s->bytes, at_once * width, state_at(s, to, i, wide),
-                      state_at(s, slope, i, wide));
+  if (map == STATE_IDENTITY && scale == 1 && !slope) {
+    copy_rows(s, from, rows, width, wide, to);
+    return;
+  }
+  for (int64_t i = 0; i < rows; i += at_once)
+    s->kernels->map(map, scale, from + i * width * s->bytes, at_once * width, state_at(s, to, i, wide),
+                    state_at(s, slope, i, wide));
 }
 
 /* A token that the mask hides: token `i` of those staged. */
@@ -143,8 +145,7 @@ static bool is_there(const state_call *s, int64_t width, int64_t wide) {
 void state_stage_keys(const state_call *s, int64_t item, int64_t head, int64_t first, int64_t count,
                       state_tokens *t) {
   const smx_view *in = s->c->in.view;
-  const unsigned char *mask =
-      in[IN_MASK].data ? (unsigned char *)in[IN_MASK].data + item * s->keys + first : NULL;
+  const char *mask = s->c->in.given[IN_MASK] ? in[IN_MASK].data + item * s->keys + first : NULL;
   const int64_t g = s->groups, width = s->decay_width;
   if (is_there(s, s->d, s->wide_d) && s->map == STATE_IDENTITY && !t->k_slope)
     t->k = state_rows(s, in + IN_K, item, g, head, s->keys, first, s->d);
@@ -163,7 +164,7 @@ void state_stage_keys(const state_call *s, int64_t item, int64_t head, int64_t f
              width, wide_decay(s), t->decay, NULL);
   for (int64_t i = 0; i < count && s->n > s->e; i++)
     memcpy(state_at(s, t->v, i, s->wide_n) + s->e * s->bytes, t->one, (size_t)s->bytes);
-  for (int64_t i = 0; i < count && s->c->in.given[IN_MASK]; i++)
+  for (int64_t i = 0; mask && i < count; i++)
     if (!mask[i]) hide(s, i, t);
 }
 

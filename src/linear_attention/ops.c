@@ -12,16 +12,22 @@ SMI int64_t token_of(const state_walk *w, int64_t first, int u) {
   return w->backward ? w->tokens - 1 - first - u : first + u;
 }
 
-/* Two tokens share what they read and write of the state; a token alone takes two vectors of every
- * row, so that there are four sums at work. */
-enum { MOST = 2 };
+/* Two tokens share what they read and write of the state, of one vector with AVX2 and NEON, of two
+ * with AVX-512: so there are four sums at work, each of which waits for itself four cycles. Three
+ * tokens do not fit AVX2's registers (12 % slower). A token alone takes two vectors. */
+enum { TOKENS = 2, VECTORS = 2 };
+#if defined(__AVX512F__) && !defined(V_PORTABLE)
+enum { SHARED = 2 };
+#else
+enum { SHARED = 1 };
+#endif
 #define EACH_OF(u, count) _Pragma("GCC unroll 2") for (int u = 0; u < (count); u++)
 
 /* What a step does for tokens from `first` on with the vectors of every row from j on. */
 SMI void tile_of(const state_walk *w, const state_step *s, int64_t first, int64_t j, int tokens, int vectors,
                  bool adds, bool reads, bool shrinks) {
-  const real *x[MOST], *z[MOST], *decay[MOST];
-  vreal y[MOST][MOST], out[MOST][MOST];
+  const real *x[TOKENS], *z[TOKENS], *decay[TOKENS];
+  vreal y[TOKENS][VECTORS], out[TOKENS][VECTORS];
   EACH_OF(u, tokens) {
     const int64_t t = token_of(w, first, u);
     x[u] = reals(s->x, t * w->x_step), z[u] = reals(s->z, t * w->x_step);
@@ -35,7 +41,7 @@ SMI void tile_of(const state_walk *w, const state_step *s, int64_t first, int64_
   const bool before = shrinks && !w->backward, behind = shrinks && w->backward;
   real *at = (real *)w->state + j;
   for (int64_t i = 0; i < rows; i++, at += width) {
-    vreal state[MOST];
+    vreal state[VECTORS];
     EACH_OF(v, vectors)
     state[v] = v_load(at + v * LANES);
     EACH_OF(u, tokens) {
@@ -59,9 +65,15 @@ SMI void tile_of(const state_walk *w, const state_step *s, int64_t first, int64_
 #define TILES(name, adds, reads, shrinks) \
   NOINLINE void name(const state_walk *w, const state_step *s, int64_t first, int tokens) { \
     int64_t j = 0; \
-    for (; tokens == 2 && j < w->width; j += LANES) tile_of(w, s, first, j, 2, 1, adds, reads, shrinks); \
-    for (; j + 2 * LANES <= w->width; j += 2 * LANES) tile_of(w, s, first, j, 1, 2, adds, reads, shrinks); \
-    for (; j < w->width; j += LANES) tile_of(w, s, first, j, 1, 1, adds, reads, shrinks); \
+    if (tokens == TOKENS) { \
+      for (; j + SHARED * LANES <= w->width; j += SHARED * LANES) \
+        tile_of(w, s, first, j, TOKENS, SHARED, adds, reads, shrinks); \
+      if (SHARED > 1 && j < w->width) tile_of(w, s, first, j, TOKENS, 1, adds, reads, shrinks); \
+      return; \
+    } \
+    for (; j + VECTORS * LANES <= w->width; j += VECTORS * LANES) \
+      tile_of(w, s, first, j, 1, VECTORS, adds, reads, shrinks); \
+    if (j < w->width) tile_of(w, s, first, j, 1, 1, adds, reads, shrinks); \
   }
 TILES(add_read, true, true, false)
 TILES(add_read_shrink, true, true, true)
@@ -128,7 +140,8 @@ NOINLINE void any_step(const state_walk *w, int64_t t, int number) {
 static void walk(const state_walk *w) {
   tile_fn *const tile[] = {tile_for(w, 0), w->two ? tile_for(w, 1) : NULL};
   int64_t first = 0;
-  for (; !w->two && tile[0] && first + 2 <= w->tokens; first += 2) tile[0](w, w->step, first, 2);
+  for (; !w->two && tile[0] && first + TOKENS <= w->tokens; first += TOKENS)
+    tile[0](w, w->step, first, TOKENS);
   for (; first < w->tokens; first++)
     for (int number = 0; number <= w->two; number++) {
       if (tile[number]) tile[number](w, w->step + number, first, 1);
