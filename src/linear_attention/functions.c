@@ -14,6 +14,7 @@ const tensor_functions linear_attention_functions[LINEAR_ATTENTION_COUNT] = {
     [LINEAR_ATTENTION_nala_features] = {nala_forward, nala_backward, twice_sizes, true},
     [LINEAR_ATTENTION_performer_features] = {performer_forward, performer_backward, performer_sizes, true},
     [LINEAR_ATTENTION_gated_slot_attention] = {slots_forward, slots_backward, NULL, true},
+    [LINEAR_ATTENTION_mesa_attention] = {mesa_forward, mesa_backward, NULL, true},
 };
 
 /* ---- what is asked for ---- */

@@ -69,6 +69,8 @@ static inline char *state_rows(const state_call *s, const smx_view *v, int64_t i
 
 smx_status slots_forward(const tensor_call *c);
 smx_status slots_backward(const tensor_call *c);
+smx_status mesa_forward(const tensor_call *c);
+smx_status mesa_backward(const tensor_call *c);
 
 /* Features of queries and keys. */
 smx_status taylor_sizes(dims *d);

@@ -13,6 +13,7 @@ enum {
   LINEAR_ATTENTION_nala_features,
   LINEAR_ATTENTION_performer_features,
   LINEAR_ATTENTION_gated_slot_attention,
+  LINEAR_ATTENTION_mesa_attention,
   LINEAR_ATTENTION_COUNT
 };
 extern const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT];

@@ -127,6 +127,49 @@ static void gated_slot_attention(const tensor_ref_call *c) {
   free(p);
 }
 
-tensor_ref_fn *const linear_attention_refs[] = {linear_attention,       ref_taylor_features,
-                                                ref_cosformer_features, ref_nala_features,
-                                                ref_performer_features, gated_slot_attention};
+/* x = m^-1 r by elimination with pivots; m and r are lost. */
+static void eliminate(double *m, double *r, int64_t n) {
+  for (int64_t j = 0; j < n; j++) {
+    int64_t best = j;
+    for (int64_t i = j; i < n; i++)
+      if (fabs(m[i * n + j]) > fabs(m[best * n + j])) best = i;
+    for (int64_t k = 0; k <= n; k++) {
+      double *a = k < n ? m + j * n + k : r + j, *b = k < n ? m + best * n + k : r + best, swap = *a;
+      *a = *b, *b = swap;
+    }
+    for (int64_t i = 0; i < n; i++) {
+      const double by = i == j ? 0 : m[i * n + j] / m[j * n + j];
+      for (int64_t k = 0; k < n; k++) m[i * n + k] -= by * m[j * n + k];
+      r[i] -= by * r[j];
+    }
+  }
+  for (int64_t i = 0; i < n; i++) r[i] /= m[i * n + i];
+}
+
+static void mesa_attention(const tensor_ref_call *c) {
+  const int64_t t = ref_size(c->in_shape[0], 2), d = ref_last(c->in_shape[0]), e = ref_last(c->in_shape[2]),
+                items = ref_rows(c->in_shape[0]) / t;
+  double *m = calloc((size_t)(d * d), sizeof *m), *x = calloc((size_t)d, sizeof *x);
+  for (int64_t item = 0; item < items; item++) {
+    double *h = c->out[1] + item * d * d, *own = c->out[2] + item * d * e;
+    for (int64_t i = 0; i < d * d; i++)
+      h[i] = c->in[6] ? (c->in[6][item * d * d + i] + c->in[6][item * d * d + i % d * d + i / d]) / 2 : 0;
+    for (int64_t i = 0; i < d * e; i++) own[i] = c->in[7] ? c->in[7][item * d * e + i] : 0;
+    for (int64_t row = item * t; row < (item + 1) * t; row++) {
+      const double a = c->in[4] ? exp(c->in[4][row]) : 1, b = c->in[5] ? c->in[5][row] : 1,
+                   *k = c->in[1] + row * d;
+      for (int64_t i = 0; i < d * d; i++)
+        h[i] = a * h[i] + b * k[i / d] * k[i % d], m[i] = h[i] + (i / d == i % d ? c->in[3][i % d] : 0);
+      for (int64_t i = 0; i < d * e; i++) own[i] = a * own[i] + b * k[i / e] * c->in[2][row * e + i % e];
+      for (int64_t i = 0; i < d; i++) x[i] = c->in[0][row * d + i];
+      eliminate(m, x, d);
+      for (int64_t j = 0; j < e; j++) c->out[0][row * e + j] = 0;
+      for (int64_t i = 0; i < d * e; i++) c->out[0][row * e + i % e] += x[i / e] * own[i];
+    }
+  }
+  free(m), free(x);
+}
+
+tensor_ref_fn *const linear_attention_refs[] = {
+    linear_attention,       ref_taylor_features,  ref_cosformer_features, ref_nala_features,
+    ref_performer_features, gated_slot_attention, mesa_attention};

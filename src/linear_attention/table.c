@@ -68,6 +68,20 @@ static const smx_port slots_out[] = {
 static const smx_param slots_params[] = {
     {"scale", "of the logits; 0: 1 / sqrt(d)", 0, -1e30, 1e30, 0, NULL}};
 
+static const smx_port mesa_in[] = {
+    {"q", DIMS, GRAD, "queries", "... t d"},
+    {"k", DIMS, GRAD, "keys", "... t d"},
+    {"v", DIMS, GRAD, "values", "... t e"},
+    {"lambda", DIMS, GRAD, "the ridge of each element of k, positive", "d"},
+    {"decay", DIMS, GRAD | OPT, "log a, at most 0; 0 without", "... t"},
+    {"beta", DIMS, GRAD | OPT, "how much each token counts, mostly probabilities; 1 without", "... t"},
+    {"past_h", DIMS, GRAD | OPT, "state_h that earlier tokens left; its symmetric part", "... d d"},
+    {"past_c", DIMS, GRAD | OPT, "state_c", "... d e"}};
+static const smx_port mesa_out[] = {
+    {"y", DIMS, 0, "of every query", "... t e"},
+    {"state_h", DIMS, SMX_PORT_STATE, "products of keys, for the tokens that follow", "... d d"},
+    {"state_c", DIMS, SMX_PORT_STATE, "products of keys and values", "... d e"}};
+
 const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT] = {
     [LINEAR_ATTENTION_linear_attention] = {
         .id = 495, .name = "linear_attention", .family = "linear_attention", .flags = SMX_OP_BACKWARD,
@@ -162,4 +176,17 @@ const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT] = {
         .source = "Gated Slot Attention (Zhang et al. 2024); Native Hybrid Attention (Du et al. 2025)",
         .example = "softmax run gated_slot_attention q.npy k.npy v.npy decay.npy",
         INPUTS(slots_in), OUTPUTS(slots_out), PARAMS(slots_params)},
+    [LINEAR_ATTENTION_mesa_attention] = {
+        .id = 524, .name = "mesa_attention", .family = "linear_attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 1 << 14,
+        .title = "values as a linear function of keys, by least squares over the tokens so far",
+        .formula = "H_t = a_t H_(t-1) + beta_t k_t k_t^T, C_t = a_t C_(t-1) + beta_t k_t v_t^T, y_t = "
+                   "C_t^T (H_t + diag(lambda))^-1 q_t",
+        .about = "Exact: L D L^T of every token's matrix, d^3 / 6 products each, in double. States are "
+                 "rounded to the real type token by token, so single tokens have the bits of the "
+                 "whole. A zero on the diagonal of D makes y infinite or NaN; with lambda above 0 and "
+                 "beta at least 0 there is none. Gradients of all inputs, of the states too.",
+        .source = "MesaNet (von Oswald et al. 2025); Test-time regression (Wang et al. 2025)",
+        .example = "softmax run mesa_attention q.npy k.npy v.npy lambda.npy",
+        INPUTS(mesa_in), OUTPUTS(mesa_out)},
 };

@@ -352,6 +352,45 @@ static void one_slot(void **state) {
   near(lse, (double[]){.5, 1.25}, 2, 1e-15);
 }
 
+/* Of one key, y is v times (k q) b / (b |k|^2 + lambda); and tokens one by one leave the state
+ * of all at once. */
+static void least_squares(void **state) {
+  enum { TOKENS = 40, D = 3, E = 2 };
+  const smx_op *mesa = smx_op_find("mesa_attention");
+  float q[TOKENS * D], k[TOKENS * D], v[TOKENS * E], y[2][TOKENS * E], h[2][D * D], c[2][D * E],
+      lambda[] = {.5F, .5F, .5F};
+  double one[] = {2}, two[] = {3}, ten[] = {10}, ridge[] = {.25}, b[] = {.5}, got[3];
+  int64_t of_d[] = {TOKENS, D}, of_e[] = {TOKENS, E}, square[] = {D, D}, product[] = {D, E}, width = D,
+          unit[] = {1, 1};
+  const smx_tensor t1 = F64(one, 2, unit), t2 = F64(two, 2, unit), t3 = F64(ten, 2, unit),
+                   t4 = F64(ridge, 1, unit), t5 = F64(b, 1, unit), o1 = F64(got, 2, unit),
+                   o2 = F64(got + 1, 2, unit), o3 = F64(got + 2, 2, unit);
+  rng r = {29};
+  good(smx_forward(mesa, NULL, NULL, 6, (const smx_tensor *[]){&t1, &t2, &t3, &t4, NULL, &t5}, 3,
+                   (const smx_tensor *[]){&o1, &o2, &o3}));
+  near(got, (double[]){10. * 6 * .5 / (.5 * 9 + .25), 4.5, 15}, 3, 1e-14);
+  for (int i = 0; i < TOKENS * D; i++) q[i] = (float)rng_normal(&r), k[i] = (float)rng_normal(&r);
+  for (int i = 0; i < TOKENS * E; i++) v[i] = (float)rng_normal(&r);
+  for (int how = 0; how < 2; how++)
+    for (int64_t first = 0; first < TOKENS; first += of_d[0]) {
+      of_d[0] = of_e[0] = how == 0 ? TOKENS : 1;
+      const smx_tensor tq = tensor(q + first * D, SMX_F32, 2, of_d),
+                       tk = tensor(k + first * D, SMX_F32, 2, of_d),
+                       tv = tensor(v + first * E, SMX_F32, 2, of_e), tl = tensor(lambda, SMX_F32, 1, &width),
+                       ty = tensor(y[how] + first * E, SMX_F32, 2, of_e),
+                       th = tensor(h[how], SMX_F32, 2, square), tc = tensor(c[how], SMX_F32, 2, product);
+      float past[D * D + D * E];
+      memcpy(past, h[how], sizeof h[how]), memcpy(past + D * D, c[how], sizeof c[how]);
+      const smx_tensor ph = tensor(past, SMX_F32, 2, square), pc = tensor(past + D * D, SMX_F32, 2, product);
+      good(smx_forward(
+          mesa, NULL, NULL, 8,
+          (const smx_tensor *[]){&tq, &tk, &tv, &tl, NULL, NULL, first ? &ph : NULL, first ? &pc : NULL}, 3,
+          (const smx_tensor *[]){&ty, &th, &tc}));
+    }
+  assert_memory_equal(y[0], y[1], sizeof y[0]);
+  assert_memory_equal(h[0], h[1], sizeof h[0]), assert_memory_equal(c[0], c[1], sizeof c[0]);
+}
+
 /* ---- random features ---- */
 
 enum { ROWS = 70, WIDE = 6, MANY = 15 };
@@ -458,6 +497,7 @@ int main(void) {
       cmocka_unit_test(gradients_are_differences),
       cmocka_unit_test(slots_in_parts),
       cmocka_unit_test(one_slot),
+      cmocka_unit_test(least_squares),
       cmocka_unit_test(a_shift_is_a_factor),
       cmocka_unit_test(directions_are_orthogonal),
       cmocka_unit_test(hidden_keys_change_nothing),
