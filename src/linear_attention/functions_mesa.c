@@ -2,36 +2,36 @@
  * so far, applied to a query. In double:
  *
  *   H_t = a_t H_(t-1) + b_t k_t k_t^T,  C_t = a_t C_(t-1) + b_t k_t v_t^T
- *   M_t = H_t + diag(lambda),  x_t = M_t^-1 q_t,  o_t = C_t^T x_t
+ *   M_t = H_t + diag(ridge),  x_t = M_t^-1 q_t,  o_t = C_t^T x_t
  *
- * Gradients, with g = do and y_t = M_t^-1 C_t g_t: dq = y, dlambda = -sum x y, and from the last
+ * Gradients, with g = do and y_t = M_t^-1 C_t g_t: dq = y, dridge = -sum x y, and from the last
  * token to the first
  *
  *   dC += x g^T,  dH -= (x y^T + y x^T) / 2,  dv = b dC^T k,  dk = b (2 dH k + dC v),
  *   db = k^T dH k + k^T dC v,  d log a = <dH, a H before> + <dC, a C before>
  *
  * The last needs no states: with G_t = <dH_t, H_t> + <dC_t, C_t> it is G_t - b db, and G_(t-1) is
- * that and what token t - 1 adds, o g - y^T H x = o g - y q + y^T lambda x. */
+ * that and what token t - 1 adds, o g - y^T H x = o g - y q + y^T ridge x. */
 #include <string.h>
 
 #include "cpu/cpu.h"
 #include "functions.h"
 
-enum { Q, K, V, LAMBDA, LOG_A, BETA, PAST_H, PAST_C }; /* inputs */
-enum { Y, STATE_H, STATE_C };                          /* outputs */
+enum { Q, K, V, RIDGE, LOG_A, BETA, PAST_H, PAST_C }; /* inputs */
+enum { Y, STATE_H, STATE_C };                         /* outputs */
 
 typedef struct mesa {
   const tensor_call *c;
   int64_t tokens, d, e;
   smx_scratch scratch;
-  double *dlambda; /* [items][d] */
+  double *dridge; /* [items][d] */
 } mesa;
 
 /* What a task works in. */
 typedef struct mesa_work {
-  double *lambda, *h, *c, *m, *dh, *dc; /* [d], [d][d], [d][e], [d][d], [d][d], [d][e] */
-  double *q, *k, *v, *o, *g;            /* of a token; o and g as v */
-  double *x, *y, *added, *stored;       /* of all tokens, for the way back; added: to G; a row */
+  double *ridge, *h, *c, *m, *dh, *dc; /* [d], [d][d], [d][e], [d][d], [d][d], [d][e] */
+  double *q, *k, *v, *o, *g;           /* of a token; o and g as v */
+  double *x, *y, *added, *stored;      /* of all tokens, for the way back; added: to G; a row */
   double a, b;
 } mesa_work;
 
@@ -39,8 +39,8 @@ static int64_t work_of(const mesa *s, bool backward, double *memory, mesa_work *
   const int64_t d = s->d, e = s->e, kept = backward ? s->tokens : 1;
   const int64_t sizes[] = {d, d * d, d * e,    d * d,    d * d, d * e,        d, d, e,
                            e, e,     kept * d, kept * d, kept,  d > e ? d : e};
-  double **const pieces[] = {&w->lambda, &w->h, &w->c, &w->m, &w->dh, &w->dc,    &w->q,     &w->k,
-                             &w->v,      &w->o, &w->g, &w->x, &w->y,  &w->added, &w->stored};
+  double **const pieces[] = {&w->ridge, &w->h, &w->c, &w->m, &w->dh, &w->dc,    &w->q,     &w->k,
+                             &w->v,     &w->o, &w->g, &w->x, &w->y,  &w->added, &w->stored};
   int64_t count = 0;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     if (memory) *pieces[i] = memory + count;
@@ -118,7 +118,7 @@ static void add_token(const mesa *s, mesa_work *w) {
     round_row(s, w->h + i * d, d, w), round_row(s, w->c + i * e, e, w);
   }
   memcpy(w->m, w->h, (size_t)(d * d) * sizeof *w->m);
-  for (int64_t i = 0; i < d; i++) w->m[i * d + i] += w->lambda[i];
+  for (int64_t i = 0; i < d; i++) w->m[i * d + i] += w->ridge[i];
   factor(w->m, d);
 }
 
@@ -140,7 +140,7 @@ static void forward_task(void *arg, int64_t item) {
   double *memory = smx_scratch_take(&s->scratch);
   mesa_work w;
   work_of(s, false, memory, &w);
-  tensor_load(s->c, s->c->in.view + LAMBDA, 0, s->d, w.lambda);
+  tensor_load(s->c, s->c->in.view + RIDGE, 0, s->d, w.ridge);
   load_states(s, &s->c->in, PAST_H, item, w.h, w.c);
   for (int64_t row = item * s->tokens; row < (item + 1) * s->tokens; row++) {
     load_token(s, row, &w);
@@ -161,10 +161,10 @@ static void load_upstream(const mesa *s, int64_t row, mesa_work *w) {
   if (s->c->dout.given[Y]) tensor_load(s->c, s->c->dout.view + Y, row * s->e, s->e, w->g);
 }
 
-/* x, y and what is added to G of every token; dq and dlambda. The states become the last ones. */
+/* x, y and what is added to G of every token; dq and dridge. The states become the last ones. */
 static void solve_all(const mesa *s, int64_t item, mesa_work *w) {
   const int64_t d = s->d, e = s->e;
-  double *dlambda = s->dlambda + item * d;
+  double *dridge = s->dridge + item * d;
   for (int64_t t = 0; t < s->tokens; t++) {
     const int64_t row = item * s->tokens + t;
     double *x = w->x + t * d, *y = w->y + t * d;
@@ -174,7 +174,7 @@ static void solve_all(const mesa *s, int64_t item, mesa_work *w) {
     solve(w->m, d, x), solve(w->m, d, y);
     answer(s, w, x);
     w->added[t] = dot(w->o, w->g, e) - dot(y, w->q, d);
-    for (int64_t i = 0; i < d; i++) w->added[t] += y[i] * w->lambda[i] * x[i], dlambda[i] -= x[i] * y[i];
+    for (int64_t i = 0; i < d; i++) w->added[t] += y[i] * w->ridge[i] * x[i], dridge[i] -= x[i] * y[i];
     if (s->c->din.given[Q]) tensor_store(s->c, s->c->din.view + Q, row * d, d, y);
   }
 }
@@ -206,7 +206,7 @@ static void backward_task(void *arg, int64_t item) {
   double *memory = smx_scratch_take(&s->scratch), all;
   mesa_work w;
   work_of(s, true, memory, &w);
-  tensor_load(s->c, s->c->in.view + LAMBDA, 0, d, w.lambda);
+  tensor_load(s->c, s->c->in.view + RIDGE, 0, d, w.ridge);
   load_states(s, &s->c->in, PAST_H, item, w.h, w.c);
   solve_all(s, item, &w);
   load_states(s, &s->c->dout, STATE_H, item, w.dh, w.dc);
@@ -239,8 +239,8 @@ static smx_status open(mesa *s, const tensor_call *c, bool backward) {
                         (size_t)work_of(s, backward, NULL, &none) * sizeof(double) + 8, items))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for states of %lld x %lld", c->op->name, (long long)s->d,
                     (long long)s->d);
-  s->dlambda = (double *)(void *)s->scratch.shared;
-  memset(s->dlambda, 0, (size_t)shared * sizeof *s->dlambda);
+  s->dridge = (double *)(void *)s->scratch.shared;
+  memset(s->dridge, 0, (size_t)shared * sizeof *s->dridge);
   return SMX_OK;
 }
 
@@ -258,10 +258,10 @@ smx_status mesa_backward(const tensor_call *c) {
   const smx_status status = open(&s, c, true);
   if (status != SMX_OK) return status;
   smx_parallel(c->ctx, c->dims.lead_count, backward_task, &s);
-  for (int64_t i = 0; i < s.d && c->din.given[LAMBDA]; i++) {
+  for (int64_t i = 0; i < s.d && c->din.given[RIDGE]; i++) {
     double sum = 0;
-    for (int64_t item = 0; item < c->dims.lead_count; item++) sum += s.dlambda[item * s.d + i];
-    tensor_store(c, c->din.view + LAMBDA, i, 1, &sum);
+    for (int64_t item = 0; item < c->dims.lead_count; item++) sum += s.dridge[item * s.d + i];
+    tensor_store(c, c->din.view + RIDGE, i, 1, &sum);
   }
   smx_scratch_close(&s.scratch);
   return SMX_OK;

@@ -72,7 +72,7 @@ static const smx_port mesa_in[] = {
     {"q", DIMS, GRAD, "queries", "... t d"},
     {"k", DIMS, GRAD, "keys", "... t d"},
     {"v", DIMS, GRAD, "values", "... t e"},
-    {"lambda", DIMS, GRAD, "the ridge of each element of k, positive", "d"},
+    {"ridge", DIMS, GRAD, "of each element of k, positive", "d"},
     {"decay", DIMS, GRAD | OPT, "log a, at most 0; 0 without", "... t"},
     {"beta", DIMS, GRAD | OPT, "how much each token counts, mostly probabilities; 1 without", "... t"},
     {"past_h", DIMS, GRAD | OPT, "state_h that earlier tokens left; its symmetric part", "... d d"},
@@ -181,12 +181,12 @@ const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT] = {
         .tolerance = 1 << 14,
         .title = "values as a linear function of keys, by least squares over the tokens so far",
         .formula = "H_t = a_t H_(t-1) + beta_t k_t k_t^T, C_t = a_t C_(t-1) + beta_t k_t v_t^T, y_t = "
-                   "C_t^T (H_t + diag(lambda))^-1 q_t",
+                   "C_t^T (H_t + diag(ridge))^-1 q_t",
         .about = "Exact: L D L^T of every token's matrix, d^3 / 6 products each, in double. States are "
                  "rounded to the real type token by token, so single tokens have the bits of the "
-                 "whole. A zero on the diagonal of D makes y infinite or NaN; with lambda above 0 and "
+                 "whole. A zero on the diagonal of D makes y infinite or NaN; with ridge above 0 and "
                  "beta at least 0 there is none. Gradients of all inputs, of the states too.",
         .source = "MesaNet (von Oswald et al. 2025); Test-time regression (Wang et al. 2025)",
-        .example = "softmax run mesa_attention q.npy k.npy v.npy lambda.npy",
+        .example = "softmax run mesa_attention q.npy k.npy v.npy ridge.npy",
         INPUTS(mesa_in), OUTPUTS(mesa_out)},
 };

@@ -352,13 +352,13 @@ static void one_slot(void **state) {
   near(lse, (double[]){.5, 1.25}, 2, 1e-15);
 }
 
-/* Of one key, y is v times (k q) b / (b |k|^2 + lambda); and tokens one by one leave the state
+/* Of one key, y is v times (k q) b / (b |k|^2 + ridge); and tokens one by one leave the state
  * of all at once. */
 static void least_squares(void **state) {
   enum { TOKENS = 40, D = 3, E = 2 };
   const smx_op *mesa = smx_op_find("mesa_attention");
   float q[TOKENS * D], k[TOKENS * D], v[TOKENS * E], y[2][TOKENS * E], h[2][D * D], c[2][D * E],
-      lambda[] = {.5F, .5F, .5F};
+      ridges[] = {.5F, .5F, .5F};
   double one[] = {2}, two[] = {3}, ten[] = {10}, ridge[] = {.25}, b[] = {.5}, got[3];
   int64_t of_d[] = {TOKENS, D}, of_e[] = {TOKENS, E}, square[] = {D, D}, product[] = {D, E}, width = D,
           unit[] = {1, 1};
@@ -376,7 +376,7 @@ static void least_squares(void **state) {
       of_d[0] = of_e[0] = how == 0 ? TOKENS : 1;
       const smx_tensor tq = tensor(q + first * D, SMX_F32, 2, of_d),
                        tk = tensor(k + first * D, SMX_F32, 2, of_d),
-                       tv = tensor(v + first * E, SMX_F32, 2, of_e), tl = tensor(lambda, SMX_F32, 1, &width),
+                       tv = tensor(v + first * E, SMX_F32, 2, of_e), tl = tensor(ridges, SMX_F32, 1, &width),
                        ty = tensor(y[how] + first * E, SMX_F32, 2, of_e),
                        th = tensor(h[how], SMX_F32, 2, square), tc = tensor(c[how], SMX_F32, 2, product);
       float past[D * D + D * E];
