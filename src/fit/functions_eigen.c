@@ -2,14 +2,10 @@
  * each number is made by one chain of operations. */
 #include "functions_eigen.h"
 #include "driver/merge_sort.h"
+#include "functions.h"
 
 enum { ROWS = 16, COLUMNS = 32, LANES = 8, MOST_SWEEPS = 60 };
 static const double TINY = 0x1p-52;
-
-static int64_t tasks_of(int64_t n, int64_t each) { return (n + each - 1) / each; }
-static int64_t task_end(int64_t task, int64_t n, int64_t each) {
-  return (task + 1) * each < n ? (task + 1) * each : n;
-}
 
 /* ---- whitening ---- */
 
@@ -21,7 +17,8 @@ typedef struct factor {
 /* Rows below k, less what column k of L has of them. */
 static void factor_task(void *arg, int64_t task) {
   const factor *f = arg;
-  const int64_t n = f->n, from = f->k + 1 + task * ROWS, end = task_end(task, n - f->k - 1, ROWS) + f->k + 1;
+  const int64_t n = f->n, from = f->k + 1 + task * ROWS,
+                end = fit_task_end(task, n - f->k - 1, ROWS) + f->k + 1;
   const double *top = f->a + f->k * n;
   for (int64_t i = from; i < end; i++)
     for (int64_t j = i; j < n; j++) f->a[i * n + j] -= top[i] * top[j];
@@ -30,7 +27,7 @@ static void factor_task(void *arg, int64_t task) {
 /* Some columns of L^-1: w_ij = ([i = j] - sum_k l_ik w_kj) / l_ii, l_ik = a_ki. */
 static void inverse_task(void *arg, int64_t task) {
   const factor *f = arg;
-  const int64_t n = f->n, from = task * COLUMNS, end = task_end(task, n, COLUMNS);
+  const int64_t n = f->n, from = task * COLUMNS, end = fit_task_end(task, n, COLUMNS);
   for (int64_t i = from; i < n; i++) {
     double *to = f->w + i * n;
     for (int64_t j = from; j < end; j++) to[j] = i == j;
@@ -51,10 +48,10 @@ bool fit_whiten(smx_context *ctx, int64_t n, double *a, double *w) {
     good = pivot > (double)n * TINY * w[f.k] && pivot - pivot == 0;
     pivot = __builtin_sqrt(pivot);
     for (int64_t j = f.k; j < n; j++) top[j] = j == f.k ? pivot : top[j] / pivot;
-    smx_parallel(ctx, tasks_of(n - f.k - 1, ROWS), factor_task, &f);
+    smx_parallel(ctx, fit_tasks(n - f.k - 1, ROWS), factor_task, &f);
   }
   for (int64_t i = 0; i < n * n; i++) w[i] = good ? 0 : __builtin_nan("");
-  if (good) smx_parallel(ctx, tasks_of(n, COLUMNS), inverse_task, &f);
+  if (good) smx_parallel(ctx, fit_tasks(n, COLUMNS), inverse_task, &f);
   return good;
 }
 
@@ -88,14 +85,14 @@ static double dot(const double *x, const double *y, int64_t n) {
 static void times_task(void *arg, int64_t task) {
   const eigen *x = arg;
   const int64_t n = x->n, from = x->k + 1;
-  for (int64_t i = from + task * ROWS; i < from + task_end(task, n - from, ROWS); i++)
+  for (int64_t i = from + task * ROWS; i < from + fit_task_end(task, n - from, ROWS); i++)
     x->p[i] = x->t[x->k] * dot(x->a + i * n + from, x->v + from, n - from);
 }
 /* a - v p^T - p v^T, rows behind k */
 static void update_task(void *arg, int64_t task) {
   const eigen *x = arg;
   const int64_t n = x->n, from = x->k + 1;
-  for (int64_t i = from + task * ROWS; i < from + task_end(task, n - from, ROWS); i++)
+  for (int64_t i = from + task * ROWS; i < from + fit_task_end(task, n - from, ROWS); i++)
     for (int64_t j = from; j < n; j++) x->a[i * n + j] -= x->v[i] * x->p[j] + x->p[i] * x->v[j];
 }
 
@@ -110,17 +107,17 @@ static void reflect(smx_context *ctx, eigen *x) {
   x->e[k] = v[0] > 0 ? -norm : norm;
   v[0] -= x->e[k];
   x->t[k] = 2 / dot(v, v, rest);
-  smx_parallel(ctx, tasks_of(rest, ROWS), times_task, x);
+  smx_parallel(ctx, fit_tasks(rest, ROWS), times_task, x);
   const double by = x->t[k] / 2 * dot(x->p + k + 1, v, rest);
   for (int64_t i = k + 1; i < n; i++) x->p[i] -= by * x->v[i];
-  smx_parallel(ctx, tasks_of(rest, ROWS), update_task, x);
+  smx_parallel(ctx, fit_tasks(rest, ROWS), update_task, x);
 }
 
 /* Rows of Q^T = ... H_1 H_0, from those of I. */
 static void vectors_task(void *arg, int64_t task) {
   const eigen *x = arg;
   const int64_t n = x->n;
-  for (int64_t i = task * ROWS; i < task_end(task, n, ROWS); i++) {
+  for (int64_t i = task * ROWS; i < fit_task_end(task, n, ROWS); i++) {
     double *row = x->z + i * n;
     for (int64_t j = 0; j < n; j++) row[j] = i == j;
     for (int64_t k = n - 2; k >= 0; k--) {
@@ -135,7 +132,7 @@ static void vectors_task(void *arg, int64_t task) {
 /* The rotations of a sweep, in some columns. */
 static void rotate_task(void *arg, int64_t task) {
   const eigen *x = arg;
-  const int64_t n = x->n, from = task * COLUMNS, end = task_end(task, n, COLUMNS);
+  const int64_t n = x->n, from = task * COLUMNS, end = fit_task_end(task, n, COLUMNS);
   for (int64_t i = x->last; i >= x->first; i--) {
     double *a = x->z + i * n, *b = a + n;
     const double c = x->cos[i], s = x->sin[i];
@@ -167,7 +164,7 @@ static void sweep(smx_context *ctx, eigen *x, int64_t l, int64_t m) {
     x->cos[i] = c, x->sin[i] = s;
   }
   if (x->first == l) d[l] -= p, e[l] = g, e[m] = 0;
-  smx_parallel(ctx, tasks_of(x->n, COLUMNS), rotate_task, x);
+  smx_parallel(ctx, fit_tasks(x->n, COLUMNS), rotate_task, x);
 }
 
 static bool is_larger(const void *arg, int64_t a, int64_t b) {
@@ -209,7 +206,7 @@ bool fit_eigen(smx_context *ctx, int64_t n, double *a, double *values, double *r
   for (int64_t i = 0; i < n * n; i++) a[i] /= scale;
   for (; x.k < n - 1; x.k++) reflect(ctx, &x);
   x.d[n - 1] = a[n * n - 1], x.e[n - 1] = 0;
-  smx_parallel(ctx, tasks_of(n, ROWS), vectors_task, &x);
+  smx_parallel(ctx, fit_tasks(n, ROWS), vectors_task, &x);
   for (int64_t l = 0; l < n; l++)
     for (int turn = 0; turn < MOST_SWEEPS; turn++) {
       int64_t m = l;

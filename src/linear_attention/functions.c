@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "cpu/cpu.h"
-
 const tensor_functions linear_attention_functions[LINEAR_ATTENTION_COUNT] = {
     [LINEAR_ATTENTION_linear_attention] = {linear_attention_forward, linear_attention_backward,
                                            linear_attention_sizes, true},
@@ -57,7 +55,7 @@ static smx_status check_parts(const state_call *s) {
 
 smx_status state_open(state_call *s, const tensor_call *c) {
   *s = (state_call){.c = c, .groups = tensor_dim(c, "g"), .queries = tensor_dim(c, "l")};
-  s->kernels = c->is_f64 ? smx_isa_current()->f64.linear_attention : smx_isa_current()->f32.linear_attention;
+  s->kernels = state_kernels(c->is_f64);
   s->per = s->groups > 0 ? tensor_dim(c, "h") / s->groups : 0;
   s->keys = tensor_dim(c, "t"), s->d = tensor_dim(c, "d"), s->e = tensor_dim(c, "e");
   s->map = (int)tensor_param(c, "map"), s->norm = (state_norm)tensor_param(c, "norm");
@@ -66,8 +64,7 @@ smx_status state_open(state_call *s, const tensor_call *c) {
   s->wide_d = state_padded(s->d), s->wide_n = state_padded(s->n), s->bytes = c->is_f64 ? 8 : 4;
   s->delta = c->in.given[IN_BETA] != NULL, s->decays = c->in.given[IN_DECAY] != NULL;
   s->decay_width = s->decays && tensor_dim(c, "w") != 1 ? s->d : 1;
-  s->scale = tensor_param(c, "scale"), s->eps = tensor_param(c, "eps");
-  if (s->scale == 0) s->scale = 1 / __builtin_sqrt(s->d > 0 ? (double)s->d : 1);
+  s->scale = state_scale(tensor_param(c, "scale"), s->d), s->eps = tensor_param(c, "eps");
   return check_parts(s);
 }
 

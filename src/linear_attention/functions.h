@@ -2,12 +2,26 @@
  * they share: the tokens of one head side by side, as the walks of the kernel want them. */
 #ifndef SMX_LINEAR_ATTENTION_FUNCTIONS_H
 #define SMX_LINEAR_ATTENTION_FUNCTIONS_H
+#include "cpu/cpu.h"
 #include "driver/tensor_reals.h"
 #include "linear_attention.h"
+#include "score/score.h"
 
 enum { IN_Q, IN_K, IN_V, IN_DECAY, IN_BETA, IN_PAST, IN_MASK }; /* inputs */
 enum { OUT_Y, OUT_STATE };                                      /* outputs */
 typedef enum state_norm { NORM_NONE, NORM_SUM, NORM_COUNT, NORM_MALA, NORM_INLINE } state_norm;
+
+static inline const linear_attention_kernels *state_kernels(bool f64) {
+  const smx_isa *isa = smx_isa_current();
+  return f64 ? isa->f64.linear_attention : isa->f32.linear_attention;
+}
+/* Functions of one number in double. */
+static inline const score_kernels *state_math(void) { return smx_isa_current()->f64.score; }
+
+/* The scale of products of rows of d, where none is asked for. */
+static inline double state_scale(double asked, int64_t d) {
+  return asked != 0 ? asked : 1 / __builtin_sqrt(d > 0 ? (double)d : 1);
+}
 
 typedef struct state_call {
   const tensor_call *c;

@@ -28,8 +28,6 @@ typedef struct backward_work {
   double *row, *other;
 } backward_work;
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* The pieces of a task's memory; their bytes. */
 static size_t work_of(const backward_call *f, char *memory, backward_work *w) {
   const state_call *s = &f->s;
@@ -113,19 +111,6 @@ static void walk_back(const state_call *s, backward_work *w) {
   walk_ends(s, walk, &sums);
 }
 
-/* Walks of `count` tokens from `first` on begin there. */
-static void shift(const state_call *s, state_walk *w, int64_t first, int64_t count) {
-  w->tokens = count;
-  for (int i = 0; i < 2; i++) {
-    state_step *p = w->step + i;
-    p->x = state_at(s, (char *)(uintptr_t)p->x, first, w->x_step), p->y = state_at(s, p->y, first, w->width);
-    p->z = state_at(s, (char *)(uintptr_t)p->z, first, w->x_step),
-    p->out = state_at(s, p->out, first, w->width);
-  }
-  w->decay = state_at(s, (char *)(uintptr_t)w->decay, first, w->decay_token);
-  w->product = state_at(s, w->product, first, w->width);
-}
-
 static state_walk turned_walk(const state_call *s, const backward_work *w) {
   state_walk walk = walk_of(w->state, s->n, s->wide_d, s->wide_n, s->keys);
   walk_shrinks(s, &walk, &w->t, true);
@@ -146,8 +131,8 @@ static void walk_turned(const state_call *s, backward_work *w, char *u) {
   walk.step[s->delta] = (state_step){u, w->t.k, w->g, w->dq};
   if (s->delta) walk.step[0] = (state_step){NULL, NULL, w->dr, w->more};
   for (int64_t first = 0; first < s->keys; first += CHUNK) {
-    state_walk part = walk;
-    shift(s, &part, first, s->keys - first < CHUNK ? s->keys - first : CHUNK);
+    const int64_t count = s->keys - first < CHUNK ? s->keys - first : CHUNK;
+    const state_walk part = walk_part(walk, first, count, s->bytes);
     if (s->decays) memcpy(w->kept + (size_t)(first / CHUNK) * turned_bytes(s), w->state, turned_bytes(s));
     s->kernels->walk(&part);
   }
@@ -158,7 +143,7 @@ static void walk_again(const state_call *s, backward_work *w, char *u, int64_t f
   state_walk walk = turned_walk(s, w);
   walk.state = w->kept + (size_t)(first / CHUNK) * turned_bytes(s);
   walk.step[0] = (state_step){u, w->t.k, NULL, NULL};
-  shift(s, &walk, first, count);
+  walk = walk_part(walk, first, count, s->bytes);
   walk.before = w->before;
   s->kernels->walk(&walk);
 }
@@ -178,9 +163,8 @@ static void walk_turned_back(const state_call *s, backward_work *w, char *u) {
   walk.product = s->decays ? w->da : NULL;
   for (int64_t first = (s->keys - 1) / CHUNK * CHUNK; first >= 0 && s->keys > 0; first -= CHUNK) {
     const int64_t count = s->keys - first < CHUNK ? s->keys - first : CHUNK;
-    state_walk part = walk;
+    state_walk part = walk_part(walk, first, count, s->bytes);
     if (s->decays) walk_again(s, w, u, first, count);
-    shift(s, &part, first, count);
     part.before = s->decays ? w->before : NULL;
     s->kernels->walk(&part);
   }

@@ -1,6 +1,5 @@
 /* linear_attention/functions_features.c - features of queries and keys that are formed row by row,
  * in double: linear_attention of them is the attention of a paper. */
-#include "cpu/cpu.h"
 #include "functions.h"
 
 enum { TASK = 64 }; /* rows */
@@ -37,7 +36,7 @@ static void task(void *arg, int64_t number) {
 }
 
 static smx_status run(const tensor_call *c, features f) {
-  f.c = c, f.kernels = smx_isa_current()->f64.linear_attention;
+  f.c = c, f.kernels = state_kernels(true);
   f.d = tensor_dim(c, "d"), f.made = tensor_dim(c, "r"), f.tokens = tensor_dim(c, "t");
   f.rows = c->dims.lead_count * f.tokens;
   if (f.backward && !(c->din.given[0] && c->dout.given[0])) return SMX_OK;
@@ -104,7 +103,8 @@ static void cosformer_row(const features *f, int64_t t, const double *x, double 
 static void cosformer_back(const features *f, int64_t t, const double *x, const double *dy, double *dx) {
   double sine, cosine;
   angle_of(f, t, &sine, &cosine);
-  for (int64_t i = 0; i < f->d; i++) dx[i] = x[i] > 0 ? dy[i] * sine + dy[f->d + i] * cosine : 0;
+  for (int64_t i = 0; i < f->d; i++)
+    dx[i] = x[i] > 0 ? dy[i] * sine + dy[f->d + i] * cosine : x[i] < 0 ? 0 : x[i] * 0;
 }
 
 smx_status twice_sizes(dims *d) {
@@ -141,19 +141,17 @@ typedef struct nala_row_of {
 static nala_row_of nala_of(const features *f, const double *x) {
   double square = 0;
   for (int64_t i = 0; i < f->d; i++) square += x[i] * x[i];
-  const double norm = __builtin_sqrt(square), rest = 2 / (f->kernels->exp(2 * norm) + 1); /* 1 - tanh */
+  const double norm = __builtin_sqrt(square), rest = 2 / (state_math()->exp(2 * norm) + 1); /* 1 - tanh */
   return (nala_row_of){norm, 3 * (1.5 - rest), 3 * rest * (2 - rest)};
 }
 
-static double power(const features *f, double u, double p) {
-  return u == 0 ? 0 : f->kernels->exp(p * f->kernels->log(u));
-}
+static double power(double u, double p) { return u == 0 ? 0 : state_math()->exp(p * state_math()->log(u)); }
 
 static void nala_row(const features *f, int64_t t, const double *x, double *y) {
   const nala_row_of r = f->query ? nala_of(f, x) : (nala_row_of){0};
   for (int64_t i = 0; i < f->d; i++) {
     const double cube = x[i] * x[i] * x[i], size = __builtin_fabs(x[i]);
-    const double value = f->query ? r.norm == 0 ? 0 : power(f, size / r.norm, r.p) : __builtin_fabs(cube);
+    const double value = f->query ? r.norm == 0 ? 0 : power(size / r.norm, r.p) : __builtin_fabs(cube);
     y[i] = x[i] < 0 ? 0 : value, y[f->d + i] = x[i] > 0 ? 0 : value;
   }
 }
@@ -169,8 +167,8 @@ static void nala_back(const features *f, int64_t t, const double *x, const doubl
     }
     dx[i] = 0;
     if (x[i] == 0 || r.norm == 0) continue;
-    const double u = __builtin_fabs(x[i]) / r.norm, y = power(f, u, r.p), size = x[i] < 0 ? -g : g;
-    dx[i] = g * r.p * (y / u), along += size * r.p * y, dp += size * y * f->kernels->log(u);
+    const double u = __builtin_fabs(x[i]) / r.norm, y = power(u, r.p), size = x[i] < 0 ? -g : g;
+    dx[i] = g * r.p * (y / u), along += size * r.p * y, dp += size * y * state_math()->log(u);
   }
   for (int64_t i = 0; i < f->d && f->query && r.norm != 0; i++)
     dx[i] = dx[i] / r.norm + x[i] / r.norm * (dp * r.slope - along / r.norm);

@@ -14,7 +14,6 @@
  * that and what token t - 1 adds, o g - y^T H x = o g - y q + y^T ridge x. */
 #include <string.h>
 
-#include "cpu/cpu.h"
 #include "functions.h"
 
 enum { Q, K, V, RIDGE, LOG_A, BETA, PAST_H, PAST_C }; /* inputs */
@@ -99,7 +98,7 @@ static void load_token(const mesa *s, int64_t row, mesa_work *w) {
   tensor_load(s->c, in->view + Q, row * s->d, s->d, w->q),
       tensor_load(s->c, in->view + K, row * s->d, s->d, w->k);
   tensor_load(s->c, in->view + V, row * s->e, s->e, w->v);
-  w->a = decay == 0 ? 1 : smx_isa_current()->f64.linear_attention->exp(decay);
+  w->a = decay == 0 ? 1 : state_math()->exp(decay);
   w->b = number(s->c, in->view + BETA, in->given[BETA], row, 1);
 }
 

@@ -8,7 +8,6 @@
  * Products with omega are walks without a step that adds: they read a state that stays. */
 #include <string.h>
 
-#include "cpu/cpu.h"
 #include "functions_walks.h"
 
 enum { X, OMEGA, Y = 0 };          /* inputs, and the output */
@@ -18,10 +17,10 @@ enum { CHUNK = 64 };               /* tokens */
 
 typedef struct performer {
   const tensor_call *c;
-  const linear_attention_kernels *kernels, *of_double;
+  const linear_attention_kernels *kernels;
   int64_t tokens, d, m, wide_d, wide_m, bytes;
   int map, shift;
-  double eps, root; /* root: 1 / sqrt(m), where there are exponentials */
+  double eps, root, shrink; /* root: 1 / sqrt(m), where there are exponentials; shrink: d^(-1/4) */
   smx_scratch scratch;
   char *rows, *columns; /* omega, [m][wide_d] and [d][wide_m] */
 } performer;
@@ -70,7 +69,7 @@ static void draw_omega(const performer *p, double *omega) {
   const uint64_t seed = (uint64_t)tensor_param(p->c, "seed");
   const int64_t d = p->d, m = p->m;
   double *other = omega + m * d;
-  p->of_double->normal(seed, 0, m * d, omega);
+  state_kernels(true)->normal(seed, 0, m * d, omega);
   for (int64_t r = 0; r < m; r++) {
     double *row = omega + r * d;
     take_away(omega + r / d * d * d, r % d, d);
@@ -78,7 +77,7 @@ static void draw_omega(const performer *p, double *omega) {
     for (int64_t i = 0; i < d; i++) row[i] = length > 0 ? row[i] / length : 0;
   }
   for (int64_t r = 0; r < m; r++) {
-    p->of_double->normal(seed, (uint64_t)r + 1, d, other);
+    state_kernels(true)->normal(seed, (uint64_t)r + 1, d, other);
     const double length = length_of(other, d);
     for (int64_t i = 0; i < d; i++) omega[r * d + i] *= length;
   }
@@ -107,9 +106,8 @@ static smx_status make_omega(performer *p) {
 
 /* u = x' omega of tokens first..first + count - 1 of an item. */
 static void project(const performer *p, int64_t item, int64_t first, int64_t count, performer_work *w) {
-  const double shrink = 1 / __builtin_sqrt(__builtin_sqrt(p->d > 0 ? (double)p->d : 1));
   for (int64_t i = 0; i < count; i++)
-    p->kernels->map(STATE_IDENTITY, shrink,
+    p->kernels->map(STATE_IDENTITY, p->shrink,
                     real_at(p, p->c->in.view[X].data, ((item * p->tokens + first + i) * p->d)), p->d,
                     real_at(p, w->x, i * p->wide_d), NULL);
   state_walk walk = walk_of(p->columns, p->d, p->wide_m, p->wide_d, count);
@@ -143,7 +141,7 @@ static void row_of(const performer *p, int64_t i, double most, performer_work *w
     if (u[r] > most || u[r] != u[r]) most = u[r];
   const double by = half + (p->shift == NO_SHIFT ? 0 : most);
   for (int64_t r = 0; r < p->m && p->map != PLAIN; r++)
-    u[r] = p->map == EXPONENTIAL ? p->of_double->exp(u[r] - by) : u[r] < 0 ? 0 : u[r];
+    u[r] = p->map == EXPONENTIAL ? state_math()->exp(u[r] - by) : u[r] < 0 ? 0 : u[r];
 }
 
 static void forward_task(void *arg, int64_t item) {
@@ -168,7 +166,6 @@ static void forward_task(void *arg, int64_t item) {
 static void backward_task(void *arg, int64_t item) {
   performer *p = arg;
   const bool f64 = p->c->is_f64;
-  const double shrink = 1 / __builtin_sqrt(__builtin_sqrt(p->d > 0 ? (double)p->d : 1));
   char *memory = smx_scratch_take(&p->scratch);
   performer_work w;
   work_of(p, memory, &w);
@@ -195,7 +192,7 @@ static void backward_task(void *arg, int64_t item) {
       smx_reals_load(f64, real_at(p, w.dx, i * p->wide_d), p->d, w.row);
       smx_reals_load(f64, real_at(p, w.x, i * p->wide_d), p->d, w.other);
       for (int64_t j = 0; j < p->d; j++)
-        w.row[j] = shrink * (w.row[j] - (p->map == EXPONENTIAL ? w.other[j] * sums[i] : 0));
+        w.row[j] = p->shrink * (w.row[j] - (p->map == EXPONENTIAL ? w.other[j] * sums[i] : 0));
       tensor_store(p->c, p->c->din.view + X, (at + i) * p->d, p->d, w.row);
     }
   }
@@ -212,15 +209,15 @@ smx_status performer_sizes(dims *d) {
     return smx_fail(SMX_ERR_PARAM, "%s: features is %lld, but omega has %lld rows", d->op->name,
                     (long long)features, (long long)given);
   if (given != DIMS_UNKNOWN) return SMX_OK;
-  const double usual = width > 1 ? n * smx_isa_current()->f64.linear_attention->log(n) : 1;
+  const double usual = width > 1 ? n * state_math()->log(n) : 1;
   dims_set(d, "m", 0, features > 0 ? features : usual < 1e9 ? (int64_t)usual : (int64_t)1000000000);
   return SMX_OK;
 }
 
 static smx_status performer_run(const tensor_call *c, void (*task)(void *, int64_t)) {
   performer p = {.c = c, .tokens = tensor_dim(c, "t"), .d = tensor_dim(c, "d"), .m = tensor_dim(c, "m")};
-  p.of_double = smx_isa_current()->f64.linear_attention;
-  p.kernels = c->is_f64 ? p.of_double : smx_isa_current()->f32.linear_attention;
+  p.kernels = state_kernels(c->is_f64),
+  p.shrink = 1 / __builtin_sqrt(__builtin_sqrt(p.d > 0 ? (double)p.d : 1));
   p.wide_d = state_padded(p.d), p.wide_m = state_padded(p.m), p.bytes = c->is_f64 ? 8 : 4;
   p.map = (int)tensor_param(c, "map"), p.shift = (int)tensor_param(c, "shift");
   p.eps = p.map == PLAIN ? 0 : tensor_param(c, "eps");

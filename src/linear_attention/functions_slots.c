@@ -14,18 +14,18 @@
  */
 #include <string.h>
 
-#include "cpu/cpu.h"
 #include "functions_walks.h"
 
-enum { Q, K, V, DECAY, PAST_K, PAST_V };    /* inputs */
-enum { Y, STATE_K, STATE_V, LSE, OUTPUTS }; /* outputs */
-enum { CHUNK = 8 };                         /* tokens between states that are kept */
+enum { Q, K, V, DECAY, PAST_K, PAST_V }; /* inputs */
+enum { Y, STATE_K, STATE_V, LSE };       /* outputs */
+enum { CHUNK = 8 };                      /* tokens between states that are kept */
 
 typedef struct slots {
   const tensor_call *c;
-  const linear_attention_kernels *kernels, *of_double;
+  const linear_attention_kernels *kernels;
   int64_t tokens, m, width[2], wide_m, wide[2], bytes; /* width: of keys, of values */
   double scale;
+  bool backward;
   smx_scratch scratch;
 } slots;
 
@@ -40,8 +40,6 @@ typedef struct slots_work {
 
 enum { OF_M = 10, OF_KEYS = 4, OF_VALUES = 3 };
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* A state: slots as rows, or turned. */
 static int64_t state_size(const slots *s) {
   const int64_t wide = larger(s->wide[0], s->wide[1]), width = larger(s->width[0], s->width[1]);
@@ -55,7 +53,8 @@ static char *piece(const slots *s, char **next, int64_t count) {
 }
 
 static size_t work_of(const slots *s, char *memory, slots_work *w) {
-  const int64_t n = s->tokens, states = state_size(s) * (1 + CHUNK + n / CHUNK + 1);
+  const int64_t n = s->tokens, before = s->backward ? CHUNK : 0, kept = s->backward ? n / CHUNK + 1 : 0,
+                states = state_size(s) * (1 + before + kept);
   const int64_t reals = n * (OF_M * s->wide_m + OF_KEYS * s->wide[0] + OF_VALUES * s->wide[1]) + states;
   const int64_t row = larger(s->wide_m, larger(s->wide[0], s->wide[1]));
   if (!memory) return (size_t)(reals * s->bytes) + 2 * (size_t)row * sizeof(double) + 8;
@@ -67,8 +66,8 @@ static size_t work_of(const slots *s, char *memory, slots_work *w) {
   for (int i = 0; i < OF_M; i++) *of_m[i] = piece(s, &memory, n * s->wide_m);
   for (int i = 0; i < OF_KEYS; i++) *of_keys[i] = piece(s, &memory, n * s->wide[0]);
   for (int i = 0; i < OF_VALUES; i++) *of_values[i] = piece(s, &memory, n * s->wide[1]);
-  w->state = piece(s, &memory, state_size(s)), w->before = piece(s, &memory, CHUNK * state_size(s));
-  w->kept = piece(s, &memory, (n / CHUNK + 1) * state_size(s));
+  w->state = piece(s, &memory, state_size(s)), w->before = piece(s, &memory, before * state_size(s));
+  w->kept = piece(s, &memory, kept * state_size(s));
   w->row = (double *)(void *)memory, w->other = w->row + row;
   return 0;
 }
@@ -114,11 +113,15 @@ static void load_state(const slots *s, const smx_view *from, bool given, int64_t
       memcpy(to + (turned ? i * s->wide_m + j : j * s->wide[of] + i) * s->bytes,
              from->data + ((item * s->m + j) * width + i) * s->bytes, (size_t)s->bytes);
 }
-static void store_state(const slots *s, const char *state, int64_t item, int of, const smx_view *to) {
+static void store_state(const slots *s, const char *state, int64_t item, int of, bool turned,
+                        const smx_view *to) {
+  const int64_t width = s->width[of];
   for (int64_t j = 0; j < s->m; j++) {
-    char *row = row_at(s, to->data, item * s->m + j, s->width[of]);
-    memcpy(row, state + j * s->wide[of] * s->bytes, (size_t)(s->width[of] * s->bytes));
-    smx_reals_clean(s->c->is_f64, row, s->width[of]);
+    char *row = row_at(s, to->data, item * s->m + j, width);
+    for (int64_t i = 0; i < width; i++)
+      memcpy(row + i * s->bytes, state + (turned ? i * s->wide_m + j : j * s->wide[of] + i) * s->bytes,
+             (size_t)s->bytes);
+    smx_reals_clean(s->c->is_f64, row, width);
   }
 }
 
@@ -137,17 +140,10 @@ static void walk_all(const slots *s, state_walk walk, char *x, char *y, char *z,
   s->kernels->walk(&walk);
 }
 
-/* The part of a walk from token `first` on. */
+/* The part of a walk that is a chunk from token `first` on. */
 static state_walk part_of(const slots *s, state_walk walk, int64_t first) {
   const int64_t left = s->tokens - first;
-  state_step *p = walk.step;
-  walk.tokens = left < CHUNK ? left : CHUNK;
-  p->x = row_at(s, (char *)(uintptr_t)p->x, first, walk.x_step), p->y = row_at(s, p->y, first, walk.width);
-  p->z = row_at(s, (char *)(uintptr_t)p->z, first, walk.x_step),
-  p->out = row_at(s, p->out, first, walk.width);
-  walk.decay = row_at(s, (char *)(uintptr_t)walk.decay, first, s->wide_m);
-  walk.product = row_at(s, walk.product, first, walk.width);
-  return walk;
+  return walk_part(walk, first, left < CHUNK ? left : CHUNK, s->bytes);
 }
 
 static char *kept_at(const slots *s, const slots_work *w, int64_t first) {
@@ -191,21 +187,21 @@ static void weigh(const slots *s, int64_t item, slots_work *w, bool writes) {
       w->row[j] *= s->scale;
       if (w->row[j] > most || w->row[j] != w->row[j]) most = w->row[j];
     }
-    for (int64_t j = 0; j < s->m; j++) sum += w->row[j] = s->of_double->exp(w->row[j] - most);
+    for (int64_t j = 0; j < s->m; j++) sum += w->row[j] = state_math()->exp(w->row[j] - most);
     for (int64_t j = 0; j < s->m; j++) w->row[j] /= sum;
     smx_reals_store(s->c->is_f64, w->row, s->m, row_at(s, w->p, t, s->wide_m));
-    if (writes) tensor_put(s->c, LSE, item * s->tokens + t, s->m > 0 ? most + s->of_double->log(sum) : most);
+    if (writes) tensor_put(s->c, LSE, item * s->tokens + t, s->m > 0 ? most + state_math()->log(sum) : most);
   }
 }
 
-/* The weights of all tokens; the state is K, turned. */
+/* The weights of all tokens; the state becomes the last K, turned. */
 static void make_weights(const slots *s, int64_t item, slots_work *w, bool writes) {
   const tensor_call *c = s->c;
   stage(s, c->in.view + Q, item, s->width[0], s->wide[0], w->q);
   for (int of = 0; of < 2; of++) stage(s, c->in.view + K + of, item, s->width[of], s->wide[of], w->x[of]);
   stage_decay(s, item, w);
   load_state(s, c->in.view + PAST_K, c->in.given[PAST_K], item, 0, true, w->state);
-  walk_keeping(s, w, 0, w->q, w->logit);
+  walk_all(s, slot_walk(s, w, 0, true, false), w->x[0], w->s, w->q, w->logit);
   weigh(s, item, w, writes);
 }
 
@@ -216,12 +212,10 @@ static void forward_task(void *arg, int64_t item) {
   slots_work w;
   work_of(s, memory, &w);
   make_weights(s, item, &w, true);
-  load_state(s, c->in.view + PAST_K, c->in.given[PAST_K], item, 0, false, w.state);
-  walk_all(s, slot_walk(s, &w, 0, false, false), w.s, w.x[0], NULL, NULL);
-  store_state(s, w.state, item, 0, c->out.view + STATE_K);
+  store_state(s, w.state, item, 0, true, c->out.view + STATE_K);
   load_state(s, c->in.view + PAST_V, c->in.given[PAST_V], item, 1, false, w.state);
   walk_all(s, slot_walk(s, &w, 1, false, false), w.s, w.x[1], w.p, w.out);
-  store_state(s, w.state, item, 1, c->out.view + STATE_V);
+  store_state(s, w.state, item, 1, false, c->out.view + STATE_V);
   unstage(s, w.out, item, s->width[1], s->wide[1], c->out.view + Y);
   smx_scratch_give(&s->scratch, memory);
 }
@@ -266,7 +260,7 @@ static void walk_gradients(const slots *s, int64_t item, slots_work *w, int of, 
   walk_back(s, w, of, g, weights);
   load_state(s, up, given, item, of, false, w->state);
   walk_all(s, slot_walk(s, w, of, false, true), weights, g, w->s, w->dx[of]);
-  if (c->din.given[PAST_K + of]) store_state(s, w->state, item, of, c->din.view + PAST_K + of);
+  if (c->din.given[PAST_K + of]) store_state(s, w->state, item, of, false, c->din.view + PAST_K + of);
   if (c->din.given[K + of]) unstage(s, w->dx[of], item, s->width[of], s->wide[of], c->din.view + K + of);
 }
 
@@ -294,19 +288,20 @@ static void backward_task(void *arg, int64_t item) {
 
 /* ---- calls ---- */
 
-static smx_status run(const tensor_call *c, void (*task)(void *, int64_t)) {
-  slots s = {.c = c, .tokens = tensor_dim(c, "t"), .m = tensor_dim(c, "m"), .bytes = c->is_f64 ? 8 : 4};
+static smx_status run(const tensor_call *c, bool backward) {
+  slots s = {.c = c,
+             .tokens = tensor_dim(c, "t"),
+             .m = tensor_dim(c, "m"),
+             .bytes = c->is_f64 ? 8 : 4,
+             .backward = backward};
   s.width[0] = tensor_dim(c, "d"), s.width[1] = tensor_dim(c, "e"), s.wide_m = state_padded(s.m);
-  s.of_double = smx_isa_current()->f64.linear_attention;
-  s.kernels = c->is_f64 ? s.of_double : smx_isa_current()->f32.linear_attention;
+  s.kernels = state_kernels(c->is_f64), s.scale = state_scale(tensor_param(c, "scale"), s.width[0]);
   for (int of = 0; of < 2; of++) s.wide[of] = state_padded(s.width[of]);
-  s.scale = tensor_param(c, "scale");
-  if (s.scale == 0) s.scale = 1 / __builtin_sqrt(s.width[0] > 0 ? (double)s.width[0] : 1);
   if (!smx_scratch_open(&s.scratch, c->ctx, 0, work_of(&s, NULL, NULL), c->dims.lead_count))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld tokens", c->op->name, (long long)s.tokens);
-  smx_parallel(c->ctx, c->dims.lead_count, task, &s);
+  smx_parallel(c->ctx, c->dims.lead_count, backward ? backward_task : forward_task, &s);
   smx_scratch_close(&s.scratch);
   return SMX_OK;
 }
-smx_status slots_forward(const tensor_call *c) { return run(c, forward_task); }
-smx_status slots_backward(const tensor_call *c) { return run(c, backward_task); }
+smx_status slots_forward(const tensor_call *c) { return run(c, false); }
+smx_status slots_backward(const tensor_call *c) { return run(c, true); }

@@ -73,15 +73,11 @@ typedef struct linear_attention_kernels {
   /* y = scale map(x), and its derivative, if slope is not NULL. */
   void (*map)(int map, double scale, const void *x, int64_t n, void *y, void *slope);
   /* In double, as everywhere. */
-  double (*exp)(double x);
-  double (*log)(double x);
   void (*sin_cos)(double x, double *sine, double *cosine);
   void (*normal)(uint64_t seed, uint64_t stream, int64_t n, double *noise);
 } linear_attention_kernels;
 
 #ifdef SMX_FN /* in kernels */
-double SMX_FN(state_exp)(double x);
-double SMX_FN(state_log)(double x);
 void SMX_FN(state_sin_cos)(double x, double *sine, double *cosine);
 void SMX_FN(state_normal)(uint64_t seed, uint64_t stream, int64_t n, double *noise);
 #endif

@@ -185,5 +185,5 @@ static void map_all(int map, double scale, const void *x, int64_t n, void *y, vo
   }
 }
 
-const linear_attention_kernels SMX_FN(linear_attention_kernels) = {
-    walk, map_all, SMX_FN(state_exp), SMX_FN(state_log), SMX_FN(state_sin_cos), SMX_FN(state_normal)};
+const linear_attention_kernels SMX_FN(linear_attention_kernels) = {walk, map_all, SMX_FN(state_sin_cos),
+                                                                   SMX_FN(state_normal)};

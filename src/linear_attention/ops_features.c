@@ -1,12 +1,10 @@
-/* linear_attention/ops_features.c - functions of numbers in double that features are made of. */
+/* linear_attention/ops_features.c - angles and random numbers that features are made of. */
 #include "engine/loops.h"
 #include "linear_attention.h"
 #include "engine/normal.h"
 #include "vec/philox.h"
 #include "vec/trig.h"
 
-double SMX_FN(state_exp)(double x) { return d_exp(x); }
-double SMX_FN(state_log)(double x) { return d_log(x, 0); }
 void SMX_FN(state_sin_cos)(double x, double *sine, double *cosine) { d_sin_cos(x, sine, cosine); }
 void SMX_FN(state_normal)(uint64_t seed, uint64_t stream, int64_t n, double *noise) {
   const draws d = {seed, stream, PURPOSE_NORMAL};

@@ -350,6 +350,11 @@ static void one_slot(void **state) {
                    (const smx_tensor *[]){&ty, &ts, &tz, &tl}));
   near(y, (double[]){5, 12.5}, 2, 1e-14), near(left, (double[]){1.25, 12.5}, 2, 1e-14);
   near(lse, (double[]){.5, 1.25}, 2, 1e-15);
+  q[1] = HUGE_VAL; /* a logit of +inf: NaN, in y and in lse */
+  good(smx_forward(smx_op_find("gated_slot_attention"), NULL, NULL, 4,
+                   (const smx_tensor *[]){&tq, &tk, &tv, &ta}, 4,
+                   (const smx_tensor *[]){&ty, &ts, &tz, &tl}));
+  assert_true(y[0] == 5 && isnan(y[1]) && lse[0] == .5 && isnan(lse[1]));
 }
 
 /* Of one key, y is v times (k q) b / (b |k|^2 + ridge); and tokens one by one leave the state
