@@ -498,7 +498,7 @@ static void without_memory_nothing_is_written(void **state) {
   free_layer(&l);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(products_are_loops),
       cmocka_unit_test(every_operator),
@@ -509,5 +509,6 @@ int main(void) {
       cmocka_unit_test(memory_is_what_the_caller_allows),
       cmocka_unit_test(without_memory_nothing_is_written),
   };
+  if (argc > 1) cmocka_set_test_filter(argv[1]);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
