@@ -4,6 +4,7 @@
  *
  *   smx_mpi_forward, smx_mpi_backward   any operator on rows
  *   smx_mpi_cross_entropy_f32           a loss over a vocabulary
+ *   smx_mpi_sample_f32                  draws, by any chain of steps
  *
  * A rank holds `count` columns of every row, `first` and those behind it, in the order of ranks.
  * Any cut will do. At multiples of SMX_SPLIT_GROUP nothing is copied; elsewhere the columns of a
@@ -56,6 +57,15 @@ SMX_API smx_status smx_mpi_cross_entropy_f32(MPI_Comm comm, smx_context *ctx, si
                                              int64_t first, size_t count, const float *x,
                                              const int64_t *target, const smx_cross_entropy_options *options,
                                              float *loss, float *dx, float *reduced);
+
+/* smx_sample_f32: logits has count columns of each of `rows` rows, options->row_stride apart (0 =
+ * count), and options->processed receives as many. Masks are of all n tokens; they, the steps and
+ * all else of options are the same on every rank, which also gets index, log_p and options->status
+ * of all rows. Rows are turned over: each rank draws from whole rows of its share, a few at a time.
+ * Errors: those of smx_sample_f32 and SMX_ERR_BACKEND. n is less than 2^31. */
+SMX_API smx_status smx_mpi_sample_f32(MPI_Comm comm, smx_context *ctx, const smx_sample_options *options,
+                                      size_t rows, int64_t n, int64_t first, size_t count,
+                                      const float *logits, int64_t *index, float *log_p);
 
 #ifdef __cplusplus
 }

@@ -24,9 +24,8 @@ static smx_status run(mpi_call *c) {
   return status;
 }
 
-/* The call in memory with room for numbers of all ranks; NULL on every rank where one has none. The
- * only reduction of MPI here: of whole numbers, before there is room for one number a rank. */
-static mpi_call *open_call(MPI_Comm comm, smx_status *status) {
+/* The only reduction of MPI here: of whole numbers, before there is room for one number a rank. */
+mpi_call *mpi_open(MPI_Comm comm, smx_status *status) {
   int ranks = 0, me = 0;
   *status = mpi_status(MPI_Comm_size(comm, &ranks), "Comm_size");
   if (*status == SMX_OK) *status = mpi_status(MPI_Comm_rank(comm, &me), "Comm_rank");
@@ -51,7 +50,7 @@ smx_status smx_mpi_forward(MPI_Comm comm, const smx_op *op, smx_context *ctx, co
                            int32_t n_in, const smx_tensor *const *in, int32_t n_out,
                            const smx_tensor *const *out, int64_t n, int64_t first) {
   smx_status status;
-  mpi_call *const c = open_call(comm, &status);
+  mpi_call *const c = mpi_open(comm, &status);
   if (!c) return status;
   c->op = op, c->ctx = ctx, c->params = params, c->n = n, c->first = first;
   c->n_in = n_in, c->n_out = n_out;
@@ -66,7 +65,7 @@ smx_status smx_mpi_backward(MPI_Comm comm, const smx_op *op, smx_context *ctx, c
                             const smx_tensor *const *out, const smx_tensor *const *dout,
                             const smx_tensor *const *din, int64_t n, int64_t first) {
   smx_status status;
-  mpi_call *const c = open_call(comm, &status);
+  mpi_call *const c = mpi_open(comm, &status);
   if (!c) return status;
   c->op = op, c->ctx = ctx, c->params = params, c->n = n, c->first = first;
   c->n_in = n_in, c->n_out = n_out, c->backward = true;
@@ -76,7 +75,7 @@ smx_status smx_mpi_backward(MPI_Comm comm, const smx_op *op, smx_context *ctx, c
   return status;
 }
 
-static smx_tensor tensor(const void *data, smx_dtype dtype, int32_t ndim, int64_t *shape) {
+smx_tensor mpi_tensor(const void *data, smx_dtype dtype, int32_t ndim, int64_t *shape) {
   smx_tensor t = {.device = {1, 0}, .ndim = ndim, .dtype = dtype, .shape = shape};
   memcpy(&t.data, &data, sizeof data); /* inputs are not written */
   return t;
@@ -89,20 +88,20 @@ smx_status smx_mpi_cross_entropy_f32(MPI_Comm comm, smx_context *ctx, size_t row
   smx_status status;
   smx_params params;
   smx_cross_entropy_options o = {.size = sizeof o};
-  mpi_call *const c = open_call(comm, &status);
+  mpi_call *const c = mpi_open(comm, &status);
   if (!c) return status;
   status = smx_cross_entropy_params(options, &params);
   if (status == SMX_OK && options) memcpy(&o, options, options->size);
   if (status == SMX_OK && (rows > INT64_MAX || count > INT64_MAX))
     status = smx_set_error(SMX_ERR_SHAPE, "smx_mpi_cross_entropy_f32: rows * count overflows");
   int64_t shape[2] = {(int64_t)rows, (int64_t)count};
-  const smx_tensor t[] = {tensor(x, SMX_F32, 2, shape),
-                          tensor(target, SMX_I64, 1, shape),
-                          tensor(o.class_weight, SMX_F32, 1, shape + 1),
-                          tensor(loss, SMX_F32, 1, shape),
-                          tensor(dx, SMX_F32, 2, shape),
-                          tensor(o.lse, SMX_F32, 1, shape),
-                          tensor(reduced, SMX_F32, 0, shape)};
+  const smx_tensor t[] = {mpi_tensor(x, SMX_F32, 2, shape),
+                          mpi_tensor(target, SMX_I64, 1, shape),
+                          mpi_tensor(o.class_weight, SMX_F32, 1, shape + 1),
+                          mpi_tensor(loss, SMX_F32, 1, shape),
+                          mpi_tensor(dx, SMX_F32, 2, shape),
+                          mpi_tensor(o.lse, SMX_F32, 1, shape),
+                          mpi_tensor(reduced, SMX_F32, 0, shape)};
   const smx_tensor *const in[] = {t, t + 1, NULL, o.class_weight ? t + 2 : NULL};
   const smx_tensor *const out[] = {t + 3, dx ? t + 4 : NULL,     o.lse ? t + 5 : NULL, NULL, NULL,
                                    NULL,  reduced ? t + 6 : NULL};

@@ -1,4 +1,4 @@
-/* mpi/call.h - a call over the ranks of a communicator. call.c has the public functions, ports.c
+/* mpi/call.h - a call over the ranks of a communicator. call.c has the public functions of operators, ports.c
  * what ranks agree on before columns move, columns.c moves them to the ranks of their groups and
  * back, rounds.c runs the rounds of softmax/split.h. */
 #ifndef SMX_MPI_CALL_H
@@ -43,6 +43,12 @@ static inline bool mpi_writes(const mpi_call *c, int set) { return set == (c->ba
 
 /* Whether the call has a tensor with columns there; *port: the operator's. */
 const smx_tensor *mpi_column_port(const mpi_call *c, int set, int p, const smx_port **port);
+
+/* The call in memory with room for numbers of all ranks; NULL on every rank where one has none. To
+ * be freed. */
+mpi_call *mpi_open(MPI_Comm comm, smx_status *status);
+/* A tensor of packed elements. */
+smx_tensor mpi_tensor(const void *data, smx_dtype dtype, int32_t ndim, int64_t *shape);
 
 /* Makes a rank's status that of all: the first that is not SMX_OK. */
 smx_status mpi_agree(const mpi_call *c, smx_status status);

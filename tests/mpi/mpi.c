@@ -3,23 +3,13 @@
  * status of all; and that communicators do not meet. Run by mpirun with 1, 2, 3, 5 and 7 ranks; a
  * failure ends all of them. */
 #include <math.h>
-#include <softmax/mpi.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../split/ranks.h"
+#include "mpi.h"
 
-static int me, count;
-
-#define CHECK(good, ...) \
-  do { \
-    if (good) break; \
-    fprintf(stderr, "%s:%d, rank %d of %d: ", __FILE__, __LINE__, me, count); \
-    fprintf(stderr, __VA_ARGS__); \
-    fprintf(stderr, "\n"); \
-    MPI_Abort(MPI_COMM_WORLD, 1); \
-  } while (0)
+int me, count;
 
 static const kind kinds[KINDS] = {KIND_NORMAL,  KIND_HOLES, KIND_TIES, KIND_WIDE, KIND_RISING,
                                   KIND_SHIFTED, KIND_HUGE,  KIND_NAN,  KIND_INF,  KIND_EMPTY};
@@ -235,6 +225,7 @@ int main(int argc, char **argv) {
   shapes();
   communicators();
   cross_entropy();
+  draws();
   faults();
   memory();
   MPI_Finalize();

@@ -1,0 +1,20 @@
+/* mpi.h - what the files of test_mpi share. */
+#ifndef TEST_MPI_H
+#define TEST_MPI_H
+#include <softmax/mpi.h>
+#include <stdio.h>
+
+extern int me, count; /* this rank, and how many there are */
+
+#define CHECK(good, ...) \
+  do { \
+    if (good) break; \
+    fprintf(stderr, "%s:%d, rank %d of %d: ", __FILE__, __LINE__, me, count); \
+    fprintf(stderr, __VA_ARGS__); \
+    fprintf(stderr, "\n"); \
+    MPI_Abort(MPI_COMM_WORLD, 1); \
+  } while (0)
+
+void draws(void);
+
+#endif
