@@ -5,6 +5,7 @@
  *   smx_mpi_forward, smx_mpi_backward   any operator on rows
  *   smx_mpi_cross_entropy_f32           a loss over a vocabulary
  *   smx_mpi_sample_f32                  draws, by any chain of steps
+ *   smx_mpi_attention, _backward        attention whose keys lie on the ranks
  *
  * A rank holds `count` columns of every row, `first` and those behind it, in the order of ranks.
  * Any cut will do. At multiples of SMX_SPLIT_GROUP nothing is copied; elsewhere the columns of a
@@ -66,6 +67,28 @@ SMX_API smx_status smx_mpi_cross_entropy_f32(MPI_Comm comm, smx_context *ctx, si
 SMX_API smx_status smx_mpi_sample_f32(MPI_Comm comm, smx_context *ctx, const smx_sample_options *options,
                                       size_t rows, int64_t n, int64_t first, size_t count,
                                       const float *logits, int64_t *index, float *log_p);
+
+/* smx_attention: k and v have this rank's keys, of n in all from `first` on, and so have the
+ * last axes of options->mask and bias, unless they are 1 on every rank; all else is whole and
+ * the same on every rank, and o and lse are written on every rank. Where all cuts are at
+ * multiples of 1024 keys, states of the kind can be merged (SMX_ATTENTION_STATES; not with the
+ * norm COUNT, nor with options->lengths), states travel: smx_attention_state_width(e) numbers
+ * for each row and 1024 keys, as a long cache wants it. Otherwise each rank gets all keys of a
+ * head at a time. Packed or paged keys: SMX_ERR_PARAM. Dropout, on_empty and so on are as in one
+ * process. */
+SMX_API smx_status smx_mpi_attention(MPI_Comm comm, smx_context *ctx, const smx_attention_options *options,
+                                     const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
+                                     const smx_tensor *o, const smx_tensor *lse, int64_t n, int64_t first);
+
+/* smx_attention_backward: dk and dv have this rank's keys, dq is written on every rank; dq, dk, dv
+ * and d_lse may be NULL, on all ranks. All keys of a head travel to one rank, gradients back. */
+SMX_API smx_status smx_mpi_attention_backward(MPI_Comm comm, smx_context *ctx,
+                                              const smx_attention_options *options, const smx_tensor *q,
+                                              const smx_tensor *k, const smx_tensor *v, const smx_tensor *o,
+                                              const smx_tensor *lse, const smx_tensor *d_o,
+                                              const smx_tensor *d_lse, const smx_tensor *dq,
+                                              const smx_tensor *dk, const smx_tensor *dv, int64_t n,
+                                              int64_t first);
 
 #ifdef __cplusplus
 }

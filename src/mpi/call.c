@@ -31,8 +31,9 @@ mpi_call *mpi_open(MPI_Comm comm, smx_status *status) {
   if (*status == SMX_OK) *status = mpi_status(MPI_Comm_rank(comm, &me), "Comm_rank");
   if (*status != SMX_OK) return NULL;
   const size_t bounds = (size_t)(2 * ranks + 2) * sizeof(int64_t),
+               types = (size_t)(2 * ranks) * sizeof(MPI_Datatype),
                numbers = (size_t)(4 * ranks) * sizeof(int);
-  mpi_call *const c = calloc(1, sizeof *c + bounds + numbers);
+  mpi_call *const c = calloc(1, sizeof *c + bounds + types + numbers);
   int mine = c != NULL, all = 0;
   *status = mpi_status(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm), "Allreduce");
   if (*status == SMX_OK && !all) *status = smx_set_error(SMX_ERR_NOMEM, "smx_mpi: no memory for a call");
@@ -42,7 +43,8 @@ mpi_call *mpi_open(MPI_Comm comm, smx_status *status) {
   }
   c->comm = comm, c->me = me, c->ranks = ranks;
   c->bounds = (int64_t *)(void *)(c + 1), c->owned = c->bounds + ranks + 1;
-  c->numbers = (int *)(void *)(c->owned + ranks + 1);
+  c->types = (MPI_Datatype *)(void *)(c->owned + ranks + 1);
+  c->numbers = (int *)(void *)(c->types + 2 * ranks);
   return c;
 }
 

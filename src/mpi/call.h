@@ -1,6 +1,6 @@
-/* mpi/call.h - a call over the ranks of a communicator. call.c has the public functions of operators, ports.c
- * what ranks agree on before columns move, columns.c moves them to the ranks of their groups and
- * back, rounds.c runs the rounds of softmax/split.h. */
+/* mpi/call.h - a call over the ranks of a communicator. call.c has the public functions of
+ * operators, ports.c what ranks agree on before columns move, columns.c moves them to the ranks
+ * of their groups and back, rounds.c runs the rounds of softmax/split.h. */
 #ifndef SMX_MPI_CALL_H
 #define SMX_MPI_CALL_H
 #include <mpi.h>
@@ -32,6 +32,7 @@ typedef struct mpi_call {
   int64_t n, first, count;
   int64_t *bounds, *owned; /* of all ranks, as smx_split_plan has them */
   int *numbers;            /* room for 4 * ranks */
+  MPI_Datatype *types;     /* room for 2 * ranks */
   bool apart;              /* some columns are not with their group */
   /* columns on their way: elements of a row at most, rows at once, and room */
   int64_t chunk;

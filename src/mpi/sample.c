@@ -1,6 +1,6 @@
 /* mpi/sample.c - draws over ranks: rows are turned over, so that each rank has whole rows of its
  * share, draws from them as smx_sample_f32 does, and tells the others what it drew. */
-#include "call.h"
+#include "views.h"
 #include <limits.h>
 #include <softmax/mpi.h>
 #include <stddef.h>
@@ -14,14 +14,15 @@ typedef struct draws {
   smx_sample_options options; /* of all rows */
   int64_t rows, each;         /* in all; whole rows of a rank at a time */
   size_t each_row;            /* draws of a row */
-  const float *logits;
-  size_t stride;       /* of logits */
-  float *whole, *left; /* whole rows of this rank, and what was processed of them */
-  float *columns;      /* of `processed`: this rank's, of all rows */
-  int64_t *index;      /* of all rows, as they are given at the end */
+  smx_tensor x;               /* logits */
+  size_t stride;              /* of logits */
+  view held, processed;       /* this rank's columns of all rows */
+  view *views;                /* room for 2 * ranks */
+  float *whole, *left;        /* whole rows of this rank, and what was processed of them */
+  float *columns;             /* of `processed`: this rank's, of all rows */
+  int64_t *index;             /* of all rows, as they are given at the end */
   float *log_p;
   int *status;
-  MPI_Datatype *types; /* room for 2 * ranks */
 } draws;
 
 static int64_t rows_of(const draws *w, int64_t first, int r) {
@@ -29,41 +30,17 @@ static int64_t rows_of(const draws *w, int64_t first, int r) {
   return left < 0 ? 0 : left < w->each ? left : w->each;
 }
 
-/* `rows` runs of `count` floats, `step` apart, from `at` on; none: any type, of which none is sent. */
-static smx_status block_type(int64_t rows, int64_t count, int64_t step, int64_t at, MPI_Datatype *type) {
-  MPI_Datatype run, block;
-  int one = 1;
-  MPI_Aint from = (MPI_Aint)(at * (int64_t)sizeof(float));
-  int code = MPI_Type_contiguous((int)count, MPI_FLOAT, &run);
-  if (code == MPI_SUCCESS)
-    code = MPI_Type_create_hvector((int)rows, 1, (MPI_Aint)(step * (int64_t)sizeof(float)), run, &block);
-  if (code == MPI_SUCCESS) code = MPI_Type_create_hindexed(1, &one, &from, block, type);
-  if (code == MPI_SUCCESS) code = MPI_Type_commit(type);
-  if (code == MPI_SUCCESS) MPI_Type_free(&run), MPI_Type_free(&block);
-  return mpi_status(code, "Type_create_hvector");
-}
-
 /* Between this rank's columns of the rows from `first` on and whole rows of each rank. */
-static smx_status turn(draws *w, int64_t first, float *columns, int64_t step, float *whole, bool back) {
+static smx_status turn(draws *w, int64_t first, const view *columns, float *whole, bool back) {
   mpi_call *const c = w->c;
-  int *const sent = c->numbers, *const come = sent + c->ranks, *const nowhere = come + c->ranks;
-  MPI_Datatype *const mine = w->types, *const theirs = mine + c->ranks;
-  const int64_t n = c->n, own = rows_of(w, first, c->me);
-  smx_status status = SMX_OK;
-  int made = 0;
-  for (int r = 0; r < c->ranks && status == SMX_OK; r++, made++) {
-    const int64_t held = c->bounds[r + 1] - c->bounds[r], rows = rows_of(w, first, r);
-    sent[r] = rows && c->count, come[r] = own && held, nowhere[r] = 0;
-    status = block_type(rows, c->count, step, r * w->each * step, mine + r);
-    if (status == SMX_OK) status = block_type(own, held, n, c->bounds[r], theirs + r);
+  view *const mine = w->views, *const theirs = mine + c->ranks;
+  view rows;
+  mpi_view_packed(&rows, whole, SMX_F32, (int64_t[]){1, 1, rows_of(w, first, c->me), c->n});
+  for (int r = 0; r < c->ranks; r++) {
+    mpi_view_part(mine + r, columns, 2, first + r * w->each, rows_of(w, first, r));
+    mpi_view_part(theirs + r, &rows, 3, c->bounds[r], c->bounds[r + 1] - c->bounds[r]);
   }
-  if (status == SMX_OK)
-    status =
-        mpi_status(back ? MPI_Alltoallw(whole, come, nowhere, theirs, columns, sent, nowhere, mine, c->comm)
-                        : MPI_Alltoallw(columns, sent, nowhere, mine, whole, come, nowhere, theirs, c->comm),
-                   "Alltoallw");
-  for (int r = 0; r < made; r++) MPI_Type_free(mine + r), MPI_Type_free(theirs + r);
-  return status;
+  return back ? mpi_exchange(c, theirs, mine) : mpi_exchange(c, mine, theirs);
 }
 
 /* What a call on this rank's rows has: its place among all of them counts. */
@@ -100,10 +77,7 @@ static smx_status tell(draws *w, int64_t first) {
 static smx_status draw_some(draws *w, int64_t first) {
   mpi_call *const c = w->c;
   const int64_t row = first + c->me * w->each, rows = rows_of(w, first, c->me);
-  float *columns;
-  memcpy(&columns, &w->logits, sizeof columns); /* logits are not written */
-  smx_status status =
-      turn(w, first, columns + (size_t)first * w->stride, (int64_t)w->stride, w->whole, false);
+  smx_status status = turn(w, first, &w->held, w->whole, false);
   if (status != SMX_OK) return status;
   if (rows) {
     const smx_sample_options o = options_at(w, row);
@@ -111,8 +85,7 @@ static smx_status draw_some(draws *w, int64_t first) {
     status = smx_sample_f32(c->ctx, &o, (size_t)rows, (size_t)c->n, w->whole, w->index + at, w->log_p + at);
   }
   status = mpi_agree(c, status);
-  if (status == SMX_OK && w->columns)
-    status = turn(w, first, w->columns + first * c->count, c->count, w->left, true);
+  if (status == SMX_OK && w->columns) status = turn(w, first, &w->processed, w->left, true);
   return status == SMX_OK ? tell(w, first) : status;
 }
 
@@ -132,7 +105,7 @@ static smx_status take_options(draws *w, const smx_sample_options *o, int64_t *i
   if (!w->options.mask_stride) w->options.mask_stride = n / 32 + (n % 32 != 0);
   if (w->stride < (size_t)c->count)
     return smx_set_error(SMX_ERR_SHAPE, "smx_mpi_sample_f32: row_stride is less than count");
-  if (w->rows && (!index || (c->count && !w->logits)))
+  if (w->rows && (!index || (c->count && !w->x.data)))
     return smx_set_error(SMX_ERR_NULL,
                          index ? "smx_mpi_sample_f32: logits is NULL" : "smx_mpi_sample_f32: index is NULL");
   int64_t all;
@@ -154,16 +127,20 @@ static smx_status reserve(draws *w, bool processed) {
   w->each = share < fit ? share : fit;
   if (w->each > sent) w->each = sent;
   const size_t numbers = (size_t)(w->each * c->n) + 1, drawn = (size_t)w->rows * w->each_row + 1;
-  w->types = malloc((size_t)(2 * c->ranks) * sizeof *w->types);
+  w->views = malloc((size_t)(2 * c->ranks) * sizeof *w->views);
   w->whole = malloc(numbers * sizeof *w->whole);
   w->index = malloc(drawn * sizeof *w->index), w->log_p = malloc(drawn * sizeof *w->log_p);
   w->status = malloc((size_t)(w->rows + 1) * sizeof *w->status);
-  bool good = w->types && w->whole && w->index && w->log_p && w->status;
+  bool good = w->views && w->whole && w->index && w->log_p && w->status;
   if (processed) {
     w->left = malloc(numbers * sizeof *w->left);
     w->columns = malloc((size_t)(w->rows * c->count + 1) * sizeof *w->columns);
     good = good && w->left && w->columns;
   }
+  const int64_t shape[] = {1, 1, w->rows, c->count};
+  mpi_view_packed(&w->held, w->x.data, SMX_F32, shape),
+      mpi_view_packed(&w->processed, w->columns, SMX_F32, shape);
+  w->held.strides[2] = (int64_t)w->stride;
   return good ? SMX_OK : smx_set_error(SMX_ERR_NOMEM, "smx_mpi_sample_f32: no memory for whole rows");
 }
 
@@ -185,10 +162,9 @@ smx_status smx_mpi_sample_f32(MPI_Comm comm, smx_context *ctx, const smx_sample_
   if (!c) return status;
   const bool fits = rows <= INT64_MAX && count <= INT64_MAX;
   int64_t shape[2] = {fits ? (int64_t)rows : 0, fits ? (int64_t)count : 0};
-  draws w = {.c = c, .rows = shape[0], .logits = logits};
-  const smx_tensor x = mpi_tensor(logits, SMX_F32, 2, shape);
+  draws w = {.c = c, .rows = shape[0], .x = mpi_tensor(logits, SMX_F32, 2, shape)};
   c->op = smx_op_find("softmax"), c->ctx = ctx, c->n = n, c->first = first, c->count = shape[1];
-  c->n_in = 1, c->given[IN][0] = &x;
+  c->n_in = 1, c->given[IN][0] = &w.x;
   status = fits ? take_options(&w, options, index)
                 : smx_set_error(SMX_ERR_SHAPE, "smx_mpi_sample_f32: rows or count is too large");
   status = mpi_agree(c, status);
@@ -196,7 +172,7 @@ smx_status smx_mpi_sample_f32(MPI_Comm comm, smx_context *ctx, const smx_sample_
   if (status == SMX_OK) status = mpi_agree(c, reserve(&w, w.options.processed != NULL));
   for (int64_t r = 0; r < w.rows && status == SMX_OK; r += c->ranks * w.each) status = draw_some(&w, r);
   if (status == SMX_OK) give(&w, index, log_p);
-  free(w.types), free(w.whole), free(w.left), free(w.columns), free(w.index), free(w.log_p), free(w.status);
+  free(w.views), free(w.whole), free(w.left), free(w.columns), free(w.index), free(w.log_p), free(w.status);
   free(c);
   return status;
 }

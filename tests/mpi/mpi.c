@@ -226,6 +226,7 @@ int main(int argc, char **argv) {
   communicators();
   cross_entropy();
   draws();
+  keys();
   faults();
   memory();
   MPI_Finalize();

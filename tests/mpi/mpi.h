@@ -16,5 +16,6 @@ extern int me, count; /* this rank, and how many there are */
   } while (0)
 
 void draws(void);
+void keys(void);
 
 #endif

@@ -1,6 +1,6 @@
-/* mpi_draws.c - proves that smx_mpi_sample_f32 draws what one process does: by every kind of draw, with
- * steps, masks, seeds of rows and several draws, in rows of every status and for every cut; and that
- * errors of one rank are those of all. */
+/* mpi_draws.c - proves that smx_mpi_sample_f32 draws what one process does: by every kind of
+ * draw, with steps, masks, seeds of rows and several draws, in rows of every status and for
+ * every cut; and that errors of one rank are those of all. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
