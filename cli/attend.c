@@ -413,7 +413,7 @@ static int read_array(const attention *a, input *in, view *v, const smx_port *po
   *used_stdin |= standard;
   int code = input_read(in, port, a->o, in == a->in ? NULL : a->in[Q].want);
   if (in == &a->in[BLOCK_TABLE]) in->want = dtype_named("i32");
-  return code ? code : blocks_view(&whole, in, 0, v);
+  return code ? code : blocks_view(&whole, in, 0, -1, v);
 }
 
 /* Sizes of 1, and first dimensions that are missing, become those of the queries. */

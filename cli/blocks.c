@@ -113,11 +113,11 @@ static bool is_contiguous(const view *v) {
 }
 
 int blocks_rows(const blocks *b, input *in, view *v) {
-  int code = blocks_view(b, in, in->array.ndim, v);
+  int code = blocks_view(b, in, in->array.ndim, -1, v);
   return code || is_contiguous(v) ? code : convert(in, v, v->tensor.data);
 }
 
-int blocks_view(const blocks *b, input *in, int32_t row_dims, view *v) {
+int blocks_view(const blocks *b, input *in, int32_t row_dims, int32_t cut, view *v) {
   const io_array *a = &in->array;
   const unsigned char *data = a->data;
   v->tensor = bind_tensor(in);
@@ -128,6 +128,9 @@ int blocks_view(const blocks *b, input *in, int32_t row_dims, view *v) {
     v->shape[i] = part ? b->count[k] : a->shape[i];
     v->strides[i] = a->strides[i];
     if (part) data += b->start[k] * a->strides[i] * (int64_t)a->type->bytes;
+    if (i != cut) continue;
+    v->shape[i] = b->own;
+    data += b->first * a->strides[i] * (int64_t)a->type->bytes;
   }
   v->tensor.shape = v->shape;
   v->tensor.strides = v->strides;

@@ -13,6 +13,7 @@ typedef struct blocks {
   int32_t ndim, depth;
   int64_t step, total; /* total: number of blocks */
   int64_t shape[SMX_MAX_DIMS], start[SMX_MAX_DIMS], count[SMX_MAX_DIMS];
+  int64_t first, own; /* what this process has of the axis of the rows, where others have the rest */
 } blocks;
 
 /* The axis, which may count from the end, goes to the end; *place: where it was. */
@@ -35,8 +36,9 @@ typedef struct view {
 } view;
 
 /* The part of an input that belongs to the current block; whole for inputs that are not rows
- * of x (`row_dims` = dimensions of what it broadcasts to, 0 = nothing). */
-int blocks_view(const blocks *b, input *in, int32_t row_dims, view *v);
+ * of x (`row_dims` = dimensions of what it broadcasts to, 0 = nothing). cut: the dimension of it
+ * that is cut among processes, or -1. */
+int blocks_view(const blocks *b, input *in, int32_t row_dims, int32_t cut, view *v);
 
 /* The same of the first input, with elements that follow one another in C order. */
 int blocks_rows(const blocks *b, input *in, view *v);

@@ -22,6 +22,7 @@ typedef struct verb {
   const char *runs;                        /* what it runs, where that is one operator; or NULL */
   int (*run)(int argc, const char **argv); /* takes the words after the verb; or NULL, and: */
   int (*work)(const options *o);           /* takes them as options of these groups, and of its own */
+  bool ranks;                              /* it works over ranks of MPI */
   uint32_t groups;
   const setting *own; /* up to one without a name; or NULL */
   const char *entries_heading;

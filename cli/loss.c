@@ -6,6 +6,7 @@
 #include "dtype.h"
 #include "fault.h"
 #include "help.h"
+#include "ranks.h"
 #include "run.h"
 
 #include <inttypes.h>
@@ -64,7 +65,7 @@ static void add_rows(loss_report *l, int64_t rows, const smx_tensor *entropy, co
 static int examine_rows(loss_report *l, const run_block *b, int64_t rows, const smx_tensor *target) {
   int64_t zero = 0;
   const smx_tensor nobody = {.data = &zero, .device = {1, 0}, .dtype = SMX_I64};
-  const smx_tensor *in[] = {b->in[0], target ? target : &nobody}, *out[SMX_MAX_PORTS] = {NULL};
+  const smx_tensor *in[SMX_MAX_PORTS] = {b->in[0], target ? target : &nobody}, *out[SMX_MAX_PORTS] = {NULL};
   smx_tensor loss = {.device = {1, 0}, .dtype = SMX_F64, .ndim = b->in[0]->ndim - 1}, entropy, rank;
   int64_t shape[SMX_MAX_DIMS];
   smx_params params;
@@ -86,7 +87,7 @@ static int examine_rows(loss_report *l, const run_block *b, int64_t rows, const 
   for (int32_t i = 0; i < b->op->param_count; i++)
     if (strcmp(b->op->params[i].name, "ignore_index") == 0)
       smx_params_set(l->facts, &params, "ignore_index", b->params->value[i]);
-  smx_status status = smx_forward(l->facts, b->context, &params, 2, in, l->facts->output_count, out);
+  smx_status status = ranks_forward(l->facts, b->context, &params, in, out, b->whole->dim[b->axis], b->first);
   if (status == SMX_OK) add_rows(l, rows, &entropy, &rank);
   free(values);
   return status == SMX_OK ? EXIT_OK : fault(EXIT_REFUSED, "%s", smx_last_error());

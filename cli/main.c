@@ -10,6 +10,7 @@
 #include "options.h"
 #include "page.h"
 #include "plot.h"
+#include "ranks.h"
 #include "route.h"
 #include "run.h"
 #include "sample.h"
@@ -138,6 +139,7 @@ const verb verbs[] = {
              "and the entropy, or with -o the weights as a file.",
      .runs = DEFAULT_OPERATOR,
      .work = work_default,
+     .ranks = true,
      .groups = FOR_RUN | FOR_GRADIENT | FOR_LABELS},
     {.name = "run",
      .arguments = "OPERATOR FILE... [OPTIONS]",
@@ -145,6 +147,7 @@ const verb verbs[] = {
              "parameter as --NAME VALUE. Shows the result, or writes it with -o.",
      .operators = "",
      .work = work_run,
+     .ranks = true,
      .groups = FOR_RUN | FOR_GRADIENT},
     {.name = "loss",
      .arguments = "LOSS LOGITS [FILE...] [--targets LABELS] [OPTIONS]",
@@ -153,6 +156,7 @@ const verb verbs[] = {
              "-o the losses of the rows as a file, or the gradient.",
      .operators = "loss",
      .work = work_loss,
+     .ranks = true,
      .groups = FOR_RUN,
      .own = loss_settings},
     {.name = "top-k",
@@ -161,6 +165,7 @@ const verb verbs[] = {
              "the best), index, probability and log-probability; or with -o as a file.",
      .runs = TOPK_OPERATOR,
      .work = work_topk,
+     .ranks = true,
      .groups = FOR_RUN | FOR_LABELS,
      .own = topk_settings},
     {.name = "route",
@@ -282,6 +287,8 @@ static int show_help(const verb *v, const options *o) {
 
 static int start(const verb *v, int argc, const char **argv) {
   if (v->run) return v->run(argc, argv);
+  if (ranks_count() > 1 && !v->ranks)
+    return fault(EXIT_USAGE, "%s: not over ranks; run, loss and top-k are", v->name);
   options o;
   int code = options_parse(&o, v->groups, v->own, argc, argv);
   if (!code) code = o.help ? show_help(v, &o) : v->work(&o);
@@ -298,11 +305,14 @@ int main(int argc, char **argv) {
   signals_install();
   stream_hold_printed();
   sample_begin();
-  int code = dispatch(argc, (const char **)(void *)argv);
+  int code = ranks_begin(&argc, &argv);
+  if (!code) code = dispatch(argc, (const char **)(void *)argv);
+  code = ranks_agree(code);
   errno = 0;
   if ((fflush(stdout) != 0 || ferror(stdout)) && !code)
     code = fault(EXIT_UNWRITABLE, "standard output: cannot be written: %s", strerror(errno));
   if (!code) code = stream_release_printed();
-  if (code) fprintf(stderr, "softmax: %s\n", fault_text());
+  if (code && ranks_tells()) fprintf(stderr, "softmax: %s\n", fault_text());
+  ranks_end();
   return code;
 }

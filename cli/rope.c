@@ -33,7 +33,7 @@ static int read_file(const options *o, const char *option, input *in, view *v, c
   in->path = options_own(o, option);
   if (!in->path) return EXIT_OK;
   int code = input_read(in, &port, o, dtype_named("f64"));
-  if (!code) code = blocks_view(&whole, in, 0, v);
+  if (!code) code = blocks_view(&whole, in, 0, -1, v);
   if (!code) *t = &v->tensor;
   return code;
 }

@@ -7,8 +7,10 @@
 #include "help.h"
 #include "parse.h"
 #include "progress.h"
+#include "ranks.h"
 #include "write.h"
 
+#include <softmax/split.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +20,7 @@ typedef struct result {
   const dtype *type;
   smx_shape whole;
   int32_t axis; /* -1: one value a row */
+  bool cut;     /* every rank has the columns of its own */
   unsigned char *buffer;
   size_t room;
   view block;
@@ -36,7 +39,8 @@ typedef struct run {
   result out[SMX_MAX_PORTS], din[SMX_MAX_PORTS];
   result *shown[SMX_MAX_PORTS];
   int32_t shown_count;
-  result_file file;
+  result_file file;     /* of rank 0 */
+  unsigned char *piece; /* of another rank's results */
 } run;
 
 typedef const smx_tensor *tensor_list[SMX_MAX_PORTS];
@@ -47,6 +51,11 @@ static int32_t axis_of(const smx_port *port, int32_t ndim, int32_t axis) {
   if (port->shape == SMX_SHAPE_COLUMN) return 0;
   if (port->shape == SMX_SHAPE_DIMS) return ndim - 1;
   return port->shape == SMX_SHAPE_ROW || port->shape == SMX_SHAPE_SCALAR ? -1 : axis;
+}
+
+/* A value for each column of the rows: each rank has those of its own columns. */
+static bool is_cut(const smx_port *port) {
+  return ranks_count() > 1 && (port->shape == SMX_SHAPE_FULL || port->shape == SMX_SHAPE_COLUMN);
 }
 
 static bool chosen(uint32_t mask, int32_t i) { return !mask || mask >> i & 1; }
@@ -77,6 +86,7 @@ static int infer_outputs(run *r) {
     bool told = r->request->see && shapes[i].ndim == 0 && out->type->bytes == 2;
     if (told) out->type = dtype_named("f32");
     out->axis = axis_of(&r->op->outputs[i], shapes[i].ndim, r->axis);
+    out->cut = is_cut(&r->op->outputs[i]);
   }
   return EXIT_OK;
 }
@@ -100,6 +110,7 @@ static void choose_gradients(run *r) {
     din->type = r->o->type ? r->o->type : r->b.in[i].want;
     din->whole = gradient_shape(r, i);
     din->axis = axis_of(port, din->whole.ndim, r->axis);
+    din->cut = is_cut(port);
     r->shown[r->shown_count++] = din;
   }
 }
@@ -155,7 +166,7 @@ static int open_results(run *r) {
     int code = labels_check(names, x->shape[r->axis], r->b.in[0].path);
     if (code) return code;
   }
-  if (r->o->out) return open_writer(r);
+  if (r->o->out) return ranks_me() ? EXIT_OK : open_writer(r);
   for (int32_t i = 0; !r->request->see && i < r->shown_count; i++) {
     result *s = r->shown[i];
     table_begin(&s->table, s->name, s->axis < 0 ? TABLE_VALUES : r->request->kind, s->type, &s->whole,
@@ -165,22 +176,84 @@ static int open_results(run *r) {
   return EXIT_OK;
 }
 
+/* The next bytes of result i. */
+static int take(run *r, int32_t i, const void *data, size_t bytes, unsigned char **whole) {
+  if (r->file.open) return write_put(&r->file, i, data, bytes);
+  if (*whole) memcpy(*whole, data, bytes), *whole += bytes;
+  return EXIT_OK;
+}
+
+/* The same from rank `from`: in pieces, all of them, since they are sent whatever happens here. */
+static int take_from(run *r, int32_t i, int from, const unsigned char *own, size_t bytes,
+                     unsigned char **whole) {
+  int code = EXIT_OK;
+  for (size_t at = 0, n; at < bytes; at += n) {
+    n = bytes - at < RANKS_PIECE ? bytes - at : RANKS_PIECE;
+    if (ranks_me()) ranks_send(own + at, n);
+    else if (from) ranks_receive(r->piece, n, from);
+    if (!ranks_me() && !code) code = take(r, i, from ? r->piece : own + at, n, whole);
+  }
+  return code;
+}
+
+/* A result that is cut: its columns of all ranks in their order, row by row, to rank 0. For tables
+ * they are put together in `whole`. */
+static int collect(run *r, int32_t i, unsigned char *whole) {
+  const result *s = r->shown[i];
+  int64_t rows = 1, inner = s->type->bytes;
+  int code = EXIT_OK;
+  for (int32_t d = 0; d < s->axis; d++) rows *= s->block.shape[d];
+  for (int32_t d = s->axis + 1; d < s->whole.ndim; d++) inner *= s->block.shape[d];
+  for (int64_t row = 0; row < rows; row++)
+    for (int from = 0; from < ranks_count(); from++) {
+      int64_t first, columns;
+      if (ranks_me() && from != ranks_me()) continue;
+      smx_split_shard(s->whole.dim[s->axis], ranks_count(), from, &first, &columns);
+      const unsigned char *own = s->buffer + row * r->blocks.own * inner;
+      const int wrong = take_from(r, i, from, own, (size_t)(columns * inner), &whole);
+      if (!code) code = wrong;
+    }
+  return code;
+}
+
+static int show_cut(run *r, int32_t i) {
+  result *s = r->shown[i];
+  int64_t shape[SMX_MAX_DIMS], count = 0;
+  memcpy(shape, s->block.shape, sizeof shape);
+  shape[s->axis] = s->whole.dim[s->axis];
+  if (!count_elements(s->whole.ndim, shape, &count)) count = 0;
+  const size_t bytes = (size_t)count * s->type->bytes;
+  unsigned char *whole = ranks_me() ? NULL : malloc(bytes + 1);
+  int code = collect(r, i, whole);
+  if (!ranks_me() && !whole) code = fault_memory(bytes);
+  if (!code && whole) table_add(&s->table, whole, s->whole.ndim, shape, s->axis);
+  free(whole);
+  return code;
+}
+
 static int emit(run *r) {
   int code = EXIT_OK;
-  for (int32_t i = 0; !code && i < r->shown_count; i++) {
+  for (int32_t i = 0; i < r->shown_count; i++) {
     result *s = r->shown[i];
     const smx_tensor *t = &s->block.tensor;
     int64_t count = 0;
-    if (!count_elements(t->ndim, s->block.shape, &count)) return fault_memory(SIZE_MAX);
-    if (r->file.open) code = write_put(&r->file, i, s->buffer, (size_t)count * s->type->bytes);
-    else if (!r->request->see) table_add(&s->table, s->buffer, t->ndim, s->block.shape, s->axis);
+    int wrong = EXIT_OK;
+    if (!count_elements(t->ndim, s->block.shape, &count)) wrong = fault_memory(SIZE_MAX);
+    else if (s->cut && r->o->out) wrong = collect(r, i, NULL);
+    else if (s->cut && !r->request->see) wrong = show_cut(r, i);
+    else if (r->file.open) wrong = write_put(&r->file, i, s->buffer, (size_t)count * s->type->bytes);
+    else if (!r->request->see && !r->o->out)
+      table_add(&s->table, s->buffer, t->ndim, s->block.shape, s->axis);
+    if (!code) code = wrong;
+    if (code && ranks_count() == 1) break;
   }
   return code;
 }
 
 static int close_results(run *r) {
   if (r->file.open) return write_end(&r->file);
-  for (int32_t i = 0; !r->request->see && i < r->shown_count; i++) table_print(&r->shown[i]->table, stdout);
+  for (int32_t i = 0; !r->request->see && !r->o->out && i < r->shown_count; i++)
+    table_print(&r->shown[i]->table, stdout);
   return EXIT_OK;
 }
 
@@ -193,7 +266,9 @@ static int prepare(const run *r, result *s) {
   *t = (smx_tensor){.ndim = s->whole.ndim, .dtype = s->type->type, .shape = s->block.shape};
   t->device.device_type = 1;
   for (int32_t i = 0; i < s->whole.ndim; i++)
-    s->block.shape[i] = r->blocks.step && i <= r->blocks.depth ? r->blocks.count[i] : s->whole.dim[i];
+    s->block.shape[i] = s->cut && i == s->axis                   ? r->blocks.own
+                        : r->blocks.step && i <= r->blocks.depth ? r->blocks.count[i]
+                                                                 : s->whole.dim[i];
   if (!count_elements(t->ndim, s->block.shape, &count)) return fault_memory(SIZE_MAX);
   size_t bytes = (size_t)count * s->type->bytes;
   if (!s->buffer) s->buffer = malloc(bytes ? bytes : 1);
@@ -210,6 +285,13 @@ static int prepare_all(const run *r, result *results, int32_t count, tensor_list
   return EXIT_OK;
 }
 
+/* The dimension of an input that is cut; -1 where it has one value for all columns. */
+static int32_t cut_axis(const run *r, const input *in, const smx_port *port) {
+  const io_array *x = &r->b.in[0].array, *a = &in->array;
+  const int32_t axis = port->shape == SMX_SHAPE_COLUMN ? 0 : r->axis - (x->ndim - a->ndim);
+  return axis >= 0 && axis < a->ndim && a->shape[axis] == x->shape[r->axis] ? axis : -1;
+}
+
 static int view_all(const run *r, input *inputs, const smx_port *ports, int32_t count, view *views,
                     tensor_list list) {
   int32_t ndim = r->b.in[0].array.ndim;
@@ -218,7 +300,8 @@ static int view_all(const run *r, input *inputs, const smx_port *ports, int32_t 
     bool listed = ports[i].shape == SMX_SHAPE_OFFSETS || ports[i].shape == SMX_SHAPE_COLUMN;
     int32_t dims = listed ? 0 : ports[i].shape == SMX_SHAPE_ROW ? ndim - 1 : ndim;
     if (ports[i].shape == SMX_SHAPE_DIMS) dims = inputs[i].array.ndim;
-    int code = list[i] ? blocks_view(&r->blocks, &inputs[i], dims, &views[i]) : EXIT_OK;
+    const int32_t cut = list[i] && is_cut(&ports[i]) ? cut_axis(r, &inputs[i], &ports[i]) : -1;
+    int code = list[i] ? blocks_view(&r->blocks, &inputs[i], dims, cut, &views[i]) : EXIT_OK;
     if (code) return code;
   }
   return EXIT_OK;
@@ -246,7 +329,8 @@ static int show_block(const run *r, const tensor_list in, const tensor_list out)
                      .in = in,
                      .out = out,
                      .whole = &whole,
-                     .axis = r->axis};
+                     .axis = r->axis,
+                     .first = r->blocks.first};
   return r->request->see(r->request->user, &block);
 }
 
@@ -265,12 +349,12 @@ static int compute_block(run *r) {
   if (!code) code = view_all(r, r->b.dout, op->outputs, op->output_count, dout_views, dout);
   if (!code) code = prepare_all(r, r->out, op->output_count, out);
   if (!code) code = prepare_all(r, r->din, op->input_count, din);
+  code = ranks_agree(code);
   if (code) return code;
-  if (needs_forward(r))
-    status = smx_forward(op, r->context, &r->b.params, op->input_count, in, op->output_count, out);
+  const int64_t n = r->b.in[0].array.shape[r->axis], first = r->blocks.first;
+  if (needs_forward(r)) status = ranks_forward(op, r->context, &r->b.params, in, out, n, first);
   if (status == SMX_OK && r->o->backward)
-    status =
-        smx_backward(op, r->context, &r->b.params, op->input_count, in, op->output_count, out, dout, din);
+    status = ranks_backward(op, r->context, &r->b.params, in, out, dout, din, n, first);
   if (status != SMX_OK) return block_fault(r, status);
   return r->request->see ? show_block(r, in, out) : EXIT_OK;
 }
@@ -322,10 +406,12 @@ static int run_blocks(run *r) {
   int code;
   int64_t done = 0;
   blocks_begin(&r->blocks, x, r->b.in[0].want->bytes, first_whole(r), needs_all(r) ? INT64_MAX : r->o->block);
+  if (ranks_count() > 1)
+    smx_split_shard(x->shape[r->axis], ranks_count(), ranks_me(), &r->blocks.first, &r->blocks.own);
   progress_begin(&p, r->blocks.total);
   do {
-    code = compute_block(r);
-    if (!code) code = emit(r);
+    code = ranks_agree(compute_block(r));
+    if (!code) code = ranks_agree(emit(r));
     progress_step(&p, ++done);
   } while (!code && blocks_next(&r->blocks));
   progress_end(&p);
@@ -341,8 +427,18 @@ static int make_context(run *r) {
   return status == SMX_OK ? EXIT_OK : bind_fault(&r->b, status);
 }
 
+/* Rows alone can be cut among ranks. */
+static int join_ranks(run *r) {
+  if (ranks_count() == 1) return EXIT_OK;
+  if (!has_rows(r->op))
+    return fault(EXIT_USAGE, "%s: not over ranks: its inputs are no rows of one length", r->op->name);
+  r->piece = ranks_me() ? NULL : malloc(RANKS_PIECE);
+  return ranks_me() || r->piece ? EXIT_OK : fault_memory(RANKS_PIECE);
+}
+
 static void free_run(run *r) {
   write_drop(&r->file);
+  free(r->piece);
   smx_context_destroy(r->context);
   for (int i = 0; i < SMX_MAX_PORTS; i++) {
     free(r->out[i].buffer);
@@ -362,8 +458,10 @@ int run_operator(const run_request *request) {
   if (!code) code = choose_results(r);
   if (!code) code = open_results(r);
   if (!code) code = make_context(r);
+  if (!code) code = join_ranks(r);
+  code = ranks_agree(code);
   if (!code) code = run_blocks(r);
-  if (!code) code = close_results(r);
+  if (!code) code = ranks_agree(close_results(r));
   free_run(r);
   return code;
 }
