@@ -2,6 +2,7 @@
 #ifndef TEST_MPI_H
 #define TEST_MPI_H
 #include <softmax/mpi.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 extern int me, count; /* this rank, and how many there are */
@@ -17,5 +18,6 @@ extern int me, count; /* this rank, and how many there are */
 
 void draws(void);
 void keys(void);
+void long_rows(void);
 
 #endif
