@@ -15,6 +15,7 @@ enum { POLICIES = 3 * 2 }; /* on_empty x on_inf */
 
 typedef struct core_state {
   PyObject *storage;   /* the type of memory that the module owns (storage.c) */
+  PyObject *split;     /* the type of calls on rows over several processes (split.c) */
   PyObject *kinds;     /* dict: type of an array -> (empty, wrap), see libsoftmax/_arrays.py */
   PyObject *adopters;  /* dict: type of an array -> None, or what makes an array of it that can be opened */
   PyObject *versioned; /* {"max_version": (1, 0)}, for __dlpack__ */
@@ -138,6 +139,13 @@ PyObject *core_prepare_attention(PyObject *module, PyObject *const *args, Py_ssi
 /* ---- sample.c ---- */
 
 PyObject *core_sample(PyObject *module, PyObject *given);
+
+/* ---- split.c ---- */
+
+extern PyType_Spec core_split_spec;
+PyObject *core_split(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *core_split_shard(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *core_split_plan(PyObject *module, PyObject *bounds);
 
 /* Where the values of a call's arguments are put, by what they are for. Python
  * (libsoftmax/_functions.py) maps names to these. */

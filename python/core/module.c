@@ -1,6 +1,7 @@
 /* module.c - libsoftmax._core: the operator table and the verbs of the library for Python. What
  * users call is made from these in Python. */
 #include "torch.h"
+#include <softmax/split.h>
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
@@ -34,6 +35,13 @@ static PyMethodDef methods[] = {
     {"prepare_attention", FAST(core_prepare_attention), METH_FASTCALL,
      "prepare_attention(entry point, arguments but arrays, names of arrays, handed): what run() takes."},
     {"sample", core_sample, METH_O, "sample(arguments): (index, log, status)."},
+    {"split", FAST(core_split), METH_FASTCALL,
+     "split(backward, operator, slots, settings, in, out, dout, din, part): a call on one process of "
+     "several."},
+    {"split_shard", FAST(core_split_shard), METH_FASTCALL,
+     "split_shard(n, ranks, rank): (first, count) of an even share of n columns."},
+    {"split_plan", core_split_plan, METH_O,
+     "split_plan([0, ..., n]): the columns that each rank sums, for those that it holds."},
     {"threads", FAST(core_threads), METH_FASTCALL,
      "threads(n): sets the number of threads of all calls, and tells it."},
     {"operators", core_operators, METH_NOARGS, "operators(): the operator table."},
@@ -59,6 +67,10 @@ static const struct {
     {"SLOT_ON_EMPTY", SLOT_ON_EMPTY},
     {"SLOT_ON_INF", SLOT_ON_INF},
     {"SLOT_WANTED", SLOT_WANTED},
+    {"SPLIT_GROUP", SMX_SPLIT_GROUP},
+    {"SPLIT_DONE", SMX_SPLIT_DONE},
+    {"SPLIT_GATHER", SMX_SPLIT_GATHER},
+    {"SPLIT_RELAY_BACK", SMX_SPLIT_RELAY_BACK},
 };
 
 static int execute(PyObject *module) {
@@ -68,7 +80,8 @@ static int execute(PyObject *module) {
   state->adopters = PyDict_New();
   state->versioned = Py_BuildValue("{s:(ii)}", "max_version", DLPACK_MAJOR, 0);
   state->storage = PyType_FromModuleAndSpec(module, &core_storage_spec, NULL);
-  if (!state->kinds || !state->adopters || !state->versioned || !state->storage) return -1;
+  state->split = PyType_FromModuleAndSpec(module, &core_split_spec, NULL);
+  if (!state->kinds || !state->adopters || !state->versioned || !state->storage || !state->split) return -1;
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (PyModule_AddIntConstant(module, numbers[i].name, numbers[i].value) < 0) return -1;
   if (PyModule_AddStringConstant(module, "version", smx_version()) < 0 ||
@@ -81,6 +94,7 @@ static int traverse(PyObject *module, visitproc visit, void *arg) {
   core_state *state = PyModule_GetState(module);
   if (!state) return 0;
   Py_VISIT(state->storage);
+  Py_VISIT(state->split);
   Py_VISIT(state->kinds);
   Py_VISIT(state->adopters);
   Py_VISIT(state->versioned);
@@ -91,6 +105,7 @@ static int clear(PyObject *module) {
   core_state *state = PyModule_GetState(module);
   if (!state) return 0;
   Py_CLEAR(state->storage);
+  Py_CLEAR(state->split);
   Py_CLEAR(state->kinds);
   Py_CLEAR(state->adopters);
   Py_CLEAR(state->versioned);

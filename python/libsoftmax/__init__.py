@@ -12,7 +12,8 @@ Every operator of the library is a function, and NAME_backward its gradient; tho
 Attention is no operator on rows and has functions of its own: attention, attention_backward, attention_scores, attention_apply,
 attention_column_mass, attention_select, attention_tropical, attention_tropical_backward, rope, rope_backward.
 sample draws from scores through a chain of steps, and a Sampler remembers what it drew.
-libsoftmax.torch and libsoftmax.jax hold the same functions with automatic gradients.
+libsoftmax.torch and libsoftmax.jax hold the same functions with automatic gradients. Rows whose columns lie on several processes:
+libsoftmax.distributed (torch.distributed) and libsoftmax.mpi (mpi4py).
 
 >>> OPERATORS["softmax"].formula
 'y_i = b^(x_i / T) / sum_j b^(x_j / T)'
