@@ -163,7 +163,7 @@ class _Call:
         if not d.may_have_gradient(i):
             d.refuse(d.inputs[i])
         axis = _autograd.row_axes(x.ndim, self.settings)[0] - x.ndim
-        if i and d.op.inputs[i].shape == _autograd.FULL and (a.ndim < -axis or a.shape[axis] == 1):
+        if i and d.op.inputs[i].shape == _autograd.FULL and (a.ndim < -axis or a.shape[axis] == 1 != x.shape[axis]):
             raise RuntimeError("%s: %s: one value for all columns has no gradient over ranks: expand it"
                                % (d.name, d.inputs[i]))
 

@@ -48,7 +48,7 @@ class Ranks:
             [N * r // size for r in range(size + 1)],                      # even, within groups
             [*shares, N],                                                  # at groups
             [0] * size + [N],                                              # all on the last
-            [0, *[7, 9][:size - 1], N] if size > 1 else [0, N],            # a few columns of one group
+            [0, *[1, 9][:size - 1], N] if size > 1 else [0, N],            # one column, and a few of its group
             [0, *[12000, 12000][:size - 1], N] if size > 1 else [0, N],    # one is empty in the middle, or none
         ]
 
@@ -186,7 +186,7 @@ def check_soft_targets(w):
 
 
 def check_gradients(w):
-    names, dtypes = ("softmax", "log_softmax", "logsumexp", "entmax15"), (torch.float32, torch.bfloat16)
+    names, dtypes = ("softmax", "log_softmax", "logsumexp", "entmax15", "logcumsumexp"), (torch.float32, torch.bfloat16)
     for name, dtype in itertools.product(names, dtypes):
         x, function = hard_rows(dtype), w.distributed.function(name)
         y = getattr(smx, name)(x)

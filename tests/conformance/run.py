@@ -1,12 +1,13 @@
 """run.py [SUITE...] - the Python package and the test suites of others, each with its own packages; `./dev conformance` runs this in a virtual
-environment that has the package. A suite whose packages are not there and cannot be installed is skipped, with a word; a run in which no suite
-could run has failed. Standard library only.
+environment that has the package. A suite whose packages or programs are not there and cannot be installed is skipped, with a word; a run in
+which no suite could run has failed. Standard library only.
 
 A suite is a program that prints what it found and leaves with 0 when nothing failed. Packages are pinned, so that a run means the same tomorrow.
 Packages that the environment has already are not asked for again. Two suites run at a time, and what they print appears in the order below.
 """
 import concurrent.futures
 import importlib.metadata
+import shutil
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ sys.path.insert(0, str(ROOT / "python"))
 from make_wheel import PACKAGES as WHEEL  # noqa: E402
 TORCH = NUMPY + ["filelock==4.2.12", "fsspec==2026.9.0", "jinja2==3.1.6", "markupsafe==3.0.4", "mpmath==1.3.0", "networkx==3.6.1",
                  "setuptools==84.2.1", "sympy==1.14.0", "typing_extensions==4.16.0", "torch==2.15.0"]
+PROGRAMS = {"mpi": "mpirun"}  # that a suite runs
 ALONE = {"torch"}  # installed without what they require: of PyTorch that is 2.5 GB for a GPU
 UNITTEST = [sys.executable, "-B", "-m", "unittest", "discover", "-s", str(ROOT / "python/tests")]
 
@@ -32,6 +34,7 @@ SUITES = [
     ("package", JAX + TABLES + ["mypy==2.4.1"], UNITTEST),
     ("torch", TORCH, [*UNITTEST, "-p", "torch_*.py"]),
     ("transformers", [*TORCH, "transformers==5.23.0"], [*UNITTEST, "-p", "transformers_*.py"]),
+    ("mpi", NUMPY + ["mpi4py==4.1.2"], [*UNITTEST, "-p", "mpi_*.py"]),
     ("wheel", NUMPY + WHEEL, [sys.executable, "-B", str(HERE / "wheel.py")]),
     ("docs", NUMPY, [sys.executable, "-B", str(HERE / "docs.py")]),
     ("onnx", NUMPY + ["onnx==1.22.0"], [sys.executable, "-B", str(HERE / "onnx_nodes.py")]),  # the last release with its test data inside
@@ -66,9 +69,10 @@ def install(packages):
 
 
 def prepare(suites):
-    """name -> why its packages are not there, or None. All are asked for at once; if that fails, suite by suite."""
-    together = install(missing(sorted({p for _, packages, _ in suites for p in packages})))
-    return {name: together and install(missing(packages)) for name, packages, _ in suites}
+    """name -> why its packages or programs are not there, or None. All are asked for at once; if that fails, suite by suite."""
+    absent = {name: "%s: no such program" % p for name, p in PROGRAMS.items() if not shutil.which(p)}
+    together = install(missing(sorted({p for name, packages, _ in suites if name not in absent for p in packages})))
+    return {name: absent.get(name) or (together and install(missing(packages))) for name, packages, _ in suites}
 
 
 def run(command):
@@ -89,7 +93,7 @@ def main(wanted):
         for name, *_ in suites:
             print("\n== %s" % name, flush=True)
             if why_not[name]:
-                print("skipped: its packages cannot be installed: %s" % why_not[name])
+                print("skipped: what it needs cannot be installed: %s" % why_not[name])
                 results.append((name, "skipped"))
                 continue
             code, text, seconds = running[name].result()
