@@ -1,4 +1,4 @@
-"""The examples of docs/pytorch.md, and examples/reproducible.py and mixture_of_experts.py."""
+"""The examples of docs/pytorch.md, and examples/reproducible.py, mixture_of_experts.py and vocabulary_parallel.py."""
 import doctest
 import pathlib
 import re
@@ -35,6 +35,15 @@ class Docs(unittest.TestCase):
         routed, plain = [[float(word) for word in line.split()] for line in p.stdout.splitlines()[-2:]]
         self.assertEqual((len(routed), routed[-1] < routed[0]), (6, True), routed)
         self.assertTrue(all(abs(a - b) < 1e-12 for a, b in zip(routed, plain)), p.stdout + p.stderr)
+
+    def test_vocabulary_parallel(self):
+        """A head on 1, 2 and 4 processes has the same losses, which fall."""
+        path = ROOT / "examples/vocabulary_parallel.py"
+        p = subprocess.run([sys.executable, "-B", str(path), "4"], text=True, capture_output=True, timeout=500)
+        losses = [line.split(": ")[1] for line in p.stdout.splitlines()]
+        self.assertEqual((p.returncode, len(losses), len(set(losses))), (0, 3, 1), p.stdout + p.stderr)
+        first, *_, last = map(float, losses[0].split())
+        self.assertLess(last, first)
 
 
 if __name__ == "__main__":
