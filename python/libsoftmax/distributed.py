@@ -20,14 +20,22 @@ becomes distributed.cross_entropy(logits, classes).backward().
 
 The gradient of cross_entropy is formed with the loss, and backward() sends nothing; of other functions backward()
 is a call of all ranks. A gradient of what every rank has is to be the same on every rank."""
+import functools
 import sys
+from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from . import _autograd, _core, _split
 from ._table import OPERATORS
 from .torch import _eager, _functions, _library
+
+try:
+    from torch._compile import _disable_dynamo as _disable  # what torch.optim uses: it does not load the compiler
+except ImportError:
+    _disable = torch.compiler.disable
 
 
 class _Group:
@@ -111,22 +119,36 @@ def _bytes(memory):
     return torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0, dtype=torch.uint8)
 
 
+def _untraced(function):
+    """torch.compile breaks its graph here, because messages are not for it."""
+    aside = _disable(function)
+
+    @functools.wraps(function)
+    def either(*args, **kwargs):
+        return (aside if _eager.dynamo() else function)(*args, **kwargs)
+    return either
+
+
 # ---- without a graph ----
 
 
-def shard(n, group=None):
+def shard(n: int, group: dist.ProcessGroup | None = None) -> tuple[int, int]:
     """(first, count): an even share of n columns for this rank, cut at multiples of 8192."""
     t = _Group(group)
     return _core.split_shard(n, t.size, t.rank)
 
 
-def forward(name, *inputs, n=None, first=None, group=None, **params):
+@_untraced
+def forward(name: str, *inputs: Any, n: int | None = None, first: int | None = None, group: dist.ProcessGroup | None = None,
+            **params: Any) -> Any:
     """libsoftmax.NAME, for any operator on rows: its arguments, but for out= and where=, with one axis. No graph is
     recorded."""
     return _split.forward(_Group(group), name, inputs, params, n, first)
 
 
-def backward(name, *inputs, n=None, first=None, group=None, **params):
+@_untraced
+def backward(name: str, *inputs: Any, n: int | None = None, first: int | None = None, group: dist.ProcessGroup | None = None,
+             **params: Any) -> Any:
     """libsoftmax.NAME_backward, in the same way."""
     return _split.backward(_Group(group), name, inputs, params, n, first)
 
@@ -241,7 +263,7 @@ def _local(value, group, made):
     return value.to_local()
 
 
-def function(name):
+def function(name: str) -> Callable[..., Any]:
     """The function libsoftmax.torch.NAME over ranks, of any operator with a gradient: its arguments, but for
     donate_logits=, and n=, first= and group=."""
     op = OPERATORS.get(name)
@@ -270,15 +292,28 @@ def function(name):
         return d.give(outputs, one.settings)
     call.__name__ = call.__qualname__ = name
     call.__doc__ = "libsoftmax.torch.%s, of rows over the ranks of group." % name
-    return call
+    return _untraced(call)
 
 
-softmax, log_softmax, logsumexp = map(function, ("softmax", "log_softmax", "logsumexp"))
+softmax: Callable[..., Tensor] = function("softmax")
+log_softmax: Callable[..., Tensor] = function("log_softmax")
+logsumexp: Callable[..., Tensor] = function("logsumexp")
 _cross_entropy = function("cross_entropy")
 
 
-def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="mean", label_smoothing=0.0, n=None, first=None,
-                  group=None, **params):
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    n: int | None = None,
+    first: int | None = None,
+    group: dist.ProcessGroup | None = None,
+    **params: Any,
+) -> Any:
     """torch.nn.functional.cross_entropy of logits whose classes lie on the ranks of group.
 
     input: [N, classes of this rank, ...], or [classes of this rank]; or a DTensor with its classes sharded. target:

@@ -12,6 +12,8 @@ one rank is one on all of them. comm=None is MPI.COMM_WORLD.
 
 No second library is needed: messages travel by mpi4py, arithmetic and decisions are those of libsoftmax, so that
 the results are those of libsoftmax_mpi (softmax/mpi.h) too."""
+from typing import Any
+
 import numpy
 from mpi4py import MPI
 
@@ -102,24 +104,26 @@ class _Communicator:
     move = staticmethod(numpy.moveaxis)
 
 
-def shard(n, comm=None):
+def shard(n: int, comm: MPI.Comm | None = None) -> tuple[int, int]:
     """(first, count): an even share of n columns for this rank, cut at multiples of 8192."""
     t = _Communicator(comm)
     return _core.split_shard(n, t.size, t.rank)
 
 
-def forward(name, *inputs, n=None, first=None, comm=None, **params):
+def forward(name: str, *inputs: Any, n: int | None = None, first: int | None = None, comm: MPI.Comm | None = None,
+            **params: Any) -> Any:
     """libsoftmax.NAME, for any operator on rows: its arguments, but for out= and where=, with one axis."""
     return _split.forward(_Communicator(comm), name, inputs, params, n, first)
 
 
-def backward(name, *inputs, n=None, first=None, comm=None, **params):
+def backward(name: str, *inputs: Any, n: int | None = None, first: int | None = None, comm: MPI.Comm | None = None,
+             **params: Any) -> Any:
     """libsoftmax.NAME_backward, in the same way."""
     return _split.backward(_Communicator(comm), name, inputs, params, n, first)
 
 
 def _make(name):
-    def function(*inputs, n=None, first=None, comm=None, **params):
+    def function(*inputs: Any, n: int | None = None, first: int | None = None, comm: MPI.Comm | None = None, **params: Any) -> Any:
         return forward(name, *inputs, n=n, first=first, comm=comm, **params)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = "libsoftmax.%s, of rows over the ranks of comm." % name

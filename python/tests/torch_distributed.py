@@ -264,6 +264,34 @@ def check_torch(w):
         assert same(w.distributed.cross_entropy(x.bfloat16()[:, part], target), smx.cross_entropy(x.bfloat16(), target))
 
 
+def check_compile(w):
+    """torch.compile breaks its graph at a call."""
+    if w.size > 1:
+        return
+    x, target = scores(23, 4, N), torch.arange(4)
+    traced = torch.compile(lambda x: w.distributed.cross_entropy(x * 2, target) + x.sum(), backend="aot_eager")
+    for a, b in zip(gradients(traced, x, upstream=torch.ones(1)),
+                    gradients(lambda x: smx.cross_entropy(x * 2, target) + x.sum(), x, upstream=torch.ones(1))):
+        torch.testing.assert_close(a, b)
+
+
+def check_more_than_the_loss(w):
+    """Gradients of more than one result, and of a graph that is kept."""
+    x, target, weight = scores(24, 4, N), torch.tensor([3, 19999, 8191, -100]), scores(25, N).abs()
+
+    def several(function, part):
+        own = x[:, part].clone().requires_grad_()
+        made = function(own, target, class_weight=weight[part], return_lse=True)
+        value = made.loss * 3 + made.lse.sum()
+        value.backward(retain_graph=True)
+        value.backward()
+        return made.loss, made.lse, own.grad
+    whole = several(smx.cross_entropy, slice(N))
+    for _, part in w.each_cut():
+        made = several(w.distributed.function("cross_entropy"), part)
+        assert same(made[0], whole[0]) and same(made[1], whole[1]) and same(made[2], whole[2][:, part])
+
+
 def check_groups(w):
     """A group whose ranks are not those of the world."""
     if w.size < 3:
@@ -308,6 +336,30 @@ def check_dtensor(w):
     w.refused(ValueError, "axis 0", lambda: w.distributed.softmax(distribute_tensor(scores(0, 6, 8), mesh, [Shard(0)])))
     alone = dist.new_group([w.rank], use_local_synchronization=True)
     assert same(w.distributed.softmax(distribute_tensor(x, mesh, [Replicate()]), group=alone), smx.softmax(x))
+
+
+def check_training(w):
+    """The loop of docs/pytorch.md has the losses of one process."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    def train(spread):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, N))
+        x, y, losses = torch.randn(32, 8), torch.randint(0, N, (32,)), []
+        if spread:
+            plan = {"2": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)}
+            parallelize_module(model, init_device_mesh("cpu", (w.size,)), plan)
+        optimiser = torch.optim.SGD(model.parameters(), lr=1.0)
+        for _ in range(3):
+            optimiser.zero_grad()
+            value = w.distributed.cross_entropy(model(x), y) if spread else torch.nn.functional.cross_entropy(model(x), y)
+            value.backward()
+            optimiser.step()
+            losses.append(value.detach())
+        return torch.stack(losses)
+    torch.testing.assert_close(train(True), train(False))
 
 
 def check_errors(w):
