@@ -133,6 +133,9 @@ int core_take_kind(core_call *c, PyObject *like);
 int core_open_result(core_call *c, core_results *r, int32_t i, PyObject *given, const smx_shape *shape,
                      const char *prefix, const char *port);
 
+/* A hint for memory that is written for the first time. */
+void core_expect_large_pages(const smx_tensor *t);
+
 /* Closes all arrays: to be done before results are handed back. */
 void core_close(core_call *c);
 

@@ -94,7 +94,7 @@ static PyObject *make_array(core_call *c, const smx_shape *shape) {
 
 /* Memory of a large result comes from the system page by page, each filled with zeros when it is
  * first written. Large pages take a quarter of that time; NumPy asks for them too. */
-static void expect_large_pages(const smx_tensor *t) {
+void core_expect_large_pages(const smx_tensor *t) {
 #if defined MADV_HUGEPAGE
   enum { LEAST = 4 << 20 };
   size_t bytes = t->dtype.bits / 8;
@@ -118,7 +118,7 @@ int core_open_result(core_call *c, core_results *r, int32_t i, PyObject *given, 
   }
   r->object[i] = given ? Py_NewRef(given) : make_array(c, shape);
   r->tensor[i] = r->object[i] ? core_open(c, r->object[i], prefix, port, true) : NULL;
-  if (r->made[i] && r->tensor[i]) expect_large_pages(r->tensor[i]);
+  if (r->made[i] && r->tensor[i]) core_expect_large_pages(r->tensor[i]);
   return r->tensor[i] ? 0 : -1;
 }
 

@@ -22,6 +22,7 @@ static int open_set(core_call *c, PyObject *arrays, const char *prefix, const sm
     PyObject *const array = PyTuple_GetItem(arrays, i);
     if (array == Py_None) continue;
     if (!(t[i] = core_open(c, array, prefix, ports[i].name, write))) return -1;
+    if (write) core_expect_large_pages(t[i]);
   }
   return 0;
 }

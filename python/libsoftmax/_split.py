@@ -274,8 +274,9 @@ def _rounds(t, split, groups):
     under_way = collections.deque((block, begin(block)) for block in range(1, min(SLOTS + 1, blocks)))
     while under_way:
         block, wait = under_way.popleft()
+        messages = wait()
         try:
-            split.fold(block, wait())
+            split.fold(block, messages)
         except BaseException:
             for _, wait in under_way:  # a message that is no good is so for all: what else is on its way arrives
                 wait()

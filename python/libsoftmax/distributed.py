@@ -237,7 +237,9 @@ class _Function(torch.autograd.Function):
         call, saved = ctx.call, ctx.saved_tensors
         d = call.d
         if call.early:
-            return None, None, None, None, _eager._scaled(d, saved[0], upstream, call.settings), *[None] * (len(d.inputs) - 1)
+            into = not _eager._KEEPS_GRAPH() and _eager._opens(upstream)
+            dx = _eager._scaled(d, saved[0], upstream, call.settings, into)
+            return None, None, None, None, dx, *[None] * (len(d.inputs) - 1)
         arrays, kept = list(saved[:len(d.inputs)]), iter(saved[len(d.inputs):])
         outputs = [next(kept) if there else None for there in ctx.there]
         found = call.gradients(arrays, outputs, list(upstream))
