@@ -211,6 +211,8 @@ class Columns:
         self.apart = self.held != self.summed
         me = transport.rank
         self.first, self.own = self.summed[me], self.summed[me + 1] - self.summed[me]
+        at = self.first - bounds[me]
+        self.inside = slice(at, at + self.own) if 0 <= at and self.summed[me + 1] <= bounds[me + 1] else None
         self.groups = [-(-(b - a) // GROUP) for a, b in zip(self.summed, self.summed[1:])]
 
     def move(self, source, target, back):
@@ -222,7 +224,8 @@ class Columns:
             out, into = _common(come, me, go, r), _common(come, r, go, me)
             part = source[..., out.start - come[me]:out.stop - come[me]]
             if r == me:
-                target[..., into.start - go[me]:into.stop - go[me]] = part
+                if self.inside is None:
+                    target[..., into.start - go[me]:into.stop - go[me]] = part
                 out, into, part = range(0), range(0), source[..., :0]
             sent.append(part.reshape(rows, len(out)) if len(out) else None)
             columns.append(len(into))
@@ -334,10 +337,12 @@ def _as_given(call, results, ports):
 
 
 def _own(call, columns):
-    """Room for the columns of this rank's groups, where they are not those that it holds."""
+    """Arrays of the columns of this rank's groups: a part of those that it holds, or room for them."""
     t = call.transport
-    return [[t.empty((*a.shape[:-1], columns.own), t.dtype(a)) if a is not None and moves else a for a, moves in zip(*both)]
-            for both in zip(call.arrays, call.moves)]
+
+    def own(a):
+        return t.empty((*a.shape[:-1], columns.own), t.dtype(a)) if columns.inside is None else a[..., columns.inside]
+    return [[own(a) if a is not None and moves else a for a, moves in zip(*both)] for both in zip(call.arrays, call.moves)]
 
 
 def _open(call, columns, arrays):
