@@ -164,7 +164,10 @@ def tell(transport, error=None, n=-1, first=-1, count=0, how=b"", text=""):
     heard = list(_FACTS.iter_unpack(transport.gather(mine, [len(mine)] * transport.size)()))
     for r, (status, *_, said) in enumerate(heard):
         if status and r == transport.rank:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # it knows this frame, and frames with arrays
         if status:
             kind = _ERRORS[status] if 0 < status < len(_ERRORS) else RuntimeError
             raise kind("rank %d: %s" % (r, said.rstrip(b"\0").decode(errors="replace")))

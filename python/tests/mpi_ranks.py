@@ -1,5 +1,6 @@
 """libsoftmax.mpi: results on 1, 2 and 3 ranks have the bits of one process, whatever the cut; an error of one rank is one of
 all. Needs mpi4py and mpirun, under which this file runs itself."""
+import gc
 import os
 import subprocess
 import sys
@@ -130,6 +131,8 @@ def check_errors(mpi, comm):
     if comm.size > 1:
         cases += [(ValueError, "rank 0 has", lambda: mpi.softmax(own if last else own[:3])),
                   (ValueError, "another call", lambda: mpi.cross_entropy(own, target + last))]
+    gc.disable()
+    held = sys.getrefcount(x)
     for kind, words, function in cases:
         try:
             function()
@@ -138,6 +141,8 @@ def check_errors(mpi, comm):
         else:
             raise AssertionError("no error with %r" % words)
         assert same(mpi.softmax(own), libsoftmax.softmax(x)[:, part])
+        assert sys.getrefcount(x) == held, words  # no error keeps an array
+    gc.enable()
 
 
 def check_sizes(mpi, comm):
