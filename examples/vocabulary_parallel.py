@@ -1,11 +1,11 @@
-"""A head whose classes lie on several processes, trained with the same losses, bit for bit, on 1, 2 and 4 of them.
+"""A head whose classes lie on several processes, trained to the same weights, bit for bit, on 1, 2 and 4 of them.
 Needs libsoftmax and PyTorch.
 
     python vocabulary_parallel.py [steps [processes ...]]
 
 Each process has the rows of the head's weight that belong to its classes, and so the columns of the logits; the layer
-below is on every process, which all compute the same of it. It prints the losses for each number of processes, and
-fails if one differs.
+below is on every process, which all compute the same of it. It prints the losses and the hash of all weights for each
+number of processes, and fails if one differs.
 
 What depends on the number of processes, and what is done instead:
 
@@ -15,6 +15,7 @@ What depends on the number of processes, and what is done instead:
 - The gradient of the layer below is a sum over all classes, and all_reduce adds up what processes have. Here each
   makes one part for each group of GROUP classes, and all add up these parts in the order of the classes."""
 
+import hashlib
 import pathlib
 import sys
 import tempfile
@@ -80,7 +81,7 @@ def sum_in_order(parts, like):
 
 
 def train(steps):
-    """The loss of each step; the same on every process."""
+    """The loss of each step, and the hash of all weights in the end; the same on every process."""
     random = torch.Generator().manual_seed(0)
 
     def numbers(*shape):
@@ -99,16 +100,19 @@ def train(steps):
         with torch.no_grad():
             for w, g in zip(weights, gradients):
                 w.sub_(RATE * g)
-        losses.append(loss.item())
-    return losses
+        losses.append("%.9g" % loss.item())
+    parts = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, weights[1].detach().numpy().tobytes())
+    digest = hashlib.sha256(weights[0].detach().numpy().tobytes() + b"".join(parts))
+    return " ".join([*losses, "weights", digest.hexdigest()[:16]])
 
 
 def work(rank, size, folder, steps):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method="file://%s/store%d" % (folder, size), rank=rank, world_size=size)
-    losses = train(steps)
+    found = train(steps)
     if rank == 0:
-        pathlib.Path(folder, "losses%d" % size).write_text(" ".join(map(float.hex, losses)))
+        pathlib.Path(folder, "found%d" % size).write_text(found)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -118,12 +122,12 @@ def main(steps, sizes):
     with tempfile.TemporaryDirectory() as folder:
         for size in sizes:
             torch.multiprocessing.spawn(work, (size, folder, steps), size)
-            found.append([float.fromhex(word) for word in pathlib.Path(folder, "losses%d" % size).read_text().split()])
-            print("%d processes:" % size, " ".join("%.9g" % loss for loss in found[-1]), flush=True)
-    return all(losses == found[0] for losses in found)
+            found.append(pathlib.Path(folder, "found%d" % size).read_text())
+            print("%d processes: %s" % (size, found[-1]), flush=True)
+    return len(set(found)) == 1
 
 
 if __name__ == "__main__":
     given = [int(word) for word in sys.argv[1:]] or [8]
     if not main(given[0], given[1:] or [1, 2, 4]):
-        sys.exit("the losses differ")
+        sys.exit("they differ")
