@@ -230,6 +230,7 @@ int main(int argc, char **argv) {
     cross_entropy();
     draws();
     keys();
+    bytes();
     faults();
     memory();
   }

@@ -19,5 +19,6 @@ extern int me, count; /* this rank, and how many there are */
 void draws(void);
 void keys(void);
 void long_rows(void);
+void bytes(void);
 
 #endif

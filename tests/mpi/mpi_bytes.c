@@ -1,0 +1,40 @@
+/* mpi_bytes.c - proves that what ranks send is what docs/performance.md says: a head for each
+ * message, and a part for each row and group, once for softmax and for a loss with its gradient. */
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "mpi.h"
+#include "util.h"
+
+enum { HEAD = 64, PART = 144, ROWS = 600, BLOCK = 256, N = 40000, GROUP = 8192 };
+
+/* Called by the library in the place of MPI's. */
+static int64_t sent, messages;
+int MPI_Iallgatherv(const void *from, int own, MPI_Datatype type, void *to, const int *counts, const int *at,
+                    MPI_Datatype got, MPI_Comm comm, MPI_Request *request) {
+  sent += own, messages++;
+  return PMPI_Iallgatherv(from, own, type, to, counts, at, got, comm, request);
+}
+
+static void one(bool gradient, int64_t first, int64_t own, int64_t groups) {
+  const int64_t blocks = (ROWS + BLOCK - 1) / BLOCK, passes = gradient ? 2 : 1;
+  static float loss[ROWS];
+  static int64_t target[ROWS];
+  float *const x = calloc((size_t)(ROWS * own + 1), sizeof *x), *const dx = gradient ? x : NULL;
+  CHECK(x, "no memory");
+  sent = messages = 0;
+  CHECK(!smx_mpi_cross_entropy_f32(MPI_COMM_WORLD, NULL, ROWS, N, first, (size_t)own, x, target, NULL, loss,
+                                   dx, NULL),
+        "%s", smx_last_error());
+  CHECK(messages == 1 + passes * blocks, "%d messages", (int)messages);
+  CHECK(sent == messages * HEAD + passes * ROWS * groups * PART, "%d bytes of %d groups", (int)sent,
+        (int)groups);
+  free(x);
+}
+
+void bytes(void) {
+  const int64_t groups = (N + GROUP - 1) / GROUP, begin = groups * me / count,
+                end = groups * (me + 1) / count, first = begin * GROUP,
+                last = end * GROUP < N ? end * GROUP : N;
+  for (int gradient = 0; gradient < 2; gradient++) one(gradient, first, last - first, end - begin);
+}
