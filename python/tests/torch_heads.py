@@ -104,5 +104,80 @@ class Heads(unittest.TestCase):
                 call()
 
 
+def log_likelihood(crf, e, tags, length):
+    """pytorch-crf's definition: a loop over the tokens of one sequence."""
+    first, last, a = crf.start_transitions, crf.end_transitions, crf.transitions
+    score, alpha = first[tags[0]] + e[0, tags[0]], first + e[0]
+    for t in range(1, length):
+        score = score + a[tags[t - 1], tags[t]] + e[t, tags[t]]
+        alpha = torch.logsumexp(alpha[:, None] + a, 0) + e[t]
+    return score + last[tags[length - 1]] - torch.logsumexp(alpha + last, 0)
+
+
+class Chains(unittest.TestCase):
+    def made(self, dtype=torch.float64, batch_first=True):
+        torch.manual_seed(3)
+        crf = wrapped.nn.CRF(4, batch_first=batch_first).to(dtype)
+        for p in crf.parameters():
+            torch.nn.init.normal_(p)
+        lengths = torch.tensor([6, 1, 4])
+        mask = torch.arange(6) < lengths[:, None]
+        return crf, torch.randn(3, 6, 4, dtype=dtype), torch.randint(0, 4, (3, 6)), mask, lengths
+
+    def test_definition(self):
+        crf, e, tags, mask, lengths = self.made()
+        weights = torch.tensor([1.0, 2, 3], dtype=e.dtype)
+        def run(function):
+            crf.zero_grad()
+            x = e.clone().requires_grad_()
+            made = function(x)
+            (made * weights).sum().backward()
+            return [made.detach(), x.grad, *(p.grad.clone() for p in crf.parameters())]
+        ours = run(lambda x: crf(x, tags, mask, reduction="none"))
+        theirs = run(lambda x: torch.stack([log_likelihood(crf, x[i], tags[i], lengths[i]) for i in range(3)]))
+        for a, b in zip(ours, theirs):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
+        rows = ours[0]
+        for reduction, value in (("sum", rows.sum()), ("mean", rows.mean()), ("token_mean", rows.sum() / mask.sum())):
+            torch.testing.assert_close(crf(e, tags, mask.byte(), reduction=reduction), value)
+
+    def test_tokens_first(self):
+        crf, e, tags, mask, _ = self.made()
+        other, *_ = self.made(batch_first=False)
+        other.load_state_dict(crf.state_dict())
+        turned = [a.transpose(0, 1) for a in (e, tags, mask)]
+        self.assertTrue(torch.equal(crf(e, tags, mask), other(*turned)))
+        self.assertEqual(crf.decode(e, mask), other.decode(turned[0], turned[2]))
+        self.assertTrue(torch.equal(crf.marginals(e, mask), other.marginals(turned[0], turned[2]).transpose(0, 1)))
+
+    def test_decode(self):
+        crf, e, _, mask, lengths = self.made()
+        for i, path in enumerate(crf.decode(e, mask)):
+            length = int(lengths[i])
+            self.assertEqual(len(path), length)
+            all_paths = itertools.product(range(4), repeat=length)
+            best = max(all_paths, key=lambda p: log_likelihood(crf, e[i], torch.tensor(p), length).item())
+            self.assertEqual(tuple(path), best)
+        y = crf.marginals(e, mask)
+        torch.testing.assert_close(y.sum(-1), mask.to(y.dtype))
+        loss = crf(e.requires_grad_(), torch.zeros(3, 6, dtype=torch.long), mask)
+        g, = torch.autograd.grad(loss, e)
+        torch.testing.assert_close(-g, y - mask[..., None] * torch.tensor([1.0, 0, 0, 0], dtype=y.dtype))
+
+    def test_gradcheck_and_state(self):
+        crf, e, tags, mask, _ = self.made()
+        self.assertTrue(torch.autograd.gradcheck(lambda x, *p: crf(x, tags, mask, reduction="none"), (e.requires_grad_(), *crf.parameters())))
+        self.assertEqual(sorted(crf.state_dict()), ["end_transitions", "start_transitions", "transitions"])
+        self.assertEqual(repr(crf), "CRF(num_tags=4, batch_first=True)")
+
+    def test_refused(self):
+        crf, e, tags, mask, _ = self.made()
+        for word, call in (("num_tags", lambda: wrapped.nn.CRF(0)), ("emissions", lambda: crf(e[..., :3], tags)),
+                           ("tags", lambda: crf(e, tags[:2])), ("mask", lambda: crf.decode(e, mask[:, :3])),
+                           ("reduction", lambda: crf(e, tags, reduction="some")), ("0..3", lambda: crf(e, tags + 1))):
+            with self.assertRaisesRegex((ValueError, RuntimeError), word):
+                call()
+
+
 if __name__ == "__main__":
     unittest.main()

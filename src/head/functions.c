@@ -1,7 +1,7 @@
 /* head/functions.c - the operators of src/head: cross-entropy with the logits of a linear layer as
  * its x (driver_linear.c). */
 #include "driver/tensors.h"
-#include "head.h"
+#include "functions.h"
 #include <string.h>
 
 enum { H, W, TARGET, BIAS, CLASS_WEIGHT }; /* inputs */
@@ -68,4 +68,7 @@ static smx_status linear_cross_entropy_gradient(const tensor_call *c) {
 const tensor_functions head_functions[HEAD_COUNT] = {
     [HEAD_linear_cross_entropy] = {linear_cross_entropy, linear_cross_entropy_backward},
     [HEAD_linear_cross_entropy_gradient] = {.forward = linear_cross_entropy_gradient},
+    [HEAD_linear_chain_crf] = {crf_forward, crf_backward, .packed = true},
+    [HEAD_crf_marginals] = {.forward = crf_marginals, .packed = true},
+    [HEAD_crf_viterbi] = {.forward = crf_viterbi, .packed = true},
 };

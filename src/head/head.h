@@ -12,7 +12,14 @@
 #include <stdbool.h>
 
 /* The operators of the family `head`. */
-enum { HEAD_linear_cross_entropy, HEAD_linear_cross_entropy_gradient, HEAD_COUNT };
+enum {
+  HEAD_linear_cross_entropy,
+  HEAD_linear_cross_entropy_gradient,
+  HEAD_linear_chain_crf,
+  HEAD_crf_marginals,
+  HEAD_crf_viterbi,
+  HEAD_COUNT
+};
 extern const smx_op head_table[HEAD_COUNT];
 
 enum {
@@ -52,6 +59,25 @@ typedef struct head_tile {
 } head_tile;
 enum { HEAD_TILE = HEAD_CHAIN * HEAD_PANEL };
 
+/* One step of a chain: w = p e^(e + most - peak), where peak is the largest e + most, or NaN where
+ * one is. */
+typedef struct head_step {
+  const double *p, *e, *most;
+  double *w;
+  int64_t n;
+  double peak, p_least, w_least, w_most; /* results */
+} head_step;
+
+/* Sums and maxima over the paths of a chain, in double (functions_chain.h). */
+typedef struct head_chain {
+  void (*step)(head_step *s);
+  /* q = g / p where p is at least `least`, else 0. True: some g that is not 0 was left out. */
+  bool (*divide)(const double *g, const double *p, int64_t n, double least, double *q);
+  /* best_j = the largest v_i + t_ij, and the first i that has it; rows of t are `row` apart. */
+  void (*best)(const double *v, int64_t rows, const double *t, int64_t row, int64_t n, double *best,
+               double *from);
+} head_chain;
+
 typedef struct head_kernels {
   void (*pack)(const head_tile *t);
   void (*product)(const head_product *p);
@@ -63,6 +89,11 @@ typedef struct head_kernels {
   void (*sum_rows)(const void *x, int64_t row, int64_t rows, int64_t n, void *sum, bool first, bool last);
   /* n results from sums in double */
   void (*round)(const double *sum, double factor, int64_t n, void *out);
+  const head_chain *chain; /* NULL where reals are f32 */
 } head_kernels;
+
+#if defined SMX_FN && SMX_REAL == 64
+extern const head_chain SMX_FN(head_chain);
+#endif
 
 #endif

@@ -8,21 +8,22 @@
 /* Rows and vectors of a tile in registers: 6 x 4 where there are 32 registers of 64 bytes, 6 x 1
  * elsewhere; where FMA is emulated, few, so that there is little code. */
 #if defined(V_PORTABLE)
-enum { HIGH = 2, WIDE = 1 };
+enum { HIGH = 2, WIDE = 1, ALONE = 1 };
 #elif defined(__AVX512F__)
-enum { HIGH = 6, WIDE = 4 };
+enum { HIGH = 6, WIDE = 4, ALONE = 4 };
 #else
-enum { HIGH = 6, WIDE = 1 };
+enum { HIGH = 6, WIDE = 1, ALONE = 4 }; /* a row alone has more vectors, or it waits for each FMA */
 #endif
+enum { SUMS = HIGH * WIDE > ALONE ? HIGH *WIDE : ALONE };
 #define EACH_ROW(r, n) _Pragma("GCC unroll 6") for (int r = 0; r < (n); r++)
-#define EACH_VECTOR(v) _Pragma("GCC unroll 4") for (int v = 0; v < WIDE; v++)
+#define EACH_VECTOR(v) _Pragma("GCC unroll 4") for (int v = 0; v < wide; v++)
 
 /* Adds chains to their sums: those of some rows and columns from x on. */
-NOINLINE void add_chains(const head_product *p, int64_t row, int rows, int x, const real *chain) {
+NOINLINE void add_chains(const head_product *p, int64_t row, int rows, int wide, int x, const real *chain) {
   const vreal factor = v_set1((real)p->factor);
-  for (int r = 0; r < rows; r++, chain += WIDE * LANES) {
+  for (int r = 0; r < rows; r++, chain += wide * LANES) {
     real *const c = (real *)p->c + (row + r) * p->c_row + x;
-    for (int v = 0; v < WIDE * LANES && x + v < p->columns; v += LANES) {
+    for (int v = 0; v < wide * LANES && x + v < p->columns; v += LANES) {
       const int cnt = lanes_left((size_t)(p->columns - x - v));
       vreal sum = v_load(chain + v);
       if (!p->first) sum = v_add(at(c, (size_t)v, cnt), sum);
@@ -32,41 +33,42 @@ NOINLINE void add_chains(const head_product *p, int64_t row, int rows, int x, co
   }
 }
 
-/* One term of the chains of `rows` rows and WIDE vectors of columns. */
-SMI void add_term(int rows, const head_product *p, const real *a, const real *b, vreal sum[HIGH][WIDE]) {
-  vreal at_k[WIDE];
+/* One term of the chains of `rows` rows and `wide` vectors of columns. */
+SMI void add_term(int rows, int wide, const head_product *p, const real *a, const real *b, vreal *sum) {
+  vreal at_k[ALONE];
   EACH_VECTOR(v) at_k[v] = v_load(b + v * LANES);
   EACH_ROW(r, rows) {
     const vreal one = v_set1(a[r * p->a_row]);
-    EACH_VECTOR(v) sum[r][v] = v_fma(one, at_k[v], sum[r][v]);
+    EACH_VECTOR(v) sum[r * wide + v] = v_fma(one, at_k[v], sum[r * wide + v]);
   }
 }
 
 /* Four terms at a time keep the multipliers of a Xeon busier (Sapphire Rapids, in the first-level
  * cache: 153 and 173 GFLOP/s, where independent FMAs on constants reach 237). */
-SMI void product_part(int rows, const head_product *p, int64_t row, int x) {
+SMI void product_part(int rows, int wide, const head_product *p, int64_t row, int x) {
   const real *a = (const real *)p->a + row * p->a_row, *b = (const real *)p->b + x;
-  real *const c = (real *)p->c + row * p->c_row + x, chain[HIGH * WIDE * LANES] __attribute__((aligned(64)));
-  vreal sum[HIGH][WIDE];
+  real *const c = (real *)p->c + row * p->c_row + x, chain[SUMS * LANES] __attribute__((aligned(64)));
+  vreal sum[SUMS];
   int64_t k = 0;
   EACH_ROW(r, rows) EACH_VECTOR(v) if (!p->first) v_prefetch(c + r * p->c_row + v * LANES);
-  EACH_ROW(r, rows) EACH_VECTOR(v) sum[r][v] = v_set1(0);
+  EACH_ROW(r, rows) EACH_VECTOR(v) sum[r * wide + v] = v_set1(0);
   for (; rows == HIGH && k + 4 <= p->depth; k += 4)
     _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++, a += p->a_depth, b += HEAD_PANEL)
-        add_term(rows, p, a, b, sum);
-  for (; k < p->depth; k++, a += p->a_depth, b += HEAD_PANEL) add_term(rows, p, a, b, sum);
-  if (p->last || p->columns - x < WIDE * LANES) {
-    EACH_ROW(r, rows) EACH_VECTOR(v) v_store(chain + (r * WIDE + v) * LANES, sum[r][v]);
-    add_chains(p, row, rows, x, chain);
+        add_term(rows, wide, p, a, b, sum);
+  for (; k < p->depth; k++, a += p->a_depth, b += HEAD_PANEL) add_term(rows, wide, p, a, b, sum);
+  if (p->last || p->columns - x < wide * LANES) {
+    EACH_ROW(r, rows) EACH_VECTOR(v) v_store(chain + (r * wide + v) * LANES, sum[r * wide + v]);
+    add_chains(p, row, rows, wide, x, chain);
     return;
   }
   EACH_ROW(r, rows) EACH_VECTOR(v) {
     real *const to = c + r * p->c_row + v * LANES;
-    v_store(to, p->first ? sum[r][v] : v_add(v_load(to), sum[r][v]));
+    v_store(to, p->first ? sum[r * wide + v] : v_add(v_load(to), sum[r * wide + v]));
   }
 }
 SMI void product_rows(int rows, const head_product *p, int64_t row) {
-  for (int x = 0; x < p->columns; x += WIDE * LANES) product_part(rows, p, row, x);
+  const int wide = rows == 1 ? ALONE : WIDE;
+  for (int x = 0; x < p->columns; x += wide * LANES) product_part(rows, wide, p, row, x);
 }
 
 /* What of p->fetch belongs to rows from.. of the product. */
@@ -163,4 +165,9 @@ static void round_sums(const double *sum, double factor, int64_t n, void *out) {
   for (int64_t i = 0; i < n; i++) ((real *)out)[i] = r_clean(sum[i] * factor);
 }
 
-const head_kernels SMX_FN(head_kernels) = {pack, product, finish, uncap, sum_rows, round_sums};
+#if SMX_REAL == 64
+#define CHAIN &SMX_FN(head_chain)
+#else
+#define CHAIN NULL
+#endif
+const head_kernels SMX_FN(head_kernels) = {pack, product, finish, uncap, sum_rows, round_sums, CHAIN};

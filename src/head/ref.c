@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/ref.h"
+#include "ref.h"
 
 enum { LOSS, LSE, ENTROPY, CLASS };       /* outputs of linear_cross_entropy, */
 enum { REDUCED = 1, DH, DW, DBIAS, OUT }; /* and of linear_cross_entropy_gradient */
@@ -96,4 +96,5 @@ static void linear_cross_entropy_gradient(const tensor_ref_call *c) {
   free(z);
 }
 
-tensor_ref_fn *const head_refs[] = {linear_cross_entropy, linear_cross_entropy_gradient};
+tensor_ref_fn *const head_refs[] = {linear_cross_entropy, linear_cross_entropy_gradient, ref_linear_chain_crf,
+                                    ref_crf_marginals, ref_crf_viterbi};

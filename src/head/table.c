@@ -1,5 +1,6 @@
-/* head/table.c - the facts about each operator whose logits are those of a linear layer. The
- * command, the bindings, the tests and the manual all read this. */
+/* head/table.c - the facts about each operator that makes a loss or a choice of what a network ends
+ * with: logits of a linear layer, scores of a chain. The command, the bindings, the tests and the
+ * manual all read this. */
 #include "head.h"
 
 #define COUNT(a) ((int32_t)(sizeof(a) / sizeof *(a)))
@@ -49,6 +50,37 @@ static const smx_param gradient_params[] = {
      1, 0, 3, SMX_PARAM_INT, reductions},
 };
 
+#define CHAIN_IN \
+  {"emissions", DIMS, GRAD | SAVED, "scores of the tags of each token", "... l k"}, \
+      {"transitions", DIMS, GRAD | SAVED, "a score for a tag, the row, before another, the column", "k k"}
+#define CHAIN_ENDS \
+  {"start", DIMS, OPT | GRAD | SAVED, "scores of the first token's tag; 0 without", "k"}, \
+      {"end", DIMS, OPT | GRAD | SAVED, "scores of the last token's tag; 0 without", "k"}, \
+      {"mask", DIMS, SMX_PORT_MASK | OPT | SAVED, "nonzero = the token is there", "... l"}
+static const smx_port crf_in[] = {
+    CHAIN_IN,
+    {"target", DIMS, INT | SAVED | SMX_PORT_TARGET, "the tag of each token, or ignore_index", "... l | < k"},
+    CHAIN_ENDS};
+static const smx_port chain_in[] = {CHAIN_IN, CHAIN_ENDS};
+static const smx_port crf_out[] = {
+    {"loss", DIMS, 0, "log Z less the score of the target's path", "..."},
+    {"log_z", DIMS, 0, "the log-partition function", "..."}};
+static const smx_port marginals_out[] = {
+    {"y", DIMS, 0, "the probability of each tag", "... l k"},
+    {"pairs", DIMS, OPT, "how often each transition is expected", "... k k"},
+    {"log_z", DIMS, OPT, "the log-partition function", "..."}};
+static const smx_port viterbi_out[] = {
+    {"path", DIMS, INT, "the tag of each token; -1 of those that are hidden", "... l"},
+    {"score", DIMS, 0, "of the path", "..."}};
+static const smx_param crf_params[] = {
+    {"ignore_index", "a token with this target is left out, as one that is hidden",
+     -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
+#define CHAIN_FORMULA \
+  "s(y) = start_y0 + sum_t e_t,yt + sum_t A_yt,y(t+1) + end_yl,  Z = sum of e^s(y) over all paths y"
+#define CRF_SOURCE \
+  "Conditional Random Fields (Lafferty, McCallum, Pereira 2001); Investigating Bi-LSTM and CRF with POS " \
+  "Tag Embedding for Indonesian Named Entity Tagger (2020)"
+
 #define SOURCE \
   "Cut Your Losses in Large-Vocabulary Language Models (Wijmans et al. 2024); Liger Kernel (Hsu et al. " \
   "2024); torch.nn.functional.linear_cross_entropy"
@@ -80,4 +112,38 @@ const smx_op head_table[HEAD_COUNT] = {
         .example = "softmax run linear_cross_entropy_gradient features.npy head.npy labels.npy --reduction "
                    "mean",
         INPUTS(linear_in), OUTPUTS(gradient_out), PARAMS(gradient_params)},
+    [HEAD_linear_chain_crf] = {
+        .id = 525, .name = "linear_chain_crf", .family = "head", .flags = SMX_OP_BACKWARD, .tolerance = 16,
+        .title = "minus the log-likelihood of the tags of a sequence, in a random field on a chain",
+        .formula = CHAIN_FORMULA ";  loss = log Z - s(target)",
+        .about = "Tags that depend on their neighbours: named entities, parts of speech, segments. "
+                 "Gradients are probabilities less what is there. Hidden tokens are left out, wherever "
+                 "they are: the tokens beside them are neighbours. Sums over paths are formed in double "
+                 "with a scale for each token, and by logarithms where numbers would be below 2^-500 of "
+                 "the largest, so that no length or range of scores loses a path; -inf forbids a "
+                 "transition or a tag. A sequence of no tokens has loss 0 and log_z 0, one of which no "
+                 "path is possible loss 0 and log_z -inf.",
+        .source = CRF_SOURCE,
+        .example = "softmax run linear_chain_crf emissions.npy transitions.npy tags.npy",
+        INPUTS(crf_in), OUTPUTS(crf_out), PARAMS(crf_params)},
+    [HEAD_crf_marginals] = {
+        .id = 526, .name = "crf_marginals", .family = "head", .tolerance = 16,
+        .title = "the probability of each tag of each token, in a random field on a chain",
+        .formula = CHAIN_FORMULA ";  y_tj = P(y_t = j)",
+        .about = "By the forward and backward sums of linear_chain_crf, of which y is the gradient of "
+                 "log_z by the emissions. `pairs` are summed over the tokens. Hidden tokens have 0, and so"
+                 " may what is below 2^-100.",
+        .source = CRF_SOURCE,
+        .example = "softmax run crf_marginals emissions.npy transitions.npy",
+        INPUTS(chain_in), OUTPUTS(marginals_out)},
+    [HEAD_crf_viterbi] = {
+        .id = 527, .name = "crf_viterbi", .family = "head", .tolerance = 16,
+        .title = "the best path of tags, in a random field on a chain",
+        .formula = "path = argmax_y s(y),  " CHAIN_FORMULA,
+        .about = "Where paths are equally good, the lowest last tag, and the lowest tag before each. A "
+                 "sequence of which no path is possible has -1 everywhere, and the score -inf.",
+        .source = "Error Bounds for Convolutional Codes and an Asymptotically Optimum Decoding Algorithm "
+                  "(Viterbi 1967); " CRF_SOURCE,
+        .example = "softmax run crf_viterbi emissions.npy transitions.npy",
+        INPUTS(chain_in), OUTPUTS(viterbi_out)},
 };

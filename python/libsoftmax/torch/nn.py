@@ -377,6 +377,71 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return (o.squeeze(0) if not batched else o if self.batch_first else o.transpose(0, 1)), weights
 
 
+class CRF(torch.nn.Module):
+    """A random field on a chain of tags, with the parameters, arguments and state_dict of pytorch-crf's
+    torchcrf.CRF. A mask may hide any tokens, whose neighbours then follow one another; a target of
+    -100 is left out as well."""
+
+    def __init__(self, num_tags, batch_first=False):
+        super().__init__()
+        if num_tags < 1:
+            raise ValueError("CRF: num_tags: is %s, not 1 or more" % num_tags)
+        self.num_tags, self.batch_first = num_tags, batch_first
+        self.start_transitions = torch.nn.Parameter(torch.empty(num_tags))
+        self.end_transitions = torch.nn.Parameter(torch.empty(num_tags))
+        self.transitions = torch.nn.Parameter(torch.empty(num_tags, num_tags))
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        for parameter in self.parameters():
+            torch.nn.init.uniform_(parameter, -0.1, 0.1)
+
+    def extra_repr(self):
+        return "num_tags=%d, batch_first=%s" % (self.num_tags, self.batch_first)
+
+    def _first(self, emissions, **others):
+        """Tensors with the batch first."""
+        if emissions.ndim != 3 or emissions.shape[2] != self.num_tags:
+            raise ValueError("CRF: emissions: has the shape %s, not tokens, sequences and %d tags"
+                             % (tuple(emissions.shape), self.num_tags))
+        for name, a in others.items():
+            if a is not None and a.shape != emissions.shape[:2]:
+                raise ValueError("CRF: %s: has the shape %s, not %s" % (name, tuple(a.shape), tuple(emissions.shape[:2])))
+        if "mask" in others and others["mask"] is not None:
+            others["mask"] = others["mask"].bool()
+        given = [emissions, *others.values()]
+        return given if self.batch_first else [a if a is None else a.transpose(0, 1) for a in given]
+
+    def forward(self, emissions, tags, mask=None, reduction="sum"):
+        """The log-likelihood of the tags: of each sequence ("none"), their sum, their mean, or a mean
+        over the tokens ("token_mean")."""
+        if reduction not in ("none", "sum", "mean", "token_mean"):
+            raise ValueError("CRF: reduction: %r is not one of none, sum, mean, token_mean" % (reduction,))
+        e, tags, mask = self._first(emissions, tags=tags, mask=mask)
+        tags = tags.long() if mask is None else tags.long().masked_fill(~mask, -100)
+        found = -_package.linear_chain_crf(e, self.transitions, tags, self.start_transitions, self.end_transitions).loss
+        if reduction == "token_mean":
+            return found.sum() / (tags != -100).sum()
+        return found if reduction == "none" else found.sum() if reduction == "sum" else found.mean()
+
+    def _asked(self, emissions, mask):
+        e, mask = self._first(emissions, mask=mask)
+        scores = self.transitions, self.start_transitions, self.end_transitions
+        return e.detach(), *(a.detach() for a in scores), mask
+
+    @torch.no_grad()
+    def decode(self, emissions, mask=None):
+        """The tags of the best path of each sequence, as lists."""
+        path = _package.crf_viterbi(*self._asked(emissions, mask)).path.tolist()
+        return [[tag for tag in row if tag >= 0] for row in path]
+
+    @torch.no_grad()
+    def marginals(self, emissions, mask=None):
+        """The probability of each tag of each token, [batch, tokens, tags] where the batch is first."""
+        y = _package.crf_marginals(*self._asked(emissions, mask)).y
+        return y if self.batch_first else y.transpose(0, 1)
+
+
 __all__ = [
     "Softmax",
     "Softmin",
@@ -392,4 +457,5 @@ __all__ = [
     "AdaptiveLogSoftmaxWithLoss",
     "BCEWithLogitsLoss",
     "MultiheadAttention",
+    "CRF",
 ]

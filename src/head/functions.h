@@ -1,0 +1,29 @@
+/* head/functions.h - the functions of the operators of src/head. */
+#ifndef SMX_HEAD_FUNCTIONS_H
+#define SMX_HEAD_FUNCTIONS_H
+#include "cpu/cpu.h"
+#include "driver/tensor_reals.h"
+#include "head.h"
+#include "score/score.h"
+
+static inline const head_kernels *head_doubles(void) { return smx_isa_current()->f64.head; }
+/* Functions of one number in double. */
+static inline const score_kernels *head_math(void) { return smx_isa_current()->f64.score; }
+
+/* A sum of many numbers: high + low, where low has what rounding takes from high (Knuth's
+ * TwoSum). */
+typedef struct head_sum {
+  double high, low;
+} head_sum;
+static inline void head_add(head_sum *s, double x) {
+  const double sum = s->high + x, back = sum - s->high, lost = (s->high - (sum - back)) + (x - back);
+  s->high = sum;
+  if (lost == lost) s->low += lost; /* not beside infinities */
+}
+
+smx_status crf_forward(const tensor_call *c);
+smx_status crf_backward(const tensor_call *c);
+smx_status crf_marginals(const tensor_call *c);
+smx_status crf_viterbi(const tensor_call *c);
+
+#endif

@@ -1,0 +1,15 @@
+/* head/ref.h - references of the operators of src/head, file by file. */
+#ifndef SMX_HEAD_REF_H
+#define SMX_HEAD_REF_H
+#include "engine/ref.h"
+
+/* The size `back` from the end. */
+static inline int64_t ref_size(const int64_t *shape, int back) {
+  int n = 0;
+  while (n < 8 && shape[n] > 0) n++;
+  return shape[n - back];
+}
+
+tensor_ref_fn ref_linear_chain_crf, ref_crf_marginals, ref_crf_viterbi;
+
+#endif
