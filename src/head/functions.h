@@ -26,4 +26,12 @@ smx_status crf_backward(const tensor_call *c);
 smx_status crf_marginals(const tensor_call *c);
 smx_status crf_viterbi(const tensor_call *c);
 
+smx_status hierarchical_sizes(dims *d);
+smx_status hierarchical_forward(const tensor_call *c);
+smx_status hierarchical_backward(const tensor_call *c);
+smx_status hierarchical_log_forward(const tensor_call *c);
+smx_status hierarchical_log_backward(const tensor_call *c);
+smx_status huffman_sizes(dims *d);
+smx_status huffman_tree(const tensor_call *c);
+
 #endif

@@ -18,6 +18,9 @@ enum {
   HEAD_linear_chain_crf,
   HEAD_crf_marginals,
   HEAD_crf_viterbi,
+  HEAD_hierarchical_softmax,
+  HEAD_hierarchical_log_softmax,
+  HEAD_huffman_tree,
   HEAD_COUNT
 };
 extern const smx_op head_table[HEAD_COUNT];

@@ -81,6 +81,32 @@ static const smx_param crf_params[] = {
   "Conditional Random Fields (Lafferty, McCallum, Pereira 2001); Investigating Bi-LSTM and CRF with POS " \
   "Tag Embedding for Indonesian Named Entity Tagger (2020)"
 
+#define TREE_ROWS \
+  {"h", DIMS, GRAD | SAVED, "features, a row for each token or image", "n d"}, \
+      {"w", DIMS, GRAD | SAVED, "the weights of each inner node", "m d"}
+#define TREE_NODES \
+  {"parent", DIMS, INT | SAVED, "of each node, a later one; classes first, the root last, with -1", "t"}, \
+      {"bit", DIMS, INT | SAVED, "nonzero = on the side of sigma(z) of the parent", "t"}, \
+      {"bias", DIMS, OPT | GRAD | SAVED, "added to the scores of the inner nodes", "m"}
+static const smx_port hierarchical_in[] = {
+    TREE_ROWS,
+    {"target", DIMS, INT | SAVED | SMX_PORT_TARGET, "the class of each row, or ignore_index", "n | < c"},
+    TREE_NODES};
+static const smx_port hierarchical_log_in[] = {TREE_ROWS, TREE_NODES};
+static const smx_port hierarchical_out[] = {{"loss", DIMS, 0, "of each row", "n"}};
+static const smx_port hierarchical_log_out[] = {{"y", DIMS, 0, "the log-probability of each class", "n c"}};
+static const smx_port counts_in[] = {
+    {"counts", DIMS, 0, "how often each class is there; positive or 0", "c"}};
+static const smx_port huffman_out[] = {
+    {"parent", DIMS, INT, "of each class, then of each inner node; -1 of the root, the last", "t"},
+    {"bit", DIMS, INT, "0: the rarer of the two; 1: the other", "t"}};
+static const smx_param ignore_params[] = {
+    {"ignore_index", "a row with this target is left out: loss 0, gradient 0",
+     -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
+#define TREE_SOURCE \
+  "Hierarchical Probabilistic Neural Network Language Model (Morin, Bengio 2005); Hierarchical Softmax for " \
+  "End-to-End Low-resource Multilingual Speech Recognition (2022)"
+
 #define SOURCE \
   "Cut Your Losses in Large-Vocabulary Language Models (Wijmans et al. 2024); Liger Kernel (Hsu et al. " \
   "2024); torch.nn.functional.linear_cross_entropy"
@@ -146,4 +172,38 @@ const smx_op head_table[HEAD_COUNT] = {
                   "(Viterbi 1967); " CRF_SOURCE,
         .example = "softmax run crf_viterbi emissions.npy transitions.npy",
         INPUTS(chain_in), OUTPUTS(viterbi_out)},
+    [HEAD_hierarchical_softmax] = {
+        .id = 528, .name = "hierarchical_softmax", .family = "head", .flags = SMX_OP_BACKWARD,
+        .tolerance = 16,
+        .title = "minus the log-probability of a class that is the leaf of a tree",
+        .formula = "loss = sum of softplus(-s_i z_i) over the nodes i above the target,  z = h w^T + bias,"
+                   "  s_i = 1 where the bit is set, else -1",
+        .about = "As many scores a row as the path to its class has nodes: with huffman_tree about the "
+                 "entropy of the classes in bits, instead of all classes. Any binary tree whose nodes come"
+                 " before their parents will do. Gradients touch the nodes of paths that are there. Sums "
+                 "are formed in double.",
+        .source = TREE_SOURCE,
+        .example = "softmax run hierarchical_softmax features.npy nodes.npy labels.npy parent.npy bit.npy",
+        INPUTS(hierarchical_in), OUTPUTS(hierarchical_out), PARAMS(ignore_params)},
+    [HEAD_hierarchical_log_softmax] = {
+        .id = 529, .name = "hierarchical_log_softmax", .family = "head", .flags = SMX_OP_BACKWARD,
+        .tolerance = 16,
+        .title = "log-probabilities of all classes that are the leaves of a tree",
+        .formula = "y_k = -sum of softplus(-s_i z_i) over the nodes i above k,  z = h w^T + bias,  s_i = 1"
+                   " where the bit is set, else -1",
+        .about = "All that hierarchical_softmax could be asked for, for choices and samples. Their "
+                 "exponentials sum to 1 where every inner node has two children, with bits 0 and 1.",
+        .source = TREE_SOURCE,
+        .example = "softmax run hierarchical_log_softmax features.npy nodes.npy parent.npy bit.npy",
+        INPUTS(hierarchical_log_in), OUTPUTS(hierarchical_log_out)},
+    [HEAD_huffman_tree] = {
+        .id = 530, .name = "huffman_tree", .family = "head", .tolerance = 1,
+        .title = "the tree whose paths are shortest for classes that are so frequent",
+        .formula = "the two nodes of the least counts become the children of a new one, until one is left",
+        .about = "For hierarchical_softmax: classes are nodes 0..c-1, inner nodes follow in the order in "
+                 "which they are made, so that row i of w belongs to node c + i. Ties go to the lower "
+                 "node.",
+        .source = "A Method for the Construction of Minimum-Redundancy Codes (Huffman 1952)",
+        .example = "softmax run huffman_tree counts.npy",
+        INPUTS(counts_in), OUTPUTS(huffman_out)},
 };

@@ -189,6 +189,27 @@ static bool goes_with_tokens(const named *p, const smx_port *port) {
   return strcmp(port->name, "beta") != 0 && (norm == 2 || strcmp(port->name, "decay") != 0);
 }
 
+/* Trees of 5 classes, whose nodes have later ones as parents. */
+static void fit_tree(const named *p, dims *d, const char *chosen) {
+  static const struct {
+    const char *name;
+    int64_t size;
+  } all[] = {{"c", 5}, {"m", 4}, {"t", 9}};
+  if (strncmp(p->op->name, "hierarchical", 12) != 0) return;
+  for (size_t i = 0; i < COUNT_OF(all); i++)
+    if (!chosen || strcmp(chosen, all[i].name) != 0) dims_set(d, all[i].name, 0, all[i].size);
+}
+static void fit_parents(named *p) {
+  for (int i = 0; i < p->op->input_count; i++) {
+    if (strcmp(p->op->inputs[i].name, "parent") != 0) continue;
+    const int64_t nodes = p->in_shape[i].dim[0], classes = nodes - p->in_shape[1].dim[0];
+    for (int64_t k = 0; k < nodes; k++) {
+      const int64_t least = k + 1 > classes ? k + 1 : classes;
+      p->in[i][k] = least < nodes ? (double)(least + rng_below(&p->random, nodes - least)) : -1;
+    }
+  }
+}
+
 /* A curve rises. */
 static void fit_curve(named *p) {
   if (!strcmp(p->op->name, "isotonic")) sort(p->in[1], named_count(p->in_shape + 1));
@@ -217,6 +238,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   dims_begin(&d, op, p->params.value);
   fit_experts(p, &d, name);
   fit_tokens(p, &d, name, size);
+  fit_tree(p, &d, name);
   choose_sizes(p, &d, name, size);
   int either = 0;
   for (int i = 0; i < op->input_count; i++) {
@@ -229,6 +251,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
     fill(p, &d, i);
   }
   fit_curve(p);
+  fit_parents(p);
   if (!infer(p)) return false;
   for (int o = 0; o < op->output_count; o++) {
     p->wanted[o] = !(op->outputs[o].flags & SMX_PORT_OPTIONAL) || (variant + o) % 3 != 0;
