@@ -75,4 +75,5 @@ const tensor_functions head_functions[HEAD_COUNT] = {
     [HEAD_hierarchical_log_softmax] = {hierarchical_log_forward, hierarchical_log_backward,
                                        hierarchical_sizes, true},
     [HEAD_huffman_tree] = {.forward = huffman_tree, .sizes = huffman_sizes, .packed = true},
+    [HEAD_soft_decision_tree] = {soft_tree_forward, soft_tree_backward, soft_tree_sizes, true},
 };

@@ -34,4 +34,8 @@ smx_status hierarchical_log_backward(const tensor_call *c);
 smx_status huffman_sizes(dims *d);
 smx_status huffman_tree(const tensor_call *c);
 
+smx_status soft_tree_sizes(dims *d);
+smx_status soft_tree_forward(const tensor_call *c);
+smx_status soft_tree_backward(const tensor_call *c);
+
 #endif

@@ -47,3 +47,57 @@ void ref_huffman_tree(const tensor_ref_call *c) {
     }
   free(count);
 }
+
+/* ---- soft decision trees ---- */
+
+typedef struct soft_row {
+  double p[256]; /* of all nodes */
+} soft_row;
+
+static soft_row soft_paths(const tensor_ref_call *c, int64_t row) {
+  const int64_t d = c->in_shape[0][1], inner = c->in_shape[1][0];
+  soft_row s;
+  s.p[0] = 1;
+  for (int64_t i = 0; i < inner; i++) {
+    double a = c->in[4] ? c->in[4][i] : 0;
+    for (int64_t k = 0; k < d; k++) a += c->in[0][row * d + k] * c->in[1][i * d + k];
+    s.p[2 * i + 1] = s.p[i] / (1 + exp(c->q[1] * a)), s.p[2 * i + 2] = s.p[i] / (1 + exp(-c->q[1] * a));
+  }
+  return s;
+}
+
+static double soft_penalty(const tensor_ref_call *c, int64_t i) {
+  double right = 0, left = 0, share = 1;
+  for (int64_t r = 0; r < c->in_shape[0][0]; r++) {
+    const soft_row s = soft_paths(c, r);
+    right += s.p[2 * i + 2], left += s.p[2 * i + 1];
+  }
+  for (int64_t k = i + 1; k > 1; k /= 2) share /= 2;
+  const double low = 1e-7, alpha = right / (left + right), other = left / (left + right);
+  if (alpha < low || other < low) return -share / 2 * (log(low) + log(1 - low));
+  return -share / 2 * (log(alpha) + log(other));
+}
+
+void ref_soft_decision_tree(const tensor_ref_call *c) {
+  const int64_t inner = c->in_shape[1][0], leaves = c->in_shape[2][0], k = c->in_shape[2][1];
+  double penalty = 0;
+  for (int64_t r = 0; r < c->in_shape[0][0]; r++) {
+    const soft_row s = soft_paths(c, r);
+    double loss = 0, mixture = 0;
+    for (int64_t j = 0; j < k; j++) ref_put(c, 1, r * k + j, 0);
+    for (int64_t l = 0; l < leaves; l++) {
+      const double p = s.p[inner + l], *z = c->in[2] + l * k;
+      double sum = 0;
+      for (int64_t j = 0; j < k; j++) sum += exp(z[j]);
+      for (int64_t j = 0; j < k; j++) {
+        const double q = exp(z[j]) / sum;
+        if (c->out[1]) c->out[1][r * k + j] += p * q;
+        if ((double)j == c->in[3][r]) loss -= p * log(q), mixture += p * q;
+      }
+      ref_put(c, 2, r * leaves + l, p);
+    }
+    ref_put(c, 0, r, c->in[3][r] == c->q[2] ? 0 : c->q[0] != 0 ? -log(mixture) : loss);
+  }
+  for (int64_t i = 0; i < inner; i++) penalty += soft_penalty(c, i);
+  ref_put(c, 3, 0, penalty);
+}

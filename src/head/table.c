@@ -107,6 +107,24 @@ static const smx_param ignore_params[] = {
   "Hierarchical Probabilistic Neural Network Language Model (Morin, Bengio 2005); Hierarchical Softmax for " \
   "End-to-End Low-resource Multilingual Speech Recognition (2022)"
 
+static const smx_port soft_tree_in[] = {
+    {"x", DIMS, GRAD | SAVED, "features, a row for each input", "n d"},
+    {"w", DIMS, GRAD | SAVED, "the weights of each inner node, breadth first; m = l - 1", "m d"},
+    {"leaf", DIMS, GRAD | SAVED, "the logits of each leaf, from left to right; l = 2^depth", "l k"},
+    {"target", DIMS, INT | SAVED | SMX_PORT_TARGET, "the class of each row, or ignore_index", "n | < k"},
+    {"bias", DIMS, OPT | GRAD | SAVED, "added to x w^T", "m"}};
+static const smx_port soft_tree_out[] = {
+    {"loss", DIMS, 0, "of each row", "n"},
+    {"y", DIMS, 0, "the probabilities of the classes: the mean of the leaves", "n k"},
+    {"path", DIMS, OPT, "the probability of each leaf", "n l"},
+    {"penalty", DIMS, OPT, "for nodes that send all inputs to one side", ""}};
+static const char *const tree_forms[] = {"path_ce", "mixture", NULL};
+static const smx_param soft_tree_params[] = {
+    {"form", "path_ce: the mean of the leaves' losses; mixture: the loss of y", 0, 0, 1, SMX_PARAM_INT,
+     tree_forms},
+    {"beta", "multiplies the scores of the nodes", 1, -1e30, 1e30, 0, NULL},
+    {"ignore_index", "a row with this target has loss 0", -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
+
 #define SOURCE \
   "Cut Your Losses in Large-Vocabulary Language Models (Wijmans et al. 2024); Liger Kernel (Hsu et al. " \
   "2024); torch.nn.functional.linear_cross_entropy"
@@ -206,4 +224,19 @@ const smx_op head_table[HEAD_COUNT] = {
         .source = "A Method for the Construction of Minimum-Redundancy Codes (Huffman 1952)",
         .example = "softmax run huffman_tree counts.npy",
         INPUTS(counts_in), OUTPUTS(huffman_out)},
+    [HEAD_soft_decision_tree] = {
+        .id = 531, .name = "soft_decision_tree", .family = "head", .flags = SMX_OP_BACKWARD,
+        .tolerance = 16,
+        .title = "a decision tree whose nodes send an input to both sides, with probabilities",
+        .formula = "p_i = sigma(beta (x w_i + bias_i)) to the right,  P_l = prod of p_i or 1 - p_i,  Q_l = "
+                   "softmax(leaf_l);  loss = -sum_l P_l log Q_ly, or -log sum_l P_l Q_ly",
+        .about = "A head that can be read: what is asked at each node, and which classes a leaf has. y is "
+                 "the mean of the leaves; the likeliest leaf is the largest of `path`. penalty = -sum_i "
+                 "2^-depth(i) (log a_i + log(1 - a_i)) / 2, a_i = sum P_i p_i / sum P_i over all rows, "
+                 "ignored ones too, within 1e-7 of 0 and 1: it is to be multiplied by the caller's weight "
+                 "and added. In double, with logarithms of P for the mixture.",
+        .source = "Distilling a Neural Network Into a Soft Decision Tree (Frosst, Hinton 2017)",
+        .example = "softmax run soft_decision_tree features.npy nodes.npy leaves.npy labels.npy --form "
+                   "mixture",
+        INPUTS(soft_tree_in), OUTPUTS(soft_tree_out), PARAMS(soft_tree_params)},
 };

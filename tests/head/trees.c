@@ -1,5 +1,6 @@
 /* trees.c - proves classes as leaves of trees: Huffman's codes and probabilities of the catalogue
- * of papers, the same bits every way, ignored and bad rows, one class, and trees that are none. */
+ * of papers, the same bits every way, ignored and bad rows, one class, and trees that are none; and
+ * soft decision trees: the worked example, paths no double holds, the penalty. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,10 +154,94 @@ static void wrong_trees(void **state) {
   drop(&x);
 }
 
+/* ---- soft decision trees ---- */
+
+/* 4 leaves of 3 classes; x has 2 features. */
+typedef struct soft {
+  int64_t n;
+  double x[6], w[6], leaf[12], bias[3], loss[3], y[9], path[12], penalty, dx[6], dw[6], dleaf[12], dbias[3],
+      up[3];
+  int64_t target[3];
+} soft;
+static soft make_soft(int64_t n) {
+  return (soft){.n = n,
+                .x = {.5, -1, 1, 2, -3, .25},
+                .w = {1, .3, -.4, .8, .2, -.6},
+                .leaf = {.5, 0, -.5, 1, .2, 0, 0, .3, .9, -.2, .4, .1},
+                .bias = {.1, 0, -.2},
+                .up = {1, 1, 1},
+                .target = {1, 0, 2}};
+}
+static smx_status run_soft(soft *s, smx_context *ctx, const char *form, double beta, bool backward) {
+  const smx_op *op = smx_op_find("soft_decision_tree");
+  int64_t xs[] = {s->n, 2}, ws[] = {3, 2}, leaves[] = {4, 3}, ys[] = {s->n, 3}, paths[] = {s->n, 4};
+  const smx_tensor t[] = {F64(s->x, 2, xs), F64(s->w, 2, ws), F64(s->leaf, 2, leaves), I64(s->target, 1, xs),
+                          F64(s->bias, 1, ws)};
+  const smx_tensor o[] = {F64(s->loss, 1, xs), F64(s->y, 2, ys), F64(s->path, 2, paths),
+                          F64(&s->penalty, 0, xs), F64(s->up, 1, xs)};
+  const smx_tensor g[] = {F64(s->dx, 2, xs), F64(s->dw, 2, ws), F64(s->dleaf, 2, leaves),
+                          F64(s->dbias, 1, ws)};
+  const smx_tensor *in[] = {t, t + 1, t + 2, t + 3, t + 4}, *out[] = {o, o + 1, o + 2, o + 3},
+                   *dout[] = {o + 4}, *din[] = {g, g + 1, g + 2, NULL, g + 3};
+  smx_params p;
+  good(smx_params_init(op, &p));
+  good(smx_params_parse(op, &p, "form", form)), good(smx_params_set(op, &p, "beta", beta));
+  if (backward) return smx_backward(op, ctx, &p, 5, in, 1, NULL, dout, din);
+  return smx_forward(op, ctx, &p, 5, in, 4, out);
+}
+
+static void the_soft_example(void **state) {
+  soft s = make_soft(1);
+  good(run_soft(&s, NULL, "path_ce", 1, false));
+  near(s.path, (double[]){.3111074, .11445, .2168754, .3575671}, 4, 5e-8);
+  near(s.loss, (double[]){1.09887565}, 1, 5e-9);
+  good(run_soft(&s, NULL, "mixture", 1, false));
+  near(s.loss, (double[]){1.0761422}, 1, 5e-8);
+  near(s.y + 1, (double[]){exp(-s.loss[0])}, 1, 1e-15);
+  double sum = 0;
+  for (int i = 0; i < 3; i++) { /* of one row alpha is p: right of node i, over both */
+    const double left = i == 0   ? s.path[0] + s.path[1]
+                        : i == 1 ? s.path[0] / (s.path[0] + s.path[1])
+                                 : s.path[2] / (s.path[2] + s.path[3]);
+    sum -= (i ? .25 : .5) * (log(left) + log(1 - left));
+  }
+  near(&s.penalty, &sum, 1, 1e-14);
+}
+
+/* Scores of which all paths but one have probabilities of 0: the mixture has their logarithms. */
+static void far_paths(void **state) {
+  soft s = make_soft(1);
+  for (int j = 0; j < 2; j++) s.x[j] = 1, s.w[j] = 1000, s.w[2 + j] = s.w[4 + j] = 0;
+  for (int j = 0; j < 3; j++) s.bias[j] = 0;
+  for (int l = 0; l < 4; l++)
+    for (int k = 0; k < 3; k++) s.leaf[3 * l + k] = k == 1 && l > 1 ? -INFINITY : 0;
+  good(run_soft(&s, NULL, "mixture", 1, false)), good(run_soft(&s, NULL, "mixture", 1, true));
+  near(s.loss, (double[]){2000 + log(3)}, 1, 1e-12);
+  near(s.dx, (double[]){1000, 1000}, 2, 1e-9);
+  assert_true(s.y[1] == 0 && s.path[0] == 0);
+  good(run_soft(&s, NULL, "path_ce", 1, false));
+  assert_true(s.loss[0] == INFINITY);
+}
+
+static void soft_trees_every_way(void **state) {
+  soft s = make_soft(3), t = make_soft(3);
+  good(run_soft(&s, NULL, "mixture", 2, false)), good(run_soft(&s, NULL, "mixture", 2, true));
+  for (way w = {0}; next_way(&w);) {
+    good(run_soft(&t, w.ctx, "mixture", 2, false)), good(run_soft(&t, w.ctx, "mixture", 2, true));
+    assert_memory_equal(&s, &t, sizeof s);
+  }
+  s.target[1] = -100, s.x[4] = NAN;
+  good(run_soft(&s, NULL, "mixture", 2, false)), good(run_soft(&s, NULL, "mixture", 2, true));
+  assert_true(s.loss[1] == 0 && s.dx[2] == 0 && s.dx[3] == 0 && s.y[3] == t.y[3]);
+  assert_true(s.loss[0] == t.loss[0] && isnan(s.loss[2]) && isnan(s.penalty) && isnan(s.dx[5]));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_example),          cmocka_unit_test(one_class),   cmocka_unit_test(every_way),
-      cmocka_unit_test(ignored_and_bad_rows), cmocka_unit_test(wrong_trees),
+      cmocka_unit_test(the_example), cmocka_unit_test(one_class),
+      cmocka_unit_test(every_way),   cmocka_unit_test(ignored_and_bad_rows),
+      cmocka_unit_test(wrong_trees), cmocka_unit_test(the_soft_example),
+      cmocka_unit_test(far_paths),   cmocka_unit_test(soft_trees_every_way),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,15 +189,18 @@ static bool goes_with_tokens(const named *p, const smx_port *port) {
   return strcmp(port->name, "beta") != 0 && (norm == 2 || strcmp(port->name, "decay") != 0);
 }
 
-/* Trees of 5 classes, whose nodes have later ones as parents. */
+/* Trees of 5 classes, whose nodes have later ones as parents; those of 4 leaves. */
 static void fit_tree(const named *p, dims *d, const char *chosen) {
   static const struct {
-    const char *name;
+    const char *op, *name;
     int64_t size;
-  } all[] = {{"c", 5}, {"m", 4}, {"t", 9}};
-  if (strncmp(p->op->name, "hierarchical", 12) != 0) return;
+  } all[] = {{"hierarchical_softmax", "c", 5},     {"hierarchical_softmax", "m", 4},
+             {"hierarchical_softmax", "t", 9},     {"hierarchical_log_softmax", "m", 4},
+             {"hierarchical_log_softmax", "t", 9}, {"soft_decision_tree", "m", 3},
+             {"soft_decision_tree", "l", 4},       {"soft_decision_tree", "k", 3}};
   for (size_t i = 0; i < COUNT_OF(all); i++)
-    if (!chosen || strcmp(chosen, all[i].name) != 0) dims_set(d, all[i].name, 0, all[i].size);
+    if (!strcmp(p->op->name, all[i].op) && (!chosen || strcmp(chosen, all[i].name) != 0))
+      dims_set(d, all[i].name, 0, all[i].size);
 }
 static void fit_parents(named *p) {
   for (int i = 0; i < p->op->input_count; i++) {
