@@ -104,6 +104,41 @@ class Heads(unittest.TestCase):
                 call()
 
 
+class Margins(unittest.TestCase):
+    def test_definition(self):
+        torch.manual_seed(5)
+        h, target = torch.randn(9, 6, dtype=torch.float64), torch.randint(0, 4, (9,)).index_fill(0, torch.tensor([2]), -100)
+        for m1, m2, m3, detach in ((1, 0.5, 0, False), (1, 0, 0.35, False), (1.2, 0.1, 0.2, False), (1, 0.3, 0, True)):
+            ours = wrapped.nn.CosineMarginLoss(6, 4, m1=m1, m2=m2, m3=m3, scale=8, detach=detach).double()
+
+            def composed(h, w):
+                x = F.normalize(h) @ F.normalize(w).T
+                kept = target.clamp(min=0)[:, None]
+                c = x.gather(1, kept)
+                psi = torch.cos(m1 * torch.acos(c) + m2) - m3
+                if detach:
+                    psi = c + (psi - c).detach()
+                return F.cross_entropy(8 * x.scatter(1, kept, psi), target)
+            for a, b in zip(gradients(lambda h: ours(h, target), h), gradients(lambda h: composed(h, ours.weight), h)):
+                torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+            w = ours.weight.detach()
+            for a, b in zip(gradients(lambda w: torch.func.functional_call(ours, {"weight": w}, (h, target)), w),
+                            gradients(lambda w: composed(h, w), w)):
+                torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+    def test_reductions(self):
+        h, target = torch.randn(2, 5, 6), torch.tensor([[0, 1, 2, -100, 3], [3, 2, 1, 0, 0]])
+        ours = wrapped.nn.CosineMarginLoss(6, 4, reduction="none")
+        rows = ours(h, target)
+        self.assertEqual(rows.shape, target.shape)
+        self.assertEqual(rows[0, 3], 0)
+        for reduction, value in (("sum", rows.sum()), ("mean", rows.sum() / 9)):
+            ours.reduction = reduction
+            torch.testing.assert_close(ours(h, target), value)
+        with self.assertRaisesRegex(ValueError, "reduction"):
+            wrapped.nn.CosineMarginLoss(6, 4, reduction="some")
+
+
 def log_likelihood(crf, e, tags, length):
     """pytorch-crf's definition: a loop over the tokens of one sequence."""
     first, last, a = crf.start_transitions, crf.end_transitions, crf.transitions

@@ -38,4 +38,7 @@ smx_status soft_tree_sizes(dims *d);
 smx_status soft_tree_forward(const tensor_call *c);
 smx_status soft_tree_backward(const tensor_call *c);
 
+smx_status cosine_forward(const tensor_call *c);
+smx_status cosine_backward(const tensor_call *c);
+
 #endif

@@ -22,6 +22,7 @@ enum {
   HEAD_hierarchical_log_softmax,
   HEAD_huffman_tree,
   HEAD_soft_decision_tree,
+  HEAD_cosine_margin,
   HEAD_COUNT
 };
 extern const smx_op head_table[HEAD_COUNT];

@@ -96,7 +96,13 @@ static void linear_cross_entropy_gradient(const tensor_ref_call *c) {
   free(z);
 }
 
-tensor_ref_fn *const head_refs[] = {
-    linear_cross_entropy,  linear_cross_entropy_gradient, ref_linear_chain_crf,         ref_crf_marginals,
-    ref_crf_viterbi,       ref_hierarchical_softmax,      ref_hierarchical_log_softmax, ref_huffman_tree,
-    ref_soft_decision_tree};
+tensor_ref_fn *const head_refs[] = {linear_cross_entropy,
+                                    linear_cross_entropy_gradient,
+                                    ref_linear_chain_crf,
+                                    ref_crf_marginals,
+                                    ref_crf_viterbi,
+                                    ref_hierarchical_softmax,
+                                    ref_hierarchical_log_softmax,
+                                    ref_huffman_tree,
+                                    ref_soft_decision_tree,
+                                    ref_cosine_margin};

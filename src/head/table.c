@@ -125,6 +125,25 @@ static const smx_param soft_tree_params[] = {
     {"beta", "multiplies the scores of the nodes", 1, -1e30, 1e30, 0, NULL},
     {"ignore_index", "a row with this target has loss 0", -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
 
+static const smx_port cosine_in[] = {
+    {"h", DIMS, GRAD | SAVED, "features, a row for each image or speaker", "n d"},
+    {"w", DIMS, GRAD | SAVED, "the direction of each class", "c d"},
+    {"target", DIMS, INT | SAVED | SMX_PORT_TARGET, "the class of each row, or ignore_index", "n | < c"}};
+static const char *const beyond_pi[] = {"fold", "linear", "clamp", "none", NULL},
+                  *const no_yes[] = {"no", "yes", NULL};
+static const smx_param cosine_params[] = {
+    {"m1", "multiplies the target's angle", 1, 0, 16, SMX_PARAM_OPEN_MIN, NULL},
+    {"m2", "added to the target's angle", 0.5, 0, 3.14159265358979, 0, NULL},
+    {"m3", "taken off its cosine", 0, -10, 10, 0, NULL},
+    {"scale", "s", 64, 1e-30, 1e30, 0, NULL},
+    {"beyond", "pi: the cosine falls on (SphereFace); x - m2 sin m2 (ArcFace); -1; cos",
+     0, 0, 3, SMX_PARAM_INT, beyond_pi},
+    {"detach", "the margin has no derivative, as in insightface", 0, 0, 1, SMX_PARAM_INT, no_yes},
+    {"ignore_index", "a row with this target is left out: loss 0, gradient 0",
+     -100, -1e15, 1e15, SMX_PARAM_INT, NULL},
+    {"keep", "MiB of cosines that may be in memory at a time; at least 64 rows are",
+     32, 0, 1e6, SMX_PARAM_OPEN_MIN, NULL}};
+
 #define SOURCE \
   "Cut Your Losses in Large-Vocabulary Language Models (Wijmans et al. 2024); Liger Kernel (Hsu et al. " \
   "2024); torch.nn.functional.linear_cross_entropy"
@@ -239,4 +258,18 @@ const smx_op head_table[HEAD_COUNT] = {
         .example = "softmax run soft_decision_tree features.npy nodes.npy leaves.npy labels.npy --form "
                    "mixture",
         INPUTS(soft_tree_in), OUTPUTS(soft_tree_out), PARAMS(soft_tree_params)},
+    [HEAD_cosine_margin] = {
+        .id = 533, .name = "cosine_margin", .family = "head", .flags = SMX_OP_BACKWARD, .tolerance = 64,
+        .title = "margin_softmax of the cosines of features and classes, which are not kept",
+        .formula = "loss = margin_softmax(x, target),  x_j = h w_j / (|h| |w_j|)",
+        .about = "Faces, speakers, products: heads of many classes whose directions count. Rows of h and w"
+                 " are made unit rows, in double, and cosines are formed as linear_cross_entropy forms "
+                 "logits, some rows at a time. Gradients are those of h and w as they are, across their "
+                 "directions. A row shorter than 1e-12 is divided by that. m2 = 0 without other margins: "
+                 "NormFace.",
+        .source = "NormFace (Wang et al. 2017); ArcFace (Deng et al. 2019); CosFace (Wang et al. 2018); "
+                  "SphereFace (Liu et al. 2017); Hyperspherical embedding for novel class classification "
+                  "(2021)",
+        .example = "softmax run cosine_margin features.npy head.npy labels.npy",
+        INPUTS(cosine_in), OUTPUTS(hierarchical_out), PARAMS(cosine_params)},
 };

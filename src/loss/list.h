@@ -76,6 +76,7 @@ LOSS_OP_AVX2(curriculum_softmax)
 LOSS_OP_AVX2(candidate_ranking_loss)
 LOSS_OP_AVX2(anchored_preference_loss)
 LOSS_OP_F32(normmax_loss)
+LOSS_OP_F32(margin_softmax)
 
 LOSS_FUSED(cross_entropy, "cross_entropy/f32/8192x32000")
 #undef LOSS_FUSED

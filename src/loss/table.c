@@ -80,6 +80,9 @@ static const smx_param ce_params[] = {
 
 /* ---- one class a row ---- */
 
+static const char *const beyond_pi[] = {"fold", "linear", "clamp", "none", NULL},
+                  *const yes_no[] = {"no", "yes", NULL};
+
 #define HARD_TARGET {"target", SMX_SHAPE_ROW, TARGET, "the class of each row, or ignore_index"}
 static const smx_port plain_out[] = {LOSS_VALUE, DX_OF_X, REDUCED};
 static const smx_port hard_in[] = {LOGITS, HARD_TARGET};

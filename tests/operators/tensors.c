@@ -118,10 +118,12 @@ static void values_are_those_of_the_reference(void **state) {
 
 /* ---- gradients ---- */
 
-/* A parameter called gradient chooses another one than that of the values. */
+/* A parameter called gradient, or detach, chooses another one than that of the values. */
 static bool other_gradient(const named *p) {
-  for (int k = 0; k < p->op->param_count; k++)
-    if (!strcmp(p->op->params[k].name, "gradient") && p->params.value[k] != 0) return true;
+  for (int k = 0; k < p->op->param_count; k++) {
+    const char *name = p->op->params[k].name;
+    if ((!strcmp(name, "gradient") || !strcmp(name, "detach")) && p->params.value[k] != 0) return true;
+  }
   return false;
 }
 
