@@ -77,4 +77,5 @@ const tensor_functions head_functions[HEAD_COUNT] = {
     [HEAD_huffman_tree] = {.forward = huffman_tree, .sizes = huffman_sizes, .packed = true},
     [HEAD_soft_decision_tree] = {soft_tree_forward, soft_tree_backward, soft_tree_sizes, true},
     [HEAD_cosine_margin] = {cosine_forward, cosine_backward, .packed = true},
+    [HEAD_knn_lm] = {knn_lm_forward, knn_lm_backward, .packed = true},
 };

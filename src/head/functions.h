@@ -41,4 +41,7 @@ smx_status soft_tree_backward(const tensor_call *c);
 smx_status cosine_forward(const tensor_call *c);
 smx_status cosine_backward(const tensor_call *c);
 
+smx_status knn_lm_forward(const tensor_call *c);
+smx_status knn_lm_backward(const tensor_call *c);
+
 #endif

@@ -23,6 +23,7 @@ enum {
   HEAD_huffman_tree,
   HEAD_soft_decision_tree,
   HEAD_cosine_margin,
+  HEAD_knn_lm,
   HEAD_COUNT
 };
 extern const smx_op head_table[HEAD_COUNT];

@@ -144,6 +144,15 @@ static const smx_param cosine_params[] = {
     {"keep", "MiB of cosines that may be in memory at a time; at least 64 rows are",
      32, 0, 1e6, SMX_PARAM_OPEN_MIN, NULL}};
 
+static const smx_port knn_lm_in[] = {
+    {"x", DIMS, GRAD | SAVED, "logits of the language model", "n c"},
+    {"distance", DIMS, GRAD | SAVED, "of each neighbour; inf = there is none", "n k"},
+    {"token", DIMS, INT | SAVED, "the one that followed each neighbour", "n k | < c"}};
+static const smx_port knn_lm_out[] = {{"y", DIMS, 0, "log-probabilities", "n c"}};
+static const smx_param knn_lm_params[] = {
+    {"share", "s, what the neighbours have", 0.25, 0, 1, 0, NULL},
+    {"temperature", "divides the distances", 1, 1e-30, 1e30, 0, NULL}};
+
 #define SOURCE \
   "Cut Your Losses in Large-Vocabulary Language Models (Wijmans et al. 2024); Liger Kernel (Hsu et al. " \
   "2024); torch.nn.functional.linear_cross_entropy"
@@ -272,4 +281,17 @@ const smx_op head_table[HEAD_COUNT] = {
                   "(2021)",
         .example = "softmax run cosine_margin features.npy head.npy labels.npy",
         INPUTS(cosine_in), OUTPUTS(hierarchical_out), PARAMS(cosine_params)},
+    [HEAD_knn_lm] = {
+        .id = 534, .name = "knn_lm", .family = "head", .flags = SMX_OP_BACKWARD, .tolerance = 32,
+        .title = "a language model mixed with the tokens that followed similar contexts",
+        .formula = "y_j = log((1 - s) softmax(x)_j + s sum_(token_i = j) w_i),  w = softmax(-distance / T)",
+        .about = "Log-probabilities of all tokens, for nll_loss or a choice. The distances are those of a "
+                 "search, squared, or negative products; the paper's finding is that T matters. Sums are "
+                 "formed in the order of the neighbours, in double, and mixed as logarithms. A row of "
+                 "which no neighbour is there is the model's alone; a token that has none keeps (1 - s) of"
+                 " it.",
+        .source = "Generalization through Memorization: Nearest Neighbor Language Models (Khandelwal et "
+                  "al. 2020); Why do Nearest Neighbor Language Models Work? (Xu, Alon, Neubig 2023)",
+        .example = "softmax run knn_lm logits.npy distances.npy tokens.npy --share 0.2 --temperature 10",
+        INPUTS(knn_lm_in), OUTPUTS(knn_lm_out), PARAMS(knn_lm_params)},
 };

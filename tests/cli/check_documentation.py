@@ -150,6 +150,10 @@ def completion_fish():
     completion_of("fish")
 
 
+# Sizes that go together: the inner nodes of trees of 16 leaves, and all of them.
+TREES = {"hierarchical_softmax": {"m": 15, "t": 31}, "hierarchical_log_softmax": {"m": 15, "t": 31}, "soft_decision_tree": {"m": 15}}
+
+
 @test("docs")
 def examples_run():
     """Each as it stands in the help, on files that its inputs could be: square, for matrices, and with room for the k best; votes are classes."""
@@ -165,6 +169,6 @@ def examples_run():
         for port in op["inputs"]:
             name = by_name.get(port["name"]) or next(files, None)
             if name and name.endswith(".npy"):
-                put(name, A.npy(*port_array(port, shape, axis)))
+                put(name, A.npy(*port_array(port, shape, axis, TREES.get(op["name"], {}))))
         assert next(files, None) is None, op["example"]
         run(*words)

@@ -18,6 +18,8 @@ def named_array(port, sizes, otherwise):
     n = A.count(want)
     if port["mask"]:
         return "u8", tuple(want), [int(random.random() < 0.8) for _ in range(n)]
+    if port["name"] == "parent":  # of a tree, leaves first, whose nodes go together two by two
+        return "i64", tuple(want), [(n + 1) // 2 + i // 2 for i in range(n - 1)] + [-1]
     if bound.startswith(" <= "):
         return "i64", tuple(want), [size(bound[4:]) * (i % want[-1]) // (want[-1] - 1) for i in range(n)]
     if port["integer"]:
@@ -25,9 +27,9 @@ def named_array(port, sizes, otherwise):
     return "f32", tuple(want), [round(random.uniform(0.1, 1), 2) for _ in range(n)]
 
 
-def port_array(port, shape, axis):
+def port_array(port, shape, axis, sizes={}):
     if port["shape"] == "dims":
-        return named_array(port, {"k": shape[axis]}, shape[axis])
+        return named_array(port, {"k": shape[axis], **sizes}, shape[axis])
     if port["shape"] == "offsets":
         n = shape[axis]
         return "i64", (4,), [0, n // 2, n // 2, n]

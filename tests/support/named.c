@@ -152,8 +152,11 @@ static void fit_experts(named *p, dims *d, const char *chosen) {
     smx_params_set(p->op, &p->params, "experts", has_optional(p, 1) ? 6 : 0);
 }
 
-/* No token is beyond the length; directions are given or drawn. */
+/* No token is beyond the length; directions are given or drawn; tokens without neighbours have a
+ * share. */
 static void fit_features(named *p) {
+  if (!strcmp(p->op->name, "knn_lm"))
+    smx_params_set(p->op, &p->params, "share", 0.25 * ((p->variant + 1) % 4));
   if (!strcmp(p->op->name, "cosformer_features"))
     smx_params_set(p->op, &p->params, "length", p->variant % 2 ? 40 : 0);
   if (!strcmp(p->op->name, "performer_features"))
