@@ -217,7 +217,7 @@ static void expect_reference(field *f, double within) {
   same_numbers(f->x[DE], de, count_of(f, Y), 100 * within, 1e-12);
   same_numbers(f->x[DA], da, kk, 100 * within, 1e-12 * (double)(f->b * f->l));
   for (int64_t t = 0; t < f->b * f->l; t++)
-    if (z[t / f->l] > -INFINITY) assert_int_equal(((int64_t *)f->x[PATH])[t], path[t]);
+    if (z[t / f->l] > -INFINITY) assert_int_equal(((int64_t *)f->x[PATH])[t], (int64_t)path[t]);
   void *all[] = {loss, z, y, pairs, de, da, path, score};
   for (size_t i = 0; i < COUNT_OF(all); i++) free(all[i]);
 }
