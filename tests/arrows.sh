@@ -7,8 +7,8 @@ cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 # from: the places it may include. "own" is the folder the file is in. A room has three kinds of files:
 # facts (table.c and its parts, list.h, ROOM.h), kernel (ops.c and the like) and ref. Files driver_*.c and functions*.c, and all of
 # matrix but its facts, are a fourth, entry: functions of a room that has no kernels for rows. So has engine: program (what a
-# kernel is, and what this machine asks of its calls), kernel, and ref. The sums of a row that src/score makes are there for the
-# entries of others.
+# kernel is, and what this machine asks of its calls), kernel, and ref. The sums of a row that src/score makes, and the products of
+# src/head, are there for the entries of others.
 allowed='
 include own
 base    own include
@@ -17,7 +17,7 @@ vec     own
 engine  own program vec
 driver  own facts cpu program base include
 api     own facts driver cpu program base include
-entry   entry=own facts=own facts=score driver cpu program base include
+entry   entry=own facts=own facts=score entry=head facts=head driver cpu program base include
 facts   facts=own base include
 program program include
 kernel  kernel=own facts=own engine program vec

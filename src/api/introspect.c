@@ -8,6 +8,7 @@
 #include "linear_attention/linear_attention.h"
 #include "loss/loss.h"
 #include "matrix/matrix.h"
+#include "pairwise/pairwise.h"
 #include "pool/pool.h"
 #include "row/row.h"
 #include "sample/sample.h"
@@ -31,6 +32,7 @@ static const struct family {
     {head_table, HEAD_COUNT, head_functions},
     {gate_table, GATE_COUNT, gate_functions},
     {linear_attention_table, LINEAR_ATTENTION_COUNT, linear_attention_functions},
+    {pairwise_table, PAIRWISE_COUNT, pairwise_functions},
     {score_table, SCORE_COUNT, score_functions},
     {fit_table, FIT_COUNT, fit_functions},
 };

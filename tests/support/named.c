@@ -216,6 +216,28 @@ static void fit_parents(named *p) {
   }
 }
 
+/* As many keys as rows or more, views in pairs; b, or similarities, in every other variant, and
+ * labels or positives. */
+static bool has_others(const named *p) {
+  return p->variant % 2 || p->variant % 4 == 2 || strcmp(p->op->name, "supervised_contrastive");
+}
+static void fit_pairs(const named *p, dims *d, const char *chosen) {
+  const bool square = !strcmp(p->op->name, "clip_loss") || !strcmp(p->op->name, "nt_xent");
+  const int64_t others = has_others(p) && !square ? 6 : 4;
+  if (strcmp(p->op->family, "pairwise")) return;
+  if (!chosen || strcmp(chosen, "n")) dims_set(d, "n", 0, 4);
+  if (!chosen || strcmp(chosen, "m")) dims_set(d, "m", 0, others);
+  if (p->variant % 2 && (!chosen || strcmp(chosen, "d"))) dims_set(d, "d", 0, others);
+}
+static bool goes_with_pairs(const named *p, const smx_port *port, bool wanted) {
+  const bool labels = p->variant % 3 != 2;
+  if (strcmp(p->op->family, "pairwise")) return wanted;
+  if (!strcmp(port->name, "b")) return p->variant % 2 == 0 && has_others(p);
+  if (!strcmp(port->name, "label")) return labels;
+  if (!strcmp(port->name, "label_b")) return labels && has_others(p);
+  return strcmp(port->name, "positive") ? wanted : !labels;
+}
+
 /* A curve rises. */
 static void fit_curve(named *p) {
   if (!strcmp(p->op->name, "isotonic")) sort(p->in[1], named_count(p->in_shape + 1));
@@ -245,6 +267,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   fit_experts(p, &d, name);
   fit_tokens(p, &d, name, size);
   fit_tree(p, &d, name);
+  fit_pairs(p, &d, name);
   choose_sizes(p, &d, name, size);
   int either = 0;
   for (int i = 0; i < op->input_count; i++) {
@@ -252,6 +275,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
     bool wanted = has_optional(p, i);
     if (flags & SMX_PORT_EITHER) wanted = either++ == variant % 2;
     else if (!(flags & SMX_PORT_OPTIONAL)) wanted = true;
+    wanted = goes_with_pairs(p, op->inputs + i, wanted);
     if (!wanted || !goes_with_tokens(p, op->inputs + i)) continue;
     if (!dims_shape(&d, op->inputs + i, &p->in_shape[i].ndim, p->in_shape[i].dim)) return false;
     fill(p, &d, i);

@@ -1,0 +1,16 @@
+/* pairwise/pairwise.h - the table of the operators on pairs of rows: losses that compare every row
+ * of a with every row of b. */
+#ifndef SMX_PAIRWISE_H
+#define SMX_PAIRWISE_H
+#include <softmax.h>
+
+enum {
+  PAIRWISE_info_nce,
+  PAIRWISE_clip_loss,
+  PAIRWISE_nt_xent,
+  PAIRWISE_supervised_contrastive,
+  PAIRWISE_COUNT
+};
+extern const smx_op pairwise_table[PAIRWISE_COUNT];
+
+#endif

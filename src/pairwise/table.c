@@ -1,0 +1,120 @@
+/* pairwise/table.c - the facts about each operator on pairs of rows. The command, the bindings, the
+ * tests and the manual all read this. */
+#include "pairwise.h"
+
+#define COUNT(a) ((int32_t)(sizeof(a) / sizeof *(a)))
+#define INPUTS(a) .inputs = a, .input_count = COUNT(a)
+#define OUTPUTS(a) .outputs = a, .output_count = COUNT(a)
+#define PARAMS(a) .params = a, .param_count = COUNT(a)
+#define DIMS SMX_SHAPE_DIMS
+
+enum {
+  GRAD = SMX_PORT_GRAD | SMX_PORT_SAVED,
+  OPT = SMX_PORT_OPTIONAL,
+  MASK = SMX_PORT_MASK | SMX_PORT_OPTIONAL | SMX_PORT_SAVED,
+  WHOLE = SMX_PORT_INT | SMX_PORT_SAVED
+};
+
+#define A(help) {"a", DIMS, GRAD, help ", or similarities", "n d"}
+#define B(help, rows) {"b", DIMS, GRAD | OPT, help, rows " d"}
+#define REST(pairs) \
+  {"temperature", DIMS, GRAD | OPT, "one positive number that is learned, for the parameter", ""}, \
+      {"mask", DIMS, MASK, "nonzero keeps a pair; the positive of a row is kept", pairs}
+#define TEMPERATURE(t) {"temperature", "divides the similarities", t, 1e-30, 1e30, 0, NULL}
+#define FEATURES \
+  {"normalise", "divides features by their length", 1, 0, 1, SMX_PARAM_INT, no_yes}, \
+      {"similarities", "a holds those of its rows with the columns, and b is not given", \
+       0, 0, 1, SMX_PARAM_INT, no_yes}
+#define DECOUPLED \
+  {"decoupled", "leaves positives out of the sum over all pairs", 0, 0, 1, SMX_PARAM_INT, no_yes}
+
+static const char *const no_yes[] = {"no", "yes", NULL};
+static const smx_port loss_out[] = {{"loss", DIMS, 0, "of each row", "n"}};
+
+static const smx_port keys_in[] = {
+    A("features of what asks"), B("features of the keys", "m"), REST("n m"),
+    {"target", DIMS, WHOLE | OPT | SMX_PORT_TARGET, "the key of each row; that of its number without",
+     "n | < m"}};
+static const smx_param keys_params[] = {
+    TEMPERATURE(0.07), FEATURES, DECOUPLED,
+    {"ignore_index", "a row with this target is left out: loss 0, gradient 0",
+     -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
+
+static const smx_port twins_in[] = {A("features, of images say"), B("features of their texts", "n"),
+                                    REST("n n")};
+static const smx_param twins_params[] = {TEMPERATURE(0.07), FEATURES};
+
+static const smx_port views_in[] = {A("features, two views of everything"), REST("n n")};
+static const char *const views[] = {"halves", "neighbours", NULL};
+static const smx_param views_params[] = {
+    TEMPERATURE(0.5), FEATURES, DECOUPLED,
+    {"views", "where the other view of row i is: i + n / 2, or beside it", 0, 0, 1, SMX_PARAM_INT, views}};
+
+static const smx_port labels_in[] = {
+    A("features"), B("features of the others; a without, and no row with itself", "m"), REST("n m"),
+    {"label", DIMS, WHOLE | OPT, "rows of equal labels are positives; below 0: of none", "n"},
+    {"label_b", DIMS, WHOLE | OPT, "labels of b, or of the columns", "m"},
+    {"positive", DIMS, MASK, "which pairs are positives, in place of labels", "n m"}};
+static const char *const forms[] = {"out", "in", "nce", NULL};
+static const smx_param labels_params[] = {
+    TEMPERATURE(0.07), FEATURES, DECOUPLED,
+    {"form", "out: mean_P of log p; in: log mean_P p; nce: log sum_P p", 0, 0, 2, SMX_PARAM_INT, forms},
+    {"self", "similarities: leaves out those on the diagonal of a square", 1, 0, 1, SMX_PARAM_INT, no_yes}};
+
+#define ABOUT \
+  "s = a b^T, of unit rows with normalise (a row shorter than 1e-12 is divided by that). Memory " \
+  "grows with n + m and d: logits of some rows are formed, used, and formed again for the gradient, " \
+  "in sums as smx_linear_logits has them. Gradients of a, b and temperature. "
+
+const smx_op pairwise_table[PAIRWISE_COUNT] = {
+    [PAIRWISE_info_nce] = {
+        .id = 535, .name = "info_nce", .family = "pairwise", .flags = SMX_OP_BACKWARD, .tolerance = 32,
+        .title = "cross-entropy of a row's own key among all keys",
+        .formula = "loss_i = log sum_j e^(s_ij / T) - s_it / T,  t = target_i or i",
+        .about = ABOUT
+                 "One direction: rows ask, columns answer; clip_loss has both. A mask leaves out false "
+                 "negatives. decoupled leaves the positive out of the sum (DCL).",
+        .source = "Representation Learning with Contrastive Predictive Coding (van den Oord et al. 2018); "
+                  "Momentum Contrast (He et al. 2019); Decoupled Contrastive Learning (Yeh et al. 2021)",
+        .example = "softmax run info_nce queries.npy keys.npy",
+        INPUTS(keys_in), OUTPUTS(loss_out), PARAMS(keys_params)},
+    [PAIRWISE_clip_loss] = {
+        .id = 536, .name = "clip_loss", .family = "pairwise", .flags = SMX_OP_BACKWARD, .tolerance = 32,
+        .title = "info_nce from a to b and from b to a, halved",
+        .formula = "loss_i = (log sum_j e^(s_ij / T) + log sum_j e^(s_ji / T)) / 2 - s_ii / T",
+        .about = ABOUT
+                 "The mean of the loss over the rows is that of CLIP. Rows and columns of the logits come "
+                 "from one walk; the gradient takes another one for the columns. CLIP learns log(1 / T), "
+                 "at most log 100: dlog(1 / T) = -T dT.",
+        .source = "Learning Transferable Visual Models From Natural Language Supervision (Radford et al. "
+                  "2021)",
+        .example = "softmax run clip_loss images.npy texts.npy",
+        INPUTS(twins_in), OUTPUTS(loss_out), PARAMS(twins_params)},
+    [PAIRWISE_nt_xent] = {
+        .id = 537, .name = "nt_xent", .family = "pairwise", .flags = SMX_OP_BACKWARD, .tolerance = 32,
+        .title = "cross-entropy of a row's other view among all other rows (SimCLR)",
+        .formula = "loss_i = log sum_(j != i) e^(s_ij / T) - s_it / T,  t the other view of row i",
+        .about = ABOUT
+                 "The mean over the n rows, which are two views of n / 2 things, is the loss of SimCLR. "
+                 "decoupled leaves the positive out of the sum (DCL).",
+        .source = "A Simple Framework for Contrastive Learning of Visual Representations (Chen et al. "
+                  "2020); Decoupled Contrastive Learning (Yeh et al. 2021)",
+        .example = "softmax run nt_xent views.npy",
+        INPUTS(views_in), OUTPUTS(loss_out), PARAMS(views_params)},
+    [PAIRWISE_supervised_contrastive] = {
+        .id = 538, .name = "supervised_contrastive", .family = "pairwise", .flags = SMX_OP_BACKWARD,
+        .tolerance = 32,
+        .title = "contrast of all rows of a row's class with all others",
+        .formula = "out: loss_i = log sum_A e^(s_ij / T) - mean_P s_ij / T;  in: log sum_A e^(s_ij / T) - "
+                   "log mean_P e^(s_ij / T);  nce: log sum_A e^(s_ij / T) - log sum_P e^(s_ij / T)",
+        .about = ABOUT
+                 "A: all pairs of row i that the mask keeps, but that with itself; P: those of its label, "
+                 "or that positive names. A row without positives has loss 0 and gradient 0; SupCon's mean "
+                 "is over the others. out and in are the two forms of SupCon (L_out, L_in), nce is MIL-NCE "
+                 "and that of NPM, without log |P|. decoupled sums over A without P.",
+        .source = "Supervised Contrastive Learning (Khosla et al. 2020); End-to-End Learning of Visual "
+                  "Representations from Uncurated Instructional Videos (Miech et al. 2020); Nonparametric "
+                  "Masked Language Modeling (Min et al. 2022)",
+        .example = "softmax run supervised_contrastive features.npy --label labels.npy",
+        INPUTS(labels_in), OUTPUTS(loss_out), PARAMS(labels_params)},
+};
