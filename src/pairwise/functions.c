@@ -15,10 +15,20 @@ OPERATOR(info_nce, pair_info_nce)
 OPERATOR(clip_loss, pair_clip)
 OPERATOR(nt_xent, pair_nt_xent)
 OPERATOR(supervised, pair_supervised)
+OPERATOR(decoupled, pair_decoupled_softmax)
+OPERATOR(ranking, pair_ranking)
+OPERATOR(soft_contrastive, pair_soft_targets)
+OPERATOR(soft_topk, pair_soft_topk)
+OPERATOR(graded, pair_graded)
 
 const tensor_functions pairwise_functions[PAIRWISE_COUNT] = {
     [PAIRWISE_info_nce] = {info_nce, info_nce_backward, sizes, true},
     [PAIRWISE_clip_loss] = {clip_loss, clip_loss_backward, sizes, true},
     [PAIRWISE_nt_xent] = {nt_xent, nt_xent_backward, sizes, true},
     [PAIRWISE_supervised_contrastive] = {supervised, supervised_backward, sizes, true},
+    [PAIRWISE_decoupled_softmax_loss] = {decoupled, decoupled_backward, sizes, true},
+    [PAIRWISE_pairwise_softmax_loss] = {ranking, ranking_backward, sizes, true},
+    [PAIRWISE_soft_contrastive] = {soft_contrastive, soft_contrastive_backward, sizes, true},
+    [PAIRWISE_soft_topk_loss] = {soft_topk, soft_topk_backward, sizes, true},
+    [PAIRWISE_graded_embedding_loss] = {graded, graded_backward, sizes, true},
 };

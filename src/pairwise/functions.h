@@ -27,12 +27,13 @@ typedef struct pair_row {
   double up;           /* the upstream gradient of the loss */
   unsigned char *role; /* of every pair */
   char *x, *y;         /* room */
+  double *v;           /* room for m numbers */
 } pair_row;
 
 typedef struct pair_call pair_call;
 /* An operator. */
 typedef struct pair_rule {
-  smx_status (*check)(const pair_call *p);                           /* what its inputs have to be */
+  smx_status (*check)(const pair_call *p);                           /* of inputs; NULL: none */
   void (*roles)(const pair_call *p, int64_t i, unsigned char *role); /* of a row */
   double (*row)(pair_call *p, pair_row *r);                          /* its loss, and its gradient */
   bool columns; /* what the columns of the logits add up to counts too */
@@ -77,6 +78,8 @@ void pair_exp(pair_call *p, const char *x, int64_t n, double offset, double fact
 /* x = l where the role is in the set, else -inf */
 void pair_keep(const pair_call *p, const char *l, const unsigned char *role, unsigned set, char *x);
 double pair_contrast(pair_call *p, pair_row *r);
+/* Pairs with a role of the set. */
+int64_t pair_count(const pair_call *p, const unsigned char *role, unsigned set);
 double pair_sigmoid(const pair_call *p, double x);
 void pair_set(const pair_call *p, char *x, int64_t j, double value);
 double pair_at(const pair_call *p, const char *x, int64_t j);
@@ -108,7 +111,17 @@ void pair_logits(pair_call *p); /* of the rows of the block */
 
 /* ---- functions_roles.c ---- */
 
+/* Every pair is a negative but those that the mask hides, and a row with itself. */
+void pair_negatives(const pair_call *p, int64_t i, unsigned char *role);
+smx_status pair_check_labels(const pair_call *p);
+void pair_label_roles(const pair_call *p, int64_t i, unsigned char *role);
+smx_status pair_check_keys(const pair_call *p);
+void pair_key_roles(const pair_call *p, int64_t i, unsigned char *role);
+int64_t pair_key(const pair_call *p, int64_t i); /* the positive of a row; -1: it is ignored */
+
 extern const pair_rule pair_info_nce, pair_clip, pair_nt_xent, pair_supervised;
+extern const pair_rule pair_decoupled_softmax, pair_ranking, pair_soft_topk; /* functions_sets.c */
+extern const pair_rule pair_soft_targets, pair_graded;                       /* functions_targets.c */
 
 static inline const smx_view *pair_input(const pair_call *p, const tensor_ports *of, int input) {
   const int port = input - (p->rule->no_b && input > IN_B);

@@ -89,7 +89,7 @@ static smx_status reserve(pair_call *p) {
   c = (carver){.base = p->memory, .fits = true};
   divide(p, &c);
   const size_t line = smx_whole_lines((size_t)(p->m * p->bytes)), place = linear_place(l);
-  p->row_room = 2 * line + smx_whole_lines((size_t)p->m);
+  p->row_room = 2 * line + smx_whole_lines((size_t)p->m * sizeof(double)) + smx_whole_lines((size_t)p->m);
   if (smx_scratch_open(&l->scratch, l->ctx, 0, place > p->row_room ? place : p->row_room, INT64_MAX))
     return SMX_OK;
   smx_free(p->c->ctx, p->memory);
@@ -161,7 +161,8 @@ static void row_task(void *arg, int64_t i) {
   char *room = smx_scratch_take(&p->run.scratch);
   const size_t line = smx_whole_lines((size_t)(p->m * p->bytes));
   pair_row r = {.i = p->run.first + i, .l = block_row(p, p->run.z, i), .g = block_row(p, p->run.dz, i)};
-  r.x = room, r.y = room + line, r.role = (unsigned char *)room + 2 * line;
+  r.x = room, r.y = room + line, r.v = (double *)(void *)(room + 2 * line);
+  r.role = (unsigned char *)(r.v + (p->m + 7) / 8 * 8);
   r.up = p->backward ? tensor_upstream(p->c, OUT_LOSS, r.i) : 0;
   p->rule->roles(p, r.i, r.role);
   p->loss[r.i] = p->rule->row(p, &r);
@@ -227,7 +228,7 @@ static smx_status check(pair_call *p) {
   if (!(p->temperature >= 1e-30 && p->temperature <= 1e30))
     return smx_fail(SMX_ERR_PARAM, "%s: temperature is %g, not 1e-30..1e30", name, p->temperature);
   const smx_status status = check_columns(p);
-  return status == SMX_OK ? p->rule->check(p) : status;
+  return status == SMX_OK && p->rule->check ? p->rule->check(p) : status;
 }
 
 static pair_inputs inputs_of(const pair_call *p, const tensor_ports *of) {

@@ -4,10 +4,9 @@
 #include "functions.h"
 
 enum { IN_TARGET = IN_OWN };                         /* of info_nce */
-enum { IN_LABEL = IN_OWN, IN_LABEL_B, IN_POSITIVE }; /* of supervised_contrastive */
+enum { IN_LABEL = IN_OWN, IN_LABEL_B, IN_POSITIVE }; /* where they have many */
 
-/* Every pair is a negative but those that the mask hides. */
-static void negatives(const pair_call *p, int64_t i, unsigned char *role) {
+void pair_negatives(const pair_call *p, int64_t i, unsigned char *role) {
   if (p->in.mask) memcpy(role, p->in.mask->data + i * p->m, (size_t)p->m);
   else memset(role, PAIR_NEGATIVE, (size_t)p->m);
   if (p->self) role[i] = PAIR_OUT;
@@ -15,27 +14,30 @@ static void negatives(const pair_call *p, int64_t i, unsigned char *role) {
 
 /* ---- info_nce ---- */
 
-static smx_status check_keys(const pair_call *p) {
+smx_status pair_check_keys(const pair_call *p) {
   if (pair_whole(p, IN_TARGET) || p->n <= p->m) return SMX_OK;
   return smx_fail(SMX_ERR_SHAPE, "%s: without target, %lld rows have no %lld keys", p->c->op->name,
                   (long long)p->n, (long long)p->n);
 }
-static void key_roles(const pair_call *p, int64_t i, unsigned char *role) {
-  const int64_t *target = pair_whole(p, IN_TARGET), at = target ? target[i] : i;
-  negatives(p, i, role);
-  if (!target || (double)at != tensor_param(p->c, "ignore_index")) role[at] = PAIR_POSITIVE;
+int64_t pair_key(const pair_call *p, int64_t i) {
+  const int64_t *target = pair_whole(p, IN_TARGET);
+  if (!target) return i;
+  return (double)target[i] == tensor_param(p->c, "ignore_index") ? -1 : target[i];
 }
-const pair_rule pair_info_nce = {.check = check_keys, .roles = key_roles, .row = pair_contrast};
+void pair_key_roles(const pair_call *p, int64_t i, unsigned char *role) {
+  const int64_t at = pair_key(p, i);
+  pair_negatives(p, i, role);
+  if (at >= 0) role[at] = PAIR_POSITIVE;
+}
+const pair_rule pair_info_nce = {.check = pair_check_keys, .roles = pair_key_roles, .row = pair_contrast};
 
 /* ---- clip_loss ---- */
 
-static smx_status check_nothing(const pair_call *p) { return SMX_OK; }
 static void twin_roles(const pair_call *p, int64_t i, unsigned char *role) {
-  negatives(p, i, role);
+  pair_negatives(p, i, role);
   role[i] = PAIR_POSITIVE;
 }
-const pair_rule pair_clip = {
-    .check = check_nothing, .roles = twin_roles, .row = pair_both, .columns = true, .square = true};
+const pair_rule pair_clip = {.roles = twin_roles, .row = pair_both, .columns = true, .square = true};
 
 /* ---- nt_xent ---- */
 
@@ -44,7 +46,7 @@ static smx_status check_views(const pair_call *p) {
   return smx_fail(SMX_ERR_SHAPE, "%s: %lld rows are no pairs of views", p->c->op->name, (long long)p->n);
 }
 static void view_roles(const pair_call *p, int64_t i, unsigned char *role) {
-  negatives(p, i, role);
+  pair_negatives(p, i, role);
   role[i] = PAIR_OUT;
   role[pair_choice(p->c, "views") ? i ^ 1 : (i + p->n / 2) % p->n] = PAIR_POSITIVE;
 }
@@ -57,7 +59,7 @@ const pair_rule pair_nt_xent = {.check = check_views,
 
 /* ---- supervised_contrastive ---- */
 
-static smx_status check_labels(const pair_call *p) {
+smx_status pair_check_labels(const pair_call *p) {
   const char *const name = p->c->op->name;
   const bool label = pair_whole(p, IN_LABEL), label_b = pair_whole(p, IN_LABEL_B);
   if (label == (pair_input(p, &p->c->in, IN_POSITIVE) != NULL))
@@ -67,14 +69,14 @@ static smx_status check_labels(const pair_call *p) {
   return smx_fail(SMX_ERR_SHAPE, "%s: label_b is NULL, and there are %lld rows and %lld columns", name,
                   (long long)p->n, (long long)p->m);
 }
-static void label_roles(const pair_call *p, int64_t i, unsigned char *role) {
+void pair_label_roles(const pair_call *p, int64_t i, unsigned char *role) {
   const int64_t *label = pair_whole(p, IN_LABEL), *other = pair_whole(p, IN_LABEL_B);
   const smx_view *set = pair_input(p, &p->c->in, IN_POSITIVE);
-  negatives(p, i, role);
+  pair_negatives(p, i, role);
   if (!other) other = label;
   for (int64_t j = 0; j < p->m; j++)
     if (role[j] == PAIR_NEGATIVE && (label ? label[i] >= 0 && label[i] == other[j] : set->data[i * p->m + j]))
       role[j] = PAIR_POSITIVE;
 }
 const pair_rule pair_supervised = {
-    .check = check_labels, .roles = label_roles, .row = pair_contrast, .alone = true};
+    .check = pair_check_labels, .roles = pair_label_roles, .row = pair_contrast, .alone = true};

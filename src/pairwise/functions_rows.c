@@ -69,6 +69,12 @@ double pair_at(const pair_call *p, const char *x, int64_t j) {
   return value;
 }
 
+int64_t pair_count(const pair_call *p, const unsigned char *role, unsigned set) {
+  int64_t count = 0;
+  for (int64_t j = 0; j < p->m; j++) count += set >> role[j] & 1;
+  return count;
+}
+
 /* ---- exponentials ---- */
 
 static smx_tensor reals_of(const pair_call *p, const void *data, int32_t ndim, int64_t *n) {

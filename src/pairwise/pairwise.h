@@ -9,6 +9,11 @@ enum {
   PAIRWISE_clip_loss,
   PAIRWISE_nt_xent,
   PAIRWISE_supervised_contrastive,
+  PAIRWISE_decoupled_softmax_loss,
+  PAIRWISE_pairwise_softmax_loss,
+  PAIRWISE_soft_contrastive,
+  PAIRWISE_soft_topk_loss,
+  PAIRWISE_graded_embedding_loss,
   PAIRWISE_COUNT
 };
 extern const smx_op pairwise_table[PAIRWISE_COUNT];

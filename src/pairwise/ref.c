@@ -130,4 +130,125 @@ static void supervised_contrastive(const tensor_ref_call *c) {
   each_row(c, &p, mark_label, (int)c->q[4], c->q[3] != 0);
 }
 
-tensor_ref_fn *const pairwise_refs[] = {info_nce, clip_loss, nt_xent, supervised_contrastive};
+/* Rows by a function of their logits and sets: all of those that follow. */
+typedef double row_loss(const tensor_ref_call *c, const pairs *p, int64_t i, const row_sets *r);
+static void each_loss(const tensor_ref_call *c, const pairs *p, mark_fn *mark, row_loss *loss) {
+  char *positive = calloc(2 * (size_t)p->m + 1, 1), *counts = positive + p->m;
+  for (int64_t i = 0; i < p->n; i++) {
+    begin_row(p, i, positive, counts);
+    if (mark) mark(c, p, i, positive, counts);
+    ref_put(c, 0, i, loss(c, p, i, &(row_sets){positive, counts}));
+  }
+  free(positive);
+}
+static pairs pairs_with_self(const tensor_ref_call *c, double self) {
+  pairs p = pairs_of(c, true);
+  p.self = !p.b && p.n == p.m && (p.a || self != 0);
+  return p;
+}
+static double softplus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
+
+static double decoupled_row(const tensor_ref_call *c, const pairs *p, int64_t i, const row_sets *r) {
+  const double *weight = c->in[7], lse = lse_of(p, i, r, NEGATIVES);
+  double count = 0, sum = 0;
+  for (int64_t j = 0; j < p->m; j++)
+    if (is_in(r, j, POSITIVES))
+      count++, sum += (weight ? weight[i * p->m + j] : 1) * softplus(lse - logit(p, i, j));
+  return count > 0 && !isinf(lse) ? sum / count : 0;
+}
+static void decoupled_softmax_loss(const tensor_ref_call *c) {
+  const pairs p = pairs_with_self(c, c->q[3]);
+  each_loss(c, &p, mark_label, decoupled_row);
+}
+
+static void mark_item(const tensor_ref_call *c, const pairs *p, int64_t i, char *positive, char *counts) {
+  const double at = p->own[0] ? p->own[0][i] : (double)i;
+  if (!p->own[0] || at != c->q[3]) positive[(int64_t)at] = counts[(int64_t)at] = 1;
+}
+static int64_t item_of(const pairs *p, const row_sets *r) {
+  for (int64_t j = 0; j < p->m; j++)
+    if (r->positive[j]) return j;
+  return -1;
+}
+static double ranking_row(const tensor_ref_call *c, const pairs *p, int64_t i, const row_sets *r) {
+  const int64_t own = item_of(p, r);
+  double sum = 0, count = 0, bpr = 0;
+  for (int64_t j = 0; own >= 0 && j < p->m; j++) {
+    if (!is_in(r, j, NEGATIVES)) continue;
+    const double d = logit(p, i, j) - logit(p, i, own);
+    const double one[] = {1 + tanh(d), fmax(0, 1 + d), fmax(0, 1 + atan(d)), exp(d)};
+    count++, bpr += softplus(d) / c->q[5];
+    if (c->q[4] != 4) sum += pow(one[(int)c->q[4]], 1 / c->q[5]);
+  }
+  return count > 0 ? c->q[4] != 4 ? log(sum) : bpr / count : 0;
+}
+static void pairwise_softmax_loss(const tensor_ref_call *c) {
+  const pairs p = pairs_of(c, true);
+  each_loss(c, &p, mark_item, ranking_row);
+}
+
+static double weighted_row(const tensor_ref_call *c, const pairs *p, int64_t i, const row_sets *r) {
+  const double lse = lse_of(p, i, r, ALL);
+  double sum = 0;
+  for (int64_t j = 0; j < p->m; j++)
+    if (is_in(r, j, ALL)) sum += p->own[0][i * p->m + j] * (lse - logit(p, i, j));
+  return sum;
+}
+static void soft_contrastive(const tensor_ref_call *c) {
+  const pairs p = pairs_with_self(c, c->q[3]);
+  each_loss(c, &p, NULL, weighted_row);
+}
+
+/* By bisection. */
+static double topk_row(const tensor_ref_call *c, const pairs *p, int64_t i, const row_sets *r) {
+  double count = 0, all = 0, low = -1e4, high = 1e4, loss = 0, k = c->q[4];
+  for (int64_t j = 0; j < p->m; j++) count += is_in(r, j, POSITIVES), all += is_in(r, j, ALL);
+  if (k == 0) k = count;
+  if (count == 0 || k >= all) return 0;
+  for (int step = 0; step < 80; step++) {
+    const double t = (low + high) / 2;
+    double sum = 0;
+    for (int64_t j = 0; j < p->m; j++)
+      if (is_in(r, j, ALL)) sum += 1 / (1 + exp(-c->q[5] * (logit(p, i, j) + t)));
+    if (sum > k) high = t;
+    else low = t;
+  }
+  for (int64_t j = 0; j < p->m; j++)
+    if (is_in(r, j, POSITIVES)) loss += softplus(-c->q[5] * (logit(p, i, j) + low)) / count;
+  return loss;
+}
+static void soft_topk_loss(const tensor_ref_call *c) {
+  const pairs p = pairs_with_self(c, c->q[3]);
+  each_loss(c, &p, mark_label, topk_row);
+}
+
+static double graded_row(const tensor_ref_call *c, const pairs *p, int64_t i, const row_sets *r) {
+  const int64_t own = item_of(p, r);
+  const double *teacher = p->own[1] + i * p->m, cold = c->q[4],
+               s = own < 0 ? 0 : logit(p, i, own) * p->divisor;
+  double student_sum = 0, teacher_sum = 0, loss = 0;
+  for (int pass = 0; pass < 2 && own >= 0; pass++)
+    for (int64_t j = 0; j < p->m; j++) {
+      const double x = logit(p, i, j) * p->divisor;
+      const bool near = c->q[5] == 1 ? !(x < s - c->q[6]) : c->q[5] == 2 && !(x < c->q[6] * s);
+      if (!is_in(r, j, ALL) || (j != own && near)) continue;
+      const double u = (x - s) / p->divisor, v = (teacher[j] - teacher[own]) / cold;
+      if (pass == 0) student_sum += exp(u), teacher_sum += exp(v);
+      else loss += exp(v) / teacher_sum * (v - log(teacher_sum) - u + log(student_sum));
+    }
+  return loss;
+}
+static void graded_embedding_loss(const tensor_ref_call *c) {
+  const pairs p = pairs_of(c, true);
+  each_loss(c, &p, mark_item, graded_row);
+}
+
+tensor_ref_fn *const pairwise_refs[] = {info_nce,
+                                        clip_loss,
+                                        nt_xent,
+                                        supervised_contrastive,
+                                        decoupled_softmax_loss,
+                                        pairwise_softmax_loss,
+                                        soft_contrastive,
+                                        soft_topk_loss,
+                                        graded_embedding_loss};

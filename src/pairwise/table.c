@@ -28,17 +28,28 @@ enum {
 #define DECOUPLED \
   {"decoupled", "leaves positives out of the sum over all pairs", 0, 0, 1, SMX_PARAM_INT, no_yes}
 
+/* Rows with sets of positives, b or a itself. */
+#define LABELS \
+  A("features"), B("features of the others; a without, and no row with itself", "m"), REST("n m"), \
+      {"label", DIMS, WHOLE | OPT, "rows of equal labels are positives; below 0: of none", "n"}, \
+      {"label_b", DIMS, WHOLE | OPT, "labels of b, or of the columns", "m"}, \
+      {"positive", DIMS, MASK, "which pairs are positives, in place of labels", "n m"}
+#define SELF \
+  {"self", "similarities: leaves out those on the diagonal of a square", 1, 0, 1, SMX_PARAM_INT, no_yes}
+#define KEYS \
+  {"target", DIMS, WHOLE | OPT | SMX_PORT_TARGET, "the key of each row; that of its number without", \
+   "n | < m"}
+#define IGNORE \
+  {"ignore_index", "a row with this target is left out: loss 0, gradient 0", \
+   -100, -1e15, 1e15, SMX_PARAM_INT, NULL}
+
 static const char *const no_yes[] = {"no", "yes", NULL};
 static const smx_port loss_out[] = {{"loss", DIMS, 0, "of each row", "n"}};
 
 static const smx_port keys_in[] = {
-    A("features of what asks"), B("features of the keys", "m"), REST("n m"),
-    {"target", DIMS, WHOLE | OPT | SMX_PORT_TARGET, "the key of each row; that of its number without",
-     "n | < m"}};
+    A("features of what asks"), B("features of the keys", "m"), REST("n m"), KEYS};
 static const smx_param keys_params[] = {
-    TEMPERATURE(0.07), FEATURES, DECOUPLED,
-    {"ignore_index", "a row with this target is left out: loss 0, gradient 0",
-     -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
+    TEMPERATURE(0.07), FEATURES, DECOUPLED, IGNORE};
 
 static const smx_port twins_in[] = {A("features, of images say"), B("features of their texts", "n"),
                                     REST("n n")};
@@ -50,16 +61,49 @@ static const smx_param views_params[] = {
     TEMPERATURE(0.5), FEATURES, DECOUPLED,
     {"views", "where the other view of row i is: i + n / 2, or beside it", 0, 0, 1, SMX_PARAM_INT, views}};
 
-static const smx_port labels_in[] = {
-    A("features"), B("features of the others; a without, and no row with itself", "m"), REST("n m"),
-    {"label", DIMS, WHOLE | OPT, "rows of equal labels are positives; below 0: of none", "n"},
-    {"label_b", DIMS, WHOLE | OPT, "labels of b, or of the columns", "m"},
-    {"positive", DIMS, MASK, "which pairs are positives, in place of labels", "n m"}};
+static const smx_port labels_in[] = {LABELS};
 static const char *const forms[] = {"out", "in", "nce", NULL};
 static const smx_param labels_params[] = {
     TEMPERATURE(0.07), FEATURES, DECOUPLED,
     {"form", "out: mean_P of log p; in: log mean_P p; nce: log sum_P p", 0, 0, 2, SMX_PARAM_INT, forms},
-    {"self", "similarities: leaves out those on the diagonal of a square", 1, 0, 1, SMX_PARAM_INT, no_yes}};
+    SELF};
+
+static const smx_port weighted_labels_in[] = {
+    LABELS, {"weight", DIMS, SMX_PORT_SAVED | OPT, "of each positive, its relevance; 1 without", "n m"}};
+static const smx_param decoupled_params[] = {TEMPERATURE(0.05), FEATURES, SELF};
+static const smx_param topk_params[] = {
+    TEMPERATURE(0.05), FEATURES, SELF,
+    {"k", "how many pairs are to be on top; 0: as many as positives", 5, 0, 1e9, SMX_PARAM_INT, NULL},
+    {"alpha", "how hard the bar is", 2, 1e-6, 1e6, 0, NULL}};
+
+static const smx_port ranking_in[] = {A("features of users"), B("features of items", "m"), REST("n m"), KEYS};
+static const char *const activations[] = {"tanh", "relu", "atan", "exp", "bpr", NULL};
+static const smx_param ranking_params[] = {
+    TEMPERATURE(1), FEATURES, IGNORE,
+    {"activation", "A: log(1 + tanh), log(1 + x), log(1 + atan), x; bpr: log(1 + e^x)",
+     0, 0, 4, SMX_PARAM_INT, activations},
+    {"outer", "divides A", 1, 1e-6, 1e6, 0, NULL}};
+
+static const smx_port soft_in[] = {
+    A("features"), B("features of the others; a without, and no row with itself", "m"), REST("n m"),
+    {"weight", DIMS, SMX_PORT_SAVED | OPT, "to be given: how alike each pair is, a probability say", "n m"}};
+static const smx_param soft_params[] = {
+    TEMPERATURE(1),
+    {"normalise", "divides features by their length", 0, 0, 1, SMX_PARAM_INT, no_yes},
+    {"similarities", "a holds those of its rows with the columns, and b is not given",
+     0, 0, 1, SMX_PARAM_INT, no_yes},
+    SELF};
+
+static const smx_port graded_in[] = {
+    A("features of queries"), B("features of the candidates", "m"), REST("n m"), KEYS,
+    {"teacher", DIMS, SMX_PORT_SAVED | OPT, "to be given: the score that a teacher gives each pair", "n m"}};
+static const char *const filters[] = {"none", "absolute", "relative", NULL};
+static const smx_param graded_params[] = {
+    TEMPERATURE(0.05), FEATURES, IGNORE,
+    {"teacher_temperature", "divides the scores of the teacher", 0.05, 1e-30, 1e30, 0, NULL},
+    {"filter", "drops negatives not below s_p - margin (absolute) or margin s_p",
+     0, 0, 2, SMX_PARAM_INT, filters},
+    {"margin", "of the filter", 0, -1e30, 1e30, 0, NULL}};
 
 #define ABOUT \
   "s = a b^T, of unit rows with normalise (a row shorter than 1e-12 is divided by that). Memory " \
@@ -117,4 +161,65 @@ const smx_op pairwise_table[PAIRWISE_COUNT] = {
                   "Masked Language Modeling (Min et al. 2022)",
         .example = "softmax run supervised_contrastive features.npy --label labels.npy",
         INPUTS(labels_in), OUTPUTS(loss_out), PARAMS(labels_params)},
+    [PAIRWISE_decoupled_softmax_loss] = {
+        .id = 539, .name = "decoupled_softmax_loss", .family = "pairwise", .flags = SMX_OP_BACKWARD,
+        .tolerance = 32,
+        .title = "every positive of a row by itself against its negatives",
+        .formula = "loss_i = mean_P w_ip log(1 + e^(log sum_N e^(s_ij / T) - s_ip / T))",
+        .about = ABOUT
+                 "N: the pairs of row i that are no positives; a mask leaves out positives that were not "
+                 "sampled. Other positives are not pushed away, as they are by supervised_contrastive. A "
+                 "row without positives or negatives has loss 0.",
+        .source = "Dual-Encoders for Extreme Multi-Label Classification (Gupta et al. 2023)",
+        .example = "softmax run decoupled_softmax_loss features.npy --label labels.npy",
+        INPUTS(weighted_labels_in), OUTPUTS(loss_out), PARAMS(decoupled_params)},
+    [PAIRWISE_pairwise_softmax_loss] = {
+        .id = 540, .name = "pairwise_softmax_loss", .family = "pairwise", .flags = SMX_OP_BACKWARD,
+        .tolerance = 64,
+        .title = "softmax loss over differences to the positive, activated (PSL, SL, BPR)",
+        .formula = "loss_i = log sum_(j in N) e^(A(d_ij) / outer),  d_ij = (s_ij - s_ip) / T;  bpr: mean_N A",
+        .about = ABOUT
+                 "exp is the softmax loss of recommendation without its positive. Rows are users, the mask "
+                 "keeps the items that were sampled. The form over all pairs of a batch is logsumexp of "
+                 "the losses less the log of the number of pairs. A difference that relu or atan cuts has "
+                 "no part; where all are cut the loss is -inf.",
+        .source = "PSL: Rethinking and Improving Softmax Loss from Pairwise Perspective for "
+                  "Recommendation (Yang et al. 2024); BPR (Rendle et al. 2009)",
+        .example = "softmax run pairwise_softmax_loss users.npy items.npy",
+        INPUTS(ranking_in), OUTPUTS(loss_out), PARAMS(ranking_params)},
+    [PAIRWISE_soft_contrastive] = {
+        .id = 541, .name = "soft_contrastive", .family = "pairwise", .flags = SMX_OP_BACKWARD,
+        .tolerance = 64,
+        .title = "contrast whose positives have weights",
+        .formula = "loss_i = sum_j w_ij (log sum_k e^(s_ik / T) - s_ij / T)",
+        .about = ABOUT
+                 "Without b, no row is compared with itself. SoftCLT takes dot products of two views of a "
+                 "batch, one time step at a time, with w = 2 alpha / (1 + e^(tau D)) of the distances D of "
+                 "the series and w = 1 of the other view, or of two views of a series with w = 2 / (1 + "
+                 "e^(tau |t - t'|)); a hierarchy repeats that after max_pool along time.",
+        .source = "Soft Contrastive Learning for Time Series (Lee et al. 2023)",
+        .example = "softmax run soft_contrastive views.npy --weight weights.npy",
+        INPUTS(soft_in), OUTPUTS(loss_out), PARAMS(soft_params)},
+    [PAIRWISE_soft_topk_loss] = {
+        .id = 542, .name = "soft_topk_loss", .family = "pairwise", .flags = SMX_OP_BACKWARD, .tolerance = 256,
+        .title = "positives are to be among the k best pairs of their row",
+        .formula = "loss_i = -mean_P log f_ip,  f_ij = 1 / (1 + e^(-alpha (s_ij / T + t))),  sum_j f_ij = k",
+        .about = ABOUT
+                 "t by Newton's method in double, until it stays. k as large as the number of pairs: loss "
+                 "0. A row without positives has loss 0.",
+        .source = "Dual-Encoders for Extreme Multi-Label Classification (Gupta et al. 2023)",
+        .example = "softmax run soft_topk_loss features.npy --label labels.npy --k 2",
+        INPUTS(labels_in), OUTPUTS(loss_out), PARAMS(topk_params)},
+    [PAIRWISE_graded_embedding_loss] = {
+        .id = 543, .name = "graded_embedding_loss", .family = "pairwise", .flags = SMX_OP_BACKWARD,
+        .tolerance = 64,
+        .title = "candidates of a query as a teacher grades them",
+        .formula = "loss_i = KL(softmax(teacher_i / T_t) || softmax(s_i / T)), over the pairs that are kept",
+        .about = ABOUT
+                 "Kept are the positive and what mask and filter leave: a negative as near as the positive "
+                 "may be a false one. The loss is ours after the abstract of the report, whose formula we "
+                 "could not read.",
+        .source = "LG-ANNA-Embedding technical report (2025)",
+        .example = "softmax run graded_embedding_loss queries.npy keys.npy --teacher scores.npy",
+        INPUTS(graded_in), OUTPUTS(loss_out), PARAMS(graded_params)},
 };

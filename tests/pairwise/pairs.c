@@ -17,6 +17,7 @@ typedef struct pair_test {
   unsigned char *mask;
   int64_t *whole[2]; /* target; label, label_b */
   unsigned char *positive;
+  double *numbers; /* weight, teacher */
   int64_t n, m, d;
   smx_params params;
   smx_context *ctx;
@@ -46,6 +47,7 @@ static smx_status pairs_of(pair_test *t) {
     if (!strcmp(name, "a") && t->s) x = t->s, g = t->ds, in[i].shape = s;
     if (!strcmp(name, "b")) x = t->b, g = t->db, in[i].shape = b;
     if (!strcmp(name, "temperature")) x = t->temperature, g = t->dtemperature, in[i].ndim = 0;
+    if (!strcmp(name, "weight") || !strcmp(name, "teacher")) x = t->numbers;
     if (!strcmp(name, "mask")) x = t->mask, in[i].dtype = SMX_U8;
     if (!strcmp(name, "positive")) x = t->positive, in[i].dtype = SMX_U8;
     if (op->inputs[i].flags & SMX_PORT_INT)
@@ -119,6 +121,106 @@ static void positives_of_a_row(void **state) {
     set(&c, "temperature", "1"), set(&c, "form", all[i].form);
     good(pairs_of(&c));
     near(&loss, &all[i].loss, 1, 1e-6), near(ds, all[i].ds, 4, 1e-7);
+  }
+}
+
+typedef struct example {
+  const char *op, *names[4], *values[4];
+  int64_t m;
+  double s[4];
+  unsigned char positive[4];
+  double numbers[4];
+  double loss, ds[4]; /* ds[0] 0: not known */
+} example;
+
+static const example examples[] = {
+    {"decoupled_softmax_loss",
+     {"temperature"},
+     {"1"},
+     4,
+     {2, 1, .1, -1},
+     {1, 0, 1, 0},
+     {1, 1, 1, 1},
+     .841015422,
+     {-.1473077, .4540224, -.3681599, .06144525}},
+    {"soft_topk_loss",
+     {"temperature", "k"},
+     {"1", "2"},
+     4,
+     {2, 1, .1, -1},
+     {1, 0, 1, 0},
+     {0},
+     .640498133,
+     {.02228914, .3083979, -.3941028, .06341572}},
+    {"pairwise_softmax_loss",
+     {"outer"},
+     {".5"},
+     4,
+     {.6, .2, .7, -.1},
+     {0},
+     {0},
+     .559763116,
+     {-2.137294, .6062418, 1.244096, .2869559}},
+    {"pairwise_softmax_loss",
+     {"outer", "activation"},
+     {".5", "relu"},
+     4,
+     {.6, .2, .7, -.1},
+     {0},
+     {0},
+     .506817602,
+     {0}},
+    {"pairwise_softmax_loss",
+     {"outer", "activation"},
+     {".5", "atan"},
+     4,
+     {.6, .2, .7, -.1},
+     {0},
+     {0},
+     .55651256,
+     {0}},
+    {"pairwise_softmax_loss",
+     {"outer", "activation"},
+     {".5", "exp"},
+     4,
+     {.6, .2, .7, -.1},
+     {0},
+     {0},
+     .650932908,
+     {0}},
+    {"pairwise_softmax_loss", {"activation"}, {"bpr"}, 2, {1.2, .4}, {0}, {0}, .3711006659, {0}},
+    {"graded_embedding_loss", {NULL}, {NULL}, 3, {.8, .5, .3}, {0}, {.9, .6, .2}, 4.113929e-5, {0}},
+};
+
+static void the_examples(void **state) {
+  for (const example *e = examples; e < examples + COUNT_OF(examples); e++) {
+    example is = *e;
+    double loss, ds[4];
+    pair_test c = {.op = is.op,
+                   .s = is.s,
+                   .n = 1,
+                   .m = is.m,
+                   .positive = is.positive,
+                   .numbers = is.numbers,
+                   .loss = &loss,
+                   .ds = ds};
+    for (int k = 0; is.names[k]; k++) set(&c, is.names[k], is.values[k]);
+    good(pairs_of(&c));
+    near(&loss, &is.loss, 1, 1e-6 * is.loss);
+    if (is.ds[0] != 0) near(ds, is.ds, (int)is.m, 1e-6);
+  }
+}
+
+/* Two series of one step, two views of each: the losses of SoftCLT, soft and hard. */
+static void views_with_weights(void **state) {
+  double a[] = {1, 0, .2, .9, .8, .3, 0, 1}, loss[4];
+  for (int hard = 0; hard < 2; hard++) {
+    double w[16];
+    for (int i = 0; i < 16; i++) w[i] = i / 4 % 2 == i % 2 ? 1 : hard ? 0 : .3;
+    pair_test c = {.op = "soft_contrastive", .a = a, .n = 4, .m = 4, .d = 2, .numbers = w, .loss = loss};
+    good(pairs_of(&c));
+    near((double[]){(loss[0] + loss[1] + loss[2] + loss[3]) / 4},
+         (double[]){hard ? .7366715507 : 1.5491744811}, 1, 1e-9);
   }
 }
 
@@ -205,7 +307,19 @@ static void clip_is_both_directions(void **state) {
 
 /* ---- bits ---- */
 
-static const char *const all_ops[] = {"info_nce", "clip_loss", "nt_xent", "supervised_contrastive"};
+/* Of the same a, b, labels and numbers. */
+static const struct {
+  const char *name;
+  bool b, labels;
+} all_ops[] = {{"info_nce", true, false},
+               {"clip_loss", true, false},
+               {"nt_xent", false, false},
+               {"supervised_contrastive", false, true},
+               {"decoupled_softmax_loss", false, true},
+               {"pairwise_softmax_loss", true, false},
+               {"soft_contrastive", false, false},
+               {"soft_topk_loss", false, true},
+               {"graded_embedding_loss", true, false}};
 
 static uint64_t hash_of(uint64_t h, const double *x, int64_t n) { return fnv1a(h, x, (size_t)n * sizeof *x); }
 
@@ -213,16 +327,15 @@ static void the_same_bits_every_way(void **state) {
   enum { N = 600, D = 3 };
   rng r = {7};
   double *a = normals(&r, N * D), *b = normals(&r, N * D), *loss = normals(&r, N), *da = normals(&r, N * D),
-         *db = normals(&r, N * D), t = .5, dt;
+         *db = normals(&r, N * D), *numbers = normals(&r, N * N), t = .5, dt;
   int64_t label[N];
   for (int i = 0; i < N; i++) label[i] = rng_below(&r, 9);
   for (size_t o = 0; o < COUNT_OF(all_ops); o++) {
-    const bool two = o < 2;
     uint64_t hash = 0;
     for (way w = {0}; next_way(&w);) {
-      pair_test c = {.op = all_ops[o],
+      pair_test c = {.op = all_ops[o].name,
                      .a = a,
-                     .b = two ? b : NULL,
+                     .b = all_ops[o].b ? b : NULL,
                      .n = N,
                      .m = N,
                      .d = D,
@@ -230,17 +343,18 @@ static void the_same_bits_every_way(void **state) {
                      .ctx = w.ctx,
                      .loss = loss,
                      .da = da,
-                     .db = two ? db : NULL,
-                     .dtemperature = &dt};
-      if (o == 3) c.whole[0] = label;
+                     .db = all_ops[o].b ? db : NULL,
+                     .dtemperature = &dt,
+                     .numbers = numbers};
+      if (all_ops[o].labels) c.whole[0] = label;
       good(pairs_of(&c));
       uint64_t is = hash_of(hash_of(hash_of(FNV1A_START, loss, N), da, N * D), &dt, 1);
-      if (two) is = hash_of(is, db, N * D);
+      if (all_ops[o].b) is = hash_of(is, db, N * D);
       if (w.number == 1) hash = is;
-      if (is != hash) fail_msg("%s: other bits in way %d", all_ops[o], w.number);
+      if (is != hash) fail_msg("%s: other bits in way %d", all_ops[o].name, w.number);
     }
   }
-  free(a), free(b), free(loss), free(da), free(db);
+  free(a), free(b), free(loss), free(da), free(db), free(numbers);
 }
 
 /* ---- what is not there ---- */
@@ -276,7 +390,7 @@ static void rows_of_nothing(void **state) {
   good(pairs_of(&c)); /* it is not ignored */
   assert_true(isnan(loss[0]) && isnan(ds[0]) && isnan(ds[1]) && !isnan(loss[1]));
   for (size_t o = 0; o < 2; o++) { /* one pair: nothing to compare with */
-    pair_test e = {.op = all_ops[o], .s = &one, .n = 1, .m = 1, .loss = loss, .ds = ds};
+    pair_test e = {.op = all_ops[o].name, .s = &one, .n = 1, .m = 1, .loss = loss, .ds = ds};
     good(pairs_of(&e));
     near((double[]){loss[0], ds[0]}, (double[]){0, 0}, 2, 0);
   }
@@ -318,7 +432,11 @@ static void wrong_calls(void **state) {
   refused(pairs_of(&c), SMX_ERR_NULL, "b is NULL");
   c = (pair_test){.op = "nt_xent", .a = s, .n = 3, .m = 3, .d = 1, .loss = loss};
   refused(pairs_of(&c), SMX_ERR_SHAPE, "3 rows are no pairs of views");
-  c.op = "supervised_contrastive";
+  c.op = "soft_contrastive";
+  refused(pairs_of(&c), SMX_ERR_NULL, "weight is NULL");
+  c = (pair_test){.op = "graded_embedding_loss", .s = s, .n = 3, .m = 3, .loss = loss};
+  refused(pairs_of(&c), SMX_ERR_NULL, "teacher is NULL");
+  c = (pair_test){.op = "supervised_contrastive", .a = s, .n = 3, .m = 3, .d = 1, .loss = loss};
   refused(pairs_of(&c), SMX_ERR_PARAM, "give one of label and positive");
   c.whole[0] = label, c.positive = positive;
   refused(pairs_of(&c), SMX_ERR_PARAM, "give one of label and positive");
@@ -331,6 +449,8 @@ int main(void) {
       cmocka_unit_test(clip),
       cmocka_unit_test(views_on_a_circle),
       cmocka_unit_test(positives_of_a_row),
+      cmocka_unit_test(the_examples),
+      cmocka_unit_test(views_with_weights),
       cmocka_unit_test(small_losses_keep_their_digits),
       cmocka_unit_test(info_nce_is_cross_entropy),
       cmocka_unit_test(clip_is_both_directions),

@@ -219,7 +219,8 @@ static void fit_parents(named *p) {
 /* As many keys as rows or more, views in pairs; b, or similarities, in every other variant, and
  * labels or positives. */
 static bool has_others(const named *p) {
-  return p->variant % 2 || p->variant % 4 == 2 || strcmp(p->op->name, "supervised_contrastive");
+  smx_params q = p->params; /* what may be alone says whether it is */
+  return p->variant % 2 || p->variant % 4 == 2 || smx_params_set(p->op, &q, "self", 1) != SMX_OK;
 }
 static void fit_pairs(const named *p, dims *d, const char *chosen) {
   const bool square = !strcmp(p->op->name, "clip_loss") || !strcmp(p->op->name, "nt_xent");
@@ -233,6 +234,7 @@ static bool goes_with_pairs(const named *p, const smx_port *port, bool wanted) {
   const bool labels = p->variant % 3 != 2;
   if (strcmp(p->op->family, "pairwise")) return wanted;
   if (!strcmp(port->name, "b")) return p->variant % 2 == 0 && has_others(p);
+  if (strstr(port->help, "to be given")) return true;
   if (!strcmp(port->name, "label")) return labels;
   if (!strcmp(port->name, "label_b")) return labels && has_others(p);
   return strcmp(port->name, "positive") ? wanted : !labels;
