@@ -20,6 +20,7 @@ OPERATOR(ranking, pair_ranking)
 OPERATOR(soft_contrastive, pair_soft_targets)
 OPERATOR(soft_topk, pair_soft_topk)
 OPERATOR(graded, pair_graded)
+OPERATOR(global, pair_global)
 
 const tensor_functions pairwise_functions[PAIRWISE_COUNT] = {
     [PAIRWISE_info_nce] = {info_nce, info_nce_backward, sizes, true},
@@ -31,4 +32,5 @@ const tensor_functions pairwise_functions[PAIRWISE_COUNT] = {
     [PAIRWISE_soft_contrastive] = {soft_contrastive, soft_contrastive_backward, sizes, true},
     [PAIRWISE_soft_topk_loss] = {soft_topk, soft_topk_backward, sizes, true},
     [PAIRWISE_graded_embedding_loss] = {graded, graded_backward, sizes, true},
+    [PAIRWISE_global_contrastive_loss] = {global, global_backward, sizes, true},
 };

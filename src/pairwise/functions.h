@@ -13,7 +13,7 @@
 
 /* Inputs of every operator, OWN being the first of its own; one that has no b has one less. */
 enum { IN_A, IN_B, IN_TEMPERATURE, IN_MASK, IN_OWN };
-enum { OUT_LOSS };
+enum { OUT_LOSS, OUT_STATE };
 
 /* What a pair is to its row, and sets of them. */
 enum { PAIR_OUT, PAIR_NEGATIVE, PAIR_POSITIVE };
@@ -36,10 +36,11 @@ typedef struct pair_rule {
   smx_status (*check)(const pair_call *p);                           /* of inputs; NULL: none */
   void (*roles)(const pair_call *p, int64_t i, unsigned char *role); /* of a row */
   double (*row)(pair_call *p, pair_row *r);                          /* its loss, and its gradient */
-  bool columns; /* what the columns of the logits add up to counts too */
-  bool alone;   /* b may be absent: then it is a, and no row is paired with itself */
-  bool no_b;    /* there is no such input */
-  bool square;  /* similarities have as many columns as rows */
+  bool columns;         /* what the columns of the logits add up to counts too */
+  bool alone;           /* b may be absent: then it is a, and no row is paired with itself */
+  bool no_b;            /* there is no such input */
+  bool row_temperature; /* every row has its own, which the rule takes; logits are similarities */
+  bool square;          /* similarities have as many columns as rows */
 } pair_rule;
 
 /* Inputs or their gradients; NULL: not there, or not wanted. a: features, s: similarities. */
@@ -121,7 +122,7 @@ int64_t pair_key(const pair_call *p, int64_t i); /* the positive of a row; -1: i
 
 extern const pair_rule pair_info_nce, pair_clip, pair_nt_xent, pair_supervised;
 extern const pair_rule pair_decoupled_softmax, pair_ranking, pair_soft_topk; /* functions_sets.c */
-extern const pair_rule pair_soft_targets, pair_graded;                       /* functions_targets.c */
+extern const pair_rule pair_soft_targets, pair_graded, pair_global;          /* functions_targets.c */
 
 static inline const smx_view *pair_input(const pair_call *p, const tensor_ports *of, int input) {
   const int port = input - (p->rule->no_b && input > IN_B);

@@ -166,7 +166,8 @@ static void row_task(void *arg, int64_t i) {
   r.up = p->backward ? tensor_upstream(p->c, OUT_LOSS, r.i) : 0;
   p->rule->roles(p, r.i, r.role);
   p->loss[r.i] = p->rule->row(p, &r);
-  if (p->backward && p->din.temperature) p->slope[r.i] = pair_dot(p->c->is_f64, r.l, r.g, p->m);
+  if (p->backward && p->din.temperature && !p->rule->row_temperature)
+    p->slope[r.i] = pair_dot(p->c->is_f64, r.l, r.g, p->m);
   smx_scratch_give(&p->run.scratch, room);
 }
 
@@ -200,6 +201,10 @@ static void walk_columns(pair_call *p) {
 
 static void put_slope(const pair_call *p) {
   double sum = 0;
+  if (p->rule->row_temperature) {
+    tensor_store(p->c, p->din.temperature, 0, p->n, p->slope);
+    return;
+  }
   for (int64_t i = 0; i < p->n; i++) sum += p->slope[i];
   sum *= -1 / p->temperature;
   tensor_store(p->c, p->din.temperature, 0, 1, &sum);
@@ -224,7 +229,8 @@ static smx_status check(pair_call *p) {
   const char *const name = c->op->name;
   if (p->in.b && p->in.s) return smx_fail(SMX_ERR_PARAM, "%s: b is given beside similarities", name);
   if (p->in.a && !p->in.b && !p->rule->alone) return smx_fail(SMX_ERR_NULL, "%s: b is NULL", name);
-  if (p->in.temperature) tensor_load(c, p->in.temperature, 0, 1, &p->temperature);
+  if (p->in.temperature && !p->rule->row_temperature)
+    tensor_load(c, p->in.temperature, 0, 1, &p->temperature);
   if (!(p->temperature >= 1e-30 && p->temperature <= 1e30))
     return smx_fail(SMX_ERR_PARAM, "%s: temperature is %g, not 1e-30..1e30", name, p->temperature);
   const smx_status status = check_columns(p);
@@ -248,7 +254,7 @@ static void open_call(pair_call *p, const tensor_call *c, const pair_rule *rule,
   p->n = tensor_dim(c, "n"), p->d = tensor_dim(c, "d"), p->bytes = c->is_f64 ? 8 : 4;
   p->m = p->in.s ? p->d : p->in.b ? p->in.b->shape[0] : p->n;
   if (p->in.s) p->d = 0;
-  p->temperature = dims_param(&c->dims, "temperature", 1);
+  p->temperature = rule->row_temperature ? 1 : tensor_param(c, "temperature");
   p->normalise = pair_choice(c, "normalise"), p->decoupled = pair_choice(c, "decoupled");
   const double form = dims_param(&c->dims, "form", 1); /* out, in, nce */
   p->spread = form != 0, p->log_count = form == 1;

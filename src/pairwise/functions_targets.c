@@ -87,3 +87,53 @@ static double graded_row(pair_call *p, pair_row *r) {
   return loss;
 }
 const pair_rule pair_graded = {.check = check_teacher, .roles = pair_key_roles, .row = graded_row};
+
+/* ---- global_contrastive_loss ----
+ *
+ *     loss_i = T (L_i - log |N_i|) + rho T,  d_ij = (l_ij - l_ip) / T,
+ *     L_i = log((1 - gamma) e^state_i + gamma sum_N e^d_ij), without a state log sum_N e^d_ij,
+ *
+ * whose gradient takes e^(d - L) as constants. */
+
+enum { IN_STATE = IN_OWN + 1 };
+
+/* What e^state and the sum of the row become, and its temperature. */
+static double running(const pair_call *p, int64_t i, double lse) {
+  const smx_view *state = pair_input(p, &p->c->in, IN_STATE);
+  const double gamma = tensor_param(p->c, "gamma"), old = state ? pair_at(p, state->data, i) : -INF;
+  if (old == -INF) return lse;
+  const double kept = gamma < 1 ? old + p->math->log(1 - gamma) : -INF, now = lse + p->math->log(gamma);
+  const double high = kept > now ? kept : now, low = kept > now ? now : kept;
+  return low == -INF ? high : high + p->math->softplus(low - high);
+}
+
+static double global_row(pair_call *p, pair_row *r) {
+  const int64_t own = pair_key(p, r->i);
+  const double count = (double)pair_count(p, r->role, NEGATIVES), rho = tensor_param(p->c, "rho");
+  const double t =
+      p->in.temperature ? pair_at(p, p->in.temperature->data, r->i) : tensor_param(p->c, "temperature");
+  double mean = 0, all = 0;
+  if (r->g) memset(r->g, 0, (size_t)(p->m * p->bytes)), p->slope[r->i] = 0;
+  const bool counts = own >= 0 && count > 0, bad = !(t >= 1e-30 && t <= 1e30);
+  const double top = counts ? pair_at(p, r->l, own) : 0;
+  for (int64_t j = 0; counts && j < p->m; j++)
+    pair_set(p, r->x, j,
+             r->role[j] == PAIR_NEGATIVE ? bad ? __builtin_nan("") : (pair_at(p, r->l, j) - top) / t : -INF);
+  const double lse = counts ? pair_lse(p, r->x, p->m) : -INF, sum = running(p, r->i, lse);
+  if (!p->backward) tensor_put(p->c, OUT_STATE, r->i, sum);
+  if (!counts) return 0;
+  const double far = sum - p->math->log(count) + rho;
+  if (!r->g) return t * far;
+  pair_exp(p, r->x, p->m, sum, r->up, r->g);
+  for (int64_t j = 0; j < p->m; j++) {
+    if (r->role[j] != PAIR_NEGATIVE) continue;
+    const double w = pair_at(p, r->g, j);
+    all += w;
+    if (w != 0) mean += w * pair_at(p, r->x, j);
+  }
+  pair_set(p, r->g, own, -all);
+  p->slope[r->i] = r->up * far - mean;
+  return t * far;
+}
+const pair_rule pair_global = {
+    .check = pair_check_keys, .roles = pair_key_roles, .row = global_row, .row_temperature = true};

@@ -14,6 +14,7 @@ enum {
   PAIRWISE_soft_contrastive,
   PAIRWISE_soft_topk_loss,
   PAIRWISE_graded_embedding_loss,
+  PAIRWISE_global_contrastive_loss,
   PAIRWISE_COUNT
 };
 extern const smx_op pairwise_table[PAIRWISE_COUNT];

@@ -243,6 +243,27 @@ static void graded_embedding_loss(const tensor_ref_call *c) {
   each_loss(c, &p, mark_item, graded_row);
 }
 
+static void global_contrastive_loss(const tensor_ref_call *c) {
+  pairs p = pairs_of(c, true);
+  const double *temperature = p.temperature, gamma = c->q[4];
+  char *positive = calloc(2 * (size_t)p.m + 1, 1), *counts = positive + p.m;
+  p.divisor = 1;
+  for (int64_t i = 0; i < p.n; i++) {
+    begin_row(&p, i, positive, counts);
+    mark_item(c, &p, i, positive, counts);
+    const row_sets r = {positive, counts};
+    const int64_t own = item_of(&p, &r);
+    const double t = temperature ? temperature[i] : c->q[0], old = p.own[1] ? p.own[1][i] : -INFINITY;
+    double sum = 0, count = 0;
+    for (int64_t j = 0; j < p.m && own >= 0; j++)
+      if (is_in(&r, j, NEGATIVES)) count++, sum += exp((logit(&p, i, j) - logit(&p, i, own)) / t);
+    const double state = log(isinf(old) ? sum : (1 - gamma) * exp(old) + gamma * sum);
+    ref_put(c, 0, i, count > 0 ? t * (state - log(count) + c->q[5]) : 0);
+    ref_put(c, 1, i, state);
+  }
+  free(positive);
+}
+
 tensor_ref_fn *const pairwise_refs[] = {info_nce,
                                         clip_loss,
                                         nt_xent,
@@ -251,4 +272,5 @@ tensor_ref_fn *const pairwise_refs[] = {info_nce,
                                         pairwise_softmax_loss,
                                         soft_contrastive,
                                         soft_topk_loss,
-                                        graded_embedding_loss};
+                                        graded_embedding_loss,
+                                        global_contrastive_loss};

@@ -105,6 +105,19 @@ static const smx_param graded_params[] = {
      0, 0, 2, SMX_PARAM_INT, filters},
     {"margin", "of the filter", 0, -1e30, 1e30, 0, NULL}};
 
+static const smx_port global_in[] = {
+    A("features of anchors"), B("features of the others", "m"),
+    {"temperature", DIMS, GRAD | OPT, "of each row, positive, for the parameter", "n"},
+    {"mask", DIMS, MASK, "nonzero keeps a pair; the positive of a row is kept", "n m"}, KEYS,
+    {"state", DIMS, SMX_PORT_SAVED | OPT, "of each row, as its last call left it; -inf: it is new", "n"}};
+static const smx_port global_out[] = {
+    {"loss", DIMS, 0, "of each row", "n"},
+    {"new_state", DIMS, SMX_PORT_STATE, "for the next time that the row comes", "n"}};
+static const smx_param global_params[] = {
+    TEMPERATURE(0.07), FEATURES, IGNORE,
+    {"gamma", "the part of the new sum in the running one", 0.8, 0, 1, SMX_PARAM_OPEN_MIN, NULL},
+    {"rho", "is added to the logarithm, times T", 0, 0, 1e6, 0, NULL}};
+
 #define ABOUT \
   "s = a b^T, of unit rows with normalise (a row shorter than 1e-12 is divided by that). Memory " \
   "grows with n + m and d: logits of some rows are formed, used, and formed again for the gradient, " \
@@ -222,4 +235,21 @@ const smx_op pairwise_table[PAIRWISE_COUNT] = {
         .source = "LG-ANNA-Embedding technical report (2025)",
         .example = "softmax run graded_embedding_loss queries.npy keys.npy --teacher scores.npy",
         INPUTS(graded_in), OUTPUTS(loss_out), PARAMS(graded_params)},
+    [PAIRWISE_global_contrastive_loss] = {
+        .id = 544, .name = "global_contrastive_loss", .family = "pairwise",
+        .flags = SMX_OP_BACKWARD | SMX_OP_DETACHED, .tolerance = 64,
+        .title = "contrast with all that a row has been compared with (SogCLR, iSogCLR)",
+        .formula = "loss_i = T (L_i - log |N|) + rho T,  L_i = log((1 - gamma) e^state_i + gamma sum_N "
+                   "e^((s_ij - s_ip) / T))",
+        .about = ABOUT
+                 "The state is the logarithm of a running sum, of each row of the data set: take those of "
+                 "the batch, and put new_state back. The gradient is the estimate of the papers: it takes "
+                 "w_j = e^((s_ij - s_ip) / T - L_i) as constants, so that ds_ij = w_j; dT_i = L_i - log |N| "
+                 "+ rho - sum w d. gamma = 1 or a new row: the exact one. Their floor of 1e-14 for the sum "
+                 "is left out. No gradient for new_state.",
+        .source = "Provable Stochastic Optimization for Global Contrastive Learning (Yuan et al. 2022); Not "
+                  "All Semantics are Created Equal (Qiu et al. 2023); To Cool or not to Cool? (Qiu et al. "
+                  "2024)",
+        .example = "softmax run global_contrastive_loss images.npy texts.npy --state state.npy",
+        INPUTS(global_in), OUTPUTS(global_out), PARAMS(global_params)},
 };

@@ -17,7 +17,8 @@ typedef struct pair_test {
   unsigned char *mask;
   int64_t *whole[2]; /* target; label, label_b */
   unsigned char *positive;
-  double *numbers; /* weight, teacher */
+  double *numbers; /* weight, teacher, state */
+  double after[1]; /* new_state */
   int64_t n, m, d;
   smx_params params;
   smx_context *ctx;
@@ -35,9 +36,11 @@ enum { PORTS = 9 };
 static smx_status pairs_of(pair_test *t) {
   const smx_op *op = op_of(t);
   int64_t a[] = {t->n, t->d}, b[] = {t->m, t->d}, s[] = {t->n, t->m};
-  smx_tensor in[PORTS], din[PORTS], loss = F64(t->loss, 1, &t->n), dloss = loss;
-  const smx_tensor *given[PORTS] = {NULL}, *wanted[PORTS] = {NULL}, *out = &loss, *dout = &dloss;
-  double *const ones = malloc((size_t)(t->n + 1) * sizeof *ones);
+  smx_tensor in[PORTS], din[PORTS], loss = F64(t->loss, 1, &t->n), dloss = loss, after = loss;
+  const smx_tensor *given[PORTS] = {NULL}, *wanted[PORTS] = {NULL}, *out[] = {&loss, &after},
+                   *dout[] = {&dloss, NULL};
+  double *const ones = malloc((size_t)(t->n + 1) * sizeof *ones), *const state =
+                                                                      calloc((size_t)t->n + 1, sizeof *state);
   int whole = 0;
   for (int i = 0; i < op->input_count; i++) {
     const char *name = op->inputs[i].name;
@@ -46,8 +49,10 @@ static smx_status pairs_of(pair_test *t) {
     if (!strcmp(name, "a")) x = t->a, g = t->da, in[i].shape = a;
     if (!strcmp(name, "a") && t->s) x = t->s, g = t->ds, in[i].shape = s;
     if (!strcmp(name, "b")) x = t->b, g = t->db, in[i].shape = b;
-    if (!strcmp(name, "temperature")) x = t->temperature, g = t->dtemperature, in[i].ndim = 0;
+    if (!strcmp(name, "temperature"))
+      x = t->temperature, g = t->dtemperature, in[i].ndim = op->inputs[i].dims[0] == 'n';
     if (!strcmp(name, "weight") || !strcmp(name, "teacher")) x = t->numbers;
+    if (!strcmp(name, "state")) x = t->numbers, in[i].ndim = 1;
     if (!strcmp(name, "mask")) x = t->mask, in[i].dtype = SMX_U8;
     if (!strcmp(name, "positive")) x = t->positive, in[i].dtype = SMX_U8;
     if (op->inputs[i].flags & SMX_PORT_INT)
@@ -58,12 +63,14 @@ static smx_status pairs_of(pair_test *t) {
   }
   if (t->s) set(t, "similarities", "yes");
   for (int64_t i = 0; i < t->n; i++) ones[i] = t->up ? t->up[i] : 1;
-  dloss.data = ones;
+  dloss.data = ones, after.data = state;
   if (!t->params.size) smx_params_init(op, &t->params);
-  smx_status status = smx_forward(op, t->ctx, &t->params, op->input_count, given, 1, &out);
+  smx_status status = smx_forward(op, t->ctx, &t->params, op->input_count, given, op->output_count, out);
   if (status == SMX_OK && (t->da || t->db || t->ds || t->dtemperature))
-    status = smx_backward(op, t->ctx, &t->params, op->input_count, given, 1, &out, &dout, wanted);
-  free(ones);
+    status =
+        smx_backward(op, t->ctx, &t->params, op->input_count, given, op->output_count, out, dout, wanted);
+  if (t->n) t->after[0] = state[0];
+  free(ones), free(state);
   return status;
 }
 
@@ -224,6 +231,32 @@ static void views_with_weights(void **state) {
   }
 }
 
+/* The exact gradient of the global objective, with gamma = 1 and without a state. */
+static void global_objective(void **state) {
+  double s[] = {0, -.4, .1, -.7}, loss[2], ds[4], t = .5, dt;
+  pair_test c = {.op = "global_contrastive_loss",
+                 .s = s,
+                 .n = 1,
+                 .m = 4,
+                 .temperature = &t,
+                 .loss = loss,
+                 .ds = ds,
+                 .dtemperature = &dt};
+  set(&c, "rho", "0.3");
+  for (int gamma = 0; gamma < 2; gamma++) {
+    if (gamma) c.numbers = (double[]){7}, set(&c, "gamma", "1");
+    good(pairs_of(&c));
+    near(loss, (double[]){-.0738396903}, 1, 1e-9), near(&dt, (double[]){.09245596}, 1, 1e-7);
+    near(ds + 1, (double[]){.2343516, .6370336, .1286149}, 3, 1e-7);
+    near(ds, (double[]){-1}, 1, 1e-12);
+  }
+  set(&c, "gamma", "0.25"); /* (3/4 e^7 + 1/4 sum): what is kept of an old sum */
+  good(pairs_of(&c));
+  const double sum = exp(-.8) + exp(.2) + exp(-1.4), now = .75 * exp(7) + .25 * sum;
+  near(loss, (double[]){.5 * (log(now / 3) + .3)}, 1, 1e-12), near(c.after, (double[]){log(now)}, 1, 1e-12);
+  near(ds + 1, (double[]){exp(-.8) / now, exp(.2) / now, exp(-1.4) / now}, 3, 1e-12);
+}
+
 /* A loss of 2e-17 is not 0: it is log(1 + e^-38.45). */
 static void small_losses_keep_their_digits(void **state) {
   double s[] = {1, -1.6916}, loss, want = log1p(exp(-2.6916 / .07));
@@ -319,7 +352,8 @@ static const struct {
                {"pairwise_softmax_loss", true, false},
                {"soft_contrastive", false, false},
                {"soft_topk_loss", false, true},
-               {"graded_embedding_loss", true, false}};
+               {"graded_embedding_loss", true, false},
+               {"global_contrastive_loss", true, false}};
 
 static uint64_t hash_of(uint64_t h, const double *x, int64_t n) { return fnv1a(h, x, (size_t)n * sizeof *x); }
 
@@ -327,9 +361,9 @@ static void the_same_bits_every_way(void **state) {
   enum { N = 600, D = 3 };
   rng r = {7};
   double *a = normals(&r, N * D), *b = normals(&r, N * D), *loss = normals(&r, N), *da = normals(&r, N * D),
-         *db = normals(&r, N * D), *numbers = normals(&r, N * N), t = .5, dt;
+         *db = normals(&r, N * D), *numbers = normals(&r, N * N), *t = normals(&r, N), *dt = normals(&r, N);
   int64_t label[N];
-  for (int i = 0; i < N; i++) label[i] = rng_below(&r, 9);
+  for (int i = 0; i < N; i++) label[i] = rng_below(&r, 9), t[i] = .5;
   for (size_t o = 0; o < COUNT_OF(all_ops); o++) {
     uint64_t hash = 0;
     for (way w = {0}; next_way(&w);) {
@@ -339,22 +373,22 @@ static void the_same_bits_every_way(void **state) {
                      .n = N,
                      .m = N,
                      .d = D,
-                     .temperature = &t,
+                     .temperature = t,
                      .ctx = w.ctx,
                      .loss = loss,
                      .da = da,
                      .db = all_ops[o].b ? db : NULL,
-                     .dtemperature = &dt,
+                     .dtemperature = dt,
                      .numbers = numbers};
       if (all_ops[o].labels) c.whole[0] = label;
       good(pairs_of(&c));
-      uint64_t is = hash_of(hash_of(hash_of(FNV1A_START, loss, N), da, N * D), &dt, 1);
+      uint64_t is = hash_of(hash_of(hash_of(FNV1A_START, loss, N), da, N * D), dt, 1);
       if (all_ops[o].b) is = hash_of(is, db, N * D);
       if (w.number == 1) hash = is;
       if (is != hash) fail_msg("%s: other bits in way %d", all_ops[o].name, w.number);
     }
   }
-  free(a), free(b), free(loss), free(da), free(db), free(numbers);
+  free(a), free(b), free(loss), free(da), free(db), free(numbers), free(t), free(dt);
 }
 
 /* ---- what is not there ---- */
@@ -451,6 +485,7 @@ int main(void) {
       cmocka_unit_test(positives_of_a_row),
       cmocka_unit_test(the_examples),
       cmocka_unit_test(views_with_weights),
+      cmocka_unit_test(global_objective),
       cmocka_unit_test(small_losses_keep_their_digits),
       cmocka_unit_test(info_nce_is_cross_entropy),
       cmocka_unit_test(clip_is_both_directions),
