@@ -33,4 +33,5 @@ const tensor_functions pairwise_functions[PAIRWISE_COUNT] = {
     [PAIRWISE_soft_topk_loss] = {soft_topk, soft_topk_backward, sizes, true},
     [PAIRWISE_graded_embedding_loss] = {graded, graded_backward, sizes, true},
     [PAIRWISE_global_contrastive_loss] = {global, global_backward, sizes, true},
+    [PAIRWISE_soft_clip_loss] = {soft_clip_forward, soft_clip_backward, sizes, true},
 };

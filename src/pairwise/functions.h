@@ -28,6 +28,7 @@ typedef struct pair_row {
   unsigned char *role; /* of every pair */
   char *x, *y;         /* room */
   double *v;           /* room for m numbers */
+  char *guide;         /* logits of the guide; NULL: there is none */
 } pair_row;
 
 typedef struct pair_call pair_call;
@@ -39,6 +40,7 @@ typedef struct pair_rule {
   bool columns;         /* what the columns of the logits add up to counts too */
   bool alone;           /* b may be absent: then it is a, and no row is paired with itself */
   bool no_b;            /* there is no such input */
+  bool guide;           /* the first own input is other features of the rows, compared among themselves */
   bool row_temperature; /* every row has its own, which the rule takes; logits are similarities */
   bool square;          /* similarities have as many columns as rows */
 } pair_rule;
@@ -57,11 +59,13 @@ struct pair_call {
   bool backward, self, normalise, spread, decoupled, log_count;
   int64_t n, m, d, bytes;
   double temperature;
-  linear_run run;
-  linear_ports ports;
+  linear_run run, guide;
+  linear_ports ports, guide_ports;
   char *memory;
-  char *u, *v;                /* rows that are multiplied; NULL: logits come from s */
-  double *norm_u, *norm_v;    /* what they were divided by */
+  char *u, *v;             /* rows that are multiplied; NULL: logits come from s */
+  double *norm_u, *norm_v; /* what they were divided by */
+  char *w;                 /* rows of the guide */
+  double *norm_w;
   double *loss, *slope;       /* of each row; slope: what it gives for the temperature */
   char *reference;            /* columns: a real near the largest logit of each, */
   double *sum, *column, *own; /* sums of e^(l - reference), lse without the own pair, own logits */
@@ -107,8 +111,10 @@ void pair_columns_end(pair_call *p);
 
 /* ---- functions_blocks.c: the engine ---- */
 
+smx_status pair_open(pair_call *p, const tensor_call *c, const pair_rule *rule, bool backward);
+void pair_go(pair_call *p);
+smx_status pair_close(pair_call *p);
 smx_status pair_run(const tensor_call *c, const pair_rule *rule, bool backward);
-void pair_logits(pair_call *p); /* of the rows of the block */
 
 /* ---- functions_roles.c ---- */
 
@@ -123,6 +129,10 @@ int64_t pair_key(const pair_call *p, int64_t i); /* the positive of a row; -1: i
 extern const pair_rule pair_info_nce, pair_clip, pair_nt_xent, pair_supervised;
 extern const pair_rule pair_decoupled_softmax, pair_ranking, pair_soft_topk; /* functions_sets.c */
 extern const pair_rule pair_soft_targets, pair_graded, pair_global;          /* functions_targets.c */
+
+smx_status pair_no_memory(const tensor_call *c);
+smx_status soft_clip_forward(const tensor_call *c);
+smx_status soft_clip_backward(const tensor_call *c);
 
 static inline const smx_view *pair_input(const pair_call *p, const tensor_ports *of, int input) {
   const int port = input - (p->rule->no_b && input > IN_B);

@@ -32,12 +32,30 @@ static char *gradient(const pair_call *p, carver *c, const smx_view *of, bool ne
   return of ? of->data : carve(c, needed, rows, p->d, p->bytes);
 }
 
-static smx_view matrix_of(const pair_call *p, char *data, int64_t rows) {
+static smx_view matrix_of(const pair_call *p, char *data, int64_t rows, int64_t width) {
   return (smx_view){.data = data,
                     .dtype = p->c->is_f64 ? SMX_F64 : SMX_F32,
                     .ndim = 2,
-                    .shape = {rows, p->d},
-                    .strides = {p->d, 1}};
+                    .shape = {rows, width},
+                    .strides = {width, 1}};
+}
+
+static const smx_view *guide_of(const pair_call *p) {
+  return p->rule->guide ? pair_input(p, &p->c->in, IN_OWN) : NULL;
+}
+static void divide_guide(pair_call *p, carver *c) {
+  const smx_view *guide = guide_of(p);
+  if (!guide) return;
+  const int64_t width = guide->shape[1];
+  const bool unit = p->in.a && p->normalise;
+  p->w = unit ? carve(c, true, p->n, width, p->bytes) : guide->data;
+  p->norm_w = carve(c, unit, 1, p->n, 8);
+  p->guide_ports = (linear_ports){.h = matrix_of(p, p->w, p->n, width),
+                                  .w = matrix_of(p, p->w, p->n, width),
+                                  .scale = 1 / tensor_param(p->c, "guide_temperature")};
+  p->guide = p->run;
+  p->guide.p = &p->guide_ports, p->guide.width = width;
+  p->guide.z = carve(c, true, p->run.most, p->run.pitch, p->bytes);
 }
 
 static void divide(pair_call *p, carver *c) {
@@ -51,15 +69,16 @@ static void divide(pair_call *p, carver *c) {
   p->v = !p->in.b ? p->u : unit ? carve(c, true, p->m, p->d, p->bytes) : b;
   p->norm_u = carve(c, unit, 1, p->n, 8), p->norm_v = carve(c, unit && p->in.b, 1, p->m, 8);
   const bool dv = p->in.b ? p->din.b : p->din.a;
-  p->ports = (linear_ports){.h = matrix_of(p, p->u, p->n),
-                            .w = matrix_of(p, p->v, p->m),
-                            .dh = matrix_of(p, gradient(p, c, p->din.a, false, p->n), p->n),
-                            .dw = matrix_of(p, gradient(p, c, p->din.b, dv, p->m), p->m),
+  p->ports = (linear_ports){.h = matrix_of(p, p->u, p->n, p->d),
+                            .w = matrix_of(p, p->v, p->m, p->d),
+                            .dh = matrix_of(p, gradient(p, c, p->din.a, false, p->n), p->n, p->d),
+                            .dw = matrix_of(p, gradient(p, c, p->din.b, dv, p->m), p->m, p->d),
                             .scale = 1 / p->temperature};
   l->packed = carve(c, dv, linear_tiles(l->most) * linear_tiles(p->d), HEAD_TILE, p->bytes);
   p->reference = carve(c, both, 1, p->m, p->bytes), p->sum = carve(c, both, 1, p->m, 8);
   p->column = carve(c, both, 1, p->m, 8), p->own = carve(c, both, 1, p->m, 8);
   p->share = carve(c, both, 1, p->m, 8);
+  divide_guide(p, c);
 }
 
 /* Rows of a block: whole chains, of sizes that follow from m alone. */
@@ -69,9 +88,9 @@ static int64_t rows_kept(const pair_call *p) {
   return p->n > most ? most : p->n > 0 ? p->n : 1;
 }
 
-static smx_status no_memory(const pair_call *p) {
-  return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld x %lld pairs", p->c->op->name, (long long)p->n,
-                  (long long)p->m);
+smx_status pair_no_memory(const tensor_call *c) {
+  return smx_fail(SMX_ERR_NOMEM, "%s: no memory for pairs of %lld rows", c->op->name,
+                  (long long)tensor_dim(c, "n"));
 }
 
 static smx_status reserve(pair_call *p) {
@@ -85,15 +104,17 @@ static smx_status reserve(pair_call *p) {
   while (l->slab < 4 * HEAD_PANEL && p->d >= 2 * l->slab * smx_context_threads(l->ctx)) l->slab *= 2;
   divide(p, &c);
   p->memory = c.fits ? smx_alloc(p->c->ctx, (size_t)c.at + 1) : NULL;
-  if (!p->memory) return no_memory(p);
+  if (!p->memory) return pair_no_memory(p->c);
   c = (carver){.base = p->memory, .fits = true};
   divide(p, &c);
   const size_t line = smx_whole_lines((size_t)(p->m * p->bytes)), place = linear_place(l);
   p->row_room = 2 * line + smx_whole_lines((size_t)p->m * sizeof(double)) + smx_whole_lines((size_t)p->m);
-  if (smx_scratch_open(&l->scratch, l->ctx, 0, place > p->row_room ? place : p->row_room, INT64_MAX))
+  if (smx_scratch_open(&l->scratch, l->ctx, 0, place > p->row_room ? place : p->row_room, INT64_MAX)) {
+    p->guide.scratch = l->scratch;
     return SMX_OK;
+  }
   smx_free(p->c->ctx, p->memory);
-  return no_memory(p);
+  return pair_no_memory(p->c);
 }
 
 /* ---- unit rows ---- */
@@ -103,19 +124,22 @@ typedef struct unit_rows {
   const char *from;
   char *to;
   double *norm;
+  int64_t width;
 } unit_rows;
 
 static void unit_row(void *arg, int64_t i) {
   const unit_rows *u = arg;
-  const int64_t at = i * u->p->d * u->p->bytes;
-  u->norm[i] = pair_unit(u->p->c->is_f64, u->from + at, EPS, u->p->d, u->to + at);
+  const int64_t at = i * u->width * u->p->bytes;
+  u->norm[i] = pair_unit(u->p->c->is_f64, u->from + at, EPS, u->width, u->to + at);
 }
 
+static void make_rows(const pair_call *p, const smx_view *from, char *to, double *norm) {
+  unit_rows rows = {p, from ? from->data : NULL, to, norm, from ? from->shape[1] : 0};
+  if (norm) smx_parallel(p->c->ctx, from->shape[0], unit_row, &rows);
+}
 static void make_units(const pair_call *p) {
-  unit_rows rows = {p, p->norm_u ? p->in.a->data : NULL, p->u, p->norm_u};
-  if (p->norm_u) smx_parallel(p->c->ctx, p->n, unit_row, &rows);
-  rows = (unit_rows){p, p->norm_v ? p->in.b->data : NULL, p->v, p->norm_v};
-  if (p->norm_v) smx_parallel(p->c->ctx, p->m, unit_row, &rows);
+  make_rows(p, p->in.a, p->u, p->norm_u), make_rows(p, p->in.b, p->v, p->norm_v);
+  make_rows(p, guide_of(p), p->w, p->norm_w);
 }
 
 /* Gradients of rows that became unit rows. more: where b is a, what it gives as v. */
@@ -151,9 +175,17 @@ static void logits_row(void *arg, int64_t r) {
   pair_scale(p->c->is_f64, p->in.s->data + (p->run.first + r) * p->m * p->bytes, 1 / p->temperature, p->m,
              block_row(p, p->run.z, r));
 }
-void pair_logits(pair_call *p) {
+static void guide_row(void *arg, int64_t r) {
+  const pair_call *p = arg;
+  pair_scale(p->c->is_f64, p->w + (p->run.first + r) * p->m * p->bytes, p->guide_ports.scale, p->m,
+             block_row(p, p->guide.z, r));
+}
+static void block_logits(pair_call *p) {
+  p->guide.first = p->run.first, p->guide.rows = p->run.rows;
   if (p->u) linear_block_logits(&p->run);
   else smx_parallel(p->c->ctx, p->run.rows, logits_row, p);
+  if (p->w && p->u) linear_block_logits(&p->guide);
+  else if (p->w) smx_parallel(p->c->ctx, p->run.rows, guide_row, p);
 }
 
 static void row_task(void *arg, int64_t i) {
@@ -162,7 +194,7 @@ static void row_task(void *arg, int64_t i) {
   const size_t line = smx_whole_lines((size_t)(p->m * p->bytes));
   pair_row r = {.i = p->run.first + i, .l = block_row(p, p->run.z, i), .g = block_row(p, p->run.dz, i)};
   r.x = room, r.y = room + line, r.v = (double *)(void *)(room + 2 * line);
-  r.role = (unsigned char *)(r.v + (p->m + 7) / 8 * 8);
+  r.role = (unsigned char *)(r.v + (p->m + 7) / 8 * 8), r.guide = block_row(p, p->guide.z, i);
   r.up = p->backward ? tensor_upstream(p->c, OUT_LOSS, r.i) : 0;
   p->rule->roles(p, r.i, r.role);
   p->loss[r.i] = p->rule->row(p, &r);
@@ -183,7 +215,7 @@ static void walk(pair_call *p) {
   linear_run *l = &p->run;
   for (l->first = 0; l->first < p->n || (p->n == 0 && l->first == 0); l->first += l->most) {
     l->rows = least(l->most, p->n - l->first);
-    if (l->rows) pair_logits(p);
+    if (l->rows) block_logits(p);
     smx_parallel(p->c->ctx, l->rows, row_task, p);
     if (p->rule->columns && !p->backward) pair_columns_block(p);
     if (p->backward && p->u) linear_block_gradients(l);
@@ -261,22 +293,34 @@ static void open_call(pair_call *p, const tensor_call *c, const pair_rule *rule,
   p->self = rule->alone && !p->in.b && p->n == p->m && (p->in.a || dims_param(&c->dims, "self", 1) != 0);
 }
 
+smx_status pair_open(pair_call *p, const tensor_call *c, const pair_rule *rule, bool backward) {
+  open_call(p, c, rule, backward);
+  const smx_status status = check(p);
+  return status == SMX_OK ? reserve(p) : status;
+}
+
+void pair_go(pair_call *p) {
+  make_units(p);
+  if (p->rule->columns && p->backward) walk_columns(p);
+  if (p->rule->columns && !p->backward) pair_columns_begin(p);
+  walk(p);
+  if (p->rule->columns && !p->backward) pair_columns_end(p);
+  if (p->backward) finish_gradients(p);
+  if (p->backward && p->din.temperature) put_slope(p);
+  if (!p->backward) tensor_store(p->c, p->c->out.view + OUT_LOSS, 0, p->n, p->loss);
+}
+
+smx_status pair_close(pair_call *p) {
+  smx_scratch_close(&p->run.scratch);
+  smx_free(p->c->ctx, p->memory);
+  return (smx_status)atomic_load(&p->status);
+}
+
 smx_status pair_run(const tensor_call *c, const pair_rule *rule, bool backward) {
   SMX_OWN(pair_call, p, c->ctx);
-  if (!p) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for a call", c->op->name);
-  open_call(p, c, rule, backward);
-  smx_status status = check(p);
-  if (status == SMX_OK) status = reserve(p);
+  if (!p) return pair_no_memory(c);
+  const smx_status status = pair_open(p, c, rule, backward);
   if (status != SMX_OK) return status;
-  make_units(p);
-  if (rule->columns && backward) walk_columns(p);
-  if (rule->columns && !backward) pair_columns_begin(p);
-  walk(p);
-  if (rule->columns && !backward) pair_columns_end(p);
-  if (backward) finish_gradients(p);
-  if (backward && p->din.temperature) put_slope(p);
-  if (!backward) tensor_store(c, c->out.view + OUT_LOSS, 0, p->n, p->loss);
-  smx_scratch_close(&p->run.scratch);
-  smx_free(c->ctx, p->memory);
-  return (smx_status)atomic_load(&p->status);
+  pair_go(p);
+  return pair_close(p);
 }

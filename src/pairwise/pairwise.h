@@ -15,6 +15,7 @@ enum {
   PAIRWISE_soft_topk_loss,
   PAIRWISE_graded_embedding_loss,
   PAIRWISE_global_contrastive_loss,
+  PAIRWISE_soft_clip_loss,
   PAIRWISE_COUNT
 };
 extern const smx_op pairwise_table[PAIRWISE_COUNT];

@@ -264,6 +264,39 @@ static void global_contrastive_loss(const tensor_ref_call *c) {
   free(positive);
 }
 
+/* The guide's similarity over its temperature. */
+static double guide(const tensor_ref_call *c, const pairs *p, int side, int64_t i, int64_t j) {
+  const double *x = p->own[side];
+  const int64_t k = c->in_shape[4 + side][1];
+  double sum = 0;
+  if (p->s) return x[i * p->n + j] / c->q[3];
+  for (int64_t t = 0; t < k; t++) sum += x[i * k + t] * x[j * k + t];
+  return sum / (p->normalise ? length_of(x + i * k, k) * length_of(x + j * k, k) : 1) / c->q[3];
+}
+/* One direction; with: whether pair (i, i) counts. */
+static double soft_direction(const tensor_ref_call *c, const pairs *p, int side, int64_t i, bool with) {
+  double sum = 0, guided = 0, loss = 0;
+  for (int pass = 0; pass < 2; pass++)
+    for (int64_t j = 0; j < p->n; j++) {
+      if (i == j ? !with : p->mask && p->mask[side ? j * p->n + i : i * p->n + j] == 0) continue;
+      const double l = (side ? logit(p, j, i) : logit(p, i, j)) - logit(p, i, i);
+      const double r = guide(c, p, side, i, j) - guide(c, p, side, i, i), beta = with ? c->q[4] : 1;
+      const double target = beta * exp(r) / guided + (i == j ? 1 - beta : 0);
+      if (pass == 0) sum += exp(l), guided += exp(r);
+      else if (target > 0) loss += target * (log(target) - l + log(sum));
+    }
+  return loss;
+}
+static void soft_clip_loss(const tensor_ref_call *c) {
+  const pairs p = pairs_of(c, true);
+  for (int64_t i = 0; i < p.n; i++) {
+    double loss = 0;
+    for (int side = 0; side < 2; side++)
+      loss += soft_direction(c, &p, side, i, true) + c->q[5] * soft_direction(c, &p, side, i, false);
+    ref_put(c, 0, i, loss / 2);
+  }
+}
+
 tensor_ref_fn *const pairwise_refs[] = {info_nce,
                                         clip_loss,
                                         nt_xent,
@@ -273,4 +306,5 @@ tensor_ref_fn *const pairwise_refs[] = {info_nce,
                                         soft_contrastive,
                                         soft_topk_loss,
                                         graded_embedding_loss,
-                                        global_contrastive_loss};
+                                        global_contrastive_loss,
+                                        soft_clip_loss};

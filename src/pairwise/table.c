@@ -118,6 +118,16 @@ static const smx_param global_params[] = {
     {"gamma", "the part of the new sum in the running one", 0.8, 0, 1, SMX_PARAM_OPEN_MIN, NULL},
     {"rho", "is added to the logarithm, times T", 0, 0, 1e6, 0, NULL}};
 
+static const smx_port soft_clip_in[] = {
+    A("features, of images say"), B("features of their texts", "n"), REST("n n"),
+    {"guide_a", DIMS, SMX_PORT_SAVED | OPT, "to be given: what tells how alike the rows of a are", "n k"},
+    {"guide_b", DIMS, SMX_PORT_SAVED | OPT, "to be given: the same of b", "n l"}};
+static const smx_param soft_clip_params[] = {
+    TEMPERATURE(0.07), FEATURES,
+    {"guide_temperature", "divides the similarities of the guides", 0.07, 1e-30, 1e30, 0, NULL},
+    {"beta", "the part of the guide in the target", 0.3, 0, 1, 0, NULL},
+    {"negatives", "lambda, the weight of the term of the negatives", 1, 0, 1e6, 0, NULL}};
+
 #define ABOUT \
   "s = a b^T, of unit rows with normalise (a row shorter than 1e-12 is divided by that). Memory " \
   "grows with n + m and d: logits of some rows are formed, used, and formed again for the gradient, " \
@@ -252,4 +262,17 @@ const smx_op pairwise_table[PAIRWISE_COUNT] = {
                   "2024)",
         .example = "softmax run global_contrastive_loss images.npy texts.npy --state state.npy",
         INPUTS(global_in), OUTPUTS(global_out), PARAMS(global_params)},
+    [PAIRWISE_soft_clip_loss] = {
+        .id = 545, .name = "soft_clip_loss", .family = "pairwise", .flags = SMX_OP_BACKWARD, .tolerance = 64,
+        .title = "clip_loss whose targets know how alike the rows of either side are (SoftCLIP)",
+        .formula = "loss_i = KL((1 - beta) e_i + beta q_i || p_i) + lambda KL(q'_i || p'_i), from a to b "
+                   "and from b to a, halved",
+        .about = ABOUT
+                 "p = softmax(s_i / T), q = softmax(r_i / T_g) with r = guide guide^T of the side that "
+                 "asks; p' and q' are the same without the pair (i, i). The targets are constants. With "
+                 "similarities the guides are n x n. beta, lambda and the temperatures of the paper are "
+                 "not known to us. What some projects call soft CLIP loss has beta = 1 and lambda = 0.",
+        .source = "SoftCLIP: Softer Cross-modal Alignment Makes CLIP Stronger (Gao et al. 2023)",
+        .example = "softmax run soft_clip_loss images.npy texts.npy --guide-a regions.npy --guide-b tags.npy",
+        INPUTS(soft_clip_in), OUTPUTS(loss_out), PARAMS(soft_clip_params)},
 };

@@ -18,6 +18,7 @@ typedef struct pair_test {
   int64_t *whole[2]; /* target; label, label_b */
   unsigned char *positive;
   double *numbers; /* weight, teacher, state */
+  double *guide[2];
   double after[1]; /* new_state */
   int64_t n, m, d;
   smx_params params;
@@ -53,6 +54,7 @@ static smx_status pairs_of(pair_test *t) {
       x = t->temperature, g = t->dtemperature, in[i].ndim = op->inputs[i].dims[0] == 'n';
     if (!strcmp(name, "weight") || !strcmp(name, "teacher")) x = t->numbers;
     if (!strcmp(name, "state")) x = t->numbers, in[i].ndim = 1;
+    if (!strncmp(name, "guide_", 6)) x = t->guide[name[6] - 'a'], in[i].shape = t->s ? s : a;
     if (!strcmp(name, "mask")) x = t->mask, in[i].dtype = SMX_U8;
     if (!strcmp(name, "positive")) x = t->positive, in[i].dtype = SMX_U8;
     if (op->inputs[i].flags & SMX_PORT_INT)
@@ -257,6 +259,24 @@ static void global_objective(void **state) {
   near(ds + 1, (double[]){exp(-.8) / now, exp(.2) / now, exp(-1.4) / now}, 3, 1e-12);
 }
 
+/* Every row, and every column in another order, is that of the catalogue. */
+static void soft_clip(void **state) {
+  static const double x[] = {2, 1, .1, -1}, r[] = {3, 2, .5, 0};
+  double s[16], guide_a[16], guide_b[16], loss[4], want[4];
+  for (int i = 0; i < 16; i++) {
+    const int from = (i % 4 - i / 4 + 4) % 4, to = (i / 4 - i % 4 + 4) % 4;
+    s[i] = x[from], guide_a[i] = r[from], guide_b[i] = r[to];
+  }
+  static const char *const lambda[] = {"0", "1", "2"};
+  for (int k = 0; k < 3; k++) {
+    pair_test c = {.op = "soft_clip_loss", .s = s, .n = 4, .m = 4, .guide = {guide_a, guide_b}, .loss = loss};
+    set(&c, "temperature", "1"), set(&c, "guide_temperature", "1"), set(&c, "negatives", lambda[k]);
+    good(pairs_of(&c));
+    for (int i = 0; i < 4; i++) want[i] = .1837924571 + k * .0281119392;
+    near(loss, want, 4, 1e-9);
+  }
+}
+
 /* A loss of 2e-17 is not 0: it is log(1 + e^-38.45). */
 static void small_losses_keep_their_digits(void **state) {
   double s[] = {1, -1.6916}, loss, want = log1p(exp(-2.6916 / .07));
@@ -353,7 +373,8 @@ static const struct {
                {"soft_contrastive", false, false},
                {"soft_topk_loss", false, true},
                {"graded_embedding_loss", true, false},
-               {"global_contrastive_loss", true, false}};
+               {"global_contrastive_loss", true, false},
+               {"soft_clip_loss", true, false}};
 
 static uint64_t hash_of(uint64_t h, const double *x, int64_t n) { return fnv1a(h, x, (size_t)n * sizeof *x); }
 
@@ -379,6 +400,7 @@ static void the_same_bits_every_way(void **state) {
                      .da = da,
                      .db = all_ops[o].b ? db : NULL,
                      .dtemperature = dt,
+                     .guide = {a, b},
                      .numbers = numbers};
       if (all_ops[o].labels) c.whole[0] = label;
       good(pairs_of(&c));
@@ -486,6 +508,7 @@ int main(void) {
       cmocka_unit_test(the_examples),
       cmocka_unit_test(views_with_weights),
       cmocka_unit_test(global_objective),
+      cmocka_unit_test(soft_clip),
       cmocka_unit_test(small_losses_keep_their_digits),
       cmocka_unit_test(info_nce_is_cross_entropy),
       cmocka_unit_test(clip_is_both_directions),

@@ -223,12 +223,15 @@ static bool has_others(const named *p) {
   return p->variant % 2 || p->variant % 4 == 2 || smx_params_set(p->op, &q, "self", 1) != SMX_OK;
 }
 static void fit_pairs(const named *p, dims *d, const char *chosen) {
-  const bool square = !strcmp(p->op->name, "clip_loss") || !strcmp(p->op->name, "nt_xent");
+  const bool square = strstr(p->op->name, "clip_loss") || !strcmp(p->op->name, "nt_xent");
   const int64_t others = has_others(p) && !square ? 6 : 4;
   if (strcmp(p->op->family, "pairwise")) return;
   if (!chosen || strcmp(chosen, "n")) dims_set(d, "n", 0, 4);
   if (!chosen || strcmp(chosen, "m")) dims_set(d, "m", 0, others);
-  if (p->variant % 2 && (!chosen || strcmp(chosen, "d"))) dims_set(d, "d", 0, others);
+  for (int i = 0; p->variant % 2 && i < 3; i++) { /* similarities */
+    static const char *const names[] = {"d", "k", "l"};
+    if (!chosen || strcmp(chosen, names[i])) dims_set(d, names[i], 0, others);
+  }
 }
 static bool goes_with_pairs(const named *p, const smx_port *port, bool wanted) {
   const bool labels = p->variant % 3 != 2;
