@@ -34,4 +34,8 @@ const tensor_functions pairwise_functions[PAIRWISE_COUNT] = {
     [PAIRWISE_graded_embedding_loss] = {graded, graded_backward, sizes, true},
     [PAIRWISE_global_contrastive_loss] = {global, global_backward, sizes, true},
     [PAIRWISE_soft_clip_loss] = {soft_clip_forward, soft_clip_backward, sizes, true},
+    [PAIRWISE_nbc_loss] = {nbc_forward, nbc_backward, NULL, true},
+    [PAIRWISE_flowcon_score] = {flowcon_score_forward, flowcon_score_backward, NULL, true},
+    [PAIRWISE_flowcon_loss] = {flowcon_loss_forward, flowcon_loss_backward, NULL, true},
+    [PAIRWISE_attention_separation] = {.forward = separation_forward, .packed = true},
 };

@@ -133,6 +133,13 @@ extern const pair_rule pair_soft_targets, pair_graded, pair_global;          /* 
 smx_status pair_no_memory(const tensor_call *c);
 smx_status soft_clip_forward(const tensor_call *c);
 smx_status soft_clip_backward(const tensor_call *c);
+smx_status nbc_forward(const tensor_call *c);
+smx_status nbc_backward(const tensor_call *c);
+smx_status flowcon_score_forward(const tensor_call *c);
+smx_status flowcon_score_backward(const tensor_call *c);
+smx_status flowcon_loss_forward(const tensor_call *c);
+smx_status flowcon_loss_backward(const tensor_call *c);
+smx_status separation_forward(const tensor_call *c);
 
 static inline const smx_view *pair_input(const pair_call *p, const tensor_ports *of, int input) {
   const int port = input - (p->rule->no_b && input > IN_B);

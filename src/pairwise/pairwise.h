@@ -16,6 +16,10 @@ enum {
   PAIRWISE_graded_embedding_loss,
   PAIRWISE_global_contrastive_loss,
   PAIRWISE_soft_clip_loss,
+  PAIRWISE_nbc_loss,
+  PAIRWISE_flowcon_score,
+  PAIRWISE_flowcon_loss,
+  PAIRWISE_attention_separation,
   PAIRWISE_COUNT
 };
 extern const smx_op pairwise_table[PAIRWISE_COUNT];

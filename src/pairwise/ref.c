@@ -1,9 +1,9 @@
 /* pairwise/ref.c - losses of pairs straight from the formulas, for tests. */
+#include "ref.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
-
-#include "engine/ref.h"
 
 /* The inputs of a call; those of an operator without b have one less. */
 typedef struct pairs {
@@ -307,4 +307,8 @@ tensor_ref_fn *const pairwise_refs[] = {info_nce,
                                         soft_topk_loss,
                                         graded_embedding_loss,
                                         global_contrastive_loss,
-                                        soft_clip_loss};
+                                        soft_clip_loss,
+                                        ref_nbc_loss,
+                                        ref_flowcon_score,
+                                        ref_flowcon_loss,
+                                        ref_attention_separation};

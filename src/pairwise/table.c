@@ -128,6 +128,42 @@ static const smx_param soft_clip_params[] = {
     {"beta", "the part of the guide in the target", 0.3, 0, 1, 0, NULL},
     {"negatives", "lambda, the weight of the term of the negatives", 1, 0, 1e6, 0, NULL}};
 
+static const smx_port nbc_in[] = {
+    {"z", DIMS, GRAD, "features", "n d"},
+    {"target", DIMS, WHOLE | SMX_PORT_TARGET, "the class of each row; -1: it has none", "n | < classes"}};
+static const smx_port nbc_out[] = {{"loss", DIMS, 0, "of the batch", ""}};
+static const smx_param nbc_params[] = {
+    {"classes", "how many there are, in this batch or not", 10, 1, 1e5, SMX_PARAM_INT, NULL},
+    {"scale", "multiplies the cosines; the authors call it temperature", 0.2, -1e6, 1e6, 0, NULL},
+    {"self", "adds 1 to every sum, as the authors' code does", 1, 0, 1, SMX_PARAM_INT, no_yes}};
+
+static const smx_port flow_in[] = {
+    {"z", DIMS, GRAD, "latent features", "n d"},
+    {"mean", DIMS, GRAD, "of each class", "k d"},
+    {"log_sd", DIMS, GRAD, "logarithms of its standard deviations, positive or not", "k d"},
+    {"log_det", DIMS, GRAD | OPT, "of the flow that made z, is added", "n"}};
+static const smx_port flow_out[] = {
+    {"score", DIMS, 0, "of each row", "n"},
+    {"density", DIMS, OPT, "the logarithms of the densities of all classes", "n k"}};
+static const smx_param flow_params[] = {
+    {"bits", "the score in bits a dimension", 0, 0, 1, SMX_PARAM_INT, no_yes}};
+
+static const smx_port flow_loss_in[] = {
+    {"density", DIMS, GRAD, "log N(z_i; mean_j, sd_j) of the rows of a batch, from flowcon_score", "n n"},
+    {"label", DIMS, WHOLE, "the class of each row; below 0: it has none", "n"}};
+static const smx_param flow_loss_params[] = {
+    {"tau", "multiplies the densities", 0.1, 1e-6, 1e6, 0, NULL},
+    {"tau2", "divides what their exponentials are", 1, 1e-6, 1e6, 0, NULL}};
+
+static const smx_port separation_in[] = {{"weight", DIMS, 0, "of each key", "... l"},
+                                         {"x", DIMS, 0, "the keys", "... l d"}};
+static const smx_port separation_out[] = {
+    {"distance", DIMS, 0, "of the keys that were not chosen, added up", "..."},
+    {"fraction", DIMS, 0, "of those that were chosen, how many are near", "..."}};
+static const smx_param separation_params[] = {
+    {"top", "N, how many weights are chosen, the largest", 4, 1, 1e9, SMX_PARAM_INT, NULL},
+    {"radius", "within which a key is near", 1, 0, 1e30, 0, NULL}};
+
 #define ABOUT \
   "s = a b^T, of unit rows with normalise (a row shorter than 1e-12 is divided by that). Memory " \
   "grows with n + m and d: logits of some rows are formed, used, and formed again for the gradient, " \
@@ -275,4 +311,46 @@ const smx_op pairwise_table[PAIRWISE_COUNT] = {
         .source = "SoftCLIP: Softer Cross-modal Alignment Makes CLIP Stronger (Gao et al. 2023)",
         .example = "softmax run soft_clip_loss images.npy texts.npy --guide-a regions.npy --guide-b tags.npy",
         INPUTS(soft_clip_in), OUTPUTS(loss_out), PARAMS(soft_clip_params)},
+    [PAIRWISE_nbc_loss] = {
+        .id = 546, .name = "nbc_loss", .family = "pairwise", .flags = SMX_OP_BACKWARD, .tolerance = 32,
+        .title = "the centres of classes are to have other directions",
+        .formula = "loss = sum_a log(sum_(b != a) e^(scale cos(mu_a, mu_b)) + self + 1e-10) / (M K)",
+        .about = "mu: means of the rows of the M classes that the batch has, of K in all. NBC-Softmax adds "
+                 "it to cross-entropy, (1 - r) ce + r loss. A centre of zeros has cosines of 0. In double.",
+        .source = "NBC-Softmax: Darkweb Author fingerprinting and migration tracking (Kulatilleke et al. "
+                  "2022), as its code has it",
+        .example = "softmax run nbc_loss features.npy labels.npy",
+        INPUTS(nbc_in), OUTPUTS(nbc_out), PARAMS(nbc_params)},
+    [PAIRWISE_flowcon_score] = {
+        .id = 547, .name = "flowcon_score", .family = "pairwise", .flags = SMX_OP_BACKWARD, .tolerance = 64,
+        .title = "log-density of latent features under the nearest class (FlowCon)",
+        .formula = "score_i = max_k sum_t (-log(2 pi) / 2 - ls_kt - (z_it - mean_kt)^2 e^(-2 ls_kt) / 2) + "
+                   "log_det_i",
+        .about = "bits = yes divides by d log 2. density has neither that nor log_det. Of rows as their own "
+                 "classes, mean and log_sd of each, it is what flowcon_loss takes. In double.",
+        .source = "FlowCon: Out-of-Distribution Detection using Flow-Based Contrastive Learning (Aathreya "
+                  "and Canavan 2024)",
+        .example = "softmax run flowcon_score latents.npy means.npy log_sds.npy",
+        INPUTS(flow_in), OUTPUTS(flow_out), PARAMS(flow_params)},
+    [PAIRWISE_flowcon_loss] = {
+        .id = 548, .name = "flowcon_loss", .family = "pairwise", .flags = SMX_OP_BACKWARD, .tolerance = 64,
+        .title = "supervised contrast of densities (FlowCon)",
+        .formula = "loss_i = log sum_(k != i) e^r_ik - mean_P r_ij,  r_ij = (e^(tau (l_ij - max_j l_ij)) + "
+                   "1e-5) / tau2",
+        .about = "P: other rows of the label of row i; without any the loss is 0. The gradient goes through "
+                 "the maximum, at its first place. The term of likelihood is the caller's. In double.",
+        .source = "FlowCon: Out-of-Distribution Detection using Flow-Based Contrastive Learning (Aathreya "
+                  "and Canavan 2024), as its code has it",
+        .example = "softmax run flowcon_loss densities.npy labels.npy",
+        INPUTS(flow_loss_in), OUTPUTS(loss_out), PARAMS(flow_loss_params)},
+    [PAIRWISE_attention_separation] = {
+        .id = 549, .name = "attention_separation", .family = "pairwise", .tolerance = 32,
+        .title = "how far the keys that attention chooses are from the others",
+        .formula = "s = sum_S a_i x_i,  distance = sum_(j not in S) |s - a_j x_j|,  fraction = |{i in S: "
+                   "|s - a_i x_i| <= radius}| / |S|,  S = the N largest a",
+        .about = "Of equal weights the first is larger. Whether the summand of the paper has a_j x_j or x_j "
+                 "is not known to us. In double.",
+        .source = "Limitations of Normalization in Attention Mechanism (Mudarisov et al. 2025)",
+        .example = "softmax run attention_separation weights.npy keys.npy --top 8",
+        INPUTS(separation_in), OUTPUTS(separation_out), PARAMS(separation_params)},
 };
