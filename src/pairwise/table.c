@@ -309,7 +309,7 @@ const smx_op pairwise_table[PAIRWISE_COUNT] = {
                  "similarities the guides are n x n. beta, lambda and the temperatures of the paper are "
                  "not known to us. What some projects call soft CLIP loss has beta = 1 and lambda = 0.",
         .source = "SoftCLIP: Softer Cross-modal Alignment Makes CLIP Stronger (Gao et al. 2023)",
-        .example = "softmax run soft_clip_loss images.npy texts.npy --guide-a regions.npy --guide-b tags.npy",
+        .example = "softmax run soft_clip_loss images.npy texts.npy --guide_a regions.npy --guide_b tags.npy",
         INPUTS(soft_clip_in), OUTPUTS(loss_out), PARAMS(soft_clip_params)},
     [PAIRWISE_nbc_loss] = {
         .id = 546, .name = "nbc_loss", .family = "pairwise", .flags = SMX_OP_BACKWARD, .tolerance = 32,
@@ -319,7 +319,7 @@ const smx_op pairwise_table[PAIRWISE_COUNT] = {
                  "it to cross-entropy, (1 - r) ce + r loss. A centre of zeros has cosines of 0. In double.",
         .source = "NBC-Softmax: Darkweb Author fingerprinting and migration tracking (Kulatilleke et al. "
                   "2022), as its code has it",
-        .example = "softmax run nbc_loss features.npy labels.npy",
+        .example = "softmax run nbc_loss features.npy labels.npy --classes 100",
         INPUTS(nbc_in), OUTPUTS(nbc_out), PARAMS(nbc_params)},
     [PAIRWISE_flowcon_score] = {
         .id = 547, .name = "flowcon_score", .family = "pairwise", .flags = SMX_OP_BACKWARD, .tolerance = 64,
