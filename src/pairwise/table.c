@@ -31,7 +31,7 @@ enum {
 /* Rows with sets of positives, b or a itself. */
 #define LABELS \
   A("features"), B("features of the others; a without, and no row with itself", "m"), REST("n m"), \
-      {"label", DIMS, WHOLE | OPT, "rows of equal labels are positives; below 0: of none", "n"}, \
+      {"label", DIMS, WHOLE | OPT, "to be given, or positive: equal ones are positives, but below 0", "n"}, \
       {"label_b", DIMS, WHOLE | OPT, "labels of b, or of the columns", "m"}, \
       {"positive", DIMS, MASK, "which pairs are positives, in place of labels", "n m"}
 #define SELF \
@@ -47,12 +47,12 @@ static const char *const no_yes[] = {"no", "yes", NULL};
 static const smx_port loss_out[] = {{"loss", DIMS, 0, "of each row", "n"}};
 
 static const smx_port keys_in[] = {
-    A("features of what asks"), B("features of the keys", "m"), REST("n m"), KEYS};
+    A("features of what asks"), B("to be given: features of keys", "m"), REST("n m"), KEYS};
 static const smx_param keys_params[] = {
     TEMPERATURE(0.07), FEATURES, DECOUPLED, IGNORE};
 
-static const smx_port twins_in[] = {A("features, of images say"), B("features of their texts", "n"),
-                                    REST("n n")};
+static const smx_port twins_in[] = {
+    A("features, of images say"), B("to be given: features of their texts", "n"), REST("n n")};
 static const smx_param twins_params[] = {TEMPERATURE(0.07), FEATURES};
 
 static const smx_port views_in[] = {A("features, two views of everything"), REST("n n")};
@@ -76,7 +76,8 @@ static const smx_param topk_params[] = {
     {"k", "how many pairs are to be on top; 0: as many as positives", 5, 0, 1e9, SMX_PARAM_INT, NULL},
     {"alpha", "how hard the bar is", 2, 1e-6, 1e6, 0, NULL}};
 
-static const smx_port ranking_in[] = {A("features of users"), B("features of items", "m"), REST("n m"), KEYS};
+static const smx_port ranking_in[] = {
+    A("features of users"), B("to be given: features of items", "m"), REST("n m"), KEYS};
 static const char *const activations[] = {"tanh", "relu", "atan", "exp", "bpr", NULL};
 static const smx_param ranking_params[] = {
     TEMPERATURE(1), FEATURES, IGNORE,
@@ -95,7 +96,7 @@ static const smx_param soft_params[] = {
     SELF};
 
 static const smx_port graded_in[] = {
-    A("features of queries"), B("features of the candidates", "m"), REST("n m"), KEYS,
+    A("features of queries"), B("to be given: features of the candidates", "m"), REST("n m"), KEYS,
     {"teacher", DIMS, SMX_PORT_SAVED | OPT, "to be given: the score that a teacher gives each pair", "n m"}};
 static const char *const filters[] = {"none", "absolute", "relative", NULL};
 static const smx_param graded_params[] = {
@@ -106,7 +107,7 @@ static const smx_param graded_params[] = {
     {"margin", "of the filter", 0, -1e30, 1e30, 0, NULL}};
 
 static const smx_port global_in[] = {
-    A("features of anchors"), B("features of the others", "m"),
+    A("features of anchors"), B("to be given: features of the others", "m"),
     {"temperature", DIMS, GRAD | OPT, "of each row, positive, for the parameter", "n"},
     {"mask", DIMS, MASK, "nonzero keeps a pair; the positive of a row is kept", "n m"}, KEYS,
     {"state", DIMS, SMX_PORT_SAVED | OPT, "of each row, as its last call left it; -inf: it is new", "n"}};
@@ -119,7 +120,7 @@ static const smx_param global_params[] = {
     {"rho", "is added to the logarithm, times T", 0, 0, 1e6, 0, NULL}};
 
 static const smx_port soft_clip_in[] = {
-    A("features, of images say"), B("features of their texts", "n"), REST("n n"),
+    A("features, of images say"), B("to be given: features of their texts", "n"), REST("n n"),
     {"guide_a", DIMS, SMX_PORT_SAVED | OPT, "to be given: what tells how alike the rows of a are", "n k"},
     {"guide_b", DIMS, SMX_PORT_SAVED | OPT, "to be given: the same of b", "n l"}};
 static const smx_param soft_clip_params[] = {

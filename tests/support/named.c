@@ -237,10 +237,10 @@ static bool goes_with_pairs(const named *p, const smx_port *port, bool wanted) {
   const bool labels = p->variant % 3 != 2;
   if (strcmp(p->op->family, "pairwise") || !(port->flags & SMX_PORT_OPTIONAL)) return wanted;
   if (!strcmp(port->name, "b")) return p->variant % 2 == 0 && has_others(p);
-  if (strstr(port->help, "to be given")) return true;
   if (!strcmp(port->name, "label")) return labels;
   if (!strcmp(port->name, "label_b")) return labels && has_others(p);
-  return strcmp(port->name, "positive") ? wanted : !labels;
+  if (!strcmp(port->name, "positive")) return !labels;
+  return wanted || strstr(port->help, "to be given");
 }
 
 /* A curve rises. */
