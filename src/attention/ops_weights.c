@@ -159,7 +159,14 @@ SMI vreal elu_of(const attn_call *c, vreal z) {
   return v_select(v_lt(v_set1(0), z), v_add(z, v_set1(1)), v_exp(z));
 }
 SMI vreal identity_of(const attn_call *c, vreal z) { return z; }
-SMI vreal softplus_of(const attn_call *c, vreal z) { return v_softplus(z); }
+/* v_softplus: max(z, 0) + log(1 + e), e = e^-|z|. Scores may be far from 0, where the logarithm
+ * rounds to e; powers of e would be subnormal there, which takes some processors a hundred times as
+ * long as an addition, so they are not formed. */
+SMI vreal softplus_of(const attn_call *c, vreal z) {
+  const vreal least = v_set1(SMX_REAL == 32 ? (real)0x1p-40 : (real)0x1p-60), zero = v_set1(0),
+              e = v_exp_down(v_sub(zero, v_abs(z))), log = v_log1p_unit(v_max(e, least));
+  return v_select(v_eq(z, z), v_add(v_max(z, zero), v_select(v_lt(e, least), e, log)), z);
+}
 /* 1 + z / 1 (1 + z / 2 (1 + ...)) */
 SMI vreal taylor_terms(int terms, vreal z) {
   vreal t = v_set1(terms > 0);
