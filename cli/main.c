@@ -15,6 +15,7 @@
 #include "run.h"
 #include "sample.h"
 #include "score.h"
+#include "select.h"
 #include "signals.h"
 #include "steps.h"
 #include "topk.h"
@@ -188,6 +189,17 @@ const verb verbs[] = {
      .work = work_score,
      .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_ROWS | FOR_OPERATOR,
      .own = score_settings},
+    {.name = "select",
+     .arguments = "LOGITS [--by SCORE] [--budget N] [--cost FILE] [OPTIONS]",
+     .help =
+         "Which rows of logits to have labelled: those that are worth the most by a score, entropy unless "
+         "--by names another of the family score, within a budget (10 rows; with --cost what all may cost). "
+         "Shows the rows, the best first, or with -o writes their numbers. --rank, --lambda and --clip are "
+         "parameters of the operator budget_select.",
+     .runs = SELECT_OPERATOR,
+     .work = work_select,
+     .groups = FOR_ARRAYS | FOR_POLICY | FOR_INF | FOR_ROWS | FOR_OPERATOR,
+     .own = select_settings},
     {.name = "metrics",
      .arguments = "LOGITS --targets FILE [OPTIONS]",
      .help = "How right rows of logits are, and how rightly sure: accuracy, top-k accuracy, F1, log loss, "

@@ -4,6 +4,7 @@
 #include "bind.h"
 #include "blocks.h"
 #include "fault.h"
+#include "parse.h"
 #include "targets.h"
 #include "write.h"
 
@@ -27,6 +28,7 @@ typedef struct summary {
 
 typedef struct scorer {
   const options *o;
+  const char *list, *path; /* of scores, of the logits */
   char names[MOST][NAME];
   const smx_op *ops[MOST];
   smx_params params[MOST];
@@ -40,6 +42,7 @@ typedef struct scorer {
   int64_t n, row;    /* of a row; that the block starts with */
   int64_t *classes;  /* of the rows of the file, or NULL */
   unsigned char *out;
+  double *kept; /* the first score of all rows, where they are wanted; or NULL */
 } scorer;
 
 /* ---- Which scores ---- */
@@ -59,7 +62,7 @@ static int take_name(scorer *s, const char *name, size_t length) {
 
 static int read_names(scorer *s) {
   int code = EXIT_OK;
-  for (const char *at = s->o->files[0], *end; !code; at = end + 1) {
+  for (const char *at = s->list, *end; !code; at = end + 1) {
     end = strchr(at, ',');
     code = take_name(s, at, end ? (size_t)(end - at) : strlen(at));
     if (!end) break;
@@ -79,8 +82,7 @@ static int set_params(scorer *s) {
       if (smx_params_parse(s->ops[k], &s->params[k], v->name, v->text) != SMX_OK)
         code = fault(EXIT_USAGE, "--%s %s: %s", v->name, v->text, smx_last_error());
     }
-    if (!code && !taken)
-      code = fault(EXIT_USAGE, "--%s: none of %s has such a parameter", v->name, s->o->files[0]);
+    if (!code && !taken) code = fault(EXIT_USAGE, "--%s: none of %s has such a parameter", v->name, s->list);
   }
   return code;
 }
@@ -89,7 +91,7 @@ static int set_params(scorer *s) {
 
 static int read_logits(scorer *s) {
   static const smx_port port = {"logits", SMX_SHAPE_FULL, 0, "logits"};
-  s->x.path = s->o->files[1];
+  s->x.path = s->path;
   int code = input_read(&s->x, &port, s->o, NULL);
   int32_t place;
   if (!code) code = blocks_axis_last(&s->x, s->o->axis, &place);
@@ -140,7 +142,11 @@ static int emit(scorer *s, int64_t rows) {
   for (int k = 0; !code && k < s->count; k++) {
     const unsigned char *at = s->out + (size_t)k * column;
     if (s->file.open) code = write_put(&s->file, k, at, column);
-    for (int64_t r = 0; r < rows; r++) tell(&s->told[k], s->type->get(at + r * (int64_t)s->type->bytes));
+    for (int64_t r = 0; r < rows; r++) {
+      const double value = s->type->get(at + r * (int64_t)s->type->bytes);
+      tell(&s->told[k], value);
+      if (s->kept && k == 0) s->kept[s->row + r] = value;
+    }
   }
   return code;
 }
@@ -192,14 +198,25 @@ static int score_blocks(scorer *s) {
   return code;
 }
 
+static scorer *scorer_new(const options *o, const char *list, const char *path) {
+  scorer *s = calloc(1, sizeof *s);
+  if (s) s->o = o, s->list = list, s->path = path;
+  return s;
+}
+static void scorer_free(scorer *s) {
+  write_drop(&s->file);
+  smx_context_destroy(s->context);
+  input_free(&s->x), input_free(&s->target);
+  free(s->classes), free(s->out), free(s);
+}
+
 int work_score(const options *o) {
   if (o->file_count < 2)
     return fault(EXIT_USAGE, "score: %s; softmax help score tells more",
                  o->file_count ? "no input file" : "no scores");
   if (o->file_count > 2) return fault(EXIT_USAGE, "%s: one input too many: score takes 1", o->files[2]);
-  scorer *s = calloc(1, sizeof *s);
+  scorer *s = scorer_new(o, o->files[0], o->files[1]);
   if (!s) return fault_memory(sizeof *s);
-  s->o = o;
   int code = read_names(s);
   if (!code) code = set_params(s);
   if (!code) code = read_logits(s);
@@ -208,9 +225,22 @@ int work_score(const options *o) {
   if (!code) code = score_blocks(s);
   if (!code && o->out) code = write_end(&s->file);
   if (!code && !o->out) print_report(s);
-  write_drop(&s->file);
-  smx_context_destroy(s->context);
-  input_free(&s->x), input_free(&s->target);
-  free(s->classes), free(s->out), free(s);
+  scorer_free(s);
+  return code;
+}
+
+int score_rows(const options *o, const char *score, const char *path, double **values, int64_t *rows) {
+  scorer *s = scorer_new(o, score, path);
+  if (!s) return fault_memory(sizeof *s);
+  int code = take_name(s, score, strlen(score));
+  if (!code) code = read_logits(s);
+  if (!code && s->ops[0]->input_count > 1)
+    code = fault(EXIT_USAGE, "%s: a score that needs the class of each row", score);
+  if (!code && !count_elements(s->x.array.ndim - 1, s->x.array.shape, rows)) code = fault_memory(SIZE_MAX);
+  if (!code && !(s->kept = malloc((size_t)*rows * sizeof *s->kept + 1))) code = fault_memory((size_t)*rows);
+  if (!code) code = score_blocks(s);
+  if (code) free(s->kept);
+  else *values = s->kept;
+  scorer_free(s);
   return code;
 }

@@ -20,6 +20,7 @@ import check_readme  # noqa: F401
 import check_report  # noqa: F401
 import check_route  # noqa: F401
 import check_score  # noqa: F401
+import check_select  # noqa: F401
 import check_sample  # noqa: F401
 import check_screen  # noqa: F401
 import check_text  # noqa: F401
