@@ -25,8 +25,9 @@ sys.path.insert(0, str(ROOT / "python"))
 from make_wheel import PACKAGES as WHEEL  # noqa: E402
 TORCH = NUMPY + ["filelock==4.2.12", "fsspec==2026.9.0", "jinja2==3.1.6", "markupsafe==3.0.4", "mpmath==1.3.0", "networkx==3.6.1",
                  "setuptools==84.2.1", "sympy==1.14.0", "typing_extensions==4.16.0", "torch==2.15.0"]
+METRICS = ["scipy==1.17.1", "scikit-learn==1.9.1", "lightning-utilities==0.15.3", "packaging==26.4", "torchmetrics==1.9.0"]
 PROGRAMS = {"mpi": "mpirun"}  # that a suite runs
-ALONE = {"torch"}  # installed without what they require: of PyTorch that is 2.5 GB for a GPU
+ALONE = {"torch", "torchmetrics", "lightning-utilities"}  # installed without what they require: of PyTorch that is 2.5 GB for a GPU
 UNITTEST = [sys.executable, "-B", "-m", "unittest", "discover", "-s", str(ROOT / "python/tests")]
 
 # name, packages, command
@@ -41,6 +42,7 @@ SUITES = [
     ("scipy", NUMPY + ["scipy==1.17.1"], [sys.executable, "-B", str(HERE / "peer_scipy.py")]),
     ("jax", JAX, [sys.executable, "-B", str(HERE / "peer_jax.py")]),
     ("optax", JAX + ["optax==0.2.8"], [sys.executable, "-B", str(HERE / "peer_optax.py")]),
+    ("metrics", TORCH + METRICS, [sys.executable, "-B", str(HERE / "peer_metrics.py")]),
     ("onnxruntime", NUMPY + ["onnx==1.22.0", "onnxruntime==1.31.1"], [sys.executable, "-B", str(HERE / "peer_onnxruntime.py")]),
 ]
 
