@@ -277,8 +277,7 @@ _METHODS = {cls._method: cls for cls in (TemperatureScaling, VectorScaling, Matr
                                          BetaCalibration, IsotonicCalibration, HistogramBinning, ConformalClassifier)}
 
 
-def load(path):
-    """The fit of a file that save, or `softmax calibrate fit`, wrote."""
+def _load(path, methods):
     import numpy as np
     with open(path, encoding="utf-8") as file:
         kept = json.load(file)
@@ -286,9 +285,14 @@ def load(path):
         raise ValueError(f"{path}: not a {FORMAT} file")
     if kept.get("version") != VERSION:
         raise ValueError(f"{path}: version is {kept.get('version')!r}, not {VERSION}")
-    if kept.get("method") not in _METHODS:
-        raise ValueError(f"{path}: method is {kept.get('method')!r}, not one of {', '.join(_METHODS)}")
-    fit = _METHODS[kept["method"]](**kept["settings"])
+    if kept.get("method") not in methods:
+        raise ValueError(f"{path}: method is {kept.get('method')!r}, not one of {', '.join(methods)}")
+    fit = methods[kept["method"]](**kept["settings"])
     for name in fit._fitted:
         setattr(fit, name + "_", np.asarray(kept["fitted"][name], np.float64))
     return fit
+
+
+def load(path):
+    """The fit of a file that save, or `softmax calibrate fit`, wrote."""
+    return _load(path, _METHODS)
