@@ -1,6 +1,7 @@
 /* main.c - the softmax command: its verbs, and the one place that prints a fault. */
 #include "attend.h"
 #include "calibrate.h"
+#include "family.h"
 #include "fault.h"
 #include "help.h"
 #include "io/stream.h"
@@ -160,6 +161,24 @@ const verb verbs[] = {
      .ranks = true,
      .groups = FOR_RUN,
      .own = loss_settings},
+    {.name = "head",
+     .arguments = "OPERATOR FILE... [--targets FILE] [OPTIONS]",
+     .help = "A loss from features and the weights of classes, or another operator of the family head: "
+             "linear_cross_entropy, crf, viterbi, margin and so on. Tells the mean of a loss, shows other "
+             "results, or writes them with -o.",
+     .operators = "head",
+     .work = work_head,
+     .groups = FOR_RUN | FOR_GRADIENT,
+     .own = family_settings},
+    {.name = "pairs",
+     .arguments = "OPERATOR A [B] [--targets FILE] [OPTIONS]",
+     .help =
+         "A loss of pairs of rows of features, or another operator of the family pairwise: clip, info_nce, "
+         "nt_xent, supcon and so on. Tells its mean, or writes the results with -o.",
+     .operators = "pairwise",
+     .work = work_pairs,
+     .groups = FOR_RUN | FOR_GRADIENT,
+     .own = family_settings},
     {.name = "top-k",
      .arguments = "FILE [-k K] [OPTIONS]",
      .help = "The K classes with the largest softmax weights of each row: a line each with its rank (1 is "

@@ -7,6 +7,7 @@ import traceback
 import check_attention  # noqa: F401 (the tests register themselves)
 import check_calibrate  # noqa: F401
 import check_documentation  # noqa: F401
+import check_family  # noqa: F401
 import check_formats  # noqa: F401
 import check_hostile  # noqa: F401
 import check_loss  # noqa: F401

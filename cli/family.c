@@ -1,0 +1,127 @@
+/* family.c - the verbs `head` and `pairs`: an operator of that family, by its name or a short one.
+ * Of a loss the mean is told, of others the results as `run` shows them. */
+#include "family.h"
+
+#include "bind.h"
+#include "dtype.h"
+#include "fault.h"
+#include "help.h"
+#include "run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const setting family_settings[] = {
+    {"targets", 0, "FILE", "the class of each row: the input target or label", FOR_OPERATOR, NULL, NULL},
+    {NULL, 0, NULL, NULL, 0, NULL, NULL},
+};
+
+/* What people say. */
+static const struct {
+  const char *family, *said, *name;
+} short_names[] = {
+    {"head", "cross_entropy", "linear_cross_entropy"},
+    {"head", "crf", "linear_chain_crf"},
+    {"head", "viterbi", "crf_viterbi"},
+    {"head", "marginals", "crf_marginals"},
+    {"head", "margin", "cosine_margin"},
+    {"pairwise", "clip", "clip_loss"},
+    {"pairwise", "supcon", "supervised_contrastive"},
+    {"pairwise", "simclr", "nt_xent"},
+};
+
+typedef struct told {
+  double sum, least, most;
+  int64_t values, others; /* numbers, and NaN */
+} told;
+
+static const smx_op *find(const char *word, const char *family, const options *o) {
+  if (!o->file_count) {
+    fault(EXIT_USAGE, "%s: no operator; softmax list shows those of the family %s", word, family);
+    return NULL;
+  }
+  const char *name = o->files[0];
+  for (size_t i = 0; i < sizeof short_names / sizeof *short_names; i++)
+    if (!strcmp(short_names[i].family, family) && !strcmp(short_names[i].said, name))
+      name = short_names[i].name;
+  const smx_op *op = help_find(name);
+  if (!op || !strcmp(op->family, family)) return op;
+  fault(EXIT_USAGE, "%s %s: it is of the family %s, not %s", word, name, op->family, family);
+  return NULL;
+}
+
+/* --targets is the input of that meaning. */
+static int translate(const smx_op *op, const options *from, options *to, named_value *named) {
+  const char *classes = NULL;
+  for (int32_t i = 0; i < op->input_count; i++)
+    if (!strcmp(op->inputs[i].name, "target") || (!classes && !strcmp(op->inputs[i].name, "label")))
+      classes = op->inputs[i].name;
+  *to = *from;
+  to->named = named;
+  for (int i = 0; i < from->named_count; i++) {
+    named[i] = from->named[i];
+    if (strcmp(named[i].name, "targets") != 0) continue;
+    if (!classes) return fault(EXIT_USAGE, "--targets: %s has no classes", op->name);
+    named[i].name = classes;
+  }
+  return EXIT_OK;
+}
+
+static int see_block(void *user, const run_block *b) {
+  told *t = user;
+  const smx_tensor *const loss = b->out[find_output(b->op, "loss")];
+  const dtype *const type = dtype_of(loss->dtype);
+  int64_t count = 1;
+  for (int32_t i = 0; i < loss->ndim; i++) count *= loss->shape[i];
+  for (int64_t i = 0; i < count; i++) {
+    const double value = type->get((const unsigned char *)loss->data + i * (int64_t)type->bytes);
+    if (isnan(value)) {
+      t->others++;
+      continue;
+    }
+    t->sum += value;
+    t->least = t->values && t->least < value ? t->least : value;
+    t->most = t->values && t->most > value ? t->most : value;
+    t->values++;
+  }
+  return EXIT_OK;
+}
+
+static void print_loss(const told *t, const smx_op *op) {
+  printf("%-24s %13s %13s %13s\n", "loss", "mean", "least", "most");
+  printf("%-24s %13.9g %13.6g %13.6g\n", op->name, t->sum / (double)t->values, t->values ? t->least : NAN,
+         t->values ? t->most : NAN);
+  printf("%" PRId64 " value%s", t->values, t->values == 1 ? "" : "s");
+  if (t->others) printf("; %" PRId64 " not a number", t->others);
+  putchar('\n');
+}
+
+/* The loss, and what there has to be room for. */
+static uint32_t needed_outputs(const smx_op *op) {
+  uint32_t wanted = 1U << find_output(op, "loss");
+  for (int32_t i = 0; i < op->output_count; i++)
+    if (!(op->outputs[i].flags & SMX_PORT_OPTIONAL)) wanted |= 1U << i;
+  return wanted;
+}
+
+static int work(const char *word, const char *family, const options *o) {
+  const smx_op *const op = find(word, family, o);
+  if (!op) return EXIT_USAGE;
+  options own;
+  told t = {0};
+  named_value *const named = calloc((size_t)o->named_count + 1, sizeof *named);
+  if (!named) return fault_memory(((size_t)o->named_count + 1) * sizeof *named);
+  const bool tells = !o->out && !o->backward && find_output(op, "loss") >= 0;
+  run_request request = {.op = op, .o = &own, .first = 1, .kind = TABLE_VALUES, .user = &t};
+  if (tells) request.see = see_block, request.wanted = needed_outputs(op);
+  int code = translate(op, o, &own, named);
+  if (!code) code = run_operator(&request);
+  if (!code && tells) print_loss(&t, op);
+  free(named);
+  return code;
+}
+
+int work_head(const options *o) { return work("head", "head", o); }
+int work_pairs(const options *o) { return work("pairs", "pairwise", o); }

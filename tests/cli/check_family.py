@@ -1,0 +1,60 @@
+"""Tests of the command: the verbs head and pairs."""
+import math
+
+import arrays as A
+from harness import close, fails, get, put, run, scores, test, USAGE
+
+ROWS, D, CLASSES = 6, 4, 5
+
+
+def prepare():
+    put("h.npy", A.npy("f64", (ROWS, D), scores((ROWS, D))))
+    put("w.npy", A.npy("f64", (CLASSES, D), [math.sin(i) for i in range(CLASSES * D)]))
+    put("t.npy", A.npy("i64", (ROWS,), [i % CLASSES for i in range(ROWS)]))
+    put("e.npy", A.npy("f64", (2, 5, 3), scores((2, 5, 3))))
+    put("m.npy", A.npy("f64", (3, 3), [math.cos(i) for i in range(9)]))
+    put("y.npy", A.npy("i64", (2, 5), [i % 3 for i in range(10)]))
+
+
+def told(*arguments):
+    """The operator's name and the mean, least and most of its loss."""
+    lines = run(*arguments)[0].decode().splitlines()
+    assert lines[0].split() == ["loss", "mean", "least", "most"], lines
+    name, *numbers = lines[1].split()
+    return name, [float(v) for v in numbers]
+
+
+@test("family")
+def losses_are_those_of_the_operators():
+    prepare()
+    for words, operator in ((("head", "linear_cross_entropy", "h.npy", "w.npy", "--targets", "t.npy"), "linear_cross_entropy"),
+                            (("head", "crf", "e.npy", "m.npy", "--targets", "y.npy"), "linear_chain_crf"),
+                            (("head", "margin", "h.npy", "w.npy", "--targets", "t.npy"), "cosine_margin"),
+                            (("pairs", "clip", "h.npy", "h.npy", "--temperature", "0.5"), "clip_loss"),
+                            (("pairs", "supcon", "h.npy", "--targets", "t.npy"), "supervised_contrastive"),
+                            (("pairs", "simclr", "h.npy"), "nt_xent")):
+        label = ["--label" if w == "--targets" and operator == "supervised_contrastive" else "--target" if w == "--targets" else w
+                 for w in words[2:]]
+        run("run", operator, *label, "-o", "o.npz")
+        loss = A.read_npz(get("o.npz"))["loss"][2]
+        name, numbers = told(*words)
+        assert name == operator, name
+        close(numbers, [sum(loss) / len(loss), min(loss), max(loss)], 1e-4)
+        run(*words, "-o", "same.npz")
+        assert get("same.npz") == get("o.npz"), operator
+
+
+@test("family")
+def others_show_their_results():
+    prepare()
+    assert run("head", "viterbi", "e.npy", "m.npy") == run("run", "crf_viterbi", "e.npy", "m.npy")
+
+
+@test("family")
+def wrong_calls():
+    prepare()
+    fails(USAGE, "head", says=["no operator"])
+    fails(USAGE, "head", "sparsemax", "h.npy", says=["family row, not head"])
+    fails(USAGE, "pairs", "crf", "h.npy", says=["crf: no such operator"])
+    fails(USAGE, "pairs", "clip", "h.npy", "--targets", "t.npy", says=["clip_loss has no classes"])
+    fails(USAGE, "head", "crf", "e.npy", "m.npy", says=["'target' is missing"])
