@@ -1,6 +1,7 @@
 /* driver/split.c - who has which columns, and the opening and the end of a call whose rows lie on
  * several ranks. See split.h. */
 #include "split.h"
+#include "driver/carve.h"
 #include <softmax/split.h>
 
 /* ---- columns ---- */
@@ -114,30 +115,16 @@ static smx_status check_columns(const smx_split *s) {
   return SMX_OK;
 }
 
-/* Divides memory into arrays; with NULL it only counts. */
-typedef struct carver {
-  char *base;
-  size_t at;
-  bool overflows;
-} carver;
-static void *carve(carver *c, int64_t count, size_t bytes) {
-  size_t size = 0, next = 0;
-  char *const here = c->base ? c->base + c->at : NULL;
-  c->overflows |= __builtin_mul_overflow((size_t)count, bytes, &size) || size > SIZE_MAX / 4 ||
-                  __builtin_add_overflow(c->at, smx_whole_lines(size), &next);
-  if (!c->overflows) c->at = next;
-  return here;
-}
 static void divide(smx_split *s, carver *c) {
   const job *const j = &s->o.job;
-  s->parts = carve(c, long_row_groups(j->n), sizeof *s->parts);
-  s->work = carve(c, 1, smx_job_own(j));
-  s->counts = s->weighted ? carve(c, j->rows, sizeof(double)) : NULL;
-  s->slot = carve(c, s->slots, sizeof *s->slot);
-  for (int64_t i = 0; i < s->slots && !c->overflows; i++) {
-    char *const memory = carve(c, s->block, s->row_bytes);
-    int64_t *const which = carve(c, s->block, sizeof *which);
-    row_part *const parts = carve(c, s->own, (size_t)s->block * sizeof *parts);
+  s->parts = carve(c, long_row_groups(j->n), 1, sizeof *s->parts);
+  s->work = carve(c, 1, 1, (int64_t)smx_job_own(j));
+  s->counts = s->weighted ? carve(c, j->rows, 1, sizeof(double)) : NULL;
+  s->slot = carve(c, s->slots, 1, sizeof *s->slot);
+  for (int64_t i = 0; i < s->slots && c->fits; i++) {
+    char *const memory = carve(c, s->block, 1, (int64_t)s->row_bytes);
+    int64_t *const which = carve(c, s->block, 1, sizeof *which);
+    row_part *const parts = carve(c, s->own, s->block, sizeof *parts);
     if (c->base) s->slot[i] = (split_block){.memory = memory, .which = which, .parts = parts};
   }
 }
@@ -157,14 +144,14 @@ smx_status split_open(smx_split *s, const smx_split_part *part) {
   s->weighted = s->o.targets.index && s->o.targets.weights && !s->o.backward;
   const size_t cells = (size_t)(long_row_cells(j) + 1) * sizeof(double);
   s->row_bytes = smx_job_list(j) + smx_whole_lines(sizeof(split_row)) + smx_whole_lines(cells);
-  carver c = {.at = 0};
+  carver c = {.fits = true};
   divide(s, &c);
-  s->memory = c.overflows ? NULL : smx_alloc(s->ctx, c.at + s->row_bytes);
+  s->memory = c.fits ? smx_alloc(s->ctx, (size_t)c.at + s->row_bytes) : NULL;
   if (!s->memory || !smx_scratch_open(&s->scratch, s->ctx, 0, long_row_place(j), INT64_MAX))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for blocks of %lld rows", s->o.check.op->name,
                     (long long)s->block);
   double *const spare = (double *)(void *)(s->memory + c.at);
-  c = (carver){.base = s->memory};
+  c = (carver){.base = s->memory, .fits = true};
   divide(s, &c);
   s->blocks = blocks + 1;
   s->call = split_call_hash(s, spare);

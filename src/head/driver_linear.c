@@ -6,6 +6,7 @@
  * same order. */
 #include "driver_linear.h"
 #include "base/enter.h"
+#include "driver/carve.h"
 #include "driver/check.h"
 #include <string.h>
 
@@ -91,21 +92,7 @@ static smx_status check_apart(const char *verb, linear_ports *p, int32_t n, cons
 
 /* ---- memory ---- */
 
-/* Divides memory into arrays; with NULL it only counts. False when the bytes overflow. */
-typedef struct carver {
-  char *base;
-  int64_t at;
-  bool fits;
-} carver;
-static char *carve(carver *c, int64_t rows, int64_t columns, int64_t bytes) {
-  int64_t size = 0;
-  char *const here = c->base ? c->base + c->at : NULL;
-  c->fits = c->fits && smx_multiply(rows, columns, &size) && smx_multiply(size, bytes, &size) &&
-            size < INT64_MAX / 4 - c->at;
-  if (c->fits) c->at += (size + 63) / 64 * 64;
-  return here;
-}
-
+/* The call's memory, divided. */
 static void divide(linear_run *l, carver *c, bool two) {
   const linear_ports *p = l->p;
   const int64_t tiles = linear_tiles(l->most) * linear_tiles(l->width), panel = HEAD_TILE;

@@ -3,6 +3,7 @@
  * weights of classes. */
 #include <string.h>
 
+#include "driver/carve.h"
 #include "functions.h"
 
 enum { KEEP = 32 << 20 /* bytes of logits and gradients */ };
@@ -12,24 +13,13 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* ---- memory ---- */
 
-typedef struct carver {
-  char *base;
-  int64_t at;
-  bool fits;
-} carver;
-static void *carve(carver *c, bool wanted, int64_t rows, int64_t columns, int64_t bytes) {
-  int64_t size = 0;
-  if (!wanted) return NULL;
-  char *const here = c->base ? c->base + c->at : NULL;
-  c->fits = c->fits && smx_multiply(rows, columns, &size) && smx_multiply(size, bytes, &size) &&
-            size < INT64_MAX / 4 - c->at;
-  if (c->fits) c->at += (size + 63) / 64 * 64;
-  return here;
+static void *carve_if(carver *c, bool wanted, int64_t rows, int64_t columns, int64_t bytes) {
+  return wanted ? carve(c, rows, columns, bytes) : NULL;
 }
 
 /* A gradient: the caller's tensor, or memory where there is none but its numbers are needed. */
 static char *gradient(const pair_call *p, carver *c, const smx_view *of, bool needed, int64_t rows) {
-  return of ? of->data : carve(c, needed, rows, p->d, p->bytes);
+  return of ? of->data : carve_if(c, needed, rows, p->d, p->bytes);
 }
 
 static smx_view matrix_of(const pair_call *p, char *data, int64_t rows, int64_t width) {
@@ -48,36 +38,36 @@ static void divide_guide(pair_call *p, carver *c) {
   if (!guide) return;
   const int64_t width = guide->shape[1];
   const bool unit = p->in.a && p->normalise;
-  p->w = unit ? carve(c, true, p->n, width, p->bytes) : guide->data;
-  p->norm_w = carve(c, unit, 1, p->n, 8);
+  p->w = unit ? carve(c, p->n, width, p->bytes) : guide->data;
+  p->norm_w = carve_if(c, unit, 1, p->n, 8);
   p->guide_ports = (linear_ports){.h = matrix_of(p, p->w, p->n, width),
                                   .w = matrix_of(p, p->w, p->n, width),
                                   .scale = 1 / tensor_param(p->c, "guide_temperature")};
   p->guide = p->run;
   p->guide.p = &p->guide_ports, p->guide.width = width;
-  p->guide.z = carve(c, true, p->run.most, p->run.pitch, p->bytes);
+  p->guide.z = carve(c, p->run.most, p->run.pitch, p->bytes);
 }
 
 static void divide(pair_call *p, carver *c) {
   linear_run *l = &p->run;
   const bool features = p->in.a, unit = features && p->normalise, both = p->rule->columns;
   char *const a = features ? p->in.a->data : NULL, *const b = p->in.b ? p->in.b->data : a;
-  l->z = carve(c, true, l->most, l->pitch, p->bytes);
-  l->dz = carve(c, p->backward, l->most, l->pitch, p->bytes);
-  p->loss = carve(c, true, 1, p->n, 8), p->slope = carve(c, p->backward, 1, p->n, 8);
-  p->u = unit ? carve(c, true, p->n, p->d, p->bytes) : a;
-  p->v = !p->in.b ? p->u : unit ? carve(c, true, p->m, p->d, p->bytes) : b;
-  p->norm_u = carve(c, unit, 1, p->n, 8), p->norm_v = carve(c, unit && p->in.b, 1, p->m, 8);
+  l->z = carve(c, l->most, l->pitch, p->bytes);
+  l->dz = carve_if(c, p->backward, l->most, l->pitch, p->bytes);
+  p->loss = carve(c, 1, p->n, 8), p->slope = carve_if(c, p->backward, 1, p->n, 8);
+  p->u = unit ? carve(c, p->n, p->d, p->bytes) : a;
+  p->v = !p->in.b ? p->u : unit ? carve(c, p->m, p->d, p->bytes) : b;
+  p->norm_u = carve_if(c, unit, 1, p->n, 8), p->norm_v = carve_if(c, unit && p->in.b, 1, p->m, 8);
   const bool dv = p->in.b ? p->din.b : p->din.a;
   p->ports = (linear_ports){.h = matrix_of(p, p->u, p->n, p->d),
                             .w = matrix_of(p, p->v, p->m, p->d),
                             .dh = matrix_of(p, gradient(p, c, p->din.a, false, p->n), p->n, p->d),
                             .dw = matrix_of(p, gradient(p, c, p->din.b, dv, p->m), p->m, p->d),
                             .scale = 1 / p->temperature};
-  l->packed = carve(c, dv, linear_tiles(l->most) * linear_tiles(p->d), HEAD_TILE, p->bytes);
-  p->reference = carve(c, both, 1, p->m, p->bytes), p->sum = carve(c, both, 1, p->m, 8);
-  p->column = carve(c, both, 1, p->m, 8), p->own = carve(c, both, 1, p->m, 8);
-  p->share = carve(c, both, 1, p->m, 8);
+  l->packed = carve_if(c, dv, linear_tiles(l->most) * linear_tiles(p->d), HEAD_TILE, p->bytes);
+  p->reference = carve_if(c, both, 1, p->m, p->bytes), p->sum = carve_if(c, both, 1, p->m, 8);
+  p->column = carve_if(c, both, 1, p->m, 8), p->own = carve_if(c, both, 1, p->m, 8);
+  p->share = carve_if(c, both, 1, p->m, 8);
   divide_guide(p, c);
 }
 
