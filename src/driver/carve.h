@@ -1,5 +1,5 @@
-/* driver/carve.h - one piece of memory for several arrays: divided twice by the same function, first
- * with no memory, which counts its bytes, then with it. */
+/* driver/carve.h - one piece of memory for several arrays: divided twice by the same function,
+ * first with no memory, which counts its bytes, then with it. */
 #ifndef SMX_DRIVER_CARVE_H
 #define SMX_DRIVER_CARVE_H
 #include "base/base.h"
