@@ -351,7 +351,7 @@ static int compute_block(run *r) {
   if (!code) code = prepare_all(r, r->din, op->input_count, din);
   code = ranks_agree(code);
   if (code) return code;
-  const int64_t n = r->b.in[0].array.shape[r->axis], first = r->blocks.first;
+  const int64_t n = has_rows(op) ? r->b.in[0].array.shape[r->axis] : 0, first = r->blocks.first;
   if (needs_forward(r)) status = ranks_forward(op, r->context, &r->b.params, in, out, n, first);
   if (status == SMX_OK && r->o->backward)
     status = ranks_backward(op, r->context, &r->b.params, in, out, dout, din, n, first);

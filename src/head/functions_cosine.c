@@ -59,8 +59,8 @@ static smx_status open_cosine(cosine *s, const tensor_call *c, bool backward) {
   int64_t size, all;
   const bool fits = smx_multiply(rows, s->d * s->bytes, &size) && smx_multiply(size, backward ? 2 : 1, &all);
   const size_t lengths = smx_whole_lines(sizeof(double) * (size_t)rows);
-  if (!fits ||
-      !smx_scratch_open(&s->scratch, c->ctx, lengths + (size_t)all, 2 * sizeof(double) * (size_t)s->d, rows))
+  if (!fits || !smx_scratch_open(&s->scratch, c->ctx, lengths + (size_t)all + 1,
+                                 sizeof(double) * (size_t)(2 * s->d + 1), rows))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld unit rows", c->op->name, (long long)rows);
   s->length[H] = (double *)(void *)s->scratch.shared, s->length[W] = s->length[H] + s->rows[H];
   s->unit[H] = s->scratch.shared + lengths, s->unit[W] = s->unit[H] + s->rows[H] * s->d * s->bytes;

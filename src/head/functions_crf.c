@@ -20,8 +20,8 @@ typedef struct crf {
 static smx_status open_crf(crf *f, const tensor_call *c, int target, bool gradients, size_t shared,
                            size_t more) {
   f->m = chain_of(c, target, gradients);
-  const size_t model = smx_whole_lines(chain_bytes(&f->m)), place = chain_walk_bytes(&f->m) + more;
-  if (!smx_scratch_open(&f->scratch, c->ctx, model + shared, place, f->m.sequences))
+  const size_t model = smx_whole_lines(chain_bytes(&f->m)), place = chain_walk_bytes(&f->m) + more + 1;
+  if (!smx_scratch_open(&f->scratch, c->ctx, model + shared + 1, place, f->m.sequences))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld tokens of %lld tags", c->op->name,
                     (long long)f->m.tokens, (long long)f->m.k);
   chain_open(&f->m, f->scratch.shared);

@@ -77,7 +77,7 @@ typedef struct tree_work {
   double *h, *w, *z, *sum;
 } tree_work;
 static size_t work_bytes(const tree *t) {
-  return sizeof(double) * (size_t)(2 * t->d + (t->loss ? 0 : 2 * t->nodes));
+  return sizeof(double) * (size_t)(2 * t->d + (t->loss ? 0 : 2 * t->nodes) + 1); /* some, always */
 }
 static tree_work work_at(const tree *t, void *memory) {
   double *at = memory;

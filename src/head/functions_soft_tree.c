@@ -144,8 +144,8 @@ static smx_status open_soft(soft *s, bool backward) {
               !__builtin_add_overflow(numbers, leaves + 4 * s->inner, &numbers) &&
               smx_multiply(numbers, sizeof(double), &numbers);
   const int64_t most = s->n > s->nodes ? s->n : s->nodes;
-  const size_t place = sizeof(double) * (size_t)(2 * s->d + s->nodes + 2 * s->k);
-  if (!fits || !smx_scratch_open(&s->scratch, s->c->ctx, (size_t)numbers, place, most))
+  const size_t place = sizeof(double) * (size_t)(2 * s->d + s->nodes + 2 * s->k + 1);
+  if (!fits || !smx_scratch_open(&s->scratch, s->c->ctx, (size_t)numbers + 1, place, most))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows and %lld nodes", s->c->op->name,
                     (long long)s->n, (long long)s->nodes);
   double *at = (double *)(void *)s->scratch.shared;

@@ -33,9 +33,9 @@ static double length_of(const double *x, int64_t d) {
 }
 
 static double logit(const pairs *p, int64_t i, int64_t j) {
-  const double *a = p->a + i * p->d, *b = p->b ? p->b + j * p->d : p->a + j * p->d;
-  double sum = 0;
   if (p->s) return p->s[i * p->m + j] / p->divisor;
+  const double *a = p->a + i * p->d, *b = (p->b ? p->b : p->a) + j * p->d;
+  double sum = 0;
   for (int64_t k = 0; k < p->d; k++) sum += a[k] * b[k];
   return sum / (p->normalise ? length_of(a, p->d) * length_of(b, p->d) : 1) / p->divisor;
 }
