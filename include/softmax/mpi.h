@@ -62,7 +62,8 @@ SMX_API smx_status smx_mpi_cross_entropy_f32(MPI_Comm comm, smx_context *ctx, si
 /* smx_sample_f32: logits has count columns of each of `rows` rows, options->row_stride apart (0 =
  * count), and options->processed receives as many. Masks are of all n tokens; they, the steps and
  * all else of options are the same on every rank, which also gets index, log_p and options->status
- * of all rows. Rows are turned over: each rank draws from whole rows of its share, a few at a time.
+ * of all rows. The logits are redistributed: each rank draws from whole rows of its share, some
+ * at a time.
  * Errors: those of smx_sample_f32 and SMX_ERR_BACKEND. n is less than 2^31. */
 SMX_API smx_status smx_mpi_sample_f32(MPI_Comm comm, smx_context *ctx, const smx_sample_options *options,
                                       size_t rows, int64_t n, int64_t first, size_t count,

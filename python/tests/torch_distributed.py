@@ -259,8 +259,8 @@ def check_torch(w):
     part = slice(N * w.rank // w.size, N * (w.rank + 1) // w.size)
     loss = w.distributed.cross_entropy(x[:, part], target, first=part.start, n=N)
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(x, target))
-    halves = torch.autocast("cpu", dtype=torch.bfloat16)
-    with halves:
+    autocast = torch.autocast("cpu", dtype=torch.bfloat16)
+    with autocast:
         assert same(w.distributed.cross_entropy(x.bfloat16()[:, part], target), smx.cross_entropy(x.bfloat16(), target))
 
 

@@ -201,7 +201,8 @@ class Chains(unittest.TestCase):
 
     def test_gradcheck_and_state(self):
         crf, e, tags, mask, _ = self.made()
-        self.assertTrue(torch.autograd.gradcheck(lambda x, *p: crf(x, tags, mask, reduction="none"), (e.requires_grad_(), *crf.parameters())))
+        given = (e.requires_grad_(), *crf.parameters())
+        self.assertTrue(torch.autograd.gradcheck(lambda x, *p: crf(x, tags, mask, reduction="none"), given))
         self.assertEqual(sorted(crf.state_dict()), ["end_transitions", "start_transitions", "transitions"])
         self.assertEqual(repr(crf), "CRF(num_tags=4, batch_first=True)")
 

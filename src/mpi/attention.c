@@ -25,8 +25,6 @@ const tensor_facts mpi_tensor_facts[TENSORS] = {
     [SINKS] = {"sinks", 2, -1, false, true},
 };
 
-enum { SPLIT = 1024 /* keys of a state */ };
-
 void mpi_attention_part(view *part, int t, const view *v, int32_t axis, int64_t first, int64_t count) {
   *part = *v;
   if (!v->t.data || (mpi_tensor_facts[t].broadcasts && v->shape[axis] == 1)) return;

@@ -5,6 +5,8 @@
 #define SMX_MPI_ATTENTION_H
 #include "views.h"
 
+enum { SPLIT = 1024 /* keys of a state */ };
+
 /* The tensors of a call. */
 enum { Q, K, V, O, LSE, D_O, D_LSE, DQ, DK, DV, MASK, BIAS, SLOPES, SINKS, TENSORS };
 

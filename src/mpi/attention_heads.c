@@ -53,7 +53,7 @@ static smx_status reserve(by_heads *w) {
 }
 
 /* A tensor that is cut, to the ranks of the key heads from g on, or back from there. */
-static smx_status turn(by_heads *w, int t, int64_t g, bool back) {
+static smx_status redistribute(by_heads *w, int t, int64_t g, bool back) {
   const attention *const a = w->a;
   const mpi_call *const c = a->c;
   const int32_t keys = mpi_tensor_facts[t].keys;
@@ -122,11 +122,11 @@ static smx_status some_heads(by_heads *w, int64_t g) {
   const mpi_call *const c = a->c;
   smx_status status = SMX_OK;
   for (int t = 0; t < TENSORS && status == SMX_OK; t++)
-    if (a->cut[t] && !written(a, t)) status = turn(w, t, g, false);
+    if (a->cut[t] && !written(a, t)) status = redistribute(w, t, g, false);
   if (status == SMX_OK) status = mpi_agree(c, g + c->me < a->key_heads ? one_head(w, g + c->me) : SMX_OK);
   for (int t = 0; t < TENSORS && status == SMX_OK; t++) {
     if (!written(a, t) || !a->tensor[t].t.data) continue;
-    if (a->cut[t]) status = turn(w, t, g, true);
+    if (a->cut[t]) status = redistribute(w, t, g, true);
     for (int r = 0; !a->cut[t] && r < c->ranks && g + r < a->key_heads && status == SMX_OK; r++) {
       view part;
       head_part(a, t, g + r, &part);

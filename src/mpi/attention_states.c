@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BYTES = 1 << 20 /* of states at a time, or one query of each head */, SPLIT = 1024 };
+enum { BYTES = 1 << 20 /* of states at a time, or one query of each head */ };
 
 typedef struct by_states {
   attention *a;

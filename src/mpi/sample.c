@@ -1,5 +1,5 @@
-/* mpi/sample.c - draws over ranks: rows are turned over, so that each rank has whole rows of its
- * share, draws from them as smx_sample_f32 does, and tells the others what it drew. */
+/* mpi/sample.c - draws over ranks: the logits are redistributed, so that each rank has whole rows
+ * of its share, draws from them as smx_sample_f32 does, and tells the others what it drew. */
 #include "views.h"
 #include <limits.h>
 #include <softmax/mpi.h>
@@ -31,7 +31,7 @@ static int64_t rows_of(const draws *w, int64_t first, int r) {
 }
 
 /* Between this rank's columns of the rows from `first` on and whole rows of each rank. */
-static smx_status turn(draws *w, int64_t first, const view *columns, float *whole, bool back) {
+static smx_status redistribute(draws *w, int64_t first, const view *columns, float *whole, bool back) {
   mpi_call *const c = w->c;
   view *const mine = w->views, *const theirs = mine + c->ranks;
   view rows;
@@ -77,7 +77,7 @@ static smx_status tell(draws *w, int64_t first) {
 static smx_status draw_some(draws *w, int64_t first) {
   mpi_call *const c = w->c;
   const int64_t row = first + c->me * w->each, rows = rows_of(w, first, c->me);
-  smx_status status = turn(w, first, &w->held, w->whole, false);
+  smx_status status = redistribute(w, first, &w->held, w->whole, false);
   if (status != SMX_OK) return status;
   if (rows) {
     const smx_sample_options o = options_at(w, row);
@@ -85,7 +85,7 @@ static smx_status draw_some(draws *w, int64_t first) {
     status = smx_sample_f32(c->ctx, &o, (size_t)rows, (size_t)c->n, w->whole, w->index + at, w->log_p + at);
   }
   status = mpi_agree(c, status);
-  if (status == SMX_OK && w->columns) status = turn(w, first, &w->processed, w->left, true);
+  if (status == SMX_OK && w->columns) status = redistribute(w, first, &w->processed, w->left, true);
   return status == SMX_OK ? tell(w, first) : status;
 }
 

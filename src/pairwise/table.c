@@ -56,10 +56,10 @@ static const smx_port twins_in[] = {
 static const smx_param twins_params[] = {TEMPERATURE(0.07), FEATURES};
 
 static const smx_port views_in[] = {A("features, two views of everything"), REST("n n")};
-static const char *const views[] = {"halves", "neighbours", NULL};
+static const char *const views[] = {"concatenated", "interleaved", NULL};
 static const smx_param views_params[] = {
     TEMPERATURE(0.5), FEATURES, DECOUPLED,
-    {"views", "where the other view of row i is: i + n / 2, or beside it", 0, 0, 1, SMX_PARAM_INT, views}};
+    {"views", "how both views lie: i beside i + n / 2, or beside i ^ 1", 0, 0, 1, SMX_PARAM_INT, views}};
 
 static const smx_port labels_in[] = {LABELS};
 static const char *const forms[] = {"out", "in", "nce", NULL};

@@ -33,7 +33,8 @@ def calibration(how, x=confidence, bins=15):
 
 
 def top_three():
-    return float(classification.multiclass_accuracy(torch.from_numpy(probability), torch.from_numpy(target), CLASSES, top_k=3, average="micro"))
+    chance, classes = torch.from_numpy(probability), torch.from_numpy(target)
+    return float(classification.multiclass_accuracy(chance, classes, CLASSES, top_k=3, average="micro"))
 
 
 def ours(x, *more, **settings):

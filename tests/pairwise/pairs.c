@@ -105,7 +105,7 @@ static void views_on_a_circle(void **state) {
   good(pairs_of(&c));
   near((double[]){(loss[0] + loss[1] + loss[2] + loss[3]) / 4}, (double[]){.560148507}, 1, 1e-9);
   for (int i = 0; i < 8; i++) beside[i] = a[(i / 4 + 2 * (i / 2 % 2)) * 2 + i % 2];
-  c.a = beside, set(&c, "views", "neighbours");
+  c.a = beside, set(&c, "views", "interleaved");
   good(pairs_of(&c));
   near((double[]){(loss[0] + loss[1] + loss[2] + loss[3]) / 4}, (double[]){.560148507}, 1, 1e-9);
 }
