@@ -109,6 +109,8 @@ def check_library(strip, path):
 def main(nm, strip, library, *objects):
     sets = {}
     for path in objects:
+        if path.endswith(".gch"):
+            continue  # a precompiled header, which CMake counts among the objects
         sets.setdefault(re.search(r"kernels_(\w+)\.dir", path).group(1), []).append(path)
     faults = check_library(strip, library) if library != "-" else []
     for name in sorted(sets):
