@@ -3,6 +3,7 @@
  * softmax/split.h; softmax.h does not include this file.
  *
  *   smx_mpi_forward, smx_mpi_backward   any operator on rows
+ *   smx_mpi_linear_forward, _backward   any operator on rows over the logits of a linear layer
  *   smx_mpi_cross_entropy_f32           a loss over a vocabulary
  *   smx_mpi_sample_f32                  draws, by any chain of steps
  *   smx_mpi_attention, _backward        attention whose keys lie on the ranks
@@ -50,6 +51,22 @@ SMX_API smx_status smx_mpi_backward(MPI_Comm comm, const smx_op *op, smx_context
                                     int32_t n_out, const smx_tensor *const *out,
                                     const smx_tensor *const *dout, const smx_tensor *const *din, int64_t n,
                                     int64_t first);
+
+/* smx_linear_forward and smx_linear_backward of a layer whose classes lie on the ranks: w, bias, dw
+ * and dbias have this rank's of all `classes`, from `first` on; h and dh are whole and the same on
+ * every rank, and so is what the operator has for each row. in[0] and din[0] are NULL. The logits
+ * of 256 rows are kept at a time. Products run on all ranks at once; dh is then summed in the
+ * order of classes, from rank to rank: d doubles a row. Errors: as above, those of
+ * smx_linear_forward, and SMX_ERR_SHAPE without classes. */
+SMX_API smx_status smx_mpi_linear_forward(MPI_Comm comm, const smx_op *op, smx_context *ctx,
+                                          const smx_params *params, const smx_linear *linear, int32_t n_in,
+                                          const smx_tensor *const *in, int32_t n_out,
+                                          const smx_tensor *const *out, int64_t classes, int64_t first);
+SMX_API smx_status smx_mpi_linear_backward(MPI_Comm comm, const smx_op *op, smx_context *ctx,
+                                           const smx_params *params, const smx_linear *linear, int32_t n_in,
+                                           const smx_tensor *const *in, int32_t n_out,
+                                           const smx_tensor *const *out, const smx_tensor *const *dout,
+                                           const smx_tensor *const *din, int64_t classes, int64_t first);
 
 /* smx_cross_entropy_f32: x and dx have rows x count elements, options->class_weight has count;
  * target, loss, options->lse and reduced are whole on every rank, and targets are classes of all n.

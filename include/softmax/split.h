@@ -10,6 +10,7 @@
  *
  *   smx_split_shard, smx_split_plan        who has which columns
  *   smx_split_forward, smx_split_backward  begin a call on one rank
+ *   smx_split_linear_forward, _backward    the same over the logits of a linear layer
  *   smx_split_next, _bytes, _pass, _fold   a round
  *   smx_split_carry                        rounds that go from rank to rank
  *   smx_split_close
@@ -79,6 +80,7 @@ typedef struct smx_split_part {
 } smx_split_part;
 
 typedef struct smx_split smx_split;
+typedef struct smx_linear smx_linear; /* softmax/heads.h */
 
 /* Begins smx_forward or smx_backward on one rank. Tensors as long as the row, or with one value a
  * column, have this rank's columns alone; all others are whole and the same on every rank, and so
@@ -98,6 +100,24 @@ SMX_API smx_status smx_split_backward(const smx_op *op, smx_context *ctx, const 
                                       const smx_tensor *const *out, const smx_tensor *const *dout,
                                       const smx_tensor *const *din, const smx_split_part *part,
                                       smx_split **split);
+
+/* smx_linear_forward and smx_linear_backward on one rank: the classes are the columns, so w, bias,
+ * dw and dbias have this rank's, and h and dh are whole, the same on every rank. dh is a sum over
+ * all classes, so a block ends with a RELAY whose state has rows x d doubles. part->slots is 0 or
+ * 1, part->block a multiple of 64 or 0, and part->n at least 1. Memory: the logits of a block,
+ * whatever keep_bytes says, their gradients, and with dh (classes / 4096 + 1) d reals and d doubles
+ * for each of its rows. */
+SMX_API smx_status smx_split_linear_forward(const smx_op *op, smx_context *ctx, const smx_params *params,
+                                            const smx_linear *linear, int32_t n_in,
+                                            const smx_tensor *const *in, int32_t n_out,
+                                            const smx_tensor *const *out, const smx_split_part *part,
+                                            smx_split **split);
+SMX_API smx_status smx_split_linear_backward(const smx_op *op, smx_context *ctx, const smx_params *params,
+                                             const smx_linear *linear, int32_t n_in,
+                                             const smx_tensor *const *in, int32_t n_out,
+                                             const smx_tensor *const *out, const smx_tensor *const *dout,
+                                             const smx_tensor *const *din, const smx_split_part *part,
+                                             smx_split **split);
 
 /* Block 0 is the opening, of which no element is written: ranks tell their status and what their
  * columns count. The others, 1 .. smx_split_blocks - 1, are blocks of rows. Block b may run while

@@ -13,10 +13,30 @@ typedef struct split_row {
   row_call values;
 } split_row;
 
+/* Rows whose x, and with a gradient dst[0], is not in memory as a whole: a block at a time is, so
+ * that one block is under way. What is made of the gradient of x may be sums over all columns: each
+ * rank makes terms of its own, and sums of doubles go from rank to rank, to which each adds its
+ * terms. */
+typedef struct split_source {
+  double facts[4]; /* the same on all ranks */
+  /* The job of these rows, whose x is formed. */
+  const job *(*begin)(struct split_source *self, int64_t first, int64_t rows);
+  /* All rows of the block are done, or all there are. Whether sums go from rank to rank. */
+  bool (*end)(struct split_source *self);
+  double *sums;
+  size_t sum_count;                          /* of this block */
+  void (*add)(struct split_source *self);    /* the terms of this rank */
+  void (*finish)(struct split_source *self); /* these are the sums */
+  void (*close)(struct split_source *self);
+} split_source;
+
 /* The rows of one block, in a slot of memory. */
 typedef struct split_block {
   int64_t number; /* 0: none */
   int64_t first, rows, left;
+  const job *job;
+  int64_t base; /* the job's row that is the first */
+  bool summing; /* its rows are done; sums of the source go from rank to rank */
   int64_t round;
   int32_t next;   /* SMX_SPLIT_DONE .. SMX_SPLIT_RELAY_BACK */
   int64_t taking; /* how many rows take part in the next round, and which */
@@ -29,8 +49,9 @@ struct smx_split {
   smx_status status; /* not SMX_OK: nothing more is done */
   smx_context *ctx;
   operation o;
-  uint64_t call;      /* a hash of what is the same on all ranks */
-  int64_t own, first; /* groups */
+  split_source *source; /* of x; NULL: memory */
+  uint64_t call;        /* a hash of what is the same on all ranks */
+  int64_t own, first;   /* groups */
   int64_t block, blocks, done;
   int64_t slots;
   int64_t opening; /* its next round, or -1: it is over */

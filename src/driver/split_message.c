@@ -85,6 +85,7 @@ uint64_t split_call_hash(const smx_split *s, double *cells) {
   HASH(h, s->o.check.has_out);
   HASH(h, s->block);
   HASH(h, s->slots);
+  if (s->source) HASH(h, s->source->facts);
   memset(cells, 0, inputs); /* floats fill half of a cell */
   for (int64_t row = 0; row < j->rows && inputs; row++) {
     long_row_open(j, row, cells);

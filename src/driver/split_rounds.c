@@ -33,10 +33,12 @@ static void begin_block(smx_split *s, int64_t number) {
   b->number = number, b->round = 0;
   b->first = (number - 1) * s->block;
   b->rows = b->left = j->rows - b->first < s->block ? j->rows - b->first : s->block;
+  b->job = s->source ? s->source->begin(s->source, b->first, b->rows) : j;
+  b->base = s->source ? 0 : b->first, b->summing = false;
   for (int64_t r = 0; r < b->rows; r++) {
     split_row *const row = split_row_at(s, b, r);
     row->done = false;
-    row->values = long_row_open(j, b->first + r, split_cells(row));
+    row->values = long_row_open(b->job, b->base + r, split_cells(row));
     row->values.list = j->list ? (double *)(void *)((char *)row - smx_job_list(j)) : NULL;
     row->values.work = j->work ? s->work : NULL;
     memset(&row->st, 0, sizeof row->st);
@@ -81,9 +83,9 @@ static void pass_task(void *arg, int64_t task) {
   if (from >= to) return;
   split_row *const row = split_row_at(s, p->b, r);
   const int64_t start = (s->first + from) * ROW_GROUP, end = (s->first + to) * ROW_GROUP, n = s->o.job.n;
-  const piece groups = {p->b->first + r, 1, start, (end < n ? end : n) - start};
+  const piece groups = {p->b->base + r, 1, start, (end < n ? end : n) - start};
   char *const place = smx_scratch_take(&s->scratch);
-  long_row_pass(&s->o.job, place, &row->values, &row->st, &groups, p->b->parts + k * s->own + from);
+  long_row_pass(p->b->job, place, &row->values, &row->st, &groups, p->b->parts + k * s->own + from);
   smx_scratch_give(&s->scratch, place);
 }
 
@@ -106,7 +108,9 @@ smx_status split_pass(smx_split *s, int64_t block, char *message) {
   const split_head head = split_head_of(s, block, SPLIT_MESSAGE);
   memcpy(message, &head, sizeof head);
   message += sizeof head;
-  if (b) {
+  if (b && b->summing) {
+    s->source->add(s->source);
+  } else if (b) {
     pass_rows(s, b);
     memcpy(message, b->parts, (size_t)(b->taking * s->own) * sizeof *b->parts);
   }
@@ -130,7 +134,9 @@ static smx_status start(smx_split *s) {
   s->opening = -1;
   operation_share(&s->o);
   for (int64_t i = 1; i <= s->slots; i++) begin_block(s, i);
-  return s->blocks == 1 ? finish(s) : SMX_OK;
+  if (s->blocks > 1) return SMX_OK;
+  if (s->source) s->source->begin(s->source, 0, 0), s->source->end(s->source);
+  return finish(s);
 }
 
 /* What targets count, of the real type. All but the rank of a class say 0. */
@@ -178,8 +184,17 @@ static void fold_row(smx_split *s, split_block *b, int64_t r) {
   row_merge(j->kernel, &row->values, &row->st, s->parts, (size_t)long_row_groups(j->n));
   if (row_next(j->kernel, &row->values, &row->st)) return;
   row->done = true, b->left--;
-  if (!row->st.empty || j->call.on_empty != SMX_EMPTY_ERROR) long_row_close(j, b->first + r, &row->values);
+  if (!row->st.empty || j->call.on_empty != SMX_EMPTY_ERROR)
+    long_row_close(b->job, b->base + r, &row->values);
   else if (s->empty < 0 || b->first + r < s->empty) s->empty = b->first + r;
+}
+
+/* A block whose rows are done: whether there is another round, of sums. */
+static bool sums_follow(smx_split *s, split_block *b) {
+  if (!s->source || s->empty >= 0) return false;
+  if (b->summing) s->source->finish(s->source);
+  else if (s->source->end(s->source)) b->next = SMX_SPLIT_RELAY, b->summing = true;
+  return b->next != SMX_SPLIT_DONE;
 }
 
 smx_status split_fold(smx_split *s, int64_t block, const void *messages, size_t bytes) {
@@ -197,7 +212,7 @@ smx_status split_fold(smx_split *s, int64_t block, const void *messages, size_t 
   if (status == SMX_OK && b) {
     b->round++;
     choose_rows(s, b);
-    if (b->next == SMX_SPLIT_DONE) {
+    if (b->next == SMX_SPLIT_DONE && !sums_follow(s, b)) {
       if (block + s->slots < s->blocks) begin_block(s, block + s->slots);
       if (++s->done == s->blocks - 1) status = finish(s);
     }
@@ -206,7 +221,7 @@ smx_status split_fold(smx_split *s, int64_t block, const void *messages, size_t 
   return status;
 }
 
-/* ---- the state of relayed rows ---- */
+/* ---- the state of relayed rows, and sums ---- */
 
 static size_t state_bytes(const smx_split *s) {
   const job *const j = &s->o.job;
@@ -229,16 +244,26 @@ static void move_state(const smx_split *s, split_row *row, bool take, char *at) 
   if (in_out) memcpy(take ? (void *)out : at + in_list, take ? at + in_list : (void *)out, in_out);
 }
 
+/* What is behind a state's head. */
+static size_t carried(const smx_split *s, const split_block *b) {
+  return b->summing ? s->source->sum_count * sizeof(double) : (size_t)b->taking * state_bytes(s);
+}
+static size_t most_carried(const smx_split *s) {
+  const size_t rows = (size_t)s->block * state_bytes(s),
+               sums = s->source ? s->source->sum_count * sizeof(double) : 0;
+  return rows > sums ? rows : sums;
+}
+
 smx_status split_carry(smx_split *s, int64_t block, bool take, char *state, size_t *bytes) {
   static const char verb[] = "smx_split_carry";
   split_block *const b = split_under_way(s, block);
   if (s->status != SMX_OK) return s->status;
   if (block < 0 && !take) {
-    *bytes = sizeof(split_head) + (size_t)s->block * state_bytes(s);
+    *bytes = sizeof(split_head) + most_carried(s);
     return SMX_OK;
   }
   if (!b || (b->next != SMX_SPLIT_RELAY && b->next != SMX_SPLIT_RELAY_BACK)) return not_its_turn(verb, block);
-  const size_t all = sizeof(split_head) + (size_t)b->taking * state_bytes(s), given = *bytes;
+  const size_t all = sizeof(split_head) + carried(s, b), given = *bytes;
   split_head head = split_head_of(s, block, SPLIT_STATE);
   if (!take) *bytes = all;
   if (!take && !state) return SMX_OK;
@@ -253,6 +278,8 @@ smx_status split_carry(smx_split *s, int64_t block, bool take, char *state, size
     memcpy(state, &head, sizeof head);
   }
   state += sizeof head;
+  if (b->summing)
+    memcpy(take ? (void *)s->source->sums : state, take ? state : (void *)s->source->sums, carried(s, b));
   for (int64_t k = 0; k < b->taking; k++, state += state_bytes(s))
     move_state(s, split_row_at(s, b, b->which[k]), take, state);
   return SMX_OK;

@@ -103,6 +103,9 @@ static void divide(linear_run *l, carver *c, bool two) {
   l->packed = p->dw.data ? carve(c, tiles, panel, l->bytes) : NULL;
   l->w_sums = p->dw.data && !linear_in_place(l, &p->dw) ? carve(c, l->classes, l->width, l->bytes) : NULL;
   l->bias_sums = p->dbias.data ? carve(c, 1, l->classes, l->bytes) : NULL;
+  if (!l->apart || !p->dh.data) return;
+  l->terms = carve(c, l->classes / LINEAR_SPLIT + 1, l->most * l->width, l->bytes);
+  l->totals = carve(c, l->most, l->width, sizeof *l->totals);
 }
 
 /* How many rows of logits are kept: whole chains of 64, or all there are. */
@@ -121,14 +124,21 @@ static int64_t slab_of(const linear_run *l) {
   return slab;
 }
 
-static smx_status open_linear(linear_run *l, bool two, char **memory) {
+static void load_bias(linear_run *l) {
+  const smx_view *b = &l->p->bias;
+  if (l->bias)
+    l->kernels->io->load(row_store_of(b->dtype), b->data, b->strides[0], (size_t)l->classes, l->bias);
+}
+
+smx_status linear_open(linear_run *l, bool two, char **memory) {
   carver c = {.fits = l->classes < INT64_MAX / 64};
   l->bytes = l->is_f64 ? 8 : 4;
   l->kernels = l->is_f64 ? &smx_isa_current()->f64 : &smx_isa_current()->f32;
   l->n = l->p->h.shape[0], l->width = l->p->h.shape[1], l->classes = l->p->w.shape[0];
   /* rows start at different sets of a cache */
   l->pitch = c.fits ? linear_tiles(l->classes) * HEAD_PANEL + 16 : 16;
-  l->most = rows_kept(l, two), l->slab = slab_of(l);
+  if (!l->most) l->most = rows_kept(l, two);
+  l->slab = slab_of(l);
   divide(l, &c, two);
   *memory = c.fits ? smx_alloc(l->ctx, (size_t)c.at) : NULL;
   if (!*memory)
@@ -136,19 +146,15 @@ static smx_status open_linear(linear_run *l, bool two, char **memory) {
                     (long long)l->classes);
   c = (carver){.base = *memory, .fits = true};
   divide(l, &c, two);
+  load_bias(l);
   if (smx_scratch_open(&l->scratch, l->ctx, 0, linear_place(l), INT64_MAX)) return SMX_OK;
   smx_free(l->ctx, *memory);
+  *memory = NULL;
   return smx_fail(SMX_ERR_NOMEM, "linear: no memory for tiles");
 }
-static void close_linear(linear_run *l, char *memory) {
+void linear_close(linear_run *l, char *memory) {
   smx_scratch_close(&l->scratch);
   smx_free(l->ctx, memory);
-}
-
-static void load_bias(linear_run *l) {
-  const smx_view *b = &l->p->bias;
-  if (l->bias)
-    l->kernels->io->load(row_store_of(b->dtype), b->data, b->strides[0], (size_t)l->classes, l->bias);
 }
 
 /* ---- the source of an operator's rows ---- */
@@ -161,36 +167,36 @@ typedef struct linear_source {
 } linear_source;
 
 static job_port row_port(const linear_run *l, char *data) {
-  job_port p = {.present = true, .full = true, .same = true, .direct = true, .data = data};
+  job_port p = {.present = true, .full = true, .same = true, .direct = true};
+  p.data = (char *)((uintptr_t)data - (uintptr_t)(l->column * l->bytes)); /* where column 0 would be */
   p.store = l->is_f64 ? STORE_F64 : STORE_F32;
   p.length = l->classes, p.bytes = l->bytes, p.axis = 1, p.outer[0] = l->pitch;
   return p;
 }
 
-/* A block of rows as a job of its own. */
-static void block_job(const linear_run *l, const linear_source *s, const job *whole, smx_context *purse,
-                      job *j) {
-  const bool backward = s->dx < 0;
+void linear_block_job(const linear_run *l, int dst, const job *whole, job *j) {
   *j = *whole;
-  j->source = NULL, j->ctx = purse, j->rows = j->dim[0] = l->rows;
+  j->source = NULL, j->rows = j->dim[0] = l->rows;
   for (int p = 0; p < ROW_SRC + ROW_DST; p++) {
     job_port *q = p < ROW_SRC ? j->src + p : j->dst + (p - ROW_SRC);
     if (q->present && q->data && l->first) q->data += l->first * q->outer[0] * q->bytes;
   }
   if (j->src[0].present) j->src[0] = row_port(l, l->z);
-  if (backward || s->gradients) j->dst[backward ? 0 : s->dx] = row_port(l, l->dz);
+  if (dst >= 0) j->dst[dst] = row_port(l, l->dz);
 }
 
 /* Runs the blocks; `asks`: only asks how much memory they take. */
 static smx_status run_blocks(linear_run *l, const linear_source *s, const job *whole, smx_context *purse,
                              bool asks, job *j, int64_t *empty) {
   smx_status status = SMX_OK;
+  const int dst = s->dx < 0 ? 0 : s->gradients ? s->dx : -1;
   *empty = -1;
   for (l->first = 0; l->first < l->n || (l->n == 0 && l->first == 0); l->first += l->most) {
     int64_t row = -1;
     l->rows = l->n - l->first < l->most ? l->n - l->first : l->most;
     if (asks && l->first > 0 && l->rows == l->most) continue;
-    block_job(l, s, whole, purse, j);
+    linear_block_job(l, dst, whole, j);
+    j->ctx = purse;
     if (!asks && l->rows) linear_block_logits(l);
     const smx_status one = job_run(j, &row);
     if (row >= 0 && *empty < 0) *empty = l->first + row;
@@ -206,40 +212,24 @@ static smx_status run_source(const job_source *source, const job *whole, int64_t
   char *memory;
   smx_context *purse = NULL;
   *empty = -1;
-  smx_status status = open_linear(&l, s->dx < 0 || (s->gradients && l.p->softcap > 0), &memory);
+  smx_status status = linear_open(&l, s->dx < 0 || (s->gradients && l.p->softcap > 0), &memory);
   if (status != SMX_OK) return status;
   SMX_OWN(job, j, whole->ctx);
   if (j) purse = smx_purse_open(whole->ctx);
   if (purse) run_blocks(&l, s, whole, purse, true, j, empty);
-  if (purse && smx_purse_fill(purse))
-    load_bias(&l), status = run_blocks(&l, s, whole, purse, false, j, empty);
+  if (purse && smx_purse_fill(purse)) status = run_blocks(&l, s, whole, purse, false, j, empty);
   else status = SMX_ERR_NOMEM;
   smx_purse_close(purse);
-  close_linear(&l, memory);
+  linear_close(&l, memory);
   return status;
 }
 
-/* x for the checks of the operator: all of its elements are one number. */
-typedef struct stand_in {
-  double zero;
-  int64_t shape[2], strides[2];
-  smx_tensor x;
-} stand_in;
-static void stand_in_open(stand_in *s, const linear_ports *p) {
+static void stand_in(linear_x *s, const linear_ports *p) {
   const bool is_f64 =
       p->h.dtype.bits == 64 || p->w.dtype.bits == 64 || (p->bias.data && p->bias.dtype.bits == 64);
-  *s = (stand_in){.shape = {p->h.shape[0], p->w.shape[0]}};
+  *s = (linear_x){.shape = {p->h.shape[0], p->w.shape[0]}};
   s->x = smx_tensor_of(&s->zero, is_f64 ? SMX_F64 : SMX_F32, 2, s->shape, s->strides);
 }
-
-/* A call, checked: the layer, and the inputs of the operator with the stand-in as the first. */
-typedef struct linear_call {
-  linear_ports ports;
-  stand_in x;
-  const smx_tensor *in[SMX_MAX_PORTS];
-  int32_t n_in;
-  bool gradients; /* wanted */
-} linear_call;
 
 static smx_status take_inputs(const char *verb, const smx_op *op, const smx_params *params, int32_t n_in,
                               const smx_tensor *const *in, linear_call *c) {
@@ -268,35 +258,54 @@ static smx_status open_call(const char *verb, const smx_op *op, const smx_params
   memset(c, 0, sizeof *c);
   smx_status status = check(verb, given, true, &c->ports);
   if (status != SMX_OK) return status;
-  stand_in_open(&c->x, &c->ports);
+  stand_in(&c->x, &c->ports);
   c->gradients = given->dh || given->dw || given->dbias;
   status = take_inputs(verb, op, params, n_in, in, c);
   if (status == SMX_OK) status = check_apart(verb, &c->ports, c->n_in - 1, c->in + 1);
   return status == SMX_OK ? check_apart(verb, &c->ports, n_out, out) : status;
 }
 
-/* The output that takes the gradient of x in a forward call; 0: there is none. */
 static int dx_output(const smx_op *op) {
   for (int32_t o = 1; o < op->output_count; o++)
     if (op->outputs[o].flags & SMX_PORT_DX) return (int)o;
   return 0;
 }
 
+smx_status linear_forward_call(const char *verb, const smx_op *op, const smx_params *params,
+                               const smx_linear *given, int32_t n_in, const smx_tensor *const *in,
+                               int32_t n_out, const smx_tensor *const *out, linear_call *c) {
+  const smx_status status = open_call(verb, op, params, given, n_in, in, n_out, out, c);
+  if (status != SMX_OK) return status;
+  c->dx = dx_output(op);
+  if (c->gradients && !c->dx)
+    return smx_fail(SMX_ERR_NO_BACKWARD, "%s: %s has no output dx: its gradients are those of %.*sbackward",
+                    verb, op->name, (int)(strlen(verb) - strlen("forward")), verb);
+  if (c->gradients && out && c->dx < n_out && out[c->dx])
+    return smx_fail(SMX_ERR_PARAM, "%s: dx is given beside dh, dw or dbias, which take its place", verb);
+  return SMX_OK;
+}
+
+smx_status linear_backward_call(const char *verb, const smx_op *op, const smx_params *params,
+                                const smx_linear *given, int32_t n_in, const smx_tensor *const *in,
+                                int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout,
+                                const smx_tensor *const *din, linear_call *c) {
+  smx_status status = open_call(verb, op, params, given, n_in, in, n_out, out, c);
+  if (status == SMX_OK && n_in > 0 && din && din[0])
+    status =
+        smx_fail(SMX_ERR_PARAM, "%s: din[0] is given, but the gradient of x becomes dh, dw and dbias", verb);
+  if (status == SMX_OK) status = check_apart(verb, &c->ports, n_out, dout);
+  return status == SMX_OK ? check_apart(verb, &c->ports, n_in, din) : status;
+}
+
 smx_status smx_linear_forward(const smx_op *op, smx_context *ctx, const smx_params *params,
                               const smx_linear *linear, int32_t n_in, const smx_tensor *const *in,
                               int32_t n_out, const smx_tensor *const *out) {
   SMX_ENTER(ctx);
-  static const char verb[] = "smx_linear_forward";
   linear_call c;
-  const smx_status status = open_call(verb, op, params, linear, n_in, in, n_out, out, &c);
+  const smx_status status =
+      linear_forward_call("smx_linear_forward", op, params, linear, n_in, in, n_out, out, &c);
   if (status != SMX_OK) return status;
-  const linear_source s = {{run_source}, &c.ports, dx_output(op), c.gradients};
-  if (s.gradients && !s.dx)
-    return smx_fail(SMX_ERR_NO_BACKWARD,
-                    "%s: %s has no output dx: its gradients are those of smx_linear_backward", verb,
-                    op->name);
-  if (s.gradients && out && s.dx < n_out && out[s.dx])
-    return smx_fail(SMX_ERR_PARAM, "%s: dx is given beside dh, dw or dbias, which take its place", verb);
+  const linear_source s = {{run_source}, &c.ports, c.dx, c.gradients};
   return operator_forward_from(&s.source, op, ctx, params, c.n_in, c.in, n_out, out);
 }
 
@@ -305,14 +314,9 @@ smx_status smx_linear_backward(const smx_op *op, smx_context *ctx, const smx_par
                                int32_t n_out, const smx_tensor *const *out, const smx_tensor *const *dout,
                                const smx_tensor *const *din) {
   SMX_ENTER(ctx);
-  static const char verb[] = "smx_linear_backward";
   linear_call c;
-  smx_status status = open_call(verb, op, params, linear, n_in, in, n_out, out, &c);
-  if (status == SMX_OK && n_in > 0 && din && din[0])
-    status =
-        smx_fail(SMX_ERR_PARAM, "%s: din[0] is given, but the gradient of x becomes dh, dw and dbias", verb);
-  if (status == SMX_OK) status = check_apart(verb, &c.ports, n_out, dout);
-  if (status == SMX_OK) status = check_apart(verb, &c.ports, n_in, din);
+  const smx_status status =
+      linear_backward_call("smx_linear_backward", op, params, linear, n_in, in, n_out, out, dout, din, &c);
   if (status != SMX_OK) return status;
   const linear_source s = {{run_source}, &c.ports, -1, c.gradients};
   return operator_backward_from(&s.source, op, ctx, params, c.n_in, c.in, n_out, out, dout, din);
@@ -326,7 +330,7 @@ smx_status smx_linear_logits(smx_context *ctx, const smx_linear *linear, const s
   const smx_op *const op = smx_op_find("softcap");
   const smx_label what = {verb, "", "z"};
   linear_ports p = {.keep = 0};
-  stand_in x;
+  linear_x x;
   smx_view v;
   smx_params params;
   smx_status status = check(verb, linear, false, &p);
@@ -340,7 +344,7 @@ smx_status smx_linear_logits(smx_context *ctx, const smx_linear *linear, const s
   if (status == SMX_OK) status = smx_params_init(op, &params);
   if (status != SMX_OK) return status;
   params.value[0] = __builtin_inf(); /* no cap */
-  stand_in_open(&x, &p);
+  stand_in(&x, &p);
   const linear_source s = {{run_source}, &p, 0, false};
   const smx_tensor *const in[] = {&x.x}, *const out[] = {z};
   return operator_forward_from(&s.source, op, ctx, &params, 1, in, 1, out);

@@ -4,6 +4,7 @@
  *
  * each split into tasks of which no two write the same sum. */
 #include "driver_linear.h"
+#include <string.h>
 
 /* A task's memory: tiles of a slab, room to turn one, and sums of a slab of dh. */
 typedef struct place {
@@ -101,7 +102,7 @@ void linear_block_logits(linear_run *l) {
 
 /* ---- dh ---- */
 
-/* Adds dz w of one split of classes to the totals of a slab of columns. */
+/* dz w of one split of classes, for a slab of columns. */
 static void dh_split(const linear_run *l, const place *at, int64_t x, int64_t columns, int64_t from,
                      int64_t to) {
   const head_kernels *k = l->kernels->head;
@@ -121,31 +122,63 @@ static void dh_split(const linear_run *l, const place *at, int64_t x, int64_t co
       }
       k->product(&p);
     }
-  for (int64_t r = 0; r < l->rows; r++) {
-    double *const total = at->totals + r * l->slab;
-    const char *const sum = at->sums + r * l->slab * l->bytes;
-    if (l->is_f64)
-      for (int64_t i = 0; i < columns; i++) total[i] += ((const double *)(const void *)sum)[i];
-    else
-      for (int64_t i = 0; i < columns; i++) total[i] += (double)((const float *)(const void *)sum)[i];
-  }
+}
+
+static void add_row(const linear_run *l, double *total, const char *term, int64_t columns) {
+  if (l->is_f64)
+    for (int64_t i = 0; i < columns; i++) total[i] += ((const double *)(const void *)term)[i];
+  else
+    for (int64_t i = 0; i < columns; i++) total[i] += (double)((const float *)(const void *)term)[i];
+}
+
+/* A row of a term, from column x on. */
+static char *term_at(const linear_run *l, int64_t term, int64_t row, int64_t x) {
+  return l->terms + ((term * l->most + row) * l->width + x) * l->bytes;
+}
+static int64_t terms_of(const linear_run *l) { return (l->classes + LINEAR_SPLIT - 1) / LINEAR_SPLIT; }
+
+static void store_row(const linear_run *l, int64_t row, int64_t x, int64_t columns, const double *total,
+                      char *room) {
+  const smx_view *dh = &l->p->dh;
+  l->kernels->head->round(total, l->p->scale, columns, room);
+  l->kernels->io->store(row_store_of(dh->dtype), room, (size_t)columns, element(dh, l->first + row, x),
+                        dh->strides[1]);
 }
 
 static void dh_task(void *arg, int64_t slab) {
   linear_run *l = arg;
-  const smx_view *dh = &l->p->dh;
   const int64_t x = slab * l->slab, columns = least(l->slab, l->width - x);
   place at = take_place(l);
   for (int64_t i = 0; i < l->rows * l->slab; i++) at.totals[i] = 0;
-  for (int64_t class = 0; class < l->classes; class += LINEAR_SPLIT)
+  for (int64_t term = 0; term < terms_of(l); term++) {
+    const int64_t class = term * LINEAR_SPLIT;
     dh_split(l, &at, x, columns, class, least(class + LINEAR_SPLIT, l->classes));
-  for (int64_t r = 0; r < l->rows; r++) {
-    l->kernels->head->round(at.totals + r * l->slab, l->p->scale, columns, at.sums);
-    l->kernels->io->store(row_store_of(dh->dtype), at.sums, (size_t)columns, element(dh, l->first + r, x),
-                          dh->strides[1]);
+    for (int64_t r = 0; r < l->rows; r++) {
+      const char *const sum = at.sums + r * l->slab * l->bytes;
+      if (l->apart) memcpy(term_at(l, term, r, x), sum, (size_t)(columns * l->bytes));
+      else add_row(l, at.totals + r * l->slab, sum, columns);
+    }
   }
+  for (int64_t r = 0; r < l->rows && !l->apart; r++)
+    store_row(l, r, x, columns, at.totals + r * l->slab, at.sums);
   give_place(l, &at);
 }
+
+static void add_terms_row(void *arg, int64_t row) {
+  const linear_run *l = arg;
+  for (int64_t term = 0; term < terms_of(l); term++)
+    add_row(l, l->totals + row * l->width, term_at(l, term, row, 0), l->width);
+}
+void linear_add_terms(linear_run *l) { smx_parallel(l->ctx, l->rows, add_terms_row, l); }
+
+static void store_totals_row(void *arg, int64_t row) {
+  linear_run *l = arg;
+  place at = take_place(l);
+  for (int64_t x = 0; x < l->width; x += l->slab)
+    store_row(l, row, x, least(l->slab, l->width - x), l->totals + row * l->width + x, at.sums);
+  give_place(l, &at);
+}
+void linear_store_dh(linear_run *l) { smx_parallel(l->ctx, l->rows, store_totals_row, l); }
 
 /* ---- dw and dbias ---- */
 

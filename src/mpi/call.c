@@ -48,33 +48,64 @@ mpi_call *mpi_open(MPI_Comm comm, smx_status *status) {
   return c;
 }
 
-smx_status smx_mpi_forward(MPI_Comm comm, const smx_op *op, smx_context *ctx, const smx_params *params,
-                           int32_t n_in, const smx_tensor *const *in, int32_t n_out,
-                           const smx_tensor *const *out, int64_t n, int64_t first) {
+/* A call of an operator on rows, or over the logits of a linear layer. */
+typedef struct operator_call {
+  const smx_op *op;
+  smx_context *ctx;
+  const smx_params *params;
+  bool layered;
+  const smx_linear *linear;
+  int32_t n_in, n_out;
+  const smx_tensor *const *in, *const *out, *const *dout, *const *din;
+  int64_t n, first;
+  bool backward;
+} operator_call;
+
+static smx_status call_operator(MPI_Comm comm, const operator_call *o) {
   smx_status status;
   mpi_call *const c = mpi_open(comm, &status);
   if (!c) return status;
-  c->op = op, c->ctx = ctx, c->params = params, c->n = n, c->first = first;
-  c->n_in = n_in, c->n_out = n_out;
-  give(c, IN, in, n_in), give(c, OUT, out, n_out);
+  c->op = o->op, c->ctx = o->ctx, c->params = o->params, c->layered = o->layered, c->linear = o->linear;
+  c->n = o->n, c->first = o->first, c->n_in = o->n_in, c->n_out = o->n_out, c->backward = o->backward;
+  give(c, IN, o->in, o->n_in), give(c, OUT, o->out, o->n_out);
+  give(c, DOUT, o->dout, o->n_out), give(c, DIN, o->din, o->n_in);
   status = run(c);
   free(c);
   return status;
+}
+
+smx_status smx_mpi_forward(MPI_Comm comm, const smx_op *op, smx_context *ctx, const smx_params *params,
+                           int32_t n_in, const smx_tensor *const *in, int32_t n_out,
+                           const smx_tensor *const *out, int64_t n, int64_t first) {
+  const operator_call o = {op, ctx, params, false, NULL, n_in, n_out, in, out, NULL, NULL, n, first, false};
+  return call_operator(comm, &o);
 }
 
 smx_status smx_mpi_backward(MPI_Comm comm, const smx_op *op, smx_context *ctx, const smx_params *params,
                             int32_t n_in, const smx_tensor *const *in, int32_t n_out,
                             const smx_tensor *const *out, const smx_tensor *const *dout,
                             const smx_tensor *const *din, int64_t n, int64_t first) {
-  smx_status status;
-  mpi_call *const c = mpi_open(comm, &status);
-  if (!c) return status;
-  c->op = op, c->ctx = ctx, c->params = params, c->n = n, c->first = first;
-  c->n_in = n_in, c->n_out = n_out, c->backward = true;
-  give(c, IN, in, n_in), give(c, OUT, out, n_out), give(c, DOUT, dout, n_out), give(c, DIN, din, n_in);
-  status = run(c);
-  free(c);
-  return status;
+  const operator_call o = {op, ctx, params, false, NULL, n_in, n_out, in, out, dout, din, n, first, true};
+  return call_operator(comm, &o);
+}
+
+smx_status smx_mpi_linear_forward(MPI_Comm comm, const smx_op *op, smx_context *ctx, const smx_params *params,
+                                  const smx_linear *linear, int32_t n_in, const smx_tensor *const *in,
+                                  int32_t n_out, const smx_tensor *const *out, int64_t classes,
+                                  int64_t first) {
+  const operator_call o = {op, ctx, params, true, linear,  n_in,  n_out,
+                           in, out, NULL,   NULL, classes, first, false};
+  return call_operator(comm, &o);
+}
+
+smx_status smx_mpi_linear_backward(MPI_Comm comm, const smx_op *op, smx_context *ctx,
+                                   const smx_params *params, const smx_linear *linear, int32_t n_in,
+                                   const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
+                                   const smx_tensor *const *dout, const smx_tensor *const *din,
+                                   int64_t classes, int64_t first) {
+  const operator_call o = {op, ctx, params, true, linear,  n_in,  n_out,
+                           in, out, dout,   din,  classes, first, true};
+  return call_operator(comm, &o);
 }
 
 smx_tensor mpi_tensor(const void *data, smx_dtype dtype, int32_t ndim, int64_t *shape) {

@@ -7,8 +7,10 @@
 #include <softmax.h>
 #include <stdbool.h>
 
-/* The tensors of a call, in the order of smx_backward. */
-enum { IN, OUT, DOUT, DIN, SETS };
+/* The tensors of a call, in the order of smx_backward; those of a layer's classes and their
+ * gradients. */
+enum { IN, OUT, DOUT, DIN, LAYER, DLAYER, SETS };
+enum { LAYER_W, LAYER_BIAS }; /* and their gradients, in DLAYER */
 
 /* A tensor with columns of its own on every rank; those of this rank's groups are in `own`. */
 typedef struct mpi_port {
@@ -25,6 +27,10 @@ typedef struct mpi_call {
   const smx_op *op;
   smx_context *ctx;
   const smx_params *params;
+  bool layered;             /* rows are the logits of a linear layer, not x */
+  const smx_linear *linear; /* as given */
+  smx_tensor logits;        /* their shape */
+  int64_t logits_shape[2];
   bool backward;
   int32_t n_in, n_out;
   const smx_tensor *given[SETS][SMX_MAX_PORTS], *used[SETS][SMX_MAX_PORTS];
@@ -40,10 +46,9 @@ typedef struct mpi_call {
 } mpi_call;
 
 /* Whether the call writes them: a gradient reads the outputs. */
-static inline bool mpi_writes(const mpi_call *c, int set) { return set == (c->backward ? DIN : OUT); }
-
-/* Whether the call has a tensor with columns there; *port: the operator's. */
-const smx_tensor *mpi_column_port(const mpi_call *c, int set, int p, const smx_port **port);
+static inline bool mpi_writes(const mpi_call *c, int set) {
+  return set == DLAYER || set == (c->backward ? DIN : OUT);
+}
 
 /* The call in memory with room for numbers of all ranks; NULL on every rank where one has none. To
  * be freed. */

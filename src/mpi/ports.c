@@ -47,7 +47,13 @@ typedef struct facts {
   uint8_t how[SETS][SMX_MAX_PORTS], bytes[SETS][SMX_MAX_PORTS];
 } facts;
 
-const smx_tensor *mpi_column_port(const mpi_call *c, int set, int p, const smx_port **port) {
+/* Classes of a layer are the first axis of its tensors. */
+static const smx_port layer_ports[] = {{.name = "w or dw", .shape = SMX_SHAPE_COLUMN},
+                                       {.name = "bias or dbias", .shape = SMX_SHAPE_COLUMN}};
+
+/* Whether the call has a tensor with columns there; *port: the operator's. */
+static const smx_tensor *column_port(const mpi_call *c, int set, int p, const smx_port **port) {
+  if (set >= LAYER) return *port = layer_ports + p, p <= LAYER_BIAS ? c->given[set][p] : NULL;
   const bool input = set == IN || set == DIN;
   if (p >= (input ? c->op->input_count : c->op->output_count)) return NULL;
   *port = input ? c->op->inputs + p : c->op->outputs + p;
@@ -56,7 +62,10 @@ const smx_tensor *mpi_column_port(const mpi_call *c, int set, int p, const smx_p
 
 /* The tensor that has the shape of x, and its axis. */
 static const smx_tensor *like_x(const mpi_call *c, int32_t *axis) {
-  const smx_tensor *const x = c->given[IN][0] ? c->given[IN][0] : c->backward ? c->given[DOUT][0] : NULL;
+  const smx_tensor *const x = c->layered        ? &c->logits
+                              : c->given[IN][0] ? c->given[IN][0]
+                              : c->backward     ? c->given[DOUT][0]
+                                                : NULL;
   *axis = c->params ? c->params->axis : -1;
   if (!x || !x->shape) return NULL;
   if (*axis < 0) *axis += x->ndim;
@@ -65,7 +74,7 @@ static const smx_tensor *like_x(const mpi_call *c, int32_t *axis) {
 
 static smx_status take_port(mpi_call *c, int set, int p, const smx_tensor *x, int32_t axis, facts *f) {
   const smx_port *port;
-  const smx_tensor *const t = mpi_column_port(c, set, p, &port);
+  const smx_tensor *const t = column_port(c, set, p, &port);
   mpi_port *const q = &c->port[set][p];
   if (!t) return SMX_OK;
   const bool column = port->shape == SMX_SHAPE_COLUMN;
@@ -87,8 +96,26 @@ static smx_status take_port(mpi_call *c, int set, int p, const smx_tensor *x, in
   return smx_set_error(SMX_ERR_SHAPE, text);
 }
 
+/* The shape of the logits of a layer. What else may be wrong with it, smx_split_linear_forward
+ * says. */
+static smx_status take_layer(mpi_call *c) {
+  const smx_linear *const l = c->linear;
+  if (!l) return smx_set_error(SMX_ERR_NULL, "smx_mpi: linear is NULL");
+  if (l->size != sizeof *l) return smx_set_error(SMX_ERR_STRUCT, "smx_mpi: linear.size is another");
+  if (!l->h || !l->w) return smx_set_error(SMX_ERR_NULL, "smx_mpi: h or w of a linear layer is NULL");
+  if (l->h->ndim != 2 || l->w->ndim != 2 || !l->h->shape || !l->w->shape)
+    return smx_set_error(SMX_ERR_SHAPE, "smx_mpi: h and w of a linear layer need two axes");
+  c->logits_shape[0] = l->h->shape[0], c->logits_shape[1] = l->w->shape[0];
+  c->logits = mpi_tensor(NULL, SMX_F32, 2, c->logits_shape);
+  c->given[LAYER][LAYER_W] = l->w, c->given[LAYER][LAYER_BIAS] = l->bias;
+  c->given[DLAYER][LAYER_W] = l->dw, c->given[DLAYER][LAYER_BIAS] = l->dbias;
+  return SMX_OK;
+}
+
 static smx_status take_facts(mpi_call *c, facts *f) {
   int32_t axis;
+  const smx_status layer = c->layered ? take_layer(c) : SMX_OK;
+  if (layer != SMX_OK) return layer;
   if (!c->op) return smx_set_error(SMX_ERR_NULL, "smx_mpi: op is NULL");
   if (c->n_in < 0 || c->n_in > c->op->input_count || c->n_out < 0 || c->n_out > c->op->output_count)
     return smx_set_error(SMX_ERR_SHAPE, "smx_mpi: n_in or n_out is more than the operator has");

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 
 enum {
-  ROWS = 256,          /* of a block */
-  SLOTS = 2,           /* blocks under way */
-  MOST_PARTS = 1 << 22 /* groups of all rows of a block, but for a block of one row */
+  ROWS = 256,
+  /* a multiple of 64, which layers ask for */ /* of a block */
+  SLOTS = 2,                                   /* blocks under way */
+  MOST_PARTS = 1 << 22                         /* groups of all rows of a block, but for a block of one row */
 };
 
 typedef struct lane {
@@ -23,6 +24,7 @@ typedef struct lane {
 typedef struct rounds {
   const mpi_call *c;
   smx_split *split;
+  int slots;
   MPI_Comm relay; /* a communicator of our own, or MPI_COMM_NULL as long as nothing was relayed */
   char *state;
   lane lane[SLOTS];
@@ -122,13 +124,13 @@ static smx_status run(rounds *w) {
   const int64_t blocks = smx_split_blocks(w->split);
   int busy = 0;
   for (int i = 0; i < SLOTS; i++) w->lane[i].block = -1;
-  for (int i = 0; i < SLOTS && i + 1 < blocks && status == SMX_OK; i++)
+  for (int i = 0; i < w->slots && i + 1 < blocks && status == SMX_OK; i++)
     status = begin(w, w->lane + i, i + 1), busy++;
   for (int turn = 0; busy && status == SMX_OK; turn = (turn + 1) % SLOTS) {
     lane *const l = w->lane + turn;
     if (l->block < 0) continue;
     status = end(w, l);
-    if (status == SMX_OK && smx_split_next(w->split, l->block) == SMX_SPLIT_DONE) l->block += SLOTS;
+    if (status == SMX_OK && smx_split_next(w->split, l->block) == SMX_SPLIT_DONE) l->block += w->slots;
     if (l->block >= blocks) l->block = -1, busy--;
     else if (status == SMX_OK) status = begin(w, l, l->block);
   }
@@ -138,19 +140,35 @@ static smx_status run(rounds *w) {
   return status;
 }
 
+/* Begins the call on this rank. What is wrong with it, all ranks hear in the opening. */
+static void open_split(rounds *w, const smx_split_part *part) {
+  const mpi_call *const c = w->c;
+  const smx_op *const op = c->op;
+  const smx_tensor *const *const in = c->used[IN], *const *const out = c->used[OUT],
+                                 *const *const dout = c->used[DOUT], *const *const din = c->used[DIN];
+  const int32_t ins = op->input_count, outs = op->output_count;
+  if (c->layered) {
+    smx_linear own = *c->linear;
+    own.w = c->used[LAYER][LAYER_W], own.bias = c->used[LAYER][LAYER_BIAS];
+    own.dw = c->used[DLAYER][LAYER_W], own.dbias = c->used[DLAYER][LAYER_BIAS];
+    if (c->backward)
+      smx_split_linear_backward(op, c->ctx, c->params, &own, ins, in, outs, out, dout, din, part, &w->split);
+    else smx_split_linear_forward(op, c->ctx, c->params, &own, ins, in, outs, out, part, &w->split);
+  } else if (c->backward) {
+    smx_split_backward(op, c->ctx, c->params, ins, in, outs, out, dout, din, part, &w->split);
+  } else {
+    smx_split_forward(op, c->ctx, c->params, ins, in, outs, out, part, &w->split);
+  }
+}
+
 smx_status mpi_rounds(mpi_call *c) {
-  rounds w = {.c = c, .relay = MPI_COMM_NULL};
+  rounds w = {.c = c, .relay = MPI_COMM_NULL, .slots = c->layered ? 1 : SLOTS};
   smx_split_part part = {
-      .size = sizeof part, .n = c->n, .first = c->owned[c->me], .block = ROWS, .slots = SLOTS};
+      .size = sizeof part, .n = c->n, .first = c->owned[c->me], .block = ROWS, .slots = w.slots};
   const int64_t groups = c->n / SMX_SPLIT_GROUP + 1;
   if (groups > MOST_PARTS / ROWS) part.block = MOST_PARTS / groups + 1;
-  const smx_op *const op = c->op;
-  const smx_tensor *const *const in = c->used[IN], *const *const out = c->used[OUT];
-  /* what is wrong with the call, all ranks hear in the opening */
-  if (c->backward)
-    smx_split_backward(op, c->ctx, c->params, op->input_count, in, op->output_count, out, c->used[DOUT],
-                       c->used[DIN], &part, &w.split);
-  else smx_split_forward(op, c->ctx, c->params, op->input_count, in, op->output_count, out, &part, &w.split);
+  if (c->layered) part.block = part.block < 64 ? 64 : part.block / 64 * 64;
+  open_split(&w, &part);
   smx_status status = mpi_agree(c, reserve(&w));
   if (status == SMX_OK) status = run(&w);
   smx_split_close(w.split);

@@ -228,6 +228,7 @@ int main(int argc, char **argv) {
     shapes();
     communicators();
     cross_entropy();
+    linear_layers();
     draws();
     keys();
     bytes();

@@ -16,6 +16,7 @@ extern int me, count; /* this rank, and how many there are */
     MPI_Abort(MPI_COMM_WORLD, 1); \
   } while (0)
 
+void linear_layers(void);
 void draws(void);
 void keys(void);
 void long_rows(void);

@@ -8,6 +8,7 @@
 
 #include "guard.h"
 #include "ranks.h"
+#include "split_linear.h"
 #include "status.h"
 
 static const int rank_counts[] = {1, 2, 3, 5, 7};
@@ -389,14 +390,22 @@ static void wrong_calls(void **state) {
 
 /* With the name of a test that test alone; else all but the longest. */
 int main(int argc, char **argv) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(shards),          cmocka_unit_test(plans),
-      cmocka_unit_test(wrong_shards),    cmocka_unit_test(wrong_calls),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(shards),
+                                     cmocka_unit_test(plans),
+                                     cmocka_unit_test(wrong_shards),
+                                     cmocka_unit_test(wrong_calls),
 
-      cmocka_unit_test(some_operators),  cmocka_unit_test(every_operator),
-      cmocka_unit_test(a_bad_target),    cmocka_unit_test(another_target),
-      cmocka_unit_test(no_memory),       cmocka_unit_test(empty_rows_are_errors),
-      cmocka_unit_test(spoilt_messages), cmocka_unit_test(another_operator)};
+                                     cmocka_unit_test(some_operators),
+                                     cmocka_unit_test(every_operator),
+                                     cmocka_unit_test(a_bad_target),
+                                     cmocka_unit_test(another_target),
+                                     cmocka_unit_test(no_memory),
+                                     cmocka_unit_test(empty_rows_are_errors),
+                                     cmocka_unit_test(spoilt_messages),
+                                     cmocka_unit_test(another_operator),
+                                     cmocka_unit_test(layers_over_ranks),
+                                     cmocka_unit_test(wrong_layers),
+                                     cmocka_unit_test(layers_without_memory)};
   if (argc > 1) cmocka_set_test_filter(argv[1]);
   else cmocka_set_skip_filter("every_*");
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,136 @@
+/* head/driver_split.c - operators on the logits of a linear layer whose classes lie on several
+ * ranks (softmax/split.h). A rank forms the logits of its classes, a block of rows at a time, and
+ * the operator's rounds run over them. dw and dbias are of own classes alone. dh is a sum over all:
+ * ranks make terms of it, one for each LINEAR_SPLIT classes, all at once, and add them one rank
+ * after another in the order of classes. */
+#include "base/enter.h"
+#include "driver/split.h"
+#include "driver_linear.h"
+#include <softmax/split.h>
+#include <string.h>
+
+typedef struct linear_split {
+  split_source source;
+  linear_call call;
+  linear_run run;
+  char *memory;
+  const job *whole;
+  job block;
+  int dst; /* where the gradient of x goes, or -1 */
+} linear_split;
+static linear_split *of(split_source *s) { return (linear_split *)(void *)s; }
+
+static const job *begin(split_source *s, int64_t first, int64_t rows) {
+  linear_split *const t = of(s);
+  linear_run *const l = &t->run;
+  l->first = first, l->rows = rows;
+  if (rows) linear_block_logits(l);
+  linear_block_job(l, t->dst, t->whole, &t->block);
+  return &t->block;
+}
+
+static bool end(split_source *s) {
+  linear_run *const l = &of(s)->run;
+  if (!of(s)->call.gradients) return false;
+  linear_block_gradients(l);
+  if (!l->p->dh.data) return false;
+  s->sum_count = (size_t)(l->rows * l->width);
+  if (s->sum_count) memset(l->totals, 0, s->sum_count * sizeof *l->totals);
+  return true;
+}
+static void add(split_source *s) { linear_add_terms(&of(s)->run); }
+static void finish(split_source *s) { linear_store_dh(&of(s)->run); }
+static void close(split_source *s) {
+  smx_context *const ctx = of(s)->run.ctx;
+  if (of(s)->memory) linear_close(&of(s)->run, of(s)->memory);
+  smx_free(ctx, s);
+}
+
+/* What every rank has to say alike: the layer and which gradients there are. */
+static void take_facts(const linear_run *l, double *facts) {
+  const linear_ports *const p = l->p;
+  facts[0] = p->scale, facts[1] = p->softcap, facts[2] = (double)l->width;
+  facts[3] = (p->dh.data != NULL) + 2 * (p->dw.data || p->dbias.data);
+}
+
+/* The layer's memory for blocks of `rows` rows. */
+static smx_status open_run(linear_split *t, smx_split *s, int64_t block) {
+  linear_run *const l = &t->run;
+  const bool backward = s->o.backward;
+  *l = (linear_run){.p = &t->call.ports, .ctx = s->ctx, .is_f64 = s->o.job.is_f64, .apart = true};
+  l->column = s->o.check.first, l->most = block;
+  t->dst = backward ? 0 : t->call.gradients ? t->call.dx : -1, t->whole = &s->o.job;
+  const smx_status status = linear_open(l, backward || (t->call.gradients && l->p->softcap > 0), &t->memory);
+  if (status != SMX_OK) return status;
+  take_facts(l, t->source.facts);
+  t->source.sums = l->totals, t->source.sum_count = (size_t)(block * l->width);
+  l->rows = block;
+  linear_block_job(l, t->dst, &s->o.job, &t->block);
+  if (t->dst >= 0) s->o.job.dst[t->dst] = t->block.dst[t->dst]; /* to be known of from the start */
+  return SMX_OK;
+}
+
+static smx_status open_split(linear_split *t, smx_split *s, const smx_split_part *part) {
+  const int64_t rows = t->call.ports.h.shape[0],
+                most = part->block && part->block < rows ? part->block : rows;
+  if (part->n == 0) return smx_fail(SMX_ERR_SHAPE, "%s: there are no classes", s->o.check.op->name);
+  const smx_status status = open_run(t, s, most > 0 ? most : 1);
+  return status == SMX_OK ? split_open(s, part) : status;
+}
+
+/* A split and its source, as far as there is memory for them. */
+static smx_split *new_split(const char *verb, smx_context *ctx, smx_split **split) {
+  static const split_source functions = {
+      .begin = begin, .end = end, .add = add, .finish = finish, .close = close};
+  if (!split) {
+    smx_fail(SMX_ERR_NULL, "%s: split is NULL", verb);
+    return NULL;
+  }
+  smx_split *const s = split_new(ctx);
+  linear_split *const t = s ? smx_alloc(ctx, sizeof *t) : NULL;
+  *split = s ? s : split_no_memory();
+  if (s && !t) s->status = smx_fail(SMX_ERR_NOMEM, "%s: no memory for a call", verb);
+  if (!t) return NULL;
+  memset(t, 0, sizeof *t);
+  t->source = functions, t->run.ctx = ctx;
+  s->source = &t->source;
+  return s;
+}
+
+smx_status smx_split_linear_forward(const smx_op *op, smx_context *ctx, const smx_params *params,
+                                    const smx_linear *linear, int32_t n_in, const smx_tensor *const *in,
+                                    int32_t n_out, const smx_tensor *const *out, const smx_split_part *part,
+                                    smx_split **split) {
+  SMX_ENTER(ctx);
+  static const char verb[] = "smx_split_linear_forward";
+  operation_columns columns;
+  smx_split *const s = new_split(verb, ctx, split);
+  if (!s) return split ? SMX_ERR_NOMEM : SMX_ERR_NULL;
+  linear_split *const t = of(s->source);
+  linear_call *const c = &t->call;
+  smx_status status = split_check_part(verb, op, part, &columns);
+  if (status == SMX_OK) status = linear_forward_call(verb, op, params, linear, n_in, in, n_out, out, c);
+  if (status == SMX_OK)
+    status = operation_forward(&s->o, &columns, op, ctx, params, c->n_in, c->in, n_out, out);
+  return s->status = status == SMX_OK ? open_split(t, s, part) : status;
+}
+
+smx_status smx_split_linear_backward(const smx_op *op, smx_context *ctx, const smx_params *params,
+                                     const smx_linear *linear, int32_t n_in, const smx_tensor *const *in,
+                                     int32_t n_out, const smx_tensor *const *out,
+                                     const smx_tensor *const *dout, const smx_tensor *const *din,
+                                     const smx_split_part *part, smx_split **split) {
+  SMX_ENTER(ctx);
+  static const char verb[] = "smx_split_linear_backward";
+  operation_columns columns;
+  smx_split *const s = new_split(verb, ctx, split);
+  if (!s) return split ? SMX_ERR_NOMEM : SMX_ERR_NULL;
+  linear_split *const t = of(s->source);
+  linear_call *const c = &t->call;
+  smx_status status = split_check_part(verb, op, part, &columns);
+  if (status == SMX_OK)
+    status = linear_backward_call(verb, op, params, linear, n_in, in, n_out, out, dout, din, c);
+  if (status == SMX_OK)
+    status = operation_backward(&s->o, &columns, op, ctx, params, c->n_in, c->in, n_out, out, dout, din);
+  return s->status = status == SMX_OK ? open_split(t, s, part) : status;
+}
