@@ -78,4 +78,5 @@ const tensor_functions head_functions[HEAD_COUNT] = {
     [HEAD_soft_decision_tree] = {soft_tree_forward, soft_tree_backward, soft_tree_sizes, true},
     [HEAD_cosine_margin] = {cosine_forward, cosine_backward, .packed = true},
     [HEAD_knn_lm] = {knn_lm_forward, knn_lm_backward, .packed = true},
+    [HEAD_partial_fc] = {.forward = partial_fc, .sizes = partial_fc_sizes, .packed = true},
 };

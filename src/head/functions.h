@@ -44,4 +44,7 @@ smx_status cosine_backward(const tensor_call *c);
 smx_status knn_lm_forward(const tensor_call *c);
 smx_status knn_lm_backward(const tensor_call *c);
 
+smx_status partial_fc_sizes(dims *d);
+smx_status partial_fc(const tensor_call *c);
+
 #endif

@@ -24,6 +24,7 @@ enum {
   HEAD_soft_decision_tree,
   HEAD_cosine_margin,
   HEAD_knn_lm,
+  HEAD_partial_fc,
   HEAD_COUNT
 };
 extern const smx_op head_table[HEAD_COUNT];

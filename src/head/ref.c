@@ -106,4 +106,5 @@ tensor_ref_fn *const head_refs[] = {linear_cross_entropy,
                                     ref_huffman_tree,
                                     ref_soft_decision_tree,
                                     ref_cosine_margin,
-                                    ref_knn_lm};
+                                    ref_knn_lm,
+                                    ref_partial_fc};

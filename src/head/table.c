@@ -153,6 +153,18 @@ static const smx_param knn_lm_params[] = {
     {"share", "s, what the neighbours have", 0.25, 0, 1, 0, NULL},
     {"temperature", "divides the distances", 1, 1e-30, 1e30, 0, NULL}};
 
+static const smx_port partial_fc_in[] = {
+    {"target", DIMS, INT | SMX_PORT_TARGET, "the class of each row, or ignore_index", "n | < classes"}};
+static const smx_port partial_fc_out[] = {
+    {"kept", DIMS, INT, "classes, shard by shard, in their order; m = shards keep", "m"},
+    {"moved", DIMS, INT, "where the class of each row is among them, or ignore_index", "n"}};
+static const smx_param partial_fc_params[] = {
+    {"classes", "of all shards", 1000, 1, 1e12, SMX_PARAM_INT, NULL},
+    {"keep", "classes of each shard that take part", 100, 1, 1e12, SMX_PARAM_INT, NULL},
+    {"shards", "of the classes, as even as can be, longer ones first", 1, 1, 1e6, SMX_PARAM_INT, NULL},
+    {"seed", "of the random numbers", 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL},
+    {"ignore_index", "a row with this target keeps no class", -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
+
 #define SOURCE \
   "Cut Your Losses in Large-Vocabulary Language Models (Wijmans et al. 2024); Liger Kernel (Hsu et al. " \
   "2024); torch.nn.functional.linear_cross_entropy"
@@ -294,4 +306,18 @@ const smx_op head_table[HEAD_COUNT] = {
                   "al. 2020); Why do Nearest Neighbor Language Models Work? (Xu, Alon, Neubig 2023)",
         .example = "softmax run knn_lm logits.npy distances.npy tokens.npy --share 0.2 --temperature 10",
         INPUTS(knn_lm_in), OUTPUTS(knn_lm_out), PARAMS(knn_lm_params)},
+    [HEAD_partial_fc] = {
+        .id = 550, .name = "partial_fc", .family = "head", .tolerance = 1,
+        .title = "classes for a step of training: those of the rows, and some others by chance",
+        .formula = "kept = of each shard the classes of targets, and those of the least u_j, keep in all;  "
+                   "u_j = a random number of seed, shard and class",
+        .about = "For millions of identities: a step takes rows kept of the weights, w[kept], and moved as "
+                 "its targets, in a loss such as cosine_margin; other weights stay as they are. With "
+                 "keep as many as a shard has, nothing is left out. Every rank that holds a shard finds "
+                 "the classes of all of them, so nothing has to be sent. A shard with more classes "
+                 "of targets than keep is an error (the paper keeps more of them then). No gradient.",
+        .source = "Partial FC: Training 10 Million Identities on a Single Machine (An et al. 2020), which "
+                  "keeps a tenth",
+        .example = "softmax run partial_fc labels.npy --classes 40 --keep 10",
+        INPUTS(partial_fc_in), OUTPUTS(partial_fc_out), PARAMS(partial_fc_params)},
 };
