@@ -59,9 +59,11 @@ static bool same_bytes(MPI_Comm comm, const smx_op *op, int64_t rows, int64_t n,
   return split;
 }
 
+/* Half of the operators, so that each runs on two or three of the numbers of ranks; test_split has
+ * all of them on all. */
 static void every_operator(void) {
   int splits = 0;
-  for (size_t o = 0; o < row_op_count(); o++) {
+  for (size_t o = (size_t)(count + 1) / 2 % 2; o < row_op_count(); o += 2) {
     const smx_op *const op = smx_op_at(o);
     const int64_t n = o % 3 ? 8500 : 16500;
     if (!problem_possible(op, n)) continue;
@@ -69,7 +71,7 @@ static void every_operator(void) {
                          (int)o % CUTS, o);
   }
   if (!me) printf("%d ranks: %d operators\n", count, splits);
-  CHECK(splits >= 120, "only %d operators", splits);
+  CHECK(splits >= 60, "only %d operators", splits);
 }
 
 static void shapes(void) {
