@@ -39,6 +39,7 @@ const tensor_functions score_functions[SCORE_COUNT] = {
     [SCORE_paired_test] = {.forward = score_paired, .packed = true},
     [SCORE_budget_select] = {.forward = score_select, .packed = true},
     [SCORE_stream_query] = {.forward = score_stream, .packed = true},
+    [SCORE_kernel_calibration_error] = {.forward = score_kernel, .packed = true},
     [SCORE_glassbox_features] = {score_tokens_forward, score_tokens_backward, NULL, true},
     [SCORE_ensemble_scores] = {score_ensemble_forward, score_ensemble_backward, NULL, true},
 };

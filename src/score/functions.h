@@ -56,6 +56,7 @@ smx_status score_ranking(const tensor_call *c);
 smx_status score_calibration(const tensor_call *c);
 smx_status score_risk(const tensor_call *c);
 smx_status score_confusion(const tensor_call *c);
+smx_status score_kernel(const tensor_call *c);
 
 smx_status score_generalised_forward(const tensor_call *c);
 smx_status score_generalised_backward(const tensor_call *c);

@@ -1,6 +1,7 @@
 /* score/functions_metrics.c - metrics of a set of rows: how well a score ranks, how far confidence
  * is from accuracy, and what risk is left at every coverage. Exact: sorted, with equal numbers as
  * the definitions have them. In double, in the order of the rows. */
+#include "cpu/cpu.h"
 #include "driver/bins.h"
 #include "driver/number_sort.h"
 #include "functions.h"
@@ -9,6 +10,7 @@ enum { FIRST, SECOND };                                                        /
 enum { AUROC, PRECISION, OTHER_PRECISION, FPR, DETECTION };                    /* of ranking_metrics */
 enum { ECE, MCE, RMS, ADAPTIVE, KS, BIN_COUNT, BIN_CONFIDENCE, BIN_ACCURACY }; /* of calibration_error */
 enum { AURC, EXCESS, RISK };                                                   /* of risk_coverage */
+enum { KERNEL_MMCE, KERNEL_UNBIASED }; /* of kernel_calibration_error */
 
 /* A set of n rows: a number of each, and its order, the largest first. */
 typedef struct metric_set {
@@ -238,6 +240,27 @@ static void write_risks(metric_set *s) {
   put(s, AURC, aurc), put(s, EXCESS, excess);
 }
 
+/* ---- kernel_calibration_error ----
+ *
+ * With d = correct - confidence: sum_ij d_i d_j e^(-|c_i - c_j| / w). Down the sorted confidences c
+ * the sum over those before i is carry_i = (carry_(i-1) + d_(i-1)) e^(-(c_(i-1) - c_i) / w), so
+ * all pairs take one walk. */
+static void write_kernel(metric_set *s) {
+  const score_kernels *math = smx_isa_current()->f64.score;
+  const double width = tensor_param(s->c, "width"), n = (double)s->n, nan = __builtin_nan("");
+  double carry = 0, pairs = 0, own = 0, before = 0;
+  const bool none = s->nan || s->n == 0;
+  if (!none) sort_by(s, s->x);
+  for (int64_t i = 0; i < s->n && !none; i++) {
+    const double x = x_at(s, i), d = y_at(s, i) - x;
+    if (i > 0) carry = (carry + before) * math->exp((x - x_at(s, i - 1)) / width);
+    pairs += d * carry, own += d * d, before = d;
+  }
+  const double all = (2 * pairs + own) / (n * n);
+  put(s, KERNEL_MMCE, none ? nan : all > 0 ? __builtin_sqrt(all) : 0);
+  put(s, KERNEL_UNBIASED, none || s->n < 2 ? nan : 2 * pairs / (n * (n - 1)));
+}
+
 /* ---- calls ---- */
 
 smx_status score_ranking(const tensor_call *c) {
@@ -269,4 +292,14 @@ smx_status score_risk(const tensor_call *c) {
   for (int64_t i = 0; i < c->dims.lead_count && status == SMX_OK; i++) set_take(&s, i), write_risks(&s);
   if (status == SMX_OK) smx_free(c->ctx, s.x);
   return status;
+}
+
+smx_status score_kernel(const tensor_call *c) {
+  metric_set s;
+  smx_status status = score_check_confidence(c);
+  if (status == SMX_OK) status = set_open(&s, c);
+  if (status != SMX_OK) return status;
+  for (int64_t i = 0; i < c->dims.lead_count; i++) set_take(&s, i), write_kernel(&s);
+  smx_free(c->ctx, s.x);
+  return SMX_OK;
 }

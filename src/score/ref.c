@@ -256,4 +256,5 @@ tensor_ref_fn *const score_refs[] = {msp_ref,
                                      mean_interval_ref,
                                      paired_test_ref,
                                      budget_select_ref,
-                                     stream_query_ref};
+                                     stream_query_ref,
+                                     kernel_calibration_error_ref};

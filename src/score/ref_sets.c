@@ -49,6 +49,21 @@ void brier_decomposition_ref(const tensor_ref_call *c) {
   }
 }
 
+/* q: width. */
+void kernel_calibration_error_ref(const tensor_ref_call *c) {
+  const int64_t n = ref_last(c->in_shape[0]);
+  for (int64_t s = 0; s < ref_rows(c->in_shape[0]); s++) {
+    const double *x = c->in[0] + s * n, *is = c->in[1] + s * n;
+    double all = 0, apart = 0;
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t j = 0; j < n; j++) {
+        const double part = ((is[i] != 0) - x[i]) * ((is[j] != 0) - x[j]) * exp(-fabs(x[i] - x[j]) / c->q[0]);
+        all += part, apart += i == j ? 0 : part;
+      }
+    ref_put(c, 0, s, sqrt(all) / (double)n), ref_put(c, 1, s, apart / ((double)n * (double)(n - 1)));
+  }
+}
+
 /* q: temperature, bins, closed. */
 void classwise_calibration_error_ref(const tensor_ref_call *c) {
   const int64_t n = ref_rows(c->in_shape[0]), k = ref_last(c->in_shape[0]), bins = (int64_t)c->q[1];

@@ -44,6 +44,7 @@ enum {
   SCORE_paired_test,
   SCORE_budget_select,
   SCORE_stream_query,
+  SCORE_kernel_calibration_error,
   SCORE_COUNT
 };
 extern const smx_op score_table[SCORE_COUNT];

@@ -137,6 +137,32 @@ static void permutations(void **state) {
 }
 
 /* Chosen 0..n-1, order, spent. */
+/* Pairs one by one; ties; a set of one row, of none, and with NaN. */
+static void kernels(void **state) {
+  double x[] = {.95, .8, .6, .8}, y[2], all = 0, apart = 0;
+  unsigned char is[] = {1, 0, 1, 1};
+  int64_t n = 4, one = 1, none = 0;
+  const smx_tensor tx = floats(x, 1, &n), ti = mask_of(is, &n), t1 = floats(x, 1, &one),
+                   i1 = mask_of(is, &one), t0 = floats(NULL, 1, &none), i0 = mask_of(NULL, &none);
+  const smx_tensor *in[] = {&tx, &ti};
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < 4; j++) {
+      const double part = (is[i] - x[i]) * (is[j] - x[j]) * exp(-fabs(x[i] - x[j]) / .25);
+      all += part, apart += i == j ? 0 : part;
+    }
+  call("kernel_calibration_error", (setting[]){{"width", .25}, {NULL, 0}}, 2, in, y);
+  near_all(y, (double[]){sqrt(all) / 4, apart / 12}, 2, 1e-15);
+  call("kernel_calibration_error", NULL, 2, (const smx_tensor *[]){&t1, &i1}, y);
+  assert_true(fabs(y[0] - .05) < 1e-15 && isnan(y[1]));
+  call("kernel_calibration_error", NULL, 2, (const smx_tensor *[]){&t0, &i0}, y), all_nan(y, 2);
+  x[2] = NAN, call("kernel_calibration_error", NULL, 2, in, y), all_nan(y, 2);
+  x[2] = 2;
+  smx_tensor out[] = {floats(y, 0, NULL), floats(y + 1, 0, NULL)};
+  refused(smx_forward(smx_op_find("kernel_calibration_error"), NULL, NULL, 2, in, 2,
+                      (const smx_tensor *[]){out, out + 1}),
+          SMX_ERR_PARAM, "confidence: number 2 is 2");
+}
+
 static void budgets(void **state) {
   double x[] = {.8, .5, .4, .1}, cost[] = {8, 1, 4, 0}, out[9];
   int64_t n = 4;
@@ -187,7 +213,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(decomposition), cmocka_unit_test(every_class),  cmocka_unit_test(intervals),
       cmocka_unit_test(weights),       cmocka_unit_test(permutations), cmocka_unit_test(budgets),
-      cmocka_unit_test(streams),
+      cmocka_unit_test(kernels),       cmocka_unit_test(streams),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
