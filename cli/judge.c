@@ -156,8 +156,8 @@ static int take_logs(judging *g, judge_block *b) {
   if (!g->logs) return fault_memory(bytes);
   g->given = g->logs + b->rows * g->j->classes;
   for (int64_t r = 0; !code && r < b->rows; r++) code = take_row(g, b, r);
+  if (g->r->temperature == 1) b->given = g->given, b->p = b->logits.data;
   b->logits.data = g->logs;
-  if (g->r->temperature == 1) b->given = g->given;
   return code;
 }
 
@@ -200,6 +200,8 @@ static int judge_rows(judging *g) {
   if (!code && b.given) memcpy(g->j->score[JUDGE_MSP] + b.first, b.given, (size_t)rows * sizeof *b.given);
   if (!code) code = check_rows(g, &b);
   if (!code && g->classes) code = lose_rows(g, &b);
+  if (!code && g->classes)
+    code = classwise_add(&g->j->of_class, g->r->context, &b.logits, b.p, b.target, rows, g->r->temperature);
   if (!code && g->r->see) code = g->r->see(g->r->user, &b);
   g->row += rows;
   return code;
@@ -226,6 +228,7 @@ int judge(judged *j, const judge_request *r) {
   if (!code) code = read_logits(&g);
   if (!code) code = read_targets(&g);
   if (!code) code = reserve(j);
+  if (!code && g.classes) code = classwise_begin(&j->of_class, j->classes, r->bins);
   if (!code) do
       code = judge_rows(&g);
     while (!code && blocks_next(&g.blocks));
@@ -236,6 +239,6 @@ int judge(judged *j, const judge_request *r) {
 }
 
 void judge_free(judged *j) {
-  free(j->room), free(j->whole);
+  free(j->room), free(j->whole), classwise_free(&j->of_class);
   j->room = NULL, j->whole = NULL;
 }

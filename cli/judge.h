@@ -4,6 +4,7 @@
 #define CLI_JUDGE_H
 
 #include "bind.h"
+#include "classwise.h"
 
 /* Operators of the family score, all from one read. What has targets has the last too. */
 typedef enum judge_score {
@@ -23,6 +24,7 @@ typedef struct judge_block {
   int64_t first, rows;
   const int64_t *target, *rank; /* target: -1 of a row that is left out; rank: 0 where it is right */
   const double *given;          /* largest probabilities as the file has them, at temperature 1; or NULL */
+  const double *p;              /* all of them then */
 } judge_block;
 
 typedef struct judged {
@@ -33,6 +35,7 @@ typedef struct judged {
   int64_t *target, *predicted,
       *rank; /* predicted: the first largest logit; rank: classes before the target */
   double *score[JUDGE_SCORES], *loss;
+  classwise of_class; /* with targets */
   double *room;
   int64_t *whole;
 } judged;
@@ -45,6 +48,7 @@ typedef struct judge_request {
   double temperature;  /* logits are divided by it */
   int64_t ignore;      /* the class of rows that do not count */
   bool probabilities;  /* the file has those, not logits */
+  int64_t bins;        /* of the calibration error of every class */
   int64_t bytes;       /* of a block, at most */
   int (*see)(void *user, const judge_block *b); /* of every block; or NULL */
   void *user;

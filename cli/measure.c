@@ -20,7 +20,7 @@ typedef struct wanted {
   int64_t count; /* 0: one number */
 } wanted;
 
-/* An operator on two inputs of n numbers; of the second, a mask where `mask`. */
+/* An operator on two inputs of n numbers; of the second, if there is one, a mask where `mask`. */
 static int run_set(smx_context *context, const char *name, const smx_params *given, int64_t n,
                    const double *x, const void *y, bool mask, int count, const wanted *want) {
   const smx_op *op = smx_op_find(name);
@@ -29,7 +29,7 @@ static int run_set(smx_context *context, const char *name, const smx_params *giv
   smx_tensor inputs[] = {{(void *)(uintptr_t)x, {1, 0}, 1, SMX_F64, shape, NULL, 0},
                          {(void *)(uintptr_t)y, {1, 0}, 1, mask ? SMX_U8 : SMX_F64, shape, NULL, 0}};
   smx_tensor results[SMX_MAX_PORTS];
-  const smx_tensor *in[] = {&inputs[0], &inputs[1]}, *out[SMX_MAX_PORTS] = {NULL};
+  const smx_tensor *in[] = {&inputs[0], y ? &inputs[1] : NULL}, *out[SMX_MAX_PORTS] = {NULL};
   smx_params_init(op, &params);
   for (int k = 0; k < count; k++) {
     int64_t *length = (int64_t *)(uintptr_t)&want[k].count;
@@ -55,6 +55,29 @@ static int calibrate(measures *m, smx_context *context, const judged *j, const u
                          {"accuracy", m->bin_accuracy, SMX_F64, m->bin_count}};
   return run_set(context, op->name, &params, j->rows, j->score[JUDGE_MSP], right, true,
                  sizeof want / sizeof *want, want);
+}
+
+/* The parts of the Brier score of being right, and the calibration error less what chance makes. */
+static int decompose(measures *m, smx_context *context, const judged *j, const unsigned char *right) {
+  const smx_op *op = smx_op_find("brier_decomposition");
+  smx_params params;
+  double whole;
+  smx_params_init(op, &params);
+  smx_params_set(op, &params, "bins", (double)m->bin_count);
+  const wanted want[] = {{"brier", &whole, SMX_F64, 0},
+                         {"reliability", &m->reliability, SMX_F64, 0},
+                         {"resolution", &m->resolution, SMX_F64, 0},
+                         {"uncertainty", &m->uncertainty, SMX_F64, 0},
+                         {"debiased", &m->debiased, SMX_F64, 0}};
+  return run_set(context, op->name, &params, j->rows, j->score[JUDGE_MSP], right, true,
+                 sizeof want / sizeof *want, want);
+}
+
+static int weigh_pairs(measures *m, smx_context *context, const judged *j, const unsigned char *right) {
+  double unbiased;
+  const wanted want[] = {{"mmce", &m->mmce, SMX_F64, 0}, {"unbiased", &unbiased, SMX_F64, 0}};
+  return run_set(context, "kernel_calibration_error", NULL, j->rows, j->score[JUDGE_MSP], right, true, 2,
+                 want);
 }
 
 static int rank(double *auroc, double *precision, double *other, double *fpr, double *error,
@@ -105,6 +128,31 @@ static interval interval_of(const double *x, double mean, int64_t n) {
   double squares = 0;
   for (int64_t i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
   return normal(mean, squares, n);
+}
+
+/* With draws: of mean_interval. */
+static int draw_interval(interval *i, const double *x, int64_t n, const measure_request *r) {
+  const smx_op *op = smx_op_find("mean_interval");
+  smx_params params;
+  double mean;
+  if (!r->draws.count) return EXIT_OK;
+  smx_params_init(op, &params);
+  smx_params_set(op, &params, "draws", (double)r->draws.count);
+  smx_params_set(op, &params, "seed", (double)r->draws.seed);
+  const wanted want[] = {
+      {"mean", &mean, SMX_F64, 0}, {"low", &i->low, SMX_F64, 0}, {"high", &i->high, SMX_F64, 0}};
+  return run_set(r->context, op->name, &params, n, x, NULL, false, 3, want);
+}
+
+static int draw_intervals(measures *m, const judged *j, const unsigned char *right,
+                          const measure_request *r) {
+  double *is = malloc((size_t)j->rows * sizeof *is);
+  int code = is ? EXIT_OK : fault_memory((size_t)j->rows * sizeof *is);
+  for (int64_t i = 0; !code && i < j->rows; i++) is[i] = right[i];
+  const double *const x[MEASURE_MEANS] = {is, j->loss, j->score[JUDGE_BRIER]};
+  for (int k = 0; !code && k < MEASURE_MEANS; k++) code = draw_interval(&m->mean[k], x[k], j->rows, r);
+  free(is);
+  return code;
 }
 
 /* ---- Classes ---- */
@@ -160,14 +208,19 @@ static void average(measures *m, const judged *j, const unsigned char *right) {
   m->mean[2] = interval_of(j->score[JUDGE_BRIER], m->brier, j->rows);
 }
 
-int measure(measures *m, const judged *j, smx_context *context, double temperature, int64_t k, int64_t bins) {
-  *m = (measures){.rows = j->rows, .all = j->all, .classes = j->classes, .bin_count = bins};
-  m->k = k < j->classes ? k : j->classes, m->temperature = temperature;
+int measure(measures *m, const judged *j, const measure_request *r) {
+  smx_context *context = r->context;
+  *m = (measures){.rows = j->rows, .all = j->all, .classes = j->classes, .bin_count = r->bins};
+  m->k = r->k < j->classes ? r->k : j->classes, m->temperature = r->temperature, m->draws = r->draws;
+  m->classwise = classwise_error(&j->of_class);
   unsigned char *right = malloc((size_t)j->rows);
   int code = right ? reserve(m) : fault_memory((size_t)j->rows);
   for (int64_t i = 0; !code && i < j->rows; i++) right[i] = j->predicted[i] == j->target[i];
   if (!code) average(m, j, right), count_classes(m, j), average_classes(m);
+  if (!code) code = draw_intervals(m, j, right, r);
   if (!code) code = calibrate(m, context, j, right);
+  if (!code) code = decompose(m, context, j, right);
+  if (!code) code = weigh_pairs(m, context, j, right);
   if (!code)
     code = rank(&m->auroc, &m->precision, &m->other_precision, &m->fpr, NULL, context, j->rows,
                 j->score[JUDGE_MSP], right);
@@ -211,9 +264,22 @@ static double mcnemar(int64_t few, int64_t n) {
   return fmin(1, 2 * sum * exp(log_first - (double)n * log(2)));
 }
 
-int measure_comparison(comparison *c, const judged *a, const judged *b) {
+/* By paired_test: of the differences, each with either sign. */
+static int draw_signs(comparison *c, const judged *a, const judged *b, const measure_request *r) {
+  const smx_op *op = smx_op_find("paired_test");
+  smx_params params;
+  double difference;
+  if (!r->draws.count) return EXIT_OK;
+  smx_params_init(op, &params);
+  smx_params_set(op, &params, "draws", (double)r->draws.count);
+  smx_params_set(op, &params, "seed", (double)r->draws.seed);
+  const wanted want[] = {{"difference", &difference, SMX_F64, 0}, {"p", &c->drawn, SMX_F64, 0}};
+  return run_set(r->context, op->name, &params, a->rows, b->loss, a->loss, false, 2, want);
+}
+
+int measure_comparison(comparison *c, const judged *a, const judged *b, const measure_request *r) {
   double losses = 0, squares = 0;
-  *c = (comparison){0};
+  *c = (comparison){.drawn = NAN};
   for (int64_t i = 0; i < a->rows; i++) {
     const bool first = a->rank[i] == 0, second = b->rank[i] == 0;
     ++*(first ? (second ? &c->both : &c->first) : second ? &c->second : &c->neither);
@@ -228,5 +294,5 @@ int measure_comparison(comparison *c, const judged *a, const judged *b) {
   c->p = mcnemar(c->first < c->second ? c->first : c->second, c->first + c->second);
   c->accuracy_range = normal(c->accuracy, moved - n * c->accuracy * c->accuracy, a->rows);
   c->log_loss_range = normal(c->log_loss, squares, a->rows);
-  return EXIT_OK;
+  return draw_signs(c, a, b, r);
 }

@@ -19,14 +19,28 @@ typedef struct interval {
   double low, high;
 } interval;
 
+/* Random draws, if count is not 0. */
+typedef struct drawing {
+  int64_t count, seed;
+} drawing;
+
+typedef struct measure_request {
+  smx_context *context;
+  double temperature;
+  int64_t k, bins;
+  drawing draws;
+} measure_request;
+
 enum { MEASURE_MEANS = 3, MEASURE_BINS_MOST = 1000 };
 
 typedef struct measures {
   int64_t rows, all, classes, k, bin_count;
   double temperature, accuracy, top_k, log_loss, brier, confidence, entropy;
   interval mean[MEASURE_MEANS]; /* 95 %: of accuracy, log loss, Brier score */
+  drawing draws;                /* that they are of */
   double macro_f1, balanced, matthews;
-  double ece, mce, rms, adaptive, ks;
+  double ece, mce, rms, adaptive, ks, debiased, classwise, mmce;
+  double reliability, resolution, uncertainty; /* of the Brier score of being right */
   double auroc, precision, other_precision, fpr;
   double aurc, excess;
   class_count *of_class; /* classes of them */
@@ -35,7 +49,7 @@ typedef struct measures {
 } measures;
 
 /* Must be freed, after a fault too. */
-int measure(measures *m, const judged *j, smx_context *context, double temperature, int64_t k, int64_t bins);
+int measure(measures *m, const judged *j, const measure_request *r);
 void measure_free(measures *m);
 
 /* Outliers against the rows of a set, by each score of which large is sure. */
@@ -51,9 +65,10 @@ int measure_outliers(outliers *u, const judged *in, const judged *out, smx_conte
 typedef struct comparison {
   int64_t both, first, second, neither; /* rows that both have right, the first alone, ... */
   double p, accuracy, log_loss;         /* differences: the second less the first */
+  double drawn;                         /* p of the log loss by draws of signs; NaN without */
   interval accuracy_range, log_loss_range;
 } comparison;
-int measure_comparison(comparison *c, const judged *a, const judged *b);
+int measure_comparison(comparison *c, const judged *a, const judged *b, const measure_request *r);
 
 /* What is shown. */
 void measure_print(FILE *to, const measures *m);

@@ -34,6 +34,12 @@ static const shown metrics[] = {
     {"rms_ce", "RMS calibration error", "the root of the mean squared gap", AT(rms), -1},
     {"adaptive_ece", "adaptive ECE", "bins of as many rows each", AT(adaptive), -1},
     {"ks", "KS", "without bins", AT(ks), -1},
+    {"debiased_ce", "debiased error", "RMS, less what chance makes of it", AT(debiased), -1},
+    {"classwise_ece", "classwise ECE", "the mean over the classes of the ECE of each", AT(classwise), -1},
+    {"mmce", "MMCE", "without bins, by a kernel", AT(mmce), -1},
+    {"reliability", "reliability", "of confidence as a forecast; 0 is best", AT(reliability), -1},
+    {"resolution", "resolution", "how far it tells rows apart; large is good", AT(resolution), -1},
+    {"uncertainty", "uncertainty", "of whether a row is right", AT(uncertainty), -1},
     {"auroc", "AUROC", "right rows above wrong ones, by confidence", AT(auroc), -1},
     {"aupr_right", "AUPR right", "right rows as those to be found", AT(precision), -1},
     {"aupr_wrong", "AUPR wrong", "wrong rows as those to be found", AT(other_precision), -1},
@@ -84,6 +90,7 @@ void measure_print(FILE *to, const measures *m) {
   fprintf(to, "%" PRId64 " row%s of %" PRId64 " classes", m->rows, m->rows == 1 ? "" : "s", m->classes);
   if (m->rows != m->all) fprintf(to, "; %" PRId64 " left out", m->all - m->rows);
   if (m->temperature != 1) fprintf(to, "; temperature %g", m->temperature);
+  if (m->draws.count) fprintf(to, "; %" PRId64 " draws", m->draws.count);
   fprintf(to, "; %" PRId64 " bins\n", m->bin_count);
 }
 
@@ -101,6 +108,7 @@ void measure_print_comparison(FILE *to, const comparison *c) {
   print_line(to, "accuracy, second less", c->accuracy, &c->accuracy_range, "");
   print_line(to, "log loss, second less", c->log_loss, &c->log_loss_range, "");
   print_line(to, "McNemar p, exact", c->p, NULL, "");
+  if (!isnan(c->drawn)) print_line(to, "log loss p, by signs", c->drawn, NULL, "");
   fprintf(to,
           "right: both %" PRId64 ", first alone %" PRId64 ", second alone %" PRId64 ", neither %" PRId64 "\n",
           c->both, c->first, c->second, c->neither);
@@ -127,12 +135,17 @@ json_t *measure_json(const measures *m) {
     json_object_set_new(values, s->key, json_number(value_of(m, s)));
     if (s->mean >= 0) json_object_set_new(ranges, s->key, range_json(&m->mean[s->mean]));
   }
-  return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:{s:o, s:o, s:o}}", "rows", (json_int_t)m->rows,
-                   "left_out", (json_int_t)(m->all - m->rows), "classes", (json_int_t)m->classes, "k",
-                   (json_int_t)m->k, "temperature", json_number(m->temperature), "metrics", values,
-                   "intervals", ranges, "bins", "count", json_counts(m->bin_rows, m->bin_count), "confidence",
-                   json_numbers(m->bin_mean, m->bin_count), "accuracy",
-                   json_numbers(m->bin_accuracy, m->bin_count));
+  json_t *all = json_pack(
+      "{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:{s:o, s:o, s:o}}", "rows", (json_int_t)m->rows, "left_out",
+      (json_int_t)(m->all - m->rows), "classes", (json_int_t)m->classes, "k", (json_int_t)m->k, "temperature",
+      json_number(m->temperature), "metrics", values, "intervals", ranges, "bins", "count",
+      json_counts(m->bin_rows, m->bin_count), "confidence", json_numbers(m->bin_mean, m->bin_count),
+      "accuracy", json_numbers(m->bin_accuracy, m->bin_count));
+  if (m->draws.count)
+    json_object_set_new(
+        all, "draws",
+        json_pack("{s:I, s:I}", "count", (json_int_t)m->draws.count, "seed", (json_int_t)m->draws.seed));
+  return all;
 }
 
 json_t *measure_json_definitions(void) {
@@ -156,10 +169,13 @@ json_t *measure_json_outliers(const outliers *u) {
 }
 
 json_t *measure_json_comparison(const comparison *c) {
-  return json_pack("{s:{s:I, s:I, s:I, s:I}, s:s, s:o, s:{s:o, s:o}, s:{s:o, s:o}}", "right", "both",
-                   (json_int_t)c->both, "first", (json_int_t)c->first, "second", (json_int_t)c->second,
-                   "neither", (json_int_t)c->neither, "test", "McNemar, exact, two sides", "p",
-                   json_number(c->p), "accuracy", "difference", json_number(c->accuracy), "interval",
-                   range_json(&c->accuracy_range), "log_loss", "difference", json_number(c->log_loss),
-                   "interval", range_json(&c->log_loss_range));
+  json_t *all = json_pack("{s:{s:I, s:I, s:I, s:I}, s:s, s:o, s:{s:o, s:o}, s:{s:o, s:o}}", "right", "both",
+                          (json_int_t)c->both, "first", (json_int_t)c->first, "second", (json_int_t)c->second,
+                          "neither", (json_int_t)c->neither, "test", "McNemar, exact, two sides", "p",
+                          json_number(c->p), "accuracy", "difference", json_number(c->accuracy), "interval",
+                          range_json(&c->accuracy_range), "log_loss", "difference", json_number(c->log_loss),
+                          "interval", range_json(&c->log_loss_range));
+  if (!isnan(c->drawn))
+    json_object_set_new(json_object_get(all, "log_loss"), "p_by_signs", json_number(c->drawn));
+  return all;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BINS = 15, TOP = 5 };
+enum { BINS = 15, TOP = 5, DRAWS_MOST = 1000000 };
 #define TEMPERATURE_LEAST 1e-20 /* with four times as much and a fourth, operators take them */
 #define TEMPERATURE_MOST 1e20
 
@@ -52,7 +52,11 @@ int metrics_options(metrics_request *q, const char *verb, const options *o) {
   q->second = options_own(o, "compare"), q->outside = options_own(o, "ood");
   q->rows.probabilities = options_own(o, "probabilities") != NULL;
   if (!q->rows.targets) return fault(EXIT_USAGE, "%s: --targets FILE is missing", verb);
-  int code = whole_number(o, "bins", BINS, 1, MEASURE_BINS_MOST, &q->bins);
+  int code = whole_number(o, "bins", BINS, 1, MEASURE_BINS_MOST, &q->rows.bins);
+  if (!code) code = whole_number(o, "draws", 0, 1, DRAWS_MOST, &q->draws.count);
+  if (!code) code = whole_number(o, "seed", 0, 0, 1LL << 53, &q->draws.seed);
+  if (!code && options_own(o, "seed") && !q->draws.count)
+    code = fault(EXIT_USAGE, "--seed: without --draws there is nothing to draw");
   if (!code) code = whole_number(o, "k", TOP, 1, INT64_MAX, &q->k);
   if (!code) code = whole_number(o, "ignore-index", -100, -(1LL << 53), 1LL << 53, &q->rows.ignore);
   if (!code) code = read_temperature(o, &q->rows.temperature);
@@ -65,13 +69,18 @@ static int check_classes(const judged *j, const judged *first) {
                                               j->path, j->classes, first->path, first->classes);
 }
 
+static measure_request request_of(const metrics_request *q) {
+  return (measure_request){q->rows.context, q->rows.temperature, q->k, q->rows.bins, q->draws};
+}
+
 static int take_second(metrics_result *m, const metrics_request *q, void *see) {
   judge_request r = q->rows;
   r.path = q->second, r.user = see;
   int code = judge(&m->second, &r);
   if (!code) code = check_classes(&m->second, &m->first);
-  if (!code) code = measure(&m->of_second, &m->second, r.context, r.temperature, q->k, q->bins);
-  return code ? code : measure_comparison(&m->compared, &m->first, &m->second);
+  const measure_request as = request_of(q);
+  if (!code) code = measure(&m->of_second, &m->second, &as);
+  return code ? code : measure_comparison(&m->compared, &m->first, &m->second, &as);
 }
 
 static int take_outside(metrics_result *m, const metrics_request *q) {
@@ -93,7 +102,8 @@ int metrics_take(metrics_result *m, const metrics_request *q, void *see_first, v
   judge_request r = q->rows;
   r.user = see_first;
   int code = judge(&m->first, &r);
-  if (!code) code = measure(&m->of_first, &m->first, r.context, r.temperature, q->k, q->bins);
+  const measure_request as = request_of(q);
+  if (!code) code = measure(&m->of_first, &m->first, &as);
   if (!code && q->second) code = take_second(m, q, see_second);
   return !code && q->outside ? take_outside(m, q) : code;
 }

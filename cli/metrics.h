@@ -17,6 +17,9 @@
   {"k", 'k', "K", "of the top-k accuracy; 5 by default, at most the classes there are", FOR_OPERATOR,    \
    NULL, NULL},                                                                                          \
   {"temperature", 0, "T", "divides the logits; 1 by default", FOR_OPERATOR, NULL, NULL},                 \
+  {"draws", 0, "N", "intervals from N bootstrap draws; with --compare N draws of signs", FOR_OPERATOR,   \
+   NULL, NULL},                                                                                          \
+  {"seed", 0, "N", "of the draws; 0 by default", FOR_OPERATOR, NULL, NULL},                              \
   {"ignore-index", 0, "N", "the target of rows that do not count; -100 by default", FOR_OPERATOR, NULL,  \
    NULL},                                                                                                \
   {"probabilities", 0, NULL, "the files have probabilities, not logits", FOR_OPERATOR, NULL, NULL}
@@ -30,7 +33,8 @@ int work_metrics(const options *o);
  * they name, with their metrics. */
 typedef struct metrics_request {
   judge_request rows; /* of the first file */
-  int64_t k, bins;
+  int64_t k;
+  drawing draws;
   const char *second, *outside; /* files, or NULL */
 } metrics_request;
 

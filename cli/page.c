@@ -123,8 +123,8 @@ static int begin(reporting *r) {
   if (r->q.rows.bytes > BLOCK) r->q.rows.bytes = BLOCK;
   r->q.rows.see = grid_see;
   smx_context *context = r->q.rows.context;
-  if (!code) code = grid_begin(&r->first, context, r->q.rows.temperature, r->q.bins);
-  return code ? code : grid_begin(&r->second, context, r->q.rows.temperature, r->q.bins);
+  if (!code) code = grid_begin(&r->first, context, r->q.rows.temperature, r->q.rows.bins);
+  return code ? code : grid_begin(&r->second, context, r->q.rows.temperature, r->q.rows.bins);
 }
 
 int work_report(const options *o) {

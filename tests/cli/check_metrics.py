@@ -62,6 +62,54 @@ def calibration_known_by_hand():
 
 
 @test("metrics")
+def classes_and_parts_known_by_hand():
+    put_rows("p.npy", [[.7, .2, .1], [.1, .6, .3], [.3, .3, .4], [.2, .5, .3]])
+    put_classes("t.npy", [0, 1, 0, 2])
+    close([metrics_of("--bins", "5")["classwise_ece"]], [.1666666667], 1e-9)
+    two_classes([.9, .9, .6, .6, .6] + 5 * [.8], [1, 1, 1, 0, 1, 1, 1, 1, 0, 1])
+    m = metrics_of("--bins", "10")
+    close([m["reliability"], m["resolution"], m["uncertainty"]], [.2 * .01 + .3 * (1 / 15) ** 2, .2 * .04 + .3 * (2 / 15) ** 2, .16], 1e-9)
+    confidence, correct = [.95, .8, .6], [1, 0, 1]
+    two_classes(confidence, correct)
+    rows = list(zip(confidence, correct))
+    pairs = [(a - c) * (b - d) * math.exp(-abs(c - d) / .4) for c, a in rows for d, b in rows]
+    close([metrics_of()["mmce"]], [math.sqrt(sum(pairs)) / 3], 1e-12)
+
+
+@test("metrics")
+def bytes_are_those_of_the_whole():
+    x, y = random_set(400, 6)
+    put_rows("x.npy", x)
+    put_classes("t.npy", y)
+    whole = run("metrics", "x.npy", "--targets", "t.npy", "--json")[0]
+    for block in ("1", "1000", "4096"):
+        assert run("metrics", "x.npy", "--targets", "t.npy", "--json", "--block", block)[0] == whole, block
+        assert run("metrics", "-", "--targets", "t.npy", "--json", "--block", block, stdin=get("x.npy"))[0] == whole, block
+    for threads in ("1", "3"):
+        assert run("metrics", "x.npy", "--targets", "t.npy", "--json", "--threads", threads)[0] == whole, threads
+
+
+@test("metrics")
+def intervals_by_draws():
+    x, y = random_set(300, 4)
+    put_rows("x.npy", x)
+    put_rows("z.npy", [[v / 3 for v in r] for r in x])
+    put_classes("t.npy", y)
+    normal = numbers("x.npy", "--targets", "t.npy", "--compare", "z.npy")
+    drawn = numbers("x.npy", "--targets", "t.npy", "--compare", "z.npy", "--draws", "2000", "--seed", "3")
+    assert drawn["metrics"] == normal["metrics"] and drawn["draws"] == {"count": 2000, "seed": 3} and "draws" not in normal
+    for key, ends in normal["intervals"].items():
+        width = ends[1] - ends[0]
+        assert drawn["intervals"][key] != ends
+        close(drawn["intervals"][key], ends, .2 * width)
+    assert 0 < drawn["comparison"]["log_loss"]["p_by_signs"] <= 1 and "p_by_signs" not in normal["comparison"]["log_loss"]
+    other = numbers("x.npy", "--targets", "t.npy", "--draws", "2000", "--seed", "4")
+    assert other["intervals"] != drawn["intervals"]
+    text = run("metrics", "x.npy", "--targets", "t.npy", "--compare", "z.npy", "--draws", "2000")[0].decode()
+    assert "; 2000 draws; 15 bins" in text and "log loss p, by signs" in text, text
+
+
+@test("metrics")
 def selection_known_by_hand():
     two_classes([.95, .9, .85, .8, .7, .6], [1, 1, 0, 1, 0, 1])
     m = metrics_of()
@@ -235,6 +283,8 @@ def wrong_calls():
         fails(status, "metrics", logits, "--targets", targets, *options, says=says)
     fails(USAGE, "metrics", says="no input file")
     fails(USAGE, "metrics", "x.csv", says="--targets FILE is missing")
+    fails(USAGE, "metrics", "x.csv", "--targets", "t.csv", "--seed", "1", says=["--seed", "without --draws"])
+    fails(USAGE, "metrics", "x.csv", "--targets", "t.csv", "--draws", "0", says="--draws 0")
     fails(USAGE, "metrics", "-", "--targets", "-", says="only one of the inputs")
     fails(USAGE, "metrics", "x.csv", "t.csv", says=["t.csv", "one input too many"])
     refused(USAGE, "x.csv", "t.csv", "--bins", "0", says="--bins 0")
