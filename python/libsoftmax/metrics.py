@@ -1,0 +1,143 @@
+"""Metrics of a set of rows that comes in batches, with update and compute as torchmetrics has them, and the numbers of `softmax metrics`.
+
+A few numbers of each row are kept, so a set may be larger than memory, and the metrics are those of the whole set, exactly: sorted, with ties
+as the definitions have them, to the bit whatever the batches are. Rows are anything that numpy.asarray takes, PyTorch tensors among them.
+
+>>> import numpy as np
+>>> metrics = ClassificationMetrics(bins=5)
+>>> metrics.update(np.log([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]]), [0, 1])
+>>> metrics.update(np.log([[0.3, 0.3, 0.4], [0.2, 0.5, 0.3]]), [0, 2])
+>>> {name: round(float(value), 6) for name, value in metrics.compute().items() if name in ("accuracy", "log_loss", "classwise_ece")}
+{'accuracy': 0.5, 'log_loss': 0.818862, 'classwise_ece': 0.166667}
+"""
+from . import _made as _call  # the functions of the operators, by name
+from .calibration import _array, _targets
+
+__all__ = ["ClassificationMetrics", "OutlierMetrics"]
+
+_ROW = ("confidence", "loss", "brier", "entropy", "target", "predicted", "rank")
+
+
+class ClassificationMetrics:
+    """Of logits and the class of each row; a row of the class ignore_index does not count."""
+
+    def __init__(self, *, bins=15, k=5, temperature=1.0, ignore_index=-100):
+        self.bins, self.k, self.temperature, self.ignore_index = bins, k, temperature, ignore_index
+        self.reset()
+
+    def reset(self):
+        """Forgets all rows."""
+        self._rows = {name: [] for name in _ROW}
+        self._gap = None  # of each class and bin: the sum of p - [target is the class]
+
+    def update(self, logits, target):
+        """More rows: logits [n, classes] and the class of each."""
+        import numpy as np
+        logits, target = _array(logits, 2, "logits").astype(np.float64), _targets(target, "target")
+        if target.shape != logits.shape[:1]:
+            raise ValueError(f"target: shape is {target.shape}, not {logits.shape[:1]}")
+        classes = logits.shape[1]
+        if self._gap is not None and len(self._gap) != classes:
+            raise ValueError(f"logits: {classes} classes, not {len(self._gap)} as before")
+        counts = target != self.ignore_index
+        logits, target = logits[counts], target[counts]
+        if target.size and not (0 <= target.min() and target.max() < classes):
+            wrong = target[(target < 0) | (target >= classes)][0]
+            raise ValueError(f"target: {wrong} is not one of the {classes} classes")
+        p = _call["softmax"](logits, temperature=self.temperature)
+        if np.isnan(p).any():
+            raise ValueError(f"logits: row {np.flatnonzero(counts)[np.isnan(p).any(1)][0]} has NaN, +inf or no class that is not -inf")
+        if self._gap is None:
+            self._gap = np.zeros((classes, self.bins))
+        lost = _call["cross_entropy"](logits, target, temperature=self.temperature, return_class=True, return_rank=True)
+        values = (_call["msp"](logits, temperature=self.temperature), lost.loss, self._of(logits, "brier_score", target),
+                  self._of(logits, "entropy"), target, lost.class_, lost.rank)
+        for name, value in zip(_ROW, values):
+            self._rows[name].append(value)
+        number = _call["histogram_binning"](p, np.arange(self.bins, dtype=np.float64)).astype(np.int64)
+        p[np.arange(len(p)), target] -= 1
+        np.add.at(self._gap, (np.arange(classes), number), p)  # row after row
+
+    def _of(self, logits, name, *more):
+        return _call[name](logits, *more, temperature=self.temperature)
+
+    def merge(self, other):
+        """The rows of another one, behind those that there are."""
+        if other._gap is None:
+            return
+        if (self.bins, self.k, self.temperature) != (other.bins, other.k, other.temperature):
+            raise ValueError("other: it has other settings")
+        if self._gap is not None and self._gap.shape != other._gap.shape:
+            raise ValueError(f"other: {len(other._gap)} classes, not {len(self._gap)}")
+        for name in _ROW:
+            self._rows[name] += other._rows[name]
+        self._gap = other._gap.copy() if self._gap is None else self._gap + other._gap
+
+    def compute(self):
+        """A dict with the names of `softmax metrics --json`; NaN of what the rows do not tell."""
+        import numpy as np
+        if self._gap is None or not sum(map(len, self._rows["loss"])):
+            raise ValueError("compute: no rows that count; update comes first")
+        row = {name: np.concatenate(parts) for name, parts in self._rows.items()}
+        classes, right, confidence = len(self._gap), row["predicted"] == row["target"], row["confidence"]
+        found = {"accuracy": right.mean(), "top_k_accuracy": (row["rank"] < self.k).mean(), "log_loss": row["loss"].mean(),
+                 "brier": row["brier"].mean(), "confidence": confidence.mean(), "entropy": row["entropy"].mean()}
+        found.update(self._of_classes(row, classes))
+        error = _call["calibration_error"](confidence, right, bins=self.bins, return_mce=True, return_rms=True, return_adaptive=True,
+                                           return_ks=True)
+        parts = _call["brier_decomposition"](confidence, right, bins=self.bins, return_debiased=True)
+        found.update(ece=error.ece, mce=error.mce, rms_ce=error.rms, adaptive_ece=error.adaptive, ks=error.ks, debiased_ce=parts.debiased,
+                     classwise_ece=np.abs(self._gap).sum() / len(right) / classes,
+                     mmce=_call["kernel_calibration_error"](confidence, right).mmce, reliability=parts.reliability,
+                     resolution=parts.resolution, uncertainty=parts.uncertainty)
+        found.update(_ranking(confidence, right, ("aupr_right", "aupr_wrong")))
+        risk = _call["risk_coverage"](confidence, 1.0 - right, return_excess=True)
+        found.update(aurc=risk.aurc, e_aurc=risk.excess)
+        return {name: np.float64(value) for name, value in found.items()}
+
+    @staticmethod
+    def _of_classes(row, classes):
+        """As classification_metrics has them, without its table of pairs."""
+        import numpy as np
+        there, taken, hit = (np.bincount(classes_of, minlength=classes).astype(float) for classes_of in (
+            row["target"], row["predicted"], row["target"][row["predicted"] == row["target"]]))
+        some, true, n = there + taken > 0, there > 0, there.sum()
+        by = (n * n - (taken * taken).sum()) * (n * n - (there * there).sum())
+        return {"balanced_accuracy": (hit[true] / there[true]).mean(), "macro_f1": (2 * hit[some] / (there + taken)[some]).mean(),
+                "matthews": (hit.sum() * n - (there * taken).sum()) / np.sqrt(by) if by > 0 else 0.0}
+
+
+class OutlierMetrics:
+    """Of scores, large where a row is known, and whether it is: how well they tell."""
+
+    def __init__(self, *, tpr=0.95):
+        self.tpr = tpr
+        self.reset()
+
+    def reset(self):
+        """Forgets all rows."""
+        self._score, self._known = [], []
+
+    def update(self, score, known):
+        """More rows: the score of each, and whether it is known."""
+        import numpy as np
+        score, known = _array(score, 1, "score"), np.asarray(known.detach().cpu() if hasattr(known, "detach") else known).astype(bool)
+        if known.shape != score.shape:
+            raise ValueError(f"known: shape is {known.shape}, not {score.shape}")
+        self._score.append(score.astype(np.float64))
+        self._known.append(known)
+
+    def compute(self):
+        """auroc, aupr_in, aupr_out, fpr at the tpr, detection_error; NaN without rows of both kinds."""
+        import numpy as np
+        if not self._score:
+            raise ValueError("compute: no rows; update comes first")
+        found = _ranking(np.concatenate(self._score), np.concatenate(self._known), ("aupr_in", "aupr_out"), self.tpr)
+        return {("fpr" if name == "fpr95" else name): np.float64(value) for name, value in found.items()}
+
+
+def _ranking(score, positive, names, tpr=0.95):
+    found = _call["ranking_metrics"](score, positive, tpr=tpr, return_average_precision=True, return_average_precision_negative=True,
+                                     return_fpr=True, return_detection_error=True)
+    two = {"auroc": found.auroc, names[0]: found.average_precision, names[1]: found.average_precision_negative, "fpr95": found.fpr}
+    return two if names[0] == "aupr_right" else {**two, "detection_error": found.detection_error}
