@@ -1,5 +1,5 @@
-/* classwise.c - see classwise.h. Probabilities come from softmax, and their bins, which are those of
- * calibration_error, from histogram_binning of the numbers of the bins. */
+/* classwise.c - see classwise.h. Probabilities come from softmax, and their bins, which are those
+ * of calibration_error, from histogram_binning of the numbers of the bins. */
 #include "classwise.h"
 
 #include "fault.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { PIECE = 1 << 17 }; /* probabilities at a time, which the caches hold */
+enum { PIECE = 1 << 15 }; /* probabilities at a time, which the caches hold */
 
 int classwise_begin(classwise *c, int64_t classes, int64_t bins) {
   const size_t cells = (size_t)classes * (size_t)bins;
@@ -28,22 +28,33 @@ static int run(smx_context *context, const char *name, const smx_params *params,
   return status == SMX_OK ? EXIT_OK : fault(EXIT_REFUSED, "%s: %s", name, smx_last_error());
 }
 
-/* p: those of some rows; at: room for as many bins. */
-static int add_rows(classwise *c, smx_context *context, const double *p, double *at, const int64_t *target,
-                    int64_t rows) {
-  int64_t count = rows * c->classes;
-  const smx_tensor chance = {(void *)(uintptr_t)p, {1, 0}, 1, SMX_F64, &count, NULL, 0},
-                   number = {c->number, {1, 0}, 1, SMX_F64, &c->bins, NULL, 0},
-                   bin = {at, {1, 0}, 1, SMX_F64, &count, NULL, 0};
-  int code = run(context, "histogram_binning", NULL, &chance, &number, &bin);
-  for (int64_t r = 0; !code && r < rows; r++) {
-    if (target[r] < 0) continue;
-    c->rows++;
-    for (int64_t k = 0; k < c->classes; k++) {
-      const int64_t i = r * c->classes + k;
-      c->gap[k * c->bins + (int64_t)at[i]] += p[i] - (target[r] == k);
-    }
+/* Probabilities above the first bin, which are few: each, its class less the target's, its bin. */
+typedef struct above {
+  double *p, *gap, *bin;
+  int64_t *class, count;
+} above;
+
+static void add_row(classwise *c, const double *p, int64_t target, above *a) {
+  const double first = 1 / (double)c->bins;
+  for (int64_t k = 0; k < c->classes; k++) {
+    const double gap = p[k] - (target == k);
+    if (p[k] <= first) c->gap[k] += gap;
+    else a->p[a->count] = p[k], a->gap[a->count] = gap, a->class[a->count++] = k;
   }
+}
+
+/* p: those of some rows. */
+static int add_rows(classwise *c, smx_context *context, const double *p, above *a, const int64_t *target,
+                    int64_t rows) {
+  a->count = 0;
+  for (int64_t r = 0; r < rows; r++)
+    if (target[r] >= 0) add_row(c, p + r * c->classes, target[r], a), c->rows++;
+  const smx_tensor chance = {a->p, {1, 0}, 1, SMX_F64, &a->count, NULL, 0},
+                   number = {c->number, {1, 0}, 1, SMX_F64, &c->bins, NULL, 0},
+                   bin = {a->bin, {1, 0}, 1, SMX_F64, &a->count, NULL, 0};
+  const int code = run(context, "histogram_binning", NULL, &chance, &number, &bin);
+  for (int64_t i = 0; !code && i < a->count; i++)
+    c->gap[(int64_t)a->bin[i] * c->classes + a->class[i]] += a->gap[i];
   return code;
 }
 
@@ -55,8 +66,9 @@ int classwise_add(classwise *c, smx_context *context, const smx_tensor *logits, 
   smx_params params;
   smx_params_init(softmax, &params);
   smx_params_set(softmax, &params, "temperature", temperature);
-  double *own = malloc(2 * room * sizeof *own + 1);
-  int code = own ? EXIT_OK : fault_memory(2 * room * sizeof *own);
+  double *own = malloc(5 * room * sizeof *own + 1);
+  above a = {own + room, own + 2 * room, own + 3 * room, (int64_t *)(void *)(own + 4 * room), 0};
+  int code = own ? EXIT_OK : fault_memory(5 * room * sizeof *own);
   for (int64_t from = 0; !code && from < rows; from += piece) {
     const int64_t count = rows - from < piece ? rows - from : piece;
     int64_t shape[] = {count, c->classes};
@@ -72,7 +84,7 @@ int classwise_add(classwise *c, smx_context *context, const smx_tensor *logits, 
                        y = {own, {1, 0}, 2, SMX_F64, shape, NULL, 0};
       code = run(context, "softmax", &params, &x, NULL, &y);
     }
-    if (!code) code = add_rows(c, context, these, own + room, target + from, count);
+    if (!code) code = add_rows(c, context, these, &a, target + from, count);
   }
   free(own);
   return code;

@@ -7,7 +7,7 @@
 
 typedef struct classwise {
   int64_t classes, bins, rows; /* rows: those that count */
-  double *gap, *number;        /* of each class and bin: the sum of p - [target is the class] */
+  double *gap, *number;        /* of each bin and class: the sum of p - [target is the class] */
 } classwise;
 
 /* Must be freed, after a fault too. */
