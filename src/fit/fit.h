@@ -32,6 +32,16 @@ enum {
   FIT_vim,
   FIT_knn_score,
   FIT_trust_score,
+  FIT_probe_fit,
+  FIT_cascade_fit,
+  FIT_cascade,
+  FIT_crowd_temperature,
+  FIT_label_recovery,
+  FIT_sdm_similarity,
+  FIT_sdm_quantile,
+  FIT_sdm_loss,
+  FIT_sdm_region_fit,
+  FIT_sdm_region,
   FIT_COUNT
 };
 extern const smx_op fit_table[FIT_COUNT];

@@ -30,6 +30,16 @@ const tensor_functions fit_functions[FIT_COUNT] = {
     [FIT_vim] = {.forward = fit_vim_apply, .packed = true},
     [FIT_knn_score] = {.forward = fit_knn, .packed = true},
     [FIT_trust_score] = {.forward = fit_trust, .packed = true},
+    [FIT_probe_fit] = {.forward = fit_probe, .packed = true},
+    [FIT_cascade_fit] = {.forward = fit_cascade, .packed = true},
+    [FIT_cascade] = {.forward = fit_cascade_apply, .packed = true},
+    [FIT_crowd_temperature] = {.forward = fit_crowd, .packed = true},
+    [FIT_label_recovery] = {.forward = fit_recovery, .packed = true},
+    [FIT_sdm_similarity] = {.forward = fit_similarity, .packed = true},
+    [FIT_sdm_quantile] = {.forward = fit_quantile, .packed = true},
+    [FIT_sdm_loss] = {fit_sdm_loss, fit_sdm_loss_backward, NULL, true},
+    [FIT_sdm_region_fit] = {.forward = fit_region, .packed = true},
+    [FIT_sdm_region] = {.forward = fit_region_apply, .packed = true},
 };
 
 double *fit_reserve(const tensor_call *c, int64_t count) {

@@ -58,5 +58,16 @@ smx_status fit_vim(const tensor_call *c);
 smx_status fit_vim_apply(const tensor_call *c);
 smx_status fit_knn(const tensor_call *c);
 smx_status fit_trust(const tensor_call *c);
+smx_status fit_probe(const tensor_call *c);
+smx_status fit_cascade(const tensor_call *c);
+smx_status fit_cascade_apply(const tensor_call *c);
+smx_status fit_crowd(const tensor_call *c);
+smx_status fit_recovery(const tensor_call *c);
+smx_status fit_similarity(const tensor_call *c);
+smx_status fit_quantile(const tensor_call *c);
+smx_status fit_region(const tensor_call *c);
+smx_status fit_region_apply(const tensor_call *c);
+smx_status fit_sdm_loss(const tensor_call *c);
+smx_status fit_sdm_loss_backward(const tensor_call *c);
 
 #endif

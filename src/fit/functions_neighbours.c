@@ -1,6 +1,6 @@
 /* fit/functions_neighbours.c - distances of rows of features to all rows of a bank: of the k-th
- * nearest, and of the nearest of each class. Exact: a sum of squared differences for each pair, in
- * double; sixteen rows lie side by side. */
+ * nearest, and of the nearest of each class; how many of the nearest agree. Exact: a sum of squared
+ * differences for each pair, in double; sixteen rows lie side by side. */
 #include "functions.h"
 
 enum { FEATURES, BANK, LABEL, CHOSEN };               /* inputs */
@@ -13,7 +13,8 @@ typedef struct neighbours {
   const tensor_call *c;
   int64_t rows, d, n, kept; /* kept: numbers of a row that are kept on the walk */
   bool normalise;
-  void (*take)(const struct neighbours *x, int64_t number, double square, double *kept);
+  void (*begin)(const struct neighbours *x, int64_t row, double *kept);                     /* or NULL */
+  void (*take[2])(const struct neighbours *x, int64_t number, double square, double *kept); /* a walk each */
   double (*finish)(const struct neighbours *x, int64_t row, const double *kept);
   smx_scratch scratch;
 } neighbours;
@@ -55,6 +56,16 @@ static void squares_of(const double *tile, const double *line, int64_t d, double
   memcpy(to, sum, sizeof sum);
 }
 
+static void walk(const neighbours *x, int which, int64_t rows, const double *tile, double *line,
+                 double *kept) {
+  for (int64_t i = 0; i < x->n; i++) {
+    double sum[ROWS];
+    load_row(x, BANK, i, line);
+    for (int64_t r = 0; r < rows; r += SIDE) squares_of(tile + r * x->d, line, x->d, sum + r);
+    for (int64_t r = 0; r < rows; r++) x->take[which](x, i, sum[r], kept + r * x->kept);
+  }
+}
+
 static void task(void *arg, int64_t number) {
   neighbours *x = arg;
   const int64_t d = x->d, first = number * ROWS, rows = fit_task_end(number, x->rows, ROWS) - first;
@@ -64,18 +75,15 @@ static void task(void *arg, int64_t number) {
   for (int64_t r = 0; r < rows; r++) {
     load_row(x, FEATURES, first + r, line);
     for (int64_t j = 0; j < d; j++) *in_tile(tile, d, r, j) = line[j];
+    if (x->begin) x->begin(x, first + r, kept + r * x->kept);
   }
-  for (int64_t i = 0; i < x->n; i++) {
-    double sum[ROWS];
-    load_row(x, BANK, i, line);
-    for (int64_t r = 0; r < rows; r += SIDE) squares_of(tile + r * d, line, d, sum + r);
-    for (int64_t r = 0; r < rows; r++) x->take(x, i, sum[r], kept + r * x->kept);
-  }
+  for (int w = 0; w < 2 && x->take[w]; w++) walk(x, w, rows, tile, line, kept);
   for (int64_t r = 0; r < rows; r++) {
     double sum = 0;
     for (int64_t j = 0; j < d; j++)
       sum += *in_tile(tile, d, r, j) - *in_tile(tile, d, r, j); /* NaN of a NaN, or inf */
-    tensor_put(x->c, 0, first + r, sum == 0 ? x->finish(x, first + r, kept + r * x->kept) : NAN_);
+    for (int o = 0; o < x->c->op->output_count && sum != 0; o++) tensor_put(x->c, o, first + r, NAN_);
+    if (sum == 0) tensor_put(x->c, 0, first + r, x->finish(x, first + r, kept + r * x->kept));
   }
   smx_scratch_give(&x->scratch, tile);
 }
@@ -110,7 +118,7 @@ static double kth_distance(const neighbours *x, int64_t row, const double *heap)
 }
 smx_status fit_knn(const tensor_call *c) {
   neighbours x = {
-      .c = c, .normalise = tensor_param(c, "normalise") != 0, .take = take_least, .finish = kth_distance};
+      .c = c, .normalise = tensor_param(c, "normalise") != 0, .take = {take_least}, .finish = kth_distance};
   const int64_t k = (int64_t)tensor_param(c, "k"), n = tensor_dim(c, "n");
   x.kept = k < n ? k : n;
   return run(&x);
@@ -132,6 +140,52 @@ static double trust_of(const neighbours *x, int64_t row, const double *least) {
   return __builtin_sqrt(other) / (__builtin_sqrt(least[chosen]) + 1e-12);
 }
 smx_status fit_trust(const tensor_call *c) {
-  neighbours x = {.c = c, .kept = tensor_dim(c, "classes"), .take = take_nearest, .finish = trust_of};
+  neighbours x = {.c = c, .kept = tensor_dim(c, "classes"), .take = {take_nearest}, .finish = trust_of};
+  return run(&x);
+}
+
+/* ---- sdm_similarity ----
+ *
+ * Neighbours are in the order of their squares, and of their numbers where these are equal. The
+ * first walk finds the two nearest and the two nearest of those that do not agree with the row; the
+ * second counts what is before the first that does not. A row of the bank itself leaves out the
+ * nearest, which is the row: then the second of each counts where the first is left out. */
+
+enum { PREDICTED = 4 }; /* input */
+enum { OF_ROW, NEAR, NEAR_AT, NEXT, WRONG, WRONG_AT, OTHER, OTHER_AT, BEFORE, SDM_KEPT };
+
+static bool is_own(const neighbours *x) { return tensor_param(x->c, "own") != 0; }
+
+static void begin_similarity(const neighbours *x, int64_t row, double *kept) {
+  kept[OF_ROW] = (double)fit_whole(x->c, CHOSEN)[row], kept[BEFORE] = 0;
+}
+static void take_wrong(const neighbours *x, int64_t number, double square, double *kept) {
+  const int64_t label = fit_whole(x->c, LABEL)[number], predicted = fit_whole(x->c, PREDICTED)[number];
+  const double at = (double)number;
+  if (label < 0) return;
+  if (square < kept[NEAR]) kept[NEXT] = kept[NEAR], kept[NEAR] = square, kept[NEAR_AT] = at;
+  else if (square < kept[NEXT]) kept[NEXT] = square;
+  if (label == predicted && (double)label == kept[OF_ROW]) return;
+  if (square < kept[WRONG])
+    kept[OTHER] = kept[WRONG], kept[OTHER_AT] = kept[WRONG_AT], kept[WRONG] = square, kept[WRONG_AT] = at;
+  else if (square < kept[OTHER]) kept[OTHER] = square, kept[OTHER_AT] = at;
+}
+static void take_before(const neighbours *x, int64_t number, double square, double *kept) {
+  const bool second = is_own(x) && kept[WRONG_AT] == kept[NEAR_AT] && kept[NEAR] < INF;
+  const double end = kept[second ? OTHER : WRONG], end_at = kept[second ? OTHER_AT : WRONG_AT];
+  if (fit_whole(x->c, LABEL)[number] < 0) return;
+  kept[BEFORE] += square < end || (square == end && (double)number < end_at);
+}
+static double similarity_of(const neighbours *x, int64_t row, const double *kept) {
+  const double most = tensor_param(x->c, "most"), count = kept[BEFORE] - (is_own(x) && kept[NEAR] < INF);
+  tensor_put(x->c, 1, row, __builtin_sqrt(kept[is_own(x) ? NEXT : NEAR]));
+  return count < most ? count : most;
+}
+smx_status fit_similarity(const tensor_call *c) {
+  neighbours x = {.c = c,
+                  .kept = SDM_KEPT,
+                  .begin = begin_similarity,
+                  .take = {take_wrong, take_before},
+                  .finish = similarity_of};
   return run(&x);
 }

@@ -21,5 +21,15 @@ void vim_fit_ref(const tensor_ref_call *c);
 void vim_ref(const tensor_ref_call *c);
 void knn_score_ref(const tensor_ref_call *c);
 void trust_score_ref(const tensor_ref_call *c);
+void probe_fit_ref(const tensor_ref_call *c);
+void cascade_fit_ref(const tensor_ref_call *c);
+void cascade_ref(const tensor_ref_call *c);
+void crowd_temperature_ref(const tensor_ref_call *c);
+void label_recovery_ref(const tensor_ref_call *c);
+void sdm_similarity_ref(const tensor_ref_call *c);
+void sdm_quantile_ref(const tensor_ref_call *c);
+void sdm_loss_ref(const tensor_ref_call *c);
+void sdm_region_fit_ref(const tensor_ref_call *c);
+void sdm_region_ref(const tensor_ref_call *c);
 
 #endif

@@ -202,6 +202,7 @@ static const smx_port trust_in[] = {
     {"label", DIMS, TARGET, "the class of each of them; -1: it does not count", "n | < classes"},
     {"chosen", DIMS, TARGET, "the class that was chosen for each row; -1: none", "... | < classes"}};
 static const smx_param trust_params[] = {CLASSES};
+#include "table_trust_ports.inc"
 
 #define FITTED(name_, id_) .id = id_, .name = #name_, .family = "fit"
 
@@ -416,4 +417,5 @@ const smx_op fit_table[FIT_COUNT] = {
         .example = "softmax run relative_uncertainty logits.npy --matrix d.npy",
         INPUTS(relation_in), OUTPUTS(score_out), PARAMS(temperature_params)},
 #include "table_space.inc"
+#include "table_trust.inc"
 };

@@ -252,6 +252,27 @@ static void fit_curve(named *p) {
   if (!strcmp(p->op->name, "isotonic")) sort(p->in[1], named_count(p->in_shape + 1));
 }
 
+/* The gradient of a row of random features, whose label has one large element, or two. */
+static void fit_gradient(named *p) {
+  const bool is = !strcmp(p->op->name, "label_recovery");
+  const int64_t n = is ? p->in_shape[1].dim[0] : 0, d = is ? p->in_shape[1].dim[1] : 0;
+  double sum = 0, *z = allocate((size_t)(n + d) * sizeof *z), *x = z + n;
+  for (int64_t e = 0; e < d; e++) x[e] = rng_normal(&p->random);
+  for (int64_t j = 0; j < n; j++) {
+    z[j] = p->in[2] ? p->in[2][j] : 0;
+    for (int64_t e = 0; e < d; e++) z[j] += p->in[0][j * d + e] * x[e];
+    sum += z[j] = exp(z[j]);
+  }
+  for (int64_t j = 0; j < n; j++) {
+    const bool two = p->params.value[0] != 0;
+    const double most = two && j < 2 ? 0.5 - 0.2 * (double)j : 0.7, rest = two ? 0.2 : 0.3,
+                 y = j < (two ? 2 : 1) ? most : rest / (double)(n - (two ? 2 : 1));
+    for (int64_t e = 0; e < d; e++) p->in[1][j * d + e] = (z[j] / sum - y) * x[e];
+    if (p->in[3]) p->in[3][j] = z[j] / sum - y;
+  }
+  free(z);
+}
+
 /* ---- calls ---- */
 
 static smx_tensor shape_only(smx_shape *s, smx_dtype t) {
@@ -291,6 +312,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   }
   fit_curve(p);
   fit_parents(p);
+  fit_gradient(p);
   if (!infer(p)) return false;
   for (int o = 0; o < op->output_count; o++) {
     p->wanted[o] = !(op->outputs[o].flags & SMX_PORT_OPTIONAL) || (variant + o) % 3 != 0;
