@@ -40,6 +40,11 @@ const tensor_functions score_functions[SCORE_COUNT] = {
     [SCORE_budget_select] = {.forward = score_select, .packed = true},
     [SCORE_stream_query] = {.forward = score_stream, .packed = true},
     [SCORE_kernel_calibration_error] = {.forward = score_kernel, .packed = true},
+    [SCORE_tcp_loss] = {score_tcp, score_tcp_backward, NULL, true},
+    [SCORE_badge_select] = {.forward = score_badge, .packed = true},
+    [SCORE_anchor_subpool] = {.forward = score_anchors, .packed = true},
+    [SCORE_neuronal_stream] = {.forward = score_neuronal_stream, .packed = true},
+    [SCORE_neuronal_pool] = {.forward = score_neuronal_pool, .packed = true},
     [SCORE_glassbox_features] = {score_tokens_forward, score_tokens_backward, NULL, true},
     [SCORE_ensemble_scores] = {score_ensemble_forward, score_ensemble_backward, NULL, true},
 };

@@ -70,6 +70,12 @@ smx_status score_interval(const tensor_call *c);
 smx_status score_paired(const tensor_call *c);
 smx_status score_select(const tensor_call *c);
 smx_status score_stream(const tensor_call *c);
+smx_status score_tcp(const tensor_call *c);
+smx_status score_tcp_backward(const tensor_call *c);
+smx_status score_badge(const tensor_call *c);
+smx_status score_anchors(const tensor_call *c);
+smx_status score_neuronal_stream(const tensor_call *c);
+smx_status score_neuronal_pool(const tensor_call *c);
 
 /* Confidences are within 0..1, weights or costs not below 0; a NaN is
  * either. */

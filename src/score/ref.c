@@ -257,4 +257,9 @@ tensor_ref_fn *const score_refs[] = {msp_ref,
                                      paired_test_ref,
                                      budget_select_ref,
                                      stream_query_ref,
-                                     kernel_calibration_error_ref};
+                                     kernel_calibration_error_ref,
+                                     tcp_loss_ref,
+                                     badge_select_ref,
+                                     anchor_subpool_ref,
+                                     neuronal_stream_ref,
+                                     neuronal_pool_ref};

@@ -19,5 +19,10 @@ void mean_interval_ref(const tensor_ref_call *c);
 void paired_test_ref(const tensor_ref_call *c);
 void budget_select_ref(const tensor_ref_call *c);
 void stream_query_ref(const tensor_ref_call *c);
+void tcp_loss_ref(const tensor_ref_call *c);
+void badge_select_ref(const tensor_ref_call *c);
+void anchor_subpool_ref(const tensor_ref_call *c);
+void neuronal_stream_ref(const tensor_ref_call *c);
+void neuronal_pool_ref(const tensor_ref_call *c);
 
 #endif

@@ -45,6 +45,11 @@ enum {
   SCORE_budget_select,
   SCORE_stream_query,
   SCORE_kernel_calibration_error,
+  SCORE_tcp_loss,
+  SCORE_badge_select,
+  SCORE_anchor_subpool,
+  SCORE_neuronal_stream,
+  SCORE_neuronal_pool,
   SCORE_COUNT
 };
 extern const smx_op score_table[SCORE_COUNT];
