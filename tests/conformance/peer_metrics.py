@@ -1,12 +1,14 @@
-"""Metrics of scikit-learn and torchmetrics beside those of libsoftmax: where they are the same, and where another definition gives
+"""Metrics of scikit-learn, torchmetrics and netcal beside those of libsoftmax: where they are the same, and where another definition gives
 another number, as the tables of docs/conventions.md say. A difference that no longer shows is a failure too."""
 import importlib.metadata
 import sys
 import warnings
 
+import netcal.metrics
 import numpy as np
 import sklearn.calibration
 import sklearn.isotonic
+import sklearn.linear_model
 import sklearn.metrics
 import torch
 import torchmetrics.functional.classification as classification
@@ -63,6 +65,32 @@ def isotonic():
     return libsoftmax.isotonic(grid, fit.x, fit.y), theirs.predict(grid)
 
 
+def probe():
+    rows = logits[:, :3]
+    fit = libsoftmax.probe_fit(rows, target, classes=CLASSES, l2=1 / (0.5 * ROWS))
+    theirs = sklearn.linear_model.LogisticRegression(C=0.5, tol=1e-10, max_iter=10000).fit(rows, target)
+    return libsoftmax.softmax(rows @ fit.weight.T + fit.bias)[:, theirs.classes_], theirs.predict_proba(rows)
+
+
+def of_netcal(kind, x=confidence, bins=15):
+    return getattr(netcal.metrics, kind)(bins).measure(x, correct.astype(int))
+
+
+def left(x=confidence, bins=15, **how):
+    return ours("calibration_error", x, correct, bins=bins, closed="left", return_mce=True, return_mean=True, return_accuracy=True, **how)
+
+
+def gaps():
+    """The ECE, ACE, and the mean of the gaps of bins that have rows."""
+    found = left()
+    return float(found.ece), of_netcal("ACE"), np.nanmean(abs(found.mean - found.accuracy))
+
+
+def on_edges():
+    x = np.minimum(tied, 0.875) - (tied == 0.5) * 0.25
+    return ece(x, bins=4), of_netcal("ECE", x, 4), float(left(x, 4).ece)
+
+
 def ece(x=confidence, **how):
     return float(ours("calibration_error", x, correct, **how).ece)
 
@@ -97,6 +125,10 @@ SAME = {  # name -> ours, theirs
     "MCE, torchmetrics": lambda: (ours("calibration_error", confidence, correct, return_mce=True).mce, calibration("max")),
     "RMS calibration error, torchmetrics": lambda: (
         ours("calibration_error", confidence, correct, return_rms=True).rms, calibration("l2")),
+    "ECE, netcal": lambda: (ece(), of_netcal("ECE")),
+    "MCE, netcal": lambda: (left().mce, of_netcal("MCE")),
+    "MMCE, netcal": lambda: (ours("kernel_calibration_error", confidence, correct).mmce, netcal.metrics.MMCE().measure(probability, target)),
+    "logistic regression, scikit-learn": probe,
     "accuracy of the first three, torchmetrics": lambda: (
         (libsoftmax.cross_entropy(logits, target, return_rank=True).rank < 3).mean(), top_three()),
 }
@@ -126,6 +158,8 @@ DIFFERENT = {  # name -> ours, theirs, what theirs is by its definition; and why
     "Brier score of two classes, scikit-learn": (
         lambda: (brier()[0], brier()[1] / 2, brier()[0] / 2), "one class of the two is counted"),
     "ECE of confidences of 1, torchmetrics": (certain, "they have a bin of their own"),
+    "ACE, netcal": (gaps, "bins count alike, whatever rows they have"),
+    "ECE of confidences on edges, netcal": (on_edges, "bins are closed on the left"),
     "ECE of confidences on edges, torchmetrics": (edges, "bins are closed on the left"),
 }
 
@@ -136,7 +170,7 @@ def apart(a, b):
 
 def main():
     failed = 0
-    for name in ("scikit-learn", "torchmetrics"):
+    for name in ("scikit-learn", "torchmetrics", "netcal"):
         print("%s %s" % (name, importlib.metadata.version(name)))
     for name, both in SAME.items():
         d = apart(*both())

@@ -25,9 +25,12 @@ sys.path.insert(0, str(ROOT / "python"))
 from make_wheel import PACKAGES as WHEEL  # noqa: E402
 TORCH = NUMPY + ["filelock==4.2.12", "fsspec==2026.9.0", "jinja2==3.1.6", "markupsafe==3.0.4", "mpmath==1.3.0", "networkx==3.6.1",
                  "setuptools==84.2.1", "sympy==1.14.0", "typing_extensions==4.16.0", "torch==2.15.0"]
-METRICS = ["scipy==1.17.1", "scikit-learn==1.9.1", "lightning-utilities==0.15.3", "packaging==26.4", "torchmetrics==1.9.0"]
+METRICS = ["scipy==1.17.1", "scikit-learn==1.9.1", "lightning-utilities==0.15.3", "packaging==26.4", "torchmetrics==1.9.0",
+           "matplotlib==3.11.2", "tqdm==4.70.1", "tensorboard==2.21.0", "opt_einsum==3.4.0", "pyro-api==0.1.2", "pyro-ppl==1.9.2",
+           "linear_operator==0.6.1", "gpytorch==1.15.2", "netcal==1.4.0"]
 PROGRAMS = {"mpi": "mpirun"}  # that a suite runs
-ALONE = {"torch", "torchmetrics", "lightning-utilities"}  # installed without what they require: of PyTorch that is 2.5 GB for a GPU
+# installed without what they require: of PyTorch that is 2.5 GB for a GPU
+ALONE = {"torch", "torchmetrics", "lightning-utilities", "pyro-ppl", "linear_operator", "gpytorch", "netcal"}
 UNITTEST = [sys.executable, "-B", "-m", "unittest", "discover", "-s", str(ROOT / "python/tests")]
 
 # name, packages, command
