@@ -157,8 +157,7 @@ static void fit_experts(named *p, dims *d, const char *chosen) {
 static void fit_features(named *p) {
   static const char *const shards[] = {"classes", "keep", "shards", NULL};
   static const int whole_shards[][3] = {{60, 60, 1}, {90, 30, 3}, {64, 32, 2}, {700, 100, 7}};
-  if (!strcmp(p->op->name, "partial_fc") && p->variant > 0)
-    set_each(p, shards, whole_shards[p->variant % 4]);
+  if (!strcmp(p->op->name, "partial_fc") && p->variant > 0) set_each(p, shards, whole_shards[p->variant % 4]);
   if (!strcmp(p->op->name, "knn_lm"))
     smx_params_set(p->op, &p->params, "share", 0.25 * ((p->variant + 1) % 4));
   if (!strcmp(p->op->name, "cosformer_features"))
