@@ -18,4 +18,27 @@ smx_status pool_lse_backward(const tensor_call *c);
 smx_status pool_nms(const tensor_call *c);
 smx_status pool_soft_nms(const tensor_call *c);
 
+/* Sets, channel by channel (functions_sets.h). */
+smx_status pool_set_sizes(dims *d);
+smx_status pool_power_mean(const tensor_call *c);
+smx_status pool_power_mean_backward(const tensor_call *c);
+smx_status pool_largest(const tensor_call *c);
+smx_status pool_largest_backward(const tensor_call *c);
+smx_status pool_maxout_sizes(dims *d);
+smx_status pool_maxout(const tensor_call *c);
+smx_status pool_maxout_backward(const tensor_call *c);
+smx_status pool_flops(const tensor_call *c);
+smx_status pool_flops_backward(const tensor_call *c);
+smx_status pool_weighted(const tensor_call *c);
+smx_status pool_weighted_backward(const tensor_call *c);
+smx_status pool_segments_sizes(dims *d);
+smx_status pool_segments(const tensor_call *c);
+smx_status pool_segments_backward(const tensor_call *c);
+smx_status pool_upsample(const tensor_call *c);
+smx_status pool_upsample_backward(const tensor_call *c);
+smx_status pool_budget(const tensor_call *c);
+smx_status pool_budget_backward(const tensor_call *c);
+smx_status pool_histogram(const tensor_call *c);
+smx_status pool_histogram_backward(const tensor_call *c);
+
 #endif

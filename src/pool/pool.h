@@ -1,5 +1,5 @@
-/* pool/pool.h - the table of the operators that pool: many elements become one, over windows or
- * bins; of many boxes that overlap the best stay. */
+/* pool/pool.h - the table of the operators that pool: many elements become one, over windows,
+ * bins, sets or segments; of many boxes that overlap the best stay. */
 #ifndef SMX_POOL_H
 #define SMX_POOL_H
 #include <softmax.h>
@@ -15,6 +15,22 @@ enum {
   POOL_adaptive_soft_pool,
   POOL_nms,
   POOL_soft_nms,
+  POOL_gem_pool,
+  POOL_gnp_pool,
+  POOL_smoothed_max_pool,
+  POOL_layer_max_pool,
+  POOL_maxout,
+  POOL_splade_pool,
+  POOL_flops_reg,
+  POOL_layer_mix,
+  POOL_selective_kernel,
+  POOL_attsets_pool,
+  POOL_attention_pool_mil,
+  POOL_weighted_mean_pool,
+  POOL_segment_pool,
+  POOL_segment_upsample,
+  POOL_gsp_pool,
+  POOL_soft_histogram,
   POOL_COUNT
 };
 extern const smx_op pool_table[POOL_COUNT];

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/ref.h"
+#include "ref.h"
 
 enum { AXES = 3 };
 
@@ -193,6 +193,29 @@ static void suppress(const tensor_ref_call *c, factor_fn *factor, const double *
 static void nms(const tensor_ref_call *c) { suppress(c, hard_factor, c->q + 1); }
 static void soft_nms(const tensor_ref_call *c) { suppress(c, soft_factor, c->q + 3); }
 
-tensor_ref_fn *const pool_refs[] = {max_pool,   avg_pool,          soft_pool,         lse_pool,
-                                    mixed_pool, adaptive_max_pool, adaptive_avg_pool, adaptive_soft_pool,
-                                    nms,        soft_nms};
+tensor_ref_fn *const pool_refs[] = {max_pool,
+                                    avg_pool,
+                                    soft_pool,
+                                    lse_pool,
+                                    mixed_pool,
+                                    adaptive_max_pool,
+                                    adaptive_avg_pool,
+                                    adaptive_soft_pool,
+                                    nms,
+                                    soft_nms,
+                                    pool_ref_gem,
+                                    pool_ref_gnp,
+                                    pool_ref_smoothed,
+                                    pool_ref_layer_max,
+                                    pool_ref_maxout,
+                                    pool_ref_splade,
+                                    pool_ref_flops,
+                                    pool_ref_layer_mix,
+                                    pool_ref_selective,
+                                    pool_ref_attsets,
+                                    pool_ref_mil,
+                                    pool_ref_weighted_mean,
+                                    pool_ref_segments,
+                                    pool_ref_upsample,
+                                    pool_ref_gsp,
+                                    pool_ref_histogram};

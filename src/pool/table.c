@@ -8,7 +8,8 @@
 #define PARAMS(a) .params = a, .param_count = COUNT(a)
 #define DIMS SMX_SHAPE_DIMS
 
-enum { GRAD = SMX_PORT_GRAD, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL, INT = SMX_PORT_INT };
+enum { GRAD = SMX_PORT_GRAD, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL, INT = SMX_PORT_INT,
+       MASK = SMX_PORT_MASK };
 
 static const smx_port x_in[] = {
     {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"}};
@@ -82,6 +83,8 @@ static const smx_param soft_nms_params[] = {
     {"threshold", "overlaps up to it leave scores alone; gaussian has none", 0.3, 0, 1, 0, NULL},
     {"sigma", "of gaussian", 0.5, 1e-30, 1e30, 0, NULL},
     {"least", "what falls below it goes", 0.001, -INF, INF, 0, NULL}, MOST_BOXES, PIXELS};
+
+#include "table_sets_ports.inc"
 
 enum { BACKWARD = SMX_OP_BACKWARD };
 
@@ -200,4 +203,5 @@ const smx_op pool_table[POOL_COUNT] = {
                   "Davis 2017); authors' code: pixels = 1",
         .example = "softmax run soft_nms boxes.npy scores.npy --method gaussian",
         INPUTS(boxes_in), OUTPUTS(boxes_out), PARAMS(soft_nms_params)},
+#include "table_sets.inc"
 };

@@ -138,6 +138,14 @@ static void fit_windows(named *p) {
   else set_each(p, bins, bin_values[(p->variant - 1) % 4]);
 }
 
+/* Channels in groups, and rows of whole pieces. */
+static void fit_sets(const named *p, dims *d, const char *chosen) {
+  static const int64_t groups[] = {1, 2, 3, 6, 1, 2};
+  if (strcmp(p->op->family, "pool")) return;
+  if (!chosen || strcmp(chosen, "c")) dims_set(d, "c", 0, 6);
+  if (!chosen || strcmp(chosen, "g")) dims_set(d, "g", 0, chosen ? 1 : groups[p->variant]);
+}
+
 /* Routers of 6 experts, so that groups of them have one size; an order by weights where there are
  * some. */
 static void fit_experts(named *p, dims *d, const char *chosen) {
@@ -293,6 +301,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   fit_windows(p);
   fit_features(p);
   dims_begin(&d, op, p->params.value);
+  fit_sets(p, &d, name);
   fit_experts(p, &d, name);
   fit_tokens(p, &d, name, size);
   fit_tree(p, &d, name);

@@ -1,0 +1,50 @@
+/* pool/functions_sets.h - sets of vectors that become one vector, channel by channel: x [leads, n,
+ * channels], of which a set has the items from one offset to the next that a mask leaves, or all of
+ * them. Everything is in double, items in their order, so threads and batches change no bit. */
+#ifndef SMX_POOL_FUNCTIONS_SETS_H
+#define SMX_POOL_FUNCTIONS_SETS_H
+#include "cpu/cpu.h"
+#include "driver/tensor_reals.h"
+#include "functions.h"
+#include "score/score.h"
+
+enum { SET_WIDTH = 64 }; /* channels that are pooled together */
+
+typedef struct pool_sets {
+  const tensor_call *c;
+  const score_kernels *math; /* of double */
+  int64_t leads, n, channels, sets;
+  const int64_t *offsets;    /* NULL: one set of all */
+  const unsigned char *mask; /* NULL: everything is there */
+} pool_sets;
+
+/* One of them: items first..end-1 of tensor `lead`, of which `count` are there. */
+typedef struct pool_set {
+  int64_t number, lead, first, end, count;
+} pool_set;
+
+/* Sets of x by the ports "mask" and "offsets", where the operator has them. */
+pool_sets pool_sets_of(const tensor_call *c);
+pool_set pool_set_at(const pool_sets *s, int64_t number);
+
+static inline int64_t pool_set_item(const pool_sets *s, const pool_set *q, int64_t i) {
+  return q->lead * s->n + i;
+}
+static inline bool pool_set_has(const pool_sets *s, const pool_set *q, int64_t i) {
+  return !s->mask || s->mask[pool_set_item(s, q, i)];
+}
+
+/* The number of an input; -1: the operator has none of that name. */
+int pool_input(const smx_op *op, const char *name);
+
+/* What an output of a set of nothing is, by the context; an error where that is asked for. */
+double pool_empty_value(const tensor_call *c);
+smx_status pool_check_empty(const pool_sets *s);
+
+/* count doubles of the context's memory; NULL, with an error: there are none. */
+double *pool_reserve(const tensor_call *c, int64_t count);
+
+/* log(1 + x) for x > -1. */
+double pool_log1p(const score_kernels *math, double x);
+
+#endif

@@ -1,0 +1,279 @@
+/* set_pools.c - proves pooling of sets on the numbers of the catalogue of papers, and at its
+ * edges: sets of nothing, masks, NaN and infinities, groups and segments that do not fit.
+ * References, gradients, bits and layouts of every operator: tests/operators/tensors.c. */
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "unit.h"
+#include <softmax.h>
+
+enum { MOST = 32, PORTS = 5 };
+
+/* A call: inputs given as numbers and shapes; those of whole numbers and masks too. */
+typedef struct pooling {
+  const smx_op *op;
+  smx_params params;
+  double in[PORTS][MOST], out[PORTS][MOST], dout[PORTS][MOST], din[PORTS][MOST];
+  int64_t whole[MOST], count[MOST];
+  unsigned char mask[MOST];
+  smx_tensor tin[PORTS], tout[PORTS], tdout[PORTS], tdin[PORTS];
+  bool given[PORTS];
+  int64_t shape[PORTS][SMX_MAX_DIMS];
+  smx_shape outs[PORTS];
+} pooling;
+
+static pooling begin(const char *name) {
+  pooling p;
+  memset(&p, 0, sizeof p);
+  p.op = smx_op_find(name);
+  assert_non_null(p.op);
+  smx_params_init(p.op, &p.params);
+  return p;
+}
+static void set(pooling *p, const char *name, const char *value) {
+  assert_int_equal(smx_params_parse(p->op, &p->params, name, value), SMX_OK);
+}
+
+static void give(pooling *p, int port, int32_t ndim, const int64_t *shape, const double *x) {
+  const uint32_t flags = p->op->inputs[port].flags;
+  int64_t n = 1;
+  for (int32_t d = 0; d < ndim; d++) p->shape[port][d] = shape[d], n *= shape[d];
+  p->given[port] = true;
+  p->tin[port] = (smx_tensor){p->in[port], {1, 0}, ndim, SMX_F64, p->shape[port], NULL, 0};
+  p->tdin[port] = p->tin[port], p->tdin[port].data = p->din[port];
+  for (int64_t i = 0; i < n; i++)
+    p->in[port][i] = x[i], p->mask[i] = flags & SMX_PORT_MASK ? x[i] != 0 : p->mask[i];
+  for (int64_t i = 0; i < n && flags & SMX_PORT_INT; i++) p->whole[i] = (int64_t)x[i];
+  if (flags & SMX_PORT_MASK) p->tin[port].data = p->mask, p->tin[port].dtype = SMX_BOOL;
+  if (flags & SMX_PORT_INT) p->tin[port].data = p->whole, p->tin[port].dtype = SMX_I64;
+}
+#define GIVE(p, port, ...) \
+  give(p, port, 1, (int64_t[]){sizeof((double[]){__VA_ARGS__}) / 8}, (double[]){__VA_ARGS__})
+#define GIVE_ROWS(p, port, rows, columns, ...) \
+  give(p, port, 2, (int64_t[]){rows, columns}, (double[]){__VA_ARGS__})
+
+/* Forward, and backward with 1 for all upstream gradients of y. */
+static smx_status run(pooling *p, smx_context *ctx) {
+  const smx_tensor *in[PORTS], *out[PORTS], *dout[PORTS], *din[PORTS];
+  for (int i = 0; i < PORTS; i++) {
+    in[i] = p->given[i] ? p->tin + i : NULL;
+    din[i] = p->given[i] && p->op->inputs[i].flags & SMX_PORT_GRAD ? p->tdin + i : NULL;
+  }
+  smx_status status = smx_infer(p->op, &p->params, p->op->input_count, in, p->op->output_count, p->outs);
+  for (int o = 0; o < p->op->output_count && status == SMX_OK; o++) {
+    const bool whole = p->op->outputs[o].flags & SMX_PORT_INT;
+    p->tout[o] = (smx_tensor){p->out[o], {1, 0}, p->outs[o].ndim, SMX_F64, p->outs[o].dim, NULL, 0};
+    if (whole) p->tout[o].data = p->count, p->tout[o].dtype = SMX_I64;
+    p->tdout[o] = p->tout[o], p->tdout[o].data = p->dout[o];
+    out[o] = p->tout + o, dout[o] = o == 0 ? p->tdout : NULL;
+  }
+  if (status == SMX_OK)
+    status = smx_forward(p->op, ctx, &p->params, p->op->input_count, in, p->op->output_count, out);
+  if (status != SMX_OK) return status;
+  for (int i = 0; i < MOST; i++) p->dout[0][i] = 1;
+  return smx_backward(p->op, ctx, &p->params, p->op->input_count, in, p->op->output_count, out, dout, din);
+}
+
+static void near(const double *have, int n, const double *want) {
+  for (int i = 0; i < n; i++)
+    if (!(fabs(have[i] - want[i]) <= 1e-5 * fmax(1, fabs(want[i]))) && have[i] != want[i] &&
+        !(isnan(have[i]) && isnan(want[i])))
+      fail_msg("[%d] is %g, not %g", i, have[i], want[i]);
+}
+#define NEAR(have, ...) near(have, sizeof((double[]){__VA_ARGS__}) / 8, (double[]){__VA_ARGS__})
+#define RUN(p) assert_int_equal(run(&(p), NULL), SMX_OK)
+
+/* One channel: the value, the gradients of x and of a power. */
+static void means_of_papers(void **state) {
+  static const struct {
+    const char *name, *param, *value;
+    int n;
+    double x[4], p, y, dx[4], dp;
+  } known[] = {
+      {"gem_pool",
+       "least",
+       "1e-6",
+       4,
+       {1, 2, 3, 6},
+       3,
+       3.9790572,
+       {.0157899, .0631596, .142109, .568437},
+       .39056},
+      {"gem_pool", "least", "1e-6", 4, {1, 2, 3, 6}, 1, 3, {.25, .25, .25, .25}, NAN},
+      {"gem_pool", "least", "1e-6", 4, {1, 2, 3, 6}, 50, 5.83593, {NAN}, NAN},
+      {"gem_pool", "least", "1e-6", 4, {1, 2, 3, 6}, 0, 2.44949, {NAN}, .516659},
+      {"gem_pool", "least", "1e-6", 4, {1, 2, 3, 6}, 1e-9, 2.44949, {NAN}, .516659},
+      {"gnp_pool", "count_power", "0.4", 3, {1, -2, 3}, 2.5, 2.22868, {.100186, -.28337, .520583}, -.262747},
+      {"gnp_pool", "count_power", "0", 3, {3, 0, -4}, 2, 5, {.6, 0, -.8}, NAN},
+      {"gnp_pool", "count_power", "1", 3, {3, 0, -4}, 1, 7. / 3, {1. / 3, 0, -1. / 3}, NAN},
+      {"smoothed_max_pool",
+       "temperature",
+       "1",
+       3,
+       {.2, .9, .5},
+       .1,
+       .79204327,
+       {.000894679, .981135, .0179701},
+       NAN},
+      {"smoothed_max_pool", "temperature", "1", 3, {.2, .9, .5}, 1e9, 1.6 / 3, {1. / 3, 1. / 3, 1. / 3}, NAN},
+      {"smoothed_max_pool", "temperature", "1", 1, {.2}, .7, .2, {1}, 0},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    pooling p = begin(known[i].name);
+    set(&p, known[i].param, known[i].value);
+    give(&p, 0, 2, (int64_t[]){known[i].n, 1}, known[i].x), GIVE(&p, 3, known[i].p);
+    RUN(p);
+    near(p.out[0], 1, &known[i].y);
+    if (!isnan(known[i].dx[0])) near(p.din[0], known[i].n, known[i].dx);
+    if (!isnan(known[i].dp)) near(p.din[3], 1, &known[i].dp);
+  }
+}
+
+static void mixtures_of_papers(void **state) {
+  pooling p = begin("layer_mix");
+  GIVE_ROWS(&p, 0, 3, 1, 1, 2, 4), GIVE(&p, 1, 0, 1, 2);
+  RUN(p), NEAR(p.out[0], 3.24045);
+  p = begin("selective_kernel");
+  give(&p, 0, 3, (int64_t[]){2, 2, 1}, (double[]){1, 2, 3, -1}), GIVE_ROWS(&p, 1, 2, 2, 0, 1, 1, 0);
+  RUN(p), NEAR(p.out[0], 2.46212, 1.19318), NEAR(p.din[0], .268941, .731059, .731059, .268941);
+  p = begin("attsets_pool");
+  GIVE_ROWS(&p, 0, 3, 2, 1, 2, 3, -1, 0, 4);
+  give(&p, 1, 3, (int64_t[]){3, 1, 2}, (double[]){0, 1, 1, 0, 2, 0});
+  RUN(p), NEAR(p.out[0], .824216, 1.78806);
+  p = begin("attention_pool_mil");
+  GIVE_ROWS(&p, 0, 2, 1, 1, 3), GIVE(&p, 1, 5, 5);
+  RUN(p), NEAR(p.out[0], .880797);
+  p = begin("weighted_mean_pool");
+  GIVE_ROWS(&p, 0, 3, 2, 1, 0, 2, 3, 4, 6);
+  RUN(p), NEAR(p.out[0], 2.83333, 4), NEAR(p.din[0], 1. / 6, 1. / 6, 1. / 3, 1. / 3, .5, .5);
+}
+
+static void largest_of_papers(void **state) {
+  pooling p = begin("maxout");
+  GIVE(&p, 0, 2, -2, -3, 3);
+  RUN(p), NEAR(p.out[0], 2, 3), NEAR(p.din[0], 1, 0, 0, 1);
+  set(&p, "layout", "strided"), RUN(p), NEAR(p.out[0], 2, 3), NEAR(p.din[0], 1, 0, 0, 1);
+  p = begin("layer_max_pool");
+  GIVE_ROWS(&p, 0, 4, 2, 9, 1, 1, 2, 3, 0, 2, 5);
+  RUN(p), NEAR(p.out[0], 3, 5), assert_true(p.count[0] == 2 && p.count[1] == 3);
+  set(&p, "last", "0"), RUN(p), NEAR(p.out[0], 9, 5);
+  p = begin("splade_pool");
+  GIVE_ROWS(&p, 0, 3, 3, 2, -1, .5, 0, 3, 1.5, 1, 1, -2);
+  RUN(p), NEAR(p.out[0], 1.09861, 1.38629, .916291), NEAR(p.din[0], 1. / 3, 0, 0, 0, .25, .4, 0, 0, 0);
+  set(&p, "reduce", "sum"), RUN(p), NEAR(p.out[0], 1.79176, 2.07944, 1.32176);
+  NEAR(p.din[0], 1. / 3, 0, 1 / 1.5, 0, .25, .4, .5, .5, 0);
+  p = begin("flops_reg");
+  GIVE_ROWS(&p, 0, 2, 3, .5, 0, 1, 1.5, 0, 0);
+  RUN(p), NEAR(p.out[0], 1.25), NEAR(p.din[0], 1, 0, .5, 1, 0, 0);
+}
+
+static void budgets_and_histograms(void **state) {
+  pooling p = begin("gsp_pool");
+  set(&p, "mu", "0.5");
+  GIVE_ROWS(&p, 0, 2, 3, .2, 1, 1.4, .9, .3, 1.3), GIVE_ROWS(&p, 1, 3, 1, 1, -2, .5);
+  RUN(p);
+  NEAR(p.out[1], .524262, .460455, .015283), NEAR(p.out[2], .528161, .471839);
+  NEAR(p.din[0], -.877284, .0289299, -.0314042, -.0264917, .958027, -.0517768);
+  set(&p, "mu", "1"), RUN(p);
+  NEAR(p.out[1], 1. / 3, 1. / 3, 1. / 3), NEAR(p.din[0], 0, 0, 0, 0, 0, 0);
+  p = begin("soft_histogram");
+  GIVE(&p, 0, .2, .5, 1, 3), GIVE(&p, 1, 0, 1, 2);
+  RUN(p), NEAR(p.out[0], .737393, .157132, .105475), NEAR(p.din[0], 0, 0, 0, 0);
+  p = begin("soft_histogram"); /* no deviation: all centres are one */
+  GIVE(&p, 0, 7), GIVE(&p, 1, 0, 1);
+  RUN(p), NEAR(p.out[0], .5, .5);
+}
+
+static void segments(void **state) {
+  pooling p = begin("segment_pool");
+  set(&p, "gradient", "straight"), set(&p, "segments", "3");
+  GIVE_ROWS(&p, 0, 6, 1, 1, 2, 3, 4, 5, 6), GIVE(&p, 1, 0, 0, 1, 0, 1, 0), GIVE(&p, 2, 9);
+  RUN(p), NEAR(p.out[0], 9, 2, 4.5, 0), assert_int_equal(p.count[0], 2);
+  NEAR(p.din[0], 1. / 3, 1. / 3, 1. / 3, .5, .5, 0), NEAR(p.din[2], 1);
+  NEAR(p.din[1], 1. / 3, 1. / 3, 0, .25, 0, 0);
+  set(&p, "segments", "1"), RUN(p), NEAR(p.out[0], 9, 2), assert_int_equal(p.count[0], 2);
+  NEAR(p.din[0], 1. / 3, 1. / 3, 1. / 3, 0, 0, 0), NEAR(p.din[1], 1. / 3, 1. / 3, 0, 0, 0, 0);
+  p = begin("segment_upsample");
+  GIVE_ROWS(&p, 0, 3, 1, 9, 2, 4.5), GIVE(&p, 1, 0, 0, 1, 0, 1, 0);
+  RUN(p), NEAR(p.out[0], 9, 9, 2, 2, 4.5, 4.5), NEAR(p.din[0], 2, 2, 2);
+  GIVE_ROWS(&p, 0, 2, 1, 9, 2); /* the second segment has no row */
+  RUN(p), NEAR(p.out[0], 9, 9, 2, 2, 0, 0);
+}
+
+/* Ragged sets, one of nothing, one whose only item is masked; what is masked is not read. */
+static const char *const of_sets[] = {"gem_pool",       "gnp_pool",    "smoothed_max_pool",
+                                      "layer_max_pool", "splade_pool", "weighted_mean_pool"};
+static smx_context *context_of(smx_on_empty on_empty) {
+  smx_context *ctx;
+  const smx_context_options o = {.size = sizeof o, .on_empty = on_empty};
+  assert_int_equal(smx_context_create(&o, &ctx), SMX_OK);
+  return ctx;
+}
+static void sets_of_nothing(void **state) {
+  smx_context *nan = context_of(SMX_EMPTY_NAN), *error = context_of(SMX_EMPTY_ERROR);
+  for (size_t i = 0; i < sizeof of_sets / sizeof *of_sets; i++) {
+    pooling p = begin(of_sets[i]);
+    GIVE_ROWS(&p, 0, 4, 1, 2, NAN, 2, NAN), GIVE(&p, 1, 1, 0, 1, 0), GIVE(&p, 2, 0, 3, 3, 4);
+    RUN(p);
+    assert_true(p.out[0][0] > 0 && p.out[0][1] == 0 && p.out[0][2] == 0);
+    assert_true(p.din[0][0] != 0 && p.din[0][1] == 0 && p.din[0][3] == 0);
+    assert_int_equal(run(&p, nan), SMX_OK);
+    assert_true(p.out[0][0] > 0 && isnan(p.out[0][1]) && isnan(p.out[0][2]) && p.din[0][3] == 0);
+    assert_int_equal(run(&p, error), SMX_ERR_EMPTY);
+    assert_non_null(strstr(smx_last_error(), "set 1 has nothing in it"));
+    GIVE(&p, 1, 1, 1, 1, 0), RUN(p);
+    assert_true(isnan(p.out[0][0]) && p.out[0][1] == 0);
+  }
+  pooling p = begin("attention_pool_mil");
+  set(&p, "activation", "none");
+  GIVE_ROWS(&p, 0, 3, 1, INFINITY, 2, 3), GIVE(&p, 1, -INFINITY, 0, -INFINITY), GIVE(&p, 3, 0, 2, 3);
+  RUN(p), NEAR(p.out[0], 2, 0), NEAR(p.din[0], 0, 1, 0), NEAR(p.din[1], 0, 0, 0);
+  assert_int_equal(run(&p, error), SMX_ERR_EMPTY);
+  GIVE(&p, 1, INFINITY, 0, 1), RUN(p), assert_true(isnan(p.out[0][0]) && p.out[0][1] == 3);
+  smx_context_destroy(nan), smx_context_destroy(error);
+}
+
+static void means_at_their_edges(void **state) {
+  pooling p = begin("gnp_pool"); /* zeros: no gradient */
+  GIVE_ROWS(&p, 0, 2, 1, 0, 0), GIVE(&p, 3, 2);
+  RUN(p), NEAR(p.out[0], 0), NEAR(p.din[0], 0, 0);
+  GIVE_ROWS(&p, 0, 2, 1, 0, 3), GIVE(&p, 3, -1), RUN(p), NEAR(p.out[0], 0), NEAR(p.din[0], 0, 0);
+  GIVE(&p, 3, 1e-4), RUN(p), assert_true(isnan(p.out[0][0]) && isnan(p.din[0][0]));
+  p = begin("smoothed_max_pool");
+  GIVE_ROWS(&p, 0, 2, 1, INFINITY, 0), RUN(p), assert_true(p.out[0][0] == INFINITY), NEAR(p.din[0], 0, 0);
+  GIVE_ROWS(&p, 0, 2, 1, -INFINITY, 0), RUN(p), NEAR(p.out[0], -.0693147), NEAR(p.din[0], 0, 1);
+  GIVE_ROWS(&p, 0, 2, 1, 1e300, -1e300), RUN(p), NEAR(p.out[0], 1e300);
+  GIVE(&p, 3, 0), RUN(p), assert_true(isnan(p.out[0][0]));
+  p = begin("layer_max_pool");
+  GIVE_ROWS(&p, 0, 3, 2, -INFINITY, 1, -INFINITY, NAN, -INFINITY, 2), RUN(p);
+  assert_true(p.out[0][0] == -INFINITY && isnan(p.out[0][1]) && p.count[0] == -1 && p.count[1] == -1);
+  NEAR(p.din[0], 0, 0, 0, 0, 0, 0);
+}
+
+static void refused(pooling *p, const char *words) {
+  assert_int_equal(run(p, NULL), SMX_ERR_SHAPE);
+  if (!strstr(smx_last_error(), words)) fail_msg("%s", smx_last_error());
+}
+static void groups_that_do_not_fit(void **state) {
+  pooling p = begin("gem_pool");
+  GIVE_ROWS(&p, 0, 1, 4, 1, 2, 3, 4), GIVE(&p, 3, 1, 2, 3);
+  refused(&p, "gem_pool: p: 4 channels are not 3 groups of one size");
+  p = begin("maxout");
+  GIVE(&p, 0, 1, 2, 3);
+  refused(&p, "maxout: pieces: 2 do not divide the 3 numbers of a row");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(means_of_papers),
+      cmocka_unit_test(mixtures_of_papers),
+      cmocka_unit_test(largest_of_papers),
+      cmocka_unit_test(budgets_and_histograms),
+      cmocka_unit_test(segments),
+      cmocka_unit_test(sets_of_nothing),
+      cmocka_unit_test(means_at_their_edges),
+      cmocka_unit_test(groups_that_do_not_fit),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
