@@ -1,5 +1,6 @@
-/* family.c - the verbs `head` and `pairs`: an operator of that family, by its name or a short one.
- * Of a loss the mean is told, of others the results as `run` shows them. */
+/* family.c - the verbs `head`, `pairs` and `pool`: an operator of that family, by its name or a
+ * short one; and `nms`, which is one operator or, with a method, another. Of a loss the mean is
+ * told, of others the results as `run` shows them. */
 #include "family.h"
 
 #include "bind.h"
@@ -18,6 +19,11 @@ const setting family_settings[] = {
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };
 
+const setting nms_settings[] = {
+    {"scores", 0, "FILE", "the score of each box: the input score", FOR_OPERATOR, NULL, NULL},
+    {NULL, 0, NULL, NULL, 0, NULL, NULL},
+};
+
 /* What people say. */
 static const struct {
   const char *family, *said, *name;
@@ -30,6 +36,11 @@ static const struct {
     {"pairwise", "clip", "clip_loss"},
     {"pairwise", "supcon", "supervised_contrastive"},
     {"pairwise", "simclr", "nt_xent"},
+    {"pool", "max", "max_pool"},
+    {"pool", "avg", "avg_pool"},
+    {"pool", "soft", "soft_pool"},
+    {"pool", "lse", "lse_pool"},
+    {"pool", "gem", "gem_pool"},
 };
 
 typedef struct told {
@@ -52,19 +63,26 @@ static const smx_op *find(const char *word, const char *family, const options *o
   return NULL;
 }
 
-/* --targets is the input of that meaning. */
+/* The input that a setting means, or NULL. */
+static const char *input_of(const smx_op *op, const char *said) {
+  static const char *const meant[][2] = {{"targets", "target"}, {"targets", "label"}, {"scores", "score"}};
+  for (size_t k = 0; k < sizeof meant / sizeof *meant; k++)
+    for (int32_t i = 0; !strcmp(said, meant[k][0]) && i < op->input_count; i++)
+      if (!strcmp(op->inputs[i].name, meant[k][1])) return meant[k][1];
+  return NULL;
+}
+
 static int translate(const smx_op *op, const options *from, options *to, named_value *named) {
-  const char *classes = NULL;
-  for (int32_t i = 0; i < op->input_count; i++)
-    if (!strcmp(op->inputs[i].name, "target") || (!classes && !strcmp(op->inputs[i].name, "label")))
-      classes = op->inputs[i].name;
   *to = *from;
   to->named = named;
   for (int i = 0; i < from->named_count; i++) {
     named[i] = from->named[i];
-    if (strcmp(named[i].name, "targets") != 0) continue;
-    if (!classes) return fault(EXIT_USAGE, "--targets: %s has no classes", op->name);
-    named[i].name = classes;
+    const bool targets = !strcmp(named[i].name, "targets");
+    if (!targets && strcmp(named[i].name, "scores") != 0) continue;
+    named[i].name = input_of(op, named[i].name);
+    if (!named[i].name)
+      return fault(EXIT_USAGE, "--%s: %s has no %s", from->named[i].name, op->name,
+                   targets ? "classes" : "scores");
   }
   return EXIT_OK;
 }
@@ -106,15 +124,15 @@ static uint32_t needed_outputs(const smx_op *op) {
   return wanted;
 }
 
-static int work(const char *word, const char *family, const options *o) {
-  const smx_op *const op = find(word, family, o);
+/* first: the file that is the first input. */
+static int work_on(const smx_op *op, int first, const options *o) {
   if (!op) return EXIT_USAGE;
   options own;
   told t = {0};
   named_value *const named = calloc((size_t)o->named_count + 1, sizeof *named);
   if (!named) return fault_memory(((size_t)o->named_count + 1) * sizeof *named);
   const bool tells = !o->out && !o->backward && find_output(op, "loss") >= 0;
-  run_request request = {.op = op, .o = &own, .first = 1, .kind = TABLE_VALUES, .user = &t};
+  run_request request = {.op = op, .o = &own, .first = first, .kind = TABLE_VALUES, .user = &t};
   if (tells) request.see = see_block, request.wanted = needed_outputs(op);
   int code = translate(op, o, &own, named);
   if (!code) code = run_operator(&request);
@@ -123,5 +141,14 @@ static int work(const char *word, const char *family, const options *o) {
   return code;
 }
 
-int work_head(const options *o) { return work("head", "head", o); }
-int work_pairs(const options *o) { return work("pairs", "pairwise", o); }
+int work_head(const options *o) { return work_on(find("head", "head", o), 1, o); }
+int work_pairs(const options *o) { return work_on(find("pairs", "pairwise", o), 1, o); }
+int work_pool(const options *o) { return work_on(find("pool", "pool", o), 1, o); }
+
+/* Scores fall where a method says how; else boxes go. */
+int work_nms(const options *o) {
+  const char *name = NMS_OPERATOR;
+  for (int i = 0; i < o->named_count; i++)
+    if (!strcmp(o->named[i].name, "method")) name = "soft_nms";
+  return work_on(help_find(name), 0, o);
+}

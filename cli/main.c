@@ -89,7 +89,7 @@ static int run_list(int argc, const char **argv) {
 
 static int run_help(int argc, const char **argv) {
   if (!argc) return help_command();
-  const verb *v = verb_named(argv[0]);
+  const verb *v = smx_op_find(argv[0]) ? NULL : verb_named(argv[0]); /* nms is both */
   if (!v && !smx_op_find(argv[0]) && argc == 1 && help_entry(argv[0])) return EXIT_OK;
   const smx_op *op = v ? NULL : help_find(argv[0]);
   nearest near = nearest_begin(argv[0], strlen(argv[0]) / 3);
@@ -179,6 +179,21 @@ const verb verbs[] = {
      .work = work_pairs,
      .groups = FOR_RUN | FOR_GRADIENT,
      .own = family_settings},
+    {.name = "pool",
+     .arguments = "OPERATOR FILE... [OPTIONS]",
+     .help = "Many elements become one, over windows, bins or sets, by an operator of the family pool: max, "
+             "avg, soft, lse, gem and so on. Shows the results, or writes them with -o.",
+     .operators = "pool",
+     .work = work_pool,
+     .groups = FOR_RUN | FOR_GRADIENT},
+    {.name = "nms",
+     .arguments = "BOXES --scores FILE [--label FILE] [OPTIONS]",
+     .help = "Which boxes stay of those that overlap, the best first: non-maximum suppression, or with "
+             "--method soft_nms, which lets scores fall.",
+     .runs = NMS_OPERATOR,
+     .work = work_nms,
+     .groups = FOR_RUN,
+     .own = nms_settings},
     {.name = "top-k",
      .arguments = "FILE [-k K] [OPTIONS]",
      .help = "The K classes with the largest softmax weights of each row: a line each with its rank (1 is "

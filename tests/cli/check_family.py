@@ -1,4 +1,4 @@
-"""Tests of the command: the verbs head and pairs."""
+"""Tests of the command: the verbs head, pairs, pool and nms."""
 import math
 
 import arrays as A
@@ -51,10 +51,34 @@ def others_show_their_results():
 
 
 @test("family")
+def pooling():
+    put("image.npy", A.npy("f64", (3, 4, 4), [float(i) for i in range(48)]))
+    for said, name in (("soft_pool", "soft_pool"), ("soft", "soft_pool"), ("max", "max_pool"), ("gem", "gem_pool")):
+        windows = [] if said == "gem" else ["--kernel", "2", "--stride", "2"]
+        run("run", name, "image.npy", *windows, "-o", "o.npz")
+        run("pool", said, "image.npy", *windows, "-o", "same.npz")
+        assert get("same.npz") == get("o.npz"), said
+    run("pool", "max_pool", "image.npy", "--kernel", "2", "--stride", "2", "-o", "o.npz")
+    assert list(A.read_npz(get("o.npz"))["y"][2])[:4] == [5, 7, 13, 15]
+
+
+@test("family")
+def boxes():
+    put("boxes.npy", A.npy("f64", (4, 4), [0, 0, 9, 9, 1, 1, 10, 10, 20, 20, 29, 29, 5, 0, 14, 9]))
+    put("s.npy", A.npy("f64", (4,), [.9, .8, .7, .6]))
+    run("nms", "boxes.npy", "--scores", "s.npy", "--threshold", "0.3", "-o", "o.npz")
+    assert list(A.read_npz(get("o.npz"))["index"][2]) == [0, 2, 3, -1]
+    assert run("nms", "boxes.npy", "s.npy", "--method", "gaussian") == run("run", "soft_nms", "boxes.npy", "s.npy", "--method", "gaussian")
+    assert run("nms", "boxes.npy", "--scores", "s.npy") == run("run", "nms", "boxes.npy", "s.npy")
+
+
+@test("family")
 def wrong_calls():
     prepare()
     fails(USAGE, "head", says=["no operator"])
     fails(USAGE, "head", "sparsemax", "h.npy", says=["family row, not head"])
     fails(USAGE, "pairs", "crf", "h.npy", says=["crf: no such operator"])
     fails(USAGE, "pairs", "clip", "h.npy", "--targets", "t.npy", says=["clip_loss has no classes"])
+    fails(USAGE, "pool", "clip_loss", "h.npy", says=["family pairwise, not pool"])
+    fails(USAGE, "nms", "h.npy", says=["'score' is missing"])
     fails(USAGE, "head", "crf", "e.npy", "m.npy", says=["'target' is missing"])

@@ -5,6 +5,8 @@ import torch
 from torch.nn.modules.adaptive import _ASMoutput as Adapted
 
 from .. import torch as _package
+from . import _pooling
+from ._pooling import *
 
 
 def _implicit(x, dim):
@@ -485,4 +487,5 @@ __all__ = [
     "MultiheadAttention",
     "CosineMarginLoss",
     "CRF",
+    *_pooling.__all__,
 ]

@@ -1,0 +1,92 @@
+"""libsoftmax.torch.nn's pooling beside torch.nn's: the same arguments, results and gradients."""
+
+import inspect
+import unittest
+
+import torch
+
+from libsoftmax.torch import nn
+
+SHAPES = {1: (2, 3, 11), 2: (2, 3, 9, 11), 3: (2, 3, 5, 6, 7)}
+
+
+class Pooling(unittest.TestCase):
+    def close(self, ours, theirs, x):
+        x = x.detach().requires_grad_()
+        a, b = ours(x), theirs(x)
+        torch.testing.assert_close(a, b)
+        a, b = (y[0] if isinstance(y, tuple) else y for y in (a, b))
+        g = torch.randn_like(b)
+        torch.testing.assert_close(torch.autograd.grad(a, x, g), torch.autograd.grad(b, x, g))
+
+    def both(self, name, spatial, **given):
+        name = "%s%dd" % (name, spatial)
+        torch.manual_seed(spatial)
+        for x in (torch.randn(SHAPES[spatial]), torch.randn(SHAPES[spatial][1:], dtype=torch.float64)):
+            self.close(getattr(nn, name)(**given), getattr(torch.nn, name)(**given), x)
+
+    def test_arguments(self):
+        for name in ("MaxPool", "AdaptiveAvgPool", "AdaptiveMaxPool", "AvgPool"):
+            for spatial in (1, 2, 3):
+                theirs = inspect.signature(getattr(torch.nn, "%s%dd" % (name, spatial))).parameters
+                ours = inspect.signature(getattr(nn, "%s%dd" % (name, spatial))).parameters
+                self.assertEqual([(p.name, p.default) for p in theirs.values()],
+                                 [(p.name, p.default) for p in ours.values()][:len(theirs)])
+
+    def test_windows(self):
+        for spatial in (1, 2, 3):
+            for given in ({"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1},
+                          {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
+                          {"kernel_size": (2, 3, 1)[:spatial], "stride": (1, 2, 2)[:spatial], "padding": (1, 0, 0)[:spatial]}):
+                self.both("MaxPool", spatial, **given)
+                self.both("MaxPool", spatial, return_indices=True, **given)
+                self.both("AvgPool", spatial, **given)
+                self.both("AvgPool", spatial, count_include_pad=False, **given)
+                if spatial > 1:
+                    self.both("AvgPool", spatial, divisor_override=3, **given)
+            self.both("MaxPool", spatial, kernel_size=2, dilation=2)
+
+    def test_bins(self):
+        for spatial in (1, 2, 3):
+            for size in (1, 3, (2, None, 4)[:spatial]):
+                self.both("AdaptiveAvgPool", spatial, output_size=size)
+                self.both("AdaptiveMaxPool", spatial, output_size=size)
+                self.both("AdaptiveMaxPool", spatial, output_size=size, return_indices=True)
+
+    def test_what_torch_has_not(self):
+        x = torch.randn(2, 3, 8, 6, dtype=torch.float64)
+        def cells(x):
+            return x.unfold(2, 2, 2).unfold(3, 2, 2).flatten(4)
+        def mixed(x):
+            return 0.3 * cells(x).amax(-1) + 0.7 * cells(x).mean(-1)
+        self.close(nn.SoftPool2d(2), lambda x: (cells(x).softmax(-1) * cells(x)).sum(-1), x)
+        self.close(nn.SoftPool2d(2, beta=-2.0), lambda x: ((-2 * cells(x)).softmax(-1) * cells(x)).sum(-1), x)
+        self.close(nn.LSEPool2d(2), lambda x: cells(x).logsumexp(-1), x)
+        self.close(nn.MixedPool2d(2, mix=0.3), mixed, x)
+        self.close(nn.AdaptiveSoftPool2d(1), lambda x: (x.flatten(2).softmax(-1) * x.flatten(2)).sum(-1)[..., None, None], x)
+        self.close(nn.Maxout(3), lambda x: x.unflatten(-1, (2, 3)).amax(-1), x)
+
+    def test_gem(self):
+        x = torch.rand(2, 6, 4, 5, dtype=torch.float64)
+        for groups in (1, 3):
+            module = nn.GeM(2.5, groups=groups)
+            p = module.p.detach().double().requires_grad_()
+            def theirs(x):
+                each = p.repeat_interleave(6 // groups)[:, None, None]
+                return x.clamp(min=1e-6).pow(each).mean((2, 3), keepdim=True).pow(1 / each)
+            self.close(module, theirs, x)
+            module(x).sum().backward()
+            torch.testing.assert_close(module.p.grad.double(), torch.autograd.grad(theirs(x).sum(), p)[0], rtol=1e-5, atol=1e-7)
+        self.assertEqual(list(nn.GeM().state_dict()), ["p"])
+
+    def test_wrong_arguments(self):
+        for make, words in ((lambda: nn.MaxPool2d((1, 2, 3)), "MaxPool2d: kernel_size: has 3 numbers, not 2"),
+                            (lambda: nn.MaxPool2d(2, dilation=(1, 2)), r"MaxPool2d: dilation: \(1, 2\), and it is one"),
+                            (lambda: nn.AvgPool2d(2, divisor_override=0), "AvgPool2d: divisor_override: 0 is not above 0"),
+                            (lambda: nn.AdaptiveAvgPool1d((1, 2)), "AdaptiveAvgPool1d: output_size: has 2 numbers, not 1"),
+                            (lambda: nn.MaxPool2d(3)(torch.zeros(1, 2, 2)), "kernel: reaches over 3 cells"),
+                            (lambda: nn.GeM()(torch.zeros(2, 2)), "GeM: input: has 2 dimensions")):
+            with self.assertRaisesRegex(ValueError, words):
+                make()
+        with self.assertRaisesRegex(TypeError, "SoftPool2d: no argument named 'mix'"):
+            nn.SoftPool2d(2, mix=1)
