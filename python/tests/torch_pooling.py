@@ -79,6 +79,37 @@ class Pooling(unittest.TestCase):
             torch.testing.assert_close(module.p.grad.double(), torch.autograd.grad(theirs(x).sum(), p)[0], rtol=1e-5, atol=1e-7)
         self.assertEqual(list(nn.GeM().state_dict()), ["p"])
 
+    def test_learned_windows(self):
+        x = torch.randn(2, 3, 8, 6, dtype=torch.float64)
+        def cells(x):
+            return x.unfold(2, 2, 2).unfold(3, 2, 2).flatten(4)
+        gated = nn.GatedPool2d(2).double()
+        torch.nn.init.normal_(gated.weight)
+        w = gated.weight.detach().requires_grad_()
+        def theirs(x):
+            a = torch.sigmoid(cells(x) @ w)
+            return a * cells(x).amax(-1) + (1 - a) * cells(x).mean(-1)
+        self.close(gated, theirs, x)
+        gated(x).sum().backward()
+        torch.testing.assert_close(gated.weight.grad, torch.autograd.grad(theirs(x).sum(), w)[0])
+        ada = nn.AdaPool2d(2, beta=0.25).double()
+        b = torch.tensor(0.25, dtype=torch.float64, requires_grad=True)
+        def mixture(x):
+            c, m = cells(x), cells(x).mean(-1, keepdim=True)
+            dice = 2 * (c * m).abs() / (c * c + m * m)
+            return b * (dice.softmax(-1) * c).sum(-1) + (1 - b) * (c.softmax(-1) * c).sum(-1)
+        self.close(ada, mixture, x)
+        ada(x).sum().backward()
+        torch.testing.assert_close(ada.beta.grad, torch.autograd.grad(mixture(x).sum(), b)[0])
+
+    def test_pyramid(self):
+        x = torch.randn(2, 3, 7, 9, dtype=torch.float64)
+        for mode, bins in (("max", torch.nn.AdaptiveMaxPool2d), ("avg", torch.nn.AdaptiveAvgPool2d)):
+            def theirs(x):
+                return torch.cat([bins(n)(x)[:, :, i, j] for n in (3, 1) for i in range(n) for j in range(n)], 1)
+            self.close(nn.SpatialPyramidPool((3, 1), mode), theirs, x)
+        self.assertEqual(nn.SpatialPyramidPool()(x).shape, (2, 150))
+
     def test_wrong_arguments(self):
         for make, words in ((lambda: nn.MaxPool2d((1, 2, 3)), "MaxPool2d: kernel_size: has 3 numbers, not 2"),
                             (lambda: nn.MaxPool2d(2, dilation=(1, 2)), r"MaxPool2d: dilation: \(1, 2\), and it is one"),

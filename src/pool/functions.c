@@ -28,4 +28,8 @@ const tensor_functions pool_functions[POOL_COUNT] = {
     [POOL_segment_upsample] = {pool_upsample, pool_upsample_backward, NULL, true},
     [POOL_gsp_pool] = {pool_budget, pool_budget_backward, NULL, true},
     [POOL_soft_histogram] = {pool_histogram, pool_histogram_backward, NULL, true},
+    [POOL_lp_pool] = {pool_cells, pool_cells_backward, pool_cells_sizes, true},
+    [POOL_ada_pool] = {pool_cells, pool_cells_backward, pool_cells_sizes, true},
+    [POOL_gated_pool] = {pool_cells, pool_cells_backward, pool_cells_sizes, true},
+    [POOL_tree_pool] = {pool_cells, pool_cells_backward, pool_cells_sizes, true},
 };

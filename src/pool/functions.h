@@ -41,4 +41,9 @@ smx_status pool_budget_backward(const tensor_call *c);
 smx_status pool_histogram(const tensor_call *c);
 smx_status pool_histogram_backward(const tensor_call *c);
 
+/* A formula of the cells of a window. */
+smx_status pool_cells_sizes(dims *d);
+smx_status pool_cells(const tensor_call *c);
+smx_status pool_cells_backward(const tensor_call *c);
+
 #endif

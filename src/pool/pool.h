@@ -31,6 +31,10 @@ enum {
   POOL_segment_upsample,
   POOL_gsp_pool,
   POOL_soft_histogram,
+  POOL_lp_pool,
+  POOL_ada_pool,
+  POOL_gated_pool,
+  POOL_tree_pool,
   POOL_COUNT
 };
 extern const smx_op pool_table[POOL_COUNT];

@@ -22,13 +22,14 @@ static int64_t places_of(const axis *a, int64_t o) {
 
 typedef struct window {
   double *x; /* the cells that are there */
-  int64_t *cell;
-  int64_t count, padded;
+  int64_t *cell, *place;
+  int64_t count, padded, places;
+  const tensor_ref_call *call;
 } window;
 
 static void collect(const axis *a, const int64_t *o, const double *plane, window *w) {
   int64_t first[AXES], places[AXES], at[AXES];
-  w->count = w->padded = 0;
+  w->count = w->padded = w->places = 0;
   for (int k = 0; k < AXES; k++) first[k] = first_of(a + k, o[k]), places[k] = places_of(a + k, o[k]);
   for (at[0] = 0; at[0] < places[0]; at[0]++)
     for (at[1] = 0; at[1] < places[1]; at[1]++)
@@ -40,7 +41,8 @@ static void collect(const axis *a, const int64_t *o, const double *plane, window
           cell = cell * a[k].n + c;
         }
         w->padded += padded;
-        if (there) w->x[w->count] = plane[cell], w->cell[w->count++] = cell;
+        if (there) w->x[w->count] = plane[cell], w->place[w->count] = w->places, w->cell[w->count++] = cell;
+        w->places++;
       }
 }
 
@@ -78,6 +80,41 @@ static double mixed(const window *w, const double *own, int64_t *index) {
   return own[0] * largest(w, own, index) + (1 - own[0]) * mean(w, NULL, index);
 }
 
+static double norm(const window *w, const double *own, int64_t *index) {
+  double sum = 0;
+  for (int64_t i = 0; i < w->count; i++) sum += pow(fabs(w->x[i]), own[0]);
+  return pow(sum, 1 / own[0]);
+}
+static double ada(const window *w, const double *own, int64_t *index) {
+  const double share = w->call->in[1] ? fmin(fmax(w->call->in[1][0], 0), 1) : own[0];
+  const double m = mean(w, NULL, index), one = 1;
+  double sum = 0, all = 0;
+  for (int64_t i = 0; i < w->count; i++) {
+    const double q = w->x[i] * w->x[i] + m * m, e = exp(q > 0 ? 2 * fabs(w->x[i] * m) / q : 1);
+    sum += e * w->x[i], all += e;
+  }
+  return share * sum / all + (1 - share) * soft(w, &one, index);
+}
+/* The sigmoid, or the sum, of the cells under a row of filters. */
+static double filtered(const window *w, int port, int64_t row) {
+  double sum = 0;
+  for (int64_t i = 0; i < w->count; i++) sum += w->call->in[port][row * w->places + w->place[i]] * w->x[i];
+  return sum;
+}
+static double gate(double u) { return 1 / (1 + exp(-u)); }
+static double gated(const window *w, const double *own, int64_t *index) {
+  const double a = gate(filtered(w, 1, 0));
+  return a * largest(w, own, index) + (1 - a) * mean(w, NULL, index);
+}
+static double node(const window *w, int64_t k, int64_t nodes) {
+  if (k >= nodes) return filtered(w, 1, k - nodes);
+  const double a = gate(filtered(w, 2, k));
+  return a * node(w, 2 * k + 1, nodes) + (1 - a) * node(w, 2 * k + 2, nodes);
+}
+static double tree(const window *w, const double *own, int64_t *index) {
+  return node(w, 0, w->call->in_shape[2][0]);
+}
+
 /* A parameter of the height or depth that means that of the width. */
 static int64_t of(const double *q, int least, int a) {
   const double own = q[AXES - 1 - a];
@@ -101,7 +138,8 @@ static void run(const tensor_ref_call *c, value_fn *value, int adaptive) {
     cells *= a[k].n, outputs *= a[k].m;
   }
   for (int d = 0; d < ndim - spatial; d++) planes *= c->in_shape[0][d];
-  window w = {calloc((size_t)cells, sizeof(double)), calloc((size_t)cells, sizeof(int64_t)), 0, 0};
+  window w = {.x = calloc((size_t)cells, sizeof(double)), .call = c};
+  w.cell = calloc((size_t)cells, sizeof(int64_t)), w.place = calloc((size_t)cells, sizeof(int64_t));
   for (int64_t p = 0; p < planes; p++)
     for (int64_t i = 0; i < outputs; i++) {
       const int64_t o[AXES] = {i / (a[1].m * a[2].m), i / a[2].m % a[1].m, i % a[2].m};
@@ -110,7 +148,7 @@ static void run(const tensor_ref_call *c, value_fn *value, int adaptive) {
       c->out[0][p * outputs + i] = value(&w, c->q + (adaptive ? 4 : 12), &index);
       if (c->out[1]) c->out[1][p * outputs + i] = (double)index;
     }
-  free(w.x), free(w.cell);
+  free(w.x), free(w.cell), free(w.place);
 }
 
 static double plain_mean(const window *w, const double *own, int64_t *index) { return mean(w, NULL, index); }
@@ -120,6 +158,10 @@ static void avg_pool(const tensor_ref_call *c) { run(c, mean, 0); }
 static void soft_pool(const tensor_ref_call *c) { run(c, soft, 0); }
 static void lse_pool(const tensor_ref_call *c) { run(c, lse, 0); }
 static void mixed_pool(const tensor_ref_call *c) { run(c, mixed, 0); }
+static void lp_pool(const tensor_ref_call *c) { run(c, norm, 0); }
+static void ada_pool(const tensor_ref_call *c) { run(c, ada, 0); }
+static void gated_pool(const tensor_ref_call *c) { run(c, gated, 0); }
+static void tree_pool(const tensor_ref_call *c) { run(c, tree, 0); }
 static void adaptive_max_pool(const tensor_ref_call *c) { run(c, largest, 1); }
 static void adaptive_avg_pool(const tensor_ref_call *c) { run(c, plain_mean, 1); }
 static void adaptive_soft_pool(const tensor_ref_call *c) { run(c, soft, 1); }
@@ -218,4 +260,8 @@ tensor_ref_fn *const pool_refs[] = {max_pool,
                                     pool_ref_segments,
                                     pool_ref_upsample,
                                     pool_ref_gsp,
-                                    pool_ref_histogram};
+                                    pool_ref_histogram,
+                                    lp_pool,
+                                    ada_pool,
+                                    gated_pool,
+                                    tree_pool};

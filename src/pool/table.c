@@ -60,6 +60,20 @@ static const smx_param soft_params[] = {WINDOW, BETA, GRADIENT}, soft_bin_params
 static const smx_param mixed_params[] = {
     WINDOW, {"mix", "a, how much of the maximum; 1 - a of the mean", 0.5, -1e30, 1e30, 0, NULL}};
 
+static const smx_port ada_in[] = {
+    {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"},
+    {"mix", DIMS, GRAD | OPT | SAVED, "b, between 0 and 1; share without", ""}};
+static const smx_port gated_in[] = {
+    {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"},
+    {"weight", DIMS, GRAD | SAVED, "of each cell of a window, row by row", "k"}};
+static const smx_port tree_in[] = {
+    {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"},
+    {"weight", DIMS, GRAD | SAVED, "of the leaves, a power of 2, for each cell of a window", "l k"},
+    {"gate", DIMS, GRAD | SAVED, "of the nodes; below node k are 2 k + 1 and 2 k + 2", "g k"}};
+static const smx_param lp_params[] = {WINDOW, {"power", "p", 2, 1e-3, 1e30, 0, NULL}};
+static const smx_param ada_params[] = {
+    WINDOW, {"share", "b, where no tensor has it: how much of the Dice form", 0.5, 0, 1, 0, NULL}};
+
 static const smx_port boxes_in[] = {
     {"boxes", DIMS, 0, "x1, y1, x2, y2 of each box, with x1 <= x2 and y1 <= y2", "... n 4"},
     {"score", DIMS, 0, "of each box", "... n"},
@@ -203,5 +217,6 @@ const smx_op pool_table[POOL_COUNT] = {
                   "Davis 2017); authors' code: pixels = 1",
         .example = "softmax run soft_nms boxes.npy scores.npy --method gaussian",
         INPUTS(boxes_in), OUTPUTS(boxes_out), PARAMS(soft_nms_params)},
+#include "table_cells.inc"
 #include "table_sets.inc"
 };

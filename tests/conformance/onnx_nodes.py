@@ -160,6 +160,19 @@ def avg_pool(node, inputs):
     return [libsoftmax.avg_pool(np.pad(x, pads), **some, divisor=1) / libsoftmax.avg_pool(there, **some, divisor=1)]
 
 
+def lp_pool(node, inputs):
+    """Cells of padding are 0, which adds nothing."""
+    some, pads = windows(node, inputs[0])
+    return [libsoftmax.lp_pool(np.pad(inputs[0], pads) if pads else inputs[0], power=node.get("p", 2), **some)]
+
+
+def global_lp_pool(node, inputs):
+    """All cells of a plane as a set."""
+    x = inputs[0]
+    cells = x.reshape(x.shape[0], x.shape[1], -1).transpose(0, 2, 1)
+    return [libsoftmax.gnp_pool(cells, power=node.get("p", 2), count_power=0).reshape(x.shape[:2] + (1,) * (x.ndim - 2))]
+
+
 def global_pool(name):
     def run(node, inputs):
         return [getattr(libsoftmax, name)(inputs[0], spatial=inputs[0].ndim - 2)]
@@ -196,6 +209,8 @@ CALLS = {
     "SoftmaxCrossEntropyLoss": ("cross_entropy", softmax_cross_entropy),
     "MaxPool": ("max_pool", max_pool),
     "AveragePool": ("avg_pool", avg_pool),
+    "LpPool": ("lp_pool", lp_pool),
+    "GlobalLpPool": ("gnp_pool", global_lp_pool),
     "NonMaxSuppression": ("nms", non_max_suppression),
     "GlobalAveragePool": ("adaptive_avg_pool", global_pool("adaptive_avg_pool")),
     "GlobalMaxPool": ("adaptive_max_pool", lambda node, inputs: [global_pool("adaptive_max_pool")(node, inputs)[0].y]),

@@ -185,6 +185,44 @@ static void budgets_and_histograms(void **state) {
   RUN(p), NEAR(p.out[0], .5, .5);
 }
 
+static void refused(pooling *p, const char *words) {
+  assert_int_equal(run(p, NULL), SMX_ERR_SHAPE);
+  if (!strstr(smx_last_error(), words)) fail_msg("%s", smx_last_error());
+}
+/* One window of four cells. */
+static void windows_of_papers(void **state) {
+  pooling p = begin("ada_pool");
+  set(&p, "spatial", "1"), set(&p, "kernel", "4");
+  GIVE(&p, 0, 1, 2, 3, 4), give(&p, 1, 0, NULL, (double[]){1});
+  RUN(p), NEAR(p.out[0], 2.57225), NEAR(p.din[0], .079329, .290249, .302137, .251503);
+  give(&p, 1, 0, NULL, (double[]){.25});
+  RUN(p), NEAR(p.out[0], 3.26255), NEAR(p.din[1], -.920403);
+  give(&p, 1, 0, NULL, (double[]){-3}); /* held at 0: soft_pool */
+  RUN(p), NEAR(p.out[0], 3.49265), NEAR(p.din[1], 0);
+  GIVE(&p, 0, 0, 0, 0, 0), give(&p, 1, 0, NULL, (double[]){1});
+  RUN(p), NEAR(p.out[0], 0), NEAR(p.din[0], .25, .25, .25, .25);
+  GIVE(&p, 0, 1e300, 1e300, 1e300, 1e300), RUN(p), NEAR(p.out[0], 1e300);
+  p = begin("gated_pool");
+  set(&p, "spatial", "1"), set(&p, "kernel", "4");
+  GIVE(&p, 0, 1, 2, 3, 6), GIVE(&p, 1, .1, -.2, .3, .05);
+  RUN(p), NEAR(p.out[0], 5.13285), NEAR(p.din[0], .133913, -.0510376, .257213, .814037);
+  GIVE(&p, 1, 1, 2, 3), refused(&p, "gated_pool: weight: has 3 numbers, and the window 4 cells");
+  p = begin("tree_pool");
+  set(&p, "spatial", "1"), set(&p, "kernel", "4");
+  GIVE(&p, 0, 1, 2, 3, 6);
+  GIVE_ROWS(&p, 1, 4, 4, .25, .25, .25, .25, 0, 0, 0, 1, 1, 0, 0, 0, 0, .5, .5, 0);
+  GIVE_ROWS(&p, 2, 3, 4, .1, 0, 0, 0, 0, .1, 0, 0, 0, 0, .1, 0);
+  RUN(p), NEAR(p.out[0], 3.06216);
+  GIVE_ROWS(&p, 2, 2, 4, 0, 0, 0, 0, 0, 0, 0, 0);
+  refused(&p, "tree_pool: weight: 4 filters are not a power of 2, 2..64, one more than 2 gates");
+  p = begin("lp_pool");
+  set(&p, "spatial", "1"), set(&p, "kernel", "2");
+  GIVE(&p, 0, 3, -4, 0, 0, 1e200, 1e200);
+  RUN(p), NEAR(p.out[0], 5, 0, 1.41421356e200), NEAR(p.din[0], .6, -.8, 0, 0);
+  set(&p, "power", "1"), RUN(p), NEAR(p.out[0], 7, 0, 2e200);
+  GIVE(&p, 0, NAN, 1, -INFINITY, 1), RUN(p), assert_true(isnan(p.out[0][0]) && p.out[0][1] == INFINITY);
+}
+
 static void segments(void **state) {
   pooling p = begin("segment_pool");
   set(&p, "gradient", "straight"), set(&p, "segments", "3");
@@ -251,10 +289,6 @@ static void means_at_their_edges(void **state) {
   NEAR(p.din[0], 0, 0, 0, 0, 0, 0);
 }
 
-static void refused(pooling *p, const char *words) {
-  assert_int_equal(run(p, NULL), SMX_ERR_SHAPE);
-  if (!strstr(smx_last_error(), words)) fail_msg("%s", smx_last_error());
-}
 static void groups_that_do_not_fit(void **state) {
   pooling p = begin("gem_pool");
   GIVE_ROWS(&p, 0, 1, 4, 1, 2, 3, 4), GIVE(&p, 3, 1, 2, 3);
@@ -271,6 +305,7 @@ int main(void) {
       cmocka_unit_test(largest_of_papers),
       cmocka_unit_test(budgets_and_histograms),
       cmocka_unit_test(segments),
+      cmocka_unit_test(windows_of_papers),
       cmocka_unit_test(sets_of_nothing),
       cmocka_unit_test(means_at_their_edges),
       cmocka_unit_test(groups_that_do_not_fit),

@@ -138,12 +138,27 @@ static void fit_windows(named *p) {
   else set_each(p, bins, bin_values[(p->variant - 1) % 4]);
 }
 
+/* Filters of as many numbers as a window has cells, four leaves and three gates. */
+static void fit_filters(const named *p, dims *d, const char *chosen) {
+  static const char *const kernels[] = {"kernel", "kernel_h", "kernel_d"};
+  int64_t cells = 1;
+  for (int32_t a = 0; a < d->spatial; a++) {
+    const double own = dims_param(d, kernels[a], 1);
+    cells *= (int64_t)(own >= 1 ? own : dims_param(d, kernels[0], 1));
+  }
+  if (!chosen || strcmp(chosen, "k")) dims_set(d, "k", 0, cells);
+  if (!chosen || strcmp(chosen, "l")) dims_set(d, "l", 0, 4);
+  if (!chosen || strcmp(chosen, "g")) dims_set(d, "g", 0, 3);
+}
+
 /* Channels in groups, and rows of whole pieces. */
 static void fit_sets(const named *p, dims *d, const char *chosen) {
   static const int64_t groups[] = {1, 2, 3, 6, 1, 2};
   if (strcmp(p->op->family, "pool")) return;
+  if (p->op->input_count > 1 && strstr("gated_pool tree_pool", p->op->name)) fit_filters(p, d, chosen);
   if (!chosen || strcmp(chosen, "c")) dims_set(d, "c", 0, 6);
-  if (!chosen || strcmp(chosen, "g")) dims_set(d, "g", 0, chosen ? 1 : groups[p->variant]);
+  if (dims_value(d, "l", 0) < 0 && (!chosen || strcmp(chosen, "g")))
+    dims_set(d, "g", 0, chosen ? 1 : groups[p->variant]);
 }
 
 /* Routers of 6 experts, so that groups of them have one size; an order by weights where there are

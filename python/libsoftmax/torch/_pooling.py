@@ -151,6 +151,65 @@ class Maxout(torch.nn.Module):
         return _package.maxout(input, pieces=self.pieces)[0]
 
 
+class SpatialPyramidPool(torch.nn.Module):
+    """The largest, or with mode="avg" the mean, of n x n bins of [N, C, H, W] for each of the
+    levels n, end to end: [N, C * sum of n^2], level by level, bin by bin, its channels side by side
+    (He et al. 2014)."""
+
+    def __init__(self, levels=(6, 3, 2, 1), mode="max"):
+        super().__init__()
+        if mode not in ("max", "avg"):
+            raise ValueError("SpatialPyramidPool: mode: %r is not one of max, avg" % (mode,))
+        self.levels, self.mode = tuple(levels), mode
+
+    def extra_repr(self):
+        return "levels=%s, mode=%s" % (self.levels, self.mode)
+
+    def forward(self, input):
+        if input.ndim != 4:
+            raise ValueError("SpatialPyramidPool: input: has %d dimensions, not 4" % input.ndim)
+        parts = []
+        for n in self.levels:
+            y = _package.adaptive_avg_pool(input, size=n) if self.mode == "avg" else _package.adaptive_max_pool(input, size=n)[0]
+            parts.append(y.flatten(2).transpose(1, 2).flatten(1))
+        return torch.cat(parts, 1)
+
+
+class _Learned(_Pool):
+    """Windows with parameters of their own."""
+
+    def __init__(self, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, stride if stride is not None else kernel_size
+        self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
+        self._windows()
+
+    def _cells(self):
+        """How many cells a window has."""
+        count = 1
+        for n in _each(self, "kernel_size", self.kernel_size, self.spatial):
+            count *= n
+        return count
+
+
+class _AdaPool(_Learned):
+    def __init__(self, *args, beta=0.5, **given):
+        super().__init__(*args, **given)
+        self.beta = torch.nn.Parameter(torch.tensor(float(beta)))
+
+    def forward(self, input):
+        return _package.ada_pool(input, mix=self.beta.to(input.dtype), **self._windows())
+
+
+class _GatedPool(_Learned):
+    def __init__(self, *args, **given):
+        super().__init__(*args, **given)
+        self.weight = torch.nn.Parameter(torch.zeros(self._cells()))
+
+    def forward(self, input):
+        return _package.gated_pool(input, self.weight.to(input.dtype), **self._windows())
+
+
 _KINDS = {
     "MaxPool": (_MaxPool, {}, "torch.nn.%s"),
     "AvgPool": (_AvgPool, {}, "torch.nn.%s"),
@@ -159,13 +218,15 @@ _KINDS = {
     "LSEPool": (_OwnPool, {"operator": "lse_pool"}, "The logarithm of the sum of exponentials of each window."),
     "MixedPool": (_OwnPool, {"operator": "mixed_pool", "more": {"mix": 0.5}},
                   "mix of the maximum of each window, and 1 - mix of its mean (Lee et al. 2015)."),
+    "AdaPool": (_AdaPool, {}, "The mean under Dice coefficients and soft pooling, mixed by a learned beta (Stergiou, Poppe 2021)."),
+    "GatedPool": (_GatedPool, {}, "Maximum and mean mixed by a learned gate, which begins at a half (Lee et al. 2015)."),
     "AdaptiveAvgPool": (_AdaptivePool, {"operator": "adaptive_avg_pool"}, "torch.nn.%s"),
     "AdaptiveMaxPool": (_AdaptiveMaxPool, {}, "torch.nn.%s"),
     "AdaptiveSoftPool": (_AdaptivePool, {"operator": "adaptive_soft_pool"},
                          "The mean of each bin under its own softmax."),
 }
 
-__all__ = ["GeM", "Maxout"]
+__all__ = ["GeM", "Maxout", "SpatialPyramidPool"]
 for _kind, (_base, _own, _text) in _KINDS.items():
     for _spatial in (1, 2, 3):
         _name = "%s%dd" % (_kind, _spatial)

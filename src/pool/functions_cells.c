@@ -1,0 +1,322 @@
+/* pool/functions_cells.c - pooling by a formula of all cells of a window, in double: the cells that
+ * are there are gathered, a body makes a value of them, or their gradients. A plane is a task, so
+ * that overlapping windows add in their order; gradients of weights are added plane by plane. */
+#include "functions_sets.h"
+
+enum { X, WEIGHT, GATE };        /* inputs; of ada_pool WEIGHT is the mixture */
+enum { NORM, ADA, GATED, TREE }; /* operators */
+enum { MOST_NODES = 64 };        /* leaves of a tree */
+
+/* What is there of a window. place: of each cell in the whole window. */
+typedef struct window {
+  int64_t count, *cell, *place;
+  double *x, *dx;
+} window;
+
+typedef struct cells_call {
+  const tensor_call *c;
+  const score_kernels *math;
+  pool_shape s;
+  const struct cells_body *body;
+  double p, *weight, *gate; /* p: of lp_pool, or the mixture of ada_pool */
+  int64_t leaves, weights, gates;
+  double *partial; /* of each plane: the gradients of weights, then of gates */
+  smx_scratch scratch;
+} cells_call;
+
+/* Adds the gradients to w->dx, weights and gates, where these are not NULL. */
+typedef struct cells_body {
+  double (*value)(const cells_call *f, const window *w);
+  void (*gradient)(const cells_call *f, const window *w, double up, double *weights, double *gates);
+} cells_body;
+
+static double size_of(double x) { return x < 0 ? -x : x; }
+static double sigmoid(const cells_call *f, double u) {
+  const double e = f->math->exp(u < 0 ? u : -u);
+  return u < 0 ? e / (1 + e) : 1 / (1 + e);
+}
+static double mean_of(const window *w) {
+  double sum = 0;
+  for (int64_t i = 0; i < w->count; i++) sum += w->x[i];
+  return sum / (double)w->count;
+}
+/* The first of the largest; a NaN is. */
+static int64_t largest_of(const window *w) {
+  int64_t best = 0;
+  for (int64_t i = 1; i < w->count; i++)
+    if (w->x[i] > w->x[best] || (w->x[i] != w->x[i] && w->x[best] == w->x[best])) best = i;
+  return best;
+}
+static double product(const window *w, const double *weight) {
+  double sum = 0;
+  for (int64_t i = 0; i < w->count; i++) sum += weight[w->place[i]] * w->x[i];
+  return sum;
+}
+
+/* ---- lp_pool: y = (sum |x|^p)^(1/p); dx = sgn(x) (|x| / y)^(p - 1), 0 where y is 0 ---- */
+
+static double power_of(const cells_call *f, double ratio, double p) {
+  if (p == 0 || ratio == 1) return 1;
+  return ratio < 0x1p-1022 ? (p > 0 ? 0 : __builtin_inf()) : f->math->exp(p * f->math->log(ratio));
+}
+static double norm(const cells_call *f, const window *w) {
+  double top = 0, sum = 0;
+  for (int64_t i = 0; i < w->count; i++)
+    if (size_of(w->x[i]) > top || w->x[i] != w->x[i]) top = size_of(w->x[i]);
+  if (top == 0 || top - top != 0) return top;
+  for (int64_t i = 0; i < w->count; i++) sum += power_of(f, size_of(w->x[i]) / top, f->p);
+  return top * power_of(f, sum, 1 / f->p);
+}
+static void norm_gradient(const cells_call *f, const window *w, double up, double *weights, double *gates) {
+  const double y = norm(f, w);
+  if (y == 0 || y == __builtin_inf()) return;
+  for (int64_t i = 0; i < w->count; i++) {
+    const double d = up * power_of(f, size_of(w->x[i]) / y, f->p - 1);
+    w->dx[i] += w->x[i] == 0 ? 0 : w->x[i] < 0 ? -d : d;
+  }
+}
+
+/* ---- ada_pool: y = b y_d + (1 - b) y_e ----
+ *
+ * y_e is the mean under the softmax of x, y_d that under the softmax of the Dice coefficients
+ * s_i = 2 |x_i m| / (x_i^2 + m^2) with the mean m of the window. */
+
+/* With r = smaller / larger: s = 2 r / (1 + r^2); 1 of two zeros. of_x, of_m: its derivatives. */
+static double dice(double x, double m, double *of_x, double *of_m) {
+  const double a = size_of(x), b = size_of(m), most = a > b ? a : b, least = a > b ? b : a;
+  *of_x = *of_m = 0;
+  if (most == 0) return 1;
+  const double r = least / most, q = 1 + r * r;
+  const double slope = 2 * (1 - r * r) / (q * q) / most; /* ds / dleast; that of most is -r times it */
+  const double small = slope, large = -r * slope;
+  *of_x = (a > b ? large : small) * (x < 0 ? -1 : 1), *of_m = (a > b ? small : large) * (m < 0 ? -1 : 1);
+  return 2 * r / q;
+}
+
+typedef double score_fn(double x, double m, double *of_x, double *of_m);
+static double own_score(double x, double m, double *of_x, double *of_m) {
+  *of_m = 0;
+  return *of_x = 1, x;
+}
+
+/* The mean under the softmax of scores; with up its gradient. */
+static double mean_under(const cells_call *f, const window *w, score_fn *score, double up) {
+  const double m = mean_of(w);
+  double top = -__builtin_inf(), all = 0, sum = 0, of_x, of_m, shared = 0;
+  for (int64_t i = 0; i < w->count; i++) {
+    const double s = score(w->x[i], m, &of_x, &of_m);
+    if (s > top || s != s) top = s;
+  }
+  for (int64_t i = 0; i < w->count; i++) {
+    const double e = f->math->exp(score(w->x[i], m, &of_x, &of_m) - top);
+    all += e, sum += e * w->x[i];
+  }
+  const double y = sum / all;
+  if (up == 0) return y;
+  for (int64_t i = 0; i < w->count; i++) {
+    const double e = f->math->exp(score(w->x[i], m, &of_x, &of_m) - top) / all, slope = e * (w->x[i] - y);
+    w->dx[i] += up * (e + slope * of_x), shared += slope * of_m;
+  }
+  for (int64_t i = 0; i < w->count; i++) w->dx[i] += up * shared / (double)w->count;
+  return y;
+}
+
+static double within(double b) { return b < 0 ? 0 : b > 1 ? 1 : b; }
+static double ada(const cells_call *f, const window *w) {
+  const double b = within(f->p), e = mean_under(f, w, own_score, 0);
+  return b == 0 ? e : b * mean_under(f, w, dice, 0) + (1 - b) * e;
+}
+static void ada_gradient(const cells_call *f, const window *w, double up, double *weights, double *gates) {
+  const double b = within(f->p);
+  const double d = mean_under(f, w, dice, b * up), e = mean_under(f, w, own_score, (1 - b) * up);
+  if (weights) *weights += b == f->p ? up * (d - e) : 0;
+}
+
+/* ---- gated_pool: y = a max + (1 - a) mean, a = sigmoid(weight x) ---- */
+
+static double gated(const cells_call *f, const window *w) {
+  const double a = sigmoid(f, product(w, f->weight));
+  return a * w->x[largest_of(w)] + (1 - a) * mean_of(w);
+}
+static void gated_gradient(const cells_call *f, const window *w, double up, double *weights, double *gates) {
+  const int64_t best = largest_of(w);
+  const double u = product(w, f->weight), a = sigmoid(f, u);
+  const double slope = up * a * sigmoid(f, -u) * (w->x[best] - mean_of(w));
+  for (int64_t i = 0; i < w->count; i++) {
+    w->dx[i] += up * (1 - a) / (double)w->count + slope * f->weight[w->place[i]];
+    if (weights) weights[w->place[i]] += slope * w->x[i];
+  }
+  w->dx[best] += up * a;
+}
+
+/* ---- tree_pool: leaves are weighted sums, and a node mixes its two by a sigmoid ---- */
+
+/* Values of the nodes, the root first, and behind them of the leaves; s: of the gates. */
+static void take_tree(const cells_call *f, const window *w, double *value, double *s) {
+  const int64_t nodes = f->leaves - 1;
+  for (int64_t l = 0; l < f->leaves; l++) value[nodes + l] = product(w, f->weight + l * f->s.window);
+  for (int64_t k = nodes; k-- > 0;) {
+    s[k] = sigmoid(f, product(w, f->gate + k * f->s.window));
+    value[k] = s[k] * value[2 * k + 1] + (1 - s[k]) * value[2 * k + 2];
+  }
+}
+static double tree(const cells_call *f, const window *w) {
+  double value[2 * MOST_NODES], s[MOST_NODES];
+  take_tree(f, w, value, s);
+  return value[0];
+}
+/* by times a row of filters to dx, and by x to its gradient. */
+static void give_filter(const cells_call *f, const window *w, double by, const double *filter, double *to) {
+  for (int64_t i = 0; i < w->count; i++) {
+    w->dx[i] += by * filter[w->place[i]];
+    if (to) to[w->place[i]] += by * w->x[i];
+  }
+}
+static void tree_gradient(const cells_call *f, const window *w, double up, double *weights, double *gates) {
+  const int64_t nodes = f->leaves - 1, n = f->s.window;
+  double value[2 * MOST_NODES], s[MOST_NODES], g[2 * MOST_NODES];
+  take_tree(f, w, value, s);
+  g[0] = up;
+  for (int64_t k = 0; k < nodes; k++) {
+    const double slope = g[k] * s[k] * (1 - s[k]) * (value[2 * k + 1] - value[2 * k + 2]);
+    g[2 * k + 1] = g[k] * s[k], g[2 * k + 2] = g[k] * (1 - s[k]);
+    give_filter(f, w, slope, f->gate + k * n, gates ? gates + k * n : NULL);
+  }
+  for (int64_t l = 0; l < f->leaves; l++)
+    give_filter(f, w, g[nodes + l], f->weight + l * n, weights ? weights + l * n : NULL);
+}
+
+/* ---- windows ---- */
+
+typedef struct gathering {
+  const cells_call *f;
+  window *w;
+  int64_t plane;
+} gathering;
+
+static void gather(void *arg, const pool_line *l) {
+  const gathering *g = arg;
+  for (int64_t i = 0; i < l->count; i++) {
+    window *w = g->w;
+    w->cell[w->count] = l->cell + i * l->cell_step, w->place[w->count] = l->k + i * l->k_step;
+    tensor_load(g->f->c, g->f->c->in.view, g->plane * g->f->s.cells + w->cell[w->count], 1, w->x + w->count);
+    w->count++;
+  }
+}
+
+/* Output `at` of a plane. */
+static void take_window(const cells_call *f, int64_t plane, int64_t at, window *w) {
+  gathering g = {f, w, plane};
+  const int64_t width = f->s.axis[2].outputs;
+  w->count = 0;
+  pool_each_line(&f->s, at / width, at % width, at % width + 1, gather, &g);
+}
+
+static window window_in(const cells_call *f, double *memory) {
+  const int64_t n = f->s.window;
+  return (window){.x = memory,
+                  .dx = memory + n,
+                  .cell = (int64_t *)(void *)(memory + 2 * n),
+                  .place = (int64_t *)(void *)(memory + 3 * n)};
+}
+
+static void forward_task(void *arg, int64_t plane) {
+  cells_call *f = arg;
+  double *memory = smx_scratch_take(&f->scratch);
+  window w = window_in(f, memory);
+  for (int64_t at = 0; at < f->s.outputs; at++) {
+    take_window(f, plane, at, &w);
+    const double y = w.count > 0 ? f->body->value(f, &w) : 0;
+    tensor_store(f->c, f->c->out.view, plane * f->s.outputs + at, 1, &y);
+  }
+  smx_scratch_give(&f->scratch, memory);
+}
+
+static void backward_task(void *arg, int64_t plane) {
+  cells_call *f = arg;
+  const tensor_call *c = f->c;
+  double *memory = smx_scratch_take(&f->scratch), *dx = memory + 4 * f->s.window, up;
+  double *own = f->partial ? f->partial + plane * (f->weights + f->gates) : NULL;
+  window w = window_in(f, memory);
+  for (int64_t i = 0; i < f->s.cells; i++) dx[i] = 0;
+  for (int64_t i = 0; own && i < f->weights + f->gates; i++) own[i] = 0;
+  for (int64_t at = 0; at < f->s.outputs; at++) {
+    take_window(f, plane, at, &w);
+    tensor_load(c, c->dout.view, plane * f->s.outputs + at, 1, &up);
+    for (int64_t i = 0; i < w.count; i++) w.dx[i] = 0;
+    if (w.count > 0) f->body->gradient(f, &w, up, own, own ? own + f->weights : NULL);
+    for (int64_t i = 0; i < w.count; i++) dx[w.cell[i]] += w.dx[i];
+  }
+  if (c->din.given[X]) tensor_store(c, c->din.view + X, plane * f->s.cells, f->s.cells, dx);
+  smx_scratch_give(&f->scratch, memory);
+}
+
+static void sum_planes(const cells_call *f, int port, int64_t from, int64_t count) {
+  const int64_t each = f->weights + f->gates;
+  for (int64_t i = 0; f->c->din.given[port] && i < count; i++) {
+    double sum = 0;
+    for (int64_t plane = 0; plane < f->s.planes; plane++) sum += f->partial[plane * each + from + i];
+    tensor_store(f->c, f->c->din.view + port, i, 1, &sum);
+  }
+}
+
+/* ---- calls ---- */
+
+static const cells_body bodies[] = {
+    {norm, norm_gradient}, {ada, ada_gradient}, {gated, gated_gradient}, {tree, tree_gradient}};
+
+/* Filters have a number for each place of a window; leaves: a power of 2, one more than gates. */
+smx_status pool_cells_sizes(dims *d) {
+  const smx_status status = pool_sizes(d);
+  const int64_t cells = dims_value(d, "k", 0), leaves = dims_value(d, "l", 0), nodes = dims_value(d, "g", 0);
+  int64_t places = 1;
+  if (status != SMX_OK || cells < 0) return status;
+  for (int a = POOL_AXES - d->spatial; a < POOL_AXES; a++) {
+    static const char *const kernels[] = {"kernel_d", "kernel_h", "kernel"};
+    const double own = dims_param(d, kernels[a], 1);
+    const int64_t kernel = (int64_t)(own >= 1 ? own : dims_param(d, "kernel", 1));
+    if (!smx_multiply(places, kernel, &places)) places = INT64_MAX;
+  }
+  if (cells != places)
+    return smx_fail(SMX_ERR_SHAPE, "%s: %s: has %lld numbers, and the window %lld cells", d->op->name,
+                    d->op->inputs[WEIGHT].name, (long long)cells, (long long)places);
+  if (leaves >= 0 && (leaves < 2 || leaves > MOST_NODES || (leaves & (leaves - 1)) || nodes != leaves - 1))
+    return smx_fail(SMX_ERR_SHAPE,
+                    "%s: %s: %lld filters are not a power of 2, 2..%d, one more than %lld gates", d->op->name,
+                    d->op->inputs[WEIGHT].name, (long long)leaves, MOST_NODES, (long long)nodes);
+  return SMX_OK;
+}
+
+static smx_status run(const tensor_call *c, bool backward) {
+  const int kind = (int)(c->op - pool_table) - POOL_lp_pool;
+  cells_call f = {.c = c, .math = smx_isa_current()->f64.score, .s = pool_shape_of(c), .body = bodies + kind};
+  int64_t bytes = 0, all = 0;
+  const bool weights = c->op->input_count > WEIGHT && c->in.given[WEIGHT];
+  f.leaves = kind == TREE ? tensor_dim(c, "l") : 1;
+  f.weights = kind == NORM ? 0 : kind == ADA ? 1 : f.s.window * f.leaves;
+  f.gates = kind == TREE ? f.s.window * (f.leaves - 1) : 0;
+  f.p = kind == NORM ? tensor_param(c, "power") : kind == ADA ? tensor_param(c, "share") : 0;
+  const bool learns = backward && weights && (c->din.given[WEIGHT] || (kind == TREE && c->din.given[GATE]));
+  if (!smx_multiply(f.s.window, 4, &bytes) || !smx_multiply(bytes + f.s.cells + 1, 8, &bytes) ||
+      !smx_multiply(learns ? f.s.planes : 0, f.weights + f.gates, &all) ||
+      all > INT64_MAX / 2 - f.weights - f.gates)
+    return smx_fail(SMX_ERR_SHAPE, "%s: windows of %lld cells are too large", c->op->name,
+                    (long long)f.s.window);
+  double *numbers = pool_reserve(c, all + f.weights + f.gates);
+  if (!numbers) return SMX_ERR_NOMEM;
+  f.weight = numbers, f.gate = numbers + f.weights, f.partial = learns ? f.gate + f.gates : NULL;
+  if (weights) tensor_load(c, c->in.view + WEIGHT, 0, f.weights, f.weight);
+  if (kind == TREE) tensor_load(c, c->in.view + GATE, 0, f.gates, f.gate);
+  if (kind == ADA && weights) f.p = *f.weight;
+  const bool open = smx_scratch_open(&f.scratch, c->ctx, 0, (size_t)bytes, f.s.planes);
+  if (open) {
+    smx_parallel(c->ctx, f.s.planes, backward ? backward_task : forward_task, &f);
+    if (learns) sum_planes(&f, WEIGHT, 0, f.weights);
+    if (learns && kind == TREE) sum_planes(&f, GATE, f.weights, f.gates);
+    smx_scratch_close(&f.scratch);
+  }
+  smx_free(c->ctx, numbers);
+  return open ? SMX_OK : smx_fail(SMX_ERR_NOMEM, "%s: no memory for windows", c->op->name);
+}
+smx_status pool_cells(const tensor_call *c) { return run(c, false); }
+smx_status pool_cells_backward(const tensor_call *c) { return run(c, true); }
