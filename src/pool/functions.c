@@ -32,4 +32,5 @@ const tensor_functions pool_functions[POOL_COUNT] = {
     [POOL_ada_pool] = {pool_cells, pool_cells_backward, pool_cells_sizes, true},
     [POOL_gated_pool] = {pool_cells, pool_cells_backward, pool_cells_sizes, true},
     [POOL_tree_pool] = {pool_cells, pool_cells_backward, pool_cells_sizes, true},
+    [POOL_smoothed_max_update] = {pool_moving, pool_moving_backward, NULL, true},
 };

@@ -22,6 +22,8 @@ smx_status pool_soft_nms(const tensor_call *c);
 smx_status pool_set_sizes(dims *d);
 smx_status pool_power_mean(const tensor_call *c);
 smx_status pool_power_mean_backward(const tensor_call *c);
+smx_status pool_moving(const tensor_call *c);
+smx_status pool_moving_backward(const tensor_call *c);
 smx_status pool_largest(const tensor_call *c);
 smx_status pool_largest_backward(const tensor_call *c);
 smx_status pool_maxout_sizes(dims *d);

@@ -35,6 +35,7 @@ enum {
   POOL_ada_pool,
   POOL_gated_pool,
   POOL_tree_pool,
+  POOL_smoothed_max_update,
   POOL_COUNT
 };
 extern const smx_op pool_table[POOL_COUNT];

@@ -264,4 +264,5 @@ tensor_ref_fn *const pool_refs[] = {max_pool,
                                     lp_pool,
                                     ada_pool,
                                     gated_pool,
-                                    tree_pool};
+                                    tree_pool,
+                                    pool_ref_moving};

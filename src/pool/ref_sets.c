@@ -282,3 +282,25 @@ void pool_ref_histogram(const tensor_ref_call *c) {
     }
   }
 }
+
+void pool_ref_moving(const tensor_ref_call *c) {
+  const int last = dims_of(c->in_shape[0]) - 1;
+  const int64_t channels = c->in_shape[0][last], n = c->in_shape[0][last - 1];
+  const double tau = c->q[0], rate = c->q[1];
+  for (int64_t k = 0; k < ref_count(c->out_shape[0]); k++) {
+    const double old = c->in[1] ? c->in[1][k] : -INFINITY;
+    double most = -INFINITY, sum = 0, count = 0;
+    for (int pass = 0; pass < 2; pass++)
+      for (int64_t i = 0; i < n; i++) {
+        const double x = c->in[0][(k / channels * n + i) * channels + k % channels] / tau;
+        if (c->in[2] && c->in[2][k / channels * n + i] == 0) continue;
+        if (pass == 0) most = fmax(most, x);
+        else sum += exp(x - most), count++;
+      }
+    const double m = most + log(sum / count), top = fmax(old, m);
+    double next = old == -INFINITY ? m : top + log((1 - rate) * exp(old - top) + rate * exp(m - top));
+    if (count == 0) next = old;
+    c->out[1][k] = next;
+    c->out[0][k] = next == -INFINITY && count == 0 ? 0 : tau * next;
+  }
+}

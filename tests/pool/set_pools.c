@@ -223,6 +223,21 @@ static void windows_of_papers(void **state) {
   GIVE(&p, 0, NAN, 1, -INFINITY, 1), RUN(p), assert_true(isnan(p.out[0][0]) && p.out[0][1] == INFINITY);
 }
 
+/* A bag that is seen whole has its smoothed maximum, and a part moves it by the rate. */
+static void bags_in_parts(void **state) {
+  pooling p = begin("smoothed_max_update");
+  GIVE_ROWS(&p, 0, 3, 1, .2, .9, .5);
+  RUN(p), NEAR(p.out[0], .79204327), NEAR(p.out[1], 7.9204327), NEAR(p.din[0], .000894679, .981135, .0179701);
+  GIVE(&p, 1, 5), set(&p, "rate", "1"), RUN(p), NEAR(p.out[0], .79204327);
+  set(&p, "rate", "0.25"), RUN(p);
+  NEAR(p.out[1], log(.75 * exp(5) + .25 * exp(7.9204327)));
+  const double exact = p.din[0][1];
+  set(&p, "gradient", "estimate"), RUN(p);
+  assert_true(fabs(p.din[0][1] - 4 * exact) < 1e-12);
+  GIVE(&p, 2, 0, 0, 0), RUN(p), NEAR(p.out[0], .5), NEAR(p.out[1], 5), NEAR(p.din[0], 0, 0, 0);
+  GIVE(&p, 1, -INFINITY), RUN(p), NEAR(p.out[0], 0), NEAR(p.out[1], -INFINITY);
+}
+
 static void segments(void **state) {
   pooling p = begin("segment_pool");
   set(&p, "gradient", "straight"), set(&p, "segments", "3");
@@ -306,6 +321,7 @@ int main(void) {
       cmocka_unit_test(budgets_and_histograms),
       cmocka_unit_test(segments),
       cmocka_unit_test(windows_of_papers),
+      cmocka_unit_test(bags_in_parts),
       cmocka_unit_test(sets_of_nothing),
       cmocka_unit_test(means_at_their_edges),
       cmocka_unit_test(groups_that_do_not_fit),
