@@ -10,12 +10,12 @@ enum { PIECE = 4096 }; /* channels of a task */
 
 typedef struct weighted_call {
   pool_sets s;
-  const smx_view *x, *score, *scale; /* score NULL: ranks; scale NULL: 1 */
-  int scores, scales;                /* their ports */
-  int64_t groups, width, pieces;     /* of each lead; channels of one; tasks of one */
-  int64_t copies;                    /* groups that share a channel of x */
-  int64_t score_lead, score_item;    /* numbers of scores from one lead or item to the next */
-  bool sigmoid, limit, shared;       /* shared: copies of groups there may be */
+  const smx_view *x, *score, *scale;   /* score NULL: ranks; scale NULL: 1 */
+  int scores, scales;                  /* their ports */
+  int64_t groups, width, pieces;       /* of each lead; channels of one; tasks of one */
+  int64_t copies;                      /* groups that share a channel of x */
+  int64_t score_lead, score_item;      /* numbers of scores from one lead or item to the next */
+  bool sigmoid, limit, shared, common; /* shared: there may be copies; common: all leads have one score */
   double factor;
   smx_scratch scratch;
   double *partial, *mass; /* D of each task and item, sum w D of each group */
@@ -159,7 +159,7 @@ static void finish_task(void *arg, int64_t task) {
   for (int64_t i = 0; i < n; i++) mass += any && weight[i] != 0 ? weight[i] * dot[i] : 0;
   for (int64_t i = 0; i < n; i++) {
     dot[i] = any && weight[i] != 0 ? w->factor * weight[i] * (dot[i] - mass) : 0;
-    if (w->score && w->score_lead > 0 && w->s.c->din.given[w->scores])
+    if (w->score && !w->common && w->s.c->din.given[w->scores])
       tensor_store(w->s.c, w->s.c->din.view + w->scores, score_at(w, &p, p.q.first + i), 1, dot + i);
   }
   w->mass[task] = mass;
@@ -189,7 +189,7 @@ static void share_task(void *arg, int64_t task) {
 static void sum_shared(const weighted_call *w, int64_t tasks) {
   const tensor_call *c = w->s.c;
   double sum = 0;
-  for (int64_t i = 0; w->score && w->score_lead == 0 && c->din.given[w->scores] && i < w->s.n; i++) {
+  for (int64_t i = 0; w->common && c->din.given[w->scores] && i < w->s.n; i++) {
     double ds = 0;
     for (int64_t t = 0; t < tasks; t++) ds += w->partial[t * w->pieces * w->s.n + i];
     tensor_store(c, c->din.view + w->scores, i, 1, &ds);
@@ -207,7 +207,8 @@ static weighted_call call_of(const tensor_call *c) {
   if (w.scores >= 0) w.score = c->in.view + w.scores;
   if (w.scales >= 0 && c->in.given[w.scales]) w.scale = c->in.view + w.scales;
   if (w.scale) tensor_load(c, w.scale, 0, 1, &w.factor);
-  w.width = w.s.channels, w.score_item = 1, w.score_lead = op == pool_table + POOL_layer_mix ? 0 : w.s.n;
+  w.common = op == pool_table + POOL_layer_mix;
+  w.width = w.s.channels, w.score_item = 1, w.score_lead = w.common ? 0 : w.s.n;
   if (op == pool_table + POOL_selective_kernel) w.groups = w.s.channels, w.width = tensor_dim(c, "k");
   if (op == pool_table + POOL_attsets_pool)
     w.shared = true, w.copies = tensor_dim(c, "m"), w.groups = w.copies * w.s.channels, w.width = 1;
