@@ -57,6 +57,8 @@ static double product(const window *w, const double *weight) {
 
 static double power_of(const cells_call *f, double ratio, double p) {
   if (p == 0 || ratio == 1) return 1;
+  if (p == 1 || p == 2) return p == 1 ? ratio : ratio * ratio;
+  if (p == 0.5) return __builtin_sqrt(ratio);
   return ratio < 0x1p-1022 ? (p > 0 ? 0 : __builtin_inf()) : f->math->exp(p * f->math->log(ratio));
 }
 static double norm(const cells_call *f, const window *w) {
