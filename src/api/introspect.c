@@ -2,6 +2,7 @@
 #include "base/enter.h"
 #include "driver/internal.h"
 #include "attention/attention.h"
+#include "attention/table_operators.h"
 #include "fit/fit.h"
 #include "gate/gate.h"
 #include "head/head.h"
@@ -33,6 +34,7 @@ static const struct family {
     {gate_table, GATE_COUNT, gate_functions},
     {linear_attention_table, LINEAR_ATTENTION_COUNT, linear_attention_functions},
     {pairwise_table, PAIRWISE_COUNT, pairwise_functions},
+    {attention_op_table, ATTENTION_OP_COUNT, attention_functions},
     {score_table, SCORE_COUNT, score_functions},
     {fit_table, FIT_COUNT, fit_functions},
 };

@@ -5,6 +5,7 @@
 #include "driver/tensors.h"
 
 extern const tensor_functions matrix_functions[], pool_functions[], head_functions[], gate_functions[],
-    score_functions[], fit_functions[], linear_attention_functions[], pairwise_functions[];
+    score_functions[], fit_functions[], linear_attention_functions[], pairwise_functions[],
+    attention_functions[];
 
 #endif

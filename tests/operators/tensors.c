@@ -33,7 +33,7 @@ static double value_at(const smx_port *port, smx_dtype t, const unsigned char *b
 
 /* For each directory with references. */
 #define SMX_TENSOR_REFS(REF) \
-  REF(pool) REF(head) REF(gate) REF(score) REF(fit) REF(linear_attention) REF(pairwise)
+  REF(pool) REF(head) REF(gate) REF(score) REF(fit) REF(linear_attention) REF(pairwise) REF(attention)
 #define EXTERN(family) extern tensor_ref_fn *const family##_refs[];
 SMX_TENSOR_REFS(EXTERN)
 

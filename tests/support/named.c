@@ -269,6 +269,14 @@ static bool goes_with_pairs(const named *p, const smx_port *port, bool wanted) {
   return wanted || strstr(port->help, "to be given");
 }
 
+/* Attention by matrices: as many scores of a row as there are elements, or they depend on each
+ * other. */
+static void fit_sheets(const named *p, dims *d, const char *chosen) {
+  if (strcmp(p->op->name, "orthostochastic_attention")) return;
+  if (!chosen || strcmp(chosen, "l")) dims_set(d, "l", 0, 4);
+  if (!chosen || strcmp(chosen, "d")) dims_set(d, "d", 0, 5);
+}
+
 /* A curve rises. */
 static void fit_curve(named *p) {
   if (!strcmp(p->op->name, "isotonic")) sort(p->in[1], named_count(p->in_shape + 1));
@@ -321,6 +329,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   fit_tokens(p, &d, name, size);
   fit_tree(p, &d, name);
   fit_pairs(p, &d, name);
+  fit_sheets(p, &d, name);
   choose_sizes(p, &d, name, size);
   int either = 0;
   for (int i = 0; i < op->input_count; i++) {

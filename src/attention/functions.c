@@ -1,0 +1,12 @@
+/* attention/functions.c - the operators of table_operators.h: their functions, by number. */
+#include "functions.h"
+
+const tensor_functions attention_functions[ATTENTION_OP_COUNT] = {
+    [ATTENTION_OP_sinkhorn_attention] = {sinkhorn_attention_forward, sinkhorn_attention_backward, NULL, true},
+    [ATTENTION_OP_orthostochastic_attention] = {orthostochastic_attention_forward,
+                                                orthostochastic_attention_backward, NULL, true},
+};
+
+smx_status attention_no_memory(const tensor_call *c) {
+  return smx_fail(SMX_ERR_NOMEM, "%s: no memory for the scores", c->op->name);
+}

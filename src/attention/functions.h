@@ -1,0 +1,25 @@
+/* attention/functions.h - the functions of the operators of table_operators.h. */
+#ifndef SMX_ATTENTION_FUNCTIONS_H
+#define SMX_ATTENTION_FUNCTIONS_H
+#include "driver/tensor_reals.h"
+#include "table_operators.h"
+
+smx_status sinkhorn_attention_forward(const tensor_call *c);
+smx_status sinkhorn_attention_backward(const tensor_call *c);
+smx_status orthostochastic_attention_forward(const tensor_call *c);
+smx_status orthostochastic_attention_backward(const tensor_call *c);
+
+/* The scale of products of rows of d, where none is asked for. */
+static inline double attention_scale(const tensor_call *c) {
+  const double asked = tensor_param(c, "scale"), d = (double)tensor_dim(c, "d");
+  return asked != 0 ? asked : 1 / __builtin_sqrt(d > 0 ? d : 1);
+}
+
+/* to += by x */
+static inline void add_row(double by, const double *x, int64_t n, double *to) {
+  for (int64_t i = 0; i < n; i++) to[i] += by * x[i];
+}
+
+smx_status attention_no_memory(const tensor_call *c);
+
+#endif

@@ -1,0 +1,10 @@
+/* attention/table_operators.h - the table of the operators of attention that the engine of this
+ * directory is not for: they see whole sheets of scores, maxima, or budgets. */
+#ifndef SMX_ATTENTION_TABLE_OPERATORS_H
+#define SMX_ATTENTION_TABLE_OPERATORS_H
+#include <softmax.h>
+
+enum { ATTENTION_OP_sinkhorn_attention, ATTENTION_OP_orthostochastic_attention, ATTENTION_OP_COUNT };
+extern const smx_op attention_op_table[ATTENTION_OP_COUNT];
+
+#endif

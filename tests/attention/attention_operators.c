@@ -1,0 +1,229 @@
+/* attention_operators.c - proves the operators of the family attention on the worked examples of
+ * the catalogue of papers, against the operators that they are made of, over several blocks of
+ * sheets, and where keys are hidden, depend on each other, or are not numbers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "status.h"
+#include "tensors.h"
+#include "util.h"
+
+enum { PORTS = SMX_MAX_PORTS };
+
+/* A tensor of a call; data NULL: there is none. */
+typedef struct port {
+  void *data;
+  int32_t ndim;
+  int64_t shape[4];
+  smx_dtype type;
+} port;
+#define DIMS_OF(...) \
+  (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), { __VA_ARGS__ }
+#define REALS(data, ...) \
+  { \
+    data, DIMS_OF(__VA_ARGS__), { 2, 64, 1 } \
+  }
+#define WHOLE(data, ...) \
+  { \
+    data, DIMS_OF(__VA_ARGS__), { 0, 64, 1 } \
+  }
+#define BYTES(data, ...) \
+  { \
+    data, DIMS_OF(__VA_ARGS__), { 1, 8, 1 } \
+  }
+
+/* dout, din: as out and in, in double. */
+typedef struct op_call {
+  const char *op;
+  port in[PORTS], out[PORTS];
+  double *dout[PORTS], *din[PORTS];
+  const char *setting[4][2];
+  smx_context *ctx;
+} op_call;
+
+static const smx_tensor *tensor_of(port *p, void *data, smx_tensor *t) {
+  *t = tensor(data, p->type, p->ndim, p->shape);
+  return data ? t : NULL;
+}
+
+static smx_status call(op_call *c) {
+  const smx_op *op = smx_op_find(c->op);
+  smx_tensor t[4][PORTS];
+  const smx_tensor *in[PORTS], *out[PORTS], *dout[PORTS], *din[PORTS];
+  bool backward = false;
+  smx_params params;
+  smx_params_init(op, &params);
+  for (int i = 0; i < 4 && c->setting[i][0]; i++)
+    good(smx_params_parse(op, &params, c->setting[i][0], c->setting[i][1]));
+  for (int i = 0; i < PORTS; i++) {
+    in[i] = tensor_of(c->in + i, c->in[i].data, t[0] + i), din[i] = tensor_of(c->in + i, c->din[i], t[1] + i);
+    out[i] = tensor_of(c->out + i, c->out[i].data, t[2] + i);
+    dout[i] = tensor_of(c->out + i, c->dout[i], t[3] + i), backward |= din[i] != NULL;
+  }
+  const smx_status status = smx_forward(op, c->ctx, &params, op->input_count, in, op->output_count, out);
+  if (status != SMX_OK || !backward) return status;
+  return smx_backward(op, c->ctx, &params, op->input_count, in, op->output_count, out, dout, din);
+}
+
+static void normals(rng *r, double *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] = rng_normal(r);
+}
+static double unit[] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
+
+/* ---- matrices ---- */
+
+/* Scores are the rows of q, since keys and values are those of the unit matrix. */
+static void sinkhorn_steps(void **state) {
+  double z[] = {1, 0, -1, .5, .5, 0, -1, 0, 2}, y[9], w[9];
+  op_call c = {.op = "sinkhorn_attention",
+               .in = {REALS(z, 3, 3), REALS(unit, 3, 3), REALS(unit, 3, 3)},
+               .out = {REALS(y, 3, 3), REALS(w, 3, 3)},
+               .setting = {{"scale", "1"}, {"steps", "1"}}};
+  good(call(&c));
+  near(y, (double[]){.665240955775, .244728471055, .0900305731704}, 3, 1e-11);
+  c.setting[1][1] = "3";
+  good(call(&c));
+  near(y, (double[]){.599877640593, .324200493605, .0759218658017}, 3, 1e-11);
+  c.setting[1][1] = "201";
+  good(call(&c));
+  near(w, (double[]){.610635233603, .322934840759, .0664299256378}, 3, 1e-11);
+  assert_memory_equal(y, w, sizeof y);
+}
+
+/* The catalogue's gradient of the limit, of scores, through both ways. */
+static void gradients_of_the_limit(void **state) {
+  double z[] = {1, 2, 3, 0, 1, 0, 2, 0, 1}, dy[] = {1, -2, .5, 0, 1, 2, -1, 3, .25}, y[9], dq[9], dv[9];
+  static const double want[] = {.234815134641,   -.363127745499, .128312610858,
+                                -.0618944385723, .0521921862065, .00970225236573,
+                                -.172920696069,  .310935559293,  -.138014863224};
+  op_call c = {.op = "sinkhorn_attention",
+               .in = {REALS(z, 3, 3), REALS(unit, 3, 3), REALS(unit, 3, 3)},
+               .out = {REALS(y, 3, 3)},
+               .dout = {dy},
+               .din = {dq, NULL, dv},
+               .setting = {{"scale", "1"}, {"steps", "201"}, {"gradient", "steps"}}};
+  for (int limit = 0; limit < 2; limit++) {
+    c.setting[2][1] = limit ? "limit" : "steps";
+    good(call(&c));
+    near(dq, want, 9, 1e-10);
+    for (int j = 0; j < 3; j++)
+      for (int i = 0; i < 3; i++)
+        near(dv + 3 * j + i, (double[]){y[j] * dy[i] + y[3 + j] * dy[3 + i] + y[6 + j] * dy[6 + i]}, 1,
+             1e-15);
+  }
+}
+
+static void squares_of_q(void **state) {
+  double z[] = {1, 0, -1, .5, .5, 0, -1, 0, 2}, cost[] = {1, 2, 3, 0, 1, 0, 2, 0, 1}, y[9], dq[9],
+         dy[] = {1, -2, .5, 0, 1, 2, -1, 3, .25};
+  op_call c = {.op = "orthostochastic_attention",
+               .in = {REALS(z, 3, 3), REALS(unit, 3, 3), REALS(unit, 3, 3)},
+               .out = {REALS(y, 3, 3)},
+               .setting = {{"scale", "1"}, {"noise", "0"}}};
+  good(call(&c));
+  near(y, (double[]){4 / 9., 1 / 18., .5, 1 / 9., 8 / 9., 0, 4 / 9., 1 / 18., .5}, 9, 1e-15);
+  c.in[0].data = cost, c.dout[0] = dy, c.din[0] = dq;
+  good(call(&c));
+  for (int i = 0; i < 3; i++)
+    near(dq + 3 * i, (double[]){(double[]){1.87265306122449, .73469387755102, -.936326530612245}[i]}, 1,
+         1e-13);
+}
+
+/* More tokens than elements: numbers with the noise of the paper, NaN without. */
+static void keys_that_depend_on_each_other(void **state) {
+  enum { N = 7, D = 2 };
+  double q[N * D], k[N * D], y[N * D], w[N * N], dy[N * D], dq[N * D], dk[N * D], values[N * D];
+  rng r = {3};
+  normals(&r, values, N * D), normals(&r, q, N * D), normals(&r, k, N * D), normals(&r, dy, N * D);
+  op_call c = {.op = "orthostochastic_attention",
+               .in = {REALS(q, N, D), REALS(k, N, D), REALS(values, N, D)},
+               .out = {REALS(y, N, D), REALS(w, N, N)},
+               .dout = {dy},
+               .din = {dq, dk}};
+  good(call(&c));
+  for (int i = 0; i < N; i++) {
+    double row = 0, column = 0;
+    for (int j = 0; j < N; j++) row += w[i * N + j], column += w[j * N + i];
+    near((double[]){row, column}, (double[]){1, 1}, 2, 1e-12);
+  }
+  for (int i = 0; i < 2 * N * D; i++) {
+    double *x = i < N * D ? q + i : k + i - N * D, at = *x, want = 0, moved[N * D];
+    op_call there = c;
+    there.out[0].data = moved, there.din[0] = there.din[1] = NULL;
+    for (int side = -1; side <= 1; side += 2) {
+      *x = at + side * 1e-3;
+      good(call(&there));
+      for (int j = 0; j < N * D; j++) want += side * dy[j] * moved[j] / 2e-3;
+    }
+    *x = at;
+    near(i < N * D ? dq + i : dk + i - N * D, &want, 1, 1e-4);
+  }
+  c.setting[0][0] = "noise", c.setting[0][1] = "0";
+  good(call(&c));
+  for (int i = 0; i < N * D; i++) assert_true(isnan(dq[i]) && isfinite(y[i]));
+}
+
+/* Sheets of several blocks have the bits of one alone, for every instruction set and threads. */
+static void sheets_are_apart(void **state) {
+  enum { SHEETS = 3, L = 300, T = 400, D = 2 };
+  static double q[SHEETS * L * D], k[SHEETS * T * D], y[SHEETS * L * D], dq[SHEETS * L * D],
+      dk[SHEETS * T * D], one[L * D], done[L * D], dkey[T * D], first[SHEETS * L * D];
+  rng r = {4};
+  normals(&r, q, SHEETS * L * D), normals(&r, k, SHEETS * T * D);
+  op_call c = {.op = "sinkhorn_attention",
+               .in = {REALS(q, SHEETS, L, D), REALS(k, SHEETS, T, D), REALS(k, SHEETS, T, D)},
+               .out = {REALS(y, SHEETS, L, D)},
+               .dout = {q},
+               .din = {dq, dk},
+               .setting = {{"steps", "2"}}};
+  for (way w = {0}; next_way(&w);) {
+    c.ctx = w.ctx;
+    good(call(&c));
+    if (w.number == 1) memcpy(first, y, sizeof y);
+    assert_memory_equal(first, y, sizeof y);
+  }
+  c.ctx = NULL;
+  for (int i = 0; i < SHEETS; i++) {
+    op_call alone = {
+        .op = c.op,
+        .in = {REALS(q + i * L * D, L, D), REALS(k + i * T * D, T, D), REALS(k + i * T * D, T, D)},
+        .out = {REALS(one, L, D)},
+        .dout = {q + i * L * D},
+        .din = {done, dkey},
+        .setting = {{"steps", "2"}}};
+    good(call(&alone));
+    assert_memory_equal(one, y + i * L * D, sizeof one);
+    assert_memory_equal(done, dq + i * L * D, sizeof done);
+    assert_memory_equal(dkey, dk + i * T * D, sizeof dkey);
+  }
+}
+
+/* A hidden key may be anything; a row without keys follows the policy of empty rows. */
+static void hidden_keys(void **state) {
+  double q[] = {1, 2, 3}, k[] = {.5, NAN, 1}, v[] = {1, INFINITY, 3}, y[3], w[9], dy[] = {1, 1, 1}, dq[3],
+         dk[3], dv[3];
+  unsigned char mask[] = {1, 0, 1, 1, 0, 1, 0, 0, 0};
+  op_call c = {.op = "sinkhorn_attention",
+               .in = {REALS(q, 3, 1), REALS(k, 3, 1), REALS(v, 3, 1), BYTES(mask, 3, 3)},
+               .out = {REALS(y, 3, 1), REALS(w, 3, 3)},
+               .dout = {dy},
+               .din = {dq, dk, dv}};
+  good(call(&c));
+  near((double[]){w[0] + w[2], w[3] + w[5], w[1], w[4], y[2], dq[2], dk[1], dv[1]},
+       (double[]){1, 1, 0, 0, 0, 0, 0, 0}, 8, 1e-15);
+  assert_true(y[0] > 1 && y[0] < 3);
+  smx_context_options options = {.size = sizeof options, .on_empty = SMX_EMPTY_ERROR};
+  good(smx_context_create(&options, &c.ctx));
+  y[0] = -7;
+  assert_true(call(&c) != SMX_OK && y[0] == -7);
+  smx_context_destroy(c.ctx);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(sinkhorn_steps),   cmocka_unit_test(gradients_of_the_limit),
+      cmocka_unit_test(squares_of_q),     cmocka_unit_test(keys_that_depend_on_each_other),
+      cmocka_unit_test(sheets_are_apart), cmocka_unit_test(hidden_keys),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
