@@ -8,6 +8,11 @@ smx_status sinkhorn_attention_forward(const tensor_call *c);
 smx_status sinkhorn_attention_backward(const tensor_call *c);
 smx_status orthostochastic_attention_forward(const tensor_call *c);
 smx_status orthostochastic_attention_backward(const tensor_call *c);
+smx_status max_sim_forward(const tensor_call *c);
+smx_status max_sim_backward(const tensor_call *c);
+smx_status kv_budget_prefix_sizes(dims *d);
+smx_status kv_budget_prefix_forward(const tensor_call *c);
+smx_status kv_budget_dynamic_forward(const tensor_call *c);
 
 /* The scale of products of rows of d, where none is asked for. */
 static inline double attention_scale(const tensor_call *c) {

@@ -95,4 +95,141 @@ static void orthostochastic_attention(const tensor_ref_call *c) {
   apply(c, &s);
 }
 
-tensor_ref_fn *const attention_refs[] = {sinkhorn_attention, orthostochastic_attention};
+static void max_sim(const tensor_ref_call *c) {
+  const int64_t l = size(c->in_shape[0], 2), d = size(c->in_shape[0], 1), b = size(c->in_shape[2], 1) - 1,
+                items = ref_count(c->in_shape[0]) / l / d;
+  for (int64_t at = 0; at < items * b; at++) {
+    c->out[0][at] = 0;
+    for (int64_t i = 0; i < l; i++) {
+      const int64_t row = at / b * l + i;
+      double most = -INFINITY, sum = 0;
+      int64_t best = -1;
+      for (int pass = 0; pass < 2; pass++)
+        for (int64_t j = (int64_t)c->in[2][at % b]; j < (int64_t)c->in[2][at % b + 1]; j++) {
+          double dot = 0;
+          if ((c->in[4] && c->in[4][j] == 0) || (c->in[3] && c->in[3][row] == 0)) continue;
+          for (int64_t k = 0; k < d; k++) dot += c->in[0][row * d + k] * c->in[1][j * d + k];
+          if (pass) sum += exp((dot - most) / c->q[0]);
+          else if (best < 0 || dot > most) most = dot, best = j;
+        }
+      ref_put(c, 1, at * l + i, (double)best);
+      if (!c->in[3] || c->in[3][row] != 0) c->out[0][at] += most + (c->q[0] > 0 ? c->q[0] * log(sum) : 0);
+    }
+  }
+}
+
+/* How many of n numbers come before x[at]: larger ones, and earlier ones of equal ones. */
+static int64_t rank(const double *x, int64_t n, int64_t at, const int *taken) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i++)
+    count += !(taken && taken[i]) && (x[i] > x[at] || (x[i] == x[at] && i < at));
+  return count;
+}
+/* Index of the kept ones, then -1. */
+static void list(const int *kept, int64_t n, double *index) {
+  int64_t at = 0;
+  for (int64_t j = 0; j < n; j++)
+    if (kept[j]) index[at++] = (double)j;
+  while (at < n) index[at++] = -1;
+}
+/* Keeps `most` more of the largest. */
+static void keep(const double *x, int64_t n, int64_t most, int *kept) {
+  for (int64_t k = 0; k < most; k++) {
+    int64_t best = -1;
+    for (int64_t j = 0; j < n; j++)
+      if (!kept[j] && (best < 0 || x[j] > x[best])) best = j;
+    if (best >= 0) kept[best] = 1;
+  }
+}
+
+/* The share of the mass that the `count` largest have. */
+static double share_of(const double *x, int64_t n, double count) {
+  double before = 0, all = 0;
+  for (int64_t r = 0; r < n; r++)
+    for (int64_t j = 0; j < n; j++)
+      if (rank(x, n, j, NULL) == r) all += x[j], before += (double)r < count ? x[j] : 0;
+  return before / all;
+}
+
+/* Key by key: the layer whose next one has the least mass before it. */
+static void kv_budget_prefix(const tensor_ref_call *c) {
+  const int64_t n = size(c->in_shape[0], 2), t = size(c->in_shape[0], 1),
+                items = ref_count(c->in_shape[0]) / n / t, first = (int64_t)c->q[1], last = (int64_t)c->q[2],
+                whole = first + last < t ? first + last : t;
+  int *kept = calloc((size_t)t, sizeof *kept);
+  for (int64_t item = 0; item < items; item++) {
+    const double *mass = c->in[0] + item * n * t;
+    double *budget = c->out[1] + item * n;
+    for (int64_t i = 0; i < n; i++) budget[i] = (double)whole;
+    for (int64_t left = (c->q[0] > 0 ? (int64_t)c->q[0] : (n * t + 1) / 2) - n * whole; left > 0; left--) {
+      double least = INFINITY;
+      int64_t best = 0;
+      for (int64_t i = 0; i < n; i++) {
+        const double share = share_of(mass + i * t, t, budget[i] - (double)whole);
+        if (budget[i] < (double)t && share < least) least = share, best = i;
+      }
+      budget[best]++;
+    }
+    for (int64_t i = 0; i < n; i++) {
+      for (int64_t j = 0; j < t; j++) kept[j] = j < first || j >= t - last;
+      keep(mass + i * t, t, (int64_t)budget[i] - whole, kept);
+      list(kept, t, c->out[0] + (item * n + i) * t);
+    }
+  }
+  free(kept);
+}
+
+/* Seats by votes: quotas with what is above the cap shared again, then the largest remainders. */
+static void seat(const double *votes, int64_t n, double all_seats, double cap, double *share,
+                 double *budget) {
+  double left = all_seats;
+  for (int64_t i = 0; i < n; i++) budget[i] = 0;
+  for (int64_t round = 0; round < n; round++) {
+    double all = 0, seats = all_seats;
+    for (int64_t i = 0; i < n; i++)
+      if (budget[i] < cap) all += votes[i];
+      else seats -= cap;
+    for (int64_t i = 0; i < n; i++)
+      if (budget[i] < cap) share[i] = all > 0 ? seats * votes[i] / all : 0;
+    for (int64_t i = 0; i < n; i++)
+      if (budget[i] < cap && share[i] > cap) budget[i] = share[i] = cap;
+  }
+  for (int64_t i = 0; i < n; i++) left -= budget[i] = floor(share[i] + 1e-9);
+  for (; left > 0; left--) {
+    int64_t best = -1;
+    for (int64_t i = 0; i < n; i++)
+      if (share[i] - budget[i] > 1e-9 &&
+          (best < 0 || share[i] - budget[i] > share[best] - budget[best] + 1e-9))
+        best = i;
+    if (best >= 0) budget[best]++;
+  }
+}
+
+static void kv_budget_dynamic(const tensor_ref_call *c) {
+  const int64_t n = size(c->in_shape[0], 3), h = size(c->in_shape[0], 2), t = size(c->in_shape[0], 1),
+                items = ref_count(c->in_shape[0]) / n / h / t,
+                there = (double)t > c->q[1] ? t - (int64_t)c->q[1] : 0,
+                base = c->q[0] < (double)there ? (int64_t)c->q[0] : there;
+  const double cap = fmin(floor(c->q[2] * (double)base), (double)there);
+  double *votes = calloc((size_t)n, sizeof *votes), *share = calloc((size_t)n, sizeof *share);
+  int *late = calloc((size_t)(n * h * t), sizeof *late), *kept = calloc((size_t)t, sizeof *kept);
+  for (int64_t i = 0; i < n * h * t; i++) late[i] = i % t >= there;
+  for (int64_t item = 0; item < items; item++) {
+    const double *mass = c->in[0] + item * n * h * t;
+    double *budget = c->out[1] + item * n;
+    for (int64_t i = 0; i < n; i++) votes[i] = 0;
+    for (int64_t j = 0; j < n * h * t; j++)
+      votes[j / (h * t)] += !late[j] && rank(mass, n * h * t, j, late) < base * n * h;
+    seat(votes, n, (double)(base * n), cap, share, budget);
+    for (int64_t i = 0; i < n * h; i++) {
+      for (int64_t j = 0; j < t; j++) kept[j] = j >= there;
+      keep(mass + i * t, t, (int64_t)budget[i / h], kept);
+      list(kept, t, c->out[0] + (item * n * h + i) * t);
+    }
+    for (int64_t i = 0; i < n; i++) budget[i] += (double)(t - there);
+  }
+  free(votes), free(share), free(late), free(kept);
+}
+
+tensor_ref_fn *const attention_refs[] = {sinkhorn_attention, orthostochastic_attention, max_sim,
+                                         kv_budget_prefix, kv_budget_dynamic};

@@ -39,6 +39,38 @@ static const smx_param orthostochastic_params[] = {
     {"noise", "standard deviation of what is added to the scores", 1e-7, 0, 1e30, 0, NULL},
     {"seed", "of the noise", 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL}};
 
+static const smx_port max_sim_in[] = {
+    {"q", DIMS, GRAD, "tokens of each query", "... l d"},
+    {"document", DIMS, GRAD, "tokens of all documents, one after another", "m d"},
+    {"offsets", DIMS, SMX_PORT_INT | SAVED, "where each document starts, and m at the end", "b+1 | <= m"},
+    {"q_mask", DIMS, MASK, "nonzero = the token of the query counts", "... l"},
+    {"mask", DIMS, MASK, "nonzero = the token of the document is there", "m"}};
+static const smx_port max_sim_out[] = {
+    {"score", DIMS, 0, "of each query and document", "... b"},
+    {"index", DIMS, SMX_PORT_INT | OPT, "the best token for each of the query; -1: there is none",
+     "... b l"}};
+static const smx_param max_sim_params[] = {
+    {"tau", "how soft the maximum is; 0: not at all", 0, 0, 1e30, 0, NULL}};
+
+#define MASSES(dims) {"mass", DIMS, 0, "sums of weights of every key, positive or 0", dims}
+#define LAYER_BUDGET {"budget", DIMS, SMX_PORT_INT, "how many keys each layer keeps", "... n"}
+static const smx_port prefix_in[] = {MASSES("... n t")}, dynamic_in[] = {MASSES("... n h t")};
+static const smx_port prefix_out[] = {
+    {"index", DIMS, SMX_PORT_INT, "the keys that each layer keeps, in order; then -1", "... n t"},
+    LAYER_BUDGET};
+static const smx_port dynamic_out[] = {
+    {"index", DIMS, SMX_PORT_INT, "the keys that each head keeps, in order; then -1", "... n h t"},
+    LAYER_BUDGET};
+static const smx_param prefix_params[] = {
+    {"keep", "keys of all layers together; 0: half of them", 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL},
+    {"first", "keys that every layer keeps at the start", 4, 0, 1e9, SMX_PARAM_INT, NULL},
+    {"last", "and at the end", 1, 0, 1e9, SMX_PARAM_INT, NULL}};
+static const smx_param dynamic_params[] = {
+    {"keep", "keys of a head beside the last ones, in the mean of the layers", 504, 0, 1e9, SMX_PARAM_INT,
+     NULL},
+    {"last", "keys at the end that every head keeps", 8, 0, 1e9, SMX_PARAM_INT, NULL},
+    {"most", "no layer keeps more than so many times as many", 10, 1, 1e9, 0, NULL}};
+
 const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
     [ATTENTION_OP_sinkhorn_attention] = {
         .id = 588, .name = "sinkhorn_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
@@ -68,4 +100,46 @@ const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
                   "1e-7; that this is its deviation is our reading",
         .example = "softmax run orthostochastic_attention q.npy q.npy v.npy",
         INPUTS(square_in), OUTPUTS(square_out), PARAMS(orthostochastic_params)},
+    [ATTENTION_OP_max_sim] = {
+        .id = 590, .name = "max_sim", .family = "attention", .flags = SMX_OP_BACKWARD, .tolerance = 4,
+        .title = "how well documents answer a query, by the best of their tokens for each of its own",
+        .formula = "score = sum_i max_j q_i d_j; with tau > 0 max_j is tau log sum_j e^(q_i d_j / tau)",
+        .about = "Every query with every document, in double. Padded documents of n tokens have offsets 0, "
+                 "n, 2 n ... and a mask. The best of equal tokens is the first. A document without tokens "
+                 "scores -inf, with gradient 0; a NaN makes the score NaN, with index -1. Products are not "
+                 "normalised: unit rows are the caller's. Gradient: to the best token, or with tau > 0 "
+                 "to all by their softmax.",
+        .source = "ColBERT: Efficient and Effective Passage Search (Khattab, Zaharia 2020); Simple "
+                  "Projection Variants Improve ColBERT Performance (2025)",
+        .example = "softmax run max_sim query.npy document.npy offsets.npy",
+        INPUTS(max_sim_in), OUTPUTS(max_sim_out), PARAMS(max_sim_params)},
+    [ATTENTION_OP_kv_budget_prefix] = {
+        .id = 591, .name = "kv_budget_prefix", .family = "attention", .tolerance = 1,
+        .title = "how many keys each layer keeps, so that all layers lose the same share of mass",
+        .formula = "with masses in falling order the j-th key of a layer stays while sum_(i < j) mass_i / "
+                   "sum_i mass_i < threshold, one threshold for all layers",
+        .about = "The threshold is the one that keeps so many keys: exactly, where the paper bisects to "
+                 "within 5 keys and scales. Of equal shares those of the lower layer stay. first + last "
+                 "keys of every layer stay beside these, as the authors count; the others that stay are "
+                 "those with the most mass, of equal ones the first. A layer without mass counts as one "
+                 "of equal masses. A mass that is negative, infinite or NaN makes every number -1. mass "
+                 "is a sum over queries, and the mean over heads.",
+        .source = "PrefixKV: Adaptive Prefix KV Cache is What Vision Instruction-Following Models Need "
+                  "for Efficient Generation (Wang et al. 2024)",
+        .example = "softmax run kv_budget_prefix mass.npy --first 1",
+        INPUTS(prefix_in), OUTPUTS(prefix_out), PARAMS(prefix_params)},
+    [ATTENTION_OP_kv_budget_dynamic] = {
+        .id = 592, .name = "kv_budget_dynamic", .family = "attention", .tolerance = 1,
+        .title = "how many keys each layer keeps, by how many of the largest masses are its own",
+        .formula = "c_n = how many of the keep heads layers largest masses are in layer n, budget_n = keep "
+                   "layers c_n / sum c, at most `most` keep",
+        .about = "Shares are whole numbers by largest remainders, ties to the lower layer; what is above "
+                 "the cap, or the keys there are, goes to the other layers by the same rule (the authors "
+                 "round down twice). Every head of a layer keeps its budget of largest masses, ties to the "
+                 "first, and the last keys, which have no vote; budget counts both. A mass that is "
+                 "negative, infinite or NaN makes every number -1.",
+        .source = "DynamicKV: Task-Aware Adaptive KV Cache Compression for Long Context LLMs (Zhou et al. "
+                  "2024)",
+        .example = "softmax run kv_budget_dynamic mass.npy --keep 2 --last 1",
+        INPUTS(dynamic_in), OUTPUTS(dynamic_out), PARAMS(dynamic_params)},
 };

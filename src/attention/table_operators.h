@@ -4,7 +4,14 @@
 #define SMX_ATTENTION_TABLE_OPERATORS_H
 #include <softmax.h>
 
-enum { ATTENTION_OP_sinkhorn_attention, ATTENTION_OP_orthostochastic_attention, ATTENTION_OP_COUNT };
+enum {
+  ATTENTION_OP_sinkhorn_attention,
+  ATTENTION_OP_orthostochastic_attention,
+  ATTENTION_OP_max_sim,
+  ATTENTION_OP_kv_budget_prefix,
+  ATTENTION_OP_kv_budget_dynamic,
+  ATTENTION_OP_COUNT
+};
 extern const smx_op attention_op_table[ATTENTION_OP_COUNT];
 
 #endif

@@ -219,11 +219,90 @@ static void hidden_keys(void **state) {
   smx_context_destroy(c.ctx);
 }
 
+/* ---- maxima and budgets ---- */
+
+static void the_best_tokens(void **state) {
+  double q[] = {1, 0, .6, .8}, document[] = {.8, .6, 0, 1, 1, 0, 1, 0}, score[3], g[] = {1, 2, 4}, dq[4],
+         dd[8];
+  int64_t offsets[] = {0, 3, 3, 4}, index[6];
+  unsigned char mask[] = {1, 1, 1, 0};
+  op_call c = {.op = "max_sim",
+               .in = {REALS(q, 2, 2), REALS(document, 4, 2), WHOLE(offsets, 4)},
+               .out = {REALS(score, 3), WHOLE(index, 3, 2)},
+               .dout = {g},
+               .din = {dq, dd},
+               .setting = {{"tau", "0"}}};
+  good(call(&c));
+  near((double[]){score[0], score[2]}, (double[]){1.96, 1.6}, 2, 1e-15);
+  assert_true(score[1] == -INFINITY);
+  assert_memory_equal(index, ((int64_t[]){2, 0, -1, -1, 3, 3}), sizeof index);
+  near(dq, (double[]){5, 0, 4.8, .6}, 4, 1e-15);
+  near(dd, (double[]){.6, .8, 0, 0, 1, 0, 6.4, 3.2}, 8, 1e-15);
+  document[4] = .8, document[5] = -7; /* a tie for the first row */
+  c.in[4] = (port)BYTES(mask, 4);
+  good(call(&c));
+  assert_true(index[0] == 0 && score[2] == -INFINITY);
+  near(dd, (double[]){1.6, .8, 0, 0, 0, 0, 0, 0}, 8, 1e-15);
+  c.setting[0][1] = "1e-3";
+  document[4] = 1, document[5] = 0;
+  good(call(&c));
+  near(score, (double[]){1.96}, 1, 1e-9);
+  document[0] = NAN;
+  good(call(&c));
+  assert_true(isnan(score[0]) && index[0] == -1 && isnan(dq[0]) && isnan(dd[0]));
+}
+
+static void layers_lose_the_same_share(void **state) {
+  double mass[] = {.7, .1, .05, .05, .05, .05, .2, .2, .2, .2, .1, .1};
+  int64_t index[12], budget[2];
+  op_call c = {.op = "kv_budget_prefix",
+               .in = {REALS(mass, 2, 6)},
+               .out = {WHOLE(index, 2, 6), WHOLE(budget, 2)},
+               .setting = {{"keep", "7"}, {"first", "0"}, {"last", "0"}}};
+  good(call(&c));
+  assert_memory_equal(budget, ((int64_t[]){3, 4}), sizeof budget);
+  assert_memory_equal(index, ((int64_t[]){0, 1, 2, -1, -1, -1, 0, 1, 2, 3, -1, -1}), sizeof index);
+  c.setting[2][1] = "1", mass[4] = .5;
+  good(call(&c));
+  assert_memory_equal(index, ((int64_t[]){0, 4, 5, -1, -1, -1, 0, 1, 2, 5, -1, -1}), sizeof index);
+  c.setting[0][1] = "13";
+  refused(call(&c), SMX_ERR_PARAM, "keep is 13");
+  c.setting[0][1] = "1";
+  refused(call(&c), SMX_ERR_PARAM, "2 keys are kept anyway");
+  c.setting[0][1] = "7", mass[0] = -1;
+  good(call(&c));
+  for (int i = 0; i < 12; i++) assert_true(index[i] == -1 && budget[i / 6] == -1);
+}
+
+/* Equal masses: the base each. By 10, 2 and 0 votes 6 seats are 5, 1, 0, and with a cap of 3 they
+ * are 3, 3, 0; the last key is kept beside. */
+static void layers_share_by_votes(void **state) {
+  double mass[3 * 2 * 8];
+  int64_t index[3 * 2 * 8], budget[3];
+  op_call c = {.op = "kv_budget_dynamic",
+               .in = {REALS(mass, 3, 2, 8)},
+               .out = {WHOLE(index, 3, 2, 8), WHOLE(budget, 3)},
+               .setting = {{"keep", "2"}, {"last", "1"}, {"most", "10"}}};
+  static const int order[] = {1, 2, 0, 3, 5, 4, 6, 7};
+  for (int i = 0; i < 48; i++) mass[i] = i % 8 == 7 ? 99 : order[i % 8] / 16.;
+  good(call(&c));
+  assert_memory_equal(budget, ((int64_t[]){3, 3, 3}), sizeof budget);
+  assert_memory_equal(index, ((int64_t[]){4, 6, 7, -1, -1, -1, -1, -1}), 8 * sizeof *index);
+  for (int i = 0; i < 16; i++) mass[i] = i % 8 < 5 ? 3 : 0; /* 10 of the 12 largest masses */
+  good(call(&c));
+  assert_memory_equal(budget, ((int64_t[]){6, 2, 1}), sizeof budget);
+  c.setting[2][1] = "1.5";
+  good(call(&c));
+  assert_memory_equal(budget, ((int64_t[]){4, 4, 1}), sizeof budget);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sinkhorn_steps),   cmocka_unit_test(gradients_of_the_limit),
-      cmocka_unit_test(squares_of_q),     cmocka_unit_test(keys_that_depend_on_each_other),
-      cmocka_unit_test(sheets_are_apart), cmocka_unit_test(hidden_keys),
+      cmocka_unit_test(sinkhorn_steps),        cmocka_unit_test(gradients_of_the_limit),
+      cmocka_unit_test(squares_of_q),          cmocka_unit_test(keys_that_depend_on_each_other),
+      cmocka_unit_test(sheets_are_apart),      cmocka_unit_test(hidden_keys),
+      cmocka_unit_test(the_best_tokens),       cmocka_unit_test(layers_lose_the_same_share),
+      cmocka_unit_test(layers_share_by_votes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -277,6 +277,30 @@ static void fit_sheets(const named *p, dims *d, const char *chosen) {
   if (!chosen || strcmp(chosen, "d")) dims_set(d, "d", 0, 5);
 }
 
+/* Documents with a token each at least, or their scores are -inf; keys that fit the budgets. */
+static void fit_documents(named *p, dims *d, const char *chosen) {
+  if (!strcmp(p->op->name, "kv_budget_dynamic")) {
+    smx_params_set(p->op, &p->params, "keep", 1 + p->variant % 3);
+    smx_params_set(p->op, &p->params, "last", p->variant % 2);
+    smx_params_set(p->op, &p->params, "most", 1 + 0.25 * p->variant);
+  }
+  if (!strcmp(p->op->name, "kv_budget_prefix")) {
+    smx_params_set(p->op, &p->params, "keep", 0);
+    smx_params_set(p->op, &p->params, "first", p->variant % 2);
+    smx_params_set(p->op, &p->params, "last", p->variant % 3 / 2);
+  }
+  if (strcmp(p->op->name, "max_sim")) return;
+  if (!chosen || strcmp(chosen, "m")) dims_set(d, "m", 0, 7);
+  if (!chosen || strcmp(chosen, "b")) dims_set(d, "b", 0, 3);
+}
+static void fit_offsets(named *p) {
+  if (strcmp(p->op->name, "max_sim")) return;
+  const int64_t m = p->in_shape[1].dim[0], b = p->in_shape[2].dim[0] - 1;
+  for (int64_t k = 1; k < b; k++) p->in[2][k] = (double)(k * m / b);
+  for (int64_t k = 0; k < b && p->in[4]; k++)
+    if (p->in[2][k] < (double)m) p->in[4][(int64_t)p->in[2][k]] = 1;
+}
+
 /* A curve rises. */
 static void fit_curve(named *p) {
   if (!strcmp(p->op->name, "isotonic")) sort(p->in[1], named_count(p->in_shape + 1));
@@ -330,6 +354,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   fit_tree(p, &d, name);
   fit_pairs(p, &d, name);
   fit_sheets(p, &d, name);
+  fit_documents(p, &d, name);
   choose_sizes(p, &d, name, size);
   int either = 0;
   for (int i = 0; i < op->input_count; i++) {
@@ -345,6 +370,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   fit_curve(p);
   fit_parents(p);
   fit_gradient(p);
+  fit_offsets(p);
   if (!infer(p)) return false;
   for (int o = 0; o < op->output_count; o++) {
     p->wanted[o] = !(op->outputs[o].flags & SMX_PORT_OPTIONAL) || (variant + o) % 3 != 0;
