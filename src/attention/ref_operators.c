@@ -95,6 +95,52 @@ static void orthostochastic_attention(const tensor_ref_call *c) {
   apply(c, &s);
 }
 
+/* Sheets [items][heads][l][t] through kernels [heads][a][b]. */
+static void convolve(const double *kernel, const int64_t *shape, int64_t heads, const sheet *s, double *x) {
+  const int64_t a = size(shape, 2), b = size(shape, 1), cells = s->l * s->t;
+  double *made = calloc((size_t)(s->items * cells), sizeof *made);
+  for (int64_t at = 0; at < s->items * cells * a * b; at++) {
+    const int64_t cell = at / (a * b), u = at / b % a, w = at % b, which = cell / cells;
+    const int64_t i = cell / s->t % s->l - (a - 1) + u, j = cell % s->t - b / 2 + w;
+    if (i >= 0 && i < s->l && j >= 0 && j < s->t)
+      made[cell] += kernel[(which % heads * a + u) * b + w] * x[which * cells + i * s->t + j];
+  }
+  for (int64_t at = 0; at < s->items * cells; at++) x[at] = made[at];
+  free(made);
+}
+static void mix_heads(const double *mix, int64_t heads, const sheet *s, double *x) {
+  const int64_t cells = s->l * s->t;
+  double *made = calloc((size_t)(s->items * cells), sizeof *made);
+  for (int64_t at = 0; at < s->items * cells; at++)
+    for (int64_t g = 0; g < heads; g++) {
+      const int64_t which = at / cells, unit = which - which % heads;
+      made[at] += mix[which % heads * heads + g] * x[(unit + g) * cells + at % cells];
+    }
+  for (int64_t at = 0; at < s->items * cells; at++) x[at] = made[at];
+  free(made);
+}
+
+static void multi_token_attention(const tensor_ref_call *c) {
+  const sheet s = scores_of(c, NULL);
+  const int64_t heads = size(c->in_shape[0], 3), all = s.items * s.l * s.t;
+  double *seen = calloc((size_t)all, sizeof *seen);
+  for (int64_t at = 0; at < all; at++) {
+    const int64_t i = at / s.t % s.l, j = at % s.t, item = at / (s.l * s.t) / heads;
+    seen[at] =
+        !(c->q[1] != 0 && j - i > s.t - s.l) && !(c->in[3] && c->in[3][(item * s.l + i) * s.t + j] == 0);
+    if (seen[at] == 0) s.s[at] = 0;
+  }
+  convolve(c->in[4], c->in_shape[4], heads, &s, s.s);
+  if (c->in[5]) mix_heads(c->in[5], heads, &s, s.s);
+  for (int64_t at = 0; at < all; at++) s.s[at] = seen[at] != 0 ? s.s[at] : -INFINITY;
+  for (int64_t i = 0; i < s.items * s.l; i++) normalise(s.s + i * s.t, s.t, 1, 0);
+  if (c->in[6]) convolve(c->in[6], c->in_shape[6], heads, &s, s.s);
+  for (int64_t at = 0; at < all; at++) s.s[at] = seen[at] != 0 ? s.s[at] : 0;
+  if (c->in[7]) mix_heads(c->in[7], heads, &s, s.s);
+  free(seen);
+  apply(c, &s);
+}
+
 static void max_sim(const tensor_ref_call *c) {
   const int64_t l = size(c->in_shape[0], 2), d = size(c->in_shape[0], 1), b = size(c->in_shape[2], 1) - 1,
                 items = ref_count(c->in_shape[0]) / l / d;
@@ -231,5 +277,6 @@ static void kv_budget_dynamic(const tensor_ref_call *c) {
   free(votes), free(share), free(late), free(kept);
 }
 
-tensor_ref_fn *const attention_refs[] = {sinkhorn_attention, orthostochastic_attention, max_sim,
-                                         kv_budget_prefix, kv_budget_dynamic};
+tensor_ref_fn *const attention_refs[] = {
+    sinkhorn_attention, orthostochastic_attention, max_sim,
+    kv_budget_prefix,   kv_budget_dynamic,         multi_token_attention};

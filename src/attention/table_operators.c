@@ -11,7 +11,7 @@
 enum { GRAD = SMX_PORT_GRAD | SMX_PORT_SAVED, SAVED = SMX_PORT_SAVED, OPT = SMX_PORT_OPTIONAL };
 enum { MASK = SMX_PORT_MASK | SMX_PORT_OPTIONAL | SMX_PORT_SAVED };
 
-static const char *const ways[] = {"steps", "limit", NULL};
+static const char *const ways[] = {"steps", "limit", NULL}, *const no_yes[] = {"no", "yes", NULL};
 
 #define QUERIES(dims) {"q", DIMS, GRAD, "queries", dims}
 #define KEYS(dims) {"k", DIMS, GRAD, "keys", dims}
@@ -70,6 +70,21 @@ static const smx_param dynamic_params[] = {
      NULL},
     {"last", "keys at the end that every head keeps", 8, 0, 1e9, SMX_PARAM_INT, NULL},
     {"most", "no layer keeps more than so many times as many", 10, 1, 1e9, 0, NULL}};
+
+static const smx_port multi_token_in[] = {
+    QUERIES("... h l d"), KEYS("... h t d"), VALUES("... h t e"),
+    {"mask", DIMS, MASK, "nonzero = the query sees the key, in every head", "... l t"},
+    {"theta", DIMS, GRAD, "kernels of the scores: a queries, the last of them its own, b keys around one",
+     "h a b"},
+    {"mix", DIMS, GRAD | OPT, "of heads, before the softmax: of each out of all", "h h"},
+    {"after", DIMS, GRAD | OPT, "kernels of the probabilities, as theta", "h m n"},
+    {"after_mix", DIMS, GRAD | OPT, "of heads, after that", "h h"}};
+static const smx_port heads_out[] = {
+    {"y", DIMS, 0, "of every query", "... h l e"},
+    {"weights", DIMS, OPT, "of every query and key", "... h l t"}};
+static const smx_param multi_token_params[] = {
+    SCALE, {"causal", "a query sees no key behind its own; the last ones are side by side", 1, 0, 1,
+            SMX_PARAM_INT, no_yes}};
 
 const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
     [ATTENTION_OP_sinkhorn_attention] = {
@@ -142,4 +157,19 @@ const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
                   "2024)",
         .example = "softmax run kv_budget_dynamic mass.npy --keep 2 --last 1",
         INPUTS(dynamic_in), OUTPUTS(dynamic_out), PARAMS(dynamic_params)},
+    [ATTENTION_OP_multi_token_attention] = {
+        .id = 593, .name = "multi_token_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 256,
+        .title = "attention whose weights look at neighbouring queries, keys and heads",
+        .formula = "c_h[i, j] = sum_(u < a, w < b) theta_h[u, w] s_h[i - (a - 1) + u, j - b / 2 + w], p = "
+                   "softmax(mix c), weights = after_mix (after * p), y = weights v; s = scale q k^T",
+        .about = "b / 2 is rounded down. Scores of hidden keys are 0 while they are convolved, and -inf "
+                 "before the softmax; hidden probabilities are 0 after it, so nothing of the future "
+                 "comes in. A mixture that is not given is one of each head alone; groups of heads are "
+                 "blocks on its diagonal. In double, some batches of all heads in memory at a time. The "
+                 "norm of y and its gate are the caller's. Gradients of all but the mask, for y and for "
+                 "the weights.",
+        .source = "Multi-Token Attention (Golovneva, Wang, Weston, Sukhbaatar 2025)",
+        .example = "softmax run multi_token_attention q.npy k.npy v.npy --theta theta.npy",
+        INPUTS(multi_token_in), OUTPUTS(heads_out), PARAMS(multi_token_params)},
 };

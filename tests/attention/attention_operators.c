@@ -219,6 +219,93 @@ static void hidden_keys(void **state) {
   smx_context_destroy(c.ctx);
 }
 
+/* ---- neighbours ---- */
+
+/* The catalogue's three queries; scores are those of unit keys. */
+static void neighbours_of_scores(void **state) {
+  double z[] = {1, 0, 0, .5, -.5, 0, 0, 1, 2}, theta[] = {0, .1, 0, .2, 1, .3}, one[] = {0, 0, 0, 0, 1, 0},
+         y[9], w[9], plain[9];
+  op_call c = {
+      .op = "multi_token_attention",
+      .in = {REALS(z, 1, 3, 3), REALS(unit, 1, 3, 3), REALS(unit, 1, 3, 3), {0}, REALS(theta, 1, 2, 3)},
+      .out = {REALS(y, 1, 3, 3), REALS(w, 1, 3, 3)},
+      .setting = {{"scale", "1"}, {"causal", "yes"}}};
+  good(call(&c));
+  near(y, (double[]){1, 0, 0, .700567142474, .299432857526, 0, .0936335159969, .310874220996, .595492263007},
+       9, 1e-11);
+  assert_memory_equal(y, w, sizeof y);
+  c.in[4].data = one, c.setting[1][1] = "no";
+  good(call(&c));
+  op_call softmax = {.op = "sinkhorn_attention",
+                     .in = {REALS(z, 3, 3), REALS(unit, 3, 3), REALS(unit, 3, 3)},
+                     .out = {REALS(plain, 3, 3)},
+                     .setting = {{"scale", "1"}, {"steps", "1"}}};
+  good(call(&softmax));
+  assert_memory_equal(y, plain, sizeof y);
+}
+
+/* Nothing of the future comes in, not even a NaN, through kernels before and after the softmax. */
+static void nothing_of_the_future(void **state) {
+  enum { H = 2, L = 6, D = 2 };
+  double q[H * L * D], k[H * L * D], theta[H * 2 * 3], mix[] = {.5, 1, -1, .5}, y[2][H * L * D];
+  rng r = {9};
+  normals(&r, q, H * L * D), normals(&r, k, H * L * D), normals(&r, theta, H * 2 * 3);
+  op_call c = {.op = "multi_token_attention",
+               .in = {REALS(q, H, L, D),
+                      REALS(k, H, L, D),
+                      REALS(k, H, L, D),
+                      {0},
+                      REALS(theta, H, 2, 3),
+                      REALS(mix, H, H),
+                      REALS(theta, H, 2, 3),
+                      REALS(mix, H, H)},
+               .out = {REALS(y[0], H, L, D)}};
+  good(call(&c));
+  for (int h = 0; h < H; h++) k[h * L * D + 4 * D] = NAN, q[h * L * D + 5 * D] = INFINITY;
+  c.out[0].data = y[1];
+  good(call(&c));
+  for (int h = 0; h < H; h++) assert_memory_equal(y[0] + h * L * D, y[1] + h * L * D, 4 * D * sizeof(double));
+  assert_true(isnan(y[1][4 * D]));
+}
+
+/* Gradients of kernels are sums over batches in order, whatever the blocks, threads and sets. */
+static void kernels_learn_from_all_blocks(void **state) {
+  enum { N = 3, H = 2, L = 280, D = 2, ROW = H * L * D, K = H * 2 * 3 };
+  static double q[N * ROW], y[N * ROW], dq[N * ROW], theta[K],
+      mix[] = {1, .5, -.5, 1}, dtheta[K], dmix[4], dafter[K], first[2 * K + 4], sum[K], part[K], lost[K];
+  rng r = {6};
+  normals(&r, q, N * ROW), normals(&r, theta, K);
+  op_call c = {.op = "multi_token_attention",
+               .in = {REALS(q, N, H, L, D),
+                      REALS(q, N, H, L, D),
+                      REALS(q, N, H, L, D),
+                      {0},
+                      REALS(theta, H, 2, 3),
+                      REALS(mix, H, H),
+                      REALS(theta, H, 2, 3)},
+               .out = {REALS(y, N, H, L, D)},
+               .dout = {q},
+               .din = {dq, NULL, NULL, NULL, dtheta, dmix, dafter}};
+  for (way w = {0}; next_way(&w);) {
+    c.ctx = w.ctx;
+    good(call(&c));
+    double *const now[] = {dtheta, dafter, dmix};
+    for (int i = 0; i < 3; i++) {
+      if (w.number == 1) memcpy(first + i * K, now[i], (i < 2 ? K : 4) * sizeof(double));
+      assert_memory_equal(first + i * K, now[i], (i < 2 ? K : 4) * sizeof(double));
+    }
+  }
+  for (int i = 0; i < N; i++) {
+    op_call alone = c;
+    alone.ctx = NULL, alone.dout[0] = q + i * ROW, alone.out[0] = (port)REALS(y, H, L, D);
+    for (int j = 0; j < 3; j++) alone.in[j] = (port)REALS(q + i * ROW, H, L, D);
+    alone.din[4] = part, alone.din[6] = lost;
+    good(call(&alone));
+    for (int j = 0; j < K; j++) sum[j] += part[j];
+  }
+  assert_memory_equal(sum, first, sizeof sum);
+}
+
 /* ---- maxima and budgets ---- */
 
 static void the_best_tokens(void **state) {
@@ -298,10 +385,17 @@ static void layers_share_by_votes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sinkhorn_steps),        cmocka_unit_test(gradients_of_the_limit),
-      cmocka_unit_test(squares_of_q),          cmocka_unit_test(keys_that_depend_on_each_other),
-      cmocka_unit_test(sheets_are_apart),      cmocka_unit_test(hidden_keys),
-      cmocka_unit_test(the_best_tokens),       cmocka_unit_test(layers_lose_the_same_share),
+      cmocka_unit_test(sinkhorn_steps),
+      cmocka_unit_test(gradients_of_the_limit),
+      cmocka_unit_test(squares_of_q),
+      cmocka_unit_test(keys_that_depend_on_each_other),
+      cmocka_unit_test(sheets_are_apart),
+      cmocka_unit_test(hidden_keys),
+      cmocka_unit_test(neighbours_of_scores),
+      cmocka_unit_test(nothing_of_the_future),
+      cmocka_unit_test(kernels_learn_from_all_blocks),
+      cmocka_unit_test(the_best_tokens),
+      cmocka_unit_test(layers_lose_the_same_share),
       cmocka_unit_test(layers_share_by_votes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

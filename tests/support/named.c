@@ -270,11 +270,19 @@ static bool goes_with_pairs(const named *p, const smx_port *port, bool wanted) {
 }
 
 /* Attention by matrices: as many scores of a row as there are elements, or they depend on each
- * other. */
+ * other; small kernels. */
 static void fit_sheets(const named *p, dims *d, const char *chosen) {
-  if (strcmp(p->op->name, "orthostochastic_attention")) return;
-  if (!chosen || strcmp(chosen, "l")) dims_set(d, "l", 0, 4);
-  if (!chosen || strcmp(chosen, "d")) dims_set(d, "d", 0, 5);
+  static const struct {
+    const char *op, *name;
+    int64_t size;
+  } all[] = {{"orthostochastic_attention", "l", 4}, {"orthostochastic_attention", "d", 5},
+             {"multi_token_attention", "h", 2},     {"multi_token_attention", "l", 4},
+             {"multi_token_attention", "t", 5},     {"multi_token_attention", "a", 2},
+             {"multi_token_attention", "b", 3},     {"multi_token_attention", "m", 3},
+             {"multi_token_attention", "n", 2}};
+  for (size_t i = 0; i < COUNT_OF(all); i++)
+    if (!strcmp(p->op->name, all[i].op) && (!chosen || strcmp(chosen, all[i].name) != 0))
+      dims_set(d, all[i].name, 0, all[i].size);
 }
 
 /* Documents with a token each at least, or their scores are -inf; keys that fit the budgets. */
