@@ -141,6 +141,46 @@ static void multi_token_attention(const tensor_ref_call *c) {
   apply(c, &s);
 }
 
+static double gaussian(const double *a, const double *b, int64_t d, double scale) {
+  double square = 0;
+  for (int64_t i = 0; i < d; i++) square += (a[i] - b[i]) * (a[i] - b[i]);
+  return exp(-scale * square / 2);
+}
+/* m c = b by elimination, for every column of b; m is positive. */
+static void solve(double *m, double *b, int64_t n, int64_t columns) {
+  for (int64_t k = 0; k < n; k++)
+    for (int64_t i = 0; i < n; i++) {
+      const double by = i == k ? 0 : m[i * n + k] / m[k * n + k];
+      for (int64_t j = 0; j < n; j++) m[i * n + j] -= by * m[k * n + j];
+      for (int64_t j = 0; j < columns; j++) b[i * columns + j] -= by * b[k * columns + j];
+    }
+  for (int64_t i = 0; i < n * columns; i++) b[i] /= m[i / columns * (n + 1)];
+}
+
+/* By the inverse itself. */
+static void soft_attention(const tensor_ref_call *c) {
+  const int64_t t = size(c->in_shape[0], 2), d = size(c->in_shape[0], 1), m = size(c->in_shape[1], 2),
+                e = size(c->in_shape[2], 1), items = ref_count(c->in_shape[0]) / t / d;
+  const double scale = c->q[0] == 0 ? 1 / sqrt((double)d) : c->q[0];
+  double *p = calloc((size_t)(m * m), sizeof *p), *b = calloc((size_t)(m * e), sizeof *b);
+  for (int64_t item = 0; item < items; item++) {
+    const double *x = c->in[0] + item * t * d, *z = c->in[1] + item * m * d, *v = c->in[2] + item * t * e;
+    for (int64_t i = 0; i < m * m; i++)
+      p[i] = gaussian(z + i / m * d, z + i % m * d, d, scale) + (i % (m + 1) == 0 ? c->q[2] : 0);
+    for (int64_t i = 0; i < m * e; i++) {
+      b[i] = 0;
+      for (int64_t j = 0; j < t; j++) b[i] += gaussian(x + j * d, z + i / e * d, d, scale) * v[j * e + i % e];
+    }
+    solve(p, b, m, e);
+    for (int64_t i = 0; i < t * e; i++) {
+      double sum = 0;
+      for (int64_t a = 0; a < m; a++) sum += gaussian(x + i / e * d, z + a * d, d, scale) * b[a * e + i % e];
+      c->out[0][item * t * e + i] = sum;
+    }
+  }
+  free(p), free(b);
+}
+
 static void max_sim(const tensor_ref_call *c) {
   const int64_t l = size(c->in_shape[0], 2), d = size(c->in_shape[0], 1), b = size(c->in_shape[2], 1) - 1,
                 items = ref_count(c->in_shape[0]) / l / d;
@@ -277,6 +317,6 @@ static void kv_budget_dynamic(const tensor_ref_call *c) {
   free(votes), free(share), free(late), free(kept);
 }
 
-tensor_ref_fn *const attention_refs[] = {
-    sinkhorn_attention, orthostochastic_attention, max_sim,
-    kv_budget_prefix,   kv_budget_dynamic,         multi_token_attention};
+tensor_ref_fn *const attention_refs[] = {sinkhorn_attention, orthostochastic_attention, max_sim,
+                                         kv_budget_prefix,   kv_budget_dynamic,         multi_token_attention,
+                                         soft_attention};

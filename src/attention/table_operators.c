@@ -86,6 +86,16 @@ static const smx_param multi_token_params[] = {
     SCALE, {"causal", "a query sees no key behind its own; the last ones are side by side", 1, 0, 1,
             SMX_PARAM_INT, no_yes}};
 
+static const smx_port soft_in[] = {
+    {"x", DIMS, GRAD, "tokens: queries and keys are the same", "... t d"},
+    {"landmark", DIMS, GRAD, "some that stand for all, as means of neighbours", "... m d"},
+    VALUES("... t e")};
+static const smx_port soft_out[] = {{"y", DIMS, 0, "of every token", "... t e"}};
+static const smx_param soft_params[] = {
+    {"scale", "of squared distances; 0: 1 / sqrt(d)", 0, 0, 1e30, 0, NULL},
+    {"steps", "of Newton's method", 20, 0, 1000, SMX_PARAM_INT, NULL},
+    {"ridge", "is added to the diagonal of what is inverted", 0.01, 0, 1e30, 0, NULL}};
+
 const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
     [ATTENTION_OP_sinkhorn_attention] = {
         .id = 588, .name = "sinkhorn_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
@@ -172,4 +182,20 @@ const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
         .source = "Multi-Token Attention (Golovneva, Wang, Weston, Sukhbaatar 2025)",
         .example = "softmax run multi_token_attention q.npy k.npy v.npy --theta theta.npy",
         INPUTS(multi_token_in), OUTPUTS(heads_out), PARAMS(multi_token_params)},
+    [ATTENTION_OP_soft_attention] = {
+        .id = 594, .name = "soft_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 4096,
+        .title = "attention without softmax through landmarks, in time linear in the tokens",
+        .formula = "y = K W K^T v, K_ia = e^(-scale |x_i - z_a|^2 / 2), W ~ (A + ridge)^-1, A as K of "
+                   "landmarks z",
+        .about = "With P = A + ridge, W begins as 1.8 P / (the largest sum of a row of P)^2, where the "
+                 "authors take that of A, and takes steps 2 W - W P W, which square what is left to the "
+                 "inverse: 20 are enough for landmarks that are apart, or with a ridge. Sums are not "
+                 "divided by anything. With all tokens as landmarks and ridge = 0 it is kernel "
+                 "attention. In double. Gradients of x, landmarks and v; the one through W is that of "
+                 "an inverse, not of its steps, as the authors have it.",
+        .source = "SOFT: Softmax-free Transformer with Linear Complexity (Lu et al. 2021); Softmax-free "
+                  "Linear Transformers (Lu et al. 2022)",
+        .example = "softmax run soft_attention q.npy landmarks.npy v.npy",
+        INPUTS(soft_in), OUTPUTS(soft_out), PARAMS(soft_params)},
 };

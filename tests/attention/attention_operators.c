@@ -306,6 +306,28 @@ static void kernels_learn_from_all_blocks(void **state) {
   assert_memory_equal(sum, first, sizeof sum);
 }
 
+/* ---- landmarks ---- */
+
+/* The catalogue's three landmarks, which are apart by 1 and sqrt 2, and their inverse after so many
+ * steps; tokens that are the landmarks. */
+static void inverse_of_landmarks(void **state) {
+  double x[] = {0, 0, 1, 0, 0, 1}, y[9], far[] = {100, 0, 0, 100, -100, 0};
+  op_call c = {.op = "soft_attention",
+               .in = {REALS(x, 3, 2), REALS(x, 3, 2), REALS(unit, 3, 3)},
+               .out = {REALS(y, 3, 3)},
+               .setting = {{"scale", "1"}, {"ridge", "0"}}};
+  good(call(&c)); /* A A^-1 A */
+  near(y, (double[]){1, .606530659713, .606530659713, .606530659713, 1, .367879441171}, 6, 1e-12);
+  c.in[0].data = far, c.setting[1][1] = "0.01", c.setting[2][0] = "steps", c.setting[2][1] = "40";
+  c.in[1].data = far;
+  good(call(&c));
+  near(y, (double[]){1 / 1.01, 0, 0, 0, 1 / 1.01}, 5, 1e-14);
+  c.in[0].data = x, c.in[1].data = x, c.setting[2][1] = "0";
+  good(call(&c)); /* A (alpha P) A: of the first element */
+  const double a = .606530659712633, b = .367879441171442, top = 1.01 + 2 * a, alpha = 1.8 / (top * top);
+  near(y, (double[]){alpha * (1.01 * (1 + 2 * a * a) + 4 * a * a + 2 * a * a * b)}, 1, 1e-14);
+}
+
 /* ---- maxima and budgets ---- */
 
 static void the_best_tokens(void **state) {
@@ -394,6 +416,7 @@ int main(void) {
       cmocka_unit_test(neighbours_of_scores),
       cmocka_unit_test(nothing_of_the_future),
       cmocka_unit_test(kernels_learn_from_all_blocks),
+      cmocka_unit_test(inverse_of_landmarks),
       cmocka_unit_test(the_best_tokens),
       cmocka_unit_test(layers_lose_the_same_share),
       cmocka_unit_test(layers_share_by_votes),

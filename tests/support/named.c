@@ -297,6 +297,10 @@ static void fit_documents(named *p, dims *d, const char *chosen) {
     smx_params_set(p->op, &p->params, "first", p->variant % 2);
     smx_params_set(p->op, &p->params, "last", p->variant % 3 / 2);
   }
+  if (!strcmp(p->op->name, "soft_attention")) { /* the inverse is that of the reference */
+    smx_params_set(p->op, &p->params, "steps", 40);
+    smx_params_set(p->op, &p->params, "ridge", p->variant % 2 ? 0.5 : 0.01);
+  }
   if (strcmp(p->op->name, "max_sim")) return;
   if (!chosen || strcmp(chosen, "m")) dims_set(d, "m", 0, 7);
   if (!chosen || strcmp(chosen, "b")) dims_set(d, "b", 0, 3);
