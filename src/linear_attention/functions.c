@@ -13,6 +13,8 @@ const tensor_functions linear_attention_functions[LINEAR_ATTENTION_COUNT] = {
     [LINEAR_ATTENTION_performer_features] = {performer_forward, performer_backward, performer_sizes, true},
     [LINEAR_ATTENTION_gated_slot_attention] = {slots_forward, slots_backward, NULL, true},
     [LINEAR_ATTENTION_mesa_attention] = {mesa_forward, mesa_backward, NULL, true},
+    [LINEAR_ATTENTION_galerkin_attention] = {galerkin_forward, galerkin_backward, NULL, true},
+    [LINEAR_ATTENTION_fourier_attention] = {fourier_forward, fourier_backward, NULL, true},
 };
 
 /* ---- what is asked for ---- */

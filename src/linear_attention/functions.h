@@ -85,6 +85,10 @@ smx_status slots_forward(const tensor_call *c);
 smx_status slots_backward(const tensor_call *c);
 smx_status mesa_forward(const tensor_call *c);
 smx_status mesa_backward(const tensor_call *c);
+smx_status galerkin_forward(const tensor_call *c);
+smx_status galerkin_backward(const tensor_call *c);
+smx_status fourier_forward(const tensor_call *c);
+smx_status fourier_backward(const tensor_call *c);
 
 /* Features of queries and keys. */
 smx_status taylor_sizes(dims *d);

@@ -14,6 +14,8 @@ enum {
   LINEAR_ATTENTION_performer_features,
   LINEAR_ATTENTION_gated_slot_attention,
   LINEAR_ATTENTION_mesa_attention,
+  LINEAR_ATTENTION_galerkin_attention,
+  LINEAR_ATTENTION_fourier_attention,
   LINEAR_ATTENTION_COUNT
 };
 extern const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT];

@@ -171,5 +171,6 @@ static void mesa_attention(const tensor_ref_call *c) {
 }
 
 tensor_ref_fn *const linear_attention_refs[] = {
-    linear_attention,       ref_taylor_features,  ref_cosformer_features, ref_nala_features,
-    ref_performer_features, gated_slot_attention, mesa_attention};
+    linear_attention,  ref_taylor_features,    ref_cosformer_features,
+    ref_nala_features, ref_performer_features, gated_slot_attention,
+    mesa_attention,    ref_galerkin_attention, ref_fourier_attention};

@@ -82,6 +82,20 @@ static const smx_port mesa_out[] = {
     {"state_h", DIMS, SMX_PORT_STATE, "products of keys, for the tokens that follow", "... d d"},
     {"state_c", DIMS, SMX_PORT_STATE, "products of keys and values", "... d e"}};
 
+#define NORM(name, of, dims) \
+  {name "_gain", DIMS, GRAD | OPT, "factors of normalised " of ", for each head; 1 without", dims}, \
+  {name "_bias", DIMS, GRAD | OPT, "is added to them; 0 without", dims}
+#define HEADS \
+  {"q", DIMS, GRAD, "queries of each head", "... h l d"}, {"k", DIMS, GRAD, "keys", "... h t d"}, \
+  {"v", DIMS, GRAD, "values", "... h t e"}
+static const smx_port galerkin_in[] = {HEADS, NORM("k", "keys", "h d"), NORM("v", "values", "h e")};
+static const smx_port fourier_in[] = {HEADS, NORM("q", "queries", "h d"), NORM("k", "keys", "h d")};
+static const smx_port galerkin_out[] = {{"y", DIMS, 0, "of every query", "... h l e"}};
+#define EPS {"eps", "is added to variances", 1e-5, 1e-15, 1, 0, NULL}
+static const smx_param galerkin_params[] = {EPS};
+static const smx_param fourier_params[] = {
+    EPS, {"scale", "of products of queries and keys; 0: 1 / sqrt(d)", 0, -1e30, 1e30, 0, NULL}};
+
 const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT] = {
     [LINEAR_ATTENTION_linear_attention] = {
         .id = 495, .name = "linear_attention", .family = "linear_attention", .flags = SMX_OP_BACKWARD,
@@ -189,4 +203,27 @@ const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT] = {
         .source = "MesaNet (von Oswald et al. 2025); Test-time regression (Wang et al. 2025)",
         .example = "softmax run mesa_attention q.npy k.npy v.npy ridge.npy",
         INPUTS(mesa_in), OUTPUTS(mesa_out)},
+    [LINEAR_ATTENTION_galerkin_attention] = {
+        .id = 595, .name = "galerkin_attention", .family = "linear_attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 16,
+        .title = "attention without softmax, with layer norms of keys and values, in linear time",
+        .formula = "y = q (N(k)^T N(v)) / t, N(x) = gain (x - mean) / sqrt(variance + eps) + bias of "
+                   "every row",
+        .about = "t is the number of keys, and nobody is masked. Coordinates of a grid that the authors put "
+                 "before the rows are the caller's. Without the norms, or with other divisors, it is "
+                 "linear_attention. In double. Gradients of all inputs.",
+        .source = "Choose a Transformer: Fourier or Galerkin (Cao 2021)",
+        .example = "softmax run galerkin_attention q.npy k.npy v.npy",
+        INPUTS(galerkin_in), OUTPUTS(galerkin_out), PARAMS(galerkin_params)},
+    [LINEAR_ATTENTION_fourier_attention] = {
+        .id = 596, .name = "fourier_attention", .family = "linear_attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 16,
+        .title = "attention without softmax, with layer norms of queries and keys, in linear time",
+        .formula = "y = scale (N(q) N(k)^T) v / t, N(x) = gain (x - mean) / sqrt(variance + eps) + bias "
+                   "of every row",
+        .about = "The product of keys and values comes first, since there is no softmax between. t is the "
+                 "number of keys, and nobody is masked. In double. Gradients of all inputs.",
+        .source = "Choose a Transformer: Fourier or Galerkin (Cao 2021)",
+        .example = "softmax run fourier_attention q.npy k.npy v.npy",
+        INPUTS(fourier_in), OUTPUTS(galerkin_out), PARAMS(fourier_params)},
 };

@@ -328,6 +328,36 @@ static void inverse_of_landmarks(void **state) {
   near(y, (double[]){alpha * (1.01 * (1 + 2 * a * a) + 4 * a * a + 2 * a * a * b)}, 1, 1e-14);
 }
 
+/* ---- Galerkin, Fourier ---- */
+
+/* The catalogue's query and keys, and norms that are known: of (1, 0) and (0, 1) they are (1, -1)
+ * and (-1, 1), of (-1, 1) too but for eps. */
+static void galerkin_and_fourier(void **state) {
+  double q[] = {1, .5}, k[] = {1, 0, 0, 1, -1, 1}, v[] = {1, 0, 0, 1, 1, 1}, y[2], shift[] = {.5, .5},
+         half[] = {.5, .5};
+  op_call c = {.op = "galerkin_attention",
+               .in = {REALS(q, 1, 1, 2),
+                      REALS(k, 1, 3, 2),
+                      REALS(v, 1, 3, 2),
+                      {0},
+                      {0},
+                      REALS(half, 1, 2),
+                      REALS(shift, 1, 2)},
+               .out = {REALS(y, 1, 1, 2)},
+               .setting = {{"eps", "1e-15"}}};
+  good(call(&c)); /* values (1, 0), (0, 1), (.5, .5) */
+  double m[4] = {0}, keys[] = {1, -1, -1, 1, -1, 1}, values[] = {1, 0, 0, 1, .5, .5};
+  for (int j = 0; j < 3; j++)
+    for (int i = 0; i < 4; i++) m[i] += keys[2 * j + i / 2] * values[2 * j + i % 2] / 3;
+  near(y, (double[]){m[0] + .5 * m[2], m[1] + .5 * m[3]}, 2, 1e-12);
+  c.op = "fourier_attention", c.in[5].data = c.in[6].data = NULL;
+  good(call(&c));
+  near(y,
+       (double[]){sqrt(.5) * (2 * v[0] - 2 * v[2] - 2 * v[4]) / 3,
+                  sqrt(.5) * (2 * v[1] - 2 * v[3] - 2 * v[5]) / 3},
+       2, 1e-12);
+}
+
 /* ---- maxima and budgets ---- */
 
 static void the_best_tokens(void **state) {
@@ -417,6 +447,7 @@ int main(void) {
       cmocka_unit_test(nothing_of_the_future),
       cmocka_unit_test(kernels_learn_from_all_blocks),
       cmocka_unit_test(inverse_of_landmarks),
+      cmocka_unit_test(galerkin_and_fourier),
       cmocka_unit_test(the_best_tokens),
       cmocka_unit_test(layers_lose_the_same_share),
       cmocka_unit_test(layers_share_by_votes),
