@@ -11,6 +11,7 @@ const tensor_functions attention_functions[ATTENTION_OP_COUNT] = {
     [ATTENTION_OP_multi_token_attention] = {multi_token_attention_forward, multi_token_attention_backward,
                                             NULL, true},
     [ATTENTION_OP_soft_attention] = {soft_attention_forward, soft_attention_backward, NULL, true},
+    [ATTENTION_OP_segment_attention] = {segment_attention_forward, segment_attention_backward, NULL, true},
 };
 
 smx_status attention_no_memory(const tensor_call *c) {

@@ -12,6 +12,8 @@ smx_status multi_token_attention_forward(const tensor_call *c);
 smx_status multi_token_attention_backward(const tensor_call *c);
 smx_status soft_attention_forward(const tensor_call *c);
 smx_status soft_attention_backward(const tensor_call *c);
+smx_status segment_attention_forward(const tensor_call *c);
+smx_status segment_attention_backward(const tensor_call *c);
 smx_status max_sim_forward(const tensor_call *c);
 smx_status max_sim_backward(const tensor_call *c);
 smx_status kv_budget_prefix_sizes(dims *d);

@@ -141,6 +141,30 @@ static void multi_token_attention(const tensor_ref_call *c) {
   apply(c, &s);
 }
 
+static void segment_attention(const tensor_ref_call *c) {
+  const int64_t l = size(c->in_shape[0], 2), t = size(c->in_shape[0], 1), e = size(c->in_shape[1], 1),
+                rows = ref_rows(c->in_shape[0]);
+  double *p = calloc((size_t)t, sizeof *p);
+  for (int64_t row = 0; row < rows; row++) {
+    double sum = 0, at = -INFINITY;
+    for (int64_t j = 0; j < t; j++) {
+      const int there = (double)j >= c->in[2][row] && (double)j < c->in[3][row];
+      sum += p[j] = there ? exp(c->in[0][row * t + j]) : 0;
+      if (there && (double)j == c->in[4][row]) at = c->in[0][row * t + j];
+    }
+    for (int64_t i = 0; i < e; i++) {
+      c->out[0][row * e + i] = 0;
+      for (int64_t j = 0; j < t && sum > 0; j++) {
+        const double w = c->q[0] == 0 ? p[j] / sum : (double)j == c->in[4][row] && p[j] > 0;
+        c->out[0][row * e + i] += w * c->in[1][(row / l * t + j) * e + i];
+      }
+    }
+    c->out[1][row] = sum > 0 ? at - log(sum) : -INFINITY;
+    ref_put(c, 2, row, log(sum));
+  }
+  free(p);
+}
+
 static double gaussian(const double *a, const double *b, int64_t d, double scale) {
   double square = 0;
   for (int64_t i = 0; i < d; i++) square += (a[i] - b[i]) * (a[i] - b[i]);
@@ -319,4 +343,4 @@ static void kv_budget_dynamic(const tensor_ref_call *c) {
 
 tensor_ref_fn *const attention_refs[] = {sinkhorn_attention, orthostochastic_attention, max_sim,
                                          kv_budget_prefix,   kv_budget_dynamic,         multi_token_attention,
-                                         soft_attention};
+                                         soft_attention,     segment_attention};

@@ -96,6 +96,20 @@ static const smx_param soft_params[] = {
     {"steps", "of Newton's method", 20, 0, 1000, SMX_PARAM_INT, NULL},
     {"ridge", "is added to the diagonal of what is inverted", 0.01, 0, 1e30, 0, NULL}};
 
+#define WHOLE_OF(name, help) {name, DIMS, SMX_PORT_INT | SAVED, help, "... l"}
+static const smx_port segment_in[] = {
+    {"score", DIMS, GRAD, "scores of queries and keys, as of additive attention", "... l t"},
+    VALUES("... t e"),
+    WHOLE_OF("begin", "the first key that each query sees; below 0 counts as 0"),
+    WHOLE_OF("end", "the key behind the last one; beyond t counts as t"),
+    WHOLE_OF("position", "where each query is")};
+static const smx_port segment_out[] = {
+    {"y", DIMS, 0, "of every query", "... l e"},
+    {"log_p", DIMS, 0, "the logarithm of how likely the position is in its range", "... l"},
+    {"lse", DIMS, OPT, "of the scores in the range", "... l"}};
+static const smx_param segment_params[] = {
+    {"hard", "y is the value at the position", 0, 0, 1, SMX_PARAM_INT, no_yes}};
+
 const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
     [ATTENTION_OP_sinkhorn_attention] = {
         .id = 588, .name = "sinkhorn_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
@@ -198,4 +212,18 @@ const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
                   "Linear Transformers (Lu et al. 2022)",
         .example = "softmax run soft_attention q.npy landmarks.npy v.npy",
         INPUTS(soft_in), OUTPUTS(soft_out), PARAMS(soft_params)},
+    [ATTENTION_OP_segment_attention] = {
+        .id = 597, .name = "segment_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 8,
+        .title = "attention over a range of keys of each query, and how likely a position in it is",
+        .formula = "p = softmax of s_j, begin <= j < end, log_p = s_position - lse, y = sum_j p_j v_j, or "
+                   "v_position with hard = yes",
+        .about = "Latent monotonic attention: segmental with begin = position of the query before + 1 and "
+                 "end = position + 1; over a window with begin = position - 5, end = position + 5; hard "
+                 "with begin = position before + 1, end = t. A score of -inf hides its key. Outside of its "
+                 "range a position has log_p -inf and the value 0. In double. Gradients of scores and "
+                 "values, for all outputs; with hard = yes scores have those of log_p and lse alone.",
+        .source = "A study of latent monotonic attention variants (Zeyer, Schlueter, Ney 2021)",
+        .example = "softmax run segment_attention score.npy v.npy begin.npy end.npy position.npy",
+        INPUTS(segment_in), OUTPUTS(segment_out), PARAMS(segment_params)},
 };

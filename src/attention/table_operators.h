@@ -12,6 +12,7 @@ enum {
   ATTENTION_OP_kv_budget_dynamic,
   ATTENTION_OP_multi_token_attention,
   ATTENTION_OP_soft_attention,
+  ATTENTION_OP_segment_attention,
   ATTENTION_OP_COUNT
 };
 extern const smx_op attention_op_table[ATTENTION_OP_COUNT];

@@ -358,6 +358,36 @@ static void galerkin_and_fourier(void **state) {
        2, 1e-12);
 }
 
+/* ---- ranges ---- */
+
+static void ranges_of_keys(void **state) {
+  double s[] = {0, log(2), log(5), NAN, 1, -INFINITY, 2, 3, 1, 1, 1, 1}, v[] = {1, 2, 3, 4}, y[3], log_p[3],
+         lse[3], up[] = {1, 1, 1}, ds[12], dv[4], nothing[] = {0, 0, 0};
+  int64_t begin[] = {-9, 1, 3}, end[] = {3, 2, 1}, position[] = {2, 0, 3};
+  op_call c = {.op = "segment_attention",
+               .in = {REALS(s, 3, 4), REALS(v, 4, 1), WHOLE(begin, 3), WHOLE(end, 3), WHOLE(position, 3)},
+               .out = {REALS(y, 3, 1), REALS(log_p, 3), REALS(lse, 3)},
+               .dout = {up, nothing, nothing},
+               .din = {ds, dv},
+               .setting = {{"hard", "no"}}};
+  good(call(&c)); /* 1/8, 2/8, 5/8; one key, which is -inf; no keys */
+  near((double[]){y[0], log_p[0], lse[0], y[1], y[2]}, (double[]){2.5, log(5 / 8.), log(8), 0, 0}, 5, 1e-15);
+  assert_true(log_p[1] == -INFINITY && lse[1] == -INFINITY && log_p[2] == -INFINITY);
+  near(ds, (double[]){-1.5 / 8, -1 / 8., 2.5 / 8, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 12, 1e-15);
+  near(dv, (double[]){1 / 8., 2 / 8., 5 / 8., 0}, 4, 1e-15);
+  c.setting[0][1] = "yes", c.dout[1] = up;
+  good(call(&c));
+  near((double[]){y[0], y[1], y[2]}, (double[]){3, 0, 0}, 3, 0);
+  near(ds, (double[]){-1 / 8., -2 / 8., 3 / 8., 0, 0, 0, 0, 0, 0, 0, 0, 0}, 12, 1e-15);
+  near(dv, (double[]){0, 0, 1, 0}, 4, 0);
+  smx_context_options options = {.size = sizeof options, .on_empty = SMX_EMPTY_ERROR};
+  good(smx_context_create(&options, &c.ctx));
+  y[0] = -7;
+  refused(call(&c), SMX_ERR_EMPTY, "query 1");
+  assert_true(y[0] == -7);
+  smx_context_destroy(c.ctx);
+}
+
 /* ---- maxima and budgets ---- */
 
 static void the_best_tokens(void **state) {
@@ -448,6 +478,7 @@ int main(void) {
       cmocka_unit_test(kernels_learn_from_all_blocks),
       cmocka_unit_test(inverse_of_landmarks),
       cmocka_unit_test(galerkin_and_fourier),
+      cmocka_unit_test(ranges_of_keys),
       cmocka_unit_test(the_best_tokens),
       cmocka_unit_test(layers_lose_the_same_share),
       cmocka_unit_test(layers_share_by_votes),
