@@ -2,6 +2,7 @@
  * numbers from sums of weights. */
 #include <string.h>
 
+#include "driver/carve.h"
 #include "driver/merge_sort.h"
 #include "functions.h"
 
@@ -23,18 +24,12 @@ typedef struct budget_work {
 
 static int64_t cells_of(const budgets *b) { return b->layers * b->heads * b->t; }
 
-static int64_t work_of(const budgets *b, char *memory, budget_work *w) {
-  const int64_t layers = b->layers, n = cells_of(b) + layers; /* values of layers fit too */
-  char *next = memory;
-  double **reals[] = {&w->mass, &w->value};
-  int64_t **wholes[] = {&w->order, &w->spare};
-  for (int i = 0; i < 2; i++, next += 8 * n)
-    if (memory) *reals[i] = (double *)(void *)next;
-  for (int i = 0; i < 2; i++, next += 8 * n)
-    if (memory) *wholes[i] = (int64_t *)(void *)next;
-  if (memory) w->budget = (int64_t *)(void *)next, w->votes = w->budget + layers;
-  if (memory) w->kept = (unsigned char *)(next + 16 * layers);
-  return 33 * n + 16 * layers;
+static void lay_out(const budgets *b, carver *c, budget_work *w) {
+  const int64_t n = cells_of(b) + b->layers; /* values of layers fit too */
+  w->mass = carve(c, n, 1, sizeof *w->mass), w->value = carve(c, n, 1, sizeof *w->value);
+  w->order = carve(c, n, 1, sizeof *w->order), w->spare = carve(c, n, 1, sizeof *w->spare);
+  w->budget = carve(c, b->layers, 1, sizeof *w->budget), w->votes = carve(c, b->layers, 1, sizeof *w->votes);
+  w->kept = carve(c, n, 1, 1);
 }
 
 static bool larger_first(const void *arg, int64_t a, int64_t b) {
@@ -105,7 +100,7 @@ static void prefix_task(void *arg, int64_t item) {
                 asked = (int64_t)tensor_param(b->c, "keep");
   int64_t left = (asked > 0 ? asked : (b->layers * t + 1) / 2) - b->layers * whole;
   budget_work w;
-  work_of(b, memory, &w);
+  lay_out(b, &(carver){.base = memory, .fits = true}, &w);
   const bool valid = load_item(b, item, &w);
   for (int64_t i = 0; i < b->layers && valid; i++) prefix_shares(b, i, &w), w.budget[i] = whole;
   if (valid) {
@@ -171,7 +166,7 @@ static void dynamic_task(void *arg, int64_t item) {
   const double most = tensor_param(b->c, "most") * (double)base;
   const int64_t cap = most < (double)there ? (int64_t)most : there;
   budget_work w;
-  work_of(b, memory, &w);
+  lay_out(b, &(carver){.base = memory, .fits = true}, &w);
   const bool valid = load_item(b, item, &w);
   if (valid) {
     memset(w.votes, 0, (size_t)b->layers * sizeof *w.votes);
@@ -196,10 +191,11 @@ static smx_status run(const tensor_call *c, void (*task)(void *, int64_t)) {
   budgets b = {.c = c, .layers = tensor_dim(c, "n"), .heads = heads == DIMS_UNKNOWN ? 1 : heads};
   b.t = tensor_dim(c, "t");
   int64_t cells, square;
-  const bool fits = smx_multiply(b.layers, b.heads, &cells) && smx_multiply(cells, b.t, &cells) &&
-                    smx_multiply(cells + b.layers, 64, &square) && smx_multiply(cells, cells, &square);
-  if (!fits || !smx_scratch_open(&b.scratch, c->ctx, 0, (size_t)work_of(&b, NULL, &(budget_work){0}) + 64,
-                                 c->dims.lead_count))
+  budget_work none;
+  carver size = {.fits = smx_multiply(b.layers, b.heads, &cells) && smx_multiply(cells, b.t, &cells) &&
+                         smx_multiply(cells + b.layers, 64, &square) && smx_multiply(cells, cells, &square)};
+  if (size.fits) lay_out(&b, &size, &none);
+  if (!size.fits || !smx_scratch_open(&b.scratch, c->ctx, 0, (size_t)size.at + 64, c->dims.lead_count))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for the keys of %lld layers", c->op->name,
                     (long long)b.layers);
   smx_parallel(c->ctx, c->dims.lead_count, task, &b);

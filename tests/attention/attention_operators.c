@@ -147,7 +147,7 @@ static void keys_that_depend_on_each_other(void **state) {
     near((double[]){row, column}, (double[]){1, 1}, 2, 1e-12);
   }
   for (int i = 0; i < 2 * N * D; i++) {
-    double *x = i < N * D ? q + i : k + i - N * D, at = *x, want = 0, moved[N * D];
+    double *x = i < N * D ? q + i : k + (i - N * D), at = *x, want = 0, moved[N * D];
     op_call there = c;
     there.out[0].data = moved, there.din[0] = there.din[1] = NULL;
     for (int side = -1; side <= 1; side += 2) {
@@ -156,7 +156,7 @@ static void keys_that_depend_on_each_other(void **state) {
       for (int j = 0; j < N * D; j++) want += side * dy[j] * moved[j] / 2e-3;
     }
     *x = at;
-    near(i < N * D ? dq + i : dk + i - N * D, &want, 1, 1e-4);
+    near(i < N * D ? dq + i : dk + (i - N * D), &want, 1, 1e-4);
   }
   c.setting[0][0] = "noise", c.setting[0][1] = "0";
   good(call(&c));

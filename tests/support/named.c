@@ -305,13 +305,16 @@ static void fit_documents(named *p, dims *d, const char *chosen) {
   if (!chosen || strcmp(chosen, "m")) dims_set(d, "m", 0, 7);
   if (!chosen || strcmp(chosen, "b")) dims_set(d, "b", 0, 3);
 }
-static void fit_offsets(named *p) {
-  const int64_t t = p->in_shape[0].dim[p->in_shape[0].ndim - 1]; /* positions in ranges of 1 to 3 keys */
-  for (int64_t i = 0; !strcmp(p->op->name, "segment_attention") && t && i < named_count(p->in_shape + 4);
-       i++) {
+/* Positions in ranges of one to three keys. */
+static void fit_ranges(named *p) {
+  const int64_t t = p->in_shape[1].dim[p->in_shape[1].ndim - 2];
+  for (int64_t i = 0; t && i < named_count(p->in_shape + 4); i++) {
     const double at = p->in[4][i] = (double)rng_below(&p->random, t);
     p->in[2][i] = at - (double)(i % 2), p->in[3][i] = at + 1 + (double)(i % 3);
   }
+}
+static void fit_offsets(named *p) {
+  if (!strcmp(p->op->name, "segment_attention")) fit_ranges(p);
   if (strcmp(p->op->name, "max_sim")) return;
   const int64_t m = p->in_shape[1].dim[0], b = p->in_shape[2].dim[0] - 1;
   for (int64_t k = 1; k < b; k++) p->in[2][k] = (double)(k * m / b);
