@@ -26,7 +26,7 @@ static smx_status call_matrix(sheets *s, bool back) {
               : operator_forward(op, s->c->ctx, &params, 1, in, 1, out);
 }
 
-static const sheet_rule sinkhorn_rule = {.call = call_matrix};
+static const sheet_rule sinkhorn_rule = {.mask = SHEET_OWN, .call = call_matrix};
 
 smx_status sinkhorn_attention_forward(const tensor_call *c) {
   return sheets_run(c, &sinkhorn_rule, &(matrix_rule){.name = "sinkhorn"}, false);

@@ -10,7 +10,7 @@
 
 #include "functions_sheets.h"
 
-enum { THETA = SHEET_OWN, MIX, FOLLOW, FOLLOW_MIX }; /* inputs */
+enum { THETA = SHEET_OWN, HIDDEN, MIX, FOLLOW, FOLLOW_MIX }; /* inputs */
 
 /* Kernels [heads][rows][columns], or a mixture [heads][heads]; NULL: there is none. */
 typedef struct weights_of {
@@ -206,7 +206,7 @@ static void end(sheets *s) {
   }
 }
 
-static const sheet_rule multi_token_rule = {call, before, after, back_before, back_after, room, end};
+static const sheet_rule multi_token_rule = {HIDDEN, call, before, after, back_before, back_after, room, end};
 
 static smx_status run(const tensor_call *c, bool backward) {
   const int64_t h = tensor_dim(c, "h"), m = dims_value(&c->dims, "m", 0), n = dims_value(&c->dims, "n", 0);

@@ -196,8 +196,7 @@ smx_status sheets_run(const tensor_call *c, const sheet_rule *rule, void *own, b
   s.l = tensor_dim(c, "l"), s.d = tensor_dim(c, "d"), s.e = tensor_dim(c, "e");
   s.t = t == DIMS_UNKNOWN ? s.l : t;
   s.causal = dims_param(&c->dims, "causal", 0) != 0;
-  if (c->op->input_count > SHEET_MASK && c->in.given[SHEET_MASK])
-    s.mask = (const unsigned char *)c->in.view[SHEET_MASK].data;
+  if (rule->mask && c->in.given[rule->mask]) s.mask = (const unsigned char *)c->in.view[rule->mask].data;
   carver size = {.fits = make_blocks(&s)};
   if (size.fits) lay_out(&s, &size, &sums);
   char *memory = size.fits ? smx_alloc(c->ctx, (size_t)size.at + 64) : NULL;

@@ -10,14 +10,15 @@
 #include "driver/operator.h"
 #include "functions.h"
 
-/* The first inputs, of which the mask may be missing in the table; OWN: the rule's. */
-enum { SHEET_Q, SHEET_K, SHEET_V, SHEET_MASK, SHEET_OWN };
+/* The first inputs; OWN: the rule's. */
+enum { SHEET_Q, SHEET_K, SHEET_V, SHEET_OWN };
 enum { SHEET_Y, SHEET_WEIGHTS };
 
 typedef struct sheets sheets;
 
 /* What makes weights of scores: operators, and what is done before and after; NULL: nothing. */
 typedef struct sheet_rule {
+  int mask;                                 /* the number of that input; 0: there is none */
   smx_status (*call)(sheets *s, bool back); /* w of s, which it may change; or ds of s, w and g */
   void (*before)(sheets *s), (*after)(sheets *s);
   void (*back_before)(sheets *s), (*back_after)(sheets *s); /* ds is to be 0 where a key is hidden */

@@ -127,10 +127,10 @@ static void multi_token_attention(const tensor_ref_call *c) {
   for (int64_t at = 0; at < all; at++) {
     const int64_t i = at / s.t % s.l, j = at % s.t, item = at / (s.l * s.t) / heads;
     seen[at] =
-        !(c->q[1] != 0 && j - i > s.t - s.l) && !(c->in[3] && c->in[3][(item * s.l + i) * s.t + j] == 0);
+        !(c->q[1] != 0 && j - i > s.t - s.l) && !(c->in[4] && c->in[4][(item * s.l + i) * s.t + j] == 0);
     if (seen[at] == 0) s.s[at] = 0;
   }
-  convolve(c->in[4], c->in_shape[4], heads, &s, s.s);
+  convolve(c->in[3], c->in_shape[3], heads, &s, s.s);
   if (c->in[5]) mix_heads(c->in[5], heads, &s, s.s);
   for (int64_t at = 0; at < all; at++) s.s[at] = seen[at] != 0 ? s.s[at] : -INFINITY;
   for (int64_t i = 0; i < s.items * s.l; i++) normalise(s.s + i * s.t, s.t, 1, 0);

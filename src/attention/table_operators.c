@@ -73,9 +73,9 @@ static const smx_param dynamic_params[] = {
 
 static const smx_port multi_token_in[] = {
     QUERIES("... h l d"), KEYS("... h t d"), VALUES("... h t e"),
-    {"mask", DIMS, MASK, "nonzero = the query sees the key, in every head", "... l t"},
     {"theta", DIMS, GRAD, "kernels of the scores: a queries, the last of them its own, b keys around one",
      "h a b"},
+    {"mask", DIMS, MASK, "nonzero = the query sees the key, in every head", "... l t"},
     {"mix", DIMS, GRAD | OPT, "of heads, before the softmax: of each out of all", "h h"},
     {"after", DIMS, GRAD | OPT, "kernels of the probabilities, as theta", "h m n"},
     {"after_mix", DIMS, GRAD | OPT, "of heads, after that", "h h"}};

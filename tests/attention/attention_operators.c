@@ -227,14 +227,14 @@ static void neighbours_of_scores(void **state) {
          y[9], w[9], plain[9];
   op_call c = {
       .op = "multi_token_attention",
-      .in = {REALS(z, 1, 3, 3), REALS(unit, 1, 3, 3), REALS(unit, 1, 3, 3), {0}, REALS(theta, 1, 2, 3)},
+      .in = {REALS(z, 1, 3, 3), REALS(unit, 1, 3, 3), REALS(unit, 1, 3, 3), REALS(theta, 1, 2, 3), {0}},
       .out = {REALS(y, 1, 3, 3), REALS(w, 1, 3, 3)},
       .setting = {{"scale", "1"}, {"causal", "yes"}}};
   good(call(&c));
   near(y, (double[]){1, 0, 0, .700567142474, .299432857526, 0, .0936335159969, .310874220996, .595492263007},
        9, 1e-11);
   assert_memory_equal(y, w, sizeof y);
-  c.in[4].data = one, c.setting[1][1] = "no";
+  c.in[3].data = one, c.setting[1][1] = "no";
   good(call(&c));
   op_call softmax = {.op = "sinkhorn_attention",
                      .in = {REALS(z, 3, 3), REALS(unit, 3, 3), REALS(unit, 3, 3)},
@@ -254,8 +254,8 @@ static void nothing_of_the_future(void **state) {
                .in = {REALS(q, H, L, D),
                       REALS(k, H, L, D),
                       REALS(k, H, L, D),
-                      {0},
                       REALS(theta, H, 2, 3),
+                      {0},
                       REALS(mix, H, H),
                       REALS(theta, H, 2, 3),
                       REALS(mix, H, H)},
@@ -279,13 +279,13 @@ static void kernels_learn_from_all_blocks(void **state) {
                .in = {REALS(q, N, H, L, D),
                       REALS(q, N, H, L, D),
                       REALS(q, N, H, L, D),
-                      {0},
                       REALS(theta, H, 2, 3),
+                      {0},
                       REALS(mix, H, H),
                       REALS(theta, H, 2, 3)},
                .out = {REALS(y, N, H, L, D)},
                .dout = {q},
-               .din = {dq, NULL, NULL, NULL, dtheta, dmix, dafter}};
+               .din = {dq, NULL, NULL, dtheta, NULL, dmix, dafter}};
   for (way w = {0}; next_way(&w);) {
     c.ctx = w.ctx;
     good(call(&c));
@@ -299,7 +299,7 @@ static void kernels_learn_from_all_blocks(void **state) {
     op_call alone = c;
     alone.ctx = NULL, alone.dout[0] = q + i * ROW, alone.out[0] = (port)REALS(y, H, L, D);
     for (int j = 0; j < 3; j++) alone.in[j] = (port)REALS(q + i * ROW, H, L, D);
-    alone.din[4] = part, alone.din[6] = lost;
+    alone.din[3] = part, alone.din[6] = lost;
     good(call(&alone));
     for (int j = 0; j < K; j++) sum[j] += part[j];
   }
