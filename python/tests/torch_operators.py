@@ -65,6 +65,8 @@ def named_inputs(op):
     """Those that such an operator needs."""
     given = {p.name: np.random.randint(0, 4, named_shape(p)) if p.integer else np.random.rand(*named_shape(p))
              for p in op.inputs if needed(p)}
+    if "offsets" in given:  # of four tokens
+        given["offsets"] = np.array([0, 1, 3, 4])
     if "parent" in given:  # a tree of five classes, with as many inner nodes as w has rows
         given.update(zip(("parent", "bit"), libsoftmax.huffman_tree(np.ones(5))))
     if "leaf" in given:  # one more than w has rows, a power of two
