@@ -89,16 +89,7 @@ static double step_of(const linear_ref *l, const double *x, double *g, double *h
   return loss;
 }
 
-/* h d = -g by elimination with pivots; parameters that are not in use stay. */
-static void solve(const linear_ref *l, double *h, double *d) {
-  const int64_t n = l->n;
-  for (int64_t k = 0; k < n; k++) {
-    if (l->use && !l->use[k]) {
-      for (int64_t m = 0; m < n; m++) h[k * n + m] = h[m * n + k] = 0;
-      h[k * n + k] = 1, d[k] = 0;
-    }
-    d[k] = -d[k], h[k * n + k] += 1e-13;
-  }
+void ref_solve(int64_t n, double *h, double *d) {
   for (int64_t k = 0; k < n; k++) {
     int64_t best = k;
     for (int64_t i = k; i < n; i++) best = fabs(h[i * n + k]) > fabs(h[best * n + k]) ? i : best;
@@ -115,6 +106,19 @@ static void solve(const linear_ref *l, double *h, double *d) {
     }
   }
   for (int64_t k = 0; k < n; k++) d[k] /= h[k * n + k];
+}
+
+/* h d = -g; parameters that are not in use stay. */
+static void solve(const linear_ref *l, double *h, double *d) {
+  const int64_t n = l->n;
+  for (int64_t k = 0; k < n; k++) {
+    if (l->use && !l->use[k]) {
+      for (int64_t m = 0; m < n; m++) h[k * n + m] = h[m * n + k] = 0;
+      h[k * n + k] = 1, d[k] = 0;
+    }
+    d[k] = -d[k], h[k * n + k] += 1e-13;
+  }
+  ref_solve(n, h, d);
 }
 
 /* The least loss, with its penalties, from x on. */

@@ -3,6 +3,9 @@
 #define SMX_FIT_REF_H
 #include "engine/ref.h"
 
+/* h d = g by elimination with pivots, in place; d: g before. */
+void ref_solve(int64_t n, double *h, double *d);
+
 void isotonic_fit_ref(const tensor_ref_call *c);
 void isotonic_ref(const tensor_ref_call *c);
 void histogram_binning_ref(const tensor_ref_call *c);

@@ -17,26 +17,6 @@ typedef struct smooth {
   double (*value)(const struct smooth *s, const double *x, double *g);
 } smooth;
 
-/* h d = g by elimination with pivots. */
-static void solve(int64_t n, double *h, double *d) {
-  for (int64_t k = 0; k < n; k++) {
-    int64_t best = k;
-    for (int64_t i = k; i < n; i++) best = fabs(h[i * n + k]) > fabs(h[best * n + k]) ? i : best;
-    for (int64_t m = 0; m < n; m++) {
-      const double swap = h[k * n + m];
-      h[k * n + m] = h[best * n + m], h[best * n + m] = swap;
-    }
-    const double swap = d[k];
-    d[k] = d[best], d[best] = swap;
-    for (int64_t i = 0; i < n; i++) {
-      const double by = i == k ? 0 : h[i * n + k] / h[k * n + k];
-      for (int64_t m = 0; m < n && by != 0; m++) h[i * n + m] -= by * h[k * n + m];
-      d[i] -= by * d[k];
-    }
-  }
-  for (int64_t k = 0; k < n; k++) d[k] /= h[k * n + k];
-}
-
 /* A step with a ridge that grows until the value falls; true: it moved. */
 static bool step(const smooth *s, double *x, double *g) {
   const int64_t n = s->n;
@@ -55,7 +35,7 @@ static bool step(const smooth *s, double *x, double *g) {
     double down_hill = 0;
     memcpy(m, h, (size_t)(n * n) * sizeof *m), memcpy(d, g, (size_t)n * sizeof *d);
     for (int64_t k = 0; k < n; k++) m[k * n + k] += ridge;
-    solve(n, m, d);
+    ref_solve(n, m, d);
     for (int64_t k = 0; k < n; k++) y[k] = x[k] - d[k], down_hill += d[k] * g[k];
     moved = down_hill > 0 && s->value(s, y, up) <= here + 1e-15 * fabs(here);
   }
