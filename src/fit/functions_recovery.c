@@ -161,7 +161,7 @@ static bool is_certain(const recovery *x, double variance) {
 smx_status fit_recovery(const tensor_call *c) {
   recovery x = {.c = c, .classes = tensor_dim(c, "c"), .d = tensor_dim(c, "d")};
   int64_t numbers;
-  x.large = 1 + (tensor_param(c, "labels") != 0);
+  x.large = 1 + (tensor_param(c, "form") != 0);
   const bool fits = smx_multiply(x.classes + 1, x.d + 8, &numbers) && numbers < INT64_MAX / 64;
   x.w = fit_reserve(c, fits ? 2 * numbers : INT64_MAX / 8 - 1);
   if (!x.w) return SMX_ERR_NOMEM;

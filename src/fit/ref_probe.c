@@ -197,7 +197,7 @@ void cascade_ref(const tensor_ref_call *c) {
   ref_put(c, 2, 0, cost);
 }
 
-/* ---- label_recovery; q: labels ---- */
+/* ---- label_recovery; q: form ---- */
 
 typedef struct hidden {
   const tensor_ref_call *c;
