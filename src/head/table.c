@@ -318,6 +318,6 @@ const smx_op head_table[HEAD_COUNT] = {
                  "of targets than keep is an error (the paper keeps more of them then). No gradient.",
         .source = "Partial FC: Training 10 Million Identities on a Single Machine (An et al. 2020), which "
                   "keeps a tenth",
-        .example = "softmax run partial_fc labels.npy --classes 10 --keep 10",
+        .example = "softmax run partial_fc labels.npy --classes 1000 --keep 100",
         INPUTS(partial_fc_in), OUTPUTS(partial_fc_out), PARAMS(partial_fc_params)},
 };
