@@ -264,7 +264,7 @@ static double slope_at(const hidden *h, double f) {
   return sum;
 }
 
-/* A fine grid; at each least value of it the root of the derivative, by halves. */
+/* A fine grid; at each least value of it the root of the derivative by bisection. */
 static double find(const hidden *h) {
   double best = NAN, least = INFINITY;
   const double by = exp2(0.01);

@@ -77,14 +77,14 @@ void layers_over_ranks(void **state) {
 
 /* ---- what is wrong ---- */
 
-static const int64_t halves[] = {0, 8192, 9000};
+static const int64_t two_ranks[] = {0, 8192, 9000};
 
 /* Two ranks, of which the second has something else; every rank has the status. */
 static void both_refuse(const layer *l, void (*spoil)(layer_part *p, layer *theirs), smx_status status,
                         const char *words) {
   cut c;
   layer theirs = *l;
-  cut_make(&c, l, 2, halves);
+  cut_make(&c, l, 2, two_ranks);
   spoil(c.part + 1, &theirs);
   open_rank(&c, l, 0, 64, NULL), good(c.w.at[0].opened);
   open_rank(&c, &theirs, 1, 64, NULL);
@@ -162,7 +162,7 @@ void layers_without_memory(void **state) {
       smx_context *const ctx = guard_context(&heap, options);
       const int64_t before = heap.live;
       cut c;
-      cut_make(&c, &l, 2, halves);
+      cut_make(&c, &l, 2, two_ranks);
       heap.left = left;
       for (int i = 0; i < 2; i++) open_rank(&c, &l, i, 64, i == poor ? ctx : NULL);
       heap.left = -1;
