@@ -141,10 +141,6 @@ smx_status split_open(smx_split *s, const smx_split_part *part) {
   const int64_t blocks = s->block ? (j->rows + s->block - 1) / s->block : 0;
   s->slots = part->slots ? part->slots : 1;
   if (s->slots > blocks) s->slots = blocks;
-  if (s->source && (s->slots > 1 || (s->block < j->rows && s->block % 64)))
-    return smx_fail(SMX_ERR_PARAM,
-                    "%s: part.slots is %d and part.block %lld: a linear layer takes 1 and a multiple of 64",
-                    s->o.check.op->name, (int)part->slots, (long long)part->block);
   s->weighted = s->o.targets.index && s->o.targets.weights && !s->o.backward;
   const size_t cells = (size_t)(long_row_cells(j) + 1) * sizeof(double);
   s->row_bytes = smx_job_list(j) + smx_whole_lines(sizeof(split_row)) + smx_whole_lines(cells);

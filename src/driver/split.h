@@ -13,10 +13,10 @@ typedef struct split_row {
   row_call values;
 } split_row;
 
-/* Rows whose x, and with a gradient dst[0], is not in memory as a whole: a block at a time is, so
- * that one block is under way. What is made of the gradient of x may be sums over all columns: each
- * rank makes terms of its own, and sums of doubles go from rank to rank, to which each adds its
- * terms. */
+/* Rows whose x, and where there is one its gradient, is not in memory as a whole: a block at a time
+ * is, so that one block is under way. What is made of the gradient of x may be sums over all
+ * columns: each rank makes terms of its own, and sums of doubles go from rank to rank, to which
+ * each adds its terms. */
 typedef struct split_source {
   double facts[4]; /* the same on all ranks */
   /* The job of these rows, whose x is formed. */

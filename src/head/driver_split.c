@@ -70,10 +70,16 @@ static smx_status open_run(linear_split *t, smx_split *s, int64_t block) {
   return SMX_OK;
 }
 
+/* Blocks come one after another, in whole chains, for dw is a sum over rows. */
 static smx_status open_split(linear_split *t, smx_split *s, const smx_split_part *part) {
   const int64_t rows = t->call.ports.h.shape[0],
                 most = part->block && part->block < rows ? part->block : rows;
-  if (part->n == 0) return smx_fail(SMX_ERR_SHAPE, "%s: there are no classes", s->o.check.op->name);
+  const char *const name = s->o.check.op->name;
+  if (part->n == 0) return smx_fail(SMX_ERR_SHAPE, "%s: there are no classes", name);
+  if (most < rows && (part->slots > 1 || most % HEAD_CHAIN))
+    return smx_fail(SMX_ERR_PARAM,
+                    "%s: part.slots is %d and part.block %lld: a linear layer takes 1 and a multiple of %d",
+                    name, (int)part->slots, (long long)part->block, HEAD_CHAIN);
   const smx_status status = open_run(t, s, most > 0 ? most : 1);
   return status == SMX_OK ? split_open(s, part) : status;
 }

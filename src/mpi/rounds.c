@@ -7,10 +7,9 @@
 #include <stdlib.h>
 
 enum {
-  ROWS = 256,
-  /* a multiple of 64, which layers ask for */ /* of a block */
-  SLOTS = 2,                                   /* blocks under way */
-  MOST_PARTS = 1 << 22                         /* groups of all rows of a block, but for a block of one row */
+  ROWS = 256,          /* of a block: whole chains of a linear layer */
+  SLOTS = 2,           /* blocks under way */
+  MOST_PARTS = 1 << 22 /* groups of all rows of a block, but for a block of one row */
 };
 
 typedef struct lane {
