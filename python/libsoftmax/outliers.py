@@ -34,9 +34,10 @@ class _Detector(_Fit):
     def get_params(self, deep=True):
         return {"tpr": self.tpr, **super().get_params()}
 
-    def _finish(self, rows):
+    def _finish(self, scores):
+        """The threshold, from scores of the rows of fit."""
         import numpy as np
-        scores = np.sort(self._scores(rows))
+        scores = np.sort(scores)
         scores = scores[~np.isnan(scores)]
         if not 0 < self.tpr <= 1:
             raise ValueError(f"{type(self).__name__}: tpr is {self.tpr!r}, not above 0 to 1")
@@ -68,7 +69,7 @@ class KLMatching(_Detector):
         """y: the class of each row; without, that of its largest logit."""
         logits = _array(logits, 2, "logits")
         self.template_ = _call["kl_matching_fit"](logits, *(() if y is None else (_targets(y, "y"),))).template
-        return self._finish(logits)
+        return self._finish(self._scores(logits))
 
     def _scores(self, logits):
         return _call["kl_matching"](logits, self.template_).score
@@ -83,7 +84,7 @@ class Centroids(_Detector):
         logits = _array(logits, 2, "logits")
         made = _call["centroid_fit"](logits, _targets(y, "y"))
         self.mean_, self.threshold_of_class_ = made.mean, made.threshold
-        return self._finish(logits)
+        return self._finish(self._scores(logits))
 
     def _scores(self, logits):
         return _call["centroid_distance"](logits, self.mean_, self.threshold_of_class_).score
@@ -98,7 +99,7 @@ class RelativeUncertainty(_Detector):
         """y: the class of each row."""
         logits = _array(logits, 2, "logits")
         self.matrix_ = _call["relative_uncertainty_fit"](logits, _targets(y, "y"), temperature=self.temperature, lambda_=self.lambda_)
-        return self._finish(logits)
+        return self._finish(self._scores(logits))
 
     def _scores(self, logits):
         return -_call["relative_uncertainty"](logits, self.matrix_, temperature=self.temperature)
@@ -117,7 +118,7 @@ class Mahalanobis(_Detector):
                                         return_whiten_all=True)
         for name in self._fitted[:-1]:
             setattr(self, name + "_", getattr(made, name))
-        return self._finish(features)
+        return self._finish(self._scores(features))
 
     def _scores(self, features):
         over_all = (self.mean_all_, self.whiten_all_) if self.relative else ()
@@ -137,7 +138,7 @@ class ViM(_Detector):
         bias = np.zeros(len(weight), weight.dtype) if bias is None else _array(bias, 1, "bias")
         made = _call["vim_fit"](features, weight, bias, dim=self.dim)
         self.origin_, self.residual_, self.alpha_, self.weight_, self.bias_ = made.origin, made.residual, made.alpha, weight, bias
-        return self._finish(features)
+        return self._finish(self._scores(features))
 
     def _scores(self, features):
         logits = features @ self.weight_.T + self.bias_
@@ -145,33 +146,49 @@ class ViM(_Detector):
 
 
 class KNN(_Detector):
-    """The distance to the k-th nearest row of fit (Sun et al. 2022): bank_. A row of fit is the nearest to itself."""
+    """The distance to the k-th nearest row of fit (Sun et al. 2022): bank_. The threshold is of each row of fit among the others."""
     _method, _fitted = "knn", ("bank", "threshold")
     _settings = {"k": 50, "metric": "distance", "normalise": "yes"}
 
     def fit(self, features, y=None):
         """y is not read."""
         self.bank_ = _array(features, 2, "features").copy()
-        return self._finish(self.bank_)
+        return self._finish(self._score_of(self.bank_, self.k + 1))  # a row is the nearest to itself
 
     def _scores(self, features):
-        return _call["knn_score"](features, self.bank_, **{name: getattr(self, name) for name in self._settings})
+        return self._score_of(features, self.k)
+
+    def _score_of(self, features, k):
+        return _call["knn_score"](features, self.bank_, k=k, metric=self.metric, normalise=self.normalise)
 
 
 class TrustScore(_Detector):
-    """How much farther other classes are than the chosen one (Jiang et al. 2018): bank_, label_."""
+    """How much farther other classes are than the chosen one (Jiang et al. 2018): bank_, label_. The threshold is of each row of
+    fit among the others."""
     _method, _fitted = "trust", ("bank", "label", "threshold")
 
     def fit(self, features, y):
         """y: the class of each row."""
         self.bank_, self.label_ = _array(features, 2, "features").copy(), _classes(y)
-        self._chosen = self.label_
-        return self._finish(self.bank_)
+        return self._finish(self._scores_of_fit())
+
+    def _scores_of_fit(self):
+        """Of each row without itself, with its own class as the chosen one; NaN of one that is alone in its class."""
+        import numpy as np
+        scores = np.full(len(self.bank_), np.nan)
+        for label in np.unique(self.label_):
+            own = self.label_ == label
+            same, others = self.bank_[own], self.bank_[~own]
+            if len(same) > 1:
+                near = -_call["knn_score"](same, same, k=2, normalise="no")  # a row is the nearest to itself
+                far = -_call["knn_score"](same, others, k=1, normalise="no") if len(others) else np.inf
+                scores[own] = far / (near + 1e-12)
+        return scores
 
     def score_samples(self, features, chosen):
         """chosen: the class that a model gives to each row."""
-        self._chosen = _targets(chosen, "chosen")
-        return super().score_samples(features)
+        self._check()
+        return self._scores(_array(features, 2, "features"), _targets(chosen, "chosen"))
 
     def decision_function(self, features, chosen):
         """score_samples less the threshold."""
@@ -182,11 +199,11 @@ class TrustScore(_Detector):
         import numpy as np
         return np.where(self.score_samples(features, chosen) >= self.threshold_, 1, -1)
 
-    def _scores(self, features):
+    def _scores(self, features, chosen):
         import numpy as np
         label = np.asarray(self.label_, np.int64)
-        classes = max(int(label.max()), int(self._chosen.max(initial=0))) + 1
-        return _call["trust_score"](features, self.bank_, label, self._chosen, classes=classes)
+        classes = max(int(label.max()), int(chosen.max(initial=0))) + 1
+        return _call["trust_score"](features, self.bank_, label, chosen, classes=classes)
 
 
 class ReAct(_Fit):

@@ -27,6 +27,11 @@ FITS = {  # name -> a detector, what fit takes, and rows that are unlike them
 }
 
 
+def without_itself(rows, bank):
+    """Distances to the other rows of a bank that has the rows, the nearest first."""
+    return np.sort(np.linalg.norm(rows[:, None] - bank, axis=2), axis=1)[:, 1:]
+
+
 class Detectors(unittest.TestCase):
     def setUp(self):
         for fit, data, more, _ in FITS.values():
@@ -37,7 +42,9 @@ class Detectors(unittest.TestCase):
             scores = fit.score_samples(data[0])
             self.assertEqual(scores.shape, (ROWS,))
             self.assertGreaterEqual((fit.predict(data[0]) == 1).mean(), fit.tpr, name)
-            self.assertLess((scores > fit.threshold_).mean(), fit.tpr, name)
+            own = -without_itself(FEATURES, FEATURES)[:, fit.k - 1] if name == "knn" else scores
+            self.assertGreaterEqual((own >= fit.threshold_).mean(), fit.tpr, name)
+            self.assertLess((own > fit.threshold_).mean(), fit.tpr, name)
             np.testing.assert_array_equal(fit.decision_function(data[0]), scores - fit.threshold_)
             if name != "rel_u":  # of flat rows it depends on which classes are taken for each other
                 self.assertLess((fit.predict(unlike) == 1).mean(), 0.5, name)
@@ -60,6 +67,24 @@ class Detectors(unittest.TestCase):
         np.testing.assert_allclose(trust.score_samples(FAR, chosen), d[:, 1:].min(1) / (d[:, 0] + 1e-12), rtol=1e-9)
         self.assertGreater((trust.predict(FEATURES, Y) == 1).mean(), 0.9)
         self.assertEqual(trust.predict(FEATURES[:1], [(Y[0] + 1) % CLASSES]).tolist(), [-1])
+
+    def test_new_rows_of_what_is_known(self):
+        # a row of fit is no neighbour of itself in the threshold: 0 would be the nearest distance of all
+        new = RANDOM.standard_normal((ROWS, D)) + 3 * np.eye(D)[Y]
+        nearest, trust = KNN(k=1, normalise="no").fit(FEATURES), TrustScore(tpr=0.9).fit(FEATURES, Y)
+        for share in ((nearest.predict(new) == 1).mean(), (trust.predict(new, Y) == 1).mean()):
+            self.assertGreater(share, 0.8)
+        self.assertAlmostEqual(nearest.threshold_, -np.sort(without_itself(FEATURES, FEATURES)[:, 0])[113], 12)
+        scores = [min(np.linalg.norm(x - FEATURES[Y != k], axis=1)) / np.sort(np.linalg.norm(x - FEATURES[Y == k], axis=1))[1]
+                  for x, k in zip(FEATURES, Y)]
+        self.assertAlmostEqual(trust.threshold_, np.sort(scores)[ROWS - 108], 9)
+
+    def test_classes_of_one_row(self):
+        trust = TrustScore().fit([[0.0], [1.0], [5.0]], [0, 0, 1])
+        self.assertAlmostEqual(trust.threshold_, 4)  # of 5 / 1 and 4 / 1
+        self.assertEqual(TrustScore().fit([[0.0], [1.0]], [0, 0]).threshold_, np.inf)
+        with self.assertRaisesRegex(ValueError, "no row of fit has a score"):
+            TrustScore().fit([[0.0], [1.0]], [0, 1])
 
     def test_react(self):
         cut = ReAct(percentile=80).fit(FEATURES)
