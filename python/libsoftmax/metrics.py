@@ -121,11 +121,13 @@ class OutlierMetrics:
     def update(self, score, known):
         """More rows: the score of each, and whether it is known."""
         import numpy as np
-        score, known = _array(score, 1, "score"), np.asarray(known.detach().cpu() if hasattr(known, "detach") else known).astype(bool)
+        score, known = _array(score, 1, "score"), np.asarray(known.detach().cpu() if hasattr(known, "detach") else known)
         if known.shape != score.shape:
             raise ValueError(f"known: shape is {known.shape}, not {score.shape}")
+        if not np.isin(known, (0, 1)).all():
+            raise ValueError(f"known: {known[~np.isin(known, (0, 1))][0]} is neither 0 nor 1")
         self._score.append(score.astype(np.float64))
-        self._known.append(known)
+        self._known.append(known.astype(bool))
 
     def compute(self):
         """auroc, aupr_in, aupr_out, fpr at the tpr, detection_error; NaN without rows of both kinds."""

@@ -114,6 +114,9 @@ class Outliers(unittest.TestCase):
             OutlierMetrics().compute()
         with self.assertRaisesRegex(ValueError, "known: shape is"):
             OutlierMetrics().update([0.5], [1, 0])
+        for wrong in (-1, 0.5, np.nan, 2):  # -1: what predict of a detector says of an outlier
+            with self.assertRaisesRegex(ValueError, f"known: {wrong}.* is neither 0 nor 1"):
+                OutlierMetrics().update([0.5, 0.2], [1, wrong])
 
 
 def load_tests(loader, tests, pattern):
