@@ -9,7 +9,10 @@ enum { MOST_STEPS = 1000 };
 static const double TOLERANCE = 1e-12;
 #define NAN_ __builtin_nan("")
 
-/* ---- probe_fit: mean cross-entropy + l2 / 2 |W|^2 ---- */
+/* ---- probe_fit: mean cross-entropy + l2 / 2 |W|^2 ----
+ *
+ * Features are taken less their mean m, W h + b = W (h - m) + (b + W m): the penalty is of W alone,
+ * so the minimum is the same, and a mean far from 0 no longer makes the search slow. */
 
 enum { FEATURES, TARGET };   /* inputs */
 enum { WEIGHT, BIAS, LOSS }; /* outputs */
@@ -19,6 +22,7 @@ typedef struct probe {
   const tensor_call *c;
   int64_t rows, d, classes;
   double *h, *each, *bias, l2, loss; /* bias: -inf of a class without rows; loss: without the penalty */
+  double *mean;
   bool *occurs;
 } probe;
 
@@ -49,17 +53,34 @@ static smx_status probe_loss(void *arg, const double *x, double *f, double *g) {
   return status;
 }
 
+/* The mean of the rows that count leaves the features. */
+static void probe_centre(const probe *p, int64_t counted) {
+  const int64_t *target = fit_whole(p->c, TARGET), d = p->d;
+  for (int64_t j = 0; j < d; j++) p->mean[j] = 0;
+  for (int64_t i = 0; i < p->rows; i++)
+    for (int64_t j = 0; j < d && target[i] >= 0; j++) p->mean[j] += p->h[i * d + j] / (double)counted;
+  for (int64_t i = 0; i < p->rows; i++)
+    for (int64_t j = 0; j < d; j++) p->h[i * d + j] -= p->mean[j];
+}
+
+/* The biases of features as they are. */
+static void probe_shift(const probe *p, const double *weight) {
+  for (int64_t k = 0; k < p->classes; k++)
+    for (int64_t j = 0; j < p->d; j++) p->bias[k] -= weight[k * p->d + j] * p->mean[j];
+}
+
 /* Memory; and which classes occur. The number of rows that count, or -1 without memory. */
 static int64_t probe_open(probe *p, const tensor_call *c, double **x) {
   *p = (probe){
       .c = c, .rows = tensor_dim(c, "n"), .d = tensor_dim(c, "d"), .classes = tensor_dim(c, "classes")};
   const int64_t n = p->classes * (p->d + 1);
   int64_t numbers, counted = 0;
-  const bool fits = smx_multiply(p->rows, p->d + 1, &numbers) && numbers < INT64_MAX / 64 - 2 * n;
+  const bool fits = smx_multiply(p->rows + 1, p->d + 1, &numbers) && numbers < INT64_MAX / 64 - 2 * n;
   p->h = fit_reserve(c, fits ? numbers + 2 * n + 2 * p->classes : INT64_MAX / 8 - 1);
   if (!p->h) return -1;
   *x = p->h + p->rows * p->d, p->each = *x + 2 * n, p->bias = p->each + p->rows;
-  p->occurs = (bool *)(void *)(p->bias + p->classes), p->l2 = tensor_param(c, "l2"), p->loss = NAN_;
+  p->mean = p->bias + p->classes;
+  p->occurs = (bool *)(void *)(p->mean + p->d), p->l2 = tensor_param(c, "l2"), p->loss = NAN_;
   tensor_load(c, c->in.view + FEATURES, 0, p->rows * p->d, p->h);
   for (int64_t i = 0; i < n; i++) (*x)[i] = 0;
   for (int64_t j = 0; j < p->classes; j++) p->occurs[j] = false, p->bias[j] = 0;
@@ -67,6 +88,7 @@ static int64_t probe_open(probe *p, const tensor_call *c, double **x) {
     const int64_t target = fit_whole(c, TARGET)[i];
     if (target >= 0) counted++, p->occurs[target] = true;
   }
+  probe_centre(p, counted);
   return counted;
 }
 
@@ -79,6 +101,7 @@ smx_status fit_probe(const tensor_call *c) {
   smx_status status = SMX_OK;
   if (counted > 0 && p.d > 0) status = fit_minimise(c->ctx, &search, x, &f);
   if (status == SMX_OK && counted > 0 && p.d > 0) status = probe_loss(&p, x, &f, x + n);
+  if (p.loss == p.loss) probe_shift(&p, x);
   if (status == SMX_OK) {
     tensor_store(c, c->out.view + WEIGHT, 0, p.classes * p.d, x);
     tensor_store(c, c->out.view + BIAS, 0, p.classes, p.bias);

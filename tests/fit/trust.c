@@ -91,6 +91,28 @@ static void probes(void **state) {
   assert_true(isnan(out[K * (D + 1)]));
 }
 
+/* Features far from 0 have the weights of those less 1000, and biases that make up for it. */
+static void probes_far(void **state) {
+  enum { ROWS = 60, D = 3, K = 3 };
+  double h[ROWS * D], near_0[K * (D + 1) + 1], far[K * (D + 1) + 1];
+  int64_t y[ROWS], shape[] = {ROWS, D};
+  rng r = {5};
+  for (int i = 0; i < ROWS * D; i++) h[i] = rng_normal(&r);
+  for (int i = 0; i < ROWS; i++) y[i] = i % 7 == 0 ? -1 : h[i * D] + rng_normal(&r) > 0 ? 2 : i % 2;
+  const smx_tensor th = floats(h, 2, shape), ty = classes_of(y, shape), *in[] = {&th, &ty};
+  const setting settings[] = {{"classes", K}, {"l2", .001}, {NULL, 0}};
+  call("probe_fit", settings, 2, in, near_0);
+  for (int i = 0; i < ROWS * D; i++) h[i] += 1000;
+  call("probe_fit", settings, 2, in, far);
+  near_all(far, near_0, K * D, 1e-8);
+  for (int k = 0; k < K; k++) {
+    double bias = far[K * D + k];
+    for (int e = 0; e < D; e++) bias += 1000 * far[k * D + e];
+    near_all(&bias, near_0 + K * D + k, 1, 1e-8);
+  }
+  near_all(far + K * (D + 1), near_0 + K * (D + 1), 1, 1e-10);
+}
+
 /* Methods in another order have their temperatures in it; the surer one is softened more. */
 static void opinions(void **state) {
   double p[] = {.98, .01, .01, .01, .98, .01, .4, .5, .1, .6, .3, .1}, q[12], a[ROOM], b[ROOM], one[ROOM];
@@ -162,8 +184,9 @@ static void regions(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(cascades), cmocka_unit_test(recovery),   cmocka_unit_test(probes),
-      cmocka_unit_test(opinions), cmocka_unit_test(similarity), cmocka_unit_test(regions),
+      cmocka_unit_test(cascades),   cmocka_unit_test(recovery), cmocka_unit_test(probes),
+      cmocka_unit_test(probes_far), cmocka_unit_test(opinions), cmocka_unit_test(similarity),
+      cmocka_unit_test(regions),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
