@@ -130,22 +130,28 @@ static interval interval_of(const double *x, double mean, int64_t n) {
   return normal(mean, squares, n);
 }
 
-/* With draws: of mean_interval. */
-static int draw_interval(interval *i, const double *x, int64_t n, const measure_request *r) {
-  const smx_op *op = smx_op_find("mean_interval");
+/* An operator with the draws that are asked for. */
+static int run_draws(const measure_request *r, const char *name, int64_t n, const double *x, const double *y,
+                     int count, const wanted *want) {
+  const smx_op *op = smx_op_find(name);
   smx_params params;
-  double mean;
-  if (!r->draws.count) return EXIT_OK;
   smx_params_init(op, &params);
   smx_params_set(op, &params, "draws", (double)r->draws.count);
   smx_params_set(op, &params, "seed", (double)r->draws.seed);
+  return run_set(r->context, name, &params, n, x, y, false, count, want);
+}
+
+/* By mean_interval. */
+static int draw_interval(interval *i, const double *x, int64_t n, const measure_request *r) {
+  double mean;
   const wanted want[] = {
       {"mean", &mean, SMX_F64, 0}, {"low", &i->low, SMX_F64, 0}, {"high", &i->high, SMX_F64, 0}};
-  return run_set(r->context, op->name, &params, n, x, NULL, false, 3, want);
+  return run_draws(r, "mean_interval", n, x, NULL, 3, want);
 }
 
 static int draw_intervals(measures *m, const judged *j, const unsigned char *right,
                           const measure_request *r) {
+  if (!r->draws.count) return EXIT_OK;
   double *is = malloc((size_t)j->rows * sizeof *is);
   int code = is ? EXIT_OK : fault_memory((size_t)j->rows * sizeof *is);
   for (int64_t i = 0; !code && i < j->rows; i++) is[i] = right[i];
@@ -266,15 +272,10 @@ static double mcnemar(int64_t few, int64_t n) {
 
 /* By paired_test: of the differences, each with either sign. */
 static int draw_signs(comparison *c, const judged *a, const judged *b, const measure_request *r) {
-  const smx_op *op = smx_op_find("paired_test");
-  smx_params params;
   double difference;
   if (!r->draws.count) return EXIT_OK;
-  smx_params_init(op, &params);
-  smx_params_set(op, &params, "draws", (double)r->draws.count);
-  smx_params_set(op, &params, "seed", (double)r->draws.seed);
   const wanted want[] = {{"difference", &difference, SMX_F64, 0}, {"p", &c->drawn, SMX_F64, 0}};
-  return run_set(r->context, op->name, &params, a->rows, b->loss, a->loss, false, 2, want);
+  return run_draws(r, "paired_test", a->rows, b->loss, a->loss, 2, want);
 }
 
 int measure_comparison(comparison *c, const judged *a, const judged *b, const measure_request *r) {
