@@ -74,8 +74,8 @@ static double newton(const recovery *x, double f) {
   return curve > 0 ? -down / curve : 0;
 }
 
-/* From between two factors that enclose a least one: by thirds in the logarithm, then by Newton's
- * steps as long as they help. */
+/* From between two factors that enclose a least one: by ternary search in the logarithm, then by
+ * Newton's steps as long as they help. */
 static double refine(recovery *x, double low, double high, double *least) {
   const double from = low, to = high;
   for (int k = 0; k < REFINE; k++) {
