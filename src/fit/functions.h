@@ -13,6 +13,13 @@ static inline const int64_t *fit_whole(const tensor_call *c, int port) {
   return (const int64_t *)(const void *)c->in.view[port].data;
 }
 
+/* Number i of an input; of one that is not given, what is said here. */
+static inline double fit_number(const tensor_call *c, int port, int64_t i, double otherwise) {
+  double value = otherwise;
+  if (c->in.given[port]) tensor_load(c, c->in.view + port, i, 1, &value);
+  return value;
+}
+
 /* Work on n items, so many a task: how many tasks there are, and where the items of one end. */
 static inline int64_t fit_tasks(int64_t n, int64_t each) { return (n + each - 1) / each; }
 static inline int64_t fit_task_end(int64_t task, int64_t n, int64_t each) {

@@ -67,12 +67,6 @@ smx_status fit_cascade(const tensor_call *c) {
 enum { CUT = 1, COST };           /* inputs */
 enum { STAGE, SHARE, MEAN_COST }; /* outputs */
 
-static double number(const tensor_call *c, int port, int64_t i, double otherwise) {
-  double x = otherwise;
-  if (c->in.given[port]) tensor_load(c, c->in.view + port, i, 1, &x);
-  return x;
-}
-
 /* Each row goes to the first stage that is sure enough; the last answers whatever it is. */
 smx_status fit_cascade_apply(const tensor_call *c) {
   const int64_t m = tensor_dim(c, "m"), n = tensor_dim(c, "n");
@@ -82,13 +76,13 @@ smx_status fit_cascade_apply(const tensor_call *c) {
     return smx_fail(SMX_ERR_SHAPE, "%s: confidence: shape[0] is 0, not at least 1", c->op->name);
   for (int64_t i = 0; i < n; i++) {
     int64_t s = 0;
-    while (s + 1 < m && !(number(c, CONFIDENCE, s * n + i, 0) >= number(c, CUT, s, 0))) s++;
+    while (s + 1 < m && !(fit_number(c, CONFIDENCE, s * n + i, 0) >= fit_number(c, CUT, s, 0))) s++;
     stage[i] = s;
   }
   for (int64_t s = 0; s < m; s++) {
     int64_t here = 0;
     for (int64_t i = 0; i < n; i++) here += stage[i] == s;
-    cost += number(c, COST, s, 1) * left, left -= (double)here;
+    cost += fit_number(c, COST, s, 1) * left, left -= (double)here;
     tensor_put(c, SHARE, s, (double)here / (double)n);
   }
   tensor_put(c, MEAN_COST, 0, cost / (double)n);

@@ -16,12 +16,6 @@ typedef struct block {
 
 static double mean_of(const block *b) { return b->sum / b->weight; }
 
-static double number(const tensor_call *c, int port, int64_t i, double otherwise) {
-  double value = otherwise;
-  if (c->in.given[port]) tensor_load(c, c->in.view + port, i, 1, &value);
-  return value;
-}
-
 /* A block more; those before it whose means are not smaller join it. */
 static int64_t push(block *all, int64_t count, block own) {
   while (count > 0 && mean_of(all + count - 1) >= mean_of(&own)) {
@@ -40,8 +34,8 @@ static int64_t pool(const tensor_call *c, const sort_entry *order, int64_t n, bl
     block own = {score, score, 0, 0};
     for (end = from; end < n && order[end].key == order[from].key; end++) {
       const int64_t i = (int64_t)order[end].y;
-      const double w = number(c, WEIGHT, i, 1);
-      own.weight += w, own.sum += w * number(c, VALUE, i, 0);
+      const double w = fit_number(c, WEIGHT, i, 1);
+      own.weight += w, own.sum += w * fit_number(c, VALUE, i, 0);
     }
     if (own.weight > 0) count = push(all, count, own);
   }
@@ -63,7 +57,8 @@ static void write_knots(const tensor_call *c, const block *all, int64_t count, i
 
 static smx_status check_weights(const tensor_call *c, int64_t n, bool *nan) {
   for (int64_t i = 0; i < n; i++) {
-    const double score = number(c, SCORE, i, 0), value = number(c, VALUE, i, 0), w = number(c, WEIGHT, i, 1);
+    const double score = fit_number(c, SCORE, i, 0), value = fit_number(c, VALUE, i, 0),
+                 w = fit_number(c, WEIGHT, i, 1);
     if (w < 0 || w - w != 0)
       return smx_fail(SMX_ERR_PARAM, "%s: weight: number %lld is %g, not finite and at least 0", c->op->name,
                       (long long)i, w);
@@ -84,7 +79,7 @@ smx_status fit_isotonic(const tensor_call *c) {
   if (!all) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows", c->op->name, (long long)n);
   sort_entry *entry = (sort_entry *)(void *)(all + n + 1), *spare = entry + n;
   for (int64_t i = 0; i < n && !nan; i++)
-    entry[i] = (sort_entry){sort_key_descending(-number(c, SCORE, i, 0)), (double)i};
+    entry[i] = (sort_entry){sort_key_descending(-fit_number(c, SCORE, i, 0)), (double)i};
   if (!nan) count = pool(c, sort_numbers(entry, spare, n, (sort_counts *)(void *)(spare + n)), n, all);
   write_knots(c, all, count, n);
   smx_free(c->ctx, all);
@@ -103,15 +98,16 @@ typedef struct steps_map {
 static double isotonic_of(const steps_map *m, double x) {
   int64_t low = 0, high = m->knots - 1;
   if (x != x || m->knots == 0) return __builtin_nan("");
-  if (x <= number(m->c, AT, 0, 0)) return number(m->c, TO, 0, 0);
-  if (x >= number(m->c, AT, high, 0)) return number(m->c, TO, high, 0);
+  if (x <= fit_number(m->c, AT, 0, 0)) return fit_number(m->c, TO, 0, 0);
+  if (x >= fit_number(m->c, AT, high, 0)) return fit_number(m->c, TO, high, 0);
   while (high - low > 1) {
     const int64_t middle = low + (high - low) / 2;
-    if (number(m->c, AT, middle, 0) <= x) low = middle;
+    if (fit_number(m->c, AT, middle, 0) <= x) low = middle;
     else high = middle;
   }
-  const double a = number(m->c, AT, low, 0) / 2, b = number(m->c, AT, high, 0) / 2; /* b - a is finite */
-  const double y = number(m->c, TO, low, 0), z = number(m->c, TO, high, 0);
+  const double a = fit_number(m->c, AT, low, 0) / 2,
+               b = fit_number(m->c, AT, high, 0) / 2; /* b - a is finite */
+  const double y = fit_number(m->c, TO, low, 0), z = fit_number(m->c, TO, high, 0);
   if (b == __builtin_inf()) return y;
   return a == -__builtin_inf() ? z : y + (x / 2 - a) / (b - a) * (z - y);
 }
@@ -121,7 +117,7 @@ static double bin_value(const steps_map *m, double x) {
   if (x != x) return x;
   const bool left = tensor_param(m->c, "closed") != 0;
   const int64_t b = bin_of(x < 0 ? 0 : x > 1 ? 1 : x, m->knots, left);
-  const double value = number(m->c, AT, b, 0);
+  const double value = fit_number(m->c, AT, b, 0);
   return value == value ? value : ((double)b + 0.5) / (double)m->knots;
 }
 
@@ -129,7 +125,7 @@ static void map_task(void *arg, int64_t task) {
   const steps_map *m = arg;
   const bool bins = m->c->op - fit_table == FIT_histogram_binning;
   for (int64_t i = task * TASK; i < fit_task_end(task, m->count, TASK); i++) {
-    const double x = number(m->c, X, i, 0);
+    const double x = fit_number(m->c, X, i, 0);
     tensor_put(m->c, 0, i, bins ? bin_value(m, x) : isotonic_of(m, x));
   }
 }
