@@ -128,11 +128,11 @@ typedef struct subpool {
   sort_counts *counts;
 } subpool;
 
-/* A row of length 1; NaN of one without a direction. */
+/* A row of length 1; NaN of one without a direction, or with a square beyond double. */
 static void load_unit(const subpool *x, int port, int64_t row, double *to) {
   tensor_load(x->c, x->c->in.view + port, row * x->d, x->d, to);
   const double length = __builtin_sqrt(dot(to, to, x->d));
-  for (int64_t j = 0; j < x->d; j++) to[j] = length > 0 ? to[j] / length : NAN_;
+  for (int64_t j = 0; j < x->d; j++) to[j] = length > 0 && length < INF ? to[j] / length : NAN_;
 }
 static void cosine_task(void *arg, int64_t task) {
   const subpool *x = arg;

@@ -58,6 +58,9 @@ static void anchors(void **state) {
   call("anchor_subpool", (setting[]){{"k", 1}, {"size", 1}, {NULL, 0}}, 2, in, out);
   near_all(out, (double[]){1, .96}, 2, 1e-15);
   assert_true(isnan(out[2]) && whole(out + 5) == 0 && whole(out + 6) == -1);
+  pool[8] = 1e200; /* its square is infinite: as without a direction, not at right angles */
+  call("anchor_subpool", (setting[]){{"k", 5}, {NULL, 0}}, 2, in, out);
+  assert_true(isnan(out[4]) && whole(out + 9) == -1);
 }
 
 static void neural(void **state) {
