@@ -16,14 +16,14 @@ typedef struct segments {
   const tensor_call *c;
   const score_kernels *math;
   int64_t items, l, t, e;
-  bool hard;
+  bool hard, limit; /* limit: scores of +inf share the mass */
   smx_scratch scratch;
 } segments;
 
-/* A query: its range, and what is in it. lse -inf: nothing. */
+/* A query: its range, and what is in it. lse -inf: nothing; log_p -inf: the position is not. */
 typedef struct segment {
   int64_t first, end, position; /* position: -1 where it is not in the range */
-  double lse;
+  double lse, log_p;
 } segment;
 
 static int64_t whole_at(const tensor_call *c, int port, int64_t at) {
@@ -34,29 +34,31 @@ static int64_t within(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x
 /* s: the scores of the row, p: its probabilities in the range. */
 static segment take(const segments *x, int64_t row, double *s, double *p) {
   segment g = {within(whole_at(x->c, BEGIN, row), x->t), within(whole_at(x->c, END, row), x->t),
-               whole_at(x->c, POSITION, row), -__builtin_inf()};
+               whole_at(x->c, POSITION, row), -__builtin_inf(), -__builtin_inf()};
   double most = -__builtin_inf(), sum = 0;
   tensor_load(x->c, x->c->in.view + SCORE, row * x->t, x->t, s);
   for (int64_t j = g.first; j < g.end; j++)
     if (s[j] > most || s[j] != s[j]) most = s[j];
+  const bool shared = x->limit && most == __builtin_inf();
   for (int64_t j = g.first; j < g.end && most != -__builtin_inf(); j++)
-    sum += p[j] = x->math->exp(s[j] - most);
+    sum += p[j] = shared ? s[j] == most : x->math->exp(s[j] - most);
   if (g.position < g.first || g.position >= g.end) g.position = -1;
   if (sum == 0) return g.end = g.first, g;
   for (int64_t j = g.first; j < g.end; j++) p[j] /= sum;
-  return g.lse = most + x->math->log(sum), g;
+  const double log_sum = x->math->log(sum);
+  g.lse = most + log_sum;
+  if (g.position >= 0) g.log_p = shared && s[g.position] == most ? -log_sum : s[g.position] - g.lse;
+  return g;
 }
 
-static double log_p_of(const segment *g, const double *s) {
-  return g->position < 0 || g->end == g->first ? -__builtin_inf() : s[g->position] - g->lse;
-}
-/* The weight of a key in y. */
+/* The weight of a key in y. p of a position that is there may be too small for a double. */
 static double weight_of(const segments *x, const segment *g, const double *p, int64_t j) {
-  return !x->hard ? p[j] : j == g->position && p[j] != 0 ? p[j] == p[j] ? 1 : p[j] : 0;
+  if (!x->hard) return p[j];
+  if (j != g->position) return 0;
+  return p[j] != p[j] ? p[j] : g->log_p > -__builtin_inf();
 }
 
-static void answer(const segments *x, int64_t row, const segment *g, const double *s, const double *p,
-                   double *v, double *y) {
+static void answer(const segments *x, int64_t row, const segment *g, const double *p, double *v, double *y) {
   const bool empty = g->end == g->first, none = smx_context_on_empty(x->c->ctx) == SMX_EMPTY_NAN;
   for (int64_t i = 0; i < x->e; i++) y[i] = empty && none ? __builtin_nan("") : 0;
   for (int64_t j = g->first; j < g->end; j++) {
@@ -66,7 +68,7 @@ static void answer(const segments *x, int64_t row, const segment *g, const doubl
     add_row(w, v, x->e, y);
   }
   tensor_store(x->c, x->c->out.view + Y, row * x->e, x->e, y);
-  tensor_put(x->c, LOG_P, row, empty && none ? __builtin_nan("") : log_p_of(g, s));
+  tensor_put(x->c, LOG_P, row, empty && none ? __builtin_nan("") : g->log_p);
   tensor_put(x->c, LSE, row, g->lse);
 }
 
@@ -97,7 +99,7 @@ static void task(const segments *x, int64_t item, bool backward, double *memory)
   for (int64_t row = item * x->l; row < (item + 1) * x->l; row++) {
     const segment g = take(x, row, s, p);
     if (backward) go_back(x, row, &g, p, v, s, y, dv);
-    else answer(x, row, &g, s, p, v, y);
+    else answer(x, row, &g, p, v, y);
   }
   if (backward && x->c->din.given[V])
     tensor_store(x->c, x->c->din.view + V, item * x->t * x->e, x->t * x->e, dv);
@@ -134,7 +136,7 @@ static smx_status run(const tensor_call *c, bool backward) {
   segments x = {.c = c, .math = smx_isa_current()->f64.score, .items = c->dims.lead_count};
   int64_t keys, bytes;
   x.l = tensor_dim(c, "l"), x.t = tensor_dim(c, "t"), x.e = tensor_dim(c, "e");
-  x.hard = tensor_param(c, "hard") != 0;
+  x.hard = tensor_param(c, "hard") != 0, x.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
   const bool fits =
       smx_multiply(x.t, (backward ? x.e : 0) + 2, &keys) && smx_multiply(keys + 2 * x.e, 8, &bytes);
   if (!fits || !smx_scratch_open(&x.scratch, c->ctx, 0, (size_t)bytes + 64, x.items > 0 ? x.items : 1))

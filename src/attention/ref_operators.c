@@ -155,7 +155,7 @@ static void segment_attention(const tensor_ref_call *c) {
     for (int64_t i = 0; i < e; i++) {
       c->out[0][row * e + i] = 0;
       for (int64_t j = 0; j < t && sum > 0; j++) {
-        const double w = c->q[0] == 0 ? p[j] / sum : (double)j == c->in[4][row] && p[j] > 0;
+        const double w = c->q[0] == 0 ? p[j] / sum : (double)j == c->in[4][row] && at > -INFINITY;
         c->out[0][row * e + i] += w * c->in[1][(row / l * t + j) * e + i];
       }
     }

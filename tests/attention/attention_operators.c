@@ -388,6 +388,36 @@ static void ranges_of_keys(void **state) {
   smx_context_destroy(c.ctx);
 }
 
+/* A position whose p is too small for a double is there, unlike one at -inf; scores of +inf share
+ * the mass where the context says so. */
+static void likely_or_not(void **state) {
+  double s[] = {0, -1000, 2, 0, -INFINITY, 2, INFINITY, 1, INFINITY}, v[] = {1, 2, 4}, y[3], log_p[3], lse[3],
+         up[] = {1, 1, 1}, ds[9], dv[3];
+  int64_t begin[] = {0, 0, 0}, end[] = {3, 3, 3}, position[] = {1, 1, 2};
+  op_call c = {.op = "segment_attention",
+               .in = {REALS(s, 3, 3), REALS(v, 3, 1), WHOLE(begin, 3), WHOLE(end, 3), WHOLE(position, 3)},
+               .out = {REALS(y, 3, 1), REALS(log_p, 3), REALS(lse, 3)},
+               .dout = {up, up},
+               .din = {ds, dv},
+               .setting = {{"hard", "yes"}}};
+  good(call(&c));
+  near((double[]){y[0], log_p[0], y[1]}, (double[]){2, -1002 - log1p(exp(-2)), 0}, 3, 1e-12);
+  assert_true(log_p[1] == -INFINITY && isnan(y[2]) && isnan(log_p[2]) && isnan(lse[2]));
+  near(dv + 1, (double[]){1}, 1, 0);
+  smx_context_options options = {.size = sizeof options, .on_inf = SMX_INF_LIMIT};
+  good(smx_context_create(&options, &c.ctx));
+  good(call(&c));
+  near((double[]){y[2], log_p[2]}, (double[]){4, -log(2)}, 2, 1e-15);
+  assert_true(lse[2] == INFINITY);
+  near(dv, (double[]){0, 1, 1}, 3, 0);
+  c.setting[0][1] = "no", position[2] = 1;
+  good(call(&c));
+  near(y + 2, (double[]){2.5}, 1, 0);
+  near(ds + 6, (double[]){-.75 - .5, 1, .75 - .5}, 3, 1e-15);
+  assert_true(log_p[2] == -INFINITY);
+  smx_context_destroy(c.ctx);
+}
+
 /* ---- maxima and budgets ---- */
 
 static void the_best_tokens(void **state) {
@@ -479,6 +509,7 @@ int main(void) {
       cmocka_unit_test(inverse_of_landmarks),
       cmocka_unit_test(galerkin_and_fourier),
       cmocka_unit_test(ranges_of_keys),
+      cmocka_unit_test(likely_or_not),
       cmocka_unit_test(the_best_tokens),
       cmocka_unit_test(layers_lose_the_same_share),
       cmocka_unit_test(layers_share_by_votes),
