@@ -20,6 +20,7 @@ typedef struct max_sim {
   int64_t items, l, d, m, b; /* l: tokens of a query; m: of all documents, of which there are b */
   int64_t longest;           /* document */
   double tau;
+  bool limit; /* products of +inf share the weight */
   const int64_t *offsets;
   const unsigned char *q_mask, *mask;
   double *document, *turned; /* [m][d], [d][m] */
@@ -44,11 +45,14 @@ static best_of weigh(const max_sim *x, int64_t document, double *s) {
     if (r.at < 0 || s[j] > r.value || s[j] != s[j]) r.value = s[j], r.at = j;
     if (s[j] != s[j]) break;
   }
-  const bool soft = x->tau > 0 && r.at >= 0 && r.value > -__builtin_inf();
+  const bool soft = x->tau > 0 && r.at >= 0 && r.value > -__builtin_inf(),
+             shared = x->limit && r.value == __builtin_inf();
   for (int64_t j = first; j < end; j++) {
     const bool hidden = x->mask && !x->mask[j];
-    if (soft) s[j] = hidden ? 0 : x->math->exp((s[j] - r.value) / x->tau), sum += s[j];
-    else s[j] = j == r.at;
+    if (!soft) s[j] = j == r.at;
+    else if (hidden || shared) s[j] = !hidden && s[j] == r.value;
+    else s[j] = x->math->exp((s[j] - r.value) / x->tau);
+    sum += s[j];
   }
   if (!soft) return r;
   for (int64_t j = first; j < end; j++) s[j] /= sum;
@@ -120,7 +124,7 @@ static void document_task(void *arg, int64_t k) {
 static max_sim max_sim_of(const tensor_call *c) {
   max_sim x = {.c = c, .math = smx_isa_current()->f64.score, .items = c->dims.lead_count};
   x.l = tensor_dim(c, "l"), x.d = tensor_dim(c, "d"), x.m = tensor_dim(c, "m"), x.b = tensor_dim(c, "b");
-  x.tau = tensor_param(c, "tau");
+  x.tau = tensor_param(c, "tau"), x.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
   x.offsets = (const int64_t *)(const void *)c->in.view[OFFSETS].data;
   for (int64_t k = 0; k < x.b; k++)
     if (x.offsets[k + 1] - x.offsets[k] > x.longest) x.longest = x.offsets[k + 1] - x.offsets[k];

@@ -451,6 +451,26 @@ static void the_best_tokens(void **state) {
   assert_true(isnan(score[0]) && index[0] == -1 && isnan(dq[0]) && isnan(dd[0]));
 }
 
+/* Softly: NaN, or the share of each where the context says so. */
+static void endless_products(void **state) {
+  double q[] = {1}, document[] = {INFINITY, 1, INFINITY, -INFINITY}, score[1], g[] = {4}, dq[1], dd[4];
+  int64_t offsets[] = {0, 4}, index[1];
+  op_call c = {.op = "max_sim",
+               .in = {REALS(q, 1, 1), REALS(document, 4, 1), WHOLE(offsets, 2)},
+               .out = {REALS(score, 1), WHOLE(index, 1, 1)},
+               .dout = {g},
+               .din = {dq, dd},
+               .setting = {{"tau", "0.5"}}};
+  good(call(&c));
+  assert_true(isnan(score[0]) && index[0] == -1);
+  smx_context_options options = {.size = sizeof options, .on_inf = SMX_INF_LIMIT};
+  good(smx_context_create(&options, &c.ctx));
+  good(call(&c));
+  assert_true(score[0] == INFINITY && index[0] == 0);
+  near(dd, (double[]){2, 0, 2, 0}, 4, 0);
+  smx_context_destroy(c.ctx);
+}
+
 static void layers_lose_the_same_share(void **state) {
   double mass[] = {.7, .1, .05, .05, .05, .05, .2, .2, .2, .2, .1, .1};
   int64_t index[12], budget[2];
@@ -511,6 +531,7 @@ int main(void) {
       cmocka_unit_test(ranges_of_keys),
       cmocka_unit_test(likely_or_not),
       cmocka_unit_test(the_best_tokens),
+      cmocka_unit_test(endless_products),
       cmocka_unit_test(layers_lose_the_same_share),
       cmocka_unit_test(layers_share_by_votes),
   };
