@@ -80,15 +80,17 @@ static bool load_item(const budgets *b, int64_t item, budget_work *w) {
 
 /* ---- prefix: the tokens with the least mass before them in their layer ---- */
 
-/* value: the share of the mass of the layer's larger ones. */
+/* value: the share of the mass of the layer's larger ones. Where the sum of masses might
+ * overflow they are scaled by a power of two. */
 static void prefix_shares(const budgets *b, int64_t layer, budget_work *w) {
   const int64_t first = layer * b->t;
   const int64_t *order = sorted(w, w->mass, first, b->t, larger_first);
+  const double unit = b->t > 0 && w->mass[order[0]] > 0x1p960 ? 0x1p-64 : 1;
   double all = 0, before = 0;
-  for (int64_t j = 0; j < b->t; j++) all += w->mass[order[j]];
+  for (int64_t j = 0; j < b->t; j++) all += unit * w->mass[order[j]];
   for (int64_t j = 0; j < b->t; j++) {
     w->value[first + j] = all > 0 ? before / all : (double)j / (double)b->t;
-    before += w->mass[order[j]];
+    before += unit * w->mass[order[j]];
   }
 }
 

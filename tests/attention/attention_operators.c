@@ -1,6 +1,7 @@
 /* attention_operators.c - proves the operators of the family attention on the worked examples of
  * the catalogue of papers, against the operators that they are made of, over several blocks of
  * sheets, and where keys are hidden, depend on each other, or are not numbers. */
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -488,7 +489,11 @@ static void layers_lose_the_same_share(void **state) {
   refused(call(&c), SMX_ERR_PARAM, "keep is 13");
   c.setting[0][1] = "1";
   refused(call(&c), SMX_ERR_PARAM, "2 keys are kept anyway");
-  c.setting[0][1] = "7", mass[0] = -1;
+  c.setting[0][1] = "5", c.setting[2][1] = "0";
+  for (int i = 0; i < 12; i++) mass[i] = i < 4 || i == 6 ? DBL_MAX : 0; /* sums beyond a double */
+  good(call(&c));
+  assert_memory_equal(budget, ((int64_t[]){4, 1}), sizeof budget);
+  c.setting[0][1] = "7", c.setting[2][1] = "1", mass[0] = -1;
   good(call(&c));
   for (int i = 0; i < 12; i++) assert_true(index[i] == -1 && budget[i / 6] == -1);
 }
