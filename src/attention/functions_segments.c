@@ -17,6 +17,7 @@ typedef struct segments {
   const score_kernels *math;
   int64_t items, l, t, e;
   bool hard, limit; /* limit: scores of +inf share the mass */
+  bool backward;
   smx_scratch scratch;
 } segments;
 
@@ -93,27 +94,18 @@ static void go_back(const segments *x, int64_t row, const segment *g, const doub
   if (x->c->din.given[SCORE]) tensor_store(x->c, x->c->din.view + SCORE, row * x->t, x->t, s);
 }
 
-static void task(const segments *x, int64_t item, bool backward, double *memory) {
+static void task(void *arg, int64_t item) {
+  segments *x = arg;
+  double *memory = smx_scratch_take(&x->scratch);
   double *s = memory, *p = s + x->t, *v = p + x->t, *y = v + x->e, *dv = y + x->e;
-  if (backward) memset(dv, 0, (size_t)(x->t * x->e) * sizeof *dv);
+  if (x->backward) memset(dv, 0, (size_t)(x->t * x->e) * sizeof *dv);
   for (int64_t row = item * x->l; row < (item + 1) * x->l; row++) {
     const segment g = take(x, row, s, p);
-    if (backward) go_back(x, row, &g, p, v, s, y, dv);
+    if (x->backward) go_back(x, row, &g, p, v, s, y, dv);
     else answer(x, row, &g, p, v, y);
   }
-  if (backward && x->c->din.given[V])
+  if (x->backward && x->c->din.given[V])
     tensor_store(x->c, x->c->din.view + V, item * x->t * x->e, x->t * x->e, dv);
-}
-static void forward_task(void *arg, int64_t item) {
-  segments *x = arg;
-  double *memory = smx_scratch_take(&x->scratch);
-  task(x, item, false, memory);
-  smx_scratch_give(&x->scratch, memory);
-}
-static void backward_task(void *arg, int64_t item) {
-  segments *x = arg;
-  double *memory = smx_scratch_take(&x->scratch);
-  task(x, item, true, memory);
   smx_scratch_give(&x->scratch, memory);
 }
 
@@ -135,7 +127,7 @@ static smx_status check_empty(segments *x) {
 static smx_status run(const tensor_call *c, bool backward) {
   segments x = {.c = c, .math = smx_isa_current()->f64.score, .items = c->dims.lead_count};
   int64_t keys, bytes;
-  x.l = tensor_dim(c, "l"), x.t = tensor_dim(c, "t"), x.e = tensor_dim(c, "e");
+  x.l = tensor_dim(c, "l"), x.t = tensor_dim(c, "t"), x.e = tensor_dim(c, "e"), x.backward = backward;
   x.hard = tensor_param(c, "hard") != 0, x.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
   const bool fits =
       smx_multiply(x.t, (backward ? x.e : 0) + 2, &keys) && smx_multiply(keys + 2 * x.e, 8, &bytes);
@@ -143,7 +135,7 @@ static smx_status run(const tensor_call *c, bool backward) {
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld keys", c->op->name, (long long)x.t);
   smx_status status = SMX_OK;
   if (smx_context_on_empty(c->ctx) == SMX_EMPTY_ERROR) status = check_empty(&x);
-  if (status == SMX_OK) smx_parallel(c->ctx, x.items, backward ? backward_task : forward_task, &x);
+  if (status == SMX_OK) smx_parallel(c->ctx, x.items, task, &x);
   smx_scratch_close(&x.scratch);
   return status;
 }
