@@ -25,17 +25,17 @@ typedef struct landmarks {
   smx_scratch scratch;
 } landmarks;
 
-/* What a task works in: a, w, p, q [m][m], b, c, db, dc [m][e], dz [m][d]; the rest are rows. */
+/* What a task works in: a, w, p, q, r [m][m], b, c, db, dc [m][e], dz [m][d]; the rest are rows. */
 typedef struct landmark_work {
-  double *z, *a, *w, *p, *q, *b, *c, *db, *dc, *dz;
+  double *z, *a, *w, *p, *q, *r, *b, *c, *db, *dc, *dz;
   double *x, *v, *g, *k, *y, *dx;
 } landmark_work;
 
 static void lay_out(const landmarks *s, carver *c, landmark_work *w) {
   const int64_t m = s->m, b = sizeof(double), way = s->backward;
-  double **const squares[] = {&w->a, &w->w, &w->p, &w->q}, **const wide[] = {&w->b, &w->c, &w->db, &w->dc},
-                 **const rows[] = {&w->v, &w->g, &w->y};
-  for (int i = 0; i < 4; i++) *squares[i] = carve(c, m, m, b);
+  double **const squares[] = {&w->a, &w->w, &w->p, &w->q, &w->r},
+                 **const wide[] = {&w->b, &w->c, &w->db, &w->dc}, **const rows[] = {&w->v, &w->g, &w->y};
+  for (int i = 0; i < 5; i++) *squares[i] = carve(c, m, m, b);
   for (int i = 0; i < (way ? 4 : 2); i++) *wide[i] = carve(c, m, s->e, b);
   for (int i = 0; i < 3; i++) *rows[i] = carve(c, 1, s->e, b);
   w->z = carve(c, m, s->d, b), w->dz = carve(c, way * m, s->d, b);
@@ -62,8 +62,8 @@ static void multiply(const double *x, const double *y, int64_t n, int64_t column
     for (int64_t j = 0; j < n; j++) add_row(x[i * n + j], y + j * columns, columns, to + i * columns);
 }
 
-/* w is the inverse of p; q and y are room for as much. */
-static void invert(const landmarks *s, landmark_work *w, double *y) {
+/* w is the inverse of p. */
+static void invert(const landmarks *s, landmark_work *w) {
   const int64_t m = s->m;
   double most = 0;
   for (int64_t a = 0; a < m; a++) {
@@ -73,17 +73,17 @@ static void invert(const landmarks *s, landmark_work *w, double *y) {
   }
   for (int64_t i = 0; i < m * m; i++) w->w[i] = 1.8 / (most * most) * w->p[i];
   for (int64_t step = 0; step < s->steps; step++) {
-    multiply(w->p, w->w, m, m, w->q), multiply(w->w, w->q, m, m, y);
-    for (int64_t i = 0; i < m * m; i++) w->w[i] = 2 * w->w[i] - y[i];
+    multiply(w->p, w->w, m, m, w->q), multiply(w->w, w->q, m, m, w->r);
+    for (int64_t i = 0; i < m * m; i++) w->w[i] = 2 * w->w[i] - w->r[i];
   }
 }
 
-/* Everything that all tokens share; y: room for m m numbers. */
-static void gather(const landmarks *s, int64_t item, landmark_work *w, double *y) {
+/* Everything that all tokens share. */
+static void gather(const landmarks *s, int64_t item, landmark_work *w) {
   const int64_t m = s->m, e = s->e;
   tensor_load(s->c, s->c->in.view + LANDMARK, item * m * s->d, m * s->d, w->z);
   for (int64_t a = 0; a < m; a++) kernel_row(s, w, w->z + a * s->d, w->a + a * m);
-  invert(s, w, y);
+  invert(s, w);
   memset(w->b, 0, (size_t)(m * e) * sizeof *w->b);
   if (s->backward) memset(w->dc, 0, (size_t)(m * e) * sizeof *w->dc);
   for (int64_t row = item * s->t; row < (item + 1) * s->t; row++) {
@@ -140,14 +140,14 @@ static void go_back(const landmarks *s, int64_t item, landmark_work *w) {
   }
 }
 
-/* What A gives for the landmarks; y: room for m m numbers. */
-static void landmark_gradient(const landmarks *s, int64_t item, landmark_work *w, double *y) {
+/* What A gives for the landmarks. */
+static void landmark_gradient(const landmarks *s, int64_t item, landmark_work *w) {
   const int64_t m = s->m, d = s->d;
   for (int64_t i = 0; i < m * m; i++) w->p[i] = -dot(w->dc + i / m * s->e, w->b + i % m * s->e, s->e);
-  multiply(w->w, w->p, m, m, w->q), multiply(w->q, w->w, m, m, y);
+  multiply(w->w, w->p, m, m, w->q), multiply(w->q, w->w, m, m, w->r);
   for (int64_t a = 0; a < m; a++)
     for (int64_t b = 0; b < m; b++) {
-      const double by = s->scale * (y[a * m + b] + y[b * m + a]) * w->a[a * m + b];
+      const double by = s->scale * (w->r[a * m + b] + w->r[b * m + a]) * w->a[a * m + b];
       for (int64_t i = 0; i < d; i++) w->dz[a * d + i] += by * (w->z[b * d + i] - w->z[a * d + i]);
     }
   tensor_store(s->c, s->c->din.view + LANDMARK, item * m * d, m * d, w->dz);
@@ -157,15 +157,13 @@ static void task(void *arg, int64_t item) {
   landmarks *s = arg;
   landmark_work w;
   char *memory = smx_scratch_take(&s->scratch);
-  carver c = {.base = memory, .fits = true};
-  lay_out(s, &c, &w);
-  double *const y = carve(&c, s->m, s->m, sizeof *y);
-  gather(s, item, &w, y);
+  lay_out(s, &(carver){.base = memory, .fits = true}, &w);
+  gather(s, item, &w);
   if (!s->backward) answer(s, item, &w);
   else {
     memset(w.dz, 0, (size_t)(s->m * s->d) * sizeof *w.dz);
     go_back(s, item, &w);
-    if (s->c->din.given[LANDMARK]) landmark_gradient(s, item, &w, y);
+    if (s->c->din.given[LANDMARK]) landmark_gradient(s, item, &w);
   }
   smx_scratch_give(&s->scratch, memory);
 }
@@ -178,7 +176,7 @@ static smx_status run(const tensor_call *c, bool backward) {
   carver size = {.fits = true};
   s.e = tensor_dim(c, "e"), s.backward = backward, s.scale = attention_scale(c);
   s.ridge = tensor_param(c, "ridge"), s.steps = (int64_t)tensor_param(c, "steps");
-  lay_out(&s, &size, &none), carve(&size, s.m, s.m, sizeof(double));
+  lay_out(&s, &size, &none);
   if (!size.fits || !smx_scratch_open(&s.scratch, c->ctx, 0, (size_t)size.at + 64, c->dims.lead_count))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld landmarks", c->op->name, (long long)s.m);
   smx_parallel(c->ctx, c->dims.lead_count, task, &s);
