@@ -43,7 +43,7 @@ static void room(sheets *s, carver *c) {
   room_for(s, c, &m->theta), room_for(s, c, &m->mix), room_for(s, c, &m->after);
   room_for(s, c, &m->after_mix);
   m->c = carve(c, s->most, cells, b), m->p = carve(c, s->most, cells, b);
-  m->r = m->after.w || s->c->in.given[FOLLOW] ? carve(c, s->most, cells, b) : m->p;
+  m->r = s->c->in.given[FOLLOW] ? carve(c, s->most, cells, b) : m->p;
   if (s->backward) m->other = carve(c, s->most, cells, b);
 }
 static void load_weights(const sheets *s, const weights_of *w) {
@@ -128,11 +128,13 @@ static void mixture_task(void *arg, int64_t number) {
 
 /* ---- steps ---- */
 
+static bool mixes(const weights_of *now) { return now->port == MIX || now->port == FOLLOW_MIX; }
+
 /* to = what `now` makes of from; back: the other way. Without weights they are the same sheets. */
 static void apply(sheets *s, const weights_of *now, const double *from, double *to, bool back) {
   multi_token *m = s->own;
   m->now = now, m->from = from, m->to = to, m->back = back;
-  if (now->w) sheets_each_row(s, s->l, now->port == MIX || now->port == FOLLOW_MIX ? mix_row : convolve_row);
+  if (now->w) sheets_each_row(s, s->l, mixes(now) ? mix_row : convolve_row);
   else if (to != from) memcpy(to, from, (size_t)(s->count * s->l * s->t) * sizeof *to);
 }
 static void hide(sheets *s, double *to, double fill) {
@@ -143,10 +145,9 @@ static void hide(sheets *s, double *to, double fill) {
 /* dw of `now`, which made what has the gradient g of x. */
 static void learn(sheets *s, const weights_of *now, double *g, const double *x) {
   multi_token *m = s->own;
-  const bool mixes = now->port == MIX || now->port == FOLLOW_MIX;
   m->now = now, m->from = x, m->to = g, m->back = false;
   if (now->dw)
-    smx_parallel(s->c->ctx, s->heads * now->rows * now->columns, mixes ? mixture_task : kernel_task, s);
+    smx_parallel(s->c->ctx, s->heads * now->rows * now->columns, mixes(now) ? mixture_task : kernel_task, s);
 }
 
 static void before(sheets *s) {
