@@ -13,7 +13,3 @@ const tensor_functions attention_functions[ATTENTION_OP_COUNT] = {
     [ATTENTION_OP_soft_attention] = {soft_attention_forward, soft_attention_backward, NULL, true},
     [ATTENTION_OP_segment_attention] = {segment_attention_forward, segment_attention_backward, NULL, true},
 };
-
-smx_status attention_no_memory(const tensor_call *c) {
-  return smx_fail(SMX_ERR_NOMEM, "%s: no memory for the scores", c->op->name);
-}

@@ -31,6 +31,10 @@ static inline void add_row(double by, const double *x, int64_t n, double *to) {
   for (int64_t i = 0; i < n; i++) to[i] += by * x[i];
 }
 
-smx_status attention_no_memory(const tensor_call *c);
+/* to: the columns of x as rows. */
+static inline void transpose(const double *x, int64_t rows, int64_t columns, double *to) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++) to[j * rows + i] = x[i * columns + j];
+}
 
 #endif

@@ -133,27 +133,26 @@ static max_sim max_sim_of(const tensor_call *c) {
   return x;
 }
 
-static smx_status max_sim_open(max_sim *x, bool backward) {
+static void lay_out(max_sim *x, carver *c, bool backward) {
   const int64_t rows = x->items * x->l, b = sizeof(double);
+  x->document = carve(c, x->m, x->d, b), x->turned = carve(c, x->m, x->d, b);
+  if (!backward) x->best = carve(c, rows, x->b, b);
+  else if (x->c->din.given[Q]) x->dq = carve(c, rows, x->d, b);
+}
+
+static smx_status max_sim_open(max_sim *x, bool backward) {
+  const int64_t rows = x->items * x->l, tasks = (rows + ROWS - 1) / ROWS, b = sizeof(double);
   const bool documents = backward && x->c->din.given[DOCUMENT];
   carver size = {.fits = true}, place = {.fits = true};
-  for (int pass = 0; pass < 2; pass++) {
-    carver c = {.base = pass ? x->scratch.shared : NULL, .fits = true};
-    x->document = carve(&c, x->m, x->d, b), x->turned = carve(&c, x->m, x->d, b);
-    if (!backward) x->best = carve(&c, rows, x->b, b);
-    else if (x->c->din.given[Q]) x->dq = carve(&c, rows, x->d, b);
-    if (pass) break;
-    size = c;
-    carve(&place, 1, x->d + x->m, b), carve(&place, documents ? x->longest : 0, x->d, b);
-    const int64_t tasks = (rows + ROWS - 1) / ROWS;
-    if (!size.fits || !place.fits ||
-        !smx_scratch_open(&x->scratch, x->c->ctx, (size_t)size.at + 64, (size_t)place.at + 64,
-                          tasks > x->b ? tasks : x->b))
-      return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld tokens", x->c->op->name, (long long)x->m);
-  }
+  lay_out(x, &size, backward);
+  carve(&place, 1, x->d + x->m, b), carve(&place, documents ? x->longest : 0, x->d, b);
+  if (!size.fits || !place.fits ||
+      !smx_scratch_open(&x->scratch, x->c->ctx, (size_t)size.at + 64, (size_t)place.at + 64,
+                        tasks > x->b ? tasks : x->b))
+    return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld tokens", x->c->op->name, (long long)x->m);
+  lay_out(x, &(carver){.base = x->scratch.shared, .fits = true}, backward);
   tensor_load(x->c, x->c->in.view + DOCUMENT, 0, x->m * x->d, x->document);
-  for (int64_t j = 0; j < x->m; j++)
-    for (int64_t i = 0; i < x->d; i++) x->turned[i * x->m + j] = x->document[j * x->d + i];
+  transpose(x->document, x->m, x->d, x->turned);
   if (x->dq) memset(x->dq, 0, (size_t)(rows * x->d) * sizeof *x->dq);
   return SMX_OK;
 }

@@ -34,11 +34,6 @@ void sheets_each_row(sheets *s, int64_t rows, sheet_row_fn *task) {
 
 /* ---- rows of the block ---- */
 
-static void turn(const double *x, int64_t rows, int64_t columns, double *to) {
-  for (int64_t i = 0; i < rows; i++)
-    for (int64_t j = 0; j < columns; j++) to[j * rows + i] = x[i * columns + j];
-}
-
 static void load_task(void *arg, int64_t sheet) {
   sheets *s = arg;
   const int64_t from = s->first + sheet, l = s->l, t = s->t, d = s->d, e = s->e;
@@ -46,9 +41,9 @@ static void load_task(void *arg, int64_t sheet) {
   tensor_load(s->c, in->view + SHEET_Q, from * l * d, l * d, s->q + sheet * l * d);
   tensor_load(s->c, in->view + SHEET_K, from * t * d, t * d, s->k + sheet * t * d);
   tensor_load(s->c, in->view + SHEET_V, from * t * e, t * e, s->v + sheet * t * e);
-  turn(s->k + sheet * t * d, t, d, s->k_turned + sheet * t * d);
+  transpose(s->k + sheet * t * d, t, d, s->k_turned + sheet * t * d);
   if (!s->backward) return;
-  turn(s->v + sheet * t * e, t, e, s->v_turned + sheet * t * e);
+  transpose(s->v + sheet * t * e, t, e, s->v_turned + sheet * t * e);
   double *dy = s->dy + sheet * l * e;
   memset(dy, 0, (size_t)(l * e) * sizeof *dy);
   if (s->c->dout.given[SHEET_Y]) tensor_load(s->c, s->c->dout.view + SHEET_Y, from * l * e, l * e, dy);
@@ -200,7 +195,7 @@ smx_status sheets_run(const tensor_call *c, const sheet_rule *rule, void *own, b
   carver size = {.fits = make_blocks(&s)};
   if (size.fits) lay_out(&s, &size, &sums);
   char *memory = size.fits ? smx_alloc(c->ctx, (size_t)size.at + 64) : NULL;
-  if (!memory) return attention_no_memory(c);
+  if (!memory) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for the scores", c->op->name);
   lay_out(&s, &(carver){.base = memory, .fits = true}, &sums);
   memset(memory, 0, (size_t)sums);
   const smx_status status = run_blocks(&s);
