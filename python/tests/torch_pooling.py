@@ -115,9 +115,18 @@ class Pooling(unittest.TestCase):
                             (lambda: nn.MaxPool2d(2, dilation=(1, 2)), r"MaxPool2d: dilation: \(1, 2\), and it is one"),
                             (lambda: nn.AvgPool2d(2, divisor_override=0), "AvgPool2d: divisor_override: 0 is not above 0"),
                             (lambda: nn.AdaptiveAvgPool1d((1, 2)), "AdaptiveAvgPool1d: output_size: has 2 numbers, not 1"),
+                            (lambda: nn.MaxPool2d((0, 2)), r"MaxPool2d: kernel_size: \(0, 2\) is below 1"),
+                            (lambda: nn.AvgPool2d(2, 0), "AvgPool2d: stride: 0 is below 1"),
+                            (lambda: nn.MaxPool2d(2, (0, 1)), r"MaxPool2d: stride: \(0, 1\) is below 1"),
+                            (lambda: nn.MaxPool2d(3, 1, (-1, 1)), r"MaxPool2d: padding: \(-1, 1\) is below 0"),
+                            (lambda: nn.AdaptiveMaxPool2d((0, 3)), r"AdaptiveMaxPool2d: output_size: \(0, 3\) is below 1"),
                             (lambda: nn.MaxPool2d(3)(torch.zeros(1, 2, 2)), "kernel: reaches over 3 cells"),
                             (lambda: nn.GeM()(torch.zeros(2, 2)), "GeM: input: has 2 dimensions")):
             with self.assertRaisesRegex(ValueError, words):
                 make()
-        with self.assertRaisesRegex(TypeError, "SoftPool2d: no argument named 'mix'"):
-            nn.SoftPool2d(2, mix=1)
+        for make, words in ((lambda: nn.SoftPool2d(2, mix=1), "SoftPool2d: no argument named 'mix'"),
+                            (lambda: nn.MaxPool2d(2.5), "MaxPool2d: kernel_size: 2.5 is not made of whole numbers"),
+                            (lambda: nn.MaxPool2d(3, 1, (0, "1")), "MaxPool2d: padding: .* is not made of whole numbers"),
+                            (lambda: nn.AdaptiveAvgPool1d(2.5), "AdaptiveAvgPool1d: output_size: 2.5 is not made")):
+            with self.assertRaisesRegex(TypeError, words):
+                make()

@@ -1,6 +1,9 @@
 """Pooling with the names and arguments of torch.nn's modules (nn.py), of one to three spatial
 dimensions behind any others."""
 
+import math
+import operator
+
 import torch
 
 from .. import torch as _package
@@ -8,45 +11,57 @@ from .. import torch as _package
 _AXES = ("_d", "_h", "")  # of parameters, by spatial dimension; the last are those of the width
 
 
-def _each(module, name, given, spatial):
-    """An argument as one value a spatial dimension."""
-    if not isinstance(given, (tuple, list)):
-        return (given,) * spatial
-    if len(given) != spatial:
-        raise ValueError("%s: %s: has %d numbers, not %d" % (type(module).__name__, name, len(given), spatial))
-    return tuple(given)
-
-
 def _by_axis(name, values):
     """{parameter: value}"""
-    return {name + axis: int(value) for axis, value in zip(_AXES[3 - len(values):], values)}
+    return {name + axis: value for axis, value in zip(_AXES[3 - len(values):], values)}
 
 
-class _Pool(torch.nn.Module):
+class _Spatial(torch.nn.Module):
     spatial = 2
-    shown = ("kernel_size", "stride", "padding")
 
     def extra_repr(self):
         return ", ".join("%s=%s" % (name, getattr(self, name)) for name in self.shown)
 
+    def _each(self, name, least, none=False):
+        """An argument as one whole number a spatial dimension, with none or None. Those below least
+        are refused here: to an operator they may mean that height or depth are as the width."""
+        given = getattr(self, name)
+        values = tuple(given) if isinstance(given, (tuple, list)) else (given,) * self.spatial
+        if len(values) != self.spatial:
+            raise ValueError("%s: %s: has %d numbers, not %d" % (type(self).__name__, name, len(values), self.spatial))
+        try:
+            values = tuple(value if none and value is None else operator.index(value) for value in values)
+        except TypeError:
+            raise TypeError("%s: %s: %r is not made of whole numbers" % (type(self).__name__, name, given)) from None
+        if any(value is not None and value < least for value in values):
+            raise ValueError("%s: %s: %r is below %d" % (type(self).__name__, name, given, least))
+        return values
+
+
+class _Pool(_Spatial):
+    """Windows."""
+    shown = ("kernel_size", "stride", "padding")
+
+    def __init__(self, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, stride if stride is not None else kernel_size
+        self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
+        self._windows()
+
     def _windows(self):
         """The parameters that say which cells are together."""
-        made = {"spatial": self.spatial}
-        for name, given in (("kernel", self.kernel_size), ("stride", self.stride), ("padding", self.padding)):
-            made.update(_by_axis(name, _each(self, name + "_size" * (name == "kernel"), given, self.spatial)))
-        steps = set(_each(self, "dilation", getattr(self, "dilation", 1), self.spatial))
+        steps = set(self._each("dilation", 1))
         if len(steps) > 1:
             raise ValueError("%s: dilation: %r, and it is one for all dimensions" % (type(self).__name__, self.dilation))
-        return {**made, "dilation": steps.pop(), "ceil": "yes" if self.ceil_mode else "no"}
+        return {"spatial": self.spatial, **_by_axis("kernel", self._each("kernel_size", 1)),
+                **_by_axis("stride", self._each("stride", 1)), **_by_axis("padding", self._each("padding", 0)),
+                "dilation": steps.pop(), "ceil": "yes" if self.ceil_mode else "no"}
 
 
 class _MaxPool(_Pool):
     def __init__(self, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False):
-        super().__init__()
-        self.kernel_size, self.stride = kernel_size, stride if stride is not None else kernel_size
-        self.padding, self.dilation = padding, dilation
-        self.return_indices, self.ceil_mode = return_indices, ceil_mode
-        self._windows()
+        super().__init__(kernel_size, stride, padding, dilation, ceil_mode)
+        self.return_indices = return_indices
 
     def forward(self, input):
         y, index = _package.max_pool(input, return_index=self.return_indices, **self._windows())
@@ -55,13 +70,10 @@ class _MaxPool(_Pool):
 
 class _AvgPool(_Pool):
     def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-        super().__init__()
-        self.kernel_size, self.stride = kernel_size, stride if stride is not None else kernel_size
-        self.padding, self.ceil_mode = padding, ceil_mode
+        super().__init__(kernel_size, stride, padding, 1, ceil_mode)
         self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
         if divisor_override is not None and divisor_override < 1:
             raise ValueError("%s: divisor_override: %r is not above 0" % (type(self).__name__, divisor_override))
-        self._windows()
 
     def forward(self, input):
         return _package.avg_pool(input, count="padded" if self.count_include_pad else "present",
@@ -73,14 +85,11 @@ class _OwnPool(_Pool):
     operator, more = "", {}
 
     def __init__(self, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, **more):
-        super().__init__()
+        super().__init__(kernel_size, stride, padding, dilation, ceil_mode)
         unknown = set(more) - set(self.more)
         if unknown:
             raise TypeError("%s: no argument named %r" % (type(self).__name__, sorted(unknown)[0]))
-        self.kernel_size, self.stride = kernel_size, stride if stride is not None else kernel_size
-        self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
         self.settings = {**self.more, **more}
-        self._windows()
 
     def forward(self, input):
         return getattr(_package, self.operator)(input, **self._windows(), **self.settings)
@@ -89,18 +98,18 @@ class _OwnPool(_Pool):
         return ", ".join([super().extra_repr(), *("%s=%s" % item for item in self.settings.items())])
 
 
-class _AdaptivePool(_Pool):
+class _AdaptivePool(_Spatial):
     operator = ""
     shown = ("output_size",)
 
     def __init__(self, output_size):
         super().__init__()
         self.output_size = output_size
-        _each(self, "output_size", output_size, self.spatial)
+        self._each("output_size", 1, none=True)
 
     def _bins(self, input):
         """None: as many as there are cells."""
-        sizes = _each(self, "output_size", self.output_size, self.spatial)
+        sizes = self._each("output_size", 1, none=True)
         cells = input.shape[-self.spatial:]
         sizes = [cell if size is None else size for size, cell in zip(sizes, cells)]
         return {"spatial": self.spatial, **_by_axis("size", sizes)}
@@ -175,24 +184,7 @@ class SpatialPyramidPool(torch.nn.Module):
         return torch.cat(parts, 1)
 
 
-class _Learned(_Pool):
-    """Windows with parameters of their own."""
-
-    def __init__(self, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
-        super().__init__()
-        self.kernel_size, self.stride = kernel_size, stride if stride is not None else kernel_size
-        self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
-        self._windows()
-
-    def _cells(self):
-        """How many cells a window has."""
-        count = 1
-        for n in _each(self, "kernel_size", self.kernel_size, self.spatial):
-            count *= n
-        return count
-
-
-class _AdaPool(_Learned):
+class _AdaPool(_Pool):
     def __init__(self, *args, beta=0.5, **given):
         super().__init__(*args, **given)
         self.beta = torch.nn.Parameter(torch.tensor(float(beta)))
@@ -201,10 +193,10 @@ class _AdaPool(_Learned):
         return _package.ada_pool(input, mix=self.beta.to(input.dtype), **self._windows())
 
 
-class _GatedPool(_Learned):
+class _GatedPool(_Pool):
     def __init__(self, *args, **given):
         super().__init__(*args, **given)
-        self.weight = torch.nn.Parameter(torch.zeros(self._cells()))
+        self.weight = torch.nn.Parameter(torch.zeros(math.prod(self._each("kernel_size", 1))))
 
     def forward(self, input):
         return _package.gated_pool(input, self.weight.to(input.dtype), **self._windows())
