@@ -9,9 +9,9 @@
  * / (n mu), as b moves so that the mass stays. */
 #include "functions_sets.h"
 
-enum { COST, X };                    /* inputs */
-enum { Y, WEIGHT, ATTRIBUTE };       /* outputs */
-enum { HALVINGS = 128, REACH = 60 }; /* of the search for b; beyond the l a sigmoid is 0 or 1 */
+enum { COST, X };              /* inputs */
+enum { Y, WEIGHT, ATTRIBUTE }; /* outputs */
+enum { REACH = 60 };           /* beyond it a sigmoid is 0 or 1 */
 
 typedef struct budget_call {
   const tensor_call *c;
@@ -66,7 +66,22 @@ static double mass_at(const budget_call *b, const budget_set *q, double at) {
   return sum;
 }
 
-/* s, and the scalar b by halving. All of the mass: s = 1. */
+/* b by bisection, to the last bit, or where it is near 0 to 2^-120. As sigmoid(u) <= e^u, n e^(b +
+ * most) bounds the mass; a budget below e^-REACH needs b lower by its logarithm. */
+static double shift_of(const budget_call *b, const budget_set *q, double least, double most, double budget) {
+  const double small = -b->math->log(budget > 0x1p-1022 ? budget : 0x1p-1022);
+  double low = -most - (small > REACH ? small : REACH) - b->math->log((double)b->n + 1);
+  double high = -least + REACH;
+  while (high - low > 0x1p-120) {
+    const double middle = low + (high - low) / 2;
+    if (middle <= low || middle >= high) break;
+    if (mass_at(b, q, middle) < budget) low = middle;
+    else high = middle;
+  }
+  return high;
+}
+
+/* s. All of the mass: s = 1. */
 static void take_weights(const budget_call *b, budget_set *q) {
   double least = __builtin_inf(), most = -__builtin_inf(), there = 0;
   bool nan = false;
@@ -77,15 +92,10 @@ static void take_weights(const budget_call *b, budget_set *q) {
     least = l < least ? l : least, most = l > most ? l : most, there++;
   }
   const double budget = (double)q->count * b->mu;
-  double low = -most - REACH - b->math->log((double)b->n + 1), high = -least + REACH;
-  for (int k = 0; k < HALVINGS && there > budget && !nan; k++) {
-    const double middle = low + (high - low) / 2;
-    if (mass_at(b, q, middle) < budget) low = middle;
-    else high = middle;
-  }
+  const double shift = there > budget && !nan ? shift_of(b, q, least, most, budget) : 0;
   for (int64_t j = 0; j < b->n; j++) {
     if (q->l[j] == -__builtin_inf()) q->s[j] = 0;
-    else q->s[j] = nan ? __builtin_nan("") : there > budget ? sigmoid(b, high + q->l[j]) : budget / there;
+    else q->s[j] = nan ? __builtin_nan("") : there > budget ? sigmoid(b, shift + q->l[j]) : budget / there;
   }
 }
 

@@ -177,6 +177,13 @@ static void budgets_and_histograms(void **state) {
   NEAR(p.din[0], -.877284, .0289299, -.0314042, -.0264917, .958027, -.0517768);
   set(&p, "mu", "1"), RUN(p);
   NEAR(p.out[1], 1. / 3, 1. / 3, 1. / 3), NEAR(p.din[0], 0, 0, 0, 0, 0, 0);
+  p = begin("gsp_pool"); /* costs that forbid, and a share that is next to nothing: softmax(l) */
+  GIVE_ROWS(&p, 0, 2, 4, 0, 1, 2, 3e38, 1, 0, 3, 3e38), GIVE_ROWS(&p, 1, 4, 1, 1, 2, 3, 4);
+  RUN(p), NEAR(p.out[1], .49997163, .49997163, 5.6738e-5, 0);
+  p = begin("gsp_pool");
+  set(&p, "mu", "1e-30");
+  GIVE_ROWS(&p, 0, 1, 2, 0, .2), GIVE_ROWS(&p, 1, 2, 1, 1, 2);
+  RUN(p), NEAR(p.out[1], .731059, .268941);
   p = begin("soft_histogram");
   GIVE(&p, 0, .2, .5, 1, 3), GIVE(&p, 1, 0, 1, 2);
   RUN(p), NEAR(p.out[0], .737393, .157132, .105475), NEAR(p.din[0], 0, 0, 0, 0);
