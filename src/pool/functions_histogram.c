@@ -47,13 +47,14 @@ static void take_row(const histogram_call *g, int64_t row, histogram_row *r) {
   for (int64_t k = 0; k < g->bins; k++) r->centre[k] = r->mean + r->offset[k] * r->sd, r->h[k] = r->dc[k] = 0;
 }
 
-/* The softmax of a number over the centres, and e^(-(c - x)^2 / s). */
+/* The softmax of a number over the centres, and e^(-(c - x)^2 / s); top: of the largest logit. */
 static void take_number(const histogram_call *g, const histogram_row *r, double x) {
-  double top = 0, sum = 0;
+  const bool dips = g->height < 0;
+  double top = dips ? 1 : 0, sum = 0;
   for (int64_t k = 0; k < g->bins; k++) {
     const double d = r->centre[k] - x;
     r->bump[k] = g->math->exp(-d * d / g->width);
-    if (r->bump[k] > top || r->bump[k] != r->bump[k]) top = r->bump[k];
+    if ((dips ? r->bump[k] < top : r->bump[k] > top) || r->bump[k] != r->bump[k]) top = r->bump[k];
   }
   for (int64_t k = 0; k < g->bins; k++) sum += r->p[k] = g->math->exp(g->height * (r->bump[k] - top));
   for (int64_t k = 0; k < g->bins; k++) r->p[k] /= sum;

@@ -190,6 +190,10 @@ static void budgets_and_histograms(void **state) {
   p = begin("soft_histogram"); /* no deviation: all centres are one */
   GIVE(&p, 0, 7), GIVE(&p, 1, 0, 1);
   RUN(p), NEAR(p.out[0], .5, .5);
+  p = begin("soft_histogram"); /* logits far below 0, whose largest is of the smallest bump */
+  set(&p, "height", "-1000");
+  GIVE(&p, 0, 0, 1, 2, 3, 4, 5), GIVE(&p, 1, -1, 0, 30);
+  RUN(p), NEAR(p.out[0], 0, 0, 1);
 }
 
 static void refused(pooling *p, const char *words) {
