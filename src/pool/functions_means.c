@@ -30,7 +30,7 @@ static double l_of(const mean_call *m, double x) {
   if (m->kind == SMOOTHED || x != x) return x;
   double v = m->kind == GNP && x < 0 ? -x : x;
   if (m->kind == GEM && v < m->least) v = m->least;
-  return m->s.math->log(v < 0x1p-1022 ? 0 : v);
+  return v == __builtin_inf() ? v : m->s.math->log(v < 0x1p-1022 ? 0 : v);
 }
 static double slope_of(const mean_call *m, double x) {
   if (m->kind == SMOOTHED) return 1;
@@ -64,6 +64,9 @@ static void take_item(const mean_call *m, const pool_set *q, const columns *k, i
   for (int64_t j = 0; j < k->width; j++) l[j] = l_of(m, x[j]);
 }
 
+/* p l, and where p is 0 an infinity wins, or is beaten, all the same. */
+static double score_of(double p, double l) { return p == 0 && l - l != 0 ? l : p * l; }
+
 static void look_for_references(const mean_call *m, const pool_set *q, columns *k) {
   double x[SET_WIDTH], l[SET_WIDTH];
   bool first = true;
@@ -71,7 +74,7 @@ static void look_for_references(const mean_call *m, const pool_set *q, columns *
     if (!pool_set_has(&m->s, q, i)) continue;
     take_item(m, q, k, i, x, l);
     for (int64_t j = 0; j < k->width; j++) {
-      const double score = k->p[j] * l[j];
+      const double score = score_of(k->p[j], l[j]);
       if (first || score > k->score[j] || score != score) k->score[j] = score, k->reference[j] = l[j];
       if (k->score[j] != k->score[j]) k->score[j] = __builtin_inf(), k->reference[j] = __builtin_nan("");
     }

@@ -304,6 +304,12 @@ static void means_at_their_edges(void **state) {
   RUN(p), NEAR(p.out[0], 0), NEAR(p.din[0], 0, 0);
   GIVE_ROWS(&p, 0, 2, 1, 0, 3), GIVE(&p, 3, -1), RUN(p), NEAR(p.out[0], 0), NEAR(p.din[0], 0, 0);
   GIVE(&p, 3, 1e-4), RUN(p), assert_true(isnan(p.out[0][0]) && isnan(p.din[0][0]));
+  GIVE_ROWS(&p, 0, 3, 1, -INFINITY, 1, 2), GIVE(&p, 3, 1), RUN(p), assert_true(p.out[0][0] == INFINITY);
+  GIVE(&p, 3, -1), RUN(p), NEAR(p.out[0], 2. / 9), NEAR(p.din[0], 0, 4. / 27, 1. / 27);
+  p = begin("gem_pool");
+  GIVE_ROWS(&p, 0, 2, 1, INFINITY, 1), GIVE(&p, 3, .5), RUN(p), assert_true(p.out[0][0] == INFINITY);
+  NEAR(p.din[0], 0, 0);
+  GIVE(&p, 3, 0), RUN(p), assert_true(p.out[0][0] == INFINITY), NEAR(p.din[0], 0, 0);
   p = begin("smoothed_max_pool");
   GIVE_ROWS(&p, 0, 2, 1, INFINITY, 0), RUN(p), assert_true(p.out[0][0] == INFINITY), NEAR(p.din[0], 0, 0);
   GIVE_ROWS(&p, 0, 2, 1, -INFINITY, 0), RUN(p), NEAR(p.out[0], -.0693147), NEAR(p.din[0], 0, 1);
