@@ -18,7 +18,7 @@ typedef struct weighted_call {
   bool sigmoid, limit, shared, common; /* shared: there may be copies; common: all leads have one score */
   double factor;
   smx_scratch scratch;
-  double *partial, *mass; /* D of each task and item, sum w D of each group */
+  double *partial, *mass; /* D of each lead, group, piece and item; sum w D of each set and group */
 } weighted_call;
 
 /* What a task does: channels first..first+count-1 of group `group`, of the width. */
@@ -114,6 +114,12 @@ static void forward_task(void *arg, int64_t task) {
 
 /* ---- gradients ---- */
 
+/* D of the items of a part: sets of a lead have different ones. */
+static double *dots_of(const weighted_call *w, const part *p) {
+  const int64_t piece = (p->q.lead * w->groups + p->group) * w->pieces + p->first / PIECE;
+  return w->partial + piece * w->s.n + p->q.first;
+}
+
 /* The upstream gradient of sum w x, and the part of D that these channels give. */
 static void backward_channels(const weighted_call *w, const part *p, const double *weight, int64_t at,
                               int64_t n, double *dot) {
@@ -139,7 +145,7 @@ static void backward_channels(const weighted_call *w, const part *p, const doubl
 static void backward_task(void *arg, int64_t task) {
   weighted_call *w = arg;
   const part p = part_of(w, task);
-  double *weight = smx_scratch_take(&w->scratch), *dot = w->partial + task * w->s.n;
+  double *weight = smx_scratch_take(&w->scratch), *dot = dots_of(w, &p);
   const bool any = take_weights(w, &p, weight);
   for (int64_t i = 0; i < p.q.end - p.q.first; i++) dot[i] = 0, weight[i] = any ? weight[i] : 0;
   for (int64_t at = 0; at < p.count; at += SET_WIDTH)
@@ -151,7 +157,7 @@ static void backward_task(void *arg, int64_t task) {
 static void finish_task(void *arg, int64_t task) {
   weighted_call *w = arg;
   const part p = part_of(w, task * w->pieces);
-  double *weight = smx_scratch_take(&w->scratch), *dot = w->partial + task * w->pieces * w->s.n, mass = 0;
+  double *weight = smx_scratch_take(&w->scratch), *dot = dots_of(w, &p), mass = 0;
   const int64_t n = p.q.end - p.q.first;
   const bool any = take_weights(w, &p, weight);
   for (int64_t piece = 1; piece < w->pieces; piece++)
@@ -260,10 +266,11 @@ smx_status pool_weighted_backward(const tensor_call *c) {
   weighted_call w;
   smx_status status = open_call(&w, c);
   if (status != SMX_OK) return status;
-  const int64_t tasks = tasks_of(&w), parts = tasks * w.pieces;
-  w.partial = parts <= INT64_MAX / 16 / (w.s.n + 1) ? pool_reserve(c, parts * w.s.n + tasks) : NULL;
+  const int64_t tasks = tasks_of(&w), parts = tasks * w.pieces,
+                pieces = parts / (w.s.sets > 0 ? w.s.sets : 1);
+  w.partial = pieces <= INT64_MAX / 16 / (w.s.n + 1) ? pool_reserve(c, pieces * w.s.n + tasks) : NULL;
   if (w.partial) {
-    w.mass = w.partial + parts * w.s.n;
+    w.mass = w.partial + pieces * w.s.n;
     smx_parallel(c->ctx, parts, backward_task, &w);
     smx_parallel(c->ctx, tasks, finish_task, &w);
     if (w.shared && c->din.given[X])

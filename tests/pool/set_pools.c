@@ -3,6 +3,7 @@
  * References, gradients, bits and layouts of every operator: tests/operators/tensors.c. */
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "unit.h"
@@ -321,6 +322,41 @@ static void means_at_their_edges(void **state) {
   NEAR(p.din[0], 0, 0, 0, 0, 0, 0);
 }
 
+static void *at_most_a_mb(void *user, size_t bytes, size_t alignment) {
+  return bytes > 1 << 20 ? NULL : aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+static void give_back(void *user, void *p) { free(p); }
+
+/* Gradients of many sets need room for their items, not for all items of each set. */
+static void many_sets(void **state) {
+  enum { SETS = 1000, ITEMS = 2 * SETS };
+  static double x[ITEMS], score[ITEMS], y[SETS], dy[SETS], dx[ITEMS], dscore[ITEMS];
+  static int64_t offsets[SETS + 1];
+  smx_context *ctx;
+  const smx_context_options o = {.size = sizeof o, .alloc = at_most_a_mb, .release = give_back};
+  assert_int_equal(smx_context_create(&o, &ctx), SMX_OK);
+  for (int i = 0; i < ITEMS; i++) x[i] = i;
+  for (int i = 0; i <= SETS; i++) offsets[i] = 2 * i;
+  for (int i = 0; i < SETS; i++) dy[i] = i;
+  const smx_op *op = smx_op_find("attention_pool_mil");
+  smx_params params;
+  smx_params_init(op, &params);
+  assert_int_equal(smx_params_parse(op, &params, "activation", "none"), SMX_OK);
+  int64_t rows[] = {ITEMS, 1}, sets[] = {SETS, 1}, ends[] = {SETS + 1};
+  const smx_tensor tx = {x, {1, 0}, 2, SMX_F64, rows}, ts = {score, {1, 0}, 1, SMX_F64, rows};
+  const smx_tensor to = {offsets, {1, 0}, 1, SMX_I64, ends}, ty = {y, {1, 0}, 2, SMX_F64, sets};
+  const smx_tensor tdy = {dy, {1, 0}, 2, SMX_F64, sets}, tdx = {dx, {1, 0}, 2, SMX_F64, rows};
+  const smx_tensor tds = {dscore, {1, 0}, 1, SMX_F64, rows};
+  const smx_tensor *in[] = {&tx, &ts, NULL, &to}, *out[] = {&ty}, *dout[] = {&tdy};
+  const smx_tensor *din[] = {&tdx, &tds, NULL, NULL};
+  assert_int_equal(smx_backward(op, ctx, &params, 4, in, 1, out, dout, din), SMX_OK);
+  for (int i = 0; i < ITEMS; i++) { /* weights of 1/2: dscore = dy w (x - mean) */
+    const double up = i / 2;
+    assert_true(dx[i] == up / 2 && dscore[i] == (i % 2 ? up / 4 : -up / 4));
+  }
+  smx_context_destroy(ctx);
+}
+
 static void groups_that_do_not_fit(void **state) {
   pooling p = begin("gem_pool");
   GIVE_ROWS(&p, 0, 1, 4, 1, 2, 3, 4), GIVE(&p, 3, 1, 2, 3);
@@ -341,6 +377,7 @@ int main(void) {
       cmocka_unit_test(bags_in_parts),
       cmocka_unit_test(sets_of_nothing),
       cmocka_unit_test(means_at_their_edges),
+      cmocka_unit_test(many_sets),
       cmocka_unit_test(groups_that_do_not_fit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
