@@ -188,8 +188,8 @@ const verb verbs[] = {
      .groups = FOR_RUN | FOR_GRADIENT},
     {.name = "nms",
      .arguments = "BOXES --scores FILE [--label FILE] [OPTIONS]",
-     .help = "Which boxes stay of those that overlap, the best first: non-maximum suppression, or with "
-             "--method soft_nms, which lets scores fall.",
+     .help = "Which boxes stay of those that overlap, the best first: non-maximum suppression; or with "
+             "--method linear or gaussian soft_nms, which lets scores fall.",
      .runs = NMS_OPERATOR,
      .work = work_nms,
      .groups = FOR_RUN,
