@@ -30,10 +30,8 @@ void sparse_softmax_loss_ref(const row_ref_call *c) {
     for (size_t j = 0; j < c->n; j++) r.z[j] = among(c, j) ? c->in[0][j] : -(real)INFINITY;
     finalize(&r);
     c->out[LOSS][0] = (double)(r.log_sum + (r.max - (real)c->in[0][y]));
-    for (size_t j = 0; j < c->n; j++) {
-      const real rest = among(c, y) ? without(&r, y) : 1;
-      c->out[DX][j] = (double)(j == y ? -rest : r.p[j]);
-    }
+    const real rest = among(c, y) ? without(&r, y) : 1;
+    for (size_t j = 0; j < c->n; j++) c->out[DX][j] = (double)(j == y ? -rest : r.p[j]);
     close_row(&all);
   }
   close_row(&r);

@@ -160,16 +160,16 @@ static void against_reference(problem *p, worst at, worst *values, worst *sums) 
       double sum = 0, expected = 0;
       at.row = (int)row;
       double *shares = i == 0 && s.relative ? slope_shares(p, want[i] + row * length, length) : NULL;
+      const double amplified = amplification(p, row), near = near_threshold(p);
       for (int64_t k = row * length; k < (row + 1) * length; k++) {
         if (shares) s.floor = shares[k - row * length];
-        at.error = distance(s, got[k], want[i][k], UNIT_F32) / amplification(p, row);
+        at.error = distance(s, got[k], want[i][k], UNIT_F32) / amplified;
         at.got = got[k], at.want = want[i][k];
-        if (!(fabs(got[k] - want[i][k]) < near_threshold(p))) note(values, at);
+        if (!(fabs(got[k] - want[i][k]) < near)) note(values, at);
         sum += got[k], expected += want[i][k];
       }
       free(shares);
-      if (i > 0 || port->shape != SMX_SHAPE_FULL || !s.relative ||
-          !(fabs(expected - 1) <= 1e-9 + near_threshold(p)))
+      if (i > 0 || port->shape != SMX_SHAPE_FULL || !s.relative || !(fabs(expected - 1) <= 1e-9 + near))
         continue;
       at.error = fabs(sum - 1) / UNIT_F32, at.got = sum, at.want = 1;
       note(sums, at);

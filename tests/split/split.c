@@ -397,6 +397,7 @@ int main(int argc, char **argv) {
 
                                      cmocka_unit_test(some_operators),
                                      cmocka_unit_test(every_operator),
+                                     cmocka_unit_test(every_layer),
                                      cmocka_unit_test(a_bad_target),
                                      cmocka_unit_test(another_target),
                                      cmocka_unit_test(no_memory),

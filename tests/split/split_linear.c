@@ -57,8 +57,7 @@ static void over_ranks(const layer *l, int count, int how, int64_t block, smx_co
   cut_free(&c);
 }
 
-void layers_over_ranks(void **state) {
-  static const int counts[] = {1, 2, 3, 5, 7};
+static void over_counts(int count, const int *counts) {
   static const int64_t blocks[] = {0, 64, 128};
   const smx_context_options options = {.size = sizeof options, .threads = 3};
   smx_context *ctx;
@@ -67,13 +66,14 @@ void layers_over_ranks(void **state) {
   for (int i = 0; i < layer_case_count; i++) {
     layer l;
     layer_make(&l, layer_cases + i, (uint64_t)i + 1);
-    for (int k = 0; k < (int)COUNT_OF(counts); k++)
-      over_ranks(&l, counts[k], (i + k) % CUTS, blocks[(i + k) % 3], ctx, &r);
+    for (int k = 0; k < count; k++) over_ranks(&l, counts[k], (i + k) % CUTS, blocks[(i + k) % 3], ctx, &r);
     over_ranks(&l, 3, 0, 64, ctx, &r);
     layer_free(&l);
   }
   smx_context_destroy(ctx);
 }
+void every_layer(void **state) { over_counts(5, (const int[]){1, 2, 3, 5, 7}); }
+void layers_over_ranks(void **state) { over_counts(0, NULL); } /* on three, in blocks of 64 */
 
 /* ---- what is wrong ---- */
 

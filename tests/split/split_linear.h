@@ -3,6 +3,7 @@
 #define TESTS_SPLIT_LINEAR_H
 
 void layers_over_ranks(void **state);
+void every_layer(void **state);
 void wrong_layers(void **state);
 void layers_without_memory(void **state);
 
