@@ -56,6 +56,7 @@ class _Fit:
     """What every fit has: settings that are given, numbers that are fitted (with a _ at the end), and the file of both."""
     _method = None
     _fitted = ()  # names, as the file has them
+    _whole = ()  # those of them that are whole numbers
     _settings = {}  # with their defaults
 
     def __init__(self, **settings):
@@ -289,7 +290,7 @@ def _load(path, methods):
         raise ValueError(f"{path}: method is {kept.get('method')!r}, not one of {', '.join(methods)}")
     fit = methods[kept["method"]](**kept["settings"])
     for name in fit._fitted:
-        setattr(fit, name + "_", np.asarray(kept["fitted"][name], np.float64))
+        setattr(fit, name + "_", np.asarray(kept["fitted"][name], np.int64 if name in fit._whole else np.float64))
     return fit
 
 

@@ -165,7 +165,7 @@ class KNN(_Detector):
 class TrustScore(_Detector):
     """How much farther other classes are than the chosen one (Jiang et al. 2018): bank_, label_. The threshold is of each row of
     fit among the others."""
-    _method, _fitted = "trust", ("bank", "label", "threshold")
+    _method, _fitted, _whole = "trust", ("bank", "label", "threshold"), ("label",)
 
     def fit(self, features, y):
         """y: the class of each row."""
@@ -200,10 +200,8 @@ class TrustScore(_Detector):
         return np.where(self.score_samples(features, chosen) >= self.threshold_, 1, -1)
 
     def _scores(self, features, chosen):
-        import numpy as np
-        label = np.asarray(self.label_, np.int64)
-        classes = max(int(label.max()), int(chosen.max(initial=0))) + 1
-        return _call["trust_score"](features, self.bank_, label, chosen, classes=classes)
+        classes = max(int(self.label_.max()), int(chosen.max(initial=0))) + 1
+        return _call["trust_score"](features, self.bank_, self.label_, chosen, classes=classes)
 
 
 class ReAct(_Fit):
