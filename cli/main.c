@@ -224,12 +224,13 @@ const verb verbs[] = {
      .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_ROWS | FOR_OPERATOR,
      .own = score_settings},
     {.name = "select",
-     .arguments = "LOGITS [--by SCORE] [--budget N] [--cost FILE] [OPTIONS]",
+     .arguments = "LOGITS [--by SCORE] [--budget N] [--cost FILE] [--features FILE] [OPTIONS]",
      .help =
          "Which rows of logits to have labelled: those that are worth the most by a score, entropy unless "
          "--by names another of the family score, within a budget (10 rows; with --cost what all may cost). "
          "Shows the rows, the best first, or with -o writes their numbers. --rank, --lambda and --clip are "
-         "parameters of the operator budget_select.",
+         "parameters of the operator budget_select. --by badge takes rows that differ too, by their features "
+         "before the last layer (--features FILE), with a --seed: badge_select.",
      .runs = SELECT_OPERATOR,
      .work = work_select,
      .groups = FOR_ARRAYS | FOR_POLICY | FOR_INF | FOR_ROWS | FOR_OPERATOR,

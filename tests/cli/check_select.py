@@ -51,6 +51,21 @@ def within_a_budget():
 
 
 @test("select")
+def rows_whose_gradients_differ():
+    p = logits()
+    features = scores((ROWS, 3))
+    put("f.npy", A.npy("f32", (ROWS, 3), features))
+    rows = chosen("--by", "badge", "--features", "f.npy", "--budget", "6", "--seed", "4")
+    assert len(set(rows)) == 6 and rows == chosen("--by", "badge", "--features", "f.npy", "--budget", "6", "--seed", "4")
+    far = [sum(v * v for v in features[3 * i:3 * i + 3]) * sum((v - (k == p[i].index(max(p[i])))) ** 2 for k, v in enumerate(p[i]))
+           for i in range(ROWS)]
+    assert rows[0] == far.index(max(far)), (rows, far)
+    lines = run("select", "x.npy", "--by", "badge", "--features", "f.npy", "--budget", "6", "--seed", "4")[0].decode().splitlines()
+    assert lines[0].split() == ["row"] and [int(line) for line in lines[1:-1]] == rows and lines[-1] == "6 of %d rows" % ROWS, lines
+    assert chosen("--by", "badge", "--features", "f.npy", "--budget", "6", "--seed", "5") != rows
+
+
+@test("select")
 def wrong_calls():
     logits()
     put("c.npy", A.npy("f32", (3,), [1, 2, 3]))
@@ -59,5 +74,12 @@ def wrong_calls():
     fails(USAGE, "select", "x.npy", "--by", "true_class_probability", says=["needs the class"])
     fails(USAGE, "select", "x.npy", "--by", "softmax", says=["no score of a row"])
     fails(USAGE, "select", "x.npy", "--alpha", "2", says=["--alpha"])
+    fails(USAGE, "select", "x.npy", "--features", "c.npy", says=["--features"])
+    fails(USAGE, "select", "x.npy", "--by", "badge", says=["needs --features"])
+    fails(USAGE, "select", "x.npy", "--by", "badge", "--features", "c.npy", "--cost", "c.npy", says=["--cost", "badge"])
+    fails(REFUSED, "select", "x.npy", "--by", "badge", "--features", "c.npy", says=["c.npy: ndim is 1, not 2"])
+    put("f.npy", A.npy("f32", (3, 1), [1, 2, 3]))
+    fails(REFUSED, "select", "x.npy", "--by", "badge", "--features", "f.npy", says=["f.npy: of 3 rows, not of 30"])
+    fails(USAGE, "select", "x.npy", "--by", "badge", "--features", "c.npy", "--rank", "ratio", says=["--rank"])
     fails(USAGE, "select", "x.npy", "--budget", "-1", says=["--budget -1"])
     fails(REFUSED, "select", "x.npy", "--cost", "c.npy", says=["not a cost for each row"])
