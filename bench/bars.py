@@ -79,6 +79,8 @@ BARS = (
     ("attention, one query a head, 16 to 256 keys: the best peer's time / ours", r"attention_decode/f32/\d+x(16|64|256)x\d+/t1", of_best_peer, 1 / 0.9),
     ("cross-entropy of a linear layer: of the arithmetic", r"linear_cross_entropy/f32/.*", of_bound, 0.65),
     ("the same with gradients: of the arithmetic", r"linear_cross_entropy_dx/f32/.*", of_bound, 0.60),
+    ("clip_loss with gradients: PyTorch's time / ours", r"pairs_clip/f32/.*", of_best_peer, 0.75),
+    ("a chain of tags with gradients: pytorch-crf's time / ours", r"pairs_chain/f32/.*", of_best_peer, 20),
     ("all scores of a row: logsumexp's time / theirs", r"scores_all/f32/.*/t1", of_logsumexp, 1 / 2.5),
     ("the choice of 8 of 256 experts: of one read", r"route_(softmax|groups)/f32/.*/t1", of_bound, 1 / 3),
     ("the same: the best peer's time / ours", r"route_(softmax|groups)/f32/.*/t1", of_best_peer, 5),

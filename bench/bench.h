@@ -12,7 +12,7 @@ struct Problem {
   /* "softmax", "log_softmax", "logsumexp", "softmax_backward", "cross_entropy", "cross_entropy_dx"
    * (the loss with its gradient); "op:NAME" or "grad:NAME" of the operator table; "attention_..."
    * (attention.cc), "linear_cross_entropy", "linear_cross_entropy_dx" (heads.cc), "route_..."
-   * (routing.cc), "scores_all" (scores.cc), "state_..." (states.cc) */
+   * (routing.cc), "scores_all" (scores.cc), "state_..." (states.cc), "pairs_..." (pairs.cc) */
   std::string verb;
   std::vector<int64_t> shape;
   int axis = -1; /* -1 or an index */
@@ -69,6 +69,10 @@ Call routing_call(const Problem &p, int threads);
 bool is_scores(const Problem &p);
 Call scores_call(const Problem &p, int threads);
 
+/* Losses of pairs and chains, by the verbs "pairs_...", alike. */
+bool is_pairs(const Problem &p);
+Call pairs_call(const Problem &p, int threads);
+
 /* Linear attention, by the verbs "state_...". */
 bool is_state(const Problem &p);
 Call states_call(const Problem &p, int threads);
@@ -85,5 +89,6 @@ bool heads_work(const Problem &p, Least *least);
 bool routing_work(const Problem &p, Least *least);
 bool scores_work(const Problem &p, Least *least);
 bool states_work(const Problem &p, Least *least);
+bool pairs_work(const Problem &p, Least *least);
 
 #endif

@@ -50,6 +50,7 @@ Call plain_call(const Problem &p) {
   if (is_routing(p)) return routing_call(p, 0);
   if (is_scores(p)) return scores_call(p, 0);
   if (is_state(p)) return states_call(p, 0);
+  if (is_pairs(p)) return pairs_call(p, 0);
   if (p.verb == "softmax") return plain_softmax(p);
   if (p.dtype != "f32") return {};
   const size_t rows = p.rows(), n = p.n();
@@ -76,6 +77,7 @@ Call tensor_call(const Problem &p) {
   if (is_routing(p)) return p.threads > 1 ? routing_call(p, p.threads) : Call();
   if (is_scores(p)) return p.threads > 1 ? scores_call(p, p.threads) : Call();
   if (is_state(p)) return p.threads > 1 ? states_call(p, p.threads) : Call();
+  if (is_pairs(p)) return p.threads > 1 ? pairs_call(p, p.threads) : Call();
   auto s = std::make_shared<Tensors>();
   const int axis = p.axis;
   s->ctx = make_context(p.threads);
