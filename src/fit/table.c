@@ -356,8 +356,8 @@ const smx_op fit_table[FIT_COUNT] = {
         FITTED(kl_matching_fit, 506), .tolerance = 16,
         .title = "the typical probabilities of each class",
         .formula = "template_k = mean of softmax(logits) over the rows of class k",
-        .about = "Without target a row goes to the class of its largest logit, as in OpenOOD; pytorch-ood "
-                 "takes the target. A class without rows has zeros, which are infinitely far from every "
+        .about = "Without target a row goes to the class of its largest logit, as in OpenOOD and "
+                 "pytorch-ood. A class without rows has zeros, which are infinitely far from every "
                  "row. A NaN, or no class, in a row that counts: NaN.",
         .source = "Scaling Out-of-Distribution Detection for Real-World Settings (Hendrycks et al. 2022)",
         .example = "softmax run kl_matching_fit logits.npy",

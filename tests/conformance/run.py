@@ -30,7 +30,8 @@ METRICS = ["scipy==1.17.1", "scikit-learn==1.9.1", "lightning-utilities==0.15.3"
            "linear_operator==0.6.1", "gpytorch==1.15.2", "netcal==1.4.0"]
 PROGRAMS = {"mpi": "mpirun"}  # that a suite runs
 # installed without what they require: of PyTorch that is 2.5 GB for a GPU
-ALONE = {"torch", "torchmetrics", "lightning-utilities", "pyro-ppl", "linear_operator", "gpytorch", "netcal"}
+ALONE = {"torch", "torchmetrics", "lightning-utilities", "pyro-ppl", "linear_operator", "gpytorch", "netcal", "torchvision",
+         "pytorch-ood"}
 UNITTEST = [sys.executable, "-B", "-m", "unittest", "discover", "-s", str(ROOT / "python/tests")]
 
 # name, packages, command
@@ -46,6 +47,8 @@ SUITES = [
     ("jax", JAX, [sys.executable, "-B", str(HERE / "peer_jax.py")]),
     ("optax", JAX + ["optax==0.2.8"], [sys.executable, "-B", str(HERE / "peer_optax.py")]),
     ("metrics", TORCH + METRICS, [sys.executable, "-B", str(HERE / "peer_metrics.py")]),
+    ("outliers", TORCH + ["scipy==1.17.1", "scikit-learn==1.9.1", "torchvision==0.29.2", "pytorch-ood==0.4.0"],
+     [sys.executable, "-B", str(HERE / "peer_outliers.py")]),
     ("onnxruntime", NUMPY + ["onnx==1.22.0", "onnxruntime==1.31.1"], [sys.executable, "-B", str(HERE / "peer_onnxruntime.py")]),
 ]
 
