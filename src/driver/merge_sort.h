@@ -15,7 +15,7 @@ static inline int64_t *smx_merge_sort(int64_t *order, int64_t *spare, int64_t co
                     end = middle + run < count ? middle + run : count;
       int64_t a = begin, b = middle;
       for (int64_t i = begin; i < end; i++)
-        spare[i] = b == end || (a < middle && is_before(arg, order[a], order[b])) ? order[a++] : order[b++];
+        spare[i] = b == end || (a < middle && !is_before(arg, order[b], order[a])) ? order[a++] : order[b++];
     }
     int64_t *swap = order;
     order = spare, spare = swap;
