@@ -69,7 +69,8 @@ static bool choose(const dense *d, token *t, int64_t i) {
   take_scores(d, t, i);
   memset(t->g, 0, (size_t)e * sizeof *t->g);
   d->kernels->mixture(t->z, t->g, e, t->p, t->slope);
-  bool good = d->kernels->choose(&d->choice, t->z, NULL, NULL, t->work, t->index);
+  bool good;
+  d->kernels->choose(&d->choice, t->z, NULL, NULL, 1, t->work, t->index, &good);
   for (int64_t j = 0; j < e && good; j++) good = t->p[j] == t->p[j];
   for (t->kept = 0; good && t->kept < k && t->index[t->kept] >= 0; t->kept++) {
     const double p = t->p[t->index[t->kept]];

@@ -10,5 +10,5 @@
 #include "functions_lines.tmpl.h"
 
 #define LINES(type) \
-  { gather_##type, scale_##type }
+  { gather_##type, scale_##type, weigh_##type }
 const gate_lines gate_lines_of[2] = {LINES(f32), LINES(f64)};

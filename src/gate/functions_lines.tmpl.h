@@ -1,9 +1,30 @@
 /* gate/functions_lines.tmpl.h - the loops of functions_lines.h, for one type. Before it: REAL, the
  * type, and NAME(x), the name of its functions; both end here. */
 
-static void NAME(gather)(const void *from, const int64_t *index, int64_t k, double otherwise, void *to) {
-  for (int64_t i = 0; i < k; i++)
-    ((REAL *)to)[i] = index[i] < 0 ? (REAL)otherwise : ((const REAL *)from)[index[i]];
+static void NAME(gather)(const gate_gathering *g, const void *from, void *to) {
+  REAL *y = to;
+  const REAL *x = from;
+  const int64_t *index = g->index, k = g->k;
+  for (int64_t i = 0; i < g->rows; i++, x += g->step, index += k, y += k)
+    for (int64_t j = 0; j < k; j++) y[j] = index[j] < 0 ? (REAL)g->absent[i] : x[index[j]];
+}
+static void NAME(weigh)(const gate_weighing *w, const void *part, const int64_t *index, void *to) {
+  const REAL *x = part;
+  REAL *y = to;
+  const int64_t k = w->k;
+  for (int64_t i = 0; i < w->rows; i++, x += k, y += k) {
+    double factor = w->scale;
+    if (index[i * k] < 0 && x[0] == x[0]) {
+      for (int64_t j = 0; j < k; j++) y[j] = (REAL)w->empty;
+      continue;
+    }
+    if (w->sums) {
+      double sum = 0;
+      for (int64_t j = 0; j < k; j++) sum += (double)x[j];
+      factor /= sum + GATE_LEAST_SUM;
+    }
+    for (int64_t j = 0; j < k; j++) y[j] = (REAL)((double)x[j] * factor);
+  }
 }
 static void NAME(scale)(const void *x, double by, int64_t n, void *to) {
   for (int64_t i = 0; i < n; i++) ((REAL *)to)[i] = (REAL)(((const REAL *)x)[i] * by);

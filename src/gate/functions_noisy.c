@@ -54,7 +54,8 @@ static bool choose(const noisy *n, token *t, int64_t i) {
     for (int64_t j = 0; j < e; j++) t->s[j] = n->deviation;
   n->kernels->noise(n->seed, stream, e, t->noise);
   for (int64_t j = 0; j < e; j++) t->noisy[j] = t->clean[j] + t->s[j] * t->noise[j];
-  const bool good = n->kernels->choose(&n->choice, t->noisy, NULL, NULL, t->work, t->index);
+  bool good;
+  n->kernels->choose(&n->choice, t->noisy, NULL, NULL, 1, t->work, t->index, &good);
   for (int64_t j = 0; j < n->k; j++)
     t->none[j] = 0, t->z[j] = t->index[j] < 0 ? -__builtin_inf() : t->noisy[t->index[j]];
   n->kernels->mixture(t->z, t->none, n->k, t->weight, t->none);

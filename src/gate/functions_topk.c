@@ -75,28 +75,30 @@ static int64_t *index_of(const route *r, int64_t i) {
   return (int64_t *)(void *)r->c->out.view[INDEX].data + (r->first + i) * r->choice.k;
 }
 
-/* What becomes a row of weights. Of a token without experts: anything but -inf. score: of its
- * experts. */
-static void gather_part(const route *r, int64_t i, bool nan, const char *score) {
-  const int64_t *index = index_of(r, i), k = r->choice.k;
-  char *part = r->part + i * k * r->bytes;
-  const bool scores = r->scored && !of_chosen(r);
-  const double absent = nan ? __builtin_nan("") : scores || index[0] < 0 ? 0 : -__builtin_inf();
-  r->lines->gather(scores ? score : row_of(r, r->logits, i, r->choice.experts), index, k, absent, part);
-  if (r->sigmoid && !scores) r->kernels->sigmoid(part, k, part);
+/* What becomes rows of weights: scores, or logits of which scores are made, of the tokens of a task
+ * from `from` on. Of a token without experts: anything but -inf. */
+static void gather_parts(const route *r, int64_t from, int64_t count, const bool *good) {
+  const int64_t n = r->choice.experts, k = r->choice.k, *index = index_of(r, from);
+  const bool scores = r->scored && !of_chosen(r) && !r->sigmoid;
+  double absent[GATE_TASK];
+  for (int64_t i = 0; i < count; i++)
+    absent[i] = !good[i] ? __builtin_nan("") : scores || index[i * k] < 0 ? 0 : -__builtin_inf();
+  const gate_gathering g = {count, n, k, index, absent};
+  char *part = r->part + from * k * r->bytes;
+  r->lines->gather(&g, row_of(r, scores ? r->score : r->logits, from, n), part);
+  if (r->sigmoid) r->kernels->sigmoid(part, count * k, part);
 }
 
 static void choose_task(void *arg, int64_t task) {
   route *r = arg;
-  const int64_t n = r->choice.experts;
+  const int64_t n = r->choice.experts, from = task * GATE_TASK, count = gate_task_end(task, r->count) - from;
   const void *bias = r->c->in.given[BIAS] ? r->c->in.view[BIAS].data : NULL;
-  char *work = smx_scratch_take(&r->scratch), *own = work + gate_choice_bytes(&r->choice);
-  for (int64_t i = task * GATE_TASK; i < gate_task_end(task, r->count); i++) {
-    char *score = !r->scored ? NULL : r->sigmoid ? own : r->score + i * n * r->bytes;
-    const bool nan =
-        !r->kernels->choose(&r->choice, row_of(r, r->logits, i, n), score, bias, work, index_of(r, i));
-    gather_part(r, i, nan, score);
-  }
+  const char *score = r->scored && !r->sigmoid ? row_of(r, r->score, from, n) : NULL;
+  bool good[GATE_TASK];
+  void *work = smx_scratch_take(&r->scratch);
+  r->kernels->choose(&r->choice, row_of(r, r->logits, from, n), score, bias, count, work, index_of(r, from),
+                     good);
+  gather_parts(r, from, count, good);
   smx_scratch_give(&r->scratch, work);
 }
 
@@ -110,22 +112,17 @@ static double sum_of(const double *x, int64_t n) {
 
 /* What a sum of sigmoids is divided by: they may all be 0. */
 static double whole_of(const route *r, const double *w) {
-  return r->shared && r->sigmoid ? sum_of(w, r->choice.k) + 1e-20 : 1;
+  return r->shared && r->sigmoid ? sum_of(w, r->choice.k) + GATE_LEAST_SUM : 1;
 }
 
 static void weigh_task(void *arg, int64_t task) {
   route *r = arg;
-  const int64_t k = r->choice.k;
+  const int64_t k = r->choice.k, from = task * GATE_TASK, count = gate_task_end(task, r->count) - from;
   const double empty = smx_context_on_empty(r->c->ctx) == SMX_EMPTY_NAN ? __builtin_nan("") : 0;
-  double *w = smx_scratch_take(&r->scratch);
-  for (int64_t i = task * GATE_TASK; i < gate_task_end(task, r->count); i++) {
-    smx_reals_load(r->c->is_f64, row_of(r, r->part, i, k), k, w);
-    const bool none = index_of(r, i)[0] < 0 && w[0] == w[0];
-    const double factor = r->scale / whole_of(r, w);
-    for (int64_t j = 0; j < k; j++) w[j] = none ? empty : w[j] * factor;
-    tensor_store(r->c, r->c->out.view + WEIGHT, (r->first + i) * k, k, w);
-  }
-  smx_scratch_give(&r->scratch, w);
+  const gate_weighing w = {count, k, r->shared && r->sigmoid, r->scale, empty};
+  char *to = r->c->out.view[WEIGHT].data + (r->first + from) * k * r->bytes;
+  r->lines->weigh(&w, row_of(r, r->part, from, k), index_of(r, from), to);
+  smx_reals_clean(r->c->is_f64, to, count * k);
 }
 
 static smx_status run_forward(route *r) {
@@ -175,17 +172,19 @@ static void gradient_row(const route *r, int64_t i, double *work) {
 
 static void part_task(void *arg, int64_t task) {
   route *r = arg;
-  const int64_t n = r->choice.experts, k = r->choice.k;
-  int64_t *there = smx_scratch_take(&r->scratch);
+  const int64_t n = r->choice.experts, k = r->choice.k, from = task * GATE_TASK,
+                count = gate_task_end(task, r->count) - from;
   const bool all = of_all(r);
-  for (int64_t i = task * GATE_TASK; i < gate_task_end(task, r->count); i++) {
-    const int64_t *index = index_of(r, i);
-    char *part = r->part + i * k * r->bytes;
+  int64_t *there = smx_scratch_take(&r->scratch);
+  char *part = r->part + from * k * r->bytes;
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t *index = index_of(r, from + i);
     for (int64_t j = 0; j < k; j++) there[j] = is_expert(r, index[j]) ? index[j] : -1;
-    r->lines->gather(row_of(r, all ? r->score : r->logits, i, n), there, k,
-                     all || there[0] < 0 ? 0 : -__builtin_inf(), part);
-    if (r->sigmoid) r->kernels->sigmoid(part, k, part);
+    const double absent = all || there[0] < 0 ? 0 : -__builtin_inf();
+    const gate_gathering g = {1, n, k, there, &absent};
+    r->lines->gather(&g, row_of(r, all ? r->score : r->logits, from + i, n), part + i * k * r->bytes);
   }
+  if (r->sigmoid) r->kernels->sigmoid(part, count * k, part);
   smx_scratch_give(&r->scratch, there);
 }
 static void gradient_task(void *arg, int64_t task) {
@@ -258,7 +257,7 @@ static route route_of(const tensor_call *c) {
   r.most = experts < chunk ? chunk / experts : 1;
   if (r.most > r.tokens) r.most = r.tokens;
   r.kernels = c->is_f64 ? smx_isa_current()->f64.gate : smx_isa_current()->f32.gate;
-  r.choice.sigmoid = r.sigmoid;
+  r.choice.sigmoid = r.sigmoid && r.scored;
   return r;
 }
 

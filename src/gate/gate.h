@@ -30,7 +30,7 @@ extern const smx_op gate_table[GATE_COUNT];
 typedef struct gate_choice {
   int64_t experts, k, groups, top_groups;
   bool two;     /* a group counts by the sum of its two best, not by its best */
-  bool sigmoid; /* scores are sigmoids of the logits */
+  bool sigmoid; /* they are chosen by sigmoids of the logits */
 } gate_choice;
 
 typedef enum gate_activation { GATE_PLAIN, GATE_TANH, GATE_SIGMOID, GATE_GELU, GATE_RELU } gate_activation;
@@ -49,12 +49,12 @@ typedef struct gate_move {
 } gate_move;
 
 typedef struct gate_kernels {
-  /* The index of the k best experts of a token, the best first, then -1; all -1 for a NaN, which
-   * false says. Best is by score and bias, then the smaller number; -inf is never among them. score
-   * NULL: the logits; it is written where scores are sigmoids. bias: of each expert, or NULL. work:
+  /* Of each of `count` tokens the index of the k best experts, the best first, then -1; all -1 for
+   * a NaN, which good says. Best is by score and bias, then the smaller number; -inf is never among
+   * them. score NULL: sigmoids, or the logits. bias: of each expert, or NULL. work:
    * gate_choice_bytes. */
-  bool (*choose)(const gate_choice *g, const void *logits, void *score, const void *bias, void *work,
-                 int64_t *index);
+  void (*choose)(const gate_choice *g, const void *logits, const void *score, const void *bias, int64_t count,
+                 void *work, int64_t *index, bool *good);
   /* -log sum_i pi_i e^term_i with pi the softmax of n logits z, and the share of each in the sum;
    * an expert of logit -inf has none. */
   double (*mixture)(const double *z, const double *term, int64_t n, double *pi, double *share);
@@ -82,12 +82,21 @@ typedef struct gate_kernels {
   double (*entropy)(const double *count, int64_t n);
 } gate_kernels;
 
-/* Whole vectors of any instruction set. */
-static inline int64_t gate_padded(int64_t n) { return (n + 15) / 16 * 16; }
+/* A kernel chooses for so many tokens together; of a token so many experts are near the best. */
+enum { GATE_TOGETHER = 4, GATE_NEAR = 64, GATE_LANES = 16 };
 
+/* Whole vectors of any instruction set. */
+static inline int64_t gate_padded(int64_t n) { return (n + GATE_LANES - 1) / GATE_LANES * GATE_LANES; }
+static inline int64_t gate_fours(int64_t n) { return (n + 3) / 4 * 4; }
+
+/* What a kernel keeps of a token: keys, two vectors of each group, its score and number, what is
+ * near, the k best. */
+static inline int64_t gate_contest_doubles(const gate_choice *g) {
+  return g->groups * gate_padded(g->experts / g->groups) + 2 * GATE_LANES * gate_fours(g->groups) +
+         2 * gate_padded(g->groups) + 2 * (GATE_NEAR + GATE_LANES) + gate_padded(g->k);
+}
 static inline size_t gate_choice_bytes(const gate_choice *g) {
-  const int64_t groups = gate_padded(g->groups);
-  return (size_t)(gate_padded(g->experts) + gate_padded(g->k) + 3 * groups) * sizeof(double);
+  return (size_t)(GATE_TOGETHER * gate_contest_doubles(g)) * sizeof(double);
 }
 
 #endif

@@ -10,6 +10,25 @@ SMI int v_compress(real *p, vmask m, vreal x) {
   v_store(p, V(maskz_compress)(m, x)); /* the instruction itself is slow when it writes to memory */
   return __builtin_popcount(m);
 }
+#elif defined(__AVX2__) && !defined(V_PORTABLE)
+static const uint64_t packed_lanes[256] = {
+#include "packed_lanes.inc"
+};
+SMI int h_compress(real *p, vhalf m, vhalf x) {
+  const int bits = H(movemask)(m);
+#if SMX_REAL == 32
+  const int lanes = bits;
+#else /* pairs of lanes of half the size */
+  const int lanes = (bits & 1) * 3 | (bits & 2) * 6 | (bits & 4) * 12 | (bits & 8) * 24;
+#endif
+  const __m256i from = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(packed_lanes + lanes)));
+  H(storeu)(p, H_REAL(_mm256_permutevar8x32_epi32(H_INT(x), from)));
+  return __builtin_popcount((unsigned)bits);
+}
+SMI int v_compress(real *p, vmask m, vreal x) {
+  const int n = h_compress(p, m.a, x.a);
+  return n + h_compress(p + n, m.b, x.b);
+}
 #else
 SMI int v_compress(real *p, vmask m, vreal x) {
   real lanes[LANES];

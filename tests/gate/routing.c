@@ -1,6 +1,6 @@
 /* routing.c - proves routing on the worked examples of the catalogue of papers, the choice of
- * experts against a plain search for many sizes and ties, many tokens for the same bits, and the
- * functions of softmax/routing.h. */
+ * experts against a plain search for many sizes and ties and against itself with experts that do
+ * not exist, many tokens for the same bits, and the functions of softmax/routing.h. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdbool.h>
@@ -201,6 +201,80 @@ static void the_choice_is_that_of_a_search(void **state) {
           assert_memory_equal(is, want, (size_t)k * sizeof *is);
           assert_memory_equal(is_small, want, (size_t)k * sizeof *is);
         }
+}
+
+/* Experts that do not exist at the end of each group change nothing: such groups are not whole
+ * vectors of numbers, which have a way of their own. Logits are random, of few values, or too large
+ * for it. */
+enum { CROWD = 9, ROOM = 20 * 48 };
+
+static void widen(const float *x, int64_t groups, int64_t size, int64_t more, float with, float *to) {
+  for (int64_t q = 0; q < groups; q++)
+    for (int64_t j = 0; j < size + more; j++) *to++ = j < size ? x[q * size + j] : with;
+}
+/* Experts of the best groups, which count by their best or by the sum of their two best. */
+static void choose_of_groups(const float *z, int64_t size, const smx_gate *gate, int64_t *index) {
+  static double key[ROOM], score[ROOM];
+  const bool sigmoid = gate->score == SMX_GATE_SIGMOID, two = gate->group == SMX_GATE_GROUP_TWO;
+  const int64_t groups = gate->groups;
+  int64_t kept[ROOM], best[2];
+  for (int64_t i = 0; i < groups * size; i++) key[i] = sigmoid ? 1 / (1 + exp(-(double)z[i])) : (double)z[i];
+  for (int64_t q = 0; q < groups; q++) {
+    choose_plainly(key + q * size, size, 2, best);
+    score[q] = key[q * size + best[0]] + (two ? key[q * size + best[1]] : 0);
+  }
+  choose_plainly(score, groups, gate->top_groups, kept);
+  for (int64_t q = 0; q < groups; q++) {
+    bool stays = false;
+    for (int64_t j = 0; j < gate->top_groups; j++) stays = stays || kept[j] == q;
+    for (int64_t j = 0; j < size && !stays; j++) key[q * size + j] = -INFINITY;
+  }
+  choose_plainly(key, groups * size, gate->k, index);
+}
+static void choose_both(smx_context *ctx, rng *r, const smx_gate *gate, int64_t size, bool biased, int kind) {
+  static float z[CROWD * ROOM], wide_z[CROWD * ROOM], b[ROOM], wide_b[ROOM], w[2][CROWD * 32];
+  static int64_t index[2][CROWD * 32];
+  const int64_t groups = gate->groups, more = kind == 1 ? 5 : 16, n = groups * size;
+  int64_t narrow[] = {CROWD, n}, wide[] = {CROWD, n + groups * more}, chosen[] = {CROWD, gate->k};
+  for (int64_t i = 0; i < CROWD * n; i++)
+    z[i] = kind == 1 ? (float)rng_below(r, 4) : (float)(rng_normal(r) * (kind == 2 ? 60 : 1));
+  for (int64_t i = 0; i < n; i++) b[i] = (float)rng_below(r, 3) / 16;
+  widen(z, CROWD * groups, size, more, -INFINITY, wide_z), widen(b, groups, size, more, 1, wide_b);
+  for (int side = 0; side < 2; side++) {
+    const int64_t *shape = side ? wide : narrow;
+    const smx_tensor tz = {side ? wide_z : z, {1, 0}, 2, SMX_F32, (int64_t *)(uintptr_t)shape, NULL, 0},
+                     tb = {side ? wide_b : b, {1, 0}, 1, SMX_F32, (int64_t *)(uintptr_t)(shape + 1), NULL, 0},
+                     tw = {w[side], {1, 0}, 2, SMX_F32, chosen, NULL, 0}, ti = wholes(index[side], 2, chosen);
+    good(smx_gate_topk(ctx, gate, &tz, biased ? &tb : NULL, &tw, &ti));
+  }
+  for (int64_t i = 0; i < CROWD * gate->k; i++) {
+    const int64_t at = index[1][i], q = at / (size + more);
+    assert_int_equal(index[0][i], at < 0 ? at : q * size + at % (size + more));
+  }
+  assert_memory_equal(w[0], w[1], (size_t)(CROWD * gate->k) * sizeof(float));
+  for (int64_t t = 0; t < CROWD && !biased && kind < 2; t++) {
+    choose_of_groups(z + t * n, size, gate, index[1]);
+    assert_memory_equal(index[0] + t * gate->k, index[1], (size_t)gate->k * sizeof(int64_t));
+  }
+}
+static void absent_experts_change_nothing(void **state) {
+  static const int64_t groups[] = {1, 3, 8, 16, 20}, ks[] = {2, 8, 17};
+  rng r = {5};
+  for (way w = {0}; next_way(&w);)
+    for (size_t q = 0; q < COUNT_OF(groups); q++)
+      for (size_t j = 0; j < COUNT_OF(ks); j++)
+        for (int size = 16; size <= 32; size += 16)
+          for (int kind = 0; kind < 3; kind++)
+            for (int how = 0; how < 3; how++) { /* by logits, by sigmoids, by the two best sigmoids */
+              const smx_gate gate = {.size = sizeof gate,
+                                     .k = ks[j],
+                                     .groups = groups[q],
+                                     .top_groups = (groups[q] + 1) / 2,
+                                     .group = how == 2 ? SMX_GATE_GROUP_TWO : SMX_GATE_GROUP_BEST,
+                                     .score = how > 0 ? SMX_GATE_SIGMOID : SMX_GATE_SOFTMAX};
+              if (ks[j] > gate.top_groups * size) continue;
+              choose_both(w.ctx, &r, &gate, size, how > 0 && (kind + size / 16) % 2, kind);
+            }
 }
 
 /* ---- many tokens: several tasks, several chunks ---- */
@@ -405,6 +479,7 @@ int main(void) {
       cmocka_unit_test(dense_to_sparse),
       cmocka_unit_test(soft),
       cmocka_unit_test(the_choice_is_that_of_a_search),
+      cmocka_unit_test(absent_experts_change_nothing),
       cmocka_unit_test(there_and_back),
       cmocka_unit_test(wrong_calls),
       cmocka_unit_test(results_are_clean),
