@@ -6,7 +6,10 @@
 #include "cpu/cpu.h"
 #include "functions.h"
 
-enum { TASK = 1 << 14 }; /* elements of a task */
+enum {
+  TASK = 1 << 14,    /* elements of a task */
+  FAR_FROM = 1 << 22 /* bytes of tokens that no cache holds until they are read again */
+};
 
 enum { X, SOURCE };          /* inputs of moe_dispatch; its output is the rows */
 enum { ROWS, SLOT, WEIGHT }; /* inputs of moe_combine; its output is a row for each token */
@@ -31,6 +34,12 @@ static void dot_task(void *arg, int64_t task) {
   m->kernels->dot(&m->move, m->other, m->weight, from, end < m->move.rows ? end : m->move.rows);
 }
 
+static void spread_task(void *arg, int64_t task) {
+  const move_call *m = arg;
+  const int64_t from = task * m->rows_a_task, end = from + m->rows_a_task;
+  m->kernels->spread(&m->move, from, end < m->move.rows ? end : m->move.rows);
+}
+
 /* Rows of no elements may have no address. */
 static void run_rows(move_call *m, int64_t rows, void (*task)(void *arg, int64_t i)) {
   const int64_t width = m->move.width;
@@ -45,16 +54,14 @@ static const int64_t *whole(const tensor_call *c, int port) {
   return (const int64_t *)(const void *)c->in.view[port].data;
 }
 
-/* Which items name each of `rows` rows, in index order: start [rows + 1], then item [items]. */
-static int64_t *turn_around(const tensor_call *c, const int64_t *slot, int64_t items, int64_t rows) {
+/* Which items name each of `rows` rows, in index order: start [rows + 1], then item [items]. NULL:
+ * no memory. */
+static int64_t *lists_of(const tensor_call *c, const int64_t *slot, int64_t items, int64_t rows) {
   int64_t bytes;
   int64_t *start = smx_multiply(rows + 2 + items, (int64_t)sizeof *start, &bytes)
                        ? smx_alloc(c->ctx, (size_t)bytes)
                        : NULL;
-  if (!start) {
-    smx_fail(SMX_ERR_NOMEM, "%s: no memory for lists of %lld rows", c->op->name, (long long)rows);
-    return NULL;
-  }
+  if (!start) return NULL;
   int64_t *item = start + rows + 2, *next = start + 1; /* next_i: where the next item of row i goes */
   memset(start, 0, (size_t)(rows + 2) * sizeof *start);
   for (int64_t p = 0; p < items; p++)
@@ -64,15 +71,40 @@ static int64_t *turn_around(const tensor_call *c, const int64_t *slot, int64_t i
     if (slot[p] >= 0) item[next[slot[p]]++] = p;
   return start;
 }
+static int64_t *turn_around(const tensor_call *c, const int64_t *slot, int64_t items, int64_t rows) {
+  int64_t *start = lists_of(c, slot, items, rows);
+  if (!start) smx_fail(SMX_ERR_NOMEM, "%s: no memory for lists of %lld rows", c->op->name, (long long)rows);
+  return start;
+}
+
+/* Token by token: each is read once, and written wherever it goes. False: there is no memory for the
+ * lists. */
+static bool spread_tokens(const tensor_call *c, int64_t tokens, int64_t rows, int64_t width) {
+  const int64_t bytes = width * (c->is_f64 ? 8 : 4), *source = whole(c, SOURCE);
+  char *to = c->out.view[0].data;
+  move_call m = {.c = c};
+  int64_t *start = lists_of(c, source, rows, tokens);
+  if (!start) return false;
+  m.move = (gate_move){
+      .from = c->in.view[X].data, .to = to, .width = width, .start = start, .item = start + tokens + 2};
+  run_rows(&m, tokens, spread_task);
+  for (int64_t p = 0; p < rows; p++)
+    if (source[p] < 0) memset(to + p * bytes, 0, (size_t)bytes);
+  smx_free(c->ctx, start);
+  return true;
+}
 
 smx_status gate_dispatch(const tensor_call *c) {
+  const int64_t tokens = tensor_dim(c, "t"), rows = tensor_dim(c, "rows"), width = tensor_dim(c, "d");
+  const bool far = tokens < rows && tokens > 0 && width > FAR_FROM / (c->is_f64 ? 8 : 4) / tokens;
+  if (far && spread_tokens(c, tokens, rows, width)) return SMX_OK;
   move_call m = {.c = c};
   m.move = (gate_move){.from = c->in.view[X].data,
                        .to = c->out.view[0].data,
-                       .width = tensor_dim(c, "d"),
+                       .width = width,
                        .per = 1,
                        .slot = whole(c, SOURCE)};
-  run_rows(&m, tensor_dim(c, "rows"), add_task);
+  run_rows(&m, rows, add_task);
   return SMX_OK;
 }
 

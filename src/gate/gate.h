@@ -75,6 +75,9 @@ typedef struct gate_kernels {
   void (*sigmoid)(const void *x, int64_t n, void *y);
   /* Rows first..end - 1 of sums. */
   void (*add)(const gate_move *m, int64_t first, int64_t end);
+  /* Rows first..end - 1 of `from`, of `rows`, to the places that a list names: row i becomes rows
+   * item_q of `to` with start_i <= q < start_(i+1). */
+  void (*spread)(const gate_move *m, int64_t first, int64_t end);
   /* weight_p becomes the product of row p / share of `from` and row slot_p of `other`, in double; 0
    * without a slot. */
   void (*dot)(const gate_move *m, const void *other, void *weight, int64_t first, int64_t end);

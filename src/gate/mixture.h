@@ -14,6 +14,7 @@ void SMX_FN(gate_gumbel)(uint64_t seed, uint64_t stream, int64_t n, double *nois
 void SMX_FN(gate_activate)(int activation, const void *x, int64_t n, void *y, void *slope);
 void SMX_FN(gate_sigmoid)(const void *x, int64_t n, void *y);
 void SMX_FN(gate_add)(const gate_move *m, int64_t first, int64_t end);
+void SMX_FN(gate_spread)(const gate_move *m, int64_t first, int64_t end);
 void SMX_FN(gate_dot)(const gate_move *m, const void *other, void *weight, int64_t first, int64_t end);
 double SMX_FN(gate_entropy)(const double *count, int64_t n);
 

@@ -337,5 +337,6 @@ const gate_kernels SMX_FN(gate_kernels) = {choose,
                                            SMX_FN(gate_activate),
                                            SMX_FN(gate_sigmoid),
                                            SMX_FN(gate_add),
+                                           SMX_FN(gate_spread),
                                            SMX_FN(gate_dot),
                                            SMX_FN(gate_entropy)};

@@ -91,13 +91,39 @@ static void add_row(const gate_move *m, int64_t i, int64_t ahead, row_writing ho
   } while (q < end);
 }
 
+/* How `rows` rows are written. */
+static row_writing writing_of(const gate_move *m, int64_t rows) {
+  const size_t bytes = (size_t)m->width * sizeof(real);
+  const bool lines = bytes % 64 == 0 && (uintptr_t)m->to % 64 == 0;
+  return lines ? writing_for(bytes * (size_t)rows) : WRITE_CACHED;
+}
+
 void SMX_FN(gate_add)(const gate_move *m, int64_t first, int64_t end) {
   const size_t bytes = (size_t)m->width * sizeof(real);
   const int64_t read = (int64_t)bytes * (m->start ? m->start[m->rows] / m->rows + 1 : m->per);
   const int64_t ahead = read > 0 && read < AHEAD ? AHEAD / read : 1;
-  const bool lines = bytes % 64 == 0 && (uintptr_t)m->to % 64 == 0;
-  const row_writing how = lines ? writing_for(bytes * (size_t)m->rows) : WRITE_CACHED;
+  const row_writing how = writing_of(m, m->rows);
   for (int64_t i = first; i < end; i++) { add_row(m, i, ahead, how); }
+  if (how == WRITE_STREAMING) v_stream_end();
+}
+
+/* A row to one place, as it is, whatever its NaNs are. */
+SMI void copy_row(const real *x, int64_t n, real *to, row_writing how) {
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES) {
+    const vreal v = v_load(x + i);
+    if (how == WRITE_CACHED) v_store(to + i, v);
+    else put_uncached(to + i, v, how);
+  }
+  if (i < n) v_store_n(to + i, (int)(n - i), v_load_n(x + i, (int)(n - i), 0));
+}
+
+void SMX_FN(gate_spread)(const gate_move *m, int64_t first, int64_t end) {
+  const row_writing how = writing_of(m, m->start[m->rows]);
+  const real *x = (const real *)m->from + first * m->width;
+  for (int64_t i = first; i < end; i++, x += m->width)
+    for (int64_t q = m->start[i]; q < m->start[i + 1]; q++)
+      copy_row(x, m->width, (real *)m->to + m->item[q] * m->width, how);
   if (how == WRITE_STREAMING) v_stream_end();
 }
 

@@ -426,6 +426,34 @@ static void there_and_back(void **state) {
   free(source), free(made);
 }
 
+/* Tokens that no cache holds are read once each, and written wherever they go: rows of whole cache
+ * lines and others, rows without a token, tokens without a row, and NaNs as they are. */
+static void dispatch_of_many_tokens(void **state) {
+  static const int64_t widths[] = {128, 131};
+  for (size_t j = 0; j < COUNT_OF(widths); j++) {
+    const int64_t d = widths[j], t = (1 << 22) / 4 / d + 100, n = t + t / 2;
+    int64_t tokens[] = {t, d}, made[] = {n, d}, count = n;
+    rng r = {13};
+    float *x = floats(&r, t * d), *y = floats(&r, n * d);
+    int64_t *source = numbers_below(&r, n, t);
+    uint32_t nan = 0x7f812345; /* a signalling one */
+    for (int64_t i = 0; i < n; i += 7) source[i] = -1;
+    memcpy(x + d * source[1], &nan, sizeof nan);
+    const smx_tensor tx = {x, {1, 0}, 2, SMX_F32, tokens, NULL, 0}, ts = wholes(source, 1, &count),
+                     ty = {y, {1, 0}, 2, SMX_F32, made, NULL, 0};
+    for (way w = {0}; next_way(&w);) {
+      memset(y, 1, (size_t)(n * d) * sizeof *y);
+      good(smx_moe_dispatch(w.ctx, &tx, &ts, &ty));
+      for (int64_t i = 0; i < n; i++) {
+        static const float nothing[131];
+        const float *want = source[i] < 0 ? nothing : x + source[i] * d;
+        assert_memory_equal(y + i * d, want, (size_t)d * sizeof *y);
+      }
+    }
+    free(x), free(y), free(source);
+  }
+}
+
 /* No subnormal numbers, and one NaN, whatever instruction made it. */
 static void results_are_clean(void **state) {
   float rows[] = {INFINITY, 0x1p-100f}, w[] = {0, 0x1p-40f}, y[2], scores[] = {1, 0};
@@ -481,6 +509,7 @@ int main(void) {
       cmocka_unit_test(the_choice_is_that_of_a_search),
       cmocka_unit_test(absent_experts_change_nothing),
       cmocka_unit_test(there_and_back),
+      cmocka_unit_test(dispatch_of_many_tokens),
       cmocka_unit_test(wrong_calls),
       cmocka_unit_test(results_are_clean),
       cmocka_unit_test(many_tokens_have_the_same_bits),
