@@ -77,8 +77,8 @@ static int64_t *turn_around(const tensor_call *c, const int64_t *slot, int64_t i
   return start;
 }
 
-/* Token by token: each is read once, and written wherever it goes. False: there is no memory for the
- * lists. */
+/* Token by token: each is read once, and written wherever it goes. False: there is no memory for
+ * the lists. */
 static bool spread_tokens(const tensor_call *c, int64_t tokens, int64_t rows, int64_t width) {
   const int64_t bytes = width * (c->is_f64 ? 8 : 4), *source = whole(c, SOURCE);
   char *to = c->out.view[0].data;

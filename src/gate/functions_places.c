@@ -1,7 +1,8 @@
 /* gate/functions_places.c - moe_permutation: which row of which expert each token becomes.
  *
  * Pairs of a token and an expert are served in some order; an expert's rows are in that order, and
- * it serves no more than its capacity. Whole numbers only, so one thread counts. */
+ * it serves no more than its capacity. Who comes when is counted by one thread, in whole numbers;
+ * tasks write the rows. */
 #include <string.h>
 
 #include "driver/merge_sort.h"
@@ -11,6 +12,7 @@
 enum { INDEX, WEIGHT };                                      /* inputs */
 enum { SLOT, SOURCE, OFFSET, COUNT, DROPPED, EXPERT, PAIR }; /* outputs */
 enum { POSITION, CHOICE, PRIORITY, SCORE };                  /* the parameter `order` */
+enum { TASK = 2048 };                                        /* tokens whose rows are written by a task */
 
 typedef struct places {
   const tensor_call *c;
@@ -89,25 +91,25 @@ static void take_token_keys(places *p) {
   }
 }
 
-/* The next free row of the pair's expert, if the capacity leaves one. */
-static void serve(places *p, int64_t pair) {
-  const int64_t expert = index_of(p)[pair];
-  int64_t rank = -1;
-  if (expert >= 0) {
-    rank = p->count[expert]++;
-    if (rank >= p->capacity) rank = -1;
+/* The next free row of the expert of each of n pairs, if the capacity leaves one; pairs are `step`
+ * apart, or those of a list. */
+static void serve(places *p, int64_t first, int64_t step, int64_t n, const int64_t *list) {
+  const int64_t *index = index_of(p), capacity = p->capacity;
+  int64_t *count = p->count, *rank = p->rank;
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t pair = first + (list ? list[i] : i) * step, expert = index[pair];
+    const int64_t at = expert < 0 ? capacity : count[expert]++;
+    rank[pair] = at < capacity ? at : -1;
   }
-  p->rank[pair] = rank;
 }
 
 static void serve_all(places *p, int order) {
   if (order == PRIORITY) take_token_keys(p), sort_order(p, p->tokens);
   if (order == SCORE) take_keys(p), sort_order(p, p->pairs);
-  if (order == POSITION || order == SCORE)
-    for (int64_t i = 0; i < p->pairs; i++) serve(p, order == SCORE ? p->order[i] : i);
+  if (order == POSITION) serve(p, 0, 1, p->pairs, NULL);
+  else if (order == SCORE) serve(p, 0, 1, p->pairs, p->order);
   else
-    for (int64_t j = 0; j < p->k; j++)
-      for (int64_t t = 0; t < p->tokens; t++) serve(p, (order == PRIORITY ? p->order[t] : t) * p->k + j);
+    for (int64_t j = 0; j < p->k; j++) serve(p, j, p->k, p->tokens, order == PRIORITY ? p->order : NULL);
 }
 
 /* ---- rows ---- */
@@ -124,25 +126,38 @@ static int64_t put_offsets(places *p) {
   return kept;
 }
 
-static void fill_rows(const places *p, int port, int64_t divisor) {
-  int64_t *row = out_of(p, port);
-  for (int64_t i = 0; row && i < p->rows; i++) row[i] = -1;
-  for (int64_t i = 0; row && i < p->pairs; i++)
-    if (p->rank[i] >= 0) row[p->offset[index_of(p)[i]] + p->rank[i]] = i / divisor;
+/* Rows that no pair fills, of expert e or behind all. */
+static void fill_rest(int64_t *row, int64_t from, int64_t end) {
+  for (int64_t i = from; row && i < end; i++) row[i] = -1;
+}
+
+/* The row of each pair of some tokens, and what is there. */
+static void write_task(void *arg, int64_t task) {
+  const places *p = arg;
+  const int64_t *index = index_of(p), *rank = p->rank, *offset = p->offset, k = p->k;
+  int64_t *slot = out_of(p, SLOT), *source = out_of(p, SOURCE), *pair = out_of(p, PAIR);
+  const int64_t end = (task + 1) * TASK < p->tokens ? (task + 1) * TASK : p->tokens;
+  for (int64_t t = task * TASK, i = t * k; t < end; t++)
+    for (int64_t j = 0; j < k; j++, i++) {
+      const int64_t row = rank[i] < 0 ? -1 : offset[index[i]] + rank[i];
+      slot[i] = row;
+      if (row >= 0 && source) source[row] = t;
+      if (row >= 0 && pair) pair[row] = i;
+    }
 }
 
 static void write_all(places *p) {
-  int64_t *slot = out_of(p, SLOT), *expert = out_of(p, EXPERT), served = 0;
-  const int64_t kept = put_offsets(p);
-  fill_rows(p, SOURCE, p->k ? p->k : 1);
-  fill_rows(p, PAIR, 1);
-  for (int64_t i = 0; expert && i < p->rows; i++) expert[i] = -1;
+  int64_t *expert = out_of(p, EXPERT), *source = out_of(p, SOURCE), *pair = out_of(p, PAIR), served = 0;
+  const int64_t kept = put_offsets(p), *offset = p->offset;
   for (int64_t e = 0; e < p->experts; e++) {
-    for (int64_t i = p->offset[e]; expert && i < p->offset[e + 1]; i++) expert[i] = e;
+    const int64_t n = p->count[e] < p->capacity ? p->count[e] : p->capacity;
+    for (int64_t i = offset[e]; expert && i < offset[e + 1]; i++) expert[i] = e;
+    fill_rest(source, offset[e] + n, offset[e + 1]), fill_rest(pair, offset[e] + n, offset[e + 1]);
     served += p->count[e];
   }
-  for (int64_t i = 0; i < p->pairs; i++)
-    slot[i] = p->rank[i] < 0 ? -1 : p->offset[index_of(p)[i]] + p->rank[i];
+  fill_rest(expert, offset[p->experts], p->rows), fill_rest(source, offset[p->experts], p->rows);
+  fill_rest(pair, offset[p->experts], p->rows);
+  smx_parallel(p->c->ctx, (p->tokens + TASK - 1) / TASK, write_task, p);
   memcpy(out_of(p, OFFSET), p->offset, (size_t)(p->experts + 1) * sizeof *p->offset);
   if (out_of(p, COUNT)) memcpy(out_of(p, COUNT), p->count, (size_t)p->experts * sizeof *p->count);
   if (out_of(p, DROPPED)) *out_of(p, DROPPED) = served - kept;

@@ -454,6 +454,46 @@ static void dispatch_of_many_tokens(void **state) {
   }
 }
 
+/* Pairs in the order of service, one after another, by first choices first or by position. */
+static void permutation_of_many_tokens(void **state) {
+  enum { PAIRS = TOKENS * CHOSEN, EACH = 300, ALIGN = 8, MADE = EXPERTS * 304 };
+  static int64_t slot[PAIRS], source[MADE], offset[EXPERTS + 1], want[PAIRS];
+  int64_t pairs[] = {TOKENS, CHOSEN}, rows, offsets = EXPERTS + 1;
+  rng r = {17};
+  int64_t *index = numbers_below(&r, PAIRS, EXPERTS);
+  for (int64_t i = 0; i < PAIRS; i += 11) index[i] = -1;
+  for (way w = {0}; next_way(&w);)
+    for (int order = SMX_MOE_POSITION; order <= SMX_MOE_CHOICE; order++) {
+      const smx_moe moe = {
+        .size = sizeof moe,
+        .experts = EXPERTS,
+        .capacity = EACH,
+        .order = (smx_moe_order)order,
+        .align = ALIGN,
+        .fixed = 1
+      };
+      int64_t count[EXPERTS] = {0}, taken = 0;
+      for (int64_t n = 0; n < PAIRS; n++) {
+        const int64_t i = order == SMX_MOE_CHOICE ? n % TOKENS * CHOSEN + n / TOKENS : n, e = index[i];
+        want[i] = e < 0 || count[e] == EACH
+        ? -1 : e * 304 + count[e]++;
+        taken += want[i] >= 0;
+      }
+      good(smx_moe_rows(&moe, TOKENS, CHOSEN, &rows));
+      assert_int_equal(rows, MADE);
+      const smx_tensor ti = wholes(index, 2, pairs), ts = wholes(slot, 2, pairs),
+                       to = wholes(source, 1, &rows), tf = wholes(offset, 1, &offsets);
+      memset(source, 1, sizeof source);
+      good(smx_moe_permutation(w.ctx, &moe, &ti, NULL, &ts, &to, &tf, NULL));
+      assert_memory_equal(slot, want, sizeof slot);
+      for (int64_t i = 0; i < PAIRS; i++) assert_true(slot[i] < 0 || source[slot[i]] == i / CHOSEN);
+      for (int64_t i = 0; i < MADE; i++) taken -= source[i] >= 0 && source[i] < TOKENS;
+      for (int64_t i = 0; i < MADE; i++) assert_true(source[i] >= -1 && source[i] < TOKENS);
+      assert_int_equal(taken, 0);
+    }
+  free(index);
+}
+
 /* No subnormal numbers, and one NaN, whatever instruction made it. */
 static void results_are_clean(void **state) {
   float rows[] = {INFINITY, 0x1p-100f}, w[] = {0, 0x1p-40f}, y[2], scores[] = {1, 0};
@@ -510,6 +550,7 @@ int main(void) {
       cmocka_unit_test(absent_experts_change_nothing),
       cmocka_unit_test(there_and_back),
       cmocka_unit_test(dispatch_of_many_tokens),
+      cmocka_unit_test(permutation_of_many_tokens),
       cmocka_unit_test(wrong_calls),
       cmocka_unit_test(results_are_clean),
       cmocka_unit_test(many_tokens_have_the_same_bits),
