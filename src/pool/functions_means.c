@@ -1,13 +1,21 @@
-/* pool/functions_means.c - power means of sets, and the logarithm of the mean exponential. With l =
- * log max(x, least), log |x| or x, and r the l whose p l is the largest, all of them are
+/* pool/functions_means.c - power means of sets, and the logarithm of the mean exponential. With v =
+ * max(x, least), |x| or e^x, and l = log v, all of them are M = log(mean v^p) / p + e log n, and y =
+ * e^M or M. Relative to a number r, the l whose p l is the largest,
  *
- *   M = r + log1p(mean expm1(p (l - r))) / p + e log n,   y = e^M or M,
+ *   M = r + log1p(mean expm1(p (l - r))) / p + e log n,
  *
- * which neither overflows nor cancels where p is small. */
+ * which neither overflows nor cancels where p is small. Where it is not, and v is given, r is the
+ * logarithm of a power of two, and sums are those of the powers of v / e^r.
+ *
+ * Item i adds to sum i % LANES of its channel, and these are added in pairs: then a run of items
+ * of a few channels is a run of numbers. */
+#include <string.h>
+
 #include "functions_sets.h"
 
 enum { X, MASK, OFFSETS, POWER, COUNT_POWER }; /* inputs; POWER: p or tau, COUNT_POWER: q */
-static const double NEAR_0 = 1e-6;
+enum { LANES = 4, RUN = LANES * SET_WIDTH };   /* RUN: numbers that are looked at together */
+static const double NEAR_0 = 1e-6, INFINITE = __builtin_inf();
 
 typedef enum { GEM, GNP, SMOOTHED } kind;
 
@@ -19,23 +27,14 @@ typedef struct mean_call {
   double *partial; /* the gradients of p and q, of each set and channel */
 } mean_call;
 
-/* Some channels of a set. */
+/* Some channels of a group of a set. */
 typedef struct columns {
-  int64_t first, width;
-  double p[SET_WIDTH], q[SET_WIDTH], score[SET_WIDTH], reference[SET_WIDTH];
-  double sum[SET_WIDTH], exps[SET_WIDTH], lift[SET_WIDTH], value[SET_WIDTH];
+  int64_t first, width, rows; /* rows: items of a run */
+  double p, q;
+  bool direct;                                               /* powers of v by `scale` are summed */
+  double reference[SET_WIDTH], scale[SET_WIDTH];             /* r; e^-r */
+  double exps[SET_WIDTH], lift[SET_WIDTH], value[SET_WIDTH]; /* sum v^p e^-pr; M - r; M */
 } columns;
-
-static double l_of(const mean_call *m, double x) {
-  if (m->kind == SMOOTHED || x != x) return x;
-  double v = m->kind == GNP && x < 0 ? -x : x;
-  if (m->kind == GEM && v < m->least) v = m->least;
-  return v == __builtin_inf() ? v : m->s.math->log(v < 0x1p-1022 ? 0 : v);
-}
-static double slope_of(const mean_call *m, double x) {
-  if (m->kind == SMOOTHED) return 1;
-  return (m->kind == GEM && x < m->least) || (x < 0x1p-1022 && x > -0x1p-1022) ? 0 : 1 / x;
-}
 
 static double of_group(const mean_call *m, int port, const char *param, int64_t channel) {
   double v;
@@ -44,64 +43,166 @@ static double of_group(const mean_call *m, int port, const char *param, int64_t 
   return v;
 }
 
-/* p of each channel, NaN where there is no such mean. */
-static void take_powers(const mean_call *m, columns *k) {
+/* ---- channels ---- */
+
+static int64_t pieces_of_group(const mean_call *m) {
+  return (m->s.channels / m->groups + SET_WIDTH - 1) / SET_WIDTH;
+}
+static int64_t pieces_of(const mean_call *m) { return m->groups * pieces_of_group(m); }
+
+/* p is NaN where there is no such mean. */
+static columns columns_of(const mean_call *m, int64_t piece) {
+  const int64_t each = m->s.channels / m->groups, begin = piece % pieces_of_group(m) * SET_WIDTH;
+  columns k = {.first = piece / pieces_of_group(m) * each + begin,
+               .width = each - begin < SET_WIDTH ? each - begin : SET_WIDTH};
+  if (k.width < 1) return k;
+  double p = of_group(m, POWER, m->kind == SMOOTHED ? "temperature" : "power", k.first);
+  if (m->kind == SMOOTHED) p = p > 0 ? 1 / p : __builtin_nan("");
+  if (m->kind == GNP && p > -1e-3 && p < 1e-3) p = __builtin_nan("");
+  k.p = p - p == 0 ? p : __builtin_nan("");
+  k.q = m->kind == GNP ? of_group(m, COUNT_POWER, "count_power", k.first) : 0;
+  k.rows = RUN / k.width / LANES * LANES;
+  const double size = p < 0 ? -p : p;
+  k.direct = m->kind != SMOOTHED && size >= 0.25 && size <= 64;
+  return k;
+}
+
+/* ---- runs of items, row by row ---- */
+
+typedef struct run {
+  int64_t item, rows, n; /* from which item; how many; and numbers */
+} run;
+
+static bool next_run(const pool_set *q, const columns *k, run *r) {
+  r->item = r->rows ? r->item + r->rows : q->first;
+  r->rows = q->end - r->item < k->rows ? q->end - r->item : k->rows;
+  r->n = r->rows * k->width;
+  return r->rows > 0;
+}
+
+static void load_run(const mean_call *m, const pool_set *q, const columns *k, const run *r, double *x) {
+  const tensor_call *c = m->s.c;
+  const int64_t at = pool_set_item(&m->s, q, r->item) * m->s.channels + k->first;
+  if (k->width == m->s.channels) tensor_load(c, c->in.view, at, r->n, x);
+  else
+    for (int64_t i = 0; i < r->rows; i++)
+      tensor_load(c, c->in.view, at + i * m->s.channels, k->width, x + i * k->width);
+}
+static void store_run(const mean_call *m, const pool_set *q, const columns *k, const run *r,
+                      const double *dx) {
+  const tensor_call *c = m->s.c;
+  const int64_t at = pool_set_item(&m->s, q, r->item) * m->s.channels + k->first;
+  if (k->width == m->s.channels) tensor_store(c, c->din.view, at, r->n, dx);
+  else
+    for (int64_t i = 0; i < r->rows; i++)
+      tensor_store(c, c->din.view, at + i * m->s.channels, k->width, dx + i * k->width);
+}
+
+/* What is not there has this value. */
+static void hide(const mean_call *m, const pool_set *q, const columns *k, const run *r, double value,
+                 double *y) {
+  for (int64_t i = 0; m->s.mask && i < r->rows; i++)
+    for (int64_t j = 0; j < k->width && !pool_set_has(&m->s, q, r->item + i); j++)
+      y[i * k->width + j] = value;
+}
+
+/* x to v, of SMOOTHED to log v. */
+static void take_v(const mean_call *m, int64_t n, const double *x, double *v) {
+  if (m->kind == SMOOTHED) memmove(v, x, (size_t)n * sizeof *v);
+  else if (m->kind == GNP)
+    for (int64_t i = 0; i < n; i++) v[i] = x[i] < 0 ? -x[i] : x[i];
+  else
+    for (int64_t i = 0; i < n; i++) v[i] = x[i] < m->least ? m->least : x[i];
+}
+/* v to v / e^r, or to l - r. */
+static void scale_run(const columns *k, const run *r, double *v) {
+  for (int64_t i = 0; i < r->n; i += k->width)
+    for (int64_t j = 0; j < k->width; j++) v[i + j] *= k->scale[j];
+}
+static void distances(const mean_call *m, const columns *k, const run *r, double *v) {
+  if (m->kind != SMOOTHED) m->s.math->run->log(v, r->n, v);
+  for (int64_t i = 0; i < r->n; i += k->width)
+    for (int64_t j = 0; j < k->width; j++) v[i + j] -= k->reference[j];
+}
+static void times(double p, int64_t n, double *v) {
+  for (int64_t i = 0; i < n; i++) v[i] *= p;
+}
+
+/* ---- sums ---- */
+
+static void add_lanes(const columns *k, const run *r, const double *y, double *lane) {
+  const int64_t turn = LANES * k->width;
+  int64_t i = 0;
+  for (; i + turn <= r->n; i += turn)
+    for (int64_t t = 0; t < turn; t++) lane[t] += y[i + t];
+  for (int64_t t = 0; i + t < r->n; t++) lane[t] += y[i + t];
+}
+static void fold_lanes(const columns *k, const double *lane, double *sum) {
+  const int64_t w = k->width;
+  for (int64_t j = 0; j < w; j++) sum[j] = (lane[j] + lane[j + 2 * w]) + (lane[j + w] + lane[j + 3 * w]);
+}
+
+static double larger(double v, double than) { return v > than || v != v ? v : than; } /* a NaN stays */
+static void raise_lanes(const columns *k, const run *r, double sign, const double *y, double *lane) {
+  const int64_t turn = LANES * k->width;
+  int64_t i = 0;
+  for (; i + turn <= r->n; i += turn)
+    for (int64_t t = 0; t < turn; t++) lane[t] = larger(sign * y[i + t], lane[t]);
+  for (int64_t t = 0; i + t < r->n; t++) lane[t] = larger(sign * y[i + t], lane[t]);
+}
+
+/* 2^-e of a number 2^e <= v < 2^(e + 1), and 1 of what is no such number. */
+static double scale_of(double v) {
+  uint64_t bits;
+  memcpy(&bits, &v, 8);
+  const uint64_t e = bits >> 52;
+  if (e < 1 || e > 2046) return 1;
+  bits = (e < 2046 ? 2046 - e : 1) << 52;
+  memcpy(&v, &bits, 8);
+  return v;
+}
+
+/* The v with the largest p l becomes the reference. */
+static void take_references(const mean_call *m, const pool_set *q, columns *k) {
+  const double sign = k->p < 0 ? -1 : 1;
+  double v[RUN], lane[RUN], *top = k->reference;
+  for (int64_t t = 0; t < LANES * k->width; t++) lane[t] = -INFINITE;
+  for (run r = {0}; next_run(q, k, &r);) {
+    load_run(m, q, k, &r, v);
+    take_v(m, r.n, v, v);
+    hide(m, q, k, &r, -sign * INFINITE, v);
+    raise_lanes(k, &r, sign, v, lane);
+  }
   for (int64_t j = 0; j < k->width; j++) {
-    double p = of_group(m, POWER, m->kind == SMOOTHED ? "temperature" : "power", k->first + j);
-    if (m->kind == SMOOTHED) p = p > 0 ? 1 / p : __builtin_nan("");
-    if (m->kind == GNP && p > -1e-3 && p < 1e-3) p = __builtin_nan("");
-    k->p[j] = p - p == 0 ? p : __builtin_nan("");
-    k->q[j] = m->kind == GNP ? of_group(m, COUNT_POWER, "count_power", k->first + j) : 0;
-    k->score[j] = -__builtin_inf(), k->reference[j] = __builtin_nan("");
-    k->sum[j] = k->exps[j] = k->lift[j] = 0;
+    top[j] = lane[j];
+    for (int l = 1; l < LANES; l++) top[j] = larger(lane[l * k->width + j], top[j]);
+    top[j] *= sign, k->scale[j] = k->direct ? scale_of(top[j]) : 1;
+    if (k->direct && top[j] >= 0x1p-1022 && top[j] < INFINITE) top[j] = 1 / k->scale[j];
   }
+  if (m->kind != SMOOTHED) m->s.math->run->log(top, k->width, top);
 }
 
-/* x of an item, to l. */
-static void take_item(const mean_call *m, const pool_set *q, const columns *k, int64_t i, double *x,
-                      double *l) {
-  tensor_load(m->s.c, m->s.c->in.view, pool_set_item(&m->s, q, i) * m->s.channels + k->first, k->width, x);
-  for (int64_t j = 0; j < k->width; j++) l[j] = l_of(m, x[j]);
-}
-
-/* p l, and where p is 0 an infinity wins, or is beaten, all the same. */
-static double score_of(double p, double l) { return p == 0 && l - l != 0 ? l : p * l; }
-
-static void look_for_references(const mean_call *m, const pool_set *q, columns *k) {
-  double x[SET_WIDTH], l[SET_WIDTH];
-  bool first = true;
-  for (int64_t i = q->first; i < q->end; i++) {
-    if (!pool_set_has(&m->s, q, i)) continue;
-    take_item(m, q, k, i, x, l);
-    for (int64_t j = 0; j < k->width; j++) {
-      const double score = score_of(k->p[j], l[j]);
-      if (first || score > k->score[j] || score != score) k->score[j] = score, k->reference[j] = l[j];
-      if (k->score[j] != k->score[j]) k->score[j] = __builtin_inf(), k->reference[j] = __builtin_nan("");
-    }
-    first = false;
-  }
-}
-
-/* Everything that a value and its gradients are made of. value: M. */
+/* Everything that a value and its gradients are made of. */
 static void take_sums(const mean_call *m, const pool_set *q, columns *k) {
-  const double n = (double)q->count, log_n = m->s.math->log(n);
-  double x[SET_WIDTH], l[SET_WIDTH];
-  take_powers(m, k);
-  look_for_references(m, q, k);
-  for (int64_t i = q->first; i < q->end; i++) {
-    if (!pool_set_has(&m->s, q, i)) continue;
-    take_item(m, q, k, i, x, l);
-    for (int64_t j = 0; j < k->width; j++) {
-      const double d = l[j] - k->reference[j];
-      k->sum[j] += k->p[j] == 0 ? d : m->s.math->expm1(k->p[j] * d);
-    }
+  const double n = (double)q->count, log_n = m->s.math->log(n), p = k->p;
+  double y[RUN], lane[RUN] = {0}, sum[SET_WIDTH];
+  take_references(m, q, k);
+  for (run r = {0}; next_run(q, k, &r);) {
+    load_run(m, q, k, &r, y);
+    take_v(m, r.n, y, y);
+    if (k->direct) scale_run(k, &r, y), m->s.math->run->power(p, y, r.n, y);
+    else distances(m, k, &r, y);
+    if (!k->direct && p != 0) times(p, r.n, y), m->s.math->run->expm1(y, r.n, y);
+    hide(m, q, k, &r, 0, y);
+    add_lanes(k, &r, y, lane);
   }
+  fold_lanes(k, lane, sum);
   for (int64_t j = 0; j < k->width; j++) {
-    const double p = k->p[j], r = k->reference[j];
-    k->lift[j] = p == 0 ? k->sum[j] / n : pool_log1p(m->s.math, k->sum[j] / n) / p;
-    k->exps[j] = p == 0 ? n : k->sum[j] + n;
-    k->value[j] = r - r == 0 && p == p ? r + k->lift[j] : p == p ? r : p;
-    if (m->kind == GNP) k->value[j] += (1 / p - k->q[j]) * log_n;
+    const double r = k->reference[j], mean = sum[j] / n;
+    k->exps[j] = k->direct ? sum[j] : p == 0 ? n : sum[j] + n;
+    k->lift[j] = k->direct ? m->s.math->log(mean) / p : p == 0 ? mean : pool_log1p(m->s.math, mean) / p;
+    k->value[j] = p != p ? p : r - r == 0 ? r + k->lift[j] : r;
+    if (m->kind == GNP) k->value[j] += (1 / p - k->q) * log_n;
   }
 }
 
@@ -109,22 +210,16 @@ static double result_of(const mean_call *m, double value) {
   return m->kind == SMOOTHED ? value : m->s.math->exp(value);
 }
 
-static columns columns_of(const mean_call *m, int64_t piece) {
-  const int64_t first = piece * SET_WIDTH, left = m->s.channels - first;
-  return (columns){.first = first, .width = left < SET_WIDTH ? left : SET_WIDTH};
-}
-static int64_t pieces_of(const pool_sets *s) { return (s->channels + SET_WIDTH - 1) / SET_WIDTH; }
-
 static void forward_task(void *arg, int64_t task) {
   const mean_call *m = arg;
-  const int64_t pieces = pieces_of(&m->s);
+  const int64_t pieces = pieces_of(m);
   const pool_set q = pool_set_at(&m->s, task / pieces);
   columns k = columns_of(m, task % pieces);
-  double y[SET_WIDTH];
+  if (k.width < 1) return;
   if (q.count > 0) take_sums(m, &q, &k);
   for (int64_t j = 0; j < k.width; j++)
-    y[j] = q.count > 0 ? result_of(m, k.value[j]) : pool_empty_value(m->s.c);
-  tensor_store(m->s.c, m->s.c->out.view, q.number * m->s.channels + k.first, k.width, y);
+    k.value[j] = q.count > 0 ? result_of(m, k.value[j]) : pool_empty_value(m->s.c);
+  tensor_store(m->s.c, m->s.c->out.view, q.number * m->s.channels + k.first, k.width, k.value);
 }
 
 /* ---- gradients ----
@@ -132,51 +227,79 @@ static void forward_task(void *arg, int64_t task) {
  * With w = e^(p (l - r)) / sum: dM / dx = w l'(x), dM / dp = (sum w (l - r) - (M - r)) / p, near
  * p = 0 half the variance of l under w; dM / dq = -log n, and e log n adds -log n / p^2 to dp. */
 
-/* up: of M; 0 where M is infinite. dx of the set; moments: sum w (l - r), sum w (l - r)^2. */
-static void give(const mean_call *m, const pool_set *q, const columns *k, const double *up,
-                 double moments[2][SET_WIDTH]) {
-  const tensor_call *c = m->s.c;
-  double x[SET_WIDTH], l[SET_WIDTH], dx[SET_WIDTH];
-  for (int64_t j = 0; j < k->width; j++) moments[0][j] = moments[1][j] = 0;
-  for (int64_t i = q->first; i < q->end; i++) {
-    const bool there = pool_set_has(&m->s, q, i);
-    if (there) take_item(m, q, k, i, x, l);
-    for (int64_t j = 0; j < k->width; j++) {
-      dx[j] = 0;
-      if (!there || up[j] == 0) continue;
-      const double d = l[j] - k->reference[j], w = m->s.math->exp(k->p[j] * d) / k->exps[j];
-      dx[j] = w == 0 ? 0 : up[j] * w * slope_of(m, x[j]);
-      moments[0][j] += w == 0 ? 0 : w * d, moments[1][j] += w == 0 ? 0 : w * d * d;
-    }
-    if (c->din.given[X])
-      tensor_store(c, c->din.view, pool_set_item(&m->s, q, i) * m->s.channels + k->first, k->width, dx);
+static double slope_of(const mean_call *m, double x) {
+  if (m->kind == SMOOTHED) return 1;
+  return (m->kind == GEM && x < m->least) || (x < 0x1p-1022 && x > -0x1p-1022) ? 0 : 1 / x;
+}
+
+/* Of a run of v: e^(p (l - r)). */
+static void exps_of(const mean_call *m, const columns *k, const run *r, double *v) {
+  if (k->direct) {
+    scale_run(k, r, v), m->s.math->run->power(k->p, v, r->n, v);
+    return;
   }
+  distances(m, k, r, v), times(k->p, r->n, v), m->s.math->run->exp(v, r->n, v);
+}
+
+/* up: of M; 0 where M is infinite. dx of a run whose numbers are x, over these. */
+static void give(const mean_call *m, const columns *k, const run *r, const double *up, double *x, double *w) {
+  take_v(m, r->n, x, w), exps_of(m, k, r, w);
+  for (int64_t i = 0; i < r->n; i += k->width)
+    for (int64_t j = 0; j < k->width; j++) {
+      w[i + j] /= k->exps[j];
+      x[i + j] = w[i + j] == 0 || up[j] == 0 ? 0 : up[j] * w[i + j] * slope_of(m, x[i + j]);
+    }
+}
+
+/* sum w (l - r), sum w (l - r)^2; hidden w are 0. */
+static void add_moments(const columns *k, const run *r, const double *w, const double *d,
+                        double moments[2][SET_WIDTH]) {
+  for (int64_t i = 0; i < r->n; i += k->width)
+    for (int64_t j = 0; j < k->width; j++) {
+      const double first = w[i + j] == 0 ? 0 : w[i + j] * d[i + j];
+      moments[0][j] += first, moments[1][j] += w[i + j] == 0 ? 0 : first * d[i + j];
+    }
 }
 
 /* dM / dp, or dM / dtau = -dM / dp p^2. */
 static double power_slope(const mean_call *m, const columns *k, int64_t j, const double moments[2][SET_WIDTH],
                           double log_n) {
-  const double p = k->p[j], first = moments[0][j], near = (moments[1][j] - first * first) / 2;
+  const double p = k->p, first = moments[0][j], near = (moments[1][j] - first * first) / 2;
   const double slope = p < NEAR_0 && p > -NEAR_0 ? near : (first - k->lift[j]) / p;
   if (m->kind == GNP) return slope - log_n / (p * p);
   return m->kind == SMOOTHED ? -slope * p * p : slope;
 }
 
+/* dx of a set, and the moments where a power has a gradient. */
+static void give_all(const mean_call *m, const pool_set *q, const columns *k, const double *up,
+                     double moments[2][SET_WIDTH]) {
+  double x[RUN], w[RUN], d[RUN];
+  for (run r = {0}; next_run(q, k, &r);) {
+    load_run(m, q, k, &r, x);
+    if (m->partial) take_v(m, r.n, x, d), distances(m, k, &r, d);
+    give(m, k, &r, up, x, w);
+    hide(m, q, k, &r, 0, x), hide(m, q, k, &r, 0, w);
+    if (m->partial) add_moments(k, &r, w, d, moments);
+    if (m->s.c->din.given[X]) store_run(m, q, k, &r, x);
+  }
+}
+
 static void backward_task(void *arg, int64_t task) {
   const mean_call *m = arg;
   const tensor_call *c = m->s.c;
-  const int64_t pieces = pieces_of(&m->s), all = m->s.leads * m->s.sets * m->s.channels;
+  const int64_t pieces = pieces_of(m), all = m->s.leads * m->s.sets * m->s.channels;
   const pool_set q = pool_set_at(&m->s, task / pieces);
   columns k = columns_of(m, task % pieces);
+  if (k.width < 1) return;
   const int64_t at = q.number * m->s.channels + k.first;
-  double up[SET_WIDTH] = {0}, moments[2][SET_WIDTH];
+  double up[SET_WIDTH] = {0}, moments[2][SET_WIDTH] = {{0}};
   const double log_n = q.count > 0 ? m->s.math->log((double)q.count) : 0;
   if (q.count > 0) take_sums(m, &q, &k), tensor_load(c, c->dout.view, at, k.width, up);
   for (int64_t j = 0; j < k.width && q.count > 0; j++) {
     const double v = k.value[j];
     up[j] = v - v == 0 || v != v ? up[j] * (m->kind == SMOOTHED ? 1 : result_of(m, v)) : 0;
   }
-  give(m, &q, &k, up, moments);
+  give_all(m, &q, &k, up, moments);
   for (int64_t j = 0; m->partial && j < k.width; j++) {
     m->partial[at + j] = up[j] == 0 ? 0 : up[j] * power_slope(m, &k, j, moments, log_n);
     m->partial[all + at + j] = -up[j] * log_n;
@@ -205,7 +328,7 @@ static mean_call call_of(const tensor_call *c) {
 smx_status pool_power_mean(const tensor_call *c) {
   mean_call m = call_of(c);
   const smx_status status = pool_check_empty(&m.s);
-  if (status == SMX_OK) smx_parallel(c->ctx, m.s.leads * m.s.sets * pieces_of(&m.s), forward_task, &m);
+  if (status == SMX_OK) smx_parallel(c->ctx, m.s.leads * m.s.sets * pieces_of(&m), forward_task, &m);
   return status;
 }
 
@@ -216,7 +339,7 @@ smx_status pool_power_mean_backward(const tensor_call *c) {
   const smx_status status = pool_check_empty(&m.s);
   if (status != SMX_OK) return status;
   if (powers && !(m.partial = pool_reserve(c, 2 * all))) return SMX_ERR_NOMEM;
-  smx_parallel(c->ctx, m.s.leads * m.s.sets * pieces_of(&m.s), backward_task, &m);
+  smx_parallel(c->ctx, m.s.leads * m.s.sets * pieces_of(&m), backward_task, &m);
   if (powers) sum_partials(&m, POWER, m.partial), sum_partials(&m, COUNT_POWER, m.partial + all);
   if (powers) smx_free(c->ctx, m.partial);
   return SMX_OK;

@@ -286,6 +286,11 @@ static void plain_draw(uint64_t seed, uint64_t stream, bool signs, uint64_t bloc
   draw_block(&d, block, words);
 }
 
+#if SMX_REAL == 64
+#define RUNS &SMX_FN(score_runs)
+#else
+#define RUNS NULL
+#endif
 const score_kernels SMX_FN(score_kernels) = {sums,
                                              gradient,
                                              SMX_FN(score_ensemble_values),
@@ -294,4 +299,5 @@ const score_kernels SMX_FN(score_kernels) = {sums,
                                              plain_softplus,
                                              plain_expm1,
                                              plain_log,
-                                             plain_draw};
+                                             plain_draw,
+                                             RUNS};

@@ -110,6 +110,14 @@ typedef struct score_ensemble {
   double temperature;
 } score_ensemble;
 
+/* Functions of n doubles; y may be x. */
+typedef struct score_runs {
+  void (*exp)(const double *x, int64_t n, double *y);
+  void (*expm1)(const double *x, int64_t n, double *y);           /* of x <= 0 */
+  void (*log)(const double *x, int64_t n, double *y);             /* as below */
+  void (*power)(double p, const double *x, int64_t n, double *y); /* of x >= 0, and p != 0 */
+} score_runs;
+
 typedef struct score_kernels {
   /* work: room for n rounded up to whole vectors, SCORE_ROOM at most, of the real type. */
   void (*sums)(const score_row *r, const void *z, int64_t n, void *work, score_sums *s);
@@ -126,6 +134,7 @@ typedef struct score_kernels {
   double (*log)(double x); /* of what is no less than 2^-1022; 0: -inf */
   /* Two random words; signs: of other numbers than those that choose rows. */
   void (*draw)(uint64_t seed, uint64_t stream, bool signs, uint64_t block, uint64_t words[2]);
+  const score_runs *run; /* of f64; f32 has none */
 } score_kernels;
 
 /* From this distance of the order to 1 on sums of powers do not cancel. */
@@ -134,6 +143,7 @@ static inline bool score_is_near(double order) { return order > 0.5 && order < 1
 #ifdef SMX_FN /* in kernels */
 bool SMX_FN(score_ensemble_values)(const score_ensemble *e, double *value);
 void SMX_FN(score_ensemble_gradient)(const score_ensemble *e, const double *up, double *dz);
+extern const score_runs SMX_FN(score_runs);
 #endif
 
 #endif

@@ -9,6 +9,9 @@
 #include "unit.h"
 #include <softmax.h>
 
+#include "cpu/cpu.h"
+#include "score/score.h"
+
 enum { MOST = 32, PORTS = 5 };
 
 /* A call: inputs given as numbers and shapes; those of whole numbers and masks too. */
@@ -357,6 +360,35 @@ static void many_sets(void **state) {
   smx_context_destroy(ctx);
 }
 
+/* Errors of two units in the last place at most; of powers that are no products those of p log x. */
+static void runs_of_numbers(void **state) {
+  enum { N = 1003 };
+  static double x[N], y[N];
+  static const double ends[] = {0, 0x1p-1022, 1, INFINITY, NAN};
+  static const double logs[] = {-INFINITY, -708.39641853226408, 0, INFINITY, NAN};
+  const score_runs *run = smx_isa_current()->f64.score->run;
+  for (int i = 0; i < N; i++) x[i] = exp(1.4 * i - 700);
+  run->log(x, N, y);
+  for (int i = 0; i < N; i++) assert_true(fabs(y[i] - log(x[i])) <= 0x1p-51 * fabs(log(x[i])));
+  run->log(ends, 5, y), NEAR(y, logs[0], logs[1], logs[2], logs[3], logs[4]);
+  for (int p = 1; p <= 9; p++) {
+    for (int i = 0; i < N; i++) x[i] = i / 500.;
+    run->power(p, x, N, y);
+    for (int i = 0; i < N; i++) assert_true(fabs(y[i] - pow(x[i], p)) <= 0x1p-46 * pow(x[i], p));
+  }
+  run->power(-.5, ends, 5, y), NEAR(y, INFINITY, 0x1p511, 1, 0, NAN);
+  run->power(.5, ends, 5, y), NEAR(y, 0, 0x1p-511, 1, INFINITY, NAN);
+  for (int i = 0; i < N; i++) x[i] = -exp(i / 14. - 66);
+  run->expm1(x, N, y);
+  for (int i = 0; i < N; i++) assert_true(fabs(y[i] - expm1(x[i])) <= 0x1p-51 * -expm1(x[i]));
+  run->exp(x, N, y);
+  for (int i = 0; i < N; i++)
+    assert_true(fabs(y[i] - exp(x[i])) <= (x[i] < -708 ? 0x1p-1021 : 0x1p-51 * exp(x[i])));
+  const double far[] = {-INFINITY, 710, INFINITY, NAN, 0};
+  run->exp(far, 5, y), NEAR(y, 0, INFINITY, INFINITY, NAN, 1);
+  run->expm1((double[]){-INFINITY, NAN, 0}, 3, y), NEAR(y, -1, NAN, 0);
+}
+
 static void groups_that_do_not_fit(void **state) {
   pooling p = begin("gem_pool");
   GIVE_ROWS(&p, 0, 1, 4, 1, 2, 3, 4), GIVE(&p, 3, 1, 2, 3);
@@ -378,6 +410,7 @@ int main(void) {
       cmocka_unit_test(sets_of_nothing),
       cmocka_unit_test(means_at_their_edges),
       cmocka_unit_test(many_sets),
+      cmocka_unit_test(runs_of_numbers),
       cmocka_unit_test(groups_that_do_not_fit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
