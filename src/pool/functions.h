@@ -33,6 +33,8 @@ smx_status pool_flops(const tensor_call *c);
 smx_status pool_flops_backward(const tensor_call *c);
 smx_status pool_weighted(const tensor_call *c);
 smx_status pool_weighted_backward(const tensor_call *c);
+smx_status pool_attsets(const tensor_call *c);
+smx_status pool_attsets_backward(const tensor_call *c);
 smx_status pool_segments_sizes(dims *d);
 smx_status pool_segments(const tensor_call *c);
 smx_status pool_segments_backward(const tensor_call *c);

@@ -1,26 +1,23 @@
 /* pool/functions_means.c - power means of sets, and the logarithm of the mean exponential. With v =
- * max(x, least), |x| or e^x, and l = log v, all of them are M = log(mean v^p) / p + e log n, and y =
- * e^M or M. Relative to a number r, the l whose p l is the largest,
+ * max(x, least), |x| or e^x, and l = log v, all of them are M = log(mean v^p) / p + e log n, and
+ * y = e^M or M. Relative to a number r, the l whose p l is the largest,
  *
  *   M = r + log1p(mean expm1(p (l - r))) / p + e log n,
  *
  * which neither overflows nor cancels where p is small. Where it is not, and v is given, r is the
- * logarithm of a power of two, and sums are those of the powers of v / e^r.
- *
- * Item i adds to sum i % LANES of its channel, and these are added in pairs: then a run of items
- * of a few channels is a run of numbers. */
+ * logarithm of a power of two, and sums are those of the powers of v / e^r. */
 #include <string.h>
 
-#include "functions_sets.h"
+#include "functions_columns.h"
 
 enum { X, MASK, OFFSETS, POWER, COUNT_POWER }; /* inputs; POWER: p or tau, COUNT_POWER: q */
-enum { LANES = 4, RUN = LANES * SET_WIDTH };   /* RUN: numbers that are looked at together */
 static const double NEAR_0 = 1e-6, INFINITE = __builtin_inf();
 
 typedef enum { GEM, GNP, SMOOTHED } kind;
 
 typedef struct mean_call {
   pool_sets s;
+  const score_runs *run;
   kind kind;
   double least;
   int64_t groups;
@@ -29,7 +26,8 @@ typedef struct mean_call {
 
 /* Some channels of a group of a set. */
 typedef struct columns {
-  int64_t first, width, rows; /* rows: items of a run */
+  pool_columns in;
+  int64_t first, width;
   double p, q;
   bool direct;                                               /* powers of v by `scale` are summed */
   double reference[SET_WIDTH], scale[SET_WIDTH];             /* r; e^-r */
@@ -51,59 +49,29 @@ static int64_t pieces_of_group(const mean_call *m) {
 static int64_t pieces_of(const mean_call *m) { return m->groups * pieces_of_group(m); }
 
 /* p is NaN where there is no such mean. */
-static columns columns_of(const mean_call *m, int64_t piece) {
+static columns columns_of(const mean_call *m, const pool_set *q, int64_t piece) {
   const int64_t each = m->s.channels / m->groups, begin = piece % pieces_of_group(m) * SET_WIDTH;
   columns k = {.first = piece / pieces_of_group(m) * each + begin,
                .width = each - begin < SET_WIDTH ? each - begin : SET_WIDTH};
-  if (k.width < 1) return k;
   double p = of_group(m, POWER, m->kind == SMOOTHED ? "temperature" : "power", k.first);
   if (m->kind == SMOOTHED) p = p > 0 ? 1 / p : __builtin_nan("");
   if (m->kind == GNP && p > -1e-3 && p < 1e-3) p = __builtin_nan("");
   k.p = p - p == 0 ? p : __builtin_nan("");
   k.q = m->kind == GNP ? of_group(m, COUNT_POWER, "count_power", k.first) : 0;
-  k.rows = RUN / k.width / LANES * LANES;
+  k.in = pool_columns_of(&m->s, q, k.width);
   const double size = p < 0 ? -p : p;
   k.direct = m->kind != SMOOTHED && size >= 0.25 && size <= 64;
   return k;
 }
 
-/* ---- runs of items, row by row ---- */
+/* ---- runs of items ---- */
 
-typedef struct run {
-  int64_t item, rows, n; /* from which item; how many; and numbers */
-} run;
-
-static bool next_run(const pool_set *q, const columns *k, run *r) {
-  r->item = r->rows ? r->item + r->rows : q->first;
-  r->rows = q->end - r->item < k->rows ? q->end - r->item : k->rows;
-  r->n = r->rows * k->width;
-  return r->rows > 0;
+/* The channels' numbers of item 0 of the lead. */
+static int64_t number_at(const mean_call *m, const columns *k) {
+  return k->in.q->lead * m->s.n * m->s.channels + k->first;
 }
-
-static void load_run(const mean_call *m, const pool_set *q, const columns *k, const run *r, double *x) {
-  const tensor_call *c = m->s.c;
-  const int64_t at = pool_set_item(&m->s, q, r->item) * m->s.channels + k->first;
-  if (k->width == m->s.channels) tensor_load(c, c->in.view, at, r->n, x);
-  else
-    for (int64_t i = 0; i < r->rows; i++)
-      tensor_load(c, c->in.view, at + i * m->s.channels, k->width, x + i * k->width);
-}
-static void store_run(const mean_call *m, const pool_set *q, const columns *k, const run *r,
-                      const double *dx) {
-  const tensor_call *c = m->s.c;
-  const int64_t at = pool_set_item(&m->s, q, r->item) * m->s.channels + k->first;
-  if (k->width == m->s.channels) tensor_store(c, c->din.view, at, r->n, dx);
-  else
-    for (int64_t i = 0; i < r->rows; i++)
-      tensor_store(c, c->din.view, at + i * m->s.channels, k->width, dx + i * k->width);
-}
-
-/* What is not there has this value. */
-static void hide(const mean_call *m, const pool_set *q, const columns *k, const run *r, double value,
-                 double *y) {
-  for (int64_t i = 0; m->s.mask && i < r->rows; i++)
-    for (int64_t j = 0; j < k->width && !pool_set_has(&m->s, q, r->item + i); j++)
-      y[i * k->width + j] = value;
+static void load(const mean_call *m, const columns *k, const pool_run *r, double *x) {
+  pool_load_run(&k->in, r, m->s.c->in.view, number_at(m, k), m->s.channels, x);
 }
 
 /* x to v, of SMOOTHED to log v. */
@@ -115,12 +83,12 @@ static void take_v(const mean_call *m, int64_t n, const double *x, double *v) {
     for (int64_t i = 0; i < n; i++) v[i] = x[i] < m->least ? m->least : x[i];
 }
 /* v to v / e^r, or to l - r. */
-static void scale_run(const columns *k, const run *r, double *v) {
+static void scale_run(const columns *k, const pool_run *r, double *v) {
   for (int64_t i = 0; i < r->n; i += k->width)
     for (int64_t j = 0; j < k->width; j++) v[i + j] *= k->scale[j];
 }
-static void distances(const mean_call *m, const columns *k, const run *r, double *v) {
-  if (m->kind != SMOOTHED) m->s.math->run->log(v, r->n, v);
+static void distances(const mean_call *m, const columns *k, const pool_run *r, double *v) {
+  if (m->kind != SMOOTHED) m->run->log(v, r->n, v);
   for (int64_t i = 0; i < r->n; i += k->width)
     for (int64_t j = 0; j < k->width; j++) v[i + j] -= k->reference[j];
 }
@@ -129,27 +97,6 @@ static void times(double p, int64_t n, double *v) {
 }
 
 /* ---- sums ---- */
-
-static void add_lanes(const columns *k, const run *r, const double *y, double *lane) {
-  const int64_t turn = LANES * k->width;
-  int64_t i = 0;
-  for (; i + turn <= r->n; i += turn)
-    for (int64_t t = 0; t < turn; t++) lane[t] += y[i + t];
-  for (int64_t t = 0; i + t < r->n; t++) lane[t] += y[i + t];
-}
-static void fold_lanes(const columns *k, const double *lane, double *sum) {
-  const int64_t w = k->width;
-  for (int64_t j = 0; j < w; j++) sum[j] = (lane[j] + lane[j + 2 * w]) + (lane[j + w] + lane[j + 3 * w]);
-}
-
-static double larger(double v, double than) { return v > than || v != v ? v : than; } /* a NaN stays */
-static void raise_lanes(const columns *k, const run *r, double sign, const double *y, double *lane) {
-  const int64_t turn = LANES * k->width;
-  int64_t i = 0;
-  for (; i + turn <= r->n; i += turn)
-    for (int64_t t = 0; t < turn; t++) lane[t] = larger(sign * y[i + t], lane[t]);
-  for (int64_t t = 0; i + t < r->n; t++) lane[t] = larger(sign * y[i + t], lane[t]);
-}
 
 /* 2^-e of a number 2^e <= v < 2^(e + 1), and 1 of what is no such number. */
 static double scale_of(double v) {
@@ -163,40 +110,39 @@ static double scale_of(double v) {
 }
 
 /* The v with the largest p l becomes the reference. */
-static void take_references(const mean_call *m, const pool_set *q, columns *k) {
+static void take_references(const mean_call *m, columns *k) {
   const double sign = k->p < 0 ? -1 : 1;
-  double v[RUN], lane[RUN], *top = k->reference;
-  for (int64_t t = 0; t < LANES * k->width; t++) lane[t] = -INFINITE;
-  for (run r = {0}; next_run(q, k, &r);) {
-    load_run(m, q, k, &r, v);
+  double v[POOL_RUN], lane[POOL_RUN], *top = k->reference;
+  for (int64_t t = 0; t < POOL_RUN; t++) lane[t] = -INFINITE;
+  for (pool_run r = {0}; pool_next_run(&k->in, &r);) {
+    load(m, k, &r, v);
     take_v(m, r.n, v, v);
-    hide(m, q, k, &r, -sign * INFINITE, v);
-    raise_lanes(k, &r, sign, v, lane);
+    pool_hide(&k->in, &r, -sign * INFINITE, v);
+    pool_raise(&k->in, &r, sign, v, lane);
   }
+  pool_fold_largest(&k->in, lane, top);
   for (int64_t j = 0; j < k->width; j++) {
-    top[j] = lane[j];
-    for (int l = 1; l < LANES; l++) top[j] = larger(lane[l * k->width + j], top[j]);
     top[j] *= sign, k->scale[j] = k->direct ? scale_of(top[j]) : 1;
     if (k->direct && top[j] >= 0x1p-1022 && top[j] < INFINITE) top[j] = 1 / k->scale[j];
   }
-  if (m->kind != SMOOTHED) m->s.math->run->log(top, k->width, top);
+  if (m->kind != SMOOTHED) m->run->log(top, k->width, top);
 }
 
 /* Everything that a value and its gradients are made of. */
-static void take_sums(const mean_call *m, const pool_set *q, columns *k) {
-  const double n = (double)q->count, log_n = m->s.math->log(n), p = k->p;
-  double y[RUN], lane[RUN] = {0}, sum[SET_WIDTH];
-  take_references(m, q, k);
-  for (run r = {0}; next_run(q, k, &r);) {
-    load_run(m, q, k, &r, y);
+static void take_sums(const mean_call *m, columns *k) {
+  const double n = (double)k->in.q->count, log_n = m->s.math->log(n), p = k->p;
+  double y[POOL_RUN], lane[POOL_RUN] = {0}, sum[SET_WIDTH];
+  take_references(m, k);
+  for (pool_run r = {0}; pool_next_run(&k->in, &r);) {
+    load(m, k, &r, y);
     take_v(m, r.n, y, y);
-    if (k->direct) scale_run(k, &r, y), m->s.math->run->power(p, y, r.n, y);
+    if (k->direct) scale_run(k, &r, y), m->run->power(p, y, r.n, y);
     else distances(m, k, &r, y);
-    if (!k->direct && p != 0) times(p, r.n, y), m->s.math->run->expm1(y, r.n, y);
-    hide(m, q, k, &r, 0, y);
-    add_lanes(k, &r, y, lane);
+    if (!k->direct && p != 0) times(p, r.n, y), m->run->expm1(y, r.n, y);
+    pool_hide(&k->in, &r, 0, y);
+    pool_add(&k->in, &r, y, lane);
   }
-  fold_lanes(k, lane, sum);
+  pool_fold(&k->in, lane, sum);
   for (int64_t j = 0; j < k->width; j++) {
     const double r = k->reference[j], mean = sum[j] / n;
     k->exps[j] = k->direct ? sum[j] : p == 0 ? n : sum[j] + n;
@@ -214,9 +160,8 @@ static void forward_task(void *arg, int64_t task) {
   const mean_call *m = arg;
   const int64_t pieces = pieces_of(m);
   const pool_set q = pool_set_at(&m->s, task / pieces);
-  columns k = columns_of(m, task % pieces);
-  if (k.width < 1) return;
-  if (q.count > 0) take_sums(m, &q, &k);
+  columns k = columns_of(m, &q, task % pieces);
+  if (q.count > 0) take_sums(m, &k);
   for (int64_t j = 0; j < k.width; j++)
     k.value[j] = q.count > 0 ? result_of(m, k.value[j]) : pool_empty_value(m->s.c);
   tensor_store(m->s.c, m->s.c->out.view, q.number * m->s.channels + k.first, k.width, k.value);
@@ -233,16 +178,17 @@ static double slope_of(const mean_call *m, double x) {
 }
 
 /* Of a run of v: e^(p (l - r)). */
-static void exps_of(const mean_call *m, const columns *k, const run *r, double *v) {
+static void exps_of(const mean_call *m, const columns *k, const pool_run *r, double *v) {
   if (k->direct) {
-    scale_run(k, r, v), m->s.math->run->power(k->p, v, r->n, v);
+    scale_run(k, r, v), m->run->power(k->p, v, r->n, v);
     return;
   }
-  distances(m, k, r, v), times(k->p, r->n, v), m->s.math->run->exp(v, r->n, v);
+  distances(m, k, r, v), times(k->p, r->n, v), m->run->exp(v, r->n, v);
 }
 
 /* up: of M; 0 where M is infinite. dx of a run whose numbers are x, over these. */
-static void give(const mean_call *m, const columns *k, const run *r, const double *up, double *x, double *w) {
+static void give(const mean_call *m, const columns *k, const pool_run *r, const double *up, double *x,
+                 double *w) {
   take_v(m, r->n, x, w), exps_of(m, k, r, w);
   for (int64_t i = 0; i < r->n; i += k->width)
     for (int64_t j = 0; j < k->width; j++) {
@@ -252,7 +198,7 @@ static void give(const mean_call *m, const columns *k, const run *r, const doubl
 }
 
 /* sum w (l - r), sum w (l - r)^2; hidden w are 0. */
-static void add_moments(const columns *k, const run *r, const double *w, const double *d,
+static void add_moments(const columns *k, const pool_run *r, const double *w, const double *d,
                         double moments[2][SET_WIDTH]) {
   for (int64_t i = 0; i < r->n; i += k->width)
     for (int64_t j = 0; j < k->width; j++) {
@@ -271,16 +217,15 @@ static double power_slope(const mean_call *m, const columns *k, int64_t j, const
 }
 
 /* dx of a set, and the moments where a power has a gradient. */
-static void give_all(const mean_call *m, const pool_set *q, const columns *k, const double *up,
-                     double moments[2][SET_WIDTH]) {
-  double x[RUN], w[RUN], d[RUN];
-  for (run r = {0}; next_run(q, k, &r);) {
-    load_run(m, q, k, &r, x);
+static void give_all(const mean_call *m, const columns *k, const double *up, double moments[2][SET_WIDTH]) {
+  double x[POOL_RUN], w[POOL_RUN], d[POOL_RUN];
+  for (pool_run r = {0}; pool_next_run(&k->in, &r);) {
+    load(m, k, &r, x);
     if (m->partial) take_v(m, r.n, x, d), distances(m, k, &r, d);
     give(m, k, &r, up, x, w);
-    hide(m, q, k, &r, 0, x), hide(m, q, k, &r, 0, w);
+    pool_hide(&k->in, &r, 0, x), pool_hide(&k->in, &r, 0, w);
     if (m->partial) add_moments(k, &r, w, d, moments);
-    if (m->s.c->din.given[X]) store_run(m, q, k, &r, x);
+    if (m->s.c->din.given[X]) pool_store_run(&k->in, &r, m->s.c->din.view, number_at(m, k), m->s.channels, x);
   }
 }
 
@@ -289,17 +234,16 @@ static void backward_task(void *arg, int64_t task) {
   const tensor_call *c = m->s.c;
   const int64_t pieces = pieces_of(m), all = m->s.leads * m->s.sets * m->s.channels;
   const pool_set q = pool_set_at(&m->s, task / pieces);
-  columns k = columns_of(m, task % pieces);
-  if (k.width < 1) return;
+  columns k = columns_of(m, &q, task % pieces);
   const int64_t at = q.number * m->s.channels + k.first;
   double up[SET_WIDTH] = {0}, moments[2][SET_WIDTH] = {{0}};
   const double log_n = q.count > 0 ? m->s.math->log((double)q.count) : 0;
-  if (q.count > 0) take_sums(m, &q, &k), tensor_load(c, c->dout.view, at, k.width, up);
+  if (q.count > 0) take_sums(m, &k), tensor_load(c, c->dout.view, at, k.width, up);
   for (int64_t j = 0; j < k.width && q.count > 0; j++) {
     const double v = k.value[j];
     up[j] = v - v == 0 || v != v ? up[j] * (m->kind == SMOOTHED ? 1 : result_of(m, v)) : 0;
   }
-  give_all(m, &q, &k, up, moments);
+  give_all(m, &k, up, moments);
   for (int64_t j = 0; m->partial && j < k.width; j++) {
     m->partial[at + j] = up[j] == 0 ? 0 : up[j] * power_slope(m, &k, j, moments, log_n);
     m->partial[all + at + j] = -up[j] * log_n;
@@ -320,7 +264,7 @@ static void sum_partials(const mean_call *m, int port, const double *partial) {
 
 static mean_call call_of(const tensor_call *c) {
   mean_call m = {.s = pool_sets_of(c), .kind = (kind)(c->op - pool_table - POOL_gem_pool)};
-  m.least = dims_param(&c->dims, "least", 0);
+  m.run = m.s.math->run, m.least = dims_param(&c->dims, "least", 0);
   m.groups = tensor_dim(c, "g") > 0 ? tensor_dim(c, "g") : 1;
   return m;
 }

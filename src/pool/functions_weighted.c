@@ -10,12 +10,11 @@ enum { PIECE = 4096 }; /* channels of a task */
 
 typedef struct weighted_call {
   pool_sets s;
-  const smx_view *x, *score, *scale;   /* score NULL: ranks; scale NULL: 1 */
-  int scores, scales;                  /* their ports */
-  int64_t groups, width, pieces;       /* of each lead; channels of one; tasks of one */
-  int64_t copies;                      /* groups that share a channel of x */
-  int64_t score_lead, score_item;      /* numbers of scores from one lead or item to the next */
-  bool sigmoid, limit, shared, common; /* shared: there may be copies; common: all leads have one score */
+  const smx_view *x, *score, *scale; /* score NULL: ranks; scale NULL: 1 */
+  int scores, scales;                /* their ports */
+  int64_t groups, width, pieces;     /* of each lead; channels of one; tasks of one */
+  int64_t score_lead, score_item;    /* numbers of scores from one lead or item to the next */
+  bool sigmoid, limit, common;       /* common: all leads have one score */
   double factor;
   smx_scratch scratch;
   double *partial, *mass; /* D of each lead, group, piece and item; sum w D of each set and group */
@@ -38,8 +37,7 @@ static int64_t score_at(const weighted_call *w, const part *p, int64_t i) {
   return p->q.lead * w->score_lead + i * w->score_item + (w->score_item > 1 ? p->group : 0);
 }
 static int64_t cell_at(const weighted_call *w, const part *p, int64_t i) {
-  const int64_t groups = w->groups / w->copies, group = p->group % groups;
-  return (pool_set_item(&w->s, &p->q, i) * groups + group) * w->width + p->first;
+  return (pool_set_item(&w->s, &p->q, i) * w->groups + p->group) * w->width + p->first;
 }
 static int64_t out_at(const weighted_call *w, const part *p) {
   return (p->q.number * w->groups + p->group) * w->width + p->first;
@@ -138,7 +136,7 @@ static void backward_channels(const weighted_call *w, const part *p, const doubl
     if (by != 0) tensor_load(c, w->x, cell_at(w, p, i) + at, n, x);
     for (int64_t j = 0; j < n && by != 0; j++) sum += g[j] * x[j];
     dot[i - p->q.first] += sum;
-    if (c->din.given[X] && !w->shared) tensor_store(c, c->din.view + X, cell_at(w, p, i) + at, n, dx);
+    if (c->din.given[X]) tensor_store(c, c->din.view + X, cell_at(w, p, i) + at, n, dx);
   }
 }
 
@@ -172,25 +170,6 @@ static void finish_task(void *arg, int64_t task) {
   smx_scratch_give(&w->scratch, weight);
 }
 
-/* dx where several groups have a channel: a channel of a set, group by group. */
-static void share_task(void *arg, int64_t task) {
-  weighted_call *w = arg;
-  const int64_t channels = w->groups / w->copies;
-  double *weight = smx_scratch_take(&w->scratch), *sum = weight + w->s.n, g;
-  part p = part_of(w, task / channels * w->groups);
-  const int64_t n = p.q.end - p.q.first;
-  for (int64_t i = 0; i < n; i++) sum[i] = 0;
-  for (p.group = task % channels; p.group < w->groups; p.group += channels) {
-    const bool any = take_weights(w, &p, weight);
-    tensor_load(w->s.c, w->s.c->dout.view, out_at(w, &p), 1, &g);
-    for (int64_t i = 0; i < n; i++) sum[i] += any && weight[i] != 0 ? weight[i] * g : 0;
-  }
-  p.group = task % channels;
-  for (int64_t i = 0; i < n; i++)
-    tensor_store(w->s.c, w->s.c->din.view + X, cell_at(w, &p, p.q.first + i), 1, sum + i);
-  smx_scratch_give(&w->scratch, weight);
-}
-
 /* Of scores that all leads share, and of the scale: sums over the groups in their order. */
 static void sum_shared(const weighted_call *w, int64_t tasks) {
   const tensor_call *c = w->s.c;
@@ -208,7 +187,7 @@ static void sum_shared(const weighted_call *w, int64_t tasks) {
 
 static weighted_call call_of(const tensor_call *c) {
   const smx_op *op = c->op;
-  weighted_call w = {.s = pool_sets_of(c), .groups = 1, .copies = 1, .factor = 1};
+  weighted_call w = {.s = pool_sets_of(c), .groups = 1, .factor = 1};
   w.scores = pool_input(op, "score"), w.scales = pool_input(op, "scale"), w.x = c->in.view;
   if (w.scores >= 0) w.score = c->in.view + w.scores;
   if (w.scales >= 0 && c->in.given[w.scales]) w.scale = c->in.view + w.scales;
@@ -216,8 +195,6 @@ static weighted_call call_of(const tensor_call *c) {
   w.common = op == pool_table + POOL_layer_mix;
   w.width = w.s.channels, w.score_item = 1, w.score_lead = w.common ? 0 : w.s.n;
   if (op == pool_table + POOL_selective_kernel) w.groups = w.s.channels, w.width = tensor_dim(c, "k");
-  if (op == pool_table + POOL_attsets_pool)
-    w.shared = true, w.copies = tensor_dim(c, "m"), w.groups = w.copies * w.s.channels, w.width = 1;
   if (w.groups != 1) w.score_item = w.groups, w.score_lead = w.s.n * w.groups;
   w.pieces = w.width > PIECE ? (w.width + PIECE - 1) / PIECE : 1;
   w.sigmoid = dims_param(&c->dims, "activation", 0) != 0;
@@ -245,7 +222,7 @@ static smx_status check_mass(weighted_call *w) {
 static smx_status open_call(weighted_call *w, const tensor_call *c) {
   int64_t bytes;
   *w = call_of(c);
-  if (!smx_multiply(w->s.n + 1, 16, &bytes) ||
+  if (!smx_multiply(w->s.n + 1, 8, &bytes) ||
       !smx_scratch_open(&w->scratch, c->ctx, 0, (size_t)bytes, tasks_of(w) * w->pieces + 1))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld weights", c->op->name, (long long)w->s.n);
   const smx_status status = check_mass(w);
@@ -273,8 +250,6 @@ smx_status pool_weighted_backward(const tensor_call *c) {
     w.mass = w.partial + pieces * w.s.n;
     smx_parallel(c->ctx, parts, backward_task, &w);
     smx_parallel(c->ctx, tasks, finish_task, &w);
-    if (w.shared && c->din.given[X])
-      smx_parallel(c->ctx, w.copies > 0 ? tasks / w.copies : 0, share_task, &w);
     sum_shared(&w, tasks);
     smx_free(c->ctx, w.partial);
   } else status = smx_fail(SMX_ERR_NOMEM, "%s: no memory for gradients", c->op->name);

@@ -299,7 +299,17 @@ static void sets_of_nothing(void **state) {
   RUN(p), NEAR(p.out[0], 2, 0), NEAR(p.din[0], 0, 1, 0), NEAR(p.din[1], 0, 0, 0);
   assert_int_equal(run(&p, error), SMX_ERR_EMPTY);
   GIVE(&p, 1, INFINITY, 0, 1), RUN(p), assert_true(isnan(p.out[0][0]) && p.out[0][1] == 3);
-  smx_context_destroy(nan), smx_context_destroy(error);
+  p = begin("attsets_pool"); /* a channel without mass, one that +inf takes, one with a NaN */
+  GIVE_ROWS(&p, 0, 2, 4, NAN, 1, 1, 1e308, NAN, 2, 2, 1.5e308);
+  give(&p, 1, 3, (int64_t[]){2, 1, 4}, (double[]){-INFINITY, INFINITY, NAN, 0, -INFINITY, 0, 0, 0});
+  assert_int_equal(run(&p, error), SMX_ERR_EMPTY);
+  RUN(p), NEAR(p.out[0], 0, NAN, NAN, 1.25e308), NEAR(p.din[0], 0, NAN, NAN, .5, 0, NAN, NAN, .5);
+  smx_context *limit;
+  const smx_context_options o = {.size = sizeof o, .on_inf = SMX_INF_LIMIT};
+  assert_int_equal(smx_context_create(&o, &limit), SMX_OK);
+  assert_int_equal(run(&p, limit), SMX_OK);
+  NEAR(p.out[0], 0, 1, NAN, 1.25e308), NEAR(p.din[0], 0, 1, NAN, .5, 0, 0, NAN, .5);
+  smx_context_destroy(nan), smx_context_destroy(error), smx_context_destroy(limit);
 }
 
 static void means_at_their_edges(void **state) {
@@ -360,7 +370,8 @@ static void many_sets(void **state) {
   smx_context_destroy(ctx);
 }
 
-/* Errors of two units in the last place at most; of powers that are no products those of p log x. */
+/* Errors of two units in the last place at most; of powers that are no products those of
+ * p log x. */
 static void runs_of_numbers(void **state) {
   enum { N = 1003 };
   static double x[N], y[N];
