@@ -12,8 +12,8 @@ typedef struct attsets_call {
   smx_scratch scratch;
 } attsets_call;
 
-/* Of some channels of a row of scores: the largest, what is subtracted, sum e^(score - that), y, and
- * its gradient over that sum. infinite: +inf shares the mass of some channel. */
+/* Of some channels of a row of scores: the largest, what is subtracted, sum e^(score - that), y,
+ * and its gradient over that sum. infinite: +inf shares the mass of some channel. */
 typedef struct sums {
   int64_t row;
   bool infinite;

@@ -3,9 +3,9 @@
  * that overlapping windows add in their order; gradients of weights are added plane by plane. */
 #include "functions_sets.h"
 
-enum { X, WEIGHT, GATE };        /* inputs; of ada_pool WEIGHT is the mixture */
-enum { NORM, ADA, GATED, TREE }; /* operators */
-enum { MOST_NODES = 64 };        /* leaves of a tree */
+enum { X, WEIGHT, GATE };  /* inputs; of ada_pool WEIGHT is the mixture */
+enum { ADA, GATED, TREE }; /* operators */
+enum { MOST_NODES = 64 };  /* leaves of a tree */
 
 /* What is there of a window. place: of each cell in the whole window. */
 typedef struct window {
@@ -18,7 +18,7 @@ typedef struct cells_call {
   const score_kernels *math;
   pool_shape s;
   const struct cells_body *body;
-  double p, *weight, *gate; /* p: of lp_pool, or the mixture of ada_pool */
+  double share, *weight, *gate; /* share: the mixture of ada_pool */
   int64_t leaves, weights, gates;
   double *partial; /* of each plane: the gradients of weights, then of gates */
   smx_scratch scratch;
@@ -51,31 +51,6 @@ static double product(const window *w, const double *weight) {
   double sum = 0;
   for (int64_t i = 0; i < w->count; i++) sum += weight[w->place[i]] * w->x[i];
   return sum;
-}
-
-/* ---- lp_pool: y = (sum |x|^p)^(1/p); dx = sgn(x) (|x| / y)^(p - 1), 0 where y is 0 ---- */
-
-static double power_of(const cells_call *f, double ratio, double p) {
-  if (p == 0 || ratio == 1) return 1;
-  if (p == 1 || p == 2) return p == 1 ? ratio : ratio * ratio;
-  if (p == 0.5) return __builtin_sqrt(ratio);
-  return ratio < 0x1p-1022 ? (p > 0 ? 0 : __builtin_inf()) : f->math->exp(p * f->math->log(ratio));
-}
-static double norm(const cells_call *f, const window *w) {
-  double top = 0, sum = 0;
-  for (int64_t i = 0; i < w->count; i++)
-    if (size_of(w->x[i]) > top || w->x[i] != w->x[i]) top = size_of(w->x[i]);
-  if (top == 0 || top - top != 0) return top;
-  for (int64_t i = 0; i < w->count; i++) sum += power_of(f, size_of(w->x[i]) / top, f->p);
-  return top * power_of(f, sum, 1 / f->p);
-}
-static void norm_gradient(const cells_call *f, const window *w, double up, double *weights, double *gates) {
-  const double y = norm(f, w);
-  if (y == 0 || y == __builtin_inf()) return;
-  for (int64_t i = 0; i < w->count; i++) {
-    const double d = up * power_of(f, size_of(w->x[i]) / y, f->p - 1);
-    w->dx[i] += w->x[i] == 0 ? 0 : w->x[i] < 0 ? -d : d;
-  }
 }
 
 /* ---- ada_pool: y = b y_d + (1 - b) y_e ----
@@ -125,13 +100,13 @@ static double mean_under(const cells_call *f, const window *w, score_fn *score, 
 
 static double within(double b) { return b < 0 ? 0 : b > 1 ? 1 : b; }
 static double ada(const cells_call *f, const window *w) {
-  const double b = within(f->p), e = mean_under(f, w, own_score, 0);
+  const double b = within(f->share), e = mean_under(f, w, own_score, 0);
   return b == 0 ? e : b * mean_under(f, w, dice, 0) + (1 - b) * e;
 }
 static void ada_gradient(const cells_call *f, const window *w, double up, double *weights, double *gates) {
-  const double b = within(f->p);
+  const double b = within(f->share);
   const double d = mean_under(f, w, dice, b * up), e = mean_under(f, w, own_score, (1 - b) * up);
-  if (weights) *weights += b == f->p ? up * (d - e) : 0;
+  if (weights) *weights += b == f->share ? up * (d - e) : 0;
 }
 
 /* ---- gated_pool: y = a max + (1 - a) mean, a = sigmoid(weight x) ---- */
@@ -264,8 +239,7 @@ static void sum_planes(const cells_call *f, int port, int64_t from, int64_t coun
 
 /* ---- calls ---- */
 
-static const cells_body bodies[] = {
-    {norm, norm_gradient}, {ada, ada_gradient}, {gated, gated_gradient}, {tree, tree_gradient}};
+static const cells_body bodies[] = {{ada, ada_gradient}, {gated, gated_gradient}, {tree, tree_gradient}};
 
 /* Filters have a number for each place of a window; leaves: a power of 2, one more than gates. */
 smx_status pool_cells_sizes(dims *d) {
@@ -290,14 +264,14 @@ smx_status pool_cells_sizes(dims *d) {
 }
 
 static smx_status run(const tensor_call *c, bool backward) {
-  const int kind = (int)(c->op - pool_table) - POOL_lp_pool;
+  const int kind = (int)(c->op - pool_table) - POOL_ada_pool;
   cells_call f = {.c = c, .math = smx_isa_current()->f64.score, .s = pool_shape_of(c), .body = bodies + kind};
   int64_t bytes = 0, all = 0;
   const bool weights = c->op->input_count > WEIGHT && c->in.given[WEIGHT];
   f.leaves = kind == TREE ? tensor_dim(c, "l") : 1;
-  f.weights = kind == NORM ? 0 : kind == ADA ? 1 : f.s.window * f.leaves;
+  f.weights = kind == ADA ? 1 : f.s.window * f.leaves;
   f.gates = kind == TREE ? f.s.window * (f.leaves - 1) : 0;
-  f.p = kind == NORM ? tensor_param(c, "power") : kind == ADA ? tensor_param(c, "share") : 0;
+  if (kind == ADA) f.share = tensor_param(c, "share");
   const bool learns = backward && weights && (c->din.given[WEIGHT] || (kind == TREE && c->din.given[GATE]));
   if (!smx_multiply(f.s.window, 4, &bytes) || !smx_multiply(bytes + f.s.cells + 1, 8, &bytes) ||
       !smx_multiply(learns ? f.s.planes : 0, f.weights + f.gates, &all) ||
@@ -309,7 +283,7 @@ static smx_status run(const tensor_call *c, bool backward) {
   f.weight = numbers, f.gate = numbers + f.weights, f.partial = learns ? f.gate + f.gates : NULL;
   if (weights) tensor_load(c, c->in.view + WEIGHT, 0, f.weights, f.weight);
   if (kind == TREE) tensor_load(c, c->in.view + GATE, 0, f.gates, f.gate);
-  if (kind == ADA && weights) f.p = *f.weight;
+  if (kind == ADA && weights) f.share = *f.weight;
   const bool open = smx_scratch_open(&f.scratch, c->ctx, 0, (size_t)bytes, f.s.planes);
   if (open) {
     smx_parallel(c->ctx, f.s.planes, backward ? backward_task : forward_task, &f);
