@@ -102,6 +102,33 @@ class Pooling(unittest.TestCase):
         ada(x).sum().backward()
         torch.testing.assert_close(ada.beta.grad, torch.autograd.grad(mixture(x).sum(), b)[0])
 
+        maps = nn.AdaPool2d(2, beta=torch.full((4, 3), 0.25)).double()
+        torch.testing.assert_close(maps(x), ada(x))
+        maps(x).sum().backward()
+        torch.testing.assert_close(maps.beta.grad.sum(), ada.beta.grad)
+        spread = maps.unpool(x, maps(x))
+        torch.testing.assert_close(cells(spread).sum(-1), maps(x))
+        with self.assertRaisesRegex(ValueError, "AdaPool2d: unpool: windows do not lie side by side"):
+            nn.AdaPool2d(2, stride=1).unpool(x, x)
+
+    def test_stochastic(self):
+        x = torch.rand(2, 3, 8, 6, dtype=torch.float64)
+        def cells(x):
+            return x.unfold(2, 2, 2).unfold(3, 2, 2).flatten(4)
+        pool = nn.StochasticPool2d(2)
+        torch.manual_seed(3)
+        first = pool(x)
+        self.assertTrue((cells(x) == first[..., None]).any(-1).all())
+        self.assertFalse(torch.equal(pool(x), first))
+        torch.manual_seed(3)
+        self.assertTrue(torch.equal(pool(x), first))
+        self.close(pool.eval(), lambda x: (cells(x).softmax(-1) * cells(x)).sum(-1), x)
+        self.close(nn.StochasticPool2d(2, chances="ratio").eval(), lambda x: (cells(x) ** 2).sum(-1) / cells(x).sum(-1), x)
+        def inverse(x):
+            a = 1 / (cells(x) - cells(x).mean(-1, keepdim=True)).abs()
+            return (a * cells(x)).sum(-1) / a.sum(-1)
+        self.close(nn.IDWPool2d(2), inverse, x)
+
     def test_pyramid(self):
         x = torch.randn(2, 3, 7, 9, dtype=torch.float64)
         for mode, bins in (("max", torch.nn.AdaptiveMaxPool2d), ("avg", torch.nn.AdaptiveAvgPool2d)):

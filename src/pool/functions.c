@@ -33,4 +33,7 @@ const tensor_functions pool_functions[POOL_COUNT] = {
     [POOL_gated_pool] = {pool_cells, pool_cells_backward, pool_cells_sizes, true},
     [POOL_tree_pool] = {pool_cells, pool_cells_backward, pool_cells_sizes, true},
     [POOL_smoothed_max_update] = {pool_moving, pool_moving_backward, NULL, true},
+    [POOL_stochastic_pool] = {pool_cells, pool_cells_backward, pool_sizes, true},
+    [POOL_idw_pool] = {pool_cells, pool_cells_backward, pool_sizes, true},
+    [POOL_ada_unpool] = {pool_unpool, pool_unpool_backward, pool_given_sizes, true},
 };

@@ -53,5 +53,7 @@ smx_status pool_norm_backward(const tensor_call *c);
 smx_status pool_cells_sizes(dims *d);
 smx_status pool_cells(const tensor_call *c);
 smx_status pool_cells_backward(const tensor_call *c);
+smx_status pool_unpool(const tensor_call *c);
+smx_status pool_unpool_backward(const tensor_call *c);
 
 #endif

@@ -3,14 +3,14 @@
  * that overlapping windows add in their order; gradients of weights are added plane by plane. */
 #include "functions_sets.h"
 
-enum { X, WEIGHT, GATE };  /* inputs; of ada_pool WEIGHT is the mixture */
-enum { ADA, GATED, TREE }; /* operators */
-enum { MOST_NODES = 64 };  /* leaves of a tree */
+enum { X, WEIGHT, GATE, POOLED = 1 }; /* inputs; POOLED: of ada_unpool */
+enum { MOST_NODES = 64 };             /* leaves of a tree */
 
 /* What is there of a window. place: of each cell in the whole window. */
 typedef struct window {
   int64_t count, *cell, *place;
-  double *x, *dx;
+  double *x, *dx, *chance;
+  int64_t plane, output, chosen; /* output: of the plane; chosen: a cell of the plane, or -1 */
 } window;
 
 typedef struct cells_call {
@@ -18,15 +18,18 @@ typedef struct cells_call {
   const score_kernels *math;
   pool_shape s;
   const struct cells_body *body;
-  double share, *weight, *gate; /* share: the mixture of ada_pool */
+  double *weight, *gate;
   int64_t leaves, weights, gates;
+  int weight_port, gate_port;
+  bool ratio, drawn, limit; /* of stochastic_pool */
+  uint64_t seed, stream;
   double *partial; /* of each plane: the gradients of weights, then of gates */
   smx_scratch scratch;
 } cells_call;
 
 /* Adds the gradients to w->dx, weights and gates, where these are not NULL. */
 typedef struct cells_body {
-  double (*value)(const cells_call *f, const window *w);
+  double (*value)(const cells_call *f, window *w);
   void (*gradient)(const cells_call *f, const window *w, double up, double *weights, double *gates);
 } cells_body;
 
@@ -99,19 +102,43 @@ static double mean_under(const cells_call *f, const window *w, score_fn *score, 
 }
 
 static double within(double b) { return b < 0 ? 0 : b > 1 ? 1 : b; }
-static double ada(const cells_call *f, const window *w) {
-  const double b = within(f->share), e = mean_under(f, w, own_score, 0);
+/* The map, which is where the gates are, has a number for each output; else there is one. */
+static double *share_of(const cells_call *f, const window *w) {
+  return f->gates ? f->gate + w->output : f->weight;
+}
+static double ada(const cells_call *f, window *w) {
+  const double b = within(*share_of(f, w)), e = mean_under(f, w, own_score, 0);
   return b == 0 ? e : b * mean_under(f, w, dice, 0) + (1 - b) * e;
 }
 static void ada_gradient(const cells_call *f, const window *w, double up, double *weights, double *gates) {
-  const double b = within(f->share);
+  const double share = *share_of(f, w), b = within(share);
   const double d = mean_under(f, w, dice, b * up), e = mean_under(f, w, own_score, (1 - b) * up);
-  if (weights) *weights += b == f->share ? up * (d - e) : 0;
+  const double slope = b == share ? up * (d - e) : 0;
+  if (f->gates && gates) gates[w->output] += slope;
+  else if (weights) *weights += slope;
+}
+
+/* ---- ada_unpool: each cell has its share of y, x_i = (b w^d_i + (1 - b) w^e_i) y ---- */
+
+static void softmax_of(const cells_call *f, const window *w, score_fn *score, double *to) {
+  const double m = mean_of(w);
+  double top = -__builtin_inf(), all = 0, of_x, of_m;
+  for (int64_t i = 0; i < w->count; i++) {
+    to[i] = score(w->x[i], m, &of_x, &of_m);
+    if (to[i] > top || to[i] != to[i]) top = to[i];
+  }
+  for (int64_t i = 0; i < w->count; i++) all += to[i] = f->math->exp(to[i] - top);
+  for (int64_t i = 0; i < w->count; i++) to[i] /= all;
+}
+/* chance: w^d, dx: w^e. */
+static double take_shares(const cells_call *f, const window *w) {
+  softmax_of(f, w, dice, w->chance), softmax_of(f, w, own_score, w->dx);
+  return within(*share_of(f, w));
 }
 
 /* ---- gated_pool: y = a max + (1 - a) mean, a = sigmoid(weight x) ---- */
 
-static double gated(const cells_call *f, const window *w) {
+static double gated(const cells_call *f, window *w) {
   const double a = sigmoid(f, product(w, f->weight));
   return a * w->x[largest_of(w)] + (1 - a) * mean_of(w);
 }
@@ -137,7 +164,7 @@ static void take_tree(const cells_call *f, const window *w, double *value, doubl
     value[k] = s[k] * value[2 * k + 1] + (1 - s[k]) * value[2 * k + 2];
   }
 }
-static double tree(const cells_call *f, const window *w) {
+static double tree(const cells_call *f, window *w) {
   double value[2 * MOST_NODES], s[MOST_NODES];
   take_tree(f, w, value, s);
   return value[0];
@@ -163,6 +190,103 @@ static void tree_gradient(const cells_call *f, const window *w, double up, doubl
     give_filter(f, w, g[nodes + l], f->weight + l * n, weights ? weights + l * n : NULL);
 }
 
+/* ---- idw_pool: y = sum a x / sum a, a = 1 / |x - m|; cells that are m share it all ----
+ *
+ * With d the smallest distance, all a are times d, so that they do not overflow. da_i / dx_j =
+ * -a_i^2 sgn(x_i - m) ([i = j] - 1 / N), and none where d is 0. */
+
+static double take_inverses(const window *w, double m, double *least) {
+  double sum = 0;
+  *least = __builtin_inf();
+  for (int64_t i = 0; i < w->count; i++)
+    if (size_of(w->x[i] - m) < *least) *least = size_of(w->x[i] - m);
+  for (int64_t i = 0; i < w->count; i++) {
+    const double distance = size_of(w->x[i] - m);
+    sum += w->chance[i] = distance == *least ? 1 : *least / distance;
+  }
+  return sum;
+}
+static double inverse_distance(const cells_call *f, window *w) {
+  double least, y = 0;
+  const double all = take_inverses(w, mean_of(w), &least);
+  for (int64_t i = 0; i < w->count; i++) y += w->chance[i] / all * w->x[i];
+  return y;
+}
+static void inverse_distance_gradient(const cells_call *f, const window *w, double up, double *weights,
+                                      double *gates) {
+  window own = *w;
+  double least, shared = 0;
+  const double m = mean_of(w), y = inverse_distance(f, &own), all = take_inverses(w, m, &least);
+  for (int64_t i = 0; i < w->count; i++) {
+    const double a = w->chance[i], slope = least == 0 ? 0 : a * a / least * (w->x[i] - y) / all;
+    const double signed_slope = w->x[i] < m ? -slope : slope;
+    w->dx[i] += up * (a / all - signed_slope), shared += signed_slope;
+  }
+  for (int64_t i = 0; i < w->count; i++) w->dx[i] += up * shared / (double)w->count;
+}
+
+/* ---- stochastic_pool: a cell that is drawn, or the mean ----
+ *
+ * Its chances are softmax(x), or max(x, 0) over their sum. The number for output o of plane p is
+ * word o % 2 of block o / 2 of stream `stream` + p. */
+
+/* Chances times their sum, which is the result; 0: there are none. */
+static double take_chances(const cells_call *f, const window *w) {
+  double top = w->x[largest_of(w)], sum = 0;
+  if (top != top || (f->ratio ? top <= 0 : top == -__builtin_inf())) return top != top ? top : 0;
+  if (top == __builtin_inf() && !f->limit) return __builtin_nan("");
+  for (int64_t i = 0; i < w->count; i++) {
+    const double x = w->x[i];
+    if (top == __builtin_inf()) w->chance[i] = x == top;
+    else if (f->ratio) w->chance[i] = x > 0 ? x / top : 0;
+    else w->chance[i] = f->math->exp(x - top);
+    sum += w->chance[i];
+  }
+  return sum;
+}
+/* Which of them; rounding may leave the last one that has a chance. */
+static int64_t draw(const cells_call *f, const window *w, double sum) {
+  uint64_t words[2];
+  f->math->draw(f->seed, f->stream + (uint64_t)w->plane, false, (uint64_t)w->output / 2, words);
+  const double bar = ((double)(words[w->output % 2] >> 12) + 0.5) * 0x1p-52 * sum;
+  double so_far = 0;
+  int64_t last = 0;
+  for (int64_t i = 0; i < w->count; i++) {
+    if (w->chance[i] == 0) continue;
+    so_far += w->chance[i], last = i;
+    if (so_far > bar) break;
+  }
+  return last;
+}
+static double stochastic(const cells_call *f, window *w) {
+  const double sum = take_chances(f, w);
+  double y = 0;
+  if (sum != sum || sum == 0) return sum != sum ? sum : f->ratio ? 0 : -__builtin_inf();
+  if (f->drawn) {
+    const int64_t i = draw(f, w, sum);
+    w->chosen = w->cell[i];
+    return w->x[i];
+  }
+  for (int64_t i = 0; i < w->count; i++) y += w->chance[i] == 0 ? 0 : w->chance[i] / sum * w->x[i];
+  return y;
+}
+/* Of the mean: softmax has p (1 + x - y), the ratio (2 x - y) / sum x. */
+static void stochastic_gradient(const cells_call *f, const window *w, double up, double *weights,
+                                double *gates) {
+  window own = *w;
+  const double y = stochastic(f, &own), sum = take_chances(f, w), top = w->x[largest_of(w)];
+  if (sum == 0) return;
+  if (f->drawn && sum == sum) {
+    w->dx[draw(f, w, sum)] += up;
+    return;
+  }
+  for (int64_t i = 0; i < w->count; i++) {
+    const double x = w->x[i], p = w->chance[i] / sum;
+    if (sum != sum) w->dx[i] += sum;
+    else if (w->chance[i] != 0) w->dx[i] += up * (f->ratio ? (2 * x - y) / (top * sum) : p * (1 + x - y));
+  }
+}
+
 /* ---- windows ---- */
 
 typedef struct gathering {
@@ -185,7 +309,7 @@ static void gather(void *arg, const pool_line *l) {
 static void take_window(const cells_call *f, int64_t plane, int64_t at, window *w) {
   gathering g = {f, w, plane};
   const int64_t width = f->s.axis[2].outputs;
-  w->count = 0;
+  w->count = 0, w->plane = plane, w->output = at, w->chosen = -1;
   pool_each_line(&f->s, at / width, at % width, at % width + 1, gather, &g);
 }
 
@@ -193,8 +317,9 @@ static window window_in(const cells_call *f, double *memory) {
   const int64_t n = f->s.window;
   return (window){.x = memory,
                   .dx = memory + n,
-                  .cell = (int64_t *)(void *)(memory + 2 * n),
-                  .place = (int64_t *)(void *)(memory + 3 * n)};
+                  .chance = memory + 2 * n,
+                  .cell = (int64_t *)(void *)(memory + 3 * n),
+                  .place = (int64_t *)(void *)(memory + 4 * n)};
 }
 
 static void forward_task(void *arg, int64_t plane) {
@@ -205,6 +330,8 @@ static void forward_task(void *arg, int64_t plane) {
     take_window(f, plane, at, &w);
     const double y = w.count > 0 ? f->body->value(f, &w) : 0;
     tensor_store(f->c, f->c->out.view, plane * f->s.outputs + at, 1, &y);
+    if (f->c->op->output_count > 1)
+      ((int64_t *)(void *)f->c->out.view[1].data)[plane * f->s.outputs + at] = w.chosen;
   }
   smx_scratch_give(&f->scratch, memory);
 }
@@ -212,7 +339,7 @@ static void forward_task(void *arg, int64_t plane) {
 static void backward_task(void *arg, int64_t plane) {
   cells_call *f = arg;
   const tensor_call *c = f->c;
-  double *memory = smx_scratch_take(&f->scratch), *dx = memory + 4 * f->s.window, up;
+  double *memory = smx_scratch_take(&f->scratch), *dx = memory + 5 * f->s.window, up;
   double *own = f->partial ? f->partial + plane * (f->weights + f->gates) : NULL;
   window w = window_in(f, memory);
   for (int64_t i = 0; i < f->s.cells; i++) dx[i] = 0;
@@ -228,9 +355,49 @@ static void backward_task(void *arg, int64_t plane) {
   smx_scratch_give(&f->scratch, memory);
 }
 
+/* Windows of ada_unpool have no cell in common. */
+static void unpool_task(void *arg, int64_t plane) {
+  cells_call *f = arg;
+  const tensor_call *c = f->c;
+  double *memory = smx_scratch_take(&f->scratch), *z = memory + 5 * f->s.window, y;
+  window w = window_in(f, memory);
+  for (int64_t i = 0; i < f->s.cells; i++) z[i] = 0;
+  for (int64_t at = 0; at < f->s.outputs; at++) {
+    take_window(f, plane, at, &w);
+    tensor_load(c, c->in.view + POOLED, plane * f->s.outputs + at, 1, &y);
+    const double b = take_shares(f, &w);
+    for (int64_t i = 0; i < w.count; i++) z[w.cell[i]] = (b * w.chance[i] + (1 - b) * w.dx[i]) * y;
+  }
+  tensor_store(c, c->out.view, plane * f->s.cells, f->s.cells, z);
+  smx_scratch_give(&f->scratch, memory);
+}
+
+/* Gradients of what was pooled, and of b; weights are constants, as in the paper. */
+static void unpool_backward_task(void *arg, int64_t plane) {
+  cells_call *f = arg;
+  const tensor_call *c = f->c;
+  double *memory = smx_scratch_take(&f->scratch), *g = memory + 5 * f->s.window, y;
+  double *own = f->partial ? f->partial + plane * (f->weights + f->gates) : NULL;
+  window w = window_in(f, memory);
+  for (int64_t i = 0; own && i < f->weights + f->gates; i++) own[i] = 0;
+  tensor_load(c, c->dout.view, plane * f->s.cells, f->s.cells, g);
+  for (int64_t at = 0; at < f->s.outputs; at++) {
+    double of_dice = 0, of_own = 0;
+    take_window(f, plane, at, &w);
+    const double b = take_shares(f, &w);
+    for (int64_t i = 0; i < w.count; i++)
+      of_dice += w.chance[i] * g[w.cell[i]], of_own += w.dx[i] * g[w.cell[i]];
+    const double dy = b * of_dice + (1 - b) * of_own;
+    tensor_load(c, c->in.view + POOLED, plane * f->s.outputs + at, 1, &y);
+    if (c->din.given[POOLED]) tensor_store(c, c->din.view + POOLED, plane * f->s.outputs + at, 1, &dy);
+    if (own) own[f->gates ? 1 + at : 0] += b == *share_of(f, &w) ? y * (of_dice - of_own) : 0;
+  }
+  smx_scratch_give(&f->scratch, memory);
+}
+
 static void sum_planes(const cells_call *f, int port, int64_t from, int64_t count) {
   const int64_t each = f->weights + f->gates;
-  for (int64_t i = 0; f->c->din.given[port] && i < count; i++) {
+  for (int64_t i = 0; i < count; i++) {
     double sum = 0;
     for (int64_t plane = 0; plane < f->s.planes; plane++) sum += f->partial[plane * each + from + i];
     tensor_store(f->c, f->c->din.view + port, i, 1, &sum);
@@ -239,11 +406,15 @@ static void sum_planes(const cells_call *f, int port, int64_t from, int64_t coun
 
 /* ---- calls ---- */
 
-static const cells_body bodies[] = {{ada, ada_gradient}, {gated, gated_gradient}, {tree, tree_gradient}};
+static const cells_body bodies[POOL_COUNT] = {[POOL_ada_pool] = {ada, ada_gradient},
+                                              [POOL_gated_pool] = {gated, gated_gradient},
+                                              [POOL_tree_pool] = {tree, tree_gradient},
+                                              [POOL_idw_pool] = {inverse_distance, inverse_distance_gradient},
+                                              [POOL_stochastic_pool] = {stochastic, stochastic_gradient}};
 
 /* Filters have a number for each place of a window; leaves: a power of 2, one more than gates. */
 smx_status pool_cells_sizes(dims *d) {
-  const smx_status status = pool_sizes(d);
+  const smx_status status = pool_given_sizes(d);
   const int64_t cells = dims_value(d, "k", 0), leaves = dims_value(d, "l", 0), nodes = dims_value(d, "g", 0);
   int64_t places = 1;
   if (status != SMX_OK || cells < 0) return status;
@@ -263,36 +434,56 @@ smx_status pool_cells_sizes(dims *d) {
   return SMX_OK;
 }
 
-static smx_status run(const tensor_call *c, bool backward) {
-  const int kind = (int)(c->op - pool_table) - POOL_ada_pool;
-  cells_call f = {.c = c, .math = smx_isa_current()->f64.score, .s = pool_shape_of(c), .body = bodies + kind};
+/* The numbers of an input, or a parameter's in place of them. */
+static void take_numbers(const tensor_call *c, int port, int64_t n, double *to) {
+  if (c->op->input_count > port && c->in.given[port]) tensor_load(c, c->in.view + port, 0, n, to);
+  else if (n > 0) *to = tensor_param(c, "share");
+}
+
+static cells_call call_of(const tensor_call *c) {
+  const int64_t op = c->op - pool_table;
+  const bool unpool = op == POOL_ada_unpool, ada = unpool || op == POOL_ada_pool;
+  cells_call f = {
+      .c = c, .math = smx_isa_current()->f64.score, .s = pool_shape_of(c), .body = bodies + op, .leaves = 1};
+  f.weight_port = unpool ? POOLED + 1 : WEIGHT, f.gate_port = f.weight_port + 1;
+  if (op == POOL_tree_pool) f.leaves = tensor_dim(c, "l");
+  if (op == POOL_tree_pool || op == POOL_gated_pool) f.weights = f.s.window * f.leaves;
+  if (ada) f.weights = 1;
+  f.gates = op == POOL_tree_pool              ? f.s.window * (f.leaves - 1)
+            : ada && c->in.given[f.gate_port] ? f.s.outputs
+                                              : 0;
+  f.ratio = dims_param(&c->dims, "chances", 0) != 0, f.drawn = dims_param(&c->dims, "form", 1) == 0;
+  f.seed = (uint64_t)dims_param(&c->dims, "seed", 0), f.stream = (uint64_t)dims_param(&c->dims, "stream", 0);
+  f.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
+  return f;
+}
+
+static bool learns(const tensor_call *c, int port) { return c->op->input_count > port && c->din.given[port]; }
+
+static smx_status run(const tensor_call *c, bool backward, void (*task)(void *arg, int64_t plane)) {
+  cells_call f = call_of(c);
   int64_t bytes = 0, all = 0;
-  const bool weights = c->op->input_count > WEIGHT && c->in.given[WEIGHT];
-  f.leaves = kind == TREE ? tensor_dim(c, "l") : 1;
-  f.weights = kind == ADA ? 1 : f.s.window * f.leaves;
-  f.gates = kind == TREE ? f.s.window * (f.leaves - 1) : 0;
-  if (kind == ADA) f.share = tensor_param(c, "share");
-  const bool learns = backward && weights && (c->din.given[WEIGHT] || (kind == TREE && c->din.given[GATE]));
-  if (!smx_multiply(f.s.window, 4, &bytes) || !smx_multiply(bytes + f.s.cells + 1, 8, &bytes) ||
-      !smx_multiply(learns ? f.s.planes : 0, f.weights + f.gates, &all) ||
+  const bool partial = backward && (learns(c, f.weight_port) || learns(c, f.gate_port));
+  if (!smx_multiply(f.s.window, 5, &bytes) || !smx_multiply(bytes + f.s.cells + 1, 8, &bytes) ||
+      !smx_multiply(partial ? f.s.planes : 0, f.weights + f.gates, &all) ||
       all > INT64_MAX / 2 - f.weights - f.gates)
     return smx_fail(SMX_ERR_SHAPE, "%s: windows of %lld cells are too large", c->op->name,
                     (long long)f.s.window);
   double *numbers = pool_reserve(c, all + f.weights + f.gates);
   if (!numbers) return SMX_ERR_NOMEM;
-  f.weight = numbers, f.gate = numbers + f.weights, f.partial = learns ? f.gate + f.gates : NULL;
-  if (weights) tensor_load(c, c->in.view + WEIGHT, 0, f.weights, f.weight);
-  if (kind == TREE) tensor_load(c, c->in.view + GATE, 0, f.gates, f.gate);
-  if (kind == ADA && weights) f.share = *f.weight;
+  f.weight = numbers, f.gate = numbers + f.weights, f.partial = partial ? f.gate + f.gates : NULL;
+  take_numbers(c, f.weight_port, f.weights, f.weight), take_numbers(c, f.gate_port, f.gates, f.gate);
   const bool open = smx_scratch_open(&f.scratch, c->ctx, 0, (size_t)bytes, f.s.planes);
   if (open) {
-    smx_parallel(c->ctx, f.s.planes, backward ? backward_task : forward_task, &f);
-    if (learns) sum_planes(&f, WEIGHT, 0, f.weights);
-    if (learns && kind == TREE) sum_planes(&f, GATE, f.weights, f.gates);
+    smx_parallel(c->ctx, f.s.planes, task, &f);
+    if (partial && learns(c, f.weight_port)) sum_planes(&f, f.weight_port, 0, f.weights);
+    if (partial && learns(c, f.gate_port)) sum_planes(&f, f.gate_port, f.weights, f.gates);
     smx_scratch_close(&f.scratch);
   }
   smx_free(c->ctx, numbers);
   return open ? SMX_OK : smx_fail(SMX_ERR_NOMEM, "%s: no memory for windows", c->op->name);
 }
-smx_status pool_cells(const tensor_call *c) { return run(c, false); }
-smx_status pool_cells_backward(const tensor_call *c) { return run(c, true); }
+smx_status pool_cells(const tensor_call *c) { return run(c, false, forward_task); }
+smx_status pool_cells_backward(const tensor_call *c) { return run(c, true, backward_task); }
+smx_status pool_unpool(const tensor_call *c) { return run(c, false, unpool_task); }
+smx_status pool_unpool_backward(const tensor_call *c) { return run(c, true, unpool_backward_task); }

@@ -1,7 +1,7 @@
 /* pool/functions_norm.c - the norm of each window, y = t (sum (|x| / t)^p)^(1/p) with the largest
- * |x| as t, or 1 where powers of an f32 stay in the range of a double. Gradient: sgn(x) (|x| / y)^(p
- * - 1), 0 where y is 0. In double; a place of all windows of a row of outputs is a run of numbers
- * (pool_each_line). */
+ * |x| as t, or 1 where powers of an f32 stay in the range of a double. Gradient: sgn(x)
+ * (|x| / y)^(p - 1), 0 where y is 0. In double; a place of all windows of a row of outputs is a run
+ * of numbers (pool_each_line). */
 #include "functions_sets.h"
 
 enum { RANGE = 128 }; /* outputs of a row that are looked at together */

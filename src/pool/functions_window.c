@@ -78,6 +78,17 @@ smx_status pool_sizes(dims *d) {
   return status;
 }
 
+smx_status pool_given_sizes(dims *d) {
+  int64_t given[POOL_AXES];
+  for (int32_t r = 0; r < d->spatial; r++) given[r] = dims_value(d, "o", r);
+  smx_status status = pool_sizes(d);
+  for (int32_t r = 0; r < d->spatial && status == SMX_OK; r++)
+    if (given[r] >= 0 && given[r] != dims_value(d, "o", r))
+      status = smx_fail(SMX_ERR_SHAPE, "%s: o* of an input is %lld, and there are %lld windows", d->op->name,
+                        (long long)given[r], (long long)dims_value(d, "o", r));
+  return status;
+}
+
 pool_shape pool_shape_of(const tensor_call *c) {
   pool_shape s = {.planes = c->dims.lead_count, .cells = 1, .outputs = 1, .window = 1};
   for (int a = 0; a < POOL_AXES; a++) {

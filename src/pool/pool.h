@@ -36,6 +36,9 @@ enum {
   POOL_gated_pool,
   POOL_tree_pool,
   POOL_smoothed_max_update,
+  POOL_stochastic_pool,
+  POOL_idw_pool,
+  POOL_ada_unpool,
   POOL_COUNT
 };
 extern const smx_op pool_table[POOL_COUNT];

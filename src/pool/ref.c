@@ -23,7 +23,7 @@ static int64_t places_of(const axis *a, int64_t o) {
 typedef struct window {
   double *x; /* the cells that are there */
   int64_t *cell, *place;
-  int64_t count, padded, places;
+  int64_t count, padded, places, plane, output, cells, outputs; /* cells, outputs: of a plane */
   const tensor_ref_call *call;
 } window;
 
@@ -86,7 +86,8 @@ static double norm(const window *w, const double *own, int64_t *index) {
   return pow(sum, 1 / own[0]);
 }
 static double ada(const window *w, const double *own, int64_t *index) {
-  const double share = w->call->in[1] ? fmin(fmax(w->call->in[1][0], 0), 1) : own[0];
+  const double *map = w->call->in[2], *mix = w->call->in[1];
+  const double share = fmin(fmax(map ? map[w->output] : mix ? *mix : own[0], 0), 1);
   const double m = mean(w, NULL, index), one = 1;
   double sum = 0, all = 0;
   for (int64_t i = 0; i < w->count; i++) {
@@ -94,6 +95,47 @@ static double ada(const window *w, const double *own, int64_t *index) {
     sum += e * w->x[i], all += e;
   }
   return share * sum / all + (1 - share) * soft(w, &one, index);
+}
+static double inverse(const window *w, const double *own, int64_t *index) {
+  const double m = mean(w, NULL, index);
+  double sum = 0, all = 0, equal = 0;
+  for (int64_t i = 0; i < w->count; i++) {
+    const double a = 1 / fabs(w->x[i] - m);
+    if (isinf(a)) equal++;
+    else sum += a * w->x[i], all += a;
+  }
+  return equal > 0 ? m : sum / all;
+}
+
+/* A word of Philox4x32-10. */
+static uint64_t word_of(uint64_t seed, uint64_t stream, uint32_t purpose, uint64_t index) {
+  uint32_t c[4] = {(uint32_t)(index / 2), (uint32_t)(index / 2 >> 32) | purpose << 24, (uint32_t)stream,
+                   (uint32_t)(stream >> 32)};
+  uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+  for (int round = 0; round < 10; round++) {
+    const uint64_t p = 0xD2511F53ull * c[0], q = 0xCD9E8D57ull * c[2];
+    c[0] = (uint32_t)(q >> 32) ^ c[1] ^ k[0], c[2] = (uint32_t)(p >> 32) ^ c[3] ^ k[1];
+    c[1] = (uint32_t)q, c[3] = (uint32_t)p, k[0] += 0x9E3779B9, k[1] += 0xBB67AE85;
+  }
+  return index % 2 ? c[2] | (uint64_t)c[3] << 32 : c[0] | (uint64_t)c[1] << 32;
+}
+static double stochastic(const window *w, const double *own, int64_t *index) {
+  const double most = largest(w, own, index);
+  const double u =
+      ((double)(word_of((uint64_t)own[2], (uint64_t)own[3] + (uint64_t)w->plane, 18, (uint64_t)w->output) >>
+                12) +
+       0.5) *
+      0x1p-52;
+  double sum = 0, so_far = 0, y = 0;
+  *index = -1;
+  for (int64_t i = 0; i < w->count; i++) sum += own[0] != 0 ? fmax(w->x[i], 0) : exp(w->x[i] - most);
+  if (sum == 0) return 0;
+  for (int64_t i = 0; i < w->count; i++) {
+    const double p = (own[0] != 0 ? fmax(w->x[i], 0) : exp(w->x[i] - most)) / sum;
+    y += p * w->x[i], so_far += p;
+    if (own[1] == 0 && so_far > u) return *index = w->cell[i], w->x[i];
+  }
+  return y;
 }
 /* The sigmoid, or the sum, of the cells under a row of filters. */
 static double filtered(const window *w, int port, int64_t row) {
@@ -115,6 +157,24 @@ static double tree(const window *w, const double *own, int64_t *index) {
   return node(w, 0, w->call->in_shape[2][0]);
 }
 
+/* Shares of y, to the cells. */
+static double unpool(const window *w, const double *own, int64_t *index) {
+  const double *map = w->call->in[3], *mix = w->call->in[2],
+               y = w->call->in[1][w->plane * w->outputs + w->output];
+  const double share = fmin(fmax(map ? map[w->output] : mix ? *mix : own[0], 0), 1), m = mean(w, NULL, index);
+  double dice[2] = {0}, own_mass[2] = {0};
+  for (int pass = 0; pass < 2; pass++)
+    for (int64_t i = 0; i < w->count; i++) {
+      const double q = w->x[i] * w->x[i] + m * m, d = exp(q > 0 ? 2 * fabs(w->x[i] * m) / q : 1),
+                   e = exp(w->x[i]);
+      dice[pass] += d, own_mass[pass] += e;
+      if (pass)
+        w->call->out[0][w->plane * w->cells + w->cell[i]] =
+            y * (share * d / dice[0] + (1 - share) * e / own_mass[0]);
+    }
+  return 0;
+}
+
 /* A parameter of the height or depth that means that of the width. */
 static int64_t of(const double *q, int least, int a) {
   const double own = q[AXES - 1 - a];
@@ -126,10 +186,11 @@ static void run(const tensor_ref_call *c, value_fn *value, int adaptive) {
   int ndim = 0;
   axis a[AXES];
   int64_t planes = 1, cells = 1, outputs = 1;
+  const int64_t *sizes = value == unpool ? c->in_shape[1] : c->out_shape[0];
   while (ndim < 8 && c->in_shape[0][ndim] > 0) ndim++;
   for (int k = 0; k < AXES; k++) {
     const int d = ndim - AXES + k, here = k >= AXES - spatial;
-    a[k] = (axis){here ? c->in_shape[0][d] : 1, here ? c->out_shape[0][d] : 1, NULL, 1, 1, 0, 1};
+    a[k] = (axis){here ? c->in_shape[0][d] : 1, here ? sizes[d] : 1, NULL, 1, 1, 0, 1};
     if (here && !adaptive) {
       const int64_t kernel = of(c->q + 1, 1, k), stride = of(c->q + 4, 1, k);
       a[k] = (axis){a[k].n,           a[k].m, c->q, kernel, stride > 0 ? stride : kernel, of(c->q + 7, 0, k),
@@ -144,8 +205,10 @@ static void run(const tensor_ref_call *c, value_fn *value, int adaptive) {
     for (int64_t i = 0; i < outputs; i++) {
       const int64_t o[AXES] = {i / (a[1].m * a[2].m), i / a[2].m % a[1].m, i % a[2].m};
       int64_t index = -1;
+      w.plane = p, w.output = i, w.cells = cells, w.outputs = outputs;
       collect(a, o, c->in[0] + p * cells, &w);
-      c->out[0][p * outputs + i] = value(&w, c->q + (adaptive ? 4 : 12), &index);
+      const double y = value(&w, c->q + (adaptive ? 4 : 12), &index);
+      if (value != unpool) c->out[0][p * outputs + i] = y;
       if (c->out[1]) c->out[1][p * outputs + i] = (double)index;
     }
   free(w.x), free(w.cell), free(w.place);
@@ -162,6 +225,16 @@ static void lp_pool(const tensor_ref_call *c) { run(c, norm, 0); }
 static void ada_pool(const tensor_ref_call *c) { run(c, ada, 0); }
 static void gated_pool(const tensor_ref_call *c) { run(c, gated, 0); }
 static void tree_pool(const tensor_ref_call *c) { run(c, tree, 0); }
+static void stochastic_pool(const tensor_ref_call *c) { run(c, stochastic, 0); }
+static void ada_unpool(const tensor_ref_call *c) {
+  const double q[13] = {c->q[0], c->q[1], c->q[2], c->q[3], 0, 0, 0, 0, 0, 0, 1, c->q[4], c->q[5]};
+  tensor_ref_call own = *c;
+  int64_t count = 1;
+  for (int d = 0; d < 8 && c->out_shape[0][d] > 0; d++) count *= c->out_shape[0][d];
+  for (int64_t i = 0; i < count; i++) c->out[0][i] = 0;
+  own.q = q, run(&own, unpool, 0);
+}
+static void idw_pool(const tensor_ref_call *c) { run(c, inverse, 0); }
 static void adaptive_max_pool(const tensor_ref_call *c) { run(c, largest, 1); }
 static void adaptive_avg_pool(const tensor_ref_call *c) { run(c, plain_mean, 1); }
 static void adaptive_soft_pool(const tensor_ref_call *c) { run(c, soft, 1); }
@@ -265,4 +338,7 @@ tensor_ref_fn *const pool_refs[] = {max_pool,
                                     ada_pool,
                                     gated_pool,
                                     tree_pool,
-                                    pool_ref_moving};
+                                    pool_ref_moving,
+                                    stochastic_pool,
+                                    idw_pool,
+                                    ada_unpool};

@@ -62,7 +62,14 @@ static const smx_param mixed_params[] = {
 
 static const smx_port ada_in[] = {
     {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"},
-    {"mix", DIMS, GRAD | OPT | SAVED, "b, between 0 and 1; share without", ""}};
+    {"mix", DIMS, GRAD | OPT | SAVED, "b, between 0 and 1; share without", ""},
+    {"map", DIMS, GRAD | OPT | SAVED, "b of each output, in place of mix", "o*"}};
+static const smx_port unpool_in[] = {
+    {"x", DIMS, SAVED, "the cells that were pooled, whose weights it takes", "... s*"},
+    {"y", DIMS, GRAD | SAVED, "what is shared among the cells of each window", "... o*"},
+    {"mix", DIMS, GRAD | OPT | SAVED, "b, between 0 and 1; share without", ""},
+    {"map", DIMS, GRAD | OPT | SAVED, "b of each output, in place of mix", "o*"}};
+static const smx_port unpool_out[] = {{"z", DIMS, 0, "cells: those of a window sum to its y", "... s*"}};
 static const smx_port gated_in[] = {
     {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"},
     {"weight", DIMS, GRAD | SAVED, "of each cell of a window, row by row", "k"}};
@@ -70,9 +77,24 @@ static const smx_port tree_in[] = {
     {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"},
     {"weight", DIMS, GRAD | SAVED, "of the leaves, a power of 2, for each cell of a window", "l k"},
     {"gate", DIMS, GRAD | SAVED, "of the nodes; below node k are 2 k + 1 and 2 k + 2", "g k"}};
+static const smx_port drawn_out[] = {
+    {"y", DIMS, 0, "an output for each window", "... o*"},
+    {"index", DIMS, INT, "the cell that was drawn, counted through its plane; -1: none was", "... o*"}};
+static const char *const chances[] = {"softmax", "ratio", NULL}, *const forms[] = {"drawn", "mean", NULL};
+static const smx_param stochastic_params[] = {
+    WINDOW,
+    {"chances", "softmax of the cells, or those above 0 over their sum", 0, 0, 1, SMX_PARAM_INT, chances},
+    {"form", "a cell that is drawn, as in training, or their mean", 0, 0, 1, SMX_PARAM_INT, forms},
+    {"seed", "of the random numbers", 0, 0, 9007199254740992.0, WHOLE},
+    {"stream", "of the first plane; each has the next", 0, 0, 9007199254740992.0, WHOLE}};
 static const smx_param lp_params[] = {WINDOW, {"power", "p", 2, 1e-3, 1e30, 0, NULL}};
-static const smx_param ada_params[] = {
-    WINDOW, {"share", "b, where no tensor has it: how much of the Dice form", 0.5, 0, 1, 0, NULL}};
+#define SHARE {"share", "b, where no tensor has it: how much of the Dice form", 0.5, 0, 1, 0, NULL}
+static const smx_param ada_params[] = {WINDOW, SHARE};
+static const smx_param unpool_params[] = {
+    SPATIAL, {"kernel", "cells of a window, along each dimension", 2, 1, MOST, WHOLE},
+    {"kernel_h", "along the height; 0 = kernel", 0, 0, MOST, WHOLE},
+    {"kernel_d", "along the depth; 0 = kernel", 0, 0, MOST, WHOLE},
+    {"ceil", "a last window that is not whole counts too", 0, 0, 1, SMX_PARAM_INT, no_yes}, SHARE};
 
 static const smx_port boxes_in[] = {
     {"boxes", DIMS, 0, "x1, y1, x2, y2 of each box, with x1 <= x2 and y1 <= y2", "... n 4"},

@@ -217,6 +217,23 @@ static void windows_of_papers(void **state) {
   GIVE(&p, 0, 0, 0, 0, 0), give(&p, 1, 0, NULL, (double[]){1});
   RUN(p), NEAR(p.out[0], 0), NEAR(p.din[0], .25, .25, .25, .25);
   GIVE(&p, 0, 1e300, 1e300, 1e300, 1e300), RUN(p), NEAR(p.out[0], 1e300);
+  p = begin("ada_pool"); /* a map of b, for two windows */
+  set(&p, "spatial", "1"), set(&p, "kernel", "4");
+  GIVE(&p, 0, 1, 2, 3, 4, 1, 2, 3, 4), GIVE(&p, 2, 1, .25);
+  RUN(p), NEAR(p.out[0], 2.57225, 3.26255), NEAR(p.din[2], -.920403, -.920403);
+  give(&p, 1, 0, NULL, (double[]){0}), RUN(p), NEAR(p.out[0], 2.57225, 3.26255), NEAR(p.din[1], 0);
+  GIVE(&p, 2, 1, .25, 0), refused(&p, "ada_pool: o* of an input is 3, and there are 2 windows");
+  p = begin("ada_unpool");
+  set(&p, "spatial", "1"), set(&p, "kernel", "4"), set(&p, "share", "0.25");
+  GIVE(&p, 0, 1, 2, 3, 4, 7), GIVE(&p, 1, 3.26255);
+  RUN(p), NEAR(p.out[0], .244716, .434547, .802721, 1.78057, 0), NEAR(p.din[1], 1);
+  GIVE(&p, 1, 1, 1), refused(&p, "ada_unpool: o* of an input is 2, and there are 1 windows");
+  p = begin("idw_pool");
+  set(&p, "spatial", "1"), set(&p, "kernel", "4");
+  GIVE(&p, 0, 1, 2, 3, 4), RUN(p), NEAR(p.out[0], 2.5);
+  GIVE(&p, 0, 1, 2, 3, 6), RUN(p), NEAR(p.out[0], 3), NEAR(p.din[0], 0, 0, 1, 0); /* 3 is the mean */
+  GIVE(&p, 0, 0, 0, 0, 4), RUN(p), NEAR(p.out[0], .4);
+  GIVE(&p, 0, 0, 0, 0, 1e300), RUN(p), NEAR(p.out[0], 1e299);
   p = begin("gated_pool");
   set(&p, "spatial", "1"), set(&p, "kernel", "4");
   GIVE(&p, 0, 1, 2, 3, 6), GIVE(&p, 1, .1, -.2, .3, .05);
@@ -236,6 +253,55 @@ static void windows_of_papers(void **state) {
   RUN(p), NEAR(p.out[0], 5, 0, 1.41421356e200), NEAR(p.din[0], .6, -.8, 0, 0);
   set(&p, "power", "1"), RUN(p), NEAR(p.out[0], 7, 0, 2e200);
   GIVE(&p, 0, NAN, 1, -INFINITY, 1), RUN(p), assert_true(isnan(p.out[0][0]) && p.out[0][1] == INFINITY);
+}
+
+/* Frequencies of 4096 draws against chances: chi-square of three degrees, at 1e-6. */
+static void draws_of_windows(void **state) {
+  enum { PLANES = 4096 };
+  static const double cells[] = {1, 2, -1, 3}, softmax[] = {.0891, .2422, .0121, .6566},
+                      ratio[] = {1. / 6, 2. / 6, 0, 3. / 6};
+  static double x[PLANES * 4], y[PLANES], dy[PLANES], dx[PLANES * 4];
+  static int64_t index[PLANES];
+  const smx_op *op = smx_op_find("stochastic_pool");
+  for (int i = 0; i < PLANES * 4; i++) x[i] = cells[i % 4], dy[i / 4] = 2;
+  for (int form = 0; form < 2; form++) {
+    const double *chance = form ? ratio : softmax;
+    double count[4] = {0}, chi = 0;
+    smx_params params;
+    smx_params_init(op, &params);
+    smx_params_set(op, &params, "spatial", 1), smx_params_set(op, &params, "kernel", 4);
+    smx_params_set(op, &params, "chances", form);
+    const smx_tensor tx = {x, {1, 0}, 2, SMX_F64, (int64_t[]){PLANES, 4}},
+                     tdx = {dx, {1, 0}, 2, SMX_F64, tx.shape};
+    const smx_tensor ty = {y, {1, 0}, 2, SMX_F64, (int64_t[]){PLANES, 1}};
+    const smx_tensor ti = {index, {1, 0}, 2, SMX_I64, ty.shape}, tdy = {dy, {1, 0}, 2, SMX_F64, ty.shape};
+    const smx_tensor *in[] = {&tx}, *out[] = {&ty, &ti}, *dout[] = {&tdy, NULL}, *din[] = {&tdx};
+    assert_int_equal(smx_forward(op, NULL, &params, 1, in, 2, out), SMX_OK);
+    assert_int_equal(smx_backward(op, NULL, &params, 1, in, 2, out, dout, din), SMX_OK);
+    for (int i = 0; i < PLANES; i++) {
+      assert_true(index[i] >= 0 && index[i] < 4 && y[i] == cells[index[i]]);
+      for (int k = 0; k < 4; k++) assert_true(dx[i * 4 + k] == (k == index[i] ? 2 : 0));
+      count[index[i]]++;
+    }
+    for (int k = 0; k < 4; k++) {
+      const double wanted = chance[k] * PLANES;
+      if (wanted > 0) chi += (count[k] - wanted) * (count[k] - wanted) / wanted;
+      else assert_true(count[k] == 0);
+    }
+    assert_true(chi < 30.66);
+  }
+  pooling p = begin("stochastic_pool");
+  set(&p, "spatial", "1"), set(&p, "kernel", "4"), set(&p, "form", "mean");
+  GIVE(&p, 0, 1, 2, 3, 4), RUN(p), NEAR(p.out[0], 3.49265), assert_true(p.count[0] == -1);
+  NEAR(p.din[0], -.0478524, -.0429319, .120182, .970602);
+  set(&p, "chances", "ratio"), RUN(p), NEAR(p.out[0], 3), NEAR(p.din[0], -.1, .1, .3, .5);
+  set(&p, "form", "drawn"); /* no chance, no number, all of the mass */
+  GIVE(&p, 0, 0, -1, 0, 0, 1, NAN, 1, 1, 0, 1e-300, 0, -INFINITY);
+  RUN(p), NEAR(p.out[0], 0, NAN, 1e-300),
+      assert_true(p.count[0] == -1 && p.count[1] == -1 && p.count[2] == 9);
+  set(&p, "chances", "softmax");
+  GIVE(&p, 0, -INFINITY, -INFINITY, -INFINITY, -INFINITY, INFINITY, 0, 0, 0);
+  RUN(p), NEAR(p.out[0], -INFINITY, NAN), NEAR(p.din[0], 0, 0, 0, 0);
 }
 
 /* A bag that is seen whole has its smoothed maximum, and a part moves it by the rate. */
@@ -417,6 +483,7 @@ int main(void) {
       cmocka_unit_test(budgets_and_histograms),
       cmocka_unit_test(segments),
       cmocka_unit_test(windows_of_papers),
+      cmocka_unit_test(draws_of_windows),
       cmocka_unit_test(bags_in_parts),
       cmocka_unit_test(sets_of_nothing),
       cmocka_unit_test(means_at_their_edges),

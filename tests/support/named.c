@@ -151,6 +151,28 @@ static void fit_filters(const named *p, dims *d, const char *chosen) {
   if (!chosen || strcmp(chosen, "g")) dims_set(d, "g", 0, 3);
 }
 
+/* Outputs of windows, where an input has a number for each. */
+static int64_t of_axis(const dims *d, const char *name, int32_t axis, double least) {
+  static const char *const axes[] = {"", "_h", "_d"};
+  char own[16];
+  snprintf(own, sizeof own, "%s%s", name, axes[d->spatial - 1 - axis]);
+  const double value = dims_param(d, own, -1);
+  return (int64_t)(value >= least ? value : dims_param(d, name, 0));
+}
+static void fit_outputs(const named *p, dims *d, const char *chosen) {
+  bool has = false;
+  for (int i = 0; i < p->op->input_count; i++) has |= strstr(p->op->inputs[i].dims, "o*") != NULL;
+  for (int32_t r = 0; has && r < d->spatial && (!chosen || strcmp(chosen, "o") != 0); r++) {
+    const int64_t kernel = of_axis(d, "kernel", r, 1), own = of_axis(d, "stride", r, 1);
+    const int64_t stride = own > 0 ? own : kernel, step = (int64_t)dims_param(d, "dilation", 1);
+    const int64_t n = dims_value(d, "s", r), padding = of_axis(d, "padding", r, 0);
+    const int64_t rest = n + 2 * padding - step * (kernel - 1) - 1, up = dims_param(d, "ceil", 0) != 0;
+    int64_t outputs = (rest + (up ? stride - 1 : 0)) / stride + 1;
+    if (up && (outputs - 1) * stride >= n + padding) outputs--;
+    dims_set(d, "o", r, rest < 0 ? 0 : outputs);
+  }
+}
+
 /* Channels in groups, and rows of whole pieces. */
 static void fit_sets(const named *p, dims *d, const char *chosen) {
   static const int64_t groups[] = {1, 2, 3, 6, 1, 2};
@@ -377,6 +399,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   fit_sheets(p, &d, name);
   fit_documents(p, &d, name);
   choose_sizes(p, &d, name, size);
+  fit_outputs(p, &d, name);
   int either = 0;
   for (int i = 0; i < op->input_count; i++) {
     const uint32_t flags = op->inputs[i].flags;

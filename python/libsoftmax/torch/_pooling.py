@@ -187,10 +187,35 @@ class SpatialPyramidPool(torch.nn.Module):
 class _AdaPool(_Pool):
     def __init__(self, *args, beta=0.5, **given):
         super().__init__(*args, **given)
-        self.beta = torch.nn.Parameter(torch.tensor(float(beta)))
+        self.beta = torch.nn.Parameter(torch.as_tensor(beta, dtype=torch.get_default_dtype()).clone())
+
+    def _mixture(self, input):
+        return {"map" if self.beta.ndim else "mix": self.beta.to(input.dtype)}
 
     def forward(self, input):
-        return _package.ada_pool(input, mix=self.beta.to(input.dtype), **self._windows())
+        return _package.ada_pool(input, **self._mixture(input), **self._windows())
+
+    def unpool(self, cells, input):
+        """Gives input, an output for each window, to the cells by their weights in `cells`, which were
+        pooled. Windows have to lie side by side."""
+        windows = self._windows()
+        kernels = self._each("kernel_size", 1)
+        if self._each("stride", 1) != kernels or any(self._each("padding", 0)) or windows["dilation"] > 1:
+            raise ValueError("%s: unpool: windows do not lie side by side" % type(self).__name__)
+        given = {name: value for name, value in windows.items() if name[:6] in ("spatia", "kernel", "ceil")}
+        return _package.ada_unpool(cells, input, **self._mixture(input), **given)
+
+
+class _StochasticPool(_Pool):
+    def __init__(self, *args, chances="softmax", **given):
+        super().__init__(*args, **given)
+        self.chances = chances
+
+    def forward(self, input):
+        if not self.training:
+            return _package.stochastic_pool(input, chances=self.chances, form="mean", **self._windows())[0]
+        seed = int(torch.randint(2**53 - 1, ()))
+        return _package.stochastic_pool(input, chances=self.chances, seed=seed, **self._windows())[0]
 
 
 class _GatedPool(_Pool):
@@ -210,7 +235,11 @@ _KINDS = {
     "LSEPool": (_OwnPool, {"operator": "lse_pool"}, "The logarithm of the sum of exponentials of each window."),
     "MixedPool": (_OwnPool, {"operator": "mixed_pool", "more": {"mix": 0.5}},
                   "mix of the maximum of each window, and 1 - mix of its mean (Lee et al. 2015)."),
-    "AdaPool": (_AdaPool, {}, "The mean under Dice coefficients and soft pooling, mixed by a learned beta (Stergiou, Poppe 2021)."),
+    "AdaPool": (_AdaPool, {}, "The mean under Dice coefficients and soft pooling, mixed by a learned beta, one number or, as a tensor, "
+                "one for each output (Stergiou, Poppe 2021)."),
+    "IDWPool": (_OwnPool, {"operator": "idw_pool"}, "The mean of each window by inverse distances to its plain mean."),
+    "StochasticPool": (_StochasticPool, {}, "A cell of each window, drawn by softmax or with chances=\"ratio\" by size; the mean by these "
+                       "chances in evaluation. torch's generator gives the seed (Zeiler, Fergus 2013)."),
     "GatedPool": (_GatedPool, {}, "Maximum and mean mixed by a learned gate, which begins at a half (Lee et al. 2015)."),
     "AdaptiveAvgPool": (_AdaptivePool, {"operator": "adaptive_avg_pool"}, "torch.nn.%s"),
     "AdaptiveMaxPool": (_AdaptiveMaxPool, {}, "torch.nn.%s"),
