@@ -5,6 +5,7 @@ import unittest
 
 import torch
 
+from libsoftmax import torch as smx
 from libsoftmax.torch import nn
 
 SHAPES = {1: (2, 3, 11), 2: (2, 3, 9, 11), 3: (2, 3, 5, 6, 7)}
@@ -128,6 +129,34 @@ class Pooling(unittest.TestCase):
             a = 1 / (cells(x) - cells(x).mean(-1, keepdim=True)).abs()
             return (a * cells(x)).sum(-1) / a.sum(-1)
         self.close(nn.IDWPool2d(2), inverse, x)
+
+    def test_one_query(self):
+        x = torch.randn(2, 7, 6, dtype=torch.float64)
+        def attention(q, k, v, heads, width):
+            q, k, v = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k, v))
+            return ((q @ k.mT / width ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)[:, 0]
+        for heads, gamma in ((1, None), (3, None), (2, 1.25)):
+            module = nn.SimPool(6, heads, gamma).double()
+            torch.nn.init.normal_(module.norm.weight), torch.nn.init.normal_(module.norm.bias)
+            def theirs(x):
+                z, v = module.norm(x), module.norm(x)
+                if gamma:
+                    v = (z - z.amin((1, 2), keepdim=True) + 1e-6) ** gamma
+                y = attention(module.wq(x.mean(1, keepdim=True)), module.wk(z), v, heads, 6 / heads)
+                return y ** (1 / gamma) if gamma else y
+            self.close(module, theirs, x)
+            ours = torch.autograd.grad(module(x).square().sum(), list(module.parameters()))
+            for mine, other in zip(ours, torch.autograd.grad(theirs(x).square().sum(), list(module.parameters()))):
+                torch.testing.assert_close(mine, other)
+        self.assertEqual(nn.SimPool(6)(torch.randn(2, 6, 3, 4)).shape, (2, 6))
+        wq, wk, wv, wo = (torch.randn(6, 6, dtype=torch.float64) for _ in range(4))
+        for index in (None, [2], [0, 5, 3]):
+            def theirs(x):
+                u = (x if index is None else x[:, index]).mean(1, keepdim=True)
+                y = attention(u @ wq.T, x @ wk.T, x @ wv.T, 2, 6) @ wo.T
+                return y + u[:, 0] if index and len(index) == 1 else y
+            given = None if index is None else torch.tensor(index)
+            self.close(lambda x: smx.query_pool(x, wq, wk, wv, wo, index=given, heads=2), theirs, x)
 
     def test_pyramid(self):
         x = torch.randn(2, 3, 7, 9, dtype=torch.float64)

@@ -49,6 +49,11 @@ smx_status pool_histogram_backward(const tensor_call *c);
 smx_status pool_norm(const tensor_call *c);
 smx_status pool_norm_backward(const tensor_call *c);
 
+/* One query. */
+smx_status pool_query_sizes(dims *d);
+smx_status pool_query(const tensor_call *c);
+smx_status pool_query_backward(const tensor_call *c);
+
 /* A formula of the cells of a window. */
 smx_status pool_cells_sizes(dims *d);
 smx_status pool_cells(const tensor_call *c);

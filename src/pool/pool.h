@@ -39,6 +39,8 @@ enum {
   POOL_stochastic_pool,
   POOL_idw_pool,
   POOL_ada_unpool,
+  POOL_sim_pool,
+  POOL_query_pool,
   POOL_COUNT
 };
 extern const smx_op pool_table[POOL_COUNT];

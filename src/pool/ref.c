@@ -341,4 +341,6 @@ tensor_ref_fn *const pool_refs[] = {max_pool,
                                     pool_ref_moving,
                                     stochastic_pool,
                                     idw_pool,
-                                    ada_unpool};
+                                    ada_unpool,
+                                    pool_ref_sim,
+                                    pool_ref_query};

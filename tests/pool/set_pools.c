@@ -12,7 +12,7 @@
 #include "cpu/cpu.h"
 #include "score/score.h"
 
-enum { MOST = 32, PORTS = 5 };
+enum { MOST = 32, PORTS = 7 };
 
 /* A call: inputs given as numbers and shapes; those of whole numbers and masks too. */
 typedef struct pooling {
@@ -304,6 +304,20 @@ static void draws_of_windows(void **state) {
   RUN(p), NEAR(p.out[0], -INFINITY, NAN), NEAR(p.din[0], 0, 0, 0, 0);
 }
 
+/* Scores of 0: the mean, of what is there; a query of nothing. */
+static void one_query(void **state) {
+  static const double eye[] = {1, 0, 0, 1}, twice[] = {0, 2, 2, 0};
+  pooling p = begin("query_pool");
+  GIVE_ROWS(&p, 0, 3, 2, 1, 2, 3, 6, NAN, 5), GIVE_ROWS(&p, 2, 2, 2, 0, 0, 0, 0), GIVE(&p, 5, 1, 1, 0);
+  give(&p, 1, 2, (int64_t[]){2, 2}, eye), give(&p, 3, 2, (int64_t[]){2, 2}, eye);
+  give(&p, 4, 2, (int64_t[]){2, 2}, twice);
+  RUN(p), NEAR(p.out[0], 8, 4), NEAR(p.din[0], 1, 1, 1, 1, 0, 0), NEAR(p.din[4], 2, 4, 2, 4);
+  set(&p, "heads", "3"), refused(&p, "query_pool: heads: 2 columns are not 3 heads of one size");
+  set(&p, "heads", "1");
+  GIVE(&p, 6, 1), RUN(p), NEAR(p.out[0], 11, 10), NEAR(p.din[0], 1, 1, 2, 2, 0, 0); /* it is added */
+  GIVE(&p, 6, 2), RUN(p), NEAR(p.out[0], 0, 0), NEAR(p.din[0], 0, 0, 0, 0, 0, 0), NEAR(p.din[4], 0, 0, 0, 0);
+}
+
 /* A bag that is seen whole has its smoothed maximum, and a part moves it by the rate. */
 static void bags_in_parts(void **state) {
   pooling p = begin("smoothed_max_update");
@@ -484,6 +498,7 @@ int main(void) {
       cmocka_unit_test(segments),
       cmocka_unit_test(windows_of_papers),
       cmocka_unit_test(draws_of_windows),
+      cmocka_unit_test(one_query),
       cmocka_unit_test(bags_in_parts),
       cmocka_unit_test(sets_of_nothing),
       cmocka_unit_test(means_at_their_edges),

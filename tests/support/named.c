@@ -173,6 +173,14 @@ static void fit_outputs(const named *p, dims *d, const char *chosen) {
   }
 }
 
+/* Columns that heads divide: six. */
+static void fit_heads(named *p, dims *d, const char *chosen) {
+  if (strcmp(p->op->name, "sim_pool") && strcmp(p->op->name, "query_pool")) return;
+  smx_params_set(p->op, &p->params, "heads", 1 + p->variant % 3);
+  if (!chosen || strcmp(chosen, "d")) dims_set(d, "d", 0, 6);
+  if (!chosen || strcmp(chosen, "j")) dims_set(d, "j", 0, 1 + p->variant % 2);
+}
+
 /* Channels in groups, and rows of whole pieces. */
 static void fit_sets(const named *p, dims *d, const char *chosen) {
   static const int64_t groups[] = {1, 2, 3, 6, 1, 2};
@@ -392,6 +400,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   fit_features(p);
   dims_begin(&d, op, p->params.value);
   fit_sets(p, &d, name);
+  fit_heads(p, &d, name);
   fit_experts(p, &d, name);
   fit_tokens(p, &d, name, size);
   fit_tree(p, &d, name);

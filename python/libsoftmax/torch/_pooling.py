@@ -146,6 +146,25 @@ class GeM(torch.nn.Module):
         return y.reshape(*input.shape[:2], *(1 for _ in input.shape[2:]))
 
 
+class SimPool(torch.nn.Module):
+    """One row for the tokens [N, n, dim], or cells [N, dim, H, W], of each of N: attention that their
+    mean asks (Psomas et al. 2023). gamma: a power mean of the values in place of their sum."""
+
+    def __init__(self, dim, num_heads=1, gamma=None, eps=1e-6):
+        super().__init__()
+        self.num_heads, self.gamma = num_heads, gamma
+        self.norm = torch.nn.LayerNorm(dim, eps=eps)
+        self.wq, self.wk = (torch.nn.Linear(dim, dim, bias=False) for _ in range(2))
+
+    def extra_repr(self):
+        return "num_heads=%d, gamma=%s" % (self.num_heads, self.gamma)
+
+    def forward(self, input):
+        tokens = input.flatten(2).transpose(1, 2) if input.ndim == 4 else input
+        return _package.sim_pool(tokens, self.wq.weight, self.wk.weight, gain=self.norm.weight, bias=self.norm.bias,
+                                 heads=self.num_heads, gamma=self.gamma or 0, eps=self.norm.eps)
+
+
 class Maxout(torch.nn.Module):
     """The largest of every `pieces` neighbours along the last dimension."""
 
@@ -247,7 +266,7 @@ _KINDS = {
                          "The mean of each bin under its own softmax."),
 }
 
-__all__ = ["GeM", "Maxout", "SpatialPyramidPool"]
+__all__ = ["GeM", "Maxout", "SimPool", "SpatialPyramidPool"]
 for _kind, (_base, _own, _text) in _KINDS.items():
     for _spatial in (1, 2, 3):
         _name = "%s%dd" % (_kind, _spatial)
