@@ -49,6 +49,10 @@ smx_status pool_histogram_backward(const tensor_call *c);
 smx_status pool_norm(const tensor_call *c);
 smx_status pool_norm_backward(const tensor_call *c);
 
+/* Windows weighted by scores of their cells. */
+smx_status pool_guided(const tensor_call *c);
+smx_status pool_guided_backward(const tensor_call *c);
+
 /* One query. */
 smx_status pool_query_sizes(dims *d);
 smx_status pool_query(const tensor_call *c);

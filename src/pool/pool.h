@@ -41,6 +41,7 @@ enum {
   POOL_ada_unpool,
   POOL_sim_pool,
   POOL_query_pool,
+  POOL_prompt_guided_pool,
   POOL_COUNT
 };
 extern const smx_op pool_table[POOL_COUNT];

@@ -157,6 +157,12 @@ static double tree(const window *w, const double *own, int64_t *index) {
   return node(w, 0, w->call->in_shape[2][0]);
 }
 
+static int dimensions_of(const tensor_ref_call *c) {
+  int ndim = 0;
+  while (ndim < 8 && c->in_shape[0][ndim] > 0) ndim++;
+  return ndim;
+}
+
 /* Shares of y, to the cells. */
 static double unpool(const window *w, const double *own, int64_t *index) {
   const double *map = w->call->in[3], *mix = w->call->in[2],
@@ -175,6 +181,21 @@ static double unpool(const window *w, const double *own, int64_t *index) {
   return 0;
 }
 
+static double guided(const window *w, const double *own, int64_t *index) {
+  int64_t channels = 1;
+  for (int d = 0; dimensions_of(w->call) - d > (int)w->call->q[0]; d++) channels = w->call->in_shape[0][d];
+  const double *s = w->call->in[1] + w->plane / channels * w->cells;
+  double all = 0, sum = 0, y = 0, most = -INFINITY, top = -INFINITY;
+  for (int64_t i = 0; i < w->cells; i++) most = fmax(most, own[0] * s[i]);
+  for (int64_t i = 0; i < w->cells; i++) all += exp(own[0] * s[i] - most);
+  for (int64_t i = 0; i < w->count; i++) top = fmax(top, exp(own[0] * s[w->cell[i]] - most) / all / own[1]);
+  for (int64_t i = 0; i < w->count; i++) {
+    const double e = exp(exp(own[0] * s[w->cell[i]] - most) / all / own[1] - top);
+    sum += e, y += e * w->x[i];
+  }
+  return w->count > 0 ? y / sum : 0;
+}
+
 /* A parameter of the height or depth that means that of the width. */
 static int64_t of(const double *q, int least, int a) {
   const double own = q[AXES - 1 - a];
@@ -183,11 +204,10 @@ static int64_t of(const double *q, int least, int a) {
 
 static void run(const tensor_ref_call *c, value_fn *value, int adaptive) {
   const int spatial = (int)c->q[0];
-  int ndim = 0;
+  const int ndim = dimensions_of(c);
   axis a[AXES];
   int64_t planes = 1, cells = 1, outputs = 1;
   const int64_t *sizes = value == unpool ? c->in_shape[1] : c->out_shape[0];
-  while (ndim < 8 && c->in_shape[0][ndim] > 0) ndim++;
   for (int k = 0; k < AXES; k++) {
     const int d = ndim - AXES + k, here = k >= AXES - spatial;
     a[k] = (axis){here ? c->in_shape[0][d] : 1, here ? sizes[d] : 1, NULL, 1, 1, 0, 1};
@@ -234,6 +254,7 @@ static void ada_unpool(const tensor_ref_call *c) {
   for (int64_t i = 0; i < count; i++) c->out[0][i] = 0;
   own.q = q, run(&own, unpool, 0);
 }
+static void prompt_guided_pool(const tensor_ref_call *c) { run(c, guided, 0); }
 static void idw_pool(const tensor_ref_call *c) { run(c, inverse, 0); }
 static void adaptive_max_pool(const tensor_ref_call *c) { run(c, largest, 1); }
 static void adaptive_avg_pool(const tensor_ref_call *c) { run(c, plain_mean, 1); }
@@ -343,4 +364,5 @@ tensor_ref_fn *const pool_refs[] = {max_pool,
                                     idw_pool,
                                     ada_unpool,
                                     pool_ref_sim,
-                                    pool_ref_query};
+                                    pool_ref_query,
+                                    prompt_guided_pool};

@@ -70,6 +70,10 @@ static const smx_port unpool_in[] = {
     {"mix", DIMS, GRAD | OPT | SAVED, "b, between 0 and 1; share without", ""},
     {"map", DIMS, GRAD | OPT | SAVED, "b of each output, in place of mix", "o*"}};
 static const smx_port unpool_out[] = {{"z", DIMS, 0, "cells: those of a window sum to its y", "... s*"}};
+static const smx_port guided_in[] = {
+    {"x", DIMS, GRAD | SAVED, "channels of cells: [..., C, T, H, W] where spatial is 3", "... c s*"},
+    {"score", DIMS, GRAD | SAVED, "of each cell, what a prompt has to do with it", "... s*"}};
+static const smx_port guided_out[] = {{"y", DIMS, 0, "an output for each window", "... c o*"}};
 static const smx_port gated_in[] = {
     {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"},
     {"weight", DIMS, GRAD | SAVED, "of each cell of a window, row by row", "k"}};
@@ -89,6 +93,9 @@ static const smx_param stochastic_params[] = {
     {"stream", "of the first plane; each has the next", 0, 0, 9007199254740992.0, WHOLE}};
 static const smx_param lp_params[] = {WINDOW, {"power", "p", 2, 1e-3, 1e30, 0, NULL}};
 #define SHARE {"share", "b, where no tensor has it: how much of the Dice form", 0.5, 0, 1, 0, NULL}
+static const smx_param guided_params[] = {
+    WINDOW, {"scale", "of the scores: CLIP's is 100", 100, 0, 1e30, 0, NULL},
+    {"temperature", "of the softmax in a window: large = the mean", 0.01, 1e-30, 1e30, 0, NULL}};
 static const smx_param ada_params[] = {WINDOW, SHARE};
 static const smx_param unpool_params[] = {
     SPATIAL, {"kernel", "cells of a window, along each dimension", 2, 1, MOST, WHOLE},

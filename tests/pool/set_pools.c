@@ -228,6 +228,13 @@ static void windows_of_papers(void **state) {
   GIVE(&p, 0, 1, 2, 3, 4, 7), GIVE(&p, 1, 3.26255);
   RUN(p), NEAR(p.out[0], .244716, .434547, .802721, 1.78057, 0), NEAR(p.din[1], 1);
   GIVE(&p, 1, 1, 1), refused(&p, "ada_unpool: o* of an input is 2, and there are 1 windows");
+  p = begin("prompt_guided_pool");
+  set(&p, "spatial", "1"), set(&p, "scale", "1");
+  GIVE_ROWS(&p, 0, 1, 4, 10, 20, 30, 40), GIVE(&p, 1, 1, 2, 0, .5);
+  RUN(p), NEAR(p.out[0], 20, 39.9385), NEAR(p.din[0], 0, 1, .0061472, .993853);
+  GIVE(&p, 1, 3, 3, 3, 3), RUN(p), NEAR(p.out[0], 15, 35);
+  GIVE(&p, 1, 3, 3, 3, NAN), RUN(p), assert_true(isnan(p.out[0][0]) && isnan(p.din[0][3]));
+  GIVE(&p, 1, -INFINITY, -INFINITY, -INFINITY, -INFINITY), RUN(p), NEAR(p.out[0], 15, 35);
   p = begin("idw_pool");
   set(&p, "spatial", "1"), set(&p, "kernel", "4");
   GIVE(&p, 0, 1, 2, 3, 4), RUN(p), NEAR(p.out[0], 2.5);
