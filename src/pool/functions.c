@@ -38,5 +38,6 @@ const tensor_functions pool_functions[POOL_COUNT] = {
     [POOL_sim_pool] = {pool_query, pool_query_backward, pool_query_sizes, true},
     [POOL_query_pool] = {pool_query, pool_query_backward, pool_query_sizes, true},
     [POOL_prompt_guided_pool] = {pool_guided, pool_guided_backward, pool_sizes, true},
+    [POOL_ponet_mix] = {pool_ponet, pool_ponet_backward, pool_query_sizes, true},
     [POOL_ada_unpool] = {pool_unpool, pool_unpool_backward, pool_given_sizes, true},
 };

@@ -57,6 +57,8 @@ smx_status pool_guided_backward(const tensor_call *c);
 smx_status pool_query_sizes(dims *d);
 smx_status pool_query(const tensor_call *c);
 smx_status pool_query_backward(const tensor_call *c);
+smx_status pool_ponet(const tensor_call *c);
+smx_status pool_ponet_backward(const tensor_call *c);
 
 /* A formula of the cells of a window. */
 smx_status pool_cells_sizes(dims *d);

@@ -1,10 +1,11 @@
 /* pool/functions_guided.c - prompt_guided_pool: means of windows by what a prompt has to do with
  * their cells. In double, with scores s of the cells of all channels, a softmax of a softmax:
  *
- *   a = softmax(scale s) over all cells, w = softmax(a / temperature) over a window, y_c = sum w x_c
+ *   a = softmax(scale s) over all cells, w = softmax(a / temperature) over a window,
+ *   y_c = sum w x_c
  *
- * dx_c = w g_c, dw = sum_c g_c x_c, da = w (dw - sum w dw) / temperature over the windows of a cell,
- * ds = scale a (da - sum a da). */
+ * dx_c = w g_c, dw = sum_c g_c x_c, da = w (dw - sum w dw) / temperature over the windows of a
+ * cell, ds = scale a (da - sum a da). */
 #include "driver/carve.h"
 #include "functions_sets.h"
 
@@ -20,8 +21,8 @@ typedef struct guided_call {
   smx_scratch scratch;
 } guided_call;
 
-/* Of a lead: a and da of its cells; of each window how many cells are there, which, w and dw. x, dx:
- * of a channel; y: of its outputs. */
+/* Of a lead: a and da of its cells; of each window how many cells are there, which, w and dw. x,
+ * dx: of a channel; y: of its outputs. */
 typedef struct guided_work {
   double *a, *da, *weight, *slope, *x, *dx, *y;
   int64_t *count, *cell;

@@ -42,6 +42,7 @@ enum {
   POOL_sim_pool,
   POOL_query_pool,
   POOL_prompt_guided_pool,
+  POOL_ponet_mix,
   POOL_COUNT
 };
 extern const smx_op pool_table[POOL_COUNT];

@@ -365,4 +365,5 @@ tensor_ref_fn *const pool_refs[] = {max_pool,
                                     ada_unpool,
                                     pool_ref_sim,
                                     pool_ref_query,
-                                    prompt_guided_pool};
+                                    prompt_guided_pool,
+                                    pool_ref_ponet};

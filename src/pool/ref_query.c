@@ -1,5 +1,5 @@
-/* pool/ref_query.c - attention of one query straight from the formulas, for tests: keys and values
- * are made for every item. */
+/* pool/ref_query.c - attention of one query, and ponet_mix, straight from the formulas, for tests:
+ * keys and values are made for every item. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -109,4 +109,44 @@ void pool_ref_query(const tensor_ref_call *c) {
   const query f = {
       .heads = (int64_t)c->q[0], .scale = c->q[1] != 0 ? c->q[0] : 1, .wv = c->in[3], .wo = c->in[4]};
   run(c, f, c->in[6], c->in[5], NULL);
+}
+
+/* The largest of a column of some tokens. */
+static double largest(const double *x, const double *mask, int64_t d, int64_t first, int64_t end) {
+  double most = -INFINITY;
+  for (int64_t t = first; t < end; t++)
+    if (!mask || mask[t] != 0) most = fmax(most, x[t * d]);
+  return most;
+}
+void pool_ref_ponet(const tensor_ref_call *c) {
+  const int ndim = dimensions(c->in_shape[0]);
+  const int64_t n = c->in_shape[0][ndim - 2], d = c->in_shape[0][ndim - 1], width = d / (int64_t)c->q[0];
+  const int64_t length = n / (int64_t)c->q[1] + 1, around = (int64_t)c->q[2];
+  int64_t leads = 1;
+  for (int i = 0; i < ndim - 2; i++) leads *= c->in_shape[0][i];
+  for (int64_t i = 0; i < leads * n * d; i++) c->out[0][i] = 0;
+  for (int64_t at = 0; at < leads * d; at++) { /* a column of an item */
+    const int64_t lead = at / d, j = at % d, head = j / width * width;
+    const double *mask = c->in[5] ? c->in[5] + lead * n : NULL, *x[5];
+    double present = 0, sum = 0, v = 0;
+    for (int i = 0; i < 5; i++) x[i] = c->in[i] + lead * n * d;
+    for (int64_t t = 0; t < n; t++) present += !mask || mask[t] != 0;
+    for (int64_t u = 0; u < n; u++) {
+      if (mask && mask[u] == 0) continue;
+      double score = 0;
+      for (int64_t t = 0; t < n; t++)
+        for (int64_t r = head; r < head + width; r++)
+          score += mask && mask[t] == 0 ? 0 : x[0][t * d + r] / present * x[1][u * d + r];
+      const double e = exp(score / sqrt((double)width));
+      sum += e, v += e * x[1][u * d + j];
+    }
+    for (int64_t t = 0; t < n; t++) {
+      const int64_t first = t / length * length, end = first + length < n ? first + length : n;
+      const int64_t left = t > around ? t - around : 0, right = t + around + 1 < n ? t + around + 1 : n;
+      if (!mask || mask[t] != 0)
+        c->out[0][(lead * n + t) * d + j] =
+            (v / sum + largest(x[3] + j, mask, d, first, end)) * x[2][t * d + j] +
+            largest(x[4] + j, mask, d, left, right);
+    }
+  }
 }

@@ -325,6 +325,21 @@ static void one_query(void **state) {
   GIVE(&p, 6, 2), RUN(p), NEAR(p.out[0], 0, 0), NEAR(p.din[0], 0, 0, 0, 0, 0, 0), NEAR(p.din[4], 0, 0, 0, 0);
 }
 
+/* One token: (k + segment) o + local; tokens that are not there, segments of two. */
+static void mixed_tokens(void **state) {
+  pooling p = begin("ponet_mix");
+  GIVE_ROWS(&p, 0, 1, 1, 7), GIVE_ROWS(&p, 1, 1, 1, 2), GIVE_ROWS(&p, 2, 1, 1, 3);
+  GIVE_ROWS(&p, 3, 1, 1, 5), GIVE_ROWS(&p, 4, 1, 1, 11);
+  RUN(p), NEAR(p.out[0], 32), NEAR(p.din[2], 7), NEAR(p.din[1], 3), NEAR(p.din[3], 3), NEAR(p.din[4], 1);
+  p = begin("ponet_mix");
+  set(&p, "segments", "3");
+  GIVE_ROWS(&p, 0, 4, 1, 0, NAN, 0, 0), GIVE_ROWS(&p, 1, 4, 1, 1, NAN, 3, 5);
+  GIVE_ROWS(&p, 2, 4, 1, 1, NAN, 1, 2), GIVE_ROWS(&p, 3, 4, 1, 1, NAN, 4, 4);
+  GIVE_ROWS(&p, 4, 4, 1, 10, NAN, 20, 30), GIVE(&p, 5, 1, 0, 1, 1);
+  RUN(p), NEAR(p.out[0], 14, 0, 37, 44), NEAR(p.din[3], 1, 0, 3, 0), NEAR(p.din[4], 1, 0, 0, 2);
+  set(&p, "heads", "2"), refused(&p, "ponet_mix: heads: 1 columns are not 2 heads of one size");
+}
+
 /* A bag that is seen whole has its smoothed maximum, and a part moves it by the rate. */
 static void bags_in_parts(void **state) {
   pooling p = begin("smoothed_max_update");
@@ -506,6 +521,7 @@ int main(void) {
       cmocka_unit_test(windows_of_papers),
       cmocka_unit_test(draws_of_windows),
       cmocka_unit_test(one_query),
+      cmocka_unit_test(mixed_tokens),
       cmocka_unit_test(bags_in_parts),
       cmocka_unit_test(sets_of_nothing),
       cmocka_unit_test(means_at_their_edges),

@@ -175,7 +175,7 @@ static void fit_outputs(const named *p, dims *d, const char *chosen) {
 
 /* Columns that heads divide: six. */
 static void fit_heads(named *p, dims *d, const char *chosen) {
-  if (strcmp(p->op->name, "sim_pool") && strcmp(p->op->name, "query_pool")) return;
+  if (!strstr("sim_pool query_pool ponet_mix", p->op->name)) return;
   smx_params_set(p->op, &p->params, "heads", 1 + p->variant % 3);
   if (!chosen || strcmp(chosen, "d")) dims_set(d, "d", 0, 6);
   if (!chosen || strcmp(chosen, "j")) dims_set(d, "j", 0, 1 + p->variant % 2);
