@@ -57,6 +57,30 @@ class Heads(unittest.TestCase):
             self.assertTrue(torch.autograd.gradcheck(lambda h, w, b: wrapped.linear_cross_entropy(
                 h, w, target, linear_bias=b, reduction=reduction, z_weight=0.1, softcap=3.0, scale=0.7), arrays))
 
+    def test_sampled(self):
+        """TensorFlow's formulas of tf.nn.sampled_softmax_loss and tf.nn.nce_loss, in torch."""
+        torch.manual_seed(1)
+        h, w, b = (torch.randn(*s, dtype=torch.float64) for s in ((6, 5), (20, 5), (20,)))
+        target = torch.randint(0, 20, (6, 3))
+        drawn = libsoftmax.sample_classes(target, classes=20, count=11, unique="no", seed=4)
+        sampled, q_true, q = (torch.as_tensor(a).to(t) for a, t in zip(drawn, (torch.long, h.dtype, h.dtype)))
+
+        def composed(h, w, b, softmax):
+            true = torch.einsum("nd,ntd->nt", h, w[target]) + b[target] - q_true.log()
+            others = h @ w[sampled].T + b[sampled] - q.log()
+            if softmax:
+                others = others.masked_fill((target[:, :, None] == sampled).any(1), -torch.inf)
+            logits = torch.cat((true, others), 1)
+            labels = torch.cat((torch.full_like(true, 1 / 3), torch.zeros_like(others)), 1)
+            if softmax:
+                return (torch.logsumexp(logits, 1)[:, None] - true).mean(1)
+            return F.binary_cross_entropy_with_logits(logits, labels, reduction="none").sum(1)
+
+        for name in ("sampled_softmax", "nce_loss"):
+            ours = gradients(lambda h, w, b: getattr(wrapped, name)(h, w, target, sampled, b, q_true, q), h, w, b)
+            theirs = gradients(lambda h, w, b: composed(h, w, b, name == "sampled_softmax"), h, w, b)
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
     def test_repeated(self):
         """A graph that is kept gives the same gradients again."""
         h, w, t = torch.randn(5, 7), torch.randn(6, 7, requires_grad=True), torch.tensor([0, 1, 5, -100, 2])

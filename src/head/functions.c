@@ -79,4 +79,7 @@ const tensor_functions head_functions[HEAD_COUNT] = {
     [HEAD_cosine_margin] = {cosine_forward, cosine_backward, .packed = true},
     [HEAD_knn_lm] = {knn_lm_forward, knn_lm_backward, .packed = true},
     [HEAD_partial_fc] = {.forward = partial_fc, .sizes = partial_fc_sizes, .packed = true},
+    [HEAD_sample_classes] = {.forward = sample_classes, .sizes = candidates_sizes, .packed = true},
+    [HEAD_sampled_softmax] = {sampled_softmax_forward, sampled_softmax_backward, .packed = true},
+    [HEAD_nce_loss] = {nce_forward, nce_backward, .packed = true},
 };

@@ -21,6 +21,13 @@ static inline void head_add(head_sum *s, double x) {
   if (lost == lost) s->low += lost; /* not beside infinities */
 }
 
+/* log(e^a + e^b) */
+static inline double head_log_add(double a, double b) {
+  if (a != a || b != b) return a + b;
+  const double most = a > b ? a : b, least = a > b ? b : a;
+  return most == -__builtin_inf() ? most : most + head_math()->softplus(least - most);
+}
+
 smx_status crf_forward(const tensor_call *c);
 smx_status crf_backward(const tensor_call *c);
 smx_status crf_marginals(const tensor_call *c);
@@ -46,5 +53,12 @@ smx_status knn_lm_backward(const tensor_call *c);
 
 smx_status partial_fc_sizes(dims *d);
 smx_status partial_fc(const tensor_call *c);
+
+smx_status candidates_sizes(dims *d);
+smx_status sample_classes(const tensor_call *c);
+smx_status sampled_softmax_forward(const tensor_call *c);
+smx_status sampled_softmax_backward(const tensor_call *c);
+smx_status nce_forward(const tensor_call *c);
+smx_status nce_backward(const tensor_call *c);
 
 #endif

@@ -49,13 +49,6 @@ static knn_row open_row(const knn *s, int64_t row, double *memory) {
   return r;
 }
 
-/* log(e^a + e^b) */
-static double together(double a, double b) {
-  if (a != a || b != b) return a + b;
-  const double most = a > b ? a : b, least = a > b ? b : a;
-  return most == -__builtin_inf() ? most : most + head_math()->softplus(least - most);
-}
-
 /* log w of a token, and that of the model. */
 static double log_weight(const knn *s, const knn_row *r, double sum) {
   return s->takes + head_math()->log(sum) - head_math()->log(r->total);
@@ -74,7 +67,7 @@ static void forward_task(void *arg, int64_t row) {
   for (int64_t i = 0; i < s->k; i++) {
     double *const sum = r.sum + r.token[i];
     if (!(*sum > 0)) continue;
-    r.y[r.token[i]] = together(r.y[r.token[i]], log_weight(s, &r, *sum));
+    r.y[r.token[i]] = head_log_add(r.y[r.token[i]], log_weight(s, &r, *sum));
     *sum = -*sum;
   }
   tensor_store(s->c, s->c->out.view, row * s->classes, s->classes, r.y);
@@ -90,7 +83,7 @@ static double split_gradients(const knn *s, const knn_row *r) {
     const int64_t j = r->token[i];
     if (!(r->sum[j] > 0)) continue;
     const double own = log_model(s, r, r->y[j]), other = log_weight(s, r, r->sum[j]),
-                 y = together(own, other);
+                 y = head_log_add(own, other);
     const double g = y > -__builtin_inf() || y != y ? r->g[j] : 0;
     r->g[j] = g == 0 ? 0 : g * head_math()->exp(own - y);
     r->y[j] = g == 0 ? 0 : g * head_math()->exp(other - y);

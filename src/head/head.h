@@ -25,6 +25,9 @@ enum {
   HEAD_cosine_margin,
   HEAD_knn_lm,
   HEAD_partial_fc,
+  HEAD_sample_classes,
+  HEAD_sampled_softmax,
+  HEAD_nce_loss,
   HEAD_COUNT
 };
 extern const smx_op head_table[HEAD_COUNT];

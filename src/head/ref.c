@@ -107,4 +107,7 @@ tensor_ref_fn *const head_refs[] = {linear_cross_entropy,
                                     ref_soft_decision_tree,
                                     ref_cosine_margin,
                                     ref_knn_lm,
-                                    ref_partial_fc};
+                                    ref_partial_fc,
+                                    ref_sample_classes,
+                                    ref_sampled_softmax,
+                                    ref_nce_loss};

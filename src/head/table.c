@@ -165,6 +165,38 @@ static const smx_param partial_fc_params[] = {
     {"seed", "of the random numbers", 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL},
     {"ignore_index", "a row with this target keeps no class", -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
 
+static const smx_port sample_in[] = {
+    {"target", DIMS, INT | SMX_PORT_TARGET, "the classes of each row, or ignore_index", "n t | < classes"},
+    {"counts", DIMS, OPT, "how often each class is there, in place of form; positive or 0", "c"}};
+static const smx_port sample_out[] = {
+    {"sampled", DIMS, INT, "classes, in the order in which they were drawn; s = count", "s"},
+    {"true_expected", DIMS, 0, "how often each target is expected in s draws; 1 of what is ignored", "n t"},
+    {"sampled_expected", DIMS, 0, "how often each of `sampled` is", "s"}};
+static const char *const sample_forms[] = {"log_uniform", "uniform", NULL};
+static const smx_param sample_params[] = {
+    {"classes", "there are", 1000, 1, 1e12, SMX_PARAM_INT, NULL},
+    {"count", "classes that are drawn", 100, 1, 1e9, SMX_PARAM_INT, NULL},
+    {"form", "log((j + 2) / (j + 1)), for classes by falling frequency; or all alike",
+     0, 0, 1, SMX_PARAM_INT, sample_forms},
+    {"unique", "a class that is there is drawn again", 1, 0, 1, SMX_PARAM_INT, no_yes},
+    {"power", "of the counts; 0.75 is word2vec's, 1 makes them frequencies", 0.75, 0, 16, 0, NULL},
+    {"seed", "of the random numbers", 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL},
+    {"ignore_index", "a target that is none", -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
+static const smx_port sampled_in[] = {
+    {"h", DIMS, GRAD | SAVED, "features, a row for each token or image", "n d"},
+    {"w", DIMS, GRAD | SAVED, "the weights of each class", "c d"},
+    {"target", DIMS, INT | SAVED | SMX_PORT_TARGET, "the classes of each row, or ignore_index", "n t | < c"},
+    {"sampled", DIMS, INT | SAVED, "classes that all rows are compared with", "s | < c"},
+    {"bias", DIMS, OPT | GRAD | SAVED, "added to the logits", "c"},
+    {"true_expected", DIMS, OPT | SAVED, "how often each target is expected; positive, 1 without", "n t"},
+    {"sampled_expected", DIMS, OPT | SAVED, "how often each of `sampled` is; positive, 1 without", "s"}};
+#define SAMPLED_PARAMS(hits) \
+  {"remove_hits", "classes of a row are no others of it", hits, 0, 1, SMX_PARAM_INT, no_yes}, \
+      {"ignore_index", "a target that is none; a row of these has loss 0, gradient 0", \
+       -100, -1e15, 1e15, SMX_PARAM_INT, NULL}
+static const smx_param sampled_params[] = {SAMPLED_PARAMS(1)}, nce_params[] = {SAMPLED_PARAMS(0)};
+#define SAMPLED_FORMULA "x_j = h w_j + bias_j - log expected_j, y the T targets of a row"
+
 #define SOURCE \
   "Cut Your Losses in Large-Vocabulary Language Models (Wijmans et al. 2024); Liger Kernel (Hsu et al. " \
   "2024); torch.nn.functional.linear_cross_entropy"
@@ -320,4 +352,45 @@ const smx_op head_table[HEAD_COUNT] = {
                   "keeps a tenth",
         .example = "softmax run partial_fc labels.npy --classes 1000 --keep 100",
         INPUTS(partial_fc_in), OUTPUTS(partial_fc_out), PARAMS(partial_fc_params)},
+    [HEAD_sample_classes] = {
+        .id = 605, .name = "sample_classes", .family = "head", .tolerance = 32,
+        .title = "classes by chance, for sampled_softmax and nce_loss, and how often they are expected",
+        .formula = "P_j = log((j + 2) / (j + 1)) / log(classes + 1), 1 / classes, or counts_j^power over "
+                   "their sum;  expected_j = count P_j, or 1 - (1 - P_j)^T after T > count draws",
+        .about = "What TensorFlow's candidate samplers give, by Philox: the same for any threads and "
+                 "machine. `unique` draws until there are count different classes, T times, and "
+                 "takes that as if T were fixed, as TensorFlow does. Draws that find no new class for "
+                 "long (1000 count + 10^6 in all) are an error. A class of count 0 is never drawn. No "
+                 "gradient.",
+        .source = "On Using Very Large Target Vocabulary for Neural Machine Translation (Jean et al. 2015);"
+                  " TensorFlow's tf.random.log_uniform_candidate_sampler",
+        .example = "softmax run sample_classes classes.npy --classes 1000 --count 20",
+        INPUTS(sample_in), OUTPUTS(sample_out), PARAMS(sample_params)},
+    [HEAD_sampled_softmax] = {
+        .id = 606, .name = "sampled_softmax", .family = "head", .flags = SMX_OP_BACKWARD, .tolerance = 32,
+        .title = "cross-entropy of a linear layer among the classes of a row and some others",
+        .formula = "loss = sum_y (lse - x_y) / T,  lse = log(sum_y e^x_y + sum_sampled e^x_j),  "
+                   SAMPLED_FORMULA,
+        .about = "A step of training over a large vocabulary that touches few rows of w; at the end "
+                 "linear_cross_entropy says the loss. sample_classes draws the others; with all other "
+                 "classes, once each, it is cross-entropy. Scores of the others are formed some rows at a "
+                 "time, as linear_cross_entropy forms them, those of targets in double. A class that is "
+                 "among the others twice counts twice.",
+        .source = "On Using Very Large Target Vocabulary for Neural Machine Translation (Jean et al. 2015);"
+                  " TensorFlow's tf.nn.sampled_softmax_loss",
+        .example = "softmax run sampled_softmax features.npy head.npy classes.npy others.npy",
+        INPUTS(sampled_in), OUTPUTS(hierarchical_out), PARAMS(sampled_params)},
+    [HEAD_nce_loss] = {
+        .id = 607, .name = "nce_loss", .family = "head", .flags = SMX_OP_BACKWARD, .tolerance = 32,
+        .title = "noise-contrastive estimation: the classes of a row told from noise",
+        .formula = "loss = sum_y (softplus(-x_y) / T + (1 - 1 / T) softplus(x_y)) + sum_sampled "
+                   "softplus(x_j),  " SAMPLED_FORMULA,
+        .about = "Logits learn to be log-probabilities by themselves, without a sum over the classes. "
+                 "Without the expected counts it is the negative sampling of word2vec. Everything else is "
+                 "as in sampled_softmax; others that are classes of a row stay, unless remove_hits is set.",
+        .source = "Noise-contrastive estimation (Gutmann, Hyvarinen 2010); A Fast and Simple Algorithm for"
+                  " Training Neural Probabilistic Language Models (Mnih, Teh 2012); TensorFlow's "
+                  "tf.nn.nce_loss",
+        .example = "softmax run nce_loss features.npy head.npy classes.npy others.npy",
+        INPUTS(sampled_in), OUTPUTS(hierarchical_out), PARAMS(nce_params)},
 };

@@ -272,6 +272,15 @@ static void fit_parents(named *p) {
   }
 }
 
+/* Counts of as many classes as there are, and draws that end. */
+static void fit_candidates(named *p, dims *d, const char *chosen) {
+  static const char *const names[] = {"classes", "count", "unique", NULL};
+  static const int values[][3] = {{12, 5, 1}, {30, 40, 0}, {7, 7, 1}, {40, 6, 1}, {9, 1, 0}, {25, 20, 1}};
+  if (strcmp(p->op->name, "sample_classes") != 0) return;
+  set_each(p, names, values[p->variant % 6]);
+  if (!chosen || strcmp(chosen, "c") != 0) dims_set(d, "c", 0, values[p->variant % 6][0]);
+}
+
 /* As many keys as rows or more, views in pairs; b, or similarities, in every other variant, and
  * labels or positives. */
 static bool has_others(const named *p) {
@@ -404,6 +413,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   fit_experts(p, &d, name);
   fit_tokens(p, &d, name, size);
   fit_tree(p, &d, name);
+  fit_candidates(p, &d, name);
   fit_pairs(p, &d, name);
   fit_sheets(p, &d, name);
   fit_documents(p, &d, name);
