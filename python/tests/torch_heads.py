@@ -81,6 +81,21 @@ class Heads(unittest.TestCase):
             theirs = gradients(lambda h, w, b: composed(h, w, b, name == "sampled_softmax"), h, w, b)
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
+    def test_memory(self):
+        """The layer of Lample et al. in torch: topk of the halves, of their sums, an embedding bag."""
+        torch.manual_seed(2)
+        q, keys, values = (torch.randn(*s, dtype=torch.float64) for s in ((7, 2, 6), (2, 2, 5, 3), (25, 4)))
+
+        def composed(q, keys, values):
+            s = torch.einsum("nhpe,hpme->nhpm", q.reshape(7, 2, 2, 3), keys)
+            (s1, i1), (s2, i2) = s[:, :, 0].topk(3), s[:, :, 1].topk(3)
+            all, index = (s1[..., :, None] + s2[..., None, :]).flatten(-2), (5 * i1[..., :, None] + i2[..., None, :]).flatten(-2)
+            best, at = all.topk(3)
+            return torch.einsum("nhk,nhkd->nd", best.softmax(-1), values[index.gather(-1, at)])
+
+        ours = gradients(lambda *a: wrapped.product_key_memory(*a, k=3).y, q, keys, values)
+        torch.testing.assert_close(ours, gradients(composed, q, keys, values))
+
     def test_repeated(self):
         """A graph that is kept gives the same gradients again."""
         h, w, t = torch.randn(5, 7), torch.randn(6, 7, requires_grad=True), torch.tensor([0, 1, 5, -100, 2])

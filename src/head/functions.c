@@ -82,4 +82,8 @@ const tensor_functions head_functions[HEAD_COUNT] = {
     [HEAD_sample_classes] = {.forward = sample_classes, .sizes = candidates_sizes, .packed = true},
     [HEAD_sampled_softmax] = {sampled_softmax_forward, sampled_softmax_backward, .packed = true},
     [HEAD_nce_loss] = {nce_forward, nce_backward, .packed = true},
+    [HEAD_soft_token_expectation] = {soft_token_forward, soft_token_backward, .packed = true},
+    [HEAD_vq_logits_head] = {vq_forward, vq_backward, .packed = true},
+    [HEAD_surface_fusion] = {fusion_forward, fusion_backward, .packed = true},
+    [HEAD_product_key_memory] = {memory_forward, memory_backward, memory_sizes, true},
 };

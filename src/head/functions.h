@@ -61,4 +61,14 @@ smx_status sampled_softmax_backward(const tensor_call *c);
 smx_status nce_forward(const tensor_call *c);
 smx_status nce_backward(const tensor_call *c);
 
+smx_status soft_token_forward(const tensor_call *c);
+smx_status soft_token_backward(const tensor_call *c);
+smx_status memory_sizes(dims *d);
+smx_status memory_forward(const tensor_call *c);
+smx_status memory_backward(const tensor_call *c);
+smx_status vq_forward(const tensor_call *c);
+smx_status vq_backward(const tensor_call *c);
+smx_status fusion_forward(const tensor_call *c);
+smx_status fusion_backward(const tensor_call *c);
+
 #endif

@@ -10,9 +10,8 @@
  * binary_cross_entropy; those of y are products in double. */
 #include <string.h>
 
-#include "driver/carve.h"
-#include "driver/merge_sort.h"
 #include "driver_linear.h"
+#include "functions_groups.h"
 #include "functions_tree.h"
 
 enum { H, W, TARGET, OTHER, BIAS, TRUE_EXPECTED, EXPECTED }; /* inputs */
@@ -24,7 +23,7 @@ typedef struct sampled {
   bool nce, backward;
   int64_t n, t, s, d, bytes;
   const int64_t *target, *other;
-  int64_t *order, *spare;           /* of the others, by class; of these and all targets, for gradients */
+  head_groups groups;               /* the others, by class; then these and all targets, for gradients */
   char *w, *bias, *dh, *dw, *dbias; /* of the others, and what their layer gives h: reals */
   char *sum, *up;                   /* of the rows of a block: what the rule makes of the others */
   double *x, *loss;                 /* scores of the targets, then their gradients */
@@ -45,25 +44,18 @@ static bool counts(const sampled *p, int64_t i) {
 
 /* ---- classes in order ---- */
 
-/* Entry i: one of the others, then of the targets. */
-static int64_t class_of(const sampled *p, int64_t i) { return i < p->s ? p->other[i] : p->target[i - p->s]; }
-static bool is_before(const void *arg, int64_t a, int64_t b) {
-  const int64_t x = class_of(arg, a), y = class_of(arg, b);
-  return x < y || (x == y && a < b);
+/* Entries: the others, then all targets. */
+static void number_entries(sampled *p, int64_t count) {
+  for (int64_t i = 0; i < count; i++) p->groups.number[i] = i < p->s ? p->other[i] : p->target[i - p->s];
+  head_groups_sort(&p->groups, count);
 }
 
-static void sort_entries(sampled *p, int64_t count) {
-  for (int64_t i = 0; i < count; i++) p->order[i] = i;
-  int64_t *const sorted = smx_merge_sort(p->order, p->spare, count, is_before, p);
-  if (sorted != p->order) p->spare = p->order, p->order = sorted;
-}
-
-/* The first entry whose class is not below this one. */
+/* The first place whose class is not below this one. */
 static int64_t first_of(const sampled *p, int64_t count, int64_t class) {
   int64_t low = 0, high = count;
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
-    if (class_of(p, p->order[middle]) < class) low = middle + 1;
+    if (head_groups_at(&p->groups, middle) < class) low = middle + 1;
     else high = middle;
   }
   return low;
@@ -121,8 +113,8 @@ static void hide_task(void *arg, int64_t r) {
   const int64_t row = p->run.first + r;
   for (int64_t i = row * p->t; i < (row + 1) * p->t; i++)
     for (int64_t k = counts(p, i) ? first_of(p, p->s, p->target[i]) : p->s;
-         k < p->s && p->other[p->order[k]] == p->target[i]; k++)
-      smx_reals_store(p->c->is_f64, &none, 1, p->run.z + (r * p->run.pitch + p->order[k]) * p->bytes);
+         k < p->s && head_groups_at(&p->groups, k) == p->target[i]; k++)
+      smx_reals_store(p->c->is_f64, &none, 1, p->run.z + (r * p->run.pitch + p->groups.order[k]) * p->bytes);
 }
 
 /* ---- losses ---- */
@@ -256,14 +248,13 @@ static void add_entry(const sampled *p, int64_t i, double *sum, double *room, do
 /* Entries from k on are of one class, if k is the first of them. */
 static void class_task(void *arg, int64_t k) {
   sampled *p = arg;
-  const int64_t all = p->s + p->n * p->t, class = class_of(p, p->order[k]);
+  const int64_t all = p->s + p->n * p->t, class = head_groups_at(&p->groups, k);
   double *const sum = smx_scratch_take(&p->scratch), bias = 0;
-  const bool first = k == 0 || class_of(p, p->order[k - 1]) != class,
-             ignored = class == (int64_t)tensor_param(p->c, "ignore_index") && p->order[k] >= p->s;
-  if (first && !ignored) {
+  const bool ignored = class == (int64_t)tensor_param(p->c, "ignore_index") && p->groups.order[k] >= p->s;
+  if (head_groups_begin(&p->groups, k) && !ignored) {
     memset(sum, 0, sizeof *sum * (size_t)p->d);
-    for (; k < all && class_of(p, p->order[k]) == class; k++)
-      add_entry(p, p->order[k], sum, sum + p->d, &bias);
+    for (; k < all && head_groups_at(&p->groups, k) == class; k++)
+      add_entry(p, p->groups.order[k], sum, sum + p->d, &bias);
     if (p->c->din.given[W]) tensor_store(p->c, p->c->din.view + W, class * p->d, p->d, sum);
     if (p->c->din.given[BIAS]) tensor_store(p->c, p->c->din.view + BIAS, class, 1, &bias);
   }
@@ -277,7 +268,7 @@ static void put_gradients(sampled *p) {
   if (c->din.given[W]) memset(c->din.view[W].data, 0, classes * (size_t)p->d);
   if (c->din.given[BIAS]) memset(c->din.view[BIAS].data, 0, classes);
   if (!c->din.given[W] && !c->din.given[BIAS]) return;
-  sort_entries(p, p->s + p->n * p->t);
+  number_entries(p, p->s + p->n * p->t);
   smx_parallel(c->ctx, p->s + p->n * p->t, class_task, p);
 }
 
@@ -299,7 +290,7 @@ static smx_view line_of(const sampled *p, char *data) {
 static void divide(sampled *p, carver *m) {
   const int64_t entries = p->s + (p->backward ? p->n * p->t : 0);
   p->x = carve(m, p->n, p->t, sizeof *p->x), p->loss = carve(m, p->n, 1, sizeof *p->loss);
-  p->order = carve(m, entries, 1, sizeof *p->order), p->spare = carve(m, entries, 1, sizeof *p->order);
+  p->groups = head_groups_carve(m, entries);
   p->w = carve(m, p->s, p->d, p->bytes), p->bias = carve(m, p->s, 1, p->bytes);
   p->sum = carve(m, LINEAR_MOST, 1, p->bytes), p->up = carve(m, LINEAR_MOST, 1, p->bytes);
   if (!p->backward) return;
@@ -338,7 +329,7 @@ static smx_status run_sampled(sampled *p) {
   smx_parallel(p->c->ctx, p->s, gather_task, p), smx_parallel(p->c->ctx, p->n, score_task, p);
   smx_status status = linear_open(&p->run, p->backward, &layer);
   if (status != SMX_OK) return status;
-  sort_entries(p, p->s);
+  number_entries(p, p->s);
   status = walk(p);
   linear_close(&p->run, layer);
   if (status != SMX_OK) return status;

@@ -28,6 +28,10 @@ enum {
   HEAD_sample_classes,
   HEAD_sampled_softmax,
   HEAD_nce_loss,
+  HEAD_soft_token_expectation,
+  HEAD_vq_logits_head,
+  HEAD_surface_fusion,
+  HEAD_product_key_memory,
   HEAD_COUNT
 };
 extern const smx_op head_table[HEAD_COUNT];

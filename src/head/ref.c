@@ -110,4 +110,8 @@ tensor_ref_fn *const head_refs[] = {linear_cross_entropy,
                                     ref_partial_fc,
                                     ref_sample_classes,
                                     ref_sampled_softmax,
-                                    ref_nce_loss};
+                                    ref_nce_loss,
+                                    ref_soft_token_expectation,
+                                    ref_vq_logits_head,
+                                    ref_surface_fusion,
+                                    ref_product_key_memory};

@@ -197,6 +197,43 @@ static const smx_port sampled_in[] = {
 static const smx_param sampled_params[] = {SAMPLED_PARAMS(1)}, nce_params[] = {SAMPLED_PARAMS(0)};
 #define SAMPLED_FORMULA "x_j = h w_j + bias_j - log expected_j, y the T targets of a row"
 
+static const smx_port token_in[] = {
+    {"z", DIMS, GRAD | SAVED, "logits", "... v"},
+    {"e", DIMS, GRAD | SAVED, "the codebook, a row for each token", "v d"}};
+static const smx_port token_out[] = {{"y", DIMS, 0, "the mean of the codebook", "... d"}};
+static const smx_param token_params[] = {
+    {"temperature", "divides the logits; 0 = the row of the largest; the paper's factor is 1 / T",
+     1, 0, 1e30, 0, NULL}};
+
+static const smx_port vq_in[] = {
+    {"h", DIMS, GRAD | SAVED, "features, a row for each token or image", "n d"},
+    {"code", DIMS, GRAD | SAVED, "the weights of each code", "k d"},
+    {"map", DIMS, INT | SAVED, "the code of each class", "c | < k"},
+    {"target", DIMS, INT | SAVED | SMX_PORT_TARGET, "the class of each row, or ignore_index", "n | < c"},
+    {"bias", DIMS, OPT | GRAD | SAVED, "of each class, added to the logit of its code", "c"}};
+
+static const smx_port fusion_in[] = {
+    {"x", DIMS, GRAD | SAVED, "logits of the decoder", "... c"},
+    {"source", DIMS, GRAD | SAVED, "logits from the embeddings of the source", "... c"},
+    {"share", DIMS, OPT | GRAD | SAVED, "g of each row, a probability; in place of gate", "..."}};
+static const smx_port fusion_out[] = {{"y", DIMS, 0, "hard: logarithms; soft: log-probabilities", "... c"}};
+static const char *const fusion_forms[] = {"hard", "soft", NULL};
+static const smx_param fusion_params[] = {
+    {"form", "a mean of logarithms; a softmax of the sum", 0, 0, 1, SMX_PARAM_INT, fusion_forms},
+    {"gate", "g, the decoder's share (hard)", 0.8, 0, 1, 0, NULL},
+    {"kappa", "k, multiplies the source's logits (soft); the paper has 1 and 5", 1, 0, 1e30, 0, NULL}};
+
+static const smx_port memory_in[] = {
+    {"query", DIMS, GRAD | SAVED, "of each head; d = 2 e", "... h d"},
+    {"keys", DIMS, GRAD | SAVED, "m for each head and half of a query", "h 2 m e"},
+    {"values", DIMS, GRAD | SAVED, "that of keys i and j is row i m + j; v = m m", "v o"}};
+static const smx_port memory_out[] = {
+    {"y", DIMS, 0, "the mean of the chosen values, heads added up", "... o"},
+    {"index", DIMS, INT, "the values that were chosen, the best first", "... h k"},
+    {"weight", DIMS, 0, "their weights", "... h k"}};
+static const smx_param memory_params[] = {
+    {"k", "values that a head chooses", 32, 1, 1e6, SMX_PARAM_INT, NULL}};
+
 #define SOURCE \
   "Cut Your Losses in Large-Vocabulary Language Models (Wijmans et al. 2024); Liger Kernel (Hsu et al. " \
   "2024); torch.nn.functional.linear_cross_entropy"
@@ -393,4 +430,57 @@ const smx_op head_table[HEAD_COUNT] = {
                   "tf.nn.nce_loss",
         .example = "softmax run nce_loss features.npy head.npy classes.npy others.npy",
         INPUTS(sampled_in), OUTPUTS(hierarchical_out), PARAMS(nce_params)},
+    [HEAD_soft_token_expectation] = {
+        .id = 608, .name = "soft_token_expectation", .family = "head", .flags = SMX_OP_BACKWARD,
+        .tolerance = 32,
+        .title = "the mean of a codebook under a row of logits, in place of one of its rows",
+        .formula = "y = sum_j p_j e_j,  p = softmax(z / T)",
+        .about = "A token between tokens, so that what is decoded from it has a gradient. Products are "
+                 "those of linear_cross_entropy, with p in memory. Every number of the codebook is read; a "
+                 "part of the vocabulary is a slice of z and of e. A row without tokens gives zeros. For "
+                 "lists of tokens instead of rows: smx_mix_embeddings.",
+        .source = "All in Tokens: Unifying Output Space of Visual Tasks via Soft Token (Ning et al. 2023)",
+        .example = "softmax run soft_token_expectation logits.npy codebook.npy --temperature 1.25",
+        INPUTS(token_in), OUTPUTS(token_out), PARAMS(token_params)},
+    [HEAD_vq_logits_head] = {
+        .id = 609, .name = "vq_logits_head", .family = "head", .flags = SMX_OP_BACKWARD, .tolerance = 32,
+        .title = "cross-entropy where the classes of a code share its logit",
+        .formula = "loss = lse_k(l_k + log n_k) - l_m(y) - bias_y,  l = h code^T,  n_k = sum_(m(v) = k) "
+                   "e^bias_v,  m = map",
+        .about = "As many logits as codes, whatever the vocabulary, and no row of classes anywhere: the "
+                 "loss is that of the logits l_m(v) + bias_v. Without bias classes of one code are alike, "
+                 "as in the paper; bias tells them apart by frequency. A code with no class is never "
+                 "chosen. To choose a class, take a code by l + log n, and a class of it by its bias.",
+        .source = "VQ-Logits: Compressing the Output Bottleneck of Large Language Models via Vector "
+                  "Quantized Logits (2025), without bias; log n in place of scattered logits is ours",
+        .example = "softmax run vq_logits_head features.npy codes.npy map.npy labels.npy",
+        INPUTS(vq_in), OUTPUTS(hierarchical_out), PARAMS(ignore_params)},
+    [HEAD_surface_fusion] = {
+        .id = 610, .name = "surface_fusion", .family = "head", .flags = SMX_OP_BACKWARD, .tolerance = 32,
+        .title = "the logits of a decoder and of its source's embeddings as one distribution",
+        .formula = "hard: y = g log softmax(x) + (1 - g) log softmax(source);  soft: y = log softmax(x + k "
+                   "source)",
+        .about = "For a translation that stays near its source. Hard is a mean of logarithms, whose "
+                 "exponentials sum to less than 1; soft is the same as adding log softmax(k source) to x or"
+                 " to log softmax(x). What either row rules out by -inf is ruled out, unless that row has "
+                 "no share. For nll_loss or a choice.",
+        .source = "Understanding and Improving Encoder Layer Fusion in Sequence-to-Sequence Learning (Liu "
+                  "et al. 2021)",
+        .example = "softmax run surface_fusion logits.npy source.npy --gate 0.7",
+        INPUTS(fusion_in), OUTPUTS(fusion_out), PARAMS(fusion_params)},
+    [HEAD_product_key_memory] = {
+        .id = 611, .name = "product_key_memory", .family = "head", .flags = SMX_OP_BACKWARD,
+        .tolerance = 32,
+        .title = "a mean of the best of m^2 values, which two sets of m keys find",
+        .formula = "y = sum over heads and the best k of w_ij v_(i m + j),  w = softmax(s),  s_ij = q1 key1_i"
+                   " + q2 key2_j,  q = (q1, q2)",
+        .about = "A layer of a million values for the cost of two thousand keys: the best k of all are "
+                 "among the best k of either half. Nothing divides the scores. Of equal scores the lower "
+                 "number is first. A head with a score that is no finite number makes its row NaN, with "
+                 "indices -1. Gradients touch what was chosen. A gate, or a projection of y, is the "
+                 "caller's.",
+        .source = "Large Memory Layers with Product Keys (Lample et al. 2019); Memory Layers at Scale "
+                  "(Berges et al. 2024)",
+        .example = "softmax run product_key_memory query.npy keys.npy values.npy --k 4",
+        INPUTS(memory_in), OUTPUTS(memory_out), PARAMS(memory_params)},
 };

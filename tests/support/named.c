@@ -281,6 +281,16 @@ static void fit_candidates(named *p, dims *d, const char *chosen) {
   if (!chosen || strcmp(chosen, "c") != 0) dims_set(d, "c", 0, values[p->variant % 6][0]);
 }
 
+/* Memories of 16 values, whose queries are two keys wide. */
+static void fit_memory(named *p, dims *d, const char *chosen) {
+  static const char *const names[] = {"m", "v", "e", "d"};
+  static const int64_t sizes[] = {4, 16, 3, 6};
+  if (strcmp(p->op->name, "product_key_memory") != 0) return;
+  smx_params_set(p->op, &p->params, "k", 1 + p->variant % 4);
+  for (int i = 0; i < 4; i++)
+    if (!chosen || strcmp(chosen, names[i]) != 0) dims_set(d, names[i], 0, sizes[i]);
+}
+
 /* As many keys as rows or more, views in pairs; b, or similarities, in every other variant, and
  * labels or positives. */
 static bool has_others(const named *p) {
@@ -414,6 +424,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   fit_tokens(p, &d, name, size);
   fit_tree(p, &d, name);
   fit_candidates(p, &d, name);
+  fit_memory(p, &d, name);
   fit_pairs(p, &d, name);
   fit_sheets(p, &d, name);
   fit_documents(p, &d, name);
