@@ -86,4 +86,6 @@ const tensor_functions head_functions[HEAD_COUNT] = {
     [HEAD_vq_logits_head] = {vq_forward, vq_backward, .packed = true},
     [HEAD_surface_fusion] = {fusion_forward, fusion_backward, .packed = true},
     [HEAD_product_key_memory] = {memory_forward, memory_backward, memory_sizes, true},
+    [HEAD_augment_and_reduce] = {reduce_forward, reduce_backward, .packed = true},
+    [HEAD_fourier_head] = {waves_forward, waves_backward, waves_sizes, true},
 };

@@ -60,9 +60,14 @@ smx_status sampled_softmax_forward(const tensor_call *c);
 smx_status sampled_softmax_backward(const tensor_call *c);
 smx_status nce_forward(const tensor_call *c);
 smx_status nce_backward(const tensor_call *c);
+smx_status reduce_forward(const tensor_call *c);
+smx_status reduce_backward(const tensor_call *c);
 
 smx_status soft_token_forward(const tensor_call *c);
 smx_status soft_token_backward(const tensor_call *c);
+smx_status waves_sizes(dims *d);
+smx_status waves_forward(const tensor_call *c);
+smx_status waves_backward(const tensor_call *c);
 smx_status memory_sizes(dims *d);
 smx_status memory_forward(const tensor_call *c);
 smx_status memory_backward(const tensor_call *c);

@@ -1,10 +1,16 @@
 /* head/functions_sampled.c - losses of the classes of a row and of some others, the same for all
  * rows: sampled_softmax (Jean et al. 2015) and nce_loss (Gutmann, Hyvarinen 2010; Mnih, Teh 2012),
- * as TensorFlow has them (nn_impl.py). With x_j = h w_j + bias_j - log Q_j, Q_j how often j is
- * expected among the others S, and the T classes y of a row,
+ * as TensorFlow has them (nn_impl.py), and augment_and_reduce. With x_j = h w_j + bias_j - log Q_j,
+ * Q_j how often j is expected among the others S, and the T classes y of a row,
  *
  *   sampled_softmax   sum_y (lse - x_y) / T,  lse over y and S
  *   nce_loss          sum_y (softplus(-x_y) / T + (1 - 1 / T) softplus(x_y)) + sum_S softplus(x_j)
+ *
+ * augment_and_reduce (Ruiz et al. 2018) has one class a row, Q = 1, and S stands for all c - 1
+ * other classes: with f the share c - 1 over the others of the row, and its latent number,
+ *
+ *   softmax    log eta - 1 + (1 + s) / eta,  s = f sum_S e^(x_j - x_y);  eta = 1 + s is the least
+ *   logistic   u + 2 softplus(-u) + f sum_S softplus(x_j - x_y - u);  without u the sum alone
  *
  * Scores of S are a linear layer of its rows of w, whose loss of a row is logsumexp or
  * binary_cross_entropy; those of y are products in double. */
@@ -14,19 +20,22 @@
 #include "functions_groups.h"
 #include "functions_tree.h"
 
-enum { H, W, TARGET, OTHER, BIAS, TRUE_EXPECTED, EXPECTED }; /* inputs */
+enum { H, W, TARGET, OTHER, BIAS, TRUE_EXPECTED, EXPECTED, LATENT = TRUE_EXPECTED }; /* inputs */
+typedef enum kind { SOFTMAX, NCE, REDUCE, LOGISTIC } kind; /* the latter two of augment_and_reduce */
 enum { KEEP = 32 << 20 };
 #define INF __builtin_inf()
 
 typedef struct sampled {
   const tensor_call *c;
-  bool nce, backward;
+  kind kind;
+  bool backward, latent; /* latent: of augment_and_reduce */
   int64_t n, t, s, d, bytes;
   const int64_t *target, *other;
   head_groups groups;               /* the others, by class; then these and all targets, for gradients */
   char *w, *bias, *dh, *dw, *dbias; /* of the others, and what their layer gives h: reals */
   char *sum, *up;                   /* of the rows of a block: what the rule makes of the others */
   double *x, *loss;                 /* scores of the targets, then their gradients */
+  double *factor, *all, *slope;     /* latent: f of each row, f times its sum, the gradient of latent */
   linear_ports ports;
   linear_run run;
   smx_scratch scratch;
@@ -65,7 +74,7 @@ static int64_t first_of(const sampled *p, int64_t count, int64_t class) {
 
 static double log_expected(const sampled *p, int port, int64_t i) {
   double q = 1;
-  if (p->c->in.given[port]) tensor_load(p->c, p->c->in.view + port, i, 1, &q);
+  if (p->c->in.given[port] && !p->latent) tensor_load(p->c, p->c->in.view + port, i, 1, &q);
   return head_math()->log(q);
 }
 static double bias_of(const sampled *p, int64_t class) {
@@ -74,7 +83,7 @@ static double bias_of(const sampled *p, int64_t class) {
   return bias;
 }
 
-static smx_status check_expected(const sampled *p, int port, int64_t count) {
+static smx_status check_positive(const sampled *p, int port, int64_t count) {
   for (int64_t i = 0; p->c->in.given[port] && i < count; i++) {
     double q;
     tensor_load(p->c, p->c->in.view + port, i, 1, &q);
@@ -106,15 +115,35 @@ static void score_task(void *arg, int64_t row) {
   smx_scratch_give(&p->scratch, h);
 }
 
+static double latent_of(const sampled *p, int64_t row, double otherwise) {
+  if (p->c->in.given[LATENT]) tensor_load(p->c, p->c->in.view + LATENT, row, 1, &otherwise);
+  return otherwise;
+}
+
+/* x - by, for the scores of a row. */
+static void shift(const sampled *p, char *row, double by) {
+  double part[64];
+  for (int64_t j = 0; j < p->s; j += 64) {
+    const int64_t n = p->s - j < 64 ? p->s - j : 64;
+    smx_reals_load(p->c->is_f64, row + j * p->bytes, n, part);
+    for (int64_t i = 0; i < n; i++) part[i] -= by;
+    smx_reals_store(p->c->is_f64, part, n, row + j * p->bytes);
+  }
+}
+
 /* The others that are classes of the row take no part. */
 static void hide_task(void *arg, int64_t r) {
   const sampled *p = arg;
   const double none = -INF;
   const int64_t row = p->run.first + r;
+  char *const z = p->run.z + r * p->run.pitch * p->bytes;
+  int64_t left = p->s;
   for (int64_t i = row * p->t; i < (row + 1) * p->t; i++)
     for (int64_t k = counts(p, i) ? first_of(p, p->s, p->target[i]) : p->s;
-         k < p->s && head_groups_at(&p->groups, k) == p->target[i]; k++)
-      smx_reals_store(p->c->is_f64, &none, 1, p->run.z + (r * p->run.pitch + p->groups.order[k]) * p->bytes);
+         k < p->s && head_groups_at(&p->groups, k) == p->target[i]; k++, left--)
+      smx_reals_store(p->c->is_f64, &none, 1, z + p->groups.order[k] * p->bytes);
+  if (p->latent) p->factor[row] = left > 0 ? (double)(tensor_dim(p->c, "c") - 1) / (double)left : 0;
+  if (p->kind == LOGISTIC && counts(p, row)) shift(p, z, p->x[row] + latent_of(p, row, 0));
 }
 
 /* ---- losses ---- */
@@ -153,27 +182,69 @@ static double softmax_row(const sampled *p, int64_t row, double rest, double g) 
   return g * head_math()->exp(rest - lse);
 }
 
+static double reduce_row(const sampled *p, int64_t row, double rest, double g) {
+  const double lead = rest - p->x[row] + head_math()->log(p->factor[row]),
+               all = p->factor[row] == 0 ? 0 : head_math()->exp(lead), more = tensor_upstream(p->c, 1, row),
+               more_up = p->backward && more != 0 ? more * all : 0;
+  p->all[row] = all;
+  if (!p->c->in.given[LATENT]) {
+    p->loss[row] = p->factor[row] == 0 ? 0 : head_math()->softplus(lead);
+    p->x[row] = -(p->factor[row] == 0 ? 0 : g * tree_sigmoid(lead)) - more_up;
+  } else {
+    const double eta = latent_of(p, row, 1);
+    p->loss[row] = head_math()->log(eta) - 1 + (1 + all) / eta;
+    p->x[row] = -g * all / eta - more_up;
+    if (p->backward) p->slope[row] = g * (eta - 1 - all) / (eta * eta);
+  }
+  return -p->x[row];
+}
+/* The gradient of x follows from those of the others (finish_task). */
+static double logistic_row(const sampled *p, int64_t row, double rest, double g) {
+  const double u = latent_of(p, row, 0);
+  p->all[row] = p->loss[row] = p->factor[row] * rest;
+  if (p->c->in.given[LATENT]) p->loss[row] += u + 2 * head_math()->softplus(-u);
+  if (p->backward) p->slope[row] = g * (1 - 2 * tree_sigmoid(-u));
+  return p->factor[row] * (g + tensor_upstream(p->c, 1, row));
+}
+
+/* Of the absent classes of a row. */
+static void no_row(const sampled *p, int64_t row) {
+  p->loss[row] = 0;
+  if (p->latent) p->all[row] = 0;
+  if (p->latent && p->backward) p->slope[row] = 0;
+}
+
 static void row_task(void *arg, int64_t r) {
   sampled *p = arg;
   const int64_t row = p->run.first + r;
+  static double (*const rows[])(const sampled *p, int64_t row, double rest,
+                                double g) = {softmax_row, nce_row, reduce_row, logistic_row};
   double rest, up = 0;
   const double g = p->backward ? tensor_upstream(p->c, 0, row) : 0;
   smx_reals_load(p->c->is_f64, p->sum + r * p->bytes, 1, &rest);
-  if (!present(p, row)) p->loss[row] = 0;
-  else up = p->nce ? nce_row(p, row, rest, g) : softmax_row(p, row, rest, g);
+  if (!present(p, row)) no_row(p, row);
+  else up = rows[p->kind](p, row, rest, g);
   smx_reals_store(p->c->is_f64, &up, 1, p->up + r * p->bytes);
 }
 
-static void clear_task(void *arg, int64_t r) { /* whatever an ignored row holds */
-  const sampled *p = arg;
-  if (!present(p, p->run.first + r))
-    memset(p->run.dz + r * p->run.pitch * p->bytes, 0, (size_t)(p->s * p->bytes));
+static void finish_task(void *arg, int64_t r) {
+  sampled *p = arg;
+  const int64_t row = p->run.first + r;
+  char *const dz = p->run.dz + r * p->run.pitch * p->bytes;
+  if (!present(p, row)) memset(dz, 0, (size_t)(p->s * p->bytes)); /* whatever an ignored row holds */
+  if (p->kind != LOGISTIC || !present(p, row)) return;
+  double sum = 0, g;
+  for (int64_t j = 0; j < p->s; j++) smx_reals_load(p->c->is_f64, dz + j * p->bytes, 1, &g), sum += g;
+  p->x[row] = -sum, p->slope[row] -= sum;
 }
+
+/* Sums of softplus, or the logarithm of a sum of exponentials. */
+static bool is_softplus(const sampled *p) { return p->kind == NCE || p->kind == LOGISTIC; }
 
 /* The rule on the scores of a block, forward or backward. */
 static smx_status rule(const sampled *p, bool backward) {
   static const double absent = 0;
-  const smx_op *const op = smx_op_find(p->nce ? "binary_cross_entropy" : "logsumexp");
+  const smx_op *const op = smx_op_find(is_softplus(p) ? "binary_cross_entropy" : "logsumexp");
   const smx_dtype real = p->c->is_f64 ? SMX_F64 : SMX_F32;
   int64_t shape[] = {p->run.rows, p->s}, rows[] = {p->run.pitch, 1}, still[] = {0, 0};
   const smx_tensor z = smx_tensor_of(p->run.z, real, 2, shape, rows),
@@ -183,7 +254,7 @@ static smx_status rule(const sampled *p, bool backward) {
                    up = smx_tensor_of(p->up, real, 1, shape, NULL);
   const smx_tensor *const in[] = {&z, &none}, *const out[] = {&sum}, *const dout[] = {&up},
                           *const din[] = {&dz, NULL};
-  const int32_t inputs = p->nce ? 2 : 1;
+  const int32_t inputs = is_softplus(p) ? 2 : 1;
   return backward ? operator_backward(op, p->c->ctx, NULL, inputs, in, 1, NULL, dout, din)
                   : operator_forward(op, p->c->ctx, NULL, inputs, in, 1, out);
 }
@@ -195,19 +266,19 @@ static smx_status run_block(sampled *p, bool hide) {
   if (hide) smx_parallel(l->ctx, l->rows, hide_task, p);
   memset(p->sum, 0, (size_t)(l->rows * p->bytes));
   if (p->s) status = rule(p, false);
-  else if (!p->nce)
+  else if (!is_softplus(p))
     for (int64_t r = 0; r < l->rows; r++)
       smx_reals_store(p->c->is_f64, &(double){-INF}, 1, p->sum + r * p->bytes);
   if (status != SMX_OK) return status;
   smx_parallel(l->ctx, l->rows, row_task, p);
   if (p->backward && p->s) status = rule(p, true);
-  if (p->backward) smx_parallel(l->ctx, l->rows, clear_task, p);
+  if (p->backward) smx_parallel(l->ctx, l->rows, finish_task, p);
   return status;
 }
 
 static smx_status walk(sampled *p) {
   linear_run *const l = &p->run;
-  const bool hide = tensor_param(p->c, "remove_hits") != 0;
+  const bool hide = p->latent || tensor_param(p->c, "remove_hits") != 0;
   for (l->first = 0; l->first < p->n || (p->n == 0 && l->first == 0); l->first += l->most) {
     l->rows = p->n - l->first < l->most ? p->n - l->first : l->most;
     const smx_status status = l->rows ? run_block(p, hide) : SMX_OK;
@@ -264,6 +335,7 @@ static void class_task(void *arg, int64_t k) {
 static void put_gradients(sampled *p) {
   const tensor_call *const c = p->c;
   const size_t classes = (size_t)(tensor_dim(c, "c") * p->bytes);
+  if (p->latent && c->din.given[LATENT]) tensor_store(c, c->din.view + LATENT, 0, p->n, p->slope);
   if (c->din.given[H]) smx_parallel(c->ctx, p->n, dh_task, p);
   if (c->din.given[W]) memset(c->din.view[W].data, 0, classes * (size_t)p->d);
   if (c->din.given[BIAS]) memset(c->din.view[BIAS].data, 0, classes);
@@ -293,7 +365,9 @@ static void divide(sampled *p, carver *m) {
   p->groups = head_groups_carve(m, entries);
   p->w = carve(m, p->s, p->d, p->bytes), p->bias = carve(m, p->s, 1, p->bytes);
   p->sum = carve(m, LINEAR_MOST, 1, p->bytes), p->up = carve(m, LINEAR_MOST, 1, p->bytes);
+  if (p->latent) p->factor = carve(m, p->n, 1, 8), p->all = carve(m, p->n, 1, 8);
   if (!p->backward) return;
+  if (p->latent) p->slope = carve(m, p->n, 1, 8);
   p->dbias = carve(m, p->s, 1, p->bytes);
   if (p->c->din.given[H]) p->dh = carve(m, p->n, p->d, p->bytes);
   if (p->c->din.given[W]) p->dw = carve(m, p->s, p->d, p->bytes);
@@ -335,18 +409,27 @@ static smx_status run_sampled(sampled *p) {
   if (status != SMX_OK) return status;
   if (p->backward) put_gradients(p);
   else tensor_store(p->c, p->c->out.view, 0, p->n, p->loss);
+  if (p->latent && !p->backward) tensor_store(p->c, p->c->out.view + 1, 0, p->n, p->all);
   return SMX_OK;
 }
 
-static smx_status sampled_call(const tensor_call *c, bool nce, bool backward) {
+/* Expected counts, or numbers eta. */
+static smx_status check_numbers(const sampled *p) {
+  if (p->kind == LOGISTIC) return SMX_OK;
+  const smx_status status = check_positive(p, TRUE_EXPECTED, p->n * p->t);
+  return status == SMX_OK && !p->latent ? check_positive(p, EXPECTED, p->s) : status;
+}
+
+static smx_status sampled_call(const tensor_call *c, kind of, bool backward) {
   SMX_OWN(sampled, p, c->ctx);
   if (!p) return smx_fail(SMX_ERR_NOMEM, "%s: no memory", c->op->name);
-  *p = (sampled){.c = c, .nce = nce, .backward = backward, .bytes = c->is_f64 ? 8 : 4};
-  p->n = tensor_dim(c, "n"), p->t = tensor_dim(c, "t"), p->s = tensor_dim(c, "s"), p->d = tensor_dim(c, "d");
+  *p = (sampled){.c = c, .kind = of, .backward = backward, .bytes = c->is_f64 ? 8 : 4};
+  p->latent = of >= REDUCE;
+  p->n = tensor_dim(c, "n"), p->t = p->latent ? 1 : tensor_dim(c, "t");
+  p->s = tensor_dim(c, "s"), p->d = tensor_dim(c, "d");
   p->target = (const int64_t *)(const void *)c->in.view[TARGET].data;
   p->other = (const int64_t *)(const void *)c->in.view[OTHER].data;
-  smx_status status = check_expected(p, TRUE_EXPECTED, p->n * p->t);
-  if (status == SMX_OK) status = check_expected(p, EXPECTED, p->s);
+  smx_status status = check_numbers(p);
   if (status != SMX_OK) return status;
   char *const memory = reserve(p);
   if (!memory) return SMX_ERR_NOMEM;
@@ -355,7 +438,11 @@ static smx_status sampled_call(const tensor_call *c, bool nce, bool backward) {
   smx_free(c->ctx, memory);
   return status;
 }
-smx_status sampled_softmax_forward(const tensor_call *c) { return sampled_call(c, false, false); }
-smx_status sampled_softmax_backward(const tensor_call *c) { return sampled_call(c, false, true); }
-smx_status nce_forward(const tensor_call *c) { return sampled_call(c, true, false); }
-smx_status nce_backward(const tensor_call *c) { return sampled_call(c, true, true); }
+smx_status sampled_softmax_forward(const tensor_call *c) { return sampled_call(c, SOFTMAX, false); }
+smx_status sampled_softmax_backward(const tensor_call *c) { return sampled_call(c, SOFTMAX, true); }
+smx_status nce_forward(const tensor_call *c) { return sampled_call(c, NCE, false); }
+smx_status nce_backward(const tensor_call *c) { return sampled_call(c, NCE, true); }
+
+static kind form_of(const tensor_call *c) { return tensor_param(c, "form") != 0 ? LOGISTIC : REDUCE; }
+smx_status reduce_forward(const tensor_call *c) { return sampled_call(c, form_of(c), false); }
+smx_status reduce_backward(const tensor_call *c) { return sampled_call(c, form_of(c), true); }

@@ -32,6 +32,8 @@ enum {
   HEAD_vq_logits_head,
   HEAD_surface_fusion,
   HEAD_product_key_memory,
+  HEAD_augment_and_reduce,
+  HEAD_fourier_head,
   HEAD_COUNT
 };
 extern const smx_op head_table[HEAD_COUNT];

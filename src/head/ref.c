@@ -114,4 +114,6 @@ tensor_ref_fn *const head_refs[] = {linear_cross_entropy,
                                     ref_soft_token_expectation,
                                     ref_vq_logits_head,
                                     ref_surface_fusion,
-                                    ref_product_key_memory};
+                                    ref_product_key_memory,
+                                    ref_augment_and_reduce,
+                                    ref_fourier_head};

@@ -60,6 +60,29 @@ static void losses(const tensor_ref_call *c, bool nce) {
 void ref_sampled_softmax(const tensor_ref_call *c) { losses(c, false); }
 void ref_nce_loss(const tensor_ref_call *c) { losses(c, true); }
 
+/* q: form, ignore_index */
+void ref_augment_and_reduce(const tensor_ref_call *c) {
+  const int64_t n = c->in_shape[H][0], s = c->in_shape[OTHER][0], classes = c->in_shape[W][0];
+  const bool logistic = c->q[0] != 0;
+  for (int64_t row = 0; row < n; row++) {
+    double sum = 0, others = 0, *const latent = c->in[5] ? (double[]){c->in[5][row]} : NULL;
+    if (c->in[TARGET][row] == c->q[1]) {
+      c->out[0][row] = c->out[1][row] = 0;
+      continue;
+    }
+    const double x = score(c, row, (int64_t)c->in[TARGET][row], 1);
+    for (int64_t j = 0; j < s; j++) {
+      if (c->in[OTHER][j] == c->in[TARGET][row]) continue;
+      const double d = score(c, row, (int64_t)c->in[OTHER][j], 1) - x;
+      others++, sum += logistic ? softplus(latent ? d - *latent : d) : exp(d);
+    }
+    if (others > 0) sum *= (double)(classes - 1) / others;
+    c->out[1][row] = sum;
+    if (logistic) c->out[0][row] = sum + (latent ? *latent + 2 * softplus(-*latent) : 0);
+    else c->out[0][row] = latent ? log(*latent) - 1 + (1 + sum) / *latent : log1p(sum);
+  }
+}
+
 /* ---- candidates ---- */
 
 static double weight(const tensor_ref_call *c, int64_t j) {

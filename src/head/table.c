@@ -234,6 +234,31 @@ static const smx_port memory_out[] = {
 static const smx_param memory_params[] = {
     {"k", "values that a head chooses", 32, 1, 1e6, SMX_PARAM_INT, NULL}};
 
+static const smx_port reduce_in[] = {
+    {"h", DIMS, GRAD | SAVED, "features, a row for each token or image", "n d"},
+    {"w", DIMS, GRAD | SAVED, "the weights of each class", "c d"},
+    {"target", DIMS, INT | SAVED | SMX_PORT_TARGET, "the class of each row, or ignore_index", "n | < c"},
+    {"sampled", DIMS, INT | SAVED, "classes that all rows are compared with", "s | < c"},
+    {"bias", DIMS, OPT | GRAD | SAVED, "added to the logits", "c"},
+    {"latent", DIMS, OPT | GRAD | SAVED, "softmax: eta of each row, positive; logistic: u", "n"}};
+static const smx_port reduce_out[] = {
+    {"loss", DIMS, 0, "of each row, no less than minus its log-probability, in the mean", "n"},
+    {"sum", DIMS, 0, "s of each row, for a running mean of eta - 1; logistic: the sum", "n"}};
+static const char *const reduce_forms[] = {"softmax", "logistic", NULL};
+static const smx_param reduce_params[] = {
+    {"form", "which model has the classes", 0, 0, 1, SMX_PARAM_INT, reduce_forms},
+    {"ignore_index", "a row with this target is left out: loss 0, gradient 0",
+     -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
+
+static const smx_port fourier_in[] = {
+    {"x", DIMS, GRAD | SAVED, "the real parts of a_0..a_N, then the imaginary ones; f = 2 N + 2", "... f"}};
+static const smx_port fourier_out[] = {
+    {"y", DIMS, 0, "logits of the bins, logarithms of their shares", "... m"},
+    {"penalty", DIMS, 0, "for fast waves: twice the sum of 2 pi^2 k^2 |c_k|^2", "..."}};
+static const smx_param fourier_params[] = {
+    {"bins", "m, of -1..1", 100, 1, 1e9, SMX_PARAM_INT, NULL},
+    {"eps", "added to the shares", 1e-5, 0, 1, 0, NULL}};
+
 #define SOURCE \
   "Cut Your Losses in Large-Vocabulary Language Models (Wijmans et al. 2024); Liger Kernel (Hsu et al. " \
   "2024); torch.nn.functional.linear_cross_entropy"
@@ -483,4 +508,35 @@ const smx_op head_table[HEAD_COUNT] = {
                   "(Berges et al. 2024)",
         .example = "softmax run product_key_memory query.npy keys.npy values.npy --k 4",
         INPUTS(memory_in), OUTPUTS(memory_out), PARAMS(memory_params)},
+    [HEAD_augment_and_reduce] = {
+        .id = 612, .name = "augment_and_reduce", .family = "head", .flags = SMX_OP_BACKWARD,
+        .tolerance = 64,
+        .title = "bounds of a cross-entropy whose sum over the classes may be sampled",
+        .formula = "softmax: log eta - 1 + (1 + s) / eta,  s = f sum_j e^(x_j - x_y);  logistic: u + 2 "
+                   "softplus(-u) + f sum_j softplus(x_j - x_y - u),  x = h w^T + bias,  f = (c - 1) / "
+                   "(others of the row)",
+        .about = "A number of each training row makes the loss a sum over classes, of which a few others "
+                 "stand for all: its mean is the bound. The least is at eta = 1 + s, so keep eta - 1 as a "
+                 "running mean of `sum`. Without latent, softmax is Botev's estimator log(1 + s), "
+                 "and logistic the one-vs-each bound. u is a sample of its posterior, whose entropy "
+                 "the caller subtracts. Others that are the class of a row are none of it.",
+        .source = "Augment and Reduce: Stochastic Inference for Large Categorical Distributions (Ruiz, "
+                  "Titsias, Dieng, Blei 2018); One-vs-Each Approximation to Softmax (Titsias 2016); "
+                  "Complementary Sum Sampling (Botev et al. 2017)",
+        .example = "softmax run augment_and_reduce features.npy head.npy labels.npy others.npy",
+        INPUTS(reduce_in), OUTPUTS(reduce_out), PARAMS(reduce_params)},
+    [HEAD_fourier_head] = {
+        .id = 613, .name = "fourier_head", .family = "head", .flags = SMX_OP_BACKWARD, .tolerance = 64,
+        .title = "logits of bins from the coefficients of a Fourier series",
+        .formula = "y_j = log(P_j + eps),  P_j = |A_j|^2 / sum |A|^2,  A_j = sum_l a_l e^(i pi l b_j),  b_j "
+                   "= (2 j + 1) / m - 1",
+        .about = "For classes that are values in order: a density that is as smooth as it has few waves, "
+                 "where a linear layer gives each class a logit of its own. The coefficients come from a "
+                 "linear layer of 2 N + 2 outputs; the penalty is to be averaged over the rows and "
+                 "multiplied by the caller's weight, c_k = sum_l a_(l + k) conj(a_l). N below m / 2 tells "
+                 "all waves apart. A row of zeros is an even density, without a gradient.",
+        .source = "Fourier Head: Helping Large Language Models Learn Complex Probability Distributions "
+                  "(Gillman et al. 2024)",
+        .example = "softmax run fourier_head coefficients.npy --bins 20",
+        INPUTS(fourier_in), OUTPUTS(fourier_out), PARAMS(fourier_params)},
 };

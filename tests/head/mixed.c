@@ -179,6 +179,33 @@ static void memories(void **state) {
   refused(run(c, NULL), SMX_ERR_SHAPE, "8 values, not 3 x 3");
 }
 
+/* ---- fourier_head ---- */
+
+static void waves(void **state) {
+  double x[] = {.5, .3, -.2, .1, -.4, .2, 0, 0, 0, 0, 0, 0, 1e40, 0, 0, 0, 1e40, 0, INFINITY, 0, 0, 0, 0, 0},
+         y[16], penalty[4], up[16] = {0, -1}, dx[24];
+  const call c = {"fourier_head",    {"bins", "4", NULL},
+                  {REALS(x, 4, 6)},  {REALS(y, 4, 4), REALS(penalty, 4)},
+                  {REALS(up, 4, 4)}, {REALS(dx, 4, 6)}};
+  good(run(c, NULL));
+  near(y, (double[]){-4.10551, -1.693271, -1.272435, -.654902}, 4, 2e-6);
+  near(y + 1, (double[]){-1.69331144 + 4e-5}, 1, 3e-6);
+  near(penalty, (double[]){5.78753602, 0}, 2, 5e-9);
+  for (int i = 4; i < 8; i++) near(y + i, (double[]){log(.25 + 1e-5)}, 1, 1e-14); /* zeros: even */
+  for (int i = 6; i < 12; i++) assert_true(dx[i] == 0);
+  for (int i = 8; i < 12; i++) assert_true(isfinite(y[i]) && isnan(y[i + 4]));
+  assert_true(isfinite(penalty[2]) && isnan(penalty[3]) && isnan(dx[18]));
+  for (int i = 0; i < 6; i++) { /* differences */
+    double wanted;
+    good(run(c, NULL));
+    const double at = x[i], slope = dx[i];
+    x[i] = at + 1e-6, good(run(c, NULL)), wanted = -y[1];
+    x[i] = at - 1e-6, good(run(c, NULL)), wanted += y[1];
+    x[i] = at;
+    near(&slope, (double[]){wanted / 2e-6}, 1, 1e-7);
+  }
+}
+
 /* ---- bits ---- */
 
 enum { N = 150, C = 40, D = 6 };
@@ -243,8 +270,9 @@ static void every_way(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(tokens),   cmocka_unit_test(codes),    cmocka_unit_test(fusion),
-      cmocka_unit_test(no_share), cmocka_unit_test(memories), cmocka_unit_test(every_way),
+      cmocka_unit_test(tokens),    cmocka_unit_test(codes),    cmocka_unit_test(fusion),
+      cmocka_unit_test(no_share),  cmocka_unit_test(memories), cmocka_unit_test(waves),
+      cmocka_unit_test(every_way),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,6 +130,79 @@ static void every_way(void **state) {
   }
 }
 
+/* ---- augment_and_reduce ---- */
+
+typedef struct bound {
+  int64_t s, target[1], other[5];
+  double x[5], latent[1], loss[1], sum[1], dx[5], dlatent[1];
+} bound;
+static smx_status reduce(bound *b, const char *form, bool latent) {
+  const smx_op *op = smx_op_find("augment_and_reduce");
+  double h[] = {1}, up[] = {-1};
+  int64_t hs[] = {1, 1}, ws[] = {5, 1};
+  const smx_tensor t[] = {F64(h, 2, hs),
+                          F64(b->x, 2, ws),
+                          tensor(b->target, SMX_I64, 1, hs),
+                          tensor(b->other, SMX_I64, 1, &b->s),
+                          F64(b->latent, 1, hs),
+                          F64(b->loss, 1, hs),
+                          F64(b->sum, 1, hs),
+                          F64(up, 1, hs),
+                          F64(b->dx, 2, ws),
+                          F64(b->dlatent, 1, hs)};
+  const smx_tensor *in[] = {t, t + 1, t + 2, t + 3, NULL, latent ? t + 4 : NULL}, *out[] = {t + 5, t + 6},
+                   *dout[] = {t + 7, NULL}, *din[] = {NULL, t + 8, NULL, NULL, NULL, latent ? t + 9 : NULL};
+  smx_params p;
+  good(smx_params_init(op, &p)), good(smx_params_parse(op, &p, "form", form));
+  const smx_status status = smx_forward(op, NULL, &p, 6, in, 2, out);
+  return status == SMX_OK ? smx_backward(op, NULL, &p, 6, in, 2, NULL, dout, din) : status;
+}
+
+/* The catalogue's numbers; the bound with its best eta is the log-probability, with its
+ * gradient. */
+static void bounds(void **state) {
+  bound b = {.s = 4, .other = {1, 2, 3, 4}, .x = {1.2, .3, -.5, .8, 0}, .latent = {3}};
+  const double all = 1.5607674417, exact = -.9403069955;
+  good(reduce(&b, "softmax", true));
+  near(b.loss, (double[]){.9522014359}, 1, 5e-11), near(b.sum, (double[]){all}, 1, 5e-11);
+  near(b.dlatent, (double[]){-(3 - 1 - all) / 9}, 1, 1e-10);
+  near(b.dx + 1, (double[]){-exp(-.9) / 3}, 1, 1e-15);
+  b.latent[0] = 1 + b.sum[0];
+  good(reduce(&b, "softmax", true));
+  near(b.loss, (double[]){-exact}, 1, 5e-11), near(b.dlatent, (double[]){0}, 1, 1e-15);
+  double best[5];
+  memcpy(best, b.dx, sizeof best);
+  good(reduce(&b, "softmax", false));
+  near(b.loss, (double[]){-exact}, 1, 5e-11), near(b.dx, best, 5, 1e-15);
+  good(reduce(&b, "logistic", false));
+  near(b.loss, (double[]){1.2852376239}, 1, 5e-11);
+  b.latent[0] = .7;
+  good(reduce(&b, "logistic", true));
+  const double u = b.loss[0], slope = b.dlatent[0];
+  b.latent[0] += 1e-6, good(reduce(&b, "logistic", true));
+  near(&slope, (double[]){-(b.loss[0] - u) / 1e-6}, 1, 1e-6);
+}
+
+static void sampled_bounds(void **state) {
+  bound b = {.s = 2, .other = {1, 3, 0, 0, 0}, .x = {1.2, .3, -.5, .8, 0}, .latent = {1}};
+  good(reduce(&b, "softmax", false));
+  near(b.loss, (double[]){1.1486015468}, 1, 5e-11), near(b.sum, (double[]){2.1537794116}, 1, 5e-11);
+  const double loss = b.loss[0];
+  b.s = 5; /* the row's class is none of the others */
+  good(reduce(&b, "softmax", false));
+  assert_true(b.loss[0] == loss);
+  b.s = 0;
+  good(reduce(&b, "softmax", true));
+  assert_true(b.loss[0] == 0 && b.sum[0] == 0);
+  good(reduce(&b, "softmax", false));
+  assert_true(b.loss[0] == 0 && b.dx[0] == 0);
+  b.latent[0] = 0;
+  refused(reduce(&b, "softmax", true), SMX_ERR_PARAM, "latent: number 0 is 0, not above 0");
+  b.target[0] = -100;
+  good(reduce(&b, "softmax", true));
+  assert_true(b.loss[0] == 0 && b.dlatent[0] == 0);
+}
+
 /* ---- candidates ---- */
 
 typedef struct draws {
@@ -205,8 +278,9 @@ static void unique_candidates(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_examples), cmocka_unit_test(all_classes), cmocka_unit_test(bad_numbers),
-      cmocka_unit_test(every_way),    cmocka_unit_test(candidates),  cmocka_unit_test(unique_candidates),
+      cmocka_unit_test(the_examples), cmocka_unit_test(all_classes),       cmocka_unit_test(bad_numbers),
+      cmocka_unit_test(bounds),       cmocka_unit_test(sampled_bounds),    cmocka_unit_test(every_way),
+      cmocka_unit_test(candidates),   cmocka_unit_test(unique_candidates),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

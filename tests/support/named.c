@@ -291,6 +291,15 @@ static void fit_memory(named *p, dims *d, const char *chosen) {
     if (!chosen || strcmp(chosen, names[i]) != 0) dims_set(d, names[i], 0, sizes[i]);
 }
 
+/* Pairs of numbers; few bins. */
+static void fit_waves(named *p, dims *d, const char *chosen) {
+  static const int64_t sizes[] = {6, 2, 10, 4, 8, 12};
+  if (strcmp(p->op->name, "fourier_head") != 0) return;
+  smx_params_set(p->op, &p->params, "bins", 1 + 5 * p->variant);
+  smx_params_set(p->op, &p->params, "eps", p->variant % 2 ? 1e-5 : 0.01);
+  if (!chosen || strcmp(chosen, "f") != 0) dims_set(d, "f", 0, sizes[p->variant % 6]);
+}
+
 /* As many keys as rows or more, views in pairs; b, or similarities, in every other variant, and
  * labels or positives. */
 static bool has_others(const named *p) {
@@ -425,6 +434,7 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
   fit_tree(p, &d, name);
   fit_candidates(p, &d, name);
   fit_memory(p, &d, name);
+  fit_waves(p, &d, name);
   fit_pairs(p, &d, name);
   fit_sheets(p, &d, name);
   fit_documents(p, &d, name);
