@@ -34,6 +34,8 @@ double *fit_reserve(const tensor_call *c, int64_t count);
 smx_status fit_product(smx_context *ctx, int64_t m, int64_t n, int64_t d, const double *a, bool a_turned,
                        const double *b, bool b_turned, double *to);
 
+smx_status spectrum_sizes(dims *d);
+smx_status fit_spectrum(const tensor_call *c);
 smx_status fit_temperature(const tensor_call *c);
 smx_status fit_vector(const tensor_call *c);
 smx_status fit_matrix(const tensor_call *c);

@@ -34,5 +34,6 @@ void sdm_quantile_ref(const tensor_ref_call *c);
 void sdm_loss_ref(const tensor_ref_call *c);
 void sdm_region_fit_ref(const tensor_ref_call *c);
 void sdm_region_ref(const tensor_ref_call *c);
+void head_bottleneck_measures_ref(const tensor_ref_call *c);
 
 #endif

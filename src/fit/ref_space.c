@@ -221,3 +221,45 @@ void trust_score_ref(const tensor_ref_call *c) {
     ref_put(c, 0, i, sqrt(other) / (sqrt(same) + 1e-12));
   }
 }
+
+/* ---- head_bottleneck_measures ---- */
+
+/* The singular values, the largest first; of d there may be more than rows. */
+static void singular_values(const tensor_ref_call *c, int64_t n, int64_t d, double *values) {
+  double *a = zeros(d * d), *v = zeros(d * d);
+  for (int64_t p = 0; p < d * d; p++)
+    for (int64_t i = 0; i < n; i++) a[p] += c->in[0][i * d + p / d] * c->in[0][i * d + p % d];
+  jacobi(d, a, v);
+  for (int64_t e = 0; e < d; e++) {
+    int64_t place = 0;
+    for (int64_t o = 0; o < d; o++)
+      place += a[o * d + o] > a[e * d + e] || (a[o * d + o] == a[e * d + e] && o < e);
+    values[place] = sqrt(fmax(a[e * d + e], 0));
+  }
+  free(a), free(v);
+}
+
+/* Cosines pair by pair. q: shares */
+void head_bottleneck_measures_ref(const tensor_ref_call *c) {
+  const int64_t n = c->in_shape[0][0], d = c->in_shape[0][1], r = n < d ? n : d;
+  double *const s = zeros(d), sum = 0, squares = 0, entropy = 0, cosines = 0;
+  const double *const x = c->in[0];
+  singular_values(c, n, d, s);
+  for (int64_t e = 0; e < r; e++) sum += c->q[0] == 0 ? s[e] : s[e] * s[e], squares += s[e] * s[e];
+  for (int64_t e = 0; e < r; e++) {
+    const double u = (c->q[0] == 0 ? s[e] : s[e] * s[e]) / sum;
+    entropy -= u > 0 ? u * log(u) : 0;
+    c->out[4][e] = s[e];
+  }
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t k = 0; k < n; k++) {
+      double ik = 0, ii = 0, kk = 0;
+      for (int64_t j = 0; j < d; j++)
+        ik += x[i * d + j] * x[k * d + j], ii += x[i * d + j] * x[i * d + j],
+            kk += x[k * d + j] * x[k * d + j];
+      cosines += i == k ? 0 : ik / sqrt(ii * kk);
+    }
+  c->out[0][0] = log((double)r) - entropy, c->out[1][0] = exp(entropy);
+  c->out[2][0] = squares / (s[0] * s[0]), c->out[3][0] = n > 1 ? cosines / (double)(n * (n - 1)) : NAN;
+  free(s);
+}

@@ -179,6 +179,17 @@ static const smx_port vim_fit_out[] = {
 static const smx_param vim_fit_params[] = {
     {"dim", "of the space of known features; 0: 1000 of 2048, 512 of 768, else half", 0, 0, 1e6,
      SMX_PARAM_INT, NULL}};
+static const smx_port spectrum_in[] = {
+    {"x", DIMS, 0, "the weights of each class, or features, row by row", "n d"}};
+static const smx_port spectrum_out[] = {
+    {"singular_entropy", DIMS, 0, "distance of the spectrum from an even one, in nats", ""},
+    {"effective_rank", DIMS, 0, "the number of directions of an even spectrum as wide", ""},
+    {"stable_rank", DIMS, 0, "the same by squares, against the largest", ""},
+    {"anisotropy", DIMS, 0, "the mean cosine of two rows", ""},
+    {"singular_values", DIMS, 0, "the largest first; r = min(n, d)", "r"}};
+static const char *const spectrum_shares[] = {"values", "squares", NULL};
+static const smx_param spectrum_params[] = {
+    {"shares", "of which the entropy is", 0, 0, 1, SMX_PARAM_INT, spectrum_shares}};
 static const smx_port vim_in[] = {
     {"features", DIMS, 0, "of each row", "... d"},
     {"origin", DIMS, 0, "of vim_fit", "d"},

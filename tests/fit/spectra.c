@@ -1,0 +1,83 @@
+/* spectra.c - proves head_bottleneck_measures: the worked example of the catalogue of papers, wide
+ * and tall matrices, rows of zeros, what has no spectrum, and the same bits every way. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "status.h"
+#include "tensors.h"
+#include "util.h"
+
+enum { MOST = 700 * 40 };
+typedef struct measured {
+  double entropy, rank, stable, anisotropy, value[64];
+} measured;
+
+static measured measure(smx_context *ctx, const double *x, int64_t n, int64_t d, const char *shares) {
+  const smx_op *op = smx_op_find("head_bottleneck_measures");
+  measured m = {.entropy = -1};
+  int64_t xs[] = {n, d}, r = n < d ? n : d;
+  const smx_tensor t[] = {F64((void *)(uintptr_t)x, 2, xs),
+                          F64(&m.entropy, 0, NULL),
+                          F64(&m.rank, 0, NULL),
+                          F64(&m.stable, 0, NULL),
+                          F64(&m.anisotropy, 0, NULL),
+                          F64(m.value, 1, &r)},
+                   *const in[] = {t}, *const out[] = {t + 1, t + 2, t + 3, t + 4, t + 5};
+  smx_params p;
+  good(smx_params_init(op, &p)), good(smx_params_parse(op, &p, "shares", shares));
+  good(smx_forward(op, ctx, &p, 1, in, 5, out));
+  return m;
+}
+
+static void the_example(void **state) {
+  const double x[] = {0, 3, 0, -2, 0, 0, 0, 0, 1, 0, 0, 0}, wide[] = {0, 3, 0, 0, 2, 0, 0, 0};
+  measured m = measure(NULL, x, 4, 3, "values");
+  near(m.value, (double[]){3, 2, 1}, 3, 1e-14);
+  near(&m.entropy, (double[]){.087208024}, 1, 5e-10);
+  near(&m.rank, (double[]){2.749459274}, 1, 5e-10);
+  near(&m.stable, (double[]){14. / 9}, 1, 1e-14);
+  near(&m.anisotropy, (double[]){0}, 1, 1e-15);
+  m = measure(NULL, x, 4, 3, "squares");
+  near(&m.entropy, (double[]){.268140576}, 1, 5e-10);
+  m = measure(NULL, wide, 2, 4, "values"); /* two values, not four */
+  near(m.value, (double[]){3, 2}, 2, 1e-14);
+  near(&m.entropy, (double[]){log(2) + .6 * log(.6) + .4 * log(.4)}, 1, 1e-14);
+}
+
+static void the_ends(void **state) {
+  const double same[] = {1e100, 2e100, 1, 2, .5, 1}, zeros[6] = {0}, bad[] = {1, NAN, 2, 3, 4, 5};
+  measured m = measure(NULL, same, 3, 2, "values"); /* one direction, whatever the lengths */
+  near(&m.anisotropy, (double[]){1}, 1, 1e-15);
+  near(&m.rank, (double[]){1}, 1, 1e-6), near(&m.stable, (double[]){1}, 1, 1e-14);
+  m = measure(NULL, zeros, 3, 2, "values");
+  assert_true(isnan(m.entropy) && isnan(m.stable) && isnan(m.anisotropy) && m.value[0] == 0);
+  m = measure(NULL, same, 1, 2, "values");
+  assert_true(m.entropy == 0 && isnan(m.anisotropy));
+  m = measure(NULL, bad, 3, 2, "values");
+  assert_true(isnan(m.entropy) && isnan(m.rank) && isnan(m.stable) && isnan(m.anisotropy) &&
+              isnan(m.value[1]));
+  m = measure(NULL, zeros, 0, 2, "values");
+  assert_true(isnan(m.entropy) && isnan(m.anisotropy));
+}
+
+/* The same values of a matrix and its transpose, across blocks of rows. */
+static void every_way(void **state) {
+  double *const x = calloc(2 * MOST, sizeof *x), *const turned = x + MOST;
+  rng r = {9};
+  for (int64_t i = 0; i < 700; i++)
+    for (int64_t j = 0; j < 40; j++) x[i * 40 + j] = turned[j * 700 + i] = rng_normal(&r) + (double)(j % 3);
+  const measured a = measure(NULL, x, 700, 40, "values"), b = measure(NULL, turned, 40, 700, "values");
+  near(a.value, b.value, 40, 1e-11), near(&a.entropy, &b.entropy, 1, 1e-13);
+  for (way w = {0}; next_way(&w);) {
+    const measured tall = measure(w.ctx, x, 700, 40, "values"),
+                   wide = measure(w.ctx, turned, 40, 700, "values");
+    assert_memory_equal(&a, &tall, sizeof a), assert_memory_equal(&b, &wide, sizeof b);
+  }
+  free(x);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_example), cmocka_unit_test(the_ends),
+                                     cmocka_unit_test(every_way)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
