@@ -96,6 +96,48 @@ class Heads(unittest.TestCase):
         ours = gradients(lambda *a: wrapped.product_key_memory(*a, k=3).y, q, keys, values)
         torch.testing.assert_close(ours, gradients(composed, q, keys, values))
 
+    def test_sampled_modules(self):
+        """Training on samples of a layer that is wide enough learns its classes; eval has the whole sum."""
+        for make in (wrapped.nn.SampledSoftmaxLoss, wrapped.nn.NCELoss):
+            torch.manual_seed(3)
+            ours, h, target = make(16, 50, 20), torch.eye(16)[None], torch.arange(16)[None] * 3
+            steps = torch.optim.Adam(ours.parameters(), 0.2)
+            for _ in range(150):
+                steps.zero_grad()
+                ours(h, target).backward()
+                steps.step()
+            self.assertTrue(torch.equal(ours.linear(h).argmax(-1), target), make.__name__)
+        ours = wrapped.nn.SampledSoftmaxLoss(16, 50, 20, reduction="none").eval()
+        target[0, 5] = -100
+        torch.testing.assert_close(ours(h, target)[0], F.cross_entropy(ours.linear(h[0]), target[0], reduction="none"))
+        torch.manual_seed(0)
+        first = ours.train()(h, torch.stack((target, target.clamp(min=0) + 1), -1))
+        torch.manual_seed(0)
+        self.assertTrue(torch.equal(first, ours(h, torch.stack((target, target.clamp(min=0) + 1), -1))))
+        self.assertEqual(first.shape, (1, 16))
+        counted = wrapped.nn.NCELoss(16, 50, 5, counts=torch.arange(50), power=1.0)
+        self.assertTrue(torch.isfinite(counted(h, target.clamp(min=1))))
+        for bad in (dict(num_sampled=51), dict(num_sampled=0), dict(num_sampled=3, reduction="some")):
+            with self.assertRaisesRegex(ValueError, "SampledSoftmaxLoss: "):
+                wrapped.nn.SampledSoftmaxLoss(16, 50, **bad)
+        with self.assertRaisesRegex(ValueError, "target: has the shape"):
+            ours(h, target[:, :3])
+
+    def test_memory_module(self):
+        torch.manual_seed(4)
+        ours = wrapped.nn.ProductKeyMemory(6, 5, 7, heads=2, k=3)
+        query = torch.randn(2, 3, 12, requires_grad=True)
+        y = ours(query)
+        self.assertEqual((y.shape, ours.indices.shape), ((2, 3, 5), (2, 3, 2, 3)))
+        y.sum().backward()
+        self.assertEqual(int((ours.values.grad != 0).any(1).sum()), len(ours.indices.unique()))
+        self.assertTrue((query.grad != 0).any())
+        for bad in (dict(key_features=5), dict(k=8), dict(k=0)):
+            with self.assertRaisesRegex(ValueError, "ProductKeyMemory: "):
+                wrapped.nn.ProductKeyMemory(**{**dict(key_features=6, out_features=5, num_keys=7), **bad})
+        with self.assertRaisesRegex(ValueError, "query: has 11 features"):
+            ours(query[..., 1:])
+
     def test_repeated(self):
         """A graph that is kept gives the same gradients again."""
         h, w, t = torch.randn(5, 7), torch.randn(6, 7, requires_grad=True), torch.tensor([0, 1, 5, -100, 2])

@@ -5,8 +5,9 @@ import torch
 from torch.nn.modules.adaptive import _ASMoutput as Adapted
 
 from .. import torch as _package
-from . import _pooling
+from . import _pooling, _sampled
 from ._pooling import *
+from ._sampled import *
 
 
 def _implicit(x, dim):
@@ -488,4 +489,5 @@ __all__ = [
     "CosineMarginLoss",
     "CRF",
     *_pooling.__all__,
+    *_sampled.__all__,
 ]
