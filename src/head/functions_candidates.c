@@ -71,7 +71,7 @@ static int64_t class_at(const candidates *p, double x) {
 /* Draw number i. */
 static int64_t draw(const candidates *p, int64_t i) {
   uint64_t words[2];
-  p->math->draw(p->seed, (uint64_t)1 << STREAM_BITS, false, (uint64_t)i / 2, words);
+  p->math->draw(p->seed, (uint64_t)1 << STREAM_BITS, SCORE_DRAW_CLASSES, (uint64_t)i / 2, words);
   const double u = ((double)(words[i % 2] >> 12) + 0.5) * 0x1p-52;
   if (p->sums) return class_at(p, u * p->sums[p->classes]);
   const double at =

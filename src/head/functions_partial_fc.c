@@ -52,8 +52,8 @@ smx_status partial_fc_sizes(dims *d) {
  * operators. */
 static uint64_t word_of(const sampling *p, int64_t shard, int64_t class) {
   uint64_t words[2];
-  p->kernels->draw(p->seed, (uint64_t)shard + ((uint64_t)1 << STREAM_BITS), false, (uint64_t) class / 2,
-                   words);
+  p->kernels->draw(p->seed, (uint64_t)shard + ((uint64_t)1 << STREAM_BITS), SCORE_DRAW_ROWS,
+                   (uint64_t) class / 2, words);
   return words[class % 2];
 }
 

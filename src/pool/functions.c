@@ -40,4 +40,12 @@ const tensor_functions pool_functions[POOL_COUNT] = {
     [POOL_prompt_guided_pool] = {pool_guided, pool_guided_backward, pool_sizes, true},
     [POOL_ponet_mix] = {pool_ponet, pool_ponet_backward, pool_query_sizes, true},
     [POOL_ada_unpool] = {pool_unpool, pool_unpool_backward, pool_given_sizes, true},
+    [POOL_token_pool_kmeans] = {pool_kmeans, pool_kmeans_backward, pool_kmeans_sizes, true},
+    [POOL_token_pool_kmedoids] = {pool_kmedoids, pool_kmedoids_backward, pool_kmeans_sizes, true},
+    [POOL_token_pool_ward] = {pool_ward, pool_ward_backward, pool_ward_sizes, true},
+    [POOL_graph_topk_pool] = {pool_topk, pool_topk_backward, pool_topk_sizes, true},
+    [POOL_graph_parse] = {pool_parse, pool_parse_backward, NULL, true},
+    [POOL_softhebb] = {.forward = pool_hebb, .packed = true},
+    [POOL_compact_bilinear_pool] = {pool_bilinear, pool_bilinear_backward, pool_bilinear_sizes, true},
+    [POOL_lowrank_bilinear] = {pool_lowrank, pool_lowrank_backward, NULL, true},
 };

@@ -67,4 +67,31 @@ smx_status pool_cells_backward(const tensor_call *c);
 smx_status pool_unpool(const tensor_call *c);
 smx_status pool_unpool_backward(const tensor_call *c);
 
+/* Tokens that clusters replace (functions_cluster.h). */
+smx_status pool_kmeans_sizes(dims *d);
+smx_status pool_kmeans(const tensor_call *c);
+smx_status pool_kmeans_backward(const tensor_call *c);
+smx_status pool_kmedoids(const tensor_call *c);
+smx_status pool_kmedoids_backward(const tensor_call *c);
+smx_status pool_ward_sizes(dims *d);
+smx_status pool_ward(const tensor_call *c);
+smx_status pool_ward_backward(const tensor_call *c);
+
+/* Graphs, as lists of edges. */
+smx_status pool_topk_sizes(dims *d);
+smx_status pool_topk(const tensor_call *c);
+smx_status pool_topk_backward(const tensor_call *c);
+smx_status pool_parse(const tensor_call *c);
+smx_status pool_parse_backward(const tensor_call *c);
+
+/* Neurons that compete. */
+smx_status pool_hebb(const tensor_call *c);
+
+/* Products of two vectors. */
+smx_status pool_bilinear_sizes(dims *d);
+smx_status pool_bilinear(const tensor_call *c);
+smx_status pool_bilinear_backward(const tensor_call *c);
+smx_status pool_lowrank(const tensor_call *c);
+smx_status pool_lowrank_backward(const tensor_call *c);
+
 #endif

@@ -247,7 +247,7 @@ static double take_chances(const cells_call *f, const window *w) {
 /* Which of them; rounding may leave the last one that has a chance. */
 static int64_t draw(const cells_call *f, const window *w, double sum) {
   uint64_t words[2];
-  f->math->draw(f->seed, f->stream + (uint64_t)w->plane, false, (uint64_t)w->output / 2, words);
+  f->math->draw(f->seed, f->stream + (uint64_t)w->plane, SCORE_DRAW_CELLS, (uint64_t)w->output / 2, words);
   const double bar = ((double)(words[w->output % 2] >> 12) + 0.5) * 0x1p-52 * sum;
   double so_far = 0;
   int64_t last = 0;

@@ -1,5 +1,5 @@
 /* pool/pool.h - the table of the operators that pool: many elements become one, over windows,
- * bins, sets or segments; of many boxes that overlap the best stay. */
+ * bins, sets, segments, clusters or graphs; of many boxes that overlap the best stay. */
 #ifndef SMX_POOL_H
 #define SMX_POOL_H
 #include <softmax.h>
@@ -43,6 +43,14 @@ enum {
   POOL_query_pool,
   POOL_prompt_guided_pool,
   POOL_ponet_mix,
+  POOL_token_pool_kmeans,
+  POOL_token_pool_kmedoids,
+  POOL_token_pool_ward,
+  POOL_graph_topk_pool,
+  POOL_graph_parse,
+  POOL_softhebb,
+  POOL_compact_bilinear_pool,
+  POOL_lowrank_bilinear,
   POOL_COUNT
 };
 extern const smx_op pool_table[POOL_COUNT];

@@ -122,7 +122,7 @@ static uint64_t word_of(uint64_t seed, uint64_t stream, uint32_t purpose, uint64
 static double stochastic(const window *w, const double *own, int64_t *index) {
   const double most = largest(w, own, index);
   const double u =
-      ((double)(word_of((uint64_t)own[2], (uint64_t)own[3] + (uint64_t)w->plane, 18, (uint64_t)w->output) >>
+      ((double)(word_of((uint64_t)own[2], (uint64_t)own[3] + (uint64_t)w->plane, 15, (uint64_t)w->output) >>
                 12) +
        0.5) *
       0x1p-52;
@@ -366,4 +366,12 @@ tensor_ref_fn *const pool_refs[] = {max_pool,
                                     pool_ref_sim,
                                     pool_ref_query,
                                     prompt_guided_pool,
-                                    pool_ref_ponet};
+                                    pool_ref_ponet,
+                                    pool_ref_kmeans,
+                                    pool_ref_kmedoids,
+                                    pool_ref_ward,
+                                    pool_ref_topk,
+                                    pool_ref_parse,
+                                    pool_ref_hebb,
+                                    pool_ref_bilinear,
+                                    pool_ref_lowrank};

@@ -128,6 +128,7 @@ static const smx_param soft_nms_params[] = {
     {"least", "what falls below it goes", 0.001, -INF, INF, 0, NULL}, MOST_BOXES, PIXELS};
 
 #include "table_sets_ports.inc"
+#include "table_cluster_ports.inc"
 
 enum { BACKWARD = SMX_OP_BACKWARD };
 
@@ -248,4 +249,5 @@ const smx_op pool_table[POOL_COUNT] = {
         INPUTS(boxes_in), OUTPUTS(boxes_out), PARAMS(soft_nms_params)},
 #include "table_cells.inc"
 #include "table_sets.inc"
+#include "table_cluster.inc"
 };

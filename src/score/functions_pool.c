@@ -24,7 +24,7 @@ static double dot(const double *a, const double *b, int64_t n) {
 }
 static double uniform_of(const tensor_call *c, int64_t stream, int64_t block) {
   uint64_t words[2];
-  math()->draw((uint64_t)tensor_param(c, "seed"), (uint64_t)stream, false, (uint64_t)block, words);
+  math()->draw((uint64_t)tensor_param(c, "seed"), (uint64_t)stream, SCORE_DRAW_ROWS, (uint64_t)block, words);
   return ((double)(words[0] >> 12) + 0.5) * 0x1p-52;
 }
 static double *reserve(const tensor_call *c, int64_t rows, int64_t each, int64_t more) {

@@ -62,7 +62,8 @@ static void bootstrap_task(void *arg, int64_t task) {
     uint64_t words[2];
     for (int64_t i = 0; i < r->count; i++) {
       if (i % 2 == 0)
-        r->kernels->draw(r->seed, (uint64_t)r->set, false, (uint64_t)b * blocks + (uint64_t)i / 2, words);
+        r->kernels->draw(r->seed, (uint64_t)r->set, SCORE_DRAW_ROWS, (uint64_t)b * blocks + (uint64_t)i / 2,
+                         words);
       const int64_t at = row_of(r, words[i % 2]);
       sums[0] += r->w[at] * r->x[at], sums[1] += r->w[at];
     }
@@ -137,7 +138,8 @@ static void signs_task(void *arg, int64_t task) {
     uint64_t words[2] = {(uint64_t)b, 0};
     for (int64_t i = 0; i < r->n; i++) {
       const uint64_t block = (uint64_t)b * blocks + (uint64_t)i / (2 * WORD);
-      if (!r->every && i % (2 * WORD) == 0) r->kernels->draw(r->seed, (uint64_t)r->set, true, block, words);
+      if (!r->every && i % (2 * WORD) == 0)
+        r->kernels->draw(r->seed, (uint64_t)r->set, SCORE_DRAW_SIGNS, block, words);
       sum += words[i / WORD % 2] >> i % WORD & 1 ? -r->x[i] : r->x[i];
     }
     r->drawn[b] = __builtin_fabs(sum);

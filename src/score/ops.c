@@ -281,8 +281,17 @@ static double plain_log(double x) {
   return x > 0 ? d_log(x, 0) : x == 0 ? -__builtin_inf() : __builtin_nan("");
 }
 
-static void plain_draw(uint64_t seed, uint64_t stream, bool signs, uint64_t block, uint64_t words[2]) {
-  const draws d = {seed, stream, signs ? PURPOSE_SIGNS : PURPOSE_BOOTSTRAP};
+#define ONE_NUMBER(purpose, draw) _Static_assert((int)purpose == (int)draw, "purposes have one number")
+ONE_NUMBER(PURPOSE_HASHES, SCORE_DRAW_HASHES);
+ONE_NUMBER(PURPOSE_HASH_SIGNS, SCORE_DRAW_HASH_SIGNS);
+ONE_NUMBER(PURPOSE_CELLS, SCORE_DRAW_CELLS);
+ONE_NUMBER(PURPOSE_BOOTSTRAP, SCORE_DRAW_ROWS);
+ONE_NUMBER(PURPOSE_SIGNS, SCORE_DRAW_SIGNS);
+ONE_NUMBER(PURPOSE_CLASSES, SCORE_DRAW_CLASSES);
+#undef ONE_NUMBER
+
+static void plain_draw(uint64_t seed, uint64_t stream, score_draw of, uint64_t block, uint64_t words[2]) {
+  const draws d = {seed, stream, (purpose)of};
   draw_block(&d, block, words);
 }
 

@@ -118,6 +118,17 @@ typedef struct score_runs {
   void (*power)(double p, const double *x, int64_t n, double *y); /* of x >= 0, and p != 0 */
 } score_runs;
 
+/* What random words are for, by the numbers of vec/philox.h: those of two purposes have nothing to
+ * do with each other. */
+typedef enum score_draw {
+  SCORE_DRAW_HASHES = 11,
+  SCORE_DRAW_HASH_SIGNS = 12,
+  SCORE_DRAW_CELLS = 15,
+  SCORE_DRAW_ROWS = 18,
+  SCORE_DRAW_SIGNS = 19,
+  SCORE_DRAW_CLASSES = 20
+} score_draw;
+
 typedef struct score_kernels {
   /* work: room for n rounded up to whole vectors, SCORE_ROOM at most, of the real type. */
   void (*sums)(const score_row *r, const void *z, int64_t n, void *work, score_sums *s);
@@ -132,8 +143,8 @@ typedef struct score_kernels {
   double (*softplus)(double x);
   double (*expm1)(double x);
   double (*log)(double x); /* of what is no less than 2^-1022; 0: -inf */
-  /* Two random words; signs: of other numbers than those that choose rows. */
-  void (*draw)(uint64_t seed, uint64_t stream, bool signs, uint64_t block, uint64_t words[2]);
+  /* Two random words. */
+  void (*draw)(uint64_t seed, uint64_t stream, score_draw of, uint64_t block, uint64_t words[2]);
   const score_runs *run; /* of f64; f32 has none */
 } score_kernels;
 

@@ -22,11 +22,15 @@ typedef enum purpose {
   PURPOSE_LOGISTIC = 8, /* binary concrete */
   PURPOSE_ACCEPT = 9,   /* speculative decoding: accept or not */
   PURPOSE_RESIDUAL = 10,
-  PURPOSE_COIN = 14, /* exclude top choices */
+  PURPOSE_HASHES = 11, /* places of a count sketch */
+  PURPOSE_HASH_SIGNS = 12,
+  PURPOSE_COIN = 14,  /* exclude top choices */
+  PURPOSE_CELLS = 15, /* stochastic pooling */
   PURPOSE_DROPOUT = 16,
   PURPOSE_EMBEDDING = 17, /* uniform noise on embeddings */
   PURPOSE_BOOTSTRAP = 18, /* rows of a set, drawn with replacement */
-  PURPOSE_SIGNS = 19      /* of differences, in a test by permutations */
+  PURPOSE_SIGNS = 19,     /* of differences, in a test by permutations */
+  PURPOSE_CLASSES = 20    /* candidates of a sampled loss */
 } purpose;
 
 typedef struct draws {

@@ -49,6 +49,7 @@ SUITES = [
     ("metrics", TORCH + METRICS, [sys.executable, "-B", str(HERE / "peer_metrics.py")]),
     ("outliers", TORCH + ["scipy==1.17.1", "scikit-learn==1.9.1", "torchvision==0.29.2", "pytorch-ood==0.4.0"],
      [sys.executable, "-B", str(HERE / "peer_outliers.py")]),
+    ("pooling", TORCH + METRICS[:2] + ["torch_geometric==2.8.1"], [sys.executable, "-B", str(HERE / "peer_pooling.py")]),
     ("onnxruntime", NUMPY + ["onnx==1.22.0", "onnxruntime==1.31.1"], [sys.executable, "-B", str(HERE / "peer_onnxruntime.py")]),
 ]
 

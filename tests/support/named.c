@@ -187,6 +187,10 @@ static void fit_sets(const named *p, dims *d, const char *chosen) {
   if (strcmp(p->op->family, "pool")) return;
   if (p->op->input_count > 1 && strstr("gated_pool tree_pool", p->op->name)) fit_filters(p, d, chosen);
   if (!chosen || strcmp(chosen, "c")) dims_set(d, "c", 0, 6);
+  if (p->variant % 2 && !strcmp(p->op->name, "compact_bilinear_pool")) { /* x may be the other too */
+    if (!chosen || strcmp(chosen, "a")) dims_set(d, "a", 0, 5);
+    if (!chosen || strcmp(chosen, "b")) dims_set(d, "b", 0, 5);
+  }
   if (dims_value(d, "l", 0) < 0 && (!chosen || strcmp(chosen, "g")))
     dims_set(d, "g", 0, chosen ? 1 : groups[p->variant]);
 }
