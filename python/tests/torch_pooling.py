@@ -158,6 +158,27 @@ class Pooling(unittest.TestCase):
             given = None if index is None else torch.tensor(index)
             self.close(lambda x: smx.query_pool(x, wq, wk, wv, wo, index=given, heads=2), theirs, x)
 
+    def test_layers(self):
+        x, f = torch.randn(4, 5, 6, dtype=torch.float64), torch.nn.functional
+        module = nn.LayerAttentionPool(6, 5, num_latents=3, num_heads=2, dim_head=4, mult=2).double()
+        for norm in (module.norm_layers, module.norm_latents, module.norm):
+            torch.nn.init.normal_(norm.weight), torch.nn.init.normal_(norm.bias)
+
+        def theirs(x):
+            told, latents = module.norm_layers(x + module.layers.weight), module.latents.expand(4, -1, -1)
+            q, k, v = module.wq(module.norm_latents(latents)), module.wk(told), module.wv(told)
+            heads = [f.softmax(q[..., i:i + 4] @ k[..., i:i + 4].mT / 2, -1) @ v[..., i:i + 4] for i in (0, 4)]
+            y = module.wo(torch.cat(heads, -1)) + latents
+            a, b = module.wide(module.norm(y)).chunk(2, -1)
+            y = (module.narrow(a * f.gelu(b)) + y).mean(1)
+            return y / y.norm(dim=-1, keepdim=True)
+        self.close(module, theirs, x)
+        ours = torch.autograd.grad(module(x)[:, 0].sum(), list(module.parameters()))
+        for mine, other in zip(ours, torch.autograd.grad(theirs(x)[:, 0].sum(), list(module.parameters()))):
+            torch.testing.assert_close(mine, other)
+        with self.assertRaisesRegex(ValueError, r"LayerAttentionPool: input: shape is \[4, 4, 6\], not \[N, 5, 6\]"):
+            module(x[:, 1:])
+
     def test_pyramid(self):
         x = torch.randn(2, 3, 7, 9, dtype=torch.float64)
         for mode, bins in (("max", torch.nn.AdaptiveMaxPool2d), ("avg", torch.nn.AdaptiveAvgPool2d)):

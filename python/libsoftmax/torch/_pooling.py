@@ -165,6 +165,43 @@ class SimPool(torch.nn.Module):
                                  heads=self.num_heads, gamma=self.gamma or 0, eps=self.norm.eps)
 
 
+class LayerAttentionPool(torch.nn.Module):
+    """One row of length 1 for what the layers of a model say of a sequence, [N, layers, dim]:
+    learned latents look at the layers, in one block of a transformer, and their mean is normalised
+    (Tang, Yang 2024). Layers are keys and values, with an embedding of their own each; the
+    feed-forward part is gated by GELU, and mult times as wide."""
+
+    def __init__(self, dim, layers, num_latents=64, num_heads=8, dim_head=64, mult=4):
+        super().__init__()
+        inner = num_heads * dim_head
+        self.num_heads = num_heads
+        self.latents = torch.nn.Parameter(torch.randn(num_latents, dim))
+        self.layers = torch.nn.Embedding(layers, dim)
+        self.norm_layers, self.norm_latents, self.norm = (torch.nn.LayerNorm(dim) for _ in range(3))
+        self.wq, self.wk, self.wv = (torch.nn.Linear(dim, inner, bias=False) for _ in range(3))
+        self.wo = torch.nn.Linear(inner, dim, bias=False)
+        self.wide, self.narrow = torch.nn.Linear(dim, 2 * mult * dim), torch.nn.Linear(mult * dim, dim)
+
+    def extra_repr(self):
+        return "num_latents=%d, num_heads=%d" % (len(self.latents), self.num_heads)
+
+    def _heads(self, x):
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
+
+    def forward(self, input):
+        if input.shape[1:] != self.layers.weight.shape:
+            raise ValueError("LayerAttentionPool: input: shape is %s, not [N, %d, %d]"
+                             % (list(input.shape), *self.layers.weight.shape))
+        told = self.norm_layers(input + self.layers.weight)
+        asked = self.wq(self.norm_latents(self.latents)).expand(len(input), -1, -1)
+        q, k, v = (self._heads(a) for a in (asked, self.wk(told), self.wv(told)))
+        found = _package.scaled_dot_product_attention(q, k, v).transpose(-3, -2).flatten(-2)
+        x = self.wo(found) + self.latents
+        y, gate = self.wide(self.norm(x)).chunk(2, dim=-1)
+        x = self.narrow(y * torch.nn.functional.gelu(gate)) + x
+        return torch.nn.functional.normalize(x.mean(1), dim=-1)
+
+
 class Maxout(torch.nn.Module):
     """The largest of every `pieces` neighbours along the last dimension."""
 
@@ -266,7 +303,7 @@ _KINDS = {
                          "The mean of each bin under its own softmax."),
 }
 
-__all__ = ["GeM", "Maxout", "SimPool", "SpatialPyramidPool"]
+__all__ = ["GeM", "LayerAttentionPool", "Maxout", "SimPool", "SpatialPyramidPool"]
 for _kind, (_base, _own, _text) in _KINDS.items():
     for _spatial in (1, 2, 3):
         _name = "%s%dd" % (_kind, _spatial)
