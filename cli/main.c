@@ -224,7 +224,7 @@ const verb verbs[] = {
      .groups = FOR_ARRAYS | FOR_TYPE | FOR_POLICY | FOR_INF | FOR_ROWS | FOR_OPERATOR,
      .own = score_settings},
     {.name = "select",
-     .arguments = "LOGITS [--by SCORE] [--budget N] [--cost FILE] [--features FILE] [OPTIONS]",
+     .arguments = "LOGITS [--by SCORE] [--budget N] [--cost FILE] [OPTIONS]",
      .help =
          "Which rows of logits to have labelled: those that are worth the most by a score, entropy unless "
          "--by names another of the family score, within a budget (10 rows; with --cost what all may cost). "
