@@ -92,7 +92,7 @@ static double weight(const tensor_ref_call *c, int64_t j) {
 
 /* By walking through the classes until u is used up. */
 static int64_t drawn(const tensor_ref_call *c, int64_t i, double total) {
-  double left = uniform((uint64_t)c->q[SEED], (uint64_t)1 << 41, 18, (uint64_t)i) * total;
+  double left = uniform((uint64_t)c->q[SEED], (uint64_t)1 << 41, 20, (uint64_t)i) * total;
   int64_t j = 0;
   for (; j + 1 < (int64_t)c->q[CLASSES] && left >= weight(c, j); j++) left -= weight(c, j);
   return j;
