@@ -99,14 +99,15 @@ static void convolve(const bilinear *b, const row *r) {
     for (int64_t v = 0; v < q->places; v++) r->y[sum_of(b, p->at[u], q->at[v])] += r->p[0][u] * r->p[1][v];
 }
 
-/* y becomes its signed root; returns the length of that. */
+/* y becomes its signed root; returns the length of that. Sizes whose sum overflows are summed in
+ * parts of 2^-64. */
 static double take_root(const bilinear *b, double *y) {
-  double sum = 0;
+  double sum = 0, parts = 0;
   for (int64_t k = 0; k < b->size; k++) {
     const double size = y[k] < 0 ? -y[k] : y[k], root = __builtin_sqrt(size);
-    sum += size, y[k] = y[k] < 0 ? -root : root;
+    sum += size, parts += size * 0x1p-64, y[k] = y[k] < 0 ? -root : root;
   }
-  return __builtin_sqrt(sum);
+  return sum == __builtin_inf() ? __builtin_sqrt(parts) * 0x1p32 : __builtin_sqrt(sum);
 }
 
 static void divide_row(const bilinear *b, carver *c, row *r) {

@@ -339,6 +339,8 @@ static void sketches(void **state) {
   NEAR(p.out[0].x, 0, 1.5, 4.5, -3), NEAR(p.in[0].d, 15, -1500, 150), NEAR(p.in[1].d, -1690, 1690);
   set(&p, "normalise", "root"), RUN(p);
   NEAR(p.out[0].x, 0, sqrt(1.5 / 9), sqrt(.5), -sqrt(1. / 3));
+  GIVE(&p, 0, 3e307, 6e307, 9e307), RUN(p); /* the sum of sizes is no double */
+  NEAR(p.out[0].x, 0, sqrt(1.5 / 9), sqrt(.5), -sqrt(1. / 3));
   GIVE(&p, 0, 0, 0, 0), RUN(p), NEAR(p.out[0].x, 0, 0, 0, 0), NEAR(p.in[0].d, 0, 0, 0);
   p = begin("compact_bilinear_pool"); /* x is the other too: both of its gradients */
   set(&p, "size", "4");
