@@ -393,12 +393,27 @@ static bool take_weights_of(query_call *s, double **memory) {
   return true;
 }
 
+/* A query of nothing has to be found before anything is written. */
+static smx_status check_query(const query_call *s) {
+  const smx_status status = pool_check_empty(&s->s);
+  if (status != SMX_OK || !s->list || smx_context_on_empty(s->c->ctx) != SMX_EMPTY_ERROR) return status;
+  for (int64_t lead = 0; lead < s->s.leads; lead++) {
+    const query_work w = {.set = pool_set_at(&s->s, lead)};
+    int64_t k = 0;
+    while (k < s->listed && of_query(s, &w, k) < 0) k++;
+    if (k == s->listed)
+      return smx_fail(SMX_ERR_EMPTY, "%s: index: no item of set %lld that asks is there", s->c->op->name,
+                      (long long)lead);
+  }
+  return SMX_OK;
+}
+
 static smx_status run(const tensor_call *c, bool backward) {
   query_call s = call_of(c, backward);
   query_work none;
   carver size = {.fits = true};
   double *memory;
-  const smx_status status = pool_check_empty(&s.s);
+  const smx_status status = check_query(&s);
   if (status != SMX_OK || s.d == 0) return status;
   lay_out(&s, &size, &none);
   if (!size.fits || !take_weights_of(&s, &memory))

@@ -395,7 +395,13 @@ static void sets_of_nothing(void **state) {
     GIVE(&p, 1, 1, 1, 1, 0), RUN(p);
     assert_true(isnan(p.out[0][0]) && p.out[0][1] == 0);
   }
-  pooling p = begin("attention_pool_mil");
+  pooling p = begin("query_pool"); /* items are there, but none that asks */
+  GIVE_ROWS(&p, 0, 2, 1, 1, 2), GIVE(&p, 5, 1, 0), GIVE(&p, 6, 1);
+  for (int i = 1; i < 5; i++) GIVE_ROWS(&p, i, 1, 1, 1);
+  RUN(p), NEAR(p.out[0], 0), assert_int_equal(run(&p, error), SMX_ERR_EMPTY);
+  assert_non_null(strstr(smx_last_error(), "query_pool: index: no item of set 0 that asks is there"));
+  GIVE(&p, 6, 0), assert_int_equal(run(&p, error), SMX_OK);
+  p = begin("attention_pool_mil");
   set(&p, "activation", "none");
   GIVE_ROWS(&p, 0, 3, 1, INFINITY, 2, 3), GIVE(&p, 1, -INFINITY, 0, -INFINITY), GIVE(&p, 3, 0, 2, 3);
   RUN(p), NEAR(p.out[0], 2, 0), NEAR(p.din[0], 0, 1, 0), NEAR(p.din[1], 0, 0, 0);
