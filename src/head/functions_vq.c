@@ -73,11 +73,17 @@ static char *open_vq(vq *x, const tensor_call *c) {
   return memory;
 }
 
+/* Minus the logarithm of a token's share of its code: inf without one, even of a code of no mass. */
+static double share_loss(const vq *x, int64_t code, int64_t token) {
+  const double bias = bias_of(x, token);
+  return bias == -__builtin_inf() ? __builtin_inf() : x->log_n[code] - bias;
+}
+
 static void put_losses(const vq *x) {
   for (int64_t i = 0; i < x->n; i++) {
     double loss;
     smx_reals_load(x->c->is_f64, x->loss + i * (x->c->is_f64 ? 8 : 4), 1, &loss);
-    if (x->place[i] >= 0) loss += x->log_n[x->place[i]] - bias_of(x, x->target[i]);
+    if (x->place[i] >= 0) loss += share_loss(x, x->place[i], x->target[i]);
     tensor_store(x->c, x->c->out.view, i, 1, &loss);
   }
 }

@@ -94,7 +94,10 @@ static void codes(void **state) {
   bias[3] = -INFINITY; /* a class that is never there */
   good(run(c, NULL));
   assert_true(loss[0] == INFINITY);
-  target[0] = 4, bias[4] = 800, bias[5] = 800;
+  target[0] = 2, bias[2] = -INFINITY; /* the only class of its code */
+  good(run(c, NULL));
+  assert_true(loss[0] == INFINITY);
+  target[0] = 4, bias[2] = 0, bias[4] = 800, bias[5] = 800;
   good(run(c, NULL)); /* one of two */
   near(loss, (double[]){log(2)}, 1, 1e-13);
   near(dbias, (double[]){0, 0, 0, 0, -.5, .5}, 6, 1e-13);
