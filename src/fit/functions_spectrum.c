@@ -19,6 +19,7 @@ typedef struct spectrum {
   int64_t n, d, r, most;                              /* most: rows in memory */
   double *x, *gram, *product, *room, *values, *along; /* along: the sum of unit rows */
   double rows;                                        /* that are not 0 */
+  double scale;                                       /* multiplies x in products, so that they can be held */
 } spectrum;
 
 /* Adds a row to the sum of unit rows. */
@@ -35,6 +36,19 @@ static void add_unit(spectrum *s, const double *x) {
   s->rows++;
 }
 
+/* A power of 2, other than 1 for doubles alone; what is not finite stays so. */
+static double scale_of(const spectrum *s) {
+  double most = 0;
+  if (!s->c->is_f64) return 1;
+  for (int64_t from = 0; from < s->n; from += s->most) {
+    const int64_t count = s->n - from < s->most ? s->n - from : s->most;
+    tensor_load(s->c, s->c->in.view, from * s->d, count * s->d, s->x);
+    for (int64_t i = 0; i < count * s->d; i++)
+      if (__builtin_fabs(s->x[i]) > most) most = __builtin_fabs(s->x[i]);
+  }
+  return most > 0x1p500 ? 0x1p-600 : most > 0 && most < 0x1p-480 ? 0x1p600 : 1;
+}
+
 /* gram = x^T x, block by block, or x x^T. */
 static smx_status make_gram(spectrum *s) {
   const int64_t n = s->n, d = s->d, r = s->r;
@@ -44,6 +58,7 @@ static smx_status make_gram(spectrum *s) {
     const int64_t count = n - from < s->most ? n - from : s->most;
     tensor_load(s->c, s->c->in.view, from * d, count * d, s->x);
     for (int64_t i = 0; i < count; i++) add_unit(s, s->x + i * d);
+    for (int64_t i = 0; i < count * d && s->scale != 1; i++) s->x[i] *= s->scale;
     if (d <= n) status = fit_product(s->c->ctx, d, d, count, s->x, true, s->x, true, s->product);
     else status = fit_product(s->c->ctx, n, n, d, s->x, false, s->x, false, s->product);
     for (int64_t i = 0; i < r * r && status == SMX_OK; i++) s->gram[i] += s->product[i];
@@ -69,6 +84,7 @@ static void put_spectrum(const spectrum *s) {
   tensor_put(s->c, RANK, 0, none ? NAN_ : fit_math()->exp(entropy));
   tensor_put(s->c, STABLE, 0, none ? NAN_ : squares / (top * top));
   tensor_put(s->c, ANISOTROPY, 0, s->rows == 1 ? NAN_ : (along - s->rows) / (s->rows * (s->rows - 1)));
+  for (int64_t i = 0; i < s->r; i++) s->values[i] /= s->scale;
   tensor_store(s->c, s->c->out.view + VALUES, 0, s->r, s->values);
 }
 
@@ -92,6 +108,7 @@ smx_status fit_spectrum(const tensor_call *c) {
   s.gram = s.x + count, s.product = s.gram + s.r * s.r, s.room = s.product + s.r * s.r;
   s.values = s.room + s.r * s.r + 6 * s.r, s.along = s.values + s.r;
   for (int64_t j = 0; j < s.d; j++) s.along[j] = 0;
+  s.scale = s.r > 0 ? scale_of(&s) : 1;
   const smx_status status = make_gram(&s);
   if (status == SMX_OK && !fit_eigen(c->ctx, s.r, s.gram, s.values, s.room))
     for (int64_t i = 0; i < s.r; i++) s.values[i] = NAN_;

@@ -29,6 +29,19 @@ static measured measure(smx_context *ctx, const double *x, int64_t n, int64_t d,
   return m;
 }
 
+static void any_size(void **state) {
+  const double sizes[] = {0x1p-1000, 0x1p-600, 0x1p600, 0x1p1020};
+  for (int i = 0; i < 4; i++) {
+    const double s = sizes[i], x[] = {0, 3 * s, 0, -2 * s, 0, 0, 0, 0, s, 0, 0, 0};
+    const measured m = measure(NULL, x, 4, 3, "values");
+    near(&m.entropy, (double[]){.087208024}, 1, 5e-10);
+    near(&m.stable, (double[]){14. / 9}, 1, 1e-14);
+    for (int j = 0; j < 3; j++) near(&(double){m.value[j] / s}, &(double){3 - j}, 1, 1e-14);
+  }
+  const double apart[] = {0x1p700, 0, 0x1p-700, 0}; /* both rows have a direction */
+  near(&(double){measure(NULL, apart, 2, 2, "values").anisotropy}, (double[]){1}, 1, 0);
+}
+
 static void the_example(void **state) {
   const double x[] = {0, 3, 0, -2, 0, 0, 0, 0, 1, 0, 0, 0}, wide[] = {0, 3, 0, 0, 2, 0, 0, 0};
   measured m = measure(NULL, x, 4, 3, "values");
@@ -77,7 +90,7 @@ static void every_way(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_example), cmocka_unit_test(the_ends),
-                                     cmocka_unit_test(every_way)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_example), cmocka_unit_test(any_size),
+                                     cmocka_unit_test(the_ends), cmocka_unit_test(every_way)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
