@@ -73,7 +73,7 @@ static char *open_vq(vq *x, const tensor_call *c) {
   return memory;
 }
 
-/* Minus the logarithm of a token's share of its code: inf without one, even of a code of no mass. */
+/* Minus the logarithm of a share of a code: inf without one, even where the code has no mass. */
 static double share_loss(const vq *x, int64_t code, int64_t token) {
   const double bias = bias_of(x, token);
   return bias == -__builtin_inf() ? __builtin_inf() : x->log_n[code] - bias;
