@@ -55,9 +55,13 @@ class Probe(_Fit):
         return self.decision_function(features).argmax(axis=1)
 
     def score(self, features, y):
-        """The share of rows whose class is right."""
+        """The share of rows whose class is right, of those that count."""
         features = _array(features, 2, "features")
-        return float((self.predict(features) == _labels(y, "y", len(features))).mean())
+        y = _labels(y, "y", len(features))
+        counts = y >= 0
+        if not counts.any():
+            raise ValueError("y: no row counts")
+        return float((self.predict(features) == y)[counts].mean())
 
 
 class Cascade(_Fit):

@@ -37,7 +37,11 @@ class Probes(unittest.TestCase):
 
     def test_rows_that_do_not_count(self):
         some = np.where(np.arange(ROWS) < 150, Y, -1)
-        np.testing.assert_array_equal(Probe().fit(FEATURES, some).weight_, Probe().fit(FEATURES[:150], Y[:150]).weight_)
+        fit = Probe().fit(FEATURES, some)
+        np.testing.assert_array_equal(fit.weight_, Probe().fit(FEATURES[:150], Y[:150]).weight_)
+        self.assertEqual(fit.score(FEATURES, some), fit.score(FEATURES[:150], Y[:150]))
+        with self.assertRaisesRegex(ValueError, "y: no row counts"):
+            fit.score(FEATURES, Y * 0 - 1)
 
     def test_lists_and_files(self):
         fit = Probe().fit(FEATURES.astype(np.float32).tolist(), Y.tolist())
