@@ -71,6 +71,10 @@ def named_inputs(op):
         given.update(zip(("parent", "bit"), libsoftmax.huffman_tree(np.ones(5))))
     if "leaf" in given:  # one more than w has rows, a power of two
         given["w"] = given["w"][:3]
+    if op.name == "product_key_memory":  # queries of two keys, of which k are chosen; as many values as pairs of keys
+        given.update(keys=np.random.rand(4, 2, 32, 2), values=np.random.rand(1024, 4))
+    if op.name == "ada_unpool":  # a number for each window
+        given["y"] = given["x"][:, ::2, ::2].copy()
     if op.name == "tree_pool":  # one gate less than leaves
         given["gate"] = given["gate"][:3]
     return given

@@ -424,7 +424,8 @@ static bool infer(named *p) {
   return smx_infer(p->op, &p->params, p->op->input_count, in, p->op->output_count, p->out_shape) == SMX_OK;
 }
 
-bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const char *name, int64_t size) {
+/* Not for shapes that there are not: what is there already stays in p. */
+static bool make(named *p, const smx_op *op, int variant, uint64_t seed, const char *name, int64_t size) {
   dims d;
   *p = (named){.op = op, .variant = variant, .random = {seed}};
   set_params(p);
@@ -468,6 +469,12 @@ bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const ch
     for (int64_t k = 0; k < count; k++) p->dout[o][k] = rng_normal(&p->random);
   }
   return true;
+}
+
+bool named_make(named *p, const smx_op *op, int variant, uint64_t seed, const char *name, int64_t size) {
+  const bool made = make(p, op, variant, seed, name, size);
+  if (!made) named_free(p);
+  return made;
 }
 
 void named_free(named *p) {
