@@ -42,7 +42,7 @@ static void give(pooling *p, int number, int32_t rows, int64_t columns, const do
   to->given = true;
   to->shape = (smx_shape){.ndim = rows ? 2 : 1, .dim = {rows ? rows : columns, columns}};
   for (int64_t i = 0; i < (rows ? rows : 1) * columns; i++)
-    to->x[i] = x[i], to->whole[i] = (int64_t)x[i], to->mask[i] = x[i] != 0;
+    to->x[i] = x[i], to->whole[i] = fabs(x[i]) < 1e15 ? (int64_t)x[i] : 0, to->mask[i] = x[i] != 0;
 }
 #define NUMBERS(...) ((double[]){__VA_ARGS__})
 #define GIVE(p, number, ...) give(p, number, 0, sizeof NUMBERS(__VA_ARGS__) / 8, NUMBERS(__VA_ARGS__))
