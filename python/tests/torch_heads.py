@@ -82,7 +82,7 @@ class Heads(unittest.TestCase):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
     def test_memory(self):
-        """The layer of Lample et al. in torch: topk of the halves, of their sums, an embedding bag."""
+        """The layer of Lample et al. in torch: topk of the sub-queries, of their sums, an embedding bag."""
         torch.manual_seed(2)
         q, keys, values = (torch.randn(*s, dtype=torch.float64) for s in ((7, 2, 6), (2, 2, 5, 3), (25, 4)))
 

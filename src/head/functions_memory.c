@@ -1,5 +1,5 @@
 /* head/functions_memory.c - product_key_memory: a layer of m^2 values, of which a query chooses k
- * (Lample et al. 2019; Memory Layers at Scale, Berges et al. 2024). A query has two halves, and
+ * (Lample et al. 2019; Memory Layers at Scale, Berges et al. 2024). A query is two sub-queries, and
  * value i m + j the score q1 key1_i + q2 key2_j, so that the best k of all are among the best k of
  * either half. With these, heads added up,
  *
@@ -23,7 +23,7 @@ typedef struct memory {
   char *score[HALVES]; /* reals [n, m] of this head */
   int64_t *index;      /* [n, heads, k]; -1: the row has a score that is no number */
   double *w, *slope;   /* [n, heads, k], with ds */
-  head_groups groups;  /* keys, of both halves, then values */
+  head_groups groups;  /* both sets of sub-keys, then values */
   smx_scratch scratch;
 } memory;
 
@@ -113,7 +113,7 @@ static void choose_task(void *arg, int64_t row) {
   smx_scratch_give(&p->scratch, room);
 }
 
-/* Scores of a half of each query of this head, one after another in memory. */
+/* Scores of one sub-query of each query of this head, one after another in memory. */
 static smx_status half_scores(const memory *p, int half) {
   const smx_dtype real = p->c->is_f64 ? SMX_F64 : SMX_F32;
   int64_t qs[] = {p->n, p->e}, q_step[] = {p->heads * p->d, 1}, ks[] = {p->m, p->e}, zs[] = {p->n, p->m};
@@ -160,7 +160,7 @@ static void forward_task(void *arg, int64_t row) {
   smx_scratch_give(&p->scratch, sum);
 }
 
-/* The row of `keys` that half `half` of choice i belongs to. */
+/* The row of `keys` that sub-query `half` of choice i belongs to. */
 static int64_t key_of(const memory *p, int64_t i, int half) {
   const int64_t head = i / p->k % p->heads, at = half ? p->index[i] % p->m : p->index[i] / p->m;
   return p->index[i] < 0 ? -1 : (head * HALVES + half) * p->m + at;
@@ -200,7 +200,7 @@ static void query_task(void *arg, int64_t row) {
   smx_scratch_give(&p->scratch, q);
 }
 
-/* The entries of a row of keys: those of the first halves, then of the second. */
+/* The entries of a row of keys: those of the first sub-queries, then of the second. */
 static void key_task(void *arg, int64_t slot) {
   memory *p = arg;
   const int64_t choices = p->n * p->heads * p->k, key = head_groups_at(&p->groups, slot);
