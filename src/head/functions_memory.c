@@ -1,11 +1,11 @@
 /* head/functions_memory.c - product_key_memory: a layer of m^2 values, of which a query chooses k
  * (Lample et al. 2019; Memory Layers at Scale, Berges et al. 2024). A query is two sub-queries, and
  * value i m + j the score q1 key1_i + q2 key2_j, so that the best k of all are among the best k of
- * either half. With these, heads added up,
+ * either. With these, heads added up,
  *
  *   w = softmax(s),  y = sum w v,   ds = w (G - sum w G),  G = dy v + dw
  *
- * Scores of a half are a linear layer; all else is in double. */
+ * Scores of sub-queries are a linear layer; all else is in double. */
 #include <string.h>
 
 #include "functions_groups.h"

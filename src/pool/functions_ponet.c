@@ -65,15 +65,6 @@ static void add_heads(const mix_call *s, const double *by, const double *x, doub
 
 /* ---- all tokens ---- */
 
-static void normalise(const mix_call *s, const mix_work *w, double *a) {
-  double top = -__builtin_inf(), sum = 0;
-  for (int64_t t = 0; t < s->n; t++)
-    if (has(s, w, t) && (a[t] > top || a[t] != a[t])) top = a[t];
-  for (int64_t t = 0; t < s->n; t++) a[t] = has(s, w, t) ? a[t] - top : -__builtin_inf();
-  s->s.math->run->exp(a, s->n, a);
-  for (int64_t t = 0; t < s->n; t++) sum += a[t];
-  for (int64_t t = 0; t < s->n; t++) a[t] = a[t] == 0 ? 0 : a[t] / sum;
-}
 static void hear_all(const mix_call *s, mix_work *w) {
   clear(w->mean, s->m), clear(w->v, s->m);
   for (int64_t t = 0; t < s->n; t++) {
@@ -86,7 +77,7 @@ static void hear_all(const mix_call *s, mix_work *w) {
     load(s, w, K, t, w->x), products(s, w->mean, w->x, w->a + t);
     for (int64_t h = 0; h < s->heads; h++) w->a[h * s->n + t] *= s->scale;
   }
-  for (int64_t h = 0; h < s->heads; h++) normalise(s, w, w->a + h * s->n);
+  for (int64_t h = 0; h < s->heads; h++) pool_softmax(&s->s, &w->set, w->a + h * s->n);
   for (int64_t t = 0; t < s->n; t++)
     if (has(s, w, t)) load(s, w, K, t, w->x), add_heads(s, w->a + t, w->x, w->v);
 }

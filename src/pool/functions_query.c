@@ -147,16 +147,6 @@ static void take_query(const query_call *s, query_work *w) {
   rows_of_heads(s, s->matrix[1], w->f.q, w->t);
 }
 
-/* Softmax of a head's scores; 0 of what is not there. */
-static void normalise(const query_call *s, query_work *w, double *a) {
-  double top = -__builtin_inf(), sum = 0;
-  for (int64_t i = 0; i < s->n; i++)
-    if (pool_set_has(&s->s, &w->set, i) && (a[i] > top || a[i] != a[i])) top = a[i];
-  for (int64_t i = 0; i < s->n; i++) a[i] = pool_set_has(&s->s, &w->set, i) ? a[i] - top : -__builtin_inf();
-  s->s.math->run->exp(a, s->n, a);
-  for (int64_t i = 0; i < s->n; i++) sum += a[i];
-  for (int64_t i = 0; i < s->n; i++) a[i] = a[i] == 0 ? 0 : a[i] / sum;
-}
 static void take_weights(const query_call *s, query_work *w) {
   w->least = __builtin_inf();
   for (int64_t j = 0; j < s->d; j++) w->top[j] = -__builtin_inf();
@@ -170,7 +160,7 @@ static void take_weights(const query_call *s, query_work *w) {
       if (w->made[j] < w->least) w->least = w->made[j], w->least_item = i, w->least_column = j;
     }
   }
-  for (int64_t h = 0; h < s->heads; h++) normalise(s, w, w->a + h * s->n);
+  for (int64_t h = 0; h < s->heads; h++) pool_softmax(&s->s, &w->set, w->a + h * s->n);
   for (int64_t j = 0; j < s->d; j++) w->top[j] += ABOVE - w->least;
 }
 

@@ -65,3 +65,13 @@ double pool_log1p(const score_kernels *math, double x) {
   const double u = 1 + x;
   return u == 1 || x - x != 0 ? x : math->log(u) * (x / (u - 1));
 }
+
+void pool_softmax(const pool_sets *s, const pool_set *q, double *a) {
+  double top = -__builtin_inf(), sum = 0;
+  for (int64_t i = 0; i < s->n; i++)
+    if (pool_set_has(s, q, i) && (a[i] > top || a[i] != a[i])) top = a[i];
+  for (int64_t i = 0; i < s->n; i++) a[i] = pool_set_has(s, q, i) ? a[i] - top : -__builtin_inf();
+  s->math->run->exp(a, s->n, a);
+  for (int64_t i = 0; i < s->n; i++) sum += a[i];
+  for (int64_t i = 0; i < s->n; i++) a[i] = a[i] == 0 ? 0 : a[i] / sum;
+}

@@ -41,6 +41,9 @@ int pool_input(const smx_op *op, const char *name);
 double pool_empty_value(const tensor_call *c);
 smx_status pool_check_empty(const pool_sets *s);
 
+/* The scores a of the items of a set become their softmax; 0 of what is not there. */
+void pool_softmax(const pool_sets *s, const pool_set *q, double *a);
+
 /* count doubles of the context's memory; NULL, with an error: there are none. */
 double *pool_reserve(const tensor_call *c, int64_t count);
 
