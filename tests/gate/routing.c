@@ -205,7 +205,8 @@ static void the_choice_is_that_of_a_search(void **state) {
 
 /* Experts that do not exist at the end of each group change nothing: such groups are not whole
  * vectors of numbers, which have a way of their own. Logits are random, of few values, or too large
- * for it. */
+ * for it. Random ones are multiples of 1/1024: sigmoids of neighbours would be one number in single
+ * precision and two in the double that choose_of_groups() takes. */
 enum { CROWD = 9, ROOM = 20 * 48 };
 
 static void widen(const float *x, int64_t groups, int64_t size, int64_t more, float with, float *to) {
@@ -237,7 +238,7 @@ static void choose_both(smx_context *ctx, rng *r, const smx_gate *gate, int64_t 
   const int64_t groups = gate->groups, more = kind == 1 ? 5 : 16, n = groups * size;
   int64_t narrow[] = {CROWD, n}, wide[] = {CROWD, n + groups * more}, chosen[] = {CROWD, gate->k};
   for (int64_t i = 0; i < CROWD * n; i++)
-    z[i] = kind == 1 ? (float)rng_below(r, 4) : (float)(rng_normal(r) * (kind == 2 ? 60 : 1));
+    z[i] = kind == 1 ? (float)rng_below(r, 4) : (float)(rint(rng_normal(r) * 1024) / (kind == 2 ? 17 : 1024));
   for (int64_t i = 0; i < n; i++) b[i] = (float)rng_below(r, 3) / 16;
   widen(z, CROWD * groups, size, more, -INFINITY, wide_z), widen(b, groups, size, more, 1, wide_b);
   for (int side = 0; side < 2; side++) {
