@@ -187,7 +187,7 @@ void state_store(const state_call *s, int64_t item, int64_t head, const char *st
   const int64_t first = (item * s->groups + head) * s->m;
   for (int64_t i = 0; i < s->m && s->n != s->wide_n; i++)
     memcpy(to + (first + i) * s->n * s->bytes, state + i * s->wide_n * s->bytes, (size_t)(s->n * s->bytes));
-  smx_reals_clean(s->c->is_f64, to + first * s->n * s->bytes, s->m * s->n);
+  s->kernels->clean(to + first * s->n * s->bytes, s->m * s->n);
 }
 
 /* ---- norms: out = (sum w v, sum w), all = (sum v, count) ---- */

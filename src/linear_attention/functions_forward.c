@@ -9,10 +9,11 @@
 #include "functions.h"
 #include "functions_walks.h"
 
-enum { CHUNK = 64 }; /* tokens, staged together */
+enum { CHUNK = 64 }; /* tokens, staged together, at most */
 
 typedef struct forward_call {
   state_call s;
+  int64_t chunk;
   smx_scratch scratch;
 } forward_call;
 
@@ -22,13 +23,15 @@ typedef struct forward_work {
   char *state, *out, *all, *delta, *recall;
   state_made made;
   double *y;
+  const char *past; /* what the next walk begins with, if that is not in state */
 } forward_work;
 
-static size_t work_of(const state_call *s, char *memory, forward_work *w) {
-  const int64_t rows = CHUNK * s->wide_n, tokens = state_tokens_size(s, CHUNK, false);
+static size_t work_of(const forward_call *f, char *memory, forward_work *w) {
+  const state_call *s = &f->s;
+  const int64_t rows = f->chunk * s->wide_n, tokens = state_tokens_size(s, f->chunk, false);
   const int64_t reals = tokens + s->m * s->wide_n + (s->delta ? 4 : 2) * rows;
   if (!memory) return (size_t)(reals * s->bytes) + (size_t)(4 * s->wide_n) * sizeof(double);
-  w->t = state_tokens_at(s, CHUNK, false, memory), memory += tokens * s->bytes;
+  w->t = state_tokens_at(s, f->chunk, false, memory), memory += tokens * s->bytes;
   w->state = memory, w->out = w->state + s->m * s->wide_n * s->bytes, w->all = w->out + rows * s->bytes;
   w->delta = w->all + rows * s->bytes, w->recall = w->delta + rows * s->bytes;
   w->made.out = (double *)(void *)(w->all + (s->delta ? 3 : 1) * rows * s->bytes);
@@ -47,7 +50,7 @@ static void write_queries(const state_call *s, int64_t item, int64_t head, int64
   if (s->norm == NORM_NONE) {
     for (int64_t i = 0; i < count && w->out != to; i++)
       memcpy(to + i * s->e * s->bytes, state_at(s, w->out, i, s->wide_n), (size_t)(s->e * s->bytes));
-    smx_reals_clean(f64, to, count * s->e);
+    s->kernels->clean(to, count * s->e);
     return;
   }
   for (int64_t i = 0; i < count; i++, to += s->e * s->bytes) {
@@ -69,6 +72,7 @@ static void walk_chunk(const state_call *s, forward_work *w, int64_t count, bool
     s->kernels->walk(&sums);
   }
   walk_shrinks(s, &walk, &w->t, false);
+  walk.from = w->past, w->past = NULL;
   if (s->delta) {
     walk.step[0] = (state_step){NULL, NULL, w->t.k, w->recall};
     walk.step[1] = (state_step){w->t.k, w->delta, w->t.q, w->out};
@@ -86,18 +90,26 @@ static void open_queries(const state_call *s, int64_t item, int64_t head, int64_
   if (s->e == s->wide_n) w->out = y_rows(s, item, head, first);
 }
 
-static void walk_head(const state_call *s, int64_t item, int64_t group, int64_t head, forward_work *w) {
+/* The first walk may read the past where it is. */
+static void begin_state(const state_call *s, int64_t item, int64_t group, forward_work *w) {
   const char *past = s->c->in.given[IN_PAST] ? s->c->in.view[IN_PAST].data : NULL;
-  state_load(s, item, group, past, w->state);
-  for (int64_t first = 0; first < s->keys; first += CHUNK) {
-    const int64_t count = s->keys - first < CHUNK ? s->keys - first : CHUNK;
+  const bool there = past && s->n == s->wide_n && s->n == s->e && !s->delta && s->keys > 0;
+  if (there) w->past = past + (item * s->groups + group) * s->m * s->n * s->bytes;
+  else state_load(s, item, group, past, w->state);
+}
+
+static void walk_head(const forward_call *f, int64_t item, int64_t group, int64_t head, forward_work *w) {
+  const state_call *s = &f->s;
+  begin_state(s, item, group, w);
+  for (int64_t first = 0; first < s->keys; first += f->chunk) {
+    const int64_t count = s->keys - first < f->chunk ? s->keys - first : f->chunk;
     state_stage_keys(s, item, group, first, count, &w->t);
     if (s->causal) open_queries(s, item, head, first, count, w);
     walk_chunk(s, w, count, true, s->causal);
     if (s->causal) write_queries(s, item, head, first, count, w);
   }
-  for (int64_t first = 0; !s->causal && first < s->queries; first += CHUNK) {
-    const int64_t count = s->queries - first < CHUNK ? s->queries - first : CHUNK;
+  for (int64_t first = 0; !s->causal && first < s->queries; first += f->chunk) {
+    const int64_t count = s->queries - first < f->chunk ? s->queries - first : f->chunk;
     open_queries(s, item, head, first, count, w);
     walk_chunk(s, w, count, false, true);
     write_queries(s, item, head, first, count, w);
@@ -110,9 +122,9 @@ static void task(void *arg, int64_t number) {
   const int64_t item = number / s->groups, group = number % s->groups;
   char *memory = smx_scratch_take(&f->scratch);
   forward_work w = {0};
-  work_of(s, memory, &w);
+  work_of(f, memory, &w);
   if (s->n == s->wide_n) w.state = s->c->out.view[OUT_STATE].data + number * s->m * s->n * s->bytes;
-  for (int64_t r = 0; r < s->per; r++) walk_head(s, item, group, group * s->per + r, &w);
+  for (int64_t r = 0; r < s->per; r++) walk_head(f, item, group, group * s->per + r, &w);
   state_store(s, item, group, w.state, s->c->out.view[OUT_STATE].data);
   smx_scratch_give(&f->scratch, memory);
 }
@@ -121,8 +133,9 @@ smx_status linear_attention_forward(const tensor_call *c) {
   forward_call f;
   const smx_status status = state_open(&f.s, c);
   if (status != SMX_OK) return status;
-  const int64_t tasks = c->dims.lead_count * f.s.groups;
-  if (!smx_scratch_open(&f.scratch, c->ctx, 0, work_of(&f.s, NULL, NULL), tasks))
+  const int64_t tasks = c->dims.lead_count * f.s.groups, most = larger(f.s.queries, f.s.keys);
+  f.chunk = most < CHUNK ? larger(most, 1) : CHUNK;
+  if (!smx_scratch_open(&f.scratch, c->ctx, 0, work_of(&f, NULL, NULL), tasks))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for states of %lld x %lld", c->op->name, (long long)f.s.m,
                     (long long)f.s.n);
   smx_parallel(c->ctx, tasks, task, &f);

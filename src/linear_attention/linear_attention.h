@@ -54,6 +54,7 @@ typedef enum state_rule {
  * is a sum over the rows in their order. So no bit depends on how tokens are cut into walks. */
 typedef struct state_walk {
   void *state;
+  const void *from; /* what the state is before, if it is not there yet: of one step, which adds */
   int64_t rows, width, x_step, tokens; /* width: padded */
   state_step step[2];
   bool two, backward; /* two: steps */
@@ -74,6 +75,8 @@ typedef struct linear_attention_kernels {
   void (*walk)(const state_walk *w);
   /* y = scale map(x), and its derivative, if slope is not NULL. */
   void (*map)(int map, double scale, const void *x, int64_t n, void *y, void *slope);
+  /* n numbers become what outputs hold: no subnormal ones, and one NaN. */
+  void (*clean)(void *x, int64_t n);
   /* In double, as everywhere. */
   void (*sin_cos)(double x, double *sine, double *cosine);
   void (*normal)(uint64_t seed, uint64_t stream, int64_t n, double *noise);

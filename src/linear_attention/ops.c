@@ -12,77 +12,106 @@ SMI int64_t token_of(const state_walk *w, int64_t first, int u) {
   return w->backward ? w->tokens - 1 - first - u : first + u;
 }
 
-/* Two tokens share what they read and write of the state, of one vector with AVX2 and NEON, of two
- * with AVX-512: so there are four sums at work, each of which waits for itself four cycles. Three
- * tokens do not fit AVX2's registers (12 % slower). A token alone takes two vectors. */
-enum { TOKENS = 2, VECTORS = 2 };
-#if defined(__AVX512F__) && !defined(V_PORTABLE)
-enum { SHARED = 2 };
-#else
-enum { SHARED = 1 };
-#endif
-#define EACH_OF(u, count) _Pragma("GCC unroll 2") for (int u = 0; u < (count); u++)
+/* What a tile does with the state for each of its tokens. */
+enum { SHRINK = 1, ADD = 2, READ = 4 };
 
-/* What a step does for tokens from `first` on with the vectors of every row from j on. */
-SMI void tile_of(const state_walk *w, const state_step *s, int64_t first, int64_t j, int tokens, int vectors,
-                 bool adds, bool reads, bool shrinks) {
+/* Four tokens share what they read and write of a panel of the state: a vector of each row with
+ * AVX2 (a pair of registers) and NEON, two with AVX-512. So eight sums are at work, each of which
+ * waits for itself four cycles. With AVX2 some y are read from memory again; two tokens, whose y
+ * stay in registers, take a tenth more time. */
+enum { TOKENS = 4, BOTH = 2 };
+#if defined(__AVX512F__) && !defined(V_PORTABLE)
+enum { VECTORS = 2 };
+#else
+enum { VECTORS = 1 };
+#endif
+#define EACH_OF(u, count) _Pragma("GCC unroll 4") for (int u = 0; u < (count); u++)
+
+/* Some rows of the vectors from column j on. The state lies at `at`, and is first read at `from`;
+ * whole: no rows come before them, so that the sums begin with 0. */
+typedef struct panel {
+  real *at;
+  const real *from;
+  int64_t stride, from_stride, j, row, rows;
+  bool whole;
+  int vectors;
+} panel;
+
+/* Tokens from `first` on: the first takes step s of `kind`, the others step s_after of
+ * `kind_after`. */
+typedef struct turns {
+  const state_step *s, *s_after;
+  int64_t first;
+} turns;
+
+static const real no_decay[1] = {1};
+
+SMI void tile_of(const state_walk *w, const panel *p, const turns *turn, int tokens, int vectors, int kind,
+                 int kind_after) {
   const real *x[TOKENS], *z[TOKENS], *decay[TOKENS];
   vreal y[TOKENS][VECTORS], out[TOKENS][VECTORS];
+  real *to[TOKENS];
   EACH_OF(u, tokens) {
-    const int64_t t = token_of(w, first, u);
-    x[u] = reals(s->x, t * w->x_step), z[u] = reals(s->z, t * w->x_step);
-    decay[u] = reals(w->decay, t * w->decay_token);
+    const state_step *s = u ? turn->s_after : turn->s;
+    const int64_t t = token_of(w, turn->first, u);
+    x[u] = reals(s->x, t * w->x_step + p->row), z[u] = reals(s->z, t * w->x_step + p->row);
+    decay[u] = w->decay ? reals(w->decay, t * w->decay_token + p->row * w->decay_row) : no_decay;
+    to[u] = reals_to(s->out, t * w->width + p->j);
     EACH_OF(v, vectors) {
-      if (adds) y[u][v] = v_load(reals(s->y, t * w->width + j + v * LANES));
+      if ((u ? kind_after : kind) & ADD) y[u][v] = v_load(reals(s->y, t * w->width + p->j + v * LANES));
       out[u][v] = v_set1(0);
+      if (((u ? kind_after : kind) & READ) && !p->whole) out[u][v] = v_load(to[u] + v * LANES);
     }
   }
-  const int64_t rows = w->rows, width = w->width, decay_row = w->decay_row;
-  const bool before = shrinks && !w->backward, behind = shrinks && w->backward;
-  real *at = (real *)w->state + j;
-  for (int64_t i = 0; i < rows; i++, at += width) {
+  const int64_t rows = p->rows, stride = p->stride, from_stride = p->from_stride;
+  const int64_t decay_row = w->decay ? w->decay_row : 0;
+  const bool behind = w->backward;
+  const real *from = p->from;
+  real *at = p->at;
+  for (int64_t i = 0; i < rows; i++, at += stride, from += from_stride) {
     vreal state[VECTORS];
     EACH_OF(v, vectors)
-    state[v] = v_load(at + v * LANES);
+    state[v] = v_load(from + v * LANES);
     EACH_OF(u, tokens) {
-      const vreal by = shrinks ? v_set1(decay[u][i * decay_row]) : v_set1(1);
-      const vreal xi = adds ? v_set1(x[u][i]) : by, zi = reads ? v_set1(z[u][i]) : by;
+      const int k = u ? kind_after : kind;
+      const vreal by = k & SHRINK ? v_set1(decay[u][i * decay_row]) : v_set1(1);
+      const vreal xi = k & ADD ? v_set1(x[u][i]) : by, zi = k & READ ? v_set1(z[u][i]) : by;
       EACH_OF(v, vectors) {
-        if (before) state[v] = v_mul(state[v], by);
-        if (adds) state[v] = v_fma(xi, y[u][v], state[v]);
-        if (reads) out[u][v] = v_fma(zi, state[v], out[u][v]);
-        if (behind) state[v] = v_mul(state[v], by);
+        if ((k & SHRINK) && !behind) state[v] = v_mul(state[v], by);
+        if (k & ADD) state[v] = v_fma(xi, y[u][v], state[v]);
+        if (k & READ) out[u][v] = v_fma(zi, state[v], out[u][v]);
+        if ((k & SHRINK) && behind) state[v] = v_mul(state[v], by);
       }
     }
     EACH_OF(v, vectors)
-    if (adds || shrinks) v_store(at + v * LANES, state[v]);
+    if ((kind | kind_after) & (ADD | SHRINK)) v_store(at + v * LANES, state[v]);
   }
   EACH_OF(u, tokens)
   EACH_OF(v, vectors)
-  if (reads) v_store(reals_to(s->out, token_of(w, first, u) * w->width + j + v * LANES), out[u][v]);
+  if ((u ? kind_after : kind) & READ) v_store(to[u] + v * LANES, out[u][v]);
 }
 
-#define TILES(name, adds, reads, shrinks) \
-  NOINLINE void name(const state_walk *w, const state_step *s, int64_t first, int tokens) { \
-    int64_t j = 0; \
-    if (tokens == TOKENS) { \
-      for (; j + SHARED * LANES <= w->width; j += SHARED * LANES) \
-        tile_of(w, s, first, j, TOKENS, SHARED, adds, reads, shrinks); \
-      if (SHARED > 1 && j < w->width) tile_of(w, s, first, j, TOKENS, 1, adds, reads, shrinks); \
-      return; \
-    } \
-    for (; j + VECTORS * LANES <= w->width; j += VECTORS * LANES) \
-      tile_of(w, s, first, j, 1, VECTORS, adds, reads, shrinks); \
-    if (j < w->width) tile_of(w, s, first, j, 1, 1, adds, reads, shrinks); \
+#define TILES(name, kind) \
+  NOINLINE void name(const state_walk *w, const panel *p, const turns *turn, int tokens) { \
+    if (p->vectors == 1 && tokens == 1) tile_of(w, p, turn, 1, 1, kind, kind); \
+    else if (p->vectors == 1) tile_of(w, p, turn, TOKENS, 1, kind, kind); \
+    else if (tokens == 1) tile_of(w, p, turn, 1, VECTORS, kind, kind); \
+    else tile_of(w, p, turn, TOKENS, VECTORS, kind, kind); \
   }
-TILES(add_read, true, true, false)
-TILES(add_read_shrink, true, true, true)
-TILES(add, true, false, false)
-TILES(add_shrink, true, false, true)
-TILES(read, false, true, false)
-TILES(read_shrink, false, true, true)
+TILES(add_read, ADD | READ)
+TILES(add_read_shrink, ADD | READ | SHRINK)
+TILES(add, ADD)
+TILES(add_shrink, ADD | SHRINK)
+TILES(read, READ)
+TILES(read_shrink, READ | SHRINK)
 
-typedef void tile_fn(const state_walk *w, const state_step *s, int64_t first, int tokens);
+/* The second step of a token and the first one of the next. */
+NOINLINE void second_first(const state_walk *w, const panel *p, const turns *turn) {
+  if (p->vectors == 1) tile_of(w, p, turn, BOTH, 1, ADD | READ, READ | SHRINK);
+  else tile_of(w, p, turn, BOTH, VECTORS, ADD | READ, READ | SHRINK);
+}
+
+typedef void tile_fn(const state_walk *w, const panel *p, const turns *turn, int tokens);
 
 /* NULL: a step that is not one of these. The state shrinks in the first step, or in the last one
  * backward. */
@@ -94,6 +123,8 @@ SMI tile_fn *tile_for(const state_walk *w, int number) {
   if (w->before || (shrinks && w->lanes)) return NULL;
   return tiles[s->x != NULL][s->z != NULL][shrinks];
 }
+
+/* ---- any step ---- */
 
 SMI vreal shrunk(const state_walk *w, vreal state, int64_t t, int64_t i, int64_t j) {
   const real *decay = reals(w->decay, t * w->decay_token);
@@ -123,9 +154,10 @@ SMI void step_of(const state_walk *w, int64_t t, int number, int64_t j) {
   if (compares) v_store(reals_to(w->product, t * w->width + j), product);
 }
 
-NOINLINE void follow_rule(const state_walk *w, int64_t t) {
+/* The y of the second step, in columns j..end - 1. */
+NOINLINE void follow_rule(const state_walk *w, int64_t t, int64_t j, int64_t end) {
   const vreal beta = v_set1(*reals(w->beta, t));
-  for (int64_t j = t * w->width; j < (t + 1) * w->width; j += LANES) {
+  for (j += t * w->width, end += t * w->width; j < end; j += LANES) {
     const vreal out = v_load(reals(w->step[0].out, j));
     const vreal delta =
         w->rule == STATE_DELTA ? v_sub(v_load(reals(w->value, j)), out) : v_sub(v_set1(0), out);
@@ -137,17 +169,99 @@ NOINLINE void any_step(const state_walk *w, int64_t t, int number) {
   for (int64_t j = 0; j < w->width; j += LANES) step_of(w, t, number, j);
 }
 
+/* ---- panels ---- */
+
+SMI int vectors_at(const state_walk *w, int64_t j) { return j + VECTORS * LANES <= w->width ? VECTORS : 1; }
+
+static panel panel_of(const state_walk *w, int64_t j) {
+  real *state = (real *)w->state + j;
+  const real *from = w->from ? (const real *)w->from + j : state;
+  return (panel){state, from, w->width, w->width, j, 0, w->rows, true, vectors_at(w, j)};
+}
+
+/* Token by token, where a step is none of the tiles. */
+NOINLINE void walk_plainly(const state_walk *w, tile_fn *const *tile) {
+  for (int64_t first = 0; first < w->tokens; first++) {
+    const int64_t t = token_of(w, first, 0);
+    for (int number = 0; number <= w->two; number++) {
+      const turns turn = {w->step + number, NULL, first};
+      if (!tile[number]) any_step(w, t, number);
+      for (int64_t j = 0; tile[number] && j < w->width; j += vectors_at(w, j) * LANES) {
+        const panel p = panel_of(w, j);
+        tile[number](w, &p, &turn, 1);
+      }
+      if (number == 0 && w->rule != STATE_GIVEN) follow_rule(w, t, 0, w->width);
+    }
+  }
+}
+
+/* LONG tokens or more walk a panel in memory of its own, of at most ROOM reals: rows of a state
+ * that are a power of two apart share few places of the first-level cache. */
+enum { ROOM = 8192 / sizeof(real), LONG = 16 };
+
+NOINLINE void copy_rows(const real *from, int64_t from_stride, int64_t rows, real *to, int64_t stride) {
+  for (int64_t i = 0; i < rows; i++, from += from_stride, to += stride) v_store(to, v_load(from));
+}
+
+static void walk_tokens(const state_walk *w, tile_fn *tile, panel *p) {
+  turns turn = {w->step, w->step, 0};
+  for (int tokens; turn.first < w->tokens; turn.first += tokens) {
+    tokens = turn.first + TOKENS <= w->tokens ? TOKENS : 1;
+    tile(w, p, &turn, tokens);
+    p->from = p->at, p->from_stride = p->stride;
+  }
+}
+
+/* Two steps a token, and what the rule makes in between. With the delta rule the second step of a
+ * token goes with the first of the next. */
+static void walk_steps(const state_walk *w, tile_fn *const *tile, const panel *p) {
+  const bool joined = w->rule == STATE_DELTA && !w->backward && tile[1] == add_read;
+  const int64_t end = p->j + p->vectors * LANES;
+  for (int64_t first = 0; first < w->tokens; first++) {
+    const turns one = {w->step, NULL, first}, two = {w->step + 1, w->step, first};
+    if (!joined || first == 0) tile[0](w, p, &one, 1);
+    if (w->rule != STATE_GIVEN) follow_rule(w, token_of(w, first, 0), p->j, end);
+    if (joined && first + 1 < w->tokens) second_first(w, p, &two);
+    else tile[1](w, p, &two, 1);
+  }
+}
+
+static void walk_panel(const state_walk *w, tile_fn *const *tile, int64_t j) {
+  panel p = panel_of(w, j);
+  real room[ROOM], *state = p.at;
+  const real *from = p.from;
+  const int64_t width = w->width, stride = p.vectors * LANES, most = ROOM / stride;
+  const bool moves = w->tokens >= LONG && (!w->two || w->rows <= most);
+  const bool writes = w->two || w->step[0].x || w->decay; /* else tasks may share the state */
+  do {
+    if (moves) {
+      p.rows = w->rows - p.row < most ? w->rows - p.row : most;
+      for (int v = 0; v < p.vectors; v++)
+        copy_rows(from + p.row * width + v * LANES, width, p.rows, room + v * LANES, stride);
+      p.at = room, p.stride = p.from_stride = stride, p.from = room;
+    }
+    if (w->two) walk_steps(w, tile, &p);
+    else walk_tokens(w, tile[0], &p);
+    for (int v = 0; v < p.vectors && moves && writes; v++)
+      copy_rows(room + v * LANES, stride, p.rows, state + p.row * width + v * LANES, width);
+    p.row += p.rows, p.whole = false;
+  } while (p.row < w->rows);
+}
+
 static void walk(const state_walk *w) {
   tile_fn *const tile[] = {tile_for(w, 0), w->two ? tile_for(w, 1) : NULL};
-  int64_t first = 0;
-  for (; !w->two && tile[0] && first + TOKENS <= w->tokens; first += TOKENS)
-    tile[0](w, w->step, first, TOKENS);
-  for (; first < w->tokens; first++)
-    for (int number = 0; number <= w->two; number++) {
-      if (tile[number]) tile[number](w, w->step + number, first, 1);
-      else any_step(w, token_of(w, first, 0), number);
-      if (number == 0 && w->rule != STATE_GIVEN) follow_rule(w, token_of(w, first, 0));
-    }
+  if (!tile[0] || (w->two && !tile[1])) {
+    walk_plainly(w, tile);
+    return;
+  }
+  for (int64_t j = 0; j < w->width; j += vectors_at(w, j) * LANES) walk_panel(w, tile, j);
+}
+
+static void clean(void *x, int64_t n) {
+  for (int64_t i = 0; i < n; i += LANES) {
+    const int cnt = lanes_left((size_t)(n - i));
+    put(x, (size_t)i, cnt, v_clean(at(x, (size_t)i, cnt)));
+  }
 }
 
 typedef struct mapped {
@@ -177,7 +291,10 @@ SMI mapped mapped_of(int map, vreal x) {
 
 static void map_all(int map, double scale, const void *x, int64_t n, void *y, void *slope) {
   const vreal by = v_set1((real)scale);
-  for (int64_t i = 0; i < n; i += LANES) {
+  int64_t i = 0;
+  for (; map == STATE_IDENTITY && !slope && i + LANES <= n; i += LANES)
+    v_store((real *)y + i, v_mul(by, v_load((const real *)x + i)));
+  for (; i < n; i += LANES) {
     const int cnt = lanes_left((size_t)(n - i));
     const mapped m = mapped_of(map, at(x, (size_t)i, cnt));
     put(y, (size_t)i, cnt, v_mul(by, m.y));
@@ -185,5 +302,5 @@ static void map_all(int map, double scale, const void *x, int64_t n, void *y, vo
   }
 }
 
-const linear_attention_kernels SMX_FN(linear_attention_kernels) = {walk, map_all, SMX_FN(state_sin_cos),
-                                                                   SMX_FN(state_normal)};
+const linear_attention_kernels SMX_FN(linear_attention_kernels) = {
+    walk, map_all, clean, SMX_FN(state_sin_cos), SMX_FN(state_normal)};
