@@ -147,6 +147,9 @@ static const call_of calls[] = {
     {"exp", "inline", 1, 0, false, true, true, 1, 1, 90, 90, 6, 7},
     {"elu1", "sum", 0, 0, false, true, true, 4, 2, 67, 150, 6, 7},
     {"elu1", "mala", 0, 0, false, false, true, 2, 2, 80, 33, 5, 6},
+    /* more rows than a panel of the kernel has, and an odd number of its vectors */
+    {"identity", "none", 1, 2, false, true, true, 1, 1, 45, 45, 140, 48},
+    {"identity", "none", 1, 1, true, true, false, 1, 1, 40, 40, 70, 32},
 };
 #define EACH_CALL(c) for (const call_of *c = calls; c < calls + COUNT_OF(calls); c++)
 
