@@ -60,6 +60,9 @@ typedef struct short_gradient {
   reduce_map_value_fn *value;
   reduce_map_add_fn *plain_add; /* as reduce_map_body.plain_sums, or NULL */
   reduce_map_value_fn *plain_value;
+  /* ROW_BATCH rows from `row` on, of whole vectors or blocks, written to the cache. False where a
+   * sum is not modest: nothing is written then. NULL: there is no such way. */
+  bool (*whole)(const row_call *c, size_t row, const consts *k);
 } short_gradient;
 
 /* As reduce_map_body.small. */
@@ -68,15 +71,18 @@ SMI bool reduce_map_short_of(const reduce_map_body *b, row_call *c, const short_
   const span s = span_of(c, 0);
   const consts k = b->setup(c, &s);
   const bool plain = g.plain_add && k.v[0] == 1;
+  const bool whole =
+      g.whole && plain && !c->writing && c->n % (c->n < BLOCK ? (size_t)LANES : (size_t)BLOCK) == 0;
   real sum[LANES];
   for (size_t row = 0, rows; row < c->rows; row += rows) {
-    vreal fold[ROW_BATCH];
+    real fold[ROW_BATCH][LANES]; /* in memory: gcc copies an array of vectors eight bytes at a time */
     rows = c->rows - row < ROW_BATCH ? c->rows - row : ROW_BATCH;
-    for (size_t a = 0; a < ROW_BATCH; a++)
-      fold[a] = a >= rows ? fold[0]
-                : plain   ? short_sum(c, row + a, g.plain_add)
-                          : short_sum(c, row + a, g.add);
-    v_store(sum, v_hsums(fold[0], fold[1], fold[2], fold[3]));
+    if (whole && rows == ROW_BATCH && g.whole(c, row, &k)) continue;
+    for (size_t a = 0; a < rows; a++)
+      v_store(fold[a], plain ? short_sum(c, row + a, g.plain_add) : short_sum(c, row + a, g.add));
+    for (size_t a = rows; a < ROW_BATCH && rows > 1; a++) v_store(fold[a], v_load(fold[0]));
+    if (rows == 1) sum[0] = v_hsum(v_load(fold[0]));
+    else v_store(sum, v_hsums(v_load(fold[0]), v_load(fold[1]), v_load(fold[2]), v_load(fold[3])));
     const ptrdiff_t ahead = reduce_map_ahead(c, row, ROW_BATCH);
     for (size_t a = 0; a < rows; a++) {
       const real of_row = sum[a * QUARTER_LANES];

@@ -226,7 +226,7 @@ SMI vreal logs_value(const span *s, const consts *k, const reduce_map_row *r, si
 REDUCE_MAP_SUMS_FUSED(logs_sums, logs_add)
 REDUCE_MAP_VALUES_FUSED(logs_out, logs_value)
 static bool logs_short(const reduce_map_body *b, row_call *c) {
-  return reduce_map_short_of(b, c, (short_gradient){logs_add, logs_value, NULL, NULL});
+  return reduce_map_short_of(b, c, (short_gradient){logs_add, logs_value});
 }
 static const reduce_map_body log_softmax_grad_body = {
     .setup = inverse_setup, .sums = logs_sums, .write = logs_out, .small = logs_short, .full = 1};
