@@ -20,35 +20,39 @@ typedef struct nms_call {
   bool inclusive;
 } nms_call;
 
-/* Boxes side by side: x1, y1, x2, y2, area; in some order. */
-typedef struct box_list {
-  double *side[4], *area;
-  int64_t count;
-} box_list;
+/* Its sides are x1, y1, x2, y2; next: the kept box before it in its cell of the grid, or -1. */
+typedef struct box {
+  double side[4], area;
+  int64_t class_of, next;
+} box;
+
+/* Cells, rows of them from the top; head: the last kept box of each, or -1. */
+enum { BINS = 32, GRID = 2 * BINS * BINS + BINS }; /* GRID: numbers */
+typedef struct grid {
+  double first[2], bins[2]; /* the least left and top edge; cells a unit of length */
+  double *right, *bottom;
+  int64_t *head;
+} grid;
 
 /* The memory of an image. */
 typedef struct image {
   const nms_call *call;
   double *score;
-  int64_t *class_of, *order, *merged;
-  box_list all, kept;
-  double *pair, *pair_y; /* of gaussian decays, then of scores: 2 n each */
+  int64_t *order, *merged;
+  box *all, *kept;
+  grid grid;
+  double *pair, *pair_y; /* of gaussian decays, then of scores: 2 n each, where kept boxes are else */
 } image;
 
 /* ---- boxes ---- */
 
 static double above_zero(double x) { return x > 0 ? x : 0; }
 
-static void put_box(box_list *l, int64_t i, const box_list *from, int64_t k) {
-  for (int s = 0; s < 4; s++) l->side[s][i] = from->side[s][k];
-  l->area[i] = from->area[k];
-}
-
-static double inter_of(const box_list *a, int64_t i, const box_list *b, int64_t k, double pixel) {
-  const double left = a->side[0][i] > b->side[0][k] ? a->side[0][i] : b->side[0][k];
-  const double top = a->side[1][i] > b->side[1][k] ? a->side[1][i] : b->side[1][k];
-  const double right = a->side[2][i] < b->side[2][k] ? a->side[2][i] : b->side[2][k];
-  const double bottom = a->side[3][i] < b->side[3][k] ? a->side[3][i] : b->side[3][k];
+static double inter_of(const box *a, const box *b, double pixel) {
+  const double left = a->side[0] > b->side[0] ? a->side[0] : b->side[0];
+  const double top = a->side[1] > b->side[1] ? a->side[1] : b->side[1];
+  const double right = a->side[2] < b->side[2] ? a->side[2] : b->side[2];
+  const double bottom = a->side[3] < b->side[3] ? a->side[3] : b->side[3];
   return above_zero(right - left + pixel) * above_zero(bottom - top + pixel);
 }
 
@@ -60,12 +64,12 @@ static int64_t load_image(image *m, int64_t at) {
   int64_t count = 0;
   smx_reals_load(c->is_f64, c->in.view[1].data + at * n->n * bytes, n->n, m->score);
   for (int64_t i = 0; i < n->n; i++) {
-    double box[4];
-    smx_reals_load(c->is_f64, c->in.view[0].data + (at * n->n + i) * 4 * bytes, 4, box);
-    for (int s = 0; s < 4; s++) m->all.side[s][i] = box[s];
-    m->all.area[i] = above_zero(box[2] - box[0] + n->pixel) * above_zero(box[3] - box[1] + n->pixel);
-    m->class_of[i] = c->in.given[2] ? ((const int64_t *)(const void *)c->in.view[2].data)[at * n->n + i] : 0;
-    const bool there = box[0] == box[0] && box[1] == box[1] && box[2] == box[2] && box[3] == box[3];
+    box *b = m->all + i;
+    const double *e = b->side;
+    smx_reals_load(c->is_f64, c->in.view[0].data + (at * n->n + i) * 4 * bytes, 4, b->side);
+    b->area = above_zero(e[2] - e[0] + n->pixel) * above_zero(e[3] - e[1] + n->pixel);
+    b->class_of = c->in.given[2] ? ((const int64_t *)(const void *)c->in.view[2].data)[at * n->n + i] : 0;
+    const bool there = e[0] == e[0] && e[1] == e[1] && e[2] == e[2] && e[3] == e[3];
     if (there && m->score[i] >= n->least) m->order[count++] = i;
   }
   return count;
@@ -85,36 +89,74 @@ static void sort_order(image *m, int64_t count) {
 
 /* ---- boxes go, or stay as they are ---- */
 
-static bool is_over(const image *m, double inter, double area, int64_t k) {
-  const nms_call *n = m->call;
-  const double rest = area + m->kept.area[k] - inter, limit = n->threshold * rest;
-  return inter > limit || (n->inclusive && inter == limit);
+static bool is_over(const nms_call *n, const box *a, const box *b) {
+  const double inter = inter_of(a, b, n->pixel), limit = n->threshold * (a->area + b->area - inter);
+  return (inter > 0) & ((inter > limit) | (n->inclusive & (inter == limit)));
 }
 
-/* Whether box i overlaps a kept one of its class too much. Most share no column with it. */
-static bool is_covered(const image *m, int64_t i, const int64_t *kept_class) {
-  const double pixel = m->call->pixel, left = m->all.side[0][i] - pixel, right = m->all.side[2][i] + pixel;
-  const double *from = m->kept.side[0], *to = m->kept.side[2];
-  for (int64_t k = 0; k < m->kept.count; k++) {
-    if ((from[k] >= right) | (to[k] <= left) | (kept_class[k] != m->class_of[i])) continue; /* one jump */
-    const double inter = inter_of(&m->all, i, &m->kept, k, pixel);
-    if (inter > 0 && is_over(m, inter, m->all.area[i], k)) return true;
+/* Kept boxes stand in a grid, by their left and top edges. A cell knows how far its boxes reach to the
+ * right, and a row of cells how far down, so that most boxes are never compared; those that are have
+ * an overlap by the same numbers as without a grid. */
+static int64_t bin_of(const grid *g, int axis, double edge) {
+  const double at = (edge - g->first[axis]) * g->bins[axis];
+  return at >= BINS ? BINS - 1 : at > 0 ? (int64_t)at : 0; /* NaN: of a width of 0 or inf, as all others */
+}
+
+/* From the least to the largest finite edge of the boxes of the order. */
+static void open_grid(image *m, int64_t count) {
+  grid *g = &m->grid;
+  for (int axis = 0; axis < 2; axis++) {
+    double least = __builtin_inf(), most = -__builtin_inf();
+    for (int64_t k = 0; k < count; k++) {
+      const double edge = m->all[m->order[k]].side[axis];
+      if (edge - edge != 0) continue;
+      least = edge < least ? edge : least, most = edge > most ? edge : most;
+    }
+    const double width = most - least;
+    g->first[axis] = least, g->bins[axis] = width > 0 && width < __builtin_inf() ? BINS / width : 0;
   }
+  for (int64_t k = 0; k < BINS * BINS; k++) g->head[k] = -1, g->right[k] = -__builtin_inf();
+  for (int64_t k = 0; k < BINS; k++) g->bottom[k] = -__builtin_inf();
+}
+
+static void put_in_grid(grid *g, box *kept, int64_t k) {
+  const int64_t row = bin_of(g, 1, kept[k].side[1]), at = row * BINS + bin_of(g, 0, kept[k].side[0]);
+  const double right = kept[k].side[2], bottom = kept[k].side[3];
+  kept[k].next = g->head[at], g->head[at] = k;
+  if (right > g->right[at]) g->right[at] = right;
+  if (bottom > g->bottom[row]) g->bottom[row] = bottom;
+}
+
+/* Whether a box overlaps a kept one of its class, of a cell, too much. */
+static bool is_covered_in(const image *m, const box *a, int64_t cell) {
+  for (int64_t k = m->grid.head[cell]; k >= 0; k = m->kept[k].next)
+    if ((m->kept[k].class_of == a->class_of) & is_over(m->call, a, m->kept + k)) return true;
+  return false;
+}
+/* Rows from its own one on: what covers a box begins near to it. */
+static bool is_covered(const image *m, const box *a) {
+  const grid *g = &m->grid;
+  const double pixel = m->call->pixel, left = a->side[0] - pixel, top = a->side[1] - pixel;
+  const int64_t columns = bin_of(g, 0, a->side[2] + pixel), rows = bin_of(g, 1, a->side[3] + pixel) + 1;
+  int64_t row = bin_of(g, 1, a->side[1]);
+  for (int64_t k = 0; k < rows; k++, row = row > 0 ? row - 1 : rows - 1)
+    for (int64_t at = row * BINS; g->bottom[row] > top && at <= row * BINS + columns; at++)
+      if (g->right[at] > left && is_covered_in(m, a, at)) return true;
   return false;
 }
 
 /* The numbers of the boxes that stay go to the front of the order. */
 static int64_t keep_hard(image *m, int64_t count) {
-  int64_t *kept_class = m->merged;
-  m->kept.count = 0;
-  for (int64_t k = 0; k < count && m->kept.count < m->call->most; k++) {
+  int64_t kept = 0;
+  open_grid(m, count);
+  for (int64_t k = 0; k < count && kept < m->call->most; k++) {
     const int64_t i = m->order[k];
-    if (is_covered(m, i, kept_class)) continue;
-    put_box(&m->kept, m->kept.count, &m->all, i);
-    kept_class[m->kept.count] = m->class_of[i];
-    m->order[m->kept.count++] = i;
+    if (is_covered(m, m->all + i)) continue;
+    m->kept[kept] = m->all[i];
+    put_in_grid(&m->grid, m->kept, kept);
+    m->order[kept++] = i;
   }
-  return m->kept.count;
+  return kept;
 }
 
 /* ---- scores fall ---- */
@@ -141,9 +183,9 @@ static smx_status decay(image *m, smx_context *purse, int64_t i, int64_t from, i
   int64_t near = 0;
   for (int64_t k = from; k < count; k++) {
     const int64_t j = m->order[k];
-    const double inter = inter_of(&m->all, i, &m->all, j, n->pixel);
-    const double rest = m->all.area[i] + m->all.area[j] - inter;
-    if (m->class_of[i] != m->class_of[j] || !(inter > 0) || !(rest > 0)) continue;
+    const box *a = m->all + i, *b = m->all + j;
+    const double inter = inter_of(a, b, n->pixel), rest = a->area + b->area - inter;
+    if (a->class_of != b->class_of || !(inter > 0) || !(rest > 0)) continue;
     const double iou = inter / rest;
     if (n->method != GAUSSIAN) m->score[j] *= linear_factor(n, iou);
     else m->merged[near] = j, m->pair[2 * near] = 0, m->pair[2 * near++ + 1] = -iou * iou / n->sigma;
@@ -171,17 +213,17 @@ static smx_status keep_soft(image *m, smx_context *purse, int64_t count, int64_t
 
 /* ---- calls ---- */
 
-/* 18 numbers a box; some memory without boxes too. */
-static size_t image_bytes(int64_t n) { return ((size_t)n * 18 + 1) * sizeof(double); }
+/* 17 numbers a box, and the grid. */
+static size_t image_bytes(int64_t n) { return ((size_t)n * 17 + GRID) * sizeof(double); }
 
 static image image_in(const nms_call *n, void *memory) {
-  double *at = memory;
-  image m = {.call = n, .score = at};
-  at += n->n;
-  for (int s = 0; s < 4; s++) m.all.side[s] = at, m.kept.side[s] = at + n->n, at += 2 * n->n;
-  m.all.area = at, m.kept.area = at + n->n, at += 2 * n->n;
-  m.pair = at, m.pair_y = at + 2 * n->n, at += 4 * n->n;
-  m.class_of = (int64_t *)(void *)at, m.order = m.class_of + n->n, m.merged = m.order + n->n;
+  image m = {.call = n, .all = memory};
+  m.kept = m.all + n->n;
+  m.pair = (double *)(void *)m.kept, m.pair_y = m.pair + 2 * n->n;
+  m.score = m.pair + 7 * n->n;
+  m.order = (int64_t *)(void *)(m.score + n->n), m.merged = m.order + n->n;
+  m.grid.head = m.merged + n->n;
+  m.grid.right = (double *)(void *)(m.grid.head + BINS * BINS), m.grid.bottom = m.grid.right + BINS * BINS;
   return m;
 }
 

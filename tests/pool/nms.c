@@ -98,14 +98,16 @@ static void boxes_that_are_none(void **state) {
 }
 
 /* The plain loop: a box stays unless a better one of its class that stays overlaps it too much. */
-static void many_boxes(void **state) {
+static void boxes_of_a_size(double unit) {
   static detection d;
   rng r = {5};
   d = begin("nms", 0, NULL, NULL);
   d.n = d.shape[0] = MOST, d.classes = true;
   for (int64_t i = 0; i < MOST; i++) {
     const double x = rng_below(&r, 60), y = rng_below(&r, 60);
-    const double box[4] = {x, y, x + 1 + (double)rng_below(&r, 20), y + 1 + (double)rng_below(&r, 20)};
+    double box[4] = {x, y, x + 1 + (double)rng_below(&r, 20), y + 1 + (double)rng_below(&r, 20)};
+    for (int s = 0; s < 4; s++) box[s] *= unit;
+    if (i % 100 == 0) box[i % 200 ? 0 : 3] = i % 200 ? -INFINITY : INFINITY;
     memcpy(d.boxes + 4 * i, box, sizeof box);
     d.score[i] = (double)rng_below(&r, 100) / 100, d.class_of[i] = (int64_t)rng_below(&r, 3);
   }
@@ -130,6 +132,9 @@ static void many_boxes(void **state) {
   }
   assert_int_equal(d.count, count);
   assert_true(count > 50 && count < 550);
+}
+static void many_boxes(void **state) {
+  boxes_of_a_size(1), boxes_of_a_size(0x1p-400), boxes_of_a_size(0x1p500);
 }
 
 int main(void) {
