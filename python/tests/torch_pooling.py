@@ -47,6 +47,34 @@ class Pooling(unittest.TestCase):
                     self.both("AvgPool", spatial, divisor_override=3, **given)
             self.both("MaxPool", spatial, kernel_size=2, dilation=2)
 
+    def test_what_goes_back(self):
+        for spatial in (1, 2, 3):
+            x = torch.randn(SHAPES[spatial], dtype=torch.float64)
+            for window, size in (({"kernel_size": 2}, x.shape), ({"kernel_size": 3, "padding": 1}, x.shape[-spatial:]),
+                                 ({"kernel_size": 1}, None), ({"kernel_size": (1, 2, 2)[-spatial:]}, x.shape)):
+                name = "Pool%dd" % spatial
+                y, index = getattr(torch.nn, "Max" + name)(return_indices=True, **window)(x)
+                ours, theirs = (getattr(of, "MaxUn" + name.lower())(**window) for of in (nn, torch.nn))
+                self.close(lambda y: ours(y, index, size), lambda y: theirs(y, index, size), y)
+        with self.assertRaisesRegex(ValueError, "MaxUnpool1d: output_size: has 3 numbers, not 1 or 2"):
+            nn.MaxUnpool1d(2)(torch.ones(1, 2), torch.zeros(1, 2, dtype=torch.int64), (1, 2, 3))
+        # two windows with one cell: the last one counts, and has the gradient
+        y, index = torch.tensor([[3.0, 5.0]], requires_grad=True), torch.tensor([[1, 1]])
+        z = smx.max_unpool(y, index, spatial=1, size=3)
+        self.assertEqual(z.tolist(), [[0, 5, 0]])
+        self.assertEqual(torch.autograd.grad(z.sum(), y)[0].tolist(), [[0, 1]])
+
+    def test_prior(self):
+        for tokens, alpha in ((10, 0.2), (1000, 0.03)):
+            bits = (torch.rand(4, tokens, dtype=torch.float64) < alpha).double()
+            prior = torch.distributions.Binomial(tokens, torch.tensor(alpha, dtype=torch.float64))
+            def theirs(bits):
+                k = bits.sum(-1)
+                ways = torch.lgamma(prior.total_count + 1.0) - torch.lgamma(k + 1) - torch.lgamma(tokens - k + 1)
+                return -(ways + k * prior.probs.log() + (tokens - k) * torch.log1p(-prior.probs)) / tokens
+            torch.testing.assert_close(smx.binomial_prior(bits, alpha=alpha), -prior.log_prob(bits.sum(-1)) / tokens)
+            self.close(lambda bits: smx.binomial_prior(bits, alpha=alpha), theirs, bits)
+
     def test_bins(self):
         for spatial in (1, 2, 3):
             for size in (1, 3, (2, None, 4)[:spatial]):
@@ -102,6 +130,11 @@ class Pooling(unittest.TestCase):
         self.close(ada, mixture, x)
         ada(x).sum().backward()
         torch.testing.assert_close(ada.beta.grad, torch.autograd.grad(mixture(x).sum(), b)[0])
+
+        share = nn.MixedPool2d(2, mix=0.3, learned=True).double()
+        self.close(share, lambda x: share.mix.detach() * cells(x).amax(-1) + (1 - share.mix.detach()) * cells(x).mean(-1), x)
+        share(x).sum().backward()
+        torch.testing.assert_close(share.mix.grad, (cells(x).amax(-1) - cells(x).mean(-1)).sum())
 
         maps = nn.AdaPool2d(2, beta=torch.full((4, 3), 0.25)).double()
         torch.testing.assert_close(maps(x), ada(x))

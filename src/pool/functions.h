@@ -24,6 +24,8 @@ smx_status pool_power_mean(const tensor_call *c);
 smx_status pool_power_mean_backward(const tensor_call *c);
 smx_status pool_moving(const tensor_call *c);
 smx_status pool_moving_backward(const tensor_call *c);
+smx_status pool_moving_mil(const tensor_call *c);
+smx_status pool_moving_mil_backward(const tensor_call *c);
 smx_status pool_largest(const tensor_call *c);
 smx_status pool_largest_backward(const tensor_call *c);
 smx_status pool_maxout_sizes(dims *d);
@@ -40,6 +42,8 @@ smx_status pool_segments(const tensor_call *c);
 smx_status pool_segments_backward(const tensor_call *c);
 smx_status pool_upsample(const tensor_call *c);
 smx_status pool_upsample_backward(const tensor_call *c);
+smx_status pool_prior(const tensor_call *c);
+smx_status pool_prior_backward(const tensor_call *c);
 smx_status pool_budget(const tensor_call *c);
 smx_status pool_budget_backward(const tensor_call *c);
 smx_status pool_histogram(const tensor_call *c);
@@ -66,6 +70,10 @@ smx_status pool_cells(const tensor_call *c);
 smx_status pool_cells_backward(const tensor_call *c);
 smx_status pool_unpool(const tensor_call *c);
 smx_status pool_unpool_backward(const tensor_call *c);
+
+/* What max_pool took goes back. */
+smx_status pool_max_unpool(const tensor_call *c);
+smx_status pool_max_unpool_backward(const tensor_call *c);
 
 /* Tokens that clusters replace (functions_cluster.h). */
 smx_status pool_kmeans_sizes(dims *d);

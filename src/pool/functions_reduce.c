@@ -3,9 +3,10 @@
 #include <string.h>
 
 #include "driver/reals.h"
-#include "functions.h"
+#include "functions_sets.h"
 #include "functions_lines.h"
 
+enum { X, A }; /* inputs; A: of mixed_pool */
 enum {
   RANGE = 256,   /* outputs of a row that are reduced together */
   OUTPUTS = 4096 /* of a task, about */
@@ -17,6 +18,7 @@ typedef struct reduce_call {
   pool_shape s;
   const pool_lines *lines;
   double mix, divisor;
+  double *slope; /* sum of dy (max - mean) of each plane, or NULL */
   bool padded;
   int64_t rows, task_rows, bytes; /* rows of outputs of a plane, and of a task; bytes of a cell */
 } reduce_call;
@@ -77,13 +79,29 @@ static void forward_part(const reduce_call *r, int64_t plane, part *p) {
   if (indexed) memcpy(c->out.view[1].data + first * 8, p->index, (size_t)n * 8);
 }
 
+/* What a, the share of the maximum, has from a part. p->sum: the upstream gradients, which stay. */
+static double slope_of(const reduce_call *r, int64_t plane, part *p) {
+  const char *x = r->c->in.view[X].data + plane * r->s.cells * r->bytes;
+  const int64_t n = p->end - p->begin;
+  double up[RANGE], sum = 0;
+  memcpy(up, p->sum, (size_t)n * sizeof *up);
+  look_for_largest(r, p, x, false), take_means(r, p, x);
+  smx_reals_load(r->c->is_f64, p->largest, n, p->divisor);
+  for (int64_t i = 0; i < n; i++) sum += up[i] == 0 ? 0 : up[i] * (p->divisor[i] - p->sum[i]);
+  memcpy(p->sum, up, (size_t)n * sizeof *up);
+  return sum;
+}
+
 /* Windows add to their cells row by row, and in a row place by place. */
 static void backward_part(const reduce_call *r, int64_t plane, part *p) {
   const tensor_call *c = r->c;
   const int64_t offset = plane * r->s.cells * r->bytes, n = p->end - p->begin;
   const int64_t first = plane * r->s.outputs + p->row * r->s.axis[2].outputs + p->begin;
-  range all = {.dx = c->din.view[0].data + offset, .sum = p->sum, .index = p->index};
+  range all = {.sum = p->sum, .index = p->index};
   smx_reals_load(c->is_f64, c->dout.view[0].data + first * r->bytes, n, p->sum);
+  if (r->slope) r->slope[plane] += slope_of(r, plane, p);
+  if (!c->din.given[X]) return;
+  all.dx = c->din.view[X].data + offset;
   if (r->mix != 0) {
     look_for_largest(r, p, c->in.view[0].data + offset, true);
     r->lines->give(&all, r->mix, n);
@@ -114,17 +132,21 @@ static void forward_task(void *arg, int64_t task) {
 }
 static void backward_task(void *arg, int64_t plane) {
   const reduce_call *r = arg;
-  char *dx = r->c->din.view[0].data + plane * r->s.cells * r->bytes;
-  memset(dx, 0, (size_t)(r->s.cells * r->bytes));
+  const bool given = r->c->din.given[X];
+  char *dx = given ? r->c->din.view[X].data + plane * r->s.cells * r->bytes : NULL;
+  if (r->slope) r->slope[plane] = 0;
+  if (given) memset(dx, 0, (size_t)(r->s.cells * r->bytes));
   each_part(r, plane, 0, r->rows, backward_part);
-  smx_reals_clean(r->c->is_f64, dx, r->s.cells);
+  if (given) smx_reals_clean(r->c->is_f64, dx, r->s.cells);
 }
 
 static reduce_call call_of(const tensor_call *c) {
   const bool largest = c->op == pool_table + POOL_max_pool || c->op == pool_table + POOL_adaptive_max_pool;
   reduce_call r = {
       .c = c, .s = pool_shape_of(c), .lines = pool_lines_of + c->is_f64, .bytes = c->is_f64 ? 8 : 4};
-  r.mix = dims_param(&c->dims, "mix", largest), r.divisor = dims_param(&c->dims, "divisor", 0);
+  r.mix = dims_param(&c->dims, "mix", largest);
+  if (c->op->input_count > A && c->in.given[A]) tensor_load(c, c->in.view + A, 0, 1, &r.mix);
+  r.divisor = dims_param(&c->dims, "divisor", 0);
   r.padded = dims_param(&c->dims, "count", 0) != 0;
   r.rows = r.s.axis[0].outputs * r.s.axis[1].outputs;
   r.task_rows = r.s.axis[2].outputs < OUTPUTS ? OUTPUTS / (r.s.axis[2].outputs + 1) + 1 : 1;
@@ -138,6 +160,12 @@ smx_status pool_reduce(const tensor_call *c) {
 }
 smx_status pool_reduce_backward(const tensor_call *c) {
   reduce_call r = call_of(c);
-  if (c->din.given[0]) smx_parallel(c->ctx, r.s.planes, backward_task, &r);
+  const bool learns = c->op->input_count > A && c->din.given[A];
+  double sum = 0;
+  if (!learns && !c->din.given[X]) return SMX_OK;
+  if (learns && !(r.slope = pool_reserve(c, r.s.planes))) return SMX_ERR_NOMEM;
+  smx_parallel(c->ctx, r.s.planes, backward_task, &r);
+  for (int64_t plane = 0; learns && plane < r.s.planes; plane++) sum += r.slope[plane];
+  if (learns) tensor_store(c, c->din.view + A, 0, 1, &sum), smx_free(c->ctx, r.slope);
   return SMX_OK;
 }

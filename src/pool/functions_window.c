@@ -89,6 +89,25 @@ smx_status pool_given_sizes(dims *d) {
   return status;
 }
 
+/* The cells that windows reach over, unless the caller says how many there are. */
+smx_status pool_unpool_sizes(dims *d) {
+  smx_status status = check_left_alone(d);
+  for (int32_t r = 0; r < d->spatial && status == SMX_OK; r++) {
+    const int64_t windows = dims_value(d, "o", r);
+    const pool_axis x = axis_of(d, POOL_AXES - d->spatial + r, 0);
+    int64_t cells = x.outputs;
+    if (!x.adaptive && !smx_multiply(windows - 1, x.stride, &cells))
+      return smx_fail(SMX_ERR_SHAPE, "%s: stride: %lld windows so far apart have too many cells", d->op->name,
+                      (long long)windows);
+    if (!x.adaptive) cells = windows > 0 ? cells + x.kernel - 2 * x.padding : 0;
+    if (cells < 1 && windows > 0)
+      status = smx_fail(SMX_ERR_SHAPE, "%s: padding: %lld windows have no cells but those of the padding",
+                        d->op->name, (long long)windows);
+    else dims_set(d, "s", r, cells);
+  }
+  return status;
+}
+
 pool_shape pool_shape_of(const tensor_call *c) {
   pool_shape s = {.planes = c->dims.lead_count, .cells = 1, .outputs = 1, .window = 1};
   for (int a = 0; a < POOL_AXES; a++) {

@@ -30,6 +30,9 @@ smx_status pool_sizes(dims *d);
 /* The same where inputs may have sizes of outputs: an error if they are others. */
 smx_status pool_given_sizes(dims *d);
 
+/* The size of "s*" from that of "o*". */
+smx_status pool_unpool_sizes(dims *d);
+
 pool_shape pool_shape_of(const tensor_call *c);
 pool_span pool_span_of(const pool_axis *a, int64_t output);
 

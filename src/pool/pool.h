@@ -51,6 +51,9 @@ enum {
   POOL_softhebb,
   POOL_compact_bilinear_pool,
   POOL_lowrank_bilinear,
+  POOL_binomial_prior,
+  POOL_attention_pool_mil_update,
+  POOL_max_unpool,
   POOL_COUNT
 };
 extern const smx_op pool_table[POOL_COUNT];

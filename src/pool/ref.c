@@ -77,7 +77,8 @@ static double lse(const window *w, const double *own, int64_t *index) {
   return most + log(all);
 }
 static double mixed(const window *w, const double *own, int64_t *index) {
-  return own[0] * largest(w, own, index) + (1 - own[0]) * mean(w, NULL, index);
+  const double a = w->call->in[1] ? *w->call->in[1] : own[0];
+  return a * largest(w, own, index) + (1 - a) * mean(w, NULL, index);
 }
 
 static double norm(const window *w, const double *own, int64_t *index) {
@@ -254,6 +255,16 @@ static void ada_unpool(const tensor_ref_call *c) {
   for (int64_t i = 0; i < count; i++) c->out[0][i] = 0;
   own.q = q, run(&own, unpool, 0);
 }
+static void max_unpool(const tensor_ref_call *c) {
+  const int spatial = (int)c->q[0], ndim = dimensions_of(c);
+  int64_t outputs = 1, cells = 1, planes = 1;
+  for (int d = 0; d < ndim; d++)
+    if (d < ndim - spatial) planes *= c->in_shape[0][d];
+    else outputs *= c->in_shape[0][d], cells *= c->out_shape[0][d];
+  for (int64_t i = 0; i < planes * cells; i++) c->out[0][i] = 0;
+  for (int64_t i = 0; i < planes * outputs; i++)
+    if (c->in[1][i] >= 0) c->out[0][i / outputs * cells + (int64_t)c->in[1][i]] = c->in[0][i];
+}
 static void prompt_guided_pool(const tensor_ref_call *c) { run(c, guided, 0); }
 static void idw_pool(const tensor_ref_call *c) { run(c, inverse, 0); }
 static void adaptive_max_pool(const tensor_ref_call *c) { run(c, largest, 1); }
@@ -374,4 +385,7 @@ tensor_ref_fn *const pool_refs[] = {max_pool,
                                     pool_ref_parse,
                                     pool_ref_hebb,
                                     pool_ref_bilinear,
-                                    pool_ref_lowrank};
+                                    pool_ref_lowrank,
+                                    pool_ref_prior,
+                                    pool_ref_moving_mil,
+                                    max_unpool};

@@ -1,5 +1,6 @@
 /* pool/ref_sets.c - pooling of sets straight from the formulas, for tests. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "ref.h"
@@ -302,5 +303,41 @@ void pool_ref_moving(const tensor_ref_call *c) {
     if (count == 0) next = old;
     c->out[1][k] = next;
     c->out[0][k] = next == -INFINITY && count == 0 ? 0 : tau * next;
+  }
+}
+
+void pool_ref_prior(const tensor_ref_call *c) {
+  const int64_t n = ref_last(c->in_shape[0]);
+  for (int64_t row = 0; row < ref_rows(c->in_shape[0]); row++) {
+    double k = 0, all = 0;
+    for (int64_t i = row * n; i < (row + 1) * n; i++)
+      if (!c->in[1] || c->in[1][i] != 0) k += c->in[0][i], all++;
+    const double log_p = lgamma(all + 1) - lgamma(k + 1) - lgamma(all - k + 1) + k * log(c->q[0]) +
+                         (all - k) * log1p(-c->q[0]);
+    c->out[0][row] = all > 0 ? -log_p / all : 0;
+  }
+}
+
+/* As the authors have it: both averages themselves. */
+void pool_ref_moving_mil(const tensor_ref_call *c) {
+  const int64_t channels = ref_last(c->in_shape[0]), n = ref_last(c->in_shape[1]);
+  const double rate = c->q[1];
+  for (int64_t k = 0; k < ref_count(c->out_shape[0]); k++) {
+    const int64_t lead = k / channels;
+    const bool known = c->in[2] && c->in[3];
+    double top = 0, bottom = 0, count = 0, level = known ? c->in[2][lead] : -INFINITY;
+    double mean = known ? c->in[3][k] : 0;
+    for (int64_t i = 0; i < n; i++) {
+      if (c->in[4] && c->in[4][lead * n + i] == 0) continue;
+      const double e = exp(c->in[1][lead * n + i]);
+      top += e * c->in[0][(lead * n + i) * channels + k % channels], bottom += e, count++;
+    }
+    const double share = level == -INFINITY ? 1 : rate;
+    if (count > 0) {
+      const double down = (1 - share) * exp(level) + share * bottom / count;
+      mean = (mean * (1 - share) * exp(level) + share * top / count) / down, level = log(down);
+    }
+    c->out[2][k] = mean, c->out[1][lead] = level;
+    c->out[0][k] = count == 0 && level == -INFINITY ? 0 : c->q[0] != 0 ? 1 / (1 + exp(-mean)) : mean;
   }
 }

@@ -58,7 +58,7 @@ static const smx_param mean_params[] = {
     {"divisor", "divides by this number instead; 0: it does not", 0, 0, 9007199254740992.0, WHOLE}};
 static const smx_param soft_params[] = {WINDOW, BETA, GRADIENT}, soft_bin_params[] = {BINS, BETA, GRADIENT};
 static const smx_param mixed_params[] = {
-    WINDOW, {"mix", "a, how much of the maximum; 1 - a of the mean", 0.5, -1e30, 1e30, 0, NULL}};
+    WINDOW, {"mix", "a, where no tensor has it: of the maximum; 1 - a of the mean", 0.5, -1e30, 1e30, 0, NULL}};
 
 static const smx_port ada_in[] = {
     {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"},
@@ -70,10 +70,17 @@ static const smx_port unpool_in[] = {
     {"mix", DIMS, GRAD | OPT | SAVED, "b, between 0 and 1; share without", ""},
     {"map", DIMS, GRAD | OPT | SAVED, "b of each output, in place of mix", "o*"}};
 static const smx_port unpool_out[] = {{"z", DIMS, 0, "cells: those of a window sum to its y", "... s*"}};
+static const smx_port max_unpool_in[] = {
+    {"y", DIMS, GRAD | SAVED, "what max_pool took from planes", "... o*"},
+    {"index", DIMS, INT | SAVED, "the cell that each is from, as max_pool counts; -1: none", "... o*"}};
+static const smx_port max_unpool_out[] = {{"z", DIMS, 0, "planes of cells, 0 where nothing was taken", "... s*"}};
 static const smx_port guided_in[] = {
     {"x", DIMS, GRAD | SAVED, "channels of cells: [..., C, T, H, W] where spatial is 3", "... c s*"},
     {"score", DIMS, GRAD | SAVED, "of each cell, what a prompt has to do with it", "... s*"}};
 static const smx_port guided_out[] = {{"y", DIMS, 0, "an output for each window", "... c o*"}};
+static const smx_port mixed_in[] = {
+    {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"},
+    {"a", DIMS, GRAD | OPT | SAVED, "how much of the maximum; mix without", ""}};
 static const smx_port gated_in[] = {
     {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"},
     {"weight", DIMS, GRAD | SAVED, "of each cell of a window, row by row", "k"}};
@@ -102,6 +109,20 @@ static const smx_param unpool_params[] = {
     {"kernel_h", "along the height; 0 = kernel", 0, 0, MOST, WHOLE},
     {"kernel_d", "along the depth; 0 = kernel", 0, 0, MOST, WHOLE},
     {"ceil", "a last window that is not whole counts too", 0, 0, 1, SMX_PARAM_INT, no_yes}, SHARE};
+
+static const smx_param max_unpool_params[] = {
+    SPATIAL, {"kernel", "cells of a window, along each dimension", 2, 1, MOST, WHOLE},
+    {"kernel_h", "along the height; 0 = kernel", 0, 0, MOST, WHOLE},
+    {"kernel_d", "along the depth; 0 = kernel", 0, 0, MOST, WHOLE},
+    {"stride", "cells from one window to the next; 0 = the kernel", 0, 0, MOST, WHOLE},
+    {"stride_h", "along the height; 0 = stride", 0, 0, MOST, WHOLE},
+    {"stride_d", "along the depth; 0 = stride", 0, 0, MOST, WHOLE},
+    {"padding", "absent cells before and behind", 0, 0, MOST, WHOLE},
+    {"padding_h", "along the height; -1 = padding", -1, -1, MOST, WHOLE},
+    {"padding_d", "along the depth; -1 = padding", -1, -1, MOST, WHOLE},
+    {"size", "cells along each dimension; 0 = those of all windows", 0, 0, MOST, WHOLE},
+    {"size_h", "along the height; 0 = size", 0, 0, MOST, WHOLE},
+    {"size_d", "along the depth; 0 = size", 0, 0, MOST, WHOLE}};
 
 static const smx_port boxes_in[] = {
     {"boxes", DIMS, 0, "x1, y1, x2, y2 of each box, with x1 <= x2 and y1 <= y2", "... n 4"},
@@ -189,11 +210,12 @@ const smx_op pool_table[POOL_COUNT] = {
         .formula = "y = a max_i x_i + (1 - a) sum_i x_i / N",
         .about = GEOMETRY
                  "N counts the cells that are there. Gradient: a dy to the first of the largest cells, of "
-                 "a window without a NaN, and (1 - a) dy / N to each.",
+                 "a window without a NaN, and (1 - a) dy / N to each; of a, if it is a tensor, the sum of "
+                 "dy (max - mean).",
         .source = "Generalizing Pooling Functions in Convolutional Neural Networks: Mixed, Gated, and Tree "
                   "(Lee, Gallagher, Tu 2015)",
         .example = "softmax run mixed_pool images.npy --kernel 3 --stride 2 --mix 0.3",
-        INPUTS(x_in), OUTPUTS(y_out), PARAMS(mixed_params)},
+        INPUTS(mixed_in), OUTPUTS(y_out), PARAMS(mixed_params)},
     [POOL_adaptive_max_pool] = {
         .id = 432, .name = "adaptive_max_pool", .family = "pool", .flags = BACKWARD, .tolerance = 1,
         .title = "the largest cell of each bin, for a given number of bins",

@@ -355,6 +355,52 @@ static void bags_in_parts(void **state) {
   GIVE(&p, 1, -INFINITY), RUN(p), NEAR(p.out[0], 0), NEAR(p.out[1], -INFINITY);
 }
 
+/* The same with attention: a state of N = 3 D, D = 2. */
+static void attended_bags_in_parts(void **state) {
+  pooling p = begin("attention_pool_mil_update");
+  set(&p, "activation", "none"), set(&p, "rate", "0.25");
+  GIVE_ROWS(&p, 0, 2, 1, 1, 5), GIVE(&p, 1, 0, log(3));
+  RUN(p), NEAR(p.out[0], 4), NEAR(p.out[1], log(2)), NEAR(p.out[2], 4), NEAR(p.din[0], .25, .75);
+  NEAR(p.din[1], -.75, .75);
+  give(&p, 2, 0, NULL, (double[]){log(2)}), GIVE(&p, 3, 3);
+  RUN(p), NEAR(p.out[0], .75 * 3 + .25 * 4), NEAR(p.out[1], log(2)), NEAR(p.din[0], .0625, .1875);
+  set(&p, "gradient", "estimate"), RUN(p), NEAR(p.din[0], .25, .75), NEAR(p.din[1], .25 * -2.25, .75 * 1.75);
+  GIVE(&p, 4, 0, 0), RUN(p), NEAR(p.out[0], 3), NEAR(p.out[1], log(2)), NEAR(p.din[0], 0, 0);
+  GIVE(&p, 4, 1, 0), GIVE(&p, 1, 1000, 2000);
+  RUN(p), NEAR(p.out[0], 1), NEAR(p.out[1], 1000 + log(.25));
+  GIVE(&p, 1, INFINITY, 0), RUN(p), NEAR(p.out[0], NAN), NEAR(p.out[1], NAN);
+}
+
+/* Numbers of the catalogue; sums that are no number of boundaries. */
+static void priors(void **state) {
+  pooling p = begin("binomial_prior");
+  GIVE(&p, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0), RUN(p), NEAR(p.out[0], .160283);
+  /* psi(4) - psi(8) = -(1/4 + 1/5 + 1/6 + 1/7) */
+  const double slope = (log(4) - 1. / 4 - 1. / 5 - 1. / 6 - 1. / 7) / 10;
+  NEAR(p.din[0], slope, slope);
+  GIVE(&p, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0), RUN(p), NEAR(p.out[0], -log(.2)), NEAR(p.din[0] + 3, 0);
+  GIVE(&p, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), RUN(p), NEAR(p.out[0], 0), NEAR(p.din[0], 0);
+  static const double wrong[][2] = {{2, 1}, {-1, 0}, {NAN, 0}};
+  for (int i = 0; i < 3; i++) {
+    pooling q = begin("binomial_prior");
+    GIVE(&q, 0, wrong[i][0], wrong[i][1]), RUN(q), NEAR(q.out[0], NAN), NEAR(q.din[0], NAN);
+  }
+}
+
+/* What goes back has to name cells, and windows have to have some. */
+static void cells_that_are_none(void **state) {
+  pooling p = begin("max_unpool");
+  set(&p, "spatial", "1"), GIVE(&p, 0, 7, 8), GIVE(&p, 1, 3, 4);
+  p.out[0][0] = 9;
+  assert_int_equal(run(&p, NULL), SMX_ERR_TARGET);
+  assert_string_equal(smx_last_error(), "max_unpool: index: number 1 is 4, not -1..3");
+  assert_true(p.out[0][0] == 9);
+  p.whole[1] = -1;
+  RUN(p), NEAR(p.out[0], 0, 0, 0, 7), NEAR(p.din[0], 1, 0);
+  set(&p, "padding", "2"),
+      refused(&p, "max_unpool: padding: 2 windows have no cells but those of the padding");
+}
+
 static void segments(void **state) {
   pooling p = begin("segment_pool");
   set(&p, "gradient", "straight"), set(&p, "segments", "3");
@@ -529,6 +575,9 @@ int main(void) {
       cmocka_unit_test(one_query),
       cmocka_unit_test(mixed_tokens),
       cmocka_unit_test(bags_in_parts),
+      cmocka_unit_test(attended_bags_in_parts),
+      cmocka_unit_test(priors),
+      cmocka_unit_test(cells_that_are_none),
       cmocka_unit_test(sets_of_nothing),
       cmocka_unit_test(means_at_their_edges),
       cmocka_unit_test(many_sets),

@@ -136,6 +136,7 @@ static void fit_windows(named *p) {
   if (smx_params_set(p->op, &p->params, "kernel", 2) == SMX_OK)
     set_each(p, windows, window_values[(p->variant - 1) % 4]);
   else set_each(p, bins, bin_values[(p->variant - 1) % 4]);
+  if (!strcmp(p->op->name, "max_unpool")) set_each(p, bins + 1, (const int[]){p->variant == 3 ? 4 : 0, 0, 0});
 }
 
 /* Filters of as many numbers as a window has cells, four leaves and three gates. */
@@ -162,6 +163,7 @@ static int64_t of_axis(const dims *d, const char *name, int32_t axis, double lea
 static void fit_outputs(const named *p, dims *d, const char *chosen) {
   bool has = false;
   for (int i = 0; i < p->op->input_count; i++) has |= strstr(p->op->inputs[i].dims, "o*") != NULL;
+  has &= dims_value(d, "s", 0) >= 0;
   for (int32_t r = 0; has && r < d->spatial && (!chosen || strcmp(chosen, "o") != 0); r++) {
     const int64_t kernel = of_axis(d, "kernel", r, 1), own = of_axis(d, "stride", r, 1);
     const int64_t stride = own > 0 ? own : kernel, step = (int64_t)dims_param(d, "dilation", 1);

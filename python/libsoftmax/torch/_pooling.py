@@ -98,6 +98,42 @@ class _OwnPool(_Pool):
         return ", ".join([super().extra_repr(), *("%s=%s" % item for item in self.settings.items())])
 
 
+class _MixedPool(_OwnPool):
+    """learned: mix is where its parameter begins."""
+    operator, more = "mixed_pool", {"mix": 0.5}
+
+    def __init__(self, *args, learned=False, **given):
+        super().__init__(*args, **given)
+        self.mix = torch.nn.Parameter(torch.tensor(float(self.settings["mix"]))) if learned else None
+
+    def forward(self, input):
+        if self.mix is None:
+            return super().forward(input)
+        return _package.mixed_pool(input, self.mix.to(input.dtype), **self._windows())
+
+
+class _MaxUnpool(_Spatial):
+    """The inverse of _MaxPool with return_indices=True; output_size: the last dimensions, or all."""
+    shown = ("kernel_size", "stride", "padding")
+
+    def __init__(self, kernel_size, stride=None, padding=0):
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, stride if stride is not None else kernel_size
+        self.padding = padding
+        self._windows()
+
+    def _windows(self):
+        return {"spatial": self.spatial, **_by_axis("kernel", self._each("kernel_size", 1)),
+                **_by_axis("stride", self._each("stride", 1)), **_by_axis("padding", self._each("padding", 0))}
+
+    def forward(self, input, indices, output_size=None):
+        if output_size is not None and len(output_size) not in (self.spatial, input.ndim):
+            raise ValueError("%s: output_size: has %d numbers, not %d or %d"
+                             % (type(self).__name__, len(output_size), self.spatial, input.ndim))
+        sizes = {} if output_size is None else _by_axis("size", list(output_size)[-self.spatial:])
+        return _package.max_unpool(input, indices, **self._windows(), **sizes)
+
+
 class _AdaptivePool(_Spatial):
     operator = ""
     shown = ("output_size",)
@@ -289,8 +325,9 @@ _KINDS = {
     "SoftPool": (_OwnPool, {"operator": "soft_pool", "more": {"beta": 1.0, "gradient": "exact"}},
                  "The mean of each window under its own softmax (Stergiou et al. 2021)."),
     "LSEPool": (_OwnPool, {"operator": "lse_pool"}, "The logarithm of the sum of exponentials of each window."),
-    "MixedPool": (_OwnPool, {"operator": "mixed_pool", "more": {"mix": 0.5}},
-                  "mix of the maximum of each window, and 1 - mix of its mean (Lee et al. 2015)."),
+    "MaxUnpool": (_MaxUnpool, {}, "torch.nn.%s"),
+    "MixedPool": (_MixedPool, {}, "mix of the maximum of each window, and 1 - mix of its mean; learned=True: it is a parameter "
+                  "(Lee et al. 2015)."),
     "AdaPool": (_AdaPool, {}, "The mean under Dice coefficients and soft pooling, mixed by a learned beta, one number or, as a tensor, "
                 "one for each output (Stergiou, Poppe 2021)."),
     "IDWPool": (_OwnPool, {"operator": "idw_pool"}, "The mean of each window by inverse distances to its plain mean."),
