@@ -68,6 +68,8 @@ smx_status pool_ponet_backward(const tensor_call *c);
 smx_status pool_cells_sizes(dims *d);
 smx_status pool_cells(const tensor_call *c);
 smx_status pool_cells_backward(const tensor_call *c);
+smx_status pool_ada(const tensor_call *c);
+smx_status pool_ada_backward(const tensor_call *c);
 smx_status pool_unpool(const tensor_call *c);
 smx_status pool_unpool_backward(const tensor_call *c);
 

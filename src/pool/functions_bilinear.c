@@ -7,7 +7,8 @@
  * order: at most a b products, which is less than transforms of m numbers take until a b is many
  * times m. Gradient: dP_h = sum_k dy_k Q_{(k - h) mod m}, dx_i = s_i dP_{h_i}.
  *
- * The root: r = sgn(y) sqrt |y|, then r / |r|. Its gradient at 0 is 0. */
+ * The root: r = sgn(y) sqrt |y|, then r / |r|. It is the same of sketches times a number, which are
+ * about 1 so. Its gradient at 0 is 0. */
 #include "driver/merge_sort.h"
 #include "functions_cluster.h"
 
@@ -32,6 +33,7 @@ typedef struct bilinear {
 /* The memory of a row: elements, then values of the places, and their gradients; the product. */
 typedef struct row {
   double *x[2], *p[2], *dp[2], *y, *g;
+  double by[2]; /* what p was multiplied by */
 } row;
 
 /* ---- tables ---- */
@@ -79,12 +81,18 @@ static void take_tables(const bilinear *b, int which, sketch *s, int64_t *order,
 
 /* ---- rows ---- */
 
-static void sketch_row(const bilinear *b, int which, int64_t lead, const row *r) {
+static void sketch_row(const bilinear *b, int which, int64_t lead, row *r) {
   const sketch *s = b->of + which;
   const int port = b->twice ? X : which;
   tensor_load(b->c, b->c->in.view + port, lead * s->n, s->n, r->x[which]);
   for (int64_t k = 0; k < s->places; k++) r->p[which][k] = 0;
-  for (int64_t i = 0; i < s->n; i++) r->p[which][s->slot[i]] += s->sign[i] * r->x[which][i];
+  double most = 0;
+  for (int64_t i = 0; i < s->n; i++) {
+    const double size = r->x[which][i] < 0 ? -r->x[which][i] : r->x[which][i];
+    most = size > most ? size : most;
+  }
+  r->by[which] = b->root ? pool_power_of(most) : 1;
+  for (int64_t i = 0; i < s->n; i++) r->p[which][s->slot[i]] += s->sign[i] * (r->by[which] * r->x[which][i]);
 }
 
 /* The place of a product. */
@@ -99,15 +107,14 @@ static void convolve(const bilinear *b, const row *r) {
     for (int64_t v = 0; v < q->places; v++) r->y[sum_of(b, p->at[u], q->at[v])] += r->p[0][u] * r->p[1][v];
 }
 
-/* y becomes its signed root; returns the length of that. Sizes whose sum overflows are summed in
- * parts of 2^-64. */
+/* y becomes its signed root; returns the length of that. */
 static double take_root(const bilinear *b, double *y) {
-  double sum = 0, parts = 0;
+  double sum = 0;
   for (int64_t k = 0; k < b->size; k++) {
     const double size = y[k] < 0 ? -y[k] : y[k], root = __builtin_sqrt(size);
-    sum += size, parts += size * 0x1p-64, y[k] = y[k] < 0 ? -root : root;
+    sum += size, y[k] = y[k] < 0 ? -root : root;
   }
-  return sum == __builtin_inf() ? __builtin_sqrt(parts) * 0x1p32 : __builtin_sqrt(sum);
+  return __builtin_sqrt(sum);
 }
 
 static void divide_row(const bilinear *b, carver *c, row *r) {
@@ -171,7 +178,7 @@ static void backward_task(void *arg, int64_t lead) {
   give_places(b, &r);
   for (int w = 0; w < 2; w++)
     for (int64_t i = 0; i < b->of[w].n; i++) {
-      const double dx = b->of[w].sign[i] * r.dp[w][b->of[w].slot[i]];
+      const double dx = b->of[w].sign[i] * (r.by[w] * r.dp[w][b->of[w].slot[i]]);
       r.x[w][i] = b->twice && w ? r.x[0][i] + dx : dx;
     }
   if (c->din.given[X]) tensor_store(c, c->din.view + X, lead * b->of[0].n, b->of[0].n, r.x[b->twice ? 1 : 0]);

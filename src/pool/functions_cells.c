@@ -3,8 +3,8 @@
  * that overlapping windows add in their order; gradients of weights are added plane by plane. */
 #include "functions_sets.h"
 
-enum { X, WEIGHT, GATE, POOLED = 1 }; /* inputs; POOLED: of ada_unpool */
-enum { MOST_NODES = 64 };             /* leaves of a tree */
+enum { X, WEIGHT, GATE }; /* inputs */
+enum { MOST_NODES = 64 }; /* leaves of a tree */
 
 /* What is there of a window. place: of each cell in the whole window. */
 typedef struct window {
@@ -20,7 +20,6 @@ typedef struct cells_call {
   const struct cells_body *body;
   double *weight, *gate;
   int64_t leaves, weights, gates;
-  int weight_port, gate_port;
   bool ratio, drawn, limit; /* of stochastic_pool */
   uint64_t seed, stream;
   double *partial; /* of each plane: the gradients of weights, then of gates */
@@ -54,86 +53,6 @@ static double product(const window *w, const double *weight) {
   double sum = 0;
   for (int64_t i = 0; i < w->count; i++) sum += weight[w->place[i]] * w->x[i];
   return sum;
-}
-
-/* ---- ada_pool: y = b y_d + (1 - b) y_e ----
- *
- * y_e is the mean under the softmax of x, y_d that under the softmax of the Dice coefficients
- * s_i = 2 |x_i m| / (x_i^2 + m^2) with the mean m of the window. */
-
-/* With r = smaller / larger: s = 2 r / (1 + r^2); 1 of two zeros. of_x, of_m: its derivatives. */
-static double dice(double x, double m, double *of_x, double *of_m) {
-  const double a = size_of(x), b = size_of(m), most = a > b ? a : b, least = a > b ? b : a;
-  *of_x = *of_m = 0;
-  if (most == 0) return 1;
-  const double r = least / most, q = 1 + r * r;
-  const double slope = 2 * (1 - r * r) / (q * q) / most; /* ds / dleast; that of most is -r times it */
-  const double small = slope, large = -r * slope;
-  *of_x = (a > b ? large : small) * (x < 0 ? -1 : 1), *of_m = (a > b ? small : large) * (m < 0 ? -1 : 1);
-  return 2 * r / q;
-}
-
-typedef double score_fn(double x, double m, double *of_x, double *of_m);
-static double own_score(double x, double m, double *of_x, double *of_m) {
-  *of_m = 0;
-  return *of_x = 1, x;
-}
-
-/* The mean under the softmax of scores; with up its gradient. */
-static double mean_under(const cells_call *f, const window *w, score_fn *score, double up) {
-  const double m = mean_of(w);
-  double top = -__builtin_inf(), all = 0, sum = 0, of_x, of_m, shared = 0;
-  for (int64_t i = 0; i < w->count; i++) {
-    const double s = score(w->x[i], m, &of_x, &of_m);
-    if (s > top || s != s) top = s;
-  }
-  for (int64_t i = 0; i < w->count; i++) {
-    const double e = f->math->exp(score(w->x[i], m, &of_x, &of_m) - top);
-    all += e, sum += e * w->x[i];
-  }
-  const double y = sum / all;
-  if (up == 0) return y;
-  for (int64_t i = 0; i < w->count; i++) {
-    const double e = f->math->exp(score(w->x[i], m, &of_x, &of_m) - top) / all, slope = e * (w->x[i] - y);
-    w->dx[i] += up * (e + slope * of_x), shared += slope * of_m;
-  }
-  for (int64_t i = 0; i < w->count; i++) w->dx[i] += up * shared / (double)w->count;
-  return y;
-}
-
-static double within(double b) { return b < 0 ? 0 : b > 1 ? 1 : b; }
-/* The map, which is where the gates are, has a number for each output; else there is one. */
-static double *share_of(const cells_call *f, const window *w) {
-  return f->gates ? f->gate + w->output : f->weight;
-}
-static double ada(const cells_call *f, window *w) {
-  const double b = within(*share_of(f, w)), e = mean_under(f, w, own_score, 0);
-  return b == 0 ? e : b * mean_under(f, w, dice, 0) + (1 - b) * e;
-}
-static void ada_gradient(const cells_call *f, const window *w, double up, double *weights, double *gates) {
-  const double share = *share_of(f, w), b = within(share);
-  const double d = mean_under(f, w, dice, b * up), e = mean_under(f, w, own_score, (1 - b) * up);
-  const double slope = b == share ? up * (d - e) : 0;
-  if (f->gates && gates) gates[w->output] += slope;
-  else if (weights) *weights += slope;
-}
-
-/* ---- ada_unpool: each cell has its share of y, x_i = (b w^d_i + (1 - b) w^e_i) y ---- */
-
-static void softmax_of(const cells_call *f, const window *w, score_fn *score, double *to) {
-  const double m = mean_of(w);
-  double top = -__builtin_inf(), all = 0, of_x, of_m;
-  for (int64_t i = 0; i < w->count; i++) {
-    to[i] = score(w->x[i], m, &of_x, &of_m);
-    if (to[i] > top || to[i] != to[i]) top = to[i];
-  }
-  for (int64_t i = 0; i < w->count; i++) all += to[i] = f->math->exp(to[i] - top);
-  for (int64_t i = 0; i < w->count; i++) to[i] /= all;
-}
-/* chance: w^d, dx: w^e. */
-static double take_shares(const cells_call *f, const window *w) {
-  softmax_of(f, w, dice, w->chance), softmax_of(f, w, own_score, w->dx);
-  return within(*share_of(f, w));
 }
 
 /* ---- gated_pool: y = a max + (1 - a) mean, a = sigmoid(weight x) ---- */
@@ -192,9 +111,18 @@ static void tree_gradient(const cells_call *f, const window *w, double up, doubl
 
 /* ---- idw_pool: y = sum a x / sum a, a = 1 / |x - m|; cells that are m share it all ----
  *
- * With d the smallest distance, all a are times d, so that they do not overflow. da_i / dx_j =
+ * With d the smallest distance, all a are times d, and cells times a power of 2 that makes them about
+ * 1, so that nothing overflows; y is times it, and gradients are not. da_i / dx_j =
  * -a_i^2 sgn(x_i - m) ([i = j] - 1 / N), and none where d is 0. */
 
+/* Cells become about 1. Returns what they were multiplied by. */
+static double rescale(const window *w) {
+  double most = 0;
+  for (int64_t i = 0; i < w->count; i++) most = size_of(w->x[i]) > most ? size_of(w->x[i]) : most;
+  const double by = pool_power_of(most);
+  for (int64_t i = 0; i < w->count; i++) w->x[i] *= by;
+  return by;
+}
 static double take_inverses(const window *w, double m, double *least) {
   double sum = 0;
   *least = __builtin_inf();
@@ -208,14 +136,15 @@ static double take_inverses(const window *w, double m, double *least) {
 }
 static double inverse_distance(const cells_call *f, window *w) {
   double least, y = 0;
-  const double all = take_inverses(w, mean_of(w), &least);
+  const double by = rescale(w), all = take_inverses(w, mean_of(w), &least);
   for (int64_t i = 0; i < w->count; i++) y += w->chance[i] / all * w->x[i];
-  return y;
+  return y / by;
 }
 static void inverse_distance_gradient(const cells_call *f, const window *w, double up, double *weights,
                                       double *gates) {
   window own = *w;
   double least, shared = 0;
+  rescale(w);
   const double m = mean_of(w), y = inverse_distance(f, &own), all = take_inverses(w, m, &least);
   for (int64_t i = 0; i < w->count; i++) {
     const double a = w->chance[i], slope = least == 0 ? 0 : a * a / least * (w->x[i] - y) / all;
@@ -355,46 +284,6 @@ static void backward_task(void *arg, int64_t plane) {
   smx_scratch_give(&f->scratch, memory);
 }
 
-/* Windows of ada_unpool have no cell in common. */
-static void unpool_task(void *arg, int64_t plane) {
-  cells_call *f = arg;
-  const tensor_call *c = f->c;
-  double *memory = smx_scratch_take(&f->scratch), *z = memory + 5 * f->s.window, y;
-  window w = window_in(f, memory);
-  for (int64_t i = 0; i < f->s.cells; i++) z[i] = 0;
-  for (int64_t at = 0; at < f->s.outputs; at++) {
-    take_window(f, plane, at, &w);
-    tensor_load(c, c->in.view + POOLED, plane * f->s.outputs + at, 1, &y);
-    const double b = take_shares(f, &w);
-    for (int64_t i = 0; i < w.count; i++) z[w.cell[i]] = (b * w.chance[i] + (1 - b) * w.dx[i]) * y;
-  }
-  tensor_store(c, c->out.view, plane * f->s.cells, f->s.cells, z);
-  smx_scratch_give(&f->scratch, memory);
-}
-
-/* Gradients of what was pooled, and of b; weights are constants, as in the paper. */
-static void unpool_backward_task(void *arg, int64_t plane) {
-  cells_call *f = arg;
-  const tensor_call *c = f->c;
-  double *memory = smx_scratch_take(&f->scratch), *g = memory + 5 * f->s.window, y;
-  double *own = f->partial ? f->partial + plane * (f->weights + f->gates) : NULL;
-  window w = window_in(f, memory);
-  for (int64_t i = 0; own && i < f->weights + f->gates; i++) own[i] = 0;
-  tensor_load(c, c->dout.view, plane * f->s.cells, f->s.cells, g);
-  for (int64_t at = 0; at < f->s.outputs; at++) {
-    double of_dice = 0, of_own = 0;
-    take_window(f, plane, at, &w);
-    const double b = take_shares(f, &w);
-    for (int64_t i = 0; i < w.count; i++)
-      of_dice += w.chance[i] * g[w.cell[i]], of_own += w.dx[i] * g[w.cell[i]];
-    const double dy = b * of_dice + (1 - b) * of_own;
-    tensor_load(c, c->in.view + POOLED, plane * f->s.outputs + at, 1, &y);
-    if (c->din.given[POOLED]) tensor_store(c, c->din.view + POOLED, plane * f->s.outputs + at, 1, &dy);
-    if (own) own[f->gates ? 1 + at : 0] += b == *share_of(f, &w) ? y * (of_dice - of_own) : 0;
-  }
-  smx_scratch_give(&f->scratch, memory);
-}
-
 static void sum_planes(const cells_call *f, int port, int64_t from, int64_t count) {
   const int64_t each = f->weights + f->gates;
   for (int64_t i = 0; i < count; i++) {
@@ -406,8 +295,7 @@ static void sum_planes(const cells_call *f, int port, int64_t from, int64_t coun
 
 /* ---- calls ---- */
 
-static const cells_body bodies[POOL_COUNT] = {[POOL_ada_pool] = {ada, ada_gradient},
-                                              [POOL_gated_pool] = {gated, gated_gradient},
+static const cells_body bodies[POOL_COUNT] = {[POOL_gated_pool] = {gated, gated_gradient},
                                               [POOL_tree_pool] = {tree, tree_gradient},
                                               [POOL_idw_pool] = {inverse_distance, inverse_distance_gradient},
                                               [POOL_stochastic_pool] = {stochastic, stochastic_gradient}};
@@ -434,24 +322,17 @@ smx_status pool_cells_sizes(dims *d) {
   return SMX_OK;
 }
 
-/* The numbers of an input, or a parameter's in place of them. */
 static void take_numbers(const tensor_call *c, int port, int64_t n, double *to) {
   if (c->op->input_count > port && c->in.given[port]) tensor_load(c, c->in.view + port, 0, n, to);
-  else if (n > 0) *to = tensor_param(c, "share");
 }
 
 static cells_call call_of(const tensor_call *c) {
   const int64_t op = c->op - pool_table;
-  const bool unpool = op == POOL_ada_unpool, ada = unpool || op == POOL_ada_pool;
+  const bool tree = op == POOL_tree_pool;
   cells_call f = {
       .c = c, .math = smx_isa_current()->f64.score, .s = pool_shape_of(c), .body = bodies + op, .leaves = 1};
-  f.weight_port = unpool ? POOLED + 1 : WEIGHT, f.gate_port = f.weight_port + 1;
-  if (op == POOL_tree_pool) f.leaves = tensor_dim(c, "l");
-  if (op == POOL_tree_pool || op == POOL_gated_pool) f.weights = f.s.window * f.leaves;
-  if (ada) f.weights = 1;
-  f.gates = op == POOL_tree_pool              ? f.s.window * (f.leaves - 1)
-            : ada && c->in.given[f.gate_port] ? f.s.outputs
-                                              : 0;
+  if (tree) f.leaves = tensor_dim(c, "l"), f.gates = f.s.window * (f.leaves - 1);
+  if (tree || op == POOL_gated_pool) f.weights = f.s.window * f.leaves;
   f.ratio = dims_param(&c->dims, "chances", 0) != 0, f.drawn = dims_param(&c->dims, "form", 1) == 0;
   f.seed = (uint64_t)dims_param(&c->dims, "seed", 0), f.stream = (uint64_t)dims_param(&c->dims, "stream", 0);
   f.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
@@ -463,7 +344,7 @@ static bool learns(const tensor_call *c, int port) { return c->op->input_count >
 static smx_status run(const tensor_call *c, bool backward, void (*task)(void *arg, int64_t plane)) {
   cells_call f = call_of(c);
   int64_t bytes = 0, all = 0;
-  const bool partial = backward && (learns(c, f.weight_port) || learns(c, f.gate_port));
+  const bool partial = backward && (learns(c, WEIGHT) || learns(c, GATE));
   if (!smx_multiply(f.s.window, 5, &bytes) || !smx_multiply(bytes + f.s.cells + 1, 8, &bytes) ||
       !smx_multiply(partial ? f.s.planes : 0, f.weights + f.gates, &all) ||
       all > INT64_MAX / 2 - f.weights - f.gates)
@@ -472,12 +353,12 @@ static smx_status run(const tensor_call *c, bool backward, void (*task)(void *ar
   double *numbers = pool_reserve(c, all + f.weights + f.gates);
   if (!numbers) return SMX_ERR_NOMEM;
   f.weight = numbers, f.gate = numbers + f.weights, f.partial = partial ? f.gate + f.gates : NULL;
-  take_numbers(c, f.weight_port, f.weights, f.weight), take_numbers(c, f.gate_port, f.gates, f.gate);
+  take_numbers(c, WEIGHT, f.weights, f.weight), take_numbers(c, GATE, f.gates, f.gate);
   const bool open = smx_scratch_open(&f.scratch, c->ctx, 0, (size_t)bytes, f.s.planes);
   if (open) {
     smx_parallel(c->ctx, f.s.planes, task, &f);
-    if (partial && learns(c, f.weight_port)) sum_planes(&f, f.weight_port, 0, f.weights);
-    if (partial && learns(c, f.gate_port)) sum_planes(&f, f.gate_port, f.weights, f.gates);
+    if (partial && learns(c, WEIGHT)) sum_planes(&f, WEIGHT, 0, f.weights);
+    if (partial && learns(c, GATE)) sum_planes(&f, GATE, f.weights, f.gates);
     smx_scratch_close(&f.scratch);
   }
   smx_free(c->ctx, numbers);
@@ -485,5 +366,3 @@ static smx_status run(const tensor_call *c, bool backward, void (*task)(void *ar
 }
 smx_status pool_cells(const tensor_call *c) { return run(c, false, forward_task); }
 smx_status pool_cells_backward(const tensor_call *c) { return run(c, true, backward_task); }
-smx_status pool_unpool(const tensor_call *c) { return run(c, false, unpool_task); }
-smx_status pool_unpool_backward(const tensor_call *c) { return run(c, true, unpool_backward_task); }

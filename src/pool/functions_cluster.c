@@ -8,16 +8,6 @@
 enum { X };               /* the first input */
 enum { Y, INDEX, COUNT }; /* outputs */
 
-double pool_power_of(double most) {
-  uint64_t bits;
-  memcpy(&bits, &most, sizeof bits);
-  int64_t e = (int64_t)(bits >> 52 & 2047) - 1023;
-  e = e < -1000 ? -1000 : e > 1000 ? 1000 : e;
-  bits = (uint64_t)(1023 - e) << 52;
-  memcpy(&most, &bits, sizeof most);
-  return most;
-}
-
 /* Numbers become about 1. Returns the power of 2 that they were multiplied by; *wrong: one is not
  * finite, or below `least`. */
 static double scale(double *x, int64_t n, double least, bool *wrong) {

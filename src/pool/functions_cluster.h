@@ -48,9 +48,6 @@ static inline int64_t *pool_whole_at(const smx_view *v, int64_t at) {
   return (int64_t *)(void *)v->data + at;
 }
 
-/* 2^-e for the largest of some numbers, of 2^e: times that they are about 1, exactly. */
-double pool_power_of(double most);
-
 smx_status pool_tokens(const tensor_call *c, const token_method *method);
 smx_status pool_tokens_backward(const tensor_call *c, const token_method *method);
 

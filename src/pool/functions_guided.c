@@ -13,11 +13,10 @@ enum { X, SCORE }; /* inputs */
 
 typedef struct guided_call {
   const tensor_call *c;
-  const score_kernels *math;
   pool_shape s;
   int64_t channels;
   double scale, temperature;
-  bool backward, limit;
+  bool backward;
   smx_scratch scratch;
 } guided_call;
 
@@ -36,36 +35,31 @@ static void lay_out(const guided_call *g, carver *c, guided_work *w) {
   w->slope = carve(c, way * outputs, g->s.window, 8), w->count = carve(c, outputs, 1, 8);
 }
 
-/* v becomes its softmax, of a row of -inf 0. */
-static void softmax_of(const guided_call *g, double *v, int64_t n) {
-  double top = -__builtin_inf(), sum = 0;
-  for (int64_t i = 0; i < n; i++)
-    if (v[i] > top || v[i] != v[i]) top = v[i];
-  const bool shared = g->limit && top == __builtin_inf();
-  for (int64_t i = 0; i < n; i++)
-    v[i] = top == -__builtin_inf() ? v[i] : shared ? (v[i] == top ? 0 : -top) : v[i] - top;
-  g->math->run->exp(v, n, v);
-  for (int64_t i = 0; i < n; i++) sum += v[i];
-  for (int64_t i = 0; i < n; i++) v[i] = v[i] == 0 ? 0 : v[i] / sum;
-}
-
 static void take_cells(void *arg, const pool_line *l) {
   guided_work *w = arg; /* of one window */
   for (int64_t i = 0; i < l->count; i++) w->cell[(*w->count)++] = l->cell + i * l->cell_step;
 }
-static void take_windows(const guided_call *g, int64_t lead, guided_work *w) {
+
+/* a; false: all scores are -inf. */
+static bool take_scores(const guided_call *g, int64_t lead, double *a) {
+  tensor_load(g->c, g->c->in.view + SCORE, lead * g->s.cells, g->s.cells, a);
+  for (int64_t i = 0; i < g->s.cells; i++) a[i] *= g->scale;
+  return pool_softmax(g->c, g->s.cells, a);
+}
+
+/* Weights of windows; false: there are none, and a is 0. */
+static bool take_windows(const guided_call *g, int64_t lead, guided_work *w) {
   const int64_t width = g->s.axis[2].outputs;
-  tensor_load(g->c, g->c->in.view + SCORE, lead * g->s.cells, g->s.cells, w->a);
-  for (int64_t i = 0; i < g->s.cells; i++) w->a[i] *= g->scale;
-  softmax_of(g, w->a, g->s.cells);
+  const bool any = take_scores(g, lead, w->a);
   for (int64_t o = 0; o < g->s.outputs; o++) {
     guided_work one = {.count = w->count + o, .cell = w->cell + o * g->s.window};
     double *weight = w->weight + o * g->s.window;
     *one.count = 0;
     pool_each_line(&g->s, o / width, o % width, o % width + 1, take_cells, &one);
-    for (int64_t i = 0; i < *one.count; i++) weight[i] = w->a[one.cell[i]] / g->temperature;
-    softmax_of(g, weight, *one.count);
+    for (int64_t i = 0; i < *one.count; i++) weight[i] = any ? w->a[one.cell[i]] / g->temperature : 0;
+    if (any) pool_softmax(g->c, *one.count, weight);
   }
+  return any;
 }
 
 static void forward_task(void *arg, int64_t lead) {
@@ -73,13 +67,13 @@ static void forward_task(void *arg, int64_t lead) {
   guided_work w;
   char *memory = smx_scratch_take(&g->scratch);
   lay_out(g, &(carver){.base = memory, .fits = true}, &w);
-  take_windows(g, lead, &w);
+  const bool any = take_windows(g, lead, &w);
   for (int64_t plane = lead * g->channels; plane < (lead + 1) * g->channels; plane++) {
     tensor_load(g->c, g->c->in.view + X, plane * g->s.cells, g->s.cells, w.x);
     for (int64_t o = 0; o < g->s.outputs; o++) {
       const double *weight = w.weight + o * g->s.window;
       const int64_t *cell = w.cell + o * g->s.window;
-      w.y[o] = 0;
+      w.y[o] = any ? 0 : pool_empty_value(g->c);
       for (int64_t i = 0; i < w.count[o]; i++) w.y[o] += weight[i] == 0 ? 0 : weight[i] * w.x[cell[i]];
     }
     tensor_store(g->c, g->c->out.view, plane * g->s.outputs, g->s.outputs, w.y);
@@ -138,19 +132,32 @@ static void backward_task(void *arg, int64_t lead) {
   smx_scratch_give(&g->scratch, memory);
 }
 
+/* Scores without mass have to be found before anything is written. */
+static smx_status check_scores(guided_call *g) {
+  if (smx_context_on_empty(g->c->ctx) != SMX_EMPTY_ERROR) return SMX_OK;
+  double *a = smx_scratch_take(&g->scratch);
+  int64_t lead = 0;
+  while (lead < g->s.planes && take_scores(g, lead, a)) lead++;
+  smx_scratch_give(&g->scratch, a);
+  if (lead == g->s.planes) return SMX_OK;
+  return smx_fail(SMX_ERR_EMPTY, "%s: score: all numbers of set %lld are -inf", g->c->op->name,
+                  (long long)lead);
+}
+
 static smx_status run(const tensor_call *c, bool backward) {
-  guided_call g = {.c = c, .math = smx_isa_current()->f64.score, .s = pool_shape_of(c), .backward = backward};
+  guided_call g = {.c = c, .s = pool_shape_of(c), .backward = backward};
   guided_work none;
   carver size = {.fits = true};
   g.channels = tensor_dim(c, "c"), g.scale = tensor_param(c, "scale");
-  g.temperature = tensor_param(c, "temperature"), g.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
+  g.temperature = tensor_param(c, "temperature");
   lay_out(&g, &size, &none);
-  if (!size.fits || !smx_scratch_open(&g.scratch, c->ctx, 0, (size_t)size.at + 64, g.s.planes))
+  if (!size.fits || !smx_scratch_open(&g.scratch, c->ctx, 0, (size_t)size.at + 64, g.s.planes + 1))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for windows of %lld cells", c->op->name,
                     (long long)g.s.window);
-  smx_parallel(c->ctx, g.s.planes, backward ? backward_task : forward_task, &g);
+  const smx_status status = check_scores(&g);
+  if (status == SMX_OK) smx_parallel(c->ctx, g.s.planes, backward ? backward_task : forward_task, &g);
   smx_scratch_close(&g.scratch);
-  return SMX_OK;
+  return status;
 }
 smx_status pool_guided(const tensor_call *c) { return run(c, false); }
 smx_status pool_guided_backward(const tensor_call *c) { return run(c, true); }

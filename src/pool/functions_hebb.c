@@ -21,20 +21,23 @@ typedef struct hebb {
   double *change;     /* [neurons, d] */
 } hebb;
 
-/* x^p of a positive number or 0. */
-static double power(const score_kernels *math, double x, double p) {
-  if (p == 0) return 1;
-  if (p == 1 || x == 0 || x != x) return x;
-  return p == 0.5 ? __builtin_sqrt(x) : p == 2 ? x * x : math->exp(p * math->log(x));
+/* |x|^p of d numbers, times a power of 2. */
+static void powers(const hebb *b, const double *x, double by, double p, double *to) {
+  for (int64_t j = 0; j < b->d; j++) to[j] = p == 0 ? 1 : (x[j] < 0 ? -x[j] : x[j]) * by;
+  if (p != 0) b->math->run->power(p, to, b->d, to);
 }
 
 static void take_effect(const hebb *b) {
   const double p = tensor_param(b->c, "power") - 1;
-  for (int64_t k = 0; k < token_blocks(b->neurons) * LANES; k++)
-    for (int64_t j = 0; j < b->d; j++) {
-      const double w = k < b->neurons ? b->weight[k * b->d + j] : 0, size = power(b->math, w < 0 ? -w : w, p);
-      b->effect[(k / LANES * b->d + j) * LANES + k % LANES] = w == 0 ? 0 : w < 0 ? -size : size;
-    }
+  double *size = b->change; /* which is not in use */
+  for (int64_t k = 0; k < token_blocks(b->neurons) * LANES; k++) {
+    const double *w = b->weight + k * b->d;
+    if (k < b->neurons) powers(b, w, 1, p, size);
+    for (int64_t j = 0; j < b->d; j++)
+      b->effect[(k / LANES * b->d + j) * LANES + k % LANES] = k >= b->neurons || w[j] == 0 ? 0
+                                                              : w[j] < 0                   ? -size[j]
+                                                                                           : size[j];
+  }
 }
 
 /* u of LANES neurons, each in the order of its elements. */
@@ -89,9 +92,11 @@ static double length_of(const hebb *b, const double *w, double p) {
     const double size = w[j] < 0 ? -w[j] : w[j];
     if (size > most || size != size) most = size;
   }
-  const double by = pool_power_of(most);
-  for (int64_t j = 0; j < b->d; j++) sum += power(b->math, (w[j] < 0 ? -w[j] : w[j]) * by, p);
-  return power(b->math, sum, 1 / p) / by;
+  const double by = pool_power_of(most), root = 1 / p;
+  powers(b, w, by, p, b->effect); /* which is not in use any more */
+  for (int64_t j = 0; j < b->d; j++) sum += b->effect[j];
+  b->math->run->power(root, &sum, 1, &sum);
+  return sum / by;
 }
 
 static void put_weights(const hebb *b) {
@@ -105,8 +110,11 @@ static void put_weights(const hebb *b) {
   const double by = tensor_param(b->c, "normalise") != 0 ? most + 1e-30 : 1;
   for (int64_t k = 0; k < b->neurons; k++) {
     double *change = b->change + k * b->d, *w = b->weight + k * b->d;
-    const double off = length_of(b, w, p) - 1,
-                 step = rate * power(b->math, (off < 0 ? -off : off) + 1e-10, q);
+    const double off = length_of(b, w, p) - 1;
+    double step = (off < 0 ? -off : off) + 1e-10;
+    if (q == 0) step = 1;
+    else b->math->run->power(q, &step, 1, &step);
+    step *= rate;
     for (int64_t j = 0; j < b->d; j++) {
       change[j] /= by;
       w[j] += step * change[j];

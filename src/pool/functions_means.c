@@ -98,17 +98,6 @@ static void times(double p, int64_t n, double *v) {
 
 /* ---- sums ---- */
 
-/* 2^-e of a number 2^e <= v < 2^(e + 1), and 1 of what is no such number. */
-static double scale_of(double v) {
-  uint64_t bits;
-  memcpy(&bits, &v, 8);
-  const uint64_t e = bits >> 52;
-  if (e < 1 || e > 2046) return 1;
-  bits = (e < 2046 ? 2046 - e : 1) << 52;
-  memcpy(&v, &bits, 8);
-  return v;
-}
-
 /* The v with the largest p l becomes the reference. */
 static void take_references(const mean_call *m, columns *k) {
   const double sign = k->p < 0 ? -1 : 1;
@@ -122,8 +111,9 @@ static void take_references(const mean_call *m, columns *k) {
   }
   pool_fold_largest(&k->in, lane, top);
   for (int64_t j = 0; j < k->width; j++) {
-    top[j] *= sign, k->scale[j] = k->direct ? scale_of(top[j]) : 1;
-    if (k->direct && top[j] >= 0x1p-1022 && top[j] < INFINITE) top[j] = 1 / k->scale[j];
+    top[j] *= sign, k->scale[j] = 1;
+    if (k->direct && top[j] >= 0x1p-1022 && top[j] < INFINITE)
+      k->scale[j] = pool_power_of(top[j]), top[j] = 1 / k->scale[j];
   }
   if (m->kind != SMOOTHED) m->run->log(top, k->width, top);
 }

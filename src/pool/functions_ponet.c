@@ -77,7 +77,7 @@ static void hear_all(const mix_call *s, mix_work *w) {
     load(s, w, K, t, w->x), products(s, w->mean, w->x, w->a + t);
     for (int64_t h = 0; h < s->heads; h++) w->a[h * s->n + t] *= s->scale;
   }
-  for (int64_t h = 0; h < s->heads; h++) pool_softmax(&s->s, &w->set, w->a + h * s->n);
+  for (int64_t h = 0; h < s->heads; h++) pool_softmax_of_set(&s->s, &w->set, w->a + h * s->n);
   for (int64_t t = 0; t < s->n; t++)
     if (has(s, w, t)) load(s, w, K, t, w->x), add_heads(s, w->a + t, w->x, w->v);
 }

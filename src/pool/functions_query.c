@@ -10,6 +10,10 @@
  *   da_hi = <dp_h, x_i>, ds = a (da - sum a da), dt_h = scale sum_i ds_hi x_i, dq_h = Wk_h dt_h,
  *   dx_i = sum_h a_hi dp_h + scale ds_hi t_h, and Wq^T dq over their number to the items of u
  *
+ * A power mean takes root_i = a_i^(1 / gamma): (sum a V^gamma)^(1 / gamma) is the norm of root V, of
+ * numbers over their largest, and share_i = (root_i V_i / y)^gamma are what its gradients are made
+ * of, a da_i = share y / gamma, dV_i = share y / V_i. Neither overflows, nor is lost.
+ *
  * Those of matrices are sums of outer products, one for each item of the batch, in their order. */
 #include <string.h>
 
@@ -36,11 +40,11 @@ typedef struct factors {
   double *u, *q, *o, *dy, *go, *dq, *dgain, *dbias, *p, *dt;
 } factors;
 
-/* What a task works in. a, da: [heads][n]; t, dp: [heads][d]; the rest are rows of d. */
+/* What a task works in. a, da, root: [heads][n]; t, dp: [heads][d]; the rest are rows of d. */
 typedef struct query_work {
   pool_set set;
   factors f;
-  double *a, *da, *t, *dp, *x, *made, *dx, *y, *du, *top;
+  double *a, *da, *root, *t, *dp, *x, *made, *value, *dx, *y, *du, *top;
   double present, least; /* tokens of the query that are there; the smallest value */
   int64_t least_item, least_column;
   double sd; /* 1 / the deviation of the item that was loaded last */
@@ -53,9 +57,10 @@ static factors factors_at(const query_call *s, double *at) {
                    at + 5 * d, at + 6 * d, at + 7 * d, at + 8 * d, at + (8 + s->heads) * d};
 }
 static void lay_out(const query_call *s, carver *c, query_work *w) {
-  double **const rows[] = {&w->x, &w->made, &w->dx, &w->y, &w->du, &w->top};
-  for (int i = 0; i < 6; i++) *rows[i] = carve(c, 1, s->d, 8);
+  double **const rows[] = {&w->x, &w->made, &w->dx, &w->y, &w->du, &w->top, &w->value};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) *rows[i] = carve(c, 1, s->d, 8);
   w->a = carve(c, s->heads, s->n, 8), w->da = carve(c, s->heads, s->n, 8);
+  w->root = carve(c, s->gamma > 0 ? s->heads : 0, s->n, 8);
   w->t = carve(c, s->heads, s->d, 8), w->dp = carve(c, s->heads, s->d, 8);
   w->f.u = carve(c, 8 + 2 * s->heads, s->d, 8);
 }
@@ -147,27 +152,39 @@ static void take_query(const query_call *s, query_work *w) {
   rows_of_heads(s, s->matrix[1], w->f.q, w->t);
 }
 
+/* made becomes root V, V = made - least + ABOVE, which goes to value. */
+static void take_values(const query_call *s, query_work *w, int64_t i) {
+  for (int64_t j = 0; j < s->d; j++) {
+    w->value[j] = w->made[j] - w->least + ABOVE;
+    w->made[j] = w->root[j / s->width * s->n + i] * w->value[j];
+  }
+}
+/* made becomes (root V / over)^gamma of its columns. */
+static void powers(const query_call *s, query_work *w, int64_t i, const double *over) {
+  take_values(s, w, i);
+  for (int64_t j = 0; j < s->d; j++) w->made[j] /= over[j] != 0 ? over[j] : 1; /* 0: there is no mass */
+  s->s.math->run->power(s->gamma, w->made, s->d, w->made);
+}
+
 static void take_weights(const query_call *s, query_work *w) {
   w->least = __builtin_inf();
-  for (int64_t j = 0; j < s->d; j++) w->top[j] = -__builtin_inf();
   for (int64_t i = 0; i < s->n; i++) {
     if (!pool_set_has(&s->s, &w->set, i)) continue;
     take(s, w, i);
     for (int64_t h = 0; h < s->heads; h++)
       w->a[h * s->n + i] = s->scale * dot(w->t + h * s->d, w->made, s->d);
-    for (int64_t j = 0; j < s->d; j++) {
-      if (w->made[j] > w->top[j]) w->top[j] = w->made[j];
+    for (int64_t j = 0; j < s->d; j++)
       if (w->made[j] < w->least) w->least = w->made[j], w->least_item = i, w->least_column = j;
-    }
   }
-  for (int64_t h = 0; h < s->heads; h++) pool_softmax(&s->s, &w->set, w->a + h * s->n);
-  for (int64_t j = 0; j < s->d; j++) w->top[j] += ABOVE - w->least;
-}
-
-/* made becomes (V / top)^power of its columns, V = made - least + ABOVE. */
-static void powers(const query_call *s, query_work *w, const double *over, double power) {
-  for (int64_t j = 0; j < s->d; j++) w->made[j] = (w->made[j] - w->least + ABOVE) / over[j];
-  s->s.math->run->power(power, w->made, s->d, w->made);
+  for (int64_t h = 0; h < s->heads; h++) pool_softmax_of_set(&s->s, &w->set, w->a + h * s->n);
+  if (s->gamma == 0) return;
+  s->s.math->run->power(1 / s->gamma, w->a, s->heads * s->n, w->root);
+  clear(w->top, s->d);
+  for (int64_t i = 0; i < s->n; i++) {
+    if (!pool_set_has(&s->s, &w->set, i)) continue;
+    take(s, w, i), take_values(s, w, i);
+    for (int64_t j = 0; j < s->d; j++) w->top[j] = w->made[j] > w->top[j] ? w->made[j] : w->top[j];
+  }
 }
 
 /* o, and p where there is a matrix of values. */
@@ -178,8 +195,9 @@ static void pool(const query_call *s, query_work *w) {
   for (int64_t i = 0; i < s->n; i++) {
     if (!pool_set_has(&s->s, &w->set, i)) continue;
     take(s, w, i);
-    if (s->gamma > 0) powers(s, w, w->top, s->gamma);
-    for (int64_t h = 0; h < s->heads; h++) add(w->a[h * s->n + i], w->made + h * step, many, to + h * many);
+    if (s->gamma > 0) powers(s, w, i, w->top), add(1, w->made, s->d, to);
+    for (int64_t h = 0; h < s->heads && s->gamma == 0; h++)
+      add(w->a[h * s->n + i], w->made + h * step, many, to + h * many);
   }
   if (s->matrix[2]) columns_of_heads(s, s->matrix[2], w->f.p, w->f.o);
   if (s->gamma > 0) s->s.math->run->power(1 / s->gamma, w->f.o, s->d, w->f.o);
@@ -217,31 +235,30 @@ static void forward_task(void *arg, int64_t lead) {
 
 /* ---- gradients ---- */
 
-/* <what a head gives its part of o, o's gradient> for an item: da. */
+/* <what a head gives its part of o, o's gradient> for an item: a da, which becomes ds. */
 static void take_slopes(const query_call *s, query_work *w) {
   for (int64_t i = 0; i < s->n; i++) {
     if (!pool_set_has(&s->s, &w->set, i)) continue;
     take(s, w, i);
-    if (s->gamma > 0) { /* (y / gamma) (V / y)^gamma */
-      powers(s, w, w->f.o, s->gamma);
-      for (int64_t j = 0; j < s->d; j++) w->made[j] *= w->f.o[j] / s->gamma;
-    }
-    for (int64_t h = 0; h < s->heads; h++) w->da[h * s->n + i] = dot(w->dp + h * s->d, w->made, s->d);
+    if (s->gamma > 0) powers(s, w, i, w->f.o);
+    for (int64_t j = 0; j < s->d && s->gamma > 0; j++) w->made[j] *= w->f.o[j] / s->gamma;
+    for (int64_t h = 0; h < s->heads; h++)
+      w->da[h * s->n + i] = (s->gamma > 0 ? 1 : w->a[h * s->n + i]) * dot(w->dp + h * s->d, w->made, s->d);
   }
   for (int64_t h = 0; h < s->heads; h++) {
     double *a = w->a + h * s->n, *da = w->da + h * s->n, mean = 0;
-    for (int64_t i = 0; i < s->n; i++) mean += a[i] == 0 ? 0 : a[i] * da[i];
-    for (int64_t i = 0; i < s->n; i++) da[i] = a[i] == 0 ? 0 : s->scale * a[i] * (da[i] - mean);
+    for (int64_t i = 0; i < s->n; i++) mean += a[i] == 0 ? 0 : da[i];
+    for (int64_t i = 0; i < s->n; i++) da[i] = a[i] == 0 ? 0 : s->scale * (da[i] - a[i] * mean);
   }
 }
 
 /* The gradient of `made` of an item through the values, to w->dx. */
 static void values_back(const query_call *s, query_work *w, int64_t i) {
   clear(w->dx, s->d);
-  for (int64_t h = 0; h < s->heads; h++) add(w->a[h * s->n + i], w->dp + h * s->d, s->d, w->dx);
-  if (s->gamma == 0 || s->gamma == 1) return;
-  powers(s, w, w->f.o, s->gamma - 1); /* (V / y)^(gamma - 1) */
-  for (int64_t j = 0; j < s->d; j++) w->dx[j] *= w->made[j];
+  for (int64_t h = 0; h < s->heads; h++)
+    add(s->gamma > 0 ? 1 : w->a[h * s->n + i], w->dp + h * s->d, s->d, w->dx);
+  if (s->gamma > 0) powers(s, w, i, w->f.o);
+  for (int64_t j = 0; j < s->d && s->gamma > 0; j++) w->dx[j] *= w->made[j] * (w->f.o[j] / w->value[j]);
 }
 /* What all values give for the smallest one. */
 static double least_back(const query_call *s, query_work *w) {

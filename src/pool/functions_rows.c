@@ -113,10 +113,6 @@ static smx_status run_chunks(rows_call *r, int64_t all) {
   return status;
 }
 
-static bool may_be_absent(const pool_axis *a) {
-  return a->adaptive || a->padding > 0 || (a->outputs - 1) * a->stride + a->step * (a->kernel - 1) >= a->n;
-}
-
 static smx_status run(const tensor_call *c, way what, double beta) {
   rows_call r = {
       .c = c, .s = pool_shape_of(c), .lines = pool_lines_of + c->is_f64, .beta = beta, .what = what};
@@ -124,7 +120,7 @@ static smx_status run(const tensor_call *c, way what, double beta) {
   int64_t bytes;
   if (all == 0 || (what >= MEAN_BACK && !c->din.given[0])) return SMX_OK;
   r.bytes = c->is_f64 ? 8 : 4;
-  for (int a = 0; a < POOL_AXES; a++) r.hidden |= may_be_absent(r.s.axis + a);
+  r.hidden = pool_may_be_absent(&r.s);
   r.most = r.s.window < CHUNK ? CHUNK / r.s.window : 1;
   if (r.most > all) r.most = all;
   if (!smx_multiply(r.most * 2 * r.bytes, r.s.window, &bytes) || bytes > INT64_MAX / 2)

@@ -66,12 +66,31 @@ double pool_log1p(const score_kernels *math, double x) {
   return u == 1 || x - x != 0 ? x : math->log(u) * (x / (u - 1));
 }
 
-void pool_softmax(const pool_sets *s, const pool_set *q, double *a) {
-  double top = -__builtin_inf(), sum = 0;
+double pool_power_of(double v) {
+  uint64_t bits;
+  memcpy(&bits, &v, sizeof bits);
+  const uint64_t e = bits >> 52 & 2047;
+  if (v == 0 || e == 2047) return 1;
+  bits = (e < 1 ? 2045 : e < 2046 ? 2046 - e : 1) << 52;
+  memcpy(&v, &bits, sizeof v);
+  return v;
+}
+
+bool pool_softmax(const tensor_call *c, int64_t n, double *a) {
+  const double inf = __builtin_inf();
+  double top = -inf, sum = 0;
+  for (int64_t i = 0; i < n; i++)
+    if (a[i] > top || a[i] != a[i]) top = a[i];
+  const bool shared = top == inf && smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
+  for (int64_t i = 0; i < n && top != -inf; i++) a[i] = shared ? (a[i] == top ? 0 : -inf) : a[i] - top;
+  smx_isa_current()->f64.score->run->exp(a, n, a);
+  for (int64_t i = 0; i < n; i++) sum += a[i];
+  for (int64_t i = 0; i < n; i++) a[i] = a[i] == 0 ? 0 : a[i] / sum;
+  return top != -inf;
+}
+
+bool pool_softmax_of_set(const pool_sets *s, const pool_set *q, double *a) {
   for (int64_t i = 0; i < s->n; i++)
-    if (pool_set_has(s, q, i) && (a[i] > top || a[i] != a[i])) top = a[i];
-  for (int64_t i = 0; i < s->n; i++) a[i] = pool_set_has(s, q, i) ? a[i] - top : -__builtin_inf();
-  s->math->run->exp(a, s->n, a);
-  for (int64_t i = 0; i < s->n; i++) sum += a[i];
-  for (int64_t i = 0; i < s->n; i++) a[i] = a[i] == 0 ? 0 : a[i] / sum;
+    if (!pool_set_has(s, q, i)) a[i] = -__builtin_inf();
+  return pool_softmax(s->c, s->n, a);
 }

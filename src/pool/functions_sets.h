@@ -41,11 +41,19 @@ int pool_input(const smx_op *op, const char *name);
 double pool_empty_value(const tensor_call *c);
 smx_status pool_check_empty(const pool_sets *s);
 
-/* The scores a of the items of a set become their softmax; 0 of what is not there. */
-void pool_softmax(const pool_sets *s, const pool_set *q, double *a);
+/* n scores become their softmax: 0 where all are -inf, and shares of those that are +inf where the
+ * context says so. False: all are -inf. */
+bool pool_softmax(const tensor_call *c, int64_t n, double *a);
+
+/* The same of the items of a set; 0 of what is not there. */
+bool pool_softmax_of_set(const pool_sets *s, const pool_set *q, double *a);
 
 /* count doubles of the context's memory; NULL, with an error: there are none. */
 double *pool_reserve(const tensor_call *c, int64_t count);
+
+/* 2^-e of a number 2^e <= v < 2^(e + 1), but for rounding at the largest; 2^1022 of smaller ones, 1
+ * of 0, an infinity and a NaN. Times that v is about 1, exactly. */
+double pool_power_of(double v);
 
 /* log(1 + x) for x > -1. */
 double pool_log1p(const score_kernels *math, double x);

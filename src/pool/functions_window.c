@@ -138,6 +138,13 @@ pool_span pool_span_of(const pool_axis *a, int64_t output) {
   return s;
 }
 
+bool pool_may_be_absent(const pool_shape *s) {
+  bool any = false;
+  for (const pool_axis *a = s->axis; a < s->axis + POOL_AXES; a++)
+    any |= a->adaptive || a->padding > 0 || (a->outputs - 1) * a->stride + a->step * (a->kernel - 1) >= a->n;
+  return any;
+}
+
 /* One place of all windows: cells that are as far apart as the windows are. */
 static void line_of_place(const pool_axis *a, int64_t j, int64_t begin, int64_t end, pool_line l,
                           pool_line_fn *f, void *arg) {

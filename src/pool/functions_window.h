@@ -34,6 +34,8 @@ smx_status pool_given_sizes(dims *d);
 smx_status pool_unpool_sizes(dims *d);
 
 pool_shape pool_shape_of(const tensor_call *c);
+/* Whether some window lacks a cell. */
+bool pool_may_be_absent(const pool_shape *s);
 pool_span pool_span_of(const pool_axis *a, int64_t output);
 
 /* Cells of a row of cells, and the outputs that take them: number i of `count` is cell `cell + i

@@ -204,6 +204,13 @@ static void refused(pooling *p, const char *words) {
   assert_int_equal(run(p, NULL), SMX_ERR_SHAPE);
   if (!strstr(smx_last_error(), words)) fail_msg("%s", smx_last_error());
 }
+static smx_context *context_of(smx_on_empty on_empty) {
+  smx_context *ctx;
+  const smx_context_options o = {.size = sizeof o, .on_empty = on_empty};
+  assert_int_equal(smx_context_create(&o, &ctx), SMX_OK);
+  return ctx;
+}
+
 /* One window of four cells. */
 static void windows_of_papers(void **state) {
   pooling p = begin("ada_pool");
@@ -234,7 +241,11 @@ static void windows_of_papers(void **state) {
   RUN(p), NEAR(p.out[0], 20, 39.9385), NEAR(p.din[0], 0, 1, .0061472, .993853);
   GIVE(&p, 1, 3, 3, 3, 3), RUN(p), NEAR(p.out[0], 15, 35);
   GIVE(&p, 1, 3, 3, 3, NAN), RUN(p), assert_true(isnan(p.out[0][0]) && isnan(p.din[0][3]));
-  GIVE(&p, 1, -INFINITY, -INFINITY, -INFINITY, -INFINITY), RUN(p), NEAR(p.out[0], 15, 35);
+  GIVE(&p, 1, -INFINITY, -INFINITY, -INFINITY, -INFINITY), RUN(p), NEAR(p.out[0], 0, 0), NEAR(p.din[0], 0, 0);
+  smx_context *ctx = context_of(SMX_EMPTY_NAN);
+  assert_int_equal(run(&p, ctx), SMX_OK), NEAR(p.out[0], NAN, NAN), smx_context_destroy(ctx);
+  ctx = context_of(SMX_EMPTY_ERROR);
+  assert_int_equal(run(&p, ctx), SMX_ERR_EMPTY), smx_context_destroy(ctx);
   p = begin("idw_pool");
   set(&p, "spatial", "1"), set(&p, "kernel", "4");
   GIVE(&p, 0, 1, 2, 3, 4), RUN(p), NEAR(p.out[0], 2.5);
@@ -420,12 +431,6 @@ static void segments(void **state) {
 /* Ragged sets, one of nothing, one whose only item is masked; what is masked is not read. */
 static const char *const of_sets[] = {"gem_pool",       "gnp_pool",    "smoothed_max_pool",
                                       "layer_max_pool", "splade_pool", "weighted_mean_pool"};
-static smx_context *context_of(smx_on_empty on_empty) {
-  smx_context *ctx;
-  const smx_context_options o = {.size = sizeof o, .on_empty = on_empty};
-  assert_int_equal(smx_context_create(&o, &ctx), SMX_OK);
-  return ctx;
-}
 static void sets_of_nothing(void **state) {
   smx_context *nan = context_of(SMX_EMPTY_NAN), *error = context_of(SMX_EMPTY_ERROR);
   for (size_t i = 0; i < sizeof of_sets / sizeof *of_sets; i++) {

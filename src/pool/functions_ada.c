@@ -1,0 +1,300 @@
+/* pool/functions_ada.c - ada_pool and ada_unpool, in double. Some windows of a row are looked at
+ * together, place by place, so that loops go over windows; a plane is a task.
+ *
+ *   y = b y_d + (1 - b) y_e,  y_d = sum w^d x,  w^d = softmax(s),  y_e = sum w^e x,  w^e = softmax(x),
+ *   s = 2 |x m| / (x^2 + m^2), Dice's coefficient of x and the mean m of the window,
+ *   dx = b (w^d + w^d (x - y_d) ds / dx + sum w^d (x - y_d) ds / dm / n) + (1 - b) w^e (1 + x - y_e)
+ *
+ * ada_unpool: each cell has its share of y, z = (b w^d + (1 - b) w^e) y. */
+#include <string.h>
+
+#include "functions_lines.h"
+#include "functions_sets.h"
+
+enum { X, MIX, UNPOOLED = 1 };       /* inputs: MIX and the map behind it; of ada_unpool y comes before */
+enum { BLOCK = 4096, WIDEST = 128 }; /* numbers of a matrix, about; windows side by side */
+
+typedef struct ada_call {
+  const tensor_call *c;
+  const score_runs *run;
+  pool_shape s;
+  bool map, hidden; /* hidden: windows may have absent cells */
+  int share_port;   /* that of the map is the next */
+  int64_t most;     /* windows side by side */
+  double *share;    /* b, or one for each output */
+  double *partial;  /* the gradient of b of each plane, or NULL */
+  smx_scratch scratch;
+} ada_call;
+
+/* Some windows of a row. Matrices are [places][wide]; there: 1 or 0; w, e: w^d and w^e; slope: of x
+ * through s; v: other numbers of cells, real: of the real type. The rest has a number for each. */
+typedef struct block {
+  int64_t plane, row, begin, end, wide;
+  void *real;
+  double *x, *there, *w, *e, *slope, *v, *cells;
+  double count[WIDEST], mean[WIDEST], dice[WIDEST], own[WIDEST], shared[WIDEST], b[WIDEST], up[WIDEST];
+} block;
+
+static double size_of(double x) { return x < 0 ? -x : x; }
+static double within(double b) { return b < 0 ? 0 : b > 1 ? 1 : b; }
+
+/* ---- cells of windows ---- */
+
+static void each_line(const ada_call *f, const block *k, pool_line_fn *fn, void *arg) {
+  pool_each_line(&f->s, k->row, k->begin, k->end, fn, arg);
+}
+static void mark(void *arg, const pool_line *l) {
+  const block *k = arg;
+  double *to = k->there + l->k * k->wide + l->out;
+  for (int64_t i = 0; i < l->count; i++) to[i] = 1;
+}
+/* Adds v to the cells. */
+static void scatter(void *arg, const pool_line *l) {
+  const block *k = arg;
+  const double *from = k->v + l->k * k->wide + l->out;
+  double *to = k->cells + l->cell;
+  for (int64_t i = 0; i < l->count; i++) to[i * l->cell_step] += from[i];
+}
+/* The cells of a tensor to a matrix; 0 of what is absent. */
+static void gather(const ada_call *f, const block *k, const smx_view *from, double *to) {
+  const int64_t bytes = f->c->is_f64 ? 8 : 4, n = f->s.window * k->wide;
+  windows w = {
+      .x = from->data + k->plane * f->s.cells * bytes, .matrix = k->real, .place = k->wide, .window = 1};
+  each_line(f, k, pool_lines_of[f->c->is_f64].gather, &w);
+  smx_reals_load(f->c->is_f64, k->real, n, to);
+  for (int64_t i = 0; i < n && f->hidden; i++) to[i] = k->there[i] != 0 ? to[i] : 0;
+}
+
+/* ---- weights ---- */
+
+/* -inf for what is absent. */
+static void hide(const ada_call *f, const block *k, double *matrix) {
+  for (int64_t i = 0; i < f->s.window * k->wide && f->hidden; i++)
+    matrix[i] = k->there[i] != 0 ? matrix[i] : -__builtin_inf();
+}
+/* Sums of the columns of a matrix. */
+static void add_up(const ada_call *f, const block *k, const double *matrix, double *sum) {
+  for (int64_t i = 0; i < k->wide; i++) sum[i] = 0;
+  for (int64_t p = 0; p < f->s.window; p++)
+    for (int64_t i = 0; i < k->wide; i++) sum[i] += matrix[p * k->wide + i];
+}
+static void take_means(const ada_call *f, block *k) {
+  add_up(f, k, k->x, k->mean);
+  if (f->hidden) add_up(f, k, k->there, k->count);
+  for (int64_t i = 0; i < k->wide; i++) {
+    const double n = k->count[i] = f->hidden ? k->count[i] : (double)f->s.window, sum = k->mean[i];
+    k->mean[i] = n > 0 ? sum / n : 0;
+    if (sum - sum == 0) continue; /* of very large cells the sum overflows, and not their mean */
+    k->mean[i] = 0;
+    for (int64_t p = 0; p < f->s.window; p++) k->mean[i] += k->x[p * k->wide + i] / n;
+  }
+}
+
+/* With r = smaller / larger, 1 of two zeros: s = 2 r / (1 + r^2); ds of the smaller is slope, that of
+ * the larger -r slope. Loops without branches are vectors. */
+static void take_dice(const ada_call *f, block *k) {
+  for (int64_t p = 0; p < f->s.window; p++)
+    for (int64_t i = 0; i < k->wide; i++) {
+      const double a = size_of(k->x[p * k->wide + i]), b = size_of(k->mean[i]), most = a > b ? a : b;
+      const double none = most == 0 ? 1 : 0, r = ((a > b ? b : a) + none) / (most + none);
+      k->w[p * k->wide + i] = 2 * r / (1 + r * r);
+    }
+  hide(f, k, k->w);
+}
+static void take_slopes(const ada_call *f, block *k) {
+  for (int64_t i = 0; i < k->wide; i++) k->shared[i] = 0;
+  for (int64_t p = 0; p < f->s.window; p++)
+    for (int64_t i = 0; i < k->wide; i++) {
+      const int64_t at = p * k->wide + i;
+      const double x = k->x[at], a = size_of(x), m = k->mean[i], b = size_of(m), most = a > b ? a : b;
+      const double none = most == 0 ? 1 : 0, some = most + none, r = ((a > b ? b : a) + none) / some;
+      const double q = 1 + r * r, small = 2 * (1 - r * r) / (q * q * some), large = -r * small;
+      const double up = k->w[at] * (x - k->dice[i]), of_x = a > b ? large : small,
+                   of_m = a > b ? small : large;
+      k->slope[at] = up * (x < 0 ? -of_x : of_x), k->shared[i] += up * (m < 0 ? -of_m : of_m);
+    }
+}
+static void take_distances(const ada_call *f, block *k) {
+  const int64_t n = f->s.window * k->wide;
+  double top[WIDEST];
+  memcpy(k->e, k->x, (size_t)n * sizeof *k->e), hide(f, k, k->e);
+  for (int64_t i = 0; i < k->wide; i++) top[i] = -__builtin_inf();
+  for (int64_t p = 0; p < f->s.window; p++)
+    for (int64_t i = 0; i < k->wide; i++) {
+      const double x = k->e[p * k->wide + i];
+      top[i] = (x > top[i]) | (x != x) ? x : top[i];
+    }
+  for (int64_t p = 0; p < f->s.window; p++)
+    for (int64_t i = 0; i < k->wide; i++) k->e[p * k->wide + i] -= top[i];
+}
+/* Exponents become weights; sum: of the cells by them. */
+static void take_softmax(const ada_call *f, const block *k, double *w, double *sum) {
+  double all[WIDEST];
+  f->run->exp(w, f->s.window * k->wide, w);
+  add_up(f, k, w, all);
+  for (int64_t i = 0; i < k->wide; i++) all[i] = k->count[i] > 0 ? 1 / all[i] : 0, sum[i] = 0;
+  for (int64_t p = 0; p < f->s.window; p++)
+    for (int64_t i = 0; i < k->wide; i++) {
+      w[p * k->wide + i] *= all[i];
+      sum[i] += w[p * k->wide + i] * k->x[p * k->wide + i];
+    }
+}
+
+/* Everything of the windows that have the outputs begin..end-1 of a row. */
+static void take_block(const ada_call *f, block *k) {
+  for (int64_t i = 0; i < f->s.window * k->wide && f->hidden; i++) k->there[i] = 0;
+  if (f->hidden) each_line(f, k, mark, k);
+  gather(f, k, f->c->in.view + X, k->x);
+  take_means(f, k), take_dice(f, k), take_distances(f, k);
+  take_softmax(f, k, k->w, k->dice), take_softmax(f, k, k->e, k->own);
+  for (int64_t i = 0; i < k->wide; i++)
+    k->b[i] = within(f->share[f->map ? k->row * f->s.axis[2].outputs + k->begin + i : 0]);
+}
+
+/* ---- tasks ---- */
+
+/* The number of the first output. */
+static int64_t output_at(const ada_call *f, const block *k) {
+  return k->plane * f->s.outputs + k->row * f->s.axis[2].outputs + k->begin;
+}
+
+static void lay_out(const ada_call *f, char *memory, block *k) {
+  const int64_t n = f->s.window * f->most;
+  k->x = (double *)(void *)memory, k->there = k->x + n, k->w = k->there + n, k->e = k->w + n;
+  k->slope = k->e + n, k->v = k->slope + n, k->real = k->v + n, k->cells = k->v + 2 * n;
+}
+
+typedef void block_fn(const ada_call *f, block *k);
+static void each_block(ada_call *f, int64_t plane, block_fn *fn, void (*end)(const ada_call *f, block *k)) {
+  char *memory = smx_scratch_take(&f->scratch);
+  const int64_t length = f->s.axis[2].outputs;
+  block k = {.plane = plane};
+  lay_out(f, memory, &k);
+  for (int64_t i = 0; i < f->s.cells; i++) k.cells[i] = 0;
+  for (int64_t i = 0; f->partial && i < (f->map ? f->s.outputs : 1); i++)
+    f->partial[plane * (f->map ? f->s.outputs : 1) + i] = 0;
+  for (k.row = 0; k.row < f->s.outputs / length; k.row++)
+    for (k.begin = 0; k.begin < length; k.begin = k.end) {
+      k.end = length - k.begin < f->most ? length : k.begin + f->most, k.wide = k.end - k.begin;
+      take_block(f, &k), fn(f, &k);
+    }
+  if (end) end(f, &k);
+  smx_scratch_give(&f->scratch, memory);
+}
+
+static void put_values(const ada_call *f, block *k) {
+  for (int64_t i = 0; i < k->wide; i++) {
+    const double b = k->b[i]; /* what has no share is not asked, as it may be NaN */
+    k->up[i] = b == 0 ? k->own[i] : b * k->dice[i] + (1 - b) * k->own[i];
+  }
+  tensor_store(f->c, f->c->out.view, output_at(f, k), k->wide, k->up);
+}
+static void forward_task(void *arg, int64_t plane) { each_block(arg, plane, put_values, NULL); }
+
+/* The gradient of b, from those of the two means; 0 where b is held. */
+static void give_shares(const ada_call *f, const block *k, const double *dice, const double *own) {
+  const int64_t first = f->map ? output_at(f, k) : k->plane;
+  for (int64_t i = 0; i < k->wide && f->partial; i++) {
+    const double share = f->share[f->map ? first + i - k->plane * f->s.outputs : 0];
+    if (share == k->b[i] && k->up[i] != 0)
+      f->partial[first + (f->map ? i : 0)] += k->up[i] * (dice[i] - own[i]);
+  }
+}
+
+static void give_cells(const ada_call *f, block *k) {
+  tensor_load(f->c, f->c->dout.view, output_at(f, k), k->wide, k->up);
+  take_slopes(f, k);
+  for (int64_t i = 0; i < k->wide; i++) k->shared[i] /= k->count[i];
+  for (int64_t p = 0; p < f->s.window; p++)
+    for (int64_t i = 0; i < k->wide; i++) {
+      const int64_t at = p * k->wide + i;
+      const double of_dice = k->w[at] + k->slope[at] + k->shared[i];
+      const double of_own = k->e[at] * (1 + k->x[at] - k->own[i]);
+      k->v[at] = k->up[i] * (k->b[i] * of_dice + (1 - k->b[i]) * of_own);
+    }
+  for (int64_t i = 0; i < k->wide; i++) /* 0 of a NaN too */
+    for (int64_t p = 0; p < f->s.window && k->up[i] == 0; p++) k->v[p * k->wide + i] = 0;
+  each_line(f, k, scatter, k);
+  give_shares(f, k, k->dice, k->own);
+}
+static void put_cells(const ada_call *f, block *k) {
+  if (f->c->din.given[X]) tensor_store(f->c, f->c->din.view + X, k->plane * f->s.cells, f->s.cells, k->cells);
+}
+static void backward_task(void *arg, int64_t plane) { each_block(arg, plane, give_cells, put_cells); }
+
+/* ---- ada_unpool: windows have no cell in common, and weights are constants ---- */
+
+static void spread(const ada_call *f, block *k) {
+  tensor_load(f->c, f->c->in.view + UNPOOLED, output_at(f, k), k->wide, k->up);
+  for (int64_t p = 0; p < f->s.window; p++)
+    for (int64_t i = 0; i < k->wide; i++) {
+      const int64_t at = p * k->wide + i;
+      k->v[at] = (k->b[i] * k->w[at] + (1 - k->b[i]) * k->e[at]) * k->up[i];
+    }
+  each_line(f, k, scatter, k);
+}
+static void put_spread(const ada_call *f, block *k) {
+  tensor_store(f->c, f->c->out.view, k->plane * f->s.cells, f->s.cells, k->cells);
+}
+static void unpool_task(void *arg, int64_t plane) { each_block(arg, plane, spread, put_spread); }
+
+static void collect(const ada_call *f, block *k) {
+  double dice[WIDEST] = {0}, own[WIDEST] = {0};
+  gather(f, k, f->c->dout.view, k->v);
+  for (int64_t p = 0; p < f->s.window; p++)
+    for (int64_t i = 0; i < k->wide; i++) {
+      const int64_t at = p * k->wide + i;
+      dice[i] += k->w[at] * k->v[at], own[i] += k->e[at] * k->v[at];
+    }
+  for (int64_t i = 0; i < k->wide; i++) k->up[i] = k->b[i] * dice[i] + (1 - k->b[i]) * own[i];
+  if (f->c->din.given[UNPOOLED])
+    tensor_store(f->c, f->c->din.view + UNPOOLED, output_at(f, k), k->wide, k->up);
+  tensor_load(f->c, f->c->in.view + UNPOOLED, output_at(f, k), k->wide, k->up);
+  give_shares(f, k, dice, own);
+}
+static void unpool_backward_task(void *arg, int64_t plane) { each_block(arg, plane, collect, NULL); }
+
+/* ---- calls ---- */
+
+/* Planes in their order. */
+static void sum_planes(const ada_call *f, int64_t count) {
+  const smx_view *to = f->c->din.view + f->share_port + f->map;
+  for (int64_t i = 0; i < count; i++) {
+    double sum = 0;
+    for (int64_t plane = 0; plane < f->s.planes; plane++) sum += f->partial[plane * count + i];
+    tensor_store(f->c, to, i, 1, &sum);
+  }
+}
+
+static smx_status run(const tensor_call *c, bool backward, void (*task)(void *arg, int64_t plane)) {
+  ada_call f = {.c = c, .run = smx_isa_current()->f64.score->run, .s = pool_shape_of(c)};
+  int64_t bytes = 0, all = 0;
+  f.hidden = pool_may_be_absent(&f.s), f.share_port = MIX + (c->op == pool_table + POOL_ada_unpool);
+  f.map = c->in.given[f.share_port + 1];
+  f.most = f.s.window < BLOCK / WIDEST ? WIDEST : f.s.window < BLOCK ? BLOCK / f.s.window : 1;
+  const int64_t shares = f.map ? f.s.outputs : 1;
+  const bool learns = backward && c->din.given[f.share_port + f.map];
+  const bool idle = f.s.outputs == 0 || f.s.planes == 0;
+  if (!smx_multiply(f.s.window, f.most * 7, &bytes) || bytes > INT64_MAX - f.s.cells - 1 ||
+      !smx_multiply(bytes + f.s.cells + 1, 8, &bytes) ||
+      !smx_multiply(learns ? f.s.planes : 0, shares, &all) || all > INT64_MAX / 2 - shares)
+    return smx_fail(SMX_ERR_SHAPE, "%s: windows of %lld cells are too large", c->op->name,
+                    (long long)f.s.window);
+  f.share = pool_reserve(c, all + shares);
+  if (!f.share) return SMX_ERR_NOMEM;
+  *f.share = tensor_param(c, "share"), f.partial = learns ? f.share + shares : NULL;
+  if (f.map || c->in.given[f.share_port])
+    tensor_load(c, c->in.view + f.share_port + f.map, 0, f.map ? f.s.outputs : 1, f.share);
+  const bool open = smx_scratch_open(&f.scratch, c->ctx, 0, (size_t)bytes, f.s.planes);
+  if (open) {
+    if (!idle || !backward) smx_parallel(c->ctx, f.s.planes, task, &f);
+    if (learns) sum_planes(&f, shares);
+    smx_scratch_close(&f.scratch);
+  }
+  smx_free(c->ctx, f.share);
+  return open ? SMX_OK : smx_fail(SMX_ERR_NOMEM, "%s: no memory for windows", c->op->name);
+}
+smx_status pool_ada(const tensor_call *c) { return run(c, false, forward_task); }
+smx_status pool_ada_backward(const tensor_call *c) { return run(c, true, backward_task); }
+smx_status pool_unpool(const tensor_call *c) { return run(c, false, unpool_task); }
+smx_status pool_unpool_backward(const tensor_call *c) { return run(c, true, unpool_backward_task); }
