@@ -235,7 +235,53 @@ static void move_line(const dtype_io *io, const smx_view *v, char *at, int64_t s
   }
 }
 
+/* The dimension whose elements lie side by side where those of the last one do not; -1: there is
+ * none, or there is more to do than to copy. */
+static int32_t inner_dimension(const smx_view *v, smx_dtype type) {
+  const int32_t last = v->ndim - 1;
+  if (last < 1 || v->strides[last] == 1 || !smx_same_dtype(v->dtype, type)) return -1;
+  for (int32_t d = last - 1; d >= 0 && (type.bits == 32 || type.bits == 64); d--)
+    if (v->strides[d] == 1 && v->shape[d] > 1) return d;
+  return -1;
+}
+
+/* rows x columns elements, those of a column side by side, some of each column at a time. */
+#define MOVE_SHEET(real) \
+  for (int64_t from = 0; from < rows; from += SHEET) { \
+    const int64_t end = rows - from < SHEET ? rows : from + SHEET; \
+    for (int64_t j = 0; j < columns; j++) \
+      for (int64_t i = from; i < end; i++) { \
+        real *one = (real *)(void *)at + i + j * step, *other = (real *)(void *)packed + i * row + j; \
+        if (out) *one = *other; \
+        else *other = *one; \
+      } \
+  }
+enum { SHEET = 16 };
+
+/* The same as move_all where dimension `inner` has the elements that lie side by side. */
+static void move_sheets(const smx_view *v, char *packed, int32_t inner, int64_t bytes, bool out) {
+  const int32_t last = v->ndim - 1;
+  const int64_t rows = v->shape[inner], columns = v->shape[last], step = v->strides[last];
+  smx_view sheets = *v;
+  int64_t index[SMX_MAX_DIMS] = {0}, own[SMX_MAX_DIMS], row = 1;
+  for (int64_t d = last, all = 1; d >= 0; all *= v->shape[d--]) own[d] = all;
+  row = own[inner], sheets.shape[inner] = 1, sheets.ndim = last;
+  char *const base = packed;
+  do {
+    int64_t offset = 0, place = 0;
+    for (int32_t d = 0; d < last; d++) offset += index[d] * v->strides[d], place += index[d] * own[d];
+    char *at = v->data + offset * bytes;
+    packed = base + place * bytes;
+    if (bytes == 4) MOVE_SHEET(uint32_t) else MOVE_SHEET(uint64_t)
+  } while (next_index(&sheets, index));
+}
+
 static void move_all(const dtype_io *io, const smx_view *v, char *packed, smx_dtype type, bool out) {
+  const int32_t inner = smx_view_elements(v) > 0 ? inner_dimension(v, type) : -1;
+  if (inner >= 0) {
+    move_sheets(v, packed, inner, smx_dtype_bytes(type), out);
+    return;
+  }
   const int32_t last = v->ndim - 1;
   const int64_t n = v->ndim ? v->shape[last] : 1, step = v->ndim ? v->strides[last] : 1;
   smx_view lines = *v;
