@@ -4,13 +4,22 @@
 /* The larger one, and its cell, -1 of a NaN; the first of equals, and a NaN for ever. */
 static void NAME(take_largest)(void *arg, const pool_line *l) {
   const range *r = arg;
-  const REAL *x = (const REAL *)r->x + l->cell;
+  const int64_t n = l->count, step = l->cell_step, out = l->out_step, first = l->cell;
+  const REAL *x = (const REAL *)r->x + first;
   REAL *largest = (REAL *)r->largest + l->out;
   int64_t *index = r->index + l->out;
-  for (int64_t i = 0; i < l->count; i++) {
-    const int64_t to = i * l->out_step;
-    const REAL v = x[i * l->cell_step];
-    if (v > largest[to] || v != v) largest[to] = v, index[to] = v == v ? l->cell + i * l->cell_step : -1;
+  for (int64_t i = 0; i < n; i++) { /* no jump: no one could guess it */
+    const REAL v = x[i * step], so_far = largest[i * out], larger = v > so_far ? v : so_far;
+    const int64_t takes = -(int64_t)((v > so_far) | (v != v)), none = -(int64_t)(v != v);
+    largest[i * out] = v != v ? v : larger;
+    index[i * out] ^= (index[i * out] ^ ((first + i * step) | none)) & takes;
+  }
+}
+/* Windows that are so far apart: compilers make vectors of a step that they know. */
+static inline void NAME(take_larger_of)(const REAL *x, int64_t step, int64_t n, REAL *largest) {
+  for (int64_t i = 0; i < n; i++) {
+    const REAL v = x[i * step];
+    largest[i] = (v > largest[i]) | (v != v) ? v : largest[i];
   }
 }
 static void NAME(take_larger)(void *arg, const pool_line *l) { /* without its cell */
@@ -18,10 +27,9 @@ static void NAME(take_larger)(void *arg, const pool_line *l) { /* without its ce
   const REAL *x = (const REAL *)r->x + l->cell;
   REAL *largest = (REAL *)r->largest + l->out;
   if (l->out_step == 1) {
-    for (int64_t i = 0; i < l->count; i++) {
-      const REAL v = x[i * l->cell_step];
-      largest[i] = v > largest[i] || v != v ? v : largest[i];
-    }
+    if (l->cell_step == 1) NAME(take_larger_of)(x, 1, l->count, largest);
+    else if (l->cell_step == 2) NAME(take_larger_of)(x, 2, l->count, largest);
+    else NAME(take_larger_of)(x, l->cell_step, l->count, largest);
     return;
   }
   REAL one = *largest;
@@ -40,13 +48,17 @@ static double NAME(run_sum)(const REAL *x, int64_t n) {
     for (int j = 0; j < half; j++) lane[j] += lane[j + half];
   return lane[0];
 }
+static inline void NAME(add)(const REAL *x, int64_t step, int64_t n, double *sum) {
+  for (int64_t i = 0; i < n; i++) sum[i] += (double)x[i * step];
+}
 static void NAME(take_sum)(void *arg, const pool_line *l) {
   const range *r = arg;
   const REAL *x = (const REAL *)r->x + l->cell;
   double *sum = r->sum + l->out;
-  if (l->out_step == 1)
-    for (int64_t i = 0; i < l->count; i++) sum[i] += (double)x[i * l->cell_step];
-  else *sum += NAME(run_sum)(x, l->count);
+  if (l->out_step != 1) *sum += NAME(run_sum)(x, l->count);
+  else if (l->cell_step == 1) NAME(add)(x, 1, l->count, sum);
+  else if (l->cell_step == 2) NAME(add)(x, 2, l->count, sum);
+  else NAME(add)(x, l->cell_step, l->count, sum);
 }
 
 /* The gradient of a mean, to its cells. */

@@ -20,6 +20,7 @@ typedef struct reduce_call {
   double mix, divisor;
   double *slope; /* sum of dy (max - mean) of each plane, or NULL */
   bool padded;
+  double whole;                   /* what all means divide by, or 0 */
   int64_t rows, task_rows, bytes; /* rows of outputs of a plane, and of a task; bytes of a cell */
 } reduce_call;
 
@@ -32,6 +33,8 @@ typedef struct part {
 
 /* What the means of a part divide by. */
 static void divisors_of(const reduce_call *r, part *p) {
+  for (int64_t i = 0; i < p->end - p->begin && r->whole > 0; i++) p->divisor[i] = r->whole;
+  if (r->whole > 0) return;
   const pool_axis *a = r->s.axis;
   const pool_span depth = pool_span_of(a, p->row / a[1].outputs),
                   height = pool_span_of(a + 1, p->row % a[1].outputs);
@@ -43,7 +46,7 @@ static void divisors_of(const reduce_call *r, part *p) {
     const pool_span s =
         whole ? (pool_span){.end = a[2].kernel, .padded = a[2].kernel} : pool_span_of(a + 2, o);
     const int64_t n = rows * (r->padded ? s.padded : s.end - s.begin);
-    p->divisor[o - p->begin] = r->divisor > 0 ? r->divisor : (double)n;
+    p->divisor[o - p->begin] = (double)n;
   }
 }
 
@@ -51,7 +54,7 @@ static void look_for_largest(const reduce_call *r, part *p, const void *x, bool 
   range all = {.x = x, .largest = p->largest, .index = p->index};
   const int64_t n = p->end - p->begin;
   r->lines->hide(p->largest, n);
-  for (int64_t i = 0; i < n; i++) p->index[i] = -1;
+  for (int64_t i = 0; i < n && indexed; i++) p->index[i] = -1;
   pool_each_line(&r->s, p->row, p->begin, p->end, indexed ? r->lines->largest : r->lines->larger, &all);
 }
 
@@ -73,9 +76,10 @@ static void forward_part(const reduce_call *r, int64_t plane, part *p) {
                 n = p->end - p->begin;
   if (r->mix != 0) look_for_largest(r, p, x, indexed);
   if (r->mix != 1) take_means(r, p, x);
-  if (r->mix == 1) smx_reals_load(c->is_f64, p->largest, n, p->sum);
-  else if (r->mix != 0) r->lines->mix(p->largest, r->mix, n, p->sum);
-  smx_reals_store(c->is_f64, p->sum, n, c->out.view[0].data + first * r->bytes);
+  if (r->mix != 0 && r->mix != 1) r->lines->mix(p->largest, r->mix, n, p->sum);
+  char *y = c->out.view[0].data + first * r->bytes;
+  if (r->mix == 1) memcpy(y, p->largest, (size_t)(n * r->bytes)), smx_reals_clean(c->is_f64, y, n);
+  else smx_reals_store(c->is_f64, p->sum, n, y);
   if (indexed) memcpy(c->out.view[1].data + first * 8, p->index, (size_t)n * 8);
 }
 
@@ -148,6 +152,7 @@ static reduce_call call_of(const tensor_call *c) {
   if (c->op->input_count > A && c->in.given[A]) tensor_load(c, c->in.view + A, 0, 1, &r.mix);
   r.divisor = dims_param(&c->dims, "divisor", 0);
   r.padded = dims_param(&c->dims, "count", 0) != 0;
+  r.whole = r.divisor > 0 ? r.divisor : pool_may_be_absent(&r.s) ? 0 : (double)r.s.window;
   r.rows = r.s.axis[0].outputs * r.s.axis[1].outputs;
   r.task_rows = r.s.axis[2].outputs < OUTPUTS ? OUTPUTS / (r.s.axis[2].outputs + 1) + 1 : 1;
   return r;

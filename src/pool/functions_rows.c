@@ -72,7 +72,7 @@ static smx_status call_softmax(rows_call *r) {
   shape[axis] = r->s.window, shape[!axis] = r->count;
   const smx_tensor x = smx_tensor_of(r->x, type, 2, shape, NULL),
                    w = smx_tensor_of(r->weights, type, 2, shape, NULL);
-  if (r->what != LSE) return softmax_along(r->purse, axis, &w, &w);
+  if (r->what != LSE) return softmax_along(r->purse, axis, r->beta == 1 ? &x : &w, &w);
   const smx_tensor y =
       smx_tensor_of(r->c->out.view[0].data + r->first * r->bytes, type, 1, shape + !axis, NULL);
   return logsumexp_along(r->purse, axis, &x, &y);
@@ -83,7 +83,7 @@ static smx_status run_chunk(rows_call *r) {
   const windows w = windows_of(r, r->x);
   if (r->hidden) r->lines->hide(r->x, n);
   smx_parallel(r->c->ctx, planes_of(r), gather_plane, r);
-  if (r->what != LSE) r->lines->scale(r->x, r->beta, n, r->weights);
+  if (r->what != LSE && r->beta != 1) r->lines->scale(r->x, r->beta, n, r->weights);
   smx_status status = call_softmax(r);
   if (status != SMX_OK || r->what == LSE) return status;
   if (r->what != WEIGHTS_BACK) r->lines->fold(&w, r->weights, r->s.window, r->count, r->sum);

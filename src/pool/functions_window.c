@@ -157,11 +157,11 @@ static void line_of_place(const pool_axis *a, int64_t j, int64_t begin, int64_t 
   if (from < to) f(arg, &l);
 }
 
-static void line_of_bin(const pool_axis *a, int64_t output, int64_t begin, pool_line l, pool_line_fn *f,
-                        void *arg) {
-  const pool_span bin = pool_span_of(a, output);
-  l.k_step = 1, l.cell += bin.first, l.cell_step = 1, l.out = output - begin, l.count = bin.end;
-  f(arg, &l);
+/* A line of cells that begins at `line`, and what its number is in the windows. */
+static pool_line line_of(const pool_axis *a, const pool_span *depth, const pool_span *height, int64_t d,
+                         int64_t h) {
+  const int64_t line = (depth->first + d * a[0].step) * a[1].n + height->first + h * a[1].step;
+  return (pool_line){.k = (d * a[1].window + h) * a[2].window, .cell = line * a[2].n};
 }
 
 void pool_each_line(const pool_shape *s, int64_t row, int64_t begin, int64_t end, pool_line_fn *f,
@@ -169,13 +169,16 @@ void pool_each_line(const pool_shape *s, int64_t row, int64_t begin, int64_t end
   const pool_axis *a = s->axis;
   const pool_span depth = pool_span_of(a, row / a[1].outputs),
                   height = pool_span_of(a + 1, row % a[1].outputs);
-  for (int64_t d = depth.begin; d < depth.end; d++)
-    for (int64_t h = height.begin; h < height.end; h++) {
-      const int64_t line = (depth.first + d * a[0].step) * a[1].n + height.first + h * a[1].step;
-      const pool_line l = {.k = (d * a[1].window + h) * a[2].window, .cell = line * a[2].n};
-      if (a[2].adaptive)
-        for (int64_t o = begin; o < end; o++) line_of_bin(a + 2, o, begin, l, f, arg);
-      else
-        for (int64_t j = 0; j < a[2].kernel; j++) line_of_place(a + 2, j, begin, end, l, f, arg);
-    }
+  for (int64_t o = begin; o < (a[2].adaptive ? end : begin + 1); o++) { /* bins one by one */
+    const pool_span bin = a[2].adaptive ? pool_span_of(a + 2, o) : (pool_span){0};
+    for (int64_t d = depth.begin; d < depth.end; d++)
+      for (int64_t h = height.begin; h < height.end; h++) {
+        pool_line l = line_of(a, &depth, &height, d, h);
+        for (int64_t j = 0; j < (a[2].adaptive ? 0 : a[2].kernel); j++)
+          line_of_place(a + 2, j, begin, end, l, f, arg);
+        if (!a[2].adaptive) continue;
+        l.k_step = 1, l.cell += bin.first, l.cell_step = 1, l.out = o - begin, l.count = bin.end;
+        f(arg, &l);
+      }
+  }
 }
