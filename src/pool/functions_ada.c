@@ -1,9 +1,10 @@
 /* pool/functions_ada.c - ada_pool and ada_unpool, in double. Some windows of a row are looked at
  * together, place by place, so that loops go over windows; a plane is a task.
  *
- *   y = b y_d + (1 - b) y_e,  y_d = sum w^d x,  w^d = softmax(s),  y_e = sum w^e x,  w^e = softmax(x),
- *   s = 2 |x m| / (x^2 + m^2), Dice's coefficient of x and the mean m of the window,
- *   dx = b (w^d + w^d (x - y_d) ds / dx + sum w^d (x - y_d) ds / dm / n) + (1 - b) w^e (1 + x - y_e)
+ *   y = b y_d + (1 - b) y_e,  y_d = sum w^d x,  w^d = softmax(s),  y_e = sum w^e x,
+ *   w^e = softmax(x),  s = 2 |x m| / (x^2 + m^2), Dice's coefficient of x and the mean m,
+ *   dx = b (w^d + w^d (x - y_d) ds / dx + sum w^d (x - y_d) ds / dm / n)
+ *        + (1 - b) w^e (1 + x - y_e)
  *
  * ada_unpool: each cell has its share of y, z = (b w^d + (1 - b) w^e) y. */
 #include <string.h>
@@ -90,8 +91,8 @@ static void take_means(const ada_call *f, block *k) {
   }
 }
 
-/* With r = smaller / larger, 1 of two zeros: s = 2 r / (1 + r^2); ds of the smaller is slope, that of
- * the larger -r slope. Loops without branches are vectors. */
+/* With r = smaller / larger, 1 of two zeros: s = 2 r / (1 + r^2); ds of the smaller is slope, that
+ * of the larger -r slope. Loops without branches are vectors. */
 static void take_dice(const ada_call *f, block *k) {
   for (int64_t p = 0; p < f->s.window; p++)
     for (int64_t i = 0; i < k->wide; i++) {

@@ -111,9 +111,9 @@ static void tree_gradient(const cells_call *f, const window *w, double up, doubl
 
 /* ---- idw_pool: y = sum a x / sum a, a = 1 / |x - m|; cells that are m share it all ----
  *
- * With d the smallest distance, all a are times d, and cells times a power of 2 that makes them about
- * 1, so that nothing overflows; y is times it, and gradients are not. da_i / dx_j =
- * -a_i^2 sgn(x_i - m) ([i = j] - 1 / N), and none where d is 0. */
+ * With d the smallest distance, all a are times d, and cells times a power of 2 that makes them
+ * about 1, so that nothing overflows; y is times it, and gradients are not. da_i / dx_j = -a_i^2
+ * sgn(x_i - m) ([i = j] - 1 / N), and none where d is 0. */
 
 /* Cells become about 1. Returns what they were multiplied by. */
 static double rescale(const window *w) {

@@ -1,6 +1,7 @@
 /* pool/functions_moving_mil.c - attention pooling of bags that are seen in parts. The authors keep
- * moving averages of mean(e^a x) and mean(e^a); here the state is the logarithm L of the second, which
- * does not overflow, and the ratio v of both. With m = logsumexp(a) - log n and s = rate e^(m - L'),
+ * moving averages of mean(e^a x) and mean(e^a); here the state is the logarithm L of the second,
+ * which does not overflow, and the ratio v of both. With m = logsumexp(a) - log n and s = rate
+ * e^(m - L'),
  *
  *   L' = log((1 - rate) e^L + rate e^m),  v' = (1 - s) v + s sum_i w_i x_i,  w = softmax(a),
  *   dv' / dx_i = s w_i,  dv' / da_i = s w_i (x_i - v'),  dL' / da_i = s w_i. */
@@ -18,7 +19,7 @@ typedef struct moving_call {
   smx_scratch scratch;
 } moving_call;
 
-/* What a bag's scores say. keep + share = 1; they are how much of v and of the new mean is in v'. */
+/* What a bag's scores say. keep + share = 1: how much of v and of the new mean is in v'. */
 typedef struct bag {
   pool_set q;
   double *weight;

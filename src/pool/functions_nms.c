@@ -94,9 +94,9 @@ static bool is_over(const nms_call *n, const box *a, const box *b) {
   return (inter > 0) & ((inter > limit) | (n->inclusive & (inter == limit)));
 }
 
-/* Kept boxes stand in a grid, by their left and top edges. A cell knows how far its boxes reach to the
- * right, and a row of cells how far down, so that most boxes are never compared; those that are have
- * an overlap by the same numbers as without a grid. */
+/* Kept boxes stand in a grid, by their left and top edges. A cell knows how far its boxes reach to
+ * the right, and a row of cells how far down, so that most boxes are never compared; those that
+ * are have an overlap by the same numbers as without a grid. */
 static int64_t bin_of(const grid *g, int axis, double edge) {
   const double at = (edge - g->first[axis]) * g->bins[axis];
   return at >= BINS ? BINS - 1 : at > 0 ? (int64_t)at : 0; /* NaN: of a width of 0 or inf, as all others */
@@ -139,7 +139,7 @@ static bool is_covered(const image *m, const box *a) {
   const double pixel = m->call->pixel, left = a->side[0] - pixel, top = a->side[1] - pixel;
   const int64_t columns = bin_of(g, 0, a->side[2] + pixel), rows = bin_of(g, 1, a->side[3] + pixel) + 1;
   int64_t row = bin_of(g, 1, a->side[1]);
-  for (int64_t k = 0; k < rows; k++, row = row > 0 ? row - 1 : rows - 1)
+  for (int64_t k = 0; k<rows; k++, row = row> 0 ? row - 1 : rows - 1)
     for (int64_t at = row * BINS; g->bottom[row] > top && at <= row * BINS + columns; at++)
       if (g->right[at] > left && is_covered_in(m, a, at)) return true;
   return false;

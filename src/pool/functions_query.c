@@ -10,9 +10,9 @@
  *   da_hi = <dp_h, x_i>, ds = a (da - sum a da), dt_h = scale sum_i ds_hi x_i, dq_h = Wk_h dt_h,
  *   dx_i = sum_h a_hi dp_h + scale ds_hi t_h, and Wq^T dq over their number to the items of u
  *
- * A power mean takes root_i = a_i^(1 / gamma): (sum a V^gamma)^(1 / gamma) is the norm of root V, of
- * numbers over their largest, and share_i = (root_i V_i / y)^gamma are what its gradients are made
- * of, a da_i = share y / gamma, dV_i = share y / V_i. Neither overflows, nor is lost.
+ * A power mean takes root_i = a_i^(1 / gamma): (sum a V^gamma)^(1 / gamma) is the norm of root V,
+ * of numbers over their largest, and share_i = (root_i V_i / y)^gamma are what its gradients are
+ * made of, a da_i = share y / gamma, dV_i = share y / V_i. Neither overflows, nor is lost.
  *
  * Those of matrices are sums of outer products, one for each item of the batch, in their order. */
 #include <string.h>

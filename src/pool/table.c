@@ -58,7 +58,8 @@ static const smx_param mean_params[] = {
     {"divisor", "divides by this number instead; 0: it does not", 0, 0, 9007199254740992.0, WHOLE}};
 static const smx_param soft_params[] = {WINDOW, BETA, GRADIENT}, soft_bin_params[] = {BINS, BETA, GRADIENT};
 static const smx_param mixed_params[] = {
-    WINDOW, {"mix", "a, where no tensor has it: of the maximum; 1 - a of the mean", 0.5, -1e30, 1e30, 0, NULL}};
+    WINDOW, {"mix", "a, where no tensor has it: of the maximum; 1 - a of the mean", 0.5, -1e30, 1e30, 0,
+             NULL}};
 
 static const smx_port ada_in[] = {
     {"x", DIMS, GRAD | SAVED, "planes of cells: [..., H, W] where spatial is 2", "... s*"},
@@ -73,7 +74,8 @@ static const smx_port unpool_out[] = {{"z", DIMS, 0, "cells: those of a window s
 static const smx_port max_unpool_in[] = {
     {"y", DIMS, GRAD | SAVED, "what max_pool took from planes", "... o*"},
     {"index", DIMS, INT | SAVED, "the cell that each is from, as max_pool counts; -1: none", "... o*"}};
-static const smx_port max_unpool_out[] = {{"z", DIMS, 0, "planes of cells, 0 where nothing was taken", "... s*"}};
+static const smx_port max_unpool_out[] = {
+    {"z", DIMS, 0, "planes of cells, 0 where nothing was taken", "... s*"}};
 static const smx_port guided_in[] = {
     {"x", DIMS, GRAD | SAVED, "channels of cells: [..., C, T, H, W] where spatial is 3", "... c s*"},
     {"score", DIMS, GRAD | SAVED, "of each cell, what a prompt has to do with it", "... s*"}};
