@@ -88,4 +88,12 @@ const tensor_functions head_functions[HEAD_COUNT] = {
     [HEAD_product_key_memory] = {memory_forward, memory_backward, memory_sizes, true},
     [HEAD_augment_and_reduce] = {reduce_forward, reduce_backward, .packed = true},
     [HEAD_fourier_head] = {waves_forward, waves_backward, waves_sizes, true},
+    [HEAD_factored_spherical_state] = {.forward = factored_make_state,
+                                       .sizes = factored_state_sizes,
+                                       .packed = true},
+    [HEAD_factored_spherical_weights] = {.forward = factored_make_weights,
+                                         .sizes = factored_sizes,
+                                         .packed = true},
+    [HEAD_factored_spherical_head] = {factored_forward, factored_backward, factored_sizes, true},
+    [HEAD_factored_spherical_step] = {.forward = factored_step, .sizes = factored_sizes, .packed = true},
 };

@@ -76,4 +76,12 @@ smx_status vq_backward(const tensor_call *c);
 smx_status fusion_forward(const tensor_call *c);
 smx_status fusion_backward(const tensor_call *c);
 
+smx_status factored_state_sizes(dims *d);
+smx_status factored_sizes(dims *d);
+smx_status factored_make_state(const tensor_call *c);
+smx_status factored_make_weights(const tensor_call *c);
+smx_status factored_forward(const tensor_call *c);
+smx_status factored_backward(const tensor_call *c);
+smx_status factored_step(const tensor_call *c);
+
 #endif

@@ -34,6 +34,10 @@ enum {
   HEAD_product_key_memory,
   HEAD_augment_and_reduce,
   HEAD_fourier_head,
+  HEAD_factored_spherical_state,
+  HEAD_factored_spherical_weights,
+  HEAD_factored_spherical_head,
+  HEAD_factored_spherical_step,
   HEAD_COUNT
 };
 extern const smx_op head_table[HEAD_COUNT];

@@ -116,4 +116,8 @@ tensor_ref_fn *const head_refs[] = {linear_cross_entropy,
                                     ref_surface_fusion,
                                     ref_product_key_memory,
                                     ref_augment_and_reduce,
-                                    ref_fourier_head};
+                                    ref_fourier_head,
+                                    ref_factored_spherical_state,
+                                    ref_factored_spherical_weights,
+                                    ref_factored_spherical_head,
+                                    ref_factored_spherical_step};

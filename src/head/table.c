@@ -259,6 +259,43 @@ static const smx_param fourier_params[] = {
     {"bins", "m, of -1..1", 100, 1, 1e9, SMX_PARAM_INT, NULL},
     {"eps", "added to the shares", 1e-5, 0, 1, 0, NULL}};
 
+static const smx_port factored_rows_in[] = {{"v", DIMS, 0, "a row for each class", "c d"}};
+static const smx_port factored_weights_in[] = {
+    {"v", DIMS, 0, "a row for each class", "c d"},
+    {"state", DIMS, 0, "of the layer; r = 3 d + 2", "r d"}};
+static const smx_port factored_state_out[] = {
+    {"state", DIMS, 0, "U, U^-T, Q, omega and sums, one below the other; r = 3 d + 2", "r d"}};
+static const smx_port factored_weights_out[] = {{"w", DIMS, 0, "the weights of each class", "c d"}};
+#define FACTORED_IN \
+  {"h", DIMS, GRAD | SAVED, "features, a row for each token or image", "n d"}, \
+      {"v", DIMS, SAVED, "a row for each class", "c d"}, \
+      {"state", DIMS, SAVED, "of the layer; r = 3 d + 2", "r d"}, \
+      {"target", DIMS, INT | SAVED | SMX_PORT_TARGET, "classes of each row, or ignore_index", \
+       "n t | < c"}, \
+      {"value", DIMS, OPT | SAVED, "of each target; 1 without", "n t"}
+static const smx_port factored_in[] = {FACTORED_IN},
+                      factored_step_in[] = {FACTORED_IN, {"grad", DIMS, OPT, "of each loss; 1 without", "n"}};
+static const smx_port factored_step_out[] = {
+    {"loss", DIMS, 0, "of each row, before the step", "n"},
+    {"dh", DIMS, 0, "the gradient of h", "n d"},
+    {"rows", DIMS, 0, "what becomes of the rows of v that are targets; 0 of what is ignored", "n t d"},
+    {"next", DIMS, 0, "the state after the step", "r d"},
+    {"condition", DIMS, 0, "|U| |U^-1| / d, 1 or more: where it is large, or no number, begin anew", ""}};
+static const char *const spheres[] = {"z_loss", "mse", "log_spherical", "log_taylor", NULL};
+#define FACTORED_PARAMS \
+  {"form", "of the loss, as in z_loss and spherical_loss", 0, 0, 3, SMX_PARAM_INT, spheres}, \
+      {"a", "steepness (z_loss)", 1, 0, 1e6, SMX_PARAM_OPEN_MIN, NULL}, \
+      {"b", "how many deviations above the mean a target should be (z_loss)", 0, -1e6, 1e6, 0, NULL}, \
+      {"epsilon", "e: 1e-12 is usual in z_loss, 1e-2 in log_spherical", 1e-2, 1e-300, 1e30, 0, NULL}, \
+      {"ignore_index", "a target that is none; a row of these has loss 0, gradient 0", \
+       -100, -1e15, 1e15, SMX_PARAM_INT, NULL}
+static const smx_param factored_params[] = {FACTORED_PARAMS},
+                       factored_step_params[] = {FACTORED_PARAMS,
+                                                 {"lr", "the rate of learning", 0.1, -1e30, 1e30, 0, NULL}};
+#define FACTORED_SOURCE \
+  "Efficient Exact Gradient Update for Training Deep Networks with Very Large Sparse Targets (Vincent, de " \
+  "Brebisson, Bouthillier 2015); The Z-loss (de Brebisson, Vincent 2016)"
+
 #define SOURCE \
   "Cut Your Losses in Large-Vocabulary Language Models (Wijmans et al. 2024); Liger Kernel (Hsu et al. " \
   "2024); torch.nn.functional.linear_cross_entropy"
@@ -539,4 +576,51 @@ const smx_op head_table[HEAD_COUNT] = {
                   "(Gillman et al. 2024)",
         .example = "softmax run fourier_head coefficients.npy --bins 20",
         INPUTS(fourier_in), OUTPUTS(fourier_out), PARAMS(fourier_params)},
+    [HEAD_factored_spherical_state] = {
+        .id = 626, .name = "factored_spherical_state", .family = "head", .tolerance = 32,
+        .title = "the state of a layer of very many classes, for steps whose cost is not theirs",
+        .formula = "U = I,  Q = v^T v,  omega = 0,  sums = sum of the rows of v",
+        .about = "The beginning of factored_spherical_head, with v the weights of the layer; and the way "
+                 "back after many steps, with v from factored_spherical_weights. This reads all of v; "
+                 "steps do not. State and v in double keep errors small for thousands of steps. No "
+                 "gradient.",
+        .source = FACTORED_SOURCE,
+        .example = "softmax run factored_spherical_state head.npy",
+        INPUTS(factored_rows_in), OUTPUTS(factored_state_out)},
+    [HEAD_factored_spherical_weights] = {
+        .id = 627, .name = "factored_spherical_weights", .family = "head", .tolerance = 32,
+        .title = "the weights of a layer that is kept as factors",
+        .formula = "w = v U + 1 omega^T",
+        .about = "For what needs all classes: a test, a file, a new state. Some rows of v give those of w. "
+                 "No gradient.",
+        .source = FACTORED_SOURCE,
+        .example = "softmax run factored_spherical_weights head.npy state.npy",
+        INPUTS(factored_weights_in), OUTPUTS(factored_weights_out)},
+    [HEAD_factored_spherical_head] = {
+        .id = 628, .name = "factored_spherical_head", .family = "head", .flags = SMX_OP_BACKWARD,
+        .tolerance = 64,
+        .title = "a loss of the spherical family of a layer, in d^2 operations a row for any classes",
+        .formula = "loss = f(o_y, q, s),  o = w h,  w = v U + 1 omega^T,  q = |o|^2 = h^T Q h,  s = sum o = "
+                   "sums h",
+        .about = "z_loss, or spherical_loss: what depends on the classes only through sum and squares. A "
+                 "row may have several classes: their losses times their values are added; mse is |o - "
+                 "y|^2, y the values at their classes. Only rows of v that are targets are read, and "
+                 "the gradient is that of h: factored_spherical_step moves the layer. Give v and state in "
+                 "one type, without gaps, or they are copied.",
+        .source = FACTORED_SOURCE,
+        .example = "softmax run factored_spherical_head features.npy head.npy state.npy classes.npy",
+        INPUTS(factored_in), OUTPUTS(hierarchical_out), PARAMS(factored_params)},
+    [HEAD_factored_spherical_step] = {
+        .id = 629, .name = "factored_spherical_step", .family = "head", .tolerance = 128,
+        .title = "an exact step of gradient descent on all rows of a layer, in d^2 operations a row",
+        .formula = "w' = w - lr sum grad (d loss / d w)  as  v' U' + 1 omega'^T,  v' = v but at the targets",
+        .about = "The loss is that of factored_spherical_head. Put `rows` at the targets of v and "
+                 "take `next` for the state: that is the step, on every class, though few are touched. "
+                 "Nothing given is changed, so a step whose `condition` is large, 1e6 say, or no "
+                 "number can be left out: form the weights, take that step on them, and begin anew. "
+                 "No gradient.",
+        .source = FACTORED_SOURCE,
+        .example = "softmax run factored_spherical_step features.npy head.npy state.npy classes.npy --lr "
+                   "0.01",
+        INPUTS(factored_step_in), OUTPUTS(factored_step_out), PARAMS(factored_step_params)},
 };

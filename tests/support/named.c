@@ -306,6 +306,41 @@ static void fit_waves(named *p, dims *d, const char *chosen) {
   if (!chosen || strcmp(chosen, "f") != 0) dims_set(d, "f", 0, sizes[p->variant % 6]);
 }
 
+/* The state of a layer with U = I + half its next diagonal, of numbers of few bits: its Q and sums
+ * are exact. */
+static bool is_factored(const named *p) { return strstr(p->op->name, "factored_spherical_") != NULL; }
+static void fit_factors(named *p, dims *d, const char *chosen) {
+  static const char *const names[] = {"d", "r", "c"};
+  static const int64_t sizes[] = {3, 11, 9};
+  for (int i = 0; i < 3 && is_factored(p); i++)
+    if (!chosen || strcmp(chosen, names[i]) != 0) dims_set(d, names[i], 0, sizes[i]);
+  if (is_factored(p)) smx_params_set(p->op, &p->params, "lr", 0.01);
+}
+static double few_bits(double x) { return round(8 * x) / 8; }
+static void add_class(const double *v, double *state, int64_t d) {
+  double *const q = state + 2 * d * d, *const omega = state + 3 * d * d, *const sums = omega + d;
+  double *const w = allocate((size_t)d * sizeof *w);
+  for (int64_t i = 0; i < d; i++) w[i] = v[i] + (i ? v[i - 1] / 2 : 0) + omega[i], sums[i] += w[i];
+  for (int64_t i = 0; i < d * d; i++) q[i] += w[i / d] * w[i % d];
+  free(w);
+}
+static void fit_state(const named *p) {
+  const int at = !is_factored(p) ? 0 : p->op->input_count > 2 ? 2 : p->op->input_count - 1;
+  const int64_t d = at ? p->in_shape[at].dim[1] : 0, count = at ? p->in_shape[at - 1].dim[0] : 0;
+  double *const state = p->in[at];
+  if (!at || p->in_shape[at].dim[0] != 3 * d + 2) return;
+  for (int64_t i = 0; i < d * d; i++) {
+    const int64_t above = i % d - i / d; /* U^-T is below the diagonal */
+    state[i] = above == 0 ? 1 : above == 1 ? 0.5 : 0, state[2 * d * d + i] = 0;
+    state[d * d + i] = above > 0 ? 0 : ldexp(above % 2 ? -1 : 1, (int)above);
+  }
+  for (int64_t i = 0; i < d; i++) {
+    state[3 * d * d + i] = few_bits(state[3 * d * d + i]), state[(3 * d + 1) * d + i] = 0;
+  }
+  for (int64_t i = 0; i < count * d; i++) p->in[at - 1][i] = few_bits(p->in[at - 1][i]);
+  for (int64_t k = 0; k < count; k++) add_class(p->in[at - 1] + k * d, state, d);
+}
+
 /* As many keys as rows or more, views in pairs; b, or similarities, in every other variant, and
  * labels or positives. */
 static bool has_others(const named *p) {
@@ -442,6 +477,7 @@ static bool make(named *p, const smx_op *op, int variant, uint64_t seed, const c
   fit_candidates(p, &d, name);
   fit_memory(p, &d, name);
   fit_waves(p, &d, name);
+  fit_factors(p, &d, name);
   fit_pairs(p, &d, name);
   fit_sheets(p, &d, name);
   fit_documents(p, &d, name);
@@ -462,6 +498,7 @@ static bool make(named *p, const smx_op *op, int variant, uint64_t seed, const c
   fit_parents(p);
   fit_gradient(p);
   fit_offsets(p);
+  fit_state(p);
   if (!infer(p)) return false;
   for (int o = 0; o < op->output_count; o++) {
     p->wanted[o] = !(op->outputs[o].flags & SMX_PORT_OPTIONAL) || (variant + o) % 3 != 0;
