@@ -96,6 +96,48 @@ class Heads(unittest.TestCase):
         ours = gradients(lambda *a: wrapped.product_key_memory(*a, k=3).y, q, keys, values)
         torch.testing.assert_close(ours, gradients(composed, q, keys, values))
 
+    def test_factored(self):
+        """Steps of torch.optim.SGD on the layer itself; those that U cannot take; a state_dict."""
+        for form in ("z_loss", "mse", "log_spherical", "log_taylor"):
+            torch.manual_seed(4)
+            ours = wrapped.nn.FactoredSphericalHead(6, 40, form, epsilon=1e-2, renew_every=7)
+            layer = torch.nn.Linear(6, 40, bias=False, dtype=torch.float64)
+            layer.weight.data = ours.weight.clone()
+            steps = torch.optim.SGD(layer.parameters(), 1e-2)
+
+            def composed(h, target):
+                o, y = layer(h), layer(h).gather(-1, target[..., None])[..., 0]
+                if form == "z_loss":
+                    return F.softplus((o.mean(-1) - y) / (o.std(-1, correction=0) + 1e-2))
+                if form == "mse":
+                    return (o - F.one_hot(target, 40)).square().sum(-1)
+                f = (lambda x: x * x + 1e-2) if form == "log_spherical" else (lambda x: 1 + x + x * x / 2)
+                return f(o).sum(-1).log() - f(y).log()
+
+            for _ in range(20):
+                h = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True)
+                target = torch.randint(0, 40, (2, 5))
+                torch.testing.assert_close(gradients(lambda h: ours(h, target), h.detach()), gradients(lambda h: composed(h, target), h.detach()))
+                steps.zero_grad()
+                h.grad = None
+                composed(h, target).mean().backward()
+                loss, dh = ours.step(h, target, lr=1e-2)
+                torch.testing.assert_close(loss, composed(h, target).detach())
+                torch.testing.assert_close(dh, h.grad)
+                steps.step()
+                torch.testing.assert_close(ours.weight, layer.weight.detach())
+            other = wrapped.nn.FactoredSphericalHead(6, 40, form).half()
+            other.load_state_dict(ours.state_dict())
+            self.assertTrue(torch.equal(other.weight, ours.weight))
+        h, target = torch.ones(1, 1, dtype=torch.float64), torch.tensor([1])
+        none = wrapped.nn.FactoredSphericalHead(1, 3, "mse")
+        none.step(h, target, lr=0.5)  # w - (w - y): nothing is left of U
+        torch.testing.assert_close(none.weight, torch.tensor([[0.0], [1], [0]], dtype=torch.float64))
+        before = none.weight
+        with self.assertRaisesRegex(FloatingPointError, "gradient of input"):
+            none.step(h * torch.nan, target, lr=0.5)
+        self.assertTrue(torch.equal(before, none.weight))
+
     def test_sampled_modules(self):
         """Training on samples of a layer that is wide enough learns its classes; eval has the whole sum."""
         for make in (wrapped.nn.SampledSoftmaxLoss, wrapped.nn.NCELoss):

@@ -116,12 +116,25 @@ static void divide(fusion *f, carver *m, bool backward) {
   if (backward && !f->soft) f->slope = carve(m, f->n, 1, sizeof *f->slope);
 }
 
+/* Shares of rows are 0..1, or NaN, which makes the row NaN. */
+static smx_status check_shares(const fusion *f) {
+  for (int64_t row = 0; !f->soft && row < f->n; row++) {
+    const double gate = gate_of(f, row);
+    if (gate < 0 || gate > 1)
+      return smx_fail(SMX_ERR_PARAM, "%s: share: number %lld is %g, not 0..1", f->c->op->name, (long long)row,
+                      gate);
+  }
+  return SMX_OK;
+}
+
 /* Opens the call as far as the logarithms. */
 static smx_status open_fusion(fusion *f, const tensor_call *c, bool backward, char **memory) {
   carver m = {.fits = true};
   *f = (fusion){.c = c, .n = c->dims.lead_count, .classes = tensor_dim(c, "c")};
   f->soft = tensor_param(c, "form") != 0, f->bytes = c->is_f64 ? 8 : 4;
   f->gate = tensor_param(c, "gate"), f->kappa = tensor_param(c, "kappa");
+  smx_status status = check_shares(f);
+  if (status != SMX_OK) return status;
   divide(f, &m, backward);
   *memory = m.fits ? smx_alloc(c->ctx, (size_t)m.at + 1) : NULL;
   m = (carver){.base = *memory, .fits = true};
@@ -132,7 +145,7 @@ static smx_status open_fusion(fusion *f, const tensor_call *c, bool backward, ch
                     (long long)f->classes);
   }
   divide(f, &m, backward);
-  const smx_status status = make_logs(f);
+  status = make_logs(f);
   if (status == SMX_OK) return SMX_OK;
   smx_scratch_close(&f->scratch);
   smx_free(c->ctx, *memory);

@@ -99,11 +99,12 @@ static void choose_task(void *arg, int64_t row) {
   double *const room = smx_scratch_take(&p->scratch), sum = 0;
   place w = place_at(p, room);
   const int64_t at = (row * p->heads + p->head) * p->k;
-  const bool good = choose_half(p, row, 0, &w) && choose_half(p, row, 1, &w);
+  bool good = choose_half(p, row, 0, &w) && choose_half(p, row, 1, &w);
   for (int64_t a = 0; good && a < p->k; a++)
     for (int64_t b = 0; b < p->k; b++)
       offer(&w.both, w.half[0].score[a] + w.half[1].score[b],
             w.half[0].number[a] * p->m + w.half[1].number[b]);
+  if (good && !(w.both.score[0] - w.both.score[0] == 0)) good = false; /* a sum beyond all numbers */
   for (int64_t i = 0; i < p->k; i++) {
     p->index[at + i] = good ? w.both.number[i] : -1;
     p->w[at + i] = good ? head_math()->exp(w.both.score[i] - w.both.score[0]) : __builtin_nan("");

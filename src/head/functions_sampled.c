@@ -214,6 +214,14 @@ static void no_row(const sampled *p, int64_t row) {
   if (p->latent && p->backward) p->slope[row] = 0;
 }
 
+/* Whether all scores of a row are -inf: nothing is there to choose from, as in cross_entropy. */
+static bool is_empty(const sampled *p, int64_t row, double rest) {
+  bool empty = rest == -INF && (p->kind == SOFTMAX || p->kind == REDUCE);
+  for (int64_t i = row * p->t; i < (row + 1) * p->t && empty; i++) empty = !counts(p, i) || p->x[i] == -INF;
+  for (int64_t i = row * p->t; i < (row + 1) * p->t && empty; i++) p->x[i] = 0;
+  return empty;
+}
+
 static void row_task(void *arg, int64_t r) {
   sampled *p = arg;
   const int64_t row = p->run.first + r;
@@ -222,7 +230,7 @@ static void row_task(void *arg, int64_t r) {
   double rest, up = 0;
   const double g = p->backward ? tensor_upstream(p->c, 0, row) : 0;
   smx_reals_load(p->c->is_f64, p->sum + r * p->bytes, 1, &rest);
-  if (!present(p, row)) no_row(p, row);
+  if (!present(p, row) || is_empty(p, row, rest)) no_row(p, row);
   else up = rows[p->kind](p, row, rest, g);
   smx_reals_store(p->c->is_f64, &up, 1, p->up + r * p->bytes);
 }

@@ -151,6 +151,10 @@ static void no_share(void **state) {
   good(run(c, NULL));
   near(y, (double[]){-log1p(exp(.7))}, 1, 1e-15);
   assert_true(y[1] == -INFINITY && dx[0] == 0 && dx[1] == 0);
+  gate[0] = 1.5, y[0] = 9;
+  refused(run(c, NULL), SMX_ERR_PARAM, "share: number 0 is 1.5, not 0..1");
+  assert_true(y[0] == 9);
+  gate[0] = -1; /* soft has no use for it */
   c.set[0] = "form", c.set[1] = "soft", c.set[2] = "kappa", c.set[3] = "0";
   good(run(c, NULL));
   assert_true(isfinite(y[1]) && ds[1] == 0);
@@ -176,6 +180,9 @@ static void memories(void **state) {
   for (int i = 0; i < 6; i++) keys[i] = 7; /* ties: the lower number */
   good(run(c, NULL));
   assert_true(index[0] == 0 && index[1] == 1 && weight[0] == .5);
+  q[0] = q[1] = 2e307; /* finite, but not their sum */
+  good(run(c, NULL));
+  assert_true(index[0] == -1 && index[1] == -1 && isnan(weight[0]) && isnan(y[0]));
   c.set[1] = "4";
   refused(run(c, NULL), SMX_ERR_PARAM, "k is 4, more than the 3 keys");
   c.in[2].shape[0] = 8;

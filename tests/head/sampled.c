@@ -103,6 +103,23 @@ static void bad_numbers(void **state) {
   free(x);
 }
 
+/* Scores that are all -inf, by bias: nothing is there, as in cross_entropy; a target that is -inf
+ * beside others is not possible. */
+static void no_scores(void **state) {
+  head *x = logits();
+  x->s = 2, x->other[0] = 1, x->other[1] = 2, x->loss[0] = 9;
+  for (int i = 0; i < 3; i++) x->bias[i] = -INFINITY;
+  good(run(x, NULL, "sampled_softmax", NULL));
+  assert_true(x->loss[0] == 0 && x->dh[0] == 0 && x->dw[0] == 0 && x->db[0] == 0 && x->db[1] == 0);
+  x->other[1] = 3;
+  good(run(x, NULL, "sampled_softmax", NULL));
+  assert_true(x->loss[0] == INFINITY);
+  x->s = 0;
+  good(run(x, NULL, "sampled_softmax", NULL));
+  assert_true(x->loss[0] == 0 && x->db[0] == 0);
+  free(x);
+}
+
 static head *random_head(void) {
   head *x = logits();
   rng r = {5};
@@ -191,7 +208,10 @@ static void sampled_bounds(void **state) {
   b.s = 5; /* the row's class is none of the others */
   good(reduce(&b, "softmax", false));
   assert_true(b.loss[0] == loss);
-  b.s = 0;
+  b = (bound){.s = 2, .other = {1, 2}, .x = {-INFINITY, -INFINITY, -INFINITY}, .latent = {2}};
+  good(reduce(&b, "softmax", true));
+  assert_true(b.loss[0] == 0 && b.sum[0] == 0 && b.dlatent[0] == 0 && b.dx[0] == 0);
+  b = (bound){.s = 0, .x = {1.2, .3, -.5, .8, 0}, .latent = {1}};
   good(reduce(&b, "softmax", true));
   assert_true(b.loss[0] == 0 && b.sum[0] == 0);
   good(reduce(&b, "softmax", false));
@@ -278,9 +298,9 @@ static void unique_candidates(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_examples), cmocka_unit_test(all_classes),       cmocka_unit_test(bad_numbers),
-      cmocka_unit_test(bounds),       cmocka_unit_test(sampled_bounds),    cmocka_unit_test(every_way),
-      cmocka_unit_test(candidates),   cmocka_unit_test(unique_candidates),
+      cmocka_unit_test(the_examples), cmocka_unit_test(all_classes), cmocka_unit_test(bad_numbers),
+      cmocka_unit_test(no_scores),    cmocka_unit_test(bounds),      cmocka_unit_test(sampled_bounds),
+      cmocka_unit_test(every_way),    cmocka_unit_test(candidates),  cmocka_unit_test(unique_candidates),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-"""Modules of heads that touch a few of their rows: losses of sampled classes, product-key memories."""
+"""Modules of heads that touch a few of their rows: losses of sampled classes, product-key memories,
+factored layers."""
 
 import math
 
@@ -105,4 +106,96 @@ class ProductKeyMemory(torch.nn.Module):
         return found.y
 
 
-__all__ = ["SampledSoftmaxLoss", "NCELoss", "ProductKeyMemory"]
+class FactoredSphericalHead(torch.nn.Module):
+    """A layer of num_classes classes and its loss, of which a step of gradient descent costs as much for
+    any number of classes (factored_spherical_head). `v` and `state` are buffers, in double. An
+    optimizer knows nothing of them: `step` moves the layer, and has the gradient of its input.
+
+        loss, dh = head.step(h, target, lr=0.01)
+        h.backward(dh)
+    """
+
+    def __init__(self, in_features, num_classes, form="z_loss", *, a=1.0, b=0.0, epsilon=None, ignore_index=-100,
+                 max_condition=1e6, renew_every=1000, device=None):
+        super().__init__()
+        if epsilon is None:
+            epsilon = 1e-12 if form == "z_loss" else 1e-2
+        self.settings = dict(form=form, a=a, b=b, epsilon=epsilon, ignore_index=ignore_index)
+        self.max_condition, self.renew_every, self.taken = max_condition, renew_every, 0
+        v = torch.empty(num_classes, in_features, dtype=torch.float64, device=device)
+        torch.nn.init.normal_(v, std=1 / math.sqrt(in_features))
+        self.register_buffer("v", v)
+        self.register_buffer("state", _package.factored_spherical_state(v))
+
+    def extra_repr(self):
+        return ", ".join(["%d, %d" % self.v.shape[::-1], *("%s=%s" % item for item in self.settings.items())])
+
+    def _apply(self, fn, recurse=True):
+        made = super()._apply(fn, recurse)
+        self.v, self.state = self.v.double(), self.state.double()  # half() and float() are for the rest of a model
+        return made
+
+    @property
+    def weight(self):
+        """The weights of all classes."""
+        return _package.factored_spherical_weights(self.v, self.state)
+
+    def _given(self, input, target, value):
+        if target.shape[: input.ndim - 1] != input.shape[:-1]:
+            raise ValueError("FactoredSphericalHead: target: has the shape %s, not that of input without its last axis, %s"
+                             % (tuple(target.shape), tuple(input.shape[:-1])))
+        several = target.ndim == input.ndim
+        h = input.reshape(-1, input.shape[-1]).double()
+        classes = target.reshape(h.shape[0], target.shape[-1] if several else 1).long()
+        return h, classes, None if value is None else value.reshape(classes.shape).double()
+
+    def forward(self, input, target, value=None):
+        """The loss of each row of input [..., features]; target [...], or [..., t] of t classes each, with
+        their values. It has the gradient of input alone."""
+        h, classes, value = self._given(input, target, value)
+        loss = _package.factored_spherical_head(h, self.v, self.state, classes, value, **self.settings)
+        return loss.reshape(input.shape[:-1]).to(input.dtype)
+
+    @torch.no_grad()
+    def step(self, input, target, lr, grad=None, value=None):
+        """Takes a step on all classes. Returns the losses before it and the gradient of input, both for
+        the mean of the rows that count, or for `grad` [...], the gradient of each loss."""
+        h, classes, value = self._given(input.detach(), target, value)
+        if grad is None:
+            there = (classes != self.settings["ignore_index"]).any(1)
+            grad = (there.double() / there.sum().clamp(min=1)).reshape(input.shape[:-1])
+        grad = torch.as_tensor(grad, dtype=torch.float64, device=h.device).detach().expand(input.shape[:-1]).reshape(-1)
+        def moved(by):
+            return _package.factored_spherical_step(h, self.v, self.state, classes, value, grad, lr=by * lr, **self.settings)
+        found, there = moved(1), classes != self.settings["ignore_index"]
+        if not torch.isfinite(found.dh).all():
+            raise FloatingPointError("FactoredSphericalHead: the gradient of input has numbers that are not finite")
+        # A step that U cannot take is found from one that it can, as weights are linear in lr.
+        part, by = found, 1
+        for by in (1, -1, 0.5, -0.5, 0.25, -0.25, 2**-10):
+            part = found if by == 1 else moved(by)
+            if part.condition <= self.max_condition:
+                break
+        else:
+            raise FloatingPointError("FactoredSphericalHead: lr: is %s, a step that has no finite numbers" % lr)
+        before = None if by == 1 else self.weight
+        self.v[classes[there]] = part.rows[there]
+        self.state.copy_(part.next)
+        self.taken += 1
+        if by != 1:
+            self._begin(before + (self.weight - before) / by)
+        elif self.taken % self.renew_every == 0:
+            self.renew()
+        return found.loss.reshape(input.shape[:-1]).to(input.dtype), found.dh.reshape(input.shape).to(input.dtype)
+
+    @torch.no_grad()
+    def renew(self):
+        """Begins anew with U = I, which takes away what roundings have added up to."""
+        self._begin(self.weight)
+
+    def _begin(self, w):
+        self.v.copy_(w)
+        self.state.copy_(_package.factored_spherical_state(self.v))
+
+
+__all__ = ["SampledSoftmaxLoss", "NCELoss", "ProductKeyMemory", "FactoredSphericalHead"]
