@@ -7,10 +7,12 @@
  *   nce_loss          sum_y (softplus(-x_y) / T + (1 - 1 / T) softplus(x_y)) + sum_S softplus(x_j)
  *
  * augment_and_reduce (Ruiz et al. 2018) has one class a row, Q = 1, and S stands for all c - 1
- * other classes: with f the share c - 1 over the others of the row, and its latent number,
+ * other classes: with f the share c - 1 over the others of the row, or a weight of each that is in
+ * the sum, and the row's latent number,
  *
  *   softmax    log eta - 1 + (1 + s) / eta,  s = f sum_S e^(x_j - x_y);  eta = 1 + s is the least
  *   logistic   u + 2 softplus(-u) + f sum_S softplus(x_j - x_y - u);  without u the sum alone
+ *   probit     u^2 / 2 + log sqrt(2 pi) - f sum_S log Phi(u + x_y - x_j);  the same
  *
  * Scores of S are a linear layer of its rows of w, whose loss of a row is logsumexp or
  * binary_cross_entropy; those of y are products in double. */
@@ -20,10 +22,12 @@
 #include "functions_groups.h"
 #include "functions_tree.h"
 
-enum { H, W, TARGET, OTHER, BIAS, TRUE_EXPECTED, EXPECTED, LATENT = TRUE_EXPECTED }; /* inputs */
-typedef enum kind { SOFTMAX, NCE, REDUCE, LOGISTIC } kind; /* the latter two of augment_and_reduce */
+enum { H, W, TARGET, OTHER, BIAS, TRUE_EXPECTED, EXPECTED, LATENT = TRUE_EXPECTED, WEIGHT = EXPECTED };
+typedef enum kind { SOFTMAX, NCE, REDUCE, LOGISTIC, PROBIT } kind; /* from REDUCE: augment_and_reduce */
 enum { KEEP = 32 << 20 };
 #define INF __builtin_inf()
+#define LOG_ROOT_2_PI 0.91893853320467274178
+#define FAR 2.0
 
 typedef struct sampled {
   const tensor_call *c;
@@ -94,10 +98,17 @@ static smx_status check_positive(const sampled *p, int port, int64_t count) {
   return SMX_OK;
 }
 
+/* A weight is a factor of e^x, or later one of a part of the sum. */
+static double log_weight(const sampled *p, int64_t j) {
+  double w = 1;
+  if (p->kind == REDUCE && p->c->in.given[WEIGHT]) tensor_load(p->c, p->c->in.view + WEIGHT, j, 1, &w);
+  return head_math()->log(w);
+}
+
 static void gather_task(void *arg, int64_t j) {
   const sampled *p = arg;
   const int64_t row = p->d * p->bytes;
-  const double bias = bias_of(p, p->other[j]) - log_expected(p, EXPECTED, j);
+  const double bias = bias_of(p, p->other[j]) - log_expected(p, EXPECTED, j) + log_weight(p, j);
   memcpy(p->w + j * row, p->c->in.view[W].data + p->other[j] * row, (size_t)row);
   smx_reals_store(p->c->is_f64, &bias, 1, p->bias + j * p->bytes);
 }
@@ -131,6 +142,10 @@ static void shift(const sampled *p, char *row, double by) {
   }
 }
 
+static double share_of(const sampled *p, int64_t others) {
+  return p->c->in.given[WEIGHT] ? 1 : (double)(tensor_dim(p->c, "c") - 1) / (double)others;
+}
+
 /* The others that are classes of the row take no part. */
 static void hide_task(void *arg, int64_t r) {
   const sampled *p = arg;
@@ -142,8 +157,8 @@ static void hide_task(void *arg, int64_t r) {
     for (int64_t k = counts(p, i) ? first_of(p, p->s, p->target[i]) : p->s;
          k < p->s && head_groups_at(&p->groups, k) == p->target[i]; k++, left--)
       smx_reals_store(p->c->is_f64, &none, 1, z + p->groups.order[k] * p->bytes);
-  if (p->latent) p->factor[row] = left > 0 ? (double)(tensor_dim(p->c, "c") - 1) / (double)left : 0;
-  if (p->kind == LOGISTIC && counts(p, row)) shift(p, z, p->x[row] + latent_of(p, row, 0));
+  if (p->latent) p->factor[row] = left > 0 ? share_of(p, left) : 0;
+  if (p->kind >= LOGISTIC && counts(p, row)) shift(p, z, p->x[row] + latent_of(p, row, 0));
 }
 
 /* ---- losses ---- */
@@ -202,8 +217,10 @@ static double reduce_row(const sampled *p, int64_t row, double rest, double g) {
 static double logistic_row(const sampled *p, int64_t row, double rest, double g) {
   const double u = latent_of(p, row, 0);
   p->all[row] = p->loss[row] = p->factor[row] * rest;
-  if (p->c->in.given[LATENT]) p->loss[row] += u + 2 * head_math()->softplus(-u);
-  if (p->backward) p->slope[row] = g * (1 - 2 * tree_sigmoid(-u));
+  const bool probit = p->kind == PROBIT;
+  if (p->c->in.given[LATENT])
+    p->loss[row] += probit ? u * u / 2 + LOG_ROOT_2_PI : u + 2 * head_math()->softplus(-u);
+  if (p->backward) p->slope[row] = g * (probit ? u : 1 - 2 * tree_sigmoid(-u));
   return p->factor[row] * (g + tensor_upstream(p->c, 1, row));
 }
 
@@ -226,7 +243,7 @@ static void row_task(void *arg, int64_t r) {
   sampled *p = arg;
   const int64_t row = p->run.first + r;
   static double (*const rows[])(const sampled *p, int64_t row, double rest,
-                                double g) = {softmax_row, nce_row, reduce_row, logistic_row};
+                                double g) = {softmax_row, nce_row, reduce_row, logistic_row, logistic_row};
   double rest, up = 0;
   const double g = p->backward ? tensor_upstream(p->c, 0, row) : 0;
   smx_reals_load(p->c->is_f64, p->sum + r * p->bytes, 1, &rest);
@@ -240,29 +257,75 @@ static void finish_task(void *arg, int64_t r) {
   const int64_t row = p->run.first + r;
   char *const dz = p->run.dz + r * p->run.pitch * p->bytes;
   if (!present(p, row)) memset(dz, 0, (size_t)(p->s * p->bytes)); /* whatever an ignored row holds */
-  if (p->kind != LOGISTIC || !present(p, row)) return;
+  if (p->kind < LOGISTIC || !present(p, row)) return;
   double sum = 0, g;
   for (int64_t j = 0; j < p->s; j++) smx_reals_load(p->c->is_f64, dz + j * p->bytes, 1, &g), sum += g;
   p->x[row] = -sum, p->slope[row] -= sum;
 }
 
+/* ---- probit: -log Phi(-z) and its derivative ---- */
+
+/* Phi(-t) / density(t), t >= FAR: Laplace's continued fraction. */
+static double mills(double t) {
+  double rest = t;
+  for (int k = 60; k > 0; k--) rest = t + k / rest;
+  return 1 / rest;
+}
+/* (1/2 - Phi(-t)) / density(t) = t + t^3 / 3 + t^5 / (3 5) + ..., 0 <= t < FAR */
+static double middle(double t) {
+  double term = t, sum = t;
+  for (int k = 3; k < 80; k += 2) term *= t * t / k, sum += term;
+  return sum;
+}
+
+static void probit_of(double z, double *loss, double *slope) {
+  const score_kernels *const math = head_math();
+  const double t = z < 0 ? -z : z, log_density = -t * t / 2 - LOG_ROOT_2_PI, density = math->exp(log_density);
+  const double m = t < FAR ? 0 : mills(t), tail = t < FAR ? 0.5 - density * middle(t) : density * m;
+  if (z < FAR) {
+    *loss = z < 0 ? math->softplus(math->log(tail / (1 - tail))) : -math->log(tail);
+    *slope = density / (z < 0 ? 1 - tail : tail);
+  } else *loss = -log_density - math->log(m), *slope = 1 / m;
+  if (z == -INF) *loss = *slope = 0; /* hidden, or of mass 0 */
+}
+
+static void probit_row(const sampled *p, int64_t r, bool backward) {
+  const int64_t at = r * p->run.pitch * p->bytes;
+  double sum = 0, z, up, loss, slope, weight = 1;
+  smx_reals_load(p->c->is_f64, p->up + r * p->bytes, 1, &up);
+  for (int64_t j = 0; j < p->s; j++) {
+    smx_reals_load(p->c->is_f64, p->run.z + at + j * p->bytes, 1, &z);
+    if (p->c->in.given[WEIGHT]) tensor_load(p->c, p->c->in.view + WEIGHT, j, 1, &weight);
+    probit_of(z, &loss, &slope), sum += weight * loss, slope = up == 0 ? 0 : up * weight * slope;
+    if (backward) smx_reals_store(p->c->is_f64, &slope, 1, p->run.dz + at + j * p->bytes);
+  }
+  if (!backward) smx_reals_store(p->c->is_f64, &sum, 1, p->sum + r * p->bytes);
+}
+static void probit_task(void *arg, int64_t r) { probit_row(arg, r, false); }
+static void inverse_task(void *arg, int64_t r) { probit_row(arg, r, true); }
+
 /* Sums of softplus, or the logarithm of a sum of exponentials. */
-static bool is_softplus(const sampled *p) { return p->kind == NCE || p->kind == LOGISTIC; }
+static bool is_softplus(const sampled *p) { return p->kind == NCE || p->kind >= LOGISTIC; }
 
 /* The rule on the scores of a block, forward or backward. */
 static smx_status rule(const sampled *p, bool backward) {
   static const double absent = 0;
   const smx_op *const op = smx_op_find(is_softplus(p) ? "binary_cross_entropy" : "logsumexp");
   const smx_dtype real = p->c->is_f64 ? SMX_F64 : SMX_F32;
-  int64_t shape[] = {p->run.rows, p->s}, rows[] = {p->run.pitch, 1}, still[] = {0, 0};
+  int64_t shape[] = {p->run.rows, p->s}, rows[] = {p->run.pitch, 1}, still[] = {0, 0}, along[] = {0, 1};
   const smx_tensor z = smx_tensor_of(p->run.z, real, 2, shape, rows),
                    dz = smx_tensor_of(p->run.dz, real, 2, shape, rows),
                    none = smx_tensor_of(&absent, real, 2, shape, still),
                    sum = smx_tensor_of(p->sum, real, 1, shape, NULL),
-                   up = smx_tensor_of(p->up, real, 1, shape, NULL);
-  const smx_tensor *const in[] = {&z, &none}, *const out[] = {&sum}, *const dout[] = {&up},
-                          *const din[] = {&dz, NULL};
-  const int32_t inputs = is_softplus(p) ? 2 : 1;
+                   up = smx_tensor_of(p->up, real, 1, shape, NULL),
+                   weight = smx_tensor_of(p->c->in.view[WEIGHT].data, real, 2, shape, along);
+  const bool weighs = p->kind == LOGISTIC && p->c->in.given[WEIGHT];
+  const smx_tensor *const in[] = {&z, &none, NULL, weighs ? &weight : NULL}, *const out[] = {&sum},
+                          *const dout[] = {&up}, *const din[] = {&dz, NULL, NULL, NULL};
+  const int32_t inputs = is_softplus(p) ? 4 : 1;
+  if (p->kind == PROBIT)
+    return smx_parallel(p->c->ctx, p->run.rows, backward ? inverse_task : probit_task, (void *)(uintptr_t)p),
+           SMX_OK;
   return backward ? operator_backward(op, p->c->ctx, NULL, inputs, in, 1, NULL, dout, din)
                   : operator_forward(op, p->c->ctx, NULL, inputs, in, 1, out);
 }
@@ -421,11 +484,10 @@ static smx_status run_sampled(sampled *p) {
   return SMX_OK;
 }
 
-/* Expected counts, or numbers eta. */
+/* Expected counts, or numbers eta and weights. */
 static smx_status check_numbers(const sampled *p) {
-  if (p->kind == LOGISTIC) return SMX_OK;
-  const smx_status status = check_positive(p, TRUE_EXPECTED, p->n * p->t);
-  return status == SMX_OK && !p->latent ? check_positive(p, EXPECTED, p->s) : status;
+  const smx_status status = p->kind < LOGISTIC ? check_positive(p, TRUE_EXPECTED, p->n * p->t) : SMX_OK;
+  return status == SMX_OK ? check_positive(p, EXPECTED, p->s) : status;
 }
 
 static smx_status sampled_call(const tensor_call *c, kind of, bool backward) {
@@ -451,6 +513,6 @@ smx_status sampled_softmax_backward(const tensor_call *c) { return sampled_call(
 smx_status nce_forward(const tensor_call *c) { return sampled_call(c, NCE, false); }
 smx_status nce_backward(const tensor_call *c) { return sampled_call(c, NCE, true); }
 
-static kind form_of(const tensor_call *c) { return tensor_param(c, "form") != 0 ? LOGISTIC : REDUCE; }
+static kind form_of(const tensor_call *c) { return (kind)(REDUCE + (int)tensor_param(c, "form")); }
 smx_status reduce_forward(const tensor_call *c) { return sampled_call(c, form_of(c), false); }
 smx_status reduce_backward(const tensor_call *c) { return sampled_call(c, form_of(c), true); }

@@ -63,7 +63,7 @@ void ref_nce_loss(const tensor_ref_call *c) { losses(c, true); }
 /* q: form, ignore_index */
 void ref_augment_and_reduce(const tensor_ref_call *c) {
   const int64_t n = c->in_shape[H][0], s = c->in_shape[OTHER][0], classes = c->in_shape[W][0];
-  const bool logistic = c->q[0] != 0;
+  const bool probit = c->q[0] == 2, logistic = c->q[0] == 1;
   for (int64_t row = 0; row < n; row++) {
     double sum = 0, others = 0, *const latent = c->in[5] ? (double[]){c->in[5][row]} : NULL;
     if (c->in[TARGET][row] == c->q[1]) {
@@ -74,11 +74,15 @@ void ref_augment_and_reduce(const tensor_ref_call *c) {
     for (int64_t j = 0; j < s; j++) {
       if (c->in[OTHER][j] == c->in[TARGET][row]) continue;
       const double d = score(c, row, (int64_t)c->in[OTHER][j], 1) - x;
-      others++, sum += logistic ? softplus(latent ? d - *latent : d) : exp(d);
+      const double weight = c->in[6] ? c->in[6][j] : 1, away = latent ? d - *latent : d;
+      others++, sum += weight * (probit     ? (double)-logl(erfcl(away / sqrtl(2)) / 2)
+                                 : logistic ? softplus(away)
+                                            : exp(d));
     }
-    if (others > 0) sum *= (double)(classes - 1) / others;
+    if (others > 0 && !c->in[6]) sum *= (double)(classes - 1) / others;
     c->out[1][row] = sum;
-    if (logistic) c->out[0][row] = sum + (latent ? *latent + 2 * softplus(-*latent) : 0);
+    if (probit) c->out[0][row] = sum + (latent ? *latent * *latent / 2 + log(2 * acos(-1)) / 2 : 0);
+    else if (logistic) c->out[0][row] = sum + (latent ? *latent + 2 * softplus(-*latent) : 0);
     else c->out[0][row] = latent ? log(*latent) - 1 + (1 + sum) / *latent : log1p(sum);
   }
 }

@@ -240,13 +240,14 @@ static const smx_port reduce_in[] = {
     {"target", DIMS, INT | SAVED | SMX_PORT_TARGET, "the class of each row, or ignore_index", "n | < c"},
     {"sampled", DIMS, INT | SAVED, "classes that all rows are compared with", "s | < c"},
     {"bias", DIMS, OPT | GRAD | SAVED, "added to the logits", "c"},
-    {"latent", DIMS, OPT | GRAD | SAVED, "softmax: eta of each row, positive; logistic: u", "n"}};
+    {"latent", DIMS, OPT | GRAD | SAVED, "softmax: eta of each row, positive; others: u", "n"},
+    {"weight", DIMS, OPT | SAVED, "of each of `sampled`, in place of f: 1 / (s P_j); positive", "s"}};
 static const smx_port reduce_out[] = {
     {"loss", DIMS, 0, "of each row, no less than minus its log-probability, in the mean", "n"},
     {"sum", DIMS, 0, "s of each row, for a running mean of eta - 1; logistic: the sum", "n"}};
-static const char *const reduce_forms[] = {"softmax", "logistic", NULL};
+static const char *const reduce_forms[] = {"softmax", "logistic", "probit", NULL};
 static const smx_param reduce_params[] = {
-    {"form", "which model has the classes", 0, 0, 1, SMX_PARAM_INT, reduce_forms},
+    {"form", "which model has the classes", 0, 0, 2, SMX_PARAM_INT, reduce_forms},
     {"ignore_index", "a row with this target is left out: loss 0, gradient 0",
      -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
 
@@ -550,13 +551,15 @@ const smx_op head_table[HEAD_COUNT] = {
         .tolerance = 64,
         .title = "bounds of a cross-entropy whose sum over the classes may be sampled",
         .formula = "softmax: log eta - 1 + (1 + s) / eta,  s = f sum_j e^(x_j - x_y);  logistic: u + 2 "
-                   "softplus(-u) + f sum_j softplus(x_j - x_y - u),  x = h w^T + bias,  f = (c - 1) / "
-                   "(others of the row)",
+                   "softplus(-u) + f sum_j softplus(x_j - x_y - u);  probit: u^2 / 2 + log(2 pi) / 2 - f "
+                   "sum_j log Phi(u + x_y - x_j);  x = h w^T + bias,  f = (c - 1) / (others of the row)",
         .about = "A number of each training row makes the loss a sum over classes, of which a few others "
                  "stand for all: its mean is the bound. The least is at eta = 1 + s, so keep eta - 1 as a "
                  "running mean of `sum`. Without latent, softmax is Botev's estimator log(1 + s), "
                  "and logistic the one-vs-each bound. u is a sample of its posterior, whose entropy "
-                 "the caller subtracts. Others that are the class of a row are none of it.",
+                 "the caller subtracts. Others that are the class of a row are none of it. Where the others "
+                 "are drawn unevenly, weight them by how seldom they are: sampled_expected of "
+                 "sample_classes, inverted.",
         .source = "Augment and Reduce: Stochastic Inference for Large Categorical Distributions (Ruiz, "
                   "Titsias, Dieng, Blei 2018); One-vs-Each Approximation to Softmax (Titsias 2016); "
                   "Complementary Sum Sampling (Botev et al. 2017)",

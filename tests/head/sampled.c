@@ -151,7 +151,8 @@ static void every_way(void **state) {
 
 typedef struct bound {
   int64_t s, target[1], other[5];
-  double x[5], latent[1], loss[1], sum[1], dx[5], dlatent[1];
+  double x[5], latent[1], loss[1], sum[1], dx[5], dlatent[1], weight[5];
+  bool weighs;
 } bound;
 static smx_status reduce(bound *b, const char *form, bool latent) {
   const smx_op *op = smx_op_find("augment_and_reduce");
@@ -166,13 +167,15 @@ static smx_status reduce(bound *b, const char *form, bool latent) {
                           F64(b->sum, 1, hs),
                           F64(up, 1, hs),
                           F64(b->dx, 2, ws),
-                          F64(b->dlatent, 1, hs)};
-  const smx_tensor *in[] = {t, t + 1, t + 2, t + 3, NULL, latent ? t + 4 : NULL}, *out[] = {t + 5, t + 6},
-                   *dout[] = {t + 7, NULL}, *din[] = {NULL, t + 8, NULL, NULL, NULL, latent ? t + 9 : NULL};
+                          F64(b->dlatent, 1, hs),
+                          F64(b->weight, 1, &b->s)};
+  const smx_tensor *in[] = {t, t + 1, t + 2, t + 3, NULL, latent ? t + 4 : NULL, b->weighs ? t + 10 : NULL},
+                   *out[] = {t + 5, t + 6}, *dout[] = {t + 7, NULL},
+                   *din[] = {NULL, t + 8, NULL, NULL, NULL, latent ? t + 9 : NULL, NULL};
   smx_params p;
   good(smx_params_init(op, &p)), good(smx_params_parse(op, &p, "form", form));
-  const smx_status status = smx_forward(op, NULL, &p, 6, in, 2, out);
-  return status == SMX_OK ? smx_backward(op, NULL, &p, 6, in, 2, NULL, dout, din) : status;
+  const smx_status status = smx_forward(op, NULL, &p, 7, in, 2, out);
+  return status == SMX_OK ? smx_backward(op, NULL, &p, 7, in, 2, NULL, dout, din) : status;
 }
 
 /* The catalogue's numbers; the bound with its best eta is the log-probability, with its
@@ -198,6 +201,37 @@ static void bounds(void **state) {
   const double u = b.loss[0], slope = b.dlatent[0];
   b.latent[0] += 1e-6, good(reduce(&b, "logistic", true));
   near(&slope, (double[]){-(b.loss[0] - u) / 1e-6}, 1, 1e-6);
+}
+
+/* Phi of the C library; weights in place of the share; the gradient of u by differences. */
+static void probit(void **state) {
+  static const double x[] = {0, 1, -40, 9, -3}; /* far on both sides, and near 2 */
+  bound b = {.s = 4, .other = {1, 2, 3, 4}, .latent = {-.4}, .weighs = true, .weight = {2, 1, .5, 3}};
+  double want = .08 + log(2 * acos(-1)) / 2;
+  for (int j = 0; j < 5; j++) b.x[j] = x[j];
+  for (int j = 1; j < 5; j++) want -= b.weight[j - 1] * log(erfc((x[j] + .4) / sqrt(2)) / 2);
+  good(reduce(&b, "probit", true));
+  near(b.loss, &want, 1, 1e-13 * want);
+  const double slope = b.dlatent[0];
+  b.latent[0] = -.4 + 1e-5, good(reduce(&b, "probit", true));
+  want = b.loss[0], b.latent[0] = -.4 - 1e-5, good(reduce(&b, "probit", true));
+  near(&slope, (double[]){-(want - b.loss[0]) / 2e-5}, 1, 1e-8);
+  b.x[3] = 1e9, good(reduce(&b, "probit", true)); /* no overflow */
+  assert_true(isfinite(b.loss[0]) && isfinite(b.dx[0]));
+  b.weight[1] = 0;
+  refused(reduce(&b, "softmax", true), SMX_ERR_PARAM, "number");
+}
+
+/* Weights that are 1 / (s P) of even draws are the share. */
+static void weights(void **state) {
+  static const char *const names[] = {"softmax", "logistic", "probit"};
+  for (int k = 0; k < 3; k++)
+    for (int latent = 0; latent < 2; latent++) {
+      bound a = {.s = 2, .other = {1, 3}, .x = {1.2, .3, -.5, .8, 0}, .latent = {1.5}}, b = a;
+      b.weighs = true, b.weight[0] = b.weight[1] = 2;
+      good(reduce(&a, names[k], latent)), good(reduce(&b, names[k], latent));
+      near(b.loss, a.loss, 1, 1e-15), near(b.sum, a.sum, 1, 2e-15), near(b.dx, a.dx, 5, 1e-15);
+    }
 }
 
 static void sampled_bounds(void **state) {
@@ -298,9 +332,17 @@ static void unique_candidates(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_examples), cmocka_unit_test(all_classes), cmocka_unit_test(bad_numbers),
-      cmocka_unit_test(no_scores),    cmocka_unit_test(bounds),      cmocka_unit_test(sampled_bounds),
-      cmocka_unit_test(every_way),    cmocka_unit_test(candidates),  cmocka_unit_test(unique_candidates),
+      cmocka_unit_test(the_examples),
+      cmocka_unit_test(all_classes),
+      cmocka_unit_test(bad_numbers),
+      cmocka_unit_test(no_scores),
+      cmocka_unit_test(bounds),
+      cmocka_unit_test(sampled_bounds),
+      cmocka_unit_test(probit),
+      cmocka_unit_test(weights),
+      cmocka_unit_test(every_way),
+      cmocka_unit_test(candidates),
+      cmocka_unit_test(unique_candidates),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
