@@ -73,6 +73,8 @@ def named_inputs(op):
         given["w"] = given["w"][:3]
     if op.name == "product_key_memory":  # queries of two keys, of which k are chosen; as many values as pairs of keys
         given.update(keys=np.random.rand(4, 2, 32, 2), values=np.random.rand(1024, 4))
+    if op.name == "factored_spherical_head":  # the state of its own rows
+        given["state"] = libsoftmax.factored_spherical_state(given["v"])
     if op.name == "ada_unpool":  # a number for each window
         given["y"] = given["x"][:, ::2, ::2].copy()
     if op.name == "tree_pool":  # one gate less than leaves
