@@ -12,4 +12,11 @@ const tensor_functions attention_functions[ATTENTION_OP_COUNT] = {
                                             NULL, true},
     [ATTENTION_OP_soft_attention] = {soft_attention_forward, soft_attention_backward, NULL, true},
     [ATTENTION_OP_segment_attention] = {segment_attention_forward, segment_attention_backward, NULL, true},
+    [ATTENTION_OP_lsh_codes] = {lsh_codes_forward, NULL, lsh_codes_sizes, true},
+    [ATTENTION_OP_magicpig_attention] = {magicpig_attention_forward, NULL, magicpig_attention_sizes, true},
+    [ATTENTION_OP_kde_attention] = {kde_attention_forward, NULL, NULL, true},
+    [ATTENTION_OP_nystrom_attention] = {nystrom_attention_forward, nystrom_attention_backward, NULL, true},
+    [ATTENTION_OP_additive_scores] = {additive_scores_forward, additive_scores_backward, NULL, true},
+    [ATTENTION_OP_entmax_attention] = {entmax_attention_forward, entmax_attention_backward, NULL, true},
+    [ATTENTION_OP_nap_attention] = {nap_attention_forward, nap_attention_backward, NULL, true},
 };

@@ -147,6 +147,8 @@ static smx_status run_blocks(sheets *s) {
 static void write_all(const sheets *s) {
   const tensor_call *c = s->c;
   const int64_t rows = s->all * s->l, keys = s->all * s->t;
+  if (s->y && s->t == 0 && smx_context_on_empty(c->ctx) == SMX_EMPTY_NAN)
+    for (int64_t i = 0; i < rows * s->e; i++) s->y[i] = __builtin_nan("");
   if (s->y) tensor_store(c, c->out.view + SHEET_Y, 0, rows * s->e, s->y);
   if (s->weights) tensor_store(c, c->out.view + SHEET_WEIGHTS, 0, rows * s->t, s->weights);
   if (s->dq) tensor_store(c, c->din.view + SHEET_Q, 0, rows * s->d, s->dq);
@@ -192,6 +194,8 @@ smx_status sheets_run(const tensor_call *c, const sheet_rule *rule, void *own, b
   s.t = t == DIMS_UNKNOWN ? s.l : t;
   s.causal = dims_param(&c->dims, "causal", 0) != 0;
   if (rule->mask && c->in.given[rule->mask]) s.mask = (const unsigned char *)c->in.view[rule->mask].data;
+  if (s.t == 0 && s.all > 0 && s.l > 0 && smx_context_on_empty(c->ctx) == SMX_EMPTY_ERROR)
+    return smx_fail(SMX_ERR_EMPTY, "%s: query 0 has no keys", c->op->name);
   carver size = {.fits = make_blocks(&s)};
   if (size.fits) lay_out(&s, &size, &sums);
   char *memory = size.fits ? smx_alloc(c->ctx, (size_t)size.at + 64) : NULL;

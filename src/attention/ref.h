@@ -3,6 +3,7 @@
 #ifndef SMX_ATTENTION_REF_H
 #define SMX_ATTENTION_REF_H
 #include "attention.h"
+#include "engine/ref.h"
 
 typedef struct attention_ref {
   int64_t lq, lk, d, e;
@@ -20,5 +21,9 @@ typedef struct attention_ref {
 } attention_ref;
 
 void attention_ref_run(const attention_ref *c);
+
+/* ref_sampled.c */
+tensor_ref_fn lsh_codes_ref, magicpig_attention_ref, kde_attention_ref, nystrom_attention_ref,
+    additive_scores_ref, entmax_attention_ref, nap_attention_ref;
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "engine/ref.h"
 #include "engine/ref_draws.h"
+#include "ref.h"
 
 /* The size `back` from the end. */
 static int64_t size(const int64_t *shape, int back) {
@@ -341,6 +342,8 @@ static void kv_budget_dynamic(const tensor_ref_call *c) {
   free(votes), free(share), free(late), free(kept);
 }
 
-tensor_ref_fn *const attention_refs[] = {sinkhorn_attention, orthostochastic_attention, max_sim,
-                                         kv_budget_prefix,   kv_budget_dynamic,         multi_token_attention,
-                                         soft_attention,     segment_attention};
+tensor_ref_fn *const attention_refs[] = {
+    sinkhorn_attention,  orthostochastic_attention, max_sim,           kv_budget_prefix,
+    kv_budget_dynamic,   multi_token_attention,     soft_attention,    segment_attention,
+    lsh_codes_ref,       magicpig_attention_ref,    kde_attention_ref, nystrom_attention_ref,
+    additive_scores_ref, entmax_attention_ref,      nap_attention_ref};

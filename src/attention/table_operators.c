@@ -110,6 +110,79 @@ static const smx_port segment_out[] = {
 static const smx_param segment_params[] = {
     {"hard", "y is the value at the position", 0, 0, 1, SMX_PARAM_INT, no_yes}};
 
+#define SEED(of) {"seed", "of " of, 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL}
+#define CAUSAL(default) \
+  {"causal", "a query sees no key behind its own; the last ones are side by side", default, 0, 1, \
+   SMX_PARAM_INT, no_yes}
+#define HASHES \
+  {"bits", "of a code", 10, 1, 30, SMX_PARAM_INT, NULL}, \
+      {"tables", "codes of each vector", 150, 1, 1e6, SMX_PARAM_INT, NULL}
+
+static const char *const orders[] = {"binary", "gray", NULL};
+static const smx_port codes_in[] = {
+    {"x", DIMS, SAVED, "vectors", "... t d"},
+    {"planes", DIMS, OPT | SAVED, "normals of planes, table by table; drawn by seed without", "p d"}};
+static const smx_port codes_out[] = {
+    {"code", DIMS, SMX_PORT_INT, "of every vector in every table; -1: it has a NaN", "... t h"}};
+static const smx_param codes_params[] = {
+    HASHES, {"order", "gray: neighbouring numbers differ on one side", 0, 0, 1, SMX_PARAM_INT, orders},
+    SEED("the planes")};
+
+static const smx_port magicpig_in[] = {
+    {"q", DIMS, SAVED, "queries", "... l d"}, {"k", DIMS, SAVED, "keys", "... t d"},
+    {"v", DIMS, SAVED, "values", "... t e"},
+    {"mask", DIMS, MASK, "nonzero = the query sees the key", "... l t"},
+    {"exact", DIMS, MASK, "nonzero = every query that sees the key attends to it", "... t"}};
+static const smx_port magicpig_out[] = {
+    {"y", DIMS, 0, "of every query", "... l e"},
+    {"lse", DIMS, 0, "estimate of that of attention, to merge y with other keys", "... l"},
+    {"count", DIMS, SMX_PORT_INT, "how many keys were attended to", "... l"}};
+static const smx_param magicpig_params[] = {
+    SCALE, HASHES,
+    {"least", "tables in which the codes of query and key must agree", 2, 1, 1e6, SMX_PARAM_INT, NULL},
+    {"first", "keys at the start that are attended to anyway", 4, 0, 1e9, SMX_PARAM_INT, NULL},
+    {"last", "and of the last ones that a query sees", 64, 0, 1e9, SMX_PARAM_INT, NULL},
+    {"eps", "is added to u; the authors have 1e-4", 0, 0, 1, 0, NULL},
+    {"centre", "codes and angles of keys are those of keys less the mean key", 1, 0, 1, SMX_PARAM_INT, no_yes},
+    CAUSAL(0), SEED("the planes")};
+
+static const smx_port kde_in[] = {
+    {"q", DIMS, SAVED, "queries", "... l d"}, {"k", DIMS, SAVED, "keys", "... t d"},
+    {"v", DIMS, SAVED, "values", "... t e"}};
+static const smx_port kde_out[] = {
+    {"y", DIMS, 0, "of every query", "... l e"},
+    {"lse", DIMS, OPT, "estimate of that of attention", "... l"}};
+static const smx_param kde_params[] = {
+    SCALE, {"bits", "of a code", 7, 1, 30, SMX_PARAM_INT, NULL},
+    {"block", "keys of a block", 128, 1, 1e9, SMX_PARAM_INT, NULL},
+    {"samples", "keys drawn for those outside of the block", 800, 0, 1e9, SMX_PARAM_INT, NULL},
+    SEED("planes and samples")};
+
+static const smx_port nystrom_in[] = {QUERIES("... l d"), KEYS("... t d"), VALUES("... t e")};
+static const smx_port nystrom_out[] = {{"y", DIMS, 0, "of every query", "... l e"}};
+static const smx_param nystrom_params[] = {
+    SCALE, {"landmarks", "at most; each the mean of a segment", 64, 1, 1e6, SMX_PARAM_INT, NULL},
+    {"steps", "to the inverse", 6, 0, 1000, SMX_PARAM_INT, NULL}};
+
+static const smx_port additive_in[] = {
+    {"u", DIMS, GRAD, "how much each element counts", "... d"}, QUERIES("... l d"), KEYS("... t d")};
+static const smx_port additive_out[] = {{"z", DIMS, 0, "of every query and key", "... l t"}};
+
+#define OF_HEAD(name, help) {name, DIMS, GRAD, help, "h"}
+#define HIDING \
+  {"mask", DIMS, MASK, "nonzero = the query sees the key, in every head", "... l t"}, \
+      {"bias", DIMS, GRAD | OPT, "is added to the scores; -inf hides a key", "... h l t"}
+static const smx_port entmax_in[] = {
+    QUERIES("... h l d"), KEYS("... h t d"), VALUES("... h t e"),
+    OF_HEAD("alpha", "of each head, positive, up to 10: 1 = softmax, 2 = sparsemax"), HIDING};
+static const smx_port nap_in[] = {
+    QUERIES("... h l d"), KEYS("... h t d"), VALUES("... h t e"), OF_HEAD("gamma", "gain of each head"),
+    OF_HEAD("beta", "is added to the weights of each head"), HIDING};
+static const smx_param entmax_params[] = {SCALE, CAUSAL(0)};
+static const smx_param nap_params[] = {
+    {"scale", "of the products of queries and keys; 0: 1 / sqrt(d)", 1, -1e30, 1e30, 0, NULL},
+    CAUSAL(0), {"eps", "keeps the deviation from 0", 1e-3, 1e-3, 1e3, 0, NULL}};
+
 const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
     [ATTENTION_OP_sinkhorn_attention] = {
         .id = 588, .name = "sinkhorn_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
@@ -226,4 +299,91 @@ const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
         .source = "A study of latent monotonic attention variants (Zeyer, Schlueter, Ney 2021)",
         .example = "softmax run segment_attention score.npy v.npy begin.npy end.npy position.npy",
         INPUTS(segment_in), OUTPUTS(segment_out), PARAMS(segment_params)},
+    [ATTENTION_OP_lsh_codes] = {
+        .id = 630, .name = "lsh_codes", .family = "attention", .tolerance = 1,
+        .title = "codes of vectors by the sides of random planes: near vectors share some",
+        .formula = "code_h = sum_(b < bits) 2^b [x plane_(h bits + b) > 0]",
+        .about = "SimHash: two vectors agree in one bit with probability 1 - angle / pi. Planes are normal "
+                 "numbers; those of a table depend on seed, bits and d alone. gray: the number whose Gray "
+                 "code has these bits, so that vectors sorted by it are near each other. In double.",
+        .source = "Similarity Estimation Techniques from Rounding Algorithms (Charikar 2002)",
+        .example = "softmax run lsh_codes k.npy --bits 8 --tables 4",
+        INPUTS(codes_in), OUTPUTS(codes_out), PARAMS(codes_params)},
+    [ATTENTION_OP_magicpig_attention] = {
+        .id = 631, .name = "magicpig_attention", .family = "attention", .tolerance = 256,
+        .title = "attention to the keys that share codes with the query, each for those it stands for",
+        .formula = "y = sum w_j v_j / sum w_j, w_j = e^(scale q k_j) / u_j of keys that agree in `least` "
+                   "tables, u_j = P(Binomial(tables, (1 - angle / pi)^bits) >= least)",
+        .about = "A key that is seen with probability u counts 1 / u times, so that numerator and "
+                 "denominator are right on average over seeds. Codes are those of lsh_codes; angles are "
+                 "between the query and the key less the mean of the keys that some query sees. The "
+                 "first and the last keys, and those of exact, are attended to with u = 1; the authors "
+                 "keep 4 first ones and the latest. Where query or key is no number it is attended to, and "
+                 "y is NaN. In double; no gradient, as the codes have none.",
+        .source = "MagicPIG: LSH Sampling for Efficient LLM Generation (Chen et al. 2024)",
+        .example = "softmax run magicpig_attention q.npy k.npy v.npy --bits 4 --tables 20",
+        INPUTS(magicpig_in), OUTPUTS(magicpig_out), PARAMS(magicpig_params)},
+    [ATTENTION_OP_kde_attention] = {
+        .id = 632, .name = "kde_attention", .family = "attention", .tolerance = 256,
+        .title = "attention to the keys of a block of near ones, and to drawn keys for the others",
+        .formula = "y = sum w_j v_j / sum w_j, w_j = e^(scale q k_j) in the block, e^(scale q k_j) / "
+                   "(samples P_j) of each drawn key outside, P_j ~ |(v_j, 1)| / N + 1 / t",
+        .about = "Queries and keys are sorted by their lsh_codes of one table in Gray's order, of equal codes "
+                 "by place, and cut into as many blocks; block keys are in one, the last may have fewer. "
+                 "N is the largest eigenvalue of (v, 1)^T (v, 1), by 20 steps of the power method, as the "
+                 "authors have it. All queries and all items share the drawn places. With all keys in one "
+                 "block it is attention; with 0 samples other blocks count for nothing. In double; no "
+                 "gradient, as the codes have none.",
+        .source = "KDEformer: Accelerating Transformers via Kernel Density Estimation (Zandieh, Han, "
+                  "Daliri, Karbasi 2023)",
+        .example = "softmax run kde_attention q.npy k.npy v.npy --block 2 --samples 3",
+        INPUTS(kde_in), OUTPUTS(kde_out), PARAMS(kde_params)},
+    [ATTENTION_OP_nystrom_attention] = {
+        .id = 633, .name = "nystrom_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 4096,
+        .title = "softmax attention through means of segments, in time linear in the tokens",
+        .formula = "y = softmax(scale q K^T) Z softmax(scale Q k^T) v, Q and K means of segments, Z ~ the "
+                   "pseudo-inverse of A = softmax(scale Q K^T)",
+        .about = "Z begins as A^T over the largest sum of a column of A, and takes steps Z (13 - P (15 - P "
+                 "(7 - P))) / 4, P = A Z. Segment a begins at token a n / landmarks, rounded down; there "
+                 "are no more landmarks than tokens. With every token a landmark it is attention. The "
+                 "authors take one start for a whole batch, and add a convolution of v. In double. "
+                 "Gradients of q, k and v, through the steps, as the authors train it.",
+        .source = "Nystroemformer: A Nystroem-Based Algorithm for Approximating Self-Attention (Xiong et "
+                  "al. 2021)",
+        .example = "softmax run nystrom_attention q.npy k.npy v.npy --landmarks 2",
+        INPUTS(nystrom_in), OUTPUTS(nystrom_out), PARAMS(nystrom_params)},
+    [ATTENTION_OP_additive_scores] = {
+        .id = 634, .name = "additive_scores", .family = "attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 16,
+        .title = "scores of additive attention, for segment_attention or for softmax",
+        .formula = "z_ij = sum_c u_c tanh(q_ic + k_jc)",
+        .about = "What smx_attention_additive weighs by; here they are written out, so that ranges of keys, "
+                 "the lse and log p of a position follow from them. In double. Gradients of all inputs.",
+        .source = "Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, "
+                  "Bengio 2015)",
+        .example = "softmax run additive_scores u.npy q.npy k.npy",
+        INPUTS(additive_in), OUTPUTS(additive_out)},
+    [ATTENTION_OP_entmax_attention] = {
+        .id = 635, .name = "entmax_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 1 << 12,
+        .title = "sparse attention whose heads learn how sparse they are",
+        .formula = "weights = entmax(scale q k^T + bias, alpha of the head), y = weights v",
+        .about = "The operator entmax of every row of scores, in double; an alpha outside of 0..10 makes its "
+                 "head NaN. Gradients of q, k, v, alpha and bias, for y and for the weights; those through "
+                 "scores are 0 where a weight is 0. Scores are in memory, some heads at a time.",
+        .source = "Adaptively Sparse Transformers (Correia, Niculae, Martins 2019)",
+        .example = "softmax run entmax_attention q.npy k.npy v.npy alpha.npy",
+        INPUTS(entmax_in), OUTPUTS(heads_out), PARAMS(entmax_params)},
+    [ATTENTION_OP_nap_attention] = {
+        .id = 636, .name = "nap_attention", .family = "attention", .flags = SMX_OP_BACKWARD, .tolerance = 1024,
+        .title = "attention by standardised scores, with a learned gain and shift of each head",
+        .formula = "weights = gamma (s - mean) / (deviation + eps) + beta of the keys seen, y = weights v; s = "
+                   "scale q k^T + bias",
+        .about = "The operator normalized_attention of every row of scores, in double. Hidden keys have "
+                 "weight 0. Gradients of q, k, v, gamma, beta and bias, for y and for the weights. Scores "
+                 "are in memory, some heads at a time.",
+        .source = "Normalized Attention Without Probability Cage (Richter, Wattenhofer 2020)",
+        .example = "softmax run nap_attention q.npy k.npy v.npy gamma.npy beta.npy",
+        INPUTS(nap_in), OUTPUTS(heads_out), PARAMS(nap_params)},
 };

@@ -13,6 +13,13 @@ enum {
   ATTENTION_OP_multi_token_attention,
   ATTENTION_OP_soft_attention,
   ATTENTION_OP_segment_attention,
+  ATTENTION_OP_lsh_codes,
+  ATTENTION_OP_magicpig_attention,
+  ATTENTION_OP_kde_attention,
+  ATTENTION_OP_nystrom_attention,
+  ATTENTION_OP_additive_scores,
+  ATTENTION_OP_entmax_attention,
+  ATTENTION_OP_nap_attention,
   ATTENTION_OP_COUNT
 };
 extern const smx_op attention_op_table[ATTENTION_OP_COUNT];

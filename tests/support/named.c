@@ -211,6 +211,18 @@ static void fit_experts(named *p, dims *d, const char *chosen) {
     smx_params_set(p->op, &p->params, "experts", has_optional(p, 1) ? 6 : 0);
 }
 
+/* Codes that some keys share with a query, and blocks of few keys. */
+static void fit_hashes(named *p) {
+  static const char *const names[] = {"bits",  "tables",  "least",     "first", "last",
+                                      "block", "samples", "landmarks", NULL};
+  static const int values[][8] = {{2, 6, 2, 1, 0, 2, 8, 2},   {1, 9, 3, 0, 1, 3, 0, 3},
+                                  {4, 20, 1, 0, 0, 1, 30, 9}, {3, 5, 5, 2, 2, 4, 7, 1},
+                                  {2, 1, 1, 0, 3, 2, 9, 2},   {7, 40, 2, 1, 1, 9, 5, 4}};
+  static const char *const all = "lsh_codes magicpig_attention kde_attention nystrom_attention";
+  for (int k = 0; names[k] && strstr(all, p->op->name); k++)
+    smx_params_set(p->op, &p->params, names[k], values[p->variant % 6][k]);
+}
+
 /* No token is beyond the length; directions are given or drawn; tokens without neighbours have a
  * share; shards keep whatever classes rows have. */
 static void fit_features(named *p) {
@@ -400,6 +412,8 @@ static void fit_documents(named *p, dims *d, const char *chosen) {
     smx_params_set(p->op, &p->params, "steps", 40);
     smx_params_set(p->op, &p->params, "ridge", p->variant % 2 ? 0.5 : 0.01);
   }
+  if (!strcmp(p->op->name, "lsh_codes") && (!chosen || strcmp(chosen, "p") != 0)) /* planes of all */
+    dims_set(d, "p", 0, (int64_t)(dims_param(d, "bits", 0) * dims_param(d, "tables", 0)));
   if (strcmp(p->op->name, "max_sim")) return;
   if (!chosen || strcmp(chosen, "m")) dims_set(d, "m", 0, 7);
   if (!chosen || strcmp(chosen, "b")) dims_set(d, "b", 0, 3);
@@ -419,6 +433,12 @@ static void fit_offsets(named *p) {
   for (int64_t k = 1; k < b; k++) p->in[2][k] = (double)(k * m / b);
   for (int64_t k = 0; k < b && p->in[4]; k++)
     if (p->in[2][k] < (double)m) p->in[4][(int64_t)p->in[2][k]] = 1;
+}
+
+/* Heads that are sparse, and some that are not. */
+static void fit_alpha(named *p) {
+  if (strcmp(p->op->name, "entmax_attention") != 0) return;
+  for (int64_t i = 0; i < named_count(p->in_shape + 3); i++) p->in[3][i] += (double)(p->variant % 3 != 2);
 }
 
 /* A curve rises. */
@@ -468,6 +488,7 @@ static bool make(named *p, const smx_op *op, int variant, uint64_t seed, const c
   set_params(p);
   fit_windows(p);
   fit_features(p);
+  fit_hashes(p);
   dims_begin(&d, op, p->params.value);
   fit_sets(p, &d, name);
   fit_heads(p, &d, name);
@@ -494,6 +515,7 @@ static bool make(named *p, const smx_op *op, int variant, uint64_t seed, const c
     if (!dims_shape(&d, op->inputs + i, &p->in_shape[i].ndim, p->in_shape[i].dim)) return false;
     fill(p, &d, i);
   }
+  fit_alpha(p);
   fit_curve(p);
   fit_parents(p);
   fit_gradient(p);
