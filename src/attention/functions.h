@@ -14,6 +14,7 @@ smx_status soft_attention_forward(const tensor_call *c);
 smx_status soft_attention_backward(const tensor_call *c);
 smx_status segment_attention_forward(const tensor_call *c);
 smx_status segment_attention_backward(const tensor_call *c);
+smx_status max_sim_sizes(dims *d);
 smx_status max_sim_forward(const tensor_call *c);
 smx_status max_sim_backward(const tensor_call *c);
 smx_status lsh_codes_sizes(dims *d);

@@ -1,7 +1,7 @@
 /* attention/functions_additive.c - additive_scores: z_ij = sum_c u_c tanh(q_ic + k_jc). In double,
  * sums in index order:
  *
- *   s_ijc = dz_ij u_c (1 - tanh^2),  dq_i = sum_j s_ij,  dk_j = sum_i s_ij,  du = sum_ij dz_ij tanh */
+ *   s_ijc = dz_ij u_c (1 - tanh^2), dq_i = sum_j s_ij, dk_j = sum_i s_ij, du = sum_ij dz_ij tanh */
 #include <string.h>
 
 #include "cpu/cpu.h"

@@ -1,5 +1,5 @@
-/* attention/functions_heads.c - attention whose weights are made by an operator on rows with numbers
- * of each head that have gradients: entmax_attention (alpha) and nap_attention (gamma, beta). With
+/* attention/functions_heads.c - attention whose weights an operator on rows makes, with numbers of
+ * each head that have gradients: entmax_attention (alpha) and nap_attention (gamma, beta). With
  * s = scale q k^T + bias, -inf where hidden,
  *
  *   w = entmax(s, alpha_h), or gamma_h n + beta_h, n = (s - mean) / (deviation + eps)

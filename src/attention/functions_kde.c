@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "cpu/cpu.h"
-#include "driver/carve.h"
 #include "driver/merge_sort.h"
 #include "functions_lsh.h"
 #include "score/score.h"
@@ -191,22 +190,21 @@ smx_status kde_attention_forward(const tensor_call *c) {
   kde s = {.c = c, .math = smx_isa_current()->f64.score, .scale = attention_scale(c)};
   const int64_t items = c->dims.lead_count;
   s.l = tensor_dim(c, "l"), s.t = tensor_dim(c, "t"), s.d = tensor_dim(c, "d"), s.e = tensor_dim(c, "e");
-  s.hash = (lsh){(int64_t)tensor_param(c, "bits"), 1, s.d, NULL};
+  s.hash = (lsh){(int64_t)tensor_param(c, "bits"), 1, s.d};
   s.block = (int64_t)tensor_param(c, "block"), s.samples = (int64_t)tensor_param(c, "samples");
   s.seed = (uint64_t)tensor_param(c, "seed"), s.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
   const int64_t blocks = s.t > s.block ? (s.t + s.block - 1) / s.block : 1;
   s.queries = s.l > blocks ? (s.l + blocks - 1) / blocks : 1;
   kde_work none;
   carver planes = {.fits = true}, place = {.fits = true};
-  carve(&planes, s.hash.bits, s.d, sizeof(double)), lay_out(&s, &place, &none);
+  lsh_lay_out(&s.hash, &planes), lay_out(&s, &place, &none);
   if (!planes.fits || !place.fits ||
       !smx_scratch_open(&s.scratch, c->ctx, (size_t)planes.at + 64, (size_t)place.at + 64,
                         items > 0 ? items : 1))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld keys", c->op->name, (long long)s.t);
-  s.hash.planes = (double *)(void *)s.scratch.shared;
-  lsh_draw(&s.hash, s.seed);
-  smx_status status = SMX_OK;
-  if (smx_context_on_empty(c->ctx) == SMX_EMPTY_ERROR) status = check_empty(&s);
+  lsh_lay_out(&s.hash, &(carver){.base = s.scratch.shared, .fits = true});
+  smx_status status = lsh_draw(&s.hash, c->ctx, tensor_param(c, "seed"));
+  if (status == SMX_OK && smx_context_on_empty(c->ctx) == SMX_EMPTY_ERROR) status = check_empty(&s);
   if (status == SMX_OK) smx_parallel(c->ctx, items, task, &s);
   smx_scratch_close(&s.scratch);
   return status;

@@ -1,18 +1,28 @@
 /* attention/functions_lsh.c - see functions_lsh.h; lsh_codes. */
 #include "functions_lsh.h"
 
+#include <string.h>
+
 #include "cpu/cpu.h"
-#include "driver/carve.h"
-#include "linear_attention/functions.h"
+#include "driver/operator.h"
 #include "score/score.h"
 
 enum { X, PLANES, CODE = 0 }; /* inputs, and the output */
 enum { ROWS = 16 };           /* of a task */
 
-void lsh_draw(const lsh *h, uint64_t seed) {
-  const int64_t table = h->bits * h->d;
-  for (int64_t k = 0; k < h->tables; k++)
-    state_kernels(true)->normal(seed, (uint64_t)k, table, h->planes + k * table);
+smx_status lsh_draw(const lsh *h, smx_context *ctx, double seed) {
+  const smx_op *op = smx_op_find("normal_noise");
+  int64_t shape[2] = {h->tables, h->bits * h->d};
+  const smx_tensor x = smx_tensor_of(h->planes, SMX_F64, 2, shape, NULL),
+                   stream = smx_tensor_of(h->stream, SMX_I64, 1, shape, NULL);
+  const smx_tensor *in[] = {&x, &stream}, *out[] = {&x};
+  smx_params params;
+  if (h->d == 0) return SMX_OK;
+  memset(h->planes, 0, (size_t)(shape[0] * shape[1]) * sizeof *h->planes);
+  for (int64_t k = 0; k < h->tables; k++) h->stream[k] = k;
+  smx_params_init(op, &params);
+  smx_params_set(op, &params, "sigma", 1), smx_params_set(op, &params, "seed", seed);
+  return operator_forward(op, ctx, &params, 2, in, 1, out);
 }
 
 void lsh_codes_of(const lsh *h, const double *x, int64_t *codes) {
@@ -85,15 +95,15 @@ smx_status lsh_codes_forward(const tensor_call *c) {
   x.hash =
       (lsh){(int64_t)tensor_param(c, "bits"), (int64_t)tensor_param(c, "tables"), tensor_dim(c, "d"), NULL};
   x.rows = c->dims.lead_count * tensor_dim(c, "t");
-  const int64_t planes = x.hash.bits * x.hash.tables;
-  carve(&size, planes, x.hash.d, sizeof(double)), carve(&place, 1, x.hash.d + 1, sizeof(double));
-  if (!size.fits || !smx_scratch_open(&x.scratch, c->ctx, (size_t)size.at + 64, (size_t)place.at,
-                                      (x.rows + ROWS - 1) / ROWS))
+  const int64_t planes = x.hash.bits * x.hash.tables, tasks = (x.rows + ROWS - 1) / ROWS;
+  lsh_lay_out(&x.hash, &size), carve(&place, 1, x.hash.d + 1, sizeof(double));
+  if (!size.fits || !smx_scratch_open(&x.scratch, c->ctx, (size_t)size.at + 64, (size_t)place.at, tasks))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld planes", c->op->name, (long long)planes);
-  x.hash.planes = (double *)(void *)x.scratch.shared;
-  if (c->in.given[PLANES]) tensor_load(c, c->in.view + PLANES, 0, planes * x.hash.d, x.hash.planes);
-  else lsh_draw(&x.hash, (uint64_t)tensor_param(c, "seed"));
-  smx_parallel(c->ctx, (x.rows + ROWS - 1) / ROWS, task, &x);
+  lsh_lay_out(&x.hash, &(carver){.base = x.scratch.shared, .fits = true});
+  smx_status status = SMX_OK;
+  if (!c->in.given[PLANES]) status = lsh_draw(&x.hash, c->ctx, tensor_param(c, "seed"));
+  else tensor_load(c, c->in.view + PLANES, 0, planes * x.hash.d, x.hash.planes);
+  if (status == SMX_OK) smx_parallel(c->ctx, tasks, task, &x);
   smx_scratch_close(&x.scratch);
-  return SMX_OK;
+  return status;
 }

@@ -3,15 +3,24 @@
  * product with a plane in index order. */
 #ifndef SMX_ATTENTION_FUNCTIONS_LSH_H
 #define SMX_ATTENTION_FUNCTIONS_LSH_H
+#include "driver/carve.h"
 #include "functions.h"
 
 typedef struct lsh {
   int64_t bits, tables, d;
-  double *planes; /* [tables bits][d] */
+  double *planes;  /* [tables bits][d] */
+  int64_t *stream; /* [tables]: of the numbers that they are drawn from */
 } lsh;
 
-/* Normals that are drawn by seed; those of a table do not depend on how many tables there are. */
-void lsh_draw(const lsh *h, uint64_t seed);
+static inline void lsh_lay_out(lsh *h, carver *c) {
+  int64_t planes = 0;
+  c->fits = c->fits && smx_multiply(h->bits, h->tables, &planes);
+  h->planes = carve(c, planes, h->d, sizeof(double));
+  h->stream = carve(c, 1, h->tables, sizeof(int64_t));
+}
+
+/* Normals by seed; those of a table do not depend on how many tables there are. */
+smx_status lsh_draw(const lsh *h, smx_context *ctx, double seed);
 
 /* The code of x in every table: bit b is 1 where x is on the positive side of plane b; -1 in all
  * tables where an element is NaN. */

@@ -1,13 +1,12 @@
-/* attention/functions_magicpig.c - magicpig_attention: softmax over some keys for certain, and those
- * of the others that share a code with the query in enough tables, each counted 1 / u times, u how
- * likely that is. With c = cos of the query and the key less the mean key, one table agrees with
- * probability a = (1 - acos(c) / pi)^bits, and
+/* attention/functions_magicpig.c - magicpig_attention: softmax over some keys for certain, and over
+ * those of the others that share a code with the query in enough tables, each counted 1 / u times,
+ * u how likely that is. With c = cos of the query and the key less the mean key, one table agrees
+ * with probability a = (1 - acos(c) / pi)^bits, and
  *
  *   u = sum_(j >= least) C(tables, j) a^j (1 - a)^(tables - j),  z = scale q k - log(u + eps) */
 #include <string.h>
 
 #include "cpu/cpu.h"
-#include "driver/carve.h"
 #include "functions_lsh.h"
 #include "score/score.h"
 
@@ -198,7 +197,7 @@ static smx_status check_empty(magicpig *s) {
 static magicpig magicpig_of(const tensor_call *c) {
   magicpig s = {.c = c, .math = smx_isa_current()->f64.score, .scale = attention_scale(c)};
   s.l = tensor_dim(c, "l"), s.t = tensor_dim(c, "t"), s.d = tensor_dim(c, "d"), s.e = tensor_dim(c, "e");
-  s.hash = (lsh){(int64_t)tensor_param(c, "bits"), (int64_t)tensor_param(c, "tables"), s.d, NULL};
+  s.hash = (lsh){(int64_t)tensor_param(c, "bits"), (int64_t)tensor_param(c, "tables"), s.d};
   s.least = (int64_t)tensor_param(c, "least"), s.first = (int64_t)tensor_param(c, "first");
   s.last = (int64_t)tensor_param(c, "last"), s.eps = tensor_param(c, "eps");
   s.centre = tensor_param(c, "centre") != 0, s.causal = tensor_param(c, "causal") != 0;
@@ -212,16 +211,15 @@ smx_status magicpig_attention_forward(const tensor_call *c) {
   magicpig s = magicpig_of(c);
   magicpig_work none;
   carver planes = {.fits = true}, place = {.fits = true};
-  carve(&planes, s.hash.bits * s.hash.tables, s.d, sizeof(double)), lay_out(&s, &place, &none);
+  lsh_lay_out(&s.hash, &planes), lay_out(&s, &place, &none);
   const int64_t items = c->dims.lead_count;
   if (!planes.fits || !place.fits ||
       !smx_scratch_open(&s.scratch, c->ctx, (size_t)planes.at + 64, (size_t)place.at + 64,
                         items > 0 ? items : 1))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld keys", c->op->name, (long long)s.t);
-  s.hash.planes = (double *)(void *)s.scratch.shared;
-  lsh_draw(&s.hash, (uint64_t)tensor_param(c, "seed"));
-  smx_status status = SMX_OK;
-  if (smx_context_on_empty(c->ctx) == SMX_EMPTY_ERROR) status = check_empty(&s);
+  lsh_lay_out(&s.hash, &(carver){.base = s.scratch.shared, .fits = true});
+  smx_status status = lsh_draw(&s.hash, c->ctx, tensor_param(c, "seed"));
+  if (status == SMX_OK && smx_context_on_empty(c->ctx) == SMX_EMPTY_ERROR) status = check_empty(&s);
   if (status == SMX_OK) smx_parallel(c->ctx, items, task, &s);
   smx_scratch_close(&s.scratch);
   return status;

@@ -20,14 +20,17 @@ typedef struct max_sim {
   int64_t items, l, d, m, b; /* l: tokens of a query; m: of all documents, of which there are b */
   int64_t longest;           /* document */
   double tau;
-  bool limit; /* products of +inf share the weight */
-  const int64_t *offsets;
+  bool limit;             /* products of +inf share the weight */
+  const int64_t *offsets; /* NULL: all tokens are of one document */
   const unsigned char *q_mask, *mask;
   double *document, *turned; /* [m][d], [d][m] */
   double *best;              /* [items][l][b] */
   double *dq;                /* NULL: not wanted */
   smx_scratch scratch;
 } max_sim;
+
+static int64_t start_of(const max_sim *x, int64_t k) { return x->offsets ? x->offsets[k] : 0; }
+static int64_t end_of(const max_sim *x, int64_t k) { return x->offsets ? x->offsets[k + 1] : x->m; }
 
 /* Weights of tokens of one document for one token of a query, and what they make. */
 typedef struct best_of {
@@ -37,7 +40,7 @@ typedef struct best_of {
 
 /* Turns the products s of the document's tokens into weights. */
 static best_of weigh(const max_sim *x, int64_t document, double *s) {
-  const int64_t first = x->offsets[document], end = x->offsets[document + 1];
+  const int64_t first = start_of(x, document), end = end_of(x, document);
   best_of r = {-__builtin_inf(), -1};
   double sum = 0;
   for (int64_t j = first; j < end; j++) {
@@ -74,7 +77,7 @@ static void query_gradient(const max_sim *x, int64_t row, int64_t document, cons
   const double g = tensor_upstream(x->c, SCORE, row / x->l * x->b + document);
   double *dq = x->dq + row * x->d;
   if (r->at < 0) return;
-  for (int64_t j = x->offsets[document]; j < x->offsets[document + 1]; j++)
+  for (int64_t j = start_of(x, document); j < end_of(x, document); j++)
     if (w[j] != 0) add_row(g * w[j], x->document + j * x->d, x->d, dq);
   for (int64_t i = 0; i < x->d && r->value != r->value; i++) dq[i] = r->value;
 }
@@ -102,7 +105,7 @@ static void query_task(void *arg, int64_t number) {
 /* dd of one document: rows of queries in order. */
 static void document_task(void *arg, int64_t k) {
   max_sim *x = arg;
-  const int64_t first = x->offsets[k], end = x->offsets[k + 1];
+  const int64_t first = start_of(x, k), end = end_of(x, k);
   double *q = smx_scratch_take(&x->scratch), *s = q + x->d, *to = s + x->m;
   memset(to, 0, (size_t)((end - first) * x->d) * sizeof *to);
   for (int64_t row = 0; row < x->items * x->l; row++) {
@@ -125,9 +128,9 @@ static max_sim max_sim_of(const tensor_call *c) {
   max_sim x = {.c = c, .math = smx_isa_current()->f64.score, .items = c->dims.lead_count};
   x.l = tensor_dim(c, "l"), x.d = tensor_dim(c, "d"), x.m = tensor_dim(c, "m"), x.b = tensor_dim(c, "b");
   x.tau = tensor_param(c, "tau"), x.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
-  x.offsets = (const int64_t *)(const void *)c->in.view[OFFSETS].data;
+  if (c->in.given[OFFSETS]) x.offsets = (const int64_t *)(const void *)c->in.view[OFFSETS].data;
   for (int64_t k = 0; k < x.b; k++)
-    if (x.offsets[k + 1] - x.offsets[k] > x.longest) x.longest = x.offsets[k + 1] - x.offsets[k];
+    if (end_of(&x, k) - start_of(&x, k) > x.longest) x.longest = end_of(&x, k) - start_of(&x, k);
   if (c->in.given[Q_MASK]) x.q_mask = (const unsigned char *)c->in.view[Q_MASK].data;
   if (c->in.given[MASK]) x.mask = (const unsigned char *)c->in.view[MASK].data;
   return x;
@@ -154,6 +157,11 @@ static smx_status max_sim_open(max_sim *x, bool backward) {
   tensor_load(x->c, x->c->in.view + DOCUMENT, 0, x->m * x->d, x->document);
   transpose(x->document, x->m, x->d, x->turned);
   if (x->dq) memset(x->dq, 0, (size_t)(rows * x->d) * sizeof *x->dq);
+  return SMX_OK;
+}
+
+smx_status max_sim_sizes(dims *d) {
+  if (dims_value(d, "b", 0) == DIMS_UNKNOWN) dims_set(d, "b", 0, 1);
   return SMX_OK;
 }
 

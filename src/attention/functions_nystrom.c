@@ -1,8 +1,8 @@
-/* attention/functions_nystrom.c - nystrom_attention: softmax attention through means of m segments of
- * queries and keys, Q~ and K~. In double, with
+/* attention/functions_nystrom.c - nystrom_attention: softmax attention through means of m segments
+ * of queries and keys, Q~ and K~. In double, with
  *
  *   F = softmax(scale q K~^T), A = softmax(scale Q~ K~^T), B = softmax(scale Q~ k^T),
- *   Z_0 = A^T / (largest column sum of A), Z' = Z (13 - P (15 - P (7 - P))) / 4, P = A Z, so many times
+ *   Z_0 = A^T / (largest column sum of A), Z' = Z (13 - P (15 - P (7 - P))) / 4 in steps, P = A Z,
  *   U = B v, C = Z U, y = F C;  with every token a landmark F = A = B, and y = B v
  *
  * Its gradients go back through all of it, the steps too:

@@ -207,8 +207,8 @@ static void soft_attention(const tensor_ref_call *c) {
 }
 
 static void max_sim(const tensor_ref_call *c) {
-  const int64_t l = size(c->in_shape[0], 2), d = size(c->in_shape[0], 1), b = size(c->in_shape[2], 1) - 1,
-                items = ref_count(c->in_shape[0]) / l / d;
+  const int64_t l = size(c->in_shape[0], 2), d = size(c->in_shape[0], 1),
+                b = c->in[2] ? size(c->in_shape[2], 1) - 1 : 1, items = ref_count(c->in_shape[0]) / l / d;
   for (int64_t at = 0; at < items * b; at++) {
     c->out[0][at] = 0;
     for (int64_t i = 0; i < l; i++) {
@@ -216,8 +216,9 @@ static void max_sim(const tensor_ref_call *c) {
       double most = -INFINITY, sum = 0;
       int64_t best = -1;
       for (int pass = 0; pass < 2; pass++)
-        for (int64_t j = (int64_t)c->in[2][at % b]; j < (int64_t)c->in[2][at % b + 1]; j++) {
+        for (int64_t j = 0; j < size(c->in_shape[1], 2); j++) {
           double dot = 0;
+          if (c->in[2] && ((double)j < c->in[2][at % b] || (double)j >= c->in[2][at % b + 1])) continue;
           if ((c->in[4] && c->in[4][j] == 0) || (c->in[3] && c->in[3][row] == 0)) continue;
           for (int64_t k = 0; k < d; k++) dot += c->in[0][row * d + k] * c->in[1][j * d + k];
           if (pass) sum += exp((dot - most) / c->q[0]);

@@ -428,11 +428,11 @@ static void fit_ranges(named *p) {
 }
 static void fit_offsets(named *p) {
   if (!strcmp(p->op->name, "segment_attention")) fit_ranges(p);
-  if (strcmp(p->op->name, "max_sim")) return;
-  const int64_t m = p->in_shape[1].dim[0], b = p->in_shape[2].dim[0] - 1;
+  if (strcmp(p->op->name, "max_sim") != 0) return;
+  const int64_t m = p->in_shape[1].dim[0], b = p->in[2] ? p->in_shape[2].dim[0] - 1 : 1;
   for (int64_t k = 1; k < b; k++) p->in[2][k] = (double)(k * m / b);
   for (int64_t k = 0; k < b && p->in[4]; k++)
-    if (p->in[2][k] < (double)m) p->in[4][(int64_t)p->in[2][k]] = 1;
+    if (k * m / b < m) p->in[4][k * m / b] = 1;
 }
 
 /* Heads that are sparse, and some that are not. */
