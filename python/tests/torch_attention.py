@@ -192,6 +192,52 @@ class Others(unittest.TestCase):
                 q, k, v, attn_mask=torch.ones(4, 6, dtype=torch.bool), is_causal=True, enable_gqa=True
             )
 
+    def test_masks_are_of_bools_or_floats(self):
+        q = randn(1, 2, 4, 8)
+        with self.assertRaisesRegex(TypeError, "attn_mask: dtype is torch.int32"):
+            wrapped.scaled_dot_product_attention(q, q, q, attn_mask=torch.ones(4, 4, dtype=torch.int32))
+
+    def test_whole_numbers_of_what_requires_a_gradient(self):
+        mass = torch.rand(2, 6, requires_grad=True)
+        index, budget = wrapped.kv_budget_prefix(mass, first=0, last=0)
+        self.assertEqual(budget.sum(), 6)
+        same = libsoftmax.kv_budget_prefix(mass.detach(), first=0, last=0)
+        self.assertTrue(torch.equal(index, same.index))
+        self.assertTrue(torch.equal(wrapped.lsh_codes(x=mass), libsoftmax.lsh_codes(mass.detach())))
+        with self.assertRaisesRegex(TypeError, "require gradient"):
+            wrapped.kde_attention(mass, mass, mass)
+
+    def test_numbers_of_heads(self):
+        """Against softmax and sparsemax heads of attention, whose bias has no gradient there."""
+        q, k, v, bias = randn(2, 2, 4, 3), randn(2, 2, 5, 3), randn(2, 2, 5, 3), randn(2, 2, 4, 5)
+        alpha = torch.tensor([1.0, 2.0], dtype=torch.float64)
+        y = wrapped.entmax_attention(q, k, v, alpha, bias=bias, causal=True)[0]
+        for h, kind in enumerate(("softmax", "sparsemax")):
+            one = libsoftmax.attention(
+                *(a.detach()[:, h:h + 1] for a in (q, k, v)), weights=kind, bias=bias.detach()[:, h:h + 1],
+                causal=True
+            )
+            self.assertLess((y[:, h:h + 1] - one).abs().max(), 1e-14)
+        gamma, beta, alpha = randn(2), randn(2), (1 + torch.rand(2).double()).requires_grad_()
+        for f, more in ((wrapped.entmax_attention, (alpha,)), (wrapped.nap_attention, (gamma, beta))):
+            self.assertTrue(torch.autograd.gradcheck(
+                lambda q, k, v, bias, *more: f(q, k, v, *more, bias=bias)[0], (q, k, v, bias, *more)
+            ))
+
+    def test_landmarks_as_in_the_code_of_the_authors(self):
+        q, k, v = randn(2, 12, 3), randn(2, 12, 3), randn(2, 12, 2)
+
+        def theirs(q, k, v):
+            q = q * 3 ** -0.5
+            few, keys = q.reshape(2, 4, 3, 3).mean(2), k.reshape(2, 4, 3, 3).mean(2)
+            first, a, last = ((x @ y.mT).softmax(-1) for x, y in ((q, keys), (few, keys), (few, k)))
+            unit, z = torch.eye(4, dtype=q.dtype), a.mT / a.sum(-2).max(-1).values[:, None, None]
+            for _ in range(6):
+                p = a @ z
+                z = 0.25 * z @ (13 * unit - p @ (15 * unit - p @ (7 * unit - p)))
+            return first @ z @ (last @ v)
+        self.close(lambda *a: wrapped.nystrom_attention(*a, landmarks=4), theirs, (q, k, v))
+
     def test_dropout_follows_the_generator(self):
         q = randn(1, 2, 16, 8, grad=False)
         found = []

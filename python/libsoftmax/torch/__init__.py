@@ -26,7 +26,7 @@ _operators = _shared.operators()
 _made = {name: _functions.make(d) for name, d in _operators.items()}
 _heads.made.update(_made)
 _all = {module: module.__all__ for module in (_attention, _familiar, _heads)}
-_made.update({name: getattr(_numbers, name) for name in _numbers.OPERATORS if name not in _operators})
+_made.update({name: _functions.without_gradient(name) for name in _numbers.OPERATORS if name not in _operators})
 _made.update({name: getattr(module, name) for module, names in _all.items() for name in names})
 globals().update(_made)
 __all__ = [*_made]

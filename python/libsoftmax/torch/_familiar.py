@@ -52,6 +52,10 @@ def _given(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
     given = {"q": q, "k": k, "v": v, "scale": scale, **({"causal": True, "query_start": 0} if is_causal else {})}
     if attn_mask is not None:
         mask = attn_mask
+        if mask.dtype != torch.bool and not mask.is_floating_point():
+            raise TypeError(
+                "scaled_dot_product_attention: attn_mask: dtype is %s, not torch.bool or a float" % mask.dtype
+            )
         if mask.ndim < 2:
             mask = mask.reshape([1] * (2 - mask.ndim) + list(mask.shape))
         if mask.ndim > 2 and query.ndim < 4:

@@ -1,5 +1,9 @@
 """The functions: an operator's arguments as PyTorch's users write them."""
+import functools
+
 import torch
+
+import libsoftmax
 
 from .. import _arrays, _autograd, _core, _functions, _text
 from . import _eager, _library
@@ -87,6 +91,20 @@ def make(d):
             d, known, args, kwargs, arrays, settings, dtype, donated, lambda *given: read(*given)[0]
         )
     return _autograd.dress(function, d, _functions.signature(_functions.framework_arguments(d.op, "torch")))
+
+
+def without_gradient(name):
+    """The function of an operator that has no gradient: where all results are whole numbers, tensors that
+    require one are detached; others are refused."""
+    function = getattr(libsoftmax, name)
+    if not all(p.integer for p in libsoftmax.OPERATORS[name].outputs):
+        return function
+
+    @functools.wraps(function)
+    def whole(*args, **kwargs):
+        kwargs = dict(zip(kwargs, _library.detached_all(kwargs.values())))
+        return function(*_library.detached_all(args), **kwargs)
+    return whole
 
 
 def _traced(d, arrays, settings, dtype):
