@@ -2,17 +2,9 @@
  * The gradients of the scores are laid out for some rows of one head at a time, and added up in
  * double in the order of sequences, heads, rows and keys. */
 #include "base/enter.h"
-#include "driver/attention.h"
-#include <string.h>
+#include "driver_sums.h"
 
 enum { SCORES = 1 << 22 }; /* of pairs at a time, at least 256 rows */
-
-/* Sums in double for the elements of a tensor that may be broadcast. */
-typedef struct sums {
-  smx_view to;
-  int64_t shape[4], step[4]; /* step: 0 where the tensor is broadcast */
-  double *at;
-} sums;
 
 typedef struct adding {
   const attention_job *j;
@@ -23,40 +15,10 @@ typedef struct adding {
   attention_job part;
 } adding;
 
-static bool open_sums(const attention_job *j, sums *s, int32_t ndim) {
-  int64_t count = 1;
-  if (!s->to.data) return true;
-  for (int32_t d = 3; d >= 0; d--) {
-    int32_t own = d - (ndim - s->to.ndim);
-    s->shape[d] = d < ndim && own >= 0 ? s->to.shape[own] : 1;
-    s->step[d] = s->shape[d] == 1 ? 0 : count;
-    count *= s->shape[d];
-  }
-  s->at = smx_alloc(j->ctx, (size_t)(count + 64) * sizeof *s->at);
-  if (s->at) memset(s->at, 0, (size_t)(count + 64) * sizeof *s->at);
-  return s->at != NULL;
-}
-
-static double *sum_of(const sums *s, int64_t b, int64_t h, int64_t i) {
-  return s->at + b * s->step[0] + h * s->step[1] + i * s->step[2];
-}
-
-static double dz_at(const adding *a, int64_t at) {
-  return a->j->real_bytes == 8 ? ((const double *)(const void *)a->scores)[at]
-                               : (double)((const float *)(const void *)a->scores)[at];
-}
-
 /* Adds up rows first .. first + rows - 1 of a head; p: that part of the call. */
 static void add_part(const adding *a, const attention_job *p, int64_t b, int64_t h, int64_t first) {
   for (int64_t i = 0; i < p->lq; i++) {
-    double distances = 0;
-    double *bias = a->bias.at ? sum_of(&a->bias, b, h, first + i) : NULL;
-    for (int64_t x = 0; x < p->lk; x++) {
-      const double dz = dz_at(a, i * p->lk + x), far = (double)(i + p->query_start - p->key_start - x);
-      if (bias) bias[x * a->bias.step[3]] += dz;
-      distances -= dz * (far < 0 ? -far : far);
-    }
-    if (a->slopes.at) *sum_of(&a->slopes, b, h, 0) += distances;
+    sums_add_row(&a->bias, &a->slopes, p, a->scores, b, h, i, first + i);
     if (a->sinks.at) *sum_of(&a->sinks, b, h, 0) += a->sinks_of_rows[i];
   }
 }
@@ -86,19 +48,6 @@ static smx_status add_head(adding *a, int64_t b, int64_t h, int64_t chunk) {
   return status;
 }
 
-/* Stores the sums, a row of the last axis at a time. */
-static void store_sums(const adding *a, const sums *s) {
-  const smx_view *v = &s->to;
-  if (!s->at) return;
-  const int64_t bytes = smx_dtype_bytes(v->dtype), columns = v->ndim ? v->shape[v->ndim - 1] : 1;
-  for (int64_t r = 0, rows = columns ? smx_view_elements(v) / columns : 0; r < rows; r++) {
-    int64_t at = 0, left = r;
-    for (int32_t d = v->ndim - 2; d >= 0; d--) at += left % v->shape[d] * v->strides[d], left /= v->shape[d];
-    attention_store(a->j, v->data + at * bytes, v->ndim ? v->strides[v->ndim - 1] : 1, v->dtype,
-                    s->at + r * columns, columns, a->buffer);
-  }
-}
-
 static smx_status run(adding *a) {
   const attention_job *j = a->j;
   int64_t chunk = j->lk ? SCORES / j->lk : j->lq,
@@ -109,8 +58,8 @@ static smx_status run(adding *a) {
   a->scores = smx_alloc(j->ctx, (size_t)((chunk * j->lk + 64) * j->real_bytes));
   a->sinks_of_rows = smx_alloc(j->ctx, (size_t)(chunk + 1) * sizeof(double));
   a->buffer = smx_alloc(j->ctx, (size_t)(longest + 64) * sizeof(double));
-  bool good = a->scores && a->sinks_of_rows && a->buffer && open_sums(j, &a->bias, 4) &&
-              open_sums(j, &a->slopes, 2) && open_sums(j, &a->sinks, 2);
+  bool good = a->scores && a->sinks_of_rows && a->buffer && sums_open(j, &a->bias, 4) &&
+              sums_open(j, &a->slopes, 2) && sums_open(j, &a->sinks, 2);
   smx_status status =
       good ? SMX_OK
            : smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows of scores", j->name, (long long)chunk);
@@ -118,21 +67,11 @@ static smx_status run(adding *a) {
     status = add_head(a, at / j->heads, at % j->heads, chunk);
   const sums *all[] = {&a->bias, &a->slopes, &a->sinks};
   for (int i = 0; i < 3; i++) {
-    if (status == SMX_OK) store_sums(a, all[i]);
+    if (status == SMX_OK) sums_store(j, all[i], a->buffer);
     smx_free(j->ctx, all[i]->at);
   }
   smx_free(j->ctx, a->buffer), smx_free(j->ctx, a->sinks_of_rows), smx_free(j->ctx, a->scores);
   return status;
-}
-
-/* An output that the full shape of an option may be summed into. */
-static smx_status check_output(const attention_job *j, const char *port, const smx_tensor *t, int32_t ndim,
-                               const int64_t *full, smx_view *v) {
-  if (!t) return SMX_OK;
-  smx_view spread;
-  smx_status status = attention_broadcast(j, port, t, FLOATS, ndim, full, &spread);
-  if (status == SMX_OK) status = smx_view_of((smx_label){j->name, "", port}, t, true, v);
-  return status == SMX_OK ? attention_apart(j, port, v) : status;
 }
 
 smx_status smx_attention_backward_bias(smx_context *ctx, const smx_attention_options *options,
@@ -152,8 +91,8 @@ smx_status smx_attention_backward_bias(smx_context *ctx, const smx_attention_opt
   if (status == SMX_OK && d_sinks && !j->sinks.data)
     status = smx_fail(SMX_ERR_NULL, "%s: sinks is NULL: d_sinks needs them", j->name);
   const int64_t full[4] = {j->batch, j->heads, j->lq, j->lk};
-  if (status == SMX_OK) status = check_output(j, "d_bias", d_bias, 4, full, &a->bias.to);
-  if (status == SMX_OK) status = check_output(j, "d_slopes", d_slopes, 2, full, &a->slopes.to);
-  if (status == SMX_OK) status = check_output(j, "d_sinks", d_sinks, 2, full, &a->sinks.to);
+  if (status == SMX_OK) status = sums_check(j, "d_bias", d_bias, 4, full, &a->bias.to);
+  if (status == SMX_OK) status = sums_check(j, "d_slopes", d_slopes, 2, full, &a->slopes.to);
+  if (status == SMX_OK) status = sums_check(j, "d_sinks", d_sinks, 2, full, &a->sinks.to);
   return status == SMX_OK ? run(a) : status;
 }

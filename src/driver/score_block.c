@@ -93,6 +93,11 @@ static void open_score_block(block_job *m, const attention_job *p) {
   s->in[0] = &s->x, s->dout[0] = &s->dy, s->din[0] = &s->dx;
   for (int32_t i = 1; i < m->op->input_count; i++)
     if (m->op->inputs[i].flags & SMX_PORT_MASK) s->in[i] = &s->mask;
+  if (!m->row_port) return;
+  s->row = s->drow =
+      (smx_tensor){.data = m->row_values, .device = {1, 0}, .ndim = 1, .dtype = real, .shape = s->shape};
+  s->in[m->row_port] = &s->row, s->drow.data = m->row_changes;
+  if (m->row_changes) s->din[m->row_port] = &s->drow;
 }
 
 static smx_status run_operator(block_job *m) {
@@ -206,7 +211,7 @@ static smx_status run_head(block_job *m, int64_t b, int64_t kv, bool backward) {
   for (int64_t g = 0; g < groups; g++)
     for (int64_t i = 0; i < lq && status == SMX_OK; i += m->rows) {
       attention_part(j, b, kv * groups + g, i, lq - i < m->rows ? lq - i : m->rows, p);
-      m->sequence = b, m->head = kv * groups + g;
+      m->sequence = b, m->head = kv * groups + g, m->first = i;
       if (!backward) status = m->steps->forward(m, p);
       else if (p->lk) status = m->steps->backward(m, p);
       else status = clear_queries(m, p);

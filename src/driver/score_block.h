@@ -8,7 +8,7 @@
 
 /* The operator's tensors for a score block, [rows, lk]. */
 typedef struct score_block {
-  smx_tensor x, mask, y[SMX_MAX_PORTS], dy, dx;
+  smx_tensor x, mask, row, y[SMX_MAX_PORTS], dy, dx, drow;
   int64_t shape[2], dims[SMX_MAX_PORTS][SMX_MAX_DIMS];
   const smx_tensor *in[SMX_MAX_PORTS], *out[SMX_MAX_PORTS], *dout[SMX_MAX_PORTS], *din[SMX_MAX_PORTS];
 } score_block;
@@ -38,9 +38,12 @@ struct block_job {
   smx_params params;
   score_block block;                 /* of the part at hand, as the operator sees it */
   int64_t rows;                      /* of a score block, at most */
-  int64_t sequence, head;            /* of the part at hand */
+  int64_t sequence, head, first;     /* of the part at hand: its first row */
   char *z, *visible, *dy, *dz, *cap; /* [rows][lk], visible in bytes */
   char *y[SMX_MAX_PORTS];
+  /* reals of each row for input row_port of the operator, and their gradients; 0, NULL: none */
+  int32_t row_port;
+  char *row_values, *row_changes;
   char *part;      /* what a block of rows gives to dk or dv, [lk][d or e] */
   double *dk, *dv; /* sums of a key/value head */
   void *buffer;    /* of attention_store */
