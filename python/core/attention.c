@@ -24,6 +24,7 @@ const char *const attention_array_names[ATTENTION_ARRAYS] = {
     [BIAS] = "bias",
     [SLOPES] = "slopes",
     [SINKS] = "sinks",
+    [ROW] = "row",
     [LENGTHS] = "lengths",
     [STREAMS] = "streams",
     [QUERY_OFFSETS] = "query_offsets",
@@ -49,7 +50,7 @@ static const struct {
      NUMBER(kernel),       NUMBER(pool),   NUMBER(shared),      NUMBER(size),        NUMBER(symmetric),
      NUMBER(layout),       NUMBER(dims),   NUMBER(start),       NUMBER(cumulative),  NUMBER(dq),
      NUMBER(dk),           NUMBER(dv),     NUMBER(dbias),       NUMBER(dslopes),     NUMBER(dsinks),
-     NUMBER(dr),           NUMBER(du),     NUMBER(dpositions),  NUMBER(dfrequencies)},
+     NUMBER(drow),         NUMBER(dr),     NUMBER(du),          NUMBER(dpositions),  NUMBER(dfrequencies)},
   reals[] = {NUMBER(scale), NUMBER(softcap), NUMBER(dropout), NUMBER(ridge), NUMBER(base)};
 enum { WHOLES = sizeof wholes / sizeof *wholes, REALS = sizeof reals / sizeof *reals };
 
@@ -203,7 +204,7 @@ static const attention_entry *find_entry(PyObject *name) {
   return NULL;
 }
 
-/* attention(entry point, arguments): a tuple of six results, None for those that there are not. */
+/* attention(entry point, arguments): a tuple of seven results, None for what there is not. */
 PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   const attention_entry *entry = count == 2 && PyDict_Check(args[1]) ? find_entry(args[0]) : NULL;
   attention_settings s;

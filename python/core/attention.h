@@ -23,6 +23,7 @@ typedef enum attention_array {
   BIAS,
   SLOPES,
   SINKS,
+  ROW,
   LENGTHS,
   STREAMS,
   QUERY_OFFSETS,
@@ -35,7 +36,7 @@ typedef enum attention_array {
   ATTENTION_ARRAYS
 } attention_array;
 
-enum { ATTENTION_RESULTS = 6, ATTENTION_KERNELS = 64, ATTENTION_STATES = 24 };
+enum { ATTENTION_RESULTS = 7, ATTENTION_KERNELS = 64, ATTENTION_STATES = 24 };
 
 /* The arguments that are numbers. Those that begin with d say whether a gradient is wanted, in the
  * order of the results. */
@@ -44,7 +45,7 @@ typedef struct attention_numbers {
   int64_t return_lse, return_winners, return_carry;
   int64_t stage, keep, first, last, kernel, pool, shared, size, symmetric;
   int64_t layout, dims, start, cumulative;
-  int64_t dq, dk, dv, dbias, dslopes, dsinks, dr, du, dpositions, dfrequencies;
+  int64_t dq, dk, dv, dbias, dslopes, dsinks, drow, dr, du, dpositions, dfrequencies;
   double scale, softcap, dropout, ridge, base;
 } attention_numbers;
 

@@ -27,6 +27,7 @@ static const struct {
                               [BIAS] = {3, BROADCAST},
                               [SLOPES] = {1, BROADCAST},
                               [SINKS] = {1, BROADCAST},
+                              [ROW] = {2, BROADCAST},
                               [LENGTHS] = {0, EACH},
                               [STREAMS] = {0, EACH},
                               [QUERY_OFFSETS] = {1, APART},

@@ -1,5 +1,7 @@
 /* attention_entries.c - the entry points of attention: the results that each has, and the library's
  * function. */
+#include <softmax/attention_rows.h>
+
 #include "attention.h"
 
 static bool is_wide(const smx_tensor *t) { return t && t->dtype.bits == 64; }
@@ -60,11 +62,19 @@ static bool is_brief(const attention_call *a) {
 
 /* ---- softmax and the other kinds ---- */
 
+/* Kinds of weights have numbers of their own. */
+static int refuse_row(const attention_call *a) {
+  if (a->s->op || !a->array[ROW]) return 0;
+  PyErr_Format(PyExc_ValueError, "%s: row: weights are of a kind, not of an operator on rows", a->op.name);
+  return -1;
+}
+
 static int run_forward(attention_call *a) {
   const smx_tensor *q = a->array[Q], *k = a->array[K], *v = a->array[V], *const *y = a->results.tensor;
-  if (make_o(a) < 0) return -1;
+  if (refuse_row(a) < 0 || make_o(a) < 0) return -1;
   if (a->s->n.return_lse && rows_result(a, 1, "lse", NULL, Q, -1, real_of(a)) < 0) return -1;
-  RETURN_CALL(a->s->op ? smx_attention_rows(a->ctx, &a->options, a->s->op, &a->s->op_params, q, k, v, y[0])
+  RETURN_CALL(a->s->op ? smx_attention_rows_input(a->ctx, &a->options, a->s->op, &a->s->op_params,
+                                                  a->array[ROW], q, k, v, y[0])
                        : smx_attention(a->ctx, &a->options, q, k, v, y[0], y[1]));
 }
 
@@ -75,9 +85,9 @@ static smx_status differentiate(attention_call *a) {
   const bool biases = d[3] || d[4] || d[5];
   smx_status status = SMX_OK;
   if (s->op)
-    status = smx_attention_rows_backward(a->ctx, &a->options, s->op, &s->op_params, t[Q], t[K], t[V], t[D_O],
-                                         d[0], d[1], d[2]);
-  else if (d[0] || d[1] || d[2] || !biases)
+    return smx_attention_rows_input_backward(a->ctx, &a->options, s->op, &s->op_params, t[ROW], t[Q], t[K],
+                                             t[V], t[D_O], d[0], d[1], d[2], d[3], d[4], d[6]);
+  if (d[0] || d[1] || d[2] || !biases)
     status = smx_attention_backward(a->ctx, &a->options, t[Q], t[K], t[V], t[O], t[LSE], t[D_O], t[D_LSE],
                                     d[0], d[1], d[2]);
   if (status == SMX_OK && biases)
@@ -90,9 +100,10 @@ static int run_backward(attention_call *a) {
   const attention_numbers *n = &a->s->n;
   for (int i = O; i <= LSE && !a->s->op; i++)
     if (!a->array[i]) return core_missing(&a->c, "", attention_array_names[i]);
-  if (make_gradients(a) < 0 || attention_gradient(a, 3, "dbias", n->dbias, BIAS) < 0 ||
+  if (refuse_row(a) < 0 || make_gradients(a) < 0 || attention_gradient(a, 3, "dbias", n->dbias, BIAS) < 0 ||
       attention_gradient(a, 4, "dslopes", n->dslopes, SLOPES) < 0 ||
-      attention_gradient(a, 5, "dsinks", n->dsinks, SINKS) < 0)
+      attention_gradient(a, 5, "dsinks", n->dsinks, SINKS) < 0 ||
+      attention_gradient(a, 6, "drow", n->drow, ROW) < 0)
     return -1;
   RETURN_CALL(differentiate(a));
 }

@@ -5,7 +5,14 @@ import textwrap
 from . import _core
 from ._table import ATTENTION_KINDS as KINDS, OPERATORS
 
-_GRADIENTS = ("q", "k", "v", "bias", "slopes", "sinks")
+_GRADIENTS = ("q", "k", "v", "bias", "slopes", "sinks", "row")
+
+
+def gradients(weights):
+    """The inputs of attention that have one: with a kind of weights, or with an operator on rows."""
+    return _GRADIENTS[:6] if weights in KINDS else tuple(n for n in _GRADIENTS if n != "sinks")
+
+
 _STAGES = ("products", "capped", "scores", "weights")
 _LAYOUTS = ("half", "interleaved")
 _POOLS = ("mean", "max")
@@ -52,7 +59,7 @@ def _call(function, given):
 
 
 def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False, query_start=-1, window_left=-1,
-              window_right=-1, key_start=0, mask=None, bias=None, slopes=None, sinks=None, lengths=None, query_offsets=None,
+              window_right=-1, key_start=0, mask=None, bias=None, slopes=None, sinks=None, row=None, lengths=None, query_offsets=None,
               key_offsets=None, block_table=None, dropout=0.0, seed=0, stream=0, streams=None, return_lse=False, out=None, on_empty="zero",
               on_inf="nan"):
     """Attention: o_i = sum_j w_ij v_j over the keys j that query i may see.
@@ -84,6 +91,8 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
         bias: [B, Hq, Lq, Lk] or what broadcasts to it: added to the scores; -inf hides a key
         slopes: [B, Hq] or [Hq]: ALiBi
         sinks: [B, Hq] or [Hq]: the score of one more key that has no value
+        row: [B, Hq, Lq] or what broadcasts to it, as [Hq, 1]: with an operator on rows a number for each row in place of a parameter: alpha of
+            entmax, s of ssmax, b of sigmoid_attention
         lengths: [B]: how many keys of each sequence there are: the first of those that it has room for, with key_offsets too
         query_offsets: [B + 1]: where sequences begin that lie one after another along the axis of rows
         key_offsets: [B + 1]: the same for keys
@@ -118,17 +127,17 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
 
 def attention_backward(do, *, q, k, v, o=None, lse=None, dlse=None, weights="softmax", params=None, scale=0.0, softcap=0.0, causal=False,
                        query_start=-1, window_left=-1, window_right=-1, key_start=0, mask=None, bias=None, slopes=None, sinks=None,
-                       lengths=None, query_offsets=None, key_offsets=None, dropout=0.0, seed=0, stream=0, streams=None,
+                       row=None, lengths=None, query_offsets=None, key_offsets=None, dropout=0.0, seed=0, stream=0, streams=None,
                        wanted=("q", "k", "v"), on_empty="zero", on_inf="nan"):
     """Gradients of attention, from what the forward call had and gave (with return_lse), and the upstream gradients do and dlse.
 
     Returns the gradients of the inputs in wanted, a name or a tuple of names: q, k, v, bias, slopes, sinks (of the shapes that these have). For
     {backward}; and for operators on rows that have a gradient, which need neither o
-    nor lse and give none of bias, slopes and sinks. The other arguments are those of attention.
+    nor lse, and have row in place of sinks. The other arguments are those of attention.
     """
     given, names = locals(), (wanted,) if isinstance(wanted, str) else tuple(wanted)
     for name in names:
-        _choose("attention_backward", "wanted", name, _GRADIENTS if weights in KINDS else _GRADIENTS[:3])
+        _choose("attention_backward", "wanted", name, gradients(weights))
         given["d" + name] = 1
     found = dict(zip(_GRADIENTS, _call("attention_backward", given)))
     return found[wanted] if isinstance(wanted, str) else tuple(found[name] for name in names)

@@ -19,7 +19,7 @@ WHOLE = ("winners", "carry")  # results that have no gradient
 # How many of an array's axes are not of the batch: of those that make the batch together, and of
 # those that broadcast to it.
 _MAKES = {"q": 3, "k": 3, "v": 3, "r": 3}
-_BROADCAST = {"u": 2, "bias": 3, "slopes": 1, "sinks": 1, "positions": 3, "frequencies": 2}
+_BROADCAST = {"u": 2, "bias": 3, "slopes": 1, "sinks": 1, "row": 2, "positions": 3, "frequencies": 2}
 # How many of all arrays, results and their gradients.
 OWN = {
     **_MAKES, **_BROADCAST, "x": 3, "mask": 3, "lengths": 0, "streams": 0, "carry": 2, "o": 3, "lse": 2,
@@ -84,8 +84,8 @@ class Entry:
             raise RuntimeError("%s: block_table: there are no gradients with pages of keys" % self.name)
         for name, a in zip(self.tensors, arrays):
             if a is not None and wants(a):
-                rows = settings.get("weights", "softmax") not in _plain.KINDS and name not in ("q", "k", "v")
-                if name not in self.gradients or rows:
+                of_weights = _plain.gradients(settings.get("weights", "softmax"))
+                if name not in self.gradients or (self.name == "attention" and name not in of_weights):
                     refuse(self.name, name, instead)
 
     def bind(self, args, kwargs, as_array):

@@ -115,8 +115,18 @@ class Jax(unittest.TestCase):
                         gradient(*(call[n] for n in names))
         self.assertGreater(refused, 20)
         q, k, bias = np.ones((1, 1, 2, 4)), np.ones((1, 1, 3, 4)), np.zeros((2, 3))
-        with self.assertRaisesRegex(RuntimeError, "attention: bias: there is no gradient"):
-            jax.grad(lambda b: wrapped.attention(q, k, k, bias=b, weights="sparsemax").sum())(bias)
+        with self.assertRaisesRegex(RuntimeError, "attention: sinks: there is no gradient"):
+            jax.grad(lambda s: wrapped.attention(q, k, k, sinks=s, weights="sparsemax").sum())(np.zeros(1))
+        v = np.linspace(-1, 1, 12).reshape(1, 1, 3, 4).astype("float32")
+        q, bias, row = q.astype("float32"), bias.astype("float32"), np.full((1, 1), 1.5, "float32")
+        for i, name in enumerate(("bias", "row")):
+            found = jax.grad(
+                lambda *a: wrapped.attention(q, v, v, bias=a[0], row=a[1], weights="entmax").sum(), i
+            )(bias, row)
+            same = libsoftmax.attention_backward(
+                np.ones((1, 1, 2, 4), "float32"), q=q, k=v, v=v, bias=bias, row=row, weights="entmax", wanted=name
+            )
+            self.assertTrue((np.asarray(found) == same).all() and np.abs(same).max() > 0)
         table = np.int32([[0]])
         with self.assertRaisesRegex(RuntimeError, "attention: block_table: there are no gradients"):
             jax.grad(lambda q: wrapped.attention(q, k, k, block_table=table, lengths=[2]).sum())(q)

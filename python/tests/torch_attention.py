@@ -91,10 +91,8 @@ class Attention(unittest.TestCase):
 
     def test_errors(self):
         q = randn(1, 1, 2, 2)
-        with self.assertRaisesRegex(
-            RuntimeError, "attention: mask: there is no gradient|attention: bias: there is no gradient"
-        ):
-            wrapped.attention(q, q, q, weights="sparsemax", bias=randn(2, 2))
+        with self.assertRaisesRegex(RuntimeError, "attention: row: there is no gradient"):
+            wrapped.attention(q, q, q, row=randn(1, 2))
         with self.assertRaisesRegex(RuntimeError, "attention: gradients of gradients"):
             g, = torch.autograd.grad(wrapped.attention(q, q, q).sum(), q, create_graph=True)
             g.sum().backward()
@@ -223,6 +221,26 @@ class Others(unittest.TestCase):
             self.assertTrue(torch.autograd.gradcheck(
                 lambda q, k, v, bias, *more: f(q, k, v, *more, bias=bias)[0], (q, k, v, bias, *more)
             ))
+
+    def test_numbers_of_rows(self):
+        q, k, v = randn(2, 4, 3, 2), randn(2, 2, 5, 2), randn(2, 2, 5, 3)
+        bias, slopes = randn(3, 5), torch.rand(4).double().requires_grad_()
+        alpha = (1.2 + 0.6 * torch.rand(4, 1).double()).requires_grad_()
+
+        def attend(q, k, v, bias, slopes, alpha):
+            return wrapped.attention(q, k, v, weights="entmax", bias=bias, slopes=slopes, row=alpha, causal=True)
+        self.assertTrue(torch.autograd.gradcheck(attend, (q, k, v, bias, slopes, alpha)))
+        q, k, v, alpha = (a.detach() for a in (q, k, v, alpha))
+        heads = torch.cat([
+            libsoftmax.attention(q[:, h:h + 1], k[:, h // 2:h // 2 + 1], v[:, h // 2:h // 2 + 1], weights="entmax",
+                                 params={"alpha": alpha[h, 0].item()})
+            for h in range(4)
+        ], 1)
+        self.assertTrue(torch.equal(libsoftmax.attention(q, k, v, weights="entmax", row=alpha), heads))
+        with self.assertRaisesRegex(ValueError, "row: weights are of a kind"):
+            libsoftmax.attention(q, k, v, row=alpha)
+        with self.assertRaisesRegex(ValueError, "op is sparsemax, which has no number"):
+            libsoftmax.attention(q, k, v, weights="sparsemax", row=alpha)
 
     def test_landmarks_as_in_the_code_of_the_authors(self):
         q, k, v = randn(2, 12, 3), randn(2, 12, 3), randn(2, 12, 2)

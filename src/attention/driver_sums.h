@@ -1,5 +1,5 @@
-/* attention/driver_sums.h - gradients that are sums over rows, keys and heads: of a bias, of slopes,
- * of what there is of each row or head. In double, in the order in which they are added. */
+/* attention/driver_sums.h - gradients that are sums over rows, keys and heads: of a bias, of
+ * slopes, of what there is of each row or head. In double, in the order in which they are added. */
 #ifndef SMX_ATTENTION_DRIVER_SUMS_H
 #define SMX_ATTENTION_DRIVER_SUMS_H
 #include "driver/attention.h"
