@@ -122,7 +122,8 @@ static double score_of(const magicpig *s, const magicpig_work *w, int64_t j, dou
   for (int64_t i = 0; i < s->d; i++) dot += w->q[i] * k[i], cosine += w->q[i] * (k[i] - w->mean[i]);
   if (certain) return s->scale * dot;
   const double sizes = size * w->length[j];
-  cosine = sizes > 0 || sizes != sizes ? cosine / sizes : 0;
+  /* a vector of zeros is on no side: its codes are 0, as those of another one are */
+  cosine = sizes > 0 || sizes != sizes ? cosine / sizes : size == 0 && w->length[j] == 0;
   if (cosine != cosine) return cosine;
   const double u = likely(s, cosine > 1 ? 1 : cosine < -1 ? -1 : cosine) + s->eps;
   return s->scale * dot - s->math->log(u > 0x1p-1022 ? u : 0x1p-1022);

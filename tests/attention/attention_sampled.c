@@ -95,6 +95,17 @@ static void how_likely_a_key_is(void **state) {
   }
 }
 
+/* Zeros have the codes of zeros for certain. */
+static void vectors_of_zeros(void **state) {
+  double zero[] = {0, 0}, key[] = {0, 0}, value = 1, out, sum;
+  op_call c = {.op = "magicpig_attention",
+               .in = {REALS(zero, 1, 2), REALS(key, 1, 2), REALS(&value, 1, 1)},
+               .out = {REALS(&out, 1, 1), REALS(&sum, 1), WHOLE(count, 1)},
+               .setting = {{"first", "0"}, {"last", "0"}, {"centre", "no"}}};
+  good(call(&c));
+  assert_true(out == 1 && sum == 0 && count[0] == 1);
+}
+
 /* Means over seeds of numerators and denominators, within a few deviations of theirs. */
 static void means_over_seeds(const char *op, const char *const setting[3][2], bool counts) {
   double want[L * E], sums[L], top[L * E] = {0}, bottom[L] = {0};
@@ -267,6 +278,7 @@ int main(void) {
       cmocka_unit_test(sides_of_planes),
       cmocka_unit_test(near_vectors_agree),
       cmocka_unit_test(how_likely_a_key_is),
+      cmocka_unit_test(vectors_of_zeros),
       cmocka_unit_test(estimates_are_right_on_average),
       cmocka_unit_test(all_keys),
       cmocka_unit_test(keys_that_nobody_sees),
