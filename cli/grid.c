@@ -1,5 +1,8 @@
 /* grid.c - a block at every temperature while the caches hold it. Its bins come from
- * calibration_error, a set for each temperature, and are added up over the blocks. */
+ * calibration_error, a set for each temperature, and are added up over the blocks.
+ *
+ * Rows are summed at half of the temperatures. With p = softmax(z / T) the softmax of z / (T / 2) is
+ * p^2 / sum p^2, and -log sum p^2 is renyi_entropy, which comes from the same read. */
 #include "grid.h"
 
 #include "bind.h"
@@ -11,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MSP = 0, TRUE = 1, ENERGY = 2, SCORES = 3 };
+enum { MSP = 0, TRUE = 1, ENERGY = 2, RENYI = 3, SCORES = 4 };
+enum { HALF = (GRID_TEMPERATURES - 1) / 4 }; /* so many temperatures before one is its half */
 #define LEAST_PROBABILITY 1e-30 /* below, floats lose digits of it: the loss is formed from the energy */
 
 int grid_begin(grid *g, smx_context *context, double base, int64_t bins) {
@@ -49,7 +53,7 @@ static int reserve(work *w, const grid *g, const judge_block *b) {
 }
 
 static int score_at(const grid *g, const work *w, const judge_block *b, double temperature) {
-  static const char *const names[] = {"msp", "true_class_probability", "energy"};
+  static const char *const names[] = {"msp", "true_class_probability", "energy", "renyi_entropy"};
   const smx_op *ops[SCORES];
   smx_params params[SCORES];
   int64_t shape[] = {b->rows, SCORES}, strides[] = {1, b->rows};
@@ -60,6 +64,7 @@ static int score_at(const grid *g, const work *w, const judge_block *b, double t
     smx_params_init(ops[k], &params[k]);
     smx_params_set(ops[k], &params[k], "temperature", temperature);
   }
+  smx_params_set(ops[RENYI], &params[RENYI], "order", 2);
   const smx_status status = smx_scores(g->context, SCORES, ops, params, &b->logits, &target, &out);
   return status == SMX_OK ? EXIT_OK : fault(EXIT_REFUSED, "%s", smx_last_error());
 }
@@ -70,16 +75,36 @@ static double logit_of(const judge_block *b, int64_t row) {
                    (row * b->logits.shape[1] + b->target[row]) * (int64_t)type->bytes);
 }
 
-static void add_losses(grid *g, work *w, const judge_block *b, int t) {
-  const bool usual = b->given && t == GRID_TEMPERATURES / 2;
-  const double *msp = usual ? b->given : w->score + MSP * b->rows, *own = w->score + TRUE * b->rows,
-               *energy = w->score + ENERGY * b->rows, temperature = g->temperature[t];
-  int64_t kept = 0;
-  for (int64_t i = 0; i < b->rows; i++) {
+/* At the temperature t, whose scores there are. */
+static void add_own(grid *g, work *w, const judge_block *b, int t, const double *log_true) {
+  const double *msp = b->given && t == GRID_TEMPERATURES / 2 ? b->given : w->score + MSP * b->rows;
+  for (int64_t i = 0, kept = 0; i < b->rows; i++) {
     if (b->target[i] < 0) continue;
-    w->confidence[t * w->kept + kept++] = msp[i];
-    g->loss[t] += own[i] > LEAST_PROBABILITY ? -log(own[i]) : (energy[i] - logit_of(b, i)) / temperature;
+    w->confidence[t * w->kept + kept++] = msp[i], g->loss[t] -= log_true[i];
   }
+}
+
+/* At half the temperature of these scores. */
+static void add_half(grid *g, work *w, const judge_block *b, int t, const double *log_true) {
+  const double *msp = w->score + MSP * b->rows, *renyi = w->score + RENYI * b->rows;
+  for (int64_t i = 0, kept = 0; i < b->rows; i++) {
+    if (b->target[i] < 0) continue;
+    w->confidence[t * w->kept + kept++] = fmin(1, exp(2 * log(msp[i]) + renyi[i]));
+    g->loss[t] -= 2 * log_true[i] + renyi[i];
+  }
+}
+
+/* The second and the fourth quarter are summed, which their halves lie before; the first of the
+ * second quarter is at hand then, and the middle stays what the metrics have. */
+static int see_temperature(grid *g, work *w, const judge_block *b, int t) {
+  const int code = score_at(g, w, b, g->temperature[t]);
+  double *own = w->score + TRUE * b->rows, *energy = w->score + ENERGY * b->rows;
+  for (int64_t i = 0; !code && i < b->rows; i++)
+    if (b->target[i] >= 0)
+      own[i] = own[i] > LEAST_PROBABILITY ? log(own[i]) : (logit_of(b, i) - energy[i]) / g->temperature[t];
+  if (!code) add_own(g, w, b, t, own);
+  if (!code && t != 2 * HALF) add_half(g, w, b, t - HALF, own);
+  return code;
 }
 
 /* One set a temperature; which rows are right does not depend on it. */
@@ -116,10 +141,8 @@ int grid_see(void *user, const judge_block *b) {
   for (int64_t i = 0; !code && i < b->rows; i++)
     if (b->target[i] >= 0) w.right[w.kept++] = b->rank[i] == 0;
   for (int t = 1; !code && t < GRID_TEMPERATURES; t++) memcpy(w.right + t * w.kept, w.right, (size_t)w.kept);
-  for (int t = 0; !code && t < GRID_TEMPERATURES; t++) {
-    code = score_at(g, &w, b, g->temperature[t]);
-    if (!code) add_losses(g, &w, b, t);
-  }
+  for (int t = HALF; !code && t < GRID_TEMPERATURES; t++)
+    if (t <= 2 * HALF || t > 3 * HALF) code = see_temperature(g, &w, b, t);
   if (!code && w.kept) code = add_bins(g, &w);
   g->rows += w.kept;
   free(w.score);
