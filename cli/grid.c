@@ -1,8 +1,8 @@
 /* grid.c - a block at every temperature while the caches hold it. Its bins come from
  * calibration_error, a set for each temperature, and are added up over the blocks.
  *
- * Rows are summed at half of the temperatures. With p = softmax(z / T) the softmax of z / (T / 2) is
- * p^2 / sum p^2, and -log sum p^2 is renyi_entropy, which comes from the same read. */
+ * Rows are summed at half of the temperatures. With p = softmax(z / T) the softmax of z / (T / 2)
+ * is p^2 / sum p^2, and -log sum p^2 is renyi_entropy, which comes from the same read. */
 #include "grid.h"
 
 #include "bind.h"

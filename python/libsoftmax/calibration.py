@@ -289,6 +289,9 @@ def _load(path, methods):
     if kept.get("method") not in methods:
         raise ValueError(f"{path}: method is {kept.get('method')!r}, not one of {', '.join(methods)}")
     fit = methods[kept["method"]](**kept["settings"])
+    missing = [name for name in fit._fitted if name not in kept["fitted"]]
+    if missing:
+        raise ValueError(f"{path}: {missing[0]} of the fit {kept['method']} is missing")
     for name in fit._fitted:
         setattr(fit, name + "_", np.asarray(kept["fitted"][name], np.int64 if name in fit._whole else np.float64))
     return fit

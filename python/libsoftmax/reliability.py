@@ -108,9 +108,11 @@ class Cascade(_Fit):
 
 class SDM(_Fit):
     """Predictions that can be relied on (Schmaltz 2025): softmax as sharp as the training rows near an input warrant, and the region in which
-    each class is right with probability alpha: least_, threshold_. most: how many neighbours are counted at most. All of it in double."""
+    each class is right with probability alpha: least_, threshold_. most: how many neighbours are counted at most. All of it in double.
+
+    end: "low" or "high" takes the least or the most that the distance, as a quantile, may be (bounds); None takes it as it is."""
     _method = "sdm"
-    _fitted = ("bank", "label", "predicted", "known", "similarity", "known_label", "least", "threshold")
+    _fitted = ("bank", "label", "predicted", "known", "similarity", "known_label", "known_rescaled", "least", "threshold")
     _whole = ("label", "predicted", "known_label")
     _settings = {"alpha": 0.95, "most": 2048}
 
@@ -132,8 +134,8 @@ class SDM(_Fit):
             raise ValueError("y: no row counts")
         chance = _call["sdm_activation"](logits, d=quantile, q=near.similarity)[np.arange(len(y)), np.where(counts, y, 0)]
         anywhere = np.zeros(classes, logits.dtype)
-        rescaled = _call["sdm_region"](logits, near.similarity, quantile, anywhere).rescaled
-        region = _call["sdm_region_fit"](rescaled, chance, y, classes=classes, alpha=self.alpha)
+        self.known_rescaled_ = _call["sdm_region"](logits, near.similarity, quantile, anywhere).rescaled
+        region = _call["sdm_region_fit"](self.known_rescaled_, chance, y, classes=classes, alpha=self.alpha)
         self.least_, self.threshold_ = region.least, region.threshold
         return self
 
@@ -150,33 +152,46 @@ class SDM(_Fit):
     def _quantile(self, distance, classes):
         return _call["sdm_quantile"](distance, self.known_, self.similarity_, self.known_label_, classes=classes).quantile
 
-    def _of(self, features, logits):
+    def _of(self, features, logits, end=None):
         """logits, similarity, distance as a quantile."""
+        if end not in (None, "low", "high"):
+            raise ValueError(f"end: is {end!r}, not 'low', 'high' or None")
         self._check()
         features, logits = self._rows(features, logits)
         if logits.shape[1] != len(self.threshold_):
             raise ValueError(f"logits: shape[1] is {logits.shape[1]}, not {len(self.threshold_)}")
         near = self._near(features, logits)
-        return logits, near.similarity, self._quantile(near.distance, logits.shape[1])
+        d = self._quantile(near.distance, logits.shape[1])
+        return logits, near.similarity, d if end is None else getattr(self._bounds(logits, near.similarity, d), end)
 
-    def predict_proba(self, features, logits):
+    def _bounds(self, logits, q, d, **more):
+        rescaled = _call["sdm_region"](logits, q, d, self.threshold_).rescaled
+        return _call["sdm_bounds"](rescaled, self.known_rescaled_, d, self.known_label_, classes=logits.shape[1], alpha=self.alpha, **more)
+
+    def bounds(self, features, logits):
+        """low and high: what the distance of each row, as a quantile, is between with probability alpha, by how many rows that were held out
+        are less similar (the inequality of Dvoretzky, Kiefer and Wolfowitz); error: of the class that fewest are of; size: how many, of each
+        class."""
+        return self._bounds(*self._of(features, logits), return_size=True)
+
+    def predict_proba(self, features, logits, end=None):
         """The probability of each class: flat where the rows of training do not bear a prediction out."""
-        logits, q, d = self._of(features, logits)
+        logits, q, d = self._of(features, logits, end)
         return _call["sdm_activation"](logits, d=d, q=q)
 
     def predict(self, features, logits):
         """The class of the largest logit, the first of equal ones."""
         return _array(logits, 2, "logits").argmax(axis=1)
 
-    def accept(self, features, logits):
+    def accept(self, features, logits, end=None):
         """Whether each prediction can be relied on."""
-        logits, q, d = self._of(features, logits)
+        logits, q, d = self._of(features, logits, end)
         least = float(self.least_)
         return _call["sdm_region"](logits, q, d, self.threshold_, least=least).accepted != 0
 
-    def score_samples(self, features, logits):
+    def score_samples(self, features, logits, end=None):
         """The rescaled similarity min(q, (2 + q)^p): below 1 a row is unlike those of training."""
-        logits, q, d = self._of(features, logits)
+        logits, q, d = self._of(features, logits, end)
         return _call["sdm_region"](logits, q, d, self.threshold_).rescaled
 
 

@@ -6,7 +6,8 @@ import unittest
 
 import numpy as np
 
-from libsoftmax import reliability
+from libsoftmax import _made as _call
+from libsoftmax import reliability, softmax
 from libsoftmax.reliability import SDM, Cascade, Probe, load
 
 RANDOM = np.random.default_rng(5)
@@ -108,6 +109,27 @@ class Reliable(unittest.TestCase):
         inside = (rescaled >= max(1, float(fit.least_))) & over[np.arange(ROWS), LOGITS.argmax(1)] & (over.sum(1) == 1)
         np.testing.assert_array_equal(fit.accept(FEATURES, LOGITS), inside)
 
+    def test_bounds_by_numpy(self):
+        fit, n = self.fit, np.array([((Y[100:] == k).sum()) for k in range(CLASSES)])
+        known, rescaled = fit.score_samples(FEATURES[100:], LOGITS[100:]), fit.score_samples(FEATURES, LOGITS)
+        size = np.stack([np.searchsorted(np.sort(known[Y[100:] == k]), rescaled) for k in range(CLASSES)], axis=1)
+        size = np.minimum(size, n - 1)
+        error = np.where(size > 0, np.sqrt(np.log(2 / (1 - fit.alpha)) / (2 * np.maximum(size, 1))), 1).clip(max=1).max(1)
+        q = np.asarray(_call["sdm_similarity"](FEATURES, fit.bank_, fit.label_, LOGITS.argmax(1), fit.predicted_, classes=CLASSES).similarity)
+        d = fit._of(FEATURES, LOGITS)[2]
+        found = fit.bounds(FEATURES, LOGITS)
+        np.testing.assert_array_equal(found.size, size)
+        np.testing.assert_allclose(found.error, error, rtol=1e-12)
+        np.testing.assert_allclose(found.low, np.maximum(0, d - error), rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(found.high, np.minimum(1, d + error), rtol=1e-12)
+        for end in ("low", "high"):
+            want = softmax(LOGITS * (getattr(found, end) * np.log(2 + q))[:, None])
+            np.testing.assert_allclose(fit.predict_proba(FEATURES, LOGITS, end=end), want, rtol=1e-9)
+            np.testing.assert_allclose(fit.score_samples(FEATURES, LOGITS, end=end), np.minimum(q, (2 + q) ** want.max(1)), rtol=1e-9)
+        low, usual = fit.accept(FEATURES, LOGITS, end="low"), fit.accept(FEATURES, LOGITS)
+        self.assertFalse((low & ~usual).any())
+        np.testing.assert_array_equal(again(fit).accept(FEATURES, LOGITS, end="low"), low)
+
     def test_what_is_accepted_is_right(self):
         accepted = self.fit.accept(FEATURES[100:], LOGITS[100:])
         self.assertGreater(accepted.sum(), 10)
@@ -129,7 +151,8 @@ class Reliable(unittest.TestCase):
         self.assertFalse(again(fit).accept(FEATURES, LOGITS).any())
 
     def test_refused(self):
-        for words, call in (("logits: of 3 rows, not of 200", lambda: self.fit.accept(FEATURES, LOGITS[:3])),
+        for words, call in (("end: is 'least', not 'low'", lambda: self.fit.accept(FEATURES, LOGITS, end="least")),
+                            ("logits: of 3 rows, not of 200", lambda: self.fit.accept(FEATURES, LOGITS[:3])),
                             ("logits: shape", lambda: self.fit.accept(FEATURES, LOGITS[:, :2])),
                             ("fit comes first", lambda: SDM().accept(FEATURES, LOGITS)),
                             ("label: shape", lambda: SDM().fit(FEATURES, Y[1:], Y, features=FEATURES, logits=LOGITS, y=Y)),

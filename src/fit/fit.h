@@ -42,6 +42,7 @@ enum {
   FIT_sdm_loss,
   FIT_sdm_region_fit,
   FIT_sdm_region,
+  FIT_sdm_bounds,
   FIT_head_bottleneck_measures,
   FIT_COUNT
 };

@@ -40,6 +40,7 @@ const tensor_functions fit_functions[FIT_COUNT] = {
     [FIT_sdm_loss] = {fit_sdm_loss, fit_sdm_loss_backward, NULL, true},
     [FIT_sdm_region_fit] = {.forward = fit_region, .packed = true},
     [FIT_sdm_region] = {.forward = fit_region_apply, .packed = true},
+    [FIT_sdm_bounds] = {.forward = fit_bounds, .packed = true},
     [FIT_head_bottleneck_measures] = {.forward = fit_spectrum, .sizes = spectrum_sizes, .packed = true},
 };
 

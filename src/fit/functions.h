@@ -75,6 +75,7 @@ smx_status fit_recovery(const tensor_call *c);
 smx_status fit_similarity(const tensor_call *c);
 smx_status fit_quantile(const tensor_call *c);
 smx_status fit_region(const tensor_call *c);
+smx_status fit_bounds(const tensor_call *c);
 smx_status fit_region_apply(const tensor_call *c);
 smx_status fit_sdm_loss(const tensor_call *c);
 smx_status fit_sdm_loss_backward(const tensor_call *c);

@@ -14,21 +14,25 @@ static double real_at(const tensor_call *c, int port, int64_t i) {
   return x;
 }
 
-/* ---- sdm_quantile ---- */
+/* ---- sdm_quantile, sdm_bounds: numbers of known rows, by class ---- */
 
-enum { NEAREST, KNOWN, SIMILARITY_OF, LABEL }; /* inputs */
-enum { QUANTILE, EACH };                       /* outputs */
+enum { OF_ROW, KNOWN, SIMILARITY_OF, LABEL }; /* inputs */
+enum { BOUNDED = 2 };                         /* of sdm_bounds, in the place of SIMILARITY_OF */
+enum { QUANTILE, EACH };                      /* outputs */
+enum { LOW_END, HIGH_END, ERROR, SIZE };      /* of sdm_bounds */
 
 typedef struct quantiles {
   const tensor_call *c;
   int64_t rows, known, classes;
-  double *distance; /* of the rows that count, class by class, rising */
-  int64_t *first;   /* of each class, and their end */
+  bool similar;   /* rows of similarity 0 do not count */
+  double width;   /* of sdm_bounds: log(2 / (1 - alpha)) / 2 */
+  double *number; /* of the rows that count, class by class, rising */
+  int64_t *first; /* of each class, and their end */
 } quantiles;
 
 static bool counts(const quantiles *x, int64_t i) {
   const double d = real_at(x->c, KNOWN, i);
-  return fit_whole(x->c, LABEL)[i] >= 0 && real_at(x->c, SIMILARITY_OF, i) > 0 && d == d;
+  return fit_whole(x->c, LABEL)[i] >= 0 && d == d && (!x->similar || real_at(x->c, SIMILARITY_OF, i) > 0);
 }
 
 /* The numbers come from the largest on, so each class is filled from its end. */
@@ -42,25 +46,32 @@ static void sort_classes(quantiles *x, sort_entry *entry, sort_counts *room) {
   }
   for (int64_t k = 0, end = 0; k <= x->classes; k++) end += x->first[k], x->first[k] = end;
   const sort_entry *order = sort_numbers(entry, entry + x->known, n, room);
-  for (int64_t i = 0; i < n; i++) x->distance[--x->first[(int64_t)order[i].y]] = sort_number(order[i].key);
+  for (int64_t i = 0; i < n; i++) x->number[--x->first[(int64_t)order[i].y]] = sort_number(order[i].key);
+}
+
+static int64_t count_of(const quantiles *x, int64_t k) { return x->first[k + 1] - x->first[k]; }
+
+/* How many numbers of a class are smaller. */
+static int64_t below(const quantiles *x, int64_t k, double d) {
+  int64_t low = x->first[k], high = x->first[k + 1];
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (x->number[middle] < d) low = middle + 1;
+    else high = middle;
+  }
+  return low - x->first[k];
 }
 
 /* 1 less the share of a class whose distance is smaller; 0 of a class without rows. */
 static double quantile_of(const quantiles *x, int64_t k, double d) {
-  int64_t low = x->first[k], high = x->first[k + 1];
-  const double count = (double)(high - low);
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (x->distance[middle] < d) low = middle + 1;
-    else high = middle;
-  }
-  return count == 0 ? 0 : 1 - (double)(low - x->first[k]) / count;
+  const int64_t count = count_of(x, k);
+  return count == 0 ? 0 : 1 - (double)below(x, k, d) / (double)count;
 }
 
 static void quantile_task(void *arg, int64_t task) {
   const quantiles *x = arg;
   for (int64_t i = task * ROWS; i < fit_task_end(task, x->rows, ROWS); i++) {
-    const double d = real_at(x->c, NEAREST, i);
+    const double d = real_at(x->c, OF_ROW, i);
     double least = 1;
     for (int64_t k = 0; k < x->classes; k++) {
       const double own = d == d ? quantile_of(x, k, d) : NAN_;
@@ -71,20 +82,58 @@ static void quantile_task(void *arg, int64_t task) {
   }
 }
 
-smx_status fit_quantile(const tensor_call *c) {
-  quantiles x = {c, c->dims.lead_count, tensor_dim(c, "m"), tensor_dim(c, "classes"), NULL, NULL};
+/* The band of Dvoretzky, Kiefer, Wolfowitz (1956) with the constant of Massart (1990): of n samples
+ * the share is within sqrt(log(2 / (1 - alpha)) / (2 n)), with probability alpha. */
+static double error_of(const quantiles *x, int64_t k, double rescaled, int64_t *size) {
+  const int64_t smaller = below(x, k, rescaled), most = count_of(x, k) - 1;
+  *size = smaller < most ? smaller : most < 0 ? 0 : most;
+  const double wide = *size ? __builtin_sqrt(x->width / (double)*size) : 1;
+  return wide < 1 ? wide : 1;
+}
+
+static void bound_task(void *arg, int64_t task) {
+  const quantiles *x = arg;
+  int64_t *sizes = x->c->out.given[SIZE] ? (int64_t *)(void *)x->c->out.view[SIZE].data : NULL, size;
+  for (int64_t i = task * ROWS; i < fit_task_end(task, x->rows, ROWS); i++) {
+    const double q = real_at(x->c, OF_ROW, i), d = real_at(x->c, BOUNDED, i);
+    const bool good = q == q && d >= 0 && d <= 1;
+    double error = good ? 0 : NAN_;
+    for (int64_t k = 0; k < x->classes; k++) {
+      const double own = error_of(x, k, q, &size);
+      error = own > error ? own : error;
+      if (sizes) sizes[i * x->classes + k] = size;
+    }
+    const double low = d - error, high = d + error;
+    tensor_put(x->c, LOW_END, i, low < 0 ? 0 : low), tensor_put(x->c, HIGH_END, i, high > 1 ? 1 : high);
+    tensor_put(x->c, ERROR, i, error);
+  }
+}
+
+static smx_status run_sorted(quantiles *x, void (*task)(void *arg, int64_t number)) {
+  const tensor_call *c = x->c;
+  x->rows = c->dims.lead_count, x->known = tensor_dim(c, "m"), x->classes = tensor_dim(c, "classes");
   const int64_t each = (int64_t)(2 * sizeof(sort_entry) + sizeof(double)) / 8;
   int64_t count;
-  const bool fits = smx_multiply(x.known, each, &count) && count < INT64_MAX / 16;
-  x.distance =
-      fit_reserve(c, fits ? count + x.classes + 1 + (int64_t)(sizeof(sort_counts) / 8) : INT64_MAX / 8 - 1);
-  if (!x.distance) return SMX_ERR_NOMEM;
-  sort_counts *room = (sort_counts *)(void *)(x.distance + x.known);
-  x.first = (int64_t *)(void *)(room + 1);
-  sort_classes(&x, (sort_entry *)(void *)(x.first + x.classes + 1), room);
-  smx_parallel(c->ctx, fit_tasks(x.rows, ROWS), quantile_task, &x);
-  smx_free(c->ctx, x.distance);
+  const bool fits = smx_multiply(x->known, each, &count) && count < INT64_MAX / 16;
+  x->number =
+      fit_reserve(c, fits ? count + x->classes + 1 + (int64_t)(sizeof(sort_counts) / 8) : INT64_MAX / 8 - 1);
+  if (!x->number) return SMX_ERR_NOMEM;
+  sort_counts *room = (sort_counts *)(void *)(x->number + x->known);
+  x->first = (int64_t *)(void *)(room + 1);
+  sort_classes(x, (sort_entry *)(void *)(x->first + x->classes + 1), room);
+  smx_parallel(c->ctx, fit_tasks(x->rows, ROWS), task, x);
+  smx_free(c->ctx, x->number);
   return SMX_OK;
+}
+
+smx_status fit_quantile(const tensor_call *c) {
+  quantiles x = {.c = c, .similar = true};
+  return run_sorted(&x, quantile_task);
+}
+smx_status fit_bounds(const tensor_call *c) {
+  const double alpha = tensor_param(c, "alpha");
+  quantiles x = {.c = c, .width = alpha < 1 ? fit_math()->log(2 / (1 - alpha)) / 2 : INF};
+  return run_sorted(&x, bound_task);
 }
 
 /* ---- rows: the loss, and what is relied on ---- */

@@ -283,5 +283,6 @@ tensor_ref_fn *const fit_refs[FIT_COUNT] = {
     [FIT_sdm_loss] = sdm_loss_ref,
     [FIT_sdm_region_fit] = sdm_region_fit_ref,
     [FIT_sdm_region] = sdm_region_ref,
+    [FIT_sdm_bounds] = sdm_bounds_ref,
     [FIT_head_bottleneck_measures] = head_bottleneck_measures_ref,
 };

@@ -33,6 +33,7 @@ void sdm_similarity_ref(const tensor_ref_call *c);
 void sdm_quantile_ref(const tensor_ref_call *c);
 void sdm_loss_ref(const tensor_ref_call *c);
 void sdm_region_fit_ref(const tensor_ref_call *c);
+void sdm_bounds_ref(const tensor_ref_call *c);
 void sdm_region_ref(const tensor_ref_call *c);
 void head_bottleneck_measures_ref(const tensor_ref_call *c);
 

@@ -113,3 +113,20 @@ void sdm_region_fit_ref(const tensor_ref_call *c) {
     ref_put(c, 1, k, isinf(least) ? INFINITY : quantile_from(c, least, k, c->q[1], room));
   free(room);
 }
+
+/* q: classes, alpha. */
+void sdm_bounds_ref(const tensor_ref_call *c) {
+  const int64_t m = ref_last(c->in_shape[1]), classes = (int64_t)c->q[0];
+  for (int64_t i = 0; i < ref_count(c->in_shape[0]); i++) {
+    double error = 0;
+    for (int64_t k = 0; k < classes; k++) {
+      double count = 0, size = 0;
+      for (int64_t b = 0; b < m; b++)
+        if ((int64_t)c->in[3][b] == k) count++, size += c->in[1][b] < c->in[0][i];
+      size = fmax(0, fmin(size, count - 1)), ref_put(c, 3, i * classes + k, size);
+      error = fmax(error, size > 0 ? fmin(1, sqrt(log(2 / (1 - c->q[1])) / (2 * size))) : 1);
+    }
+    ref_put(c, 0, i, fmax(0, c->in[2][i] - error)), ref_put(c, 1, i, fmin(1, c->in[2][i] + error));
+    ref_put(c, 2, i, error);
+  }
+}

@@ -156,6 +156,28 @@ static void similarity(void **state) {
   assert_true(isnan(out[2]));
 }
 
+/* The band of 50 rows (ReexpressAI); of the last, where one is left out; of none, and of a row that
+ * nothing is known of. */
+static void bounds(void **state) {
+  enum { KNOWN = 60 };
+  double rescaled[] = {50, 1e9, 0, NAN, 50}, d[] = {.5, .9, .5, .5, 1.5}, known[KNOWN + 1], out[ROOM];
+  int64_t y[KNOWN + 1], five = 5, m = KNOWN + 1;
+  for (int i = 0; i < KNOWN; i++) known[i] = KNOWN - 1 - i, y[i] = 0;
+  known[KNOWN] = 3, y[KNOWN] = -1;
+  const smx_tensor tr = floats(rescaled, 1, &five), tk = floats(known, 1, &m), td = floats(d, 1, &five),
+                   ty = classes_of(y, &m), *in[] = {&tr, &tk, &td, &ty};
+  call("sdm_bounds", (setting[]){{"classes", 1}, {NULL, 0}}, 4, in, out);
+  const double e = 0.19206455826398416, last = sqrt(log(40) / 118);
+  near_all(out, (double[]){.5 - e, .9 - last, 0}, 3, 1e-15);
+  near_all(out + 5, (double[]){.5 + e, 1, 1}, 3, 1e-15), near_all(out + 10, (double[]){e, last, 1}, 3, 1e-15);
+  for (int i = 3; i < 5; i++) assert_true(isnan(out[i]) && isnan(out[5 + i]) && isnan(out[10 + i]));
+  assert_true(whole(out + 15) == 50 && whole(out + 16) == 59 && whole(out + 17) == 0);
+  call("sdm_bounds", (setting[]){{"classes", 1}, {"alpha", 1}, {NULL, 0}}, 4, in, out);
+  near_all(out + 10, (double[]){1, 1, 1}, 3, 0);
+  call("sdm_bounds", (setting[]){{"classes", 2}, {NULL, 0}}, 4, in, out); /* a class without rows */
+  near_all(out + 10, (double[]){1, 1, 1}, 3, 0);
+}
+
 static void regions(void **state) {
   double z[] = {2, 1, 0, 2, 1, 0, 2, 1, 0}, q[] = {0, 10, 5}, d[] = {1, .8, 0}, cut[] = {.5, .5, .5},
          out[ROOM];
@@ -186,7 +208,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(cascades),   cmocka_unit_test(recovery), cmocka_unit_test(probes),
       cmocka_unit_test(probes_far), cmocka_unit_test(opinions), cmocka_unit_test(similarity),
-      cmocka_unit_test(regions),
+      cmocka_unit_test(bounds),     cmocka_unit_test(regions),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
