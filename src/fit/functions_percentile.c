@@ -3,6 +3,8 @@
 #include "driver/number_sort.h"
 #include "functions.h"
 
+enum { DIGITS = (64 + SORT_DIGIT - 1) / SORT_DIGIT }; /* of a whole key */
+
 static uint64_t key_at(const tensor_call *c, int64_t i) {
   double x;
   tensor_load(c, c->in.view, i, 1, &x);
@@ -12,12 +14,12 @@ static uint64_t key_at(const tensor_call *c, int64_t i) {
 /* The k-th smallest of n numbers, from 0 on; count: room for SORT_VALUES. */
 static double kth_smallest(const tensor_call *c, int64_t n, int64_t k, uint64_t *count) {
   uint64_t prefix = 0, left = (uint64_t)k;
-  for (int d = SORT_DIGITS - 1; d >= 0; d--) {
+  for (int d = DIGITS - 1; d >= 0; d--) {
     uint64_t v = 0;
     for (int i = 0; i < SORT_VALUES; i++) count[i] = 0;
     for (int64_t i = 0; i < n; i++) {
       const uint64_t key = key_at(c, i);
-      if (d == SORT_DIGITS - 1 || key >> (SORT_DIGIT * (d + 1)) == prefix) count[sort_digit(key, d)]++;
+      if (d == DIGITS - 1 || key >> (SORT_DIGIT * (d + 1)) == prefix) count[sort_digit(key, 0, d)]++;
     }
     for (; left >= count[v]; v++) left -= count[v];
     prefix = prefix << SORT_DIGIT | v;

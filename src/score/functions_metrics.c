@@ -219,6 +219,20 @@ static double risks_of(const metric_set *s, double *risk) {
   return all / (double)s->n;
 }
 
+/* The best order, the least losses first; of 0 and 1 without a sort. */
+static void order_losses(metric_set *s) {
+  int64_t none = 0, one = 0, at = 0;
+  for (int64_t i = 0; i < s->n; i++) none += s->y[i] == 0, one += s->y[i] == 1;
+  for (int64_t i = 0; i < s->n; i++) s->x[i] = -s->y[i];
+  if (none + one < s->n) {
+    sort_by(s, s->x);
+    return;
+  }
+  s->order = s->room[0];
+  while (at < none) s->order[at++] = (sort_entry){sort_key_descending(0), 0};
+  while (at < s->n) s->order[at++] = (sort_entry){sort_key_descending(-1), 1};
+}
+
 static void put_risks(const metric_set *s) {
   if (s->c->out.given[RISK]) tensor_store(s->c, s->c->out.view + RISK, s->number * s->n, s->n, s->x);
 }
@@ -231,8 +245,7 @@ static void write_risks(metric_set *s) {
     sort_by(s, s->x);
     aurc = risks_of(s, s->x); /* what it held is in the order */
     put_risks(s);
-    for (int64_t i = 0; i < s->n; i++) s->x[i] = -s->y[i]; /* the best order: the least losses first */
-    sort_by(s, s->x);
+    order_losses(s);
     excess = aurc - risks_of(s, NULL);
   }
   for (int64_t i = 0; i < s->n && none; i++) s->x[i] = nan;
