@@ -39,9 +39,18 @@ def _targets(y, name):
     if hasattr(y, "detach"):
         y = y.detach().cpu()
     y = np.asarray(y)
-    if y.dtype.kind not in "iub":
+    if y.size and y.dtype.kind not in "iub":
         raise TypeError(f"{name}: dtype is {y.dtype}, not of whole numbers")
     return y.astype(np.int64)
+
+
+def _chosen(logits, name="logits"):
+    """The class of the largest logit of each row, the first of equal ones."""
+    import numpy as np
+    bad = np.isnan(logits).any(axis=1)
+    if bad.any():
+        raise ValueError(f"{name}: row {bad.argmax()} has a NaN")
+    return logits.argmax(axis=1)
 
 
 def _plain(numbers):
@@ -122,7 +131,7 @@ class _Classes(_Fit):
 
     def predict(self, logits):
         """The class of the largest probability, the first of equal ones."""
-        return self.transform(logits).argmax(axis=1)
+        return _chosen(self.transform(logits))
 
     def _fit_by(self, operator, logits, y, **settings):
         return self._keep(_call[operator](_array(logits, 2, "logits"), _targets(y, "y"), return_loss=True, return_before=True, **settings),

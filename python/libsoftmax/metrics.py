@@ -33,7 +33,10 @@ class ClassificationMetrics:
     def update(self, logits, target):
         """More rows: logits [n, classes] and the class of each."""
         import numpy as np
-        logits, target = _array(logits, 2, "logits").astype(np.float64), _targets(target, "target")
+        target = _targets(target, "target")
+        if isinstance(logits, (list, tuple)) and not logits and target.shape == (0,):
+            return
+        logits = _array(logits, 2, "logits").astype(np.float64)
         if target.shape != logits.shape[:1]:
             raise ValueError(f"target: shape is {target.shape}, not {logits.shape[:1]}")
         classes = logits.shape[1]

@@ -9,7 +9,7 @@ operators that do the work.
 [0, 1]
 """
 from . import _made as _call  # the functions of the operators, by name
-from .calibration import _array, _Fit, _load, _targets
+from .calibration import _array, _chosen, _Fit, _load, _targets
 
 __all__ = ["Cascade", "Probe", "SDM", "load"]
 
@@ -52,7 +52,7 @@ class Probe(_Fit):
 
     def predict(self, features):
         """The class of the largest probability, the first of equal ones."""
-        return self.decision_function(features).argmax(axis=1)
+        return _chosen(self.decision_function(features), "features")
 
     def score(self, features, y):
         """The share of rows whose class is right, of those that count."""
@@ -181,7 +181,7 @@ class SDM(_Fit):
 
     def predict(self, features, logits):
         """The class of the largest logit, the first of equal ones."""
-        return _array(logits, 2, "logits").argmax(axis=1)
+        return _chosen(_array(logits, 2, "logits"))
 
     def accept(self, features, logits, end=None):
         """Whether each prediction can be relied on."""

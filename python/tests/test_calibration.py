@@ -107,6 +107,8 @@ class Fits(unittest.TestCase):
         for fit in (TemperatureScaling(), VectorScaling(), MatrixScaling(), ConformalClassifier()):
             with self.assertRaisesRegex(ValueError, "not finite|NaN"):
                 fit.fit(nan, Y)
+        with self.assertRaisesRegex(ValueError, "logits: row [0-9]+ has a NaN"):
+            TemperatureScaling().fit(LOGITS, Y).predict(nan)
         with self.assertRaisesRegex(ValueError, "no row counts"):
             TemperatureScaling().fit(LOGITS, [-1] * 9)
         with self.assertRaisesRegex(ValueError, "no row counts"):

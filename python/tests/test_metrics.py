@@ -93,6 +93,7 @@ class Classification(unittest.TestCase):
             found.update([[0.0] * 7, [np.nan] * 7], [0, 1])
         with self.assertRaisesRegex(ValueError, "other settings"):
             found.merge(of(temperature=2.0))
+        found.update([], []), found.update(np.zeros((0, 7)), [])
         self.assertEqual(found.compute(), of().compute())  # nothing of them was taken
         found.reset()
         with self.assertRaisesRegex(ValueError, "no rows that count"):

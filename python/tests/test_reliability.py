@@ -52,6 +52,7 @@ class Probes(unittest.TestCase):
         fit = Probe().fit(FEATURES, Y)
         for words, call in (("features: shape", lambda: fit.predict(FEATURES[:, 1:])), ("y: shape", lambda: fit.fit(FEATURES, Y[1:])),
                             ("y: no row", lambda: fit.fit(FEATURES, Y * 0 - 1)), ("not finite", lambda: fit.fit(FEATURES * np.nan, Y)),
+                            ("features: row 0 has a NaN", lambda: fit.predict(FEATURES * np.nan)),
                             ("fit comes first", lambda: Probe().predict(FEATURES)), ("ndim is 1", lambda: fit.predict(FEATURES[0])),
                             ("y: shape", lambda: fit.score(FEATURES, Y[:, None]))):
             self.assertRaisesRegex(ValueError, words, call)

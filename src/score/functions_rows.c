@@ -33,6 +33,8 @@ static double logit_at(const row_scores *x, int64_t row, int64_t i) {
 
 static void row_sums(const row_scores *x, int64_t row, void *work, score_sums *s) {
   x->kernels->sums(&x->row, row_at(x, row), x->classes, work, s);
+  const bool finite = !s->nan && s->valid > 1 && s->max < __builtin_inf();
+  if (finite && s->variance != s->variance) s->variance = __builtin_inf(); /* a distance overflowed */
 }
 
 static void forward_task(void *arg, int64_t task) {

@@ -32,14 +32,20 @@ static double true_chance(const tcp_call *x, int64_t row, int64_t target, double
   return s.nan || s.valid == 0 ? __builtin_nan("") : x->math->exp(z[target] - s.max - s.log_sum);
 }
 
+/* softplus(c) - t c; where c is infinite its limit. */
+static double entropy_of(double c, double t, double plus, double gap) {
+  return __builtin_isinf(c) ? (gap == 0 ? 0 : __builtin_inf()) : plus - t * c;
+}
+
 /* The loss, or its derivative by c. */
 static double loss_of(const tcp_call *x, double c, double t) {
-  const double plus = x->math->softplus(c), s = x->math->exp(c - plus), other = x->math->exp(-plus),
-               gap = s - t, a = __builtin_fabs(gap), entropy = plus - t * c;
+  const double plus = x->math->softplus(c), s = c == __builtin_inf() ? 1 : x->math->exp(c - plus),
+               other = x->math->exp(-plus), gap = s - t, a = __builtin_fabs(gap),
+               entropy = entropy_of(c, t, plus, gap);
   if (!x->focal) return x->gradient ? 2 * gap * s * other : gap * gap;
   if (!x->gradient) return power(x, a, x->gamma) * entropy;
   const double slope = x->gamma > 0 ? x->gamma * power(x, a, x->gamma - 1) * s * other : 0;
-  return power(x, a, x->gamma) * gap + (gap < 0 ? -slope : slope) * entropy;
+  return power(x, a, x->gamma) * gap + (slope == 0 ? 0 : (gap < 0 ? -slope : slope) * entropy);
 }
 
 static void task(void *arg, int64_t number) {

@@ -27,6 +27,26 @@ static void confidence(void **state) {
   near_all(out + 1, (double[]){-t * log(s) - (1 - t) * log(1 - s)}, 1, 1e-13);
 }
 
+/* A confidence that is infinite has the loss of its limit. */
+static void confidence_without_end(void **state) {
+  double c[] = {INFINITY, -INFINITY, INFINITY, NAN}, z[] = {0, 0, 0, 0, 0, -INFINITY, 0, 0}, out[8], dc[4];
+  int64_t y[] = {0, 1, 0, 0}, shape[] = {4, 2};
+  const smx_tensor tc = floats(c, 1, shape), tz = floats(z, 2, shape), ty = classes_of(y, shape),
+                   *in[] = {&tc, &tz, &ty};
+  call("tcp_loss", NULL, 3, in, out);
+  near_all(out, (double[]){.25, .25, 0}, 3, 0), assert_true(isnan(out[3]));
+  call("tcp_loss", (setting[]){{"form", 1}, {NULL, 0}}, 3, in, out);
+  assert_true(out[0] == INFINITY && out[1] == INFINITY && out[2] == 0 && isnan(out[3]));
+  double one[] = {1, 1, 1, 1};
+  const smx_op *op = smx_op_find("tcp_loss");
+  const smx_tensor tg = floats(one, 1, shape), td = floats(dc, 1, shape), *up[] = {&tg},
+                   *to[] = {&td, NULL, NULL};
+  smx_params params;
+  smx_params_init(op, &params), smx_params_set(op, &params, "form", 1);
+  assert_int_equal(smx_backward(op, NULL, &params, 3, in, 1, NULL, up, to), SMX_OK);
+  near_all(dc, (double[]){.125, -.125, 0}, 3, 1e-15), assert_true(isnan(dc[3]));
+}
+
 /* Each row once, the longest gradient first, copies and rows with a NaN last or never. */
 static void gradients(void **state) {
   double h[] = {1, 0, 9, 0, 0, 3, 9, 0, NAN, 1, 0, 0}, z[] = {0, 0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0}, out[12];
@@ -93,9 +113,8 @@ static void neural(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(confidence),
-      cmocka_unit_test(gradients),
-      cmocka_unit_test(anchors),
+      cmocka_unit_test(confidence), cmocka_unit_test(confidence_without_end),
+      cmocka_unit_test(gradients),  cmocka_unit_test(anchors),
       cmocka_unit_test(neural),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

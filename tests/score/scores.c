@@ -166,6 +166,8 @@ static void special_rows(void **state) {
   is("entropy", NULL, 0, 1, one, 0), is("margin", NULL, 0, 1, one, 1), is("ratio", NULL, 0, 1, one, 0);
   assert_true(isnan(score("logit_variance", NULL, 0, 1, one)) &&
               score("logit_margin", NULL, 0, 1, one) == inf);
+  static const double apart[] = {1e308, -1e308, 0};
+  assert_true(score("logit_variance", NULL, 0, 3, apart) == inf);
   smx_context *ctx;
   good(smx_context_create(
       &(smx_context_options){.size = sizeof(smx_context_options), .threads = 1, .on_inf = SMX_INF_LIMIT},
