@@ -19,6 +19,10 @@ static int64_t count_lines(const io_source *s) {
 
 static int find_lines(labels *l) {
   const io_source *s = &l->source;
+  const unsigned char *zero = s->size ? memchr(s->data, 0, s->size) : NULL;
+  if (zero)
+    return fault(EXIT_UNREADABLE, "%s: labels: byte %zu is 0: not a text with a name a line", s->name,
+                 (size_t)(zero - s->data));
   l->count = count_lines(s);
   l->starts = malloc(((size_t)l->count + 1) * sizeof *l->starts);
   if (!l->starts) return fault_memory(((size_t)l->count + 1) * sizeof *l->starts);

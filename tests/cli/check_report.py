@@ -8,7 +8,7 @@ import re
 import arrays as A
 from browser import Browser
 from check_metrics import put_classes, put_rows, random_set
-from harness import close, fails, get, nothing_left, path, put, REFUSED, run, Skip, softmax, test, UNWRITABLE, USAGE
+from harness import close, fails, get, nothing_left, path, put, REFUSED, run, Skip, softmax, test, UNREADABLE, UNWRITABLE, USAGE
 from pictures import CHROMIUM, look
 
 NAMES = ["zero", "</script><script>document.title='broken'</script>", "<!--two & \"2\"", "d\xe4r \u4e03", "\u2028\x1b[31m", ""]
@@ -135,6 +135,7 @@ def wrong_reports():
     fails(UNWRITABLE, "report", *EVERYTHING, "-o", "no/page.html", says="no/page.html")
     fails(REFUSED, "report", "x.npy", "--targets", "t.npy", "--labels", "long.txt", "-o", "page.html", says=["long.txt", "7 names"])
     fails(REFUSED, "report", "x.npy", "--targets", "t.npy", "--ood", "t.npy", "-o", "page.html", says="t.npy")
+    fails(UNREADABLE, "report", "x.npy", "--targets", "t.npy", "--labels", "x.npy", "-o", "page.html", says=["x.npy", "not a text"])
     assert not os.path.exists(path("page.html"))
     nothing_left()
 
