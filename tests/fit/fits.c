@@ -202,13 +202,15 @@ static void conformal_of_nothing(void **state) {
     }
 }
 
-/* Of many fits, the mean share of new rows whose class is in the set is the coverage. */
+/* Of many fits, the mean share of new rows whose class is in the set is the coverage: LAC, APS,
+ * RAPS. */
 static void sets_cover(void **state) {
   enum { FITS = 400, ROWS = 99, NEW = 50, CLASSES = 5 };
   double z[ROWS * CLASSES], q, u[ROWS], sets[NEW * (CLASSES + 1)];
   int64_t y[ROWS], shape[] = {ROWS, CLASSES};
   rng r = {11};
-  for (int method = 0; method < 2; method++) {
+  for (int method = 0; method < 3; method++) {
+    const double penalty = method == 2 ? .1 : 0;
     double covered = 0;
     for (int fit = 0; fit < 2 * FITS; fit++) {
       const bool fresh = fit % 2;
@@ -221,11 +223,14 @@ static void sets_cover(void **state) {
         u[i] = rng_uniform(&r);
       }
       const smx_tensor a = floats(z, 2, shape), t = classes_of(y, shape), noise = floats(u, 1, shape);
-      const setting all[] = {
-          {"method", method}, {fresh ? "threshold" : "coverage", fresh ? q : .9}, {NULL, 0}};
+      const setting all[] = {{"method", method > 0},
+                             {fresh ? "threshold" : "coverage", fresh ? q : .9},
+                             {"penalty", penalty},
+                             {"rank", 1},
+                             {NULL, 0}};
       if (!fresh) call("conformal_fit", all, 3, (const smx_tensor *[]){&a, &t, &noise}, &q);
       else {
-        call("conformal_sets", (setting[]){all[0], all[1], {"empty", 1}, {NULL, 0}}, 2,
+        call("conformal_sets", (setting[]){all[0], all[1], all[2], all[3], {"empty", 1}, {NULL, 0}}, 2,
              (const smx_tensor *[]){&a, &noise}, sets);
         for (int64_t i = 0; i < n; i++) covered += (double)((int64_t *)(void *)sets)[i * CLASSES + y[i]];
       }
