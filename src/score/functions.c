@@ -33,6 +33,7 @@ const tensor_functions score_functions[SCORE_COUNT] = {
     [SCORE_react] = {score_react, score_react_backward, NULL, true},
     [SCORE_ash] = {.forward = score_ash, .packed = true},
     [SCORE_odin_perturb] = {.forward = score_odin, .packed = true},
+    [SCORE_odin] = {.forward = score_odin_rows, .packed = true},
     [SCORE_brier_decomposition] = {.forward = score_decomposition, .packed = true},
     [SCORE_classwise_calibration_error] = {.forward = score_classwise, .packed = true},
     [SCORE_mean_interval] = {.forward = score_interval, .packed = true},

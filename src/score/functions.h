@@ -64,6 +64,7 @@ smx_status score_react(const tensor_call *c);
 smx_status score_react_backward(const tensor_call *c);
 smx_status score_ash(const tensor_call *c);
 smx_status score_odin(const tensor_call *c);
+smx_status score_odin_rows(const tensor_call *c);
 smx_status score_decomposition(const tensor_call *c);
 smx_status score_classwise(const tensor_call *c);
 smx_status score_interval(const tensor_call *c);

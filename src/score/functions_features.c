@@ -247,3 +247,23 @@ smx_status score_react_backward(const tensor_call *c) {
   return each_number(c, "threshold", true, react_task);
 }
 smx_status score_odin(const tensor_call *c) { return each_number(c, "step", false, odin_task); }
+
+/* odin: with d = (z - max) / T of c classes and e = sum (e^d - 1), which is small where T is large,
+ * the largest p is 1 / (c + e), and T (c p - 1) = -T e / (c + e) does not cancel. */
+static void odin_row(const feature_call *x, int64_t row, double *z) {
+  double most = -INF, valid = 0, less = 0;
+  bool good = true;
+  tensor_load(x->c, x->c->in.view, row * x->n, x->n, z);
+  for (int64_t i = 0; i < x->n; i++)
+    good = good && z[i] == z[i], most = z[i] > most ? z[i] : most, valid += z[i] > -INF;
+  good = good && valid > 0 && (most < INF || smx_context_on_inf(x->c->ctx) == SMX_INF_LIMIT);
+  for (int64_t i = 0; i < x->n && good; i++)
+    if (z[i] > -INF && z[i] < most) less += x->kernels->expm1((z[i] - most) / x->temperature);
+  const double whole = valid + less;
+  tensor_put(x->c, 0, row, good ? 1 / whole : NAN_);
+  tensor_put(x->c, 1, row, good ? -x->temperature * less / whole : NAN_);
+}
+smx_status score_odin_rows(const tensor_call *c) {
+  feature_call x = {.row = odin_row, .temperature = tensor_param(c, "temperature")};
+  return run(&x, c, "c", false);
+}

@@ -12,6 +12,7 @@ void generalised_entropy_ref(const tensor_ref_call *c);
 void react_ref(const tensor_ref_call *c);
 void ash_ref(const tensor_ref_call *c);
 void odin_perturb_ref(const tensor_ref_call *c);
+void odin_ref(const tensor_ref_call *c);
 void kernel_calibration_error_ref(const tensor_ref_call *c);
 void brier_decomposition_ref(const tensor_ref_call *c);
 void classwise_calibration_error_ref(const tensor_ref_call *c);

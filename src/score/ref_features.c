@@ -52,6 +52,19 @@ void ash_ref(const tensor_ref_call *c) {
   }
 }
 
+/* q: temperature. */
+void odin_ref(const tensor_ref_call *c) {
+  const int64_t n = ref_last(c->in_shape[0]);
+  for (int64_t i = 0; i < ref_rows(c->in_shape[0]); i++) {
+    const double *z = c->in[0] + i * n;
+    double most = -INFINITY, count = 0;
+    long double sum = 0;
+    for (int64_t j = 0; j < n; j++) most = fmax(most, z[j]), count += z[j] > -INFINITY;
+    for (int64_t j = 0; j < n; j++) sum += expl((z[j] - (long double)most) / c->q[0]);
+    ref_put(c, 0, i, (double)(1 / sum)), ref_put(c, 1, i, (double)(c->q[0] * (count / sum - 1)));
+  }
+}
+
 void odin_perturb_ref(const tensor_ref_call *c) {
   for (int64_t i = 0; i < ref_count(c->in_shape[0]); i++) {
     const double step = c->q[0] / (c->in[2] ? c->in[2][i] : 1);

@@ -38,6 +38,7 @@ enum {
   SCORE_react,
   SCORE_ash,
   SCORE_odin_perturb,
+  SCORE_odin,
   SCORE_brier_decomposition,
   SCORE_classwise_calibration_error,
   SCORE_mean_interval,

@@ -139,6 +139,12 @@ static const smx_port odin_in[] = {
     {"scale", DIMS, OPT, "positive: the deviation that x was divided by; 1 without", "..."}};
 static const smx_port odin_out[] = {{"perturbed", DIMS, 0, "what the network is to read instead", "..."}};
 static const smx_param odin_params[] = {{"step", "how far", 0.0014, 0, 1e30, 0, NULL}};
+static const smx_port odin_rows_in[] = {{"logits", DIMS, 0, "of the classes", "... c"}};
+static const smx_port odin_rows_out[] = {
+    {"score", DIMS, 0, "the largest p, near 1/c", "..."},
+    {"centred", DIMS, 0, "the same, of as many digits as the logits have", "..."}};
+static const smx_param odin_rows_params[] = {
+    {"temperature", "the logits are divided by it", 1000, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL}};
 
 #include "table_sets_ports.inc"
 
@@ -459,5 +465,18 @@ const smx_op score_table[SCORE_COUNT] = {
                   "(Liang, Li, Srikant 2018); facebookresearch/odin",
         .example = "softmax run odin_perturb x.npy --gradient g.npy --step 0.002",
         INPUTS(odin_in), .outputs = odin_out, .output_count = COUNT(odin_out), PARAMS(odin_params)},
+    [SCORE_odin] = {
+        .id = 638, .name = "odin", .family = "score", .tolerance = 64,
+        .title = "the largest probability at a high temperature",
+        .formula = "score = max p, p = softmax(logits / T); centred = T (c max p - 1)",
+        .about = "Of logits of an input that odin_perturb moved. Scores are close to 1/c, of which f32 keeps "
+                 "few digits of what differs; centred ranks rows as they do, and with T goes to the distance "
+                 "of the largest logit from their mean. c: classes above -inf. A NaN or no class: NaN, +inf "
+                 "too, but for on_inf = limit.",
+        .source = "Enhancing The Reliability of Out-of-distribution Image Detection in Neural Networks "
+                  "(Liang, Li, Srikant 2018); facebookresearch/odin",
+        .example = "softmax run odin logits.npy",
+        INPUTS(odin_rows_in), .outputs = odin_rows_out, .output_count = COUNT(odin_rows_out),
+        PARAMS(odin_rows_params)},
 #include "table_sets.inc"
 };

@@ -105,6 +105,13 @@ static void odin(void **state) {
   assert_true(isnan(y[4]));
   call("odin_perturb", step, 3, (const smx_tensor *[]){&tx, &tg, &ts}, y);
   near_all(y, (double[]){.32, .08, .99, .99}, 4, 1e-15);
+  double z[] = {.32, .08, -.4, NAN, 0, 0, -INFINITY, 1, 1, 1e308, -1e308, 0}, out[8];
+  int64_t shape[] = {4, 3};
+  const smx_tensor tz = floats(z, 2, shape);
+  call("odin", NULL, 1, (const smx_tensor *[]){&tz}, out);
+  near_all(out, (double[]){.33344000213094405}, 1, 1e-16), near_all(out + 2, (double[]){.5, 1}, 2, 0);
+  near_all(out + 4, (double[]){.32000639}, 1, 1e-8), near_all(out + 6, (double[]){0, 2000}, 2, 0);
+  assert_true(isnan(out[1]) && isnan(out[5]));
 }
 
 int main(void) {
