@@ -200,8 +200,7 @@ static void long_rows(const parallel_job *w, char *memory, int64_t *empty) {
   for (int64_t row = 0; row < w->j->rows; row++) long_row_run(w, memory, row, empty);
 }
 
-/* strips, half: the kernel writes what is no direct port. */
-static void choose_stores(job *j, bool strips, bool half) {
+void job_stores(job *j, bool strips, bool half) {
   const job_port *y = j->dst + first_full(j);
   const bool written = y->present && y->full && (y->direct || strips || half);
   /* an absent port has no elements */
@@ -388,7 +387,7 @@ static size_t task_bytes(const job *j, const plan *p) {
 static void even_rows(job *j, plan p, smx_scratch *scratch, char *own, int64_t *empty) {
   static void (*const tasks[])(void *arg, int64_t task) = {
       [BY_ROWS] = rows_task, [BY_STRIPS] = strips_task, [BY_HALF] = half_task};
-  choose_stores(j, p.way == BY_STRIPS, p.way == BY_HALF);
+  job_stores(j, p.way == BY_STRIPS, p.way == BY_HALF);
   parallel_job w = {.j = j, .empty = -1, .rows_a_task = p.rows_a_task, .scratch = scratch, .own = own};
   if (own && p.way == BY_GROUPS) w.own = own + long_bytes(j);
   if (p.way == BY_GROUPS) {

@@ -115,6 +115,16 @@ static smx_status check_columns(const smx_split *s) {
   return SMX_OK;
 }
 
+/* Terms are kept where kernels write an output of own columns, and caches hold those of a block. */
+enum { KEPT_MOST = 1 << 22 };
+static size_t kept_of_row(const smx_split *s) {
+  const job *const j = &s->o.job;
+  bool writes = false;
+  for (int p = 0; p < ROW_DST; p++) writes |= j->dst[p].present && j->dst[p].full;
+  const size_t bytes = s->own > KEPT_MOST / ROW_GROUP ? KEPT_MOST : (size_t)split_runs(s) * split_run_kept(s);
+  return writes && !s->source && !scratched(j) && bytes <= KEPT_MOST / (size_t)s->block ? bytes : 0;
+}
+
 static void divide(smx_split *s, carver *c) {
   const job *const j = &s->o.job;
   s->parts = carve(c, long_row_groups(j->n), 1, sizeof *s->parts);
@@ -125,7 +135,8 @@ static void divide(smx_split *s, carver *c) {
     char *const memory = carve(c, s->block, 1, (int64_t)s->row_bytes);
     int64_t *const which = carve(c, s->block, 1, sizeof *which);
     row_part *const parts = carve(c, s->own, s->block, sizeof *parts);
-    if (c->base) s->slot[i] = (split_block){.memory = memory, .which = which, .parts = parts};
+    char *const kept = s->kept_bytes ? carve(c, s->block, 1, (int64_t)s->kept_bytes) : NULL;
+    if (c->base) s->slot[i] = (split_block){.memory = memory, .which = which, .parts = parts, .kept = kept};
   }
 }
 
@@ -135,6 +146,7 @@ smx_status split_open(smx_split *s, const smx_split_part *part) {
   if (status == SMX_OK) status = operation_open(&s->o);
   if (status != SMX_OK) return status;
   job_prepare(j);
+  job_stores(j, false, false);
   s->first = (s->o.check.first + ROW_GROUP - 1) / ROW_GROUP;
   s->own = long_row_groups(s->o.check.shape[s->o.check.axis]);
   s->block = part->block && part->block < j->rows ? part->block : j->rows;
@@ -144,6 +156,7 @@ smx_status split_open(smx_split *s, const smx_split_part *part) {
   s->weighted = s->o.targets.index && s->o.targets.weights && !s->o.backward;
   const size_t cells = (size_t)(long_row_cells(j) + 1) * sizeof(double);
   s->row_bytes = smx_job_list(j) + smx_whole_lines(sizeof(split_row)) + smx_whole_lines(cells);
+  s->kept_bytes = s->block ? kept_of_row(s) : 0;
   carver c = {.fits = true};
   divide(s, &c);
   s->memory = c.fits ? smx_alloc(s->ctx, (size_t)c.at + s->row_bytes) : NULL;

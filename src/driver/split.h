@@ -43,6 +43,7 @@ typedef struct split_block {
   int64_t *which;
   char *memory;
   row_part *parts; /* of own groups, of the rows that take part */
+  char *kept;      /* terms of own columns, of all rows; or NULL */
 } split_block;
 
 struct smx_split {
@@ -58,7 +59,7 @@ struct smx_split {
   bool weighted;
   void *counts; /* weighted: what the target of each row counts, of the real type */
   int64_t empty;
-  size_t row_bytes;
+  size_t row_bytes, kept_bytes; /* kept: terms of a row, 0 = formed again where they are needed */
   smx_scratch scratch;
   char *memory, *work;
   row_part *parts; /* of all groups of a row */
@@ -74,6 +75,21 @@ static inline double *split_cells(split_row *r) {
 static inline split_block *split_slot(const smx_split *s, int64_t block) {
   return s->slot + (block - 1) % s->slots;
 }
+/* Own groups are passed in so many runs, whose terms are behind a line of which the last number is
+ * their reference (exp_kept). */
+static inline int64_t split_runs(const smx_split *s) {
+  return s->own ? (s->own + RUN_GROUPS - 1) / RUN_GROUPS : 1;
+}
+static inline int64_t split_run_groups(const smx_split *s) {
+  return (s->own + split_runs(s) - 1) / split_runs(s);
+}
+static inline size_t split_run_kept(const smx_split *s) {
+  return 64 + (size_t)(split_run_groups(s) * ROW_GROUP) * (s->o.job.is_f64 ? sizeof(double) : sizeof(float));
+}
+static inline char *split_kept(const smx_split *s, const split_block *b, int64_t row, int64_t run) {
+  return b->kept + (size_t)row * s->kept_bytes + (size_t)run * split_run_kept(s) + 64;
+}
+
 /* The block's slot, if the block is under way there. */
 static inline split_block *split_under_way(const smx_split *s, int64_t block) {
   if (s->status != SMX_OK || s->opening >= 0 || block < 1 || block >= s->blocks) return NULL;

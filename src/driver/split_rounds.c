@@ -4,6 +4,7 @@
  * All ranks hold the state of every row and fold the same parts in the same order, so all of them
  * know which rows take part in a round, and how many bytes each message has. */
 #include "split.h"
+#include <math.h>
 #include <softmax/split.h>
 
 /* ---- which rows take part ---- */
@@ -27,6 +28,11 @@ static void choose_rows(const smx_split *s, split_block *b) {
   }
 }
 
+static void forget_kept(const smx_split *s, char *terms) {
+  if (s->o.job.is_f64) ((double *)(void *)terms)[-1] = (double)NAN;
+  else ((float *)(void *)terms)[-1] = NAN;
+}
+
 static void begin_block(smx_split *s, int64_t number) {
   const job *const j = &s->o.job;
   split_block *const b = split_slot(s, number);
@@ -43,6 +49,7 @@ static void begin_block(smx_split *s, int64_t number) {
     row->values.work = j->work ? s->work : NULL;
     memset(&row->st, 0, sizeof row->st);
     row->st.list = row->values.list;
+    for (int64_t run = 0; b->kept && run < split_runs(s); run++) forget_kept(s, split_kept(s, b, r, run));
     row_begin(j->kernel, &row->values, &row->st);
   }
   choose_rows(s, b);
@@ -78,20 +85,22 @@ typedef struct pass_job {
 static void pass_task(void *arg, int64_t task) {
   const pass_job *const p = arg;
   smx_split *const s = p->s;
-  const int64_t k = task / p->runs, run = (s->own + p->runs - 1) / p->runs, from = task % p->runs * run,
-                to = from + run < s->own ? from + run : s->own, r = p->b->which[k];
+  const int64_t k = task / p->runs, run = task % p->runs, groups = (s->own + p->runs - 1) / p->runs,
+                from = run * groups, to = from + groups < s->own ? from + groups : s->own, r = p->b->which[k];
   if (from >= to) return;
   split_row *const row = split_row_at(s, p->b, r);
   const int64_t start = (s->first + from) * ROW_GROUP, end = (s->first + to) * ROW_GROUP, n = s->o.job.n;
-  const piece groups = {p->b->base + r, 1, start, (end < n ? end : n) - start};
+  const piece at = {p->b->base + r, 1, start, (end < n ? end : n) - start};
+  row_call values = row->values;
+  values.terms = p->b->kept && !row->st.serial ? split_kept(s, p->b, r, run) : NULL;
   char *const place = smx_scratch_take(&s->scratch);
-  long_row_pass(p->b->job, place, &row->values, &row->st, &groups, p->b->parts + k * s->own + from);
+  long_row_pass(p->b->job, place, &values, &row->st, &at, p->b->parts + k * s->own + from);
   smx_scratch_give(&s->scratch, place);
 }
 
 static void pass_rows(smx_split *s, split_block *b) {
   const bool serial = b->next != SMX_SPLIT_GATHER;
-  pass_job p = {s, b, serial || s->own == 0 ? 1 : (s->own + RUN_GROUPS - 1) / RUN_GROUPS};
+  pass_job p = {s, b, serial ? 1 : split_runs(s)};
   memset(b->parts, 0, (size_t)(b->taking * s->own) * sizeof *b->parts);
   smx_parallel(s->ctx, b->taking * p.runs, pass_task, &p);
 }

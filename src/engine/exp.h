@@ -383,6 +383,19 @@ void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *par
 void exp_merge(const row_call *c, row_state *st, const row_part *parts, size_t count);
 bool exp_next(const exp_body *b, const row_call *c, row_state *st);
 
+/* A pass with row_call.terms keeps its terms there, and before them what they are relative to, as
+ * an exponent: NaN where that is not one number, or the terms are not those of the row. Makes the
+ * scalars of a row those for such terms, whose reference is at most 60 below the row's own, so that
+ * results are the same numbers times a power of two; or NULL: they are to be formed again. */
+SMI const real *exp_kept(const row_call *c, exp_row *r) {
+  const real *const terms = c->terms;
+  const double up = terms ? (double)r->scale_exp - (double)terms[-1] : -1;
+  if (!(up >= 0 && up <= 60)) return NULL;
+  const real by = (real)d_scale(1, -up);
+  r->scale_exp = terms[-1], r->inv *= by, r->tiny /= by, r->one /= by;
+  return terms;
+}
+
 /* Groups summed one after another with a running reference, taken from the scores seen so far. */
 typedef struct exp_run {
   real scale_exp;           /* for the next group; -inf = nothing seen yet */

@@ -193,7 +193,16 @@ static void exp_fill_group(const exp_body *b, const span *s, const consts *k, co
   if (st->mode != EXP_FILL && b->shared) b->shared(s, k, i, n);
 }
 
+/* What the terms of these groups are relative to, if it is one number. */
+static real exp_kept_reference(const row_state *st, const row_part *parts, size_t groups) {
+  for (size_t g = 0; g < groups; g++)
+    if (st->mode != EXP_RUN || parts[g].scale_exp != parts[0].scale_exp) return r_nan();
+  return (real)parts[0].scale_exp;
+}
+
 void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *parts) {
+  const bool weights = b->kind == EXP_WEIGHTS && !b->gradient;
+  real *const terms = weights || b->kind == EXP_SUMS ? c->terms : NULL;
   span s = span_of(c, 0);
   consts k = b->setup(c, &s);
   size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
@@ -201,9 +210,12 @@ void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *par
   consts direction = exp_direction(b, &k);
   exp_write write = {
       .f = b->scores, .s = &s, .k = &k, .r = &r, .stream = c->writing, .next = s.src[0] + GROUP};
+  const real *const kept = weights && st->mode == EXP_WRITE_PASS ? exp_kept(c, &r) : NULL;
+  if (kept) write.stored = write.next = kept - base, write.may_be_one = true;
   bool found = false;
   exp_run run;
   if (st->mode == EXP_RUN) run = exp_run_from(b, &s, &k, base, c->count);
+  run.store = terms ? terms - base : NULL;
   for (size_t g = 0; g < groups; g++) {
     size_t i = base + g * GROUP, n = group_size(g * GROUP, c->count);
     row_part *part = parts + g;
@@ -220,11 +232,12 @@ void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *par
         exp_count(b->scores, &s, &direction, i, n, &part->sum, &part->sum2, &part->nan);
         break;
       case EXP_TOP: part->max = (double)exp_max(b->scores, &s, &direction, i, n); break;
-      case EXP_WRITE_PASS: b->write(&write, i, n); break;
+      case EXP_WRITE_PASS: (kept ? stored_write : b->write)(&write, i, n); break;
       default: exp_fill_group(b, &s, &direction, st, i, n);
     }
   }
   if (st->mode == EXP_RUN) exp_run_end(b, &s, &k, &run);
+  if (terms && st->mode != EXP_WRITE_PASS) terms[-1] = exp_kept_reference(st, parts, groups);
   if (write.stream && st->mode == EXP_WRITE_PASS) v_stream_end();
 }
 

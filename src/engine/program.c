@@ -40,6 +40,7 @@ static void note_empty(row_call *c, size_t r) {
 
 void run_row(const row_kernel *k, row_call *c, size_t r) {
   row_call row = row_at(c, r);
+  row.terms = NULL; /* which is no place of a pass */
   if (run_program(k, &row) && c->on_empty == SMX_EMPTY_ERROR) note_empty(c, r);
 }
 

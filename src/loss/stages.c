@@ -152,7 +152,8 @@ void loss_target_inputs(const loss_body *b, const loss_row *r, double *target_in
  * function of its own: the stack of one is free again for the next. */
 NOINLINE void loss_side_pass(const loss_body *b, const row_call *c, row_state *st, row_part *parts) {
   const int side = st->stage - STAGE_STUDENT;
-  const row_call own = loss_side_call(b, c, st, side);
+  row_call own = loss_side_call(b, c, st, side);
+  if (side == TEACHER) own.terms = NULL;
   exp_pass(b->side[side], &own, st, parts);
 }
 NOINLINE void loss_group_pass(const loss_body *b, const row_call *c, row_state *st, row_part *parts,
@@ -161,6 +162,8 @@ NOINLINE void loss_group_pass(const loss_body *b, const row_call *c, row_state *
   loss_row_of(b, c, st, backward, &r);
   const int stage = st->stage;
   size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
+  const real *const kept = b->side[STUDENT] && stage > STAGE_STUDENT ? exp_kept(c, &r.side[STUDENT]) : NULL;
+  if (kept) r.stored = r.next = kept - base, loss_ready(b, &r);
   for (size_t g = 0; g < groups; g++) {
     size_t i = base + g * GROUP, n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 
 enum {
-  ROWS = 256,          /* of a block: whole chains of a linear layer */
+  ROWS = 256,          /* of a block at most */
+  CHAIN = 64,          /* rows of a linear layer that stay together */
+  CACHED = 1 << 18,    /* elements of a rank in a block */
   SLOTS = 2,           /* blocks under way */
   MOST_PARTS = 1 << 22 /* groups of all rows of a block, but for a block of one row */
 };
@@ -160,13 +162,22 @@ static void open_split(rounds *w, const smx_split_part *part) {
   }
 }
 
+/* Rows of a block: whole chains for a layer, elsewhere so few that the caches keep the columns of a
+ * rank, and what the first pass makes of them, for the next one. */
+static int64_t rows_of_block(const mpi_call *c) {
+  const int64_t groups = c->n / SMX_SPLIT_GROUP + 1, parts = MOST_PARTS / groups + 1;
+  int64_t most = 1, rows = ROWS;
+  for (int r = 0; r < c->ranks; r++)
+    if (c->owned[r + 1] - c->owned[r] > most) most = c->owned[r + 1] - c->owned[r];
+  if (parts < rows) rows = parts;
+  if (c->layered) return rows < CHAIN ? CHAIN : rows / CHAIN * CHAIN;
+  return CACHED / most >= rows ? rows : CACHED / most ? CACHED / most : 1;
+}
+
 smx_status mpi_rounds(mpi_call *c) {
   rounds w = {.c = c, .relay = MPI_COMM_NULL, .slots = c->layered ? 1 : SLOTS};
-  smx_split_part part = {
-      .size = sizeof part, .n = c->n, .first = c->owned[c->me], .block = ROWS, .slots = w.slots};
-  const int64_t groups = c->n / SMX_SPLIT_GROUP + 1;
-  if (groups > MOST_PARTS / ROWS) part.block = MOST_PARTS / groups + 1;
-  if (c->layered) part.block = part.block < 64 ? 64 : part.block / 64 * 64;
+  const smx_split_part part = {
+      .size = sizeof part, .n = c->n, .first = c->owned[c->me], .block = rows_of_block(c), .slots = w.slots};
   open_split(&w, &part);
   smx_status status = mpi_agree(c, reserve(&w));
   if (status == SMX_OK) status = run(&w);

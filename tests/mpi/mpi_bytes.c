@@ -6,7 +6,7 @@
 #include "mpi.h"
 #include "util.h"
 
-enum { HEAD = 64, PART = 144, ROWS = 600, BLOCK = 256, N = 40000, GROUP = 8192 };
+enum { HEAD = 64, PART = 144, ROWS = 600, CACHED = 1 << 18, N = 40000, GROUP = 8192 };
 
 /* Called by the library in the place of MPI's. */
 static int64_t sent, messages;
@@ -17,7 +17,9 @@ int MPI_Iallgatherv(const void *from, int own, MPI_Datatype type, void *to, cons
 }
 
 static void one(bool gradient, int64_t first, int64_t own, int64_t groups) {
-  const int64_t blocks = (ROWS + BLOCK - 1) / BLOCK, passes = gradient ? 2 : 1;
+  const int64_t all = (N + GROUP - 1) / GROUP, widest = (all + count - 1) / count * GROUP,
+                block = CACHED / (widest < N ? widest : N), blocks = (ROWS + block - 1) / block,
+                passes = gradient ? 2 : 1;
   static float loss[ROWS];
   static int64_t target[ROWS];
   float *const x = calloc((size_t)(ROWS * own + 1), sizeof *x), *const dx = gradient ? x : NULL;
