@@ -12,6 +12,7 @@
  *   smx_split_forward, smx_split_backward  begin a call on one rank
  *   smx_split_linear_forward, _backward    the same over the logits of a linear layer
  *   smx_split_next, _bytes, _pass, _fold   a round
+ *   smx_split_bytes_for                    rounds in which ranks fold some rows each
  *   smx_split_carry                        rounds that go from rank to rank
  *   smx_split_close
  *
@@ -27,7 +28,7 @@
  *       smx_tensor tx = {x + 8192 * r, {1, 0}, 1, SMX_F32, shape, NULL, 0}, ty = tx;
  *       ty.data = y + 8192 * r;
  *       const smx_tensor *in[] = {&tx}, *out[] = {&ty};
- *       smx_split_part part = {sizeof part, 16384, 8192 * r, 0, 0};
+ *       smx_split_part part = {sizeof part, 16384, 8192 * r, 0, 0, 0, 0};
  *       smx_split_forward(op, NULL, NULL, 1, in, 1, out, &part, &rank[r]);
  *     }
  *     for (int64_t block = 0; block < smx_split_blocks(rank[0]); block++)
@@ -77,6 +78,10 @@ typedef struct smx_split_part {
   int64_t first;
   int64_t block; /* rows that go through their rounds together; 0 = all */
   int32_t slots; /* blocks that are under way at once; 0 = 1 */
+  /* by rows: so many ranks fold some rows each, where that takes fewer bytes; 0 = all ranks fold
+   * all. The same on every rank, but for folder: this one's number, 0 .. folders - 1 in the order
+   * of ranks, or -1: it folds none */
+  int32_t folders, folder;
 } smx_split_part;
 
 typedef struct smx_split smx_split;
@@ -128,19 +133,30 @@ SMX_API int64_t smx_split_blocks(const smx_split *split);
  * all ranks, each rank folds. RELAY, RELAY_BACK: the same, but ranks pass one after another, from
  * the first to the last or from the last to the first. Each exports its state behind its pass, the
  * next one imports it before its own (smx_split_carry), and that of the last goes to all, who
- * import it before they fold. LATER: the block has to wait. */
+ * import it before they fold. LATER: the block has to wait.
+ *
+ * With part->folders there are two rounds where GATHER would have taken more bytes. SCATTER: each
+ * rank passes, its message is one for each folder, one behind the other (smx_split_bytes_for), and
+ * each folder folds those of all ranks that are for it. STATES: folders pass, their messages go to
+ * all ranks, each rank folds. */
 enum {
   SMX_SPLIT_DONE = 0,
   SMX_SPLIT_GATHER = 1,
   SMX_SPLIT_RELAY = 2,
   SMX_SPLIT_RELAY_BACK = 3,
-  SMX_SPLIT_LATER = 4
+  SMX_SPLIT_LATER = 4,
+  SMX_SPLIT_SCATTER = 5,
+  SMX_SPLIT_STATES = 6
 };
 SMX_API int32_t smx_split_next(const smx_split *split, int64_t block);
 
 /* Bytes of the next message of a rank that has so many groups: a multiple of 8. block -1: the most
  * that any message of the call has. */
 SMX_API size_t smx_split_bytes(const smx_split *split, int64_t block, int64_t groups);
+
+/* SCATTER: bytes of that message for a folder. STATES: bytes of the folder's message, whatever
+ * groups. In other rounds: smx_split_bytes. */
+SMX_API size_t smx_split_bytes_for(const smx_split *split, int64_t block, int64_t groups, int32_t folder);
 
 /* Passes over this rank's columns, and writes its message. Errors: SMX_ERR_NULL; SMX_ERR_PARAM,
  * where it is not the block's turn. */

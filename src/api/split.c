@@ -58,7 +58,11 @@ int32_t smx_split_next(const smx_split *split, int64_t block) {
 }
 
 size_t smx_split_bytes(const smx_split *split, int64_t block, int64_t groups) {
-  return split ? split_bytes(split, block, groups) : 0;
+  return split ? split_bytes(split, block, groups, -1) : 0;
+}
+
+size_t smx_split_bytes_for(const smx_split *split, int64_t block, int64_t groups, int32_t folder) {
+  return split ? split_bytes(split, block, groups, folder) : 0;
 }
 
 smx_status smx_split_pass(smx_split *split, int64_t block, void *message) {

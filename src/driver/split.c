@@ -92,6 +92,11 @@ smx_status split_check_part(const char *verb, const smx_op *op, const smx_split_
     return smx_fail(SMX_ERR_PARAM, "%s: part.block is %lld, not at least 0", verb, (long long)part->block);
   if (part->slots < 0)
     return smx_fail(SMX_ERR_PARAM, "%s: part.slots is %d, not at least 0", verb, (int)part->slots);
+  if (part->folders < 0)
+    return smx_fail(SMX_ERR_PARAM, "%s: part.folders is %d, not at least 0", verb, (int)part->folders);
+  if (part->folders && (part->folder < -1 || part->folder >= part->folders))
+    return smx_fail(SMX_ERR_PARAM, "%s: part.folder is %d, not -1..%d", verb, (int)part->folder,
+                    (int)part->folders - 1);
   const bool known = op && smx_op_place(op, &family, &index);
   if (known && family >= SMX_FAMILY_COUNT)
     return smx_fail(SMX_ERR_PARAM, "%s: op is %s, which is no operator on rows", verb, op->name);
@@ -152,6 +157,7 @@ smx_status split_open(smx_split *s, const smx_split_part *part) {
   s->block = part->block && part->block < j->rows ? part->block : j->rows;
   const int64_t blocks = s->block ? (j->rows + s->block - 1) / s->block : 0;
   s->slots = part->slots ? part->slots : 1;
+  s->folders = s->source ? 0 : part->folders, s->folder = part->folder;
   if (s->slots > blocks) s->slots = blocks;
   s->weighted = s->o.targets.index && s->o.targets.weights && !s->o.backward;
   const size_t cells = (size_t)(long_row_cells(j) + 1) * sizeof(double);

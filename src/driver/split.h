@@ -9,6 +9,7 @@
 /* A row under way; its list is before it in memory, its cells are behind it. */
 typedef struct split_row {
   bool done;
+  bool over; /* folded by rows: to be done once all ranks have its state */
   row_state st;
   row_call values;
 } split_row;
@@ -38,8 +39,9 @@ typedef struct split_block {
   int64_t base; /* the job's row that is the first */
   bool summing; /* its rows are done; sums of the source go from rank to rank */
   int64_t round;
-  int32_t next;   /* SMX_SPLIT_DONE .. SMX_SPLIT_RELAY_BACK */
-  int64_t taking; /* how many rows take part in the next round, and which */
+  int32_t next;      /* SMX_SPLIT_DONE .. SMX_SPLIT_STATES */
+  smx_status failed; /* a fold by rows, which the next message tells */
+  int64_t taking;    /* how many rows take part in the next round, and which */
   int64_t *which;
   char *memory;
   row_part *parts; /* of own groups, of the rows that take part */
@@ -55,7 +57,8 @@ struct smx_split {
   int64_t own, first;   /* groups */
   int64_t block, blocks, done;
   int64_t slots;
-  int64_t opening; /* its next round, or -1: it is over */
+  int32_t folders, folder; /* by rows; folders 0: never */
+  int64_t opening;         /* its next round, or -1: it is over */
   bool weighted;
   void *counts; /* weighted: what the target of each row counts, of the real type */
   int64_t empty;
@@ -113,6 +116,14 @@ split_head split_head_of(const smx_split *s, int64_t block, int kind);
 smx_status split_check_head(const smx_split *s, int64_t block, int kind, const split_head *h, int64_t which);
 uint64_t split_call_hash(const smx_split *s, double *cells); /* cells: room for those of a row */
 
+/* Of the rows that take part, those that a folder folds: from this one up to that of the next. */
+static inline int64_t split_folder_row(const smx_split *s, const split_block *b, int32_t folder) {
+  return b->taking * folder / s->folders;
+}
+
+/* Of a message of STATES with so many rows. */
+size_t split_states_bytes(const smx_split *s, int64_t rows);
+
 /* Messages one behind another; at: of the next one, and left: the bytes from there on. */
 typedef struct split_walk {
   const char *at, *body; /* body: what is behind the head of the last one */
@@ -139,7 +150,8 @@ smx_split *split_no_memory(void); /* stands for what could not be made */
 void split_close(smx_split *s);
 
 int32_t split_next(const smx_split *s, int64_t block);
-size_t split_bytes(const smx_split *s, int64_t block, int64_t groups);
+/* folder -1: of the whole message. */
+size_t split_bytes(const smx_split *s, int64_t block, int64_t groups, int32_t folder);
 smx_status split_pass(smx_split *s, int64_t block, char *message);
 smx_status split_fold(smx_split *s, int64_t block, const void *messages, size_t bytes);
 smx_status split_carry(smx_split *s, int64_t block, bool take, char *state, size_t *bytes);

@@ -30,16 +30,23 @@ static uint32_t version(void) {
 split_head split_head_of(const smx_split *s, int64_t block, int kind) {
   const split_block *const b = block > 0 ? split_slot(s, block) : NULL;
   const bool elements = s->o.counted.about == SMX_MEAN_ELEMENTS;
-  return (split_head){.magic = MAGIC,
-                      .version = version(),
-                      .call = s->call,
-                      .block = block,
-                      .round = b ? b->round : s->opening,
-                      .first = s->first,
-                      .groups = s->own,
-                      .elements = elements ? s->o.counted.total : 0,
-                      .status = s->status,
-                      .kind = kind};
+  split_head h = (split_head){.magic = MAGIC,
+                              .version = version(),
+                              .call = s->call,
+                              .block = block,
+                              .round = b ? b->round : s->opening,
+                              .first = s->first,
+                              .groups = s->own,
+                              .elements = elements ? s->o.counted.total : 0,
+                              .status = s->status,
+                              .kind = kind};
+  if (b && b->next == SMX_SPLIT_STATES) {
+    const bool folds = s->folder >= 0;
+    h.first = folds ? split_folder_row(s, b, s->folder) : 0;
+    h.groups = folds ? split_folder_row(s, b, s->folder + 1) - h.first : 0;
+    h.status = b->failed;
+  }
+  return h;
 }
 
 /* Whether this library can read it. */
@@ -85,6 +92,7 @@ uint64_t split_call_hash(const smx_split *s, double *cells) {
   HASH(h, s->o.check.has_out);
   HASH(h, s->block);
   HASH(h, s->slots);
+  HASH(h, s->folders);
   if (s->source) HASH(h, s->source->facts);
   memset(cells, 0, inputs); /* floats fill half of a cell */
   for (int64_t row = 0; row < j->rows && inputs; row++) {
@@ -97,9 +105,11 @@ uint64_t split_call_hash(const smx_split *s, double *cells) {
 bool split_walk_on(const smx_split *s, int64_t block, split_walk *w) {
   if (w->left < sizeof w->head) return false;
   memcpy(&w->head, w->at, sizeof w->head);
-  const int64_t groups = w->head.groups;
-  if (groups < 0 || groups > long_row_groups(s->o.job.n)) return false;
-  const size_t bytes = split_bytes(s, block, groups);
+  const split_block *const b = split_under_way(s, block);
+  const bool states = b && b->next == SMX_SPLIT_STATES;
+  const int64_t groups = w->head.groups, most = states ? b->taking : long_row_groups(s->o.job.n);
+  if (groups < 0 || groups > most) return false;
+  const size_t bytes = states ? split_states_bytes(s, groups) : split_bytes(s, block, groups, s->folder);
   if (bytes > w->left) return false;
   w->body = w->at + sizeof w->head;
   w->at += bytes, w->left -= bytes;
@@ -125,6 +135,10 @@ static smx_status check_statuses(const smx_split *s, const char *at, size_t byte
 smx_status split_check(const smx_split *s, int64_t block, const void *messages, size_t bytes) {
   split_walk w = {.at = messages, .left = bytes};
   int64_t next = 0;
+  const split_block *const b = split_under_way(s, block);
+  const bool states = b && b->next == SMX_SPLIT_STATES;
+  const int64_t most = states ? b->taking : long_row_groups(s->o.job.n);
+  const char *const what = states ? "rows" : "groups";
   smx_status status = block == 0 && s->opening == 0 ? check_statuses(s, messages, bytes) : SMX_OK;
   if (status == SMX_OK) status = s->status;
   for (int64_t i = 0; status == SMX_OK && w.left >= sizeof w.head; i++) {
@@ -132,12 +146,15 @@ smx_status split_check(const smx_split *s, int64_t block, const void *messages, 
     status = split_check_head(s, block, SPLIT_MESSAGE, &w.head, i);
     if (status == SMX_OK && (w.head.first != next || !split_walk_on(s, block, &w)))
       status =
-          smx_fail(SMX_ERR_BACKEND, "smx_split: message %lld has %lld groups from %lld on, %lld were next",
-                   (long long)i, (long long)w.head.groups, (long long)w.head.first, (long long)next);
+          smx_fail(SMX_ERR_BACKEND, "smx_split: message %lld has %lld %s from %lld on, %lld were next",
+                   (long long)i, (long long)w.head.groups, what, (long long)w.head.first, (long long)next);
+    if (status == SMX_OK && states && w.head.status != SMX_OK)
+      status = smx_fail((smx_status)w.head.status, "smx_split: message %lld: %s", (long long)i,
+                        smx_strerror((smx_status)w.head.status));
     next += w.head.groups;
   }
-  if (status == SMX_OK && (w.left || next != long_row_groups(s->o.job.n)))
-    return smx_fail(SMX_ERR_BACKEND, "smx_split: %zu bytes have %lld groups, not %lld", bytes,
-                    (long long)next, (long long)long_row_groups(s->o.job.n));
+  if (status == SMX_OK && (w.left || next != most))
+    return smx_fail(SMX_ERR_BACKEND, "smx_split: %zu bytes have %lld %s, not %lld", bytes, (long long)next,
+                    what, (long long)most);
   return status;
 }

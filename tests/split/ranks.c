@@ -110,7 +110,8 @@ void rank_open(ranks *w, int r) {
   rank *const a = w->at + r;
   const smx_op *const op = w->p->op;
   const smx_tensor *in[SMX_MAX_PORTS], *out[SMX_MAX_PORTS], *dout[SMX_MAX_PORTS], *din[SMX_MAX_PORTS];
-  const smx_split_part part = {sizeof part, w->p->n, a->first, w->block, w->slots};
+  const smx_split_part part = {
+      sizeof part, w->p->n, a->first, w->block, w->slots, w->by_rows ? w->count : 0, r};
   smx_params params = w->p->params;
   params.axis = -1;
   shard_tensors(a->in, in), shard_tensors(a->out, out), shard_tensors(a->dout, dout),
@@ -134,14 +135,43 @@ static void carry(ranks *w, int64_t block, int from, int to, unsigned char **sta
   if (to >= 0 && smx_split_carry(w->at[to].split, block, 1, *state, bytes) != SMX_OK) abort();
 }
 
+static int64_t groups_of(const rank *a) { return (a->count + SMX_SPLIT_GROUP - 1) / SMX_SPLIT_GROUP; }
+
+/* Every rank's message has a part for each; every rank folds what is for it. */
+static void scattered_round(ranks *w, int64_t block, spoiler *spoil, void *user) {
+  smx_split *one = w->at[0].split;
+  unsigned char *messages[RANKS_MOST], *from[RANKS_MOST];
+  w->rounds++, w->scattered++;
+  for (int r = 0; r < w->count; r++) {
+    from[r] = messages[r] = allocate(smx_split_bytes(one, block, groups_of(w->at + r)));
+    if (smx_split_next(w->at[r].split, block) != SMX_SPLIT_SCATTER) abort();
+    if (smx_split_pass(w->at[r].split, block, messages[r]) != SMX_OK) abort();
+  }
+  for (int to = 0; to < w->count; to++) {
+    size_t all = 0;
+    for (int r = 0; r < w->count; r++) all += smx_split_bytes_for(one, block, groups_of(w->at + r), to);
+    unsigned char *const come = allocate(all), *next = come;
+    for (int r = 0; r < w->count; r++) {
+      const size_t bytes = smx_split_bytes_for(w->at[to].split, block, groups_of(w->at + r), to);
+      memcpy(next, from[r], bytes);
+      from[r] += bytes, next += bytes;
+    }
+    if (spoil) spoil(user, w, block, come, &all);
+    /* sizes are asked of a rank that has not folded yet */
+    one = w->at[to + 1 < w->count ? to + 1 : to].split;
+    w->at[to].status = smx_split_fold(w->at[to].split, block, come, all);
+    free(come);
+  }
+  for (int r = 0; r < w->count; r++) free(messages[r]);
+}
+
 static void one_round(ranks *w, int64_t block, spoiler *spoil, void *user) {
   const int32_t next = smx_split_next(w->at[0].split, block);
   const bool relay = next == SMX_SPLIT_RELAY || next == SMX_SPLIT_RELAY_BACK;
   size_t at[RANKS_MOST + 1] = {0}, room = 0, *bytes = &room;
   unsigned char *state = NULL;
   for (int r = 0; r < w->count; r++)
-    at[r + 1] = at[r] + smx_split_bytes(w->at[0].split, block,
-                                        (w->at[r].count + SMX_SPLIT_GROUP - 1) / SMX_SPLIT_GROUP);
+    at[r + 1] = at[r] + smx_split_bytes_for(w->at[0].split, block, groups_of(w->at + r), r);
   unsigned char *const messages = allocate(at[w->count]);
   size_t all = at[w->count];
   w->rounds++, w->relays += relay;
@@ -168,7 +198,8 @@ void ranks_run(ranks *w, spoiler *spoil, void *user) {
       const int32_t next = smx_split_next(w->at[0].split, b);
       if (next == SMX_SPLIT_DONE || next == SMX_SPLIT_LATER) continue;
       going = true;
-      one_round(w, b, spoil, user);
+      if (next == SMX_SPLIT_SCATTER) scattered_round(w, b, spoil, user);
+      else one_round(w, b, spoil, user);
       for (int r = 0; r < w->count; r++)
         if (w->at[r].status != SMX_OK) return;
     }

@@ -32,7 +32,8 @@ typedef struct ranks {
   int64_t block;
   int32_t slots;
   rank at[RANKS_MOST];
-  int64_t rounds, relays;
+  bool by_rows; /* ranks fold some rows each where that is less to send */
+  int64_t rounds, relays, scattered;
 } ranks;
 
 /* Cuts the problem at cuts[]; p->out has the results of the forward run where d is BACKWARD. */

@@ -110,6 +110,44 @@ static void operators(size_t first, size_t step) {
   assert_true(splits * (int64_t)step >= 120);
   smx_context_destroy(ctx);
 }
+/* Rows of so many groups that ranks fold some of them each: all kinds of rows, of which some need
+ * more rounds than others, and the same bytes. */
+static void by_rows(void **state) {
+  static const char *const names[] = {"softmax", "cross_entropy", "softmax_topk", "entmax15"};
+  const config how = {NULL, SMX_F32, SMX_F32, LAYOUT_C, PLACE_END, APART};
+  const int64_t n = 290000;
+  rng r = {11};
+  for (size_t o = 0; o < COUNT_OF(names); o++)
+    for (int d = FORWARD; d <= BACKWARD; d++) {
+      problem p;
+      problem_make(&p, smx_op_find(names[o]), 14, n, 0, o, kinds, KINDS);
+      problem_round(&p, SMX_F32);
+      if (d == BACKWARD) good(problem_run(&p, &how, FORWARD));
+      good(problem_run(&p, &how, (direction)d));
+      for (int i = 0; i < (int)COUNT_OF(rank_counts); i++) {
+        int64_t bounds[RANKS_MOST + 1], owned[RANKS_MOST + 1];
+        ranks w;
+        ranks_cut(&r, n, rank_counts[i], i % CUTS, bounds, owned);
+        ranks_make(&w, &p, (direction)d, SMX_F32, rank_counts[i], owned);
+        w.by_rows = true;
+        for (int k = 0; k < w.count; k++) {
+          rank_open(&w, k);
+          good(w.at[k].opened);
+        }
+        ranks_run(&w, NULL, NULL);
+        for (int k = 0; k < w.count; k++) {
+          const smx_port *const port = rank_difference(&w, k);
+          good(w.at[k].status);
+          if (port) fail_msg("%s, %d ranks: rank %d differs in %s", names[o], w.count, k, port->name);
+        }
+        if (w.count >= 3 && o < 2 && !w.scattered) fail_msg("%s, %d ranks: not by rows", names[o], w.count);
+        ranks_close(&w);
+        ranks_free(&w);
+      }
+      problem_free(&p);
+    }
+}
+
 static void some_operators(void **state) { operators(3, 17); }
 static void every_operator(void **state) { operators(0, 1); }
 
@@ -401,6 +439,7 @@ int main(int argc, char **argv) {
                                      cmocka_unit_test(a_bad_target),
                                      cmocka_unit_test(another_target),
                                      cmocka_unit_test(no_memory),
+                                     cmocka_unit_test(by_rows),
                                      cmocka_unit_test(empty_rows_are_errors),
                                      cmocka_unit_test(spoilt_messages),
                                      cmocka_unit_test(another_operator),
