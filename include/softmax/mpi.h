@@ -10,8 +10,8 @@
  *
  * A rank holds `count` columns of every row, `first` and those behind it, in the order of ranks.
  * Any cut will do. At multiples of SMX_SPLIT_GROUP nothing is copied; elsewhere the columns of a
- * group that two ranks share travel to the one that holds most of it, and each rank has a copy of
- * its columns while the call runs.
+ * group that two ranks share travel to the one that holds most of it, which has a copy of that
+ * group alone while the call runs.
  *
  *     // mpicc train.c $(pkg-config --cflags --libs softmax-mpi); mpirun -n 4 ./a.out
  *     float x[2 * 1000] = {0}, loss[2];  // 2 rows of 4000, 1000 columns of each on this rank
@@ -41,8 +41,8 @@ extern "C" {
 /* smx_forward and smx_backward on rows of n elements. Tensors as long as the row, or with one value
  * a column, have this rank's columns, from `first` on; the others are whole, and outputs that are
  * not as long as the row are written on every rank. Operators without a row program give
- * SMX_ERR_PARAM. Memory: the states of 512 rows, messages, and where a cut is no multiple of
- * SMX_SPLIT_GROUP a copy of the columns. */
+ * SMX_ERR_PARAM. Memory: the states of 512 rows at most, terms of 4 MB, messages, and where a cut is
+ * no multiple of SMX_SPLIT_GROUP a copy of that group's columns. */
 SMX_API smx_status smx_mpi_forward(MPI_Comm comm, const smx_op *op, smx_context *ctx,
                                    const smx_params *params, int32_t n_in, const smx_tensor *const *in,
                                    int32_t n_out, const smx_tensor *const *out, int64_t n, int64_t first);

@@ -12,13 +12,20 @@
 enum { IN, OUT, DOUT, DIN, LAYER, DLAYER, SETS };
 enum { LAYER_W, LAYER_BIAS }; /* and their gradients, in DLAYER */
 
-/* A tensor with columns of its own on every rank; those of this rank's groups are in `own`. */
+/* The groups that a rank sums, in order: one of which ranks before it hold a part, those that it
+ * holds as a whole, and one of which ranks behind it hold a part. Each is a split of its own
+ * (softmax/split.h), as if it were a rank; the first and the last are copies. */
+enum { LOW, INNER, HIGH, PIECES };
+
+/* A tensor with columns of its own on every rank, and those of each piece of this rank. */
 typedef struct mpi_port {
   bool moves;
   int32_t axis;
   int64_t rows;
-  smx_tensor own;
-  int64_t shape[SMX_MAX_DIMS], strides[SMX_MAX_DIMS];
+  struct {
+    smx_tensor t;
+    int64_t shape[SMX_MAX_DIMS], strides[SMX_MAX_DIMS];
+  } piece[PIECES];
 } mpi_port;
 
 typedef struct mpi_call {
@@ -33,16 +40,14 @@ typedef struct mpi_call {
   int64_t logits_shape[2];
   bool backward;
   int32_t n_in, n_out;
-  const smx_tensor *given[SETS][SMX_MAX_PORTS], *used[SETS][SMX_MAX_PORTS];
+  const smx_tensor *given[SETS][SMX_MAX_PORTS], *used[PIECES][SETS][SMX_MAX_PORTS];
   mpi_port port[SETS][SMX_MAX_PORTS];
   int64_t n, first, count;
   int64_t *bounds, *owned; /* of all ranks, as smx_split_plan has them */
   int *numbers;            /* room for 4 * ranks */
   MPI_Datatype *types;     /* room for 2 * ranks */
-  bool apart;              /* some columns are not with their group */
-  /* columns on their way: elements of a row at most, rows at once, and room */
-  int64_t chunk;
-  char *sent, *come;
+  bool apart;              /* some group lies on several ranks */
+  char *sent, *come;       /* room for columns on their way */
 } mpi_call;
 
 /* Whether the call writes them: a gradient reads the outputs. */
@@ -58,6 +63,10 @@ smx_tensor mpi_tensor(const void *data, smx_dtype dtype, int32_t ndim, int64_t *
 
 /* Makes a rank's status that of all: the first that is not SMX_OK. */
 smx_status mpi_agree(const mpi_call *c, smx_status status);
+
+/* Where a piece of rank r begins and ends; false where it has no such piece. A rank without groups
+ * has an empty INNER. */
+bool mpi_piece(const mpi_call *c, int r, int piece, int64_t *first, int64_t *end);
 
 /* Collective; SMX_OK on all ranks or on none. */
 smx_status mpi_ports(mpi_call *c);

@@ -171,7 +171,8 @@ static smx_status check_facts(mpi_call *c, const facts *all) {
   for (int set = 0; set < SETS; set++)
     for (int p = 0; p < SMX_MAX_PORTS && status == SMX_OK; p++) status = check_port(c, all, set, p);
   if (status == SMX_OK) status = smx_split_plan(c->n, c->ranks, c->bounds, c->owned);
-  for (int r = 0; r <= c->ranks && status == SMX_OK; r++) c->apart |= c->bounds[r] != c->owned[r];
+  for (int r = 1; r < c->ranks && status == SMX_OK; r++)
+    c->apart |= c->bounds[r] % SMX_SPLIT_GROUP && c->bounds[r] != c->n;
   return status;
 }
 

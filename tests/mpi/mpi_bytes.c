@@ -16,10 +16,20 @@ int MPI_Iallgatherv(const void *from, int own, MPI_Datatype type, void *to, cons
   return PMPI_Iallgatherv(from, own, type, to, counts, at, got, comm, request);
 }
 
+/* Where a rank's groups begin, in elements. */
+static int64_t begin_of(int r) {
+  const int64_t groups = (N + GROUP - 1) / GROUP, first = groups * r / count * GROUP;
+  return first < N ? first : N;
+}
+static int64_t widest(void) {
+  int64_t most = 0;
+  for (int r = 0; r < count; r++)
+    if (begin_of(r + 1) - begin_of(r) > most) most = begin_of(r + 1) - begin_of(r);
+  return most;
+}
+
 static void one(bool gradient, int64_t first, int64_t own, int64_t groups) {
-  const int64_t all = (N + GROUP - 1) / GROUP, widest = (all + count - 1) / count * GROUP,
-                block = CACHED / (widest < N ? widest : N), blocks = (ROWS + block - 1) / block,
-                passes = gradient ? 2 : 1;
+  const int64_t block = CACHED / widest(), blocks = (ROWS + block - 1) / block, passes = gradient ? 2 : 1;
   static float loss[ROWS];
   static int64_t target[ROWS];
   float *const x = calloc((size_t)(ROWS * own + 1), sizeof *x), *const dx = gradient ? x : NULL;
@@ -35,8 +45,6 @@ static void one(bool gradient, int64_t first, int64_t own, int64_t groups) {
 }
 
 void bytes(void) {
-  const int64_t groups = (N + GROUP - 1) / GROUP, begin = groups * me / count,
-                end = groups * (me + 1) / count, first = begin * GROUP,
-                last = end * GROUP < N ? end * GROUP : N;
-  for (int gradient = 0; gradient < 2; gradient++) one(gradient, first, last - first, end - begin);
+  const int64_t first = begin_of(me), own = begin_of(me + 1) - first, groups = (own + GROUP - 1) / GROUP;
+  for (int gradient = 0; gradient < 2; gradient++) one(gradient, first, own, groups);
 }
