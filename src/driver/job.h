@@ -57,7 +57,8 @@ static inline char *smx_job_lend(const job *j, char *memory, row_call *c) {
 /* Tells the call which ports there are, and joins dimensions of the rows that every port walks as
  * one, so that there is one or more. */
 void job_prepare(job *j);
-/* Chooses the stores that write the output. strips, half: the kernel writes what is no direct port. */
+/* Chooses the stores that write the output. strips, half: the kernel writes what is no direct
+ * port. */
 void job_stores(job *j, bool strips, bool half);
 
 /* Runs the job. SMX_ERR_NOMEM, or SMX_ERR_EMPTY with the row in *empty. */

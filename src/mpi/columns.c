@@ -1,5 +1,5 @@
-/* mpi/columns.c - the pieces of a rank's columns, and the columns of groups that several ranks hold,
- * on their way to the rank that sums them and back. Nothing else moves or is copied. */
+/* mpi/columns.c - the pieces of a rank's columns, and the columns of groups that several ranks
+ * hold, on their way to the rank that sums them and back. Nothing else moves or is copied. */
 #include "call.h"
 #include <softmax/split.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static void steps_of(const smx_tensor *t, int64_t *steps) {
   for (int32_t d = t->ndim - 1; d >= 0; step *= t->shape[d--]) steps[d] = t->strides ? t->strides[d] : step;
 }
 
-/* A tensor of `columns`, in memory of its own or where the caller has them; false without memory. */
+/* A tensor of `columns`, in memory of its own or where the caller has them; false: no memory. */
 static bool piece_open(mpi_port *q, int piece, const smx_tensor *t, int64_t from, int64_t columns) {
   smx_tensor *const own = &q->piece[piece].t;
   int64_t *const shape = q->piece[piece].shape, *const strides = q->piece[piece].strides;

@@ -228,7 +228,7 @@ static smx_status run(rounds *w) {
   return status;
 }
 
-/* Begins the call for a piece of this rank. What is wrong with it, all ranks hear in the opening. */
+/* Begins the call for a piece. What is wrong with it, all ranks hear in the opening. */
 static void open_split(rounds *w, int piece, const smx_split_part *part) {
   const mpi_call *const c = w->c;
   const smx_op *const op = c->op;
