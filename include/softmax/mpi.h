@@ -41,8 +41,8 @@ extern "C" {
 /* smx_forward and smx_backward on rows of n elements. Tensors as long as the row, or with one value
  * a column, have this rank's columns, from `first` on; the others are whole, and outputs that are
  * not as long as the row are written on every rank. Operators without a row program give
- * SMX_ERR_PARAM. Memory: the states of 512 rows at most, terms of 4 MB, messages, and where a cut is
- * no multiple of SMX_SPLIT_GROUP a copy of that group's columns. */
+ * SMX_ERR_PARAM. Memory: the states of 512 rows at most, terms of 8 MB, messages, and where a cut
+ * is no multiple of SMX_SPLIT_GROUP a copy of that group's columns. */
 SMX_API smx_status smx_mpi_forward(MPI_Comm comm, const smx_op *op, smx_context *ctx,
                                    const smx_params *params, int32_t n_in, const smx_tensor *const *in,
                                    int32_t n_out, const smx_tensor *const *out, int64_t n, int64_t first);
