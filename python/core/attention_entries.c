@@ -1,6 +1,5 @@
 /* attention_entries.c - the entry points of attention: the results that each has, and the library's
  * function. */
-#include <softmax/attention_rows.h>
 
 #include "attention.h"
 

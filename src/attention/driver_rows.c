@@ -4,7 +4,6 @@
  *
  *     dy = <do, v>,   dz = the operator's gradient,   ds = dz (derivative of the cap) scale
  *     dq = ds k,   dk = ds^T q,   dv = y^T do,   dbias = dz */
-#include <softmax/attention_rows.h>
 #include <string.h>
 
 #include "base/enter.h"

@@ -1,7 +1,6 @@
 /* mpi/rounds.c - the rounds of softmax/split.h over a communicator: one Allgatherv of messages a
  * round, or an Alltoallv by rows and an Allgatherv of states, those of a block of rows beside the
- * pass of the next. No reduction of MPI is used: their
- * order of additions is nobody's promise. */
+ * pass of the next. No reduction of MPI is used: their order of additions is nobody's promise. */
 #include "call.h"
 #include <limits.h>
 #include <softmax/split.h>
@@ -9,9 +8,10 @@
 #include <string.h>
 
 enum {
-  ROWS = 256,          /* of a block at most */
-  CHAIN = 64,          /* rows of a linear layer that stay together */
-  CACHED = 1 << 18,    /* elements of a rank in a block */
+  ROWS = 256,       /* of a block at most */
+  CHAIN = 64,       /* rows of a linear layer that stay together */
+  CACHED = 1 << 18, /* elements of a rank in a block, if a row of it has no more than LONG */
+  LONG = 1 << 20,
   SLOTS = 2,           /* blocks under way */
   MOST_PARTS = 1 << 22 /* groups of all rows of a block, but for a block of one row */
 };
@@ -253,7 +253,8 @@ static void open_split(rounds *w, int piece, const smx_split_part *part) {
 }
 
 /* Rows of a block: whole chains for a layer, elsewhere so few that the caches keep the columns of a
- * rank, and what the first pass makes of them, for the next one. */
+ * rank, and what the first pass makes of them, for the next one; of rows too long for that, many
+ * for each message. */
 static int64_t rows_of_block(const mpi_call *c) {
   const int64_t groups = c->n / SMX_SPLIT_GROUP + 1, parts = MOST_PARTS / groups + 1;
   int64_t most = 1, rows = ROWS;
@@ -261,6 +262,7 @@ static int64_t rows_of_block(const mpi_call *c) {
     if (c->owned[r + 1] - c->owned[r] > most) most = c->owned[r + 1] - c->owned[r];
   if (parts < rows) rows = parts;
   if (c->layered) return rows < CHAIN ? CHAIN : rows / CHAIN * CHAIN;
+  if (most > LONG) return rows;
   return CACHED / most >= rows ? rows : CACHED / most ? CACHED / most : 1;
 }
 

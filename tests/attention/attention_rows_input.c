@@ -1,7 +1,6 @@
 /* attention_rows_input.c - proves numbers of each row (alpha of entmax) and gradients of biases
  * where an operator on rows makes the weights: against differences, against parameters, sums where
  * a tensor is broadcast, and the same bits on every instruction set and number of threads. */
-#include <softmax/attention_rows.h>
 #include <stdio.h>
 #include <string.h>
 
