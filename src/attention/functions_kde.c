@@ -191,7 +191,7 @@ smx_status kde_attention_forward(const tensor_call *c) {
   const int64_t items = c->dims.lead_count;
   s.l = tensor_dim(c, "l"), s.t = tensor_dim(c, "t"), s.d = tensor_dim(c, "d"), s.e = tensor_dim(c, "e");
   s.hash = (lsh){(int64_t)tensor_param(c, "bits"), 1, s.d};
-  s.block = (int64_t)tensor_param(c, "block"), s.samples = (int64_t)tensor_param(c, "samples");
+  s.block = (int64_t)tensor_param(c, "block_keys"), s.samples = (int64_t)tensor_param(c, "samples");
   s.seed = (uint64_t)tensor_param(c, "seed"), s.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
   const int64_t blocks = s.t > s.block ? (s.t + s.block - 1) / s.block : 1;
   s.queries = s.l > blocks ? (s.l + blocks - 1) / blocks : 1;

@@ -155,7 +155,7 @@ static const smx_port kde_out[] = {
     {"lse", DIMS, 0, "estimate of that of attention, to merge y with other keys", "... l"}};
 static const smx_param kde_params[] = {
     SCALE, {"bits", "of a code", 7, 1, 30, SMX_PARAM_INT, NULL},
-    {"block", "keys of a block", 128, 1, 1e9, SMX_PARAM_INT, NULL},
+    {"block_keys", "keys of a block", 128, 1, 1e9, SMX_PARAM_INT, NULL},
     {"samples", "keys drawn for those outside of the block", 800, 0, 1e9, SMX_PARAM_INT, NULL},
     SEED("planes and samples")};
 

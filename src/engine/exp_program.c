@@ -194,10 +194,18 @@ static void exp_fill_group(const exp_body *b, const span *s, const consts *k, co
 }
 
 /* What the terms of these groups are relative to, if it is one number. */
-static real exp_kept_reference(const row_state *st, const row_part *parts, size_t groups) {
+NOINLINE real exp_kept_reference(const row_state *st, const row_part *parts, size_t groups) {
   for (size_t g = 0; g < groups; g++)
     if (st->mode != EXP_RUN || parts[g].scale_exp != parts[0].scale_exp) return r_nan();
   return (real)parts[0].scale_exp;
+}
+
+/* Whether weights are written from kept terms. A function of its own, as the one before: callers
+ * need the stack. */
+NOINLINE bool exp_take_kept(const row_call *c, size_t base, exp_row *r, exp_write *write) {
+  const real *const kept = exp_kept(c, r);
+  if (kept) write->stored = write->next = kept - base, write->may_be_one = true;
+  return kept != NULL;
 }
 
 void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *parts) {
@@ -210,8 +218,7 @@ void exp_pass(const exp_body *b, const row_call *c, row_state *st, row_part *par
   consts direction = exp_direction(b, &k);
   exp_write write = {
       .f = b->scores, .s = &s, .k = &k, .r = &r, .stream = c->writing, .next = s.src[0] + GROUP};
-  const real *const kept = weights && st->mode == EXP_WRITE_PASS ? exp_kept(c, &r) : NULL;
-  if (kept) write.stored = write.next = kept - base, write.may_be_one = true;
+  const bool kept = weights && st->mode == EXP_WRITE_PASS && exp_take_kept(c, base, &r, &write);
   bool found = false;
   exp_run run;
   if (st->mode == EXP_RUN) run = exp_run_from(b, &s, &k, base, c->count);

@@ -156,14 +156,18 @@ NOINLINE void loss_side_pass(const loss_body *b, const row_call *c, row_state *s
   if (side == TEACHER) own.terms = NULL;
   exp_pass(b->side[side], &own, st, parts);
 }
+/* Terms that the student's pass kept are read where they lie. */
+NOINLINE void loss_take_kept(const loss_body *b, const row_call *c, size_t base, loss_row *r) {
+  const real *const kept = exp_kept(c, &r->side[STUDENT]);
+  if (kept) r->stored = r->next = kept - base, loss_ready(b, r);
+}
 NOINLINE void loss_group_pass(const loss_body *b, const row_call *c, row_state *st, row_part *parts,
                               bool backward) {
   loss_row r;
   loss_row_of(b, c, st, backward, &r);
   const int stage = st->stage;
   size_t base = c->start - c->origin, groups = (c->count + GROUP - 1) / GROUP;
-  const real *const kept = b->side[STUDENT] && stage > STAGE_STUDENT ? exp_kept(c, &r.side[STUDENT]) : NULL;
-  if (kept) r.stored = r.next = kept - base, loss_ready(b, &r);
+  if (b->side[STUDENT] && stage > STAGE_STUDENT) loss_take_kept(b, c, base, &r);
   for (size_t g = 0; g < groups; g++) {
     size_t i = base + g * GROUP, n = group_size(g * GROUP, c->count);
     parts[g] = (row_part){.index = -1};

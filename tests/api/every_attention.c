@@ -230,6 +230,19 @@ static void rows_masked(stage *s) {
   const qkv a = packed(s);
   rows_of(s, &a, "masked_softmax");
 }
+static void rows_input(stage *s) {
+  const qkv a = all_of_it(s, false);
+  const smx_tensor *row = in_floats(s, s->t, SHAPE(HQ, 1));
+  smx_tensor *to = output(s, &a);
+  CALL(s, smx_attention_rows_input, s->ctx, a.o, smx_op_find("sink_softmax"), NULL, row, a.q, a.k, a.v, to);
+}
+static void rows_input_backward(stage *s) {
+  const qkv a = all_of_it(s, false);
+  const smx_tensor *row = in_floats(s, s->t, SHAPE(HQ, 1)), *d_o = upstream(s, &a), *dq = like(s, a.q),
+                   *dk = like(s, a.k), *dv = like(s, a.v), *d_row = like(s, row);
+  CALL(s, smx_attention_rows_input_backward, s->ctx, a.o, smx_op_find("sink_softmax"), NULL, row, a.q, a.k,
+       a.v, d_o, dq, dk, dv, NULL, NULL, d_row);
+}
 static void rows_backward_of(stage *s, const qkv *a, const char *op) {
   const smx_tensor *d_o = upstream(s, a), *dq = like(s, a->q), *dk = like(s, a->k), *dv = like(s, a->v);
   CALL(s, smx_attention_rows_backward, s->ctx, a->o, smx_op_find(op), NULL, a->q, a->k, a->v, d_o, dq, dk,
@@ -370,6 +383,8 @@ const every_case every_attention[] = {
     {"attention_rows", rows, CASE_FLOATS},
     {"attention_rows, packed", rows_packed, CASE_FLOATS},
     {"attention_rows, masked", rows_masked, CASE_FLOATS},
+    {"attention_rows_input", rows_input, CASE_FLOATS},
+    {"attention_rows_input_backward", rows_input_backward, CASE_FLOATS},
     {"attention_rows_backward", rows_backward, CASE_FLOATS},
     {"attention_rows_backward, packed", rows_backward_packed, CASE_FLOATS},
     {"attention_parallax", parallax, CASE_FLOATS},

@@ -129,7 +129,7 @@ static void means_over_seeds(const char *op, const char *const setting[3][2], bo
 }
 static void estimates_are_right_on_average(void **state) {
   static const char *const pig[3][2] = {{"bits", "2"}, {"tables", "8"}, {"last", "0"}},
-                           *const kde[3][2] = {{"bits", "4"}, {"block", "8"}, {"samples", "40"}};
+                           *const kde[3][2] = {{"bits", "4"}, {"block_keys", "8"}, {"samples", "40"}};
   means_over_seeds("magicpig_attention", pig, true), means_over_seeds("kde_attention", kde, false);
 }
 
@@ -143,7 +143,7 @@ static void all_keys(void **state) {
   op_call kde = {.op = "kde_attention",
                  .in = {REALS(q, L, D), REALS(k, T, D), REALS(v, T, E)},
                  .out = {REALS(y, L, E), REALS(lse, L)},
-                 .setting = {{"block", "40"}, {"samples", "9"}}};
+                 .setting = {{"block_keys", "40"}, {"samples", "9"}}};
   fill(2), attend(want, sums);
   good(call(&pig));
   near(y, want, L * E, 1e-14);
