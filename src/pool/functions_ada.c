@@ -123,7 +123,7 @@ static void take_distances(const ada_call *f, block *k) {
   for (int64_t p = 0; p < f->s.window; p++)
     for (int64_t i = 0; i < k->wide; i++) {
       const double x = k->e[p * k->wide + i];
-      top[i] = (x > top[i]) | (x != x) ? x : top[i];
+      top[i] = ((x > top[i]) | (x != x)) ? x : top[i];
     }
   for (int64_t p = 0; p < f->s.window; p++)
     for (int64_t i = 0; i < k->wide; i++) k->e[p * k->wide + i] -= top[i];

@@ -19,7 +19,7 @@ static void NAME(take_largest)(void *arg, const pool_line *l) {
 static inline void NAME(take_larger_of)(const REAL *x, int64_t step, int64_t n, REAL *largest) {
   for (int64_t i = 0; i < n; i++) {
     const REAL v = x[i * step];
-    largest[i] = (v > largest[i]) | (v != v) ? v : largest[i];
+    largest[i] = ((v > largest[i]) | (v != v)) ? v : largest[i];
   }
 }
 static void NAME(take_larger)(void *arg, const pool_line *l) { /* without its cell */

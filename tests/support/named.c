@@ -213,7 +213,7 @@ static void fit_experts(named *p, dims *d, const char *chosen) {
 
 /* Codes that some keys share with a query, and blocks of few keys. */
 static void fit_hashes(named *p) {
-  static const char *const names[] = {"bits",  "tables",  "least",     "first", "last",
+  static const char *const names[] = {"bits",       "tables",  "least",     "first", "last",
                                       "block_keys", "samples", "landmarks", NULL};
   static const int values[][8] = {{2, 6, 2, 1, 0, 2, 8, 2},   {1, 9, 3, 0, 1, 3, 0, 3},
                                   {4, 20, 1, 0, 0, 1, 30, 9}, {3, 5, 5, 2, 2, 4, 7, 1},
