@@ -16,6 +16,8 @@
 #include "functions_factored.h"
 
 enum { Z_LOSS, MSE, LOG_SPHERICAL, LOG_TAYLOR }; /* forms */
+#define INF __builtin_inf()
+#define NAN_ __builtin_nan("")
 #define EVEN 0x1p-44 /* a variance below this share of the mean square is rounding */
 
 smx_status factored_no_memory(const tensor_call *c) {
@@ -137,7 +139,7 @@ static spherical z_loss(const factored *f, double x, double q, double s) {
 
 static spherical log_spherical(const factored *f, double x, double q, double s) {
   const double e = tensor_param(f->c, "epsilon"), own = x * x + e, count = (double)f->classes,
-               others = q > x * x ? q - x * x : 0, rest = (q == q ? others : q) + (count - 1) * e;
+               others = q > x * x ? q - x * x : 0, rest = others + (count - 1) * e;
   return (spherical){
       .loss = head_math()->softplus(head_math()->log(rest / own)), .x = -2 * x / own, .q = 1 / (own + rest)};
 }
@@ -162,6 +164,11 @@ static double squares(const factored *f, int64_t from, int64_t to) {
   return sum;
 }
 
+/* Squares beyond all numbers, whose ratio is not known, or a NaN. */
+static bool overflows(double x, double q, double s) {
+  return !(x * x < INF && q < INF && __builtin_fabs(s) < INF);
+}
+
 /* Of a row; its scores are in x_slope, which become gradients. */
 static spherical loss_of(const factored *f, int64_t row, double q, double s) {
   static spherical (*const forms[])(const factored *f, double x, double q, double s) = {
@@ -174,7 +181,7 @@ static spherical loss_of(const factored *f, int64_t row, double q, double s) {
     const double value = value_of(f, i), x = f->x_slope[i];
     spherical l = {-2 * x, -2, 0, 0};
     if (!factored_counts(f, i)) continue;
-    if (form != MSE) l = forms[form](f, x, q, s);
+    if (form != MSE) l = overflows(x, q, s) ? (spherical){NAN_, NAN_, NAN_, NAN_} : forms[form](f, x, q, s);
     sum.loss += value * l.loss, sum.q += value * l.q, sum.s += value * l.s;
     f->x_slope[i] = value * l.x;
   }

@@ -198,6 +198,22 @@ static void edges(void **state) {
   free(l);
 }
 
+/* Scores whose squares no number holds have no loss, as in spherical_loss, but for a squared error,
+ * which is infinite; those of a class that is no target too. */
+static void beyond_numbers(void **state) {
+  for (int k = 0; k < 8; k++) {
+    layer *l = open_layer(1, 1, 4);
+    for (int i = 0; i < 4; i++) l->v[i] = 1 + i;
+    l->h[0] = k < 4 ? 1e200 : 1;
+    if (k >= 4) l->v[3] = INFINITY;
+    good(state_of(l, NULL));
+    good(run(l, NULL, forms + k % 4, "0.1", true));
+    if (k % 4 == 1) assert_true(isinf(l->loss[0]) && l->loss[0] > 0);
+    else assert_true(isnan(l->loss[0]) && isnan(l->dh[0]) && isnan(l->condition));
+    free(l);
+  }
+}
+
 static layer *after_a_step(smx_context *ctx, const form *f) {
   layer *l = open_layer(ROWS, WIDTH, CLASSES);
   rng r = {9};
@@ -224,8 +240,8 @@ static void every_way(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_losses), cmocka_unit_test(many_steps), cmocka_unit_test(no_step),
-      cmocka_unit_test(edges),      cmocka_unit_test(every_way),
+      cmocka_unit_test(the_losses), cmocka_unit_test(many_steps),     cmocka_unit_test(no_step),
+      cmocka_unit_test(edges),      cmocka_unit_test(beyond_numbers), cmocka_unit_test(every_way),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
