@@ -139,6 +139,19 @@ class Heads(unittest.TestCase):
             none.step(h * torch.nan, target, lr=0.5)
         self.assertTrue(torch.equal(before, none.weight))
 
+    def test_targets_are_classes(self):
+        """No probabilities, which cross_entropy takes: as classes they would all be 0."""
+        input = torch.randn(3, 4)
+        for module in (wrapped.nn.SampledSoftmaxLoss(4, 9, 5), wrapped.nn.NCELoss(4, 9, 5), wrapped.nn.FactoredSphericalHead(4, 9)):
+            for target in (torch.rand(3, 9), torch.ones(3), torch.ones(3, dtype=torch.bool)):
+                with self.assertRaisesRegex(TypeError, "%s: target: dtype is %s" % (type(module).__name__, target.dtype)):
+                    module(input, target)
+        head = wrapped.nn.FactoredSphericalHead(4, 9)
+        with self.assertRaisesRegex(TypeError, "target: dtype is torch.float32"):
+            head.step(input, torch.rand(3, 9), lr=0.1)
+        classes = torch.tensor([1, 2, 3])
+        self.assertTrue(torch.equal(head(input, classes), head(input, classes.to(torch.uint8))))
+
     def test_sampled_modules(self):
         """Training on samples of a layer that is wide enough learns its classes; eval has the whole sum."""
         for make in (wrapped.nn.SampledSoftmaxLoss, wrapped.nn.NCELoss):

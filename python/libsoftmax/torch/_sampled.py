@@ -8,6 +8,17 @@ import torch
 from .. import torch as _package
 
 
+def _classes(module, input, target):
+    """The classes [n, t] of the rows of input [..., features]; target [...], or [..., t]."""
+    name = type(module).__name__
+    if target.dtype == torch.bool or target.is_floating_point() or target.is_complex():
+        raise TypeError("%s: target: dtype is %s, not of whole numbers" % (name, target.dtype))
+    if target.shape[: input.ndim - 1] != input.shape[:-1]:
+        raise ValueError("%s: target: has the shape %s, not that of input without its last axis, %s"
+                         % (name, tuple(target.shape), tuple(input.shape[:-1])))
+    return target.reshape(input.shape[:-1].numel(), target.shape[-1] if target.ndim == input.ndim else 1).long()
+
+
 class _Sampled(torch.nn.Module):
     """A linear layer with a loss of the classes of a row and some others, drawn for each call from
     torch's random numbers. Classes are numbered by falling frequency where form is log_uniform;
@@ -37,13 +48,8 @@ class _Sampled(torch.nn.Module):
     def forward(self, input, target):
         """input [..., features]; target [...], or [..., t] of t classes each; those that are
         ignore_index are none."""
-        h = input.reshape(-1, input.shape[-1])
-        several = target.ndim == input.ndim
-        if target.shape[: input.ndim - 1] != input.shape[:-1]:
-            raise ValueError("%s: target: has the shape %s, not that of input without its last axis, %s"
-                             % (type(self).__name__, tuple(target.shape), tuple(input.shape[:-1])))
-        classes = target.reshape(h.shape[0], target.shape[-1] if several else 1).long()
-        found = self._loss(h, classes)
+        classes = _classes(self, input, target)
+        found = self._loss(input.reshape(-1, input.shape[-1]), classes)
         if self.reduction == "none":
             return found.reshape(input.shape[:-1])
         there = (classes != self.ignore_index).any(1)
@@ -141,13 +147,8 @@ class FactoredSphericalHead(torch.nn.Module):
         return _package.factored_spherical_weights(self.v, self.state)
 
     def _given(self, input, target, value):
-        if target.shape[: input.ndim - 1] != input.shape[:-1]:
-            raise ValueError("FactoredSphericalHead: target: has the shape %s, not that of input without its last axis, %s"
-                             % (tuple(target.shape), tuple(input.shape[:-1])))
-        several = target.ndim == input.ndim
-        h = input.reshape(-1, input.shape[-1]).double()
-        classes = target.reshape(h.shape[0], target.shape[-1] if several else 1).long()
-        return h, classes, None if value is None else value.reshape(classes.shape).double()
+        classes = _classes(self, input, target)
+        return input.reshape(-1, input.shape[-1]).double(), classes, None if value is None else value.reshape(classes.shape).double()
 
     def forward(self, input, target, value=None):
         """The loss of each row of input [..., features]; target [...], or [..., t] of t classes each, with
