@@ -265,5 +265,6 @@ static void odin_row(const feature_call *x, int64_t row, double *z) {
 }
 smx_status score_odin_rows(const tensor_call *c) {
   feature_call x = {.row = odin_row, .temperature = tensor_param(c, "temperature")};
-  return run(&x, c, "c", false);
+  const smx_status status = tensor_check_empty(c, c->dims.lead_count, tensor_dim(c, "c"), "row", "classes");
+  return status == SMX_OK ? run(&x, c, "c", false) : status;
 }

@@ -114,10 +114,28 @@ static void odin(void **state) {
   assert_true(isnan(out[1]) && isnan(out[5]));
 }
 
+/* A row without classes is an error where on_empty asks for it. */
+static void odin_of_nothing(void **state) {
+  double z[] = {1, 2, -INFINITY, -INFINITY}, out[4];
+  int64_t shape[] = {2, 2};
+  const smx_tensor tz = floats(z, 2, shape), score = floats(out, 1, shape), *const in[] = {&tz},
+                   centred = floats(out + 2, 1, shape), *to[] = {&score, &centred};
+  smx_context *ctx;
+  assert_int_equal(
+      smx_context_create(
+          &(smx_context_options){.size = sizeof(smx_context_options), .on_empty = SMX_EMPTY_ERROR}, &ctx),
+      SMX_OK);
+  assert_int_equal(smx_forward(smx_op_find("odin"), ctx, NULL, 1, in, 2, to), SMX_ERR_EMPTY);
+  assert_non_null(strstr(smx_last_error(), "row 1"));
+  shape[0] = 1;
+  assert_int_equal(smx_forward(smx_op_find("odin"), ctx, NULL, 1, in, 2, to), SMX_OK);
+  smx_context_destroy(ctx);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(entropy),     cmocka_unit_test(strange_rows), cmocka_unit_test(slopes),
-      cmocka_unit_test(activations), cmocka_unit_test(odin),
+      cmocka_unit_test(activations), cmocka_unit_test(odin),         cmocka_unit_test(odin_of_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
