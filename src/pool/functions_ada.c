@@ -34,6 +34,7 @@ typedef struct block {
   void *real;
   double *x, *there, *w, *e, *slope, *v, *cells;
   double count[WIDEST], mean[WIDEST], dice[WIDEST], own[WIDEST], shared[WIDEST], b[WIDEST], up[WIDEST];
+  double top[WIDEST]; /* the largest cell */
 } block;
 
 static double size_of(double x) { return x < 0 ? -x : x; }
@@ -102,6 +103,7 @@ static void take_dice(const ada_call *f, block *k) {
     }
   hide(f, k, k->w);
 }
+/* Twice the slopes, of half the distances, so that neither overflows. */
 static void take_slopes(const ada_call *f, block *k) {
   for (int64_t i = 0; i < k->wide; i++) k->shared[i] = 0;
   for (int64_t p = 0; p < f->s.window; p++)
@@ -109,15 +111,15 @@ static void take_slopes(const ada_call *f, block *k) {
       const int64_t at = p * k->wide + i;
       const double x = k->x[at], a = size_of(x), m = k->mean[i], b = size_of(m), most = a > b ? a : b;
       const double none = most == 0 ? 1 : 0, some = most + none, r = ((a > b ? b : a) + none) / some;
-      const double q = 1 + r * r, small = 2 * (1 - r * r) / (q * q * some), large = -r * small;
-      const double up = k->w[at] * (x - k->dice[i]), of_x = a > b ? large : small,
+      const double q = 1 + r * r, small = (1 - r * r) / (q / 2 * (q / 2) * some), large = -r * small;
+      const double up = k->w[at] * (x / 2 - k->dice[i] / 2), of_x = a > b ? large : small,
                    of_m = a > b ? small : large;
       k->slope[at] = up * (x < 0 ? -of_x : of_x), k->shared[i] += up * (m < 0 ? -of_m : of_m);
     }
 }
 static void take_distances(const ada_call *f, block *k) {
   const int64_t n = f->s.window * k->wide;
-  double top[WIDEST];
+  double *top = k->top;
   memcpy(k->e, k->x, (size_t)n * sizeof *k->e), hide(f, k, k->e);
   for (int64_t i = 0; i < k->wide; i++) top[i] = -__builtin_inf();
   for (int64_t p = 0; p < f->s.window; p++)
@@ -202,16 +204,31 @@ static void give_shares(const ada_call *f, const block *k, const double *dice, c
   }
 }
 
+/* v = w^e (1 + x - y_e), by distances from the largest cell: of large cells x - y_e is not exact, and
+ * 1 + x is x. */
+static void take_own_slopes(const ada_call *f, block *k) {
+  double mean[WIDEST] = {0};
+  for (int64_t p = 0; p < f->s.window; p++)
+    for (int64_t i = 0; i < k->wide; i++) {
+      const double w = k->e[p * k->wide + i], far = k->x[p * k->wide + i] - k->top[i];
+      k->v[p * k->wide + i] = far, mean[i] += w == 0 ? 0 : w * far;
+    }
+  for (int64_t p = 0; p < f->s.window; p++)
+    for (int64_t i = 0; i < k->wide; i++) {
+      const int64_t at = p * k->wide + i;
+      k->v[at] = k->e[at] == 0 ? 0 : k->e[at] * (1 + (k->v[at] - mean[i]));
+    }
+}
+
 static void give_cells(const ada_call *f, block *k) {
   tensor_load(f->c, f->c->dout.view, output_at(f, k), k->wide, k->up);
-  take_slopes(f, k);
+  take_slopes(f, k), take_own_slopes(f, k);
   for (int64_t i = 0; i < k->wide; i++) k->shared[i] /= k->count[i];
   for (int64_t p = 0; p < f->s.window; p++)
     for (int64_t i = 0; i < k->wide; i++) {
       const int64_t at = p * k->wide + i;
       const double of_dice = k->w[at] + k->slope[at] + k->shared[i];
-      const double of_own = k->e[at] * (1 + k->x[at] - k->own[i]);
-      k->v[at] = k->up[i] * (k->b[i] * of_dice + (1 - k->b[i]) * of_own);
+      k->v[at] = k->up[i] * (k->b[i] * of_dice + (1 - k->b[i]) * k->v[at]);
     }
   for (int64_t i = 0; i < k->wide; i++) /* 0 of a NaN too */
     for (int64_t p = 0; p < f->s.window && k->up[i] == 0; p++) k->v[p * k->wide + i] = 0;

@@ -142,10 +142,10 @@ static double inverse_distance(const cells_call *f, window *w) {
 }
 static void inverse_distance_gradient(const cells_call *f, const window *w, double up, double *weights,
                                       double *gates) {
-  window own = *w;
-  double least, shared = 0;
+  double least, shared = 0, y = 0;
   rescale(w);
-  const double m = mean_of(w), y = inverse_distance(f, &own), all = take_inverses(w, m, &least);
+  const double m = mean_of(w), all = take_inverses(w, m, &least);
+  for (int64_t i = 0; i < w->count; i++) y += w->chance[i] / all * w->x[i];
   for (int64_t i = 0; i < w->count; i++) {
     const double a = w->chance[i], slope = least == 0 ? 0 : a * a / least * (w->x[i] - y) / all;
     const double signed_slope = w->x[i] < m ? -slope : slope;

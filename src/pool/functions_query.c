@@ -12,7 +12,8 @@
  *
  * A power mean takes root_i = a_i^(1 / gamma): (sum a V^gamma)^(1 / gamma) is the norm of root V,
  * of numbers over their largest, and share_i = (root_i V_i / y)^gamma are what its gradients are
- * made of, a da_i = share y / gamma, dV_i = share y / V_i. Neither overflows, nor is lost.
+ * made of, a da_i = share y / gamma, dV_i = share y / V_i. Neither overflows, nor is lost. With gamma
+ * below 1 a^(1 / gamma) would be lost, and V^gamma is not: there shares are a_i (V_i / y)^gamma.
  *
  * Those of matrices are sums of outer products, one for each item of the batch, in their order. */
 #include <string.h>
@@ -159,11 +160,12 @@ static void take_values(const query_call *s, query_work *w, int64_t i) {
     w->made[j] = w->root[j / s->width * s->n + i] * w->value[j];
   }
 }
-/* made becomes (root V / over)^gamma of its columns. */
+/* made becomes (root V / over)^gamma of its columns, or a (V / over)^gamma. */
 static void powers(const query_call *s, query_work *w, int64_t i, const double *over) {
   take_values(s, w, i);
   for (int64_t j = 0; j < s->d; j++) w->made[j] /= over[j] != 0 ? over[j] : 1; /* 0: there is no mass */
   s->s.math->run->power(s->gamma, w->made, s->d, w->made);
+  for (int64_t j = 0; j < s->d && s->gamma < 1; j++) w->made[j] *= w->a[j / s->width * s->n + i];
 }
 
 static void take_weights(const query_call *s, query_work *w) {
@@ -178,7 +180,8 @@ static void take_weights(const query_call *s, query_work *w) {
   }
   for (int64_t h = 0; h < s->heads; h++) pool_softmax_of_set(&s->s, &w->set, w->a + h * s->n);
   if (s->gamma == 0) return;
-  s->s.math->run->power(1 / s->gamma, w->a, s->heads * s->n, w->root);
+  for (int64_t k = 0; k < s->heads * s->n; k++) w->root[k] = 1;
+  if (s->gamma >= 1) s->s.math->run->power(1 / s->gamma, w->a, s->heads * s->n, w->root);
   clear(w->top, s->d);
   for (int64_t i = 0; i < s->n; i++) {
     if (!pool_set_has(&s->s, &w->set, i)) continue;

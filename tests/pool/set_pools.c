@@ -224,6 +224,17 @@ static void windows_of_papers(void **state) {
   GIVE(&p, 0, 0, 0, 0, 0), give(&p, 1, 0, NULL, (double[]){1});
   RUN(p), NEAR(p.out[0], 0), NEAR(p.din[0], .25, .25, .25, .25);
   GIVE(&p, 0, 1e300, 1e300, 1e300, 1e300), RUN(p), NEAR(p.out[0], 1e300);
+  GIVE(&p, 0, 1.7e308, 1.7e308, 1.7e308, 1.7e308), RUN(p), NEAR(p.out[0], 1.7e308);
+  give(&p, 1, 0, NULL, (double[]){0}); /* three that are equal, at any size */
+  for (double x = 1e3; x < 1e308; x *= 1e61) {
+    GIVE(&p, 0, x, x, -x, x), RUN(p), NEAR(p.out[0], x);
+    NEAR(p.din[0], 1 / 3., 1 / 3., 0, 1 / 3.);
+  }
+  GIVE(&p, 0, 1.7e308, 1.7e308, -1.7e308, 1.7e308), RUN(p), NEAR(p.din[0], 1 / 3., 1 / 3., 0, 1 / 3.);
+  give(&p, 1, 0, NULL, (double[]){1}); /* gradients are those of cells of any size */
+  for (double x = 1.7e308; x > 1e-300; x *= 1e-101) {
+    GIVE(&p, 0, -x, x, x, .5 * x), RUN(p), NEAR(p.din[0], .0666907, .154351, .154351, .286262);
+  }
   p = begin("ada_pool"); /* a map of b, for two windows */
   set(&p, "spatial", "1"), set(&p, "kernel", "4");
   GIVE(&p, 0, 1, 2, 3, 4, 1, 2, 3, 4), GIVE(&p, 2, 1, .25);
@@ -252,6 +263,12 @@ static void windows_of_papers(void **state) {
   GIVE(&p, 0, 1, 2, 3, 6), RUN(p), NEAR(p.out[0], 3), NEAR(p.din[0], 0, 0, 1, 0); /* 3 is the mean */
   GIVE(&p, 0, 0, 0, 0, 4), RUN(p), NEAR(p.out[0], .4);
   GIVE(&p, 0, 0, 0, 0, 1e300), RUN(p), NEAR(p.out[0], 1e299);
+  const double sizes[] = {1, 1e-300, 1e300, 1.7e308};
+  for (int k = 0; k < 4; k++) {
+    const double x = sizes[k];
+    GIVE(&p, 0, -x, x, x, .5 * x), RUN(p), assert_true(fabs(p.out[0][0] / x - .54268293) < 1e-8);
+    NEAR(p.din[0], .00148721, .0449137, .0449137, .908685);
+  }
   p = begin("gated_pool");
   set(&p, "spatial", "1"), set(&p, "kernel", "4");
   GIVE(&p, 0, 1, 2, 3, 6), GIVE(&p, 1, .1, -.2, .3, .05);
@@ -334,6 +351,41 @@ static void one_query(void **state) {
   set(&p, "heads", "1");
   GIVE(&p, 6, 1), RUN(p), NEAR(p.out[0], 11, 10), NEAR(p.din[0], 1, 1, 2, 2, 0, 0); /* it is added */
   GIVE(&p, 6, 2), RUN(p), NEAR(p.out[0], 0, 0), NEAR(p.din[0], 0, 0, 0, 0, 0, 0), NEAR(p.din[4], 0, 0, 0, 0);
+}
+
+/* Power means of large and small powers, at a score of 0 (Wq is 0) and where the largest has it all:
+ * values are x - min + 1e-6. A score of +inf has all of the weight with on_inf = limit. */
+static void powers_of_tokens(void **state) {
+  static const struct {
+    const char *gamma;
+    double power;
+  } cases[] = {{"0.001", 0.001}, {"0.01", 0.01}, {"0.5", 0.5}, {"1", 1}, {"3", 3}, {"64", 64}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    pooling p = begin("sim_pool");
+    set(&p, "gamma", cases[k].gamma);
+    GIVE_ROWS(&p, 0, 3, 2, 1, 2, 2, 1, 4, 1), GIVE_ROWS(&p, 1, 2, 2, 0, 0, 0, 0);
+    GIVE_ROWS(&p, 2, 2, 2, 0, 0, 0, 0), RUN(p);
+    const double deviation[] = {sqrt(0.25 + 1e-6), sqrt(0.25 + 1e-6), sqrt(2.25 + 1e-6)};
+    const double of[][3] = {{-0.5, 0.5, 1.5}, {0.5, -0.5, -1.5}};
+    const double least = -1.5 / deviation[2];
+    for (int j = 0; j < 2; j++) {
+      double mean = 0;
+      for (int i = 0; i < 3; i++) mean += pow(of[j][i] / deviation[i] - least + 1e-6, cases[k].power) / 3;
+      const double want = pow(mean, 1 / cases[k].power);
+      assert_true(fabs(p.out[0][j] - want) <= 1e-9 * want);
+    }
+  }
+  static const double eye[] = {1, 0, 0, 1};
+  const smx_context_options o = {.size = sizeof o, .on_inf = SMX_INF_LIMIT};
+  smx_context *ctx;
+  assert_int_equal(smx_context_create(&o, &ctx), SMX_OK);
+  pooling p = begin("query_pool");
+  GIVE_ROWS(&p, 0, 2, 2, 1e200, 0, 1, 1);
+  for (int port = 1; port < 5; port++) give(&p, port, 2, (int64_t[]){2, 2}, eye);
+  RUN(p), NEAR(p.out[0], NAN, NAN);
+  assert_int_equal(run(&p, ctx), SMX_OK);
+  NEAR(p.out[0], 1e200, 0);
+  smx_context_destroy(ctx);
 }
 
 /* One token: (k + segment) o + local; tokens that are not there, segments of two. */
@@ -578,6 +630,7 @@ int main(void) {
       cmocka_unit_test(windows_of_papers),
       cmocka_unit_test(draws_of_windows),
       cmocka_unit_test(one_query),
+      cmocka_unit_test(powers_of_tokens),
       cmocka_unit_test(mixed_tokens),
       cmocka_unit_test(bags_in_parts),
       cmocka_unit_test(attended_bags_in_parts),
