@@ -58,6 +58,9 @@ class Pooling(unittest.TestCase):
                 self.close(lambda y: ours(y, index, size), lambda y: theirs(y, index, size), y)
         with self.assertRaisesRegex(ValueError, "MaxUnpool1d: output_size: has 3 numbers, not 1 or 2"):
             nn.MaxUnpool1d(2)(torch.ones(1, 2), torch.zeros(1, 2, dtype=torch.int64), (1, 2, 3))
+        for size in (0, 2, 6):  # as torch: within a stride of what all windows have
+            with self.assertRaisesRegex(ValueError, "MaxUnpool1d: output_size: %d is not between 2 and 6" % size):
+                nn.MaxUnpool1d(2)(torch.ones(1, 2), torch.zeros(1, 2, dtype=torch.int64), (1, size))
         # two windows with one cell: the last one counts, and has the gradient
         y, index = torch.tensor([[3.0, 5.0]], requires_grad=True), torch.tensor([[1, 1]])
         z = smx.max_unpool(y, index, spatial=1, size=3)

@@ -130,8 +130,19 @@ class _MaxUnpool(_Spatial):
         if output_size is not None and len(output_size) not in (self.spatial, input.ndim):
             raise ValueError("%s: output_size: has %d numbers, not %d or %d"
                              % (type(self).__name__, len(output_size), self.spatial, input.ndim))
-        sizes = {} if output_size is None else _by_axis("size", list(output_size)[-self.spatial:])
+        sizes = {} if output_size is None else self._sizes(list(output_size)[-self.spatial:], input)
         return _package.max_unpool(input, indices, **self._windows(), **sizes)
+
+    def _sizes(self, sizes, input):
+        """Sizes that windows may come from: within a stride of those of all windows."""
+        each = (self._each(name, lowest) for name, lowest in (("kernel_size", 1), ("stride", 1), ("padding", 0)))
+        for size, cells, kernel, stride, padding in zip(sizes, input.shape[-self.spatial:], *each):
+            whole = (cells - 1) * stride - 2 * padding + kernel
+            least = max(whole - stride, 0)
+            if not least < operator.index(size) < whole + stride:
+                raise ValueError("%s: output_size: %d is not between %d and %d"
+                                 % (type(self).__name__, size, least, whole + stride))
+        return _by_axis("size", sizes)
 
 
 class _AdaptivePool(_Spatial):
