@@ -92,7 +92,7 @@ def attention(q, k, v, *, weights="softmax", params=None, scale=0.0, softcap=0.0
         slopes: [B, Hq] or [Hq]: ALiBi
         sinks: [B, Hq] or [Hq]: the score of one more key that has no value
         row: [B, Hq, Lq] or what broadcasts to it, as [Hq, 1]: with an operator on rows a number for each row in place of a parameter: alpha of
-            entmax, s of ssmax, b of sigmoid_attention
+            entmax, sink of sink_softmax, b of sigmoid_attention
         lengths: [B]: how many keys of each sequence there are: the first of those that it has room for, with key_offsets too
         query_offsets: [B + 1]: where sequences begin that lie one after another along the axis of rows
         key_offsets: [B + 1]: the same for keys
