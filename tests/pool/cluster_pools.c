@@ -341,6 +341,14 @@ static void sketches(void **state) {
   NEAR(p.out[0].x, 0, sqrt(1.5 / 9), sqrt(.5), -sqrt(1. / 3));
   GIVE(&p, 0, 3e307, 6e307, 9e307), RUN(p); /* the sum of sizes is no double */
   NEAR(p.out[0].x, 0, sqrt(1.5 / 9), sqrt(.5), -sqrt(1. / 3));
+  GIVE(&p, 0, 1, 2, 3), RUN(p); /* that of a times x is the same root, and the gradient over a */
+  double slope[3];
+  memcpy(slope, p.in[0].d, sizeof slope);
+  for (double a = 1e153; a > 1e-200; a *= 1e-51) {
+    GIVE(&p, 0, a, 2 * a, 3 * a), GIVE(&p, 1, .5 * a, -a), RUN(p);
+    NEAR(p.out[0].x, 0, sqrt(1.5 / 9), sqrt(.5), -sqrt(1. / 3));
+    for (int i = 0; i < 3; i++) assert_true(fabs(p.in[0].d[i] * a - slope[i]) < 1e-9 * fabs(slope[0]));
+  }
   GIVE(&p, 0, 0, 0, 0), RUN(p), NEAR(p.out[0].x, 0, 0, 0, 0), NEAR(p.in[0].d, 0, 0, 0);
   p = begin("compact_bilinear_pool"); /* x is the other too: both of its gradients */
   set(&p, "size", "4");
