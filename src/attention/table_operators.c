@@ -337,7 +337,7 @@ const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
                  "double; no gradient, as the codes have none.",
         .source = "KDEformer: Accelerating Transformers via Kernel Density Estimation (Zandieh, Han, "
                   "Daliri, Karbasi 2023)",
-        .example = "softmax run kde_attention q.npy k.npy v.npy --block 2 --samples 3",
+        .example = "softmax run kde_attention q.npy k.npy v.npy --block_keys 2 --samples 3",
         INPUTS(kde_in), OUTPUTS(kde_out), PARAMS(kde_params)},
     [ATTENTION_OP_nystrom_attention] = {
         .id = 633, .name = "nystrom_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
