@@ -94,8 +94,8 @@ static void add_half(grid *g, work *w, const judge_block *b, int t, const double
   }
 }
 
-/* The second and the fourth quarter are summed, which their halves lie before; the first of the
- * second quarter is at hand then, and the middle stays what the metrics have. */
+/* Temperature t from its scores, and temperature t - HALF, which is half of it, from the same. The
+ * middle has scores of its own, so that it is what the metrics have. */
 static int see_temperature(grid *g, work *w, const judge_block *b, int t) {
   const int code = score_at(g, w, b, g->temperature[t]);
   double *own = w->score + TRUE * b->rows, *energy = w->score + ENERGY * b->rows;
@@ -141,6 +141,7 @@ int grid_see(void *user, const judge_block *b) {
   for (int64_t i = 0; !code && i < b->rows; i++)
     if (b->target[i] >= 0) w.right[w.kept++] = b->rank[i] == 0;
   for (int t = 1; !code && t < GRID_TEMPERATURES; t++) memcpy(w.right + t * w.kept, w.right, (size_t)w.kept);
+  /* HALF..2 HALF give 0..HALF - 1 and themselves, 3 HALF + 1 and later 2 HALF + 1 and later */
   for (int t = HALF; !code && t < GRID_TEMPERATURES; t++)
     if (t <= 2 * HALF || t > 3 * HALF) code = see_temperature(g, &w, b, t);
   if (!code && w.kept) code = add_bins(g, &w);

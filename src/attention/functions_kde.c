@@ -196,14 +196,11 @@ smx_status kde_attention_forward(const tensor_call *c) {
   const int64_t blocks = s.t > s.block ? (s.t + s.block - 1) / s.block : 1;
   s.queries = s.l > blocks ? (s.l + blocks - 1) / blocks : 1;
   kde_work none;
-  carver planes = {.fits = true}, place = {.fits = true};
-  lsh_lay_out(&s.hash, &planes), lay_out(&s, &place, &none);
-  if (!planes.fits || !place.fits ||
-      !smx_scratch_open(&s.scratch, c->ctx, (size_t)planes.at + 64, (size_t)place.at + 64,
-                        items > 0 ? items : 1))
+  carver place = {.fits = true};
+  lay_out(&s, &place, &none);
+  if (!lsh_open(&s.hash, c, &place, items, &s.scratch))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld keys", c->op->name, (long long)s.t);
-  lsh_lay_out(&s.hash, &(carver){.base = s.scratch.shared, .fits = true});
-  smx_status status = lsh_draw(&s.hash, c->ctx, tensor_param(c, "seed"));
+  smx_status status = lsh_draw(&s.hash, c);
   if (status == SMX_OK && smx_context_on_empty(c->ctx) == SMX_EMPTY_ERROR) status = check_empty(&s);
   if (status == SMX_OK) smx_parallel(c->ctx, items, task, &s);
   smx_scratch_close(&s.scratch);

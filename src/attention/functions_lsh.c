@@ -10,7 +10,23 @@
 enum { X, PLANES, CODE = 0 }; /* inputs, and the output */
 enum { ROWS = 16 };           /* of a task */
 
-smx_status lsh_draw(const lsh *h, smx_context *ctx, double seed) {
+static void lay_out(lsh *h, carver *c) {
+  int64_t planes = 0;
+  c->fits = c->fits && smx_multiply(h->bits, h->tables, &planes);
+  h->planes = carve(c, planes, h->d, sizeof(double));
+  h->stream = carve(c, 1, h->tables, sizeof(int64_t));
+}
+bool lsh_open(lsh *h, const tensor_call *c, const carver *task, int64_t tasks, smx_scratch *scratch) {
+  carver size = {.fits = true};
+  lay_out(h, &size);
+  if (!size.fits || !task->fits ||
+      !smx_scratch_open(scratch, c->ctx, (size_t)size.at + 64, (size_t)task->at + 64, tasks > 0 ? tasks : 1))
+    return false;
+  lay_out(h, &(carver){.base = scratch->shared, .fits = true});
+  return true;
+}
+
+smx_status lsh_draw(const lsh *h, const tensor_call *c) {
   const smx_op *op = smx_op_find("normal_noise");
   int64_t shape[2] = {h->tables, h->bits * h->d};
   const smx_tensor x = smx_tensor_of(h->planes, SMX_F64, 2, shape, NULL),
@@ -21,8 +37,8 @@ smx_status lsh_draw(const lsh *h, smx_context *ctx, double seed) {
   memset(h->planes, 0, (size_t)(shape[0] * shape[1]) * sizeof *h->planes);
   for (int64_t k = 0; k < h->tables; k++) h->stream[k] = k;
   smx_params_init(op, &params);
-  smx_params_set(op, &params, "sigma", 1), smx_params_set(op, &params, "seed", seed);
-  return operator_forward(op, ctx, &params, 2, in, 1, out);
+  smx_params_set(op, &params, "sigma", 1), smx_params_set(op, &params, "seed", tensor_param(c, "seed"));
+  return operator_forward(op, c->ctx, &params, 2, in, 1, out);
 }
 
 void lsh_codes_of(const lsh *h, const double *x, int64_t *codes) {
@@ -91,17 +107,16 @@ smx_status lsh_codes_sizes(dims *d) {
 
 smx_status lsh_codes_forward(const tensor_call *c) {
   codes x = {.c = c, .gray = tensor_param(c, "order") != 0};
-  carver size = {.fits = true}, place = {.fits = true};
+  carver row = {.fits = true};
   x.hash =
       (lsh){(int64_t)tensor_param(c, "bits"), (int64_t)tensor_param(c, "tables"), tensor_dim(c, "d"), NULL};
   x.rows = c->dims.lead_count * tensor_dim(c, "t");
   const int64_t planes = x.hash.bits * x.hash.tables, tasks = (x.rows + ROWS - 1) / ROWS;
-  lsh_lay_out(&x.hash, &size), carve(&place, 1, x.hash.d + 1, sizeof(double));
-  if (!size.fits || !smx_scratch_open(&x.scratch, c->ctx, (size_t)size.at + 64, (size_t)place.at, tasks))
+  carve(&row, 1, x.hash.d, sizeof(double));
+  if (!lsh_open(&x.hash, c, &row, tasks, &x.scratch))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld planes", c->op->name, (long long)planes);
-  lsh_lay_out(&x.hash, &(carver){.base = x.scratch.shared, .fits = true});
   smx_status status = SMX_OK;
-  if (!c->in.given[PLANES]) status = lsh_draw(&x.hash, c->ctx, tensor_param(c, "seed"));
+  if (!c->in.given[PLANES]) status = lsh_draw(&x.hash, c);
   else tensor_load(c, c->in.view + PLANES, 0, planes * x.hash.d, x.hash.planes);
   if (status == SMX_OK) smx_parallel(c->ctx, tasks, task, &x);
   smx_scratch_close(&x.scratch);

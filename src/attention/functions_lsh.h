@@ -12,15 +12,11 @@ typedef struct lsh {
   int64_t *stream; /* [tables]: of the numbers that they are drawn from */
 } lsh;
 
-static inline void lsh_lay_out(lsh *h, carver *c) {
-  int64_t planes = 0;
-  c->fits = c->fits && smx_multiply(h->bits, h->tables, &planes);
-  h->planes = carve(c, planes, h->d, sizeof(double));
-  h->stream = carve(c, 1, h->tables, sizeof(int64_t));
-}
+/* Memory of the planes and of tasks, which take what `task` has counted; false without memory. */
+bool lsh_open(lsh *h, const tensor_call *c, const carver *task, int64_t tasks, smx_scratch *scratch);
 
-/* Normals by seed; those of a table do not depend on how many tables there are. */
-smx_status lsh_draw(const lsh *h, smx_context *ctx, double seed);
+/* Normals by the call's seed; those of a table do not depend on how many tables there are. */
+smx_status lsh_draw(const lsh *h, const tensor_call *c);
 
 /* The code of x in every table: bit b is 1 where x is on the positive side of plane b; -1 in all
  * tables where an element is NaN. */

@@ -211,15 +211,12 @@ static magicpig magicpig_of(const tensor_call *c) {
 smx_status magicpig_attention_forward(const tensor_call *c) {
   magicpig s = magicpig_of(c);
   magicpig_work none;
-  carver planes = {.fits = true}, place = {.fits = true};
-  lsh_lay_out(&s.hash, &planes), lay_out(&s, &place, &none);
+  carver place = {.fits = true};
+  lay_out(&s, &place, &none);
   const int64_t items = c->dims.lead_count;
-  if (!planes.fits || !place.fits ||
-      !smx_scratch_open(&s.scratch, c->ctx, (size_t)planes.at + 64, (size_t)place.at + 64,
-                        items > 0 ? items : 1))
+  if (!lsh_open(&s.hash, c, &place, items, &s.scratch))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld keys", c->op->name, (long long)s.t);
-  lsh_lay_out(&s.hash, &(carver){.base = s.scratch.shared, .fits = true});
-  smx_status status = lsh_draw(&s.hash, c->ctx, tensor_param(c, "seed"));
+  smx_status status = lsh_draw(&s.hash, c);
   if (status == SMX_OK && smx_context_on_empty(c->ctx) == SMX_EMPTY_ERROR) status = check_empty(&s);
   if (status == SMX_OK) smx_parallel(c->ctx, items, task, &s);
   smx_scratch_close(&s.scratch);

@@ -30,16 +30,16 @@ static uint32_t version(void) {
 split_head split_head_of(const smx_split *s, int64_t block, int kind) {
   const split_block *const b = block > 0 ? split_slot(s, block) : NULL;
   const bool elements = s->o.counted.about == SMX_MEAN_ELEMENTS;
-  split_head h = (split_head){.magic = MAGIC,
-                              .version = version(),
-                              .call = s->call,
-                              .block = block,
-                              .round = b ? b->round : s->opening,
-                              .first = s->first,
-                              .groups = s->own,
-                              .elements = elements ? s->o.counted.total : 0,
-                              .status = s->status,
-                              .kind = kind};
+  split_head h = {.magic = MAGIC,
+                  .version = version(),
+                  .call = s->call,
+                  .block = block,
+                  .round = b ? b->round : s->opening,
+                  .first = s->first,
+                  .groups = s->own,
+                  .elements = elements ? s->o.counted.total : 0,
+                  .status = s->status,
+                  .kind = kind};
   if (b && b->next == SMX_SPLIT_STATES) {
     const bool folds = s->folder >= 0;
     h.first = folds ? split_folder_row(s, b, s->folder) : 0;

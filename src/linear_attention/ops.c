@@ -39,21 +39,21 @@ typedef struct panel {
 
 /* Tokens from `first` on: the first takes step s of `kind`, the others step s_after of
  * `kind_after`. */
-typedef struct turns {
+typedef struct token_steps {
   const state_step *s, *s_after;
   int64_t first;
-} turns;
+} token_steps;
 
 static const real no_decay[1] = {1};
 
-SMI void tile_of(const state_walk *w, const panel *p, const turns *turn, int tokens, int vectors, int kind,
-                 int kind_after) {
+SMI void tile_of(const state_walk *w, const panel *p, const token_steps *steps, int tokens, int vectors,
+                 int kind, int kind_after) {
   const real *x[TOKENS], *z[TOKENS], *decay[TOKENS];
   vreal y[TOKENS][VECTORS], out[TOKENS][VECTORS];
   real *to[TOKENS];
   EACH_OF(u, tokens) {
-    const state_step *s = u ? turn->s_after : turn->s;
-    const int64_t t = token_of(w, turn->first, u);
+    const state_step *s = u ? steps->s_after : steps->s;
+    const int64_t t = token_of(w, steps->first, u);
     x[u] = reals(s->x, t * w->x_step + p->row), z[u] = reals(s->z, t * w->x_step + p->row);
     decay[u] = w->decay ? reals(w->decay, t * w->decay_token + p->row * w->decay_row) : no_decay;
     to[u] = reals_to(s->out, t * w->width + p->j);
@@ -92,11 +92,11 @@ SMI void tile_of(const state_walk *w, const panel *p, const turns *turn, int tok
 }
 
 #define TILES(name, kind) \
-  NOINLINE void name(const state_walk *w, const panel *p, const turns *turn, int tokens) { \
-    if (p->vectors == 1 && tokens == 1) tile_of(w, p, turn, 1, 1, kind, kind); \
-    else if (p->vectors == 1) tile_of(w, p, turn, TOKENS, 1, kind, kind); \
-    else if (tokens == 1) tile_of(w, p, turn, 1, VECTORS, kind, kind); \
-    else tile_of(w, p, turn, TOKENS, VECTORS, kind, kind); \
+  NOINLINE void name(const state_walk *w, const panel *p, const token_steps *steps, int tokens) { \
+    if (p->vectors == 1 && tokens == 1) tile_of(w, p, steps, 1, 1, kind, kind); \
+    else if (p->vectors == 1) tile_of(w, p, steps, TOKENS, 1, kind, kind); \
+    else if (tokens == 1) tile_of(w, p, steps, 1, VECTORS, kind, kind); \
+    else tile_of(w, p, steps, TOKENS, VECTORS, kind, kind); \
   }
 TILES(add_read, ADD | READ)
 TILES(add_read_shrink, ADD | READ | SHRINK)
@@ -106,12 +106,12 @@ TILES(read, READ)
 TILES(read_shrink, READ | SHRINK)
 
 /* The second step of a token and the first one of the next. */
-NOINLINE void second_first(const state_walk *w, const panel *p, const turns *turn) {
-  if (p->vectors == 1) tile_of(w, p, turn, BOTH, 1, ADD | READ, READ | SHRINK);
-  else tile_of(w, p, turn, BOTH, VECTORS, ADD | READ, READ | SHRINK);
+NOINLINE void second_first(const state_walk *w, const panel *p, const token_steps *steps) {
+  if (p->vectors == 1) tile_of(w, p, steps, BOTH, 1, ADD | READ, READ | SHRINK);
+  else tile_of(w, p, steps, BOTH, VECTORS, ADD | READ, READ | SHRINK);
 }
 
-typedef void tile_fn(const state_walk *w, const panel *p, const turns *turn, int tokens);
+typedef void tile_fn(const state_walk *w, const panel *p, const token_steps *steps, int tokens);
 
 /* NULL: a step that is not one of these. The state shrinks in the first step, or in the last one
  * backward. */
@@ -184,11 +184,11 @@ NOINLINE void walk_plainly(const state_walk *w, tile_fn *const *tile) {
   for (int64_t first = 0; first < w->tokens; first++) {
     const int64_t t = token_of(w, first, 0);
     for (int number = 0; number <= w->two; number++) {
-      const turns turn = {w->step + number, NULL, first};
+      const token_steps steps = {w->step + number, NULL, first};
       if (!tile[number]) any_step(w, t, number);
       for (int64_t j = 0; tile[number] && j < w->width; j += vectors_at(w, j) * LANES) {
         const panel p = panel_of(w, j);
-        tile[number](w, &p, &turn, 1);
+        tile[number](w, &p, &steps, 1);
       }
       if (number == 0 && w->rule != STATE_GIVEN) follow_rule(w, t, 0, w->width);
     }
@@ -204,10 +204,10 @@ NOINLINE void copy_rows(const real *from, int64_t from_stride, int64_t rows, rea
 }
 
 static void walk_tokens(const state_walk *w, tile_fn *tile, panel *p) {
-  turns turn = {w->step, w->step, 0};
-  for (int tokens; turn.first < w->tokens; turn.first += tokens) {
-    tokens = turn.first + TOKENS <= w->tokens ? TOKENS : 1;
-    tile(w, p, &turn, tokens);
+  token_steps steps = {w->step, w->step, 0};
+  for (int tokens; steps.first < w->tokens; steps.first += tokens) {
+    tokens = steps.first + TOKENS <= w->tokens ? TOKENS : 1;
+    tile(w, p, &steps, tokens);
     p->from = p->at, p->from_stride = p->stride;
   }
 }
@@ -218,7 +218,7 @@ static void walk_steps(const state_walk *w, tile_fn *const *tile, const panel *p
   const bool joined = w->rule == STATE_DELTA && !w->backward && tile[1] == add_read;
   const int64_t end = p->j + p->vectors * LANES;
   for (int64_t first = 0; first < w->tokens; first++) {
-    const turns one = {w->step, NULL, first}, two = {w->step + 1, w->step, first};
+    const token_steps one = {w->step, NULL, first}, two = {w->step + 1, w->step, first};
     if (!joined || first == 0) tile[0](w, p, &one, 1);
     if (w->rule != STATE_GIVEN) follow_rule(w, token_of(w, first, 0), p->j, end);
     if (joined && first + 1 < w->tokens) second_first(w, p, &two);

@@ -204,8 +204,8 @@ static void give_shares(const ada_call *f, const block *k, const double *dice, c
   }
 }
 
-/* v = w^e (1 + x - y_e), by distances from the largest cell: of large cells x - y_e is not exact, and
- * 1 + x is x. */
+/* v = w^e (1 + x - y_e), by distances from the largest cell: of large cells x - y_e is not exact,
+ * and 1 + x is x. */
 static void take_own_slopes(const ada_call *f, block *k) {
   double mean[WIDEST] = {0};
   for (int64_t p = 0; p < f->s.window; p++)

@@ -12,8 +12,9 @@
  *
  * A power mean takes root_i = a_i^(1 / gamma): (sum a V^gamma)^(1 / gamma) is the norm of root V,
  * of numbers over their largest, and share_i = (root_i V_i / y)^gamma are what its gradients are
- * made of, a da_i = share y / gamma, dV_i = share y / V_i. Neither overflows, nor is lost. With gamma
- * below 1 a^(1 / gamma) would be lost, and V^gamma is not: there shares are a_i (V_i / y)^gamma.
+ * made of, a da_i = share y / gamma, dV_i = share y / V_i. Neither overflows, nor is lost. With
+ * gamma below 1 a^(1 / gamma) would be lost, and V^gamma is not: there shares are a_i (V_i /
+ * y)^gamma.
  *
  * Those of matrices are sums of outer products, one for each item of the batch, in their order. */
 #include <string.h>

@@ -353,8 +353,8 @@ static void one_query(void **state) {
   GIVE(&p, 6, 2), RUN(p), NEAR(p.out[0], 0, 0), NEAR(p.din[0], 0, 0, 0, 0, 0, 0), NEAR(p.din[4], 0, 0, 0, 0);
 }
 
-/* Power means of large and small powers, at a score of 0 (Wq is 0) and where the largest has it all:
- * values are x - min + 1e-6. A score of +inf has all of the weight with on_inf = limit. */
+/* Power means of large and small powers, at a score of 0 (Wq is 0) and where the largest has it
+ * all: values are x - min + 1e-6. A score of +inf has all of the weight with on_inf = limit. */
 static void powers_of_tokens(void **state) {
   static const struct {
     const char *gamma;
