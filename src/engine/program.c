@@ -18,6 +18,7 @@ void run_pass(const row_kernel *k, row_call *c, row_state *st) {
 bool run_program(const row_kernel *k, row_call *row) {
   row_state st;
   st.list = row->list;
+  row->terms = NULL; /* those of other rows, which a pass would take for its own */
   row_begin(k, row, &st);
   do run_pass(k, row, &st);
   while (row_next(k, row, &st));
@@ -40,7 +41,6 @@ static void note_empty(row_call *c, size_t r) {
 
 void run_row(const row_kernel *k, row_call *c, size_t r) {
   row_call row = row_at(c, r);
-  row.terms = NULL; /* which is no place of a pass */
   if (run_program(k, &row) && c->on_empty == SMX_EMPTY_ERROR) note_empty(c, r);
 }
 
