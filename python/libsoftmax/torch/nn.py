@@ -5,7 +5,8 @@ import torch
 from torch.nn.modules.adaptive import _ASMoutput as Adapted
 
 from .. import torch as _package
-from . import _pooling, _sampled
+from . import _pairs, _pooling, _sampled
+from ._pairs import *
 from ._pooling import *
 from ._sampled import *
 
@@ -488,6 +489,7 @@ __all__ = [
     "MultiheadAttention",
     "CosineMarginLoss",
     "CRF",
+    *_pairs.__all__,
     *_pooling.__all__,
     *_sampled.__all__,
 ]
