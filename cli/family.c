@@ -31,6 +31,7 @@ static const struct {
     {"head", "cross_entropy", "linear_cross_entropy"},
     {"head", "crf", "linear_chain_crf"},
     {"head", "viterbi", "crf_viterbi"},
+    {"head", "k_best", "crf_k_best"},
     {"head", "marginals", "crf_marginals"},
     {"head", "margin", "cosine_margin"},
     {"pairwise", "clip", "clip_loss"},

@@ -330,6 +330,14 @@ class Chains(unittest.TestCase):
             all_paths = itertools.product(range(4), repeat=length)
             best = max(all_paths, key=lambda p: log_likelihood(crf, e[i], torch.tensor(p), length).item())
             self.assertEqual(tuple(path), best)
+        for i, paths in enumerate(crf.k_best(e, 7, mask)):
+            length = int(lengths[i])
+            scores = sorted((log_likelihood(crf, e[i], torch.tensor(p), length).item()
+                             for p in itertools.product(range(4), repeat=length)), reverse=True)[:7]
+            log_z = paths[0][1] - scores[0]
+            torch.testing.assert_close([score - log_z for _, score in paths], scores)
+            for tags, _ in paths:
+                torch.testing.assert_close(log_likelihood(crf, e[i], torch.tensor(tags), length).item(), scores.pop(0))
         y = crf.marginals(e, mask)
         torch.testing.assert_close(y.sum(-1), mask.to(y.dtype))
         loss = crf(e.requires_grad_(), torch.zeros(3, 6, dtype=torch.long), mask)

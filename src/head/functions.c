@@ -71,6 +71,7 @@ const tensor_functions head_functions[HEAD_COUNT] = {
     [HEAD_linear_chain_crf] = {crf_forward, crf_backward, .packed = true},
     [HEAD_crf_marginals] = {.forward = crf_marginals, .packed = true},
     [HEAD_crf_viterbi] = {.forward = crf_viterbi, .packed = true},
+    [HEAD_crf_k_best] = {.forward = crf_k_best, .sizes = crf_k_best_sizes, .packed = true},
     [HEAD_hierarchical_softmax] = {hierarchical_forward, hierarchical_backward, hierarchical_sizes, true},
     [HEAD_hierarchical_log_softmax] = {hierarchical_log_forward, hierarchical_log_backward,
                                        hierarchical_sizes, true},

@@ -32,6 +32,8 @@ smx_status crf_forward(const tensor_call *c);
 smx_status crf_backward(const tensor_call *c);
 smx_status crf_marginals(const tensor_call *c);
 smx_status crf_viterbi(const tensor_call *c);
+smx_status crf_k_best(const tensor_call *c);
+smx_status crf_k_best_sizes(dims *d);
 
 smx_status hierarchical_sizes(dims *d);
 smx_status hierarchical_forward(const tensor_call *c);

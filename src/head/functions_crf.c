@@ -7,7 +7,7 @@
 enum { E, TRANSITIONS, TARGET, START, END }; /* inputs of linear_chain_crf */
 enum { LOSS, LOG_Z };                        /* its outputs; */
 enum { Y, PAIRS, Y_LOG_Z };                  /* of crf_marginals; */
-enum { PATH, SCORE };                        /* of crf_viterbi */
+enum { PATH, SCORE };                        /* of crf_viterbi and crf_k_best */
 enum { PARTS = 64 };                         /* sums that gradients of all sequences are made of */
 
 typedef struct crf {
@@ -213,6 +213,43 @@ smx_status crf_viterbi(const tensor_call *c) {
   f.log_z = f.loss;
   status = refuse_empty(&f);
   if (status == SMX_OK) smx_parallel(c->ctx, sequences, best_task, &f);
+  smx_scratch_close(&f.scratch);
+  return status;
+}
+
+/* ---- several of them ---- */
+
+smx_status crf_k_best_sizes(dims *d) {
+  dims_set(d, "p", 0, (int64_t)dims_param(d, "count", 1));
+  return SMX_OK;
+}
+
+static void paths_task(void *arg, int64_t number) {
+  crf *f = arg;
+  const chain *m = &f->m;
+  const int64_t count = tensor_dim(m->c, "p");
+  char *memory = smx_scratch_take(&f->scratch);
+  chain_walk w;
+  chain_begin(&w, m, number, memory);
+  double *score = (double *)(void *)(memory + chain_walk_bytes(m));
+  int64_t *path = (int64_t *)(void *)m->c->out.view[PATH].data + number * count * m->tokens;
+  chain_paths(&w, count, (char *)(score + count), path, score);
+  tensor_store(m->c, m->c->out.view + SCORE, number * count, count, score);
+  smx_scratch_give(&f->scratch, memory);
+}
+
+smx_status crf_k_best(const tensor_call *c) {
+  crf f = {.m = chain_of(c, -1, false)};
+  const int64_t sequences = c->dims.lead_count, count = tensor_dim(c, "p");
+  const double bytes = chain_paths_bytes(&f.m, count) + 8 * (double)count;
+  if (bytes > 0x1p47)
+    return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld paths of %lld tokens of %lld tags", c->op->name,
+                    (long long)count, (long long)f.m.tokens, (long long)f.m.k);
+  smx_status status = open_crf(&f, c, -1, false, sizeof(double) * (size_t)sequences, (size_t)bytes);
+  if (status != SMX_OK) return status;
+  f.log_z = f.loss;
+  status = refuse_empty(&f);
+  if (status == SMX_OK) smx_parallel(c->ctx, sequences, paths_task, &f);
   smx_scratch_close(&f.scratch);
   return status;
 }

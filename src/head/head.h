@@ -18,6 +18,7 @@ enum {
   HEAD_linear_chain_crf,
   HEAD_crf_marginals,
   HEAD_crf_viterbi,
+  HEAD_crf_k_best,
   HEAD_hierarchical_softmax,
   HEAD_hierarchical_log_softmax,
   HEAD_huffman_tree,

@@ -131,3 +131,56 @@ void ref_crf_viterbi(const tensor_ref_call *c) {
     close_field(&f);
   }
 }
+
+/* Paths to tag j of token t, at ((t k) + j) count: what is left of all there could be. */
+typedef struct ref_paths {
+  long double *score;
+  int64_t *from; /* the place in the lists of the token before */
+} ref_paths;
+
+/* The best of `places` places before, each with `more` of its tag, that is worse than `last`, or as
+ * good and later than place `after`. */
+static int64_t next_place(const ref_paths *p, int64_t first, int64_t places, int64_t count,
+                          const double *more, int64_t step, long double last, int64_t after, long double *x) {
+  int64_t best = -1;
+  for (int64_t i = 0; i < places; i++) {
+    const long double s = p->score[first + i] + (more ? (long double)more[i / count * step] : 0);
+    if (s > last || (s == last && i <= after) || (best >= 0 && s <= *x)) continue;
+    best = i, *x = s;
+  }
+  return best;
+}
+
+void ref_crf_k_best(const tensor_ref_call *c) {
+  const int64_t l = ref_size(c->in_shape[0], 2), k = ref_size(c->in_shape[0], 1), count = (int64_t)c->q[0];
+  ref_paths p = {calloc((size_t)(l * k * count), sizeof *p.score),
+                 calloc((size_t)(l * k * count), sizeof *p.from)};
+  for (int64_t s = 0; s < sequences(c); s++) {
+    field f = open_field(c, s, 2, NULL);
+    for (int64_t t = 0; t < f.count; t++)
+      for (int64_t j = 0; j < k; j++) {
+        long double x = INFINITY;
+        for (int64_t r = 0, at = -1; r < count; r++) {
+          const int64_t here = (t * k + j) * count + r;
+          if (t) at = next_place(&p, (t - 1) * k * count, k * count, count, f.a + j, k, x, at, &x);
+          else x = r ? -INFINITY : 0;
+          if (t && at < 0) x = -INFINITY;
+          p.score[here] = x + emission(&f, t, j), p.from[here] = at;
+        }
+      }
+    long double x = INFINITY;
+    for (int64_t r = 0, at = -1; r < count; r++) {
+      if (f.count && x > -INFINITY)
+        at = next_place(&p, (f.count - 1) * k * count, k * count, count, f.end, 1, x, at, &x);
+      if (at < 0 || x == -INFINITY) at = -1, x = -INFINITY;
+      ref_put(c, 1, s * count + r, f.count || r ? (double)x : 0);
+      for (int64_t t = 0; t < l; t++) ref_put(c, 0, (s * count + r) * l + t, -1);
+      for (int64_t t = f.count - 1, place = at; t >= 0 && at >= 0; t--) {
+        ref_put(c, 0, (s * count + r) * l + f.at[t], (double)(place / count));
+        place = p.from[t * k * count + place];
+      }
+    }
+    close_field(&f);
+  }
+  free(p.score), free(p.from);
+}

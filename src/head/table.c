@@ -72,6 +72,11 @@ static const smx_port marginals_out[] = {
 static const smx_port viterbi_out[] = {
     {"path", DIMS, INT, "the tag of each token; -1 of those that are hidden", "... l"},
     {"score", DIMS, 0, "of the path", "..."}};
+static const smx_port k_best_out[] = {
+    {"path", DIMS, INT, "the tag of each token; -1 of those that are hidden; p = count", "... p l"},
+    {"score", DIMS, 0, "of each path; -inf: there are no more", "... p"}};
+static const smx_param k_best_params[] = {
+    {"count", "how many paths", 5, 1, 10000, SMX_PARAM_INT, NULL}};
 static const smx_param crf_params[] = {
     {"ignore_index", "a token with this target is left out, as one that is hidden",
      -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
@@ -362,6 +367,17 @@ const smx_op head_table[HEAD_COUNT] = {
                   "(Viterbi 1967); " CRF_SOURCE,
         .example = "softmax run crf_viterbi emissions.npy transitions.npy",
         INPUTS(chain_in), OUTPUTS(viterbi_out)},
+    [HEAD_crf_k_best] = {
+        .id = 639, .name = "crf_k_best", .family = "head", .tolerance = 16,
+        .title = "the best paths of tags, in a random field on a chain, in their order",
+        .formula = "the count paths y of the largest s(y),  " CHAIN_FORMULA,
+        .about = "By lists of the best paths to each tag of each token, whose order is that of sums of "
+                 "doubles. Of paths that are equally good the first has the lowest last tag, and the lowest"
+                 " tag before each. Places beyond the number of paths, and of possible ones, have the tags "
+                 "-1 and the score -inf. Time grows with count, memory with tokens and tags times count.",
+        .source = "List Viterbi Decoding Algorithms with Applications (Seshadri, Sundberg 1994); " CRF_SOURCE,
+        .example = "softmax run crf_k_best emissions.npy transitions.npy --count 3",
+        INPUTS(chain_in), OUTPUTS(k_best_out), PARAMS(k_best_params)},
     [HEAD_hierarchical_softmax] = {
         .id = 528, .name = "hierarchical_softmax", .family = "head", .flags = SMX_OP_BACKWARD,
         .tolerance = 16,

@@ -1,6 +1,8 @@
 """Modules with the names and arguments of torch.nn's. Their parameters and state_dicts are the
 same, so that one can take the other's place."""
 
+import math
+
 import torch
 from torch.nn.modules.adaptive import _ASMoutput as Adapted
 
@@ -464,6 +466,14 @@ class CRF(torch.nn.Module):
         """The tags of the best path of each sequence, as lists."""
         path = _package.crf_viterbi(*self._asked(emissions, mask)).path.tolist()
         return [[tag for tag in row if tag >= 0] for row in path]
+
+    @torch.no_grad()
+    def k_best(self, emissions, count, mask=None):
+        """The tags and the score of the `count` best paths of each sequence, the best first, or of all
+        that there are."""
+        paths, scores = _package.crf_k_best(*self._asked(emissions, mask), count=count)
+        return [[([tag for tag in row if tag >= 0], score) for row, score in zip(*of) if score != -math.inf]
+                for of in zip(paths.tolist(), scores.tolist())]
 
     @torch.no_grad()
     def marginals(self, emissions, mask=None):
