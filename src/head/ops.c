@@ -105,25 +105,17 @@ static void load_rows(const head_tile *t, real *out) {
   }
 }
 
-/* Whole tiles of reals that lie in a row are turned where they are. */
+/* A tile that is turned is copied first: its rows are often a multiple of 4096 bytes apart, and then
+ * all of them have one set of the first-level cache. */
 static void pack(const head_tile *t) {
-  const bool direct = is_real(t) && t->rows == HEAD_PANEL && t->columns == HEAD_CHAIN;
-  const char *from = direct ? t->data : t->room;
-  const int64_t step = direct ? t->row : HEAD_PANEL * (int64_t)sizeof(real);
-  real *const tile = t->tile;
-  if (!t->turned) {
-    load_rows(t, tile);
-    return;
-  }
-  if (!direct) {
-    load_rows(t, t->room);
-    memset((real *)t->room + t->rows * HEAD_PANEL, 0,
-           (size_t)((HEAD_PANEL - t->rows) * HEAD_PANEL) * sizeof(real));
-  }
+  real *const tile = t->tile, *const rows = t->turned ? t->room : tile;
+  load_rows(t, rows);
+  if (!t->turned) return;
+  memset(rows + t->rows * HEAD_PANEL, 0, (size_t)((HEAD_PANEL - t->rows) * HEAD_PANEL) * sizeof(real));
   for (int64_t k = 0; k < t->columns; k += REAL_STEP)
     for (int r = 0; r < HEAD_PANEL; r += LANES) {
       vreal columns[REAL_STEP];
-      v_columns(from + r * step + k * (int64_t)sizeof(real), step, columns);
+      v_columns((const char *)(rows + r * HEAD_PANEL + k), HEAD_PANEL * (int64_t)sizeof(real), columns);
       for (int i = 0; i < REAL_STEP; i++) v_store(tile + (k + i) * HEAD_PANEL + r, columns[i]);
     }
 }
