@@ -37,6 +37,8 @@ static const struct {
     {"pairwise", "clip", "clip_loss"},
     {"pairwise", "supcon", "supervised_contrastive"},
     {"pairwise", "simclr", "nt_xent"},
+    {"pairwise", "clipood", "margin_metric_softmax"},
+    {"pairwise", "madacos", "adaptive_scale_margin_softmax"},
     {"pool", "max", "max_pool"},
     {"pool", "avg", "avg_pool"},
     {"pool", "soft", "soft_pool"},

@@ -1,4 +1,5 @@
-"""libsoftmax.torch's modules of contrastive losses beside PyTorch's compositions, and their gradients."""
+"""libsoftmax.torch's modules of contrastive losses, and of losses by directions, beside PyTorch's
+compositions, and their gradients."""
 
 import math
 import unittest
@@ -97,6 +98,42 @@ class Pairs(unittest.TestCase):
         learned(self.a.float(), self.b.float(), index).backward()
         self.assertEqual(learned.temperature_a.grad.nonzero().flatten().tolist(), index.sort().values.tolist())
 
+    def test_directions(self):
+        """Modules of losses by directions: their compositions, with what is learned beside the weights."""
+        h, target = self.a, torch.tensor([0, 3, 1, 2, 0, 1, -100])
+        there, own = target >= 0, F.one_hot(target.clamp(min=0), 4).bool()
+        sphere = nn.SphereFace2Loss(5, 4).double()
+        self.assertAlmostEqual(nn.SphereFace2Loss(2, 10).bias.item(), 12.9501779, 5)
+        self.assertAlmostEqual(nn.SphereFace2Loss(2, 85742).bias.item(), 3.4882387, 5)
+
+        def cosines(module):
+            torch.nn.init.normal_(module.weight)
+            return F.normalize(h, dim=1) @ F.normalize(module.weight, dim=1).T
+
+        def alike(module, loss, *of):
+            of = h, module.weight, *of
+            ours = module(h, target)
+            torch.testing.assert_close(ours, loss)
+            for one, other in zip(torch.autograd.grad(ours, of), torch.autograd.grad(loss, of)):
+                torch.testing.assert_close(one, other)
+
+        g = 2 * ((cosines(sphere) + 1) / 2) ** 3 - 1
+        u = 40 * torch.where(own, g - 0.4, g + 0.4) + sphere.bias
+        rows = 50 / 40 * torch.where(own, 0.7 * F.softplus(-u, threshold=700), 0.3 * F.softplus(u, threshold=700)).sum(1)
+        alike(sphere, rows[there].mean(), sphere.bias)
+        cauchy = nn.WCDASLoss(5, 4, concentration=-1).double()
+        k, c = cauchy.concentration.sigmoid(), cosines(cauchy)
+        z = (1 + F.softplus(cauchy.strength)) / (2 * math.pi) * (1 - k * k) / (1 + k * k - 2 * k * c)
+        alike(cauchy, F.cross_entropy(z, target), cauchy.concentration, cauchy.strength)
+        self.assertEqual(len(list(nn.WCDASLoss(5, 4, scale=250).parameters())), 2)
+        adaptive = nn.AdaptiveScaleMarginLoss(5, 4, alpha=0.02).double()
+        c = cosines(adaptive)
+        adaptive(h, target)
+        scale, margin = adaptive.scale.clone(), adaptive.margin.clone()
+        alike(adaptive, F.cross_entropy(scale * (c - margin * own), target))
+        c = cosines(adaptive)
+        alike(adaptive.eval(), F.cross_entropy(adaptive.scale * c, target))
+
     def test_what_is_refused(self):
         a, b, long = self.a, self.b, self.own
         for word, call in (
@@ -111,6 +148,8 @@ class Pairs(unittest.TestCase):
             ("SupConLoss: labels: dtype is torch.float32", lambda: nn.SupConLoss()(a, torch.ones(7))),
             ("SupConLoss: features: has the shape", lambda: nn.SupConLoss()(a[0])),
             ("GlobalContrastiveLoss: index: has 0 to 6, not 0..5", lambda: nn.GlobalContrastiveLoss(6)(a, b, long)),
+            ("SphereFace2Loss: num_classes: is 1,", lambda: nn.SphereFace2Loss(4, 1)),
+            ("WCDASLoss: reduction: 'some'", lambda: nn.WCDASLoss(4, 3, reduction="some")),
             ("GlobalContrastiveLoss: b: has 6 rows", lambda: nn.GlobalContrastiveLoss(9)(a, b[1:], long)),
         ):
             with self.assertRaisesRegex((TypeError, ValueError), word):

@@ -21,6 +21,10 @@ OPERATOR(soft_contrastive, pair_soft_targets)
 OPERATOR(soft_topk, pair_soft_topk)
 OPERATOR(graded, pair_graded)
 OPERATOR(global, pair_global)
+OPERATOR(sphereface2, pair_sphereface2)
+OPERATOR(wcdas, pair_wcdas)
+OPERATOR(metric_margin, pair_metric_margin)
+OPERATOR(adaptive_margin, pair_adaptive_margin)
 
 const tensor_functions pairwise_functions[PAIRWISE_COUNT] = {
     [PAIRWISE_info_nce] = {info_nce, info_nce_backward, sizes, true},
@@ -38,4 +42,8 @@ const tensor_functions pairwise_functions[PAIRWISE_COUNT] = {
     [PAIRWISE_flowcon_score] = {flowcon_score_forward, flowcon_score_backward, NULL, true},
     [PAIRWISE_flowcon_loss] = {flowcon_loss_forward, flowcon_loss_backward, NULL, true},
     [PAIRWISE_attention_separation] = {.forward = separation_forward, .packed = true},
+    [PAIRWISE_sphereface2] = {sphereface2, sphereface2_backward, NULL, true},
+    [PAIRWISE_wcdas] = {wcdas, wcdas_backward, NULL, true},
+    [PAIRWISE_margin_metric_softmax] = {metric_margin, metric_margin_backward, NULL, true},
+    [PAIRWISE_adaptive_scale_margin_softmax] = {adaptive_margin, adaptive_margin_backward, NULL, true},
 };

@@ -11,9 +11,12 @@
 #include "pairwise.h"
 #include "score/score.h"
 
-/* Inputs of every operator, OWN being the first of its own; one that has no b has one less. */
+/* Inputs of every operator, OWN being the first of its own; one that has no b has one less. Where
+ * the columns are classes, those of its own come before TEMPERATURE. */
 enum { IN_A, IN_B, IN_TEMPERATURE, IN_MASK, IN_OWN };
 enum { OUT_LOSS, OUT_STATE };
+
+enum { PAIR_COLUMNS = 1024 }; /* of a task that adds up rows */
 
 /* What a pair is to its row, and sets of them. */
 enum { PAIR_OUT, PAIR_NEGATIVE, PAIR_POSITIVE };
@@ -42,12 +45,21 @@ typedef struct pair_rule {
   bool no_b;            /* there is no such input */
   bool guide;           /* the first own input is other features of the rows, compared among themselves */
   bool row_temperature; /* every row has its own, which the rule takes; logits are similarities */
-  bool square;          /* similarities have as many columns as rows */
+  /* Columns are classes. In place of a temperature there may be a number of the rule's own, of which
+   * the slopes of the rows are the gradient; logits are similarities. */
+  bool classes, number;
+  /* The second own input is a number of each column, whose gradient is the sum over the rows of what
+   * the rule leaves in place of the logits. */
+  bool column_number;
+  bool shifted;                /* begin makes p->shifted of the rows u, which is multiplied in their place */
+  void (*begin)(pair_call *p); /* when there are unit rows; NULL: nothing */
+  bool square;                 /* similarities have as many columns as rows */
 } pair_rule;
 
-/* Inputs or their gradients; NULL: not there, or not wanted. a: features, s: similarities. */
+/* Inputs or their gradients; NULL: not there, or not wanted. a: features, s: similarities, number: of
+ * each column. */
 typedef struct pair_inputs {
-  const smx_view *a, *b, *s, *temperature, *mask;
+  const smx_view *a, *b, *s, *temperature, *mask, *number;
 } pair_inputs;
 
 struct pair_call {
@@ -58,11 +70,12 @@ struct pair_call {
   pair_inputs in, din;
   bool backward, self, normalise, spread, decoupled, log_count;
   int64_t n, m, d, bytes;
-  double temperature;
+  double temperature, number, margin;
   linear_run run, guide;
   linear_ports ports, guide_ports;
   char *memory;
   char *u, *v;             /* rows that are multiplied; NULL: logits come from s */
+  char *shifted;           /* NULL: u is */
   double *norm_u, *norm_v; /* what they were divided by */
   char *w;                 /* rows of the guide */
   double *norm_w;
@@ -70,6 +83,8 @@ struct pair_call {
   char *reference;            /* columns: a real near the largest logit of each, */
   double *sum, *column, *own; /* sums of e^(l - reference), lse without the own pair, own logits */
   double *share;              /* and what a column gives for its negatives */
+  bool asks;                  /* the rule finds pair_call.gathered of each row in place of its loss */
+  double *gathered;
   size_t row_room;
   _Atomic int status;
 };
@@ -113,6 +128,8 @@ void pair_columns_end(pair_call *p);
 
 smx_status pair_open(pair_call *p, const tensor_call *c, const pair_rule *rule, bool backward);
 void pair_go(pair_call *p);
+/* The rows from..to-1 of a rule that is asked: p->gathered. */
+void pair_ask(pair_call *p, int64_t from, int64_t to);
 smx_status pair_close(pair_call *p);
 smx_status pair_run(const tensor_call *c, const pair_rule *rule, bool backward);
 
@@ -129,6 +146,8 @@ int64_t pair_key(const pair_call *p, int64_t i); /* the positive of a row; -1: i
 extern const pair_rule pair_info_nce, pair_clip, pair_nt_xent, pair_supervised;
 extern const pair_rule pair_decoupled_softmax, pair_ranking, pair_soft_topk; /* functions_sets.c */
 extern const pair_rule pair_soft_targets, pair_graded, pair_global;          /* functions_targets.c */
+extern const pair_rule pair_sphereface2, pair_wcdas;                         /* functions_cosines.c */
+extern const pair_rule pair_metric_margin, pair_adaptive_margin;             /* functions_margins.c */
 
 smx_status pair_no_memory(const tensor_call *c);
 smx_status soft_clip_forward(const tensor_call *c);
@@ -141,9 +160,18 @@ smx_status flowcon_loss_forward(const tensor_call *c);
 smx_status flowcon_loss_backward(const tensor_call *c);
 smx_status separation_forward(const tensor_call *c);
 
+/* -1: there is none. */
+static inline int pair_port(const pair_rule *rule, int input) {
+  const int own = 1 + rule->column_number; /* of classes */
+  if (rule->classes && input >= IN_TEMPERATURE) return input < IN_OWN ? input + own : input - 2;
+  return rule->no_b && input == IN_B ? -1 : input - (rule->no_b && input > IN_B);
+}
 static inline const smx_view *pair_input(const pair_call *p, const tensor_ports *of, int input) {
-  const int port = input - (p->rule->no_b && input > IN_B);
-  return (p->rule->no_b && input == IN_B) || !of->given[port] ? NULL : of->view + port;
+  const int port = pair_port(p->rule, input);
+  return port < 0 || !of->given[port] ? NULL : of->view + port;
+}
+static inline int64_t pair_column_tasks(const pair_call *p) {
+  return (p->m + PAIR_COLUMNS - 1) / PAIR_COLUMNS;
 }
 static inline const int64_t *pair_whole(const pair_call *p, int input) {
   const smx_view *v = pair_input(p, &p->c->in, input);

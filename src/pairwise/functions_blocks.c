@@ -64,9 +64,13 @@ static void divide(pair_call *p, carver *c) {
                             .dh = matrix_of(p, gradient(p, c, p->din.a, false, p->n), p->n, p->d),
                             .dw = matrix_of(p, gradient(p, c, p->din.b, dv, p->m), p->m, p->d),
                             .scale = 1 / p->temperature};
+  p->shifted = carve_if(c, p->rule->shifted, p->n, p->d, p->bytes);
+  if (p->shifted) p->ports.h.data = p->shifted;
   l->packed = carve_if(c, dv, linear_tiles(l->most) * linear_tiles(p->d), HEAD_TILE, p->bytes);
-  p->reference = carve_if(c, both, 1, p->m, p->bytes), p->sum = carve_if(c, both, 1, p->m, 8);
-  p->column = carve_if(c, both, 1, p->m, 8), p->own = carve_if(c, both, 1, p->m, 8);
+  p->reference = carve_if(c, both, 1, p->m, p->bytes);
+  p->sum = carve_if(c, both || p->rule->column_number, 1, p->m, 8);
+  p->column = carve_if(c, both || p->rule->column_number, 1, p->m, 8);
+  p->gathered = carve_if(c, p->rule->classes, 1, p->n, 8), p->own = carve_if(c, both, 1, p->m, 8);
   p->share = carve_if(c, both, 1, p->m, 8);
   divide_guide(p, c);
 }
@@ -187,8 +191,8 @@ static void row_task(void *arg, int64_t i) {
   r.role = (unsigned char *)(r.v + (p->m + 7) / 8 * 8), r.guide = block_row(p, p->guide.z, i);
   r.up = p->backward ? tensor_upstream(p->c, OUT_LOSS, r.i) : 0;
   p->rule->roles(p, r.i, r.role);
-  p->loss[r.i] = p->rule->row(p, &r);
-  if (p->backward && p->din.temperature && !p->rule->row_temperature)
+  *(p->asks ? p->gathered + r.i : p->loss + r.i) = p->rule->row(p, &r);
+  if (p->backward && p->din.temperature && !p->rule->row_temperature && !p->rule->number)
     p->slope[r.i] = pair_dot(p->c->is_f64, r.l, r.g, p->m);
   smx_scratch_give(&p->run.scratch, room);
 }
@@ -200,24 +204,42 @@ static void slope_row(void *arg, int64_t r) {
              p->din.s->data + (p->run.first + r) * p->m * p->bytes);
 }
 
+/* The gradient of a number of each column. */
+static void column_slopes(void *arg, int64_t task) {
+  const pair_call *p = arg;
+  const int64_t from = task * PAIR_COLUMNS, n = least(PAIR_COLUMNS, p->m - from);
+  for (int64_t r = 0; r < p->run.rows; r++)
+    pair_sum(p->c->is_f64, block_row(p, p->run.z, r) + from * p->bytes, n, p->sum + from);
+}
+
 /* Without rows the sums of dv are still to be made. */
-static void walk(pair_call *p) {
+static void walk(pair_call *p, int64_t from, int64_t to) {
   linear_run *l = &p->run;
-  for (l->first = 0; l->first < p->n || (p->n == 0 && l->first == 0); l->first += l->most) {
-    l->rows = least(l->most, p->n - l->first);
+  for (l->first = from; l->first < to || (to == 0 && l->first == 0); l->first += l->most) {
+    l->rows = least(l->most, to - l->first);
     if (l->rows) block_logits(p);
     smx_parallel(p->c->ctx, l->rows, row_task, p);
     if (p->rule->columns && !p->backward) pair_columns_block(p);
+    if (p->backward && p->rule->column_number)
+      smx_parallel(p->c->ctx, pair_column_tasks(p), column_slopes, p);
     if (p->backward && p->u) linear_block_gradients(l);
     if (p->backward && p->din.s) smx_parallel(p->c->ctx, l->rows, slope_row, p);
   }
+}
+
+void pair_ask(pair_call *p, int64_t from, int64_t to) {
+  const bool backward = p->backward;
+  char *const dz = p->run.dz;
+  p->backward = false, p->run.dz = NULL, p->asks = true;
+  walk(p, from, to);
+  p->backward = backward, p->run.dz = dz, p->asks = false;
 }
 
 /* The columns first, where the gradient needs them. */
 static void walk_columns(pair_call *p) {
   char *const dz = p->run.dz;
   p->backward = false, p->run.dz = NULL;
-  pair_columns_begin(p), walk(p), pair_columns_end(p);
+  pair_columns_begin(p), walk(p, 0, p->n), pair_columns_end(p);
   p->backward = true, p->run.dz = dz;
 }
 
@@ -228,7 +250,7 @@ static void put_slope(const pair_call *p) {
     return;
   }
   for (int64_t i = 0; i < p->n; i++) sum += p->slope[i];
-  sum *= -1 / p->temperature;
+  if (!p->rule->number) sum *= -1 / p->temperature;
   tensor_store(p->c, p->din.temperature, 0, 1, &sum);
 }
 
@@ -249,10 +271,12 @@ static smx_status check_columns(const pair_call *p) {
 static smx_status check(pair_call *p) {
   const tensor_call *c = p->c;
   const char *const name = c->op->name;
-  if (p->in.b && p->in.s) return smx_fail(SMX_ERR_PARAM, "%s: b is given beside similarities", name);
-  if (p->in.a && !p->in.b && !p->rule->alone) return smx_fail(SMX_ERR_NULL, "%s: b is NULL", name);
+  if (p->in.b && p->in.s)
+    return smx_fail(SMX_ERR_PARAM, "%s: %s is given beside similarities", name, c->op->inputs[IN_B].name);
+  if (p->in.a && !p->in.b && !p->rule->alone)
+    return smx_fail(SMX_ERR_NULL, "%s: %s is NULL", name, c->op->inputs[IN_B].name);
   if (p->in.temperature && !p->rule->row_temperature)
-    tensor_load(c, p->in.temperature, 0, 1, &p->temperature);
+    tensor_load(c, p->in.temperature, 0, 1, p->rule->number ? &p->number : &p->temperature);
   if (!(p->temperature >= 1e-30 && p->temperature <= 1e30))
     return smx_fail(SMX_ERR_PARAM, "%s: temperature is %g, not 1e-30..1e30", name, p->temperature);
   const smx_status status = check_columns(p);
@@ -266,7 +290,8 @@ static pair_inputs inputs_of(const pair_call *p, const tensor_ports *of) {
                        .s = s ? a : NULL,
                        .b = pair_input(p, of, IN_B),
                        .temperature = pair_input(p, of, IN_TEMPERATURE),
-                       .mask = pair_input(p, of, IN_MASK)};
+                       .mask = pair_input(p, of, IN_MASK),
+                       .number = p->rule->column_number ? pair_input(p, of, IN_OWN + 1) : NULL};
 }
 
 static void open_call(pair_call *p, const tensor_call *c, const pair_rule *rule, bool backward) {
@@ -276,7 +301,7 @@ static void open_call(pair_call *p, const tensor_call *c, const pair_rule *rule,
   p->n = tensor_dim(c, "n"), p->d = tensor_dim(c, "d"), p->bytes = c->is_f64 ? 8 : 4;
   p->m = p->in.s ? p->d : p->in.b ? p->in.b->shape[0] : p->n;
   if (p->in.s) p->d = 0;
-  p->temperature = rule->row_temperature ? 1 : tensor_param(c, "temperature");
+  p->temperature = rule->row_temperature || rule->number ? 1 : tensor_param(c, "temperature");
   p->normalise = pair_choice(c, "normalise"), p->decoupled = pair_choice(c, "decoupled");
   const double form = dims_param(&c->dims, "form", 1); /* out, in, nce */
   p->spread = form != 0, p->log_count = form == 1;
@@ -291,12 +316,14 @@ smx_status pair_open(pair_call *p, const tensor_call *c, const pair_rule *rule, 
 
 void pair_go(pair_call *p) {
   make_units(p);
+  if (p->rule->begin) p->rule->begin(p);
   if (p->rule->columns && p->backward) walk_columns(p);
   if (p->rule->columns && !p->backward) pair_columns_begin(p);
-  walk(p);
+  walk(p, 0, p->n);
   if (p->rule->columns && !p->backward) pair_columns_end(p);
   if (p->backward) finish_gradients(p);
   if (p->backward && p->din.temperature) put_slope(p);
+  if (p->backward && p->din.number) tensor_store(p->c, p->din.number, 0, p->m, p->sum);
   if (!p->backward) tensor_store(p->c, p->c->out.view + OUT_LOSS, 0, p->n, p->loss);
 }
 

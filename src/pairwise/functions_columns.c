@@ -10,9 +10,6 @@
 #include "functions.h"
 
 #define INF __builtin_inf()
-enum { COLUMNS = 1024 /* of a task */ };
-
-static int64_t tasks(const pair_call *p) { return (p->m + COLUMNS - 1) / COLUMNS; }
 
 /* l_jj, as exact as double can have it: it only has to be the same in both walks. */
 static void own_logit(void *arg, int64_t j) {
@@ -43,7 +40,7 @@ static void raise(pair_call *p, int64_t from, int64_t n, char *x, char *old) {
 
 static void columns_task(void *arg, int64_t task) {
   pair_call *p = arg;
-  const int64_t from = task * COLUMNS, n = p->m - from < COLUMNS ? p->m - from : COLUMNS;
+  const int64_t from = task * PAIR_COLUMNS, n = p->m - from < PAIR_COLUMNS ? p->m - from : PAIR_COLUMNS;
   char *x = smx_scratch_take(&p->run.scratch), *y = x + smx_whole_lines((size_t)(p->m * p->bytes));
   raise(p, from, n, x, y);
   for (int64_t r = 0; r < p->run.rows; r++) {
@@ -54,7 +51,7 @@ static void columns_task(void *arg, int64_t task) {
   }
   smx_scratch_give(&p->run.scratch, x);
 }
-void pair_columns_block(pair_call *p) { smx_parallel(p->c->ctx, tasks(p), columns_task, p); }
+void pair_columns_block(pair_call *p) { smx_parallel(p->c->ctx, pair_column_tasks(p), columns_task, p); }
 
 void pair_columns_end(pair_call *p) {
   for (int64_t j = 0; j < p->m; j++) {

@@ -1,5 +1,5 @@
 /* pairwise/pairwise.h - the table of the operators on pairs of rows: losses that compare every row
- * of a with every row of b. */
+ * of a with every row of b, or of features with the weights of every class. */
 #ifndef SMX_PAIRWISE_H
 #define SMX_PAIRWISE_H
 #include <softmax.h>
@@ -20,6 +20,10 @@ enum {
   PAIRWISE_flowcon_score,
   PAIRWISE_flowcon_loss,
   PAIRWISE_attention_separation,
+  PAIRWISE_sphereface2,
+  PAIRWISE_wcdas,
+  PAIRWISE_margin_metric_softmax,
+  PAIRWISE_adaptive_scale_margin_softmax,
   PAIRWISE_COUNT
 };
 extern const smx_op pairwise_table[PAIRWISE_COUNT];

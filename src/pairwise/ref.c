@@ -311,4 +311,8 @@ tensor_ref_fn *const pairwise_refs[] = {info_nce,
                                         ref_nbc_loss,
                                         ref_flowcon_score,
                                         ref_flowcon_loss,
-                                        ref_attention_separation};
+                                        ref_attention_separation,
+                                        ref_sphereface2,
+                                        ref_wcdas,
+                                        ref_margin_metric_softmax,
+                                        ref_adaptive_scale_margin_softmax};

@@ -165,6 +165,53 @@ static const smx_param separation_params[] = {
     {"top", "N, how many weights are chosen, the largest", 4, 1, 1e9, SMX_PARAM_INT, NULL},
     {"radius", "within which a key is near", 1, 0, 1e30, 0, NULL}};
 
+/* Features and classes. */
+#define CLASSES(w) \
+  {"h", DIMS, GRAD, "features", "n d"}, {"w", DIMS, w, "the direction of each class", "c d"}, \
+      {"target", DIMS, WHOLE | SMX_PORT_TARGET, "the class of each row, or ignore_index", "n | < c"}
+#define CLASS_MASK {"mask", DIMS, MASK, "nonzero keeps a class for a row; its own is kept", "n c"}
+#define UNIT {"normalise", "divides features and classes by their length", 1, 0, 1, SMX_PARAM_INT, no_yes}
+
+static const smx_port sphere_in[] = {
+    CLASSES(GRAD), {"bias", DIMS, GRAD | OPT, "b, a number that is learned; 0 without", ""}, CLASS_MASK};
+static const smx_param sphere_params[] = {
+    UNIT, IGNORE, {"balance", "l, what the class of a row weighs", 0.7, 0, 1, 0, NULL},
+    {"scale", "r", 40, 1e-6, 1e6, 0, NULL}, {"margin", "m", 0.4, 0, 1e6, 0, NULL},
+    {"power", "t", 3, 0, 64, SMX_PARAM_OPEN_MIN, NULL},
+    {"factor", "w, multiplies the loss", 50, -1e30, 1e30, 0, NULL},
+    {"detach", "takes 1 for the derivative of g, as the authors' code does", 0, 0, 1, SMX_PARAM_INT, no_yes}};
+
+static const smx_port wcdas_in[] = {
+    CLASSES(GRAD), {"concentration", DIMS, GRAD, "of each class", "c"},
+    {"strength", DIMS, GRAD | OPT, "a number that is learned, for scale", ""}, CLASS_MASK};
+static const smx_param wcdas_params[] = {
+    UNIT, IGNORE, {"scale", "S without strength; this is that of strength 0",
+                   1.6931471805599453, 1e-30, 1e30, 0, NULL}};
+
+static const smx_port metric_in[] = {
+    CLASSES(SMX_PORT_SAVED),
+    {"temperature", DIMS, GRAD | OPT, "one positive number that is learned, for the parameter", ""},
+    CLASS_MASK};
+static const smx_param metric_params[] = {
+    {"temperature", "divides the cosines", 0.01, 1e-30, 1e30, 0, NULL}, UNIT, IGNORE,
+    {"margin", "of a class at right angles", 0.3, -1e6, 1e6, 0, NULL}};
+
+static const smx_port adaptive_in[] = {
+    CLASSES(GRAD), {"scale", DIMS, SMX_PORT_SAVED | OPT, "s, a positive number, for that of the batch; m is 0", ""},
+    CLASS_MASK};
+static const smx_port adaptive_out[] = {
+    {"loss", DIMS, 0, "of each row", "n"},
+    {"scale", DIMS, OPT, "s of the batch; no gradient", ""},
+    {"margin", DIMS, OPT, "m of the batch; no gradient", ""}};
+static const char *const medians[] = {"median_row", "median", "mean", NULL};
+static const smx_param adaptive_params[] = {
+    UNIT, IGNORE, {"alpha", "a, the probability of the median row's class", 0.1, 1e-6, 0.999999, 0, NULL},
+    {"of", "B: of the row that has the median, or the median or mean of all", 0, 0, 2, SMX_PARAM_INT, medians}};
+
+#define COSINES \
+  "c = h w^T, of rows of length 1 with normalise (a row shorter than 1e-12 is divided by that). " \
+  "Memory grows with n + c and d: cosines of some rows are formed, used, and formed again for the " \
+  "gradient, in sums as smx_linear_logits has them. "
 #define ABOUT \
   "s = a b^T, of unit rows with normalise (a row shorter than 1e-12 is divided by that). Memory " \
   "grows with n + m and d: logits of some rows are formed, used, and formed again for the gradient, " \
@@ -354,4 +401,5 @@ const smx_op pairwise_table[PAIRWISE_COUNT] = {
         .source = "Limitations of Normalization in Attention Mechanism (Mudarisov et al. 2025)",
         .example = "softmax run attention_separation weights.npy keys.npy --top 8",
         INPUTS(separation_in), OUTPUTS(separation_out), PARAMS(separation_params)},
+#include "table_classes.inc"
 };

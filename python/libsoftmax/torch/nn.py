@@ -7,7 +7,8 @@ import torch
 from torch.nn.modules.adaptive import _ASMoutput as Adapted
 
 from .. import torch as _package
-from . import _pairs, _pooling, _sampled
+from . import _cosines, _pairs, _pooling, _sampled
+from ._cosines import *
 from ._pairs import *
 from ._pooling import *
 from ._sampled import *
@@ -383,32 +384,6 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return (o.squeeze(0) if not batched else o if self.batch_first else o.transpose(0, 1)), weights
 
 
-class CosineMarginLoss(torch.nn.Module):
-    """A classifier by directions with its loss: margin_softmax of the cosines of features and `weight`,
-    [classes, features]. m1, m2, m3, scale, beyond and detach are those of cosine_margin, of which the
-    defaults are ArcFace's."""
-
-    def __init__(self, in_features, num_classes, m1=1.0, m2=0.5, m3=0.0, scale=64.0, beyond="fold", detach=False,
-                 reduction="mean", ignore_index=-100):
-        super().__init__()
-        if reduction not in ("none", "sum", "mean"):
-            raise ValueError("CosineMarginLoss: reduction: %r is not one of none, sum, mean" % (reduction,))
-        self.weight = torch.nn.Parameter(torch.empty(num_classes, in_features))
-        self.reduction, self.ignore_index = reduction, ignore_index
-        self.margin = dict(m1=m1, m2=m2, m3=m3, scale=scale, beyond=beyond, detach="yes" if detach else "no")
-        torch.nn.init.normal_(self.weight, std=0.01)
-
-    def extra_repr(self):
-        return ", ".join("%s=%s" % item for item in self.margin.items())
-
-    def forward(self, input, target):
-        h = input.reshape(-1, input.shape[-1])
-        loss = _package.cosine_margin(h, self.weight, target.reshape(-1).long(), ignore_index=self.ignore_index, **self.margin)
-        if self.reduction == "none":
-            return loss.reshape(target.shape)
-        return loss.sum() if self.reduction == "sum" else loss.sum() / (target != self.ignore_index).sum()
-
-
 class CRF(torch.nn.Module):
     """A random field on a chain of tags, with the parameters, arguments and state_dict of pytorch-crf's
     torchcrf.CRF. A mask may hide any tokens, whose neighbours then follow one another; a target of
@@ -497,8 +472,8 @@ __all__ = [
     "AdaptiveLogSoftmaxWithLoss",
     "BCEWithLogitsLoss",
     "MultiheadAttention",
-    "CosineMarginLoss",
     "CRF",
+    *_cosines.__all__,
     *_pairs.__all__,
     *_pooling.__all__,
     *_sampled.__all__,
