@@ -9,6 +9,7 @@
  * Outputs as long as a row stay with their columns; the others are written on every rank.
  *
  *   smx_split_shard, smx_split_plan        who has which columns
+ *   smx_split_rows                         how many rows go together
  *   smx_split_forward, smx_split_backward  begin a call on one rank
  *   smx_split_linear_forward, _backward    the same over the logits of a linear layer
  *   smx_split_next, _bytes, _pass, _fold   a round
@@ -68,6 +69,11 @@ SMX_API smx_status smx_split_shard(int64_t n, int64_t ranks, int64_t rank, int64
  * that holds most of it, to the first of equals. What others hold of it is to be sent there. Both
  * arrays have ranks + 1 numbers. Errors: SMX_ERR_NULL, SMX_ERR_SHAPE. */
 SMX_API smx_status smx_split_plan(int64_t n, int64_t ranks, const int64_t *bounds, int64_t *owned);
+
+/* Rows of a block, 1 .. 256, for messages that are worth sending and columns that caches still hold
+ * in the next pass. `most`: columns of the rank that sums most of n. What softmax/mpi.h takes for
+ * part->block; any other number has the same bits. Negative numbers are taken for 0. */
+SMX_API int64_t smx_split_rows(int64_t n, int64_t most);
 
 /* One rank's part of a call. */
 typedef struct smx_split_part {

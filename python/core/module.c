@@ -69,8 +69,10 @@ static const struct {
     {"SLOT_WANTED", SLOT_WANTED},
     {"SPLIT_GROUP", SMX_SPLIT_GROUP},
     {"SPLIT_DONE", SMX_SPLIT_DONE},
-    {"SPLIT_GATHER", SMX_SPLIT_GATHER},
+    {"SPLIT_RELAY", SMX_SPLIT_RELAY},
     {"SPLIT_RELAY_BACK", SMX_SPLIT_RELAY_BACK},
+    {"SPLIT_SCATTER", SMX_SPLIT_SCATTER},
+    {"SPLIT_STATES", SMX_SPLIT_STATES},
 };
 
 static int execute(PyObject *module) {

@@ -10,6 +10,7 @@ typedef struct split {
   PyObject *settings; /* kept: the call borrows from it */
   PyObject *context;  /* kept, or NULL */
   int64_t groups;     /* of this rank */
+  int32_t folder;     /* its number, of those that fold some rows each */
 } split;
 
 /* ---- arrays ---- */
@@ -50,22 +51,29 @@ static int begin(split *s, bool backward, PyObject *const *sets, const smx_split
   return status == SMX_OK ? 0 : (core_raise(status), -1);
 }
 
-/* split(backward, operator, slots, settings, in, out, dout, din, (n, first, block, slots, groups)):
- * the call on this rank, of arrays whose rows run along the last axis. What the library tells other
- * ranks of an error, Python does. */
+/* split(backward, operator, slots, settings, in, out, dout, din, (n, first, most, slots, groups,
+ * ranks, rank)): the call on this rank, of arrays whose rows run along the last axis. most: columns
+ * of the rank that sums most of them, or 0: as many rows go together as a message is worth. What
+ * the library tells other ranks of an error, Python does. */
 PyObject *core_split(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-  long long n, first, block, groups;
-  int slots;
+  long long n, first, most, groups;
+  int slots, ranks, rank;
   core_state *const state = PyModule_GetState(module);
   if (count != 9 || !PyLong_Check(args[1]) || !PyDict_Check(args[2]) || !PyDict_Check(args[3]) ||
       !PyTuple_Check(args[8]))
     return PyErr_BadInternalCall(), NULL;
-  if (!PyArg_ParseTuple(args[8], "LLLiL", &n, &first, &block, &slots, &groups)) return NULL;
+  if (!PyArg_ParseTuple(args[8], "LLLiLii", &n, &first, &most, &slots, &groups, &ranks, &rank)) return NULL;
   const allocfunc alloc = (allocfunc)PyType_GetSlot((PyTypeObject *)state->split, Py_tp_alloc);
   split *const s = (split *)alloc((PyTypeObject *)state->split, 0); /* of zeros */
   if (!s) return NULL;
-  const smx_split_part part = {.size = sizeof part, .n = n, .first = first, .block = block, .slots = slots};
-  s->groups = groups, s->settings = PyDict_Copy(args[3]);
+  const smx_split_part part = {.size = sizeof part,
+                               .n = n,
+                               .first = first,
+                               .slots = slots,
+                               .folders = ranks,
+                               .folder = rank,
+                               .block = smx_split_rows(n, most)};
+  s->groups = groups, s->folder = rank, s->settings = PyDict_Copy(args[3]);
   if (s->settings && core_begin(&s->call, module, args[1]) == 0 &&
       core_take_named(&s->call, args[2], s->settings) == 0 && core_take_params(&s->call) == 0 &&
       begin(s, args[0] == Py_True, args + 4, &part) == 0)
@@ -99,15 +107,17 @@ static PyObject *next_round(PyObject *self, PyObject *number) {
 
 static PyObject *message_bytes(PyObject *self, PyObject *args) {
   long long block, groups;
-  if (!PyArg_ParseTuple(args, "LL", &block, &groups)) return NULL;
-  return PyLong_FromSize_t(smx_split_bytes(((split *)self)->split, block, groups));
+  int folder;
+  if (!PyArg_ParseTuple(args, "LLi", &block, &groups, &folder)) return NULL;
+  return PyLong_FromSize_t(smx_split_bytes_for(((split *)self)->split, block, groups, folder));
 }
 
 static PyObject *pass(PyObject *self, PyObject *number) {
   const split *const s = (split *)self;
   const long long block = PyLong_AsLongLong(number);
   if (block == -1 && PyErr_Occurred()) return NULL;
-  const size_t bytes = smx_split_bytes(s->split, block, s->groups);
+  const int32_t folder = smx_split_next(s->split, block) == SMX_SPLIT_STATES ? s->folder : -1;
+  const size_t bytes = smx_split_bytes_for(s->split, block, s->groups, folder);
   PyObject *const message = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
   char *const at = message ? PyBytes_AsString(message) : NULL;
   smx_status status;
@@ -206,7 +216,9 @@ PyObject *core_split_plan(PyObject *module, PyObject *bounds) {
 static PyMethodDef methods[] = {
     {"blocks", blocks, METH_NOARGS, "blocks(): how many blocks there are."},
     {"next", next_round, METH_O, "next(block): what comes next in it."},
-    {"bytes", message_bytes, METH_VARARGS, "bytes(block, groups): those of the next message."},
+    {"bytes", message_bytes, METH_VARARGS,
+     "bytes(block, groups, folder): those of the next message of a rank with so many groups, that "
+     "folder's own or what is for it; -1: all."},
     {"message", pass, METH_O, "message(block): passes over the columns of this rank."},
     {"fold", fold, METH_VARARGS, "fold(block, messages): takes those of all ranks."},
     {"state_bytes", state_bytes, METH_O, "state_bytes(block): those of the state of a relayed round."},

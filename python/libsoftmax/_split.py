@@ -2,10 +2,14 @@
 caller. Ranks tell each other what they came with; columns of groups that two of them share travel to
 the one that sums them; messages travel round by round.
 
-A transport has rank and size, and
+A transport has rank and size; quick: whether a message takes no longer than a pass over what caches hold, so that
+blocks of rows are as small as these; and
 
     gather(message, sizes)     a function that waits, and gives the bytes of all ranks, one behind the
                                other: sizes[r] of rank r
+    scatter(message, to, sizes)
+                               the same, of what all ranks sent here: to[r] bytes of the message go to rank r, and
+                               sizes[r] come from it
     exchange(sent, columns, rows, like)
                                arrays [rows, columns[r]] from every rank r, of the dtype of `like`, for the
                                arrays [rows, ...] or None that are sent, one a rank
@@ -26,7 +30,7 @@ from ._autograd import COLUMN, FULL, K, ROW
 from ._table import OPERATORS
 
 GROUP = _core.SPLIT_GROUP
-ROWS, SLOTS, MOST_PARTS = 256, 2, 1 << 22  # rows of a block, blocks under way, groups of all rows of a block
+SLOTS = 2  # blocks of rows under way
 IN, OUT, DOUT, DIN = range(4)
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64", "uint8", "bool")
 HELD, ONE = 1, 2  # has the columns of this rank; has one value for all columns
@@ -269,9 +273,13 @@ def _rounds(t, split, groups):
     order."""
     def begin(block):
         kind = split.next(block)
-        sizes = [split.bytes(block, count) for count in groups]
-        gather = kind == _core.SPLIT_GATHER
-        message = split.message(block) if gather else _relay(t, split, block, kind == _core.SPLIT_RELAY_BACK)
+        if kind == _core.SPLIT_SCATTER:  # each rank folds some of the rows, and tells their states in the next round
+            to, sizes = ([split.bytes(block, *one) for one in both] for both in
+                         ([(groups[t.rank], r) for r in range(t.size)], [(count, t.rank) for count in groups]))
+            return t.scatter(split.message(block), to, sizes)
+        sizes = [split.bytes(block, count, r) for r, count in enumerate(groups)]
+        relayed = kind in (_core.SPLIT_RELAY, _core.SPLIT_RELAY_BACK)
+        message = _relay(t, split, block, kind == _core.SPLIT_RELAY_BACK) if relayed else split.message(block)
         return t.gather(message, sizes)
 
     while split.next(0) != _core.SPLIT_DONE:
@@ -349,9 +357,9 @@ def _own(call, columns):
 
 
 def _open(call, columns, arrays):
-    n, groups = columns.held[-1], columns.groups
-    block = min(ROWS, MOST_PARTS // (n // GROUP + 1) + 1)
-    part = n, columns.first, block, SLOTS, groups[call.transport.rank]
+    t, summed = call.transport, columns.summed
+    most = max(b - a for a, b in zip(summed, summed[1:])) if t.quick else 0
+    part = summed[-1], columns.first, most, SLOTS, columns.groups[t.rank], t.size, t.rank
     return _core.split(call.backward, call.op.index, call.slots, call.settings, *map(tuple, arrays), part)
 
 

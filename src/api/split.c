@@ -13,6 +13,8 @@ smx_status smx_split_plan(int64_t n, int64_t ranks, const int64_t *bounds, int64
   return split_plan(n, ranks, bounds, owned);
 }
 
+int64_t smx_split_rows(int64_t n, int64_t most) { return split_rows(n, most); }
+
 /* A split that has what there is of a call, whatever its status. */
 static smx_status opened(smx_split *s, smx_status status, const smx_split_part *part) {
   if (status == SMX_OK) status = split_open(s, part);

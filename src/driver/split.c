@@ -58,6 +58,21 @@ smx_status split_plan(int64_t n, int64_t ranks, const int64_t *bounds, int64_t *
   return SMX_OK;
 }
 
+/* So few that the caches keep the columns of a rank, and what the first pass makes of them, for the
+ * next one; of rows too long for that, many for each message. */
+int64_t split_rows(int64_t n, int64_t most) {
+  enum {
+    ROWS = 256,
+    CACHED = 1 << 18, /* elements of a rank in a block, if a row of it has no more than LONG */
+    LONG = 1 << 20,
+    MOST_PARTS = 1 << 22 /* groups of all rows of a block, but for a block of one row */
+  };
+  const int64_t groups = n > 0 ? n / ROW_GROUP + 1 : 1, parts = MOST_PARTS / groups + 1,
+                rows = parts < ROWS ? parts : ROWS;
+  if (most <= 0 || most > LONG || CACHED / most >= rows) return rows;
+  return CACHED / most ? CACHED / most : 1;
+}
+
 /* ---- opening ---- */
 
 smx_split *split_no_memory(void) {

@@ -139,6 +139,7 @@ smx_status split_check(const smx_split *s, int64_t block, const void *messages, 
 
 smx_status split_shard(int64_t n, int64_t ranks, int64_t rank, int64_t *first, int64_t *count);
 smx_status split_plan(int64_t n, int64_t ranks, const int64_t *bounds, int64_t *owned);
+int64_t split_rows(int64_t n, int64_t most);
 
 /* A split without a call; NULL: no memory for it. */
 smx_split *split_new(smx_context *ctx);

@@ -8,12 +8,8 @@
 #include <string.h>
 
 enum {
-  ROWS = 256,       /* of a block at most */
-  CHAIN = 64,       /* rows of a linear layer that stay together */
-  CACHED = 1 << 18, /* elements of a rank in a block, if a row of it has no more than LONG */
-  LONG = 1 << 20,
-  SLOTS = 2,           /* blocks under way */
-  MOST_PARTS = 1 << 22 /* groups of all rows of a block, but for a block of one row */
+  CHAIN = 64, /* rows of a linear layer that stay together */
+  SLOTS = 2   /* blocks under way */
 };
 
 typedef struct lane {
@@ -252,18 +248,14 @@ static void open_split(rounds *w, int piece, const smx_split_part *part) {
   }
 }
 
-/* Rows of a block: whole chains for a layer, elsewhere so few that the caches keep the columns of a
- * rank, and what the first pass makes of them, for the next one; of rows too long for that, many
- * for each message. */
+/* Rows of a block: whole chains for a layer, whose logits no cache holds. */
 static int64_t rows_of_block(const mpi_call *c) {
-  const int64_t groups = c->n / SMX_SPLIT_GROUP + 1, parts = MOST_PARTS / groups + 1;
-  int64_t most = 1, rows = ROWS;
-  for (int r = 0; r < c->ranks; r++)
+  int64_t most = 0;
+  for (int r = 0; r < c->ranks && !c->layered; r++)
     if (c->owned[r + 1] - c->owned[r] > most) most = c->owned[r + 1] - c->owned[r];
-  if (parts < rows) rows = parts;
+  const int64_t rows = smx_split_rows(c->n, most);
   if (c->layered) return rows < CHAIN ? CHAIN : rows / CHAIN * CHAIN;
-  if (most > LONG) return rows;
-  return CACHED / most >= rows ? rows : CACHED / most ? CACHED / most : 1;
+  return rows;
 }
 
 smx_status mpi_rounds(mpi_call *c) {

@@ -5,7 +5,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-extern int me, count; /* this rank, and how many there are */
+extern int me, count;     /* this rank, and how many there are */
+extern int every;         /* of so many cases one is run */
+extern int64_t scattered; /* messages of rounds by rows, up to now */
 
 #define CHECK(good, ...) \
   do { \

@@ -16,6 +16,14 @@ int MPI_Iallgatherv(const void *from, int own, MPI_Datatype type, void *to, cons
   return PMPI_Iallgatherv(from, own, type, to, counts, at, got, comm, request);
 }
 
+int64_t scattered;
+int MPI_Ialltoallv(const void *from, const int *own, const int *own_at, MPI_Datatype type, void *to,
+                   const int *counts, const int *at, MPI_Datatype got, MPI_Comm comm, MPI_Request *request) {
+  for (int r = 0; r < count; r++) sent += own[r];
+  scattered++;
+  return PMPI_Ialltoallv(from, own, own_at, type, to, counts, at, got, comm, request);
+}
+
 /* Where a rank's groups begin, in elements. */
 static int64_t begin_of(int r) {
   const int64_t groups = (N + GROUP - 1) / GROUP, first = groups * r / count * GROUP;
