@@ -47,7 +47,7 @@ def cuts(comm):
     size = comm.size
     even = [N * r // size for r in range(size + 1)]
     groups = [8192 * (3 * r // size) for r in range(size)] + [N]
-    for cut in even, groups, [0] * size + [N], [0, *[7, 9][:size - 1], N]:
+    for cut in even, groups, [0] * size + [N], [0, *[7, 9, 9, 9][:size - 1], N]:
         yield slice(cut[comm.rank], cut[comm.rank + 1])
 
 

@@ -48,8 +48,8 @@ class Ranks:
             [N * r // size for r in range(size + 1)],                      # even, within groups
             [*shares, N],                                                  # at groups
             [0] * size + [N],                                              # all on the last
-            [0, *[1, 9][:size - 1], N] if size > 1 else [0, N],            # one column, and a few of its group
-            [0, *[12000, 12000][:size - 1], N] if size > 1 else [0, N],    # one is empty in the middle, or none
+            [0, *[1, 9, 9, 9][:size - 1], N] if size > 1 else [0, N],            # one column, and a few of its group
+            [0, *[12000] * (size - 1), N] if size > 1 else [0, N],    # some are empty in the middle, or none
         ]
 
     def each_cut(self):
@@ -126,8 +126,8 @@ def check_rows(w):
     """So many groups that each rank folds some of the rows for all."""
     scattered, scatter = [], w.distributed._Group.scatter
     w.distributed._Group.scatter = lambda *args: scattered.append(1) or scatter(*args)
-    n = 300000
-    x, target = scores(26, 9, n), torch.arange(9) * 33000
+    n = 600000
+    x, target = scores(26, 9, n), torch.arange(9) * 66000
     x[1, ::3], x[2, 5], x[3] = -SPECIAL[0], SPECIAL[1], -SPECIAL[0]
     whole = gradients(smx.cross_entropy, x, target, reduction="none", upstream=torch.ones(9))
     cut = [n * r // w.size for r in range(w.size + 1)]

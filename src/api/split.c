@@ -16,7 +16,14 @@ smx_status smx_split_plan(int64_t n, int64_t ranks, const int64_t *bounds, int64
 int64_t smx_split_rows(int64_t n, int64_t most) { return split_rows(n, most); }
 
 /* A split that has what there is of a call, whatever its status. */
-static smx_status opened(smx_split *s, smx_status status, const smx_split_part *part) {
+static smx_status open_split(const char *verb, const split_call *c, const smx_split_part *part,
+                             smx_split **split) {
+  smx_status status;
+  operation_columns columns;
+  smx_split *const s = split_new(verb, c->ctx, split, &status);
+  if (!s) return status;
+  status = split_check_part(verb, c->op, part, &columns);
+  if (status == SMX_OK) status = split_operation(s, &columns, c);
   if (status == SMX_OK) status = split_open(s, part);
   return s->status = status;
 }
@@ -25,15 +32,8 @@ smx_status smx_split_forward(const smx_op *op, smx_context *ctx, const smx_param
                              const smx_tensor *const *in, int32_t n_out, const smx_tensor *const *out,
                              const smx_split_part *part, smx_split **split) {
   SMX_ENTER(ctx);
-  static const char verb[] = "smx_split_forward";
-  operation_columns columns;
-  if (!split) return smx_fail(SMX_ERR_NULL, "%s: split is NULL", verb);
-  smx_split *const s = split_new(ctx);
-  *split = s ? s : split_no_memory();
-  if (!s) return SMX_ERR_NOMEM;
-  smx_status status = split_check_part(verb, op, part, &columns);
-  if (status == SMX_OK) status = operation_forward(&s->o, &columns, op, ctx, params, n_in, in, n_out, out);
-  return opened(s, status, part);
+  const split_call c = {false, op, ctx, params, n_in, n_out, in, out, NULL, NULL};
+  return open_split("smx_split_forward", &c, part, split);
 }
 
 smx_status smx_split_backward(const smx_op *op, smx_context *ctx, const smx_params *params, int32_t n_in,
@@ -41,16 +41,8 @@ smx_status smx_split_backward(const smx_op *op, smx_context *ctx, const smx_para
                               const smx_tensor *const *dout, const smx_tensor *const *din,
                               const smx_split_part *part, smx_split **split) {
   SMX_ENTER(ctx);
-  static const char verb[] = "smx_split_backward";
-  operation_columns columns;
-  if (!split) return smx_fail(SMX_ERR_NULL, "%s: split is NULL", verb);
-  smx_split *const s = split_new(ctx);
-  *split = s ? s : split_no_memory();
-  if (!s) return SMX_ERR_NOMEM;
-  smx_status status = split_check_part(verb, op, part, &columns);
-  if (status == SMX_OK)
-    status = operation_backward(&s->o, &columns, op, ctx, params, n_in, in, n_out, out, dout, din);
-  return opened(s, status, part);
+  const split_call c = {true, op, ctx, params, n_in, n_out, in, out, dout, din};
+  return open_split("smx_split_backward", &c, part, split);
 }
 
 int64_t smx_split_blocks(const smx_split *split) { return split && split->blocks ? split->blocks : 1; }

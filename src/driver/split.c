@@ -80,15 +80,23 @@ smx_split *split_no_memory(void) {
   return &none;
 }
 
-smx_split *split_new(smx_context *ctx) {
-  smx_split *const s = smx_alloc(ctx, sizeof *s);
-  if (!s) {
-    smx_fail(SMX_ERR_NOMEM, "smx_split: no memory for a call");
-    return NULL;
-  }
+smx_split *split_new(const char *verb, smx_context *ctx, smx_split **split, smx_status *status) {
+  smx_split *const s = split ? smx_alloc(ctx, sizeof *s) : NULL;
+  *status = s       ? SMX_OK
+            : split ? smx_fail(SMX_ERR_NOMEM, "%s: no memory for a call", verb)
+                    : smx_fail(SMX_ERR_NULL, "%s: split is NULL", verb);
+  if (split) *split = s ? s : split_no_memory();
+  if (!s) return NULL;
   memset(s, 0, sizeof *s);
   s->ctx = ctx, s->empty = -1;
   return s;
+}
+
+smx_status split_operation(smx_split *s, const operation_columns *columns, const split_call *c) {
+  return c->backward
+             ? operation_backward(&s->o, columns, c->op, c->ctx, c->params, c->n_in, c->in, c->n_out, c->out,
+                                  c->dout, c->din)
+             : operation_forward(&s->o, columns, c->op, c->ctx, c->params, c->n_in, c->in, c->n_out, c->out);
 }
 
 smx_status split_check_part(const char *verb, const smx_op *op, const smx_split_part *part,

@@ -141,9 +141,21 @@ smx_status split_shard(int64_t n, int64_t ranks, int64_t rank, int64_t *first, i
 smx_status split_plan(int64_t n, int64_t ranks, const int64_t *bounds, int64_t *owned);
 int64_t split_rows(int64_t n, int64_t most);
 
-/* A split without a call; NULL: no memory for it. */
-smx_split *split_new(smx_context *ctx);
-/* Before the operation is made in the split, and behind that. */
+/* The arguments of smx_forward, or with backward of smx_backward. */
+typedef struct split_call {
+  bool backward;
+  const smx_op *op;
+  smx_context *ctx;
+  const smx_params *params;
+  int32_t n_in, n_out;
+  const smx_tensor *const *in, *const *out, *const *dout, *const *din;
+} split_call;
+
+/* A split without a call, for the caller: *split is one even without memory. NULL: *status says
+ * why. */
+smx_split *split_new(const char *verb, smx_context *ctx, smx_split **split, smx_status *status);
+/* The operation in the split. To be done before that, and behind it. */
+smx_status split_operation(smx_split *s, const operation_columns *columns, const split_call *c);
 smx_status split_check_part(const char *verb, const smx_op *op, const smx_split_part *part,
                             operation_columns *columns);
 smx_status split_open(smx_split *s, const smx_split_part *part);

@@ -84,23 +84,43 @@ static smx_status open_split(linear_split *t, smx_split *s, const smx_split_part
   return status == SMX_OK ? split_open(s, part) : status;
 }
 
-/* A split and its source, as far as there is memory for them. */
-static smx_split *new_split(const char *verb, smx_context *ctx, smx_split **split) {
+/* The source of a split, which owns it; false: no memory. */
+static bool add_source(const char *verb, smx_split *s) {
   static const split_source functions = {
       .begin = begin, .end = end, .add = add, .finish = finish, .close = close};
-  if (!split) {
-    smx_fail(SMX_ERR_NULL, "%s: split is NULL", verb);
-    return NULL;
+  linear_split *const t = smx_alloc(s->ctx, sizeof *t);
+  if (!t) {
+    s->status = smx_fail(SMX_ERR_NOMEM, "%s: no memory for a call", verb);
+    return false;
   }
-  smx_split *const s = split_new(ctx);
-  linear_split *const t = s ? smx_alloc(ctx, sizeof *t) : NULL;
-  *split = s ? s : split_no_memory();
-  if (s && !t) s->status = smx_fail(SMX_ERR_NOMEM, "%s: no memory for a call", verb);
-  if (!t) return NULL;
   memset(t, 0, sizeof *t);
-  t->source = functions, t->run.ctx = ctx;
+  t->source = functions, t->run.ctx = s->ctx;
   s->source = &t->source;
-  return s;
+  return true;
+}
+
+static smx_status check_layer(const char *verb, const split_call *c, const smx_linear *linear,
+                              linear_call *layer) {
+  return c->backward
+             ? linear_backward_call(verb, c->op, c->params, linear, c->n_in, c->in, c->n_out, c->out, c->dout,
+                                    c->din, layer)
+             : linear_forward_call(verb, c->op, c->params, linear, c->n_in, c->in, c->n_out, c->out, layer);
+}
+
+static smx_status open_linear(const char *verb, const split_call *given, const smx_linear *linear,
+                              const smx_split_part *part, smx_split **split) {
+  smx_status status;
+  operation_columns columns;
+  smx_split *const s = split_new(verb, given->ctx, split, &status);
+  if (!s) return status;
+  if (!add_source(verb, s)) return s->status;
+  linear_split *const t = of(s->source);
+  split_call c = *given;
+  status = split_check_part(verb, c.op, part, &columns);
+  if (status == SMX_OK) status = check_layer(verb, given, linear, &t->call);
+  c.n_in = t->call.n_in, c.in = t->call.in;
+  if (status == SMX_OK) status = split_operation(s, &columns, &c);
+  return s->status = status == SMX_OK ? open_split(t, s, part) : status;
 }
 
 smx_status smx_split_linear_forward(const smx_op *op, smx_context *ctx, const smx_params *params,
@@ -108,17 +128,8 @@ smx_status smx_split_linear_forward(const smx_op *op, smx_context *ctx, const sm
                                     int32_t n_out, const smx_tensor *const *out, const smx_split_part *part,
                                     smx_split **split) {
   SMX_ENTER(ctx);
-  static const char verb[] = "smx_split_linear_forward";
-  operation_columns columns;
-  smx_split *const s = new_split(verb, ctx, split);
-  if (!s) return split ? SMX_ERR_NOMEM : SMX_ERR_NULL;
-  linear_split *const t = of(s->source);
-  linear_call *const c = &t->call;
-  smx_status status = split_check_part(verb, op, part, &columns);
-  if (status == SMX_OK) status = linear_forward_call(verb, op, params, linear, n_in, in, n_out, out, c);
-  if (status == SMX_OK)
-    status = operation_forward(&s->o, &columns, op, ctx, params, c->n_in, c->in, n_out, out);
-  return s->status = status == SMX_OK ? open_split(t, s, part) : status;
+  const split_call c = {false, op, ctx, params, n_in, n_out, in, out, NULL, NULL};
+  return open_linear("smx_split_linear_forward", &c, linear, part, split);
 }
 
 smx_status smx_split_linear_backward(const smx_op *op, smx_context *ctx, const smx_params *params,
@@ -127,16 +138,6 @@ smx_status smx_split_linear_backward(const smx_op *op, smx_context *ctx, const s
                                      const smx_tensor *const *dout, const smx_tensor *const *din,
                                      const smx_split_part *part, smx_split **split) {
   SMX_ENTER(ctx);
-  static const char verb[] = "smx_split_linear_backward";
-  operation_columns columns;
-  smx_split *const s = new_split(verb, ctx, split);
-  if (!s) return split ? SMX_ERR_NOMEM : SMX_ERR_NULL;
-  linear_split *const t = of(s->source);
-  linear_call *const c = &t->call;
-  smx_status status = split_check_part(verb, op, part, &columns);
-  if (status == SMX_OK)
-    status = linear_backward_call(verb, op, params, linear, n_in, in, n_out, out, dout, din, c);
-  if (status == SMX_OK)
-    status = operation_backward(&s->o, &columns, op, ctx, params, c->n_in, c->in, n_out, out, dout, din);
-  return s->status = status == SMX_OK ? open_split(t, s, part) : status;
+  const split_call c = {true, op, ctx, params, n_in, n_out, in, out, dout, din};
+  return open_linear("smx_split_linear_backward", &c, linear, part, split);
 }

@@ -199,6 +199,17 @@ static void plans(void **state) {
   }
 }
 
+/* So few that a rank has 2^18 columns of them at most, and a message 2^22 groups. */
+static void rows_of_blocks(void **state) {
+  static const int64_t cases[][3] = {
+      {0, 0, 256},           {20000, 0, 256},           {20000, 1, 256},
+      {20000, 1024, 256},    {20000, 10000, 26},        {151936, 75968, 3},
+      {1 << 20, 1 << 20, 1}, {1 << 22, 1 << 21, 256},   {(int64_t)1 << 40, 0, 1},
+      {-7, -1, 256},         {(int64_t)1 << 29, 0, 64}, {INT64_MAX, INT64_MAX, 1}};
+  for (size_t i = 0; i < COUNT_OF(cases); i++)
+    assert_int_equal(smx_split_rows(cases[i][0], cases[i][1]), cases[i][2]);
+}
+
 static void wrong_shards(void **state) {
   int64_t first, count, bounds[] = {0, 9, 5}, owned[3];
   refused(smx_split_shard(-1, 1, 0, &first, &count), SMX_ERR_SHAPE, "n is -1");
@@ -429,6 +440,7 @@ static void wrong_calls(void **state) {
 /* With the name of a test that test alone; else all but the longest. */
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(shards),
+                                     cmocka_unit_test(rows_of_blocks),
                                      cmocka_unit_test(plans),
                                      cmocka_unit_test(wrong_shards),
                                      cmocka_unit_test(wrong_calls),
