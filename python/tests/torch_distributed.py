@@ -319,7 +319,7 @@ def check_groups(w):
     if w.size < 3:
         return
     group = dist.new_group([1, 2])
-    if w.rank:
+    if w.rank in (1, 2):
         x = scores(18, 4, N)
         part = slice(0, 9000) if w.rank == 1 else slice(9000, N)
         assert w.distributed.shard(N, group) == ((0, 16384) if w.rank == 1 else (16384, N - 16384))
@@ -433,6 +433,7 @@ def check_errors(w):
     w.refused(ValueError, "", lambda: d.backward("softmax", own[:, :-1] if last else own, y=y))
 
 
+MANY = "every_operator", "cuts", "rows", "masks", "cross_entropy", "sizes", "groups", "errors"  # on more than three
 CHECKS = {name[6:]: check for name, check in list(globals().items()) if name.startswith("check_")}
 
 
@@ -442,6 +443,8 @@ def work(rank, size, folder):
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=100))
     w, said = Ranks(rank, size), []
     for name, check in CHECKS.items():
+        if size > 3 and name not in MANY:
+            continue
         try:
             check(w)
         except Exception:

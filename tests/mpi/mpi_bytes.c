@@ -1,12 +1,13 @@
 /* mpi_bytes.c - proves that what ranks send is what docs/performance.md says: a head for each
- * message, and a part for each row and group, once for softmax and for a loss with its gradient. */
+ * message, and a part for each row and group, once for softmax and for a loss with its gradient; or
+ * parts to the rank that folds the row, and its state. */
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "mpi.h"
 #include "util.h"
 
-enum { HEAD = 64, PART = 144, ROWS = 600, CACHED = 1 << 18, N = 40000, GROUP = 8192 };
+enum { HEAD = 64, PART = 144, STATE = 1360, ROWS = 600, CACHED = 1 << 18, N = 40000, GROUP = 8192 };
 
 /* Called by the library in the place of MPI's. */
 static int64_t sent, messages;
@@ -52,7 +53,28 @@ static void one(bool gradient, int64_t first, int64_t own, int64_t groups) {
   free(x);
 }
 
+/* All columns on the last rank, and more than caches hold: every rank sends each of the others the
+ * parts of the rows that it folds, and then their states. */
+static void by_rows(void) {
+  enum { FEW = 4, WIDE = 1200000, WIDE_GROUPS = (WIDE + GROUP - 1) / GROUP };
+  const bool last = me == count - 1;
+  const int64_t own = last ? WIDE : 0, folded = FEW * (me + 1) / count - FEW * me / count;
+  float loss[FEW], *const x = calloc((size_t)(FEW * own + 1), sizeof *x);
+  int64_t target[FEW] = {0, WIDE - 1, 8191, 8192};
+  CHECK(x, "no memory");
+  sent = messages = scattered = 0;
+  CHECK(!smx_mpi_cross_entropy_f32(MPI_COMM_WORLD, NULL, FEW, WIDE, 0, (size_t)own, x, target, NULL, loss,
+                                   NULL, NULL),
+        "%s", smx_last_error());
+  CHECK(scattered == 1 && messages == 2, "%d and %d messages", (int)scattered, (int)messages);
+  const int64_t parts = last ? (int64_t)FEW * WIDE_GROUPS * PART : 0,
+                states = sent - (count + 2) * HEAD - parts;
+  CHECK(states == folded * STATE, "%d bytes of %d states", (int)states, (int)folded);
+  free(x);
+}
+
 void bytes(void) {
+  if (count > 1) by_rows();
   const int64_t first = begin_of(me), own = begin_of(me + 1) - first, groups = (own + GROUP - 1) / GROUP;
   for (int gradient = 0; gradient < 2; gradient++) one(gradient, first, own, groups);
 }
