@@ -1,8 +1,8 @@
 /* mpi.c - proves that calls over the ranks of MPI have the bytes of one process: every operator
  * that has a row program, forward and backward, cut anywhere; that a failure of one rank is the
  * status of all; and that communicators do not meet. Run by mpirun with 1, 2, 3, 5 and 7 ranks; a
- * failure ends all of them. Words name the parts to run, `long` only where it is named; `brief`
- * before them leaves cases out, for tools that take long. */
+ * failure ends all of them. Words name the parts to run, `long` and `allocations` only where they
+ * are named; `brief` before them leaves cases out, for tools that take long. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,7 +230,7 @@ static void memory(void) {
     }
 }
 
-/* What is run without words, but for the last; with words, those that they name. */
+/* What is run without words, but for the last two; with words, those that they name. */
 static const struct {
   const char *name;
   void (*run)(void);
@@ -247,12 +247,13 @@ static const struct {
     {"faults", faults},
     {"memory", memory},
     {"long", long_rows},
+    {"allocations", allocations},
 };
 
 static bool asked_for(const char *name, int words, char **word) {
   for (int i = 0; i < words; i++)
     if (!strcmp(word[i], name)) return true;
-  return !words && strcmp(name, "long") != 0;
+  return !words && strcmp(name, "long") && strcmp(name, "allocations");
 }
 
 int main(int argc, char **argv) {

@@ -23,5 +23,6 @@ void draws(void);
 void keys(void);
 void long_rows(void);
 void bytes(void);
+void allocations(void);
 
 #endif
