@@ -2,8 +2,8 @@
  *
  * This file has the status, tensors, the context, operators as data, and the functions that most
  * programs use. It includes the other parts at its end: softmax/attention.h, softmax/heads.h,
- * softmax/sampling.h, softmax/matrix.h, softmax/routing.h, softmax/scores.h and softmax/split.h. A
- * part may also be included alone.
+ * softmax/sampling.h, softmax/matrix.h, softmax/pooling.h, softmax/routing.h, softmax/scores.h and
+ * softmax/split.h. A part may also be included alone.
  *
  * libsoftmax turns rows of scores (logits) into weights, sums and decisions: softmax and the
  * operators around it, forward and backward.
@@ -417,6 +417,7 @@ SMX_API smx_status smx_softmax_backward(smx_context *ctx, int32_t axis, const sm
 #include "softmax/attention.h"
 #include "softmax/heads.h"
 #include "softmax/matrix.h"
+#include "softmax/pooling.h"
 #include "softmax/routing.h"
 #include "softmax/sampling.h"
 #include "softmax/scores.h"
