@@ -50,5 +50,6 @@ const tensor_functions pool_functions[POOL_COUNT] = {
     [POOL_lowrank_bilinear] = {pool_lowrank, pool_lowrank_backward, NULL, true},
     [POOL_binomial_prior] = {pool_prior, pool_prior_backward, NULL, true},
     [POOL_attention_pool_mil_update] = {pool_moving_mil, pool_moving_mil_backward, NULL, true},
+    [POOL_triangle] = {pool_triangle, pool_triangle_backward, NULL, true},
     [POOL_max_unpool] = {pool_max_unpool, pool_max_unpool_backward, pool_unpool_sizes, true},
 };

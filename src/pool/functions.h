@@ -96,6 +96,8 @@ smx_status pool_parse_backward(const tensor_call *c);
 
 /* Neurons that compete. */
 smx_status pool_hebb(const tensor_call *c);
+smx_status pool_triangle(const tensor_call *c);
+smx_status pool_triangle_backward(const tensor_call *c);
 
 /* Products of two vectors. */
 smx_status pool_bilinear_sizes(dims *d);

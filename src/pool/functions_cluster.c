@@ -45,7 +45,7 @@ static void load_tokens(const token_pool *p, int64_t lead, token_set *q) {
   const tensor_call *c = p->sets.c;
   const int64_t n = p->sets.n, d = p->sets.channels;
   const int weights = pool_input(c->op, "weight");
-  q->count = 0, q->clusters = 0, q->none = false;
+  q->count = 0, q->clusters = 0, q->none = false, q->length = NULL;
   for (int64_t i = 0; i < n; i++) {
     if (p->sets.mask && !p->sets.mask[lead * n + i]) continue;
     tensor_load(c, c->in.view + X, (lead * n + i) * d, d, q->x + q->count * d);
@@ -71,7 +71,8 @@ static token_set take_set(token_pool *p, int64_t lead, void **place) {
 static void put_row(const token_pool *p, const token_set *q, int64_t lead, int64_t row) {
   const tensor_call *c = p->sets.c;
   const int64_t d = p->sets.channels;
-  const double other = q->none ? __builtin_nan("") : q->count == 0 ? pool_empty_value(c) : 0, by = 1 / q->by;
+  const double other = q->none ? __builtin_nan("") : q->count == 0 ? pool_empty_value(c) : 0;
+  const double by = q->length ? 1 : 1 / q->by;
   double y[SET_WIDTH];
   for (int64_t at = 0; at < d; at += SET_WIDTH) {
     const int64_t width = d - at < SET_WIDTH ? d - at : SET_WIDTH;
@@ -96,14 +97,29 @@ static void forward_task(void *arg, int64_t lead) {
 
 /* ---- gradients ---- */
 
+/* What points along row `row` of y goes out of the gradient where lengths are 1. */
+static double along_row(const token_pool *p, const token_set *q, int64_t lead, int64_t row) {
+  const int64_t d = p->sets.channels;
+  double sum = 0;
+  for (int64_t j = 0; j < d && q->length; j++) {
+    double g;
+    tensor_load(p->sets.c, p->sets.c->dout.view + Y, (lead * p->rows + row) * d + j, 1, &g);
+    sum += g * q->y[row * d + j];
+  }
+  return sum;
+}
+
 /* Of the x of token i, into its own; returns that of its weight, but for the total. */
 static double give_token(const token_pool *p, const token_set *q, int64_t lead, int64_t i) {
   const tensor_call *c = p->sets.c;
   const int64_t d = p->sets.channels, row = q->cluster[i];
+  const double along = along_row(p, q, lead, row);
   double g[SET_WIDTH], dx[SET_WIDTH], sum = 0;
   for (int64_t at = 0; at < d; at += SET_WIDTH) {
     const int64_t width = d - at < SET_WIDTH ? d - at : SET_WIDTH;
     tensor_load(c, c->dout.view + Y, (lead * p->rows + row) * d + at, width, g);
+    for (int64_t j = 0; j < width && q->length; j++)
+      g[j] = q->length[row] == 0 ? 0 : (g[j] - along * q->y[row * d + at + j]) / q->length[row] * q->by;
     for (int64_t j = 0; j < width; j++) {
       dx[j] = q->share[i] == 0 ? 0 : q->share[i] * g[j];
       sum += g[j] * (q->x[i * d + at + j] - q->y[row * d + at + j]);

@@ -18,6 +18,7 @@ typedef struct token_set {
   double *share;      /* of a token in what stands for its cluster */
   double *total;      /* of the weights of a cluster; 0: they do not count */
   double *y;          /* [clusters, channels] */
+  double *length;     /* of each y, which has length 1 then, 0 of one of zeros; NULL: y is as it was */
   void *own;          /* of the method */
 } token_set;
 

@@ -16,6 +16,7 @@ typedef struct ward {
   double *blocks;             /* means of the clusters, as pool_token_distances wants them */
   double *mean;               /* of one cluster */
   double *size, *near;        /* how many tokens; the distance of the nearest cluster behind */
+  double *length;             /* of the means in the end */
   int64_t *nearest;           /* its number; -1: there is none */
   int64_t *number;            /* of a cluster: its number in the end */
 } ward;
@@ -27,6 +28,7 @@ static void ward_memory(const token_pool *p, carver *c, token_set *q) {
   ward w = {0};
   w.seen = carve(c, n, most, 8), w.blocks = carve(c, token_blocks(n) * TOKEN_LANES, most, 8);
   w.mean = carve(c, most, 1, 8), w.size = carve(c, n, 1, 8), w.near = carve(c, n, 1, 8);
+  w.length = carve(c, n, 1, 8);
   w.nearest = carve(c, n, 1, 8), w.number = carve(c, n, 1, 8);
   if (c->base) *(ward *)q->own = w;
 }
@@ -148,6 +150,21 @@ static void put_means(const token_pool *p, token_set *q, const ward *w) {
   for (int64_t i = 0; i < q->count; i++) q->share[i] = 1 / count[q->cluster[i]];
 }
 
+/* Means of length 1, by numbers over their largest. */
+static void normalise(int64_t d, token_set *q) {
+  for (int64_t k = 0; k < q->clusters; k++) {
+    double *y = q->y + k * d, most = 0, sum = 0;
+    for (int64_t j = 0; j < d; j++) {
+      const double size = y[j] < 0 ? -y[j] : y[j];
+      most = size > most ? size : most;
+    }
+    const double by = pool_power_of(most);
+    for (int64_t j = 0; j < d; j++) sum += y[j] * by * (y[j] * by);
+    q->length[k] = __builtin_sqrt(sum) / by;
+    for (int64_t j = 0; j < d && q->length[k] > 0; j++) y[j] /= q->length[k];
+  }
+}
+
 static void cluster(const token_pool *p, token_set *q) {
   const tensor_call *c = p->sets.c;
   ward *w = q->own;
@@ -160,6 +177,7 @@ static void cluster(const token_pool *p, token_set *q) {
     group(p, q, w, clusters - first);
   }
   put_means(p, q, w);
+  if (tensor_param(c, "renormalise") != 0) q->length = w->length, normalise(p->sets.channels, q);
 }
 
 static const token_method method = {cluster, ward_memory};

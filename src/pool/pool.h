@@ -54,6 +54,7 @@ enum {
   POOL_binomial_prior,
   POOL_attention_pool_mil_update,
   POOL_max_unpool,
+  POOL_triangle,
   POOL_COUNT
 };
 extern const smx_op pool_table[POOL_COUNT];

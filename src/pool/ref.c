@@ -388,4 +388,5 @@ tensor_ref_fn *const pool_refs[] = {max_pool,
                                     pool_ref_lowrank,
                                     pool_ref_prior,
                                     pool_ref_moving_mil,
-                                    max_unpool};
+                                    max_unpool,
+                                    pool_ref_triangle};

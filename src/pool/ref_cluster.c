@@ -169,7 +169,12 @@ static void each_lead(const tensor_ref_call *c, int weight, int mask, stand_fn *
     else ward(&l, c->q);
     const int64_t count = number_clusters(&l);
     for (int64_t k = 0; k < rows * d; k++) l.y[k] = 0;
-    for (int64_t k = 0; k < count; k++) stand(&l, k, l.y + k * d);
+    for (int64_t k = 0; k < count; k++) {
+      double length = 0;
+      stand(&l, k, l.y + k * d);
+      for (int64_t j = 0; j < d; j++) length = hypot(length, l.y[k * d + j]);
+      for (int64_t j = 0; j < d && weight == 0 && c->q[3] != 0 && length > 0; j++) l.y[k * d + j] /= length;
+    }
     for (int64_t i = 0; i < own; i++) ref_put(c, 1, at * own + i, (double)l.cluster[i]);
     ref_put(c, 2, at, (double)count);
     free(l.cluster);
@@ -384,6 +389,18 @@ void pool_ref_lowrank(const tensor_ref_call *c) {
       for (int64_t i = 0; i < a; i++) u += c->in[2][f * a + i] * c->in[0][at / m * a + i];
       for (int64_t j = 0; j < b; j++) v += c->in[3][f * b + j] * c->in[1][at / m * b + j];
       c->out[0][at] += u * v;
+    }
+  }
+}
+
+void pool_ref_triangle(const tensor_ref_call *c) {
+  const int64_t n = ref_last(c->in_shape[0]);
+  for (int64_t row = 0; row < ref_rows(c->in_shape[0]); row++) {
+    double mean = 0;
+    for (int64_t j = 0; j < n; j++) mean += c->in[0][row * n + j] / (double)n;
+    for (int64_t j = 0; j < n; j++) {
+      const double above = c->in[0][row * n + j] - mean;
+      c->out[0][row * n + j] = above > 0 ? pow(above, c->q[0]) : 0;
     }
   }
 }
