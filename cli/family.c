@@ -7,7 +7,7 @@
 #include "dtype.h"
 #include "fault.h"
 #include "help.h"
-#include "run.h"
+#include "preview.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,6 +16,14 @@
 
 const setting family_settings[] = {
     {"targets", 0, "FILE", "the class of each row: the input target or label", FOR_OPERATOR, NULL, NULL},
+    {NULL, 0, NULL, NULL, 0, NULL, NULL},
+};
+
+const setting pool_settings[] = {
+    {"preview", 0, "FILE.png",
+     "a picture of the first result too: its first plane, or the first of three as red, green and blue, "
+     "black the smallest number and white the largest",
+     FOR_OPERATOR, NULL, NULL},
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };
 
@@ -96,13 +104,15 @@ static const char *input_of(const smx_op *op, const char *said) {
 
 static int translate(const smx_op *op, const options *from, options *to, named_value *named) {
   *to = *from;
-  to->named = named;
+  to->named = named, to->named_count = 0;
   for (int i = 0; i < from->named_count; i++) {
-    named[i] = from->named[i];
-    const bool targets = !strcmp(named[i].name, "targets");
-    if (!targets && strcmp(named[i].name, "scores") != 0) continue;
-    named[i].name = input_of(op, named[i].name);
-    if (!named[i].name)
+    if (!strcmp(from->named[i].name, "preview")) continue;
+    named_value *const made = named + to->named_count++;
+    *made = from->named[i];
+    const bool targets = !strcmp(made->name, "targets");
+    if (!targets && strcmp(made->name, "scores") != 0) continue;
+    made->name = input_of(op, made->name);
+    if (!made->name)
       return fault(EXIT_USAGE, "--%s: %s has no %s", from->named[i].name, op->name,
                    targets ? "classes" : "scores");
   }
@@ -146,19 +156,30 @@ static uint32_t needed_outputs(const smx_op *op) {
   return wanted;
 }
 
+static int check_preview(const options *o) {
+  if (o->backward) return fault(EXIT_USAGE, "--preview: draws results, and --backward gives gradients");
+  return preview_check();
+}
+
 /* first: the file that is the first input. */
 static int work_on(const smx_op *op, int first, const options *o) {
   if (!op) return EXIT_USAGE;
+  const char *const picture = options_own(o, "preview");
+  int code = picture ? check_preview(o) : EXIT_OK;
+  if (code) return code;
   options own;
   told t = {0};
+  preview drawn = {0};
   named_value *const named = calloc((size_t)o->named_count + 1, sizeof *named);
   if (!named) return fault_memory(((size_t)o->named_count + 1) * sizeof *named);
-  const bool tells = !o->out && !o->backward && find_output(op, "loss") >= 0;
+  const bool tells = !picture && !o->out && !o->backward && find_output(op, "loss") >= 0;
   run_request request = {.op = op, .o = &own, .first = first, .kind = TABLE_VALUES, .user = &t};
   if (tells) request.see = see_block, request.wanted = needed_outputs(op);
-  int code = translate(op, o, &own, named);
+  if (picture) request.see = preview_see, request.user = &drawn;
+  code = translate(op, o, &own, named);
   if (!code) code = run_operator(&request);
   if (!code && tells) print_loss(&t, op);
+  if (picture) code = preview_write(&drawn, picture, code);
   free(named);
   return code;
 }

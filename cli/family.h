@@ -6,7 +6,7 @@
 
 #define NMS_OPERATOR "nms"
 
-extern const setting family_settings[], nms_settings[];
+extern const setting family_settings[], nms_settings[], pool_settings[];
 
 int work_head(const options *o);
 int work_pairs(const options *o);

@@ -182,10 +182,12 @@ const verb verbs[] = {
     {.name = "pool",
      .arguments = "OPERATOR FILE... [OPTIONS]",
      .help = "Many elements become one, over windows, bins or sets, by an operator of the family pool: max, "
-             "avg, soft, lse, gem and so on. Shows the results, or writes them with -o.",
+             "avg, soft, lse, gem and so on. Shows the results, or writes them with -o; --preview draws "
+             "them.",
      .operators = "pool",
      .work = work_pool,
-     .groups = FOR_RUN | FOR_GRADIENT},
+     .groups = FOR_RUN | FOR_GRADIENT,
+     .own = pool_settings},
     {.name = "nms",
      .arguments = "BOXES --scores FILE [--label FILE] [OPTIONS]",
      .help = "Which boxes stay of those that overlap, the best first: non-maximum suppression; or with "

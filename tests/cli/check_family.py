@@ -1,8 +1,10 @@
 """Tests of the command: the verbs head, pairs, pool and nms."""
 import math
+import subprocess
 
 import arrays as A
-from harness import close, fails, get, put, run, scores, test, USAGE
+from harness import S, close, fails, get, put, run, scores, test, UNWRITABLE, USAGE
+from pictures import rows_of
 
 ROWS, D, CLASSES = 6, 4, 5
 
@@ -60,6 +62,30 @@ def pooling():
         assert get("same.npz") == get("o.npz"), said
     run("pool", "max_pool", "image.npy", "--kernel", "2", "--stride", "2", "-o", "o.npz")
     assert list(A.read_npz(get("o.npz"))["y"][2])[:4] == [5, 7, 13, 15]
+
+
+def attempt(*arguments):
+    """What it says, whether it fails or not."""
+    return subprocess.run([S.command, *arguments], capture_output=True, cwd=S.directory, timeout=120).stderr.decode()
+
+
+@test("family")
+def previews():
+    put("image.npy", A.npy("f64", (2, 4, 6), [float(i) for i in range(48)]))
+    put("colours.npy", A.npy("f64", (3, 1, 2), [0, 4, -4, math.nan, math.inf, 2]))
+    words = ["pool", "max", "image.npy", "--kernel", "2", "--stride", "2"]
+    if "without libpng" in attempt(*words, "--preview", "a.png"):
+        return fails(USAGE, *words, "--preview", "a.png", says=["built without libpng"])
+    assert run(*words, "--preview", "a.png", "-o", "o.npy")[0] == b"a.png: 3 x 2, grey; black is 7, white 23\n"
+    assert list(A.read_npy(get("o.npy"))[2])[:6] == [7, 9, 11, 19, 21, 23]
+    channels, rows = rows_of(get("a.png"))
+    assert channels == 1 and [list(row) for row in rows] == [[0, 32, 64], [191, 223, 255]], rows
+    out = run("pool", "avg", "colours.npy", "--kernel", "1", "--preview", "a.png")[0]
+    assert out == b"a.png: 2 x 1, colours; black is -4, white 4\n", out
+    channels, rows = rows_of(get("a.png"))
+    assert channels == 3 and [list(row) for row in rows] == [[128, 0, 255, 255, 0, 191]], rows
+    fails(USAGE, *words, "--preview", "a.png", "--backward", "--dout", "image.npy", says=["--preview: draws results"])
+    fails(UNWRITABLE, *words, "--preview", "nowhere/a.png", says=["nowhere"])
 
 
 @test("family")

@@ -47,10 +47,8 @@ def predict(kind, left, up, corner):
     return min((left, up, corner), key=lambda v: abs(p - v))
 
 
-def grey_rows(png):
-    """The rows of a PNG of 8 bits in grey: 0 is black, what is transparent is black too."""
-    with open(png, "rb") as f:
-        data = f.read()
+def rows_of(data):
+    """The channels of a PNG of 8 bits, and its rows: bytes, channel by channel of each pixel."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     at, packed = 8, b""
     while at < len(data):
@@ -59,7 +57,7 @@ def grey_rows(png):
             width, height, depth, color = struct.unpack(">IIBB", data[at + 8:at + 18])
         packed += data[at + 8:at + 8 + length] if kind == b"IDAT" else b""
         at += 12 + length
-    channels = {2: 3, 6: 4}[color]
+    channels = {0: 1, 2: 3, 6: 4}[color]
     assert depth == 8
     flat, size, rows = zlib.decompress(packed), width * channels, []
     before = bytes(size)
@@ -69,8 +67,15 @@ def grey_rows(png):
             left, corner = (line[i - channels], before[i - channels]) if i >= channels else (0, 0)
             line[i] = (line[i] + predict(kind, left, before[i], corner)) & 255
         before = line
-        rows.append([sum(line[i:i + 3]) // 3 if channels == 3 or line[i + 3] else 0 for i in range(0, size, channels)])
-    return rows
+        rows.append(line)
+    return channels, rows
+
+
+def grey_rows(png):
+    """The rows of a PNG in grey: 0 is black, what is transparent is black too."""
+    with open(png, "rb") as f:
+        channels, rows = rows_of(f.read())
+    return [[sum(row[i:i + 3]) // 3 if channels == 3 or row[i + 3] else 0 for i in range(0, len(row), channels)] for row in rows]
 
 
 def look(png):
