@@ -25,17 +25,17 @@ typedef struct part {
   pool_set q;
   pool_columns in;
   int64_t first;
-  double share; /* a power of two no more than 1 / the items, so that no sum overflows before its mean */
+  double share; /* of the items, so that no sum overflows before its mean */
 } part;
 
 static int64_t pieces_of(const attsets_call *a) { return (a->s.channels + SET_WIDTH - 1) / SET_WIDTH; }
 static int64_t tasks_of(const attsets_call *a) { return a->s.leads * a->s.sets * pieces_of(a); }
 
 static void take_part(const attsets_call *a, int64_t task, part *p) {
-  p->q = pool_set_at(&a->s, task / pieces_of(a)), p->first = task % pieces_of(a) * SET_WIDTH, p->share = 1;
+  p->q = pool_set_at(&a->s, task / pieces_of(a)), p->first = task % pieces_of(a) * SET_WIDTH;
   const int64_t left = a->s.channels - p->first;
   p->in = pool_columns_of(&a->s, &p->q, left < SET_WIDTH ? left : SET_WIDTH);
-  while (p->share * (double)p->q.count > 1) p->share /= 2;
+  p->share = pool_share_of(p->q.count);
 }
 
 static void load_x(const attsets_call *a, const part *p, const pool_run *r, double *x) {

@@ -25,7 +25,7 @@ typedef struct budget_call {
 /* The memory of a set: numbers of its features, and of the prototypes. */
 typedef struct budget_set {
   double *l, *s, *g, *share, *a; /* share [m, n]: P; a: upstream gradients of the attributes */
-  int64_t lead, count;
+  int64_t lead, count;           /* count: features that are there, 0 where none of them has mass */
 } budget_set;
 
 static bool has(const budget_call *b, int64_t lead, int64_t j) {
@@ -91,6 +91,7 @@ static void take_weights(const budget_call *b, budget_set *q) {
     if (l == -__builtin_inf()) continue;
     least = l < least ? l : least, most = l > most ? l : most, there++;
   }
+  if (there == 0) q->count = 0;
   const double budget = (double)q->count * b->mu;
   const double shift = there > budget && !nan ? shift_of(b, q, least, most, budget) : 0;
   for (int64_t j = 0; j < b->n; j++) {
@@ -200,21 +201,31 @@ static void backward_task(void *arg, int64_t lead) {
   smx_scratch_give(&b->scratch, memory);
 }
 
+/* Sets whose costs are all +inf have to be found before anything is written. */
+static smx_status check_mass(budget_call *b) {
+  if (smx_context_on_empty(b->c->ctx) != SMX_EMPTY_ERROR) return SMX_OK;
+  double *memory = smx_scratch_take(&b->scratch);
+  smx_status status = SMX_OK;
+  for (int64_t lead = 0; lead < b->c->dims.lead_count && status == SMX_OK; lead++)
+    if (set_at(b, lead, memory).count == 0)
+      status = smx_fail(SMX_ERR_EMPTY, "%s: set %lld has nothing in it", b->c->op->name, (long long)lead);
+  smx_scratch_give(&b->scratch, memory);
+  return status;
+}
+
 static smx_status run(const tensor_call *c, void (*task)(void *arg, int64_t i)) {
   budget_call b = {.c = c, .math = smx_isa_current()->f64.score};
-  const pool_sets sets = pool_sets_of(c);
-  const smx_status status = pool_check_empty(&sets);
   int64_t numbers;
-  if (status != SMX_OK) return status;
   b.m = tensor_dim(c, "m"), b.n = tensor_dim(c, "n"), b.channels = tensor_dim(c, "c");
   b.gamma = tensor_param(c, "gamma"), b.mu = tensor_param(c, "mu");
-  b.mask = sets.mask;
+  b.mask = pool_sets_of(c).mask;
   if (!smx_multiply(b.m + 3, b.n + 1, &numbers) || numbers > INT64_MAX / 16 - b.m ||
-      !smx_scratch_open(&b.scratch, c->ctx, 0, (size_t)(numbers + b.m) * 8, c->dims.lead_count))
+      !smx_scratch_open(&b.scratch, c->ctx, 0, (size_t)(numbers + b.m) * 8, c->dims.lead_count + 1))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld features", c->op->name, (long long)b.n);
-  smx_parallel(c->ctx, c->dims.lead_count, task, &b);
+  const smx_status status = check_mass(&b);
+  if (status == SMX_OK) smx_parallel(c->ctx, c->dims.lead_count, task, &b);
   smx_scratch_close(&b.scratch);
-  return SMX_OK;
+  return status;
 }
 smx_status pool_budget(const tensor_call *c) { return run(c, forward_task); }
 smx_status pool_budget_backward(const tensor_call *c) { return run(c, backward_task); }

@@ -40,10 +40,15 @@ static void take_row(const histogram_call *g, int64_t row, histogram_row *r) {
   tensor_load(c, c->in.view + X, row * g->n, g->n, r->x);
   if (g->m >= 0) tensor_load(c, c->in.view + OTHER, row * g->m, g->m, r->other);
   tensor_load(c, c->in.view + OFFSET, 0, g->bins, r->offset);
+  const double by = c->is_f64 ? pool_tame(r->x, g->n) : 1;
   for (int64_t i = 0; i < g->n; i++) sum += r->x[i];
   r->mean = g->n > 0 ? sum / (double)g->n : 0;
   for (int64_t i = 0; i < g->n; i++) squares += (r->x[i] - r->mean) * (r->x[i] - r->mean);
   r->sd = g->n > 1 ? __builtin_sqrt(squares / (double)(g->n - 1)) : squares == squares ? 0 : squares;
+  if (by != 1) {
+    r->mean /= by, r->sd /= by;
+    for (int64_t i = 0; i < g->n; i++) r->x[i] /= by;
+  }
   for (int64_t k = 0; k < g->bins; k++) r->centre[k] = r->mean + r->offset[k] * r->sd, r->h[k] = r->dc[k] = 0;
 }
 
@@ -83,7 +88,7 @@ static double give_number(const histogram_call *g, const histogram_row *r, doubl
   for (int64_t k = 0; k < g->bins; k++) inner += r->p[k] * r->up[k];
   for (int64_t k = 0; k < g->bins; k++) {
     const double u = r->p[k] * (r->up[k] - inner) / (double)counted(g);
-    const double part = u * 2 * g->height / g->width * (r->centre[k] - x) * r->bump[k];
+    const double part = r->bump[k] == 0 ? 0 : u * 2 * g->height / g->width * (r->centre[k] - x) * r->bump[k];
     dx += part, r->dc[k] -= part;
   }
   return dx;

@@ -142,8 +142,11 @@ static void take_sums(const mean_call *m, columns *k) {
   }
 }
 
+/* The exponential ends at 2^1023, so what may be above is formed by halves. */
 static double result_of(const mean_call *m, double value) {
-  return m->kind == SMOOTHED ? value : m->s.math->exp(value);
+  static const double LOG_2 = 0x1.62e42fefa39efp-1;
+  if (m->kind == SMOOTHED) return value;
+  return value > 709 ? 2 * m->s.math->exp(value - LOG_2) : m->s.math->exp(value);
 }
 
 static void forward_task(void *arg, int64_t task) {

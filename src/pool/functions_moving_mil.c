@@ -164,7 +164,10 @@ static smx_status run(const tensor_call *c, void (*task)(void *arg, int64_t lead
   moving_call v = {.s = pool_sets_of(c), .rate = tensor_param(c, "rate")};
   int64_t bytes;
   v.sigmoid = tensor_param(c, "activation") != 0, v.estimate = tensor_param(c, "gradient") == ESTIMATE;
-  v.known = c->in.given[LEVEL] && c->in.given[MEAN];
+  v.known = c->in.given[LEVEL] != NULL;
+  if ((c->in.given[MEAN] != NULL) != v.known)
+    return smx_fail(SMX_ERR_NULL, "%s: %s: is NULL, and %s is not: they are one state", c->op->name,
+                    v.known ? "average" : "level", v.known ? "level" : "average");
   v.limit = smx_context_on_inf(c->ctx) == SMX_INF_LIMIT;
   if (!smx_multiply(v.s.n + 1, 16, &bytes) ||
       !smx_scratch_open(&v.scratch, c->ctx, 0, (size_t)bytes, v.s.leads + 1))

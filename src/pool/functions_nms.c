@@ -6,8 +6,7 @@
 
 #include "driver/merge_sort.h"
 #include "driver/operator.h"
-#include "driver/reals.h"
-#include "functions.h"
+#include "functions_sets.h"
 
 enum { HARD, LINEAR, GAUSSIAN };
 
@@ -56,17 +55,38 @@ static double inter_of(const box *a, const box *b, double pixel) {
   return above_zero(right - left + pixel) * above_zero(bottom - top + pixel);
 }
 
+/* All boxes of an image. Doubles whose areas may be none become about 1, by a power of 2; where a
+ * pixel is added the unit is given. */
+static void load_sides(image *m, int64_t at) {
+  const nms_call *n = m->call;
+  const tensor_call *c = n->c;
+  const int64_t bytes = c->is_f64 ? 8 : 4;
+  double most = 0;
+  for (int64_t i = 0; i < n->n; i++) {
+    double *e = m->all[i].side;
+    smx_reals_load(c->is_f64, c->in.view[0].data + (at * n->n + i) * 4 * bytes, 4, e);
+    for (int k = 0; k < 4; k++) {
+      const double size = e[k] < 0 ? -e[k] : e[k];
+      most = size > most && size < __builtin_inf() ? size : most;
+    }
+  }
+  if (!c->is_f64 || n->pixel != 0 || (most > 0x1p-400 && most < 0x1p500)) return;
+  const double by = pool_power_of(most);
+  for (int64_t i = 0; i < n->n; i++)
+    for (int k = 0; k < 4; k++) m->all[i].side[k] *= by;
+}
+
 /* Boxes of the image that exist, into m->order; those of low scores do not. */
 static int64_t load_image(image *m, int64_t at) {
   const nms_call *n = m->call;
   const tensor_call *c = n->c;
   const int64_t bytes = c->is_f64 ? 8 : 4;
   int64_t count = 0;
+  load_sides(m, at);
   smx_reals_load(c->is_f64, c->in.view[1].data + at * n->n * bytes, n->n, m->score);
   for (int64_t i = 0; i < n->n; i++) {
     box *b = m->all + i;
     const double *e = b->side;
-    smx_reals_load(c->is_f64, c->in.view[0].data + (at * n->n + i) * 4 * bytes, 4, b->side);
     b->area = above_zero(e[2] - e[0] + n->pixel) * above_zero(e[3] - e[1] + n->pixel);
     b->class_of = c->in.given[2] ? ((const int64_t *)(const void *)c->in.view[2].data)[at * n->n + i] : 0;
     const bool there = e[0] == e[0] && e[1] == e[1] && e[2] == e[2] && e[3] == e[3];

@@ -106,17 +106,20 @@ static void load(const query_call *s, query_work *w, int64_t i) {
 }
 /* x as it is, and normalised. */
 static void take(const query_call *s, query_work *w, int64_t i) {
-  double mean = 0, square = 0;
+  double mean = 0, square = 0, by = 1;
   load(s, w, i);
   if (!s->norm) {
     memcpy(w->made, w->x, (size_t)s->d * sizeof *w->x);
     return;
   }
+  if (s->c->is_f64) by = pool_tame(w->x, s->d);
   for (int64_t j = 0; j < s->d; j++) mean += w->x[j];
   mean /= (double)s->d;
   for (int64_t j = 0; j < s->d; j++) square += (w->x[j] - mean) * (w->x[j] - mean);
-  w->sd = 1 / __builtin_sqrt(square / (double)s->d + s->eps);
+  const double eps = s->eps * by * by;
+  w->sd = 1 / __builtin_sqrt(square / (double)s->d + (eps > 0x1p-1000 ? eps : 0x1p-1000));
   for (int64_t j = 0; j < s->d; j++) w->x[j] = (w->x[j] - mean) * w->sd;
+  w->sd *= by;
   for (int64_t j = 0; j < s->d; j++)
     w->made[j] = (s->gain ? s->gain[j] * w->x[j] : w->x[j]) + (s->bias ? s->bias[j] : 0);
 }

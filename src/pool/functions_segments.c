@@ -41,13 +41,14 @@ static void load_token(const segments *s, int64_t lead, int64_t t, int64_t at, d
 
 /* The mean of tokens from..end-1, of the channels from `at` on. */
 static void mean_of(const segments *s, int64_t lead, int64_t from, int64_t end, int64_t at, double *y) {
+  const double share = pool_share_of(end - from), by = share * (double)(end - from);
   double x[SET_WIDTH];
   for (int64_t j = 0; j < SET_WIDTH; j++) y[j] = 0;
   for (int64_t t = from; t < end; t++) {
     load_token(s, lead, t, at, x);
-    for (int64_t j = 0; j < width_at(s, at); j++) y[j] += x[j];
+    for (int64_t j = 0; j < width_at(s, at); j++) y[j] += share * x[j];
   }
-  for (int64_t j = 0; j < width_at(s, at); j++) y[j] /= (double)(end - from);
+  for (int64_t j = 0; j < width_at(s, at); j++) y[j] /= by;
 }
 
 /* A row of the pooled tensor: a mean, the row of no segment, or zeros where from = end. */

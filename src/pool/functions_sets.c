@@ -76,6 +76,18 @@ double pool_power_of(double v) {
   return v;
 }
 
+double pool_tame(double *x, int64_t n) {
+  double most = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const double size = x[i] < 0 ? -x[i] : x[i];
+    most = size > most ? size : most;
+  }
+  if (most < 0x1p450) return 1;
+  const double by = pool_power_of(most);
+  for (int64_t i = 0; i < n; i++) x[i] *= by;
+  return by;
+}
+
 bool pool_softmax(const tensor_call *c, int64_t n, double *a) {
   const double inf = __builtin_inf();
   double top = -inf, sum = 0;

@@ -55,6 +55,17 @@ double *pool_reserve(const tensor_call *c, int64_t count);
  * of 0, an infinity and a NaN. Times that v is about 1, exactly. */
 double pool_power_of(double v);
 
+/* Multiplies n numbers by a power of 2 that makes the largest about 1, where their squares may have
+ * a sum that overflows. Returns it; else 1. */
+double pool_tame(double *x, int64_t n);
+
+/* A power of two no more than 1 / n: times it n numbers have a sum that does not overflow. */
+static inline double pool_share_of(int64_t n) {
+  double share = 1;
+  while (share * (double)n > 1) share /= 2;
+  return share;
+}
+
 /* log(1 + x) for x > -1. */
 double pool_log1p(const score_kernels *math, double x);
 

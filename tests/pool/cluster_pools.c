@@ -141,6 +141,22 @@ static void unions(void **state) {
   NEAR(p.out[0].x, .98, .14, .14, .98);
 }
 
+/* Means of length 1, whatever the size of the tokens; zeros stay. The gradient has no part along
+ * them: of (3, 4) / 5 with dy = (5, 0) it is (16, -12) / 25 over the length of the mean. */
+static void unions_of_length_one(void **state) {
+  const double sizes[] = {1, 0x1p-1000, 0x1p1000};
+  for (int i = 0; i < 3; i++) {
+    const double by = sizes[i];
+    pooling p = begin("token_pool_ward");
+    set(&p, "observations", "vectors"), set(&p, "renormalise", "yes");
+    GIVE_ROWS(&p, 0, 6, 2 * by, 4 * by, 4 * by, 4 * by, 0, 0, 0, 0, -9 * by, 0, -9 * by, 0);
+    UPSTREAM(&p, 0, 5, 0, 7, 7, 7, 7), set(&p, "factor", "2"), RUN(p);
+    NEAR(p.out[0].x, .6, .8, 0, 0, -1, 0), WHOLE(p.out[1].whole, 0, 0, 1, 1, 2, 2);
+    for (int k = 0; k < 12; k++) p.in[0].d[k] *= by;
+    NEAR(p.in[0].d, .32, -.24, .32, -.24, 0, 0, 0, 0, 0, 7. / 18, 0, 7. / 18);
+  }
+}
+
 /* Sizes at their ends, what is masked, and what is not finite. */
 static void tokens_at_their_edges(void **state) {
   for (int m = 0; m < CLUSTERINGS; m++) {
@@ -329,6 +345,18 @@ static void lengths_go_to_one(void **state) {
   assert_true(fabs(p.in[1].x[0] - .6) < 1e-3 && fabs(p.in[1].x[1] - .8) < 1e-3);
 }
 
+static void triangles(void **state) {
+  pooling p = begin("triangle");
+  GIVE_ROWS(&p, 0, 2, 1, 2, 6, 0, 0, 0), UPSTREAM(&p, 0, 1, 10, 100, 1, 1, 1);
+  RUN(p), NEAR(p.out[0].x, 0, 0, 3, 0, 0, 0), NEAR(p.in[0].d, -100. / 3, -100. / 3, 200. / 3, 0, 0, 0);
+  set(&p, "power", "2"), RUN(p), NEAR(p.out[0].x, 0, 0, 9), NEAR(p.in[0].d, -200, -200, 400);
+  set(&p, "power", "0.5"), RUN(p), NEAR(p.out[0].x, 0, 0, sqrt(3), 0, 0, 0);
+  GIVE_ROWS(&p, 0, 2, 1, NAN, 6, 1, -INFINITY, 2), RUN(p);
+  for (int i = 0; i < 6; i++) assert_true(isnan(p.out[0].x[i]) && isnan(p.in[0].d[i]));
+  set(&p, "power", "1"), GIVE_ROWS(&p, 0, 1, 0x1p1023, 0x1p1023, -0x1p1023, -0x1p1023), RUN(p);
+  assert_true(p.out[0].x[1] == 0x1p1023 && p.out[0].x[2] == 0);
+}
+
 /* ---- products ---- */
 
 static void sketches(void **state) {
@@ -399,13 +427,22 @@ static void low_ranks(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(means_and_medoids),     cmocka_unit_test(unions),
-      cmocka_unit_test(tokens_at_their_edges), cmocka_unit_test(numbers_that_overflow),
-      cmocka_unit_test(equal_tokens),          cmocka_unit_test(nodes_that_stay),
-      cmocka_unit_test(parts_of_graphs),       cmocka_unit_test(graphs_at_their_edges),
-      cmocka_unit_test(parsed_graphs),         cmocka_unit_test(neurons),
-      cmocka_unit_test(lengths_go_to_one),     cmocka_unit_test(sketches),
-      cmocka_unit_test(sketches_on_average),   cmocka_unit_test(low_ranks),
+      cmocka_unit_test(means_and_medoids),
+      cmocka_unit_test(unions),
+      cmocka_unit_test(unions_of_length_one),
+      cmocka_unit_test(tokens_at_their_edges),
+      cmocka_unit_test(numbers_that_overflow),
+      cmocka_unit_test(equal_tokens),
+      cmocka_unit_test(nodes_that_stay),
+      cmocka_unit_test(parts_of_graphs),
+      cmocka_unit_test(graphs_at_their_edges),
+      cmocka_unit_test(parsed_graphs),
+      cmocka_unit_test(neurons),
+      cmocka_unit_test(lengths_go_to_one),
+      cmocka_unit_test(triangles),
+      cmocka_unit_test(sketches),
+      cmocka_unit_test(sketches_on_average),
+      cmocka_unit_test(low_ranks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,8 +125,9 @@ static void boxes_of_a_size(double unit) {
     for (int64_t i = 0; i < MOST; i++) {
       const double *b = d.boxes + 4 * i;
       const double w = fmin(a[2], b[2]) - fmax(a[0], b[0]), h = fmin(a[3], b[3]) - fmax(a[1], b[1]);
-      const double inter = fmax(w, 0) * fmax(h, 0);
-      const double all = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - inter;
+      const double inter = fmax(w / unit, 0) * fmax(h / unit, 0);
+      const double all = (a[2] - a[0]) / unit * ((a[3] - a[1]) / unit) +
+                         (b[2] - b[0]) / unit * ((b[3] - b[1]) / unit) - inter;
       gone[i] |= d.class_of[i] == d.class_of[best] && 2 * inter > all;
     }
   }
@@ -135,6 +136,7 @@ static void boxes_of_a_size(double unit) {
 }
 static void many_boxes(void **state) {
   boxes_of_a_size(1), boxes_of_a_size(0x1p-400), boxes_of_a_size(0x1p500);
+  boxes_of_a_size(0x1p-1000), boxes_of_a_size(0x1p1010); /* areas are no doubles */
 }
 
 int main(void) {

@@ -380,6 +380,12 @@ static bool goes_with_pairs(const named *p, const smx_port *port, bool wanted) {
   return wanted || strstr(port->help, "to be given");
 }
 
+/* The two parts of a state are given together. */
+static bool goes_with_state(const named *p, const smx_port *port, bool wanted) {
+  if (strcmp(p->op->name, "attention_pool_mil_update") != 0) return wanted;
+  return !strcmp(port->name, "level") || !strcmp(port->name, "average") ? p->variant == 1 : wanted;
+}
+
 /* Attention by matrices: as many scores of a row as there are elements, or they depend on each
  * other; small kernels. */
 static void fit_sheets(const named *p, dims *d, const char *chosen) {
@@ -510,7 +516,7 @@ static bool make(named *p, const smx_op *op, int variant, uint64_t seed, const c
     bool wanted = has_optional(p, i);
     if (flags & SMX_PORT_EITHER) wanted = either++ == variant % 2;
     else if (!(flags & SMX_PORT_OPTIONAL)) wanted = true;
-    wanted = goes_with_pairs(p, op->inputs + i, wanted);
+    wanted = goes_with_state(p, op->inputs + i, goes_with_pairs(p, op->inputs + i, wanted));
     if (!wanted || !goes_with_tokens(p, op->inputs + i)) continue;
     if (!dims_shape(&d, op->inputs + i, &p->in_shape[i].ndim, p->in_shape[i].dim)) return false;
     fill(p, &d, i);
