@@ -215,6 +215,79 @@ class Pooling(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"LayerAttentionPool: input: shape is \[4, 4, 6\], not \[N, 5, 6\]"):
             module(x[:, 1:])
 
+    def learns(self, module, theirs, *given):
+        """Results, and the gradients of the inputs and of all parameters."""
+        given = [x.detach().requires_grad_() for x in given]
+        a, b = module(*given), theirs(*given)
+        torch.testing.assert_close(a, b)
+        wanted = [*given, *module.parameters()]
+        ours = torch.autograd.grad(a.square().sum(), wanted)
+        for mine, other in zip(ours, torch.autograd.grad(b.square().sum(), wanted)):
+            torch.testing.assert_close(mine, other)
+
+    def test_learned_scores(self):
+        torch.manual_seed(5)
+        x, offsets = torch.randn(2, 7, 6, dtype=torch.float64), torch.tensor([0, 2, 7])
+        mask = torch.rand(2, 7) < 0.6
+        for gated in (False, True):
+            module = nn.AttentionPoolMIL(6, 4, gated=gated).double()
+            def scores(x):
+                h = torch.tanh(module.v(x))
+                return module.w(h * torch.sigmoid(module.u(x)) if gated else h)
+            def means(x, mask=None):
+                s = scores(x) if mask is None else scores(x).masked_fill(~mask[..., None], -torch.inf)
+                return (s.softmax(-2) * x).sum(-2)
+            self.learns(module, means, x)
+            torch.testing.assert_close(module(x, mask), means(x, mask))
+            torch.testing.assert_close(module(x[0], offsets=offsets), torch.stack([means(x[0, :2]), means(x[0, 2:])]))
+            if gated:
+                module.activation = "sigmoid"
+                self.learns(module, lambda x: means(x).sigmoid(), x)
+        for outputs in (1, 3):
+            module = nn.AttSets(6, outputs).double()
+            def means(x):
+                w = module.score(x).unflatten(-1, (outputs, 6)).softmax(-3)
+                y = (w * x[..., None, :]).sum(-3)
+                return y if outputs > 1 else y[..., 0, :]
+            self.learns(module, means, x)
+            torch.testing.assert_close(module(x[0], offsets=offsets), torch.stack([means(x[0, :2]), means(x[0, 2:])]))
+        module = nn.LayerMix(7).double()
+        torch.nn.init.normal_(module.score), torch.nn.init.constant_(module.scale, 1.5)
+        self.learns(module, lambda x: module.scale * (module.score.softmax(0)[:, None] * x).sum(-2), x)
+        module = nn.QueryPool(6, 2).double()
+        def asked(x):
+            q, k, v = (layer(y).unflatten(-1, (2, 3)).transpose(1, 2) for layer, y in
+                       ((module.wq, x.mean(1, keepdim=True)), (module.wk, x), (module.wv, x)))
+            return module.wo(((q @ k.mT / 6 ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(1))
+        self.learns(module, asked, x)
+
+    def test_branches(self):
+        torch.manual_seed(6)
+        module = nn.SelectiveKernel(5, 3, least=4).double()
+        branches = [torch.randn(4, 5, 3, 2, dtype=torch.float64) for _ in range(3)]
+        def theirs(*branches):
+            x = torch.stack(branches)
+            z = torch.relu(module.norm(module.squeeze(x.sum(0).mean((2, 3)))))
+            p = module.select(z).unflatten(1, (3, 5)).softmax(1)
+            return sum(p[:, i, :, None, None] * branches[i] for i in range(3))
+        self.learns(module, theirs, *branches)
+        with self.assertRaisesRegex(TypeError, "SelectiveKernel: 2 branches are given, not 3"):
+            module(*branches[:2])
+
+    def test_graph(self):
+        torch.manual_seed(7)
+        x, edge = torch.randn(6, 4, dtype=torch.float64), torch.tensor([[0, 1, 2, 3, 5], [1, 2, 3, 4, 0]])
+        module = nn.GraphTopKPool(4, ratio=3).double()
+        def theirs(x):
+            s = x @ module.weight / module.weight.norm()
+            best = s.topk(3).indices
+            return x[best] * s[best, None].tanh()
+        torch.testing.assert_close(module(x, edge)[0], theirs(x))
+        ours, = torch.autograd.grad(module(x, edge)[0].square().sum(), module.weight)
+        torch.testing.assert_close(ours, torch.autograd.grad(theirs(x).square().sum(), module.weight)[0])
+        self.assertEqual(int(nn.GraphTopKPool(4, ratio=0.5).double()(x, edge)[5]), 3)
+        self.assertEqual(int(nn.GraphTopKPool(4, min_score=1.0).double()(x, edge)[5]), 1)
+
     def test_pyramid(self):
         x = torch.randn(2, 3, 7, 9, dtype=torch.float64)
         for mode, bins in (("max", torch.nn.AdaptiveMaxPool2d), ("avg", torch.nn.AdaptiveAvgPool2d)):

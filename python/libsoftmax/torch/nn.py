@@ -7,10 +7,11 @@ import torch
 from torch.nn.modules.adaptive import _ASMoutput as Adapted
 
 from .. import torch as _package
-from . import _cosines, _pairs, _pooling, _sampled
+from . import _cosines, _pairs, _pooling, _pooling_learned, _sampled
 from ._cosines import *
 from ._pairs import *
 from ._pooling import *
+from ._pooling_learned import *
 from ._sampled import *
 
 
@@ -476,5 +477,6 @@ __all__ = [
     *_cosines.__all__,
     *_pairs.__all__,
     *_pooling.__all__,
+    *_pooling_learned.__all__,
     *_sampled.__all__,
 ]
