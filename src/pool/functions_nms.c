@@ -61,16 +61,17 @@ static void load_sides(image *m, int64_t at) {
   const nms_call *n = m->call;
   const tensor_call *c = n->c;
   const int64_t bytes = c->is_f64 ? 8 : 4;
+  const bool may_be = c->is_f64 && n->pixel == 0;
   double most = 0;
   for (int64_t i = 0; i < n->n; i++) {
     double *e = m->all[i].side;
     smx_reals_load(c->is_f64, c->in.view[0].data + (at * n->n + i) * 4 * bytes, 4, e);
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 4 && may_be; k++) {
       const double size = e[k] < 0 ? -e[k] : e[k];
       most = size > most && size < __builtin_inf() ? size : most;
     }
   }
-  if (!c->is_f64 || n->pixel != 0 || (most > 0x1p-400 && most < 0x1p500)) return;
+  if (!may_be || (most > 0x1p-400 && most < 0x1p500)) return;
   const double by = pool_power_of(most);
   for (int64_t i = 0; i < n->n; i++)
     for (int k = 0; k < 4; k++) m->all[i].side[k] *= by;
