@@ -54,6 +54,9 @@ const setting attend_settings[] = {
     OWN("parallax", "FILE",
         "[B, H, Lq, size]: rows r beside the queries; values weigh more on one side of the mean of <r, key>"),
     OWN("additive", "FILE", "[B, H, size]: u of the scores sum u tanh(query + key), instead of products"),
+    OWN("row", "FILE",
+        "[B, H, Lq], or [H, 1]: where an operator on rows makes the weights, a number for each row in place of "
+        "its parameter, as alpha of entmax"),
     {"result", 0, "R",
      "what to give: o (default; and lse, in a file of several arrays); products, capped, scores or weights: "
      "the matrix at that stage; mass: how much weight each key gets; keys: the --keep keys with the most; "
@@ -259,6 +262,8 @@ static int read_way(attention *a) {
   if (found && !a->act->any_way) return fault(EXIT_USAGE, "--%s: not with --result %s", found, a->act->name);
   if (a->op && !a->act->any_way)
     return fault(EXIT_USAGE, "--weights %s: not with --result %s", a->weights, a->act->name);
+  if (a->way != BY_OPERATOR && options_own(a->o, "row"))
+    return fault(EXIT_USAGE, "--row: --weights OPERATOR is missing, an operator on rows");
   a->weights = found ? found : a->weights ? a->weights : smx_attention_kind_at(0)->name;
   return ridge ? options_number("local-linear", ridge, &a->ridge) : EXIT_OK;
 }

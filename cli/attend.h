@@ -27,6 +27,7 @@ enum {
   BUDGETS,
   SECOND,
   ADDITIVE,
+  ROW,
   TENSORS
 };
 

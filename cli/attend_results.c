@@ -56,11 +56,16 @@ static int add_matrix(attention *a, const char *name, const dtype *type, int32_t
 
 /* ---- Acts ---- */
 
+static const smx_tensor *given(const attention *a, int i) {
+  return a->in[i].path ? &a->view[i].tensor : NULL;
+}
+
 smx_status attend_forward(const attention *a, const smx_tensor *q, const smx_tensor *k, const smx_tensor *v,
                           const smx_tensor *o, const smx_tensor *second) {
   const smx_attention_options *how = &a->how;
   switch (a->way) {
-    case BY_OPERATOR: return smx_attention_rows(a->context, how, a->op, &a->params, q, k, v, o);
+    case BY_OPERATOR:
+      return smx_attention_rows_input(a->context, how, a->op, &a->params, given(a, ROW), q, k, v, o);
     case BY_TROPICAL: return smx_attention_tropical(a->context, how, a->symmetric, q, k, v, o, second);
     case BY_PARALLAX: return smx_attention_parallax(a->context, how, q, k, v, &a->view[SECOND].tensor, o);
     case BY_LOCAL: return smx_attention_local_linear(a->context, how, a->ridge, q, k, v, o);
@@ -110,8 +115,8 @@ static smx_status run_mass(attention *a) {
   v.tensor.shape = v.shape, v.tensor.strides = v.strides;
   smx_status status = smx_attention(a->context, &a->how, q, k, &v.tensor, &a->out[1].view.tensor, lse);
   if (status != SMX_OK) return status;
-  const smx_tensor *rows = a->in[ROW_WEIGHTS].path ? &a->view[ROW_WEIGHTS].tensor : NULL;
-  return smx_attention_column_mass(a->context, &a->how, q, k, lse, rows, &a->out[0].view.tensor);
+  return smx_attention_column_mass(a->context, &a->how, q, k, lse, given(a, ROW_WEIGHTS),
+                                   &a->out[0].view.tensor);
 }
 
 static int plan_keys(attention *a) {
@@ -170,15 +175,28 @@ static smx_status run_applied(attention *a) {
 
 enum { D_Q, D_K, D_V, D_OTHER };
 
-/* Of bias, slopes and sinks where the weights are those of the library; of r or u. */
+/* Inputs beside q, k and v that may have a gradient. */
+enum { ADDED = 4 };
+static const int added_inputs[ADDED] = {BIAS, SLOPES, SINKS, ROW};
+
+/* Whether one of them has: sinks with a kind of weights, numbers of rows with an operator, which
+ * gives none of bias where sequences are packed. */
+static bool has_added(const attention *a, int i) {
+  const bool packed = a->how.query_offsets || a->how.key_offsets;
+  if (!a->in[i].path) return false;
+  if (a->way == BY_OPERATOR) return i != SINKS && !(i == BIAS && packed);
+  return a->way == BY_KIND;
+}
+
+/* Of bias, slopes, sinks and numbers of rows; of r or u. */
 static int add_others(attention *a) {
-  static const char *const names[] = {"dbias", "dslopes", "dsinks"};
+  static const char *const names[ADDED] = {"dbias", "dslopes", "dsinks", "drow"};
   const int64_t *q = a->view[Q].shape, u[] = {q[0], q[1], q[3]};
   int code = EXIT_OK;
-  for (int i = 0; !code && i < 3 && a->way == BY_KIND; i++) {
-    const view *v = &a->view[BIAS + i];
-    if (a->in[BIAS + i].path)
-      code = add(a, names[i], type_or(a, a->in[BIAS + i].want), v->tensor.ndim, v->shape, 0, false);
+  for (int n = 0; !code && n < ADDED; n++) {
+    const int i = added_inputs[n];
+    if (has_added(a, i))
+      code = add(a, names[n], type_or(a, a->in[i].want), a->view[i].tensor.ndim, a->view[i].shape, 0, false);
   }
   if (a->way == BY_PARALLAX) return add_like(a, "dr", type_or(a, a->in[SECOND].want), &a->in[SECOND], 4, q);
   return a->way == BY_ADDITIVE ? add_matrix(a, "du", type_or(a, a->in[ADDITIVE].want), 3, u) : code;
@@ -200,18 +218,23 @@ static int plan_gradients(attention *a) {
   return code;
 }
 
+/* Places for gradients of these inputs; how many there are. */
+static int find_added(const attention *a, const smx_tensor *const *d, const smx_tensor **added) {
+  int count = 0;
+  for (int n = 0; n < ADDED; n++) added[n] = has_added(a, added_inputs[n]) ? d[D_OTHER + count++] : NULL;
+  return count;
+}
+
 static smx_status run_kinds(attention *a, const smx_tensor *const *in, const smx_tensor *d_o,
                             const smx_tensor *const *d) {
-  const smx_tensor *added[3] = {NULL}, *o = d[a->count - 2], *lse = d[a->count - 1];
+  const smx_tensor *added[ADDED], *o = d[a->count - 2], *lse = d[a->count - 1];
   const smx_tensor *d_lse = a->dout[1].path ? &a->dout_view[1].tensor : NULL;
-  int at = D_OTHER;
-  for (int i = 0; i < 3; i++)
-    if (a->in[BIAS + i].path) added[i] = d[at++];
+  const int count = find_added(a, d, added);
   smx_status status = smx_attention(a->context, &a->how, in[Q], in[K], in[V], o, lse);
   if (status == SMX_OK)
     status = smx_attention_backward(a->context, &a->how, in[Q], in[K], in[V], o, lse, d_o, d_lse, d[D_Q],
                                     d[D_K], d[D_V]);
-  if (status == SMX_OK && at > D_OTHER)
+  if (status == SMX_OK && count)
     status = smx_attention_backward_bias(a->context, &a->how, in[Q], in[K], in[V], o, lse, d_o, d_lse,
                                          added[0], added[1], added[2]);
   return status;
@@ -231,10 +254,12 @@ static smx_status run_backward(attention *a, const smx_tensor *const *in, const 
                                const smx_tensor *const *d) {
   const smx_attention_options *how = &a->how;
   const smx_tensor *q = in[Q], *k = in[K], *v = in[V], *dq = d[D_Q], *dk = d[D_K], *dv = d[D_V],
-                   *other = d[D_OTHER];
+                   *other = d[D_OTHER], *added[ADDED];
   switch (a->way) {
     case BY_OPERATOR:
-      return smx_attention_rows_backward(a->context, how, a->op, &a->params, q, k, v, d_o, dq, dk, dv);
+      find_added(a, d, added);
+      return smx_attention_rows_input_backward(a->context, how, a->op, &a->params, given(a, ROW), q, k, v,
+                                               d_o, dq, dk, dv, added[0], added[1], added[3]);
     case BY_TROPICAL: return run_tropical(a, in, d_o, d);
     case BY_PARALLAX:
       return smx_attention_parallax_backward(a->context, how, q, k, v, &a->view[SECOND].tensor, d_o, dq, dk,

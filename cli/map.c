@@ -235,8 +235,9 @@ static int draw(const map *m, const char *path, const char *title) {
 static void slice(view *v, int32_t ndim, int64_t batch, int64_t head, uint32_t bytes) {
   for (int32_t i = 0; i < v->tensor.ndim; i++) {
     int32_t d = i + ndim - v->tensor.ndim;
-    if (d < 0 || d > 1 || v->shape[i] == 1) continue;
-    v->tensor.data = (unsigned char *)v->tensor.data + (d ? head : batch) * v->strides[i] * (int64_t)bytes;
+    const int64_t at = d ? head : batch;
+    if (d < 0 || d > 1 || v->shape[i] == 1 || at >= v->shape[i]) continue; /* the library refuses the last */
+    v->tensor.data = (unsigned char *)v->tensor.data + at * v->strides[i] * (int64_t)bytes;
     v->shape[i] = 1;
   }
 }
@@ -261,7 +262,7 @@ static int check_head(const attention *a, const char *path) {
 
 static void narrow(attention *a) {
   static const int32_t dims[TENSORS] = {[Q] = 4,     [K] = 4,       [MASK] = 4,   [BIAS] = 4,    [SLOPES] = 2,
-                                        [SINKS] = 2, [LENGTHS] = 1, [SECOND] = 4, [ADDITIVE] = 3};
+                                        [SINKS] = 2, [LENGTHS] = 1, [SECOND] = 4, [ADDITIVE] = 3, [ROW] = 3};
   const int64_t group = a->view[Q].shape[1] / a->view[K].shape[1];
   const io_array *streams = &a->in[STREAMS].array;
   if (!a->how.streams) a->how.stream += (uint64_t)(a->batch * a->view[Q].shape[1]);

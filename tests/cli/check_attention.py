@@ -179,6 +179,15 @@ def operators_on_rows():
     assert written("--weights", "sparsemax")["o"] == written("--weights", "entmax:alpha=2")["o"] != written()["o"]
     run("attention", "q.npy", "k.npy", "--weights", "sparsemax", "--map", "map.svg")
     assert "Attention weights: sparsemax, sequence 0, head 0" in texts("map.svg")
+    put("row.npy", A.npy("f32", (H, 1), [1, 2] * (H // 2)))  # alpha of each head
+    alphas, softmax_, sparsemax = (written(*x)["o"][2] for x in (("--weights", "entmax", "--row", "row.npy"), ("--weights", "entmax:alpha=1"),
+                                                                ("--weights", "sparsemax")))
+    rows = LQ * E
+    assert alphas == [x for h in range(B * H) for x in (sparsemax if h % 2 else softmax_)[h * rows:(h + 1) * rows]]
+    for head in (0, 1):
+        run("attention", "q.npy", "k.npy", "--weights", "entmax", "--row", "row.npy", "--map", "rows.svg", "--head", str(head))
+        run("attention", "q.npy", "k.npy", "--weights", f"entmax:alpha={head + 1}", "--map", "whole.svg", "--head", str(head))
+        assert get("rows.svg") == get("whole.svg").replace(b":alpha=%d" % (head + 1), b"")
 
 
 @test("attention")
@@ -275,12 +284,13 @@ def gradients():
     put("bias.npy", A.npy("f64", (LQ, LK), scores((LQ, LK), 1)))
     put("r.npy", A.npy("f64", (B, H, LQ, D), scores((B, H, LQ, D), 1)))
     put("u.npy", A.npy("f64", (B, H, D), scores((B, H, D), 1)))
+    put("row.npy", A.npy("f64", (H, 1), [1.2 + h / 4 for h in range(H)]))
     for arguments in (["--causal", "--bias", "bias.npy", "--rope", "half", "--rope-dims", "2", "--dout", "dlse.npy"], ["--tropical", "symmetric"],
-                      ["--weights", "entmax15"], ["--rope", "interleaved", "--softcap", "2"], ["--parallax", "r.npy", "--causal"],
+                      ["--weights", "entmax15"], ["--weights", "entmax", "--row", "row.npy", "--bias", "bias.npy"], ["--rope", "interleaved", "--softcap", "2"], ["--parallax", "r.npy", "--causal"],
                       ["--local-linear", "0.5"], ["--additive", "u.npy", "--causal"]):
         got = written("--backward", "--dout", "do.npy", *arguments)
         forward = [x for x in arguments if x != "--dout" and x != "dlse.npy"]
-        assert list(got) == ["dq", "dk", "dv"] + [name for name, option in (("dbias", "--bias"), ("dr", "--parallax"), ("du", "--additive"))
+        assert list(got) == ["dq", "dk", "dv"] + [name for name, option in (("dbias", "--bias"), ("drow", "--row"), ("dr", "--parallax"), ("du", "--additive"))
                                                           if option in arguments]
 
         def loss():
@@ -394,6 +404,8 @@ def wrong_results():
                             (three + ("--local-linear", "-1"), "--local-linear -1: ridge is -1"), (three + ("--local-linear", "x"), "--local-linear x: "),
                             (two + ("--result", "mass", "--additive", "q.npy"), "--additive: not with --result mass"),
                             (two + ("--result", "keys", "--keep", "2", "--kernel", "3,4"), "--kernel 3,4: kernels is 4, not an odd number"),
+                            (three + ("--row", "q.npy"), "--row: --weights OPERATOR is missing"),
+                            (three + ("--row", "q.npy", "--weights", "relu"), "--row: --weights OPERATOR is missing"),
                             (three + ("--weights", "entmax:alpha"), "'alpha' is not NAME=VALUE"), (three + ("--weights", "entmax:alpha=99"), "alpha: 99 is out of range"),
                             (three + ("--weights", "entmax", "--param", "1"), "follow its name"), (three + ("--backward",), "--dout FILE is missing"),
                             (three + ("--dout", "do.npy"), "only with --backward"), (three + ("--key-start", "5"), "--key-start 5: key_start is 5, not a multiple"),
@@ -424,10 +436,14 @@ def wrong_attention():
     put("five.npy", A.npy("f32", (1, 1, 1, 1, 1), [0]))
     put("mask.npy", A.npy("u8", (LQ, LK + 1), [1] * (LQ * (LK + 1))))
     put("offsets.npy", A.npy("i64", (2,), [1, 0]))
+    put("row.npy", A.npy("f32", (3, 1), [1, 1, 1]))
     for arguments, says in ((("q.npy", "odd.npy", "odd.npy"), "not a multiple of the 3 heads of k"), (("q.npy", "wide.npy", "v.npy"), ["wide.npy", "k"]),
                             (("q.npy", "k.npy", "five.npy"), ["five.npy", "v: 5 dimensions"]),
                             (("q.npy", "k.npy", "v.npy", "--mask", "mask.npy"), ["mask.npy", "mask"]),
                             (("q.npy", "k.npy", "v.npy", "--query-offsets", "offsets.npy"), "offsets"),
+                            (("q.npy", "k.npy", "v.npy", "--weights", "sparsemax", "--row", "row.npy"), "row.npy: row is given, but op is sparsemax"),
+                            (("q.npy", "k.npy", "v.npy", "--weights", "entmax", "--row", "five.npy"), "five.npy: row"),
+                            (("q.npy", "k.npy", "--weights", "entmax", "--row", "row.npy", "--map", "m.svg", "--head", "3"), ["row.npy: row", "broadcast"]),
                             (("q.npy", "odd.npy", "--map", "m.svg"), "odd.npy")):
         fails(REFUSED, "attention", *arguments, *([] if "--map" in arguments else ["-o", "no.npy"]), says=says)
     for name, value in (("window", "-2"), ("window", "1,2,3"), ("window", "x"), ("window", "0.5"), ("weights", "best"), ("param", "x"),
