@@ -4,9 +4,11 @@
  *   K_ia = e^(-scale |x_i - z_a|^2 / 2), A the same of landmarks, P = A + ridge,
  *   W = 1.8 P / (largest row sum of P)^2, then W = 2 W - W P W so many times, B = K^T v, C = W B
  *
- * y = K C. The gradient is that of the inverse, not of its steps, as the authors have it:
+ * y = K C. Normalised, with r = 1 / sqrt(row sums of A), B = r K^T v and C = r W B, by rows. The
+ * gradient is that of the inverse, not of its steps, as the authors have it:
  *
- *   dK = g C^T + v dB^T, dC = K^T g, dB = W dC, dv = K dB, dA = -W (dC B^T) W */
+ *   dK = g C^T + v dB^T, dC = r K^T g, dB = r W dC, dv = K dB,
+ *   dA = -W (dC B^T) W - r (<dC, C> + <dB, B>) / 2 of each row, with r != 1 */
 #include <string.h>
 
 #include "cpu/cpu.h"
@@ -21,13 +23,13 @@ typedef struct landmarks {
   int64_t t, m, d, e;
   double scale, ridge;
   int64_t steps;
-  bool backward;
+  bool backward, normalise;
   smx_scratch scratch;
 } landmarks;
 
 /* What a task works in: a, w, p, q, r [m][m], b, c, db, dc [m][e], dz [m][d]; the rest are rows. */
 typedef struct landmark_work {
-  double *z, *a, *w, *p, *q, *r, *b, *c, *db, *dc, *dz;
+  double *z, *a, *w, *p, *q, *r, *b, *c, *db, *dc, *dz, *root; /* root [m] */
   double *x, *v, *g, *k, *y, *dx;
 } landmark_work;
 
@@ -40,6 +42,7 @@ static void lay_out(const landmarks *s, carver *c, landmark_work *w) {
   for (int i = 0; i < 3; i++) *rows[i] = carve(c, 1, s->e, b);
   w->z = carve(c, m, s->d, b), w->dz = carve(c, way * m, s->d, b);
   w->x = carve(c, 1, s->d, b), w->dx = carve(c, way, s->d, b), w->k = carve(c, 1, m, b);
+  w->root = carve(c, 1, m, b);
 }
 
 /* ---- kernels and the inverse ---- */
@@ -78,12 +81,23 @@ static void invert(const landmarks *s, landmark_work *w) {
   }
 }
 
+static void roots(const landmarks *s, landmark_work *w) {
+  for (int64_t a = 0; a < s->m; a++) {
+    double sum = 0;
+    for (int64_t b = 0; b < s->m; b++) sum += w->a[a * s->m + b];
+    w->root[a] = 1 / __builtin_sqrt(sum);
+  }
+}
+static void scale_rows(const landmarks *s, const landmark_work *w, double *rows) {
+  for (int64_t i = 0; i < s->m * s->e && s->normalise; i++) rows[i] *= w->root[i / s->e];
+}
+
 /* Everything that all tokens share. */
 static void gather(const landmarks *s, int64_t item, landmark_work *w) {
   const int64_t m = s->m, e = s->e;
   tensor_load(s->c, s->c->in.view + LANDMARK, item * m * s->d, m * s->d, w->z);
   for (int64_t a = 0; a < m; a++) kernel_row(s, w, w->z + a * s->d, w->a + a * m);
-  invert(s, w);
+  invert(s, w), roots(s, w);
   memset(w->b, 0, (size_t)(m * e) * sizeof *w->b);
   if (s->backward) memset(w->dc, 0, (size_t)(m * e) * sizeof *w->dc);
   for (int64_t row = item * s->t; row < (item + 1) * s->t; row++) {
@@ -95,8 +109,9 @@ static void gather(const landmarks *s, int64_t item, landmark_work *w) {
     tensor_load(s->c, s->c->dout.view, row * e, e, w->g);
     for (int64_t a = 0; a < m; a++) add_row(w->k[a], w->g, e, w->dc + a * e);
   }
-  multiply(w->w, w->b, m, e, w->c);
-  if (s->backward) multiply(w->w, w->dc, m, e, w->db);
+  scale_rows(s, w, w->b), multiply(w->w, w->b, m, e, w->c), scale_rows(s, w, w->c);
+  if (!s->backward) return;
+  scale_rows(s, w, w->dc), multiply(w->w, w->dc, m, e, w->db), scale_rows(s, w, w->db);
 }
 
 static double dot(const double *a, const double *b, int64_t n) {
@@ -142,9 +157,13 @@ static void go_back(const landmarks *s, int64_t item, landmark_work *w) {
 
 /* What A gives for the landmarks. */
 static void landmark_gradient(const landmarks *s, int64_t item, landmark_work *w) {
-  const int64_t m = s->m, d = s->d;
-  for (int64_t i = 0; i < m * m; i++) w->p[i] = -dot(w->dc + i / m * s->e, w->b + i % m * s->e, s->e);
+  const int64_t m = s->m, d = s->d, e = s->e;
+  for (int64_t i = 0; i < m * m; i++) w->p[i] = -dot(w->dc + i / m * e, w->b + i % m * e, e);
   multiply(w->w, w->p, m, m, w->q), multiply(w->q, w->w, m, m, w->r);
+  for (int64_t a = 0; a < m && s->normalise; a++) {
+    const double both = dot(w->dc + a * e, w->c + a * e, e) + dot(w->db + a * e, w->b + a * e, e);
+    for (int64_t b = 0; b < m; b++) w->r[a * m + b] -= w->root[a] * both / 2;
+  }
   for (int64_t a = 0; a < m; a++)
     for (int64_t b = 0; b < m; b++) {
       const double by = s->scale * (w->r[a * m + b] + w->r[b * m + a]) * w->a[a * m + b];
@@ -176,6 +195,7 @@ static smx_status run(const tensor_call *c, bool backward) {
   carver size = {.fits = true};
   s.e = tensor_dim(c, "e"), s.backward = backward, s.scale = attention_scale(c);
   s.ridge = tensor_param(c, "ridge"), s.steps = (int64_t)tensor_param(c, "steps");
+  s.normalise = tensor_param(c, "normalise") != 0;
   lay_out(&s, &size, &none);
   if (!size.fits || !smx_scratch_open(&s.scratch, c->ctx, 0, (size_t)size.at + 64, c->dims.lead_count))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld landmarks", c->op->name, (long long)s.m);

@@ -187,23 +187,31 @@ static void soft_attention(const tensor_ref_call *c) {
   const int64_t t = size(c->in_shape[0], 2), d = size(c->in_shape[0], 1), m = size(c->in_shape[1], 2),
                 e = size(c->in_shape[2], 1), items = ref_count(c->in_shape[0]) / t / d;
   const double scale = c->q[0] == 0 ? 1 / sqrt((double)d) : c->q[0];
-  double *p = calloc((size_t)(m * m), sizeof *p), *b = calloc((size_t)(m * e), sizeof *b);
+  double *p = calloc((size_t)(m * m), sizeof *p), *b = calloc((size_t)(m * e), sizeof *b),
+         *root = calloc((size_t)m + 1, sizeof *root);
   for (int64_t item = 0; item < items; item++) {
     const double *x = c->in[0] + item * t * d, *z = c->in[1] + item * m * d, *v = c->in[2] + item * t * e;
+    for (int64_t i = 0; i < m; i++) {
+      double sum = 0;
+      for (int64_t j = 0; j < m; j++) sum += gaussian(z + i * d, z + j * d, d, scale);
+      root[i] = c->q[3] != 0 ? sqrt(sum) : 1;
+    }
     for (int64_t i = 0; i < m * m; i++)
       p[i] = gaussian(z + i / m * d, z + i % m * d, d, scale) + (i % (m + 1) == 0 ? c->q[2] : 0);
     for (int64_t i = 0; i < m * e; i++) {
       b[i] = 0;
       for (int64_t j = 0; j < t; j++) b[i] += gaussian(x + j * d, z + i / e * d, d, scale) * v[j * e + i % e];
+      b[i] /= root[i / e];
     }
     solve(p, b, m, e);
+    for (int64_t i = 0; i < m * e; i++) b[i] /= root[i / e];
     for (int64_t i = 0; i < t * e; i++) {
       double sum = 0;
       for (int64_t a = 0; a < m; a++) sum += gaussian(x + i / e * d, z + a * d, d, scale) * b[a * e + i % e];
       c->out[0][item * t * e + i] = sum;
     }
   }
-  free(p), free(b);
+  free(p), free(b), free(root);
 }
 
 static void max_sim(const tensor_ref_call *c) {

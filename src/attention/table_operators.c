@@ -95,7 +95,8 @@ static const smx_port soft_out[] = {{"y", DIMS, 0, "of every token", "... t e"}}
 static const smx_param soft_params[] = {
     {"scale", "of squared distances; 0: 1 / sqrt(d)", 0, 0, 1e30, 0, NULL},
     {"steps", "of Newton's method", 20, 0, 1000, SMX_PARAM_INT, NULL},
-    {"ridge", "is added to the diagonal of what is inverted", 0.01, 0, 1e30, 0, NULL}};
+    {"ridge", "is added to the diagonal of what is inverted", 0.01, 0, 1e30, 0, NULL},
+    {"normalise", "W becomes D W D, D = 1 / sqrt(the sums of the rows of A)", 0, 0, 1, SMX_PARAM_INT, no_yes}};
 
 #define WHOLE_OF(name, help) {name, DIMS, SMX_PORT_INT | SAVED, help, "... l"}
 static const smx_port segment_in[] = {
@@ -279,7 +280,8 @@ const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
         .about = "With P = A + ridge, W begins as 1.8 P / (the largest sum of a row of P)^2, where the "
                  "authors take that of A, and takes steps 2 W - W P W, which square what is left to the "
                  "inverse: 20 are enough for landmarks that are apart, or with a ridge. Sums are not "
-                 "divided by anything. With all tokens as landmarks and ridge = 0 it is kernel "
+                 "divided by anything, unless normalise = yes: the form of the later paper, whose "
+                 "authors have ridge = 0 there. With all tokens as landmarks and ridge = 0 it is kernel "
                  "attention. In double. Gradients of x, landmarks and v; the one through W is that of "
                  "an inverse, not of its steps, as the authors have it.",
         .source = "SOFT: Softmax-free Transformer with Linear Complexity (Lu et al. 2021); Softmax-free "

@@ -260,6 +260,9 @@ static void inverse_of_landmarks(void **state) {
                .setting = {{"scale", "1"}, {"ridge", "0"}}};
   good(call(&c)); /* A A^-1 A */
   near(y, (double[]){1, .606530659713, .606530659713, .606530659713, 1, .367879441171}, 6, 1e-12);
+  c.setting[2][0] = "normalise", c.setting[2][1] = "yes";
+  good(call(&c)); /* A D A^-1 D A, as the authors' SoftmaxFreeNormAttention has it */
+  near(y, (double[]){.45367578, .29220429, .29220429, .29220429, .50772039, .18756372}, 6, 1e-8);
   c.in[0].data = far, c.setting[1][1] = "0.01", c.setting[2][0] = "steps", c.setting[2][1] = "40";
   c.in[1].data = far;
   good(call(&c));

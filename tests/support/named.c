@@ -417,6 +417,7 @@ static void fit_documents(named *p, dims *d, const char *chosen) {
   if (!strcmp(p->op->name, "soft_attention")) { /* the inverse is that of the reference */
     smx_params_set(p->op, &p->params, "steps", 40);
     smx_params_set(p->op, &p->params, "ridge", p->variant % 2 ? 0.5 : 0.01);
+    smx_params_set(p->op, &p->params, "normalise", p->variant / 2 % 2);
   }
   if (!strcmp(p->op->name, "lsh_codes") && (!chosen || strcmp(chosen, "p") != 0)) /* planes of all */
     dims_set(d, "p", 0, (int64_t)(dims_param(d, "bits", 0) * dims_param(d, "tables", 0)));
