@@ -55,8 +55,8 @@ const setting attend_settings[] = {
         "[B, H, Lq, size]: rows r beside the queries; values weigh more on one side of the mean of <r, key>"),
     OWN("additive", "FILE", "[B, H, size]: u of the scores sum u tanh(query + key), instead of products"),
     OWN("row", "FILE",
-        "[B, H, Lq], or [H, 1]: where an operator on rows makes the weights, a number for each row in place of "
-        "its parameter, as alpha of entmax"),
+        "[B, H, Lq], or [H, 1]: where an operator on rows makes the weights, a number for each row in place "
+        "of its parameter, as alpha of entmax"),
     {"result", 0, "R",
      "what to give: o (default; and lse, in a file of several arrays); products, capped, scores or weights: "
      "the matrix at that stage; mass: how much weight each key gets; keys: the --keep keys with the most; "

@@ -261,8 +261,9 @@ static int check_head(const attention *a, const char *path) {
 }
 
 static void narrow(attention *a) {
-  static const int32_t dims[TENSORS] = {[Q] = 4,     [K] = 4,       [MASK] = 4,   [BIAS] = 4,    [SLOPES] = 2,
-                                        [SINKS] = 2, [LENGTHS] = 1, [SECOND] = 4, [ADDITIVE] = 3, [ROW] = 3};
+  static const int32_t dims[TENSORS] = {
+      [Q] = 4,     [K] = 4,       [MASK] = 4,   [BIAS] = 4,     [SLOPES] = 2,
+      [SINKS] = 2, [LENGTHS] = 1, [SECOND] = 4, [ADDITIVE] = 3, [ROW] = 3};
   const int64_t group = a->view[Q].shape[1] / a->view[K].shape[1];
   const io_array *streams = &a->in[STREAMS].array;
   if (!a->how.streams) a->how.stream += (uint64_t)(a->batch * a->view[Q].shape[1]);

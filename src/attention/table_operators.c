@@ -96,7 +96,8 @@ static const smx_param soft_params[] = {
     {"scale", "of squared distances; 0: 1 / sqrt(d)", 0, 0, 1e30, 0, NULL},
     {"steps", "of Newton's method", 20, 0, 1000, SMX_PARAM_INT, NULL},
     {"ridge", "is added to the diagonal of what is inverted", 0.01, 0, 1e30, 0, NULL},
-    {"normalise", "W becomes D W D, D = 1 / sqrt(the sums of the rows of A)", 0, 0, 1, SMX_PARAM_INT, no_yes}};
+    {"normalise", "W becomes D W D, D = 1 / sqrt(the sums of the rows of A)", 0, 0, 1, SMX_PARAM_INT,
+     no_yes}};
 
 #define WHOLE_OF(name, help) {name, DIMS, SMX_PORT_INT | SAVED, help, "... l"}
 static const smx_port segment_in[] = {
