@@ -187,12 +187,11 @@ void state_store(const state_call *s, int64_t item, int64_t head, const char *st
   const int64_t first = (item * s->groups + head) * s->m;
   for (int64_t i = 0; i < s->m && s->n != s->wide_n; i++)
     memcpy(to + (first + i) * s->n * s->bytes, state + i * s->wide_n * s->bytes, (size_t)(s->n * s->bytes));
-  s->kernels->clean(to + first * s->n * s->bytes, s->m * s->n);
+  s->kernels->clean(to + first * s->n * s->bytes, s->m * s->n, false);
 }
 
 /* ---- norms: out = (sum w v, sum w), all = (sum v, count) ---- */
 
-static double inverse(double x) { return x == 0 ? 0 : 1 / x; }
 static double dot(const double *a, const double *b, int64_t n) {
   double sum = 0;
   for (int64_t j = 0; j < n; j++) sum += a[j] * b[j];
@@ -208,9 +207,10 @@ static norm_parts parts_of(const state_call *s, const state_made *made) {
   norm_parts p = {.by = 1};
   if (s->norm == NORM_NONE) return p;
   const double sum = made->out[s->e];
-  if (s->norm == NORM_SUM) return p.by = inverse(sum + s->eps), p;
-  p.by = p.share = inverse(made->all[s->e]), p.z = sum * p.share;
-  if (s->norm == NORM_MALA) p.r = inverse(p.z + s->eps), p.by = (1 + p.r) * p.share, p.mean = -p.z * p.share;
+  if (s->norm == NORM_SUM) return p.by = state_inverse(sum + s->eps), p;
+  p.by = p.share = state_inverse(made->all[s->e]), p.z = sum * p.share;
+  if (s->norm == NORM_MALA)
+    p.r = state_inverse(p.z + s->eps), p.by = (1 + p.r) * p.share, p.mean = -p.z * p.share;
   if (s->norm == NORM_INLINE) p.mean = (1 - p.z) * p.share;
   return p;
 }

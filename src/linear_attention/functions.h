@@ -64,9 +64,11 @@ void state_stage_queries(const state_call *s, int64_t item, int64_t head, int64_
 
 /* A state in memory of wide rows, from the tensor at port `past`, or of zeros; and to an output. */
 void state_load(const state_call *s, int64_t item, int64_t head, const char *from, char *state);
-/* Where rows are as wide as the output, `state` is already there. */
+/* Where rows are as wide as the output, `state` is already there. Subnormal numbers stay, so that a
+ * call that goes on from it has what one call for all tokens has. */
 void state_store(const state_call *s, int64_t item, int64_t head, const char *state, char *to);
 
+static inline double state_inverse(double x) { return x == 0 ? 0 : 1 / x; }
 /* y of a token; the gradients of out and all for dy. */
 void state_norm_of(const state_call *s, const state_made *made, double *y);
 void state_norm_back(const state_call *s, state_made *made);

@@ -9,7 +9,7 @@
 #include "functions.h"
 #include "functions_walks.h"
 
-enum { CHUNK = 64 }; /* tokens, staged together, at most */
+enum { CHUNK = 128 }; /* tokens, staged together, at most */
 
 typedef struct forward_call {
   state_call s;
@@ -24,6 +24,7 @@ typedef struct forward_work {
   state_made made;
   double *y;
   const char *past; /* what the next walk begins with, if that is not in state */
+  state_ahead ahead[3];
 } forward_work;
 
 static size_t work_of(const forward_call *f, char *memory, forward_work *w) {
@@ -43,6 +44,13 @@ static char *y_rows(const state_call *s, int64_t item, int64_t head, int64_t fir
   return state_rows(s, s->c->out.view + OUT_Y, item, s->groups * s->per, head, s->queries, first, s->e);
 }
 
+/* What `state_norm_of` has of NORM_SUM, in the kernel. */
+static void divide_row(const state_call *s, const char *out, char *y) {
+  double sum;
+  smx_reals_load(s->c->is_f64, out + s->e * s->bytes, 1, &sum);
+  s->kernels->times(state_inverse(sum + s->eps), out, s->e, y);
+}
+
 static void write_queries(const state_call *s, int64_t item, int64_t head, int64_t first, int64_t count,
                           forward_work *w) {
   const bool f64 = s->c->is_f64;
@@ -50,7 +58,13 @@ static void write_queries(const state_call *s, int64_t item, int64_t head, int64
   if (s->norm == NORM_NONE) {
     for (int64_t i = 0; i < count && w->out != to; i++)
       memcpy(to + i * s->e * s->bytes, state_at(s, w->out, i, s->wide_n), (size_t)(s->e * s->bytes));
-    s->kernels->clean(to, count * s->e);
+    s->kernels->clean(to, count * s->e, true);
+    return;
+  }
+  if (s->norm == NORM_SUM) {
+    for (int64_t i = 0; i < count; i++)
+      divide_row(s, state_at(s, w->out, i, s->wide_n), state_at(s, to, i, s->e));
+    s->kernels->clean(to, count * s->e, true);
     return;
   }
   for (int64_t i = 0; i < count; i++, to += s->e * s->bytes) {
@@ -63,22 +77,31 @@ static void write_queries(const state_call *s, int64_t item, int64_t head, int64
   }
 }
 
+/* Whether a walk of the tokens of a chunk leaves the state where it is an output, all of it. */
+static bool is_result(const state_call *s, bool queries) {
+  return s->keys == 1 && queries && s->causal && s->n == s->wide_n && s->n == s->e;
+}
+
 /* Tokens of one chunk: their keys are added to the state, their queries read it. */
 static void walk_chunk(const state_call *s, forward_work *w, int64_t count, bool keys, bool queries) {
   state_walk walk = walk_of(w->state, s->d, s->wide_n, s->wide_d, count);
   if (s->n > s->e && keys) {
     state_walk sums = walk_of(state_at(s, w->state, s->d, s->wide_n), 1, s->wide_n, 1, count);
-    sums.step[0] = (state_step){w->t.kept, w->t.v, queries ? w->t.one : NULL, w->all};
+    const bool reads = queries && s->norm != NORM_SUM;
+    sums.step[0] = (state_step){w->t.kept, w->t.v, reads ? w->t.one : NULL, w->all};
     s->kernels->walk(&sums);
   }
   walk_shrinks(s, &walk, &w->t, false);
   walk.from = w->past, w->past = NULL;
+  memcpy(walk.ahead, w->ahead, sizeof walk.ahead);
   if (s->delta) {
     walk.step[0] = (state_step){NULL, NULL, w->t.k, w->recall};
     walk.step[1] = (state_step){w->t.k, w->delta, w->t.q, w->out};
     walk.two = true, walk.rule = STATE_DELTA, walk.beta = w->t.beta, walk.value = w->t.v;
   } else {
     walk.step[0] = (state_step){keys ? w->t.k : NULL, w->t.v, queries ? w->t.q : NULL, w->out};
+    if (is_result(s, queries))
+      walk.result = (size_t)(s->c->dims.lead_count * s->groups * s->m * s->n * s->bytes);
   }
   s->kernels->walk(&walk);
 }
@@ -98,6 +121,20 @@ static void begin_state(const state_call *s, int64_t item, int64_t group, forwar
   else state_load(s, item, group, past, w->state);
 }
 
+/* Tokens of the next chunk, if there is one of as many. */
+static void look_ahead(const forward_call *f, int64_t item, int64_t group, int64_t head, int64_t next,
+                       forward_work *w) {
+  const state_call *s = &f->s;
+  const smx_view *in = s->c->in.view;
+  memset(w->ahead, 0, sizeof w->ahead);
+  if (!s->causal || next + f->chunk > s->keys) return;
+  const int64_t d = s->d * s->bytes, e = s->e * s->bytes;
+  w->ahead[0] =
+      (state_ahead){state_rows(s, in + IN_Q, item, s->groups * s->per, head, s->queries, next, s->d), d};
+  w->ahead[1] = (state_ahead){state_rows(s, in + IN_K, item, s->groups, group, s->keys, next, s->d), d};
+  w->ahead[2] = (state_ahead){state_rows(s, in + IN_V, item, s->groups, group, s->keys, next, s->e), e};
+}
+
 static void walk_head(const forward_call *f, int64_t item, int64_t group, int64_t head, forward_work *w) {
   const state_call *s = &f->s;
   begin_state(s, item, group, w);
@@ -105,6 +142,7 @@ static void walk_head(const forward_call *f, int64_t item, int64_t group, int64_
     const int64_t count = s->keys - first < f->chunk ? s->keys - first : f->chunk;
     state_stage_keys(s, item, group, first, count, &w->t);
     if (s->causal) open_queries(s, item, head, first, count, w);
+    look_ahead(f, item, group, head, first + f->chunk, w);
     walk_chunk(s, w, count, true, s->causal);
     if (s->causal) write_queries(s, item, head, first, count, w);
   }
@@ -125,7 +163,7 @@ static void task(void *arg, int64_t number) {
   work_of(f, memory, &w);
   if (s->n == s->wide_n) w.state = s->c->out.view[OUT_STATE].data + number * s->m * s->n * s->bytes;
   for (int64_t r = 0; r < s->per; r++) walk_head(f, item, group, group * s->per + r, &w);
-  state_store(s, item, group, w.state, s->c->out.view[OUT_STATE].data);
+  if (s->delta || !is_result(s, true)) state_store(s, item, group, w.state, s->c->out.view[OUT_STATE].data);
   smx_scratch_give(&f->scratch, memory);
 }
 

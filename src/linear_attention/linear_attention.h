@@ -48,6 +48,12 @@ typedef enum state_rule {
   STATE_BACK   /* y = -beta out */
 } state_rule;
 
+/* Rows that are read next, one for each token of a walk; NULL: none. */
+typedef struct state_ahead {
+  const void *rows;
+  int64_t bytes; /* of a row */
+} state_ahead;
+
 /* One walk over tokens with a state [rows][width]. A token shrinks the state, S = decay S, and
  * takes its steps; backward, from the last token to the first, it takes its steps and then
  * shrinks it. Every element of the state has its own sums, over tokens; every element of `out`
@@ -56,6 +62,10 @@ typedef struct state_walk {
   void *state;
   const void *from; /* what the state is before, if it is not there yet: of one step, which adds */
   int64_t rows, width, x_step, tokens; /* width: padded */
+  /* Not 0: after one token, which adds and reads, the state is a result, of so many bytes with
+   * those of other walks. It is written as `clean` without `tiny` leaves it, maybe past the
+   * caches. */
+  size_t result;
   state_step step[2];
   bool two, backward; /* two: steps */
   state_rule rule;
@@ -65,6 +75,7 @@ typedef struct state_walk {
   const void *decay;
   int64_t decay_token, decay_row;
   bool lanes;
+  state_ahead ahead[3]; /* is fetched into the caches meanwhile */
   /* NULL, or where the states before the tokens go, [tokens][rows][width], or are; NULL, or
    * [tokens][width]: the sum over the rows of S times the state before. */
   void *before;
@@ -75,8 +86,10 @@ typedef struct linear_attention_kernels {
   void (*walk)(const state_walk *w);
   /* y = scale map(x), and its derivative, if slope is not NULL. */
   void (*map)(int map, double scale, const void *x, int64_t n, void *y, void *slope);
-  /* n numbers become what outputs hold: no subnormal ones, and one NaN. */
-  void (*clean)(void *x, int64_t n);
+  /* n numbers become what outputs hold: one NaN, and with `tiny` no subnormal ones. */
+  void (*clean)(void *x, int64_t n, bool tiny);
+  /* y = by x, a product of doubles. */
+  void (*times)(double by, const void *x, int64_t n, void *y);
   /* In double, as everywhere. */
   void (*sin_cos)(double x, double *sine, double *cosine);
   void (*normal)(uint64_t seed, uint64_t stream, int64_t n, double *noise);

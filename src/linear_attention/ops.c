@@ -1,6 +1,7 @@
 /* linear_attention/ops.c - walks over tokens with a state (linear_attention.h). Compiled once
  * for an instruction set and real type. */
 #include "engine/loops.h"
+#include "engine/machine.h"
 #include "linear_attention.h"
 
 /* Number `at` of an array that may not be there. */
@@ -203,10 +204,22 @@ NOINLINE void copy_rows(const real *from, int64_t from_stride, int64_t rows, rea
   for (int64_t i = 0; i < rows; i++, from += from_stride, to += stride) v_store(to, v_load(from));
 }
 
+/* Some tokens' share of what is read next, of which each panel takes a part. */
+SMI void fetch_ahead(const state_walk *w, const panel *p, int64_t first, int tokens) {
+  enum { ARRAYS = sizeof w->ahead / sizeof *w->ahead };
+  const int64_t wide = VECTORS * LANES, panels = (w->width + wide - 1) / wide;
+  for (int64_t i = p->j / wide; i < ARRAYS && !p->row; i += panels) {
+    const state_ahead *a = w->ahead + i;
+    const char *at = (const char *)a->rows + first * a->bytes, *end = at + tokens * a->bytes;
+    for (; a->rows && at < end; at += 64) v_prefetch_far(at);
+  }
+}
+
 static void walk_tokens(const state_walk *w, tile_fn *tile, panel *p) {
   token_steps steps = {w->step, w->step, 0};
   for (int tokens; steps.first < w->tokens; steps.first += tokens) {
     tokens = steps.first + TOKENS <= w->tokens ? TOKENS : 1;
+    fetch_ahead(w, p, steps.first, tokens);
     tile(w, p, &steps, tokens);
     p->from = p->at, p->from_stride = p->stride;
   }
@@ -248,7 +261,46 @@ static void walk_panel(const state_walk *w, tile_fn *const *tile, int64_t j) {
   } while (p.row < w->rows);
 }
 
+/* ---- one token ----
+ *
+ * A state that is read once and written once is walked as it lies in memory: a row at a time, with
+ * y and out in the first-level cache. */
+
+SMI void put_state(real *to, vreal x, bool streams) {
+  x = v_select(v_eq(x, x), x, v_set1(r_nan()));
+  if (streams) v_stream(to, x);
+  else v_store(to, x);
+}
+
+SMI void one_token_of(const state_walk *w, bool streams) {
+  const state_step *s = w->step;
+  const real *from = w->from ? w->from : w->state, *x = s->x, *y = s->y, *z = s->z, *decay = w->decay;
+  real *to = w->state, *out = s->out;
+  for (int64_t i = 0; i < w->rows; i++, from += w->width, to += w->width) {
+    const vreal by = v_set1(decay ? decay[i * w->decay_row] : 1), xi = v_set1(x[i]), zi = v_set1(z[i]);
+    for (int64_t j = 0; j < w->width; j += LANES) {
+      const vreal state = v_fma(xi, v_load(y + j), v_mul(v_load(from + j), by));
+      v_store(out + j, v_fma(zi, state, i ? v_load(out + j) : v_set1(0)));
+      put_state(to + j, state, streams);
+    }
+  }
+}
+
+static void one_token(const state_walk *w) {
+  const bool lines = w->width * sizeof(real) % 64 == 0 && (uintptr_t)w->state % 64 == 0;
+  if (!lines || writing_for(w->result) != WRITE_STREAMING) {
+    one_token_of(w, false);
+    return;
+  }
+  one_token_of(w, true);
+  v_stream_end();
+}
+
 static void walk(const state_walk *w) {
+  if (w->result && w->rows > 0) {
+    one_token(w);
+    return;
+  }
   tile_fn *const tile[] = {tile_for(w, 0), w->two ? tile_for(w, 1) : NULL};
   if (!tile[0] || (w->two && !tile[1])) {
     walk_plainly(w, tile);
@@ -257,11 +309,16 @@ static void walk(const state_walk *w) {
   for (int64_t j = 0; j < w->width; j += vectors_at(w, j) * LANES) walk_panel(w, tile, j);
 }
 
-static void clean(void *x, int64_t n) {
+static void clean(void *x, int64_t n, bool tiny) {
   for (int64_t i = 0; i < n; i += LANES) {
     const int cnt = lanes_left((size_t)(n - i));
-    put(x, (size_t)i, cnt, v_clean(at(x, (size_t)i, cnt)));
+    const vreal is = at(x, (size_t)i, cnt);
+    put(x, (size_t)i, cnt, tiny ? v_clean(is) : v_select(v_eq(is, is), is, v_set1(r_nan())));
   }
+}
+
+static void times(double by, const void *x, int64_t n, void *y) {
+  for (int64_t i = 0; i < n; i++) ((real *)y)[i] = (real)(by * (double)((const real *)x)[i]);
 }
 
 typedef struct mapped {
@@ -303,4 +360,4 @@ static void map_all(int map, double scale, const void *x, int64_t n, void *y, vo
 }
 
 const linear_attention_kernels SMX_FN(linear_attention_kernels) = {
-    walk, map_all, clean, SMX_FN(state_sin_cos), SMX_FN(state_normal)};
+    walk, map_all, clean, times, SMX_FN(state_sin_cos), SMX_FN(state_normal)};

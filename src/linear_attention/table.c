@@ -112,8 +112,9 @@ const smx_op linear_attention_table[LINEAR_ATTENTION_COUNT] = {
                  "and 1: m = d + 1, n = e + 1. Every element of it is one sum in the order of the "
                  "tokens, with one rounding a token, so y has the same bits for all tokens at once, in "
                  "parts with past, or one by one; without decay, sums in f32 of more than 2^24 tokens "
-                 "may stand still. A key that the mask hides changes nothing. Without causal order all "
-                 "keys come before the first query; no decay and no beta then. h / g heads of queries "
+                 "may stand still (f64 tensors have f64 states), and the state keeps subnormal numbers. "
+                 "A key that the mask hides changes nothing. Without causal order all keys come "
+                 "before the first query; no decay and no beta then. h / g heads of queries "
                  "share a head of keys. Gradients of all but the mask, of state too.",
         .source = "Transformers are RNNs (Katharopoulos et al. 2020); Retentive Network (Sun et al. "
                   "2023); GLA (Yang et al. 2023); Parallelizing Linear Transformers with the Delta "

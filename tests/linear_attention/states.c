@@ -1,6 +1,7 @@
 /* states.c - proves linear_attention on the worked examples of the catalogue of papers, that its
  * bits do not depend on how tokens are cut into calls, on threads and instruction sets, that its
  * gradients are differences over several chunks, and that hidden keys change nothing. */
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,6 +212,74 @@ static void the_same_bits_in_parts(void **state) {
     for (int i = 0; i < IN + OUT; i++) free(x[i]);
     drop(&m);
   }
+}
+
+/* The same in the range of subnormal numbers, which fading states come to: keys and values of
+ * 1e-19, queries of 1e6. */
+static void faint_states_in_parts(void **state) {
+  enum { TOKENS = 60, D = 4, E = 16 };
+  static float q[TOKENS * D], k[TOKENS * D], v[TOKENS * E], decay[TOKENS], beta[TOKENS], y[2][TOKENS * E],
+      left[2][D * E], past[D * E];
+  rng r = {31};
+  for (int i = 0; i < TOKENS * D; i++)
+    q[i] = (float)rng_normal(&r) * 1e6F, k[i] = (float)rng_normal(&r) * 1e-19F;
+  for (int i = 0; i < TOKENS * E; i++) v[i] = (float)rng_normal(&r) * 1e-19F;
+  for (int i = 0; i < TOKENS; i++) decay[i] = -0.5F, beta[i] = 0.5F;
+  for (int delta = 0; delta < 2; delta++)
+    for (int how = 0; how < 2; how++) {
+      memset(past, 0, sizeof past);
+      for (int64_t t = 0, n = how ? 1 : TOKENS; t < TOKENS; t += n) {
+        int64_t of_d[] = {1, n, D}, of_e[] = {1, n, E}, one[] = {1, n, 1}, rates[] = {1, n},
+                rest[] = {1, D, E};
+        const smx_tensor in[] = {tensor(q + t * D, SMX_F32, 3, of_d), tensor(k + t * D, SMX_F32, 3, of_d),
+                                 tensor(v + t * E, SMX_F32, 3, of_e), tensor(decay + t, SMX_F32, 3, one),
+                                 tensor(beta + t, SMX_F32, 2, rates), tensor(past, SMX_F32, 3, rest)},
+                         out[] = {tensor(y[how] + t * E, SMX_F32, 3, of_e),
+                                  tensor(left[how], SMX_F32, 3, rest)};
+        good(smx_forward(op(), NULL, NULL, 6,
+                         (const smx_tensor *[]){in, in + 1, in + 2, in + 3, delta ? in + 4 : NULL, in + 5}, 2,
+                         (const smx_tensor *[]){out, out + 1}));
+        memcpy(past, left[how], sizeof past);
+      }
+    }
+  assert_memory_equal(y[1], y[0], sizeof y[0]);
+  assert_memory_equal(left[1], left[0], sizeof left[0]);
+  assert_true(y[0][0] != 0 && fabsf(left[0][0]) < FLT_MIN);
+}
+
+/* One token of so many heads that their states are written past the caches, against each head
+ * alone. A NaN in a state is the canonical one. */
+static void states_past_the_caches(void **state) {
+  enum { HEADS = 150, D = 128 };
+  const int64_t all = HEADS * D * D;
+  float *past = malloc((size_t)all * sizeof *past), *left = aligned_alloc(64, (size_t)all * sizeof *left);
+  static float q[HEADS * D], k[HEADS * D], v[HEADS * D], y[HEADS * D], alone[D * D], row[D];
+  rng r = {37};
+  for (int i = 0; i < HEADS * D; i++)
+    q[i] = (float)rng_normal(&r), k[i] = (float)rng_normal(&r), v[i] = (float)rng_normal(&r);
+  for (int64_t i = 0; i < all; i++) past[i] = (float)rng_normal(&r);
+  const unsigned odd = 0xffc12345;
+  memcpy(past + 5, &odd, sizeof odd);
+  for (int single = 0; single < 2; single++) {
+    const int64_t n = single ? 1 : HEADS;
+    for (int64_t at = 0; at < HEADS; at += n) {
+      int64_t rows[] = {n, 1, D}, squares[] = {n, D, D};
+      const bool whole = n == HEADS;
+      const smx_tensor tq = tensor(q + at * D, SMX_F32, 3, rows), tk = tensor(k + at * D, SMX_F32, 3, rows),
+                       tv = tensor(v + at * D, SMX_F32, 3, rows),
+                       tp = tensor(past + at * D * D, SMX_F32, 3, squares),
+                       ty = tensor(whole ? y : row, SMX_F32, 3, rows),
+                       ts = tensor(whole ? left : alone, SMX_F32, 3, squares);
+      good(smx_forward(op(), NULL, NULL, 6, (const smx_tensor *[]){&tq, &tk, &tv, NULL, NULL, &tp}, 2,
+                       (const smx_tensor *[]){&ty, &ts}));
+      if (whole) continue;
+      assert_memory_equal(row, y + at * D, sizeof row);
+      assert_memory_equal(alone, left + at * D * D, sizeof alone);
+    }
+  }
+  const float canonical = NAN;
+  assert_memory_equal(left + 5, &canonical, sizeof canonical);
+  free(past), free(left);
 }
 
 static void the_same_bits_every_way(void **state) {
@@ -501,6 +570,8 @@ int main(void) {
       cmocka_unit_test(the_four_rules),
       cmocka_unit_test(the_norms),
       cmocka_unit_test(the_same_bits_in_parts),
+      cmocka_unit_test(faint_states_in_parts),
+      cmocka_unit_test(states_past_the_caches),
       cmocka_unit_test(the_same_bits_every_way),
       cmocka_unit_test(gradients_are_differences),
       cmocka_unit_test(slots_in_parts),
