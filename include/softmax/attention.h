@@ -62,6 +62,7 @@ typedef enum smx_attention_weights {
   SMX_ATTENTION_SHAPED = 16,
   SMX_ATTENTION_LSSA = 17,
   SMX_ATTENTION_LSSAR = 18,
+  SMX_ATTENTION_UNIFIED = 19,
   SMX_ATTENTION_KINDS /* how many this header knows; a newer library has more: smx_attention_kind_count() */
 } smx_attention_weights;
 

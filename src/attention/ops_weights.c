@@ -17,9 +17,9 @@ static double log_of(attn_unit unit, double s) {
 
 /* ---- softmax, with more in the sum or another scale ---- */
 
-static void softmax_weigh(const attn_call *c, const attn_row *row, weighing *w) {
+/* Exponentials and their sum, in a unit that is open. */
+SMI void sum_exponentials(weighing *w) {
   LANE_SUM(sum);
-  exp_open(c, w, -R_INF);
   EACH_SCORE_UNROLLED(w, u, j) {
     const vreal e = exp_weight(v_load(w->z + j), w->scale_exp);
     sum[u] = v_add(sum[u], e);
@@ -32,6 +32,10 @@ static void softmax_weigh(const attn_call *c, const attn_row *row, weighing *w) 
   w->gain = w->a[0];
   EACH_SCORE_UNROLLED(w, u, j) { v_store(w->z + j, v_div(v_load(w->z + j), v_set1(w->gain))); }
   w->a[0] = 1;
+}
+static void softmax_weigh(const attn_call *c, const attn_row *row, weighing *w) {
+  exp_open(c, w, -R_INF);
+  sum_exponentials(w);
 }
 static void softmax_finish(const attn_call *c, const attn_row *row, finished *f) {
   const double sum = row->a[0] * row->gain;
@@ -50,6 +54,22 @@ static double softmax_n_constant(const attn_call *c) {
 }
 static double ssmax_scale(const attn_call *c, const attn_row *row) {
   return row->count > 0 ? c->param[0] * d_log(row->count, 0) + c->param[1] : 1;
+}
+
+/* ---- softmax by a unified maximum: relative to e^phi, or to the largest score where one is out of
+ * range. Units are powers of two, so both have the bits of softmax. ---- */
+
+static void unified_weigh(const attn_call *c, const attn_row *row, weighing *w) {
+  const real phi = (real)c->param[0];
+  vreal least = v_set1(R_INF);
+  EACH_SCORE(w, u, j) {
+    const vreal z = v_load(w->z + j);
+    least = v_min(v_select(v_hidden(z), v_set1(R_INF), z), least);
+  }
+  const bool near = v_hmin(least) - phi > (real)c->param[1] && w->top - phi < (real)c->param[2];
+  exp_open(c, w, -R_INF);
+  if (near) w->scale_exp = v_first(exp_k(v_set1(phi)));
+  sum_exponentials(w);
 }
 
 /* ---- credal: e^z + a, in the unit of the larger of e^z and 1 ---- */
@@ -455,6 +475,10 @@ const weigher SMX_FN(attn_weighers)[SMX_ATTENTION_KINDS] = {
                              .weigh = lssar_weigh,
                              .finish = softmax_finish,
                              MEASURES(lssar, 2)},
+    [SMX_ATTENTION_UNIFIED] = {.values = 1,
+                               .weigh = unified_weigh,
+                               .finish = softmax_finish,
+                               .grad = softmax_grad},
     [SMX_ATTENTION_CENTRED] = {.values = 1,
                                .stat = centred_stat,
                                .weigh = centred_weigh,

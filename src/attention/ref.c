@@ -143,6 +143,7 @@ static real weigh(const attention_ref *c, const real *z, int64_t i, int64_t n, r
   }
   switch (c->weights) {
     case SMX_ATTENTION_SOFTMAX:
+    case SMX_ATTENTION_UNIFIED:
     case SMX_ATTENTION_SSMAX: return softmax(c, z, c->sink, w);
     case SMX_ATTENTION_SOFTMAX_N: return softmax(c, z, logl((real)c->param[0]), w);
     case SMX_ATTENTION_SOFTPICK: return softpick(c, z, w);

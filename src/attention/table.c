@@ -173,4 +173,17 @@ const smx_attention_kind attention_table[SMX_ATTENTION_KINDS] = {
         PARAMS({"power", "of what is left", 15, 1, 0x1p10, 0, NULL},
                REAL("offset", "is taken from n u", 1, 0),
                {"ramp", "rows of so many keys or fewer have offset 0", 3, 0, MOST, SMX_PARAM_INT, NULL})},
+    [SMX_ATTENTION_UNIFIED] = {
+        .id = SMX_ATTENTION_UNIFIED, .name = "unified", .flags = SINKS | BACKWARD | STATES,
+        .title = "softmax by a unified maximum",
+        .formula = "w = e^(z - phi) / sum e^(z - phi) where low < z - phi < high, else softmax(z)",
+        .about = "The same phi for all rows, as statistics of a model's scores suggest it, in place of "
+                 "the largest score; of each 1024 keys, where one is out of range all are recomputed by "
+                 "their largest. Exponentials are scaled by powers of two, so the bits of o are those "
+                 "of softmax for any phi, and it is no faster here: the largest score is "
+                 "known when weights are formed.",
+        .source = "FlashDecoding++: Faster Large Language Model Inference on GPUs (Hong et al. 2023)",
+        PARAMS({"phi", "the unified maximum", 0, -1e5, 1e5, 0, NULL},
+               {"low", "z - phi is above it, or the row is recomputed", -40, -40, 0, 0, NULL},
+               {"high", "and below it", 40, 0, 40, 0, NULL})},
 };

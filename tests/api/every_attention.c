@@ -113,6 +113,7 @@ static void kinds(stage *s, smx_attention_weights weights) {
       [SMX_ATTENTION_SHAPED] = {1, 1, 1},
       [SMX_ATTENTION_LSSA] = {2},
       [SMX_ATTENTION_LSSAR] = {15, 1, 3},
+      [SMX_ATTENTION_UNIFIED] = {0.5, -2, 2},
   };
   qkv a = plain(s, B, LQ, LK);
   a.o->weights = weights;
@@ -139,6 +140,7 @@ KIND(credal, SMX_ATTENTION_CREDAL)
 KIND(shaped, SMX_ATTENTION_SHAPED)
 KIND(lssa, SMX_ATTENTION_LSSA)
 KIND(lssar, SMX_ATTENTION_LSSAR)
+KIND(unified, SMX_ATTENTION_UNIFIED)
 
 static void backward(stage *s, const qkv *a) {
   const smx_tensor *o = output(s, a), *lse = sums(s, a), *d_o = upstream(s, a);
@@ -370,6 +372,7 @@ const every_case every_attention[] = {
     {"attention shaped", shaped, CASE_FLOATS},
     {"attention lssa", lssa, CASE_FLOATS},
     {"attention lssar", lssar, CASE_FLOATS},
+    {"attention unified", unified, CASE_FLOATS},
     {"attention_backward", attention_backward, CASE_FLOATS},
     {"attention_backward, packed", attention_backward_packed, CASE_FLOATS},
     {"attention_backward, few heads", attention_backward_few, CASE_FLOATS},

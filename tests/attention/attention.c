@@ -26,6 +26,7 @@ static const double params[][SMX_ATTENTION_PARAMS] = {
     [SMX_ATTENTION_SHAPED] = {1, 0.75, 0.5},
     [SMX_ATTENTION_LSSA] = {SMX_ATTENTION_NORM_L1, 1e-8},
     [SMX_ATTENTION_LSSAR] = {3, 1, 3},
+    [SMX_ATTENTION_UNIFIED] = {0.5, -2, 2}, /* in range, and not */
 };
 
 static void set_weights(acase *a, int weights) { acase_weights(a, weights, COUNT_OF(params), params); }
@@ -234,6 +235,9 @@ typedef struct answer {
 static void known_answers(void **state) {
   static const answer answers[] = {
       {SMX_ATTENTION_SOFTMAX, {0}, {0.657204095482, 0.511817832575}, 1.42417343007, 0},
+      {SMX_ATTENTION_UNIFIED, {0, -40, 40}, {0.657204095482, 0.511817832575}, 1.42417343007, 0},
+      {SMX_ATTENTION_UNIFIED, {10, -40, 40}, {0.657204095482, 0.511817832575}, 1.42417343007, 0},
+      {SMX_ATTENTION_UNIFIED, {-50, -40, 40}, {0.657204095482, 0.511817832575}, 1.42417343007, 0},
       {SMX_ATTENTION_SOFTMAX_N, {1}, {0.529701141432, 0.412520999160}, NAN, 0},
       {SMX_ATTENTION_SOFTMAX_N, {3}, {0.381624580046, 0.297201838454}, NAN, 0},
       {SMX_ATTENTION_SSMAX, {0.43}, {0.654910990499, 0.592181523387}, NAN, 0},

@@ -32,8 +32,9 @@ static results run_case(const acase *a, smx_context *ctx, int order) {
 
 static void set_kind(acase *a, int which) {
   static const double some[][SMX_ATTENTION_PARAMS] = {
-      {0}, {1.5},  {0.43, 0.1},   {-1},           {0},          {0},   {0},       {2, 1e-6}, {1},       {3},
-      {2}, {2, 5}, {-0.03, 1.03}, {1, 0.1, 1e-3}, {2, 1e-6, 5}, {0.5}, {1, 1, 1}, {2, 1e-6}, {15, 1, 3}};
+      {0},          {1.5}, {0.43, 0.1}, {-1},      {0},        {0},           {0},
+      {2, 1e-6},    {1},   {3},         {2},       {2, 5},     {-0.03, 1.03}, {1, 0.1, 1e-3},
+      {2, 1e-6, 5}, {0.5}, {1, 1, 1},   {2, 1e-6}, {15, 1, 3}, {0.5, -2, 2}};
   acase_weights(a, which % SMX_ATTENTION_KINDS, COUNT_OF(some), some);
   a->options.causal = which % 2;
   if (which % 3 == 1) a->options.window_left = 1100;
@@ -360,6 +361,33 @@ static void split_keys(void **state) {
   }
 }
 
+/* A unified maximum has the bits of softmax, for scores in range and far out of it; lse is a
+ * logarithm of another sum and power of two. */
+static void a_unified_maximum(void **state) {
+  static const double phi[] = {0, 10, -39, 1000, -1e5};
+  for (int which = 0; which < 4; which++) {
+    acase a = acase_new(1, 2, 1, 9, 1500, 16, 20);
+    a.dtype = which % 2 ? SMX_F64 : SMX_F32;
+    acase_fill(&a, (uint64_t)which, which < 2 ? 1 : 300);
+    smx_attention_set_weights(&a.options, SMX_ATTENTION_SOFTMAX);
+    results want = run_case(&a, NULL, ORDER_BHLD);
+    smx_attention_set_weights(&a.options, SMX_ATTENTION_UNIFIED);
+    for (size_t i = 0; i < COUNT_OF(phi); i++) {
+      a.options.param[0] = phi[i];
+      results got = run_case(&a, threads2, ORDER_BHLD);
+      assert_memory_equal(got.o, want.o, want.o_bytes);
+      for (size_t j = 0; j < want.lse_bytes / (a.dtype.bits / 8); j++) {
+        const double x = a.dtype.bits == 64 ? ((double *)got.lse)[j] : (double)((float *)got.lse)[j],
+                     y = a.dtype.bits == 64 ? ((double *)want.lse)[j] : (double)((float *)want.lse)[j];
+        assert_true(fabs(x - y) <= (a.dtype.bits == 64 ? 0x1p-51 : 0x1p-22) * fmax(fabs(y), 8));
+      }
+      results_free(&got);
+    }
+    results_free(&want);
+    acase_free(&a);
+  }
+}
+
 /* ---- against the specification ---- */
 
 /* One row of identity weights: nothing but chains of fma, splits and lanes are left of the rule. */
@@ -430,6 +458,7 @@ int main(void) {
       cmocka_unit_test(paged_keys),
       cmocka_unit_test(packed_sequences),
       cmocka_unit_test(split_keys),
+      cmocka_unit_test(a_unified_maximum),
   };
   return cmocka_run_group_tests(tests, open_contexts, close_contexts);
 }

@@ -76,6 +76,7 @@ const double attention_params[SMX_ATTENTION_KINDS][SMX_ATTENTION_PARAMS] = {
     [SMX_ATTENTION_SHAPED] = {1, 1, 1},
     [SMX_ATTENTION_LSSA] = {2},
     [SMX_ATTENTION_LSSAR] = {15, 1, 3},
+    [SMX_ATTENTION_UNIFIED] = {0.5, -2, 2},
 };
 /* clang-format on */
 

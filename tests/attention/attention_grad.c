@@ -44,7 +44,8 @@ static const struct {
              {SMX_ATTENTION_CLIPPED, {-0.1, 1.2}},
              {SMX_ATTENTION_CENTRED, {1.2, 0.3, 1e-3}},
              {SMX_ATTENTION_SHAPED, {0.7, 1.2, 0.9}},
-             {SMX_ATTENTION_LSSAR, {3, 1, 3}}};
+             {SMX_ATTENTION_LSSAR, {3, 1, 3}},
+             {SMX_ATTENTION_UNIFIED, {0.5, -2, 2}}};
 enum { GRADS = COUNT_OF(kinds) };
 
 static void set_kind(acase *a, int w) {

@@ -21,7 +21,8 @@ static acase new_case(int which, int weights) {
                                                         [SMX_ATTENTION_CENTRED] = {1.5, 0.25, 1e-3},
                                                         [SMX_ATTENTION_CREDAL] = {1},
                                                         [SMX_ATTENTION_SHAPED] = {1, 0.75, 0.5},
-                                                        [SMX_ATTENTION_LSSAR] = {3, 1, 3}};
+                                                        [SMX_ATTENTION_LSSAR] = {3, 1, 3},
+                                                        [SMX_ATTENTION_UNIFIED] = {0.5, -2, 2}};
   acase a = acase_new(n[0], n[1], n[2], n[3], n[4], n[5], n[6]);
   acase_weights(&a, weights, COUNT_OF(params), params);
   a.options.causal = which & 1;
