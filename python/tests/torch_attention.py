@@ -42,6 +42,7 @@ def problems():
         ("clipped", {"low": -0.1, "high": 1.2}),
         ("centred", {}),
         ("shaped", {"gain": 1.5, "mean": 0.5}),
+        ("unified", {"phi": 0.5, "low": -2, "high": 2}),
     ):
         yield "attention", {"q": q, "k": k, "v": v}, {"weights": kind, "params": params}
     yield "attention", {
@@ -217,7 +218,17 @@ class Others(unittest.TestCase):
             )
             self.assertLess((y[:, h:h + 1] - one).abs().max(), 1e-14)
         gamma, beta, alpha = randn(2), randn(2), (1 + torch.rand(2).double()).requires_grad_()
-        for f, more in ((wrapped.entmax_attention, (alpha,)), (wrapped.nap_attention, (gamma, beta))):
+        gains = tuple(randn(2) for _ in range(3))
+        shaped = wrapped.shaped_attention(q, k, v, *gains, bias=bias, causal=True)[0]
+        for h in range(2):
+            params = {name: gain[h].item() for name, gain in zip(("identity", "gain", "mean"), gains)}
+            one = libsoftmax.attention(
+                *(a.detach()[:, h:h + 1] for a in (q, k, v)), weights="shaped", params=params,
+                bias=bias.detach()[:, h:h + 1], causal=True
+            )
+            self.assertLess((shaped[:, h:h + 1] - one).abs().max(), 1e-14)
+        for f, more in ((wrapped.entmax_attention, (alpha,)), (wrapped.nap_attention, (gamma, beta)),
+                        (wrapped.shaped_attention, gains)):
             self.assertTrue(torch.autograd.gradcheck(
                 lambda q, k, v, bias, *more: f(q, k, v, *more, bias=bias)[0], (q, k, v, bias, *more)
             ))

@@ -19,4 +19,5 @@ const tensor_functions attention_functions[ATTENTION_OP_COUNT] = {
     [ATTENTION_OP_additive_scores] = {additive_scores_forward, additive_scores_backward, NULL, true},
     [ATTENTION_OP_entmax_attention] = {entmax_attention_forward, entmax_attention_backward, NULL, true},
     [ATTENTION_OP_nap_attention] = {nap_attention_forward, nap_attention_backward, NULL, true},
+    [ATTENTION_OP_shaped_attention] = {shaped_attention_forward, shaped_attention_backward, NULL, true},
 };

@@ -30,6 +30,8 @@ smx_status entmax_attention_forward(const tensor_call *c);
 smx_status entmax_attention_backward(const tensor_call *c);
 smx_status nap_attention_forward(const tensor_call *c);
 smx_status nap_attention_backward(const tensor_call *c);
+smx_status shaped_attention_forward(const tensor_call *c);
+smx_status shaped_attention_backward(const tensor_call *c);
 smx_status kv_budget_prefix_sizes(dims *d);
 smx_status kv_budget_prefix_forward(const tensor_call *c);
 smx_status kv_budget_dynamic_forward(const tensor_call *c);

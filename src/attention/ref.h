@@ -24,6 +24,6 @@ void attention_ref_run(const attention_ref *c);
 
 /* ref_sampled.c */
 tensor_ref_fn lsh_codes_ref, magicpig_attention_ref, kde_attention_ref, nystrom_attention_ref,
-    additive_scores_ref, entmax_attention_ref, nap_attention_ref;
+    additive_scores_ref, entmax_attention_ref, nap_attention_ref, shaped_attention_ref;
 
 #endif

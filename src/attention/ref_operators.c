@@ -355,4 +355,4 @@ tensor_ref_fn *const attention_refs[] = {
     sinkhorn_attention,  orthostochastic_attention, max_sim,           kv_budget_prefix,
     kv_budget_dynamic,   multi_token_attention,     soft_attention,    segment_attention,
     lsh_codes_ref,       magicpig_attention_ref,    kde_attention_ref, nystrom_attention_ref,
-    additive_scores_ref, entmax_attention_ref,      nap_attention_ref};
+    additive_scores_ref, entmax_attention_ref,      nap_attention_ref, shaped_attention_ref};

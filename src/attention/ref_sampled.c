@@ -297,10 +297,20 @@ static void standardise(double *x, int64_t n, double gamma, double beta, double 
     x[j] = x[j] > -INFINITY ? gamma * (x[j] - mean) / (sqrt(square) + eps) + beta : 0;
 }
 
-static void of_heads(const tensor_ref_call *c, int nap) {
+/* gain softmax(x) - mean / count, and identity more for the key `own`. */
+static void shape(double *x, int64_t n, int64_t own, double identity, double gain, double mean) {
+  double most = -INFINITY, sum = 0, count = 0;
+  for (int64_t j = 0; j < n; j++) most = fmax(most, x[j]), count += x[j] > -INFINITY;
+  for (int64_t j = 0; j < n; j++) sum += x[j] > -INFINITY ? exp(x[j] - most) : 0;
+  for (int64_t j = 0; j < n; j++)
+    x[j] = x[j] > -INFINITY ? gain * exp(x[j] - most) / sum - mean / count + (j == own ? identity : 0) : 0;
+}
+
+/* `count` numbers: alpha; gamma and beta; identity, gain and mean. */
+static void of_heads(const tensor_ref_call *c, int count) {
   const sizes s = sizes_of(c);
   const int64_t heads = size(c->in_shape[0], 3);
-  const double *mask = c->in[4 + nap], *bias = c->in[5 + nap];
+  const double *mask = c->in[3 + count], *bias = c->in[4 + count];
   double *w = calloc((size_t)s.t, sizeof *w);
   for (int64_t row = 0; row < s.items * s.l; row++) {
     const int64_t sheet = row / s.l, i = row % s.l, head = sheet % heads;
@@ -311,8 +321,9 @@ static void of_heads(const tensor_ref_call *c, int nap) {
              (bias ? bias[row * s.t + j] : 0);
       if (hidden) w[j] = -INFINITY;
     }
-    if (nap) standardise(w, s.t, c->in[3][head], c->in[4][head], c->q[2]);
-    else entmax(w, s.t, c->in[3][head]);
+    if (count == 1) entmax(w, s.t, c->in[3][head]);
+    else if (count == 2) standardise(w, s.t, c->in[3][head], c->in[4][head], c->q[2]);
+    else shape(w, s.t, i + s.t - s.l, c->in[3][head], c->in[4][head], c->in[5][head]);
     for (int64_t x = 0; x < s.e; x++) {
       c->out[0][row * s.e + x] = 0;
       for (int64_t j = 0; j < s.t; j++)
@@ -322,5 +333,6 @@ static void of_heads(const tensor_ref_call *c, int nap) {
   }
   free(w);
 }
-void entmax_attention_ref(const tensor_ref_call *c) { of_heads(c, 0); }
-void nap_attention_ref(const tensor_ref_call *c) { of_heads(c, 1); }
+void entmax_attention_ref(const tensor_ref_call *c) { of_heads(c, 1); }
+void nap_attention_ref(const tensor_ref_call *c) { of_heads(c, 2); }
+void shaped_attention_ref(const tensor_ref_call *c) { of_heads(c, 3); }

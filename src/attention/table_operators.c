@@ -181,6 +181,11 @@ static const smx_port entmax_in[] = {
 static const smx_port nap_in[] = {
     QUERIES("... h l d"), KEYS("... h t d"), VALUES("... h t e"), OF_HEAD("gamma", "gain of each head"),
     OF_HEAD("beta", "is added to the weights of each head"), HIDING};
+static const smx_port shaped_in[] = {
+    QUERIES("... h l d"), KEYS("... h t d"), VALUES("... h t e"),
+    OF_HEAD("identity", "of each head: weight of the key where the query stands"),
+    OF_HEAD("gain", "factor of softmax"), OF_HEAD("mean", "is taken from all weights, over the keys seen"),
+    HIDING};
 static const smx_param entmax_params[] = {SCALE, CAUSAL(0)};
 static const smx_param nap_params[] = {
     {"scale", "of the products of queries and keys; 0: 1 / sqrt(d)", 1, -1e30, 1e30, 0, NULL},
@@ -390,4 +395,17 @@ const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
         .source = "Normalized Attention Without Probability Cage (Richter, Wattenhofer 2020)",
         .example = "softmax run nap_attention q.npy k.npy v.npy gamma.npy beta.npy",
         INPUTS(nap_in), OUTPUTS(heads_out), PARAMS(nap_params)},
+    [ATTENTION_OP_shaped_attention] = {
+        .id = 660, .name = "shaped_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
+        .tolerance = 64,
+        .title = "softmax against the plain mean, with three learned gains of each head",
+        .formula = "weights_ij = identity [j is the key where i stands] + gain p_ij - mean / n, p = "
+                   "softmax(s) of the n keys seen; s = scale q k^T + bias",
+        .about = "The weights \"shaped\" of attention, whose gains are numbers; the last query stands at "
+                 "the last key. Hidden keys have weight 0. In double. Gradients of q, k, v, of the three "
+                 "gains and of bias, for y and for the weights. Scores are in memory, some heads at a time.",
+        .source = "The Shaped Transformer: Attention Models in the Infinite Depth-and-Width Limit (Noci et "
+                  "al. 2023)",
+        .example = "softmax run shaped_attention q.npy k.npy v.npy one.npy one.npy one.npy",
+        INPUTS(shaped_in), OUTPUTS(heads_out), PARAMS(entmax_params)},
 };

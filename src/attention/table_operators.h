@@ -20,6 +20,7 @@ enum {
   ATTENTION_OP_additive_scores,
   ATTENTION_OP_entmax_attention,
   ATTENTION_OP_nap_attention,
+  ATTENTION_OP_shaped_attention,
   ATTENTION_OP_COUNT
 };
 extern const smx_op attention_op_table[ATTENTION_OP_COUNT];

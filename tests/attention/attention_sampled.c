@@ -243,6 +243,18 @@ static void numbers_of_heads(void **state) {
   good(call(&n));
   for (int i = 0; i < 6; i++) near(w + i, (double[]){i < 3 ? own[i] : 2 * own[i - 3] + .5}, 1, 1e-10);
   near(out, (double[]){-.266656521762, -1.06662608705}, 2, 1e-10);
+  double one[] = {1, 1}, gain[] = {1, 0}, mean[] = {1, 0}, dgain[2], dmean[2], didentity[2];
+  op_call shaped = {.op = "shaped_attention",
+                    .in = {REALS(qs, 2, 1, 2), REALS(ks, 2, 3, 2), REALS(vs, 2, 3, 2), REALS(one, 2),
+                           REALS(gain, 2), REALS(mean, 2)},
+                    .out = {REALS(out, 2, 1, 2), REALS(w, 2, 1, 3)},
+                    .dout = {g},
+                    .din = {[3] = didentity, [4] = dgain, [5] = dmean}};
+  good(call(&shaped)); /* the second head: the value where the query stands */
+  near(out, (double[]){.990537428815, 1 - .154848834092, 1, 1}, 4, 1e-11);
+  const double along = .657204095482 - 2 * .511817832575; /* softmax attention along g */
+  near(dgain, (double[]){along, along}, 2, 1e-11);
+  near(dmean, (double[]){2. / 3, 2. / 3}, 2, 1e-12), near(didentity, (double[]){-1, -1}, 2, 1e-15);
 }
 
 /* What no query can see: zeros, NaN, an error, as elsewhere. */
