@@ -396,7 +396,7 @@ const smx_op attention_op_table[ATTENTION_OP_COUNT] = {
         .example = "softmax run nap_attention q.npy k.npy v.npy gamma.npy beta.npy",
         INPUTS(nap_in), OUTPUTS(heads_out), PARAMS(nap_params)},
     [ATTENTION_OP_shaped_attention] = {
-        .id = 660, .name = "shaped_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
+        .id = 645, .name = "shaped_attention", .family = "attention", .flags = SMX_OP_BACKWARD,
         .tolerance = 64,
         .title = "softmax against the plain mean, with three learned gains of each head",
         .formula = "weights_ij = identity [j is the key where i stands] + gain p_ij - mean / n, p = "
