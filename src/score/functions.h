@@ -78,10 +78,37 @@ smx_status score_anchors(const tensor_call *c);
 smx_status score_neuronal_stream(const tensor_call *c);
 smx_status score_neuronal_pool(const tensor_call *c);
 
-/* Confidences are within 0..1, weights or costs not below 0; a NaN is
- * either. */
-smx_status score_check_confidence(const tensor_call *c);
+/* Confidences, the first input, are within 0..1 or NaN; rows without a weight, an input that need
+ * not be there, are not looked at. Costs are not below 0, or NaN. */
+smx_status score_check_confidence(const tensor_call *c, int weight);
+smx_status score_check_cost(const tensor_call *c, int port);
+
+/* ---- weights of the rows of a set (functions_weights.c) ----
+ *
+ * Rows of weight 0 are as if they were not there. Whole numbers count copies of a row: metrics in
+ * which the number of rows shows are then those of the set with the copies. */
+
+/* Weights are finite and not below 0. */
 smx_status score_check_weight(const tensor_call *c, int port);
+/* An output that counts rows takes weights that count copies alone. */
+smx_status score_check_copies(const tensor_call *c, int port, int output);
+
+/* Of walks over rows: compiled for weights and for none, which is a parameter called `weighted`. */
+#define SCORE_WALK static inline __attribute__((always_inline))
+
+typedef struct score_weights {
+  bool copies, ones; /* whole numbers; 1 and 0 alone */
+} score_weights;
+
+/* Of the n rows of a set, 1 each without the input. Those that are no copies are over a power of
+ * two, so that products of their sums are numbers. */
+score_weights score_load_weights(const tensor_call *c, int port, int64_t set, double *w);
+
+/* Room for those of a set; NULL without the input. */
+smx_status score_open_weights(const tensor_call *c, int port, double **w);
+
+/* Takes rows of weight 0 out of w and the columns. Returns how many are left. */
+int64_t score_drop_rows(int64_t n, double *w, int columns, double *const *column);
 
 smx_status score_evidence_forward(const tensor_call *c);
 smx_status score_evidence_backward(const tensor_call *c);

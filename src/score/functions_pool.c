@@ -242,7 +242,7 @@ static void draw_set(const tensor_call *c, int64_t set, int64_t n, double *w) {
 
 smx_status score_neuronal_pool(const tensor_call *c) {
   const int64_t n = tensor_dim(c, "n");
-  const smx_status status = score_check_weight(c, 0);
+  const smx_status status = score_check_cost(c, 0);
   double *w = status == SMX_OK ? reserve(c, n, 1, 0) : NULL;
   if (status != SMX_OK || !w) return status != SMX_OK ? status : SMX_ERR_NOMEM;
   for (int64_t s = 0; s < c->dims.lead_count; s++) draw_set(c, s, n, w);

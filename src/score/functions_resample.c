@@ -86,19 +86,13 @@ static double deviation_of(const resample *r) {
   return __builtin_sqrt(sum / (double)(r->draws - 1));
 }
 
-/* The rows of a set that have a weight. False: a NaN, a weight that is not finite, or no row. */
+/* The rows of a set that have a weight. False: a number that is not finite, or no row. */
 static bool take_rows(resample *r) {
-  const tensor_call *c = r->c;
   bool good = true;
-  tensor_load(c, c->in.view + VALUES, r->set * r->n, r->n, r->x);
-  for (int64_t i = 0; i < r->n; i++) r->w[i] = 1;
-  if (c->in.given[OTHER]) tensor_load(c, c->in.view + OTHER, r->set * r->n, r->n, r->w);
-  r->count = 0;
-  for (int64_t i = 0; i < r->n; i++) {
-    good &= r->w[i] - r->w[i] == 0 && (r->w[i] == 0 || r->x[i] - r->x[i] == 0);
-    r->x[r->count] = r->x[i], r->w[r->count] = r->w[i];
-    r->count += r->w[i] != 0;
-  }
+  tensor_load(r->c, r->c->in.view + VALUES, r->set * r->n, r->n, r->x);
+  score_load_weights(r->c, OTHER, r->set, r->w);
+  r->count = score_drop_rows(r->n, r->w, 1, &r->x);
+  for (int64_t i = 0; i < r->count; i++) good &= r->x[i] - r->x[i] == 0;
   return good && r->count > 0;
 }
 

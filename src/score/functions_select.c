@@ -89,7 +89,7 @@ static void select_set(selection *x) {
 smx_status score_select(const tensor_call *c) {
   selection x = {.c = c, .n = tensor_dim(c, "n")};
   int64_t bytes;
-  const smx_status status = score_check_weight(c, COST);
+  const smx_status status = score_check_cost(c, COST);
   if (status != SMX_OK) return status;
   x.worth = smx_multiply(x.n + 1, 32, &bytes) ? smx_alloc(c->ctx, (size_t)bytes) : NULL;
   if (!x.worth) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows", c->op->name, (long long)x.n);

@@ -30,13 +30,16 @@ void brier_decomposition_ref(const tensor_ref_call *c) {
       all += w, mean += w * (o[i] != 0);
     }
     mean /= all;
+    bool copies = true;
+    for (int64_t i = 0; i < n && c->in[2]; i++) copies &= c->in[2][s * n + i] == floor(c->in[2][s * n + i]);
     for (int64_t i = 0; i < n; i++) {
       double gw = 0, gs = 0, gf = 0, go = 0;
       for (int64_t j = 0; j < n; j++) {
         const double w = c->in[2] ? c->in[2][s * n + j] : 1;
         if (!same_group(f[i], f[j], c->q[0], c->q[1] != 0)) continue;
-        gw += w, gs += w * w, gf += w * f[j], go += w * (o[j] != 0);
+        gw += w, gs += copies ? w : w * w, gf += w * f[j], go += w * (o[j] != 0);
       }
+      if (c->in[2] && c->in[2][s * n + i] == 0) continue;
       const double share = (c->in[2] ? c->in[2][s * n + i] : 1) / all, is = o[i] != 0, gap = (gf - go) / gw,
                    rate = go / gw, rows = gw * gw / gs;
       part[0] += share * (f[i] - is) * (f[i] - is), part[1] += share * gap * gap;
@@ -49,25 +52,32 @@ void brier_decomposition_ref(const tensor_ref_call *c) {
   }
 }
 
-/* q: width. */
+/* q: width. Pairs of two rows: of whole weights, those of two copies. */
 void kernel_calibration_error_ref(const tensor_ref_call *c) {
   const int64_t n = ref_last(c->in_shape[0]);
   for (int64_t s = 0; s < ref_rows(c->in_shape[0]); s++) {
-    const double *x = c->in[0] + s * n, *is = c->in[1] + s * n;
-    double all = 0, apart = 0;
+    const double *x = c->in[0] + s * n, *is = c->in[1] + s * n, *w = c->in[2] ? c->in[2] + s * n : NULL;
+    double all = 0, apart = 0, pairs = 0, of_two = 0;
+    bool copies = true;
+    for (int64_t i = 0; i < n; i++) copies &= !w || w[i] == floor(w[i]);
     for (int64_t i = 0; i < n; i++)
       for (int64_t j = 0; j < n; j++) {
-        const double part = ((is[i] != 0) - x[i]) * ((is[j] != 0) - x[j]) * exp(-fabs(x[i] - x[j]) / c->q[0]);
-        all += part, apart += i == j ? 0 : part;
+        const double a = w ? w[i] : 1, both = a * (w ? w[j] : 1),
+                     two = i != j   ? both
+                           : copies ? a * (a - 1)
+                                    : 0,
+                     part = ((is[i] != 0) - x[i]) * ((is[j] != 0) - x[j]) * exp(-fabs(x[i] - x[j]) / c->q[0]);
+        all += both * part, apart += two * part, pairs += both, of_two += two;
       }
-    ref_put(c, 0, s, sqrt(all) / (double)n), ref_put(c, 1, s, apart / ((double)n * (double)(n - 1)));
+    ref_put(c, 0, s, sqrt(all / pairs)), ref_put(c, 1, s, apart / of_two);
   }
 }
 
 /* q: temperature, bins, closed. */
 void classwise_calibration_error_ref(const tensor_ref_call *c) {
   const int64_t n = ref_rows(c->in_shape[0]), k = ref_last(c->in_shape[0]), bins = (int64_t)c->q[1];
-  double mean = 0, largest = 0, *sums = calloc((size_t)bins, sizeof *sums);
+  double mean = 0, largest = 0, counted = 0, *sums = calloc((size_t)bins, sizeof *sums);
+  for (int64_t i = 0; i < n; i++) counted += c->in[2] ? c->in[2][i] : 1;
   for (int64_t t = 0; t < k; t++) {
     double error = 0;
     for (int64_t b = 0; b < bins; b++) sums[b] = 0;
@@ -78,10 +88,10 @@ void classwise_calibration_error_ref(const tensor_ref_call *c) {
         const double low = (double)b / (double)bins, high = (double)(b + 1) / (double)bins, p = 1 / sum;
         const bool in =
             c->q[2] != 0 ? p >= low && (p < high || b == bins - 1) : (p > low || b == 0) && p <= high;
-        sums[b] += in ? p - ((int64_t)c->in[1][i] == t) : 0;
+        sums[b] += !in ? 0 : (c->in[2] ? c->in[2][i] : 1) * (p - ((int64_t)c->in[1][i] == t));
       }
     }
-    for (int64_t b = 0; b < bins; b++) error += fabs(sums[b]) / (double)n;
+    for (int64_t b = 0; b < bins; b++) error += fabs(sums[b]) / counted;
     mean += error / (double)k, largest = fmax(largest, error), ref_put(c, 2, t, error);
   }
   ref_put(c, 0, 0, mean), ref_put(c, 1, 0, largest);

@@ -66,9 +66,12 @@ static const smx_param evidence_params[] = {
     {"evidence", "of a logit; exp: of one within -10 and 10", 0, 0, 2, SMX_PARAM_INT, evidences}};
 
 #define OPT SMX_PORT_OPTIONAL
+#define WEIGHTS "Rows of weight 0 do not count, and whole numbers count copies of a row."
+#define OF_ROW_WEIGHT {"weight", DIMS, OPT, "of each row, positive or 0; 1 without", "... n"}
 static const smx_port ranking_in[] = {
     {"score", DIMS, 0, "of each row: large means positive", "... n"},
-    {"positive", DIMS, SMX_PORT_MASK, "nonzero = the row is one of those to be found", "... n"}};
+    {"positive", DIMS, SMX_PORT_MASK, "nonzero = the row is one of those to be found", "... n"},
+    OF_ROW_WEIGHT};
 static const smx_port ranking_out[] = {
     {"auroc", DIMS, 0, "how likely a positive is above a negative; half where they are equal", "..."},
     {"average_precision", DIMS, OPT, "the sum over thresholds of the gain of recall times precision", "..."},
@@ -79,7 +82,8 @@ static const smx_param ranking_params[] = {{"tpr", "the true positive rate of fp
 
 static const smx_port calibration_in[] = {
     {"confidence", DIMS, 0, "the probability of the class that was chosen, of each row", "... n"},
-    {"correct", DIMS, SMX_PORT_MASK, "nonzero = it was right", "... n"}};
+    {"correct", DIMS, SMX_PORT_MASK, "nonzero = it was right", "... n"},
+    OF_ROW_WEIGHT};
 static const smx_port calibration_out[] = {
     {"ece", DIMS, 0, "the mean of |accuracy - confidence| over the bins, by their rows", "..."},
     {"mce", DIMS, OPT, "the largest of them", "..."},
@@ -96,7 +100,8 @@ static const smx_param calibration_params[] = {
 
 static const smx_port risk_in[] = {
     {"confidence", DIMS, 0, "of each row: large is served first", "... n"},
-    {"loss", DIMS, 0, "of each row, 1 for an error, say", "... n"}};
+    {"loss", DIMS, 0, "of each row, 1 for an error, say", "... n"},
+    OF_ROW_WEIGHT};
 static const smx_port risk_out[] = {
     {"aurc", DIMS, 0, "the mean of the risks", "..."},
     {"excess", DIMS, OPT, "what it is above that of the best order", "..."},
@@ -105,7 +110,8 @@ static const smx_port risk_out[] = {
 static const smx_port confusion_in[] = {
     {"prediction", DIMS, SMX_PORT_INT | SMX_PORT_TARGET, "the class that was chosen", "... n | < classes"},
     {"target", DIMS, SMX_PORT_INT | SMX_PORT_TARGET, "the true class; -1: the row does not count",
-     "... n | < classes"}};
+     "... n | < classes"},
+    OF_ROW_WEIGHT};
 static const smx_port confusion_out[] = {
     {"accuracy", DIMS, 0, "the share of rows that are right, which is micro F1 too", "..."},
     {"macro_f1", DIMS, OPT, "the mean of f1 over the classes that are predicted or true", "..."},
@@ -373,8 +379,8 @@ const smx_op score_table[SCORE_COUNT] = {
                    "pairs",
         .about = "Exact: sorted, a threshold at every different score, counts in whole numbers. "
                  "Without positives, or negatives, or with a NaN, the metrics of the set are NaN. "
-                 "AUROC and average precision are scikit-learn's, fpr is OpenOOD's FPR@95 (with "
-                 "in-distribution as positive). No gradient.",
+                 "AUROC and average precision are scikit-learn's, with weights too, fpr is OpenOOD's FPR@95 "
+                 "(with in-distribution as positive). " WEIGHTS " No gradient.",
         .source = "Hanley, McNeil 1982; OpenOOD; scikit-learn (roc_auc_score, average_precision_score)",
         .example = "softmax run ranking_metrics score.npy positive.npy",
         INPUTS(ranking_in), .outputs = ranking_out, .output_count = COUNT(ranking_out),
@@ -388,7 +394,9 @@ const smx_op score_table[SCORE_COUNT] = {
                  "results: Guo et al. take (a, b] (and drop a confidence of 0, which counts here), "
                  "netcal [a, b); torchmetrics has a hidden bin for 1. A confidence outside 0..1 is an "
                  "error; a NaN, or no rows, make the errors NaN. adaptive takes rows in the order of "
-                 "confidence, equal ones in reverse; the first bins have one row more. No gradient.",
+                 "confidence, equal ones in reverse; the first bins have one row more; with weights, bins of "
+                 "equal weight share the rows on their edges. " WEIGHTS " count takes whole numbers "
+                 "alone. No gradient.",
         .source = "On Calibration of Modern Neural Networks (Guo et al. 2017); adaptive: Nguyen, "
                   "O'Connor 2015; ks: Calibration of Neural Networks using Splines (Gupta et al. 2021)",
         .example = "softmax run calibration_error confidence.npy correct.npy --bins 10",
@@ -401,7 +409,9 @@ const smx_op score_table[SCORE_COUNT] = {
         .about = "Rows of equal confidence have the mean over their orders: risk_k = (losses before + "
                  "losses of the block j / m) / k at place j of m, so no order of the file changes a "
                  "result. excess is aurc less that of rows in the order of their losses (the paper has "
-                 "an approximation of it). With a NaN, or without rows, NaN. No gradient.",
+                 "an approximation of it). " WEIGHTS " Other weights are over their mean, so that they "
+                 "sum to the rows; aurc is then what psi makes of the sums of 1 / k. risk has the rows "
+                 "that count, then NaN. With a NaN, or without rows, NaN. No gradient.",
         .source = "Selective Classification for Deep Neural Networks (Geifman, El-Yaniv 2017); "
                   "Bias-Reduced Uncertainty Estimation (Geifman et al. 2019)",
         .example = "softmax run risk_coverage confidence.npy loss.npy",
@@ -414,7 +424,8 @@ const smx_op score_table[SCORE_COUNT] = {
         .about = "Counts are whole numbers. Rows whose target or prediction is -1 do not count; "
                  "without rows the metrics are NaN. A quotient of nothing is 0, as in scikit-learn, "
                  "whose labels are those that occur: so here. Without floats among the inputs, float "
-                 "outputs decide the precision. No gradient.",
+                 "outputs decide the precision. " WEIGHTS " confusion takes whole numbers alone. No "
+                 "gradient.",
         .source = "scikit-learn (confusion_matrix, f1_score, balanced_accuracy_score, "
                   "matthews_corrcoef)",
         .example = "softmax run classification_metrics prediction.npy target.npy --classes 100",
