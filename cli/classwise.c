@@ -34,10 +34,10 @@ typedef struct above {
   int64_t *class, count;
 } above;
 
-static void add_row(classwise *c, const double *p, int64_t target, above *a) {
+static void add_row(classwise *c, const double *p, int64_t target, double weight, above *a) {
   const double first = 1 / (double)c->bins;
   for (int64_t k = 0; k < c->classes; k++) {
-    const double gap = p[k] - (target == k);
+    const double gap = weight * (p[k] - (target == k));
     if (p[k] <= first) c->gap[k] += gap;
     else a->p[a->count] = p[k], a->gap[a->count] = gap, a->class[a->count++] = k;
   }
@@ -45,10 +45,12 @@ static void add_row(classwise *c, const double *p, int64_t target, above *a) {
 
 /* p: those of some rows. */
 static int add_rows(classwise *c, smx_context *context, const double *p, above *a, const int64_t *target,
-                    int64_t rows) {
+                    const double *weight, int64_t rows) {
   a->count = 0;
-  for (int64_t r = 0; r < rows; r++)
-    if (target[r] >= 0) add_row(c, p + r * c->classes, target[r], a), c->rows++;
+  for (int64_t r = 0; r < rows; r++) {
+    const double w = weight ? weight[r] : 1;
+    if (target[r] >= 0) add_row(c, p + r * c->classes, target[r], w, a), c->rows += w;
+  }
   const smx_tensor chance = {a->p, {1, 0}, 1, SMX_F64, &a->count, NULL, 0},
                    number = {c->number, {1, 0}, 1, SMX_F64, &c->bins, NULL, 0},
                    bin = {a->bin, {1, 0}, 1, SMX_F64, &a->count, NULL, 0};
@@ -59,7 +61,7 @@ static int add_rows(classwise *c, smx_context *context, const double *p, above *
 }
 
 int classwise_add(classwise *c, smx_context *context, const smx_tensor *logits, const double *p,
-                  const int64_t *target, int64_t rows, double temperature) {
+                  const int64_t *target, const double *weight, int64_t rows, double temperature) {
   const int64_t piece = c->classes < PIECE ? PIECE / c->classes : 1;
   const size_t room = (size_t)(piece < rows ? piece : rows) * (size_t)c->classes;
   const smx_op *softmax = smx_op_find("softmax");
@@ -84,7 +86,7 @@ int classwise_add(classwise *c, smx_context *context, const smx_tensor *logits, 
                        y = {own, {1, 0}, 2, SMX_F64, shape, NULL, 0};
       code = run(context, "softmax", &params, &x, NULL, &y);
     }
-    if (!code) code = add_rows(c, context, these, &a, target + from, count);
+    if (!code) code = add_rows(c, context, these, &a, target + from, weight ? weight + from : NULL, count);
   }
   free(own);
   return code;
@@ -93,5 +95,5 @@ int classwise_add(classwise *c, smx_context *context, const smx_tensor *logits, 
 double classwise_error(const classwise *c) {
   double sum = 0;
   for (int64_t i = 0; i < c->classes * c->bins; i++) sum += fabs(c->gap[i]);
-  return sum / (double)c->rows / (double)c->classes;
+  return sum / c->rows / (double)c->classes;
 }

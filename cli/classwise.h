@@ -6,8 +6,9 @@
 #include <softmax.h>
 
 typedef struct classwise {
-  int64_t classes, bins, rows; /* rows: those that count */
-  double *gap, *number;        /* of each bin and class: the sum of p - [target is the class] */
+  int64_t classes, bins;
+  double rows;          /* those that count, by weight */
+  double *gap, *number; /* of each bin and class: the sum of weight (p - [target is the class]) */
 } classwise;
 
 /* Must be freed, after a fault too. */
@@ -15,9 +16,10 @@ int classwise_begin(classwise *c, int64_t classes, int64_t bins);
 void classwise_free(classwise *c);
 
 /* Rows of logits, or of probabilities as they are in double (logits NULL); a target below 0 leaves
- * its row out. The sums go over the rows in order, whatever the blocks are. */
+ * its row out; weight: of each row, or NULL. Sums are in the order of the rows, whatever the blocks
+ * are. */
 int classwise_add(classwise *c, smx_context *context, const smx_tensor *logits, const double *p,
-                  const int64_t *target, int64_t rows, double temperature);
+                  const int64_t *target, const double *weight, int64_t rows, double temperature);
 
 /* The mean over the classes. */
 double classwise_error(const classwise *c);

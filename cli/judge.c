@@ -19,7 +19,7 @@ enum { LOSS = 0, CLASS = 1, RANK = 2, LEFT_OUT = -1 };
 typedef struct judging {
   judged *j;
   const judge_request *r;
-  input x, target;
+  input x, target, weight;
   blocks blocks;
   int64_t *classes, row; /* classes: of all rows; row: that the block begins with */
   double *logs, *given;  /* of a block of probabilities: their logarithms, the largest of each row */
@@ -124,6 +124,20 @@ static int read_targets(judging *g) {
   return code ? code : check_targets(g);
 }
 
+/* Rows of weight 0 are left out. */
+static int read_weights(judging *g) {
+  judged *j = g->j;
+  if (!g->r->weights) return EXIT_OK;
+  g->weight.path = g->r->weights;
+  int code = weights_read(&g->weight, g->r->o, &g->x, &j->weight);
+  double sum = 0;
+  for (int64_t i = 0; !code && i < j->all; i++) {
+    if (j->weight[i] == 0) g->classes[i] = LEFT_OUT;
+    sum += g->classes[i] == LEFT_OUT ? 0 : j->weight[i];
+  }
+  return code || sum > 0 ? code : fault(EXIT_REFUSED, "%s: no row that counts has a weight", g->r->weights);
+}
+
 /* A row that is left out is not looked at. */
 static int take_row(judging *g, const judge_block *b, int64_t row) {
   const int64_t n = g->j->classes;
@@ -201,7 +215,8 @@ static int judge_rows(judging *g) {
   if (!code) code = check_rows(g, &b);
   if (!code && g->classes) code = lose_rows(g, &b);
   if (!code && g->classes)
-    code = classwise_add(&g->j->of_class, g->r->context, &b.logits, b.p, b.target, rows, g->r->temperature);
+    code = classwise_add(&g->j->of_class, g->r->context, &b.logits, b.p, b.target,
+                         g->j->weight ? g->j->weight + b.first : NULL, rows, g->r->temperature);
   if (!code && g->r->see) code = g->r->see(g->r->user, &b);
   g->row += rows;
   return code;
@@ -214,6 +229,7 @@ static void keep_counted(judging *g) {
     if (g->classes && g->classes[i] == LEFT_OUT) continue;
     const int64_t to = j->rows++;
     j->number[to] = i;
+    if (j->weight) j->weight[to] = j->weight[i];
     for (int k = 0; k < (g->classes ? JUDGE_SCORES : JUDGE_BRIER); k++) j->score[k][to] = j->score[k][i];
     if (!g->classes) continue;
     j->loss[to] = j->loss[i], j->target[to] = g->classes[i];
@@ -227,18 +243,19 @@ int judge(judged *j, const judge_request *r) {
   int code = begin_operators(&g);
   if (!code) code = read_logits(&g);
   if (!code) code = read_targets(&g);
+  if (!code) code = read_weights(&g);
   if (!code) code = reserve(j);
   if (!code && g.classes) code = classwise_begin(&j->of_class, j->classes, r->bins);
   if (!code) do
       code = judge_rows(&g);
     while (!code && blocks_next(&g.blocks));
   if (!code) keep_counted(&g);
-  input_free(&g.x), input_free(&g.target);
+  input_free(&g.x), input_free(&g.target), input_free(&g.weight);
   free(g.classes), free(g.logs);
   return code;
 }
 
 void judge_free(judged *j) {
-  free(j->room), free(j->whole), classwise_free(&j->of_class);
-  j->room = NULL, j->whole = NULL;
+  free(j->room), free(j->whole), free(j->weight), classwise_free(&j->of_class);
+  j->room = NULL, j->whole = NULL, j->weight = NULL;
 }

@@ -35,6 +35,7 @@ typedef struct judged {
   int64_t *target, *predicted,
       *rank; /* predicted: the first largest logit; rank: classes before the target */
   double *score[JUDGE_SCORES], *loss;
+  double *weight;     /* of each row, or NULL */
   classwise of_class; /* with targets */
   double *room;
   int64_t *whole;
@@ -45,6 +46,7 @@ typedef struct judge_request {
   smx_context *context;
   const char *path;
   const char *targets; /* a file, or NULL: what needs them is left out, and every row counts */
+  const char *weights; /* a file, or NULL; with targets. Rows of weight 0 do not count */
   double temperature;  /* logits are divided by it */
   int64_t ignore;      /* the class of rows that do not count */
   bool probabilities;  /* the file has those, not logits */

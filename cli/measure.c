@@ -20,24 +20,42 @@ typedef struct wanted {
   int64_t count; /* 0: one number */
 } wanted;
 
-/* An operator on two inputs of n numbers; of the second, if there is one, a mask where `mask`. */
-static int run_set(smx_context *context, const char *name, const smx_params *given, int64_t n,
-                   const double *x, const void *y, bool mask, int count, const wanted *want) {
+/* Inputs of n numbers: y, a mask where `mask`, and the weights may be NULL. */
+typedef struct set {
+  int64_t n;
+  const double *x;
+  const void *y;
+  bool mask;
+  const double *w;
+} set;
+
+static int run_set(smx_context *context, const char *name, const smx_params *given, const set *s, int count,
+                   const wanted *want) {
   const smx_op *op = smx_op_find(name);
   smx_params params;
-  int64_t shape[] = {n};
-  smx_tensor inputs[] = {{(void *)(uintptr_t)x, {1, 0}, 1, SMX_F64, shape, NULL, 0},
-                         {(void *)(uintptr_t)y, {1, 0}, 1, mask ? SMX_U8 : SMX_F64, shape, NULL, 0}};
+  int64_t shape[] = {s->n};
+  smx_tensor inputs[] = {{(void *)(uintptr_t)s->x, {1, 0}, 1, SMX_F64, shape, NULL, 0},
+                         {(void *)(uintptr_t)s->y, {1, 0}, 1, s->mask ? SMX_U8 : SMX_F64, shape, NULL, 0},
+                         {(void *)(uintptr_t)s->w, {1, 0}, 1, SMX_F64, shape, NULL, 0}};
   smx_tensor results[SMX_MAX_PORTS];
-  const smx_tensor *in[] = {&inputs[0], y ? &inputs[1] : NULL}, *out[SMX_MAX_PORTS] = {NULL};
+  const smx_tensor *in[SMX_MAX_PORTS] = {&inputs[0]}, *out[SMX_MAX_PORTS] = {NULL};
+  int32_t given_in = 1;
+  if (s->y) in[given_in++] = &inputs[1];
+  if (s->w) in[given_in++] = &inputs[2]; /* the last input of all that have it */
   smx_params_init(op, &params);
   for (int k = 0; k < count; k++) {
     int64_t *length = (int64_t *)(uintptr_t)&want[k].count;
     results[k] = (smx_tensor){want[k].to, {1, 0}, want[k].count ? 1 : 0, want[k].type, length, NULL, 0};
     out[find_output(op, want[k].name)] = &results[k];
   }
-  const smx_status status = smx_forward(op, context, given ? given : &params, 2, in, op->output_count, out);
+  const smx_status status =
+      smx_forward(op, context, given ? given : &params, given_in, in, op->output_count, out);
   return status == SMX_OK ? EXIT_OK : fault(EXIT_REFUSED, "%s", smx_last_error());
+}
+
+/* Confidences, and whether they are right. */
+static set confidences(const judged *j, const unsigned char *right) {
+  return (set){j->rows, j->score[JUDGE_MSP], right, true, j->weight};
 }
 
 static int calibrate(measures *m, smx_context *context, const judged *j, const unsigned char *right) {
@@ -50,11 +68,14 @@ static int calibrate(measures *m, smx_context *context, const judged *j, const u
                          {"rms", &m->rms, SMX_F64, 0},
                          {"adaptive", &m->adaptive, SMX_F64, 0},
                          {"ks", &m->ks, SMX_F64, 0},
-                         {"count", m->bin_rows, SMX_I64, m->bin_count},
                          {"mean", m->bin_mean, SMX_F64, m->bin_count},
                          {"accuracy", m->bin_accuracy, SMX_F64, m->bin_count}};
-  return run_set(context, op->name, &params, j->rows, j->score[JUDGE_MSP], right, true,
-                 sizeof want / sizeof *want, want);
+  double ece;
+  const wanted rows[] = {{"ece", &ece, SMX_F64, 0}, {"count", m->bin_rows, SMX_I64, m->bin_count}};
+  set s = confidences(j, right);
+  int code = run_set(context, op->name, &params, &s, sizeof want / sizeof *want, want);
+  s.w = NULL; /* how many rows there are is no matter of weights */
+  return code ? code : run_set(context, op->name, &params, &s, 2, rows);
 }
 
 /* The parts of the Brier score of being right, and the calibration error less what chance makes. */
@@ -69,25 +90,25 @@ static int decompose(measures *m, smx_context *context, const judged *j, const u
                          {"resolution", &m->resolution, SMX_F64, 0},
                          {"uncertainty", &m->uncertainty, SMX_F64, 0},
                          {"debiased", &m->debiased, SMX_F64, 0}};
-  return run_set(context, op->name, &params, j->rows, j->score[JUDGE_MSP], right, true,
-                 sizeof want / sizeof *want, want);
+  const set s = confidences(j, right);
+  return run_set(context, op->name, &params, &s, sizeof want / sizeof *want, want);
 }
 
 static int weigh_pairs(measures *m, smx_context *context, const judged *j, const unsigned char *right) {
   double unbiased;
   const wanted want[] = {{"mmce", &m->mmce, SMX_F64, 0}, {"unbiased", &unbiased, SMX_F64, 0}};
-  return run_set(context, "kernel_calibration_error", NULL, j->rows, j->score[JUDGE_MSP], right, true, 2,
-                 want);
+  const set s = confidences(j, right);
+  return run_set(context, "kernel_calibration_error", NULL, &s, 2, want);
 }
 
 static int rank(double *auroc, double *precision, double *other, double *fpr, double *error,
-                smx_context *context, int64_t n, const double *score, const unsigned char *positive) {
+                smx_context *context, const set *s) {
   const wanted want[] = {{"auroc", auroc, SMX_F64, 0},
                          {"average_precision", precision, SMX_F64, 0},
                          {"average_precision_negative", other, SMX_F64, 0},
                          {"fpr", fpr, SMX_F64, 0},
                          {"detection_error", error, SMX_F64, 0}};
-  return run_set(context, "ranking_metrics", NULL, n, score, positive, true, error ? 5 : 4, want);
+  return run_set(context, "ranking_metrics", NULL, s, error ? 5 : 4, want);
 }
 
 static int cover(measures *m, smx_context *context, const judged *j, const unsigned char *right) {
@@ -97,17 +118,20 @@ static int cover(measures *m, smx_context *context, const judged *j, const unsig
   const wanted want[] = {{"aurc", &m->aurc, SMX_F64, 0},
                          {"excess", &m->excess, SMX_F64, 0},
                          {"risk", m->risk, SMX_F64, j->rows}};
-  int code = run_set(context, "risk_coverage", NULL, j->rows, j->score[JUDGE_MSP], wrong, false, 3, want);
+  const set s = {j->rows, j->score[JUDGE_MSP], wrong, false, j->weight};
+  int code = run_set(context, "risk_coverage", NULL, &s, 3, want);
   free(wrong);
   return code;
 }
 
 /* ---- Means and their intervals ---- */
 
-static double mean_of(const double *x, int64_t n) {
-  double sum = 0;
-  for (int64_t i = 0; i < n; i++) sum += x[i];
-  return sum / (double)n;
+static double weight_of(const judged *j, int64_t row) { return j->weight ? j->weight[row] : 1; }
+
+static double mean_of(const judged *j, const double *x) {
+  double sum = 0, all = 0;
+  for (int64_t i = 0; i < j->rows; i++) sum += weight_of(j, i) * x[i], all += weight_of(j, i);
+  return sum / all;
 }
 
 /* Of a share of n, by Wilson's score. */
@@ -131,22 +155,22 @@ static interval interval_of(const double *x, double mean, int64_t n) {
 }
 
 /* An operator with the draws that are asked for. */
-static int run_draws(const measure_request *r, const char *name, int64_t n, const double *x, const double *y,
-                     int count, const wanted *want) {
+static int run_draws(const measure_request *r, const char *name, const set *s, int count,
+                     const wanted *want) {
   const smx_op *op = smx_op_find(name);
   smx_params params;
   smx_params_init(op, &params);
   smx_params_set(op, &params, "draws", (double)r->draws.count);
   smx_params_set(op, &params, "seed", (double)r->draws.seed);
-  return run_set(r->context, name, &params, n, x, y, false, count, want);
+  return run_set(r->context, name, &params, s, count, want);
 }
 
 /* By mean_interval. */
-static int draw_interval(interval *i, const double *x, int64_t n, const measure_request *r) {
+static int draw_interval(interval *i, const double *x, const judged *j, const measure_request *r) {
   double mean;
   const wanted want[] = {
       {"mean", &mean, SMX_F64, 0}, {"low", &i->low, SMX_F64, 0}, {"high", &i->high, SMX_F64, 0}};
-  return run_draws(r, "mean_interval", n, x, NULL, 3, want);
+  return run_draws(r, "mean_interval", &(set){j->rows, x, NULL, false, j->weight}, 3, want);
 }
 
 static int draw_intervals(measures *m, const judged *j, const unsigned char *right,
@@ -156,7 +180,7 @@ static int draw_intervals(measures *m, const judged *j, const unsigned char *rig
   int code = is ? EXIT_OK : fault_memory((size_t)j->rows * sizeof *is);
   for (int64_t i = 0; !code && i < j->rows; i++) is[i] = right[i];
   const double *const x[MEASURE_MEANS] = {is, j->loss, j->score[JUDGE_BRIER]};
-  for (int k = 0; !code && k < MEASURE_MEANS; k++) code = draw_interval(&m->mean[k], x[k], j->rows, r);
+  for (int k = 0; !code && k < MEASURE_MEANS; k++) code = draw_interval(&m->mean[k], x[k], j, r);
   free(is);
   return code;
 }
@@ -165,24 +189,25 @@ static int draw_intervals(measures *m, const judged *j, const unsigned char *rig
 
 static void count_classes(measures *m, const judged *j) {
   for (int64_t i = 0; i < j->rows; i++) {
+    const double w = weight_of(j, i);
     class_count *taken = m->of_class + j->predicted[i];
-    m->of_class[j->target[i]].there++;
-    taken->taken++, taken->right += j->predicted[i] == j->target[i];
-    taken->confidence += j->score[JUDGE_MSP][i];
+    m->of_class[j->target[i]].there += w;
+    taken->taken += w, taken->right += j->predicted[i] == j->target[i] ? w : 0;
+    taken->confidence += w * j->score[JUDGE_MSP][i];
   }
 }
 
 /* What classification_metrics has, whose table of who was taken for whom is too large for the
  * classes of a vocabulary. A quotient of nothing is 0; classes that do not occur take no part. */
 static void average_classes(measures *m) {
-  const double all = (double)m->rows;
+  const double all = m->weight;
   double right = 0, both = 0, taken = 0, there = 0, some = 0, true_ones = 0, f1 = 0, recall = 0;
   for (int64_t k = 0; k < m->classes; k++) {
     const class_count *c = m->of_class + k;
-    const double p = (double)c->taken, t = (double)c->there, r = (double)c->right;
+    const double p = c->taken, t = c->there, r = c->right;
     right += r, both += p * t, taken += p * p, there += t * t;
-    if (c->taken || c->there) some++, f1 += 2 * r / (p + t);
-    if (c->there) true_ones++, recall += r / t;
+    if (p > 0 || t > 0) some++, f1 += 2 * r / (p + t);
+    if (t > 0) true_ones++, recall += r / t;
   }
   const double by = (all * all - taken) * (all * all - there);
   m->macro_f1 = f1 / some, m->balanced = recall / true_ones;
@@ -203,12 +228,16 @@ static int reserve(measures *m) {
 }
 
 static void average(measures *m, const judged *j, const unsigned char *right) {
-  int64_t good = 0, near = 0;
-  for (int64_t i = 0; i < j->rows; i++) good += right[i], near += j->rank[i] < m->k;
-  m->accuracy = (double)good / (double)j->rows, m->top_k = (double)near / (double)j->rows;
-  m->log_loss = mean_of(j->loss, j->rows), m->brier = mean_of(j->score[JUDGE_BRIER], j->rows);
-  m->confidence = mean_of(j->score[JUDGE_MSP], j->rows);
-  m->entropy = mean_of(j->score[JUDGE_ENTROPY], j->rows);
+  double good = 0, near = 0;
+  for (int64_t i = 0; i < j->rows; i++) {
+    const double w = weight_of(j, i);
+    m->weight += w, good += right[i] ? w : 0, near += j->rank[i] < m->k ? w : 0;
+  }
+  m->accuracy = good / m->weight, m->top_k = near / m->weight;
+  m->log_loss = mean_of(j, j->loss), m->brier = mean_of(j, j->score[JUDGE_BRIER]);
+  m->confidence = mean_of(j, j->score[JUDGE_MSP]), m->entropy = mean_of(j, j->score[JUDGE_ENTROPY]);
+  for (int k = 0; k < MEASURE_MEANS; k++) m->mean[k] = (interval){NAN, NAN};
+  if (j->weight) return; /* Wilson's is of counts, and the normal one of rows that are alike */
   m->mean[0] = wilson(m->accuracy, j->rows);
   m->mean[1] = interval_of(j->loss, m->log_loss, j->rows);
   m->mean[2] = interval_of(j->score[JUDGE_BRIER], m->brier, j->rows);
@@ -217,6 +246,7 @@ static void average(measures *m, const judged *j, const unsigned char *right) {
 int measure(measures *m, const judged *j, const measure_request *r) {
   smx_context *context = r->context;
   *m = (measures){.rows = j->rows, .all = j->all, .classes = j->classes, .bin_count = r->bins};
+  m->weighted = j->weight != NULL;
   m->k = r->k < j->classes ? r->k : j->classes, m->temperature = r->temperature, m->draws = r->draws;
   m->classwise = classwise_error(&j->of_class);
   unsigned char *right = malloc((size_t)j->rows);
@@ -228,8 +258,8 @@ int measure(measures *m, const judged *j, const measure_request *r) {
   if (!code) code = decompose(m, context, j, right);
   if (!code) code = weigh_pairs(m, context, j, right);
   if (!code)
-    code = rank(&m->auroc, &m->precision, &m->other_precision, &m->fpr, NULL, context, j->rows,
-                j->score[JUDGE_MSP], right);
+    code = rank(&m->auroc, &m->precision, &m->other_precision, &m->fpr, NULL, context,
+                &(set){j->rows, j->score[JUDGE_MSP], right, true, j->weight});
   if (!code) code = cover(m, context, j, right);
   free(right);
   return code;
@@ -242,16 +272,16 @@ void measure_free(measures *m) { free(m->of_class), free(m->bin_rows), free(m->b
 int measure_outliers(outliers *u, const judged *in, const judged *out, smx_context *context) {
   const int64_t n = in->rows + out->rows;
   int code = EXIT_OK;
-  double *score = malloc((size_t)n * sizeof *score);
+  double *score = malloc(2 * (size_t)n * sizeof *score), *w = score + n;
   unsigned char *inside = malloc((size_t)n);
   *u = (outliers){.inside = in->rows, .outside = out->rows};
   if (!score || !inside) code = fault_memory((size_t)n * sizeof *score);
-  for (int64_t i = 0; !code && i < n; i++) inside[i] = i < in->rows;
+  for (int64_t i = 0; !code && i < n; i++) inside[i] = i < in->rows, w[i] = inside[i] ? weight_of(in, i) : 1;
   for (int k = 0; !code && k < JUDGE_SURE; k++) {
     memcpy(score, in->score[k], (size_t)in->rows * sizeof *score);
     memcpy(score + in->rows, out->score[k], (size_t)out->rows * sizeof *score);
-    code = rank(&u->auroc[k], &u->precision[k], &u->other_precision[k], &u->fpr[k], &u->error[k], context, n,
-                score, inside);
+    code = rank(&u->auroc[k], &u->precision[k], &u->other_precision[k], &u->fpr[k], &u->error[k], context,
+                &(set){n, score, inside, true, in->weight ? w : NULL});
   }
   free(score), free(inside);
   return code;
@@ -275,7 +305,7 @@ static int draw_signs(comparison *c, const judged *a, const judged *b, const mea
   double difference;
   if (!r->draws.count) return EXIT_OK;
   const wanted want[] = {{"difference", &difference, SMX_F64, 0}, {"p", &c->drawn, SMX_F64, 0}};
-  return run_draws(r, "paired_test", a->rows, b->loss, a->loss, 2, want);
+  return run_draws(r, "paired_test", &(set){a->rows, b->loss, a->loss, false, NULL}, 2, want);
 }
 
 int measure_comparison(comparison *c, const judged *a, const judged *b, const measure_request *r) {

@@ -8,11 +8,10 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Of rows whose true class it is (there), that were taken for it, and both; confidence: a sum over
- * those taken for it. */
+/* Of rows whose true class it is (there), that were taken for it, and both, by weight; confidence:
+ * a sum over those taken for it. */
 typedef struct class_count {
-  int64_t there, taken, right;
-  double confidence;
+  double there, taken, right, confidence;
 } class_count;
 
 typedef struct interval {
@@ -35,8 +34,10 @@ enum { MEASURE_MEANS = 3, MEASURE_BINS_MOST = 1000 };
 
 typedef struct measures {
   int64_t rows, all, classes, k, bin_count;
+  bool weighted; /* numbers are by weight, counts of rows not */
+  double weight; /* of the rows together */
   double temperature, accuracy, top_k, log_loss, brier, confidence, entropy;
-  interval mean[MEASURE_MEANS]; /* 95 %: of accuracy, log loss, Brier score */
+  interval mean[MEASURE_MEANS]; /* 95 %: of accuracy, log loss, Brier score; by weight from draws alone */
   drawing draws;                /* that they are of */
   double macro_f1, balanced, matthews;
   double ece, mce, rms, adaptive, ks, debiased, classwise, mmce;

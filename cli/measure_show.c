@@ -89,6 +89,7 @@ void measure_print(FILE *to, const measures *m) {
   }
   fprintf(to, "%" PRId64 " row%s of %" PRId64 " classes", m->rows, m->rows == 1 ? "" : "s", m->classes);
   if (m->rows != m->all) fprintf(to, "; %" PRId64 " left out", m->all - m->rows);
+  if (m->weighted) fprintf(to, "; weight %g", m->weight);
   if (m->temperature != 1) fprintf(to, "; temperature %g", m->temperature);
   if (m->draws.count) fprintf(to, "; %" PRId64 " draws", m->draws.count);
   fprintf(to, "; %" PRId64 " bins\n", m->bin_count);
@@ -141,6 +142,7 @@ json_t *measure_json(const measures *m) {
       json_number(m->temperature), "metrics", values, "intervals", ranges, "bins", "count",
       json_counts(m->bin_rows, m->bin_count), "confidence", json_numbers(m->bin_mean, m->bin_count),
       "accuracy", json_numbers(m->bin_accuracy, m->bin_count));
+  if (m->weighted) json_object_set_new(all, "weight", json_number(m->weight));
   if (m->draws.count)
     json_object_set_new(
         all, "draws",

@@ -15,6 +15,8 @@ enum { BINS = 15, TOP = 5, DRAWS_MOST = 1000000 };
 
 const setting metrics_settings[] = {
     METRICS_SETTINGS,
+    {"weights", 0, "FILE", "the weight of each row, 0: it does not count; not with --compare", FOR_OPERATOR,
+     NULL, NULL},
     {"json", 0, NULL, "the numbers as JSON", FOR_OPERATOR, NULL, NULL},
     {NULL, 0, NULL, NULL, 0, NULL, NULL},
 };
@@ -36,7 +38,7 @@ static int read_temperature(const options *o, double *value) {
 
 /* Each input is read for itself, so standard input can be one of them. */
 static int check_files(const metrics_request *q) {
-  const char *const paths[] = {q->rows.path, q->rows.targets, q->second, q->outside};
+  const char *const paths[] = {q->rows.path, q->rows.targets, q->rows.weights, q->second, q->outside};
   int streams = 0;
   for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) streams += paths[i] && strcmp(paths[i], "-") == 0;
   return streams > 1 ? fault(EXIT_USAGE, "-: standard input can be only one of the inputs") : EXIT_OK;
@@ -51,6 +53,9 @@ int metrics_options(metrics_request *q, const char *verb, const options *o) {
   q->rows.path = o->files[0], q->rows.targets = options_own(o, "targets"), q->rows.bytes = o->block;
   q->second = options_own(o, "compare"), q->outside = options_own(o, "ood");
   q->rows.probabilities = options_own(o, "probabilities") != NULL;
+  q->rows.weights = options_own(o, "weights");
+  if (q->rows.weights && q->second)
+    return fault(EXIT_USAGE, "--weights: not with --compare, whose tests count whole rows");
   if (!q->rows.targets) return fault(EXIT_USAGE, "%s: --targets FILE is missing", verb);
   int code = whole_number(o, "bins", BINS, 1, MEASURE_BINS_MOST, &q->rows.bins);
   if (!code) code = whole_number(o, "draws", 0, 1, DRAWS_MOST, &q->draws.count);
@@ -85,7 +90,7 @@ static int take_second(metrics_result *m, const metrics_request *q, void *see) {
 
 static int take_outside(metrics_result *m, const metrics_request *q) {
   judge_request r = q->rows;
-  r.path = q->outside, r.targets = NULL, r.see = NULL;
+  r.path = q->outside, r.targets = r.weights = NULL, r.see = NULL;
   int code = judge(&m->outside, &r);
   if (!code) code = check_classes(&m->outside, &m->first);
   return code ? code : measure_outliers(&m->found, &m->first, &m->outside, r.context);

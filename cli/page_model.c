@@ -68,7 +68,7 @@ static json_t *pairs(const judged *j, const measures *m, const labels *names) {
   for (int64_t i = 0; i < count && i < PAIRS; i++) {
     json_t *one = json_pack("{s:I, s:I, s:I, s:o}", "target", (json_int_t)list[i].target, "predicted",
                             (json_int_t)list[i].predicted, "count", (json_int_t)list[i].count, "share",
-                            json_number((double)list[i].count / (double)m->of_class[list[i].target].there));
+                            json_number((double)list[i].count / m->of_class[list[i].target].there));
     add_name(one, "target_name", names, list[i].target);
     add_name(one, "predicted_name", names, list[i].predicted);
     json_array_append_new(array, one);
@@ -113,14 +113,14 @@ static json_t *errors(const judged *j, const labels *names) {
 
 /* ---- Classes ---- */
 
-static double share(int64_t part, int64_t whole) { return whole ? (double)part / (double)whole : NAN; }
+static double share(double part, double whole) { return whole > 0 ? part / whole : NAN; }
 
 static json_t *class_json(const class_count *c, int64_t class, const labels *names) {
   json_t *one = json_pack(
       "{s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "class", (json_int_t) class, "rows", (json_int_t)c->there,
       "predicted", (json_int_t)c->taken, "precision", json_number(share(c->right, c->taken)), "recall",
       json_number(share(c->right, c->there)), "f1", json_number(share(2 * c->right, c->there + c->taken)),
-      "confidence", json_number(c->confidence / (double)c->taken));
+      "confidence", json_number(c->confidence / c->taken));
   add_name(one, "name", names, class);
   return one;
 }
@@ -131,7 +131,8 @@ static int64_t least_rows(const measures *m) {
   while (least < most) {
     const int64_t middle = least + (most - least) / 2;
     int64_t shown = 0;
-    for (int64_t k = 0; k < m->classes; k++) shown += m->of_class[k].there + m->of_class[k].taken >= middle;
+    for (int64_t k = 0; k < m->classes; k++)
+      shown += m->of_class[k].there + m->of_class[k].taken >= (double)middle;
     if (shown <= CLASSES) most = middle;
     else least = middle + 1;
   }
@@ -142,7 +143,7 @@ static json_t *classes(const measures *m, const labels *names) {
   json_t *array = json_array();
   const int64_t least = least_rows(m);
   for (int64_t k = 0; k < m->classes; k++)
-    if (m->of_class[k].there + m->of_class[k].taken >= least)
+    if (m->of_class[k].there + m->of_class[k].taken >= (double)least)
       json_array_append_new(array, class_json(m->of_class + k, k, names));
   return array;
 }

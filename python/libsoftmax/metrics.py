@@ -2,6 +2,7 @@
 
 A few numbers of each row are kept, so a set may be larger than memory, and the metrics are those of the whole set, exactly: sorted, with ties
 as the definitions have them, to the bit whatever the batches are. Rows are anything that numpy.asarray takes, PyTorch tensors among them.
+Rows may have weights, finite and not below 0: those of weight 0 do not count, whole numbers count copies of a row.
 
 >>> import numpy as np
 >>> metrics = ClassificationMetrics(bins=5)
@@ -18,6 +19,32 @@ __all__ = ["ClassificationMetrics", "OutlierMetrics"]
 _ROW = ("confidence", "loss", "brier", "entropy", "target", "predicted", "rank")
 
 
+def _weights(weight, rows):
+    """Of each row, checked; None without."""
+    import numpy as np
+    if weight is None:
+        return None
+    weight = _array(weight, 1, "weight").astype(np.float64)
+    if weight.shape != (rows,):
+        raise ValueError(f"weight: shape is {weight.shape}, not ({rows},)")
+    wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if wrong.size:
+        raise ValueError(f"weight: row {wrong[0]} is {weight[wrong[0]]}, which has to be finite and not below 0")
+    return weight
+
+
+def _joined(weights, sizes):
+    """Those of all batches; None where no batch has any."""
+    import numpy as np
+    if all(weight is None for weight in weights):
+        return None
+    return np.concatenate([np.ones(size) if weight is None else weight for weight, size in zip(weights, sizes)])
+
+
+def _total(x, weight):
+    return x.sum() if weight is None else (x * weight).sum()
+
+
 class ClassificationMetrics:
     """Of logits and the class of each row; a row of the class ignore_index does not count."""
 
@@ -27,11 +54,11 @@ class ClassificationMetrics:
 
     def reset(self):
         """Forgets all rows."""
-        self._rows = {name: [] for name in _ROW}
+        self._rows, self._weight = {name: [] for name in _ROW}, []
         self._gap = None  # of each class and bin: the sum of p - [target is the class]
 
-    def update(self, logits, target):
-        """More rows: logits [n, classes] and the class of each."""
+    def update(self, logits, target, weight=None):
+        """More rows: logits [n, classes], the class of each, and its weight, 1 without."""
         import numpy as np
         target = _targets(target, "target")
         if isinstance(logits, (list, tuple)) and not logits and target.shape == (0,):
@@ -42,7 +69,10 @@ class ClassificationMetrics:
         classes = logits.shape[1]
         if self._gap is not None and len(self._gap) != classes:
             raise ValueError(f"logits: {classes} classes, not {len(self._gap)} as before")
-        counts = target != self.ignore_index
+        counts, weight = target != self.ignore_index, _weights(weight, len(target))
+        if weight is not None:
+            counts &= weight > 0
+            weight = weight[counts]
         logits, target = logits[counts], target[counts]
         if target.size and not (0 <= target.min() and target.max() < classes):
             wrong = target[(target < 0) | (target >= classes)][0]
@@ -57,8 +87,11 @@ class ClassificationMetrics:
                   self._of(logits, "entropy"), target, lost.class_, lost.rank)
         for name, value in zip(_ROW, values):
             self._rows[name].append(value)
+        self._weight.append(weight)
         number = _call["histogram_binning"](p, np.arange(self.bins, dtype=np.float64)).astype(np.int64)
         p[np.arange(len(p)), target] -= 1
+        if weight is not None:
+            p *= weight[:, None]
         np.add.at(self._gap, (np.arange(classes), number), p)  # row after row
 
     def _of(self, logits, name, *more):
@@ -74,6 +107,7 @@ class ClassificationMetrics:
             raise ValueError(f"other: {len(other._gap)} classes, not {len(self._gap)}")
         for name in _ROW:
             self._rows[name] += other._rows[name]
+        self._weight = self._weight + other._weight
         self._gap = other._gap.copy() if self._gap is None else self._gap + other._gap
 
     def compute(self):
@@ -83,31 +117,36 @@ class ClassificationMetrics:
             raise ValueError("compute: no rows that count; update comes first")
         row = {name: np.concatenate(parts) for name, parts in self._rows.items()}
         classes, right, confidence = len(self._gap), row["predicted"] == row["target"], row["confidence"]
-        found = {"accuracy": right.mean(), "top_k_accuracy": (row["rank"] < self.k).mean(), "log_loss": row["loss"].mean(),
-                 "brier": row["brier"].mean(), "confidence": confidence.mean(), "entropy": row["entropy"].mean()}
-        found.update(self._of_classes(row, classes))
+        weight = _joined(self._weight, map(len, self._rows["loss"]))
+        by, total = {} if weight is None else {"weight": weight}, len(right) if weight is None else weight.sum()
+        means = {"accuracy": right, "top_k_accuracy": row["rank"] < self.k, "log_loss": row["loss"], "brier": row["brier"],
+                 "confidence": confidence, "entropy": row["entropy"]}
+        found = {name: _total(value, weight) / total for name, value in means.items()}
+        found.update(self._of_classes(row, classes, weight))
         error = _call["calibration_error"](confidence, right, bins=self.bins, return_mce=True, return_rms=True, return_adaptive=True,
-                                           return_ks=True)
-        parts = _call["brier_decomposition"](confidence, right, bins=self.bins, return_debiased=True)
+                                           return_ks=True, **by)
+        parts = _call["brier_decomposition"](confidence, right, bins=self.bins, return_debiased=True, **by)
         found.update(ece=error.ece, mce=error.mce, rms_ce=error.rms, adaptive_ece=error.adaptive, ks=error.ks, debiased_ce=parts.debiased,
-                     classwise_ece=np.abs(self._gap).sum() / len(right) / classes,
-                     mmce=_call["kernel_calibration_error"](confidence, right).mmce, reliability=parts.reliability,
+                     classwise_ece=np.abs(self._gap).sum() / total / classes,
+                     mmce=_call["kernel_calibration_error"](confidence, right, **by).mmce, reliability=parts.reliability,
                      resolution=parts.resolution, uncertainty=parts.uncertainty)
-        found.update(_ranking(confidence, right, ("aupr_right", "aupr_wrong")))
-        risk = _call["risk_coverage"](confidence, 1.0 - right, return_excess=True)
+        found.update(_ranking(confidence, right, ("aupr_right", "aupr_wrong"), **by))
+        risk = _call["risk_coverage"](confidence, 1.0 - right, return_excess=True, **by)
         found.update(aurc=risk.aurc, e_aurc=risk.excess)
         return {name: np.float64(value) for name, value in found.items()}
 
     @staticmethod
-    def _of_classes(row, classes):
+    def _of_classes(row, classes, weight):
         """As classification_metrics has them, without its table of pairs."""
         import numpy as np
-        there, taken, hit = (np.bincount(classes_of, minlength=classes).astype(float) for classes_of in (
-            row["target"], row["predicted"], row["target"][row["predicted"] == row["target"]]))
+        hits = row["predicted"] == row["target"]
+        there, taken, hit = (np.bincount(of, by, classes).astype(float) for of, by in (
+            (row["target"], weight), (row["predicted"], weight), (row["target"][hits], weight if weight is None else weight[hits])))
         some, true, n = there + taken > 0, there > 0, there.sum()
+        vary = min(true.sum(), (taken > 0).sum()) > 1
         by = (n * n - (taken * taken).sum()) * (n * n - (there * there).sum())
         return {"balanced_accuracy": (hit[true] / there[true]).mean(), "macro_f1": (2 * hit[some] / (there + taken)[some]).mean(),
-                "matthews": (hit.sum() * n - (there * taken).sum()) / np.sqrt(by) if by > 0 else 0.0}
+                "matthews": (hit.sum() * n - (there * taken).sum()) / np.sqrt(by) if vary else 0.0}
 
 
 class OutlierMetrics:
@@ -119,16 +158,17 @@ class OutlierMetrics:
 
     def reset(self):
         """Forgets all rows."""
-        self._score, self._known = [], []
+        self._score, self._known, self._weight = [], [], []
 
-    def update(self, score, known):
-        """More rows: the score of each, and whether it is known."""
+    def update(self, score, known, weight=None):
+        """More rows: the score of each, whether it is known, and its weight, 1 without."""
         import numpy as np
         score, known = _array(score, 1, "score"), np.asarray(known.detach().cpu() if hasattr(known, "detach") else known)
         if known.shape != score.shape:
             raise ValueError(f"known: shape is {known.shape}, not {score.shape}")
         if not np.isin(known, (0, 1)).all():
             raise ValueError(f"known: {known[~np.isin(known, (0, 1))][0]} is neither 0 nor 1")
+        self._weight.append(_weights(weight, len(score)))
         self._score.append(score.astype(np.float64))
         self._known.append(known.astype(bool))
 
@@ -137,12 +177,14 @@ class OutlierMetrics:
         import numpy as np
         if not self._score:
             raise ValueError("compute: no rows; update comes first")
-        found = _ranking(np.concatenate(self._score), np.concatenate(self._known), ("aupr_in", "aupr_out"), self.tpr)
+        weight = _joined(self._weight, map(len, self._score))
+        by = {} if weight is None else {"weight": weight}
+        found = _ranking(np.concatenate(self._score), np.concatenate(self._known), ("aupr_in", "aupr_out"), self.tpr, **by)
         return {("fpr" if name == "fpr95" else name): np.float64(value) for name, value in found.items()}
 
 
-def _ranking(score, positive, names, tpr=0.95):
+def _ranking(score, positive, names, tpr=0.95, **by):
     found = _call["ranking_metrics"](score, positive, tpr=tpr, return_average_precision=True, return_average_precision_negative=True,
-                                     return_fpr=True, return_detection_error=True)
+                                     return_fpr=True, return_detection_error=True, **by)
     two = {"auroc": found.auroc, names[0]: found.average_precision, names[1]: found.average_precision_negative, "fpr95": found.fpr}
     return two if names[0] == "aupr_right" else {**two, "detection_error": found.detection_error}

@@ -1,9 +1,11 @@
 """Metrics of sets that come in batches: the definitions by NumPy, the same bits for all batches, and what is refused."""
 import doctest
+import importlib.util
 import unittest
 
 import numpy as np
 
+import libsoftmax
 from libsoftmax import metrics
 from libsoftmax.metrics import ClassificationMetrics, OutlierMetrics
 
@@ -13,10 +15,13 @@ LOGITS = RANDOM.standard_normal((ROWS, CLASSES)) * 2
 TARGET = np.where(RANDOM.uniform(size=ROWS) < 0.6, LOGITS.argmax(1), RANDOM.integers(0, CLASSES, ROWS))
 
 
-def of(*ends, logits=LOGITS, target=TARGET, **settings):
+WEIGHT = np.where(RANDOM.uniform(size=ROWS) < 0.2, 0, RANDOM.exponential(size=ROWS))
+
+
+def of(*ends, logits=LOGITS, target=TARGET, weight=None, **settings):
     found = ClassificationMetrics(bins=BINS, k=2, **settings)
     for first, last in zip((0, *ends), (*ends, len(logits))):
-        found.update(logits[first:last], target[first:last])
+        found.update(logits[first:last], target[first:last], None if weight is None else weight[first:last])
     return found
 
 
@@ -66,7 +71,6 @@ class Classification(unittest.TestCase):
         self.assertEqual(of(logits=mixed, target=target).compute(), of().compute())
 
     def test_arrays_of_every_kind(self):
-        import importlib.util
         single = LOGITS.astype(np.float32)
         found = of(logits=single.tolist(), target=TARGET.tolist()).compute()
         self.assertEqual(of(logits=single).compute(), found)
@@ -98,6 +102,73 @@ class Classification(unittest.TestCase):
         found.reset()
         with self.assertRaisesRegex(ValueError, "no rows that count"):
             found.compute()
+
+
+class Weights(unittest.TestCase):
+    def test_none_one_and_copies(self):
+        counts = WEIGHT > 0
+        kept = of(logits=LOGITS[counts], target=TARGET[counts], weight=WEIGHT[counts]).compute()
+        mixed = np.where(counts[:, None], LOGITS, np.nan)
+        self.assertEqual(of(7, 200, logits=mixed, weight=WEIGHT).compute(), kept)
+        self.assertEqual(of(7, 200, weight=np.ones(ROWS)).compute(), of().compute())
+        half = of(logits=LOGITS[:200], target=TARGET[:200])
+        half.update(LOGITS[200:], TARGET[200:], np.ones(ROWS - 200))
+        self.assertEqual(half.compute(), of().compute())
+        copies = RANDOM.integers(0, 4, ROWS)
+        rows = np.repeat(np.arange(ROWS), copies)
+        got, wanted = of(weight=copies).compute(), of(logits=LOGITS[rows], target=TARGET[rows]).compute()
+        for name, value in wanted.items():
+            np.testing.assert_allclose(got[name], value, rtol=1e-12, err_msg=name)
+
+    def test_one_class_is_predicted(self):
+        logits = np.zeros((ROWS, 3)) + [1, 0, 0]
+        self.assertEqual(of(logits=logits, target=TARGET % 3, weight=WEIGHT).compute()["matthews"], 0)
+
+    def test_outliers(self):
+        score, known = RANDOM.integers(0, 9, 60) / 8, RANDOM.integers(0, 2, 60)
+        found, repeated = OutlierMetrics(), OutlierMetrics()
+        found.update(score[:20], known[:20], [2] * 20)
+        found.update(score[20:], known[20:])
+        repeated.update(np.r_[score[:20], score], np.r_[known[:20], known])
+        for name, value in repeated.compute().items():
+            self.assertAlmostEqual(found.compute()[name], value, 14, name)
+
+    def test_refusals(self):
+        for wrong, text in ((-1.0, "-1.0"), (np.nan, "nan"), (np.inf, "inf")):
+            with self.assertRaisesRegex(ValueError, f"weight: row 2 is {text}, which has to be finite"):
+                of(weight=np.where(np.arange(ROWS) == 2, wrong, 1))
+            with self.assertRaisesRegex(ValueError, "weight: row 1 is"):
+                OutlierMetrics().update([0.5, 0.2], [1, 0], [1, wrong])
+        with self.assertRaisesRegex(ValueError, "weight: shape is .9,., not .500,."):
+            ClassificationMetrics().update(LOGITS, TARGET, np.ones(9))
+        with self.assertRaisesRegex(ValueError, "no rows that count"):
+            of(weight=np.zeros(ROWS)).compute()
+
+    @unittest.skipUnless(importlib.util.find_spec("sklearn"), "no scikit-learn")
+    def test_scikit_learn(self):
+        from sklearn import metrics as theirs
+        p = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
+        taken, chance, right, by = p.argmax(1), p.max(1), p.argmax(1) == TARGET, {"sample_weight": WEIGHT}
+        wanted = {"accuracy": theirs.accuracy_score(TARGET, taken, **by), "log_loss": theirs.log_loss(TARGET, p, **by),
+                  "top_k_accuracy": theirs.top_k_accuracy_score(TARGET, p, k=2, **by),
+                  "macro_f1": theirs.f1_score(TARGET, taken, average="macro", **by), "matthews": theirs.matthews_corrcoef(TARGET, taken, **by),
+                  "balanced_accuracy": theirs.balanced_accuracy_score(TARGET, taken, **by),
+                  "auroc": theirs.roc_auc_score(right, chance, **by), "aupr_right": theirs.average_precision_score(right, chance, **by),
+                  "aupr_wrong": theirs.average_precision_score(~right, -chance, **by)}
+        fpr, tpr, _ = theirs.roc_curve(right, chance, drop_intermediate=False, **by)
+        wanted["fpr95"] = fpr[tpr >= 0.95].min()
+        found = of(3, 77, weight=WEIGHT).compute()
+        for name, value in wanted.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-12, err_msg=name)
+        tied = np.round(chance * 8) / 8  # with equal scores, the operators alone
+        of_tied = libsoftmax.ranking_metrics(tied, right, weight=WEIGHT, return_average_precision=True)
+        np.testing.assert_allclose(of_tied.auroc, theirs.roc_auc_score(right, tied, **by), rtol=1e-12)
+        np.testing.assert_allclose(of_tied.average_precision, theirs.average_precision_score(right, tied, **by), rtol=1e-12)
+        np.testing.assert_allclose(libsoftmax.brier_decomposition(tied, right, weight=WEIGHT).brier,
+                                   theirs.brier_score_loss(right, tied, **by), rtol=1e-12)
+        copies = np.round(WEIGHT * 3)
+        table = libsoftmax.classification_metrics(taken, TARGET, weight=copies, classes=CLASSES, return_confusion=True).confusion
+        np.testing.assert_array_equal(table, theirs.confusion_matrix(TARGET, taken, sample_weight=copies))
 
 
 class Outliers(unittest.TestCase):

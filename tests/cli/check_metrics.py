@@ -265,6 +265,40 @@ def sets_at_the_edge():
 
 
 @test("metrics")
+def weights_of_the_rows():
+    """Whole numbers are copies of a row, 0 leaves it out whatever it holds, and 1 changes nothing."""
+    x, y = random_set(90, 4)
+    times = [i * i % 4 for i in range(90)]
+    rows = [i for i in range(90) for _ in range(times[i])]
+    put_rows("x.npy", [[math.nan] * 4 if t == 0 else r for r, t in zip(x, times)])
+    put_rows("copies.npy", [x[i] for i in rows])
+    put_rows("plain.npy", x)
+    put_rows("ood.npy", random_set(30, 4, 6)[0])
+    put_classes("y.npy", y)
+    put_classes("copies-y.npy", [y[i] for i in rows])
+    put("w.csv", "".join(f"{t}\n" for t in times).encode())
+    put("one.csv", b"1\n" * 90)
+    got = numbers("x.npy", "--targets", "y.npy", "--weights", "w.csv", "--ood", "ood.npy")
+    wanted = numbers("copies.npy", "--targets", "copies-y.npy", "--ood", "ood.npy")
+    close([got["metrics"][k] for k in wanted["metrics"]], list(wanted["metrics"].values()), 1e-12)
+    close(list(got["ood"]["scores"]["energy"].values()), list(wanted["ood"]["scores"]["energy"].values()), 1e-12)
+    assert got["weight"] == wanted["rows"] and got["rows"] + got["left_out"] == 90
+    assert sum(got["bins"]["count"]) == got["rows"] and got["intervals"]["accuracy"] == [None, None]
+    assert numbers("plain.npy", "--targets", "y.npy", "--weights", "one.csv")["metrics"] == numbers(
+        "plain.npy", "--targets", "y.npy")["metrics"]
+    low, high = numbers("x.npy", "--targets", "y.npy", "--weights", "w.csv", "--draws", "50")["intervals"]["accuracy"]
+    assert low < got["metrics"]["accuracy"] < high
+    for name, text in (("minus.csv", "-2"), ("nan.csv", "nan"), ("inf.csv", "inf")):
+        put(name, f"1\n1\n{text}\n".encode() + b"1\n" * 87)
+        fails(REFUSED, "metrics", "plain.npy", "--targets", "y.npy", "--weights", name, says=[name, "row 2", f"{text} is no weight"])
+    put("none.csv", b"0\n" * 90)
+    fails(REFUSED, "metrics", "x.npy", "--targets", "y.npy", "--weights", "none.csv", says="no row that counts has a weight")
+    fails(REFUSED, "metrics", "x.npy", "--targets", "y.npy", "--weights", "ood.npy", says="a weight for each row of")
+    fails(USAGE, "metrics", "x.npy", "--targets", "y.npy", "--weights", "w.csv", "--compare", "x.npy", says="not with --compare")
+    fails(USAGE, "report", "x.npy", "--targets", "y.npy", "--weights", "w.csv", says="one of softmax metrics")
+
+
+@test("metrics")
 def wrong_calls():
     put("x.csv", b"1,2\n3,1\n2,2\n")
     put("t.csv", b"0\n1\n0\n")

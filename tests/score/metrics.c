@@ -14,7 +14,7 @@ enum { OUTS = 8 };
 static void call(const char *name, const char *parameter, double value, int64_t n, double *x, void *y,
                  int outs, double *out) {
   const smx_op *op = smx_op_find(name);
-  const smx_dtype second = op->inputs[1].flags & SMX_PORT_MASK ? SMX_BOOL : SMX_F64;
+  const smx_dtype second = op->inputs[1].flags & SMX_PORT_MASK ? SMX_U8 : SMX_F64;
   const smx_tensor tx = {x, {1, 0}, 1, SMX_F64, &n, NULL, 0}, ty = {y, {1, 0}, 1, second, &n, NULL, 0};
   smx_tensor to[OUTS];
   const smx_tensor *in[] = {&tx, &ty}, *list[OUTS] = {NULL};
@@ -42,7 +42,7 @@ static void ranking(void **state) {
 
 static void calibration(void **state) {
   double x[] = {.95, .9, .85, .75, .7, .65, .6, .55, 1, .5}, out[5];
-  unsigned char y[] = {1, 1, 0, 1, 0, 1, 0, 1, 1, 0};
+  unsigned char y[] = {1, 2, 0, 1, 0, 255, 0, 1, 1, 0}; /* nonzero is 1 */
   call("calibration_error", "bins", 5, 10, x, y, 5, out);
   near_all(out, (double[]){.145, .21666666666667, .16329931618555, .155, .16}, 5, 1e-10);
   call("calibration_error", "bins", 10, 10, x, y, 2, out);
@@ -50,7 +50,7 @@ static void calibration(void **state) {
   const smx_op *op = smx_op_find("calibration_error");
   int64_t n = 10, count[5], bins = 5;
   double mean[5], accuracy[5], ece;
-  const smx_tensor tx = {x, {1, 0}, 1, SMX_F64, &n, NULL, 0}, ty = {y, {1, 0}, 1, SMX_BOOL, &n, NULL, 0},
+  const smx_tensor tx = {x, {1, 0}, 1, SMX_F64, &n, NULL, 0}, ty = {y, {1, 0}, 1, SMX_U8, &n, NULL, 0},
                    te = {&ece, {1, 0}, 0, SMX_F64, NULL, NULL, 0},
                    tc = {count, {1, 0}, 1, SMX_I64, &bins, NULL, 0},
                    tm = {mean, {1, 0}, 1, SMX_F64, &bins, NULL, 0},
