@@ -1,6 +1,7 @@
 /* fit/functions_binary.c - maps of one number to a probability, 1 / (1 + e^-u): u is linear in
  * the number (Platt), or in its logarithms (beta). Newton's method on the log-likelihood, whose
  * sums are made block by block of rows. */
+#include "driver/powers.h"
 #include "functions.h"
 
 enum { X, POSITIVE };                            /* inputs */
@@ -136,6 +137,33 @@ static double fit_exponents(binary_fit *b) {
   return best;
 }
 
+/* Where scores were before they were moved: (x / unit - middle) / spread is what w is of. */
+typedef struct moved {
+  double unit, middle, spread;
+} moved;
+
+static double largest_of(const binary_fit *b) {
+  double most = 0;
+  for (int64_t i = 0; i < b->rows; i++)
+    most = __builtin_fabs(b->x[i]) > most ? __builtin_fabs(b->x[i]) : most;
+  return most;
+}
+
+/* Around their mean, and of the size of 1, so that the second derivatives are too. */
+static moved move(binary_fit *b) {
+  moved m = {.unit = power_below(largest_of(b))};
+  for (int64_t i = 0; i < b->rows; i++) b->x[i] /= m.unit, m.middle += b->x[i];
+  m.middle /= (double)b->rows;
+  for (int64_t i = 0; i < b->rows; i++) b->x[i] -= m.middle;
+  m.spread = power_below(largest_of(b));
+  for (int64_t i = 0; i < b->rows; i++) b->x[i] /= m.spread;
+  return m;
+}
+static void move_back(binary_fit *b, const moved *m) {
+  b->w[2] -= b->w[0] / m->spread * m->middle;
+  b->w[0] = b->w[0] / m->spread / m->unit;
+}
+
 /* Targets as Platt has them, which are what a uniform prior makes of the counts: so there is a
  * least loss where a threshold parts the rows. */
 static smx_status fit(const tensor_call *c, bool beta, double *w, double *loss) {
@@ -153,7 +181,10 @@ static smx_status fit(const tensor_call *c, bool beta, double *w, double *loss) 
   b.target[1] = ((double)positives + 1) / ((double)positives + 2);
   b.mass = (double)positives * b.target[1] + (double)(b.rows - positives) * b.target[0];
   const bool alike = positives == 0 || positives == b.rows; /* then a number tells nothing */
+  const bool move_them = !nan && !beta;
+  const moved m = move_them ? move(&b) : (moved){0};
   if (!nan) *loss = beta && !alike ? fit_exponents(&b) : fit_with(&b, !alike, false);
+  if (move_them) move_back(&b, &m);
   for (int k = 0; k < FEATURES; k++) w[k] = nan ? __builtin_nan("") : b.w[k];
   *loss = nan ? __builtin_nan("") : *loss / (double)b.rows;
   smx_free(c->ctx, b.x);

@@ -1,6 +1,5 @@
 /* score/functions_weights.c - weights of the rows of a set, for all metrics that take them. */
-#include <string.h>
-
+#include "driver/powers.h"
 #include "functions.h"
 
 #define COPIES_MOST 0x1p53 /* below, sums of whole numbers are exact */
@@ -44,16 +43,6 @@ smx_status score_check_copies(const tensor_call *c, int port, int output) {
   return SMX_OK;
 }
 
-/* The power of two that is x or the next below; of a subnormal 2^-1022. x is positive. */
-static double power_of(double x) {
-  const uint64_t exponent = UINT64_C(0x7ff) << 52, least = UINT64_C(1) << 52;
-  uint64_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  bits = (bits & exponent) > least ? bits & exponent : least;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
 score_weights score_load_weights(const tensor_call *c, int port, int64_t set, double *w) {
   const int64_t n = tensor_dim(c, "n");
   score_weights s = {.copies = true, .ones = true};
@@ -66,7 +55,7 @@ score_weights score_load_weights(const tensor_call *c, int port, int64_t set, do
     sum += w[i], most = w[i] > most ? w[i] : most;
   }
   s.copies &= sum <= COPIES_MOST;
-  const double power = s.copies || most == 0 ? 1 : power_of(most);
+  const double power = s.copies || most == 0 ? 1 : power_below(most);
   for (int64_t i = 0; i < n && power != 1; i++) w[i] /= power;
   return s;
 }

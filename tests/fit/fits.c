@@ -88,6 +88,17 @@ static void platt(void **state) {
   const smx_tensor a = floats(x, 1, &n), t = {is, {1, 0}, 1, SMX_BOOL, &n, NULL, 0};
   call("platt_fit", NULL, 2, (const smx_tensor *[]){&a, &t}, out);
   near_all(out, (double[]){-.7010188622835906, -.2239006798873402}, 2, 1e-6);
+  static const double by[] = {0x1p-990, 1e-9, 1e7, 0x1p+1020}, to[] = {0, 1e7}; /* units and origins */
+  for (size_t k = 0; k < COUNT_OF(by) * COUNT_OF(to); k++) {
+    const double unit = by[k % COUNT_OF(by)], at = to[k / COUNT_OF(by)];
+    double moved[8], got[3];
+    const smx_tensor m = floats(moved, 1, &n);
+    if (at > 0 && unit > 1e100) continue;
+    for (int i = 0; i < 8; i++) moved[i] = (x[i] + at) * unit;
+    call("platt_fit", NULL, 2, (const smx_tensor *[]){&m, &t}, got);
+    near_all((double[]){got[0] * unit, got[2]}, (double[]){out[0], out[2]}, 2, at > 0 ? 1e-9 : 1e-13);
+    near_all(got + 1, (double[]){out[1] - out[0] * at}, 1, at > 0 ? 1e-2 : 1e-13); /* of 1e7 */
+  }
   memset(is, 1, sizeof is); /* a constant: (8 + 1) / (8 + 2) */
   call("platt_fit", NULL, 2, (const smx_tensor *[]){&a, &t}, out);
   assert_true(out[0] == 0 && fabs(1 / (1 + exp(out[1])) - .9) < 1e-14);
