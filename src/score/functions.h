@@ -90,8 +90,8 @@ smx_status score_check_cost(const tensor_call *c, int port);
 
 /* Weights are finite and not below 0. */
 smx_status score_check_weight(const tensor_call *c, int port);
-/* An output that counts rows takes weights that count copies alone. */
-smx_status score_check_copies(const tensor_call *c, int port, int output);
+/* What an output that counts rows has of a sum of weights: -1 where they count no copies. */
+static inline int64_t score_copies(bool copies, double sum) { return copies ? (int64_t)sum : -1; }
 
 /* Of walks over rows: compiled for weights and for none, which is a parameter called `weighted`. */
 #define SCORE_WALK static inline __attribute__((always_inline))

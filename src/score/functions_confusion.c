@@ -9,6 +9,7 @@ typedef struct confusion {
   const tensor_call *c;
   int64_t n, classes, set;
   double *w;                         /* of the rows of a set, or NULL */
+  bool copies;                       /* which they count */
   double *cell;                      /* [classes, classes]: target, prediction */
   double *taken, *there, all, right; /* of each class: predicted, true */
 } confusion;
@@ -46,7 +47,8 @@ SCORE_WALK void count_rows(confusion *f, bool weighted) {
 
 static void count_all(confusion *f) {
   for (int64_t i = 0; i < f->classes * (f->classes + 2); i++) f->cell[i] = 0;
-  if (f->w) score_load_weights(f->c, WEIGHT, f->set, f->w), count_rows(f, true);
+  f->copies = !f->w || score_load_weights(f->c, WEIGHT, f->set, f->w).copies;
+  if (f->w) count_rows(f, true);
   else count_rows(f, false);
 }
 
@@ -84,13 +86,12 @@ static void put_cells(const confusion *f) {
   const int64_t count = f->classes * f->classes;
   if (!f->c->out.given[CONFUSION]) return;
   int64_t *to = (int64_t *)(void *)f->c->out.view[CONFUSION].data + f->set * count;
-  for (int64_t i = 0; i < count; i++) to[i] = (int64_t)f->cell[i];
+  for (int64_t i = 0; i < count; i++) to[i] = score_copies(f->copies, f->cell[i]);
 }
 
 smx_status score_confusion(const tensor_call *c) {
   confusion f;
   smx_status status = score_check_weight(c, WEIGHT);
-  if (status == SMX_OK) status = score_check_copies(c, WEIGHT, CONFUSION);
   if (status == SMX_OK) status = confusion_open(&f, c);
   if (status != SMX_OK) return status;
   for (f.set = 0; f.set < c->dims.lead_count; f.set++) {

@@ -233,7 +233,7 @@ static void write_bin(const metric_set *s, const bin *b, int64_t number, int64_t
   tensor_put(s->c, BIN_CONFIDENCE, at, b->confidence / b->weight);
   tensor_put(s->c, BIN_ACCURACY, at, b->correct / b->weight);
   if (s->c->out.given[BIN_COUNT])
-    ((int64_t *)(void *)s->c->out.view[BIN_COUNT].data)[at] = (int64_t)b->weight;
+    ((int64_t *)(void *)s->c->out.view[BIN_COUNT].data)[at] = score_copies(s->copies, b->weight);
 }
 
 SCORE_WALK void fill_bins(const metric_set *s, bool weighted, bin *bins, int64_t count) {
@@ -417,10 +417,8 @@ smx_status score_calibration(const tensor_call *c) {
   const int64_t count = tensor_dim(c, "bins");
   smx_status status = begin(&s, c, true);
   if (status != SMX_OK) return status;
-  status = score_check_copies(c, WEIGHT, BIN_COUNT);
-  bin *bins = status == SMX_OK ? smx_alloc(c->ctx, (size_t)count * sizeof *bins) : NULL;
-  if (status == SMX_OK && !bins)
-    status = smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld bins", c->op->name, (long long)count);
+  bin *bins = smx_alloc(c->ctx, (size_t)count * sizeof *bins);
+  if (!bins) status = smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld bins", c->op->name, (long long)count);
   for (int64_t i = 0; i < c->dims.lead_count && status == SMX_OK; i++)
     set_take(&s, i), write_calibration(&s, bins, count);
   smx_free(c->ctx, bins);

@@ -25,24 +25,6 @@ static smx_status check(const tensor_call *c, int port, bool finite) {
 smx_status score_check_cost(const tensor_call *c, int port) { return check(c, port, false); }
 smx_status score_check_weight(const tensor_call *c, int port) { return check(c, port, true); }
 
-smx_status score_check_copies(const tensor_call *c, int port, int output) {
-  const int64_t n = tensor_dim(c, "n");
-  if (!c->in.given[port] || !c->out.given[output]) return SMX_OK;
-  for (int64_t set = 0; set < c->dims.lead_count; set++) {
-    double sum = 0;
-    for (int64_t i = set * n; i < (set + 1) * n; i++) {
-      double w;
-      tensor_load(c, c->in.view + port, i, 1, &w);
-      sum += w;
-      if (!is_whole(w) || sum > COPIES_MOST)
-        return smx_fail(SMX_ERR_PARAM,
-                        "%s: %s counts rows, so %s has whole numbers, 2^53 in all at most: number %lld is %g",
-                        c->op->name, c->op->outputs[output].name, c->op->inputs[port].name, (long long)i, w);
-    }
-  }
-  return SMX_OK;
-}
-
 score_weights score_load_weights(const tensor_call *c, int port, int64_t set, double *w) {
   const int64_t n = tensor_dim(c, "n");
   score_weights s = {.copies = true, .ones = true};

@@ -118,7 +118,7 @@ void calibration_error_ref(const tensor_ref_call *c) {
           count += w[i], confidence += w[i] * x[i], correct += w[i] * (y[i] != 0);
       const double gap = fabs(correct - confidence) / count;
       if (count > 0) ece += gap * count / all, mce = fmax(mce, gap), rms += gap * gap * count / all;
-      ref_put(c, 5, s * bins + b, count), ref_put(c, 6, s * bins + b, confidence / count);
+      ref_put(c, 5, s * bins + b, copies ? count : -1), ref_put(c, 6, s * bins + b, confidence / count);
       ref_put(c, 7, s * bins + b, correct / count);
       const double high =
           low + unit * (floor(rows / (double)bins) + fmin(1, fmax(0, fmod(rows, (double)bins) - (double)b)));
@@ -243,7 +243,7 @@ void classification_metrics_ref(const tensor_ref_call *c) {
       for (int64_t j = 0; j < classes; j++) {
         double both = 0;
         for (int64_t i = 0; i < n; i++) both += w[i] * (x.t[i] == of && x.p[i] == (double)j);
-        ref_put(c, 4, (s * classes + k) * classes + j, both);
+        ref_put(c, 4, (s * classes + k) * classes + j, copies ? both : -1);
       }
     }
     ref_put(c, 0, s, right / all), ref_put(c, 1, s, f1 / some), ref_put(c, 2, s, recalls / there);

@@ -90,7 +90,7 @@ static const smx_port calibration_out[] = {
     {"rms", DIMS, OPT, "the root of the mean of their squares, by their rows", "..."},
     {"adaptive", DIMS, OPT, "ece of as many bins with as many rows each", "..."},
     {"ks", DIMS, OPT, "without bins: the largest |sum of correct - confidence| / n to a confidence", "..."},
-    {"count", DIMS, SMX_PORT_INT | OPT, "rows of each bin", "... bins"},
+    {"count", DIMS, SMX_PORT_INT | OPT, "rows of each bin; -1 with weights that are no copies", "... bins"},
     {"mean", DIMS, OPT, "the mean confidence of each bin; NaN of none", "... bins"},
     {"accuracy", DIMS, OPT, "of each bin; NaN of none", "... bins"}};
 static const char *const sides[] = {"right", "left", NULL};
@@ -117,7 +117,8 @@ static const smx_port confusion_out[] = {
     {"macro_f1", DIMS, OPT, "the mean of f1 over the classes that are predicted or true", "..."},
     {"balanced_accuracy", DIMS, OPT, "the mean of recall over the true classes", "..."},
     {"matthews", DIMS, OPT, "the correlation of predictions and targets", "..."},
-    {"confusion", DIMS, SMX_PORT_INT | OPT, "rows of each target (rows) and prediction (columns)",
+    {"confusion", DIMS, SMX_PORT_INT | OPT,
+     "rows of each target (rows) and prediction (columns); -1 with weights that are no copies",
      "... classes classes"},
     {"precision", DIMS, OPT, "of each class; 0 of what is never predicted", "... classes"},
     {"recall", DIMS, OPT, "of each class; 0 of what is never true", "... classes"},
@@ -395,8 +396,7 @@ const smx_op score_table[SCORE_COUNT] = {
                  "netcal [a, b); torchmetrics has a hidden bin for 1. A confidence outside 0..1 is an "
                  "error; a NaN, or no rows, make the errors NaN. adaptive takes rows in the order of "
                  "confidence, equal ones in reverse; the first bins have one row more; with weights, bins of "
-                 "equal weight share the rows on their edges. " WEIGHTS " count takes whole numbers "
-                 "alone. No gradient.",
+                 "equal weight share the rows on their edges. " WEIGHTS " No gradient.",
         .source = "On Calibration of Modern Neural Networks (Guo et al. 2017); adaptive: Nguyen, "
                   "O'Connor 2015; ks: Calibration of Neural Networks using Splines (Gupta et al. 2021)",
         .example = "softmax run calibration_error confidence.npy correct.npy --bins 10",
@@ -424,8 +424,7 @@ const smx_op score_table[SCORE_COUNT] = {
         .about = "Counts are whole numbers. Rows whose target or prediction is -1 do not count; "
                  "without rows the metrics are NaN. A quotient of nothing is 0, as in scikit-learn, "
                  "whose labels are those that occur: so here. Without floats among the inputs, float "
-                 "outputs decide the precision. " WEIGHTS " confusion takes whole numbers alone. No "
-                 "gradient.",
+                 "outputs decide the precision. " WEIGHTS " No gradient.",
         .source = "scikit-learn (confusion_matrix, f1_score, balanced_accuracy_score, "
                   "matthews_corrcoef)",
         .example = "softmax run classification_metrics prediction.npy target.npy --classes 100",

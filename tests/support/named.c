@@ -448,23 +448,16 @@ static void fit_alpha(named *p) {
   for (int64_t i = 0; i < named_count(p->in_shape + 3); i++) p->in[3][i] += (double)(p->variant % 3 != 2);
 }
 
-/* Whether a variant wants an output. */
-static bool wants(const named *p, int o) {
-  return !(p->op->outputs[o].flags & SMX_PORT_OPTIONAL) || (p->variant + o) % 3 != 0;
-}
-
-/* Weights of the rows of a set: whole numbers where an output counts rows; else some are 0, but for
- * draws, of which the reference takes no row out. */
+/* Weights of the rows of a set, some of them 0, whole numbers in every other variant that has them;
+ * not for draws, of which the reference takes no row out. */
 static void fit_weights(named *p) {
   const smx_op *op = p->op;
-  bool whole = false;
   if (strcmp(op->family, "score") || !strcmp(op->name, "mean_interval")) return;
-  for (int o = 0; o < op->output_count; o++) whole |= op->outputs[o].flags & SMX_PORT_INT && wants(p, o);
   for (int i = 0; i < op->input_count; i++)
     for (int64_t k = 0; p->in[i] && !strcmp(op->inputs[i].name, "weight") && k < named_count(p->in_shape + i);
          k++) {
-      const double none = (double)rng_below(&p->random, 4);
-      p->in[i][k] = whole ? none : none > 0 ? p->in[i][k] : 0;
+      const double whole = (double)rng_below(&p->random, 4);
+      p->in[i][k] = p->variant == 3 || whole == 0 ? whole : p->in[i][k];
     }
 }
 
@@ -551,7 +544,7 @@ static bool make(named *p, const smx_op *op, int variant, uint64_t seed, const c
   fit_state(p);
   if (!infer(p)) return false;
   for (int o = 0; o < op->output_count; o++) {
-    p->wanted[o] = wants(p, o);
+    p->wanted[o] = !(op->outputs[o].flags & SMX_PORT_OPTIONAL) || (variant + o) % 3 != 0;
     if (!p->wanted[o]) continue;
     const int64_t count = named_count(p->out_shape + o);
     p->dout[o] = allocate((size_t)count * sizeof(double));
