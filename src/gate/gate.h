@@ -90,13 +90,12 @@ enum { GATE_TOGETHER = 4, GATE_NEAR = 64, GATE_LANES = 16 };
 
 /* Whole vectors of any instruction set. */
 static inline int64_t gate_padded(int64_t n) { return (n + GATE_LANES - 1) / GATE_LANES * GATE_LANES; }
-static inline int64_t gate_fours(int64_t n) { return (n + 3) / 4 * 4; }
 
-/* What a kernel keeps of a token: keys, two vectors of each group, its score and number, what is
- * near, the k best. */
+/* What a kernel keeps of a token: keys, each group's score, second best and number, what is near,
+ * the k best. */
 static inline int64_t gate_contest_doubles(const gate_choice *g) {
-  return g->groups * gate_padded(g->experts / g->groups) + 2 * GATE_LANES * gate_fours(g->groups) +
-         2 * gate_padded(g->groups) + 2 * (GATE_NEAR + GATE_LANES) + gate_padded(g->k);
+  return g->groups * gate_padded(g->experts / g->groups) + 3 * gate_padded(g->groups) +
+         2 * (GATE_NEAR + GATE_LANES) + gate_padded(g->k);
 }
 static inline size_t gate_choice_bytes(const gate_choice *g) {
   return (size_t)(GATE_TOGETHER * gate_contest_doubles(g)) * sizeof(double);

@@ -8,21 +8,23 @@
 #include "engine/loops.h"
 #include "math.h"
 #include "mixture.h"
+#include "rank.h"
 
 /* Each of SURE maxima is one element, so the k-th of them is a bar that k elements reach. QUARTERS:
  * of a vector, one for each fold of v_hmaxs. */
 enum { SURE = 16, SUMS = SURE / LANES, QUARTERS = 4, QUARTER = LANES / QUARTERS };
 #define MOST_EXACT (1 << 24) /* whole numbers that a real holds */
 #define EACH_SUM(u) _Pragma("GCC unroll 16") for (int u = 0; u < SUMS; u++)
+#define EACH_LANE(u) _Pragma("GCC unroll 16") for (int u = 0; u < LANES; u++)
 #define EACH_QUARTER(u) _Pragma("GCC unroll 4") for (int u = 0; u < QUARTERS; u++)
 
 /* A token whose experts are compared, in the caller's memory. Keys of a group are whole vectors,
- * with -inf behind them; first and second are the largest two of each of a group's lanes. near,
- * number: the experts that may be among the best, in index order, with -inf behind them. */
+ * with -inf behind them; next is a group's second best. near, number: the experts that may be among
+ * the best, in index order, with -inf behind them. */
 typedef struct contest {
   const gate_choice *g;
   int64_t size, stride; /* of a group; from group to group of the keys */
-  real *key, *first, *second, *score, *near, *number, *best;
+  real *key, *score, *next, *near, *number, *best;
   int64_t *taken; /* groups that take part, in index order */
   int64_t groups; /* how many */
   real bar;
@@ -33,12 +35,12 @@ typedef struct contest {
 SMI int64_t whole_vectors(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
 static contest contest_in(const gate_choice *g, double *memory) {
-  const int64_t rows = gate_fours(g->groups) * GATE_LANES, near = GATE_NEAR + GATE_LANES;
+  const int64_t groups = gate_padded(g->groups), near = GATE_NEAR + GATE_LANES;
   contest t = {.g = g, .size = g->experts / g->groups, .groups = 1};
-  real **parts[] = {&t.first, &t.second, &t.score, &t.near, &t.number, &t.best, &t.key};
-  const int64_t numbers[] = {rows, rows, gate_padded(g->groups), near, near, gate_padded(g->k), 0};
+  real **parts[] = {&t.score, &t.next, &t.near, &t.number, &t.best, &t.key};
+  const int64_t numbers[] = {groups, groups, near, near, gate_padded(g->k), 0};
   t.stride = whole_vectors(t.size);
-  t.taken = (int64_t *)(void *)memory, memory += gate_padded(g->groups);
+  t.taken = (int64_t *)(void *)memory, memory += groups;
   for (int i = 0; i < (int)(sizeof parts / sizeof *parts); i++)
     *parts[i] = (real *)memory, memory += numbers[i];
   t.taken[0] = 0;
@@ -49,37 +51,34 @@ static contest contest_in(const gate_choice *g, double *memory) {
 
 #define FAR_LOGIT 80 /* e^-80 is a normal number */
 
-/* v_sigmoid, to the bit, of x with |x| = a <= FAR_LOGIT. */
+/* v_sigmoid, to the bit, of x with |x| = a <= FAR_LOGIT. t is minus what exp_reduce makes of -a:
+ * signs change no rounding. */
 SMI vreal near_sigmoid(vreal x, vreal a) {
-  vreal k;
-  const vreal p = v_exp_pair(v_sub(v_set1(0), a), &k), e = v_scale_near(p, k), one = v_set1(1);
-  return v_div(v_select(v_lt(x, v_set1(0)), e, one), v_add(one, e));
+  const vreal sum = v_fnma(a, v_set1(LOG2_E), v_set1(ROUNDER)), k = v_sub(sum, v_set1(ROUNDER));
+  const vreal t = v_fma(k, v_set1(LN2_LO), v_fma(k, v_set1(LN2_HI), a)), one = v_set1(1);
+  vreal p = v_set1(exp_coefficients[0]);
+  for (int i = 1; i < EXP_TERMS; i++) p = v_fnma(p, t, v_set1(exp_coefficients[i]));
+  const vreal e = v_scale_normal(p, sum);
+  return v_div(v_if_negative(x, e, one), v_add(one, e));
 }
 
-/* What experts are compared by. A lane of plain becomes false where a logit is no number, is
- * infinite, or too large for near_sigmoid. */
-SMI vreal key_of(vreal z, const real *score, const real *bias, int64_t i, bool sigmoid, vmask *plain) {
-  const vreal a = v_abs(z);
+/* What the experts from i on are compared by; far: the largest |logit| so far. */
+SMI vreal key_of(const real *logits, const real *score, const real *bias, int64_t i, bool sigmoid,
+                 vreal *far) {
+  const vreal z = v_load(logits + i), a = v_abs(z);
   const vreal s = sigmoid ? near_sigmoid(z, a) : score ? v_load(score + i) : z;
-  *plain = m_and(*plain, v_lt(a, v_set1(sigmoid ? FAR_LOGIT : R_INF)));
+  *far = v_farther(*far, a);
   return bias ? v_add(s, v_load(bias + i)) : s;
 }
+/* Whether all logits are numbers, finite, and near enough for near_sigmoid. */
 SMI bool plain_keys(const contest *t, const real *z, const real *score, const real *bias, bool sigmoid) {
-  const vreal none = v_set1(-R_INF);
-  vmask plain = v_eq(none, none);
-  const int64_t size = t->size, n = t->g->experts;
-  real *key = t->key, *first_of = t->first, *second_of = t->second;
-  for (int64_t from = 0; from < n; from += size, first_of += LANES, second_of += LANES) {
-    vreal first = none, second = none;
-    for (int64_t i = from; i < from + size; i += LANES) {
-      v_prefetch(z + GATE_TOGETHER * n + i); /* a later token's */
-      const vreal x = key_of(v_load(z + i), score, bias, i, sigmoid, &plain);
-      v_store(key + i, x);
-      second = v_max(second, v_min(first, x)), first = v_max(first, x);
-    }
-    v_store(first_of, first), v_store(second_of, second);
+  vreal far = v_set1(0);
+  const int64_t n = t->g->experts;
+  for (int64_t i = 0; i < n; i += LANES) {
+    if (sigmoid) v_prefetch(z + GATE_TOGETHER * n + i); /* a later token's; reads alone need no hint */
+    v_store(t->key + i, key_of(z, score, bias, i, sigmoid, &far));
   }
-  return !m_any(m_not(plain));
+  return !m_any(m_not(v_lt(far, v_set1(sigmoid ? FAR_LOGIT : R_INF))));
 }
 
 /* The same of any numbers and any groups; not good: a NaN. An expert with logit -inf does not
@@ -87,8 +86,7 @@ SMI bool plain_keys(const contest *t, const real *z, const real *score, const re
 NOINLINE void any_keys(contest *t, const real *logits, const real *score, const real *bias) {
   const vreal none = v_set1(-R_INF);
   vmask good = v_eq(none, none);
-  for (int64_t q = 0; q < t->g->groups; q++) {
-    vreal first = none, second = none;
+  for (int64_t q = 0; q < t->g->groups; q++)
     for (int64_t j = 0; j < t->size; j += LANES) {
       const int64_t i = q * t->size + j;
       const int cnt = lanes_left((size_t)(t->size - j));
@@ -98,19 +96,19 @@ NOINLINE void any_keys(contest *t, const real *logits, const real *score, const 
       else if (score) s = v_load_n(score + i, cnt, 0);
       if (bias) s = v_add(s, v_load_n(bias + i, cnt, 0));
       good = m_and(good, v_eq(s, s));
-      const vreal x = v_select(v_lt(none, z), s, none);
-      v_store(t->key + q * t->stride + j, x);
-      second = v_max(second, v_min(first, x)), first = v_max(first, x);
+      v_store(t->key + q * t->stride + j, v_select(v_lt(none, z), s, none));
     }
-    v_store(t->first + q * LANES, first), v_store(t->second + q * LANES, second);
-  }
   t->good = !m_any(m_not(good));
 }
 
 static bool has_nan(const real *x, int64_t n) {
-  bool nan = false;
-  for (int64_t i = 0; i < n; i++) nan |= x[i] != x[i];
-  return nan;
+  const vreal zero = v_set1(0);
+  vmask good = v_eq(zero, zero);
+  for (int64_t i = 0; i < n; i += LANES) {
+    const vreal v = v_load_n(x + i, lanes_left((size_t)(n - i)), 0);
+    good = m_and(good, v_eq(v, v));
+  }
+  return m_any(m_not(good));
 }
 
 NOINLINE void make_keys(contest *t, int count, const real *z, const real *score, const real *bias, bool may) {
@@ -142,13 +140,13 @@ SMI int before(const real *x, int n, int i) {
   return count;
 }
 
-/* By how many of n numbers each lane is exceeded. */
+/* By how many of n numbers each lane is exceeded; behind them is -inf, up to a multiple of four. */
 SMI vreal exceeded(vreal x, const real *numbers, int n) {
-  const vreal one = v_set1(1), zero = v_set1(0);
-  vreal count = zero;
-  _Pragma("GCC unroll 16") for (int j = 0; j < n; j++) count =
-      v_add(count, v_select(v_lt(x, v_set1(numbers[j])), one, zero));
-  return count;
+  vreal count = v_set1(0);
+  _Pragma("GCC unroll 1") for (int j = 0; j < n; j += 4)
+      _Pragma("GCC unroll 4") for (int i = j; i < j + 4; i++) count =
+          v_count(count, v_lt(x, v_set1(numbers[i])));
+  return v_counted(count);
 }
 
 /* Any k of any n: each element moves up past smaller ones. */
@@ -163,40 +161,49 @@ SMI int64_t insert(const real *x, int64_t n, int64_t from, int64_t count, int64_
   return count;
 }
 
+/* The largest two of each lane. */
+typedef struct lane_twos {
+  vreal first, second;
+} lane_twos;
+SMI lane_twos merge_twos(lane_twos x, lane_twos y) {
+  const vreal less = v_max(v_min(x.first, y.first), v_max(x.second, y.second));
+  return (lane_twos){v_max(x.first, y.first), less};
+}
+SMI lane_twos twos_at(const contest *t, int64_t group, int64_t j) {
+  const real *key = t->key + group * t->stride + j;
+  const vreal x = v_load(key), y = j + LANES < t->stride ? v_load(key + LANES) : v_set1(-R_INF);
+  return (lane_twos){v_max(x, y), v_min(x, y)};
+}
+SMI lane_twos group_twos(const contest *t, int64_t group) {
+  lane_twos x = twos_at(t, group, 0);
+  for (int64_t j = 2 * LANES; j < t->stride; j += 2 * LANES) x = merge_twos(x, twos_at(t, group, j));
+  return x;
+}
+
 /* ---- groups ---- */
 
-/* Four groups, each in a quarter of the lanes: the sum of the two best, where two count and there
- * are two, or the best. */
-SMI vreal group_scores(const contest *t, int64_t q) {
-  const vreal one = v_set1(1), zero = v_set1(0);
-  real best[LANES];
-  vreal first[QUARTERS], rest[QUARTERS], ties[QUARTERS];
-  EACH_QUARTER(u) first[u] = v_load(t->first + (q + u) * LANES);
-  const vreal top = v_hmaxs(first[0], first[1], first[2], first[3]);
-  if (!t->g->two) return top;
-  v_store(best, top);
-  EACH_QUARTER(u) {
-    const vmask is_best = v_eq(first[u], v_set1(best[u * QUARTER]));
-    rest[u] = v_select(is_best, v_load(t->second + (q + u) * LANES), first[u]);
-    ties[u] = v_select(is_best, one, zero);
-  }
-  const vmask twice = v_lt(one, v_hsums(ties[0], ties[1], ties[2], ties[3]));
-  const vreal next = v_select(twice, top, v_hmaxs(rest[0], rest[1], rest[2], rest[3]));
-  return v_select(v_lt(v_set1(-R_INF), next), v_add(top, next), top);
+SMI two_groups two_of(const contest *t, int64_t q) {
+  const lane_twos none = {v_set1(-R_INF), v_set1(-R_INF)};
+  const lane_twos x = q < t->g->groups ? group_twos(t, q) : none,
+                  y = q + 1 < t->g->groups ? group_twos(t, q + 1) : none;
+  return v_two_groups(x.first, x.second, y.first, y.second);
+}
+/* Four groups: the sum of the two best, where two count and there are two, or the best. */
+SMI void score_four(const contest *t, int64_t q) {
+  vreal best, next;
+  real scores[LANES], nexts[LANES];
+  v_top_twos(two_of(t, q), two_of(t, q + 2), &best, &next);
+  v_store(nexts, next);
+  if (t->g->two) best = v_select(v_lt(v_set1(-R_INF), next), v_add(best, next), best);
+  v_store(scores, best);
+  EACH_QUARTER(u) t->score[q + u] = scores[u * QUARTER], t->next[q + u] = nexts[u * QUARTER];
 }
 
 NOINLINE void score_groups(contest *t, int count) {
   const int64_t groups = t->g->groups;
-  const vreal none = v_set1(-R_INF);
   for (int i = 0; i < count; i++, t++) {
-    for (int64_t q = groups; q < gate_fours(groups); q++)
-      v_store(t->first + q * LANES, none), v_store(t->second + q * LANES, none);
-    v_store(t->score + whole_vectors(groups) - LANES, none);
-    for (int64_t q = 0; q < groups; q += QUARTERS) {
-      real four[LANES];
-      v_store(four, group_scores(t, q));
-      EACH_QUARTER(u) t->score[q + u] = four[u * QUARTER];
-    }
+    v_store(t->score + whole_vectors(groups) - LANES, v_set1(-R_INF));
+    for (int64_t q = 0; q < groups; q += QUARTERS) score_four(t, q);
   }
 }
 
@@ -232,19 +239,29 @@ NOINLINE void take_groups(contest *t, int count) {
 
 /* The k-th largest of SURE maxima, of lanes over all groups that take part: the least of those that
  * fewer than k exceed. */
+SMI real bar_of_maxima(const contest *t) {
+  const vreal above = v_set1(R_INF), wanted = v_set1((real)t->g->k);
+  real most[SURE];
+  lane_twos x = {v_set1(-R_INF), v_set1(-R_INF)};
+  for (int64_t q = 0; q < t->groups; q++) x = merge_twos(x, group_twos(t, t->taken[q]));
+  const vreal max[] = {x.first, x.second};
+  vreal bar = above;
+  EACH_SUM(u) v_store(most + u * LANES, max[u]);
+  EACH_SUM(u) bar = v_min(bar, v_select(v_lt(exceeded(max[u], most, SURE), wanted), max[u], above));
+  return v_hmin(bar);
+}
+
+/* Two of each group are not below the least second best: enough, and hardly too many, where those
+ * are k or a few more. */
 NOINLINE void take_bars(contest *t, int count) {
-  const vreal none = v_set1(R_INF), wanted = v_set1((real)t->g->k);
   for (int i = 0; i < count; i++, t++) {
-    real most[SURE];
-    vreal max[2] = {v_set1(-R_INF), v_set1(-R_INF)}, bar = none;
-    for (int64_t q = 0; q < t->groups; q++) {
-      const vreal first = v_load(t->first + t->taken[q] * LANES),
-                  second = v_load(t->second + t->taken[q] * LANES);
-      max[1] = v_max(v_min(max[0], first), v_max(max[1], second)), max[0] = v_max(max[0], first);
+    const int64_t more = 2 * t->groups - t->g->k;
+    t->bar = t->g->two && more >= 0 && more <= 2 ? R_INF : -R_INF;
+    for (int64_t q = 0; q < t->groups && t->bar > -R_INF; q++) {
+      const real next = t->next[t->taken[q]];
+      t->bar = next < t->bar ? next : t->bar;
     }
-    EACH_SUM(u) v_store(most + u * LANES, max[u]);
-    EACH_SUM(u) bar = v_min(bar, v_select(v_lt(exceeded(max[u], most, SURE), wanted), max[u], none));
-    t->bar = v_hmin(bar);
+    if (!(t->bar > -R_INF)) t->bar = bar_of_maxima(t);
   }
 }
 
@@ -261,28 +278,28 @@ SMI int near_of(const contest *t) {
       const vreal x = v_load(key + j);
       const vmask reaches = m_not(v_lt(x, least));
       if (count > GATE_NEAR - LANES) return -1;
-      v_compress(number + count, reaches, numbers);
-      count += v_compress(near + count, reaches, x);
+      count += v_compress_two(number + count, near + count, reaches, numbers, x);
     }
   }
-  v_store(near + count, v_set1(-R_INF));
+  v_store(near + count, v_set1(-R_INF)), v_store(number + count, v_set1(0));
   return count;
 }
 NOINLINE void take_near(contest *t, int count) {
   for (int i = 0; i < count; i++, t++) t->count = near_of(t);
 }
 
-/* sorted_r is the number of the element that r others come before. */
-SMI void sort_near(const contest *t, real *sorted) {
+/* sorted_r is the number of the element that r others come before. Of at most LANES the elements
+ * behind them come to the place behind the last. */
+SMI void sort_near(const contest *t, int64_t *sorted) {
   const int n = t->count;
   if (n <= LANES) {
     real place[LANES];
     const vreal above = exceeded(v_load(t->near), t->near, LANES);
     v_store(place, above);
-    for (int i = 0; i < n; i++) sorted[(int)place[i]] = t->number[i];
+    EACH_LANE(i) sorted[(int)place[i]] = (int64_t)t->number[i];
     if (v_hsum(above) == (real)(n * (n - 1) / 2 + (LANES - n) * n)) return; /* no two are equal */
   }
-  for (int i = 0; i < n; i++) sorted[before(t->near, n, i)] = t->number[i];
+  for (int i = 0; i < n; i++) sorted[before(t->near, n, i)] = (int64_t)t->number[i];
 }
 
 /* Where there is no bar, or too many reach it. */
@@ -301,9 +318,9 @@ NOINLINE void write_indices(const contest *t, int count, int64_t *index) {
     int64_t found = 0;
     if (t->good && t->count < 0) found = insert_all(t, index);
     else if (t->good) {
-      real sorted[GATE_NEAR];
+      int64_t sorted[GATE_NEAR + 1];
       sort_near(t, sorted);
-      for (; found < k && found < t->count; found++) index[found] = (int64_t)sorted[found];
+      for (; found < k && found < t->count; found++) index[found] = sorted[found];
     }
     for (; found < k; found++) index[found] = -1;
   }

@@ -4,30 +4,45 @@
 #include "vec.h"
 
 /* Stores the lanes of m at p, in their order; returns their number. Lanes behind them, up to a
- * whole vector, are overwritten. */
+ * whole vector, are overwritten. v_compress_two: those of x at p and of y at q. */
 #ifdef V /* vec_avx512.h */
 SMI int v_compress(real *p, vmask m, vreal x) {
   v_store(p, V(maskz_compress)(m, x)); /* the instruction itself is slow when it writes to memory */
   return __builtin_popcount(m);
 }
+SMI int v_compress_two(real *p, real *q, vmask m, vreal x, vreal y) {
+  v_compress(q, m, y);
+  return v_compress(p, m, x);
+}
 #elif defined(__AVX2__) && !defined(V_PORTABLE)
 static const uint64_t packed_lanes[256] = {
 #include "packed_lanes.inc"
 };
-SMI int h_compress(real *p, vhalf m, vhalf x) {
-  const int bits = H(movemask)(m);
+SMI __m256i h_packing(unsigned bits) {
 #if SMX_REAL == 32
-  const int lanes = bits;
+  const unsigned lanes = bits;
 #else /* pairs of lanes of half the size */
-  const int lanes = (bits & 1) * 3 | (bits & 2) * 6 | (bits & 4) * 12 | (bits & 8) * 24;
+  const unsigned lanes = (bits & 1) * 3 | (bits & 2) * 6 | (bits & 4) * 12 | (bits & 8) * 24;
 #endif
-  const __m256i from = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(packed_lanes + lanes)));
-  H(storeu)(p, H_REAL(_mm256_permutevar8x32_epi32(H_INT(x), from)));
-  return __builtin_popcount((unsigned)bits);
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(packed_lanes + lanes)));
+}
+SMI void h_store_packed(real *p, __m256i packing, vhalf x) {
+  H(storeu)(p, H_REAL(_mm256_permutevar8x32_epi32(H_INT(x), packing)));
 }
 SMI int v_compress(real *p, vmask m, vreal x) {
-  const int n = h_compress(p, m.a, x.a);
-  return n + h_compress(p + n, m.b, x.b);
+  const unsigned a = (unsigned)H(movemask)(m.a), b = (unsigned)H(movemask)(m.b);
+  const int n = __builtin_popcount(a);
+  h_store_packed(p, h_packing(a), x.a);
+  h_store_packed(p + n, h_packing(b), x.b);
+  return n + __builtin_popcount(b);
+}
+SMI int v_compress_two(real *p, real *q, vmask m, vreal x, vreal y) {
+  const unsigned a = (unsigned)H(movemask)(m.a), b = (unsigned)H(movemask)(m.b);
+  const int n = __builtin_popcount(a);
+  const __m256i first = h_packing(a), rest = h_packing(b);
+  h_store_packed(p, first, x.a), h_store_packed(p + n, rest, x.b);
+  h_store_packed(q, first, y.a), h_store_packed(q + n, rest, y.b);
+  return n + __builtin_popcount(b);
 }
 #else
 SMI int v_compress(real *p, vmask m, vreal x) {
@@ -36,6 +51,10 @@ SMI int v_compress(real *p, vmask m, vreal x) {
   v_store(lanes, x);
   for (uint32_t left = m_bits(m); left; left &= left - 1) p[n++] = lanes[__builtin_ctz(left)];
   return n;
+}
+SMI int v_compress_two(real *p, real *q, vmask m, vreal x, vreal y) {
+  v_compress(q, m, y);
+  return v_compress(p, m, x);
 }
 #endif
 

@@ -7,6 +7,7 @@
 #include "math.h"
 #include "compress.h"
 #include "divide.h"
+#include "rank.h"
 
 #define WRAP(name, domain_of, expression) \
   static void run_##name(const void *a, const void *b, const void *c, void *out) { \
@@ -53,6 +54,22 @@ SMI vreal pack(vreal x, vmask m) {
   const int n = v_compress(room, m, x);
   for (int j = n; j < LANES; j++) room[j] = (real)n;
   return v_load(room);
+}
+
+SMI vreal pack_two(vreal x, vreal y, vmask m) {
+  real room[2][LANES];
+  const int n = v_compress_two(room[0], room[1], m, x, y);
+  for (int j = n; j < LANES; j++) room[0][j] = (real)n, room[1][j] = 0;
+  return v_add(v_load(room[0]), v_mul(v_load(room[1]), v_set1(3)));
+}
+
+/* The best and the next of four groups, one of them with its best twice. */
+SMI vreal top_twos(vreal x, vreal y, vreal z) {
+  const vreal less = v_sub(v_set1(0), v_abs(y));
+  vreal top, next;
+  v_top_twos(v_two_groups(v_max(x, y), v_min(x, y), v_abs(y), less),
+             v_two_groups(v_max(y, z), v_min(y, z), v_set1(v_hmax(z)), v_set1(-R_INF)), &top, &next);
+  return v_add(top, v_mul(next, v_set1(3)));
 }
 
 SMI vreal wide(vreal x, vreal y, vreal z) {
@@ -140,6 +157,12 @@ SMI vreal half_column(vreal x, vreal y, int c, int bfloat) {
   F(hmin, ORDINARY, v_set1(v_hmin(x))) \
   F(hsums, ANY, v_hsums(x, y, z, v_sub(x, z))) \
   F(hmaxs, ORDINARY, v_hmaxs(x, y, z, v_sub(x, z))) \
+  F(top_twos, ORDINARY, top_twos(x, y, z)) \
+  F(pack_two, ANY, pack_two(x, y, v_lt(y, z))) \
+  F(if_negative, ANY, v_if_negative(x, y, z)) \
+  F(farther, ANY, v_farther(v_abs(x), v_abs(y))) \
+  F(scale_normal, SCALE_PAIR, v_scale_normal(x, v_add(v_max(y, v_set1(MIN_EXP + 2)), v_set1(ROUNDER)))) \
+  F(count, ANY, v_counted(v_count(v_count(v_set1(0), v_lt(x, y)), v_lt(x, z)))) \
   F(fold, ORDINARY, fold(x, y, z)) \
   F(column_0, ANY, column(x, y, z, 0)) \
   F(column_1, ANY, column(x, y, z, 1)) \
