@@ -6,6 +6,7 @@
 #include "engine/loops.h"
 #include "math.h"
 #include "philox.h"
+#include "rank.h"
 #include "score.h"
 
 #define LOW (SMX_REAL == 32 ? -87 : -708) /* e^d below is less than the smallest normal number: 0 */
@@ -15,7 +16,9 @@ typedef struct walk {
   real *e; /* room for the exponentials, or NULL: they are made again */
   int64_t n;
   vreal max, by, mean, inverse, uniform, a, b; /* inverse: 1 / s, uniform: 1 / n */
-  bool plain; /* the usual row, for which loops are copied: all classes are there, temperature 1 */
+  /* The usual row, for which loops are copied: all classes are there, temperature 1, and no logit
+   * is so far below the largest that its exponential is 0. */
+  bool plain;
 } walk;
 
 SMI vreal distance(const walk *w, vreal z) {
@@ -25,7 +28,7 @@ SMI vreal distance(const walk *w, vreal z) {
 SMI vmask is_valid(vreal z) { return v_lt(v_set1(-R_INF), z); }
 /* x, and 0 of a class that is absent; behind the end of a row there are such too. */
 SMI vreal if_valid(const walk *w, vreal z, vreal x, bool whole) {
-  return w->plain && whole ? x : v_select(is_valid(z), x, v_set1(0));
+  return w->plain && whole ? x : v_where(is_valid(z), x);
 }
 
 /* d, no less than LOW, and 0 of the largest, which may be infinite. */
@@ -36,43 +39,53 @@ SMI vreal bounded(const walk *w, vreal z) {
 SMI vreal finite_of(const walk *w, vreal z) {
   return v_select(v_eq(z, w->max), v_set1(0), v_max(distance(w, z), v_set1(-R_MAX)));
 }
-/* e^x, x <= 0 and no less than LOW; 0 of that, which stands for all below. */
-SMI vreal exp_of(vreal x) {
-  vreal k;
-  const vreal p = v_exp_pair(x, &k);
-  return v_select(v_lt(v_set1(LOW), x), v_scale_near(p, k), v_set1(0));
+/* e^x, LOW <= x <= 0 */
+SMI vreal near_exp(vreal x) {
+  const vreal sum = v_fma(x, v_set1(LOG2_E), v_set1(ROUNDER));
+  return v_scale_normal(exp_poly(exp_reduce(x, v_sub(sum, v_set1(ROUNDER)))), sum);
 }
+/* The same, and 0 of LOW, which stands for all below. */
+SMI vreal exp_of(vreal x) { return v_where(v_lt(v_set1(LOW), x), near_exp(x)); }
 
 /* ---- the largest ---- */
 
 typedef struct tops {
-  vreal first, second;
-  vmask good;
-  int64_t invalid;
+  vreal first, second, far; /* far: the largest |x|, NaN where there is one */
 } tops;
 
 SMI void top_step(tops *t, vreal x) {
-  const vmask absent = v_eq(x, v_set1(-R_INF));
-  t->good = m_and(t->good, v_eq(x, x));
   t->second = v_max(t->second, v_min(t->first, x));
   t->first = v_max(t->first, x);
-  if (m_any(absent)) t->invalid += __builtin_popcount(m_bits(absent));
 }
 
 /* Two vectors at a time, which do not wait for one another. */
 static tops find_tops(const real *z, int64_t n) {
   const vreal none = v_set1(-R_INF);
-  tops t = {none, none, v_eq(none, none), 0}, u = t;
+  tops t = {none, none, v_set1(0)}, u = t;
   int64_t i = 0;
   for (; i + 2 * LANES <= n; i += 2 * LANES) {
-    v_prefetch(z + n + i), v_prefetch(z + n + i + LANES); /* the next row's */
-    top_step(&t, v_load(z + i)), top_step(&u, v_load(z + i + LANES));
+    const vreal x = v_load(z + i), y = v_load(z + i + LANES);
+    t.far = v_farther(t.far, v_abs(x)), u.far = v_farther(u.far, v_abs(y));
+    top_step(&t, x), top_step(&u, y);
   }
-  for (; i < n; i += LANES) top_step(&t, v_load_n(z + i, lanes_left((size_t)(n - i)), -R_INF));
+  for (; i < n; i += LANES) {
+    const int cnt = lanes_left((size_t)(n - i));
+    t.far = v_farther(t.far, v_abs(v_load_n(z + i, cnt, 0)));
+    top_step(&t, v_load_n(z + i, cnt, -R_INF));
+  }
   t.second = v_max(v_max(t.second, u.second), v_min(t.first, u.first));
-  t.first = v_max(t.first, u.first), t.good = m_and(t.good, u.good);
-  t.invalid += u.invalid - (LANES - n % LANES) % LANES;
+  t.first = v_max(t.first, u.first), t.far = v_farther(t.far, u.far);
   return t;
+}
+
+NOINLINE int64_t count_of(const real *z, int64_t n, real x) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i += LANES) {
+    const int cnt = lanes_left((size_t)(n - i));
+    const uint32_t equal = m_bits(v_eq(v_load_n(z + i, cnt, x), v_set1(x)));
+    count += __builtin_popcount(equal & ((1u << cnt) - 1));
+  }
+  return count;
 }
 
 /* The first element that is x, but not number `but`. */
@@ -86,24 +99,28 @@ static int64_t find(const real *z, int64_t n, real x, int64_t but) {
   return -1;
 }
 
-static void take_tops(const real *z, int64_t n, const score_row *r, score_sums *s) {
+/* Returns the largest |z|. */
+static real take_tops(const real *z, int64_t n, const score_row *r, score_sums *s) {
   const tops t = find_tops(z, n);
-  const real max = v_hmax(t.first);
-  s->nan = m_any(m_not(t.good)) || (max == R_INF && !r->limit);
-  s->max = (double)max, s->valid = (double)(n - t.invalid), s->second = -__builtin_inf();
+  const real max = v_hmax(t.first), far = v_hmax(t.far);
+  const bool nan = m_any(m_not(v_eq(t.far, t.far)));
+  const int64_t absent = !nan && far == R_INF ? count_of(z, n, -R_INF) : 0;
+  s->nan = nan || (max == R_INF && !r->limit);
+  s->max = (double)max, s->valid = (double)(n - absent), s->second = -__builtin_inf();
   s->index = s->next = -1;
-  if (s->nan || t.invalid == n) return;
+  if (s->nan || absent == n) return far;
   const int lane = __builtin_ctz(m_bits(v_eq(t.first, v_set1(max))));
   const real second = v_hmax(v_select(v_eq(v_iota(), v_set1((real)lane)), t.second, t.first));
-  s->second = (double)second;
-  if (!(r->sums & SCORE_PLACES)) return;
+  s->second = (double)second, s->ties = second < max ? 1 : (double)count_of(z, n, max);
+  if (!(r->sums & SCORE_PLACES)) return far;
   s->index = find(z, n, max, -1);
   if (second > -R_INF) s->next = find(z, n, second, s->index);
+  return far;
 }
 
 /* ---- sums ---- */
 
-enum { TERMS = 5 };
+enum { TERMS = 4 };
 typedef void term_fn(const walk *w, int64_t i, vreal z, bool whole, vreal *sum); /* whole: LANES elements */
 
 /* The sums of up to TERMS terms. Two vectors have sums of their own, so that additions do not wait
@@ -124,19 +141,18 @@ SMI void sum_terms(const walk *w, int count, term_fn *add, double *total) {
   for (int k = 0; k < count; k++) total[k] = v_sum64_total(all + k);
 }
 
-/* e, e d and e^2 of what is below the largest, how many are the largest, and d. */
-enum { BELOW, MOMENT, SQUARES, TIES, DISTANCE };
+/* e, e d and e^2 of what is below the largest, and d. */
+enum { BELOW, MOMENT, SQUARES, DISTANCE };
 SMI void exp_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) {
-  const vreal zero = v_set1(0), raw = distance(w, z), any = v_max(raw, v_set1(LOW));
-  const vmask top = v_eq(z, w->max);
-  const vreal d = w->plain ? any : v_select(top, zero, any); /* where the largest is +inf */
-  const vreal all = exp_of(d), e = v_select(top, zero, all);
+  const vreal raw = distance(w, z), d = w->plain && whole ? raw : bounded(w, z);
+  const vreal all = w->plain && whole ? near_exp(d) : exp_of(d), e = v_where(v_lt(z, w->max), all);
+  v_prefetch(w->z + w->n + i); /* the next row's */
   if (w->e) v_store(w->e + i, all);
   sum[BELOW] = v_add(sum[BELOW], e), sum[MOMENT] = v_fma(e, d, sum[MOMENT]);
-  sum[SQUARES] = v_fma(e, e, sum[SQUARES]), sum[TIES] = v_add(sum[TIES], v_select(top, v_set1(1), zero));
+  sum[SQUARES] = v_fma(e, e, sum[SQUARES]);
   sum[DISTANCE] = v_add(sum[DISTANCE], if_valid(w, z, raw, whole));
 }
-enum { SQUARE, ABSOLUTE, SIGN };
+enum { SQUARE, ABSOLUTE };
 SMI void variance_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) {
   const vreal q = if_valid(w, z, v_sub(distance(w, z), w->mean), whole);
   sum[SQUARE] = v_fma(q, q, sum[SQUARE]);
@@ -145,10 +161,14 @@ SMI vreal exp_at(const walk *w, int64_t i, vreal z) {
   return w->e ? v_load(w->e + i) : exp_of(bounded(w, z));
 }
 SMI void absolute_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) {
+  const vreal p = v_mul(exp_at(w, i, z), w->inverse);
+  const vreal q = if_valid(w, z, v_sub(p, w->uniform), whole);
+  sum[ABSOLUTE] = v_add(sum[ABSOLUTE], v_abs(q));
+}
+SMI void sign_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) {
   const vreal zero = v_set1(0), p = v_mul(exp_at(w, i, z), w->inverse);
   const vreal q = if_valid(w, z, v_sub(p, w->uniform), whole);
-  const vreal sign = v_select(v_lt(zero, q), p, v_select(v_lt(q, zero), v_sub(zero, p), zero));
-  sum[ABSOLUTE] = v_add(sum[ABSOLUTE], v_abs(q)), sum[SIGN] = v_add(sum[SIGN], sign);
+  sum[0] = v_add(sum[0], v_select(v_lt(zero, q), p, v_where(v_lt(q, zero), v_sub(zero, p))));
 }
 SMI void both_terms(const walk *w, int64_t i, vreal z, bool whole, vreal *sum) {
   variance_terms(w, i, z, whole, sum), absolute_terms(w, i, z, whole, sum);
@@ -189,14 +209,14 @@ SMI void sum_all(walk *w, const score_row *r, score_sums *s) {
   if (w->e) sum_terms(w, TERMS, exp_terms, total);
   else
     w->e = NULL, sum_terms(w, TERMS, exp_terms, total); /* another copy of the loop, which stores nothing */
-  s->below = total[BELOW], s->moment = total[MOMENT], s->squares = total[SQUARES], s->ties = total[TIES];
+  s->below = total[BELOW], s->moment = total[MOMENT], s->squares = total[SQUARES];
   s->rest = s->below + (s->ties - 1), s->log_sum = d_log1p(s->rest), s->mean = total[DISTANCE] / s->valid;
   s->log_valid = d_log1p(s->valid - 1);
   w->mean = v_set1((real)s->mean), w->inverse = v_set1((real)(1 / (s->rest + 1)));
   w->uniform = v_set1((real)(1 / s->valid));
   if (r->sums & SCORE_ABSOLUTE) {
-    sum_terms(w, 3, both_terms, total);
-    s->absolute = total[ABSOLUTE], s->sign = total[SIGN];
+    sum_terms(w, 2, both_terms, total);
+    s->absolute = total[ABSOLUTE];
   } else if (r->sums & SCORE_VARIANCE) sum_terms(w, 1, variance_terms, total);
   s->variance = total[SQUARE] / (s->valid - 1); /* of nothing, where nobody asked */
 }
@@ -204,12 +224,18 @@ SMI void sum_all(walk *w, const score_row *r, score_sums *s) {
 static void sums(const score_row *r, const void *z, int64_t n, void *work, score_sums *s) {
   walk w = {.z = z, .n = n, .by = v_set1((real)(1 / r->temperature))};
   *s = (score_sums){0};
-  take_tops(z, n, r, s);
+  const double far = (double)take_tops(z, n, r, s);
   if (s->nan || s->valid == 0) return;
   w.max = v_set1((real)s->max), w.e = r->sums & SCORE_ABSOLUTE && n <= SCORE_ROOM ? work : NULL;
-  if (s->valid == (double)n && r->temperature == 1 && s->max < R_INF) w.plain = true, sum_all(&w, r, s);
+  if (r->temperature == 1 && s->max + far < -LOW - 1) w.plain = true, sum_all(&w, r, s);
   else w.plain = false, sum_all(&w, r, s);
+  w.plain = false;
   if (r->sums & SCORE_POWER) sum_power(&w, r, s);
+  if (r->sums & SCORE_ABSOLUTE && r->sums & SCORE_PLACES) { /* a gradient */
+    double total[TERMS];
+    sum_terms(&w, 1, sign_terms, total);
+    s->sign = total[0];
+  }
 }
 
 /* ---- gradients ---- */

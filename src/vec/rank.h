@@ -1,6 +1,7 @@
-/* vec/rank.h - what choosing among scores needs: steps of a sigmoid whose argument is not far from
- * 0, counts, and the largest two of groups.
+/* vec/rank.h - what choosing among scores needs: steps of an exponential and of a sigmoid whose
+ * argument is not far from 0, counts, and the largest two of groups.
  *
+ *     v_where          x in the lanes of m, else 0
  *     v_if_negative    x in lanes where the sign bit of s is set, else y
  *     v_farther        the larger of two numbers that are not negative; NaN where either is one
  *     v_scale_normal   p * 2^k from sum = k + ROUNDER, where p and the result are normal
@@ -21,6 +22,7 @@ SMI vmask m_negative(vreal s) { return _mm512_movepi32_mask(_mm512_castps_si512(
 #define V_WORDS(op, x, y) _mm512_castsi512_pd(_mm512_##op##64(_mm512_castpd_si512(x), _mm512_castpd_si512(y)))
 SMI vmask m_negative(vreal s) { return _mm512_movepi64_mask(_mm512_castpd_si512(s)); }
 #endif
+SMI vreal v_where(vmask m, vreal x) { return V(maskz_mov)(m, x); }
 SMI vreal v_if_negative(vreal s, vreal x, vreal y) { return v_select(m_negative(s), x, y); }
 SMI vreal v_farther(vreal x, vreal y) { return V_WORDS(max_epu, x, y); }
 #undef V_WORDS
@@ -30,6 +32,7 @@ SMI vreal v_counted(vreal n) { return n; }
 #define RANK_SHUFFLES 1
 
 #elif defined(__AVX2__) && !defined(V_PORTABLE)
+SMI vreal v_where(vmask m, vreal x) { return m_and(m, x); }
 SMI vreal v_if_negative(vreal s, vreal x, vreal y) { return v_select(s, x, y); }
 SMI vhalf h_farther(vhalf x, vhalf y) {
 #if SMX_REAL == 32
@@ -54,6 +57,7 @@ SMI vreal v_counted(vreal n) { return v_sub((vreal){h_counted(n.a), h_counted(n.
 #define RANK_SHUFFLES 1
 
 #else
+SMI vreal v_where(vmask m, vreal x) { return v_select(m, x, v_set1(0)); }
 SMI vreal v_if_negative(vreal s, vreal x, vreal y) {
   return v_select(v_lt(v_copysign(v_set1(1), s), v_set1(0)), x, y);
 }

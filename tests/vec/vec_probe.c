@@ -159,6 +159,7 @@ SMI vreal half_column(vreal x, vreal y, int c, int bfloat) {
   F(hmaxs, ORDINARY, v_hmaxs(x, y, z, v_sub(x, z))) \
   F(top_twos, ORDINARY, top_twos(x, y, z)) \
   F(pack_two, ANY, pack_two(x, y, v_lt(y, z))) \
+  F(where, ANY, v_where(v_lt(x, y), z)) \
   F(if_negative, ANY, v_if_negative(x, y, z)) \
   F(farther, ANY, v_farther(v_abs(x), v_abs(y))) \
   F(scale_normal, SCALE_PAIR, v_scale_normal(x, v_add(v_max(y, v_set1(MIN_EXP + 2)), v_set1(ROUNDER)))) \
