@@ -1,18 +1,24 @@
 /* fit/functions_neighbours.c - distances of rows of features to all rows of a bank: of the k-th
  * nearest, and of the nearest of each class; how many of the nearest agree. Exact: a sum of squared
  * differences for each pair, in double; sixteen rows lie side by side. */
+#include "cpu/cpu.h"
 #include "functions.h"
+#include "score/score.h"
 
-enum { FEATURES, BANK, LABEL, CHOSEN };               /* inputs */
-enum { ROWS = 64, SIDE = 16, PAIRS = SIDE / 2 };      /* of a task, and of a tile of it */
-typedef double pair __attribute__((vector_size(16))); /* two rows: the least that machines have */
+enum { FEATURES, BANK, LABEL, CHOSEN }; /* inputs */
+/* Of a task: rows, in tiles of SIDE, for as many of which each line of the bank is read once as
+ * leave each thread SHARE tasks, of ROOM numbers; and lines that are walked together, while a tile
+ * stays in the nearest cache. */
+enum { SIDE = SCORE_SIDE, ROWS_LEAST = 64, ROWS_MOST = 256, SHARE = 4, ROOM = 1 << 17, LINES = 16 };
 #define NAN_ __builtin_nan("")
 #define INF __builtin_inf()
 
 typedef struct neighbours {
   const tensor_call *c;
   int64_t rows, d, n, kept; /* kept: numbers of a row that are kept on the walk */
+  int64_t task_rows;
   bool normalise;
+  const score_runs *run;
   void (*begin)(const struct neighbours *x, int64_t row, double *kept);                     /* or NULL */
   void (*take[2])(const struct neighbours *x, int64_t number, double square, double *kept); /* a walk each */
   double (*finish)(const struct neighbours *x, int64_t row, const double *kept);
@@ -41,37 +47,29 @@ static double *in_tile(double *tiles, int64_t d, int64_t r, int64_t j) {
   return tiles + (r / SIDE * d + j) * SIDE + r % SIDE;
 }
 
-/* sum |row - line|^2 of the rows of a tile [d, SIDE] */
-static void squares_of(const double *tile, const double *line, int64_t d, double *to) {
-  const pair *at = (const pair *)(const void *)tile;
-  pair sum[PAIRS] = {{0}};
-  for (int64_t j = 0; j < d; j++) {
-    const pair b = {line[j], line[j]};
-#pragma GCC unroll 8
-    for (int r = 0; r < PAIRS; r++) {
-      const pair way = at[j * PAIRS + r] - b;
-      sum[r] += way * way;
-    }
-  }
-  memcpy(to, sum, sizeof sum);
-}
-
-static void walk(const neighbours *x, int which, int64_t rows, const double *tile, double *line,
+/* Every row takes the lines in their order. */
+static void walk(const neighbours *x, int which, int64_t rows, const double *tiles, double *lines,
                  double *kept) {
-  for (int64_t i = 0; i < x->n; i++) {
-    double sum[ROWS];
-    load_row(x, BANK, i, line);
-    for (int64_t r = 0; r < rows; r += SIDE) squares_of(tile + r * x->d, line, x->d, sum + r);
-    for (int64_t r = 0; r < rows; r++) x->take[which](x, i, sum[r], kept + r * x->kept);
+  for (int64_t from = 0; from < x->n; from += LINES) {
+    const int64_t count = fit_task_end(from / LINES, x->n, LINES) - from;
+    for (int64_t i = 0; i < count; i++) load_row(x, BANK, from + i, lines + i * x->d);
+    for (int64_t r = 0; r < rows; r += SIDE)
+      for (int64_t i = 0; i < count; i++) {
+        double sum[SIDE];
+        x->run->squares(tiles + r * x->d, lines + i * x->d, x->d, sum);
+        for (int64_t q = r; q < r + SIDE && q < rows; q++)
+          x->take[which](x, from + i, sum[q - r], kept + q * x->kept);
+      }
   }
 }
 
 static void task(void *arg, int64_t number) {
   neighbours *x = arg;
-  const int64_t d = x->d, first = number * ROWS, rows = fit_task_end(number, x->rows, ROWS) - first;
-  double *tile = smx_scratch_take(&x->scratch), *line = tile + ROWS * d, *kept = line + d;
-  for (int64_t i = 0; i < ROWS * d; i++) tile[i] = 0;
-  for (int64_t i = 0; i < ROWS * x->kept; i++) kept[i] = INF;
+  const int64_t d = x->d, most = x->task_rows, first = number * most;
+  const int64_t rows = fit_task_end(number, x->rows, most) - first;
+  double *tile = smx_scratch_take(&x->scratch), *line = tile + most * d, *kept = line + LINES * d;
+  for (int64_t i = 0; i < most * d; i++) tile[i] = 0;
+  for (int64_t i = 0; i < most * x->kept; i++) kept[i] = INF;
   for (int64_t r = 0; r < rows; r++) {
     load_row(x, FEATURES, first + r, line);
     for (int64_t j = 0; j < d; j++) *in_tile(tile, d, r, j) = line[j];
@@ -88,14 +86,23 @@ static void task(void *arg, int64_t number) {
   smx_scratch_give(&x->scratch, tile);
 }
 
+static int64_t task_rows_of(const neighbours *x, int threads) {
+  int64_t rows = ROWS_MOST;
+  while (rows > ROWS_LEAST && (x->rows < rows * SHARE * threads || x->d + x->kept > ROOM / rows)) rows /= 2;
+  return rows;
+}
+
 static smx_status run(neighbours *x) {
   const tensor_call *c = x->c;
   int64_t numbers;
   x->rows = c->dims.lead_count, x->d = tensor_dim(c, "d"), x->n = tensor_dim(c, "n");
-  if (!smx_multiply((ROWS + 1) * (x->d + 1) + ROWS * x->kept, 8, &numbers) ||
-      !smx_scratch_open(&x->scratch, c->ctx, 0, (size_t)numbers, fit_tasks(x->rows, ROWS)))
+  x->run = smx_isa_current()->f64.score->run;
+  x->task_rows = task_rows_of(x, smx_context_threads(c->ctx));
+  const int64_t tasks = fit_tasks(x->rows, x->task_rows);
+  if (!smx_multiply((x->task_rows + LINES) * (x->d + 1) + x->task_rows * x->kept, 8, &numbers) ||
+      !smx_scratch_open(&x->scratch, c->ctx, 0, (size_t)numbers, tasks))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld numbers", c->op->name, (long long)x->d);
-  smx_parallel(c->ctx, fit_tasks(x->rows, ROWS), task, x);
+  smx_parallel(c->ctx, tasks, task, x);
   smx_scratch_close(&x->scratch);
   return SMX_OK;
 }

@@ -53,5 +53,18 @@ static void power_run(double p, const double *x, int64_t n, double *y) {
   }
 }
 
-const score_runs SMX_FN(score_runs) = {exp_run, expm1_run, log_run, power_run};
+static void squares(const double *rows, const double *line, int64_t d, double *to) {
+  enum { VECTORS = SCORE_SIDE / LANES };
+  vreal sum[VECTORS] = {v_set1(0), v_set1(0)};
+  for (int64_t j = 0; j < d; j++, rows += SCORE_SIDE) {
+    const vreal b = v_set1(line[j]);
+    _Pragma("GCC unroll 2") for (int u = 0; u < VECTORS; u++) {
+      const vreal way = v_sub(v_load(rows + u * LANES), b);
+      sum[u] = v_add(sum[u], v_mul(way, way));
+    }
+  }
+  for (int u = 0; u < VECTORS; u++) v_store(to + u * LANES, sum[u]);
+}
+
+const score_runs SMX_FN(score_runs) = {exp_run, expm1_run, log_run, power_run, squares};
 #endif

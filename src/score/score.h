@@ -117,7 +117,10 @@ typedef struct score_runs {
   void (*expm1)(const double *x, int64_t n, double *y);           /* of x <= 0 */
   void (*log)(const double *x, int64_t n, double *y);             /* as below */
   void (*power)(double p, const double *x, int64_t n, double *y); /* of x >= 0, and p != 0 */
+  /* sum_j (row_j - line_j)^2, in order, of SCORE_SIDE rows side by side: [d, SCORE_SIDE] */
+  void (*squares)(const double *rows, const double *line, int64_t d, double *sum);
 } score_runs;
+enum { SCORE_SIDE = 16 };
 
 /* What random words are for, by the numbers of vec/philox.h: those of two purposes have nothing to
  * do with each other. */
