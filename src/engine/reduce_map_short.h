@@ -60,9 +60,9 @@ typedef struct short_gradient {
   reduce_map_value_fn *value;
   reduce_map_add_fn *plain_add; /* as reduce_map_body.plain_sums, or NULL */
   reduce_map_value_fn *plain_value;
-  /* ROW_BATCH rows from `row` on, of whole vectors or blocks, written to the cache. False where a
-   * sum is not modest: nothing is written then. NULL: there is no such way. */
-  bool (*whole)(const row_call *c, size_t row, const consts *k);
+  /* Rows from `row` on, of whole vectors, written to the cache, up to one whose sum is not modest:
+   * how many. NULL: there is no such way. */
+  size_t (*whole)(const row_call *c, size_t row, const consts *k);
 } short_gradient;
 
 /* As reduce_map_body.small. */
@@ -71,13 +71,12 @@ SMI bool reduce_map_short_of(const reduce_map_body *b, row_call *c, const short_
   const span s = span_of(c, 0);
   const consts k = b->setup(c, &s);
   const bool plain = g.plain_add && k.v[0] == 1;
-  const bool whole =
-      g.whole && plain && !c->writing && c->n % (c->n < BLOCK ? (size_t)LANES : (size_t)BLOCK) == 0;
+  const bool whole = g.whole && plain && !c->writing && c->n % LANES == 0;
   real sum[LANES];
   for (size_t row = 0, rows; row < c->rows; row += rows) {
     real fold[ROW_BATCH][LANES]; /* in memory: gcc copies an array of vectors eight bytes at a time */
+    if (whole && (row += g.whole(c, row, &k)) == c->rows) break;
     rows = c->rows - row < ROW_BATCH ? c->rows - row : ROW_BATCH;
-    if (whole && rows == ROW_BATCH && g.whole(c, row, &k)) continue;
     for (size_t a = 0; a < rows; a++)
       v_store(fold[a], plain ? short_sum(c, row + a, g.plain_add) : short_sum(c, row + a, g.add));
     for (size_t a = rows; a < ROW_BATCH && rows > 1; a++) v_store(fold[a], v_load(fold[0]));
