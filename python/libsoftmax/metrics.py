@@ -14,7 +14,7 @@ Rows may have weights, finite and not below 0: those of weight 0 do not count, w
 from . import _made as _call  # the functions of the operators, by name
 from .calibration import _array, _targets
 
-__all__ = ["ClassificationMetrics", "OutlierMetrics"]
+__all__ = ["ClassificationMetrics", "OutlierMetrics", "accuracy_at_rejection", "mcnemar"]
 
 _ROW = ("confidence", "loss", "brier", "entropy", "target", "predicted", "rank")
 
@@ -188,3 +188,55 @@ def _ranking(score, positive, names, tpr=0.95, **by):
                                      return_fpr=True, return_detection_error=True, **by)
     two = {"auroc": found.auroc, names[0]: found.average_precision, names[1]: found.average_precision_negative, "fpr95": found.fpr}
     return two if names[0] == "aupr_right" else {**two, "detection_error": found.detection_error}
+
+
+def accuracy_at_rejection(confidence, right, rate):
+    """The share of right rows where the part `rate` of the rows, the least confident, is rejected: among the ceil((1 - rate) n) that stay.
+    rate: a number below 1, or several. Rows of equal confidence count as the mean over their orders, as in risk_coverage.
+
+    >>> accuracy_at_rejection([0.9, 0.8, 0.6, 0.4], [True, True, False, True], [0, 0.25, 0.5]).tolist()
+    [0.75, 0.6666666666666667, 1.0]
+    """
+    import numpy as np
+    confidence, right, rate = _array(confidence, 1, "confidence"), _rows_right(right, "right"), np.asarray(rate, np.float64)
+    if confidence.shape != right.shape or not right.size:
+        raise ValueError(f"right: shape is {right.shape}, not {confidence.shape}" if right.size else "right: no rows")
+    wrong = rate[~((rate >= 0) & (rate < 1))]
+    if wrong.size:
+        raise ValueError(f"rate: {wrong.flat[0]} is not from 0 to below 1")
+    risk = _call["risk_coverage"](confidence.astype(np.float64), 1.0 - right, return_risk=True).risk
+    n = len(right)
+    stay = np.maximum(np.ceil((1 - rate) * n - 1e-9 * n).astype(np.int64), 1)
+    return 1 - risk[stay - 1]
+
+
+def mcnemar(first, second):
+    """McNemar's exact test of two models on the same rows, each right or not: of the rows that one model alone has right, how likely is a
+    division as uneven, either way, by the toss of a coin? (p, first alone, second alone)
+
+    >>> mcnemar([True] * 9 + [False], [False] * 8 + [True] * 2)
+    (0.0390625, 8, 1)
+    """
+    import math
+    first, second = _rows_right(first, "first"), _rows_right(second, "second")
+    if first.shape != second.shape:
+        raise ValueError(f"second: shape is {second.shape}, not {first.shape}")
+    alone = int((first & ~second).sum()), int((second & ~first).sum())
+    few, n, total, term = min(alone), sum(alone), 1.0, 1.0
+    if 2 * few >= n:
+        return 1.0, *alone
+    for i in range(few, 0, -1):
+        term *= i / (n - i + 1)
+        total += term
+    log_first = math.lgamma(n + 1) - math.lgamma(few + 1) - math.lgamma(n - few + 1) - n * math.log(2)
+    return min(1.0, 2 * total * math.exp(log_first)), *alone
+
+
+def _rows_right(right, name):
+    """Whether a model is right, of each row."""
+    import numpy as np
+    right = _array(right, 1, name)
+    wrong = np.flatnonzero((right != 0) & (right != 1))
+    if wrong.size:
+        raise ValueError(f"{name}: row {wrong[0]} is {right[wrong[0]]}, not right (1) or wrong (0)")
+    return right.astype(bool)

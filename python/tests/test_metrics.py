@@ -1,6 +1,7 @@
 """Metrics of sets that come in batches: the definitions by NumPy, the same bits for all batches, and what is refused."""
 import doctest
 import importlib.util
+import math
 import unittest
 
 import numpy as np
@@ -169,6 +170,37 @@ class Weights(unittest.TestCase):
         copies = np.round(WEIGHT * 3)
         table = libsoftmax.classification_metrics(taken, TARGET, weight=copies, classes=CLASSES, return_confusion=True).confusion
         np.testing.assert_array_equal(table, theirs.confusion_matrix(TARGET, taken, sample_weight=copies))
+
+
+class Decisions(unittest.TestCase):
+    def test_rejection(self):
+        confidence, right = [0.2, 0.9, 0.5, 0.7, 0.6], [False, True, False, True, True]
+        for rate, stay, good in ((0, 5, 3), (0.2, 4, 3), (0.39, 4, 3), (0.4, 3, 3), (0.99, 1, 1)):
+            self.assertAlmostEqual(float(metrics.accuracy_at_rejection(confidence, right, rate)), good / stay, 15)
+        self.assertEqual(float(metrics.accuracy_at_rejection([1, 1], [1, 0], 0.5)), 0.5)  # either may be the one that stays
+        for word, call in (
+            ("rate: 1.0 is not", lambda: metrics.accuracy_at_rejection(confidence, right, [0, 1])),
+            ("rate: nan is not", lambda: metrics.accuracy_at_rejection(confidence, right, np.nan)),
+            ("right: row 1 is 2", lambda: metrics.accuracy_at_rejection([1, 2], [0, 2], 0)),
+            ("right: shape is", lambda: metrics.accuracy_at_rejection([1, 2], [0, 1, 1], 0)),
+            ("right: no rows", lambda: metrics.accuracy_at_rejection([], [], 0)),
+            ("second: shape is", lambda: metrics.mcnemar([1, 0], [1])),
+            ("first: row 0 is nan", lambda: metrics.mcnemar([np.nan], [1])),
+        ):
+            with self.assertRaisesRegex(ValueError, word):
+                call()
+
+    def test_mcnemar(self):
+        """Twice the tail of a binomial distribution, by whole numbers."""
+        self.assertEqual(metrics.mcnemar([1, 0], [1, 0]), (1.0, 0, 0))
+        for first, second in ((0, 1), (1, 7), (5, 5), (30, 11), (900, 700)):
+            a = [True] * first + [False] * second + [True, False]
+            b = [False] * first + [True] * second + [True, False]
+            n, few = first + second, min(first, second)
+            want = min(1, 2 * sum(math.comb(n, i) for i in range(few + 1)) / 2**n)
+            p, *alone = metrics.mcnemar(a, b)
+            self.assertEqual(alone, [first, second])
+            self.assertAlmostEqual(p / want, 1, 11)
 
 
 class Outliers(unittest.TestCase):
