@@ -15,6 +15,7 @@ static __attribute__((unused)) bool always(void) { return true; }
   extern const struct gate_kernels gate_kernels_##isa##_##real; \
   extern const struct score_kernels score_kernels_##isa##_##real; \
   extern const struct linear_attention_kernels linear_attention_kernels_##isa##_##real; \
+  extern const struct pool_kernels pool_kernels_##isa##_##real; \
   extern void sampler_run_##isa##_##real(sampler_row *row);
 #define DECLARE(isa) DECLARE_REAL(isa, f32) DECLARE_REAL(isa, f64)
 #define KERNELS_FAMILY(family, isa, real) family##_kernels_##isa##_##real,
@@ -22,7 +23,7 @@ static __attribute__((unused)) bool always(void) { return true; }
   { \
     {SMX_FAMILIES(KERNELS_FAMILY, isa, real)}, &dtype_io_##isa##_##real, &attention_kernels_##isa##_##real, \
         &head_kernels_##isa##_##real, &gate_kernels_##isa##_##real, &score_kernels_##isa##_##real, \
-        &linear_attention_kernels_##isa##_##real, sampler_run_##isa##_##real \
+        &linear_attention_kernels_##isa##_##real, &pool_kernels_##isa##_##real, sampler_run_##isa##_##real \
   }
 #define ISA(label, isa, test) \
   { label, test, KERNELS(isa, f32), KERNELS(isa, f64) }

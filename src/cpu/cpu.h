@@ -20,6 +20,7 @@ typedef struct smx_kernels {
   const struct gate_kernels *gate;
   const struct score_kernels *score;
   const struct linear_attention_kernels *linear_attention;
+  const struct pool_kernels *pool;
   void (*sampler)(sampler_row *row);
 } smx_kernels;
 

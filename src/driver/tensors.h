@@ -19,6 +19,7 @@ typedef struct tensor_call {
   const double *param;
   bool is_f64; /* the arithmetic is, since some float input is */
   dims dims;
+  int64_t channels; /* of tensors by channel (tensor_functions); 1: they are in C order */
   tensor_ports in, out, dout, din;
 } tensor_call;
 
@@ -33,6 +34,10 @@ typedef struct tensor_functions {
   /* The function wants every tensor in C order, floats of the real type, whole numbers as i64,
    * masks as 0 and 1 in bytes: the views are copies where the caller's tensors are otherwise. */
   bool packed;
+  /* Whether the forward function takes tensors by channel as well, all of them: the last of "..."
+   * comes behind the spatial dimensions in memory, so that the same cell of all channels lies side
+   * by side, which is NHWC of images. NULL: it does not. */
+  bool (*by_channel)(const tensor_call *c);
 } tensor_functions;
 
 /* The functions of an operator on tensors (src/api/introspect.c). */

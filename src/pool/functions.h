@@ -7,6 +7,7 @@
 /* Maximum, mean and their mixture. */
 smx_status pool_reduce(const tensor_call *c);
 smx_status pool_reduce_backward(const tensor_call *c);
+bool pool_reduce_by_channel(const tensor_call *c);
 
 /* An operator on rows that has an output a row, over the cells of each window. */
 smx_status pool_soft(const tensor_call *c);

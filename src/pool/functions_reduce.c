@@ -3,8 +3,9 @@
 #include <string.h>
 
 #include "driver/reals.h"
-#include "functions_sets.h"
 #include "functions_lines.h"
+#include "functions_planes.h"
+#include "functions_sets.h"
 
 enum { X, A }; /* inputs; A: of mixed_pool */
 enum {
@@ -144,12 +145,17 @@ static void backward_task(void *arg, int64_t plane) {
   if (given) smx_reals_clean(r->c->is_f64, dx, r->s.cells);
 }
 
-static reduce_call call_of(const tensor_call *c) {
+static double mix_of(const tensor_call *c) {
   const bool largest = c->op == pool_table + POOL_max_pool || c->op == pool_table + POOL_adaptive_max_pool;
+  double mix = dims_param(&c->dims, "mix", largest);
+  if (c->op->input_count > A && c->in.given[A]) tensor_load(c, c->in.view + A, 0, 1, &mix);
+  return mix;
+}
+
+static reduce_call call_of(const tensor_call *c) {
   reduce_call r = {
       .c = c, .s = pool_shape_of(c), .lines = pool_lines_of + c->is_f64, .bytes = c->is_f64 ? 8 : 4};
-  r.mix = dims_param(&c->dims, "mix", largest);
-  if (c->op->input_count > A && c->in.given[A]) tensor_load(c, c->in.view + A, 0, 1, &r.mix);
+  r.mix = mix_of(c);
   r.divisor = dims_param(&c->dims, "divisor", 0);
   r.padded = dims_param(&c->dims, "count", 0) != 0;
   r.whole = r.divisor > 0 ? r.divisor : pool_may_be_absent(&r.s) ? 0 : (double)r.s.window;
@@ -158,7 +164,13 @@ static reduce_call call_of(const tensor_call *c) {
   return r;
 }
 
+bool pool_reduce_by_channel(const tensor_call *c) {
+  return c->op->input_count <= A && pool_planes_can(c, mix_of(c), true);
+}
+
 smx_status pool_reduce(const tensor_call *c) {
+  const double mix = mix_of(c);
+  if (pool_planes_can(c, mix, c->channels > 1)) return pool_planes(c, mix), SMX_OK;
   reduce_call r = call_of(c);
   if (r.s.planes > 0 && r.s.outputs > 0) smx_parallel(c->ctx, r.s.planes * tasks_of(&r), forward_task, &r);
   return SMX_OK;

@@ -109,7 +109,8 @@ smx_status pool_unpool_sizes(dims *d) {
 }
 
 pool_shape pool_shape_of(const tensor_call *c) {
-  pool_shape s = {.planes = c->dims.lead_count, .cells = 1, .outputs = 1, .window = 1};
+  pool_shape s = {
+      .planes = c->dims.lead_count, .cells = 1, .outputs = 1, .window = 1, .channels = c->channels};
   for (int a = 0; a < POOL_AXES; a++) {
     const int32_t r = a - (POOL_AXES - c->dims.spatial);
     pool_axis *x = s.axis + a;
@@ -136,6 +137,18 @@ pool_span pool_span_of(const pool_axis *a, int64_t output) {
   s.padded = ceiling(a->n + a->padding - first, a->step);
   if (s.padded > a->kernel) s.padded = a->kernel;
   return s;
+}
+
+pool_segment pool_segment_from(const pool_axis *a, int64_t begin, int64_t end) {
+  const pool_span s = pool_span_of(a, begin);
+  pool_segment q = {.begin = begin, .end = begin + 1, .stride = a->stride, .padded = s.padded};
+  q.cells = s.end - s.begin, q.first = q.cells > 0 ? s.first + s.begin * a->step : 0;
+  if (a->adaptive && a->n % a->outputs == 0) q.end = end, q.stride = a->n / a->outputs;
+  if (!a->adaptive && q.cells == a->kernel && s.padded == a->kernel) {
+    const int64_t whole = (a->n - 1 - (a->kernel - 1) * a->step + a->padding) / a->stride + 1;
+    if (whole > q.end) q.end = whole < end ? whole : end;
+  }
+  return q;
 }
 
 bool pool_may_be_absent(const pool_shape *s) {

@@ -18,10 +18,12 @@ typedef struct pool_axis {
   bool adaptive; /* bin o of m: floor(o n / m) .. ceil((o + 1) n / m) - 1 */
 } pool_axis;
 
-/* A call: `planes` tensors of one to three axes. */
+/* A call: `planes` tensors of one to three axes. By channel, cell after cell of `channels` planes
+ * lies side by side. */
 typedef struct pool_shape {
   pool_axis axis[POOL_AXES];
   int64_t planes, cells, outputs, window; /* of a plane; window: cells, the absent ones too */
+  int64_t channels;                       /* 1: planes in C order */
 } pool_shape;
 
 /* The size of "o*" from that of "s*" and the parameters; errors name the parameter. */
@@ -37,6 +39,15 @@ pool_shape pool_shape_of(const tensor_call *c);
 /* Whether some window lacks a cell. */
 bool pool_may_be_absent(const pool_shape *s);
 pool_span pool_span_of(const pool_axis *a, int64_t output);
+
+/* Outputs begin..end-1 of an axis, whose windows have the same form: the first one's cells begin at
+ * `first`, the next one's `stride` behind. padded: cells, with those of the padding. */
+typedef struct pool_segment {
+  int64_t begin, end, first, stride, cells, padded;
+} pool_segment;
+
+/* The segment that begins with output `begin`, and ends at `end` at the latest. */
+pool_segment pool_segment_from(const pool_axis *a, int64_t begin, int64_t end);
 
 /* Cells of a row of cells, and the outputs that take them: number i of `count` is cell `cell + i
  * cell_step` of the plane and place `k + i k_step` of the window of output `out + i out_step`,

@@ -3,6 +3,37 @@
 #ifndef SMX_POOL_H
 #define SMX_POOL_H
 #include <softmax.h>
+#include <stdbool.h>
+
+/* ---- the contract with the kernels of one instruction set and real type ----
+ *
+ * Windows of one form, `rows` times `count` of them: window i of row r begins at cell r row_step +
+ * i step, counted in elements from x, and has the cells that are d apart[0] + h apart[1] + w
+ * apart[2] behind that, d < cells[0] and so on; its output is number r pitch + i of y. */
+typedef struct pool_windows {
+  int64_t rows, row_step, pitch, count, step, cells[3], apart[3];
+  double divisor; /* of means */
+  bool exact;     /* it is a power of two */
+  /* The same in cells of a plane, for the index of a maximum: that of the first window, from a row
+   * and a window to the next, and between cells. */
+  int64_t at, row_number, number, between[3];
+} pool_windows;
+
+enum {
+  POOL_STEP = 3,          /* of windows that are apart in x: what is more takes longer */
+  POOL_FARTHEST = 1 << 24 /* cells from the first of a window to one whose place is asked for */
+};
+
+typedef struct pool_kernels {
+  /* index, which may be NULL: the first of the largest; -1 of a NaN, and of nothing above -inf */
+  void (*largest)(const pool_windows *w, const void *x, void *y, int64_t *index);
+  /* The same where count is 1 and cells of a line lie side by side. */
+  void (*highest)(const pool_windows *w, const void *x, void *y);
+  /* Sums in double: cell after cell; or, of bins, cell i of a line goes to sum i % 8, these are
+   * added in pairs, and lines in order. */
+  void (*means)(const pool_windows *w, const void *x, void *y);
+  void (*bins)(const pool_windows *w, const void *x, void *y);
+} pool_kernels;
 
 enum {
   POOL_max_pool,

@@ -1,0 +1,257 @@
+/* pool/ops.c - maxima and means of windows (pool.h). Compiled once per instruction set and real
+ * type. A vector has the same cell of LANES windows side by side: neighbours in a row, or channels
+ * where these are the last dimension. */
+#include "engine/loops.h"
+#include "math.h"
+#include "pool.h"
+#include "split.h"
+#include "wide.h"
+
+/* What is known of the windows of a vector. */
+typedef struct fold {
+  vreal most, place; /* the largest, and how far it is from the first cell, in cells of a plane */
+  vmask good;        /* no NaN so far */
+  v_wide sum;
+} fold;
+
+typedef enum what { LARGEST, PLACES, SUM } what;
+
+SMI fold begin(void) {
+  fold a = {.most = v_set1(-R_INF), .place = v_set1(0), .sum = v_wide_zero()};
+  a.good = v_eq(a.place, a.place);
+  return a;
+}
+
+/* The next cell of every window. A place does not matter once there was a NaN. */
+SMI void take(what kind, fold *a, vreal x, int64_t distance) {
+  if (kind == SUM) {
+    a->sum = v_wide_add(a->sum, v_widen(x));
+    return;
+  }
+  a->good = m_and(a->good, v_eq(x, x));
+  if (kind == PLACES) a->place = v_select(v_lt(a->most, x), v_set1((real)distance), a->place);
+  a->most = v_max(x, a->most);
+}
+
+/* Numbers p[i step], of cnt windows. */
+SMI vreal spaced(const real *p, int64_t step, int cnt) {
+  real lanes[LANES] = {0};
+  if (step == 1) return at(p, 0, cnt);
+  for (int i = 0; i < cnt; i++) lanes[i] = p[i * step];
+  return v_load(lanes);
+}
+
+/* Cells side by side of cnt windows that are `step` apart: `step` vectors of them. */
+SMI void split(const real *p, int step, int cnt, vreal *out) {
+  vreal in[POOL_STEP];
+  for (int u = 0; u < step; u++) {
+    const int left = step * cnt - u * LANES;
+    in[u] = left >= LANES ? v_load(p + u * LANES) : v_load_n(p + u * LANES, left > 0 ? left : 0, 0);
+  }
+  if (step == 2) v_split_2(in, out);
+  else v_split_3(in, out);
+}
+
+/* What `row` is of a row of windows: the cells of a line of them, the first of which has place
+ * `distance`. */
+typedef struct line {
+  const real *p;
+  int64_t cells, apart, step, distance, between;
+  int cnt;
+} line;
+
+/* Windows 2 or 3 apart have so many neighbours in one go; the last of an odd number is in the same
+ * pair as the one before. Returns how many cells were taken. */
+SMI int64_t take_pairs(what kind, fold *a, const line *l) {
+  vreal x[2];
+  int64_t j = 0;
+  for (; j + 2 <= l->cells; j += 2) {
+    split(l->p + j, 2, l->cnt, x);
+    take(kind, a, x[0], l->distance + j * l->between);
+    take(kind, a, x[1], l->distance + (j + 1) * l->between);
+  }
+  if (j == 0 || j == l->cells) return j;
+  split(l->p + j - 1, 2, l->cnt, x);
+  take(kind, a, x[1], l->distance + j * l->between);
+  return j + 1;
+}
+SMI int64_t take_thirds(what kind, fold *a, const line *l) {
+  vreal x[3];
+  int64_t j = 0;
+  for (; j + 3 <= l->cells; j += 3) {
+    split(l->p + j, 3, l->cnt, x);
+    for (int u = 0; u < 3; u++) take(kind, a, x[u], l->distance + (j + u) * l->between);
+  }
+  return j;
+}
+
+SMI void take_line(what kind, fold *a, const line *l) {
+  int64_t j = 0;
+  if (l->step == 1) {
+    for (; j < l->cells; j++) take(kind, a, at(l->p + j * l->apart, 0, l->cnt), l->distance + j * l->between);
+    return;
+  }
+  if (SMX_REAL == 32 && l->apart == 1) {
+    if (l->step == 2) j = take_pairs(kind, a, l);
+    else if (l->step == 3 && kind != PLACES) j = take_thirds(kind, a, l);
+  }
+  for (; j < l->cells; j++)
+    take(kind, a, spaced(l->p + j * l->apart, l->step, l->cnt), l->distance + j * l->between);
+}
+
+/* The line at depth d and height h of the windows that begin at x. */
+SMI line line_at(const pool_windows *w, const real *x, int64_t d, int64_t h, int cnt) {
+  return (line){x + d * w->apart[0] + h * w->apart[1], w->cells[2],   w->apart[2], w->step,
+                d * w->between[0] + h * w->between[1], w->between[2], cnt};
+}
+
+SMI fold take_windows(what kind, const pool_windows *w, const real *x, int cnt) {
+  fold a = begin();
+  for (int64_t d = 0; d < w->cells[0]; d++)
+    for (int64_t h = 0; h < w->cells[1]; h++) {
+      const line l = line_at(w, x, d, h, cnt);
+      take_line(kind, &a, &l);
+    }
+  return a;
+}
+
+SMI vreal largest_of(const fold *a) { return v_select(a->good, v_flush_tiny(a->most), v_set1(r_nan())); }
+
+SMI void put_places(const fold *a, int64_t at, int64_t number, int cnt, int64_t *index) {
+  real most[LANES], place[LANES];
+  v_store(place, a->place);
+  v_store(most, v_select(a->good, a->most, v_set1(-R_INF)));
+  for (int i = 0; i < cnt; i++) index[i] = most[i] == -R_INF ? -1 : at + i * number + (int64_t)place[i];
+}
+
+/* Divisions by a power of two are exact products. */
+SMI vreal mean_of(const fold *a, const pool_windows *w) {
+  return v_clean(v_narrow(w->exact ? v_wide_mul(a->sum, 1 / w->divisor) : v_wide_div(a->sum, w->divisor)));
+}
+
+SMI void each(what kind, const pool_windows *w, const real *x, real *y, int64_t *index) {
+  for (int64_t r = 0; r < w->rows; r++)
+    for (int64_t i = 0; i < w->count; i += LANES) {
+      const int cnt = lanes_left((size_t)(w->count - i));
+      const int64_t to = r * w->pitch + i;
+      const fold a = take_windows(kind, w, x + r * w->row_step + i * w->step, cnt);
+      put(y + to, 0, cnt, kind == SUM ? mean_of(&a, w) : largest_of(&a));
+      if (kind == PLACES)
+        put_places(&a, w->at + r * w->row_number + i * w->number, w->number, cnt, index + to);
+    }
+}
+
+/* Large windows of channels line by line, so that memory is read in its order: y has what is
+ * known. */
+enum { TALL = 64 };
+static void tall(const pool_windows *w, const real *x, real *y) {
+  for (int64_t r = 0; r < w->rows; r++, x += w->row_step, y += w->pitch)
+    for (int64_t d = 0; d < w->cells[0]; d++)
+      for (int64_t h = 0; h < w->cells[1]; h++)
+        for (int64_t i = 0; i < w->count; i += LANES) {
+          const int cnt = lanes_left((size_t)(w->count - i));
+          fold a = begin();
+          if (d + h > 0) take(LARGEST, &a, at(y + i, 0, cnt), 0);
+          const line l = line_at(w, x + i, d, h, cnt);
+          take_line(LARGEST, &a, &l);
+          put(y + i, 0, cnt, largest_of(&a));
+        }
+}
+
+static void largest(const pool_windows *w, const void *x, void *y, int64_t *index) {
+  if (index) {
+    each(PLACES, w, x, y, index);
+    return;
+  }
+  if (w->step == 1 && w->count > LANES && w->cells[0] * w->cells[1] > 1 &&
+      w->cells[0] * w->cells[1] * w->cells[2] > TALL) {
+    tall(w, x, y);
+    return;
+  }
+  each(LARGEST, w, x, y, NULL);
+}
+static void means(const pool_windows *w, const void *x, void *y) { each(SUM, w, x, y, NULL); }
+
+static void highest(const pool_windows *w, const void *x, void *y) {
+  for (int64_t r = 0; r < w->rows; r++) {
+    fold a = begin();
+    for (int64_t d = 0; d < w->cells[0]; d++)
+      for (int64_t h = 0; h < w->cells[1]; h++) {
+        const real *p = (const real *)x + r * w->row_step + d * w->apart[0] + h * w->apart[1];
+        int64_t j = 0;
+        for (; j + LANES <= w->cells[2]; j += LANES) take(LARGEST, &a, v_load(p + j), 0);
+        if (j < w->cells[2]) take(LARGEST, &a, v_load_n(p + j, (int)(w->cells[2] - j), -R_INF), 0);
+      }
+    ((real *)y)[r * w->pitch] = m_any(m_not(a.good)) ? r_nan() : r_clean(v_hmax(a.most));
+  }
+}
+
+/* ---- bins ---- */
+
+/* A line of a bin whose cells lie side by side. */
+SMI double sum_of_line(const real *x, int64_t n) {
+  v_eight_sums sum = v_eight_zero();
+  for (int64_t i = 0; i < n; i += LANES)
+    sum = v_eight_add(sum, v_widen(at(x, (size_t)i, lanes_left((size_t)(n - i)))));
+  return v_eight_total(sum);
+}
+
+static void bins_of_cells(const pool_windows *w, const real *x, real *y) {
+  for (int64_t r = 0; r < w->rows; r++, x += w->row_step) {
+    double sum = 0;
+    for (int64_t d = 0; d < w->cells[0]; d++)
+      for (int64_t h = 0; h < w->cells[1]; h++)
+        sum += sum_of_line(x + d * w->apart[0] + h * w->apart[1], w->cells[2]);
+    y[r * w->pitch] = r_clean(sum / w->divisor);
+  }
+}
+
+/* Sums `lane` and `lane` + 4 of a line. */
+SMI v_wide lane_of(const real *x, int64_t lane, int64_t n, int64_t apart, int cnt) {
+  v_wide sum = v_wide_zero();
+  for (int64_t i = lane; i < n; i += 8) sum = v_wide_add(sum, v_widen(at(x + i * apart, 0, cnt)));
+  return sum;
+}
+SMI v_wide pair_of(const real *x, int64_t lane, int64_t n, int64_t apart, int cnt) {
+  const v_wide sum = lane_of(x, lane, n, apart, cnt);
+  return lane + 4 < n ? v_wide_add(sum, lane_of(x, lane + 4, n, apart, cnt)) : sum;
+}
+SMI v_wide line_of_channels(const real *x, int64_t n, int64_t apart, int cnt) {
+  v_wide sum = pair_of(x, 0, n, apart, cnt);
+  if (n > 2) sum = v_wide_add(sum, pair_of(x, 2, n, apart, cnt));
+  if (n < 2) return sum;
+  const v_wide odd = pair_of(x, 1, n, apart, cnt);
+  return v_wide_add(sum, n > 3 ? v_wide_add(odd, pair_of(x, 3, n, apart, cnt)) : odd);
+}
+
+/* Line by line, so that memory is read in its order. */
+enum { TOGETHER = 256 };
+static void bins_of_channels(const pool_windows *w, const real *x, real *y) {
+  v_wide sum[TOGETHER / LANES];
+  for (int64_t d = 0; d < w->cells[0]; d++)
+    for (int64_t h = 0; h < w->cells[1]; h++)
+      for (int64_t i = 0; i < w->count; i += LANES) {
+        const real *p = x + i + d * w->apart[0] + h * w->apart[1];
+        const v_wide more = line_of_channels(p, w->cells[2], w->apart[2], lanes_left((size_t)(w->count - i)));
+        sum[i / LANES] = d + h == 0 ? more : v_wide_add(sum[i / LANES], more);
+      }
+  for (int64_t i = 0; i < w->count; i += LANES) {
+    const fold a = {.sum = sum[i / LANES]};
+    put(y + i, 0, lanes_left((size_t)(w->count - i)), mean_of(&a, w));
+  }
+}
+
+static void bins(const pool_windows *w, const void *x, void *y) {
+  if (w->count == 1 && w->apart[2] == 1) {
+    bins_of_cells(w, x, y);
+    return;
+  }
+  pool_windows some = *w;
+  for (int64_t r = 0; r < w->rows; r++)
+    for (int64_t i = 0; i < w->count; i += TOGETHER) {
+      some.count = w->count - i < TOGETHER ? w->count - i : TOGETHER;
+      bins_of_channels(&some, (const real *)x + r * w->row_step + i, (real *)y + r * w->pitch + i);
+    }
+}
+
+const pool_kernels SMX_FN(pool_kernels) = {largest, highest, means, bins};
