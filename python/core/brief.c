@@ -98,7 +98,7 @@ static bool make_results(brief *c, PyObject **made, core_array *results, void *r
     const smx_shape shape = shape_of(c, op->outputs + i, c->in[0]);
     core_array *a = results + i;
     if (c->b->handed >> i & 1) {
-      if (!(made[i] = core_torch_make(c->t, &shape, a))) return false;
+      if (!(made[i] = core_torch_make(c->t, &shape, false, a))) return false;
     } else {
       if (taken) return false;
       taken = true;
@@ -140,7 +140,7 @@ static PyObject *backward(brief *c) {
   if (!c->dout[0] || !fits(c, like)) return NULL;
   smx_shape shape = shape_of(c, op->inputs, like);
   shape.dtype = c->in[0] ? c->in[0]->dtype : c->dout[0]->dtype;
-  PyObject *made = core_torch_make(c->t, &shape, &result);
+  PyObject *made = core_torch_make(c->t, &shape, false, &result);
   if (!made) return NULL;
   c->din[0] = &result.tensor;
   const smx_status status = smx_backward(op, NULL, &c->b->params, op->input_count, c->in, op->output_count,

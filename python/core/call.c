@@ -115,6 +115,23 @@ static int pick_out(core_call *c, int32_t i, int32_t n, bool single, PyObject **
 
 /* ---- forward ---- */
 
+/* Whether windows of [N, C, H, W] or [N, C, D, H, W] have results by channel: where PyTorch's own
+ * would, which is where x is so and not in C order. */
+static bool results_by_channel(const core_call *c, const smx_tensor *x) {
+  const smx_op *op = c->op;
+  int64_t strides[SMX_MAX_DIMS], step = 1;
+  const char *dims = op->inputs[0].dims;
+  if (!x || PyTuple_Size(c->kind) < 4 || !dims || strcmp(dims, "... s*") || core_is_packed(x)) return false;
+  if ((x->ndim != 4 && x->ndim != 5) || c->params.value[0] != x->ndim - 2) return false; /* spatial */
+  core_strides(x, strides);
+  for (int32_t i = x->ndim - 1; i >= 0; i--) {
+    const int32_t d = i == 0 ? 0 : i == x->ndim - 1 ? 1 : i + 1;
+    if (x->shape[d] > 1 && strides[d] != step) return false;
+    step *= x->shape[d];
+  }
+  return step > 0;
+}
+
 /* All outputs but the optional ones that nobody asked for. */
 static int open_outputs(core_call *c, const smx_shape *shape, core_results *r) {
   int32_t n = c->op->output_count;
@@ -161,7 +178,8 @@ PyObject *core_finish_forward(core_call *c, bool good) {
   smx_shape shape[SMX_MAX_PORTS];
   good = good && open_inputs(c, false, in) == 0 && core_take_kind(c, c->value[SLOT_IN]) == 0 &&
          take_axes(c, in[0]) == 0 && arrange_inputs(c, in, in[0]) == 0 && infer(c, in, shape) == 0 &&
-         open_outputs(c, shape, &r) == 0 && run(c, in, r.tensor, NULL, NULL) == 0;
+         (c->by_channel = results_by_channel(c, in[0]), true) && open_outputs(c, shape, &r) == 0 &&
+         run(c, in, r.tensor, NULL, NULL) == 0;
   core_close(c);
   PyObject *answer = good ? core_give_all(c, &r, c->op->output_count, c->op->output_count == 1) : NULL;
   core_drop(&r);

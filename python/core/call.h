@@ -35,6 +35,7 @@ typedef struct core_call {
   PyObject *value[SLOTS]; /* the arguments, borrowed; NULL: not given, or None */
   PyObject *unmasked;     /* (x, mask) of a masked array, or NULL */
   PyObject *kind;         /* of the caller's arrays, borrowed: (empty, wrap) of libsoftmax/_arrays.py */
+  bool by_channel;        /* the layout of results: dimension 1 comes last in memory */
   int used;               /* how many arrays are open */
   core_array arrays[4 * SMX_MAX_PORTS + 1];
   core_axes axes;

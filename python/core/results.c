@@ -79,14 +79,15 @@ static PyObject *find_alike(const core_call *c, const smx_shape *shape) {
 }
 
 static PyObject *make_array(core_call *c, const smx_shape *shape) {
-  PyObject *alike = c->torch && PyTuple_Size(c->kind) > 2 ? find_alike(c, shape) : NULL;
+  PyObject *alike = c->torch && !c->by_channel && PyTuple_Size(c->kind) > 2 ? find_alike(c, shape) : NULL;
   if (alike) return PyObject_CallFunctionObjArgs(PyTuple_GetItem(c->kind, 2), alike, NULL);
   const char *name = core_dtype_name(shape->dtype);
   if (!name)
     return PyErr_Format(PyExc_TypeError, "%s: results of %d bits have no name here", c->op->name,
                         (int)shape->dtype.bits);
   PyObject *dims = core_dims(shape), *dtype = dims ? PyUnicode_InternFromString(name) : NULL, *array = NULL;
-  if (dtype) array = PyObject_CallFunctionObjArgs(PyTuple_GetItem(c->kind, 0), dims, dtype, NULL);
+  if (dtype)
+    array = PyObject_CallFunctionObjArgs(PyTuple_GetItem(c->kind, c->by_channel ? 3 : 0), dims, dtype, NULL);
   Py_XDECREF(dims);
   Py_XDECREF(dtype);
   return array;
@@ -110,7 +111,7 @@ int core_open_result(core_call *c, core_results *r, int32_t i, PyObject *given, 
                      const char *prefix, const char *port) {
   r->made[i] = !given;
   core_array *a = c->arrays + c->used;
-  r->object[i] = !given && c->torch ? core_torch_make(c->torch, shape, a) : NULL;
+  r->object[i] = !given && c->torch ? core_torch_make(c->torch, shape, c->by_channel, a) : NULL;
   if (r->object[i]) {
     c->used++;
     r->tensor[i] = &a->tensor;

@@ -7,10 +7,11 @@
 
 enum { SMALL = 1 << 17 }; /* elements; what is larger has time for the long way, and its errors */
 
-PyObject *core_torch_make(const core_torch *t, const smx_shape *shape, core_array *view) {
+PyObject *core_torch_make(const core_torch *t, const smx_shape *shape, bool by_channel, core_array *view) {
   int64_t step = 1;
   int k = 0;
-  for (int32_t d = shape->ndim - 1; d >= 0; d--) {
+  for (int32_t i = shape->ndim - 1; i >= 0; i--) { /* from the last in memory on */
+    const int32_t d = !by_channel || i == 0 ? i : i == shape->ndim - 1 ? 1 : i + 1;
     view->shape[d] = shape->dim[d], view->strides[d] = step;
     const int64_t n = shape->dim[d] > 1 ? shape->dim[d] : 1;
     if (n > SMALL || (step *= n) > SMALL) return NULL;

@@ -46,9 +46,9 @@ static inline bool core_is_plain(const core_torch *t, PyObject *object) {
   return (PyObject *)Py_TYPE(object) == t->type[0] || (PyObject *)Py_TYPE(object) == t->type[1];
 }
 
-/* A new tensor in C order, and a view of it; NULL without an exception: it is to be made the long
- * way. */
-PyObject *core_torch_make(const core_torch *t, const smx_shape *shape, core_array *view);
+/* A new tensor in C order or by channel, and a view of it; NULL without an exception: it is to be
+ * made the long way. */
+PyObject *core_torch_make(const core_torch *t, const smx_shape *shape, bool by_channel, core_array *view);
 
 /* Whether gradients are recorded: 1, 0, or -1 with an exception. */
 int core_torch_records(const core_torch *t);

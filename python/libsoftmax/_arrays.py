@@ -23,7 +23,9 @@ def _numpy(numpy):
 
 def _torch(torch):
     empty, cpu, dtypes = torch.empty, torch.device("cpu"), vars(torch)
-    return (lambda shape, dtype: empty(shape, dtype=dtypes[dtype], device=cpu)), None, torch.empty_like
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return (lambda shape, dtype: empty(shape, dtype=dtypes[dtype], device=cpu)), None, torch.empty_like, (
+        lambda shape, dtype: empty(shape, dtype=dtypes[dtype], device=cpu, memory_format=last[len(shape)]))
 
 
 def _asarray(object):
@@ -83,7 +85,8 @@ def adopter(object):
 
 def kind(like):
     """(empty, wrap): empty(shape, dtype) gives memory to write to, wrap makes the caller's kind of it (None:
-    it is that already). A third, where there is one, makes an array of the shape and dtype of another."""
+    it is that already). A third, where there is one, makes an array of the shape and dtype of another, and a
+    fourth is like the first and puts dimension 1 last in memory."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy and (isinstance(like, (numpy.ndarray, numpy.generic)) or adopter(like)):
         return _numpy(numpy)

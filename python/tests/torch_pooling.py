@@ -47,6 +47,34 @@ class Pooling(unittest.TestCase):
                     self.both("AvgPool", spatial, divisor_override=3, **given)
             self.both("MaxPool", spatial, kernel_size=2, dilation=2)
 
+    def test_channels_last(self):
+        """The layout of torch.nn's results, and the bits of planes in C order."""
+        torch.manual_seed(0)
+        for x, last in ((torch.randn(2, 5, 8, 9), torch.channels_last), (torch.randn(2, 3, 4, 6, 5), torch.channels_last_3d),
+                        (torch.randn(2, 70, 80, 90), torch.channels_last)):
+            spatial, turned = x.ndim - 2, x.to(memory_format=last)
+            for name, given in (("MaxPool", {"kernel_size": 2}), ("MaxPool", {"kernel_size": 3, "return_indices": True}),
+                                ("AvgPool", {"kernel_size": 3, "stride": 2, "padding": 1}), ("AdaptiveAvgPool", {"output_size": 1}),
+                                ("AdaptiveMaxPool", {"output_size": 3}), ("SoftPool", {"kernel_size": 2}),
+                                ("LSEPool", {"kernel_size": 2}), ("AdaPool", {"kernel_size": 2})):
+                with self.subTest(name, shape=x.shape):
+                    module = getattr(nn, "%s%dd" % (name, spatial))(**given)
+                    for dtype in (torch.float32, torch.float16):
+                        if name == "AdaPool" and dtype == torch.float16:
+                            continue
+                        have, want = module(turned.to(dtype)), module(x.to(dtype))
+                        for a, b in zip(*((y if isinstance(y, tuple) else (y,)) for y in (have, want))):
+                            self.assertTrue(torch.equal(a, b))
+                            self.assertEqual(a.stride(), torch.empty(a.shape, memory_format=last).stride())
+                    theirs = getattr(torch.nn, "%s%dd" % (name, spatial), None)
+                    if theirs and not (spatial == 3 and name == "AdaptiveMaxPool"):
+                        self.close(module, theirs(**given), turned)
+        x = torch.randn(2, 5, 8, 9).to(memory_format=torch.channels_last)
+        self.assertTrue(smx.avg_pool(x, spatial=1).is_contiguous())  # no layout of torch.nn
+        self.assertTrue(torch.equal(torch.compile(nn.MaxPool2d(2), backend="eager")(x), nn.MaxPool2d(2)(x)))
+        packed = ([2.0, 2] + [0.0] * 5 + [0, -1, -1, 1, 0], [-1], False, "zero", "nan", [0, 1], None)
+        torch.library.opcheck(torch.ops.libsoftmax.max_pool, (x, *packed))
+
     def test_what_goes_back(self):
         for spatial in (1, 2, 3):
             x = torch.randn(SHAPES[spatial], dtype=torch.float64)

@@ -1,4 +1,4 @@
-/* windows.c - proves maxima and means of windows equal to plain loops over the cells, to the bit but
+/* windows.c - proves maxima and means of windows equal to plain loops over cells, to the bit but
  * for means of bins, for steps, sizes and numbers of channels around those of vectors; and the same
  * bits of tensors whose channels come last in memory, on every instruction set. */
 #include <float.h>

@@ -98,13 +98,22 @@ def dtypes_of(d, x, dtype):
     return [torch.float32 if p.state and kind.itemsize < 4 else kind for p, kind in zip(d.op.outputs, own)]
 
 
+def layout_of(d, x, settings):
+    """What torch.empty() takes for a result: windows of [N, C, ...] have that of x, if its channels come last."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.ndim)
+    windows = d.op.inputs[0].dims == "... s*" and settings.get("spatial", 2) == x.ndim - 2
+    if windows and last and x.is_contiguous(memory_format=last) and not x.is_contiguous():
+        return {"memory_format": last}
+    return {}
+
+
 def _fake(d):
     def fake(*args):
         arrays, (*packed, asked, dtype) = args[:len(d.inputs)], args[len(d.inputs):]
         x, settings = arrays[0], unpack(d, arrays, *packed)
         if not d.op.rows:
-            shapes = d.shapes(arrays, settings)
-            made = [x.new_empty(shape if i in asked else (0,), dtype=kind)
+            shapes, layout = d.shapes(arrays, settings), layout_of(d, x, settings)
+            made = [torch.empty(shape, dtype=kind, device=x.device, **layout) if i in asked else x.new_empty(0, dtype=kind)
                     for i, (shape, kind) in enumerate(zip(shapes, dtypes_of(d, x, dtype)))]
             return made[0] if len(made) == 1 else tuple(made)
         k = int(settings.get("k", 0))
@@ -132,9 +141,9 @@ def run(d, arrays, settings, dtype=None, dx=None):
     if dx is None and (dtype is None or dtype == x.dtype):
         return d.run(arrays, settings)
     asked = d.asked(settings)
-    shapes = d.infer(arrays, settings)
+    shapes, layout = d.infer(arrays, settings), layout_of(d, x, settings)
     made = [
-        torch.empty(shape, dtype=kind) if a and (i != d.dx or dx is None) else None
+        torch.empty(shape, dtype=kind, **layout) if a and (i != d.dx or dx is None) else None
         for i, ((shape, _), kind, a) in enumerate(zip(shapes, dtypes_of(d, x, dtype), asked))
     ]
     if dx is not None:
