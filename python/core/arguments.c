@@ -72,7 +72,7 @@ static int take_masked(core_call *c, PyObject *slots) {
 
 void core_clear(core_call *c, PyObject *module, const smx_op *op) {
   c->used = 0;
-  c->torch = NULL;
+  c->torch = NULL, c->by_channel = false;
   c->handed = UINT32_MAX;
   c->opened_count = 0;
   c->kind = c->unmasked = NULL;

@@ -14,6 +14,7 @@ smx_status pool_soft(const tensor_call *c);
 smx_status pool_soft_backward(const tensor_call *c);
 smx_status pool_lse(const tensor_call *c);
 smx_status pool_lse_backward(const tensor_call *c);
+bool pool_rows_by_channel(const tensor_call *c);
 
 /* Boxes that overlap. */
 smx_status pool_nms(const tensor_call *c);

@@ -9,6 +9,7 @@
  * ada_unpool: each cell has its share of y, z = (b w^d + (1 - b) w^e) y. */
 #include <string.h>
 
+#include "functions_forms.h"
 #include "functions_lines.h"
 #include "functions_sets.h"
 
@@ -18,6 +19,8 @@ enum { BLOCK = 4096, WIDEST = 128 }; /* numbers of a matrix, about; windows side
 typedef struct ada_call {
   const tensor_call *c;
   const score_runs *run;
+  const pool_kernels *kernels; /* of double */
+  void (*gather)(const pool_windows *w, const void *x, int64_t distance, void *matrix);
   pool_shape s;
   bool map, hidden; /* hidden: windows may have absent cells */
   int share_port;   /* that of the map is the next */
@@ -57,52 +60,35 @@ static void scatter(void *arg, const pool_line *l) {
   double *to = k->cells + l->cell;
   for (int64_t i = 0; i < l->count; i++) to[i * l->cell_step] += from[i];
 }
+/* Cells from x to the matrix of a whole row, whose first output is number `first`. */
+typedef struct row_of_cells {
+  const ada_call *f;
+  const char *x;
+  char *matrix;
+  int64_t first, wide, bytes;
+} row_of_cells;
+static void gather_form(void *arg, const pool_windows *w, int64_t x, int64_t y) {
+  const row_of_cells *r = arg;
+  r->f->gather(w, r->x + x * r->bytes, r->wide, r->matrix + (y - r->first) * r->bytes);
+}
+
 /* The cells of a tensor to a matrix; 0 of what is absent. */
 static void gather(const ada_call *f, const block *k, const smx_view *from, double *to) {
   const int64_t bytes = f->c->is_f64 ? 8 : 4, n = f->s.window * k->wide;
-  windows w = {
-      .x = from->data + k->plane * f->s.cells * bytes, .matrix = k->real, .place = k->wide, .window = 1};
-  each_line(f, k, pool_lines_of[f->c->is_f64].gather, &w);
+  if (k->wide == f->s.axis[2].outputs) {
+    row_of_cells r = {f, from->data, k->real, k->plane * f->s.outputs + k->row * k->wide, k->wide, bytes};
+    pool_each_form(&f->s, &(pool_rows){k->plane, 1, k->row, k->row + 1, false}, gather_form, &r);
+  } else {
+    windows w = {
+        .x = from->data + k->plane * f->s.cells * bytes, .matrix = k->real, .place = k->wide, .window = 1};
+    each_line(f, k, pool_lines_of[f->c->is_f64].gather, &w);
+  }
   smx_reals_load(f->c->is_f64, k->real, n, to);
   for (int64_t i = 0; i < n && f->hidden; i++) to[i] = k->there[i] != 0 ? to[i] : 0;
 }
 
 /* ---- weights ---- */
 
-/* -inf for what is absent. */
-static void hide(const ada_call *f, const block *k, double *matrix) {
-  for (int64_t i = 0; i < f->s.window * k->wide && f->hidden; i++)
-    matrix[i] = k->there[i] != 0 ? matrix[i] : -__builtin_inf();
-}
-/* Sums of the columns of a matrix. */
-static void add_up(const ada_call *f, const block *k, const double *matrix, double *sum) {
-  for (int64_t i = 0; i < k->wide; i++) sum[i] = 0;
-  for (int64_t p = 0; p < f->s.window; p++)
-    for (int64_t i = 0; i < k->wide; i++) sum[i] += matrix[p * k->wide + i];
-}
-static void take_means(const ada_call *f, block *k) {
-  add_up(f, k, k->x, k->mean);
-  if (f->hidden) add_up(f, k, k->there, k->count);
-  for (int64_t i = 0; i < k->wide; i++) {
-    const double n = k->count[i] = f->hidden ? k->count[i] : (double)f->s.window, sum = k->mean[i];
-    k->mean[i] = n > 0 ? sum / n : 0;
-    if (sum - sum == 0) continue; /* of very large cells the sum overflows, and not their mean */
-    k->mean[i] = 0;
-    for (int64_t p = 0; p < f->s.window; p++) k->mean[i] += k->x[p * k->wide + i] / n;
-  }
-}
-
-/* With r = smaller / larger, 1 of two zeros: s = 2 r / (1 + r^2); ds of the smaller is slope, that
- * of the larger -r slope. Loops without branches are vectors. */
-static void take_dice(const ada_call *f, block *k) {
-  for (int64_t p = 0; p < f->s.window; p++)
-    for (int64_t i = 0; i < k->wide; i++) {
-      const double a = size_of(k->x[p * k->wide + i]), b = size_of(k->mean[i]), most = a > b ? a : b;
-      const double none = most == 0 ? 1 : 0, r = ((a > b ? b : a) + none) / (most + none);
-      k->w[p * k->wide + i] = 2 * r / (1 + r * r);
-    }
-  hide(f, k, k->w);
-}
 /* Twice the slopes, of half the distances, so that neither overflows. */
 static void take_slopes(const ada_call *f, block *k) {
   for (int64_t i = 0; i < k->wide; i++) k->shared[i] = 0;
@@ -117,39 +103,16 @@ static void take_slopes(const ada_call *f, block *k) {
       k->slope[at] = up * (x < 0 ? -of_x : of_x), k->shared[i] += up * (m < 0 ? -of_m : of_m);
     }
 }
-static void take_distances(const ada_call *f, block *k) {
-  const int64_t n = f->s.window * k->wide;
-  double *top = k->top;
-  memcpy(k->e, k->x, (size_t)n * sizeof *k->e), hide(f, k, k->e);
-  for (int64_t i = 0; i < k->wide; i++) top[i] = -__builtin_inf();
-  for (int64_t p = 0; p < f->s.window; p++)
-    for (int64_t i = 0; i < k->wide; i++) {
-      const double x = k->e[p * k->wide + i];
-      top[i] = ((x > top[i]) | (x != x)) ? x : top[i];
-    }
-  for (int64_t p = 0; p < f->s.window; p++)
-    for (int64_t i = 0; i < k->wide; i++) k->e[p * k->wide + i] -= top[i];
-}
-/* Exponents become weights; sum: of the cells by them. */
-static void take_softmax(const ada_call *f, const block *k, double *w, double *sum) {
-  double all[WIDEST];
-  f->run->exp(w, f->s.window * k->wide, w);
-  add_up(f, k, w, all);
-  for (int64_t i = 0; i < k->wide; i++) all[i] = k->count[i] > 0 ? 1 / all[i] : 0, sum[i] = 0;
-  for (int64_t p = 0; p < f->s.window; p++)
-    for (int64_t i = 0; i < k->wide; i++) {
-      w[p * k->wide + i] *= all[i];
-      sum[i] += w[p * k->wide + i] * k->x[p * k->wide + i];
-    }
-}
-
 /* Everything of the windows that have the outputs begin..end-1 of a row. */
 static void take_block(const ada_call *f, block *k) {
   for (int64_t i = 0; i < f->s.window * k->wide && f->hidden; i++) k->there[i] = 0;
   if (f->hidden) each_line(f, k, mark, k);
   gather(f, k, f->c->in.view + X, k->x);
-  take_means(f, k), take_dice(f, k), take_distances(f, k);
-  take_softmax(f, k, k->w, k->dice), take_softmax(f, k, k->e, k->own);
+  const pool_ada_block a = {f->s.window, k->wide, k->x,  f->hidden ? k->there : NULL, k->w, k->e,
+                            k->count,    k->mean, k->top};
+  f->kernels->ada_scores(&a);
+  f->run->exp(k->w, f->s.window * k->wide, k->w), f->run->exp(k->e, f->s.window * k->wide, k->e);
+  f->kernels->ada_weights(&a, k->w, k->dice), f->kernels->ada_weights(&a, k->e, k->own);
   for (int64_t i = 0; i < k->wide; i++)
     k->b[i] = within(f->share[f->map ? k->row * f->s.axis[2].outputs + k->begin + i : 0]);
 }
@@ -285,7 +248,10 @@ static void sum_planes(const ada_call *f, int64_t count) {
 }
 
 static smx_status run(const tensor_call *c, bool backward, void (*task)(void *arg, int64_t plane)) {
-  ada_call f = {.c = c, .run = smx_isa_current()->f64.score->run, .s = pool_shape_of(c)};
+  const smx_isa *current = smx_isa_current();
+  const smx_kernels *isa = &current->f64;
+  ada_call f = {.c = c, .run = isa->score->run, .kernels = isa->pool, .s = pool_shape_of(c)};
+  f.gather = c->is_f64 ? isa->pool->gather : current->f32.pool->gather;
   int64_t bytes = 0, all = 0;
   f.hidden = pool_may_be_absent(&f.s), f.share_port = MIX + (c->op == pool_table + POOL_ada_unpool);
   f.map = c->in.given[f.share_port + 1];

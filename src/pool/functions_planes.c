@@ -3,7 +3,7 @@
  * (pool.h). A task has some rows of outputs of an image, or some images that are small. */
 #include "functions_planes.h"
 #include "cpu/cpu.h"
-#include "pool.h"
+#include "functions_forms.h"
 
 enum {
   OUTPUTS = 4096, /* of a task, about */
@@ -23,100 +23,32 @@ typedef struct planes_call {
   int64_t task_images, task_rows; /* of a task */
 } planes_call;
 
-/* Images, and of each axis outputs of the same form. */
-typedef struct part {
-  int64_t image, images;
-  pool_segment axis[POOL_AXES];
-} part;
-
-/* A way from output to output: how many there are, and how far it is in x, in y, and in cells of a
- * plane. */
-typedef struct way {
-  int64_t count, x, y, number;
-} way;
-
-enum { WAYS = POOL_AXES + 1, INNER = WAYS - 1 }; /* images, and the axes */
-
-static void run_kernel(const planes_call *p, const pool_windows *w, int64_t x, int64_t y) {
+static void run_kernel(void *arg, const pool_windows *form, int64_t x, int64_t y) {
+  const planes_call *p = arg;
   const char *from = p->c->in.view[0].data + x * p->bytes;
   char *to = p->c->out.view[0].data + y * p->bytes;
-  if (p->mean && p->s.axis[2].adaptive) p->kernels->bins(w, from, to);
-  else if (p->mean) p->kernels->means(w, from, to);
-  else if (p->lines) p->kernels->highest(w, from, to);
-  else p->kernels->largest(w, from, to, p->index ? p->index + y : NULL);
-}
-
-/* The form of windows, and the ways between them; *x, *y: where the first is. */
-static pool_windows form_of(const planes_call *p, const part *t, way *ways, int64_t *x, int64_t *y) {
-  const pool_axis *a = p->s.axis;
-  const int64_t channels = p->s.channels, outputs = p->s.outputs * channels;
-  pool_windows w = {.count = channels, .step = 1, .divisor = p->divisor};
-  int64_t cell = 1, output = channels, there = 1, padded = 1;
-  ways[0] = (way){t->images, p->s.cells * channels, outputs, 0};
-  *x = t->image * ways[0].x, *y = t->image * ways[0].y;
-  for (int i = POOL_AXES - 1; i >= 0; cell *= a[i].n, output *= a[i].outputs, i--) {
-    const pool_segment *s = t->axis + i;
-    w.cells[i] = s->cells, w.between[i] = a[i].step * cell, w.apart[i] = w.between[i] * channels;
-    ways[i + 1] = (way){s->end - s->begin, s->stride * cell * channels, output, s->stride * cell};
-    *x += s->first * cell * channels, *y += s->begin * output, w.at += s->first * cell;
-    there *= s->cells, padded *= s->padded;
+  pool_windows w = *form;
+  if (!p->mean) {
+    if (p->lines) p->kernels->highest(&w, from, to);
+    else p->kernels->largest(&w, from, to, p->index ? p->index + y : NULL);
+    return;
   }
-  if (!(w.divisor > 0)) w.divisor = (double)(p->padded ? padded : there);
+  w.divisor = p->divisor;
+  if (!(w.divisor > 0)) w.divisor = (double)(p->padded ? w.whole : w.cells[0] * w.cells[1] * w.cells[2]);
   w.exact = w.divisor >= 1 && w.divisor < 0x1p62 && ((int64_t)w.divisor & ((int64_t)w.divisor - 1)) == 0;
-  return w;
-}
-
-static void run_part(const planes_call *p, const part *t) {
-  way ways[WAYS];
-  int64_t x, y;
-  pool_windows w = form_of(p, t, ways, &x, &y);
-  if (p->s.channels == 1 && !p->lines) {
-    w.count = ways[INNER].count, w.step = ways[INNER].x, w.number = ways[INNER].number;
-    ways[INNER].count = 1;
-  }
-  for (int i = INNER - 1; i >= 0 && ways[INNER].count == 1; i--) {
-    const way outer = ways[i];
-    ways[i] = ways[INNER], ways[INNER] = outer;
-  }
-  w.rows = ways[INNER].count, w.row_step = ways[INNER].x, w.pitch = ways[INNER].y;
-  w.row_number = ways[INNER].number;
-  const int64_t first = w.at;
-  for (int64_t i = 0; i < ways[0].count; i++)
-    for (int64_t j = 0; j < ways[1].count; j++)
-      for (int64_t k = 0; k < ways[2].count; k++) {
-        w.at = first + i * ways[0].number + j * ways[1].number + k * ways[2].number;
-        run_kernel(p, &w, x + i * ways[0].x + j * ways[1].x + k * ways[2].x,
-                   y + i * ways[0].y + j * ways[1].y + k * ways[2].y);
-      }
-}
-
-/* Rows first..end-1, all of one depth. */
-static void run_rows(const planes_call *p, part *t, int64_t first, int64_t end) {
-  const pool_axis *a = p->s.axis;
-  for (; first < end; first = t->axis[1].end) {
-    t->axis[1] = pool_segment_from(a + 1, first, end);
-    for (int64_t o = 0; o < a[2].outputs; o = t->axis[2].end) {
-      t->axis[2] = pool_segment_from(a + 2, o, a[2].outputs);
-      run_part(p, t);
-    }
-  }
+  if (p->s.axis[2].adaptive) p->kernels->bins(&w, from, to);
+  else p->kernels->means(&w, from, to);
 }
 
 static int64_t fewer(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t row_tasks(const planes_call *p) { return (p->rows + p->task_rows - 1) / p->task_rows; }
 
 static void task_of_planes(void *arg, int64_t task) {
-  const planes_call *p = arg;
-  const int64_t high = p->s.axis[1].outputs, image = task / row_tasks(p) * p->task_images;
-  int64_t row = task % row_tasks(p) * p->task_rows;
-  const int64_t end = fewer(p->rows, row + p->task_rows);
-  part t = {.image = image, .images = fewer(p->task_images, p->images - image)};
-  for (; row < end;) {
-    const int64_t depth = row / high, last = fewer(end - depth * high, high);
-    t.axis[0] = pool_segment_from(p->s.axis, depth, depth + 1);
-    run_rows(p, &t, row % high, last);
-    row = depth * high + last;
-  }
+  planes_call *p = arg;
+  const int64_t row = task % row_tasks(p) * p->task_rows, image = task / row_tasks(p) * p->task_images;
+  const pool_rows r = {image, fewer(p->task_images, p->images - image), row,
+                       fewer(p->rows, row + p->task_rows), p->lines};
+  pool_each_form(&p->s, &r, run_kernel, p);
 }
 
 bool pool_planes_can(const tensor_call *c, double mix, bool by_channel) {

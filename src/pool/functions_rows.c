@@ -3,9 +3,11 @@
  * logsumexp. */
 #include <string.h>
 
+#include "cpu/cpu.h"
 #include "driver/operator.h"
 #include "driver/reals.h"
 #include "functions.h"
+#include "functions_forms.h"
 #include "functions_lines.h"
 
 enum {
@@ -19,6 +21,7 @@ typedef struct rows_call {
   const tensor_call *c;
   pool_shape s;
   const pool_lines *lines;
+  const pool_kernels *kernels;
   smx_context *purse; /* of the softmax */
   char *x, *weights;  /* windows of cells, then of weights and gradients */
   double *sum;
@@ -27,6 +30,7 @@ typedef struct rows_call {
   bool hidden;                /* windows may have absent cells */
   int64_t most, first, count; /* outputs of a chunk */
   int64_t bytes;              /* of a cell */
+  int64_t row;                /* outputs of a row, of all channels: a chunk has whole ones; 0: it need not */
 } rows_call;
 
 /* Where place k of window i of the chunk is: k place + i window. */
@@ -34,6 +38,35 @@ static windows windows_of(const rows_call *r, void *matrix) {
   const bool columns = r->s.window < COLUMNS;
   return (windows){.matrix = matrix, .place = columns ? r->count : 1, .window = columns ? 1 : r->s.window};
 }
+
+/* ---- chunks of whole rows of outputs, as columns ---- */
+
+enum { TASKS = 16 }; /* of a chunk, at most */
+
+static int64_t row_of_task(const rows_call *r, int64_t task) { return r->count / r->row * task / TASKS; }
+
+static void gather_form(void *arg, const pool_windows *w, int64_t x, int64_t y) {
+  const rows_call *r = arg;
+  r->kernels->gather(w, r->c->in.view[0].data + x * r->bytes, r->count, r->x + (y - r->first) * r->bytes);
+}
+static void gather_rows(void *arg, int64_t task) {
+  rows_call *r = arg;
+  const int64_t high = r->s.axis[0].outputs * r->s.axis[1].outputs, before = r->first / r->row;
+  const int64_t end = before + row_of_task(r, task + 1);
+  for (int64_t row = before + row_of_task(r, task), next; row < end; row = next) {
+    const int64_t image = row / high, last = (image + 1) * high;
+    next = last < end ? last : end;
+    const pool_rows rows = {image, 1, row - image * high, next - image * high, false};
+    pool_each_form(&r->s, &rows, gather_form, r);
+  }
+}
+static void weigh_rows(void *arg, int64_t task) {
+  const rows_call *r = arg;
+  r->kernels->weigh(r->x, r->weights, r->s.window, r->count, row_of_task(r, task) * r->row,
+                    row_of_task(r, task + 1) * r->row, r->c->out.view[0].data + r->first * r->bytes);
+}
+
+/* ---- any chunks ---- */
 
 static int64_t planes_of(const rows_call *r) {
   return (r->first + r->count - 1) / r->s.outputs - r->first / r->s.outputs + 1;
@@ -82,10 +115,11 @@ static smx_status run_chunk(rows_call *r) {
   const int64_t n = r->count * r->s.window;
   const windows w = windows_of(r, r->x);
   if (r->hidden) r->lines->hide(r->x, n);
-  smx_parallel(r->c->ctx, planes_of(r), gather_plane, r);
+  smx_parallel(r->c->ctx, r->row ? TASKS : planes_of(r), r->row ? gather_rows : gather_plane, r);
   if (r->what != LSE && r->beta != 1) r->lines->scale(r->x, r->beta, n, r->weights);
   smx_status status = call_softmax(r);
   if (status != SMX_OK || r->what == LSE) return status;
+  if (r->row && r->what == MEAN) return smx_parallel(r->c->ctx, TASKS, weigh_rows, r), SMX_OK;
   if (r->what != WEIGHTS_BACK) r->lines->fold(&w, r->weights, r->s.window, r->count, r->sum);
   if (r->what == MEAN)
     return smx_reals_store(r->c->is_f64, r->sum, r->count, r->c->out.view[0].data + r->first * r->bytes),
@@ -113,6 +147,18 @@ static smx_status run_chunks(rows_call *r, int64_t all) {
   return status;
 }
 
+/* Outputs of a row if chunks may have whole ones, or 0. */
+static int64_t row_of(const pool_shape *s) {
+  const int64_t row = s->axis[2].outputs * s->channels;
+  return s->window < COLUMNS && row > 0 && row <= CHUNK / s->window ? row : 0;
+}
+
+bool pool_rows_by_channel(const tensor_call *c) {
+  pool_shape s = pool_shape_of(c);
+  s.channels = c->in.view->shape[c->in.view->ndim - 1 - c->dims.spatial];
+  return row_of(&s) > 0;
+}
+
 static smx_status run(const tensor_call *c, way what, double beta) {
   rows_call r = {
       .c = c, .s = pool_shape_of(c), .lines = pool_lines_of + c->is_f64, .beta = beta, .what = what};
@@ -122,6 +168,9 @@ static smx_status run(const tensor_call *c, way what, double beta) {
   r.bytes = c->is_f64 ? 8 : 4;
   r.hidden = pool_may_be_absent(&r.s);
   r.most = r.s.window < CHUNK ? CHUNK / r.s.window : 1;
+  r.row = what < MEAN_BACK ? row_of(&r.s) : 0;
+  if (r.row) r.most = r.most / r.row * r.row;
+  r.kernels = c->is_f64 ? smx_isa_current()->f64.pool : smx_isa_current()->f32.pool;
   if (r.most > all) r.most = all;
   if (!smx_multiply(r.most * 2 * r.bytes, r.s.window, &bytes) || bytes > INT64_MAX / 2)
     return smx_fail(SMX_ERR_SHAPE, "%s: windows of %lld cells are too large", c->op->name,

@@ -141,7 +141,8 @@ pool_span pool_span_of(const pool_axis *a, int64_t output) {
 
 pool_segment pool_segment_from(const pool_axis *a, int64_t begin, int64_t end) {
   const pool_span s = pool_span_of(a, begin);
-  pool_segment q = {.begin = begin, .end = begin + 1, .stride = a->stride, .padded = s.padded};
+  pool_segment q = {
+      .begin = begin, .end = begin + 1, .stride = a->stride, .padded = s.padded, .skipped = s.begin};
   q.cells = s.end - s.begin, q.first = q.cells > 0 ? s.first + s.begin * a->step : 0;
   if (a->adaptive && a->n % a->outputs == 0) q.end = end, q.stride = a->n / a->outputs;
   if (!a->adaptive && q.cells == a->kernel && s.padded == a->kernel) {

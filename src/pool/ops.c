@@ -1,9 +1,9 @@
 /* pool/ops.c - maxima and means of windows (pool.h). Compiled once per instruction set and real
  * type. A vector has the same cell of LANES windows side by side: neighbours in a row, or channels
  * where these are the last dimension. */
+#include "ada.h"
 #include "engine/loops.h"
 #include "math.h"
-#include "pool.h"
 #include "split.h"
 #include "wide.h"
 
@@ -254,4 +254,58 @@ static void bins(const pool_windows *w, const void *x, void *y) {
     }
 }
 
-const pool_kernels SMX_FN(pool_kernels) = {largest, highest, means, bins};
+/* ---- windows as a matrix ---- */
+
+/* Where a place of some windows goes to. */
+typedef struct column {
+  real *to;
+  int64_t distance;
+} column;
+
+SMI void put_cell(const column *c, int64_t place, int cnt, vreal x) {
+  put(c->to + place * c->distance, 0, cnt, x);
+}
+
+static void gather_line(const line *l, int64_t place, const column *c) {
+  int64_t j = 0;
+  vreal x[2];
+  if (SMX_REAL == 32 && l->apart == 1 && l->step == 2)
+    for (; j + 2 <= l->cells; j += 2) {
+      split(l->p + j, 2, l->cnt, x);
+      put_cell(c, place + j, l->cnt, x[0]), put_cell(c, place + j + 1, l->cnt, x[1]);
+    }
+  for (; j < l->cells; j++) put_cell(c, place + j, l->cnt, spaced(l->p + j * l->apart, l->step, l->cnt));
+}
+
+static void gather(const pool_windows *w, const void *from, int64_t distance, void *matrix) {
+  for (int64_t r = 0; r < w->rows; r++)
+    for (int64_t i = 0; i < w->count; i += LANES) {
+      const int cnt = lanes_left((size_t)(w->count - i));
+      const column c = {(real *)matrix + r * w->pitch + i, distance};
+      const real *x = (const real *)from + r * w->row_step + i * w->step;
+      for (int64_t d = 0; d < w->cells[0]; d++)
+        for (int64_t h = 0; h < w->cells[1]; h++) {
+          const line l = line_at(w, x, d, h, cnt);
+          gather_line(&l, w->place + d * w->places[0] + h * w->places[1], &c);
+        }
+    }
+}
+
+static void weigh(const void *cells, const void *weights, int64_t places, int64_t distance, int64_t first,
+                  int64_t end, void *y) {
+  const vreal absent = v_set1(-R_INF);
+  for (int64_t i = first; i < end; i += LANES) {
+    const int cnt = lanes_left((size_t)(end - i));
+    v_wide sum = v_wide_zero();
+    for (int64_t k = 0; k < places; k++) {
+      const vreal x = at((const real *)cells + k * distance, (size_t)i, cnt);
+      const vreal p = at((const real *)weights + k * distance, (size_t)i, cnt);
+      const vmask hidden = v_eq(x, absent);
+      sum =
+          v_wide_fold(sum, v_widen(v_select(hidden, v_set1(0), p)), v_widen(v_select(hidden, v_set1(0), x)));
+    }
+    put((real *)y, (size_t)i, cnt, v_clean(v_narrow(sum)));
+  }
+}
+
+const pool_kernels SMX_FN(pool_kernels) = {largest, highest, means, bins, gather, weigh, POOL_ADA};

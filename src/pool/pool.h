@@ -12,12 +12,23 @@
  * apart[2] behind that, d < cells[0] and so on; its output is number r pitch + i of y. */
 typedef struct pool_windows {
   int64_t rows, row_step, pitch, count, step, cells[3], apart[3];
+  /* The place of the first cell in the whole window, between cells that of the next ones, and how
+   * many cells there are with those of the padding. */
+  int64_t place, places[3], whole;
   double divisor; /* of means */
   bool exact;     /* it is a power of two */
   /* The same in cells of a plane, for the index of a maximum: that of the first window, from a row
    * and a window to the next, and between cells. */
   int64_t at, row_number, number, between[3];
 } pool_windows;
+
+/* Windows of ada_pool side by side: matrices are [places][wide]. there: 1 or 0, NULL where all cells
+ * are. w, e: exponents, then weights; the rest has a number for each window. */
+typedef struct pool_ada_block {
+  int64_t places, wide;
+  const double *x, *there;
+  double *w, *e, *count, *mean, *top;
+} pool_ada_block;
 
 enum {
   POOL_STEP = 3,          /* of windows that are apart in x: what is more takes longer */
@@ -33,6 +44,16 @@ typedef struct pool_kernels {
    * added in pairs, and lines in order. */
   void (*means)(const pool_windows *w, const void *x, void *y);
   void (*bins)(const pool_windows *w, const void *x, void *y);
+  /* The cells as a matrix: place k of output y is at k distance + y. */
+  void (*gather)(const pool_windows *w, const void *x, int64_t distance, void *matrix);
+  /* y = the sum over places of weight times cell, in double, where the cell is not -inf; windows
+   * first..end-1 of such matrices. */
+  void (*weigh)(const void *cells, const void *weights, int64_t places, int64_t distance, int64_t first,
+                int64_t end, void *y);
+  /* Of doubles; f32 has none. Exponents, counts, means and the largest; weights w of exponentials, and
+   * sums of cells by them. */
+  void (*ada_scores)(const pool_ada_block *a);
+  void (*ada_weights)(const pool_ada_block *a, double *w, double *sum);
 } pool_kernels;
 
 enum {

@@ -66,6 +66,10 @@ SMI v_wide v_wide_add(v_wide a, v_wide b) {
   EACH_WIDE(p) a.part[p] += b.part[p];
   return a;
 }
+SMI v_wide v_wide_fold(v_wide sum, v_wide a, v_wide b) { /* rounded twice */
+  EACH_WIDE(p) sum.part[p] += a.part[p] * b.part[p];
+  return sum;
+}
 SMI v_wide v_wide_mul(v_wide a, double by) {
   EACH_WIDE(p) a.part[p] *= by;
   return a;
