@@ -115,13 +115,31 @@ SMI fold take_windows(what kind, const pool_windows *w, const real *x, int cnt) 
   return a;
 }
 
+/* The same of windows that lie side by side, as those of channels do. */
+SMI fold take_neighbours(what kind, const pool_windows *w, const real *x, int cnt) {
+  fold a = begin();
+  for (int64_t d = 0; d < w->cells[0]; d++, x += w->apart[0]) {
+    const real *high = x;
+    for (int64_t h = 0; h < w->cells[1]; h++, high += w->apart[1]) {
+      const real *p = high;
+      int64_t distance = d * w->between[0] + h * w->between[1];
+      for (int64_t j = 0; j < w->cells[2]; j++, p += w->apart[2], distance += w->between[2])
+        take(kind, &a, at(p, 0, cnt), distance);
+    }
+  }
+  return a;
+}
+
 SMI vreal largest_of(const fold *a) { return v_select(a->good, v_flush_tiny(a->most), v_set1(r_nan())); }
 
 SMI void put_places(const fold *a, int64_t at, int64_t number, int cnt, int64_t *index) {
-  real most[LANES], place[LANES];
-  v_store(place, a->place);
-  v_store(most, v_select(a->good, a->most, v_set1(-R_INF)));
-  for (int i = 0; i < cnt; i++) index[i] = most[i] == -R_INF ? -1 : at + i * number + (int64_t)place[i];
+  real place[LANES]; /* below 0: there is none */
+  const vmask some = m_and(a->good, v_lt(v_set1(-R_INF), a->most));
+  v_store(place, v_select(some, a->place, v_set1(-1)));
+  for (int i = 0; i < cnt; i++, at += number) {
+    const int64_t own = (int64_t)place[i];
+    index[i] = own < 0 ? -1 : at + own;
+  }
 }
 
 /* Divisions by a power of two are exact products. */
@@ -129,16 +147,26 @@ SMI vreal mean_of(const fold *a, const pool_windows *w) {
   return v_clean(v_narrow(w->exact ? v_wide_mul(a->sum, 1 / w->divisor) : v_wide_div(a->sum, w->divisor)));
 }
 
+/* The windows of row r from number i on. */
+SMI void put_windows(what kind, const pool_windows *w, const fold *a, int64_t r, int64_t i, int cnt, real *y,
+                     int64_t *index) {
+  const int64_t to = r * w->pitch + i;
+  put(y + to, 0, cnt, kind == SUM ? mean_of(a, w) : largest_of(a));
+  if (kind == PLACES) put_places(a, w->at + r * w->row_number + i * w->number, w->number, cnt, index + to);
+}
 SMI void each(what kind, const pool_windows *w, const real *x, real *y, int64_t *index) {
-  for (int64_t r = 0; r < w->rows; r++)
-    for (int64_t i = 0; i < w->count; i += LANES) {
-      const int cnt = lanes_left((size_t)(w->count - i));
-      const int64_t to = r * w->pitch + i;
-      const fold a = take_windows(kind, w, x + r * w->row_step + i * w->step, cnt);
-      put(y + to, 0, cnt, kind == SUM ? mean_of(&a, w) : largest_of(&a));
-      if (kind == PLACES)
-        put_places(&a, w->at + r * w->row_number + i * w->number, w->number, cnt, index + to);
+  for (int64_t r = 0; r < w->rows; r++, x += w->row_step) {
+    int64_t i = 0;
+    for (; w->step == 1 && i + LANES <= w->count; i += LANES) {
+      const fold a = take_neighbours(kind, w, x + i, LANES);
+      put_windows(kind, w, &a, r, i, LANES, y, index);
     }
+    for (; i < w->count; i += LANES) {
+      const int cnt = lanes_left((size_t)(w->count - i));
+      const fold a = take_windows(kind, w, x + i * w->step, cnt);
+      put_windows(kind, w, &a, r, i, cnt, y, index);
+    }
+  }
 }
 
 /* Large windows of channels line by line, so that memory is read in its order: y has what is
