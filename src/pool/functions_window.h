@@ -41,8 +41,8 @@ bool pool_may_be_absent(const pool_shape *s);
 pool_span pool_span_of(const pool_axis *a, int64_t output);
 
 /* Outputs begin..end-1 of an axis, whose windows have the same form: the first one's cells begin at
- * `first`, the next one's `stride` behind. padded: cells, with those of the padding; skipped: absent
- * ones before the first. */
+ * `first`, the next one's `stride` behind. padded: cells, with those of the padding; skipped:
+ * absent ones before the first. */
 typedef struct pool_segment {
   int64_t begin, end, first, stride, cells, padded, skipped;
 } pool_segment;

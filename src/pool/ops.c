@@ -218,6 +218,7 @@ static void highest(const pool_windows *w, const void *x, void *y) {
 
 /* A line of a bin whose cells lie side by side. */
 SMI double sum_of_line(const real *x, int64_t n) {
+  if (n <= 8) return v_eight_total(v_eight_load(x, (int)n));
   v_eight_sums sum = v_eight_zero();
   for (int64_t i = 0; i < n; i += LANES)
     sum = v_eight_add(sum, v_widen(at(x, (size_t)i, lanes_left((size_t)(n - i)))));
@@ -236,15 +237,15 @@ static void bins_of_cells(const pool_windows *w, const real *x, real *y) {
 
 /* Sums `lane` and `lane` + 4 of a line. */
 SMI v_wide lane_of(const real *x, int64_t lane, int64_t n, int64_t apart, int cnt) {
-  v_wide sum = v_wide_zero();
-  for (int64_t i = lane; i < n; i += 8) sum = v_wide_add(sum, v_widen(at(x + i * apart, 0, cnt)));
+  v_wide sum = v_widen(at(x + lane * apart, 0, cnt));
+  for (int64_t i = lane + 8; i < n; i += 8) sum = v_wide_add(sum, v_widen(at(x + i * apart, 0, cnt)));
   return sum;
 }
 SMI v_wide pair_of(const real *x, int64_t lane, int64_t n, int64_t apart, int cnt) {
   const v_wide sum = lane_of(x, lane, n, apart, cnt);
   return lane + 4 < n ? v_wide_add(sum, lane_of(x, lane + 4, n, apart, cnt)) : sum;
 }
-SMI v_wide line_of_channels(const real *x, int64_t n, int64_t apart, int cnt) {
+SMI v_wide short_line(const real *x, int64_t n, int64_t apart, int cnt) {
   v_wide sum = pair_of(x, 0, n, apart, cnt);
   if (n > 2) sum = v_wide_add(sum, pair_of(x, 2, n, apart, cnt));
   if (n < 2) return sum;
@@ -252,17 +253,39 @@ SMI v_wide line_of_channels(const real *x, int64_t n, int64_t apart, int cnt) {
   return v_wide_add(sum, n > 3 ? v_wide_add(odd, pair_of(x, 3, n, apart, cnt)) : odd);
 }
 
-/* Line by line, so that memory is read in its order. */
-enum { TOGETHER = 256 };
+/* Channels whose sums wait in the first-level cache, so that memory is read in its order; a line of
+ * fewer cells waits there itself. */
+enum { TOGETHER = 64, LONG = 64 };
+typedef v_wide channel_sums[TOGETHER / LANES];
+
+static void add_long_line(const real *x, int64_t n, int64_t apart, int64_t count, v_wide *sum) {
+  channel_sums lane[8];
+  memset(lane, 0, sizeof lane);
+  for (int64_t j = 0; j < n; j++)
+    for (int64_t i = 0; i < count; i += LANES) {
+      v_wide *own = lane[j % 8] + i / LANES;
+      *own = v_wide_add(*own, v_widen(at(x + j * apart, (size_t)i, lanes_left((size_t)(count - i)))));
+    }
+  for (int64_t i = 0; i * LANES < count; i++) {
+    for (int half = 4; half > 0; half /= 2)
+      for (int j = 0; j < half; j++) lane[j][i] = v_wide_add(lane[j][i], lane[j + half][i]);
+    sum[i] = v_wide_add(sum[i], lane[0][i]);
+  }
+}
+
 static void bins_of_channels(const pool_windows *w, const real *x, real *y) {
-  v_wide sum[TOGETHER / LANES];
+  const int64_t n = w->cells[2], apart = w->apart[2];
+  channel_sums sum;
+  memset(sum, 0, sizeof sum);
   for (int64_t d = 0; d < w->cells[0]; d++)
-    for (int64_t h = 0; h < w->cells[1]; h++)
-      for (int64_t i = 0; i < w->count; i += LANES) {
-        const real *p = x + i + d * w->apart[0] + h * w->apart[1];
-        const v_wide more = line_of_channels(p, w->cells[2], w->apart[2], lanes_left((size_t)(w->count - i)));
-        sum[i / LANES] = d + h == 0 ? more : v_wide_add(sum[i / LANES], more);
+    for (int64_t h = 0; h < w->cells[1]; h++) {
+      const real *p = x + d * w->apart[0] + h * w->apart[1];
+      if (n > LONG) add_long_line(p, n, apart, w->count, sum);
+      for (int64_t i = 0; n > 0 && n <= LONG && i < w->count; i += LANES) {
+        const v_wide more = short_line(p + i, n, apart, lanes_left((size_t)(w->count - i)));
+        sum[i / LANES] = v_wide_add(sum[i / LANES], more);
       }
+    }
   for (int64_t i = 0; i < w->count; i += LANES) {
     const fold a = {.sum = sum[i / LANES]};
     put(y + i, 0, lanes_left((size_t)(w->count - i)), mean_of(&a, w));

@@ -1,4 +1,4 @@
-/* pool/ops_ada.c - the weights of AdaPool (functions_ada.c has the formulas), windows side by side. */
+/* pool/ops_ada.c - the weights of AdaPool, windows side by side; functions_ada.c has the formulas. */
 #include "ada.h"
 #include "engine/loops.h"
 

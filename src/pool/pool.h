@@ -22,8 +22,8 @@ typedef struct pool_windows {
   int64_t at, row_number, number, between[3];
 } pool_windows;
 
-/* Windows of ada_pool side by side: matrices are [places][wide]. there: 1 or 0, NULL where all cells
- * are. w, e: exponents, then weights; the rest has a number for each window. */
+/* Windows of ada_pool side by side: matrices are [places][wide]. there: 1 or 0, NULL where all
+ * cells are. w, e: exponents, then weights; the rest has a number for each window. */
 typedef struct pool_ada_block {
   int64_t places, wide;
   const double *x, *there;
@@ -50,8 +50,8 @@ typedef struct pool_kernels {
    * first..end-1 of such matrices. */
   void (*weigh)(const void *cells, const void *weights, int64_t places, int64_t distance, int64_t first,
                 int64_t end, void *y);
-  /* Of doubles; f32 has none. Exponents, counts, means and the largest; weights w of exponentials, and
-   * sums of cells by them. */
+  /* Of doubles; f32 has none. Exponents, counts, means and the largest; weights w of exponentials,
+   * and sums of cells by them. */
   void (*ada_scores)(const pool_ada_block *a);
   void (*ada_weights)(const pool_ada_block *a, double *w, double *sum);
 } pool_kernels;

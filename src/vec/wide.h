@@ -93,6 +93,22 @@ SMI v_eight_sums v_eight_add(v_eight_sums s, v_wide w) {
   EACH_WIDE(p) s.part[p % EIGHT_PIECES] += w.part[p];
   return s;
 }
+/* The first n <= 8 numbers of a run, which begin the sums. */
+SMI v_eight_sums v_eight_load(const real *x, int n) {
+#if SMX_REAL == 64
+  return v_eight_add(v_eight_zero(), v_widen(v_load_n(x, n, 0)));
+#elif PIECE_BYTES == 64
+  return (v_eight_sums){{(wide_piece)_mm512_cvtps_pd(_mm256_maskz_loadu_ps((__mmask8)((1u << n) - 1), x))}};
+#elif PIECE_BYTES == 32
+  const __m128i *mask = (const __m128i *)(first_lanes + LANES - n);
+  return (v_eight_sums){{(wide_piece)_mm256_cvtps_pd(_mm_maskload_ps(x, _mm_loadu_si128(mask))),
+                         (wide_piece)_mm256_cvtps_pd(_mm_maskload_ps(x + 4, _mm_loadu_si128(mask + 1)))}};
+#else
+  v_eight_sums s = v_eight_zero();
+  for (int i = 0; i < n; i++) s.part[i / WIDE_LANES][i % WIDE_LANES] = x[i];
+  return s;
+#endif
+}
 /* They are added in pairs: l and l + 4, then l + 2, then l + 1. */
 SMI double v_eight_total(v_eight_sums s) {
 #if PIECE_BYTES > 16
