@@ -17,9 +17,10 @@ import time
 import peers_attention
 import peers_heads
 import peers_pairs
+import peers_pooling
 import peers_routing
 
-OF_PYTORCH = (peers_heads, peers_pairs, peers_routing)  # cases that have no other peer
+OF_PYTORCH = (peers_heads, peers_pairs, peers_pooling, peers_routing)  # cases that have no other peer
 SHAPES = "1x1024 1x16384 1x262144 1x4194304 65536x16 4096x128 4096x1024 1024x32768 64x151936 8192x32000 512x151936".split()
 VERBS = ("softmax", "log_softmax", "logsumexp", "cross_entropy", "cross_entropy_dx")
 SORTED = ("op:sparsemax", "op:entmax15")
@@ -367,7 +368,7 @@ def main():
     args = p.parse_args()
     if args.list:
         cases = [(v, d, s) for v in VERBS for d in DTYPES for s in SHAPES] + [(v, "f32", SORTED_SHAPE) for v in SORTED]
-        cases += peers_attention.CASES + peers_heads.CASES + peers_pairs.CASES + peers_routing.CASES
+        cases += peers_attention.CASES + peers_heads.CASES + peers_pairs.CASES + peers_pooling.CASES + peers_routing.CASES
         print("\n".join("%s/%s/%s/t%d" % (*case, t) for case in cases for t in (1, 2)))
         return
     case = Case(args.case)

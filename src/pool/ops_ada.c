@@ -1,4 +1,4 @@
-/* pool/ops_ada.c - the weights of AdaPool, windows side by side; functions_ada.c has the formulas. */
+/* pool/ops_ada.c - the weights of AdaPool, windows side by side (formulas: functions_ada.c). */
 #include "ada.h"
 #include "engine/loops.h"
 

@@ -157,7 +157,7 @@ static double value_at(const problem *p, int64_t i) { return p->twice ? y64[i] :
 /* Outputs of the first call of a problem. */
 static double first[ROOM];
 
-/* One call, compared with the plain loop, and with the first. x, y: whether these are by channel. */
+/* One call, compared with the plain loop and with the first. x, y: whether these are by channel. */
 static void check_call(const problem *p, bool begins, bool x, bool y) {
   const smx_op *op = smx_op_find(p->op);
   const smx_dtype type = p->twice ? SMX_F64 : SMX_F32;

@@ -1,0 +1,76 @@
+"""Pooling of images in peers.py: PyTorch's functions beside the library, windows of 2 x 2 and the mean of all cells, in C order and by channel.
+
+pool_soft and pool_ada stand beside the formulas of their authors' Python."""
+import ctypes
+
+PREFIX = "pool_"
+OPERATORS = {"pool_max": "max_pool", "pool_mean": "avg_pool", "pool_bins": "adaptive_avg_pool", "pool_soft": "soft_pool", "pool_ada": "ada_pool"}
+CASES = [(verb + last, "f32", shape) for shape in ("4x32x56x56", "8x64x112x112") for verb in OPERATORS for last in ("", "_last")]
+
+
+def kind_of(case):
+    verb = case.verb.removesuffix("_last")
+    return verb, verb != case.verb, (1, 1) if verb == "pool_bins" else tuple(n // 2 for n in case.shape[2:])
+
+
+def inputs(case, at_page):
+    import numpy as np
+    x = at_page(case.shape, np.float32)
+    x[...] = np.random.default_rng(0).standard_normal(case.shape)
+    return x
+
+
+def image_tensor(at_page, shape, last, tensor, x=None):
+    """(array in memory, tensor [N, C, H, W]) of an image whose channels come last, or not."""
+    import numpy as np
+    n, c, h, w = shape
+    array = at_page((n, h, w, c) if last else shape, np.float32)
+    if x is not None:
+        array[...] = x.transpose(0, 2, 3, 1) if last else x
+    made = tensor(array)
+    made.shape = (ctypes.c_int64 * 4)(*shape)
+    if last:
+        made.kept = (ctypes.c_int64 * 4)(h * w * c, 1, w * c, c)
+        made.strides = ctypes.cast(made.kept, ctypes.c_void_p)
+    return array, made
+
+
+def libsoftmax(case, x, lib, context, tensor, at_page, check):
+    verb, last, outputs_of = kind_of(case)
+    lib.smx_op_find.restype = ctypes.c_void_p
+    op = ctypes.c_void_p(lib.smx_op_find(OPERATORS[verb].encode()))
+    image, given = image_tensor(at_page, case.shape, last, tensor, x)
+    y, made = image_tensor(at_page, (*case.shape[:2], *outputs_of), last, tensor)
+    inputs, outputs = (ctypes.c_void_p * 3)(ctypes.addressof(given)), (ctypes.c_void_p * 2)(ctypes.addressof(made))
+    count = 2 if verb == "pool_max" else 1
+
+    def call():
+        check(lib, lib.smx_forward(op, context, None, 1, inputs, count, outputs))
+        return y.transpose(0, 3, 1, 2) if last else y
+    call.kept = image, given, made  # an address does not keep its array
+    return call
+
+
+def torch(case, x, lib):
+    verb, last, _ = kind_of(case)
+    functions, there = lib.nn.functional, lib.from_numpy(x)
+    if last:
+        there = there.contiguous(memory_format=lib.channels_last)
+
+    def soft():
+        """As SoftPool's, without its kernels."""
+        e = lib.exp(there)
+        return functions.avg_pool2d(there * e, 2).mul_(4).div_(functions.avg_pool2d(e, 2).mul_(4))
+
+    def ada():
+        """Both means of adaPool's, mixed by a half."""
+        mean = functions.interpolate(functions.avg_pool2d(there, 2), scale_factor=2)
+        dice = lib.exp(2 * (there * mean).abs() / (there * there + mean * mean))
+        return 0.5 * functions.avg_pool2d(there * dice, 2).div_(functions.avg_pool2d(dice, 2)) + 0.5 * soft()
+    plain = {"pool_max": lambda: functions.max_pool2d(there, 2), "pool_mean": lambda: functions.avg_pool2d(there, 2),
+             "pool_bins": lambda: functions.adaptive_avg_pool2d(there, 1), "pool_soft": soft, "pool_ada": ada}[verb]
+
+    def call():
+        with lib.inference_mode():
+            return plain()
+    return call
