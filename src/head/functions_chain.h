@@ -80,8 +80,9 @@ void chain_transitions(const chain *m, const chain_sums *s, double *sum);
 /* The best path: its score, and the tag of every token, -1 where there is none. */
 double chain_best(chain_walk *w, int32_t *from, int64_t *tag);
 
-/* The `count` best paths, the best first, where there are so many: their scores, -inf where there is
- * none, and the tags of all tokens, [count][tokens]. Memory for it, which may be more than there is. */
+/* The `count` best paths, the best first, where there are so many: their scores, -inf where there
+ * is none, and the tags of all tokens, [count][tokens]. Memory for it, which may be more than
+ * there is. */
 double chain_paths_bytes(const chain *m, int64_t count);
 void chain_paths(chain_walk *w, int64_t count, char *memory, int64_t *path, double *score);
 

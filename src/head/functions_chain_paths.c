@@ -1,5 +1,5 @@
-/* head/functions_chain_paths.c - the best paths of a chain, one after another (functions_chain.h). A
- * tag of a token has a list of the best paths that end there,
+/* head/functions_chain_paths.c - the best paths of a chain, one after another (functions_chain.h).
+ * A tag of a token has a list of the best paths that end there,
  *
  *   s_t(j, r) = the r-th largest of s_(t-1)(i, q) + A_ij over i and q, + e_t(j)
  *

@@ -105,8 +105,8 @@ static void load_rows(const head_tile *t, real *out) {
   }
 }
 
-/* A tile that is turned is copied first: its rows are often a multiple of 4096 bytes apart, and then
- * all of them have one set of the first-level cache. */
+/* A tile that is turned is copied first: its rows are often a multiple of 4096 bytes apart, and
+ * then all of them have one set of the first-level cache. */
 static void pack(const head_tile *t) {
   real *const tile = t->tile, *const rows = t->turned ? t->room : tile;
   load_rows(t, rows);

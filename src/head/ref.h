@@ -10,8 +10,7 @@ static inline int64_t ref_size(const int64_t *shape, int back) {
   return shape[n - back];
 }
 
-tensor_ref_fn ref_linear_chain_crf, ref_crf_marginals, ref_crf_viterbi,
-    ref_crf_k_best;
+tensor_ref_fn ref_linear_chain_crf, ref_crf_marginals, ref_crf_viterbi, ref_crf_k_best;
 tensor_ref_fn ref_hierarchical_softmax, ref_hierarchical_log_softmax, ref_huffman_tree,
     ref_soft_decision_tree, ref_cosine_margin, ref_knn_lm, ref_partial_fc, ref_sample_classes,
     ref_sampled_softmax, ref_nce_loss, ref_soft_token_expectation, ref_vq_logits_head, ref_surface_fusion,

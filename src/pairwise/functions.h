@@ -45,19 +45,19 @@ typedef struct pair_rule {
   bool no_b;            /* there is no such input */
   bool guide;           /* the first own input is other features of the rows, compared among themselves */
   bool row_temperature; /* every row has its own, which the rule takes; logits are similarities */
-  /* Columns are classes. In place of a temperature there may be a number of the rule's own, of which
-   * the slopes of the rows are the gradient; logits are similarities. */
+  /* Columns are classes. In place of a temperature there may be a number of the rule's own, of
+   * which the slopes of the rows are the gradient; logits are similarities. */
   bool classes, number;
-  /* The second own input is a number of each column, whose gradient is the sum over the rows of what
-   * the rule leaves in place of the logits. */
+  /* The second own input is a number of each column, whose gradient is the sum over the rows of
+   * what the rule leaves in place of the logits. */
   bool column_number;
   bool shifted;                /* begin makes p->shifted of the rows u, which is multiplied in their place */
   void (*begin)(pair_call *p); /* when there are unit rows; NULL: nothing */
   bool square;                 /* similarities have as many columns as rows */
 } pair_rule;
 
-/* Inputs or their gradients; NULL: not there, or not wanted. a: features, s: similarities, number: of
- * each column. */
+/* Inputs or their gradients; NULL: not there, or not wanted. a: features, s: similarities, number:
+ * of each column. */
 typedef struct pair_inputs {
   const smx_view *a, *b, *s, *temperature, *mask, *number;
 } pair_inputs;

@@ -1,6 +1,6 @@
 /* pairwise/functions_cosines.c - losses of classes that are not cross-entropy of the cosines c
- * themselves: sphereface2, one against all (Wen et al. 2021), and wcdas, densities of wrapped Cauchy
- * distributions (Han 2023). Rows are computed in double. */
+ * themselves: sphereface2, one against all (Wen et al. 2021), and wcdas, densities of wrapped
+ * Cauchy distributions (Han 2023). Rows are computed in double. */
 #include <string.h>
 
 #include "functions.h"
@@ -93,8 +93,8 @@ static double strength(const pair_call *p) {
   return p->in.temperature ? 1 + p->math->softplus(p->number) : tensor_param(p->c, "scale");
 }
 
-/* Densities in place of the cosines, in r->v; returns the lse of those of the other classes, less that
- * of the target. */
+/* Densities in place of the cosines, in r->v; returns the lse of those of the other classes, less
+ * that of the target. */
 static double densities(const pair_call *p, pair_row *r, int64_t own) {
   const double by = strength(p) / TWO_PI;
   double most = -INF, sum = 0;

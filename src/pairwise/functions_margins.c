@@ -1,6 +1,6 @@
-/* pairwise/functions_margins.c - cross-entropy of cosines with margins that follow from the classes or
- * from the batch: margin_metric_softmax (Shu et al. 2023), adaptive_scale_margin_softmax (MadaCos, Zhu
- * et al. 2023). */
+/* pairwise/functions_margins.c - cross-entropy of cosines with margins that follow from the
+ * classes or from the batch: margin_metric_softmax (Shu et al. 2023),
+ * adaptive_scale_margin_softmax (MadaCos, Zhu et al. 2023). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,11 +32,12 @@ const pair_rule pair_metric_margin = {
 
 /* ---- adaptive_scale_margin_softmax ----
  *
- *     l_ij = s c_ij, l_iy = s (c_iy - m),  s = max(32, log(9999999 (1 - alpha) / alpha) / (1 - med)),
+ *     l_ij = s c_ij, l_iy = s (c_iy - m),
+ *     s = max(32, log(9999999 (1 - alpha) / alpha) / (1 - med)),
  *     m = max(0, med - (log B + log(alpha / (1 - alpha))) / s)
  *
- * med is the lower median of c_iy; B that of sum_(j not y) e^(s c_ij): of the median row, or the median
- * or mean of all rows. */
+ * med is the lower median of c_iy; B that of sum_(j not y) e^(s c_ij): of the median row, or the
+ * median or mean of all rows. */
 
 enum { OF_MEDIAN_ROW, MEDIAN, MEAN }; /* `of` */
 enum { OUT_SCALE = 1, OUT_MARGIN };
@@ -52,8 +53,8 @@ static void own_cosine(void *arg, int64_t i) {
   p->gathered[i] = own < 0 ? INF : pair_dot(p->c->is_f64, p->u + i * row, p->v + own * row, p->d);
 }
 
-/* The lower median of the finite numbers of p->gathered, in p->loss sorted; *at: the first row that has
- * it. NaN: there is one. */
+/* The lower median of the finite numbers of p->gathered, in p->loss sorted; *at: the first row
+ * that has it. NaN: there is one. */
 static double median_of(pair_call *p, int64_t *count, int64_t *at) {
   *count = 0, *at = 0;
   for (int64_t i = 0; i < p->n; i++) {

@@ -1,12 +1,12 @@
-/* pairwise/ref_cosines.c - losses of the cosines of features and classes straight from the formulas,
- * for tests. */
+/* pairwise/ref_cosines.c - losses of the cosines of features and classes straight from the
+ * formulas, for tests. */
 #include "ref.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* A call; inputs: h, w, target and so many of its own, a number, a mask. Parameters: first normalise,
- * then ignore_index. */
+/* A call; inputs: h, w, target and so many of its own, a number, a mask. Parameters: first
+ * normalise, then ignore_index. */
 typedef struct layer {
   const double *h, *w, *target, *number, *mask, *q;
   int64_t n, d, classes;

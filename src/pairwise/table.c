@@ -179,7 +179,8 @@ static const smx_param sphere_params[] = {
     {"scale", "r", 40, 1e-6, 1e6, 0, NULL}, {"margin", "m", 0.4, 0, 1e6, 0, NULL},
     {"power", "t", 3, 0, 64, SMX_PARAM_OPEN_MIN, NULL},
     {"factor", "w, multiplies the loss", 50, -1e30, 1e30, 0, NULL},
-    {"detach", "takes 1 for the derivative of g, as the authors' code does", 0, 0, 1, SMX_PARAM_INT, no_yes}};
+    {"detach", "takes 1 for the derivative of g, as the authors' code does",
+     0, 0, 1, SMX_PARAM_INT, no_yes}};
 
 static const smx_port wcdas_in[] = {
     CLASSES(GRAD), {"concentration", DIMS, GRAD, "of each class", "c"},
@@ -197,7 +198,8 @@ static const smx_param metric_params[] = {
     {"margin", "of a class at right angles", 0.3, -1e6, 1e6, 0, NULL}};
 
 static const smx_port adaptive_in[] = {
-    CLASSES(GRAD), {"scale", DIMS, SMX_PORT_SAVED | OPT, "s, a positive number, for that of the batch; m is 0", ""},
+    CLASSES(GRAD),
+    {"scale", DIMS, SMX_PORT_SAVED | OPT, "s, a positive number, for that of the batch; m is 0", ""},
     CLASS_MASK};
 static const smx_port adaptive_out[] = {
     {"loss", DIMS, 0, "of each row", "n"},
@@ -206,7 +208,8 @@ static const smx_port adaptive_out[] = {
 static const char *const medians[] = {"median_row", "median", "mean", NULL};
 static const smx_param adaptive_params[] = {
     UNIT, IGNORE, {"alpha", "a, the probability of the median row's class", 0.1, 1e-6, 0.999999, 0, NULL},
-    {"of", "B: of the row that has the median, or the median or mean of all", 0, 0, 2, SMX_PARAM_INT, medians}};
+    {"of", "B: of the row that has the median, or the median or mean of all",
+     0, 0, 2, SMX_PARAM_INT, medians}};
 
 #define COSINES \
   "c = h w^T, of rows of length 1 with normalise (a row shorter than 1e-12 is divided by that). " \

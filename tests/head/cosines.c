@@ -1,6 +1,6 @@
 /* cosines.c - proves the losses of cosines of features and classes that are not cosine_margin: the
- * worked examples of the catalogue of papers, margins of a batch, the same bits every way, what a mask
- * hides, rows that are ignored or bad, and what is refused. */
+ * worked examples of the catalogue of papers, margins of a batch, the same bits every way, what a
+ * mask hides, rows that are ignored or bad, and what is refused. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* crf_paths.c - proves crf_k_best: against all paths one by one, crf_viterbi and the reference; ties,
- * the same bits every way, hidden tokens, places without a path, and what is refused. */
+/* crf_paths.c - proves crf_k_best: against all paths one by one, crf_viterbi and the reference;
+ * ties, the same bits every way, hidden tokens, places without a path, and what is refused. */
 #include <stdlib.h>
 #include <string.h>
 
