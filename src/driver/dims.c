@@ -67,7 +67,7 @@ int64_t dims_value(const dims *d, const char *name, int32_t number) {
 
 void dims_set(dims *d, const char *name, int32_t number, int64_t value) {
   struct dims_named *n = find(d, name, strlen(name), number);
-  if (n) n->value = value;
+  if (n) d->changed |= n->value != value, n->value = value;
   else add(d, name, strlen(name), number, value);
 }
 

@@ -23,6 +23,7 @@ typedef struct dims {
   int32_t spatial; /* of "s*" */
   int32_t lead;    /* dimensions of "...", or DIMS_UNKNOWN */
   int64_t lead_shape[SMX_MAX_DIMS], lead_count;
+  bool changed; /* a name has another value than a shape gave it */
   int32_t count;
   struct dims_named {
     const char *name;

@@ -39,6 +39,14 @@ static smx_status take_inputs(tensor_call *c, int32_t n, tensor_list list, bool 
   return status == SMX_OK ? smx_check_either(op, has) : status;
 }
 
+/* Sizes that an operator sets itself; an input that says another one has the wrong shape. */
+static smx_status set_sizes(tensor_call *c, const tensor_functions *f) {
+  smx_status status = f->sizes ? f->sizes(&c->dims) : SMX_OK;
+  for (int32_t i = 0; i < c->op->input_count && c->dims.changed && status == SMX_OK; i++)
+    if (c->in.given[i]) status = dims_take(&c->dims, c->op->inputs + i, "", c->in.view + i);
+  return status;
+}
+
 /* Outputs, those that are saved, upstream gradients, gradients: `wanted` says which may be there,
  * `needed` which must. */
 typedef struct tensor_group {
@@ -242,7 +250,7 @@ smx_status tensors_forward(const smx_op *op, const tensor_functions *f, smx_cont
   smx_status status = begin(c, "smx_forward", op, ctx, params, &w->taken);
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
   if (status == SMX_OK) status = take_inputs(c, n_in, in, false, true);
-  if (status == SMX_OK && f->sizes) status = f->sizes(&c->dims);
+  if (status == SMX_OK) status = set_sizes(c, f);
   const tensor_group outputs = {op->outputs, op->output_count, "", any_port, required};
   if (status == SMX_OK) status = take_group(c, &outputs, n_out, out, &c->out);
   if (status == SMX_OK) status = check_values(c, false);
@@ -268,7 +276,7 @@ smx_status tensors_backward(const smx_op *op, const tensor_functions *f, smx_con
   const tensor_group groups[] = {{op->outputs, op->output_count, "", saved, saved_required},
                                  {op->outputs, op->output_count, "d", any_port, no_port},
                                  {op->inputs, op->input_count, "d", any_port, no_port}};
-  if (status == SMX_OK && f->sizes) status = f->sizes(&c->dims); /* before a saved output says its own */
+  if (status == SMX_OK) status = set_sizes(c, f); /* before a saved output says its own */
   if (status == SMX_OK) status = take_group(c, groups, n_out, out, &c->out);
   if (status == SMX_OK) status = take_group(c, groups + 1, n_out, dout, &c->dout);
   if (status == SMX_OK) status = take_group(c, groups + 2, n_in, din, &c->din);
@@ -295,7 +303,7 @@ smx_status tensors_infer(const smx_op *op, const tensor_functions *f, const smx_
   smx_params taken;
   smx_status status = begin(&c, "smx_infer", op, NULL, params, &taken);
   if (status == SMX_OK) status = take_inputs(&c, n_in, in, false, false);
-  if (status == SMX_OK && f->sizes) status = f->sizes(&c.dims);
+  if (status == SMX_OK) status = set_sizes(&c, f);
   if (status == SMX_OK) status = smx_check_count(op, "n_out", n_out, op->output_count);
   if (status == SMX_OK && n_out > 0 && !out) status = smx_fail(SMX_ERR_NULL, "%s: out is NULL", op->name);
   for (int32_t o = 0; o < n_out && status == SMX_OK; o++) {

@@ -563,6 +563,16 @@ static void wrong_calls(void **state) {
                "decay: norm is to be none or sum, not mala");
   refused_call(&(call_of){"identity", "none", 0, 1, false, false, false, 2, 2, 4, 4, 2, 2}, SMX_ERR_PARAM,
                "causal is no: there is no decay and no beta");
+  const call_of with_past = {"identity", "sum", 1, 0, false, true, false, 2, 2, 4, 4, 2, 3};
+  static const char *const texts[] = {"past: shape[1] is 2, not 3, which is m",
+                                      "past: shape[2] is 3, not 4, which is n"};
+  for (int k = 0; k < 2; k++) {
+    made_call m;
+    make(&with_past, &(rng){1}, &m);
+    m.shape[5][1 + k]--;
+    refused(smx_forward(op(), NULL, &m.params, IN, m.given, OUT, m.out), SMX_ERR_SHAPE, texts[k]);
+    drop(&m);
+  }
 }
 
 int main(void) {
