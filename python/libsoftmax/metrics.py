@@ -45,6 +45,12 @@ def _total(x, weight):
     return x.sum() if weight is None else (x * weight).sum()
 
 
+def _unit(weight):
+    """The exponent of the largest weight: only their ratios count, and powers of numbers within 1 stay numbers."""
+    import numpy as np
+    return 0 if weight is None else int(np.frexp(weight.max())[1])
+
+
 class ClassificationMetrics:
     """Of logits and the class of each row; a row of the class ignore_index does not count."""
 
@@ -118,7 +124,9 @@ class ClassificationMetrics:
         row = {name: np.concatenate(parts) for name, parts in self._rows.items()}
         classes, right, confidence = len(self._gap), row["predicted"] == row["target"], row["confidence"]
         weight = _joined(self._weight, map(len, self._rows["loss"]))
-        by, total = {} if weight is None else {"weight": weight}, len(right) if weight is None else weight.sum()
+        by, unit = {} if weight is None else {"weight": weight}, _unit(weight)
+        weight = weight if weight is None else np.ldexp(weight, -unit)
+        total = len(right) if weight is None else weight.sum()
         means = {"accuracy": right, "top_k_accuracy": row["rank"] < self.k, "log_loss": row["loss"], "brier": row["brier"],
                  "confidence": confidence, "entropy": row["entropy"]}
         found = {name: _total(value, weight) / total for name, value in means.items()}
@@ -127,7 +135,7 @@ class ClassificationMetrics:
                                            return_ks=True, **by)
         parts = _call["brier_decomposition"](confidence, right, bins=self.bins, return_debiased=True, **by)
         found.update(ece=error.ece, mce=error.mce, rms_ce=error.rms, adaptive_ece=error.adaptive, ks=error.ks, debiased_ce=parts.debiased,
-                     classwise_ece=np.abs(self._gap).sum() / total / classes,
+                     classwise_ece=np.abs(np.ldexp(self._gap, -unit)).sum() / total / classes,
                      mmce=_call["kernel_calibration_error"](confidence, right, **by).mmce, reliability=parts.reliability,
                      resolution=parts.resolution, uncertainty=parts.uncertainty)
         found.update(_ranking(confidence, right, ("aupr_right", "aupr_wrong"), **by))
@@ -225,6 +233,8 @@ def mcnemar(first, second):
     few, n, total, term = min(alone), sum(alone), 1.0, 1.0
     if 2 * few >= n:
         return 1.0, *alone
+    if n <= 1000:  # exactly
+        return 2 * sum(math.comb(n, i) for i in range(few + 1)) / 2**n, *alone
     for i in range(few, 0, -1):
         term *= i / (n - i + 1)
         total += term

@@ -121,6 +121,13 @@ class Weights(unittest.TestCase):
         for name, value in wanted.items():
             np.testing.assert_allclose(got[name], value, rtol=1e-12, err_msg=name)
 
+    def test_only_ratios_count(self):
+        wanted = of(weight=WEIGHT).compute()
+        for unit in (2.0**-600, 2.0**400, 2.0**1000):
+            got = of(weight=WEIGHT * unit).compute()
+            for name, value in wanted.items():
+                np.testing.assert_allclose(got[name], value, rtol=1e-12, err_msg=name)
+
     def test_one_class_is_predicted(self):
         logits = np.zeros((ROWS, 3)) + [1, 0, 0]
         self.assertEqual(of(logits=logits, target=TARGET % 3, weight=WEIGHT).compute()["matthews"], 0)
