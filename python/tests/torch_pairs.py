@@ -134,6 +134,23 @@ class Pairs(unittest.TestCase):
         c = cosines(adaptive)
         alike(adaptive.eval(), F.cross_entropy(adaptive.scale * c, target))
 
+    def test_parted_classes_in_float16(self):
+        """Their scale is beyond float16, and in eval mode it is an argument."""
+        loss = nn.AdaptiveScaleMarginLoss(4, 4).half()
+        loss.weight.data = torch.eye(4, dtype=torch.float16)
+        loss(torch.eye(4, dtype=torch.float16), torch.arange(4))
+        self.assertEqual(loss.scale.item(), 65504)
+        self.assertEqual(loss.eval()(torch.eye(4, dtype=torch.float16), torch.arange(4)).item(), 0)
+
+    def test_running_sums_in_a_compiled_function(self):
+        eager, loss = nn.GlobalContrastiveLoss(9), nn.GlobalContrastiveLoss(9)
+        compiled = torch.compile(lambda *x: loss(*x), fullgraph=True, backend="aot_eager")
+        self.assertTrue(torch.equal(compiled(self.a, self.b, self.own), eager(self.a, self.b, self.own)))
+        self.assertTrue(torch.equal(loss.state_a, eager.state_a))
+        for wrong in (-1, 9):
+            with self.assertRaises(IndexError):
+                compiled(self.a, self.b, torch.where(self.own == 2, wrong, self.own))
+
     def test_what_is_refused(self):
         a, b, long = self.a, self.b, self.own
         for word, call in (
@@ -149,6 +166,9 @@ class Pairs(unittest.TestCase):
             ("SupConLoss: features: has the shape", lambda: nn.SupConLoss()(a[0])),
             ("GlobalContrastiveLoss: index: has 0 to 6, not 0..5", lambda: nn.GlobalContrastiveLoss(6)(a, b, long)),
             ("SphereFace2Loss: num_classes: is 1,", lambda: nn.SphereFace2Loss(4, 1)),
+            ("SphereFace2Loss: target: dtype is torch.float32", lambda: nn.SphereFace2Loss(5, 4)(torch.ones(7, 5), torch.ones(7))),
+            ("WCDASLoss: target: has the shape .7,., not .1, 7.", lambda: nn.WCDASLoss(5, 4)(torch.ones(1, 7, 5), long)),
+            ("NTXentLoss: out1: has the shape .3, 2., not .n, 0.", lambda: nn.NTXentLoss()(torch.ones(3, 0), torch.ones(3, 2))),
             ("WCDASLoss: reduction: 'some'", lambda: nn.WCDASLoss(4, 3, reduction="some")),
             ("GlobalContrastiveLoss: b: has 6 rows", lambda: nn.GlobalContrastiveLoss(9)(a, b[1:], long)),
         ):

@@ -5,6 +5,7 @@ import math
 import torch
 
 from .. import torch as _package
+from ._pairs import _whole
 
 
 class _Directions(torch.nn.Module):
@@ -22,7 +23,10 @@ class _Directions(torch.nn.Module):
         return ", ".join("%s=%s" % item for item in self.settings.items())
 
     def _given(self, input, target):
-        return input.reshape(-1, input.shape[-1]), self.weight, target.reshape(-1).long()
+        if target.shape != input.shape[:-1]:
+            raise ValueError("%s: target: has the shape %s, not %s"
+                             % (type(self).__name__, tuple(target.shape), tuple(input.shape[:-1])))
+        return input.reshape(-1, input.shape[-1]), self.weight, _whole(self, "target", target).reshape(-1)
 
     def _reduced(self, loss, target):
         if self.reduction == "none":
@@ -93,7 +97,8 @@ class AdaptiveScaleMarginLoss(_Directions):
                                                        ignore_index=self.ignore_index, return_scale=True, return_margin=True,
                                                        **self.settings)
         if self.training:
-            self.scale.copy_(found.scale.detach()), self.margin.copy_(found.margin.detach())
+            most = torch.finfo(found.scale.dtype).max  # of float16, which the scale of parted classes is above
+            self.scale.copy_(found.scale.detach().clamp(max=most)), self.margin.copy_(found.margin.detach())
         return self._reduced(found.loss, target)
 
 

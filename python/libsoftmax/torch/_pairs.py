@@ -18,17 +18,23 @@ def _features(module, **given):
     """All are [n, d] with one d."""
     d = None
     for name, a in given.items():
-        if a.ndim != 2 or a.shape[1] != (d or a.shape[1]):
-            raise ValueError("%s: %s: has the shape %s, not %s" % (type(module).__name__, name, tuple(a.shape), "[n, %s]" % (d or "d")))
+        if a.ndim != 2 or d not in (None, a.shape[1]):
+            raise ValueError("%s: %s: has the shape %s, not [n, %s]"
+                             % (type(module).__name__, name, tuple(a.shape), "d" if d is None else d))
         d = a.shape[1]
 
 
-def _index(module, name, index, n):
+def _whole(module, name, index):
     if index.dtype.is_floating_point or index.dtype.is_complex or index.dtype == torch.bool:
         raise TypeError("%s: %s: dtype is %s, not of whole numbers" % (type(module).__name__, name, index.dtype))
+    return index.long()
+
+
+def _index(module, name, index, n):
+    index = _whole(module, name, index)
     if index.shape != (n,):
         raise ValueError("%s: %s: has the shape %s, not (%d,)" % (type(module).__name__, name, tuple(index.shape), n))
-    return index.long()
+    return index
 
 
 class _Contrast(torch.nn.Module):
@@ -50,7 +56,8 @@ class _Contrast(torch.nn.Module):
 
 class InfoNCELoss(_Contrast):
     """info_nce of queries and their positive keys, [n, d]: against the keys of the other rows, or, if
-    they are given, against negative_keys, [m, d], alone. As info-nce-pytorch has it."""
+    they are given, against negative_keys, [m, d], alone, by a mask of [n, n + m] bytes. As info-nce-pytorch
+    has it."""
 
     def __init__(self, temperature=0.1, reduction="mean", normalize=True):
         super().__init__(temperature, reduction, normalize)
@@ -114,8 +121,8 @@ class ClipLoss(torch.nn.Module):
     def __init__(self, temperature=0.07, learn=True, max_scale=100.0, normalize=True):
         super().__init__()
         self.normalise, self.max_scale = "yes" if normalize else "no", max_scale
-        scale = torch.tensor(-math.log(_temperature(self, temperature)))
-        self.logit_scale = torch.nn.Parameter(scale) if learn else None
+        temperature = _temperature(self, temperature)
+        self.logit_scale = torch.nn.Parameter(torch.tensor(-math.log(temperature))) if learn else None
         self.temperature = None if learn else temperature
 
     def forward(self, image_features, text_features, logit_scale=None):
@@ -161,7 +168,9 @@ class GlobalContrastiveLoss(torch.nn.Module):
         if len(a) != len(b):
             raise ValueError("GlobalContrastiveLoss: b: has %d rows, not %d as a" % (len(b), len(a)))
         index = _index(self, "index", index, len(a))
-        if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self.state_a):
+        if torch.compiler.is_compiling():  # then no number of a tensor is known: torch refuses what is not below the size
+            index = torch.where(index < 0, len(self.state_a), index)
+        elif len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self.state_a):
             raise ValueError("GlobalContrastiveLoss: index: has %d to %d, not 0..%d"
                              % (index.min(), index.max(), len(self.state_a) - 1))
         return (self._side(a, b, self.state_a, self.temperature_a, index)
