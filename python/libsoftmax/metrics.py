@@ -1,7 +1,7 @@
-"""Metrics of a set of rows that comes in batches, with update and compute as torchmetrics has them, and the numbers of `softmax metrics`.
+"""Metrics of a set of rows that comes in batches, with update and compute as torchmetrics has them: the numbers of `softmax metrics`.
 
-A few numbers of each row are kept, so a set may be larger than memory, and the metrics are those of the whole set, exactly: sorted, with ties
-as the definitions have them, to the bit whatever the batches are. Rows are anything that numpy.asarray takes, PyTorch tensors among them.
+A few numbers of each row are kept, so a set may be larger than memory, and the metrics are those of the whole set, exactly: sorted, with
+ties as the definitions have them, to the bit whatever the batches are. Rows are anything that numpy.asarray takes, PyTorch tensors among them.
 Rows may have weights, finite and not below 0: those of weight 0 do not count, whole numbers count copies of a row.
 
 >>> import numpy as np

@@ -128,6 +128,17 @@ class Weights(unittest.TestCase):
             for name, value in wanted.items():
                 np.testing.assert_allclose(got[name], value, rtol=1e-12, err_msg=name)
 
+    def test_counts_beyond_int32(self):
+        room = np.zeros((2, 2), np.int32)
+
+        def count(most):
+            libsoftmax.classification_metrics(np.array([0, 1]), np.array([1, 1]), np.array([most, 7.0]), classes=2,
+                                              return_confusion=True, out=(None,) * 4 + (room,) + (None,) * 3)
+        count(2.0**31 - 1)
+        with self.assertRaisesRegex(TypeError, "confusion: number 2 is 2147483648, beyond int32"):
+            count(2.0**31)
+        self.assertEqual(room.tolist(), [[0, 0], [2**31 - 1, 7]])
+
     def test_one_class_is_predicted(self):
         logits = np.zeros((ROWS, 3)) + [1, 0, 0]
         self.assertEqual(of(logits=logits, target=TARGET % 3, weight=WEIGHT).compute()["matthews"], 0)

@@ -151,6 +151,22 @@ static size_t pack_each(pack *p, char *memory) {
   return used;
 }
 
+/* Whole numbers were written as int64; int32 tensors may not have room for them. */
+static smx_status check_narrow(const pack *p) {
+  const smx_op *op = p->c->op;
+  for (int32_t o = 0; p->groups[0].out && o < op->output_count; o++) {
+    if (!p->c->out.given[o] || !(op->outputs[o].flags & SMX_PORT_INT) || p->caller[0][o].dtype.bits != 32)
+      continue;
+    const smx_view *v = p->c->out.view + o;
+    const int64_t *x = (const int64_t *)(const void *)v->data, n = smx_view_elements(v);
+    for (int64_t i = 0; i < n; i++)
+      if (x[i] != (int32_t)x[i])
+        return smx_fail(SMX_ERR_DTYPE, "%s: %s: number %lld is %lld, beyond int32", op->name,
+                        op->outputs[o].name, (long long)i, (long long)x[i]);
+  }
+  return SMX_OK;
+}
+
 /* What was written goes to the caller's tensors. */
 static void pack_end(pack *p) {
   for (int g = 0; g < 2; g++)
@@ -171,6 +187,7 @@ smx_status tensors_run_packed(pack *p, tensor_call *c, const tensor_functions *f
   if (!memory) return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %zu bytes", c->op->name, bytes);
   pack_each(p, memory);
   smx_status status = function(c);
+  if (status == SMX_OK) status = check_narrow(p);
   if (status == SMX_OK) pack_end(p);
   smx_free(c->ctx, memory);
   return status;
