@@ -158,6 +158,8 @@ static uint32_t needed_outputs(const smx_op *op) {
 
 static int check_preview(const options *o) {
   if (o->backward) return fault(EXIT_USAGE, "--preview: draws results, and --backward gives gradients");
+  if (o->out && !strcmp(o->out, options_own(o, "preview")))
+    return fault(EXIT_USAGE, "--preview %s: that is the file of the result", o->out);
   return preview_check();
 }
 

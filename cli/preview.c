@@ -16,10 +16,11 @@ enum { SIDE = 16384, COLOURS = 3, WHITE = 255 };
 int preview_check(void) { return EXIT_OK; }
 
 /* A result of one dimension is a line of its numbers. */
-static int open_picture(preview *p, const run_block *b, const smx_tensor *t) {
-  if (t->ndim < 1) return fault(EXIT_REFUSED, "--preview: %s: is one number", b->op->outputs[0].name);
-  p->width = t->shape[t->ndim - 1], p->height = t->ndim > 1 ? t->shape[t->ndim - 2] : 1;
-  p->planes = t->ndim > 2 && b->whole->ndim > 2 && b->whole->dim[b->whole->ndim - 3] == COLOURS ? COLOURS : 1;
+static int open_picture(preview *p, const run_block *b) {
+  const smx_shape *s = b->result;
+  if (s->ndim < 1) return fault(EXIT_REFUSED, "--preview: %s: is one number", b->op->outputs[0].name);
+  p->width = s->dim[s->ndim - 1], p->height = s->ndim > 1 ? s->dim[s->ndim - 2] : 1;
+  p->planes = s->ndim > 2 && s->dim[s->ndim - 3] == COLOURS ? COLOURS : 1;
   if (p->width < 1 || p->height < 1 || p->width > SIDE || p->height > SIDE)
     return fault(EXIT_REFUSED, "--preview: %s: a picture of %" PRId64 " x %" PRId64 " is not within 1..%d",
                  b->op->outputs[0].name, p->width, p->height, SIDE);
@@ -31,7 +32,7 @@ int preview_see(void *user, const run_block *b) {
   preview *p = user;
   const smx_tensor *t = b->out[0];
   const dtype *type = dtype_of(t->dtype);
-  const int code = p->value ? EXIT_OK : open_picture(p, b, t);
+  const int code = p->value ? EXIT_OK : open_picture(p, b);
   int64_t count = 1;
   for (int32_t d = 0; d < t->ndim; d++) count *= t->shape[d];
   for (int64_t i = 0; !code && i < count && p->seen < p->planes * p->height * p->width; i++)
@@ -89,8 +90,8 @@ static int write_picture(const preview *p, const unsigned char *pixel, const cha
 
 int preview_write(preview *p, const char *path, int code) {
   double least = 0, most = 0;
-  unsigned char *pixel = code || !p->value ? NULL : malloc((size_t)(p->planes * p->height * p->width));
-  if (!code && !p->value) code = fault(EXIT_REFUSED, "--preview: the result has no cells");
+  unsigned char *pixel = code || !p->seen ? NULL : malloc((size_t)(p->planes * p->height * p->width));
+  if (!code && !p->seen) code = fault(EXIT_REFUSED, "--preview: the result has no cells");
   if (!code && !pixel) code = fault_memory((size_t)(p->planes * p->height * p->width));
   if (!code) {
     const bool any = range_of(p, &least, &most);

@@ -329,6 +329,7 @@ static int show_block(const run *r, const tensor_list in, const tensor_list out)
                      .in = in,
                      .out = out,
                      .whole = &whole,
+                     .result = &r->out[0].whole,
                      .axis = r->axis,
                      .first = r->blocks.first};
   return r->request->see(r->request->user, &block);

@@ -13,9 +13,10 @@ typedef struct run_block {
   const smx_params *params;
   smx_context *context;
   const smx_tensor *const *in, *const *out;
-  const smx_shape *whole; /* of the first input */
-  int32_t axis;           /* not negative */
-  int64_t first;          /* of the columns that `in` and `out` have, where other ranks have the rest */
+  const smx_shape *whole;  /* of the first input */
+  const smx_shape *result; /* the first output, as a whole */
+  int32_t axis;            /* not negative */
+  int64_t first;           /* of the columns that `in` and `out` have, where other ranks have the rest */
 } run_block;
 
 typedef struct run_request {

@@ -3,7 +3,7 @@ import math
 import subprocess
 
 import arrays as A
-from harness import S, close, fails, get, put, run, scores, test, UNWRITABLE, USAGE
+from harness import S, REFUSED, close, fails, get, put, run, scores, test, UNWRITABLE, USAGE
 from pictures import rows_of
 
 ROWS, D, CLASSES = 6, 4, 5
@@ -85,6 +85,12 @@ def previews():
     channels, rows = rows_of(get("a.png"))
     assert channels == 3 and [list(row) for row in rows] == [[128, 0, 255, 255, 0, 191]], rows
     fails(USAGE, *words, "--preview", "a.png", "--backward", "--dout", "image.npy", says=["--preview: draws results"])
+    fails(USAGE, *words, "--preview", "o.npy", "-o", "o.npy", says=["--preview o.npy", "file of the result"])
+    put("rows.npy", A.npy("f64", (70, 32), [float(i % 9) for i in range(70 * 32)]))
+    put("none.npy", A.npy("f64", (0, 4, 6), []))
+    out = run("pool", "triangle", "rows.npy", "--block", "4096", "--preview", "a.png")[0]
+    assert out.startswith(b"a.png: 32 x 70, grey") and len(rows_of(get("a.png"))[1]) == 70, out
+    fails(REFUSED, "pool", "max", "none.npy", "--kernel", "2", "--preview", "a.png", says=["--preview: the result has no cells"])
     fails(UNWRITABLE, *words, "--preview", "nowhere/a.png", says=["nowhere"])
 
 
