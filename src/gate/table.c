@@ -198,13 +198,14 @@ const smx_op gate_table[GATE_COUNT] = {
                  "(Switch, DeepSeek-V2). The bias takes part in the choice only, so it has no gradient "
                  "(DeepSeek-V3: sigmoid with a bias, 4 of 8 groups, scale 2.5). Experts of a group "
                  "that does not take part are absent, as in the authors' code; code that gives them "
-                 "score 0 instead chooses them where scores with a bias are below 0. Without a bias "
-                 "and with one group the choice is by logits, which differ where scores are rounded "
-                 "alike. A logit of -inf is an expert that does not exist. A token with a NaN has NaN "
-                 "weights, index -1 and no gradient; one without experts weights 0. A sum of sigmoids "
-                 "is divided by itself + 1e-20. One weight renormalised (k = 1) is 1, without a "
-                 "gradient. Gradient: through the weights of the chosen, dz = w (dw - sum w dw) for "
-                 "scale 1 and a softmax renormalised.",
+                 "score 0 instead chooses them where scores with a bias are below 0. Without a bias, "
+                 "and without groups that count by two, a sigmoid or a softmax renormalised chooses "
+                 "by logits, which differ where scores are rounded alike. A logit of -inf is an "
+                 "expert that does not exist. A token with a NaN has NaN weights, index -1 and no "
+                 "gradient; one without experts weights 0. A sum of sigmoids is divided by itself + "
+                 "1e-20. One weight renormalised (k = 1) is 1, without a gradient. Gradient: through "
+                 "the weights of the chosen, dz = w (dw - sum w dw) for scale 1 and a softmax "
+                 "renormalised.",
         .source = "Outrageously Large Neural Networks (Shazeer et al. 2017); Top-K sparse softmax "
                   "gating: Nguyen et al. 2023; groups and bias: DeepSeek-V3 (2024), authors' code",
         .example = "softmax run gate_topk logits.npy --k 8 --score sigmoid --groups 8 --top_groups 4",
