@@ -272,7 +272,7 @@ void measure_free(measures *m) { free(m->of_class), free(m->bin_rows), free(m->b
 int measure_outliers(outliers *u, const judged *in, const judged *out, smx_context *context) {
   const int64_t n = in->rows + out->rows;
   int code = EXIT_OK;
-  double *score = malloc(2 * (size_t)n * sizeof *score), *w = score + n;
+  double *score = malloc(2 * (size_t)n * sizeof *score), *const w = score ? score + n : NULL;
   unsigned char *inside = malloc((size_t)n);
   *u = (outliers){.inside = in->rows, .outside = out->rows};
   if (!score || !inside) code = fault_memory((size_t)n * sizeof *score);

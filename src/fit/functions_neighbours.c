@@ -94,13 +94,13 @@ static int64_t task_rows_of(const neighbours *x, int threads) {
 
 static smx_status run(neighbours *x) {
   const tensor_call *c = x->c;
-  int64_t numbers;
+  int64_t bytes;
   x->rows = c->dims.lead_count, x->d = tensor_dim(c, "d"), x->n = tensor_dim(c, "n");
   x->run = smx_isa_current()->f64.score->run;
   x->task_rows = task_rows_of(x, smx_context_threads(c->ctx));
   const int64_t tasks = fit_tasks(x->rows, x->task_rows);
-  if (!smx_multiply((x->task_rows + LINES) * (x->d + 1) + x->task_rows * x->kept, 8, &numbers) ||
-      !smx_scratch_open(&x->scratch, c->ctx, 0, (size_t)numbers, tasks))
+  if (!smx_multiply(x->d + 1 + x->kept, (x->task_rows + LINES) * 8, &bytes) ||
+      !smx_scratch_open(&x->scratch, c->ctx, 0, (size_t)bytes, tasks))
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld numbers", c->op->name, (long long)x->d);
   smx_parallel(c->ctx, tasks, task, x);
   smx_scratch_close(&x->scratch);

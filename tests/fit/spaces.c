@@ -115,6 +115,14 @@ static void neighbours(void **state) {
   near_all(y, (double[]){-1}, 1, 0);
 }
 
+/* The product of rows and a length that no memory has is no int64_t. */
+static void lengths(void **state) {
+  int64_t shape[] = {0, INT64_C(1) << 57}, none[] = {0};
+  const smx_tensor tx = floats(NULL, 2, shape), ty = floats(NULL, 1, none), *in[] = {&tx, &tx},
+                   *out[] = {&ty};
+  assert_int_equal(smx_forward(smx_op_find("knn_score"), NULL, NULL, 2, in, 1, out), SMX_ERR_NOMEM);
+}
+
 static void trust(void **state) {
   double bank[] = {0, 0, 1, 0, 4, 0, 5, 0, 0, 6}, q[] = {1.5, 0, 1.5, 0, 1.5, 0, NAN, 0, 1.5, 0}, y[5];
   int64_t label[] = {0, 0, 1, 1, 2}, chosen[] = {0, 1, -1, 0, 3}, of_bank[] = {5, 2}, of_q[] = {5, 2};
@@ -131,8 +139,10 @@ static void trust(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(mahalanobis),       cmocka_unit_test(singular),   cmocka_unit_test(vim),
-      cmocka_unit_test(dependent_classes), cmocka_unit_test(neighbours), cmocka_unit_test(trust),
+      cmocka_unit_test(mahalanobis), cmocka_unit_test(singular),
+      cmocka_unit_test(vim),         cmocka_unit_test(dependent_classes),
+      cmocka_unit_test(neighbours),  cmocka_unit_test(lengths),
+      cmocka_unit_test(trust),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
