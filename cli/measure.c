@@ -200,11 +200,12 @@ static void count_classes(measures *m, const judged *j) {
 /* What classification_metrics has, whose table of who was taken for whom is too large for the
  * classes of a vocabulary. A quotient of nothing is 0; classes that do not occur take no part. */
 static void average_classes(measures *m) {
-  const double all = m->weight;
+  int power; /* of two, about all weights, which have fourth powers here */
+  const double all = frexp(m->weight, &power);
   double right = 0, both = 0, taken = 0, there = 0, some = 0, true_ones = 0, f1 = 0, recall = 0;
   for (int64_t k = 0; k < m->classes; k++) {
     const class_count *c = m->of_class + k;
-    const double p = c->taken, t = c->there, r = c->right;
+    const double p = ldexp(c->taken, -power), t = ldexp(c->there, -power), r = ldexp(c->right, -power);
     right += r, both += p * t, taken += p * p, there += t * t;
     if (p > 0 || t > 0) some++, f1 += 2 * r / (p + t);
     if (t > 0) true_ones++, recall += r / t;
