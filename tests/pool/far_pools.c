@@ -20,13 +20,14 @@ typedef struct call {
   int inputs;
 } call;
 
-static void open_call(call *k, const char *name, const char *settings[][2]) {
+/* settings: names and values, to a NULL; or NULL. */
+static void open_call(call *k, const char *name, const char *const *settings) {
   memset(k, 0, sizeof *k);
   k->op = smx_op_find(name);
   assert_non_null(k->op);
   good(smx_params_init(k->op, &k->params));
-  for (int i = 0; settings && settings[i][0]; i++)
-    good(smx_params_parse(k->op, &k->params, settings[i][0], settings[i][1]));
+  for (; settings && settings[0]; settings += 2)
+    good(smx_params_parse(k->op, &k->params, settings[0], settings[1]));
 }
 static void give(call *k, int64_t rows, int64_t columns, const double *x, double unit) {
   const int i = k->inputs++;
@@ -52,23 +53,23 @@ static const double bits[N] = {0, 0, 1, 0, 0, 0, 1, 0};
 /* Those that grow with their numbers, up to 9 times 2^1020. */
 static void means_grow_with_their_numbers(void **state) {
   static const struct {
-    const char *name, *settings[3][2];
+    const char *name, *settings[5];
     double within;
   } known[] = {
-      {"gem_pool", {{"power", "2"}, {"least", "1e-300"}, {NULL, NULL}}, 1e-12},
-      {"gem_pool", {{"power", "1"}, {"least", "1e-300"}, {NULL, NULL}}, 1e-12},
-      {"gem_pool", {{"power", "90"}, {"least", "1e-300"}, {NULL, NULL}}, 1e-11},
-      {"gnp_pool", {{"power", "1"}, {NULL, NULL}}, 1e-12},
-      {"gnp_pool", {{"power", "3"}, {NULL, NULL}}, 1e-12},
-      {"segment_pool", {{"segments", "2"}, {NULL, NULL}}, 0},
-      {"weighted_mean_pool", {{NULL, NULL}}, 1e-15},
-      {"attsets_pool", {{NULL, NULL}}, 0},
+      {"gem_pool", {"power", "2", "least", "1e-300"}, 1e-12},
+      {"gem_pool", {"power", "1", "least", "1e-300"}, 1e-12},
+      {"gem_pool", {"power", "90", "least", "1e-300"}, 1e-11},
+      {"gnp_pool", {"power", "1"}, 1e-12},
+      {"gnp_pool", {"power", "3"}, 1e-12},
+      {"segment_pool", {"segments", "2"}, 0},
+      {"weighted_mean_pool", {NULL}, 1e-15},
+      {"attsets_pool", {NULL}, 0},
   };
   static call one, far;
   for (size_t i = 0; i < COUNT_OF(known); i++) {
     for (int k = 0; k < 2; k++) {
       call *at = k ? &far : &one;
-      open_call(at, known[i].name, (const char *(*)[2])known[i].settings);
+      open_call(at, known[i].name, known[i].settings);
       give(at, N, C, some, k ? 0x1p1020 : 1);
       if (!strcmp(known[i].name, "segment_pool")) give(at, 1, N, bits, 1);
       if (!strcmp(known[i].name, "attsets_pool")) {
@@ -89,7 +90,7 @@ static void means_grow_with_their_numbers(void **state) {
 /* A layer norm forgets the size of its numbers; of equal ones it is 0. */
 static void norms_forget_sizes(void **state) {
   static const double eye[C * C] = {1, 0, 0, 0, 1, 0, 0, 0, 1}, zero[C * C];
-  static const char *eps[][2] = {{"eps", "1e-15"}, {NULL, NULL}};
+  static const char *const eps[] = {"eps", "1e-15", NULL};
   static call one, far;
   for (int k = 0; k < 2; k++) {
     call *at = k ? &far : &one;
