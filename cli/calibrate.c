@@ -220,7 +220,7 @@ static int write_fit(fitting *f) {
                   "settings", settings_of(f), "fitted", fitted);
   size_t length = 0;
   char *text = json_lines(all, &length);
-  const int code = text ? write_text(f->o->out, text, length) : fault_memory(0);
+  const int code = text ? write_file(f->o->out, text, length) : fault_memory(0);
   free(text);
   if (code || !strcmp(f->o->out, "-")) return code;
   const int64_t rows = f->x.in.array.shape[0];

@@ -120,7 +120,7 @@ void metrics_free(metrics_result *m, metrics_request *q) {
 }
 
 int metrics_put(const options *o, const char *text, size_t length) {
-  if (o->out) return write_text(o->out, text, length);
+  if (o->out) return write_file(o->out, text, length);
   fwrite(text, 1, length, stdout);
   return EXIT_OK;
 }

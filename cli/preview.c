@@ -3,7 +3,7 @@
 
 #include "dtype.h"
 #include "fault.h"
-#include "io/output.h"
+#include "write.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -62,16 +62,6 @@ static void paint(const preview *p, double least, double most, unsigned char *pi
     }
 }
 
-static int write_bytes(const char *path, const void *data, size_t bytes) {
-  output out;
-  int code = output_open(&out, path, false);
-  if (code) return code;
-  code = output_write(&out, 0, data, bytes);
-  if (!code) return output_commit(&out);
-  output_abandon(&out);
-  return code;
-}
-
 static int write_picture(const preview *p, const unsigned char *pixel, const char *path) {
   png_image image = {.version = PNG_IMAGE_VERSION,
                      .width = (png_uint_32)p->width,
@@ -83,7 +73,7 @@ static int write_picture(const preview *p, const unsigned char *pixel, const cha
   int code = EXIT_OK;
   if (!png_image_write_to_memory(&image, file, &bytes, 0, pixel, 0, NULL))
     code = fault(EXIT_UNWRITABLE, "--preview %s: libpng: %s", path, image.message);
-  if (!code) code = write_bytes(path, file, bytes);
+  if (!code) code = write_file(path, file, bytes);
   free(file);
   return code;
 }

@@ -52,10 +52,10 @@ void write_drop(result_file *f) {
   f->open = false;
 }
 
-int write_text(const char *path, const char *text, size_t length) {
+int write_file(const char *path, const void *data, size_t bytes) {
   output file;
   int code = output_open(&file, path, false);
-  if (!code) code = output_write(&file, 0, text, length);
+  if (!code) code = output_write(&file, 0, data, bytes);
   if (!code) code = output_commit(&file);
   if (code) output_abandon(&file);
   return code;

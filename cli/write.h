@@ -25,7 +25,7 @@ int write_end(result_file *f);
 /* After a fault, and harmless after write_end: no part of the file is left. */
 void write_drop(result_file *f);
 
-/* A file of text, whole or not at all. */
-int write_text(const char *path, const char *text, size_t length);
+/* A file, whole or not at all. */
+int write_file(const char *path, const void *data, size_t bytes);
 
 #endif

@@ -45,7 +45,7 @@ void svg_free(svg *s) {
 int svg_write(svg *s, const char *path) {
   fputs("</svg>\n", s->to);
   bool failed = ferror(s->to) || fflush(s->to) != 0;
-  return failed ? fault_memory(s->size) : write_text(path, s->text, s->size);
+  return failed ? fault_memory(s->size) : write_file(path, s->text, s->size);
 }
 
 /* Bytes that XML does not take as they are; control characters have no place in it at all. */
