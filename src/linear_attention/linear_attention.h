@@ -63,8 +63,8 @@ typedef struct state_walk {
   const void *from; /* what the state is before, if it is not there yet: of one step, which adds */
   int64_t rows, width, x_step, tokens; /* width: padded */
   /* Not 0: after one token, which adds and reads, the state is a result, of so many bytes with
-   * those of other walks. It is written as `clean` without `tiny` leaves it, maybe past the
-   * caches. */
+   * those of other walks. It is written as `clean` without `tiny` leaves it, maybe by
+   * streaming stores. */
   size_t result;
   state_step step[2];
   bool two, backward; /* two: steps */

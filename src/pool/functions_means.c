@@ -142,7 +142,7 @@ static void take_sums(const mean_call *m, columns *k) {
   }
 }
 
-/* The exponential ends at 2^1023, so what may be above is formed by halves. */
+/* exp gives no more than 2^1023: a larger result is twice the exponential of value - log 2. */
 static double result_of(const mean_call *m, double value) {
   static const double LOG_2 = 0x1.62e42fefa39efp-1;
   if (m->kind == SMOOTHED) return value;

@@ -247,9 +247,9 @@ static void faint_states_in_parts(void **state) {
   assert_true(y[0][0] != 0 && fabsf(left[0][0]) < FLT_MIN);
 }
 
-/* One token of so many heads that their states are written past the caches, against each head
- * alone. A NaN in a state is the canonical one. */
-static void states_past_the_caches(void **state) {
+/* One token of so many heads that streaming stores write their states, against each head alone. A
+ * NaN in a state is the canonical one. */
+static void states_by_streaming_stores(void **state) {
   enum { HEADS = 150, D = 128 };
   const int64_t all = HEADS * D * D;
   float *past = malloc((size_t)all * sizeof *past), *left = aligned_alloc(64, (size_t)all * sizeof *left);
@@ -581,7 +581,7 @@ int main(void) {
       cmocka_unit_test(the_norms),
       cmocka_unit_test(the_same_bits_in_parts),
       cmocka_unit_test(faint_states_in_parts),
-      cmocka_unit_test(states_past_the_caches),
+      cmocka_unit_test(states_by_streaming_stores),
       cmocka_unit_test(the_same_bits_every_way),
       cmocka_unit_test(gradients_are_differences),
       cmocka_unit_test(slots_in_parts),

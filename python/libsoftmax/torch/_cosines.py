@@ -5,7 +5,7 @@ import math
 import torch
 
 from .. import torch as _package
-from ._pairs import _whole
+from . import _checks
 
 
 class _Directions(torch.nn.Module):
@@ -13,10 +13,9 @@ class _Directions(torch.nn.Module):
 
     def __init__(self, in_features, num_classes, reduction, ignore_index, **settings):
         super().__init__()
-        if reduction not in ("none", "sum", "mean"):
-            raise ValueError("%s: reduction: %r is not one of none, sum, mean" % (type(self).__name__, reduction))
+        self.reduction = _checks.reduction(type(self).__name__, reduction)
         self.weight = torch.nn.Parameter(torch.empty(num_classes, in_features))
-        self.reduction, self.ignore_index, self.settings = reduction, ignore_index, settings
+        self.ignore_index, self.settings = ignore_index, settings
         torch.nn.init.normal_(self.weight, std=0.01)
 
     def extra_repr(self):
@@ -26,7 +25,7 @@ class _Directions(torch.nn.Module):
         if target.shape != input.shape[:-1]:
             raise ValueError("%s: target: has the shape %s, not %s"
                              % (type(self).__name__, tuple(target.shape), tuple(input.shape[:-1])))
-        return input.reshape(-1, input.shape[-1]), self.weight, _whole(self, "target", target).reshape(-1)
+        return input.reshape(-1, input.shape[-1]), self.weight, _checks.whole(type(self).__name__, "target", target).reshape(-1)
 
     def _reduced(self, loss, target):
         if self.reduction == "none":

@@ -9,7 +9,7 @@ from torch import Tensor
 import libsoftmax as _base
 
 from .._table import OPERATORS
-from . import _eager, _library
+from . import _checks, _eager, _library
 
 _OUTPUTS = [port.name for port in OPERATORS["linear_cross_entropy_gradient"].outputs]
 
@@ -55,8 +55,7 @@ def _check(input, linear_weight, target, reduction):
     for what, a in (("input", input), ("linear_weight", linear_weight), ("target", target)):
         if not isinstance(a, Tensor):
             raise TypeError("%s%s: %s is not a tensor" % (name, what, type(a).__name__))
-    if reduction not in ("none", "sum", "mean"):
-        raise ValueError("%sreduction: %r is not one of none, sum, mean" % (name, reduction))
+    _checks.reduction("linear_cross_entropy", reduction)
     if linear_weight.ndim != 2:
         raise ValueError("%slinear_weight: has %d axes, not 2, classes and features" % (name, linear_weight.ndim))
     if input.ndim < 1 or target.shape != input.shape[:-1]:

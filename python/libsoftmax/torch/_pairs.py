@@ -6,6 +6,7 @@ import math
 import torch
 
 from .. import torch as _package
+from . import _checks
 
 
 def _temperature(module, value):
@@ -24,14 +25,8 @@ def _features(module, **given):
         d = a.shape[1]
 
 
-def _whole(module, name, index):
-    if index.dtype.is_floating_point or index.dtype.is_complex or index.dtype == torch.bool:
-        raise TypeError("%s: %s: dtype is %s, not of whole numbers" % (type(module).__name__, name, index.dtype))
-    return index.long()
-
-
 def _index(module, name, index, n):
-    index = _whole(module, name, index)
+    index = _checks.whole(type(module).__name__, name, index)
     if index.shape != (n,):
         raise ValueError("%s: %s: has the shape %s, not (%d,)" % (type(module).__name__, name, tuple(index.shape), n))
     return index
@@ -42,9 +37,8 @@ class _Contrast(torch.nn.Module):
 
     def __init__(self, temperature, reduction="mean", normalize=True):
         super().__init__()
-        if reduction not in ("none", "sum", "mean"):
-            raise ValueError("%s: reduction: %r is not one of none, sum, mean" % (type(self).__name__, reduction))
-        self.temperature, self.reduction = _temperature(self, temperature), reduction
+        self.reduction = _checks.reduction(type(self).__name__, reduction)
+        self.temperature = _temperature(self, temperature)
         self.normalise = "yes" if normalize else "no"
 
     def extra_repr(self):

@@ -6,17 +6,17 @@ import math
 import torch
 
 from .. import torch as _package
+from . import _checks
 
 
 def _classes(module, input, target):
     """The classes [n, t] of the rows of input [..., features]; target [...], or [..., t]."""
     name = type(module).__name__
-    if target.dtype == torch.bool or target.is_floating_point() or target.is_complex():
-        raise TypeError("%s: target: dtype is %s, not of whole numbers" % (name, target.dtype))
+    target = _checks.whole(name, "target", target)
     if target.shape[: input.ndim - 1] != input.shape[:-1]:
         raise ValueError("%s: target: has the shape %s, not that of input without its last axis, %s"
                          % (name, tuple(target.shape), tuple(input.shape[:-1])))
-    return target.reshape(input.shape[:-1].numel(), target.shape[-1] if target.ndim == input.ndim else 1).long()
+    return target.reshape(input.shape[:-1].numel(), target.shape[-1] if target.ndim == input.ndim else 1)
 
 
 class _Sampled(torch.nn.Module):
@@ -28,14 +28,13 @@ class _Sampled(torch.nn.Module):
                  unique=True, remove_hits=True, reduction="mean", ignore_index=-100, device=None, dtype=None):
         super().__init__()
         name = type(self).__name__
-        if reduction not in ("none", "sum", "mean"):
-            raise ValueError("%s: reduction: %r is not one of none, sum, mean" % (name, reduction))
+        self.reduction = _checks.reduction(name, reduction)
         if num_sampled < 1 or (unique and num_sampled > num_classes):
             raise ValueError("%s: num_sampled: is %s, not 1..%s" % (name, num_sampled, num_classes if unique else "more"))
         self.linear = torch.nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
         self.register_buffer("counts", None if counts is None else torch.as_tensor(counts, dtype=torch.float64), persistent=False)
         self.draws = dict(classes=num_classes, count=num_sampled, form=form, power=power, unique="yes" if unique else "no")
-        self.remove_hits, self.reduction, self.ignore_index = "yes" if remove_hits else "no", reduction, ignore_index
+        self.remove_hits, self.ignore_index = "yes" if remove_hits else "no", ignore_index
 
     def extra_repr(self):
         return ", ".join([*("%s=%s" % item for item in self.draws.items()), "remove_hits=%s" % self.remove_hits])

@@ -7,7 +7,7 @@ import torch
 from torch.nn.modules.adaptive import _ASMoutput as Adapted
 
 from .. import torch as _package
-from . import _cosines, _pairs, _pooling, _pooling_learned, _sampled
+from . import _checks, _cosines, _pairs, _pooling, _pooling_learned, _sampled
 from ._cosines import *
 from ._pairs import *
 from ._pooling import *
@@ -72,12 +72,8 @@ class _Loss(torch.nn.Module):
             raise TypeError(
                 "%s: size_average and reduce are of the past: give reduction" % type(self).__name__
             )
-        if reduction not in ("none", "sum", "mean"):
-            raise ValueError(
-                "%s: reduction: %r is not one of none, sum, mean" % (type(self).__name__, reduction)
-            )
+        self.reduction = _checks.reduction(type(self).__name__, reduction)
         self.register_buffer("weight", weight)
-        self.reduction = reduction
 
 
 class CrossEntropyLoss(_Loss):
@@ -247,11 +243,7 @@ class KLDivLoss(torch.nn.Module):
         super().__init__()
         if size_average is not None or reduce is not None:
             raise TypeError("KLDivLoss: size_average and reduce are of the past: give reduction")
-        if reduction not in ("none", "sum", "mean", "batchmean"):
-            raise ValueError(
-                "KLDivLoss: reduction: %r is not one of none, sum, mean, batchmean" % (reduction,)
-            )
-        self.reduction, self.log_target = reduction, log_target
+        self.reduction, self.log_target = _checks.reduction("KLDivLoss", reduction, "batchmean"), log_target
 
     def forward(self, input, target):
         if self.log_target:
@@ -423,8 +415,7 @@ class CRF(torch.nn.Module):
     def forward(self, emissions, tags, mask=None, reduction="sum"):
         """The log-likelihood of the tags: of each sequence ("none"), their sum, their mean, or a mean
         over the tokens ("token_mean")."""
-        if reduction not in ("none", "sum", "mean", "token_mean"):
-            raise ValueError("CRF: reduction: %r is not one of none, sum, mean, token_mean" % (reduction,))
+        _checks.reduction("CRF", reduction, "token_mean")
         e, tags, mask = self._first(emissions, tags=tags, mask=mask)
         tags = tags.long() if mask is None else tags.long().masked_fill(~mask, -100)
         found = -_package.linear_chain_crf(e, self.transitions, tags, self.start_transitions, self.end_transitions).loss
