@@ -353,6 +353,8 @@ class Chains(unittest.TestCase):
 
     def test_refused(self):
         crf, e, tags, mask, _ = self.made()
+        with self.assertRaisesRegex(TypeError, "CRF: tags: dtype is torch.float32, not of whole numbers"):
+            crf(e, tags + 0.7)
         for word, call in (("num_tags", lambda: wrapped.nn.CRF(0)), ("emissions", lambda: crf(e[..., :3], tags)),
                            ("tags", lambda: crf(e, tags[:2])), ("mask", lambda: crf.decode(e, mask[:, :3])),
                            ("reduction", lambda: crf(e, tags, reduction="some")), ("0..3", lambda: crf(e, tags + 1))):

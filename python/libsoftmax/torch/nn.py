@@ -416,8 +416,8 @@ class CRF(torch.nn.Module):
         """The log-likelihood of the tags: of each sequence ("none"), their sum, their mean, or a mean
         over the tokens ("token_mean")."""
         _checks.reduction("CRF", reduction, "token_mean")
-        e, tags, mask = self._first(emissions, tags=tags, mask=mask)
-        tags = tags.long() if mask is None else tags.long().masked_fill(~mask, -100)
+        e, tags, mask = self._first(emissions, tags=_checks.whole("CRF", "tags", tags), mask=mask)
+        tags = tags if mask is None else tags.masked_fill(~mask, -100)
         found = -_package.linear_chain_crf(e, self.transitions, tags, self.start_transitions, self.end_transitions).loss
         if reduction == "token_mean":
             return found.sum() / (tags != -100).sum()
