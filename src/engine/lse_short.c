@@ -1,32 +1,39 @@
 /* engine/lse_short.c - the sums of short rows without their largest elements (lse_short.h). */
 #include "lse_short.h"
 
-/* The results of R rows from x on, whose sums without their largest elements are known, and how
- * many of these each has; stored in w from `first` on. */
+/* Row `at` of the call, which has several largest elements: summed again without the first. */
+static __attribute__((noinline)) void lse_short_again(const lse_short_call *o, const real *x,
+                                                      lse_short_rows *w, size_t at) {
+  const exp_loops *loops = o->b->scores->loops;
+  const span s = {.n = o->c->n, .src = {x}};
+  exp_sum again = {.f = o->b->scores,
+                   .s = &s,
+                   .k = o->k,
+                   .scale_exp = k_of(w->top[at]) - 1,
+                   .skip = loops->find(o->b->scores, &s, o->k, 0, 0, o->c->n, w->top[at])};
+  w->rest[at] = loops->sum(&again, 0, o->c->n);
+  w->first[at] = (int64_t)again.skip;
+}
+
+/* What R rows from x on have, whose sums without their largest elements are known, and how many of
+ * these each has; stored in w from `first` on. */
 SMI void lse_short_finalize(const lse_short_call *o, const real *x, int R, vreal top, vreal sum, vreal tops,
                             lse_short_rows *w, size_t first) {
-  const vreal up = exp_k(top);
-  real max[LANES], total[LANES], count[LANES], largest[LANES];
-  v_store(max, top), v_store(total, sum), v_store(count, tops);
-  v_store(largest, v_scale(exp_poly(exp_reduce(top, up)), v_set1(1)));
-  for (int a = 0; a < R; a++) {
+  const vreal up = exp_k(top), term = v_scale(exp_poly(exp_reduce(top, up)), v_set1(1));
+  const vmask far = v_lt(v_set1(524288), v_abs(top));
+  real max[LANES], rest[LANES], largest[LANES], count[LANES];
+  v_store(max, top), v_store(rest, sum), v_store(largest, v_select(far, v_set1(r_nan()), term));
+  UNROLL_SMALL for (int a = 0; a < R; a++) {
     const int q = a * QUARTER_LANES;
-    const size_t at = first + (size_t)a;
-    w->first[at] = -1;
-    if (count[q] > 1) {
-      const span s = {.n = o->c->n, .src = {x + a * o->c->src_step[0]}};
-      exp_sum again = {.f = o->b->scores,
-                       .s = &s,
-                       .k = o->k,
-                       .scale_exp = k_of(max[q]) - 1,
-                       .skip = o->b->scores->loops->find(o->b->scores, &s, o->k, 0, 0, o->c->n, max[q])};
-      total[q] = o->b->scores->loops->sum(&again, 0, o->c->n);
-      w->first[at] = (int64_t)again.skip;
-    }
-    w->top[at] = max[q];
-    w->sum[at] = (double)total[q] + (double)largest[q];
-    w->sum_without_max[at] = in_range(max[q]) ? (double)total[q] / (double)largest[q] : (double)r_nan();
+    w->top[first + (size_t)a] = max[q];
+    w->rest[first + (size_t)a] = rest[q];
+    w->largest[first + (size_t)a] = largest[q];
+    w->first[first + (size_t)a] = -1;
   }
+  if (!m_any(v_lt(v_set1(1), tops))) return;
+  v_store(count, tops);
+  for (int a = 0; a < R; a++)
+    if (count[a * QUARTER_LANES] > 1) lse_short_again(o, x + a * o->c->src_step[0], w, first + (size_t)a);
 }
 
 /* Rows of V vectors, R at a time. */
@@ -54,6 +61,13 @@ static __attribute__((noinline)) void nontarget_page(const lse_short_call *o, co
   lse_short_finalize(o, x, (int)rows, top, sum, tops, w, 0);
 }
 
+/* The logarithms of rows from a on. */
+SMI void lse_short_logs(lse_short_rows *w, size_t a) {
+  for (size_t i = a; i < a + LOGS_AT_ONCE; i++)
+    w->sum_without_max[i] = (double)w->rest[i] / (double)w->largest[i];
+  d_log1p_many(w->sum_without_max + a, w->log1p + a);
+}
+
 bool lse_short_fit(const row_call *c, lse_short_call *o, const exp_body *b, const consts *k) {
   const bool fits = c->n <= (size_t)SMALL_VECTORS * LANES;
   *o = (lse_short_call){.b = b, .k = k, .c = c, .most = fits ? LSE_SHORT_ROWS : ROW_BATCH};
@@ -72,8 +86,8 @@ size_t lse_short_sums(lse_short_call *o, size_t row, lse_short_rows *w) {
   const bool follow = c->rows > FOLLOW / c->n && row + 2 * o->most <= c->rows;
   o->ahead = follow ? (ptrdiff_t)o->most * step * (ptrdiff_t)sizeof(real) : 0;
   (o->most > ROW_BATCH ? by_vectors[(c->n - 1) / LANES] : nontarget_page)(o, x, rows, w);
-  for (size_t a = rows; a % ROW_BATCH; a++) w->sum_without_max[a] = 0;
-  for (size_t a = 0; a < rows; a += ROW_BATCH) d_log1p_four(w->sum_without_max + a, w->log1p + a);
+  for (size_t a = rows; a % LOGS_AT_ONCE; a++) w->rest[a] = 0, w->largest[a] = 1;
+  for (size_t a = 0; a < rows; a += LOGS_AT_ONCE) lse_short_logs(w, a);
   return rows;
 }
 
