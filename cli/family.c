@@ -42,6 +42,8 @@ static const struct {
     {"head", "k_best", "crf_k_best"},
     {"head", "marginals", "crf_marginals"},
     {"head", "margin", "cosine_margin"},
+    {"head", "adaptive", "adaptive_softmax"},
+    {"head", "ebv", "equiangular_basis"},
     {"pairwise", "clip", "clip_loss"},
     {"pairwise", "supcon", "supervised_contrastive"},
     {"pairwise", "simclr", "nt_xent"},

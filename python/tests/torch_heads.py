@@ -276,6 +276,77 @@ class Margins(unittest.TestCase):
             wrapped.nn.CosineMarginLoss(6, 4, reduction="some")
 
 
+class Bases(unittest.TestCase):
+    """EquiangularBasisHead."""
+
+    def test_definition(self):
+        ours = wrapped.nn.EquiangularBasisHead(5, 12, temperature=0.2, steps=50, seed=3).double()
+        self.assertEqual(([*ours.parameters()], [*ours.state_dict()]), ([], ["weight"]))
+        cosines = ours.weight @ ours.weight.T - torch.eye(12)
+        self.assertAlmostEqual(cosines.abs().max().item(), ours.largest, places=6)
+        h, target = torch.randn(9, 5, dtype=torch.float64), torch.randint(0, 12, (9,)).index_fill(0, torch.tensor([2]), -100)
+        for a, b in zip(gradients(lambda h: ours(h, target), h),
+                        gradients(lambda h: F.cross_entropy(F.normalize(h) @ F.normalize(ours.weight).T / 0.2, target), h)):
+            torch.testing.assert_close(a, b)
+        self.assertTrue(torch.equal(ours.predict(ours.weight * 3), torch.arange(12)))
+        with self.assertRaisesRegex(ValueError, "temperature"):
+            wrapped.nn.EquiangularBasisHead(5, 12, temperature=0)
+        with self.assertRaisesRegex((ValueError, RuntimeError), "simplex"):
+            wrapped.nn.EquiangularBasisHead(5, 12, form="simplex")
+
+
+class Clusters(unittest.TestCase):
+    """adaptive_softmax and adaptive_log_softmax against PyTorch's module."""
+
+    def test_definition(self):
+        torch.manual_seed(2)
+        for bias, cutoffs, div in ((True, [5, 9, 20], 2.0), (False, [30], 4.0), (True, [1, 2], 1.0)):
+            theirs = torch.nn.AdaptiveLogSoftmaxWithLoss(16, 40, cutoffs, div, head_bias=bias, dtype=torch.float64)
+            h, target = torch.randn(70, 16, dtype=torch.float64), torch.randint(0, 40, (70,))
+            layers = [theirs.head.weight, *([theirs.head.bias] if bias else []), *(t[i].weight for t in theirs.tail for i in (0, 1))]
+
+            def taken(h, w, *rest):
+                b, parts = (rest[0], rest[1:]) if bias else (None, rest)
+                return (h, w, torch.cat(parts[::2]), torch.cat([t.reshape(-1) for t in parts[1::2]]), torch.tensor(cutoffs)), \
+                    {"bias": b, "classes": 40, "div_value": div}
+
+            def loss(*arrays):
+                given, more = taken(*arrays)
+                return wrapped.adaptive_softmax(*given, target, **more)
+
+            def log(*arrays):
+                given, more = taken(*arrays)
+                return wrapped.adaptive_log_softmax(*given, **more)
+
+            def with_theirs(function):
+                names = ["head.weight", *(["head.bias"] if bias else []),
+                         *("tail.%d.%d.weight" % (i, k) for i in range(len(cutoffs)) for k in (0, 1))]
+                return lambda h, *w: torch.func.functional_call(function, dict(zip(("of." + n for n in names), w)), (h,))
+
+            class Called(torch.nn.Module):
+                def __init__(self, log):
+                    super().__init__()
+                    self.of, self.log = theirs, log
+
+                def forward(self, h):
+                    return self.of.log_prob(h) if self.log else -self.of(h, target).output
+            for ours, is_log in ((loss, False), (log, True)):
+                arrays = [h, *(w.detach() for w in layers)]
+                for a, b in zip(gradients(ours, *arrays), gradients(with_theirs(Called(is_log)), *arrays)):
+                    torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
+
+    def test_widths(self):
+        h, w = torch.randn(6, 4), torch.randn(5, 4)
+        given = (h, w, torch.randn(3, 4), torch.randn(4 * 1 + 4 * 2), [3, 7])
+        y = wrapped.adaptive_log_softmax(*given, width=[1, 2], classes=11)
+        torch.testing.assert_close(y.exp().sum(1), torch.ones(6))
+        target = torch.tensor([0, 10, 3, -100, 7, 2])
+        loss = wrapped.adaptive_softmax(*given, target, width=[1, 2], classes=11)
+        torch.testing.assert_close(loss, torch.where(target < 0, 0, -y.gather(1, target.clamp(min=0)[:, None])[:, 0]))
+        with self.assertRaisesRegex((ValueError, RuntimeError), "projection: the widths of clusters"):
+            wrapped.adaptive_softmax(*given, target, width=[1, 1], classes=11)
+
+
 def log_likelihood(crf, e, tags, length):
     """pytorch-crf's definition: a loop over the tokens of one sequence."""
     first, last, a = crf.start_transitions, crf.end_transitions, crf.transitions

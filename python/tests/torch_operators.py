@@ -73,6 +73,8 @@ def named_inputs(op):
         given["w"] = given["w"][:3]
     if op.name == "product_key_memory":  # queries of two keys, of which k are chosen; as many values as pairs of keys
         given.update(keys=np.random.rand(4, 2, 32, 2), values=np.random.rand(1024, 4))
+    if op.name in ("adaptive_softmax", "adaptive_log_softmax"):  # 998 frequent classes, and a cluster of two
+        given.update(w=np.random.rand(999, 4), projection=np.random.rand(1, 4), tail=np.random.rand(2), cutoff=np.array([998]))
     if op.name == "factored_spherical_head":  # the state of its own rows
         given["state"] = libsoftmax.factored_spherical_state(given["v"])
     if op.name == "ada_unpool":  # a number for each window

@@ -44,6 +44,7 @@ enum {
   FIT_sdm_region,
   FIT_sdm_bounds,
   FIT_head_bottleneck_measures,
+  FIT_head_rank_loss,
   FIT_COUNT
 };
 extern const smx_op fit_table[FIT_COUNT];

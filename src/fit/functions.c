@@ -42,6 +42,7 @@ const tensor_functions fit_functions[FIT_COUNT] = {
     [FIT_sdm_region] = {.forward = fit_region_apply, .packed = true},
     [FIT_sdm_bounds] = {.forward = fit_bounds, .packed = true},
     [FIT_head_bottleneck_measures] = {.forward = fit_spectrum, .sizes = spectrum_sizes, .packed = true},
+    [FIT_head_rank_loss] = {.forward = fit_rank_loss, .packed = true},
 };
 
 double *fit_reserve(const tensor_call *c, int64_t count) {

@@ -36,6 +36,7 @@ smx_status fit_product(smx_context *ctx, int64_t m, int64_t n, int64_t d, const 
 
 smx_status spectrum_sizes(dims *d);
 smx_status fit_spectrum(const tensor_call *c);
+smx_status fit_rank_loss(const tensor_call *c);
 smx_status fit_temperature(const tensor_call *c);
 smx_status fit_vector(const tensor_call *c);
 smx_status fit_matrix(const tensor_call *c);

@@ -285,4 +285,5 @@ tensor_ref_fn *const fit_refs[FIT_COUNT] = {
     [FIT_sdm_region] = sdm_region_ref,
     [FIT_sdm_bounds] = sdm_bounds_ref,
     [FIT_head_bottleneck_measures] = head_bottleneck_measures_ref,
+    [FIT_head_rank_loss] = head_rank_loss_ref,
 };

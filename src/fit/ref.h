@@ -36,5 +36,6 @@ void sdm_region_fit_ref(const tensor_ref_call *c);
 void sdm_bounds_ref(const tensor_ref_call *c);
 void sdm_region_ref(const tensor_ref_call *c);
 void head_bottleneck_measures_ref(const tensor_ref_call *c);
+void head_rank_loss_ref(const tensor_ref_call *c);
 
 #endif

@@ -263,3 +263,47 @@ void head_bottleneck_measures_ref(const tensor_ref_call *c) {
   c->out[2][0] = squares / (s[0] * s[0]), c->out[3][0] = n > 1 ? cosines / (double)(n * (n - 1)) : NAN;
   free(s);
 }
+
+/* ---- head_rank_loss ---- */
+
+/* The logits of h and w, both projected on the eigenvectors whose places are below the rank. */
+static double rank_logit(const double *h, const double *w, const double *v, const int *place, int64_t d,
+                         int64_t rank) {
+  double z = 0;
+  for (int64_t e = 0; e < d; e++) {
+    double of_h = 0, of_w = 0;
+    for (int64_t j = 0; j < d; j++) of_h += h[j] * v[j * d + e], of_w += w[j] * v[j * d + e];
+    z += place[e] < rank ? of_h * of_w : 0;
+  }
+  return z;
+}
+
+void head_rank_loss_ref(const tensor_ref_call *c) {
+  const int64_t n = c->in_shape[0][0], d = c->in_shape[0][1], classes = c->in_shape[1][0];
+  double *const a = zeros(d * d), *const v = zeros(d * d), all = 0;
+  int *const place = calloc((size_t)d + 1, sizeof *place);
+  for (int64_t p = 0; p < d * d; p++)
+    for (int64_t i = 0; i < classes; i++) a[p] += c->in[1][i * d + p / d] * c->in[1][i * d + p % d];
+  jacobi(d, a, v);
+  for (int64_t e = 0; e < d; e++) {
+    all += a[e * d + e];
+    for (int64_t o = 0; o < d; o++)
+      place[e] += a[o * d + o] > a[e * d + e] || (a[o * d + o] == a[e * d + e] && o < e);
+  }
+  for (int64_t k = 0; k < c->in_shape[3][0]; k++) {
+    double loss = 0, rows = 0, kept = 0;
+    const int64_t rank = (int64_t)c->in[3][k];
+    for (int64_t e = 0; e < d; e++) kept += place[e] < rank ? a[e * d + e] : 0;
+    for (int64_t i = 0; i < n; i++) {
+      double sum = 0, own = 0;
+      for (int64_t j = 0; j < classes && c->in[2][i] >= 0; j++) {
+        double z = rank_logit(c->in[0] + i * d, c->in[1] + j * d, v, place, d, rank);
+        z += c->in[4] ? c->in[4][j] : 0, sum += exp(z);
+        if ((double)j == c->in[2][i]) own = z;
+      }
+      if (c->in[2][i] >= 0) loss += log(sum) - own, rows++;
+    }
+    ref_put(c, 0, k, loss / rows), ref_put(c, 1, k, kept / all);
+  }
+  free(a), free(v), free(place);
+}

@@ -190,6 +190,15 @@ static const smx_port spectrum_out[] = {
 static const char *const spectrum_shares[] = {"values", "squares", NULL};
 static const smx_param spectrum_params[] = {
     {"shares", "of which the entropy is", 0, 0, 1, SMX_PARAM_INT, spectrum_shares}};
+static const smx_port rank_in[] = {
+    {"h", DIMS, 0, "features, a row for each token or image", "n d"},
+    {"w", DIMS, 0, "the weights of each class", "c d"},
+    TARGETS,
+    {"rank", DIMS, SMX_PORT_INT, "directions that are kept, 0..d, as often as there are", "k"},
+    {"bias", DIMS, OPT, "added to the logits", "c"}};
+static const smx_port rank_out[] = {
+    {"loss", DIMS, 0, "the mean cross-entropy of the rows that count, for each rank", "k"},
+    {"kept", DIMS, OPT, "the share of the squares of w that the rank keeps", "k"}};
 static const smx_port vim_in[] = {
     {"features", DIMS, 0, "of each row", "... d"},
     {"origin", DIMS, 0, "of vim_fit", "d"},

@@ -97,4 +97,7 @@ const tensor_functions head_functions[HEAD_COUNT] = {
                                          .packed = true},
     [HEAD_factored_spherical_head] = {factored_forward, factored_backward, factored_sizes, true},
     [HEAD_factored_spherical_step] = {.forward = factored_step, .sizes = factored_sizes, .packed = true},
+    [HEAD_adaptive_softmax] = {adaptive_forward, adaptive_backward, .packed = true},
+    [HEAD_adaptive_log_softmax] = {adaptive_log_forward, adaptive_log_backward, adaptive_log_sizes, true},
+    [HEAD_equiangular_basis] = {.forward = equiangular_basis, .packed = true},
 };

@@ -50,6 +50,13 @@ smx_status soft_tree_backward(const tensor_call *c);
 smx_status cosine_forward(const tensor_call *c);
 smx_status cosine_backward(const tensor_call *c);
 
+smx_status adaptive_forward(const tensor_call *c);
+smx_status adaptive_backward(const tensor_call *c);
+smx_status adaptive_log_sizes(dims *d);
+smx_status adaptive_log_forward(const tensor_call *c);
+smx_status adaptive_log_backward(const tensor_call *c);
+smx_status equiangular_basis(const tensor_call *c);
+
 smx_status knn_lm_forward(const tensor_call *c);
 smx_status knn_lm_backward(const tensor_call *c);
 

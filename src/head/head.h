@@ -39,6 +39,9 @@ enum {
   HEAD_factored_spherical_weights,
   HEAD_factored_spherical_head,
   HEAD_factored_spherical_step,
+  HEAD_adaptive_softmax,
+  HEAD_adaptive_log_softmax,
+  HEAD_equiangular_basis,
   HEAD_COUNT
 };
 extern const smx_op head_table[HEAD_COUNT];

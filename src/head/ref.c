@@ -121,4 +121,7 @@ tensor_ref_fn *const head_refs[] = {linear_cross_entropy,
                                     ref_factored_spherical_state,
                                     ref_factored_spherical_weights,
                                     ref_factored_spherical_head,
-                                    ref_factored_spherical_step};
+                                    ref_factored_spherical_step,
+                                    ref_adaptive_softmax,
+                                    ref_adaptive_log_softmax,
+                                    ref_equiangular_basis};

@@ -15,6 +15,7 @@ tensor_ref_fn ref_hierarchical_softmax, ref_hierarchical_log_softmax, ref_huffma
     ref_soft_decision_tree, ref_cosine_margin, ref_knn_lm, ref_partial_fc, ref_sample_classes,
     ref_sampled_softmax, ref_nce_loss, ref_soft_token_expectation, ref_vq_logits_head, ref_surface_fusion,
     ref_product_key_memory, ref_augment_and_reduce, ref_fourier_head, ref_factored_spherical_state,
-    ref_factored_spherical_weights, ref_factored_spherical_head, ref_factored_spherical_step;
+    ref_factored_spherical_weights, ref_factored_spherical_head, ref_factored_spherical_step,
+    ref_adaptive_softmax, ref_adaptive_log_softmax, ref_equiangular_basis;
 
 #endif

@@ -302,6 +302,47 @@ static const smx_param factored_params[] = {FACTORED_PARAMS},
   "Efficient Exact Gradient Update for Training Deep Networks with Very Large Sparse Targets (Vincent, de " \
   "Brebisson, Bouthillier 2015); The Z-loss (de Brebisson, Vincent 2016)"
 
+#define ADAPTIVE_IN \
+  {"h", DIMS, GRAD | SAVED, "features, a row for each token or image", "n d"}, \
+      {"w", DIMS, GRAD | SAVED, "a row for each class before the first cutoff, then each cluster", "s d"}, \
+      {"projection", DIMS, GRAD | SAVED, "those of the clusters, one below the other", "p d"}, \
+      {"tail", DIMS, GRAD | SAVED, "their weights [classes, width], one behind the other", "q"}, \
+      {"cutoff", DIMS, INT | SAVED, "the first class of each cluster, rising, above 0", "k"}
+#define ADAPTIVE_MORE \
+  {"bias", DIMS, OPT | GRAD | SAVED, "of the rows of w", "s"}, \
+      {"width", DIMS, OPT | INT | SAVED, "columns of each cluster's tail, in place of div_value", "k"}
+static const smx_port adaptive_in[] = {
+    ADAPTIVE_IN,
+    {"target", DIMS, INT | SAVED | SMX_PORT_TARGET, "the class of each row, or ignore_index",
+     "n | < classes"},
+    ADAPTIVE_MORE};
+static const smx_port adaptive_log_in[] = {ADAPTIVE_IN, ADAPTIVE_MORE};
+static const smx_port adaptive_log_out[] = {{"y", DIMS, 0, "the log-probability of each class", "n c"}};
+#define ADAPTIVE_PARAMS \
+  {"classes", "of all clusters and before them", 1000, 1, 1e12, SMX_PARAM_INT, NULL}, \
+      {"div_value", "cluster i = 1, 2... has d / div_value^i columns, rounded down", \
+       4, 0, 1e30, SMX_PARAM_OPEN_MIN, NULL}, \
+      {"keep", "MiB of logits that may be in memory at a time; at least 64 rows are", \
+       32, 0, 1e6, SMX_PARAM_OPEN_MIN, NULL}
+static const smx_param adaptive_params[] = {
+    ADAPTIVE_PARAMS,
+    {"ignore_index", "a row with this target is left out: loss 0, gradient 0",
+     -100, -1e15, 1e15, SMX_PARAM_INT, NULL}};
+static const smx_param adaptive_log_params[] = {ADAPTIVE_PARAMS};
+static const smx_port basis_in[] = {
+    {"w", DIMS, 0, "a head: its shape and type are those of the basis; no number is read", "n d"}};
+static const smx_port basis_out[] = {
+    {"basis", DIMS, 0, "unit rows, a direction for each class", "n d"},
+    {"largest", DIMS, 0, "the largest |cosine| of two rows", ""},
+    {"welch", DIMS, OPT, "what that cannot be below: 0, or sqrt((n - d) / (d (n - 1)))", ""}};
+static const char *const basis_forms[] = {"equiangular", "simplex", NULL};
+static const smx_param basis_params[] = {
+    {"form", "equiangular: |cosines| are small; simplex: they are -1 / (n - 1), n <= d + 1",
+     0, 0, 1, SMX_PARAM_INT, basis_forms},
+    {"bound", "that no |cosine| is above by more than 1e-4, or it is an error; 0 = none", 0, 0, 1, 0, NULL},
+    {"steps", "of descent at most, where n > d + 1", 200, 0, 1e9, SMX_PARAM_INT, NULL},
+    {"seed", "of the random numbers", 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL}};
+
 #define SOURCE \
   "Cut Your Losses in Large-Vocabulary Language Models (Wijmans et al. 2024); Liger Kernel (Hsu et al. " \
   "2024); torch.nn.functional.linear_cross_entropy"
@@ -642,4 +683,5 @@ const smx_op head_table[HEAD_COUNT] = {
         .example = "softmax run factored_spherical_step features.npy head.npy state.npy classes.npy --lr "
                    "0.01",
         INPUTS(factored_step_in), OUTPUTS(factored_step_out), PARAMS(factored_step_params)},
+#include "table_adaptive.inc"
 };

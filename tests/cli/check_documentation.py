@@ -153,6 +153,7 @@ def completion_fish():
 # Sizes that go together: the inner nodes of trees of 16 leaves, and all of them.
 TREES = {"hierarchical_softmax": {"m": 15, "t": 31}, "hierarchical_log_softmax": {"m": 15, "t": 31}, "soft_decision_tree": {"m": 15},
          "tree_pool": {"g": 15}, "product_key_memory": {"m": 4, "e": 8},
+         **dict.fromkeys(("adaptive_softmax", "adaptive_log_softmax"), {"k": 1, "s": 2, "p": 4, "q": 60}),
          **{"factored_spherical_" + name: {"r": 50} for name in ("head", "step", "weights")}}
 
 

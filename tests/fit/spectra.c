@@ -1,5 +1,6 @@
-/* spectra.c - proves head_bottleneck_measures: the worked example of the catalogue of papers, wide
- * and tall matrices, rows of zeros, what has no spectrum, and the same bits every way. */
+/* spectra.c - proves head_bottleneck_measures, and head_rank_loss: the worked example of the
+ * catalogue of papers, wide and tall matrices, rows of zeros, what has no spectrum, and the same
+ * bits every way. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,8 +90,42 @@ static void every_way(void **state) {
   free(x);
 }
 
+/* Rank 2 of 3, of weights whose singular directions are the axes; rank 0 is the bias. */
+static void ranks(void **state) {
+  const smx_op *const op = smx_op_find("head_rank_loss");
+  double h[] = {1, 2, 3, NAN, 0, 0, 0, 1, 1}, w[] = {0, 3, 0, -2, 0, 0, 0, 0, 1, 0, 0, 0},
+         bias[] = {log(4), 0, 0, 0}, loss[4], kept[4];
+  int64_t target[] = {1, -1, 2}, rank[] = {3, 2, 1, 0}, hs[] = {3, 3}, ws[] = {4, 3};
+  const smx_tensor t[] = {F64(h, 2, hs),
+                          F64(w, 2, ws),
+                          tensor(target, SMX_I64, 1, hs),
+                          tensor(rank, SMX_I64, 1, ws),
+                          F64(bias, 1, ws),
+                          F64(loss, 1, ws),
+                          F64(kept, 1, ws)},
+                   *const in[] = {t, t + 1, t + 2, t + 3, t + 4}, *const out[] = {t + 5, t + 6};
+  smx_params p;
+  good(smx_params_init(op, &p));
+  good(smx_forward(op, NULL, &p, 5, in, 2, out));
+  near(loss,
+       (double[]){(log(4 * exp(6) + exp(-2) + exp(3) + 1) + 2 + log(4 * exp(3) + 1 + exp(1) + 1) - 1) / 2,
+                  (log(4 * exp(6) + exp(-2) + 2) + 2 + log(4 * exp(3) + 3)) / 2,
+                  (log(4 * exp(6) + 3) + log(4 * exp(3) + 3)) / 2, log(7)},
+       4, 1e-13);
+  near(kept, (double[]){1, 13. / 14, 9. / 14, 0}, 4, 1e-15);
+  rank[3] = 4;
+  refused(smx_forward(op, NULL, &p, 5, in, 2, out), SMX_ERR_PARAM, "rank: number 3 is 4, not 0..3");
+  rank[3] = 0, target[0] = target[2] = -1;
+  good(smx_forward(op, NULL, &p, 5, in, 2, out));
+  assert_true(isnan(loss[0]) && isnan(loss[3]));
+  target[0] = 1, w[0] = INFINITY;
+  good(smx_forward(op, NULL, &p, 5, in, 2, out));
+  assert_true(isnan(loss[0]) && isnan(kept[0]));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_example), cmocka_unit_test(any_size),
-                                     cmocka_unit_test(the_ends), cmocka_unit_test(every_way)};
+                                     cmocka_unit_test(the_ends), cmocka_unit_test(every_way),
+                                     cmocka_unit_test(ranks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

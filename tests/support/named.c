@@ -309,6 +309,36 @@ static void fit_memory(named *p, dims *d, const char *chosen) {
     if (!chosen || strcmp(chosen, names[i]) != 0) dims_set(d, names[i], 0, sizes[i]);
 }
 
+/* Two clusters of four of eleven classes; directions of each kind; a head of four columns. */
+static bool is_adaptive(const named *p) {
+  return !strncmp(p->op->name, "adaptive_", 9) && p->op->input_count > 6;
+}
+static void fit_heads_of_classes(named *p, dims *d, const char *chosen) {
+  static const struct {
+    const char *name;
+    int64_t size;
+  } all[] = {{"s", 5}, {"d", 4}, {"p", 3}, {"q", 12}, {"k", 2}};
+  static const int64_t basis[][2] = {{3, 5}, {4, 3}, {7, 3}, {3, 6}, {5, 2}, {2, 7}};
+  static const char *const names[] = {"classes", "div_value", NULL}, *const steps[] = {"bound", "steps",
+                                                                                       NULL};
+  const bool of_basis = !strcmp(p->op->name, "equiangular_basis");
+  if (is_adaptive(p)) set_each(p, names, (const int[]){11, 2});
+  if (of_basis) set_each(p, steps, (const int[]){0, 3});
+  for (size_t i = 0; i < COUNT_OF(all) && is_adaptive(p); i++)
+    if (!chosen || strcmp(chosen, all[i].name) != 0) dims_set(d, all[i].name, 0, all[i].size);
+  if (of_basis && !chosen)
+    dims_set(d, "n", 0, basis[p->variant % 6][0]), dims_set(d, "d", 0, basis[p->variant % 6][1]);
+  if (!strcmp(p->op->name, "head_rank_loss") && !chosen) dims_set(d, "d", 0, 4);
+}
+static void fit_cutoffs(named *p) {
+  static const double cutoffs[] = {3, 7}, widths[] = {2, 1};
+  for (int i = 0; i < p->op->input_count && is_adaptive(p); i++)
+    for (int64_t k = 0; p->in[i] && k < 2 && k < named_count(p->in_shape + i); k++) {
+      if (!strcmp(p->op->inputs[i].name, "cutoff")) p->in[i][k] = cutoffs[k];
+      if (!strcmp(p->op->inputs[i].name, "width")) p->in[i][k] = widths[k];
+    }
+}
+
 /* Pairs of numbers; few bins. */
 static void fit_waves(named *p, dims *d, const char *chosen) {
   static const int64_t sizes[] = {6, 2, 10, 4, 8, 12};
@@ -518,6 +548,7 @@ static bool make(named *p, const smx_op *op, int variant, uint64_t seed, const c
   fit_candidates(p, &d, name);
   fit_memory(p, &d, name);
   fit_waves(p, &d, name);
+  fit_heads_of_classes(p, &d, name);
   fit_factors(p, &d, name);
   fit_pairs(p, &d, name);
   fit_sheets(p, &d, name);
@@ -539,6 +570,7 @@ static bool make(named *p, const smx_op *op, int variant, uint64_t seed, const c
   fit_weights(p);
   fit_curve(p);
   fit_parents(p);
+  fit_cutoffs(p);
   fit_gradient(p);
   fit_offsets(p);
   fit_state(p);

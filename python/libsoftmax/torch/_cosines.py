@@ -47,6 +47,31 @@ class CosineMarginLoss(_Directions):
         return self._reduced(found, target)
 
 
+class EquiangularBasisHead(_Directions):
+    """Fixed directions of classes by equiangular_basis, the buffer `weight`, with the cross-entropy of
+    the cosines over temperature; form, bound, steps and seed are those of the operator."""
+
+    def __init__(self, in_features, num_classes, temperature=0.07, form="equiangular", bound=0.0, steps=200, seed=0,
+                 reduction="mean", ignore_index=-100):
+        super().__init__(in_features, num_classes, reduction, ignore_index, temperature=temperature)
+        if not temperature > 0:
+            raise ValueError("EquiangularBasisHead: temperature: is %s, not above 0" % temperature)
+        like = self.weight.detach().to("cpu")
+        del self.weight
+        made = _package.equiangular_basis(like, form=form, bound=bound, steps=steps, seed=seed)
+        self.largest = made.largest.item()
+        self.register_buffer("weight", made.basis.to(torch.get_default_device()))
+
+    def forward(self, input, target):
+        found = _package.cosine_margin(*self._given(input, target), m2=0.0, scale=1 / self.settings["temperature"],
+                                       ignore_index=self.ignore_index)
+        return self._reduced(found, target)
+
+    def predict(self, input):
+        """The class whose direction is nearest."""
+        return (input @ self.weight.T).argmax(-1)
+
+
 class SphereFace2Loss(_Directions):
     """sphereface2, with `bias` as a parameter that begins where the authors begin it."""
 
@@ -101,4 +126,4 @@ class AdaptiveScaleMarginLoss(_Directions):
         return self._reduced(found.loss, target)
 
 
-__all__ = ["CosineMarginLoss", "SphereFace2Loss", "WCDASLoss", "AdaptiveScaleMarginLoss"]
+__all__ = ["CosineMarginLoss", "EquiangularBasisHead", "SphereFace2Loss", "WCDASLoss", "AdaptiveScaleMarginLoss"]

@@ -1,0 +1,424 @@
+/* head/functions_adaptive.c - adaptive_softmax, adaptive_log_softmax: classes by falling frequency,
+ * the rare ones in clusters (Grave et al. 2017). The head is a layer of the frequent classes and a
+ * row for each cluster; classes of a cluster are a layer of a narrow projection of h:
+ *
+ *   log p(y) = head_y, or head_(words + i) + log_softmax(h P_i^T W_i^T)_y   for y in cluster i
+ *
+ * All products are those of smx_linear_forward. Rows whose target is in a cluster are brought
+ * together for its layers, in their order. What is wanted is made in the call's memory, and copied
+ * when nothing can go wrong any more. */
+#include <string.h>
+
+#include "driver/carve.h"
+#include "functions.h"
+
+enum { H, W, PROJECTION, TAIL, CUTOFF, TARGET }; /* inputs; bias and width follow */
+enum { GRADS = 4 };                              /* of h, w, projection, tail; then that of bias */
+#define INF __builtin_inf()
+
+typedef struct cluster {
+  int64_t low, size, width; /* its classes, and the columns of their layer */
+  int64_t row, at;          /* its first row of projection, its first number of tail */
+} cluster;
+
+typedef struct adaptive {
+  const tensor_call *c;
+  bool loss, backward;
+  int bias_port;
+  int64_t n, d, s, p, q, k, classes, words, bytes;
+  int64_t widest, largest; /* columns and classes of a cluster */
+  const int64_t *target;
+  cluster *cluster;
+  int64_t *place, *row, *within; /* rows: of the head's target; those of a cluster, and their class in it */
+  double *total, *line;          /* losses [n], or dh [n, d]; a row */
+  char *rows, *hidden, *up;      /* of a cluster: h, its projection, losses or upstream gradients */
+  char *head, *dhead;            /* [n, s]: log-probabilities */
+  char *y, *part;                /* [n, classes]; [n, largest] */
+  char *dhidden, *made[GRADS + 1];
+} adaptive;
+
+/* ---- layers ---- */
+
+/* Rows h [n, d] by w [c, d]; data NULL: there is none, or it is not wanted. */
+typedef struct layer {
+  int64_t n, d, c;
+  char *h, *w, *bias, *dh, *dw, *dbias;
+} layer;
+/* What is done with its logits: y are losses, or rows `pitch` numbers apart; backward dy is the
+ * upstream gradient of y, whose rows are dy_pitch apart. */
+typedef struct pass {
+  const char *op;
+  const int64_t *target;
+  char *y, *dy;
+  int64_t pitch, dy_pitch;
+} pass;
+
+static smx_status run(const adaptive *a, const layer *l, const pass *p) {
+  const smx_op *const op = smx_op_find(p->op);
+  const smx_dtype real = a->c->is_f64 ? SMX_F64 : SMX_F32;
+  const double keep = tensor_param(a->c, "keep") * (1 << 20);
+  int64_t hs[] = {l->n, l->d}, ws[] = {l->c, l->d}, ys[] = {l->n, l->c}, step[] = {p->pitch, 1},
+          dy_step[] = {p->dy_pitch, 1};
+  const int32_t ndim = p->target ? 1 : 2;
+  const smx_tensor h = smx_tensor_of(l->h, real, 2, hs, NULL), w = smx_tensor_of(l->w, real, 2, ws, NULL),
+                   b = smx_tensor_of(l->bias, real, 1, ws, NULL),
+                   dh = smx_tensor_of(l->dh, real, 2, hs, NULL), dw = smx_tensor_of(l->dw, real, 2, ws, NULL),
+                   db = smx_tensor_of(l->dbias, real, 1, ws, NULL),
+                   t = smx_tensor_of(p->target, SMX_I64, 1, hs, NULL),
+                   y = smx_tensor_of(p->y, real, ndim, ys, p->target ? NULL : step),
+                   dy = smx_tensor_of(p->dy, real, ndim, ys, p->target ? NULL : dy_step);
+  const smx_linear linear = {.size = sizeof linear,
+                             .h = &h,
+                             .w = &w,
+                             .bias = l->bias ? &b : NULL,
+                             .keep_bytes = keep < 1 ? 1 : (size_t)keep,
+                             .dh = l->dh ? &dh : NULL,
+                             .dw = l->dw ? &dw : NULL,
+                             .dbias = l->dbias ? &db : NULL};
+  const smx_tensor *const in[] = {NULL, &t}, *const out[] = {&y}, *const up[] = {&dy};
+  const int32_t n_in = p->target ? 2 : 0;
+  smx_params params;
+  smx_params_init(op, &params);
+  if (p->target) smx_params_set(op, &params, "ignore_index", -1);
+  else if (!strcmp(p->op, "softcap")) smx_params_set(op, &params, "cap", INF);
+  if (!p->dy) return smx_linear_forward(op, a->c->ctx, &params, &linear, n_in, in, 1, out);
+  if (!l->dh && !l->dw && !l->dbias) return SMX_OK;
+  return smx_linear_backward(op, a->c->ctx, &params, &linear, n_in, in, 1, p->y ? out : NULL, up, NULL);
+}
+
+static char *data_of(const adaptive *a, int port) { return a->c->in.view[port].data; }
+static layer head_of(const adaptive *a) {
+  return (layer){.n = a->n,
+                 .d = a->d,
+                 .c = a->s,
+                 .h = data_of(a, H),
+                 .w = data_of(a, W),
+                 .bias = a->c->in.given[a->bias_port] ? data_of(a, a->bias_port) : NULL};
+}
+/* The projection of `rows` rows, and the classes of a cluster. */
+static layer projection_of(const adaptive *a, const cluster *u, int64_t rows) {
+  return (layer){.n = rows,
+                 .d = a->d,
+                 .c = u->width,
+                 .h = a->loss ? a->rows : data_of(a, H),
+                 .w = data_of(a, PROJECTION) + u->row * a->d * a->bytes};
+}
+static layer tail_of(const adaptive *a, const cluster *u, int64_t rows) {
+  return (layer){
+      .n = rows, .d = u->width, .c = u->size, .h = a->hidden, .w = data_of(a, TAIL) + u->at * a->bytes};
+}
+static smx_status project(const adaptive *a, const cluster *u, int64_t rows) {
+  const layer l = projection_of(a, u, rows);
+  return run(a, &l, &(pass){.op = "softcap", .y = a->hidden, .pitch = u->width});
+}
+
+/* The rows of a cluster, of which there are so many. */
+static int64_t gather(adaptive *a, const cluster *u, int64_t index) {
+  const int64_t line = a->d * a->bytes;
+  int64_t count = 0;
+  for (int64_t i = 0; i < a->n; i++) {
+    if (a->place[i] != a->words + index) continue;
+    memcpy(a->rows + count * line, data_of(a, H) + i * line, (size_t)line);
+    a->row[count] = i, a->within[count++] = a->target[i] - u->low;
+  }
+  return count;
+}
+
+/* total_r += the rows of real numbers, each n long; of a cluster, or all in order. */
+static void add_rows(adaptive *a, const char *rows, int64_t count, int64_t n, bool apart) {
+  for (int64_t i = 0; i < count; i++) {
+    double *const to = a->total + (apart ? a->row[i] : i) * n;
+    smx_reals_load(a->c->is_f64, rows + i * n * a->bytes, n, a->line);
+    for (int64_t j = 0; j < n; j++) to[j] += a->line[j];
+  }
+}
+
+/* ---- the call ---- */
+
+static smx_status bad(const adaptive *a, const char *what, int64_t is, int64_t wanted) {
+  return smx_fail(SMX_ERR_SHAPE, "%s: %s %lld, not %lld", a->c->op->name, what, (long long)is,
+                  (long long)wanted);
+}
+
+/* The columns of cluster i, as many as `width` or the division says. */
+static int64_t width_of(const adaptive *a, int64_t i, double divisor) {
+  const int port = a->bias_port + 1;
+  const double width = (double)a->d / divisor;
+  if (a->c->in.given[port]) return ((const int64_t *)(const void *)data_of(a, port))[i];
+  return width < (double)INT32_MAX ? (int64_t)width : INT32_MAX;
+}
+
+static smx_status find_clusters(adaptive *a) {
+  const int64_t *const cut = (const int64_t *)(const void *)data_of(a, CUTOFF);
+  double divisor = 1;
+  int64_t row = 0, at = 0;
+  for (int64_t i = 0; i < a->k; i++) {
+    cluster *const u = a->cluster + i;
+    const int64_t least = i ? cut[i - 1] + 1 : 1, end = i + 1 < a->k ? cut[i + 1] : a->classes;
+    divisor *= tensor_param(a->c, "div_value");
+    if (cut[i] < least || cut[i] >= a->classes)
+      return smx_fail(SMX_ERR_TARGET, "%s: cutoff: number %lld is %lld, not within %lld..%lld",
+                      a->c->op->name, (long long)i, (long long)cut[i], (long long)least,
+                      (long long)(a->classes - 1));
+    *u = (cluster){cut[i], end - cut[i], width_of(a, i, divisor), row, at};
+    if (u->width < 0 || u->width > a->p - row)
+      return smx_fail(SMX_ERR_SHAPE,
+                      "%s: projection: cluster %lld has a width of %lld, but %lld rows are left",
+                      a->c->op->name, (long long)i, (long long)u->width, (long long)(a->p - row));
+    if (u->size > 0 && u->width > 0 && u->width > (a->q - at) / u->size)
+      return smx_fail(SMX_ERR_SHAPE, "%s: tail: %lld numbers are left for the %lld x %lld of cluster %lld",
+                      a->c->op->name, (long long)(a->q - at), (long long)u->size, (long long)u->width,
+                      (long long)i);
+    row += u->width, at += u->size * u->width;
+    if (u->width > a->widest) a->widest = u->width;
+    if (u->size > a->largest) a->largest = u->size;
+  }
+  a->words = a->k ? cut[0] : a->classes;
+  if (a->s != a->words + a->k)
+    return bad(a, "w: the classes before the first cutoff, and clusters, are", a->words + a->k, a->s);
+  if (row != a->p) return bad(a, "projection: the widths of clusters sum up to", row, a->p);
+  return at == a->q ? SMX_OK : bad(a, "tail: the clusters' weights are", at, a->q);
+}
+
+static void divide_rows(adaptive *a, carver *m) {
+  const int64_t longest = a->d > 1 ? a->d : 1;
+  a->place = carve(m, a->loss ? a->n : 0, 1, sizeof *a->place);
+  a->row = carve(m, a->loss ? a->n : 0, 1, sizeof *a->row);
+  a->within = carve(m, a->loss ? a->n : 0, 1, sizeof *a->within);
+  a->total = carve(m, a->n, a->backward ? a->d : a->loss, sizeof *a->total);
+  a->line = carve(m, a->s > longest ? a->s : longest, 1, sizeof *a->line);
+  a->rows = carve(m, a->loss ? a->n : 0, a->d, a->bytes);
+  a->hidden = carve(m, a->n, a->widest, a->bytes);
+  a->up = carve(m, a->loss ? a->n : 0, 1, a->bytes);
+}
+static void divide(adaptive *a, carver *m) {
+  const tensor_ports *const to = &a->c->din;
+  const int64_t sizes[GRADS] = {a->n * a->d, a->s * a->d, a->p * a->d, a->q};
+  divide_rows(a, m);
+  a->head = carve(m, a->loss ? 0 : a->n, a->s, a->bytes);
+  a->dhead = carve(m, a->loss || !a->backward ? 0 : a->n, a->s, a->bytes);
+  a->y = carve(m, a->loss || a->backward ? 0 : a->n, a->classes, a->bytes);
+  a->part = carve(m, a->loss || !a->backward ? 0 : a->n, a->largest, a->bytes);
+  a->dhidden = carve(m, a->backward ? a->n : 0, a->widest, a->bytes);
+  for (int i = 0; i <= GRADS && a->backward; i++) {
+    const bool wanted = to->given[i < GRADS ? i : a->bias_port];
+    char *const at = carve(m, !wanted ? 0 : i < GRADS ? sizes[i] : a->s, 1, a->bytes);
+    a->made[i] = wanted ? at : NULL;
+  }
+}
+
+static void place_targets(adaptive *a) {
+  const int64_t ignore = (int64_t)tensor_param(a->c, "ignore_index");
+  for (int64_t i = 0; i < a->n; i++) {
+    int64_t t = a->target[i], in = a->k - 1;
+    while (in >= 0 && t < a->cluster[in].low) in--;
+    a->place[i] = t == ignore ? -1 : in < 0 ? t : a->words + in;
+  }
+}
+
+static smx_status open_adaptive(adaptive *a, const tensor_call *c, bool loss, bool backward, char **memory) {
+  *a = (adaptive){.c = c, .loss = loss, .backward = backward, .bias_port = loss ? TARGET + 1 : TARGET};
+  a->n = tensor_dim(c, "n"), a->d = tensor_dim(c, "d"), a->s = tensor_dim(c, "s");
+  a->p = tensor_dim(c, "p"), a->q = tensor_dim(c, "q"), a->k = tensor_dim(c, "k");
+  a->classes = (int64_t)tensor_param(c, "classes"), a->bytes = c->is_f64 ? 8 : 4;
+  if (loss) a->target = (const int64_t *)(const void *)data_of(a, TARGET);
+  a->cluster = smx_alloc(c->ctx, sizeof *a->cluster * (size_t)(a->k + 1));
+  smx_status status =
+      a->cluster ? find_clusters(a)
+                 : smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld clusters", c->op->name, (long long)a->k);
+  carver m = {.fits = true};
+  if (status == SMX_OK) divide(a, &m);
+  *memory = status == SMX_OK && m.fits ? smx_alloc(c->ctx, (size_t)m.at + 1) : NULL;
+  if (*memory) {
+    memset(*memory, 0, (size_t)m.at);
+    m = (carver){.base = *memory, .fits = true};
+    divide(a, &m);
+    if (loss) place_targets(a);
+  } else if (status == SMX_OK)
+    status = smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows", c->op->name, (long long)a->n);
+  if (!*memory) smx_free(c->ctx, a->cluster);
+  return status;
+}
+static void close_adaptive(const adaptive *a, char *memory) {
+  smx_free(a->c->ctx, a->cluster), smx_free(a->c->ctx, memory);
+}
+
+/* ---- losses ---- */
+
+static smx_status losses(adaptive *a) {
+  layer l = head_of(a);
+  char *const loss = a->up;
+  smx_status status = run(a, &l, &(pass){.op = "cross_entropy", .target = a->place, .y = loss});
+  if (status == SMX_OK) add_rows(a, loss, a->n, 1, false);
+  for (int64_t i = 0; i < a->k && status == SMX_OK; i++) {
+    const cluster *const u = a->cluster + i;
+    const int64_t count = gather(a, u, i);
+    if (!count) continue;
+    status = project(a, u, count), l = tail_of(a, u, count);
+    if (status == SMX_OK) status = run(a, &l, &(pass){.op = "cross_entropy", .target = a->within, .y = loss});
+    if (status == SMX_OK) add_rows(a, loss, count, 1, true);
+  }
+  return status;
+}
+
+smx_status adaptive_forward(const tensor_call *c) {
+  adaptive a;
+  char *memory;
+  smx_status status = open_adaptive(&a, c, true, false, &memory);
+  if (status != SMX_OK) return status;
+  status = losses(&a);
+  if (status == SMX_OK) tensor_store(c, c->out.view, 0, a.n, a.total);
+  close_adaptive(&a, memory);
+  return status;
+}
+
+/* ---- gradients ---- */
+
+static char *made_at(const adaptive *a, int port, int64_t element) {
+  return a->made[port] ? a->made[port] + element * a->bytes : NULL;
+}
+/* From the upstream gradient of a layer's results to its weights and to the rows that are added
+ * to dh. */
+static smx_status head_back(adaptive *a, const pass *p) {
+  layer l = head_of(a);
+  l.dh = a->made[H], l.dw = a->made[W], l.dbias = a->made[GRADS];
+  const smx_status status = run(a, &l, p);
+  if (status == SMX_OK && l.dh) add_rows(a, l.dh, a->n, a->d, false);
+  return status;
+}
+static smx_status cluster_back(adaptive *a, const cluster *u, int64_t count, const pass *p) {
+  layer l = tail_of(a, u, count);
+  const bool deeper = a->made[H] || a->made[PROJECTION];
+  l.dh = deeper ? a->dhidden : NULL, l.dw = made_at(a, TAIL, u->at);
+  smx_status status = run(a, &l, p);
+  if (status != SMX_OK || !deeper) return status;
+  l = projection_of(a, u, count);
+  l.dh = a->made[H], l.dw = made_at(a, PROJECTION, u->row * a->d);
+  status = run(a, &l, &(pass){.op = "softcap", .dy = a->dhidden, .dy_pitch = u->width});
+  if (status == SMX_OK && l.dh) add_rows(a, l.dh, count, a->d, a->loss);
+  return status;
+}
+
+static void put_gradients(const adaptive *a) {
+  const int64_t sizes[GRADS] = {0, a->s * a->d, a->p * a->d, a->q};
+  for (int i = W; i <= GRADS; i++)
+    if (a->made[i])
+      memcpy(a->c->din.view[i < GRADS ? i : a->bias_port].data, a->made[i],
+             (size_t)((i < GRADS ? sizes[i] : a->s) * a->bytes));
+  if (a->c->din.given[H]) tensor_store(a->c, a->c->din.view + H, 0, a->n * a->d, a->total);
+}
+
+smx_status adaptive_backward(const tensor_call *c) {
+  adaptive a;
+  char *memory, *const dloss = c->dout.view[0].data;
+  smx_status status = open_adaptive(&a, c, true, true, &memory);
+  if (status != SMX_OK) return status;
+  status = head_back(&a, &(pass){.op = "cross_entropy", .target = a.place, .dy = dloss});
+  for (int64_t i = 0; i < a.k && status == SMX_OK; i++) {
+    const cluster *const u = a.cluster + i;
+    const int64_t count = gather(&a, u, i);
+    if (!count) continue;
+    for (int64_t r = 0; r < count; r++)
+      memcpy(a.up + r * a.bytes, dloss + a.row[r] * a.bytes, (size_t)a.bytes);
+    status = project(&a, u, count);
+    const pass p = {.op = "cross_entropy", .target = a.within, .dy = a.up};
+    if (status == SMX_OK) status = cluster_back(&a, u, count, &p);
+  }
+  if (status == SMX_OK) put_gradients(&a);
+  close_adaptive(&a, memory);
+  return status;
+}
+
+/* ---- log-probabilities of all classes ---- */
+
+smx_status adaptive_log_sizes(dims *d) {
+  dims_set(d, "c", 0, (int64_t)dims_param(d, "classes", 1));
+  return SMX_OK;
+}
+
+static smx_status head_log(const adaptive *a) {
+  const layer l = head_of(a);
+  return run(a, &l, &(pass){.op = "log_softmax", .y = a->head, .pitch = a->s});
+}
+
+/* Task: a row, to whose classes in clusters the head's number of the cluster is added. */
+static void add_head(void *arg, int64_t row) {
+  const adaptive *const a = arg;
+  const tensor_call *const c = a->c;
+  char *const y = a->y + row * a->classes * a->bytes, *const head = a->head + row * a->s * a->bytes;
+  memcpy(y, head, (size_t)(a->words * a->bytes));
+  for (int64_t i = 0; i < a->k; i++) {
+    const cluster *const u = a->cluster + i;
+    double of, x[64];
+    smx_reals_load(c->is_f64, head + (a->words + i) * a->bytes, 1, &of);
+    for (int64_t j = 0; j < u->size; j += 64) {
+      const int64_t count = u->size - j < 64 ? u->size - j : 64;
+      char *const at = y + (u->low + j) * a->bytes;
+      smx_reals_load(c->is_f64, at, count, x);
+      for (int64_t e = 0; e < count; e++) x[e] += of;
+      smx_reals_store(c->is_f64, x, count, at);
+    }
+  }
+}
+
+smx_status adaptive_log_forward(const tensor_call *c) {
+  adaptive a;
+  char *memory;
+  smx_status status = open_adaptive(&a, c, false, false, &memory);
+  if (status != SMX_OK) return status;
+  status = head_log(&a);
+  for (int64_t i = 0; i < a.k && status == SMX_OK; i++) {
+    const cluster *const u = a.cluster + i;
+    const layer l = tail_of(&a, u, a.n);
+    status = project(&a, u, a.n);
+    const pass p = {.op = "log_softmax", .y = a.y + u->low * a.bytes, .pitch = a.classes};
+    if (status == SMX_OK) status = run(&a, &l, &p);
+  }
+  if (status == SMX_OK) {
+    smx_parallel(c->ctx, a.n, add_head, &a);
+    memcpy(c->out.view[0].data, a.y, (size_t)(a.n * a.classes * a.bytes));
+  }
+  close_adaptive(&a, memory);
+  return status;
+}
+
+/* Task: the gradient of a row of the head, whose clusters have the sums of their classes. */
+static void sum_clusters(void *arg, int64_t row) {
+  const adaptive *const a = arg;
+  const tensor_call *const c = a->c;
+  const char *const dy = c->dout.view[0].data + row * a->classes * a->bytes;
+  char *const to = a->dhead + row * a->s * a->bytes;
+  memcpy(to, dy, (size_t)(a->words * a->bytes));
+  for (int64_t i = 0; i < a->k; i++) {
+    double sum = 0, x[64];
+    for (int64_t j = 0; j < a->cluster[i].size; j += 64) {
+      const int64_t count = a->cluster[i].size - j < 64 ? a->cluster[i].size - j : 64;
+      smx_reals_load(c->is_f64, dy + (a->cluster[i].low + j) * a->bytes, count, x);
+      for (int64_t e = 0; e < count; e++) sum += x[e];
+    }
+    smx_reals_store(c->is_f64, &sum, 1, to + (a->words + i) * a->bytes);
+  }
+}
+
+smx_status adaptive_log_backward(const tensor_call *c) {
+  adaptive a;
+  char *memory;
+  smx_status status = open_adaptive(&a, c, false, true, &memory);
+  if (status != SMX_OK) return status;
+  smx_parallel(c->ctx, a.n, sum_clusters, &a);
+  status = head_log(&a);
+  const pass head = {.op = "log_softmax", .y = a.head, .dy = a.dhead, .pitch = a.s, .dy_pitch = a.s};
+  if (status == SMX_OK) status = head_back(&a, &head);
+  for (int64_t i = 0; i < a.k && status == SMX_OK; i++) {
+    const cluster *const u = a.cluster + i;
+    const layer l = tail_of(&a, u, a.n);
+    char *const dy = c->dout.view[0].data + u->low * a.bytes;
+    status = project(&a, u, a.n);
+    if (status == SMX_OK) status = run(&a, &l, &(pass){.op = "log_softmax", .y = a.part, .pitch = u->size});
+    const pass p = {.op = "log_softmax", .y = a.part, .dy = dy, .pitch = u->size, .dy_pitch = a.classes};
+    if (status == SMX_OK) status = cluster_back(&a, u, a.n, &p);
+  }
+  if (status == SMX_OK) put_gradients(&a);
+  close_adaptive(&a, memory);
+  return status;
+}
