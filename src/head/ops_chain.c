@@ -57,16 +57,41 @@ static bool divide(const double *g, const double *p, int64_t n, double least, do
   return lost;
 }
 
+/* The largest so far of some columns, and the rows that have it. */
+typedef struct leader {
+  vreal high, row;
+} leader;
+SMI void lead(leader *l, vreal x, vreal row) {
+  const vmask more = v_lt(l->high, x);
+  l->high = v_select(more, x, l->high), l->row = v_select(more, row, l->row);
+}
+/* Four vectors of columns side by side: one alone would wait for its comparisons. */
+SMI void best_of_four(const double *v, int64_t rows, const double *t, int64_t row, double *most,
+                      double *from) {
+  const leader none = {v_set1(-R_INF), v_set1(0)};
+  leader a = none, b = none, c = none, d = none;
+  for (int64_t i = 0; i < rows; i++) {
+    const double *const at = t + i * row;
+    const vreal x = v_set1(v[i]), number = v_set1((double)i);
+    lead(&a, v_add(x, v_load(at)), number), lead(&b, v_add(x, v_load(at + LANES)), number);
+    lead(&c, v_add(x, v_load(at + 2 * LANES)), number), lead(&d, v_add(x, v_load(at + 3 * LANES)), number);
+  }
+  v_store(most, a.high), v_store(most + LANES, b.high), v_store(most + 2 * LANES, c.high);
+  v_store(most + 3 * LANES, d.high);
+  v_store(from, a.row), v_store(from + LANES, b.row), v_store(from + 2 * LANES, c.row);
+  v_store(from + 3 * LANES, d.row);
+}
+
 static void best(const double *v, int64_t rows, const double *t, int64_t row, int64_t n, double *most,
                  double *from) {
-  EACH_PART(j, n) {
-    vreal high = v_set1(-R_INF), at_row = v_set1(0);
-    for (int64_t i = 0; i < rows; i++) {
-      const vreal x = v_add(v_set1(v[i]), part(t + i * row, j, cnt, 0));
-      const vmask more = v_lt(high, x);
-      high = v_select(more, x, high), at_row = v_select(more, v_set1((double)i), at_row);
-    }
-    put(most, (size_t)j, (int)cnt, high), put(from, (size_t)j, (int)cnt, at_row);
+  int64_t fours = 0;
+  for (; fours + 4 * LANES <= n; fours += 4 * LANES)
+    best_of_four(v, rows, t + fours, row, most + fours, from + fours);
+  EACH_PART(j, n - fours) {
+    leader l = {v_set1(-R_INF), v_set1(0)};
+    for (int64_t i = 0; i < rows; i++)
+      lead(&l, v_add(v_set1(v[i]), part(t + i * row + fours, j, cnt, 0)), v_set1((double)i));
+    put(most + fours, (size_t)j, (int)cnt, l.high), put(from + fours, (size_t)j, (int)cnt, l.row);
   }
 }
 

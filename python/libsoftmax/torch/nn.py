@@ -431,8 +431,9 @@ class CRF(torch.nn.Module):
     @torch.no_grad()
     def decode(self, emissions, mask=None):
         """The tags of the best path of each sequence, as lists."""
-        path = _package.crf_viterbi(*self._asked(emissions, mask)).path.tolist()
-        return [[tag for tag in row if tag >= 0] for row in path]
+        path = _package.crf_viterbi(*self._asked(emissions, mask)).path
+        rows = path.tolist()
+        return rows if (path >= 0).all() else [[tag for tag in row if tag >= 0] for row in rows]
 
     @torch.no_grad()
     def k_best(self, emissions, count, mask=None):
