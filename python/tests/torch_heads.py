@@ -276,6 +276,33 @@ class Margins(unittest.TestCase):
             wrapped.nn.CosineMarginLoss(6, 4, reduction="some")
 
 
+class Mixtures(unittest.TestCase):
+    """MixtureOfSoftmaxesLoss."""
+
+    def test_definition(self):
+        torch.manual_seed(4)
+        ours = wrapped.nn.MixtureOfSoftmaxesLoss(6, 11, 3, reduction="none").double()
+        h, target = torch.randn(2, 5, 6, dtype=torch.float64), torch.randint(0, 11, (2, 5)).index_fill(1, torch.tensor([2]), -100)
+
+        def composed(h):
+            pi = torch.softmax(ours.gate(h), -1)
+            p = torch.softmax(ours.linear(torch.tanh(ours.latent(h)).unflatten(-1, (3, 6))), -1)
+            mixed = (pi[..., None] * p).sum(-2)
+            return torch.where(target < 0, 0, -mixed.gather(-1, target.clamp(min=0)[..., None])[..., 0].log())
+        for a, b in zip(gradients(lambda h: ours(h, target), h), gradients(composed, h)):
+            torch.testing.assert_close(a, b)
+        one = [p.grad for p in ours.parameters()]
+        ours.zero_grad()
+        gradients(composed, h)
+        for a, b in zip(one, (p.grad for p in ours.parameters())):
+            torch.testing.assert_close(a, 2 * b)
+        ours.reduction = "mean"
+        torch.testing.assert_close(ours(h, target), composed(h).sum() / 8)
+        for call in (lambda: ours(h, target[:1]), lambda: wrapped.nn.MixtureOfSoftmaxesLoss(6, 11, 0)):
+            with self.assertRaisesRegex(ValueError, "MixtureOfSoftmaxesLoss: (target|num_components)"):
+                call()
+
+
 class Bases(unittest.TestCase):
     """EquiangularBasisHead."""
 

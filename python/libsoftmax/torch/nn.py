@@ -7,8 +7,9 @@ import torch
 from torch.nn.modules.adaptive import _ASMoutput as Adapted
 
 from .. import torch as _package
-from . import _checks, _cosines, _pairs, _pooling, _pooling_learned, _sampled
+from . import _checks, _cosines, _mixtures, _pairs, _pooling, _pooling_learned, _sampled
 from ._cosines import *
+from ._mixtures import *
 from ._pairs import *
 from ._pooling import *
 from ._pooling_learned import *
@@ -467,6 +468,7 @@ __all__ = [
     "MultiheadAttention",
     "CRF",
     *_cosines.__all__,
+    *_mixtures.__all__,
     *_pairs.__all__,
     *_pooling.__all__,
     *_pooling_learned.__all__,
