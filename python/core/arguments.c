@@ -48,10 +48,16 @@ int core_take_named(core_call *c, PyObject *slots, PyObject *kwargs) {
 
 /* ---- masked arrays ---- */
 
+/* Whether an input has a number for each element of the first. */
+static bool is_as_x(const smx_op *op, int32_t i) {
+  const char *const own = op->inputs[i].dims, *const of_x = op->inputs[0].dims;
+  return !own || !of_x || !strcmp(own, of_x);
+}
+
 /* Where the mask of x goes: to the operator's own, or to where=; -1: nowhere. */
 static long mask_slot(core_call *c, PyObject *slots) {
   for (int32_t i = 1; i < c->op->input_count; i++)
-    if (c->op->inputs[i].flags & SMX_PORT_MASK) return SLOT_IN + i;
+    if (c->op->inputs[i].flags & SMX_PORT_MASK && is_as_x(c->op, i)) return SLOT_IN + i;
   return PyDict_GetItemString(slots, "where") ? SLOT_WHERE : -1;
 }
 

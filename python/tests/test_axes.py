@@ -302,6 +302,14 @@ class Masks(Case):
         self.refused(ValueError, "q: some elements are masked", libsoftmax.attention,
                      *[np.ma.array(np.ones((1, 1, 2, 2)), mask=True)] * 3)
 
+    def test_masked_features(self):
+        """A mask of pairs is none of features, even where it has their shape."""
+        a = np.ma.array(scores((4, 4)), mask=np.eye(4))
+        for name in ("info_nce", "nt_xent", "soft_clip_loss"):
+            self.refused(ValueError, "%s: a: some elements are masked" % name, getattr(libsoftmax, name), a, a.data)
+        self.refused(ValueError, "linear_chain_crf: emissions: some elements are masked",
+                     libsoftmax.linear_chain_crf, a, a.data, np.zeros(4, int))
+
     def test_nothing_is_left(self):
         x = scores((2, 3))
         self.assertTrue((libsoftmax.softmax(x, where=np.zeros(3, bool)) == 0).all())
