@@ -270,28 +270,26 @@ class AdaptiveLogSoftmaxWithLoss(torch.nn.AdaptiveLogSoftmaxWithLoss):
             raise RuntimeError(
                 "AdaptiveLogSoftmaxWithLoss: target: is not within 0..%d" % (self.n_classes - 1)
             )
-        head, tails = target, []
-        for i, (low, high) in enumerate(zip(self.cutoffs, self.cutoffs[1:])):
-            inside = (target >= low) & (target < high)
-            head = torch.where(inside, self.shortlist_size + i, head)
-            tails.append((inside.nonzero().squeeze(1), low, self.tail[i]))
-        output = -self._loss(self.head(x), head)
-        for rows, low, tail in tails:
-            if len(rows):
-                output = output.index_add(0, rows, -self._loss(tail(x[rows]), target[rows] - low))
+        output = -_package.adaptive_softmax(*self._layers(x), target, **self._settings(), ignore_index=-1)
         loss = -_sum(output) / len(output)
         return Adapted(output if target_.ndim else output[0], loss)
 
-    def _loss(self, scores, target):
-        return _package.cross_entropy(scores, target, ignore_index=-1, reduction="none")
+    def _layers(self, x):
+        """Features, head, projections, tails, and the first class of each cluster."""
+        narrow = [tail[0].weight for tail in self.tail] or [x.new_empty(0, self.in_features)]
+        rows = [tail[1].weight.reshape(-1) for tail in self.tail] or [x.new_empty(0)]
+        cutoff = torch.tensor(self.cutoffs[:-1], dtype=torch.int64)
+        return x, self.head.weight, torch.cat(narrow), torch.cat(rows), cutoff
+
+    def _settings(self):
+        width = torch.tensor([tail[0].out_features for tail in self.tail], dtype=torch.int64)
+        return {"bias": self.head.bias, "width": width, "classes": self.n_classes}
+
+    def log_prob(self, input):
+        return self._get_full_log_prob(input, None)
 
     def _get_full_log_prob(self, input, head_output):
-        made = [_package.log_softmax(head_output, axis=1)]
-        first = made[0][:, :self.shortlist_size]
-        for i, tail in enumerate(self.tail):
-            within = _package.log_softmax(tail(input), axis=1)
-            made.append(within + made[0][:, self.shortlist_size + i, None])
-        return torch.cat([first, *made[1:]], 1)
+        return _package.adaptive_log_softmax(*self._layers(input), **self._settings())
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
