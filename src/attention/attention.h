@@ -120,10 +120,10 @@ typedef struct attn_additive {
 /* The facts about each kind of weights, by its number. */
 extern const smx_attention_kind attention_table[SMX_ATTENTION_KINDS];
 
-/* The gradients. First `prepare` for every row of a head, and `measure` for kinds that want more of
- * a row (weights.h). Then either `queries` and `keys` in any order, or `all`, which computes less.
- * `keys` takes keys in place of rows, at most ATTN_KEYS of them; `all` takes all keys of a head and
- * ignores the rows that the task names. */
+/* The gradients. First `prepare` for every row of a head. Then either `measure`, for kinds that
+ * want more of a row (weights.h), and `queries` and `keys` in any order, or `all`, which computes
+ * less. `keys` takes keys in place of rows, at most ATTN_KEYS of them; `all` takes all keys of a
+ * head and ignores the rows that the task names. */
 typedef struct attention_grads {
   size_t (*scratch)(const attn_call *call, int64_t rows);              /* scratch bytes of each of these, */
   size_t (*all_scratch)(const attn_call *call, const attn_head *head); /* and of `all` */

@@ -12,6 +12,13 @@
 #define mark_mixed SMX_FN(mark_mixed)
 #define grad_keys SMX_FN(grad_keys)
 #define grad_all SMX_FN(grad_all)
+#define grad_all_scratch SMX_FN(grad_all_scratch)
+#define open_queries SMX_FN(open_queries)
+#define measure_rows SMX_FN(measure_rows)
+#define open_rows SMX_FN(open_rows)
+#define key_tile SMX_FN(key_tile)
+#define walk_rows SMX_FN(walk_rows)
+#define store_keys SMX_FN(store_keys)
 
 enum {
   ROWS = 256, /* of a block of rows */
@@ -23,6 +30,13 @@ typedef struct row_block {
   int64_t g, first, rows;
   real stat[ATTN_STATS][ROWS];
 } row_block;
+
+/* Scores of a block of rows with all keys, <do, v> without what dropout drops, and the derivative
+ * of the cap, [split][ROWS][PITCH] each: what `measure` has made of products, for the second walk.
+ * z NULL: they are not held. */
+typedef struct held_pairs {
+  real *z, *dp, *bend;
+} held_pairs;
 
 typedef struct work {
   attn_task *t;
@@ -42,6 +56,7 @@ typedef struct work {
   double *dq_sums;  /* gradients of all queries of the head: over the splits before, */
   real *dq;         /* and over this one */
   uint64_t *visible;
+  held_pairs held;
   int walk;           /* of measure; -1: gradients */
   bool together;      /* the second walk has the gradients of queries too; */
   bool finite;        /* the keys of its tile are numbers that a weight of 0 makes 0 */
@@ -72,9 +87,28 @@ void score_grad(const work *w, const block *b, int64_t tile_row, int p, const re
 void mark_mixed(work *w, block *b, int64_t tile_row, int p, bool with_b);
 void store_sums(work *w, const double *sums, int64_t columns, const attn_rows *m, int64_t i, int64_t g);
 
+/* Scratch for the rows of a head from row t->first on, `apart` rows from each to the next. */
+void open_queries(work *w, attn_task *t, int64_t apart, void *scratch);
+/* The sums over the pairs of these rows, and what settles from them. */
+void measure_rows(work *w);
+
+/* ---- the second walk ---- */
+
+/* Rows of query head g from row `first` on, at most ROWS. */
+void open_rows(work *w, int64_t g, int64_t first);
+/* The keys of the task against these rows. */
+void key_tile(work *w);
+/* The keys of the task against all rows of the head. */
+void walk_rows(work *w);
+void store_keys(work *w);
+
+/* Whether the pairs are with scores that were just computed. */
+static inline bool pairs_are_new(const work *w) { return !w->held.z || w->walk == 0; }
+
 static const real no_scale[ATTN_BLOCK] = {1, 1, 1, 1, 1, 1};
 
 void grad_keys(attn_task *t, void *scratch);
 void grad_all(attn_task *t, void *scratch);
+size_t grad_all_scratch(const attn_call *c, const attn_head *h);
 
 #endif

@@ -59,10 +59,6 @@ static size_t grad_scratch(const attn_call *c, int64_t rows) {
   work w;
   return carve_grads(&w, NULL, c, rows, NULL);
 }
-static size_t all_scratch(const attn_call *c, const attn_head *h) {
-  work w;
-  return carve_grads(&w, NULL, c, ATTN_KEYS, h);
-}
 
 void store_sums(work *w, const double *sums, int64_t columns, const attn_rows *m, int64_t i, int64_t g) {
   round_sums(sums, w->buffer, round_up(columns, LANES), 1);
@@ -109,13 +105,13 @@ static __attribute__((noinline)) grading open_grading(const work *w, int64_t til
   const bool vary = pairs.vary;
   const int from = (int)(b->low / ATTN_PANEL * ATTN_PANEL), n = (int)round_up(b->high, ATTN_PANEL) - from;
   const int64_t at = tile_row * PITCH + from;
-  grading g = {.z = w->z + at, .dp = w->dp + at, .n = n, .step = vary};
+  grading g = {.z = w->z + at, .dp = w->dp + at, .n = n, .step = vary, .held = w->held.z != NULL};
   for (int i = 0; i < ATTN_STATS; i++) g.stat[i] = stats[i] + (vary ? from : 0);
   pairs.n = n, pairs.at += vary ? from : 0, pairs.key += vary ? 0 : from;
   g.own = vary ? pairs.key - pairs.at : pairs.at - pairs.key;
   if (w->c->dropout > 0) {
     drop_mask(w->c, &pairs, w->keep);
-    drop(w->keep, n, g.dp);
+    if (pairs_are_new(w)) drop(w->keep, n, g.dp);
   }
   return g;
 }
@@ -179,6 +175,46 @@ static void write_grads(work *w, const block *b, int r, int64_t tile_row, int64_
   store_clean(&m, row->i, row->g, dz, n);
 }
 
+/* Pairs of whole panels that no block computes, for a walk in another order: they are hidden. */
+static void hide_pairs(const work *w, const block *b, int64_t tile_row, int64_t split) {
+  const bool last = b->row + b->rows == w->t->rows;
+  const int64_t rows = last ? round_up(w->t->rows, ATTN_PANEL) - b->row : b->rows;
+  const int64_t keys = w->h->key_start + w->h->lk - split * ATTN_SPLIT + ATTN_PANEL;
+  for (int p = 0; p < ATTN_PANELS && p * ATTN_PANEL < keys; p++)
+    for (int64_t r = block_sees(b, p) ? b->rows : 0; r < rows; r++) {
+      const int64_t at = (tile_row + r) * PITCH + p * ATTN_PANEL;
+      for (int j = 0; j < ATTN_PANEL; j += LANES) {
+        v_store(w->z + at + j, v_set1(-R_INF)), v_store(w->dp + at + j, v_set1(0));
+        if (w->held.bend) v_store(w->bend + at + j, v_set1(0));
+      }
+    }
+}
+
+static void score_tile(work *w, block *blocks, int count, int64_t split) {
+  for (int p = 0; p < ATTN_PANELS; p++)
+    for (int i = 0; i < count; i++)
+      if (block_sees(blocks + i, p)) score_queries(w, blocks + i, i * ATTN_BLOCK, p, split);
+  for (int i = 0; i < count && w->held.z; i++) hide_pairs(w, blocks + i, i * ATTN_BLOCK, split);
+}
+
+/* Gradients of the pairs of a row of a block, or what is measured of them. */
+static void grade_row(work *w, const block *b, int r, int64_t tile_row, int64_t split) {
+  const attn_row *row = w->rows + b->row + r;
+  const real *stats[ATTN_STATS];
+  for (int x = 0; x < ATTN_STATS; x++) {
+    v_store(w->stats + x * LANES, v_set1(stats_of(w->h, row->i, row->g)[x]));
+    stats[x] = w->stats + x * LANES;
+  }
+  const drop_pairs pairs = {
+      .stream = w->h->stream + (uint64_t)row->g, .at = row->at, .key = split * ATTN_SPLIT};
+  if (w->walk < 0) {
+    grade(w, tile_row + r, b, stats, pairs);
+    return;
+  }
+  const grading g = open_grading(w, tile_row + r, b, stats, pairs);
+  w->op->measure(w->c, w->walk, &g, w->measured + (b->row + r) * ATTN_MEASURES);
+}
+
 static void query_tile(work *w, int64_t tile, int64_t tile_rows, int64_t split) {
   block blocks[ATTN_TILE / ATTN_BLOCK];
   int count = (int)((tile_rows + ATTN_BLOCK - 1) / ATTN_BLOCK);
@@ -190,26 +226,10 @@ static void query_tile(work *w, int64_t tile, int64_t tile_rows, int64_t split) 
       widen_block(blocks + i, low, clamp(w->rows[r].high - split * ATTN_SPLIT, low, ATTN_SPLIT));
     }
   }
-  for (int p = 0; p < ATTN_PANELS; p++)
-    for (int i = 0; i < count; i++)
-      if (block_sees(blocks + i, p)) score_queries(w, blocks + i, i * ATTN_BLOCK, p, split);
+  if (pairs_are_new(w)) score_tile(w, blocks, count, split);
   for (int i = 0; i < count; i++)
-    for (int r = 0; r < blocks[i].rows && blocks[i].low < blocks[i].high; r++) {
-      const attn_row *row = w->rows + blocks[i].row + r;
-      const real *stats[ATTN_STATS];
-      for (int x = 0; x < ATTN_STATS; x++) {
-        v_store(w->stats + x * LANES, v_set1(stats_of(w->h, row->i, row->g)[x]));
-        stats[x] = w->stats + x * LANES;
-      }
-      const drop_pairs pairs = {
-          .stream = w->h->stream + (uint64_t)row->g, .at = row->at, .key = split * ATTN_SPLIT};
-      if (w->walk < 0) {
-        grade(w, i * ATTN_BLOCK + r, blocks + i, stats, pairs);
-        continue;
-      }
-      const grading g = open_grading(w, i * ATTN_BLOCK + r, blocks + i, stats, pairs);
-      w->op->measure(w->c, w->walk, &g, w->measured + (blocks[i].row + r) * ATTN_MEASURES);
-    }
+    for (int r = 0; r < blocks[i].rows && blocks[i].low < blocks[i].high; r++)
+      grade_row(w, blocks + i, r, i * ATTN_BLOCK, split);
   if (w->walk >= 0) return;
   if (w->h->scores.data) {
     for (int i = 0; i < count; i++)
@@ -227,15 +247,16 @@ static void query_tile(work *w, int64_t tile, int64_t tile_rows, int64_t split) 
   fold_sums(w->sums + tile * w->a.padded, w->o, tile_rows * w->a.padded, 1, 1);
 }
 
-static void open_queries(work *w, attn_task *t, void *scratch) {
+void open_queries(work *w, attn_task *t, int64_t apart, void *scratch) {
   *w = (work){.t = t, .h = &t->head, .has_score_mod = needs_dress(t->call, &t->head), .walk = -1};
   carve_grads(w, scratch, t->call, t->rows, NULL);
   w->a.m = t->head.k, w->b.m = t->head.v;
   w->a.end = w->b.end = t->head.lk;
+  w->a.first = w->b.first = -1;
   for (int64_t r = 0; r < round_up(t->rows, ATTN_BLOCK); r++) {
     int64_t at = r / ATTN_BLOCK * ATTN_BLOCK, lane = r % ATTN_BLOCK;
     attn_row *row = w->rows + r;
-    *row = r < t->rows ? open_row(t->call, w->h, w->op, t->first + r) : (attn_row){0};
+    *row = r < t->rows ? open_row(t->call, w->h, w->op, t->first + r * apart) : (attn_row){0};
     pack_row(&w->h->q, r < t->rows ? cell(&w->h->q, row->i, row->g) : NULL, w->c->d,
              w->q + at * w->c->d + lane, w->buffer);
     pack_row(&w->h->d_o, r < t->rows ? cell(&w->h->d_o, row->i, row->g) : NULL, w->c->e,
@@ -243,20 +264,26 @@ static void open_queries(work *w, attn_task *t, void *scratch) {
   }
 }
 
-static void walk_splits(work *w) {
+/* Rows first .. end - 1 of the task. */
+static void walk_splits(work *w, int64_t first, int64_t end) {
   const attn_task *t = w->t;
   for (int64_t s = t->split; s < t->split + t->splits; s++) {
-    panels_at(&w->a, s * ATTN_SPLIT - w->h->key_start);
-    panels_at(&w->b, s * ATTN_SPLIT - w->h->key_start);
-    for (int64_t r = 0; r < t->rows; r += ATTN_TILE) query_tile(w, r, clamp(t->rows - r, 0, ATTN_TILE), s);
+    const int64_t key = s * ATTN_SPLIT - w->h->key_start;
+    if (key != w->a.first) panels_at(&w->a, key), panels_at(&w->b, key);
+    for (int64_t r = first; r < end; r += ATTN_TILE) {
+      const int64_t at = ((s - t->split) * ROWS + r) * PITCH;
+      if (w->held.z) w->z = w->held.z + at, w->dp = w->held.dp + at;
+      if (w->held.bend) w->bend = w->held.bend + at;
+      query_tile(w, r, clamp(end - r, 0, ATTN_TILE), s);
+    }
   }
 }
 
 static void grad_queries(attn_task *t, void *scratch) {
   work w;
-  open_queries(&w, t, scratch);
+  open_queries(&w, t, 1, scratch);
   for (int64_t i = 0; i < t->rows * w.a.padded; i++) w.sums[i] = 0;
-  walk_splits(&w);
+  walk_splits(&w, 0, t->rows);
   for (int64_t r = 0; r < t->rows && w.h->dq.data; r++)
     store_sums(&w, w.sums + r * w.a.padded, w.c->d, &w.h->dq, w.rows[r].i, w.rows[r].g);
 }
@@ -265,23 +292,32 @@ static void grad_queries(attn_task *t, void *scratch) {
 
 static bool measures(const attn_call *c) { return SMX_FN(attn_weighers)[c->weights].walks > 0; }
 
-static void measure(attn_task *t, void *scratch) {
-  work w;
-  open_queries(&w, t, scratch);
-  for (w.walk = 0; w.walk < w.op->walks; w.walk++) {
-    for (int64_t i = 0; i < t->rows * ATTN_MEASURES; i++) w.measured[i] = 0;
-    walk_splits(&w);
-    for (int64_t r = 0; r < t->rows; r++) {
-      const attn_row *row = w.rows + r;
-      w.op->settle(w.c, w.walk, row, d_lse_of(w.h, row->i, row->g), w.measured + r * ATTN_MEASURES,
-                   stats_of(w.h, row->i, row->g));
+static void measure_some(work *w, int64_t first, int64_t end) {
+  for (w->walk = 0; w->walk < w->op->walks; w->walk++) {
+    for (int64_t i = first * ATTN_MEASURES; i < end * ATTN_MEASURES; i++) w->measured[i] = 0;
+    walk_splits(w, first, end);
+    for (int64_t r = first; r < end; r++) {
+      const attn_row *row = w->rows + r;
+      w->op->settle(w->c, w->walk, row, d_lse_of(w->h, row->i, row->g), w->measured + r * ATTN_MEASURES,
+                    stats_of(w->h, row->i, row->g));
     }
   }
+}
+/* With one split a tile takes all walks while its pairs are in the caches. */
+void measure_rows(work *w) {
+  const int64_t rows = w->t->rows, step = w->t->splits == 1 ? ATTN_TILE : rows;
+  for (int64_t first = 0; first < rows; first += step) measure_some(w, first, clamp(rows, 0, first + step));
+}
+
+static void measure(attn_task *t, void *scratch) {
+  work w;
+  open_queries(&w, t, 1, scratch);
+  measure_rows(&w);
 }
 
 extern const attention_grads SMX_FN(attention_grads);
 const attention_grads SMX_FN(attention_grads) = {.scratch = grad_scratch,
-                                                 .all_scratch = all_scratch,
+                                                 .all_scratch = grad_all_scratch,
                                                  .prepare = prepare,
                                                  .measures = measures,
                                                  .measure = measure,

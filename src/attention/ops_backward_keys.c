@@ -1,6 +1,6 @@
 /* attention/ops_backward_keys.c - the second walk of the backward engine: keys against blocks of
- * rows, for the gradients of keys and values; over a whole head, for those of queries too. See
- * ops_backward.c. */
+ * rows, for the gradients of keys and values, and of queries where the walk covers a whole head
+ * (ops_backward_all.c). See ops_backward.c. */
 #include "backward.h"
 
 static void load_rows(const attn_rows *m, int64_t g, int64_t i, int64_t count, int64_t key, real *out) {
@@ -46,6 +46,31 @@ static void score_keys(work *w, const row_block *n, block *b, int p) {
   }
   if (!plain) mark_mixed(w, b, b->row, p, true);
   score_grad(w, b, b->row, p, packed_panel(&w->b, p));
+}
+
+/* The same from memory: a panel of rows, held row by row, turned to keys. So many short pieces of
+ * rows are prefetched, sixteen rows before they are turned. */
+static void turn(const work *w, int p, const real *held, real *to) {
+  const int64_t key = w->h->key_start + w->t->first, split = key / ATTN_SPLIT - w->t->split;
+  ahead none = {0};
+  held += (split * ROWS + p * ATTN_PANEL) * PITCH + key % ATTN_SPLIT, to += p * ATTN_PANEL;
+  for (int r = 0; r < ATTN_PANEL; r += PACKED) {
+    for (int i = PACKED; i < 2 * PACKED; i++)
+      for (int64_t x = 0; x < w->t->rows; x += LINE / (int64_t)sizeof *held)
+        v_prefetch_far(held + (r + i) * PITCH + x);
+    pack_columns(REAL_STORE, (const char *)(held + r * PITCH), PITCH * (int64_t)sizeof *held,
+                 round_up(w->t->rows, COLUMNS), PITCH, to + r, &none);
+  }
+}
+static void take_held(work *w, block *blocks, int count, int p) {
+  bool any = false;
+  for (int i = 0; i < count; i++) any |= block_sees(blocks + i, p);
+  if (!any) return;
+  turn(w, p, w->held.z, w->z);
+  turn(w, p, w->held.dp, w->dp);
+  if (w->held.bend) turn(w, p, w->held.bend, w->bend);
+  for (int i = 0; i < count; i++)
+    if (block_sees(blocks + i, p)) mark_mixed(w, blocks + i, blocks[i].row, p, true);
 }
 
 /* Where the terms of some rows of dq come from: rows `first` and on of a panel of rows, keys from
@@ -102,7 +127,8 @@ static void add_queries(work *w, const row_block *n, const block *blocks) {
     }
 }
 
-static void key_tile(work *w, const row_block *n) {
+void key_tile(work *w) {
+  const row_block *n = w->block;
   const real *stats[ATTN_STATS];
   block blocks[ATTN_KEYS / ATTN_BLOCK];
   int count = (int)((w->t->rows + ATTN_BLOCK - 1) / ATTN_BLOCK);
@@ -119,9 +145,11 @@ static void key_tile(work *w, const row_block *n) {
     any |= blocks[i].low < blocks[i].high;
   }
   if (!any) return;
-  for (int p = 0; p < ROW_PANELS; p++)
-    for (int i = 0; i < count; i++)
+  for (int p = 0; p < ROW_PANELS; p++) {
+    if (w->held.z) take_held(w, blocks, count, p);
+    for (int i = 0; i < count && !w->held.z; i++)
       if (block_sees(blocks + i, p)) score_keys(w, n, blocks + i, p);
+  }
   for (int i = 0; i < count; i++)
     for (int r = 0; r < blocks[i].rows && blocks[i].low < blocks[i].high; r++) {
       const int64_t row = blocks[i].row + r, key = w->h->key_start + w->t->first + row;
@@ -143,7 +171,7 @@ static void key_tile(work *w, const row_block *n) {
   if (w->together) add_queries(w, n, blocks);
 }
 
-static void rows_against_keys(work *w, int64_t g, int64_t first) {
+void open_rows(work *w, int64_t g, int64_t first) {
   const attn_head *h = w->h;
   row_block *const n = w->block;
   n->g = g, n->first = first, n->rows = clamp(h->lq - first, 0, ROWS);
@@ -154,13 +182,23 @@ static void rows_against_keys(work *w, int64_t g, int64_t first) {
   for (int x = 0; x < ATTN_STATS; x++)
     for (int64_t i = n->rows; i < ROWS; i++) n->stat[x][i] = 0;
   panels_at(&w->a, first);
+  w->a.m = h->q, w->a.m.data += g * h->q.head;
+  w->b.m = h->d_o, w->b.m.data += g * h->d_o.head;
+  panels_at(&w->a, first);
   panels_at(&w->b, first);
-  key_tile(w, n);
+}
+
+void store_keys(work *w) {
+  const attn_task *t = w->t;
+  for (int64_t r = 0; r < t->rows; r++) {
+    if (w->h->dk.data) store_sums(w, w->sums + r * w->a.padded, w->c->d, &w->h->dk, t->first + r, 0);
+    if (w->h->dv.data) store_sums(w, w->sums_b + r * w->b.padded, w->c->e, &w->h->dv, t->first + r, 0);
+  }
 }
 
 /* Keys first .. first + rows - 1 of the head, rows at most ATTN_KEYS. Those beyond its end have
  * gradient 0. */
-static void walk_rows(work *w) {
+void walk_rows(work *w) {
   const attn_task *t = w->t;
   const attn_head *h = w->h;
   for (int64_t r = 0; r < round_up(t->rows, ATTN_BLOCK); r++) {
@@ -171,15 +209,12 @@ static void walk_rows(work *w) {
   }
   for (int64_t i = 0; i < t->rows * w->a.padded; i++) w->sums[i] = 0;
   for (int64_t i = 0; i < t->rows * w->b.padded; i++) w->sums_b[i] = 0;
-  for (int64_t g = 0; g < h->groups; g++) {
-    w->a.m = h->q, w->a.m.data += g * h->q.head;
-    w->b.m = h->d_o, w->b.m.data += g * h->d_o.head;
-    for (int64_t i = 0; i < h->lq; i += ROWS) rows_against_keys(w, g, i);
-  }
-  for (int64_t r = 0; r < t->rows; r++) {
-    if (h->dk.data) store_sums(w, w->sums + r * w->a.padded, w->c->d, &h->dk, t->first + r, 0);
-    if (h->dv.data) store_sums(w, w->sums_b + r * w->b.padded, w->c->e, &h->dv, t->first + r, 0);
-  }
+  for (int64_t g = 0; g < h->groups; g++)
+    for (int64_t i = 0; i < h->lq; i += ROWS) {
+      open_rows(w, g, i);
+      key_tile(w);
+    }
+  store_keys(w);
 }
 
 void grad_keys(attn_task *t, void *scratch) {
@@ -187,34 +222,4 @@ void grad_keys(attn_task *t, void *scratch) {
   carve_grads(&w, scratch, t->call, t->rows, NULL);
   w.a.end = w.b.end = t->head.lq;
   walk_rows(&w);
-}
-
-/* ---- both in one: the tiles of keys of a whole head ---- */
-
-static void fold_queries(work *w) {
-  const int64_t n = dq_rows(w->h) * w->keys.padded;
-  fold_sums(w->dq_sums, w->dq, n, 1, 1);
-  memset(w->dq, 0, (size_t)n * sizeof *w->dq);
-}
-
-void grad_all(attn_task *t, void *scratch) {
-  const attn_head *h = &t->head;
-  const int64_t keys = t->rows, padded = round_up(h->lq, ATTN_PANEL);
-  work w = {.t = t, .h = h, .has_score_mod = needs_dress(t->call, h), .walk = -1};
-  carve_grads(&w, scratch, t->call, ATTN_KEYS, h);
-  w.a.end = w.b.end = h->lq;
-  w.keys.m = h->k, w.keys.end = h->lk;
-  for (int64_t i = 0; i < dq_rows(h) * w.keys.padded; i++) w.dq_sums[i] = w.dq[i] = 0;
-  for (t->first = 0; t->first < keys; t->first += t->rows) {
-    const int64_t left = ATTN_SPLIT - t->first % ATTN_SPLIT; /* a tile has keys of one split */
-    t->rows = clamp(keys - t->first, 0, left < ATTN_KEYS ? left : ATTN_KEYS);
-    panels_at(&w.keys, t->first);
-    w.finite = true;
-    for (int p = 0; p * ATTN_PANEL < t->rows; p++) w.finite &= finite_panel(&w.keys, p);
-    walk_rows(&w);
-    if (t->rows == left || t->first + t->rows == keys) fold_queries(&w);
-  }
-  for (int64_t g = 0; g < h->groups; g++)
-    for (int64_t i = 0; i < h->lq; i++)
-      store_sums(&w, w.dq_sums + (g * padded + i) * w.keys.padded, w.c->d, &h->dq, i, g);
 }

@@ -168,53 +168,130 @@ SMI vreal centred_pair(const attn_call *c, const grading *g, int j, vreal z, vre
   *w = v_fma(x, gain, v_set1((real)c->param[1]));
   return v_mul(gain, v_fnma(x, graded(g, STAT_D, j), v_sub(dp, graded(g, STAT_C, j))));
 }
-void SMX_FN(centred_grad)(const attn_call *c,
-                          const grading *g){GRAD_PAIRS(g, centred_pair(c, g, j, z, dp, &w))}
+void SMX_FN(centred_grad)(const attn_call *c, const grading *g) {
+  GRAD_PAIRS(g, centred_pair(c, g, j, z, dp, &w))
+}
 
 /* ---- lssar: w = y^power / sum y^power, y = A s - offset, A = n / sum s, s = softplus(z) ----
  *
- * The first walk has A, B and C, the terms of lssar_of. With
- * X = C w / y (dp - delta) where y > 0: dz = sigmoid(z) A (X - D), D = sum X A s / n */
+ * With y c in place of y, c = e^(-lse / power), the sum is 1: w = (y c)^power. With
+ * X = A power c (y c)^(power - 1) (dp - delta) where y > 0: dz = sigmoid(z) (X - A D),
+ * D = sum X s / n. The first walk has A c, -offset c and power, and A in place of lse. */
 
-/* w, and X */
-SMI vreal lssar_part(const grading *g, int j, vreal z, vreal dp, vreal *w) {
-  const vreal y = v_fma(v_softplus(z), graded(g, STAT_A, j), graded(g, STAT_B, j)),
-              power = graded(g, STAT_C, j);
-  const vreal t = v_mul(power, v_log_scaled(v_max(y, v_set1(R_TINY)), v_set1(0)));
-  const vreal e = v_exp(v_sub(t, graded(g, STAT_LSE, j)));
-  const vmask none = m_or(v_lt(y, v_set1(0)), v_eq(y, v_set1(0)));
-  *w = v_select(none, v_set1(0), e);
-  const vreal x = v_mul(v_div(v_mul(power, e), y), v_sub(dp, graded(g, STAT_DELTA, j)));
-  return v_select(none, v_set1(0), x);
+enum { STAT_GAIN = STAT_LSE, USUAL = 15 /* power: its products are laid out at length */ };
+
+/* softplus(z) = max(z, 0) + log(1 + e), e = e^-|z|, the logarithm as 2 s + 2 s (s^2 / 3 + s^4 / 5 +
+ * ...), s = e / (2 + e) <= 1 / 3: no selection, and no power of a small s, which would be
+ * subnormal. */
+SMI vreal near_softplus(vreal z) {
+  enum { TERMS = SMX_REAL == 32 ? 7 : 16 };
+  const vreal zero = v_set1(0), least = v_set1(SMX_REAL == 32 ? (real)0x1p-40 : (real)0x1p-60);
+  const vreal far = v_sub(zero, v_abs(z)), most = v_set1((real)((MIN_EXP + 0.5) * ATTN_LN2));
+  vreal k, p = v_exp_pair(v_max(most, far), &k); /* of NaN, NaN */
+  const vreal e = v_select(v_lt(far, most), zero, v_scale_near(p, k));
+  const vreal s = v_div(e, v_add(e, v_set1(2))), twice = v_add(s, s);
+  const vreal root = v_max(s, least), square = v_mul(root, root);
+  vreal r = v_set1((real)1 / (2 * TERMS + 1));
+  _Pragma("GCC unroll 16") for (int i = TERMS - 1; i > 0; i--) r =
+      v_fma(r, square, v_set1((real)1 / (real)(2 * i + 1)));
+  return v_add(v_max(z, zero), v_fma(twice, v_mul(square, r), twice));
 }
-void SMX_FN(lssar_measure)(const attn_call *c, int walk, const grading *g, double *sums) {
+
+/* 1 - e^-s, which is sigmoid(z), to full relative accuracy. Of NaN it is any number: X is NaN
+ * then. */
+SMI vreal sigmoid_by(vreal s) {
+  const vreal e = v_expm1_pos(v_min(s, v_set1(SMX_REAL == 32 ? 20 : 40)));
+  return v_div(e, v_add(e, v_set1(1)));
+}
+
+/* x^n. `least`, to the power n + 1, is the smallest normal number: what is below it
+ * gives 0, so that no product is subnormal. */
+SMI vreal power_of(vreal x, double n, real least) {
+  vreal y = v_set1(1);
+  x = v_select(v_lt(x, v_set1(least)), v_set1(0), x);
+  if (n != (double)(int)n) {
+    const vreal log = v_log_scaled(v_select(v_lt(v_set1(0), x), x, v_set1(1)), v_set1(0));
+    return v_select(v_eq(x, v_set1(0)), x, v_exp(v_mul(v_set1((real)n), log)));
+  }
+  _Pragma("GCC unroll 4") for (int left = (int)n; left; left >>= 1) {
+    if (left & 1) y = v_mul(y, x);
+    if (left > 1) x = v_mul(x, x);
+  }
+  return y;
+}
+
+/* A little above what power_of wants. */
+static real least_of(const attn_call *c) {
+  const double log = MIN_EXP * ATTN_LN2;
+  return v_first(v_exp(v_set1((real)(0.99 * log / c->param[0]))));
+}
+
+SMI vreal softplus_at(const grading *g, vreal z) { return g->held ? z : near_softplus(z); }
+
+/* What the pairs at j have of the first walk. */
+typedef struct lssar_row {
+  vreal gain, less, power, delta;
+} lssar_row;
+SMI lssar_row lssar_row_at(const grading *g, int j) {
+  return (lssar_row){graded(g, STAT_A, j), graded(g, STAT_B, j), graded(g, STAT_C, j),
+                     graded(g, STAT_DELTA, j)};
+}
+/* w, and X */
+SMI vreal lssar_part(lssar_row r, double n, real least, vreal s, vreal dp, vreal *w) {
+  const vreal one = v_set1(1), zero = v_set1(0), y = v_fma(s, r.gain, r.less),
+              rest = v_select(v_eq(r.power, one), one, power_of(y, n, least));
+  *w = v_mul(v_select(v_lt(y, zero), zero, y), rest);
+  return v_mul(v_mul(v_mul(r.power, r.gain), rest), v_sub(dp, r.delta));
+}
+/* The sum and the largest of s. */
+static void lssar_sums(const grading *g, double *sums) {
   LANE_SUM(sum);
   vreal most = v_set1(0);
-  EACH_PAIR(g, u, j) {
-    const vreal z = v_load(g->z + j), y = hide(z, v_softplus(z));
-    vreal w, term = y;
-    most = v_max(y, most);
-    if (walk == 1)
-      term = hide(z, v_mul(lssar_part(g, j, z, v_load(g->dp + j), &w), v_mul(y, graded(g, STAT_A, j))));
-    sum[u] = v_add(sum[u], term);
+  EACH_VECTOR(_Pragma("GCC unroll 4"), 0, g->n, u, j) {
+    const vreal z = v_load(g->z + j), s = near_softplus(z), seen = hide(z, s);
+    most = v_max(seen, most);
+    sum[u] = v_add(sum[u], seen);
+    if (g->held) v_store(g->z + j, v_select(v_hidden(z), z, s));
   }
   const double top = (double)v_hmax(most);
   sums[0] += (double)v_fold(sum);
   sums[1] = top > sums[1] ? top : sums[1];
 }
+/* The sum of X s. */
+SMI void lssar_parts(const grading *g, double n, real least, double *sums) {
+  const lssar_row row = lssar_row_at(g, 0);
+  LANE_SUM(sum);
+  EACH_VECTOR(_Pragma("GCC unroll 4"), 0, g->n, u, j) {
+    const vreal z = v_load(g->z + j), s = softplus_at(g, z);
+    vreal w;
+    sum[u] = v_add(sum[u], hide(z, v_mul(lssar_part(row, n, least, s, v_load(g->dp + j), &w), s)));
+  }
+  sums[0] += (double)v_fold(sum);
+}
+void SMX_FN(lssar_measure)(const attn_call *c, int walk, const grading *g, double *sums) {
+  if (walk == 0) lssar_sums(g, sums);
+  else if (c->param[0] == USUAL) lssar_parts(g, USUAL - 1, least_of(c), sums);
+  else lssar_parts(g, c->param[0] - 1, least_of(c), sums);
+}
 void SMX_FN(lssar_settle)(const attn_call *c, int walk, const attn_row *row, double dlse, double *sums,
                           real *stat) {
   if (walk == 1) {
-    stat[STAT_D] = (real)(sums[0] * inverse(row->count));
+    stat[STAT_D] = (real)((double)stat[STAT_GAIN] * sums[0] * inverse(row->count));
     return;
   }
   const lssar_terms of = lssar_of(c, row->count, sums[0], sums[1]);
-  stat[STAT_A] = of.gain, stat[STAT_B] = of.less, stat[STAT_C] = of.power;
+  const double by = stat[STAT_LSE] == -R_INF ? 0 : d_exp(-(double)stat[STAT_LSE] / (double)of.power);
+  stat[STAT_A] = (real)((double)of.gain * by), stat[STAT_B] = (real)((double)of.less * by);
+  stat[STAT_C] = of.power, stat[STAT_GAIN] = of.gain;
 }
-SMI vreal lssar_pair(const attn_call *c, const grading *g, int j, vreal z, vreal dp, vreal *w) {
-  const vreal part = lssar_part(g, j, z, dp, w);
-  return v_mul(v_mul(v_sigmoid(z), graded(g, STAT_A, j)), v_sub(part, graded(g, STAT_D, j)));
+SMI vreal lssar_pair(const grading *g, double n, real least, int j, vreal z, vreal dp, vreal *w) {
+  const vreal s = softplus_at(g, z), part = lssar_part(lssar_row_at(g, j), n, least, s, dp, w);
+  return v_mul(sigmoid_by(s), v_sub(part, graded(g, STAT_D, j)));
+}
+SMI void lssar_pairs(const grading *g, double n, real least) {
+  GRAD_PAIRS(g, lssar_pair(g, n, least, j, z, dp, &w))
 }
 void SMX_FN(lssar_grad)(const attn_call *c, const grading *g) {
-  GRAD_PAIRS(g, lssar_pair(c, g, j, z, dp, &w))
+  if (c->param[0] == USUAL) lssar_pairs(g, USUAL - 1, least_of(c));
+  else lssar_pairs(g, c->param[0] - 1, least_of(c));
 }

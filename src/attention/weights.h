@@ -71,7 +71,10 @@ typedef struct grading {
   real *z, *dp;
   const real *stat[ATTN_STATS]; /* of pair j at j * step: step is 1, or 0 for LANES times one number */
   int n, step;                  /* n is a multiple of ATTN_PANEL */
-  int64_t own;                  /* the pair whose row stands at its key, unless below 0 or from n on */
+  /* z and dp come from the walk before, or from `measure` to `grad`: so the first walk of measure
+   * may replace scores by what the later ones want, but for hidden ones */
+  bool held;
+  int64_t own; /* the pair whose row stands at its key, unless below 0 or from n on */
 } grading;
 
 SMI vreal graded(const grading *g, int which, int j) { return v_load(g->stat[which] + j * g->step); }

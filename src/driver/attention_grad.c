@@ -115,7 +115,7 @@ smx_status attention_run_gradients(const attention_job *j) {
     return smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows", j->name, (long long)rows);
   w.stats = w.scratch.shared, w.units = (unit *)(void *)(w.stats + stats);
   run_round(&w, CHUNK, false, grads->prepare);
-  if (grads->measures(&j->call)) run_round(&w, CHUNK, false, grads->measure);
+  if (!all && grads->measures(&j->call)) run_round(&w, CHUNK, false, grads->measure);
   if (all) run_round(&w, WHOLE, true, grads->all);
   if (queries) run_round(&w, CHUNK, false, grads->queries);
   if (keys) run_round(&w, ATTN_KEYS, true, grads->keys);
