@@ -64,6 +64,7 @@ smx_status state_open(state_call *s, const tensor_call *c) {
   s->causal = tensor_param(c, "causal") != 0;
   s->m = s->d + (s->norm != NORM_NONE), s->n = s->e + (s->norm != NORM_NONE);
   s->wide_d = state_padded(s->d), s->wide_n = state_padded(s->n), s->bytes = c->is_f64 ? 8 : 4;
+  s->wide_v = s->wide_n;
   s->delta = c->in.given[IN_BETA] != NULL, s->decays = c->in.given[IN_DECAY] != NULL;
   s->decay_width = s->decays && tensor_dim(c, "w") != 1 ? s->d : 1;
   s->scale = state_scale(tensor_param(c, "scale"), s->d), s->eps = tensor_param(c, "eps");
@@ -130,7 +131,7 @@ static void map_rows(const state_call *s, int map, double scale, const char *fro
 static void hide(const state_call *s, int64_t i, const state_tokens *t) {
   const size_t real = (size_t)s->bytes;
   memset(state_at(s, t->k, i, s->wide_d), 0, (size_t)s->d * real);
-  memset(state_at(s, t->v, i, s->wide_n), 0, (size_t)s->n * real);
+  memset(state_at(s, t->v, i, s->wide_v), 0, (size_t)(s->n < s->wide_v ? s->n : s->wide_v) * real);
   memset(state_at(s, t->kept, i, 1), 0, real);
   if (t->k_slope) memset(state_at(s, t->k_slope, i, s->wide_d), 0, (size_t)s->d * real);
   if (t->beta) memset(state_at(s, t->beta, i, 1), 0, real);
@@ -152,18 +153,17 @@ void state_stage_keys(const state_call *s, int64_t item, int64_t head, int64_t f
   else
     map_rows(s, s->map, 1, state_rows(s, in + IN_K, item, g, head, s->keys, first, s->d), count, s->d,
              s->wide_d, t->k, t->k_slope);
-  if (is_there(s, s->n, s->wide_n) && s->n == s->e)
-    t->v = state_rows(s, in + IN_V, item, g, head, s->keys, first, s->e);
+  if (is_there(s, s->e, s->wide_v)) t->v = state_rows(s, in + IN_V, item, g, head, s->keys, first, s->e);
   else
-    copy_rows(s, state_rows(s, in + IN_V, item, g, head, s->keys, first, s->e), count, s->e, s->wide_n, t->v);
+    copy_rows(s, state_rows(s, in + IN_V, item, g, head, s->keys, first, s->e), count, s->e, s->wide_v, t->v);
   copy_rows(s, t->one, count, 1, 1, t->kept);
   if (t->beta)
     copy_rows(s, state_rows(s, in + IN_BETA, item, g, head, s->keys, first, 1), count, 1, 1, t->beta);
   if (t->decay)
     map_rows(s, STATE_EXP, 1, state_rows(s, in + IN_DECAY, item, g, head, s->keys, first, width), count,
              width, wide_decay(s), t->decay, NULL);
-  for (int64_t i = 0; i < count && s->n > s->e; i++)
-    memcpy(state_at(s, t->v, i, s->wide_n) + s->e * s->bytes, t->one, (size_t)s->bytes);
+  for (int64_t i = 0; i < count && s->n > s->e && s->n <= s->wide_v; i++)
+    memcpy(state_at(s, t->v, i, s->wide_v) + s->e * s->bytes, t->one, (size_t)s->bytes);
   for (int64_t i = 0; mask && i < count; i++)
     if (!mask[i]) hide(s, i, t);
 }

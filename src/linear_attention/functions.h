@@ -29,6 +29,7 @@ typedef struct state_call {
   int64_t groups, per, queries, keys, d, e; /* per: heads of queries of a head of keys */
   int64_t m, n;                             /* of the state; beyond d and e only with a norm */
   int64_t wide_d, wide_n;                   /* padded */
+  int64_t wide_v;                           /* of v and out as they are staged: wide_n, or e */
   int64_t bytes;                            /* of a real */
   int map;
   state_norm norm;
@@ -37,7 +38,8 @@ typedef struct state_call {
   double scale, eps;
 } state_call;
 
-/* Tokens of one head. k: map(k); q: scale map(q); v with a 1 behind it, where there is a norm;
+/* Tokens of one head. k: map(k); q: scale map(q); v with a 1 behind it, where there is a norm
+ * and wide_v has room;
  * decay: e^decay; kept: 1, or 0 for a token that the mask hides, whose k, v and beta are 0 too. */
 typedef struct state_tokens {
   char *k, *q, *v, *decay, *beta, *kept, *one;

@@ -24,7 +24,7 @@ typedef struct forward_work {
   state_made made;
   double *y;
   const char *past; /* what the next walk begins with, if that is not in state */
-  state_ahead ahead[3];
+  state_ahead ahead[4];
 } forward_work;
 
 static size_t work_of(const forward_call *f, char *memory, forward_work *w) {
@@ -39,6 +39,10 @@ static size_t work_of(const forward_call *f, char *memory, forward_work *w) {
   w->made.all = w->made.out + s->wide_n, w->y = w->made.all + s->wide_n;
   return 0;
 }
+
+/* Whether the sums of the weights are a column that v and out have no room for: then those stay as
+ * they lie, and the walks have no vectors of one number. */
+static bool is_apart(const state_call *s) { return s->wide_v < s->n; }
 
 static char *y_rows(const state_call *s, int64_t item, int64_t head, int64_t first) {
   return state_rows(s, s->c->out.view + OUT_Y, item, s->groups * s->per, head, s->queries, first, s->e);
@@ -59,6 +63,10 @@ static void write_queries(const state_call *s, int64_t item, int64_t head, int64
     for (int64_t i = 0; i < count && w->out != to; i++)
       memcpy(to + i * s->e * s->bytes, state_at(s, w->out, i, s->wide_n), (size_t)(s->e * s->bytes));
     s->kernels->clean(to, count * s->e, true);
+    return;
+  }
+  if (is_apart(s)) {
+    s->kernels->divide(w->all, s->eps, count, s->e, to);
     return;
   }
   if (s->norm == NORM_SUM) {
@@ -84,8 +92,9 @@ static bool is_result(const state_call *s, bool queries) {
 
 /* Tokens of one chunk: their keys are added to the state, their queries read it. */
 static void walk_chunk(const state_call *s, forward_work *w, int64_t count, bool keys, bool queries) {
-  state_walk walk = walk_of(w->state, s->d, s->wide_n, s->wide_d, count);
-  if (s->n > s->e && keys) {
+  state_walk walk = walk_of(w->state, s->d, s->wide_v, s->wide_d, count);
+  walk.stride = s->wide_n;
+  if (s->n > s->e && keys && !is_apart(s)) {
     state_walk sums = walk_of(state_at(s, w->state, s->d, s->wide_n), 1, s->wide_n, 1, count);
     const bool reads = queries && s->norm != NORM_SUM;
     sums.step[0] = (state_step){w->t.kept, w->t.v, reads ? w->t.one : NULL, w->all};
@@ -104,13 +113,17 @@ static void walk_chunk(const state_call *s, forward_work *w, int64_t count, bool
       walk.result = (size_t)(s->c->dims.lead_count * s->groups * s->m * s->n * s->bytes);
   }
   s->kernels->walk(&walk);
+  if (!is_apart(s)) return;
+  const state_sums sums = {w->state, w->t.k,    w->t.q,    w->t.v, w->t.kept, s->d,
+                           s->e,     s->wide_n, s->wide_d, count,  w->all};
+  s->kernels->sums(&sums);
 }
 
 /* `out` is y itself where its rows are wide. */
 static void open_queries(const state_call *s, int64_t item, int64_t head, int64_t first, int64_t count,
                          forward_work *w) {
   state_stage_queries(s, item, head, first, count, &w->t);
-  if (s->e == s->wide_n) w->out = y_rows(s, item, head, first);
+  if (s->e == s->wide_v) w->out = y_rows(s, item, head, first);
 }
 
 /* The first walk may read the past where it is. */
@@ -133,6 +146,7 @@ static void look_ahead(const forward_call *f, int64_t item, int64_t group, int64
       (state_ahead){state_rows(s, in + IN_Q, item, s->groups * s->per, head, s->queries, next, s->d), d};
   w->ahead[1] = (state_ahead){state_rows(s, in + IN_K, item, s->groups, group, s->keys, next, s->d), d};
   w->ahead[2] = (state_ahead){state_rows(s, in + IN_V, item, s->groups, group, s->keys, next, s->e), e};
+  if (s->e == s->wide_v) w->ahead[3] = (state_ahead){y_rows(s, item, head, next), e};
 }
 
 static void walk_head(const forward_call *f, int64_t item, int64_t group, int64_t head, forward_work *w) {
@@ -171,6 +185,7 @@ smx_status linear_attention_forward(const tensor_call *c) {
   forward_call f;
   const smx_status status = state_open(&f.s, c);
   if (status != SMX_OK) return status;
+  if (f.s.norm == NORM_SUM && f.s.causal && !f.s.decays && f.s.e % 16 == 0 && f.s.e > 0) f.s.wide_v = f.s.e;
   const int64_t tasks = c->dims.lead_count * f.s.groups, most = larger(f.s.queries, f.s.keys);
   f.chunk = most < CHUNK ? larger(most, 1) : CHUNK;
   if (!smx_scratch_open(&f.scratch, c->ctx, 0, work_of(&f, NULL, NULL), tasks))

@@ -62,6 +62,7 @@ typedef struct state_walk {
   void *state;
   const void *from; /* what the state is before, if it is not there yet: of one step, which adds */
   int64_t rows, width, x_step, tokens; /* width: padded */
+  int64_t stride;                      /* of the rows of the state, where every step is a tile; 0: width */
   /* Not 0: after one token, which adds and reads, the state is a result, of so many bytes with
    * those of other walks. It is written as `clean` without `tiny` leaves it, maybe by
    * streaming stores. */
@@ -75,15 +76,28 @@ typedef struct state_walk {
   const void *decay;
   int64_t decay_token, decay_row;
   bool lanes;
-  state_ahead ahead[3]; /* is fetched into the caches meanwhile */
+  state_ahead ahead[4]; /* is fetched into the caches meanwhile */
   /* NULL, or where the states before the tokens go, [tokens][rows][width], or are; NULL, or
    * [tokens][width]: the sum over the rows of S times the state before. */
   void *before;
   void *product;
 } state_walk;
 
+/* The last column and the last row of a state, which have sums of keys and of values. Each token
+ * adds: S_ie += k_i, S_dj += v_j, S_de += kept; and reads the column: out = sum q_i S_ie over the
+ * rows in order, each term by FMA. The bits are those of walks with a v of 1 and a k of 1. */
+typedef struct state_sums {
+  void *state;                          /* [d + 1][stride] */
+  const void *k, *q, *v, *kept;         /* [tokens][x_step], v: [tokens][e]; kept: [tokens], 1 or 0 each */
+  int64_t d, e, stride, x_step, tokens; /* x_step: padded; e: a multiple of 16 */
+  void *out;                            /* [tokens] */
+} state_sums;
+
 typedef struct linear_attention_kernels {
   void (*walk)(const state_walk *w);
+  void (*sums)(const state_sums *s);
+  /* Each row of n, a multiple of 16, over its sum and eps; 0 where that is 0. Clean. */
+  void (*divide)(const void *sums, double eps, int64_t rows, int64_t n, void *y);
   /* y = scale map(x), and its derivative, if slope is not NULL. */
   void (*map)(int map, double scale, const void *x, int64_t n, void *y, void *slope);
   /* n numbers become what outputs hold: one NaN, and with `tiny` no subnormal ones. */

@@ -3,6 +3,7 @@
 #include "engine/loops.h"
 #include "engine/machine.h"
 #include "linear_attention.h"
+#include "vec/columns.h"
 
 /* Number `at` of an array that may not be there. */
 SMI const real *reals(const void *p, int64_t at) { return p ? (const real *)p + at : NULL; }
@@ -177,7 +178,8 @@ SMI int vectors_at(const state_walk *w, int64_t j) { return j + VECTORS * LANES 
 static panel panel_of(const state_walk *w, int64_t j) {
   real *state = (real *)w->state + j;
   const real *from = w->from ? (const real *)w->from + j : state;
-  return (panel){state, from, w->width, w->width, j, 0, w->rows, true, vectors_at(w, j)};
+  const int64_t stride = w->stride ? w->stride : w->width;
+  return (panel){state, from, stride, stride, j, 0, w->rows, true, vectors_at(w, j)};
 }
 
 /* Token by token, where a step is none of the tiles. */
@@ -243,7 +245,7 @@ static void walk_panel(const state_walk *w, tile_fn *const *tile, int64_t j) {
   panel p = panel_of(w, j);
   real room[ROOM], *state = p.at;
   const real *from = p.from;
-  const int64_t width = w->width, stride = p.vectors * LANES, most = ROOM / stride;
+  const int64_t width = p.stride, stride = p.vectors * LANES, most = ROOM / stride;
   const bool moves = w->tokens >= LONG && (!w->two || w->rows <= most);
   const bool writes = w->two || w->step[0].x || w->decay; /* else tasks may share the state */
   do {
@@ -309,6 +311,61 @@ static void walk(const state_walk *w) {
   for (int64_t j = 0; j < w->width; j += vectors_at(w, j) * LANES) walk_panel(w, tile, j);
 }
 
+/* ---- sums ---- */
+
+enum { ROWS = 16 }; /* of the state, side by side: whole vectors */
+
+/* The column after each of some tokens, and what they read of these rows. */
+SMI vreal read_rows(const state_sums *c, int64_t i, int64_t first, int tokens, real *column, vreal out) {
+  real after[LANES * ROWS], q[LANES * ROWS] = {0};
+  const int64_t at = first * c->x_step + i, step = tokens < LANES ? ROWS : c->x_step;
+  for (int r = 0; r < ROWS; r += LANES) {
+    vreal state = v_load(column + r);
+    for (int t = 0; t < tokens; t++) {
+      state = v_add(v_load(reals(c->k, at + t * c->x_step + r)), state);
+      v_store(after + t * ROWS + r, state);
+    }
+    for (int t = tokens; t < LANES; t++) v_store(after + t * ROWS + r, state);
+    v_store(column + r, state);
+  }
+  for (int t = 0; t < tokens && tokens < LANES; t++)
+    memcpy(q + t * ROWS, reals(c->q, at + t * c->x_step), ROWS * sizeof *q);
+  const char *is = (const char *)after, *by = (const char *)(tokens < LANES ? q : reals(c->q, at));
+  for (int x = 0; x < ROWS && i + x < c->d; x += REAL_STEP) {
+    vreal s[REAL_STEP], z[REAL_STEP];
+    v_columns(is + x * (int)sizeof(real), ROWS * sizeof(real), s);
+    v_columns(by + x * (int)sizeof(real), step * (int64_t)sizeof(real), z);
+    for (int y = 0; y < REAL_STEP; y++) out = v_fma(z[y], s[y], out);
+  }
+  return out;
+}
+
+static void add_column(const state_sums *c) {
+  real *state = (real *)c->state + c->e;
+  for (int64_t i = 0; i < c->d; i += ROWS) {
+    real column[ROWS] = {0};
+    const int64_t rows = c->d - i < ROWS ? c->d - i : ROWS;
+    for (int64_t r = 0; r < rows; r++) column[r] = state[(i + r) * c->stride];
+    for (int64_t t = 0; t < c->tokens; t += LANES) {
+      const int some = lanes_left((size_t)(c->tokens - t));
+      real *out = reals_to(c->out, t);
+      put(out, 0, some, read_rows(c, i, t, some, column, i ? at(out, 0, some) : v_set1(0)));
+    }
+    for (int64_t r = 0; r < rows; r++) state[(i + r) * c->stride] = column[r];
+  }
+}
+
+static void add_sums(const state_sums *c) {
+  real *row = (real *)c->state + c->d * c->stride;
+  add_column(c);
+  for (int64_t j = 0; j < c->e; j += LANES) {
+    vreal sum = v_load(row + j);
+    for (int64_t t = 0; t < c->tokens; t++) sum = v_add(v_load(reals(c->v, t * c->e + j)), sum);
+    v_store(row + j, sum);
+  }
+  for (int64_t t = 0; t < c->tokens; t++) row[c->e] += *reals(c->kept, t);
+}
+
 static void clean(void *x, int64_t n, bool tiny) {
   for (int64_t i = 0; i < n; i += LANES) {
     const int cnt = lanes_left((size_t)(n - i));
@@ -319,6 +376,28 @@ static void clean(void *x, int64_t n, bool tiny) {
 
 static void times(double by, const void *x, int64_t n, void *y) {
   for (int64_t i = 0; i < n; i++) ((real *)y)[i] = (real)(by * (double)((const real *)x)[i]);
+}
+
+typedef real eight_reals __attribute__((vector_size(8 * sizeof(real))));
+typedef double eight __attribute__((vector_size(64)));
+
+SMI void divide_row(double sum, int64_t n, real *y) {
+  const double by = sum == 0 ? 0 : 1 / sum;
+  for (int64_t j = 0; j < n; j += 8) {
+    eight_reals part;
+    memcpy(&part, y + j, sizeof part);
+    part = __builtin_convertvector(__builtin_convertvector(part, eight) * by, eight_reals);
+    memcpy(y + j, &part, sizeof part);
+  }
+}
+/* Some rows at a time, so that no vector is loaded whose halves were just stored. */
+static void divide(const void *sums, double eps, int64_t rows, int64_t n, void *y) {
+  enum { SOME = 4 };
+  for (int64_t t = 0, some; t < rows; t += some) {
+    some = rows - t < SOME ? rows - t : SOME;
+    for (int64_t i = t; i < t + some; i++) divide_row((double)*reals(sums, i) + eps, n, reals_to(y, i * n));
+    clean(reals_to(y, t * n), some * n, true);
+  }
 }
 
 typedef struct mapped {
@@ -333,9 +412,12 @@ SMI mapped mapped_of(int map, vreal x) {
     const vreal r = v_select(v_lt(x, zero), zero, x);
     return (mapped){v_mul(r, r), v_add(r, r)};
   }
-  if (map == STATE_EXP || map == STATE_ELU1) {
+  if (map == STATE_EXP) {
     const vreal e = v_exp(x);
-    if (map == STATE_EXP) return (mapped){e, e};
+    return (mapped){e, e};
+  }
+  if (map == STATE_ELU1) {
+    const vreal e = v_exp_down(v_min(zero, x)); /* of NaN, NaN */
     return (mapped){v_select(positive, v_add(x, one), e), v_select(positive, one, e)};
   }
   if (map == STATE_SILU) { /* x s, s + x s (1 - s); 0 at -inf, where x s would be NaN */
@@ -351,6 +433,8 @@ static void map_all(int map, double scale, const void *x, int64_t n, void *y, vo
   int64_t i = 0;
   for (; map == STATE_IDENTITY && !slope && i + LANES <= n; i += LANES)
     v_store((real *)y + i, v_mul(by, v_load((const real *)x + i)));
+  for (; map == STATE_ELU1 && !slope && i + LANES <= n; i += LANES)
+    v_store((real *)y + i, v_mul(by, mapped_of(STATE_ELU1, v_load((const real *)x + i)).y));
   for (; i < n; i += LANES) {
     const int cnt = lanes_left((size_t)(n - i));
     const mapped m = mapped_of(map, at(x, (size_t)i, cnt));
@@ -360,4 +444,4 @@ static void map_all(int map, double scale, const void *x, int64_t n, void *y, vo
 }
 
 const linear_attention_kernels SMX_FN(linear_attention_kernels) = {
-    walk, map_all, clean, times, SMX_FN(state_sin_cos), SMX_FN(state_normal)};
+    walk, add_sums, divide, map_all, clean, times, SMX_FN(state_sin_cos), SMX_FN(state_normal)};
