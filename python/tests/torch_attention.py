@@ -38,6 +38,8 @@ def problems():
         ("exp", {"norm": "l1"}),
         ("lssa", {"norm": "none"}),
         ("lssar", {"power": 2}),
+        ("lssar", {"power": 1, "offset": 0.5}),
+        ("lssar", {"power": 2.5}),
         ("self_adjust_range", {}),
         ("clipped", {"low": -0.1, "high": 1.2}),
         ("centred", {}),

@@ -238,9 +238,10 @@ SMI lssar_row lssar_row_at(const grading *g, int j) {
 }
 /* w, and X */
 SMI vreal lssar_part(lssar_row r, double n, real least, vreal s, vreal dp, vreal *w) {
-  const vreal one = v_set1(1), zero = v_set1(0), y = v_fma(s, r.gain, r.less),
-              rest = v_select(v_eq(r.power, one), one, power_of(y, n, least));
-  *w = v_mul(v_select(v_lt(y, zero), zero, y), rest);
+  const vreal one = v_set1(1), y = v_fma(s, r.gain, r.less);
+  const vreal rest = n == 0 ? v_select(v_lt(y, v_set1(0)), v_set1(0), one)
+                            : v_select(v_eq(r.power, one), one, power_of(y, n, least));
+  *w = v_mul(y, rest);
   return v_mul(v_mul(v_mul(r.power, r.gain), rest), v_sub(dp, r.delta));
 }
 /* The sum and the largest of s. */

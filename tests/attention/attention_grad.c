@@ -45,6 +45,9 @@ static const struct {
              {SMX_ATTENTION_CENTRED, {1.2, 0.3, 1e-3}},
              {SMX_ATTENTION_SHAPED, {0.7, 1.2, 0.9}},
              {SMX_ATTENTION_LSSAR, {3, 1, 3}},
+             {SMX_ATTENTION_LSSAR, {1, 0.5, 3}},
+             {SMX_ATTENTION_LSSAR, {2.5, 1, 3}},
+             {SMX_ATTENTION_LSSAR, {15, 1, 3}},
              {SMX_ATTENTION_UNIFIED, {0.5, -2, 2}}};
 enum { GRADS = COUNT_OF(kinds) };
 
@@ -232,6 +235,47 @@ static void bits_do_not_depend_on_how(void **state) {
 }
 
 /* What is broadcast has the sum of the gradients of its copies. */
+static int measures(int which) {
+  static const smx_attention_weights all[] = {SMX_ATTENTION_SELF_ADJUST_RANGE, SMX_ATTENTION_CLIPPED,
+                                              SMX_ATTENTION_CENTRED, SMX_ATTENTION_SHAPED,
+                                              SMX_ATTENTION_LSSAR};
+  for (size_t i = 0; i < COUNT_OF(all); i++)
+    if (kinds[which].weights == all[i]) return 1;
+  return 0;
+}
+
+/* Of kinds that measure their rows, a task with a head holds the pairs, unless there are too many
+ * keys, and two passes do not. */
+static void pairs_in_memory_are_those_computed_again(void **state) {
+  static const int64_t shapes[][7] = {{1, 2, 1, 300, 1100, 12, 20}, {1, 2, 2, 3, 16400, 4, 4}};
+  smx_context *seven;
+  assert_int_equal(
+      smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven),
+      0);
+  for (int which = 0; which < GRADS; which++)
+    for (int i = 0; i < 4 && measures(which); i++) {
+      const int64_t *n = shapes[i == 3];
+      acase a = acase_new(n[0], n[1], n[2], n[3], n[4], n[5], n[6]);
+      grads want, got;
+      set_kind(&a, which);
+      a.dtype = i == 1 ? SMX_F64 : SMX_F32, a.options.causal = i == 0, a.with_bias = a.with_mask = i == 1;
+      a.options.softcap = i == 2 ? 3 : 0, a.options.dropout = i == 2 ? 0.2 : 0,
+      a.options.key_start = 2048 * i;
+      acase_fill(&a, (uint64_t)which, 1);
+      upstream(&a, &want, 5, 1);
+      upstream(&a, &got, 5, 1);
+      backward(&a, &want, seven, ORDER_BHLD);
+      backward(&a, &got, NULL, ORDER_BHLD);
+      for (int x = 0; x < 3; x++)
+        if (memcmp(want.bytes[x], got.bytes[x], want.size[x]))
+          fail_msg("which %d, case %d: d%c differs", which, i, "qkv"[x]);
+      free_grads(&want);
+      free_grads(&got);
+      acase_free(&a);
+    }
+  smx_context_destroy(seven);
+}
+
 static void broadcast_gradients_are_sums(void **state) {
   acase a = acase_new(2, 4, 2, 300, 70, 8, 6);
   grads g;
@@ -408,6 +452,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gradients_are_differences),
       cmocka_unit_test(bits_do_not_depend_on_how),
+      cmocka_unit_test(pairs_in_memory_are_those_computed_again),
       cmocka_unit_test(broadcast_gradients_are_sums),
       cmocka_unit_test(what_is_hidden_has_no_gradient),
       cmocka_unit_test(packed_sequences_may_be_empty),
