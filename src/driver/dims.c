@@ -78,14 +78,21 @@ void dims_begin(dims *d, const smx_op *op, const double *param) {
 
 /* ---- shapes ---- */
 
+/* The dimensions, without what bounds the values: "t k | < experts". */
+static int shown(const smx_port *port) {
+  const char *bound = strstr(port->dims, " |");
+  return bound ? (int)(bound - port->dims) : (int)strlen(port->dims);
+}
+
 static smx_status fail_size(const dims *d, const smx_port *port, const char *prefix, int32_t at, int64_t size,
                             int64_t wanted, const dims_word *w) {
   const smx_label what = {d->op->name, prefix, port->name};
   char name[64] = "";
   if (w->kind == DIMS_NAME)
     snprintf(name, sizeof name, ", which is %.*s%s", (int)w->length, w->name, w->number ? "+1" : "");
-  return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld, not %lld%s; its dimensions are %s",
-                  SMX_LABEL_ARGS(what), (int)at, (long long)size, (long long)wanted, name, port->dims);
+  return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": shape[%d] is %lld, not %lld%s; its dimensions are %.*s",
+                  SMX_LABEL_ARGS(what), (int)at, (long long)size, (long long)wanted, name, shown(port),
+                  port->dims);
 }
 
 /* How many dimensions the words name, "..." aside; *lead: whether that is there. */
@@ -106,9 +113,9 @@ static smx_status check_ndim(const dims *d, const smx_port *port, const char *pr
   const int32_t count = count_words(d, port, &lead), rest = lead && d->lead >= 0 ? d->lead : 0;
   const bool more = lead && d->lead < 0;
   if (v->ndim == count + rest || (more && v->ndim > count)) return SMX_OK;
-  return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": has %d dimensions, not %d%s; they are %s", SMX_LABEL_ARGS(what),
-                  (int)v->ndim, (int)(count + rest), more ? " or more" : "",
-                  *port->dims ? port->dims : "none");
+  return smx_fail(SMX_ERR_SHAPE, SMX_LABEL ": has %d dimensions, not %d%s; they are %.*s",
+                  SMX_LABEL_ARGS(what), (int)v->ndim, (int)(count + rest), more ? " or more" : "",
+                  *port->dims ? shown(port) : 4, *port->dims ? port->dims : "none");
 }
 
 static smx_status take_lead(dims *d, const smx_port *port, const char *prefix, const smx_view *v,

@@ -90,14 +90,18 @@ static int64_t whole_at(const smx_view *v, const int64_t *index) {
 static smx_status check_below(const tensor_call *c, const smx_port *port, const smx_view *v, int64_t bound) {
   const smx_label what = label_of(c, "", port);
   int64_t index[SMX_MAX_DIMS] = {0}, number = 0, ignored = -1;
-  for (int32_t i = 0; port->flags & SMX_PORT_TARGET && i < c->op->param_count; i++)
+  const bool ignores = port->flags & SMX_PORT_TARGET;
+  char other[32] = "";
+  for (int32_t i = 0; ignores && i < c->op->param_count; i++)
     if (!strcmp(c->op->params[i].name, "ignore_index")) ignored = (int64_t)c->param[i];
   if (smx_view_elements(v) == 0) return SMX_OK;
   do {
     const int64_t value = whole_at(v, index);
-    if ((value < 0 || value >= bound) && !(port->flags & SMX_PORT_TARGET && value == ignored))
-      return smx_fail(SMX_ERR_TARGET, SMX_LABEL ": number %lld is %lld, not 0..%lld", SMX_LABEL_ARGS(what),
-                      (long long)number, (long long)value, (long long)bound - 1);
+    if ((value < 0 || value >= bound) && !(ignores && value == ignored)) {
+      if (ignores) snprintf(other, sizeof other, " or %lld", (long long)ignored);
+      return smx_fail(SMX_ERR_TARGET, SMX_LABEL ": number %lld is %lld, not 0..%lld%s", SMX_LABEL_ARGS(what),
+                      (long long)number, (long long)value, (long long)bound - 1, other);
+    }
     number++;
   } while (next_index(v, index));
   return SMX_OK;

@@ -1,7 +1,7 @@
 /* alone.c - proves that the experts of a token and their weights are, to the bit, those that it has
  * alone, whatever tokens are beside it: a choice among groups by sigmoids and a bias. Logits are
- * ordinary, tied, a few ULP apart, saturated, tiny, not finite; biases are small, large, not finite,
- * or such that sums of scores are equal. */
+ * ordinary, tied, a few ULP apart, saturated, tiny, not finite; biases are small, large, not
+ * finite, or such that sums of scores are equal. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -535,6 +535,16 @@ static void wrong_calls(void **state) {
   refused(smx_gate_topk(NULL, &gate, &tz, NULL, &tw, &ti), SMX_ERR_STRUCT, "gate.size is 8");
   refused(smx_gate_topk(NULL, NULL, NULL, NULL, &tw, &ti), SMX_ERR_NULL, "logits");
   refused(smx_moe_rows(&moe, 1, 1, &rows), SMX_ERR_PARAM, "experts");
+  const smx_moe two = {.size = sizeof two, .experts = 2};
+  const smx_tensor one = wholes(i, 1, &four), pairs = wholes((int64_t[]){0, 1, -1, 7}, 2, (int64_t[]){2, 2});
+  refused(smx_moe_permutation(NULL, &two, &one, NULL, NULL, NULL, NULL, NULL), SMX_ERR_SHAPE,
+          "index: has 1 dimensions, not 2; they are t k");
+  assert_null(strchr(smx_last_error(), '<'));
+  int64_t slots[4], sources[4], offsets[3], three = 3;
+  const smx_tensor ts = wholes(slots, 2, pairs.shape), tsource = wholes(sources, 1, &four),
+                   to = wholes(offsets, 1, &three);
+  refused(smx_moe_permutation(NULL, &two, &pairs, NULL, &ts, &tsource, &to, NULL), SMX_ERR_TARGET,
+          "index: number 3 is 7, not 0..1 or -1");
   refused(smx_moe_rows(NULL, 1, 1, &rows), SMX_ERR_NULL, "moe");
   moe.experts = 1000000000, moe.align = 1000000000;
   refused(smx_moe_rows(&moe, 1, 1, &rows), SMX_ERR_SHAPE, "too many rows");
