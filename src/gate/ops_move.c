@@ -3,7 +3,7 @@
 #include "engine/loops.h"
 #include "mixture.h"
 
-enum { MOST = 8 /* rows that are added before the sum is stored */, AHEAD = 8192 /* bytes */ };
+enum { MOST = 8 /* rows that are added before the sum is stored */, AHEAD = 32768 /* bytes */ };
 
 /* Some items of a row: where their rows are, and their weights. */
 typedef struct items {
@@ -60,7 +60,7 @@ SMI void add_items(const target *a, const items *t, const items *later, bool wei
   const vreal zero = v_set1(0);
   int64_t i = 0;
   for (; i + LANES <= a->n; i += LANES) {
-    for (int j = 0; j < later->count; j++) v_prefetch(later->x[j] + i);
+    for (int j = 0; j < later->count; j++) v_prefetch_far(later->x[j] + i);
     const vreal sum = sum_of(t, weighs, a->others, a->others ? v_load(a->to + i) : zero, i, LANES);
     put_sum(a, a->clean ? v_clean(sum) : sum, i);
   }
