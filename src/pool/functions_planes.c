@@ -3,6 +3,7 @@
  * (pool.h). A task has some rows of outputs of an image, or some images that are small. */
 #include "functions_planes.h"
 #include "cpu/cpu.h"
+#include "engine/machine.h"
 #include "functions_forms.h"
 
 enum {
@@ -16,6 +17,7 @@ typedef struct planes_call {
   const pool_kernels *kernels;
   pool_shape s;
   bool mean, padded, lines; /* lines: a vector has cells of a window, not windows */
+  bool far;                 /* no cache holds cells and outputs */
   double divisor;           /* what all means divide by, or 0 */
   int64_t *index;
   int64_t bytes;                  /* of a cell */
@@ -28,6 +30,7 @@ static void run_kernel(void *arg, const pool_windows *form, int64_t x, int64_t y
   const char *from = p->c->in.view[0].data + x * p->bytes;
   char *to = p->c->out.view[0].data + y * p->bytes;
   pool_windows w = *form;
+  w.far = p->far && !p->index;
   if (!p->mean) {
     if (p->lines) p->kernels->highest(&w, from, to);
     else p->kernels->largest(&w, from, to, p->index ? p->index + y : NULL);
@@ -35,6 +38,7 @@ static void run_kernel(void *arg, const pool_windows *form, int64_t x, int64_t y
   }
   w.divisor = p->divisor;
   if (!(w.divisor > 0)) w.divisor = (double)(p->padded ? w.whole : w.cells[0] * w.cells[1] * w.cells[2]);
+  w.inverse = 1 / w.divisor;
   w.exact = w.divisor >= 1 && w.divisor < 0x1p62 && ((int64_t)w.divisor & ((int64_t)w.divisor - 1)) == 0;
   if (p->s.axis[2].adaptive) p->kernels->bins(&w, from, to);
   else p->kernels->means(&w, from, to);
@@ -68,6 +72,8 @@ void pool_planes(const tensor_call *c, double mix) {
   p.lines = p.s.channels == 1 && wide->step == 1 && !p.index &&
             (wide->adaptive || (!p.mean && wide->stride > POOL_STEP));
   if (p.s.planes == 0 || p.s.outputs == 0) return;
+  /* Half of all bytes, so that outputs of some MB stay in the last-level cache. */
+  p.far = writing_for((size_t)(p.s.planes * (p.s.cells + p.s.outputs) * p.bytes / 2)) == WRITE_STREAMING;
   p.images = p.s.planes / p.s.channels, p.rows = p.s.axis[0].outputs * p.s.axis[1].outputs;
   p.task_rows = OUTPUTS / (wide->outputs * p.s.channels + 1) + 1, p.task_images = 1;
   if (p.task_rows >= p.rows) {

@@ -143,30 +143,144 @@ SMI void put_places(const fold *a, int64_t at, int64_t number, int cnt, int64_t 
 }
 
 /* Divisions by a power of two are exact products. */
-SMI vreal mean_of(const fold *a, const pool_windows *w) {
-  return v_clean(v_narrow(w->exact ? v_wide_mul(a->sum, 1 / w->divisor) : v_wide_div(a->sum, w->divisor)));
+SMI v_wide divided(const fold *a, const pool_windows *w) {
+  return w->exact ? v_wide_mul(a->sum, w->inverse) : v_wide_div(a->sum, w->divisor);
+}
+SMI vreal mean_of(const fold *a, const pool_windows *w) { return v_clean(v_narrow(divided(a, w))); }
+
+/* `rows` rows of windows from number r on, which begin at x. stream: outputs are whole lines of
+ * memory. */
+typedef struct part {
+  const pool_windows *w;
+  int64_t r, rows, count;
+  const real *x;
+  real *y;
+  int64_t *index;
+  bool stream;
+} part;
+
+enum { AHEAD = 4096 }; /* bytes that are fetched before they are wanted, of what no cache holds */
+SMI void fetch_ahead(const real *x) { v_prefetch((const char *)x + AHEAD); }
+SMI void put_whole(bool stream, real *y, vreal v) {
+  if (stream) v_stream(y, v);
+  else v_store(y, v);
 }
 
-/* The windows of row r from number i on. */
-SMI void put_windows(what kind, const pool_windows *w, const fold *a, int64_t r, int64_t i, int cnt, real *y,
-                     int64_t *index) {
-  const int64_t to = r * w->pitch + i;
-  put(y + to, 0, cnt, kind == SUM ? mean_of(a, w) : largest_of(a));
-  if (kind == PLACES) put_places(a, w->at + r * w->row_number + i * w->number, w->number, cnt, index + to);
+/* From row to row, and from vector to vector of a row; the last one is whole: it does some windows
+ * again. */
+SMI void next_row(part *p) {
+  p->r++, p->rows--, p->x += p->w->row_step, p->y += p->w->pitch;
+  if (p->index) p->index += p->w->pitch;
 }
-SMI void each(what kind, const pool_windows *w, const real *x, real *y, int64_t *index) {
-  for (int64_t r = 0; r < w->rows; r++, x += w->row_step) {
-    int64_t i = 0;
-    for (; w->step == 1 && i + LANES <= w->count; i += LANES) {
-      const fold a = take_neighbours(kind, w, x + i, LANES);
-      put_windows(kind, w, &a, r, i, LANES, y, index);
-    }
-    for (; i < w->count; i += LANES) {
-      const int cnt = lanes_left((size_t)(w->count - i));
-      const fold a = take_windows(kind, w, x + i * w->step, cnt);
-      put_windows(kind, w, &a, r, i, cnt, y, index);
+SMI int64_t next_whole(const part *p, int64_t i) {
+  return i + LANES < p->count && i + 2 * LANES > p->count ? p->count - LANES : i + LANES;
+}
+
+/* Windows of 2 x 2 neighbours, which lie side by side. */
+SMI void four_cells(what kind, part p) {
+  const bool far = p.w->far, stream = p.stream;
+  for (; p.rows > 0; next_row(&p)) {
+    const real *x[4] = {p.x, p.x + p.w->apart[2], p.x + p.w->apart[1], p.x + p.w->apart[1] + p.w->apart[2]};
+    for (int64_t i = 0; i < p.count; i = next_whole(&p, i)) {
+      fold a = begin();
+      if (far) fetch_ahead(x[0] + i), fetch_ahead(x[1] + i), fetch_ahead(x[2] + i), fetch_ahead(x[3] + i);
+      a.sum = v_widen_at(x[0] + i);
+      _Pragma("GCC unroll 4") for (int k = 0; k < 4; k++) {
+        if (kind == LARGEST) take(kind, &a, v_load(x[k] + i), 0);
+        else if (k > 0) a.sum = v_wide_add(a.sum, v_widen_at(x[k] + i));
+      }
+      put_whole(stream, p.y + i, kind == SUM ? mean_of(&a, p.w) : largest_of(&a));
     }
   }
+}
+
+/* Windows that are two neighbours wide and 2 apart: the lines of all windows become one, whose
+ * neighbours are then compared. */
+SMI vreal or_nan(const fold *a) { return v_select(a->good, a->most, v_set1(r_nan())); }
+SMI vreal largest_of_pairs(const pool_windows *w, int64_t deep, int64_t tall, bool far, const real *x) {
+  fold low = begin(), high = begin();
+  for (int64_t d = 0; d < deep; d++)
+    for (int64_t h = 0; h < tall; h++) {
+      const real *from = x + d * w->apart[0] + h * w->apart[1];
+      if (far) fetch_ahead(from), fetch_ahead(from + LANES);
+      take(LARGEST, &low, v_load(from), 0), take(LARGEST, &high, v_load(from + LANES), 0);
+    }
+  const vreal in[2] = {or_nan(&low), or_nan(&high)};
+  vreal out[2];
+  v_split_2(in, out);
+  const vmask good = m_and(v_eq(out[0], out[0]), v_eq(out[1], out[1]));
+  return v_select(good, v_flush_tiny(v_max(out[1], out[0])), v_set1(r_nan()));
+}
+SMI vreal mean_of_pairs(const pool_windows *w, int64_t deep, int64_t tall, bool far, const real *x) {
+  fold a = begin();
+  v_wide cells[2];
+  for (int64_t d = 0; d < deep; d++)
+    _Pragma("GCC unroll 2") for (int64_t h = 0; h < tall; h++) {
+      const real *from = x + d * w->apart[0] + h * w->apart[1];
+      if (far) fetch_ahead(from), fetch_ahead(from + LANES);
+      v_widen_pairs(from, cells);
+      a.sum = v_wide_add(d + h == 0 ? cells[0] : v_wide_add(a.sum, cells[0]), cells[1]);
+    }
+  return v_clean(v_narrow_pairs(divided(&a, w)));
+}
+SMI void pairs_of(what kind, part p, int64_t deep, int64_t tall) {
+  const bool far = p.w->far, stream = p.stream;
+  for (; p.rows > 0; next_row(&p))
+    for (int64_t i = 0; i < p.count; i = next_whole(&p, i)) {
+      const real *x = p.x + 2 * i;
+      put_whole(stream, p.y + i,
+                kind == SUM ? mean_of_pairs(p.w, deep, tall, far, x)
+                            : largest_of_pairs(p.w, deep, tall, far, x));
+    }
+}
+SMI void pairs(what kind, const part *p) {
+  const int64_t *cells = p->w->cells;
+  if (kind == SUM && cells[0] == 1 && cells[1] == 2) pairs_of(kind, *p, 1, 2);
+  else pairs_of(kind, *p, cells[0], cells[1]);
+}
+
+SMI void put_any(what kind, const part *p, const fold *a, int64_t i, int cnt) {
+  const pool_windows *w = p->w;
+  put(p->y + i, 0, cnt, kind == SUM ? mean_of(a, w) : largest_of(a));
+  if (kind == PLACES)
+    put_places(a, w->at + p->r * w->row_number + i * w->number, w->number, cnt, p->index + i);
+}
+SMI void any_cells(what kind, part p) {
+  for (; p.rows > 0; next_row(&p)) {
+    int64_t i = 0;
+    for (; p.w->step == 1 && i + LANES <= p.count; i += LANES) {
+      const fold a = take_neighbours(kind, p.w, p.x + i, LANES);
+      put_any(kind, &p, &a, i, LANES);
+    }
+    for (; i < p.count; i += LANES) {
+      const int cnt = lanes_left((size_t)(p.count - i));
+      const fold a = take_windows(kind, p.w, p.x + i * p.w->step, cnt);
+      put_any(kind, &p, &a, i, cnt);
+    }
+  }
+}
+
+SMI void all_cells(what kind, const part *p) {
+  const pool_windows *w = p->w;
+  const bool two = kind != PLACES && p->count >= LANES && w->cells[2] == 2;
+  if (two && w->step == 1 && w->cells[1] == 2 && w->cells[0] == 1) four_cells(kind, *p);
+  else if (two && w->step == 2 && w->apart[2] == 1) pairs(kind, p);
+  else any_cells(kind, *p);
+}
+NOINLINE void part_of_largest(const part *p) { all_cells(LARGEST, p); }
+NOINLINE void part_of_places(const part *p) { all_cells(PLACES, p); }
+NOINLINE void part_of_means(const part *p) { all_cells(SUM, p); }
+typedef void part_fn(const part *p);
+
+/* What no cache will hold is written by streaming stores, if its vectors are lines of memory. Others
+ * would have to wait in the first-level cache for whole lines, which is slower than ordinary
+ * stores. */
+static void each(const pool_windows *w, const real *x, real *y, int64_t *index, part_fn *one) {
+  const bool stream =
+      w->far && w->step == 1 && (w->count | w->pitch) % LANES == 0 && (uintptr_t)y % 64 == 0;
+  const part p = {w, 0, w->rows, w->count, x, y, index, stream};
+  one(&p);
+  if (stream) v_stream_end();
 }
 
 /* Large windows of channels line by line, so that memory is read in its order: y has what is
@@ -188,7 +302,7 @@ static void tall(const pool_windows *w, const real *x, real *y) {
 
 static void largest(const pool_windows *w, const void *x, void *y, int64_t *index) {
   if (index) {
-    each(PLACES, w, x, y, index);
+    each(w, x, y, index, part_of_places);
     return;
   }
   if (w->step == 1 && w->count > LANES && w->cells[0] * w->cells[1] > 1 &&
@@ -196,9 +310,9 @@ static void largest(const pool_windows *w, const void *x, void *y, int64_t *inde
     tall(w, x, y);
     return;
   }
-  each(LARGEST, w, x, y, NULL);
+  each(w, x, y, NULL, part_of_largest);
 }
-static void means(const pool_windows *w, const void *x, void *y) { each(SUM, w, x, y, NULL); }
+static void means(const pool_windows *w, const void *x, void *y) { each(w, x, y, NULL, part_of_means); }
 
 static void highest(const pool_windows *w, const void *x, void *y) {
   for (int64_t r = 0; r < w->rows; r++) {
@@ -220,8 +334,9 @@ static void highest(const pool_windows *w, const void *x, void *y) {
 SMI double sum_of_line(const real *x, int64_t n) {
   if (n <= 8) return v_eight_total(v_eight_load(x, (int)n));
   v_eight_sums sum = v_eight_zero();
-  for (int64_t i = 0; i < n; i += LANES)
-    sum = v_eight_add(sum, v_widen(at(x, (size_t)i, lanes_left((size_t)(n - i)))));
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES) sum = v_eight_add(sum, v_widen_at(x + i));
+  if (i < n) sum = v_eight_add(sum, v_widen(at(x, (size_t)i, (int)(n - i))));
   return v_eight_total(sum);
 }
 

@@ -15,8 +15,9 @@ typedef struct pool_windows {
   /* The place of the first cell in the whole window, between cells that of the next ones, and how
    * many cells there are with those of the padding. */
   int64_t place, places[3], whole;
-  double divisor; /* of means */
-  bool exact;     /* it is a power of two */
+  double divisor, inverse; /* of means; 1 / divisor */
+  bool exact;              /* divisor is a power of two */
+  bool far;                /* no cache holds cells and outputs */
   /* The same in cells of a plane, for the index of a maximum: that of the first window, from a row
    * and a window to the next, and between cells. */
   int64_t at, row_number, number, between[3];

@@ -79,6 +79,56 @@ SMI v_wide v_wide_div(v_wide a, double by) {
   return a;
 }
 
+/* LANES numbers of memory. */
+SMI v_wide v_widen_at(const real *p) {
+#if SMX_REAL == 32 && PIECE_BYTES == 64
+  return (v_wide){{(wide_piece)_mm512_cvtps_pd(_mm256_loadu_ps(p)),
+                   (wide_piece)_mm512_cvtps_pd(_mm256_loadu_ps(p + LANES / 2))}};
+#elif SMX_REAL == 32 && PIECE_BYTES == 32
+  v_wide w;
+  EACH_WIDE(i) w.part[i] = (wide_piece)_mm256_cvtps_pd(_mm_loadu_ps(p + i * WIDE_LANES));
+  return w;
+#else
+  return v_widen(v_load(p));
+#endif
+}
+
+/* The even and the odd ones of 2 LANES numbers, in an order that v_narrow_pairs() undoes: numbers
+ * are widened where they lie, and then shuffled within 16 bytes. */
+#if SMX_REAL == 32 && PIECE_BYTES > 16
+SMI void v_widen_pairs(const real *p, v_wide out[2]) {
+  const v_wide low = v_widen_at(p), high = v_widen_at(p + LANES);
+  EACH_WIDE(i) {
+    const wide_piece a = i < WIDES / 2 ? low.part[2 * i % WIDES] : high.part[2 * i % WIDES],
+                     b = i < WIDES / 2 ? low.part[2 * i % WIDES + 1] : high.part[2 * i % WIDES + 1];
+#if PIECE_BYTES == 64
+    out[0].part[i] = (wide_piece)_mm512_unpacklo_pd((__m512d)a, (__m512d)b);
+    out[1].part[i] = (wide_piece)_mm512_unpackhi_pd((__m512d)a, (__m512d)b);
+#else
+    out[0].part[i] = (wide_piece)_mm256_unpacklo_pd((__m256d)a, (__m256d)b);
+    out[1].part[i] = (wide_piece)_mm256_unpackhi_pd((__m256d)a, (__m256d)b);
+#endif
+  }
+}
+SMI vreal v_narrow_pairs(v_wide w) {
+  const vreal x = v_narrow(w);
+#if PIECE_BYTES == 64
+  const __m512i order = _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+  return _mm512_permutexvar_ps(order, x);
+#else
+  return (vreal){_mm256_permute_ps(x.a, 0xd8), _mm256_permute_ps(x.b, 0xd8)};
+#endif
+}
+#else
+SMI void v_widen_pairs(const real *p, v_wide out[2]) {
+  const vreal in[2] = {v_load(p), v_load(p + LANES)};
+  vreal x[2];
+  v_split_2(in, x);
+  out[0] = v_widen(x[0]), out[1] = v_widen(x[1]);
+}
+SMI vreal v_narrow_pairs(v_wide w) { return v_narrow(w); }
+#endif
+
 /* Eight sums: number i of a run goes to sum i % 8. */
 enum { EIGHT_PIECES = 8 / WIDE_LANES };
 typedef struct v_eight_sums {
