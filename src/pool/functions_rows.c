@@ -11,6 +11,7 @@
 #include "functions_lines.h"
 
 enum {
+  TASKS = 16,      /* of a chunk of whole rows, at most */
   CHUNK = 1 << 16, /* elements of a chunk of windows, which stay in the second-level cache */
   COLUMNS = 64     /* windows of fewer cells are columns, side by side */
 };
@@ -30,7 +31,8 @@ typedef struct rows_call {
   bool hidden;                /* windows may have absent cells */
   int64_t most, first, count; /* outputs of a chunk */
   int64_t bytes;              /* of a cell */
-  int64_t row;                /* outputs of a row, of all channels: a chunk has whole ones; 0: it need not */
+  bool ordinary[TASKS];
+  int64_t row; /* outputs of a row, of all channels: a chunk has whole ones; 0: it need not */
 } rows_call;
 
 /* Where place k of window i of the chunk is: k place + i window. */
@@ -41,25 +43,51 @@ static windows windows_of(const rows_call *r, void *matrix) {
 
 /* ---- chunks of whole rows of outputs, as columns ---- */
 
-enum { TASKS = 16 }; /* of a chunk, at most */
-
 static int64_t row_of_task(const rows_call *r, int64_t task) { return r->count / r->row * task / TASKS; }
 
-static void gather_form(void *arg, const pool_windows *w, int64_t x, int64_t y) {
-  const rows_call *r = arg;
-  r->kernels->gather(w, r->c->in.view[0].data + x * r->bytes, r->count, r->x + (y - r->first) * r->bytes);
-}
-static void gather_rows(void *arg, int64_t task) {
-  rows_call *r = arg;
+static void each_row(rows_call *r, int64_t task, pool_form_fn *f, void *arg) {
   const int64_t high = r->s.axis[0].outputs * r->s.axis[1].outputs, before = r->first / r->row;
   const int64_t end = before + row_of_task(r, task + 1);
   for (int64_t row = before + row_of_task(r, task), next; row < end; row = next) {
     const int64_t image = row / high, last = (image + 1) * high;
     next = last < end ? last : end;
     const pool_rows rows = {image, 1, row - image * high, next - image * high, false};
-    pool_each_form(&r->s, &rows, gather_form, r);
+    pool_each_form(&r->s, &rows, f, arg);
   }
 }
+
+static void gather_form(void *arg, const pool_windows *w, int64_t x, int64_t y) {
+  const rows_call *r = arg;
+  r->kernels->gather(w, r->c->in.view[0].data + x * r->bytes, r->count, r->x + (y - r->first) * r->bytes);
+}
+static void gather_rows(void *arg, int64_t task) { each_row(arg, task, gather_form, arg); }
+
+/* Windows that are a mean at once, unless some are no ordinary ones. */
+typedef struct softening {
+  const rows_call *r;
+  bool *ordinary;
+} softening;
+static void soften_form(void *arg, const pool_windows *w, int64_t x, int64_t y) {
+  const softening *s = arg;
+  const rows_call *r = s->r;
+  const char *from = r->c->in.view[0].data + x * r->bytes;
+  char *to = r->c->out.view[0].data + y * r->bytes;
+  *s->ordinary = *s->ordinary && r->kernels->soften(w, r->s.window, from, to);
+}
+static void soften_rows(void *arg, int64_t task) {
+  rows_call *r = arg;
+  r->ordinary[task] = true;
+  each_row(r, task, soften_form, &(softening){r, r->ordinary + task});
+}
+static bool all_softened(rows_call *r) {
+  const bool refuses = smx_context_on_empty(r->c->ctx) == SMX_EMPTY_ERROR; /* before it writes */
+  if (!r->row || r->what != MEAN || r->beta != 1 || r->s.window >= POOL_SOFT || refuses) return false;
+  smx_parallel(r->c->ctx, TASKS, soften_rows, r);
+  for (int task = 0; task < TASKS; task++)
+    if (!r->ordinary[task]) return false;
+  return true;
+}
+
 static void weigh_rows(void *arg, int64_t task) {
   const rows_call *r = arg;
   r->kernels->weigh(r->x, r->weights, r->s.window, r->count, row_of_task(r, task) * r->row,
@@ -114,6 +142,7 @@ static smx_status call_softmax(rows_call *r) {
 static smx_status run_chunk(rows_call *r) {
   const int64_t n = r->count * r->s.window;
   const windows w = windows_of(r, r->x);
+  if (all_softened(r)) return SMX_OK;
   if (r->hidden) r->lines->hide(r->x, n);
   smx_parallel(r->c->ctx, r->row ? TASKS : planes_of(r), r->row ? gather_rows : gather_plane, r);
   if (r->what != LSE && r->beta != 1) r->lines->scale(r->x, r->beta, n, r->weights);

@@ -2,9 +2,9 @@
  * type. A vector has the same cell of LANES windows side by side: neighbours in a row, or channels
  * where these are the last dimension. */
 #include "ada.h"
-#include "engine/loops.h"
+#include "cells.h"
 #include "math.h"
-#include "split.h"
+#include "soft.h"
 #include "wide.h"
 
 /* What is known of the windows of a vector. */
@@ -32,33 +32,6 @@ SMI void take(what kind, fold *a, vreal x, int64_t distance) {
   if (kind == PLACES) a->place = v_select(v_lt(a->most, x), v_set1((real)distance), a->place);
   a->most = v_max(x, a->most);
 }
-
-/* Numbers p[i step], of cnt windows. */
-SMI vreal spaced(const real *p, int64_t step, int cnt) {
-  real lanes[LANES] = {0};
-  if (step == 1) return at(p, 0, cnt);
-  for (int i = 0; i < cnt; i++) lanes[i] = p[i * step];
-  return v_load(lanes);
-}
-
-/* Cells side by side of cnt windows that are `step` apart: `step` vectors of them. */
-SMI void split(const real *p, int step, int cnt, vreal *out) {
-  vreal in[POOL_STEP];
-  for (int u = 0; u < step; u++) {
-    const int left = step * cnt - u * LANES;
-    in[u] = left >= LANES ? v_load(p + u * LANES) : v_load_n(p + u * LANES, left > 0 ? left : 0, 0);
-  }
-  if (step == 2) v_split_2(in, out);
-  else v_split_3(in, out);
-}
-
-/* What `row` is of a row of windows: the cells of a line of them, the first of which has place
- * `distance`. */
-typedef struct line {
-  const real *p;
-  int64_t cells, apart, step, distance, between;
-  int cnt;
-} line;
 
 /* Windows 2 or 3 apart have so many neighbours in one go; the last of an odd number is in the same
  * pair as the one before. Returns how many cells were taken. */
@@ -97,12 +70,6 @@ SMI void take_line(what kind, fold *a, const line *l) {
   }
   for (; j < l->cells; j++)
     take(kind, a, spaced(l->p + j * l->apart, l->step, l->cnt), l->distance + j * l->between);
-}
-
-/* The line at depth d and height h of the windows that begin at x. */
-SMI line line_at(const pool_windows *w, const real *x, int64_t d, int64_t h, int cnt) {
-  return (line){x + d * w->apart[0] + h * w->apart[1], w->cells[2],   w->apart[2], w->step,
-                d * w->between[0] + h * w->between[1], w->between[2], cnt};
 }
 
 SMI fold take_windows(what kind, const pool_windows *w, const real *x, int cnt) {
@@ -166,22 +133,16 @@ SMI void put_whole(bool stream, real *y, vreal v) {
   else v_store(y, v);
 }
 
-/* From row to row, and from vector to vector of a row; the last one is whole: it does some windows
- * again. */
 SMI void next_row(part *p) {
   p->r++, p->rows--, p->x += p->w->row_step, p->y += p->w->pitch;
   if (p->index) p->index += p->w->pitch;
 }
-SMI int64_t next_whole(const part *p, int64_t i) {
-  return i + LANES < p->count && i + 2 * LANES > p->count ? p->count - LANES : i + LANES;
-}
-
 /* Windows of 2 x 2 neighbours, which lie side by side. */
 SMI void four_cells(what kind, part p) {
   const bool far = p.w->far, stream = p.stream;
   for (; p.rows > 0; next_row(&p)) {
     const real *x[4] = {p.x, p.x + p.w->apart[2], p.x + p.w->apart[1], p.x + p.w->apart[1] + p.w->apart[2]};
-    for (int64_t i = 0; i < p.count; i = next_whole(&p, i)) {
+    for (int64_t i = 0; i < p.count; i = next_whole(p.count, i)) {
       fold a = begin();
       if (far) fetch_ahead(x[0] + i), fetch_ahead(x[1] + i), fetch_ahead(x[2] + i), fetch_ahead(x[3] + i);
       a.sum = v_widen_at(x[0] + i);
@@ -214,8 +175,7 @@ SMI vreal largest_of_pairs(const pool_windows *w, int64_t deep, int64_t tall, bo
 SMI vreal mean_of_pairs(const pool_windows *w, int64_t deep, int64_t tall, bool far, const real *x) {
   fold a = begin();
   v_wide cells[2];
-  for (int64_t d = 0; d < deep; d++)
-    _Pragma("GCC unroll 2") for (int64_t h = 0; h < tall; h++) {
+  for (int64_t d = 0; d < deep; d++) _Pragma("GCC unroll 2") for (int64_t h = 0; h < tall; h++) {
       const real *from = x + d * w->apart[0] + h * w->apart[1];
       if (far) fetch_ahead(from), fetch_ahead(from + LANES);
       v_widen_pairs(from, cells);
@@ -226,7 +186,7 @@ SMI vreal mean_of_pairs(const pool_windows *w, int64_t deep, int64_t tall, bool 
 SMI void pairs_of(what kind, part p, int64_t deep, int64_t tall) {
   const bool far = p.w->far, stream = p.stream;
   for (; p.rows > 0; next_row(&p))
-    for (int64_t i = 0; i < p.count; i = next_whole(&p, i)) {
+    for (int64_t i = 0; i < p.count; i = next_whole(p.count, i)) {
       const real *x = p.x + 2 * i;
       put_whole(stream, p.y + i,
                 kind == SUM ? mean_of_pairs(p.w, deep, tall, far, x)
@@ -272,12 +232,11 @@ NOINLINE void part_of_places(const part *p) { all_cells(PLACES, p); }
 NOINLINE void part_of_means(const part *p) { all_cells(SUM, p); }
 typedef void part_fn(const part *p);
 
-/* What no cache will hold is written by streaming stores, if its vectors are lines of memory. Others
- * would have to wait in the first-level cache for whole lines, which is slower than ordinary
+/* What no cache will hold is written by streaming stores, if its vectors are lines of memory.
+ * Others would have to wait in the first-level cache for whole lines, which is slower than ordinary
  * stores. */
 static void each(const pool_windows *w, const real *x, real *y, int64_t *index, part_fn *one) {
-  const bool stream =
-      w->far && w->step == 1 && (w->count | w->pitch) % LANES == 0 && (uintptr_t)y % 64 == 0;
+  const bool stream = w->far && w->step == 1 && (w->count | w->pitch) % LANES == 0 && (uintptr_t)y % 64 == 0;
   const part p = {w, 0, w->rows, w->count, x, y, index, stream};
   one(&p);
   if (stream) v_stream_end();
@@ -422,39 +381,11 @@ static void bins(const pool_windows *w, const void *x, void *y) {
 
 /* ---- windows as a matrix ---- */
 
-/* Where a place of some windows goes to. */
-typedef struct column {
-  real *to;
-  int64_t distance;
-} column;
-
-SMI void put_cell(const column *c, int64_t place, int cnt, vreal x) {
-  put(c->to + place * c->distance, 0, cnt, x);
-}
-
-static void gather_line(const line *l, int64_t place, const column *c) {
-  int64_t j = 0;
-  vreal x[2];
-  if (SMX_REAL == 32 && l->apart == 1 && l->step == 2)
-    for (; j + 2 <= l->cells; j += 2) {
-      split(l->p + j, 2, l->cnt, x);
-      put_cell(c, place + j, l->cnt, x[0]), put_cell(c, place + j + 1, l->cnt, x[1]);
-    }
-  for (; j < l->cells; j++) put_cell(c, place + j, l->cnt, spaced(l->p + j * l->apart, l->step, l->cnt));
-}
-
 static void gather(const pool_windows *w, const void *from, int64_t distance, void *matrix) {
   for (int64_t r = 0; r < w->rows; r++)
-    for (int64_t i = 0; i < w->count; i += LANES) {
-      const int cnt = lanes_left((size_t)(w->count - i));
-      const column c = {(real *)matrix + r * w->pitch + i, distance};
-      const real *x = (const real *)from + r * w->row_step + i * w->step;
-      for (int64_t d = 0; d < w->cells[0]; d++)
-        for (int64_t h = 0; h < w->cells[1]; h++) {
-          const line l = line_at(w, x, d, h, cnt);
-          gather_line(&l, w->place + d * w->places[0] + h * w->places[1], &c);
-        }
-    }
+    for (int64_t i = 0; i < w->count; i += LANES)
+      gather_windows(w, (const real *)from + r * w->row_step + i * w->step,
+                     lanes_left((size_t)(w->count - i)), (real *)matrix + r * w->pitch + i, distance);
 }
 
 static void weigh(const void *cells, const void *weights, int64_t places, int64_t distance, int64_t first,
@@ -474,4 +405,5 @@ static void weigh(const void *cells, const void *weights, int64_t places, int64_
   }
 }
 
-const pool_kernels SMX_FN(pool_kernels) = {largest, highest, means, bins, gather, weigh, POOL_ADA};
+const pool_kernels SMX_FN(pool_kernels) = {largest, highest, means, bins, gather, weigh, SMX_FN(pool_soften),
+                                           POOL_ADA};

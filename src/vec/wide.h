@@ -70,6 +70,20 @@ SMI v_wide v_wide_fold(v_wide sum, v_wide a, v_wide b) { /* rounded twice */
   EACH_WIDE(p) sum.part[p] += a.part[p] * b.part[p];
   return sum;
 }
+/* The same of numbers whose product is exact in double if they are f32. */
+SMI v_wide v_wide_fold_exact(v_wide sum, v_wide a, v_wide b) {
+#if SMX_REAL == 32 && PIECE_BYTES == 64
+  EACH_WIDE(p)
+  sum.part[p] = (wide_piece)_mm512_fmadd_pd((__m512d)a.part[p], (__m512d)b.part[p], (__m512d)sum.part[p]);
+  return sum;
+#elif SMX_REAL == 32 && PIECE_BYTES == 32
+  EACH_WIDE(p)
+  sum.part[p] = (wide_piece)_mm256_fmadd_pd((__m256d)a.part[p], (__m256d)b.part[p], (__m256d)sum.part[p]);
+  return sum;
+#else
+  return v_wide_fold(sum, a, b);
+#endif
+}
 SMI v_wide v_wide_mul(v_wide a, double by) {
   EACH_WIDE(p) a.part[p] *= by;
   return a;
