@@ -9,6 +9,9 @@
 static int choose_format(const options *o, const io_format **format) {
   if (o->out_format) *format = io_format_named(o->out_format);
   else *format = strcmp(o->out, "-") == 0 ? io_format_named("npy") : io_format_of(o->out);
+  if (*format && !(*format)->begin)
+    return fault(EXIT_USAGE, "%s: format %s is only read; softmax pool draws results with --preview", o->out,
+                 (*format)->name);
   return *format ? EXIT_OK
                  : fault(EXIT_USAGE, "%s: the extension is that of no format; --out-format F chooses one",
                          o->out);

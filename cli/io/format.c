@@ -63,6 +63,11 @@ static const io_format formats[] = {
      .read = raw_read,
      .begin = raw_begin,
      .put = plain_put},
+    {.name = "png",
+     .extensions = ".png",
+     .about = "a picture, only read: f32 between 0 and 1 as stored, [height, width] of grey, else [channels, "
+              "height, width]",
+     .read = png_format_read},
 };
 
 const io_format *io_format_at(size_t i) { return i < sizeof formats / sizeof *formats ? &formats[i] : NULL; }
@@ -175,7 +180,7 @@ static char *split_member(char *path) {
 static const io_format *choose(const char *path, const io_source *s, const io_hints *hints) {
   static const struct {
     const char *magic, *format;
-  } magics[] = {{"\x93NUMPY", "npy"}, {"PK\x03\x04", "npz"}, {"PK\x05\x06", "npz"}};
+  } magics[] = {{"\x93NUMPY", "npy"}, {"PK\x03\x04", "npz"}, {"PK\x05\x06", "npz"}, {"\x89PNG\r\n", "png"}};
   const io_format *f = hints->format ? io_format_named(hints->format) : io_format_of(path);
   if (f) return f;
   if (hints->shape) return io_format_named("raw");

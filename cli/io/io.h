@@ -68,7 +68,7 @@ struct io_format {
   bool container; /* holds several arrays by name */
   char separator; /* of text */
   int (*read)(const io_source *source, const io_hints *hints, io_array *array);
-  int (*begin)(io_writer *w);
+  int (*begin)(io_writer *w); /* NULL: it is only read */
   int (*put)(io_writer *w, int32_t i, const void *data, size_t bytes);
   int (*end)(io_writer *w);
   void (*drop)(io_writer *w); /* frees state; after end, or instead of it */
@@ -124,6 +124,7 @@ int text_put(io_writer *w, int32_t i, const void *data, size_t bytes);
 void text_drop(io_writer *w);
 int raw_read(const io_source *source, const io_hints *hints, io_array *array);
 int raw_begin(io_writer *w);
+int png_format_read(const io_source *source, const io_hints *hints, io_array *array);
 int plain_put(io_writer *w, int32_t i, const void *data, size_t bytes);
 
 #endif

@@ -3,6 +3,7 @@ import io
 import json
 import struct
 import zipfile
+import zlib
 
 CODES = {"f16": "e", "f32": "f", "f64": "d", "i32": "i", "i64": "q", "u8": "B", "bool": "B"}
 NPY = {"f16": "f2", "f32": "f4", "f64": "f8", "i32": "i4", "i64": "i8", "u8": "u1", "bool": "b1", "bf16": "V2"}
@@ -134,6 +135,16 @@ def read_safetensors(data):
         result[name] = (dtype, tuple(entry["shape"]), unpack(dtype, body[begin:end]))
         assert len(result[name][2]) == count(entry["shape"])
     return result
+
+
+def png(width, height, depth, color, pixels, *chunks):
+    """A picture: rows of bytes as PNG has them; chunks: (kind, bytes) before the pixels."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    size = len(pixels) // height
+    rows = b"".join(b"\0" + pixels[r * size:(r + 1) * size] for r in range(height if size else 0))
+    header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*c) for c in ((b"IHDR", header), *chunks, (b"IDAT", zlib.compress(rows)), (b"IEND", b"")))
 
 
 def text(shape, values, separator=","):

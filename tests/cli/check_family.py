@@ -1,9 +1,10 @@
 """Tests of the command: the verbs head, pairs, pool and nms."""
 import math
+import struct
 import subprocess
 
 import arrays as A
-from harness import S, REFUSED, close, fails, get, put, run, scores, test, UNWRITABLE, USAGE
+from harness import S, REFUSED, close, fails, get, path, put, run, scores, test, UNREADABLE, UNWRITABLE, USAGE
 from pictures import rows_of
 
 ROWS, D, CLASSES = 6, 4, 5
@@ -92,6 +93,39 @@ def previews():
     assert out.startswith(b"a.png: 32 x 70, grey") and len(rows_of(get("a.png"))[1]) == 70, out
     fails(REFUSED, "pool", "max", "none.npy", "--kernel", "2", "--preview", "a.png", says=["--preview: the result has no cells"])
     fails(UNWRITABLE, *words, "--preview", "nowhere/a.png", says=["nowhere"])
+
+
+@test("family")
+def pictures_are_inputs():
+    put("a.png", A.png(3, 2, 8, 0, bytes([0, 51, 102, 255, 204, 153])))
+    words = ["pool", "max", "a.png", "--kernel", "2", "--stride", "1", "-o"]
+    if "without libpng" in attempt(*words, "o.npy"):
+        return fails(USAGE, *words, "o.npy", says=["a.png: this command was built without libpng"])
+    run(*words, "o.npy")
+    dtype, shape, values = A.read_npy(get("o.npy"))
+    assert (dtype, shape) == ("f32", (1, 2)), (dtype, shape)
+    close(values, [1, 0.8])
+    with open(path("a.png"), "rb") as picture:
+        assert run("pool", "max", "-", *words[3:], "same.npy", stdin=picture.read()) and get("same.npy") == get("o.npy")
+    for depth, color, pixels, shape, want in (
+            (16, 0, struct.pack(">4H", 0, 1, 65535, 32768), (2, 2), [0, 1 / 65535, 1, 32768 / 65535]),
+            (8, 2, bytes(range(12)), (3, 2, 2), [v / 255 for c in range(3) for v in range(c, 12, 3)]),
+            (8, 4, bytes(range(8)), (2, 2, 2), [v / 255 for c in range(2) for v in range(c, 8, 2)]),
+            (16, 6, struct.pack(">16H", *range(16)), (4, 2, 2), [v / 65535 for c in range(4) for v in range(c, 16, 4)]),
+            (1, 0, b"\x40\x80", (2, 2), [0, 1, 1, 0])):
+        put("a.png", A.png(2, 2, depth, color, pixels))
+        run("pool", "max", "a.png", "--kernel", "1", "-o", "o.npy")
+        dtype, there, values = A.read_npy(get("o.npy"))
+        assert (dtype, there) == ("f32", shape), (depth, color, there)
+        close(values, want, 1e-7)
+    whole = A.png(2, 2, 8, 0, bytes(4))
+    for name, data, says in (("cut", whole[:-20], "the file ends"), ("broken", whole[:20] + b"x" + whole[21:], "CRC"), ("none", b"GIF89a" * 20, "Not a PNG"),
+                             ("large", A.png(60000, 60000, 8, 2, b""), "60000 x 60000 pixels are more than")):
+        put(name + ".png", data)
+        put("kept.npy", b"as it was")
+        fails(UNREADABLE, "pool", "max", name + ".png", "--kernel", "1", "-o", "kept.npy", says=[name + ".png: png: ", says])
+        assert get("kept.npy") == b"as it was"
+    fails(USAGE, "pool", "max", "a.png", "--kernel", "1", "-o", "o.png", says=["o.png: format png is only read", "--preview"])
 
 
 @test("family")

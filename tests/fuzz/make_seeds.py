@@ -32,6 +32,16 @@ def npz_seeds():
     yield "none", A.npz({})
 
 
+def png_seeds():
+    yield "grey", A.png(3, 2, 8, 0, bytes(range(6)))
+    yield "colours", A.png(2, 2, 16, 2, bytes(range(24)))
+    yield "opaque", A.png(2, 1, 8, 6, bytes(range(8)))
+    yield "bits", A.png(9, 2, 1, 0, b"\xaa\x80\x55\x00")
+    yield "palette", A.png(2, 1, 8, 3, b"\1\0", (b"PLTE", b"\1\2\3\4\5\6"), (b"tRNS", b"\x80"))
+    yield "cut", A.png(3, 2, 8, 0, bytes(6))[:60]
+    yield "large", A.png(60000, 60000, 8, 2, b"")
+
+
 def safetensors_seeds():
     yield "one", A.safetensors({"a": ("f32", (2, 3), V)})
     yield "two", A.safetensors({"a": ("bf16", (2, 3), V), "b": ("bool", (1,), [1])}, {"format": "pt"})
@@ -88,7 +98,7 @@ def call_seeds():
 
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "corpus")
-    makers = {"npy": npy_seeds, "npz": npz_seeds, "safetensors": safetensors_seeds, "csv": csv_seeds, "shape": shape_seeds,
+    makers = {"npy": npy_seeds, "npz": npz_seeds, "png": png_seeds, "safetensors": safetensors_seeds, "csv": csv_seeds, "shape": shape_seeds,
               "sample": sample_seeds}
     makers |= dict.fromkeys(("attention", "operator", "loss", "function"), call_seeds)
     for target, seeds in makers.items():
