@@ -40,9 +40,10 @@ static pool_axis axis_of(const dims *d, int a, int64_t n) {
 static smx_status count_windows(const dims *d, int a, pool_axis *x) {
   static const char *const names[] = {"depth", "height", "width"};
   const int64_t reach = x->step * (x->kernel - 1) + 1, cells = x->n + 2 * x->padding;
-  if (2 * x->padding > x->kernel)
-    return smx_fail(SMX_ERR_PARAM, "%s: padding: %lld is more than half of the kernel of %lld", d->op->name,
-                    (long long)x->padding, (long long)x->kernel);
+  if (2 * x->padding > reach)
+    return smx_fail(SMX_ERR_PARAM,
+                    "%s: padding: %lld is more than half of the %lld cells that a kernel spans", d->op->name,
+                    (long long)x->padding, (long long)reach);
   if (reach > cells)
     return smx_fail(SMX_ERR_SHAPE,
                     "%s: kernel: reaches over %lld cells, and the %s has %lld with its padding", d->op->name,

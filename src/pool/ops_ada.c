@@ -51,8 +51,8 @@ void SMX_FN(pool_ada_scores)(const pool_ada_block *a) {
       top = v_select(m_or(v_lt(top, seen), m_not(v_eq(seen, seen))), seen, top);
     }
     for (int64_t p = 0; p < a->places; p++) {
-      const vreal x = v_select(is_there(a, p, i, (int)cnt), cell(a, a->x, p, i, (int)cnt), hidden);
-      put(a->e + p * a->wide, (size_t)i, (int)cnt, v_sub(x, top));
+      const vreal far = v_sub(cell(a, a->x, p, i, (int)cnt), top); /* a NaN where no cell is there */
+      put(a->e + p * a->wide, (size_t)i, (int)cnt, v_select(is_there(a, p, i, (int)cnt), far, hidden));
     }
     put(a->mean, (size_t)i, (int)cnt, mean), put(a->count, (size_t)i, (int)cnt, count);
     put(a->top, (size_t)i, (int)cnt, top);

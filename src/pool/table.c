@@ -35,7 +35,7 @@ static const char *const no_yes[] = {"no", "yes", NULL}, *const counts[] = {"pre
       {"stride", "cells from one window to the next; 0 = the kernel", 0, 0, MOST, WHOLE}, \
       {"stride_h", "along the height; 0 = stride", 0, 0, MOST, WHOLE}, \
       {"stride_d", "along the depth; 0 = stride", 0, 0, MOST, WHOLE}, \
-      {"padding", "absent cells before and behind, at most half of a kernel", 0, 0, MOST, WHOLE}, \
+      {"padding", "absent cells before and behind, at most half of what a kernel spans", 0, 0, MOST, WHOLE}, \
       {"padding_h", "along the height; -1 = padding", -1, -1, MOST, WHOLE}, \
       {"padding_d", "along the depth; -1 = padding", -1, -1, MOST, WHOLE}, \
       {"dilation", "from one cell of a window to the next", 1, 1, MOST, WHOLE}, \

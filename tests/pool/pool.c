@@ -162,13 +162,33 @@ static void special_cells(void **state) {
   assert_true(isnan(p.y[0]) && p.y[1] == -INFINITY && p.y[2] == 3);
 }
 
+/* Dilation steps over both cells. */
+static void windows_without_cells(void **state) {
+  static const struct {
+    const char *name;
+    double y;
+  } empty[] = {{"max_pool", -INFINITY}, {"lse_pool", -INFINITY}, {"soft_pool", 0}, {"ada_pool", 0},
+               {"idw_pool", 0},         {"lp_pool", 0},          {"avg_pool", NAN}};
+  static const double x[2] = {1, 2};
+  for (size_t i = 0; i < sizeof empty / sizeof *empty; i++) {
+    pooling p;
+    assert_int_equal(made(&p, empty[i].name, "spatial=1 kernel=2 dilation=3 padding=1", 1, (int64_t[]){2}, x),
+                     SMX_OK);
+    run(&p);
+    if (!(p.y[0] == empty[i].y || (isnan(empty[i].y) && isnan(p.y[0]))))
+      fail_msg("%s: %g", empty[i].name, p.y[0]);
+    assert_true(p.dx[0] == 0 && p.dx[1] == 0);
+  }
+}
+
 static void windows_that_do_not_exist(void **state) {
   static const struct {
     const char *name, *settings, *words;
   } wrong[] = {
       {"max_pool", "kernel=4", "kernel: reaches over 4 cells, and the height has 3 with its padding"},
       {"max_pool", "kernel=2 dilation=3", "reaches over 4 cells"},
-      {"avg_pool", "kernel=3 padding=2", "padding: 2 is more than half of the kernel of 3"},
+      {"avg_pool", "kernel=3 padding=2", "padding: 2 is more than half of the 3 cells that a kernel spans"},
+      {"max_pool", "kernel=2 dilation=2 padding=2", "padding: 2 is more than half of the 3 cells"},
       {"soft_pool", "kernel=2 kernel_d=2", "kernel_d: is 2, and there are no such windows with spatial = 2"},
       {"adaptive_max_pool", "spatial=1 size_h=2", "size_h: is 2"},
       {"max_pool", "spatial=3 kernel=1", "has 2 dimensions, not 3 or more"},
@@ -190,6 +210,7 @@ int main(void) {
       cmocka_unit_test(padding),
       cmocka_unit_test(special_cells),
       cmocka_unit_test(windows_that_do_not_exist),
+      cmocka_unit_test(windows_without_cells),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
