@@ -119,6 +119,10 @@ class Pooling(unittest.TestCase):
             return x.unfold(2, 2, 2).unfold(3, 2, 2).flatten(4)
         def mixed(x):
             return 0.3 * cells(x).amax(-1) + 0.7 * cells(x).mean(-1)
+        for power, kernel, stride, ceil in ((2, 3, None, False), (3.5, (3, 2), 1, False), (1, 3, 2, True)):
+            self.close(nn.LPPool2d(power, kernel, stride, ceil), torch.nn.LPPool2d(power, kernel, stride, ceil), x.abs())
+        self.close(nn.LPPool2d(2, 2), torch.nn.LPPool2d(2, 2), x)
+        self.close(nn.LPPool1d(2, 2), torch.nn.LPPool1d(2, 2), x[0])
         self.close(nn.SoftPool2d(2), lambda x: (cells(x).softmax(-1) * cells(x)).sum(-1), x)
         self.close(nn.SoftPool2d(2, beta=-2.0), lambda x: ((-2 * cells(x)).softmax(-1) * cells(x)).sum(-1), x)
         self.close(nn.LSEPool2d(2), lambda x: cells(x).logsumexp(-1), x)
@@ -152,6 +156,17 @@ class Pooling(unittest.TestCase):
         self.close(gated, theirs, x)
         gated(x).sum().backward()
         torch.testing.assert_close(gated.weight.grad, torch.autograd.grad(theirs(x).sum(), w)[0])
+        tree = nn.TreePool2d(2, leaves=4).double()
+        torch.nn.init.normal_(tree.gate)
+        leaf, gate = (p.detach().requires_grad_() for p in (tree.weight, tree.gate))
+        def branches(x):
+            a, f = torch.sigmoid(cells(x) @ gate.T), cells(x) @ leaf.T
+            left, right = (a[..., k] * f[..., 2 * k - 2] + (1 - a[..., k]) * f[..., 2 * k - 1] for k in (1, 2))
+            return a[..., 0] * left + (1 - a[..., 0]) * right
+        self.close(tree, branches, x)
+        tree(x).sum().backward()
+        for ours, theirs in zip((tree.weight.grad, tree.gate.grad), torch.autograd.grad(branches(x).sum(), (leaf, gate))):
+            torch.testing.assert_close(ours, theirs)
         ada = nn.AdaPool2d(2, beta=0.25).double()
         b = torch.tensor(0.25, dtype=torch.float64, requires_grad=True)
         def mixture(x):

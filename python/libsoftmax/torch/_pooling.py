@@ -112,6 +112,25 @@ class _MixedPool(_OwnPool):
         return _package.mixed_pool(input, self.mix.to(input.dtype), **self._windows())
 
 
+class _LPPool(_Pool):
+    """Powers of the size of a cell, where torch.nn has those of the cell: the same for an even
+    norm_type, and for cells that are not below 0."""
+    shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
+
+    def __init__(self, norm_type, kernel_size, stride=None, ceil_mode=False):
+        super().__init__(kernel_size, stride, 0, 1, ceil_mode)
+        self.norm_type = norm_type
+
+    def forward(self, input):
+        power, windows = float(self.norm_type), self._windows()
+        y = _package.lp_pool(input, power=power, **windows)
+        if not self.ceil_mode:
+            return y
+        # torch.nn has the mean of the cells that are there, times the cells of a whole window.
+        part = _package.avg_pool(input.new_ones(input.shape[-self.spatial:]), divisor=math.prod(self._each("kernel_size", 1)), **windows)
+        return y / part ** (1 / power)
+
+
 class _MaxUnpool(_Spatial):
     """The inverse of _MaxPool with return_indices=True; output_size: the last dimensions, or all."""
     shown = ("kernel_size", "stride", "padding")
@@ -330,6 +349,19 @@ class _GatedPool(_Pool):
         return _package.gated_pool(input, self.weight.to(input.dtype), **self._windows())
 
 
+class _TreePool(_Pool):
+    """leaves: 2, 4 ... 64."""
+
+    def __init__(self, *args, leaves=2, **given):
+        super().__init__(*args, **given)
+        cells = math.prod(self._each("kernel_size", 1))
+        self.weight = torch.nn.Parameter(torch.full((leaves, cells), 1 / cells) * (1 + 0.1 * torch.randn(leaves, cells)))
+        self.gate = torch.nn.Parameter(torch.zeros(leaves - 1, cells))
+
+    def forward(self, input):
+        return _package.tree_pool(input, self.weight.to(input.dtype), self.gate.to(input.dtype), **self._windows())
+
+
 _KINDS = {
     "MaxPool": (_MaxPool, {}, "torch.nn.%s"),
     "AvgPool": (_AvgPool, {}, "torch.nn.%s"),
@@ -344,6 +376,8 @@ _KINDS = {
     "IDWPool": (_OwnPool, {"operator": "idw_pool"}, "The mean of each window by inverse distances to its plain mean."),
     "StochasticPool": (_StochasticPool, {}, "A cell of each window, drawn by softmax or with chances=\"ratio\" by size; the mean by these "
                        "chances in evaluation. torch's generator gives the seed (Zeiler, Fergus 2013)."),
+    "LPPool": (_LPPool, {}, "torch.nn.%s, of the sizes of cells where norm_type is odd."),
+    "TreePool": (_TreePool, {}, "Learned filters mixed by a tree of learned gates; they begin near the mean (Lee et al. 2015)."),
     "GatedPool": (_GatedPool, {}, "Maximum and mean mixed by a learned gate, which begins at a half (Lee et al. 2015)."),
     "AdaptiveAvgPool": (_AdaptivePool, {"operator": "adaptive_avg_pool"}, "torch.nn.%s"),
     "AdaptiveMaxPool": (_AdaptiveMaxPool, {}, "torch.nn.%s"),
