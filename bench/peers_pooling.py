@@ -1,7 +1,10 @@
 """Pooling of images in peers.py: PyTorch's functions beside the library, windows of 2 x 2 and the mean of all cells, in C order and by channel.
 
-pool_soft and pool_ada stand beside the formulas of their authors' Python."""
+pool_soft and pool_ada stand beside the formulas of their authors' Python. `peers_pooling.py LIBRARY [SHAPE]` says what part of the bound of memory
+the library reaches: reading the cells and writing the outputs, in turns, on the same memory, with caches flushed, the least time of each."""
 import ctypes
+import sys
+import time
 
 PREFIX = "pool_"
 OPERATORS = {"pool_max": "max_pool", "pool_mean": "avg_pool", "pool_bins": "adaptive_avg_pool", "pool_soft": "soft_pool", "pool_ada": "ada_pool"}
@@ -74,3 +77,36 @@ def torch(case, x, lib):
         with lib.inference_mode():
             return plain()
     return call
+
+
+def bound(cells, outputs, read, written):
+    """A call that reads so many bytes and writes so many, with the functions of the C library."""
+    libc, size, at = ctypes.CDLL(None), ctypes.c_size_t, ctypes.c_void_p
+
+    def call():
+        libc.memcpy(at(outputs), at(cells), size(written))
+        libc.memcmp(at(cells + written), at(cells + written), size(read - written))
+    return call
+
+
+def main(library, shape="8x64x112x112"):
+    import numpy as np
+    import peers
+    flush = np.ones(12 << 20)  # more than the caches hold
+    for name in [verb + last for verb in ("pool_max", "pool_mean", "pool_bins") for last in ("", "_last")]:
+        case = peers.Case("%s/f32/%s/t1" % (name, shape))
+        call = peers.libsoftmax(case, inputs(case, peers.at_page), library)
+        planes, high = case.shape[0] * case.shape[1], kind_of(case)[2]
+        calls = call, bound(call.kept[1].data, call.kept[2].data, 4 * case.elements, 4 * planes * high[0] * high[1])
+        least = [float("inf")] * 2
+        for _ in range(40):
+            for i, each in enumerate(calls):
+                flush.sum()
+                begin = time.perf_counter()
+                each()
+                least[i] = min(least[i], time.perf_counter() - begin)
+        print("%-16s %s: %.2f of the bound" % (name, shape, least[1] / least[0]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
