@@ -9,6 +9,8 @@
 #define score_tile SMX_FN(score_tile)
 #define weigh_tile SMX_FN(weigh_tile)
 #define sum_tile SMX_FN(sum_tile)
+#define short_scratch SMX_FN(short_scratch)
+#define forward_short SMX_FN(forward_short)
 
 /* Some rows of the task, in blocks, against one split. */
 typedef struct tile {
@@ -52,5 +54,17 @@ void open_tile(const work *w, tile *t, int64_t first, int64_t rows);
 void score_tile(work *w, tile *t);
 void weigh_tile(work *w, tile *t, bool stat);
 void sum_tile(work *w, const tile *t);
+
+/* A whole task of few keys and plain softmax (ops_short.c): scratch bytes, and its run. False: it
+ * is another task, or a number is not ordinary; then the rows are computed in tiles. For f32:
+ * there it pays for its code. */
+#if SMX_REAL == 32 && !defined(V_PORTABLE)
+#define HAS_SHORT
+size_t short_scratch(const attn_call *c);
+bool forward_short(const attn_task *t, void *scratch);
+#else
+static inline size_t short_scratch(const attn_call *c) { return 0; }
+static inline bool forward_short(const attn_task *t, void *scratch) { return false; }
+#endif
 
 #endif

@@ -49,7 +49,8 @@ static size_t carve(work *w, char *base, const attn_call *c, int64_t rows) {
 
 static size_t scratch_bytes(const attn_call *c, int64_t rows) {
   work w;
-  return carve(&w, NULL, c, rows);
+  const size_t tiles = carve(&w, NULL, c, rows), few = short_scratch(c);
+  return tiles > few ? tiles : few;
 }
 
 static void open_work(work *w, attn_task *t, void *scratch) {
@@ -269,6 +270,7 @@ static void each_split(work *w, goal what) {
 
 static void forward(attn_task *t, void *scratch) {
   work w;
+  if (forward_short(t, scratch)) return;
   open_work(&w, t, scratch);
   if (!w.h->given.data) pack_queries(&w);
   if (w.op->stat) each_split(&w, STATISTIC);

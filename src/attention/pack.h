@@ -102,55 +102,6 @@ static inline bool rows_are_even(const char *const *at, int n, int64_t step) {
 
 enum { PACKED = 16 }; /* rows that are packed together */
 
-SMI void pack_columns(int store, const char *p, int64_t step, int64_t columns, int64_t pitch, real *out,
-                      ahead *next) {
-  for (int64_t x = 0; x + COLUMNS <= columns; x += COLUMNS)
-    for (int r = 0; r < PACKED; r += LANES) {
-      vreal c[COLUMNS];
-      columns_as(store, p + x * store_bytes(store) + r * step, step, c);
-      fetch(next, LANES * COLUMNS * store_bytes(store));
-      for (int i = 0; i < COLUMNS; i++) v_store(out + (x + i) * pitch + r, c[i]);
-    }
-}
-
-/* n rows of reals, four at a time; the last once more where there are no four. */
-static inline void pack_fours(const char *const *at, int n, int64_t columns, int64_t pitch, real *out) {
-  for (int r = 0; r < n; r += 4) {
-    const char *p[4];
-    for (int i = 0; i < 4; i++) p[i] = at[r + i < n ? r + i : n - 1];
-    for (int64_t x = 0; x < columns; x += REAL_STEP)
-      v_four_columns(p, x * (int64_t)sizeof *out, out + x * pitch + r, pitch);
-  }
-}
-
-/* n rows, at most PACKED: out[column][row], columns `pitch` reals apart. */
-static inline void pack_some(const attn_rows *m, const char *const *at, int n, int64_t columns, int64_t pitch,
-                             real *out, real *buffer, ahead *next) {
-  const int64_t whole = columns / COLUMNS * COLUMNS, wide = round_up(columns, COLUMNS);
-  const int64_t step = n == PACKED ? at[1] - at[0] : 0;
-  const char *copies[PACKED];
-  if (whole == columns && m->stride == 1 && loads_directly(m->store)) {
-    if (n == PACKED && rows_are_even(at, n, step)) {
-      if (m->store == REAL_STORE) pack_columns(REAL_STORE, at[0], step, columns, pitch, out, next);
-      else if (m->store == STORE_F16) pack_columns(STORE_F16, at[0], step, columns, pitch, out, next);
-      else pack_columns(STORE_BF16, at[0], step, columns, pitch, out, next);
-      return;
-    }
-    if (m->store == REAL_STORE) {
-      pack_fours(at, n, columns, pitch, out);
-      return;
-    }
-  }
-  for (int r = 0; r < n; r++) {
-    copies[r] = (const char *)(buffer + r * wide);
-    dtype_load((row_store)m->store, at[r], m->stride, (size_t)columns, buffer + r * wide);
-    fetch(next, next->bytes);
-  }
-  pack_fours(copies, n, whole, pitch, out);
-  for (int64_t x = whole; x < columns; x++)
-    for (int r = 0; r < round_up(n, 4); r++) out[x * pitch + r] = buffer[(r < n ? r : n - 1) * wide + x];
-}
-
 /* How far the columns of a panel of n rows are apart that is packed by itself. */
 static inline int64_t few_pitch(int n) {
   return n < 2 ? n : n < PACKED ? round_up(n, 4) : round_up(n, PACKED);
@@ -160,21 +111,8 @@ static inline int64_t few_pitch(int n) {
  * or few_pitch(n). Between rows n and `pitch`, and behind the last column, there are numbers: 0,
  * or those of others. The last PACKED rows are packed together, whatever was packed of them
  * before. buffer: PACKED rows. */
-static inline void pack_rows(const attn_rows *m, const char *const *at, int n, int64_t pitch, int64_t columns,
-                             real *out, real *buffer, ahead *next) {
-  const int64_t blank = n / PACKED * PACKED;
-  for (int64_t x = 0; x < columns && pitch >= PACKED; x++)
-    for (int64_t r = blank; r < pitch; r += LANES) v_store(out + x * pitch + r, v_set1(0));
-  for (int r = 0; r < PACKED && pitch < PACKED; r += LANES) v_store(out + columns * pitch + r, v_set1(0));
-  if (pitch == 1) {
-    dtype_load((row_store)m->store, at[0], m->stride, (size_t)columns, out);
-    return;
-  }
-  for (int r = 0; r < n; r += PACKED) {
-    const int first = n - r >= PACKED || n < PACKED ? r : n - PACKED;
-    pack_some(m, at + first, n - first < PACKED ? n - first : PACKED, columns, pitch, out + first, buffer,
-              next);
-  }
-}
+#define pack_rows SMX_FN(pack_rows)
+void pack_rows(const attn_rows *m, const char *const *at, int n, int64_t pitch, int64_t columns, real *out,
+               real *buffer, ahead *next);
 
 #endif

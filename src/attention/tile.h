@@ -205,6 +205,9 @@ SMI void values_rows(int rows, int store, bool fetches, const real *w, lay by, c
   if (rows <= 2)
     for (; x + WIDE * LANES <= columns; x += WIDE * LANES)
       values_some(rows, WIDE, store, fetches, w, by, v, x, keys, o + x, o_pitch);
+  if (rows == 1 && COLS < WIDE / 2) /* one vector alone would wait for its own sum */
+    for (; x + WIDE / 2 * LANES <= columns; x += WIDE / 2 * LANES)
+      values_some(rows, WIDE / 2, store, fetches, w, by, v, x, keys, o + x, o_pitch);
   for (; x + COLS * LANES <= columns; x += COLS * LANES)
     values_some(rows, COLS, store, fetches, w, by, v, x, keys, o + x, o_pitch);
   for (; COLS > 1 && x < columns; x += LANES)

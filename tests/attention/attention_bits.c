@@ -130,6 +130,41 @@ static void short_sequences_and_prefill(void **state) {
   }
 }
 
+/* Plain softmax over few keys, which has a path of its own, beside the same call with a mask that
+ * hides nothing, which has not. Each in turn gets a number that is not ordinary. */
+static void heads_of_few_keys(void **state) {
+  static const int64_t shapes[][7] = {
+      {2, 2, 2, 1, 1, 64, 64},    {1, 3, 3, 1, 5, 64, 32},    {2, 4, 4, 4, 4, 64, 64},
+      {1, 2, 2, 8, 8, 64, 64},    {1, 4, 2, 5, 13, 33, 20},   {1, 8, 1, 3, 7, 16, 48},
+      {2, 2, 2, 16, 16, 32, 32},  {1, 2, 2, 17, 17, 40, 16},  {1, 2, 1, 31, 33, 64, 80},
+      {1, 2, 2, 49, 49, 136, 24}, {1, 1, 1, 64, 64, 200, 96}, {1, 1, 1, 200, 40, 64, 64}};
+  static const double odd[] = {1, NAN, INFINITY, -INFINITY, 3e38, -0.0, 1e-44};
+  const char *fastest = smx_isa_name();
+  for (size_t i = 0; i < 2 * COUNT_OF(shapes) * COUNT_OF(odd); i++) {
+    const int64_t *n = shapes[i / 2 % COUNT_OF(shapes)];
+    const size_t which = i / 2 / COUNT_OF(shapes);
+    acase a = acase_new(n[0], n[1], n[2], n[3], n[4], n[5], n[6]);
+    a.dtype = float_dtypes[i % 11 == 9 ? 1 : i % 11 == 8 ? 2 : i % 11 == 7 ? 3 : 0];
+    a.options.causal = i % 2 && a.lq <= a.lk;
+    if (i % 4 == 1 && a.lq <= a.lk) a.options.window_left = 6;
+    acase_fill(&a, i, i % 5 == 4 ? 1e6 : i % 5 == 3 ? 20 : 1);
+    double *const of[] = {a.q, a.k, a.v};
+    if (which) of[i % 3][(i % 3 ? a.lk : a.lq) * (i % 3 < 2 ? a.d : a.e) - 2] = odd[which];
+    if (which && i % 2) a.v[0] = odd[which];
+    smx_isa_set(smx_isa_at((int)(i / 2) % smx_isa_count()));
+    results got = run_case(&a, i % 3 ? NULL : threads2, (int)i % ORDERS);
+    smx_isa_set(fastest);
+    const int64_t pairs = a.batch * a.heads * a.lq * a.lk;
+    a.with_mask = 1, a.mask = malloc((size_t)pairs * sizeof *a.mask);
+    for (int64_t x = 0; x < pairs; x++) a.mask[x] = 1;
+    results want = run_case(&a, NULL, ORDER_BHLD);
+    if (results_differ(&want, &got)) fail_msg("case %d: %d rows, %d keys", (int)i, (int)a.lq, (int)a.lk);
+    results_free(&got);
+    results_free(&want);
+    acase_free(&a);
+  }
+}
+
 /* Keys that causality and the window hide, hidden by a mask or a bias instead, with NaN behind
  * it. */
 static void ways_to_hide_a_key(void **state) {
@@ -453,6 +488,7 @@ int main(void) {
       cmocka_unit_test(instruction_sets_threads_and_orders),
       cmocka_unit_test(rows_alone_prefill_and_decode),
       cmocka_unit_test(short_sequences_and_prefill),
+      cmocka_unit_test(heads_of_few_keys),
       cmocka_unit_test(ways_to_hide_a_key),
       cmocka_unit_test(padded_keys),
       cmocka_unit_test(paged_keys),
