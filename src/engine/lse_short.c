@@ -1,5 +1,13 @@
 /* engine/lse_short.c - the sums of short rows without their largest elements (lse_short.h). */
 #include "lse_short.h"
+#include "vec/columns.h"
+
+/* Whether transposing rows pays. */
+#ifdef V_PORTABLE
+enum { LSE_SHORT_COLUMNS = false };
+#else
+enum { LSE_SHORT_COLUMNS = true };
+#endif
 
 /* Row `at` of the call, which has several largest elements: summed again without the first. */
 static __attribute__((noinline)) void lse_short_again(const lse_short_call *o, const real *x,
@@ -15,14 +23,19 @@ static __attribute__((noinline)) void lse_short_again(const lse_short_call *o, c
   w->first[at] = (int64_t)again.skip;
 }
 
+/* The terms of the largest elements of rows, twice as large as the units of the sums; NaN where a
+ * row needs a rule. */
+SMI vreal lse_short_largest(vreal top) {
+  const vmask far = v_lt(v_set1(524288), v_abs(top));
+  return v_select(far, v_set1(r_nan()), v_scale(exp_poly(exp_reduce(top, exp_k(top))), v_set1(1)));
+}
+
 /* What R rows from x on have, whose sums without their largest elements are known, and how many of
  * these each has; stored in w from `first` on. */
 SMI void lse_short_finalize(const lse_short_call *o, const real *x, int R, vreal top, vreal sum, vreal tops,
                             lse_short_rows *w, size_t first) {
-  const vreal up = exp_k(top), term = v_scale(exp_poly(exp_reduce(top, up)), v_set1(1));
-  const vmask far = v_lt(v_set1(524288), v_abs(top));
   real max[LANES], rest[LANES], largest[LANES], count[LANES];
-  v_store(max, top), v_store(rest, sum), v_store(largest, v_select(far, v_set1(r_nan()), term));
+  v_store(max, top), v_store(rest, sum), v_store(largest, lse_short_largest(top));
   UNROLL_SMALL for (int a = 0; a < R; a++) {
     const int q = a * QUARTER_LANES;
     w->top[first + (size_t)a] = max[q];
@@ -52,6 +65,32 @@ SMI void lse_short_small(const lse_short_call *o, const real *x, const int V, co
     for (; a < rows; a++) lse_short_small(o, x + (ptrdiff_t)a * o->c->src_step[0], V, 1, w, a); \
   }
 SMALL_ALL(LSE_SHORT_SMALL)
+
+/* LANES rows from x on of n elements, a multiple of REAL_STEP up to LANES: a lane each, so that no
+ * step goes across lanes. Folds are those of a row in one vector. */
+static __attribute__((noinline)) void lse_short_columns(const lse_short_call *o, const real *x,
+                                                        lse_short_rows *w, size_t first) {
+  const ptrdiff_t step = o->c->src_step[0];
+  const int n = (int)o->c->n;
+  vreal e[LANES], top = v_set1(-R_INF), tops = v_set1(0);
+  real count[LANES];
+  for (int c = 0; c < n; c += REAL_STEP) v_columns((const char *)(x + c), step * (ptrdiff_t)sizeof *x, e + c);
+  for (int r = 0; o->ahead && r < LANES; r++) v_prefetch((const char *)(x + r * step) + o->ahead);
+  for (int c = 0; c < n; c++) top = v_max(e[c], top);
+  const vreal from = v_sub(exp_k(top), v_set1(1));
+  for (int c = 0; c < n; c++) {
+    const vreal k = exp_k(e[c]), term = v_scale(exp_poly(exp_reduce(e[c], k)), v_sub(k, from));
+    e[c] = less_top(term, e[c], top, &tops);
+  }
+  for (int h = LANES / 2; h; h /= 2)
+    for (int c = 0; c < h && c + h < n; c++) e[c] = v_add(e[c], e[c + h]);
+  v_store(w->top + first, top), v_store(w->rest + first, e[0]);
+  v_store(w->largest + first, lse_short_largest(top)), v_store(count, tops);
+  for (int r = 0; r < LANES; r++) {
+    w->first[first + (size_t)r] = -1;
+    if (count[r] > 1) lse_short_again(o, x + r * step, w, first + (size_t)r);
+  }
+}
 
 /* At most four rows of at most a page. */
 static __attribute__((noinline)) void nontarget_page(const lse_short_call *o, const real *x, size_t rows,
@@ -85,7 +124,9 @@ size_t lse_short_sums(lse_short_call *o, size_t row, lse_short_rows *w) {
   const size_t rows = c->rows - row < o->most ? c->rows - row : o->most;
   const bool follow = c->rows > FOLLOW / c->n && row + 2 * o->most <= c->rows;
   o->ahead = follow ? (ptrdiff_t)o->most * step * (ptrdiff_t)sizeof(real) : 0;
-  (o->most > ROW_BATCH ? by_vectors[(c->n - 1) / LANES] : nontarget_page)(o, x, rows, w);
+  if (rows == LSE_SHORT_ROWS && c->n <= LANES && c->n % REAL_STEP == 0 && LSE_SHORT_COLUMNS)
+    for (size_t a = 0; a < rows; a += LANES) lse_short_columns(o, x + (ptrdiff_t)a * step, w, a);
+  else (o->most > ROW_BATCH ? by_vectors[(c->n - 1) / LANES] : nontarget_page)(o, x, rows, w);
   for (size_t a = rows; a % LOGS_AT_ONCE; a++) w->rest[a] = 0, w->largest[a] = 1;
   for (size_t a = 0; a < rows; a += LOGS_AT_ONCE) lse_short_logs(w, a);
   return rows;
