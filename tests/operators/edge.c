@@ -389,17 +389,31 @@ static void equal_scores_and_nothing_at_all(void **state) {
     }
 }
 
+/* A short row of log_softmax has the bits that it has alone, whatever is beside it: ties of its
+ * largest number, infinities, NaN, numbers far from 0. */
+static void short_rows_beside_others(void **state) {
+  enum { ROWS = 37, MOST = 20 };
+  static const float odd[] = {1, 1, -2, 0.5f, 1, -INFINITY, 3e5f, 6e5f, -6e5f, INFINITY, NAN, 1e-40f};
+  for (size_t n = 1; n <= MOST; n++)
+    for (size_t kinds = 2; kinds <= COUNT_OF(odd); kinds++) {
+      float x[ROWS * MOST], y[ROWS * MOST], alone[MOST];
+      for (size_t i = 0; i < ROWS * n; i++) x[i] = odd[i * i * 7919 % 1009 % kinds];
+      assert_int_equal(smx_log_softmax_f32(ROWS, n, x, y), SMX_OK);
+      for (size_t r = 0; r < ROWS; r++) {
+        assert_int_equal(smx_log_softmax_f32(1, n, x + r * n, alone), SMX_OK);
+        if (memcmp(alone, y + r * n, n * sizeof *y))
+          fail_msg("n %d, kinds %d, row %d", (int)n, (int)kinds, (int)r);
+      }
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rows_with_a_rule),
-      cmocka_unit_test(gradients_of_rows_with_a_rule),
-      cmocka_unit_test(empty_rows_by_policy),
-      cmocka_unit_test(the_limit_of_infinity),
-      cmocka_unit_test(the_limit_has_gradients),
-      cmocka_unit_test(the_empty_row_is_left_alone),
-      cmocka_unit_test(the_limit_goes_through_the_map),
-      cmocka_unit_test(numbers_of_a_row_have_a_range),
-      cmocka_unit_test(nothing_is_subnormal),
+      cmocka_unit_test(short_rows_beside_others),        cmocka_unit_test(rows_with_a_rule),
+      cmocka_unit_test(gradients_of_rows_with_a_rule),   cmocka_unit_test(empty_rows_by_policy),
+      cmocka_unit_test(the_limit_of_infinity),           cmocka_unit_test(the_limit_has_gradients),
+      cmocka_unit_test(the_empty_row_is_left_alone),     cmocka_unit_test(the_limit_goes_through_the_map),
+      cmocka_unit_test(numbers_of_a_row_have_a_range),   cmocka_unit_test(nothing_is_subnormal),
       cmocka_unit_test(equal_scores_and_nothing_at_all),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
