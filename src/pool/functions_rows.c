@@ -79,9 +79,16 @@ static void soften_rows(void *arg, int64_t task) {
   r->ordinary[task] = true;
   each_row(r, task, soften_form, &(softening){r, r->ordinary + task});
 }
+/* Whether windows side by side fill vectors: those of padding are apart from others of a row. */
+static bool fills_vectors(const rows_call *r) {
+  enum { VECTOR = 64 }; /* bytes */
+  if (r->s.channels > 1) return r->s.channels * r->bytes >= VECTOR;
+  return r->s.axis[2].outputs * r->bytes >= (r->hidden ? 4 * VECTOR : VECTOR);
+}
 static bool all_softened(rows_call *r) {
   const bool refuses = smx_context_on_empty(r->c->ctx) == SMX_EMPTY_ERROR; /* before it writes */
   if (!r->row || r->what != MEAN || r->beta != 1 || r->s.window >= POOL_SOFT || refuses) return false;
+  if (!fills_vectors(r)) return false;
   smx_parallel(r->c->ctx, TASKS, soften_rows, r);
   for (int task = 0; task < TASKS; task++)
     if (!r->ordinary[task]) return false;
