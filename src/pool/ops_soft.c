@@ -47,7 +47,7 @@ SMI bool take_mean(const vreal *x, const vreal *term, int64_t n, vreal sum, vrea
 }
 
 /* Windows of 2 x 2 neighbours, which lie side by side, or are 2 apart. */
-static bool is_four(const pool_windows *w, int64_t places) {
+SMI bool is_four(const pool_windows *w, int64_t places) {
   const bool square = places == FOUR && w->cells[1] == 2 && w->cells[2] == 2 && w->count >= LANES;
   return square && (w->step == 1 || (w->step == 2 && w->apart[2] == 1));
 }
@@ -82,11 +82,16 @@ SMI bool soften_any(const pool_windows *w, int64_t places, const real *x, real *
   return true;
 }
 
+/* Portable code gains nothing: emulated FMA decides its speed. */
 bool SMX_FN(pool_soften)(const pool_windows *w, int64_t places, const void *from, void *to) {
+#ifdef V_PORTABLE
+  return false;
+#else
   const real *x = from;
   real *y = to;
   const bool four = is_four(w, places);
   for (int64_t r = 0; r < w->rows; r++, x += w->row_step, y += w->pitch)
     if (!(four ? soften_four(w, x, y) : soften_any(w, places, x, y))) return false;
   return true;
+#endif
 }

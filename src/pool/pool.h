@@ -53,7 +53,8 @@ typedef struct pool_kernels {
   void (*weigh)(const void *cells, const void *weights, int64_t places, int64_t distance, int64_t first,
                 int64_t end, void *y);
   /* soft_pool of windows of `places` < POOL_SOFT cells. false: some window has no finite largest
-   * cell, one beyond the range of engine/exp.h, or a NaN; then y may hold anything. */
+   * cell, one beyond the range of engine/exp.h, or a NaN, or this set has no such kernel; then y
+   * may hold anything. */
   bool (*soften)(const pool_windows *w, int64_t places, const void *x, void *y);
   /* Of doubles; f32 has none. Exponents, counts, means and the largest; weights w of exponentials,
    * and sums of cells by them. */
