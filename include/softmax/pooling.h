@@ -32,7 +32,7 @@ typedef struct smx_window {
   int32_t ceil;       /* nonzero: a last window that is not whole counts too */
   int64_t kernel[3];  /* cells of a window; [1], [2]: 0 = kernel[0] */
   int64_t stride[3];  /* cells from one window to the next; 0 = the kernel there */
-  int64_t padding[3]; /* absent cells before and behind, at most half of it */
+  int64_t padding[3]; /* absent cells before and behind, at most half of what it spans */
   int64_t dilation;   /* from one cell of a window to the next; 0 = 1 */
 } smx_window;
 

@@ -102,6 +102,18 @@ static inline bool rows_are_even(const char *const *at, int n, int64_t step) {
 
 enum { PACKED = 16 }; /* rows that are packed together */
 
+/* PACKED rows, `step` bytes apart: out[column][row]. */
+SMI void pack_columns(int store, const char *p, int64_t step, int64_t columns, int64_t pitch, real *out,
+                      ahead *next) {
+  for (int64_t x = 0; x + COLUMNS <= columns; x += COLUMNS)
+    for (int r = 0; r < PACKED; r += LANES) {
+      vreal c[COLUMNS];
+      columns_as(store, p + x * store_bytes(store) + r * step, step, c);
+      fetch(next, LANES * COLUMNS * store_bytes(store));
+      for (int i = 0; i < COLUMNS; i++) v_store(out + (x + i) * pitch + r, c[i]);
+    }
+}
+
 /* How far the columns of a panel of n rows are apart that is packed by itself. */
 static inline int64_t few_pitch(int n) {
   return n < 2 ? n : n < PACKED ? round_up(n, 4) : round_up(n, PACKED);

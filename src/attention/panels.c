@@ -3,17 +3,6 @@
 
 /* ---- packing (pack.h) ---- */
 
-SMI void pack_columns(int store, const char *p, int64_t step, int64_t columns, int64_t pitch, real *out,
-                      ahead *next) {
-  for (int64_t x = 0; x + COLUMNS <= columns; x += COLUMNS)
-    for (int r = 0; r < PACKED; r += LANES) {
-      vreal c[COLUMNS];
-      columns_as(store, p + x * store_bytes(store) + r * step, step, c);
-      fetch(next, LANES * COLUMNS * store_bytes(store));
-      for (int i = 0; i < COLUMNS; i++) v_store(out + (x + i) * pitch + r, c[i]);
-    }
-}
-
 /* n rows of reals, four at a time; the last once more where there are no four. */
 static inline void pack_fours(const char *const *at, int n, int64_t columns, int64_t pitch, real *out) {
   for (int r = 0; r < n; r += 4) {
