@@ -1,6 +1,7 @@
 /* engine/lse_short.c - the sums of short rows without their largest elements (lse_short.h). */
 #include "lse_short.h"
 #include "vec/columns.h"
+#include "vec/wide.h"
 
 /* Whether transposing rows pays. */
 #ifdef V_PORTABLE
@@ -9,44 +10,37 @@ enum { LSE_SHORT_COLUMNS = false };
 enum { LSE_SHORT_COLUMNS = true };
 #endif
 
-/* Row `at` of the call, which has several largest elements: summed again without the first. */
-static __attribute__((noinline)) void lse_short_again(const lse_short_call *o, const real *x,
-                                                      lse_short_rows *w, size_t at) {
-  const exp_loops *loops = o->b->scores->loops;
+/* Row x has several largest elements: its sum without the first of these. */
+static __attribute__((noinline)) real lse_short_again(const lse_short_call *o, const real *x, real max,
+                                                      int64_t *first) {
   const span s = {.n = o->c->n, .src = {x}};
   exp_sum again = {.f = o->b->scores,
                    .s = &s,
                    .k = o->k,
-                   .scale_exp = k_of(w->top[at]) - 1,
-                   .skip = loops->find(o->b->scores, &s, o->k, 0, 0, o->c->n, w->top[at])};
-  w->rest[at] = loops->sum(&again, 0, o->c->n);
-  w->first[at] = (int64_t)again.skip;
+                   .scale_exp = k_of(max) - 1,
+                   .skip = o->b->scores->loops->find(o->b->scores, &s, o->k, 0, 0, o->c->n, max)};
+  *first = (int64_t)again.skip;
+  return o->b->scores->loops->sum(&again, 0, o->c->n);
 }
 
-/* The terms of the largest elements of rows, twice as large as the units of the sums; NaN where a
- * row needs a rule. */
-SMI vreal lse_short_largest(vreal top) {
-  const vmask far = v_lt(v_set1(524288), v_abs(top));
-  return v_select(far, v_set1(r_nan()), v_scale(exp_poly(exp_reduce(top, exp_k(top))), v_set1(1)));
-}
+/* e^top in units of its 2^k, twice as large as the units of the sums. */
+SMI vreal lse_short_largest(vreal top) { return v_scale(exp_poly(exp_reduce(top, exp_k(top))), v_set1(1)); }
 
-/* What R rows from x on have, whose sums without their largest elements are known, and how many of
- * these each has; stored in w from `first` on. */
+/* The results of R rows from x on, whose sums without their largest elements are known, and how
+ * many of these each has; stored in w from `first` on. */
 SMI void lse_short_finalize(const lse_short_call *o, const real *x, int R, vreal top, vreal sum, vreal tops,
                             lse_short_rows *w, size_t first) {
-  real max[LANES], rest[LANES], largest[LANES], count[LANES];
-  v_store(max, top), v_store(rest, sum), v_store(largest, lse_short_largest(top));
-  UNROLL_SMALL for (int a = 0; a < R; a++) {
+  real max[LANES], total[LANES], count[LANES], largest[LANES];
+  v_store(max, top), v_store(total, sum), v_store(count, tops), v_store(largest, lse_short_largest(top));
+  for (int a = 0; a < R; a++) {
     const int q = a * QUARTER_LANES;
-    w->top[first + (size_t)a] = max[q];
-    w->rest[first + (size_t)a] = rest[q];
-    w->largest[first + (size_t)a] = largest[q];
-    w->first[first + (size_t)a] = -1;
+    const size_t at = first + (size_t)a;
+    w->first[at] = -1;
+    if (count[q] > 1) total[q] = lse_short_again(o, x + a * o->c->src_step[0], max[q], w->first + at);
+    w->top[at] = max[q];
+    w->sum[at] = (double)total[q] + (double)largest[q];
+    w->sum_without_max[at] = in_range(max[q]) ? (double)total[q] / (double)largest[q] : (double)r_nan();
   }
-  if (!m_any(v_lt(v_set1(1), tops))) return;
-  v_store(count, tops);
-  for (int a = 0; a < R; a++)
-    if (count[a * QUARTER_LANES] > 1) lse_short_again(o, x + a * o->c->src_step[0], w, first + (size_t)a);
 }
 
 /* Rows of V vectors, R at a time. */
@@ -72,24 +66,36 @@ static __attribute__((noinline)) void lse_short_columns(const lse_short_call *o,
                                                         lse_short_rows *w, size_t first) {
   const ptrdiff_t step = o->c->src_step[0];
   const int n = (int)o->c->n;
-  vreal e[LANES], top = v_set1(-R_INF), tops = v_set1(0);
-  real count[LANES];
+  vreal e[LANES], top = v_set1(-R_INF), count = v_set1(0);
+  real counts[LANES];
   for (int c = 0; c < n; c += REAL_STEP) v_columns((const char *)(x + c), step * (ptrdiff_t)sizeof *x, e + c);
   for (int r = 0; o->ahead && r < LANES; r++) v_prefetch((const char *)(x + r * step) + o->ahead);
   for (int c = 0; c < n; c++) top = v_max(e[c], top);
-  const vreal from = v_sub(exp_k(top), v_set1(1));
+  const vreal from = v_sub(exp_k(top), v_set1(1)), largest = lse_short_largest(top);
   for (int c = 0; c < n; c++) {
     const vreal k = exp_k(e[c]), term = v_scale(exp_poly(exp_reduce(e[c], k)), v_sub(k, from));
-    e[c] = less_top(term, e[c], top, &tops);
+    const vmask most = v_eq(e[c], top);
+    count = v_add(count, v_select(most, v_set1(1), v_set1(0)));
+    e[c] = v_select(most, v_set1(0), term);
   }
   for (int h = LANES / 2; h; h /= 2)
     for (int c = 0; c < h && c + h < n; c++) e[c] = v_add(e[c], e[c + h]);
-  v_store(w->top + first, top), v_store(w->rest + first, e[0]);
-  v_store(w->largest + first, lse_short_largest(top)), v_store(count, tops);
-  for (int r = 0; r < LANES; r++) {
-    w->first[first + (size_t)r] = -1;
-    if (count[r] > 1) lse_short_again(o, x + r * step, w, first + (size_t)r);
+  v_store(w->top + first, top), v_store(counts, count);
+  for (int r = 0; r < LANES; r++) w->first[first + (size_t)r] = -1;
+  if (m_any(v_lt(v_set1(1), count))) {
+    real total[LANES];
+    v_store(total, e[0]);
+    for (int r = 0; r < LANES; r++)
+      if (counts[r] > 1)
+        total[r] = lse_short_again(o, x + r * step, w->top[first + (size_t)r], w->first + first + (size_t)r);
+    e[0] = v_load(total);
   }
+  const vmask in = m_not(v_lt(v_set1((real)524288), v_abs(top)));
+  const v_wide total = v_widen(e[0]), ruled = v_widen(v_select(in, e[0], v_set1(r_nan()))),
+               one = v_widen(largest);
+  v_wide sum, rest;
+  EACH_WIDE(p) sum.part[p] = total.part[p] + one.part[p], rest.part[p] = ruled.part[p] / one.part[p];
+  memcpy(w->sum + first, &sum, sizeof sum), memcpy(w->sum_without_max + first, &rest, sizeof rest);
 }
 
 /* At most four rows of at most a page. */
@@ -98,13 +104,6 @@ static __attribute__((noinline)) void nontarget_page(const lse_short_call *o, co
   vreal top, tops;
   const vreal sum = page_sums(x, o->c->src_step[0], o->c->n, (int)rows, NULL, 0, o->ahead, NULL, &top, &tops);
   lse_short_finalize(o, x, (int)rows, top, sum, tops, w, 0);
-}
-
-/* The logarithms of rows from a on. */
-SMI void lse_short_logs(lse_short_rows *w, size_t a) {
-  for (size_t i = a; i < a + LOGS_AT_ONCE; i++)
-    w->sum_without_max[i] = (double)w->rest[i] / (double)w->largest[i];
-  d_log1p_many(w->sum_without_max + a, w->log1p + a);
 }
 
 bool lse_short_fit(const row_call *c, lse_short_call *o, const exp_body *b, const consts *k) {
@@ -127,8 +126,8 @@ size_t lse_short_sums(lse_short_call *o, size_t row, lse_short_rows *w) {
   if (rows == LSE_SHORT_ROWS && c->n <= LANES && c->n % REAL_STEP == 0 && LSE_SHORT_COLUMNS)
     for (size_t a = 0; a < rows; a += LANES) lse_short_columns(o, x + (ptrdiff_t)a * step, w, a);
   else (o->most > ROW_BATCH ? by_vectors[(c->n - 1) / LANES] : nontarget_page)(o, x, rows, w);
-  for (size_t a = rows; a % LOGS_AT_ONCE; a++) w->rest[a] = 0, w->largest[a] = 1;
-  for (size_t a = 0; a < rows; a += LOGS_AT_ONCE) lse_short_logs(w, a);
+  for (size_t a = rows; a % ROW_BATCH; a++) w->sum_without_max[a] = 0;
+  for (size_t a = 0; a < rows; a += ROW_BATCH) d_log1p_four(w->sum_without_max + a, w->log1p + a);
   return rows;
 }
 

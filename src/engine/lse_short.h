@@ -11,10 +11,9 @@
 enum { LSE_SHORT_ROWS = 16 };
 typedef struct lse_short_rows {
   real top[LSE_SHORT_ROWS];
-  /* terms: of the first largest element, NaN where the row needs a rule; of all others */
-  real largest[LSE_SHORT_ROWS], rest[LSE_SHORT_ROWS];
   int64_t first[LSE_SHORT_ROWS]; /* the first largest element, or -1: there is only one */
-  double sum_without_max[LSE_SHORT_ROWS], log1p[LSE_SHORT_ROWS]; /* rest / largest */
+  /* NaN where the row needs a rule */
+  double sum[LSE_SHORT_ROWS], sum_without_max[LSE_SHORT_ROWS], log1p[LSE_SHORT_ROWS];
 } lse_short_rows;
 typedef struct lse_short_call {
   const exp_body *b;
@@ -68,15 +67,15 @@ SMI bool lse_short_all(const exp_body *b, const row_kernel *kernel, row_call *c,
   if (!lse_short_fit(c, &o, b, &k)) return false;
   const row_writing stream =
       c->writing && value && whole_lines(c->dst[0], c->dst_step[0], c->n) ? c->writing : WRITE_CACHED;
-  const ptrdiff_t x_step = c->src_step[0], y_step = c->dst_step[0]; /* stores may alias *c */
   for (size_t row = 0, rows; row < c->rows; row += rows) {
     rows = lse_short_sums(&o, row, &w);
     for (size_t a = 0; a < rows; a++) {
       const exp_row r = lse_short_row(&w, a);
+      s.src[0] = (const real *)c->src[0] + (ptrdiff_t)(row + a) * c->src_step[0];
+      s.dst[0] = (real *)c->dst[0] + (ptrdiff_t)(row + a) * c->dst_step[0];
       if (r.sum_without_max != r.sum_without_max) run_row(kernel, c, row + a);
       else if (value) lse_short_write(&s, &k, &r, value, stream);
       else s.dst[0][0] = r_clean(b->scalar(&s, &k, &r, c->n));
-      s.src[0] += x_step, s.dst[0] += y_step;
     }
   }
   if (c->writing) v_stream_end();

@@ -15,7 +15,7 @@ static void loss_short_row(const loss_body *b, const row_call *c, loss_row *r, d
   loss_target_inputs(b, r, target_inputs);
   *e = lse_short_row(w, a);
   e->scale_exp = k_of(e->top) - 1;
-  exp_finalize_sum(e, (double)w->rest[a] + (double)w->largest[a]);
+  exp_finalize_sum(e, w->sum[a]);
   r->h[STUDENT] = x[r->target], r->l[STUDENT] = 0;
   const bool largest = r->h[STUDENT] == e->top && (w->first[a] < 0 || w->first[a] == r->target);
   r->top[STUDENT] = largest ? r->target : -1;

@@ -168,15 +168,16 @@ SMI vreal v_clean(vreal x) {
 }
 SMI real r_clean(double x) { return v_first(v_clean(v_set1((real)x))); } /* as it is stored */
 
+/* 2 / (2 i + 1): divided at run time they take longer than all other steps of a logarithm. */
+static const double log_coefficients[] = {2.0,      2.0 / 3,  2.0 / 5,  2.0 / 7,  2.0 / 9, 2.0 / 11,
+                                          2.0 / 13, 2.0 / 15, 2.0 / 17, 2.0 / 19, 2.0 / 21};
 /* log(1 + f) in double, the same way; lost is what rounding took from the argument, relative to
  * it. n: a power of two besides. */
-static const double log_terms[] = {2.0 / 3,  2.0 / 5,  2.0 / 7,  2.0 / 9,  2.0 / 11, 2.0 / 13,
-                                   2.0 / 15, 2.0 / 17, 2.0 / 19, 2.0 / 21, 2.0 / 23};
 #define D_LOG_1PF(type, log, f, n, lost) /* type: double, or a vector of them */ \
   { \
     const type s_ = (f) / (2 + (f)), z_ = s_ * s_, half_ = 0.5 * (f) * (f); \
-    type r_ = (type){0} + log_terms[10]; \
-    for (int i_ = 9; i_ >= 0; i_--) r_ = r_ * z_ + log_terms[i_]; \
+    type r_ = (type){0} + 2.0 / 23; \
+    for (int i_ = 10; i_ > 0; i_--) r_ = r_ * z_ + log_coefficients[i_]; \
     log = (n)*0x1.62e42fefa38p-1 + \
           ((f) - (half_ - (s_ * (half_ + r_ * z_) + ((n)*0x1.ef35793c7673p-45 + (lost))))); \
   }
@@ -204,31 +205,26 @@ SMI double d_log1p(double d) {
   return u < (double)__builtin_inf() ? d_log(u, lost / u) : u;
 }
 
-/* The same of LOGS_AT_ONCE, side by side: the steps of one wait for one another. */
-#ifdef __AVX512F__
-enum { LOGS_AT_ONCE = 8 };
-#else
-enum { LOGS_AT_ONCE = 4 };
-#endif
-SMI void d_log1p_many(const double *d, double *y) {
-  typedef double doubles __attribute__((vector_size(LOGS_AT_ONCE * 8)));
-  typedef uint64_t words __attribute__((vector_size(LOGS_AT_ONCE * 8)));
-  const doubles zero = {0};
+/* The same of four, side by side: the steps of one wait for one another. */
+SMI void d_log1p_four(const double *d, double *y) {
+  typedef double four __attribute__((vector_size(32)));
+  typedef uint64_t words __attribute__((vector_size(32)));
+  const four zero = {0};
   const words none = {0}, above_root = none + 0x3ff6a09e667f3bce; /* the first double above the root of 2 */
-  doubles x;
-  memcpy(&x, d, sizeof x);
-  const doubles u = x + 1, rounder = zero + 0x1.8p52;
+  four x;
+  memcpy(&x, d, 32);
+  const four u = x + 1, rounder = zero + 0x1.8p52;
   const words small = ~(words)(x > 0.4), two = (words)(u < 2), huge = ~(words)(u < (double)__builtin_inf());
-#define WHERE(mask, a, b) ((doubles)(((words)(a) & (mask)) | ((words)(b) & ~(mask))))
+#define WHERE(mask, a, b) ((four)(((words)(a) & (mask)) | ((words)(b) & ~(mask))))
   const words exponent = ((words)u - above_root + (1ull << 52)) >> 52; /* of u, 1 more where u is halved */
-  const doubles n = WHERE(small, zero, (doubles)((words)rounder + exponent) - rounder);
-  const doubles lost = WHERE(small, zero, WHERE(two, x - (u - 1), 1 - (u - x)) / u);
-  const doubles f = WHERE(small, x, (doubles)((words)u - (exponent << 52)) - 1);
-  doubles log;
-  D_LOG_1PF(doubles, log, f, n, lost)
+  const four n = WHERE(small, zero, (four)((words)rounder + exponent) - rounder);
+  const four lost = WHERE(small, zero, WHERE(two, x - (u - 1), 1 - (u - x)) / u);
+  const four f = WHERE(small, x, (four)((words)u - (exponent << 52)) - 1);
+  four log;
+  D_LOG_1PF(four, log, f, n, lost)
   x = WHERE(huge, u, log);
 #undef WHERE
-  memcpy(y, &x, sizeof x);
+  memcpy(y, &x, 32);
 }
 
 /* e^x in double: 0 below -700, inf above 709. Terms 1 / m! up to 13; the next is below 2^-57 of the
