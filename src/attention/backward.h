@@ -87,8 +87,9 @@ void score_grad(const work *w, const block *b, int64_t tile_row, int p, const re
 void mark_mixed(work *w, block *b, int64_t tile_row, int p, bool with_b);
 void store_sums(work *w, const double *sums, int64_t columns, const attn_rows *m, int64_t i, int64_t g);
 
-/* Scratch for the rows of a head from row t->first on, `apart` rows from each to the next. */
-void open_queries(work *w, attn_task *t, int64_t apart, void *scratch);
+/* The rows of a head from row t->first on, `apart` rows from each to the next, in scratch for
+ * `room` rows, t->rows or more. Where packed keys stay for other rows, it is the same for all. */
+void open_queries(work *w, attn_task *t, int64_t room, int64_t apart, void *scratch);
 /* The sums over the pairs of these rows, and what settles from them. */
 void measure_rows(work *w);
 

@@ -247,9 +247,9 @@ static void query_tile(work *w, int64_t tile, int64_t tile_rows, int64_t split) 
   fold_sums(w->sums + tile * w->a.padded, w->o, tile_rows * w->a.padded, 1, 1);
 }
 
-void open_queries(work *w, attn_task *t, int64_t apart, void *scratch) {
+void open_queries(work *w, attn_task *t, int64_t room, int64_t apart, void *scratch) {
   *w = (work){.t = t, .h = &t->head, .has_score_mod = needs_dress(t->call, &t->head), .walk = -1};
-  carve_grads(w, scratch, t->call, t->rows, NULL);
+  carve_grads(w, scratch, t->call, room, NULL);
   w->a.m = t->head.k, w->b.m = t->head.v;
   w->a.end = w->b.end = t->head.lk;
   w->a.first = w->b.first = -1;
@@ -281,7 +281,7 @@ static void walk_splits(work *w, int64_t first, int64_t end) {
 
 static void grad_queries(attn_task *t, void *scratch) {
   work w;
-  open_queries(&w, t, 1, scratch);
+  open_queries(&w, t, t->rows, 1, scratch);
   for (int64_t i = 0; i < t->rows * w.a.padded; i++) w.sums[i] = 0;
   walk_splits(&w, 0, t->rows);
   for (int64_t r = 0; r < t->rows && w.h->dq.data; r++)
@@ -311,7 +311,7 @@ void measure_rows(work *w) {
 
 static void measure(attn_task *t, void *scratch) {
   work w;
-  open_queries(&w, t, 1, scratch);
+  open_queries(&w, t, t->rows, 1, scratch);
   measure_rows(&w);
 }
 

@@ -68,7 +68,7 @@ static void measure_block(head_work *w, void *scratch, int64_t g, int64_t first)
   const panels a = w->rows.a, b = w->rows.b;
   w->block = *w->keys.t;
   w->block.first = first * h->groups + g, w->block.rows = clamp(h->lq - first, 0, ROWS);
-  open_queries(&w->rows, &w->block, h->groups, scratch);
+  open_queries(&w->rows, &w->block, ROWS, h->groups, scratch);
   w->rows.held = w->keys.held;
   if (g + first > 0) w->rows.a = a, w->rows.b = b;
   measure_rows(&w->rows);

@@ -369,7 +369,8 @@ static void lssar_weigh(const attn_call *c, const attn_row *row, weighing *w) {
   vreal most = v_set1(-R_INF);
   direct_open(c, w);
   EACH_SCORE(w, u, j) {
-    const vreal z = v_load(w->z + j), y = v_fma(softplus_of(c, z), v_set1(of.gain), v_set1(of.less));
+    const vreal z = v_load(w->z + j), s = v_mul(softplus_of(c, z), v_set1(of.lift)),
+                y = v_fma(s, v_set1(of.gain), v_set1(of.less));
     const vreal t = v_mul(v_set1(of.power), v_log_scaled(v_max(y, v_set1(R_TINY)), zero));
     const vreal x =
         v_select(v_eq(z, z), v_select(m_and(v_lt(zero, y), m_not(v_hidden(z))), t, v_set1(-R_INF)), z);

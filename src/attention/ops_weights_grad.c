@@ -176,7 +176,8 @@ void SMX_FN(centred_grad)(const attn_call *c, const grading *g) {
  *
  * With y c in place of y, c = e^(-lse / power), the sum is 1: w = (y c)^power. With
  * X = A power c (y c)^(power - 1) (dp - delta) where y > 0: dz = sigmoid(z) (X - A D),
- * D = sum X s / n. The first walk has A c, -offset c and power, and A in place of lse. */
+ * D = sum X s / n. The first walk has A c, -offset c and power, and A in place of lse: -A / 2^64
+ * where s is so small that A might be out of range. */
 
 enum { STAT_GAIN = STAT_LSE, USUAL = 15 /* power: its products are laid out at length */ };
 
@@ -186,11 +187,11 @@ enum { STAT_GAIN = STAT_LSE, USUAL = 15 /* power: its products are laid out at l
 SMI vreal near_softplus(vreal z) {
   enum { TERMS = SMX_REAL == 32 ? 7 : 16 };
   const vreal zero = v_set1(0), least = v_set1(SMX_REAL == 32 ? (real)0x1p-40 : (real)0x1p-60);
-  const vreal far = v_sub(zero, v_abs(z)), most = v_set1((real)((MIN_EXP + 0.5) * ATTN_LN2));
+  const vreal far = v_sub(zero, v_abs(z)), most = v_set1((real)((MIN_EXP - 0.999) * ATTN_LN2));
   vreal k, p = v_exp_pair(v_max(most, far), &k); /* of NaN, NaN */
   const vreal e = v_select(v_lt(far, most), zero, v_scale_near(p, k));
-  const vreal s = v_div(e, v_add(e, v_set1(2))), twice = v_add(s, s);
-  const vreal root = v_max(s, least), square = v_mul(root, root);
+  const vreal twice = v_div(v_add(e, e), v_add(e, v_set1(2)));
+  const vreal root = v_max(v_mul(twice, v_set1((real)0.5)), least), square = v_mul(root, root);
   vreal r = v_set1((real)1 / (2 * TERMS + 1));
   _Pragma("GCC unroll 16") for (int i = TERMS - 1; i > 0; i--) r =
       v_fma(r, square, v_set1((real)1 / (real)(2 * i + 1)));
@@ -277,13 +278,14 @@ void SMX_FN(lssar_measure)(const attn_call *c, int walk, const grading *g, doubl
 void SMX_FN(lssar_settle)(const attn_call *c, int walk, const attn_row *row, double dlse, double *sums,
                           real *stat) {
   if (walk == 1) {
-    stat[STAT_D] = (real)((double)stat[STAT_GAIN] * sums[0] * inverse(row->count));
+    const double gain = (double)stat[STAT_GAIN] * sums[0] * inverse(row->count);
+    stat[STAT_D] = (real)(stat[STAT_GAIN] < 0 ? -0x1p64 * gain : gain);
     return;
   }
   const lssar_terms of = lssar_of(c, row->count, sums[0], sums[1]);
   const double by = stat[STAT_LSE] == -R_INF ? 0 : d_exp(-(double)stat[STAT_LSE] / (double)of.power);
-  stat[STAT_A] = (real)((double)of.gain * by), stat[STAT_B] = (real)((double)of.less * by);
-  stat[STAT_C] = of.power, stat[STAT_GAIN] = of.gain;
+  stat[STAT_A] = (real)((double)of.gain * by * (double)of.lift), stat[STAT_B] = (real)((double)of.less * by);
+  stat[STAT_C] = of.power, stat[STAT_GAIN] = of.lift > 1 ? -of.gain : of.gain;
 }
 SMI vreal lssar_pair(const grading *g, double n, real least, int j, vreal z, vreal dp, vreal *w) {
   const vreal s = softplus_at(g, z), part = lssar_part(lssar_row_at(g, j), n, least, s, dp, w);

@@ -154,16 +154,17 @@ static inline double inverse(double s) { return s == 0 ? 0 : 1 / s; }
     v_store((g)->dp + j, hide(z, dz)); \
   }
 
-/* What lssar's weights are of s = softplus(z): y^power over its sum, y = gain s + less. From the
- * number of keys, and the sum and the largest s. Where no y is above 0 but by rounding, they are
- * s / sum. */
+/* What lssar's weights are of s = softplus(z): y^power over its sum, y = gain lift s + less. From
+ * the number of keys, and the sum and the largest s. Where no y is above 0 but by rounding, they
+ * are s / sum. lift: a power of two that keeps the gain of very small s in range. */
 typedef struct lssar_terms {
-  real gain, less, power;
+  real gain, lift, less, power;
 } lssar_terms;
 static inline lssar_terms lssar_of(const attn_call *c, double count, double sum, double most) {
-  const double gain = count * inverse(sum), offset = count <= c->param[2] ? 0 : c->param[1];
-  const bool flat = gain * most - offset <= 0x1p-16;
-  return (lssar_terms){(real)gain, flat ? 0 : (real)-offset, flat ? 1 : (real)c->param[0]};
+  const double lift = sum < 0x1p-60 ? 0x1p64 : 1, gain = count * inverse(lift * sum);
+  const double offset = count <= c->param[2] ? 0 : c->param[1];
+  const bool flat = gain * (lift * most) - offset <= 0x1p-16;
+  return (lssar_terms){(real)gain, (real)lift, flat ? 0 : (real)-offset, flat ? 1 : (real)c->param[0]};
 }
 
 /* The deviation of n numbers from their mean and the sum of their squares. */

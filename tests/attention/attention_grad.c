@@ -247,25 +247,27 @@ static int measures(int which) {
 /* Of kinds that measure their rows, a task with a head holds the pairs, unless there are too many
  * keys, and two passes do not. */
 static void pairs_in_memory_are_those_computed_again(void **state) {
-  static const int64_t shapes[][7] = {{1, 2, 1, 300, 1100, 12, 20}, {1, 2, 2, 3, 16400, 4, 4}};
+  static const int64_t shapes[][7] = {
+      {1, 2, 1, 300, 1100, 12, 20}, {1, 1, 1, 300, 16400, 4, 4}, {1, 3, 1, 257, 200, 12, 20}};
+  static const smx_dtype dtypes[] = {SMX_F32, SMX_F64, SMX_F32, SMX_F32, SMX_F16, SMX_F64, SMX_BF16};
   smx_context *seven;
   assert_int_equal(
       smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven),
       0);
   for (int which = 0; which < GRADS; which++)
-    for (int i = 0; i < 4 && measures(which); i++) {
-      const int64_t *n = shapes[i == 3];
+    for (int i = 0; i < (int)COUNT_OF(dtypes) && measures(which); i++) {
+      const int64_t *n = shapes[i < 3 ? 0 : i == 3 ? 1 : 2];
       acase a = acase_new(n[0], n[1], n[2], n[3], n[4], n[5], n[6]);
       grads want, got;
       set_kind(&a, which);
-      a.dtype = i == 1 ? SMX_F64 : SMX_F32, a.options.causal = i == 0, a.with_bias = a.with_mask = i == 1;
+      a.dtype = dtypes[i], a.options.causal = i == 0, a.with_bias = a.with_mask = i == 1;
       a.options.softcap = i == 2 ? 3 : 0, a.options.dropout = i == 2 ? 0.2 : 0,
       a.options.key_start = 2048 * i;
       acase_fill(&a, (uint64_t)which, 1);
       upstream(&a, &want, 5, 1);
       upstream(&a, &got, 5, 1);
       backward(&a, &want, seven, ORDER_BHLD);
-      backward(&a, &got, NULL, ORDER_BHLD);
+      backward(&a, &got, NULL, i % ORDERS);
       for (int x = 0; x < 3; x++)
         if (memcmp(want.bytes[x], got.bytes[x], want.size[x]))
           fail_msg("which %d, case %d: d%c differs", which, i, "qkv"[x]);
