@@ -249,7 +249,7 @@ static int measures(int which) {
 static void pairs_in_memory_are_those_computed_again(void **state) {
   static const int64_t shapes[][7] = {
       {1, 2, 1, 300, 1100, 12, 20}, {1, 1, 1, 300, 16400, 4, 4}, {1, 3, 1, 257, 200, 12, 20}};
-  static const smx_dtype dtypes[] = {SMX_F32, SMX_F64, SMX_F32, SMX_F32, SMX_F16, SMX_F64, SMX_BF16};
+  const smx_dtype dtypes[] = {SMX_F32, SMX_F64, SMX_F32, SMX_F32, SMX_F16, SMX_F64, SMX_BF16};
   smx_context *seven;
   assert_int_equal(
       smx_context_create(&(smx_context_options){.size = sizeof(smx_context_options), .threads = 7}, &seven),
