@@ -42,11 +42,25 @@ SMI double f64_of_real(real x) {
 
 LOADER(f32, float, e)
 LOADER(f64, double, e)
-LOADER(mask, uint8_t, e ? 0 : -R_INF)
 LOADER(i32, int32_t, e)
 LOADER(i64, int64_t, e)
 STORER(f32, float, f32_of_real(e))
 STORER(f64, double, f64_of_real(e))
+
+/* Of contiguous masks a vector at a time, without a branch for each byte. */
+static void load_mask(const void *src, ptrdiff_t stride, size_t n, real *dst) {
+  typedef int8_t bytes __attribute__((vector_size(LANES)));
+  typedef rbits words __attribute__((vector_size(LANES * sizeof(rbits))));
+  const uint8_t *p = src;
+  size_t i = 0;
+  for (; stride == 1 && i + LANES <= n; i += LANES) {
+    bytes is;
+    memcpy(&is, p + i, sizeof is);
+    const words drop = __builtin_convertvector(is == 0, words) & r_bits(-R_INF); /* all bits, or none */
+    memcpy(dst + i, &drop, sizeof drop);
+  }
+  for (; i < n; i++) dst[i] = p[(ptrdiff_t)i * stride] ? 0 : -R_INF;
+}
 
 SMI void load_half(half_type type, const uint16_t *p, ptrdiff_t stride, size_t n, real *dst) {
   size_t i = 0;
