@@ -137,14 +137,20 @@ def read_safetensors(data):
     return result
 
 
-def png(width, height, depth, color, pixels, *chunks):
-    """A picture: rows of bytes as PNG has them; chunks: (kind, bytes) before the pixels."""
+def png(width, height, depth, color, pixels, *chunks, interlaced=False):
+    """A picture: rows of bytes as PNG has them, which may be too few; chunks: (kind, bytes) before the pixels. interlaced: not of bits."""
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    size = len(pixels) // height
-    rows = b"".join(b"\0" + pixels[r * size:(r + 1) * size] for r in range(height if size else 0))
-    header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*c) for c in ((b"IHDR", header), *chunks, (b"IDAT", zlib.compress(rows)), (b"IEND", b"")))
+    bits = depth * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color]
+    size = (width * bits + 7) // 8
+    rows = [pixels[at:at + size] for at in range(0, len(pixels), size)]
+    if interlaced:  # the pixels of seven small pictures: (x, y), and how far they are apart
+        passes = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+        each = bits // 8
+        rows = [b"".join(row[c * each:(c + 1) * each] for c in range(x, width, dx)) for x, y, dx, dy in passes for row in rows[y::dy]]
+    data = zlib.compress(b"".join(b"\0" + row for row in rows if row))
+    header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlaced)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*c) for c in ((b"IHDR", header), *chunks, (b"IDAT", data), (b"IEND", b"")))
 
 
 def text(shape, values, separator=","):

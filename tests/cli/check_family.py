@@ -107,20 +107,35 @@ def pictures_are_inputs():
     close(values, [1, 0.8])
     with open(path("a.png"), "rb") as picture:
         assert run("pool", "max", "-", *words[3:], "same.npy", stdin=picture.read()) and get("same.npy") == get("o.npy")
-    for depth, color, pixels, shape, want in (
+    palette, clear = (b"PLTE", b"\0\1\2\3\4\5"), (b"tRNS", b"\x80")
+    for depth, color, pixels, shape, want, *chunks in (
             (16, 0, struct.pack(">4H", 0, 1, 65535, 32768), (2, 2), [0, 1 / 65535, 1, 32768 / 65535]),
             (8, 2, bytes(range(12)), (3, 2, 2), [v / 255 for c in range(3) for v in range(c, 12, 3)]),
             (8, 4, bytes(range(8)), (2, 2, 2), [v / 255 for c in range(2) for v in range(c, 8, 2)]),
             (16, 6, struct.pack(">16H", *range(16)), (4, 2, 2), [v / 65535 for c in range(4) for v in range(c, 16, 4)]),
-            (1, 0, b"\x40\x80", (2, 2), [0, 1, 1, 0])):
-        put("a.png", A.png(2, 2, depth, color, pixels))
+            (1, 0, b"\x40\x80", (2, 2), [0, 1, 1, 0]),
+            (16, 0, struct.pack(">4H", 515, 1, 65535, 515), (2, 2, 2), [515 / 65535, 1 / 65535, 1, 515 / 65535, 0, 1, 1, 0],
+             (b"tRNS", b"\2\3")),
+            (1, 3, b"\x40\x80", (3, 2, 2), [v / 255 for c in range(3) for v in (c, c + 3, c + 3, c)], palette),
+            (8, 3, bytes([0, 1, 1, 0]), (4, 2, 2), [v / 255 for c in range(3) for v in (c, c + 3, c + 3, c)] + [128 / 255, 1, 1, 128 / 255],
+             palette, clear)):
+        put("a.png", A.png(2, 2, depth, color, pixels, *chunks))
         run("pool", "max", "a.png", "--kernel", "1", "-o", "o.npy")
         dtype, there, values = A.read_npy(get("o.npy"))
         assert (dtype, there) == ("f32", shape), (depth, color, there)
         close(values, want, 1e-7)
+    for width, height, depth, color, size in ((1, 1, 8, 0, 1), (3, 1, 16, 2, 6), (9, 17, 8, 6, 4), (9, 17, 16, 4, 4), (9, 17, 8, 3, 1)):
+        pixels, chunks = bytes(v * 7 % 251 for v in range(width * height * size)), ((b"PLTE", bytes(range(251)) * 3),) if color == 3 else ()
+        for name in ("plain", "interlaced"):
+            put(name + ".png", A.png(width, height, depth, color, pixels, *chunks, interlaced=name == "interlaced"))
+            run("pool", "max", name + ".png", "--kernel", "1", "-o", name + ".npy")
+        assert get("interlaced.npy") == get("plain.npy"), (width, height, depth, color)
     whole = A.png(2, 2, 8, 0, bytes(4))
     for name, data, says in (("cut", whole[:-20], "the file ends"), ("broken", whole[:20] + b"x" + whole[21:], "CRC"), ("none", b"GIF89a" * 20, "Not a PNG"),
-                             ("large", A.png(60000, 60000, 8, 2, b""), "60000 x 60000 pixels are more than")):
+                             ("short", A.png(3, 3, 8, 0, bytes(6)), "Not enough image data"),
+                             ("outside", A.png(2, 1, 8, 3, b"\1\2", palette, clear), "colour 2 of a palette of 2"),
+                             ("large", A.png(60000, 60000, 8, 2, b""), "60000 x 60000 pixels are more than"),
+                             ("wide", A.png(1000, 100, 16, 6, b""), "1000 x 100 pixels are more than")):
         put(name + ".png", data)
         put("kept.npy", b"as it was")
         fails(UNREADABLE, "pool", "max", name + ".png", "--kernel", "1", "-o", "kept.npy", says=[name + ".png: png: ", says])

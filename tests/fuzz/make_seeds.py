@@ -39,6 +39,10 @@ def png_seeds():
     yield "bits", A.png(9, 2, 1, 0, b"\xaa\x80\x55\x00")
     yield "palette", A.png(2, 1, 8, 3, b"\1\0", (b"PLTE", b"\1\2\3\4\5\6"), (b"tRNS", b"\x80"))
     yield "cut", A.png(3, 2, 8, 0, bytes(6))[:60]
+    yield "interlaced", A.png(9, 5, 8, 2, bytes(range(135)), interlaced=True)
+    yield "transparent", A.png(2, 2, 16, 0, bytes(range(8)), (b"tRNS", b"\2\3"))
+    yield "outside", A.png(2, 1, 8, 3, b"\1\2", (b"PLTE", b"\1\2\3\4\5\6"))
+    yield "short", A.png(3, 3, 8, 0, bytes(6))
     yield "large", A.png(60000, 60000, 8, 2, b"")
 
 
