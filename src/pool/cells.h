@@ -30,8 +30,7 @@ SMI void split(const real *p, int step, int cnt, vreal *out) {
   else v_split_3(in, out);
 }
 
-/* What `row` is of a row of windows: the cells of a line of them, the first of which has place
- * `distance`. */
+/* The cells of one line of a row of windows; the first has place `distance`. */
 typedef struct line {
   const real *p;
   int64_t cells, apart, step, distance, between;

@@ -11,9 +11,8 @@
 #include "functions_lines.h"
 
 enum {
-  TASKS = 16,      /* of a chunk of whole rows, at most */
-  CHUNK = 1 << 16, /* elements of a chunk of windows, which stay in the second-level cache */
-  COLUMNS = 64     /* windows of fewer cells are columns, side by side */
+  TASKS = 16,     /* of a chunk of whole rows, at most */
+  CHUNK = 1 << 16 /* elements of a chunk of windows, which stay in the second-level cache */
 };
 
 typedef enum { LSE, MEAN, MEAN_BACK, WEIGHTS_BACK } way;
@@ -37,7 +36,7 @@ typedef struct rows_call {
 
 /* Where place k of window i of the chunk is: k place + i window. */
 static windows windows_of(const rows_call *r, void *matrix) {
-  const bool columns = r->s.window < COLUMNS;
+  const bool columns = r->s.window < POOL_COLUMNS;
   return (windows){.matrix = matrix, .place = columns ? r->count : 1, .window = columns ? 1 : r->s.window};
 }
 
@@ -87,7 +86,7 @@ static bool fills_vectors(const rows_call *r) {
 }
 static bool all_softened(rows_call *r) {
   const bool refuses = smx_context_on_empty(r->c->ctx) == SMX_EMPTY_ERROR; /* before it writes */
-  if (!r->row || r->what != MEAN || r->beta != 1 || r->s.window >= POOL_SOFT || refuses) return false;
+  if (!r->row || r->what != MEAN || r->beta != 1 || refuses) return false;
   if (!fills_vectors(r)) return false;
   smx_parallel(r->c->ctx, TASKS, soften_rows, r);
   for (int task = 0; task < TASKS; task++)
@@ -135,7 +134,7 @@ static void scatter_plane(void *arg, int64_t number) {
 /* The windows of the chunk as rows, with the axis of their cells. */
 static smx_status call_softmax(rows_call *r) {
   const smx_dtype type = r->c->is_f64 ? SMX_F64 : SMX_F32;
-  const int axis = r->s.window >= COLUMNS;
+  const int axis = r->s.window >= POOL_COLUMNS;
   int64_t shape[2];
   shape[axis] = r->s.window, shape[!axis] = r->count;
   const smx_tensor x = smx_tensor_of(r->x, type, 2, shape, NULL),
@@ -186,7 +185,7 @@ static smx_status run_chunks(rows_call *r, int64_t all) {
 /* Outputs of a row if chunks may have whole ones, or 0. */
 static int64_t row_of(const pool_shape *s) {
   const int64_t row = s->axis[2].outputs * s->channels;
-  return s->window < COLUMNS && row > 0 && row <= CHUNK / s->window ? row : 0;
+  return s->window < POOL_COLUMNS && row > 0 && row <= CHUNK / s->window ? row : 0;
 }
 
 bool pool_rows_by_channel(const tensor_call *c) {

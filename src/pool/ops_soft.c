@@ -24,7 +24,7 @@ SMI bool take_terms(const vreal *x, int64_t n, vreal *term) {
 
 SMI vreal fold_four(const vreal *term) { return v_add(v_add(term[0], term[2]), v_add(term[1], term[3])); }
 SMI vreal fold_any(const vreal *term, int64_t live) {
-  vreal lane[POOL_SOFT / 2];
+  vreal lane[POOL_COLUMNS / 2];
   int64_t half = 1;
   while (2 * half < live) half *= 2;
   for (; live > 1; live = half, half /= 2, term = lane)
@@ -69,7 +69,7 @@ SMI bool soften_four(const pool_windows *w, const real *x, real *y) {
 
 SMI bool soften_any(const pool_windows *w, int64_t places, const real *x, real *y) {
   const bool whole = w->count >= LANES && places == w->cells[0] * w->cells[1] * w->cells[2];
-  vreal cell[POOL_SOFT], term[POOL_SOFT], mean;
+  vreal cell[POOL_COLUMNS], term[POOL_COLUMNS], mean;
   for (int64_t i = 0; i < w->count; i = next_whole(w->count, i)) {
     const int cnt = lanes_left((size_t)(w->count - i));
     const vreal absent = v_select(lanes_below(cnt), v_set1(-R_INF), v_set1(0));

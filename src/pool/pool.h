@@ -32,7 +32,7 @@ typedef struct pool_ada_block {
 } pool_ada_block;
 
 enum {
-  POOL_SOFT = 64,         /* more than the cells of a window whose softmax a vector of windows has */
+  POOL_COLUMNS = 64,      /* soft pools have windows of fewer cells as columns, side by side */
   POOL_STEP = 3,          /* of windows that are apart in x: what is more takes longer */
   POOL_FARTHEST = 1 << 24 /* cells from the first of a window to one whose place is asked for */
 };
@@ -52,7 +52,7 @@ typedef struct pool_kernels {
    * first..end-1 of such matrices. */
   void (*weigh)(const void *cells, const void *weights, int64_t places, int64_t distance, int64_t first,
                 int64_t end, void *y);
-  /* soft_pool of windows of `places` < POOL_SOFT cells. false: some window has no finite largest
+  /* soft_pool of windows of `places` < POOL_COLUMNS cells. false: some window has no finite largest
    * cell, one beyond the range of engine/exp.h, or a NaN, or this set has no such kernel; then y
    * may hold anything. */
   bool (*soften)(const pool_windows *w, int64_t places, const void *x, void *y);

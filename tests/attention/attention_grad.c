@@ -234,7 +234,6 @@ static void bits_do_not_depend_on_how(void **state) {
   smx_context_destroy(seven);
 }
 
-/* What is broadcast has the sum of the gradients of its copies. */
 static int measures(int which) {
   static const smx_attention_weights all[] = {SMX_ATTENTION_SELF_ADJUST_RANGE, SMX_ATTENTION_CLIPPED,
                                               SMX_ATTENTION_CENTRED, SMX_ATTENTION_SHAPED,
@@ -278,6 +277,7 @@ static void pairs_in_memory_are_those_computed_again(void **state) {
   smx_context_destroy(seven);
 }
 
+/* What is broadcast has the sum of the gradients of its copies. */
 static void broadcast_gradients_are_sums(void **state) {
   acase a = acase_new(2, 4, 2, 300, 70, 8, 6);
   grads g;
