@@ -49,7 +49,7 @@ static char *y_rows(const state_call *s, int64_t item, int64_t head, int64_t fir
 }
 
 /* What `state_norm_of` has of NORM_SUM, in the kernel. */
-static void divide_row(const state_call *s, const char *out, char *y) {
+static void over_its_sum(const state_call *s, const char *out, char *y) {
   double sum;
   smx_reals_load(s->c->is_f64, out + s->e * s->bytes, 1, &sum);
   s->kernels->times(state_inverse(sum + s->eps), out, s->e, y);
@@ -71,7 +71,7 @@ static void write_queries(const state_call *s, int64_t item, int64_t head, int64
   }
   if (s->norm == NORM_SUM) {
     for (int64_t i = 0; i < count; i++)
-      divide_row(s, state_at(s, w->out, i, s->wide_n), state_at(s, to, i, s->e));
+      over_its_sum(s, state_at(s, w->out, i, s->wide_n), state_at(s, to, i, s->e));
     s->kernels->clean(to, count * s->e, true);
     return;
   }

@@ -4,6 +4,7 @@
 #include "engine/machine.h"
 #include "linear_attention.h"
 #include "vec/columns.h"
+#include "vec/wide.h"
 
 /* Number `at` of an array that may not be there. */
 SMI const real *reals(const void *p, int64_t at) { return p ? (const real *)p + at : NULL; }
@@ -378,25 +379,12 @@ static void times(double by, const void *x, int64_t n, void *y) {
   for (int64_t i = 0; i < n; i++) ((real *)y)[i] = (real)(by * (double)((const real *)x)[i]);
 }
 
-typedef real eight_reals __attribute__((vector_size(8 * sizeof(real))));
-typedef double eight __attribute__((vector_size(64)));
-
-SMI void divide_row(double sum, int64_t n, real *y) {
-  const double by = sum == 0 ? 0 : 1 / sum;
-  for (int64_t j = 0; j < n; j += 8) {
-    eight_reals part;
-    memcpy(&part, y + j, sizeof part);
-    part = __builtin_convertvector(__builtin_convertvector(part, eight) * by, eight_reals);
-    memcpy(y + j, &part, sizeof part);
-  }
-}
-/* Some rows at a time, so that no vector is loaded whose halves were just stored. */
 static void divide(const void *sums, double eps, int64_t rows, int64_t n, void *y) {
-  enum { SOME = 4 };
-  for (int64_t t = 0, some; t < rows; t += some) {
-    some = rows - t < SOME ? rows - t : SOME;
-    for (int64_t i = t; i < t + some; i++) divide_row((double)*reals(sums, i) + eps, n, reals_to(y, i * n));
-    clean(reals_to(y, t * n), some * n, true);
+  real *row = y;
+  for (int64_t i = 0; i < rows; i++, row += n) {
+    const double sum = (double)*reals(sums, i) + eps, by = sum == 0 ? 0 : 1 / sum;
+    for (int64_t j = 0; j < n; j += LANES)
+      v_store(row + j, v_clean(v_narrow(v_wide_mul(v_widen_at(row + j), by))));
   }
 }
 
