@@ -138,12 +138,15 @@ static inline real head_value(const attn_rows *m, int64_t g) {
   return x;
 }
 
-/* Mask (0 or -inf) or bias of n keys from j on. */
+/* Mask (0 or -inf) or bias of n keys from j on. The next panel of the row is prefetched: other rows
+ * come in between, and no prefetcher of the processor follows so many. */
 static inline void load_keys(const attn_head *h, const attn_rows *m, int64_t i, int64_t g, int64_t j,
                              int64_t n, real *out) {
-  if (n > 0)
-    dtype_load((row_store)m->store, cell(m, i, g) + (j - h->key_start) * m->stride * store_bytes(m->store),
-               m->stride, (size_t)n, out);
+  const int64_t bytes = store_bytes(m->store), panel = ATTN_PANEL * bytes;
+  if (n <= 0) return;
+  const char *const at = cell(m, i, g) + (j - h->key_start) * m->stride * bytes;
+  for (int64_t x = panel; x < 2 * panel && m->stride == 1; x += LINE) v_prefetch(at + x);
+  dtype_load((row_store)m->store, at, m->stride, (size_t)n, out);
 }
 
 static inline int64_t count_keys(const attn_head *h, const attn_row *row) {
