@@ -5,8 +5,9 @@
  *   log p(y) = head_y, or head_(words + i) + log_softmax(h P_i^T W_i^T)_y   for y in cluster i
  *
  * All products are those of smx_linear_forward. Rows whose target is in a cluster are brought
- * together for its layers, in their order. What is wanted is made in the call's memory, and copied
- * when nothing can go wrong any more. */
+ * together for its layers, in their order. A row whose head, or whose target's cluster, has only
+ * logits of -inf is empty as a whole. What is wanted is made in the call's memory, and copied when
+ * nothing can go wrong any more. */
 #include <string.h>
 
 #include "driver/carve.h"
@@ -27,11 +28,12 @@ typedef struct adaptive {
   int bias_port;
   int64_t n, d, s, p, q, k, classes, words, bytes;
   int64_t widest, largest; /* columns and classes of a cluster */
+  int64_t first_empty;     /* the first row of which a layer has only logits of -inf, or n */
   const int64_t *target;
   cluster *cluster;
   int64_t *place, *row, *within; /* rows: of the head's target; those of a cluster, and their class in it */
   double *total, *line;          /* losses [n], or dh [n, d]; a row */
-  char *rows, *hidden, *up;      /* of a cluster: h, its projection, losses or upstream gradients */
+  char *rows, *hidden, *up;      /* of a cluster: h, its projection, one number a row */
   char *head, *dhead;            /* [n, s]: log-probabilities */
   char *y, *part;                /* [n, classes]; [n, largest] */
   char *dhidden, *made[GRADS + 1];
@@ -44,13 +46,14 @@ typedef struct layer {
   int64_t n, d, c;
   char *h, *w, *bias, *dh, *dw, *dbias;
 } layer;
-/* What is done with its logits: y are losses, or rows `pitch` numbers apart; backward dy is the
- * upstream gradient of y, whose rows are dy_pitch apart. */
+/* What is done with its logits: y are losses or other `single` numbers of rows, or rows `pitch`
+ * numbers apart; backward dy is the upstream gradient of y, whose rows are dy_pitch apart. */
 typedef struct pass {
   const char *op;
   const int64_t *target;
   char *y, *dy;
   int64_t pitch, dy_pitch;
+  bool single;
 } pass;
 
 static smx_status run(const adaptive *a, const layer *l, const pass *p) {
@@ -59,14 +62,14 @@ static smx_status run(const adaptive *a, const layer *l, const pass *p) {
   const double keep = tensor_param(a->c, "keep") * (1 << 20);
   int64_t hs[] = {l->n, l->d}, ws[] = {l->c, l->d}, ys[] = {l->n, l->c}, step[] = {p->pitch, 1},
           dy_step[] = {p->dy_pitch, 1};
-  const int32_t ndim = p->target ? 1 : 2;
+  const int32_t ndim = p->target || p->single ? 1 : 2;
   const smx_tensor h = smx_tensor_of(l->h, real, 2, hs, NULL), w = smx_tensor_of(l->w, real, 2, ws, NULL),
                    b = smx_tensor_of(l->bias, real, 1, ws, NULL),
                    dh = smx_tensor_of(l->dh, real, 2, hs, NULL), dw = smx_tensor_of(l->dw, real, 2, ws, NULL),
                    db = smx_tensor_of(l->dbias, real, 1, ws, NULL),
                    t = smx_tensor_of(p->target, SMX_I64, 1, hs, NULL),
-                   y = smx_tensor_of(p->y, real, ndim, ys, p->target ? NULL : step),
-                   dy = smx_tensor_of(p->dy, real, ndim, ys, p->target ? NULL : dy_step);
+                   y = smx_tensor_of(p->y, real, ndim, ys, ndim == 1 ? NULL : step),
+                   dy = smx_tensor_of(p->dy, real, ndim, ys, ndim == 1 ? NULL : dy_step);
   const smx_linear linear = {.size = sizeof linear,
                              .h = &h,
                              .w = &w,
@@ -133,6 +136,57 @@ static void add_rows(adaptive *a, const char *rows, int64_t count, int64_t n, bo
   }
 }
 
+/* ---- empty rows ---- */
+
+/* Whether a row has only logits of -inf. The layer is of this row alone: with SMX_EMPTY_ERROR a
+ * call of many rows does not say which one it is. */
+static smx_status ask_empty(const adaptive *a, layer row, bool *empty) {
+  char at[8];
+  double sum = 0;
+  const smx_status status = run(a, &row, &(pass){.op = "logsumexp", .y = at, .single = true});
+  if (status == SMX_OK) smx_reals_load(a->c->is_f64, at, 1, &sum);
+  *empty = status == SMX_ERR_EMPTY || sum == -INF;
+  return status == SMX_ERR_EMPTY ? SMX_OK : status;
+}
+
+static void drop(adaptive *a, int64_t i, bool apart) {
+  const int64_t row = apart ? a->row[i] : i;
+  if (apart) a->within[i] = -1;
+  if (a->loss) a->place[row] = -1;
+  if (row < a->first_empty) a->first_empty = row;
+}
+
+/* Rows of a layer, or of a cluster, that have only logits of -inf do not count any more. One logit
+ * of each says that most are no such rows: that of the first class which no bias of -inf hides. */
+static smx_status drop_empty(adaptive *a, const layer *l, bool apart) {
+  layer one = *l;
+  double x = -INF;
+  if (!l->c || !l->n) return SMX_OK;
+  for (int64_t j = 0; j < l->c && l->bias && x == -INF; j++) {
+    smx_reals_load(a->c->is_f64, l->bias + j * a->bytes, 1, &x);
+    if (x != -INF) one.bias += j * a->bytes, one.w += j * l->d * a->bytes;
+  }
+  one.c = 1;
+  smx_status status = run(a, &one, &(pass){.op = "softcap", .y = a->up, .pitch = 1});
+  for (int64_t i = 0; i < l->n && status == SMX_OK; i++) {
+    bool empty;
+    layer row = *l;
+    row.n = 1, row.h += i * l->d * a->bytes;
+    smx_reals_load(a->c->is_f64, a->up + i * a->bytes, 1, &x);
+    if (x != -INF || (a->loss && !apart && a->place[i] < 0)) continue;
+    status = ask_empty(a, row, &empty);
+    if (status == SMX_OK && empty) drop(a, i, apart);
+  }
+  return status;
+}
+
+static bool on_empty(const adaptive *a, smx_on_empty is) { return smx_context_on_empty(a->c->ctx) == is; }
+/* SMX_EMPTY_ERROR: after all layers, so that it is the first row. */
+static smx_status report_empty(const adaptive *a, smx_status status) {
+  if (status != SMX_OK || a->first_empty == a->n || !on_empty(a, SMX_EMPTY_ERROR)) return status;
+  return smx_fail(SMX_ERR_EMPTY, "%s: row %lld has nothing valid", a->c->op->name, (long long)a->first_empty);
+}
+
 /* ---- the call ---- */
 
 static smx_status bad(const adaptive *a, const char *what, int64_t is, int64_t wanted) {
@@ -148,18 +202,27 @@ static int64_t width_of(const adaptive *a, int64_t i, double divisor) {
   return width < (double)INT32_MAX ? (int64_t)width : INT32_MAX;
 }
 
-static smx_status find_clusters(adaptive *a) {
-  const int64_t *const cut = (const int64_t *)(const void *)data_of(a, CUTOFF);
-  double divisor = 1;
-  int64_t row = 0, at = 0;
+static smx_status check_cutoffs(const adaptive *a, const int64_t *cut) {
   for (int64_t i = 0; i < a->k; i++) {
-    cluster *const u = a->cluster + i;
-    const int64_t least = i ? cut[i - 1] + 1 : 1, end = i + 1 < a->k ? cut[i + 1] : a->classes;
-    divisor *= tensor_param(a->c, "div_value");
+    const int64_t least = i ? cut[i - 1] + 1 : 1;
     if (cut[i] < least || cut[i] >= a->classes)
       return smx_fail(SMX_ERR_TARGET, "%s: cutoff: number %lld is %lld, not within %lld..%lld",
                       a->c->op->name, (long long)i, (long long)cut[i], (long long)least,
                       (long long)(a->classes - 1));
+  }
+  return SMX_OK;
+}
+
+static smx_status find_clusters(adaptive *a) {
+  const int64_t *const cut = (const int64_t *)(const void *)data_of(a, CUTOFF);
+  double divisor = 1;
+  int64_t row = 0, at = 0;
+  const smx_status status = check_cutoffs(a, cut);
+  if (status != SMX_OK) return status;
+  for (int64_t i = 0; i < a->k; i++) {
+    cluster *const u = a->cluster + i;
+    const int64_t end = i + 1 < a->k ? cut[i + 1] : a->classes;
+    divisor *= tensor_param(a->c, "div_value");
     *u = (cluster){cut[i], end - cut[i], width_of(a, i, divisor), row, at};
     if (u->width < 0 || u->width > a->p - row)
       return smx_fail(SMX_ERR_SHAPE,
@@ -189,7 +252,7 @@ static void divide_rows(adaptive *a, carver *m) {
   a->line = carve(m, a->s > longest ? a->s : longest, 1, sizeof *a->line);
   a->rows = carve(m, a->loss ? a->n : 0, a->d, a->bytes);
   a->hidden = carve(m, a->n, a->widest, a->bytes);
-  a->up = carve(m, a->loss ? a->n : 0, 1, a->bytes);
+  a->up = carve(m, a->n, 1, a->bytes);
 }
 static void divide(adaptive *a, carver *m) {
   const tensor_ports *const to = &a->c->din;
@@ -218,7 +281,7 @@ static void place_targets(adaptive *a) {
 
 static smx_status open_adaptive(adaptive *a, const tensor_call *c, bool loss, bool backward, char **memory) {
   *a = (adaptive){.c = c, .loss = loss, .backward = backward, .bias_port = loss ? TARGET + 1 : TARGET};
-  a->n = tensor_dim(c, "n"), a->d = tensor_dim(c, "d"), a->s = tensor_dim(c, "s");
+  a->n = a->first_empty = tensor_dim(c, "n"), a->d = tensor_dim(c, "d"), a->s = tensor_dim(c, "s");
   a->p = tensor_dim(c, "p"), a->q = tensor_dim(c, "q"), a->k = tensor_dim(c, "k");
   a->classes = (int64_t)tensor_param(c, "classes"), a->bytes = c->is_f64 ? 8 : 4;
   if (loss) a->target = (const int64_t *)(const void *)data_of(a, TARGET);
@@ -246,19 +309,23 @@ static void close_adaptive(const adaptive *a, char *memory) {
 /* ---- losses ---- */
 
 static smx_status losses(adaptive *a) {
-  layer l = head_of(a);
+  const layer head = head_of(a);
   char *const loss = a->up;
-  smx_status status = run(a, &l, &(pass){.op = "cross_entropy", .target = a->place, .y = loss});
-  if (status == SMX_OK) add_rows(a, loss, a->n, 1, false);
+  const bool drops = !on_empty(a, SMX_EMPTY_NAN); /* which is what its layers give */
+  smx_status status = drops ? drop_empty(a, &head, false) : SMX_OK;
   for (int64_t i = 0; i < a->k && status == SMX_OK; i++) {
     const cluster *const u = a->cluster + i;
     const int64_t count = gather(a, u, i);
     if (!count) continue;
-    status = project(a, u, count), l = tail_of(a, u, count);
+    const layer l = tail_of(a, u, count);
+    status = project(a, u, count);
+    if (status == SMX_OK && drops) status = drop_empty(a, &l, true);
     if (status == SMX_OK) status = run(a, &l, &(pass){.op = "cross_entropy", .target = a->within, .y = loss});
     if (status == SMX_OK) add_rows(a, loss, count, 1, true);
   }
-  return status;
+  if (status == SMX_OK) status = run(a, &head, &(pass){.op = "cross_entropy", .target = a->place, .y = loss});
+  if (status == SMX_OK) add_rows(a, loss, a->n, 1, false);
+  return report_empty(a, status);
 }
 
 smx_status adaptive_forward(const tensor_call *c) {
@@ -313,17 +380,22 @@ smx_status adaptive_backward(const tensor_call *c) {
   char *memory, *const dloss = c->dout.view[0].data;
   smx_status status = open_adaptive(&a, c, true, true, &memory);
   if (status != SMX_OK) return status;
-  status = head_back(&a, &(pass){.op = "cross_entropy", .target = a.place, .dy = dloss});
+  const layer head = head_of(&a);
+  status = drop_empty(&a, &head, false);
   for (int64_t i = 0; i < a.k && status == SMX_OK; i++) {
     const cluster *const u = a.cluster + i;
     const int64_t count = gather(&a, u, i);
     if (!count) continue;
+    const layer l = tail_of(&a, u, count);
+    status = project(&a, u, count);
+    if (status == SMX_OK) status = drop_empty(&a, &l, true);
     for (int64_t r = 0; r < count; r++)
       memcpy(a.up + r * a.bytes, dloss + a.row[r] * a.bytes, (size_t)a.bytes);
-    status = project(&a, u, count);
     const pass p = {.op = "cross_entropy", .target = a.within, .dy = a.up};
     if (status == SMX_OK) status = cluster_back(&a, u, count, &p);
   }
+  const pass p = {.op = "cross_entropy", .target = a.place, .dy = dloss};
+  if (status == SMX_OK) status = head_back(&a, &p);
   if (status == SMX_OK) put_gradients(&a);
   close_adaptive(&a, memory);
   return status;
@@ -336,9 +408,15 @@ smx_status adaptive_log_sizes(dims *d) {
   return SMX_OK;
 }
 
-static smx_status head_log(const adaptive *a) {
+/* The log-probabilities of a layer, `pitch` numbers apart. */
+static smx_status layer_log(adaptive *a, const layer *l, char *y, int64_t pitch) {
+  smx_status status = on_empty(a, SMX_EMPTY_ERROR) ? drop_empty(a, l, false) : SMX_OK;
+  if (status != SMX_OK || a->first_empty < a->n) return status;
+  return run(a, l, &(pass){.op = "log_softmax", .y = y, .pitch = pitch});
+}
+static smx_status head_log(adaptive *a) {
   const layer l = head_of(a);
-  return run(a, &l, &(pass){.op = "log_softmax", .y = a->head, .pitch = a->s});
+  return layer_log(a, &l, a->head, a->s);
 }
 
 /* Task: a row, to whose classes in clusters the head's number of the cluster is added. */
@@ -371,9 +449,9 @@ smx_status adaptive_log_forward(const tensor_call *c) {
     const cluster *const u = a.cluster + i;
     const layer l = tail_of(&a, u, a.n);
     status = project(&a, u, a.n);
-    const pass p = {.op = "log_softmax", .y = a.y + u->low * a.bytes, .pitch = a.classes};
-    if (status == SMX_OK) status = run(&a, &l, &p);
+    if (status == SMX_OK) status = layer_log(&a, &l, a.y + u->low * a.bytes, a.classes);
   }
+  status = report_empty(&a, status);
   if (status == SMX_OK) {
     smx_parallel(c->ctx, a.n, add_head, &a);
     memcpy(c->out.view[0].data, a.y, (size_t)(a.n * a.classes * a.bytes));
@@ -414,10 +492,11 @@ smx_status adaptive_log_backward(const tensor_call *c) {
     const layer l = tail_of(&a, u, a.n);
     char *const dy = c->dout.view[0].data + u->low * a.bytes;
     status = project(&a, u, a.n);
-    if (status == SMX_OK) status = run(&a, &l, &(pass){.op = "log_softmax", .y = a.part, .pitch = u->size});
+    if (status == SMX_OK) status = layer_log(&a, &l, a.part, u->size);
     const pass p = {.op = "log_softmax", .y = a.part, .dy = dy, .pitch = u->size, .dy_pitch = a.classes};
     if (status == SMX_OK) status = cluster_back(&a, u, a.n, &p);
   }
+  status = report_empty(&a, status);
   if (status == SMX_OK) put_gradients(&a);
   close_adaptive(&a, memory);
   return status;

@@ -1,6 +1,6 @@
 /* adaptive.c - proves adaptive_softmax and adaptive_log_softmax: the worked example of the
- * catalogue of papers, no clusters, empty ones, what is refused, and the same bits every way; and
- * equiangular_basis: what is exact, the bounds it keeps, and what is refused. */
+ * catalogue of papers, no clusters, those of no width, empty rows, what is refused, and the
+ * same bits every way; and equiangular_basis: what is exact, its bounds, what is refused. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,9 +100,52 @@ static void wrong(void **state) {
   refused(run(&l, &r, NULL, false), SMX_ERR_TARGET, "cutoff: number 1 is 2, not within 3..4");
   l.k = 1, cutoff[0] = 0;
   refused(run(&l, &r, NULL, false), SMX_ERR_TARGET, "cutoff: number 0 is 0, not within 1..4");
-  cutoff[0] = INT64_MAX;
+  l.k = 2, cutoff[0] = 3, cutoff[1] = INT64_MIN;
+  refused(run(&l, &r, NULL, false), SMX_ERR_TARGET,
+          "cutoff: number 1 is -9223372036854775808, not within 4..4");
+  l.k = 1, cutoff[0] = INT64_MAX;
   refused(run(&l, &r, NULL, true), SMX_ERR_TARGET, "cutoff: number 0");
   assert_true(y[0] == 7);
+}
+
+/* Rows: a whole one; one whose cluster has only logits of -inf; two whose head has, with the target
+ * in a cluster and before; and one that is ignored. */
+static void empty_rows(void **state) {
+  enum { ROWS = 5, WIDE = 3 };
+  const double huge = 1e200, low = -1e200;
+  double h[] = {0, 0, 1, 0, huge, 1, huge, 0, 1, huge, 0, 1, huge, 0, 1},
+         w[] = {low, 0, 0, low, 0, 0, low, 0, 1},
+         projection[] = {1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1},
+         tail[] = {0, 0, 0, 0, low, 0, 0, low, 2}, y[ROWS * 4], up[] = {4, 1, 2, 3, 5}, dh[ROWS * WIDE],
+         dw[9], dp[18], dt[9], of_one[3 * 18], none[(ROWS - 1) * WIDE] = {0};
+  int64_t cutoff[] = {1, 2}, target[] = {3, 3, 2, 0, -100};
+  layers l = {ROWS, WIDE, 3, 6, 9, 2, h, w, projection, tail, cutoff, target, "4", "1"};
+  const results r = {y, up, dh, dw, dp, dt}, one = {y, up, dh, of_one, of_one + 18, of_one + 36};
+  good(run(&l, &r, NULL, false));
+  near(y, (double[]){log(2 + exp(1)) - 1 + log(1 + exp(2)) - 2, 0, 0, 0, 0}, ROWS, 1e-14);
+  assert_true(dh[2] != 0);
+  assert_memory_equal(dh + WIDE, none, sizeof none);
+  l.n = 1;
+  good(run(&l, &one, NULL, false));
+  near(dw, of_one, 9, 1e-14), near(dp, of_one + 18, 18, 1e-14), near(dt, of_one + 36, 9, 1e-14);
+  l.n = ROWS;
+  smx_context *ctx;
+  good(smx_context_create(
+      &(smx_context_options){.size = sizeof(smx_context_options), .on_empty = SMX_EMPTY_NAN}, &ctx));
+  good(run(&l, &(results){y}, ctx, false));
+  assert_true(y[0] > 0 && isnan(y[1]) && isnan(y[2]) && isnan(y[3]) && y[4] == 0);
+  smx_context_destroy(ctx);
+  good(smx_context_create(
+      &(smx_context_options){.size = sizeof(smx_context_options), .on_empty = SMX_EMPTY_ERROR}, &ctx));
+  refused(run(&l, &(results){y}, ctx, false), SMX_ERR_EMPTY, "adaptive_softmax: row 1 has nothing valid");
+  refused(run(&l, &(results){y}, ctx, true), SMX_ERR_EMPTY, "adaptive_log_softmax: row 1 has nothing valid");
+  l.h = h + 2 * WIDE, l.target = target + 2, l.n = 3;
+  refused(run(&l, &(results){y}, ctx, false), SMX_ERR_EMPTY, "adaptive_softmax: row 0 has nothing valid");
+  l.target = (int64_t[]){-100, -100, -100};
+  good(run(&l, &(results){y}, ctx, false));
+  l.n = 1, l.h = h;
+  good(run(&l, &(results){y}, ctx, true));
+  smx_context_destroy(ctx);
 }
 
 /* A row by itself has the loss that it has among others, and the same log-probabilities. */
@@ -254,7 +297,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_example),   cmocka_unit_test(the_ends),    cmocka_unit_test(wrong),
       cmocka_unit_test(every_way),     cmocka_unit_test(exact_bases), cmocka_unit_test(known_bases),
-      cmocka_unit_test(bounded_bases),
+      cmocka_unit_test(bounded_bases), cmocka_unit_test(empty_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
