@@ -52,6 +52,17 @@ double *fit_reserve(const tensor_call *c, int64_t count) {
   return room;
 }
 
+double fit_product_scale(const tensor_call *c, int port, int64_t count, double *room, int64_t held) {
+  double most = 0;
+  for (int64_t from = 0; from < count && c->is_f64; from += held) {
+    const int64_t n = count - from < held ? count - from : held;
+    tensor_load(c, c->in.view + port, from, n, room);
+    for (int64_t i = 0; i < n; i++)
+      if (__builtin_fabs(room[i]) > most) most = __builtin_fabs(room[i]);
+  }
+  return most > 0x1p500 ? 0x1p-600 : most > 0 && most < 0x1p-480 ? 0x1p600 : 1;
+}
+
 smx_status fit_product(smx_context *ctx, int64_t m, int64_t n, int64_t d, const double *a, bool a_turned,
                        const double *b, bool b_turned, double *to) {
   int64_t of_a[] = {m, d}, of_b[] = {n, d}, of_to[] = {m, n}, down_a[] = {1, m}, down_b[] = {1, n};

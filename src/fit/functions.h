@@ -34,6 +34,10 @@ double *fit_reserve(const tensor_call *c, int64_t count);
 smx_status fit_product(smx_context *ctx, int64_t m, int64_t n, int64_t d, const double *a, bool a_turned,
                        const double *b, bool b_turned, double *to);
 
+/* A power of 2, other than 1 for doubles alone, that takes count numbers of an input to where their
+ * products can be held; what is not finite stays so. room: for `held` numbers at a time. */
+double fit_product_scale(const tensor_call *c, int port, int64_t count, double *room, int64_t held);
+
 smx_status spectrum_sizes(dims *d);
 smx_status fit_spectrum(const tensor_call *c);
 smx_status fit_rank_loss(const tensor_call *c);

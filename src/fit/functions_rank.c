@@ -25,10 +25,12 @@ typedef struct ranks {
 static int64_t rows_of(int64_t from, int64_t n) { return n - from < BLOCK ? n - from : BLOCK; }
 
 static smx_status make_gram(ranks *r) {
+  const double scale = fit_product_scale(r->c, W, r->classes * r->d, r->x, BLOCK * r->d);
   smx_status status = SMX_OK;
   for (int64_t from = 0; from < r->classes && status == SMX_OK; from += BLOCK) {
     const int64_t rows = rows_of(from, r->classes);
     tensor_load(r->c, r->c->in.view + W, from * r->d, rows * r->d, r->x);
+    for (int64_t i = 0; i < rows * r->d && scale != 1; i++) r->x[i] *= scale;
     status = fit_product(r->c->ctx, r->d, r->d, rows, r->x, true, r->x, true, r->product);
     for (int64_t i = 0; i < r->d * r->d && status == SMX_OK; i++) r->gram[i] += r->product[i];
   }
@@ -74,7 +76,7 @@ static double mean_loss(const ranks *r) {
   return sum / rows;
 }
 
-/* What the first eigenvalues are of all. */
+/* What the first eigenvalues, whatever the scale of w, are of all. */
 static double kept(const ranks *r, int64_t rank) {
   double sum = 0, all = 0;
   for (int64_t i = 0; i < r->d; i++) {

@@ -36,19 +36,6 @@ static void add_unit(spectrum *s, const double *x) {
   s->rows++;
 }
 
-/* A power of 2, other than 1 for doubles alone; what is not finite stays so. */
-static double scale_of(const spectrum *s) {
-  double most = 0;
-  if (!s->c->is_f64) return 1;
-  for (int64_t from = 0; from < s->n; from += s->most) {
-    const int64_t count = s->n - from < s->most ? s->n - from : s->most;
-    tensor_load(s->c, s->c->in.view, from * s->d, count * s->d, s->x);
-    for (int64_t i = 0; i < count * s->d; i++)
-      if (__builtin_fabs(s->x[i]) > most) most = __builtin_fabs(s->x[i]);
-  }
-  return most > 0x1p500 ? 0x1p-600 : most > 0 && most < 0x1p-480 ? 0x1p600 : 1;
-}
-
 /* gram = x^T x, block by block, or x x^T. */
 static smx_status make_gram(spectrum *s) {
   const int64_t n = s->n, d = s->d, r = s->r;
@@ -108,7 +95,7 @@ smx_status fit_spectrum(const tensor_call *c) {
   s.gram = s.x + count, s.product = s.gram + s.r * s.r, s.room = s.product + s.r * s.r;
   s.values = s.room + s.r * s.r + 6 * s.r, s.along = s.values + s.r;
   for (int64_t j = 0; j < s.d; j++) s.along[j] = 0;
-  s.scale = s.r > 0 ? scale_of(&s) : 1;
+  s.scale = s.r > 0 ? fit_product_scale(c, 0, s.n * s.d, s.x, s.most * s.d) : 1;
   const smx_status status = make_gram(&s);
   if (status == SMX_OK && !fit_eigen(c->ctx, s.r, s.gram, s.values, s.room))
     for (int64_t i = 0; i < s.r; i++) s.values[i] = NAN_;

@@ -123,9 +123,37 @@ static void ranks(void **state) {
   assert_true(isnan(loss[0]) && isnan(kept[0]));
 }
 
+/* Weights whose squares a double cannot hold, beside rows as much smaller or larger: the
+ * same curve. A head of 0 has its bias alone. */
+static void ranks_of_any_size(void **state) {
+  static const double sizes[] = {1, 0x1p700, 0x1p-700, 0x1p1000, 0x1p-1000, 0};
+  const smx_op *const op = smx_op_find("head_rank_loss");
+  int64_t target[] = {1, 2}, rank[] = {2, 1, 0}, hs[] = {2, 2}, ws[] = {3, 2}, ks[] = {3};
+  double first[3], part[3];
+  smx_params p;
+  good(smx_params_init(op, &p));
+  for (size_t k = 0; k < COUNT_OF(sizes); k++) {
+    const double of_h = sizes[k] > 0 ? 1 / sizes[k] : 1;
+    double h[] = {1, 2, -1, 3}, w[] = {3, 1, -2, .5, 1, 1}, loss[3], kept[3];
+    for (int i = 0; i < 4; i++) h[i] *= of_h;
+    for (int i = 0; i < 6; i++) w[i] *= sizes[k];
+    const smx_tensor t[] = {F64(h, 2, hs),
+                            F64(w, 2, ws),
+                            tensor(target, SMX_I64, 1, hs),
+                            tensor(rank, SMX_I64, 1, ks),
+                            F64(loss, 1, ks),
+                            F64(kept, 1, ks)},
+                     *const in[] = {t, t + 1, t + 2, t + 3, NULL}, *const out[] = {t + 4, t + 5};
+    good(smx_forward(op, NULL, &p, 5, in, 2, out));
+    if (!k) memcpy(first, loss, sizeof loss), memcpy(part, kept, sizeof kept);
+    if (sizes[k] > 0) near(loss, first, 3, 1e-13), near(kept, part, 3, 1e-13);
+    else near(loss, (double[]){log(3), log(3), log(3)}, 3, 1e-15), assert_true(isnan(kept[0]));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_example), cmocka_unit_test(any_size),
-                                     cmocka_unit_test(the_ends), cmocka_unit_test(every_way),
-                                     cmocka_unit_test(ranks)};
+                                     cmocka_unit_test(the_ends),    cmocka_unit_test(every_way),
+                                     cmocka_unit_test(ranks),       cmocka_unit_test(ranks_of_any_size)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
