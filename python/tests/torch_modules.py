@@ -7,9 +7,11 @@ import itertools
 import io
 import pathlib
 import unittest
+import warnings
 
 import numpy as np
 import torch
+import torch.nn.utils.prune
 
 import libsoftmax.torch as wrapped
 from libsoftmax.torch import nn
@@ -124,6 +126,47 @@ class Modules(unittest.TestCase):
         for wrong in (torch.tensor([20]), torch.tensor([-1]), torch.tensor([[1]])):
             with self.assertRaisesRegex(RuntimeError, "AdaptiveLogSoftmaxWithLoss: target"):
                 ours(x[:1], wrong)
+
+    def test_adaptive_hooks(self):
+        """What is done to the modules of the layers counts as in PyTorch, and hooks see their calls."""
+        x, t = torch.randn(9, 8), torch.tensor([0, 3, 5, 8, 9, 12, 19, 2, 14])
+        def pruned(m):
+            torch.nn.utils.prune.random_unstructured(m.head, "weight", 0.5)
+            m.head.weight_orig.data.mul_(2)
+        def normed(m):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                torch.nn.utils.weight_norm(m.tail[1][1])
+            m.tail[1][1].weight_g.data.mul_(3)
+        def parametrised(m):
+            torch.nn.utils.parametrizations.weight_norm(m.tail[0][0])
+            m.tail[0][0].parametrizations.weight.original0.data.mul_(3)
+        changes = [pruned, normed, parametrised, lambda m: m.head.register_forward_hook(lambda m, x, y: 2 * y),
+                   lambda m: m.tail[0].register_forward_pre_hook(lambda m, x: (2 * x[0],)),
+                   lambda m: m.tail[1][0].register_forward_hook(lambda m, x, y: 2 * y),
+                   lambda m: setattr(m.tail[1], "1", torch.nn.Linear(2, 11)),
+                   lambda m: setattr(m.tail, "1", torch.nn.Linear(8, 11))]
+        for change in changes:
+            models = [m.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 9], 2.0) for m in (nn, torch.nn)]
+            models[0].load_state_dict(models[1].state_dict())
+            for model in models:
+                torch.manual_seed(0)
+                change(model)
+            ours, theirs = models
+            for a, b in zip(ours(x, t), theirs(x, t)):
+                torch.testing.assert_close(a, b)
+            torch.testing.assert_close(ours.log_prob(x), theirs.log_prob(x))
+            self.assertTrue(torch.equal(ours.predict(x), theirs.predict(x)))
+            grads = [torch.autograd.grad(m(x, t).loss, list(m.parameters())) for m in models]
+            torch.testing.assert_close(*grads)
+        seen = []
+        hook = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(module))
+        try:
+            ours = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 9], 2.0)
+            ours(x, t)
+        finally:
+            hook.remove()
+        self.assertTrue({ours.head, *ours.tail, ours.tail[0][0]} <= set(seen))
 
     def test_binary_cross_entropy(self):
         """Weights of elements and of what is present, of every shape that broadcasts."""

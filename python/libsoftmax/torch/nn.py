@@ -4,10 +4,10 @@ same, so that one can take the other's place."""
 import math
 
 import torch
-from torch.nn.modules.adaptive import _ASMoutput as Adapted
 
 from .. import torch as _package
-from . import _checks, _cosines, _mixtures, _pairs, _pooling, _pooling_learned, _sampled
+from . import _adaptive, _checks, _cosines, _mixtures, _pairs, _pooling, _pooling_learned, _sampled
+from ._adaptive import *
 from ._cosines import *
 from ._mixtures import *
 from ._pairs import *
@@ -226,15 +226,6 @@ class BCEWithLogitsLoss(_Loss):
         )
 
 
-def _sum(a):
-    """The sum of all elements in a fixed order, pairwise: torch.sum's depends on the threads."""
-    a = a.reshape(-1)
-    while len(a) > 1:
-        half = len(a) // 2
-        a = torch.cat([a[:half] + a[half:2 * half], a[2 * half:]])
-    return a.sum()
-
-
 class KLDivLoss(torch.nn.Module):
     """torch.nn.KLDivLoss: input are logarithms of probabilities, target probabilities or with
     log_target their logarithms. Sums have one order whatever the number of threads. Of logits
@@ -254,42 +245,7 @@ class KLDivLoss(torch.nn.Module):
         if self.reduction == "none":
             return loss
         parts = {"sum": 1, "mean": loss.numel(), "batchmean": input.shape[0] if input.ndim else 1}
-        return _sum(loss) / parts[self.reduction]
-
-
-class AdaptiveLogSoftmaxWithLoss(torch.nn.AdaptiveLogSoftmaxWithLoss):
-    """torch.nn.AdaptiveLogSoftmaxWithLoss (Grave et al. 2017), with its parameters: log_prob and
-    predict too."""
-
-    def forward(self, input_, target_):
-        if input_.shape[:-1] != target_.shape or target_.ndim > 1:
-            raise RuntimeError("AdaptiveLogSoftmaxWithLoss: target: shape is %s, the input's is %s"
-                               % (tuple(target_.shape), tuple(input_.shape)))
-        x, target = (input_, target_) if target_.ndim else (input_[None], target_[None])
-        if len(target) and not 0 <= int(target.min()) <= int(target.max()) < self.n_classes:
-            raise RuntimeError(
-                "AdaptiveLogSoftmaxWithLoss: target: is not within 0..%d" % (self.n_classes - 1)
-            )
-        output = -_package.adaptive_softmax(*self._layers(x), target, **self._settings(), ignore_index=-1)
-        loss = -_sum(output) / len(output)
-        return Adapted(output if target_.ndim else output[0], loss)
-
-    def _layers(self, x):
-        """Features, head, projections, tails, and the first class of each cluster."""
-        narrow = [tail[0].weight for tail in self.tail] or [x.new_empty(0, self.in_features)]
-        rows = [tail[1].weight.reshape(-1) for tail in self.tail] or [x.new_empty(0)]
-        cutoff = torch.tensor(self.cutoffs[:-1], dtype=torch.int64)
-        return x, self.head.weight, torch.cat(narrow), torch.cat(rows), cutoff
-
-    def _settings(self):
-        width = torch.tensor([tail[0].out_features for tail in self.tail], dtype=torch.int64)
-        return {"bias": self.head.bias, "width": width, "classes": self.n_classes}
-
-    def log_prob(self, input):
-        return self._get_full_log_prob(input, None)
-
-    def _get_full_log_prob(self, input, head_output):
-        return _package.adaptive_log_softmax(*self._layers(input), **self._settings())
+        return _adaptive.sum_in_order(loss) / parts[self.reduction]
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
@@ -461,10 +417,10 @@ __all__ = [
     "NLLLoss",
     "MultiMarginLoss",
     "KLDivLoss",
-    "AdaptiveLogSoftmaxWithLoss",
     "BCEWithLogitsLoss",
     "MultiheadAttention",
     "CRF",
+    *_adaptive.__all__,
     *_cosines.__all__,
     *_mixtures.__all__,
     *_pairs.__all__,
