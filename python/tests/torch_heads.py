@@ -302,6 +302,22 @@ class Mixtures(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "MixtureOfSoftmaxesLoss: (target|num_components)"):
                 call()
 
+    def test_settings(self):
+        torch.manual_seed(5)
+        ours = wrapped.nn.MixtureOfSoftmaxesLoss(4, 7, 2, softcap=0.3, temperature=2.0, keep=1.0)
+        h, target = torch.randn(6, 4), torch.randint(0, 7, (6,))
+        logits = ours.linear(torch.tanh(ours.latent(h)).unflatten(-1, (2, 4)))
+        p = torch.softmax(0.3 * torch.tanh(logits / 0.3) / 2, -1)
+        mixed = (torch.softmax(ours.gate(h), -1)[..., None] * p).sum(-2)
+        torch.testing.assert_close(ours(h, target), F.nll_loss(mixed.log(), target))
+        for name, value in (("weight", torch.ones(7)), ("label_smoothing", 0.1), ("z_weight", 1e-4), ("of", 1)):
+            with self.assertRaisesRegex(TypeError, "MixtureOfSoftmaxesLoss: no argument named '%s'" % name):
+                wrapped.nn.MixtureOfSoftmaxesLoss(4, 7, 2, **{name: value})
+        for wrong in (7, -1):
+            target[3] = wrong
+            with self.assertRaisesRegex(ValueError, "MixtureOfSoftmaxesLoss: target: number 3 is %d, not 0..6 or -100" % wrong):
+                ours(h, target)
+
 
 class Bases(unittest.TestCase):
     """EquiangularBasisHead."""

@@ -8,12 +8,16 @@ from . import _checks
 
 class MixtureOfSoftmaxesLoss(torch.nn.Module):
     """Minus the log-probability of a class under sum_k pi_k softmax(W tanh(P_k h) + b), pi = softmax(A h)
-    (Yang et al. 2018). The logits of num_components linear_cross_entropies are not in memory; `keep`
-    and others of its settings may follow."""
+    (Yang et al. 2018). The logits of num_components linear_cross_entropies are not in memory; `keep`,
+    softcap and temperature are theirs. Weights of classes and label_smoothing would count in each
+    component by itself, which is another loss."""
 
     def __init__(self, in_features, num_classes, num_components, *, bias=True, reduction="mean", ignore_index=-100,
                  device=None, dtype=None, **more):
         super().__init__()
+        unknown = sorted(set(more) - {"keep", "softcap", "temperature"})
+        if unknown:
+            raise TypeError("MixtureOfSoftmaxesLoss: no argument named %r" % unknown[0])
         if num_components < 1:
             raise ValueError("MixtureOfSoftmaxesLoss: num_components: is %s, not 1 or more" % num_components)
         self.reduction = _checks.reduction("MixtureOfSoftmaxesLoss", reduction)
@@ -29,15 +33,20 @@ class MixtureOfSoftmaxesLoss(torch.nn.Module):
         if target.shape != input.shape[:-1]:
             raise ValueError("MixtureOfSoftmaxesLoss: target: has the shape %s, not %s"
                              % (tuple(target.shape), tuple(input.shape[:-1])))
-        k = self.gate.out_features
+        flat, k = target.reshape(-1), self.gate.out_features
+        there = flat != self.ignore_index
+        wrong = there & ((flat < 0) | (flat >= self.linear.out_features))
+        if wrong.any():
+            row = int(wrong.nonzero()[0])
+            raise ValueError("MixtureOfSoftmaxesLoss: target: number %d is %d, not 0..%d or %d"
+                             % (row, flat[row], self.linear.out_features - 1, self.ignore_index))
         h = torch.tanh(self.latent(input)).reshape(-1, input.shape[-1])
-        each = _package.linear_cross_entropy(h, self.linear.weight, target.reshape(-1).repeat_interleave(k),
+        each = _package.linear_cross_entropy(h, self.linear.weight, flat.repeat_interleave(k),
                                              linear_bias=self.linear.bias, reduction="none",
                                              ignore_index=self.ignore_index, **self.more)
         shares = _package.log_softmax(self.gate(input).reshape(-1, k))
         found = -_package.logsumexp(shares - each.reshape(-1, k)).reshape(target.shape)
-        there = target != self.ignore_index
-        found = torch.where(there, found, 0)
+        found = torch.where(there.reshape(target.shape), found, 0)
         if self.reduction == "none":
             return found
         return found.sum() if self.reduction == "sum" else found.sum() / there.sum()
