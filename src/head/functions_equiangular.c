@@ -19,7 +19,8 @@ enum { BLOCK = 512, STREAM_BITS = 41 };
 #define FIRST_SHARE 0.3 /* of the way from the bound to the largest cosine, where delta begins */
 #define LAST_SHARE 0.95
 #define RATE 0.5
-#define CROWD 4.0 /* vectors of a dimension, from where steps are shorter */
+#define SLACK 1e-4 /* of bounds: the paper's */
+#define CROWD 4.0  /* vectors of a dimension, from where steps are shorter */
 
 typedef struct basis {
   const tensor_call *c;
@@ -48,9 +49,10 @@ static void draw(basis *b) {
   }
 }
 
+/* A row of length 0 becomes (1, 0, 0...). */
 static void to_unit(double *x, int64_t d) {
   const double length = __builtin_sqrt(tree_dot(x, x, d));
-  for (int64_t i = 0; i < d; i++) x[i] /= length > 0 ? length : 1;
+  for (int64_t i = 0; i < d; i++) x[i] = length > 0 ? x[i] / length : i == 0;
 }
 
 /* Gram and Schmidt, twice, since the first time rounding leaves some. */
@@ -188,9 +190,10 @@ static smx_status check_basis(const basis *b, bool simplex, double bound) {
     return smx_fail(SMX_ERR_PARAM, "%s: form is simplex, but w has %lld rows, more than %lld columns + 1",
                     name, (long long)b->n, (long long)b->d);
   const double can = simplex && b->n > 1 ? 1 / (double)(b->n - 1) : b->welch;
-  if (bound > 0 && bound < can)
-    return smx_fail(SMX_ERR_PARAM, "%s: bound is %g, below %g, the least for %lld vectors in %lld dimensions",
-                    name, bound, can, (long long)b->n, (long long)b->d);
+  if (bound > 0 && bound + SLACK < can)
+    return smx_fail(SMX_ERR_PARAM,
+                    "%s: bound is %.9g, below %.9g, the least for %lld vectors in %lld dimensions", name,
+                    bound, can, (long long)b->n, (long long)b->d);
   return SMX_OK;
 }
 
@@ -201,8 +204,7 @@ static void put(const basis *b, double largest) {
 }
 
 static smx_status make(basis *b, bool simplex, double bound) {
-  const double slack = 1e-4, /* the paper's */
-      crowd = (double)b->n / (CROWD * (double)b->d);
+  const double crowd = (double)b->n / (CROWD * (double)b->d);
   const int64_t steps = (int64_t)tensor_param(b->c, "steps");
   double largest = simplex && b->n > 1 ? 1 / (double)(b->n - 1) : 0;
   smx_status status = SMX_OK;
@@ -211,8 +213,8 @@ static smx_status make(basis *b, bool simplex, double bound) {
   if (b->n > b->d + 1) status = descend(b, steps, bound, &largest);
   else memcpy(b->best, b->e, (size_t)(b->n * b->d * b->bytes));
   if (status != SMX_OK) return status;
-  if (bound > 0 && largest > bound + slack)
-    return smx_fail(SMX_ERR_PARAM, "%s: bound is %g, but after %lld steps the largest cosine is %g",
+  if (bound > 0 && largest > bound + SLACK)
+    return smx_fail(SMX_ERR_PARAM, "%s: bound is %.9g, but after %lld steps the largest cosine is %.9g",
                     b->c->op->name, bound, (long long)steps, largest);
   put(b, largest);
   return SMX_OK;

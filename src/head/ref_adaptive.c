@@ -63,7 +63,7 @@ void ref_adaptive_log_softmax(const tensor_ref_call *c) {
 
 static void to_unit(double *x, int64_t d) {
   const double length = sqrt(dot(x, x, d));
-  for (int64_t i = 0; i < d; i++) x[i] /= length > 0 ? length : 1;
+  for (int64_t i = 0; i < d; i++) x[i] = length > 0 ? x[i] / length : i == 0;
 }
 
 static void draw(double seed, int64_t count, double *x) {
@@ -90,6 +90,7 @@ static void exact(double *x, int64_t n, int64_t d, int simplex) {
   double *const u = calloc((size_t)(m * d) + 1, sizeof *u);
   for (int64_t i = 0; i < m; i++) {
     memcpy(u + i * d, x + i * d, (size_t)d * sizeof *u);
+    to_unit(u + i * d, d);
     for (int again = 0; again < 3; again++)
       for (int64_t k = 0; k < i; k++) {
         const double along = dot(u + i * d, u + k * d, d);

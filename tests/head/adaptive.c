@@ -248,6 +248,9 @@ static void exact_bases(void **state) {
   good(basis_of(NULL, 1, 1, NULL, e, &largest, &welch));
   assert_true(fabs(e[0]) == 1 && largest == 0 && welch == 0);
   good(basis_of(NULL, 0, 3, NULL, e, &largest, &welch));
+  static const char *const zero[] = {"seed", "84021", NULL}; /* draws 0 */
+  good(basis_of(NULL, 1, 1, zero, e, &largest, &welch));
+  assert_true(e[0] == 1);
 }
 
 /* Best arrangements that are known: six diagonals of an icosahedron, seven lines of a cube with its
@@ -278,10 +281,17 @@ static void bounded_bases(void **state) {
   const cosines c = cosines_of(e, 200, 50);
   assert_true(fmax(c.most, -c.least) <= 0.1701 && largest <= 0.1701);
   near(&welch, (double[]){0.12278182636}, 1, 1e-11);
-  refused(basis_of(NULL, 200, 50, low, e, &largest, &welch), SMX_ERR_PARAM, "bound is 0.1, below 0.122782");
+  refused(basis_of(NULL, 200, 50, low, e, &largest, &welch), SMX_ERR_PARAM,
+          "bound is 0.1, below 0.122781826, the");
   refused(basis_of(NULL, 200, 50, hard, e, &largest, &welch), SMX_ERR_PARAM, "after 20 steps the largest");
   refused(basis_of(NULL, 4, 2, simplex, e, &largest, &welch), SMX_ERR_PARAM, "w has 4 rows, more than 2");
   refused(basis_of(NULL, 4, 0, NULL, e, &largest, &welch), SMX_ERR_SHAPE, "w has no columns");
+  static const char *const least[] = {"form", "simplex", "bound", "0.0399999991", NULL}; /* 1 / 25 in float */
+  good(basis_of(NULL, 26, 25, least, e, &largest, &welch));
+  good(basis_of(NULL, 26, 25, least + 2, e, &largest, &welch));
+  static const char *const below[] = {"bound", "0.0398", NULL};
+  refused(basis_of(NULL, 26, 25, below, e, &largest, &welch), SMX_ERR_PARAM,
+          "bound is 0.0398, below 0.04, the");
   static const char *const few[] = {"steps", "5", NULL};
   good(basis_of(NULL, 600, 40, few, e, &largest, &welch)); /* more than a block of rows */
   for (way w = {0}; next_way(&w);) {
