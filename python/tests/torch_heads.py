@@ -337,6 +337,17 @@ class Bases(unittest.TestCase):
         with self.assertRaisesRegex((ValueError, RuntimeError), "simplex"):
             wrapped.nn.EquiangularBasisHead(5, 12, form="simplex")
 
+    def test_construction(self):
+        """No number of torch's generator is drawn; devices are those of torch.device."""
+        torch.manual_seed(7)
+        before = torch.get_rng_state()
+        ours = wrapped.nn.EquiangularBasisHead(5, 12, steps=20, seed=3)
+        self.assertTrue(torch.equal(torch.get_rng_state(), before))
+        self.assertEqual(ours.extra_repr(), "temperature=0.07, form=equiangular, bound=0.0, steps=20, seed=3")
+        with torch.device("meta"):
+            other = wrapped.nn.EquiangularBasisHead(5, 12, steps=20, seed=3)
+        self.assertEqual((other.weight.device.type, other.weight.shape, other.largest), ("meta", (12, 5), ours.largest))
+
 
 class Clusters(unittest.TestCase):
     """adaptive_softmax and adaptive_log_softmax against PyTorch's module."""

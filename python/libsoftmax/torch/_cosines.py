@@ -14,8 +14,11 @@ class _Directions(torch.nn.Module):
     def __init__(self, in_features, num_classes, reduction, ignore_index, **settings):
         super().__init__()
         self.reduction = _checks.reduction(type(self).__name__, reduction)
-        self.weight = torch.nn.Parameter(torch.empty(num_classes, in_features))
         self.ignore_index, self.settings = ignore_index, settings
+        self._make_weight(num_classes, in_features)
+
+    def _make_weight(self, *shape):
+        self.weight = torch.nn.Parameter(torch.empty(shape))
         torch.nn.init.normal_(self.weight, std=0.01)
 
     def extra_repr(self):
@@ -53,12 +56,15 @@ class EquiangularBasisHead(_Directions):
 
     def __init__(self, in_features, num_classes, temperature=0.07, form="equiangular", bound=0.0, steps=200, seed=0,
                  reduction="mean", ignore_index=-100):
-        super().__init__(in_features, num_classes, reduction, ignore_index, temperature=temperature)
         if not temperature > 0:
             raise ValueError("EquiangularBasisHead: temperature: is %s, not above 0" % temperature)
-        like = self.weight.detach().to("cpu")
-        del self.weight
-        made = _package.equiangular_basis(like, form=form, bound=bound, steps=steps, seed=seed)
+        super().__init__(in_features, num_classes, reduction, ignore_index, temperature=temperature, form=form, bound=bound,
+                         steps=steps, seed=seed)
+
+    def _make_weight(self, *shape):
+        asked = {name: self.settings[name] for name in ("form", "bound", "steps", "seed")}
+        with torch.device("cpu"):
+            made = _package.equiangular_basis(torch.empty(shape), **asked)
         self.largest = made.largest.item()
         self.register_buffer("weight", made.basis.to(torch.get_default_device()))
 
