@@ -157,6 +157,7 @@ class Pooling(unittest.TestCase):
         gated(x).sum().backward()
         torch.testing.assert_close(gated.weight.grad, torch.autograd.grad(theirs(x).sum(), w)[0])
         tree = nn.TreePool2d(2, leaves=4).double()
+        self.assertEqual(tree.extra_repr(), "kernel_size=2, stride=2, padding=0, leaves=4")
         torch.nn.init.normal_(tree.gate)
         leaf, gate = (p.detach().requires_grad_() for p in (tree.weight, tree.gate))
         def branches(x):
@@ -349,6 +350,8 @@ class Pooling(unittest.TestCase):
                             (lambda: nn.MaxPool2d(2, (0, 1)), r"MaxPool2d: stride: \(0, 1\) is below 1"),
                             (lambda: nn.MaxPool2d(3, 1, (-1, 1)), r"MaxPool2d: padding: \(-1, 1\) is below 0"),
                             (lambda: nn.AdaptiveMaxPool2d((0, 3)), r"AdaptiveMaxPool2d: output_size: \(0, 3\) is below 1"),
+                            *((lambda n=n: nn.TreePool2d(2, leaves=n), "TreePool2d: leaves: %s is not one of 2, 4, 8" % n)
+                              for n in (0, 1, 3, 128, -2, 2.5)),
                             (lambda: nn.MaxPool2d(3)(torch.zeros(1, 2, 2)), "kernel: reaches over 3 cells"),
                             (lambda: nn.GeM()(torch.zeros(2, 2)), "GeM: input: has 2 dimensions")):
             with self.assertRaisesRegex(ValueError, words):

@@ -351,9 +351,13 @@ class _GatedPool(_Pool):
 
 class _TreePool(_Pool):
     """leaves: 2, 4 ... 64."""
+    shown = (*_Pool.shown, "leaves")
 
     def __init__(self, *args, leaves=2, **given):
         super().__init__(*args, **given)
+        if leaves not in (2, 4, 8, 16, 32, 64):
+            raise ValueError("%s: leaves: %r is not one of 2, 4, 8, 16, 32, 64" % (type(self).__name__, leaves))
+        self.leaves = leaves = int(leaves)
         cells = math.prod(self._each("kernel_size", 1))
         self.weight = torch.nn.Parameter(torch.full((leaves, cells), 1 / cells) * (1 + 0.1 * torch.randn(leaves, cells)))
         self.gate = torch.nn.Parameter(torch.zeros(leaves - 1, cells))
