@@ -27,8 +27,10 @@ static int fail_unknown(core_call *c, PyObject *slots, PyObject *name) {
 static int take_positional(core_call *c, PyObject *order, PyObject *args) {
   Py_ssize_t n = PyTuple_Size(args), most = PyTuple_Size(order);
   if (n > most) {
-    PyErr_Format(PyExc_TypeError, "%s: %zd arguments by position, at most %zd; the others go by name",
-                 c->op->name, n, most);
+    /* The first of a gradient is that of a result. */
+    const long first = most ? PyLong_AsLong(PyTuple_GetItem(order, 0)) : 0;
+    PyErr_Format(PyExc_TypeError, "%s%s: %zd arguments by position, at most %zd; the others go by name",
+                 c->op->name, first >= SLOT_DOUT && first < SLOT_PARAM ? "_backward" : "", n, most);
     return -1;
   }
   for (Py_ssize_t i = 0; i < n; i++)

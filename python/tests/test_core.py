@@ -264,6 +264,7 @@ class Errors(unittest.TestCase):
         self.refused(wrong, "softmax: x is given twice", soft, x, x=x)
         self.refused(wrong, "softmax: no argument named 'heat'", soft, x, heat=1)
         self.refused(wrong, "softmax: 3 arguments by position, at most 2; the others go by name", soft, x, 0, x)
+        self.refused(wrong, "softmax_backward: 2 arguments by position, at most 1; the others go by name", libsoftmax.softmax_backward, x, x)
         self.refused(wrong, "softmax: x: dtype (code 2, bits 128, lanes 1) is not supported", soft, (ctypes.c_longdouble * 2)())
         self.refused(wrong, "softmax: x: dict shows no array by the buffer protocol or DLPack", soft, {})
         for name, meant in {"dim": "axis", "temperatur": "temperature", "input": "x"}.items():
