@@ -310,6 +310,8 @@ class Mixtures(unittest.TestCase):
         p = torch.softmax(0.3 * torch.tanh(logits / 0.3) / 2, -1)
         mixed = (torch.softmax(ours.gate(h), -1)[..., None] * p).sum(-2)
         torch.testing.assert_close(ours(h, target), F.nll_loss(mixed.log(), target))
+        compiled = torch.compile(ours, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(h, target), ours(h, target))
         for name, value in (("weight", torch.ones(7)), ("label_smoothing", 0.1), ("z_weight", 1e-4), ("of", 1)):
             with self.assertRaisesRegex(TypeError, "MixtureOfSoftmaxesLoss: no argument named '%s'" % name):
                 wrapped.nn.MixtureOfSoftmaxesLoss(4, 7, 2, **{name: value})

@@ -3,7 +3,7 @@
 import torch
 
 from .. import torch as _package
-from . import _checks
+from . import _checks, _eager
 
 
 class MixtureOfSoftmaxesLoss(torch.nn.Module):
@@ -27,6 +27,14 @@ class MixtureOfSoftmaxesLoss(torch.nn.Module):
         self.linear = torch.nn.Linear(in_features, num_classes, bias=bias, **where)
         self.ignore_index, self.more = ignore_index, more
 
+    def _check(self, target, there):
+        """Here, since linear_cross_entropy would number the components of all rows."""
+        wrong = (there & ((target < 0) | (target >= self.linear.out_features))).nonzero()
+        if len(wrong):
+            row = int(wrong[0])
+            raise ValueError("MixtureOfSoftmaxesLoss: target: number %d is %d, not 0..%d or %d"
+                             % (row, target[row], self.linear.out_features - 1, self.ignore_index))
+
     def forward(self, input, target):
         """input [..., features], target [...]."""
         target = _checks.whole("MixtureOfSoftmaxesLoss", "target", target)
@@ -35,11 +43,8 @@ class MixtureOfSoftmaxesLoss(torch.nn.Module):
                              % (tuple(target.shape), tuple(input.shape[:-1])))
         flat, k = target.reshape(-1), self.gate.out_features
         there = flat != self.ignore_index
-        wrong = there & ((flat < 0) | (flat >= self.linear.out_features))
-        if wrong.any():
-            row = int(wrong.nonzero()[0])
-            raise ValueError("MixtureOfSoftmaxesLoss: target: number %d is %d, not 0..%d or %d"
-                             % (row, flat[row], self.linear.out_features - 1, self.ignore_index))
+        if _eager.plain([flat]):
+            self._check(flat, there)
         h = torch.tanh(self.latent(input)).reshape(-1, input.shape[-1])
         each = _package.linear_cross_entropy(h, self.linear.weight, flat.repeat_interleave(k),
                                              linear_bias=self.linear.bias, reduction="none",
