@@ -180,9 +180,8 @@ static void formats(void) {
   const io_format *f;
   puts(".Sh FILES\nThe format follows from the extension, or from\n.Fl \\-format ;");
   text("standard input is npy, npz, safetensors or png when it starts like one, csv otherwise. An existing "
-       "file "
-       "of exactly the name goes before FILE:NAME. npy, safetensors and raw files are mapped and taken in "
-       "blocks, so they may be larger than memory.");
+       "file of exactly the name goes before FILE:NAME. npy, safetensors and raw files are mapped and taken "
+       "in blocks, so they may be larger than memory.");
   begin_list();
   for (size_t i = 0; (f = io_format_at(i)); i++) {
     printf(".It Pa %s\n", f->extensions);

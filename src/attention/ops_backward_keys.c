@@ -181,7 +181,6 @@ void open_rows(work *w, int64_t g, int64_t first) {
   }
   for (int x = 0; x < ATTN_STATS; x++)
     for (int64_t i = n->rows; i < ROWS; i++) n->stat[x][i] = 0;
-  panels_at(&w->a, first);
   w->a.m = h->q, w->a.m.data += g * h->q.head;
   w->b.m = h->d_o, w->b.m.data += g * h->d_o.head;
   panels_at(&w->a, first);

@@ -41,8 +41,8 @@ typedef struct small_rows {
 void small_special_row(const small_rows *w, size_t row);
 
 /* The terms of x but those of the largest elements, which are counted. */
-SMI vreal less_top(vreal term, vreal x, real top, vreal *count) {
-  const vmask largest = v_eq(x, v_set1(top));
+SMI vreal less_top(vreal term, vreal x, vreal top, vreal *count) {
+  const vmask largest = v_eq(x, top);
   *count = v_add(*count, v_select(largest, v_set1(1), v_set1(0)));
   return v_select(largest, v_set1(0), term);
 }
@@ -71,7 +71,7 @@ SMI vreal small_sums(const real *x, ptrdiff_t step, int last, const int V, const
     UNROLL_SMALL for (int v = 0; v < V; v++) {
       const vreal x_v = e[a][v], k = exp_k(x_v);
       acc[v] = e[a][v] = v_scale(exp_poly(exp_reduce(x_v, k)), v_sub(k, from));
-      if (tops) acc[v] = less_top(acc[v], x_v, most[a * QUARTER_LANES], count + a);
+      if (tops) acc[v] = less_top(acc[v], x_v, v_set1(most[a * QUARTER_LANES]), count + a);
     }
     fold[a] = small_fold(acc, V);
   }
@@ -95,7 +95,7 @@ SMI vreal page_terms(const real *x, real *e, size_t n, real scale_exp, ptrdiff_t
     if (ahead) v_prefetch((const char *)(x + (i)) + ahead); \
     if (e) put(e, i, cnt, term); \
     if (deferred && u == VPB - 1 && (i) / BLOCK % 2) deferred_store_write(deferred, DEFERRED_ELEMENTS); \
-    if (tops) term = less_top(term, h, top, &count); \
+    if (tops) term = less_top(term, h, v_set1(top), &count); \
     acc[u] = v_add(acc[u], term); \
   }
   FOR_EACH_VECTOR_UNROLLED(UNROLL_PAGE, 0, n, STEP)

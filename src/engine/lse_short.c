@@ -74,9 +74,7 @@ static __attribute__((noinline)) void lse_short_columns(const lse_short_call *o,
   const vreal from = v_sub(exp_k(top), v_set1(1)), largest = lse_short_largest(top);
   for (int c = 0; c < n; c++) {
     const vreal k = exp_k(e[c]), term = v_scale(exp_poly(exp_reduce(e[c], k)), v_sub(k, from));
-    const vmask most = v_eq(e[c], top);
-    count = v_add(count, v_select(most, v_set1(1), v_set1(0)));
-    e[c] = v_select(most, v_set1(0), term);
+    e[c] = less_top(term, e[c], top, &count);
   }
   for (int h = LANES / 2; h; h /= 2)
     for (int c = 0; c < h && c + h < n; c++) e[c] = v_add(e[c], e[c + h]);

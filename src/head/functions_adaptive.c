@@ -302,8 +302,15 @@ static smx_status open_adaptive(adaptive *a, const tensor_call *c, bool loss, bo
   if (!*memory) smx_free(c->ctx, a->cluster);
   return status;
 }
-static void close_adaptive(const adaptive *a, char *memory) {
-  smx_free(a->c->ctx, a->cluster), smx_free(a->c->ctx, memory);
+/* A call of a loss or of log-probabilities, forward or backward. */
+static smx_status call(const tensor_call *c, bool loss, bool backward, smx_status (*of)(adaptive *)) {
+  adaptive a;
+  char *memory;
+  smx_status status = open_adaptive(&a, c, loss, backward, &memory);
+  if (status != SMX_OK) return status;
+  status = of(&a);
+  smx_free(c->ctx, a.cluster), smx_free(c->ctx, memory);
+  return status;
 }
 
 /* ---- losses ---- */
@@ -325,19 +332,12 @@ static smx_status losses(adaptive *a) {
   }
   if (status == SMX_OK) status = run(a, &head, &(pass){.op = "cross_entropy", .target = a->place, .y = loss});
   if (status == SMX_OK) add_rows(a, loss, a->n, 1, false);
-  return report_empty(a, status);
-}
-
-smx_status adaptive_forward(const tensor_call *c) {
-  adaptive a;
-  char *memory;
-  smx_status status = open_adaptive(&a, c, true, false, &memory);
-  if (status != SMX_OK) return status;
-  status = losses(&a);
-  if (status == SMX_OK) tensor_store(c, c->out.view, 0, a.n, a.total);
-  close_adaptive(&a, memory);
+  status = report_empty(a, status);
+  if (status == SMX_OK) tensor_store(a->c, a->c->out.view, 0, a->n, a->total);
   return status;
 }
+
+smx_status adaptive_forward(const tensor_call *c) { return call(c, true, false, losses); }
 
 /* ---- gradients ---- */
 
@@ -375,31 +375,29 @@ static void put_gradients(const adaptive *a) {
   if (a->c->din.given[H]) tensor_store(a->c, a->c->din.view + H, 0, a->n * a->d, a->total);
 }
 
-smx_status adaptive_backward(const tensor_call *c) {
-  adaptive a;
-  char *memory, *const dloss = c->dout.view[0].data;
-  smx_status status = open_adaptive(&a, c, true, true, &memory);
-  if (status != SMX_OK) return status;
-  const layer head = head_of(&a);
-  status = drop_empty(&a, &head, false);
-  for (int64_t i = 0; i < a.k && status == SMX_OK; i++) {
-    const cluster *const u = a.cluster + i;
-    const int64_t count = gather(&a, u, i);
+static smx_status loss_gradients(adaptive *a) {
+  char *const dloss = a->c->dout.view[0].data;
+  const layer head = head_of(a);
+  smx_status status = drop_empty(a, &head, false);
+  for (int64_t i = 0; i < a->k && status == SMX_OK; i++) {
+    const cluster *const u = a->cluster + i;
+    const int64_t count = gather(a, u, i);
     if (!count) continue;
-    const layer l = tail_of(&a, u, count);
-    status = project(&a, u, count);
-    if (status == SMX_OK) status = drop_empty(&a, &l, true);
+    const layer l = tail_of(a, u, count);
+    status = project(a, u, count);
+    if (status == SMX_OK) status = drop_empty(a, &l, true);
     for (int64_t r = 0; r < count; r++)
-      memcpy(a.up + r * a.bytes, dloss + a.row[r] * a.bytes, (size_t)a.bytes);
-    const pass p = {.op = "cross_entropy", .target = a.within, .dy = a.up};
-    if (status == SMX_OK) status = cluster_back(&a, u, count, &p);
+      memcpy(a->up + r * a->bytes, dloss + a->row[r] * a->bytes, (size_t)a->bytes);
+    const pass p = {.op = "cross_entropy", .target = a->within, .dy = a->up};
+    if (status == SMX_OK) status = cluster_back(a, u, count, &p);
   }
-  const pass p = {.op = "cross_entropy", .target = a.place, .dy = dloss};
-  if (status == SMX_OK) status = head_back(&a, &p);
-  if (status == SMX_OK) put_gradients(&a);
-  close_adaptive(&a, memory);
+  const pass p = {.op = "cross_entropy", .target = a->place, .dy = dloss};
+  if (status == SMX_OK) status = head_back(a, &p);
+  if (status == SMX_OK) put_gradients(a);
   return status;
 }
+
+smx_status adaptive_backward(const tensor_call *c) { return call(c, true, true, loss_gradients); }
 
 /* ---- log-probabilities of all classes ---- */
 
@@ -439,26 +437,22 @@ static void add_head(void *arg, int64_t row) {
   }
 }
 
-smx_status adaptive_log_forward(const tensor_call *c) {
-  adaptive a;
-  char *memory;
-  smx_status status = open_adaptive(&a, c, false, false, &memory);
+static smx_status logs(adaptive *a) {
+  smx_status status = head_log(a);
+  for (int64_t i = 0; i < a->k && status == SMX_OK; i++) {
+    const cluster *const u = a->cluster + i;
+    const layer l = tail_of(a, u, a->n);
+    status = project(a, u, a->n);
+    if (status == SMX_OK) status = layer_log(a, &l, a->y + u->low * a->bytes, a->classes);
+  }
+  status = report_empty(a, status);
   if (status != SMX_OK) return status;
-  status = head_log(&a);
-  for (int64_t i = 0; i < a.k && status == SMX_OK; i++) {
-    const cluster *const u = a.cluster + i;
-    const layer l = tail_of(&a, u, a.n);
-    status = project(&a, u, a.n);
-    if (status == SMX_OK) status = layer_log(&a, &l, a.y + u->low * a.bytes, a.classes);
-  }
-  status = report_empty(&a, status);
-  if (status == SMX_OK) {
-    smx_parallel(c->ctx, a.n, add_head, &a);
-    memcpy(c->out.view[0].data, a.y, (size_t)(a.n * a.classes * a.bytes));
-  }
-  close_adaptive(&a, memory);
-  return status;
+  smx_parallel(a->c->ctx, a->n, add_head, a);
+  memcpy(a->c->out.view[0].data, a->y, (size_t)(a->n * a->classes * a->bytes));
+  return SMX_OK;
 }
+
+smx_status adaptive_log_forward(const tensor_call *c) { return call(c, false, false, logs); }
 
 /* Task: the gradient of a row of the head, whose clusters have the sums of their classes. */
 static void sum_clusters(void *arg, int64_t row) {
@@ -478,26 +472,23 @@ static void sum_clusters(void *arg, int64_t row) {
   }
 }
 
-smx_status adaptive_log_backward(const tensor_call *c) {
-  adaptive a;
-  char *memory;
-  smx_status status = open_adaptive(&a, c, false, true, &memory);
-  if (status != SMX_OK) return status;
-  smx_parallel(c->ctx, a.n, sum_clusters, &a);
-  status = head_log(&a);
-  const pass head = {.op = "log_softmax", .y = a.head, .dy = a.dhead, .pitch = a.s, .dy_pitch = a.s};
-  if (status == SMX_OK) status = head_back(&a, &head);
-  for (int64_t i = 0; i < a.k && status == SMX_OK; i++) {
-    const cluster *const u = a.cluster + i;
-    const layer l = tail_of(&a, u, a.n);
-    char *const dy = c->dout.view[0].data + u->low * a.bytes;
-    status = project(&a, u, a.n);
-    if (status == SMX_OK) status = layer_log(&a, &l, a.part, u->size);
-    const pass p = {.op = "log_softmax", .y = a.part, .dy = dy, .pitch = u->size, .dy_pitch = a.classes};
-    if (status == SMX_OK) status = cluster_back(&a, u, a.n, &p);
+static smx_status log_gradients(adaptive *a) {
+  smx_parallel(a->c->ctx, a->n, sum_clusters, a);
+  smx_status status = head_log(a);
+  const pass head = {.op = "log_softmax", .y = a->head, .dy = a->dhead, .pitch = a->s, .dy_pitch = a->s};
+  if (status == SMX_OK) status = head_back(a, &head);
+  for (int64_t i = 0; i < a->k && status == SMX_OK; i++) {
+    const cluster *const u = a->cluster + i;
+    const layer l = tail_of(a, u, a->n);
+    char *const dy = a->c->dout.view[0].data + u->low * a->bytes;
+    status = project(a, u, a->n);
+    if (status == SMX_OK) status = layer_log(a, &l, a->part, u->size);
+    const pass p = {.op = "log_softmax", .y = a->part, .dy = dy, .pitch = u->size, .dy_pitch = a->classes};
+    if (status == SMX_OK) status = cluster_back(a, u, a->n, &p);
   }
-  status = report_empty(&a, status);
-  if (status == SMX_OK) put_gradients(&a);
-  close_adaptive(&a, memory);
+  status = report_empty(a, status);
+  if (status == SMX_OK) put_gradients(a);
   return status;
 }
+
+smx_status adaptive_log_backward(const tensor_call *c) { return call(c, false, true, log_gradients); }
