@@ -336,7 +336,7 @@ SMI vreal read_rows(const state_sums *c, int64_t i, int64_t first, int tokens, r
     vreal s[REAL_STEP], z[REAL_STEP];
     v_columns(is + x * (int)sizeof(real), ROWS * sizeof(real), s);
     v_columns(by + x * (int)sizeof(real), step * (int64_t)sizeof(real), z);
-    for (int y = 0; y < REAL_STEP; y++) out = v_fma(z[y], s[y], out);
+    _Pragma("GCC unroll 4") for (int y = 0; y < REAL_STEP; y++) out = v_fma(z[y], s[y], out);
   }
   return out;
 }
@@ -388,6 +388,14 @@ static void divide(const void *sums, double eps, int64_t rows, int64_t n, void *
   }
 }
 
+/* elu x + 1: x + 1 above 0, else e^x, which is 0 from LEAST down. A NaN stays one. */
+SMI vreal elu1(vreal x) {
+  enum { LEAST = SMX_REAL == 32 ? -88 : -709 };
+  vreal k, p = v_exp_pair(v_max(v_set1(LEAST), x), &k), e = v_scale_near(p, k);
+  e = v_flush(e, e, v_set1(R_TINY));
+  return v_select(v_lt(v_set1(0), x), v_add(x, v_set1(1)), e);
+}
+
 typedef struct mapped {
   vreal y, slope;
 } mapped;
@@ -405,8 +413,8 @@ SMI mapped mapped_of(int map, vreal x) {
     return (mapped){e, e};
   }
   if (map == STATE_ELU1) {
-    const vreal e = v_exp_down(v_min(zero, x)); /* of NaN, NaN */
-    return (mapped){v_select(positive, v_add(x, one), e), v_select(positive, one, e)};
+    const vreal y = elu1(x);
+    return (mapped){y, v_select(positive, one, y)};
   }
   if (map == STATE_SILU) { /* x s, s + x s (1 - s); 0 at -inf, where x s would be NaN */
     const vreal s = v_sigmoid(x), rest = v_sigmoid(v_sub(zero, x));
@@ -422,7 +430,7 @@ static void map_all(int map, double scale, const void *x, int64_t n, void *y, vo
   for (; map == STATE_IDENTITY && !slope && i + LANES <= n; i += LANES)
     v_store((real *)y + i, v_mul(by, v_load((const real *)x + i)));
   for (; map == STATE_ELU1 && !slope && i + LANES <= n; i += LANES)
-    v_store((real *)y + i, v_mul(by, mapped_of(STATE_ELU1, v_load((const real *)x + i)).y));
+    v_store((real *)y + i, v_mul(by, elu1(v_load((const real *)x + i))));
   for (; i < n; i += LANES) {
     const int cnt = lanes_left((size_t)(n - i));
     const mapped m = mapped_of(map, at(x, (size_t)i, cnt));
