@@ -285,7 +285,7 @@ SMX_API size_t smx_op_count(void);
 SMX_API const smx_op *smx_op_at(size_t i);           /* NULL when i >= smx_op_count() */
 SMX_API const smx_op *smx_op_find(const char *name); /* NULL when there is none */
 
-#define SMX_MAX_PARAMS 16
+#define SMX_MAX_PARAMS 18
 #define SMX_MAX_PORTS 8
 
 /* The settings of one call. Fill with smx_params_init, then change. */

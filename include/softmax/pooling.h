@@ -27,13 +27,13 @@ extern "C" {
  * dimensions: the height of images [..., H, W]. Fields that are zero mean defaults, but kernel[0]
  * has to be given. */
 typedef struct smx_window {
-  size_t size;        /* sizeof(smx_window) */
-  int32_t spatial;    /* how many dimensions have windows, 1 to 3; 0 = 2 */
-  int32_t ceil;       /* nonzero: a last window that is not whole counts too */
-  int64_t kernel[3];  /* cells of a window; [1], [2]: 0 = kernel[0] */
-  int64_t stride[3];  /* cells from one window to the next; 0 = the kernel there */
-  int64_t padding[3]; /* absent cells before and behind, at most half of what it spans */
-  int64_t dilation;   /* from one cell of a window to the next; 0 = 1 */
+  size_t size;         /* sizeof(smx_window) */
+  int32_t spatial;     /* how many dimensions have windows, 1 to 3; 0 = 2 */
+  int32_t ceil;        /* nonzero: a last window that is not whole counts too */
+  int64_t kernel[3];   /* cells of a window; [1], [2]: 0 = kernel[0] */
+  int64_t stride[3];   /* cells from one window to the next; 0 = the kernel there */
+  int64_t padding[3];  /* absent cells before and behind, at most half of what it spans */
+  int64_t dilation[3]; /* from one cell of a window to the next; 0 = 1, or dilation[0] in [1], [2] */
 } smx_window;
 
 /* Every function here takes x [..., s*] float, of `spatial` dimensions or more, in any strides, and
@@ -47,7 +47,7 @@ typedef struct smx_window {
  *
  *     int64_t image[3] = {3, 7, 9};
  *     smx_tensor tx = {NULL, {1, 0}, 3, SMX_F32, image, NULL, 0};
- *     smx_window w = {sizeof w, 0, 0, {3}, {2, 2}, {1, 1}, 0};
+ *     smx_window w = {sizeof w, 0, 0, {3}, {2, 2}, {1, 1}, {0}};
  *     smx_shape s;
  *     smx_window_outputs(&w, &tx, &s);  // s.dim = 3 4 5
  */
@@ -60,7 +60,7 @@ SMX_API smx_status smx_window_outputs(const smx_window *window, const smx_tensor
  *     int64_t cells[1] = {4}, windows[1] = {2};
  *     smx_tensor tx = {x, {1, 0}, 1, SMX_F32, cells, NULL, 0}, ty = tx;
  *     const smx_tensor *in[1] = {&tx}, *out[1] = {&ty};
- *     smx_window w = {sizeof w, 1, 0, {2}, {0}, {0}, 0};
+ *     smx_window w = {sizeof w, 1, 0, {2}, {0}, {0}, {0}};
  *     smx_params p;
  *     ty.data = y, ty.shape = windows;
  *     smx_window_params(smx_op_find("lp_pool"), &w, &p);
@@ -75,7 +75,7 @@ SMX_API smx_status smx_window_params(const smx_op *op, const smx_window *window,
  *     int64_t i[3], cells[1] = {4}, windows[1] = {3};
  *     smx_tensor tx = {x, {1, 0}, 1, SMX_F32, cells, NULL, 0};
  *     smx_tensor ty = {y, {1, 0}, 1, SMX_F32, windows, NULL, 0}, ti = ty, tdy = ty, tdx = tx;
- *     smx_window w = {sizeof w, 1, 0, {2}, {1}, {0}, 0};
+ *     smx_window w = {sizeof w, 1, 0, {2}, {1}, {0}, {0}};
  *     ti.data = i, ti.dtype = SMX_I64, tdy.data = dy, tdx.data = dx;
  *     smx_max_pool(NULL, &w, &tx, &ty, &ti);  // y = 3 3 2
  *     smx_max_pool_backward(NULL, &w, &tx, &tdy, &tdx);  // dx = 0 2 1 0
@@ -93,7 +93,7 @@ SMX_API smx_status smx_max_pool_backward(smx_context *ctx, const smx_window *win
  *     float x[3] = {2, 4, 6}, y[2];
  *     int64_t cells[1] = {3}, windows[1] = {2};
  *     smx_tensor tx = {x, {1, 0}, 1, SMX_F32, cells, NULL, 0}, ty = tx;
- *     smx_window w = {sizeof w, 1, 0, {2}, {2}, {1}, 0};
+ *     smx_window w = {sizeof w, 1, 0, {2}, {2}, {1}, {0}};
  *     ty.data = y, ty.shape = windows;
  *     smx_avg_pool(NULL, &w, 0, &tx, &ty);  // y = 2 5
  *     smx_avg_pool(NULL, &w, 1, &tx, &ty);  // y = 1 5
@@ -110,7 +110,7 @@ SMX_API smx_status smx_avg_pool_backward(smx_context *ctx, const smx_window *win
  *     float x[4] = {1, 2, 3, 4}, y[1];
  *     int64_t square[2] = {2, 2}, one[2] = {1, 1};
  *     smx_tensor tx = {x, {1, 0}, 2, SMX_F32, square, NULL, 0}, ty = tx;
- *     smx_window w = {sizeof w, 2, 0, {2}, {0}, {0}, 0};
+ *     smx_window w = {sizeof w, 2, 0, {2}, {0}, {0}, {0}};
  *     ty.data = y, ty.shape = one;
  *     smx_soft_pool(NULL, &w, 1, &tx, &ty);  // y[0] = 3.4927
  */

@@ -46,6 +46,16 @@ class Pooling(unittest.TestCase):
                 if spatial > 1:
                     self.both("AvgPool", spatial, divisor_override=3, **given)
             self.both("MaxPool", spatial, kernel_size=2, dilation=2)
+            self.both("MaxPool", spatial, kernel_size=2, dilation=(1, 3, 2)[:spatial], stride=(2, 1, 3)[:spatial])
+
+    def test_narrow(self):
+        """Cells that a kernel reaches beyond: with ceil_mode there is a window of those that are there."""
+        for x in (torch.randn(2, 3, 9, 1), torch.randn(2, 3, 2, 5), torch.randn(0, 3, 2, 2)):
+            for given in ({"kernel_size": 2}, {"kernel_size": (4, 3), "padding": 1}, {"kernel_size": 3, "stride": 3}):
+                for name in ("MaxPool", "AvgPool"):
+                    self.close(getattr(nn, name + "2d")(ceil_mode=True, **given), getattr(torch.nn, name + "2d")(ceil_mode=True, **given), x)
+        with self.assertRaisesRegex(ValueError, "kernel: reaches over 2 cells"):
+            nn.MaxPool2d(2)(torch.randn(2, 3, 9, 1))
 
     def test_channels_last(self):
         """The layout of torch.nn's results, and the bits of planes in C order."""
@@ -72,7 +82,7 @@ class Pooling(unittest.TestCase):
         x = torch.randn(2, 5, 8, 9).to(memory_format=torch.channels_last)
         self.assertTrue(smx.avg_pool(x, spatial=1).is_contiguous())  # no layout of torch.nn
         self.assertTrue(torch.equal(torch.compile(nn.MaxPool2d(2), backend="eager")(x), nn.MaxPool2d(2)(x)))
-        packed = ([2.0, 2] + [0.0] * 5 + [0, -1, -1, 1, 0], [-1], False, "zero", "nan", [0, 1], None)
+        packed = ([2.0, 2] + [0.0] * 5 + [0, -1, -1, 1, 0, 0, 0], [-1], False, "zero", "nan", [0, 1], None)
         torch.library.opcheck(torch.ops.libsoftmax.max_pool, (x, *packed))
 
     def test_what_goes_back(self):
@@ -342,7 +352,7 @@ class Pooling(unittest.TestCase):
 
     def test_wrong_arguments(self):
         for make, words in ((lambda: nn.MaxPool2d((1, 2, 3)), "MaxPool2d: kernel_size: has 3 numbers, not 2"),
-                            (lambda: nn.MaxPool2d(2, dilation=(1, 2)), r"MaxPool2d: dilation: \(1, 2\), and it is one"),
+                            (lambda: nn.MaxPool2d(2, dilation=(1, 0)), r"MaxPool2d: dilation: \(1, 0\) is below 1"),
                             (lambda: nn.AvgPool2d(2, divisor_override=0), "AvgPool2d: divisor_override: 0 is not above 0"),
                             (lambda: nn.AdaptiveAvgPool1d((1, 2)), "AdaptiveAvgPool1d: output_size: has 2 numbers, not 1"),
                             (lambda: nn.MaxPool2d((0, 2)), r"MaxPool2d: kernel_size: \(0, 2\) is below 1"),

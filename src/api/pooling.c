@@ -10,7 +10,8 @@ enum { AXES = 3 };
 /* By dimension, the depth first. */
 static const char *const kernels[AXES] = {"kernel_d", "kernel_h", "kernel"},
                          *const strides[AXES] = {"stride_d", "stride_h", "stride"},
-                         *const paddings[AXES] = {"padding_d", "padding_h", "padding"};
+                         *const paddings[AXES] = {"padding_d", "padding_h", "padding"},
+                         *const dilations[AXES] = {"dilation_d", "dilation_h", "dilation"};
 
 static bool has(const smx_op *op, const char *name) {
   for (int32_t i = 0; i < op->param_count; i++)
@@ -38,10 +39,13 @@ static smx_status set_axis(const smx_op *op, const smx_window *w, int32_t i, int
   const int64_t stride = w->stride[i] == 0 ? kernel : w->stride[i];
   if (kernel < 1) return refuse(op, "kernel", i, kernel, 1);
   if (stride < 1) return refuse(op, "stride", i, stride, 0);
+  const int64_t step = i > 0 && w->dilation[i] == 0 ? w->dilation[0] : w->dilation[i];
   if (w->padding[i] < 0) return refuse(op, "padding", i, w->padding[i], 0);
+  if (step < 0) return refuse(op, "dilation", i, step, 0);
   smx_status status = set(op, params, kernels[a], kernel, -1);
   if (status == SMX_OK) status = set(op, params, strides[a], stride, kernel);
-  return status == SMX_OK ? set(op, params, paddings[a], w->padding[i], 0) : status;
+  if (status == SMX_OK) status = set(op, params, paddings[a], w->padding[i], 0);
+  return status == SMX_OK ? set(op, params, dilations[a], step == 0 ? 1 : step, 1) : status;
 }
 
 static smx_status window_params(const smx_op *op, const smx_window *w, smx_params *params) {
@@ -55,7 +59,6 @@ static smx_status window_params(const smx_op *op, const smx_window *w, smx_param
   const int32_t spatial = w->spatial == 0 ? 2 : w->spatial;
   status = smx_params_set(op, params, "spatial", spatial);
   for (int32_t i = 0; i < spatial && status == SMX_OK; i++) status = set_axis(op, w, i, spatial, params);
-  if (status == SMX_OK) status = set(op, params, "dilation", w->dilation == 0 ? 1 : w->dilation, 1);
   return status == SMX_OK ? set(op, params, "ceil", w->ceil != 0, 0) : status;
 }
 

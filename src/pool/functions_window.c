@@ -7,8 +7,9 @@
 static const char *const sizes[] = {"size_d", "size_h", "size"},
                          *const kernels[] = {"kernel_d", "kernel_h", "kernel"},
                          *const strides[] = {"stride_d", "stride_h", "stride"},
-                         *const paddings[] = {"padding_d", "padding_h", "padding"};
-static const char *const *const by_axis[] = {sizes, kernels, strides, paddings};
+                         *const paddings[] = {"padding_d", "padding_h", "padding"},
+                         *const dilations[] = {"dilation_d", "dilation_h", "dilation"};
+static const char *const *const by_axis[] = {sizes, kernels, strides, paddings, dilations};
 
 /* least: what is below is no value of this axis. missing: the operator has no such parameter. */
 static int64_t of_axis(const dims *d, const char *const *names, int a, double least, double missing) {
@@ -32,7 +33,7 @@ static pool_axis axis_of(const dims *d, int a, int64_t n) {
   const int64_t stride = of_axis(d, strides, a, 1, 0);
   x.stride = stride > 0 ? stride : x.kernel;
   x.padding = of_axis(d, paddings, a, 0, 0);
-  x.step = (int64_t)dims_param(d, "dilation", 1);
+  x.step = of_axis(d, dilations, a, 1, 1);
   return x;
 }
 
@@ -44,11 +45,11 @@ static smx_status count_windows(const dims *d, int a, pool_axis *x) {
     return smx_fail(SMX_ERR_PARAM,
                     "%s: padding: %lld is more than half of the %lld cells that a kernel spans", d->op->name,
                     (long long)x->padding, (long long)reach);
-  if (reach > cells)
+  const bool up = dims_param(d, "ceil", 0) != 0;
+  if (reach - (up ? x->stride - 1 : 0) > cells)
     return smx_fail(SMX_ERR_SHAPE,
                     "%s: kernel: reaches over %lld cells, and the %s has %lld with its padding", d->op->name,
                     (long long)reach, names[a], (long long)cells);
-  const bool up = dims_param(d, "ceil", 0) != 0;
   x->outputs = (up ? ceiling(cells - reach, x->stride) : (cells - reach) / x->stride) + 1;
   if (up && (x->outputs - 1) * x->stride >= x->n + x->padding) x->outputs--;
   return SMX_OK;

@@ -214,8 +214,13 @@ static void run(const tensor_ref_call *c, value_fn *value, int adaptive) {
     a[k] = (axis){here ? c->in_shape[0][d] : 1, here ? sizes[d] : 1, NULL, 1, 1, 0, 1};
     if (here && !adaptive) {
       const int64_t kernel = of(c->q + 1, 1, k), stride = of(c->q + 4, 1, k);
-      a[k] = (axis){a[k].n,           a[k].m, c->q, kernel, stride > 0 ? stride : kernel, of(c->q + 7, 0, k),
-                    (int64_t)c->q[10]};
+      a[k] = (axis){a[k].n,
+                    a[k].m,
+                    c->q,
+                    kernel,
+                    stride > 0 ? stride : kernel,
+                    of(c->q + 7, 0, k),
+                    of(c->q + 10, 1, k)};
     }
     cells *= a[k].n, outputs *= a[k].m;
   }
@@ -228,7 +233,7 @@ static void run(const tensor_ref_call *c, value_fn *value, int adaptive) {
       int64_t index = -1;
       w.plane = p, w.output = i, w.cells = cells, w.outputs = outputs;
       collect(a, o, c->in[0] + p * cells, &w);
-      const double y = value(&w, c->q + (adaptive ? 4 : 12), &index);
+      const double y = value(&w, c->q + (adaptive ? 4 : 14), &index);
       if (value != unpool) c->out[0][p * outputs + i] = y;
       if (c->out[1]) c->out[1][p * outputs + i] = (double)index;
     }
@@ -248,7 +253,7 @@ static void gated_pool(const tensor_ref_call *c) { run(c, gated, 0); }
 static void tree_pool(const tensor_ref_call *c) { run(c, tree, 0); }
 static void stochastic_pool(const tensor_ref_call *c) { run(c, stochastic, 0); }
 static void ada_unpool(const tensor_ref_call *c) {
-  const double q[13] = {c->q[0], c->q[1], c->q[2], c->q[3], 0, 0, 0, 0, 0, 0, 1, c->q[4], c->q[5]};
+  const double q[15] = {c->q[0], c->q[1], c->q[2], c->q[3], 0, 0, 0, 0, 0, 0, 1, 0, 0, c->q[4], c->q[5]};
   tensor_ref_call own = *c;
   int64_t count = 1;
   for (int d = 0; d < 8 && c->out_shape[0][d] > 0; d++) count *= c->out_shape[0][d];

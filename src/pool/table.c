@@ -39,6 +39,8 @@ static const char *const no_yes[] = {"no", "yes", NULL}, *const counts[] = {"pre
       {"padding_h", "along the height; -1 = padding", -1, -1, MOST, WHOLE}, \
       {"padding_d", "along the depth; -1 = padding", -1, -1, MOST, WHOLE}, \
       {"dilation", "from one cell of a window to the next", 1, 1, MOST, WHOLE}, \
+      {"dilation_h", "along the height; 0 = dilation", 0, 0, MOST, WHOLE}, \
+      {"dilation_d", "along the depth; 0 = dilation", 0, 0, MOST, WHOLE}, \
       {"ceil", "a last window that is not whole counts too", 0, 0, 1, SMX_PARAM_INT, no_yes}
 #define BINS \
   SPATIAL, {"size", "outputs along each dimension", 1, 1, MOST, WHOLE}, \

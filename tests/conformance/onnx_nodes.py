@@ -125,9 +125,10 @@ def windows(node, x):
     kernel = node["kernel_shape"]
     axes = len(kernel)
     pads = before_and_behind(node, x.shape[-axes:], kernel)
-    some = {"spatial": axes, "ceil": "yes" if node.get("ceil_mode", 0) else "no", "dilation": node.get("dilations", [1])[0]}
+    some = {"spatial": axes, "ceil": "yes" if node.get("ceil_mode", 0) else "no"}
     even = all(a == b and 2 * a <= k for (a, b), k in zip(pads, kernel))
-    lists = {"kernel": kernel, "stride": node.get("strides", [1] * axes), "padding": [a if even else 0 for a, _ in pads]}
+    lists = {"kernel": kernel, "stride": node.get("strides", [1] * axes), "padding": [a if even else 0 for a, _ in pads],
+             "dilation": node.get("dilations", [1] * axes)}
     for name, values in lists.items():
         for ending, value in zip(("", "_h", "_d"), reversed(values)):
             some[name + ending] = value

@@ -187,6 +187,9 @@ static void windows_that_do_not_exist(void **state) {
   } wrong[] = {
       {"max_pool", "kernel=4", "kernel: reaches over 4 cells, and the height has 3 with its padding"},
       {"max_pool", "kernel=2 dilation=3", "reaches over 4 cells"},
+      {"max_pool", "kernel=2 dilation_h=5", "reaches over 6 cells, and the height has 3"},
+      {"max_pool", "kernel=5 stride=2 ceil=yes", "reaches over 5 cells"},
+      {"max_pool", "dilation_d=2", "dilation_d: is 2, and there are no such windows with spatial = 2"},
       {"avg_pool", "kernel=3 padding=2", "padding: 2 is more than half of the 3 cells that a kernel spans"},
       {"max_pool", "kernel=2 dilation=2 padding=2", "padding: 2 is more than half of the 3 cells"},
       {"soft_pool", "kernel=2 kernel_d=2", "kernel_d: is 2, and there are no such windows with spatial = 2"},

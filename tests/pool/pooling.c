@@ -14,16 +14,15 @@ enum { MOST = 2000, PLANES = 2 };
 typedef struct windows {
   smx_window w;
   int spatial;
-  int64_t cells[3], kernel[3], stride[3], padding[3], outputs[3], dilation; /* by dimension; 1 of others */
-  int64_t n, m;                                                             /* cells and outputs of a plane */
+  int64_t cells[3], kernel[3], stride[3], padding[3], outputs[3], dilation[3]; /* by dimension; 1 of others */
+  int64_t n, m; /* cells and outputs of a plane */
 } windows;
 
 /* Fields that are left at 0 where that says the same, half of the time. */
 static windows some(rng *r, int spatial) {
   windows s = {.w = {.size = sizeof s.w, .spatial = spatial == 2 ? 0 : spatial}, .spatial = spatial};
-  s.dilation = 1 + (int64_t)rng_below(r, 2), s.n = s.m = 1;
-  s.w.dilation = s.dilation == 1 ? 0 : s.dilation;
-  for (int i = 0; i < 3; i++) s.cells[i] = s.kernel[i] = s.stride[i] = s.outputs[i] = 1;
+  s.n = s.m = 1;
+  for (int i = 0; i < 3; i++) s.cells[i] = s.kernel[i] = s.stride[i] = s.outputs[i] = s.dilation[i] = 1;
   for (int i = 0; i < spatial; i++) {
     s.kernel[i] = 1 + (int64_t)rng_below(r, 3);
     if (i > 0 && rng_below(r, 2)) s.kernel[i] = s.kernel[0];
@@ -31,7 +30,9 @@ static windows some(rng *r, int spatial) {
     s.stride[i] = 1 + (int64_t)rng_below(r, 3);
     s.w.stride[i] = s.stride[i] == s.kernel[i] ? 0 : s.stride[i];
     s.w.padding[i] = s.padding[i] = (int64_t)rng_below(r, s.kernel[i] / 2 + 1);
-    const int64_t reach = s.dilation * (s.kernel[i] - 1) + 1;
+    s.dilation[i] = 1 + (int64_t)rng_below(r, 2);
+    s.w.dilation[i] = s.dilation[i] == (i > 0 ? s.dilation[0] : 1) ? 0 : s.dilation[i];
+    const int64_t reach = s.dilation[i] * (s.kernel[i] - 1) + 1;
     s.cells[i] = reach + (int64_t)rng_below(r, 5);
     s.outputs[i] = (s.cells[i] + 2 * s.padding[i] - reach) / s.stride[i] + 1;
     s.n *= s.cells[i], s.m *= s.outputs[i];
@@ -41,7 +42,7 @@ static windows some(rng *r, int spatial) {
 
 /* The cell at place p of a window o along dimension i, or -1. */
 static int64_t cell_of(const windows *s, int i, int64_t o, int64_t p) {
-  const int64_t at = o * s->stride[i] - s->padding[i] + p * s->dilation;
+  const int64_t at = o * s->stride[i] - s->padding[i] + p * s->dilation[i];
   return at < 0 || at >= s->cells[i] ? -1 : at;
 }
 
@@ -205,7 +206,7 @@ static void other_operators(void **state) {
     else refused(smx_window_params(op, &plain, &p), SMX_ERR_PARAM, "it has no windows");
   }
   assert_true(count >= 12);
-  const smx_window far = {.size = sizeof far, .kernel = {2}, .dilation = 2};
+  const smx_window far = {.size = sizeof far, .kernel = {2}, .dilation = {2}};
   refused(smx_window_params(smx_op_find("max_unpool"), &far, &p), SMX_ERR_PARAM, "dilation");
 }
 
@@ -263,18 +264,19 @@ static void wrong_calls(void **state) {
     smx_status status;
     const char *words;
   } wrong[] = {
-      {{sizeof w, 0, 0, {0}, {0}, {0}, 0}, SMX_ERR_PARAM, "window.kernel[0] is 0, not 1 or more"},
-      {{sizeof w, 0, 0, {2, -1}, {0}, {0}, 0}, SMX_ERR_PARAM, "window.kernel[1] is -1"},
-      {{sizeof w, 0, 0, {2}, {0, -3}, {0}, 0}, SMX_ERR_PARAM, "window.stride[1] is -3, not 0 or more"},
-      {{sizeof w, 0, 0, {2}, {0}, {-1}, 0}, SMX_ERR_PARAM, "window.padding[0] is -1, not 0 or more"},
-      {{sizeof w, 0, 0, {2}, {0}, {2}, 0}, SMX_ERR_PARAM, "padding: 2 is more than half"},
-      {{sizeof w, 4, 0, {2}, {0}, {0}, 0}, SMX_ERR_PARAM, "spatial: 4"},
-      {{sizeof w, -1, 0, {2}, {0}, {0}, 0}, SMX_ERR_PARAM, "spatial: -1"},
-      {{sizeof w, 0, 0, {2}, {0}, {0}, -1}, SMX_ERR_PARAM, "dilation: -1"},
-      {{sizeof w, 0, 0, {INT64_MAX}, {0}, {0}, 0}, SMX_ERR_PARAM, "kernel_h: 9.22337e+18"},
-      {{sizeof w, 0, 0, {7}, {0}, {0}, 0}, SMX_ERR_SHAPE, "kernel: reaches over 7 cells"},
-      {{sizeof w, 3, 0, {2}, {0}, {0}, 0}, SMX_ERR_SHAPE, "x"},
-      {{sizeof w - 1, 0, 0, {2}, {0}, {0}, 0}, SMX_ERR_STRUCT, "window.size is"},
+      {{sizeof w, 0, 0, {0}, {0}, {0}, {0}}, SMX_ERR_PARAM, "window.kernel[0] is 0, not 1 or more"},
+      {{sizeof w, 0, 0, {2, -1}, {0}, {0}, {0}}, SMX_ERR_PARAM, "window.kernel[1] is -1"},
+      {{sizeof w, 0, 0, {2}, {0, -3}, {0}, {0}}, SMX_ERR_PARAM, "window.stride[1] is -3, not 0 or more"},
+      {{sizeof w, 0, 0, {2}, {0}, {-1}, {0}}, SMX_ERR_PARAM, "window.padding[0] is -1, not 0 or more"},
+      {{sizeof w, 0, 0, {2}, {0}, {2}, {0}}, SMX_ERR_PARAM, "padding: 2 is more than half"},
+      {{sizeof w, 4, 0, {2}, {0}, {0}, {0}}, SMX_ERR_PARAM, "spatial: 4"},
+      {{sizeof w, -1, 0, {2}, {0}, {0}, {0}}, SMX_ERR_PARAM, "spatial: -1"},
+      {{sizeof w, 0, 0, {2}, {0}, {0}, {-1}}, SMX_ERR_PARAM, "window.dilation[0] is -1, not 0 or more"},
+      {{sizeof w, 0, 0, {2}, {0}, {0}, {2, -5}}, SMX_ERR_PARAM, "window.dilation[1] is -5"},
+      {{sizeof w, 0, 0, {INT64_MAX}, {0}, {0}, {0}}, SMX_ERR_PARAM, "kernel_h: 9.22337e+18"},
+      {{sizeof w, 0, 0, {7}, {0}, {0}, {0}}, SMX_ERR_SHAPE, "kernel: reaches over 7 cells"},
+      {{sizeof w, 3, 0, {2}, {0}, {0}, {0}}, SMX_ERR_SHAPE, "x"},
+      {{sizeof w - 1, 0, 0, {2}, {0}, {0}, {0}}, SMX_ERR_STRUCT, "window.size is"},
   };
   for (size_t i = 0; i < COUNT_OF(wrong); i++) {
     refused(smx_max_pool(NULL, &wrong[i].w, &tx, &ty, NULL), wrong[i].status, wrong[i].words);

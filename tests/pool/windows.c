@@ -19,7 +19,7 @@ enum { AXES = 3, ROOM = 1 << 16 };
 typedef struct problem {
   const char *op;
   int spatial;
-  int64_t channels, n[AXES], kernel[AXES], stride[AXES], padding[AXES], step, bins[AXES];
+  int64_t channels, n[AXES], kernel[AXES], stride[AXES], padding[AXES], step[AXES], bins[AXES];
   bool ceil, padded, indexed, twice; /* twice: f64 */
 } problem;
 
@@ -45,10 +45,9 @@ static bool adaptive(const problem *p) { return p->bins[0] > 0; }
 static int64_t outputs(const problem *p, int a) {
   if (a < AXES - p->spatial) return 1;
   if (adaptive(p)) return p->bins[a];
-  const int64_t reach = p->n[a] + 2 * p->padding[a] - p->step * (p->kernel[a] - 1) - 1;
-  int64_t o = reach / p->stride[a] + 1;
-  if (p->ceil && reach % p->stride[a] && o * p->stride[a] < p->n[a] + p->padding[a]) o++;
-  return o;
+  const int64_t reach = p->n[a] + 2 * p->padding[a] - p->step[a] * (p->kernel[a] - 1) - 1;
+  const int64_t o = (reach + (p->ceil ? p->stride[a] - 1 : 0)) / p->stride[a] + 1;
+  return p->ceil && (o - 1) * p->stride[a] >= p->n[a] + p->padding[a] ? o - 1 : o;
 }
 
 /* Cell j of output o along an axis, or -1; *count: cells with those of the padding. */
@@ -61,8 +60,8 @@ static int64_t cell_of(const problem *p, int a, int64_t o, int64_t j, int64_t *c
   }
   const int64_t at = o * p->stride[a] - p->padding[a];
   *count = 0;
-  for (int64_t k = 0; k < p->kernel[a]; k++) *count += at + k * p->step < n + p->padding[a];
-  return j < p->kernel[a] && at + j * p->step >= 0 && at + j * p->step < n ? at + j * p->step : -1;
+  for (int64_t k = 0; k < p->kernel[a]; k++) *count += at + k * p->step[a] < n + p->padding[a];
+  return j < p->kernel[a] && at + j * p->step[a] >= 0 && at + j * p->step[a] < n ? at + j * p->step[a] : -1;
 }
 
 typedef struct answer {
@@ -141,14 +140,17 @@ static void settings_of(const problem *p, const smx_op *op, smx_params *params) 
     const struct {
       const char *name;
       int64_t value;
-    } all[] = {
-        {"kernel", p->kernel[a]}, {"stride", p->stride[a]}, {"padding", p->padding[a]}, {"size", p->bins[a]}};
-    for (int i = adaptive(p) ? 3 : 0; i < (adaptive(p) ? 4 : 3); i++)
+    } all[] = {{"kernel", p->kernel[a]},
+               {"stride", p->stride[a]},
+               {"padding", p->padding[a]},
+               {"dilation", p->step[a]},
+               {"size", p->bins[a]}};
+    for (int i = adaptive(p) ? 4 : 0; i < (adaptive(p) ? 5 : 4); i++)
       snprintf(name, sizeof name, "%s%s", all[i].name, axis[a]),
           settle(op, params, name, (double)all[i].value);
   }
   if (adaptive(p)) return;
-  settle(op, params, "dilation", (double)p->step), settle(op, params, "ceil", p->ceil);
+  settle(op, params, "ceil", p->ceil);
   if (!strcmp(p->op, "avg_pool")) settle(op, params, "count", p->padded);
 }
 
@@ -208,7 +210,7 @@ static problem images(const char *op, int64_t channels, int64_t high, int64_t wi
                    .spatial = 2,
                    .channels = channels,
                    .n = {1, high, wide},
-                   .step = 1,
+                   .step = {1, 1, 1},
                    .kernel = {1, kernel, kernel},
                    .stride = {1, stride, stride},
                    .padding = {0, padding, padding}};
@@ -238,9 +240,21 @@ static void widths(void **state) {
 static void dilated(void **state) {
   for (int64_t stride = 1; stride < 6; stride++) {
     problem p = images("", 2, 11, 23, 3, stride, 1);
-    p.step = 2;
+    p.step[1] = p.step[2] = 2;
     each_kind(p);
-    p.ceil = true, p.step = 1;
+    p.step[1] = 3, p.ceil = true;
+    each_kind(p);
+    p.step[1] = p.step[2] = 1;
+    each_kind(p);
+  }
+}
+/* Windows that reach over more cells than there are: with ceil, one of those that are there. */
+static void narrow(void **state) {
+  for (int64_t wide = 1; wide < 5; wide++) {
+    problem p = images("", 3, 2, wide, 4, 4, wide % 2);
+    p.ceil = true;
+    each_kind(p);
+    p.step[2] = 2, p.stride[2] = 9;
     each_kind(p);
   }
 }
@@ -256,13 +270,16 @@ static void bins(void **state) {
   static const int64_t of[][2] = {{1, 1}, {3, 4}, {4, 7}, {12, 25}, {2, 30}, {6, 3}};
   for (size_t i = 0; i < sizeof of / sizeof *of; i++)
     for (int64_t channels = 3; channels < 24; channels += 17) {
-      problem p = {
-          .spatial = 2, .channels = channels, .n = {1, 12, 25}, .step = 1, .bins = {1, of[i][0], of[i][1]}};
+      problem p = {.spatial = 2,
+                   .channels = channels,
+                   .n = {1, 12, 25},
+                   .step = {1, 1, 1},
+                   .bins = {1, of[i][0], of[i][1]}};
       each_kind(p);
     }
-  const problem wide = {.spatial = 2, .channels = 71, .n = {1, 2, 150}, .step = 1, .bins = {1, 1, 2}};
+  const problem wide = {.spatial = 2, .channels = 71, .n = {1, 2, 150}, .step = {1, 1, 1}, .bins = {1, 1, 2}};
   each_kind(wide);
-  const problem deep = {.spatial = 3, .channels = 300, .n = {3, 4, 5}, .step = 1, .bins = {2, 1, 2}};
+  const problem deep = {.spatial = 3, .channels = 300, .n = {3, 4, 5}, .step = {1, 1, 1}, .bins = {2, 1, 2}};
   each_kind(deep);
 }
 
@@ -270,7 +287,7 @@ int main(void) {
   fill_numbers();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(steps),      cmocka_unit_test(widths), cmocka_unit_test(dilated),
-      cmocka_unit_test(dimensions), cmocka_unit_test(bins),
+      cmocka_unit_test(dimensions), cmocka_unit_test(bins),   cmocka_unit_test(narrow),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,7 +166,7 @@ static void fit_outputs(const named *p, dims *d, const char *chosen) {
   has &= dims_value(d, "s", 0) >= 0;
   for (int32_t r = 0; has && r < d->spatial && (!chosen || strcmp(chosen, "o") != 0); r++) {
     const int64_t kernel = of_axis(d, "kernel", r, 1), own = of_axis(d, "stride", r, 1);
-    const int64_t stride = own > 0 ? own : kernel, step = (int64_t)dims_param(d, "dilation", 1);
+    const int64_t stride = own > 0 ? own : kernel, step = of_axis(d, "dilation", r, 1);
     const int64_t n = dims_value(d, "s", r), padding = of_axis(d, "padding", r, 0);
     const int64_t rest = n + 2 * padding - step * (kernel - 1) - 1, up = dims_param(d, "ceil", 0) != 0;
     int64_t outputs = (rest + (up ? stride - 1 : 0)) / stride + 1;

@@ -50,12 +50,9 @@ class _Pool(_Spatial):
 
     def _windows(self):
         """The parameters that say which cells are together."""
-        steps = set(self._each("dilation", 1))
-        if len(steps) > 1:
-            raise ValueError("%s: dilation: %r, and it is one for all dimensions" % (type(self).__name__, self.dilation))
         return {"spatial": self.spatial, **_by_axis("kernel", self._each("kernel_size", 1)),
                 **_by_axis("stride", self._each("stride", 1)), **_by_axis("padding", self._each("padding", 0)),
-                "dilation": steps.pop(), "ceil": "yes" if self.ceil_mode else "no"}
+                **_by_axis("dilation", self._each("dilation", 1)), "ceil": "yes" if self.ceil_mode else "no"}
 
 
 class _MaxPool(_Pool):
@@ -322,7 +319,7 @@ class _AdaPool(_Pool):
         pooled. Windows have to lie side by side."""
         windows = self._windows()
         kernels = self._each("kernel_size", 1)
-        if self._each("stride", 1) != kernels or any(self._each("padding", 0)) or windows["dilation"] > 1:
+        if self._each("stride", 1) != kernels or any(self._each("padding", 0)) or any(step > 1 for step in self._each("dilation", 1)):
             raise ValueError("%s: unpool: windows do not lie side by side" % type(self).__name__)
         given = {name: value for name, value in windows.items() if name[:6] in ("spatia", "kernel", "ceil")}
         return _package.ada_unpool(cells, input, **self._mixture(input), **given)
