@@ -44,6 +44,7 @@ static const struct {
     {"head", "margin", "cosine_margin"},
     {"head", "adaptive", "adaptive_softmax"},
     {"head", "ebv", "equiangular_basis"},
+    {"head", "mixture", "mixture_of_softmaxes"},
     {"pairwise", "clip", "clip_loss"},
     {"pairwise", "supcon", "supervised_contrastive"},
     {"pairwise", "simclr", "nt_xent"},

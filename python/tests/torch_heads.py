@@ -317,7 +317,7 @@ class Mixtures(unittest.TestCase):
                 wrapped.nn.MixtureOfSoftmaxesLoss(4, 7, 2, **{name: value})
         for wrong in (7, -1):
             target[3] = wrong
-            with self.assertRaisesRegex(ValueError, "MixtureOfSoftmaxesLoss: target: number 3 is %d, not 0..6 or -100" % wrong):
+            with self.assertRaisesRegex(ValueError, "mixture_of_softmaxes: target: number 3 is %d, not 0..6 or -100" % wrong):
                 ours(h, target)
 
 

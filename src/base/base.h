@@ -78,6 +78,10 @@ void smx_free(smx_context *ctx, void *p);
 smx_on_empty smx_context_on_empty(const smx_context *ctx);
 smx_on_inf smx_context_on_inf(const smx_context *ctx);
 
+/* The same context, but with SMX_EMPTY_ZERO: for a call that consists of calls, and says itself
+ * which of its rows are empty. smx_free gives it back; NULL: no memory. */
+smx_context *smx_context_with_zeros(smx_context *ctx);
+
 /* Whether a call with this context waits for threads or runs code of the caller's, so that a thread
  * could be cancelled in it. */
 bool smx_context_waits(const smx_context *ctx);

@@ -143,6 +143,14 @@ bool smx_purse_asks(smx_context *ctx, size_t bytes) {
   return true;
 }
 
+smx_context *smx_context_with_zeros(smx_context *ctx) {
+  smx_context *const copy = smx_alloc(ctx, sizeof *copy);
+  if (!copy) return NULL;
+  *copy = ctx ? *ctx : (smx_context){.options = defaults};
+  copy->options.on_empty = SMX_EMPTY_ZERO;
+  return copy;
+}
+
 smx_context *smx_purse_open(smx_context *ctx) {
   struct both {
     smx_context context;

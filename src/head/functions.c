@@ -17,23 +17,26 @@ typedef struct head_call {
   const smx_tensor *in[4], *out[CE_PORTS];
 } head_call;
 
-static void take_params(const tensor_call *c, head_call *h) {
-  smx_params_init(h->op, &h->params);
+void head_shared_params(const tensor_call *c, const smx_op *op, smx_params *params) {
+  smx_params_init(op, params);
   for (int32_t i = 0; i < c->op->param_count; i++)
-    for (int32_t k = 0; k < h->op->param_count; k++)
-      if (!strcmp(c->op->params[i].name, h->op->params[k].name)) h->params.value[k] = c->param[i];
+    for (int32_t k = 0; k < op->param_count; k++)
+      if (!strcmp(c->op->params[i].name, op->params[k].name)) params->value[k] = c->param[i];
+}
+size_t head_keep(const tensor_call *c) {
+  const double keep = tensor_param(c, "keep") * (1 << 20);
+  return keep < 1 ? 1 : (size_t)keep;
 }
 
 static head_call head_of(const tensor_call *c) {
   head_call h = {.op = smx_op_find("cross_entropy")};
-  const double keep = tensor_param(c, "keep") * (1 << 20);
-  take_params(c, &h);
+  head_shared_params(c, h.op, &h.params);
   h.linear = (smx_linear){.size = sizeof h.linear,
                           .h = c->in.given[H],
                           .w = c->in.given[W],
                           .bias = c->in.given[BIAS],
                           .scale = tensor_param(c, "scale"),
-                          .keep_bytes = keep < 1 ? 1 : (size_t)keep};
+                          .keep_bytes = head_keep(c)};
   h.in[1] = c->in.given[TARGET], h.in[3] = c->in.given[CLASS_WEIGHT];
   h.out[CE_LOSS] = c->out.given[LOSS];
   return h;
@@ -100,4 +103,5 @@ const tensor_functions head_functions[HEAD_COUNT] = {
     [HEAD_adaptive_softmax] = {adaptive_forward, adaptive_backward, .packed = true},
     [HEAD_adaptive_log_softmax] = {adaptive_log_forward, adaptive_log_backward, adaptive_log_sizes, true},
     [HEAD_equiangular_basis] = {.forward = equiangular_basis, .packed = true},
+    [HEAD_mixture_of_softmaxes] = {mixture_forward, mixture_backward, .packed = true},
 };

@@ -28,6 +28,11 @@ static inline double head_log_add(double a, double b) {
   return most == -__builtin_inf() ? most : most + head_math()->softplus(least - most);
 }
 
+/* The parameters of op, those that the operator of the call has too from there; and its `keep`, in
+ * bytes (functions.c). */
+void head_shared_params(const tensor_call *c, const smx_op *op, smx_params *params);
+size_t head_keep(const tensor_call *c);
+
 smx_status crf_forward(const tensor_call *c);
 smx_status crf_backward(const tensor_call *c);
 smx_status crf_marginals(const tensor_call *c);
@@ -56,6 +61,9 @@ smx_status adaptive_log_sizes(dims *d);
 smx_status adaptive_log_forward(const tensor_call *c);
 smx_status adaptive_log_backward(const tensor_call *c);
 smx_status equiangular_basis(const tensor_call *c);
+
+smx_status mixture_forward(const tensor_call *c);
+smx_status mixture_backward(const tensor_call *c);
 
 smx_status knn_lm_forward(const tensor_call *c);
 smx_status knn_lm_backward(const tensor_call *c);

@@ -59,7 +59,6 @@ typedef struct pass {
 static smx_status run(const adaptive *a, const layer *l, const pass *p) {
   const smx_op *const op = smx_op_find(p->op);
   const smx_dtype real = a->c->is_f64 ? SMX_F64 : SMX_F32;
-  const double keep = tensor_param(a->c, "keep") * (1 << 20);
   int64_t hs[] = {l->n, l->d}, ws[] = {l->c, l->d}, ys[] = {l->n, l->c}, step[] = {p->pitch, 1},
           dy_step[] = {p->dy_pitch, 1};
   const int32_t ndim = p->target || p->single ? 1 : 2;
@@ -74,7 +73,7 @@ static smx_status run(const adaptive *a, const layer *l, const pass *p) {
                              .h = &h,
                              .w = &w,
                              .bias = l->bias ? &b : NULL,
-                             .keep_bytes = keep < 1 ? 1 : (size_t)keep,
+                             .keep_bytes = head_keep(a->c),
                              .dh = l->dh ? &dh : NULL,
                              .dw = l->dw ? &dw : NULL,
                              .dbias = l->dbias ? &db : NULL};

@@ -86,12 +86,8 @@ static smx_tensor tensor_at(smx_view *v) {
 /* loss: the losses, or their upstream gradient. */
 static void open_layer(layer *l, const cosine *s, const smx_view *loss) {
   const tensor_call *c = s->c;
-  const double keep = tensor_param(c, "keep") * (1 << 20);
   *l = (layer){.op = smx_op_find("margin_softmax")};
-  smx_params_init(l->op, &l->params);
-  for (int32_t i = 0; i < c->op->param_count; i++)
-    for (int32_t k = 0; k < l->op->param_count; k++)
-      if (!strcmp(c->op->params[i].name, l->op->params[k].name)) l->params.value[k] = c->param[i];
+  head_shared_params(c, l->op, &l->params);
   for (int side = 0; side < SIDES; side++) {
     l->view[side] = c->in.view[side];
     l->side[side] = l->side[SIDES + side] = tensor_at(l->view + side);
@@ -100,11 +96,8 @@ static void open_layer(layer *l, const cosine *s, const smx_view *loss) {
   l->view[TARGET] = c->in.view[TARGET], l->view[TARGET + 1] = *loss;
   l->target = tensor_at(l->view + TARGET), l->loss = tensor_at(l->view + TARGET + 1);
   l->in[1] = &l->target;
-  l->linear = (smx_linear){.size = sizeof l->linear,
-                           .h = l->side,
-                           .w = l->side + 1,
-                           .scale = 1,
-                           .keep_bytes = keep < 1 ? 1 : (size_t)keep};
+  l->linear = (smx_linear){
+      .size = sizeof l->linear, .h = l->side, .w = l->side + 1, .scale = 1, .keep_bytes = head_keep(c)};
 }
 
 smx_status cosine_forward(const tensor_call *c) {

@@ -42,6 +42,7 @@ enum {
   HEAD_adaptive_softmax,
   HEAD_adaptive_log_softmax,
   HEAD_equiangular_basis,
+  HEAD_mixture_of_softmaxes,
   HEAD_COUNT
 };
 extern const smx_op head_table[HEAD_COUNT];

@@ -124,4 +124,5 @@ tensor_ref_fn *const head_refs[] = {linear_cross_entropy,
                                     ref_factored_spherical_step,
                                     ref_adaptive_softmax,
                                     ref_adaptive_log_softmax,
-                                    ref_equiangular_basis};
+                                    ref_equiangular_basis,
+                                    ref_mixture_of_softmaxes};

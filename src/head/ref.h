@@ -16,6 +16,6 @@ tensor_ref_fn ref_hierarchical_softmax, ref_hierarchical_log_softmax, ref_huffma
     ref_sampled_softmax, ref_nce_loss, ref_soft_token_expectation, ref_vq_logits_head, ref_surface_fusion,
     ref_product_key_memory, ref_augment_and_reduce, ref_fourier_head, ref_factored_spherical_state,
     ref_factored_spherical_weights, ref_factored_spherical_head, ref_factored_spherical_step,
-    ref_adaptive_softmax, ref_adaptive_log_softmax, ref_equiangular_basis;
+    ref_adaptive_softmax, ref_adaptive_log_softmax, ref_equiangular_basis, ref_mixture_of_softmaxes;
 
 #endif

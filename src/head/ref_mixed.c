@@ -1,5 +1,5 @@
 /* head/ref_mixed.c - heads whose row of logits is mixed with something: a codebook, codes, another
- * row. */
+ * row, those of other components. */
 #include "ref.h"
 
 #include <math.h>
@@ -89,4 +89,37 @@ void ref_product_key_memory(const tensor_ref_call *c) {
     }
   }
   free(s);
+}
+
+/* Inputs: h, prior, w, target, bias, class_weight. q: ignore_index, softcap, temperature, scale */
+static double component_loss(const tensor_ref_call *c, int64_t row, int64_t target, double *z) {
+  const int64_t classes = c->in_shape[2][0], d = c->in_shape[2][1];
+  for (int64_t j = 0; j < classes; j++) {
+    long double x = 0;
+    for (int64_t i = 0; i < d; i++) x += (long double)c->in[0][row * d + i] * c->in[2][j * d + i];
+    x = c->q[3] * x + (c->in[4] ? c->in[4][j] : 0);
+    z[j] = (double)((isinf(c->q[1]) ? x : c->q[1] * tanhl(x / c->q[1])) / c->q[2]);
+  }
+  long double others = 0; /* e^loss - 1 */
+  for (int64_t j = 0; j < classes; j++) others += j == target ? 0 : expl((long double)z[j] - z[target]);
+  return (double)log1pl(others);
+}
+void ref_mixture_of_softmaxes(const tensor_ref_call *c) {
+  const int64_t n = c->in_shape[0][0], parts = c->in_shape[0][1], classes = c->in_shape[2][0];
+  double *const z = calloc((size_t)(classes + parts) + 1, sizeof *z), *const joint = z + classes;
+  for (int64_t r = 0; r < n; r++) {
+    const int counts = c->in[3][r] != c->q[0];
+    const int64_t target = counts ? (int64_t)c->in[3][r] : 0;
+    const double *const prior = c->in[1] + r * parts, all = lse(prior, parts);
+    long double missed = 0; /* 1 - the probability */
+    for (int64_t k = 0; k < parts; k++) {
+      const double loss = component_loss(c, r * parts + k, target, z);
+      joint[k] = prior[k] - all - loss,
+      missed -= expl((long double)prior[k] - all) * expm1l(-(long double)loss);
+      ref_put(c, 1, r * parts + k, counts ? loss : 0);
+    }
+    const double loss = missed < 0.5L ? (double)-log1pl(-missed) : -lse(joint, parts);
+    c->out[0][r] = counts ? loss * (c->in[5] ? c->in[5][target] : 1) : 0;
+  }
+  free(z);
 }

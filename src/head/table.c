@@ -33,16 +33,20 @@ static const smx_port gradient_out[] = {
     {"dbias", DIMS, OPT, "that of bias", "c"},
 };
 static const char *const reductions[] = {"none", "sum", "mean", "mean_safe", NULL};
-#define LINEAR_PARAMS \
+#define LINEAR_IGNORE \
   {"ignore_index", "a row with this target is left out: loss 0, gradient 0", \
-   -100, -1e15, 1e15, SMX_PARAM_INT, NULL}, \
-      {"label_smoothing", "mass that is spread evenly over the classes", 0, 0, 1, 0, NULL}, \
-      {"z_weight", "adds z_weight lse^2, which keeps logits small; 1e-4 is usual", 0, 0, 1e30, 0, NULL}, \
-      {"softcap", "logits are c tanh(x / c); inf = none", INF, 1e-30, INF, 0, NULL}, \
+   -100, -1e15, 1e15, SMX_PARAM_INT, NULL}
+#define LINEAR_LOGITS \
+  {"softcap", "logits are c tanh(x / c); inf = none", INF, 1e-30, INF, 0, NULL}, \
       {"temperature", "divides the logits", 1, 1e-30, 1e30, 0, NULL}, \
       {"scale", "multiplies h w^T", 1, -1e30, 1e30, SMX_PARAM_NONZERO, NULL}, \
       {"keep", "MiB of logits that may be in memory at a time; at least 64 rows are", \
        32, 0, 1e6, SMX_PARAM_OPEN_MIN, NULL}
+#define LINEAR_PARAMS \
+  LINEAR_IGNORE, \
+      {"label_smoothing", "mass that is spread evenly over the classes", 0, 0, 1, 0, NULL}, \
+      {"z_weight", "adds z_weight lse^2, which keeps logits small; 1e-4 is usual", 0, 0, 1e30, 0, NULL}, \
+      LINEAR_LOGITS
 static const smx_param linear_params[] = {LINEAR_PARAMS};
 static const smx_param gradient_params[] = {
     LINEAR_PARAMS,
@@ -342,6 +346,19 @@ static const smx_param basis_params[] = {
     {"bound", "that no |cosine| is above by more than 1e-4, or it is an error; 0 = none", 0, 0, 1, 0, NULL},
     {"steps", "of descent at most, where n > d + 1", 200, 0, 1e9, SMX_PARAM_INT, NULL},
     {"seed", "of the random numbers", 0, 0, 9007199254740992.0, SMX_PARAM_INT, NULL}};
+
+static const smx_port mixture_in[] = {
+    {"h", DIMS, GRAD | SAVED, "features of each component of each row", "n k d"},
+    {"prior", DIMS, GRAD | SAVED, "the logits of the components of each row", "n k"},
+    {"w", DIMS, GRAD | SAVED, "the weights of each class", "c d"},
+    {"target", DIMS, INT | SAVED | SMX_PORT_TARGET, "the class of each row, or ignore_index", "n | < c"},
+    {"bias", DIMS, OPT | GRAD | SAVED, "added to the logits", "c"},
+    {"class_weight", DIMS, OPT | SAVED, "multiplies the loss of each class; positive or 0", "c"}};
+static const smx_port mixture_out[] = {
+    {"loss", DIMS, 0, "of each row", "n"},
+    {"component", DIMS, OPT | SAVED | SMX_PORT_STATE, "the loss of each component by itself; saves the "
+     "gradient from forming logits once more", "n k"}};
+static const smx_param mixture_params[] = {LINEAR_IGNORE, LINEAR_LOGITS};
 
 #define SOURCE \
   "Cut Your Losses in Large-Vocabulary Language Models (Wijmans et al. 2024); Liger Kernel (Hsu et al. " \
