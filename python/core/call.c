@@ -233,9 +233,10 @@ static int take_wanted(core_call *c, gradient *g) {
 static int open_saved(core_call *c, gradient *g) {
   const smx_op *op = c->op;
   for (int32_t i = 0; i < op->output_count; i++) {
-    bool saved = op->outputs[i].flags & SMX_PORT_SAVED;
+    const bool saved = op->outputs[i].flags & SMX_PORT_SAVED,
+               needed = !(op->outputs[i].flags & SMX_PORT_OPTIONAL);
     if (open_port(c, SLOT_DOUT + i, "d", op->outputs + i, i == 0, g->dout + i) < 0) return -1;
-    if (saved && open_port(c, SLOT_OUT + i, "", op->outputs + i, true, g->out + i) < 0) return -1;
+    if (saved && open_port(c, SLOT_OUT + i, "", op->outputs + i, needed, g->out + i) < 0) return -1;
   }
   return 0;
 }

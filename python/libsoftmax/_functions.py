@@ -134,7 +134,7 @@ def backward_arguments(op):
                        "as in the forward call" + ("" if port.saved else "; only its shape and dtype matter"))
     for i, port in enumerate(op.outputs):
         if port.saved:
-            yield Argument(python_name(port.name), _core.SLOT_OUT + i, NAMED, REQUIRED, "array",
+            yield Argument(python_name(port.name), _core.SLOT_OUT + i, NAMED, None if port.optional else REQUIRED, "array",
                            "what the forward call gave")
     yield from _params(op, taken={port.name for port in op.inputs})
     yield Argument("wanted", _core.SLOT_WANTED, NAMED, None, "names",

@@ -302,6 +302,31 @@ class Mixtures(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "MixtureOfSoftmaxesLoss: (target|num_components)"):
                 call()
 
+    def test_operator(self):
+        """All gradients, with the losses of the components saved and without; halves are those of the widened
+        inputs, rounded, and their components are float32."""
+        torch.manual_seed(6)
+        target = torch.randint(0, 9, (8,)).index_fill(0, torch.tensor([3]), -100)
+        up, weight = torch.randn(8, dtype=torch.float64), torch.rand(9, dtype=torch.float64)
+        for dtype, rtol in ((torch.float64, 1e-10), (torch.float32, 1e-5), (torch.bfloat16, 0.02), (torch.float16, 0.004)):
+            given = [torch.randn(*shape).to(dtype).requires_grad_() for shape in ((8, 3, 6), (8, 3), (9, 6), (9,))]
+            h, prior, w, bias = wide = [a.detach().double().requires_grad_() for a in given]
+            each = torch.log_softmax(h @ w.T + bias, -1)
+            mixed = torch.logsumexp(torch.log_softmax(prior, -1)[..., None] + each, 1)
+            rounded = up.to(dtype), weight.to(dtype)
+            rows = F.nll_loss(mixed, target, rounded[1].double(), reduction="none")
+            expected, found = torch.autograd.grad(rows, wide, rounded[0].double()), []
+            for saved in (False, True):
+                y = wrapped.mixture_of_softmaxes(*given[:3], target, given[3], class_weight=rounded[1], return_component=saved)
+                torch.testing.assert_close(y.loss, rows.to(dtype), rtol=rtol, atol=rtol)
+                found.append(torch.autograd.grad(y.loss, given, rounded[0]))
+                for a, b in zip(found[-1], expected):
+                    torch.testing.assert_close(a, b.to(dtype), rtol=rtol, atol=rtol * b.abs().max().item())
+            self.assertTrue(all(map(torch.equal, *found)))
+            self.assertEqual(y.component.dtype, dtype if dtype.itemsize > 2 else torch.float32)
+            one = -each.gather(-1, target.clamp(min=0)[:, None, None].expand(8, 3, 1))[..., 0]
+            torch.testing.assert_close(y.component.double(), torch.where(target[:, None] < 0, 0, one), rtol=1e-5, atol=1e-5)
+
     def test_settings(self):
         torch.manual_seed(5)
         ours = wrapped.nn.MixtureOfSoftmaxesLoss(4, 7, 2, softcap=0.3, temperature=2.0, keep=1.0)

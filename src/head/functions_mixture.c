@@ -204,16 +204,28 @@ static smx_status gradients(mixture *m) {
   return status;
 }
 
+static smx_status check_weights(const tensor_call *c) {
+  double w;
+  for (int64_t j = 0; c->in.given[CLASS_WEIGHT] && j < tensor_dim(c, "c"); j++) {
+    tensor_load(c, c->in.view + CLASS_WEIGHT, j, 1, &w);
+    if (w < 0)
+      return smx_fail(SMX_ERR_PARAM, "%s: class_weight: class %lld has %g, not at least 0", c->op->name,
+                      (long long)j, w);
+  }
+  return SMX_OK;
+}
+
 static smx_status call(const tensor_call *c, bool backward, smx_status (*of)(mixture *)) {
   mixture m = {.c = c, .n = tensor_dim(c, "n"), .k = tensor_dim(c, "k"), .bytes = c->is_f64 ? 8 : 4};
   carver at = {.fits = smx_multiply(m.n, m.k, &m.rows)};
   m.ignore = (int64_t)tensor_param(c, "ignore_index");
   m.target = (const int64_t *)(const void *)c->in.view[TARGET].data;
+  smx_status status = check_weights(c);
+  if (status != SMX_OK) return status;
   divide(&m, &at, backward);
   char *const memory = at.fits ? smx_alloc(c->ctx, (size_t)at.at + 1) : NULL;
   m.ctx = memory ? smx_context_with_zeros(c->ctx) : NULL;
   at = (carver){.base = memory, .fits = true};
-  smx_status status = SMX_OK;
   if (m.ctx) divide(&m, &at, backward), status = of(&m);
   else
     status = smx_fail(SMX_ERR_NOMEM, "%s: no memory for %lld rows of %lld components", c->op->name,

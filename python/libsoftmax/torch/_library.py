@@ -177,7 +177,7 @@ def _setup(d):
         ctx.mark_non_differentiable(*(y for i, y in enumerate(outputs) if i not in d.differentiable))
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*(a if p.saved else None for p, a in zip(d.op.inputs, inputs)),
-                              *(y if p.saved else None for p, y in zip(d.op.outputs, outputs)))
+                              *(y if p.saved and i in asked else None for i, (p, y) in enumerate(zip(d.op.outputs, outputs))))
         if transformed():
             ctx.save_for_forward(*inputs[:n], *outputs)
     return setup
