@@ -174,8 +174,8 @@ static void every_way(void **state) {
   }
   g.weight = a->weight; /* multiplies what is above */
   a->weight[3] = -1;
-  refused(run(&g, &m, NULL), SMX_ERR_PARAM, "mixture_of_softmaxes: class_weight: class 3 has -1, not at least 0");
-  a->weight[3] = NAN, m.alone = true; /* of gradients too, unless no row has it */
+  refused(run(&g, &m, NULL), SMX_ERR_PARAM, "class_weight: class 3 has -1, not at least 0");
+  a->weight[3] = NAN, m.alone = true; /* is seen in the rows of its class */
   good(run(&g, &m, NULL));
   for (int i = 0; i < N; i++) assert_true(isnan(a->dprior[i * K]) == (a->target[i] == 3));
   a->weight[3] = 0.5, m.alone = false, g.weight = NULL;
