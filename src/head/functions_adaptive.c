@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "driver/carve.h"
-#include "functions.h"
+#include "functions_layer.h"
 
 enum { H, W, PROJECTION, TAIL, CUTOFF, TARGET }; /* inputs; bias and width follow */
 enum { GRADS = 4 };                              /* of h, w, projection, tail; then that of bias */
@@ -41,51 +41,10 @@ typedef struct adaptive {
 
 /* ---- layers ---- */
 
-/* Rows h [n, d] by w [c, d]; data NULL: there is none, or it is not wanted. */
-typedef struct layer {
-  int64_t n, d, c;
-  char *h, *w, *bias, *dh, *dw, *dbias;
-} layer;
-/* What is done with its logits: y are losses or other `single` numbers of rows, or rows `pitch`
- * numbers apart; backward dy is the upstream gradient of y, whose rows are dy_pitch apart. */
-typedef struct pass {
-  const char *op;
-  const int64_t *target;
-  char *y, *dy;
-  int64_t pitch, dy_pitch;
-  bool single;
-} pass;
-
+typedef head_layer layer;
+typedef head_pass pass;
 static smx_status run(const adaptive *a, const layer *l, const pass *p) {
-  const smx_op *const op = smx_op_find(p->op);
-  const smx_dtype real = a->c->is_f64 ? SMX_F64 : SMX_F32;
-  int64_t hs[] = {l->n, l->d}, ws[] = {l->c, l->d}, ys[] = {l->n, l->c}, step[] = {p->pitch, 1},
-          dy_step[] = {p->dy_pitch, 1};
-  const int32_t ndim = p->target || p->single ? 1 : 2;
-  const smx_tensor h = smx_tensor_of(l->h, real, 2, hs, NULL), w = smx_tensor_of(l->w, real, 2, ws, NULL),
-                   b = smx_tensor_of(l->bias, real, 1, ws, NULL),
-                   dh = smx_tensor_of(l->dh, real, 2, hs, NULL), dw = smx_tensor_of(l->dw, real, 2, ws, NULL),
-                   db = smx_tensor_of(l->dbias, real, 1, ws, NULL),
-                   t = smx_tensor_of(p->target, SMX_I64, 1, hs, NULL),
-                   y = smx_tensor_of(p->y, real, ndim, ys, ndim == 1 ? NULL : step),
-                   dy = smx_tensor_of(p->dy, real, ndim, ys, ndim == 1 ? NULL : dy_step);
-  const smx_linear linear = {.size = sizeof linear,
-                             .h = &h,
-                             .w = &w,
-                             .bias = l->bias ? &b : NULL,
-                             .keep_bytes = head_keep(a->c),
-                             .dh = l->dh ? &dh : NULL,
-                             .dw = l->dw ? &dw : NULL,
-                             .dbias = l->dbias ? &db : NULL};
-  const smx_tensor *const in[] = {NULL, &t}, *const out[] = {&y}, *const up[] = {&dy};
-  const int32_t n_in = p->target ? 2 : 0;
-  smx_params params;
-  smx_params_init(op, &params);
-  if (p->target) smx_params_set(op, &params, "ignore_index", -1);
-  else if (!strcmp(p->op, "softcap")) smx_params_set(op, &params, "cap", INF);
-  if (!p->dy) return smx_linear_forward(op, a->c->ctx, &params, &linear, n_in, in, 1, out);
-  if (!l->dh && !l->dw && !l->dbias) return SMX_OK;
-  return smx_linear_backward(op, a->c->ctx, &params, &linear, n_in, in, 1, p->y ? out : NULL, up, NULL);
+  return head_run(a->c, a->c->ctx, l, p);
 }
 
 static char *data_of(const adaptive *a, int port) { return a->c->in.view[port].data; }

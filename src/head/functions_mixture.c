@@ -13,11 +13,10 @@
 
 #include "driver/carve.h"
 #include "driver/operator.h"
-#include "functions.h"
+#include "functions_layer.h"
 
 enum { H, PRIOR, W, TARGET, BIAS, CLASS_WEIGHT }; /* inputs */
 enum { LOSS, COMPONENT };                         /* outputs */
-enum { CE_LOSS, CE_LSE = 2, CE_OUTPUTS };         /* of cross_entropy */
 #define INF __builtin_inf()
 #define LEAST_NORMAL 0x1p-1022
 
@@ -26,7 +25,7 @@ typedef struct mixture {
   smx_context *ctx; /* that of the call, but that empty rows are zeros */
   int64_t n, k, rows, bytes, ignore;
   const int64_t *target;
-  int64_t *place;        /* [rows]: the target of each component, or ignore */
+  int64_t *place;        /* [rows]: the target of each component, or -1 */
   char *ce, *lse, *dce;  /* [rows], real */
   double *prior, *joint; /* [rows]: as given; log_softmax(prior) - ce */
   double *share, *loss;  /* [rows]: a softmax; [n]: first log P */
@@ -44,38 +43,24 @@ static double real_at(const mixture *m, const char *x, int64_t at) {
 /* The losses of all components; backward: the gradients that dce gives. */
 static smx_status run_layer(const mixture *m, bool backward) {
   const tensor_call *const c = m->c;
-  const smx_op *const op = smx_op_find("cross_entropy");
-  const smx_dtype real = c->is_f64 ? SMX_F64 : SMX_F32;
-  int64_t hs[] = {m->rows, tensor_dim(c, "d")}, ws[] = {tensor_dim(c, "c"), hs[1]};
-  const smx_tensor h = smx_tensor_of(c->in.view[H].data, real, 2, hs, NULL),
-                   w = smx_tensor_of(c->in.view[W].data, real, 2, ws, NULL),
-                   bias = smx_tensor_of(c->in.view[BIAS].data, real, 1, ws, NULL),
-                   target = smx_tensor_of(m->place, SMX_I64, 1, hs, NULL),
-                   ce = smx_tensor_of(backward ? m->dce : m->ce, real, 1, hs, NULL),
-                   lse = smx_tensor_of(m->lse, real, 1, hs, NULL),
-                   dh = smx_tensor_of(c->din.view[H].data, real, 2, hs, NULL),
-                   dw = smx_tensor_of(c->din.view[W].data, real, 2, ws, NULL),
-                   dbias = smx_tensor_of(c->din.view[BIAS].data, real, 1, ws, NULL);
-  const smx_tensor *const in[] = {NULL, &target}, *const out[CE_OUTPUTS] = {&ce, NULL,
-                                                                            backward ? NULL : &lse};
-  smx_linear layer = {.size = sizeof layer,
-                      .h = &h,
-                      .w = &w,
-                      .bias = c->in.given[BIAS] ? &bias : NULL,
-                      .scale = tensor_param(c, "scale"),
-                      .keep_bytes = head_keep(c)};
-  smx_params params;
-  head_shared_params(c, op, &params);
-  if (!backward) return smx_linear_forward(op, m->ctx, &params, &layer, 2, in, CE_OUTPUTS, out);
-  if (c->din.given[H]) layer.dh = &dh;
-  if (c->din.given[W]) layer.dw = &dw;
-  if (c->din.given[BIAS]) layer.dbias = &dbias;
-  if (!layer.dh && !layer.dw && !layer.dbias) return SMX_OK;
-  return smx_linear_backward(op, m->ctx, &params, &layer, 2, in, CE_OUTPUTS, NULL, out, NULL);
+  const tensor_ports *const to = &c->din;
+  const head_layer l = {.n = m->rows,
+                        .d = tensor_dim(c, "d"),
+                        .c = tensor_dim(c, "c"),
+                        .h = c->in.view[H].data,
+                        .w = c->in.view[W].data,
+                        .bias = c->in.given[BIAS] ? c->in.view[BIAS].data : NULL,
+                        .dh = backward && to->given[H] ? to->view[H].data : NULL,
+                        .dw = backward && to->given[W] ? to->view[W].data : NULL,
+                        .dbias = backward && to->given[BIAS] ? to->view[BIAS].data : NULL,
+                        .scale = tensor_param(c, "scale")};
+  const head_pass there = {.op = "cross_entropy", .target = m->place, .y = m->ce, .lse = m->lse},
+                  back = {.op = "cross_entropy", .target = m->place, .dy = m->dce};
+  return head_run(c, m->ctx, &l, backward ? &back : &there);
 }
 
 static smx_status find_losses(const mixture *m) {
-  for (int64_t e = 0; e < m->rows; e++) m->place[e] = m->target[e / m->k];
+  for (int64_t e = 0; e < m->rows; e++) m->place[e] = ignored(m, e / m->k) ? -1 : m->target[e / m->k];
   const smx_status status = run_layer(m, false);
   for (int64_t e = 0; e < m->rows && status == SMX_OK; e++)
     if (real_at(m, m->lse, e) == -INF && !ignored(m, e / m->k))
@@ -184,7 +169,7 @@ static void row_gradients(const mixture *m, int64_t i) {
     double d = (r == 0 ? 0 : g * r) + tensor_upstream(m->c, COMPONENT, e);
     m->prior[e] = ignored(m, i) || away == 0 ? 0 : g * away;
     if (ignored(m, i)) d = 0;
-    m->place[e] = d == 0 ? m->ignore : m->target[i];
+    m->place[e] = d == 0 ? -1 : m->target[i];
     smx_reals_store(m->c->is_f64, &d, 1, m->dce + e * m->bytes);
   }
 }
