@@ -42,17 +42,26 @@ static windows windows_of(const rows_call *r, void *matrix) {
 
 /* ---- chunks of whole rows of outputs, as columns ---- */
 
-static int64_t row_of_task(const rows_call *r, int64_t task) { return r->count / r->row * task / TASKS; }
+/* Rows of outputs of all images: the first of a task of the chunk. */
+static int64_t row_of_task(const rows_call *r, int64_t task) {
+  return r->first / r->row + r->count / r->row * task / TASKS;
+}
 
-static void each_row(rows_call *r, int64_t task, pool_form_fn *f, void *arg) {
-  const int64_t high = r->s.axis[0].outputs * r->s.axis[1].outputs, before = r->first / r->row;
-  const int64_t end = before + row_of_task(r, task + 1);
-  for (int64_t row = before + row_of_task(r, task), next; row < end; row = next) {
-    const int64_t image = row / high, last = (image + 1) * high;
-    next = last < end ? last : end;
-    const pool_rows rows = {image, 1, row - image * high, next - image * high, false};
+static void each_row(const rows_call *r, int64_t task, pool_form_fn *f, void *arg) {
+  const int64_t high = r->s.axis[0].outputs * r->s.axis[1].outputs, end = row_of_task(r, task + 1);
+  for (int64_t row = row_of_task(r, task), next; row < end; row = next) {
+    const int64_t image = row / high, first = row - image * high, whole = first == 0 ? (end - row) / high : 0;
+    pool_rows rows = {image, 1, first, first + end - row, false};
+    if (whole > 0) rows.images = whole;
+    if (rows.end > high) rows.end = high;
+    next = row + rows.images * (rows.end - first);
     pool_each_form(&r->s, &rows, f, arg);
   }
+}
+
+/* The outputs of a task, counted from the first of the chunk. */
+static int64_t outputs_before(const rows_call *r, int64_t task) {
+  return row_of_task(r, task) * r->row - r->first;
 }
 
 static void gather_form(void *arg, const pool_windows *w, int64_t x, int64_t y) {
@@ -73,10 +82,19 @@ static void soften_form(void *arg, const pool_windows *w, int64_t x, int64_t y) 
   char *to = r->c->out.view[0].data + y * r->bytes;
   *s->ordinary = *s->ordinary && r->kernels->soften(w, r->s.window, from, to);
 }
-static void soften_rows(void *arg, int64_t task) {
-  rows_call *r = arg;
-  r->ordinary[task] = true;
-  each_row(r, task, soften_form, &(softening){r, r->ordinary + task});
+/* The columns of a task, which have been gathered, as one row of windows: those of four cells are
+ * 2 x 2. */
+static bool soften_columns(const rows_call *r, int64_t task) {
+  const int64_t before = outputs_before(r, task), n = r->s.window, high = n == 4 ? 2 : 1;
+  const pool_windows w = {.rows = 1,
+                          .count = outputs_before(r, task + 1) - before,
+                          .step = 1,
+                          .cells = {1, high, n / high},
+                          .apart = {0, n / high * r->count, r->count},
+                          .places = {0, n / high, 1},
+                          .whole = n};
+  return r->kernels->soften(&w, n, r->x + before * r->bytes,
+                            r->c->out.view[0].data + (r->first + before) * r->bytes);
 }
 /* Whether windows side by side fill vectors: those of padding are apart from others of a row. */
 static bool fills_vectors(const rows_call *r) {
@@ -84,10 +102,22 @@ static bool fills_vectors(const rows_call *r) {
   if (r->s.channels > 1) return r->s.channels * r->bytes >= VECTOR;
   return r->s.axis[2].outputs * r->bytes >= (r->hidden ? 4 * VECTOR : VECTOR);
 }
+static void soften_rows(void *arg, int64_t task) {
+  rows_call *r = arg;
+  r->ordinary[task] = true;
+  if (fills_vectors(r)) {
+    each_row(r, task, soften_form, &(softening){r, r->ordinary + task});
+    return;
+  }
+  const int64_t before = outputs_before(r, task), n = outputs_before(r, task + 1) - before;
+  for (int64_t k = 0; k < r->s.window && r->hidden; k++)
+    r->lines->hide(r->x + (k * r->count + before) * r->bytes, n);
+  gather_rows(r, task);
+  r->ordinary[task] = soften_columns(r, task);
+}
 static bool all_softened(rows_call *r) {
   const bool refuses = smx_context_on_empty(r->c->ctx) == SMX_EMPTY_ERROR; /* before it writes */
   if (!r->row || r->what != MEAN || r->beta != 1 || refuses) return false;
-  if (!fills_vectors(r)) return false;
   smx_parallel(r->c->ctx, TASKS, soften_rows, r);
   for (int task = 0; task < TASKS; task++)
     if (!r->ordinary[task]) return false;
@@ -96,8 +126,8 @@ static bool all_softened(rows_call *r) {
 
 static void weigh_rows(void *arg, int64_t task) {
   const rows_call *r = arg;
-  r->kernels->weigh(r->x, r->weights, r->s.window, r->count, row_of_task(r, task) * r->row,
-                    row_of_task(r, task + 1) * r->row, r->c->out.view[0].data + r->first * r->bytes);
+  r->kernels->weigh(r->x, r->weights, r->s.window, r->count, outputs_before(r, task),
+                    outputs_before(r, task + 1), r->c->out.view[0].data + r->first * r->bytes);
 }
 
 /* ---- any chunks ---- */

@@ -381,7 +381,30 @@ static void bins(const pool_windows *w, const void *x, void *y) {
 
 /* ---- windows as a matrix ---- */
 
+/* The places of a line of windows 2 apart, of rows that are no longer than a vector. Vectors are
+ * whole where the rows to come write over what is too much: that is faster than a masked store. */
+NOINLINE void gather_pairs(const pool_windows *w, const real *x, const column *to) {
+  const int cnt = (int)w->count;
+  real *first = to->to;
+  int64_t left = w->pitch == cnt ? w->rows * cnt : 0;
+  for (int64_t r = 0; r < w->rows; r++, x += w->row_step, first += w->pitch, left -= cnt) {
+    const int stored = left >= LANES ? LANES : cnt;
+    vreal cells[2];
+    split(x, 2, cnt, cells);
+    put(first, 0, stored, cells[0]), put(first + to->distance, 0, stored, cells[1]);
+  }
+}
+
 static void gather(const pool_windows *w, const void *from, int64_t distance, void *matrix) {
+  if (w->step == 2 && w->apart[2] == 1 && w->cells[2] == 2 && w->count <= LANES) {
+    for (int64_t d = 0; d < w->cells[0]; d++)
+      for (int64_t h = 0; h < w->cells[1]; h++) {
+        const int64_t place = w->place + d * w->places[0] + h * w->places[1];
+        gather_pairs(w, (const real *)from + d * w->apart[0] + h * w->apart[1],
+                     &(column){(real *)matrix + place * distance, distance});
+      }
+    return;
+  }
   for (int64_t r = 0; r < w->rows; r++)
     for (int64_t i = 0; i < w->count; i += LANES)
       gather_windows(w, (const real *)from + r * w->row_step + i * w->step,

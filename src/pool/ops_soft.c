@@ -3,7 +3,7 @@
  * lane k of the contract. */
 #include "soft.h"
 #include "cells.h"
-#include "math.h"
+#include "rank.h"
 #include "wide.h"
 
 /* Loops over cells are written out for windows of four, whose cells and terms stay in registers. */
@@ -32,12 +32,11 @@ SMI vreal fold_any(const vreal *term, int64_t live) {
   return *term;
 }
 
-/* The mean. False: some sum is a NaN. */
+/* The mean. False: some sum is a NaN. 1 / sum has the bits of a division in double that is then
+ * rounded, as 53 >= 2 * 24 + 2 (Figueroa, "When is double rounding innocuous?", 1995). */
 SMI bool take_mean(const vreal *x, const vreal *term, int64_t n, vreal sum, vreal *mean) {
-  const v_wide wide = v_widen(sum);
-  v_wide inverse, all = v_wide_zero();
-  EACH_WIDE(p) inverse.part[p] = 1.0 / wide.part[p];
-  const vreal inv = v_narrow(inverse), tiny = v_narrow(v_wide_mul(wide, (double)R_TINY)), one = v_set1(1);
+  const vreal one = v_set1(1), inv = v_div(one, sum), tiny = v_mul(sum, v_set1(R_TINY));
+  v_wide all = v_wide_zero();
   EACH_CELL(k, 0, n) {
     const vreal e = term[k], weight = v_select(v_eq(e, sum), one, v_flush(v_mul(e, inv), e, tiny));
     all = v_wide_fold_exact(all, v_widen(weight), v_widen(v_max(x[k], v_set1(-R_MAX)))); /* 0 of -inf */
@@ -46,23 +45,98 @@ SMI bool take_mean(const vreal *x, const vreal *term, int64_t n, vreal sum, vrea
   return !m_any(m_not(v_eq(sum, sum)));
 }
 
-/* Windows of 2 x 2 neighbours, which lie side by side, or are 2 apart. */
+/* ---- windows of 2 x 2 neighbours, which lie side by side, or are 2 apart ---- */
+
+/* Where a vector of windows is: window i of a row. */
+typedef struct place {
+  const real *x;
+  real *y;
+  int64_t i, row;
+} place;
+
+SMI place next_place(const pool_windows *w, place p) {
+  p.i = next_whole(w->count, p.i);
+  if (p.i >= w->count) p.i = 0, p.row++, p.x += w->row_step, p.y += w->pitch;
+  return p;
+}
+
 SMI bool is_four(const pool_windows *w, int64_t places) {
   const bool square = places == FOUR && w->cells[1] == 2 && w->cells[2] == 2 && w->count >= LANES;
   return square && (w->step == 1 || (w->step == 2 && w->apart[2] == 1));
 }
-SMI void load_four(const pool_windows *w, const real *x, vreal *out) {
+SMI void load_four(const pool_windows *w, bool neighbours, const place *p, vreal *out) {
+  const real *x = p->x + p->i * w->step;
   for (int h = 0; h < 2; h++, x += w->apart[1])
-    if (w->step == 1) out[2 * h] = v_load(x), out[2 * h + 1] = v_load(x + w->apart[2]);
+    if (neighbours) out[2 * h] = v_load(x), out[2 * h + 1] = v_load(x + w->apart[2]);
     else split(x, 2, LANES, out + 2 * h);
 }
-SMI bool soften_four(const pool_windows *w, const real *x, real *y) {
-  for (int64_t i = 0; i < w->count; i = next_whole(w->count, i)) {
-    vreal cell[FOUR], term[FOUR], mean;
-    load_four(w, x + i * w->step, cell);
-    const bool in_range = take_terms(cell, FOUR, term);
-    if (!take_mean(cell, term, FOUR, fold_four(term), &mean) || !in_range) return false;
-    v_store(y + i, mean);
+
+NOINLINE bool take_four(const vreal *x, real *y) {
+  vreal term[FOUR], mean;
+  const bool in_range = take_terms(x, FOUR, term);
+  if (!take_mean(x, term, FOUR, fold_four(term), &mean) || !in_range) return false;
+  v_store(y, mean);
+  return true;
+}
+
+/* Vectors of windows in one go: a step waits for the one before, and others fill the time as far as
+ * there are registers. */
+enum { GO = PIECE_BYTES == 64 ? 2 : 1, GO_CELLS = GO * FOUR, FLAT = 12 };
+#define EACH_IN_GO(k, n) _Pragma("GCC unroll 8") for (int k = 0; k < (n); k++)
+
+/* The terms of cells that are all normal numbers. */
+SMI void flat_terms(const vreal *x, const vreal *scale_exp, vreal *term) {
+  vreal sum[GO_CELLS], t[GO_CELLS];
+  EACH_IN_GO(i, GO_CELLS) sum[i] = v_fma(x[i], v_set1(LOG2_E), v_set1(ROUNDER));
+  EACH_IN_GO(i, GO_CELLS) t[i] = exp_reduce(x[i], v_sub(sum[i], v_set1(ROUNDER)));
+  EACH_IN_GO(i, GO_CELLS) term[i] = v_set1(exp_coefficients[0]);
+  _Pragma("GCC unroll 16") for (int c = 1; c < EXP_TERMS; c++) EACH_IN_GO(i, GO_CELLS) term[i] =
+      v_fma(term[i], t[i], v_set1(exp_coefficients[c]));
+  EACH_IN_GO(i, GO_CELLS) term[i] = v_scale_normal(term[i], v_sub(sum[i], scale_exp[i / FOUR]));
+}
+
+/* The means of windows whose cells are less than FLAT apart, so that no term is flushed and none is
+ * the sum. False: there are others, or NaN; then mean may hold anything. */
+SMI bool take_flat(const vreal *x, vreal *mean) {
+  vreal scale_exp[GO], weight[GO_CELLS];
+  vmask good[GO];
+  EACH_IN_GO(u, GO) {
+    const vreal *own = x + u * FOUR;
+    const vreal most = v_max(v_max(own[0], own[1]), v_max(own[2], own[3])),
+                least = v_min(v_min(own[0], own[1]), v_min(own[2], own[3]));
+    scale_exp[u] = v_sub(exp_k(most), v_set1(1));
+    good[u] = m_and(v_lt(v_sub(most, least), v_set1(FLAT)), v_lt(v_abs(most), v_set1(524288)));
+  }
+  flat_terms(x, scale_exp, weight);
+  vreal inv[GO];
+  EACH_IN_GO(u, GO) inv[u] = v_div(v_set1(1), fold_four(weight + u * FOUR));
+  EACH_IN_GO(i, GO_CELLS) weight[i] = v_mul(weight[i], inv[i / FOUR]);
+  v_wide all[GO];
+  EACH_IN_GO(u, GO) all[u] = v_wide_zero();
+  EACH_IN_GO(k, FOUR)
+  EACH_IN_GO(u, GO)
+  all[u] = v_wide_fold_exact(all[u], v_widen(weight[u * FOUR + k]), v_widen(x[u * FOUR + k]));
+  EACH_IN_GO(u, GO) {
+    const vreal y = v_narrow(all[u]);
+    good[u] = m_and(good[u], v_eq(y, y)), mean[u] = v_flush_tiny(y);
+  }
+  return !m_any(m_not(m_and(good[0], good[GO - 1])));
+}
+
+SMI bool soften_four(const pool_windows *w, bool neighbours, const real *x, real *y) {
+  for (place p = {x, y, 0, 0}; p.row < w->rows;) {
+    place own[GO];
+    vreal cell[GO_CELLS], mean[GO];
+    EACH_IN_GO(u, GO) {
+      own[u] = u == 0 || p.row < w->rows ? p : own[0];
+      load_four(w, neighbours, own + u, cell + u * FOUR), p = next_place(w, p);
+    }
+    const bool flat = take_flat(cell, mean);
+    EACH_IN_GO(u, GO) {
+      real *to = own[u].y + own[u].i;
+      if (flat) v_store(to, mean[u]);
+      else if (!take_four(cell + u * FOUR, to)) return false;
+    }
   }
   return true;
 }
@@ -89,9 +163,9 @@ bool SMX_FN(pool_soften)(const pool_windows *w, int64_t places, const void *from
 #else
   const real *x = from;
   real *y = to;
-  const bool four = is_four(w, places);
+  if (is_four(w, places)) return w->step == 1 ? soften_four(w, true, x, y) : soften_four(w, false, x, y);
   for (int64_t r = 0; r < w->rows; r++, x += w->row_step, y += w->pitch)
-    if (!(four ? soften_four(w, x, y) : soften_any(w, places, x, y))) return false;
+    if (!soften_any(w, places, x, y)) return false;
   return true;
 #endif
 }

@@ -17,16 +17,19 @@
 #ifdef V /* vec_avx512.h */
 #if SMX_REAL == 32
 #define V_WORDS(op, x, y) _mm512_castsi512_ps(_mm512_##op##32(_mm512_castps_si512(x), _mm512_castps_si512(y)))
+#define V_SLL(x) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), MANT_BITS))
 SMI vmask m_negative(vreal s) { return _mm512_movepi32_mask(_mm512_castps_si512(s)); }
 #else
 #define V_WORDS(op, x, y) _mm512_castsi512_pd(_mm512_##op##64(_mm512_castpd_si512(x), _mm512_castpd_si512(y)))
+#define V_SLL(x) _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(x), MANT_BITS))
 SMI vmask m_negative(vreal s) { return _mm512_movepi64_mask(_mm512_castpd_si512(s)); }
 #endif
 SMI vreal v_where(vmask m, vreal x) { return V(maskz_mov)(m, x); }
 SMI vreal v_if_negative(vreal s, vreal x, vreal y) { return v_select(m_negative(s), x, y); }
 SMI vreal v_farther(vreal x, vreal y) { return V_WORDS(max_epu, x, y); }
+SMI vreal v_scale_normal(vreal p, vreal sum) { return V_WORDS(add_epi, p, V_SLL(sum)); }
 #undef V_WORDS
-SMI vreal v_scale_normal(vreal p, vreal sum) { return v_scale_near(p, v_sub(sum, v_set1(ROUNDER))); }
+#undef V_SLL
 SMI vreal v_count(vreal n, vmask m) { return V(mask_add)(n, m, n, v_set1(1)); }
 SMI vreal v_counted(vreal n) { return n; }
 #define RANK_SHUFFLES 1
