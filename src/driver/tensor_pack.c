@@ -116,8 +116,8 @@ static bool is_by_channel(const tensor_call *c) {
 
 static void turn_all(tensor_call *c) {
   c->channels = c->in.view->shape[c->in.view->ndim - 1 - c->dims.spatial];
-  for (int32_t i = 0; i < c->op->input_count; i++)
-    if (c->in.given[i]) c->in.view[i] = turned(c, c->in.view + i);
+  for (int32_t i = 0; i < c->op->input_count; i++) /* what has no "..." stays */
+    if (c->in.given[i] && c->in.view[i].ndim > c->dims.spatial) c->in.view[i] = turned(c, c->in.view + i);
   for (int32_t i = 0; i < c->op->output_count; i++)
     if (c->out.given[i]) c->out.view[i] = turned(c, c->out.view + i);
 }

@@ -7,9 +7,10 @@
 #if SMX_REAL == 64
 void SMX_FN(pool_ada_scores)(const pool_ada_block *a);
 void SMX_FN(pool_ada_weights)(const pool_ada_block *a, double *w, double *sum);
-#define POOL_ADA SMX_FN(pool_ada_scores), SMX_FN(pool_ada_weights)
+bool SMX_FN(pool_ada_four)(const pool_ada_block *a, bool keep, double *dice, double *own);
+#define POOL_ADA SMX_FN(pool_ada_scores), SMX_FN(pool_ada_weights), SMX_FN(pool_ada_four)
 #else
-#define POOL_ADA NULL, NULL
+#define POOL_ADA NULL, NULL, NULL
 #endif
 
 #endif

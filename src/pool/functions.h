@@ -71,6 +71,7 @@ smx_status pool_cells_sizes(dims *d);
 smx_status pool_cells(const tensor_call *c);
 smx_status pool_cells_backward(const tensor_call *c);
 smx_status pool_ada(const tensor_call *c);
+bool pool_ada_by_channel(const tensor_call *c);
 smx_status pool_ada_backward(const tensor_call *c);
 smx_status pool_unpool(const tensor_call *c);
 smx_status pool_unpool_backward(const tensor_call *c);

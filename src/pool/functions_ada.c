@@ -30,8 +30,9 @@ typedef struct ada_call {
   smx_scratch scratch;
 } ada_call;
 
-/* Some windows of a row. Matrices are [places][wide]; there: 1 or 0; w, e: w^d and w^e; slope: of x
- * through s; v: other numbers of cells, real: of the real type. The rest has a number for each. */
+/* Some windows of a row, or of whole rows. Matrices are [places][wide]; there: 1 or 0; w, e: w^d
+ * and w^e; slope: of x through s; v: other numbers of cells, real: of the real type. The rest has
+ * a number for each. */
 typedef struct block {
   int64_t plane, row, begin, end, wide;
   void *real;
@@ -44,6 +45,11 @@ static double size_of(double x) { return x < 0 ? -x : x; }
 static double within(double b) { return b < 0 ? 0 : b > 1 ? 1 : b; }
 
 /* ---- cells of windows ---- */
+
+/* The number of the first output. */
+static int64_t output_at(const ada_call *f, const block *k) {
+  return k->plane * f->s.outputs + k->row * f->s.axis[2].outputs + k->begin;
+}
 
 static void each_line(const ada_call *f, const block *k, pool_line_fn *fn, void *arg) {
   pool_each_line(&f->s, k->row, k->begin, k->end, fn, arg);
@@ -76,7 +82,7 @@ static void gather_form(void *arg, const pool_windows *w, int64_t x, int64_t y) 
 static void gather(const ada_call *f, const block *k, const smx_view *from, double *to) {
   const int64_t bytes = f->c->is_f64 ? 8 : 4, n = f->s.window * k->wide;
   if (k->wide == f->s.axis[2].outputs) {
-    row_of_cells r = {f, from->data, k->real, k->plane * f->s.outputs + k->row * k->wide, k->wide, bytes};
+    row_of_cells r = {f, from->data, k->real, output_at(f, k), k->wide, bytes};
     pool_each_form(&f->s, &(pool_rows){k->plane, 1, k->row, k->row + 1, false}, gather_form, &r);
   } else {
     windows w = {
@@ -103,26 +109,27 @@ static void take_slopes(const ada_call *f, block *k) {
       k->slope[at] = up * (x < 0 ? -of_x : of_x), k->shared[i] += up * (m < 0 ? -of_m : of_m);
     }
 }
+/* Weights and means of the cells; keep: all of a block, not the two means alone. */
+static void weigh(const ada_call *f, block *k, bool keep) {
+  const int64_t n = f->s.window * k->wide;
+  const pool_ada_block a = {f->s.window, k->wide, k->x,  f->hidden ? k->there : NULL, k->w, k->e,
+                            k->count,    k->mean, k->top};
+  if (f->s.window == 4 && !f->hidden && f->kernels->ada_four(&a, keep, k->dice, k->own)) return;
+  f->kernels->ada_scores(&a);
+  f->run->exp(k->w, n, k->w), f->run->exp(k->e, n, k->e);
+  f->kernels->ada_weights(&a, k->w, k->dice), f->kernels->ada_weights(&a, k->e, k->own);
+}
 /* Everything of the windows that have the outputs begin..end-1 of a row. */
 static void take_block(const ada_call *f, block *k) {
   for (int64_t i = 0; i < f->s.window * k->wide && f->hidden; i++) k->there[i] = 0;
   if (f->hidden) each_line(f, k, mark, k);
   gather(f, k, f->c->in.view + X, k->x);
-  const pool_ada_block a = {f->s.window, k->wide, k->x,  f->hidden ? k->there : NULL, k->w, k->e,
-                            k->count,    k->mean, k->top};
-  f->kernels->ada_scores(&a);
-  f->run->exp(k->w, f->s.window * k->wide, k->w), f->run->exp(k->e, f->s.window * k->wide, k->e);
-  f->kernels->ada_weights(&a, k->w, k->dice), f->kernels->ada_weights(&a, k->e, k->own);
+  weigh(f, k, true);
   for (int64_t i = 0; i < k->wide; i++)
     k->b[i] = within(f->share[f->map ? k->row * f->s.axis[2].outputs + k->begin + i : 0]);
 }
 
 /* ---- tasks ---- */
-
-/* The number of the first output. */
-static int64_t output_at(const ada_call *f, const block *k) {
-  return k->plane * f->s.outputs + k->row * f->s.axis[2].outputs + k->begin;
-}
 
 static void lay_out(const ada_call *f, char *memory, block *k) {
   const int64_t n = f->s.window * f->most;
@@ -136,10 +143,10 @@ static void each_block(ada_call *f, int64_t plane, block_fn *fn, void (*end)(con
   const int64_t length = f->s.axis[2].outputs;
   block k = {.plane = plane};
   lay_out(f, memory, &k);
-  for (int64_t i = 0; i < f->s.cells; i++) k.cells[i] = 0;
+  for (int64_t i = 0; i < f->s.cells && end; i++) k.cells[i] = 0;
   for (int64_t i = 0; f->partial && i < (f->map ? f->s.outputs : 1); i++)
     f->partial[plane * (f->map ? f->s.outputs : 1) + i] = 0;
-  for (k.row = 0; k.row < f->s.outputs / length; k.row++)
+  for (; k.row < f->s.outputs / length; k.row++)
     for (k.begin = 0; k.begin < length; k.begin = k.end) {
       k.end = length - k.begin < f->most ? length : k.begin + f->most, k.wide = k.end - k.begin;
       take_block(f, &k), fn(f, &k);
@@ -148,14 +155,56 @@ static void each_block(ada_call *f, int64_t plane, block_fn *fn, void (*end)(con
   smx_scratch_give(&f->scratch, memory);
 }
 
-static void put_values(const ada_call *f, block *k) {
+/* y: the number of the first output. */
+static void put_values(const ada_call *f, block *k, int64_t y) {
   for (int64_t i = 0; i < k->wide; i++) {
-    const double b = k->b[i]; /* what has no share is not asked, as it may be NaN */
-    k->up[i] = b == 0 ? k->own[i] : b * k->dice[i] + (1 - b) * k->own[i];
+    const double b = k->b[i], own = k->own[i], both = b * k->dice[i] + (1 - b) * own;
+    k->up[i] = b == 0 ? own : both; /* what has no share may be NaN */
   }
-  tensor_store(f->c, f->c->out.view, output_at(f, k), k->wide, k->up);
+  tensor_store(f->c, f->c->out.view, y, k->wide, k->up);
 }
-static void forward_task(void *arg, int64_t plane) { each_block(arg, plane, put_values, NULL); }
+static void put_block(const ada_call *f, block *k) { put_values(f, k, output_at(f, k)); }
+static void forward_task(void *arg, int64_t plane) { each_block(arg, plane, put_block, NULL); }
+
+/* Windows that have all their cells: those of the same form together, of whole rows or of all
+ * channels. */
+typedef struct forms_of_task {
+  const ada_call *f;
+  block *k;
+} forms_of_task;
+
+/* Of `count` windows in each of some rows, whose outputs follow one another from y on. */
+static void put_form(const ada_call *f, block *k, const pool_windows *w, int64_t x, int64_t y) {
+  const int64_t bytes = f->c->is_f64 ? 8 : 4;
+  k->wide = w->rows * w->count;
+  f->gather(w, f->c->in.view[X].data + x * bytes, k->wide, k->real);
+  smx_reals_load(f->c->is_f64, k->real, f->s.window * k->wide, k->x);
+  weigh(f, k, false);
+  for (int64_t i = 0; i < k->wide; i++)
+    k->b[i] = within(f->share[f->map ? (y + i) / f->s.channels % f->s.outputs : 0]);
+  put_values(f, k, y);
+}
+static void put_parts_of_form(void *arg, const pool_windows *w, int64_t x, int64_t y) {
+  const forms_of_task *t = arg;
+  const int64_t most = t->f->most, together = w->pitch == w->count && w->count < most ? most / w->count : 1;
+  pool_windows part = *w;
+  for (int64_t r = 0; r < w->rows; r += part.rows) {
+    part.rows = w->rows - r < together ? w->rows - r : together;
+    for (int64_t i = 0; i < w->count; i += part.count) {
+      part.pitch = part.count = w->count - i < most ? w->count - i : most;
+      put_form(t->f, t->k, &part, x + r * w->row_step + i * w->step, y + r * w->pitch + i);
+    }
+  }
+}
+static void forms_task(void *arg, int64_t task) {
+  ada_call *f = arg;
+  char *memory = smx_scratch_take(&f->scratch);
+  block k;
+  lay_out(f, memory, &k);
+  const pool_rows rows = pool_rows_of_task(&f->s, task);
+  pool_each_form(&f->s, &rows, put_parts_of_form, &(forms_of_task){f, &k});
+  smx_scratch_give(&f->scratch, memory);
+}
 
 /* The gradient of b, from those of the two means; 0 where b is held. */
 static void give_shares(const ada_call *f, const block *k, const double *dice, const double *own) {
@@ -269,14 +318,20 @@ static smx_status run(const tensor_call *c, bool backward, void (*task)(void *ar
   *f.share = tensor_param(c, "share"), f.partial = learns ? f.share + shares : NULL;
   if (f.map || c->in.given[f.share_port])
     tensor_load(c, c->in.view + f.share_port + f.map, 0, f.map ? f.s.outputs : 1, f.share);
-  const bool open = smx_scratch_open(&f.scratch, c->ctx, 0, (size_t)bytes, f.s.planes);
+  const int64_t tasks = task == forward_task && !f.hidden && !idle ? pool_task_count(&f.s) : f.s.planes;
+  const bool open = smx_scratch_open(&f.scratch, c->ctx, 0, (size_t)bytes, tasks);
   if (open) {
-    if (!idle || !backward) smx_parallel(c->ctx, f.s.planes, task, &f);
+    if (task == forward_task && !f.hidden && !idle) smx_parallel(c->ctx, tasks, forms_task, &f);
+    else if (!idle || !backward) smx_parallel(c->ctx, f.s.planes, task, &f);
     if (learns) sum_planes(&f, shares);
     smx_scratch_close(&f.scratch);
   }
   smx_free(c->ctx, f.share);
   return open ? SMX_OK : smx_fail(SMX_ERR_NOMEM, "%s: no memory for windows", c->op->name);
+}
+bool pool_ada_by_channel(const tensor_call *c) {
+  const pool_shape s = pool_shape_of(c);
+  return !pool_may_be_absent(&s);
 }
 smx_status pool_ada(const tensor_call *c) { return run(c, false, forward_task); }
 smx_status pool_ada_backward(const tensor_call *c) { return run(c, true, backward_task); }

@@ -1,6 +1,11 @@
 /* pool/functions_forms.c - see functions_forms.h. */
 #include "functions_forms.h"
 
+enum {
+  OUTPUTS = 4096, /* of a task, about */
+  CELLS = 1 << 16 /* of a task of more than one image, about */
+};
+
 typedef struct forms {
   const pool_shape *s;
   const pool_rows *r;
@@ -80,4 +85,24 @@ void pool_each_form(const pool_shape *s, const pool_rows *r, pool_form_fn *f, vo
     run_rows(&t, row % high, last);
     row = depth * high + last;
   }
+}
+
+static int64_t fewer(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t rows_of(const pool_shape *s) { return s->axis[0].outputs * s->axis[1].outputs; }
+static int64_t task_rows(const pool_shape *s) { return OUTPUTS / (s->axis[2].outputs * s->channels + 1) + 1; }
+static int64_t row_tasks(const pool_shape *s) { return (rows_of(s) + task_rows(s) - 1) / task_rows(s); }
+static int64_t task_images(const pool_shape *s) {
+  if (row_tasks(s) > 1) return 1;
+  return fewer(OUTPUTS / (s->outputs * s->channels + 1), CELLS / (s->cells * s->channels + 1)) + 1;
+}
+
+int64_t pool_task_count(const pool_shape *s) {
+  const int64_t images = s->planes / s->channels, each = task_images(s);
+  return (images + each - 1) / each * row_tasks(s);
+}
+pool_rows pool_rows_of_task(const pool_shape *s, int64_t task) {
+  const int64_t each = task_images(s), image = task / row_tasks(s) * each;
+  const int64_t first = task % row_tasks(s) * task_rows(s);
+  return (pool_rows){image, fewer(each, s->planes / s->channels - image), first,
+                     fewer(rows_of(s), first + task_rows(s)), false};
 }

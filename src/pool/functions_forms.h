@@ -11,6 +11,10 @@ typedef struct pool_rows {
   bool lines;
 } pool_rows;
 
+/* All outputs as tasks: some rows of an image, or some images that are small. */
+int64_t pool_task_count(const pool_shape *s);
+pool_rows pool_rows_of_task(const pool_shape *s, int64_t task);
+
 /* x, y: the numbers of the first cell that is there, and of the first output. */
 typedef void pool_form_fn(void *arg, const pool_windows *w, int64_t x, int64_t y);
 

@@ -6,11 +6,6 @@
 #include "engine/machine.h"
 #include "functions_forms.h"
 
-enum {
-  OUTPUTS = 4096, /* of a task, about */
-  CELLS = 1 << 16 /* of a task of more than one image, about */
-};
-
 /* An image: `channels` planes that lie by channel, or one plane. */
 typedef struct planes_call {
   const tensor_call *c;
@@ -20,9 +15,7 @@ typedef struct planes_call {
   bool far;                 /* no cache holds cells and outputs */
   double divisor;           /* what all means divide by, or 0 */
   int64_t *index;
-  int64_t bytes;                  /* of a cell */
-  int64_t images, rows;           /* rows: of outputs, of an image */
-  int64_t task_images, task_rows; /* of a task */
+  int64_t bytes; /* of a cell */
 } planes_call;
 
 static void run_kernel(void *arg, const pool_windows *form, int64_t x, int64_t y) {
@@ -44,14 +37,10 @@ static void run_kernel(void *arg, const pool_windows *form, int64_t x, int64_t y
   else p->kernels->means(&w, from, to);
 }
 
-static int64_t fewer(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t row_tasks(const planes_call *p) { return (p->rows + p->task_rows - 1) / p->task_rows; }
-
 static void task_of_planes(void *arg, int64_t task) {
   planes_call *p = arg;
-  const int64_t row = task % row_tasks(p) * p->task_rows, image = task / row_tasks(p) * p->task_images;
-  const pool_rows r = {image, fewer(p->task_images, p->images - image), row,
-                       fewer(p->rows, row + p->task_rows), p->lines};
+  pool_rows r = pool_rows_of_task(&p->s, task);
+  r.lines = p->lines;
   pool_each_form(&p->s, &r, run_kernel, p);
 }
 
@@ -74,12 +63,5 @@ void pool_planes(const tensor_call *c, double mix) {
   if (p.s.planes == 0 || p.s.outputs == 0) return;
   /* Half of all bytes, so that outputs of some MB stay in the last-level cache. */
   p.far = writing_for((size_t)(p.s.planes * (p.s.cells + p.s.outputs) * p.bytes / 2)) == WRITE_STREAMING;
-  p.images = p.s.planes / p.s.channels, p.rows = p.s.axis[0].outputs * p.s.axis[1].outputs;
-  p.task_rows = OUTPUTS / (wide->outputs * p.s.channels + 1) + 1, p.task_images = 1;
-  if (p.task_rows >= p.rows) {
-    const int64_t all = OUTPUTS / (p.s.outputs * p.s.channels + 1) + 1;
-    const int64_t most = CELLS / (p.s.cells * p.s.channels + 1) + 1;
-    p.task_images = fewer(all, most);
-  }
-  smx_parallel(c->ctx, (p.images + p.task_images - 1) / p.task_images * row_tasks(&p), task_of_planes, &p);
+  smx_parallel(c->ctx, pool_task_count(&p.s), task_of_planes, &p);
 }

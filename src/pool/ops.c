@@ -381,28 +381,29 @@ static void bins(const pool_windows *w, const void *x, void *y) {
 
 /* ---- windows as a matrix ---- */
 
-/* The places of a line of windows 2 apart, of rows that are no longer than a vector. Vectors are
- * whole where the rows to come write over what is too much: that is faster than a masked store. */
-NOINLINE void gather_pairs(const pool_windows *w, const real *x, const column *to) {
-  const int cnt = (int)w->count;
-  real *first = to->to;
-  int64_t left = w->pitch == cnt ? w->rows * cnt : 0;
-  for (int64_t r = 0; r < w->rows; r++, x += w->row_step, first += w->pitch, left -= cnt) {
-    const int stored = left >= LANES ? LANES : cnt;
-    vreal cells[2];
-    split(x, 2, cnt, cells);
-    put(first, 0, stored, cells[0]), put(first + to->distance, 0, stored, cells[1]);
-  }
+/* Two neighbouring places of windows 2 apart. Of rows shorter than a vector, vectors are whole
+ * where rows to come write over what is too much: that is faster than a masked store. */
+SMI void gather_pair(const real *x, int cnt, int stored, real *to, int64_t distance) {
+  vreal cells[2];
+  split(x, 2, cnt, cells);
+  put(to, 0, stored, cells[0]), put(to + distance, 0, stored, cells[1]);
+}
+NOINLINE void gather_pairs(const pool_windows *w, const real *x, real *to, int64_t distance) {
+  const int few = (int)w->count;
+  int64_t left = w->pitch == w->count ? w->rows * w->count : 0;
+  for (int64_t r = 0; r < w->rows; r++, x += w->row_step, to += w->pitch, left -= w->count)
+    if (w->count < LANES) gather_pair(x, few, left >= LANES ? LANES : few, to, distance);
+    else
+      for (int64_t i = 0; i < w->count; i = next_whole(w->count, i))
+        gather_pair(x + 2 * i, LANES, LANES, to + i, distance);
 }
 
 static void gather(const pool_windows *w, const void *from, int64_t distance, void *matrix) {
-  if (w->step == 2 && w->apart[2] == 1 && w->cells[2] == 2 && w->count <= LANES) {
+  if (w->step == 2 && w->apart[2] == 1 && w->cells[2] == 2) {
     for (int64_t d = 0; d < w->cells[0]; d++)
-      for (int64_t h = 0; h < w->cells[1]; h++) {
-        const int64_t place = w->place + d * w->places[0] + h * w->places[1];
+      for (int64_t h = 0; h < w->cells[1]; h++)
         gather_pairs(w, (const real *)from + d * w->apart[0] + h * w->apart[1],
-                     &(column){(real *)matrix + place * distance, distance});
-      }
+                     (real *)matrix + (w->place + d * w->places[0] + h * w->places[1]) * distance, distance);
     return;
   }
   for (int64_t r = 0; r < w->rows; r++)

@@ -1,6 +1,8 @@
 /* pool/ops_ada.c - the weights of AdaPool, windows side by side (formulas: functions_ada.c). */
 #include "ada.h"
 #include "engine/loops.h"
+#include "rank.h"
+#include "split.h"
 
 #if SMX_REAL == 64
 #define EACH_COLUMN(a, i, cnt) \
@@ -36,7 +38,7 @@ SMI vreal dice_of(vreal x, vreal mean) {
   const vreal size = v_abs(x), other = v_abs(mean), most = v_max(size, other), one = v_set1(1);
   const vreal none = v_select(v_eq(most, v_set1(0)), one, v_set1(0));
   const vreal r = v_div(v_add(v_min(other, size), none), v_add(most, none));
-  return v_div(v_mul(v_set1(2), r), v_add(one, v_mul(r, r)));
+  return v_div(v_add(r, r), v_add(one, v_mul(r, r)));
 }
 
 void SMX_FN(pool_ada_scores)(const pool_ada_block *a) {
@@ -73,4 +75,49 @@ void SMX_FN(pool_ada_weights)(const pool_ada_block *a, double *w, double *sum) {
     put(sum, (size_t)i, (int)cnt, mean);
   }
 }
+
+/* ---- windows of four cells that are all there ---- */
+
+enum { FOUR = 4, FLAT = 700 };
+#define EACH_CELL(k) _Pragma("GCC unroll 4") for (int k = 0; k < FOUR; k++)
+
+/* What pool_ada_weights() does. */
+SMI vreal weigh_four(const vreal *x, vreal *w) {
+  vreal all = v_set1(0), mean = v_set1(0);
+  EACH_CELL(k) all = v_add(all, w[k]);
+  all = v_div(v_set1(1), all);
+  EACH_CELL(k) w[k] = v_mul(w[k], all), mean = v_add(mean, v_mul(w[k], x[k]));
+  return mean;
+}
+SMI void put_four(const pool_ada_block *a, double *matrix, int64_t i, int cnt, const vreal *x) {
+  EACH_CELL(k) put(matrix + k * a->wide, (size_t)i, cnt, x[k]);
+}
+
+#ifndef V_PORTABLE
+
+/* False: the mean of some window is no finite number, or a cell is so far below the largest that
+ * its exponential could be no normal one. */
+SMI bool take_four(const pool_ada_block *a, int64_t i, int cnt, bool keep, double *dice, double *own) {
+  vreal x[FOUR], score[FOUR], far[FOUR], w[FOUR], e[FOUR], sum = v_set1(0);
+  EACH_CELL(k) x[k] = cell(a, a->x, k, i, cnt);
+  EACH_CELL(k) sum = v_add(sum, x[k]);
+  const vreal mean = v_mul(sum, v_set1((real)1 / FOUR)), top = v_max(v_max(x[0], x[1]), v_max(x[2], x[3]));
+  EACH_CELL(k) score[k] = dice_of(x[k], mean), far[k] = v_sub(x[k], top);
+  v_exps_normal(far, FOUR, NULL, 1, e);
+  v_exps_normal(score, FOUR, NULL, 1, w);
+  put(own, (size_t)i, cnt, weigh_four(x, e)), put(dice, (size_t)i, cnt, weigh_four(x, w));
+  if (keep) {
+    put_four(a, a->w, i, cnt, w), put_four(a, a->e, i, cnt, e), put(a->top, (size_t)i, cnt, top);
+    put(a->mean, (size_t)i, cnt, mean), put(a->count, (size_t)i, cnt, v_set1(FOUR));
+  }
+  const vreal low = v_min(v_min(far[0], far[1]), v_min(far[2], far[3]));
+  return !m_any(m_not(m_and(v_eq(v_sub(mean, mean), v_set1(0)), v_lt(v_set1(-FLAT), low))));
+}
+bool SMX_FN(pool_ada_four)(const pool_ada_block *a, bool keep, double *dice, double *own) {
+  EACH_COLUMN(a, i, cnt) if (!take_four(a, i, (int)cnt, keep, dice, own)) return false;
+  return true;
+}
+#else
+bool SMX_FN(pool_ada_four)(const pool_ada_block *a, bool keep, double *dice, double *own) { return false; }
+#endif
 #endif

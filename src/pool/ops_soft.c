@@ -84,17 +84,6 @@ NOINLINE bool take_four(const vreal *x, real *y) {
 enum { GO = PIECE_BYTES == 64 ? 2 : 1, GO_CELLS = GO * FOUR, FLAT = 12 };
 #define EACH_IN_GO(k, n) _Pragma("GCC unroll 8") for (int k = 0; k < (n); k++)
 
-/* The terms of cells that are all normal numbers. */
-SMI void flat_terms(const vreal *x, const vreal *scale_exp, vreal *term) {
-  vreal sum[GO_CELLS], t[GO_CELLS];
-  EACH_IN_GO(i, GO_CELLS) sum[i] = v_fma(x[i], v_set1(LOG2_E), v_set1(ROUNDER));
-  EACH_IN_GO(i, GO_CELLS) t[i] = exp_reduce(x[i], v_sub(sum[i], v_set1(ROUNDER)));
-  EACH_IN_GO(i, GO_CELLS) term[i] = v_set1(exp_coefficients[0]);
-  _Pragma("GCC unroll 16") for (int c = 1; c < EXP_TERMS; c++) EACH_IN_GO(i, GO_CELLS) term[i] =
-      v_fma(term[i], t[i], v_set1(exp_coefficients[c]));
-  EACH_IN_GO(i, GO_CELLS) term[i] = v_scale_normal(term[i], v_sub(sum[i], scale_exp[i / FOUR]));
-}
-
 /* The means of windows whose cells are less than FLAT apart, so that no term is flushed and none is
  * the sum. False: there are others, or NaN; then mean may hold anything. */
 SMI bool take_flat(const vreal *x, vreal *mean) {
@@ -107,7 +96,7 @@ SMI bool take_flat(const vreal *x, vreal *mean) {
     scale_exp[u] = v_sub(exp_k(most), v_set1(1));
     good[u] = m_and(v_lt(v_sub(most, least), v_set1(FLAT)), v_lt(v_abs(most), v_set1(524288)));
   }
-  flat_terms(x, scale_exp, weight);
+  v_exps_normal(x, GO_CELLS, scale_exp, FOUR, weight);
   vreal inv[GO];
   EACH_IN_GO(u, GO) inv[u] = v_div(v_set1(1), fold_four(weight + u * FOUR));
   EACH_IN_GO(i, GO_CELLS) weight[i] = v_mul(weight[i], inv[i / FOUR]);

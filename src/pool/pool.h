@@ -60,6 +60,9 @@ typedef struct pool_kernels {
    * and sums of cells by them. */
   void (*ada_scores)(const pool_ada_block *a);
   void (*ada_weights)(const pool_ada_block *a, double *w, double *sum);
+  /* The sums by both of windows of four cells that are all there; keep: the rest of the block too.
+   * false: as that of soften. */
+  bool (*ada_four)(const pool_ada_block *a, bool keep, double *dice, double *own);
 } pool_kernels;
 
 enum {

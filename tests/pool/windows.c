@@ -1,6 +1,7 @@
 /* windows.c - proves maxima and means of windows equal to plain loops over cells, to the bit but
- * for means of bins, for steps, sizes and numbers of channels around those of vectors; and the same
- * bits of tensors whose channels come last in memory, on every instruction set. */
+ * for means of bins, for steps, sizes and numbers of channels around those of vectors; soft_pool
+ * and ada_pool near their formulas; and the same bits of tensors whose channels come last in
+ * memory, on every instruction set. */
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
@@ -30,16 +31,18 @@ static float x32[ROOM], y32[ROOM];
 static double x64[ROOM], y64[ROOM];
 static int64_t places[ROOM];
 
-static void fill_numbers(void) {
-  static const double special[] = {NAN, INFINITY, -INFINITY, -0.0, 0, 1e-42, -1e-42, 3e38};
+/* Numbers, some of which are special. */
+static void fill_numbers(const double *special, int count) {
   uint64_t state = 9;
   for (int i = 0; i < ROOM; i++) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     numbers[i] = (float)((double)(int64_t)state * 0x1p-60); /* -8..8 */
     if (i % 2 == 0) numbers[i] = floor(numbers[i]);         /* ties */
-    if (state >> 33 & 1 && i % 61 == 0) numbers[i] = special[state >> 40 & 7];
+    if (state >> 33 & 1 && i % 61 == 0) numbers[i] = special[(int)(state >> 40 & 7) % count];
   }
 }
+static const double any_special[] = {NAN, INFINITY, -INFINITY, -0.0, 0, 1e-42, -1e-42, 3e38};
+static void fill_any(void) { fill_numbers(any_special, sizeof any_special / sizeof *any_special); }
 
 static bool adaptive(const problem *p) { return p->bins[0] > 0; }
 static int64_t outputs(const problem *p, int a) {
@@ -65,13 +68,31 @@ static int64_t cell_of(const problem *p, int a, int64_t o, int64_t j, int64_t *c
 }
 
 typedef struct answer {
-  double most, mean;
+  double most, mean, soft, ada;
   int64_t place;
+  bool finite;
 } answer;
+
+enum { CELLS = 64 };
+
+/* The mean by a softmax of scores. */
+static double weighed(const double *x, const double *score, int64_t n) {
+  double top = -INFINITY, all = 0, sum = 0;
+  for (int64_t i = 0; i < n; i++) top = fmax(top, score[i]);
+  for (int64_t i = 0; i < n; i++) all += exp(score[i] - top), sum += exp(score[i] - top) * x[i];
+  return sum / all;
+}
+static double mixed(const double *x, int64_t n, double mean, double soft) {
+  double dice[CELLS];
+  for (int64_t i = 0; i < n; i++)
+    dice[i] = x[i] == 0 && mean == 0 ? 1 : 2 * fabs(x[i] * mean) / (x[i] * x[i] + mean * mean);
+  return 0.5 * weighed(x, dice, n) + 0.5 * soft;
+}
 
 /* Output o of a plane, by a plain loop over its cells. */
 static answer answer_of(const problem *p, int64_t plane, const int64_t *o) {
-  answer r = {-INFINITY, 0, -1};
+  answer r = {.most = -INFINITY, .place = -1, .finite = true};
+  double own[CELLS] = {0};
   int64_t cells = p->n[0] * p->n[1] * p->n[2], there = 0, all[AXES] = {0}, at[AXES];
   bool nan = false;
   for (int64_t d = 0; d < p->n[0] + p->kernel[0] + 1; d++)
@@ -82,11 +103,14 @@ static answer answer_of(const problem *p, int64_t plane, const int64_t *o) {
         if (at[0] < 0 || at[1] < 0 || at[2] < 0) continue;
         const int64_t cell = (at[0] * p->n[1] + at[1]) * p->n[2] + at[2];
         const double x = numbers[plane * cells + cell];
-        there++, r.mean += x, nan |= isnan(x);
+        if (there < CELLS) own[there] = x;
+        there++, r.mean += x, nan |= isnan(x), r.finite = r.finite && isfinite(x);
         if (x > r.most) r.most = x, r.place = cell;
       }
   if (nan) r.most = NAN, r.place = -1;
   r.mean /= (double)(p->padded ? all[0] * all[1] * all[2] : there);
+  if (there > 0 && there <= CELLS)
+    r.soft = weighed(own, own, there), r.ada = mixed(own, there, r.mean, r.soft);
   return r;
 }
 
@@ -156,6 +180,18 @@ static void settings_of(const problem *p, const smx_op *op, smx_params *params) 
 
 static double value_at(const problem *p, int64_t i) { return p->twice ? y64[i] : y32[i]; }
 
+static void check_value(const problem *p, const answer *r, double have) {
+  const bool largest = strstr(p->op, "max") != NULL, soft = !strcmp(p->op, "soft_pool");
+  const double want = cleaned(p, largest ? r->most : r->mean);
+  if (soft || !strcmp(p->op, "ada_pool")) { /* of what is not finite: the same bits, no more */
+    const double mean = soft ? r->soft : r->ada;
+    if (r->finite) assert_true(fabs(mean - have) <= (p->twice ? 1e-13 : 1e-6) * (1 + fabs(mean)));
+  } else if (adaptive(p) && !largest && isfinite(want))
+    assert_true(fabs(want - have) <= 1e-6 * fabs(want) + 1e-6);
+  else if (isnan(want)) assert_true(isnan(have));
+  else assert_true(memcmp(&want, &have, sizeof want) == 0);
+}
+
 /* Outputs of the first call of a problem. */
 static double first[ROOM];
 
@@ -183,11 +219,8 @@ static void check_call(const problem *p, bool begins, bool x, bool y) {
     for (int64_t i = 0; i < all; i++) {
       const int64_t to = number_in(&out, plane / p->channels, plane % p->channels, i);
       const answer r = answers[plane * all + i];
-      const double want = cleaned(p, largest ? r.most : r.mean), have = value_at(p, to);
-      if (adaptive(p) && !largest && isfinite(want))
-        assert_true(fabs(want - have) <= 1e-6 * fabs(want) + 1e-6);
-      else if (isnan(want)) assert_true(isnan(have));
-      else assert_true(memcmp(&want, &have, sizeof want) == 0);
+      const double have = value_at(p, to);
+      check_value(p, &r, have);
       if (begins) first[plane * all + i] = have;
       assert_memory_equal(first + plane * all + i, &have, sizeof have);
       if (p->indexed) assert_int_equal(places[to], r.place);
@@ -283,11 +316,34 @@ static void bins(void **state) {
   each_kind(deep);
 }
 
+/* Rows shorter and longer than a vector, which are gathered or not, and few and many channels. The
+ * first numbers are near one another, those of the second are not, and the last are no numbers. */
+static void soft(void **state) {
+  static const double near[] = {0, -0.0, 1e-42}, far[] = {-60, 60, 5000, -5000, 1e-42, -0.0, 500, -500};
+  for (int kind = 0; kind < 3; kind++) {
+    if (kind == 2) fill_any();
+    else fill_numbers(kind ? far : near, kind ? 8 : 3);
+    for (int op = 0; op < 4; op++) {
+      problem p;
+      for (int64_t wide = 4; wide < 70; wide += 5)
+        p = images(op & 1 ? "ada_pool" : "soft_pool", 3, 6, wide, 2, 2, 0), p.twice = op & 2, check(&p);
+      for (int64_t channels = 2; channels < 40; channels += 5)
+        p = images(p.op, channels, 5, 6, 2, 2, 0), p.twice = op & 2, check(&p);
+      p = images(p.op, 140, 4, 5, 2, 2, 0), check(&p);
+      for (int64_t wide = 5; wide < 90; wide += 28)
+        p = images(p.op, 3, 7, wide, 3, 2, 1), check(&p), p.padding[1] = 0, check(&p);
+      p = images(p.op, 2, 5, 40, 2, 1, 1), check(&p);
+    }
+  }
+  fill_any();
+}
+
 int main(void) {
-  fill_numbers();
+  fill_any();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(steps),      cmocka_unit_test(widths), cmocka_unit_test(dilated),
       cmocka_unit_test(dimensions), cmocka_unit_test(bins),   cmocka_unit_test(narrow),
+      cmocka_unit_test(soft),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
